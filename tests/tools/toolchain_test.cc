@@ -1,0 +1,25 @@
+// Fails where the flags of tools/build/tandem.bzl did not reach the compiler.
+#include <gtest/gtest.h>
+
+namespace {
+
+static_assert(__cplusplus >= 202002L, "C++20");
+
+TEST(Toolchain, BaselineInstructionSetIsOn) {
+#if defined(__x86_64__)
+#if !defined(__AVX2__) || !defined(__FMA__)
+  FAIL() << "the baseline is x86-64-v3";
+#endif
+#endif
+}
+
+// -ffp-contract=off: a * b is rounded before c is added, though the instruction set has fused multiply-add.
+TEST(Toolchain, MultiplyAndAddAreNotFused) {
+  volatile double a = 1.0 + 0x1p-30;
+  volatile double b = 1.0 - 0x1p-30;
+  volatile double c = -1.0;
+  const double x = a, y = b, z = c;
+  EXPECT_EQ(x * y + z, 0.0) << "exact: -2^-60, which only a fused multiply-add sees";
+}
+
+}  // namespace

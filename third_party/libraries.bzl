@@ -1,0 +1,55 @@
+"""The libraries that Debian provides, each a repository of its own: deps write "@zlib", "@googletest//:gtest_main"."""
+
+load("//tools/build:system_library.bzl", "system_library")
+
+_LIBRARIES = {
+    "cli11": dict(
+        apt = "libcli11-dev",
+        headers = ["CLI"],
+    ),
+    "dnnl": dict(
+        apt = "libdnnl-dev",
+        headers = ["oneapi"],
+        linkopts = ["-ldnnl"],
+    ),
+    "eigen": dict(
+        apt = "libeigen3-dev",
+        prefix = "/usr/include/eigen3",
+        headers = ["Eigen"],
+        lib_defines = ["EIGEN_MPL2_ONLY"],
+    ),
+    "fmt": dict(
+        apt = "libfmt-dev",
+        headers = ["fmt"],
+        linkopts = ["-lfmt"],
+        lib_defines = ["FMT_SHARED"],
+    ),
+    "googletest": dict(
+        apt = "libgtest-dev libgmock-dev",
+        headers = ["gtest", "gmock"],
+        linkopts = ["-lgmock", "-lgtest", "-pthread"],
+        mains = ["gtest_main", "gmock_main"],
+    ),
+    "nlohmann_json": dict(
+        apt = "nlohmann-json3-dev",
+        headers = ["nlohmann"],
+    ),
+    "spdlog": dict(
+        apt = "libspdlog-dev libfmt-dev",
+        headers = ["spdlog", "fmt"],
+        linkopts = ["-lspdlog", "-lfmt", "-pthread"],
+        lib_defines = ["SPDLOG_SHARED_LIB", "SPDLOG_COMPILED_LIB", "SPDLOG_FMT_EXTERNAL", "FMT_SHARED"],
+    ),
+    "zlib": dict(
+        apt = "zlib1g-dev",
+        headers = ["zlib.h", "zconf.h"],
+        linkopts = ["-lz"],
+    ),
+}
+
+def system_libraries():
+    """Declares a repository per library that the calling workspace has not declared itself."""
+    have = native.existing_rules()
+    for name, attributes in _LIBRARIES.items():
+        if name not in have:
+            system_library(name = name, **attributes)

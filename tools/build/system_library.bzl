@@ -1,0 +1,52 @@
+"""A library installed on the system, as a repository with one cc_library of the repository's name.
+
+Only the named headers are linked into the repository, so that a dependency which nobody declared does not compile. They are
+system includes: our warnings do not look into them.
+"""
+
+_TARGET = """
+cc_library(
+    name = "{name}",
+    hdrs = glob(["include/**"], exclude_directories = 1),
+    includes = ["include"],
+    linkopts = {linkopts},
+    defines = {defines},
+)
+"""
+
+_MAIN = """
+cc_library(
+    name = "{main}",
+    linkopts = ["-l{main}"],
+    deps = [":{name}"],
+)
+"""
+
+def _system_library_impl(rctx):
+    rctx.file("WORKSPACE", "")
+    missing = [h for h in rctx.attr.headers if not rctx.path(rctx.attr.prefix + "/" + h).exists]
+    if missing:
+        # Fails in the loading of this repository's package: only targets that use the library are lost.
+        rctx.file("BUILD.bazel", "fail(%r)\n" % ("missing on this system: apt-get install " + rctx.attr.apt))
+        return
+    for header in rctx.attr.headers:
+        rctx.symlink(rctx.attr.prefix + "/" + header, "include/" + header)
+    text = 'package(default_visibility = ["//visibility:public"])\n'
+    text += _TARGET.format(name = rctx.name, linkopts = rctx.attr.linkopts, defines = rctx.attr.lib_defines)
+    for main in rctx.attr.mains:
+        text += _MAIN.format(main = main, name = rctx.name)
+    rctx.file("BUILD.bazel", text)
+
+system_library = repository_rule(
+    implementation = _system_library_impl,
+    local = True,
+    configure = True,
+    attrs = {
+        "apt": attr.string(mandatory = True, doc = "Debian's packages, for the error text"),
+        "headers": attr.string_list(mandatory = True, doc = "files and folders below prefix"),
+        "lib_defines": attr.string_list(),
+        "linkopts": attr.string_list(),
+        "mains": attr.string_list(doc = "further archives that hold a main(), each a target of its own"),
+        "prefix": attr.string(default = "/usr/include"),
+    },
+)
