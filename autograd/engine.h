@@ -1,0 +1,39 @@
+// Backward.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <vector>
+
+#include <tandem/tensor/tensor.h>
+
+namespace tandem::inline v0::autograd {
+
+struct BackwardOptions {
+  bool retain_graph = false;  ///< keep what was saved, for another backward through the same graph
+  bool create_graph = false;  ///< record the backward itself, for second derivatives; implies retain_graph
+};
+
+/// Adds d(sum over roots of <gradient, root>) / d leaf into the slot of every leaf below the roots and runs their hooks.
+/// gradients[i] has the root's shape, dtype and device; undefined counts as one for a root of a single element.
+/// Throws StateError if a root requires no grad or the graph was released, ShapeError / DTypeError / DeviceError naming
+/// the node whose gradient does not fit.  Iterative: the depth of the graph does not matter.
+TANDEM_API void backward(std::span<const Tensor> roots, std::span<const Tensor> gradients, BackwardOptions options = {});
+
+/// Runs f() when the backward that the calling thread is inside of has delivered its last gradient.  For hooks.  Throws
+/// StateError outside a backward.
+TANDEM_API void queue_callback(std::function<void()> f);
+
+/// Defined in ops/elementwise.cc: a + b, recorded; how gradients are accumulated under create_graph.
+TANDEM_API Tensor accumulate_with_graph(const Tensor& a, const Tensor& b);
+
+}  // namespace tandem::inline v0::autograd
+
+namespace tandem::inline v0 {
+
+/// d(sum over outputs of <grad_outputs, output>) / d inputs, without touching any slot or hook.  Inputs are leaves or
+/// tensors inside the graph; undefined is returned for one on which no output depends.
+TANDEM_API std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor> inputs,
+                                    std::span<const Tensor> grad_outputs = {}, autograd::BackwardOptions options = {});
+
+}  // namespace tandem::inline v0

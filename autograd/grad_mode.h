@@ -1,0 +1,36 @@
+// Whether operations are recorded.
+#pragma once
+
+#include <tandem/base/rank_context.h>
+
+namespace tandem::inline v0 {
+
+inline bool is_grad_enabled() { return RankContext::current().grad_enabled; }
+
+namespace detail {
+class GradMode {
+ public:
+  explicit GradMode(bool on) : context_(RankContext::current()), previous_(context_.grad_enabled) {
+    context_.grad_enabled = on;
+  }
+  ~GradMode() { context_.grad_enabled = previous_; }
+  GradMode(const GradMode&) = delete;
+  GradMode& operator=(const GradMode&) = delete;
+
+ private:
+  RankContext& context_;
+  bool previous_;
+};
+}  // namespace detail
+
+/// While it lives, the calling thread records nothing for backward.
+struct NoGradGuard : detail::GradMode {
+  NoGradGuard() : GradMode(false) {}
+};
+
+/// While it lives, the calling thread records, inside a NoGradGuard too.
+struct EnableGradGuard : detail::GradMode {
+  EnableGradGuard() : GradMode(true) {}
+};
+
+}  // namespace tandem::inline v0

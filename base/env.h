@@ -1,0 +1,18 @@
+// Environment variables, read strictly: a value that does not parse is an error that shows it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include <tandem/base/macros.h>
+
+namespace tandem::inline v0 {
+
+/// The variable's value; nullopt if unset or empty.
+TANDEM_API std::optional<std::string> env_string(const char* name);
+
+/// The variable as a decimal integer; nullopt if unset or empty.  Throws ValueError if it is anything else.
+TANDEM_API std::optional<int64_t> env_int(const char* name);
+
+}  // namespace tandem::inline v0

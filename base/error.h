@@ -1,0 +1,116 @@
+// Exceptions and checks.  The library reports every failure by throwing one of these; it never exits and never prints.
+#pragma once
+
+#include <cstdint>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+#include <tandem/base/macros.h>
+
+namespace tandem::inline v0 {
+
+/// Root of all exceptions that tandem throws.  what() is "operation: what is wrong", then one indented line per operand
+/// and, where a module was running, "  in Linear 'encoder.fc1'".
+class TANDEM_API Error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// Sizes do not fit an operation.
+class TANDEM_API ShapeError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// A dtype is not accepted.
+class TANDEM_API DTypeError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// Operands are on different devices, or a device does not exist.
+class TANDEM_API DeviceError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// An index, dimension or label is out of range.
+class TANDEM_API IndexError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// A value is not acceptable (a probability of 2, a negative learning rate).
+class TANDEM_API ValueError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// An object is not in a state that permits the call (backward twice, a saved tensor changed in place).
+class TANDEM_API StateError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// A device's memory, or the limit set for it, does not hold what was asked.
+class TANDEM_API OutOfMemory : public Error {
+ public:
+  using Error::Error;
+};
+
+/// A file or socket could not be read or written, or holds something else than expected.
+class TANDEM_API IoError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// A collective, the store or a peer failed.
+class TANDEM_API CommError : public Error {
+ public:
+  explicit CommError(const std::string& what, int rank = -1, int peer = -1, int64_t seq = -1)
+      : Error(what), rank_(rank), peer_(peer), seq_(seq) {}
+  int rank() const { return rank_; }     ///< the rank that threw, -1 if unknown
+  int peer() const { return peer_; }     ///< the rank at fault, -1 if unknown
+  int64_t seq() const { return seq_; }   ///< number of the collective in its group, -1 if none
+
+ private:
+  int rank_;
+  int peer_;
+  int64_t seq_;
+};
+
+/// A library that tandem calls (oneDNN, cuBLAS ...) returned an error.
+class TANDEM_API BackendError : public Error {
+ public:
+  BackendError(const std::string& call, int status)
+      : Error(call + " failed with status " + std::to_string(status)), call_(call), status_(status) {}
+  const std::string& call() const { return call_; }
+  int status() const { return status_; }
+
+ private:
+  std::string call_;
+  int status_;
+};
+
+/// Concatenates its arguments with operator<<.
+template <class... Args>
+std::string str(const Args&... args) {
+  std::ostringstream out;
+  out << std::boolalpha;
+  (out << ... << args);
+  return out.str();
+}
+
+/// `message` followed by "\n  in Linear 'fc1'" where a module is running, else `message`.
+TANDEM_API std::string with_module_scope(std::string message);
+
+}  // namespace tandem::inline v0
+
+/// Throws `ErrorType` with the remaining arguments concatenated (and the running module named) unless `condition` holds.
+/// The arguments are evaluated only on failure.
+#define TANDEM_CHECK(ErrorType, condition, ...)                                             \
+  do {                                                                                      \
+    if (!(condition)) [[unlikely]]                                                          \
+      throw ::tandem::ErrorType(::tandem::with_module_scope(::tandem::str(__VA_ARGS__)));   \
+  } while (false)

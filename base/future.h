@@ -1,0 +1,156 @@
+// Results that arrive later.  Future<T> is the consumer's end, Promise<T> the producer's; Work is what a collective
+// returns: a Future<void> that can also help to finish what it waits for.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <tandem/base/error.h>
+#include <tandem/base/macros.h>
+
+namespace tandem::inline v0 {
+
+namespace detail {
+
+struct Unit {};
+
+/// Shared by the two ends.  Safe from many threads.  Invariant: once `done`, value and error do not change.
+template <class T>
+struct FutureState {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool done = false;
+  std::optional<T> value;
+  std::exception_ptr error;
+  std::vector<std::function<void()>> continuations;
+  /// Runs part of what is awaited on the waiting thread; returns false where there is nothing left to help with.
+  std::function<bool(std::chrono::steady_clock::time_point deadline)> help;
+
+  void finish(std::optional<T> result, std::exception_ptr failure) {
+    std::vector<std::function<void()>> run;
+    {
+      std::lock_guard lock(mutex);
+      if (done) return;
+      value = std::move(result);
+      error = std::move(failure);
+      done = true;
+      run.swap(continuations);
+      changed.notify_all();
+    }
+    for (auto& f : run) f();
+  }
+};
+
+}  // namespace detail
+
+template <class T>
+class Promise;
+
+/// The consumer's end of a result.  Copies refer to the same result; safe from many threads.
+template <class T>
+class [[nodiscard]] Future {
+ public:
+  using Value = std::conditional_t<std::is_void_v<T>, detail::Unit, T>;
+
+  Future() = default;
+  bool valid() const { return state_ != nullptr; }
+
+  bool is_completed() const {
+    std::lock_guard lock(state().mutex);
+    return state().done;
+  }
+
+  /// The failure, or null where there is none (yet).
+  std::exception_ptr exception() const {
+    std::lock_guard lock(state().mutex);
+    return state().error;
+  }
+
+  /// Blocks until completed; rethrows the failure.
+  void wait() const {
+    wait_until(std::chrono::steady_clock::time_point::max());
+    rethrow();
+  }
+
+  /// Blocks for `timeout` at most; false if it passed first.  Rethrows the failure.
+  bool wait(std::chrono::nanoseconds timeout) const {
+    if (!wait_until(std::chrono::steady_clock::now() + timeout)) return false;
+    rethrow();
+    return true;
+  }
+
+  /// Blocks, then returns the value; rethrows the failure.
+  T get() const {
+    wait();
+    if constexpr (!std::is_void_v<T>) return *state().value;
+  }
+
+  /// Runs f() when completed, with or without failure: at once on this thread, or later on the completing one.
+  void then(std::function<void()> f) const {
+    {
+      std::lock_guard lock(state().mutex);
+      if (!state().done) {
+        state().continuations.push_back(std::move(f));
+        return;
+      }
+    }
+    f();
+  }
+
+ private:
+  friend class Promise<T>;
+  explicit Future(std::shared_ptr<detail::FutureState<Value>> state) : state_(std::move(state)) {}
+
+  detail::FutureState<Value>& state() const {
+    TANDEM_CHECK(StateError, state_ != nullptr, "Future: has no result to wait for (default-constructed or moved from)");
+    return *state_;
+  }
+  bool wait_until(std::chrono::steady_clock::time_point deadline) const {
+    auto& s = state();
+    if (s.help) {
+      while (!is_completed() && s.help(deadline)) {
+      }
+    }
+    std::unique_lock lock(s.mutex);
+    if (deadline == std::chrono::steady_clock::time_point::max()) {
+      s.changed.wait(lock, [&] { return s.done; });
+      return true;
+    }
+    return s.changed.wait_until(lock, deadline, [&] { return s.done; });
+  }
+  void rethrow() const {
+    std::exception_ptr error = exception();
+    if (error) std::rethrow_exception(error);
+  }
+
+  std::shared_ptr<detail::FutureState<Value>> state_;
+};
+
+/// The producer's end.  The first of set_value and set_exception counts; later ones are ignored.
+template <class T>
+class Promise {
+ public:
+  using Value = typename Future<T>::Value;
+
+  Promise() : state_(std::make_shared<detail::FutureState<Value>>()) {}
+  Future<T> future() const { return Future<T>(state_); }
+  void set_value(Value value = Value()) const { state_->finish(std::move(value), nullptr); }
+  void set_exception(std::exception_ptr error) const { state_->finish(std::nullopt, std::move(error)); }
+  /// Before the future is handed out: what a waiter may do to speed the result up.
+  void set_help(std::function<bool(std::chrono::steady_clock::time_point)> help) { state_->help = std::move(help); }
+
+ private:
+  std::shared_ptr<detail::FutureState<Value>> state_;
+};
+
+/// Handle of an asynchronous collective: wait(), wait(timeout), is_completed(), exception(), then().
+using Work = Future<void>;
+
+}  // namespace tandem::inline v0

@@ -1,0 +1,62 @@
+// 16-bit floating-point storage types.  Arithmetic happens in float; conversion rounds to nearest, ties to even.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+namespace tandem::inline v0 {
+
+/// IEEE 754 binary16.
+struct Half {
+  uint16_t bits = 0;
+
+  Half() = default;
+  explicit Half(float value) : bits(from_float(value)) {}
+  operator float() const { return to_float(bits); }
+
+  static uint16_t from_float(float value);
+  static float to_float(uint16_t bits);
+};
+
+/// The upper half of an IEEE 754 binary32.
+struct BFloat16 {
+  uint16_t bits = 0;
+
+  BFloat16() = default;
+  explicit BFloat16(float value) : bits(from_float(value)) {}
+  operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+
+  static uint16_t from_float(float value) {
+    const uint32_t u = std::bit_cast<uint32_t>(value);
+    if ((u & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((u >> 16) | 0x0040u);  // keep NaN a quiet NaN
+    return static_cast<uint16_t>((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
+  }
+};
+
+inline uint16_t Half::from_float(float value) {
+  const uint32_t u = std::bit_cast<uint32_t>(value);
+  const uint32_t sign = (u >> 16) & 0x8000u;
+  const uint32_t magnitude = u & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) return static_cast<uint16_t>(sign | 0x7e00u | ((magnitude >> 13) & 0x3ffu));
+  if (magnitude >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00u);  // rounds to infinity from 65520 on
+  if (magnitude < 0x38800000u) {
+    // Below 2^-14 the result is subnormal: adding 0.5 aligns the 10 kept bits at the bottom and rounds in hardware.
+    const float aligned = std::bit_cast<float>(magnitude) + 0.5f;
+    return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(aligned) - 0x3f000000u));
+  }
+  const uint32_t rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1u);
+  return static_cast<uint16_t>(sign | ((rounded - 0x38000000u) >> 13));
+}
+
+inline float Half::to_float(uint16_t bits) {
+  const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16;
+  const uint32_t magnitude = bits & 0x7fffu;
+  if (magnitude >= 0x7c00u) return std::bit_cast<float>(sign | 0x7f800000u | ((magnitude & 0x3ffu) << 13));
+  if (magnitude < 0x0400u) {
+    const float value = static_cast<float>(magnitude) * 0x1p-24f;
+    return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(value));
+  }
+  return std::bit_cast<float>(sign | ((magnitude << 13) + 0x38000000u));
+}
+
+}  // namespace tandem::inline v0

@@ -1,0 +1,24 @@
+// Diagnostics on stderr, each line with the rank.  TANDEM_LOG = off | error | warning (default) | info | debug.
+#pragma once
+
+#include <string>
+
+#include <tandem/base/error.h>
+#include <tandem/base/macros.h>
+
+namespace tandem::inline v0 {
+
+enum class LogLevel { kDebug, kInfo, kWarning, kError, kOff };
+
+/// Whether a line of that level would be written.  Ranks other than 0 write warnings and errors only.
+TANDEM_API bool log_enabled(LogLevel level);
+
+/// Writes one line: time, level, "[rank 1/4]" in a world of several, text.
+TANDEM_API void log_line(LogLevel level, const std::string& text);
+
+template <class... Args>
+void log(LogLevel level, const Args&... args) {
+  if (log_enabled(level)) log_line(level, str(args...));
+}
+
+}  // namespace tandem::inline v0

@@ -1,0 +1,59 @@
+// What a rank carries with it: the library's only per-thread state.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include <tandem/base/macros.h>
+#include <tandem/base/ref_counted.h>
+
+namespace tandem::inline v0 {
+
+/// Text that names a running module in errors and traces, such as "Linear 'encoder.fc1'".
+class TANDEM_API ScopeName : public RefCounted {
+ public:
+  explicit ScopeName(std::string name) : text(std::move(name)) {}
+  const std::string text;
+};
+
+/// The state of one rank, or of a thread that works for one.
+///
+/// A thread has exactly one current context.  The main thread, and any thread that was given none, gets one of its own
+/// made on first use from the process's root.  Threads that run beside their creator (loader workers, a group's worker)
+/// take a copy: they share the slots, but not the modes, so that no mode is written from two threads.  Pool threads
+/// point at the caller's context, because the caller waits for them.
+struct TANDEM_API RankContext {
+  int rank = 0;
+  int world_size = 1;
+  int local_rank = 0;
+  int local_world_size = 1;
+  int num_threads = 0;            ///< threads that parallel_for may use; 0 = all cores
+  bool grad_enabled = true;       ///< whether operations are recorded for backward
+  int8_t autocast = -1;           ///< -1 = off, else the DType that autocast lowers to
+  uint64_t next_node = 1;         ///< creation number of the next autograd node
+  void* running_backward = nullptr; ///< the backward that this thread is inside of, owned by autograd/
+  RefPtr<ScopeName> module_scope; ///< the innermost running module, null outside
+  std::shared_ptr<void> tensor_slot;       ///< owned by tensor/: devices' generators
+  std::shared_ptr<void> distributed_slot;  ///< owned by distributed/: the default group
+
+  /// The calling thread's context; never null, valid until the thread ends or installs another.
+  static RankContext& current();
+
+  /// Makes a context current for the calling thread until destroyed.
+  class TANDEM_API Use {
+   public:
+    explicit Use(RankContext& context);
+    ~Use();
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+
+   private:
+    RankContext* previous_;
+  };
+};
+
+/// Cores this process may run on (its affinity mask).
+TANDEM_API int available_cores();
+
+}  // namespace tandem::inline v0

@@ -1,0 +1,48 @@
+// What a rank's function gets.
+#pragma once
+
+#include <memory>
+
+#include <tandem/base/macros.h>
+#include <tandem/distributed/process_group.h>
+#include <tandem/distributed/store.h>
+#include <tandem/tensor/device.h>
+
+namespace tandem::inline v0::distributed {
+
+/// The typed view of the calling rank: who it is, its device, its default group.
+class TANDEM_API Context {
+ public:
+  int rank() const { return rank_; }
+  int world_size() const { return world_size_; }
+  int local_rank() const { return local_rank_; }
+  Device device() const { return device_; }
+  /// The group of all ranks; made on first use (collective) and shared by all users of this context.
+  const std::shared_ptr<ProcessGroup>& group();
+  const std::shared_ptr<Store>& store() const { return store_; }
+
+  /// Whether all ranks have agreed to stop after this step (SIGINT or SIGTERM on any of them).  Training loops ask it after
+  /// each step; in a world of one rank it is the signal itself.
+  bool should_stop() const;
+  /// Whether a signal arrived on this rank.
+  bool stop_requested() const;
+  /// Called by whoever exchanged the request among the ranks.
+  void set_stop_agreed() { stop_agreed_ = true; }
+
+  /// The calling thread's context; throws StateError outside launch, spawn and run_threads.
+  static Context& current();
+
+ private:
+  friend struct ContextAccess;
+  int rank_ = 0;
+  int world_size_ = 1;
+  int local_rank_ = 0;
+  Device device_;
+  bool stop_agreed_ = false;
+  std::chrono::milliseconds timeout_{300000};
+  bool thread_ranks_ = false;
+  std::shared_ptr<Store> store_;
+  std::shared_ptr<ProcessGroup> group_;
+};
+
+}  // namespace tandem::inline v0::distributed

@@ -1,0 +1,43 @@
+// Starting ranks: as processes of this program, or as threads.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <tandem/base/macros.h>
+#include <tandem/distributed/context.h>
+
+namespace tandem::inline v0::distributed {
+
+using RankFunction = std::function<void(Context&)>;
+
+/// Runs `f` on every rank and returns the exit status for main.
+///
+/// Takes --nproc N, --log-dir DIR, --tee and --timeout SECONDS out of argv.  Where rank variables are set (torchrun's, see
+/// docs/launching.md) this process is a rank of that job; else with --nproc N > 1 it starts N copies of itself as ranks and
+/// waits for them; else it is the only rank.  An exception that leaves `f` aborts the group and is reported once, with its
+/// rank, on stderr.  Status: 0, 1 after an error, 2 after wrong flags or variables, 130 / 143 after SIGINT / SIGTERM.
+TANDEM_API int launch(int& argc, char** argv, const RankFunction& f);
+
+/// Starts `n` processes of this program that run the function registered as `name` with TANDEM_RANK_MAIN, with `args`, and
+/// waits for them; throws CommError with the root cause if one fails.
+TANDEM_API void spawn(int n, const std::string& name, const std::vector<std::string>& args = {});
+
+/// Runs `f` on n ranks that are threads of this process and waits; rethrows the first failing rank's exception.  Each rank
+/// has its own RankContext, generators and group; its device is cpu.
+TANDEM_API void run_threads(int n, const RankFunction& f);
+
+/// Registers a function for spawn; used by TANDEM_RANK_MAIN.
+TANDEM_API bool register_rank_main(const char* name, void (*f)(Context&, const std::vector<std::string>&));
+
+}  // namespace tandem::inline v0::distributed
+
+/// Defines a function that spawn(n, "name", args) runs on each rank:
+///     TANDEM_RANK_MAIN(hello) { std::cout << context.rank() << "\n"; }    // also in scope: args
+#define TANDEM_RANK_MAIN(name)                                                                                        \
+  static void tandem_rank_main_##name(::tandem::distributed::Context& context, const std::vector<std::string>& args); \
+  static const bool tandem_rank_main_registered_##name =                                                              \
+      ::tandem::distributed::register_rank_main(#name, &tandem_rank_main_##name);                                     \
+  static void tandem_rank_main_##name([[maybe_unused]] ::tandem::distributed::Context& context,                       \
+                                      [[maybe_unused]] const std::vector<std::string>& args)

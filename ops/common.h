@@ -1,0 +1,47 @@
+// What the fronts of operations share: argument checks, broadcasting, error texts.  Private to ops/.
+#pragma once
+
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include <tandem/autograd/node.h>
+#include <tandem/base/parallel_for.h>
+#include <tandem/tensor/chores.h>
+#include <tandem/tensor/factories.h>
+#include <tandem/tensor/kernel_context.h>
+#include <tandem/tensor/tensor.h>
+
+namespace tandem::inline v0::ops {
+
+/// An argument with the name that the public function gives it.
+struct Operand {
+  const char* name;
+  const Tensor& tensor;
+};
+using Operands = std::initializer_list<Operand>;
+
+/// "<op>: <problem>\n  input  cpu  float32 [128]\n  mat1  ...\n  <hint>", the columns aligned; `marked` operands get "  <- differs"
+/// (bit i of the mask stands for operand i).  `hint` may be empty.
+std::string operand_error(const char* op, const std::string& problem, Operands operands, unsigned marked = 0,
+                          const std::string& hint = "");
+
+/// Throws StateError if one is undefined, DeviceError unless all are on one device: the message lists every operand, marks
+/// those that differ from the majority (the first operand's device on a tie), and says how to move them.  Returns the
+/// context for kernels on that device; throws DeviceError if no kernel exists for it in this build.
+KernelContext check_same_device(const char* op, Operands operands);
+
+/// Throws DTypeError listing the operands unless all have one dtype.
+void check_same_dtype(const char* op, Operands operands);
+/// Throws DTypeError unless the operand is floating.
+void check_floating(const char* op, Operand operand);
+
+/// The shape that the operands broadcast to (NumPy's rule).  Throws ShapeError listing them.
+Shape broadcast_shape(const char* op, Operands operands);
+/// Strides of `tensor` seen in `shape`, 0 along broadcast dimensions.
+Shape broadcast_strides(const Tensor& tensor, const Shape& shape);
+
+/// Sums `grad` over the dimensions along which `shape` was broadcast, recorded; returns `grad` itself where none were.
+Tensor sum_to_shape(const Tensor& grad, const Shape& shape);
+
+}  // namespace tandem::inline v0::ops

@@ -1,0 +1,38 @@
+// Memory of devices: a caching allocator with an account for each.
+#pragma once
+
+#include <cstdint>
+
+#include <tandem/base/macros.h>
+#include <tandem/tensor/device.h>
+
+namespace tandem::inline v0 {
+
+/// Account of a device's memory, in bytes.
+struct MemoryStats {
+  int64_t allocated = 0;       ///< held by tensors now (rounded up to the size class)
+  int64_t peak_allocated = 0;  ///< the most since start or reset_peak_memory
+  int64_t reserved = 0;        ///< obtained from the system: allocated plus cached
+  int64_t limit = 0;           ///< set by set_memory_limit; 0 = none
+};
+
+/// A block of device memory.
+struct Block {
+  void* data = nullptr;    ///< aligned to 64 bytes; null for 0 bytes
+  int64_t num_bytes = 0;   ///< the size class, at least what was asked
+};
+
+/// Memory of `device` for at least num_bytes.  Contents are undefined (poisoned under AddressSanitizer beyond num_bytes).
+/// Throws OutOfMemory with bytes asked, allocated, and limit; DeviceError if the device does not exist.
+TANDEM_API Block allocate(Device device, int64_t num_bytes);
+/// Gives a block back to the device's cache.
+TANDEM_API void deallocate(Device device, Block block) noexcept;
+
+TANDEM_API MemoryStats memory_stats(Device device);
+TANDEM_API void reset_peak_memory(Device device);
+/// Makes allocations beyond `num_bytes` throw OutOfMemory; 0 removes the limit.
+TANDEM_API void set_memory_limit(Device device, int64_t num_bytes);
+/// Returns cached blocks to the system.
+TANDEM_API void empty_cache(Device device);
+
+}  // namespace tandem::inline v0

@@ -1,0 +1,19 @@
+// The four chores that tensor/ does for every device.  Nothing above rewrites them.  They know no autograd and bump no
+// version; the operations above them do.
+#pragma once
+
+#include <tandem/tensor/tensor.h>
+
+namespace tandem::inline v0::chores {
+
+/// Sets every element.
+TANDEM_API void fill(const Tensor& out, Scalar value);
+/// Copies between tensors of equal shape, any strides and dtypes (float to integer truncates toward zero), on any pair of
+/// devices: this is where `.to()` moves data.
+TANDEM_API void copy(const Tensor& src, const Tensor& out);
+/// out += src for equal shape, dtype and device; half types are added in float32.
+TANDEM_API void add_into(const Tensor& src, const Tensor& out);
+/// Whether two tensors of equal shape, dtype and device hold the same bits.
+TANDEM_API bool bytes_equal(const Tensor& a, const Tensor& b);
+
+}  // namespace tandem::inline v0::chores

@@ -1,0 +1,39 @@
+// Devices.  A process may declare several CPU devices; they do not mix, exactly as two GPUs do not.
+#pragma once
+
+#include <cstdint>
+#include <iosfwd>
+#include <string>
+#include <string_view>
+
+#include <tandem/base/macros.h>
+
+namespace tandem::inline v0 {
+
+enum class DeviceType : int8_t { kCpu, kCuda };
+
+/// Where a tensor's memory is.  "cpu" is cpu:0.
+struct TANDEM_API Device {
+  DeviceType type = DeviceType::kCpu;
+  int8_t index = 0;
+
+  Device() = default;
+  Device(DeviceType device_type, int device_index) : type(device_type), index(static_cast<int8_t>(device_index)) {}
+  /// Parses "cpu", "cpu:1", "cuda", "cuda:0".  Throws ValueError for other texts; whether the device exists is checked
+  /// on first use.
+  explicit Device(std::string_view text);
+
+  bool is_cpu() const { return type == DeviceType::kCpu; }
+  friend bool operator==(const Device&, const Device&) = default;
+};
+
+/// "cpu", "cpu:1", "cuda:0".
+TANDEM_API std::string to_string(Device device);
+TANDEM_API std::ostream& operator<<(std::ostream& out, Device device);
+
+/// Number of CPU devices: TANDEM_CPU_DEVICES, else 1, or what set_cpu_device_count said.
+TANDEM_API int cpu_device_count();
+/// Declares cpu:0 .. cpu:(n-1).  Throws ValueError unless 1 <= n <= 64, StateError if a device in use would vanish.
+TANDEM_API void set_cpu_device_count(int n);
+
+}  // namespace tandem::inline v0

@@ -1,0 +1,67 @@
+// Element types.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <type_traits>
+
+#include <tandem/base/error.h>
+#include <tandem/base/half.h>
+#include <tandem/base/macros.h>
+
+namespace tandem::inline v0 {
+
+/// Element type of a tensor.  The order is the order of promotion within a kind.
+enum class DType : int8_t { kBool, kUInt8, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64 };
+using enum DType;
+
+constexpr int64_t size_of(DType dtype) {
+  constexpr int64_t kSizes[] = {1, 1, 4, 8, 2, 2, 4, 8};
+  return kSizes[static_cast<int>(dtype)];
+}
+constexpr bool is_floating_point(DType dtype) { return dtype >= kFloat16; }
+constexpr bool is_integral(DType dtype) { return dtype <= kInt64 && dtype != kBool; }
+
+/// "float32", "int64", "bool" ...
+TANDEM_API const char* to_string(DType dtype);
+TANDEM_API std::ostream& operator<<(std::ostream& out, DType dtype);
+
+/// DType of a C++ element type.
+template <class T>
+constexpr DType dtype_of();
+template <> constexpr DType dtype_of<bool>() { return kBool; }
+template <> constexpr DType dtype_of<uint8_t>() { return kUInt8; }
+template <> constexpr DType dtype_of<int32_t>() { return kInt32; }
+template <> constexpr DType dtype_of<int64_t>() { return kInt64; }
+template <> constexpr DType dtype_of<Half>() { return kFloat16; }
+template <> constexpr DType dtype_of<BFloat16>() { return kBFloat16; }
+template <> constexpr DType dtype_of<float>() { return kFloat32; }
+template <> constexpr DType dtype_of<double>() { return kFloat64; }
+
+/// Calls f.template operator()<T>() with the C++ type of `dtype`; T is any of the eight.
+template <class F>
+decltype(auto) visit_dtype(DType dtype, F&& f) {
+  switch (dtype) {
+    case kBool: return f.template operator()<bool>();
+    case kUInt8: return f.template operator()<uint8_t>();
+    case kInt32: return f.template operator()<int32_t>();
+    case kInt64: return f.template operator()<int64_t>();
+    case kFloat16: return f.template operator()<Half>();
+    case kBFloat16: return f.template operator()<BFloat16>();
+    case kFloat32: return f.template operator()<float>();
+    case kFloat64: break;
+  }
+  return f.template operator()<double>();
+}
+
+/// The type in which sums of T are formed: float for half types, int64_t for integers, T otherwise.
+template <class T>
+using Accumulator = std::conditional_t<
+    std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>, float,
+    std::conditional_t<std::is_integral_v<T>, int64_t, T>>;
+
+/// dtype of an operation on tensors of types a and b, as in PyTorch: bool < integers < floating; float16 with bfloat16
+/// gives float32; uint8 with int32 gives int32.
+TANDEM_API DType promote(DType a, DType b);
+
+}  // namespace tandem::inline v0

@@ -1,0 +1,34 @@
+// Tensors from nothing, from values, and like others.
+#pragma once
+
+#include <initializer_list>
+#include <vector>
+
+#include <tandem/tensor/tensor.h>
+
+namespace tandem::inline v0 {
+
+/// Uninitialised.  Throws ShapeError for negative or overflowing sizes, OutOfMemory, DeviceError.
+TANDEM_API Tensor empty(const Shape& shape, TensorOptions options = {});
+TANDEM_API Tensor zeros(const Shape& shape, TensorOptions options = {});
+TANDEM_API Tensor ones(const Shape& shape, TensorOptions options = {});
+TANDEM_API Tensor full(const Shape& shape, Scalar value, TensorOptions options = {});
+TANDEM_API Tensor empty_like(const Tensor& tensor);  ///< row-major, same shape, dtype, device; not a leaf of anything
+TANDEM_API Tensor zeros_like(const Tensor& tensor);
+TANDEM_API Tensor ones_like(const Tensor& tensor);
+/// int64 [ceil((end - begin) / step)]: begin, begin + step, ...
+TANDEM_API Tensor arange(int64_t begin, int64_t end, int64_t step = 1, Device device = {});
+
+/// One dimension from values: float32 for floating values, int64 for integers, bool for bools, unless `options` says so.
+TANDEM_API Tensor tensor(std::initializer_list<double> values);
+TANDEM_API Tensor tensor(std::initializer_list<float> values);
+TANDEM_API Tensor tensor(std::initializer_list<int> values);
+TANDEM_API Tensor tensor(std::initializer_list<int64_t> values);
+TANDEM_API Tensor tensor(std::initializer_list<bool> values);
+/// A 0-dim tensor: float32 for a floating value, int64 for an integer.
+TANDEM_API Tensor scalar_tensor(Scalar value, TensorOptions options);
+/// Row-major copy of `values` with the given shape, dtype and device.  Throws ShapeError if the number differs.
+template <class T>
+Tensor from_vector(const std::vector<T>& values, const Shape& shape, TensorOptions options = {dtype_of<T>()});
+
+}  // namespace tandem::inline v0

@@ -1,0 +1,52 @@
+// Random streams: Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include <tandem/base/macros.h>
+#include <tandem/tensor/device.h>
+#include <tandem/tensor/state.h>
+
+namespace tandem::inline v0 {
+
+/// Philox4x32-10: four random words, a pure function of (key, counter).
+TANDEM_API std::array<uint32_t, 4> philox(std::array<uint32_t, 2> key, std::array<uint32_t, 4> counter);
+
+/// A position in a stream: what a kernel needs to draw numbers.  Number i of a draw uses the counter
+/// {offset + i / 4 (64 bits), rank, device number} under the key `seed`, word i % 4.
+struct PhiloxState {
+  uint64_t seed = 0;
+  uint32_t rank = 0;
+  uint32_t device_number = 0;
+  uint64_t offset = 0;
+
+  std::array<uint32_t, 4> block(uint64_t index) const {
+    const uint64_t position = offset + index;
+    return philox({static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)},
+                  {static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32), rank, device_number});
+  }
+};
+
+/// The stream Philox(seed, rank, k) of a device: k = 0 on the rank's own device, whatever it is, so that CPU, CUDA,
+/// thread and process ranks draw the same bits.  Not safe from many threads.
+class TANDEM_API Generator {
+ public:
+  explicit Generator(uint64_t seed = 0, uint32_t rank = 0, uint32_t device_number = 0);
+  void manual_seed(uint64_t seed);
+  uint64_t seed() const { return state_.seed; }
+  /// Reserves num_values 32-bit numbers and returns where they start.
+  PhiloxState reserve(int64_t num_values);
+  State state_dict() const;
+  void load_state_dict(const State& state);
+
+ private:
+  PhiloxState state_;
+};
+
+/// The calling rank's generator of `device`.
+TANDEM_API Generator& default_generator(Device device = {});
+/// Seeds all generators of the calling rank.  Streams of different ranks stay different.
+TANDEM_API void manual_seed(uint64_t seed);
+
+}  // namespace tandem::inline v0

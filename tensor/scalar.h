@@ -1,0 +1,43 @@
+// A C++ number as an operand.  It never changes the dtype of a floating tensor.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+
+#include <tandem/tensor/dtype.h>
+
+namespace tandem::inline v0 {
+
+/// A double, int64_t or bool.
+class Scalar {
+ public:
+  Scalar(std::floating_point auto value) : dtype_(kFloat64), real_(static_cast<double>(value)) {}
+  Scalar(std::integral auto value) : dtype_(kInt64), integer_(static_cast<int64_t>(value)) {}
+  Scalar(bool value) : dtype_(kBool), integer_(value) {}
+
+  /// kFloat64, kInt64 or kBool: the kind of number.
+  DType dtype() const { return dtype_; }
+  double to_double() const { return dtype_ == kFloat64 ? real_ : static_cast<double>(integer_); }
+  int64_t to_int() const { return dtype_ == kFloat64 ? static_cast<int64_t>(real_) : integer_; }
+  template <class T>
+  T to() const {
+    if constexpr (std::is_same_v<T, bool>) {
+      return dtype_ == kFloat64 ? real_ != 0 : integer_ != 0;
+    } else if constexpr (std::is_integral_v<T>) {
+      return static_cast<T>(to_int());
+    } else if constexpr (sizeof(T) == 2) {
+      return T(static_cast<float>(to_double()));
+    } else {
+      return static_cast<T>(to_double());
+    }
+  }
+
+ private:
+  DType dtype_;
+  union {
+    double real_;
+    int64_t integer_;
+  };
+};
+
+}  // namespace tandem::inline v0

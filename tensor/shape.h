@@ -1,0 +1,43 @@
+// Shapes and strides.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <iosfwd>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <tandem/base/macros.h>
+#include <tandem/base/small_vector.h>
+
+namespace tandem::inline v0 {
+
+/// Sizes or strides, one int64_t per dimension; up to six dimensions live inside the object.
+class TANDEM_API Shape : public SmallVector<int64_t, 6> {
+ public:
+  using SmallVector::SmallVector;
+  Shape() = default;
+  Shape(std::initializer_list<int64_t> sizes) : SmallVector(sizes) {}
+  Shape(const std::vector<int64_t>& sizes) : SmallVector(sizes.begin(), sizes.end()) {}
+  Shape(std::span<const int64_t> sizes) : SmallVector(sizes.begin(), sizes.end()) {}
+
+  int64_t dim() const { return static_cast<int64_t>(size()); }
+};
+
+/// "[64, 256]"; "[]" for a 0-dim tensor.
+TANDEM_API std::string to_string(const Shape& shape);
+TANDEM_API std::ostream& operator<<(std::ostream& out, const Shape& shape);
+
+/// Product of the sizes; 1 for no dimensions.  Throws ShapeError for a negative size or where the product, or its number
+/// of bytes at 8 per element, does not fit int64_t.
+TANDEM_API int64_t num_elements(const Shape& shape);
+
+/// Strides, in elements, of a row-major tensor of that shape.
+TANDEM_API Shape row_major_strides(const Shape& shape);
+
+/// `dim` counted from the end where negative.  Throws IndexError outside [-ndim, ndim); a 0-dim tensor counts as one
+/// dimension.
+TANDEM_API int64_t wrap_dim(const char* op, int64_t dim, int64_t ndim);
+
+}  // namespace tandem::inline v0

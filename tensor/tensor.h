@@ -1,0 +1,203 @@
+// The tensor: a cheap handle to shape, strides and shared storage.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <iosfwd>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <tandem/base/error.h>
+#include <tandem/base/macros.h>
+#include <tandem/base/ref_counted.h>
+#include <tandem/tensor/device.h>
+#include <tandem/tensor/dtype.h>
+#include <tandem/tensor/scalar.h>
+#include <tandem/tensor/shape.h>
+#include <tandem/tensor/storage.h>
+
+namespace tandem::inline v0 {
+
+class Tensor;
+
+/// dtype and device of a tensor to be made.
+struct TensorOptions {
+  DType dtype = kFloat32;
+  Device device = {};
+  bool requires_grad = false;
+};
+
+/// Removes a hook when destroyed.  Movable; an empty handle does nothing.
+class [[nodiscard]] TANDEM_API HookHandle {
+ public:
+  HookHandle() = default;
+  explicit HookHandle(std::function<void()> remove) : remove_(std::move(remove)) {}
+  HookHandle(HookHandle&& other) noexcept : remove_(std::exchange(other.remove_, nullptr)) {}
+  HookHandle& operator=(HookHandle&& other) noexcept {
+    std::swap(remove_, other.remove_);
+    return *this;
+  }
+  ~HookHandle() { remove(); }
+  void remove() {
+    if (auto f = std::exchange(remove_, nullptr)) f();
+  }
+
+ private:
+  std::function<void()> remove_;
+};
+
+/// What tensors share: shape, strides, storage, and the place in the autograd graph.  Internal; use Tensor.
+struct TANDEM_API TensorImpl : RefCounted {
+  TensorImpl(RefPtr<Storage> memory, DType type, const Shape& sizes, const Shape& steps, int64_t start);
+
+  RefPtr<Storage> storage;
+  DType dtype;
+  bool requires_grad = false;      ///< leaf only; a tensor with a node always does
+  bool is_row_major;
+  bool is_view = false;            ///< made by a view operation from another tensor
+  bool has_node = false;           ///< `autograd` is the node that made this tensor; else a leaf's state or null
+  uint32_t history_version = 0;    ///< storage version when the node was set or the tensor last changed in place
+  int64_t offset;                  ///< first element, in elements from the storage's start
+  int64_t num_elements;
+  Shape shape;
+  Shape strides;                   ///< in elements; may be 0 (expanded), never negative
+  RefPtr<RefCounted> autograd;     ///< autograd::Node or autograd::Leaf, see has_node
+};
+
+/// An n-dimensional array on one device.
+///
+/// A Tensor is a handle: copies share the data.  A const Tensor is a const handle; its data can still be changed.  A
+/// default-constructed Tensor is undefined: legal only where a contract says [optional]; every other use throws
+/// StateError.  Reading one tensor from many threads is safe, writing is not.
+class TANDEM_API Tensor {
+ public:
+  Tensor() = default;
+  explicit Tensor(RefPtr<TensorImpl> impl) : impl_(std::move(impl)) {}
+
+  // --- attributes -------------------------------------------------------------------------------------------------
+  bool defined() const { return static_cast<bool>(impl_); }
+  const Shape& shape() const { return impl().shape; }
+  /// Size of dimension d, counted from the end where negative.  Throws IndexError.
+  int64_t size(int64_t d) const { return impl().shape[static_cast<size_t>(wrap_dim("size", d, dim()))]; }
+  const Shape& strides() const { return impl().strides; }
+  int64_t dim() const { return impl().shape.dim(); }
+  int64_t num_elements() const { return impl().num_elements; }
+  int64_t num_bytes() const { return impl().num_elements * size_of(impl().dtype); }
+  DType dtype() const { return impl().dtype; }
+  Device device() const { return impl().storage->device(); }
+  TensorOptions options() const { return {dtype(), device()}; }
+  bool is_contiguous() const { return impl().is_row_major; }
+  /// Whether both are handles of the same tensor.
+  bool is_same(const Tensor& other) const { return impl_ == other.impl_; }
+
+  // --- memory -----------------------------------------------------------------------------------------------------
+  /// Pointer to the first element.  Throws DTypeError unless T is the tensor's type.  For tensors of any device; only
+  /// those of CPU devices may be dereferenced.
+  template <class T>
+  T* data() const {
+    TANDEM_CHECK(DTypeError, dtype_of<T>() == dtype(), "data: the tensor is ", dtype(), ", asked for ", dtype_of<T>());
+    return reinterpret_cast<T*>(data_ptr());
+  }
+  std::byte* data_ptr() const { return impl().storage->data() + impl().offset * size_of(impl().dtype); }
+  const RefPtr<Storage>& storage() const { return impl().storage; }
+  /// Times the contents, or those of any view of them, were changed in place.
+  uint32_t version() const { return impl().storage->version(); }
+
+  /// The only element as T (float, double, int64_t, bool).  Copies from the device.  Throws ShapeError unless there is
+  /// exactly one element.
+  template <class T = double>
+  T item() const;
+  /// All elements in row-major order, converted to T.  Copies from the device.
+  template <class T>
+  std::vector<T> to_vector() const;
+
+  // --- autograd (defined in autograd/) ----------------------------------------------------------------------------
+  bool requires_grad() const { return impl().requires_grad || impl().has_node; }
+  /// Makes a leaf collect gradients.  Throws StateError for a non-leaf, DTypeError for a non-floating dtype.
+  Tensor& set_requires_grad(bool on = true);
+  bool is_leaf() const { return !impl().has_node; }
+  /// The leaf's gradient: a view of its slot, overwritten after zero_grad(); undefined while the slot is empty.
+  Tensor grad() const;
+  /// Marks the leaf's slot empty; touches no memory.
+  void zero_grad() const;
+  /// d this / d leaves, added into the leaves' slots.  `gradient` [optional for a single element] has this shape, dtype
+  /// and device.  retain_graph keeps what was saved, for another backward; create_graph records the backward itself.
+  void backward(const Tensor& gradient = {}, bool retain_graph = false, bool create_graph = false) const;
+  /// The same data outside the graph; shares storage and version.
+  Tensor detach() const;
+  /// Calls f(gradient) each time a backward has completed this leaf's gradient, once per backward, as early as possible.
+  HookHandle register_post_accumulate_grad_hook(std::function<void(const Tensor& grad)> f) const;
+
+  // --- operations that PyTorch users chain (defined in their op's home) --------------------------------------------
+  Tensor view(const Shape& shape) const;
+  Tensor reshape(const Shape& shape) const;
+  Tensor flatten(int64_t start_dim = 0, int64_t end_dim = -1) const;
+  Tensor transpose(int64_t dim0, int64_t dim1) const;
+  Tensor t() const;  ///< transpose of a matrix
+  Tensor permute(const Shape& dims) const;
+  Tensor slice(int64_t dim, int64_t begin, int64_t end, int64_t step = 1) const;
+  Tensor select(int64_t dim, int64_t index) const;
+  Tensor operator[](int64_t index) const { return select(0, index); }
+  Tensor expand(const Shape& shape) const;
+  Tensor squeeze(int64_t dim) const;
+  Tensor unsqueeze(int64_t dim) const;
+  Tensor contiguous() const;  ///< this if row-major, else a row-major copy
+  Tensor clone() const;
+
+  Tensor to(DType dtype) const;
+  Tensor to(Device device) const;
+  Tensor cpu() const { return to(Device()); }
+
+  Tensor sum() const;
+  Tensor sum(const Shape& dims, bool keepdim = false) const;
+  Tensor mean() const;
+  Tensor mean(const Shape& dims, bool keepdim = false) const;
+  Tensor max() const;
+  Tensor argmax(int64_t dim, bool keepdim = false) const;
+  Tensor matmul(const Tensor& other) const;
+  Tensor exp() const;
+  Tensor log() const;
+  Tensor relu() const;
+
+  const Tensor& add_(const Tensor& other, Scalar alpha = 1) const;
+  const Tensor& sub_(const Tensor& other, Scalar alpha = 1) const;
+  const Tensor& mul_(const Tensor& other) const;
+  const Tensor& div_(const Tensor& other) const;
+  const Tensor& add_(Scalar other) const;
+  const Tensor& sub_(Scalar other) const;
+  const Tensor& mul_(Scalar other) const;
+  const Tensor& div_(Scalar other) const;
+  const Tensor& fill_(Scalar value) const;
+  const Tensor& zero_() const { return fill_(0); }
+  /// Overwrites with src, converted and broadcast.  Devices must be equal.
+  const Tensor& copy_(const Tensor& src) const;
+
+  TensorImpl& impl() const {
+    TANDEM_CHECK(StateError, impl_, "an undefined tensor was used");
+    return *impl_;
+  }
+  const RefPtr<TensorImpl>& impl_ptr() const { return impl_; }
+
+ private:
+  RefPtr<TensorImpl> impl_;
+};
+
+/// Up to four tensors inside the object, more on the heap.
+using TensorList = SmallVector<Tensor, 4>;
+
+/// A tensor on part of a storage; `strides` in elements.  Checks that it stays inside.
+TANDEM_API Tensor make_view(const RefPtr<Storage>& storage, DType dtype, const Shape& shape, const Shape& strides,
+                            int64_t offset);
+
+/// "float32 [64, 256] on cpu", or "undefined".
+TANDEM_API std::string describe(const Tensor& tensor);
+/// The values, abbreviated beyond 1000 elements, then shape, dtype and device.  Copies from the device.
+TANDEM_API std::string to_string(const Tensor& tensor);
+TANDEM_API std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
+
+}  // namespace tandem::inline v0
