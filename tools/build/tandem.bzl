@@ -16,19 +16,42 @@ def _include_prefix():
     package = native.package_name()
     return "tandem/" + package if package else "tandem"
 
-def tandem_cc_library(name, visibility, hdrs = [], copts = [], linkstatic = True, **kwargs):
+def _wide_sources(srcs):
+    """The files for wider instructions than the baseline."""
+    return [s for s in srcs if "_avx" in s and s.endswith(".cc")]
+
+def tandem_cc_library(name, visibility, srcs = [], hdrs = [], copts = [], linkstatic = True, **kwargs):
     """A library whose headers are included as <tandem/<package>/<file>>.
+
+    Files for wider instructions (*_avx*.cc) are a library of their own, which gets a test <name>_symbols_test.
 
     Args:
       name: of the target
       visibility: who may look into it; name a group of the top BUILD file or a list of packages
-      hdrs: headers that other targets may include
+      srcs: .cc files
+      hdrs: headers, the private ones too: a header in srcs would not be found below <tandem/...>
       copts: come after COPTS, so they win (-mavx512f ... for a file of wider instructions)
       linkstatic: one archive, no shared object per library
       **kwargs: as for cc_library
     """
+    wide = _wide_sources(srcs)
+    if wide:
+        if len(wide) != len(srcs):
+            fail("%s: the files for wider instructions, %s, are a library of their own" % (name, wide))
+        native.filegroup(
+            name = name + "_archive",
+            srcs = [":" + name],
+        )
+        native.sh_test(
+            name = name + "_symbols_test",
+            size = "small",
+            srcs = [Label("//tools/check:avx_symbols.py")],
+            args = ["$(locations :%s_archive)" % name],
+            data = [":%s_archive" % name],
+        )
     native.cc_library(
         name = name,
+        srcs = srcs,
         hdrs = hdrs,
         copts = COPTS + copts,
         include_prefix = _include_prefix(),

@@ -1,0 +1,29 @@
+#!/usr/bin/python3
+"""A file has at most 600 lines: what is longer has two subjects."""
+
+import sys
+
+sys.dont_write_bytecode = True
+import common
+
+LIMIT = 600
+
+
+def check(root):
+    paths = common.files(root, ("",) + common.LIBRARY_ROOMS + common.TOP_ROOMS, common.CXX + (".bzl", ".py", "BUILD"))
+    violations = []
+    for path in paths:
+        lines = common.read(root, path).count("\n")
+        if lines > LIMIT:
+            violations.append("%s: %d lines; at most %d" % (path, lines, LIMIT))
+    return violations, len(paths)
+
+
+PLANTED = [
+    ({"tensor/long.cc": "\n" * 601, "tests/ops/fine.cc": "\n" * 600}, ["tensor/long.cc: 601 lines"]),
+    ({"tools/x.py": "\n" * 700, "long.h": "\n" * 700, "base/BUILD": "\n" * 601},
+     ["tools/x.py", "long.h", "base/BUILD"]),
+]
+
+if __name__ == "__main__":
+    common.run(check, PLANTED, at_least=40)
