@@ -41,7 +41,14 @@ Shape broadcast_shape(const char* op, Operands operands);
 /// Strides of `tensor` seen in `shape`, 0 along broadcast dimensions.
 Shape broadcast_strides(const Tensor& tensor, const Shape& shape);
 
+/// dtype of an operation on two tensors, as in PyTorch: promoted, but a 0-dim tensor counts only where it is of a higher
+/// kind (bool < integer < floating) than the other.
+DType result_dtype(const Tensor& a, const Tensor& b);
+/// dtype of an operation on a tensor and something of no dimension: the tensor's, unless `number` is of a higher kind.
+DType result_dtype(DType tensor, DType number);
+
 /// Sums `grad` over the dimensions along which `shape` was broadcast, recorded; returns `grad` itself where none were.
+/// Defined in ops/reduce.cc.
 Tensor sum_to_shape(const Tensor& grad, const Shape& shape);
 
 }  // namespace tandem::inline v0::ops

@@ -1,0 +1,159 @@
+#include <tandem/ops/common.h>
+
+#include <algorithm>
+
+namespace tandem::inline v0::ops {
+
+namespace {
+
+/// Appends `text` and spaces up to `width` characters.
+void append_padded(std::string& out, const std::string& text, size_t width) {
+  out += text;
+  out.append(width - std::min(width, text.size()), ' ');
+}
+
+[[noreturn]] void throw_undefined(const char* op, Operands operands) {
+  std::string names;
+  unsigned marked = 0;
+  unsigned bit = 1;
+  for (const Operand& operand : operands) {
+    if (!operand.tensor.defined()) {
+      if (!names.empty()) names += " and ";
+      names += operand.name;
+      marked |= bit;
+    }
+    bit <<= 1;
+  }
+  const bool one = (marked & (marked - 1)) == 0;
+  throw StateError(with_module_scope(operand_error(op, names + (one ? " is undefined" : " are undefined"), operands)));
+}
+
+[[noreturn]] void throw_different_devices(const char* op, Operands operands) {
+  Device home;
+  int64_t most = 0;
+  for (const Operand& candidate : operands) {
+    const auto on_it = [&](const Operand& operand) { return operand.tensor.device() == candidate.tensor.device(); };
+    const int64_t count = std::count_if(operands.begin(), operands.end(), on_it);
+    if (count > most) {
+      most = count;
+      home = candidate.tensor.device();
+    }
+  }
+  std::string moves;
+  unsigned marked = 0;
+  unsigned bit = 1;
+  for (const Operand& operand : operands) {
+    if (operand.tensor.device() != home) {
+      if (!moves.empty()) moves += " and ";
+      moves += str(operand.name, ".to(", home, ")");
+      marked |= bit;
+    }
+    bit <<= 1;
+  }
+  const bool one = (marked & (marked - 1)) == 0;
+  throw DeviceError(with_module_scope(
+      operand_error(op, "operands are on different devices", operands, marked,
+                    str("move ", one ? "it" : "them", " with ", moves, ", or move the module with model.to(", home, ")"))));
+}
+
+}  // namespace
+
+std::string operand_error(const char* op, const std::string& problem, Operands operands, unsigned marked,
+                          const std::string& hint) {
+  struct Line {
+    std::string columns[4];  // name, device, dtype, shape
+  };
+  std::vector<Line> lines;
+  size_t width[4] = {};
+  for (const Operand& operand : operands) {
+    const Tensor& t = operand.tensor;
+    Line line{{operand.name, "undefined", "", ""}};
+    if (t.defined()) line = {{operand.name, to_string(t.device()), to_string(t.dtype()), to_string(t.shape())}};
+    for (int c = 0; c < 4; ++c) width[c] = std::max(width[c], line.columns[c].size());
+    lines.push_back(std::move(line));
+  }
+  std::string out = str(op, ": ", problem);
+  for (size_t i = 0; i < lines.size(); ++i) {
+    std::string text = "  ";
+    append_padded(text, lines[i].columns[0], width[0] + 2);
+    append_padded(text, lines[i].columns[1], width[1] + 2);
+    append_padded(text, lines[i].columns[2], width[2] + 1);
+    append_padded(text, lines[i].columns[3], width[3] + 2);
+    if (marked >> i & 1) text += "<- differs";
+    text.erase(text.find_last_not_of(' ') + 1);
+    out += '\n' + text;
+  }
+  if (!hint.empty()) out += "\n  " + hint;
+  return out;
+}
+
+KernelContext check_same_device(const char* op, Operands operands) {
+  for (const Operand& operand : operands) {
+    if (!operand.tensor.defined()) [[unlikely]] throw_undefined(op, operands);
+  }
+  const Device device = operands.begin()->tensor.device();
+  for (const Operand& operand : operands) {
+    if (operand.tensor.device() != device) [[unlikely]] throw_different_devices(op, operands);
+  }
+  TANDEM_CHECK(DeviceError, device.is_cpu(),
+               operand_error(op, str("this build has no kernels for ", device), operands));
+  return {device};
+}
+
+void check_same_dtype(const char* op, Operands operands) {
+  const DType dtype = operands.begin()->tensor.dtype();
+  unsigned marked = 0;
+  unsigned bit = 1;
+  for (const Operand& operand : operands) {
+    if (operand.tensor.dtype() != dtype) marked |= bit;
+    bit <<= 1;
+  }
+  TANDEM_CHECK(DTypeError, marked == 0, operand_error(op, "operands have different dtypes", operands, marked));
+}
+
+void check_floating(const char* op, Operand operand) {
+  TANDEM_CHECK(DTypeError, is_floating_point(operand.tensor.dtype()),
+               operand_error(op, str(operand.name, " must be floating"), {operand}));
+}
+
+Shape broadcast_shape(const char* op, Operands operands) {
+  Shape result = operands.begin()->tensor.shape();
+  for (const Operand& operand : operands) {
+    const Shape& shape = operand.tensor.shape();
+    if (shape == result) continue;
+    while (result.size() < shape.size()) result.insert(0, 1);
+    const size_t skip = result.size() - shape.size();
+    for (size_t d = 0; d < shape.size(); ++d) {
+      int64_t& size = result[skip + d];
+      if (size == 1) size = shape[d];
+      TANDEM_CHECK(ShapeError, shape[d] == size || shape[d] == 1,
+                   operand_error(op, "shapes do not broadcast", operands));
+    }
+  }
+  return result;
+}
+
+Shape broadcast_strides(const Tensor& tensor, const Shape& shape) {
+  const Shape& sizes = tensor.shape();
+  const size_t skip = shape.size() - sizes.size();
+  Shape strides(shape.size(), 0);
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    if (sizes[d] != 1) strides[skip + d] = tensor.strides()[d];
+  }
+  return strides;
+}
+
+DType result_dtype(const Tensor& a, const Tensor& b) {
+  if (a.dtype() == b.dtype()) return a.dtype();
+  if ((a.dim() == 0) == (b.dim() == 0)) return promote(a.dtype(), b.dtype());
+  const DType with_dims = a.dim() == 0 ? b.dtype() : a.dtype();
+  const DType zero_dim = a.dim() == 0 ? a.dtype() : b.dtype();
+  return result_dtype(with_dims, zero_dim);
+}
+
+DType result_dtype(DType tensor, DType number) {
+  const auto kind = [](DType dtype) { return dtype == kBool ? 0 : is_floating_point(dtype) ? 2 : 1; };
+  return kind(number) > kind(tensor) ? number : tensor;
+}
+
+}  // namespace tandem::inline v0::ops
