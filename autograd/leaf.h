@@ -47,11 +47,14 @@ class TANDEM_API Leaf : public RefCounted {
 
  private:
   friend class GraphTask;
+  friend class BackwardContext;
 
   /// Adds a contribution: overwrites an empty slot, or takes `gradient` over as the slot where nobody else holds it.
   void accumulate(Tensor gradient);
   void accumulate_with_graph(const Tensor& gradient);
   void run_hooks();
+  /// Makes the slot writable: replaces one that belongs to a graph by a copy.
+  void prepare_slot();
 
   Shape shape_;
   DType dtype_;

@@ -1,0 +1,289 @@
+// Backward, in three passes: *discover* lists the nodes below the roots and counts the edges into each leaf; *sort* orders
+// the nodes from the newest to the oldest, so that each is met after all contributions to it; *run* calls each node's
+// backward once and delivers what it returns.  A leaf whose count reaches zero is complete: its hooks run at once, before
+// older nodes do, which is what overlap of communication with backward stands on.
+#include <tandem/autograd/engine.h>
+
+#include <algorithm>
+
+#include <tandem/autograd/graph_task.h>
+#include <tandem/base/trace.h>
+#include <tandem/tensor/chores.h>
+#include <tandem/tensor/factories.h>
+
+namespace tandem::inline v0::autograd {
+
+namespace {
+
+/// What a gradient must match.
+struct Expected {
+  const Shape& shape;
+  DType dtype;
+  Device device;
+};
+
+void check_gradient(const Node* from, size_t input, const Tensor& gradient, const Expected& expected) {
+  const auto where = [&] {
+    return from != nullptr ? str(from->name(), ": backward returned for input ", input, " a gradient")
+                           : std::string("backward: got a gradient");
+  };
+  TANDEM_CHECK(ShapeError, gradient.shape() == expected.shape, where(), " of shape ", gradient.shape(),
+               ", the tensor has shape ", expected.shape);
+  TANDEM_CHECK(DTypeError, gradient.dtype() == expected.dtype, where(), " of dtype ", gradient.dtype(), ", the tensor is ",
+               expected.dtype);
+  TANDEM_CHECK(DeviceError, gradient.device() == expected.device, where(), " on ", gradient.device(), ", the tensor is on ",
+               expected.device);
+}
+
+/// Makes the module of a node current while its backward runs, for errors and traces.
+class NodeScope {
+ public:
+  explicit NodeScope(const Node& node) : context_(RankContext::current()), previous_(context_.module_scope) {
+    context_.module_scope = node.module_scope();
+  }
+  ~NodeScope() { context_.module_scope = previous_; }
+  NodeScope(const NodeScope&) = delete;
+  NodeScope& operator=(const NodeScope&) = delete;
+
+ private:
+  RankContext& context_;
+  RefPtr<ScopeName> previous_;
+};
+
+Tensor root_gradient(const char* op, const Tensor& root, const Tensor& gradient, bool create_graph) {
+  TANDEM_CHECK(StateError, root.requires_grad(), op, ": the tensor (", describe(root),
+               ") neither requires grad nor was made from one that does");
+  if (gradient.defined()) return create_graph ? gradient : gradient.detach();
+  TANDEM_CHECK(ShapeError, root.num_elements() == 1, op, ": a gradient must be given for ", describe(root),
+               ", which has not exactly one element");
+  return full(root.shape(), 1, root.options());
+}
+
+}  // namespace
+
+// --- BackwardContext ------------------------------------------------------------------------------------------------
+
+bool BackwardContext::needs(int i) const {
+  const Edge& edge = node_.edges_[static_cast<size_t>(i)];
+  if (!task_.capturing_) return static_cast<bool>(edge);
+  return edge.leaf ? edge.leaf->capture_ >= 0 : edge.node && (edge.node->needed_ || edge.node->capture_ >= 0);
+}
+
+bool BackwardContext::create_graph() const { return task_.options_.create_graph; }
+
+BackwardContext::Destination BackwardContext::destination(int i) const {
+  Leaf* leaf = node_.edges_[static_cast<size_t>(i)].leaf.get();
+  if (leaf == nullptr || task_.capturing_ || task_.options_.create_graph || leaf->edges_total_ != 1) return {};
+  leaf->prepare_slot();
+  return {leaf->slot(), leaf->filled_};
+}
+
+// --- GraphTask ------------------------------------------------------------------------------------------------------
+
+GraphTask::GraphTask(BackwardOptions options)
+    : options_(options),
+      grad_mode_(options.create_graph),
+      enclosing_(std::exchange(RankContext::current().running_backward, this)) {}
+
+GraphTask::~GraphTask() {
+  RankContext::current().running_backward = enclosing_;
+  for (Node* node : nodes_) {
+    node->task_ = nullptr;
+    node->grad_ = {};
+    node->needed_ = false;
+  }
+  for (const RefPtr<Leaf>& leaf : leaves_) leaf->task_ = nullptr;
+  for (const Edge& edge : captures_) (edge.leaf ? edge.leaf->capture_ : edge.node->capture_) = -1;
+}
+
+size_t GraphTask::capture(const Tensor& input) {
+  TANDEM_CHECK(StateError, input.requires_grad(), "grad: an input (", describe(input), ") does not require grad");
+  capturing_ = true;
+  Edge edge = edge_to(input);
+  int32_t& position = edge.leaf ? edge.leaf->capture_ : edge.node->capture_;
+  if (position < 0) {
+    position = static_cast<int32_t>(captured_.size());
+    captured_.emplace_back();
+    captures_.push_back(std::move(edge));
+  }
+  return static_cast<size_t>(position);
+}
+
+void GraphTask::meet(const Edge& edge) {
+  if (edge.leaf) {
+    Leaf& leaf = *edge.leaf;
+    if (leaf.task_ != this) {
+      TANDEM_CHECK(StateError, leaf.task_ == nullptr, "backward: the leaf '", leaf.name,
+                   "' is part of another backward that is still running");
+      leaf.task_ = this;
+      leaf.edges_total_ = leaf.edges_left_ = 0;
+      leaf.contributed_ = false;
+      leaves_.push_back(edge.leaf);
+    }
+    ++leaf.edges_total_;
+    ++leaf.edges_left_;
+  } else if (edge.node && edge.node->task_ != this) {
+    TANDEM_CHECK(StateError, edge.node->task_ == nullptr, "backward: '", edge.node->name(),
+                 "' is part of another backward that is still running");
+    edge.node->task_ = this;
+    nodes_.push_back(edge.node.get());
+  }
+}
+
+void GraphTask::discover(const Edge& edge) {
+  meet(edge);
+  for (; num_expanded_ < nodes_.size(); ++num_expanded_) {
+    for (const Edge& next : nodes_[num_expanded_]->edges_) meet(next);
+  }
+}
+
+void GraphTask::find_needed() {
+  for (size_t i = nodes_.size(); i-- > 0;) {
+    Node& node = *nodes_[i];
+    node.needed_ = std::any_of(node.edges_.begin(), node.edges_.end(), [](const Edge& edge) {
+      return edge.leaf ? edge.leaf->capture_ >= 0 : edge.node && (edge.node->needed_ || edge.node->capture_ >= 0);
+    });
+  }
+}
+
+void GraphTask::run(const char* op, std::span<const Tensor> roots, std::span<const Tensor> gradients) {
+  TANDEM_CHECK(ValueError, gradients.empty() || gradients.size() == roots.size(), op, ": got ", roots.size(),
+               " tensors and ", gradients.size(), " gradients");
+  std::vector<Tensor> given;
+  for (size_t i = 0; i < roots.size(); ++i) {
+    given.push_back(root_gradient(op, roots[i], gradients.empty() ? Tensor() : gradients[i], options_.create_graph));
+    roots_.push_back(edge_to(roots[i]));
+    discover(roots_.back());
+  }
+  std::sort(nodes_.begin(), nodes_.end(), [](const Node* a, const Node* b) { return a->number() > b->number(); });
+  if (capturing_) find_needed();
+  for (size_t i = 0; i < roots.size(); ++i) deliver(nullptr, i, roots_[i], std::move(given[i]));
+  for (Node* node : nodes_) run_node(*node);
+  for (size_t i = 0; i < callbacks_.size(); ++i) callbacks_[i]();  // one may queue another
+}
+
+void GraphTask::run_node(Node& node) {
+  Tensor gradient = std::move(node.grad_);
+  if (node.capture_ >= 0) captured_[static_cast<size_t>(node.capture_)] = gradient;
+  if (capturing_ && !node.needed_) return;
+  TensorList results;
+  if (gradient.defined()) {
+    NodeScope scope(node);
+    TraceSpan span(node.name(), "backward");
+    BackwardContext context(*this, node, std::move(gradient));
+    results = node.backward(context);
+    TANDEM_CHECK(StateError, results.size() == node.edges_.size(), node.name(), ": backward returned ", results.size(),
+                 " gradients for ", node.edges_.size(), " inputs");
+  } else {
+    results.resize(node.edges_.size());
+  }
+  for (size_t i = 0; i < results.size(); ++i) deliver(&node, i, node.edges_[i], std::move(results[i]));
+  if (!options_.retain_graph && !options_.create_graph) node.release_saved();
+}
+
+void GraphTask::deliver(const Node* from, size_t input, const Edge& edge, Tensor gradient) {
+  if (edge.node) {
+    if (!gradient.defined()) return;
+    check_gradient(from, input, gradient, {edge.node->shape_, edge.node->dtype_, edge.node->device_});
+    add_to(edge.node->grad_, std::move(gradient));
+    return;
+  }
+  if (!edge.leaf) return;
+  Leaf& leaf = *edge.leaf;
+  if (gradient.defined()) {
+    check_gradient(from, input, gradient, {leaf.shape(), leaf.dtype(), leaf.device()});
+    if (capturing_) {
+      if (leaf.capture_ >= 0) add_to(captured_[static_cast<size_t>(leaf.capture_)], std::move(gradient));
+    } else if (options_.create_graph) {
+      leaf.accumulate_with_graph(gradient);
+    } else if (gradient.is_same(leaf.slot_)) {  // written in place, see BackwardContext::destination
+      leaf.slot_.storage()->bump_version("backward");
+      leaf.filled_ = true;
+    } else {
+      leaf.accumulate(std::move(gradient));
+    }
+    leaf.contributed_ = true;
+  }
+  if (--leaf.edges_left_ == 0 && leaf.contributed_ && !capturing_) leaf.run_hooks();
+}
+
+void GraphTask::add_to(Tensor& sum, Tensor gradient) {
+  if (!sum.defined()) {
+    sum = std::move(gradient);
+  } else if (options_.create_graph) {
+    sum = accumulate_with_graph(sum, gradient);
+  } else {
+    if (sum.impl_ptr()->use_count() > 1 || sum.storage()->use_count() > 1 || !sum.is_contiguous()) {
+      Tensor own = empty(sum.shape(), sum.options());
+      chores::copy(sum, own);
+      sum = std::move(own);
+    }
+    chores::add_into(gradient, sum);
+  }
+}
+
+// --- public ---------------------------------------------------------------------------------------------------------
+
+void backward(std::span<const Tensor> roots, std::span<const Tensor> gradients, BackwardOptions options) {
+  GraphTask(options).run("backward", roots, gradients);
+}
+
+void queue_callback(std::function<void()> f) {
+  auto* task = static_cast<GraphTask*>(RankContext::current().running_backward);
+  TANDEM_CHECK(StateError, task != nullptr, "queue_callback: no backward is running on this thread");
+  task->queue_callback(std::move(f));
+}
+
+}  // namespace tandem::inline v0::autograd
+
+namespace tandem::inline v0 {
+
+std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor> inputs,
+                         std::span<const Tensor> grad_outputs, autograd::BackwardOptions options) {
+  autograd::GraphTask task(options);
+  std::vector<size_t> positions;
+  for (const Tensor& input : inputs) positions.push_back(task.capture(input));
+  task.run("grad", outputs, grad_outputs);
+  std::vector<Tensor> result;
+  for (size_t position : positions) result.push_back(task.captured()[position]);
+  return result;
+}
+
+// --- Tensor's members -----------------------------------------------------------------------------------------------
+
+Tensor& Tensor::set_requires_grad(bool on) {
+  TANDEM_CHECK(StateError, is_leaf() || on, "set_requires_grad: the tensor (", describe(*this),
+               ") is the result of an operation; detach() it");
+  TANDEM_CHECK(DTypeError, !on || is_floating_point(dtype()), "set_requires_grad: only floating dtypes have gradients, this is ",
+               describe(*this));
+  if (is_leaf()) impl().requires_grad = on;
+  return *this;
+}
+
+Tensor Tensor::grad() const {
+  const TensorImpl& self = impl();
+  if (self.has_node || !self.autograd) return {};
+  return static_cast<const autograd::Leaf&>(*self.autograd).grad();
+}
+
+void Tensor::zero_grad() const {
+  const TensorImpl& self = impl();
+  if (!self.has_node && self.autograd) static_cast<autograd::Leaf&>(*self.autograd).mark_empty();
+}
+
+void Tensor::backward(const Tensor& gradient, bool retain_graph, bool create_graph) const {
+  autograd::backward({this, 1}, {&gradient, 1}, {retain_graph, create_graph});
+}
+
+Tensor Tensor::detach() const {
+  const TensorImpl& self = impl();
+  auto copy = make_ref<TensorImpl>(self.storage, self.dtype, self.shape, self.strides, self.offset);
+  copy->is_view = true;
+  return Tensor(std::move(copy));
+}
+
+HookHandle Tensor::register_post_accumulate_grad_hook(std::function<void(const Tensor& grad)> f) const {
+  return autograd::leaf(*this).add_hook(std::move(f));
+}
+
+}  // namespace tandem::inline v0

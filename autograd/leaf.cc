@@ -1,0 +1,103 @@
+#include <tandem/autograd/leaf.h>
+
+#include <algorithm>
+
+#include <tandem/autograd/engine.h>
+#include <tandem/tensor/chores.h>
+#include <tandem/tensor/factories.h>
+
+namespace tandem::inline v0::autograd {
+
+namespace {
+
+/// Whether nobody but the holder of this handle can see the memory, and it can serve as a slot as it is.
+bool is_exclusive(const Tensor& tensor) {
+  return tensor.impl_ptr()->use_count() == 1 && tensor.storage()->use_count() == 1 && tensor.is_contiguous() &&
+         tensor.storage()->num_bytes() == tensor.num_bytes();
+}
+
+}  // namespace
+
+const Tensor& Leaf::slot() {
+  if (!slot_.defined()) slot_ = empty(shape_, {dtype_, device_});
+  return slot_;
+}
+
+void Leaf::set_slot(const Tensor& slot) {
+  if (slot.defined()) {
+    TANDEM_CHECK(ShapeError, slot.shape() == shape_, "set_slot: '", name, "' has shape ", shape_, ", the slot ",
+                 slot.shape());
+    TANDEM_CHECK(DTypeError, slot.dtype() == dtype_, "set_slot: '", name, "' is ", dtype_, ", the slot ", slot.dtype());
+    TANDEM_CHECK(DeviceError, slot.device() == device_, "set_slot: '", name, "' is on ", device_, ", the slot on ",
+                 slot.device());
+    TANDEM_CHECK(StateError, slot.is_contiguous(), "set_slot: the slot of '", name, "' is not row-major");
+    if (filled_) chores::copy(slot_, slot);
+    slot_ = slot;
+    foreign_slot_ = true;
+  } else if (foreign_slot_) {
+    Tensor own;
+    if (filled_) {
+      own = empty(shape_, {dtype_, device_});
+      chores::copy(slot_, own);
+    }
+    slot_ = own;
+    foreign_slot_ = false;
+  }
+}
+
+HookHandle Leaf::add_hook(std::function<void(const Tensor& grad)> f) {
+  const uint64_t id = next_hook_++;
+  hooks_.emplace_back(id, std::move(f));
+  return HookHandle([self = RefPtr<Leaf>(this), id] {
+    std::erase_if(self->hooks_, [id](const auto& hook) { return hook.first == id; });
+  });
+}
+
+void Leaf::prepare_slot() {
+  // A gradient that was recorded by a backward under create_graph belongs to that graph: never write into it.
+  if (!slot_.defined() || !slot_.requires_grad()) return;
+  Tensor own;
+  if (filled_) {
+    own = empty(shape_, {dtype_, device_});
+    chores::copy(slot_, own);
+  }
+  slot_ = own;
+}
+
+void Leaf::accumulate(Tensor gradient) {
+  prepare_slot();
+  if (!filled_ && !foreign_slot_ && is_exclusive(gradient)) {
+    slot_ = std::move(gradient);
+  } else {
+    if (filled_) {
+      chores::add_into(gradient, slot_);
+    } else {
+      chores::copy(gradient, slot());
+    }
+    slot_.storage()->bump_version("backward");
+  }
+  filled_ = true;
+}
+
+void Leaf::accumulate_with_graph(const Tensor& gradient) {
+  TANDEM_CHECK(StateError, !foreign_slot_, "backward: create_graph is not possible for '", name,
+               "', whose gradient lives in a bucket of a DistributedDataParallel; use grad(outputs, inputs)");
+  slot_ = filled_ ? autograd::accumulate_with_graph(slot_, gradient) : gradient;
+  filled_ = true;
+}
+
+void Leaf::run_hooks() {
+  const auto hooks = hooks_;  // a hook may remove itself or others
+  for (const auto& [id, hook] : hooks) hook(slot_);
+}
+
+Leaf& leaf(const Tensor& tensor) {
+  TensorImpl& impl = tensor.impl();
+  TANDEM_CHECK(StateError, !impl.has_node, "leaf: the tensor is the result of an operation (",
+               describe(tensor), "); only leaves have gradient slots");
+  TANDEM_CHECK(StateError, impl.requires_grad, "leaf: the tensor does not require grad (", describe(tensor), ")");
+  if (!impl.autograd) impl.autograd = make_ref<Leaf>(impl.shape, impl.dtype, impl.storage->device());
+  return static_cast<Leaf&>(*impl.autograd);
+}
+
+}  // namespace tandem::inline v0::autograd

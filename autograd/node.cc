@@ -1,0 +1,135 @@
+#include <tandem/autograd/node.h>
+
+#include <algorithm>
+
+
+namespace tandem::inline v0::autograd {
+
+namespace {
+
+void attach(const Tensor& tensor, RefPtr<Node> node) {
+  TensorImpl& impl = tensor.impl();
+  impl.autograd = std::move(node);
+  impl.has_node = true;
+  impl.requires_grad = false;
+  impl.history_version = impl.storage->version();
+}
+
+}  // namespace
+
+Edge edge_to(const Tensor& tensor) {
+  Edge edge;
+  if (!tensor.defined()) return edge;
+  TensorImpl& impl = tensor.impl();
+  if (impl.has_node) {
+    edge.node = RefPtr<Node>(static_cast<Node*>(impl.autograd.get()));
+  } else if (impl.requires_grad) {
+    edge.leaf = RefPtr<Leaf>(&leaf(tensor));
+  }
+  return edge;
+}
+
+// --- Saved ----------------------------------------------------------------------------------------------------------
+
+Saved::Saved(Node& owner, const char* name) : owner_(owner), name_(name), next_(owner.saved_) { owner.saved_ = this; }
+
+void Saved::save(const Tensor& tensor) {
+  if (!tensor.defined()) return;
+  const TensorImpl& impl = tensor.impl();
+  version_ = impl.storage->version();
+  if (!impl.has_node && impl.requires_grad) {
+    data_ = tensor;  // a leaf holds no node, so keeping the handle itself makes no cycle
+    return;
+  }
+  is_output_ = impl.has_node && impl.autograd.get() == &owner_;
+  if (!is_output_) edge_ = edge_to(tensor);  // an edge to the owner would be a cycle
+  data_ = tensor.detach();
+}
+
+Tensor Saved::get() const {
+  TANDEM_CHECK(StateError, !owner_.released_, owner_.name(),
+               ": backward a second time through the same graph, which was released by the first; pass retain_graph to "
+               "the first one");
+  if (!data_.defined()) return {};
+  TANDEM_CHECK(StateError, data_.version() == version_, owner_.name(), ": '", name_, "' (", describe(data_),
+               ") was changed in place by '", data_.storage()->last_writer(), "' after it was saved for backward (version ",
+               data_.version(), ", saved at ", version_, ")");
+  if (!is_grad_enabled() || !(is_output_ || edge_.node)) return data_;
+  Tensor attached = data_.detach();
+  attach(attached, is_output_ ? RefPtr<Node>(&owner_) : edge_.node);
+  return attached;
+}
+
+// --- Node -----------------------------------------------------------------------------------------------------------
+
+Node::~Node() = default;
+
+void Node::destroy() {
+  // The chain of nodes below may be a million long: take edges out of dying nodes instead of recursing.
+  SmallVector<RefPtr<Node>, 8> pending;
+  const auto take_edges = [&pending](Node& node) {
+    for (Edge& edge : node.edges_) {
+      if (edge.node) pending.push_back(std::move(edge.node));
+    }
+  };
+  take_edges(*this);
+  delete this;
+  while (!pending.empty()) {
+    RefPtr<Node> node = std::move(pending.back());
+    pending.pop_back();
+    if (node->use_count() == 1) take_edges(*node);
+  }
+}
+
+void Node::release_saved() {
+  for (Saved* saved = saved_; saved != nullptr; saved = saved->next_) saved->data_ = {};
+  released_ = true;
+}
+
+void link(RefPtr<Node> node, const char* name, const Tensor& output, const Tensor* const* inputs, size_t num_inputs) {
+  RankContext& context = RankContext::current();
+  uint64_t newest = 0;
+  node->edges_.reserve(num_inputs);
+  for (size_t i = 0; i < num_inputs; ++i) {
+    const Tensor& input = *inputs[i];
+    Edge edge = edge_to(input);
+    if (edge.node) {
+      const TensorImpl& impl = input.impl();
+      TANDEM_CHECK(StateError, impl.history_version == impl.storage->version(), name, ": input ", i, " (",
+                   describe(input), ", made by '", edge.node->name(), "') was changed in place by '",
+                   impl.storage->last_writer(),
+                   "' through another tensor that shares its memory, so its gradient would be wrong; clone one of them");
+      newest = std::max(newest, edge.node->number());
+    }
+    node->edges_.push_back(std::move(edge));
+  }
+  // Larger than the inputs' numbers even where those were made by other threads.
+  context.next_node = std::max(context.next_node, newest + 1);
+  node->number_ = context.next_node++;
+  node->name_ = name;
+  node->module_scope_ = context.module_scope;
+  const TensorImpl& impl = output.impl();
+  node->shape_ = impl.shape;
+  node->dtype_ = impl.dtype;
+  node->device_ = impl.storage->device();
+  attach(output, std::move(node));
+}
+
+// --- in place -------------------------------------------------------------------------------------------------------
+
+void begin_in_place(const char* op, const Tensor& self, bool will_record) {
+  const TensorImpl& impl = self.impl();
+  TANDEM_CHECK(StateError, !(is_grad_enabled() && impl.requires_grad && !impl.has_node), op,
+               ": a leaf that requires grad is changed in place (", describe(self),
+               "); do it under a NoGradGuard, or use the form that returns a new tensor");
+  TANDEM_CHECK(StateError, !(will_record && impl.is_view), op, ": the change of a view would have to be recorded (",
+               describe(self), "); use the form that returns a new tensor");
+}
+
+void end_in_place(const char* op, const Tensor& self) {
+  TensorImpl& impl = self.impl();
+  impl.storage->bump_version(op);
+  impl.history_version = impl.storage->version();
+}
+
+}  // namespace tandem::inline v0::autograd

@@ -1,0 +1,93 @@
+#include <tandem/autograd/gradcheck.h>
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include <tandem/autograd/node.h>
+#include <tandem/ops/elementwise.h>
+#include <tandem/ops/reduce.h>
+#include <tandem/tensor/factories.h>
+
+namespace tandem {
+namespace {
+
+using Inputs = std::vector<Tensor>;
+
+Tensor leaf_of(std::vector<double> values) {
+  const auto n = static_cast<int64_t>(values.size());
+  return from_vector(values, {n}).set_requires_grad();
+}
+
+/// y = x^2 whose backward multiplies by `wrong` instead of 2.
+struct SquareNode final : autograd::Node {
+  autograd::Saved input{*this, "input"};
+  double wrong = 2;
+  TensorList backward(autograd::BackwardContext& context) override {
+    return {mul(mul(context.grad(), input.get()), Scalar(wrong))};
+  }
+};
+
+Tensor square(const Tensor& x, double factor) {
+  Tensor y;
+  {
+    NoGradGuard no_grad;
+    y = mul(x, x);
+  }
+  if (auto* node = autograd::record<SquareNode>("square", y, x)) {
+    node->input.save(x);
+    node->wrong = factor;
+  }
+  return y;
+}
+
+TEST(Gradcheck, AcceptsRightGradients) {
+  autograd::gradcheck([](const Inputs& in) { return mul(exp(in[0]), in[1]); }, {leaf_of({0.3, -1.2}), leaf_of({0.7, 2.1})});
+  autograd::gradgradcheck([](const Inputs& in) { return mul(exp(in[0]), in[1]); },
+                          {leaf_of({0.3, -1.2}), leaf_of({0.7, 2.1})});
+}
+
+TEST(Gradcheck, FindsAWrongFactor) {
+  EXPECT_NO_THROW(autograd::gradcheck([](const Inputs& in) { return square(in[0], 2); }, {leaf_of({0.3, -1.2})}));
+  EXPECT_THROW(autograd::gradcheck([](const Inputs& in) { return square(in[0], 2.001); }, {leaf_of({0.3, -1.2})}),
+               StateError);
+}
+
+TEST(Gradcheck, FindsAMissingGradient) {
+  EXPECT_THROW(autograd::gradcheck([](const Inputs& in) { return mul(in[0].detach(), in[0]); }, {leaf_of({0.3})}),
+               StateError);
+}
+
+TEST(Gradcheck, NaNDiffersFromEverything) {
+  EXPECT_THROW(autograd::gradcheck([](const Inputs& in) { return square(in[0], std::nan("")); }, {leaf_of({0.3})}),
+               StateError);
+}
+
+TEST(Gradcheck, FindsAWrongSecondDerivative) {
+  // The first derivative is right, but detached: its own derivative is lost.
+  struct HalfNode final : autograd::Node {
+    autograd::Saved input{*this, "input"};
+    TensorList backward(autograd::BackwardContext& context) override {
+      return {mul(mul(context.grad(), input.get().detach()), Scalar(2))};
+    }
+  };
+  const auto f = [](const Inputs& in) {
+    Tensor y;
+    {
+      NoGradGuard no_grad;
+      y = mul(in[0], in[0]);
+    }
+    if (auto* node = autograd::record<HalfNode>("half", y, in[0])) node->input.save(in[0]);
+    return y;
+  };
+  EXPECT_NO_THROW(autograd::gradcheck(f, {leaf_of({0.3})}));
+  EXPECT_THROW(autograd::gradgradcheck(f, {leaf_of({0.3})}), StateError);
+}
+
+TEST(Gradcheck, RefusesFloat32) {
+  EXPECT_THROW(autograd::gradcheck([](const Inputs& in) { return exp(in[0]); }, {zeros({2}).set_requires_grad()}), DTypeError);
+}
+
+}  // namespace
+}  // namespace tandem

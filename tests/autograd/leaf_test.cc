@@ -1,0 +1,164 @@
+#include <tandem/autograd/leaf.h>
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include <tandem/autograd/engine.h>
+#include <tandem/autograd/node.h>
+#include <tandem/ops/elementwise.h>
+#include <tandem/tensor/factories.h>
+
+namespace tandem {
+namespace {
+
+/// y = 2 x, whose backward writes into the slot where it may; counts how often it did.
+struct DirectNode final : autograd::Node {
+  int* direct = nullptr;
+  bool* accumulated = nullptr;
+  TensorList backward(autograd::BackwardContext& context) override {
+    const auto destination = context.destination(0);
+    if (!destination.tensor.defined()) return {mul(context.grad(), Scalar(2))};
+    ++*direct;
+    *accumulated = destination.accumulate;
+    const std::vector<double> g = context.grad().to_vector<double>();
+    auto* out = destination.tensor.data<double>();
+    for (size_t i = 0; i < g.size(); ++i) out[i] = (destination.accumulate ? out[i] : 0) + 2 * g[i];
+    return {destination.tensor};
+  }
+};
+
+struct Direct {
+  int count = 0;
+  bool accumulated = false;
+  Tensor operator()(const Tensor& x) {
+    Tensor y = empty_like(x);
+    {
+      NoGradGuard no_grad;
+      y.copy_(mul(x, Scalar(2)));
+    }
+    if (auto* node = autograd::record<DirectNode>("direct", y, x)) {
+      node->direct = &count;
+      node->accumulated = &accumulated;
+    }
+    return y;
+  }
+};
+
+const Tensor kOnes3 = from_vector<double>({1, 2, 3}, {3});
+
+TEST(Leaf, AWrittenSlotIsHandedOutOnce) {
+  Tensor x = from_vector<double>({1, 2, 3}, {3}).set_requires_grad();
+  Direct direct;
+  direct(x).backward(kOnes3);
+  EXPECT_EQ(direct.count, 1);
+  EXPECT_FALSE(direct.accumulated);
+  EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{2, 4, 6}));
+  direct(x).backward(kOnes3);
+  EXPECT_TRUE(direct.accumulated);
+  EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{4, 8, 12}));
+}
+
+TEST(Leaf, ASecondContributionKeepsTheSlotBack) {
+  Tensor x = from_vector<double>({1, 2, 3}, {3}).set_requires_grad();
+  Direct direct;
+  add(direct(x), direct(x)).backward(kOnes3);
+  EXPECT_EQ(direct.count, 0);
+  EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{4, 8, 12}));
+}
+
+TEST(Leaf, NeverUnderCreateGraphOrGrad) {
+  Tensor x = from_vector<double>({1, 2, 3}, {3}).set_requires_grad();
+  Direct direct;
+  direct(x).backward(kOnes3, false, /*create_graph=*/true);
+  Tensor y = direct(x);
+  EXPECT_EQ(grad({&y, 1}, {&x, 1}, {&kOnes3, 1})[0].to_vector<double>(), (std::vector<double>{2, 4, 6}));
+  EXPECT_EQ(direct.count, 0);
+}
+
+TEST(Leaf, ZeroGradKeepsTheMemory) {
+  Tensor x = from_vector<double>({1, 2, 3}, {3}).set_requires_grad();
+  Direct direct;
+  direct(x).backward(kOnes3);
+  const std::byte* memory = x.grad().data_ptr();
+  x.zero_grad();
+  EXPECT_FALSE(x.grad().defined());
+  direct(x).backward(kOnes3);
+  EXPECT_EQ(x.grad().data_ptr(), memory);
+  EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{2, 4, 6}));
+}
+
+TEST(Leaf, SlotInABucket) {
+  Tensor x = from_vector<double>({1, 2, 3}, {3}).set_requires_grad();
+  Tensor bucket = full({8}, -1, {kFloat64});
+  const auto slice = Storage::alias(bucket.storage(), 2 * 8, 3 * 8);
+  autograd::Leaf& leaf = autograd::leaf(x);
+  leaf.set_slot(make_view(slice, kFloat64, {3}, {1}, 0));
+  EXPECT_TRUE(leaf.has_foreign_slot());
+  mul(x, Scalar(7)).backward(kOnes3);
+  EXPECT_EQ(bucket.to_vector<double>(), (std::vector<double>{-1, -1, 7, 14, 21, -1, -1, -1}));
+  leaf.set_slot({});
+  bucket.fill_(0);
+  EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{7, 14, 21}));
+  EXPECT_FALSE(leaf.has_foreign_slot());
+}
+
+TEST(Leaf, APresentGradientMovesIntoTheBucket) {
+  Tensor x = from_vector<double>({1, 2, 3}, {3}).set_requires_grad();
+  mul(x, Scalar(7)).backward(kOnes3);
+  Tensor slot = zeros({3}, {kFloat64});
+  autograd::leaf(x).set_slot(slot);
+  EXPECT_EQ(slot.to_vector<double>(), (std::vector<double>{7, 14, 21}));
+  EXPECT_EQ(x.grad().data_ptr(), slot.data_ptr());
+}
+
+TEST(Leaf, SlotsOfOneBucketHaveTheirOwnVersions) {
+  Tensor bucket = zeros({4}, {kFloat64});
+  const auto a = Storage::alias(bucket.storage(), 0, 16);
+  const auto b = Storage::alias(bucket.storage(), 16, 16);
+  a->bump_version("test");
+  EXPECT_EQ(a->version(), 1u);
+  EXPECT_EQ(b->version(), 0u);
+}
+
+template <class E>
+std::string set_slot_error(const Tensor& slot) {
+  Tensor x = zeros({3, 2}, {kFloat64}).set_requires_grad();
+  autograd::leaf(x).name = "w";
+  try {
+    autograd::leaf(x).set_slot(slot);
+  } catch (const E& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+TEST(Leaf, SlotsThatDoNotFit) {
+  EXPECT_EQ(set_slot_error<ShapeError>(zeros({2, 3}, {kFloat64})), "set_slot: 'w' has shape [3, 2], the slot [2, 3]");
+  EXPECT_EQ(set_slot_error<DTypeError>(zeros({3, 2})), "set_slot: 'w' is float64, the slot float32");
+  EXPECT_EQ(set_slot_error<StateError>(make_view(zeros({6}, {kFloat64}).storage(), kFloat64, {3, 2}, {1, 3}, 0)),
+            "set_slot: the slot of 'w' is not row-major");
+}
+
+TEST(Leaf, CreateGraphIsRefusedForABucket) {
+  Tensor x = from_vector<double>({3}, {1}).set_requires_grad();
+  autograd::leaf(x).name = "fc.weight";
+  autograd::leaf(x).set_slot(zeros({1}, {kFloat64}));
+  try {
+    mul(x, x).backward({}, false, /*create_graph=*/true);
+    FAIL() << "nothing was thrown";
+  } catch (const StateError& error) {
+    EXPECT_STREQ(error.what(),
+                 "backward: create_graph is not possible for 'fc.weight', whose gradient lives in a bucket of a "
+                 "DistributedDataParallel; use grad(outputs, inputs)");
+  }
+}
+
+TEST(Leaf, OnlyLeavesThatRequireGradHaveOne) {
+  EXPECT_THROW(autograd::leaf(zeros({1})), StateError);
+  Tensor x = zeros({1}).set_requires_grad();
+  EXPECT_THROW(autograd::leaf(mul(x, Scalar(2))), StateError);
+}
+
+}  // namespace
+}  // namespace tandem
