@@ -43,9 +43,11 @@ def _strip_angles(words):
     i = 0
     while i < len(words):
         if words[i] == "<" and out and (_WORD.match(out[-1]) and out[-1] != "operator"):
-            depth, j = 0, i
+            depth, parens, j = 0, 0, i
             while j < len(words):
-                depth += {"<": 1, ">": -1}.get(words[j], 0)
+                parens += {"(": 1, ")": -1}.get(words[j], 0)
+                if parens == 0:
+                    depth += {"<": 1, ">": -1}.get(words[j], 0)
                 j += 1
                 if depth == 0:
                     break
@@ -98,15 +100,15 @@ def _mutable_variable(words, scope):
     words = _strip_angles(_strip_brackets(words))
     while words[:1] and words[0] in ("public", "private", "protected") and words[1:2] == [":"]:
         words = words[2:]
-    if not words or words[0] in _NOT_A_VARIABLE or "operator" in words:
+    if not words or words[0] in _NOT_A_VARIABLE or {"operator", "using", "typedef", "friend"} & set(words):
         return None
     is_static = "static" in words or "thread_local" in words
     if scope != "namespace" and not is_static:
         return None
-    if words[0] in _TYPE_WORDS and len(words) <= 3 and "=" not in words:
+    if words[0] in _TYPE_WORDS and (len(words) <= 3 or ":" in words) and "=" not in words:
         return None  # a forward declaration
     words = _declarator(words)
-    if "constexpr" in words or "consteval" in words or "friend" in words:
+    if "constexpr" in words or "consteval" in words:
         return None
     words = [w for w in words if w not in ("static", "inline", "constinit", "volatile", "mutable")]
     thread_local = "thread_local" in words
@@ -223,6 +225,8 @@ _CLEAN = """
   int also_hidden
 // static int commented = 0;
 namespace tandem { inline namespace v0 {
+enum class Opaque : unsigned char;
+template <int N, bool B = (N < 19) && (N <= max<int>() / 10)> struct Counted { static constexpr int kN = N; };
 namespace detail { struct Forward; class A; enum class E : int { kOne = 1, kTwo }; }
 using Map = std::map<int, int>;
 template <class T, int N = 3> concept Small = requires(T t) { { t.size() } -> std::same_as<int>; };
