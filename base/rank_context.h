@@ -29,6 +29,7 @@ struct TANDEM_API RankContext {
   int local_rank = 0;
   int local_world_size = 1;
   int num_threads = 0;            ///< threads that parallel_for may use; 0 = all cores
+  int trace_thread = 0;           ///< number of this thread in trace events, see set_trace_thread
   bool grad_enabled = true;       ///< whether operations are recorded for backward
   int8_t autocast = -1;           ///< -1 = off, else the DType that autocast lowers to
   uint64_t next_node = 1;         ///< creation number of the next autograd node

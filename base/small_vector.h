@@ -90,7 +90,7 @@ class SmallVector {
 
  private:
   T* local() { return std::launder(reinterpret_cast<T*>(storage_)); }
-  void grow(size_t capacity) {
+  [[gnu::noinline]] void grow(size_t capacity) {  // rare, so kept out of its callers
     T* larger = static_cast<T*>(::operator new(capacity * sizeof(T), std::align_val_t(alignof(T))));
     std::uninitialized_move(begin(), end(), larger);
     const size_t size = size_;

@@ -1,0 +1,184 @@
+// A pool of workers that callers borrow.
+//
+// A call takes idle workers from the pool (making new ones where there are too few), offers each the job through its
+// slot, runs pieces itself, and takes the workers back.  A slot holds 0 (idle), the job's address (offered), or the
+// address + 1 (running).  An offer that its worker has not taken up when no piece is left is withdrawn, so that a caller
+// never waits for a thread to be scheduled, only for pieces that are being run.  Workers are never destroyed: a caller
+// may look at its workers' slots, and a worker at its own, at any time.
+#include <tandem/base/parallel_for.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include <tandem/base/error.h>
+#include <tandem/base/rank_context.h>
+#include <tandem/base/small_vector.h>
+
+namespace tandem::inline v0 {
+
+namespace {
+
+// How often a waiter looks and yields before it sleeps: some tens of microseconds, the cost of a wake-up.
+constexpr int kSpins = 100;
+
+// Whether this thread is running a piece.  Not in RankContext, which the pool's threads share with their caller.
+constinit thread_local bool inside_piece = false;
+
+struct Job {
+  FunctionRef<void(int64_t, int64_t)> fn;
+  int64_t n;
+  int64_t grain;
+  int64_t num_pieces;
+  RankContext& context;
+  std::atomic<int64_t> next_piece{0};
+  std::mutex mutex{};                  // guards the two below
+  int64_t failed_piece = -1;           // the first one that threw, in the order of pieces
+  std::exception_ptr error{};
+
+  void run_piece(int64_t piece) noexcept {
+    try {
+      fn(piece * grain, std::min(n, (piece + 1) * grain));
+    } catch (...) {
+      std::lock_guard lock(mutex);
+      if (failed_piece < 0 || piece < failed_piece) {
+        failed_piece = piece;
+        error = std::current_exception();
+      }
+    }
+  }
+  void run_pieces() noexcept {
+    inside_piece = true;
+    for (int64_t piece; (piece = next_piece.fetch_add(1, std::memory_order_relaxed)) < num_pieces;) run_piece(piece);
+    inside_piece = false;
+  }
+};
+
+class Worker {
+ public:
+  Worker() {
+    std::thread([this] { run(); }).detach();
+  }
+
+  void offer(Job& job) { store_and_wake(reinterpret_cast<uintptr_t>(&job), worker_sleeps_); }
+
+  /// Withdraws the offer, or waits until the worker has left the job.
+  void take_back(Job& job) {
+    uintptr_t expected = reinterpret_cast<uintptr_t>(&job);
+    if (slot_.compare_exchange_strong(expected, 0)) return;
+    wait_while([](uintptr_t slot) { return slot != 0; }, caller_sleeps_);
+  }
+
+ private:
+  void run() {
+    while (true) {
+      wait_while([](uintptr_t slot) { return slot == 0; }, worker_sleeps_);
+      uintptr_t offered = slot_.load();
+      if (offered == 0 || !slot_.compare_exchange_strong(offered, offered + 1)) continue;  // withdrawn
+      Job& job = *reinterpret_cast<Job*>(offered);
+      {
+        RankContext::Use use(job.context);
+        job.run_pieces();
+      }
+      store_and_wake(0, caller_sleeps_);
+    }
+  }
+
+  // The sleeper raises its flag and then looks at the slot; the waker writes the slot and then looks at the flag.  Both
+  // in one total order (seq_cst), so one of them sees the other.
+  void store_and_wake(uintptr_t value, std::atomic<bool>& sleeps) {
+    slot_.store(value);
+    if (sleeps.load()) {
+      std::lock_guard lock(mutex_);
+      changed_.notify_all();
+    }
+  }
+  template <class Condition>
+  void wait_while(Condition condition, std::atomic<bool>& sleeps) {
+    for (int i = 0; i < kSpins; ++i) {
+      if (!condition(slot_.load(std::memory_order_acquire))) return;
+      std::this_thread::yield();
+    }
+    std::unique_lock lock(mutex_);
+    sleeps.store(true);
+    changed_.wait(lock, [&] { return !condition(slot_.load()); });
+    sleeps.store(false);
+  }
+
+  std::atomic<uintptr_t> slot_{0};
+  std::atomic<bool> worker_sleeps_{false};
+  std::atomic<bool> caller_sleeps_{false};
+  std::mutex mutex_;
+  std::condition_variable changed_;
+};
+
+using Team = SmallVector<Worker*, 32>;
+
+/// The idle workers.  Last in, first out: a caller gets the workers back that it had before, still awake.
+class Pool {
+ public:
+  static Pool& instance() {
+    static Pool* const pool = new Pool;  // never destroyed, as its workers run until the process ends
+    return *pool;
+  }
+
+  Team borrow(int64_t count) {
+    Team team;
+    std::lock_guard lock(mutex_);
+    for (; count > 0 && !idle_.empty(); --count) {
+      team.push_back(idle_.back());
+      idle_.pop_back();
+    }
+    for (; count > 0; --count) team.push_back(new Worker);
+    return team;
+  }
+  void give_back(const Team& team) {
+    std::lock_guard lock(mutex_);
+    for (size_t i = team.size(); i-- > 0;) idle_.push_back(team[i]);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<Worker*> idle_;
+};
+
+}  // namespace
+
+int num_threads() {
+  const RankContext& context = RankContext::current();
+  if (context.num_threads > 0) return context.num_threads;
+  return std::max(1, available_cores() / std::max(1, context.local_world_size));
+}
+
+void set_num_threads(int n) {
+  TANDEM_CHECK(ValueError, n >= 0, "set_num_threads: ", n, " is negative");
+  RankContext::current().num_threads = n;
+}
+
+void parallel_for(int64_t n, int64_t grain, FunctionRef<void(int64_t, int64_t)> fn) {
+  if (n <= 0) return;
+  TANDEM_CHECK(ValueError, grain > 0, "parallel_for: grain is ", grain, ", must be positive");
+  if (n <= grain) {
+    fn(0, n);
+    return;
+  }
+  const int64_t num_pieces = (n - 1) / grain + 1;
+  const int64_t helpers = inside_piece ? 0 : std::min<int64_t>(num_threads(), num_pieces) - 1;
+  Job job{fn, n, grain, num_pieces, RankContext::current()};
+  if (helpers == 0) {
+    for (int64_t piece = 0; piece < num_pieces; ++piece) job.run_piece(piece);
+  } else {
+    const Team team = Pool::instance().borrow(helpers);
+    for (Worker* worker : team) worker->offer(job);
+    job.run_pieces();
+    for (Worker* worker : team) worker->take_back(job);
+    Pool::instance().give_back(team);
+  }
+  if (job.error) std::rethrow_exception(job.error);
+}
+
+}  // namespace tandem::inline v0

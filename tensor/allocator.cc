@@ -1,0 +1,278 @@
+// A caching allocator.
+//
+// A request is rounded up to its size class: multiples of 64 bytes up to 256, from there four steps to each power of two,
+// so that at most a fifth of a block is padding.  Freed blocks go to their class's list, chained through their first
+// word, and serve the next request of that class.  Blocks below 2 MiB come from the C library, larger ones are mapped
+// at 2 MiB boundaries and advised to be huge pages: fewer page faults and TLB misses.
+//
+// `reserved` is what the system gave, `allocated` what tensors hold of it; a limit bounds `reserved`, as a device's memory
+// would.  Cached blocks are given back before OutOfMemory is thrown.
+#include <tandem/tensor/allocator.h>
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstdlib>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <tandem/base/env.h>
+#include <tandem/base/error.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(address, size) ((void)(address), (void)(size))
+#define ASAN_UNPOISON_MEMORY_REGION(address, size) ((void)(address), (void)(size))
+#endif
+
+namespace tandem::inline v0 {
+
+namespace {
+
+constexpr int kMaxCpuDevices = 64;
+constexpr int64_t kAlignment = 64;
+constexpr int64_t kHugePage = int64_t{2} << 20;
+constexpr int64_t kMaxBytes = int64_t{1} << 46;  // half of what x86-64 and AArch64 let a process address
+constexpr int kNumClasses = 4 + 4 * (46 - 8);
+
+int size_class(int64_t num_bytes) {
+  if (num_bytes <= 256) return static_cast<int>((num_bytes - 1) / 64);
+  const uint64_t last = static_cast<uint64_t>(num_bytes - 1);
+  const int exponent = std::bit_width(last) - 1;                       // 2^exponent <= last < 2^(exponent + 1)
+  const int step = static_cast<int>((last >> (exponent - 2)) & 3);     // which quarter of that range
+  return 4 + (exponent - 8) * 4 + step;
+}
+
+int64_t class_bytes(int index) {
+  if (index < 4) return (index + 1) * 64;
+  const int exponent = 8 + (index - 4) / 4;
+  return (int64_t{1} << exponent) + (int64_t{(index - 4) % 4 + 1} << (exponent - 2));
+}
+
+/// Held for some nanoseconds at a time: one atomic operation where std::mutex needs two.
+class SpinLock {
+ public:
+  void lock() {
+    while (held_.exchange(true, std::memory_order_acquire)) {
+      while (held_.load(std::memory_order_relaxed)) std::this_thread::yield();
+    }
+  }
+  void unlock() { held_.store(false, std::memory_order_release); }
+
+ private:
+  std::atomic<bool> held_{false};
+};
+
+void* system_allocate(int64_t num_bytes) noexcept {
+  const size_t size = static_cast<size_t>(num_bytes);
+  if (num_bytes < kHugePage) return std::aligned_alloc(kAlignment, size);
+  // Map one huge page more than needed, and return what lies before and after the aligned part.
+  void* mapped = mmap(nullptr, size + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapped == MAP_FAILED) return nullptr;
+  char* begin = static_cast<char*>(mapped);
+  const size_t before = -reinterpret_cast<uintptr_t>(begin) % kHugePage;
+  if (before > 0) munmap(begin, before);
+  if (before < kHugePage) munmap(begin + before + size, kHugePage - before);
+  madvise(begin + before, size, MADV_HUGEPAGE);  // advice: a kernel without huge pages refuses, and nothing is lost
+  return begin + before;
+}
+
+void system_free(void* data, int64_t num_bytes) noexcept {
+  ASAN_UNPOISON_MEMORY_REGION(data, static_cast<size_t>(num_bytes));
+  if (num_bytes < kHugePage) {
+    std::free(data);
+  } else {
+    munmap(data, static_cast<size_t>(num_bytes));
+  }
+}
+
+/// The memory of one CPU device.  Safe from many threads.
+class DeviceMemory {
+ public:
+  Block allocate(Device device, int64_t num_bytes) {
+    if (num_bytes > kMaxBytes) throw_out_of_memory(device, num_bytes, num_bytes);
+    const int index = size_class(num_bytes);
+    const int64_t size = class_bytes(index);
+    FreeBlock* block;
+    {
+      std::lock_guard guard(lock_);
+      block = free_[static_cast<size_t>(index)];
+      if (block != nullptr && fits(stats_.allocated + size)) [[likely]] {
+        ASAN_UNPOISON_MEMORY_REGION(block, sizeof(FreeBlock));
+        free_[static_cast<size_t>(index)] = block->next;
+        count_allocated(size);
+      } else {
+        block = nullptr;
+      }
+    }
+    if (block == nullptr) block = static_cast<FreeBlock*>(obtain(device, num_bytes, size));
+    ASAN_UNPOISON_MEMORY_REGION(block, static_cast<size_t>(num_bytes));
+    ASAN_POISON_MEMORY_REGION(reinterpret_cast<char*>(block) + num_bytes, static_cast<size_t>(size - num_bytes));
+    return {block, size};
+  }
+
+  void deallocate(Block block) noexcept {
+    const size_t index = static_cast<size_t>(size_class(block.num_bytes));
+    ASAN_UNPOISON_MEMORY_REGION(block.data, sizeof(FreeBlock));
+    FreeBlock* freed = static_cast<FreeBlock*>(block.data);
+    std::lock_guard guard(lock_);
+    freed->next = free_[index];
+    ASAN_POISON_MEMORY_REGION(block.data, static_cast<size_t>(block.num_bytes));
+    free_[index] = freed;
+    stats_.allocated -= block.num_bytes;
+  }
+
+  MemoryStats stats() {
+    std::lock_guard guard(lock_);
+    return stats_;
+  }
+  void reset_peak() {
+    std::lock_guard guard(lock_);
+    stats_.peak_allocated = stats_.allocated;
+  }
+  void set_limit(int64_t num_bytes) {
+    std::lock_guard guard(lock_);
+    stats_.limit = num_bytes;
+  }
+
+  void empty_cache() {
+    std::array<FreeBlock*, kNumClasses> cached{};
+    {
+      std::lock_guard guard(lock_);
+      cached.swap(free_);
+      stats_.reserved = stats_.allocated + in_transit_;
+    }
+    for (int index = 0; index < kNumClasses; ++index) {
+      const int64_t size = class_bytes(index);
+      for (FreeBlock* block = cached[static_cast<size_t>(index)]; block != nullptr;) {
+        ASAN_UNPOISON_MEMORY_REGION(block, sizeof(FreeBlock));
+        FreeBlock* next = block->next;
+        system_free(block, size);
+        block = next;
+      }
+    }
+  }
+
+ private:
+  struct FreeBlock {
+    FreeBlock* next;
+  };
+
+  bool fits(int64_t num_bytes) const { return stats_.limit == 0 || num_bytes <= stats_.limit; }
+  void count_allocated(int64_t size) {
+    stats_.allocated += size;
+    stats_.peak_allocated = std::max(stats_.peak_allocated, stats_.allocated);
+  }
+
+  /// A new block from the system, once more after giving back what is cached.
+  void* obtain(Device device, int64_t num_bytes, int64_t size) {
+    for (const bool last_try : {false, true}) {
+      if (last_try) empty_cache();
+      {
+        std::lock_guard guard(lock_);
+        if (!fits(stats_.reserved + size)) continue;
+        stats_.reserved += size;
+        in_transit_ += size;
+      }
+      void* data = system_allocate(size);  // outside of the lock: it may take milliseconds
+      std::lock_guard guard(lock_);
+      in_transit_ -= size;
+      if (data != nullptr) {
+        count_allocated(size);
+        return data;
+      }
+      stats_.reserved -= size;
+    }
+    throw_out_of_memory(device, num_bytes, size);
+  }
+
+  [[noreturn]] void throw_out_of_memory(Device device, int64_t num_bytes, int64_t size) {
+    const MemoryStats now = stats();
+    throw OutOfMemory(with_module_scope(
+        str("allocate: ", device, " is out of memory\n  asked      ", num_bytes, " bytes (", size,
+            " in its size class)\n  allocated  ", now.allocated, " bytes\n  limit      ",
+            now.limit == 0 ? std::string("none: the system refused") : std::to_string(now.limit) + " bytes")));
+  }
+
+  SpinLock lock_;
+  MemoryStats stats_;
+  int64_t in_transit_ = 0;  // reserved, and neither allocated nor cached yet
+  std::array<FreeBlock*, kNumClasses> free_{};
+};
+
+/// The CPU devices of this process.  One of the library's few process-wide objects: memory belongs to the process.
+struct Registry {
+  std::atomic<int> num_cpu_devices{1};
+  std::array<DeviceMemory, kMaxCpuDevices> cpu;
+};
+
+Registry& registry() {
+  // Never destroyed: tensors with static storage duration give their memory back when the process ends.
+  static Registry* const instance = [] {
+    auto* made = new Registry;
+    if (const auto n = env_int("TANDEM_CPU_DEVICES")) {
+      TANDEM_CHECK(ValueError, *n >= 1 && *n <= kMaxCpuDevices, "TANDEM_CPU_DEVICES: ", *n, " is not in 1 .. ",
+                   kMaxCpuDevices);
+      made->num_cpu_devices = static_cast<int>(*n);
+    }
+    return made;
+  }();
+  return *instance;
+}
+
+DeviceMemory& memory_of(Device device) {
+  TANDEM_CHECK(DeviceError, device.is_cpu(), device, ": this build of tandem has no CUDA support");
+  Registry& devices = registry();
+  const int count = devices.num_cpu_devices.load(std::memory_order_relaxed);
+  TANDEM_CHECK(DeviceError, device.index >= 0 && device.index < count, device, ": there is no such device; ", count,
+               count == 1 ? " CPU device is" : " CPU devices are",
+               " declared, see TANDEM_CPU_DEVICES and set_cpu_device_count");
+  return devices.cpu[static_cast<size_t>(device.index)];
+}
+
+}  // namespace
+
+int cpu_device_count() { return registry().num_cpu_devices.load(std::memory_order_relaxed); }
+
+void set_cpu_device_count(int n) {
+  TANDEM_CHECK(ValueError, n >= 1 && n <= kMaxCpuDevices, "set_cpu_device_count: ", n, " is not in 1 .. ",
+               kMaxCpuDevices);
+  Registry& devices = registry();
+  for (int i = n; i < devices.num_cpu_devices; ++i) {
+    const int64_t allocated = devices.cpu[static_cast<size_t>(i)].stats().allocated;
+    TANDEM_CHECK(StateError, allocated == 0, "set_cpu_device_count: ", n, " would remove ", Device(DeviceType::kCpu, i),
+                 ", where tensors hold ", allocated, " bytes");
+  }
+  devices.num_cpu_devices = n;
+}
+
+Block allocate(Device device, int64_t num_bytes) {
+  DeviceMemory& memory = memory_of(device);
+  TANDEM_CHECK(ValueError, num_bytes >= 0, "allocate: ", num_bytes, " bytes asked for");
+  if (num_bytes == 0) return {};
+  return memory.allocate(device, num_bytes);
+}
+
+void deallocate(Device device, Block block) noexcept {
+  // The block shows that the device exists.
+  if (block.data != nullptr) registry().cpu[static_cast<size_t>(device.index)].deallocate(block);
+}
+
+MemoryStats memory_stats(Device device) { return memory_of(device).stats(); }
+
+void reset_peak_memory(Device device) { memory_of(device).reset_peak(); }
+
+void set_memory_limit(Device device, int64_t num_bytes) {
+  TANDEM_CHECK(ValueError, num_bytes >= 0, "set_memory_limit: ", num_bytes, " is negative");
+  memory_of(device).set_limit(num_bytes);
+}
+
+void empty_cache(Device device) { memory_of(device).empty_cache(); }
+
+}  // namespace tandem::inline v0

@@ -1,0 +1,319 @@
+// Walks over strided tensors.
+//
+// A walk puts the dimensions into an order that suits the memory (an elementwise chore may visit elements in any order),
+// joins dimensions that are contiguous in every tensor, and splits what is left into lines: runs along the innermost
+// dimension.  Lines are handed out to threads in pieces that depend on the sizes alone.
+#include <tandem/tensor/chores.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#include <tandem/base/parallel_for.h>
+
+namespace tandem::inline v0::chores {
+
+namespace {
+
+// Elements that one thread should have before another is worth waking.
+constexpr int64_t kGrain = 1 << 15;
+// A tile of a transposed copy: 32 lines of 32 elements stay in the first-level cache.
+constexpr int64_t kTile = 32;
+
+/// The dimensions of a walk over kTensors tensors of equal shape, outermost first.
+template <size_t kTensors>
+struct Walk {
+  struct Dim {
+    int64_t size;
+    std::array<int64_t, kTensors> strides;
+  };
+  SmallVector<Dim, 6> dims;  // at least one
+
+  /// The first tensor's strides decide on the order.
+  explicit Walk(const std::array<const TensorImpl*, kTensors>& tensors) {
+    const Shape& shape = tensors[0]->shape;
+    for (size_t d = 0; d < shape.size(); ++d) {
+      if (shape[d] == 1) continue;
+      Dim dim{shape[d], {}};
+      for (size_t i = 0; i < kTensors; ++i) dim.strides[i] = tensors[i]->strides[d];
+      dims.push_back(dim);
+    }
+    std::stable_sort(dims.begin(), dims.end(), [](const Dim& a, const Dim& b) { return a.strides[0] > b.strides[0]; });
+    join();
+    if (dims.empty()) dims.push_back(Dim{1, {}});
+  }
+
+  int64_t line_size() const { return dims.back().size; }
+  int64_t num_lines() const {
+    int64_t n = 1;
+    for (size_t d = 0; d + 1 < dims.size(); ++d) n *= dims[d].size;
+    return n;
+  }
+  bool has_unit_lines() const {
+    const auto& strides = dims.back().strides;
+    return std::all_of(strides.begin(), strides.end(), [](int64_t s) { return s == 1; });
+  }
+
+ private:
+  void join() {
+    size_t kept = 0;
+    for (size_t d = 1; d < dims.size(); ++d) {
+      Dim& outer = dims[kept];
+      const Dim& inner = dims[d];
+      bool contiguous = true;
+      for (size_t i = 0; i < kTensors; ++i) contiguous &= outer.strides[i] == inner.strides[i] * inner.size;
+      if (contiguous) {
+        outer = Dim{outer.size * inner.size, inner.strides};
+      } else {
+        dims[++kept] = inner;
+      }
+    }
+    if (!dims.empty()) dims.resize(kept + 1, dims[0]);
+  }
+};
+
+/// Calls fn(offsets) for each of the positions [begin, end) in the first `num_dims` dimensions, in order; offsets are in
+/// elements, one for each tensor.
+template <size_t kTensors, class F>
+void for_positions(const Walk<kTensors>& walk, size_t num_dims, int64_t begin, int64_t end, const F& fn) {
+  SmallVector<int64_t, 6> index(num_dims, 0);
+  std::array<int64_t, kTensors> offsets{};
+  int64_t rest = begin;
+  for (size_t d = num_dims; d-- > 0;) {
+    index[d] = rest % walk.dims[d].size;
+    rest /= walk.dims[d].size;
+    for (size_t i = 0; i < kTensors; ++i) offsets[i] += index[d] * walk.dims[d].strides[i];
+  }
+  for (int64_t position = begin; position < end; ++position) {
+    fn(offsets);
+    for (size_t d = num_dims; d-- > 0;) {
+      const auto& dim = walk.dims[d];
+      for (size_t i = 0; i < kTensors; ++i) offsets[i] += dim.strides[i];
+      if (++index[d] < dim.size) break;
+      index[d] = 0;
+      for (size_t i = 0; i < kTensors; ++i) offsets[i] -= dim.size * dim.strides[i];
+    }
+  }
+}
+
+/// Calls line(offsets, n) for runs of n elements along the innermost dimension that together cover the tensors.
+template <size_t kTensors, class F>
+void for_lines(const Walk<kTensors>& walk, const F& line) {
+  const int64_t n = walk.line_size();
+  if (walk.dims.size() == 1) {
+    const auto& strides = walk.dims[0].strides;
+    parallel_for(n, kGrain, [&](int64_t begin, int64_t end) {
+      std::array<int64_t, kTensors> offsets;
+      for (size_t i = 0; i < kTensors; ++i) offsets[i] = begin * strides[i];
+      line(offsets, end - begin);
+    });
+    return;
+  }
+  parallel_for(walk.num_lines(), std::max<int64_t>(1, kGrain / n), [&](int64_t begin, int64_t end) {
+    for_positions(walk, walk.dims.size() - 1, begin, end, [&](const auto& offsets) { line(offsets, n); });
+  });
+}
+
+/// The value as another type.  Floating to integer truncates toward zero; what does not fit becomes the nearest that
+/// does, NaN 0.  Integers wrap around.
+template <class To, class From>
+To convert(From value) {
+  if constexpr (std::is_same_v<To, From>) {
+    return value;
+  } else if constexpr (sizeof(From) == 2) {  // a half type
+    return convert<To>(static_cast<float>(value));
+  } else if constexpr (std::is_same_v<To, bool>) {
+    return value != 0;
+  } else if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To>) {
+    constexpr From kEnd = static_cast<From>(std::numeric_limits<To>::max() / 2 + 1) * 2;  // the first that does not fit
+    constexpr From kMin = static_cast<From>(std::numeric_limits<To>::min());
+    if (value >= kEnd) return std::numeric_limits<To>::max();
+    if (value > kMin) return static_cast<To>(value);
+    return value <= kMin ? std::numeric_limits<To>::min() : To{0};
+  } else if constexpr (sizeof(To) == 2) {
+    return To(static_cast<float>(value));
+  } else {
+    return static_cast<To>(value);
+  }
+}
+
+template <class To, class From>
+void convert_line(const From* src, int64_t src_stride, To* out, int64_t out_stride, int64_t n) {
+  if (src_stride == 1 && out_stride == 1) {
+    if constexpr (std::is_same_v<To, From>) {
+      std::memcpy(out, src, static_cast<size_t>(n) * sizeof(To));
+    } else {
+      for (int64_t i = 0; i < n; ++i) out[i] = convert<To>(src[i]);
+    }
+  } else if (src_stride == 0 && out_stride == 1) {
+    std::fill_n(out, n, convert<To>(src[0]));
+  } else {
+    for (int64_t i = 0; i < n; ++i) out[i * out_stride] = convert<To>(src[i * src_stride]);
+  }
+}
+
+/// A walk over (out, src) whose innermost dimension is contiguous in `out`, and another one in `src`: copies tiles of
+/// these two, so that what is read beside an element is still in the cache when its turn comes.
+template <class To, class From>
+void copy_transposed(Walk<2> walk, size_t src_inner, const From* src, To* out) {
+  std::rotate(walk.dims.begin() + src_inner, walk.dims.begin() + src_inner + 1, walk.dims.end() - 1);
+  const size_t num_outer = walk.dims.size() - 2;
+  const auto row = walk.dims[num_outer];         // contiguous in src
+  const auto column = walk.dims[num_outer + 1];  // contiguous in out
+  const int64_t stripes = (row.size - 1) / kTile + 1;
+  const int64_t num_stripes = walk.num_lines() / row.size * stripes;
+  const int64_t grain = std::max<int64_t>(1, kGrain / (kTile * column.size));
+  parallel_for(num_stripes, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t stripe = begin; stripe < end; ++stripe) {
+      for_positions(walk, num_outer, stripe / stripes, stripe / stripes + 1, [&](const auto& offsets) {
+        const int64_t row_begin = stripe % stripes * kTile;
+        const int64_t row_end = std::min(row.size, row_begin + kTile);
+        for (int64_t column_begin = 0; column_begin < column.size; column_begin += kTile) {
+          const int64_t columns = std::min(kTile, column.size - column_begin);
+          for (int64_t r = row_begin; r < row_end; ++r) {
+            const From* from = src + offsets[1] + r * row.strides[1] + column_begin * column.strides[1];
+            To* to = out + offsets[0] + r * row.strides[0] + column_begin * column.strides[0];
+            for (int64_t c = 0; c < columns; ++c) to[c] = convert<To>(from[c * column.strides[1]]);
+          }
+        }
+      });
+    }
+  });
+}
+
+template <class To, class From>
+void copy_as(const TensorImpl& src_impl, const std::byte* src_data, const TensorImpl& out_impl, std::byte* out_data) {
+  const From* src = reinterpret_cast<const From*>(src_data);
+  To* out = reinterpret_cast<To*>(out_data);
+  const Walk<2> walk({&out_impl, &src_impl});
+  const auto& inner = walk.dims.back();
+  if (inner.strides[0] == 1 && inner.strides[1] > 1) {
+    for (size_t d = 0; d + 1 < walk.dims.size(); ++d) {
+      if (walk.dims[d].strides[1] == 1) return copy_transposed(walk, d, src, out);
+    }
+  }
+  for_lines(walk, [&](const std::array<int64_t, 2>& offsets, int64_t n) {
+    convert_line(src + offsets[1], inner.strides[1], out + offsets[0], inner.strides[0], n);
+  });
+}
+
+/// Calls f.operator()<T>() with an unsigned integer of the dtype's size: for chores that move or compare bits.
+template <class F>
+void visit_size(DType dtype, const F& f) {
+  switch (size_of(dtype)) {
+    case 1: return f.template operator()<uint8_t>();
+    case 2: return f.template operator()<uint16_t>();
+    case 4: return f.template operator()<uint32_t>();
+    default: return f.template operator()<uint64_t>();
+  }
+}
+
+void check_cpu(const Tensor& tensor) {
+  TANDEM_CHECK(DeviceError, tensor.device().is_cpu(), tensor.device(), ": this build of tandem has no CUDA support");
+}
+
+void check_pair(const char* op, const char* a_name, const Tensor& a, const char* b_name, const Tensor& b, bool same_type) {
+  check_cpu(a);
+  check_cpu(b);
+  const auto operands = [&] { return str("\n  ", a_name, "  ", describe(a), "\n  ", b_name, "  ", describe(b)); };
+  TANDEM_CHECK(ShapeError, a.shape() == b.shape(), op, ": shapes differ", operands());
+  if (!same_type) return;
+  TANDEM_CHECK(DTypeError, a.dtype() == b.dtype(), op, ": dtypes differ", operands());
+  TANDEM_CHECK(DeviceError, a.device() == b.device(), op, ": operands are on different devices", operands());
+}
+
+/// The sum in T; integers wrap around, bool is "or".
+template <class T>
+T add(T a, T b) {
+  if constexpr (std::is_same_v<T, bool>) {
+    return a || b;
+  } else if constexpr (sizeof(T) == 2) {
+    return T(static_cast<float>(a) + static_cast<float>(b));
+  } else if constexpr (std::is_integral_v<T>) {
+    return static_cast<T>(static_cast<std::make_unsigned_t<T>>(a) + static_cast<std::make_unsigned_t<T>>(b));
+  } else {
+    return a + b;
+  }
+}
+
+}  // namespace
+
+void fill(const Tensor& out, Scalar value) {
+  check_cpu(out);
+  if (out.num_elements() == 0) return;
+  visit_dtype(out.dtype(), [&]<class T>() {
+    const T element = value.dtype() == kFloat64 ? convert<T>(value.to_double()) : convert<T>(value.to_int());
+    T* data = out.data<T>();
+    const Walk<1> walk({&out.impl()});
+    const int64_t stride = walk.dims.back().strides[0];
+    for_lines(walk, [&](const std::array<int64_t, 1>& offsets, int64_t n) {
+      convert_line(&element, 0, data + offsets[0], n == 1 ? 1 : stride, n);
+    });
+  });
+}
+
+void copy(const Tensor& src, const Tensor& out) {
+  check_pair("copy", "src", src, "out", out, false);
+  if (out.num_elements() == 0) return;
+  if (src.dtype() == out.dtype()) {
+    visit_size(src.dtype(), [&]<class T>() { copy_as<T, T>(src.impl(), src.data_ptr(), out.impl(), out.data_ptr()); });
+    return;
+  }
+  visit_dtype(src.dtype(), [&]<class From>() {
+    visit_dtype(out.dtype(), [&]<class To>() {
+      if constexpr (!std::is_same_v<From, To>) {
+        copy_as<To, From>(src.impl(), src.data_ptr(), out.impl(), out.data_ptr());
+      }
+    });
+  });
+}
+
+void add_into(const Tensor& src, const Tensor& out) {
+  check_pair("add_into", "src", src, "out", out, true);
+  if (out.num_elements() == 0) return;
+  visit_dtype(out.dtype(), [&]<class T>() {
+    const T* from = src.data<T>();
+    T* to = out.data<T>();
+    const Walk<2> walk({&out.impl(), &src.impl()});
+    const auto strides = walk.dims.back().strides;
+    const bool unit = walk.has_unit_lines();
+    for_lines(walk, [&](const std::array<int64_t, 2>& offsets, int64_t n) {
+      T* a = to + offsets[0];
+      const T* b = from + offsets[1];
+      if (unit) {
+        for (int64_t i = 0; i < n; ++i) a[i] = add(a[i], b[i]);
+      } else {
+        for (int64_t i = 0; i < n; ++i) a[i * strides[0]] = add(a[i * strides[0]], b[i * strides[1]]);
+      }
+    });
+  });
+}
+
+bool bytes_equal(const Tensor& a, const Tensor& b) {
+  check_pair("bytes_equal", "a", a, "b", b, true);
+  if (a.num_elements() == 0) return true;
+  std::atomic<bool> equal{true};
+  visit_size(a.dtype(), [&]<class T>() {
+    const T* a_data = reinterpret_cast<const T*>(a.data_ptr());
+    const T* b_data = reinterpret_cast<const T*>(b.data_ptr());
+    const Walk<2> walk({&a.impl(), &b.impl()});
+    const auto strides = walk.dims.back().strides;
+    const bool unit = walk.has_unit_lines();
+    for_lines(walk, [&](const std::array<int64_t, 2>& offsets, int64_t n) {
+      const T* x = a_data + offsets[0];
+      const T* y = b_data + offsets[1];
+      bool same = true;
+      if (unit) {
+        same = std::memcmp(x, y, static_cast<size_t>(n) * sizeof(T)) == 0;
+      } else {
+        for (int64_t i = 0; i < n; ++i) same &= x[i * strides[0]] == y[i * strides[1]];
+      }
+      if (!same) equal.store(false, std::memory_order_relaxed);
+    });
+  });
+  return equal;
+}
+
+}  // namespace tandem::inline v0::chores

@@ -1,0 +1,95 @@
+#include <tandem/tensor/generator.h>
+
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include <tandem/base/error.h>
+#include <tandem/base/rank_context.h>
+
+namespace tandem::inline v0 {
+
+namespace {
+
+/// What tensor/ keeps in a RankContext.
+struct TensorSlot {
+  std::mutex mutex;                          // guards the map: threads that work for the rank share the slot
+  uint64_t seed = 0;
+  Device own_device;
+  std::map<std::pair<DeviceType, int8_t>, Generator> generators;  // whose elements stay where they are
+};
+
+TensorSlot& tensor_slot() {
+  std::shared_ptr<void>& slot = RankContext::current().tensor_slot;
+  if (slot == nullptr) slot = std::make_shared<TensorSlot>();
+  return *static_cast<TensorSlot*>(slot.get());
+}
+
+/// 0 for the rank's own device, a number that depends on nothing but the device for others.
+uint32_t stream_number(Device device, Device own) {
+  if (device == own) return 0;
+  return 1 + static_cast<uint32_t>(device.type) * 128 + static_cast<uint32_t>(device.index);
+}
+
+}  // namespace
+
+std::array<uint32_t, 4> philox(std::array<uint32_t, 2> key, std::array<uint32_t, 4> counter) {
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t a = uint64_t{0xD2511F53} * counter[0];
+    const uint64_t b = uint64_t{0xCD9E8D57} * counter[2];
+    counter = {static_cast<uint32_t>(b >> 32) ^ counter[1] ^ key[0], static_cast<uint32_t>(b),
+               static_cast<uint32_t>(a >> 32) ^ counter[3] ^ key[1], static_cast<uint32_t>(a)};
+    key[0] += 0x9E3779B9;
+    key[1] += 0xBB67AE85;
+  }
+  return counter;
+}
+
+Generator::Generator(uint64_t seed, uint32_t rank, uint32_t device_number) : state_{seed, rank, device_number, 0} {}
+
+void Generator::manual_seed(uint64_t seed) {
+  state_.seed = seed;
+  state_.offset = 0;
+}
+
+PhiloxState Generator::reserve(int64_t num_values) {
+  TANDEM_CHECK(ValueError, num_values >= 0, "Generator: ", num_values, " numbers cannot be reserved");
+  const PhiloxState start = state_;
+  state_.offset += (static_cast<uint64_t>(num_values) + 3) / 4;
+  return start;
+}
+
+State Generator::state_dict() const {
+  State state;
+  state.set("seed", static_cast<int64_t>(state_.seed));
+  state.set("rank", static_cast<int64_t>(state_.rank));
+  state.set("device_number", static_cast<int64_t>(state_.device_number));
+  state.set("offset", static_cast<int64_t>(state_.offset));
+  return state;
+}
+
+void Generator::load_state_dict(const State& state) {
+  // All four are read before one is written, so that an error changes nothing.
+  state_ = PhiloxState{static_cast<uint64_t>(state.get<int64_t>("seed")),
+                       static_cast<uint32_t>(state.get<int64_t>("rank")),
+                       static_cast<uint32_t>(state.get<int64_t>("device_number")),
+                       static_cast<uint64_t>(state.get<int64_t>("offset"))};
+}
+
+Generator& default_generator(Device device) {
+  TensorSlot& slot = tensor_slot();
+  std::lock_guard lock(slot.mutex);
+  const auto rank = static_cast<uint32_t>(RankContext::current().rank);
+  return slot.generators
+      .try_emplace({device.type, device.index}, slot.seed, rank, stream_number(device, slot.own_device))
+      .first->second;
+}
+
+void manual_seed(uint64_t seed) {
+  TensorSlot& slot = tensor_slot();
+  std::lock_guard lock(slot.mutex);
+  slot.seed = seed;
+  for (auto& [device, generator] : slot.generators) generator.manual_seed(seed);
+}
+
+}  // namespace tandem::inline v0

@@ -1,0 +1,48 @@
+#include <tandem/tensor/shape.h>
+
+#include <algorithm>
+#include <ostream>
+
+#include <tandem/base/error.h>
+
+namespace tandem::inline v0 {
+
+std::string to_string(const Shape& shape) {
+  std::string text = "[";
+  for (size_t i = 0; i < shape.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
+  return text + "]";
+}
+
+std::ostream& operator<<(std::ostream& out, const Shape& shape) { return out << to_string(shape); }
+
+int64_t num_elements(const Shape& shape) {
+  // A zero anywhere makes the product zero, whatever the other sizes; so the check for overflow skips zeros.
+  int64_t num_bytes = 8;
+  bool empty = false;
+  for (int64_t size : shape) {
+    TANDEM_CHECK(ShapeError, size >= 0, "shape ", shape, " has a negative size");
+    empty |= size == 0;
+    const bool overflow = __builtin_mul_overflow(num_bytes, std::max<int64_t>(size, 1), &num_bytes);
+    TANDEM_CHECK(ShapeError, !overflow, "shape ", shape, " has more elements than memory can be addressed");
+  }
+  return empty ? 0 : num_bytes / 8;
+}
+
+Shape row_major_strides(const Shape& shape) {
+  Shape strides = shape;
+  int64_t stride = 1;
+  for (size_t i = shape.size(); i-- > 0;) {
+    strides[i] = stride;
+    stride *= std::max<int64_t>(shape[i], 1);
+  }
+  return strides;
+}
+
+int64_t wrap_dim(const char* op, int64_t dim, int64_t ndim) {
+  const int64_t dims = std::max<int64_t>(ndim, 1);
+  TANDEM_CHECK(IndexError, dim >= -dims && dim < dims, op, ": dimension ", dim, " is out of range [", -dims, ", ", dims,
+               ") of a tensor with ", ndim, " dimensions");
+  return dim < 0 ? dim + dims : dim;
+}
+
+}  // namespace tandem::inline v0

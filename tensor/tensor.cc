@@ -1,0 +1,97 @@
+#include <tandem/tensor/tensor.h>
+
+#include <algorithm>
+#include <ostream>
+
+#include <tandem/tensor/chores.h>
+
+namespace tandem::inline v0 {
+
+namespace {
+
+/// The storage of a std::vector, seen as memory of the CPU device.
+template <class T>
+Tensor borrow(T* data, const Shape& shape, int64_t count) {
+  const RefPtr<Storage> storage = Storage::adopt(Device(), data, count * static_cast<int64_t>(sizeof(T)), {});
+  return Tensor(make_ref<TensorImpl>(storage, dtype_of<T>(), shape, row_major_strides(shape), 0));
+}
+
+}  // namespace
+
+TensorImpl::TensorImpl(RefPtr<Storage> memory, DType type, const Shape& sizes, const Shape& steps, int64_t start)
+    : storage(std::move(memory)), dtype(type), offset(start), shape(sizes), strides(steps) {
+  int64_t count = 1;
+  bool row_major = true;
+  for (size_t i = shape.size(); i-- > 0;) {
+    row_major &= shape[i] == 1 || strides[i] == count;
+    count *= shape[i];
+  }
+  num_elements = count;
+  is_row_major = row_major || count == 0;
+}
+
+template <class T>
+T Tensor::item() const {
+  TANDEM_CHECK(ShapeError, num_elements() == 1, "item: needs a tensor of one element, not ", describe(*this));
+  T value;
+  if (dtype() == dtype_of<T>() && device().is_cpu()) {
+    value = *data<T>();
+  } else {
+    chores::copy(Tensor(make_ref<TensorImpl>(storage(), dtype(), Shape(), Shape(), impl().offset)),
+                 borrow(&value, Shape(), 1));
+  }
+  return value;
+}
+
+template <class T>
+std::vector<T> Tensor::to_vector() const {
+  const size_t count = static_cast<size_t>(num_elements());
+  if constexpr (std::is_same_v<T, bool>) {  // std::vector<bool> has no elements to point at
+    const auto values = std::make_unique<bool[]>(count);
+    chores::copy(*this, borrow(values.get(), shape(), num_elements()));
+    return std::vector<bool>(values.get(), values.get() + count);
+  } else {
+    std::vector<T> values(count);
+    chores::copy(*this, borrow(values.data(), shape(), num_elements()));
+    return values;
+  }
+}
+
+#define TANDEM_INSTANTIATE(T)                         \
+  template TANDEM_API T Tensor::item<T>() const;      \
+  template TANDEM_API std::vector<T> Tensor::to_vector<T>() const;
+TANDEM_INSTANTIATE(bool)
+TANDEM_INSTANTIATE(uint8_t)
+TANDEM_INSTANTIATE(int32_t)
+TANDEM_INSTANTIATE(int64_t)
+TANDEM_INSTANTIATE(Half)
+TANDEM_INSTANTIATE(BFloat16)
+TANDEM_INSTANTIATE(float)
+TANDEM_INSTANTIATE(double)
+#undef TANDEM_INSTANTIATE
+
+Tensor make_view(const RefPtr<Storage>& storage, DType dtype, const Shape& shape, const Shape& strides, int64_t offset) {
+  TANDEM_CHECK(StateError, storage, "make_view: there is no storage");
+  TANDEM_CHECK(ShapeError, shape.size() == strides.size(), "make_view: shape ", shape, " and strides ", strides,
+               " have different lengths");
+  const int64_t count = num_elements(shape);
+  int64_t last = offset;  // the element furthest from the start
+  bool fits = offset >= 0;
+  for (size_t i = 0; i < shape.size(); ++i) {
+    int64_t extent = 0;
+    fits = fits && strides[i] >= 0 && !__builtin_mul_overflow(std::max<int64_t>(shape[i] - 1, 0), strides[i], &extent) &&
+           !__builtin_add_overflow(last, extent, &last);
+  }
+  const int64_t capacity = storage->num_bytes() / size_of(dtype);
+  TANDEM_CHECK(IndexError, fits && (count == 0 ? offset <= capacity : last < capacity), "make_view: ", dtype, " ", shape,
+               " with strides ", strides, " from element ", offset, " is outside of a storage of ", storage->num_bytes(),
+               " bytes");
+  return Tensor(make_ref<TensorImpl>(storage, dtype, shape, strides, offset));
+}
+
+std::string describe(const Tensor& tensor) {
+  if (!tensor.defined()) return "undefined";
+  return str(tensor.dtype(), " ", tensor.shape(), " on ", tensor.device());
+}
+
+}  // namespace tandem::inline v0
