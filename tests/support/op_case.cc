@@ -1,0 +1,353 @@
+#include <tandem/tests/support/op_case.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include <tandem/autograd/engine.h>
+#include <tandem/autograd/grad_mode.h>
+#include <tandem/autograd/gradcheck.h>
+#include <tandem/base/parallel_for.h>
+#include <tandem/tensor/chores.h>
+#include <tandem/tensor/factories.h>
+
+namespace tandem::testing {
+
+namespace {
+
+std::string layout_name(Layout layout) {
+  switch (layout) {
+    case Layout::kContiguous: return "contiguous";
+    case Layout::kTransposed: return "transposed";
+    case Layout::kSliced: return "sliced";
+    case Layout::kExpanded: return "expanded";
+  }
+  return "";
+}
+
+/// Layouts of the inputs of one run: all alike, or one after the other.
+std::vector<std::vector<Layout>> layout_plans(size_t num_inputs) {
+  std::vector<std::vector<Layout>> plans;
+  for (Layout layout : kLayouts) plans.emplace_back(num_inputs, layout);
+  for (size_t shift = 1; num_inputs > 1 && shift < 3; ++shift) {
+    std::vector<Layout> mixed;
+    for (size_t i = 0; i < num_inputs; ++i) mixed.push_back(kLayouts[(i + shift) % std::size(kLayouts)]);
+    plans.push_back(std::move(mixed));
+  }
+  return plans;
+}
+
+std::string plan_name(const std::vector<Layout>& plan) {
+  std::string text;
+  for (Layout layout : plan) text += " " + layout_name(layout);
+  return text;
+}
+
+DType dtype_of_input(const Input& input, DType dtype) { return input.dtype.value_or(dtype); }
+
+bool collects_gradient(const Input& input) { return !input.dtype && input.differentiable; }
+
+std::vector<Tensor> make_inputs(const OpCase& op, DType dtype, const std::vector<Layout>& plan, Device device = {}) {
+  std::vector<Tensor> tensors;
+  for (size_t i = 0; i < op.inputs.size(); ++i) {
+    const Input& input = op.inputs[i];
+    const Dense values = random_dense(input.shape, 100 + i, input.low, input.high);
+    tensors.push_back(make_tensor(values, dtype_of_input(input, dtype), plan[i], device));
+  }
+  return tensors;
+}
+
+std::vector<std::byte> storage_bytes(const Tensor& tensor) {
+  const std::byte* begin = tensor.storage()->data();
+  return {begin, begin + tensor.storage()->num_bytes()};
+}
+
+double tolerance_of(const OpCase& op, DType dtype) { return op.tolerance * epsilon(dtype) * std::sqrt(op.terms); }
+
+/// The tensors with new identity, collecting gradients where the case says so; in another dtype if asked.
+std::vector<Tensor> as_leaves(const OpCase& op, const std::vector<Tensor>& tensors, std::optional<DType> dtype = {}) {
+  std::vector<Tensor> leaves;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const Input& input = op.inputs[i];
+    Tensor leaf = tensors[i].detach();
+    if (dtype && !input.dtype) leaf = make_tensor(dense(leaf), *dtype);
+    if (collects_gradient(input)) leaf.set_requires_grad();
+    leaves.push_back(std::move(leaf));
+  }
+  return leaves;
+}
+
+/// The gradients of <cotangent, run(leaves)>, undefined for inputs that collect none.
+std::vector<Tensor> gradients(const OpCase& op, const std::vector<Tensor>& leaves, const Dense& cotangent) {
+  const Tensor out = op.run(leaves);
+  std::vector<Tensor> wanted;
+  for (const Tensor& leaf : leaves) {
+    if (leaf.requires_grad()) wanted.push_back(leaf);
+  }
+  const Tensor outputs[] = {out};
+  const Tensor cotangents[] = {make_tensor(cotangent, out.dtype())};
+  return grad(outputs, wanted, cotangents);
+}
+
+bool same_bits(const Tensor& a, const Tensor& b) {
+  return a.shape() == b.shape() && a.dtype() == b.dtype() && chores::bytes_equal(a, b);
+}
+
+}  // namespace
+
+double epsilon(DType dtype) {
+  switch (dtype) {
+    case kFloat16: return 0x1p-10;
+    case kBFloat16: return 0x1p-7;
+    case kFloat32: return 0x1p-23;
+    case kFloat64: return 0x1p-52;
+    default: return 0;
+  }
+}
+
+Dense dense_zeros(const Shape& shape) {
+  return {shape, std::vector<double>(static_cast<size_t>(num_elements(shape)))};
+}
+
+Dense dense(const Tensor& tensor) { return {tensor.shape(), tensor.to_vector<double>()}; }
+
+Dense dense_map(const Shape& shape, const std::vector<Dense>& inputs,
+                const std::function<double(const std::vector<double>&)>& f) {
+  Dense result = dense_zeros(shape);
+  std::vector<double> arguments(inputs.size());
+  for (int64_t i = 0; i < result.num_elements(); ++i) {
+    for (size_t k = 0; k < inputs.size(); ++k) {
+      const Shape& sizes = inputs[k].shape;
+      const Shape strides = row_major_strides(sizes);
+      int64_t rest = i;
+      int64_t position = 0;
+      for (size_t d = shape.size(); d-- > 0;) {
+        const int64_t index = rest % shape[d];
+        rest /= shape[d];
+        const size_t skip = shape.size() - sizes.size();
+        if (d >= skip && sizes[d - skip] != 1) position += index * strides[d - skip];
+      }
+      arguments[k] = inputs[k][position];
+    }
+    result[i] = f(arguments);
+  }
+  return result;
+}
+
+Dense random_dense(const Shape& shape, uint64_t seed, double low, double high) {
+  Dense result = dense_zeros(shape);
+  std::mt19937_64 random(seed);
+  for (double& value : result.values) value = low + (high - low) * static_cast<double>(random() >> 11) * 0x1p-53;
+  return result;
+}
+
+Tensor random_tensor(const Shape& shape, uint64_t seed, DType dtype, double low, double high) {
+  return make_tensor(random_dense(shape, seed, low, high), dtype);
+}
+
+Tensor make_tensor(const Dense& values, DType dtype, Layout layout, Device device) {
+  const NoGradGuard no_grad;
+  const Tensor row_major = from_vector<double>(values.values, values.shape, {dtype, device});
+  const Shape& shape = values.shape;
+  Shape strides = row_major_strides(shape);
+  int64_t total = row_major.num_elements();
+  int64_t offset = 0;
+  switch (layout) {
+    case Layout::kContiguous: return row_major;
+    case Layout::kTransposed: {
+      int64_t step = 1;
+      for (size_t d = 0; d < shape.size(); ++d) {
+        strides[d] = step;
+        step *= shape[d];
+      }
+      break;
+    }
+    case Layout::kSliced: {
+      // One element more on either side of each dimension, and every other element of the last one.
+      total = 1;
+      for (size_t d = shape.size(); d-- > 0;) {
+        const bool last = d + 1 == shape.size();
+        strides[d] = total * (last ? 2 : 1);
+        offset += total;
+        total *= last ? 2 * shape[d] + 3 : shape[d] + 2;
+      }
+      break;
+    }
+    case Layout::kExpanded:
+      if (!shape.empty()) strides[0] = 0;
+      break;
+  }
+  const Tensor memory = empty({total}, {dtype, device});
+  chores::fill(memory, is_floating_point(dtype) ? Scalar(NAN) : Scalar(77));
+  Tensor view = make_view(memory.storage(), dtype, shape, strides, offset);
+  if (layout == Layout::kExpanded && !shape.empty() && shape[0] > 0) {
+    Shape first = shape;
+    first[0] = 1;
+    const auto part = [&](const Tensor& t) { return make_view(t.storage(), dtype, first, t.strides(), 0); };
+    chores::copy(part(row_major), part(view));
+  } else {
+    chores::copy(row_major, view);
+  }
+  return view;
+}
+
+::testing::AssertionResult close(const Tensor& actual, const Dense& expected, double tolerance) {
+  if (!actual.defined()) return ::testing::AssertionFailure() << "the tensor is undefined";
+  if (actual.shape() != expected.shape) {
+    return ::testing::AssertionFailure() << "shape is " << actual.shape() << ", expected " << expected.shape;
+  }
+  const std::vector<double> values = actual.to_vector<double>();
+  for (size_t i = 0; i < values.size(); ++i) {
+    const double want = expected.values[i];
+    const bool near = values[i] == want || std::abs(values[i] - want) <= tolerance * (1 + std::abs(want));
+    if (!near || std::isinf(want) != std::isinf(values[i])) {
+      return ::testing::AssertionFailure() << "element " << i << " of " << describe(actual) << " is " << values[i]
+                                           << ", expected " << want << " within " << tolerance * (1 + std::abs(want));
+    }
+  }
+  return ::testing::AssertionSuccess();
+}
+
+void check_values(const OpCase& op) {
+  const NoGradGuard no_grad;
+  for (DType dtype : op.dtypes) {
+    for (const auto& plan : layout_plans(op.inputs.size())) {
+      SCOPED_TRACE(str(op.name, " ", dtype, plan_name(plan)));
+      const std::vector<Tensor> inputs = make_inputs(op, dtype, plan);
+      std::vector<Dense> values;
+      std::vector<std::vector<std::byte>> before;
+      std::vector<uint32_t> versions;
+      for (const Tensor& input : inputs) {
+        values.push_back(dense(input));
+        before.push_back(storage_bytes(input));
+        versions.push_back(input.version());
+      }
+      const Tensor out = op.run(inputs);
+      EXPECT_EQ(out.dtype(), op.result_dtype.value_or(dtype));
+      EXPECT_FALSE(out.requires_grad());
+      EXPECT_TRUE(close(out, op.reference(values), tolerance_of(op, dtype)));
+      for (size_t i = 0; i < inputs.size(); ++i) {
+        EXPECT_EQ(storage_bytes(inputs[i]), before[i]) << op.inputs[i].name << " or the memory around it was changed";
+        EXPECT_EQ(inputs[i].version(), versions[i]) << op.inputs[i].name;
+      }
+    }
+  }
+}
+
+void check_gradients(const OpCase& op) {
+  SCOPED_TRACE(op.name);
+  for (Layout layout : {Layout::kContiguous, Layout::kTransposed, Layout::kSliced}) {
+    SCOPED_TRACE(layout_name(layout));
+    const std::vector<Layout> plan(op.inputs.size(), layout);
+    const std::vector<Tensor> leaves = as_leaves(op, make_inputs(op, kFloat64, plan));
+    EXPECT_NO_THROW(autograd::gradcheck(op.run, leaves)) << "gradcheck";
+    if (op.has_second_gradient) {
+      EXPECT_NO_THROW(autograd::gradgradcheck(op.run, leaves)) << "gradgradcheck";
+    }
+  }
+  for (DType dtype : op.dtypes) {
+    if (dtype == kFloat64) continue;
+    for (const auto& plan : layout_plans(op.inputs.size())) {
+      SCOPED_TRACE(str(dtype, plan_name(plan)));
+      const std::vector<Tensor> leaves = as_leaves(op, make_inputs(op, dtype, plan));
+      const std::vector<Tensor> exact_leaves = as_leaves(op, leaves, kFloat64);
+      const Tensor out = op.run(leaves);
+      const Dense cotangent = dense(make_tensor(random_dense(out.shape(), 7, -1, 1), out.dtype()));
+      const std::vector<Tensor> actual = gradients(op, leaves, cotangent);
+      const std::vector<Tensor> exact = gradients(op, exact_leaves, cotangent);
+      ASSERT_EQ(actual.size(), exact.size());
+      for (size_t i = 0; i < actual.size(); ++i) {
+        ASSERT_EQ(actual[i].defined(), exact[i].defined()) << "gradient " << i;
+        if (!actual[i].defined()) continue;
+        EXPECT_EQ(actual[i].dtype(), dtype);
+        // Twice the forward's: the gradient is computed from results that were rounded themselves.
+        EXPECT_TRUE(close(actual[i], dense(exact[i]), 2 * tolerance_of(op, dtype))) << "gradient " << i;
+      }
+    }
+  }
+}
+
+void check_threads(const OpCase& op) {
+  SCOPED_TRACE(op.name + " on 1 and 2 threads");
+  const int before = num_threads();
+  const DType dtype = op.dtypes.back() == kFloat64 ? kFloat64 : kFloat32;
+  const std::vector<Layout> plan(op.inputs.size(), Layout::kContiguous);
+  std::vector<Tensor> results[2];
+  for (int threads = 1; threads <= 2; ++threads) {
+    set_num_threads(threads);
+    const std::vector<Tensor> leaves = as_leaves(op, make_inputs(op, dtype, plan));
+    const Tensor out = op.run(leaves);
+    if (op.has_gradient) results[threads - 1] = gradients(op, leaves, random_dense(out.shape(), 7, -1, 1));
+    results[threads - 1].push_back(out);
+  }
+  set_num_threads(before);
+  ASSERT_EQ(results[0].size(), results[1].size());
+  for (size_t i = 0; i < results[0].size(); ++i) {
+    ASSERT_EQ(results[0][i].defined(), results[1][i].defined());
+    if (results[0][i].defined()) {
+      EXPECT_TRUE(same_bits(results[0][i], results[1][i])) << "tensor " << i;
+    }
+  }
+}
+
+void check_errors(const OpCase& op) {
+  SCOPED_TRACE(op.name);
+  const DType dtype = op.dtypes.front();
+  const std::vector<Layout> plan(op.inputs.size(), Layout::kContiguous);
+  const std::vector<Tensor> good = make_inputs(op, dtype, plan);
+  for (size_t i = 0; i < good.size(); ++i) {
+    std::vector<Tensor> inputs = good;
+    inputs[i] = Tensor();
+    const std::string text = error_text<StateError>([&] { static_cast<void>(op.run(inputs)); });
+    const std::string want = op.name + ": " + (op.names_operands ? op.inputs[i].name : "");
+    EXPECT_EQ(text.substr(0, want.size()), want);
+    EXPECT_NE(text.find(" is undefined"), std::string::npos) << text;
+  }
+  if (good.size() < 2) return;
+  const int devices = cpu_device_count();
+  if (devices < 2) set_cpu_device_count(2);
+  const std::vector<Tensor> elsewhere = make_inputs(op, dtype, plan, Device("cpu:1"));
+  for (size_t i = 0; i < good.size(); ++i) {
+    std::vector<Tensor> inputs = good;
+    inputs[i] = elsewhere[i];
+    const std::string text = error_text<DeviceError>([&] { static_cast<void>(op.run(inputs)); });
+    if (!op.names_operands) {
+      EXPECT_EQ(text.substr(0, op.name.size() + 1), op.name + ":");
+      continue;
+    }
+    // Of two operands the second counts as the one in the wrong place.
+    const size_t wrong = good.size() == 2 ? 1 : i;
+    const Device home = inputs[wrong == 0 ? 1 : 0].device();
+    std::vector<std::string> columns[4];
+    size_t width[4] = {};
+    for (size_t k = 0; k < inputs.size(); ++k) {
+      const std::string cells[] = {op.inputs[k].name, to_string(inputs[k].device()), to_string(inputs[k].dtype()),
+                                   to_string(inputs[k].shape())};
+      for (int c = 0; c < 4; ++c) {
+        columns[c].push_back(cells[c]);
+        width[c] = std::max(width[c], cells[c].size());
+      }
+    }
+    std::string want = op.name + ": operands are on different devices";
+    for (size_t k = 0; k < inputs.size(); ++k) {
+      want += "\n";
+      for (int c = 0; c < 4; ++c) {
+        want += c == 3 ? " " : "  ";
+        want += columns[c][k];
+        if (c < 3 || k == wrong) want.append(width[c] - columns[c][k].size(), ' ');
+      }
+      if (k == wrong) want += "  <- differs";
+    }
+    want += str("\n  move it with ", op.inputs[wrong].name, ".to(", home, "), or move the module with model.to(", home, ")");
+    EXPECT_EQ(text, want);
+  }
+}
+
+void check(const OpCase& op) {
+  check_values(op);
+  if (op.has_gradient) check_gradients(op);
+  check_threads(op);
+  check_errors(op);
+}
+
+}  // namespace tandem::testing
