@@ -157,8 +157,11 @@ void GraphTask::run(const char* op, std::span<const Tensor> roots, std::span<con
   }
   std::sort(nodes_.begin(), nodes_.end(), [](const Node* a, const Node* b) { return a->number() > b->number(); });
   if (capturing_) find_needed();
-  for (size_t i = 0; i < roots.size(); ++i) deliver(nullptr, i, roots_[i], std::move(given[i]));
-  for (Node* node : nodes_) run_node(*node);
+  {
+    TraceSpan span(op, "backward");
+    for (size_t i = 0; i < roots.size(); ++i) deliver(nullptr, i, roots_[i], std::move(given[i]));
+    for (Node* node : nodes_) run_node(*node);
+  }
   for (size_t i = 0; i < callbacks_.size(); ++i) callbacks_[i]();  // one may queue another
 }
 

@@ -64,7 +64,7 @@ void record_trace(TraceEvent event) {
 
 void set_trace_thread(int thread) { RankContext::current().trace_thread = thread; }
 
-TraceSpan::TraceSpan(std::string_view name, const char* category, int64_t num_bytes) : on_(trace_enabled()) {
+TraceSpan::TraceSpan(std::string_view name, std::string_view category, int64_t num_bytes) : on_(trace_enabled()) {
   if (!on_) return;
   const RankContext& context = RankContext::current();
   event_.name = name;

@@ -13,7 +13,7 @@ namespace tandem::inline v0 {
 /// One span or instant.  Times are nanoseconds of CLOCK_MONOTONIC, which all processes of a host share.
 struct TraceEvent {
   std::string name;
-  const char* category = "";  ///< "forward", "backward", "comm", "optimizer", "data", "step", "wait"
+  std::string category;  ///< "forward", "backward", "comm", "optimizer", "data", "step", "wait"
   int rank = 0;
   int thread = 0;             ///< 0 = the rank's own thread, 1 = its group's worker, 2.. = loader workers
   int64_t begin_ns = 0;
@@ -37,7 +37,7 @@ TANDEM_API void set_trace_thread(int thread);
 /// Records a span from construction to destruction, for the calling thread's rank.
 class TANDEM_API TraceSpan {
  public:
-  TraceSpan(std::string_view name, const char* category, int64_t num_bytes = 0);
+  TraceSpan(std::string_view name, std::string_view category, int64_t num_bytes = 0);
   ~TraceSpan();
   TraceSpan(const TraceSpan&) = delete;
   TraceSpan& operator=(const TraceSpan&) = delete;
