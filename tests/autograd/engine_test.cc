@@ -8,7 +8,6 @@
 #include <tandem/autograd/node.h>
 #include <tandem/base/rank_context.h>
 #include <tandem/ops/elementwise.h>
-#include <tandem/ops/reduce.h>
 #include <tandem/tensor/factories.h>
 
 namespace tandem {

@@ -7,7 +7,6 @@
 
 #include <tandem/autograd/node.h>
 #include <tandem/ops/elementwise.h>
-#include <tandem/ops/reduce.h>
 #include <tandem/tensor/factories.h>
 
 namespace tandem {

@@ -1,0 +1,52 @@
+#include <tandem/profile/trace_file.h>
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+
+#include <tandem/base/error.h>
+
+namespace tandem::profile {
+namespace {
+
+TEST(TraceFile, WholeText) {
+  const std::vector<TraceEvent> events = {
+      {"step", "step", 1, 0, 5'000, 25'500, 0},
+      {"all \"reduce\"\n", "comm", 0, 1, 6'250, 7'250, 4096},
+      {"launch bucket 0", "comm", 0, 0, 6'000, 6'000, 0},
+  };
+  EXPECT_EQ(to_chrome_json(events), R"({"displayTimeUnit": "ms", "traceEvents": [
+{"name":"process_name","ph":"M","pid":0,"tid":0,"args":{"name":"rank 0"}},
+{"name":"process_name","ph":"M","pid":1,"tid":0,"args":{"name":"rank 1"}},
+{"name":"thread_name","ph":"M","pid":0,"tid":0,"args":{"name":"compute"}},
+{"name":"thread_name","ph":"M","pid":0,"tid":1,"args":{"name":"communication"}},
+{"name":"thread_name","ph":"M","pid":1,"tid":0,"args":{"name":"compute"}},
+{"name":"step","cat":"step","ph":"X","ts":0.0,"dur":20.5,"pid":1,"tid":0},
+{"name":"all \"reduce\"\n","cat":"comm","ph":"X","ts":1.25,"dur":1.0,"pid":0,"tid":1,"args":{"bytes":4096}},
+{"name":"launch bucket 0","cat":"comm","ph":"i","ts":1.0,"s":"t","pid":0,"tid":0}
+]}
+)");
+}
+
+TEST(TraceFile, NoEvents) { EXPECT_EQ(to_chrome_json({}), "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n]}\n"); }
+
+TEST(TraceFile, WritesTheFile) {
+  const std::string path = testing::TempDir() + "/trace.json";
+  write_chrome_trace(path, {{"x", "step", 0, 0, 0, 1000, 0}});
+  std::ifstream file(path);
+  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  EXPECT_EQ(text, to_chrome_json({{"x", "step", 0, 0, 0, 1000, 0}}));
+}
+
+TEST(TraceFile, FolderThatDoesNotExist) {
+  try {
+    write_chrome_trace("/nonexistent/trace.json", {});
+    FAIL() << "nothing was thrown";
+  } catch (const IoError& error) {
+    EXPECT_STREQ(error.what(), "trace: could not write '/nonexistent/trace.json': No such file or directory");
+  }
+}
+
+}  // namespace
+}  // namespace tandem::profile

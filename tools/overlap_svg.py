@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+"""Draws one training step of a trace as an SVG: what each rank computes, and what travels meanwhile.
+
+    tools/overlap_svg.py TRACE.json STEP > overlap.svg
+
+STEP counts the steps in the trace from 0.
+"""
+
+import html
+import json
+import sys
+
+WIDTH, LEFT, LANE, GAP, TOP = 960, 150, 30, 8, 64
+COLORS = {
+    "forward": "#7fb3d5",
+    "backward": "#2e6da4",
+    "comm": "#e08e45",
+    "wait": "#c0392b",
+    "optimizer": "#6aa84f",
+}
+LEGEND = [
+    ("forward", "forward"),
+    ("backward", "backward"),
+    ("comm", "gradients travel"),
+    ("wait", "compute waits"),
+    ("optimizer", "optimizer"),
+]
+
+
+def load(path):
+    with open(path, encoding="utf-8") as file:
+        return [e for e in json.load(file)["traceEvents"] if e["ph"] != "M"]
+
+
+def step_window(events, step):
+    steps = sorted((e for e in events if e["cat"] == "step" and e["pid"] == 0), key=lambda e: e["ts"])
+    if step >= len(steps):
+        sys.exit(f"the trace has {len(steps)} steps")
+    return steps[step]["ts"], steps[step]["ts"] + steps[step]["dur"]
+
+
+def outermost(spans):
+    """Spans that lie in no other span of the same category and track."""
+    result = []
+    for span in sorted(spans, key=lambda e: (e["ts"], -e["dur"])):
+        if not result or span["ts"] >= result[-1]["ts"] + result[-1]["dur"]:
+            result.append(span)
+    return result
+
+
+def text(x, y, words, size=12, anchor="start", color="#222", weight="normal"):
+    return (
+        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}" fill="{color}" '
+        f'font-weight="{weight}">{html.escape(words)}</text>'
+    )
+
+
+def draw(events, step):
+    begin, end = step_window(events, step)
+    scale = (WIDTH - LEFT - 20) / (end - begin)
+    x_of = lambda us: LEFT + (us - begin) * scale
+    ranks = sorted({e["pid"] for e in events})
+    lanes = [(r, t) for r in ranks for t in (0, 1)]
+    height = TOP + len(lanes) * (LANE + GAP) + 40
+    out = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}" '
+        'font-family="sans-serif">',
+        f'<rect width="{WIDTH}" height="{height}" fill="white"/>',
+    ]
+    x = LEFT
+    for category, label in LEGEND:
+        out.append(f'<rect x="{x}" y="14" width="14" height="14" rx="2" fill="{COLORS[category]}"/>')
+        out.append(text(x + 20, 26, label))
+        x += 34 + 7 * len(label)
+    for index, (rank, thread) in enumerate(lanes):
+        y = TOP + index * (LANE + GAP)
+        out.append(text(LEFT - 10, y + 20, f"rank {rank}  " + ("compute" if thread == 0 else "communication"), anchor="end"))
+        out.append(f'<rect x="{LEFT}" y="{y}" width="{WIDTH - LEFT - 20}" height="{LANE}" fill="#f4f4f4"/>')
+        mine = [e for e in events if e["pid"] == rank and e["tid"] == thread and e["ts"] < end and e["ts"] + e.get("dur", 0) > begin]
+        for category in ("forward", "backward", "wait", "optimizer", "comm"):
+            spans = outermost([e for e in mine if e["cat"] == category and e["ph"] == "X"])
+            for span in spans:
+                x0, x1 = max(x_of(span["ts"]), LEFT), min(x_of(span["ts"] + span["dur"]), WIDTH - 20)
+                out.append(
+                    f'<rect x="{x0:.1f}" y="{y + 2}" width="{max(x1 - x0, 0.8):.1f}" height="{LANE - 4}" rx="2" '
+                    f'fill="{COLORS[category]}"><title>{html.escape(span["name"])}, {span["dur"] / 1000:.2f} ms</title></rect>'
+                )
+        for event in mine:
+            if event["ph"] == "i" and event["name"].startswith("launch bucket"):
+                x0 = x_of(event["ts"])
+                number = event["name"].split()[2]
+                out.append(f'<path d="M {x0:.1f} {y - 1} l -4 -7 h 8 z" fill="{COLORS["comm"]}"/>')
+                out.append(text(x0, y - 10, number, 10, "middle", "#a85d1a"))
+    axis = TOP + len(lanes) * (LANE + GAP) + 4
+    out.append(f'<line x1="{LEFT}" y1="{axis}" x2="{WIDTH - 20}" y2="{axis}" stroke="#888"/>')
+    milliseconds = (end - begin) / 1000
+    tick = next(t for t in (0.5, 1, 2, 5, 10, 20, 50, 100, 1000) if milliseconds / t <= 12)
+    for i in range(int(milliseconds / tick) + 1):
+        x0 = x_of(begin + i * tick * 1000)
+        out.append(f'<line x1="{x0:.1f}" y1="{axis}" x2="{x0:.1f}" y2="{axis + 5}" stroke="#888"/>')
+        out.append(text(x0, axis + 18, f"{i * tick:g} ms", 11, "middle", "#555"))
+    out.append("</svg>")
+    return "\n".join(out)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3 or not sys.argv[2].isdigit():
+        sys.exit(__doc__)
+    print(draw(load(sys.argv[1]), int(sys.argv[2])))
