@@ -1,4 +1,4 @@
-// Elementwise arithmetic, comparison and selection, in-place forms, and copies.
+// Elementwise arithmetic, in-place forms, and copies.
 //
 // Common to all: tensors are on one device (DeviceError), their shapes broadcast by NumPy's rule (ShapeError), their dtypes
 // promote as in PyTorch: bool < integers < floating, the wider one within a kind, and a 0-dim tensor counts only where it
@@ -37,25 +37,6 @@ TANDEM_OP Tensor exp(Tensor input);
 TANDEM_OP Tensor log(Tensor input);
 /// max(input, 0), NaN for NaN.  Any dtype but bool (DTypeError).  The gradient at 0 is 0.  Saves its output.
 TANDEM_OP Tensor relu(Tensor input);
-
-/// Comparisons: bool results, no gradients.  Everything compares unequal with NaN and not less, greater or equal.
-TANDEM_OP Tensor eq(Tensor a, Tensor b);
-TANDEM_OP Tensor eq(Tensor a, Scalar b);
-TANDEM_OP Tensor ne(Tensor a, Tensor b);
-TANDEM_OP Tensor ne(Tensor a, Scalar b);
-TANDEM_OP Tensor lt(Tensor a, Tensor b);
-TANDEM_OP Tensor lt(Tensor a, Scalar b);
-TANDEM_OP Tensor le(Tensor a, Tensor b);
-TANDEM_OP Tensor le(Tensor a, Scalar b);
-TANDEM_OP Tensor gt(Tensor a, Tensor b);
-TANDEM_OP Tensor gt(Tensor a, Scalar b);
-TANDEM_OP Tensor ge(Tensor a, Tensor b);
-TANDEM_OP Tensor ge(Tensor a, Scalar b);
-
-/// a where condition, else b.  `condition` is bool (else DTypeError) and broadcasts with a and b.  Saves condition.
-TANDEM_OP Tensor where(const Tensor& condition, Tensor a, Tensor b);
-TANDEM_OP Tensor where(const Tensor& condition, const Tensor& a, Scalar b);
-TANDEM_OP Tensor where(const Tensor& condition, Scalar a, const Tensor& b);
 
 /// A row-major copy with memory of its own.  Saves nothing.
 TANDEM_OP Tensor clone(const Tensor& input);

@@ -1,0 +1,28 @@
+// Comparison and selection.  Devices, shapes and dtypes as in ops/elementwise.h.
+#pragma once
+
+#include <tandem/base/macros.h>
+#include <tandem/tensor/tensor.h>
+
+namespace tandem::inline v0 {
+
+/// Comparisons: bool results, no gradients.  Everything compares unequal with NaN and not less, greater or equal.
+TANDEM_OP Tensor eq(Tensor a, Tensor b);
+TANDEM_OP Tensor eq(Tensor a, Scalar b);
+TANDEM_OP Tensor ne(Tensor a, Tensor b);
+TANDEM_OP Tensor ne(Tensor a, Scalar b);
+TANDEM_OP Tensor lt(Tensor a, Tensor b);
+TANDEM_OP Tensor lt(Tensor a, Scalar b);
+TANDEM_OP Tensor le(Tensor a, Tensor b);
+TANDEM_OP Tensor le(Tensor a, Scalar b);
+TANDEM_OP Tensor gt(Tensor a, Tensor b);
+TANDEM_OP Tensor gt(Tensor a, Scalar b);
+TANDEM_OP Tensor ge(Tensor a, Tensor b);
+TANDEM_OP Tensor ge(Tensor a, Scalar b);
+
+/// a where condition, else b.  `condition` is bool (else DTypeError) and broadcasts with a and b.  Saves condition.
+TANDEM_OP Tensor where(const Tensor& condition, Tensor a, Tensor b);
+TANDEM_OP Tensor where(const Tensor& condition, const Tensor& a, Scalar b);
+TANDEM_OP Tensor where(const Tensor& condition, Scalar a, const Tensor& b);
+
+}  // namespace tandem::inline v0

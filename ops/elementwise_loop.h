@@ -1,0 +1,89 @@
+// What the fronts of the elementwise kernels share: loops over broadcast operands, numbers as operands, promotion.
+#pragma once
+
+#include <array>
+#include <cstring>
+
+#include <tandem/ops/cast.h>
+#include <tandem/ops/common.h>
+#include <tandem/ops/elementwise_kernels.h>
+
+namespace tandem::inline v0::ops {
+
+/// The walk over `shape`, of num_elements, for operands that broadcast to it; null stands for a single number.
+template <int N>
+Loop<N> make_loop(const Shape& shape, int64_t num_elements, const std::array<const Tensor*, N>& operands) {
+  Loop<N> loop;
+  loop.num_elements = num_elements;
+  bool flat = true;  // each operand is one stretch of memory, or one element
+  for (const Tensor* t : operands) {
+    flat = flat && (t == nullptr || t->num_elements() == 1 || (t->is_contiguous() && t->num_elements() == num_elements));
+  }
+  if (flat || num_elements <= 1) {
+    loop.sizes.push_back(num_elements);
+    for (int k = 0; k < N; ++k) {
+      const bool steps = operands[k] != nullptr && (k == 0 || operands[k]->num_elements() != 1);
+      loop.strides[k].push_back(steps ? 1 : 0);
+    }
+    return loop;
+  }
+  std::array<Shape, N> strides;
+  for (int k = 0; k < N; ++k) {
+    strides[k] = operands[k] == nullptr ? Shape(shape.size(), 0) : broadcast_strides(*operands[k], shape);
+  }
+  for (size_t d = 0; d < shape.size(); ++d) {
+    if (shape[d] == 1) continue;
+    bool merges = !loop.sizes.empty();
+    for (int k = 0; k < N && merges; ++k) merges = loop.strides[k].back() == shape[d] * strides[k][d];
+    if (merges) {
+      loop.sizes.back() *= shape[d];
+      for (int k = 0; k < N; ++k) loop.strides[k].back() = strides[k][d];
+    } else {
+      loop.sizes.push_back(shape[d]);
+      for (int k = 0; k < N; ++k) loop.strides[k].push_back(strides[k][d]);
+    }
+  }
+  return loop;
+}
+
+/// A number as a kernel's operand: one element of a dtype.
+class Element {
+ public:
+  Element(Scalar value, DType dtype) {
+    visit_dtype(dtype, [&]<class T>() {
+      const T converted = value.to<T>();
+      std::memcpy(bytes_, &converted, sizeof(T));
+    });
+  }
+  const void* data() const { return bytes_; }
+
+ private:
+  alignas(8) std::byte bytes_[8];
+};
+
+/// dtype of an operation on `tensor` and `number`.
+inline DType dtype_with(const Tensor& tensor, Scalar number) {
+  return result_dtype(tensor.dtype(), number.dtype() == kFloat64 ? kFloat32 : number.dtype());
+}
+
+/// What division, exp and log compute in.
+inline DType floating_or_float32(DType dtype) { return is_floating_point(dtype) ? dtype : kFloat32; }
+
+/// Converts where needed; the usual case, nothing to do, costs a comparison.
+inline void convert(Tensor& tensor, DType dtype) {
+  if (tensor.dtype() != dtype) tensor = to(tensor, dtype);
+}
+inline void promote_operands(Tensor& a, Tensor& b) {
+  if (a.dtype() == b.dtype()) return;
+  const DType dtype = result_dtype(a, b);
+  convert(a, dtype);
+  convert(b, dtype);
+}
+
+/// An uninitialised result for operands named a and b.
+inline Tensor empty_for(const char* op, const Tensor& a, const Tensor& b, DType dtype) {
+  if (a.shape() == b.shape()) return empty(a.shape(), {dtype, a.device()});
+  return empty(broadcast_shape(op, {{"a", a}, {"b", b}}), {dtype, a.device()});
+}
+
+}  // namespace tandem::inline v0::ops

@@ -1,0 +1,44 @@
+// Views, which share the memory of their input, and cat.
+//
+// Dimensions count from the end where negative (IndexError outside [-ndim, ndim)).  Any dtype and device.  Views save
+// nothing; changing one changes the input.  Undefined inputs throw StateError.  All gradients can be differentiated again.
+#pragma once
+
+#include <vector>
+
+#include <tandem/base/macros.h>
+#include <tandem/tensor/tensor.h>
+
+namespace tandem::inline v0 {
+
+/// `input` in another shape with as many elements; one size may be -1 and is inferred.  Throws ShapeError where the number
+/// of elements differs, or where the strides do not permit it without a copy.
+TANDEM_OP Tensor view(const Tensor& input, const Shape& shape);
+/// The same, as a row-major copy where a view is not possible.
+TANDEM_OP Tensor reshape(const Tensor& input, const Shape& shape);
+/// Joins dimensions start_dim .. end_dim, both included, into one; a 0-dim tensor becomes [1].  Like reshape.
+TANDEM_OP Tensor flatten(const Tensor& input, int64_t start_dim = 0, int64_t end_dim = -1);
+/// Exchanges two dimensions.
+TANDEM_OP Tensor transpose(const Tensor& input, int64_t dim0, int64_t dim1);
+/// Transpose of a matrix.  Throws ShapeError for other than two dimensions.
+TANDEM_OP Tensor t(const Tensor& input);
+/// Dimension d of the result is dimension dims[d] of the input.  Throws ShapeError unless `dims` names each one once.
+TANDEM_OP Tensor permute(const Tensor& input, const Shape& dims);
+/// Indices begin, begin + step, ... below end of dimension dim.  begin and end count from the end where negative and are
+/// clamped to the dimension.  Throws ValueError unless step >= 1.
+TANDEM_OP Tensor slice(const Tensor& input, int64_t dim, int64_t begin, int64_t end, int64_t step = 1);
+/// Index `index` of dimension dim, which disappears.  Throws IndexError outside [-size, size).
+TANDEM_OP Tensor select(const Tensor& input, int64_t dim, int64_t index);
+/// `input` repeated along dimensions of size 1, and along new ones in front, without copying: several elements share
+/// memory.  -1 keeps a dimension's size.  Throws ShapeError where another size would change.
+TANDEM_OP Tensor expand(const Tensor& input, const Shape& shape);
+/// Without dimension dim if its size is 1, else the same shape.
+TANDEM_OP Tensor squeeze(const Tensor& input, int64_t dim);
+/// With a dimension of size 1 before dimension dim; dim lies in [-ndim - 1, ndim].
+TANDEM_OP Tensor unsqueeze(const Tensor& input, int64_t dim);
+
+/// The tensors one after the other along dimension dim: a row-major copy.  dtypes promote; the other sizes must agree
+/// (ShapeError), devices too (DeviceError).  Throws ValueError for no tensors.  Saves nothing.
+TANDEM_OP Tensor cat(const std::vector<Tensor>& tensors, int64_t dim = 0);
+
+}  // namespace tandem::inline v0

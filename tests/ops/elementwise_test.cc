@@ -1,0 +1,285 @@
+#include <tandem/ops/elementwise.h>
+
+#include <cmath>
+
+#include <tandem/ops/elementwise_kernels.h>
+#include <tandem/tensor/factories.h>
+#include <tandem/tests/support/op_case.h>
+
+namespace tandem::testing {
+namespace {
+
+using Values = std::vector<double>;
+
+/// A case of two operands a and b that broadcast to `shape`.
+OpCase binary_case(const char* name, const Shape& a, const Shape& b, const Shape& shape,
+                   std::function<Tensor(const Tensor&, const Tensor&)> run, std::function<double(double, double)> f) {
+  OpCase op;
+  op.name = name;
+  op.inputs = {{"a", a}, {"b", b, 0.5, 2}};
+  op.run = [run](const std::vector<Tensor>& in) { return run(in[0], in[1]); };
+  op.reference = [shape, f](const std::vector<Dense>& in) {
+    return dense_map(shape, in, [&](const Values& v) { return f(v[0], v[1]); });
+  };
+  return op;
+}
+
+/// A case of one operand.
+OpCase unary_case(const char* name, const Input& input, std::function<Tensor(const Tensor&)> run,
+                  std::function<double(double)> f) {
+  OpCase op;
+  op.name = name;
+  op.inputs = {input};
+  op.run = [run](const std::vector<Tensor>& in) { return run(in[0]); };
+  op.reference = [shape = input.shape, f](const std::vector<Dense>& in) {
+    return dense_map(shape, in, [&](const Values& v) { return f(v[0]); });
+  };
+  return op;
+}
+
+struct Shapes {
+  Shape a, b, result;
+};
+const Shapes kShapes[] = {
+    {{3, 7}, {3, 7}, {3, 7}},
+    {{2, 31}, {31}, {2, 31}},
+    {{5, 1, 3}, {4, 1}, {5, 4, 3}},
+    {{2, 3, 1, 2}, {1, 4, 1}, {2, 3, 4, 2}},
+    {{}, {7}, {7}},
+    {{0, 3}, {3}, {0, 3}},
+    {{1}, {}, {1}},
+};
+
+TEST(Elementwise, Add) {
+  for (const Shapes& s : kShapes) {
+    check(binary_case("add", s.a, s.b, s.result, [](const Tensor& a, const Tensor& b) { return add(a, b, 0.75); },
+                      [](double a, double b) { return a + 0.75 * b; }));
+    check(binary_case("add", s.a, s.b, s.result, [](const Tensor& a, const Tensor& b) { return a + b; },
+                      [](double a, double b) { return a + b; }));
+  }
+}
+
+TEST(Elementwise, Sub) {
+  for (const Shapes& s : kShapes) {
+    check(binary_case("sub", s.a, s.b, s.result, [](const Tensor& a, const Tensor& b) { return sub(a, b, 1.25); },
+                      [](double a, double b) { return a - 1.25 * b; }));
+    check(binary_case("sub", s.a, s.b, s.result, [](const Tensor& a, const Tensor& b) { return a - b; },
+                      [](double a, double b) { return a - b; }));
+  }
+}
+
+TEST(Elementwise, Mul) {
+  for (const Shapes& s : kShapes) {
+    check(binary_case("mul", s.a, s.b, s.result, [](const Tensor& a, const Tensor& b) { return a * b; },
+                      [](double a, double b) { return a * b; }));
+  }
+}
+
+TEST(Elementwise, Div) {
+  for (const Shapes& s : kShapes) {
+    check(binary_case("div", s.a, s.b, s.result, [](const Tensor& a, const Tensor& b) { return a / b; },
+                      [](double a, double b) { return a / b; }));
+  }
+}
+
+TEST(Elementwise, Numbers) {
+  for (const Shape& shape : {Shape{3, 33}, Shape{}, Shape{0}}) {
+    const Input a{"a", shape};
+    const Input b{"b", shape, 0.5, 2};
+    check(unary_case("add", a, [](const Tensor& x) { return x + 0.75; }, [](double x) { return x + 0.75; }));
+    check(unary_case("add", a, [](const Tensor& x) { return 3 + x; }, [](double x) { return 3 + x; }));
+    check(unary_case("sub", a, [](const Tensor& x) { return x - 0.75; }, [](double x) { return x - 0.75; }));
+    check(unary_case("sub", b, [](const Tensor& x) { return 0.75 - x; }, [](double x) { return 0.75 - x; }));
+    check(unary_case("mul", a, [](const Tensor& x) { return x * -1.5; }, [](double x) { return x * -1.5; }));
+    check(unary_case("mul", a, [](const Tensor& x) { return 3 * x; }, [](double x) { return 3 * x; }));
+    check(unary_case("div", a, [](const Tensor& x) { return x / 1.5; }, [](double x) { return x / 1.5; }));
+    check(unary_case("div", b, [](const Tensor& x) { return 3 / x; }, [](double x) { return 3 / x; }));
+  }
+}
+
+TEST(Elementwise, Unary) {
+  for (const Shape& shape : {Shape{3, 33}, Shape{2, 3, 7}, Shape{}, Shape{0, 3}}) {
+    const Input any{"input", shape};
+    const Input positive{"input", shape, 0.25, 4};
+    check(unary_case("neg", any, [](const Tensor& x) { return -x; }, [](double x) { return -x; }));
+    check(unary_case("exp", any, [](const Tensor& x) { return x.exp(); }, [](double x) { return std::exp(x); }));
+    check(unary_case("log", positive, [](const Tensor& x) { return x.log(); }, [](double x) { return std::log(x); }));
+    check(unary_case("relu", any, [](const Tensor& x) { return x.relu(); }, [](double x) { return x > 0 ? x : 0; }));
+  }
+}
+
+TEST(Elementwise, LargeSizesRunOnThreads) {
+  OpCase op = binary_case("mul", {3, 32769}, {32769}, {3, 32769}, [](const Tensor& a, const Tensor& b) { return a * b; },
+                          [](double a, double b) { return a * b; });
+  check_values(op);
+  check_threads(op);
+  op = binary_case("add", {65537}, {65537}, {65537}, [](const Tensor& a, const Tensor& b) { return a + b; },
+                   [](double a, double b) { return a + b; });
+  check_values(op);
+  check_threads(op);
+}
+
+TEST(Elementwise, CloneAndContiguous) {
+  for (const Shape& shape : {Shape{3, 7}, Shape{2, 3, 4}, Shape{}, Shape{0, 2}}) {
+    const auto same = [](double x) { return x; };
+    check(unary_case("clone", {"input", shape}, [](const Tensor& x) { return x.clone(); }, same));
+    check(unary_case("contiguous", {"input", shape}, [](const Tensor& x) { return x.contiguous(); }, same));
+  }
+  const Tensor x = random_tensor({2, 3}, 1);
+  EXPECT_TRUE(x.contiguous().is_same(x));
+  EXPECT_NE(x.clone().data_ptr(), x.data_ptr());
+  const Tensor sliced = make_tensor(random_dense({2, 3}, 1), kFloat32, Layout::kSliced);
+  EXPECT_FALSE(sliced.is_contiguous());
+  EXPECT_TRUE(sliced.contiguous().is_contiguous());
+}
+
+TEST(Elementwise, Promotion) {
+  const auto of = [](DType dtype, const Shape& shape = {2}) { return full(shape, 3, {dtype}); };
+  EXPECT_EQ(add(of(kUInt8), of(kInt32)).dtype(), kInt32);
+  EXPECT_EQ(add(of(kInt64), of(kFloat16)).dtype(), kFloat16);
+  EXPECT_EQ(add(of(kBFloat16), of(kFloat16)).dtype(), kFloat32);
+  EXPECT_EQ(add(of(kBool), of(kBool)).dtype(), kBool);
+  EXPECT_EQ(div(of(kInt64), of(kInt32)).dtype(), kFloat32);
+  EXPECT_EQ(div(of(kBool), 2).dtype(), kFloat32);
+  // A 0-dim tensor counts only where it is of a higher kind.
+  EXPECT_EQ(mul(of(kFloat32), of(kFloat64, {})).dtype(), kFloat32);
+  EXPECT_EQ(mul(of(kInt32), of(kInt64, {})).dtype(), kInt32);
+  EXPECT_EQ(mul(of(kInt32), of(kFloat64, {})).dtype(), kFloat64);
+  EXPECT_EQ(mul(of(kFloat64, {}), of(kFloat32, {})).dtype(), kFloat64);
+  EXPECT_EQ(mul(of(kBool), of(kUInt8, {})).dtype(), kUInt8);
+  // Numbers do not change a floating dtype.
+  EXPECT_EQ(mul(of(kFloat16), 0.5).dtype(), kFloat16);
+  EXPECT_EQ(mul(of(kInt32), 2).dtype(), kInt32);
+  EXPECT_EQ(mul(of(kInt32), 0.5).dtype(), kFloat32);
+  EXPECT_EQ(mul(of(kBool), 2).dtype(), kInt64);
+  EXPECT_EQ((0.5 - of(kInt64)).dtype(), kFloat32);
+  EXPECT_EQ(exp(of(kInt64)).dtype(), kFloat32);
+  EXPECT_EQ(mul(of(kInt32), 0.5).to_vector<double>(), (Values{1.5, 1.5}));
+}
+
+TEST(Elementwise, IntegersWrapAround) {
+  const Tensor big = full({3}, INT64_MAX, {kInt64});
+  EXPECT_EQ((big + 1).to_vector<int64_t>(), (std::vector<int64_t>{INT64_MIN, INT64_MIN, INT64_MIN}));
+  EXPECT_EQ((big * 2).to_vector<int64_t>(), (std::vector<int64_t>{-2, -2, -2}));
+  EXPECT_EQ(neg(full({1}, INT32_MIN, {kInt32})).item<int64_t>(), INT32_MIN);
+  EXPECT_EQ((full({1}, 250, {kUInt8}) + full({1}, 10, {kUInt8})).item<int64_t>(), 4);
+  EXPECT_EQ(relu(tensor({-3, 0, 5})).to_vector<int64_t>(), (std::vector<int64_t>{0, 0, 5}));
+  EXPECT_EQ((tensor({true, false}) + tensor({true, false})).to_vector<int64_t>(), (std::vector<int64_t>{1, 0}));
+}
+
+/// Distance between neighbouring floats at |x|.
+double ulp(double x) {
+  const float f = static_cast<float>(std::abs(x));
+  if (f < 0x1p-126f) return 0x1p-149;
+  return std::nextafter(f, INFINITY) - static_cast<double>(f);
+}
+
+TEST(Elementwise, ExpIsWithinTwoUlps) {
+  double worst = 0;
+  for (double x = -103.5; x < 88.7; x += 0.00037) {
+    const float argument = static_cast<float>(x);
+    const double want = std::exp(static_cast<double>(argument));
+    worst = std::max(worst, std::abs(exp_element(argument) - want) / ulp(want));
+  }
+  for (float x = 0x1p-149f; x < 1; x = x * 1.0009f + 0x1p-149f) {
+    worst = std::max(worst, std::abs(exp_element(x) - std::exp(static_cast<double>(x))) / 0x1p-23);
+    worst = std::max(worst, std::abs(exp_element(-x) - std::exp(-static_cast<double>(x))) / 0x1p-24);
+  }
+  EXPECT_LE(worst, 2);
+  EXPECT_EQ(exp_element(0.0f), 1);
+  EXPECT_EQ(exp_element(INFINITY), INFINITY);
+  EXPECT_EQ(exp_element(88.8f), INFINITY);
+  EXPECT_EQ(exp_element(-INFINITY), 0);
+  EXPECT_EQ(exp_element(-1000.0f), 0);
+  EXPECT_TRUE(std::isnan(exp_element(NAN)));
+}
+
+TEST(Elementwise, LogIsWithinTwoUlps) {
+  double worst = 0;
+  for (float x = 0x1p-149f; x < 3e38f; x = x * 1.00013f + 0x1p-149f) {
+    const double want = std::log(static_cast<double>(x));
+    worst = std::max(worst, std::abs(log_element(x) - want) / ulp(want));
+  }
+  for (int i = -100000; i < 100000; ++i) {  // close to 1, where the result is small
+    const float x = 1 + static_cast<float>(i) * 0x1p-23f;
+    const double want = std::log(static_cast<double>(x));
+    worst = std::max(worst, std::abs(log_element(x) - want) / ulp(want));
+  }
+  EXPECT_LE(worst, 2);
+  EXPECT_EQ(log_element(1.0f), 0);
+  EXPECT_EQ(log_element(0.0f), -INFINITY);
+  EXPECT_EQ(log_element(-0.0f), -INFINITY);
+  EXPECT_EQ(log_element(INFINITY), INFINITY);
+  EXPECT_TRUE(std::isnan(log_element(-1.0f)));
+  EXPECT_TRUE(std::isnan(log_element(-0x1p-149f)));
+  EXPECT_TRUE(std::isnan(log_element(-INFINITY)));
+  EXPECT_TRUE(std::isnan(log_element(NAN)));
+}
+
+TEST(Elementwise, AnElementDoesNotDependOnItsNeighbours) {
+  for (DType dtype : {kFloat64, kFloat32, kFloat16, kBFloat16}) {
+    const Tensor x = random_tensor({37}, 3, dtype, 0.1, 5);
+    const Tensor y = exp(x);
+    const Tensor z = log(x);
+    for (int64_t i = 0; i < 37; ++i) {
+      EXPECT_EQ(exp(x.select(0, i)).item(), y.select(0, i).item()) << dtype;
+      EXPECT_EQ(log(x.select(0, i)).item(), z.select(0, i).item()) << dtype;
+    }
+  }
+}
+
+TEST(Elementwise, ReluAtKinksAndNaN) {
+  Tensor x = tensor({-1.0, 0.0, 2.0, NAN});
+  x.set_requires_grad();
+  const Tensor y = relu(x);
+  EXPECT_EQ(y.slice(0, 0, 3).to_vector<double>(), (Values{0, 0, 2}));
+  EXPECT_TRUE(std::isnan(y.select(0, 3).item()));
+  y.backward(tensor({3.0, 5.0, 7.0, 9.0}));
+  EXPECT_EQ(x.grad().to_vector<double>(), (Values{0, 0, 7, 9}));
+}
+
+TEST(Elementwise, SavesOnlyWhatTheGradientNeeds) {
+  Tensor a = random_tensor({3}, 1);
+  const Tensor b = random_tensor({3}, 2);
+  a.set_requires_grad();
+  const auto holders = [](const Tensor& x) { return x.storage()->use_count() + x.impl_ptr()->use_count(); };
+  const uint32_t of_a = holders(a);
+  const uint32_t of_b = holders(b);
+  const Tensor sum = add(a, b, 0.5);
+  EXPECT_EQ(holders(a), of_a);
+  EXPECT_EQ(holders(b), of_b);
+  const Tensor product = mul(a, b);
+  EXPECT_EQ(holders(a), of_a);
+  EXPECT_EQ(holders(b), of_b + 1);
+  const Tensor quotient = div(a, b);
+  EXPECT_EQ(holders(a), of_a);
+  EXPECT_EQ(holders(b), of_b + 2);
+}
+
+TEST(Elementwise, ErrorTexts) {
+  const Tensor a = zeros({2, 3});
+  const Tensor b = zeros({4});
+  EXPECT_EQ(error_text<ShapeError>([&] { static_cast<void>(a + b); }),
+            "add: shapes do not broadcast\n"
+            "  a  cpu  float32 [2, 3]\n"
+            "  b  cpu  float32 [4]");
+  const Tensor flags = tensor({true, false});
+  EXPECT_EQ(error_text<DTypeError>([&] { static_cast<void>(flags - flags); }),
+            "sub: bool is not accepted\n"
+            "  a  cpu  bool [2]");
+  EXPECT_EQ(error_text<DTypeError>([&] { static_cast<void>(neg(flags)); }),
+            "neg: bool is not accepted\n"
+            "  input  cpu  bool [2]");
+  EXPECT_EQ(error_text<DTypeError>([&] { static_cast<void>(relu(flags)); }),
+            "relu: bool is not accepted\n"
+            "  input  cpu  bool [2]");
+  EXPECT_EQ(error_text<DTypeError>([&] { static_cast<void>(add(tensor({1}), tensor({2}), 0.5)); }),
+            "add: alpha is the floating number 0.5, but the result is int64");
+  EXPECT_EQ(error_text<StateError>([&] { static_cast<void>(a + Tensor()); }),
+            "add: b is undefined\n"
+            "  a  cpu        float32 [2, 3]\n"
+            "  b  undefined");
+}
+
+}  // namespace
+}  // namespace tandem::testing
