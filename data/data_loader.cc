@@ -1,0 +1,218 @@
+#include <tandem/data/data_loader.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <tandem/base/rank_context.h>
+#include <tandem/base/trace.h>
+#include <tandem/data/error_context.h>
+#include <tandem/tensor/chores.h>
+#include <tandem/tensor/factories.h>
+
+namespace tandem::inline v0::data {
+
+namespace {
+
+constexpr int kFirstWorkerTraceThread = 2;  // 0 is the rank itself, 1 its group's worker
+
+Tensor delivered(const Tensor& tensor, Device device) {
+  if (tensor.device() == device) return tensor;
+  Tensor moved = empty(tensor.shape(), {tensor.dtype(), device});
+  chores::copy(tensor, moved);
+  return moved;
+}
+
+/// A copy for a thread that runs beside its creator: slots are shared, modes start afresh.
+RankContext worker_context(const RankContext& creator) {
+  RankContext context = creator;
+  context.num_threads = 1;
+  context.grad_enabled = true;
+  context.autocast = -1;
+  context.running_backward = nullptr;
+  context.module_scope = nullptr;
+  return context;
+}
+
+}  // namespace
+
+/// One pass over the batches of an epoch.
+///
+/// Vocabulary.  A batch is *taken* by a worker, which makes it and puts the *outcome* (the batch or an exception) into the
+/// ring at its number modulo the ring's size; the consumer *consumes* outcomes in the order of their numbers.
+/// Invariant: consumed <= number of any batch taken and not consumed < consumed + ring size, so no two share a place.
+class DataLoader::Epoch {
+ public:
+  Epoch(const Dataset& dataset, Sampler& sampler, const DataLoaderOptions& options)
+      : dataset_(dataset), sampler_(sampler), options_(options), indices_(sampler.begin_epoch()) {
+    const auto num_items = static_cast<int64_t>(indices_.size());
+    num_batches_ = options.drop_last ? num_items / options.batch_size
+                                     : (num_items + options.batch_size - 1) / options.batch_size;
+    if (num_batches_ == 0) sampler.advance(num_items);
+    ring_.resize(static_cast<size_t>(options.num_workers * options.prefetch));
+    const auto num_workers = static_cast<int>(std::min<int64_t>(options.num_workers, num_batches_));
+    try {
+      for (int worker = 0; worker < num_workers; ++worker) {
+        workers_.emplace_back([this, worker, context = worker_context(RankContext::current())]() mutable {
+          RankContext::Use use(context);
+          set_trace_thread(kFirstWorkerTraceThread + worker);
+          work();
+        });
+      }
+    } catch (...) {  // the system gave no further thread: those that run must not outlive this object
+      stop();
+      throw;
+    }
+  }
+
+  ~Epoch() { stop(); }
+
+  /// The next batch, or nullopt after the last.
+  std::optional<Batch> next() {
+    if (consumed_ == num_batches_) return std::nullopt;
+    const int64_t number = consumed_;
+    Batch batch;
+    if (workers_.empty()) {
+      ++consumed_;
+      batch = make(number);
+    } else {
+      batch = wait_for(number);
+    }
+    // What drop_last leaves out counts as consumed with the last batch, so that a state saved there begins the next epoch.
+    const auto [begin, end] = range(number);
+    const int64_t next_begin = number + 1 == num_batches_ ? static_cast<int64_t>(indices_.size()) : end;
+    sampler_.advance(next_begin - begin);
+    return batch;
+  }
+
+ private:
+  struct Outcome {
+    bool ready = false;
+    Batch batch;
+    std::exception_ptr error;
+  };
+
+  std::pair<int64_t, int64_t> range(int64_t number) const {
+    const int64_t begin = number * options_.batch_size;
+    return {begin, std::min(begin + options_.batch_size, static_cast<int64_t>(indices_.size()))};
+  }
+
+  Outcome& place(int64_t number) { return ring_[static_cast<size_t>(number) % ring_.size()]; }
+
+  Batch make(int64_t number) const {
+    TraceSpan span("make batch", "data");
+    const auto [begin, end] = range(number);
+    const std::span<const int64_t> items(indices_.data() + begin, static_cast<size_t>(end - begin));
+    try {
+      Batch batch = dataset_.get_batch(items);
+      batch.images = delivered(batch.images, options_.device);
+      batch.labels = delivered(batch.labels, options_.device);
+      return batch;
+    } catch (...) {
+      std::string shown = str(items.front());
+      for (size_t i = 1; i < std::min<size_t>(items.size(), 4); ++i) shown += str(", ", items[i]);
+      rethrow_with_context(str("in batch ", number, " of ", num_batches_, ", items ", shown, items.size() > 4 ? ", ..." : ""));
+    }
+  }
+
+  /// Body of a worker.
+  void work() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      changed_.wait(lock, [&] {
+        return stopping_ || taken_ == num_batches_ || taken_ < consumed_ + static_cast<int64_t>(ring_.size());
+      });
+      if (stopping_ || taken_ == num_batches_) return;
+      const int64_t number = taken_++;
+      lock.unlock();
+      Outcome outcome;
+      try {
+        outcome.batch = make(number);
+      } catch (...) {
+        outcome.error = std::current_exception();
+      }
+      outcome.ready = true;
+      lock.lock();
+      place(number) = std::move(outcome);
+      changed_.notify_all();
+    }
+  }
+
+  Batch wait_for(int64_t number) {
+    Outcome outcome;
+    {
+      std::unique_lock lock(mutex_);
+      Outcome& mine = place(number);
+      if (!mine.ready) {
+        TraceSpan span("wait for batch", "wait");
+        changed_.wait(lock, [&] { return mine.ready; });
+      }
+      outcome = std::exchange(mine, {});
+      ++consumed_;
+      changed_.notify_all();
+    }
+    if (outcome.error) std::rethrow_exception(std::exchange(outcome.error, nullptr));
+    return std::move(outcome.batch);
+  }
+
+  void stop() {
+    {
+      std::lock_guard lock(mutex_);
+      stopping_ = true;
+      changed_.notify_all();
+    }
+    for (std::thread& worker : workers_) worker.join();
+    workers_.clear();
+  }
+
+  const Dataset& dataset_;
+  Sampler& sampler_;                    // the consumer's thread alone touches it
+  const DataLoaderOptions options_;
+  const std::vector<int64_t> indices_;
+  int64_t num_batches_ = 0;
+
+  std::mutex mutex_;                    // guards what follows, up to workers_
+  std::condition_variable changed_;
+  std::vector<Outcome> ring_;
+  int64_t taken_ = 0;
+  int64_t consumed_ = 0;
+  bool stopping_ = false;
+
+  std::vector<std::thread> workers_;
+};
+
+DataLoader::DataLoader(const Dataset& dataset, Sampler& sampler, DataLoaderOptions options)
+    : dataset_(dataset), sampler_(sampler), options_(options) {
+  TANDEM_CHECK(ValueError, options.batch_size >= 1, "DataLoader: batch_size ", options.batch_size, " is less than 1");
+  TANDEM_CHECK(ValueError, options.num_workers >= 0, "DataLoader: num_workers ", options.num_workers, " is negative");
+  TANDEM_CHECK(ValueError, options.prefetch >= 1, "DataLoader: prefetch ", options.prefetch, " is less than 1");
+}
+
+int64_t DataLoader::size() const {
+  const int64_t num_items = sampler_.size();
+  return options_.drop_last ? num_items / options_.batch_size
+                            : (num_items + options_.batch_size - 1) / options_.batch_size;
+}
+
+DataLoader::Iterator DataLoader::begin() {
+  return Iterator(std::make_unique<Epoch>(dataset_, sampler_, options_));
+}
+
+DataLoader::Iterator::Iterator(std::unique_ptr<Epoch> epoch) : epoch_(std::move(epoch)) { ++*this; }
+DataLoader::Iterator::Iterator(Iterator&&) noexcept = default;
+DataLoader::Iterator::~Iterator() = default;
+
+DataLoader::Iterator& DataLoader::Iterator::operator++() {
+  batch_ = {};  // its memory may serve the next one
+  std::optional<Batch> next = epoch_->next();
+  at_end_ = !next.has_value();
+  if (next) batch_ = std::move(*next);
+  return *this;
+}
+
+}  // namespace tandem::inline v0::data

@@ -1,0 +1,140 @@
+#include <tandem/data/idx.h>
+
+#include <zlib.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iomanip>
+#include <limits>
+#include <vector>
+
+#include <tandem/tensor/factories.h>
+
+namespace tandem::inline v0::data {
+
+namespace {
+
+constexpr uint8_t kTypeUInt8 = 0x08;
+constexpr int64_t kMaxDeflateRatio = 1032;  // deflate's best: a match of 258 bytes coded in two bits
+constexpr int kGzipWindowBits = 15 + 16;    // zlib: the largest window, gzip framing required
+
+std::vector<uint8_t> read_whole(const std::string& path) {
+  errno = 0;
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  TANDEM_CHECK(IoError, file.is_open(), "read_idx: cannot open '", path, "': ", std::strerror(errno));
+  const std::streamoff size = file.tellg();
+  // A folder can be opened, and then claims to be endless.
+  TANDEM_CHECK(IoError, size >= 0 && size < std::numeric_limits<std::streamoff>::max(), "read_idx: cannot read '", path,
+               "': it has no size (is it a folder?)");
+  std::vector<uint8_t> bytes(static_cast<size_t>(size));
+  file.seekg(0);
+  file.read(reinterpret_cast<char*>(bytes.data()), size);
+  TANDEM_CHECK(IoError, file.gcount() == size, "read_idx: cannot read '", path, "': got ", file.gcount(), " of ", size, " bytes");
+  return bytes;
+}
+
+/// Bytes of a file in order, inflated where it is compressed.
+class Source {
+ public:
+  explicit Source(const std::string& path)
+      : path_(path), compressed_(path.ends_with(".gz")), file_(read_whole(path)) {
+    if (!compressed_) return;
+    TANDEM_CHECK(IoError, file_.size() >= 2 && file_[0] == 0x1f && file_[1] == 0x8b, "read_idx: '", path_,
+                 "' is not a gzip file: it does not begin with 1f 8b");
+    TANDEM_CHECK(IoError, file_.size() <= std::numeric_limits<uInt>::max(), "read_idx: '", path_, "' is larger than 4 GiB");
+    stream_.next_in = file_.data();
+    stream_.avail_in = static_cast<uInt>(file_.size());
+    TANDEM_CHECK(IoError, inflateInit2(&stream_, kGzipWindowBits) == Z_OK, "read_idx: zlib cannot start on '", path_, "'");
+  }
+  ~Source() {
+    if (compressed_) inflateEnd(&stream_);
+  }
+  Source(const Source&) = delete;
+  Source& operator=(const Source&) = delete;
+
+  /// The most bytes that can still come.
+  int64_t max_left() const {
+    if (!compressed_) return static_cast<int64_t>(file_.size() - position_);
+    return (static_cast<int64_t>(file_.size()) + 1) * kMaxDeflateRatio;
+  }
+
+  /// Fills [out, out + count) as far as there are bytes; returns how many there were.
+  int64_t read(uint8_t* out, int64_t count) {
+    if (!compressed_) {
+      const int64_t got = std::min(count, max_left());
+      std::copy_n(file_.data() + position_, got, out);
+      position_ += static_cast<size_t>(got);
+      return got;
+    }
+    int64_t got = 0;
+    while (got < count && !ended_) {
+      const int64_t piece = std::min<int64_t>(count - got, 1 << 30);
+      stream_.next_out = out + got;
+      stream_.avail_out = static_cast<uInt>(piece);
+      const int status = inflate(&stream_, Z_NO_FLUSH);
+      got += piece - stream_.avail_out;
+      if (status == Z_STREAM_END) {
+        ended_ = true;  // zlib has compared checksum and length
+        TANDEM_CHECK(IoError, stream_.avail_in == 0, "read_idx: '", path_, "': ", stream_.avail_in,
+                     " bytes follow the end of the gzip stream");
+      } else {
+        TANDEM_CHECK(IoError, status != Z_BUF_ERROR, "read_idx: '", path_, "': the gzip stream ends early");
+        TANDEM_CHECK(IoError, status == Z_OK, "read_idx: '", path_, "': the gzip stream is damaged: ",
+                     stream_.msg != nullptr ? stream_.msg : zError(status));
+      }
+    }
+    return got;
+  }
+
+ private:
+  const std::string& path_;
+  bool compressed_;
+  std::vector<uint8_t> file_;
+  size_t position_ = 0;
+  z_stream stream_ = {};
+  bool ended_ = false;
+};
+
+}  // namespace
+
+Tensor read_idx(const std::string& path) {
+  Source source(path);
+  std::array<uint8_t, 4> magic = {};
+  const int64_t got = source.read(magic.data(), 4);
+  TANDEM_CHECK(IoError, got == 4, "read_idx: '", path, "': magic number: the file has ", got, " bytes, expected at least 4");
+  const auto hex = [](int byte) { return str(std::hex, std::setw(2), std::setfill('0'), byte); };
+  TANDEM_CHECK(IoError, magic[0] == 0 && magic[1] == 0, "read_idx: '", path, "': magic number: begins with ", hex(magic[0]), " ",
+               hex(magic[1]), ", expected 00 00");
+  TANDEM_CHECK(IoError, magic[2] == kTypeUInt8, "read_idx: '", path, "': type code is ", hex(magic[2]),
+               ", expected 08 (unsigned bytes)");
+  const int num_dims = magic[3];
+  TANDEM_CHECK(IoError, num_dims >= 1, "read_idx: '", path, "': number of dimensions is 0, expected at least 1");
+
+  Shape shape;
+  int64_t count = 1;
+  for (int d = 0; d < num_dims; ++d) {
+    std::array<uint8_t, 4> bytes = {};
+    TANDEM_CHECK(IoError, source.read(bytes.data(), 4) == 4, "read_idx: '", path, "': the file ends inside size ", d, " of ",
+                 num_dims);
+    const int64_t size = int64_t{bytes[0]} << 24 | bytes[1] << 16 | bytes[2] << 8 | bytes[3];
+    shape.push_back(size);
+    TANDEM_CHECK(IoError, !__builtin_mul_overflow(count, size, &count), "read_idx: '", path, "': the product of the sizes ",
+                 shape, " overflows");
+  }
+  TANDEM_CHECK(IoError, count <= source.max_left(), "read_idx: '", path, "': the sizes ", shape, " ask for ", count,
+               " bytes, the file holds at most ", source.max_left());
+
+  Tensor values = empty(shape, {kUInt8});
+  const int64_t num_read = source.read(values.data<uint8_t>(), count);
+  TANDEM_CHECK(IoError, num_read == count, "read_idx: '", path, "': the sizes ", shape, " ask for ", count,
+               " bytes, the file ends after ", num_read);
+  uint8_t beyond = 0;
+  TANDEM_CHECK(IoError, source.read(&beyond, 1) == 0, "read_idx: '", path, "': bytes follow the ", count, " values of sizes ",
+               shape);
+  return values;
+}
+
+}  // namespace tandem::inline v0::data

@@ -1,0 +1,97 @@
+#include <tandem/data/mnist.h>
+
+#include <filesystem>
+#include <utility>
+
+#include <tandem/data/idx.h>
+#include <tandem/tensor/factories.h>
+
+namespace tandem::inline v0::data {
+
+namespace {
+
+constexpr int64_t kSide = 28;
+constexpr int64_t kPixels = kSide * kSide;
+constexpr int kClasses = 10;
+
+/// Path of the file `name` or `name`.gz in `folder`; "" if there is neither.
+std::string find_file(const std::string& folder, const std::string& name) {
+  for (const char* ending : {"", ".gz"}) {
+    const std::string path = folder + "/" + name + ending;
+    if (std::filesystem::exists(path)) return path;
+  }
+  return "";
+}
+
+struct Files {
+  std::string images;
+  std::string labels;
+};
+
+Files find_files(const std::string& folder, const std::string& prefix) {
+  return {find_file(folder, prefix + "-images-idx3-ubyte"), find_file(folder, prefix + "-labels-idx1-ubyte")};
+}
+
+}  // namespace
+
+MnistDataset::MnistDataset(const std::string& folder, MnistSplit split, MnistOptions options) {
+  const Files train = find_files(folder, "train");
+  const Files test = find_files(folder, "t10k");
+  const bool divide_test = train.images.empty() && train.labels.empty();
+  const Files& files = split == MnistSplit::kTest || divide_test ? test : train;
+  TANDEM_CHECK(IoError, !files.images.empty() && !files.labels.empty(), "MnistDataset: '", folder,
+               "' lacks files, each may also end in .gz",
+               "\n  train-images-idx3-ubyte  ", train.images.empty() ? "missing" : "found",
+               "\n  train-labels-idx1-ubyte  ", train.labels.empty() ? "missing" : "found",
+               "\n  t10k-images-idx3-ubyte   ", test.images.empty() ? "missing" : "found",
+               "\n  t10k-labels-idx1-ubyte   ", test.labels.empty() ? "missing" : "found",
+               "\n  with the t10k files alone, these are divided into training and test set");
+
+  images_ = read_idx(files.images);
+  labels_ = read_idx(files.labels);
+  TANDEM_CHECK(IoError, images_.dim() == 3 && images_.size(1) == kSide && images_.size(2) == kSide, "MnistDataset: '",
+               files.images, "' has sizes ", images_.shape(), ", expected [n, 28, 28]");
+  const int64_t count = images_.size(0);
+  TANDEM_CHECK(IoError, labels_.dim() == 1 && labels_.size(0) == count, "MnistDataset: '", files.labels, "' has sizes ",
+               labels_.shape(), ", expected [", count, "] for the images of '", files.images, "'");
+  const auto* labels = labels_.data<uint8_t>();
+  for (int64_t i = 0; i < count; ++i) {
+    TANDEM_CHECK(IoError, labels[i] < kClasses, "MnistDataset: '", files.labels, "': label ", i, " is ", int{labels[i]},
+                 ", expected 0 to 9");
+  }
+
+  const int64_t border = count - count / 5;
+  begin_ = divide_test && split == MnistSplit::kTest ? border : 0;
+  end_ = divide_test && split == MnistSplit::kTrain ? border : count;
+
+  for (size_t byte = 0; byte < value_of_.size(); ++byte) {
+    const double value = static_cast<double>(byte) / 255.0;
+    value_of_[byte] = static_cast<float>(options.normalize ? (value - 0.1307) / 0.3081 : value);
+  }
+}
+
+void MnistDataset::write_item(int64_t index, float* image, int64_t* label) const {
+  check_item("MnistDataset", index, size());
+  const uint8_t* bytes = images_.data<uint8_t>() + (begin_ + index) * kPixels;
+  for (int64_t i = 0; i < kPixels; ++i) image[i] = value_of_[bytes[i]];
+  *label = labels_.data<uint8_t>()[begin_ + index];
+}
+
+Example MnistDataset::get(int64_t index) const {
+  Example example = {empty({1, kSide, kSide}), empty({}, {kInt64})};
+  write_item(index, example.image.data<float>(), example.label.data<int64_t>());
+  return example;
+}
+
+Batch MnistDataset::get_batch(std::span<const int64_t> indices) const {
+  const auto count = static_cast<int64_t>(indices.size());
+  TANDEM_CHECK(ValueError, count > 0, "MnistDataset: a batch needs at least one item");
+  Batch batch = {empty({count, 1, kSide, kSide}), empty({count}, {kInt64}), count};
+  for (int64_t row = 0; row < count; ++row) {
+    write_item(indices[static_cast<size_t>(row)], batch.images.data<float>() + row * kPixels,
+               batch.labels.data<int64_t>() + row);
+  }
+  return batch;
+}
+
+}  // namespace tandem::inline v0::data

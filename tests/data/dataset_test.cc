@@ -1,0 +1,132 @@
+#include <tandem/data/dataset.h>
+
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tandem/tensor/factories.h>
+
+namespace td = tandem;
+
+namespace {
+
+/// The text of the E that f throws; fails if it throws another kind or none.
+template <class E, class F>
+std::string text_of(F&& f) {
+  try {
+    f();
+  } catch (const std::exception& error) {
+    EXPECT_EQ(typeid(error).name(), typeid(E).name()) << error.what();
+    return error.what();
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return "";
+}
+
+/// Item i: image [2] of i and i + 0.5, label i * i.  Item 5 is `fifth` where set.
+class Squares : public td::data::Dataset {
+ public:
+  int64_t size() const override { return 10; }
+  td::data::Example get(int64_t index) const override {
+    if (index == 5 && fifth) return fifth();
+    return {td::from_vector<float>({float(index), float(index) + 0.5f}, {2}), td::scalar_tensor(index * index, {td::kInt64})};
+  }
+  std::function<td::data::Example()> fifth;
+};
+
+td::data::Batch batch_with_fifth(std::function<td::data::Example()> fifth) {
+  Squares squares;
+  squares.fifth = std::move(fifth);
+  return squares.get_batch(std::vector<int64_t>{1, 5});
+}
+
+TEST(Dataset, StacksItemsInTheOrderAsked) {
+  const auto batch = Squares().get_batch(std::vector<int64_t>{7, 0, 3});
+  EXPECT_EQ(batch.size, 3);
+  EXPECT_EQ(batch.images.shape(), td::Shape({3, 2}));
+  EXPECT_EQ(batch.labels.shape(), td::Shape({3}));
+  EXPECT_EQ(batch.labels.dtype(), td::kInt64);
+  EXPECT_EQ(batch.images.to_vector<float>(), (std::vector<float>{7, 7.5, 0, 0.5, 3, 3.5}));
+  EXPECT_EQ(batch.labels.to_vector<int64_t>(), (std::vector<int64_t>{49, 0, 9}));
+}
+
+TEST(Dataset, StacksTensorsOfAnyStrides) {
+  // A column of a [2, 3] matrix.
+  const td::Tensor matrix = td::from_vector<float>({1, 2, 3, 4, 5, 6}, {2, 3});
+  const td::Tensor column = td::make_view(matrix.storage(), td::kFloat32, {2}, {3}, 1);
+  const auto batch = batch_with_fifth([&] { return td::data::Example{column, td::scalar_tensor(-1, {td::kInt64})}; });
+  EXPECT_EQ(batch.images.to_vector<float>(), (std::vector<float>{1, 1.5, 2, 5}));
+  EXPECT_EQ(batch.labels.to_vector<int64_t>(), (std::vector<int64_t>{1, -1}));
+}
+
+TEST(Dataset, StacksItemsWithoutElements) {
+  Squares squares;
+  squares.fifth = [] { return td::data::Example{td::empty({0, 3}), td::empty({}, {td::kBool})}; };
+  const auto batch = squares.get_batch(std::vector<int64_t>{5, 5});
+  EXPECT_EQ(batch.images.shape(), td::Shape({2, 0, 3}));
+}
+
+TEST(Dataset, RefusesAnEmptyBatch) {
+  EXPECT_EQ(text_of<td::ValueError>([] { Squares().get_batch({}); }), "Dataset: a batch needs at least one item");
+}
+
+TEST(Dataset, NamesTheItemThatDoesNotFit) {
+  const td::Tensor label = td::scalar_tensor(1, {td::kInt64});
+  EXPECT_EQ(text_of<td::ShapeError>([&] { batch_with_fifth([&] { return td::data::Example{td::zeros({3}), label}; }); }),
+            "Dataset: the image has shape [3], those before it in the batch [2]\n  in item 5 of the dataset");
+  EXPECT_EQ(text_of<td::DTypeError>([&] {
+              batch_with_fifth([&] { return td::data::Example{td::zeros({2}, {td::kFloat64}), label}; });
+            }),
+            "Dataset: the image is float64, those before it in the batch float32\n  in item 5 of the dataset");
+  EXPECT_EQ(text_of<td::StateError>([&] { batch_with_fifth([&] { return td::data::Example{td::zeros({2}), {}}; }); }),
+            "Dataset: the label is undefined\n  in item 5 of the dataset");
+}
+
+template <class E>
+void expect_kind_kept() {
+  const auto text = text_of<E>([] { batch_with_fifth([]() -> td::data::Example { throw E("cause"); }); });
+  EXPECT_EQ(text, "cause\n  in item 5 of the dataset");
+}
+
+TEST(Dataset, KeepsTheKindOfAnException) {
+  expect_kind_kept<td::Error>();
+  expect_kind_kept<td::ShapeError>();
+  expect_kind_kept<td::DTypeError>();
+  expect_kind_kept<td::DeviceError>();
+  expect_kind_kept<td::IndexError>();
+  expect_kind_kept<td::ValueError>();
+  expect_kind_kept<td::StateError>();
+  expect_kind_kept<td::OutOfMemory>();
+  expect_kind_kept<td::IoError>();
+  expect_kind_kept<td::CommError>();
+  expect_kind_kept<std::runtime_error>();
+  expect_kind_kept<std::range_error>();
+  expect_kind_kept<std::overflow_error>();
+  expect_kind_kept<std::logic_error>();
+  expect_kind_kept<std::invalid_argument>();
+  expect_kind_kept<std::domain_error>();
+  expect_kind_kept<std::out_of_range>();
+}
+
+TEST(Dataset, PassesExceptionsThatCarryNoTextOn) {
+  struct Own : std::exception {};
+  EXPECT_THROW(batch_with_fifth([]() -> td::data::Example { throw Own(); }), Own);
+  EXPECT_THROW(batch_with_fifth([]() -> td::data::Example { throw std::bad_alloc(); }), std::bad_alloc);
+  EXPECT_THROW(batch_with_fifth([]() -> td::data::Example { throw 7; }), int);
+  EXPECT_THROW(batch_with_fifth([]() -> td::data::Example { throw td::BackendError("f", 3); }), td::BackendError);
+}
+
+TEST(Dataset, KeepsTheRanksOfACommError) {
+  try {
+    batch_with_fifth([]() -> td::data::Example { throw td::CommError("lost", 2, 3, 99); });
+    FAIL();
+  } catch (const td::CommError& error) {
+    EXPECT_EQ(error.rank(), 2);
+    EXPECT_EQ(error.peer(), 3);
+    EXPECT_EQ(error.seq(), 99);
+  }
+}
+
+}  // namespace

@@ -1,0 +1,65 @@
+// Writing IDX files, right and wrong ones, for tests.
+#pragma once
+
+#include <zlib.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+namespace tandem::testing {
+
+using Bytes = std::vector<uint8_t>;
+
+/// A folder of the test's own, removed at the end.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    const char* base = std::getenv("TEST_TMPDIR");
+    std::string pattern = std::string(base != nullptr ? base : "/tmp") + "/tandem_XXXXXX";
+    path_ = mkdtemp(pattern.data());
+  }
+  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  const std::string& path() const { return path_; }
+
+  /// Writes a file and returns its path.
+  std::string write(const std::string& name, const Bytes& bytes) const {
+    std::ofstream(path_ + "/" + name, std::ios::binary).write(reinterpret_cast<const char*>(bytes.data()),
+                                                              static_cast<std::streamsize>(bytes.size()));
+    return path_ + "/" + name;
+  }
+
+ private:
+  std::string path_;
+};
+
+/// An IDX file of unsigned bytes.
+inline Bytes idx(const std::vector<uint32_t>& sizes, const Bytes& values) {
+  Bytes bytes = {0, 0, 8, static_cast<uint8_t>(sizes.size())};
+  for (const uint32_t size : sizes) {
+    for (const int shift : {24, 16, 8, 0}) bytes.push_back(static_cast<uint8_t>(size >> shift));
+  }
+  bytes.insert(bytes.end(), values.begin(), values.end());
+  return bytes;
+}
+
+inline Bytes gzip(Bytes bytes) {
+  z_stream stream = {};
+  deflateInit2(&stream, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY);
+  Bytes out(bytes.size() + 1000);
+  stream.next_in = bytes.data();
+  stream.avail_in = static_cast<uInt>(bytes.size());
+  stream.next_out = out.data();
+  stream.avail_out = static_cast<uInt>(out.size());
+  deflate(&stream, Z_FINISH);
+  out.resize(out.size() - stream.avail_out);
+  deflateEnd(&stream);
+  return out;
+}
+
+}  // namespace tandem::testing

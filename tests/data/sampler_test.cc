@@ -1,0 +1,248 @@
+#include <tandem/data/sampler.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace td = tandem;
+using td::data::DistributedSampler;
+using td::data::RandomSampler;
+using td::data::SequentialSampler;
+using Mode = td::data::DistributedSamplerOptions::Mode;
+
+namespace {
+
+constexpr int kWorlds[] = {1, 2, 3, 4, 7};
+constexpr int64_t kSizes[] = {0, 1, 2, 3, 7, 31, 32, 33, 100};
+
+std::vector<int64_t> ascending(int64_t size) {
+  std::vector<int64_t> order(static_cast<size_t>(size));
+  std::iota(order.begin(), order.end(), 0);
+  return order;
+}
+
+bool is_permutation_of(std::vector<int64_t> order, int64_t size) {
+  std::sort(order.begin(), order.end());
+  return order == ascending(size);
+}
+
+template <class F>
+std::string error_text(F&& f) {
+  try {
+    f();
+  } catch (const td::Error& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+TEST(SequentialSampler, VisitsEachItemInOrderEachEpoch) {
+  for (const int64_t size : kSizes) {
+    SequentialSampler sampler(size);
+    EXPECT_EQ(sampler.size(), size);
+    EXPECT_EQ(sampler.begin_epoch(), ascending(size));
+    EXPECT_EQ(sampler.begin_epoch(), ascending(size));
+  }
+}
+
+TEST(RandomSampler, IsAPermutationThatChangesEachEpoch) {
+  for (const int64_t size : kSizes) {
+    RandomSampler sampler(size, 3);
+    const auto first = sampler.begin_epoch();
+    const auto second = sampler.begin_epoch();
+    EXPECT_TRUE(is_permutation_of(first, size));
+    EXPECT_TRUE(is_permutation_of(second, size));
+    if (size >= 7) {
+      EXPECT_NE(first, second);
+      EXPECT_NE(first, ascending(size));
+    }
+  }
+}
+
+TEST(RandomSampler, DependsOnSeedAndEpochAlone) {
+  RandomSampler a(33, 5);
+  RandomSampler b(33, 5);
+  RandomSampler c(33, 6);
+  a.begin_epoch();
+  b.set_epoch(1);
+  const auto order = a.begin_epoch();
+  EXPECT_EQ(order, b.begin_epoch());
+  c.set_epoch(1);
+  EXPECT_NE(order, c.begin_epoch());
+  EXPECT_EQ(a.epoch(), 1);
+}
+
+TEST(RandomSampler, EveryPermutationOfThreeIsEquallyLikely) {
+  RandomSampler sampler(3, 1);
+  std::map<std::vector<int64_t>, int> counts;
+  constexpr int kDraws = 6000;
+  for (int i = 0; i < kDraws; ++i) ++counts[sampler.begin_epoch()];
+  ASSERT_EQ(counts.size(), 6u);
+  for (const auto& [order, count] : counts) EXPECT_NEAR(count, kDraws / 6, 5 * 29);  // 5 standard deviations
+}
+
+TEST(DistributedSampler, TrainingGivesEqualSharesThatCoverEverything) {
+  for (const int world : kWorlds) {
+    for (const int64_t size : kSizes) {
+      for (const bool shuffle : {false, true}) {
+        std::multiset<int64_t> seen;
+        const int64_t share = (size + world - 1) / world;
+        for (int rank = 0; rank < world; ++rank) {
+          DistributedSampler sampler(size, rank, world, {.shuffle = shuffle, .seed = 11});
+          EXPECT_EQ(sampler.size(), share);
+          const auto mine = sampler.begin_epoch();
+          EXPECT_EQ(static_cast<int64_t>(mine.size()), share);
+          seen.insert(mine.begin(), mine.end());
+        }
+        const int64_t padding = share * world - size;
+        for (int64_t item = 0; item < size; ++item) {
+          const auto count = static_cast<int64_t>(seen.count(item));
+          EXPECT_GE(count, 1) << "world " << world << " size " << size;
+          EXPECT_LE(count, 1 + (padding + size - 1) / size);
+        }
+        EXPECT_EQ(static_cast<int64_t>(seen.size()), size == 0 ? 0 : size + padding);
+      }
+    }
+  }
+}
+
+TEST(DistributedSampler, TrainingPadsFromTheBeginningOfTheOrder) {
+  // torch.utils.data.DistributedSampler(range(10), 4, rank, shuffle=False) and (range(2), 7, ..): printed by PyTorch 2.
+  const std::vector<std::vector<int64_t>> ten = {{0, 4, 8}, {1, 5, 9}, {2, 6, 0}, {3, 7, 1}};
+  for (int rank = 0; rank < 4; ++rank) {
+    EXPECT_EQ(DistributedSampler(10, rank, 4, {.shuffle = false}).begin_epoch(), ten[static_cast<size_t>(rank)]);
+  }
+  const std::vector<int64_t> two = {0, 1, 0, 1, 0, 1, 0};
+  for (int rank = 0; rank < 7; ++rank) {
+    EXPECT_EQ(DistributedSampler(2, rank, 7, {.shuffle = false}).begin_epoch(), (std::vector{two[static_cast<size_t>(rank)]}));
+  }
+}
+
+TEST(DistributedSampler, TrainingWithDropLastRepeatsNothing) {
+  for (const int world : kWorlds) {
+    for (const int64_t size : kSizes) {
+      std::set<int64_t> seen;
+      for (int rank = 0; rank < world; ++rank) {
+        DistributedSampler sampler(size, rank, world, {.seed = 2, .drop_last = true});
+        const auto mine = sampler.begin_epoch();
+        EXPECT_EQ(static_cast<int64_t>(mine.size()), size / world);
+        for (const int64_t item : mine) EXPECT_TRUE(seen.insert(item).second);
+      }
+      EXPECT_EQ(static_cast<int64_t>(seen.size()), size / world * world);
+    }
+  }
+}
+
+TEST(DistributedSampler, EvaluationVisitsEachItemOnceOverAllRanks) {
+  for (const int world : kWorlds) {
+    for (const int64_t size : kSizes) {
+      for (const bool shuffle : {false, true}) {
+        std::vector<int64_t> seen;
+        for (int rank = 0; rank < world; ++rank) {
+          DistributedSampler sampler(size, rank, world, {.shuffle = shuffle, .mode = Mode::kEvaluation});
+          const auto mine = sampler.begin_epoch();
+          EXPECT_EQ(static_cast<int64_t>(mine.size()), sampler.size());
+          EXPECT_LE(std::abs(sampler.size() * world - size), world - 1);
+          seen.insert(seen.end(), mine.begin(), mine.end());
+        }
+        EXPECT_TRUE(is_permutation_of(seen, size)) << "world " << world << " size " << size;
+      }
+    }
+  }
+}
+
+TEST(DistributedSampler, RanksShareOneOrder) {
+  // In a world of one the order is that of RandomSampler; larger worlds deal it out in turn.
+  const auto order = RandomSampler(33, 4).begin_epoch();
+  for (int rank = 0; rank < 3; ++rank) {
+    const auto mine = DistributedSampler(33, rank, 3, {.seed = 4}).begin_epoch();
+    for (size_t i = 0; i < mine.size(); ++i) EXPECT_EQ(mine[i], order[static_cast<size_t>(rank) + 3 * i]);
+  }
+}
+
+TEST(DistributedSampler, AdvancesItsEpochByItself) {
+  DistributedSampler sampler(31, 1, 2, {.seed = 9});
+  DistributedSampler other(31, 1, 2, {.seed = 9});
+  const auto first = sampler.begin_epoch();
+  const auto second = sampler.begin_epoch();
+  EXPECT_NE(first, second);
+  other.set_epoch(1);
+  EXPECT_EQ(second, other.begin_epoch());
+  other.set_epoch(0);
+  EXPECT_EQ(first, other.begin_epoch());
+}
+
+TEST(Sampler, StateGoesOnInsideAnEpoch) {
+  DistributedSampler sampler(40, 0, 2, {.seed = 9});
+  sampler.begin_epoch();
+  auto rest = sampler.begin_epoch();
+  sampler.advance(13);
+  rest.erase(rest.begin(), rest.begin() + 13);
+  const auto state = sampler.state_dict();
+  EXPECT_EQ(state.get<int64_t>("epoch"), 1);
+  EXPECT_EQ(state.get<int64_t>("position"), 13);
+  EXPECT_EQ(state.get<int64_t>("seed"), 9);
+
+  DistributedSampler restored(40, 0, 2, {.seed = 1});
+  restored.begin_epoch();
+  restored.load_state_dict(state);
+  EXPECT_EQ(restored.begin_epoch(), rest);
+  EXPECT_EQ(restored.begin_epoch(), sampler.begin_epoch());
+}
+
+TEST(Sampler, StateOfAFinishedEpochBeginsTheNext) {
+  RandomSampler sampler(7, 2);
+  sampler.begin_epoch();
+  sampler.advance(7);
+  RandomSampler restored(7);
+  restored.load_state_dict(sampler.state_dict());
+  EXPECT_EQ(restored.epoch(), 1);
+  EXPECT_EQ(restored.begin_epoch(), sampler.begin_epoch());
+}
+
+TEST(Sampler, StateBeforeTheFirstIterationKeepsSetEpoch) {
+  RandomSampler sampler(7, 2);
+  sampler.set_epoch(5);
+  RandomSampler restored(7);
+  restored.load_state_dict(sampler.state_dict());
+  EXPECT_EQ(restored.epoch(), 5);
+  EXPECT_EQ(restored.begin_epoch(), sampler.begin_epoch());
+}
+
+TEST(Sampler, RefusesStatesThatDoNotFit) {
+  RandomSampler sampler(7, 2);
+  sampler.begin_epoch();
+  sampler.advance(3);
+  const auto state = sampler.state_dict();
+  RandomSampler other(9, 2);
+  EXPECT_EQ(error_text([&] { other.load_state_dict(state); }),
+            "Sampler: the state stands inside an epoch of 7 items, this sampler's have 9");
+  EXPECT_EQ(error_text([&] { other.load_state_dict({}); }), "State: 'epoch' is missing");
+
+  const auto with = [&](const char* key, int64_t value) {
+    td::State changed = state;
+    changed.set(key, value);
+    return changed;
+  };
+  EXPECT_EQ(error_text([&] { sampler.load_state_dict(with("epoch", -1)); }), "Sampler: epoch -1 is negative");
+  EXPECT_EQ(error_text([&] { sampler.load_state_dict(with("position", 8)); }), "Sampler: position 8 is outside an epoch of 7");
+  EXPECT_EQ(error_text([&] { sampler.load_state_dict(with("position", -1)); }), "Sampler: position -1 is outside an epoch of 7");
+  EXPECT_EQ(sampler.epoch(), 0);
+}
+
+TEST(Sampler, RefusesWrongArguments) {
+  EXPECT_EQ(error_text([] { SequentialSampler(-1); }), "SequentialSampler: size -1 is negative");
+  EXPECT_EQ(error_text([] { RandomSampler(-1); }), "RandomSampler: size -1 is negative");
+  EXPECT_EQ(error_text([] { DistributedSampler(-1, 0, 1); }), "DistributedSampler: size -1 is negative");
+  EXPECT_EQ(error_text([] { DistributedSampler(1, 0, 0); }), "DistributedSampler: world size 0 is less than 1");
+  EXPECT_EQ(error_text([] { DistributedSampler(1, 2, 2); }), "DistributedSampler: rank 2 is outside a world of 2");
+  EXPECT_EQ(error_text([] { DistributedSampler(1, -1, 2); }), "DistributedSampler: rank -1 is outside a world of 2");
+  EXPECT_EQ(error_text([] { SequentialSampler(1).set_epoch(-2); }), "Sampler: epoch -2 is negative");
+}
+
+}  // namespace

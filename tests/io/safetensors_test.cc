@@ -1,0 +1,371 @@
+#include <tandem/io/safetensors.h>
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cmath>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tandem/tensor/factories.h>
+
+namespace td = tandem;
+using td::io::load_safetensors;
+using td::io::NamedTensors;
+using td::io::save_safetensors;
+
+namespace {
+
+/// The 8 bytes before a header.
+std::string length_of(uint64_t length) {
+  std::string bytes;
+  for (int shift = 0; shift < 64; shift += 8) bytes += static_cast<char>(length >> shift);
+  return bytes;
+}
+
+std::string file_of(const std::string& header, const std::string& data) { return length_of(header.size()) + header + data; }
+
+class Safetensors : public ::testing::Test {
+ protected:
+  Safetensors() {
+    const char* base = std::getenv("TEST_TMPDIR");
+    folder_ = std::string(base != nullptr ? base : "/tmp") + "/tandem_XXXXXX";
+    EXPECT_NE(mkdtemp(folder_.data()), nullptr);
+    path_ = folder_ + "/model.safetensors";
+  }
+  ~Safetensors() override { std::filesystem::remove_all(folder_); }
+
+  void write(const std::string& bytes) const { std::ofstream(path_, std::ios::binary) << bytes; }
+  std::string bytes() const {
+    std::ifstream file(path_, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  size_t files_in_folder() const {
+    return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(folder_), {}));
+  }
+
+  /// The text of the E that f throws, with the folder written as DIR.
+  template <class E, class F>
+  std::string error_of(F&& f) const {
+    try {
+      f();
+    } catch (const E& error) {
+      std::string text = error.what();
+      for (size_t at = text.find(folder_); at != std::string::npos; at = text.find(folder_)) text.replace(at, folder_.size(), "DIR");
+      return text;
+    }
+    return "nothing was thrown";
+  }
+  /// What load_safetensors says of a file of these bytes, after the path.
+  template <class E = td::IoError>
+  std::string load_error(const std::string& contents) const {
+    write(contents);
+    const std::string text = error_of<E>([&] { load_safetensors(path_); });
+    const std::string prefix = "load_safetensors: 'DIR/model.safetensors'";
+    EXPECT_EQ(text.substr(0, prefix.size()), prefix);
+    return text.size() < prefix.size() ? text : text.substr(prefix.size());
+  }
+  /// The same for a header with 8 bytes of data.
+  template <class E = td::IoError>
+  std::string header_error(const std::string& header) const {
+    return load_error<E>(file_of(header, std::string(8, '\0')));
+  }
+
+  std::string folder_;
+  std::string path_;
+};
+
+TEST_F(Safetensors, WritesTheFormatByteForByte) {
+  // safetensors.numpy.save of the same arrays gives these bytes.
+  save_safetensors(path_, {{"b", td::tensor({1.0, -2.0})},
+                           {"long", td::from_vector<int64_t>({-1}, {})},
+                           {"a", td::from_vector<float>({0.5f}, {1, 1})},
+                           {"mask", td::tensor({true, false, true})}});
+  const std::string header =
+      R"({"long":{"dtype":"I64","shape":[],"data_offsets":[0,8]},)"
+      R"("a":{"dtype":"F32","shape":[1,1],"data_offsets":[8,12]},)"
+      R"("b":{"dtype":"F32","shape":[2],"data_offsets":[12,20]},)"
+      R"("mask":{"dtype":"BOOL","shape":[3],"data_offsets":[20,23]}})";
+  EXPECT_EQ(header.size() % 8, 2u);
+  const std::string data("\xff\xff\xff\xff\xff\xff\xff\xff\0\0\0\x3f\0\0\x80\x3f\0\0\0\xc0\1\0\1", 23);
+  EXPECT_EQ(bytes(), file_of(header + "      ", data));
+}
+
+TEST_F(Safetensors, WritesNothingButAHeaderForNoTensors) {
+  save_safetensors(path_, {});
+  EXPECT_EQ(bytes(), file_of("{}      ", ""));
+  EXPECT_TRUE(load_safetensors(path_).tensors.empty());
+}
+
+TEST_F(Safetensors, EqualInputGivesEqualBytes) {
+  const NamedTensors tensors = {{"x", td::arange(0, 7)}, {"y", td::ones({3})}};
+  save_safetensors(path_, tensors, {{"b", "2"}, {"a", "1"}});
+  const std::string first = bytes();
+  save_safetensors(path_, {tensors[1], tensors[0]}, {{"a", "1"}, {"b", "2"}});
+  EXPECT_EQ(bytes(), first);
+  EXPECT_EQ(files_in_folder(), 1u);
+}
+
+TEST_F(Safetensors, RoundTripKeepsEveryDtypeAndShape) {
+  const NamedTensors tensors = {{"bool", td::tensor({true, false, true})},
+                                {"uint8", td::from_vector<uint8_t>({0, 128, 255}, {3})},
+                                {"int32", td::from_vector<int32_t>({-5}, {1, 1, 1})},
+                                {"int64", td::from_vector<int64_t>({INT64_MIN, INT64_MAX}, {2, 1})},
+                                {"half", td::full({7}, 0.333, {td::kFloat16})},
+                                {"bfloat", td::full({31}, 0.333, {td::kBFloat16})},
+                                {"float", td::full({3, 11}, -0.1)},
+                                {"double", td::full({}, 0.1, {td::kFloat64})},
+                                {"nothing", td::empty({0, 5})},
+                                {"not a number", td::full({2}, std::nan(""))}};
+  save_safetensors(path_, tensors, {{"format", "pt"}});
+  const auto file = load_safetensors(path_);
+  EXPECT_EQ(file.metadata, (td::io::Metadata{{"format", "pt"}}));
+  ASSERT_EQ(file.tensors.size(), tensors.size());
+  for (const auto& [name, expected] : tensors) {
+    const auto found = std::find_if(file.tensors.begin(), file.tensors.end(), [&, &n = name](const auto& t) { return t.first == n; });
+    ASSERT_NE(found, file.tensors.end()) << name;
+    EXPECT_EQ(found->second.dtype(), expected.dtype());
+    EXPECT_EQ(found->second.shape(), expected.shape());
+    EXPECT_EQ(std::string(reinterpret_cast<char*>(found->second.data_ptr()), static_cast<size_t>(expected.num_bytes())),
+              std::string(reinterpret_cast<char*>(expected.data_ptr()), static_cast<size_t>(expected.num_bytes())))
+        << name;
+  }
+}
+
+TEST_F(Safetensors, WritesViewsRowMajor) {
+  const td::Tensor matrix = td::from_vector<float>({1, 2, 3, 4, 5, 6}, {2, 3});
+  const td::Tensor transposed = td::make_view(matrix.storage(), td::kFloat32, {3, 2}, {1, 3}, 0);
+  const td::Tensor expanded = td::make_view(matrix.storage(), td::kFloat32, {3, 2}, {0, 1}, 4);
+  save_safetensors(path_, {{"t", transposed}, {"e", expanded}});
+  const auto file = load_safetensors(path_);
+  EXPECT_EQ(file.tensors[1].second.to_vector<float>(), (std::vector<float>{1, 4, 2, 5, 3, 6}));
+  EXPECT_EQ(file.tensors[0].second.to_vector<float>(), (std::vector<float>{5, 6, 5, 6, 5, 6}));
+}
+
+TEST_F(Safetensors, WritesTensorsOfOtherDevices) {
+  td::set_cpu_device_count(2);
+  save_safetensors(path_, {{"x", td::full({33}, 3, {td::kFloat32, td::Device("cpu:1")})}});
+  const auto file = load_safetensors(path_);
+  EXPECT_EQ(file.tensors[0].second.device(), td::Device());
+  EXPECT_EQ(file.tensors[0].second.to_vector<float>(), std::vector<float>(33, 3));
+}
+
+TEST_F(Safetensors, EscapesNames) {
+  const std::string name = "quote\" back\\ tab\t bell\a \xc3\xa9 \xf0\x9f\x98\x80/";
+  save_safetensors(path_, {{name, td::ones({1})}}, {{"a\nb", "\x1f\x7f"}});
+  EXPECT_NE(bytes().find(R"({"__metadata__":{"a\nb":"\u001f)"
+                         "\x7f"
+                         R"("},"quote\" back\\ tab\t bell\u0007 )"),
+            std::string::npos);
+  const auto file = load_safetensors(path_);
+  EXPECT_EQ(file.tensors[0].first, name);
+  EXPECT_EQ(file.metadata.at("a\nb"), "\x1f\x7f");
+}
+
+TEST_F(Safetensors, TiedTensorsAreWrittenOnce) {
+  const td::Tensor shared = td::arange(0, 5);
+  const td::Tensor part = td::make_view(shared.storage(), td::kInt64, {4}, {1}, 0);  // other sizes: not the same
+  save_safetensors(path_, {{"encoder", shared}, {"decoder", shared}, {"part", part}, {"empty", td::empty({0})}, {"void", td::empty({0})}},
+                   {{"step", "3"}});
+  EXPECT_NE(bytes().find(R"("__metadata__":{"alias:decoder":"encoder","step":"3"})"), std::string::npos);
+  const auto file = load_safetensors(path_);
+  EXPECT_EQ(file.metadata, (td::io::Metadata{{"step", "3"}}));
+  ASSERT_EQ(file.tensors.size(), 5u);
+  EXPECT_EQ(file.tensors.back().first, "decoder");
+  for (const auto& [name, tensor] : file.tensors) {
+    EXPECT_EQ(tensor.is_same(file.tensors.back().second), name == "encoder" || name == "decoder") << name;
+  }
+}
+
+TEST_F(Safetensors, RefusesWhatItCannotWrite) {
+  const td::Tensor one = td::ones({1});
+  const auto refused = [&](const NamedTensors& tensors, const td::io::Metadata& metadata = {}) {
+    return error_of<td::ValueError>([&] { save_safetensors(path_, tensors, metadata); });
+  };
+  EXPECT_EQ(refused({{"", one}}), "save_safetensors: a tensor's name is empty");
+  EXPECT_EQ(refused({{"__metadata__", one}}), "save_safetensors: a tensor cannot be named '__metadata__'");
+  EXPECT_EQ(refused({{"x", one}, {"x", td::ones({2})}}), "save_safetensors: the name 'x' occurs twice");
+  EXPECT_EQ(refused({{std::string("a\0b", 3), one}}), "save_safetensors: the name that begins with 'a' holds a NUL");
+  EXPECT_EQ(refused({{"\xff", one}}), "save_safetensors: the name '\xff' is no valid UTF-8");
+  EXPECT_EQ(refused({}, {{"k", "\xed\xa0\x80"}}), "save_safetensors: the metadata 'k' is no valid UTF-8");
+  EXPECT_EQ(refused({}, {{"alias:x", "y"}}),
+            "save_safetensors: the metadata key 'alias:x' begins with 'alias:', which stands for tied tensors");
+  EXPECT_EQ(error_of<td::StateError>([&] { save_safetensors(path_, {{"x", td::Tensor()}}); }),
+            "save_safetensors: the tensor 'x' is undefined");
+  EXPECT_EQ(files_in_folder(), 0u);
+}
+
+TEST_F(Safetensors, NamesTheReasonWhyAFileCannotBeWritten) {
+  EXPECT_EQ(error_of<td::IoError>([&] { save_safetensors(folder_ + "/no/x", {}); }),
+            "save_safetensors: cannot create 'DIR/no/x.tmp0': No such file or directory");
+  std::filesystem::create_directory(path_);
+  EXPECT_EQ(error_of<td::IoError>([&] { save_safetensors(path_, {}); }),
+            "save_safetensors: cannot replace 'DIR/model.safetensors': Is a directory");
+  EXPECT_EQ(files_in_folder(), 1u);
+}
+
+TEST_F(Safetensors, AFailedWriteLeavesTheOldFile) {
+  save_safetensors(path_, {{"x", td::ones({3})}});
+  const std::string before = bytes();
+  struct rlimit old = {};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &old), 0);
+  const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
+  const struct rlimit small = {1000, old.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  const std::string text = error_of<td::IoError>([&] { save_safetensors(path_, {{"x", td::ones({3000})}}); });
+  setrlimit(RLIMIT_FSIZE, &old);
+  std::signal(SIGXFSZ, old_handler);
+  EXPECT_EQ(text, "save_safetensors: cannot write 'DIR/model.safetensors.tmp0': File too large");
+  EXPECT_EQ(bytes(), before);
+  EXPECT_EQ(files_in_folder(), 1u);
+}
+
+TEST_F(Safetensors, LeftoversOfKilledProcessesAreNoObstacle) {
+  std::ofstream(path_ + ".tmp0") << "half a file";
+  save_safetensors(path_, {{"x", td::ones({3})}});
+  EXPECT_EQ(load_safetensors(path_).tensors.size(), 1u);
+}
+
+constexpr const char* kGood = R"({"x":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
+
+TEST_F(Safetensors, ReadsSpaceAndEscapesThatOthersWrite) {
+  write(file_of(R"(  { "\u0078\ud83d\ude00\/" : { "data_offsets" : [ 0 , 8 ] , "shape":[ 2 ],"dtype"  :"F32" } })"
+                "\n\t ",
+                std::string("\0\0\x80\x3f\0\0\0\x40", 8)));
+  const auto file = load_safetensors(path_);
+  ASSERT_EQ(file.tensors.size(), 1u);
+  EXPECT_EQ(file.tensors[0].first, "x\xf0\x9f\x98\x80/");
+  EXPECT_EQ(file.tensors[0].second.to_vector<float>(), (std::vector<float>{1, 2}));
+}
+
+TEST_F(Safetensors, RefusesHeadersOfWrongLength) {
+  EXPECT_EQ(load_error(""), " has 0 bytes, expected at least 8");
+  EXPECT_EQ(load_error("1234567"), " has 7 bytes, expected at least 8");
+  EXPECT_EQ(load_error(length_of(100000001)), " claims a header of 100000001 bytes, the format allows 100000000");
+  EXPECT_EQ(load_error(length_of(UINT64_MAX)), " claims a header of 18446744073709551615 bytes, the format allows 100000000");
+  EXPECT_EQ(load_error(length_of(3) + "{}"), " claims a header of 3 bytes, the file has 2 after the length");
+  EXPECT_EQ(load_error(length_of(0)), ": header, byte 0: expected '{'");
+}
+
+TEST_F(Safetensors, RefusesWhatIsNoUtf8) {
+  for (const char* bad : {"\xff", "\xc0\xaf", "\xe0\x80\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\x80", "\xc3"}) {
+    EXPECT_EQ(header_error(std::string("{\"") + bad + "\":0}"), ": the header is no valid UTF-8");
+  }
+}
+
+TEST_F(Safetensors, RefusesWhatIsNoHeader) {
+  EXPECT_EQ(header_error("[]"), ": header, byte 0: expected '{'");
+  EXPECT_EQ(header_error("{"), ": header, byte 1: expected '\"'");
+  EXPECT_EQ(header_error("{\"x"), ": header, byte 3: the header ends inside a string");
+  EXPECT_EQ(header_error("{\"x\\"), ": header, byte 4: the header ends inside a string");
+  EXPECT_EQ(header_error("{\"\n\":0}"), ": header, byte 3: a control character inside a string");
+  EXPECT_EQ(header_error("{\"\\x\":0}"), ": header, byte 4: '\\x' is no escape of JSON");
+  EXPECT_EQ(header_error("{\"\\u00g0\":0}"), ": header, byte 6: \\u needs four hexadecimal digits");
+  EXPECT_EQ(header_error("{\"\\udc00\":0}"), ": header, byte 8: a low surrogate without a high one before it");
+  EXPECT_EQ(header_error("{\"\\ud800x\":0}"), ": header, byte 8: a high surrogate without a low one after it");
+  EXPECT_EQ(header_error("{\"\\ud800\\u0041\":0}"), ": header, byte 14: a high surrogate without a low one after it");
+  EXPECT_EQ(header_error("{\"x\" 0}"), ": header, byte 5: expected ':'");
+  EXPECT_EQ(header_error("{\"x\":0}"), ": header, byte 5: expected '{'");
+  EXPECT_EQ(header_error(std::string(kGood) + "x"), ": header, byte 54: text follows the closing brace of the header");
+  EXPECT_EQ(header_error("{\"a\\u0000\":{}}"), ": header, byte 10: the name that begins with 'a' holds a NUL");
+}
+
+TEST_F(Safetensors, RefusesEntriesOutsideTheSchema) {
+  const auto entry = [](const std::string& dtype, const std::string& shape, const std::string& offsets) {
+    return R"({"x":{"dtype":)" + dtype + R"(,"shape":)" + shape + R"(,"data_offsets":)" + offsets + "}}";
+  };
+  const std::string f32 = "\"F32\"";
+  EXPECT_EQ(header_error(entry("\"F33\"", "[2]", "[0,8]")), ": header, byte 19: tensor 'x': 'F33' is no element type of the format");
+  EXPECT_EQ(header_error<td::DTypeError>(entry("\"U16\"", "[4]", "[0,8]")),
+            ": tensor 'x' has element type U16, which tandem does not have");
+  EXPECT_EQ(header_error(entry("1", "[2]", "[0,8]")), ": header, byte 14: expected '\"'");
+  EXPECT_EQ(header_error(entry(f32, "[-2]", "[0,8]")), ": header, byte 29: expected a number that is not negative");
+  EXPECT_EQ(header_error(entry(f32, "[2.0]", "[0,8]")), ": header, byte 30: expected an integer");
+  EXPECT_EQ(header_error(entry(f32, "[2e0]", "[0,8]")), ": header, byte 30: expected an integer");
+  EXPECT_EQ(header_error(entry(f32, "[02]", "[0,8]")), ": header, byte 31: a number has a leading zero");
+  EXPECT_EQ(header_error(entry(f32, "[9223372036854775808]", "[0,8]")), ": header, byte 47: a number is above 2^63 - 1");
+  EXPECT_EQ(header_error(entry(f32, "[2", "[0,8]")), ": header, byte 31: expected a number that is not negative");
+  EXPECT_EQ(header_error(entry(f32, "2", "[0,8]")), ": header, byte 28: expected '['");
+  EXPECT_EQ(header_error(entry(f32, "[2]", "[0]")), ": header, byte 50: tensor 'x': data_offsets has 1 numbers, expected 2");
+  EXPECT_EQ(header_error(R"({"x":{"dtype":"F32","shape":[2]}})"), ": header, byte 32: tensor 'x': the field 'data_offsets' is missing");
+  EXPECT_EQ(header_error(R"({"x":{"dtype":"F32","data_offsets":[0,8]}})"), ": header, byte 41: tensor 'x': the field 'shape' is missing");
+  EXPECT_EQ(header_error(R"({"x":{"shape":[2],"data_offsets":[0,8]}})"), ": header, byte 39: tensor 'x': the field 'dtype' is missing");
+  EXPECT_EQ(header_error(R"({"x":{"dtype":"F32","dtype":"F32"}})"), ": header, byte 28: tensor 'x': the field 'dtype' occurs twice");
+  EXPECT_EQ(header_error(R"({"x":{"strides":[1]}})"), ": header, byte 16: tensor 'x': unknown field 'strides'");
+  EXPECT_EQ(header_error(R"({"x":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"x":{}})"), ": header, byte 57: the name 'x' occurs twice");
+  EXPECT_EQ(header_error(R"({"__metadata__":{"a":1}})"), ": header, byte 21: __metadata__: the value of 'a' is no string");
+  EXPECT_EQ(header_error(R"({"__metadata__":{"a":"1","a":"2"}})"), ": header, byte 29: __metadata__: the key 'a' occurs twice");
+}
+
+TEST_F(Safetensors, RefusesRangesThatDoNotFit) {
+  const auto two = [](const std::string& first, const std::string& second) {
+    return R"({"a":{"dtype":"F32","shape":[1],"data_offsets":)" + first + R"(},"b":{"dtype":"F32","shape":[1],"data_offsets":)" + second + "}}";
+  };
+  write(file_of(two("[4,8]", "[0,4]"), std::string(8, '\0')));
+  EXPECT_EQ(load_safetensors(path_).tensors[0].first, "b");  // any order is allowed
+
+  EXPECT_EQ(header_error(two("[0,4]", "[5,8]")), ": tensor 'b' has bytes 5 to 8, expected a range that begins at 4");
+  EXPECT_EQ(header_error(two("[0,4]", "[3,7]")), ": tensor 'b' has bytes 3 to 7, expected a range that begins at 4");
+  EXPECT_EQ(header_error(two("[1,5]", "[5,8]")), ": tensor 'a' has bytes 1 to 5, expected a range that begins at 0");
+  EXPECT_EQ(header_error(two("[0,4]", "[4,3]")), ": tensor 'b' has bytes 4 to 3, expected a range that begins at 4");
+  EXPECT_EQ(header_error(two("[0,4]", "[4,7]")), ": tensor 'b' of float32 [1] needs 4 bytes, its range has 3");
+  EXPECT_EQ(header_error(R"({"x":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,8]}})"),
+            ": the sizes [4611686018427387904, 4] of tensor 'x' overflow");
+  EXPECT_EQ(load_error(file_of(kGood, std::string(7, '\0'))), ": the tensors end at byte 8 of the data, the file has 7");
+  EXPECT_EQ(load_error(file_of(kGood, std::string(9, '\0'))), ": the tensors end at byte 8 of the data, the file has 9");
+  EXPECT_EQ(load_error(file_of("{}", "x")), ": the tensors end at byte 0 of the data, the file has 1");
+}
+
+TEST_F(Safetensors, RefusesBoolsThatAreNeitherTrueNorFalse) {
+  EXPECT_EQ(load_error(file_of(R"({"x":{"dtype":"BOOL","shape":[3],"data_offsets":[0,3]}})", std::string("\0\1\2", 3))),
+            ": tensor 'x' of bool holds a byte that is neither 0 nor 1");
+}
+
+TEST_F(Safetensors, RefusesAliasesOfNothing) {
+  EXPECT_EQ(header_error(R"({"__metadata__":{"alias:y":"z"},"x":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})"),
+            ": 'y' is an alias of 'z', which the file does not hold");
+  EXPECT_EQ(header_error(R"({"__metadata__":{"alias:x":"x"},"x":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})"),
+            ": 'x' is both a tensor and an alias");
+}
+
+TEST_F(Safetensors, RefusesEveryTruncation) {
+  save_safetensors(path_, {{"x", td::ones({3})}, {"y", td::arange(0, 3)}});
+  const std::string whole = bytes();
+  for (size_t size = 0; size < whole.size(); ++size) {
+    write(whole.substr(0, size));
+    EXPECT_THROW(load_safetensors(path_), td::IoError) << size;
+  }
+}
+
+TEST_F(Safetensors, NoChangedHeaderByteGoesUnnoticedOrCrashes) {
+  save_safetensors(path_, {{"x", td::ones({3})}, {"y", td::arange(0, 3)}}, {{"k", "v"}});
+  const std::string whole = bytes();
+  const size_t header_end = whole.find_last_of('}') + 1;
+  for (size_t at = 0; at < header_end; ++at) {
+    for (const char flip : {1, 4, 16, 127}) {
+      std::string damaged = whole;
+      damaged[at] = static_cast<char>(damaged[at] ^ flip);
+      write(damaged);
+      try {
+        const auto file = load_safetensors(path_);  // a changed letter of a name, key or value is a valid file
+        EXPECT_EQ(file.tensors.size(), 2u);
+      } catch (const td::Error&) {
+      }
+    }
+  }
+}
+
+TEST_F(Safetensors, NamesTheReasonWhyAFileCannotBeRead) {
+  EXPECT_EQ(error_of<td::IoError>([&] { load_safetensors(path_); }),
+            "load_safetensors: cannot open 'DIR/model.safetensors': No such file or directory");
+  EXPECT_EQ(error_of<td::IoError>([&] { load_safetensors(folder_); }), "load_safetensors: 'DIR' is not a regular file");
+}
+
+}  // namespace
