@@ -149,16 +149,16 @@ int draw(uint64_t seed, int64_t index, float* image) {
   const int digit = random.below(10);
   Glyph strokes = glyph(digit, random.below(6));  // 6: a multiple of 1, 2 and 3 ways
 
-  const double angle = random.uniform(-0.4, 0.4);
-  const double shear = random.uniform(-0.4, 0.4);
+  const double angle = random.uniform(-0.34, 0.34);
+  const double shear = random.uniform(-0.34, 0.34);
   const double width = random.uniform(11.0, 18.0);
   const double height = random.uniform(16.0, 21.0);
-  const double center_x = kSide / 2.0 + random.uniform(-3.0, 3.0);
-  const double center_y = kSide / 2.0 + random.uniform(-3.0, 3.0);
+  const double center_x = kSide / 2.0 + random.uniform(-2.5, 2.5);
+  const double center_y = kSide / 2.0 + random.uniform(-2.5, 2.5);
   const double pen = random.uniform(0.7, 1.6);       // radius in pixels
   const double pressure = random.uniform(0.7, 1.0);  // ink at the middle of a stroke
   const double noise = random.uniform(0.0, 0.3);
-  const double bend = random.uniform(0.0, 2.0);      // of points, in pixels
+  const double bend = random.uniform(0.0, 1.6);      // of points, in pixels
 
   const double c = std::cos(angle);
   const double s = std::sin(angle);

@@ -57,7 +57,7 @@ inline Bytes gzip(Bytes bytes) {
   stream.next_out = out.data();
   stream.avail_out = static_cast<uInt>(out.size());
   deflate(&stream, Z_FINISH);
-  out.resize(out.size() - stream.avail_out);
+  out.resize(stream.total_out);
   deflateEnd(&stream);
   return out;
 }

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/data/idx_files.h"
+#include <tandem/tests/data/idx_files.h>
 
 namespace td = tandem;
 using td::testing::Bytes;

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/data/idx_files.h"
+#include <tandem/tests/data/idx_files.h>
 
 namespace td = tandem;
 using td::data::MnistDataset;
