@@ -1,6 +1,7 @@
 // What a rank's function gets.
 #pragma once
 
+#include <chrono>
 #include <memory>
 
 #include <tandem/base/macros.h>
@@ -24,8 +25,10 @@ class TANDEM_API Context {
   /// Whether all ranks have agreed to stop after this step (SIGINT or SIGTERM on any of them).  Training loops ask it after
   /// each step; in a world of one rank it is the signal itself.
   bool should_stop() const;
-  /// Whether a signal arrived on this rank.
+  /// Whether a signal arrived on this rank, or it called request_stop().
   bool stop_requested() const;
+  /// As if a signal had arrived on this rank: for a time limit, say.
+  void request_stop() { stop_requested_ = true; }
   /// Called by whoever exchanged the request among the ranks.
   void set_stop_agreed() { stop_agreed_ = true; }
 
@@ -38,6 +41,7 @@ class TANDEM_API Context {
   int world_size_ = 1;
   int local_rank_ = 0;
   Device device_;
+  bool stop_requested_ = false;
   bool stop_agreed_ = false;
   std::chrono::milliseconds timeout_{300000};
   bool thread_ranks_ = false;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,8 +21,13 @@ using RankFunction = std::function<void(Context&)>;
 /// rank, on stderr.  Status: 0, 1 after an error, 2 after wrong flags or variables, 130 / 143 after SIGINT / SIGTERM.
 TANDEM_API int launch(int& argc, char** argv, const RankFunction& f);
 
+/// Runs the function that spawn named, where this process is one of spawn's, and returns its status; else nullopt.  The
+/// main of a program that spawns (a test's, say) begins with it; launch calls it itself:
+///     if (const auto status = rank_main_entry(argc, argv)) return *status;
+TANDEM_API std::optional<int> rank_main_entry(int argc, char** argv);
+
 /// Starts `n` processes of this program that run the function registered as `name` with TANDEM_RANK_MAIN, with `args`, and
-/// waits for them; throws CommError with the root cause if one fails.
+/// waits for them; throws CommError with the root cause if one fails.  This program's main must begin with rank_main_entry.
 TANDEM_API void spawn(int n, const std::string& name, const std::vector<std::string>& args = {});
 
 /// Runs `f` on n ranks that are threads of this process and waits; rethrows the first failing rank's exception.  Each rank

@@ -1,0 +1,40 @@
+#include <tandem/distributed/context.h>
+
+#include <tandem/base/error.h>
+#include <tandem/base/rank_context.h>
+#include <tandem/distributed/context_access.h>
+#include <tandem/distributed/interrupts.h>
+
+namespace tandem::inline v0::distributed {
+
+bool Context::should_stop() const { return world_size_ == 1 ? stop_requested() : stop_agreed_; }
+
+bool Context::stop_requested() const { return stop_requested_ || interrupt_signal() != 0; }
+
+Context& Context::current() {
+  const std::shared_ptr<void>& slot = RankContext::current().distributed_slot;
+  TANDEM_CHECK(StateError, slot != nullptr,
+               "Context::current: this thread belongs to no rank of launch, spawn or run_threads");
+  return *static_cast<Context*>(slot.get());
+}
+
+std::shared_ptr<Context> ContextAccess::install(RankContext& rank_context, const ContextOptions& options) {
+  auto context = std::make_shared<Context>();
+  context->rank_ = options.rank;
+  context->world_size_ = options.world_size;
+  context->local_rank_ = options.local_rank;
+  context->timeout_ = options.timeout;
+  context->thread_ranks_ = options.thread_ranks;
+  context->store_ = options.store;
+  rank_context.rank = options.rank;
+  rank_context.world_size = options.world_size;
+  rank_context.local_rank = options.local_rank;
+  rank_context.local_world_size = options.local_world_size;
+  rank_context.num_threads = options.num_threads;
+  rank_context.distributed_slot = context;
+  return context;
+}
+
+void ContextAccess::drop_group(Context& context) { context.group_.reset(); }
+
+}  // namespace tandem::inline v0::distributed

@@ -1,0 +1,31 @@
+// How launch, spawn and run_threads make a rank's Context.  Private to distributed/.
+#pragma once
+
+#include <chrono>
+#include <memory>
+
+#include <tandem/base/macros.h>
+#include <tandem/base/rank_context.h>
+#include <tandem/distributed/context.h>
+
+namespace tandem::inline v0::distributed {
+
+struct ContextOptions {
+  int rank = 0;
+  int world_size = 1;
+  int local_rank = 0;
+  int local_world_size = 1;
+  int num_threads = 0;
+  bool thread_ranks = false;
+  std::chrono::milliseconds timeout{300000};
+  std::shared_ptr<Store> store;
+};
+
+struct TANDEM_API ContextAccess {
+  /// Makes a Context and installs it, with the rank's numbers and thread budget, in `rank_context`.
+  static std::shared_ptr<Context> install(RankContext& rank_context, const ContextOptions& options);
+  /// Lets go of the group, which is to end before its store does.
+  static void drop_group(Context& context);
+};
+
+}  // namespace tandem::inline v0::distributed

@@ -1,0 +1,70 @@
+// Which ranks of a job have ended, in which order and why; shared by the stores.  Private to distributed/.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <tandem/base/macros.h>
+#include <tandem/tensor/tensor.h>  // HookHandle
+
+namespace tandem::inline v0::distributed {
+
+/// How a rank ended.
+enum class RankEnd : uint8_t {
+  kFailed,  ///< it announced an error
+  kDied,    ///< its connection ended without a goodbye
+  kLeft,    ///< its function returned
+};
+
+struct RankEndEvent {
+  int rank = -1;  ///< -1: the store's host
+  RankEnd end = RankEnd::kFailed;
+  std::string reason;
+  std::chrono::steady_clock::time_point when = {};
+};
+
+/// Keeps the first end of each rank and tells those who asked.  Safe from many threads; callbacks run without a lock that
+/// another member function needs.
+class TANDEM_API FailureBoard {
+ public:
+  /// Records the event and runs the callbacks on this thread.  False where the rank has ended before: the first counts.
+  bool report(RankEndEvent event);
+
+  /// As Store::on_failure.
+  HookHandle on_failure(std::function<void(int rank, const std::string& reason)> f);
+
+  /// In the order of report.
+  std::vector<RankEndEvent> events() const;
+  /// The first failure or death; ranks that left do not count.
+  std::optional<RankEndEvent> first_failure() const;
+
+ private:
+  struct Callback {
+    std::function<void(int rank, const std::string& reason)> f;
+    std::recursive_mutex running;  ///< held during f, so that removal can wait for it; recursive: f may remove itself
+    bool removed = false;
+    std::set<int> told;
+  };
+  struct State {
+    std::mutex mutex;
+    std::vector<RankEndEvent> events;
+    std::vector<std::shared_ptr<Callback>> callbacks;
+  };
+  static void tell(Callback& callback, const RankEndEvent& event);
+
+  std::shared_ptr<State> state_ = std::make_shared<State>();
+};
+
+/// The sum of the decimal integer `value` (empty: 0) and `delta`.  Throws CommError naming `key` if it is not an integer.
+TANDEM_API int64_t add_to_value(const std::string& key, const std::string& value, int64_t delta);
+
+/// "30.0 s".
+TANDEM_API std::string format_seconds(std::chrono::milliseconds duration);
+
+}  // namespace tandem::inline v0::distributed

@@ -1,0 +1,58 @@
+#include <tandem/distributed/interrupts.h>
+
+#include <ctime>
+#include <unistd.h>
+
+#include <atomic>
+
+namespace tandem::inline v0::distributed {
+
+namespace {
+
+/// All that a signal handler can reach: handlers get no argument of ours.
+struct InterruptState {
+  std::atomic<int> signal{0};
+  std::atomic<bool> enforce{false};
+  timer_t timer = {};  // sends SIGTERM, as the second signal
+};
+constinit InterruptState state;
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
+
+extern "C" void handle_interrupt(int signal) {
+  int none = 0;
+  if (state.signal.compare_exchange_strong(none, signal)) {
+    if (state.enforce.load()) {
+      const itimerspec ten_seconds{{0, 0}, {10, 0}};
+      timer_settime(state.timer, 0, &ten_seconds, nullptr);
+    }
+  } else if (state.enforce.load()) {
+    _exit(128 + state.signal.load());
+  }
+}
+
+}  // namespace
+
+int interrupt_signal() { return state.signal.load(std::memory_order_relaxed); }
+
+InterruptHandlers::InterruptHandlers(bool enforce) {
+  state.signal = 0;
+  sigevent event{};
+  event.sigev_notify = SIGEV_SIGNAL;
+  event.sigev_signo = SIGTERM;
+  state.enforce = enforce && timer_create(CLOCK_MONOTONIC, &event, &state.timer) == 0;
+  struct sigaction action = {};
+  action.sa_handler = handle_interrupt;
+  action.sa_flags = SA_RESTART;
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGINT, &action, &old_int_);
+  sigaction(SIGTERM, &action, &old_term_);
+}
+
+InterruptHandlers::~InterruptHandlers() {
+  if (state.enforce.exchange(false)) timer_delete(state.timer);
+  sigaction(SIGINT, &old_int_, nullptr);
+  sigaction(SIGTERM, &old_term_, nullptr);
+  state.signal = 0;
+}
+
+}  // namespace tandem::inline v0::distributed

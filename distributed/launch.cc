@@ -1,0 +1,119 @@
+#include <tandem/distributed/launch.h>
+
+#include <cstdio>
+#include <string_view>
+
+#include <tandem/base/env.h>
+#include <tandem/base/error.h>
+#include <tandem/base/rank_context.h>
+#include <tandem/distributed/launch_flags.h>
+#include <tandem/distributed/rank_environment.h>
+#include <tandem/distributed/rank_function.h>
+#include <tandem/distributed/rank_processes.h>
+
+namespace tandem::inline v0::distributed {
+
+namespace {
+
+constexpr std::chrono::milliseconds kDefaultTimeout{300000};
+
+std::chrono::milliseconds choose_timeout(const LaunchFlags& flags) {
+  if (flags.timeout) return *flags.timeout;
+  if (const auto text = env_string("TANDEM_TIMEOUT_S")) return parse_seconds("TANDEM_TIMEOUT_S", *text);
+  return kDefaultTimeout;
+}
+
+int start_ranks(const LaunchFlags& flags, int argc, char** argv) {
+  JobOptions options;
+  options.num_ranks = flags.num_ranks.value_or(1);
+  options.arguments.assign(argv, argv + argc);
+  options.log_dir = flags.log_dir;
+  if (!flags.log_dir.empty()) {
+    options.stdout_target = options.stderr_target = flags.tee ? OutputTarget::kShowAndLog : OutputTarget::kLog;
+  }
+  if (flags.timeout) {
+    options.variables.emplace_back("TANDEM_TIMEOUT_S",
+                                   str(static_cast<double>(flags.timeout->count()) / 1000.0));
+  }
+  warn_if_crowded(options.num_ranks);
+  try {
+    const JobResult result = run_job(options);
+    if (!result.message.empty()) std::fprintf(stderr, "%s\n", result.message.c_str());
+    return result.status;
+  } catch (const Error& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+    return 1;
+  }
+}
+
+}  // namespace
+
+LaunchFlags take_launch_flags(int& argc, char** argv) {
+  LaunchFlags flags;
+  std::vector<char*> kept;
+  for (int i = 0; i < argc; ++i) {
+    const std::string_view argument = argv[i];
+    if (argument == "--") {
+      kept.insert(kept.end(), argv + i, argv + argc);
+      break;
+    }
+    const size_t equals = argument.find('=');
+    const std::string_view name = argument.substr(0, equals);
+    if (i == 0 || (name != "--nproc" && name != "--log-dir" && name != "--tee" && name != "--timeout")) {
+      kept.push_back(argv[i]);
+      continue;
+    }
+    if (name == "--tee") {
+      TANDEM_CHECK(ValueError, equals == std::string_view::npos, "launch: --tee takes no value, got '", argument, "'");
+      flags.tee = true;
+      continue;
+    }
+    std::string value;
+    if (equals != std::string_view::npos) {
+      value = argument.substr(equals + 1);
+    } else {
+      TANDEM_CHECK(ValueError, i + 1 < argc, "launch: ", name, " needs a value");
+      value = argv[++i];
+    }
+    if (name == "--nproc") flags.num_ranks = parse_num_ranks("launch: --nproc", value);
+    if (name == "--timeout") flags.timeout = parse_seconds("launch: --timeout", value);
+    if (name == "--log-dir") {
+      TANDEM_CHECK(ValueError, !value.empty(), "launch: --log-dir is empty");
+      flags.log_dir = value;
+    }
+  }
+  TANDEM_CHECK(ValueError, !flags.tee || !flags.log_dir.empty(),
+               "launch: --tee shows what --log-dir writes: give both");
+  argc = static_cast<int>(kept.size());
+  for (size_t i = 0; i < kept.size(); ++i) argv[i] = kept[i];
+  argv[argc] = nullptr;
+  return flags;
+}
+
+void warn_if_crowded(int num_ranks) {
+  if (num_ranks <= available_cores()) return;
+  std::fprintf(stderr, "launch: %d ranks on %d %s: they will take turns\n", num_ranks, available_cores(),
+               available_cores() == 1 ? "core" : "cores");
+}
+
+int launch(int& argc, char** argv, const RankFunction& f) {
+  if (const auto status = rank_main_entry(argc, argv)) return *status;
+  try {
+    const LaunchFlags flags = take_launch_flags(argc, argv);
+    const Lookup lookup = [](const char* name) { return env_string(name); };
+    const auto environment = read_rank_environment(lookup);
+    TANDEM_CHECK(ValueError, !environment || (!flags.num_ranks && flags.log_dir.empty()),
+                 "launch: --nproc, --log-dir and --tee start ranks, but this process is a rank already\n",
+                 describe_rank_variables(lookup));
+    const auto timeout = choose_timeout(flags);
+    if (!environment && (flags.num_ranks.value_or(1) > 1 || !flags.log_dir.empty())) {
+      return start_ranks(flags, argc, argv);
+    }
+    return run_rank_process(environment ? &*environment : nullptr, timeout, f);
+  } catch (const ValueError& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+    return 2;
+  }
+}
+
+}  // namespace tandem::inline v0::distributed

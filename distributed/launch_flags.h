@@ -1,0 +1,25 @@
+// launch's flags.  Private to distributed/.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+
+#include <tandem/base/macros.h>
+
+namespace tandem::inline v0::distributed {
+
+struct LaunchFlags {
+  std::optional<int> num_ranks;
+  std::string log_dir;
+  bool tee = false;
+  std::optional<std::chrono::milliseconds> timeout;
+};
+
+/// Takes the flags out of argv, as far as "--".  Throws ValueError for a missing or wrong value; argv is then unchanged.
+TANDEM_API LaunchFlags take_launch_flags(int& argc, char** argv);
+
+/// Says so in one line where there are more ranks than cores.
+TANDEM_API void warn_if_crowded(int num_ranks);
+
+}  // namespace tandem::inline v0::distributed

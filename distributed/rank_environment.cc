@@ -1,0 +1,141 @@
+#include <tandem/distributed/rank_environment.h>
+
+#include <charconv>
+#include <cmath>
+
+#include <tandem/base/error.h>
+#include <tandem/base/rank_context.h>
+#include <tandem/distributed/wire.h>
+
+namespace tandem::inline v0::distributed {
+
+namespace {
+
+constexpr const char* kRankVariables[] = {"RANK",           "WORLD_SIZE",  "LOCAL_RANK",
+                                          "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"};
+constexpr int kMaxRanks = 1024;
+
+/// A token for jobs that another launcher started: all ranks know it without being told.  It keeps jobs apart; it is no
+/// secret.
+std::string token_from_run_id(const std::string& run_id) {
+  std::string token;
+  uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
+  for (int block = 0; token.size() < wire::kTokenBytes; ++block) {
+    for (const char c : str(block, ":", run_id)) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+    token.append(reinterpret_cast<const char*>(&hash), sizeof(hash));
+  }
+  return token;
+}
+
+void read_store_location(const Lookup& lookup, RankEnvironment* env) {
+  if (const auto ours = lookup("TANDEM_STORE")) {
+    const size_t colon = ours->rfind(':');
+    TANDEM_CHECK(ValueError, colon != std::string::npos && colon > 0, "TANDEM_STORE: expected host:port, got '", *ours,
+                 "'");
+    env->store_host = ours->substr(0, colon);
+    env->store_port = static_cast<int>(parse_int("TANDEM_STORE", ours->substr(colon + 1), 1, 65535));
+    const auto token = lookup("TANDEM_TOKEN");
+    TANDEM_CHECK(ValueError, token.has_value(), "TANDEM_TOKEN: not set, but TANDEM_STORE is");
+    env->token = wire::token_from_hex(*token);
+    env->launched_here = true;
+    return;
+  }
+  env->store_host = *lookup("MASTER_ADDR");
+  env->store_port = static_cast<int>(parse_int("MASTER_PORT", *lookup("MASTER_PORT"), 1, 65535));
+  // torchrun's agent may keep a store of its own on MASTER_PORT.
+  if (lookup("TORCHELASTIC_USE_AGENT_STORE").value_or("") == "True") ++env->store_port;
+  const auto token = lookup("TANDEM_TOKEN");
+  env->token = token ? wire::token_from_hex(*token) : token_from_run_id(lookup("TORCHELASTIC_RUN_ID").value_or(""));
+  env->hosts_store = env->rank == 0;
+}
+
+}  // namespace
+
+std::optional<RankEnvironment> read_rank_environment(const Lookup& lookup) {
+  bool any = false;
+  for (int i = 0; i < 4; ++i) any = any || lookup(kRankVariables[i]).has_value();
+  if (!any) return std::nullopt;
+  const auto check = [&](bool condition, const std::string& text) {
+    if (!condition) throw ValueError(text + "\n" + describe_rank_variables(lookup));
+  };
+  const auto number = [&](const char* name) {
+    try {
+      return static_cast<int>(parse_int(name, *lookup(name), 0, 1 << 20));
+    } catch (const ValueError& e) {
+      throw ValueError(str("rank variables: ", e.what(), "\n", describe_rank_variables(lookup)));
+    }
+  };
+  for (const char* name : kRankVariables) check(lookup(name).has_value(), "rank variables: some are missing");
+  RankEnvironment env;
+  env.rank = number("RANK");
+  env.world_size = number("WORLD_SIZE");
+  env.local_rank = number("LOCAL_RANK");
+  env.local_world_size = number("LOCAL_WORLD_SIZE");
+  check(env.rank < env.world_size, "rank variables: RANK is not below WORLD_SIZE");
+  check(env.local_rank < env.local_world_size, "rank variables: LOCAL_RANK is not below LOCAL_WORLD_SIZE");
+  check(env.local_world_size <= env.world_size, "rank variables: LOCAL_WORLD_SIZE is above WORLD_SIZE");
+  check(env.local_rank <= env.rank, "rank variables: LOCAL_RANK is above RANK");
+  read_store_location(lookup, &env);
+  if (const auto threads = lookup("TANDEM_NUM_THREADS")) {
+    env.num_threads = static_cast<int>(parse_int("TANDEM_NUM_THREADS", *threads, 1, 4096));
+  }
+  return env;
+}
+
+std::string describe_rank_variables(const Lookup& lookup) {
+  std::string found;
+  std::string missing;
+  for (const char* name : kRankVariables) {
+    if (const auto value = lookup(name)) {
+      found += str(" ", name, "=", *value);
+    } else {
+      missing += str(" ", name);
+    }
+  }
+  return str("  found:", found.empty() ? " none" : found, missing.empty() ? "" : "\n  missing:", missing);
+}
+
+Variables rank_variables(int rank, int world_size, const std::string& store_host, int store_port,
+                         const std::string& token, const std::string& run_id) {
+  const std::string r = std::to_string(rank);
+  const std::string n = std::to_string(world_size);
+  return {{"RANK", r},
+          {"WORLD_SIZE", n},
+          {"LOCAL_RANK", r},
+          {"LOCAL_WORLD_SIZE", n},
+          {"GROUP_RANK", "0"},
+          {"ROLE_RANK", r},
+          {"ROLE_WORLD_SIZE", n},
+          {"MASTER_ADDR", store_host},
+          {"MASTER_PORT", std::to_string(store_port)},
+          {"TORCHELASTIC_RESTART_COUNT", "0"},
+          {"TORCHELASTIC_MAX_RESTARTS", "0"},
+          {"TORCHELASTIC_RUN_ID", run_id},
+          {"TANDEM_STORE", str(store_host, ":", store_port)},
+          {"TANDEM_TOKEN", wire::token_to_hex(token)}};
+}
+
+int64_t parse_int(const std::string& what, const std::string& text, int64_t low, int64_t high) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  TANDEM_CHECK(ValueError, error == std::errc() && end == text.data() + text.size() && value >= low && value <= high,
+               what, ": expected an integer from ", low, " to ", high, ", got '", text, "'");
+  return value;
+}
+
+std::chrono::milliseconds parse_seconds(const std::string& what, const std::string& text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  TANDEM_CHECK(ValueError,
+               error == std::errc() && end == text.data() + text.size() && std::isfinite(value) && value >= 0.001 &&
+                   value <= 1e7,
+               what, ": expected a number of seconds above 0, got '", text, "'");
+  return std::chrono::milliseconds(static_cast<int64_t>(std::ceil(value * 1000.0)));
+}
+
+int parse_num_ranks(const std::string& what, const std::string& text) {
+  if (text == "auto" || text == "cpu") return available_cores();
+  return static_cast<int>(parse_int(what, text, 1, kMaxRanks));
+}
+
+}  // namespace tandem::inline v0::distributed

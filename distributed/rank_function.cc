@@ -1,0 +1,132 @@
+#include <tandem/distributed/rank_function.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <memory>
+
+#include <tandem/base/error.h>
+#include <tandem/base/rank_context.h>
+#include <tandem/distributed/context_access.h>
+#include <tandem/distributed/interrupts.h>
+#include <tandem/distributed/memory_store.h>
+#include <tandem/distributed/store_server.h>
+#include <tandem/distributed/tcp_store.h>
+
+namespace tandem::inline v0::distributed {
+
+namespace {
+
+void print_failure(int rank, int world_size, const std::string& text) {
+  std::fprintf(stderr, "rank %d of %d failed: %s\n", rank, world_size, text.c_str());
+}
+
+/// The status of a rank whose function returned: 130 or 143 where that was because of a signal, on whichever rank.
+int status_of(const Context& context) {
+  if (!context.should_stop() && interrupt_signal() == 0) return 0;
+  return 128 + (interrupt_signal() != 0 ? interrupt_signal() : SIGTERM);
+}
+
+int run_only_rank(std::chrono::milliseconds timeout, const RankFunction& f) {
+  RankContext rank_context = RankContext::current();
+  const RankContext::Use use(rank_context);
+  const auto store = std::make_shared<MemoryStore>();
+  const auto context = ContextAccess::install(
+      rank_context, {.num_threads = rank_context.num_threads, .timeout = timeout, .store = store});
+  const RankOutcome outcome = call_rank_function(f, *context, store->failures());
+  ContextAccess::drop_group(*context);
+  if (!outcome.error) return status_of(*context);
+  print_failure(0, 1, outcome.text);
+  return 1;
+}
+
+/// Tells the others about the exception, or that this rank ends because of theirs.  Shows it where nobody else will.
+void report_failure(const RankEnvironment& env, const RankOutcome& outcome, TcpStore& store) {
+  if (outcome.consequence) {
+    // A rank that was killed cannot have said so itself; our launcher would.
+    const auto first = store.failures().first_failure();
+    if (!env.launched_here && first && first->end == RankEnd::kDied) {
+      print_failure(env.rank, env.world_size, outcome.text);
+    }
+    store.leave();
+    return;
+  }
+  bool told = false;
+  try {
+    store.announce_failure(env.rank, outcome.text);
+    told = true;
+  } catch (const CommError&) {
+    // The host is gone: then this process shows it.
+  }
+  if (!told || !env.launched_here) print_failure(env.rank, env.world_size, outcome.text);
+}
+
+}  // namespace
+
+RankOutcome call_rank_function(const RankFunction& f, Context& context, const FailureBoard& failures) {
+  RankOutcome outcome;
+  try {
+    f(context);
+    return outcome;
+  } catch (const CommError& e) {
+    const auto first = failures.first_failure();
+    outcome.consequence = first && first->rank != context.rank();
+    outcome.text = e.what();
+    outcome.error = std::current_exception();
+  } catch (const std::exception& e) {
+    outcome.text = e.what();
+    outcome.error = std::current_exception();
+  } catch (...) {
+    outcome.text = "an exception that is no std::exception";
+    outcome.error = std::current_exception();
+  }
+  return outcome;
+}
+
+int run_rank_process(const RankEnvironment* environment, std::chrono::milliseconds timeout, const RankFunction& f) {
+  const InterruptHandlers interrupts(environment == nullptr || !environment->launched_here);
+  if (environment == nullptr) return run_only_rank(timeout, f);
+  const RankEnvironment& env = *environment;
+  RankContext rank_context = RankContext::current();
+  const RankContext::Use use(rank_context);
+  rank_context.rank = env.rank;  // log lines of the store show it already
+  rank_context.world_size = env.world_size;
+
+  std::unique_ptr<StoreServer> server;
+  std::shared_ptr<TcpStore> store;
+  try {
+    if (env.hosts_store) {
+      server = std::make_unique<StoreServer>(StoreServerOptions{
+          .host = env.store_host, .port = env.store_port, .token = env.token, .world_size = env.world_size});
+      server->start();
+    }
+    store = std::make_shared<TcpStore>(TcpStoreOptions{.host = env.store_host,
+                                                       .port = env.store_port,
+                                                       .token = env.token,
+                                                       .rank = env.rank,
+                                                       .world_size = env.world_size,
+                                                       .host_rank = env.launched_here ? -1 : 0,
+                                                       .connect_timeout = timeout});
+  } catch (const Error& e) {
+    print_failure(env.rank, env.world_size, e.what());
+    return 1;
+  }
+  const int share = std::max(1, available_cores() / env.local_world_size);
+  const auto context = ContextAccess::install(rank_context, {.rank = env.rank,
+                                                             .world_size = env.world_size,
+                                                             .local_rank = env.local_rank,
+                                                             .local_world_size = env.local_world_size,
+                                                             .num_threads = env.num_threads > 0 ? env.num_threads : share,
+                                                             .timeout = timeout,
+                                                             .store = store});
+  const RankOutcome outcome = call_rank_function(f, *context, store->failures());
+  const int status = outcome.error ? 1 : status_of(*context);
+  if (outcome.error) report_failure(env, outcome, *store);
+  ContextAccess::drop_group(*context);
+  if (!outcome.error) store->leave();
+  // The others need the store until they have ended too.
+  if (server) server->wait_until_empty(timeout);
+  return status;
+}
+
+}  // namespace tandem::inline v0::distributed

@@ -1,0 +1,62 @@
+// Where what ranks print goes: pipes, whole lines, logs.  Private to distributed/.
+#pragma once
+
+#include <poll.h>
+
+#include <cstdint>
+#include <list>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <tandem/base/macros.h>
+#include <tandem/distributed/socket.h>
+
+namespace tandem::inline v0::distributed {
+
+/// Where a rank's stdout or stderr goes.
+enum class OutputTarget : uint8_t { kShow, kLog, kShowAndLog };
+
+/// The outputs of all ranks of a launcher.
+///
+/// Shown lines of ranks other than 0 begin with "[r] "; rank 0 gets this process's own stdout and stderr, so that its
+/// progress bars work, except under kShowAndLog, which marks every rank's lines.  Lines of several ranks never mix: they
+/// come through pipes and are written whole.  Used by one thread.
+class TANDEM_API RankOutput {
+ public:
+  /// `log_dir` is made if missing; empty where no target writes logs.  Throws IoError naming the file.
+  explicit RankOutput(std::string log_dir);
+
+  /// Prepares the stream `fd` (1 or 2) of `rank`: what the child is to have there, empty to inherit ours.
+  FileDescriptor open(int rank, int fd, OutputTarget target);
+
+  /// Appends what poll should watch.
+  void add_polled(std::vector<pollfd>* polled) const;
+  /// Moves on what has arrived, without waiting.
+  void transfer();
+  /// Moves on the rest, including last lines without an end.  After the ranks have ended.
+  void finish();
+
+  /// DIR/rank-R.log, empty without logs.
+  std::string log_path(int rank) const;
+  /// The last lines of the rank's log, indented, each ended.
+  std::string log_tail(int rank) const;
+
+ private:
+  struct Stream {
+    FileDescriptor pipe;
+    FileDescriptor log;
+    int shown_on = -1;  // this process's stdout or stderr
+    std::string prefix;
+    std::string line;   // begun, not ended
+  };
+  FileDescriptor open_log(int rank);
+  void transfer(Stream& stream);
+  static void write_line(Stream& stream, std::string_view line);
+
+  std::string log_dir_;
+  std::vector<bool> truncated_;  // by rank: the log of an earlier run is gone
+  std::list<Stream> streams_;
+};
+
+}  // namespace tandem::inline v0::distributed

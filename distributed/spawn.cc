@@ -1,0 +1,63 @@
+#include <cstdlib>
+#include <map>
+
+#include <tandem/base/env.h>
+#include <tandem/base/error.h>
+#include <tandem/distributed/launch.h>
+#include <tandem/distributed/rank_environment.h>
+#include <tandem/distributed/rank_function.h>
+#include <tandem/distributed/rank_processes.h>
+
+namespace tandem::inline v0::distributed {
+
+namespace {
+
+using RankMain = void (*)(Context&, const std::vector<std::string>&);
+
+// Filled by static initializers, in whatever order: a function-local static exists by then.  Not changed after.
+std::map<std::string, RankMain>& rank_mains() {
+  static std::map<std::string, RankMain> registry;
+  return registry;
+}
+
+constexpr const char* kSpawnVariable = "TANDEM_RANK_MAIN";
+constexpr std::chrono::milliseconds kTimeout{300000};
+
+}  // namespace
+
+bool register_rank_main(const char* name, RankMain f) { return rank_mains().emplace(name, f).second; }
+
+std::optional<int> rank_main_entry(int argc, char** argv) {
+  const auto name = env_string(kSpawnVariable);
+  if (!name) return std::nullopt;
+  // Grandchildren are programs of their own.
+  unsetenv(kSpawnVariable);
+  const auto environment = read_rank_environment([](const char* variable) { return env_string(variable); });
+  const auto found = rank_mains().find(*name);
+  TANDEM_CHECK(StateError, environment && found != rank_mains().end(), "spawn: TANDEM_RANK_MAIN=", *name,
+               ", but this program has no such function, or is no rank");
+  const std::vector<std::string> args(argv + std::min(argc, 1), argv + argc);
+  return run_rank_process(&*environment, kTimeout, [&](Context& context) { found->second(context, args); });
+}
+
+void spawn(int n, const std::string& name, const std::vector<std::string>& args) {
+  TANDEM_CHECK(ValueError, n >= 1 && n <= 1024, "spawn: expected 1 to 1024 ranks, got ", n);
+  TANDEM_CHECK(ValueError, rank_mains().contains(name), "spawn: no function is registered as '", name,
+               "' with TANDEM_RANK_MAIN");
+  TANDEM_CHECK(StateError, !env_string(kSpawnVariable),
+               "spawn: this process was spawned itself, but its main does not begin with rank_main_entry(argc, argv)");
+  JobOptions options;
+  options.num_ranks = n;
+  options.arguments = {name};
+  options.arguments.insert(options.arguments.end(), args.begin(), args.end());
+  options.variables = {{kSpawnVariable, name}};
+  // A test's own: its ranks are no tests.
+  options.unset = {"TEST_PREMATURE_EXIT_FILE", "XML_OUTPUT_FILE", "TEST_SHARD_INDEX", "TEST_SHARD_STATUS_FILE",
+                   "TEST_TOTAL_SHARDS"};
+  options.handle_signals = false;
+  const JobResult result = run_job(options);
+  if (!result.message.empty()) throw CommError("spawn: " + result.message, -1, result.failed_rank);
+  TANDEM_CHECK(CommError, result.status == 0, "spawn: '", name, "' was stopped by a signal (status ", result.status, ")");
+}
+
+}  // namespace tandem::inline v0::distributed

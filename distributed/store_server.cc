@@ -1,0 +1,385 @@
+#include <tandem/distributed/store_server.h>
+
+#include <netdb.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include <tandem/base/error.h>
+#include <tandem/base/log.h>
+#include <tandem/distributed/memory_store.h>
+#include <tandem/distributed/socket.h>
+
+namespace tandem::inline v0::distributed {
+
+using wire::FrameType;
+using wire::PayloadReader;
+using wire::PayloadWriter;
+using wire::Status;
+
+namespace {
+
+// A rank that does not read for so long that this much waits for it is disconnected.
+constexpr size_t kMaxOutgoing = 64u << 20;
+
+constexpr int kMaxDropsLogged = 10;
+constexpr size_t kMaxReason = 64u << 10;
+
+std::string encode_end(const RankEndEvent& event) {
+  return PayloadWriter()
+      .number(event.rank)
+      .number(static_cast<int>(event.end))
+      .text(std::string_view(event.reason).substr(0, kMaxReason))
+      .take();
+}
+
+std::string address_text(const sockaddr_storage& address, socklen_t length) {
+  char host[NI_MAXHOST];
+  char port[NI_MAXSERV];
+  if (getnameinfo(reinterpret_cast<const sockaddr*>(&address), length, host, sizeof(host), port, sizeof(port),
+                  NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+    return "an unknown address";
+  }
+  return str(host, ":", port);
+}
+
+}  // namespace
+
+StoreServer::StoreServer(StoreServerOptions options) : options_(std::move(options)) {
+  TANDEM_CHECK(ValueError, options_.token.size() == wire::kTokenBytes, "store: a token has ", wire::kTokenBytes,
+               " bytes, not ", options_.token.size());
+  joined_.resize(static_cast<size_t>(options_.world_size), false);
+  FileDescriptor listener = listen_on(options_.host, options_.port);
+  port_ = local_port(listener.get());
+  wake_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  TANDEM_CHECK(IoError, wake_fd_ >= 0, "store: eventfd: ", std::strerror(errno));
+  listen_fd_ = listener.release();
+}
+
+StoreServer::~StoreServer() {
+  {
+    std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  wake();
+  if (thread_.joinable()) thread_.join();
+  for (const Connection& connection : connections_) close(connection.fd);
+  close(listen_fd_);
+  close(wake_fd_);
+}
+
+void StoreServer::start() {
+  thread_ = std::thread([this] { run(); });
+}
+
+void StoreServer::wake() {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t n = write(wake_fd_, &one, sizeof(one));  // fails only where it is awake already
+}
+
+void StoreServer::report(RankEndEvent event) {
+  if (!failures_.report(event)) return;
+  std::lock_guard lock(mutex_);
+  broadcasts_.push_back(std::move(event));
+  wake();
+}
+
+bool StoreServer::has_joined(int rank) {
+  std::lock_guard lock(mutex_);
+  return joined_[static_cast<size_t>(rank)];
+}
+
+bool StoreServer::wait_until_empty(std::chrono::milliseconds timeout) {
+  std::unique_lock lock(mutex_);
+  return emptied_.wait_for(lock, timeout, [&] {
+    return std::none_of(connections_.begin(), connections_.end(), [](const Connection& c) { return c.rank >= 0; });
+  });
+}
+
+void StoreServer::run() {
+  std::vector<pollfd> polled;
+  std::vector<Connection*> connections;
+  std::vector<RankEndEvent> ended;
+  for (;;) {
+    int timeout = -1;
+    {
+      std::lock_guard lock(mutex_);
+      if (stop_) return;
+      ended.swap(broadcasts_);
+      for (const RankEndEvent& event : ended) {
+        for (Connection& connection : connections_) {
+          const bool itself = event.rank == connection.rank && event.end == RankEnd::kLeft;
+          if (connection.rank >= 0 && !itself) send(connection, FrameType::kRankEnded, 0, encode_end(event));
+        }
+      }
+      ended.clear();
+      drop_silent_strangers();
+      remove_closed();
+      polled.assign({{wake_fd_, POLLIN, 0}, {out_of_descriptors_ ? -1 : listen_fd_, POLLIN, 0}});
+      connections.clear();
+      for (Connection& connection : connections_) {
+        const int events = POLLIN | (connection.out.empty() ? 0 : POLLOUT);
+        polled.push_back({connection.fd, static_cast<short>(events), 0});
+        connections.push_back(&connection);
+      }
+      timeout = poll_timeout_ms();
+    }
+    if (poll(polled.data(), polled.size(), timeout) < 0 && errno != EINTR) {
+      log(LogLevel::kError, "store: poll: ", std::strerror(errno));
+      return;
+    }
+    std::lock_guard lock(mutex_);
+    uint64_t wakes = 0;
+    [[maybe_unused]] const ssize_t n = read(wake_fd_, &wakes, sizeof(wakes));
+    for (size_t i = 0; i < connections.size(); ++i) {
+      const int events = polled[i + 2].revents;
+      if ((events & POLLOUT) != 0) flush(*connections[i]);
+      if ((events & (POLLIN | POLLHUP | POLLERR)) != 0) receive(*connections[i]);
+    }
+    accept_all();
+  }
+}
+
+int StoreServer::poll_timeout_ms() {
+  if (!broadcasts_.empty()) return 0;
+  int timeout = out_of_descriptors_ ? 100 : -1;
+  out_of_descriptors_ = false;
+  for (const Connection& connection : connections_) {
+    if (connection.rank >= 0) continue;
+    const int left = milliseconds_until(connection.accepted + options_.hello_timeout);
+    if (timeout < 0 || left < timeout) timeout = left;
+  }
+  return timeout;
+}
+
+void StoreServer::accept_all() {
+  for (;;) {
+    sockaddr_storage address{};
+    socklen_t length = sizeof(address);
+    const int fd = accept4(listen_fd_, reinterpret_cast<sockaddr*>(&address), &length, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0) {
+      // Without a free descriptor the listener stays readable: leave it alone for a moment instead of spinning.
+      out_of_descriptors_ = errno == EMFILE || errno == ENFILE;
+      if (errno == EINTR || errno == ECONNABORTED) continue;
+      return;
+    }
+    tune_connection(fd);
+    const auto is_stranger = [](const Connection& c) { return c.rank < 0 && !c.closing; };
+    if (static_cast<size_t>(std::count_if(connections_.begin(), connections_.end(), is_stranger)) >= kMaxStrangers) {
+      drop(*std::find_if(connections_.begin(), connections_.end(), is_stranger), "too many connections without a token");
+    }
+    Connection& connection = connections_.emplace_back();
+    connection.fd = fd;
+    connection.peer = address_text(address, length);
+    connection.accepted = std::chrono::steady_clock::now();
+  }
+}
+
+void StoreServer::drop_silent_strangers() {
+  const auto now = std::chrono::steady_clock::now();
+  for (Connection& connection : connections_) {
+    if (connection.rank < 0 && !connection.closing && connection.accepted + options_.hello_timeout <= now) {
+      drop(connection, "no token within " + format_seconds(options_.hello_timeout));
+    }
+  }
+}
+
+void StoreServer::receive(Connection& connection) {
+  char bytes[65536];
+  try {
+    while (!connection.closing) {
+      const ssize_t n = recv(connection.fd, bytes, sizeof(bytes), 0);
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+      if (n <= 0) {
+        if (connection.rank >= 0) end_rank({connection.rank, RankEnd::kDied, "died (its connection closed)"});
+        connection.closing = true;
+        return;
+      }
+      connection.in.append(bytes, static_cast<size_t>(n));
+      while (!connection.closing) {
+        const auto frame = connection.in.next(connection.rank >= 0 ? wire::kMaxPayload : wire::kMaxHelloPayload);
+        if (!frame) break;
+        handle(connection, *frame);
+      }
+      if (static_cast<size_t>(n) < sizeof(bytes)) return;  // poll tells about more; others get their turn
+    }
+  } catch (const Error& e) {
+    if (connection.rank >= 0) end_rank({connection.rank, RankEnd::kDied, str("broke the store's protocol: ", e.what())});
+    drop(connection, e.what());
+  }
+}
+
+void StoreServer::handle(Connection& connection, const wire::Frame& frame) {
+  if (connection.rank < 0) {
+    handle_hello(connection, frame);
+    return;
+  }
+  PayloadReader payload(frame.payload);
+  switch (frame.type) {
+    case FrameType::kSet: {
+      const std::string key = payload.text();
+      std::string value = payload.text();
+      payload.finish();
+      set_value(key, std::move(value));
+      reply(connection, frame.id, Status::kOk, "");
+      return;
+    }
+    case FrameType::kGet: {
+      const std::string key = payload.text();
+      const bool wait = payload.number() != 0;
+      payload.finish();
+      const auto found = values_.find(key);
+      if (found != values_.end()) {
+        reply(connection, frame.id, Status::kOk, found->second);
+      } else if (wait) {
+        waiters_[key].push_back({&connection, frame.id});
+      } else {
+        reply(connection, frame.id, Status::kMissing, "");
+      }
+      return;
+    }
+    case FrameType::kCancelGet: {
+      const std::string key = payload.text();
+      payload.finish();
+      const auto waiting = waiters_.find(key);
+      if (waiting == waiters_.end()) return;
+      std::erase_if(waiting->second, [&](const Waiter& w) { return w.connection == &connection && w.id == frame.id; });
+      if (waiting->second.empty()) waiters_.erase(waiting);
+      return;
+    }
+    case FrameType::kAdd: {
+      const std::string key = payload.text();
+      const int64_t delta = payload.number();
+      payload.finish();
+      const auto found = values_.find(key);
+      try {
+        const std::string sum = std::to_string(add_to_value(key, found == values_.end() ? "" : found->second, delta));
+        set_value(key, sum);
+        reply(connection, frame.id, Status::kOk, sum);
+      } catch (const CommError& e) {
+        reply(connection, frame.id, Status::kError, e.what());
+      }
+      return;
+    }
+    case FrameType::kAnnounceFailure: {
+      const int64_t rank = payload.number();
+      std::string reason = payload.text();
+      payload.finish();
+      if (rank < 0 || rank >= options_.world_size) throw IoError(str("store: a failure of rank ", rank, " was announced"));
+      end_rank({static_cast<int>(rank), RankEnd::kFailed, std::move(reason)});
+      reply(connection, frame.id, Status::kOk, "");
+      return;
+    }
+    case FrameType::kGoodbye:
+      payload.finish();
+      end_rank({connection.rank, RankEnd::kLeft, "left the job"});
+      reply(connection, frame.id, Status::kOk, "");
+      return;
+    default:
+      throw IoError(str("store: a rank sent a frame of type ", static_cast<uint32_t>(frame.type)));
+  }
+}
+
+void StoreServer::handle_hello(Connection& connection, const wire::Frame& frame) {
+  if (frame.type != FrameType::kHello) throw IoError("store: the first frame is no hello");
+  PayloadReader payload(frame.payload);
+  if (!wire::equal_constant_time(payload.text(), options_.token)) throw IoError("store: wrong token");
+  const int64_t rank = payload.number();
+  const int64_t world_size = payload.number();
+  payload.finish();
+  std::string why;
+  if (world_size != options_.world_size) {
+    why = str("this job has ", options_.world_size, " ranks, not ", world_size);
+  } else if (rank < 0 || rank >= world_size) {
+    why = str("there is no rank ", rank, " of ", world_size);
+  } else if (joined_[static_cast<size_t>(rank)]) {
+    why = str("rank ", rank, " has joined before");
+  }
+  if (!why.empty()) {
+    send(connection, FrameType::kRejected, 0, PayloadWriter().text(why).take());
+    drop(connection, why);
+    return;
+  }
+  connection.rank = static_cast<int>(rank);
+  joined_[static_cast<size_t>(rank)] = true;
+  send(connection, FrameType::kWelcome, 0, "");
+  for (const RankEndEvent& event : failures_.events()) {
+    // One that is still to be broadcast arrives twice; the rank's board keeps the first.
+    send(connection, FrameType::kRankEnded, 0, encode_end(event));
+  }
+}
+
+void StoreServer::set_value(const std::string& key, std::string value) {
+  const auto waiting = waiters_.find(key);
+  if (waiting != waiters_.end()) {
+    for (const Waiter& waiter : waiting->second) reply(*waiter.connection, waiter.id, Status::kOk, value);
+    waiters_.erase(waiting);
+  }
+  values_[key] = std::move(value);
+}
+
+void StoreServer::send(Connection& connection, FrameType type, uint32_t id, std::string_view payload) {
+  if (connection.closing) return;
+  connection.out += wire::encode(type, id, payload);
+  flush(connection);
+  if (connection.out.size() > kMaxOutgoing) {
+    if (connection.rank >= 0) end_rank({connection.rank, RankEnd::kDied, "does not read what the store sends"});
+    drop(connection, "does not read");
+  }
+}
+
+void StoreServer::reply(Connection& connection, uint32_t id, Status status, std::string_view text) {
+  send(connection, FrameType::kReply, id, PayloadWriter().number(static_cast<int>(status)).text(text).take());
+}
+
+void StoreServer::flush(Connection& connection) {
+  while (!connection.out.empty()) {
+    const ssize_t n = ::send(connection.fd, connection.out.data(), connection.out.size(), MSG_NOSIGNAL);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) {
+      // A broken connection shows itself to recv as well, which knows what to do.
+      if (errno != EAGAIN && errno != EWOULDBLOCK) connection.out.clear();
+      return;
+    }
+    connection.out.erase(0, static_cast<size_t>(n));
+  }
+}
+
+void StoreServer::drop(Connection& connection, const std::string& why) {
+  connection.closing = true;
+  if (drops_logged_ >= kMaxDropsLogged) return;
+  ++drops_logged_;
+  log(LogLevel::kWarning, "store: dropped the connection from ", connection.peer, ": ", why,
+      drops_logged_ == kMaxDropsLogged ? " (further ones are not shown)" : "");
+}
+
+void StoreServer::end_rank(RankEndEvent event) {
+  // The host's own callbacks run here, on the control thread, with mutex_ held: they must not call back into the server.
+  if (failures_.report(event)) broadcasts_.push_back(std::move(event));
+}
+
+void StoreServer::remove_closed() {
+  bool removed_rank = false;
+  for (auto it = connections_.begin(); it != connections_.end();) {
+    if (!it->closing) {
+      ++it;
+      continue;
+    }
+    for (auto waiting = waiters_.begin(); waiting != waiters_.end();) {
+      std::erase_if(waiting->second, [&](const Waiter& w) { return w.connection == &*it; });
+      waiting = waiting->second.empty() ? waiters_.erase(waiting) : std::next(waiting);
+    }
+    close(it->fd);
+    removed_rank = removed_rank || it->rank >= 0;
+    it = connections_.erase(it);
+  }
+  if (removed_rank) emptied_.notify_all();
+}
+
+}  // namespace tandem::inline v0::distributed

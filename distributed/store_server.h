@@ -1,0 +1,107 @@
+// The store's host: one thread that serves all ranks of a job, and notices when one of them ends.  Private to distributed/.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <list>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <tandem/base/macros.h>
+#include <tandem/distributed/failure_board.h>
+#include <tandem/distributed/wire.h>
+
+namespace tandem::inline v0::distributed {
+
+struct StoreServerOptions {
+  std::string host = "127.0.0.1";  ///< address or name to listen on
+  int port = 0;                    ///< 0: any free one
+  std::string token;               ///< wire::kTokenBytes bytes
+  int world_size = 1;
+  /// Whoever has not shown the token by then is disconnected.
+  std::chrono::milliseconds hello_timeout{5000};
+};
+
+/// Serves set, get and add, and keeps the list of ends.
+///
+/// Nothing that a stranger sends or leaves out blocks it: sockets never block, a connection that has not shown the token
+/// may send kMaxHelloPayload bytes within hello_timeout, there are at most kMaxStrangers of those, and every breach of the
+/// protocol closes that one connection.
+///
+/// Threads: the constructor binds; start() makes the only thread.  All state below mutex_ belongs to that thread and to
+/// callers of the public functions, each holding mutex_; nobody sleeps or sends while holding it, as sockets never block.
+class TANDEM_API StoreServer {
+ public:
+  static constexpr size_t kMaxStrangers = 64;
+
+  /// Binds and listens; throws IoError naming the address.
+  explicit StoreServer(StoreServerOptions options);
+  ~StoreServer();
+  StoreServer(const StoreServer&) = delete;
+  StoreServer& operator=(const StoreServer&) = delete;
+
+  int port() const { return port_; }
+  void start();
+
+  /// Tells all ranks that one ended which the connection cannot tell about: it never joined, or its process is known dead.
+  void report(RankEndEvent event);
+  /// Whether the rank has shown the token, now or earlier.
+  bool has_joined(int rank);
+  /// Waits until no rank is connected; false if `timeout` passed first.
+  bool wait_until_empty(std::chrono::milliseconds timeout);
+  FailureBoard& failures() { return failures_; }
+
+ private:
+  struct Connection {
+    int fd = -1;
+    std::string peer;  // address, for the log
+    int rank = -1;     // -1: has not shown the token
+    bool closing = false;
+    std::chrono::steady_clock::time_point accepted;
+    wire::FrameBuffer in;
+    std::string out;
+  };
+  struct Waiter {
+    Connection* connection;
+    uint32_t id;
+  };
+
+  void run();
+  void accept_all();
+  void receive(Connection& connection);
+  void handle(Connection& connection, const wire::Frame& frame);
+  void handle_hello(Connection& connection, const wire::Frame& frame);
+  void set_value(const std::string& key, std::string value);
+  void send(Connection& connection, wire::FrameType type, uint32_t id, std::string_view payload);
+  void reply(Connection& connection, uint32_t id, wire::Status status, std::string_view text);
+  void flush(Connection& connection);
+  void drop(Connection& connection, const std::string& why);
+  void end_rank(RankEndEvent event);
+  void remove_closed();
+  void drop_silent_strangers();
+  int poll_timeout_ms();
+  void wake();
+
+  const StoreServerOptions options_;
+  int listen_fd_ = -1;
+  int wake_fd_ = -1;
+  int port_ = 0;
+  FailureBoard failures_;
+  std::thread thread_;
+
+  std::mutex mutex_;
+  std::condition_variable emptied_;
+  bool stop_ = false;
+  bool out_of_descriptors_ = false;
+  int drops_logged_ = 0;
+  std::list<Connection> connections_;  // a list: Waiter and the loop hold pointers
+  std::map<std::string, std::string> values_;
+  std::map<std::string, std::vector<Waiter>> waiters_;
+  std::vector<bool> joined_;
+  std::vector<RankEndEvent> broadcasts_;  // reported, not yet told to the ranks
+};
+
+}  // namespace tandem::inline v0::distributed

@@ -1,0 +1,88 @@
+// A rank's end of the store of processes.  Private to distributed/.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include <tandem/base/macros.h>
+#include <tandem/distributed/failure_board.h>
+#include <tandem/distributed/socket.h>
+#include <tandem/distributed/store.h>
+#include <tandem/distributed/wire.h>
+
+namespace tandem::inline v0::distributed {
+
+struct TcpStoreOptions {
+  std::string host = "127.0.0.1";
+  int port = 0;
+  std::string token;  ///< wire::kTokenBytes bytes
+  int rank = 0;
+  int world_size = 1;
+  int host_rank = -1;  ///< the rank that runs the StoreServer; -1: the launcher does
+  std::chrono::milliseconds connect_timeout{60000};
+};
+
+/// One connection, kept for the rank's life: its end is how the others notice that this rank died.
+///
+/// Safe from many threads.  A control thread receives: it hands replies to their callers and runs the on_failure
+/// callbacks, which therefore must not call the store.
+class TANDEM_API TcpStore final : public Store {
+ public:
+  /// Connects and shows the token.  Throws CommError if that has not succeeded by the deadline.
+  explicit TcpStore(const TcpStoreOptions& options);
+  /// Without leave() before, the others see this rank die.
+  ~TcpStore() override;
+
+  void set(const std::string& key, const std::string& value) override;
+  std::string get(const std::string& key, std::chrono::milliseconds timeout) override;
+  int64_t add(const std::string& key, int64_t delta) override;
+  void announce_failure(int rank, const std::string& reason) override;
+  HookHandle on_failure(std::function<void(int rank, const std::string& reason)> f) override;
+
+  /// Says goodbye and disconnects; the others learn that this rank left the job.  Never throws.
+  void leave();
+  const FailureBoard& failures() const { return failures_; }
+
+ private:
+  struct Request {
+    bool done = false;
+    wire::Status status = wire::Status::kOk;
+    std::string text;
+  };
+
+  void shake_hands(std::chrono::steady_clock::time_point deadline);
+  /// Sends a request and waits for its reply.  Null where the deadline passed first, or a rank failed and `until_failure`.
+  std::unique_ptr<Request> call(wire::FrameType type, std::string_view payload,
+                                std::chrono::steady_clock::time_point deadline, bool until_failure, uint32_t* id);
+  /// As above with the limit for requests that the host answers at once; throws CommError instead of returning null.
+  Request call_now(wire::FrameType type, std::string_view payload);
+  void send_all(std::string_view bytes, std::chrono::steady_clock::time_point deadline);
+  void run();
+  void handle(const wire::Frame& frame);
+  void lose(const std::string& why);
+  void disconnect();
+  std::string host_text() const;
+
+  const TcpStoreOptions options_;
+  FileDescriptor fd_;
+  FileDescriptor wake_fd_;
+  wire::FrameBuffer in_;  // belongs to the control thread once that runs
+  FailureBoard failures_;
+  std::thread thread_;
+
+  std::mutex send_mutex_;  // one frame at a time on the socket
+
+  std::mutex mutex_;
+  std::condition_variable changed_;  // a request was answered, the connection was lost, or a rank ended
+  uint32_t next_id_ = 1;
+  std::map<uint32_t, Request*> pending_;
+  bool stop_ = false;
+  std::string lost_;  // why the connection is gone; empty while it lives
+};
+
+}  // namespace tandem::inline v0::distributed

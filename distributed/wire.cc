@@ -1,0 +1,114 @@
+#include <tandem/distributed/wire.h>
+
+#include <sys/random.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace tandem::inline v0::distributed::wire {
+
+PayloadWriter& PayloadWriter::number(int64_t value) {
+  bytes_.append(reinterpret_cast<const char*>(&value), sizeof(value));
+  return *this;
+}
+
+PayloadWriter& PayloadWriter::text(std::string_view value) {
+  number(static_cast<int64_t>(value.size()));
+  bytes_.append(value);
+  return *this;
+}
+
+std::string_view PayloadReader::take(size_t n) {
+  if (n > bytes_.size()) throw IoError("store: a frame is shorter than its contents");
+  const std::string_view taken = bytes_.substr(0, n);
+  bytes_.remove_prefix(n);
+  return taken;
+}
+
+int64_t PayloadReader::number() {
+  int64_t value = 0;
+  std::memcpy(&value, take(sizeof(value)).data(), sizeof(value));
+  return value;
+}
+
+std::string PayloadReader::text() {
+  const int64_t length = number();
+  if (length < 0) throw IoError("store: a frame holds a text of negative length");
+  return std::string(take(static_cast<size_t>(length)));
+}
+
+void PayloadReader::finish() const {
+  if (!bytes_.empty()) throw IoError("store: a frame is longer than its contents");
+}
+
+std::string encode(FrameType type, uint32_t id, std::string_view payload) {
+  TANDEM_CHECK(ValueError, payload.size() <= kMaxPayload, "store: ", payload.size(), " bytes at once; at most ",
+               kMaxPayload);
+  const FrameHeader header{kMagic, static_cast<uint32_t>(type), id, static_cast<uint32_t>(payload.size())};
+  std::string bytes(reinterpret_cast<const char*>(&header), sizeof(header));
+  bytes.append(payload);
+  return bytes;
+}
+
+std::optional<Frame> FrameBuffer::next(uint32_t max_payload) {
+  FrameHeader header{};
+  if (bytes_.size() < sizeof(header)) return std::nullopt;
+  std::memcpy(&header, bytes_.data(), sizeof(header));
+  if (header.magic != kMagic) throw IoError("store: received something else than a frame");
+  if (header.length > max_payload) {
+    throw IoError(str("store: received a frame of ", header.length, " bytes; at most ", max_payload));
+  }
+  if (header.type < static_cast<uint32_t>(FrameType::kHello) ||
+      header.type > static_cast<uint32_t>(FrameType::kRankEnded)) {
+    throw IoError(str("store: received a frame of unknown type ", header.type));
+  }
+  if (bytes_.size() < sizeof(header) + header.length) return std::nullopt;
+  Frame frame{static_cast<FrameType>(header.type), header.id, bytes_.substr(sizeof(header), header.length)};
+  bytes_.erase(0, sizeof(header) + header.length);
+  return frame;
+}
+
+bool equal_constant_time(std::string_view a, std::string_view b) {
+  if (a.size() != b.size()) return false;
+  volatile unsigned char difference = 0;  // volatile: the loop must not end early
+  for (size_t i = 0; i < a.size(); ++i) {
+    difference = static_cast<unsigned char>(difference | (static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b[i])));
+  }
+  return difference == 0;
+}
+
+std::string token_from_hex(std::string_view text) {
+  const auto digit = [](char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    throw ValueError("TANDEM_TOKEN: expected 64 hexadecimal digits");
+  };
+  TANDEM_CHECK(ValueError, text.size() == 2 * kTokenBytes, "TANDEM_TOKEN: expected 64 hexadecimal digits, got ",
+               text.size(), " characters");
+  std::string token;
+  for (size_t i = 0; i < text.size(); i += 2) token += static_cast<char>(digit(text[i]) * 16 + digit(text[i + 1]));
+  return token;
+}
+
+std::string token_to_hex(std::string_view token) {
+  std::string text;
+  for (const char c : token) {
+    text += "0123456789abcdef"[static_cast<unsigned char>(c) >> 4];
+    text += "0123456789abcdef"[static_cast<unsigned char>(c) & 15];
+  }
+  return text;
+}
+
+std::string random_token() {
+  std::string token(kTokenBytes, '\0');
+  size_t have = 0;
+  while (have < token.size()) {
+    const ssize_t n = getrandom(token.data() + have, token.size() - have, 0);
+    if (n < 0 && errno == EINTR) continue;
+    TANDEM_CHECK(IoError, n > 0, "launch: no random bytes for the job's token: ", std::strerror(errno));
+    have += static_cast<size_t>(n);
+  }
+  return token;
+}
+
+}  // namespace tandem::inline v0::distributed::wire

@@ -1,0 +1,98 @@
+// What ranks and the store's host send each other: frames of a fixed header and `length` bytes.  Private to distributed/.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <tandem/base/error.h>
+#include <tandem/base/macros.h>
+
+namespace tandem::inline v0::distributed::wire {
+
+inline constexpr uint32_t kMagic = 0x31445454;           // "TTD1": protocol 1
+inline constexpr size_t kTokenBytes = 32;
+inline constexpr uint32_t kMaxPayload = 16u << 20;       // of a rank
+inline constexpr uint32_t kMaxHelloPayload = 256;        // of somebody who has not shown the token yet
+
+enum class FrameType : uint8_t {
+  kHello = 1,        // rank -> host: token, rank, world size.  Must be the first
+  kWelcome,          // host -> rank: accepted
+  kRejected,         // host -> rank: knows the token but does not fit; the reason
+  kSet,              // key, value
+  kGet,              // key, whether to wait for it
+  kCancelGet,        // of the request `id`; no reply
+  kAdd,              // key, delta
+  kAnnounceFailure,  // rank, reason
+  kGoodbye,          // the rank leaves
+  kReply,            // host -> rank: to the request `id`: Status, text
+  kRankEnded,        // host -> rank: rank, RankEnd, reason
+};
+
+enum class Status : uint8_t { kOk, kMissing, kError };
+
+struct FrameHeader {
+  uint32_t magic;
+  uint32_t type;
+  uint32_t id;
+  uint32_t length;
+};
+static_assert(sizeof(FrameHeader) == 16);
+
+struct Frame {
+  FrameType type = FrameType::kHello;
+  uint32_t id = 0;
+  std::string payload;
+};
+
+/// Builds a payload.  All hosts of a job are little-endian.
+class PayloadWriter {
+ public:
+  PayloadWriter& number(int64_t value);
+  PayloadWriter& text(std::string_view value);
+  std::string take() { return std::move(bytes_); }
+
+ private:
+  std::string bytes_;
+};
+
+/// Reads a payload; throws IoError where it is too short.
+class PayloadReader {
+ public:
+  explicit PayloadReader(std::string_view bytes) : bytes_(bytes) {}
+  int64_t number();
+  std::string text();
+  /// Throws IoError if something is left.
+  void finish() const;
+
+ private:
+  std::string_view take(size_t n);
+  std::string_view bytes_;
+};
+
+TANDEM_API std::string encode(FrameType type, uint32_t id, std::string_view payload);
+
+/// Collects received bytes and cuts them into frames.
+class FrameBuffer {
+ public:
+  void append(const char* data, size_t n) { bytes_.append(data, n); }
+  size_t size() const { return bytes_.size(); }
+  /// The next whole frame.  Throws IoError at a wrong magic number or a length beyond `max_payload`, as soon as the header
+  /// is there.
+  std::optional<Frame> next(uint32_t max_payload);
+
+ private:
+  std::string bytes_;
+};
+
+/// Whether the strings are equal, in a time that depends on their lengths alone.
+TANDEM_API bool equal_constant_time(std::string_view a, std::string_view b);
+
+/// `text`, 64 hexadecimal digits, as 32 bytes.  Throws ValueError for anything else, without showing it.
+TANDEM_API std::string token_from_hex(std::string_view text);
+TANDEM_API std::string token_to_hex(std::string_view token);
+/// 32 bytes of the kernel's random generator.
+TANDEM_API std::string random_token();
+
+}  // namespace tandem::inline v0::distributed::wire

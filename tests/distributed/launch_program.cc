@@ -1,0 +1,92 @@
+// What launch_test runs: a program whose first argument says how its ranks behave.
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <tandem/base/rank_context.h>
+#include <tandem/distributed/launch.h>
+
+namespace {
+
+namespace td = tandem;
+using td::distributed::Context;
+
+constexpr std::chrono::seconds kLong{100};
+
+/// One write, so that a reader sees whole texts.
+void say(const std::string& text) {
+  if (write(1, text.data(), text.size()) < 0) std::abort();
+}
+
+void wait_until_stop_requested(Context& context, bool agree) {
+  // Without a group nobody exchanges the request, so each rank believes its own.
+  while (!context.stop_requested()) usleep(1000);
+  if (agree) context.set_stop_agreed();
+}
+
+void run(Context& context, const std::vector<std::string>& args) {
+  const std::string mode = args.at(0);
+  const int rank = context.rank();
+  const bool chosen = args.size() > 1 && std::to_string(rank) == args[1];
+  const std::string who = std::to_string(rank) + " of " + std::to_string(context.world_size());
+  if (mode == "say") {
+    const td::RankContext& own = td::RankContext::current();
+    std::string text = "rank " + who + " local " + std::to_string(context.local_rank()) + " of " +
+                       std::to_string(own.local_world_size) + " args";
+    for (size_t i = 1; i < args.size(); ++i) text += " " + args[i];
+    say(text + "\n");
+  } else if (mode == "environment") {
+    for (size_t i = 1; i < args.size(); ++i) {
+      const char* value = std::getenv(args[i].c_str());
+      say(args[i] + "=" + (value != nullptr ? value : "(unset)") + "\n");
+    }
+  } else if (mode == "exchange") {
+    context.store()->set(std::to_string(rank), std::to_string(10 * rank));
+    int64_t sum = 0;
+    for (int r = 0; r < context.world_size(); ++r) sum += std::stoi(context.store()->get(std::to_string(r), kLong));
+    say("sum " + std::to_string(sum) + "\n");
+  } else if (mode == "throw") {
+    if (chosen) throw std::runtime_error("boom on rank " + who);
+    context.store()->get("never", kLong);
+  } else if (mode == "kill") {
+    if (chosen) {
+      context.store()->add("ready", 0);
+      raise(SIGKILL);
+    }
+    context.store()->get("never", kLong);
+  } else if (mode == "exit") {
+    std::fprintf(stderr, "last words of rank %d\n", rank);
+    if (chosen) std::exit(std::stoi(args.at(2)));
+    context.store()->get("never", kLong);
+  } else if (mode == "lines") {
+    for (int line = 0; line < std::stoi(args.at(1)); ++line) {
+      for (const char* piece : {"begin ", "middle ", "end\n"}) say(piece);
+    }
+  } else if (mode == "unended") {
+    say("no end of line from " + std::to_string(rank));
+  } else if (mode == "stop") {
+    say("ready\n");
+    wait_until_stop_requested(context, true);
+    say("stopped\n");
+  } else if (mode == "stubborn") {
+    say("pid " + std::to_string(getpid()) + "\n");
+    for (;;) pause();
+  } else if (mode == "timeout") {
+    context.store()->get("never", std::chrono::milliseconds(20));
+  } else {
+    throw std::invalid_argument("unknown mode " + mode);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return td::distributed::launch(
+      argc, argv, [&](Context& context) { run(context, std::vector<std::string>(argv + 1, argv + argc)); });
+}

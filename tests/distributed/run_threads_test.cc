@@ -1,0 +1,124 @@
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <future>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <tandem/base/error.h>
+#include <tandem/base/rank_context.h>
+#include <tandem/distributed/launch.h>
+
+namespace {
+
+namespace td = tandem;
+using namespace td::distributed;
+
+constexpr std::chrono::seconds kLong{100};
+
+template <class E, class F>
+std::string error_of(F&& f) {
+  try {
+    f();
+  } catch (const E& e) {
+    return e.what();
+  }
+  return "no such exception";
+}
+
+TEST(RunThreadsTest, EachRankHasItsOwnContext) {
+  for (const int n : {1, 2, 3, 7}) {
+    std::vector<std::atomic<int>> seen(static_cast<size_t>(n));
+    run_threads(n, [&](Context& context) {
+      const td::RankContext& own = td::RankContext::current();
+      EXPECT_EQ(&Context::current(), &context);
+      EXPECT_EQ(own.rank, context.rank());
+      EXPECT_EQ(own.local_rank, context.rank());
+      EXPECT_EQ(context.local_rank(), context.rank());
+      EXPECT_EQ(own.world_size, n);
+      EXPECT_EQ(own.local_world_size, n);
+      EXPECT_EQ(context.world_size(), n);
+      EXPECT_GE(own.num_threads, 1);
+      EXPECT_LE(own.num_threads, td::available_cores());
+      EXPECT_TRUE(context.device() == td::Device());
+      ++seen[static_cast<size_t>(context.rank())];
+    });
+    for (const auto& count : seen) EXPECT_EQ(count.load(), 1);
+  }
+}
+
+TEST(RunThreadsTest, RanksShareAStore) {
+  std::atomic<int64_t> sum{0};
+  run_threads(4, [&](Context& context) {
+    context.store()->set(std::to_string(context.rank()), std::to_string(context.rank() + 1));
+    for (int r = 0; r < 4; ++r) sum += std::stoi(context.store()->get(std::to_string(r), kLong));
+  });
+  EXPECT_EQ(sum.load(), 4 * 10);
+}
+
+TEST(RunThreadsTest, RethrowsTheRootCauseAndWakesTheOthers) {
+  std::atomic<int> woken{0};
+  const auto f = [&](Context& context) {
+    if (context.rank() == 2) throw std::out_of_range("index 9 of 3");
+    try {
+      context.store()->get("never", kLong);
+    } catch (const td::CommError& e) {
+      EXPECT_STREQ(e.what(), "store: waiting for key 'never': rank 2 failed: index 9 of 3");
+      ++woken;
+      throw;
+    }
+  };
+  EXPECT_EQ(error_of<std::out_of_range>([&] { run_threads(4, f); }), "index 9 of 3");
+  EXPECT_EQ(woken.load(), 3);
+}
+
+TEST(RunThreadsTest, AnAnnouncedFailureIsNoSuccess) {
+  const auto f = [](Context& context) {
+    if (context.rank() == 1) {
+      context.store()->announce_failure(1, "gave up");
+    } else {
+      context.store()->get("never", kLong);
+    }
+  };
+  EXPECT_EQ(error_of<td::CommError>([&] { run_threads(2, f); }),
+            "store: waiting for key 'never': rank 1 failed: gave up");
+}
+
+TEST(RunThreadsTest, LeavingIsTold) {
+  std::promise<std::string> told;
+  run_threads(2, [&](Context& context) {
+    if (context.rank() == 1) return;
+    const auto handle = context.store()->on_failure([&](int rank, const std::string& reason) {
+      told.set_value(std::to_string(rank) + " " + reason);
+    });
+    EXPECT_EQ(told.get_future().get(), "1 left the job");
+  });
+}
+
+TEST(RunThreadsTest, StopIsTheRanksOwnUntilAgreed) {
+  run_threads(2, [](Context& context) {
+    EXPECT_FALSE(context.stop_requested());
+    if (context.rank() == 1) context.request_stop();
+    EXPECT_EQ(context.stop_requested(), context.rank() == 1);
+    EXPECT_FALSE(context.should_stop());
+    context.set_stop_agreed();
+    EXPECT_TRUE(context.should_stop());
+  });
+  run_threads(1, [](Context& context) {
+    EXPECT_FALSE(context.should_stop());
+    context.request_stop();
+    EXPECT_TRUE(context.should_stop());
+  });
+}
+
+TEST(RunThreadsTest, WrongCallsAreErrors) {
+  const auto nothing = [](Context&) {};
+  EXPECT_EQ(error_of<td::ValueError>([&] { run_threads(0, nothing); }), "run_threads: expected 1 to 1024 ranks, got 0");
+  EXPECT_EQ(error_of<td::ValueError>([&] { run_threads(1025, nothing); }),
+            "run_threads: expected 1 to 1024 ranks, got 1025");
+  EXPECT_EQ(error_of<td::StateError>([] { Context::current(); }),
+            "Context::current: this thread belongs to no rank of launch, spawn or run_threads");
+}
+
+}  // namespace

@@ -1,0 +1,264 @@
+#include <tandem/distributed/store.h>
+
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <tandem/base/error.h>
+#include <tandem/distributed/memory_store.h>
+#include <tandem/distributed/store_server.h>
+#include <tandem/distributed/tcp_store.h>
+
+namespace {
+
+using namespace std::chrono_literals;
+namespace td = tandem;
+using namespace td::distributed;
+
+template <class F>
+std::string comm_error_of(F&& f, int* peer = nullptr) {
+  try {
+    f();
+  } catch (const td::CommError& e) {
+    if (peer != nullptr) *peer = e.peer();
+    return e.what();
+  }
+  return "no CommError";
+}
+
+/// A world of stores, one per rank: TCP, or one memory store for all.
+class Stores {
+ public:
+  Stores(bool tcp, int n) {
+    if (!tcp) {
+      memory_ = std::make_shared<MemoryStore>();
+      ranks_.assign(static_cast<size_t>(n), memory_);
+      return;
+    }
+    const std::string token = wire::random_token();
+    server_ = std::make_unique<StoreServer>(StoreServerOptions{.token = token, .world_size = n});
+    server_->start();
+    for (int r = 0; r < n; ++r) {
+      ranks_.push_back(std::make_shared<TcpStore>(
+          TcpStoreOptions{.port = server_->port(), .token = token, .rank = r, .world_size = n}));
+    }
+  }
+  Store& operator[](int rank) { return *ranks_[static_cast<size_t>(rank)]; }
+  void leave(int rank) {
+    if (memory_) {
+      memory_->leave(rank);
+    } else {
+      static_cast<TcpStore&>((*this)[rank]).leave();
+    }
+  }
+  void lose_host() { server_.reset(); }
+
+ private:
+  std::unique_ptr<StoreServer> server_;
+  std::shared_ptr<MemoryStore> memory_;
+  std::vector<std::shared_ptr<Store>> ranks_;
+};
+
+using Texts = std::vector<std::string>;
+
+/// Collects on_failure calls and waits for them.
+class Failures {
+ public:
+  explicit Failures(Store& store) {
+    handle_ = store.on_failure([this](int rank, const std::string& reason) {
+      std::lock_guard lock(mutex_);
+      texts_.push_back(std::to_string(rank) + ": " + reason);
+      changed_.notify_all();
+    });
+  }
+  Texts wait_for(size_t n) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, 20s, [&] { return texts_.size() >= n; });
+    return texts_;
+  }
+  void remove() { handle_.remove(); }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  Texts texts_;
+  td::HookHandle handle_;
+};
+
+class StoreTest : public testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(, StoreTest, testing::Bool(), [](const auto& i) { return i.param ? "Tcp" : "Memory"; });
+
+TEST_P(StoreTest, SetIsSeenByAllRanks) {
+  Stores stores(GetParam(), 3);
+  const std::string binary("a\0b\n\xff", 5);
+  stores[1].set("key", binary);
+  for (int r = 0; r < 3; ++r) EXPECT_EQ(stores[r].get("key", 20s), binary);
+  stores[2].set("key", "");
+  EXPECT_EQ(stores[0].get("key", 20s), "");
+}
+
+TEST_P(StoreTest, GetWaitsForSet) {
+  Stores stores(GetParam(), 2);
+  std::string got;
+  std::thread waiting([&] { got = stores[0].get("late", 20s); });
+  stores[1].set("other", "x");
+  stores[1].set("late", "y");
+  waiting.join();
+  EXPECT_EQ(got, "y");
+}
+
+TEST_P(StoreTest, GetNamesTheKeyAfterItsTimeout) {
+  Stores stores(GetParam(), 2);
+  EXPECT_EQ(comm_error_of([&] { stores[1].get("missing", 30ms); }), "store: key 'missing' was not set within 0.0 s");
+  stores[0].set("missing", "here now");
+  EXPECT_EQ(stores[1].get("missing", 20s), "here now");
+}
+
+TEST_P(StoreTest, GetNamesWhoLeft) {
+  Stores stores(GetParam(), 3);
+  Failures seen(stores[1]);
+  stores.leave(2);
+  EXPECT_EQ(seen.wait_for(1), (Texts{"2: left the job"}));
+  EXPECT_EQ(comm_error_of([&] { stores[1].get("missing", 100ms); }),
+            "store: key 'missing' was not set within 0.1 s\n  left the job before: rank 2");
+}
+
+TEST_P(StoreTest, AddSumsAcrossThreads) {
+  Stores stores(GetParam(), 3);
+  std::vector<std::thread> threads;
+  for (int r = 0; r < 3; ++r) {
+    threads.emplace_back([&, r] {
+      for (int i = 0; i < 50; ++i) stores[r].add("sum", r + 1);
+    });
+  }
+  for (auto& t : threads) t.join();
+  EXPECT_EQ(stores[0].add("sum", -300), 0);
+  EXPECT_EQ(stores[0].get("sum", 20s), "0");
+}
+
+TEST_P(StoreTest, AddToTextIsAnError) {
+  Stores stores(GetParam(), 1);
+  stores[0].set("text", "7x");
+  EXPECT_EQ(comm_error_of([&] { stores[0].add("text", 3); }),
+            "store: cannot add 3 to key 'text': its value '7x' is not an integer");
+  stores[0].set("large", "9223372036854775807");
+  EXPECT_EQ(comm_error_of([&] { stores[0].add("large", 1); }),
+            "store: adding 1 to key 'large' overflows: its value is 9223372036854775807");
+  EXPECT_EQ(stores[0].get("large", 20s), "9223372036854775807");
+}
+
+TEST_P(StoreTest, AnnouncedFailureReachesEveryRankOnce) {
+  Stores stores(GetParam(), 4);
+  std::vector<std::unique_ptr<Failures>> seen;
+  for (int r = 0; r < 4; ++r) seen.push_back(std::make_unique<Failures>(stores[r]));
+  stores[1].announce_failure(1, "loss is nan");
+  stores[1].announce_failure(1, "again");
+  stores[1].announce_failure(3, "third");
+  for (auto& s : seen) EXPECT_EQ(s->wait_for(2), (Texts{"1: loss is nan", "3: third"}));
+}
+
+TEST_P(StoreTest, LateCallbackHearsOfEarlierFailures) {
+  Stores stores(GetParam(), 2);
+  Failures first(stores[0]);
+  stores[1].announce_failure(1, "early");
+  first.wait_for(1);
+  Failures late(stores[0]);
+  EXPECT_EQ(late.wait_for(1), (Texts{"1: early"}));
+}
+
+TEST_P(StoreTest, RemovedCallbackIsSilent) {
+  Stores stores(GetParam(), 3);
+  Failures removed(stores[0]);
+  Failures kept(stores[0]);
+  removed.remove();
+  stores[1].announce_failure(1, "x");
+  EXPECT_EQ(kept.wait_for(1), (Texts{"1: x"}));
+  EXPECT_TRUE(removed.wait_for(0).empty());
+}
+
+TEST_P(StoreTest, FailureEndsWaitingGet) {
+  Stores stores(GetParam(), 3);
+  std::string text;
+  int peer = -1;
+  std::thread waiting([&] { text = comm_error_of([&] { stores[0].get("never", 60s); }, &peer); });
+  stores[2].announce_failure(2, "boom");
+  waiting.join();
+  EXPECT_EQ(text, "store: waiting for key 'never': rank 2 failed: boom");
+  EXPECT_EQ(peer, 2);
+  stores[1].set("there", "still works");
+  EXPECT_EQ(stores[0].get("there", 60s), "still works");
+}
+
+TEST(TcpStoreTest, ClosedConnectionIsADeath) {
+  const std::string token = wire::random_token();
+  StoreServer server({.token = token, .world_size = 3});
+  server.start();
+  TcpStore survivor({.port = server.port(), .token = token, .rank = 0, .world_size = 3});
+  Failures seen(survivor);
+  { TcpStore dying({.port = server.port(), .token = token, .rank = 2, .world_size = 3}); }
+  EXPECT_EQ(seen.wait_for(1), (Texts{"2: died (its connection closed)"}));
+  EXPECT_EQ(comm_error_of([&] { survivor.get("x", 60s); }),
+            "store: waiting for key 'x': rank 2 died (its connection closed)");
+}
+
+TEST(TcpStoreTest, LostHostIsToldAndFailsCalls) {
+  Stores stores(true, 2);
+  Failures seen(stores[1]);
+  std::string text;
+  std::thread waiting([&] { text = comm_error_of([&] { stores[1].get("never", 60s); }); });
+  stores.lose_host();
+  waiting.join();
+  const Texts texts = seen.wait_for(1);
+  ASSERT_EQ(texts.size(), 1u);
+  EXPECT_TRUE(texts[0].starts_with("-1: the connection to the store's host 127.0.0.1:")) << texts[0];
+  EXPECT_NE(text.find("the connection to "), std::string::npos) << text;
+  EXPECT_NE(comm_error_of([&] { stores[1].set("a", "b"); }).find("was lost"), std::string::npos);
+}
+
+TEST(TcpStoreTest, NobodyListens) {
+  int port = 0;
+  {
+    StoreServer server({.token = wire::random_token(), .world_size = 1});
+    port = server.port();
+  }
+  EXPECT_EQ(comm_error_of([&] {
+              TcpStore({.port = port, .token = wire::random_token(), .connect_timeout = 30ms});
+            }),
+            "store: cannot connect to 127.0.0.1:" + std::to_string(port) + " within 30 ms: Connection refused");
+}
+
+TEST(TcpStoreTest, RejectsWhoDoesNotFit) {
+  const std::string token = wire::random_token();
+  StoreServer server({.token = token, .world_size = 2});
+  server.start();
+  const std::string host = "store: 127.0.0.1:" + std::to_string(server.port());
+  const auto join = [&](const std::string& shown, int rank, int world_size) {
+    return comm_error_of([&] {
+      TcpStore({.port = server.port(), .token = shown, .rank = rank, .world_size = world_size});
+    });
+  };
+  TcpStore first({.port = server.port(), .token = token, .rank = 1, .world_size = 2});
+  EXPECT_EQ(join(token, 1, 2), host + " rejected rank 1: rank 1 has joined before");
+  EXPECT_EQ(join(token, 2, 3), host + " rejected rank 2: this job has 2 ranks, not 3");
+  EXPECT_EQ(join(token, -1, 2), host + " rejected rank -1: there is no rank -1 of 2");
+  EXPECT_EQ(join(wire::random_token(), 0, 2), host + " closed the connection of rank 0 before it joined\n"
+                                                     "  it belongs to another job, or TANDEM_TOKEN is wrong");
+  first.set("a", "undisturbed");
+  EXPECT_EQ(first.get("a", 20s), "undisturbed");
+}
+
+TEST(TcpStoreTest, LargestValueTravelsAndALargerOneIsAnError) {
+  Stores stores(true, 2);
+  const std::string largest(wire::kMaxPayload - 64, 'x');
+  stores[0].set("large", largest);
+  EXPECT_EQ(stores[1].get("large", 60s), largest);
+  EXPECT_THROW(stores[0].set("larger", std::string(wire::kMaxPayload, 'x')), td::ValueError);
+  EXPECT_EQ(stores[1].add("n", 2), 2);
+}
+
+}  // namespace
