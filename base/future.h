@@ -81,7 +81,10 @@ class [[nodiscard]] Future {
 
   /// Blocks for `timeout` at most; false if it passed first.  Rethrows the failure.
   bool wait(std::chrono::nanoseconds timeout) const {
-    if (!wait_until(std::chrono::steady_clock::now() + timeout)) return false;
+    using Clock = std::chrono::steady_clock;
+    const auto now = Clock::now();
+    const bool forever = timeout > Clock::time_point::max() - now;  // the sum would overflow
+    if (!wait_until(forever ? Clock::time_point::max() : now + timeout)) return false;
     rethrow();
     return true;
   }

@@ -19,8 +19,9 @@ namespace {
 
 // Elements that one thread should have before another is worth waking.
 constexpr int64_t kGrain = 1 << 15;
-// A tile of a transposed copy: 32 lines of 32 elements stay in the first-level cache.
-constexpr int64_t kTile = 32;
+// A tile of a transposed copy: few enough lines for one set of the first-level cache, where those of a matrix whose width
+// is a power of two all go, and each wide enough to fill a cache line of floats.
+constexpr int64_t kTile = 16;
 
 /// The dimensions of a walk over kTensors tensors of equal shape, outermost first.
 template <size_t kTensors>
@@ -154,29 +155,76 @@ void convert_line(const From* src, int64_t src_stride, To* out, int64_t out_stri
   }
 }
 
-/// A walk over (out, src) whose innermost dimension is contiguous in `out`, and another one in `src`: copies tiles of
-/// these two, so that what is read beside an element is still in the cache when its turn comes.
+/// out[r * out_stride + c] = src[c * src_stride + r] for r < rows, c < columns.
+template <class To, class From>
+void transpose_tile(const From* src, int64_t src_stride, To* out, int64_t out_stride, int64_t rows, int64_t columns) {
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t c = 0; c < columns; ++c) out[r * out_stride + c] = convert<To>(src[c * src_stride + r]);
+  }
+}
+
+/// The same for 8 x 8 elements of 4 bytes, in registers: three rounds, each of which exchanges between lines that are
+/// 1, 2 and 4 apart.
+void transpose_8x8(const uint32_t* src, int64_t src_stride, uint32_t* out, int64_t out_stride) {
+  using Line = uint32_t [[gnu::vector_size(32)]];
+  Line a[8], b[8];
+  for (int i = 0; i < 8; ++i) std::memcpy(&a[i], src + i * src_stride, sizeof(Line));
+  for (int i = 0; i < 8; i += 2) {
+    b[i] = __builtin_shuffle(a[i], a[i + 1], Line{0, 8, 2, 10, 4, 12, 6, 14});
+    b[i + 1] = __builtin_shuffle(a[i], a[i + 1], Line{1, 9, 3, 11, 5, 13, 7, 15});
+  }
+  for (int i = 0; i < 8; i += 4) {
+    for (int j = i; j < i + 2; ++j) {
+      a[j] = __builtin_shuffle(b[j], b[j + 2], Line{0, 1, 8, 9, 4, 5, 12, 13});
+      a[j + 2] = __builtin_shuffle(b[j], b[j + 2], Line{2, 3, 10, 11, 6, 7, 14, 15});
+    }
+  }
+  for (int i = 0; i < 4; ++i) {
+    b[i] = __builtin_shuffle(a[i], a[i + 4], Line{0, 1, 2, 3, 8, 9, 10, 11});
+    b[i + 4] = __builtin_shuffle(a[i], a[i + 4], Line{4, 5, 6, 7, 12, 13, 14, 15});
+  }
+  for (int i = 0; i < 8; ++i) std::memcpy(out + i * out_stride, &b[i], sizeof(Line));
+}
+
+/// transpose_tile for a whole tile of kTile x kTile elements.
+template <class To, class From>
+void transpose_full_tile(const From* src, int64_t src_stride, To* out, int64_t out_stride) {
+  if constexpr (std::is_same_v<To, From> && std::is_same_v<To, uint32_t>) {
+    for (int64_t r = 0; r < kTile; r += 8) {
+      for (int64_t c = 0; c < kTile; c += 8) {
+        transpose_8x8(src + c * src_stride + r, src_stride, out + r * out_stride + c, out_stride);
+      }
+    }
+  } else {
+    transpose_tile(src, src_stride, out, out_stride, kTile, kTile);
+  }
+}
+
+/// A walk over (out, src) whose innermost dimension is contiguous in `out`, and dimension `src_inner` in `src`: copies
+/// tiles of these two, so that a cache line that was read for one element is still there for its neighbours.
 template <class To, class From>
 void copy_transposed(Walk<2> walk, size_t src_inner, const From* src, To* out) {
   std::rotate(walk.dims.begin() + src_inner, walk.dims.begin() + src_inner + 1, walk.dims.end() - 1);
   const size_t num_outer = walk.dims.size() - 2;
   const auto row = walk.dims[num_outer];         // contiguous in src
   const auto column = walk.dims[num_outer + 1];  // contiguous in out
-  const int64_t stripes = (row.size - 1) / kTile + 1;
-  const int64_t num_stripes = walk.num_lines() / row.size * stripes;
-  const int64_t grain = std::max<int64_t>(1, kGrain / (kTile * column.size));
-  parallel_for(num_stripes, grain, [&](int64_t begin, int64_t end) {
-    for (int64_t stripe = begin; stripe < end; ++stripe) {
-      for_positions(walk, num_outer, stripe / stripes, stripe / stripes + 1, [&](const auto& offsets) {
-        const int64_t row_begin = stripe % stripes * kTile;
-        const int64_t row_end = std::min(row.size, row_begin + kTile);
-        for (int64_t column_begin = 0; column_begin < column.size; column_begin += kTile) {
-          const int64_t columns = std::min(kTile, column.size - column_begin);
-          for (int64_t r = row_begin; r < row_end; ++r) {
-            const From* from = src + offsets[1] + r * row.strides[1] + column_begin * column.strides[1];
-            To* to = out + offsets[0] + r * row.strides[0] + column_begin * column.strides[0];
-            for (int64_t c = 0; c < columns; ++c) to[c] = convert<To>(from[c * column.strides[1]]);
-          }
+  const int64_t row_tiles = (row.size - 1) / kTile + 1;
+  const int64_t column_tiles = (column.size - 1) / kTile + 1;
+  const int64_t num_matrices = walk.num_lines() / row.size;
+  parallel_for(num_matrices * row_tiles * column_tiles, kGrain / (kTile * kTile), [&](int64_t begin, int64_t end) {
+    for (int64_t tile = begin; tile < end; ++tile) {
+      const int64_t matrix = tile / (row_tiles * column_tiles);
+      const int64_t r = tile / column_tiles % row_tiles * kTile;
+      const int64_t c = tile % column_tiles * kTile;
+      for_positions(walk, num_outer, matrix, matrix + 1, [&](const auto& offsets) {
+        const From* from = src + offsets[1] + r + c * column.strides[1];
+        To* to = out + offsets[0] + r * row.strides[0] + c;
+        const int64_t rows = std::min(kTile, row.size - r);
+        const int64_t columns = std::min(kTile, column.size - c);
+        if (rows == kTile && columns == kTile) {
+          transpose_full_tile(from, column.strides[1], to, row.strides[0]);
+        } else {
+          transpose_tile(from, column.strides[1], to, row.strides[0], rows, columns);
         }
       });
     }

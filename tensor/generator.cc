@@ -76,6 +76,20 @@ void Generator::load_state_dict(const State& state) {
                        static_cast<uint64_t>(state.get<int64_t>("offset"))};
 }
 
+Device rank_device() {
+  TensorSlot& slot = tensor_slot();
+  std::lock_guard lock(slot.mutex);
+  return slot.own_device;
+}
+
+void set_rank_device(Device device) {
+  TensorSlot& slot = tensor_slot();
+  std::lock_guard lock(slot.mutex);
+  TANDEM_CHECK(StateError, slot.generators.empty() || device == slot.own_device,
+               "set_rank_device: random numbers have been drawn already with ", slot.own_device, " as the rank's device");
+  slot.own_device = device;
+}
+
 Generator& default_generator(Device device) {
   TensorSlot& slot = tensor_slot();
   std::lock_guard lock(slot.mutex);

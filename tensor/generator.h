@@ -44,6 +44,11 @@ class TANDEM_API Generator {
   PhiloxState state_;
 };
 
+/// The calling rank's own device, whose stream has the number 0; cpu unless set_rank_device said otherwise.
+TANDEM_API Device rank_device();
+/// Says so, before the first use of a generator.  Throws StateError after it.
+TANDEM_API void set_rank_device(Device device);
+
 /// The calling rank's generator of `device`.
 TANDEM_API Generator& default_generator(Device device = {});
 /// Seeds all generators of the calling rank.  Streams of different ranks stay different.

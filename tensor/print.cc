@@ -43,7 +43,7 @@ Style style_of(const std::vector<double>& values) {
     largest = std::max(largest, std::fabs(value));
     smallest = std::min(smallest, std::fabs(value));
   }
-  if (largest >= 1e8 || (!whole && (smallest < 1e-4 || largest / smallest > 1e3 * 1e2))) return Style::kScientific;
+  if (largest >= 1e8 || (!whole && (smallest < 1e-4 || largest / smallest > 1e5))) return Style::kScientific;
   return whole ? Style::kWhole : Style::kFixed;
 }
 
@@ -67,7 +67,7 @@ class Printer {
   void print(std::string& out, size_t d) {
     if (d == shape_.size()) {
       const std::string& text = texts_[next_++];
-      out += std::string(width_ - text.size(), ' ') + text;
+      out.append(width_ - text.size(), ' ').append(text);
       return;
     }
     out += '[';
@@ -76,7 +76,8 @@ class Printer {
       if (!first) {
         // Lines of a matrix follow each other; matrices are set apart by an empty line.
         const size_t below = shape_.size() - 1 - d;
-        out += below == 0 ? ", " : "," + std::string(std::min<size_t>(below, 2), '\n') + std::string(d + 1, ' ');
+        out += ',';
+        out.append(std::min<size_t>(below, 2), '\n').append(below == 0 ? 1 : d + 1, ' ');
       }
       first = false;
       if (i < 0) {

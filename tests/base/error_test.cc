@@ -1,0 +1,57 @@
+#include <tandem/base/error.h>
+
+#include <gtest/gtest.h>
+
+#include <tandem/base/rank_context.h>
+
+namespace tandem {
+namespace {
+
+TEST(Error, StrConcatenates) {
+  EXPECT_EQ(str("a", 1, ' ', 2.5, " ", true), "a1 2.5 true");
+}
+
+TEST(Error, CheckThrowsTheTypeAskedForWithTheWholeText) {
+  try {
+    TANDEM_CHECK(IndexError, 1 > 2, "gather: index ", 5, " is out of range");
+    FAIL();
+  } catch (const IndexError& error) {
+    EXPECT_STREQ(error.what(), "gather: index 5 is out of range");
+  }
+}
+
+TEST(Error, TextIsMadeOnFailureOnly) {
+  int evaluated = 0;
+  TANDEM_CHECK(ValueError, true, ++evaluated);
+  EXPECT_EQ(evaluated, 0);
+  EXPECT_THROW(TANDEM_CHECK(ValueError, false, ++evaluated), ValueError);
+  EXPECT_EQ(evaluated, 1);
+}
+
+TEST(Error, NamesTheRunningModule) {
+  RankContext context;
+  RankContext::Use use(context);
+  EXPECT_EQ(with_module_scope("relu: wrong"), "relu: wrong");
+  context.module_scope = make_ref<ScopeName>("Linear 'encoder.fc1'");
+  EXPECT_EQ(with_module_scope("relu: wrong"), "relu: wrong\n  in Linear 'encoder.fc1'");
+  try {
+    TANDEM_CHECK(ShapeError, false, "addmm: sizes do not fit");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "addmm: sizes do not fit\n  in Linear 'encoder.fc1'");
+  }
+}
+
+TEST(Error, CarriesWhatCallersActOn) {
+  const CommError comm("gone", 2, 3, 1873);
+  EXPECT_EQ(comm.rank(), 2);
+  EXPECT_EQ(comm.peer(), 3);
+  EXPECT_EQ(comm.seq(), 1873);
+  const BackendError backend("cublasCreate", 7);
+  EXPECT_STREQ(backend.what(), "cublasCreate failed with status 7");
+  EXPECT_EQ(backend.call(), "cublasCreate");
+  EXPECT_EQ(backend.status(), 7);
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,145 @@
+#include <tandem/base/future.h>
+
+#include <string>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+namespace tandem {
+namespace {
+
+using std::chrono::nanoseconds;
+
+TEST(Future, GivesTheValueOfAnotherThread) {
+  Promise<std::string> promise;
+  const Future<std::string> future = promise.future();
+  EXPECT_FALSE(future.is_completed());
+  std::thread producer([&] { promise.set_value("done"); });
+  EXPECT_EQ(future.get(), "done");
+  producer.join();
+  EXPECT_TRUE(future.is_completed());
+  EXPECT_EQ(future.exception(), nullptr);
+  EXPECT_EQ(future.get(), "done");  // again, and by a copy
+  EXPECT_EQ(Future<std::string>(future).get(), "done");
+}
+
+TEST(Future, WaitGivesUpAtItsTimeout) {
+  const Promise<void> promise;
+  const Work work = promise.future();
+  EXPECT_FALSE(work.wait(nanoseconds(1)));
+  EXPECT_FALSE(work.wait(nanoseconds(0)));
+  promise.set_value();
+  EXPECT_TRUE(work.wait(nanoseconds(0)));
+}
+
+TEST(Future, TheLongestTimeoutIsForever) {
+  Promise<void> promise;
+  const Work work = promise.future();
+  std::thread producer([&] { promise.set_value(); });
+  EXPECT_TRUE(work.wait(nanoseconds::max()));
+  producer.join();
+}
+
+TEST(Future, RethrowsTheFailure) {
+  const Promise<int> promise;
+  const Future<int> future = promise.future();
+  promise.set_exception(std::make_exception_ptr(CommError("peer 3 is gone", 1, 3)));
+  EXPECT_NE(future.exception(), nullptr);
+  EXPECT_TRUE(future.is_completed());
+  EXPECT_THROW(future.wait(), CommError);
+  EXPECT_THROW(future.wait(nanoseconds(1)), CommError);
+  try {
+    static_cast<void>(future.get());
+    FAIL();
+  } catch (const CommError& error) {
+    EXPECT_EQ(error.peer(), 3);
+  }
+}
+
+TEST(Future, TheFirstResultCounts) {
+  const Promise<int> promise;
+  promise.set_value(7);
+  promise.set_value(8);
+  promise.set_exception(std::make_exception_ptr(StateError("late")));
+  EXPECT_EQ(promise.future().get(), 7);
+}
+
+TEST(Future, ThenRunsOnceBeforeOrAfterCompletion) {
+  const Promise<void> promise;
+  const Work work = promise.future();
+  std::string order;
+  work.then([&] { order += "a"; });
+  work.then([&] { order += work.is_completed() ? "b" : "?"; });
+  EXPECT_EQ(order, "");
+  promise.set_value();
+  EXPECT_EQ(order, "ab");
+  work.then([&] { order += "c"; });
+  EXPECT_EQ(order, "abc");
+  promise.set_value();
+  EXPECT_EQ(order, "abc");
+}
+
+TEST(Future, ThenRunsAfterAFailureToo) {
+  const Promise<void> promise;
+  const Work work = promise.future();
+  bool ran = false;
+  work.then([&] { ran = work.exception() != nullptr; });
+  promise.set_exception(std::make_exception_ptr(IoError("disk full")));
+  EXPECT_TRUE(ran);
+}
+
+TEST(Future, WaiterHelpsOnItsOwnThread) {
+  Promise<int> promise;
+  const Promise<int> finish = promise;
+  int steps = 0;
+  std::thread::id helper;
+  promise.set_help([&](std::chrono::steady_clock::time_point) {
+    helper = std::this_thread::get_id();
+    if (++steps == 3) finish.set_value(33);
+    return true;
+  });
+  const Future<int> future = promise.future();
+  EXPECT_EQ(future.get(), 33);
+  EXPECT_EQ(steps, 3);
+  EXPECT_EQ(helper, std::this_thread::get_id());
+  EXPECT_EQ(future.get(), 33);  // completed: no more help
+  EXPECT_EQ(steps, 3);
+}
+
+TEST(Future, HelpIsToldTheDeadlineAndMayRunOut) {
+  Promise<void> promise;
+  auto told = std::chrono::steady_clock::time_point::min();
+  promise.set_help([&](std::chrono::steady_clock::time_point deadline) {
+    told = deadline;
+    return false;
+  });
+  EXPECT_FALSE(promise.future().wait(nanoseconds(1)));
+  EXPECT_GT(told, std::chrono::steady_clock::time_point::min());
+  EXPECT_LE(told, std::chrono::steady_clock::now());
+}
+
+TEST(Future, ManyWaitersSeeOneResult) {
+  for (int round = 0; round < 33; ++round) {
+    Promise<int> promise;
+    std::vector<int> results(7);
+    std::vector<std::thread> waiters;
+    for (int& result : results) waiters.emplace_back([&, future = promise.future()] { result = future.get(); });
+    promise.set_value(round + 1);
+    for (auto& waiter : waiters) waiter.join();
+    EXPECT_EQ(results, std::vector<int>(7, round + 1));
+  }
+}
+
+TEST(Future, DefaultConstructedHasNothingToWaitFor) {
+  const Work work;
+  EXPECT_FALSE(work.valid());
+  try {
+    work.wait();
+    FAIL();
+  } catch (const StateError& error) {
+    EXPECT_STREQ(error.what(), "Future: has no result to wait for (default-constructed or moved from)");
+  }
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,24 @@
+#include <gtest/gtest.h>
+
+#include <tandem/base/log.h>
+#include <tandem/base/rank_context.h>
+
+namespace tandem {
+namespace {
+
+TEST(LogDebug, RankZeroWritesEverything) {
+  EXPECT_TRUE(log_enabled(LogLevel::kDebug));
+  EXPECT_TRUE(log_enabled(LogLevel::kInfo));
+  EXPECT_FALSE(log_enabled(LogLevel::kOff));
+}
+
+TEST(LogDebug, OtherRanksWriteWarningsAndErrorsOnly) {
+  RankContext context;
+  context.rank = 1;
+  RankContext::Use use(context);
+  EXPECT_FALSE(log_enabled(LogLevel::kInfo));
+  EXPECT_TRUE(log_enabled(LogLevel::kWarning));
+}
+
+}  // namespace
+}  // namespace tandem
