@@ -2,29 +2,139 @@
 
 #include <gtest/gtest.h>
 
-#include <tandem/tensor/chores.h>
-#include <tandem/tensor/generator.h>
-
 namespace tandem {
 namespace {
 
-TEST(Factories, FromVectorConverts) {
-  const Tensor t = from_vector<double>({1.5, -2.5, 3, 4, 5, 6}, {2, 3}, {kInt32});
-  EXPECT_EQ(t.to_vector<int64_t>(), (std::vector<int64_t>{1, -2, 3, 4, 5, 6}));
-  EXPECT_EQ(describe(t), "int32 [2, 3] on cpu");
-  EXPECT_EQ(to_string(t), "[[ 1, -2,  3],\n [ 4,  5,  6]]\nint32 [2, 3] on cpu");
+constexpr DType kAll[] = {kBool, kUInt8, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64};
+
+template <class E, class F>
+std::string text_of(const F& f) {
+  try {
+    f();
+  } catch (const E& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
 }
 
-TEST(Factories, TransposedCopy) {
-  const Tensor a = from_vector<float>({0, 1, 2, 3, 4, 5}, {2, 3});
-  const Tensor t = make_view(a.storage(), kFloat32, {3, 2}, {1, 3}, 0);
-  EXPECT_EQ(t.to_vector<float>(), (std::vector<float>{0, 3, 1, 4, 2, 5}));
+TEST(Factories, EmptyIsRowMajor) {
+  const Tensor t = empty({3, 1, 7}, {kInt32});
+  EXPECT_EQ(t.shape(), (Shape{3, 1, 7}));
+  EXPECT_EQ(t.strides(), (Shape{7, 7, 1}));
+  EXPECT_TRUE(t.is_contiguous());
+  EXPECT_EQ(t.num_elements(), 21);
+  EXPECT_EQ(t.num_bytes(), 84);
+  EXPECT_EQ(t.storage()->num_bytes(), 84);
+  EXPECT_EQ(t.device(), Device());
+  EXPECT_EQ(t.dtype(), kInt32);
+  EXPECT_FALSE(t.requires_grad());
+  EXPECT_TRUE(t.is_leaf());
 }
 
-TEST(Factories, Scalars) {
-  EXPECT_EQ(scalar_tensor(2.5, {}).item<float>(), 2.5f);
-  EXPECT_EQ(arange(10, 0, -3).to_vector<int64_t>(), (std::vector<int64_t>{10, 7, 4, 1}));
-  EXPECT_EQ(philox({0, 0}, {0, 0, 0, 0})[0], 0x6627e8d5u);
+TEST(Factories, SizesZeroAndNone) {
+  EXPECT_EQ(empty({0}).num_elements(), 0);
+  EXPECT_EQ(zeros({3, 0, 7}).to_vector<float>(), std::vector<float>());
+  EXPECT_EQ(full({}, 7).item<int64_t>(), 7);
+  EXPECT_EQ(empty({}).dim(), 0);
+}
+
+TEST(Factories, FillAllDTypes) {
+  for (DType dtype : kAll) {
+    EXPECT_EQ(zeros({33}, {dtype}).to_vector<double>(), std::vector<double>(33, 0.0));
+    EXPECT_EQ(ones({31}, {dtype}).to_vector<double>(), std::vector<double>(31, 1.0));
+    EXPECT_EQ(full({7}, 3, {dtype}).to_vector<double>(), std::vector<double>(7, dtype == kBool ? 1.0 : 3.0));
+  }
+}
+
+TEST(Factories, LikeAnother) {
+  set_cpu_device_count(2);
+  const Tensor original = make_view(Storage::allocate(Device("cpu:1"), 96), kFloat64, {3, 4}, {1, 3}, 0);
+  for (const Tensor& t : {empty_like(original), zeros_like(original), ones_like(original)}) {
+    EXPECT_EQ(t.shape(), (Shape{3, 4}));
+    EXPECT_TRUE(t.is_contiguous());
+    EXPECT_EQ(t.dtype(), kFloat64);
+    EXPECT_EQ(t.device(), Device("cpu:1"));
+  }
+  EXPECT_EQ(zeros_like(original).to_vector<double>(), std::vector<double>(12, 0.0));
+  EXPECT_EQ(ones_like(original).to_vector<double>(), std::vector<double>(12, 1.0));
+  EXPECT_FALSE(empty_like(zeros({3}, {.requires_grad = true})).requires_grad());
+}
+
+TEST(Factories, RequiresGradForFloatingTypesOnly) {
+  for (DType dtype : kAll) {
+    if (is_floating_point(dtype)) {
+      EXPECT_TRUE(full({3}, 7, {dtype, Device(), true}).requires_grad());
+      EXPECT_TRUE(from_vector<double>({1, 2}, {2}, {dtype, Device(), true}).requires_grad());
+    } else {
+      const std::string expected =
+          "requires_grad: only floating-point tensors have gradients, not " + std::string(to_string(dtype));
+      EXPECT_EQ(text_of<DTypeError>([&] { empty({3}, {dtype, Device(), true}); }), expected);
+      EXPECT_EQ(text_of<DTypeError>([&] { from_vector<double>({1}, {1}, {dtype, Device(), true}); }), expected);
+    }
+  }
+}
+
+TEST(Factories, Arange) {
+  using Values = std::vector<int64_t>;
+  EXPECT_EQ(arange(0, 5).to_vector<int64_t>(), (Values{0, 1, 2, 3, 4}));
+  EXPECT_EQ(arange(2, 9, 3).to_vector<int64_t>(), (Values{2, 5, 8}));
+  EXPECT_EQ(arange(2, 8, 3).to_vector<int64_t>(), (Values{2, 5}));
+  EXPECT_EQ(arange(5, 0, -2).to_vector<int64_t>(), (Values{5, 3, 1}));
+  EXPECT_EQ(arange(3, 3).to_vector<int64_t>(), Values());
+  EXPECT_EQ(arange(INT64_MIN, INT64_MAX, INT64_MAX).to_vector<int64_t>(), (Values{INT64_MIN, -1, INT64_MAX - 1}));
+  EXPECT_EQ(arange(0, 3).dtype(), kInt64);
+  EXPECT_EQ(text_of<ValueError>([] { arange(0, 3, 0); }), "arange: step is 0");
+  EXPECT_EQ(text_of<ValueError>([] { arange(3, 0); }), "arange: no step of 1 leads from 3 to 0");
+  EXPECT_EQ(text_of<ValueError>([] { arange(0, 3, -1); }), "arange: no step of -1 leads from 0 to 3");
+  EXPECT_EQ(text_of<ShapeError>([] { arange(0, INT64_MAX); }),
+            "arange: 9223372036854775807 elements do not fit memory");
+}
+
+TEST(Factories, ValuesDecideOnTheDType) {
+  EXPECT_EQ(tensor({1.0, 2.5}).dtype(), kFloat32);
+  EXPECT_EQ(tensor({1.0f, 2.5f}).dtype(), kFloat32);
+  EXPECT_EQ(tensor({1, 2}).dtype(), kInt64);
+  EXPECT_EQ(tensor({int64_t{1} << 40}).dtype(), kInt64);
+  EXPECT_EQ(tensor({true, false, true}).dtype(), kBool);
+  EXPECT_EQ(tensor({1.0, 2.5}).to_vector<float>(), (std::vector<float>{1, 2.5}));
+  EXPECT_EQ(tensor({1, -2, 3}).to_vector<int64_t>(), (std::vector<int64_t>{1, -2, 3}));
+  EXPECT_EQ(tensor({int64_t{1} << 40}).item<int64_t>(), int64_t{1} << 40);
+  EXPECT_EQ(tensor({true, false, true}).to_vector<bool>(), (std::vector<bool>{true, false, true}));
+}
+
+TEST(Factories, ScalarTensor) {
+  const Tensor t = scalar_tensor(2.5, {kFloat16});
+  EXPECT_EQ(t.dim(), 0);
+  EXPECT_EQ(t.dtype(), kFloat16);
+  EXPECT_EQ(t.item<float>(), 2.5f);
+}
+
+TEST(Factories, FromVectorOfEveryTypeToEveryDType) {
+  for (DType from : kAll) {
+    visit_dtype(from, [&]<class T>() {
+      const std::vector<T> values = {static_cast<T>(1.0f), static_cast<T>(0.0f), static_cast<T>(7.0f)};
+      EXPECT_EQ(from_vector(values, {3}).dtype(), from);
+      for (DType to : kAll) {
+        const Tensor t = from_vector(values, {3, 1}, {to});
+        EXPECT_EQ(t.dtype(), to);
+        const double seven = from == kBool || to == kBool ? 1.0 : 7.0;
+        EXPECT_EQ(t.to_vector<double>(), (std::vector<double>{1, 0, seven})) << from << " to " << to;
+      }
+    });
+  }
+}
+
+TEST(Factories, FromVectorChecksTheNumber) {
+  EXPECT_EQ(text_of<ShapeError>([] { from_vector<float>({1, 2, 3}, {2, 2}); }),
+            "from_vector: 3 values do not fill shape [2, 2]");
+  EXPECT_EQ(from_vector<float>({}, {0, 3}).num_elements(), 0);
+}
+
+TEST(Factories, BadShapes) {
+  EXPECT_EQ(text_of<ShapeError>([] { empty({3, -2}); }), "shape [3, -2] has a negative size");
+  EXPECT_EQ(text_of<ShapeError>([] { zeros({INT64_MAX, INT64_MAX}); }),
+            "shape [9223372036854775807, 9223372036854775807] has more elements than memory can be addressed");
+  EXPECT_THROW(empty({int64_t{1} << 50}), OutOfMemory);
 }
 
 }  // namespace

@@ -1,0 +1,90 @@
+#include <tandem/tensor/device.h>
+
+#include <sstream>
+
+#include <gtest/gtest.h>
+
+#include <tandem/tensor/allocator.h>
+#include <tandem/tensor/factories.h>
+
+namespace tandem {
+namespace {
+
+TEST(Device, ParsesAndPrints) {
+  EXPECT_EQ(Device("cpu"), Device());
+  EXPECT_EQ(Device("cpu:0"), Device(DeviceType::kCpu, 0));
+  EXPECT_EQ(Device("cpu:31"), Device(DeviceType::kCpu, 31));
+  EXPECT_EQ(Device("cuda"), Device(DeviceType::kCuda, 0));
+  EXPECT_EQ(Device("cuda:7"), Device(DeviceType::kCuda, 7));
+  EXPECT_EQ(to_string(Device("cpu:0")), "cpu");
+  EXPECT_EQ(to_string(Device("cpu:3")), "cpu:3");
+  EXPECT_EQ(to_string(Device("cuda")), "cuda:0");
+  std::ostringstream out;
+  out << Device("cuda:1");
+  EXPECT_EQ(out.str(), "cuda:1");
+}
+
+TEST(Device, RefusesOtherTexts) {
+  for (const char* text : {"", "gpu", "cpu:", "cpu:x", "cpu:-1", "cpu:1x", "cpu1", "cpu: 1", "cuda:128", "cpu:99999999999",
+                           "CPU", "cpu:+1"}) {
+    try {
+      Device device(text);
+      FAIL() << text;
+    } catch (const ValueError& error) {
+      EXPECT_EQ(error.what(), "Device: '" + std::string(text) + "' is none of cpu, cpu:N, cuda, cuda:N");
+    }
+  }
+}
+
+TEST(Device, CountCanBeDeclared) {
+  EXPECT_EQ(cpu_device_count(), 1);
+  set_cpu_device_count(4);
+  EXPECT_EQ(cpu_device_count(), 4);
+  const Tensor t = ones({3}, {kFloat32, Device("cpu:3")});
+  EXPECT_EQ(t.device(), Device("cpu:3"));
+  EXPECT_EQ(t.to_vector<float>(), std::vector<float>(3, 1.0f));
+  set_cpu_device_count(4);  // no change: nothing vanishes
+  try {
+    set_cpu_device_count(3);
+    FAIL();
+  } catch (const StateError& error) {
+    EXPECT_STREQ(error.what(), "set_cpu_device_count: 3 would remove cpu:3, where tensors hold 64 bytes");
+  }
+  EXPECT_EQ(cpu_device_count(), 4);
+}
+
+TEST(Device, CountHasLimits) {
+  for (int n : {0, -1, 65}) {
+    try {
+      set_cpu_device_count(n);
+      FAIL();
+    } catch (const ValueError& error) {
+      EXPECT_EQ(error.what(), "set_cpu_device_count: " + std::to_string(n) + " is not in 1 .. 64");
+    }
+  }
+  set_cpu_device_count(64);
+  empty({1}, {kFloat32, Device("cpu:63")});
+  set_cpu_device_count(1);
+}
+
+TEST(Device, UnknownOnesAreErrors) {
+  set_cpu_device_count(1);
+  try {
+    empty({3}, {kFloat32, Device("cpu:1")});
+    FAIL();
+  } catch (const DeviceError& error) {
+    EXPECT_STREQ(error.what(),
+                 "cpu:1: there is no such device; 1 CPU device is declared, see TANDEM_CPU_DEVICES and "
+                 "set_cpu_device_count");
+  }
+  try {
+    empty({3}, {kFloat32, Device("cuda")});
+    FAIL();
+  } catch (const DeviceError& error) {
+    EXPECT_STREQ(error.what(), "cuda:0: this build of tandem has no CUDA support");
+  }
+  EXPECT_THROW(memory_stats(Device(DeviceType::kCpu, -1)), DeviceError);
+}
+
+}  // namespace
+}  // namespace tandem

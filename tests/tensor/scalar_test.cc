@@ -1,0 +1,28 @@
+#include <tandem/tensor/scalar.h>
+
+#include <gtest/gtest.h>
+
+namespace tandem {
+namespace {
+
+TEST(Scalar, KeepsItsKind) {
+  EXPECT_EQ(Scalar(2.5).dtype(), kFloat64);
+  EXPECT_EQ(Scalar(2.5f).dtype(), kFloat64);
+  EXPECT_EQ(Scalar(3).dtype(), kInt64);
+  EXPECT_EQ(Scalar(uint8_t{3}).dtype(), kInt64);
+  EXPECT_EQ(Scalar(true).dtype(), kBool);
+}
+
+TEST(Scalar, Converts) {
+  EXPECT_EQ(Scalar(-2.75).to<int32_t>(), -2);
+  EXPECT_EQ(Scalar(-2.75).to<float>(), -2.75f);
+  EXPECT_EQ(static_cast<float>(Scalar(0.1).to<Half>()), 0.0999755859375f);
+  EXPECT_EQ(static_cast<float>(Scalar(257).to<BFloat16>()), 256.0f);
+  EXPECT_TRUE(Scalar(0.25).to<bool>());
+  EXPECT_FALSE(Scalar(0).to<bool>());
+  EXPECT_EQ(Scalar(true).to<double>(), 1.0);
+  EXPECT_EQ(Scalar((int64_t{1} << 53) + 1).to<int64_t>(), (int64_t{1} << 53) + 1);
+}
+
+}  // namespace
+}  // namespace tandem

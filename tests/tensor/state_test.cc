@@ -1,0 +1,96 @@
+#include <tandem/tensor/state.h>
+
+#include <gtest/gtest.h>
+
+#include <tandem/tensor/factories.h>
+
+namespace tandem {
+namespace {
+
+template <class F>
+std::string text_of(const F& f) {
+  try {
+    f();
+  } catch (const StateError& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+TEST(State, HoldsEveryKindOfValue) {
+  State state;
+  EXPECT_TRUE(state.empty());
+  state.set("weight", ones({3}));
+  state.set("step", int64_t{31});
+  state.set("lr", 0.05);
+  state.set("nesterov", true);
+  state.set("name", std::string("sgd"));
+  EXPECT_EQ(state.get<Tensor>("weight").num_elements(), 3);
+  EXPECT_EQ(state.get<int64_t>("step"), 31);
+  EXPECT_EQ(state.get<double>("lr"), 0.05);
+  EXPECT_TRUE(state.get<bool>("nesterov"));
+  EXPECT_EQ(state.get<std::string>("name"), "sgd");
+  EXPECT_FALSE(state.empty());
+}
+
+TEST(State, PathsWalkThroughNestedStates) {
+  State state;
+  state.set("encoder.fc1.bias", int64_t{7});
+  state.set("encoder.fc2.bias", int64_t{8});
+  EXPECT_EQ(state.get<int64_t>("encoder.fc1.bias"), 7);
+  EXPECT_EQ(state.get<State>("encoder").get<int64_t>("fc2.bias"), 8);
+  State inner;
+  inner.set("x", 1.5);
+  state.set("encoder.fc3", inner);
+  EXPECT_EQ(state.get<double>("encoder.fc3.x"), 1.5);
+  EXPECT_EQ(state.entries().size(), 1u);
+  EXPECT_EQ(state.get<State>("encoder").entries().size(), 3u);
+}
+
+TEST(State, KeepsTheOrderInWhichNamesWereSet) {
+  State state;
+  for (const char* name : {"b", "a", "c"}) state.set(name, int64_t{1});
+  state.set("a", int64_t{2});  // replaced where it is
+  std::string order;
+  for (const auto& [name, value] : state.entries()) order += name;
+  EXPECT_EQ(order, "bac");
+  EXPECT_EQ(state.get<int64_t>("a"), 2);
+}
+
+TEST(State, TensorsWithTheirPaths) {
+  State state;
+  state.set("fc2.weight", ones({3}));
+  state.set("step", int64_t{1});
+  state.set("fc1.weight", ones({7}));
+  state.set("fc2.bias", ones({1}));
+  const auto tensors = state.tensors();
+  ASSERT_EQ(tensors.size(), 3u);
+  EXPECT_EQ(tensors[0].first, "fc2.weight");
+  EXPECT_EQ(tensors[1].first, "fc2.bias");
+  EXPECT_EQ(tensors[2].first, "fc1.weight");
+  EXPECT_EQ(tensors[2].second.num_elements(), 7);
+}
+
+TEST(State, FindsNothing) {
+  State state;
+  state.set("a.b", int64_t{1});
+  for (const char* path : {"b", "a.c", "a.b.c", "", "a.", ".a"}) EXPECT_EQ(state.find(path), nullptr) << path;
+  EXPECT_NE(state.find("a"), nullptr);
+}
+
+TEST(State, Errors) {
+  State state;
+  state.set("a.b", int64_t{1});
+  EXPECT_EQ(text_of([&] { state.get<int64_t>("a.c"); }), "State: 'a.c' is missing");
+  EXPECT_EQ(text_of([&] { state.get<double>("a.b"); }), "State: 'a.b' has another type than asked for");
+  EXPECT_EQ(text_of([&] { state.get<State>("a.b"); }), "State: 'a.b' is no nested state");
+  EXPECT_EQ(text_of([&] { state.set("a.b.c", int64_t{1}); }), "State: 'b' is a value, so there is no 'b.c'");
+  for (const char* path : {"", ".a", "a.", "x..y", "."}) {
+    EXPECT_NE(text_of([&] { state.set(path, int64_t{1}); }).find("is no path: a name is empty"), std::string::npos) << path;
+  }
+  EXPECT_EQ(state.entries().size(), 1u);  // nothing was left behind
+  EXPECT_EQ(state.get<State>("a").entries().size(), 1u);
+}
+
+}  // namespace
+}  // namespace tandem
