@@ -45,6 +45,18 @@ void Leaf::set_slot(const Tensor& slot) {
   }
 }
 
+void Leaf::move_to(Device device) {
+  TANDEM_CHECK(StateError, !foreign_slot_, "move_to: the gradient of '", name, "' lives in a bucket");
+  if (device == device_) return;
+  Tensor moved;
+  if (filled_) {
+    moved = empty(shape_, {dtype_, device});
+    chores::copy(slot_, moved);
+  }
+  slot_ = moved;
+  device_ = device;
+}
+
 HookHandle Leaf::add_hook(std::function<void(const Tensor& grad)> f) {
   const uint64_t id = next_hook_++;
   hooks_.emplace_back(id, std::move(f));

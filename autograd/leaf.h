@@ -39,6 +39,9 @@ class TANDEM_API Leaf : public RefCounted {
   /// the gradient in memory of its own.  Throws ShapeError, DTypeError or DeviceError where `slot` does not match, and
   /// StateError where it is not row-major.
   void set_slot(const Tensor& slot);
+  /// The leaf's tensor moved to `device`: its gradient goes along, its hooks stay.  Throws StateError while the slot's memory
+  /// belongs to someone else.
+  void move_to(Device device);
   /// Whether the slot's memory belongs to someone else (a bucket).
   bool has_foreign_slot() const { return foreign_slot_; }
 

@@ -7,6 +7,7 @@
 #include <tandem/autograd/engine.h>
 #include <tandem/autograd/node.h>
 #include <tandem/ops/elementwise.h>
+#include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
 
 namespace tandem {
@@ -152,6 +153,33 @@ TEST(Leaf, CreateGraphIsRefusedForABucket) {
                  "backward: create_graph is not possible for 'fc.weight', whose gradient lives in a bucket of a "
                  "DistributedDataParallel; use grad(outputs, inputs)");
   }
+}
+
+TEST(Leaf, MovesItsGradientAndKeepsItsHooks) {
+  set_cpu_device_count(2);
+  const Device other("cpu:1");
+  Tensor x = from_vector<double>({1, 2}, {2}).set_requires_grad();
+  autograd::Leaf& leaf = autograd::leaf(x);
+  int fired = 0;
+  const HookHandle handle = leaf.add_hook([&](const Tensor& gradient) {
+    EXPECT_EQ(gradient.device(), other);
+    ++fired;
+  });
+  chores::copy(from_vector<double>({3, 4}, {2}), leaf.slot());
+  leaf.mark_filled();
+  leaf.move_to(other);
+  EXPECT_EQ(leaf.device(), other);
+  EXPECT_EQ(leaf.grad().device(), other);
+  EXPECT_EQ(leaf.grad().to_vector<double>(), (std::vector<double>{3, 4}));
+
+  x.impl().storage = Storage::allocate(other, 16);
+  chores::fill(x, 1);
+  Direct()(x).backward(full({2}, 0.5, {kFloat64, other}));
+  EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{4, 5}));
+  EXPECT_EQ(fired, 1);
+
+  leaf.set_slot(zeros({2}, {kFloat64, other}));
+  EXPECT_THROW(leaf.move_to(Device()), StateError);
 }
 
 TEST(Leaf, OnlyLeavesThatRequireGradHaveOne) {

@@ -10,17 +10,10 @@
 namespace tandem {
 namespace {
 
-TraceEvent event(const char* name, int64_t time_ns) {
-  TraceEvent result;
-  result.name = name;
-  result.begin_ns = result.end_ns = time_ns;
-  return result;
-}
-
 TEST(Trace, OffUntilStarted) {
   EXPECT_FALSE(trace_enabled());
   { TraceSpan span("lost", "forward"); }
-  record_trace(event("lost too", 7));
+  record_trace({.name = "lost too"});
   start_trace();
   EXPECT_TRUE(trace_enabled());
   EXPECT_TRUE(stop_trace().empty());
@@ -39,7 +32,7 @@ TEST(Trace, SpanCarriesRankThreadAndBytes) {
   const std::vector<TraceEvent> events = stop_trace();
   ASSERT_EQ(events.size(), 1u);
   EXPECT_EQ(events[0].name, "all_reduce");
-  EXPECT_EQ(events[0].category, "comm");
+  EXPECT_STREQ(events[0].category, "comm");
   EXPECT_EQ(events[0].rank, 3);
   EXPECT_EQ(events[0].thread, 1);
   EXPECT_EQ(events[0].num_bytes, 4096);
@@ -54,7 +47,7 @@ TEST(Trace, EventsComeOldestFirst) {
     TraceSpan outer("outer", "step");
     TraceSpan inner("inner", "forward");
   }  // inner ends, and is recorded, first
-  record_trace(event("earlier", 1));
+  record_trace({.name = "earlier", .begin_ns = 1, .end_ns = 1});
   const std::vector<TraceEvent> events = stop_trace();
   ASSERT_EQ(events.size(), 3u);
   EXPECT_EQ(events[0].name, "earlier");
@@ -64,9 +57,9 @@ TEST(Trace, EventsComeOldestFirst) {
 
 TEST(Trace, StartForgetsWhatWasRecorded) {
   start_trace();
-  record_trace(event("old", 7));
+  record_trace({.name = "old"});
   start_trace();
-  record_trace(event("new", 7));
+  record_trace({.name = "new"});
   const std::vector<TraceEvent> events = stop_trace();
   ASSERT_EQ(events.size(), 1u);
   EXPECT_EQ(events[0].name, "new");

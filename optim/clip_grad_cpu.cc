@@ -1,0 +1,68 @@
+#include <array>
+#include <cmath>
+#include <vector>
+
+#include <tandem/base/parallel_for.h>
+#include <tandem/optim/clip_grad_kernels.h>
+
+namespace tandem::inline v0::optim::cpu {
+
+namespace {
+
+constexpr int64_t kGrain = 1 << 15;
+constexpr int64_t kLanes = 8;  // partial sums per piece: what vector instructions hold, and part of the definition of the order
+
+/// The larger, NaN if one is NaN.
+double larger(double a, double b) { return b > a || std::isnan(b) ? b : a; }
+
+/// Folds term(x) of all values into one number: lanes i % kLanes of each piece, then the lanes, then the pieces.
+template <class T, class Term, class Fold>
+double fold_all(int64_t n, const T* values, Term term, Fold fold) {
+  std::vector<double> partial(static_cast<size_t>((n + kGrain - 1) / kGrain));
+  parallel_for(n, kGrain, [&](int64_t begin, int64_t end) {
+    std::array<double, kLanes> lanes = {};
+    int64_t i = begin;
+    for (; i + kLanes <= end; i += kLanes) {
+      for (int64_t lane = 0; lane < kLanes; ++lane) {
+        double& sum = lanes[static_cast<size_t>(lane)];
+        sum = fold(sum, term(static_cast<double>(values[i + lane])));
+      }
+    }
+    for (int64_t lane = 0; i < end; ++i, ++lane) {
+      double& sum = lanes[static_cast<size_t>(lane)];
+      sum = fold(sum, term(static_cast<double>(values[i])));
+    }
+    double sum = 0;
+    for (const double lane : lanes) sum = fold(sum, lane);
+    partial[static_cast<size_t>(begin / kGrain)] = sum;
+  });
+  double sum = 0;
+  for (const double piece : partial) sum = fold(sum, piece);
+  return sum;
+}
+
+}  // namespace
+
+template <class T>
+double norm_sum(const KernelContext&, int64_t n, const T* values, double norm_type) {
+  const auto add = [](double a, double b) { return a + b; };
+  if (std::isinf(norm_type)) return fold_all(n, values, [](double x) { return std::abs(x); }, larger);
+  if (norm_type == 1) return fold_all(n, values, [](double x) { return std::abs(x); }, add);
+  if (norm_type == 2) return fold_all(n, values, [](double x) { return x * x; }, add);
+  return fold_all(n, values, [norm_type](double x) { return std::pow(std::abs(x), norm_type); }, add);
+}
+
+template <class T>
+void scale(const KernelContext&, int64_t n, double factor, T* values) {
+  parallel_for(n, kGrain, [&](int64_t begin, int64_t end) {
+    const T by = static_cast<T>(factor);
+    for (int64_t i = begin; i < end; ++i) values[i] *= by;
+  });
+}
+
+template double norm_sum(const KernelContext&, int64_t, const float*, double);
+template double norm_sum(const KernelContext&, int64_t, const double*, double);
+template void scale(const KernelContext&, int64_t, double, float*);
+template void scale(const KernelContext&, int64_t, double, double*);
+
+}  // namespace tandem::inline v0::optim::cpu

@@ -1,0 +1,46 @@
+// Stochastic gradient descent.
+#pragma once
+
+#include <vector>
+
+#include <tandem/base/macros.h>
+#include <tandem/optim/optimizer.h>
+
+namespace tandem::inline v0::optim {
+
+struct SGDOptions {
+  double lr = 1e-3;
+  double momentum = 0;
+  double dampening = 0;     ///< of the gradient's share in the momentum, from a parameter's second step on
+  double weight_decay = 0;  ///< added to the gradient, times the parameter
+  bool nesterov = false;    ///< needs momentum > 0 and dampening 0
+};
+
+/// PyTorch's rule, for each parameter p with gradient g and momentum buffer b:
+///
+///     d = g + weight_decay p
+///     b = d in the parameter's first step, then momentum b + (1 - dampening) d      (if momentum != 0)
+///     d = d + momentum b with nesterov, else b                                      (if momentum != 0)
+///     p = p - lr d
+///
+/// One pass over memory per parameter, in the parameter's dtype.  Y. Nesterov, 1983; I. Sutskever et al., "On the importance of
+/// initialization and momentum in deep learning", ICML 2013.
+class TANDEM_API SGD : public Optimizer {
+ public:
+  /// Throws ValueError for an option that is negative or not finite, or nesterov without momentum or with dampening, and
+  /// what Optimizer throws for parameters.
+  explicit SGD(std::vector<Tensor> parameters, SGDOptions options = {});
+
+ protected:
+  void check(size_t index) const override;
+  void update(size_t index, const Tensor& parameter, const Tensor& gradient) override;
+  void save_numbers(State& state) const override;
+  void save_tensors(size_t index, State& state) const override;
+  void load(const State& numbers, const std::vector<State>& tensors) override;
+
+ private:
+  SGDOptions options_;           ///< except lr, which the base class holds
+  std::vector<Tensor> buffers_;  ///< per parameter; undefined before its first step with momentum
+};
+
+}  // namespace tandem::inline v0::optim

@@ -1,0 +1,137 @@
+#include <tandem/optim/clip_grad.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tandem/base/parallel_for.h>
+#include <tandem/tests/optim/gradients.h>
+
+namespace td = tandem;
+using td::optim::clip_grad_norm_;
+using td::testing::parameter;
+using td::testing::set_gradient;
+
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+template <class E, class F>
+std::string error_of(F&& f) {
+  try {
+    f();
+  } catch (const E& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+/// Parameters with the gradients [3, -4] (float32), none, and [[1], [-2]] (float64).
+std::vector<td::Tensor> three() {
+  const std::vector<td::Tensor> parameters = {parameter<float>({0, 0}, {2}), parameter<float>({0}, {1}),
+                                              parameter<double>({0, 0}, {2, 1})};
+  set_gradient(parameters[0], td::from_vector<float>({3, -4}, {2}));
+  set_gradient(parameters[2], td::from_vector<double>({1, -2}, {2, 1}));
+  return parameters;
+}
+
+TEST(ClipGradNorm, AgreesWithPyTorch) {
+  // g = [torch.tensor([3.0, -4.0]), torch.tensor([[1.0], [-2.0]])]
+  // torch.nn.utils.clip_grad_norm_(parameters with these gradients, 2.0, norm_type)
+  struct Case {
+    double norm_type;
+    double norm;
+    std::vector<double> first;
+    std::vector<double> second;
+  };
+  const std::vector<Case> cases = {
+      {1, 10, {0.5999999642372131, -0.7999999523162842}, {0.19999998807907104, -0.3999999761581421}},
+      {2, 5.4772257804870605, {1.095444917678833, -1.4605932235717773}, {0.36514830589294434, -0.7302966117858887}},
+      {3, 4.641589164733887, {1.2926604747772217, -1.7235472202301025}, {0.43088680505752563, -0.8617736101150513}},
+      {kInfinity, 4, {1.4999996423721313, -1.9999995231628418}, {0.49999988079071045, -0.9999997615814209}},
+  };
+  for (const Case& c : cases) {
+    const auto parameters = three();
+    EXPECT_NEAR(clip_grad_norm_(parameters, 2.0, c.norm_type), c.norm, 1e-6);
+    const auto first = parameters[0].grad().to_vector<double>();
+    const auto second = parameters[2].grad().to_vector<double>();
+    for (size_t i = 0; i < 2; ++i) {
+      EXPECT_NEAR(first[i], c.first[i], 1e-6);
+      EXPECT_NEAR(second[i], c.second[i], 1e-6);
+    }
+    EXPECT_FALSE(parameters[1].grad().defined());
+  }
+}
+
+TEST(ClipGradNorm, LeavesSmallGradientsAlone) {
+  const auto parameters = three();
+  const uint32_t version = parameters[0].grad().version();
+  EXPECT_NEAR(clip_grad_norm_(parameters, 100.0), std::sqrt(30.0), 1e-12);
+  EXPECT_EQ(parameters[0].grad().to_vector<float>(), (std::vector<float>{3, -4}));
+  EXPECT_EQ(parameters[0].grad().version(), version);
+  EXPECT_EQ(clip_grad_norm_({}, 1.0), 0);
+}
+
+TEST(ClipGradNorm, BumpsTheVersionOfWhatItChanges) {
+  const auto parameters = three();
+  const uint32_t version = parameters[0].grad().version();
+  clip_grad_norm_(parameters, 1.0);
+  EXPECT_GT(parameters[0].grad().version(), version);
+}
+
+TEST(ClipGradNorm, CountsEveryValueOfEverySize) {
+  for (const int64_t n : {0, 1, 3, 7, 31, 32, 33, (1 << 15) + 1, 100003}) {
+    const td::Tensor p = td::zeros({n}).set_requires_grad();
+    set_gradient(p, td::full({n}, -2));
+    EXPECT_EQ(clip_grad_norm_({p}, 1e9, 2.0), std::sqrt(4.0 * static_cast<double>(n)));
+    EXPECT_EQ(clip_grad_norm_({p}, 1e9, 1.0), 2.0 * static_cast<double>(n));
+    EXPECT_EQ(clip_grad_norm_({p}, 1e9, kInfinity), n == 0 ? 0.0 : 2.0);
+    EXPECT_NEAR(clip_grad_norm_({p}, 1e9, 4.0), 2.0 * std::pow(static_cast<double>(n), 0.25), 1e-10);
+  }
+}
+
+TEST(ClipGradNorm, DoesNotDependOnTheNumberOfThreads) {
+  const auto run = [](int threads) {
+    td::set_num_threads(threads);
+    std::vector<float> values(300001);
+    for (size_t i = 0; i < values.size(); ++i) values[i] = std::sin(static_cast<float>(i * i));
+    const td::Tensor p = td::zeros({300001}).set_requires_grad();
+    set_gradient(p, td::from_vector<float>(values, {300001}));
+    const double norm = clip_grad_norm_({p}, 0.5);
+    td::set_num_threads(0);
+    return std::pair(norm, p.grad().to_vector<float>());
+  };
+  EXPECT_EQ(run(1), run(2));
+}
+
+TEST(ClipGradNorm, NoticesValuesThatAreNotFinite) {
+  for (const double bad : {std::nan(""), kInfinity, -kInfinity}) {
+    for (const double norm_type : {2.0, kInfinity}) {
+      const auto parameters = three();
+      parameters[0].grad().data<float>()[1] = static_cast<float>(bad);
+      EXPECT_EQ(error_of<td::StateError>([&] { clip_grad_norm_(parameters, 1.0, norm_type, true); }),
+                td::str("clip_grad_norm_: the norm of the gradients is ", std::isnan(bad) ? "nan" : "inf"));
+      EXPECT_EQ(parameters[2].grad().to_vector<double>(), (std::vector<double>{1, -2}));
+      EXPECT_FALSE(std::isfinite(clip_grad_norm_(parameters, 1.0, norm_type)));
+      const double other = parameters[2].grad().to_vector<double>()[0];
+      EXPECT_TRUE(std::isnan(bad) ? std::isnan(other) : other == 0);
+    }
+  }
+}
+
+TEST(ClipGradNorm, RefusesWrongArguments) {
+  const auto parameters = three();
+  EXPECT_EQ(error_of<td::ValueError>([&] { clip_grad_norm_(parameters, -1); }), "clip_grad_norm_: max_norm is -1, expected >= 0");
+  EXPECT_EQ(error_of<td::ValueError>([&] { clip_grad_norm_(parameters, std::nan("")); }),
+            "clip_grad_norm_: max_norm is nan, expected >= 0");
+  EXPECT_EQ(error_of<td::ValueError>([&] { clip_grad_norm_(parameters, 1, 0); }), "clip_grad_norm_: norm_type is 0, expected > 0");
+  const td::Tensor half = td::zeros({1}, {td::kFloat16}).set_requires_grad();
+  set_gradient(half, td::ones({1}, {td::kFloat16}));
+  EXPECT_EQ(error_of<td::DTypeError>([&] { clip_grad_norm_({half}, 1); }),
+            "clip_grad_norm_: a gradient is float16, expected float32 or float64");
+}
+
+}  // namespace
