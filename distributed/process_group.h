@@ -19,8 +19,8 @@ enum class ReduceOp : uint8_t { kSum, kAvg, kProduct, kMin, kMax };
 
 /// How a collective is shown in errors and traces, and its deadline.
 struct CollectiveOptions {
-  std::string name = {};                    ///< what is exchanged, e.g. "bucket 3 of 7: 'fc1.weight' .. 'fc2.bias'"
-  std::chrono::milliseconds timeout{0};     ///< 0 = the group's
+  std::string name = {};                 ///< what is exchanged, e.g. "bucket 3 of 7: 'fc1.weight' .. 'fc2.bias'"
+  std::chrono::milliseconds timeout{0};  ///< 0 = the group's
   std::source_location where = std::source_location::current();
 };
 
@@ -28,31 +28,33 @@ struct ProcessGroupOptions {
   std::shared_ptr<Store> store;
   int rank = 0;
   int world_size = 1;
-  std::string name = "default";             ///< must be the same on all ranks and new in this job
+  std::string name = "default";  ///< must be the same on all ranks and new in this job
   std::chrono::milliseconds timeout{300000};
-  bool thread_ranks = false;                ///< ranks are threads of this process
+  bool thread_ranks = false;  ///< ranks are threads of this process
 };
 
 /// Ranks that exchange tensors.
 ///
-/// A group is a FIFO queue and a lock: operations run in the order in which they were started, which must be the same on
-/// all ranks.  The blocking forms run on the caller's thread where nothing is queued; the _async forms queue and return a
-/// Work.  Every operation carries a number and a signature (kind, operator, dtype, count, root, name); ranks compare
-/// them before data is touched, and a difference throws CommError on every rank, with both sides.  An operation that
-/// misses its deadline, a rank that dies or calls abort, poison the group: this and all later operations throw CommError.
-/// Safe from many threads.  CPU tensors only.
+/// A group is a FIFO queue and a lock: operations run in the order in which they were started, which must be the same
+/// on all ranks.  The blocking forms run on the caller's thread where nothing is queued; the _async forms queue and
+/// return a Work.  Every operation carries a number and a signature (kind, operator, dtype, count, root, name); ranks
+/// compare them before data is touched, and a difference throws CommError on every rank, with both sides.  An operation
+/// that misses its deadline, a rank that dies or calls abort, poison the group: this and all later operations throw
+/// CommError. Safe from many threads.  CPU tensors only.
 class TANDEM_API ProcessGroup {
  public:
   /// Joins the ranks of `options`.  Collective; throws CommError when not all have joined by the deadline.
   static std::shared_ptr<ProcessGroup> create(ProcessGroupOptions options);
+  /// Operations still queued fail, and poison the group: wait for them first.
   ~ProcessGroup();
 
   int rank() const;
   int size() const;
   const std::string& name() const;
 
-  /// tensor = reduction over all ranks' tensors (same shape and dtype), in place; any strides.  Sums run in ascending rank
-  /// order; half types are summed in float32 and rounded once.  kAvg: floating dtypes, divided once after the sum.
+  /// tensor = reduction over all ranks' tensors (same shape and dtype), in place; any strides.  Sums run in ascending
+  /// rank order; half types are summed in float32 and rounded once.  kAvg: floating dtypes, divided once after the sum;
+  /// for bool kSum is "or" and kProduct "and".
   void all_reduce(const Tensor& tensor, ReduceOp op = ReduceOp::kSum, CollectiveOptions options = {});
   Work all_reduce_async(const Tensor& tensor, ReduceOp op = ReduceOp::kSum, CollectiveOptions options = {});
   /// tensor = root's tensor.
@@ -73,9 +75,10 @@ class TANDEM_API ProcessGroup {
   RefPtr<Storage> allocate(int64_t num_bytes);
 
  private:
-  struct Impl;
-  explicit ProcessGroup(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  friend struct ProcessGroupAccess;
+  class Impl;
+  explicit ProcessGroup(std::shared_ptr<Impl> impl);
+  std::shared_ptr<Impl> impl_;
 };
 
 }  // namespace tandem::inline v0::distributed

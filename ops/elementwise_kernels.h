@@ -50,17 +50,21 @@ inline float exp_element(float x) {
 }
 inline double exp_element(double x) { return std::exp(x); }
 
-/// log(x) within 2 units in the last place, without branches.
+/// log(x) within 2 units in the last place, without branches; cases are told apart by the bits, because comparisons of
+/// floats may raise flags and keep the compiler from vector code.
 ///
 /// x = 2^k (1 + f) with sqrt(1/2) <= 1 + f < sqrt(2); with s = f / (2 + f), log(1 + f) = 2 atanh(s) = 2 s + 2/3 s^3 + ...,
 /// arranged as f minus small terms so that the leading part is exact.
 inline float log_element(float x) {
-  constexpr uint32_t kSqrtHalf = 0x3f3504f3u;  // bits of sqrt(1/2)
-  const bool tiny = x < 0x1p-126f;
-  const uint32_t bits = std::bit_cast<uint32_t>(tiny ? x * 0x1p23f : x);
+  constexpr uint32_t kSqrtHalf = 0x3f3504f3u;
+  constexpr uint32_t kInfinity = 0x7f800000u;
+  const uint32_t original = std::bit_cast<uint32_t>(x);
+  const uint32_t subnormal = (original - 0x00800000u) >> 31;  // 1 or 0 (for negative numbers it does not matter)
+  const float scale = std::bit_cast<float>(0x3f800000u + subnormal * (23u << 23));  // 2^23 or 1
+  const uint32_t bits = std::bit_cast<uint32_t>(x * scale);
   const int32_t k = static_cast<int32_t>(bits - kSqrtHalf) >> 23;
   const float f = std::bit_cast<float>(bits - (static_cast<uint32_t>(k) << 23)) - 1.0f;
-  const float n = static_cast<float>(k) - (tiny ? 23.0f : 0.0f);
+  const float n = static_cast<float>(k - 23 * static_cast<int32_t>(subnormal));
   const float s = f / (2.0f + f);
   const float z = s * s;
   float p = 2.0f / 9;
@@ -69,10 +73,14 @@ inline float log_element(float x) {
   p = __builtin_fmaf(p, z, 2.0f / 3);
   const float half_square = 0.5f * f * f;
   const float small = __builtin_fmaf(s, __builtin_fmaf(p, z, half_square), n * -2.12194440e-4f);
-  float result = __builtin_fmaf(n, 0.693359375f, f - (half_square - small));
-  result = x < INFINITY ? result : x;  // infinity and NaN are their own logarithms
-  result = x == 0.0f ? -INFINITY : result;
-  return x < 0.0f ? NAN : result;
+  const uint32_t result = std::bit_cast<uint32_t>(__builtin_fmaf(n, 0.693359375f, f - (half_square - small)));
+  const uint32_t magnitude = original & 0x7fffffffu;
+  const uint32_t of_negative = magnitude > kInfinity ? original : 0x7fc00000u;
+  const uint32_t of_no_number = original > kInfinity ? of_negative : original;  // infinity is its own logarithm
+  const uint32_t special = magnitude == 0 ? 0xff800000u : of_no_number;
+  // Masks, because of `?:` the compiler makes a branch around the computation of `result`.
+  const uint32_t is_regular = original - 1u < kInfinity - 1u ? ~0u : 0u;
+  return std::bit_cast<float>((result & is_regular) | (special & ~is_regular));
 }
 inline double log_element(double x) { return std::log(x); }
 

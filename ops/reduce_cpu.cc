@@ -147,19 +147,66 @@ void sum(const KernelContext&, DType dtype, const ReduceSizes& sizes, double div
 
 namespace {
 
-/// Whether x replaces `best`: larger, or the first NaN.
+/// Whether x replaces `best`: larger, or the first NaN.  Without branches, for vector code.
 template <class T>
 bool beats(T x, T best) {
-  if constexpr (std::is_integral_v<T>) {
-    return x > best;
-  } else {
-    return x > best || (x != x && best == best);
-  }
+  return !(x <= best) & (best == best);
 }
 
 /// T, or float for half types.
 template <class T>
 using Comparable = std::conditional_t<std::is_integral_v<T> || std::is_floating_point_v<T>, T, float>;
+
+/// The largest of n >= 1 numbers that lie side by side, or NaN; in lanes, as sums are.
+template <class T, class C>
+C max_of(const T* values, int64_t n) {
+  C best[kLanes];
+  std::fill(best, best + kLanes, static_cast<C>(values[0]));
+  const int64_t whole = n / kLanes * kLanes;
+  for (int64_t i = 0; i < whole; i += kLanes) {
+    for (int64_t k = 0; k < kLanes; ++k) {
+      const C x = static_cast<C>(values[i + k]);
+      best[k] = beats(x, best[k]) ? x : best[k];
+    }
+  }
+  for (int64_t i = whole; i < n; ++i) {
+    const C x = static_cast<C>(values[i]);
+    best[0] = beats(x, best[0]) ? x : best[0];
+  }
+  for (int64_t k = 1; k < kLanes; ++k) best[0] = beats(best[k], best[0]) ? best[k] : best[0];
+  return best[0];
+}
+
+/// Index of the first of n numbers that equals the largest, or the first NaN.
+template <class T, class C>
+int64_t argmax_row(const T* values, int64_t n) {
+  const C largest = max_of<T, C>(values, n);
+  int64_t i = 0;
+  if (largest == largest) {
+    while (static_cast<C>(values[i]) != largest) ++i;
+  } else {
+    while (static_cast<C>(values[i]) == static_cast<C>(values[i])) ++i;
+  }
+  return i;
+}
+
+/// out[k] = index of the largest of in[r * step + k] over r < rows, for k < width <= kStripe.
+template <class T, class C>
+void argmax_columns(const T* in, int64_t rows, int64_t step, int64_t width, int64_t* out) {
+  C best[kStripe];
+  for (int64_t k = 0; k < width; ++k) {
+    best[k] = static_cast<C>(in[k]);
+    out[k] = 0;
+  }
+  for (int64_t r = 1; r < rows; ++r) {
+    for (int64_t k = 0; k < width; ++k) {
+      const C x = static_cast<C>(in[r * step + k]);
+      const bool replaces = beats(x, best[k]);
+      best[k] = replaces ? x : best[k];
+      out[k] = replaces ? r : out[k];
+    }
+  }
+}
 
 }  // namespace
 
@@ -167,44 +214,31 @@ void max(const KernelContext&, DType dtype, int64_t n, const void* in, void* out
   visit_dtype(dtype, [&]<class T>() {
     using C = Comparable<T>;
     const T* values = static_cast<const T*>(in);
-    // Lanes, so that the comparisons of neighbours do not wait for one another.
-    constexpr int64_t kWidth = 8;
-    C best[kWidth];
-    std::fill(best, best + kWidth, static_cast<C>(values[0]));
-    int64_t i = 0;
-    for (; i + kWidth <= n; i += kWidth) {
-      for (int64_t k = 0; k < kWidth; ++k) {
-        const C x = static_cast<C>(values[i + k]);
-        best[k] = beats(x, best[k]) ? x : best[k];
-      }
-    }
-    for (; i < n; ++i) best[0] = beats(static_cast<C>(values[i]), best[0]) ? static_cast<C>(values[i]) : best[0];
-    for (int64_t k = 1; k < kWidth; ++k) best[0] = beats(best[k], best[0]) ? best[k] : best[0];
-    *static_cast<T*>(out) = static_cast<T>(best[0]);
+    *static_cast<T*>(out) = static_cast<T>(max_of<T, C>(values, n));
   });
 }
 
 void argmax(const KernelContext&, DType dtype, const ReduceSizes& sizes, const void* in, void* out) {
   visit_dtype(dtype, [&]<class T>() {
     using C = Comparable<T>;
-    const int64_t items = sizes.outer * sizes.inner;
+    const T* values = static_cast<const T*>(in);
+    int64_t* indices = static_cast<int64_t*>(out);
+    const int64_t stripes = (sizes.inner + kStripe - 1) / kStripe;
+    const int64_t items = sizes.outer * stripes;
     const auto piece = [&](int64_t begin, int64_t end) {
       for (int64_t item = begin; item < end; ++item) {
-        const int64_t start = item / sizes.inner * sizes.reduce * sizes.inner + item % sizes.inner;
-        const T* values = static_cast<const T*>(in) + start;
-        C best = static_cast<C>(values[0]);
-        int64_t index = 0;
-        for (int64_t r = 1; r < sizes.reduce; ++r) {
-          const C x = static_cast<C>(values[r * sizes.inner]);
-          if (beats(x, best)) {
-            best = x;
-            index = r;
-          }
+        const int64_t o = item / stripes;
+        const int64_t column = item % stripes * kStripe;
+        const T* from = values + o * sizes.reduce * sizes.inner + column;
+        int64_t* to = indices + o * sizes.inner + column;
+        if (sizes.inner == 1) {
+          *to = argmax_row<T, C>(from, sizes.reduce);
+        } else {
+          argmax_columns<T, C>(from, sizes.reduce, sizes.inner, std::min(kStripe, sizes.inner - column), to);
         }
-        static_cast<int64_t*>(out)[item] = index;
       }
     };
-    const int64_t grain = std::max<int64_t>(kGrain / sizes.reduce, 1);
+    const int64_t grain = std::max<int64_t>(kGrain / (sizes.reduce * std::min(kStripe, sizes.inner)), 1);
     if (items <= grain) {
       piece(0, items);
     } else {

@@ -1,8 +1,8 @@
 // A caching allocator.
 //
 // A request is rounded up to its size class: multiples of 64 bytes up to 256, from there four steps to each power of two,
-// so that at most a fifth of a block is padding.  Freed blocks go to their class's list, chained through their first
-// word, and serve the next request of that class.  Blocks below 2 MiB come from the C library, larger ones are mapped
+// so that at most a fifth of a block is padding.  Freed blocks go to their class's stack and serve the next request of
+// that class; they are not chained through their own memory, which is poisoned and perhaps no longer in a cache.  Blocks below 2 MiB come from the C library, larger ones are mapped
 // at 2 MiB boundaries and advised to be huge pages: fewer page faults and TLB misses.
 //
 // `reserved` is what the system gave, `allocated` what tensors hold of it; a limit bounds `reserved`, as a device's memory
@@ -99,32 +99,27 @@ class DeviceMemory {
     if (num_bytes > kMaxBytes) throw_out_of_memory(device, num_bytes, num_bytes);
     const int index = size_class(num_bytes);
     const int64_t size = class_bytes(index);
-    FreeBlock* block;
+    void* data = nullptr;
     {
       std::lock_guard guard(lock_);
-      block = free_[static_cast<size_t>(index)];
-      if (block != nullptr && fits(stats_.allocated + size)) [[likely]] {
-        ASAN_UNPOISON_MEMORY_REGION(block, sizeof(FreeBlock));
-        free_[static_cast<size_t>(index)] = block->next;
+      std::vector<void*>& free = classes_[static_cast<size_t>(index)].free;
+      if (!free.empty() && fits(stats_.allocated + size)) [[likely]] {
+        data = free.back();
+        free.pop_back();
         count_allocated(size);
-      } else {
-        block = nullptr;
       }
     }
-    if (block == nullptr) block = static_cast<FreeBlock*>(obtain(device, num_bytes, size));
-    ASAN_UNPOISON_MEMORY_REGION(block, static_cast<size_t>(num_bytes));
-    ASAN_POISON_MEMORY_REGION(reinterpret_cast<char*>(block) + num_bytes, static_cast<size_t>(size - num_bytes));
-    return {block, size};
+    if (data == nullptr) data = obtain(device, num_bytes, index);
+    ASAN_UNPOISON_MEMORY_REGION(data, static_cast<size_t>(num_bytes));
+    ASAN_POISON_MEMORY_REGION(static_cast<char*>(data) + num_bytes, static_cast<size_t>(size - num_bytes));
+    return {data, size};
   }
 
   void deallocate(Block block) noexcept {
     const size_t index = static_cast<size_t>(size_class(block.num_bytes));
-    ASAN_UNPOISON_MEMORY_REGION(block.data, sizeof(FreeBlock));
-    FreeBlock* freed = static_cast<FreeBlock*>(block.data);
-    std::lock_guard guard(lock_);
-    freed->next = free_[index];
     ASAN_POISON_MEMORY_REGION(block.data, static_cast<size_t>(block.num_bytes));
-    free_[index] = freed;
+    std::lock_guard guard(lock_);
+    classes_[index].free.push_back(block.data);  // never grows here: obtain() has reserved a place for each block
     stats_.allocated -= block.num_bytes;
   }
 
@@ -142,26 +137,25 @@ class DeviceMemory {
   }
 
   void empty_cache() {
-    std::array<FreeBlock*, kNumClasses> cached{};
-    {
-      std::lock_guard guard(lock_);
-      cached.swap(free_);
-      stats_.reserved = stats_.allocated + in_transit_;
-    }
+    std::vector<void*> freed;
     for (int index = 0; index < kNumClasses; ++index) {
       const int64_t size = class_bytes(index);
-      for (FreeBlock* block = cached[static_cast<size_t>(index)]; block != nullptr;) {
-        ASAN_UNPOISON_MEMORY_REGION(block, sizeof(FreeBlock));
-        FreeBlock* next = block->next;
-        system_free(block, size);
-        block = next;
+      {
+        std::lock_guard guard(lock_);
+        SizeClass& c = classes_[static_cast<size_t>(index)];
+        freed.assign(c.free.begin(), c.free.end());
+        c.free.clear();
+        c.num_blocks -= freed.size();
+        stats_.reserved -= static_cast<int64_t>(freed.size()) * size;
       }
+      for (void* data : freed) system_free(data, size);
     }
   }
 
  private:
-  struct FreeBlock {
-    FreeBlock* next;
+  struct SizeClass {
+    std::vector<void*> free;  // has room for all num_blocks
+    size_t num_blocks = 0;    // in use or free
   };
 
   bool fits(int64_t num_bytes) const { return stats_.limit == 0 || num_bytes <= stats_.limit; }
@@ -171,22 +165,25 @@ class DeviceMemory {
   }
 
   /// A new block from the system, once more after giving back what is cached.
-  void* obtain(Device device, int64_t num_bytes, int64_t size) {
+  void* obtain(Device device, int64_t num_bytes, int index) {
+    const int64_t size = class_bytes(index);
     for (const bool last_try : {false, true}) {
       if (last_try) empty_cache();
       {
         std::lock_guard guard(lock_);
         if (!fits(stats_.reserved + size)) continue;
+        SizeClass& c = classes_[static_cast<size_t>(index)];
+        if (c.free.capacity() <= c.num_blocks) c.free.reserve(2 * c.num_blocks + 1);
+        ++c.num_blocks;
         stats_.reserved += size;
-        in_transit_ += size;
       }
       void* data = system_allocate(size);  // outside of the lock: it may take milliseconds
       std::lock_guard guard(lock_);
-      in_transit_ -= size;
       if (data != nullptr) {
         count_allocated(size);
         return data;
       }
+      --classes_[static_cast<size_t>(index)].num_blocks;
       stats_.reserved -= size;
     }
     throw_out_of_memory(device, num_bytes, size);
@@ -202,8 +199,7 @@ class DeviceMemory {
 
   SpinLock lock_;
   MemoryStats stats_;
-  int64_t in_transit_ = 0;  // reserved, and neither allocated nor cached yet
-  std::array<FreeBlock*, kNumClasses> free_{};
+  std::array<SizeClass, kNumClasses> classes_;
 };
 
 /// The CPU devices of this process.  One of the library's few process-wide objects: memory belongs to the process.

@@ -10,10 +10,17 @@
 namespace tandem {
 namespace {
 
+TraceEvent event(const char* name, int64_t time_ns) {
+  TraceEvent result;
+  result.name = name;
+  result.begin_ns = result.end_ns = time_ns;
+  return result;
+}
+
 TEST(Trace, OffUntilStarted) {
   EXPECT_FALSE(trace_enabled());
   { TraceSpan span("lost", "forward"); }
-  record_trace({.name = "lost too"});
+  record_trace(event("lost too", 7));
   start_trace();
   EXPECT_TRUE(trace_enabled());
   EXPECT_TRUE(stop_trace().empty());
@@ -32,7 +39,7 @@ TEST(Trace, SpanCarriesRankThreadAndBytes) {
   const std::vector<TraceEvent> events = stop_trace();
   ASSERT_EQ(events.size(), 1u);
   EXPECT_EQ(events[0].name, "all_reduce");
-  EXPECT_STREQ(events[0].category, "comm");
+  EXPECT_EQ(events[0].category, "comm");
   EXPECT_EQ(events[0].rank, 3);
   EXPECT_EQ(events[0].thread, 1);
   EXPECT_EQ(events[0].num_bytes, 4096);
@@ -47,7 +54,7 @@ TEST(Trace, EventsComeOldestFirst) {
     TraceSpan outer("outer", "step");
     TraceSpan inner("inner", "forward");
   }  // inner ends, and is recorded, first
-  record_trace({.name = "earlier", .begin_ns = 1, .end_ns = 1});
+  record_trace(event("earlier", 1));
   const std::vector<TraceEvent> events = stop_trace();
   ASSERT_EQ(events.size(), 3u);
   EXPECT_EQ(events[0].name, "earlier");
@@ -57,9 +64,9 @@ TEST(Trace, EventsComeOldestFirst) {
 
 TEST(Trace, StartForgetsWhatWasRecorded) {
   start_trace();
-  record_trace({.name = "old"});
+  record_trace(event("old", 7));
   start_trace();
-  record_trace({.name = "new"});
+  record_trace(event("new", 7));
   const std::vector<TraceEvent> events = stop_trace();
   ASSERT_EQ(events.size(), 1u);
   EXPECT_EQ(events[0].name, "new");

@@ -1,0 +1,146 @@
+#include <tandem/distributed/reduce_kernels.h>
+
+#include <algorithm>
+#include <type_traits>
+
+namespace tandem::inline v0::distributed {
+
+namespace {
+
+constexpr bool is_power_of_two(size_t n) { return (n & (n - 1)) == 0; }
+
+template <class T>
+inline constexpr bool kIsHalf = std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
+
+/// What elements of T are combined in.
+template <class T>
+using Sum = std::conditional_t<kIsHalf<T>, float, T>;
+
+// Unsigned arithmetic: signed overflow has no meaning in C++.
+template <class T>
+T add(T a, T b) {
+  if constexpr (std::is_integral_v<T>) {
+    using U = std::make_unsigned_t<T>;
+    return static_cast<T>(static_cast<U>(a) + static_cast<U>(b));
+  } else {
+    return a + b;
+  }
+}
+
+template <class T>
+T multiply(T a, T b) {
+  if constexpr (std::is_integral_v<T>) {
+    using U = std::make_unsigned_t<T>;
+    return static_cast<T>(static_cast<U>(a) * static_cast<U>(b));
+  } else {
+    return a * b;
+  }
+}
+
+template <ReduceOp op, class T>
+T combine(T a, T b) {
+  if constexpr (op == ReduceOp::kProduct) return multiply(a, b);
+  if constexpr (op == ReduceOp::kMin) return a < b || a != a ? a : b;
+  if constexpr (op == ReduceOp::kMax) return a > b || a != a ? a : b;
+  return add(a, b);
+}
+
+/// The division of kAvg.  A power of two divides exactly, so multiplying gives the same bits faster.
+template <class T>
+struct Divide {
+  T divisor;
+  T inverse;
+  bool exact;
+  explicit Divide(size_t n)
+      : divisor(static_cast<T>(n)), inverse(T(1) / static_cast<T>(n)), exact(is_power_of_two(n)) {}
+};
+
+/// Combines tiles that stay in the L1 cache, one rank after the other.
+template <ReduceOp op, class T>
+void reduce_tiles(std::span<const std::byte* const> inputs, int64_t count, T* out, T* copy) {
+  constexpr int64_t kTile = 512;
+  Sum<T> sums[kTile];
+  for (int64_t begin = 0; begin < count; begin += kTile) {
+    const int64_t n = std::min(kTile, count - begin);
+    const T* first = reinterpret_cast<const T*>(inputs[0]) + begin;
+    for (int64_t i = 0; i < n; ++i) sums[i] = static_cast<Sum<T>>(first[i]);
+    for (size_t rank = 1; rank < inputs.size(); ++rank) {
+      const T* in = reinterpret_cast<const T*>(inputs[rank]) + begin;
+      for (int64_t i = 0; i < n; ++i) sums[i] = combine<op>(sums[i], static_cast<Sum<T>>(in[i]));
+    }
+    if constexpr (op == ReduceOp::kAvg) {
+      const Divide<Sum<T>> divide(inputs.size());
+      if (divide.exact) {
+        for (int64_t i = 0; i < n; ++i) sums[i] *= divide.inverse;
+      } else {
+        for (int64_t i = 0; i < n; ++i) sums[i] /= divide.divisor;
+      }
+    }
+    T* to = out + begin;
+    for (int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(sums[i]);
+    if (copy != nullptr) std::copy_n(to, n, copy + begin);
+  }
+}
+
+/// Two inputs of a type that is combined as it is: one pass.
+template <ReduceOp op, class T>
+void reduce_two(const T* a, const T* b, int64_t count, T* out, T* copy) {
+  const auto finish = [](T sum) {
+    if constexpr (op == ReduceOp::kAvg) return sum * T(0.5);
+    return sum;
+  };
+  // ivdep: `out` may be `a` or `b` itself, which the compiler would take for a dependence between iterations.
+  if (copy == nullptr) {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < count; ++i) out[i] = finish(combine<op>(a[i], b[i]));
+  } else {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < count; ++i) {
+      const T value = finish(combine<op>(a[i], b[i]));
+      out[i] = value;
+      copy[i] = value;
+    }
+  }
+}
+
+template <ReduceOp op, class T>
+void reduce_typed(std::span<const std::byte* const> inputs, int64_t count, std::byte* out, std::byte* copy) {
+  T* to = reinterpret_cast<T*>(out);
+  T* second = reinterpret_cast<T*>(copy);
+  if constexpr (!kIsHalf<T>) {
+    if (inputs.size() == 2) {
+      reduce_two<op>(reinterpret_cast<const T*>(inputs[0]), reinterpret_cast<const T*>(inputs[1]), count, to, second);
+      return;
+    }
+  }
+  reduce_tiles<op>(inputs, count, to, second);
+}
+
+}  // namespace
+
+void reduce(ReduceOp op, DType dtype, std::span<const std::byte* const> inputs, int64_t count, std::byte* out,
+            std::byte* copy) {
+  if (dtype == kBool) {  // bytes of 0 and 1
+    dtype = kUInt8;
+    op = op == ReduceOp::kSum || op == ReduceOp::kMax ? ReduceOp::kMax : ReduceOp::kMin;
+  }
+  visit_dtype(dtype, [&]<class T>() {
+    if constexpr (!std::is_same_v<T, bool>) {
+      switch (op) {
+        case ReduceOp::kSum:
+          return reduce_typed<ReduceOp::kSum, T>(inputs, count, out, copy);
+        case ReduceOp::kProduct:
+          return reduce_typed<ReduceOp::kProduct, T>(inputs, count, out, copy);
+        case ReduceOp::kMin:
+          return reduce_typed<ReduceOp::kMin, T>(inputs, count, out, copy);
+        case ReduceOp::kMax:
+          return reduce_typed<ReduceOp::kMax, T>(inputs, count, out, copy);
+        case ReduceOp::kAvg:
+          if constexpr (is_floating_point(dtype_of<T>())) reduce_typed<ReduceOp::kAvg, T>(inputs, count, out, copy);
+          return;
+      }
+    }
+  });
+}
+
+}  // namespace tandem::inline v0::distributed

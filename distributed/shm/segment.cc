@@ -1,0 +1,78 @@
+#include <tandem/distributed/shm/segment.h>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include <tandem/base/error.h>
+
+namespace tandem::inline v0::distributed::shm {
+
+namespace {
+
+size_t round_up(size_t n, size_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+
+}  // namespace
+
+size_t page_bytes() { return static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
+
+Layout::Layout(int world_size, const Tuning& tuning) {
+  const size_t page = page_bytes();
+  ring_bytes = tuning.chunk_bytes * world_size * tuning.slots;
+  slots = round_up(sizeof(SegmentHeader), page);
+  staging = slots + round_up(static_cast<size_t>(kParities * tuning.slot_bytes), page);
+  results = staging + round_up(static_cast<size_t>(ring_bytes), page);
+  arena = round_up(results + static_cast<size_t>(ring_bytes), size_t{2} << 20);
+  total = arena + round_up(static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * page, size_t{2} << 20);
+}
+
+Doorbell& Mapping::doorbell(int rank) const {
+  return *reinterpret_cast<Doorbell*>(doorbells + static_cast<size_t>(rank) * page_bytes());
+}
+
+Mapping::~Mapping() {
+  for (std::byte* segment : segments) {
+    if (segment != nullptr) munmap(segment, segment_bytes);
+  }
+  if (doorbells != nullptr) munmap(doorbells, segments.size() * page_bytes());
+}
+
+SharedFile::SharedFile(SharedFile&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+
+SharedFile& SharedFile::operator=(SharedFile&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  return *this;
+}
+
+SharedFile::~SharedFile() {
+  if (fd_ >= 0) close(fd_);
+}
+
+SharedFile SharedFile::create(const char* name, size_t num_bytes) {
+  SharedFile file(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  TANDEM_CHECK(CommError, file.fd_ >= 0, "shared memory: memfd_create failed: ", std::strerror(errno));
+  TANDEM_CHECK(CommError, ftruncate(file.fd_, static_cast<off_t>(num_bytes)) == 0, "shared memory: no room for ",
+               num_bytes, " bytes: ", std::strerror(errno));
+  return file;
+}
+
+void SharedFile::seal_writes() const {
+  // Linux before 5.1 does not know the seal; peers map read-only anyway.
+  fcntl(fd_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE);
+}
+
+std::byte* map_memory(int fd, size_t num_bytes, bool writable) {
+  const int protection = writable ? PROT_READ | PROT_WRITE : PROT_READ;
+  const int flags = fd >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+  void* memory = mmap(nullptr, num_bytes, protection, flags, fd, 0);
+  TANDEM_CHECK(CommError, memory != MAP_FAILED, "shared memory: mapping ", num_bytes,
+               " bytes failed: ", std::strerror(errno));
+  return static_cast<std::byte*>(memory);
+}
+
+}  // namespace tandem::inline v0::distributed::shm

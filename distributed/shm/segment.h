@@ -1,0 +1,139 @@
+// The memory that ranks of one host share.  Private to distributed/shm.
+//
+// Each rank owns one segment, which it alone writes: a header (records, counters, poison), a small slot pair, two rings
+// of chunks, and the arena that ProcessGroup::allocate hands out.  Peers map it read-only.  The one page that all write
+// is the doorbell page, which holds nothing but wake-up counts.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include <tandem/base/macros.h>
+
+namespace tandem::inline v0::distributed::shm {
+
+inline constexpr size_t kLine = 64;  ///< bytes of a cache line
+inline constexpr int kParities = 2;  ///< a record or slot is reused by the collective after the next
+inline constexpr int kMaxShownDims = 8;
+inline constexpr size_t kShownText = 192;
+
+/// The signature of one collective on one rank, and where its data is.  One cache line: whoever waits for `seq` to
+/// appear has the rest with it.
+struct alignas(kLine) Record {
+  std::atomic<int64_t> seq{0};  ///< stored last
+  int64_t num_elements = 0;
+  uint64_t name_hash = 0;
+  int64_t arena_offset = -1;  ///< of the rank's data in its segment; -1: elsewhere, so it travels through the rings
+  int32_t root = -1;
+  uint8_t kind = 0;
+  uint8_t op = 0;
+  uint8_t dtype = 0;
+};
+static_assert(sizeof(Record) == kLine);
+
+/// What errors show of a collective beyond its signature.
+struct Shown {
+  int64_t shape[kMaxShownDims] = {};
+  int32_t dims = 0;
+  uint32_t line = 0;
+  char name[kShownText] = {};
+  char file[kShownText] = {};
+};
+
+/// How far the rank is within its collective.  Each counter holds stamp(seq, rounds done), so it only grows.
+struct alignas(kLine) Counters {
+  std::atomic<int64_t> staged{0};    ///< rounds of input in the ring
+  std::atomic<int64_t> produced{0};  ///< rounds of result in the ring or in the arena
+  std::atomic<int64_t> consumed{0};  ///< rounds of peers' results copied out
+};
+
+inline constexpr int64_t stamp(int64_t seq, int64_t rounds) { return (seq << 24) | rounds; }
+inline constexpr int64_t kMaxRounds = (int64_t{1} << 24) - 1;
+
+/// That the rank takes part no longer, and why.  Written once.
+struct alignas(kLine) Poison {
+  std::atomic<uint32_t> state{kClean};
+  int32_t culprit = -1;
+  char reason[2048] = {};
+
+  static constexpr uint32_t kClean = 0, kWriting = 1, kWritten = 2;
+};
+
+struct SegmentHeader {
+  Record records[kParities];
+  Counters counters;
+  alignas(kLine) std::atomic<uint32_t> sleepers{0};  ///< threads of the rank that want the doorbell rung
+  alignas(kLine) std::atomic<int64_t> reached{0};    ///< collectives started
+  std::atomic<int64_t> reached_ns{0};                ///< when, on CLOCK_MONOTONIC
+  std::atomic<int64_t> finished{0};                  ///< collectives completed
+  Shown shown[kParities];
+  Poison poison;
+  uint64_t cores[16] = {};  ///< the rank's affinity mask when it joined
+};
+
+/// Sizes that all ranks of a group agree on.
+struct Tuning {
+  int64_t slot_bytes = 16 << 10;   ///< data up to this size goes through the slots: one round of flags
+  int64_t chunk_bytes = 64 << 10;  ///< a rank's share of a round of all_reduce; a multiple of 64
+  int slots = 4;                   ///< rounds that a ring holds
+};
+
+/// Where things are in a segment.
+struct Layout {
+  explicit Layout(int world_size, const Tuning& tuning);
+  size_t slots;    ///< kParities slots of tuning.slot_bytes
+  size_t staging;  ///< ring of inputs
+  size_t results;  ///< ring of results
+  size_t arena;
+  size_t total;        ///< address space; the arena's memory comes into being when touched
+  int64_t ring_bytes;  ///< of each of the two rings
+};
+
+struct alignas(kLine) Doorbell {
+  std::atomic<uint32_t> count{0};
+};
+
+/// The segments of all ranks as mapped into this process; unmapped when the last user is gone.
+struct Mapping {
+  Mapping() = default;
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+  ~Mapping();
+
+  std::vector<std::byte*> segments;
+  std::byte* doorbells = nullptr;  ///< one page for each rank
+  size_t segment_bytes = 0;
+
+  SegmentHeader& header(int rank) const {
+    return *reinterpret_cast<SegmentHeader*>(segments[static_cast<size_t>(rank)]);
+  }
+  Doorbell& doorbell(int rank) const;
+};
+
+/// Memory shared between processes, by descriptor.
+class SharedFile {
+ public:
+  SharedFile() = default;
+  explicit SharedFile(int fd) : fd_(fd) {}
+  SharedFile(SharedFile&& other) noexcept;
+  SharedFile& operator=(SharedFile&& other) noexcept;
+  ~SharedFile();
+  /// Anonymous memory of that size (memfd).  Throws CommError.
+  static SharedFile create(const char* name, size_t num_bytes);
+  int fd() const { return fd_; }
+  /// Lets no later mapping be writable.
+  void seal_writes() const;
+
+ private:
+  int fd_ = -1;
+};
+
+/// Maps `num_bytes` of `fd`, or private memory where fd is -1.  Throws CommError.
+std::byte* map_memory(int fd, size_t num_bytes, bool writable);
+size_t page_bytes();
+
+}  // namespace tandem::inline v0::distributed::shm

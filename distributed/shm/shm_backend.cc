@@ -1,0 +1,450 @@
+#include <tandem/distributed/shm/shm_backend.h>
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include <tandem/base/trace.h>
+#include <tandem/distributed/failure_board.h>
+#include <tandem/distributed/reduce_kernels.h>
+#include <tandem/distributed/shm/futex.h>
+#include <tandem/distributed/shm/join.h>
+
+namespace tandem::inline v0::distributed::shm {
+
+namespace {
+
+constexpr int64_t kAlignment = 64;
+// A rank that was killed between advancing a counter and ringing leaves sleepers; this is how long they oversleep.
+constexpr std::chrono::milliseconds kLongestSleep{50};
+
+int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+
+/// Whether each rank can have a core of its own.
+bool cores_suffice(const Mapping& mapping, int size) {
+  uint64_t all[16] = {};
+  for (int rank = 0; rank < size; ++rank) {
+    for (size_t i = 0; i < std::size(all); ++i) all[i] |= mapping.header(rank).cores[i];
+  }
+  int count = 0;
+  for (const uint64_t part : all) count += std::popcount(part);
+  return size <= count;
+}
+
+void copy_text(const std::string& text, char* out, size_t room) {
+  const size_t n = std::min(text.size(), room - 1);
+  std::memcpy(out, text.data(), n);
+  out[n] = 0;
+}
+
+}  // namespace
+
+std::byte* Arena::allocate(int64_t num_bytes) {
+  const int64_t wanted = round_up(std::max(num_bytes, int64_t{1}), kAlignment);
+  std::lock_guard lock(mutex_);
+  int64_t offset = 0;  // first gap that is large enough
+  for (const auto& [begin, bytes] : used_) {
+    if (begin - offset >= wanted) break;
+    offset = begin + bytes;
+  }
+  TANDEM_CHECK(OutOfMemory, capacity_ - offset >= wanted, "allocate: the group's shared memory has no room for ",
+               num_bytes, " bytes; it holds ", capacity_);
+  used_[offset] = wanted;
+  return begin_ + offset;
+}
+
+void Arena::deallocate(std::byte* data) {
+  std::lock_guard lock(mutex_);
+  used_.erase(data - begin_);
+}
+
+ShmBackend::ShmBackend(const ProcessGroupOptions& options, const Tuning& tuning)
+    : rank_(options.rank),
+      size_(options.world_size),
+      tuning_(tuning),
+      layout_(options.world_size, tuning),
+      mapping_(join(options, layout_)),
+      inputs_(static_cast<size_t>(options.world_size)),
+      poisoned_(static_cast<size_t>(options.world_size)) {
+  std::byte* begin = segment(rank_) + layout_.arena;
+  madvise(begin, layout_.total - layout_.arena, MADV_HUGEPAGE);
+  arena_ = std::make_shared<Arena>(mapping_, begin, static_cast<int64_t>(layout_.total - layout_.arena));
+  may_spin_ = cores_suffice(*mapping_, size_);
+}
+
+std::byte* ShmBackend::slot(int rank) const {
+  return segment(rank) + layout_.slots + static_cast<size_t>(parity_ * tuning_.slot_bytes);
+}
+
+// --- waking and being woken
+// ---------------------------------------------------------------------------------------------
+
+template <class T>
+void ShmBackend::publish(std::atomic<T>& counter, T value) {
+  // Sequentially consistent on both sides: either this rank sees that a peer is about to sleep and rings, or the peer,
+  // who looks once more after saying so, sees the counter.
+  counter.store(value, std::memory_order_seq_cst);
+  for (int rank = 0; rank < size_; ++rank) {
+    if (rank != rank_ && header(rank).sleepers.load(std::memory_order_seq_cst) != 0) ring(rank);
+  }
+}
+
+void ShmBackend::ring(int rank) const {
+  std::atomic<uint32_t>& count = mapping_->doorbell(rank).count;
+  count.fetch_add(1, std::memory_order_seq_cst);
+  futex_wake_all(count);
+}
+
+void ShmBackend::do_sleep(FunctionRef<bool()> changed, Clock::time_point until) {
+  std::atomic<uint32_t>& count = mapping_->doorbell(rank_).count;
+  own().sleepers.fetch_add(1, std::memory_order_seq_cst);
+  const uint32_t before = count.load(std::memory_order_seq_cst);
+  if (!changed()) {
+    const auto left = until - Clock::now();
+    if (left > left.zero()) futex_wait(count, before, std::min<std::chrono::nanoseconds>(left, kLongestSleep));
+  }
+  own().sleepers.fetch_sub(1, std::memory_order_seq_cst);
+}
+
+void ShmBackend::do_wake() { ring(rank_); }
+
+void ShmBackend::do_abort(int culprit, const std::string& reason) {
+  Poison& poison = own().poison;
+  uint32_t state = Poison::kClean;
+  if (!poison.state.compare_exchange_strong(state, Poison::kWriting)) return;
+  poison.culprit = culprit;
+  copy_text(reason, poison.reason, sizeof(poison.reason));
+  poison.state.store(Poison::kWritten, std::memory_order_seq_cst);
+  for (int rank = 0; rank < size_; ++rank) ring(rank);
+}
+
+void ShmBackend::do_hear_failure(int culprit, const std::string& reason) {
+  {
+    std::lock_guard lock(failures_mutex_);
+    failures_.push_back({culprit, reason});
+    num_failures_.store(failures_.size(), std::memory_order_release);
+  }
+  ring(rank_);
+}
+
+bool ShmBackend::is_missing(int rank) const {
+  return rank < 0 || rank >= size_ || header(rank).finished.load(std::memory_order_acquire) < call_->seq;
+}
+
+void ShmBackend::fail(int culprit, const std::string& reason) const {
+  throw GroupError(failure_text(collective_label(rank_, size_, call_->kind, call_->seq) + " failed", culprit, reason),
+                   reason, rank_, culprit, call_->seq);
+}
+
+// --- one collective
+// -----------------------------------------------------------------------------------------------------
+
+void ShmBackend::do_start(const Collective& collective) {
+  call_ = &collective;
+  parity_ = static_cast<int>(collective.seq & 1);
+  const int64_t num_bytes = collective.num_bytes();
+  small_ = num_bytes <= tuning_.slot_bytes || size_ == 1;
+  matched_ = 0;
+  staged_ = produced_ = consumed_ = 0;
+  sources_ = collective.kind == CollectiveKind::kBroadcast ? collective.root == rank_
+                                                           : collective.kind != CollectiveKind::kBarrier;
+  if (!small_) {
+    const bool reduces = collective.kind == CollectiveKind::kAllReduce;
+    const int64_t blocks = reduces ? size_ : 1;
+    const int64_t largest = reduces ? tuning_.chunk_bytes : tuning_.chunk_bytes * size_;
+    // Equal rounds, so that the last is as long as the others.
+    rounds_ = (num_bytes + blocks * largest - 1) / (blocks * largest);
+    TANDEM_CHECK(CommError, rounds_ <= kMaxRounds, to_string(collective.kind), ": ", num_bytes, " bytes are too many");
+    block_bytes_ = std::min(largest, round_up((num_bytes + rounds_ * blocks - 1) / (rounds_ * blocks), kAlignment));
+  }
+  const bool in_arena = !small_ && sources_ && arena_->holds(collective.input, num_bytes);
+  arena_offset_ = in_arena ? collective.input - segment(rank_) : -1;
+  if (in_arena) staged_ = rounds_;
+
+  SegmentHeader& header = own();
+  Shown& shown = header.shown[parity_];
+  shown.dims = static_cast<int32_t>(std::min<size_t>(collective.shape.size(), kMaxShownDims));
+  std::copy_n(collective.shape.begin(), shown.dims, shown.shape);
+  copy_text(collective.name, shown.name, sizeof(shown.name));
+  shown.line = collective.where.line();
+  const std::string_view file = collective.where.file_name();
+  const size_t file_size = std::min(file.size(), sizeof(shown.file) - 1);
+  std::memcpy(shown.file, file.data(), file_size);
+  shown.file[file_size] = 0;
+
+  if (small_ && sources_ && size_ > 1) std::memcpy(slot(rank_), collective.input, static_cast<size_t>(num_bytes));
+  header.reached_ns.store(trace_now_ns(), std::memory_order_relaxed);
+  header.reached.store(collective.seq, std::memory_order_release);
+  Record& record = header.records[parity_];
+  record.num_elements = collective.num_elements;
+  record.name_hash = collective.name_hash;
+  record.arena_offset = arena_offset_;
+  record.root = collective.root;
+  record.kind = static_cast<uint8_t>(collective.kind);
+  record.op = static_cast<uint8_t>(collective.op);
+  record.dtype = static_cast<uint8_t>(collective.dtype);
+  publish(record.seq, collective.seq);
+}
+
+Advance ShmBackend::do_advance() {
+  // Failures are read before the counters: what a rank published before it failed still counts.
+  const size_t num_heard = num_failures_.load(std::memory_order_acquire);
+  int poisoned = -1;
+  for (int rank = size_ - 1; rank >= 0; --rank) {
+    if (header(rank).poison.state.load(std::memory_order_seq_cst) == Poison::kWritten && is_missing(rank))
+      poisoned = rank;
+  }
+  const Advance result = step();
+  if (result == Advance::kDone) own().finished.store(call_->seq, std::memory_order_release);
+  if (result != Advance::kIdle) return result;
+  if (poisoned >= 0) fail(header(poisoned).poison.culprit, header(poisoned).poison.reason);
+  if (num_heard > 0) {
+    std::lock_guard lock(failures_mutex_);
+    for (size_t i = 0; i < num_heard; ++i) {
+      if (is_missing(failures_[i].culprit)) fail(failures_[i].culprit, failures_[i].reason);
+    }
+  }
+  return Advance::kIdle;
+}
+
+Advance ShmBackend::step() {
+  if (small_) {
+    if (!match_records()) return Advance::kIdle;
+    finish_small();
+    return Advance::kDone;
+  }
+  if (call_->kind == CollectiveKind::kAllReduce) {
+    match_records();
+    return step_all_reduce();
+  }
+  return match_records() ? step_transfer() : Advance::kIdle;
+}
+
+bool ShmBackend::match_records() {
+  const Record& mine = own().records[parity_];
+  for (; matched_ < size_; ++matched_) {
+    if (matched_ == rank_) continue;
+    const Record& theirs = record(matched_);
+    if (theirs.seq.load(std::memory_order_seq_cst) != call_->seq) return false;
+    if (mine.num_elements != theirs.num_elements || mine.name_hash != theirs.name_hash || mine.root != theirs.root ||
+        mine.kind != theirs.kind || mine.op != theirs.op || mine.dtype != theirs.dtype) {
+      throw_mismatch(matched_);
+    }
+  }
+  return true;
+}
+
+void ShmBackend::throw_mismatch(int peer) const {
+  std::string text = "ranks do not agree on what to exchange";
+  for (const int rank : {std::min(rank_, peer), std::max(rank_, peer)}) {
+    const Record& r = record(rank);
+    const Shown& shown = header(rank).shown[parity_];
+    const Shape shape(shown.shape, shown.shape + shown.dims);
+    text += str("\n  rank ", rank, "  ",
+                describe_call(static_cast<CollectiveKind>(r.kind), static_cast<ReduceOp>(r.op),
+                              static_cast<DType>(r.dtype), r.root, shape, shown.name, shown.file, shown.line));
+  }
+  throw GroupError(collective_label(rank_, size_, call_->kind, call_->seq) + ": " + text, text, rank_, peer,
+                   call_->seq);
+}
+
+void ShmBackend::finish_small() {
+  if (size_ == 1 && call_->input == call_->output) return;
+  const size_t num_bytes = static_cast<size_t>(call_->num_bytes());
+  switch (call_->kind) {
+    case CollectiveKind::kBarrier:
+      break;
+    case CollectiveKind::kBroadcast:
+      if (call_->root != rank_) std::memcpy(call_->output, slot(call_->root), num_bytes);
+      break;
+    case CollectiveKind::kAllGather:
+      for (int rank = 0; rank < size_; ++rank) {
+        const std::byte* from = rank == rank_ ? call_->input : slot(rank);
+        std::memcpy(call_->output + static_cast<size_t>(rank) * num_bytes, from, num_bytes);
+      }
+      break;
+    case CollectiveKind::kAllReduce:
+      for (int rank = 0; rank < size_; ++rank)
+        inputs_[static_cast<size_t>(rank)] = rank == rank_ ? call_->input : slot(rank);
+      reduce(call_->op, call_->dtype, inputs_, call_->num_elements, call_->output, nullptr);
+  }
+}
+
+// --- in rounds
+// ----------------------------------------------------------------------------------------------------------
+
+ShmBackend::Block ShmBackend::block(int64_t index) const {
+  const int64_t begin = std::min(index * block_bytes_, call_->num_bytes());
+  return {begin, std::min(block_bytes_, call_->num_bytes() - begin)};
+}
+
+std::byte* ShmBackend::staging(int rank, int64_t round, int reducer) const {
+  return segment(rank) + layout_.staging + ((round % tuning_.slots) * size_ + reducer) * block_bytes_;
+}
+
+std::byte* ShmBackend::results(int rank, int64_t round) const {
+  return segment(rank) + layout_.results + (round % tuning_.slots) * block_bytes_;
+}
+
+bool ShmBackend::peers_passed(std::atomic<int64_t> Counters::*counter, int64_t rounds) const {
+  if (rounds <= 0) return true;
+  const int64_t wanted = stamp(call_->seq, rounds);
+  for (int rank = 0; rank < size_; ++rank) {
+    if (rank != rank_ && (header(rank).counters.*counter).load(std::memory_order_seq_cst) < wanted) return false;
+  }
+  return true;
+}
+
+bool ShmBackend::passed(int rank, std::atomic<int64_t> Counters::*counter, int64_t rounds) const {
+  return rank == rank_ || (header(rank).counters.*counter).load(std::memory_order_seq_cst) >= stamp(call_->seq, rounds);
+}
+
+bool ShmBackend::inputs_ready(int64_t round) const {
+  for (int rank = 0; rank < size_; ++rank) {
+    if (record(rank).arena_offset < 0 && !passed(rank, &Counters::staged, round + 1)) return false;
+  }
+  return true;
+}
+
+Advance ShmBackend::step_all_reduce() {
+  const int64_t slots = tuning_.slots;
+  bool moved = false;
+  // A slot of the staging ring is free once its round was consumed here: all peers have produced, that is, read it.
+  if (staged_ < rounds_ && staged_ < consumed_ + slots) {
+    stage(staged_);
+    publish(own().counters.staged, stamp(call_->seq, ++staged_));
+    moved = true;
+  }
+  if (matched_ < size_) return moved ? Advance::kMoved : Advance::kIdle;
+  if (produced_ < staged_ && inputs_ready(produced_) && peers_passed(&Counters::consumed, produced_ + 1 - slots)) {
+    reduce_round(produced_);
+    publish(own().counters.produced, stamp(call_->seq, ++produced_));
+    moved = true;
+  }
+  if (consumed_ < staged_ && peers_passed(&Counters::produced, consumed_ + 1)) {
+    copy_results(consumed_);
+    publish(own().counters.consumed, stamp(call_->seq, ++consumed_));
+    moved = true;
+  }
+  // Peers read results in the arena where they lie.
+  const bool done =
+      produced_ == rounds_ && consumed_ == rounds_ && (arena_offset_ < 0 || peers_passed(&Counters::consumed, rounds_));
+  return done ? Advance::kDone : moved ? Advance::kMoved : Advance::kIdle;
+}
+
+void ShmBackend::stage(int64_t round) {
+  for (int reducer = 0; reducer < size_; ++reducer) {
+    if (reducer == rank_) continue;
+    const Block b = block(round * size_ + reducer);
+    std::memcpy(staging(rank_, round, reducer), call_->input + b.begin, static_cast<size_t>(b.num_bytes));
+  }
+}
+
+void ShmBackend::reduce_round(int64_t round) {
+  const Block b = block(round * size_ + rank_);
+  for (int rank = 0; rank < size_; ++rank) {
+    const int64_t offset = record(rank).arena_offset;
+    inputs_[static_cast<size_t>(rank)] = rank == rank_ ? call_->input + b.begin
+                                         : offset >= 0 ? segment(rank) + offset + b.begin
+                                                       : staging(rank, round, rank_);
+  }
+  reduce(call_->op, call_->dtype, inputs_, b.num_bytes / size_of(call_->dtype), call_->output + b.begin,
+         arena_offset_ >= 0 ? nullptr : results(rank_, round));
+}
+
+void ShmBackend::copy_results(int64_t round) {
+  for (int rank = 0; rank < size_; ++rank) {
+    if (rank == rank_) continue;
+    const Block b = block(round * size_ + rank);
+    const int64_t offset = record(rank).arena_offset;
+    std::memcpy(call_->output + b.begin, offset >= 0 ? segment(rank) + offset + b.begin : results(rank, round),
+                static_cast<size_t>(b.num_bytes));
+  }
+}
+
+Advance ShmBackend::step_transfer() {
+  const bool all_sources = call_->kind == CollectiveKind::kAllGather;
+  const bool consumes = all_sources || call_->root != rank_;
+  const int first_source = all_sources ? 0 : call_->root;
+  const int last_source = all_sources ? size_ - 1 : call_->root;
+  bool moved = false;
+  if (sources_ && arena_offset_ < 0 && produced_ < rounds_ &&
+      peers_passed(&Counters::consumed, produced_ + 1 - tuning_.slots)) {
+    const Block b = block(produced_);
+    std::memcpy(results(rank_, produced_), call_->input + b.begin, static_cast<size_t>(b.num_bytes));
+    publish(own().counters.produced, stamp(call_->seq, ++produced_));
+    moved = true;
+  }
+  if (consumes && consumed_ < rounds_) {
+    bool ready = true;
+    for (int rank = first_source; rank <= last_source; ++rank) {
+      ready &= record(rank).arena_offset >= 0 || passed(rank, &Counters::produced, consumed_ + 1);
+    }
+    if (ready) {
+      copy_sources(consumed_);
+      publish(own().counters.consumed, stamp(call_->seq, ++consumed_));
+      moved = true;
+    }
+  }
+  const bool received = !consumes || consumed_ == rounds_;
+  const bool sent =
+      !sources_ || (arena_offset_ >= 0 ? peers_passed(&Counters::consumed, rounds_) : produced_ == rounds_);
+  return received && sent ? Advance::kDone : moved ? Advance::kMoved : Advance::kIdle;
+}
+
+void ShmBackend::copy_sources(int64_t round) {
+  const Block b = block(round);
+  const auto copy_from = [&](int rank, std::byte* out) {
+    const int64_t offset = record(rank).arena_offset;
+    const std::byte* from = rank == rank_ ? call_->input + b.begin
+                            : offset >= 0 ? segment(rank) + offset + b.begin
+                                          : results(rank, round);
+    if (from != out) std::memcpy(out, from, static_cast<size_t>(b.num_bytes));
+  };
+  if (call_->kind == CollectiveKind::kBroadcast) {
+    copy_from(call_->root, call_->output + b.begin);
+    return;
+  }
+  for (int rank = 0; rank < size_; ++rank) copy_from(rank, call_->output + rank * call_->num_bytes() + b.begin);
+}
+
+// --- the rest
+// -----------------------------------------------------------------------------------------------------------
+
+RefPtr<Storage> ShmBackend::do_allocate(int64_t num_bytes) {
+  std::byte* data = arena_->allocate(num_bytes);
+  return Storage::adopt(Device(), data, num_bytes, [arena = arena_, data] { arena->deallocate(data); });
+}
+
+Progress ShmBackend::do_describe_progress(int64_t seq) const {
+  std::string there;
+  std::string missing;
+  Progress progress;
+  const int64_t now = trace_now_ns();
+  for (int rank = 0; rank < size_; ++rank) {
+    const int64_t reached = header(rank).reached.load(std::memory_order_acquire);
+    if (reached >= seq) {
+      there += str(" ", rank);
+      continue;
+    }
+    if (missing.empty()) progress.first_missing = rank;
+    missing += str(missing.empty() ? "" : ", ", "rank ", rank);
+    if (reached == 0) {
+      missing += " (has started nothing yet)";
+    } else {
+      const int64_t since = header(rank).reached_ns.load(std::memory_order_relaxed);
+      missing += str(" (last reached #", reached, ", ",
+                     format_seconds(std::chrono::milliseconds((now - since) / 1000000)), " ago)");
+    }
+  }
+  progress.text = str("reached #", seq, ": ranks", there, ".  missing: ", missing.empty() ? "none" : missing);
+  return progress;
+}
+
+std::unique_ptr<Backend> make_shm_backend(const ProcessGroupOptions& options, const Tuning& tuning) {
+  return std::make_unique<ShmBackend>(options, tuning);
+}
+
+}  // namespace tandem::inline v0::distributed::shm

@@ -1,0 +1,140 @@
+// Collectives of ranks that share memory: processes of one host, or threads of one process, by the same code.  Private
+// to distributed/.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include <tandem/distributed/backend.h>
+#include <tandem/distributed/shm/segment.h>
+
+namespace tandem::inline v0::distributed::shm {
+
+/// Memory of this rank's segment that tensors live in.  Safe from many threads; lives as long as its last tensor.
+class Arena {
+ public:
+  Arena(std::shared_ptr<Mapping> mapping, std::byte* begin, int64_t capacity)
+      : mapping_(std::move(mapping)), begin_(begin), capacity_(capacity) {}
+  /// Aligned to 64 bytes.  Throws OutOfMemory.
+  std::byte* allocate(int64_t num_bytes);
+  void deallocate(std::byte* data);
+  /// Whether the bytes are the arena's.
+  bool holds(const std::byte* data, int64_t num_bytes) const {
+    return data >= begin_ && data + num_bytes <= begin_ + capacity_;
+  }
+
+ private:
+  std::shared_ptr<Mapping> mapping_;
+  std::byte* begin_;
+  int64_t capacity_;
+  std::mutex mutex_;
+  std::map<int64_t, int64_t> used_;  ///< offset -> bytes
+};
+
+/// The backend of one rank.
+///
+/// Data up to Tuning::slot_bytes is written into the rank's slot beside its record; once all records are there, each
+/// rank reads all slots: one round of flags.  A slot is used again two collectives later; a rank completes a collective
+/// only after it has seen everybody's record, and posts one only after completing the one before, so by then all have
+/// read it.
+///
+/// Larger data is cut into rounds of one block per rank, and block j is reduced by rank j.  In each round a rank stages
+/// the others' blocks of its input in a ring, reduces its own block of everybody's input into its tensor and into a
+/// second ring, and copies the others' results out of theirs.  The three run up to `slots` rounds apart, so ranks
+/// rarely wait, and blocks stay in cache.  Data in the rank's arena skips both rings: peers read it where it lies, and
+/// the rank then completes only when all have copied its results.
+class ShmBackend final : public Backend {
+ public:
+  ShmBackend(const ProcessGroupOptions& options, const Tuning& tuning);
+
+  const char* name() const override { return "shm"; }
+  bool may_spin() const override { return may_spin_; }
+  void do_start(const Collective& collective) override;
+  Advance do_advance() override;
+  void do_sleep(FunctionRef<bool()> changed, Clock::time_point until) override;
+  void do_wake() override;
+  void do_abort(int culprit, const std::string& reason) override;
+  void do_hear_failure(int culprit, const std::string& reason) override;
+  RefPtr<Storage> do_allocate(int64_t num_bytes) override;
+  Progress do_describe_progress(int64_t seq) const override;
+
+ private:
+  SegmentHeader& own() const { return mapping_->header(rank_); }
+  SegmentHeader& header(int rank) const { return mapping_->header(rank); }
+  const Record& record(int rank) const { return header(rank).records[parity_]; }
+  std::byte* segment(int rank) const { return mapping_->segments[static_cast<size_t>(rank)]; }
+  std::byte* slot(int rank) const;
+
+  template <class T>
+  void publish(std::atomic<T>& counter, T value);
+  void ring(int rank) const;
+  /// Whether all peers' counters have passed `rounds` rounds of this collective.
+  bool peers_passed(std::atomic<int64_t> Counters::*counter, int64_t rounds) const;
+
+  Advance step();
+  bool match_records();
+  [[noreturn]] void throw_mismatch(int peer) const;
+  void finish_small();
+  Advance step_all_reduce();
+  Advance step_transfer();
+  void stage(int64_t round);
+  void reduce_round(int64_t round);
+  void copy_results(int64_t round);
+  void copy_sources(int64_t round);
+  bool is_missing(int rank) const;
+  [[noreturn]] void fail(int culprit, const std::string& reason) const;
+
+  /// Part of the tensor, in bytes; empty past its end.
+  struct Block {
+    int64_t begin;
+    int64_t num_bytes;
+  };
+  Block block(int64_t index) const;
+  std::byte* staging(int rank, int64_t round, int reducer) const;
+  std::byte* results(int rank, int64_t round) const;
+  /// Whether the rank's counter has passed `rounds` rounds of this collective; this rank's always has.
+  bool passed(int rank, std::atomic<int64_t> Counters::*counter, int64_t rounds) const;
+  bool inputs_ready(int64_t round) const;
+
+  /// What was heard of other ranks' ends.
+  struct Failure {
+    int culprit;
+    std::string reason;
+  };
+
+  const int rank_;
+  const int size_;
+  const Tuning tuning_;
+  const Layout layout_;
+  std::shared_ptr<Mapping> mapping_;
+  std::shared_ptr<Arena> arena_;
+  bool may_spin_ = false;
+
+  std::mutex failures_mutex_;
+  std::vector<Failure> failures_;
+  std::atomic<size_t> num_failures_{0};
+
+  // The running collective.
+  const Collective* call_ = nullptr;
+  int parity_ = 0;
+  bool small_ = false;
+  bool sources_ = false;  // this rank's input is read by peers
+  int64_t arena_offset_ = -1;
+  int matched_ = 0;  // peers [0, matched_) have posted an equal record
+  int64_t block_bytes_ = 0;
+  int64_t rounds_ = 0;
+  int64_t staged_ = 0;  // rounds done of the three stages
+  int64_t produced_ = 0;
+  int64_t consumed_ = 0;
+  std::vector<const std::byte*> inputs_;
+  std::vector<uint8_t> poisoned_;
+};
+
+/// Joins the ranks of `options`; collective.
+std::unique_ptr<Backend> make_shm_backend(const ProcessGroupOptions& options, const Tuning& tuning = {});
+
+}  // namespace tandem::inline v0::distributed::shm

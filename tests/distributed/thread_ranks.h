@@ -1,0 +1,55 @@
+// Ranks that are threads of the test, each with a group whose tuning the test chooses.
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <tandem/distributed/backend.h>
+#include <tandem/distributed/shm/shm_backend.h>
+#include <tandem/distributed/store.h>
+
+namespace tandem::inline v0::distributed {
+
+struct ThreadRanks {
+  int world_size = 2;
+  std::shared_ptr<Store> store = make_memory_store();
+  std::string name = "default";
+  std::chrono::milliseconds timeout{20000};
+  shm::Tuning tuning = {};
+
+  std::shared_ptr<ProcessGroup> make(int rank) const {
+    const ProcessGroupOptions options{store, rank, world_size, name, timeout, true};
+    return ProcessGroupAccess::make(options, shm::make_shm_backend(options, tuning));
+  }
+
+  /// Runs f(group) on all ranks; rethrows the exception of the lowest rank that threw.
+  void run(const std::function<void(ProcessGroup&)>& f) const {
+    std::vector<std::exception_ptr> errors(static_cast<size_t>(world_size));
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < world_size; ++rank) {
+      threads.emplace_back([&, rank] {
+        try {
+          const auto group = make(rank);
+          try {
+            f(*group);
+          } catch (const std::exception& e) {
+            errors[static_cast<size_t>(rank)] = std::current_exception();
+            group->abort(e.what());
+          }
+        } catch (...) {
+          errors[static_cast<size_t>(rank)] = std::current_exception();
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const std::exception_ptr& error : errors) {
+      if (error) std::rethrow_exception(error);
+    }
+  }
+};
+
+}  // namespace tandem::inline v0::distributed
