@@ -71,6 +71,15 @@ Scalar negative(Scalar value) {
 
 // --- in-place forms -----------------------------------------------------------------------------------------------------
 
+bool broadcasts_to(const Shape& from, const Shape& shape) {
+  if (from.size() > shape.size()) return false;
+  const size_t added = shape.size() - from.size();
+  for (size_t d = 0; d < from.size(); ++d) {
+    if (from[d] != 1 && from[d] != shape[added + d]) return false;
+  }
+  return true;
+}
+
 /// Throws StateError where several elements of `self` share memory, DTypeError where `result` is of a higher kind.
 void check_in_place(const char* op, const Tensor& self, DType result) {
   for (int64_t d = 0; d < self.dim(); ++d) {
@@ -83,11 +92,10 @@ void check_in_place(const char* op, const Tensor& self, DType result) {
 }
 
 /// `other` ready to be combined into `self`: its dtype, and no memory in common.
-Tensor in_place_operand(const char* op, const Tensor& self, const Tensor& other) {
-  TANDEM_CHECK(ShapeError,
-               self.shape() == other.shape() ||
-                   ops::broadcast_shape(op, {{"self", self}, {"other", other}}) == self.shape(),
-               ops::operand_error(op, "other does not broadcast to the shape of self", {{"self", self}, {"other", other}}));
+Tensor in_place_operand(const char* op, const Tensor& self, const Tensor& other, const char* name = "other") {
+  const ops::Operands operands = {{"self", self}, {name, other}};
+  TANDEM_CHECK(ShapeError, broadcasts_to(other.shape(), self.shape()),
+               ops::operand_error(op, str(name, " does not broadcast to the shape of self"), operands));
   if (other.dtype() != self.dtype()) return to(other, self.dtype());
   return other.storage() == self.storage() ? clone(other) : other;
 }
@@ -536,7 +544,7 @@ const Tensor& Tensor::fill_(Scalar value) const {
 const Tensor& Tensor::copy_(const Tensor& src) const {
   ops::check_same_device("copy_", {{"self", *this}, {"src", src}});
   check_in_place("copy_", *this, dtype());
-  const Tensor source = in_place_operand("copy_", *this, src);
+  const Tensor source = in_place_operand("copy_", *this, src, "src");
   autograd::begin_in_place("copy_", *this, will_record(*this, source));
   chores::copy(make_view(source.storage(), source.dtype(), shape(), ops::broadcast_strides(source, shape()),
                          source.impl().offset), *this);

@@ -39,7 +39,7 @@ std::vector<std::vector<Layout>> layout_plans(size_t num_inputs) {
 
 std::string plan_name(const std::vector<Layout>& plan) {
   std::string text;
-  for (Layout layout : plan) text += " " + layout_name(layout);
+  for (Layout layout : plan) text += str(" ", layout_name(layout));
   return text;
 }
 
@@ -51,7 +51,10 @@ std::vector<Tensor> make_inputs(const OpCase& op, DType dtype, const std::vector
   std::vector<Tensor> tensors;
   for (size_t i = 0; i < op.inputs.size(); ++i) {
     const Input& input = op.inputs[i];
-    const Dense values = random_dense(input.shape, 100 + i, input.low, input.high);
+    Dense values = random_dense(input.shape, 100 + i, input.low, input.high);
+    if (!is_floating_point(dtype_of_input(input, dtype))) {
+      for (double& value : values.values) value = std::floor(value);
+    }
     tensors.push_back(make_tensor(values, dtype_of_input(input, dtype), plan[i], device));
   }
   return tensors;
@@ -94,6 +97,8 @@ bool same_bits(const Tensor& a, const Tensor& b) {
 }
 
 }  // namespace
+
+std::vector<DType> floating_dtypes() { return {kFloat64, kFloat32, kFloat16, kBFloat16}; }
 
 double epsilon(DType dtype) {
   switch (dtype) {

@@ -30,11 +30,14 @@ Dense dense(const Tensor& tensor);
 Dense dense_map(const Shape& shape, const std::vector<Dense>& inputs,
                 const std::function<double(const std::vector<double>&)>& f);
 
+/// float64, float32, float16, bfloat16.
+std::vector<DType> floating_dtypes();
+
 /// A tensor argument of an operation.
 struct Input {
   const char* name;                      ///< what the operation calls it in error texts
   Shape shape;
-  double low = -2;                       ///< values are uniform in [low, high)
+  double low = -2;                       ///< values are uniform in [low, high), rounded down for integers and bool
   double high = 2;
   std::optional<DType> dtype = {};       ///< fixed, such as int64 for labels; else the case's floating dtype
   bool differentiable = true;            ///< of a floating input
@@ -50,7 +53,7 @@ struct OpCase {
   std::function<Dense(const std::vector<Dense>&)> reference;
   double tolerance = 4;                  ///< c in |actual - expected| <= c eps(dtype) sqrt(terms) (1 + |expected|)
   double terms = 1;                      ///< numbers summed for one result
-  std::vector<DType> dtypes = {kFloat64, kFloat32, kFloat16, kBFloat16};  ///< that the operation accepts
+  std::vector<DType> dtypes = floating_dtypes();  ///< that the operation accepts
   std::optional<DType> result_dtype = {};  ///< where it is not the inputs' dtype
   bool has_gradient = true;              ///< of the first order
   bool has_second_gradient = true;

@@ -1,0 +1,124 @@
+#include <tandem/ops/cast.h>
+
+#include <thread>
+
+#include <tandem/base/rank_context.h>
+#include <tandem/ops/elementwise.h>
+#include <tandem/ops/reduce.h>
+#include <tandem/tensor/factories.h>
+#include <tandem/tests/support/op_case.h>
+
+namespace tandem::testing {
+namespace {
+
+using Values = std::vector<double>;
+
+TEST(Cast, ToDTypeIsRecorded) {
+  OpCase op;
+  op.name = "to";
+  op.inputs = {{"input", {3, 33}}};
+  op.run = [](const std::vector<Tensor>& in) { return in[0].to(kFloat32); };
+  op.reference = [](const std::vector<Dense>& in) { return in[0]; };
+  op.dtypes = {kFloat32, kFloat16, kBFloat16};
+  op.result_dtype = kFloat32;
+  op.has_gradient = false;
+  check(op);
+  Tensor x = tensor({1.0, 2.5});
+  x.set_requires_grad();
+  const Tensor y = x.to(kFloat64);
+  EXPECT_EQ(y.dtype(), kFloat64);
+  y.backward(full({2}, 0.75, {kFloat64}));
+  EXPECT_EQ(x.grad().dtype(), kFloat32);
+  EXPECT_EQ(x.grad().to_vector<double>(), (Values{0.75, 0.75}));
+  EXPECT_TRUE(x.to(kFloat32).is_same(x));
+  EXPECT_FALSE(x.to(kInt64).requires_grad());
+  EXPECT_EQ(x.to(kInt64).to_vector<double>(), (Values{1, 2}));
+}
+
+TEST(Cast, ToDeviceIsRecorded) {
+  if (cpu_device_count() < 2) set_cpu_device_count(2);
+  Tensor x = tensor({1.0, 2.5});
+  x.set_requires_grad();
+  const Tensor y = x.to(Device("cpu:1"));
+  EXPECT_EQ(y.device(), Device("cpu:1"));
+  EXPECT_TRUE(x.to(Device("cpu:0")).is_same(x));
+  EXPECT_TRUE(x.cpu().is_same(x));
+  const Tensor z = y * 3;
+  EXPECT_EQ(z.device(), Device("cpu:1"));
+  z.backward(full({2}, 0.5, {kFloat32, Device("cpu:1")}));
+  EXPECT_EQ(x.grad().device(), Device("cpu:0"));
+  EXPECT_EQ(x.grad().to_vector<double>(), (Values{1.5, 1.5}));
+}
+
+TEST(Cast, PoliciesUnderAutocast) {
+  const Tensor single = ones({2});
+  const Tensor bf16 = ones({2}, {kBFloat16});
+  const Tensor f64 = ones({2}, {kFloat64});
+  const Tensor ints = ones({2}, {kInt64});
+  const auto cast = [](CastPolicy policy, const Tensor& a, const Tensor& b) {
+    Tensor x = a;
+    Tensor y = b;
+    Tensor undefined;
+    cast_for(policy, {&x, &y, &undefined});
+    EXPECT_FALSE(undefined.defined());
+    return std::pair(x.dtype(), y.dtype());
+  };
+  EXPECT_EQ(cast(CastPolicy::kLowPrecision, single, bf16), std::pair(kFloat32, kBFloat16));
+  const Autocast autocast(kBFloat16);
+  EXPECT_EQ(cast(CastPolicy::kLowPrecision, single, ints), std::pair(kBFloat16, kInt64));
+  EXPECT_EQ(cast(CastPolicy::kLowPrecision, f64, bf16), std::pair(kFloat64, kBFloat16));
+  EXPECT_EQ(cast(CastPolicy::kFloat32, bf16, f64), std::pair(kFloat32, kFloat64));
+  EXPECT_EQ(cast(CastPolicy::kWidest, bf16, single), std::pair(kFloat32, kFloat32));
+  EXPECT_EQ(cast(CastPolicy::kWidest, bf16, bf16), std::pair(kBFloat16, kBFloat16));
+  EXPECT_EQ(cast(CastPolicy::kWidest, ints, bf16), std::pair(kInt64, kBFloat16));
+  EXPECT_EQ(exp(bf16).dtype(), kFloat32);
+  EXPECT_EQ(sum(bf16).dtype(), kFloat32);
+  EXPECT_EQ(add(bf16, bf16).dtype(), kBFloat16);
+  EXPECT_EQ(add(bf16, ones({}, {kFloat32})).dtype(), kFloat32);
+  DType elsewhere = kInt64;
+  std::thread([&] { elsewhere = exp(bf16).dtype(); }).join();
+  EXPECT_EQ(elsewhere, kBFloat16) << "autocast belongs to its thread";
+}
+
+TEST(Cast, AutocastNestsAndEnds) {
+  const Tensor x = ones({2});
+  const auto lowered = [&] {
+    Tensor y = x;
+    cast_for(CastPolicy::kLowPrecision, {&y});
+    return y.dtype();
+  };
+  {
+    const Autocast outer(kBFloat16);
+    {
+      const Autocast inner(kFloat16);
+      EXPECT_EQ(lowered(), kFloat16);
+    }
+    EXPECT_EQ(lowered(), kBFloat16);
+  }
+  EXPECT_EQ(lowered(), kFloat32);
+  EXPECT_EQ(error_text<DTypeError>([] { const Autocast wrong(kFloat64); }),
+            "Autocast: dtype must be float16 or bfloat16, not float64");
+}
+
+TEST(Cast, GradientsReturnToTheParametersDType) {
+  Tensor x = random_tensor({3}, 1);
+  x.set_requires_grad();
+  const Autocast autocast(kBFloat16);
+  Tensor y = x;
+  cast_for(CastPolicy::kLowPrecision, {&y});
+  sum(y * 2).backward();
+  EXPECT_EQ(x.grad().dtype(), kFloat32);
+  EXPECT_EQ(x.grad().to_vector<double>(), (Values{2, 2, 2}));
+}
+
+TEST(Cast, ErrorTexts) {
+  EXPECT_EQ(error_text<StateError>([] { static_cast<void>(to(Tensor(), kFloat64)); }),
+            "to: input is undefined\n"
+            "  input  undefined");
+  EXPECT_EQ(error_text<StateError>([] { static_cast<void>(to(Tensor(), Device())); }),
+            "to: input is undefined\n"
+            "  input  undefined");
+}
+
+}  // namespace
+}  // namespace tandem::testing

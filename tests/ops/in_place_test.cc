@@ -1,0 +1,213 @@
+#include <cmath>
+
+#include <tandem/autograd/engine.h>
+#include <tandem/autograd/grad_mode.h>
+#include <tandem/ops/elementwise.h>
+#include <tandem/ops/reduce.h>
+#include <tandem/ops/view.h>
+#include <tandem/tensor/factories.h>
+#include <tandem/tests/support/op_case.h>
+
+namespace tandem::testing {
+namespace {
+
+using Values = std::vector<double>;
+
+/// run(self, other) changes self in place; tested on a copy of self, of which it is then a function like any other.
+OpCase in_place_case(const char* name, const Shape& other, std::function<const Tensor&(const Tensor&, const Tensor&)> run,
+                     std::function<double(double, double)> f) {
+  OpCase op;
+  op.name = name;
+  op.inputs = {{"self", {3, 7}}, {"other", other, 0.5, 2}};
+  op.run = [run](const std::vector<Tensor>& in) {
+    // A product, so that what the operation did not save is not saved by luck.
+    const Tensor self = in[0].defined() ? in[0] * 1.5 : in[0];
+    run(self, in[1]);
+    return self * 1.25;
+  };
+  op.reference = [f](const std::vector<Dense>& in) {
+    return dense_map({3, 7}, in, [&](const Values& v) { return 1.25 * f(1.5 * v[0], v[1]); });
+  };
+  return op;
+}
+
+TEST(InPlace, Tensors) {
+  for (const Shape& other : {Shape{3, 7}, Shape{7}, Shape{3, 1}, Shape{}}) {
+    const OpCase cases[] = {
+        in_place_case("add_", other, [](const Tensor& a, const Tensor& b) -> auto& { return a.add_(b, 0.75); },
+                      [](double a, double b) { return a + 0.75 * b; }),
+        in_place_case("sub_", other, [](const Tensor& a, const Tensor& b) -> auto& { return a.sub_(b, 0.75); },
+                      [](double a, double b) { return a - 0.75 * b; }),
+        in_place_case("mul_", other, [](const Tensor& a, const Tensor& b) -> auto& { return a.mul_(b); },
+                      [](double a, double b) { return a * b; }),
+        in_place_case("div_", other, [](const Tensor& a, const Tensor& b) -> auto& { return a.div_(b); },
+                      [](double a, double b) { return a / b; }),
+    };
+    for (const OpCase& op : cases) check(op);
+    OpCase copy = in_place_case("copy_", other, [](const Tensor& a, const Tensor& b) -> auto& { return a.copy_(b); },
+                                [](double, double b) { return b; });
+    copy.inputs[1].name = "src";
+    check(copy);
+  }
+}
+
+TEST(InPlace, Numbers) {
+  struct {
+    const char* name;
+    std::function<void(const Tensor&)> run;
+    std::function<double(double)> f;
+  } const cases[] = {
+      {"add_", [](const Tensor& x) { x.add_(0.75); }, [](double x) { return x + 0.75; }},
+      {"sub_", [](const Tensor& x) { x.sub_(0.75); }, [](double x) { return x - 0.75; }},
+      {"mul_", [](const Tensor& x) { x.mul_(-1.5); }, [](double x) { return x * -1.5; }},
+      {"div_", [](const Tensor& x) { x.div_(1.5); }, [](double x) { return x / 1.5; }},
+  };
+  for (const auto& c : cases) {
+    OpCase op;
+    op.name = c.name;
+    op.inputs = {{"self", {3, 33}}};
+    op.run = [c](const std::vector<Tensor>& in) {
+      const Tensor self = in[0].defined() ? in[0] * 2 : in[0];
+      c.run(self);
+      return self * self;
+    };
+    op.reference = [c](const std::vector<Dense>& in) {
+      return dense_map({3, 33}, in, [&](const Values& v) { return c.f(2 * v[0]) * c.f(2 * v[0]); });
+    };
+    op.tolerance = 8;
+    check(op);
+  }
+}
+
+TEST(InPlace, StridedSelf) {
+  for (Layout layout : {Layout::kTransposed, Layout::kSliced}) {
+    const Tensor self = make_tensor(random_dense({3, 7}, 1), kFloat64, layout);
+    const Dense before = dense(self);
+    self.add_(random_tensor({7}, 2, kFloat64), 2).mul_(3).sub_(1).div_(4);
+    const Dense want = dense_map({3, 7}, {before, random_dense({7}, 2)},
+                                 [](const Values& v) { return ((v[0] + 2 * v[1]) * 3 - 1) / 4; });
+    EXPECT_TRUE(close(self, want, 1e-15));
+  }
+}
+
+TEST(InPlace, OverlappingOperands) {
+  const Tensor x = tensor({1.0, 2.0, 3.0, 4.0});
+  x.slice(0, 1, 4).add_(x.slice(0, 0, 3));
+  EXPECT_EQ(x.to_vector<double>(), (Values{1, 3, 5, 7}));
+  x.mul_(x);
+  EXPECT_EQ(x.to_vector<double>(), (Values{1, 9, 25, 49}));
+  x.slice(0, 0, 3).copy_(x.slice(0, 1, 4));
+  EXPECT_EQ(x.to_vector<double>(), (Values{9, 25, 49, 49}));
+  // The same with gradients: y = (2 w)^2.
+  Tensor w = tensor({1.0, -2.0});
+  w.set_requires_grad();
+  const Tensor y = w * 2;
+  y.mul_(y);
+  y.backward(tensor({1.0, 0.5}));
+  EXPECT_EQ(w.grad().to_vector<double>(), (Values{8, -8}));
+}
+
+TEST(InPlace, FillAndCopyForgetTheHistory) {
+  Tensor x = random_tensor({3}, 1);
+  x.set_requires_grad();
+  const Tensor filled = x * 2;
+  filled.fill_(4);
+  const Tensor zeroed = x * 3;
+  zeroed.zero_();
+  const Tensor copied = x * 4;
+  copied.copy_(tensor({1, 2, 3}));
+  const Tensor output = sum(filled * x + zeroed * x + copied * 5);
+  output.backward();
+  EXPECT_EQ(x.grad().to_vector<double>(), (Values{4, 4, 4}));
+  EXPECT_EQ(copied.to_vector<double>(), (Values{1, 2, 3}));
+}
+
+TEST(InPlace, BumpsTheVersionAndNamesItself) {
+  const Tensor x = zeros({3});
+  x.add_(1);
+  x.mul_(x);
+  x.fill_(2);
+  x.copy_(ones({1}));
+  EXPECT_EQ(x.version(), 4u);
+  EXPECT_STREQ(x.storage()->last_writer(), "copy_");
+  Tensor w = random_tensor({3}, 1);
+  w.set_requires_grad();
+  const Tensor e = exp(w);
+  e.add_(1);
+  EXPECT_EQ(error_text<StateError>([&] { e.backward(ones({3})); }),
+            "exp: 'output' (float32 [3] on cpu) was changed in place by 'add_' after it was saved for backward (version 1, "
+            "saved at 0)");
+}
+
+TEST(InPlace, DTypes) {
+  const Tensor counts = tensor({1, 2, 3});
+  counts.add_(tensor({1, 1, 1}), 2);
+  counts.mul_(full({3}, 2, {kInt32}));
+  EXPECT_EQ(counts.to_vector<int64_t>(), (std::vector<int64_t>{6, 8, 10}));
+  EXPECT_EQ(counts.dtype(), kInt64);
+  const Tensor half = ones({2}, {kFloat16});
+  half.add_(tensor({0.5, 0.25}));
+  EXPECT_EQ(half.dtype(), kFloat16);
+  EXPECT_EQ(half.to_vector<double>(), (Values{1.5, 1.25}));
+  counts.copy_(tensor({1.75, -1.75, 3.0}));
+  EXPECT_EQ(counts.to_vector<int64_t>(), (std::vector<int64_t>{1, -1, 3}));
+}
+
+TEST(InPlace, ErrorsLeaveSelfUnchanged) {
+  const Tensor counts = tensor({1, 2, 3});
+  const Tensor x = tensor({1.0, 2.0, 3.0});
+  EXPECT_EQ(error_text<DTypeError>([&] { counts.add_(0.5); }),
+            "add_: the result is float32, which self cannot hold\n"
+            "  self  cpu  int64 [3]");
+  EXPECT_EQ(error_text<DTypeError>([&] { counts.div_(counts); }),
+            "div_: the result is float32, which self cannot hold\n"
+            "  self  cpu  int64 [3]");
+  EXPECT_EQ(error_text<ShapeError>([&] { x.mul_(zeros({2, 3})); }),
+            "mul_: other does not broadcast to the shape of self\n"
+            "  self   cpu  float32 [3]\n"
+            "  other  cpu  float32 [2, 3]");
+  EXPECT_EQ(error_text<ShapeError>([&] { x.copy_(zeros({2, 3})); }),
+            "copy_: src does not broadcast to the shape of self\n"
+            "  self  cpu  float32 [3]\n"
+            "  src   cpu  float32 [2, 3]");
+  EXPECT_EQ(error_text<ShapeError>([&] { x.sub_(zeros({2})); }),
+            "sub_: other does not broadcast to the shape of self\n"
+            "  self   cpu  float32 [3]\n"
+            "  other  cpu  float32 [2]");
+  EXPECT_EQ(error_text<StateError>([&] { x.expand({2, 3}).fill_(0); }),
+            "fill_: self is expanded, several of its elements share memory: clone it first\n"
+            "  self  cpu  float32 [2, 3]");
+  EXPECT_EQ(error_text<DTypeError>([&] { tensor({true}).sub_(tensor({true})); }),
+            "sub_: bool is not accepted\n"
+            "  self  cpu  bool [1]");
+  Tensor w = tensor({1.0, 2.0, 3.0});
+  w.set_requires_grad();
+  EXPECT_EQ(error_text<StateError>([&] { w.add_(1); }),
+            "add_: a leaf that requires grad is changed in place (float32 [3] on cpu); do it under a NoGradGuard, or use the "
+            "form that returns a new tensor");
+  const Tensor y = w * 2;
+  EXPECT_EQ(error_text<StateError>([&] { y.slice(0, 0, 2).mul_(2); }),
+            "mul_: the change of a view would have to be recorded (float32 [2] on cpu); use the form that returns a new "
+            "tensor");
+  EXPECT_EQ(counts.to_vector<double>(), (Values{1, 2, 3}));
+  EXPECT_EQ(x.to_vector<double>(), (Values{1, 2, 3}));
+  EXPECT_EQ(w.to_vector<double>(), (Values{1, 2, 3}));
+  EXPECT_EQ(y.to_vector<double>(), (Values{2, 4, 6}));
+  EXPECT_EQ(x.version(), 0u);
+  {
+    const NoGradGuard no_grad;
+    w.add_(1);
+  }
+  EXPECT_EQ(w.to_vector<double>(), (Values{2, 3, 4}));
+}
+
+TEST(InPlace, AccumulateWithGraphIsRecorded) {
+  Tensor a = tensor({1.0, 2.0});
+  a.set_requires_grad();
+  const Tensor sum = autograd::accumulate_with_graph(a, tensor({0.5, 0.5}));
+  EXPECT_EQ(sum.to_vector<double>(), (Values{1.5, 2.5}));
+  EXPECT_TRUE(sum.requires_grad());
+}
+
+}  // namespace
+}  // namespace tandem::testing
