@@ -156,4 +156,11 @@ DType result_dtype(DType tensor, DType number) {
   return kind(number) > kind(tensor) ? number : tensor;
 }
 
+Tensor row_major(const Tensor& tensor) {
+  if (tensor.is_contiguous()) return tensor;
+  const Tensor copy = empty(tensor.shape(), tensor.options());
+  chores::copy(tensor, copy);
+  return copy;
+}
+
 }  // namespace tandem::inline v0::ops

@@ -47,6 +47,9 @@ DType result_dtype(const Tensor& a, const Tensor& b);
 /// dtype of an operation on a tensor and something of no dimension: the tensor's, unless `number` is of a higher kind.
 DType result_dtype(DType tensor, DType number);
 
+/// `tensor` itself where it is row-major, else an unrecorded row-major copy: what kernels read.
+Tensor row_major(const Tensor& tensor);
+
 /// Sums `grad` over the dimensions along which `shape` was broadcast, recorded; returns `grad` itself where none were.
 /// Defined in ops/reduce.cc.
 Tensor sum_to_shape(const Tensor& grad, const Shape& shape);

@@ -54,6 +54,17 @@ decltype(auto) visit_dtype(DType dtype, F&& f) {
   return f.template operator()<double>();
 }
 
+/// The same for floating dtypes: T is double, float, Half or BFloat16.
+template <class F>
+decltype(auto) visit_floating_dtype(DType dtype, F&& f) {
+  switch (dtype) {
+    case kFloat16: return f.template operator()<Half>();
+    case kBFloat16: return f.template operator()<BFloat16>();
+    case kFloat64: return f.template operator()<double>();
+    default: return f.template operator()<float>();
+  }
+}
+
 /// The type in which sums of T are formed: float for half types, int64_t for integers, T otherwise.
 template <class T>
 using Accumulator = std::conditional_t<

@@ -41,6 +41,7 @@ struct Input {
   double high = 2;
   std::optional<DType> dtype = {};       ///< fixed, such as int64 for labels; else the case's floating dtype
   bool differentiable = true;            ///< of a floating input
+  bool optional = false;                 ///< whether it may be undefined
 };
 
 /// An operation, what it is run on, and what it should give.

@@ -1,0 +1,45 @@
+// A tile of a float32 matrix product, computed in registers; private to ops/.  Includes nothing: files for wider instructions
+// do.  Sizes are `long`, which is int64_t.
+//
+// Vocabulary.  The *left* side gives single values that are broadcast, the *right* side vectors of neighbouring columns.
+// A tile is kRows x kColumns of left @ right; what is left and right is up to the caller: a product may be computed
+// transposed.  The right side is *packed*: its columns are cut into panels of kColumns, each stored as k rows, missing
+// columns as zeros.  The left side is read where it is if k runs along memory, else packed as panels of k times kRows.
+#pragma once
+
+namespace tandem::inline v0 {
+
+/// One tile: out(i, j) = f(alpha * sum_l left(i, l) * right(l, j) + beta * out(i, j)), f adds the bias and replaces negative
+/// values by 0.
+struct ProductTile {
+  long rows;             ///< at most the instruction set's kRows
+  long columns;          ///< at most its kColumns
+  long k;
+  const float* left;
+  long left_stride;      ///< from one row to the next; 0: left is a packed panel
+  const float* right;       ///< a packed panel
+  float alpha;
+  float beta;               ///< 0: out is not read
+  const float* bias;        ///< null: none; bias[j], or bias[i] where transposed
+  bool relu;
+  bool transposed;          ///< out(i, j) is out[j * out_leading + i], else out[i * out_leading + j]
+  float* out;
+  long out_leading;
+};
+
+/// The functions of an instruction set.
+struct ProductKernels {
+  const char* name;
+  long rows;     ///< kRows: of a tile and of a packed left panel
+  long columns;  ///< kColumns: of a tile and of a packed right panel
+  void (*tile)(const ProductTile& tile);
+  /// panel[l][j] = source[l * k_stride + j * column_stride] for j < columns, else 0; one stride is 1.
+  void (*pack_right)(const float* source, long k, long columns, long k_stride, long column_stride, float* panel);
+  /// panel[l][i] = source[l * k_stride + i] for i < rows, else 0.
+  void (*pack_left)(const float* source, long k, long rows, long k_stride, float* panel);
+};
+
+extern const ProductKernels kProductAvx2;
+extern const ProductKernels kProductAvx512;
+
+}  // namespace tandem::inline v0

@@ -1,0 +1,124 @@
+#include <tandem/ops/random.h>
+
+#include <cmath>
+#include <limits>
+
+#include <tandem/ops/common.h>
+#include <tandem/ops/random_kernels.h>
+
+namespace tandem::inline v0 {
+
+using namespace ops;
+using autograd::BackwardContext;
+using autograd::Node;
+
+namespace {
+
+PhiloxState reserve(Generator* generator, Device device, int64_t words) {
+  return (generator != nullptr ? *generator : default_generator(device)).reserve(words);
+}
+
+Tensor finished(Tensor out, const TensorOptions& options) {
+  if (options.requires_grad) out.set_requires_grad();
+  return out;
+}
+
+/// A new tensor for random values of a floating dtype.
+Tensor floating_result(const char* op, const Shape& shape, const TensorOptions& options) {
+  TANDEM_CHECK(DTypeError, is_floating_point(options.dtype), op, ": the dtype must be floating, it is ", options.dtype);
+  const Tensor out = empty(shape, {options.dtype, options.device});
+  check_same_device(op, {{"out", out}});
+  return out;
+}
+
+}  // namespace
+
+Tensor rand(const Shape& shape, TensorOptions options, Generator* generator) {
+  const Tensor out = floating_result("rand", shape, options);
+  const int64_t n = out.num_elements();
+  cpu::uniform({out.device()}, options.dtype, reserve(generator, options.device, n * words_per_uniform(options.dtype)), n,
+               out.data_ptr());
+  return finished(out, options);
+}
+
+Tensor randn(const Shape& shape, TensorOptions options, Generator* generator) {
+  const Tensor out = floating_result("randn", shape, options);
+  const int64_t n = out.num_elements(), pairs = (n + 1) / 2;
+  cpu::normal({out.device()}, options.dtype, reserve(generator, options.device, 2 * pairs * words_per_uniform(options.dtype)),
+              n, out.data_ptr());
+  return finished(out, options);
+}
+
+Tensor randint(int64_t low, int64_t high, const Shape& shape, TensorOptions options, Generator* generator) {
+  TANDEM_CHECK(ValueError, low < high, "randint: low must be below high, they are ", low, " and ", high);
+  TANDEM_CHECK(DTypeError, is_integral(options.dtype), "randint: the dtype must be an integer type, it is ", options.dtype);
+  const int64_t smallest = options.dtype == kUInt8   ? 0
+                           : options.dtype == kInt32 ? std::numeric_limits<int32_t>::min()
+                                                     : std::numeric_limits<int64_t>::min();
+  const int64_t largest = options.dtype == kUInt8   ? 255
+                          : options.dtype == kInt32 ? std::numeric_limits<int32_t>::max()
+                                                    : std::numeric_limits<int64_t>::max();
+  TANDEM_CHECK(ValueError, low >= smallest && high - 1 <= largest, "randint: [", low, ", ", high, ") does not fit ",
+               options.dtype);
+  const Tensor out = empty(shape, {options.dtype, options.device});
+  check_same_device("randint", {{"out", out}});
+  const int64_t n = out.num_elements();
+  cpu::integers({out.device()}, options.dtype, reserve(generator, options.device, 2 * n), low,
+                static_cast<uint64_t>(high) - static_cast<uint64_t>(low), n, out.data_ptr());
+  return out;
+}
+
+Tensor randperm(int64_t n, Device device, Generator* generator) {
+  TANDEM_CHECK(ValueError, n >= 0, "randperm: n must not be negative, it is ", n);
+  const Tensor out = empty({n}, {kInt64, device});
+  check_same_device("randperm", {{"out", out}});
+  cpu::permutation({device}, reserve(generator, device, 2 * n), n, out.data<int64_t>());
+  return out;
+}
+
+Tensor bernoulli(const Tensor& p, Generator* generator) {
+  const KernelContext context = check_same_device("bernoulli", {{"p", p}});
+  check_floating("bernoulli", {"p", p});
+  const Tensor dense = row_major(p);
+  const int64_t n = p.num_elements();
+  const int64_t bad = cpu::find_bad_probability(context, p.dtype(), n, dense.data_ptr());
+  TANDEM_CHECK(ValueError, bad < 0, "bernoulli: probability ", dense.to_vector<double>()[static_cast<size_t>(bad)],
+               " at position ", bad, " is outside [0, 1]");
+  const Tensor out = empty(p.shape(), p.options());
+  cpu::bernoulli(context, p.dtype(), reserve(generator, p.device(), 2 * n), n, dense.data_ptr(), out.data_ptr());
+  return out;
+}
+
+namespace {
+
+/// x under the mask that `state` draws, recorded: its own backward.
+Tensor masked(const Tensor& x, PhiloxState state, double p) {
+  const Tensor dense = row_major(x);
+  const Tensor out = empty(x.shape(), x.options());
+  cpu::dropout({x.device()}, x.dtype(), state, static_cast<uint64_t>(std::llround(p * 0x1p32)), 1 / (1 - p),
+               x.num_elements(), dense.data_ptr(), out.data_ptr());
+
+  struct DropoutNode : Node {
+    PhiloxState state;
+    double p = 0;
+
+    TensorList backward(BackwardContext& context) override { return {masked(context.grad(), state, p)}; }
+  };
+  if (auto* node = autograd::record<DropoutNode>("dropout", out, x)) {
+    node->state = state;
+    node->p = p;
+  }
+  return out;
+}
+
+}  // namespace
+
+Tensor dropout(const Tensor& x, double p, bool training, Generator* generator) {
+  check_same_device("dropout", {{"x", x}});
+  check_floating("dropout", {"x", x});
+  TANDEM_CHECK(ValueError, p >= 0 && p < 1, "dropout: p must be in [0, 1), it is ", p);
+  if (!training || p == 0) return x;
+  return masked(x, reserve(generator, x.device(), x.num_elements()), p);
+}
+
+}  // namespace tandem::inline v0

@@ -1,0 +1,151 @@
+// CPU kernels of random tensors.
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <type_traits>
+
+#include <tandem/base/parallel_for.h>
+#include <tandem/ops/random_kernels.h>
+
+namespace tandem::inline v0::cpu {
+namespace {
+
+/// Words that one piece of work draws; a multiple of a block's four.
+constexpr int64_t kGrainWords = 1 << 12;
+
+/// Calls f(begin, end, words) for pieces [begin, end) of n values that take `per_value` words each (1, 2 or 4);
+/// words[0] is the first of value `begin`.
+template <class F>
+void for_words(const PhiloxState& state, int64_t n, int64_t per_value, F f) {
+  parallel_for(n, kGrainWords / per_value, [&](int64_t begin, int64_t end) {
+    uint32_t words[kGrainWords];
+    const int64_t first = begin * per_value, count = (end - begin) * per_value;
+    for (int64_t w = 0; w < count; w += 4) {
+      const auto block = state.block(static_cast<uint64_t>((first + w) / 4));
+      for (int64_t j = 0; j < 4; ++j) words[w + j] = block[static_cast<size_t>(j)];
+    }
+    f(begin, end, words);
+  });
+}
+
+uint64_t join(const uint32_t* words) { return words[0] | static_cast<uint64_t>(words[1]) << 32; }
+
+/// A uniform value of type T from its words.  Half types take as many bits as keep the value below 1.
+template <class T>
+T uniform_value(const uint32_t* words) {
+  if constexpr (std::is_same_v<T, double>) {
+    return uniform_double(words[0], words[1]);
+  } else if constexpr (std::is_same_v<T, float>) {
+    return uniform_float(words[0]);
+  } else {
+    constexpr int kBits = std::is_same_v<T, Half> ? 11 : 8;
+    return T(static_cast<float>(words[0] >> (32 - kBits)) * (1.0f / (1 << kBits)));
+  }
+}
+
+}  // namespace
+
+void uniform(const KernelContext&, DType dtype, PhiloxState state, int64_t n, void* out) {
+  visit_floating_dtype(dtype, [&]<class T>() {
+    T* values = static_cast<T*>(out);
+    constexpr int64_t kWords = words_per_uniform(dtype_of<T>());
+    for_words(state, n, kWords, [=](int64_t begin, int64_t end, const uint32_t* words) {
+      for (int64_t i = begin; i < end; ++i) values[i] = uniform_value<T>(words + (i - begin) * kWords);
+    });
+  });
+}
+
+void normal(const KernelContext&, DType dtype, PhiloxState state, int64_t n, void* out) {
+  visit_floating_dtype(dtype, [&]<class T>() {
+    using U = std::conditional_t<std::is_same_v<T, double>, double, float>;
+    T* values = static_cast<T*>(out);
+    constexpr int64_t kWords = words_per_uniform(dtype_of<T>());
+    for_words(state, (n + 1) / 2, 2 * kWords, [=](int64_t begin, int64_t end, const uint32_t* words) {
+      for (int64_t pair = begin; pair < end; ++pair) {
+        const uint32_t* of_pair = words + (pair - begin) * 2 * kWords;
+        const double u = uniform_value<U>(of_pair), v = uniform_value<U>(of_pair + kWords);
+        const double radius = std::sqrt(-2 * std::log1p(-u)), angle = 2 * std::numbers::pi * v;
+        auto rounded = [](double value) {
+          if constexpr (std::is_same_v<T, double>) {
+            return value;
+          } else {
+            return T(static_cast<float>(value));
+          }
+        };
+        values[2 * pair] = rounded(radius * std::cos(angle));
+        if (2 * pair + 1 < n) values[2 * pair + 1] = rounded(radius * std::sin(angle));
+      }
+    });
+  });
+}
+
+void integers(const KernelContext&, DType dtype, PhiloxState state, int64_t low, uint64_t range, int64_t n, void* out) {
+  auto fill = [&]<class T>(T* values) {
+    for_words(state, n, 2, [=](int64_t begin, int64_t end, const uint32_t* words) {
+      for (int64_t i = begin; i < end; ++i) {
+        const uint64_t drawn = scale_to_range(join(words + 2 * (i - begin)), range);
+        values[i] = static_cast<T>(static_cast<uint64_t>(low) + drawn);
+      }
+    });
+  };
+  switch (dtype) {
+    case kUInt8: return fill(static_cast<uint8_t*>(out));
+    case kInt32: return fill(static_cast<int32_t*>(out));
+    default: return fill(static_cast<int64_t*>(out));
+  }
+}
+
+void permutation(const KernelContext&, PhiloxState state, int64_t n, int64_t* out) {
+  for (int64_t i = 0; i < n; ++i) out[i] = i;
+  // Each swap needs the one before: this runs on one thread.
+  for (int64_t i = n - 1; i > 0; --i) {
+    const auto block = state.block(static_cast<uint64_t>(i / 2));
+    const int64_t j = static_cast<int64_t>(scale_to_range(join(&block[static_cast<size_t>(2 * (i % 2))]),
+                                                          static_cast<uint64_t>(i) + 1));
+    std::swap(out[i], out[j]);
+  }
+}
+
+int64_t find_bad_probability(const KernelContext&, DType dtype, int64_t n, const void* p) {
+  int64_t bad = -1;
+  visit_floating_dtype(dtype, [&]<class T>() {
+    const T* values = static_cast<const T*>(p);
+    for (int64_t i = 0; i < n && bad < 0; ++i) {
+      const double value = static_cast<double>(static_cast<Accumulator<T>>(values[i]));
+      if (!(value >= 0 && value <= 1)) bad = i;
+    }
+  });
+  return bad;
+}
+
+void bernoulli(const KernelContext&, DType dtype, PhiloxState state, int64_t n, const void* p, void* out) {
+  visit_floating_dtype(dtype, [&]<class T>() {
+    using C = Accumulator<T>;
+    const T* probabilities = static_cast<const T*>(p);
+    T* values = static_cast<T*>(out);
+    for_words(state, n, 2, [=](int64_t begin, int64_t end, const uint32_t* words) {
+      for (int64_t i = begin; i < end; ++i) {
+        const uint32_t* own = words + 2 * (i - begin);
+        const bool one = uniform_double(own[0], own[1]) < static_cast<double>(static_cast<C>(probabilities[i]));
+        values[i] = static_cast<T>(one ? C(1) : C(0));
+      }
+    });
+  });
+}
+
+void dropout(const KernelContext&, DType dtype, PhiloxState state, uint64_t threshold, double scale, int64_t n, const void* x,
+             void* out) {
+  visit_floating_dtype(dtype, [&]<class T>() {
+    using C = Accumulator<T>;
+    const T* values = static_cast<const T*>(x);
+    T* result = static_cast<T*>(out);
+    const C factor = static_cast<C>(scale);
+    for_words(state, n, 1, [=](int64_t begin, int64_t end, const uint32_t* words) {
+      for (int64_t i = begin; i < end; ++i) {
+        result[i] = static_cast<T>(words[i - begin] >= threshold ? static_cast<C>(values[i]) * factor : C(0));
+      }
+    });
+  });
+}
+
+}  // namespace tandem::inline v0::cpu

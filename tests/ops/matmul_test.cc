@@ -1,0 +1,436 @@
+#include <tandem/ops/matmul.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tandem/autograd/engine.h>
+#include <tandem/autograd/gradcheck.h>
+#include <tandem/base/parallel_for.h>
+#include <tandem/ops/elementwise.h>
+#include <tandem/ops/matmul_kernels.h>
+#include <tandem/tensor/chores.h>
+#include <tandem/tensor/factories.h>
+#include <tandem/tests/support/op_case.h>
+
+namespace tandem::testing {
+namespace {
+
+/// a [.., m, k] @ b [.., k, n], batches broadcast, in float64.
+Dense product(const Dense& a, const Dense& b) {
+  const size_t dims = std::max(a.shape.size(), b.shape.size());
+  auto padded = [&](const Shape& shape) {
+    Shape result(dims - shape.size(), 1);
+    for (int64_t size : shape) result.push_back(size);
+    return result;
+  };
+  const Shape sa = padded(a.shape), sb = padded(b.shape);
+  const int64_t m = sa[dims - 2], k = sa[dims - 1], n = sb[dims - 1];
+  Shape shape(dims, 0);
+  for (size_t d = 0; d + 2 < dims; ++d) shape[d] = sa[d] == 1 ? sb[d] : sa[d];
+  shape[dims - 2] = m;
+  shape[dims - 1] = n;
+  Dense out = dense_zeros(shape);
+  const int64_t batches = m * n == 0 ? 0 : out.num_elements() / (m * n);
+  for (int64_t batch = 0; batch < batches; ++batch) {
+    int64_t rest = batch, in_a = 0, in_b = 0, step_a = 1, step_b = 1;
+    for (size_t d = dims - 2; d-- > 0;) {
+      const int64_t index = rest % shape[d];
+      rest /= shape[d];
+      in_a += (sa[d] == 1 ? 0 : index) * step_a;
+      in_b += (sb[d] == 1 ? 0 : index) * step_b;
+      step_a *= sa[d];
+      step_b *= sb[d];
+    }
+    for (int64_t i = 0; i < m; ++i) {
+      for (int64_t j = 0; j < n; ++j) {
+        double sum = 0;
+        for (int64_t l = 0; l < k; ++l) sum += a[(in_a * m + i) * k + l] * b[(in_b * k + l) * n + j];
+        out[(batch * m + i) * n + j] = sum;
+      }
+    }
+  }
+  return out;
+}
+
+/// x [.., in] @ weight [out, in]^T + bias.
+Dense linear_reference(const Dense& x, const Dense& weight, const Dense* bias) {
+  const int64_t in = weight.shape[1], out_size = weight.shape[0];
+  Shape shape = x.shape;
+  shape.back() = out_size;
+  Dense out = dense_zeros(shape);
+  for (int64_t i = 0; i < out.num_elements(); ++i) {
+    const int64_t row = i / out_size, column = i % out_size;
+    double sum = bias != nullptr ? (*bias)[column] : 0.0;
+    for (int64_t l = 0; l < in; ++l) sum += x[row * in + l] * weight[column * in + l];
+    out[i] = sum;
+  }
+  return out;
+}
+
+OpCase matmul_case(Shape a, Shape b) {
+  OpCase op;
+  op.name = "matmul";
+  op.terms = static_cast<double>(a.back());
+  op.inputs = {{"input", a}, {"other", b}};
+  op.run = [](const std::vector<Tensor>& in) { return matmul(in[0], in[1]); };
+  op.reference = [](const std::vector<Dense>& in) { return product(in[0], in[1]); };
+  return op;
+}
+
+TEST(Matmul, Matrices) {
+  check(matmul_case({7, 3}, {3, 5}));
+  check(matmul_case({1, 1}, {1, 1}));
+  check(matmul_case({31, 33}, {33, 17}));  // too large for the direct algorithm
+  check(matmul_case({3, 70}, {70, 7}));
+}
+
+TEST(Matmul, Batches) {
+  check(matmul_case({2, 3, 4}, {4, 5}));
+  check(matmul_case({2, 3, 4}, {2, 4, 5}));
+  check(matmul_case({3, 4}, {2, 4, 5}));
+  check(matmul_case({2, 1, 3, 4}, {3, 4, 2}));
+  check_values(matmul_case({2, 1, 33, 31}, {3, 31, 32}));
+  check_threads(matmul_case({2, 1, 33, 31}, {3, 31, 32}));
+}
+
+TEST(Matmul, Vectors) {
+  OpCase op = matmul_case({3}, {3, 5});
+  op.reference = [](const std::vector<Dense>& in) {
+    Dense row = in[0];
+    row.shape = {1, 3};
+    Dense out = product(row, in[1]);
+    out.shape = {5};
+    return out;
+  };
+  check(op);
+
+  op = matmul_case({2, 3, 4}, {4});
+  op.reference = [](const std::vector<Dense>& in) {
+    Dense column = in[1];
+    column.shape = {4, 1};
+    Dense out = product(in[0], column);
+    out.shape = {2, 3};
+    return out;
+  };
+  check(op);
+
+  op = matmul_case({7}, {7});
+  op.reference = [](const std::vector<Dense>& in) {
+    Dense out = dense_zeros({});
+    for (int64_t i = 0; i < 7; ++i) out[0] += in[0][i] * in[1][i];
+    return out;
+  };
+  check(op);
+}
+
+TEST(Matmul, NothingToSumIsZero) {
+  EXPECT_TRUE(close(matmul(empty({3, 0}), empty({0, 2})), dense_zeros({3, 2}), 0));
+  EXPECT_EQ(matmul(empty({0, 4}), empty({4, 2})).shape(), Shape({0, 2}));
+  EXPECT_EQ(matmul(empty({0, 3, 4}), empty({0, 4, 2})).shape(), Shape({0, 3, 2}));
+  EXPECT_EQ(matmul(empty({5, 0, 4}), empty({4, 2})).shape(), Shape({5, 0, 2}));
+  Tensor a = empty({3, 0}).set_requires_grad(), b = empty({0, 2}).set_requires_grad();
+  matmul(a, b).backward(ones({3, 2}));
+  EXPECT_EQ(a.grad().shape(), Shape({3, 0}));
+}
+
+TEST(Matmul, IntegersWrapAround) {
+  const Tensor a = from_vector<uint8_t>({200, 100, 3, 4}, {2, 2}), b = from_vector<uint8_t>({2, 0, 1, 5}, {2, 2});
+  EXPECT_EQ(matmul(a, b).to_vector<int64_t>(), (std::vector<int64_t>{500 % 256, 500 % 256, 10, 20}));
+  const Tensor c = tensor({1, 2, 3}).view({1, 3}), d = tensor({4, 5, 6}).view({3, 1});
+  EXPECT_EQ(matmul(c, d).to_vector<int64_t>(), (std::vector<int64_t>{32}));
+  EXPECT_EQ(matmul(d, c).dtype(), kInt64);
+}
+
+TEST(Matmul, IsAMember) {
+  const Tensor a = random_tensor({3, 4}, 1), b = random_tensor({4, 2}, 2);
+  EXPECT_TRUE(chores::bytes_equal(a.matmul(b), matmul(a, b)));
+}
+
+TEST(Matmul, Errors) {
+  EXPECT_EQ(error_text<ShapeError>([] { matmul(empty({2, 3}), empty({4, 5})); }),
+            "matmul: inner sizes 3 and 4 differ\n"
+            "  input  cpu  float32 [2, 3]\n"
+            "  other  cpu  float32 [4, 5]");
+  EXPECT_EQ(error_text<ShapeError>([] { matmul(empty({2, 2, 3}), empty({3, 3, 5})); }),
+            "matmul: batch sizes 2 and 3 do not broadcast\n"
+            "  input  cpu  float32 [2, 2, 3]\n"
+            "  other  cpu  float32 [3, 3, 5]");
+  EXPECT_EQ(error_text<ShapeError>([] { matmul(empty({}), empty({3, 5})); }),
+            "matmul: a 0-dim operand has no product\n"
+            "  input  cpu  float32 []\n"
+            "  other  cpu  float32 [3, 5]");
+  EXPECT_EQ(error_text<DTypeError>([] { matmul(empty({2, 3}, {kBool}), empty({3, 5}, {kBool})); }),
+            "matmul: bool matrices have no product\n"
+            "  input  cpu  bool [2, 3]\n"
+            "  other  cpu  bool [3, 5]");
+  EXPECT_NE(error_text<DTypeError>([] { matmul(empty({2, 3}), empty({3, 5}, {kFloat64})); }).find("matmul: "),
+            std::string::npos);
+}
+
+// --- addmm -----------------------------------------------------------------------------------------------------------
+
+OpCase addmm_case(Shape input, Shape a, Shape b) {
+  OpCase op;
+  op.name = "addmm";
+  op.terms = static_cast<double>(a.back() + 1);
+  op.inputs = {{"input", input}, {"mat1", a}, {"mat2", b}};
+  op.run = [](const std::vector<Tensor>& in) { return addmm(in[0], in[1], in[2], 0.5, -1.25); };
+  op.reference = [](const std::vector<Dense>& in) {
+    const Dense factor = product(in[1], in[2]);
+    return dense_map(factor.shape, {in[0], factor},
+                     [](const std::vector<double>& x) { return 0.5 * x[0] - 1.25 * x[1]; });
+  };
+  return op;
+}
+
+TEST(Addmm, MatchesItsFormula) {
+  check(addmm_case({3, 5}, {3, 4}, {4, 5}));
+  check(addmm_case({5}, {3, 4}, {4, 5}));
+  check(addmm_case({3, 1}, {3, 4}, {4, 5}));
+  check_values(addmm_case({33}, {32, 31}, {31, 33}));
+}
+
+TEST(Addmm, BetaZeroDoesNotReadInput) {
+  const Tensor input = full({2, 2}, std::numeric_limits<double>::quiet_NaN());
+  const Tensor a = random_tensor({2, 3}, 1), b = random_tensor({3, 2}, 2);
+  EXPECT_TRUE(chores::bytes_equal(addmm(input, a, b, 0, 1), matmul(a, b)));
+}
+
+TEST(Addmm, Integers) {
+  const Tensor input = tensor({1, 2}), a = tensor({1, 2, 3, 4}).view({2, 2}), b = tensor({1, 0, 0, 1}).view({2, 2});
+  EXPECT_EQ(addmm(input, a, b, 2, 3).to_vector<int64_t>(), (std::vector<int64_t>{5, 10, 11, 16}));
+}
+
+TEST(Addmm, OperandsOnDifferentDevicesAreRefused) {
+  set_cpu_device_count(2);
+  const Device other("cpu:1");
+  const Tensor input = empty({128}), mat1 = empty({64, 256}, {kFloat32, other}), mat2 = empty({256, 128}, {kFloat32, other});
+  EXPECT_EQ(error_text<DeviceError>([&] { addmm(input, mat1, mat2); }),
+            "addmm: operands are on different devices\n"
+            "  input  cpu    float32 [128]       <- differs\n"
+            "  mat1   cpu:1  float32 [64, 256]\n"
+            "  mat2   cpu:1  float32 [256, 128]\n"
+            "  move it with input.to(cpu:1), or move the module with model.to(cpu:1)");
+  EXPECT_EQ(addmm(input.to(other), mat1, mat2).device(), other);
+}
+
+TEST(Addmm, Errors) {
+  EXPECT_EQ(error_text<ShapeError>([] { addmm(empty({4}), empty({2, 3}), empty({3, 5})); }),
+            "addmm: input does not broadcast to [2, 5]\n"
+            "  input  cpu  float32 [4]\n"
+            "  mat1   cpu  float32 [2, 3]\n"
+            "  mat2   cpu  float32 [3, 5]");
+  EXPECT_EQ(error_text<ShapeError>([] { addmm(empty({5}), empty({2, 3}), empty({4, 5})); }),
+            "addmm: inner sizes 3 and 4 differ\n"
+            "  input  cpu  float32 [5]\n"
+            "  mat1   cpu  float32 [2, 3]\n"
+            "  mat2   cpu  float32 [4, 5]");
+  EXPECT_EQ(error_text<ShapeError>([] { addmm(empty({5}), empty({2, 2, 3}), empty({3, 5})); }),
+            "addmm: mat1 and mat2 must have 2 dimensions\n"
+            "  input  cpu  float32 [5]\n"
+            "  mat1   cpu  float32 [2, 2, 3]\n"
+            "  mat2   cpu  float32 [3, 5]");
+}
+
+// --- linear ----------------------------------------------------------------------------------------------------------
+
+OpCase linear_case(Shape x, int64_t out, bool with_bias, bool with_relu) {
+  OpCase op;
+  op.name = with_relu ? "linear_relu" : "linear";
+  op.terms = static_cast<double>(x.back() + 1);
+  op.inputs = {{"x", x}, {"weight", {out, x.back()}}};
+  if (with_bias) {
+    op.inputs.push_back({"bias", {out}});
+    op.inputs.back().optional = true;
+  }
+  op.run = [=](const std::vector<Tensor>& in) {
+    const Tensor bias = with_bias ? in[2] : Tensor();
+    return with_relu ? linear_relu(in[0], in[1], bias) : linear(in[0], in[1], bias);
+  };
+  op.reference = [=](const std::vector<Dense>& in) {
+    Dense result = linear_reference(in[0], in[1], with_bias ? &in[2] : nullptr);
+    if (with_relu) {
+      for (double& value : result.values) value = std::max(value, 0.0);
+    }
+    return result;
+  };
+  return op;
+}
+
+TEST(Linear, MatchesItsFormula) {
+  check(linear_case({7, 3}, 5, true, false));
+  check(linear_case({7, 3}, 5, false, false));
+  check(linear_case({3}, 4, true, false));
+  check(linear_case({2, 3, 4}, 5, true, false));
+  check_values(linear_case({33, 31}, 65, true, false));
+  check_threads(linear_case({33, 31}, 65, true, false));
+}
+
+TEST(LinearRelu, MatchesItsFormula) {
+  check(linear_case({7, 3}, 5, true, true));
+  check(linear_case({7, 3}, 5, false, true));
+  check(linear_case({2, 3, 4}, 5, true, true));
+  check_values(linear_case({33, 31}, 65, true, true));
+  check_threads(linear_case({33, 31}, 65, true, true));
+}
+
+TEST(LinearRelu, PassesNanOnAndMasksWhereTheResultIsZero) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  Tensor x = tensor({1.0, nan, -1.0}).view({3, 1}).set_requires_grad();
+  const Tensor weight = tensor({2.0}).view({1, 1});
+  const Tensor y = linear_relu(x, weight);
+  EXPECT_EQ(y.to_vector<float>()[0], 2.0f);
+  EXPECT_TRUE(std::isnan(y.to_vector<float>()[1]));
+  EXPECT_EQ(y.to_vector<float>()[2], 0.0f);
+  y.backward(tensor({3.0, 5.0, 7.0}).view({3, 1}));
+  EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{6, 10, 0}));
+}
+
+TEST(Linear, GradientsAddUpInTheSlot) {
+  for (const bool fused : {false, true}) {
+    const Tensor x = random_tensor({33, 32}, 1), cotangent = random_tensor({33, 65}, 2);
+    Tensor weight = random_tensor({65, 32}, 3), bias = random_tensor({65}, 4);
+    weight.set_requires_grad();
+    bias.set_requires_grad();
+    auto backward = [&] { (fused ? linear_relu(x, weight, bias) : linear(x, weight, bias)).backward(cotangent); };
+    backward();
+    const Dense weight_once = dense(weight.grad()), bias_once = dense(bias.grad());
+    const void* slot = weight.grad().data_ptr();
+    backward();
+    EXPECT_EQ(weight.grad().data_ptr(), slot);
+    auto twice = [](Dense values) {
+      for (double& value : values.values) value *= 2;
+      return values;
+    };
+    EXPECT_TRUE(close(weight.grad(), twice(weight_once), 1e-5));
+    EXPECT_TRUE(close(bias.grad(), twice(bias_once), 1e-5));
+    weight.zero_grad();
+    bias.zero_grad();
+    backward();
+    EXPECT_TRUE(close(weight.grad(), weight_once, 0));
+    EXPECT_TRUE(close(bias.grad(), bias_once, 0));
+  }
+}
+
+TEST(Linear, ATiedWeightGetsBothContributions) {
+  const Tensor x = random_tensor({5, 4}, 1, kFloat64), cotangent = random_tensor({5, 4}, 2, kFloat64);
+  Tensor weight = random_tensor({4, 4}, 3, kFloat64).set_requires_grad();
+  autograd::gradcheck([](const std::vector<Tensor>& in) { return linear(linear(in[0], in[1]), in[1]); }, {x, weight});
+}
+
+TEST(Linear, Errors) {
+  EXPECT_EQ(error_text<ShapeError>([] { linear(empty({2, 3}), empty({5, 4}), empty({5})); }),
+            "linear: the last dimension of x must have size 4\n"
+            "  x       cpu  float32 [2, 3]\n"
+            "  weight  cpu  float32 [5, 4]\n"
+            "  bias    cpu  float32 [5]");
+  EXPECT_EQ(error_text<ShapeError>([] { linear_relu(empty({2, 4}), empty({5, 4}), empty({1})); }),
+            "linear_relu: bias must have shape [5]\n"
+            "  x       cpu  float32 [2, 4]\n"
+            "  weight  cpu  float32 [5, 4]\n"
+            "  bias    cpu  float32 [1]");
+  EXPECT_EQ(error_text<ShapeError>([] { linear(empty({2, 4}), empty({4})); }),
+            "linear: weight must have 2 dimensions, [out, in]\n"
+            "  x       cpu  float32 [2, 4]\n"
+            "  weight  cpu  float32 [4]");
+}
+
+// --- algorithms of float32 -------------------------------------------------------------------------------------------
+
+constexpr ProductAlgorithm kAlgorithms[] = {ProductAlgorithm::kDirect, ProductAlgorithm::kAvx2,
+                                            ProductAlgorithm::kAvx2Swapped, ProductAlgorithm::kAvx512,
+                                            ProductAlgorithm::kAvx512Swapped};
+
+/// Runs one algorithm on one product, with room around the matrices, and compares with float64.
+void check_algorithm(ProductAlgorithm algorithm, int64_t m, int64_t n, int64_t k, bool a_transposed, bool b_transposed) {
+  SCOPED_TRACE(str(to_string(algorithm), " m=", m, " n=", n, " k=", k, a_transposed ? " aT" : "", b_transposed ? " bT" : ""));
+  const int64_t a_leading = (a_transposed ? m : k) + 3, b_leading = (b_transposed ? k : n) + 5;
+  const Dense a = random_dense({a_transposed ? k : m, a_leading}, 1), b = random_dense({b_transposed ? n : k, b_leading}, 2);
+  const Dense old = random_dense({m, n}, 3), bias = random_dense({n}, 4);
+  const Tensor a_values = make_tensor(a, kFloat32), b_values = make_tensor(b, kFloat32), bias_values = make_tensor(bias, kFloat32);
+  const MatrixOperand left{a_values.data_ptr(), a_leading, a_transposed}, right{b_values.data_ptr(), b_leading, b_transposed};
+  const int64_t bytes = cpu::product_workspace_bytes(kFloat32, algorithm, m, n, k, left, right);
+  const Tensor scratch = empty({bytes + 8}, {kUInt8});
+  chores::fill(scratch, 0xab);
+  const double alpha = -1.25;
+  Dense sums = dense_zeros({m, n});
+  for (int64_t i = 0; i < m; ++i) {
+    for (int64_t j = 0; j < n; ++j) {
+      for (int64_t l = 0; l < k; ++l) {
+        const float x = static_cast<float>(a[a_transposed ? l * a_leading + i : i * a_leading + l]);
+        const float y = static_cast<float>(b[b_transposed ? j * b_leading + l : l * b_leading + j]);
+        sums[i * n + j] += static_cast<double>(x) * static_cast<double>(y);
+      }
+    }
+  }
+  for (const double beta : {0.0, 1.0, 0.5}) {
+    for (const bool epilogue : {false, true}) {
+      const Tensor out = make_tensor(old, kFloat32);
+      cpu::product({}, kFloat32, algorithm, m, n, k, alpha, left, right, beta,
+                   {epilogue ? bias_values.data_ptr() : nullptr, epilogue}, scratch.data_ptr(), out.data_ptr());
+      Dense expected = dense_zeros({m, n});
+      for (int64_t i = 0; i < m * n; ++i) {
+        const double value = alpha * sums[i] + beta * old[i] + (epilogue ? bias[i % n] : 0.0);
+        expected[i] = epilogue ? std::max(0.0, value) : value;
+      }
+      EXPECT_TRUE(close(out, expected, epsilon(kFloat32) * static_cast<double>(8 + k)));
+    }
+  }
+  for (int64_t i = 0; i < 8; ++i) EXPECT_EQ(scratch.data<uint8_t>()[bytes + i], 0xab) << "wrote beyond the workspace";
+}
+
+TEST(ProductAlgorithms, EachMatchesFloat64) {
+  for (const ProductAlgorithm algorithm : kAlgorithms) {
+    if (!is_available(algorithm)) continue;
+    for (const int64_t m : {1, 5, 7, 49}) {
+      for (const int64_t n : {1, 3, 17, 33, 65}) {
+        for (const int64_t k : {1, 7, 33}) {
+          for (const int transposed : {0, 1, 2, 3}) check_algorithm(algorithm, m, n, k, transposed & 1, transposed & 2);
+        }
+      }
+    }
+    check_algorithm(algorithm, 13, 70, 1025, false, true);  // two blocks of k
+    check_algorithm(algorithm, 13, 70, 2100, true, false);  // three
+    check_algorithm(algorithm, 150, 300, 200, false, true);  // several pieces
+    check_algorithm(algorithm, 150, 300, 200, true, false);
+    check_algorithm(algorithm, 150, 300, 200, false, false);
+  }
+}
+
+TEST(ProductAlgorithms, TheRuleOfTheShape) {
+  const bool avx512 = is_available(ProductAlgorithm::kAvx512);
+  const auto tiles = avx512 ? ProductAlgorithm::kAvx512 : ProductAlgorithm::kAvx2;
+  const auto swapped = avx512 ? ProductAlgorithm::kAvx512Swapped : ProductAlgorithm::kAvx2Swapped;
+  EXPECT_EQ(product_algorithm(8, 8, 8, false, false), ProductAlgorithm::kDirect);
+  EXPECT_EQ(product_algorithm(128, 1024, 0, false, false), ProductAlgorithm::kDirect);
+  EXPECT_EQ(product_algorithm(128, 1024, 784, false, true), swapped);
+  EXPECT_EQ(product_algorithm(128, 10, 1024, false, true), tiles);
+  EXPECT_EQ(product_algorithm(128, 1024, 784, false, false), tiles);
+  EXPECT_EQ(product_algorithm(1024, 784, 128, true, false), tiles);
+  EXPECT_EQ(product_algorithm(128, 1024, 784, true, true), tiles);
+}
+
+TEST(ProductAlgorithms, ThreadsDoNotChangeBits) {
+  const Tensor x = random_tensor({130, 257}, 1), weight = random_tensor({300, 257}, 2);
+  Tensor w = weight.clone().set_requires_grad(), input = x.clone().set_requires_grad();
+  const Tensor cotangent = random_tensor({130, 300}, 3);
+  auto run = [&](int threads) {
+    set_num_threads(threads);
+    w.zero_grad();
+    input.zero_grad();
+    const Tensor y = linear_relu(input, w);
+    y.backward(cotangent);
+    return std::vector<Tensor>{y.detach().clone(), w.grad().clone(), input.grad().clone()};
+  };
+  const auto one = run(1), two = run(2);
+  set_num_threads(0);
+  for (size_t i = 0; i < one.size(); ++i) EXPECT_TRUE(chores::bytes_equal(one[i], two[i])) << i;
+}
+
+}  // namespace
+}  // namespace tandem::testing

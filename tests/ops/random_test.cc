@@ -1,0 +1,282 @@
+#include <tandem/ops/random.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tandem/autograd/engine.h>
+#include <tandem/autograd/gradcheck.h>
+#include <tandem/base/parallel_for.h>
+#include <tandem/tensor/chores.h>
+#include <tandem/tensor/factories.h>
+#include <tandem/tests/support/op_case.h>
+
+namespace tandem::testing {
+namespace {
+
+/// The stream's words from `state` on.
+std::vector<uint32_t> words(PhiloxState state, int64_t n) {
+  std::vector<uint32_t> result;
+  for (uint64_t block = 0; static_cast<int64_t>(result.size()) < n; ++block) {
+    for (uint32_t word : state.block(block)) result.push_back(word);
+  }
+  result.resize(static_cast<size_t>(n));
+  return result;
+}
+
+/// A generator that is not at its start, and its position.
+struct Stream {
+  Generator generator{17, 3, 2};
+  PhiloxState state;
+  Stream() {
+    static_cast<void>(generator.reserve(9));
+    Generator same = generator;
+    state = same.reserve(0);
+  }
+};
+
+/// The sample's mean and variance are within five standard deviations of what they estimate.
+void expect_moments(const std::vector<double>& values, double mean, double variance, double fourth_moment) {
+  const double n = static_cast<double>(values.size());
+  double sum = 0, squares = 0;
+  for (double value : values) {
+    sum += value;
+    squares += (value - mean) * (value - mean);
+  }
+  EXPECT_NEAR(sum / n, mean, 5 * std::sqrt(variance / n));
+  EXPECT_NEAR(squares / n, variance, 5 * std::sqrt((fourth_moment - variance * variance) / n));
+}
+
+TEST(Rand, IsTheDocumentedFunctionOfTheWords) {
+  for (const int64_t n : {0, 1, 3, 7, 33, 5000}) {
+    Stream stream;
+    const auto w = words(stream.state, 2 * n);
+    const Tensor single = rand({n}, {}, &stream.generator);
+    for (int64_t i = 0; i < n; ++i) {
+      ASSERT_EQ(single.data<float>()[i], static_cast<float>(w[static_cast<size_t>(i)] >> 8) / 16777216.0f) << i;
+    }
+    Stream again;
+    const Tensor twice = rand({n}, {kFloat64}, &again.generator);
+    for (int64_t i = 0; i < n; ++i) {
+      const double high = w[static_cast<size_t>(2 * i)] >> 5, low = w[static_cast<size_t>(2 * i + 1)] >> 6;
+      ASSERT_EQ(twice.data<double>()[i], (high * 67108864.0 + low) / 9007199254740992.0) << i;
+    }
+  }
+}
+
+TEST(Rand, HalfTypesStayBelowOne) {
+  for (const DType dtype : {kFloat16, kBFloat16}) {
+    Stream stream;
+    const std::vector<double> values = rand({40000}, {dtype}, &stream.generator).to_vector<double>();
+    EXPECT_GE(*std::min_element(values.begin(), values.end()), 0);
+    EXPECT_LT(*std::max_element(values.begin(), values.end()), 1);
+    // Uniform on the multiples of 2^-b: the mean is half a step below 1/2.
+    const double step = dtype == kFloat16 ? 0x1p-11 : 0x1p-8;
+    expect_moments(values, 0.5 - step / 2, (1 - step * step) / 12, 1.0 / 80);
+  }
+}
+
+TEST(Rand, Moments) {
+  Stream stream;
+  expect_moments(rand({200, 500}, {}, &stream.generator).to_vector<double>(), 0.5, 1.0 / 12, 1.0 / 80);
+  expect_moments(rand({100000}, {kFloat64}, &stream.generator).to_vector<double>(), 0.5, 1.0 / 12, 1.0 / 80);
+}
+
+TEST(Rand, TheNextDrawContinuesTheStream) {
+  Generator generator(5), same(5);
+  const Tensor first = rand({8}, {}, &generator), second = rand({4}, {}, &generator), both = rand({12}, {}, &same);
+  EXPECT_EQ(second.to_vector<float>(), both.slice(0, 8, 12).to_vector<float>());
+  manual_seed(11);
+  const Tensor a = rand({3});
+  manual_seed(11);
+  EXPECT_EQ(a.to_vector<float>(), rand({3}).to_vector<float>());
+  EXPECT_NE(a.to_vector<float>(), rand({3}).to_vector<float>());
+  EXPECT_TRUE(rand({3}, {kFloat32, {}, true}).requires_grad());
+}
+
+TEST(Randn, IsTheDocumentedFunctionOfTheWords) {
+  for (const int64_t n : {0, 1, 2, 7, 32, 33, 5001}) {
+    Stream stream;
+    const auto w = words(stream.state, n + 1);
+    const Tensor x = randn({n}, {}, &stream.generator);
+    for (int64_t i = 0; i < n; ++i) {
+      const size_t pair = static_cast<size_t>(i / 2 * 2);
+      const double u = (w[pair] >> 8) * 0x1p-24, v = (w[pair + 1] >> 8) * 0x1p-24;
+      const double radius = std::sqrt(-2 * std::log1p(-u)), angle = 2 * std::numbers::pi * v;
+      ASSERT_EQ(x.data<float>()[i], static_cast<float>(i % 2 == 0 ? radius * std::cos(angle) : radius * std::sin(angle))) << i;
+    }
+  }
+}
+
+TEST(Randn, Moments) {
+  Stream stream;
+  for (const DType dtype : {kFloat32, kFloat64}) {
+    expect_moments(randn({100001}, {dtype}, &stream.generator).to_vector<double>(), 0, 1, 3);
+  }
+  for (const DType dtype : {kFloat16, kBFloat16}) {
+    const std::vector<double> values = randn({10000}, {dtype}, &stream.generator).to_vector<double>();
+    for (double value : values) ASSERT_TRUE(std::isfinite(value));
+    expect_moments(values, 0, 1, 3);
+  }
+}
+
+TEST(Randint, IsTheDocumentedFunctionOfTheWords) {
+  Stream stream;
+  const auto w = words(stream.state, 66);
+  const Tensor x = randint(-5, 12, {3, 11}, {kInt64}, &stream.generator);
+  for (size_t i = 0; i < 33; ++i) {
+    const uint64_t word = w[2 * i] | static_cast<uint64_t>(w[2 * i + 1]) << 32;
+    const int64_t expected = -5 + static_cast<int64_t>((static_cast<unsigned __int128>(word) * 17) >> 64);
+    ASSERT_EQ(x.data<int64_t>()[i], expected);
+  }
+}
+
+TEST(Randint, AllValuesAreEquallyLikely) {
+  Stream stream;
+  constexpr int64_t kDraws = 70000, kValues = 7;
+  for (const DType dtype : {kUInt8, kInt32, kInt64}) {
+    std::vector<double> counts(kValues);
+    for (int64_t value : randint(3, 3 + kValues, {kDraws}, {dtype}, &stream.generator).to_vector<int64_t>()) {
+      ASSERT_TRUE(value >= 3 && value < 3 + kValues);
+      ++counts[static_cast<size_t>(value - 3)];
+    }
+    double chi_square = 0;
+    for (double count : counts) chi_square += (count - kDraws / kValues) * (count - kDraws / kValues) / (kDraws / kValues);
+    EXPECT_LT(chi_square, 27.9);  // exceeded with probability 1e-4 at six degrees of freedom
+  }
+}
+
+TEST(Randint, ReachesTheEndsOfTheType) {
+  const int64_t low = std::numeric_limits<int64_t>::min(), high = std::numeric_limits<int64_t>::max();
+  Stream stream;
+  const std::vector<int64_t> values = randint(low, high, {1000}, {kInt64}, &stream.generator).to_vector<int64_t>();
+  EXPECT_LT(*std::min_element(values.begin(), values.end()), low / 2);
+  EXPECT_GT(*std::max_element(values.begin(), values.end()), high / 2);
+  EXPECT_EQ(randint(255, 256, {2}, {kUInt8}).to_vector<int64_t>(), (std::vector<int64_t>{255, 255}));
+}
+
+TEST(Randint, Errors) {
+  EXPECT_EQ(error_text<ValueError>([] { randint(3, 3, {2}); }), "randint: low must be below high, they are 3 and 3");
+  EXPECT_EQ(error_text<ValueError>([] { randint(0, 257, {2}, {kUInt8}); }), "randint: [0, 257) does not fit uint8");
+  EXPECT_EQ(error_text<DTypeError>([] { randint(0, 2, {2}, {kFloat32}); }),
+            "randint: the dtype must be an integer type, it is float32");
+  EXPECT_EQ(error_text<DTypeError>([] { rand({2}, {kInt64}); }), "rand: the dtype must be floating, it is int64");
+  EXPECT_EQ(error_text<DTypeError>([] { randn({2}, {kBool}); }), "randn: the dtype must be floating, it is bool");
+}
+
+TEST(Randperm, IsAPermutation) {
+  for (const int64_t n : {0, 1, 2, 7, 1000}) {
+    Stream stream;
+    std::vector<int64_t> values = randperm(n, {}, &stream.generator).to_vector<int64_t>();
+    if (n == 1000) { EXPECT_FALSE(std::is_sorted(values.begin(), values.end())); }
+    std::sort(values.begin(), values.end());
+    for (int64_t i = 0; i < n; ++i) ASSERT_EQ(values[static_cast<size_t>(i)], i);
+  }
+  EXPECT_EQ(error_text<ValueError>([] { randperm(-1); }), "randperm: n must not be negative, it is -1");
+}
+
+TEST(Randperm, AllOrdersAreEquallyLikely) {
+  Stream stream;
+  constexpr int kDraws = 12000;
+  std::vector<double> counts(27);
+  for (int i = 0; i < kDraws; ++i) {
+    const std::vector<int64_t> p = randperm(3, {}, &stream.generator).to_vector<int64_t>();
+    ++counts[static_cast<size_t>(9 * p[0] + 3 * p[1] + p[2])];
+  }
+  double chi_square = 0;
+  for (double count : counts) {
+    if (count > 0) chi_square += (count - kDraws / 6) * (count - kDraws / 6) / (kDraws / 6);
+  }
+  EXPECT_EQ(std::count(counts.begin(), counts.end(), 0.0), 21);
+  EXPECT_LT(chi_square, 25.7);  // exceeded with probability 1e-4 at five degrees of freedom
+}
+
+TEST(Bernoulli, FollowsItsProbabilities) {
+  Stream stream;
+  for (const DType dtype : {kFloat32, kFloat64, kFloat16, kBFloat16}) {
+    const Tensor p = full({40000}, 0.25, {dtype});
+    const std::vector<double> values = bernoulli(p, &stream.generator).to_vector<double>();
+    for (double value : values) ASSERT_TRUE(value == 0 || value == 1);
+    expect_moments(values, 0.25, 0.1875, 0.25 * 0.31640625 + 0.75 * 0.00390625);
+  }
+  const Tensor certain = tensor({0.0, 1.0}).view({2, 1}).expand({2, 100});
+  const std::vector<double> values = bernoulli(certain, &stream.generator).to_vector<double>();
+  EXPECT_EQ(std::count(values.begin(), values.begin() + 100, 0.0), 100);
+  EXPECT_EQ(std::count(values.begin() + 100, values.end(), 1.0), 100);
+}
+
+TEST(Bernoulli, Errors) {
+  EXPECT_EQ(error_text<ValueError>([] { bernoulli(tensor({0.5, 1.5, -1.0})); }),
+            "bernoulli: probability 1.5 at position 1 is outside [0, 1]");
+  EXPECT_EQ(error_text<ValueError>([] { bernoulli(full({2}, std::nan(""))); }),
+            "bernoulli: probability nan at position 0 is outside [0, 1]");
+}
+
+TEST(Dropout, KeepsWhereTheWordIsNotBelowTheThreshold) {
+  for (const DType dtype : {kFloat32, kFloat64, kFloat16, kBFloat16}) {
+    Stream stream;
+    const Tensor x = random_tensor({3, 33}, 1, dtype, 1, 2);
+    const auto w = words(stream.state, 99);
+    const Dense in = dense(x);
+    Dense expected = in;
+    for (int64_t i = 0; i < 99; ++i) expected[i] = w[static_cast<size_t>(i)] >= 0x60000000u ? in[i] / 0.625 : 0.0;
+    EXPECT_TRUE(close(dropout(x, 0.375, true, &stream.generator), expected, epsilon(dtype)));
+  }
+}
+
+TEST(Dropout, KeepsTheDocumentedShare) {
+  Stream stream;
+  const std::vector<double> values = dropout(ones({50000}), 0.2, true, &stream.generator).to_vector<double>();
+  expect_moments(values, 1, 0.25, 0.2 * 1 + 0.8 * 0.00390625);
+}
+
+TEST(Dropout, IsTheIdentityOutsideTraining) {
+  Stream stream;
+  const Tensor x = random_tensor({7}, 1);
+  EXPECT_TRUE(dropout(x, 0.5, false, &stream.generator).is_same(x));
+  EXPECT_TRUE(dropout(x, 0, true, &stream.generator).is_same(x));
+  Generator fresh = stream.generator;
+  EXPECT_EQ(fresh.reserve(0).offset, stream.state.offset);
+}
+
+TEST(Dropout, BackwardDrawsTheSameMask) {
+  OpCase op;
+  op.name = "dropout";
+  op.inputs = {{"x", {5, 7}}};
+  op.run = [](const std::vector<Tensor>& in) {
+    Stream stream;
+    return dropout(in[0], 0.375, true, &stream.generator);
+  };
+  op.reference = [](const std::vector<Dense>& in) {
+    Dense out = in[0];
+    const auto w = words(Stream().state, 35);
+    for (int64_t i = 0; i < 35; ++i) out[i] = w[static_cast<size_t>(i)] >= 0x60000000u ? in[0][i] / 0.625 : 0.0;
+    return out;
+  };
+  check(op);
+}
+
+TEST(Dropout, Errors) {
+  EXPECT_EQ(error_text<ValueError>([] { dropout(ones({2}), 1.0); }), "dropout: p must be in [0, 1), it is 1");
+  EXPECT_EQ(error_text<ValueError>([] { dropout(ones({2}), -0.5, false); }), "dropout: p must be in [0, 1), it is -0.5");
+}
+
+TEST(Random, ThreadsDoNotChangeBits) {
+  auto draw = [](int threads) {
+    set_num_threads(threads);
+    Stream stream;
+    Generator* g = &stream.generator;
+    return std::vector<Tensor>{rand({20001}, {}, g), rand({9999}, {kFloat64}, g), randn({20001}, {}, g),
+                               randint(0, 1000, {9999}, {kInt32}, g), bernoulli(full({9999}, 0.5), g),
+                               dropout(ones({20001}), 0.5, true, g)};
+  };
+  const auto one = draw(1), two = draw(2);
+  set_num_threads(0);
+  for (size_t i = 0; i < one.size(); ++i) EXPECT_TRUE(chores::bytes_equal(one[i], two[i])) << i;
+}
+
+}  // namespace
+}  // namespace tandem::testing
