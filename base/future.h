@@ -112,7 +112,8 @@ class [[nodiscard]] Future {
   explicit Future(std::shared_ptr<detail::FutureState<Value>> state) : state_(std::move(state)) {}
 
   detail::FutureState<Value>& state() const {
-    TANDEM_CHECK(StateError, state_ != nullptr, "Future: has no result to wait for (default-constructed or moved from)");
+    TANDEM_CHECK(StateError, state_ != nullptr,
+                 "Future: has no result to wait for (default-constructed or moved from)");
     return *state_;
   }
   bool wait_until(std::chrono::steady_clock::time_point deadline) const {

@@ -37,7 +37,8 @@ spdlog::logger& logger() {
 
 bool log_enabled(LogLevel level) {
   static const LogLevel lowest = level_from_environment();
-  return level >= lowest && level != LogLevel::kOff && (level >= LogLevel::kWarning || RankContext::current().rank == 0);
+  return level >= lowest && level != LogLevel::kOff &&
+         (level >= LogLevel::kWarning || RankContext::current().rank == 0);
 }
 
 void log_line(LogLevel level, const std::string& text) {

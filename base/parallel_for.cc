@@ -2,9 +2,9 @@
 //
 // A call takes idle workers from the pool (making new ones where there are too few), offers each the job through its
 // slot, runs pieces itself, and takes the workers back.  A slot holds 0 (idle), the job's address (offered), or the
-// address + 1 (running).  An offer that its worker has not taken up when no piece is left is withdrawn, so that a caller
-// never waits for a thread to be scheduled, only for pieces that are being run.  Workers are never destroyed: a caller
-// may look at its workers' slots, and a worker at its own, at any time.
+// address + 1 (running).  An offer that its worker has not taken up when no piece is left is withdrawn, so that a
+// caller never waits for a thread to be scheduled, only for pieces that are being run.  Workers are never destroyed: a
+// caller may look at its workers' slots, and a worker at its own, at any time.
 #include <tandem/base/parallel_for.h>
 
 #include <sched.h>
@@ -15,6 +15,7 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -27,7 +28,7 @@ namespace tandem::inline v0 {
 namespace {
 
 // How often a waiter looks and yields before it sleeps: some tens of microseconds, the cost of a wake-up.
-constexpr int kSpins = 100;
+constexpr int kSpins = 200;
 
 // Whether this thread is running a piece.  Not in RankContext, which the pool's threads share with their caller.
 constinit thread_local bool inside_piece = false;
@@ -39,8 +40,8 @@ struct Job {
   int64_t num_pieces;
   RankContext& context;
   std::atomic<int64_t> next_piece{0};
-  std::mutex mutex{};                  // guards the two below
-  int64_t failed_piece = -1;           // the first one that threw, in the order of pieces
+  std::mutex mutex{};         // guards the two below
+  int64_t failed_piece = -1;  // the first one that threw, in the order of pieces
   std::exception_ptr error{};
 
   void run_piece(int64_t piece) noexcept {
@@ -141,7 +142,11 @@ class Pool {
       team.push_back(idle_.back());
       idle_.pop_back();
     }
-    for (; count > 0; --count) team.push_back(new Worker);
+    try {
+      for (; count > 0; --count) team.push_back(new Worker);
+    } catch (const std::system_error&) {
+      // The system gives no more threads: the caller does the rest itself.
+    }
     return team;
   }
   void give_back(const Team& team) {

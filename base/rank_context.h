@@ -19,8 +19,8 @@ class TANDEM_API ScopeName : public RefCounted {
 
 /// The state of one rank, or of a thread that works for one.
 ///
-/// A thread has exactly one current context.  The main thread, and any thread that was given none, gets one of its own
-/// made on first use from the process's root.  Threads that run beside their creator (loader workers, a group's worker)
+/// A thread has exactly one current context.  The main thread, and any thread that was given none, gets a fresh one of its
+/// own on first use.  Threads that run beside their creator (loader workers, a group's worker)
 /// take a copy: they share the slots, but not the modes, so that no mode is written from two threads.  Pool threads
 /// point at the caller's context, because the caller waits for them.
 struct TANDEM_API RankContext {

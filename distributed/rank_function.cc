@@ -17,6 +17,9 @@ namespace tandem::inline v0::distributed {
 
 namespace {
 
+// For how long a rank that failed keeps the store for ranks that have not joined yet.
+constexpr std::chrono::milliseconds kLateRanks{30000};
+
 void print_failure(int rank, int world_size, const std::string& text) {
   std::fprintf(stderr, "rank %d of %d failed: %s\n", rank, world_size, text.c_str());
 }
@@ -124,8 +127,8 @@ int run_rank_process(const RankEnvironment* environment, std::chrono::millisecon
   if (outcome.error) report_failure(env, outcome, *store);
   ContextAccess::drop_group(*context);
   if (!outcome.error) store->leave();
-  // The others need the store until they have ended too.
-  if (server) server->wait_until_empty(timeout);
+  // The others need the store until they have ended too, and those that join late are to hear why there is no job.
+  if (server) server->wait_until_empty(outcome.error ? std::min(timeout, kLateRanks) : timeout, true);
   return status;
 }
 

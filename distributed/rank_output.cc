@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -59,7 +60,8 @@ FileDescriptor RankOutput::open_log(int rank) {
 
 FileDescriptor RankOutput::open(int rank, int fd, OutputTarget target) {
   if (target == OutputTarget::kLog) return open_log(rank);
-  if (target == OutputTarget::kShow && rank == 0) return FileDescriptor();
+  const bool plain = target == OutputTarget::kShow && rank == 0;
+  if (plain && isatty(fd) == 1) return FileDescriptor();
   int ends[2];
   TANDEM_CHECK(IoError, pipe2(ends, O_CLOEXEC) == 0, "launch: no pipe for rank ", rank, ": ", std::strerror(errno));
   Stream stream;
@@ -68,7 +70,7 @@ FileDescriptor RankOutput::open(int rank, int fd, OutputTarget target) {
   fcntl(ends[0], F_SETFL, O_NONBLOCK);
   if (target == OutputTarget::kShowAndLog) stream.log = open_log(rank);
   stream.shown_on = fd;
-  stream.prefix = str("[", rank, "] ");
+  if (!plain) stream.prefix = str("[", rank, "] ");
   streams_.push_back(std::move(stream));
   return child;
 }
@@ -96,21 +98,22 @@ void RankOutput::transfer(Stream& stream) {
     for (;;) {
       const size_t end = rest.find('\n');
       stream.line.append(rest.substr(0, end));
-      if (end == std::string_view::npos && stream.line.size() < kMaxLine) break;
-      write_line(stream, stream.line);
-      stream.line.clear();
-      if (end == std::string_view::npos) break;
+      const bool ended = end != std::string_view::npos;
+      if (!ended && stream.line.size() < kMaxLine) break;
+      write_line(stream, ended);
+      if (!ended) break;
       rest.remove_prefix(end + 1);
     }
   }
 }
 
-void RankOutput::write_line(Stream& stream, std::string_view line) {
-  std::string text = stream.prefix;
-  text.append(line);
-  text += '\n';
+void RankOutput::write_line(Stream& stream, bool ended) {
+  // Marked lines are always ended, so that the next mark begins a line; what is not marked stays as it was printed.
+  std::string text = stream.prefix + stream.line;
+  if (ended || !stream.prefix.empty()) text += '\n';
   write_all(stream.shown_on, text);
   if (stream.log) write_all(stream.log.get(), std::string_view(text).substr(stream.prefix.size()));
+  stream.line.clear();
 }
 
 void RankOutput::finish() {
@@ -121,8 +124,7 @@ void RankOutput::finish() {
       if (!stream.pipe || poll(&ready, 1, 0) <= 0) break;
       transfer(stream);
     }
-    if (!stream.line.empty()) write_line(stream, stream.line);
-    stream.line.clear();
+    if (!stream.line.empty()) write_line(stream, false);
   }
 }
 

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <list>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include <tandem/base/macros.h>
@@ -19,9 +18,9 @@ enum class OutputTarget : uint8_t { kShow, kLog, kShowAndLog };
 
 /// The outputs of all ranks of a launcher.
 ///
-/// Shown lines of ranks other than 0 begin with "[r] "; rank 0 gets this process's own stdout and stderr, so that its
-/// progress bars work, except under kShowAndLog, which marks every rank's lines.  Lines of several ranks never mix: they
-/// come through pipes and are written whole.  Used by one thread.
+/// Shown lines of ranks other than 0 begin with "[r] ", under kShowAndLog those of rank 0 too.  Else rank 0's are not
+/// marked, and a terminal is its own, so that progress bars work.  What does not go to a terminal directly comes through
+/// pipes and is written in whole lines, so lines of several ranks never mix.  Used by one thread.
 class TANDEM_API RankOutput {
  public:
   /// `log_dir` is made if missing; empty where no target writes logs.  Throws IoError naming the file.
@@ -52,7 +51,7 @@ class TANDEM_API RankOutput {
   };
   FileDescriptor open_log(int rank);
   void transfer(Stream& stream);
-  static void write_line(Stream& stream, std::string_view line);
+  static void write_line(Stream& stream, bool ended);
 
   std::string log_dir_;
   std::vector<bool> truncated_;  // by rank: the log of an earlier run is gone

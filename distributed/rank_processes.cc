@@ -147,7 +147,7 @@ class Job {
         children_(static_cast<size_t>(options.num_ranks)) {}
 
   ~Job() {
-    kill_all(SIGKILL);
+    signal_all(SIGKILL);
     for (Child& child : children_) {
       while (child.running && waitpid(child.pid, &child.wait_status, 0) < 0 && errno == EINTR) {
       }
@@ -177,7 +177,7 @@ class Job {
   void take_signals();
   void reap(int rank);
   void notice_failure();
-  void kill_all(int signal);
+  void signal_all(int signal);
   int time_left() const;
   JobResult result();
 
@@ -291,11 +291,11 @@ void Job::step() {
   const auto now = Clock::now();
   if (ask_at_ && *ask_at_ <= now) {
     ask_at_.reset();
-    kill_all(SIGTERM);
+    signal_all(SIGTERM);
   }
   if (kill_at_ && *kill_at_ <= now) {
     kill_at_.reset();
-    kill_all(SIGKILL);
+    signal_all(SIGKILL);
   }
 }
 
@@ -306,16 +306,19 @@ void Job::take_signals() {
       continue;
     }
     interrupt_ = signal;
-    for (const Child& child : children_) {
-      if (child.running) kill(child.pid, signal);
-    }
+    signal_all(signal);
     kill_at_ = std::min(kill_at_.value_or(Clock::time_point::max()), Clock::now() + kStopTime);
   }
 }
 
 void Job::reap(int rank) {
   Child& child = children_[static_cast<size_t>(rank)];
-  if (waitpid(child.pid, &child.wait_status, WNOHANG) != child.pid) return;
+  siginfo_t info = {};
+  if (waitid(P_PID, static_cast<id_t>(child.pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return;
+  // Whatever a failed rank started ends with it.  Now, because its number is in use until waitpid.
+  const bool clean = info.si_code == CLD_EXITED && info.si_status == 0;
+  if (!clean || failed_ || interrupt_ != 0) kill(-child.pid, SIGKILL);
+  waitpid(child.pid, &child.wait_status, 0);
   child.running = false;
   child.ended = Clock::now();
   child.pidfd.reset();
@@ -334,17 +337,16 @@ void Job::notice_failure() {
   const auto now = Clock::now();
   // Those that are not in the store hear of failures by signals alone.
   for (size_t rank = 0; rank < children_.size(); ++rank) {
-    if (children_[rank].running && !server_.has_joined(static_cast<int>(rank))) kill(children_[rank].pid, SIGTERM);
+    if (children_[rank].running && !server_.has_joined(static_cast<int>(rank))) kill(-children_[rank].pid, SIGTERM);
   }
   ask_at_ = now + kGrace;
   kill_at_ = std::min(kill_at_.value_or(Clock::time_point::max()), now + 2 * kGrace);
 }
 
-void Job::kill_all(int signal) {
+void Job::signal_all(int signal) {
+  // To each rank's process group, as a terminal would: a rank may be a script that waits for the real program.
   for (const Child& child : children_) {
-    if (!child.running) continue;
-    // SIGKILL goes to what the rank has started as well.
-    kill(signal == SIGKILL ? -child.pid : child.pid, signal);
+    if (child.running) kill(-child.pid, signal);
   }
 }
 

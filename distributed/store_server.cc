@@ -94,9 +94,10 @@ bool StoreServer::has_joined(int rank) {
   return joined_[static_cast<size_t>(rank)];
 }
 
-bool StoreServer::wait_until_empty(std::chrono::milliseconds timeout) {
+bool StoreServer::wait_until_empty(std::chrono::milliseconds timeout, bool all_joined) {
   std::unique_lock lock(mutex_);
   return emptied_.wait_for(lock, timeout, [&] {
+    if (all_joined && std::find(joined_.begin(), joined_.end(), false) != joined_.end()) return false;
     return std::none_of(connections_.begin(), connections_.end(), [](const Connection& c) { return c.rank >= 0; });
   });
 }

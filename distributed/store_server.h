@@ -50,8 +50,8 @@ class TANDEM_API StoreServer {
   void report(RankEndEvent event);
   /// Whether the rank has shown the token, now or earlier.
   bool has_joined(int rank);
-  /// Waits until no rank is connected; false if `timeout` passed first.
-  bool wait_until_empty(std::chrono::milliseconds timeout);
+  /// Waits until no rank is connected, and, where `all_joined`, each has been; false if `timeout` passed first.
+  bool wait_until_empty(std::chrono::milliseconds timeout, bool all_joined = false);
   FailureBoard& failures() { return failures_; }
 
  private:

@@ -1,12 +1,13 @@
 // A caching allocator.
 //
-// A request is rounded up to its size class: multiples of 64 bytes up to 256, from there four steps to each power of two,
-// so that at most a fifth of a block is padding.  Freed blocks go to their class's stack and serve the next request of
-// that class; they are not chained through their own memory, which is poisoned and perhaps no longer in a cache.  Blocks below 2 MiB come from the C library, larger ones are mapped
-// at 2 MiB boundaries and advised to be huge pages: fewer page faults and TLB misses.
+// A request is rounded up to its size class: multiples of 64 bytes up to 256, from there four steps to each power of
+// two, so that at most a fifth of a block is padding.  Freed blocks go to their class's stack and serve the next
+// request of that class; they are not chained through their own memory, which is poisoned, and which a cache may have
+// lost. Blocks below 2 MiB come from the C library, larger ones are mapped at 2 MiB boundaries and advised to be huge
+// pages: fewer page faults and TLB misses.
 //
-// `reserved` is what the system gave, `allocated` what tensors hold of it; a limit bounds `reserved`, as a device's memory
-// would.  Cached blocks are given back before OutOfMemory is thrown.
+// `reserved` is what the system gave, `allocated` what tensors hold of it; a limit bounds `reserved`, as a device's
+// memory would.  Cached blocks are given back before OutOfMemory is thrown.
 #include <tandem/tensor/allocator.h>
 
 #include <sys/mman.h>
@@ -44,8 +45,8 @@ constexpr int kNumClasses = 4 + 4 * (46 - 8);
 int size_class(int64_t num_bytes) {
   if (num_bytes <= 256) return static_cast<int>((num_bytes - 1) / 64);
   const uint64_t last = static_cast<uint64_t>(num_bytes - 1);
-  const int exponent = std::bit_width(last) - 1;                       // 2^exponent <= last < 2^(exponent + 1)
-  const int step = static_cast<int>((last >> (exponent - 2)) & 3);     // which quarter of that range
+  const int exponent = std::bit_width(last) - 1;                    // 2^exponent <= last < 2^(exponent + 1)
+  const int step = static_cast<int>((last >> (exponent - 2)) & 3);  // which quarter of that range
   return 4 + (exponent - 8) * 4 + step;
 }
 

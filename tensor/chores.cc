@@ -1,12 +1,13 @@
 // Walks over strided tensors.
 //
-// A walk puts the dimensions into an order that suits the memory (an elementwise chore may visit elements in any order),
-// joins dimensions that are contiguous in every tensor, and splits what is left into lines: runs along the innermost
-// dimension.  Lines are handed out to threads in pieces that depend on the sizes alone.
+// A walk puts the dimensions into an order that suits the memory (an elementwise chore may visit elements in any
+// order), joins dimensions that are contiguous in every tensor, and splits what is left into lines: runs along the
+// innermost dimension.  Lines are handed out to threads in pieces that depend on the sizes alone.
 #include <tandem/tensor/chores.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <limits>
 #include <type_traits>
@@ -17,10 +18,10 @@ namespace tandem::inline v0::chores {
 
 namespace {
 
-// Elements that one thread should have before another is worth waking.
-constexpr int64_t kGrain = 1 << 15;
-// A tile of a transposed copy: few enough lines for one set of the first-level cache, where those of a matrix whose width
-// is a power of two all go, and each wide enough to fill a cache line of floats.
+// Elements that one thread should have before another is worth waking: waking takes some ten microseconds.
+constexpr int64_t kGrain = 1 << 16;
+// A tile of a transposed copy: few enough lines for one set of the first-level cache, where those of a matrix whose
+// width is a power of two all go, and each wide enough to fill a cache line of floats.
 constexpr int64_t kTile = 16;
 
 /// The dimensions of a walk over kTensors tensors of equal shape, outermost first.
@@ -34,6 +35,12 @@ struct Walk {
 
   /// The first tensor's strides decide on the order.
   explicit Walk(const std::array<const TensorImpl*, kTensors>& tensors) {
+    if (std::all_of(tensors.begin(), tensors.end(), [](const TensorImpl* t) { return t->is_row_major; })) {
+      Dim all{tensors[0]->num_elements, {}};
+      all.strides.fill(1);
+      dims.push_back(all);
+      return;
+    }
     const Shape& shape = tensors[0]->shape;
     for (size_t d = 0; d < shape.size(); ++d) {
       if (shape[d] == 1) continue;
@@ -42,8 +49,7 @@ struct Walk {
       dims.push_back(dim);
     }
     std::stable_sort(dims.begin(), dims.end(), [](const Dim& a, const Dim& b) { return a.strides[0] > b.strides[0]; });
-    join();
-    if (dims.empty()) dims.push_back(Dim{1, {}});
+    join();  // there is a dimension: what has none of more than one element is row-major
   }
 
   int64_t line_size() const { return dims.back().size; }
@@ -71,12 +77,12 @@ struct Walk {
         dims[++kept] = inner;
       }
     }
-    if (!dims.empty()) dims.resize(kept + 1, dims[0]);
+    dims.resize(kept + 1, dims[0]);
   }
 };
 
-/// Calls fn(offsets) for each of the positions [begin, end) in the first `num_dims` dimensions, in order; offsets are in
-/// elements, one for each tensor.
+/// Calls fn(offsets) for each of the positions [begin, end) in the first `num_dims` dimensions, in order; offsets are
+/// in elements, one for each tensor.
 template <size_t kTensors, class F>
 void for_positions(const Walk<kTensors>& walk, size_t num_dims, int64_t begin, int64_t end, const F& fn) {
   SmallVector<int64_t, 6> index(num_dims, 0);
@@ -251,10 +257,14 @@ void copy_as(const TensorImpl& src_impl, const std::byte* src_data, const Tensor
 template <class F>
 void visit_size(DType dtype, const F& f) {
   switch (size_of(dtype)) {
-    case 1: return f.template operator()<uint8_t>();
-    case 2: return f.template operator()<uint16_t>();
-    case 4: return f.template operator()<uint32_t>();
-    default: return f.template operator()<uint64_t>();
+    case 1:
+      return f.template operator()<uint8_t>();
+    case 2:
+      return f.template operator()<uint16_t>();
+    case 4:
+      return f.template operator()<uint32_t>();
+    default:
+      return f.template operator()<uint64_t>();
   }
 }
 
@@ -262,7 +272,8 @@ void check_cpu(const Tensor& tensor) {
   TANDEM_CHECK(DeviceError, tensor.device().is_cpu(), tensor.device(), ": this build of tandem has no CUDA support");
 }
 
-void check_pair(const char* op, const char* a_name, const Tensor& a, const char* b_name, const Tensor& b, bool same_type) {
+void check_pair(const char* op, const char* a_name, const Tensor& a, const char* b_name, const Tensor& b,
+                bool same_type) {
   check_cpu(a);
   check_cpu(b);
   const auto operands = [&] { return str("\n  ", a_name, "  ", describe(a), "\n  ", b_name, "  ", describe(b)); };
@@ -297,7 +308,7 @@ void fill(const Tensor& out, Scalar value) {
     const Walk<1> walk({&out.impl()});
     const int64_t stride = walk.dims.back().strides[0];
     for_lines(walk, [&](const std::array<int64_t, 1>& offsets, int64_t n) {
-      convert_line(&element, 0, data + offsets[0], n == 1 ? 1 : stride, n);
+      convert_line(&element, 0, data + offsets[0], stride, n);
     });
   });
 }

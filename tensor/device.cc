@@ -22,8 +22,8 @@ Device::Device(std::string_view text) {
   const char* end = rest.data() + rest.size();
   // A digit must follow the colon: from_chars alone would take "-0".
   const bool has_number = rest.size() > 1 && rest[0] == ':' && rest[1] >= '0' && rest[1] <= '9';
-  TANDEM_CHECK(ValueError, has_number && std::from_chars(rest.data() + 1, end, number).ptr == end && number <= 127 &&
-                               number >= 0,
+  TANDEM_CHECK(ValueError,
+               has_number && std::from_chars(rest.data() + 1, end, number).ptr == end && number <= 127 && number >= 0,
                "Device: '", text, "' is none of cpu, cpu:N, cuda, cuda:N");
   index = static_cast<int8_t>(number);
 }

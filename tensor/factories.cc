@@ -55,7 +55,8 @@ Tensor arange(int64_t begin, int64_t end, int64_t step, Device device) {
                                      : static_cast<uint64_t>(begin) - static_cast<uint64_t>(end);
   const uint64_t stride = step > 0 ? static_cast<uint64_t>(step) : -static_cast<uint64_t>(step);
   const uint64_t count = distance / stride + (distance % stride != 0);
-  TANDEM_CHECK(ShapeError, count <= static_cast<uint64_t>(INT64_MAX / 8), "arange: ", count, " elements do not fit memory");
+  TANDEM_CHECK(ShapeError, count <= static_cast<uint64_t>(INT64_MAX / 8), "arange: ", count,
+               " elements do not fit memory");
   Tensor result = empty({static_cast<int64_t>(count)}, {kInt64, device});
   int64_t* out = result.data<int64_t>();
   uint64_t value = static_cast<uint64_t>(begin);

@@ -13,7 +13,7 @@ namespace {
 
 /// What tensor/ keeps in a RankContext.
 struct TensorSlot {
-  std::mutex mutex;                          // guards the map: threads that work for the rank share the slot
+  std::mutex mutex;  // guards the map: threads that work for the rank share the slot
   uint64_t seed = 0;
   Device own_device;
   std::map<std::pair<DeviceType, int8_t>, Generator> generators;  // whose elements stay where they are
@@ -32,18 +32,6 @@ uint32_t stream_number(Device device, Device own) {
 }
 
 }  // namespace
-
-std::array<uint32_t, 4> philox(std::array<uint32_t, 2> key, std::array<uint32_t, 4> counter) {
-  for (int round = 0; round < 10; ++round) {
-    const uint64_t a = uint64_t{0xD2511F53} * counter[0];
-    const uint64_t b = uint64_t{0xCD9E8D57} * counter[2];
-    counter = {static_cast<uint32_t>(b >> 32) ^ counter[1] ^ key[0], static_cast<uint32_t>(b),
-               static_cast<uint32_t>(a >> 32) ^ counter[3] ^ key[1], static_cast<uint32_t>(a)};
-    key[0] += 0x9E3779B9;
-    key[1] += 0xBB67AE85;
-  }
-  return counter;
-}
 
 Generator::Generator(uint64_t seed, uint32_t rank, uint32_t device_number) : state_{seed, rank, device_number, 0} {}
 
@@ -70,10 +58,9 @@ State Generator::state_dict() const {
 
 void Generator::load_state_dict(const State& state) {
   // All four are read before one is written, so that an error changes nothing.
-  state_ = PhiloxState{static_cast<uint64_t>(state.get<int64_t>("seed")),
-                       static_cast<uint32_t>(state.get<int64_t>("rank")),
-                       static_cast<uint32_t>(state.get<int64_t>("device_number")),
-                       static_cast<uint64_t>(state.get<int64_t>("offset"))};
+  state_ = PhiloxState{
+      static_cast<uint64_t>(state.get<int64_t>("seed")), static_cast<uint32_t>(state.get<int64_t>("rank")),
+      static_cast<uint32_t>(state.get<int64_t>("device_number")), static_cast<uint64_t>(state.get<int64_t>("offset"))};
 }
 
 Device rank_device() {
@@ -86,7 +73,8 @@ void set_rank_device(Device device) {
   TensorSlot& slot = tensor_slot();
   std::lock_guard lock(slot.mutex);
   TANDEM_CHECK(StateError, slot.generators.empty() || device == slot.own_device,
-               "set_rank_device: random numbers have been drawn already with ", slot.own_device, " as the rank's device");
+               "set_rank_device: random numbers have been drawn already with ", slot.own_device,
+               " as the rank's device");
   slot.own_device = device;
 }
 

@@ -11,7 +11,17 @@
 namespace tandem::inline v0 {
 
 /// Philox4x32-10: four random words, a pure function of (key, counter).
-TANDEM_API std::array<uint32_t, 4> philox(std::array<uint32_t, 2> key, std::array<uint32_t, 4> counter);
+constexpr std::array<uint32_t, 4> philox(std::array<uint32_t, 2> key, std::array<uint32_t, 4> counter) {
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t a = uint64_t{0xD2511F53} * counter[0];
+    const uint64_t b = uint64_t{0xCD9E8D57} * counter[2];
+    counter = {static_cast<uint32_t>(b >> 32) ^ counter[1] ^ key[0], static_cast<uint32_t>(b),
+               static_cast<uint32_t>(a >> 32) ^ counter[3] ^ key[1], static_cast<uint32_t>(a)};
+    key[0] += 0x9E3779B9;
+    key[1] += 0xBB67AE85;
+  }
+  return counter;
+}
 
 /// A position in a stream: what a kernel needs to draw numbers.  Number i of a draw uses the counter
 /// {offset + i / 4 (64 bits), rank, device number} under the key `seed`, word i % 4.

@@ -57,8 +57,8 @@ std::vector<T> Tensor::to_vector() const {
   }
 }
 
-#define TANDEM_INSTANTIATE(T)                         \
-  template TANDEM_API T Tensor::item<T>() const;      \
+#define TANDEM_INSTANTIATE(T)                    \
+  template TANDEM_API T Tensor::item<T>() const; \
   template TANDEM_API std::vector<T> Tensor::to_vector<T>() const;
 TANDEM_INSTANTIATE(bool)
 TANDEM_INSTANTIATE(uint8_t)
@@ -70,7 +70,8 @@ TANDEM_INSTANTIATE(float)
 TANDEM_INSTANTIATE(double)
 #undef TANDEM_INSTANTIATE
 
-Tensor make_view(const RefPtr<Storage>& storage, DType dtype, const Shape& shape, const Shape& strides, int64_t offset) {
+Tensor make_view(const RefPtr<Storage>& storage, DType dtype, const Shape& shape, const Shape& strides,
+                 int64_t offset) {
   TANDEM_CHECK(StateError, storage, "make_view: there is no storage");
   TANDEM_CHECK(ShapeError, shape.size() == strides.size(), "make_view: shape ", shape, " and strides ", strides,
                " have different lengths");
@@ -79,13 +80,14 @@ Tensor make_view(const RefPtr<Storage>& storage, DType dtype, const Shape& shape
   bool fits = offset >= 0;
   for (size_t i = 0; i < shape.size(); ++i) {
     int64_t extent = 0;
-    fits = fits && strides[i] >= 0 && !__builtin_mul_overflow(std::max<int64_t>(shape[i] - 1, 0), strides[i], &extent) &&
+    fits = fits && strides[i] >= 0 &&
+           !__builtin_mul_overflow(std::max<int64_t>(shape[i] - 1, 0), strides[i], &extent) &&
            !__builtin_add_overflow(last, extent, &last);
   }
   const int64_t capacity = storage->num_bytes() / size_of(dtype);
-  TANDEM_CHECK(IndexError, fits && (count == 0 ? offset <= capacity : last < capacity), "make_view: ", dtype, " ", shape,
-               " with strides ", strides, " from element ", offset, " is outside of a storage of ", storage->num_bytes(),
-               " bytes");
+  TANDEM_CHECK(IndexError, fits && (count == 0 ? offset <= capacity : last < capacity), "make_view: ", dtype, " ",
+               shape, " with strides ", strides, " from element ", offset, " is outside of a storage of ",
+               storage->num_bytes(), " bytes");
   return Tensor(make_ref<TensorImpl>(storage, dtype, shape, strides, offset));
 }
 

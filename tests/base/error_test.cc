@@ -7,9 +7,7 @@
 namespace tandem {
 namespace {
 
-TEST(Error, StrConcatenates) {
-  EXPECT_EQ(str("a", 1, ' ', 2.5, " ", true), "a1 2.5 true");
-}
+TEST(Error, StrConcatenates) { EXPECT_EQ(str("a", 1, ' ', 2.5, " ", true), "a1 2.5 true"); }
 
 TEST(Error, CheckThrowsTheTypeAskedForWithTheWholeText) {
   try {

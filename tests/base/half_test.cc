@@ -56,7 +56,7 @@ TEST(Half, Ends) {
   EXPECT_EQ(Half(65519.99f).bits, 0x7bff);
   EXPECT_EQ(Half(65520.0f).bits, 0x7c00);  // halfway to 2^16, whose significand is even
   EXPECT_EQ(Half(-kInfinity).bits, 0xfc00);
-  EXPECT_EQ(Half(0x1p-25f).bits, 0);       // halfway to the smallest subnormal
+  EXPECT_EQ(Half(0x1p-25f).bits, 0);  // halfway to the smallest subnormal
   EXPECT_EQ(Half(std::nextafter(0x1p-25f, 1.0f)).bits, 1);
   EXPECT_EQ(Half(-0.0f).bits, 0x8000);
   EXPECT_TRUE(std::isnan(static_cast<float>(Half(NAN))));

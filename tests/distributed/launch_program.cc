@@ -1,7 +1,7 @@
 // What launch_test runs: a program whose first argument says how its ranks behave.
+#include <sched.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -76,7 +76,15 @@ void run(Context& context, const std::vector<std::string>& args) {
     say("stopped\n");
   } else if (mode == "stubborn") {
     say("pid " + std::to_string(getpid()) + "\n");
+    wait_until_stop_requested(context, false);
+    say("asked\n");
     for (;;) pause();
+  } else if (mode == "cores") {
+    cpu_set_t mask;
+    if (sched_getaffinity(0, sizeof(mask), &mask) != 0) std::abort();
+    std::string text;
+    for (int core = 0; core < CPU_SETSIZE; ++core) text += CPU_ISSET(core, &mask) ? std::to_string(core) + " " : "";
+    say(text + "\n");
   } else if (mode == "timeout") {
     context.store()->get("never", std::chrono::milliseconds(20));
   } else {

@@ -77,7 +77,7 @@ const T* span_of(const Tensor& tensor) {
   return reinterpret_cast<const T*>(tensor.storage()->data());
 }
 
-float small(int64_t i) { return static_cast<float>((i * 37 + 11) % 101); }   // every dtype but bool holds these
+float small(int64_t i) { return static_cast<float>((i * 37 + 11) % 101); }  // every dtype but bool holds these
 float guard(int64_t i) { return static_cast<float>((i * 29 + 5) % 97); }
 
 TEST(ChoresCopy, AnyLayoutToAnyOther) {
@@ -259,9 +259,9 @@ TEST(ChoresAddInto, AllDTypesAndLayouts) {
 
 TEST(ChoresAddInto, HalfTypesAreAddedInFloatAndRoundedOnce) {
   const Tensor a = full({33}, 256.0, {kBFloat16});
-  chores::add_into(full({33}, 1.0, {kBFloat16}), a);   // 257 is halfway between 256 and 258: to even
+  chores::add_into(full({33}, 1.0, {kBFloat16}), a);  // 257 is halfway between 256 and 258: to even
   EXPECT_EQ(a.to_vector<float>(), std::vector<float>(33, 256.0f));
-  chores::add_into(full({33}, 3.0, {kBFloat16}), a);   // 259 is halfway between 258 and 260
+  chores::add_into(full({33}, 3.0, {kBFloat16}), a);  // 259 is halfway between 258 and 260
   EXPECT_EQ(a.to_vector<float>(), std::vector<float>(33, 260.0f));
 }
 
@@ -285,8 +285,9 @@ TEST(ChoresAddInto, RefusesOtherOperands) {
   EXPECT_EQ(text(zeros({3})), "add_into: shapes differ\n  src  float32 [3] on cpu\n  out  float32 [2, 3] on cpu");
   EXPECT_EQ(text(zeros({2, 3}, {kInt64})),
             "add_into: dtypes differ\n  src  int64 [2, 3] on cpu\n  out  float32 [2, 3] on cpu");
-  EXPECT_EQ(text(zeros({2, 3}, {kFloat32, Device("cpu:1")})),
-            "add_into: operands are on different devices\n  src  float32 [2, 3] on cpu:1\n  out  float32 [2, 3] on cpu");
+  EXPECT_EQ(
+      text(zeros({2, 3}, {kFloat32, Device("cpu:1")})),
+      "add_into: operands are on different devices\n  src  float32 [2, 3] on cpu:1\n  out  float32 [2, 3] on cpu");
 }
 
 TEST(ChoresBytesEqual, ComparesEveryElementAndNoOther) {

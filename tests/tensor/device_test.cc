@@ -25,8 +25,8 @@ TEST(Device, ParsesAndPrints) {
 }
 
 TEST(Device, RefusesOtherTexts) {
-  for (const char* text : {"", "gpu", "cpu:", "cpu:x", "cpu:-1", "cpu:1x", "cpu1", "cpu: 1", "cuda:128", "cpu:99999999999",
-                           "CPU", "cpu:+1"}) {
+  for (const char* text : {"", "gpu", "cpu:", "cpu:x", "cpu:-1", "cpu:1x", "cpu1", "cpu: 1", "cuda:128",
+                           "cpu:99999999999", "CPU", "cpu:+1"}) {
     try {
       Device device(text);
       FAIL() << text;

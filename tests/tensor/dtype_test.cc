@@ -33,15 +33,14 @@ TEST(DType, Kinds) {
 
 TEST(DType, PromotesAsPyTorch) {
   // torch.promote_types, in the order of kAll.
-  const DType expected[8][8] = {
-      {kBool, kUInt8, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64},
-      {kUInt8, kUInt8, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64},
-      {kInt32, kInt32, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64},
-      {kInt64, kInt64, kInt64, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64},
-      {kFloat16, kFloat16, kFloat16, kFloat16, kFloat16, kFloat32, kFloat32, kFloat64},
-      {kBFloat16, kBFloat16, kBFloat16, kBFloat16, kFloat32, kBFloat16, kFloat32, kFloat64},
-      {kFloat32, kFloat32, kFloat32, kFloat32, kFloat32, kFloat32, kFloat32, kFloat64},
-      {kFloat64, kFloat64, kFloat64, kFloat64, kFloat64, kFloat64, kFloat64, kFloat64}};
+  const DType expected[8][8] = {{kBool, kUInt8, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64},
+                                {kUInt8, kUInt8, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64},
+                                {kInt32, kInt32, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64},
+                                {kInt64, kInt64, kInt64, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64},
+                                {kFloat16, kFloat16, kFloat16, kFloat16, kFloat16, kFloat32, kFloat32, kFloat64},
+                                {kBFloat16, kBFloat16, kBFloat16, kBFloat16, kFloat32, kBFloat16, kFloat32, kFloat64},
+                                {kFloat32, kFloat32, kFloat32, kFloat32, kFloat32, kFloat32, kFloat32, kFloat64},
+                                {kFloat64, kFloat64, kFloat64, kFloat64, kFloat64, kFloat64, kFloat64, kFloat64}};
   for (int a = 0; a < 8; ++a) {
     for (int b = 0; b < 8; ++b) EXPECT_EQ(promote(kAll[a], kAll[b]), expected[a][b]) << kAll[a] << " " << kAll[b];
   }

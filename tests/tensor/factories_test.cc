@@ -125,14 +125,18 @@ TEST(Factories, FromVectorOfEveryTypeToEveryDType) {
 }
 
 TEST(Factories, FromVectorChecksTheNumber) {
-  EXPECT_EQ(text_of<ShapeError>([] { from_vector<float>({1, 2, 3}, {2, 2}); }),
+  EXPECT_EQ(text_of<ShapeError>([] {
+              from_vector<float>({1, 2, 3}, {2, 2});
+            }),
             "from_vector: 3 values do not fill shape [2, 2]");
   EXPECT_EQ(from_vector<float>({}, {0, 3}).num_elements(), 0);
 }
 
 TEST(Factories, BadShapes) {
   EXPECT_EQ(text_of<ShapeError>([] { empty({3, -2}); }), "shape [3, -2] has a negative size");
-  EXPECT_EQ(text_of<ShapeError>([] { zeros({INT64_MAX, INT64_MAX}); }),
+  EXPECT_EQ(text_of<ShapeError>([] {
+              zeros({INT64_MAX, INT64_MAX});
+            }),
             "shape [9223372036854775807, 9223372036854775807] has more elements than memory can be addressed");
   EXPECT_THROW(empty({int64_t{1} << 50}), OutOfMemory);
 }

@@ -44,7 +44,8 @@ TEST(Shape, NumElementsMustFit) {
   EXPECT_EQ(text({int64_t{1} << 60}), "shape [1152921504606846976] has more elements than memory can be addressed");
   EXPECT_EQ(text({INT64_MAX, 2}), "shape [9223372036854775807, 2] has more elements than memory can be addressed");
   // A zero does not hide an overflow: strides would not fit either.
-  EXPECT_EQ(text({0, INT64_MAX, 3}), "shape [0, 9223372036854775807, 3] has more elements than memory can be addressed");
+  EXPECT_EQ(text({0, INT64_MAX, 3}),
+            "shape [0, 9223372036854775807, 3] has more elements than memory can be addressed");
 }
 
 TEST(Shape, RowMajorStrides) {

@@ -86,7 +86,8 @@ TEST(State, Errors) {
   EXPECT_EQ(text_of([&] { state.get<State>("a.b"); }), "State: 'a.b' is no nested state");
   EXPECT_EQ(text_of([&] { state.set("a.b.c", int64_t{1}); }), "State: 'b' is a value, so there is no 'b.c'");
   for (const char* path : {"", ".a", "a.", "x..y", "."}) {
-    EXPECT_NE(text_of([&] { state.set(path, int64_t{1}); }).find("is no path: a name is empty"), std::string::npos) << path;
+    EXPECT_NE(text_of([&] { state.set(path, int64_t{1}); }).find("is no path: a name is empty"), std::string::npos)
+        << path;
   }
   EXPECT_EQ(state.entries().size(), 1u);  // nothing was left behind
   EXPECT_EQ(state.get<State>("a").entries().size(), 1u);

@@ -53,8 +53,8 @@ TEST(Storage, AliasIsABaseOfItsOwnThatKeepsTheMemory) {
 TEST(Storage, AliasStaysInside) {
   const RefPtr<Storage> parent = Storage::allocate(Device(), 96);
   EXPECT_EQ(Storage::alias(parent, 96, 0)->num_bytes(), 0);
-  for (const auto& [offset, size] : std::vector<std::pair<int64_t, int64_t>>{{-1, 3}, {33, 64}, {0, 97}, {7, -1},
-                                                                             {INT64_MAX, INT64_MAX}}) {
+  for (const auto& [offset, size] :
+       std::vector<std::pair<int64_t, int64_t>>{{-1, 3}, {33, 64}, {0, 97}, {7, -1}, {INT64_MAX, INT64_MAX}}) {
     EXPECT_THROW(Storage::alias(parent, offset, size), IndexError) << offset << " " << size;
   }
   try {

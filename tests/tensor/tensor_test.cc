@@ -61,7 +61,9 @@ TEST(Tensor, ItemConverts) {
   const Tensor last = make_view(tensor({1, 2, 33}).storage(), kInt64, {1, 1}, {7, 7}, 2);
   EXPECT_EQ(last.item<int64_t>(), 33);
   EXPECT_EQ(last.item<double>(), 33.0);
-  EXPECT_EQ(text_of<ShapeError>([] { zeros({2, 3}).item(); }),
+  EXPECT_EQ(text_of<ShapeError>([] {
+              zeros({2, 3}).item();
+            }),
             "item: needs a tensor of one element, not float32 [2, 3] on cpu");
   EXPECT_THROW(zeros({0}).item(), ShapeError);
 }
@@ -138,7 +140,9 @@ TEST(HookHandle, RemovesOnce) {
     EXPECT_EQ(removed, 1);
   }
   EXPECT_EQ(removed, 1);
-  { HookHandle c([&] { ++removed; }); }
+  {
+    HookHandle c([&] { ++removed; });
+  }
   EXPECT_EQ(removed, 2);
 }
 

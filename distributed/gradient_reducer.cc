@@ -1,0 +1,325 @@
+// A backward, as the reducer sees it: the first leaf hook *begins* an exchange; every hook counts down the buckets that hold
+// a part of its parameter and *launches* those that are full, strictly in index order, whatever the order of arrival; the
+// callback at the end of backward *finishes*: missing gradients count as zeros, the rest is launched, and a control record
+// (which parameters were used, whether a rank was asked to stop) goes around.
+#include <tandem/distributed/gradient_reducer.h>
+
+#include <time.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include <tandem/autograd/engine.h>
+#include <tandem/autograd/leaf.h>
+#include <tandem/base/log.h>
+#include <tandem/base/rank_context.h>
+#include <tandem/base/trace.h>
+#include <tandem/distributed/context.h>
+#include <tandem/distributed/parameter_digest.h>
+#include <tandem/tensor/chores.h>
+#include <tandem/tensor/factories.h>
+
+namespace tandem::inline v0::distributed {
+
+namespace {
+
+int64_t thread_cpu_ns() {
+  timespec t{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return t.tv_sec * 1'000'000'000 + t.tv_nsec;
+}
+
+/// Rank context's distributed view, null where the program made its group by hand.
+Context* context_or_null() {
+  return RankContext::current().distributed_slot ? &Context::current() : nullptr;
+}
+
+}  // namespace
+
+std::string to_string(const OverlapReport& r) {
+  char text[256];
+  const double hidden = r.comm_ms > 0 ? 100 * (1 - std::min(r.exposed_ms / r.comm_ms, 1.0)) : 0;
+  std::snprintf(text, sizeof text,
+                "step %.2f ms = local %.2f + exposed %.2f + stolen %.2f (communication %.2f ms, %.0f %% hidden)", r.step_ms,
+                r.local_ms, r.exposed_ms, r.stolen_ms, r.comm_ms, hidden);
+  return text;
+}
+
+struct GradientReducer::Impl {
+  struct Parameter {
+    std::string name;
+    Tensor tensor;
+    RefPtr<autograd::Leaf> leaf;
+    HookHandle hook;
+    int first_bucket;  ///< of those that hold a part of it
+    int last_bucket;
+  };
+  struct Bucket {
+    Tensor tensor;  ///< view of its range
+    std::string name;
+    int num_parameters = 0;
+    int missing = 0;  ///< parameters whose gradient has not arrived in this backward
+    Work work;
+    std::shared_ptr<int64_t> done_ns;  ///< written by whoever completes the work, read after wait()
+    int64_t launch_ns = 0;
+  };
+
+  std::shared_ptr<ProcessGroup> group;
+  ReducerOptions options;
+  BucketPlan plan;
+  NamedTensors buffers;
+  std::vector<Parameter> parameters;
+  std::vector<RefPtr<Storage>> memory;  ///< one per plan.buffers
+  std::vector<Bucket> buckets;
+  int no_sync_depth = 0;
+  bool exchanging = false;
+  size_t next_bucket = 0;
+  // Time of the step that is running, and sums over finished ones:
+  int64_t step_begin_ns = 0, begin_ns = 0, begin_cpu_ns = 0;
+  int64_t steps = 0, step_ns = 0, exposed_ns = 0, stolen_ns = 0, comm_ns = 0;
+
+  void make_buckets();
+  void broadcast_values(const NamedTensors& tensors);
+  void on_gradient(size_t parameter);
+  void begin();
+  void launch(size_t bucket);
+  void finish();
+  void settle_usage(const std::vector<uint8_t>& records, size_t record_bytes);
+  void account(int64_t finish_ns, int64_t finish_cpu_ns);
+  /// For destructors.
+  void abort_quietly(const char* reason) noexcept {
+    try {
+      group->abort(reason);
+    } catch (const Error& error) {
+      log(LogLevel::kError, "abort failed: ", error.what());
+    }
+  }
+};
+
+void GradientReducer::Impl::make_buckets() {
+  for (const auto& b : plan.buffers) {
+    memory.push_back(group->allocate(b.num_elements * size_of(b.dtype)));
+    chores::fill(make_view(memory.back(), b.dtype, {b.num_elements}, {1}, 0), 0);  // padding travels too
+  }
+  const size_t n = plan.buckets.size();
+  for (size_t i = 0; i < n; ++i) {
+    const BucketPlan::Bucket& range = plan.buckets[i];
+    const auto buffer = static_cast<size_t>(range.buffer);
+    Bucket bucket;
+    bucket.tensor = make_view(memory[buffer], plan.buffers[buffer].dtype, {range.end - range.begin}, {1}, range.begin);
+    const std::string& first = parameters[static_cast<size_t>(range.last_parameter)].name;
+    const std::string& last = parameters[static_cast<size_t>(range.first_parameter)].name;
+    bucket.name = str("bucket ", i, " of ", n, ": '", first, "'", first == last ? "" : str(" .. '", last, "'"));
+    bucket.done_ns = std::make_shared<int64_t>(0);
+    buckets.push_back(std::move(bucket));
+  }
+  for (size_t p = 0; p < parameters.size(); ++p) {
+    Parameter& parameter = parameters[p];
+    const BucketPlan::Placement& placement = plan.placements[p];
+    const auto buffer = static_cast<size_t>(placement.buffer);
+    const int64_t bytes = size_of(plan.buffers[buffer].dtype);
+    const int64_t count = parameter.tensor.num_elements();
+    const auto slice = Storage::alias(memory[buffer], placement.offset * bytes, count * bytes);
+    const Shape& shape = parameter.tensor.shape();
+    parameter.leaf->set_slot(make_view(slice, parameter.tensor.dtype(), shape, row_major_strides(shape), 0));
+    parameter.first_bucket = static_cast<int>(n);
+    parameter.last_bucket = -1;
+    for (size_t i = 0; i < n; ++i) {
+      const BucketPlan::Bucket& range = plan.buckets[i];
+      // An empty parameter belongs to the bucket around it, so that each parameter is counted somewhere.
+      const bool overlaps = range.buffer == placement.buffer && placement.offset < range.end &&
+                            range.begin < placement.offset + std::max<int64_t>(count, 1);
+      if (!overlaps) continue;
+      parameter.first_bucket = std::min(parameter.first_bucket, static_cast<int>(i));
+      parameter.last_bucket = static_cast<int>(i);
+      ++buckets[i].num_parameters;
+    }
+  }
+}
+
+void GradientReducer::Impl::broadcast_values(const NamedTensors& tensors) {
+  for (const auto& [name, tensor] : tensors) group->broadcast(tensor, 0, {.name = str("initial value of '", name, "'")});
+}
+
+void GradientReducer::Impl::begin() {
+  // If backward fails before its end, nobody will finish: tell the others, who wait for this rank's buckets.
+  struct Ending {
+    Impl* impl;
+    bool reached = false;
+    ~Ending() {
+      if (reached) return;
+      impl->exchanging = false;
+      impl->abort_quietly("backward failed before all gradients were exchanged");
+    }
+  };
+  auto ending = std::make_shared<Ending>(this);
+  autograd::queue_callback([this, ending] {
+    ending->reached = true;
+    exchanging = false;
+    finish();
+  });
+  exchanging = true;
+  next_bucket = 0;
+  for (Bucket& bucket : buckets) bucket.missing = bucket.num_parameters;
+  begin_ns = trace_now_ns();
+  begin_cpu_ns = thread_cpu_ns();
+}
+
+void GradientReducer::Impl::on_gradient(size_t parameter) {
+  if (no_sync_depth > 0) return;
+  if (!exchanging) begin();
+  const Parameter& p = parameters[parameter];
+  for (int i = p.first_bucket; i <= p.last_bucket; ++i) {
+    if (plan.buckets[static_cast<size_t>(i)].buffer == plan.placements[parameter].buffer) {
+      --buckets[static_cast<size_t>(i)].missing;
+    }
+  }
+  while (next_bucket < buckets.size() && buckets[next_bucket].missing == 0) launch(next_bucket++);
+}
+
+void GradientReducer::Impl::launch(size_t i) {
+  Bucket& bucket = buckets[i];
+  bucket.launch_ns = trace_now_ns();
+  bucket.work = group->all_reduce_async(bucket.tensor, ReduceOp::kAvg, {.name = bucket.name});
+  bucket.work.then([done = bucket.done_ns] { *done = trace_now_ns(); });
+}
+
+void GradientReducer::Impl::finish() {
+  const int64_t finish_ns = trace_now_ns();
+  const int64_t finish_cpu_ns = thread_cpu_ns();
+  TraceSpan span("wait for gradients", "wait");
+  // The control record of a rank: one byte of flags, then one bit per parameter.
+  const auto record_bytes = static_cast<int64_t>(1 + (parameters.size() + 7) / 8);
+  const Tensor mine = zeros({record_bytes}, {kUInt8});
+  const Tensor all = empty({group->size(), record_bytes}, {kUInt8});
+  uint8_t* record = mine.data<uint8_t>();
+  Context* context = context_or_null();
+  record[0] = context != nullptr && context->stop_requested() ? 1 : 0;
+  for (size_t p = 0; p < parameters.size(); ++p) {
+    autograd::Leaf& leaf = *parameters[p].leaf;
+    if (leaf.filled()) {
+      record[1 + p / 8] = static_cast<uint8_t>(record[1 + p / 8] | (1u << (p % 8)));
+    } else {
+      chores::fill(leaf.slot(), 0);
+    }
+  }
+  while (next_bucket < buckets.size()) launch(next_bucket++);
+  group->all_gather(all, mine, {.name = "control record"});
+  for (Bucket& bucket : buckets) bucket.work.wait();
+  const std::vector<uint8_t> records = all.to_vector<uint8_t>();
+  for (int64_t r = 0; r < group->size(); ++r) {
+    if (records[static_cast<size_t>(r * record_bytes)] != 0 && context != nullptr) context->set_stop_agreed();
+  }
+  settle_usage(records, static_cast<size_t>(record_bytes));
+  account(finish_ns, finish_cpu_ns);
+}
+
+void GradientReducer::Impl::settle_usage(const std::vector<uint8_t>& records, size_t record_bytes) {
+  std::string unused;
+  for (size_t p = 0; p < parameters.size(); ++p) {
+    std::vector<size_t> without;
+    for (size_t r = 0; r < static_cast<size_t>(group->size()); ++r) {
+      if ((records[r * record_bytes + 1 + p / 8] >> (p % 8) & 1) == 0) without.push_back(r);
+    }
+    autograd::Leaf& leaf = *parameters[p].leaf;
+    if (without.size() == static_cast<size_t>(group->size())) {
+      leaf.mark_empty();
+    } else {
+      leaf.slot().storage()->bump_version("all_reduce");
+      leaf.mark_filled();
+    }
+    if (without.empty()) continue;
+    unused += str("\n  '", parameters[p].name, "' on rank", without.size() == 1 ? "" : "s");
+    for (size_t r : without) unused += str(" ", r);
+  }
+  TANDEM_CHECK(StateError, unused.empty() || options.unused == UnusedParameters::kAllow,
+               "DistributedDataParallel: backward did not reach these parameters", unused,
+               "\n  use them in the loss, or construct with unused = UnusedParameters::kAllow");
+}
+
+void GradientReducer::Impl::account(int64_t finish_ns, int64_t finish_cpu_ns) {
+  const int64_t now = trace_now_ns();
+  if (step_begin_ns != 0) {
+    ++steps;
+    step_ns += now - step_begin_ns;
+    exposed_ns += now - finish_ns;
+    stolen_ns += std::max<int64_t>(finish_ns - begin_ns - (finish_cpu_ns - begin_cpu_ns), 0);
+    int64_t covered = 0;
+    for (const Bucket& bucket : buckets) {
+      const int64_t from = std::max(bucket.launch_ns, covered);
+      if (*bucket.done_ns > from) comm_ns += *bucket.done_ns - from;
+      covered = std::max(covered, *bucket.done_ns);
+    }
+  }
+  step_begin_ns = now;
+}
+
+GradientReducer::GradientReducer(NamedTensors parameters, NamedTensors buffers, std::shared_ptr<ProcessGroup> group,
+                                 ReducerOptions options)
+    : impl_(std::make_unique<Impl>()) {
+  TANDEM_CHECK(StateError, group != nullptr, "GradientReducer: the group is null");
+  Impl& impl = *impl_;
+  impl.group = std::move(group);
+  impl.options = options;
+  impl.buffers = std::move(buffers);
+  check_same_parameters(parameters, impl.buffers, *impl.group);
+  impl.broadcast_values(parameters);
+  impl.broadcast_values(impl.buffers);
+  std::vector<ParameterInfo> infos;
+  for (auto& [name, tensor] : parameters) {
+    if (!tensor.requires_grad()) continue;
+    infos.push_back({name, tensor.num_elements(), tensor.dtype(), tensor.device()});
+    autograd::Leaf& leaf = autograd::leaf(tensor);
+    TANDEM_CHECK(StateError, !leaf.has_foreign_slot(), "GradientReducer: the gradient of '", name,
+                 "' already lives in the buckets of another DistributedDataParallel");
+    impl.parameters.push_back({name, tensor, RefPtr<autograd::Leaf>(&leaf), {}, 0, 0});
+  }
+  TANDEM_CHECK(ValueError, !infos.empty(), "GradientReducer: no parameter requires grad");
+  impl.plan = plan_buckets(infos, options.buckets);
+  impl.make_buckets();
+  for (size_t p = 0; p < impl.parameters.size(); ++p) {
+    impl.parameters[p].hook = impl.parameters[p].leaf->add_hook([&impl, p](const Tensor&) { impl.on_gradient(p); });
+  }
+}
+
+GradientReducer::~GradientReducer() {
+  for (Impl::Bucket& bucket : impl_->buckets) {
+    if (bucket.work.valid() && !bucket.work.is_completed()) {
+      impl_->abort_quietly("a DistributedDataParallel was destroyed while gradients travelled");
+    }
+  }
+  for (Impl::Parameter& parameter : impl_->parameters) parameter.leaf->set_slot({});
+}
+
+HookHandle GradientReducer::no_sync() {
+  ++impl_->no_sync_depth;
+  return HookHandle([impl = impl_.get()] { --impl->no_sync_depth; });
+}
+
+void GradientReducer::broadcast_buffers() {
+  for (const auto& [name, tensor] : impl_->buffers) impl_->group->broadcast(tensor, 0, {.name = str("buffer '", name, "'")});
+}
+
+const BucketPlan& GradientReducer::plan() const { return impl_->plan; }
+
+OverlapReport GradientReducer::report() const {
+  const Impl& impl = *impl_;
+  OverlapReport report;
+  report.steps = impl.steps;
+  if (impl.steps == 0) return report;
+  const auto mean_ms = [&](int64_t ns) { return static_cast<double>(ns) / 1e6 / static_cast<double>(impl.steps); };
+  report.step_ms = mean_ms(impl.step_ns);
+  report.exposed_ms = mean_ms(impl.exposed_ns);
+  report.stolen_ms = mean_ms(impl.stolen_ns);
+  report.comm_ms = mean_ms(impl.comm_ns);
+  report.local_ms = report.step_ms - report.exposed_ms - report.stolen_ms;
+  return report;
+}
+
+void GradientReducer::reset_report() {
+  Impl& impl = *impl_;
+  impl.steps = impl.step_ns = impl.exposed_ns = impl.stolen_ns = impl.comm_ns = 0;
+  impl.step_begin_ns = 0;
+}
+
+}  // namespace tandem::inline v0::distributed

@@ -1,0 +1,18 @@
+// Whether all ranks hold the same model.  Private to distributed/.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <tandem/distributed/process_group.h>
+#include <tandem/tensor/tensor.h>
+
+namespace tandem::inline v0::distributed {
+
+/// Compares a digest of names, shapes and dtypes over all ranks.  Throws StateError on every rank, showing the first entry
+/// in which a rank differs from rank 0.  Collective.
+void check_same_parameters(const std::vector<std::pair<std::string, Tensor>>& parameters,
+                           const std::vector<std::pair<std::string, Tensor>>& buffers, ProcessGroup& group);
+
+}  // namespace tandem::inline v0::distributed

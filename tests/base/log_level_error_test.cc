@@ -1,0 +1,18 @@
+#include <gtest/gtest.h>
+
+#include <tandem/base/log.h>
+
+namespace tandem {
+namespace {
+
+TEST(LogLevelError, ShowsTheValueAndWhatIsAccepted) {
+  try {
+    log(LogLevel::kError, "lost");
+    FAIL();
+  } catch (const ValueError& error) {
+    EXPECT_STREQ(error.what(), "TANDEM_LOG: 'loud' is none of off, error, warning, info, debug");
+  }
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,386 @@
+#include <tandem/distributed/launch.h>
+
+#include <gtest/gtest.h>
+
+#include <arpa/inet.h>
+#include <sched.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <tandem/tests/support/subprocess.h>
+
+namespace {
+
+using tandem::testing_support::open_pidfd;
+using tandem::testing_support::run_program;
+using tandem::testing_support::Subprocess;
+using tandem::testing_support::wait_for_end;
+using Arguments = std::vector<std::string>;
+using Variables = std::vector<std::pair<std::string, std::string>>;
+
+const std::string kProgram = "tests/distributed/launch_program";
+
+Arguments with_program(Arguments arguments) {
+  arguments.insert(arguments.begin(), kProgram);
+  return arguments;
+}
+
+Subprocess::Result run(const Arguments& arguments, const Variables& variables = {}) {
+  return run_program(with_program(arguments), variables);
+}
+
+/// Sorted, because ranks print in any order.
+Arguments lines_of(const std::string& text) {
+  Arguments lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  std::sort(lines.begin(), lines.end());
+  return lines;
+}
+
+/// stderr less the note about ranks that share cores, which depends on the machine.
+std::string messages(const std::string& err) {
+  std::string kept;
+  std::istringstream in(err);
+  for (std::string line; std::getline(in, line);) {
+    if (!line.ends_with("they will take turns")) kept += line + "\n";
+  }
+  return kept;
+}
+
+std::string read_file(const std::string& path) {
+  std::ifstream in(path);
+  return std::string(std::istreambuf_iterator<char>(in), {});
+}
+
+std::string fresh_folder(const std::string& name) {
+  const std::string path = testing::TempDir() + "/" + name;
+  std::filesystem::remove_all(path);
+  return path;
+}
+
+/// A port of the loopback that nobody listens on.
+int free_port() {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof(address);
+  const bool bound = bind(fd, reinterpret_cast<sockaddr*>(&address), length) == 0 &&
+                     getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) == 0;
+  close(fd);
+  return bound ? ntohs(address.sin_port) : 0;
+}
+
+Variables torchrun_variables(int rank, int world_size, int port) {
+  return {{"RANK", std::to_string(rank)},
+          {"WORLD_SIZE", std::to_string(world_size)},
+          {"LOCAL_RANK", std::to_string(rank)},
+          {"LOCAL_WORLD_SIZE", std::to_string(world_size)},
+          {"MASTER_ADDR", "127.0.0.1"},
+          {"MASTER_PORT", std::to_string(port)},
+          {"TORCHELASTIC_RUN_ID", "job 7"}};
+}
+
+TEST(LaunchTest, WithoutFlagsItIsTheOnlyRank) {
+  const auto result = run({"say", "a", "b"});
+  EXPECT_EQ(result.out, "rank 0 of 1 local 0 of 1 args a b\n");
+  EXPECT_EQ(result.err, "");
+  EXPECT_EQ(result.status, 0);
+}
+
+TEST(LaunchTest, StartsRanksAndMarksTheirLines) {
+  for (const Arguments& flags : {Arguments{"--nproc", "3"}, Arguments{"--nproc=3"}}) {
+    Arguments arguments = flags;
+    arguments.insert(arguments.end(), {"say", "--nproc-like", "--", "--nproc", "9"});
+    const auto result = run(arguments);
+    EXPECT_EQ(lines_of(result.out),
+              (Arguments{"[1] rank 1 of 3 local 1 of 3 args --nproc-like -- --nproc 9",
+                         "[2] rank 2 of 3 local 2 of 3 args --nproc-like -- --nproc 9",
+                         "rank 0 of 3 local 0 of 3 args --nproc-like -- --nproc 9"}));
+    EXPECT_EQ(messages(result.err), "");
+    EXPECT_EQ(result.status, 0);
+  }
+}
+
+TEST(LaunchTest, RanksShareTheStore) {
+  const auto result = run({"exchange", "--nproc", "4"});
+  EXPECT_EQ(lines_of(result.out), (Arguments{"[1] sum 60", "[2] sum 60", "[3] sum 60", "sum 60"}));
+  EXPECT_EQ(result.status, 0);
+}
+
+TEST(LaunchTest, SetsTorchrunsVariablesAndTheThreadBudget) {
+  const auto result = run({"--nproc", "2", "environment", "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE",
+                           "GROUP_RANK", "ROLE_RANK", "ROLE_WORLD_SIZE", "MASTER_ADDR", "TORCHELASTIC_RESTART_COUNT",
+                           "TORCHELASTIC_MAX_RESTARTS", "OMP_NUM_THREADS", "TANDEM_NUM_THREADS"},
+                          {{"OMP_NUM_THREADS", "7"}, {"TANDEM_NUM_THREADS", "3"}});
+  Arguments expected;
+  for (const std::string rank : {"0", "1"}) {
+    for (const std::string& line :
+         {"RANK=" + rank, "LOCAL_RANK=" + rank, std::string("WORLD_SIZE=2"), std::string("LOCAL_WORLD_SIZE=2"),
+          std::string("GROUP_RANK=0"), "ROLE_RANK=" + rank, std::string("ROLE_WORLD_SIZE=2"),
+          std::string("MASTER_ADDR=127.0.0.1"), std::string("TORCHELASTIC_RESTART_COUNT=0"),
+          std::string("TORCHELASTIC_MAX_RESTARTS=0"), std::string("OMP_NUM_THREADS=7"),
+          std::string("TANDEM_NUM_THREADS=3")}) {
+      expected.push_back(rank == "0" ? line : "[1] " + line);
+    }
+  }
+  std::sort(expected.begin(), expected.end());
+  EXPECT_EQ(lines_of(result.out), expected);
+}
+
+TEST(LaunchTest, SharesTheCoresOut) {
+  cpu_set_t mask;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(mask), &mask), 0);
+  const auto result = run({"--nproc", "2", "cores"});
+  std::multiset<int> seen;
+  std::multiset<int> all;
+  for (std::string line : lines_of(result.out)) {
+    if (line.starts_with("[1] ")) line = line.substr(4);
+    std::istringstream in(line);
+    seen.insert(std::istream_iterator<int>(in), {});
+  }
+  const int copies = CPU_COUNT(&mask) >= 2 ? 1 : 2;  // a rank's own cores, or with fewer cores than ranks all of them
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    for (int i = 0; i < copies && CPU_ISSET(core, &mask); ++i) all.insert(core);
+  }
+  EXPECT_EQ(seen, all);
+}
+
+TEST(LaunchTest, SaysOnceThatRanksShareCores) {
+  cpu_set_t mask;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(mask), &mask), 0);
+  const int cores = CPU_COUNT(&mask);
+  if (cores > 16) CPU_ZERO(&mask);  // so many ranks are no test; the line below then proves that few get no warning
+  const int n = cores > 16 ? 2 : cores + 1;
+  const auto result = run({"--nproc", std::to_string(n), "exchange"});
+  const std::string warning = "launch: " + std::to_string(n) + " ranks on " + std::to_string(cores) +
+                              (cores == 1 ? " core" : " cores") + ": they will take turns\n";
+  EXPECT_EQ(result.err, n > cores ? warning : "");
+}
+
+TEST(LaunchTest, WrongFlagsAreUsageErrors) {
+  const std::vector<std::pair<Arguments, std::string>> cases = {
+      {{"--nproc"}, "launch: --nproc needs a value\n"},
+      {{"--nproc", "0"}, "launch: --nproc: expected an integer from 1 to 1024, got '0'\n"},
+      {{"--nproc", "-2"}, "launch: --nproc: expected an integer from 1 to 1024, got '-2'\n"},
+      {{"--nproc=two"}, "launch: --nproc: expected an integer from 1 to 1024, got 'two'\n"},
+      {{"--nproc", "1025"}, "launch: --nproc: expected an integer from 1 to 1024, got '1025'\n"},
+      {{"--timeout", "0"}, "launch: --timeout: expected a number of seconds above 0, got '0'\n"},
+      {{"--timeout=nan"}, "launch: --timeout: expected a number of seconds above 0, got 'nan'\n"},
+      {{"--tee"}, "launch: --tee shows what --log-dir writes: give both\n"},
+      {{"--tee=3", "--log-dir", "x"}, "launch: --tee takes no value, got '--tee=3'\n"},
+      {{"--log-dir="}, "launch: --log-dir is empty\n"},
+  };
+  for (const auto& [arguments, text] : cases) {
+    const auto result = run(arguments);
+    EXPECT_EQ(result.err, text);
+    EXPECT_EQ(result.out, "");
+    EXPECT_EQ(result.status, 2);
+  }
+}
+
+TEST(LaunchTest, PartialVariablesAreShown) {
+  const auto result = run({"say"}, {{"RANK", "1"}, {"WORLD_SIZE", "2"}});
+  EXPECT_EQ(result.err,
+            "rank variables: some are missing\n"
+            "  found: RANK=1 WORLD_SIZE=2\n"
+            "  missing: LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT\n");
+  EXPECT_EQ(result.status, 2);
+}
+
+TEST(LaunchTest, FlagsThatStartRanksContradictVariables) {
+  const auto result = run({"--nproc", "2", "say"}, torchrun_variables(0, 1, 29500));
+  EXPECT_EQ(result.err,
+            "launch: --nproc, --log-dir and --tee start ranks, but this process is a rank already\n"
+            "  found: RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500\n");
+  EXPECT_EQ(result.status, 2);
+}
+
+TEST(LaunchTest, JoinsRanksThatSomebodyElseStarted) {
+  const int port = free_port();
+  std::vector<std::unique_ptr<Subprocess>> ranks;
+  for (int r = 0; r < 3; ++r) {
+    ranks.push_back(std::make_unique<Subprocess>(with_program({"exchange"}), torchrun_variables(r, 3, port)));
+  }
+  for (auto& rank : ranks) {
+    const auto result = rank->wait();
+    EXPECT_EQ(result.out, "sum 30\n");
+    EXPECT_EQ(result.err, "");
+    EXPECT_EQ(result.status, 0);
+  }
+}
+
+TEST(LaunchTest, OneOfThoseFailsAndAloneSaysSo) {
+  const int port = free_port();
+  std::vector<std::unique_ptr<Subprocess>> ranks;
+  for (int r = 0; r < 3; ++r) {
+    ranks.push_back(std::make_unique<Subprocess>(with_program({"throw", "1"}), torchrun_variables(r, 3, port)));
+  }
+  for (int r = 0; r < 3; ++r) {
+    const auto result = ranks[static_cast<size_t>(r)]->wait();
+    EXPECT_EQ(result.err, r == 1 ? "rank 1 of 3 failed: boom on rank 1 of 3\n" : "");
+    EXPECT_EQ(result.status, 1);
+  }
+}
+
+TEST(LaunchTest, AnExceptionIsReportedOnce) {
+  const auto only = run({"throw", "0"});
+  EXPECT_EQ(only.err, "rank 0 of 1 failed: boom on rank 0 of 1\n");
+  EXPECT_EQ(only.status, 1);
+  for (const std::string rank : {"0", "2"}) {
+    const auto result = run({"--nproc", "3", "throw", rank});
+    EXPECT_EQ(messages(result.err),
+              "rank " + rank + " of 3 failed (exit status 1): boom on rank " + rank + " of 3\n");
+    EXPECT_EQ(result.status, 1);
+  }
+}
+
+TEST(LaunchTest, AKilledRankIsReportedOnce) {
+  for (const std::string rank : {"0", "1"}) {
+    const auto result = run({"--nproc", "2", "kill", rank});
+    EXPECT_EQ(messages(result.err), "rank " + rank + " of 2 failed (killed by SIGKILL)\n");
+    EXPECT_EQ(result.status, 1);
+  }
+}
+
+TEST(LaunchTest, ARankThatExitsIsReported) {
+  const auto with_status = run({"--nproc", "2", "exit", "0", "7"});
+  EXPECT_NE(with_status.err.find("rank 0 of 2 failed (exit status 7)\n"), std::string::npos) << with_status.err;
+  EXPECT_EQ(with_status.status, 1);
+  const auto with_zero = run({"--nproc", "2", "exit", "1", "0"});
+  EXPECT_NE(with_zero.err.find("rank 1 of 2 failed (exit status 0): it ended before its function returned\n"),
+            std::string::npos)
+      << with_zero.err;
+  EXPECT_EQ(with_zero.status, 1);
+}
+
+TEST(LaunchTest, ATimeoutNamesTheKey) {
+  const auto result = run({"--nproc", "2", "--timeout", "33.5", "timeout"});
+  EXPECT_NE(messages(result.err).find("of 2 failed (exit status 1): store: key 'never' was not set within 0.0 s\n"),
+            std::string::npos)
+      << result.err;
+}
+
+TEST(LaunchTest, FirstSignalLetsRanksStop) {
+  for (const int signal : {SIGTERM, SIGINT}) {
+    for (const std::string n : {"1", "2"}) {
+      Subprocess job(with_program({"--nproc", n, "stop"}));
+      ASSERT_TRUE(job.wait_for_output("ready\n", n == "2" ? 2 : 1));
+      job.send_signal(signal);
+      const auto result = job.wait();
+      const Arguments two = {"[1] ready", "[1] stopped", "ready", "stopped"};
+      EXPECT_EQ(lines_of(result.out), n == "2" ? two : (Arguments{"ready", "stopped"}));
+      EXPECT_EQ(messages(result.err), "");
+      EXPECT_EQ(result.status, 128 + signal);
+    }
+  }
+}
+
+TEST(LaunchTest, SecondSignalKills) {
+  for (const std::string n : {"1", "2"}) {
+    Subprocess job(with_program({"--nproc", n, "stubborn"}));
+    ASSERT_TRUE(job.wait_for_output("pid ", n == "2" ? 2 : 1));
+    job.send_signal(SIGINT);
+    ASSERT_TRUE(job.wait_for_output("asked\n", n == "2" ? 2 : 1));
+    const auto begin = std::chrono::steady_clock::now();
+    job.send_signal(SIGTERM);
+    const auto result = job.wait();
+    EXPECT_EQ(result.status, 130);
+    EXPECT_EQ(messages(result.err), "");
+    // Without the second signal it would have been ten.
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(8));
+  }
+}
+
+TEST(LaunchTest, TenSecondsAfterTheFirstSignalItKills) {
+  Subprocess several(with_program({"--nproc", "2", "stubborn"}));
+  Subprocess single(with_program({"stubborn"}));
+  ASSERT_TRUE(several.wait_for_output("pid ", 2));
+  ASSERT_TRUE(single.wait_for_output("pid "));
+  several.send_signal(SIGTERM);
+  single.send_signal(SIGINT);
+  EXPECT_EQ(several.wait().status, 143);
+  EXPECT_EQ(single.wait().status, 130);
+}
+
+TEST(LaunchTest, RanksDieWithTheirLauncher) {
+  Subprocess job(with_program({"--nproc", "2", "stubborn"}));
+  ASSERT_TRUE(job.wait_for_output("pid ", 2));
+  std::vector<int> pidfds;
+  std::string out = job.out();
+  for (size_t at = out.find("pid "); at != std::string::npos; at = out.find("pid ", at + 1)) {
+    pidfds.push_back(open_pidfd(std::stoi(out.substr(at + 4))));
+  }
+  ASSERT_EQ(pidfds.size(), 2u);
+  job.send_signal(SIGKILL);
+  for (const int pidfd : pidfds) {
+    EXPECT_TRUE(wait_for_end(pidfd));
+    close(pidfd);
+  }
+}
+
+TEST(LaunchTest, LinesOfRanksDoNotMix) {
+  constexpr int kLines = 400;
+  const auto result = run({"--nproc", "3", "lines", std::to_string(kLines)});
+  const Arguments lines = lines_of(result.out);
+  ASSERT_EQ(lines.size(), 3u * kLines);
+  EXPECT_EQ(std::count(lines.begin(), lines.end(), "begin middle end"), kLines);
+  EXPECT_EQ(std::count(lines.begin(), lines.end(), "[1] begin middle end"), kLines);
+  EXPECT_EQ(std::count(lines.begin(), lines.end(), "[2] begin middle end"), kLines);
+}
+
+TEST(LaunchTest, ALastLineWithoutEndIsNotLost) {
+  const auto result = run({"--nproc", "2", "unended"});
+  EXPECT_NE(result.out.find("no end of line from 0"), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("[1] no end of line from 1\n"), std::string::npos) << result.out;
+}
+
+TEST(LaunchTest, LogDirTakesTheOutput) {
+  const std::string folder = fresh_folder("a/logs");
+  for (int i = 0; i < 2; ++i) {  // the second run's logs replace the first's
+    const auto result = run({"--nproc", "2", "--log-dir", folder, "say", "x"});
+    EXPECT_EQ(result.out, "");
+    EXPECT_EQ(messages(result.err), "");
+    EXPECT_EQ(result.status, 0);
+    EXPECT_EQ(read_file(folder + "/rank-0.log"), "rank 0 of 2 local 0 of 2 args x\n");
+    EXPECT_EQ(read_file(folder + "/rank-1.log"), "rank 1 of 2 local 1 of 2 args x\n");
+  }
+}
+
+TEST(LaunchTest, TeeShowsWhatTheLogsGet) {
+  const std::string folder = fresh_folder("tee");
+  const auto result = run({"--nproc=2", "--tee", "--log-dir=" + folder, "say"});
+  EXPECT_EQ(lines_of(result.out),
+            (Arguments{"[0] rank 0 of 2 local 0 of 2 args", "[1] rank 1 of 2 local 1 of 2 args"}));
+  EXPECT_EQ(read_file(folder + "/rank-0.log"), "rank 0 of 2 local 0 of 2 args\n");
+  EXPECT_EQ(read_file(folder + "/rank-1.log"), "rank 1 of 2 local 1 of 2 args\n");
+}
+
+TEST(LaunchTest, AFailureShowsTheEndOfItsLog) {
+  const std::string folder = fresh_folder("tail");
+  const auto result = run({"--nproc", "2", "--log-dir", folder, "exit", "1", "5"});
+  EXPECT_EQ(messages(result.err), "rank 1 of 2 failed (exit status 5)\n  the end of " + folder +
+                                      "/rank-1.log:\n    last words of rank 1\n");
+}
+
+TEST(LaunchTest, LogsThatCannotBeWrittenAreAnError) {
+  const std::string file = fresh_folder("file");
+  std::ofstream(file) << "in the way";
+  const auto result = run({"--nproc", "2", "--log-dir", file, "say"});
+  EXPECT_EQ(messages(result.err).find("launch: cannot make the folder '" + file + "' for logs: "), 0u) << result.err;
+  EXPECT_EQ(result.status, 1);
+}
+
+}  // namespace

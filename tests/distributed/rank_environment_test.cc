@@ -1,0 +1,147 @@
+#include <tandem/distributed/rank_environment.h>
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include <tandem/base/error.h>
+#include <tandem/base/rank_context.h>
+#include <tandem/distributed/wire.h>
+
+namespace {
+
+namespace td = tandem;
+using namespace td::distributed;
+using Map = std::map<std::string, std::string>;
+
+const Map kComplete = {{"RANK", "5"},           {"WORLD_SIZE", "8"},          {"LOCAL_RANK", "1"},
+                       {"LOCAL_WORLD_SIZE", "4"}, {"MASTER_ADDR", "10.0.0.7"}, {"MASTER_PORT", "29500"}};
+
+Lookup lookup_in(const Map& map) {
+  return [map](const char* name) -> std::optional<std::string> {
+    const auto found = map.find(name);
+    return found == map.end() || found->second.empty() ? std::nullopt : std::optional(found->second);
+  };
+}
+
+Map with(Map map, const Map& changes) {
+  for (const auto& [name, value] : changes) map[name] = value;
+  return map;
+}
+
+std::string error_of(const Map& map) {
+  try {
+    read_rank_environment(lookup_in(map));
+  } catch (const td::ValueError& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+TEST(RankEnvironmentTest, NoneSetIsNoRank) {
+  EXPECT_FALSE(read_rank_environment(lookup_in({})));
+  // Clusters export these for everybody.
+  EXPECT_FALSE(read_rank_environment(lookup_in({{"MASTER_ADDR", "host"}, {"MASTER_PORT", "1"}, {"RANK", ""}})));
+}
+
+TEST(RankEnvironmentTest, ReadsTorchrunsVariables) {
+  const auto env = read_rank_environment(lookup_in(kComplete));
+  ASSERT_TRUE(env);
+  EXPECT_EQ(env->rank, 5);
+  EXPECT_EQ(env->world_size, 8);
+  EXPECT_EQ(env->local_rank, 1);
+  EXPECT_EQ(env->local_world_size, 4);
+  EXPECT_EQ(env->store_host, "10.0.0.7");
+  EXPECT_EQ(env->store_port, 29500);
+  EXPECT_EQ(env->token.size(), wire::kTokenBytes);
+  EXPECT_FALSE(env->hosts_store);
+  EXPECT_FALSE(env->launched_here);
+  EXPECT_EQ(env->num_threads, 0);
+}
+
+TEST(RankEnvironmentTest, RankZeroHostsTheStoreOfAnothersJob) {
+  const Map zero = with(kComplete, {{"RANK", "0"}, {"LOCAL_RANK", "0"}});
+  EXPECT_TRUE(read_rank_environment(lookup_in(zero))->hosts_store);
+  // torchrun's agent may be on MASTER_PORT itself.
+  EXPECT_EQ(read_rank_environment(lookup_in(with(zero, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}})))->store_port, 29501);
+  EXPECT_EQ(read_rank_environment(lookup_in(with(zero, {{"TORCHELASTIC_USE_AGENT_STORE", "False"}})))->store_port,
+            29500);
+}
+
+TEST(RankEnvironmentTest, JobsHaveDifferentTokens) {
+  const auto token = [](const std::string& run_id) {
+    return read_rank_environment(lookup_in(with(kComplete, {{"TORCHELASTIC_RUN_ID", run_id}})))->token;
+  };
+  EXPECT_EQ(token("a"), token("a"));
+  EXPECT_NE(token("a"), token("b"));
+  const std::string own = wire::random_token();
+  EXPECT_EQ(read_rank_environment(lookup_in(with(kComplete, {{"TANDEM_TOKEN", wire::token_to_hex(own)}})))->token, own);
+}
+
+TEST(RankEnvironmentTest, ReadsWhatOurLauncherWrites) {
+  const std::string token = wire::random_token();
+  Map map = {{"TANDEM_NUM_THREADS", "6"}};
+  for (const auto& [name, value] : rank_variables(2, 3, "127.0.0.1", 4567, token, "id")) map[name] = value;
+  const auto env = read_rank_environment(lookup_in(map));
+  ASSERT_TRUE(env);
+  EXPECT_EQ(env->rank, 2);
+  EXPECT_EQ(env->world_size, 3);
+  EXPECT_EQ(env->local_rank, 2);
+  EXPECT_EQ(env->local_world_size, 3);
+  EXPECT_EQ(env->store_host, "127.0.0.1");
+  EXPECT_EQ(env->store_port, 4567);
+  EXPECT_EQ(env->token, token);
+  EXPECT_TRUE(env->launched_here);
+  EXPECT_FALSE(env->hosts_store);
+  EXPECT_EQ(env->num_threads, 6);
+  EXPECT_EQ(map["MASTER_PORT"], "4567");
+  EXPECT_EQ(map["TORCHELASTIC_RUN_ID"], "id");
+}
+
+TEST(RankEnvironmentTest, EachMissingVariableIsNamed) {
+  for (const auto& [name, value] : kComplete) {
+    const std::string text = error_of(with(kComplete, {{name, ""}}));
+    EXPECT_TRUE(text.starts_with("rank variables: some are missing\n  found: ")) << text;
+    EXPECT_TRUE(text.ends_with("\n  missing: " + name)) << text;
+  }
+}
+
+TEST(RankEnvironmentTest, ContradictionsShowWhatWasFound) {
+  const std::string rest = " LOCAL_RANK=1 LOCAL_WORLD_SIZE=4 MASTER_ADDR=10.0.0.7 MASTER_PORT=29500";
+  EXPECT_EQ(error_of(with(kComplete, {{"RANK", "8"}})),
+            "rank variables: RANK is not below WORLD_SIZE\n  found: RANK=8 WORLD_SIZE=8" + rest);
+  EXPECT_EQ(error_of(with(kComplete, {{"RANK", "two"}})),
+            "rank variables: RANK: expected an integer from 0 to 1048576, got 'two'\n  found: RANK=two WORLD_SIZE=8" +
+                rest);
+  EXPECT_EQ(error_of(with(kComplete, {{"RANK", "-1"}})),
+            "rank variables: RANK: expected an integer from 0 to 1048576, got '-1'\n  found: RANK=-1 WORLD_SIZE=8" +
+                rest);
+  EXPECT_TRUE(error_of(with(kComplete, {{"WORLD_SIZE", "8 "}})).starts_with("rank variables: WORLD_SIZE: expected"));
+  EXPECT_TRUE(error_of(with(kComplete, {{"LOCAL_RANK", "4"}}))
+                  .starts_with("rank variables: LOCAL_RANK is not below LOCAL_WORLD_SIZE\n"));
+  EXPECT_TRUE(error_of(with(kComplete, {{"LOCAL_WORLD_SIZE", "9"}}))
+                  .starts_with("rank variables: LOCAL_WORLD_SIZE is above WORLD_SIZE\n"));
+  EXPECT_TRUE(error_of(with(kComplete, {{"RANK", "0"}})).starts_with("rank variables: LOCAL_RANK is above RANK\n"));
+  EXPECT_EQ(error_of(with(kComplete, {{"MASTER_PORT", "0"}})),
+            "MASTER_PORT: expected an integer from 1 to 65535, got '0'");
+  EXPECT_EQ(error_of(with(kComplete, {{"TANDEM_STORE", "nowhere"}})),
+            "TANDEM_STORE: expected host:port, got 'nowhere'");
+  EXPECT_EQ(error_of(with(kComplete, {{"TANDEM_STORE", "h:1"}})), "TANDEM_TOKEN: not set, but TANDEM_STORE is");
+  EXPECT_EQ(error_of(with(kComplete, {{"TANDEM_NUM_THREADS", "0"}})),
+            "TANDEM_NUM_THREADS: expected an integer from 1 to 4096, got '0'");
+}
+
+TEST(RankEnvironmentTest, ParsesNumbersStrictly) {
+  EXPECT_EQ(parse_num_ranks("x", "auto"), td::available_cores());
+  EXPECT_EQ(parse_num_ranks("x", "cpu"), td::available_cores());
+  EXPECT_EQ(parse_num_ranks("x", "1024"), 1024);
+  EXPECT_EQ(parse_seconds("x", "0.0015").count(), 2);
+  EXPECT_EQ(parse_seconds("x", "30").count(), 30000);
+  for (const char* wrong : {"", " 1", "1s", "-1", "0", "inf", "nan", "1e9"}) {
+    EXPECT_THROW(parse_seconds("x", wrong), td::ValueError) << wrong;
+  }
+}
+
+}  // namespace

@@ -1,0 +1,213 @@
+#include <tandem/distributed/store_server.h>
+
+#include <gtest/gtest.h>
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <future>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <tandem/base/error.h>
+#include <tandem/distributed/socket.h>
+#include <tandem/distributed/tcp_store.h>
+#include <tandem/distributed/wire.h>
+
+namespace {
+
+using namespace std::chrono_literals;
+namespace td = tandem;
+using namespace td::distributed;
+using wire::FrameType;
+using wire::PayloadWriter;
+
+/// Somebody who talks to the store without being a rank.
+class Stranger {
+ public:
+  explicit Stranger(int port) : fd_(connect_to("127.0.0.1", port, 20s)) {}
+
+  /// Sends what the host takes; it may close at any time.
+  void send(const std::string& bytes) {
+    size_t sent = 0;
+    while (sent < bytes.size()) {
+      pollfd ready{fd_.get(), POLLOUT, 0};
+      if (poll(&ready, 1, 20000) <= 0) return;
+      const ssize_t n = ::send(fd_.get(), bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
+      if (n <= 0) return;
+      sent += static_cast<size_t>(n);
+    }
+  }
+
+  /// Whether the host closes the connection, without a word.
+  bool is_dropped() {
+    pollfd ready{fd_.get(), POLLIN, 0};
+    char byte;
+    // The end of the stream, or a reset because the host had not read all.
+    return poll(&ready, 1, 20000) > 0 && recv(fd_.get(), &byte, 1, 0) <= 0;
+  }
+
+ private:
+  FileDescriptor fd_;
+};
+
+class StoreServerTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    server_.start();
+    zero_ = join(0);
+  }
+
+  std::shared_ptr<TcpStore> join(int rank) {
+    return std::make_shared<TcpStore>(
+        TcpStoreOptions{.port = server_.port(), .token = token_, .rank = rank, .world_size = 2});
+  }
+  std::string hello(const std::string& token, int rank = 1) const {
+    return wire::encode(FrameType::kHello, 0, PayloadWriter().text(token).number(rank).number(2).take());
+  }
+  static std::string header(uint32_t magic, uint32_t type, uint32_t length) {
+    const wire::FrameHeader h{magic, type, 0, length};
+    return std::string(reinterpret_cast<const char*>(&h), sizeof(h));
+  }
+  /// The job is not disturbed: both ranks can talk.
+  void expect_in_order() {
+    auto one = join(1);
+    zero_->set("key", "value");
+    EXPECT_EQ(one->get("key", 20s), "value");
+    EXPECT_FALSE(server_.failures().first_failure());
+    one->leave();
+  }
+
+  const std::string token_ = wire::random_token();
+  StoreServer server_{{.token = token_, .world_size = 2}};
+  std::shared_ptr<TcpStore> zero_;
+};
+
+TEST_F(StoreServerTest, GarbageIsDropped) {
+  Stranger http(server_.port());
+  http.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  EXPECT_TRUE(http.is_dropped());
+  expect_in_order();
+}
+
+TEST_F(StoreServerTest, AWrongTokenIsDroppedWithoutAWord) {
+  for (const std::string& token : {wire::random_token(), std::string(), token_.substr(1), token_ + "x"}) {
+    Stranger stranger(server_.port());
+    stranger.send(hello(token));
+    EXPECT_TRUE(stranger.is_dropped());
+  }
+  std::string almost = token_;
+  almost.back() = static_cast<char>(almost.back() ^ 1);
+  Stranger stranger(server_.port());
+  stranger.send(hello(almost));
+  EXPECT_TRUE(stranger.is_dropped());
+  expect_in_order();
+}
+
+TEST_F(StoreServerTest, AnOversizeFrameIsDroppedAtItsHeader) {
+  for (const uint32_t length : {wire::kMaxHelloPayload + 1, wire::kMaxPayload, 0xffffffffu}) {
+    Stranger stranger(server_.port());
+    stranger.send(header(wire::kMagic, static_cast<uint32_t>(FrameType::kHello), length));
+    EXPECT_TRUE(stranger.is_dropped());
+  }
+  expect_in_order();
+}
+
+TEST_F(StoreServerTest, AnotherFrameThanHelloIsDropped) {
+  const std::string payload = PayloadWriter().text("key").text("stolen").take();
+  for (uint32_t type = 0; type < 14; ++type) {
+    if (type == static_cast<uint32_t>(FrameType::kHello)) continue;
+    Stranger stranger(server_.port());
+    stranger.send(header(wire::kMagic, type, static_cast<uint32_t>(payload.size())) + payload);
+    EXPECT_TRUE(stranger.is_dropped()) << type;
+  }
+  EXPECT_THROW(zero_->get("key", 10ms), td::CommError);
+  expect_in_order();
+}
+
+TEST_F(StoreServerTest, SilentAndSlowConnectionsAreDropped) {
+  StoreServer impatient({.token = token_, .world_size = 2, .hello_timeout = 300ms});
+  impatient.start();
+  Stranger silent(impatient.port());
+  Stranger slow(impatient.port());
+  slow.send(hello(token_).substr(0, 20));
+  EXPECT_TRUE(silent.is_dropped());
+  EXPECT_TRUE(slow.is_dropped());
+}
+
+TEST_F(StoreServerTest, ManyConnectionsDoNotKeepRanksOut) {
+  std::vector<std::unique_ptr<Stranger>> crowd;
+  for (size_t i = 0; i < 2 * StoreServer::kMaxStrangers; ++i) crowd.push_back(std::make_unique<Stranger>(server_.port()));
+  expect_in_order();
+  EXPECT_TRUE(crowd.front()->is_dropped());  // for those that came later
+}
+
+TEST_F(StoreServerTest, RandomBytesInAHelloDoNotDisturb) {
+  std::mt19937 random(7);
+  for (int i = 0; i < 200; ++i) {
+    std::string bytes = hello(wire::random_token());
+    for (int flips = 0; flips < 3; ++flips) bytes[random() % bytes.size()] = static_cast<char>(random());
+    bytes.resize(random() % (bytes.size() + 1));
+    Stranger stranger(server_.port());
+    stranger.send(bytes);
+  }
+  expect_in_order();
+}
+
+TEST_F(StoreServerTest, ARankThatBreaksTheProtocolIsReported) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {header(wire::kMagic, static_cast<uint32_t>(FrameType::kSet), 4) + "abcd",
+       "store: a frame is shorter than its contents"},
+      {header(wire::kMagic, static_cast<uint32_t>(FrameType::kGoodbye), 4) + "abcd",
+       "store: a frame is longer than its contents"},
+      {header(wire::kMagic, static_cast<uint32_t>(FrameType::kSet), wire::kMaxPayload + 1),
+       "store: received a frame of 16777217 bytes; at most 16777216"},
+      {header(wire::kMagic + 1, static_cast<uint32_t>(FrameType::kSet), 0), "store: received something else than a frame"},
+      {header(wire::kMagic, static_cast<uint32_t>(FrameType::kWelcome), 0), "store: a rank sent a frame of type 2"},
+      {wire::encode(FrameType::kAnnounceFailure, 1, PayloadWriter().number(5).text("x").take()),
+       "store: a failure of rank 5 was announced"},
+      {wire::encode(FrameType::kSet, 1, PayloadWriter().number(-3).take()),
+       "store: a frame holds a text of negative length"},
+  };
+  for (const auto& [bytes, text] : cases) {
+    StoreServer server({.token = token_, .world_size = 2});
+    server.start();
+    Stranger rank(server.port());
+    rank.send(hello(token_) + bytes);
+    EXPECT_FALSE(rank.is_dropped());  // the welcome
+    server.wait_until_empty(20s);
+    const auto failure = server.failures().first_failure();
+    ASSERT_TRUE(failure) << text;
+    EXPECT_EQ(failure->rank, 1);
+    EXPECT_EQ(failure->reason, "broke the store's protocol: " + text);
+  }
+}
+
+TEST_F(StoreServerTest, ReportsReachTheRanks) {
+  std::promise<std::string> told;
+  const auto handle = zero_->on_failure(
+      [&](int rank, const std::string& reason) { told.set_value(std::to_string(rank) + " " + reason); });
+  EXPECT_TRUE(server_.has_joined(0));
+  EXPECT_FALSE(server_.has_joined(1));
+  server_.report({1, RankEnd::kDied, "died (exit status 3) before it joined"});
+  EXPECT_EQ(told.get_future().get(), "1 died (exit status 3) before it joined");
+}
+
+TEST(StoreServerErrorsTest, APortInUse) {
+  StoreServer server({.token = wire::random_token()});
+  try {
+    StoreServer second({.port = server.port(), .token = wire::random_token()});
+    FAIL() << "two listen on one port";
+  } catch (const td::IoError& e) {
+    EXPECT_EQ(e.what(),
+              "store: cannot listen on 127.0.0.1:" + std::to_string(server.port()) + ": Address already in use");
+  }
+}
+
+TEST(StoreServerErrorsTest, ATokenOfAnotherSize) {
+  EXPECT_THROW(StoreServer({.token = "short"}), td::ValueError);
+}
+
+}  // namespace

@@ -1,0 +1,115 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <tandem/tests/support/subprocess.h>
+
+namespace {
+
+using tandem::testing_support::run_program;
+using tandem::testing_support::Subprocess;
+using Arguments = std::vector<std::string>;
+
+const std::string kProgram = "tests/distributed/launch_program";
+
+Subprocess::Result run(Arguments arguments) {
+  arguments.insert(arguments.begin(), "distributed/run/tandem-run");
+  return run_program(arguments);
+}
+
+Arguments sorted_lines(const std::string& text) {
+  Arguments lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  std::sort(lines.begin(), lines.end());
+  return lines;
+}
+
+std::string read_file(const std::string& path) {
+  std::ifstream in(path);
+  return std::string(std::istreambuf_iterator<char>(in), {});
+}
+
+TEST(TandemRunTest, StartsProgramsOfTandem) {
+  for (const std::string flag : {"--nproc-per-node=2", "--nproc_per_node=2"}) {
+    const auto result = run({flag, "--standalone", "--nnodes=1:1", "--node-rank=0", "--max_restarts", "0",
+                             "--monitor-interval", "5", "--no-python", kProgram, "exchange"});
+    EXPECT_EQ(sorted_lines(result.out), (Arguments{"[1] sum 10", "sum 10"}));
+    EXPECT_EQ(result.status, 0);
+  }
+}
+
+TEST(TandemRunTest, PassesTheProgramsOwnFlagsOn) {
+  const auto result = run({kProgram, "say", "--nproc-per-node", "3", "--help"});
+  EXPECT_EQ(result.out, "rank 0 of 1 local 0 of 1 args --nproc-per-node 3 --help\n");
+  const auto separated = run({"--", kProgram, "say", "-t"});
+  EXPECT_EQ(separated.out, "rank 0 of 1 local 0 of 1 args -t\n");
+}
+
+TEST(TandemRunTest, StartsAnyProgram) {
+  const auto result = run({"--nproc-per-node", "2", "sh", "-c", "echo $RANK of $WORLD_SIZE"});
+  EXPECT_EQ(sorted_lines(result.out), (Arguments{"0 of 2", "[1] 1 of 2"}));
+  EXPECT_EQ(result.status, 0);
+}
+
+TEST(TandemRunTest, AFailureEndsProgramsThatKnowNoStore) {
+  const auto result =
+      run({"--nproc-per-node", "2", "sh", "-c", "if [ $RANK = 1 ]; then exit 3; else sleep 1000; fi"});
+  EXPECT_EQ(result.err, "rank 1 of 2 failed (exit status 3)\n");
+  EXPECT_EQ(result.status, 1);
+}
+
+TEST(TandemRunTest, RedirectsAndTeesByStream) {
+  const std::string folder = testing::TempDir() + "/streams";
+  std::filesystem::remove_all(folder);
+  const auto result = run({"-r", "1", "-t", "2", "--log_dir", folder, "sh", "-c", "echo out; echo err >&2"});
+  EXPECT_EQ(result.out, "");
+  EXPECT_EQ(result.err, "[0] err\n");
+  EXPECT_EQ(sorted_lines(read_file(folder + "/rank-0.log")), (Arguments{"err", "out"}));
+  const auto quiet = run({"--log-dir", folder, "sh", "-c", "echo out; echo err >&2"});
+  EXPECT_EQ(quiet.out + quiet.err, "");
+  EXPECT_EQ(read_file(folder + "/rank-0.log"), "out\nerr\n");
+}
+
+TEST(TandemRunTest, WrongFlagsAreUsageErrors) {
+  const std::vector<std::pair<Arguments, std::string>> cases = {
+      {{}, "no program to run"},
+      {{"--bogus", "x"}, "unknown flag --bogus"},
+      {{"--nproc-per-node", "0", "x"}, "--nproc-per-node: expected an integer from 1 to 1024, got '0'"},
+      {{"--nproc-per-node", "gpu", "x"}, "--nproc-per-node gpu is not supported yet, only a number, cpu or auto"},
+      {{"--nnodes", "2", "x"}, "--nnodes 2 is not supported yet, only 1"},
+      {{"--node-rank", "1", "x"}, "--node-rank 1 is not supported yet, only 0"},
+      {{"--max-restarts", "3", "x"}, "--max-restarts 3 is not supported yet, only 0"},
+      {{"--master-port", "70000", "x"}, "--master-port: expected an integer from 0 to 65535, got '70000'"},
+      {{"--tee", "3", "x"}, "--redirects and --tee write logs: give --log-dir too"},
+      {{"--tee", "4", "x"}, "--tee: Value 4 not in range 0 to 3"},
+  };
+  for (const auto& [arguments, text] : cases) {
+    const auto result = run(arguments);
+    EXPECT_EQ(result.err, "tandem-run: " + text + "\nRun with --help for the flags.\n");
+    EXPECT_EQ(result.out, "");
+    EXPECT_EQ(result.status, 2);
+  }
+}
+
+TEST(TandemRunTest, HelpGoesToStdout) {
+  const auto result = run({"--help"});
+  EXPECT_NE(result.out.find("--nproc-per-node"), std::string::npos);
+  EXPECT_EQ(result.err, "");
+  EXPECT_EQ(result.status, 0);
+}
+
+TEST(TandemRunTest, AProgramThatDoesNotExistIsAnError) {
+  const auto result = run({"--nproc-per-node", "2", "./no/such/program"});
+  EXPECT_NE(result.err.find("launch: cannot run './no/such/program': No such file or directory\n"), std::string::npos)
+      << result.err;
+  EXPECT_EQ(result.status, 1);
+}
+
+}  // namespace

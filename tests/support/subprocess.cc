@@ -1,0 +1,148 @@
+#include <tandem/tests/support/subprocess.h>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <stdexcept>
+#include <string_view>
+
+namespace tandem::testing_support {
+
+namespace {
+
+bool is_about_ranks(std::string_view entry) {
+  for (const char* prefix : {"RANK=", "WORLD_SIZE=", "LOCAL_RANK=", "LOCAL_WORLD_SIZE=", "MASTER_ADDR=", "MASTER_PORT=",
+                             "TANDEM_", "TORCHELASTIC_", "OMP_NUM_THREADS="}) {
+    if (entry.starts_with(prefix)) return true;
+  }
+  return false;
+}
+
+int count(const std::string& text, const std::string& part) {
+  int n = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + part.size())) ++n;
+  return n;
+}
+
+/// Appends what can be read; closes at the end of the file.
+void drain(int* fd, std::string* text) {
+  char bytes[4096];
+  for (;;) {
+    const ssize_t n = read(*fd, bytes, sizeof(bytes));
+    if (n > 0) {
+      text->append(bytes, static_cast<size_t>(n));
+    } else if (n < 0 && errno == EINTR) {
+      continue;
+    } else {
+      if (n == 0) {
+        close(*fd);
+        *fd = -1;
+      }
+      return;
+    }
+  }
+}
+
+}  // namespace
+
+Subprocess::Subprocess(const std::vector<std::string>& argv,
+                       const std::vector<std::pair<std::string, std::string>>& variables) {
+  std::vector<std::string> texts(argv);
+  std::vector<std::string> settings;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    if (!is_about_ranks(*entry)) settings.emplace_back(*entry);
+  }
+  for (const auto& [name, value] : variables) settings.push_back(name + "=" + value);
+  std::vector<char*> arguments;
+  std::vector<char*> environment;
+  for (auto& text : texts) arguments.push_back(text.data());
+  for (auto& text : settings) environment.push_back(text.data());
+  arguments.push_back(nullptr);
+  environment.push_back(nullptr);
+  int out[2];
+  int err[2];
+  if (pipe2(out, O_CLOEXEC) != 0 || pipe2(err, O_CLOEXEC) != 0) throw std::runtime_error("Subprocess: no pipes");
+  pid_ = fork();
+  if (pid_ == 0) {
+    dup2(out[1], 1);
+    dup2(err[1], 2);
+    execve(arguments[0], arguments.data(), environment.data());
+    _exit(127);
+  }
+  close(out[1]);
+  close(err[1]);
+  out_fd_ = out[0];
+  err_fd_ = err[0];
+  fcntl(out_fd_, F_SETFL, O_NONBLOCK);
+  fcntl(err_fd_, F_SETFL, O_NONBLOCK);
+  pidfd_ = open_pidfd(pid_);
+  if (pid_ < 0 || pidfd_ < 0) throw std::runtime_error("Subprocess: cannot start " + argv[0]);
+}
+
+Subprocess::~Subprocess() {
+  if (pid_ > 0) {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  close(pidfd_);
+  if (out_fd_ >= 0) close(out_fd_);
+  if (err_fd_ >= 0) close(err_fd_);
+}
+
+void Subprocess::send_signal(int signal) { kill(pid_, signal); }
+
+bool Subprocess::read_some(std::chrono::steady_clock::time_point deadline) {
+  const auto left =
+      std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now()).count();
+  if (left <= 0) return false;
+  // A finished process whose output is at its end as well has nothing more to say.
+  pollfd polled[3] = {{out_fd_, POLLIN, 0}, {err_fd_, POLLIN, 0}, {pidfd_, POLLIN, 0}};
+  poll(polled, 3, static_cast<int>(left));
+  if (out_fd_ >= 0) drain(&out_fd_, &result_.out);
+  if (err_fd_ >= 0) drain(&err_fd_, &result_.err);
+  return (polled[2].revents & POLLIN) == 0;
+}
+
+bool Subprocess::wait_for_output(const std::string& text, int times) {
+  const auto deadline = std::chrono::steady_clock::now() + kBound;
+  while (count(result_.out, text) < times) {
+    if (!read_some(deadline)) return count(result_.out, text) >= times;
+  }
+  return true;
+}
+
+Subprocess::Result Subprocess::wait() {
+  const auto deadline = std::chrono::steady_clock::now() + kBound;
+  while (read_some(deadline)) {
+  }
+  const bool late = std::chrono::steady_clock::now() >= deadline;
+  if (late) kill(pid_, SIGKILL);
+  int status = 0;
+  while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
+  }
+  pid_ = -1;
+  if (out_fd_ >= 0) drain(&out_fd_, &result_.out);
+  if (err_fd_ >= 0) drain(&err_fd_, &result_.err);
+  result_.status = late ? -1 : WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return result_;
+}
+
+Subprocess::Result run_program(const std::vector<std::string>& argv,
+                               const std::vector<std::pair<std::string, std::string>>& variables) {
+  return Subprocess(argv, variables).wait();
+}
+
+int open_pidfd(pid_t pid) { return static_cast<int>(syscall(SYS_pidfd_open, pid, 0)); }
+
+bool wait_for_end(int pidfd) {
+  pollfd polled{pidfd, POLLIN, 0};
+  return poll(&polled, 1, 40000) == 1;
+}
+
+}  // namespace tandem::testing_support

@@ -1,0 +1,20 @@
+#include <gtest/gtest.h>
+
+#include <tandem/tensor/factories.h>
+
+namespace tandem {
+namespace {
+
+TEST(CpuDevicesEnvError, ShowsTheValueAndWhatIsAccepted) {
+  for (int i = 0; i < 2; ++i) {  // each use says it again
+    try {
+      empty({3});
+      FAIL();
+    } catch (const ValueError& error) {
+      EXPECT_STREQ(error.what(), "TANDEM_CPU_DEVICES: 65 is not in 1 .. 64");
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tandem
