@@ -212,12 +212,11 @@ struct Registry {
 Registry& registry() {
   // Never destroyed: tensors with static storage duration give their memory back when the process ends.
   static Registry* const instance = [] {
+    const int64_t n = env_int("TANDEM_CPU_DEVICES").value_or(1);
+    TANDEM_CHECK(ValueError, n >= 1 && n <= kMaxCpuDevices, "TANDEM_CPU_DEVICES: ", n, " is not in 1 .. ",
+                 kMaxCpuDevices);
     auto* made = new Registry;
-    if (const auto n = env_int("TANDEM_CPU_DEVICES")) {
-      TANDEM_CHECK(ValueError, *n >= 1 && *n <= kMaxCpuDevices, "TANDEM_CPU_DEVICES: ", *n, " is not in 1 .. ",
-                   kMaxCpuDevices);
-      made->num_cpu_devices = static_cast<int>(*n);
-    }
+    made->num_cpu_devices = static_cast<int>(n);
     return made;
   }();
   return *instance;
