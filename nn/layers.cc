@@ -1,0 +1,45 @@
+#include <tandem/nn/layers.h>
+
+#include <cmath>
+
+#include <tandem/nn/init.h>
+#include <tandem/ops/elementwise.h>
+#include <tandem/ops/matmul.h>
+#include <tandem/ops/random.h>
+#include <tandem/ops/view.h>
+#include <tandem/tensor/factories.h>
+
+namespace tandem::inline v0::nn {
+
+namespace {
+
+Shape weight_shape(int64_t in_features, int64_t out_features) {
+  TANDEM_CHECK(ValueError, in_features >= 1 && out_features >= 1, "Linear: ", in_features, " input and ", out_features,
+               " output features, expected at least 1 each");
+  return {out_features, in_features};
+}
+
+}  // namespace
+
+Linear::Linear(int64_t in_features, int64_t out_features, bool with_bias)
+    : weight(add_parameter("weight", empty(weight_shape(in_features, out_features)))),
+      bias(add_parameter("bias", with_bias ? empty({out_features}) : Tensor())) {
+  // sqrt(5): PyTorch's way of writing the bound 1 / sqrt(in_features).
+  init::kaiming_uniform_(weight, std::sqrt(5.0));
+  const double bound = 1 / std::sqrt(static_cast<double>(in_features));
+  if (with_bias) init::uniform_(bias, -bound, bound);
+}
+
+Tensor Linear::forward(const Tensor& input) { return linear(input, weight, bias); }
+
+Tensor ReLU::forward(const Tensor& input) { return relu(input); }
+
+Tensor Flatten::forward(const Tensor& input) { return flatten(input, start_dim_, end_dim_); }
+
+Dropout::Dropout(double p) : p_(p) {
+  TANDEM_CHECK(ValueError, p >= 0 && p < 1, "Dropout: p is ", p, ", expected 0 <= p < 1");
+}
+
+Tensor Dropout::forward(const Tensor& input) { return dropout(input, p_, is_training()); }
+
+}  // namespace tandem::inline v0::nn

@@ -1,0 +1,54 @@
+// Layers of one input and one output.
+#pragma once
+
+#include <cstdint>
+
+#include <tandem/base/macros.h>
+#include <tandem/nn/module.h>
+
+namespace tandem::inline v0::nn {
+
+/// y = x weight^T + bias for x [..., in_features].
+///
+/// `weight` [out_features, in_features] and `bias` [out_features] (undefined without one) are float32 and begin uniform in
+/// [-b, b], b = 1 / sqrt(in_features), as in PyTorch, drawn in this order.
+class TANDEM_API Linear : public Layer {
+ public:
+  /// Throws ValueError unless both sizes are at least 1.
+  Linear(int64_t in_features, int64_t out_features, bool with_bias = true);
+  Tensor forward(const Tensor& input) override;
+
+  Tensor& weight;
+  Tensor& bias;
+};
+
+/// max(x, 0).
+class TANDEM_API ReLU : public Layer {
+ public:
+  Tensor forward(const Tensor& input) override;
+};
+
+/// Joins dimensions start_dim .. end_dim into one; by default all but the first.
+class TANDEM_API Flatten : public Layer {
+ public:
+  explicit Flatten(int64_t start_dim = 1, int64_t end_dim = -1) : start_dim_(start_dim), end_dim_(end_dim) {}
+  Tensor forward(const Tensor& input) override;
+
+ private:
+  int64_t start_dim_;
+  int64_t end_dim_;
+};
+
+/// In training, sets each value to 0 with probability p and divides the others by 1 - p; in evaluation, x.  Ranks draw different
+/// values.
+class TANDEM_API Dropout : public Layer {
+ public:
+  /// Throws ValueError unless 0 <= p < 1.
+  explicit Dropout(double p = 0.5);
+  Tensor forward(const Tensor& input) override;
+
+ private:
+  double p_;
+};
+
+}  // namespace tandem::inline v0::nn

@@ -1,0 +1,16 @@
+#include <tandem/nn/sequential.h>
+
+namespace tandem::inline v0::nn {
+
+Tensor Sequential::forward(const Tensor& input) {
+  Tensor value = input;
+  for (Layer* layer : layers_) value = (*layer)(value);
+  return value;
+}
+
+Layer& Sequential::operator[](int64_t index) const {
+  TANDEM_CHECK(IndexError, index >= 0 && index < size(), "Sequential: layer ", index, " is outside the ", size(), " layers");
+  return *layers_[static_cast<size_t>(index)];
+}
+
+}  // namespace tandem::inline v0::nn

@@ -1,0 +1,50 @@
+// Layers one after the other.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <tandem/base/macros.h>
+#include <tandem/nn/module.h>
+
+namespace tandem::inline v0::nn {
+
+/// Passes its input through its layers, which are named "0", "1", ... as in PyTorch:
+///
+///     nn::Sequential net;
+///     net.append<nn::Linear>(784, 1024);
+///     net.append<nn::ReLU>();
+///
+/// or nn::Sequential net(std::make_unique<nn::Linear>(784, 1024), std::make_unique<nn::ReLU>()).  Without layers it
+/// returns its input.
+class TANDEM_API Sequential : public Layer {
+ public:
+  template <class... Layers>
+  explicit Sequential(std::unique_ptr<Layers>... layers) {
+    (append(std::move(layers)), ...);
+  }
+
+  /// Makes a layer T(args...) behind the others.
+  template <class T, class... Args>
+  T& append(Args&&... args) {
+    return append(std::make_unique<T>(std::forward<Args>(args)...));
+  }
+  template <class T>
+  T& append(std::unique_ptr<T> layer) {
+    T& result = adopt(std::to_string(layers_.size()), std::move(layer));
+    layers_.push_back(&result);
+    return result;
+  }
+
+  Tensor forward(const Tensor& input) override;
+  int64_t size() const { return static_cast<int64_t>(layers_.size()); }
+  /// Throws IndexError outside [0, size()).
+  Layer& operator[](int64_t index) const;
+
+ private:
+  std::vector<Layer*> layers_;
+};
+
+}  // namespace tandem::inline v0::nn

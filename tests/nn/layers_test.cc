@@ -1,0 +1,116 @@
+#include <tandem/nn/layers.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tandem/tensor/chores.h>
+#include <tandem/tensor/factories.h>
+#include <tandem/tensor/generator.h>
+
+namespace td = tandem;
+namespace nn = tandem::nn;
+
+namespace {
+
+template <class E, class F>
+std::string error_of(F&& f) {
+  try {
+    f();
+  } catch (const E& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+void set(const td::Tensor& tensor, const std::vector<float>& values) {
+  td::chores::copy(td::from_vector<float>(values, tensor.shape()), tensor);
+}
+
+TEST(Linear, MultipliesAndAdds) {
+  nn::Linear layer(3, 2);
+  set(layer.weight, {1, 2, 3, -1, 0, 4});
+  set(layer.bias, {0.5, -2});
+  const td::Tensor x = td::from_vector<float>({1, 10, 100, 2, -1, 0.5}, {2, 3});
+  EXPECT_EQ(layer(x).to_vector<float>(), (std::vector<float>{321.5, 397, 2, -2}));
+
+  nn::Linear bare(3, 2, false);
+  set(bare.weight, {1, 2, 3, -1, 0, 4});
+  EXPECT_FALSE(bare.bias.defined());
+  EXPECT_EQ(bare.named_parameters().size(), 1u);
+  EXPECT_EQ(bare(x).to_vector<float>(), (std::vector<float>{321, 399, 1.5, 0}));
+}
+
+TEST(Linear, GradientsReachWeightAndBias) {
+  nn::Linear layer(2, 3);
+  const td::Tensor x = td::from_vector<float>({1, 2, 3, 4}, {2, 2});
+  layer(x).backward(td::from_vector<float>({1, -1, 0.5, 2, 0, -3}, {2, 3}));
+  // cotangent^T x, and the sum of the cotangent's rows.
+  EXPECT_EQ(layer.weight.grad().to_vector<float>(), (std::vector<float>{7, 10, -1, -2, -8.5, -11}));
+  EXPECT_EQ(layer.bias.grad().to_vector<float>(), (std::vector<float>{3, -1, -2.5}));
+}
+
+TEST(Linear, BeginsUniformAsInPyTorch) {
+  td::manual_seed(7);
+  const nn::Linear layer(100, 200);
+  for (const td::Tensor& parameter : layer.parameters()) {
+    const auto values = parameter.to_vector<double>();
+    const auto [low, high] = std::minmax_element(values.begin(), values.end());
+    EXPECT_GE(*low, -0.1 - 1e-7);
+    EXPECT_LE(*high, 0.1 + 1e-7);
+    EXPECT_LT(*low, -0.095);
+    EXPECT_GT(*high, 0.095);
+    double sum = 0;
+    for (const double value : values) sum += value;
+    EXPECT_NEAR(sum / static_cast<double>(values.size()), 0, 5 * 0.2 / std::sqrt(12.0 * static_cast<double>(values.size())));
+  }
+  td::manual_seed(7);
+  const nn::Linear again(100, 200);
+  EXPECT_EQ(layer.weight.to_vector<float>(), again.weight.to_vector<float>());
+  EXPECT_EQ(layer.bias.to_vector<float>(), again.bias.to_vector<float>());
+}
+
+TEST(Linear, ErrorsNameTheLayer) {
+  nn::Module root;
+  auto& layer = root.add<nn::Linear>("fc1", 3, 2);
+  const std::string text = error_of<td::ShapeError>([&] { layer(td::ones({2, 4})); });
+  EXPECT_TRUE(text.ends_with("\n  in Linear 'fc1'")) << text;
+  EXPECT_EQ(error_of<td::ValueError>([] { nn::Linear(0, 2); }), "Linear: 0 input and 2 output features, expected at least 1 each");
+  EXPECT_EQ(error_of<td::ValueError>([] { nn::Linear(2, -1); }), "Linear: 2 input and -1 output features, expected at least 1 each");
+}
+
+TEST(ReLU, KeepsWhatIsPositive) {
+  nn::ReLU relu;
+  EXPECT_EQ(relu(td::tensor({-1.5, 0.0, 2.5})).to_vector<float>(), (std::vector<float>{0, 0, 2.5}));
+}
+
+TEST(Flatten, JoinsAllButTheFirstDimension) {
+  const td::Tensor x = td::zeros({2, 3, 4, 5});
+  EXPECT_EQ(nn::Flatten()(x).shape(), td::Shape({2, 60}));
+  EXPECT_EQ(nn::Flatten(0, 2)(x).shape(), td::Shape({24, 5}));
+}
+
+TEST(Dropout, DropsInTrainingOnly) {
+  td::manual_seed(3);
+  nn::Dropout dropout(0.25);
+  const td::Tensor x = td::full({10000}, 3);
+  int dropped = 0;
+  for (const float value : dropout(x).to_vector<float>()) {
+    EXPECT_TRUE(value == 0 || value == 4);
+    dropped += value == 0;
+  }
+  EXPECT_NEAR(dropped, 2500, 5 * std::sqrt(10000 * 0.25 * 0.75));
+  dropout.eval();
+  EXPECT_EQ(dropout(x).to_vector<float>(), x.to_vector<float>());
+}
+
+TEST(Dropout, RefusesWrongProbabilities) {
+  EXPECT_EQ(error_of<td::ValueError>([] { nn::Dropout(1.0); }), "Dropout: p is 1, expected 0 <= p < 1");
+  EXPECT_EQ(error_of<td::ValueError>([] { nn::Dropout(-0.1); }), "Dropout: p is -0.1, expected 0 <= p < 1");
+  EXPECT_EQ(error_of<td::ValueError>([] { nn::Dropout(std::nan("")); }), "Dropout: p is nan, expected 0 <= p < 1");
+}
+
+}  // namespace
