@@ -1,0 +1,334 @@
+#include <tandem/distributed/gradient_reducer.h>
+
+#include <gtest/gtest.h>
+
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <tandem/base/trace.h>
+#include <tandem/distributed/launch.h>
+#include <tandem/ops/elementwise.h>
+#include <tandem/ops/loss.h>
+#include <tandem/ops/matmul.h>
+#include <tandem/ops/reduce.h>
+#include <tandem/ops/view.h>
+#include <tandem/optim/sgd.h>
+#include <tandem/tensor/factories.h>
+#include <tandem/tensor/generator.h>
+
+namespace tandem::distributed {
+namespace {
+
+constexpr int kWorlds[] = {1, 2, 3, 4, 7};
+constexpr int64_t kItems = 7 * 4 * 9;  // divisible by three times every world
+constexpr BucketSizes kTiny = {64, 64, 64};
+constexpr BucketSizes kHuge = {1 << 30, 1 << 30, 1 << 30};
+
+/// Values that depend on the seed alone.
+Tensor values(const Shape& shape, uint64_t seed) {
+  const int64_t n = num_elements(shape);
+  const PhiloxState stream = Generator(seed).reserve(n);
+  std::vector<double> v;
+  for (int64_t i = 0; i < n; ++i) {
+    v.push_back(stream.block(static_cast<uint64_t>(i / 4))[static_cast<size_t>(i % 4)] * 0x1p-32 - 0.5);
+  }
+  return from_vector(v, shape);
+}
+
+/// A network of two layers and data for it, in float64.
+struct Net {
+  Tensor w1, b1, w2, b2;
+  explicit Net(uint64_t seed)
+      : w1(values({8, 5}, seed)), b1(values({8}, seed + 1)), w2(values({3, 8}, seed + 2)), b2(values({3}, seed + 3)) {
+    for (Tensor* p : {&w1, &b1, &w2, &b2}) p->set_requires_grad();
+  }
+  NamedTensors named() const { return {{"fc1.weight", w1}, {"fc1.bias", b1}, {"fc2.weight", w2}, {"fc2.bias", b2}}; }
+  std::vector<Tensor> parameters() const { return {w1, b1, w2, b2}; }
+  Tensor loss(const Tensor& x, const Tensor& labels) const {
+    return cross_entropy(linear(relu(linear(x, w1, b1)), w2, b2), labels);
+  }
+};
+
+Tensor inputs() { return values({kItems, 5}, 100); }
+Tensor labels() {
+  std::vector<int64_t> v;
+  for (int64_t i = 0; i < kItems; ++i) v.push_back(i * i % 3);
+  return from_vector(v, {kItems});
+}
+
+std::vector<double> all_values(const Net& net) {
+  std::vector<double> all;
+  for (const Tensor& p : net.parameters()) {
+    for (const double v : p.to_vector<double>()) all.push_back(v);
+  }
+  return all;
+}
+
+constexpr optim::SGDOptions kSgd = {.lr = 0.3, .momentum = 0.9, .weight_decay = 0.01};
+
+/// The parameters after a few steps of one process on the joined batch.
+std::vector<double> joined_batch(int steps) {
+  const Net net(1);
+  optim::SGD sgd(net.parameters(), kSgd);
+  for (int step = 0; step < steps; ++step) {
+    sgd.zero_grad();
+    net.loss(inputs(), labels()).backward();
+    sgd.step();
+  }
+  return all_values(net);
+}
+
+template <class E, class F>
+std::string message_of(F&& f) {
+  try {
+    f();
+  } catch (const E& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+class Worlds : public testing::TestWithParam<std::tuple<int, BucketSizes>> {};
+
+TEST_P(Worlds, EqualOneProcessOnTheJoinedBatch) {
+  const auto [world, sizes] = GetParam();
+  const std::vector<double> expected = joined_batch(5);
+  run_threads(world, [&, world = world, sizes = sizes](Context& context) {
+    const Net net(1 + 10 * static_cast<uint64_t>(context.rank()));  // rank 0's values must win
+    GradientReducer reducer(net.named(), {}, context.group(), {.buckets = sizes});
+    optim::SGD sgd(net.parameters(), kSgd);
+    const int64_t share = kItems / world;
+    const Tensor x = inputs().slice(0, context.rank() * share, (context.rank() + 1) * share);
+    const Tensor y = labels().slice(0, context.rank() * share, (context.rank() + 1) * share).contiguous();
+    for (int step = 0; step < 5; ++step) {
+      sgd.zero_grad();
+      net.loss(x, y).backward();
+      sgd.step();
+    }
+    const std::vector<double> got = all_values(net);
+    for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(got[i], expected[i], 1e-12);
+  });
+}
+
+TEST_P(Worlds, AccumulationUnderNoSyncEqualsTheJoinedBatch) {
+  const auto [world, sizes] = GetParam();
+  const Net reference(1);
+  reference.loss(inputs(), labels()).backward();
+  const std::vector<double> expected = reference.w1.grad().to_vector<double>();
+  run_threads(world, [&, world = world, sizes = sizes](Context& context) {
+    const Net net(1);
+    GradientReducer reducer(net.named(), {}, context.group(), {.buckets = sizes});
+    const int64_t share = kItems / world / 3;
+    for (int64_t part = 0; part < 3; ++part) {
+      const int64_t begin = (context.rank() * 3 + part) * share;
+      const Tensor x = inputs().slice(0, begin, begin + share);
+      const Tensor y = labels().slice(0, begin, begin + share).contiguous();
+      HookHandle alone;
+      if (part < 2) alone = reducer.no_sync();
+      mul(net.loss(x, y), Scalar(1.0 / 3)).backward();
+    }
+    const std::vector<double> got = net.w1.grad().to_vector<double>();
+    for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(got[i], expected[i], 1e-12);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(, Worlds, testing::Combine(testing::ValuesIn(kWorlds), testing::Values(kTiny, BucketSizes{}, kHuge)));
+
+TEST(GradientReducer, RanksEndWithTheSameBits) {
+  std::mutex mutex;
+  std::vector<std::vector<double>> results;
+  run_threads(3, [&](Context& context) {
+    const Net net(1);
+    GradientReducer reducer(net.named(), {}, context.group(), {.buckets = kTiny});
+    net.loss(inputs().slice(0, context.rank(), context.rank() + 20), labels().slice(0, 0, 20).contiguous()).backward();
+    std::lock_guard lock(mutex);
+    results.push_back(net.w1.grad().to_vector<double>());
+  });
+  EXPECT_EQ(results[0], results[1]);
+  EXPECT_EQ(results[0], results[2]);
+}
+
+TEST(GradientReducer, TakesRankZerosValuesOfParametersAndBuffers) {
+  run_threads(3, [](Context& context) {
+    const Net net(1 + static_cast<uint64_t>(context.rank()));
+    Tensor frozen = full({2}, context.rank() + 5, {kFloat64});
+    Tensor buffer = full({3}, context.rank() + 1);
+    NamedTensors parameters = net.named();
+    parameters.emplace_back("frozen", frozen);
+    GradientReducer reducer(parameters, {{"mean", buffer}}, context.group());
+    EXPECT_EQ(all_values(net), all_values(Net(1)));
+    EXPECT_EQ(frozen.to_vector<double>(), (std::vector<double>{5, 5}));
+    EXPECT_EQ(buffer.to_vector<float>(), (std::vector<float>{1, 1, 1}));
+    buffer.fill_(context.rank() + 20);
+    reducer.broadcast_buffers();
+    EXPECT_EQ(buffer.to_vector<float>(), (std::vector<float>{20, 20, 20}));
+  });
+}
+
+TEST(GradientReducer, ParameterUsedNowhere) {
+  run_threads(2, [](Context& context) {
+    const Net net(1);
+    GradientReducer reducer(net.named(), {}, context.group(), {.unused = UnusedParameters::kAllow});
+    const auto backward = [&] { linear(inputs(), net.w1).sum().backward(); };
+    backward();
+    EXPECT_TRUE(net.w1.grad().defined());
+    EXPECT_FALSE(net.b1.grad().defined());
+    EXPECT_FALSE(net.w2.grad().defined());
+  });
+}
+
+TEST(GradientReducer, UnusedIsAnErrorOnEveryRankByDefault) {
+  run_threads(3, [](Context& context) {
+    const Net net(1);
+    GradientReducer reducer(net.named(), {}, context.group());
+    EXPECT_EQ(message_of<StateError>([&] {
+                Tensor h = linear(inputs(), net.w1, context.rank() == 1 ? net.b1 : Tensor());
+                linear(h, net.w2, net.b2).sum().backward();
+              }),
+              "DistributedDataParallel: backward did not reach these parameters\n  'fc1.bias' on ranks 0 2\n  use them in the "
+              "loss, or construct with unused = UnusedParameters::kAllow");
+    EXPECT_NO_THROW(net.loss(inputs(), labels()).backward());  // the group goes on
+  });
+}
+
+TEST(GradientReducer, ParameterUsedOnSomeRanksIsAveragedOverAll) {
+  run_threads(4, [](Context& context) {
+    Tensor a = ones({3}, {kFloat64}).set_requires_grad();
+    Tensor b = ones({2}, {kFloat64}).set_requires_grad();
+    GradientReducer reducer({{"a", a}, {"b", b}}, {}, context.group(), {.unused = UnusedParameters::kAllow});
+    Tensor loss = a.sum();
+    if (context.rank() == 2) loss = add(loss, mul(b, Scalar(8)).sum());
+    loss.backward();
+    EXPECT_EQ(a.grad().to_vector<double>(), (std::vector<double>{1, 1, 1}));
+    EXPECT_EQ(b.grad().to_vector<double>(), (std::vector<double>{2, 2}));
+  });
+}
+
+TEST(GradientReducer, AnUnusedParameterDoesNotKeepAnOldGradient) {
+  run_threads(2, [](Context& context) {
+    Tensor a = ones({3}, {kFloat64}).set_requires_grad();
+    Tensor b = ones({2}, {kFloat64}).set_requires_grad();
+    GradientReducer reducer({{"a", a}, {"b", b}}, {}, context.group(), {.unused = UnusedParameters::kAllow});
+    add(a.sum(), b.sum()).backward();
+    a.zero_grad();
+    b.zero_grad();
+    Tensor loss = a.sum();
+    if (context.rank() == 0) loss = add(loss, mul(b, Scalar(6)).sum());
+    loss.backward();
+    EXPECT_EQ(b.grad().to_vector<double>(), (std::vector<double>{3, 3}));
+  });
+}
+
+TEST(GradientReducer, TiedParameterIsExchangedOnce) {
+  run_threads(2, [](Context& context) {
+    Tensor tied = full({2, 2}, 2, {kFloat64}).set_requires_grad();
+    GradientReducer reducer({{"tied", tied}}, {}, context.group(), {.buckets = kTiny});
+    const Tensor x = full({1, 2}, context.rank() + 1, {kFloat64});
+    linear(linear(x, tied), tied).sum().backward();
+    // With r = rank + 1: d/dtied = r * (4 + 8) at every element, mean over r = 1, 2.
+    EXPECT_EQ(tied.grad().to_vector<double>(), (std::vector<double>{12, 12, 12, 12}));
+  });
+}
+
+TEST(GradientReducer, DifferentModelsAreAnErrorOnEveryRank) {
+  run_threads(3, [](Context& context) {
+    Tensor w = zeros({2, context.rank() == 2 ? 3 : 4}).set_requires_grad();
+    EXPECT_EQ(message_of<StateError>([&] { GradientReducer reducer({{"fc.weight", w}}, {}, context.group()); }),
+              "DistributedDataParallel: ranks hold different models\n  rank 0: parameter 'fc.weight' float32 [2, 4]\n  rank 2: "
+              "parameter 'fc.weight' float32 [2, 3]");
+  });
+  run_threads(2, [](Context& context) {
+    Tensor w = zeros({2}).set_requires_grad();
+    NamedTensors parameters = {{"a", w}};
+    if (context.rank() == 0) parameters.emplace_back("b", zeros({1}));
+    EXPECT_EQ(message_of<StateError>([&] { GradientReducer reducer(parameters, {}, context.group()); }),
+              "DistributedDataParallel: ranks hold different models\n  rank 0: parameter 'b' float32 [1], requires no grad\n  "
+              "rank 1: nothing more");
+  });
+}
+
+TEST(GradientReducer, TwoReducersOverOneParameter) {
+  run_threads(1, [](Context& context) {
+    Tensor w = zeros({2}).set_requires_grad();
+    const GradientReducer first({{"w", w}}, {}, context.group());
+    EXPECT_EQ(message_of<StateError>([&] { GradientReducer second({{"w", w}}, {}, context.group()); }),
+              "GradientReducer: the gradient of 'w' already lives in the buckets of another DistributedDataParallel");
+  });
+}
+
+TEST(GradientReducer, LeavesTheParametersUsable) {
+  run_threads(2, [](Context& context) {
+    Tensor w = ones({2}, {kFloat64}).set_requires_grad();
+    {
+      GradientReducer reducer({{"w", w}}, {}, context.group());
+      mul(w, Scalar(context.rank() + 1.0)).sum().backward();
+    }
+    EXPECT_EQ(w.grad().to_vector<double>(), (std::vector<double>{1.5, 1.5}));
+    mul(w, Scalar(context.rank() + 1.0)).sum().backward();  // alone now
+    EXPECT_EQ(w.grad().to_vector<double>(), (std::vector<double>{1.5 + context.rank() + 1, 1.5 + context.rank() + 1}));
+  });
+}
+
+TEST(GradientReducer, FirstBucketIsLaunchedBeforeBackwardEnds) {
+  start_trace();
+  run_threads(2, [](Context& context) {
+    const Net net(1);
+    GradientReducer reducer(net.named(), {}, context.group(), {.buckets = kTiny});
+    net.loss(inputs(), labels()).backward();
+  });
+  const std::vector<TraceEvent> events = stop_trace();
+  for (int rank = 0; rank < 2; ++rank) {
+    int64_t launched = 0, first_layer_begins = 0, backward_ends = 0;
+    for (const TraceEvent& event : events) {
+      if (event.rank != rank) continue;
+      if (event.name.starts_with("launch bucket 0 of")) launched = event.begin_ns;
+      if (event.category == "backward" && event.name == "linear") first_layer_begins = event.begin_ns;  // the last one: fc1
+      if (event.category == "backward" && event.name == "backward") backward_ends = event.end_ns;
+    }
+    ASSERT_NE(launched, 0);
+    EXPECT_LT(launched, first_layer_begins);
+    EXPECT_LT(first_layer_begins, backward_ends);
+  }
+}
+
+TEST(GradientReducer, AFailureInBackwardReachesTheOthers) {
+  std::string peer;
+  run_threads(2, [&](Context& context) {
+    const Net net(1);
+    GradientReducer reducer(net.named(), {}, context.group(), {.buckets = kTiny});
+    HookHandle failing;
+    if (context.rank() == 0) {
+      failing = net.w1.register_post_accumulate_grad_hook([](const Tensor&) { throw ValueError("a hook of rank 0 failed"); });
+      EXPECT_EQ(message_of<ValueError>([&] { net.loss(inputs(), labels()).backward(); }), "a hook of rank 0 failed");
+    } else {
+      peer = message_of<CommError>([&] { net.loss(inputs(), labels()).backward(); });
+    }
+  });
+  EXPECT_NE(peer.find("backward failed before all gradients were exchanged"), std::string::npos) << peer;
+}
+
+TEST(GradientReducer, ReportAddsUp) {
+  run_threads(2, [](Context& context) {
+    const Net net(1);
+    GradientReducer reducer(net.named(), {}, context.group(), {.buckets = kTiny});
+    for (int step = 0; step < 4; ++step) net.loss(inputs(), labels()).backward();
+    const OverlapReport report = reducer.report();
+    EXPECT_EQ(report.steps, 3);
+    EXPECT_GT(report.comm_ms, 0);
+    EXPECT_GE(report.exposed_ms, 0);
+    EXPECT_GE(report.stolen_ms, 0);
+    EXPECT_GT(report.local_ms, 0);
+    EXPECT_NEAR(report.step_ms, report.local_ms + report.exposed_ms + report.stolen_ms, 1e-9);
+  });
+}
+
+TEST(GradientReducer, NothingToReduce) {
+  run_threads(1, [](Context& context) {
+    EXPECT_EQ(message_of<ValueError>([&] { GradientReducer reducer({{"w", zeros({2})}}, {}, context.group()); }),
+              "GradientReducer: no parameter requires grad");
+  });
+}
+
+}  // namespace
+}  // namespace tandem::distributed
