@@ -1,10 +1,12 @@
 #include <tandem/distributed/rank_output.h>
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -20,24 +22,48 @@ constexpr size_t kMaxLine = 1u << 20;
 constexpr int64_t kTailBytes = 16 << 10;
 constexpr size_t kTailLines = 10;
 
-/// Writes all of it; what cannot be written is lost, because a closed terminal or a full disk must not end the ranks.
-void write_all(int fd, std::string_view bytes) {
+// While so much waits to be shown, ranks' pipes are left to fill up, and then the ranks wait.
+constexpr size_t kMaxPending = 256u << 10;
+
+/// Writes all of it to a file; what cannot be written is lost, because a full disk must not end the ranks.
+void write_file(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t n = write(fd, bytes.data(), bytes.size());
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && errno == EAGAIN) {
-      pollfd ready{fd, POLLOUT, 0};
-      poll(&ready, 1, 100);
-      continue;
-    }
     if (n <= 0) return;
     bytes.remove_prefix(static_cast<size_t>(n));
   }
 }
 
+bool same_file(int a, int b) {
+  struct stat first = {};
+  struct stat second = {};
+  return fstat(a, &first) == 0 && fstat(b, &second) == 0 && first.st_dev == second.st_dev &&
+         first.st_ino == second.st_ino;
+}
+
 }  // namespace
 
+bool RankOutput::Sink::flush(int timeout_ms) {
+  while (!pending.empty()) {
+    pollfd ready{fd, POLLOUT, 0};
+    if (poll(&ready, 1, timeout_ms) <= 0) return false;
+    // A pipe that is ready takes this much without blocking: the launcher must stay awake for signals.
+    const ssize_t n = write(fd, pending.data(), std::min<size_t>(pending.size(), PIPE_BUF));
+    if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    if (n <= 0) {
+      pending.clear();  // nobody looks any more; the ranks go on
+      return true;
+    }
+    pending.erase(0, static_cast<size_t>(n));
+  }
+  return true;
+}
+
 RankOutput::RankOutput(std::string log_dir) : log_dir_(std::move(log_dir)) {
+  // One place gets one queue, so that lines to stdout and to stderr do not mix there either.
+  sinks_[0].fd = STDOUT_FILENO;
+  sinks_[1].fd = same_file(STDOUT_FILENO, STDERR_FILENO) ? -1 : STDERR_FILENO;
   if (log_dir_.empty()) return;
   std::error_code error;
   std::filesystem::create_directories(log_dir_, error);
@@ -69,18 +95,26 @@ FileDescriptor RankOutput::open(int rank, int fd, OutputTarget target) {
   FileDescriptor child(ends[1]);
   fcntl(ends[0], F_SETFL, O_NONBLOCK);
   if (target == OutputTarget::kShowAndLog) stream.log = open_log(rank);
-  stream.shown_on = fd;
+  stream.sink = fd == STDERR_FILENO && sinks_[1].fd >= 0 ? &sinks_[1] : &sinks_[0];
   if (!plain) stream.prefix = str("[", rank, "] ");
   streams_.push_back(std::move(stream));
   return child;
 }
 
 void RankOutput::add_polled(std::vector<pollfd>* polled) const {
-  for (const Stream& stream : streams_) polled->push_back({stream.pipe.get(), POLLIN, 0});
+  for (const Stream& stream : streams_) {
+    if (stream.sink->pending.size() < kMaxPending) polled->push_back({stream.pipe.get(), POLLIN, 0});
+  }
+  for (const Sink& sink : sinks_) {
+    if (!sink.pending.empty()) polled->push_back({sink.fd, POLLOUT, 0});
+  }
 }
 
 void RankOutput::transfer() {
-  for (Stream& stream : streams_) transfer(stream);
+  for (Stream& stream : streams_) {
+    if (stream.sink->pending.size() < kMaxPending) transfer(stream);
+  }
+  flush(0);
 }
 
 void RankOutput::transfer(Stream& stream) {
@@ -111,21 +145,24 @@ void RankOutput::write_line(Stream& stream, bool ended) {
   // Marked lines are always ended, so that the next mark begins a line; what is not marked stays as it was printed.
   std::string text = stream.prefix + stream.line;
   if (ended || !stream.prefix.empty()) text += '\n';
-  write_all(stream.shown_on, text);
-  if (stream.log) write_all(stream.log.get(), std::string_view(text).substr(stream.prefix.size()));
+  stream.sink->pending += text;
+  if (stream.log) write_file(stream.log.get(), std::string_view(text).substr(stream.prefix.size()));
   stream.line.clear();
 }
 
-void RankOutput::finish() {
+void RankOutput::collect_rest() {
+  // What the ranks wrote is in the pipes by now, which hold 64 KiB by default; a process that a rank has left behind may
+  // go on writing for ever.
   for (Stream& stream : streams_) {
-    // A grandchild may hold the pipe open for ever; what the rank itself wrote is in the pipe by now.
-    for (;;) {
-      pollfd ready{stream.pipe.get(), POLLIN, 0};
-      if (!stream.pipe || poll(&ready, 1, 0) <= 0) break;
-      transfer(stream);
-    }
+    transfer(stream);
     if (!stream.line.empty()) write_line(stream, false);
+    stream.pipe.reset();
   }
+}
+
+bool RankOutput::flush(int timeout_ms) {
+  const bool first = sinks_[0].flush(timeout_ms);
+  return sinks_[1].flush(timeout_ms) && first;
 }
 
 std::string RankOutput::log_tail(int rank) const {

@@ -31,10 +31,12 @@ class TANDEM_API RankOutput {
 
   /// Appends what poll should watch.
   void add_polled(std::vector<pollfd>* polled) const;
-  /// Moves on what has arrived, without waiting.
+  /// Moves on what has arrived and can be shown, without waiting.
   void transfer();
-  /// Moves on the rest, including last lines without an end.  After the ranks have ended.
-  void finish();
+  /// Takes the rest out of the pipes, including last lines without an end.  After the ranks have ended.
+  void collect_rest();
+  /// Shows what is taken, waiting `timeout_ms` each time it is not; whether that was all.
+  bool flush(int timeout_ms);
 
   /// DIR/rank-R.log, empty without logs.
   std::string log_path(int rank) const;
@@ -42,10 +44,16 @@ class TANDEM_API RankOutput {
   std::string log_tail(int rank) const;
 
  private:
+  /// This process's stdout or stderr, and what is still to be written there: it may be a pipe that nobody reads.
+  struct Sink {
+    int fd = -1;
+    std::string pending;
+    bool flush(int timeout_ms);
+  };
   struct Stream {
     FileDescriptor pipe;
     FileDescriptor log;
-    int shown_on = -1;  // this process's stdout or stderr
+    Sink* sink = nullptr;
     std::string prefix;
     std::string line;   // begun, not ended
   };
@@ -55,6 +63,7 @@ class TANDEM_API RankOutput {
 
   std::string log_dir_;
   std::vector<bool> truncated_;  // by rank: the log of an earlier run is gone
+  Sink sinks_[2];
   std::list<Stream> streams_;
 };
 

@@ -132,6 +132,9 @@ struct Child {
   Clock::time_point ended;
 };
 
+// How long an interrupted job's last output waits for somebody to read it.
+constexpr int kLastOutputMs = 300;
+
 class Job {
  public:
   explicit Job(const JobOptions& options)
@@ -164,7 +167,9 @@ class Job {
       [[maybe_unused]] const ssize_t n = write(fd, &one, sizeof(one));
     });
     while (std::any_of(children_.begin(), children_.end(), [](const Child& c) { return c.running; })) step();
-    output_.finish();
+    output_.collect_rest();
+    while (interrupt_ == 0 && !output_.flush(0)) step();
+    output_.flush(kLastOutputMs);
     server_.wait_until_empty(std::chrono::seconds(1));  // connections of the dead close at once
     return result();
   }

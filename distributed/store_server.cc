@@ -329,7 +329,7 @@ void StoreServer::send(Connection& connection, FrameType type, uint32_t id, std:
   if (connection.closing) return;
   connection.out += wire::encode(type, id, payload);
   flush(connection);
-  if (connection.out.size() > kMaxOutgoing) {
+  if (connection.out.size() - connection.sent > kMaxOutgoing) {
     if (connection.rank >= 0) end_rank({connection.rank, RankEnd::kDied, "does not read what the store sends"});
     drop(connection, "does not read");
   }
@@ -340,16 +340,17 @@ void StoreServer::reply(Connection& connection, uint32_t id, Status status, std:
 }
 
 void StoreServer::flush(Connection& connection) {
-  while (!connection.out.empty()) {
-    const ssize_t n = ::send(connection.fd, connection.out.data(), connection.out.size(), MSG_NOSIGNAL);
+  std::string& out = connection.out;
+  while (connection.sent < out.size()) {
+    const ssize_t n =
+        ::send(connection.fd, out.data() + connection.sent, out.size() - connection.sent, MSG_NOSIGNAL);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) {
-      // A broken connection shows itself to recv as well, which knows what to do.
-      if (errno != EAGAIN && errno != EWOULDBLOCK) connection.out.clear();
-      return;
-    }
-    connection.out.erase(0, static_cast<size_t>(n));
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+    if (n < 0) break;  // a broken connection shows itself to recv as well, which knows what to do
+    connection.sent += static_cast<size_t>(n);
   }
+  out.clear();
+  connection.sent = 0;
 }
 
 void StoreServer::drop(Connection& connection, const std::string& why) {

@@ -63,6 +63,7 @@ class TANDEM_API StoreServer {
     std::chrono::steady_clock::time_point accepted;
     wire::FrameBuffer in;
     std::string out;
+    size_t sent = 0;  // of `out`
   };
   struct Waiter {
     Connection* connection;

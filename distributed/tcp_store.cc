@@ -88,7 +88,7 @@ void TcpStore::send_all(std::string_view bytes, Clock::time_point deadline) {
       shutdown(fd_.get(), SHUT_RDWR);
       throw CommError(str("store: ", host_text(), " does not read what rank ", options_.rank, " sends"), options_.rank);
     }
-    throw CommError(str("store: the connection to ", host_text(), " was lost: ", std::strerror(errno)), options_.rank);
+    throw CommError(str("store: the connection to the store's host ", host_text(), " was lost: ", std::strerror(errno)), options_.rank);
   }
 }
 

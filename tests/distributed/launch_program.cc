@@ -60,6 +60,18 @@ void run(Context& context, const std::vector<std::string>& args) {
       raise(SIGKILL);
     }
     context.store()->get("never", kLong);
+  } else if (mode == "kill-when-all-joined") {
+    context.store()->set(std::to_string(rank), "here");
+    for (int r = 0; r < context.world_size(); ++r) context.store()->get(std::to_string(r), kLong);
+    context.store()->add("all know", 1);
+    while (chosen && context.store()->add("all know", 0) < context.world_size()) usleep(1000);
+    if (chosen) raise(SIGKILL);
+    context.store()->get("never", kLong);
+  } else if (mode == "kill-in-collective") {
+    for (int step = 0; step < 1000000; ++step) {
+      if (chosen && step == 5) raise(SIGKILL);
+      context.group()->barrier();
+    }
   } else if (mode == "exit") {
     std::fprintf(stderr, "last words of rank %d\n", rank);
     if (chosen) std::exit(std::stoi(args.at(2)));
@@ -68,6 +80,9 @@ void run(Context& context, const std::vector<std::string>& args) {
     for (int line = 0; line < std::stoi(args.at(1)); ++line) {
       for (const char* piece : {"begin ", "middle ", "end\n"}) say(piece);
     }
+  } else if (mode == "flood") {
+    const std::string line(1000, 'x');
+    for (;;) say(line + "\n");
   } else if (mode == "unended") {
     say("no end of line from " + std::to_string(rank));
   } else if (mode == "stop") {

@@ -235,6 +235,30 @@ TEST(LaunchTest, OneOfThoseFailsAndAloneSaysSo) {
   }
 }
 
+TEST(LaunchTest, OneOfThoseIsKilledAndTheOthersSayWhy) {
+  for (const int killed : {0, 1}) {  // rank 0 hosts the store
+    const int port = free_port();
+    std::vector<std::unique_ptr<Subprocess>> ranks;
+    for (int r = 0; r < 3; ++r) {
+      ranks.push_back(std::make_unique<Subprocess>(with_program({"kill-when-all-joined", std::to_string(killed)}),
+                                                   torchrun_variables(r, 3, port)));
+    }
+    for (int r = 0; r < 3; ++r) {
+      const auto result = ranks[static_cast<size_t>(r)]->wait();
+      if (r == killed) {
+        EXPECT_EQ(result.status, 128 + SIGKILL);
+        continue;
+      }
+      const std::string reason = killed == 0 ? "the connection to the store's host 127.0.0.1:" + std::to_string(port) +
+                                                   " was lost"
+                                             : "store: waiting for key 'never': rank 1 died (its connection closed)\n";
+      EXPECT_TRUE(result.err.starts_with("rank " + std::to_string(r) + " of 3 failed: ")) << result.err;
+      EXPECT_NE(result.err.find(reason), std::string::npos) << result.err;
+      EXPECT_EQ(result.status, 1);
+    }
+  }
+}
+
 TEST(LaunchTest, AnExceptionIsReportedOnce) {
   const auto only = run({"throw", "0"});
   EXPECT_EQ(only.err, "rank 0 of 1 failed: boom on rank 0 of 1\n");
@@ -248,10 +272,12 @@ TEST(LaunchTest, AnExceptionIsReportedOnce) {
 }
 
 TEST(LaunchTest, AKilledRankIsReportedOnce) {
-  for (const std::string rank : {"0", "1"}) {
-    const auto result = run({"--nproc", "2", "kill", rank});
-    EXPECT_EQ(messages(result.err), "rank " + rank + " of 2 failed (killed by SIGKILL)\n");
-    EXPECT_EQ(result.status, 1);
+  for (const std::string mode : {"kill", "kill-in-collective"}) {
+    for (const std::string rank : {"0", "2"}) {
+      const auto result = run({"--nproc", "3", mode, rank});
+      EXPECT_EQ(messages(result.err), "rank " + rank + " of 3 failed (killed by SIGKILL)\n");
+      EXPECT_EQ(result.status, 1);
+    }
   }
 }
 
@@ -313,6 +339,15 @@ TEST(LaunchTest, TenSecondsAfterTheFirstSignalItKills) {
   single.send_signal(SIGINT);
   EXPECT_EQ(several.wait().status, 143);
   EXPECT_EQ(single.wait().status, 130);
+}
+
+TEST(LaunchTest, OutputThatNobodyReadsDoesNotKeepSignalsFromKilling) {
+  Subprocess job(with_program({"--nproc", "2", "flood"}));
+  ASSERT_TRUE(job.wait_unread());
+  job.send_signal(SIGINT);
+  job.send_signal(SIGTERM);
+  ASSERT_TRUE(wait_for_end(job.pidfd()));
+  EXPECT_EQ(job.wait().status, 130);
 }
 
 TEST(LaunchTest, RanksDieWithTheirLauncher) {

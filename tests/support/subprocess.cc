@@ -109,6 +109,11 @@ bool Subprocess::read_some(std::chrono::steady_clock::time_point deadline) {
   return (polled[2].revents & POLLIN) == 0;
 }
 
+bool Subprocess::wait_unread() const {
+  pollfd polled{out_fd_, POLLIN, 0};
+  return poll(&polled, 1, 40000) == 1;
+}
+
 bool Subprocess::wait_for_output(const std::string& text, int times) {
   const auto deadline = std::chrono::steady_clock::now() + kBound;
   while (count(result_.out, text) < times) {

@@ -27,6 +27,9 @@ class Subprocess {
   Subprocess& operator=(const Subprocess&) = delete;
 
   void send_signal(int signal);
+  int pidfd() const { return pidfd_; }
+  /// Waits until there is output, without reading it: the pipe fills up.
+  bool wait_unread() const;
   /// Reads until stdout holds `text` `times` times; false where that did not happen within the bound.
   bool wait_for_output(const std::string& text, int times = 1);
   const std::string& out() const { return result_.out; }
