@@ -43,7 +43,11 @@ ProductAlgorithm product_algorithm(int64_t m, int64_t n, int64_t k, bool a_trans
   // Swapped, no weight of x @ weight^T is copied; with few columns, packing the rows of x would cost more than that.
   constexpr int64_t kFewColumns = 32;
   const bool swapped = b_transposed && !a_transposed && n > kFewColumns;
-  if (has_avx512()) return swapped ? ProductAlgorithm::kAvx512Swapped : ProductAlgorithm::kAvx512;
+  // A packed panel of AVX-512 is 64 columns wide, one of AVX2 16: a narrow right side would be mostly zeros.
+  constexpr int64_t kNarrow = 16;
+  if (has_avx512() && (swapped ? m : n) > kNarrow) {
+    return swapped ? ProductAlgorithm::kAvx512Swapped : ProductAlgorithm::kAvx512;
+  }
   return swapped ? ProductAlgorithm::kAvx2Swapped : ProductAlgorithm::kAvx2;
 }
 

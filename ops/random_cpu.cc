@@ -10,8 +10,40 @@
 namespace tandem::inline v0::cpu {
 namespace {
 
-/// Words that one piece of work draws; a multiple of a block's four.
+/// Words that one piece of work draws; a multiple of what is drawn side by side.
 constexpr int64_t kGrainWords = 1 << 12;
+
+/// Blocks of the stream that are drawn side by side, as vector code.
+constexpr int64_t kSideBySide = 16;
+
+/// words[4 b + j] = word j of block first + b, for kSideBySide blocks: PhiloxState::block, written so that the compiler
+/// sees the same step for all of them.
+void draw_side_by_side(const PhiloxState& state, uint64_t first, uint32_t* words) {
+  uint32_t counter[4][kSideBySide];
+  for (int64_t b = 0; b < kSideBySide; ++b) {
+    const uint64_t position = state.offset + first + static_cast<uint64_t>(b);
+    counter[0][b] = static_cast<uint32_t>(position);
+    counter[1][b] = static_cast<uint32_t>(position >> 32);
+    counter[2][b] = state.rank;
+    counter[3][b] = state.device_number;
+  }
+  uint32_t key[2] = {static_cast<uint32_t>(state.seed), static_cast<uint32_t>(state.seed >> 32)};
+  for (int round = 0; round < 10; ++round) {
+    for (int64_t b = 0; b < kSideBySide; ++b) {
+      const uint64_t even = uint64_t{0xD2511F53} * counter[0][b];
+      const uint64_t odd = uint64_t{0xCD9E8D57} * counter[2][b];
+      counter[0][b] = static_cast<uint32_t>(odd >> 32) ^ counter[1][b] ^ key[0];
+      counter[1][b] = static_cast<uint32_t>(odd);
+      counter[2][b] = static_cast<uint32_t>(even >> 32) ^ counter[3][b] ^ key[1];
+      counter[3][b] = static_cast<uint32_t>(even);
+    }
+    key[0] += 0x9E3779B9;
+    key[1] += 0xBB67AE85;
+  }
+  for (int64_t b = 0; b < kSideBySide; ++b) {
+    for (int64_t j = 0; j < 4; ++j) words[4 * b + j] = counter[j][b];
+  }
+}
 
 /// Calls f(begin, end, words) for pieces [begin, end) of n values that take `per_value` words each (1, 2 or 4);
 /// words[0] is the first of value `begin`.
@@ -20,9 +52,8 @@ void for_words(const PhiloxState& state, int64_t n, int64_t per_value, F f) {
   parallel_for(n, kGrainWords / per_value, [&](int64_t begin, int64_t end) {
     uint32_t words[kGrainWords];
     const int64_t first = begin * per_value, count = (end - begin) * per_value;
-    for (int64_t w = 0; w < count; w += 4) {
-      const auto block = state.block(static_cast<uint64_t>((first + w) / 4));
-      for (int64_t j = 0; j < 4; ++j) words[w + j] = block[static_cast<size_t>(j)];
+    for (int64_t w = 0; w < count; w += 4 * kSideBySide) {
+      draw_side_by_side(state, static_cast<uint64_t>((first + w) / 4), words + w);
     }
     f(begin, end, words);
   });

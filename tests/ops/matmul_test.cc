@@ -409,7 +409,9 @@ TEST(ProductAlgorithms, TheRuleOfTheShape) {
   EXPECT_EQ(product_algorithm(8, 8, 8, false, false), ProductAlgorithm::kDirect);
   EXPECT_EQ(product_algorithm(128, 1024, 0, false, false), ProductAlgorithm::kDirect);
   EXPECT_EQ(product_algorithm(128, 1024, 784, false, true), swapped);
-  EXPECT_EQ(product_algorithm(128, 10, 1024, false, true), tiles);
+  EXPECT_EQ(product_algorithm(128, 10, 1024, false, true), ProductAlgorithm::kAvx2);
+  EXPECT_EQ(product_algorithm(128, 17, 1024, false, true), tiles);
+  EXPECT_EQ(product_algorithm(16, 1024, 784, false, true), ProductAlgorithm::kAvx2Swapped);
   EXPECT_EQ(product_algorithm(128, 1024, 784, false, false), tiles);
   EXPECT_EQ(product_algorithm(1024, 784, 128, true, false), tiles);
   EXPECT_EQ(product_algorithm(128, 1024, 784, true, true), tiles);
