@@ -419,10 +419,15 @@ void mask_and_sum_rows(const KernelContext&, DType dtype, int64_t rows, int64_t 
     T* target = static_cast<T*>(masked);
     sum_rows_of<T>(rows, cols, beta, static_cast<T*>(bias_grad), [=](int64_t i, int64_t j, int64_t count, Sum* values) {
       const int64_t at = i * cols + j;
+      const T* const __restrict gradients = source + at;
+      const T* const __restrict results = result + at;
+      Sum* const __restrict sums = values;
+      // The gradient is loaded whatever the result is: a loop without branches becomes vector code.
       for (int64_t c = 0; c < count; ++c) {
-        values[c] = static_cast<Sum>(result[at + c]) <= Sum(0) ? Sum(0) : static_cast<Sum>(source[at + c]);
-        target[at + c] = static_cast<T>(values[c]);
+        const Sum gradient = static_cast<Sum>(gradients[c]);
+        sums[c] = static_cast<Sum>(results[c]) <= Sum(0) ? Sum(0) : gradient;
       }
+      for (int64_t c = 0; c < count; ++c) target[at + c] = static_cast<T>(sums[c]);
     });
   });
 }
