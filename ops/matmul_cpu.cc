@@ -40,9 +40,10 @@ bool is_available(ProductAlgorithm algorithm) { return !is_avx512(algorithm) || 
 ProductAlgorithm product_algorithm(int64_t m, int64_t n, int64_t k, bool a_transposed, bool b_transposed) {
   constexpr int64_t kSmall = 24 * 24 * 24;
   if (m * n * k <= kSmall) return ProductAlgorithm::kDirect;
-  // Swapped, no weight of x @ weight^T is copied; with few columns, packing the rows of x would cost more than that.
-  constexpr int64_t kFewColumns = 32;
-  const bool swapped = b_transposed && !a_transposed && n > kFewColumns;
+  // Swapped, no weight of x @ weight^T is copied.  With few columns, packing the rows of x would cost more than that; with
+  // many rows, the copy of the weight hardly counts and tiles that are stored as they are win.
+  constexpr int64_t kFewColumns = 32, kManyRows = 512;
+  const bool swapped = b_transposed && !a_transposed && n > kFewColumns && m <= kManyRows;
   // A packed panel of AVX-512 is 64 columns wide, one of AVX2 16: a narrow right side would be mostly zeros.
   constexpr int64_t kNarrow = 16;
   if (has_avx512() && (swapped ? m : n) > kNarrow) {

@@ -409,6 +409,8 @@ TEST(ProductAlgorithms, TheRuleOfTheShape) {
   EXPECT_EQ(product_algorithm(8, 8, 8, false, false), ProductAlgorithm::kDirect);
   EXPECT_EQ(product_algorithm(128, 1024, 0, false, false), ProductAlgorithm::kDirect);
   EXPECT_EQ(product_algorithm(128, 1024, 784, false, true), swapped);
+  EXPECT_EQ(product_algorithm(512, 1024, 784, false, true), swapped);
+  EXPECT_EQ(product_algorithm(513, 1024, 784, false, true), tiles);
   EXPECT_EQ(product_algorithm(128, 10, 1024, false, true), ProductAlgorithm::kAvx2);
   EXPECT_EQ(product_algorithm(128, 17, 1024, false, true), tiles);
   EXPECT_EQ(product_algorithm(16, 1024, 784, false, true), ProductAlgorithm::kAvx2Swapped);
