@@ -1,0 +1,103 @@
+// Times data-parallel training steps beside the same steps without communication, all ranks running at once.
+//
+//     ./bazelw run //benchmarks:ddp -- --case mlp --world 2
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include <tandem/benchmarks/support/cases.h>
+#include <tandem/benchmarks/support/report.h>
+
+namespace td = tandem;
+
+namespace {
+
+constexpr int kWarmup = 3;
+constexpr int kRounds = 5;  // local and data-parallel steps alternate, so that a drift of the machine hits both
+
+/// Mean over the ranks of each rank's median step.
+double mean_over_ranks(double value, td::distributed::ProcessGroup& group) {
+  const td::Tensor t = td::from_vector<double>({value}, {1});
+  group.all_reduce(t, td::distributed::ReduceOp::kAvg);
+  return t.item();
+}
+
+std::vector<double> timed_steps(tandem::benchmarks::TrainingCase& training, int count, td::distributed::ProcessGroup& group) {
+  group.barrier();
+  std::vector<double> times;
+  for (int i = 0; i < count; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    training.step();
+    times.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
+  }
+  return times;
+}
+
+void run(td::distributed::Context& context, const std::string& name, int steps, tandem::benchmarks::Report* report) {
+  td::set_num_threads(1);
+  td::manual_seed(1);
+  tandem::benchmarks::TrainingCase training = tandem::benchmarks::make_case(name);
+  td::distributed::ProcessGroup& group = *context.group();
+  td::distributed::GradientReducer reducer(training.model->named_parameters(), training.model->named_buffers(),
+                                           context.group());
+  const int per_round = std::max(steps / kRounds, 1);
+  std::vector<double> local, ddp;
+  double exposed_ms = 0, comm_ms = 0;
+  for (int i = 0; i < kWarmup; ++i) training.step();
+  for (int round = 0; round < kRounds; ++round) {
+    {
+      const td::HookHandle alone = reducer.no_sync();
+      for (const double t : timed_steps(training, per_round, group)) local.push_back(t);
+    }
+    training.step();
+    reducer.reset_report();
+    for (const double t : timed_steps(training, per_round + 1, group)) ddp.push_back(t);
+    exposed_ms += reducer.report().exposed_ms / kRounds;
+    comm_ms += reducer.report().comm_ms / kRounds;
+  }
+  const double local_ms = mean_over_ranks(tandem::benchmarks::median(local), group);
+  const double ddp_ms = mean_over_ranks(tandem::benchmarks::median(ddp), group);
+  exposed_ms = mean_over_ranks(exposed_ms, group);
+  comm_ms = mean_over_ranks(comm_ms, group);
+  if (report == nullptr) return;
+  report->line({{"case", name},
+                {"world", context.world_size()},
+                {"local_ms", local_ms},
+                {"ddp_ms", ddp_ms},
+                {"exposed_ms", exposed_ms},
+                {"stolen_ms", ddp_ms - local_ms - exposed_ms},
+                {"comm_ms", comm_ms}});
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Times data-parallel training steps");
+  std::string cases = "mlp", json;
+  int world = 2, steps = 40;
+  app.add_option("--case", cases, "one or several, separated by commas");
+  app.add_option("--world", world, "ranks, one process each")->check(CLI::PositiveNumber);
+  app.add_option("--steps", steps, "timed steps of each kind")->check(CLI::PositiveNumber);
+  app.add_option("--json", json, "append the lines to this file too");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error, std::cout, std::cerr) == 0 ? 0 : 2;
+  }
+  // The ranks are copies of this program: say --nproc where the user said --world.
+  std::vector<std::string> words(argv, argv + argc);
+  words.insert(words.end(), {"--nproc", std::to_string(world)});
+  std::vector<char*> pointers;
+  for (std::string& word : words) pointers.push_back(word.data());
+  pointers.push_back(nullptr);
+  int count = static_cast<int>(words.size());
+  return td::distributed::launch(count, pointers.data(), [&](td::distributed::Context& context) {
+    std::unique_ptr<tandem::benchmarks::Report> report;
+    if (context.rank() == 0) report = std::make_unique<tandem::benchmarks::Report>(json);
+    context.group()->barrier();  // the peak is measured while the others wait
+    for (const std::string& name : tandem::benchmarks::split(cases)) run(context, name, steps, report.get());
+  });
+}

@@ -1,0 +1,40 @@
+// Times what an operation costs besides its arithmetic: 8x8 floats, one thread.
+//
+//     ./bazelw run //benchmarks:dispatch
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <string>
+
+#include <tandem/benchmarks/support/report.h>
+#include <tandem/tandem.h>
+
+namespace td = tandem;
+
+int main(int argc, char** argv) {
+  CLI::App app("Times the overhead of operations on 8x8 floats");
+  std::string json;
+  int steps = 5;
+  app.add_option("--steps", steps, "rounds; the least is reported")->check(CLI::PositiveNumber);
+  app.add_option("--json", json, "append the line to this file too");
+  try {
+    app.parse(argc, argv);
+    td::set_num_threads(1);
+    const td::Tensor x = td::randn({8, 8});
+    td::Tensor w = td::randn({8, 8}).set_requires_grad();
+    const double add_us = tandem::benchmarks::microseconds_per_call([&] { td::add(x, x); }, 100000, steps);
+    const double add_grad_us = tandem::benchmarks::microseconds_per_call([&] { td::add(w, x); }, 100000, steps);
+    const double backward_us = tandem::benchmarks::microseconds_per_call(
+        [&] {
+          td::matmul(w, x).relu().sum().backward();
+          w.zero_grad();
+        },
+        20000, steps);
+    tandem::benchmarks::Report(json).line(
+        {{"add_us", add_us}, {"add_grad_us", add_grad_us}, {"matmul_relu_sum_backward_us", backward_us}});
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error, std::cout, std::cerr) == 0 ? 0 : 2;
+  } catch (const tandem::Error& error) {
+    std::cerr << error.what() << "\n";
+    return 2;
+  }
+}
