@@ -17,9 +17,12 @@ void cast_where(std::initializer_list<Tensor*> tensors, DType dtype) {
 
 void autocast(CastPolicy policy, DType low_precision, std::initializer_list<Tensor*> tensors) {
   switch (policy) {
-    case CastPolicy::kLowPrecision: return cast_where(tensors, low_precision);
-    case CastPolicy::kFloat32: return cast_where(tensors, kFloat32);
-    case CastPolicy::kWidest: break;
+    case CastPolicy::kLowPrecision:
+      return cast_where(tensors, low_precision);
+    case CastPolicy::kFloat32:
+      return cast_where(tensors, kFloat32);
+    case CastPolicy::kWidest:
+      break;
   }
   DType widest = kFloat16;
   bool first = true;
@@ -37,12 +40,13 @@ void autocast(CastPolicy policy, DType low_precision, std::initializer_list<Tens
 
 void cast_for(CastPolicy policy, std::initializer_list<Tensor*> tensors) {
   const int8_t low_precision = RankContext::current().autocast;
-  if (low_precision >= 0) [[unlikely]] autocast(policy, static_cast<DType>(low_precision), tensors);
+  if (low_precision >= 0) [[unlikely]]
+    autocast(policy, static_cast<DType>(low_precision), tensors);
 }
 
 Autocast::Autocast(DType dtype) : previous_(RankContext::current().autocast) {
-  TANDEM_CHECK(DTypeError, dtype == kFloat16 || dtype == kBFloat16,
-               "Autocast: dtype must be float16 or bfloat16, not ", dtype);
+  TANDEM_CHECK(DTypeError, dtype == kFloat16 || dtype == kBFloat16, "Autocast: dtype must be float16 or bfloat16, not ",
+               dtype);
   RankContext::current().autocast = static_cast<int8_t>(dtype);
 }
 

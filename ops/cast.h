@@ -15,8 +15,8 @@ enum class CastPolicy {
   kWidest,        ///< promote to the widest floating dtype among them: elementwise
 };
 
-/// First line of every front: under Autocast, replaces the floating tensors by casts as the policy says (recorded); does
-/// nothing otherwise.  Undefined tensors are left alone.
+/// First line of every front: under Autocast, replaces the floating tensors by casts as the policy says (recorded);
+/// does nothing otherwise.  Undefined tensors are left alone.
 TANDEM_API void cast_for(CastPolicy policy, std::initializer_list<Tensor*> tensors);
 
 /// While it lives, the calling thread's operations cast their operands as their policies say.  Throws DTypeError unless
@@ -34,7 +34,8 @@ class TANDEM_API Autocast {
 
 /// input converted to `dtype`; `input` itself where it has it.  Saves nothing; gradient: converted back.
 TANDEM_OP Tensor to(const Tensor& input, DType dtype);
-/// input on `device`; `input` itself where it is there.  Blocks.  Gradient: moved back.  Throws DeviceError, OutOfMemory.
+/// input on `device`; `input` itself where it is there.  Blocks.  Gradient: moved back.  Throws DeviceError,
+/// OutOfMemory.
 TANDEM_OP Tensor to(const Tensor& input, Device device);
 
 }  // namespace tandem::inline v0

@@ -51,9 +51,9 @@ void append_padded(std::string& out, const std::string& text, size_t width) {
     bit <<= 1;
   }
   const bool one = (marked & (marked - 1)) == 0;
-  throw DeviceError(with_module_scope(
-      operand_error(op, "operands are on different devices", operands, marked,
-                    str("move ", one ? "it" : "them", " with ", moves, ", or move the module with model.to(", home, ")"))));
+  throw DeviceError(with_module_scope(operand_error(
+      op, "operands are on different devices", operands, marked,
+      str("move ", one ? "it" : "them", " with ", moves, ", or move the module with model.to(", home, ")"))));
 }
 
 }  // namespace
@@ -89,11 +89,13 @@ std::string operand_error(const char* op, const std::string& problem, Operands o
 
 KernelContext check_same_device(const char* op, Operands operands) {
   for (const Operand& operand : operands) {
-    if (!operand.tensor.defined()) [[unlikely]] throw_undefined(op, operands);
+    if (!operand.tensor.defined()) [[unlikely]]
+      throw_undefined(op, operands);
   }
   const Device device = operands.begin()->tensor.device();
   for (const Operand& operand : operands) {
-    if (operand.tensor.device() != device) [[unlikely]] throw_different_devices(op, operands);
+    if (operand.tensor.device() != device) [[unlikely]]
+      throw_different_devices(op, operands);
   }
   TANDEM_CHECK(DeviceError, device.is_cpu(),
                operand_error(op, str("this build has no kernels for ", device), operands));

@@ -21,14 +21,14 @@ struct Operand {
 };
 using Operands = std::initializer_list<Operand>;
 
-/// "<op>: <problem>\n  input  cpu  float32 [128]\n  mat1  ...\n  <hint>", the columns aligned; `marked` operands get "  <- differs"
-/// (bit i of the mask stands for operand i).  `hint` may be empty.
+/// "<op>: <problem>\n  input  cpu  float32 [128]\n  mat1  ...\n  <hint>", the columns aligned; `marked` operands get "
+/// <- differs" (bit i of the mask stands for operand i).  `hint` may be empty.
 std::string operand_error(const char* op, const std::string& problem, Operands operands, unsigned marked = 0,
                           const std::string& hint = "");
 
-/// Throws StateError if one is undefined, DeviceError unless all are on one device: the message lists every operand, marks
-/// those that differ from the majority (the first operand's device on a tie), and says how to move them.  Returns the
-/// context for kernels on that device; throws DeviceError if no kernel exists for it in this build.
+/// Throws StateError if one is undefined, DeviceError unless all are on one device: the message lists every operand,
+/// marks those that differ from the majority (the first operand's device on a tie), and says how to move them.  Returns
+/// the context for kernels on that device; throws DeviceError if no kernel exists for it in this build.
 KernelContext check_same_device(const char* op, Operands operands);
 
 /// Throws DTypeError listing the operands unless all have one dtype.
@@ -41,8 +41,8 @@ Shape broadcast_shape(const char* op, Operands operands);
 /// Strides of `tensor` seen in `shape`, 0 along broadcast dimensions.
 Shape broadcast_strides(const Tensor& tensor, const Shape& shape);
 
-/// dtype of an operation on two tensors, as in PyTorch: promoted, but a 0-dim tensor counts only where it is of a higher
-/// kind (bool < integer < floating) than the other.
+/// dtype of an operation on two tensors, as in PyTorch: promoted, but a 0-dim tensor counts only where it is of a
+/// higher kind (bool < integer < floating) than the other.
 DType result_dtype(const Tensor& a, const Tensor& b);
 /// dtype of an operation on a tensor and something of no dimension: the tensor's, unless `number` is of a higher kind.
 DType result_dtype(DType tensor, DType number);

@@ -22,7 +22,8 @@ using ops::promote_operands;
 
 namespace {
 
-// --- dispatch ---------------------------------------------------------------------------------------------------------
+// --- dispatch
+// ---------------------------------------------------------------------------------------------------------
 
 void run_binary(const KernelContext& context, BinaryOp kind, const Tensor& a, const Tensor& b, const Tensor& out,
                 Scalar alpha = 1) {
@@ -69,7 +70,8 @@ Scalar negative(Scalar value) {
   return value.dtype() == kFloat64 ? Scalar(-value.to_double()) : Scalar(-value.to_int());
 }
 
-// --- in-place forms -----------------------------------------------------------------------------------------------------
+// --- in-place forms
+// -----------------------------------------------------------------------------------------------------
 
 bool broadcasts_to(const Shape& from, const Shape& shape) {
   if (from.size() > shape.size()) return false;
@@ -107,7 +109,8 @@ bool will_record(const Tensor& self, const Tensor& other) {
 
 }  // namespace
 
-// --- add, sub -----------------------------------------------------------------------------------------------------------
+// --- add, sub
+// -----------------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -232,7 +235,8 @@ const Tensor& Tensor::sub_(Scalar other) const {
 
 Tensor autograd::accumulate_with_graph(const Tensor& a, const Tensor& b) { return add(a, b); }
 
-// --- mul, div -----------------------------------------------------------------------------------------------------------
+// --- mul, div
+// -----------------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -389,7 +393,8 @@ const Tensor& Tensor::div_(Scalar other) const {
   return *this;
 }
 
-// --- neg, exp, log, relu ------------------------------------------------------------------------------------------------
+// --- neg, exp, log, relu
+// ------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -486,7 +491,8 @@ Tensor Tensor::exp() const { return tandem::exp(*this); }
 Tensor Tensor::log() const { return tandem::log(*this); }
 Tensor Tensor::relu() const { return tandem::relu(*this); }
 
-// --- copies -------------------------------------------------------------------------------------------------------------
+// --- copies
+// -------------------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -547,7 +553,8 @@ const Tensor& Tensor::copy_(const Tensor& src) const {
   const Tensor source = in_place_operand("copy_", *this, src, "src");
   autograd::begin_in_place("copy_", *this, will_record(*this, source));
   chores::copy(make_view(source.storage(), source.dtype(), shape(), ops::broadcast_strides(source, shape()),
-                         source.impl().offset), *this);
+                         source.impl().offset),
+               *this);
   if (is_floating_point(dtype())) {
     if (auto* node = record<CopyNode>("copy_", *this, *this, source)) node->src_shape = source.shape();
   }

@@ -1,10 +1,10 @@
 // Elementwise arithmetic, in-place forms, and copies.
 //
-// Common to all: tensors are on one device (DeviceError), their shapes broadcast by NumPy's rule (ShapeError), their dtypes
-// promote as in PyTorch: bool < integers < floating, the wider one within a kind, and a 0-dim tensor counts only where it
-// is of a higher kind.  A Scalar counts as a 0-dim tensor of float32, int64 or bool and is rounded to the common dtype.
-// Half types are computed in float32 and rounded once; integers wrap around.  Results are row-major and share no memory
-// with the operands.  Undefined operands throw StateError.  All gradients can be differentiated again.
+// Common to all: tensors are on one device (DeviceError), their shapes broadcast by NumPy's rule (ShapeError), their
+// dtypes promote as in PyTorch: bool < integers < floating, the wider one within a kind, and a 0-dim tensor counts only
+// where it is of a higher kind.  A Scalar counts as a 0-dim tensor of float32, int64 or bool and is rounded to the
+// common dtype. Half types are computed in float32 and rounded once; integers wrap around.  Results are row-major and
+// share no memory with the operands.  Undefined operands throw StateError.  All gradients can be differentiated again.
 #pragma once
 
 #include <tandem/base/macros.h>
@@ -32,8 +32,8 @@ TANDEM_OP Tensor neg(Tensor input);
 /// e^input; integers and bools are converted to float32 first.  In float32 within 2 units in the last place.  Saves its
 /// output.  Under autocast half types are raised to float32.
 TANDEM_OP Tensor exp(Tensor input);
-/// Natural logarithm: -inf at 0, NaN below; integers and bools are converted to float32 first.  In float32 within 2 units
-/// in the last place.  Saves its input.  Under autocast half types are raised to float32.
+/// Natural logarithm: -inf at 0, NaN below; integers and bools are converted to float32 first.  In float32 within 2
+/// units in the last place.  Saves its input.  Under autocast half types are raised to float32.
 TANDEM_OP Tensor log(Tensor input);
 /// max(input, 0), NaN for NaN.  Any dtype but bool (DTypeError).  The gradient at 0 is 0.  Saves its output.
 TANDEM_OP Tensor relu(Tensor input);
@@ -43,10 +43,11 @@ TANDEM_OP Tensor clone(const Tensor& input);
 /// `input` itself where it is row-major, else a row-major copy.  Saves nothing.
 TANDEM_OP Tensor contiguous(const Tensor& input);
 
-// The in-place forms are members of Tensor: add_ sub_ mul_ div_ fill_ zero_ copy_.  `other` broadcasts to self's shape and is
-// converted to self's dtype, which must be able to hold the result's kind (DTypeError: float into integers).  They throw
-// StateError where self is expanded, is a leaf that requires grad while recording, or is a view for which the change would
-// have to be recorded; self is unchanged after a throw.  mul_ and div_ save a copy of self only if `other` needs a gradient.
+// The in-place forms are members of Tensor: add_ sub_ mul_ div_ fill_ zero_ copy_.  `other` broadcasts to self's shape
+// and is converted to self's dtype, which must be able to hold the result's kind (DTypeError: float into integers).
+// They throw StateError where self is expanded, is a leaf that requires grad while recording, or is a view for which
+// the change would have to be recorded; self is unchanged after a throw.  mul_ and div_ save a copy of self only if
+// `other` needs a gradient.
 
 TANDEM_API inline Tensor add(Scalar a, const Tensor& b) { return add(b, a); }
 TANDEM_API inline Tensor mul(Scalar a, const Tensor& b) { return mul(b, a); }

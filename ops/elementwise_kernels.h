@@ -12,8 +12,9 @@
 
 namespace tandem::inline v0 {
 
-/// Where the N operands of an elementwise kernel lie; operand 0 is the output.  `sizes` holds at least one dimension and
-/// is merged: neighbouring dimensions that all operands walk in one go are one.  Strides in elements, 0 for a broadcast.
+/// Where the N operands of an elementwise kernel lie; operand 0 is the output.  `sizes` holds at least one dimension
+/// and is merged: neighbouring dimensions that all operands walk in one go are one.  Strides in elements, 0 for a
+/// broadcast.
 template <int N>
 struct Loop {
   int64_t num_elements = 0;
@@ -27,8 +28,8 @@ enum class UnaryOp : int8_t { kNegate, kExp, kLog, kRelu };
 
 /// e^x within 2 units in the last place, without branches so that a loop over it becomes vector code.
 ///
-/// x = k ln 2 + r with |r| <= ln(2)/2, then e^r by its Taylor polynomial (the first term left out is below 6e-9), then 2^k
-/// as two factors because k reaches from -150 (subnormal results) to 128.
+/// x = k ln 2 + r with |r| <= ln(2)/2, then e^r by its Taylor polynomial (the first term left out is below 6e-9), then
+/// 2^k as two factors because k reaches from -150 (subnormal results) to 128.
 inline float exp_element(float x) {
   constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it leaves the nearest integer in the low bits
   x = x > 89.0f ? 89.0f : x;             // written so that NaN passes
@@ -53,8 +54,8 @@ inline double exp_element(double x) { return std::exp(x); }
 /// log(x) within 2 units in the last place, without branches; cases are told apart by the bits, because comparisons of
 /// floats may raise flags and keep the compiler from vector code.
 ///
-/// x = 2^k (1 + f) with sqrt(1/2) <= 1 + f < sqrt(2); with s = f / (2 + f), log(1 + f) = 2 atanh(s) = 2 s + 2/3 s^3 + ...,
-/// arranged as f minus small terms so that the leading part is exact.
+/// x = 2^k (1 + f) with sqrt(1/2) <= 1 + f < sqrt(2); with s = f / (2 + f), log(1 + f) = 2 atanh(s) = 2 s + 2/3 s^3 +
+/// ..., arranged as f minus small terms so that the leading part is exact.
 inline float log_element(float x) {
   constexpr uint32_t kSqrtHalf = 0x3f3504f3u;
   constexpr uint32_t kInfinity = 0x7f800000u;
@@ -96,8 +97,8 @@ void compare(const KernelContext& context, CompareOp op, DType dtype, const Loop
 /// out = op(a); kExp and kLog are for floating dtypes.
 void unary(const KernelContext& context, UnaryOp op, DType dtype, const Loop<2>& loop, const void* a, void* out);
 /// out = condition ? a : b, for elements of `element_bytes` (1, 2, 4 or 8).
-void where(const KernelContext& context, int64_t element_bytes, const Loop<4>& loop, const void* condition, const void* a,
-           const void* b, void* out);
+void where(const KernelContext& context, int64_t element_bytes, const Loop<4>& loop, const void* condition,
+           const void* a, const void* b, void* out);
 
 }  // namespace cpu
 }  // namespace tandem::inline v0

@@ -17,7 +17,8 @@ Loop<N> make_loop(const Shape& shape, int64_t num_elements, const std::array<con
   loop.num_elements = num_elements;
   bool flat = true;  // each operand is one stretch of memory, or one element
   for (const Tensor* t : operands) {
-    flat = flat && (t == nullptr || t->num_elements() == 1 || (t->is_contiguous() && t->num_elements() == num_elements));
+    flat =
+        flat && (t == nullptr || t->num_elements() == 1 || (t->is_contiguous() && t->num_elements() == num_elements));
   }
   if (flat || num_elements <= 1) {
     loop.sizes.push_back(num_elements);

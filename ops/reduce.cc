@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include <tandem/ops/cast.h>
-#include <tandem/ops/compare.h>
 #include <tandem/ops/common.h>
+#include <tandem/ops/compare.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/reduce_kernels.h>
 #include <tandem/ops/view.h>
@@ -21,9 +21,9 @@ namespace {
 /// Which dimensions go, and the shapes that are left.
 struct Reduction {
   SmallVector<bool, 6> removed;
-  Shape kept_shape;     ///< removed dimensions with size 1
-  Shape shape;          ///< of the result
-  int64_t count = 1;    ///< elements per result
+  Shape kept_shape;   ///< removed dimensions with size 1
+  Shape shape;        ///< of the result
+  int64_t count = 1;  ///< elements per result
 };
 
 Reduction plan(const char* op, const Tensor& input, const Shape& dims, bool keepdim) {
@@ -51,8 +51,8 @@ struct BlockView {
   Tensor memory;
 };
 
-/// The input where its elements lie so that what is removed is one block between what stays, in the result's order; else a
-/// copy with the removed dimensions last.
+/// The input where its elements lie so that what is removed is one block between what stays, in the result's order;
+/// else a copy with the removed dimensions last.
 BlockView arrange(const Tensor& input, const Reduction& plan) {
   const Shape& shape = input.shape();
   const Shape& strides = input.strides();
@@ -64,7 +64,7 @@ BlockView arrange(const Tensor& input, const Reduction& plan) {
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return strides[a] > strides[b]; });
   ReduceSizes sizes;
   bool fits = true;
-  int64_t expected = 1;         // stride of the next dimension, walked from the innermost
+  int64_t expected = 1;  // stride of the next dimension, walked from the innermost
   size_t last_kept = shape.size();
   bool any_removed = false;
   for (size_t i = order.size(); i-- > 0;) {
@@ -106,7 +106,8 @@ Tensor run_sum(const KernelContext& context, const Tensor& input, const Reductio
 
 }  // namespace
 
-// --- sum, mean ----------------------------------------------------------------------------------------------------------
+// --- sum, mean
+// ----------------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -165,7 +166,8 @@ Tensor ops::sum_to_shape(const Tensor& grad, const Shape& shape) {
   return reshape(sum(grad, dims, true), shape);
 }
 
-// --- max, argmax --------------------------------------------------------------------------------------------------------
+// --- max, argmax
+// --------------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -185,7 +187,8 @@ struct MaxNode : Node {
 
 Tensor max(const Tensor& input) {
   const KernelContext context = ops::check_same_device("max", {{"input", input}});
-  TANDEM_CHECK(ShapeError, input.num_elements() > 0, ops::operand_error("max", "input has no elements", {{"input", input}}));
+  TANDEM_CHECK(ShapeError, input.num_elements() > 0,
+               ops::operand_error("max", "input has no elements", {{"input", input}}));
   Tensor out = empty({}, input.options());
   const Tensor memory = contiguous(input.detach());
   cpu::max(context, input.dtype(), memory.num_elements(), memory.data_ptr(), out.data_ptr());

@@ -1,8 +1,8 @@
 // Reductions.
 //
 // Sums are formed in float32 for half types, int64 for integers and bool, else in the tensor's own dtype, along a fixed
-// tree that depends on sizes and strides alone: the same bits on any number of threads.  Undefined inputs throw StateError.
-// All gradients can be differentiated again.
+// tree that depends on sizes and strides alone: the same bits on any number of threads.  Undefined inputs throw
+// StateError. All gradients can be differentiated again.
 #pragma once
 
 #include <tandem/base/macros.h>
@@ -10,11 +10,11 @@
 
 namespace tandem::inline v0 {
 
-/// Sum of all elements, 0-dim; 0 for none.  Any dtype; integers and bool give int64.  Saves nothing.  Under autocast half
-/// types are raised to float32.
+/// Sum of all elements, 0-dim; 0 for none.  Any dtype; integers and bool give int64.  Saves nothing.  Under autocast
+/// half types are raised to float32.
 TANDEM_OP Tensor sum(Tensor input);
-/// Sum over the dimensions `dims`, all where empty; they stay with size 1 if keepdim.  Throws IndexError for a dimension
-/// outside [-ndim, ndim), ShapeError for one named twice.
+/// Sum over the dimensions `dims`, all where empty; they stay with size 1 if keepdim.  Throws IndexError for a
+/// dimension outside [-ndim, ndim), ShapeError for one named twice.
 TANDEM_OP Tensor sum(Tensor input, const Shape& dims, bool keepdim = false);
 
 /// Mean of all elements, 0-dim; NaN for none.  Floating dtypes (else DTypeError).  Saves nothing.  Under autocast half
@@ -23,12 +23,13 @@ TANDEM_OP Tensor mean(Tensor input);
 /// Mean over the dimensions `dims`, as for sum.
 TANDEM_OP Tensor mean(Tensor input, const Shape& dims, bool keepdim = false);
 
-/// Largest element, 0-dim; NaN if there is one.  Any dtype.  Throws ShapeError for no elements.  Saves its input and its
-/// output; the gradient is shared evenly among equal largest elements.
+/// Largest element, 0-dim; NaN if there is one.  Any dtype.  Throws ShapeError for no elements.  Saves its input and
+/// its output; the gradient is shared evenly among equal largest elements.
 TANDEM_OP Tensor max(const Tensor& input);
 
-/// Index of the first largest element (of the first NaN if there is one) along `dim`, which stays with size 1 if keepdim:
-/// int64, no gradient.  Any dtype.  Throws IndexError for a dimension out of range, ShapeError where it is empty.
+/// Index of the first largest element (of the first NaN if there is one) along `dim`, which stays with size 1 if
+/// keepdim: int64, no gradient.  Any dtype.  Throws IndexError for a dimension out of range, ShapeError where it is
+/// empty.
 TANDEM_OP Tensor argmax(const Tensor& input, int64_t dim, bool keepdim = false);
 
 }  // namespace tandem::inline v0

@@ -1,7 +1,7 @@
-// The tree of a sum.  Up to kLeafRows numbers of a column, or kLeaf numbers of a row in kLanes interleaved lanes, are added
-// one after the other; longer stretches are halved (at multiples of a leaf), and the halves' sums added.  What exceeds a
-// chunk is cut into chunks first, each summed by that rule, possibly on several threads; their sums are then summed by the
-// same rule.  Lanes and columns are independent, so the innermost loops become vector code.
+// The tree of a sum.  Up to kLeafRows numbers of a column, or kLeaf numbers of a row in kLanes interleaved lanes, are
+// added one after the other; longer stretches are halved (at multiples of a leaf), and the halves' sums added.  What
+// exceeds a chunk is cut into chunks first, each summed by that rule, possibly on several threads; their sums are then
+// summed by the same rule.  Lanes and columns are independent, so the innermost loops become vector code.
 #include <tandem/ops/reduce_kernels.h>
 
 #include <algorithm>

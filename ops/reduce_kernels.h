@@ -1,5 +1,5 @@
-// Kernels of the reductions.  All work on a row-major block [outer, reduce, inner] and remove the middle dimension: inner is
-// 1 for sums of rows, outer is 1 for sums of columns.
+// Kernels of the reductions.  All work on a row-major block [outer, reduce, inner] and remove the middle dimension:
+// inner is 1 for sums of rows, outer is 1 for sums of columns.
 #pragma once
 
 #include <cstdint>

@@ -27,7 +27,8 @@ void check_defined(const char* op, const Tensor& input) {
 
 }  // namespace
 
-// --- view, reshape, flatten, squeeze, unsqueeze -------------------------------------------------------------------------
+// --- view, reshape, flatten, squeeze, unsqueeze
+// -------------------------------------------------------------------------
 
 namespace {
 
@@ -62,14 +63,15 @@ Shape infer_shape(const char* op, const Tensor& input, const Shape& shape) {
   } else {
     fits = fits && unknown < 0 && known == n;
   }
-  TANDEM_CHECK(ShapeError, fits, ops::operand_error(op, str(n, " elements do not fit shape ", shape), {{"input", input}}));
+  TANDEM_CHECK(ShapeError, fits,
+               ops::operand_error(op, str(n, " elements do not fit shape ", shape), {{"input", input}}));
   return result;
 }
 
 /// Strides with which `input` can be seen in `shape` without a copy, if there are.
 ///
-/// Runs of dimensions that are contiguous among themselves can be cut up freely; a dimension of `shape` must not span two
-/// runs.  Both shapes are walked from the end, one run at a time.
+/// Runs of dimensions that are contiguous among themselves can be cut up freely; a dimension of `shape` must not span
+/// two runs.  Both shapes are walked from the end, one run at a time.
 std::optional<Shape> view_strides(const Tensor& input, const Shape& shape) {
   if (input.is_contiguous() || input.num_elements() == 0) return row_major_strides(shape);
   const Shape& sizes = input.shape();
@@ -110,9 +112,10 @@ Tensor view(const Tensor& input, const Shape& shape) {
   check_defined("view", input);
   const Shape full = infer_shape("view", input, shape);
   const auto strides = view_strides(input, full);
-  TANDEM_CHECK(ShapeError, strides,
-               ops::operand_error("view", str("the strides ", input.strides(), " do not permit shape ", full,
-                                              " without a copy"), {{"input", input}}, 0, "use reshape"));
+  TANDEM_CHECK(
+      ShapeError, strides,
+      ops::operand_error("view", str("the strides ", input.strides(), " do not permit shape ", full, " without a copy"),
+                         {{"input", input}}, 0, "use reshape"));
   return recorded_view("view", input, full, *strides);
 }
 
@@ -162,7 +165,8 @@ Tensor unsqueeze(const Tensor& input, int64_t dim) {
   return recorded_view("unsqueeze", input, shape, strides);
 }
 
-// --- transpose, permute -------------------------------------------------------------------------------------------------
+// --- transpose, permute
+// -------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -217,12 +221,14 @@ Tensor permute(const Tensor& input, const Shape& dims) {
   std::sort(sorted.begin(), sorted.end());
   bool each_once = dims.dim() == input.dim();
   for (size_t d = 0; each_once && d < sorted.size(); ++d) each_once = sorted[d] == static_cast<int64_t>(d);
-  TANDEM_CHECK(ShapeError, each_once,
-               ops::operand_error("permute", str("dims ", dims, " do not name each dimension once"), {{"input", input}}));
+  TANDEM_CHECK(
+      ShapeError, each_once,
+      ops::operand_error("permute", str("dims ", dims, " do not name each dimension once"), {{"input", input}}));
   return recorded_permute("permute", input, wrapped);
 }
 
-// --- slice, select ------------------------------------------------------------------------------------------------------
+// --- slice, select
+// ------------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -277,10 +283,9 @@ struct SliceNode : Node {
 Tensor slice(const Tensor& input, int64_t dim, int64_t begin, int64_t end, int64_t step) {
   check_defined("slice", input);
   const int64_t d = wrap_dim("slice", dim, input.dim());
-  TANDEM_CHECK(IndexError, input.dim() > 0,
-               ops::operand_error("slice", "input has no dimensions", {{"input", input}}));
-  TANDEM_CHECK(ValueError, step >= 1, ops::operand_error("slice", str("step is ", step, ", must be at least 1"),
-                                                         {{"input", input}}));
+  TANDEM_CHECK(IndexError, input.dim() > 0, ops::operand_error("slice", "input has no dimensions", {{"input", input}}));
+  TANDEM_CHECK(ValueError, step >= 1,
+               ops::operand_error("slice", str("step is ", step, ", must be at least 1"), {{"input", input}}));
   const int64_t size = input.size(d);
   const auto clamp = [size](int64_t i) { return std::clamp<int64_t>(i < 0 ? i + size : i, 0, size); };
   const int64_t first = clamp(begin);
@@ -314,7 +319,8 @@ Tensor select(const Tensor& input, int64_t dim, int64_t index) {
   return out;
 }
 
-// --- expand -------------------------------------------------------------------------------------------------------------
+// --- expand
+// -------------------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -335,13 +341,15 @@ Tensor expand(const Tensor& input, const Shape& shape) {
     if (shape[d] == -1 && d >= added) sizes[d] = size;
     fits = sizes[d] >= 0 && (size == 1 || size == sizes[d]);
   }
-  TANDEM_CHECK(ShapeError, fits, ops::operand_error("expand", str("input does not expand to ", shape), {{"input", input}}));
+  TANDEM_CHECK(ShapeError, fits,
+               ops::operand_error("expand", str("input does not expand to ", shape), {{"input", input}}));
   Tensor out = view_of(input, sizes, ops::broadcast_strides(input, sizes), input.impl().offset);
   if (auto* node = record<ExpandNode>("expand", out, input)) node->input_shape = input.shape();
   return out;
 }
 
-// --- cat ----------------------------------------------------------------------------------------------------------------
+// --- cat
+// ----------------------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -402,7 +410,8 @@ Tensor cat(const std::vector<Tensor>& tensors, int64_t dim) {
   return out;
 }
 
-// --- members ------------------------------------------------------------------------------------------------------------
+// --- members
+// ------------------------------------------------------------------------------------------------------------
 
 Tensor Tensor::view(const Shape& shape) const { return tandem::view(*this, shape); }
 Tensor Tensor::reshape(const Shape& shape) const { return tandem::reshape(*this, shape); }

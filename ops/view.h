@@ -1,7 +1,8 @@
 // Views, which share the memory of their input, and cat.
 //
 // Dimensions count from the end where negative (IndexError outside [-ndim, ndim)).  Any dtype and device.  Views save
-// nothing; changing one changes the input.  Undefined inputs throw StateError.  All gradients can be differentiated again.
+// nothing; changing one changes the input.  Undefined inputs throw StateError.  All gradients can be differentiated
+// again.
 #pragma once
 
 #include <vector>
@@ -11,8 +12,8 @@
 
 namespace tandem::inline v0 {
 
-/// `input` in another shape with as many elements; one size may be -1 and is inferred.  Throws ShapeError where the number
-/// of elements differs, or where the strides do not permit it without a copy.
+/// `input` in another shape with as many elements; one size may be -1 and is inferred.  Throws ShapeError where the
+/// number of elements differs, or where the strides do not permit it without a copy.
 TANDEM_OP Tensor view(const Tensor& input, const Shape& shape);
 /// The same, as a row-major copy where a view is not possible.
 TANDEM_OP Tensor reshape(const Tensor& input, const Shape& shape);
@@ -24,8 +25,8 @@ TANDEM_OP Tensor transpose(const Tensor& input, int64_t dim0, int64_t dim1);
 TANDEM_OP Tensor t(const Tensor& input);
 /// Dimension d of the result is dimension dims[d] of the input.  Throws ShapeError unless `dims` names each one once.
 TANDEM_OP Tensor permute(const Tensor& input, const Shape& dims);
-/// Indices begin, begin + step, ... below end of dimension dim.  begin and end count from the end where negative and are
-/// clamped to the dimension.  Throws ValueError unless step >= 1.
+/// Indices begin, begin + step, ... below end of dimension dim.  begin and end count from the end where negative and
+/// are clamped to the dimension.  Throws ValueError unless step >= 1.
 TANDEM_OP Tensor slice(const Tensor& input, int64_t dim, int64_t begin, int64_t end, int64_t step = 1);
 /// Index `index` of dimension dim, which disappears.  Throws IndexError outside [-size, size).
 TANDEM_OP Tensor select(const Tensor& input, int64_t dim, int64_t index);

@@ -44,7 +44,9 @@ TEST(OpsCommon, DevicesDifferFromTheMajority) {
 
 TEST(OpsCommon, ErrorsNameTheModule) {
   RankContext::current().module_scope = make_ref<ScopeName>("Linear 'encoder.fc1'");
-  const std::string text = error_text<StateError>([] { ops::check_same_device("op", {{"a", Tensor()}, {"b", Tensor()}}); });
+  const std::string text = error_text<StateError>([] {
+    ops::check_same_device("op", {{"a", Tensor()}, {"b", Tensor()}});
+  });
   RankContext::current().module_scope = {};
   EXPECT_EQ(text,
             "op: a and b are undefined\n"
@@ -57,12 +59,16 @@ TEST(OpsCommon, DTypeChecks) {
   const Tensor a = zeros({2});
   const Tensor b = zeros({2}, {kFloat64});
   EXPECT_NO_THROW(ops::check_same_dtype("op", {{"a", a}, {"b", a}}));
-  EXPECT_EQ(error_text<DTypeError>([&] { ops::check_same_dtype("op", {{"a", a}, {"b", b}}); }),
+  EXPECT_EQ(error_text<DTypeError>([&] {
+              ops::check_same_dtype("op", {{"a", a}, {"b", b}});
+            }),
             "op: operands have different dtypes\n"
             "  a  cpu  float32 [2]\n"
             "  b  cpu  float64 [2]  <- differs");
   EXPECT_NO_THROW(ops::check_floating("op", {"a", a}));
-  EXPECT_EQ(error_text<DTypeError>([&] { ops::check_floating("op", {"a", zeros({2}, {kInt32})}); }),
+  EXPECT_EQ(error_text<DTypeError>([&] {
+              ops::check_floating("op", {"a", zeros({2}, {kInt32})});
+            }),
             "op: a must be floating\n"
             "  a  cpu  int32 [2]");
 }
@@ -86,7 +92,8 @@ TEST(OpsCommon, SumToShape) {
   const Tensor grad = random_tensor({2, 3, 4}, 1, kFloat64);
   EXPECT_TRUE(ops::sum_to_shape(grad, {2, 3, 4}).is_same(grad));
   const Dense values = dense(grad);
-  for (const Shape& shape : {Shape{4}, Shape{3, 4}, Shape{1, 4}, Shape{2, 1, 4}, Shape{3, 1}, Shape{1, 1, 1}, Shape{}}) {
+  for (const Shape& shape :
+       {Shape{4}, Shape{3, 4}, Shape{1, 4}, Shape{2, 1, 4}, Shape{3, 1}, Shape{1, 1, 1}, Shape{}}) {
     Dense want = dense_zeros(shape);
     const Shape strides = row_major_strides(shape);
     for (int64_t i = 0; i < 24; ++i) {

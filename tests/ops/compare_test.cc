@@ -17,9 +17,12 @@ struct Comparison {
   bool (*f)(double, double);
 };
 const Comparison kComparisons[] = {
-    {"eq", eq, eq, [](double a, double b) { return a == b; }}, {"ne", ne, ne, [](double a, double b) { return a != b; }},
-    {"lt", lt, lt, [](double a, double b) { return a < b; }},  {"le", le, le, [](double a, double b) { return a <= b; }},
-    {"gt", gt, gt, [](double a, double b) { return a > b; }},  {"ge", ge, ge, [](double a, double b) { return a >= b; }},
+    {"eq", eq, eq, [](double a, double b) { return a == b; }},
+    {"ne", ne, ne, [](double a, double b) { return a != b; }},
+    {"lt", lt, lt, [](double a, double b) { return a < b; }},
+    {"le", le, le, [](double a, double b) { return a <= b; }},
+    {"gt", gt, gt, [](double a, double b) { return a > b; }},
+    {"ge", ge, ge, [](double a, double b) { return a >= b; }},
 };
 
 TEST(Compare, TensorsAndNumbers) {

@@ -52,33 +52,39 @@ const Shapes kShapes[] = {
 
 TEST(Elementwise, Add) {
   for (const Shapes& s : kShapes) {
-    check(binary_case("add", s.a, s.b, s.result, [](const Tensor& a, const Tensor& b) { return add(a, b, 0.75); },
-                      [](double a, double b) { return a + 0.75 * b; }));
-    check(binary_case("add", s.a, s.b, s.result, [](const Tensor& a, const Tensor& b) { return a + b; },
-                      [](double a, double b) { return a + b; }));
+    check(binary_case(
+        "add", s.a, s.b, s.result, [](const Tensor& a, const Tensor& b) { return add(a, b, 0.75); },
+        [](double a, double b) { return a + 0.75 * b; }));
+    check(binary_case(
+        "add", s.a, s.b, s.result, [](const Tensor& a, const Tensor& b) { return a + b; },
+        [](double a, double b) { return a + b; }));
   }
 }
 
 TEST(Elementwise, Sub) {
   for (const Shapes& s : kShapes) {
-    check(binary_case("sub", s.a, s.b, s.result, [](const Tensor& a, const Tensor& b) { return sub(a, b, 1.25); },
-                      [](double a, double b) { return a - 1.25 * b; }));
-    check(binary_case("sub", s.a, s.b, s.result, [](const Tensor& a, const Tensor& b) { return a - b; },
-                      [](double a, double b) { return a - b; }));
+    check(binary_case(
+        "sub", s.a, s.b, s.result, [](const Tensor& a, const Tensor& b) { return sub(a, b, 1.25); },
+        [](double a, double b) { return a - 1.25 * b; }));
+    check(binary_case(
+        "sub", s.a, s.b, s.result, [](const Tensor& a, const Tensor& b) { return a - b; },
+        [](double a, double b) { return a - b; }));
   }
 }
 
 TEST(Elementwise, Mul) {
   for (const Shapes& s : kShapes) {
-    check(binary_case("mul", s.a, s.b, s.result, [](const Tensor& a, const Tensor& b) { return a * b; },
-                      [](double a, double b) { return a * b; }));
+    check(binary_case(
+        "mul", s.a, s.b, s.result, [](const Tensor& a, const Tensor& b) { return a * b; },
+        [](double a, double b) { return a * b; }));
   }
 }
 
 TEST(Elementwise, Div) {
   for (const Shapes& s : kShapes) {
-    check(binary_case("div", s.a, s.b, s.result, [](const Tensor& a, const Tensor& b) { return a / b; },
-                      [](double a, double b) { return a / b; }));
+    check(binary_case(
+        "div", s.a, s.b, s.result, [](const Tensor& a, const Tensor& b) { return a / b; },
+        [](double a, double b) { return a / b; }));
   }
 }
 
@@ -86,14 +92,22 @@ TEST(Elementwise, Numbers) {
   for (const Shape& shape : {Shape{3, 33}, Shape{}, Shape{0}}) {
     const Input a{"a", shape};
     const Input b{"b", shape, 0.5, 2};
-    check(unary_case("add", a, [](const Tensor& x) { return x + 0.75; }, [](double x) { return x + 0.75; }));
-    check(unary_case("add", a, [](const Tensor& x) { return 3 + x; }, [](double x) { return 3 + x; }));
-    check(unary_case("sub", a, [](const Tensor& x) { return x - 0.75; }, [](double x) { return x - 0.75; }));
-    check(unary_case("sub", b, [](const Tensor& x) { return 0.75 - x; }, [](double x) { return 0.75 - x; }));
-    check(unary_case("mul", a, [](const Tensor& x) { return x * -1.5; }, [](double x) { return x * -1.5; }));
-    check(unary_case("mul", a, [](const Tensor& x) { return 3 * x; }, [](double x) { return 3 * x; }));
-    check(unary_case("div", a, [](const Tensor& x) { return x / 1.5; }, [](double x) { return x / 1.5; }));
-    check(unary_case("div", b, [](const Tensor& x) { return 3 / x; }, [](double x) { return 3 / x; }));
+    check(unary_case(
+        "add", a, [](const Tensor& x) { return x + 0.75; }, [](double x) { return x + 0.75; }));
+    check(unary_case(
+        "add", a, [](const Tensor& x) { return 3 + x; }, [](double x) { return 3 + x; }));
+    check(unary_case(
+        "sub", a, [](const Tensor& x) { return x - 0.75; }, [](double x) { return x - 0.75; }));
+    check(unary_case(
+        "sub", b, [](const Tensor& x) { return 0.75 - x; }, [](double x) { return 0.75 - x; }));
+    check(unary_case(
+        "mul", a, [](const Tensor& x) { return x * -1.5; }, [](double x) { return x * -1.5; }));
+    check(unary_case(
+        "mul", a, [](const Tensor& x) { return 3 * x; }, [](double x) { return 3 * x; }));
+    check(unary_case(
+        "div", a, [](const Tensor& x) { return x / 1.5; }, [](double x) { return x / 1.5; }));
+    check(unary_case(
+        "div", b, [](const Tensor& x) { return 3 / x; }, [](double x) { return 3 / x; }));
   }
 }
 
@@ -101,20 +115,26 @@ TEST(Elementwise, Unary) {
   for (const Shape& shape : {Shape{3, 33}, Shape{2, 3, 7}, Shape{}, Shape{0, 3}}) {
     const Input any{"input", shape};
     const Input positive{"input", shape, 0.25, 4};
-    check(unary_case("neg", any, [](const Tensor& x) { return -x; }, [](double x) { return -x; }));
-    check(unary_case("exp", any, [](const Tensor& x) { return x.exp(); }, [](double x) { return std::exp(x); }));
-    check(unary_case("log", positive, [](const Tensor& x) { return x.log(); }, [](double x) { return std::log(x); }));
-    check(unary_case("relu", any, [](const Tensor& x) { return x.relu(); }, [](double x) { return x > 0 ? x : 0; }));
+    check(unary_case(
+        "neg", any, [](const Tensor& x) { return -x; }, [](double x) { return -x; }));
+    check(unary_case(
+        "exp", any, [](const Tensor& x) { return x.exp(); }, [](double x) { return std::exp(x); }));
+    check(unary_case(
+        "log", positive, [](const Tensor& x) { return x.log(); }, [](double x) { return std::log(x); }));
+    check(unary_case(
+        "relu", any, [](const Tensor& x) { return x.relu(); }, [](double x) { return x > 0 ? x : 0; }));
   }
 }
 
 TEST(Elementwise, LargeSizesRunOnThreads) {
-  OpCase op = binary_case("mul", {3, 32769}, {32769}, {3, 32769}, [](const Tensor& a, const Tensor& b) { return a * b; },
-                          [](double a, double b) { return a * b; });
+  OpCase op = binary_case(
+      "mul", {3, 32769}, {32769}, {3, 32769}, [](const Tensor& a, const Tensor& b) { return a * b; },
+      [](double a, double b) { return a * b; });
   check_values(op);
   check_threads(op);
-  op = binary_case("add", {65537}, {65537}, {65537}, [](const Tensor& a, const Tensor& b) { return a + b; },
-                   [](double a, double b) { return a + b; });
+  op = binary_case(
+      "add", {65537}, {65537}, {65537}, [](const Tensor& a, const Tensor& b) { return a + b; },
+      [](double a, double b) { return a + b; });
   check_values(op);
   check_threads(op);
 }
@@ -122,8 +142,10 @@ TEST(Elementwise, LargeSizesRunOnThreads) {
 TEST(Elementwise, CloneAndContiguous) {
   for (const Shape& shape : {Shape{3, 7}, Shape{2, 3, 4}, Shape{}, Shape{0, 2}}) {
     const auto same = [](double x) { return x; };
-    check(unary_case("clone", {"input", shape}, [](const Tensor& x) { return x.clone(); }, same));
-    check(unary_case("contiguous", {"input", shape}, [](const Tensor& x) { return x.contiguous(); }, same));
+    check(unary_case(
+        "clone", {"input", shape}, [](const Tensor& x) { return x.clone(); }, same));
+    check(unary_case(
+        "contiguous", {"input", shape}, [](const Tensor& x) { return x.contiguous(); }, same));
   }
   const Tensor x = random_tensor({2, 3}, 1);
   EXPECT_TRUE(x.contiguous().is_same(x));

@@ -14,7 +14,8 @@ namespace {
 using Values = std::vector<double>;
 
 /// run(self, other) changes self in place; tested on a copy of self, of which it is then a function like any other.
-OpCase in_place_case(const char* name, const Shape& other, std::function<const Tensor&(const Tensor&, const Tensor&)> run,
+OpCase in_place_case(const char* name, const Shape& other,
+                     std::function<const Tensor&(const Tensor&, const Tensor&)> run,
                      std::function<double(double, double)> f) {
   OpCase op;
   op.name = name;
@@ -34,18 +35,23 @@ OpCase in_place_case(const char* name, const Shape& other, std::function<const T
 TEST(InPlace, Tensors) {
   for (const Shape& other : {Shape{3, 7}, Shape{7}, Shape{3, 1}, Shape{}}) {
     const OpCase cases[] = {
-        in_place_case("add_", other, [](const Tensor& a, const Tensor& b) -> auto& { return a.add_(b, 0.75); },
-                      [](double a, double b) { return a + 0.75 * b; }),
-        in_place_case("sub_", other, [](const Tensor& a, const Tensor& b) -> auto& { return a.sub_(b, 0.75); },
-                      [](double a, double b) { return a - 0.75 * b; }),
-        in_place_case("mul_", other, [](const Tensor& a, const Tensor& b) -> auto& { return a.mul_(b); },
-                      [](double a, double b) { return a * b; }),
-        in_place_case("div_", other, [](const Tensor& a, const Tensor& b) -> auto& { return a.div_(b); },
-                      [](double a, double b) { return a / b; }),
+        in_place_case(
+            "add_", other, [](const Tensor& a, const Tensor& b) -> auto& { return a.add_(b, 0.75); },
+            [](double a, double b) { return a + 0.75 * b; }),
+        in_place_case(
+            "sub_", other, [](const Tensor& a, const Tensor& b) -> auto& { return a.sub_(b, 0.75); },
+            [](double a, double b) { return a - 0.75 * b; }),
+        in_place_case(
+            "mul_", other, [](const Tensor& a, const Tensor& b) -> auto& { return a.mul_(b); },
+            [](double a, double b) { return a * b; }),
+        in_place_case(
+            "div_", other, [](const Tensor& a, const Tensor& b) -> auto& { return a.div_(b); },
+            [](double a, double b) { return a / b; }),
     };
     for (const OpCase& op : cases) check(op);
-    OpCase copy = in_place_case("copy_", other, [](const Tensor& a, const Tensor& b) -> auto& { return a.copy_(b); },
-                                [](double, double b) { return b; });
+    OpCase copy = in_place_case(
+        "copy_", other, [](const Tensor& a, const Tensor& b) -> auto& { return a.copy_(b); },
+        [](double, double b) { return b; });
     copy.inputs[1].name = "src";
     check(copy);
   }
@@ -134,9 +140,10 @@ TEST(InPlace, BumpsTheVersionAndNamesItself) {
   w.set_requires_grad();
   const Tensor e = exp(w);
   e.add_(1);
-  EXPECT_EQ(error_text<StateError>([&] { e.backward(ones({3})); }),
-            "exp: 'output' (float32 [3] on cpu) was changed in place by 'add_' after it was saved for backward (version 1, "
-            "saved at 0)");
+  EXPECT_EQ(
+      error_text<StateError>([&] { e.backward(ones({3})); }),
+      "exp: 'output' (float32 [3] on cpu) was changed in place by 'add_' after it was saved for backward (version 1, "
+      "saved at 0)");
 }
 
 TEST(InPlace, DTypes) {
@@ -162,11 +169,15 @@ TEST(InPlace, ErrorsLeaveSelfUnchanged) {
   EXPECT_EQ(error_text<DTypeError>([&] { counts.div_(counts); }),
             "div_: the result is float32, which self cannot hold\n"
             "  self  cpu  int64 [3]");
-  EXPECT_EQ(error_text<ShapeError>([&] { x.mul_(zeros({2, 3})); }),
+  EXPECT_EQ(error_text<ShapeError>([&] {
+              x.mul_(zeros({2, 3}));
+            }),
             "mul_: other does not broadcast to the shape of self\n"
             "  self   cpu  float32 [3]\n"
             "  other  cpu  float32 [2, 3]");
-  EXPECT_EQ(error_text<ShapeError>([&] { x.copy_(zeros({2, 3})); }),
+  EXPECT_EQ(error_text<ShapeError>([&] {
+              x.copy_(zeros({2, 3}));
+            }),
             "copy_: src does not broadcast to the shape of self\n"
             "  self  cpu  float32 [3]\n"
             "  src   cpu  float32 [2, 3]");
@@ -174,7 +185,9 @@ TEST(InPlace, ErrorsLeaveSelfUnchanged) {
             "sub_: other does not broadcast to the shape of self\n"
             "  self   cpu  float32 [3]\n"
             "  other  cpu  float32 [2]");
-  EXPECT_EQ(error_text<StateError>([&] { x.expand({2, 3}).fill_(0); }),
+  EXPECT_EQ(error_text<StateError>([&] {
+              x.expand({2, 3}).fill_(0);
+            }),
             "fill_: self is expanded, several of its elements share memory: clone it first\n"
             "  self  cpu  float32 [2, 3]");
   EXPECT_EQ(error_text<DTypeError>([&] { tensor({true}).sub_(tensor({true})); }),
@@ -182,13 +195,15 @@ TEST(InPlace, ErrorsLeaveSelfUnchanged) {
             "  self  cpu  bool [1]");
   Tensor w = tensor({1.0, 2.0, 3.0});
   w.set_requires_grad();
-  EXPECT_EQ(error_text<StateError>([&] { w.add_(1); }),
-            "add_: a leaf that requires grad is changed in place (float32 [3] on cpu); do it under a NoGradGuard, or use the "
-            "form that returns a new tensor");
+  EXPECT_EQ(
+      error_text<StateError>([&] { w.add_(1); }),
+      "add_: a leaf that requires grad is changed in place (float32 [3] on cpu); do it under a NoGradGuard, or use the "
+      "form that returns a new tensor");
   const Tensor y = w * 2;
-  EXPECT_EQ(error_text<StateError>([&] { y.slice(0, 0, 2).mul_(2); }),
-            "mul_: the change of a view would have to be recorded (float32 [2] on cpu); use the form that returns a new "
-            "tensor");
+  EXPECT_EQ(
+      error_text<StateError>([&] { y.slice(0, 0, 2).mul_(2); }),
+      "mul_: the change of a view would have to be recorded (float32 [2] on cpu); use the form that returns a new "
+      "tensor");
   EXPECT_EQ(counts.to_vector<double>(), (Values{1, 2, 3}));
   EXPECT_EQ(x.to_vector<double>(), (Values{1, 2, 3}));
   EXPECT_EQ(w.to_vector<double>(), (Values{1, 2, 3}));

@@ -15,7 +15,8 @@ namespace {
 using Values = std::vector<double>;
 
 /// The naive reduction: kept indices in row-major order, each with the removed elements in row-major order.
-Dense reduce(const Dense& in, const std::vector<bool>& removed, bool keepdim, const std::function<double(const Values&)>& f) {
+Dense reduce(const Dense& in, const std::vector<bool>& removed, bool keepdim,
+             const std::function<double(const Values&)>& f) {
   Shape kept;
   Shape shape;
   for (size_t d = 0; d < in.shape.size(); ++d) {
@@ -80,19 +81,23 @@ OpCase reduce_case(const char* name, const Case& c, std::function<Tensor(const T
 TEST(Reduce, Sum) {
   for (const Case& c : kCases) {
     SCOPED_TRACE(str(c.shape, " over ", c.dims));
-    check(reduce_case("sum", c, [c](const Tensor& x) { return x.sum(c.dims, c.keepdim); }, sum_of));
+    check(reduce_case(
+        "sum", c, [c](const Tensor& x) { return x.sum(c.dims, c.keepdim); }, sum_of));
   }
   const Case all{{5, 7}, {}, false, {true, true}};
-  check(reduce_case("sum", all, [](const Tensor& x) { return x.sum(); }, sum_of));
+  check(reduce_case(
+      "sum", all, [](const Tensor& x) { return x.sum(); }, sum_of));
 }
 
 TEST(Reduce, Mean) {
   for (const Case& c : kCases) {
     SCOPED_TRACE(str(c.shape, " over ", c.dims));
-    check(reduce_case("mean", c, [c](const Tensor& x) { return x.mean(c.dims, c.keepdim); }, mean_of));
+    check(reduce_case(
+        "mean", c, [c](const Tensor& x) { return x.mean(c.dims, c.keepdim); }, mean_of));
   }
   const Case all{{5, 7}, {}, false, {true, true}};
-  check(reduce_case("mean", all, [](const Tensor& x) { return x.mean(); }, mean_of));
+  check(reduce_case(
+      "mean", all, [](const Tensor& x) { return x.mean(); }, mean_of));
 }
 
 TEST(Reduce, NothingToReduce) {
@@ -124,7 +129,8 @@ TEST(Reduce, LongSums) {
   };
   for (const Case& c : cases) {
     SCOPED_TRACE(str(c.shape, " over ", c.dims));
-    OpCase op = reduce_case("sum", c, [c](const Tensor& x) { return x.sum(c.dims); }, sum_of);
+    OpCase op = reduce_case(
+        "sum", c, [c](const Tensor& x) { return x.sum(c.dims); }, sum_of);
     op.dtypes = {kFloat64, kFloat32, kBFloat16};
     check_values(op);
     check_threads(op);
@@ -156,7 +162,8 @@ TEST(Reduce, Max) {
   const auto largest = [](const Values& values) { return *std::max_element(values.begin(), values.end()); };
   for (const Shape& shape : {Shape{33}, Shape{7, 31}, Shape{2, 3, 4}, Shape{}, Shape{1}}) {
     const Case all{shape, {}, false, std::vector<bool>(shape.size(), true)};
-    OpCase op = reduce_case("max", all, [](const Tensor& x) { return x.max(); }, largest);
+    OpCase op = reduce_case(
+        "max", all, [](const Tensor& x) { return x.max(); }, largest);
     // Rounding to a half type makes ties where float64 has none, so gradients are compared from float32 on.
     check_values(op);
     op.dtypes = {kFloat64, kFloat32};
@@ -195,20 +202,24 @@ TEST(Reduce, Argmax) {
     return static_cast<double>(std::max_element(values.begin(), values.end()) - values.begin());
   };
   const Case cases[] = {
-      {{33}, {0}, true, {true}},           {{3, 7}, {1}, false, {false, true}},
-      {{7, 65}, {0}, false, {true, false}}, {{3, 5, 4}, {-2}, true, {false, true, false}},
-      {{5, 1}, {1}, false, {false, true}},  {{}, {0}, false, {}},
+      {{33}, {0}, true, {true}},
+      {{3, 7}, {1}, false, {false, true}},
+      {{7, 65}, {0}, false, {true, false}},
+      {{3, 5, 4}, {-2}, true, {false, true, false}},
+      {{5, 1}, {1}, false, {false, true}},
+      {{}, {0}, false, {}},
   };
   for (const Case& c : cases) {
     SCOPED_TRACE(str(c.shape, " over ", c.dims));
-    OpCase op = reduce_case("argmax", c, [c](const Tensor& x) { return x.argmax(c.dims[0], c.keepdim); }, first_largest);
+    OpCase op = reduce_case(
+        "argmax", c, [c](const Tensor& x) { return x.argmax(c.dims[0], c.keepdim); }, first_largest);
     op.result_dtype = kInt64;
     op.has_gradient = false;
     check(op);
   }
   EXPECT_EQ(argmax(tensor({1, 7, 3, 7}), 0).item<int64_t>(), 1);
-  OpCase large = reduce_case("argmax", {{600, 129}, {1}, false, {false, true}},
-                             [](const Tensor& x) { return x.argmax(1); }, first_largest);
+  OpCase large = reduce_case(
+      "argmax", {{600, 129}, {1}, false, {false, true}}, [](const Tensor& x) { return x.argmax(1); }, first_largest);
   large.result_dtype = kInt64;
   large.has_gradient = false;
   check_values(large);
@@ -217,18 +228,26 @@ TEST(Reduce, Argmax) {
 
 TEST(Reduce, ErrorTexts) {
   const Tensor x = zeros({2, 3});
-  EXPECT_EQ(error_text<ShapeError>([&] { static_cast<void>(sum(x, {1, -1})); }),
+  EXPECT_EQ(error_text<ShapeError>([&] {
+              static_cast<void>(sum(x, {1, -1}));
+            }),
             "sum: dims [1, -1] name dimension 1 twice\n"
             "  input  cpu  float32 [2, 3]");
   EXPECT_EQ(error_text<IndexError>([&] { static_cast<void>(sum(x, {2})); }),
             "sum: dimension 2 is out of range [-2, 2) of a tensor with 2 dimensions");
-  EXPECT_EQ(error_text<DTypeError>([&] { static_cast<void>(mean(tensor({1, 2}))); }),
+  EXPECT_EQ(error_text<DTypeError>([&] {
+              static_cast<void>(mean(tensor({1, 2})));
+            }),
             "mean: input must be floating\n"
             "  input  cpu  int64 [2]");
-  EXPECT_EQ(error_text<ShapeError>([&] { static_cast<void>(max(zeros({0, 3}))); }),
+  EXPECT_EQ(error_text<ShapeError>([&] {
+              static_cast<void>(max(zeros({0, 3})));
+            }),
             "max: input has no elements\n"
             "  input  cpu  float32 [0, 3]");
-  EXPECT_EQ(error_text<ShapeError>([&] { static_cast<void>(argmax(zeros({2, 0}), 1)); }),
+  EXPECT_EQ(error_text<ShapeError>([&] {
+              static_cast<void>(argmax(zeros({2, 0}), 1));
+            }),
             "argmax: dimension 1 is empty\n"
             "  input  cpu  float32 [2, 0]");
 }

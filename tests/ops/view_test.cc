@@ -37,7 +37,8 @@ OpCase view_case(const char* name, const Shape& shape, const Shape& result, std:
 }
 
 /// Row-major order stays as it is.
-OpCase reshape_case(const char* name, const Shape& shape, const Shape& result, std::function<Tensor(const Tensor&)> run) {
+OpCase reshape_case(const char* name, const Shape& shape, const Shape& result,
+                    std::function<Tensor(const Tensor&)> run) {
   OpCase op = view_case(name, shape, result, std::move(run), nullptr);
   op.reference = [result](const std::vector<Dense>& in) { return Dense{result, in[0].values}; };
   return op;
@@ -60,8 +61,8 @@ TEST(View, View) {
 
 TEST(View, SharesMemory) {
   const Tensor x = random_tensor({2, 3, 4}, 1);
-  const Tensor views[] = {x.view({6, 4}),      x.reshape({24}),   x.flatten(1),         x.transpose(0, 2),
-                          x.permute({1, 2, 0}), x.slice(1, 0, 2), x.select(0, 0),       x.expand({5, 2, 3, 4}),
+  const Tensor views[] = {x.view({6, 4}),       x.reshape({24}),  x.flatten(1),      x.transpose(0, 2),
+                          x.permute({1, 2, 0}), x.slice(1, 0, 2), x.select(0, 0),    x.expand({5, 2, 3, 4}),
                           x.unsqueeze(0),       x.squeeze(0),     x.view({6, 4}).t()};
   for (const Tensor& view : views) {
     EXPECT_EQ(view.data_ptr(), x.data_ptr());
@@ -100,55 +101,104 @@ TEST(View, SqueezeAndUnsqueeze) {
 }
 
 TEST(View, TransposeAndPermute) {
-  check(view_case("transpose", {3, 7}, {7, 3}, [](const Tensor& x) { return x.transpose(0, 1); },
-                  [](const Shape& i) { return Shape{i[1], i[0]}; }));
-  check(view_case("transpose", {2, 3, 4}, {4, 3, 2}, [](const Tensor& x) { return x.transpose(-1, 0); },
-                  [](const Shape& i) { return Shape{i[2], i[1], i[0]}; }));
-  check(view_case("transpose", {}, {}, [](const Tensor& x) { return x.transpose(0, -1); },
-                  [](const Shape&) { return Shape{}; }));
-  check(view_case("t", {3, 7}, {7, 3}, [](const Tensor& x) { return x.t(); },
-                  [](const Shape& i) { return Shape{i[1], i[0]}; }));
+  check(view_case(
+      "transpose", {3, 7}, {7, 3}, [](const Tensor& x) { return x.transpose(0, 1); },
+      [](const Shape& i) {
+        return Shape{i[1], i[0]};
+      }));
+  check(view_case(
+      "transpose", {2, 3, 4}, {4, 3, 2}, [](const Tensor& x) { return x.transpose(-1, 0); },
+      [](const Shape& i) {
+        return Shape{i[2], i[1], i[0]};
+      }));
+  check(view_case(
+      "transpose", {}, {}, [](const Tensor& x) { return x.transpose(0, -1); }, [](const Shape&) { return Shape{}; }));
+  check(view_case(
+      "t", {3, 7}, {7, 3}, [](const Tensor& x) { return x.t(); },
+      [](const Shape& i) {
+        return Shape{i[1], i[0]};
+      }));
   // Not its own inverse.
-  check(view_case("permute", {2, 3, 4}, {4, 2, 3}, [](const Tensor& x) { return x.permute({-1, 0, 1}); },
-                  [](const Shape& i) { return Shape{i[1], i[2], i[0]}; }));
+  check(view_case(
+      "permute", {2, 3, 4}, {4, 2, 3},
+      [](const Tensor& x) {
+        return x.permute({-1, 0, 1});
+      },
+      [](const Shape& i) {
+        return Shape{i[1], i[2], i[0]};
+      }));
 }
 
 TEST(View, Slice) {
-  check(view_case("slice", {7, 3}, {3, 3}, [](const Tensor& x) { return x.slice(0, 1, 7, 2); },
-                  [](const Shape& i) { return Shape{1 + 2 * i[0], i[1]}; }));
-  check(view_case("slice", {3, 8}, {3, 3}, [](const Tensor& x) { return x.slice(-1, -6, -1, 2); },
-                  [](const Shape& i) { return Shape{i[0], 2 + 2 * i[1]}; }));
-  check(view_case("slice", {2, 5, 3}, {2, 2, 3}, [](const Tensor& x) { return x.slice(1, 3, 100); },
-                  [](const Shape& i) { return Shape{i[0], 3 + i[1], i[2]}; }));
-  check(view_case("slice", {4, 3}, {0, 3}, [](const Tensor& x) { return x.slice(0, 3, 1); },
-                  [](const Shape& i) { return i; }));
-  check(view_case("slice", {4}, {1}, [](const Tensor& x) { return x.slice(0, 2, INT64_MAX, INT64_MAX / 2); },
-                  [](const Shape&) { return Shape{2}; }));
+  check(view_case(
+      "slice", {7, 3}, {3, 3}, [](const Tensor& x) { return x.slice(0, 1, 7, 2); },
+      [](const Shape& i) {
+        return Shape{1 + 2 * i[0], i[1]};
+      }));
+  check(view_case(
+      "slice", {3, 8}, {3, 3}, [](const Tensor& x) { return x.slice(-1, -6, -1, 2); },
+      [](const Shape& i) {
+        return Shape{i[0], 2 + 2 * i[1]};
+      }));
+  check(view_case(
+      "slice", {2, 5, 3}, {2, 2, 3}, [](const Tensor& x) { return x.slice(1, 3, 100); },
+      [](const Shape& i) {
+        return Shape{i[0], 3 + i[1], i[2]};
+      }));
+  check(view_case(
+      "slice", {4, 3}, {0, 3}, [](const Tensor& x) { return x.slice(0, 3, 1); }, [](const Shape& i) { return i; }));
+  check(view_case(
+      "slice", {4}, {1}, [](const Tensor& x) { return x.slice(0, 2, INT64_MAX, INT64_MAX / 2); },
+      [](const Shape&) { return Shape{2}; }));
 }
 
 TEST(View, Select) {
-  check(view_case("select", {3, 7}, {7}, [](const Tensor& x) { return x[1]; },
-                  [](const Shape& i) { return Shape{1, i[0]}; }));
-  check(view_case("select", {3, 4, 2}, {3, 2}, [](const Tensor& x) { return x.select(1, -1); },
-                  [](const Shape& i) { return Shape{i[0], 3, i[1]}; }));
-  check(view_case("select", {5}, {}, [](const Tensor& x) { return x.select(-1, 3); },
-                  [](const Shape&) { return Shape{3}; }));
+  check(view_case(
+      "select", {3, 7}, {7}, [](const Tensor& x) { return x[1]; },
+      [](const Shape& i) {
+        return Shape{1, i[0]};
+      }));
+  check(view_case(
+      "select", {3, 4, 2}, {3, 2}, [](const Tensor& x) { return x.select(1, -1); },
+      [](const Shape& i) {
+        return Shape{i[0], 3, i[1]};
+      }));
+  check(view_case(
+      "select", {5}, {}, [](const Tensor& x) { return x.select(-1, 3); }, [](const Shape&) { return Shape{3}; }));
 }
 
 TEST(View, Expand) {
-  check(view_case("expand", {3, 1}, {2, 3, 4}, [](const Tensor& x) { return x.expand({2, -1, 4}); },
-                  [](const Shape& i) { return Shape{i[1], 0}; }));
-  check(view_case("expand", {1, 7}, {5, 7}, [](const Tensor& x) { return x.expand({5, 7}); },
-                  [](const Shape& i) { return Shape{0, i[1]}; }));
-  check(view_case("expand", {}, {3}, [](const Tensor& x) { return x.expand({3}); }, [](const Shape&) { return Shape{}; }));
-  check(view_case("expand", {1, 3}, {0, 3}, [](const Tensor& x) { return x.expand({0, 3}); },
-                  [](const Shape& i) { return i; }));
+  check(view_case(
+      "expand", {3, 1}, {2, 3, 4},
+      [](const Tensor& x) {
+        return x.expand({2, -1, 4});
+      },
+      [](const Shape& i) {
+        return Shape{i[1], 0};
+      }));
+  check(view_case(
+      "expand", {1, 7}, {5, 7},
+      [](const Tensor& x) {
+        return x.expand({5, 7});
+      },
+      [](const Shape& i) {
+        return Shape{0, i[1]};
+      }));
+  check(view_case(
+      "expand", {}, {3}, [](const Tensor& x) { return x.expand({3}); }, [](const Shape&) { return Shape{}; }));
+  check(view_case(
+      "expand", {1, 3}, {0, 3},
+      [](const Tensor& x) {
+        return x.expand({0, 3});
+      },
+      [](const Shape& i) { return i; }));
 }
 
 TEST(View, Cat) {
   OpCase op;
   op.name = "cat";
-  op.inputs = {{"tensors[0]", {2, 3, 2}}, {"tensors[1]", {2, 1, 2}}, {"tensors[2]", {2, 0, 2}}, {"tensors[3]", {2, 4, 2}}};
+  op.inputs = {
+      {"tensors[0]", {2, 3, 2}}, {"tensors[1]", {2, 1, 2}}, {"tensors[2]", {2, 0, 2}}, {"tensors[3]", {2, 4, 2}}};
   op.run = [](const std::vector<Tensor>& in) { return cat(in, -2); };
   op.reference = [](const std::vector<Dense>& in) {
     Dense out = dense_zeros({2, 8, 2});
@@ -185,13 +235,19 @@ TEST(View, DeepViewsGiveOneGradient) {
 
 TEST(View, ErrorTexts) {
   const Tensor x = zeros({2, 3});
-  EXPECT_EQ(error_text<ShapeError>([&] { static_cast<void>(x.view({4, -1})); }),
+  EXPECT_EQ(error_text<ShapeError>([&] {
+              static_cast<void>(x.view({4, -1}));
+            }),
             "view: 6 elements do not fit shape [4, -1]\n"
             "  input  cpu  float32 [2, 3]");
-  EXPECT_EQ(error_text<ShapeError>([&] { static_cast<void>(zeros({0}).reshape({0, -1})); }),
+  EXPECT_EQ(error_text<ShapeError>([&] {
+              static_cast<void>(zeros({0}).reshape({0, -1}));
+            }),
             "reshape: 0 elements do not fit shape [0, -1]\n"
             "  input  cpu  float32 [0]");
-  EXPECT_EQ(error_text<ShapeError>([&] { static_cast<void>(x.reshape({-1, -1})); }),
+  EXPECT_EQ(error_text<ShapeError>([&] {
+              static_cast<void>(x.reshape({-1, -1}));
+            }),
             "reshape: 6 elements do not fit shape [-1, -1]\n"
             "  input  cpu  float32 [2, 3]");
   EXPECT_EQ(error_text<ShapeError>([&] { static_cast<void>(x.t().view({6})); }),
@@ -204,7 +260,9 @@ TEST(View, ErrorTexts) {
   EXPECT_EQ(error_text<ShapeError>([&] { static_cast<void>(zeros({2}).t()); }),
             "t: input must be a matrix\n"
             "  input  cpu  float32 [2]");
-  EXPECT_EQ(error_text<ShapeError>([&] { static_cast<void>(x.permute({0, 0})); }),
+  EXPECT_EQ(error_text<ShapeError>([&] {
+              static_cast<void>(x.permute({0, 0}));
+            }),
             "permute: dims [0, 0] do not name each dimension once\n"
             "  input  cpu  float32 [2, 3]");
   EXPECT_EQ(error_text<ValueError>([&] { static_cast<void>(x.slice(0, 0, 2, 0)); }),
@@ -216,13 +274,17 @@ TEST(View, ErrorTexts) {
   EXPECT_EQ(error_text<IndexError>([&] { static_cast<void>(x.select(1, 3)); }),
             "select: index 3 lies outside dimension 1 of size 3\n"
             "  input  cpu  float32 [2, 3]");
-  EXPECT_EQ(error_text<ShapeError>([&] { static_cast<void>(x.expand({3, 3})); }),
+  EXPECT_EQ(error_text<ShapeError>([&] {
+              static_cast<void>(x.expand({3, 3}));
+            }),
             "expand: input does not expand to [3, 3]\n"
             "  input  cpu  float32 [2, 3]");
   EXPECT_EQ(error_text<IndexError>([&] { static_cast<void>(x.transpose(0, 2)); }),
             "transpose: dimension 2 is out of range [-2, 2) of a tensor with 2 dimensions");
   EXPECT_EQ(error_text<ValueError>([&] { static_cast<void>(cat({})); }), "cat: no tensors");
-  EXPECT_EQ(error_text<ShapeError>([&] { static_cast<void>(cat({x, x, zeros({2, 4})}, 0)); }),
+  EXPECT_EQ(error_text<ShapeError>([&] {
+              static_cast<void>(cat({x, x, zeros({2, 4})}, 0));
+            }),
             "cat: sizes differ in another dimension than 0\n"
             "  tensors[0]  cpu  float32 [2, 3]\n"
             "  tensors[2]  cpu  float32 [2, 4]");

@@ -17,10 +17,14 @@ namespace {
 
 std::string layout_name(Layout layout) {
   switch (layout) {
-    case Layout::kContiguous: return "contiguous";
-    case Layout::kTransposed: return "transposed";
-    case Layout::kSliced: return "sliced";
-    case Layout::kExpanded: return "expanded";
+    case Layout::kContiguous:
+      return "contiguous";
+    case Layout::kTransposed:
+      return "transposed";
+    case Layout::kSliced:
+      return "sliced";
+    case Layout::kExpanded:
+      return "expanded";
   }
   return "";
 }
@@ -102,17 +106,20 @@ std::vector<DType> floating_dtypes() { return {kFloat64, kFloat32, kFloat16, kBF
 
 double epsilon(DType dtype) {
   switch (dtype) {
-    case kFloat16: return 0x1p-10;
-    case kBFloat16: return 0x1p-7;
-    case kFloat32: return 0x1p-23;
-    case kFloat64: return 0x1p-52;
-    default: return 0;
+    case kFloat16:
+      return 0x1p-10;
+    case kBFloat16:
+      return 0x1p-7;
+    case kFloat32:
+      return 0x1p-23;
+    case kFloat64:
+      return 0x1p-52;
+    default:
+      return 0;
   }
 }
 
-Dense dense_zeros(const Shape& shape) {
-  return {shape, std::vector<double>(static_cast<size_t>(num_elements(shape)))};
-}
+Dense dense_zeros(const Shape& shape) { return {shape, std::vector<double>(static_cast<size_t>(num_elements(shape)))}; }
 
 Dense dense(const Tensor& tensor) { return {tensor.shape(), tensor.to_vector<double>()}; }
 
@@ -158,7 +165,8 @@ Tensor make_tensor(const Dense& values, DType dtype, Layout layout, Device devic
   int64_t total = row_major.num_elements();
   int64_t offset = 0;
   switch (layout) {
-    case Layout::kContiguous: return row_major;
+    case Layout::kContiguous:
+      return row_major;
     case Layout::kTransposed: {
       int64_t step = 1;
       for (size_t d = 0; d < shape.size(); ++d) {
@@ -344,7 +352,8 @@ void check_errors(const OpCase& op) {
       }
       if (k == wrong) want += "  <- differs";
     }
-    want += str("\n  move it with ", op.inputs[wrong].name, ".to(", home, "), or move the module with model.to(", home, ")");
+    want += str("\n  move it with ", op.inputs[wrong].name, ".to(", home, "), or move the module with model.to(", home,
+                ")");
     EXPECT_EQ(text, want);
   }
 }

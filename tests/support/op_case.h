@@ -35,30 +35,30 @@ std::vector<DType> floating_dtypes();
 
 /// A tensor argument of an operation.
 struct Input {
-  const char* name;                      ///< what the operation calls it in error texts
+  const char* name;  ///< what the operation calls it in error texts
   Shape shape;
-  double low = -2;                       ///< values are uniform in [low, high), rounded down for integers and bool
+  double low = -2;  ///< values are uniform in [low, high), rounded down for integers and bool
   double high = 2;
-  std::optional<DType> dtype = {};       ///< fixed, such as int64 for labels; else the case's floating dtype
-  bool differentiable = true;            ///< of a floating input
-  bool optional = false;                 ///< whether it may be undefined
+  std::optional<DType> dtype = {};  ///< fixed, such as int64 for labels; else the case's floating dtype
+  bool differentiable = true;       ///< of a floating input
+  bool optional = false;            ///< whether it may be undefined
 };
 
 /// An operation, what it is run on, and what it should give.
 ///
 /// Choose sizes that are awkward (0, 1, 3, 7, 31, 32, 33) and attributes that are not the defaults; both live in `run`.
 struct OpCase {
-  std::string name;                      ///< how its error texts begin
+  std::string name;  ///< how its error texts begin
   std::vector<Input> inputs;
   std::function<Tensor(const std::vector<Tensor>&)> run;
   std::function<Dense(const std::vector<Dense>&)> reference;
-  double tolerance = 4;                  ///< c in |actual - expected| <= c eps(dtype) sqrt(terms) (1 + |expected|)
-  double terms = 1;                      ///< numbers summed for one result
+  double tolerance = 4;  ///< c in |actual - expected| <= c eps(dtype) sqrt(terms) (1 + |expected|)
+  double terms = 1;      ///< numbers summed for one result
   std::vector<DType> dtypes = floating_dtypes();  ///< that the operation accepts
-  std::optional<DType> result_dtype = {};  ///< where it is not the inputs' dtype
-  bool has_gradient = true;              ///< of the first order
+  std::optional<DType> result_dtype = {};         ///< where it is not the inputs' dtype
+  bool has_gradient = true;                       ///< of the first order
   bool has_second_gradient = true;
-  bool names_operands = true;            ///< whether device errors list `inputs` in order
+  bool names_operands = true;  ///< whether device errors list `inputs` in order
 };
 
 /// Everything below, on one case.
@@ -101,8 +101,8 @@ std::string error_text(F&& f) {
 enum class Layout { kContiguous, kTransposed, kSliced, kExpanded };
 constexpr Layout kLayouts[] = {Layout::kContiguous, Layout::kTransposed, Layout::kSliced, Layout::kExpanded};
 
-/// `values` as a tensor of that layout, the gaps filled with NaN (integers: 77).  kExpanded repeats index 0 of the first
-/// dimension.
+/// `values` as a tensor of that layout, the gaps filled with NaN (integers: 77).  kExpanded repeats index 0 of the
+/// first dimension.
 Tensor make_tensor(const Dense& values, DType dtype, Layout layout = Layout::kContiguous, Device device = {});
 /// Values uniform in [low, high), a function of the seed.
 Dense random_dense(const Shape& shape, uint64_t seed, double low = -2, double high = 2);
