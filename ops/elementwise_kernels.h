@@ -51,8 +51,11 @@ inline float exp_element(float x) {
 }
 inline double exp_element(double x) { return std::exp(x); }
 
-/// log(x) within 2 units in the last place, without branches; cases are told apart by the bits, because comparisons of
-/// floats may raise flags and keep the compiler from vector code.
+/// All ones where the highest bit is set, else zero.
+inline uint32_t sign_mask(uint32_t bits) { return static_cast<uint32_t>(static_cast<int32_t>(bits) >> 31); }
+
+/// log(x) within 2 units in the last place, without branches.  The special cases are masks computed from the bits: of
+/// comparisons the compiler makes jumps around the computation, and then no vector code.
 ///
 /// x = 2^k (1 + f) with sqrt(1/2) <= 1 + f < sqrt(2); with s = f / (2 + f), log(1 + f) = 2 atanh(s) = 2 s + 2/3 s^3 +
 /// ..., arranged as f minus small terms so that the leading part is exact.
@@ -76,11 +79,12 @@ inline float log_element(float x) {
   const float small = __builtin_fmaf(s, __builtin_fmaf(p, z, half_square), n * -2.12194440e-4f);
   const uint32_t result = std::bit_cast<uint32_t>(__builtin_fmaf(n, 0.693359375f, f - (half_square - small)));
   const uint32_t magnitude = original & 0x7fffffffu;
-  const uint32_t of_negative = magnitude > kInfinity ? original : 0x7fc00000u;
-  const uint32_t of_no_number = original > kInfinity ? of_negative : original;  // infinity is its own logarithm
-  const uint32_t special = magnitude == 0 ? 0xff800000u : of_no_number;
-  // Masks, because of `?:` the compiler makes a branch around the computation of `result`.
-  const uint32_t is_regular = original - 1u < kInfinity - 1u ? ~0u : 0u;
+  const uint32_t is_zero = sign_mask(magnitude - 1u);
+  const uint32_t is_nan = sign_mask(kInfinity - magnitude);
+  const uint32_t is_negative = sign_mask(original);
+  const uint32_t is_regular = sign_mask(magnitude - kInfinity) & ~is_zero & ~is_negative;
+  const uint32_t no_number = kInfinity | ((is_negative | is_nan) & 0x00400000u);  // infinity, or NaN
+  const uint32_t special = (is_zero & 0xff800000u) | (~is_zero & no_number);
   return std::bit_cast<float>((result & is_regular) | (special & ~is_regular));
 }
 inline double log_element(double x) { return std::log(x); }
