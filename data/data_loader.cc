@@ -43,16 +43,16 @@ RankContext worker_context(const RankContext& creator) {
 
 /// One pass over the batches of an epoch.
 ///
-/// Vocabulary.  A batch is *taken* by a worker, which makes it and puts the *outcome* (the batch or an exception) into the
-/// ring at its number modulo the ring's size; the consumer *consumes* outcomes in the order of their numbers.
+/// Vocabulary.  A batch is *taken* by a worker, which makes it and puts the *outcome* (the batch or an exception) into
+/// the ring at its number modulo the ring's size; the consumer *consumes* outcomes in the order of their numbers.
 /// Invariant: consumed <= number of any batch taken and not consumed < consumed + ring size, so no two share a place.
 class DataLoader::Epoch {
  public:
   Epoch(const Dataset& dataset, Sampler& sampler, const DataLoaderOptions& options)
       : dataset_(dataset), sampler_(sampler), options_(options), indices_(sampler.begin_epoch()) {
     const auto num_items = static_cast<int64_t>(indices_.size());
-    num_batches_ = options.drop_last ? num_items / options.batch_size
-                                     : (num_items + options.batch_size - 1) / options.batch_size;
+    num_batches_ =
+        options.drop_last ? num_items / options.batch_size : (num_items + options.batch_size - 1) / options.batch_size;
     if (num_batches_ == 0) sampler.advance(num_items);
     ring_.resize(static_cast<size_t>(options.num_workers * options.prefetch));
     const auto num_workers = static_cast<int>(std::min<int64_t>(options.num_workers, num_batches_));
@@ -83,7 +83,8 @@ class DataLoader::Epoch {
     } else {
       batch = wait_for(number);
     }
-    // What drop_last leaves out counts as consumed with the last batch, so that a state saved there begins the next epoch.
+    // What drop_last leaves out counts as consumed with the last batch, so that a state saved there begins the next
+    // epoch.
     const auto [begin, end] = range(number);
     const int64_t next_begin = number + 1 == num_batches_ ? static_cast<int64_t>(indices_.size()) : end;
     sampler_.advance(next_begin - begin);
@@ -116,7 +117,8 @@ class DataLoader::Epoch {
     } catch (...) {
       std::string shown = str(items.front());
       for (size_t i = 1; i < std::min<size_t>(items.size(), 4); ++i) shown += str(", ", items[i]);
-      rethrow_with_context(str("in batch ", number, " of ", num_batches_, ", items ", shown, items.size() > 4 ? ", ..." : ""));
+      rethrow_with_context(
+          str("in batch ", number, " of ", num_batches_, ", items ", shown, items.size() > 4 ? ", ..." : ""));
     }
   }
 
@@ -171,12 +173,12 @@ class DataLoader::Epoch {
   }
 
   const Dataset& dataset_;
-  Sampler& sampler_;                    // the consumer's thread alone touches it
+  Sampler& sampler_;  // the consumer's thread alone touches it
   const DataLoaderOptions options_;
   const std::vector<int64_t> indices_;
   int64_t num_batches_ = 0;
 
-  std::mutex mutex_;                    // guards what follows, up to workers_
+  std::mutex mutex_;  // guards what follows, up to workers_
   std::condition_variable changed_;
   std::vector<Outcome> ring_;
   int64_t taken_ = 0;
@@ -199,9 +201,7 @@ int64_t DataLoader::size() const {
                             : (num_items + options_.batch_size - 1) / options_.batch_size;
 }
 
-DataLoader::Iterator DataLoader::begin() {
-  return Iterator(std::make_unique<Epoch>(dataset_, sampler_, options_));
-}
+DataLoader::Iterator DataLoader::begin() { return Iterator(std::make_unique<Epoch>(dataset_, sampler_, options_)); }
 
 DataLoader::Iterator::Iterator(std::unique_ptr<Epoch> epoch) : epoch_(std::move(epoch)) { ++*this; }
 DataLoader::Iterator::Iterator(Iterator&&) noexcept = default;

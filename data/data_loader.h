@@ -24,14 +24,14 @@ struct DataLoaderOptions {
 ///     data::DataLoader loader(dataset, sampler, {.batch_size = 64, .num_workers = 1});
 ///     for (auto& batch : loader) train(batch.images, batch.labels);
 ///
-/// Each begin() starts an epoch of the sampler.  Batches, their order, and the place where an exception appears do not depend
-/// on the number of workers.  An exception from the dataset is rethrown in the consumer, at its batch's turn, as one of the
-/// same kind whose text names item and batch.  The iterator owns the workers: leaving the loop in whatever way ends and joins
-/// them, after the item that each is reading.
+/// Each begin() starts an epoch of the sampler.  Batches, their order, and the place where an exception appears do not
+/// depend on the number of workers.  An exception from the dataset is rethrown in the consumer, at its batch's turn, as
+/// one of the same kind whose text names item and batch.  The iterator owns the workers: leaving the loop in whatever
+/// way ends and joins them, after the item that each is reading.
 ///
-/// Workers run under a copy of the consumer's RankContext: its rank, device and generators, but outside of modules, autocast and
-/// backward, with trace threads numbered 2, 3, ..., and each with a thread budget of one.  The loader's own members are for
-/// one thread; dataset and sampler must outlive loader and iterators.
+/// Workers run under a copy of the consumer's RankContext: its rank, device and generators, but outside of modules,
+/// autocast and backward, with trace threads numbered 2, 3, ..., and each with a thread budget of one.  The loader's
+/// own members are for one thread; dataset and sampler must outlive loader and iterators.
 class TANDEM_API DataLoader {
  public:
   /// Throws ValueError unless batch_size >= 1, num_workers >= 0 and prefetch >= 1.

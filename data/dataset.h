@@ -32,9 +32,9 @@ class TANDEM_API Dataset {
   virtual int64_t size() const = 0;
   /// Item `index`, 0 <= index < size().  What it returns depends on the index alone.
   virtual Example get(int64_t index) const = 0;
-  /// The items `indices` (at least one) as a batch on the CPU.  Stacks the results of get, which must agree in shape and dtype
-  /// (else ShapeError, DTypeError); an exception from get goes on as one of the same kind whose text names the item.  A
-  /// dataset that can read many items faster than one by one overrides it.
+  /// The items `indices` (at least one) as a batch on the CPU.  Stacks the results of get, which must agree in shape
+  /// and dtype (else ShapeError, DTypeError); an exception from get goes on as one of the same kind whose text names
+  /// the item.  A dataset that can read many items faster than one by one overrides it.
   virtual Batch get_batch(std::span<const int64_t> indices) const;
 };
 

@@ -1,6 +1,6 @@
-// Vocabulary.  A *stroke* is a polyline, without lifting the pen.  A *glyph* is the strokes of one way of writing a digit, in a
-// unit square: x to the right, y downwards.  The *pen* is a disc; a pixel's ink depends on the distance of its centre to the
-// nearest point of any stroke, so edges are anti-aliased over one pixel.
+// Vocabulary.  A *stroke* is a polyline, without lifting the pen.  A *glyph* is the strokes of one way of writing a
+// digit, in a unit square: x to the right, y downwards.  The *pen* is a disc; a pixel's ink depends on the distance of
+// its centre to the nearest point of any stroke, so edges are anti-aliased over one pixel.
 
 #include <tandem/data/digits.h>
 
@@ -21,7 +21,8 @@ namespace {
 
 constexpr int kSide = 28;
 constexpr int kPixels = kSide * kSide;
-constexpr uint32_t kDigitStream = 0x64696700;  // last word of the counters, so that no other stream of the seed repeats them
+constexpr uint32_t kDigitStream =
+    0x64696700;  // last word of the counters, so that no other stream of the seed repeats them
 
 /// Random numbers of one item.
 class Random {
@@ -102,8 +103,9 @@ std::vector<Glyph> glyphs_of(int digit) {
               {{{0.16, 0.02}, {0.84, 0.0}, {0.54, 0.45}, {0.42, 1.0}}, {{0.34, 0.5}, {0.74, 0.46}}},
               {{{0.18, 0.16}, {0.18, 0.02}, {0.82, 0.02}, {0.44, 1.0}}}};
     case 8:
-      return {{arc(0.5, 0.25, 0.25, 0.25, 0, 360), arc(0.5, 0.75, 0.31, 0.25, 0, 360)},
-              {joined(arc(0.5, 0.24, 0.26, 0.24, -30, -270), joined(arc(0.5, 0.74, 0.3, 0.26, -90, 220), {{0.72, 0.12}}))}};
+      return {
+          {arc(0.5, 0.25, 0.25, 0.25, 0, 360), arc(0.5, 0.75, 0.31, 0.25, 0, 360)},
+          {joined(arc(0.5, 0.24, 0.26, 0.24, -30, -270), joined(arc(0.5, 0.74, 0.3, 0.26, -90, 220), {{0.72, 0.12}}))}};
     default:
       return {{arc(0.48, 0.3, 0.3, 0.3, 0, 360), {{0.78, 0.3}, {0.74, 0.66}, {0.62, 1.0}}},
               {arc(0.46, 0.28, 0.28, 0.28, -20, 340), joined({{0.74, 0.16}}, arc(0.4, 0.62, 0.35, 0.38, -10, 110))}};
@@ -133,8 +135,12 @@ double squared_distance(Point p, Point a, Point b) {
 
 /// Lowers distance2[pixel] to the squared distance from the segment where that is within `reach`.
 void draw_segment(Point a, Point b, double reach, std::span<double, kPixels> distance2) {
-  const auto first = [&](double u, double v) { return std::clamp(static_cast<int>(std::floor(std::min(u, v) - reach)), 0, kSide); };
-  const auto last = [&](double u, double v) { return std::clamp(static_cast<int>(std::ceil(std::max(u, v) + reach)), 0, kSide); };
+  const auto first = [&](double u, double v) {
+    return std::clamp(static_cast<int>(std::floor(std::min(u, v) - reach)), 0, kSide);
+  };
+  const auto last = [&](double u, double v) {
+    return std::clamp(static_cast<int>(std::ceil(std::max(u, v) + reach)), 0, kSide);
+  };
   for (int row = first(a.y, b.y); row < last(a.y, b.y); ++row) {
     for (int column = first(a.x, b.x); column < last(a.x, b.x); ++column) {
       double& d2 = distance2[static_cast<size_t>(row * kSide + column)];
@@ -158,7 +164,7 @@ int draw(uint64_t seed, int64_t index, float* image) {
   const double pen = random.uniform(0.7, 1.6);       // radius in pixels
   const double pressure = random.uniform(0.7, 1.0);  // ink at the middle of a stroke
   const double noise = random.uniform(0.0, 0.3);
-  const double bend = random.uniform(0.0, 1.6);      // of points, in pixels
+  const double bend = random.uniform(0.0, 1.6);  // of points, in pixels
 
   const double c = std::cos(angle);
   const double s = std::sin(angle);

@@ -8,11 +8,12 @@
 
 namespace tandem::inline v0::data {
 
-/// Images float32 [1, 28, 28] with values in [0, 1] and labels int64 [], 0 to 9: each item a pure function of (seed, index).
+/// Images float32 [1, 28, 28] with values in [0, 1] and labels int64 [], 0 to 9: each item a pure function of (seed,
+/// index).
 ///
-/// A digit is a set of strokes in one of several ways of writing it.  Its points are displaced a little, mapped by a random
-/// rotation, scaling, shear and shift, and drawn with a pen of random width and pressure; noise is added at the end.
-/// Datasets of different seeds are independent draws: one for training, one for testing.
+/// A digit is a set of strokes in one of several ways of writing it.  Its points are displaced a little, mapped by a
+/// random rotation, scaling, shear and shift, and drawn with a pen of random width and pressure; noise is added at the
+/// end.  Datasets of different seeds are independent draws: one for training, one for testing.
 class TANDEM_API DigitsDataset : public Dataset {
  public:
   /// Throws ValueError if `size` is negative.

@@ -32,22 +32,24 @@ std::vector<uint8_t> read_whole(const std::string& path) {
   std::vector<uint8_t> bytes(static_cast<size_t>(size));
   file.seekg(0);
   file.read(reinterpret_cast<char*>(bytes.data()), size);
-  TANDEM_CHECK(IoError, file.gcount() == size, "read_idx: cannot read '", path, "': got ", file.gcount(), " of ", size, " bytes");
+  TANDEM_CHECK(IoError, file.gcount() == size, "read_idx: cannot read '", path, "': got ", file.gcount(), " of ", size,
+               " bytes");
   return bytes;
 }
 
 /// Bytes of a file in order, inflated where it is compressed.
 class Source {
  public:
-  explicit Source(const std::string& path)
-      : path_(path), compressed_(path.ends_with(".gz")), file_(read_whole(path)) {
+  explicit Source(const std::string& path) : path_(path), compressed_(path.ends_with(".gz")), file_(read_whole(path)) {
     if (!compressed_) return;
     TANDEM_CHECK(IoError, file_.size() >= 2 && file_[0] == 0x1f && file_[1] == 0x8b, "read_idx: '", path_,
                  "' is not a gzip file: it does not begin with 1f 8b");
-    TANDEM_CHECK(IoError, file_.size() <= std::numeric_limits<uInt>::max(), "read_idx: '", path_, "' is larger than 4 GiB");
+    TANDEM_CHECK(IoError, file_.size() <= std::numeric_limits<uInt>::max(), "read_idx: '", path_,
+                 "' is larger than 4 GiB");
     stream_.next_in = file_.data();
     stream_.avail_in = static_cast<uInt>(file_.size());
-    TANDEM_CHECK(IoError, inflateInit2(&stream_, kGzipWindowBits) == Z_OK, "read_idx: zlib cannot start on '", path_, "'");
+    TANDEM_CHECK(IoError, inflateInit2(&stream_, kGzipWindowBits) == Z_OK, "read_idx: zlib cannot start on '", path_,
+                 "'");
   }
   ~Source() {
     if (compressed_) inflateEnd(&stream_);
@@ -82,8 +84,8 @@ class Source {
                      " bytes follow the end of the gzip stream");
       } else {
         TANDEM_CHECK(IoError, status != Z_BUF_ERROR, "read_idx: '", path_, "': the gzip stream ends early");
-        TANDEM_CHECK(IoError, status == Z_OK, "read_idx: '", path_, "': the gzip stream is damaged: ",
-                     stream_.msg != nullptr ? stream_.msg : zError(status));
+        TANDEM_CHECK(IoError, status == Z_OK, "read_idx: '", path_,
+                     "': the gzip stream is damaged: ", stream_.msg != nullptr ? stream_.msg : zError(status));
       }
     }
     return got;
@@ -104,10 +106,11 @@ Tensor read_idx(const std::string& path) {
   Source source(path);
   std::array<uint8_t, 4> magic = {};
   const int64_t got = source.read(magic.data(), 4);
-  TANDEM_CHECK(IoError, got == 4, "read_idx: '", path, "': magic number: the file has ", got, " bytes, expected at least 4");
+  TANDEM_CHECK(IoError, got == 4, "read_idx: '", path, "': magic number: the file has ", got,
+               " bytes, expected at least 4");
   const auto hex = [](int byte) { return str(std::hex, std::setw(2), std::setfill('0'), byte); };
-  TANDEM_CHECK(IoError, magic[0] == 0 && magic[1] == 0, "read_idx: '", path, "': magic number: begins with ", hex(magic[0]), " ",
-               hex(magic[1]), ", expected 00 00");
+  TANDEM_CHECK(IoError, magic[0] == 0 && magic[1] == 0, "read_idx: '", path, "': magic number: begins with ",
+               hex(magic[0]), " ", hex(magic[1]), ", expected 00 00");
   TANDEM_CHECK(IoError, magic[2] == kTypeUInt8, "read_idx: '", path, "': type code is ", hex(magic[2]),
                ", expected 08 (unsigned bytes)");
   const int num_dims = magic[3];
@@ -117,12 +120,12 @@ Tensor read_idx(const std::string& path) {
   int64_t count = 1;
   for (int d = 0; d < num_dims; ++d) {
     std::array<uint8_t, 4> bytes = {};
-    TANDEM_CHECK(IoError, source.read(bytes.data(), 4) == 4, "read_idx: '", path, "': the file ends inside size ", d, " of ",
-                 num_dims);
+    TANDEM_CHECK(IoError, source.read(bytes.data(), 4) == 4, "read_idx: '", path, "': the file ends inside size ", d,
+                 " of ", num_dims);
     const int64_t size = int64_t{bytes[0]} << 24 | bytes[1] << 16 | bytes[2] << 8 | bytes[3];
     shape.push_back(size);
-    TANDEM_CHECK(IoError, !__builtin_mul_overflow(count, size, &count), "read_idx: '", path, "': the product of the sizes ",
-                 shape, " overflows");
+    TANDEM_CHECK(IoError, !__builtin_mul_overflow(count, size, &count), "read_idx: '", path,
+                 "': the product of the sizes ", shape, " overflows");
   }
   TANDEM_CHECK(IoError, count <= source.max_left(), "read_idx: '", path, "': the sizes ", shape, " ask for ", count,
                " bytes, the file holds at most ", source.max_left());
@@ -132,8 +135,8 @@ Tensor read_idx(const std::string& path) {
   TANDEM_CHECK(IoError, num_read == count, "read_idx: '", path, "': the sizes ", shape, " ask for ", count,
                " bytes, the file ends after ", num_read);
   uint8_t beyond = 0;
-  TANDEM_CHECK(IoError, source.read(&beyond, 1) == 0, "read_idx: '", path, "': bytes follow the ", count, " values of sizes ",
-               shape);
+  TANDEM_CHECK(IoError, source.read(&beyond, 1) == 0, "read_idx: '", path, "': bytes follow the ", count,
+               " values of sizes ", shape);
   return values;
 }
 

@@ -8,10 +8,10 @@
 
 namespace tandem::inline v0::data {
 
-/// The values of an IDX file of unsigned bytes, as uint8 of the file's shape.  A name that ends in ".gz" is read through
-/// gzip.  Throws IoError naming the file, the field and what was expected where it cannot be read, is no IDX file, holds
-/// another type than unsigned bytes, ends early, goes on after its values, or is damaged.  What a header claims is compared
-/// with the size of the file before memory is taken for it.
+/// The values of an IDX file of unsigned bytes, as uint8 of the file's shape.  A name that ends in ".gz" is read
+/// through gzip.  Throws IoError naming the file, the field and what was expected where it cannot be read, is no IDX
+/// file, holds another type than unsigned bytes, ends early, goes on after its values, or is damaged.  What a header
+/// claims is compared with the size of the file before memory is taken for it.
 TANDEM_API Tensor read_idx(const std::string& path);
 
 }  // namespace tandem::inline v0::data

@@ -40,11 +40,11 @@ MnistDataset::MnistDataset(const std::string& folder, MnistSplit split, MnistOpt
   const bool divide_test = train.images.empty() && train.labels.empty();
   const Files& files = split == MnistSplit::kTest || divide_test ? test : train;
   TANDEM_CHECK(IoError, !files.images.empty() && !files.labels.empty(), "MnistDataset: '", folder,
-               "' lacks files, each may also end in .gz",
-               "\n  train-images-idx3-ubyte  ", train.images.empty() ? "missing" : "found",
-               "\n  train-labels-idx1-ubyte  ", train.labels.empty() ? "missing" : "found",
-               "\n  t10k-images-idx3-ubyte   ", test.images.empty() ? "missing" : "found",
-               "\n  t10k-labels-idx1-ubyte   ", test.labels.empty() ? "missing" : "found",
+               "' lacks files, each may also end in .gz", "\n  train-images-idx3-ubyte  ",
+               train.images.empty() ? "missing" : "found", "\n  train-labels-idx1-ubyte  ",
+               train.labels.empty() ? "missing" : "found", "\n  t10k-images-idx3-ubyte   ",
+               test.images.empty() ? "missing" : "found", "\n  t10k-labels-idx1-ubyte   ",
+               test.labels.empty() ? "missing" : "found",
                "\n  with the t10k files alone, these are divided into training and test set");
 
   images_ = read_idx(files.images);

@@ -24,8 +24,8 @@ struct MnistOptions {
 /// (2000) is the test set.
 class TANDEM_API MnistDataset : public Dataset {
  public:
-  /// Reads the split into memory, 784 bytes per item.  Throws IoError listing the expected files if one is missing; if a
-  /// file is damaged or of other sizes; or if a label is outside 0..9.
+  /// Reads the split into memory, 784 bytes per item.  Throws IoError listing the expected files if one is missing; if
+  /// a file is damaged or of other sizes; or if a label is outside 0..9.
   MnistDataset(const std::string& folder, MnistSplit split, MnistOptions options = {});
 
   int64_t size() const override { return end_ - begin_; }

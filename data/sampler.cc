@@ -18,8 +18,8 @@ std::vector<int64_t> ascending(int64_t size) {
   return order;
 }
 
-/// A permutation of 0 .. size - 1 as a function of (seed, epoch): Fisher and Yates' shuffle, the bound of each draw applied by
-/// a 64-bit multiplication (a bias below size / 2^64).
+/// A permutation of 0 .. size - 1 as a function of (seed, epoch): Fisher and Yates' shuffle, the bound of each draw
+/// applied by a 64-bit multiplication (a bias below size / 2^64).
 std::vector<int64_t> permutation(int64_t size, uint64_t seed, int64_t epoch) {
   std::vector<int64_t> order = ascending(size);
   const std::array<uint32_t, 2> key = {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)};
@@ -70,10 +70,10 @@ void Sampler::load_state_dict(const State& state) {
   const auto position = state.get<int64_t>("position");
   const auto saved_size = state.get<int64_t>("size");
   TANDEM_CHECK(StateError, epoch >= 0, "Sampler: epoch ", epoch, " is negative");
-  TANDEM_CHECK(StateError, position >= 0 && position <= saved_size, "Sampler: position ", position, " is outside an epoch of ",
-               saved_size);
-  TANDEM_CHECK(StateError, position == 0 || saved_size == size(), "Sampler: the state stands inside an epoch of ", saved_size,
-               " items, this sampler's have ", size());
+  TANDEM_CHECK(StateError, position >= 0 && position <= saved_size, "Sampler: position ", position,
+               " is outside an epoch of ", saved_size);
+  TANDEM_CHECK(StateError, position == 0 || saved_size == size(), "Sampler: the state stands inside an epoch of ",
+               saved_size, " items, this sampler's have ", size());
   load(state);
   epoch_ = epoch;
   position_ = position;
@@ -117,7 +117,8 @@ std::vector<int64_t> DistributedSampler::indices(int64_t epoch) const {
   std::vector<int64_t> mine;
   mine.reserve(static_cast<size_t>(count_));
   // Beyond the end of the order, in training without drop_last, it starts again.
-  for (int64_t i = 0; i < count_; ++i) mine.push_back(order[static_cast<size_t>((rank_ + i * world_size_) % dataset_size_)]);
+  for (int64_t i = 0; i < count_; ++i)
+    mine.push_back(order[static_cast<size_t>((rank_ + i * world_size_) % dataset_size_)]);
   return mine;
 }
 

@@ -11,9 +11,9 @@ namespace tandem::inline v0::data {
 
 /// The order of items of each epoch: a pure function of the epoch's number, and where the training stands in it.
 ///
-/// Each iteration is an epoch of its own: the first is epoch 0 (or what set_epoch said), the next one epoch 1, and so on,
-/// whether or not the one before was left early.  After load_state_dict the first iteration goes on where the saved one stood.
-/// Not safe from many threads.
+/// Each iteration is an epoch of its own: the first is epoch 0 (or what set_epoch said), the next one epoch 1, and so
+/// on, whether or not the one before was left early.  After load_state_dict the first iteration goes on where the saved
+/// one stood.  Not safe from many threads.
 class TANDEM_API Sampler {
  public:
   virtual ~Sampler();
@@ -32,8 +32,8 @@ class TANDEM_API Sampler {
 
   /// {"epoch", "position", "size"} and the sampler's own: position indices of the epoch have been consumed.
   State state_dict() const;
-  /// Throws StateError, changing nothing, if an entry is missing or out of range, or if it stands inside an epoch of another
-  /// size.
+  /// Throws StateError, changing nothing, if an entry is missing or out of range, or if it stands inside an epoch of
+  /// another size.
   void load_state_dict(const State& state);
 
  protected:
@@ -44,8 +44,8 @@ class TANDEM_API Sampler {
 
  private:
   int64_t epoch_ = 0;
-  int64_t position_ = 0;   ///< indices of epoch_ that have been consumed
-  bool started_ = false;   ///< whether an iteration over epoch_ has begun
+  int64_t position_ = 0;  ///< indices of epoch_ that have been consumed
+  bool started_ = false;  ///< whether an iteration over epoch_ has begun
 };
 
 /// 0, 1, .., size - 1.
@@ -87,12 +87,13 @@ struct DistributedSamplerOptions {
   bool shuffle = true;  ///< another permutation each epoch, the same on all ranks; otherwise ascending
   uint64_t seed = 0;    ///< must be the same on all ranks
   Mode mode = Mode::kTraining;
-  bool drop_last = false;  ///< training: leave the last size % world_size items of the order out, instead of repeating its first
+  /// Training: where the size is no multiple of world_size, leave the end of the order out instead of repeating items.
+  bool drop_last = false;
 };
 
-/// One rank's share of a dataset: of the epoch's order it takes the items rank, rank + world_size, ...  In training the order
-/// is first made divisible by world_size, by repeating items from its beginning (as often as needed) or, with drop_last, by
-/// cutting its end.  This is the rule of PyTorch's DistributedSampler; the permutations are our own.
+/// One rank's share of a dataset: of the epoch's order it takes the items rank, rank + world_size, ...  In training the
+/// order is first made divisible by world_size, by repeating items from its beginning (as often as needed) or, with
+/// drop_last, by cutting its end.  This is the rule of PyTorch's DistributedSampler; the permutations are our own.
 class TANDEM_API DistributedSampler : public Sampler {
  public:
   using Options = DistributedSamplerOptions;

@@ -6,8 +6,9 @@
 
 namespace tandem::inline v0::io {
 
-/// Collects bytes in a temporary file beside `path`, which `commit` forces to disk and renames to `path`; without commit the
-/// destructor removes it and `path` stays as it was.  Every member throws IoError with the path and the system's reason.
+/// Collects bytes in a temporary file beside `path`, which `commit` forces to disk and renames to `path`; without
+/// commit the destructor removes it and `path` stays as it was.  Every member throws IoError with the path and the
+/// system's reason.
 class AtomicFile {
  public:
   /// `op` begins error texts.  Opens "<path>.tmp<k>" with the first k that is free.

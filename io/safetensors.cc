@@ -151,8 +151,8 @@ SafetensorsFile load_safetensors(const std::string& path) {
   TANDEM_CHECK(IoError, file.size() >= kLengthBytes, "load_safetensors: '", path, "' has ", file.size(),
                " bytes, expected at least 8");
   file.read(&length, 0, kLengthBytes);
-  TANDEM_CHECK(IoError, length <= static_cast<uint64_t>(kMaxHeaderBytes), "load_safetensors: '", path, "' claims a header of ",
-               length, " bytes, the format allows ", kMaxHeaderBytes);
+  TANDEM_CHECK(IoError, length <= static_cast<uint64_t>(kMaxHeaderBytes), "load_safetensors: '", path,
+               "' claims a header of ", length, " bytes, the format allows ", kMaxHeaderBytes);
   const auto header_bytes = static_cast<int64_t>(length);
   const int64_t data_start = kLengthBytes + header_bytes;
   TANDEM_CHECK(IoError, data_start <= file.size(), "load_safetensors: '", path, "' claims a header of ", length,
@@ -182,8 +182,8 @@ SafetensorsFile load_safetensors(const std::string& path) {
     }
     const std::string alias = key.substr(kAliasPrefix.size());
     const auto target = by_name.find(value);
-    TANDEM_CHECK(IoError, target != by_name.end(), "load_safetensors: '", path, "': '", alias, "' is an alias of '", value,
-                 "', which the file does not hold");
+    TANDEM_CHECK(IoError, target != by_name.end(), "load_safetensors: '", path, "': '", alias, "' is an alias of '",
+                 value, "', which the file does not hold");
     TANDEM_CHECK(IoError, !by_name.contains(alias), "load_safetensors: '", path, "': '", alias,
                  "' is both a tensor and an alias");
     result.tensors.emplace_back(alias, target->second);

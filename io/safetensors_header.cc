@@ -27,20 +27,35 @@ constexpr std::array<DTypeName, 8> kDTypeNames = {{{"BOOL", kBool},
                                                    {"I64", kInt64}}};
 
 /// Names that the format has and tandem has not.
-constexpr std::array<const char*, 14> kForeignDTypes = {"F4",      "F6_E2M3",     "F6_E3M2",     "I8",  "F8_E5M2", "F8_E4M3", "F8_E8M0",
-                                                        "F8_E4M3FNUZ", "F8_E5M2FNUZ", "I16", "U16", "U32",     "C64",     "U64"};
+constexpr std::array<const char*, 14> kForeignDTypes = {"F4",      "F6_E2M3", "F6_E3M2",     "I8",          "F8_E5M2",
+                                                        "F8_E4M3", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "I16",
+                                                        "U16",     "U32",     "C64",         "U64"};
 
 void append_quoted(std::string& out, std::string_view text) {
   out += '"';
   for (const char c : text) {
     switch (c) {
-      case '"': out += "\\\""; break;
-      case '\\': out += "\\\\"; break;
-      case '\b': out += "\\b"; break;
-      case '\f': out += "\\f"; break;
-      case '\n': out += "\\n"; break;
-      case '\r': out += "\\r"; break;
-      case '\t': out += "\\t"; break;
+      case '"':
+        out += "\\\"";
+        break;
+      case '\\':
+        out += "\\\\";
+        break;
+      case '\b':
+        out += "\\b";
+        break;
+      case '\f':
+        out += "\\f";
+        break;
+      case '\n':
+        out += "\\n";
+        break;
+      case '\r':
+        out += "\\r";
+        break;
+      case '\t':
+        out += "\\t";
+        break;
       default:
         if (static_cast<unsigned char>(c) < 0x20) {
           char escape[8];
@@ -108,7 +123,8 @@ class Parser {
   }
 
   void skip_space() {
-    while (position_ < text_.size() && std::string_view(" \t\r\n").find(text_[position_]) != std::string_view::npos) ++position_;
+    while (position_ < text_.size() && std::string_view(" \t\r\n").find(text_[position_]) != std::string_view::npos)
+      ++position_;
   }
   bool accept(char c) {
     skip_space();
@@ -160,14 +176,29 @@ class Parser {
       switch (escape) {
         case '"':
         case '\\':
-        case '/': result += escape; break;
-        case 'b': result += '\b'; break;
-        case 'f': result += '\f'; break;
-        case 'n': result += '\n'; break;
-        case 'r': result += '\r'; break;
-        case 't': result += '\t'; break;
-        case 'u': append_utf8(result, unicode_escape()); break;
-        default: check(false, "'\\", escape, "' is no escape of JSON");
+        case '/':
+          result += escape;
+          break;
+        case 'b':
+          result += '\b';
+          break;
+        case 'f':
+          result += '\f';
+          break;
+        case 'n':
+          result += '\n';
+          break;
+        case 'r':
+          result += '\r';
+          break;
+        case 't':
+          result += '\t';
+          break;
+        case 'u':
+          append_utf8(result, unicode_escape());
+          break;
+        default:
+          check(false, "'\\", escape, "' is no escape of JSON");
       }
     }
   }
@@ -219,7 +250,8 @@ class Parser {
       if (text == known.name) return known.dtype;
     }
     TANDEM_CHECK(DTypeError, std::find(kForeignDTypes.begin(), kForeignDTypes.end(), text) == kForeignDTypes.end(),
-                 "load_safetensors: '", path_, "': tensor '", name, "' has element type ", text, ", which tandem does not have");
+                 "load_safetensors: '", path_, "': tensor '", name, "' has element type ", text,
+                 ", which tandem does not have");
     check(false, "tensor '", name, "': '", text, "' is no element type of the format");
     return kBool;
   }
@@ -234,7 +266,10 @@ class Parser {
     do {
       const std::string field = string();
       expect(':');
-      bool* seen = field == "dtype" ? &has_dtype : field == "shape" ? &has_shape : field == "data_offsets" ? &has_offsets : nullptr;
+      bool* seen = field == "dtype"          ? &has_dtype
+                   : field == "shape"        ? &has_shape
+                   : field == "data_offsets" ? &has_offsets
+                                             : nullptr;
       check(seen != nullptr, "tensor '", name, "': unknown field '", field, "'");
       check(!*seen, "tensor '", name, "': the field '", field, "' occurs twice");
       *seen = true;
@@ -268,7 +303,8 @@ bool is_valid_utf8(std::string_view text) {
     const auto lead = static_cast<unsigned char>(text[i]);
     const size_t length = lead < 0x80 ? 1 : lead < 0xc2 ? 0 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : lead < 0xf5 ? 4 : 0;
     if (length == 0 || i + length > text.size()) return false;
-    // The second byte's range is narrower after some leads: that excludes overlong forms, surrogates, codes above 10ffff.
+    // The second byte's range is narrower after some leads: that excludes overlong forms, surrogates, codes above
+    // 10ffff.
     unsigned char low = 0x80;
     unsigned char high = 0xbf;
     if (lead == 0xe0) low = 0xa0;
@@ -287,7 +323,8 @@ bool is_valid_utf8(std::string_view text) {
 }
 
 int storage_rank(DType dtype) {
-  const auto* found = std::find_if(kDTypeNames.begin(), kDTypeNames.end(), [&](const DTypeName& d) { return d.dtype == dtype; });
+  const auto* found =
+      std::find_if(kDTypeNames.begin(), kDTypeNames.end(), [&](const DTypeName& d) { return d.dtype == dtype; });
   return static_cast<int>(found - kDTypeNames.begin());
 }
 
@@ -326,19 +363,21 @@ Header parse_header(const std::string& path, std::string_view text, int64_t num_
   });
   int64_t position = 0;
   for (const HeaderEntry& entry : header.entries) {
-    TANDEM_CHECK(IoError, entry.begin == position && entry.end >= entry.begin, "load_safetensors: '", path, "': tensor '",
-                 entry.name, "' has bytes ", entry.begin, " to ", entry.end, ", expected a range that begins at ", position);
+    TANDEM_CHECK(IoError, entry.begin == position && entry.end >= entry.begin, "load_safetensors: '", path,
+                 "': tensor '", entry.name, "' has bytes ", entry.begin, " to ", entry.end,
+                 ", expected a range that begins at ", position);
     position = entry.end;
     int64_t num_bytes = size_of(entry.dtype);
     bool overflow = false;
     for (const int64_t size : entry.shape) overflow = overflow || __builtin_mul_overflow(num_bytes, size, &num_bytes);
-    TANDEM_CHECK(IoError, !overflow, "load_safetensors: '", path, "': the sizes ", entry.shape, " of tensor '", entry.name,
-                 "' overflow");
-    TANDEM_CHECK(IoError, num_bytes == entry.end - entry.begin, "load_safetensors: '", path, "': tensor '", entry.name, "' of ",
-                 entry.dtype, " ", entry.shape, " needs ", num_bytes, " bytes, its range has ", entry.end - entry.begin);
+    TANDEM_CHECK(IoError, !overflow, "load_safetensors: '", path, "': the sizes ", entry.shape, " of tensor '",
+                 entry.name, "' overflow");
+    TANDEM_CHECK(IoError, num_bytes == entry.end - entry.begin, "load_safetensors: '", path, "': tensor '", entry.name,
+                 "' of ", entry.dtype, " ", entry.shape, " needs ", num_bytes, " bytes, its range has ",
+                 entry.end - entry.begin);
   }
-  TANDEM_CHECK(IoError, position == num_data_bytes, "load_safetensors: '", path, "': the tensors end at byte ", position,
-               " of the data, the file has ", num_data_bytes);
+  TANDEM_CHECK(IoError, position == num_data_bytes, "load_safetensors: '", path, "': the tensors end at byte ",
+               position, " of the data, the file has ", num_data_bytes);
   return header;
 }
 

@@ -32,15 +32,15 @@ struct Header {
 /// Whether `text` is well-formed UTF-8 (RFC 3629: no overlong forms, no surrogates).
 bool is_valid_utf8(std::string_view text);
 
-/// The format's rank of a dtype: tensors are stored by descending rank, then by name, so that larger elements come first and
-/// everything is aligned.
+/// The format's rank of a dtype: tensors are stored by descending rank, then by name, so that larger elements come
+/// first and everything is aligned.
 int storage_rank(DType dtype);
 
 /// The header as JSON without spaces, entries in the given order.
 std::string write_header(const Header& header);
 
-/// Parses and checks a header for `num_data_bytes` of data: exact schema, contiguous ranges from 0 to the end, sizes that fit
-/// shapes.  `path` is named in the IoError or DTypeError that a deviation throws.
+/// Parses and checks a header for `num_data_bytes` of data: exact schema, contiguous ranges from 0 to the end, sizes
+/// that fit shapes.  `path` is named in the IoError or DTypeError that a deviation throws.
 Header parse_header(const std::string& path, std::string_view text, int64_t num_data_bytes);
 
 }  // namespace tandem::inline v0::io

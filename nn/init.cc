@@ -16,7 +16,8 @@ struct Fans {
 };
 
 Fans fans_of(const char* op, const Tensor& tensor) {
-  TANDEM_CHECK(ShapeError, tensor.dim() >= 2, op, ": a tensor of shape ", tensor.shape(), " has no fans, expected at least 2 dimensions");
+  TANDEM_CHECK(ShapeError, tensor.dim() >= 2, op, ": a tensor of shape ", tensor.shape(),
+               " has no fans, expected at least 2 dimensions");
   double field = 1;
   for (int64_t d = 2; d < tensor.dim(); ++d) field *= static_cast<double>(tensor.size(d));
   return {static_cast<double>(tensor.size(1)) * field, static_cast<double>(tensor.size(0)) * field};

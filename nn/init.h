@@ -1,8 +1,8 @@
 // Initial values of parameters.
 //
-// All change `tensor` (floating, any device) in place, unrecorded, and return it; random ones draw from the default generator of its
-// device.  The fans of a weight [out, in, ...] are fan_in = in * (product of the rest), fan_out = out * (product of the rest),
-// as in PyTorch; a tensor of fewer than two dimensions has none: ShapeError.
+// All change `tensor` (floating, any device) in place, unrecorded, and return it; random ones draw from the default
+// generator of its device.  The fans of a weight [out, in, ...] are fan_in = in r and fan_out = out r, where r is
+// the product of the other sizes, as in PyTorch; a tensor of fewer than two dimensions has none: ShapeError.
 #pragma once
 
 #include <tandem/base/macros.h>
@@ -19,11 +19,11 @@ TANDEM_API const Tensor& ones_(const Tensor& tensor);
 
 enum class Fan { kIn, kOut };
 
-/// Uniform in [-b, b], b = sqrt(6 / ((1 + slope^2) fan)): keeps the variance through layers followed by a leaky ReLU of that slope
-/// (0: ReLU).  K. He et al., "Delving deep into rectifiers", ICCV 2015.
+/// Uniform in [-b, b], b = sqrt(6 / ((1 + slope^2) fan)): keeps the variance through layers followed by a leaky ReLU of
+/// that slope (0: ReLU).  K. He et al., "Delving deep into rectifiers", ICCV 2015.
 TANDEM_API const Tensor& kaiming_uniform_(const Tensor& tensor, double slope = 0, Fan fan = Fan::kIn);
-/// Uniform in [-b, b], b = gain sqrt(6 / (fan_in + fan_out)).  X. Glorot, Y. Bengio, "Understanding the difficulty of training deep
-/// feedforward neural networks", AISTATS 2010.
+/// Uniform in [-b, b], b = gain sqrt(6 / (fan_in + fan_out)).  X. Glorot, Y. Bengio, "Understanding the difficulty of
+/// training deep feedforward neural networks", AISTATS 2010.
 TANDEM_API const Tensor& xavier_uniform_(const Tensor& tensor, double gain = 1);
 
 }  // namespace tandem::inline v0::nn::init

@@ -10,8 +10,8 @@ namespace tandem::inline v0::nn {
 
 /// y = x weight^T + bias for x [..., in_features].
 ///
-/// `weight` [out_features, in_features] and `bias` [out_features] (undefined without one) are float32 and begin uniform in
-/// [-b, b], b = 1 / sqrt(in_features), as in PyTorch, drawn in this order.
+/// `weight` [out_features, in_features] and `bias` [out_features] (undefined without one) are float32.  They begin
+/// uniform in [-b, b], b = 1 / sqrt(in_features), as in PyTorch, drawn in this order.
 class TANDEM_API Linear : public Layer {
  public:
   /// Throws ValueError unless both sizes are at least 1.
@@ -39,8 +39,8 @@ class TANDEM_API Flatten : public Layer {
   int64_t end_dim_;
 };
 
-/// In training, sets each value to 0 with probability p and divides the others by 1 - p; in evaluation, x.  Ranks draw different
-/// values.
+/// In training, sets each value to 0 with probability p and divides the others by 1 - p; in evaluation, x.  Ranks draw
+/// different values.
 class TANDEM_API Dropout : public Layer {
  public:
   /// Throws ValueError unless 0 <= p < 1.

@@ -18,7 +18,9 @@ namespace tandem::inline v0::nn {
 
 namespace {
 
-std::string joined(const std::string& prefix, const std::string& name) { return prefix.empty() ? name : prefix + "." + name; }
+std::string joined(const std::string& prefix, const std::string& name) {
+  return prefix.empty() ? name : prefix + "." + name;
+}
 
 /// The leaf state of a tensor if it has one, whether or not it requires grad at present.
 autograd::Leaf* leaf_of(const Tensor& tensor) {
@@ -53,16 +55,17 @@ void Module::for_each_tensor(const std::string& prefix, F&& f) const {
   for (const Child& child : children_) child.module->for_each_tensor(joined(prefix, child.name), f);
 }
 
-// --- building -------------------------------------------------------------------------------------------------------
+// --- building ------------------------------------------------------------------------------------------------------
 
 void Module::check_new_name(const char* what, const std::string& name) const {
   check_not_frozen_above(what);
   TANDEM_CHECK(ValueError, !name.empty() && name.find('.') == std::string::npos, what, ": '", name,
                "' is no name: it is empty or holds a '.'");
   const auto has_name = [&](const auto& entry) { return entry.first == name; };
-  const bool taken = std::any_of(parameters_.begin(), parameters_.end(), has_name) ||
-                     std::any_of(buffers_.begin(), buffers_.end(), has_name) ||
-                     std::any_of(children_.begin(), children_.end(), [&](const Child& child) { return child.name == name; });
+  const bool taken =
+      std::any_of(parameters_.begin(), parameters_.end(), has_name) ||
+      std::any_of(buffers_.begin(), buffers_.end(), has_name) ||
+      std::any_of(children_.begin(), children_.end(), [&](const Child& child) { return child.name == name; });
   TANDEM_CHECK(ValueError, !taken, what, ": ", scope_name()->text, " already has a '", name, "'");
 }
 
@@ -84,9 +87,10 @@ void Module::adopt_module(std::string name, std::unique_ptr<Module> child) {
 Tensor& Module::add_parameter(std::string name, Tensor value) {
   check_new_name("add_parameter", name);
   if (value.defined()) {
-    TANDEM_CHECK(StateError, value.is_leaf(), "add_parameter: '", name, "' is the result of an operation (", describe(value),
+    TANDEM_CHECK(StateError, value.is_leaf(), "add_parameter: '", name, "' is the result of an operation (",
+                 describe(value), ")");
+    TANDEM_CHECK(StateError, value.is_contiguous(), "add_parameter: '", name, "' is not row-major (", describe(value),
                  ")");
-    TANDEM_CHECK(StateError, value.is_contiguous(), "add_parameter: '", name, "' is not row-major (", describe(value), ")");
     value.set_requires_grad();
     std::string& known = autograd::leaf(value).name;
     if (known.empty()) known = joined(path(), name);
@@ -100,7 +104,7 @@ Tensor& Module::add_buffer(std::string name, Tensor value) {
   return buffers_.emplace_back(std::move(name), std::move(value)).second;
 }
 
-// --- contents -------------------------------------------------------------------------------------------------------
+// --- contents ------------------------------------------------------------------------------------------------------
 
 std::vector<Module::NamedTensor> Module::distinct_tensors(bool is_parameter) const {
   std::vector<NamedTensor> result;
@@ -156,7 +160,7 @@ void Module::load_state_dict(const State& state) {
   }
 }
 
-// --- changing the whole -----------------------------------------------------------------------------------------------
+// --- changing the whole --------------------------------------------------------------------------------------------
 
 void Module::to(Device device) {
   check_not_frozen_above("to");
@@ -166,7 +170,8 @@ void Module::to(Device device) {
   for_each_tensor("", [&](const std::string& path, const Tensor& tensor, bool) {
     if (tensor.device() == device || !seen.insert(&tensor.impl()).second) return;
     const autograd::Leaf* leaf = leaf_of(tensor);
-    TANDEM_CHECK(StateError, leaf == nullptr || !leaf->has_foreign_slot(), "to: the gradient of '", path, "' lives in a bucket");
+    TANDEM_CHECK(StateError, leaf == nullptr || !leaf->has_foreign_slot(), "to: the gradient of '", path,
+                 "' lives in a bucket");
     Tensor moved = empty(tensor.shape(), {tensor.dtype(), device});
     chores::copy(tensor, moved);
     moves.emplace_back(tensor, std::move(moved));
@@ -201,7 +206,8 @@ HookHandle Module::freeze_structure(std::string reason) {
 }
 
 void Module::throw_frozen(const char* what, const Module& frozen) const {
-  throw StateError(str(what, ": the structure of ", frozen.scope_name()->text, " is fixed while ", frozen.freezes_->front()));
+  throw StateError(
+      str(what, ": the structure of ", frozen.scope_name()->text, " is fixed while ", frozen.freezes_->front()));
 }
 
 void Module::check_not_frozen_above(const char* what) const {
@@ -215,14 +221,14 @@ void Module::check_not_frozen_below(const char* what) const {
   for (const Child& child : children_) child.module->check_not_frozen_below(what);
 }
 
-// --- names ----------------------------------------------------------------------------------------------------------
+// --- names ---------------------------------------------------------------------------------------------------------
 
 std::string Module::path() const { return parent_ == nullptr ? "" : joined(parent_->path(), name_); }
 
 std::string Module::type_name() const {
   int status = 0;
-  const std::unique_ptr<char, decltype(&std::free)> demangled(abi::__cxa_demangle(typeid(*this).name(), nullptr, nullptr, &status),
-                                                              &std::free);
+  const std::unique_ptr<char, decltype(&std::free)> demangled(
+      abi::__cxa_demangle(typeid(*this).name(), nullptr, nullptr, &status), &std::free);
   const std::string full = status == 0 ? demangled.get() : typeid(*this).name();
   // What follows the last "::" outside of template arguments and of "(anonymous namespace)".
   size_t begin = 0;

@@ -24,10 +24,10 @@ namespace tandem::inline v0::nn {
 ///       nn::Linear& fc1 = add<nn::Linear>("fc1", 784, 1024);
 ///       Tensor& scale = add_parameter("scale", ones({1024}));
 ///
-/// Names hold no '.' and are unique within their module; from the root they form paths such as "encoder.fc1.weight", which
-/// are also the keys of state_dict and the names of parameters in messages.  A tensor may be added in several places (tied):
-/// it is one parameter, under its first path.  A module is neither copied nor moved.  Calling it from several threads is
-/// safe where its forward is; changing it is not.
+/// Names hold no '.' and are unique within their module; from the root they form paths such as "encoder.fc1.weight",
+/// which are also the keys of state_dict and the names of parameters in messages.  A tensor may be added in several
+/// places (tied): it is one parameter, under its first path.  A module is neither copied nor moved.  Calling it from
+/// several threads is safe where its forward is; changing it is not.
 class TANDEM_API Module {
  public:
   Module() = default;
@@ -35,8 +35,9 @@ class TANDEM_API Module {
   Module(const Module&) = delete;
   Module& operator=(const Module&) = delete;
 
-  // --- building -----------------------------------------------------------------------------------------------------
-  // All throw ValueError for a name that is empty, holds a '.' or is taken, and StateError while the structure is frozen.
+  // --- building ------------------------------------------------------------------------------------------------------
+  // All throw ValueError for a name that is empty, holds a '.' or is taken, and StateError while the structure is
+  // frozen.
 
   /// Makes a child T(args...).
   template <class T, class... Args>
@@ -50,29 +51,30 @@ class TANDEM_API Module {
     adopt_module(std::move(name), std::move(child));
     return result;
   }
-  /// Adds a parameter and makes it require grad.  An undefined one stands for a part that this module goes without (a layer
-  /// without bias).  Throws StateError unless it is a row-major leaf, DTypeError unless it is floating.
+  /// Adds a parameter and makes it require grad.  An undefined one stands for a part that this module goes without (a
+  /// layer without bias).  Throws StateError unless it is a row-major leaf, DTypeError unless it is floating.
   Tensor& add_parameter(std::string name, Tensor value);
   /// Adds a buffer, which may be undefined as well.  Throws StateError if it requires grad.
   Tensor& add_buffer(std::string name, Tensor value);
 
-  // --- contents -----------------------------------------------------------------------------------------------------
+  // --- contents ------------------------------------------------------------------------------------------------------
   /// Paths and parameters, a module's own before its children's, in the order they were added; a tied one once.
   std::vector<std::pair<std::string, Tensor>> named_parameters() const;
   std::vector<Tensor> parameters() const;
   std::vector<std::pair<std::string, Tensor>> named_buffers() const;
 
-  /// Parameters and buffers under PyTorch's keys, a tied one under each of its paths: handles that share memory with the
-  /// module, detached from the graph.
+  /// Parameters and buffers under PyTorch's keys, a tied one under each of its paths: handles that share memory with
+  /// the module, detached from the graph.
   State state_dict() const;
-  /// Copies the values in, from any devices.  Throws StateError, changing nothing, unless `state` holds exactly the tensors
-  /// of state_dict() with their shapes and dtypes; the message lists every key that is missing, unexpected or different.
+  /// Copies the values in, from any devices.  Throws StateError, changing nothing, unless `state` holds exactly the
+  /// tensors of state_dict() with their shapes and dtypes; the message lists every key that is missing, unexpected or
+  /// different.
   void load_state_dict(const State& state);
 
-  // --- changing the whole ---------------------------------------------------------------------------------------------
-  /// Moves parameters, their gradients and buffers; handles (an optimizer's, tied ones) follow.  Throws StateError while the
-  /// structure of this module, of one above or below is frozen, DeviceError, and OutOfMemory: each tensor is then either moved
-  /// or not.
+  // --- changing the whole --------------------------------------------------------------------------------------------
+  /// Moves parameters, their gradients and buffers; handles (an optimizer's, tied ones) follow.  Throws StateError
+  /// while the structure of this module, of one above or below is frozen, DeviceError, and OutOfMemory: each tensor is
+  /// then either moved or not.
   void to(Device device);
   /// Switches between training and evaluation, for children too: what Dropout and their like do.
   void train(bool on = true);
@@ -81,11 +83,11 @@ class TANDEM_API Module {
   /// Empties the gradient slots of all parameters; touches no memory.
   void zero_grad() const;
 
-  /// Makes to() and the building functions of this module and those below throw StateError with `reason` until the handle is
-  /// gone.  The handle may outlive the module.
+  /// Makes to() and the building functions of this module and those below throw StateError with `reason` until the
+  /// handle is gone.  The handle may outlive the module.
   HookHandle freeze_structure(std::string reason);
 
-  // --- names --------------------------------------------------------------------------------------------------------
+  // --- names ---------------------------------------------------------------------------------------------------------
   /// "encoder.fc1"; "" for the root.
   std::string path() const;
   /// The class's name without namespaces: "Linear".
@@ -117,7 +119,7 @@ class TANDEM_API Module {
   std::vector<NamedTensor> distinct_tensors(bool is_parameter) const;
 
   Module* parent_ = nullptr;
-  std::string name_;                   ///< under which the parent knows this module
+  std::string name_;                    ///< under which the parent knows this module
   std::deque<NamedTensor> parameters_;  // deques: references to elements stay valid
   std::deque<NamedTensor> buffers_;
   std::vector<Child> children_;
@@ -126,8 +128,8 @@ class TANDEM_API Module {
   mutable std::atomic<const RefPtr<ScopeName>*> scope_name_ = nullptr;
 };
 
-/// While it lives, errors, traces and recorded operations of the calling thread name `module`.  First line of the operator()
-/// of a module that is no Layer.
+/// While it lives, errors, traces and recorded operations of the calling thread name `module`.  First line of the
+/// operator() of a module that is no Layer.
 class TANDEM_API ModuleScope {
  public:
   explicit ModuleScope(const Module& module)

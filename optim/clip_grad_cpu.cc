@@ -10,7 +10,8 @@ namespace tandem::inline v0::optim::cpu {
 namespace {
 
 constexpr int64_t kGrain = 1 << 15;
-constexpr int64_t kLanes = 8;  // partial sums per piece: what vector instructions hold, and part of the definition of the order
+constexpr int64_t kLanes =
+    8;  // partial sums per piece: what vector instructions hold, and part of the definition of the order
 
 /// The larger, NaN if one is NaN.
 double larger(double a, double b) { return b > a || std::isnan(b) ? b : a; }
@@ -46,10 +47,17 @@ double fold_all(int64_t n, const T* values, Term term, Fold fold) {
 template <class T>
 double norm_sum(const KernelContext&, int64_t n, const T* values, double norm_type) {
   const auto add = [](double a, double b) { return a + b; };
-  if (std::isinf(norm_type)) return fold_all(n, values, [](double x) { return std::abs(x); }, larger);
-  if (norm_type == 1) return fold_all(n, values, [](double x) { return std::abs(x); }, add);
-  if (norm_type == 2) return fold_all(n, values, [](double x) { return x * x; }, add);
-  return fold_all(n, values, [norm_type](double x) { return std::pow(std::abs(x), norm_type); }, add);
+  if (std::isinf(norm_type))
+    return fold_all(
+        n, values, [](double x) { return std::abs(x); }, larger);
+  if (norm_type == 1)
+    return fold_all(
+        n, values, [](double x) { return std::abs(x); }, add);
+  if (norm_type == 2)
+    return fold_all(
+        n, values, [](double x) { return x * x; }, add);
+  return fold_all(
+      n, values, [norm_type](double x) { return std::pow(std::abs(x), norm_type); }, add);
 }
 
 template <class T>

@@ -46,8 +46,8 @@ Optimizer::Optimizer(const char* name, std::vector<Tensor> parameters, double lr
     TANDEM_CHECK(StateError, parameter.is_leaf(), name_, ": parameter ", i, " is the result of an operation (",
                  describe(parameter), "), expected a leaf");
     TANDEM_CHECK(ValueError, seen.insert(&parameter.impl()).second, describe_parameter(i), " is given twice");
-    TANDEM_CHECK(DTypeError, parameter.dtype() == kFloat32 || parameter.dtype() == kFloat64, describe_parameter(i), " is ",
-                 parameter.dtype(), ", expected float32 or float64");
+    TANDEM_CHECK(DTypeError, parameter.dtype() == kFloat32 || parameter.dtype() == kFloat64, describe_parameter(i),
+                 " is ", parameter.dtype(), ", expected float32 or float64");
     TANDEM_CHECK(StateError, parameter.is_contiguous(), describe_parameter(i), " is not row-major");
   }
 }
@@ -102,8 +102,8 @@ void Optimizer::load_state_dict(const State& state) {
     tensors.push_back(state.get<State>(str("state.", i)));
     const std::string mine = name_of(parameters_[i]);
     const std::string saved = tensors.back().find("name") != nullptr ? tensors.back().get<std::string>("name") : "";
-    TANDEM_CHECK(StateError, mine.empty() || saved.empty() || mine == saved, describe_parameter(i), " is named '", saved,
-                 "' in the state");
+    TANDEM_CHECK(StateError, mine.empty() || saved.empty() || mine == saved, describe_parameter(i), " is named '",
+                 saved, "' in the state");
   }
   load(state, tensors);
   lr_ = lr;

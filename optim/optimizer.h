@@ -13,9 +13,9 @@ namespace tandem::inline v0::optim {
 
 /// Changes parameters in place along their gradients.
 ///
-/// Parameters are row-major float32 or float64 leaves, on any devices.  A step skips those whose gradient slot is empty or
-/// that require no gradient: neither they nor their state change.  It records nothing and bumps the versions of what it changes.
-/// Not safe from many threads.
+/// Parameters are row-major float32 or float64 leaves, on any devices.  A step skips those whose gradient slot is empty
+/// or that require no gradient: neither they nor their state change.  It records nothing and bumps the versions of what
+/// it changes.  Not safe from many threads.
 class TANDEM_API Optimizer {
  public:
   virtual ~Optimizer();
@@ -35,13 +35,13 @@ class TANDEM_API Optimizer {
   /// {"lr", the optimizer's own numbers, "num_parameters", "state": {"<i>": {"name", its tensors}}}, where i counts the
   /// parameters and "name" is the one that their module gave them.  Shares the tensors.
   State state_dict() const;
-  /// Takes the numbers over and copies the tensors, to the parameters' devices.  Throws StateError, changing nothing, if an
-  /// entry is missing or does not fit the parameter of that number.
+  /// Takes the numbers over and copies the tensors, to the parameters' devices.  Throws StateError, changing nothing,
+  /// if an entry is missing or does not fit the parameter of that number.
   void load_state_dict(const State& state);
 
  protected:
-  /// `name` is a literal that begins error texts.  Throws ValueError for no parameters, the same one twice, or a bad lr;
-  /// StateError for an undefined, non-leaf or not row-major one; DTypeError for another dtype.
+  /// `name` is a literal that begins error texts.  Throws ValueError for no parameters, the same one twice, or a bad
+  /// lr; StateError for an undefined, non-leaf or not row-major one; DTypeError for another dtype.
   Optimizer(const char* name, std::vector<Tensor> parameters, double lr);
 
   const char* name() const { return name_; }

@@ -14,7 +14,8 @@ namespace {
 constexpr const char* kBuffer = "momentum_buffer";
 
 void check_number(const char* name, double value) {
-  TANDEM_CHECK(ValueError, std::isfinite(value) && value >= 0, "SGD: ", name, " is ", value, ", expected a finite number >= 0");
+  TANDEM_CHECK(ValueError, std::isfinite(value) && value >= 0, "SGD: ", name, " is ", value,
+               ", expected a finite number >= 0");
 }
 
 void check_options(const SGDOptions& options) {
@@ -35,10 +36,11 @@ SGD::SGD(std::vector<Tensor> parameters, SGDOptions options)
 
 void SGD::check(size_t index) const {
   const Device device = parameters()[index].device();
-  TANDEM_CHECK(DeviceError, device.is_cpu(), describe_parameter(index), " is on ", device, "; there is no kernel for it");
+  TANDEM_CHECK(DeviceError, device.is_cpu(), describe_parameter(index), " is on ", device,
+               "; there is no kernel for it");
   const Tensor& buffer = buffers_[index];
-  TANDEM_CHECK(DeviceError, !buffer.defined() || buffer.device() == device, describe_parameter(index), " is on ", device,
-               ", its momentum buffer on ", buffer.device(), "; make the optimizer after moving the model");
+  TANDEM_CHECK(DeviceError, !buffer.defined() || buffer.device() == device, describe_parameter(index), " is on ",
+               device, ", its momentum buffer on ", buffer.device(), "; make the optimizer after moving the model");
 }
 
 void SGD::update(size_t index, const Tensor& parameter, const Tensor& gradient) {
@@ -46,7 +48,8 @@ void SGD::update(size_t index, const Tensor& parameter, const Tensor& gradient) 
   const bool first = !buffer.defined();
   if (options_.momentum != 0 && first) buffer = empty_like(parameter);
   const bool use_buffer = options_.momentum != 0;
-  const cpu::SgdStep step = {lr(), options_.momentum, options_.dampening, options_.weight_decay, options_.nesterov, first};
+  const cpu::SgdStep step = {lr(), options_.momentum, options_.dampening, options_.weight_decay, options_.nesterov,
+                             first};
   const KernelContext context = {parameter.device()};
   const auto run = [&]<class T>(T*) {
     cpu::sgd(context, parameter.num_elements(), gradient.data<T>(), step, parameter.data<T>(),
@@ -82,8 +85,9 @@ void SGD::load(const State& numbers, const std::vector<State>& tensors) {
     if (tensors[i].find(kBuffer) == nullptr) continue;
     const auto& saved = tensors[i].get<Tensor>(kBuffer);
     const Tensor& parameter = parameters()[i];
-    TANDEM_CHECK(StateError, saved.defined() && saved.shape() == parameter.shape() && saved.dtype() == parameter.dtype(),
-                 describe_parameter(i), " is ", describe(parameter), ", its momentum buffer in the state ", describe(saved));
+    TANDEM_CHECK(
+        StateError, saved.defined() && saved.shape() == parameter.shape() && saved.dtype() == parameter.dtype(),
+        describe_parameter(i), " is ", describe(parameter), ", its momentum buffer in the state ", describe(saved));
     buffers[i] = empty_like(parameter);
     chores::copy(saved, buffers[i]);
   }

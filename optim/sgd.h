@@ -23,12 +23,12 @@ struct SGDOptions {
 ///     d = d + momentum b with nesterov, else b                                      (if momentum != 0)
 ///     p = p - lr d
 ///
-/// One pass over memory per parameter, in the parameter's dtype.  Y. Nesterov, 1983; I. Sutskever et al., "On the importance of
-/// initialization and momentum in deep learning", ICML 2013.
+/// One pass over memory per parameter, in the parameter's dtype.  Y. Nesterov, 1983; I. Sutskever et al., "On the
+/// importance of initialization and momentum in deep learning", ICML 2013.
 class TANDEM_API SGD : public Optimizer {
  public:
-  /// Throws ValueError for an option that is negative or not finite, or nesterov without momentum or with dampening, and
-  /// what Optimizer throws for parameters.
+  /// Throws ValueError for an option that is negative or not finite, or nesterov without momentum or with dampening,
+  /// and what Optimizer throws for parameters.
   explicit SGD(std::vector<Tensor> parameters, SGDOptions options = {});
 
  protected:

@@ -9,8 +9,8 @@ constexpr int64_t kGrain = 1 << 15;  // 128 KiB of float32: well above what hand
 
 enum class Momentum { kNone, kFirst, kLater };
 
-/// The step for [begin, end).  What does not change from value to value is a template parameter, so that each loop is branch-free
-/// and the compiler turns it into vector instructions.
+/// The step for [begin, end).  What does not change from value to value is a template parameter, so that each loop is
+/// branch-free and the compiler turns it into vector instructions.
 template <class T, bool kDecay, Momentum kMomentum, bool kNesterov>
 void piece(int64_t begin, int64_t end, const T* __restrict gradient, const SgdStep& step, T* __restrict parameter,
            T* __restrict buffer) {
@@ -33,7 +33,8 @@ void piece(int64_t begin, int64_t end, const T* __restrict gradient, const SgdSt
 template <class T, bool kDecay>
 auto choose(const SgdStep& step, bool has_buffer) {
   if (!has_buffer) return &piece<T, kDecay, Momentum::kNone, false>;
-  if (step.first) return step.nesterov ? &piece<T, kDecay, Momentum::kFirst, true> : &piece<T, kDecay, Momentum::kFirst, false>;
+  if (step.first)
+    return step.nesterov ? &piece<T, kDecay, Momentum::kFirst, true> : &piece<T, kDecay, Momentum::kFirst, false>;
   return step.nesterov ? &piece<T, kDecay, Momentum::kLater, true> : &piece<T, kDecay, Momentum::kLater, false>;
 }
 
@@ -41,7 +42,8 @@ auto choose(const SgdStep& step, bool has_buffer) {
 
 template <class T>
 void sgd(const KernelContext&, int64_t n, const T* gradient, const SgdStep& step, T* parameter, T* buffer) {
-  const auto f = step.weight_decay != 0 ? choose<T, true>(step, buffer != nullptr) : choose<T, false>(step, buffer != nullptr);
+  const auto f =
+      step.weight_decay != 0 ? choose<T, true>(step, buffer != nullptr) : choose<T, false>(step, buffer != nullptr);
   parallel_for(n, kGrain, [&](int64_t begin, int64_t end) { f(begin, end, gradient, step, parameter, buffer); });
 }
 

@@ -40,9 +40,7 @@ class Numbers : public td::data::Dataset {
 /// Threads that called `here` and have not ended.
 class LiveThreads {
  public:
-  void here() {
-    thread_local Presence presence(*this);
-  }
+  void here() { thread_local Presence presence(*this); }
   int count() const { return count_; }
 
  private:
@@ -101,11 +99,13 @@ TEST(DataLoader, BatchesDoNotDependOnTheNumberOfWorkers) {
         RandomSampler expected(size, 8);
         for (const int workers : {0, 1, 2, 3}) {
           RandomSampler sampler(size, 8);
-          DataLoader loader(numbers, sampler, {.batch_size = batch_size, .num_workers = workers, .drop_last = drop_last});
+          DataLoader loader(numbers, sampler,
+                            {.batch_size = batch_size, .num_workers = workers, .drop_last = drop_last});
           for (int64_t epoch = 0; epoch < 2; ++epoch) {
             expected.set_epoch(epoch);
             auto order = expected.begin_epoch();
-            if (drop_last) order.resize(order.size() / static_cast<size_t>(batch_size) * static_cast<size_t>(batch_size));
+            if (drop_last)
+              order.resize(order.size() / static_cast<size_t>(batch_size) * static_cast<size_t>(batch_size));
             const auto batches = labels_of_epoch(loader);
             EXPECT_EQ(static_cast<int64_t>(batches.size()), loader.size());
             std::vector<int64_t> joined;
@@ -185,7 +185,8 @@ TEST(DataLoader, ExceptionComesAtItsBatchAndNamesTheItem) {
       }
       FAIL() << "nothing was thrown";
     } catch (const td::IoError& error) {
-      EXPECT_STREQ(error.what(), "file 22 is damaged\n  in item 22 of the dataset\n  in batch 4 of 8, items 20, 21, 22, 23, ...");
+      EXPECT_STREQ(error.what(),
+                   "file 22 is damaged\n  in item 22 of the dataset\n  in batch 4 of 8, items 20, 21, 22, 23, ...");
     }
     EXPECT_EQ(batches, 4);
     EXPECT_EQ(live.count(), 0);
@@ -337,9 +338,12 @@ TEST(DataLoader, TracesEachBatchOnItsWorker) {
 TEST(DataLoader, RefusesWrongOptions) {
   const Numbers numbers(1);
   SequentialSampler sampler(1);
-  EXPECT_EQ(error_text([&] { DataLoader(numbers, sampler, {.batch_size = 0}); }), "DataLoader: batch_size 0 is less than 1");
-  EXPECT_EQ(error_text([&] { DataLoader(numbers, sampler, {.num_workers = -1}); }), "DataLoader: num_workers -1 is negative");
-  EXPECT_EQ(error_text([&] { DataLoader(numbers, sampler, {.prefetch = 0}); }), "DataLoader: prefetch 0 is less than 1");
+  EXPECT_EQ(error_text([&] { DataLoader(numbers, sampler, {.batch_size = 0}); }),
+            "DataLoader: batch_size 0 is less than 1");
+  EXPECT_EQ(error_text([&] { DataLoader(numbers, sampler, {.num_workers = -1}); }),
+            "DataLoader: num_workers -1 is negative");
+  EXPECT_EQ(error_text([&] { DataLoader(numbers, sampler, {.prefetch = 0}); }),
+            "DataLoader: prefetch 0 is less than 1");
 }
 
 }  // namespace

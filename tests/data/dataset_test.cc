@@ -31,7 +31,8 @@ class Squares : public td::data::Dataset {
   int64_t size() const override { return 10; }
   td::data::Example get(int64_t index) const override {
     if (index == 5 && fifth) return fifth();
-    return {td::from_vector<float>({float(index), float(index) + 0.5f}, {2}), td::scalar_tensor(index * index, {td::kInt64})};
+    return {td::from_vector<float>({float(index), float(index) + 0.5f}, {2}),
+            td::scalar_tensor(index * index, {td::kInt64})};
   }
   std::function<td::data::Example()> fifth;
 };
@@ -74,13 +75,17 @@ TEST(Dataset, RefusesAnEmptyBatch) {
 
 TEST(Dataset, NamesTheItemThatDoesNotFit) {
   const td::Tensor label = td::scalar_tensor(1, {td::kInt64});
-  EXPECT_EQ(text_of<td::ShapeError>([&] { batch_with_fifth([&] { return td::data::Example{td::zeros({3}), label}; }); }),
+  EXPECT_EQ(text_of<td::ShapeError>([&] {
+              batch_with_fifth([&] { return td::data::Example{td::zeros({3}), label}; });
+            }),
             "Dataset: the image has shape [3], those before it in the batch [2]\n  in item 5 of the dataset");
   EXPECT_EQ(text_of<td::DTypeError>([&] {
               batch_with_fifth([&] { return td::data::Example{td::zeros({2}, {td::kFloat64}), label}; });
             }),
             "Dataset: the image is float64, those before it in the batch float32\n  in item 5 of the dataset");
-  EXPECT_EQ(text_of<td::StateError>([&] { batch_with_fifth([&] { return td::data::Example{td::zeros({2}), {}}; }); }),
+  EXPECT_EQ(text_of<td::StateError>([&] { batch_with_fifth([&] {
+                                            return td::data::Example{td::zeros({2}), {}};
+                                          }); }),
             "Dataset: the label is undefined\n  in item 5 of the dataset");
 }
 

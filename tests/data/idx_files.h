@@ -29,8 +29,8 @@ class TemporaryFolder {
 
   /// Writes a file and returns its path.
   std::string write(const std::string& name, const Bytes& bytes) const {
-    std::ofstream(path_ + "/" + name, std::ios::binary).write(reinterpret_cast<const char*>(bytes.data()),
-                                                              static_cast<std::streamsize>(bytes.size()));
+    std::ofstream(path_ + "/" + name, std::ios::binary)
+        .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
     return path_ + "/" + name;
   }
 

@@ -34,7 +34,8 @@ class Idx : public ::testing::Test {
 
 TEST_F(Idx, ReadsValuesPlainAndCompressed) {
   const Bytes file = idx({2, 3}, {1, 2, 3, 253, 254, 255});
-  for (const td::Tensor& values : {td::data::read_idx(folder_.write("a", file)), td::data::read_idx(folder_.write("a.gz", gzip(file)))}) {
+  for (const td::Tensor& values :
+       {td::data::read_idx(folder_.write("a", file)), td::data::read_idx(folder_.write("a.gz", gzip(file)))}) {
     EXPECT_EQ(values.dtype(), td::kUInt8);
     EXPECT_EQ(values.shape(), td::Shape({2, 3}));
     EXPECT_EQ(values.to_vector<int64_t>(), (std::vector<int64_t>{1, 2, 3, 253, 254, 255}));
@@ -66,18 +67,21 @@ TEST_F(Idx, RefusesSizesThatDoNotFitTheFile) {
   EXPECT_EQ(error_of(idx({2, 3}, {1, 2, 3, 4, 5})), ": the sizes [2, 3] ask for 6 bytes, the file holds at most 5");
   EXPECT_EQ(error_of(idx({2, 3}, {1, 2, 3, 4, 5, 6, 7})), ": bytes follow the 6 values of sizes [2, 3]");
   EXPECT_EQ(error_of(idx({2}, {})), ": the sizes [2] ask for 2 bytes, the file holds at most 0");
-  EXPECT_EQ(error_of(idx({0xffffffff, 0xffffffff, 2}, {})), ": the product of the sizes [4294967295, 4294967295] overflows");
+  EXPECT_EQ(error_of(idx({0xffffffff, 0xffffffff, 2}, {})),
+            ": the product of the sizes [4294967295, 4294967295] overflows");
   // Memory for a claim is taken only where the file could hold it: 4 GiB do not come out of a few bytes.
   const Bytes claim = gzip(idx({0xffffffff}, {}));
-  EXPECT_EQ(error_of(claim, "a.gz"), td::str(": the sizes [4294967295] ask for 4294967295 bytes, the file holds at most ",
-                                             (claim.size() + 1) * 1032));
+  EXPECT_EQ(
+      error_of(claim, "a.gz"),
+      td::str(": the sizes [4294967295] ask for 4294967295 bytes, the file holds at most ", (claim.size() + 1) * 1032));
 }
 
 TEST_F(Idx, RefusesDamagedCompression) {
   const Bytes plain = idx({4, 5}, Bytes(20, 7));
   const Bytes good = gzip(plain);
   EXPECT_EQ(error_of(plain, "a.gz"), " is not a gzip file: it does not begin with 1f 8b");
-  EXPECT_EQ(error_of(gzip(idx({4, 5}, Bytes(19, 7))), "a.gz"), ": the sizes [4, 5] ask for 20 bytes, the file ends after 19");
+  EXPECT_EQ(error_of(gzip(idx({4, 5}, Bytes(19, 7))), "a.gz"),
+            ": the sizes [4, 5] ask for 20 bytes, the file ends after 19");
   EXPECT_EQ(error_of(gzip(idx({4, 5}, Bytes(21, 7))), "a.gz"), ": bytes follow the 20 values of sizes [4, 5]");
 
   Bytes trailing = good;
@@ -95,7 +99,8 @@ TEST_F(Idx, RefusesEveryTruncation) {
   const Bytes plain = idx({4, 5}, Bytes(20, 7));
   const Bytes compressed = gzip(plain);
   for (size_t size = 0; size < plain.size(); ++size) {
-    EXPECT_NE(error_of(Bytes(plain.begin(), plain.begin() + static_cast<ptrdiff_t>(size))), "nothing was thrown") << size;
+    EXPECT_NE(error_of(Bytes(plain.begin(), plain.begin() + static_cast<ptrdiff_t>(size))), "nothing was thrown")
+        << size;
   }
   for (size_t size = 2; size < compressed.size(); ++size) {
     EXPECT_EQ(error_of(Bytes(compressed.begin(), compressed.begin() + static_cast<ptrdiff_t>(size)), "a.gz"),

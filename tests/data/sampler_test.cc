@@ -119,7 +119,8 @@ TEST(DistributedSampler, TrainingPadsFromTheBeginningOfTheOrder) {
   }
   const std::vector<int64_t> two = {0, 1, 0, 1, 0, 1, 0};
   for (int rank = 0; rank < 7; ++rank) {
-    EXPECT_EQ(DistributedSampler(2, rank, 7, {.shuffle = false}).begin_epoch(), (std::vector{two[static_cast<size_t>(rank)]}));
+    EXPECT_EQ(DistributedSampler(2, rank, 7, {.shuffle = false}).begin_epoch(),
+              (std::vector{two[static_cast<size_t>(rank)]}));
   }
 }
 
@@ -230,8 +231,10 @@ TEST(Sampler, RefusesStatesThatDoNotFit) {
     return changed;
   };
   EXPECT_EQ(error_text([&] { sampler.load_state_dict(with("epoch", -1)); }), "Sampler: epoch -1 is negative");
-  EXPECT_EQ(error_text([&] { sampler.load_state_dict(with("position", 8)); }), "Sampler: position 8 is outside an epoch of 7");
-  EXPECT_EQ(error_text([&] { sampler.load_state_dict(with("position", -1)); }), "Sampler: position -1 is outside an epoch of 7");
+  EXPECT_EQ(error_text([&] { sampler.load_state_dict(with("position", 8)); }),
+            "Sampler: position 8 is outside an epoch of 7");
+  EXPECT_EQ(error_text([&] { sampler.load_state_dict(with("position", -1)); }),
+            "Sampler: position -1 is outside an epoch of 7");
   EXPECT_EQ(sampler.epoch(), 0);
 }
 

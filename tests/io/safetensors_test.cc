@@ -30,7 +30,9 @@ std::string length_of(uint64_t length) {
   return bytes;
 }
 
-std::string file_of(const std::string& header, const std::string& data) { return length_of(header.size()) + header + data; }
+std::string file_of(const std::string& header, const std::string& data) {
+  return length_of(header.size()) + header + data;
+}
 
 class Safetensors : public ::testing::Test {
  protected:
@@ -58,7 +60,8 @@ class Safetensors : public ::testing::Test {
       f();
     } catch (const E& error) {
       std::string text = error.what();
-      for (size_t at = text.find(folder_); at != std::string::npos; at = text.find(folder_)) text.replace(at, folder_.size(), "DIR");
+      for (size_t at = text.find(folder_); at != std::string::npos; at = text.find(folder_))
+        text.replace(at, folder_.size(), "DIR");
       return text;
     }
     return "nothing was thrown";
@@ -88,11 +91,10 @@ TEST_F(Safetensors, WritesTheFormatByteForByte) {
                            {"long", td::from_vector<int64_t>({-1}, {})},
                            {"a", td::from_vector<float>({0.5f}, {1, 1})},
                            {"mask", td::tensor({true, false, true})}});
-  const std::string header =
-      R"({"long":{"dtype":"I64","shape":[],"data_offsets":[0,8]},)"
-      R"("a":{"dtype":"F32","shape":[1,1],"data_offsets":[8,12]},)"
-      R"("b":{"dtype":"F32","shape":[2],"data_offsets":[12,20]},)"
-      R"("mask":{"dtype":"BOOL","shape":[3],"data_offsets":[20,23]}})";
+  const std::string header = R"({"long":{"dtype":"I64","shape":[],"data_offsets":[0,8]},)"
+                             R"("a":{"dtype":"F32","shape":[1,1],"data_offsets":[8,12]},)"
+                             R"("b":{"dtype":"F32","shape":[2],"data_offsets":[12,20]},)"
+                             R"("mask":{"dtype":"BOOL","shape":[3],"data_offsets":[20,23]}})";
   EXPECT_EQ(header.size() % 8, 2u);
   const std::string data("\xff\xff\xff\xff\xff\xff\xff\xff\0\0\0\x3f\0\0\x80\x3f\0\0\0\xc0\1\0\1", 23);
   EXPECT_EQ(bytes(), file_of(header + "      ", data));
@@ -129,7 +131,8 @@ TEST_F(Safetensors, RoundTripKeepsEveryDtypeAndShape) {
   EXPECT_EQ(file.metadata, (td::io::Metadata{{"format", "pt"}}));
   ASSERT_EQ(file.tensors.size(), tensors.size());
   for (const auto& [name, expected] : tensors) {
-    const auto found = std::find_if(file.tensors.begin(), file.tensors.end(), [&, &n = name](const auto& t) { return t.first == n; });
+    const auto found =
+        std::find_if(file.tensors.begin(), file.tensors.end(), [&, &n = name](const auto& t) { return t.first == n; });
     ASSERT_NE(found, file.tensors.end()) << name;
     EXPECT_EQ(found->second.dtype(), expected.dtype());
     EXPECT_EQ(found->second.shape(), expected.shape());
@@ -172,8 +175,10 @@ TEST_F(Safetensors, EscapesNames) {
 TEST_F(Safetensors, TiedTensorsAreWrittenOnce) {
   const td::Tensor shared = td::arange(0, 5);
   const td::Tensor part = td::make_view(shared.storage(), td::kInt64, {4}, {1}, 0);  // other sizes: not the same
-  save_safetensors(path_, {{"encoder", shared}, {"decoder", shared}, {"part", part}, {"empty", td::empty({0})}, {"void", td::empty({0})}},
-                   {{"step", "3"}});
+  save_safetensors(
+      path_,
+      {{"encoder", shared}, {"decoder", shared}, {"part", part}, {"empty", td::empty({0})}, {"void", td::empty({0})}},
+      {{"step", "3"}});
   EXPECT_NE(bytes().find(R"("__metadata__":{"alias:decoder":"encoder","step":"3"})"), std::string::npos);
   const auto file = load_safetensors(path_);
   EXPECT_EQ(file.metadata, (td::io::Metadata{{"step", "3"}}));
@@ -197,7 +202,9 @@ TEST_F(Safetensors, RefusesWhatItCannotWrite) {
   EXPECT_EQ(refused({}, {{"k", "\xed\xa0\x80"}}), "save_safetensors: the metadata 'k' is no valid UTF-8");
   EXPECT_EQ(refused({}, {{"alias:x", "y"}}),
             "save_safetensors: the metadata key 'alias:x' begins with 'alias:', which stands for tied tensors");
-  EXPECT_EQ(error_of<td::StateError>([&] { save_safetensors(path_, {{"x", td::Tensor()}}); }),
+  EXPECT_EQ(error_of<td::StateError>([&] {
+              save_safetensors(path_, {{"x", td::Tensor()}});
+            }),
             "save_safetensors: the tensor 'x' is undefined");
   EXPECT_EQ(files_in_folder(), 0u);
 }
@@ -249,13 +256,15 @@ TEST_F(Safetensors, RefusesHeadersOfWrongLength) {
   EXPECT_EQ(load_error(""), " has 0 bytes, expected at least 8");
   EXPECT_EQ(load_error("1234567"), " has 7 bytes, expected at least 8");
   EXPECT_EQ(load_error(length_of(100000001)), " claims a header of 100000001 bytes, the format allows 100000000");
-  EXPECT_EQ(load_error(length_of(UINT64_MAX)), " claims a header of 18446744073709551615 bytes, the format allows 100000000");
+  EXPECT_EQ(load_error(length_of(UINT64_MAX)),
+            " claims a header of 18446744073709551615 bytes, the format allows 100000000");
   EXPECT_EQ(load_error(length_of(3) + "{}"), " claims a header of 3 bytes, the file has 2 after the length");
   EXPECT_EQ(load_error(length_of(0)), ": header, byte 0: expected '{'");
 }
 
 TEST_F(Safetensors, RefusesWhatIsNoUtf8) {
-  for (const char* bad : {"\xff", "\xc0\xaf", "\xe0\x80\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\x80", "\xc3"}) {
+  for (const char* bad :
+       {"\xff", "\xc0\xaf", "\xe0\x80\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\x80", "\xc3"}) {
     EXPECT_EQ(header_error(std::string("{\"") + bad + "\":0}"), ": the header is no valid UTF-8");
   }
 }
@@ -282,7 +291,8 @@ TEST_F(Safetensors, RefusesEntriesOutsideTheSchema) {
     return R"({"x":{"dtype":)" + dtype + R"(,"shape":)" + shape + R"(,"data_offsets":)" + offsets + "}}";
   };
   const std::string f32 = "\"F32\"";
-  EXPECT_EQ(header_error(entry("\"F33\"", "[2]", "[0,8]")), ": header, byte 19: tensor 'x': 'F33' is no element type of the format");
+  EXPECT_EQ(header_error(entry("\"F33\"", "[2]", "[0,8]")),
+            ": header, byte 19: tensor 'x': 'F33' is no element type of the format");
   EXPECT_EQ(header_error<td::DTypeError>(entry("\"U16\"", "[4]", "[0,8]")),
             ": tensor 'x' has element type U16, which tandem does not have");
   EXPECT_EQ(header_error(entry("1", "[2]", "[0,8]")), ": header, byte 14: expected '\"'");
@@ -290,23 +300,33 @@ TEST_F(Safetensors, RefusesEntriesOutsideTheSchema) {
   EXPECT_EQ(header_error(entry(f32, "[2.0]", "[0,8]")), ": header, byte 30: expected an integer");
   EXPECT_EQ(header_error(entry(f32, "[2e0]", "[0,8]")), ": header, byte 30: expected an integer");
   EXPECT_EQ(header_error(entry(f32, "[02]", "[0,8]")), ": header, byte 31: a number has a leading zero");
-  EXPECT_EQ(header_error(entry(f32, "[9223372036854775808]", "[0,8]")), ": header, byte 47: a number is above 2^63 - 1");
+  EXPECT_EQ(header_error(entry(f32, "[9223372036854775808]", "[0,8]")),
+            ": header, byte 47: a number is above 2^63 - 1");
   EXPECT_EQ(header_error(entry(f32, "[2", "[0,8]")), ": header, byte 31: expected a number that is not negative");
   EXPECT_EQ(header_error(entry(f32, "2", "[0,8]")), ": header, byte 28: expected '['");
-  EXPECT_EQ(header_error(entry(f32, "[2]", "[0]")), ": header, byte 50: tensor 'x': data_offsets has 1 numbers, expected 2");
-  EXPECT_EQ(header_error(R"({"x":{"dtype":"F32","shape":[2]}})"), ": header, byte 32: tensor 'x': the field 'data_offsets' is missing");
-  EXPECT_EQ(header_error(R"({"x":{"dtype":"F32","data_offsets":[0,8]}})"), ": header, byte 41: tensor 'x': the field 'shape' is missing");
-  EXPECT_EQ(header_error(R"({"x":{"shape":[2],"data_offsets":[0,8]}})"), ": header, byte 39: tensor 'x': the field 'dtype' is missing");
-  EXPECT_EQ(header_error(R"({"x":{"dtype":"F32","dtype":"F32"}})"), ": header, byte 28: tensor 'x': the field 'dtype' occurs twice");
+  EXPECT_EQ(header_error(entry(f32, "[2]", "[0]")),
+            ": header, byte 50: tensor 'x': data_offsets has 1 numbers, expected 2");
+  EXPECT_EQ(header_error(R"({"x":{"dtype":"F32","shape":[2]}})"),
+            ": header, byte 32: tensor 'x': the field 'data_offsets' is missing");
+  EXPECT_EQ(header_error(R"({"x":{"dtype":"F32","data_offsets":[0,8]}})"),
+            ": header, byte 41: tensor 'x': the field 'shape' is missing");
+  EXPECT_EQ(header_error(R"({"x":{"shape":[2],"data_offsets":[0,8]}})"),
+            ": header, byte 39: tensor 'x': the field 'dtype' is missing");
+  EXPECT_EQ(header_error(R"({"x":{"dtype":"F32","dtype":"F32"}})"),
+            ": header, byte 28: tensor 'x': the field 'dtype' occurs twice");
   EXPECT_EQ(header_error(R"({"x":{"strides":[1]}})"), ": header, byte 16: tensor 'x': unknown field 'strides'");
-  EXPECT_EQ(header_error(R"({"x":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"x":{}})"), ": header, byte 57: the name 'x' occurs twice");
-  EXPECT_EQ(header_error(R"({"__metadata__":{"a":1}})"), ": header, byte 21: __metadata__: the value of 'a' is no string");
-  EXPECT_EQ(header_error(R"({"__metadata__":{"a":"1","a":"2"}})"), ": header, byte 29: __metadata__: the key 'a' occurs twice");
+  EXPECT_EQ(header_error(R"({"x":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"x":{}})"),
+            ": header, byte 57: the name 'x' occurs twice");
+  EXPECT_EQ(header_error(R"({"__metadata__":{"a":1}})"),
+            ": header, byte 21: __metadata__: the value of 'a' is no string");
+  EXPECT_EQ(header_error(R"({"__metadata__":{"a":"1","a":"2"}})"),
+            ": header, byte 29: __metadata__: the key 'a' occurs twice");
 }
 
 TEST_F(Safetensors, RefusesRangesThatDoNotFit) {
   const auto two = [](const std::string& first, const std::string& second) {
-    return R"({"a":{"dtype":"F32","shape":[1],"data_offsets":)" + first + R"(},"b":{"dtype":"F32","shape":[1],"data_offsets":)" + second + "}}";
+    return R"({"a":{"dtype":"F32","shape":[1],"data_offsets":)" + first +
+           R"(},"b":{"dtype":"F32","shape":[1],"data_offsets":)" + second + "}}";
   };
   write(file_of(two("[4,8]", "[0,4]"), std::string(8, '\0')));
   EXPECT_EQ(load_safetensors(path_).tensors[0].first, "b");  // any order is allowed
@@ -318,8 +338,10 @@ TEST_F(Safetensors, RefusesRangesThatDoNotFit) {
   EXPECT_EQ(header_error(two("[0,4]", "[4,7]")), ": tensor 'b' of float32 [1] needs 4 bytes, its range has 3");
   EXPECT_EQ(header_error(R"({"x":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,8]}})"),
             ": the sizes [4611686018427387904, 4] of tensor 'x' overflow");
-  EXPECT_EQ(load_error(file_of(kGood, std::string(7, '\0'))), ": the tensors end at byte 8 of the data, the file has 7");
-  EXPECT_EQ(load_error(file_of(kGood, std::string(9, '\0'))), ": the tensors end at byte 8 of the data, the file has 9");
+  EXPECT_EQ(load_error(file_of(kGood, std::string(7, '\0'))),
+            ": the tensors end at byte 8 of the data, the file has 7");
+  EXPECT_EQ(load_error(file_of(kGood, std::string(9, '\0'))),
+            ": the tensors end at byte 8 of the data, the file has 9");
   EXPECT_EQ(load_error(file_of("{}", "x")), ": the tensors end at byte 0 of the data, the file has 1");
 }
 

@@ -124,7 +124,8 @@ TEST(Init, TensorsWithoutElementsAreFine) {
 
 TEST(Init, RefusesWrongArguments) {
   const td::Tensor x = td::zeros({3});
-  EXPECT_EQ(error_of<td::ValueError>([&] { init::uniform_(x, 1, -1); }), "uniform_: low is 1, high is -1, expected low <= high");
+  EXPECT_EQ(error_of<td::ValueError>([&] { init::uniform_(x, 1, -1); }),
+            "uniform_: low is 1, high is -1, expected low <= high");
   EXPECT_EQ(error_of<td::ValueError>([&] { init::normal_(x, 0, -1); }), "normal_: the deviation is -1, expected >= 0");
   EXPECT_EQ(error_of<td::ShapeError>([&] { init::kaiming_uniform_(x); }),
             "kaiming_uniform_: a tensor of shape [3] has no fans, expected at least 2 dimensions");

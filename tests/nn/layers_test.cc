@@ -65,7 +65,8 @@ TEST(Linear, BeginsUniformAsInPyTorch) {
     EXPECT_GT(*high, 0.095);
     double sum = 0;
     for (const double value : values) sum += value;
-    EXPECT_NEAR(sum / static_cast<double>(values.size()), 0, 5 * 0.2 / std::sqrt(12.0 * static_cast<double>(values.size())));
+    EXPECT_NEAR(sum / static_cast<double>(values.size()), 0,
+                5 * 0.2 / std::sqrt(12.0 * static_cast<double>(values.size())));
   }
   td::manual_seed(7);
   const nn::Linear again(100, 200);
@@ -78,8 +79,10 @@ TEST(Linear, ErrorsNameTheLayer) {
   auto& layer = root.add<nn::Linear>("fc1", 3, 2);
   const std::string text = error_of<td::ShapeError>([&] { layer(td::ones({2, 4})); });
   EXPECT_TRUE(text.ends_with("\n  in Linear 'fc1'")) << text;
-  EXPECT_EQ(error_of<td::ValueError>([] { nn::Linear(0, 2); }), "Linear: 0 input and 2 output features, expected at least 1 each");
-  EXPECT_EQ(error_of<td::ValueError>([] { nn::Linear(2, -1); }), "Linear: 2 input and -1 output features, expected at least 1 each");
+  EXPECT_EQ(error_of<td::ValueError>([] { nn::Linear(0, 2); }),
+            "Linear: 0 input and 2 output features, expected at least 1 each");
+  EXPECT_EQ(error_of<td::ValueError>([] { nn::Linear(2, -1); }),
+            "Linear: 2 input and -1 output features, expected at least 1 each");
 }
 
 TEST(ReLU, KeepsWhatIsPositive) {

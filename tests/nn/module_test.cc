@@ -66,7 +66,8 @@ Paths paths(const std::vector<std::pair<std::string, Tensor>>& named) {
 
 TEST(Module, NamesPartsByTheirPaths) {
   const Net net;
-  EXPECT_EQ(paths(net.named_parameters()), (Paths{"encoder.shift", "encoder.first.scale", "encoder.second.scale", "head.scale"}));
+  EXPECT_EQ(paths(net.named_parameters()),
+            (Paths{"encoder.shift", "encoder.first.scale", "encoder.second.scale", "head.scale"}));
   EXPECT_EQ(paths(net.named_buffers()), (Paths{"encoder.first.steps", "encoder.second.steps", "head.steps"}));
   EXPECT_EQ(net.parameters().size(), 4u);
   EXPECT_TRUE(net.parameters()[3].is_same(net.head.scale));
@@ -128,7 +129,8 @@ TEST(Module, UndefinedPartsAreAbsent) {
   EXPECT_FALSE(module.add_buffer("mean", Tensor()).defined());
   EXPECT_TRUE(module.parameters().empty());
   EXPECT_TRUE(module.state_dict().empty());
-  EXPECT_EQ(error_of<td::ValueError>([&] { module.add_parameter("bias", Tensor()); }), "add_parameter: Module already has a 'bias'");
+  EXPECT_EQ(error_of<td::ValueError>([&] { module.add_parameter("bias", Tensor()); }),
+            "add_parameter: Module already has a 'bias'");
 }
 
 TEST(Module, ReferencesStayValid) {
@@ -141,7 +143,8 @@ TEST(Module, ReferencesStayValid) {
 TEST(Module, RefusesBadNames) {
   Net net;
   EXPECT_EQ(error_of<td::ValueError>([&] { net.add<Scale>(""); }), "add: '' is no name: it is empty or holds a '.'");
-  EXPECT_EQ(error_of<td::ValueError>([&] { net.add<Scale>("a.b"); }), "add: 'a.b' is no name: it is empty or holds a '.'");
+  EXPECT_EQ(error_of<td::ValueError>([&] { net.add<Scale>("a.b"); }),
+            "add: 'a.b' is no name: it is empty or holds a '.'");
   EXPECT_EQ(error_of<td::ValueError>([&] { net.add<Scale>("head"); }), "add: Net already has a 'head'");
   EXPECT_EQ(error_of<td::ValueError>([&] { net.head.add_buffer("scale", td::ones({1})); }),
             "add_buffer: Scale 'head' already has a 'scale'");
@@ -153,7 +156,9 @@ TEST(Module, RefusesTensorsThatAreNoParameters) {
   const Tensor x = td::ones({2, 3}).set_requires_grad();
   EXPECT_EQ(error_of<td::StateError>([&] { module.add_parameter("p", td::mul(x, x)); }),
             "add_parameter: 'p' is the result of an operation (float32 [2, 3] on cpu)");
-  EXPECT_EQ(error_of<td::StateError>([&] { module.add_parameter("p", td::ones({2, 3}).t()); }),
+  EXPECT_EQ(error_of<td::StateError>([&] {
+              module.add_parameter("p", td::ones({2, 3}).t());
+            }),
             "add_parameter: 'p' is not row-major (float32 [3, 2] on cpu)");
   EXPECT_EQ(error_of<td::StateError>([&] { module.add_buffer("b", x); }), "add_buffer: 'b' requires grad");
   EXPECT_THROW(module.add_parameter("p", td::ones({2}, {td::kInt64})), td::DTypeError);
@@ -163,8 +168,8 @@ TEST(Module, RefusesTensorsThatAreNoParameters) {
 TEST(Module, StateDictHasPyTorchsKeysInOrder) {
   const Net net;
   EXPECT_EQ(paths(net.state_dict().tensors()),
-            (Paths{"encoder.shift", "encoder.first.scale", "encoder.first.steps", "encoder.second.scale", "encoder.second.steps",
-                   "head.scale", "head.steps"}));
+            (Paths{"encoder.shift", "encoder.first.scale", "encoder.first.steps", "encoder.second.scale",
+                   "encoder.second.steps", "head.scale", "head.steps"}));
   const Tensor scale = net.state_dict().get<Tensor>("head.scale");
   EXPECT_FALSE(scale.requires_grad());
   EXPECT_EQ(scale.data_ptr(), net.head.scale.data_ptr());
@@ -248,7 +253,8 @@ TEST(Module, GradientsInABucketDoNotMove) {
   td::set_cpu_device_count(2);
   Net net;
   td::autograd::leaf(net.head.scale).set_slot(td::zeros({2}));
-  EXPECT_EQ(error_of<td::StateError>([&] { net.to(td::Device("cpu:1")); }), "to: the gradient of 'head.scale' lives in a bucket");
+  EXPECT_EQ(error_of<td::StateError>([&] { net.to(td::Device("cpu:1")); }),
+            "to: the gradient of 'head.scale' lives in a bucket");
   EXPECT_EQ(net.encoder.shift.device(), td::Device());
 }
 
@@ -276,11 +282,13 @@ TEST(Module, AFrozenStructureStays) {
   {
     const td::HookHandle first = net.encoder.freeze_structure("a DistributedDataParallel owns its parameters");
     const td::HookHandle second = net.encoder.freeze_structure("another reason");
-    const std::string reason = "the structure of Block 'encoder' is fixed while a DistributedDataParallel owns its parameters";
+    const std::string reason =
+        "the structure of Block 'encoder' is fixed while a DistributedDataParallel owns its parameters";
     EXPECT_EQ(error_of<td::StateError>([&] { net.to(td::Device()); }), "to: " + reason);
     EXPECT_EQ(error_of<td::StateError>([&] { net.encoder.to(td::Device()); }), "to: " + reason);
     EXPECT_EQ(error_of<td::StateError>([&] { net.encoder.first.to(td::Device()); }), "to: " + reason);
-    EXPECT_EQ(error_of<td::StateError>([&] { net.encoder.first.add_parameter("p", td::ones({1})); }), "add_parameter: " + reason);
+    EXPECT_EQ(error_of<td::StateError>([&] { net.encoder.first.add_parameter("p", td::ones({1})); }),
+              "add_parameter: " + reason);
     EXPECT_EQ(error_of<td::StateError>([&] { net.encoder.add_buffer("p", td::ones({1})); }), "add_buffer: " + reason);
     EXPECT_EQ(error_of<td::StateError>([&] { net.encoder.add<Scale>("third"); }), "add: " + reason);
     net.add<Scale>("beside");
@@ -348,7 +356,8 @@ TEST(Layer, TracesItsForward) {
     if (event.category == "forward") names.push_back(event.name);
   }
   std::sort(names.begin(), names.end());
-  EXPECT_EQ(names, (Paths{"Block 'encoder'", "Net", "Scale 'encoder.first'", "Scale 'encoder.second'", "Scale 'head'"}));
+  EXPECT_EQ(names,
+            (Paths{"Block 'encoder'", "Net", "Scale 'encoder.first'", "Scale 'encoder.second'", "Scale 'head'"}));
 }
 
 }  // namespace

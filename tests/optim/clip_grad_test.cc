@@ -124,10 +124,12 @@ TEST(ClipGradNorm, NoticesValuesThatAreNotFinite) {
 
 TEST(ClipGradNorm, RefusesWrongArguments) {
   const auto parameters = three();
-  EXPECT_EQ(error_of<td::ValueError>([&] { clip_grad_norm_(parameters, -1); }), "clip_grad_norm_: max_norm is -1, expected >= 0");
+  EXPECT_EQ(error_of<td::ValueError>([&] { clip_grad_norm_(parameters, -1); }),
+            "clip_grad_norm_: max_norm is -1, expected >= 0");
   EXPECT_EQ(error_of<td::ValueError>([&] { clip_grad_norm_(parameters, std::nan("")); }),
             "clip_grad_norm_: max_norm is nan, expected >= 0");
-  EXPECT_EQ(error_of<td::ValueError>([&] { clip_grad_norm_(parameters, 1, 0); }), "clip_grad_norm_: norm_type is 0, expected > 0");
+  EXPECT_EQ(error_of<td::ValueError>([&] { clip_grad_norm_(parameters, 1, 0); }),
+            "clip_grad_norm_: norm_type is 0, expected > 0");
   const td::Tensor half = td::zeros({1}, {td::kFloat16}).set_requires_grad();
   set_gradient(half, td::ones({1}, {td::kFloat16}));
   EXPECT_EQ(error_of<td::DTypeError>([&] { clip_grad_norm_({half}, 1); }),

@@ -185,7 +185,8 @@ TEST(Sgd, RefusesStatesThatDoNotFit) {
   const td::State state = sgd.state_dict();
 
   SGD two({parameter<float>({1}, {1}), parameter<float>({1}, {1})});
-  EXPECT_EQ(error_of<td::StateError>([&] { two.load_state_dict(state); }), "SGD: the state is of 1 parameters, the optimizer has 2");
+  EXPECT_EQ(error_of<td::StateError>([&] { two.load_state_dict(state); }),
+            "SGD: the state is of 1 parameters, the optimizer has 2");
   SGD larger({parameter<float>({1, 2, 3}, {3})}, {.lr = 0.2});
   EXPECT_EQ(error_of<td::StateError>([&] { larger.load_state_dict(state); }),
             "SGD: parameter 0 is float32 [3] on cpu, its momentum buffer in the state float32 [2] on cpu");
@@ -209,7 +210,8 @@ TEST(Sgd, RefusesWrongOptions) {
 
 TEST(Sgd, RefusesWrongParameters) {
   EXPECT_EQ(error_of<td::ValueError>([] { SGD(std::vector<td::Tensor>{}); }), "SGD: there are no parameters");
-  EXPECT_EQ(error_of<td::StateError>([] { SGD(std::vector<td::Tensor>{td::Tensor()}); }), "SGD: parameter 0 is undefined");
+  EXPECT_EQ(error_of<td::StateError>([] { SGD(std::vector<td::Tensor>{td::Tensor()}); }),
+            "SGD: parameter 0 is undefined");
   const td::Tensor p = parameter<float>({1, 2, 3, 4}, {2, 2});
   EXPECT_EQ(error_of<td::ValueError>([&] { SGD({p, p}); }), "SGD: parameter 1 is given twice");
   EXPECT_EQ(error_of<td::StateError>([&] { SGD({p.exp()}); }),
@@ -229,8 +231,9 @@ TEST(Sgd, RefusesAParameterThatMovedAway) {
   const td::Tensor moved = td::full({1}, 5, {td::kFloat32, td::Device("cpu:1")});
   p.impl().storage = moved.storage();
   td::autograd::leaf(p).move_to(td::Device("cpu:1"));
-  EXPECT_EQ(error_of<td::DeviceError>([&] { sgd.step(); }),
-            "SGD: parameter 0 ('w') is on cpu:1, its momentum buffer on cpu; make the optimizer after moving the model");
+  EXPECT_EQ(
+      error_of<td::DeviceError>([&] { sgd.step(); }),
+      "SGD: parameter 0 ('w') is on cpu:1, its momentum buffer on cpu; make the optimizer after moving the model");
   EXPECT_EQ(p.item<float>(), 5);
 }
 
