@@ -22,8 +22,8 @@ class TANDEM_API Context {
   const std::shared_ptr<ProcessGroup>& group();
   const std::shared_ptr<Store>& store() const { return store_; }
 
-  /// Whether all ranks have agreed to stop after this step (SIGINT or SIGTERM on any of them).  Training loops ask it after
-  /// each step; in a world of one rank it is the signal itself.
+  /// Whether all ranks have agreed to stop after this step (SIGINT or SIGTERM on any of them).  Training loops ask it
+  /// after each step; in a world of one rank it is the signal itself.
   bool should_stop() const;
   /// Whether a signal arrived on this rank, or it called request_stop().
   bool stop_requested() const;

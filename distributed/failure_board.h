@@ -29,8 +29,8 @@ struct RankEndEvent {
   std::chrono::steady_clock::time_point when = {};
 };
 
-/// Keeps the first end of each rank and tells those who asked.  Safe from many threads; callbacks run without a lock that
-/// another member function needs.
+/// Keeps the first end of each rank and tells those who asked.  Safe from many threads; callbacks run without a lock
+/// that another member function needs.
 class TANDEM_API FailureBoard {
  public:
   /// Records the event and runs the callbacks on this thread.  False where the rank has ended before: the first counts.
@@ -61,7 +61,8 @@ class TANDEM_API FailureBoard {
   std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
-/// The sum of the decimal integer `value` (empty: 0) and `delta`.  Throws CommError naming `key` if it is not an integer.
+/// The sum of the decimal integer `value` (empty: 0) and `delta`.  Throws CommError naming `key` if it is not an
+/// integer.
 TANDEM_API int64_t add_to_value(const std::string& key, const std::string& value, int64_t delta);
 
 /// "30.0 s".

@@ -1,7 +1,7 @@
 #include <tandem/distributed/interrupts.h>
 
-#include <ctime>
 #include <unistd.h>
+#include <ctime>
 
 #include <atomic>
 

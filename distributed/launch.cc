@@ -32,8 +32,7 @@ int start_ranks(const LaunchFlags& flags, int argc, char** argv) {
     options.stdout_target = options.stderr_target = flags.tee ? OutputTarget::kShowAndLog : OutputTarget::kLog;
   }
   if (flags.timeout) {
-    options.variables.emplace_back("TANDEM_TIMEOUT_S",
-                                   str(static_cast<double>(flags.timeout->count()) / 1000.0));
+    options.variables.emplace_back("TANDEM_TIMEOUT_S", str(static_cast<double>(flags.timeout->count()) / 1000.0));
   }
   warn_if_crowded(options.num_ranks);
   try {

@@ -16,7 +16,8 @@ struct LaunchFlags {
   std::optional<std::chrono::milliseconds> timeout;
 };
 
-/// Takes the flags out of argv, as far as "--".  Throws ValueError for a missing or wrong value; argv is then unchanged.
+/// Takes the flags out of argv, as far as "--".  Throws ValueError for a missing or wrong value; argv is then
+/// unchanged.
 TANDEM_API LaunchFlags take_launch_flags(int& argc, char** argv);
 
 /// Says so in one line where there are more ranks than cores.

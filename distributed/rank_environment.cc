@@ -11,8 +11,8 @@ namespace tandem::inline v0::distributed {
 
 namespace {
 
-constexpr const char* kRankVariables[] = {"RANK",           "WORLD_SIZE",  "LOCAL_RANK",
-                                          "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"};
+constexpr const char* kRankVariables[] = {"RANK",        "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
+                                          "MASTER_ADDR", "MASTER_PORT"};
 constexpr int kMaxRanks = 1024;
 
 /// A token for jobs that another launcher started: all ranks know it without being told.  It keeps jobs apart; it is no

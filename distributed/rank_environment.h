@@ -19,18 +19,18 @@ struct RankEnvironment {
   int local_world_size = 1;
   std::string store_host;
   int store_port = 0;
-  std::string token;          ///< wire::kTokenBytes bytes
-  bool hosts_store = false;   ///< this rank runs the StoreServer
-  bool launched_here = false; ///< our launcher watches over this rank and hosts the store
-  int num_threads = 0;        ///< TANDEM_NUM_THREADS, 0 if unset
+  std::string token;           ///< wire::kTokenBytes bytes
+  bool hosts_store = false;    ///< this rank runs the StoreServer
+  bool launched_here = false;  ///< our launcher watches over this rank and hosts the store
+  int num_threads = 0;         ///< TANDEM_NUM_THREADS, 0 if unset
 };
 
 /// A variable's value, nullopt if unset or empty.
 using Lookup = std::function<std::optional<std::string>(const char* name)>;
 
-/// Reads RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT, and what our launcher adds.  Nullopt
-/// where none of the first four is set.  Throws ValueError, showing all that was found, where some are missing, are no
-/// numbers, or contradict each other.
+/// Reads RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT, and what our launcher adds.
+/// Nullopt where none of the first four is set.  Throws ValueError, showing all that was found, where some are missing,
+/// are no numbers, or contradict each other.
 TANDEM_API std::optional<RankEnvironment> read_rank_environment(const Lookup& lookup);
 
 /// "  found: RANK=0 ...\n  missing: WORLD_SIZE ...", for error texts.

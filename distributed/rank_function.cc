@@ -115,13 +115,14 @@ int run_rank_process(const RankEnvironment* environment, std::chrono::millisecon
     return 1;
   }
   const int share = std::max(1, available_cores() / env.local_world_size);
-  const auto context = ContextAccess::install(rank_context, {.rank = env.rank,
-                                                             .world_size = env.world_size,
-                                                             .local_rank = env.local_rank,
-                                                             .local_world_size = env.local_world_size,
-                                                             .num_threads = env.num_threads > 0 ? env.num_threads : share,
-                                                             .timeout = timeout,
-                                                             .store = store});
+  const auto context =
+      ContextAccess::install(rank_context, {.rank = env.rank,
+                                            .world_size = env.world_size,
+                                            .local_rank = env.local_rank,
+                                            .local_world_size = env.local_world_size,
+                                            .num_threads = env.num_threads > 0 ? env.num_threads : share,
+                                            .timeout = timeout,
+                                            .store = store});
   const RankOutcome outcome = call_rank_function(f, *context, store->failures());
   const int status = outcome.error ? 1 : status_of(*context);
   if (outcome.error) report_failure(env, outcome, *store);

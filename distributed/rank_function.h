@@ -21,8 +21,8 @@ struct RankOutcome {
 /// Calls f(context) and keeps what it throws.
 TANDEM_API RankOutcome call_rank_function(const RankFunction& f, Context& context, const FailureBoard& failures);
 
-/// Runs f as a rank that is a process of its own, or as the only rank where `environment` is null: joins the store, runs f,
-/// tells the others how it ended.  Returns the exit status.
+/// Runs f as a rank that is a process of its own, or as the only rank where `environment` is null: joins the store,
+/// runs f, tells the others how it ended.  Returns the exit status.
 TANDEM_API int run_rank_process(const RankEnvironment* environment, std::chrono::milliseconds timeout,
                                 const RankFunction& f);
 

@@ -151,8 +151,8 @@ void RankOutput::write_line(Stream& stream, bool ended) {
 }
 
 void RankOutput::collect_rest() {
-  // What the ranks wrote is in the pipes by now, which hold 64 KiB by default; a process that a rank has left behind may
-  // go on writing for ever.
+  // What the ranks wrote is in the pipes by now, which hold 64 KiB by default; a process that a rank has left behind
+  // may go on writing for ever.
   for (Stream& stream : streams_) {
     transfer(stream);
     if (!stream.line.empty()) write_line(stream, false);

@@ -19,8 +19,8 @@ enum class OutputTarget : uint8_t { kShow, kLog, kShowAndLog };
 /// The outputs of all ranks of a launcher.
 ///
 /// Shown lines of ranks other than 0 begin with "[r] ", under kShowAndLog those of rank 0 too.  Else rank 0's are not
-/// marked, and a terminal is its own, so that progress bars work.  What does not go to a terminal directly comes through
-/// pipes and is written in whole lines, so lines of several ranks never mix.  Used by one thread.
+/// marked, and a terminal is its own, so that progress bars work.  What does not go to a terminal directly comes
+/// through pipes and is written in whole lines, so lines of several ranks never mix.  Used by one thread.
 class TANDEM_API RankOutput {
  public:
   /// `log_dir` is made if missing; empty where no target writes logs.  Throws IoError naming the file.
@@ -55,7 +55,7 @@ class TANDEM_API RankOutput {
     FileDescriptor log;
     Sink* sink = nullptr;
     std::string prefix;
-    std::string line;   // begun, not ended
+    std::string line;  // begun, not ended
   };
   FileDescriptor open_log(int rank);
   void transfer(Stream& stream);

@@ -26,8 +26,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// After the first failure the other ranks get an exception from their next collective.  One that has not ended by then is
-// asked to stop, and after as long again killed.
+// After the first failure the other ranks get an exception from their next collective.  One that has not ended by then
+// is asked to stop, and after as long again killed.
 constexpr std::chrono::seconds kGrace{5};
 // From the first SIGINT or SIGTERM: time to finish a step and save.
 constexpr std::chrono::seconds kStopTime{10};
@@ -40,7 +40,7 @@ struct ChildPlan {
   int stdin_fd = -1;
   int stdout_fd = -1;  // -1: inherit
   int stderr_fd = -1;
-  int error_fd = -1;   // errno of a failed exec goes there
+  int error_fd = -1;  // errno of a failed exec goes there
   bool pinned = false;
   cpu_set_t cores = {};
   sigset_t signal_mask = {};
@@ -142,10 +142,8 @@ class Job {
         signals_(options.handle_signals),
         output_(options.log_dir),
         token_(wire::random_token()),
-        server_({.host = options.store_host,
-                 .port = options.store_port,
-                 .token = token_,
-                 .world_size = options.num_ranks}),
+        server_(
+            {.host = options.store_host, .port = options.store_port, .token = token_, .world_size = options.num_ranks}),
         failure_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
         children_(static_cast<size_t>(options.num_ranks)) {}
 
@@ -200,8 +198,8 @@ class Job {
 };
 
 std::vector<std::string> Job::environment(int rank) const {
-  Variables set = rank_variables(rank, options_.num_ranks, options_.store_host, server_.port(), token_,
-                                 str("tandem-", getpid()));
+  Variables set =
+      rank_variables(rank, options_.num_ranks, options_.store_host, server_.port(), token_, str("tandem-", getpid()));
   set.insert(set.end(), options_.variables.begin(), options_.variables.end());
   const int budget = std::max(1, available_cores() / options_.num_ranks);
   for (const char* name : {"TANDEM_NUM_THREADS", "OMP_NUM_THREADS"}) {
@@ -361,8 +359,8 @@ int Job::time_left() const {
 }
 
 JobResult Job::result() {
-  // The root cause is what happened first: an announcement or a lost connection at the store, or a bad status of a process
-  // that the store knows nothing of or took leave from.
+  // The root cause is what happened first: an announcement or a lost connection at the store, or a bad status of a
+  // process that the store knows nothing of or took leave from.
   const auto events = server_.failures().events();
   const RankEndEvent* first = nullptr;
   std::vector<bool> left(children_.size(), true);
@@ -400,7 +398,8 @@ JobResult Job::result() {
     result.message += ": it ended before its function returned";
   }
   const std::string tail = output_.log_tail(rank);
-  if (!tail.empty()) result.message += str("\n  the end of ", output_.log_path(rank), ":\n", tail.substr(0, tail.size() - 1));
+  if (!tail.empty())
+    result.message += str("\n  the end of ", output_.log_path(rank), ":\n", tail.substr(0, tail.size() - 1));
   return result;
 }
 

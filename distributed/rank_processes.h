@@ -19,7 +19,7 @@ struct JobOptions {
   Variables variables;                     ///< besides rank_variables
   std::vector<std::string> unset;          ///< names of variables that ranks do not get
   std::string store_host = "127.0.0.1";
-  int store_port = 0;                      ///< 0: any free one
+  int store_port = 0;  ///< 0: any free one
   std::string log_dir;
   OutputTarget stdout_target = OutputTarget::kShow;
   OutputTarget stderr_target = OutputTarget::kShow;
@@ -27,13 +27,13 @@ struct JobOptions {
 };
 
 struct JobResult {
-  int status = 0;       ///< 0, 1, or 130 / 143 where a signal stopped the job
-  int failed_rank = -1; ///< the one that failed first
-  std::string message;  ///< "rank 2 of 4 failed (exit status 1): ..."; empty where none failed
+  int status = 0;        ///< 0, 1, or 130 / 143 where a signal stopped the job
+  int failed_rank = -1;  ///< the one that failed first
+  std::string message;   ///< "rank 2 of 4 failed (exit status 1): ..."; empty where none failed
 };
 
-/// Runs the job to its end.  Call it where no other thread depends on this one: it blocks, and ranks die with the calling
-/// thread.  Throws IoError where the job could not be started (then nothing is left running).
+/// Runs the job to its end.  Call it where no other thread depends on this one: it blocks, and ranks die with the
+/// calling thread.  Throws IoError where the job could not be started (then nothing is left running).
 TANDEM_API JobResult run_job(const JobOptions& options);
 
 }  // namespace tandem::inline v0::distributed

@@ -28,13 +28,14 @@ struct ThreadJob {
 void run_rank(ThreadJob& job, int rank) {
   RankContext rank_context;
   const RankContext::Use use(rank_context);
-  const auto context = ContextAccess::install(rank_context, {.rank = rank,
-                                                             .world_size = job.num_ranks,
-                                                             .local_rank = rank,
-                                                             .local_world_size = job.num_ranks,
-                                                             .num_threads = std::max(1, available_cores() / job.num_ranks),
-                                                             .thread_ranks = true,
-                                                             .store = job.store});
+  const auto context =
+      ContextAccess::install(rank_context, {.rank = rank,
+                                            .world_size = job.num_ranks,
+                                            .local_rank = rank,
+                                            .local_world_size = job.num_ranks,
+                                            .num_threads = std::max(1, available_cores() / job.num_ranks),
+                                            .thread_ranks = true,
+                                            .store = job.store});
   const RankOutcome outcome = call_rank_function(job.f, *context, job.store->failures());
   if (outcome.error) {
     {

@@ -57,7 +57,8 @@ void spawn(int n, const std::string& name, const std::vector<std::string>& args)
   options.handle_signals = false;
   const JobResult result = run_job(options);
   if (!result.message.empty()) throw CommError("spawn: " + result.message, -1, result.failed_rank);
-  TANDEM_CHECK(CommError, result.status == 0, "spawn: '", name, "' was stopped by a signal (status ", result.status, ")");
+  TANDEM_CHECK(CommError, result.status == 0, "spawn: '", name, "' was stopped by a signal (status ", result.status,
+               ")");
 }
 
 }  // namespace tandem::inline v0::distributed

@@ -172,7 +172,8 @@ void StoreServer::accept_all() {
     tune_connection(fd);
     const auto is_stranger = [](const Connection& c) { return c.rank < 0 && !c.closing; };
     if (static_cast<size_t>(std::count_if(connections_.begin(), connections_.end(), is_stranger)) >= kMaxStrangers) {
-      drop(*std::find_if(connections_.begin(), connections_.end(), is_stranger), "too many connections without a token");
+      drop(*std::find_if(connections_.begin(), connections_.end(), is_stranger),
+           "too many connections without a token");
     }
     Connection& connection = connections_.emplace_back();
     connection.fd = fd;
@@ -211,7 +212,8 @@ void StoreServer::receive(Connection& connection) {
       if (static_cast<size_t>(n) < sizeof(bytes)) return;  // poll tells about more; others get their turn
     }
   } catch (const Error& e) {
-    if (connection.rank >= 0) end_rank({connection.rank, RankEnd::kDied, str("broke the store's protocol: ", e.what())});
+    if (connection.rank >= 0)
+      end_rank({connection.rank, RankEnd::kDied, str("broke the store's protocol: ", e.what())});
     drop(connection, e.what());
   }
 }
@@ -272,7 +274,8 @@ void StoreServer::handle(Connection& connection, const wire::Frame& frame) {
       const int64_t rank = payload.number();
       std::string reason = payload.text();
       payload.finish();
-      if (rank < 0 || rank >= options_.world_size) throw IoError(str("store: a failure of rank ", rank, " was announced"));
+      if (rank < 0 || rank >= options_.world_size)
+        throw IoError(str("store: a failure of rank ", rank, " was announced"));
       end_rank({static_cast<int>(rank), RankEnd::kFailed, std::move(reason)});
       reply(connection, frame.id, Status::kOk, "");
       return;
@@ -342,8 +345,7 @@ void StoreServer::reply(Connection& connection, uint32_t id, Status status, std:
 void StoreServer::flush(Connection& connection) {
   std::string& out = connection.out;
   while (connection.sent < out.size()) {
-    const ssize_t n =
-        ::send(connection.fd, out.data() + connection.sent, out.size() - connection.sent, MSG_NOSIGNAL);
+    const ssize_t n = ::send(connection.fd, out.data() + connection.sent, out.size() - connection.sent, MSG_NOSIGNAL);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
     if (n < 0) break;  // a broken connection shows itself to recv as well, which knows what to do
@@ -362,7 +364,8 @@ void StoreServer::drop(Connection& connection, const std::string& why) {
 }
 
 void StoreServer::end_rank(RankEndEvent event) {
-  // The host's own callbacks run here, on the control thread, with mutex_ held: they must not call back into the server.
+  // The host's own callbacks run here, on the control thread, with mutex_ held: they must not call back into the
+  // server.
   if (failures_.report(event)) broadcasts_.push_back(std::move(event));
 }
 

@@ -1,4 +1,5 @@
-// The store's host: one thread that serves all ranks of a job, and notices when one of them ends.  Private to distributed/.
+// The store's host: one thread that serves all ranks of a job, and notices when one of them ends.  Private to
+// distributed/.
 #pragma once
 
 #include <chrono>
@@ -27,12 +28,13 @@ struct StoreServerOptions {
 
 /// Serves set, get and add, and keeps the list of ends.
 ///
-/// Nothing that a stranger sends or leaves out blocks it: sockets never block, a connection that has not shown the token
-/// may send kMaxHelloPayload bytes within hello_timeout, there are at most kMaxStrangers of those, and every breach of the
-/// protocol closes that one connection.
+/// Nothing that a stranger sends or leaves out blocks it: sockets never block, a connection that has not shown the
+/// token may send kMaxHelloPayload bytes within hello_timeout, there are at most kMaxStrangers of those, and every
+/// breach of the protocol closes that one connection.
 ///
 /// Threads: the constructor binds; start() makes the only thread.  All state below mutex_ belongs to that thread and to
-/// callers of the public functions, each holding mutex_; nobody sleeps or sends while holding it, as sockets never block.
+/// callers of the public functions, each holding mutex_; nobody sleeps or sends while holding it, as sockets never
+/// block.
 class TANDEM_API StoreServer {
  public:
   static constexpr size_t kMaxStrangers = 64;
@@ -46,7 +48,8 @@ class TANDEM_API StoreServer {
   int port() const { return port_; }
   void start();
 
-  /// Tells all ranks that one ended which the connection cannot tell about: it never joined, or its process is known dead.
+  /// Tells all ranks that one ended which the connection cannot tell about: it never joined, or its process is known
+  /// dead.
   void report(RankEndEvent event);
   /// Whether the rank has shown the token, now or earlier.
   bool has_joined(int rank);

@@ -58,12 +58,12 @@ void TcpStore::shake_hands(Clock::time_point deadline) {
     if (const auto frame = in_.next(wire::kMaxPayload)) {
       if (frame->type == FrameType::kWelcome) return;
       TANDEM_CHECK(CommError, frame->type == FrameType::kRejected, "store: ", host_text(), " is no store of tandem");
-      throw CommError(str("store: ", host_text(), " rejected rank ", options_.rank, ": ",
-                          PayloadReader(frame->payload).text()),
-                      options_.rank);
+      throw CommError(
+          str("store: ", host_text(), " rejected rank ", options_.rank, ": ", PayloadReader(frame->payload).text()),
+          options_.rank);
     }
-    TANDEM_CHECK(CommError, wait_ready(fd_.get(), POLLIN, deadline), "store: ", host_text(),
-                 " did not answer rank ", options_.rank, " within ", format_seconds(options_.connect_timeout));
+    TANDEM_CHECK(CommError, wait_ready(fd_.get(), POLLIN, deadline), "store: ", host_text(), " did not answer rank ",
+                 options_.rank, " within ", format_seconds(options_.connect_timeout));
     char bytes[4096];
     const ssize_t n = recv(fd_.get(), bytes, sizeof(bytes), 0);
     if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
@@ -88,7 +88,8 @@ void TcpStore::send_all(std::string_view bytes, Clock::time_point deadline) {
       shutdown(fd_.get(), SHUT_RDWR);
       throw CommError(str("store: ", host_text(), " does not read what rank ", options_.rank, " sends"), options_.rank);
     }
-    throw CommError(str("store: the connection to the store's host ", host_text(), " was lost: ", std::strerror(errno)), options_.rank);
+    throw CommError(str("store: the connection to the store's host ", host_text(), " was lost: ", std::strerror(errno)),
+                    options_.rank);
   }
 }
 
@@ -124,9 +125,9 @@ TcpStore::Request TcpStore::call_now(FrameType type, std::string_view payload) {
   uint32_t id = 0;
   const auto request = call(type, payload, Clock::now() + kReplyTimeout, false, &id);
   if (!request) {
-    throw CommError(str("store: ", host_text(), " did not answer rank ", options_.rank, " within ",
-                        format_seconds(kReplyTimeout)),
-                    options_.rank);
+    throw CommError(
+        str("store: ", host_text(), " did not answer rank ", options_.rank, " within ", format_seconds(kReplyTimeout)),
+        options_.rank);
   }
   if (request->status == Status::kError) throw CommError(request->text, options_.rank);
   return std::move(*request);

@@ -56,7 +56,8 @@ class TANDEM_API TcpStore final : public Store {
   };
 
   void shake_hands(std::chrono::steady_clock::time_point deadline);
-  /// Sends a request and waits for its reply.  Null where the deadline passed first, or a rank failed and `until_failure`.
+  /// Sends a request and waits for its reply.  Null where the deadline passed first, or a rank failed and
+  /// `until_failure`.
   std::unique_ptr<Request> call(wire::FrameType type, std::string_view payload,
                                 std::chrono::steady_clock::time_point deadline, bool until_failure, uint32_t* id);
   /// As above with the limit for requests that the host answers at once; throws CommError instead of returning null.

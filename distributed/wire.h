@@ -1,4 +1,5 @@
-// What ranks and the store's host send each other: frames of a fixed header and `length` bytes.  Private to distributed/.
+// What ranks and the store's host send each other: frames of a fixed header and `length` bytes.  Private to
+// distributed/.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +12,10 @@
 
 namespace tandem::inline v0::distributed::wire {
 
-inline constexpr uint32_t kMagic = 0x31445454;           // "TTD1": protocol 1
+inline constexpr uint32_t kMagic = 0x31445454;  // "TTD1": protocol 1
 inline constexpr size_t kTokenBytes = 32;
-inline constexpr uint32_t kMaxPayload = 16u << 20;       // of a rank
-inline constexpr uint32_t kMaxHelloPayload = 256;        // of somebody who has not shown the token yet
+inline constexpr uint32_t kMaxPayload = 16u << 20;  // of a rank
+inline constexpr uint32_t kMaxHelloPayload = 256;   // of somebody who has not shown the token yet
 
 enum class FrameType : uint8_t {
   kHello = 1,        // rank -> host: token, rank, world size.  Must be the first
@@ -78,8 +79,8 @@ class FrameBuffer {
  public:
   void append(const char* data, size_t n) { bytes_.append(data, n); }
   size_t size() const { return bytes_.size(); }
-  /// The next whole frame.  Throws IoError at a wrong magic number or a length beyond `max_payload`, as soon as the header
-  /// is there.
+  /// The next whole frame.  Throws IoError at a wrong magic number or a length beyond `max_payload`, as soon as the
+  /// header is there.
   std::optional<Frame> next(uint32_t max_payload);
 
  private:

@@ -48,7 +48,8 @@ std::string both_spellings(const std::string& dashed, const std::string& short_f
 void declare(CLI::App& app, Flags& flags) {
   app.prefix_command();
   app.set_version_flag("--version", "tandem-run 0.1");
-  app.add_option(both_spellings("--nproc-per-node"), flags.num_ranks, "Ranks to start: a number, cpu or auto (one per core)");
+  app.add_option(both_spellings("--nproc-per-node"), flags.num_ranks,
+                 "Ranks to start: a number, cpu or auto (one per core)");
   app.add_option(both_spellings("--nnodes"), flags.num_nodes, "Hosts: 1");
   app.add_option(both_spellings("--node-rank"), flags.node_rank, "This host's number: 0");
   app.add_option(both_spellings("--master-addr"), flags.master_addr, "Address that the job's store listens on");
@@ -84,7 +85,8 @@ JobOptions job_of(Flags flags) {
   supported_only("--max-restarts", flags.max_restarts, {"0"});
   if (flags.num_ranks == "gpu") supported_only("--nproc-per-node", flags.num_ranks, {"a number, cpu or auto"});
   const bool logs_asked = flags.redirects != 0 || flags.tee != 0;
-  TANDEM_CHECK(ValueError, !logs_asked || !flags.log_dir.empty(), "--redirects and --tee write logs: give --log-dir too");
+  TANDEM_CHECK(ValueError, !logs_asked || !flags.log_dir.empty(),
+               "--redirects and --tee write logs: give --log-dir too");
   if (!logs_asked && !flags.log_dir.empty()) flags.redirects = 3;
   TANDEM_CHECK(ValueError, !flags.command.empty(), "no program to run");
   TANDEM_CHECK(ValueError, !flags.command.front().starts_with('-'), "unknown flag ", flags.command.front());
@@ -111,7 +113,8 @@ int usage_error(const std::string& text) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("tandem-run [FLAGS] PROGRAM [ARGUMENTS] starts PROGRAM as the ranks of a job on this host.", "tandem-run");
+  CLI::App app("tandem-run [FLAGS] PROGRAM [ARGUMENTS] starts PROGRAM as the ranks of a job on this host.",
+               "tandem-run");
   Flags flags;
   declare(app, flags);
   JobOptions options;

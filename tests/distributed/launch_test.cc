@@ -84,12 +84,9 @@ int free_port() {
 }
 
 Variables torchrun_variables(int rank, int world_size, int port) {
-  return {{"RANK", std::to_string(rank)},
-          {"WORLD_SIZE", std::to_string(world_size)},
-          {"LOCAL_RANK", std::to_string(rank)},
-          {"LOCAL_WORLD_SIZE", std::to_string(world_size)},
-          {"MASTER_ADDR", "127.0.0.1"},
-          {"MASTER_PORT", std::to_string(port)},
+  return {{"RANK", std::to_string(rank)},       {"WORLD_SIZE", std::to_string(world_size)},
+          {"LOCAL_RANK", std::to_string(rank)}, {"LOCAL_WORLD_SIZE", std::to_string(world_size)},
+          {"MASTER_ADDR", "127.0.0.1"},         {"MASTER_PORT", std::to_string(port)},
           {"TORCHELASTIC_RUN_ID", "job 7"}};
 }
 
@@ -105,10 +102,9 @@ TEST(LaunchTest, StartsRanksAndMarksTheirLines) {
     Arguments arguments = flags;
     arguments.insert(arguments.end(), {"say", "--nproc-like", "--", "--nproc", "9"});
     const auto result = run(arguments);
-    EXPECT_EQ(lines_of(result.out),
-              (Arguments{"[1] rank 1 of 3 local 1 of 3 args --nproc-like -- --nproc 9",
-                         "[2] rank 2 of 3 local 2 of 3 args --nproc-like -- --nproc 9",
-                         "rank 0 of 3 local 0 of 3 args --nproc-like -- --nproc 9"}));
+    EXPECT_EQ(lines_of(result.out), (Arguments{"[1] rank 1 of 3 local 1 of 3 args --nproc-like -- --nproc 9",
+                                               "[2] rank 2 of 3 local 2 of 3 args --nproc-like -- --nproc 9",
+                                               "rank 0 of 3 local 0 of 3 args --nproc-like -- --nproc 9"}));
     EXPECT_EQ(messages(result.err), "");
     EXPECT_EQ(result.status, 0);
   }
@@ -249,9 +245,9 @@ TEST(LaunchTest, OneOfThoseIsKilledAndTheOthersSayWhy) {
         EXPECT_EQ(result.status, 128 + SIGKILL);
         continue;
       }
-      const std::string reason = killed == 0 ? "the connection to the store's host 127.0.0.1:" + std::to_string(port) +
-                                                   " was lost"
-                                             : "store: waiting for key 'never': rank 1 died (its connection closed)\n";
+      const std::string reason =
+          killed == 0 ? "the connection to the store's host 127.0.0.1:" + std::to_string(port) + " was lost"
+                      : "store: waiting for key 'never': rank 1 died (its connection closed)\n";
       EXPECT_TRUE(result.err.starts_with("rank " + std::to_string(r) + " of 3 failed: ")) << result.err;
       EXPECT_NE(result.err.find(reason), std::string::npos) << result.err;
       EXPECT_EQ(result.status, 1);
@@ -265,8 +261,7 @@ TEST(LaunchTest, AnExceptionIsReportedOnce) {
   EXPECT_EQ(only.status, 1);
   for (const std::string rank : {"0", "2"}) {
     const auto result = run({"--nproc", "3", "throw", rank});
-    EXPECT_EQ(messages(result.err),
-              "rank " + rank + " of 3 failed (exit status 1): boom on rank " + rank + " of 3\n");
+    EXPECT_EQ(messages(result.err), "rank " + rank + " of 3 failed (exit status 1): boom on rank " + rank + " of 3\n");
     EXPECT_EQ(result.status, 1);
   }
 }
@@ -406,8 +401,8 @@ TEST(LaunchTest, TeeShowsWhatTheLogsGet) {
 TEST(LaunchTest, AFailureShowsTheEndOfItsLog) {
   const std::string folder = fresh_folder("tail");
   const auto result = run({"--nproc", "2", "--log-dir", folder, "exit", "1", "5"});
-  EXPECT_EQ(messages(result.err), "rank 1 of 2 failed (exit status 5)\n  the end of " + folder +
-                                      "/rank-1.log:\n    last words of rank 1\n");
+  EXPECT_EQ(messages(result.err),
+            "rank 1 of 2 failed (exit status 5)\n  the end of " + folder + "/rank-1.log:\n    last words of rank 1\n");
 }
 
 TEST(LaunchTest, LogsThatCannotBeWrittenAreAnError) {

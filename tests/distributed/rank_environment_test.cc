@@ -16,8 +16,12 @@ namespace td = tandem;
 using namespace td::distributed;
 using Map = std::map<std::string, std::string>;
 
-const Map kComplete = {{"RANK", "5"},           {"WORLD_SIZE", "8"},          {"LOCAL_RANK", "1"},
-                       {"LOCAL_WORLD_SIZE", "4"}, {"MASTER_ADDR", "10.0.0.7"}, {"MASTER_PORT", "29500"}};
+const Map kComplete = {{"RANK", "5"},
+                       {"WORLD_SIZE", "8"},
+                       {"LOCAL_RANK", "1"},
+                       {"LOCAL_WORLD_SIZE", "4"},
+                       {"MASTER_ADDR", "10.0.0.7"},
+                       {"MASTER_PORT", "29500"}};
 
 Lookup lookup_in(const Map& map) {
   return [map](const char* name) -> std::optional<std::string> {
@@ -65,7 +69,8 @@ TEST(RankEnvironmentTest, RankZeroHostsTheStoreOfAnothersJob) {
   const Map zero = with(kComplete, {{"RANK", "0"}, {"LOCAL_RANK", "0"}});
   EXPECT_TRUE(read_rank_environment(lookup_in(zero))->hosts_store);
   // torchrun's agent may be on MASTER_PORT itself.
-  EXPECT_EQ(read_rank_environment(lookup_in(with(zero, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}})))->store_port, 29501);
+  EXPECT_EQ(read_rank_environment(lookup_in(with(zero, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}})))->store_port,
+            29501);
   EXPECT_EQ(read_rank_environment(lookup_in(with(zero, {{"TORCHELASTIC_USE_AGENT_STORE", "False"}})))->store_port,
             29500);
 }
@@ -112,12 +117,12 @@ TEST(RankEnvironmentTest, ContradictionsShowWhatWasFound) {
   const std::string rest = " LOCAL_RANK=1 LOCAL_WORLD_SIZE=4 MASTER_ADDR=10.0.0.7 MASTER_PORT=29500";
   EXPECT_EQ(error_of(with(kComplete, {{"RANK", "8"}})),
             "rank variables: RANK is not below WORLD_SIZE\n  found: RANK=8 WORLD_SIZE=8" + rest);
-  EXPECT_EQ(error_of(with(kComplete, {{"RANK", "two"}})),
-            "rank variables: RANK: expected an integer from 0 to 1048576, got 'two'\n  found: RANK=two WORLD_SIZE=8" +
-                rest);
-  EXPECT_EQ(error_of(with(kComplete, {{"RANK", "-1"}})),
-            "rank variables: RANK: expected an integer from 0 to 1048576, got '-1'\n  found: RANK=-1 WORLD_SIZE=8" +
-                rest);
+  EXPECT_EQ(
+      error_of(with(kComplete, {{"RANK", "two"}})),
+      "rank variables: RANK: expected an integer from 0 to 1048576, got 'two'\n  found: RANK=two WORLD_SIZE=8" + rest);
+  EXPECT_EQ(
+      error_of(with(kComplete, {{"RANK", "-1"}})),
+      "rank variables: RANK: expected an integer from 0 to 1048576, got '-1'\n  found: RANK=-1 WORLD_SIZE=8" + rest);
   EXPECT_TRUE(error_of(with(kComplete, {{"WORLD_SIZE", "8 "}})).starts_with("rank variables: WORLD_SIZE: expected"));
   EXPECT_TRUE(error_of(with(kComplete, {{"LOCAL_RANK", "4"}}))
                   .starts_with("rank variables: LOCAL_RANK is not below LOCAL_WORLD_SIZE\n"));

@@ -89,9 +89,8 @@ TEST(RunThreadsTest, LeavingIsTold) {
   std::promise<std::string> told;
   run_threads(2, [&](Context& context) {
     if (context.rank() == 1) return;
-    const auto handle = context.store()->on_failure([&](int rank, const std::string& reason) {
-      told.set_value(std::to_string(rank) + " " + reason);
-    });
+    const auto handle = context.store()->on_failure(
+        [&](int rank, const std::string& reason) { told.set_value(std::to_string(rank) + " " + reason); });
     EXPECT_EQ(told.get_future().get(), "1 left the job");
   });
 }

@@ -107,8 +107,7 @@ TEST(SpawnTest, WrongCallsAreErrors) {
     return "no error";
   };
   EXPECT_EQ(text_of([] { spawn(0, "throw_on"); }), "spawn: expected 1 to 1024 ranks, got 0");
-  EXPECT_EQ(text_of([] { spawn(2, "nobody"); }),
-            "spawn: no function is registered as 'nobody' with TANDEM_RANK_MAIN");
+  EXPECT_EQ(text_of([] { spawn(2, "nobody"); }), "spawn: no function is registered as 'nobody' with TANDEM_RANK_MAIN");
   setenv("TANDEM_RANK_MAIN", "throw_on", 1);
   EXPECT_EQ(text_of([] { spawn(2, "throw_on"); }),
             "spawn: this process was spawned itself, but its main does not begin with rank_main_entry(argc, argv)");

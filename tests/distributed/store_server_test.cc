@@ -139,7 +139,8 @@ TEST_F(StoreServerTest, SilentAndSlowConnectionsAreDropped) {
 
 TEST_F(StoreServerTest, ManyConnectionsDoNotKeepRanksOut) {
   std::vector<std::unique_ptr<Stranger>> crowd;
-  for (size_t i = 0; i < 2 * StoreServer::kMaxStrangers; ++i) crowd.push_back(std::make_unique<Stranger>(server_.port()));
+  for (size_t i = 0; i < 2 * StoreServer::kMaxStrangers; ++i)
+    crowd.push_back(std::make_unique<Stranger>(server_.port()));
   expect_in_order();
   EXPECT_TRUE(crowd.front()->is_dropped());  // for those that came later
 }
@@ -164,7 +165,8 @@ TEST_F(StoreServerTest, ARankThatBreaksTheProtocolIsReported) {
        "store: a frame is longer than its contents"},
       {header(wire::kMagic, static_cast<uint32_t>(FrameType::kSet), wire::kMaxPayload + 1),
        "store: received a frame of 16777217 bytes; at most 16777216"},
-      {header(wire::kMagic + 1, static_cast<uint32_t>(FrameType::kSet), 0), "store: received something else than a frame"},
+      {header(wire::kMagic + 1, static_cast<uint32_t>(FrameType::kSet), 0),
+       "store: received something else than a frame"},
       {header(wire::kMagic, static_cast<uint32_t>(FrameType::kWelcome), 0), "store: a rank sent a frame of type 2"},
       {wire::encode(FrameType::kAnnounceFailure, 1, PayloadWriter().number(5).text("x").take()),
        "store: a failure of rank 5 was announced"},
@@ -206,8 +208,6 @@ TEST(StoreServerErrorsTest, APortInUse) {
   }
 }
 
-TEST(StoreServerErrorsTest, ATokenOfAnotherSize) {
-  EXPECT_THROW(StoreServer({.token = "short"}), td::ValueError);
-}
+TEST(StoreServerErrorsTest, ATokenOfAnotherSize) { EXPECT_THROW(StoreServer({.token = "short"}), td::ValueError); }
 
 }  // namespace

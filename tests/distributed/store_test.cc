@@ -226,9 +226,7 @@ TEST(TcpStoreTest, NobodyListens) {
     StoreServer server({.token = wire::random_token(), .world_size = 1});
     port = server.port();
   }
-  EXPECT_EQ(comm_error_of([&] {
-              TcpStore({.port = port, .token = wire::random_token(), .connect_timeout = 30ms});
-            }),
+  EXPECT_EQ(comm_error_of([&] { TcpStore({.port = port, .token = wire::random_token(), .connect_timeout = 30ms}); }),
             "store: cannot connect to 127.0.0.1:" + std::to_string(port) + " within 30 ms: Connection refused");
 }
 
@@ -238,16 +236,16 @@ TEST(TcpStoreTest, RejectsWhoDoesNotFit) {
   server.start();
   const std::string host = "store: 127.0.0.1:" + std::to_string(server.port());
   const auto join = [&](const std::string& shown, int rank, int world_size) {
-    return comm_error_of([&] {
-      TcpStore({.port = server.port(), .token = shown, .rank = rank, .world_size = world_size});
-    });
+    return comm_error_of(
+        [&] { TcpStore({.port = server.port(), .token = shown, .rank = rank, .world_size = world_size}); });
   };
   TcpStore first({.port = server.port(), .token = token, .rank = 1, .world_size = 2});
   EXPECT_EQ(join(token, 1, 2), host + " rejected rank 1: rank 1 has joined before");
   EXPECT_EQ(join(token, 2, 3), host + " rejected rank 2: this job has 2 ranks, not 3");
   EXPECT_EQ(join(token, -1, 2), host + " rejected rank -1: there is no rank -1 of 2");
-  EXPECT_EQ(join(wire::random_token(), 0, 2), host + " closed the connection of rank 0 before it joined\n"
-                                                     "  it belongs to another job, or TANDEM_TOKEN is wrong");
+  EXPECT_EQ(join(wire::random_token(), 0, 2), host +
+                                                  " closed the connection of rank 0 before it joined\n"
+                                                  "  it belongs to another job, or TANDEM_TOKEN is wrong");
   first.set("a", "undisturbed");
   EXPECT_EQ(first.get("a", 20s), "undisturbed");
 }

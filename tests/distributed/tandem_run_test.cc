@@ -59,8 +59,7 @@ TEST(TandemRunTest, StartsAnyProgram) {
 }
 
 TEST(TandemRunTest, AFailureEndsProgramsThatKnowNoStore) {
-  const auto result =
-      run({"--nproc-per-node", "2", "sh", "-c", "if [ $RANK = 1 ]; then exit 3; else sleep 1000; fi"});
+  const auto result = run({"--nproc-per-node", "2", "sh", "-c", "if [ $RANK = 1 ]; then exit 3; else sleep 1000; fi"});
   EXPECT_EQ(result.err, "rank 1 of 2 failed (exit status 3)\n");
   EXPECT_EQ(result.status, 1);
 }

@@ -1,4 +1,5 @@
-// GoogleTest's main for tests that call spawn: the processes that spawn starts run their rank's function, not the tests.
+// GoogleTest's main for tests that call spawn: the processes that spawn starts run their rank's function, not the
+// tests.
 #include <gtest/gtest.h>
 
 #include <tandem/distributed/launch.h>

@@ -98,8 +98,7 @@ Subprocess::~Subprocess() {
 void Subprocess::send_signal(int signal) { kill(pid_, signal); }
 
 bool Subprocess::read_some(std::chrono::steady_clock::time_point deadline) {
-  const auto left =
-      std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now()).count();
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now()).count();
   if (left <= 0) return false;
   // A finished process whose output is at its end as well has nothing more to say.
   pollfd polled[3] = {{out_fd_, POLLIN, 0}, {err_fd_, POLLIN, 0}, {pidfd_, POLLIN, 0}};
