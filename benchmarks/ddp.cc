@@ -4,7 +4,9 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <iostream>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -87,9 +89,9 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error, std::cout, std::cerr) == 0 ? 0 : 2;
   }
-  // The ranks are copies of this program: say --nproc where the user said --world.
+  // The ranks are copies of this program with the same flags: say --nproc where the user said --world, once.
   std::vector<std::string> words(argv, argv + argc);
-  words.insert(words.end(), {"--nproc", std::to_string(world)});
+  if (std::getenv("RANK") == nullptr) words.insert(words.end(), {"--nproc", std::to_string(world)});
   std::vector<char*> pointers;
   for (std::string& word : words) pointers.push_back(word.data());
   pointers.push_back(nullptr);

@@ -10,7 +10,7 @@ import html
 import json
 import sys
 
-WIDTH, LEFT, LANE, GAP, TOP = 960, 150, 30, 8, 64
+WIDTH, LEFT, LANE, GAP, RANK_GAP, TOP = 960, 150, 30, 8, 26, 64
 COLORS = {
     "forward": "#7fb3d5",
     "backward": "#2e6da4",
@@ -61,7 +61,8 @@ def draw(events, step):
     x_of = lambda us: LEFT + (us - begin) * scale
     ranks = sorted({e["pid"] for e in events})
     lanes = [(r, t) for r in ranks for t in (0, 1)]
-    height = TOP + len(lanes) * (LANE + GAP) + 40
+    y_of = lambda index: TOP + index * (LANE + GAP) + index // 2 * RANK_GAP  # room for the marks above each rank
+    height = y_of(len(lanes)) - RANK_GAP + 40
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}" '
         'font-family="sans-serif">',
@@ -73,7 +74,7 @@ def draw(events, step):
         out.append(text(x + 20, 26, label))
         x += 34 + 7 * len(label)
     for index, (rank, thread) in enumerate(lanes):
-        y = TOP + index * (LANE + GAP)
+        y = y_of(index)
         out.append(text(LEFT - 10, y + 20, f"rank {rank}  " + ("compute" if thread == 0 else "communication"), anchor="end"))
         out.append(f'<rect x="{LEFT}" y="{y}" width="{WIDTH - LEFT - 20}" height="{LANE}" fill="#f4f4f4"/>')
         mine = [e for e in events if e["pid"] == rank and e["tid"] == thread and e["ts"] < end and e["ts"] + e.get("dur", 0) > begin]
@@ -91,7 +92,7 @@ def draw(events, step):
                 number = event["name"].split()[2]
                 out.append(f'<path d="M {x0:.1f} {y - 1} l -4 -7 h 8 z" fill="{COLORS["comm"]}"/>')
                 out.append(text(x0, y - 10, number, 10, "middle", "#a85d1a"))
-    axis = TOP + len(lanes) * (LANE + GAP) + 4
+    axis = y_of(len(lanes)) - RANK_GAP + 4
     out.append(f'<line x1="{LEFT}" y1="{axis}" x2="{WIDTH - 20}" y2="{axis}" stroke="#888"/>')
     milliseconds = (end - begin) / 1000
     tick = next(t for t in (0.5, 1, 2, 5, 10, 20, 50, 100, 1000) if milliseconds / t <= 12)
