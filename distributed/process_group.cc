@@ -458,8 +458,7 @@ void prepare_all_gather(Operation& operation, const ProcessGroupOptions& group, 
 
 }  // namespace
 
-// --- the public face
-// ----------------------------------------------------------------------------------------------------
+// --- the public face ---
 
 std::shared_ptr<ProcessGroup> ProcessGroupAccess::make(const ProcessGroupOptions& options,
                                                        std::unique_ptr<Backend> backend) {

@@ -57,7 +57,7 @@ struct Divide {
 
 /// Combines tiles that stay in the L1 cache, one rank after the other.
 template <ReduceOp op, class T>
-void reduce_tiles(std::span<const std::byte* const> inputs, int64_t count, T* out, T* copy) {
+void reduce_tiles(std::span<const std::byte* const> inputs, int64_t count, T* out) {
   constexpr int64_t kTile = 512;
   Sum<T> sums[kTile];
   for (int64_t begin = 0; begin < count; begin += kTile) {
@@ -78,48 +78,36 @@ void reduce_tiles(std::span<const std::byte* const> inputs, int64_t count, T* ou
     }
     T* to = out + begin;
     for (int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(sums[i]);
-    if (copy != nullptr) std::copy_n(to, n, copy + begin);
   }
 }
 
 /// Two inputs of a type that is combined as it is: one pass.
 template <ReduceOp op, class T>
-void reduce_two(const T* a, const T* b, int64_t count, T* out, T* copy) {
+void reduce_two(const T* a, const T* b, int64_t count, T* out) {
   const auto finish = [](T sum) {
     if constexpr (op == ReduceOp::kAvg) return sum * T(0.5);
     return sum;
   };
   // ivdep: `out` may be `a` or `b` itself, which the compiler would take for a dependence between iterations.
-  if (copy == nullptr) {
 #pragma GCC ivdep
-    for (int64_t i = 0; i < count; ++i) out[i] = finish(combine<op>(a[i], b[i]));
-  } else {
-#pragma GCC ivdep
-    for (int64_t i = 0; i < count; ++i) {
-      const T value = finish(combine<op>(a[i], b[i]));
-      out[i] = value;
-      copy[i] = value;
-    }
-  }
+  for (int64_t i = 0; i < count; ++i) out[i] = finish(combine<op>(a[i], b[i]));
 }
 
 template <ReduceOp op, class T>
-void reduce_typed(std::span<const std::byte* const> inputs, int64_t count, std::byte* out, std::byte* copy) {
+void reduce_typed(std::span<const std::byte* const> inputs, int64_t count, std::byte* out) {
   T* to = reinterpret_cast<T*>(out);
-  T* second = reinterpret_cast<T*>(copy);
   if constexpr (!kIsHalf<T>) {
     if (inputs.size() == 2) {
-      reduce_two<op>(reinterpret_cast<const T*>(inputs[0]), reinterpret_cast<const T*>(inputs[1]), count, to, second);
+      reduce_two<op>(reinterpret_cast<const T*>(inputs[0]), reinterpret_cast<const T*>(inputs[1]), count, to);
       return;
     }
   }
-  reduce_tiles<op>(inputs, count, to, second);
+  reduce_tiles<op>(inputs, count, to);
 }
 
 }  // namespace
 
-void reduce(ReduceOp op, DType dtype, std::span<const std::byte* const> inputs, int64_t count, std::byte* out,
-            std::byte* copy) {
+void reduce(ReduceOp op, DType dtype, std::span<const std::byte* const> inputs, int64_t count, std::byte* out) {
   if (dtype == kBool) {  // bytes of 0 and 1
     dtype = kUInt8;
     op = op == ReduceOp::kSum || op == ReduceOp::kMax ? ReduceOp::kMax : ReduceOp::kMin;
@@ -128,15 +116,15 @@ void reduce(ReduceOp op, DType dtype, std::span<const std::byte* const> inputs, 
     if constexpr (!std::is_same_v<T, bool>) {
       switch (op) {
         case ReduceOp::kSum:
-          return reduce_typed<ReduceOp::kSum, T>(inputs, count, out, copy);
+          return reduce_typed<ReduceOp::kSum, T>(inputs, count, out);
         case ReduceOp::kProduct:
-          return reduce_typed<ReduceOp::kProduct, T>(inputs, count, out, copy);
+          return reduce_typed<ReduceOp::kProduct, T>(inputs, count, out);
         case ReduceOp::kMin:
-          return reduce_typed<ReduceOp::kMin, T>(inputs, count, out, copy);
+          return reduce_typed<ReduceOp::kMin, T>(inputs, count, out);
         case ReduceOp::kMax:
-          return reduce_typed<ReduceOp::kMax, T>(inputs, count, out, copy);
+          return reduce_typed<ReduceOp::kMax, T>(inputs, count, out);
         case ReduceOp::kAvg:
-          if constexpr (is_floating_point(dtype_of<T>())) reduce_typed<ReduceOp::kAvg, T>(inputs, count, out, copy);
+          if constexpr (is_floating_point(dtype_of<T>())) reduce_typed<ReduceOp::kAvg, T>(inputs, count, out);
           return;
       }
     }

@@ -10,11 +10,10 @@
 
 namespace tandem::inline v0::distributed {
 
-/// out[i] = inputs[0][i] op inputs[1][i] op ..., from left to right; each result is stored a second time at `copy` [may
-/// be null].  Half types are accumulated in float and rounded once; kAvg divides once, after the sum; integers wrap;
-/// for bool kSum is "or" and kProduct "and"; kMin and kMax pass NaN on.  `out` may be one of the inputs, else nothing
-/// overlaps.  The bits of an element do not depend on `count`, on its place, or on the copy.
-void reduce(ReduceOp op, DType dtype, std::span<const std::byte* const> inputs, int64_t count, std::byte* out,
-            std::byte* copy);
+/// out[i] = inputs[0][i] op inputs[1][i] op ..., from left to right.  Half types are accumulated in float and rounded
+/// once; kAvg divides once, after the sum; integers wrap; for bool kSum is "or" and kProduct "and"; kMin and kMax pass
+/// NaN on. `out` may be one of the inputs, else nothing overlaps.  How a range is cut into calls does not change the
+/// bits.
+void reduce(ReduceOp op, DType dtype, std::span<const std::byte* const> inputs, int64_t count, std::byte* out);
 
 }  // namespace tandem::inline v0::distributed

@@ -63,7 +63,7 @@ std::string host_identity() {
 
 /// Makes the rank's header, so that its pages exist and peers find it clean.
 void initialise(std::byte* segment, const Layout& layout) {
-  std::memset(segment, 0, layout.results + static_cast<size_t>(layout.ring_bytes));  // peers should meet no page fault
+  std::memset(segment, 0, layout.total);  // peers should meet no page fault
   auto* header = new (segment) SegmentHeader;
   cpu_set_t cores;
   static_assert(sizeof(cores) == sizeof(header->cores));
@@ -78,8 +78,7 @@ void meet(const ProcessGroupOptions& options, const std::string& prefix, Clock::
   }
 }
 
-// --- ranks that are threads
-// ---------------------------------------------------------------------------------------------
+// --- ranks that are threads ---
 
 /// Mappings on offer to other threads of this process, by token.  Weak: an offer ends with the rank that made it.
 struct Offers {
@@ -126,8 +125,7 @@ std::shared_ptr<Mapping> join_threads(const ProcessGroupOptions& options, const 
   return mapping;
 }
 
-// --- ranks that are processes
-// -------------------------------------------------------------------------------------------
+// --- ranks that are processes ---
 
 class Socket {
  public:

@@ -23,12 +23,13 @@ size_t page_bytes() { return static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
 
 Layout::Layout(int world_size, const Tuning& tuning) {
   const size_t page = page_bytes();
-  ring_bytes = tuning.chunk_bytes * world_size * tuning.slots;
+  // Slices are lines at least.
+  const int64_t round_bytes = std::max(tuning.chunk_bytes, static_cast<int64_t>(kLine) * world_size);
+  ring_bytes = round_up(static_cast<size_t>(round_bytes * tuning.slots), page);
   slots = round_up(sizeof(SegmentHeader), page);
   staging = slots + round_up(static_cast<size_t>(kParities * tuning.slot_bytes), page);
-  results = staging + round_up(static_cast<size_t>(ring_bytes), page);
-  arena = round_up(results + static_cast<size_t>(ring_bytes), size_t{2} << 20);
-  total = arena + round_up(static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * page, size_t{2} << 20);
+  results = staging + kParities * ring_bytes;
+  total = results + ring_bytes;
 }
 
 Doorbell& Mapping::doorbell(int rank) const {
@@ -68,7 +69,7 @@ void SharedFile::seal_writes() const {
 
 std::byte* map_memory(int fd, size_t num_bytes, bool writable) {
   const int protection = writable ? PROT_READ | PROT_WRITE : PROT_READ;
-  const int flags = fd >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+  const int flags = fd >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
   void* memory = mmap(nullptr, num_bytes, protection, flags, fd, 0);
   TANDEM_CHECK(CommError, memory != MAP_FAILED, "shared memory: mapping ", num_bytes,
                " bytes failed: ", std::strerror(errno));

@@ -1,8 +1,8 @@
 // The memory that ranks of one host share.  Private to distributed/shm.
 //
-// Each rank owns one segment, which it alone writes: a header (records, counters, poison), a small slot pair, two rings
-// of chunks, and the arena that ProcessGroup::allocate hands out.  Peers map it read-only.  The one page that all write
-// is the doorbell page, which holds nothing but wake-up counts.
+// Each rank owns one segment, which it alone writes: a header (records, counters, poison), slots for small data and
+// rings for large.  Peers map it read-only.  What all write are the doorbell pages, which hold nothing but wake-up
+// counts.
 #pragma once
 
 #include <atomic>
@@ -27,7 +27,6 @@ struct alignas(kLine) Record {
   std::atomic<int64_t> seq{0};  ///< stored last
   int64_t num_elements = 0;
   uint64_t name_hash = 0;
-  int64_t arena_offset = -1;  ///< of the rank's data in its segment; -1: elsewhere, so it travels through the rings
   int32_t root = -1;
   uint8_t kind = 0;
   uint8_t op = 0;
@@ -47,7 +46,7 @@ struct Shown {
 /// How far the rank is within its collective.  Each counter holds stamp(seq, rounds done), so it only grows.
 struct alignas(kLine) Counters {
   std::atomic<int64_t> staged{0};    ///< rounds of input in the ring
-  std::atomic<int64_t> produced{0};  ///< rounds of result in the ring or in the arena
+  std::atomic<int64_t> produced{0};  ///< rounds of results, or of what a source sends, in the ring
   std::atomic<int64_t> consumed{0};  ///< rounds of peers' results copied out
 };
 
@@ -77,20 +76,20 @@ struct SegmentHeader {
 
 /// Sizes that all ranks of a group agree on.
 struct Tuning {
-  int64_t slot_bytes = 16 << 10;   ///< data up to this size goes through the slots: one round of flags
-  int64_t chunk_bytes = 64 << 10;  ///< a rank's share of a round of all_reduce; a multiple of 64
-  int slots = 4;                   ///< rounds that a ring holds
+  int64_t slot_bytes = 32 << 10;    ///< data up to this size goes through the slots
+  int64_t chunk_bytes = 128 << 10;  ///< of a tensor in a round of a ring; a multiple of 64
+  int64_t whole_bytes = 4 << 20;    ///< two ranks exchange whole tensors up to this size, larger ones in slices
+  int slots = 4;                    ///< rounds that a ring holds
 };
 
 /// Where things are in a segment.
 struct Layout {
   explicit Layout(int world_size, const Tuning& tuning);
   size_t slots;    ///< kParities slots of tuning.slot_bytes
-  size_t staging;  ///< ring of inputs
-  size_t results;  ///< ring of results
-  size_t arena;
-  size_t total;        ///< address space; the arena's memory comes into being when touched
-  int64_t ring_bytes;  ///< of each of the two rings
+  size_t staging;  ///< kParities rings of inputs
+  size_t results;  ///< ring of results, or of what a source sends
+  size_t total;
+  size_t ring_bytes;  ///< of one ring
 };
 
 struct alignas(kLine) Doorbell {

@@ -14,27 +14,6 @@
 
 namespace tandem::inline v0::distributed::shm {
 
-/// Memory of this rank's segment that tensors live in.  Safe from many threads; lives as long as its last tensor.
-class Arena {
- public:
-  Arena(std::shared_ptr<Mapping> mapping, std::byte* begin, int64_t capacity)
-      : mapping_(std::move(mapping)), begin_(begin), capacity_(capacity) {}
-  /// Aligned to 64 bytes.  Throws OutOfMemory.
-  std::byte* allocate(int64_t num_bytes);
-  void deallocate(std::byte* data);
-  /// Whether the bytes are the arena's.
-  bool holds(const std::byte* data, int64_t num_bytes) const {
-    return data >= begin_ && data + num_bytes <= begin_ + capacity_;
-  }
-
- private:
-  std::shared_ptr<Mapping> mapping_;
-  std::byte* begin_;
-  int64_t capacity_;
-  std::mutex mutex_;
-  std::map<int64_t, int64_t> used_;  ///< offset -> bytes
-};
-
 /// The backend of one rank.
 ///
 /// Data up to Tuning::slot_bytes is written into the rank's slot beside its record; once all records are there, each
@@ -42,11 +21,15 @@ class Arena {
 /// only after it has seen everybody's record, and posts one only after completing the one before, so by then all have
 /// read it.
 ///
-/// Larger data is cut into rounds of one block per rank, and block j is reduced by rank j.  In each round a rank stages
-/// the others' blocks of its input in a ring, reduces its own block of everybody's input into its tensor and into a
-/// second ring, and copies the others' results out of theirs.  The three run up to `slots` rounds apart, so ranks
-/// rarely wait, and blocks stay in cache.  Data in the rank's arena skips both rings: peers read it where it lies, and
-/// the rank then completes only when all have copied its results.
+/// Larger data travels through rings, in rounds, so that ranks rarely wait and the bytes on the way are few.
+/// - all_reduce between two ranks, up to Tuning::whole_bytes: both send all their data and reduce all of it.  There is
+/// a
+///   ring for odd numbers and one for even, for the reason above.
+/// - all_reduce in slices: a round has one block per rank, and block j is reduced by rank j.  A rank stages the others'
+///   blocks of its input in one ring, reduces its own block of everybody's input into its tensor and into a second
+///   ring, and copies the others' results out of theirs.
+/// - broadcast and all_gather: sources send, all others copy.
+/// A slot of a ring is written again when all peers have said that they consumed the round before in it.
 class ShmBackend final : public Backend {
  public:
   ShmBackend(const ProcessGroupOptions& options, const Tuning& tuning);
@@ -75,11 +58,13 @@ class ShmBackend final : public Backend {
   /// Whether all peers' counters have passed `rounds` rounds of this collective.
   bool peers_passed(std::atomic<int64_t> Counters::*counter, int64_t rounds) const;
 
+  void choose_path(int64_t num_bytes);
   Advance step();
   bool match_records();
   [[noreturn]] void throw_mismatch(int peer) const;
-  void finish_small();
-  Advance step_all_reduce();
+  void finish_slots();
+  Advance step_whole();
+  Advance step_slices();
   Advance step_transfer();
   void stage(int64_t round);
   void reduce_round(int64_t round);
@@ -88,6 +73,9 @@ class ShmBackend final : public Backend {
   bool is_missing(int rank) const;
   [[noreturn]] void fail(int culprit, const std::string& reason) const;
 
+  /// The ways described above.
+  enum class Path : uint8_t { kSlots, kWhole, kSlices, kTransfer };
+
   /// Part of the tensor, in bytes; empty past its end.
   struct Block {
     int64_t begin;
@@ -95,10 +83,10 @@ class ShmBackend final : public Backend {
   };
   Block block(int64_t index) const;
   std::byte* staging(int rank, int64_t round, int reducer) const;
+  std::byte* whole(int rank, int64_t round) const;
   std::byte* results(int rank, int64_t round) const;
   /// Whether the rank's counter has passed `rounds` rounds of this collective; this rank's always has.
   bool passed(int rank, std::atomic<int64_t> Counters::*counter, int64_t rounds) const;
-  bool inputs_ready(int64_t round) const;
 
   /// What was heard of other ranks' ends.
   struct Failure {
@@ -111,7 +99,6 @@ class ShmBackend final : public Backend {
   const Tuning tuning_;
   const Layout layout_;
   std::shared_ptr<Mapping> mapping_;
-  std::shared_ptr<Arena> arena_;
   bool may_spin_ = false;
 
   std::mutex failures_mutex_;
@@ -121,10 +108,9 @@ class ShmBackend final : public Backend {
   // The running collective.
   const Collective* call_ = nullptr;
   int parity_ = 0;
-  bool small_ = false;
+  Path path_ = Path::kSlots;
   bool sources_ = false;  // this rank's input is read by peers
-  int64_t arena_offset_ = -1;
-  int matched_ = 0;  // peers [0, matched_) have posted an equal record
+  int matched_ = 0;       // peers [0, matched_) have posted an equal record
   int64_t block_bytes_ = 0;
   int64_t rounds_ = 0;
   int64_t staged_ = 0;  // rounds done of the three stages

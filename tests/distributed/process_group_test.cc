@@ -2,11 +2,16 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
+#include <functional>
+#include <future>
+#include <map>
 #include <string>
-#include <tuple>
+#include <thread>
 #include <vector>
 
+#include <tandem/base/trace.h>
 #include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/distributed/thread_ranks.h>
@@ -197,6 +202,166 @@ TEST_P(Worlds, SeveralInFlightWaitedInAnyOrder) {
                 0);
     }
   });
+}
+
+// --- values that show how sums are formed ---
+
+TEST(AllReduce, SumsInAscendingRankOrderWhateverTheChunks) {
+  // Another order of these three loses another part of them.
+  const double values[] = {1e8, 1.0, -1e8};
+  for (const shm::Tuning tuning : {kTinyChunks, shm::Tuning{}}) {
+    ThreadRanks ranks{.world_size = 3, .tuning = tuning};
+    ranks.run([&](ProcessGroup& group) {
+      const Tensor x = full({1001}, values[group.rank()]);
+      group.all_reduce(x);
+      const float want =
+          (static_cast<float>(values[0]) + static_cast<float>(values[1])) + static_cast<float>(values[2]);
+      EXPECT_EQ(count_wrong(x, [&](int64_t) { return want; }), 0);
+    });
+  }
+}
+
+TEST(AllReduce, HalfTypesAreRoundedOnce) {
+  // 1 + 7/16 ulp four times: rounded each time it stays 1, rounded once it does not.
+  for (const DType dtype : {kFloat16, kBFloat16}) {
+    const double ulp = dtype == kFloat16 ? 0x1p-10 : 0x1p-7;
+    ThreadRanks ranks{.world_size = 4, .tuning = kTinyChunks};
+    ranks.run([&](ProcessGroup& group) {
+      const Tensor x = full({100}, group.rank() == 0 ? 1.0 : ulp * 7 / 16, {dtype});
+      group.all_reduce(x);
+      EXPECT_EQ(count_wrong(x, [&](int64_t) { return 1.0 + ulp; }), 0) << dtype;
+    });
+  }
+}
+
+TEST(AllReduce, AvgDividesOnceAlsoByThree) {
+  ThreadRanks ranks{.world_size = 3, .tuning = kTinyChunks};
+  ranks.run([&](ProcessGroup& group) {
+    const Tensor x = full({101}, group.rank() + 0.5);
+    group.all_reduce(x, ReduceOp::kAvg);
+    EXPECT_EQ(count_wrong(x, [&](int64_t) { return 4.5f / 3.0f; }), 0);
+    const Tensor y = full({101}, 1.0);
+    group.all_reduce(y, ReduceOp::kAvg);
+    EXPECT_EQ(count_wrong(y, [&](int64_t) { return 1.0; }), 0);
+  });
+}
+
+TEST(AllReduce, MinAndMaxPassNanOnFromAnyRank) {
+  for (int bad = 0; bad < 3; ++bad) {
+    ThreadRanks ranks{.world_size = 3};
+    ranks.run([&](ProcessGroup& group) {
+      for (const ReduceOp op : {ReduceOp::kMin, ReduceOp::kMax}) {
+        const Tensor x = full({33}, group.rank() == bad ? std::nan("") : 1.0);
+        group.all_reduce(x, op);
+        for (const float v : x.to_vector<float>()) EXPECT_TRUE(std::isnan(v));
+      }
+    });
+  }
+}
+
+TEST(AllReduce, IntegersWrap) {
+  ThreadRanks ranks{};
+  ranks.run([](ProcessGroup& group) {
+    const Tensor x = full({5}, 200, {kUInt8});
+    group.all_reduce(x);
+    EXPECT_EQ(count_wrong(x, [](int64_t) { return 144; }), 0);
+    const Tensor y = full({5}, int64_t{2147483647}, {kInt32});
+    group.all_reduce(y);
+    EXPECT_EQ(count_wrong(y, [](int64_t) { return -2; }), 0);
+  });
+}
+
+// --- layouts ---
+
+TEST(ProcessGroup, TransposedAndSlicedTensorsKeepWhatLiesBetween) {
+  ThreadRanks ranks{.world_size = 3, .tuning = kTinyChunks};
+  ranks.run([](ProcessGroup& group) {
+    const Tensor base = arange(0, 1200);
+    const Tensor transposed = make_view(base.storage(), kInt64, {20, 30}, {1, 40}, 0);  // columns 20..39 are not in it
+    group.all_reduce(transposed);
+    EXPECT_EQ(count_wrong(base, [](int64_t i) { return i % 40 < 20 ? 3 * i : i; }), 0);
+    EXPECT_EQ(base.version(), 1u);
+
+    const Tensor column = make_view(base.storage(), kInt64, {30}, {40}, 39);
+    chores::fill(column, group.rank());
+    group.broadcast(column, 2);
+    EXPECT_EQ(count_wrong(column, [](int64_t) { return 2; }), 0);
+
+    const Tensor wide = zeros({7, 6}, {kInt64});
+    const Tensor out = make_view(wide.storage(), kInt64, {3, 7}, {1, 6}, 2);
+    const Tensor in = make_view(base.storage(), kInt64, {7}, {40}, 39);
+    chores::fill(in, 10 + group.rank());
+    group.all_gather(out, in);
+    EXPECT_EQ(count_wrong(wide, [](int64_t i) { return i % 6 >= 2 && i % 6 < 5 ? 10 + i % 6 - 2 : 0; }), 0);
+  });
+}
+
+TEST(ProcessGroup, SeveralGroupsAtOnce) {
+  const auto store = make_memory_store();
+  ThreadRanks first{.world_size = 3, .store = store, .name = "first", .tuning = kTinyChunks};
+  ThreadRanks second{.world_size = 3, .store = store, .name = "second", .tuning = kTinyChunks};
+  first.run([&](ProcessGroup& group) {
+    const auto other = second.make(group.rank());
+    const Tensor x = full({500}, 1);
+    const Tensor y = full({700}, 2);
+    const Work a = group.rank() == 1 ? other->all_reduce_async(y) : group.all_reduce_async(x);
+    const Work b = group.rank() == 1 ? group.all_reduce_async(x) : other->all_reduce_async(y);
+    a.wait();
+    b.wait();
+    EXPECT_EQ(count_wrong(x, [](int64_t) { return 3; }), 0);
+    EXPECT_EQ(count_wrong(y, [](int64_t) { return 6; }), 0);
+  });
+}
+
+TEST(ProcessGroup, BlockingCallsWaitForWhatIsQueued) {
+  ThreadRanks ranks{.world_size = 2, .tuning = kTinyChunks};
+  ranks.run([](ProcessGroup& group) {
+    const Tensor x = full({300}, 1);
+    const Work work = group.all_reduce_async(x);
+    group.all_reduce(x);
+    EXPECT_TRUE(work.is_completed());
+    EXPECT_EQ(count_wrong(x, [](int64_t) { return 4; }), 0);
+  });
+}
+
+TEST(ProcessGroup, TheWorkerFinishesWithoutAWaiter) {
+  ThreadRanks ranks{.world_size = 2, .tuning = kTinyChunks};
+  ranks.run([](ProcessGroup& group) {
+    const Tensor x = full({300}, 1);
+    std::promise<void> done;
+    group.all_reduce_async(x).then([&] { done.set_value(); });
+    done.get_future().wait();
+    EXPECT_EQ(count_wrong(x, [](int64_t) { return 2; }), 0);
+  });
+}
+
+TEST(ProcessGroup, ProgressAloneFinishesAnOperation) {
+  ThreadRanks ranks{.world_size = 2, .tuning = kTinyChunks};
+  ranks.run([](ProcessGroup& group) {
+    const Tensor x = full({3000}, 1);
+    const Work work = group.all_reduce_async(x);
+    while (group.progress()) std::this_thread::yield();
+    work.wait();
+    EXPECT_EQ(count_wrong(x, [](int64_t) { return 2; }), 0);
+  });
+}
+
+TEST(ProcessGroup, TracesLaunchAndRun) {
+  start_trace();
+  ThreadRanks ranks{.world_size = 2};
+  ranks.run([](ProcessGroup& group) {
+    const Tensor x = full({300}, 1);
+    group.all_reduce_async(x, ReduceOp::kSum, {.name = "bucket 0"}).wait();
+    group.barrier();
+  });
+  std::map<std::string, int> count;
+  for (const TraceEvent& event : stop_trace()) {
+    EXPECT_EQ(event.category, "comm");
+    EXPECT_LE(event.begin_ns, event.end_ns);
+    EXPECT_EQ(event.num_bytes, event.name == "bucket 0" ? 1200 : 0);
+    ++count[event.name];
+  }
+  EXPECT_EQ(count, (std::map<std::string, int>{{"launch bucket 0", 2}, {"bucket 0", 2}, {"barrier", 2}}));
 }
 
 }  // namespace
