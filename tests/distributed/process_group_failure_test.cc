@@ -1,0 +1,354 @@
+// Mismatches, timeouts, deaths and aborts among ranks that are threads, with the full text of each error.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <mutex>
+#include <regex>
+#include <source_location>
+#include <string>
+#include <vector>
+
+#include <tandem/distributed/memory_store.h>
+#include <tandem/distributed/process_group.h>
+#include <tandem/tensor/factories.h>
+#include <tandem/tests/distributed/thread_ranks.h>
+
+namespace tandem::inline v0::distributed {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// What one rank's call threw.
+struct Thrown {
+  std::string text = "nothing";
+  int rank = -2;
+  int peer = -2;
+  int64_t seq = -2;
+};
+
+template <class F>
+Thrown thrown_by(const F& f) {
+  try {
+    f();
+  } catch (const CommError& e) {
+    return {e.what(), e.rank(), e.peer(), e.seq()};
+  } catch (const std::exception& e) {
+    return {std::string("another exception: ") + e.what()};
+  }
+  return {};
+}
+
+/// Runs f(group) on all ranks and returns what each threw.
+template <class F>
+std::vector<Thrown> run_all(const ThreadRanks& ranks, const F& f) {
+  std::vector<Thrown> thrown(static_cast<size_t>(ranks.world_size));
+  ranks.run([&](ProcessGroup& group) { thrown[static_cast<size_t>(group.rank())] = thrown_by([&] { f(group); }); });
+  return thrown;
+}
+
+/// A call site that does not move with the lines of this file.
+std::string place(const std::source_location& where) { return str(where.file_name(), ":", where.line()); }
+
+// --- mismatches ---
+
+TEST(Mismatch, BothSidesAreShownOnBothRanksAndDataIsUntouched) {
+  for (const int64_t rows : {4, 40000}) {  // through the slots, and in rounds
+    ThreadRanks ranks{};
+    const auto here = std::source_location::current();
+    const auto thrown = run_all(ranks, [&](ProcessGroup& group) {
+      const Tensor x = full({rows, 3 + group.rank()}, 1.5);
+      const Thrown t = thrown_by([&] { group.all_reduce(x, ReduceOp::kSum, {.name = "fc.weight", .where = here}); });
+      for (const float v : x.to_vector<float>()) ASSERT_EQ(v, 1.5f);
+      throw CommError(t.text, t.rank, t.peer, t.seq);
+    });
+    for (int rank = 0; rank < 2; ++rank) {
+      const Thrown& t = thrown[static_cast<size_t>(rank)];
+      EXPECT_EQ(t.text, str("[rank ", rank, " of 2] all_reduce #1: ranks do not agree on what to exchange\n",
+                            "  rank 0  all_reduce sum float32 [", rows, ", 3], 'fc.weight', ", place(here), "\n",
+                            "  rank 1  all_reduce sum float32 [", rows, ", 4], 'fc.weight', ", place(here)));
+      EXPECT_EQ(t.rank, rank);
+      EXPECT_EQ(t.peer, 1 - rank);
+      EXPECT_EQ(t.seq, 1);
+    }
+  }
+}
+
+TEST(Mismatch, EveryPartOfTheSignatureIsCompared) {
+  const auto here = std::source_location::current();
+  using Call = std::function<void(ProcessGroup&)>;
+  const Call calls[] = {
+      [&](ProcessGroup& g) { g.all_reduce(zeros({6}), ReduceOp::kSum, {.where = here}); },
+      [&](ProcessGroup& g) { g.all_reduce(zeros({6}), ReduceOp::kMax, {.where = here}); },
+      [&](ProcessGroup& g) { g.all_reduce(zeros({6}, {kInt32}), ReduceOp::kSum, {.where = here}); },
+      [&](ProcessGroup& g) { g.all_reduce(zeros({7}), ReduceOp::kSum, {.where = here}); },
+      [&](ProcessGroup& g) { g.all_reduce(zeros({6}), ReduceOp::kSum, {.name = "x", .where = here}); },
+      [&](ProcessGroup& g) { g.broadcast(zeros({6}), 0, {.where = here}); },
+      [&](ProcessGroup& g) { g.broadcast(zeros({6}), 1, {.where = here}); },
+      [&](ProcessGroup& g) {
+        g.all_gather(zeros({2, 6}), zeros({6}), {.where = here});
+      },
+      [&](ProcessGroup& g) { g.barrier({.where = here}); },
+  };
+  const std::string shown[] = {
+      "all_reduce sum float32 [6]",   "all_reduce max float32 [6]",      "all_reduce sum int32 [6]",
+      "all_reduce sum float32 [7]",   "all_reduce sum float32 [6], 'x'", "broadcast from 0 float32 [6]",
+      "broadcast from 1 float32 [6]", "all_gather float32 [6]",          "barrier"};
+  const std::string kinds[] = {"all_reduce", "all_reduce", "all_reduce", "all_reduce", "all_reduce",
+                               "broadcast",  "broadcast",  "all_gather", "barrier"};
+  for (size_t a = 0; a < std::size(calls); ++a) {
+    for (size_t b = a + 1; b < std::size(calls); ++b) {
+      const auto thrown = run_all({}, [&](ProcessGroup& group) { calls[group.rank() == 0 ? a : b](group); });
+      for (int rank = 0; rank < 2; ++rank) {
+        EXPECT_EQ(
+            thrown[static_cast<size_t>(rank)].text,
+            str("[rank ", rank, " of 2] ", kinds[rank == 0 ? a : b], " #1: ranks do not agree on what to exchange\n",
+                "  rank 0  ", shown[a], ", ", place(here), "\n  rank 1  ", shown[b], ", ", place(here)));
+      }
+    }
+  }
+}
+
+TEST(Mismatch, EqualCountsOfOtherShapesAgree) {
+  run_all({}, [](ProcessGroup& group) {
+    const Tensor x = full(group.rank() == 0 ? Shape{2, 3} : Shape{6}, 1);
+    group.all_reduce(x);
+    EXPECT_EQ(x.to_vector<float>(), std::vector<float>(6, 2));
+  });
+}
+
+TEST(Mismatch, AllOfFourRanksHearOfIt) {
+  const auto thrown = run_all({.world_size = 4}, [](ProcessGroup& group) {
+    const Work work = group.all_reduce_async(zeros({group.rank() == 2 ? 9 : 8}), ReduceOp::kSum, {.name = "loss"});
+    work.wait();
+  });
+  for (int rank = 0; rank < 4; ++rank) {
+    const Thrown& t = thrown[static_cast<size_t>(rank)];
+    EXPECT_NE(t.text.find("ranks do not agree on what to exchange"), std::string::npos) << t.text;
+    EXPECT_NE(t.text.find("  rank 2  all_reduce sum float32 [9], 'loss', "), std::string::npos) << t.text;
+    EXPECT_EQ(t.rank, rank);
+  }
+}
+
+// --- timeouts ---
+
+TEST(Timeout, NamesWhoIsMissingAndWhatItDidLast) {
+  std::promise<void> timed_out;
+  std::shared_future<void> waited = timed_out.get_future().share();
+  const auto thrown = run_all({.world_size = 3}, [&](ProcessGroup& group) {
+    group.barrier();
+    if (group.rank() != 0) waited.wait();
+    if (group.rank() == 1) throw std::runtime_error("was late");
+    const Thrown t = thrown_by([&] {
+      group.all_reduce(zeros({1024, 512}), ReduceOp::kSum,
+                       {.name = "bucket 3 of 7", .timeout = std::chrono::milliseconds(150)});
+    });
+    if (group.rank() == 0) timed_out.set_value();
+    throw CommError(t.text, t.rank, t.peer, t.seq);
+  });
+  const std::string missing =
+      R"(missing: rank 1 \(last reached #1, \d+\.\d s ago\), rank 2 \(last reached #1, \d+\.\d s ago\))";
+  EXPECT_TRUE(std::regex_match(thrown[0].text, std::regex(R"(\[rank 0 of 3\] all_reduce #2 timed out after 0\.1 s
+  bucket 3 of 7, 524288 float32 \(2\.0 MiB\), shm
+  reached #2: ranks 0\.  )" + missing)))
+      << thrown[0].text;
+  EXPECT_EQ(thrown[0].peer, 1);
+  EXPECT_EQ(thrown[0].seq, 2);
+  // Who comes too late hears why.
+  EXPECT_TRUE(std::regex_match(thrown[2].text, std::regex(R"(\[rank 2 of 3\] all_reduce #2 failed
+  rank 0: all_reduce #2 timed out after 0\.1 s; reached #2: ranks 0\.  )" +
+                                                          missing)))
+      << thrown[2].text;
+  EXPECT_EQ(thrown[2].peer, 0);
+}
+
+TEST(Timeout, AnAsynchronousOperationFailsWithoutAWaiter) {
+  std::promise<void> timed_out;
+  std::shared_future<void> waited = timed_out.get_future().share();
+  const auto thrown = run_all({}, [&](ProcessGroup& group) {
+    if (group.rank() == 1) return waited.wait();
+    const Work work = group.all_reduce_async(zeros({5}), ReduceOp::kSum, {.timeout = std::chrono::milliseconds(60)});
+    work.then([&] { timed_out.set_value(); });
+    waited.wait();
+    work.wait();
+  });
+  EXPECT_EQ(thrown[0].text,
+            "[rank 0 of 2] all_reduce #1 timed out after 0.1 s\n"
+            "  5 float32 (20 B), shm\n"
+            "  reached #1: ranks 0.  missing: rank 1 (has started nothing yet)");
+}
+
+TEST(Timeout, WaitingForAWhileIsNoFailure) {
+  std::promise<void> has_waited;
+  std::shared_future<void> waited = has_waited.get_future().share();
+  const auto thrown = run_all({}, [&](ProcessGroup& group) {
+    const Tensor x = full({5}, 1);
+    if (group.rank() == 1) waited.wait();
+    const Work work = group.all_reduce_async(x);
+    if (group.rank() == 0) {
+      EXPECT_FALSE(work.wait(std::chrono::milliseconds(20)));
+      has_waited.set_value();
+    }
+    work.wait();
+    EXPECT_EQ(x.to_vector<float>(), std::vector<float>(5, 2));
+  });
+  for (const Thrown& t : thrown) EXPECT_EQ(t.text, "nothing");
+}
+
+// --- aborts, deaths and leaving ---
+
+TEST(Abort, PeersThrowTheReasonAndSoDoLaterOperations) {
+  std::promise<void> aborted;
+  std::shared_future<void> waited = aborted.get_future().share();
+  const auto thrown = run_all({.world_size = 3}, [&](ProcessGroup& group) {
+    group.barrier();
+    if (group.rank() == 1) {
+      group.abort("loss is NaN");
+      aborted.set_value();
+      return;
+    }
+    EXPECT_EQ(thrown_by([&] { group.all_reduce(zeros({7})); }).text,
+              str("[rank ", group.rank(), " of 3] all_reduce #2 failed\n  rank 1: loss is NaN"));
+    group.broadcast(zeros({7}), 0);
+  });
+  for (const int rank : {0, 2}) {
+    const Thrown& t = thrown[static_cast<size_t>(rank)];
+    EXPECT_EQ(t.text, str("[rank ", rank, " of 3] broadcast #3: the group has failed before\n  rank 1: loss is NaN"));
+    EXPECT_EQ(t.peer, 1);
+    EXPECT_EQ(t.seq, 3);
+  }
+}
+
+TEST(Abort, EndsOperationsInFlightOnTheSameRank) {
+  const auto thrown = run_all({}, [&](ProcessGroup& group) {
+    if (group.rank() == 1) return;
+    const Work first = group.all_reduce_async(zeros({7}));
+    const Work second = group.all_reduce_async(zeros({8}));
+    group.abort("interrupted");
+    EXPECT_EQ(thrown_by([&] { first.wait(); }).text, "[rank 0 of 2] all_reduce #1 failed\n  rank 0: interrupted");
+    second.wait();
+  });
+  EXPECT_EQ(thrown[0].text, "[rank 0 of 2] all_reduce #2: the group has failed before\n  rank 0: interrupted");
+}
+
+TEST(Abort, ANewGroupOfTheSameRanksWorks) {
+  const auto store = make_memory_store();
+  ThreadRanks broken{.world_size = 3, .store = store, .name = "first"};
+  run_all(broken, [](ProcessGroup& group) { group.abort("enough"); });
+  ThreadRanks fresh{.world_size = 3, .store = store, .name = "second"};
+  const auto thrown = run_all(fresh, [](ProcessGroup& group) {
+    const Tensor x = full({70000}, 1);
+    group.all_reduce(x);
+    EXPECT_EQ(x.to_vector<float>(), std::vector<float>(70000, 3));
+  });
+  for (const Thrown& t : thrown) EXPECT_EQ(t.text, "nothing");
+}
+
+TEST(Death, WaitersHearOfItFromTheStore) {
+  ThreadRanks ranks{.world_size = 3};
+  std::atomic<int> waiting{0};
+  const auto thrown = run_all(ranks, [&](ProcessGroup& group) {
+    if (group.rank() == 2) {
+      while (waiting.load() < 2) std::this_thread::yield();
+      ranks.store->announce_failure(2, "killed by SIGKILL");
+      return;
+    }
+    const Work work = group.all_reduce_async(zeros({9}));
+    ++waiting;
+    work.wait();
+  });
+  for (const int rank : {0, 1}) {
+    const Thrown& t = thrown[static_cast<size_t>(rank)];
+    EXPECT_EQ(t.text, str("[rank ", rank, " of 3] all_reduce #1 failed\n  rank 2: killed by SIGKILL"));
+    EXPECT_EQ(t.peer, 2);
+  }
+}
+
+TEST(Death, WhatTheRankHadFinishedStillCompletes) {
+  // Rank 2 leaves after an all_reduce that the others have not begun to wait for.
+  ThreadRanks ranks{.world_size = 3, .tuning = {.slot_bytes = 64, .chunk_bytes = 256, .slots = 3}};
+  std::promise<void> left;
+  std::shared_future<void> has_left = left.get_future().share();
+  const auto thrown = run_all(ranks, [&](ProcessGroup& group) {
+    const Tensor x = full({400}, 1);
+    const Work work = group.all_reduce_async(x);
+    if (group.rank() == 2) {
+      work.wait();
+      std::dynamic_pointer_cast<MemoryStore>(ranks.store)->leave(2);
+      left.set_value();
+      return;
+    }
+    has_left.wait();
+    work.wait();
+    EXPECT_EQ(x.to_vector<float>(), std::vector<float>(400, 3));
+    group.barrier();
+  });
+  for (const int rank : {0, 1}) {
+    EXPECT_EQ(thrown[static_cast<size_t>(rank)].text,
+              str("[rank ", rank, " of 3] barrier #2 failed\n  rank 2: left the job"));
+  }
+}
+
+TEST(Destruction, FailsWhatIsQueued) {
+  Work work;
+  const auto thrown = run_all({}, [&](ProcessGroup& group) {
+    if (group.rank() == 0) {
+      work = group.all_reduce_async(zeros({7}));
+    } else {
+      group.barrier();  // meets nobody: rank 0 destroys its group
+    }
+  });
+  EXPECT_EQ(thrown_by([&] { work.wait(); }).text.find("[rank 0 of 2] all_reduce #1"), 0u);
+  EXPECT_EQ(thrown[1].text.find("[rank 1 of 2] barrier #1"), 0u);
+}
+
+// --- wrong use ---
+
+template <class E, class F>
+std::string text_of(const F& f) {
+  try {
+    f();
+  } catch (const E& e) {
+    return e.what();
+  }
+  return "nothing of that type";
+}
+
+TEST(WrongUse, IsReportedBeforeAnythingIsSent) {
+  const auto thrown = run_all({}, [](ProcessGroup& group) {
+    EXPECT_EQ(text_of<StateError>([&] { group.all_reduce({}); }), "all_reduce: tensor is undefined");
+    EXPECT_EQ(text_of<DTypeError>([&] { group.all_reduce(zeros({3}, {kInt64}), ReduceOp::kAvg); }),
+              "all_reduce: avg needs a floating dtype\n  tensor  int64 [3] on cpu");
+    const Tensor one = zeros({1});
+    EXPECT_EQ(text_of<ValueError>([&] { group.broadcast(make_view(one.storage(), kFloat32, {4}, {0}, 0), 0); }),
+              "broadcast: tensor is expanded, so its elements share memory and cannot be written\n"
+              "  tensor  float32 [4] on cpu");
+    EXPECT_EQ(text_of<ValueError>([&] { group.broadcast(one, 2); }), "broadcast: root 2 is not in [0, 2)");
+    EXPECT_EQ(text_of<ShapeError>([&] {
+                group.all_gather(zeros({3, 4}), zeros({4}));
+              }),
+              "all_gather: output must be [2, 4]\n  output  float32 [3, 4] on cpu\n  input   float32 [4] on cpu");
+    EXPECT_EQ(text_of<DTypeError>([&] {
+                group.all_gather(zeros({2, 4}), zeros({4}, {kInt32}));
+              }),
+              "all_gather: dtypes differ\n  output  float32 [2, 4] on cpu\n  input   int32 [4] on cpu");
+    EXPECT_EQ(text_of<ValueError>([&] { group.allocate(-1); }), "allocate: -1 bytes");
+    group.barrier();
+  });
+  for (const Thrown& t : thrown) EXPECT_EQ(t.text, "nothing");
+}
+
+TEST(WrongUse, OfCreate) {
+  EXPECT_EQ(text_of<ValueError>([] { ProcessGroup::create({.store = nullptr, .rank = 2, .world_size = 2}); }),
+            "ProcessGroup: rank 2 is not in a world of 2");
+  EXPECT_EQ(text_of<StateError>([] { ProcessGroup::create({.store = nullptr, .rank = 0, .world_size = 2}); }),
+            "ProcessGroup: a group of several ranks needs a store");
+  const ThreadRanks ranks{.world_size = 2};
+  ranks.run([](ProcessGroup&) {});
+  EXPECT_EQ(text_of<CommError>([&] { ranks.make(1); }),
+            "[rank 1 of 2] group 'default': a group of that name was made before in this job");
+}
+
+}  // namespace
+}  // namespace tandem::inline v0::distributed
