@@ -1,22 +1,18 @@
 // Times collectives among ranks of one host: the program starts the ranks itself.
 //
-//     bazel run //benchmarks:collectives -- --world 2 --bytes 4096,1048576 --memory heap,arena --json out.json
+//     ./bazelw run //benchmarks:collectives -- --world 2 --bytes 4096,1048576 --memory heap,arena --json out.json
 #include <algorithm>
 #include <chrono>
-#include <fstream>
 #include <iostream>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include <CLI/CLI.hpp>
-#include <nlohmann/json.hpp>
 
-#include <tandem/base/error.h>
-#include <tandem/benchmarks/support/peak.h>
-#include <tandem/distributed/launch.h>
-#include <tandem/distributed/process_group.h>
+#include <tandem/benchmarks/support/report.h>
+#include <tandem/tandem.h>
 #include <tandem/tensor/chores.h>
-#include <tandem/tensor/factories.h>
 
 namespace {
 
@@ -34,7 +30,7 @@ struct Settings {
   std::string json;
   int world = 2;
   int repeats = 5;
-  int iterations = 0;
+  int steps = 0;
 };
 
 void declare(CLI::App& app, Settings& s) {
@@ -50,8 +46,8 @@ void declare(CLI::App& app, Settings& s) {
   app.add_option("--dtype", s.dtype)->check(CLI::IsMember({"float32", "float64", "float16", "bfloat16", "int32"}));
   app.add_option("--bytes", s.sizes, "size of each rank's input")->delimiter(',')->check(CLI::NonNegativeNumber);
   app.add_option("--repeats", s.repeats, "the median of so many series is shown")->check(CLI::PositiveNumber);
-  app.add_option("--iterations", s.iterations, "calls in a series; 0 = by size")->check(CLI::NonNegativeNumber);
-  app.add_option("--json", s.json, "append one object a line to this file");
+  app.add_option("--steps", s.steps, "calls in a series; 0 = by size")->check(CLI::NonNegativeNumber);
+  app.add_option("--json", s.json, "append the lines to this file too");
 }
 
 td::DType dtype_named(const std::string& name) {
@@ -103,14 +99,14 @@ class Case {
   td::Tensor output_;
 };
 
-double median_us(ProcessGroup& group, const Case& c, int iterations, int repeats) {
-  for (int i = 0; i < iterations / 4 + 2; ++i) c.call();
+double median_us(ProcessGroup& group, const Case& c, int steps, int repeats) {
+  for (int i = 0; i < steps / 4 + 2; ++i) c.call();
   std::vector<double> series;
   for (int repeat = 0; repeat < repeats; ++repeat) {
     group.barrier();
     const auto begin = Clock::now();
-    for (int i = 0; i < iterations; ++i) c.call();
-    series.push_back(std::chrono::duration<double, std::micro>(Clock::now() - begin).count() / iterations);
+    for (int i = 0; i < steps; ++i) c.call();
+    series.push_back(std::chrono::duration<double, std::micro>(Clock::now() - begin).count() / steps);
   }
   std::sort(series.begin(), series.end());
   return series[series.size() / 2];
@@ -118,32 +114,26 @@ double median_us(ProcessGroup& group, const Case& c, int iterations, int repeats
 
 void run_rank(Context& context, const Settings& s) {
   ProcessGroup& group = *context.group();
-  const bool shows = group.rank() == 0;
-  const std::string cpu = td::benchmarks::cpu_model();
-  const double peak = shows ? td::benchmarks::fma_peak_gflops() : 0;
-  group.barrier();
-  std::ofstream file;
-  if (shows && !s.json.empty()) file.open(s.json, std::ios::app);
+  std::unique_ptr<td::benchmarks::Report> report;
+  if (group.rank() == 0) report = std::make_unique<td::benchmarks::Report>(s.json);
+  group.barrier();  // the peak is measured while the others wait
   for (const std::string& op : s.ops) {
     for (const std::string& memory : s.memories) {
       for (const int64_t num_bytes : s.sizes) {
         const Case c(group, op, memory, num_bytes, dtype_named(s.dtype));
         const int64_t wrong = c.count_wrong();
-        const int iterations = s.iterations > 0 ? s.iterations : num_bytes < (1 << 20) ? 2000 : 20;
-        const double us = median_us(group, c, iterations, s.repeats);
-        if (!shows) continue;
-        const nlohmann::ordered_json row = {{"op", op},
-                                            {"backend", s.backend},
-                                            {"memory", memory},
-                                            {"world", s.world},
-                                            {"dtype", s.dtype},
-                                            {"bytes", num_bytes},
-                                            {"us", us},
-                                            {"algbw_gbs", static_cast<double>(num_bytes) / us * 1e-3},
-                                            {"wrong", wrong},
-                                            {"cpu", cpu},
-                                            {"fma_peak_gflops", peak}};
-        (file.is_open() ? static_cast<std::ostream&>(file) : std::cout) << row.dump() << std::endl;
+        const int steps = s.steps > 0 ? s.steps : num_bytes < (1 << 20) ? 2000 : 20;
+        const double us = median_us(group, c, steps, s.repeats);
+        if (report == nullptr) continue;
+        report->line({{"op", op},
+                      {"backend", s.backend},
+                      {"memory", memory},
+                      {"world", s.world},
+                      {"dtype", s.dtype},
+                      {"bytes", num_bytes},
+                      {"us", us},
+                      {"algbw_gbs", static_cast<double>(num_bytes) / us * 1e-3},
+                      {"wrong", wrong}});
       }
     }
   }
@@ -165,16 +155,17 @@ int main(int argc, char** argv) {
   CLI::App app("Times collectives among ranks of one host");
   Settings settings;
   declare(app, settings);
-  CLI11_PARSE(app, argc, argv);
   try {
+    app.parse(argc, argv);
     if (settings.backend == "threads") {
       td::distributed::run_threads(settings.world, [&](Context& context) { run_rank(context, settings); });
     } else {
       td::distributed::spawn(settings.world, "collectives", std::vector<std::string>(argv + 1, argv + argc));
     }
-  } catch (const td::Error& e) {
-    std::cerr << e.what() << "\n";
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error, std::cout, std::cerr) == 0 ? 0 : 2;
+  } catch (const td::Error& error) {
+    std::cerr << error.what() << "\n";
     return 1;
   }
-  return 0;
 }

@@ -4,7 +4,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -27,7 +26,7 @@ double mean_over_ranks(double value, td::distributed::ProcessGroup& group) {
   return t.item();
 }
 
-std::vector<double> timed_steps(tandem::benchmarks::TrainingCase& training, int count, td::distributed::ProcessGroup& group) {
+std::vector<double> timed_steps(td::benchmarks::TrainingCase& training, int count, td::distributed::ProcessGroup& group) {
   group.barrier();
   std::vector<double> times;
   for (int i = 0; i < count; ++i) {
@@ -38,10 +37,10 @@ std::vector<double> timed_steps(tandem::benchmarks::TrainingCase& training, int 
   return times;
 }
 
-void run(td::distributed::Context& context, const std::string& name, int steps, tandem::benchmarks::Report* report) {
+void run(td::distributed::Context& context, const std::string& name, int steps, td::benchmarks::Report* report) {
   td::set_num_threads(1);
   td::manual_seed(1);
-  tandem::benchmarks::TrainingCase training = tandem::benchmarks::make_case(name);
+  td::benchmarks::TrainingCase training = td::benchmarks::make_case(name);
   td::distributed::ProcessGroup& group = *context.group();
   td::distributed::GradientReducer reducer(training.model->named_parameters(), training.model->named_buffers(),
                                            context.group());
@@ -60,8 +59,8 @@ void run(td::distributed::Context& context, const std::string& name, int steps, 
     exposed_ms += reducer.report().exposed_ms / kRounds;
     comm_ms += reducer.report().comm_ms / kRounds;
   }
-  const double local_ms = mean_over_ranks(tandem::benchmarks::median(local), group);
-  const double ddp_ms = mean_over_ranks(tandem::benchmarks::median(ddp), group);
+  const double local_ms = mean_over_ranks(td::benchmarks::median(local), group);
+  const double ddp_ms = mean_over_ranks(td::benchmarks::median(ddp), group);
   exposed_ms = mean_over_ranks(exposed_ms, group);
   comm_ms = mean_over_ranks(comm_ms, group);
   if (report == nullptr) return;
@@ -74,32 +73,45 @@ void run(td::distributed::Context& context, const std::string& name, int steps, 
                 {"comm_ms", comm_ms}});
 }
 
+struct Settings {
+  std::string cases = "mlp";
+  std::string json;
+  int world = 2;
+  int steps = 40;
+};
+
+void declare(CLI::App& app, Settings& s) {
+  app.add_option("--case", s.cases, "one or several, separated by commas");
+  app.add_option("--world", s.world, "ranks, one process each")->check(CLI::PositiveNumber);
+  app.add_option("--steps", s.steps, "timed steps of each kind")->check(CLI::PositiveNumber);
+  app.add_option("--json", s.json, "append the lines to this file too");
+}
+
+TANDEM_RANK_MAIN(ddp) {
+  CLI::App app;
+  Settings settings;
+  declare(app, settings);
+  app.parse(std::vector<std::string>(args.rbegin(), args.rend()));  // in the order that CLI11 wants
+  std::unique_ptr<td::benchmarks::Report> report;
+  if (context.rank() == 0) report = std::make_unique<td::benchmarks::Report>(settings.json);
+  context.group()->barrier();  // the peak is measured while the others wait
+  for (const std::string& name : td::benchmarks::split(settings.cases)) run(context, name, settings.steps, report.get());
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (const auto status = td::distributed::rank_main_entry(argc, argv)) return *status;
   CLI::App app("Times data-parallel training steps");
-  std::string cases = "mlp", json;
-  int world = 2, steps = 40;
-  app.add_option("--case", cases, "one or several, separated by commas");
-  app.add_option("--world", world, "ranks, one process each")->check(CLI::PositiveNumber);
-  app.add_option("--steps", steps, "timed steps of each kind")->check(CLI::PositiveNumber);
-  app.add_option("--json", json, "append the lines to this file too");
+  Settings settings;
+  declare(app, settings);
   try {
     app.parse(argc, argv);
+    td::distributed::spawn(settings.world, "ddp", std::vector<std::string>(argv + 1, argv + argc));
   } catch (const CLI::ParseError& error) {
     return app.exit(error, std::cout, std::cerr) == 0 ? 0 : 2;
+  } catch (const td::Error& error) {
+    std::cerr << error.what() << "\n";
+    return 1;
   }
-  // The ranks are copies of this program with the same flags: say --nproc where the user said --world, once.
-  std::vector<std::string> words(argv, argv + argc);
-  if (std::getenv("RANK") == nullptr) words.insert(words.end(), {"--nproc", std::to_string(world)});
-  std::vector<char*> pointers;
-  for (std::string& word : words) pointers.push_back(word.data());
-  pointers.push_back(nullptr);
-  int count = static_cast<int>(words.size());
-  return td::distributed::launch(count, pointers.data(), [&](td::distributed::Context& context) {
-    std::unique_ptr<tandem::benchmarks::Report> report;
-    if (context.rank() == 0) report = std::make_unique<tandem::benchmarks::Report>(json);
-    context.group()->barrier();  // the peak is measured while the others wait
-    for (const std::string& name : tandem::benchmarks::split(cases)) run(context, name, steps, report.get());
-  });
 }
