@@ -322,4 +322,6 @@ void GradientReducer::reset_report() {
   impl.step_begin_ns = 0;
 }
 
+void GradientReducer::leave_out_step() { impl_->step_begin_ns = 0; }
+
 }  // namespace tandem::inline v0::distributed

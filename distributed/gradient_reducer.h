@@ -65,6 +65,8 @@ class TANDEM_API GradientReducer {
   /// Means since construction or the last call of reset_report, without the first step after it.
   OverlapReport report() const;
   void reset_report();
+  /// The running step is left out of the report: for after an evaluation or a checkpoint, which is no part of a step.
+  void leave_out_step();
 
  private:
   struct Impl;

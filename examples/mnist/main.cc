@@ -61,47 +61,71 @@ void train(td::distributed::Context& ctx, const examples::TrainingFlags& flags) 
   td::DistributedDataParallel ddp(model, ctx.group());
   td::optim::SGD sgd(model.parameters(), {.lr = flags.lr, .momentum = 0.9});
   td::data::DistributedSampler sampler(data.train->size(), ctx.rank(), ctx.world_size(), {.seed = flags.seed});
-  td::data::DataLoader loader(*data.train, sampler,
-                              {.batch_size = flags.batch_size, .num_workers = 1, .drop_last = true, .device = ctx.device()});
+  td::data::DataLoader loader(
+      *data.train, sampler,
+      {.batch_size = flags.batch_size, .num_workers = 1, .drop_last = true, .device = ctx.device()});
+  if (loader.size() == 0) {
+    throw td::ValueError(td::str("mnist: no step to train: ", data.train->size(), " training images over ",
+                                 examples::count(ctx.world_size(), "rank"), " are ", sampler.size(),
+                                 " per rank, fewer than --batch-size ", flags.batch_size));
+  }
+  if (is_rank0) examples::make_output_folders(flags);
 
   int64_t total = flags.epochs * loader.size();
   if (flags.max_steps > 0) total = std::min(total, flags.max_steps);
   const int64_t global_batch = flags.batch_size * ctx.world_size();
   examples::Progress progress(is_rank0, total, global_batch);
-  progress.note(td::str(flags.model, ", ", data.train->size(), " training and ", data.test->size(), " test images, ",
-                        ctx.world_size(), " rank", ctx.world_size() == 1 ? "" : "s", ", batch ", flags.batch_size,
-                        " per rank, ", global_batch, " in all"));
+  progress.note(td::str(flags.model, " on ", examples::count(ctx.world_size(), "rank"), ", ", data.train->size(),
+                        " training and ", data.test->size(), " test images ",
+                        flags.data.empty() ? "drawn by this program" : "from " + flags.data));
+  progress.note(td::str("batch ", flags.batch_size, " per rank, ", global_batch, " over all ranks; ",
+                        examples::count(total, "step")));
 
   bool tracing = !flags.trace.empty();
   if (tracing) td::start_trace();
   const auto end_trace = [&] {
-    const auto events = td::distributed::gather_trace(*ctx.group());
-    if (is_rank0) td::profile::write_chrome_trace(flags.trace, events);
     tracing = false;
+    const auto events = td::distributed::gather_trace(*ctx.group());
+    ddp.reducer().leave_out_step();
+    if (!is_rank0) return;
+    td::profile::write_chrome_trace(flags.trace, events);
+    progress.note(td::str("trace of the first steps: ", flags.trace, " (open it at ui.perfetto.dev)"));
   };
+
+  double share = 0;
   for (int64_t epoch = 0; progress.steps() < total && !ctx.should_stop(); ++epoch) {
     for (auto& batch : loader) {
-      const td::TraceSpan span("step", "step");
-      sgd.zero_grad();
-      const td::Tensor loss = td::cross_entropy(ddp(batch.images), batch.labels);
-      loss.backward();
-      sgd.step();
-      progress.step(epoch, loss.item());
+      {
+        const td::TraceSpan span("step", "step");
+        sgd.zero_grad();
+        const td::Tensor loss = td::cross_entropy(ddp(batch.images), batch.labels);
+        loss.backward();
+        sgd.step();
+        progress.step(epoch, loss.item());
+      }
       if (tracing && progress.steps() == kTracedSteps) end_trace();
       if (progress.steps() == total || ctx.should_stop()) break;
     }
-    const double share = accuracy(model, *data.test, ctx);
-    progress.note(td::str("epoch ", epoch + 1, ": test accuracy ", 100 * share, " %"));
+    if (ctx.should_stop()) break;
+    share = accuracy(model, *data.test, ctx);
+    ddp.reducer().leave_out_step();
+    progress.note(td::str("epoch ", epoch + 1, ": loss ", examples::fixed(progress.loss(), 4), ", test accuracy ",
+                          examples::fixed(100 * share, 2), " %"));
   }
   if (tracing) end_trace();  // a run of fewer steps
 
   if (!is_rank0) return;
-  std::filesystem::create_directories(flags.out);
-  const std::string path = (std::filesystem::path(flags.out) / "model.safetensors").string();
+  const std::string path = (std::filesystem::path(flags.out) / "model.safetensors").lexically_normal().string();
   td::io::save_safetensors(path, model.state_dict().tensors());
-  progress.note(td::distributed::to_string(ddp.reducer().report()));
+  if (ctx.should_stop()) {
+    progress.note(td::str("stopped by a signal after step ", progress.steps(), " of ", total));
+  } else {
+    progress.note(
+        td::str("test accuracy ", examples::fixed(100 * share, 2), " % after ", examples::count(total, "step")));
+  }
+  const td::distributed::OverlapReport report = ddp.reducer().report();
+  if (report.steps > 0) progress.note(td::distributed::to_string(report));
   progress.note(td::str("saved ", path));
-  if (!flags.trace.empty()) progress.note(td::str("trace of the first steps in ", flags.trace, ": open it at ui.perfetto.dev"));
 }
 
 }  // namespace

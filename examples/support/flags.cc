@@ -1,20 +1,46 @@
 #include <tandem/examples/support/flags.h>
 
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <iostream>
+#include <limits>
 #include <sstream>
+#include <stdexcept>
 #include <vector>
 
 namespace examples {
 
 namespace {
 
-std::string from_users_folder(const std::string& path) {
+/// `bazel run` starts programs in a folder of its own and says where the user was.
+bool enter_users_folder() {
   const char* folder = std::getenv("BUILD_WORKING_DIRECTORY");
-  if (path.empty() || folder == nullptr) return path;
-  return (std::filesystem::path(folder) / path).lexically_normal().string();
+  if (folder == nullptr) return true;
+  std::error_code error;
+  std::filesystem::current_path(folder, error);
+  if (error) std::cerr << "BUILD_WORKING_DIRECTORY: cannot enter '" << folder << "': " << error.message() << "\n";
+  return !error;
+}
+
+/// A path that was given is not empty: an unset variable in a script must not silently mean something else.
+std::string not_empty(const std::string& path) { return path.empty() ? "the path is empty" : ""; }
+
+/// Refuses what CLI11 would take: a minus sign for unsigned numbers, nan.
+template <typename T>
+std::function<std::string(const std::string&)> number(const char* kind, T least,
+                                                      T most = std::numeric_limits<T>::max()) {
+  return [=](const std::string& text) -> std::string {
+    T value = {};
+    const char* end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, value);
+    if (error == std::errc() && stop == end && value >= least && value <= most) return "";
+    std::ostringstream message;
+    message << "expected " << kind << " from " << least << " to " << most << ", got '" << text << "'";
+    return message.str();
+  };
 }
 
 std::vector<std::string> words(const std::string& text) {
@@ -28,20 +54,25 @@ std::vector<std::string> words(const std::string& text) {
 
 int parse_training_flags(int argc, char** argv, const std::string& description, const std::string& models,
                          TrainingFlags& flags) {
-  CLI::App app(description);
+  constexpr int64_t kMost = 1'000'000'000;  // so that products of counts do not overflow
+  const auto count = [](int64_t least) { return number<int64_t>("a whole number", least, kMost); };
+  CLI::App app(description, std::filesystem::path(argv[0]).filename().string());
   app.option_defaults()->always_capture_default();
   const std::vector<std::string> names = words(models);
   flags.model = names.front();
   app.add_option("--model", flags.model, "which network")->check(CLI::IsMember(names));
   app.add_option("--device", flags.device, "where each rank computes")->check(CLI::IsMember({"cpu"}));
-  app.add_option("--epochs", flags.epochs, "passes over the training data")->check(CLI::NonNegativeNumber);
-  app.add_option("--max-steps", flags.max_steps, "stop after that many steps; 0 = no limit")->check(CLI::NonNegativeNumber);
-  app.add_option("--batch-size", flags.batch_size, "images per rank and step")->check(CLI::PositiveNumber);
-  app.add_option("--lr", flags.lr, "learning rate")->check(CLI::NonNegativeNumber);
-  app.add_option("--seed", flags.seed, "of initial weights, order of the data, and drawn data");
-  app.add_option("--data", flags.data, "folder with the data set's own files; none: data drawn by the program");
-  app.add_option("--out", flags.out, "folder for model.safetensors, made if it does not exist");
-  app.add_option("--trace", flags.trace, "write a trace of the first steps, all ranks in one file, for ui.perfetto.dev");
+  app.add_option("--epochs", flags.epochs, "passes over the training data")->check(count(1));
+  app.add_option("--max-steps", flags.max_steps, "stop after that many steps; 0 = no limit")->check(count(0));
+  app.add_option("--batch-size", flags.batch_size, "images per rank and step")->check(count(1));
+  app.add_option("--lr", flags.lr, "learning rate")->check(number<double>("a number", 0, 1e9));
+  app.add_option("--seed", flags.seed, "of initial weights, order of the data, and drawn data")
+      ->check(number<uint64_t>("a whole number", 0));
+  app.add_option("--data", flags.data, "folder with the data set's own files; none: data drawn by the program")
+      ->check(not_empty);
+  app.add_option("--out", flags.out, "folder for model.safetensors, made if it does not exist")->check(not_empty);
+  app.add_option("--trace", flags.trace, "write a trace of the first steps, all ranks in one file, for ui.perfetto.dev")
+      ->check(not_empty);
   // Taken out by distributed::launch; declared here for --help and so that they are not refused.
   int nproc = 1;
   std::string log_dir;
@@ -55,12 +86,21 @@ int parse_training_flags(int argc, char** argv, const std::string& description, 
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error, std::cout, std::cerr) == 0 ? 0 : 2;
+    if (error.get_exit_code() == 0) return app.exit(error);
+    std::cerr << app.get_name() << ": " << error.what() << "\nusage: " << app.get_name()
+              << " [--nproc N] [FLAG VALUE]..., --help names all flags\n";
+    return 2;
   }
-  flags.data = from_users_folder(flags.data);
-  flags.out = from_users_folder(flags.out);
-  flags.trace = from_users_folder(flags.trace);
-  return -1;
+  return enter_users_folder() ? -1 : 2;
+}
+
+void make_output_folders(const TrainingFlags& flags) {
+  for (const std::filesystem::path& folder :
+       {std::filesystem::path(flags.out), std::filesystem::path(flags.trace).parent_path()}) {
+    std::error_code error;
+    if (!folder.empty()) std::filesystem::create_directories(folder, error);
+    if (error) throw std::runtime_error("cannot make the folder '" + folder.string() + "': " + error.message());
+  }
 }
 
 }  // namespace examples

@@ -7,8 +7,13 @@
 
 namespace examples {
 
-/// Shows loss, rate and time left: one line that is redrawn on a terminal, a plain line every few seconds otherwise (or where
-/// NO_COLOR is set or TERM is "dumb").  Rank 0 owns one; other ranks' does nothing.
+/// `value` with that many digits behind the point.
+std::string fixed(double value, int digits);
+/// "1 step", "2 steps".
+std::string count(int64_t n, const std::string& noun);
+
+/// Shows loss, rate and time left: one line that is redrawn on a terminal, a plain line every few seconds otherwise (or
+/// where NO_COLOR is set or TERM is "dumb").  Rank 0 owns one; other ranks' does nothing.
 class Progress {
  public:
   using Clock = std::chrono::steady_clock;
@@ -18,14 +23,18 @@ class Progress {
   /// Ends a redrawn line.
   ~Progress();
 
-  /// After each step.  Times count from the second step on: the first one also sets things up.
+  /// After each step.  Rate and time left come from the steps alone, without the first one, which also sets things up,
+  /// and without what a note ends (an evaluation, say).
   void step(int64_t epoch, double loss);
   /// A line that stays.
   void note(const std::string& text);
   int64_t steps() const { return steps_; }
+  /// Mean over about the last twenty steps, of this rank.
+  double loss() const { return mean_loss_; }
 
  private:
   void clear_line();
+  void show(int64_t epoch);
 
   bool enabled_;
   bool redraw_;
@@ -33,7 +42,9 @@ class Progress {
   int64_t items_per_step_;
   int64_t steps_ = 0;
   double mean_loss_ = 0;
-  Clock::time_point start_;
+  int64_t timed_steps_ = 0;
+  double seconds_ = 0;      ///< of timed_steps_ steps
+  Clock::time_point last_;  ///< end of the last step or note
   Clock::time_point last_shown_;
   bool line_open_ = false;
 };

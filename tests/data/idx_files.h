@@ -14,6 +14,11 @@ namespace tandem::testing {
 
 using Bytes = std::vector<uint8_t>;
 
+inline void write_file(const std::string& path, const Bytes& bytes) {
+  std::ofstream(path, std::ios::binary)
+      .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+}
+
 /// A folder of the test's own, removed at the end.
 class TemporaryFolder {
  public:
@@ -29,8 +34,7 @@ class TemporaryFolder {
 
   /// Writes a file and returns its path.
   std::string write(const std::string& name, const Bytes& bytes) const {
-    std::ofstream(path_ + "/" + name, std::ios::binary)
-        .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+    write_file(path_ + "/" + name, bytes);
     return path_ + "/" + name;
   }
 

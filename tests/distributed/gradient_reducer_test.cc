@@ -323,6 +323,18 @@ TEST(GradientReducer, ReportAddsUp) {
   });
 }
 
+TEST(GradientReducer, StepsLeftOutAreNotInTheReport) {
+  run_threads(2, [](Context& context) {
+    const Net net(1);
+    GradientReducer reducer(net.named(), {}, context.group(), {.buckets = kTiny});
+    for (int step = 0; step < 5; ++step) {
+      if (step == 2) reducer.leave_out_step();
+      net.loss(inputs(), labels()).backward();
+    }
+    EXPECT_EQ(reducer.report().steps, 3);
+  });
+}
+
 TEST(GradientReducer, NothingToReduce) {
   run_threads(1, [](Context& context) {
     EXPECT_EQ(message_of<ValueError>([&] { GradientReducer reducer({{"w", zeros({2})}}, {}, context.group()); }),

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <pty.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -52,7 +53,7 @@ void drain(int* fd, std::string* text) {
 }  // namespace
 
 Subprocess::Subprocess(const std::vector<std::string>& argv,
-                       const std::vector<std::pair<std::string, std::string>>& variables) {
+                       const std::vector<std::pair<std::string, std::string>>& variables, Output output) {
   std::vector<std::string> texts(argv);
   std::vector<std::string> settings;
   for (char** entry = environ; *entry != nullptr; ++entry) {
@@ -67,11 +68,19 @@ Subprocess::Subprocess(const std::vector<std::string>& argv,
   environment.push_back(nullptr);
   int out[2];
   int err[2];
-  if (pipe2(out, O_CLOEXEC) != 0 || pipe2(err, O_CLOEXEC) != 0) throw std::runtime_error("Subprocess: no pipes");
+  if (pipe2(err, O_CLOEXEC) != 0) throw std::runtime_error("Subprocess: no pipe");
+  if (output == Output::kTerminal) {
+    const winsize size = {.ws_row = 24, .ws_col = 100, .ws_xpixel = 0, .ws_ypixel = 0};
+    if (openpty(&out[0], &out[1], nullptr, nullptr, &size) != 0) throw std::runtime_error("Subprocess: no terminal");
+    fcntl(out[0], F_SETFD, FD_CLOEXEC);
+    fcntl(out[1], F_SETFD, FD_CLOEXEC);
+  } else if (pipe2(out, O_CLOEXEC) != 0) {
+    throw std::runtime_error("Subprocess: no pipe");
+  }
   pid_ = fork();
   if (pid_ == 0) {
     dup2(out[1], 1);
-    dup2(err[1], 2);
+    dup2(output == Output::kTerminal ? out[1] : err[1], 2);
     execve(arguments[0], arguments.data(), environment.data());
     _exit(127);
   }

@@ -18,15 +18,20 @@ class Subprocess {
     std::string err;
   };
 
-  /// Starts argv[0] (a path) with this process's environment, less every variable about ranks, plus `variables`.
+  enum class Output { kPipes, kTerminal };
+
+  /// Starts argv[0] (a path) with this process's environment, less every variable about ranks, plus `variables`.  With
+  /// kTerminal its stdout and stderr are one pseudo-terminal, and what that shows is read as `out`.
   explicit Subprocess(const std::vector<std::string>& argv,
-                      const std::vector<std::pair<std::string, std::string>>& variables = {});
+                      const std::vector<std::pair<std::string, std::string>>& variables = {},
+                      Output output = Output::kPipes);
   /// Kills it if it still runs.
   ~Subprocess();
   Subprocess(const Subprocess&) = delete;
   Subprocess& operator=(const Subprocess&) = delete;
 
   void send_signal(int signal);
+  pid_t pid() const { return pid_; }
   int pidfd() const { return pidfd_; }
   /// Waits until there is output, without reading it: the pipe fills up.
   bool wait_unread() const;

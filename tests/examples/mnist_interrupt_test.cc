@@ -1,0 +1,75 @@
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <csignal>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <tandem/tests/data/idx_files.h>
+#include <tandem/tests/examples/run_mnist.h>
+
+namespace {
+
+using namespace tandem::testing_support;
+using tandem::testing::TemporaryFolder;
+
+/// A training of many short epochs on two ranks.
+Arguments training(const std::string& data, const std::string& out) {
+  return {"--nproc", "2", "--epochs", "1000000", "--batch-size", "4", "--data", data, "--out", out};
+}
+
+/// The processes that `pid` has started and that still run.
+std::vector<pid_t> children(pid_t pid) {
+  const std::string number = std::to_string(pid);
+  std::ifstream in("/proc/" + number + "/task/" + number + "/children");
+  std::vector<pid_t> found;
+  for (pid_t child = 0; in >> child;) found.push_back(child);
+  return found;
+}
+
+TEST(MnistInterruptTest, BothRanksStopAfterTheSameStepAndSave) {
+  const TemporaryFolder data;
+  write_small_data(data.path());
+  for (const int signal : {SIGINT, SIGTERM}) {
+    const std::string out = fresh_folder("stopped");
+    Subprocess job(mnist_command(training(data.path(), out)));
+    ASSERT_TRUE(job.wait_for_output("epoch 3: "));
+    job.send_signal(signal);
+    const auto result = job.wait();
+    EXPECT_EQ(result.status, 128 + signal);
+    EXPECT_EQ(without_crowding_note(result.err), "");
+    const double steps = number_after(result.out, "\nstopped by a signal after step ");
+    ASSERT_GE(steps, 15) << result.out;  // three epochs of five
+    EXPECT_TRUE(result.out.ends_with("\nsaved " + out + "/model.safetensors\n")) << result.out;
+
+    // A run of so many steps gives the same model only if each rank has taken part in all of them and in no more.
+    const std::string again = fresh_folder("not_stopped");
+    Arguments arguments = training(data.path(), again);
+    arguments.insert(arguments.end(), {"--max-steps", std::to_string(static_cast<int>(steps))});
+    const auto whole = run_mnist(arguments);
+    ASSERT_EQ(whole.status, 0) << whole.err;
+    EXPECT_TRUE(read_file(out + "/model.safetensors") == read_file(again + "/model.safetensors")) << "step " << steps;
+  }
+}
+
+TEST(MnistInterruptTest, ASecondSignalKills) {
+  const TemporaryFolder data;
+  write_small_data(data.path());
+  const std::string out = fresh_folder("killed");
+  Subprocess job(mnist_command(training(data.path(), out)));
+  ASSERT_TRUE(job.wait_for_output("over all ranks"));
+  const std::vector<pid_t> ranks = children(job.pid());
+  ASSERT_EQ(ranks.size(), 2u);
+  kill(ranks[1], SIGSTOP);  // it can neither end its step nor stop
+  const auto begin = std::chrono::steady_clock::now();
+  job.send_signal(SIGINT);
+  job.send_signal(SIGTERM);  // another one, since a signal that waits to be taken is not counted twice
+  const auto result = job.wait();
+  EXPECT_EQ(result.status, 130);
+  EXPECT_EQ(without_crowding_note(result.err), "");
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(8));  // without the second it would be ten
+  EXPECT_EQ(read_file(out + "/model.safetensors"), "");
+}
+
+}  // namespace

@@ -1,0 +1,32 @@
+// Trains on MNIST's own t10k files.  Needs TANDEM_MNIST_DIR, the folder that holds them.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include <tandem/tests/examples/run_mnist.h>
+
+namespace {
+
+using namespace tandem::testing_support;
+
+TEST(MnistRealTest, TwoRanksReachNinetyFivePercentWithTheSameBytesTwice) {
+  const char* data = std::getenv("TANDEM_MNIST_DIR");
+  ASSERT_TRUE(data != nullptr && *data != '\0')
+      << "set TANDEM_MNIST_DIR to the folder of MNIST's own files and pass it on: --test_env=TANDEM_MNIST_DIR";
+  std::vector<std::string> files;
+  for (const std::string name : {"first", "second"}) {
+    const std::string out = fresh_folder(name);
+    const auto result = run_mnist({"--nproc", "2", "--epochs", "5", "--data", data, "--out", out});
+    ASSERT_EQ(result.status, 0) << result.err;
+    std::cout << result.out;
+    EXPECT_GE(number_after(result.out, "\ntest accuracy "), 95);
+    files.push_back(read_file(out + "/model.safetensors"));
+  }
+  EXPECT_GT(files[0].size(), 4u * 1024 * 1024);
+  EXPECT_TRUE(files[0] == files[1]);
+}
+
+}  // namespace

@@ -1,0 +1,32 @@
+// Running the MNIST example and reading what it printed.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <tandem/tests/support/subprocess.h>
+
+namespace tandem::testing_support {
+
+using Arguments = std::vector<std::string>;
+using Variables = std::vector<std::pair<std::string, std::string>>;
+
+/// The program's path and its arguments.
+Arguments mnist_command(Arguments arguments);
+/// Runs it to its end.  Its note about ranks that share cores, which depends on the machine, is taken off stderr.
+Subprocess::Result run_mnist(const Arguments& arguments, const Variables& variables = {});
+std::string without_crowding_note(const std::string& err);
+
+/// Writes 40 training and 10 test images, whose bright rows say their class, as MNIST's t10k files: one with .gz, one
+/// plain.
+void write_small_data(const std::string& folder);
+
+/// A folder of this test case that does not exist yet.
+std::string fresh_folder(const std::string& name);
+/// The bytes of a file; "" where there is none.
+std::string read_file(const std::string& path);
+/// The number behind the last `label` of `text`; NaN where there is none.
+double number_after(const std::string& text, const std::string& label);
+
+}  // namespace tandem::testing_support
