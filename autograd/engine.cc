@@ -75,7 +75,14 @@ BackwardContext::Destination BackwardContext::destination(int i) const {
   Leaf* leaf = node_.edges_[static_cast<size_t>(i)].leaf.get();
   if (leaf == nullptr || task_.capturing_ || task_.options_.create_graph || leaf->edges_total_ != 1) return {};
   leaf->prepare_slot();
-  return {leaf->slot(), leaf->filled_};
+  const Tensor& slot = leaf->slot();
+  // Not where the node would read the slot while it writes: a gradient used as a value of the next backward.
+  const auto reads_slot = [&](const Tensor& t) { return t.defined() && t.storage() == slot.storage(); };
+  if (reads_slot(grad_)) return {};
+  for (const Saved* saved = node_.saved_; saved != nullptr; saved = saved->next_) {
+    if (reads_slot(saved->data_)) return {};
+  }
+  return {slot, leaf->filled_};
 }
 
 // --- GraphTask ------------------------------------------------------------------------------------------------------
@@ -243,6 +250,7 @@ namespace tandem::inline v0 {
 
 std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor> inputs,
                          std::span<const Tensor> grad_outputs, autograd::BackwardOptions options) {
+  TANDEM_CHECK(ValueError, !inputs.empty(), "grad: there are no inputs");
   autograd::GraphTask task(options);
   std::vector<size_t> positions;
   for (const Tensor& input : inputs) positions.push_back(task.capture(input));

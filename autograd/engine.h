@@ -32,7 +32,7 @@ TANDEM_API Tensor accumulate_with_graph(const Tensor& a, const Tensor& b);
 namespace tandem::inline v0 {
 
 /// d(sum over outputs of <grad_outputs, output>) / d inputs, without touching any slot or hook.  Inputs are leaves or
-/// tensors inside the graph; undefined is returned for one on which no output depends.
+/// tensors inside the graph, at least one (ValueError); undefined is returned for one on which no output depends.
 TANDEM_API std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor> inputs,
                                     std::span<const Tensor> grad_outputs = {}, autograd::BackwardOptions options = {});
 

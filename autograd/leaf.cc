@@ -34,6 +34,7 @@ void Leaf::set_slot(const Tensor& slot) {
     if (filled_) chores::copy(slot_, slot);
     slot_ = slot;
     foreign_slot_ = true;
+    shared_slot_ = false;
   } else if (foreign_slot_) {
     Tensor own;
     if (filled_) {
@@ -54,6 +55,7 @@ void Leaf::move_to(Device device) {
     chores::copy(slot_, moved);
   }
   slot_ = moved;
+  shared_slot_ = false;
   device_ = device;
 }
 
@@ -66,14 +68,15 @@ HookHandle Leaf::add_hook(std::function<void(const Tensor& grad)> f) {
 }
 
 void Leaf::prepare_slot() {
-  // A gradient that was recorded by a backward under create_graph belongs to that graph: never write into it.
-  if (!slot_.defined() || !slot_.requires_grad()) return;
+  // Such a gradient belongs to the graph, to other leaves or to the caller of backward: never write into it.
+  if (!shared_slot_) return;
   Tensor own;
   if (filled_) {
     own = empty(shape_, {dtype_, device_});
     chores::copy(slot_, own);
   }
   slot_ = own;
+  shared_slot_ = false;
 }
 
 void Leaf::accumulate(Tensor gradient) {
@@ -95,12 +98,20 @@ void Leaf::accumulate_with_graph(const Tensor& gradient) {
   TANDEM_CHECK(StateError, !foreign_slot_, "backward: create_graph is not possible for '", name,
                "', whose gradient lives in a bucket of a DistributedDataParallel; use grad(outputs, inputs)");
   slot_ = filled_ ? autograd::accumulate_with_graph(slot_, gradient) : gradient;
+  shared_slot_ = true;
   filled_ = true;
 }
 
 void Leaf::run_hooks() {
-  const auto hooks = hooks_;  // a hook may remove itself or others
-  for (const auto& [id, hook] : hooks) hook(slot_);
+  // A hook may add hooks, which wait for the next backward, and remove itself or others, which then do not run.
+  SmallVector<uint64_t, 4> ids;
+  for (const auto& [id, hook] : hooks_) ids.push_back(id);
+  for (const uint64_t id : ids) {
+    const auto found = std::find_if(hooks_.begin(), hooks_.end(), [id](const auto& hook) { return hook.first == id; });
+    if (found == hooks_.end()) continue;
+    const auto hook = found->second;  // a copy: it may remove itself
+    hook(slot_);
+  }
 }
 
 Leaf& leaf(const Tensor& tensor) {

@@ -56,7 +56,7 @@ class TANDEM_API Leaf : public RefCounted {
   void accumulate(Tensor gradient);
   void accumulate_with_graph(const Tensor& gradient);
   void run_hooks();
-  /// Makes the slot writable: replaces one that belongs to a graph by a copy.
+  /// Makes the slot writable: replaces one that create_graph left, which others may hold, by a copy.
   void prepare_slot();
 
   Shape shape_;
@@ -65,6 +65,7 @@ class TANDEM_API Leaf : public RefCounted {
   Tensor slot_;
   bool filled_ = false;
   bool foreign_slot_ = false;
+  bool shared_slot_ = false;    ///< the slot is a tensor that a backward under create_graph delivered
   uint64_t next_hook_ = 0;
   std::vector<std::pair<uint64_t, std::function<void(const Tensor&)>>> hooks_;
   // Bookkeeping of the backward that is running:

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-
 namespace tandem::inline v0::autograd {
 
 namespace {

@@ -51,6 +51,7 @@ class TANDEM_API Saved {
 
  private:
   friend class Node;
+  friend class BackwardContext;
   Node& owner_;
   const char* name_;
   Saved* next_;

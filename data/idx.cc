@@ -118,14 +118,16 @@ Tensor read_idx(const std::string& path) {
 
   Shape shape;
   int64_t count = 1;
+  int64_t address_space = 8;  // as num_elements counts it: zeros skipped, the widest elements
   for (int d = 0; d < num_dims; ++d) {
     std::array<uint8_t, 4> bytes = {};
     TANDEM_CHECK(IoError, source.read(bytes.data(), 4) == 4, "read_idx: '", path, "': the file ends inside size ", d,
                  " of ", num_dims);
     const int64_t size = int64_t{bytes[0]} << 24 | bytes[1] << 16 | bytes[2] << 8 | bytes[3];
     shape.push_back(size);
-    TANDEM_CHECK(IoError, !__builtin_mul_overflow(count, size, &count), "read_idx: '", path,
-                 "': the product of the sizes ", shape, " overflows");
+    const bool overflow = __builtin_mul_overflow(address_space, std::max<int64_t>(size, 1), &address_space);
+    TANDEM_CHECK(IoError, !overflow, "read_idx: '", path, "': the product of the sizes ", shape, " overflows");
+    count *= size;
   }
   TANDEM_CHECK(IoError, count <= source.max_left(), "read_idx: '", path, "': the sizes ", shape, " ask for ", count,
                " bytes, the file holds at most ", source.max_left());

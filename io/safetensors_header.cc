@@ -95,6 +95,7 @@ class Parser {
   Header header() {
     Header result;
     std::set<std::string> names;
+    check(!text_.empty() && text_[0] == '{', "expected '{'");  // not even space before it
     expect('{');
     if (!accept('}')) {
       do {
@@ -368,8 +369,12 @@ Header parse_header(const std::string& path, std::string_view text, int64_t num_
                  ", expected a range that begins at ", position);
     position = entry.end;
     int64_t num_bytes = size_of(entry.dtype);
+    int64_t address_space = 8;  // as num_elements counts it: zeros skipped, the widest elements
     bool overflow = false;
-    for (const int64_t size : entry.shape) overflow = overflow || __builtin_mul_overflow(num_bytes, size, &num_bytes);
+    for (const int64_t size : entry.shape) {
+      overflow = overflow || __builtin_mul_overflow(address_space, std::max<int64_t>(size, 1), &address_space);
+      if (!overflow) num_bytes *= size;
+    }
     TANDEM_CHECK(IoError, !overflow, "load_safetensors: '", path, "': the sizes ", entry.shape, " of tensor '",
                  entry.name, "' overflow");
     TANDEM_CHECK(IoError, num_bytes == entry.end - entry.begin, "load_safetensors: '", path, "': tensor '", entry.name,

@@ -71,6 +71,7 @@ void Module::check_new_name(const char* what, const std::string& name) const {
 
 void Module::adopt_module(std::string name, std::unique_ptr<Module> child) {
   check_new_name("add", name);
+  TANDEM_CHECK(ValueError, child != nullptr, "add: there is no module to become '", name, "'");
   child->parent_ = this;
   child->name_ = name;
   child->forget_scope_names();
@@ -154,7 +155,7 @@ void Module::load_state_dict(const State& state) {
   for (const auto& [path, value] : given) problems += "\n  unexpected  " + path;
   TANDEM_CHECK(StateError, problems.empty(), "load_state_dict: the state does not fit ", scope_name()->text, problems);
   for (const auto& [to, from] : copies) {
-    if (to.storage() == from.storage()) continue;  // the module's own state_dict
+    if (to.data_ptr() == from.data_ptr() && to.strides() == from.strides()) continue;  // the module's own state_dict
     chores::copy(from, to);
     autograd::end_in_place("load_state_dict", to);
   }

@@ -44,12 +44,12 @@ class TANDEM_API Module {
   T& add(std::string name, Args&&... args) {
     return adopt(std::move(name), std::make_unique<T>(std::forward<Args>(args)...));
   }
-  /// Makes an existing module a child.
+  /// Makes an existing module a child.  Throws ValueError for null.
   template <class T>
   T& adopt(std::string name, std::unique_ptr<T> child) {
-    T& result = *child;
+    T* const result = child.get();
     adopt_module(std::move(name), std::move(child));
-    return result;
+    return *result;
   }
   /// Adds a parameter and makes it require grad.  An undefined one stands for a part that this module goes without (a
   /// layer without bias).  Throws StateError unless it is a row-major leaf, DTypeError unless it is floating.

@@ -72,6 +72,8 @@ Scalar negative(Scalar value) {
 
 // --- in-place forms
 // -----------------------------------------------------------------------------------------------------
+//
+// They record before they write, so that what recording refuses leaves self as it was.
 
 bool broadcasts_to(const Shape& from, const Shape& shape) {
   if (from.size() > shape.size()) return false;
@@ -193,8 +195,8 @@ const Tensor& Tensor::add_(const Tensor& other, Scalar alpha) const {
   check_alpha("add_", alpha, dtype());
   const Tensor b = in_place_operand("add_", *this, other);
   autograd::begin_in_place("add_", *this, will_record(*this, b));
-  run_binary(context, BinaryOp::kAdd, *this, b, *this, alpha);
   record_add("add_", *this, *this, b, alpha);
+  run_binary(context, BinaryOp::kAdd, *this, b, *this, alpha);
   autograd::end_in_place("add_", *this);
   return *this;
 }
@@ -203,8 +205,8 @@ const Tensor& Tensor::add_(Scalar other) const {
   const KernelContext context = ops::check_same_device("add_", {{"self", *this}});
   check_in_place("add_", *this, dtype_with(*this, other));
   autograd::begin_in_place("add_", *this, will_record(*this));
-  run_binary(context, BinaryOp::kAdd, *this, other, *this);
   record<AddScalarNode>("add_", *this, *this);
+  run_binary(context, BinaryOp::kAdd, *this, other, *this);
   autograd::end_in_place("add_", *this);
   return *this;
 }
@@ -216,8 +218,8 @@ const Tensor& Tensor::sub_(const Tensor& other, Scalar alpha) const {
   check_alpha("sub_", alpha, dtype());
   const Tensor b = in_place_operand("sub_", *this, other);
   autograd::begin_in_place("sub_", *this, will_record(*this, b));
-  run_binary(context, BinaryOp::kAdd, *this, b, *this, negative(alpha));
   record_add("sub_", *this, *this, b, negative(alpha));
+  run_binary(context, BinaryOp::kAdd, *this, b, *this, negative(alpha));
   autograd::end_in_place("sub_", *this);
   return *this;
 }
@@ -227,8 +229,8 @@ const Tensor& Tensor::sub_(Scalar other) const {
   check_in_place("sub_", *this, dtype_with(*this, other));
   check_not_bool("sub_", "self", *this);
   autograd::begin_in_place("sub_", *this, will_record(*this));
-  run_binary(context, BinaryOp::kSub, *this, other, *this);
   record<AddScalarNode>("sub_", *this, *this);
+  run_binary(context, BinaryOp::kSub, *this, other, *this);
   autograd::end_in_place("sub_", *this);
   return *this;
 }
@@ -355,8 +357,8 @@ const Tensor& Tensor::mul_(const Tensor& other) const {
   const Tensor b = in_place_operand("mul_", *this, other);
   autograd::begin_in_place("mul_", *this, will_record(*this, b));
   const Tensor old = autograd::should_record(b) ? tandem::clone(*this) : Tensor();
-  run_binary(context, BinaryOp::kMul, *this, b, *this);
   record_mul("mul_", *this, *this, old, b);
+  run_binary(context, BinaryOp::kMul, *this, b, *this);
   autograd::end_in_place("mul_", *this);
   return *this;
 }
@@ -365,8 +367,8 @@ const Tensor& Tensor::mul_(Scalar other) const {
   const KernelContext context = ops::check_same_device("mul_", {{"self", *this}});
   check_in_place("mul_", *this, dtype_with(*this, other));
   autograd::begin_in_place("mul_", *this, will_record(*this));
-  run_binary(context, BinaryOp::kMul, *this, other, *this);
   record_scale("mul_", *this, *this, other, false);
+  run_binary(context, BinaryOp::kMul, *this, other, *this);
   autograd::end_in_place("mul_", *this);
   return *this;
 }
@@ -377,8 +379,8 @@ const Tensor& Tensor::div_(const Tensor& other) const {
   const Tensor b = in_place_operand("div_", *this, other);
   autograd::begin_in_place("div_", *this, will_record(*this, b));
   const Tensor old = autograd::should_record(b) ? tandem::clone(*this) : Tensor();
-  run_binary(context, BinaryOp::kDiv, *this, b, *this);
   record_div("div_", *this, *this, old, b);
+  run_binary(context, BinaryOp::kDiv, *this, b, *this);
   autograd::end_in_place("div_", *this);
   return *this;
 }
@@ -387,8 +389,8 @@ const Tensor& Tensor::div_(Scalar other) const {
   const KernelContext context = ops::check_same_device("div_", {{"self", *this}});
   check_in_place("div_", *this, floating_or_float32(dtype()));
   autograd::begin_in_place("div_", *this, will_record(*this));
-  run_binary(context, BinaryOp::kDiv, *this, other, *this);
   record_scale("div_", *this, *this, other, true);
+  run_binary(context, BinaryOp::kDiv, *this, other, *this);
   autograd::end_in_place("div_", *this);
   return *this;
 }
@@ -541,8 +543,8 @@ const Tensor& Tensor::fill_(Scalar value) const {
   ops::check_same_device("fill_", {{"self", *this}});
   check_in_place("fill_", *this, dtype());
   autograd::begin_in_place("fill_", *this, will_record(*this));
-  chores::fill(*this, value);
   record<FillNode>("fill_", *this, *this);
+  chores::fill(*this, value);
   autograd::end_in_place("fill_", *this);
   return *this;
 }
@@ -552,12 +554,12 @@ const Tensor& Tensor::copy_(const Tensor& src) const {
   check_in_place("copy_", *this, dtype());
   const Tensor source = in_place_operand("copy_", *this, src, "src");
   autograd::begin_in_place("copy_", *this, will_record(*this, source));
-  chores::copy(make_view(source.storage(), source.dtype(), shape(), ops::broadcast_strides(source, shape()),
-                         source.impl().offset),
-               *this);
   if (is_floating_point(dtype())) {
     if (auto* node = record<CopyNode>("copy_", *this, *this, source)) node->src_shape = source.shape();
   }
+  chores::copy(make_view(source.storage(), source.dtype(), shape(), ops::broadcast_strides(source, shape()),
+                         source.impl().offset),
+               *this);
   autograd::end_in_place("copy_", *this);
   return *this;
 }

@@ -1,6 +1,6 @@
 // Mathematics of a row of numbers that softmax and the losses share: maximum, sum of exponentials.  Private to ops/.
 //
-// Sums run over eight lanes that are joined in a fixed order, so that they become vector code and never depend on threads.
+// Sums run over sixteen lanes that are joined in a fixed order, so that they become vector code and never depend on threads.
 #pragma once
 
 #include <algorithm>

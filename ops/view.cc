@@ -290,6 +290,7 @@ Tensor slice(const Tensor& input, int64_t dim, int64_t begin, int64_t end, int64
   const auto clamp = [size](int64_t i) { return std::clamp<int64_t>(i < 0 ? i + size : i, 0, size); };
   const int64_t first = clamp(begin);
   const int64_t length = std::max<int64_t>(clamp(end) - first, 0);
+  step = std::min(step, std::max<int64_t>(size, 1));  // a larger one takes no other element, but its products overflow
   const Range range{input.shape(), d, first, length / step + (length % step != 0), step};
   Tensor out = part_of(input, range);
   if (auto* node = record<SliceNode>("slice", out, input)) node->range = range;

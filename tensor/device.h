@@ -18,7 +18,10 @@ struct TANDEM_API Device {
   int8_t index = 0;
 
   Device() = default;
-  Device(DeviceType device_type, int device_index) : type(device_type), index(static_cast<int8_t>(device_index)) {}
+  /// An index that cannot be one becomes -1, which no device has.
+  Device(DeviceType device_type, int device_index)
+      : type(device_type),
+        index(device_index >= 0 && device_index <= 127 ? static_cast<int8_t>(device_index) : int8_t{-1}) {}
   /// Parses "cpu", "cpu:1", "cuda", "cuda:0".  Throws ValueError for other texts; whether the device exists is checked
   /// on first use.
   explicit Device(std::string_view text);

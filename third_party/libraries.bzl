@@ -7,11 +7,6 @@ _LIBRARIES = {
         apt = "libcli11-dev",
         headers = ["CLI"],
     ),
-    "dnnl": dict(
-        apt = "libdnnl-dev",
-        headers = ["oneapi"],
-        linkopts = ["-ldnnl"],
-    ),
     "eigen": dict(
         apt = "libeigen3-dev",
         prefix = "/usr/include/eigen3",

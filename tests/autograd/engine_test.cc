@@ -158,6 +158,23 @@ TEST(Engine, HookIsRemovedByItsHandle) {
   EXPECT_EQ(second, 2);
 }
 
+TEST(Engine, AHookMayAddAndRemoveHooks) {
+  Tensor x = leaf_of({1});
+  std::vector<std::string> journal;
+  HookHandle later, added;
+  HookHandle self = x.register_post_accumulate_grad_hook([&](const Tensor&) {
+    journal.push_back("first");
+    later.remove();
+    added = x.register_post_accumulate_grad_hook([&](const Tensor&) { journal.push_back("added"); });
+    self.remove();
+  });
+  later = x.register_post_accumulate_grad_hook([&](const Tensor&) { journal.push_back("removed"); });
+  scale(x, 2).backward();
+  EXPECT_EQ(journal, (std::vector<std::string>{"first"}));
+  scale(x, 2).backward();
+  EXPECT_EQ(journal, (std::vector<std::string>{"first", "added"}));
+}
+
 TEST(Engine, UnusedBranchStillCompletesALeaf) {
   // The node between drops its gradient; the leaf's other contribution must still complete it.
   Tensor x = leaf_of({4});
@@ -247,6 +264,8 @@ TEST(Engine, ErrorsOfTheCaller) {
             "backward: the tensor (float64 [2] on cpu) neither requires grad nor was made from one that does");
   EXPECT_EQ(message_of<ShapeError>([&] { scale(x, 2).backward(zeros({1}, {kFloat64})); }),
             "backward: got a gradient of shape [1], the tensor has shape [2]");
+  const Tensor y = scale(x, 2);
+  EXPECT_EQ(message_of<ValueError>([&] { static_cast<void>(grad({&y, 1}, {})); }), "grad: there are no inputs");
   EXPECT_EQ(message_of<DTypeError>([&] { tensor({1, 2}).set_requires_grad(); }),
             "set_requires_grad: only floating dtypes have gradients, this is int64 [2] on cpu");
 }

@@ -89,6 +89,33 @@ TEST(Leaf, ZeroGradKeepsTheMemory) {
   EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{2, 4, 6}));
 }
 
+TEST(Leaf, NotWhereTheNodeReadsTheSlot) {
+  Tensor x = from_vector<double>({1, 2, 3}, {3}).set_requires_grad();
+  Direct direct;
+  direct(x).backward(kOnes3);
+  direct(x).backward(x.grad());  // d x = (2, 4, 6), twice that on top
+  EXPECT_EQ(direct.count, 1);
+  EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{6, 12, 18}));
+}
+
+TEST(Leaf, WhatCreateGraphDeliveredIsNeverWrittenInto) {
+  Tensor x = from_vector<double>({1, 2, 3}, {3}).set_requires_grad();
+  Tensor y = from_vector<double>({4, 5, 6}, {3}).set_requires_grad();
+  const Tensor given = from_vector<double>({1, -1, 2}, {3});
+  add(x, y).backward(given, false, /*create_graph=*/true);  // both slots are `given` itself
+  add(x, y).backward(kOnes3);
+  EXPECT_EQ(given.to_vector<double>(), (std::vector<double>{1, -1, 2}));
+  EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{2, 1, 5}));
+  EXPECT_EQ(y.grad().to_vector<double>(), (std::vector<double>{2, 1, 5}));
+  x.zero_grad();
+  add(x, y).backward(given, false, /*create_graph=*/true);
+  x.zero_grad();
+  Direct direct;
+  direct(x).backward(kOnes3);
+  EXPECT_EQ(given.to_vector<double>(), (std::vector<double>{1, -1, 2}));
+  EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{2, 4, 6}));
+}
+
 TEST(Leaf, SlotInABucket) {
   Tensor x = from_vector<double>({1, 2, 3}, {3}).set_requires_grad();
   Tensor bucket = full({8}, -1, {kFloat64});

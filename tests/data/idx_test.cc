@@ -69,6 +69,8 @@ TEST_F(Idx, RefusesSizesThatDoNotFitTheFile) {
   EXPECT_EQ(error_of(idx({2}, {})), ": the sizes [2] ask for 2 bytes, the file holds at most 0");
   EXPECT_EQ(error_of(idx({0xffffffff, 0xffffffff, 2}, {})),
             ": the product of the sizes [4294967295, 4294967295] overflows");
+  EXPECT_EQ(error_of(idx({0, 0xffffffff, 0xffffffff}, {})),
+            ": the product of the sizes [0, 4294967295, 4294967295] overflows");
   // Memory for a claim is taken only where the file could hold it: 4 GiB do not come out of a few bytes.
   const Bytes claim = gzip(idx({0xffffffff}, {}));
   EXPECT_EQ(

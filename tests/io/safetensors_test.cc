@@ -243,7 +243,7 @@ TEST_F(Safetensors, LeftoversOfKilledProcessesAreNoObstacle) {
 constexpr const char* kGood = R"({"x":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
 
 TEST_F(Safetensors, ReadsSpaceAndEscapesThatOthersWrite) {
-  write(file_of(R"(  { "\u0078\ud83d\ude00\/" : { "data_offsets" : [ 0 , 8 ] , "shape":[ 2 ],"dtype"  :"F32" } })"
+  write(file_of(R"({ "\u0078\ud83d\ude00\/" : { "data_offsets" : [ 0 , 8 ] , "shape":[ 2 ],"dtype"  :"F32" } })"
                 "\n\t ",
                 std::string("\0\0\x80\x3f\0\0\0\x40", 8)));
   const auto file = load_safetensors(path_);
@@ -271,6 +271,7 @@ TEST_F(Safetensors, RefusesWhatIsNoUtf8) {
 
 TEST_F(Safetensors, RefusesWhatIsNoHeader) {
   EXPECT_EQ(header_error("[]"), ": header, byte 0: expected '{'");
+  EXPECT_EQ(header_error(std::string(" ") + kGood), ": header, byte 0: expected '{'");  // space may only follow
   EXPECT_EQ(header_error("{"), ": header, byte 1: expected '\"'");
   EXPECT_EQ(header_error("{\"x"), ": header, byte 3: the header ends inside a string");
   EXPECT_EQ(header_error("{\"x\\"), ": header, byte 4: the header ends inside a string");
@@ -338,6 +339,8 @@ TEST_F(Safetensors, RefusesRangesThatDoNotFit) {
   EXPECT_EQ(header_error(two("[0,4]", "[4,7]")), ": tensor 'b' of float32 [1] needs 4 bytes, its range has 3");
   EXPECT_EQ(header_error(R"({"x":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,8]}})"),
             ": the sizes [4611686018427387904, 4] of tensor 'x' overflow");
+  EXPECT_EQ(header_error(R"({"x":{"dtype":"F32","shape":[0,4611686018427387904,4],"data_offsets":[0,0]}})"),
+            ": the sizes [0, 4611686018427387904, 4] of tensor 'x' overflow");
   EXPECT_EQ(load_error(file_of(kGood, std::string(7, '\0'))),
             ": the tensors end at byte 8 of the data, the file has 7");
   EXPECT_EQ(load_error(file_of(kGood, std::string(9, '\0'))),

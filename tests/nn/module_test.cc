@@ -148,6 +148,8 @@ TEST(Module, RefusesBadNames) {
   EXPECT_EQ(error_of<td::ValueError>([&] { net.add<Scale>("head"); }), "add: Net already has a 'head'");
   EXPECT_EQ(error_of<td::ValueError>([&] { net.head.add_buffer("scale", td::ones({1})); }),
             "add_buffer: Scale 'head' already has a 'scale'");
+  EXPECT_EQ(error_of<td::ValueError>([&] { net.adopt("tail", std::unique_ptr<Scale>()); }),
+            "add: there is no module to become 'tail'");
   EXPECT_EQ(net.parameters().size(), 4u);
 }
 

@@ -204,6 +204,15 @@ TEST(InPlace, ErrorsLeaveSelfUnchanged) {
       error_text<StateError>([&] { y.slice(0, 0, 2).mul_(2); }),
       "mul_: the change of a view would have to be recorded (float32 [2] on cpu); use the form that returns a new "
       "tensor");
+  const Tensor z = w * 3;
+  z.detach().add_(1);
+  EXPECT_EQ(error_text<StateError>([&] { z.mul_(2); }),
+            "mul_: input 0 (float32 [3] on cpu, made by 'mul') was changed in place by 'add_' through another tensor "
+            "that shares its memory, so its gradient would be wrong; clone one of them");
+  EXPECT_EQ(error_text<StateError>([&] { z.copy_(w); }),
+            "copy_: input 0 (float32 [3] on cpu, made by 'mul') was changed in place by 'add_' through another tensor "
+            "that shares its memory, so its gradient would be wrong; clone one of them");
+  EXPECT_EQ(z.to_vector<double>(), (Values{4, 7, 10}));
   EXPECT_EQ(counts.to_vector<double>(), (Values{1, 2, 3}));
   EXPECT_EQ(x.to_vector<double>(), (Values{1, 2, 3}));
   EXPECT_EQ(w.to_vector<double>(), (Values{1, 2, 3}));

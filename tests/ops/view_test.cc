@@ -148,8 +148,10 @@ TEST(View, Slice) {
   check(view_case(
       "slice", {4, 3}, {0, 3}, [](const Tensor& x) { return x.slice(0, 3, 1); }, [](const Shape& i) { return i; }));
   check(view_case(
-      "slice", {4}, {1}, [](const Tensor& x) { return x.slice(0, 2, INT64_MAX, INT64_MAX / 2); },
-      [](const Shape&) { return Shape{2}; }));
+      "slice", {4, 3}, {1, 3}, [](const Tensor& x) { return x.slice(0, 2, INT64_MAX, INT64_MAX / 2); },
+      [](const Shape& i) {
+        return Shape{2, i[1]};
+      }));
 }
 
 TEST(View, Select) {

@@ -84,6 +84,7 @@ TEST(Device, UnknownOnesAreErrors) {
     EXPECT_STREQ(error.what(), "cuda:0: this build of tandem has no CUDA support");
   }
   EXPECT_THROW(memory_stats(Device(DeviceType::kCpu, -1)), DeviceError);
+  EXPECT_THROW(memory_stats(Device(DeviceType::kCpu, 256)), DeviceError);  // not cpu:0
 }
 
 }  // namespace
