@@ -108,7 +108,7 @@ class ProcessGroup::Impl : public std::enable_shared_from_this<ProcessGroup::Imp
       if (!worker_.joinable()) start_worker();
       asleep = worker_sleeps_;
     }
-    changed_.notify_all();
+    for_worker_.notify_one();
     if (asleep) backend_->do_wake();
     return work;
   }
@@ -133,16 +133,18 @@ class ProcessGroup::Impl : public std::enable_shared_from_this<ProcessGroup::Imp
       lock.lock();
     }
     while (!queue_.empty()) {
+      ++helpers_;
       if (running_) {
-        changed_.wait(lock);
+        for_helpers_.wait(lock);
       } else {
         run_head(lock, Clock::time_point::max());
       }
+      --helpers_;
     }
     stop_ = true;
     std::thread worker = std::move(worker_);
     lock.unlock();
-    changed_.notify_all();
+    for_worker_.notify_one();
     backend_->do_wake();
     if (!worker.joinable()) return;
     if (worker.get_id() == std::this_thread::get_id()) {
@@ -178,7 +180,7 @@ class ProcessGroup::Impl : public std::enable_shared_from_this<ProcessGroup::Imp
   void work() {
     std::unique_lock lock(mutex_);
     for (;;) {
-      changed_.wait(lock, [&] { return stop_ || (!queue_.empty() && helpers_ == 0 && !running_); });
+      for_worker_.wait(lock, [&] { return stop_ || (!queue_.empty() && helpers_ == 0 && !running_); });
       if (stop_) return;
       if (advance_head(lock)) continue;
       const Clock::time_point deadline = queue_.front()->deadline;
@@ -203,13 +205,13 @@ class ProcessGroup::Impl : public std::enable_shared_from_this<ProcessGroup::Imp
       if (!running_) {
         if (!run_head(lock, until)) break;
       } else if (until == Clock::time_point::max()) {
-        changed_.wait(lock);
-      } else if (changed_.wait_until(lock, until) == std::cv_status::timeout) {
+        for_helpers_.wait(lock);
+      } else if (for_helpers_.wait_until(lock, until) == std::cv_status::timeout) {
         break;
       }
     }
     --helpers_;
-    if (helpers_ == 0 && !queue_.empty()) changed_.notify_all();  // over to the worker
+    if (helpers_ == 0 && !queue_.empty()) for_worker_.notify_one();
   }
 
   /// Runs the head to its end, waiting for peers; false where `until` passed first.
@@ -265,8 +267,11 @@ class ProcessGroup::Impl : public std::enable_shared_from_this<ProcessGroup::Imp
       queue_.pop_front();
       head->done = true;
     }
-    // Others wait for the lock or for their operation; the worker comes along where nobody does.
-    if (helpers_ > 0 || worker_.joinable()) changed_.notify_all();
+    if (helpers_ > 0) {
+      for_helpers_.notify_all();
+    } else if (!queue_.empty()) {
+      for_worker_.notify_one();
+    }
     if (done && head->promise) {
       lock.unlock();
       complete(*head);  // runs continuations
@@ -358,7 +363,8 @@ class ProcessGroup::Impl : public std::enable_shared_from_this<ProcessGroup::Imp
   HookHandle failures_;
 
   std::mutex mutex_;
-  std::condition_variable changed_;  // any of the following
+  std::condition_variable for_helpers_;  // running_ is free, or an operation is done
+  std::condition_variable for_worker_;   // the head is left to it, or it should stop
   std::deque<std::shared_ptr<Operation>> queue_;
   int64_t last_seq_ = 0;
   bool running_ = false;

@@ -70,8 +70,7 @@ class TANDEM_API ProcessGroup {
   bool progress();
   /// Poisons the group: peers' operations throw CommError with this rank and reason.
   void abort(const std::string& reason);
-  /// Memory of `num_bytes` that the group moves best: all_reduce of a tensor on it needs no copy in.  Collective: all
-  /// ranks allocate the same sizes in the same order.
+  /// Memory of `num_bytes` that the group moves best.  Collective: all ranks allocate the same sizes in the same order.
   RefPtr<Storage> allocate(int64_t num_bytes);
 
  private:

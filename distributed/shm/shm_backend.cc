@@ -18,6 +18,7 @@ namespace tandem::inline v0::distributed::shm {
 namespace {
 
 constexpr int64_t kAlignment = 64;
+constexpr int64_t kFewBytes = 256;  // up to here the way through the cache is the shorter
 // A rank that was killed between advancing a counter and ringing leaves sleepers; this is how long they oversleep.
 constexpr std::chrono::milliseconds kLongestSleep{50};
 
@@ -38,10 +39,12 @@ bool cores_suffice(const Mapping& mapping, int size) {
 /// than lines in memory, where the two cores share no cache; where they do, past the caches costs little.
 void send(std::byte* out, const std::byte* in, int64_t num_bytes) {
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)  // which does not see what intrinsics store
-  stream_copy_avx2(out, in, static_cast<size_t>(num_bytes));
-#else
-  std::memcpy(out, in, static_cast<size_t>(num_bytes));
+  if (num_bytes > kFewBytes) {
+    stream_copy_avx2(out, in, static_cast<size_t>(num_bytes));
+    return;
+  }
 #endif
+  std::memcpy(out, in, static_cast<size_t>(num_bytes));
 }
 
 void copy_text(const std::string& text, char* out, size_t room) {
