@@ -8,6 +8,7 @@
 #include <tandem/tandem.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -95,13 +96,20 @@ void train(td::distributed::Context& ctx, const examples::TrainingFlags& flags) 
   double share = 0;
   for (int64_t epoch = 0; progress.steps() < total && !ctx.should_stop(); ++epoch) {
     for (auto& batch : loader) {
+      double loss_value = 0;
       {
         const td::TraceSpan span("step", "step");
         sgd.zero_grad();
         const td::Tensor loss = td::cross_entropy(ddp(batch.images), batch.labels);
         loss.backward();
         sgd.step();
-        progress.step(epoch, loss.item());
+        loss_value = loss.item();
+      }
+      progress.step(epoch, loss_value);
+      if (!std::isfinite(loss_value)) {
+        throw td::ValueError(td::str("mnist: the loss of step ", progress.steps(),
+                                     " is no finite number: the training diverged, try a smaller --lr than ",
+                                     flags.lr));
       }
       if (tracing && progress.steps() == kTracedSteps) end_trace();
       if (progress.steps() == total || ctx.should_stop()) break;

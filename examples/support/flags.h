@@ -19,10 +19,10 @@ struct TrainingFlags {
   std::string model;
 };
 
-/// Parses the flags into `flags`, whose present values are the defaults.  `models` are the allowed values of --model.
-/// Returns -1 to go on, else the exit status: 0 after --help, 2 after printing what is wrong on stderr.  Flags of
-/// distributed::launch (--nproc ...) are documented and left for it.  Relative paths count from where the user typed
-/// the command, under `bazelw run` too: the process moves there.
+/// Parses the flags into `flags`, whose present values are the defaults.  `models` are the allowed values of --model,
+/// by spaces. Returns -1 to go on, else the exit status: 0 after --help, 2 after printing what is wrong on stderr.
+/// Flags of distributed::launch (--nproc ...) are documented and left for it.  Relative paths count from where the user
+/// typed the command, under `bazelw run` too: the process moves there.
 int parse_training_flags(int argc, char** argv, const std::string& description, const std::string& models,
                          TrainingFlags& flags);
 
