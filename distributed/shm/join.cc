@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -18,9 +19,13 @@
 #include <new>
 #include <random>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <tandem/base/env.h>
 #include <tandem/base/error.h>
+#include <tandem/distributed/collective.h>
+#include <tandem/distributed/failure_board.h>
 
 namespace tandem::inline v0::distributed::shm {
 
@@ -70,13 +75,112 @@ void initialise(std::byte* segment, const Layout& layout) {
   if (sched_getaffinity(0, sizeof(cores), &cores) == 0) std::memcpy(header->cores, &cores, sizeof(cores));
 }
 
-/// Returns when all ranks have called it.
-void meet(const ProcessGroupOptions& options, const std::string& prefix, Clock::time_point deadline) {
-  options.store->set(str(prefix, "mapped/", options.rank), "1");
-  for (int rank = 0; rank < options.world_size; ++rank) {
-    options.store->get(str(prefix, "mapped/", rank), remaining(deadline));
+/// Waits for what other ranks do to join, and gives up as soon as one of them can no longer do it.
+class Rendezvous {
+ public:
+  Rendezvous(const ProcessGroupOptions& options, std::string prefix)
+      : options_(options),
+        prefix_(std::move(prefix)),
+        deadline_(Clock::now() + options.timeout),
+        ended_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+        watch_(options.store->on_failure([this](int rank, const std::string& reason) { hear(rank, reason); })) {
+    if (ended_fd_ < 0) fail(options_, str("eventfd: ", std::strerror(errno)));
   }
-}
+  ~Rendezvous() {
+    watch_.remove();
+    if (ended_fd_ >= 0) close(ended_fd_);
+  }
+  Rendezvous(const Rendezvous&) = delete;
+  Rendezvous& operator=(const Rendezvous&) = delete;
+
+  void set(const std::string& key, const std::string& value) { options_.store->set(prefix_ + key, value); }
+
+  /// What `owner` sets.
+  std::string get(const std::string& key, int owner) {
+    for (;;) {
+      // Asked before the key is: an owner that has ended may have set it.
+      const bool owner_ended = has_ended(owner);
+      const auto begin = Clock::now();
+      const auto slice = std::clamp(remaining(deadline_), std::chrono::milliseconds(1), kSlice);
+      try {
+        return options_.store->get(prefix_ + key, slice);
+      } catch (const CommError& e) {
+        if (e.peer() >= 0) blame_ended();
+        if (Clock::now() < begin + slice) throw;  // the store itself is lost
+      }
+      if (owner_ended) fail_for_ended();
+      if (Clock::now() >= deadline_) fail_for_missing({owner});
+    }
+  }
+
+  /// Returns when something can be read from `fd`, or accepted.  Until this rank has called meet() nobody leaves in
+  /// peace, so that the end of any other rank is a failure.
+  void wait_readable(int fd, const std::vector<int>& missing) {
+    pollfd entries[] = {{fd, POLLIN, 0}, {ended_fd_, POLLIN, 0}};
+    for (;;) {
+      const int timeout = static_cast<int>(std::min<int64_t>(remaining(deadline_).count(), 1 << 30));
+      const int ready = poll(entries, 2, timeout);
+      if (ready < 0 && errno == EINTR) continue;
+      if (ready <= 0) fail_for_missing(missing);
+      if (entries[0].revents != 0) return;
+      fail_for_ended();
+    }
+  }
+
+  /// Fails where another rank has ended, or ends soon: for one that wonders why the connection to rank 0 closed.
+  void blame_ended() {
+    pollfd entry = {ended_fd_, POLLIN, 0};
+    if (poll(&entry, 1, static_cast<int>(kSlice.count())) > 0) fail_for_ended();
+  }
+
+  /// Returns when all ranks have called it.
+  void meet() {
+    set(str("mapped/", options_.rank), "1");
+    for (int rank = 0; rank < options_.world_size; ++rank) get(str("mapped/", rank), rank);
+  }
+
+ private:
+  // How long a rank that has left goes unnoticed while a key is waited for.
+  static constexpr std::chrono::milliseconds kSlice{100};
+
+  void hear(int rank, const std::string& reason) {
+    if (rank == options_.rank) return;
+    {
+      std::lock_guard lock(mutex_);
+      ended_.emplace_back(rank, reason);
+    }
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t n = write(ended_fd_, &one, sizeof(one));
+  }
+
+  bool has_ended(int rank) {
+    std::lock_guard lock(mutex_);
+    return std::any_of(ended_.begin(), ended_.end(), [&](const auto& end) { return end.first == rank; });
+  }
+
+  [[noreturn]] void fail_for_ended() {
+    std::lock_guard lock(mutex_);
+    const auto& [rank, reason] = ended_.front();
+    fail(options_, failure_text("did not come together", rank, reason), rank);
+  }
+
+  [[noreturn]] void fail_for_missing(const std::vector<int>& ranks) {
+    std::string missing;
+    for (const int rank : ranks) missing += str(" ", rank);
+    fail(options_,
+         str("did not come together within ", format_seconds(options_.timeout), "\n  missing: rank",
+             ranks.size() == 1 ? "" : "s", missing),
+         ranks.front());
+  }
+
+  const ProcessGroupOptions& options_;
+  const std::string prefix_;
+  const Clock::time_point deadline_;
+  const int ended_fd_;  // readable once another rank has ended
+  std::mutex mutex_;
+  std::vector<std::pair<int, std::string>> ended_;  // with the reason
+  HookHandle watch_;
+};
 
 // --- ranks that are threads ---
 
@@ -93,7 +197,7 @@ Offers& offers() {
 }
 
 std::shared_ptr<Mapping> join_threads(const ProcessGroupOptions& options, const Layout& layout,
-                                      const std::string& prefix, Clock::time_point deadline) {
+                                      Rendezvous& rendezvous) {
   std::shared_ptr<Mapping> mapping;
   if (options.rank == 0) {
     mapping = std::make_shared<Mapping>();
@@ -106,14 +210,14 @@ std::shared_ptr<Mapping> join_threads(const ProcessGroupOptions& options, const 
       std::lock_guard lock(offers().mutex);
       offers().by_token[token] = mapping;
     }
-    options.store->set(prefix + "offer", token);
+    rendezvous.set("offer", token);
     initialise(mapping->segments[0], layout);
-    meet(options, prefix, deadline);
+    rendezvous.meet();
     std::lock_guard lock(offers().mutex);
     offers().by_token.erase(token);
     return mapping;
   }
-  const std::string token = options.store->get(prefix + "offer", remaining(deadline));
+  const std::string token = rendezvous.get("offer", 0);
   {
     std::lock_guard lock(offers().mutex);
     const auto found = offers().by_token.find(token);
@@ -121,7 +225,7 @@ std::shared_ptr<Mapping> join_threads(const ProcessGroupOptions& options, const 
   }
   if (mapping == nullptr) fail(options, "rank 0 is no thread of this process, or has given up", 0);
   initialise(mapping->segments[static_cast<size_t>(options.rank)], layout);
-  meet(options, prefix, deadline);
+  rendezvous.meet();
   return mapping;
 }
 
@@ -140,11 +244,11 @@ class Socket {
   }
   int fd() const { return fd_; }
 
-  /// Whether something can be read (or accepted) before the deadline.
-  bool wait_readable(Clock::time_point deadline) const {
+  /// Whether something can be read before `timeout` has passed.
+  bool wait_readable(std::chrono::milliseconds timeout) const {
     pollfd entry = {fd_, POLLIN, 0};
-    for (;;) {
-      const int ready = poll(&entry, 1, static_cast<int>(std::min<int64_t>(remaining(deadline).count(), 1 << 30)));
+    for (const auto deadline = Clock::now() + timeout;;) {
+      const int ready = poll(&entry, 1, static_cast<int>(remaining(deadline).count()));
       if (ready >= 0 || errno != EINTR) return ready > 0;
     }
   }
@@ -165,6 +269,8 @@ struct Hello {
   int32_t rank = -1;
 };
 
+// A stranger that says nothing for so long is turned away.
+constexpr std::chrono::milliseconds kHelloTime{1000};
 constexpr size_t kMaxDescriptors = 250;  // the kernel's limit for one message is 253
 
 bool send_hello(const Socket& socket, const Hello& hello, const std::vector<int>& descriptors) {
@@ -218,7 +324,7 @@ bool has_token(const Hello& hello, const std::string& token) {
 /// Rank 0: collects everybody's segment and hands all of them, then the doorbells, to everybody.  Returns them in rank
 /// order, the doorbells last.
 std::vector<SharedFile> exchange_as_host(const ProcessGroupOptions& options, SharedFile segment, SharedFile doorbells,
-                                         const std::string& prefix, Clock::time_point deadline) {
+                                         Rendezvous& rendezvous) {
   // SEQPACKET: one message is one record, descriptors included.
   Socket listener(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   sockaddr_un address = {};
@@ -232,25 +338,21 @@ std::vector<SharedFile> exchange_as_host(const ProcessGroupOptions& options, Sha
   getsockname(listener.fd(), reinterpret_cast<sockaddr*>(&address), &size);
   const std::string name(address.sun_path + 1, size - offsetof(sockaddr_un, sun_path) - 1);
   const std::string token = random_token();
-  options.store->set(prefix + "host", str(host_identity(), " ", name, " ", token));
+  rendezvous.set("host", str(host_identity(), " ", name, " ", token));
 
   std::vector<SharedFile> files(static_cast<size_t>(options.world_size));
   files[0] = std::move(segment);
   std::vector<Socket> peers;
   while (peers.size() + 1 < files.size()) {
-    if (!listener.wait_readable(deadline)) {
-      std::string missing;
-      for (size_t rank = 0; rank < files.size(); ++rank) {
-        if (files[rank].fd() < 0) missing += str(" ", rank);
-      }
-      fail(options, "did not come together by the deadline.  missing: ranks" + missing);
+    std::vector<int> missing;
+    for (size_t rank = 0; rank < files.size(); ++rank) {
+      if (files[rank].fd() < 0) missing.push_back(static_cast<int>(rank));
     }
+    rendezvous.wait_readable(listener.fd(), missing);
     Socket peer(accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
     Hello hello;
     std::vector<SharedFile> received;
-    // A stranger, or one that says nothing within a second, is turned away.
-    if (peer.fd() < 0 || !peer.peer_is_same_user() ||
-        !peer.wait_readable(std::min(deadline, Clock::now() + std::chrono::seconds(1))) ||
+    if (peer.fd() < 0 || !peer.peer_is_same_user() || !peer.wait_readable(kHelloTime) ||
         !receive_hello(peer, hello, received) || !has_token(hello, token) || received.size() != 1 || hello.rank < 1 ||
         hello.rank >= options.world_size || files[static_cast<size_t>(hello.rank)].fd() >= 0) {
       continue;
@@ -267,8 +369,8 @@ std::vector<SharedFile> exchange_as_host(const ProcessGroupOptions& options, Sha
 
 /// Another rank: sends its segment to rank 0 and gets all.
 std::vector<SharedFile> exchange_as_guest(const ProcessGroupOptions& options, const SharedFile& segment,
-                                          const std::string& prefix, Clock::time_point deadline) {
-  const std::string text = options.store->get(prefix + "host", remaining(deadline));
+                                          Rendezvous& rendezvous) {
+  const std::string text = rendezvous.get("host", 0);
   const size_t first = text.find(' ');
   const size_t second = text.find(' ', first + 1);
   if (text.substr(0, first) != host_identity()) {
@@ -283,21 +385,25 @@ std::vector<SharedFile> exchange_as_guest(const ProcessGroupOptions& options, co
   std::memcpy(address.sun_path + 1, name.data(), std::min(name.size(), sizeof(address.sun_path) - 1));
   const socklen_t size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
   if (host.fd() < 0 || connect(host.fd(), reinterpret_cast<sockaddr*>(&address), size) != 0) {
-    fail(options, str("rank 0 does not listen: ", std::strerror(errno)), 0);
+    const int error = errno;
+    rendezvous.blame_ended();
+    fail(options, str("rank 0 does not listen: ", std::strerror(error)), 0);
   }
   if (!host.peer_is_same_user()) fail(options, "the socket of rank 0 belongs to another user", 0);
+  const bool sent = send_hello(host, make_hello(token, options.rank), {segment.fd()});
+  if (sent) rendezvous.wait_readable(host.fd(), {0});
   Hello answer;
   std::vector<SharedFile> files;
-  if (!send_hello(host, make_hello(token, options.rank), {segment.fd()}) || !host.wait_readable(deadline) ||
-      !receive_hello(host, answer, files) || !has_token(answer, token) ||
+  if (!sent || !receive_hello(host, answer, files) || !has_token(answer, token) ||
       files.size() != static_cast<size_t>(options.world_size) + 1) {
+    rendezvous.blame_ended();
     fail(options, "rank 0 did not bring the ranks together: it gave up, ended, or waits for a rank that is missing", 0);
   }
   return files;
 }
 
 std::shared_ptr<Mapping> join_processes(const ProcessGroupOptions& options, const Layout& layout,
-                                        const std::string& prefix, Clock::time_point deadline) {
+                                        Rendezvous& rendezvous) {
   const size_t world_size = static_cast<size_t>(options.world_size);
   if (world_size + 1 > kMaxDescriptors)
     fail(options, str("shared memory joins at most ", kMaxDescriptors - 1, " ranks"));
@@ -314,22 +420,21 @@ std::shared_ptr<Mapping> join_processes(const ProcessGroupOptions& options, cons
   std::vector<SharedFile> files;
   if (options.rank == 0) {
     SharedFile doorbells = SharedFile::create("tandem-doorbells", world_size * page_bytes());
-    files = exchange_as_host(options, std::move(segment), std::move(doorbells), prefix, deadline);
+    files = exchange_as_host(options, std::move(segment), std::move(doorbells), rendezvous);
   } else {
-    files = exchange_as_guest(options, segment, prefix, deadline);
+    files = exchange_as_guest(options, segment, rendezvous);
   }
   mapping->doorbells = map_memory(files[world_size].fd(), world_size * page_bytes(), true);
   for (size_t rank = 0; rank < world_size; ++rank) {
     if (rank != self) mapping->segments[rank] = map_memory(files[rank].fd(), layout.total, false);
   }
-  meet(options, prefix, deadline);
+  rendezvous.meet();
   return mapping;
 }
 
 }  // namespace
 
 std::shared_ptr<Mapping> join(const ProcessGroupOptions& options, const Layout& layout) {
-  const Clock::time_point deadline = Clock::now() + options.timeout;
   if (options.world_size == 1) {
     auto mapping = std::make_shared<Mapping>();
     mapping->segment_bytes = layout.total;
@@ -342,8 +447,8 @@ std::shared_ptr<Mapping> join(const ProcessGroupOptions& options, const Layout& 
   if (options.store->add(str(prefix, "joined/", options.rank), 1) != 1) {
     fail(options, "a group of that name was made before in this job");
   }
-  return options.thread_ranks ? join_threads(options, layout, prefix, deadline)
-                              : join_processes(options, layout, prefix, deadline);
+  Rendezvous rendezvous(options, prefix);
+  return options.thread_ranks ? join_threads(options, layout, rendezvous) : join_processes(options, layout, rendezvous);
 }
 
 }  // namespace tandem::inline v0::distributed::shm

@@ -1,0 +1,94 @@
+// Ranks that never come to the group: the others hear of it while they wait for them.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include <tandem/base/error.h>
+#include <tandem/distributed/launch.h>
+#include <tandem/distributed/process_group.h>
+#include <tandem/tests/distributed/thread_ranks.h>
+
+namespace tandem::inline v0::distributed {
+namespace {
+
+/// What making the group throws on this rank.
+std::string join_error(Context& context) {
+  try {
+    context.group();
+  } catch (const CommError& e) {
+    return e.what();
+  }
+  return "joined";
+}
+
+std::string did_not_come(int rank, int world_size, const std::string& why) {
+  return str("[rank ", rank, " of ", world_size, "] group 'default': did not come together", why);
+}
+
+std::string read_file(const std::string& path) {
+  std::ifstream in(path);
+  return std::string(std::istreambuf_iterator<char>(in), {});
+}
+
+/// args: a path, the rank that does not come, and what it does instead.  The others write what they threw to the path
+/// and their number, which they would not live to do if they waited for their launcher to lose patience.
+TANDEM_RANK_MAIN(one_does_not_come) {
+  Store& store = *context.store();
+  store.set(str("here ", context.rank()), "");  // a rank that starts too late for a failure is stopped by a signal
+  if (std::to_string(context.rank()) == args.at(1)) {
+    for (int rank = 0; rank < context.world_size(); ++rank) store.get(str("here ", rank), std::chrono::seconds(100));
+    if (args.at(2) == "throws") throw ValueError("no data");
+    return;
+  }
+  const std::string text = join_error(context);
+  std::ofstream(args.at(0) + std::to_string(context.rank())) << text;
+  if (args.at(2) == "throws") throw CommError(text, context.rank(), std::stoi(args.at(1)));
+}
+
+TEST(JoinTest, ProcessesHearOfARankThatDoesNotCome) {
+  for (const int absent : {0, 2}) {
+    for (const std::string what : {"returns", "throws"}) {
+      const std::string path = testing::TempDir() + "/join_" + what + std::to_string(absent) + "_";
+      try {
+        spawn(3, "one_does_not_come", {path, std::to_string(absent), what});
+        EXPECT_EQ(what, "returns");
+      } catch (const CommError& e) {
+        EXPECT_EQ(e.what(), str("spawn: rank ", absent, " of 3 failed (exit status 1): no data"));
+      }
+      for (int rank = 0; rank < 3; ++rank) {
+        if (rank == absent) continue;
+        const std::string reason = what == "throws" ? "no data" : "left the job";
+        EXPECT_EQ(read_file(path + std::to_string(rank)),
+                  did_not_come(rank, 3, str("\n  rank ", absent, ": ", reason)));
+      }
+    }
+  }
+}
+
+TEST(JoinTest, ThreadsHearOfARankThatDoesNotCome) {
+  for (const int absent : {0, 2}) {
+    run_threads(3, [&](Context& context) {
+      if (context.rank() == absent) return;
+      EXPECT_EQ(join_error(context), did_not_come(context.rank(), 3, str("\n  rank ", absent, ": left the job")));
+    });
+  }
+}
+
+TEST(JoinTest, TheDeadlineNamesWhoIsMissing) {
+  ThreadRanks ranks{.world_size = 3, .timeout = std::chrono::milliseconds(150)};
+  const auto text = [&](int rank) -> std::string {
+    try {
+      ranks.make(rank);
+    } catch (const CommError& e) {
+      return e.what();
+    }
+    return "joined";
+  };
+  EXPECT_EQ(text(0), did_not_come(0, 3, " within 0.1 s\n  missing: rank 1"));
+}
+
+}  // namespace
+}  // namespace tandem::inline v0::distributed
