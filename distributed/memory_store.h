@@ -23,7 +23,7 @@ class TANDEM_API MemoryStore final : public Store {
 
   /// Tells the others that `rank`'s function returned.
   void leave(int rank);
-  const FailureBoard& failures() const { return failures_; }
+  FailureBoard& failures() { return failures_; }
 
  private:
   void report(RankEndEvent event);

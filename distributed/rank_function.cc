@@ -1,9 +1,11 @@
 #include <tandem/distributed/rank_function.h>
 
 #include <algorithm>
+#include <condition_variable>
 #include <csignal>
 #include <cstdio>
 #include <memory>
+#include <mutex>
 
 #include <tandem/base/error.h>
 #include <tandem/base/rank_context.h>
@@ -19,6 +21,9 @@ namespace {
 
 // For how long a rank that failed keeps the store for ranks that have not joined yet.
 constexpr std::chrono::milliseconds kLateRanks{30000};
+
+// For how long a rank that failed because of a peer waits for that peer's own account.
+constexpr std::chrono::milliseconds kCauseTime{500};
 
 void print_failure(int rank, int world_size, const std::string& text) {
   std::fprintf(stderr, "rank %d of %d failed: %s\n", rank, world_size, text.c_str());
@@ -41,6 +46,22 @@ int run_only_rank(std::chrono::milliseconds timeout, const RankFunction& f) {
   if (!outcome.error) return status_of(*context);
   print_failure(0, 1, outcome.text);
   return 1;
+}
+
+/// A peer's abort travels through shared memory while its exception is still on the way to the store: gives that a
+/// moment to become known, so that the cause is told before its consequences.
+void wait_for_failure(FailureBoard& failures) {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool failed = false;
+  const HookHandle watch = failures.on_failure([&](int, const std::string&) {
+    if (!failures.first_failure()) return;  // somebody left
+    std::lock_guard lock(mutex);
+    failed = true;
+    changed.notify_all();
+  });
+  std::unique_lock lock(mutex);
+  changed.wait_for(lock, kCauseTime, [&] { return failed; });
 }
 
 /// Tells the others about the exception, or that this rank ends because of theirs.  Shows it where nobody else will.
@@ -66,12 +87,13 @@ void report_failure(const RankEnvironment& env, const RankOutcome& outcome, TcpS
 
 }  // namespace
 
-RankOutcome call_rank_function(const RankFunction& f, Context& context, const FailureBoard& failures) {
+RankOutcome call_rank_function(const RankFunction& f, Context& context, FailureBoard& failures) {
   RankOutcome outcome;
   try {
     f(context);
     return outcome;
   } catch (const CommError& e) {
+    if (e.peer() >= 0 && e.peer() != context.rank()) wait_for_failure(failures);
     const auto first = failures.first_failure();
     outcome.consequence = first && first->rank != context.rank();
     outcome.text = e.what();

@@ -19,7 +19,7 @@ struct RankOutcome {
 };
 
 /// Calls f(context) and keeps what it throws.
-TANDEM_API RankOutcome call_rank_function(const RankFunction& f, Context& context, const FailureBoard& failures);
+TANDEM_API RankOutcome call_rank_function(const RankFunction& f, Context& context, FailureBoard& failures);
 
 /// Runs f as a rank that is a process of its own, or as the only rank where `environment` is null: joins the store,
 /// runs f, tells the others how it ended.  Returns the exit status.

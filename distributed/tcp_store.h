@@ -46,7 +46,7 @@ class TANDEM_API TcpStore final : public Store {
 
   /// Says goodbye and disconnects; the others learn that this rank left the job.  Never throws.
   void leave();
-  const FailureBoard& failures() const { return failures_; }
+  FailureBoard& failures() { return failures_; }
 
  private:
   struct Request {

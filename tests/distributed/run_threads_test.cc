@@ -73,6 +73,23 @@ TEST(RunThreadsTest, RethrowsTheRootCauseAndWakesTheOthers) {
   EXPECT_EQ(woken.load(), 3);
 }
 
+TEST(RunThreadsTest, TheCauseCountsEvenWhereItsConsequenceIsFaster) {
+  // As where an exception unwinds through an object that aborts the group, and peers hear of that first.
+  std::promise<void> consequence;
+  const auto f = [&](Context& context) {
+    if (context.rank() == 1) {
+      consequence.set_value();
+      throw td::CommError("rank 0 aborted", 1, 0);
+    }
+    consequence.get_future().wait();
+    throw std::out_of_range("index 9 of 3");
+  };
+  for (int i = 0; i < 20; ++i) {
+    consequence = {};
+    EXPECT_EQ(error_of<std::out_of_range>([&] { run_threads(2, f); }), "index 9 of 3");
+  }
+}
+
 TEST(RunThreadsTest, AnAnnouncedFailureIsNoSuccess) {
   const auto f = [](Context& context) {
     if (context.rank() == 1) {
