@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 
 #include <tandem/autograd/engine.h>
@@ -60,7 +61,7 @@ struct GradientReducer::Impl {
     int num_parameters = 0;
     int missing = 0;  ///< parameters whose gradient has not arrived in this backward
     Work work;
-    std::shared_ptr<int64_t> done_ns;  ///< written by whoever completes the work, read after wait()
+    std::shared_ptr<std::atomic<int64_t>> done_ns;  ///< written by whoever completes the work, perhaps after wait()
     int64_t launch_ns = 0;
   };
 
@@ -71,7 +72,7 @@ struct GradientReducer::Impl {
   std::vector<Parameter> parameters;
   std::vector<RefPtr<Storage>> memory;  ///< one per plan.buffers
   std::vector<Bucket> buckets;
-  int no_sync_depth = 0;
+  std::shared_ptr<int> no_sync_depth = std::make_shared<int>(0);  ///< shared with handles, which may live longer
   bool exchanging = false;
   size_t next_bucket = 0;
   // Time of the step that is running, and sums over finished ones:
@@ -110,7 +111,7 @@ void GradientReducer::Impl::make_buckets() {
     const std::string& first = parameters[static_cast<size_t>(range.last_parameter)].name;
     const std::string& last = parameters[static_cast<size_t>(range.first_parameter)].name;
     bucket.name = str("bucket ", i, " of ", n, ": '", first, "'", first == last ? "" : str(" .. '", last, "'"));
-    bucket.done_ns = std::make_shared<int64_t>(0);
+    bucket.done_ns = std::make_shared<std::atomic<int64_t>>(0);
     buckets.push_back(std::move(bucket));
   }
   for (size_t p = 0; p < parameters.size(); ++p) {
@@ -166,7 +167,7 @@ void GradientReducer::Impl::begin() {
 }
 
 void GradientReducer::Impl::on_gradient(size_t parameter) {
-  if (no_sync_depth > 0) return;
+  if (*no_sync_depth > 0) return;
   if (!exchanging) begin();
   const Parameter& p = parameters[parameter];
   for (int i = p.first_bucket; i <= p.last_bucket; ++i) {
@@ -204,7 +205,12 @@ void GradientReducer::Impl::finish() {
     }
   }
   while (next_bucket < buckets.size()) launch(next_bucket++);
-  group->all_gather(all, mine, {.name = "control record"});
+  try {
+    group->all_gather(all, mine, {.name = "control record"});
+  } catch (const CommError&) {
+    for (Bucket& bucket : buckets) bucket.work.wait();  // what failed first says why
+    throw;
+  }
   for (Bucket& bucket : buckets) bucket.work.wait();
   const std::vector<uint8_t> records = all.to_vector<uint8_t>();
   for (int64_t r = 0; r < group->size(); ++r) {
@@ -246,9 +252,11 @@ void GradientReducer::Impl::account(int64_t finish_ns, int64_t finish_cpu_ns) {
     stolen_ns += std::max<int64_t>(finish_ns - begin_ns - (finish_cpu_ns - begin_cpu_ns), 0);
     int64_t covered = 0;
     for (const Bucket& bucket : buckets) {
+      // A thread that completed the work, but has not come to say so, is as late as this one.
+      const int64_t done_ns = *bucket.done_ns < bucket.launch_ns ? now : bucket.done_ns->load();
       const int64_t from = std::max(bucket.launch_ns, covered);
-      if (*bucket.done_ns > from) comm_ns += *bucket.done_ns - from;
-      covered = std::max(covered, *bucket.done_ns);
+      if (done_ns > from) comm_ns += done_ns - from;
+      covered = std::max(covered, done_ns);
     }
   }
   step_begin_ns = now;
@@ -292,8 +300,8 @@ GradientReducer::~GradientReducer() {
 }
 
 HookHandle GradientReducer::no_sync() {
-  ++impl_->no_sync_depth;
-  return HookHandle([impl = impl_.get()] { --impl->no_sync_depth; });
+  ++*impl_->no_sync_depth;
+  return HookHandle([depth = impl_->no_sync_depth] { --*depth; });
 }
 
 void GradientReducer::broadcast_buffers() {

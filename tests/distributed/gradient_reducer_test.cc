@@ -305,7 +305,73 @@ TEST(GradientReducer, AFailureInBackwardReachesTheOthers) {
       peer = message_of<CommError>([&] { net.loss(inputs(), labels()).backward(); });
     }
   });
-  EXPECT_NE(peer.find("backward failed before all gradients were exchanged"), std::string::npos) << peer;
+  EXPECT_TRUE(peer.starts_with("[rank 1 of 2] ")) << peer;
+  EXPECT_TRUE(peer.ends_with(" failed\n  rank 0: backward failed before all gradients were exchanged")) << peer;
+}
+
+TEST(GradientReducer, AnExceptionAnywhereInTheLoopIsTheOneThatCounts) {
+  enum Place { kBeforeConstruction, kInBackward, kBetweenSteps };
+  for (const Place place : {kBeforeConstruction, kInBackward, kBetweenSteps}) {
+    EXPECT_EQ(message_of<ValueError>([&] {
+                run_threads(3, [&](Context& context) {
+                  const bool mine = context.rank() == 1;
+                  const Net net(1);
+                  context.group()->barrier();
+                  if (mine && place == kBeforeConstruction) throw ValueError("no luck");
+                  GradientReducer reducer(net.named(), {}, context.group(), {.buckets = kTiny});
+                  HookHandle failing;
+                  for (int step = 0; step < 1000; ++step) {
+                    if (mine && step == 3 && place == kInBackward) {
+                      failing = net.w1.register_post_accumulate_grad_hook([](const Tensor&) { throw ValueError("no luck"); });
+                    }
+                    for (Tensor p : net.parameters()) p.zero_grad();
+                    net.loss(inputs(), labels()).backward();
+                    if (mine && step == 3 && place == kBetweenSteps) throw ValueError("no luck");
+                  }
+                });
+              }),
+              "no luck");
+  }
+}
+
+TEST(GradientReducer, ARankThatLeavesTheLoopEarlyIsAnErrorOfTheOthers) {
+  run_threads(3, [](Context& context) {
+    const Net net(1);
+    GradientReducer reducer(net.named(), {}, context.group(), {.buckets = kHuge});
+    net.loss(inputs(), labels()).backward();
+    if (context.rank() == 2) return;
+    for (Tensor p : net.parameters()) p.zero_grad();
+    const std::string text = message_of<CommError>([&] { net.loss(inputs(), labels()).backward(); });
+    EXPECT_TRUE(text.starts_with(str("[rank ", context.rank(), " of 3] all_reduce #"))) << text;
+    EXPECT_TRUE(text.ends_with(" failed\n  rank 2: left the job")) << text;
+  });
+}
+
+TEST(GradientReducer, AllRanksStopAfterTheSameStep) {
+  run_threads(3, [](Context& context) {
+    const Net net(1);
+    GradientReducer reducer(net.named(), {}, context.group());
+    int steps = 0;
+    while (!context.should_stop()) {
+      if (context.rank() == 2 && steps == 4) context.request_stop();
+      for (Tensor p : net.parameters()) p.zero_grad();
+      net.loss(inputs(), labels()).backward();
+      ASSERT_LT(++steps, 20);
+    }
+    EXPECT_EQ(steps, 5);
+  });
+}
+
+TEST(GradientReducer, HandlesOfNoSyncMayOutliveIt) {
+  run_threads(1, [](Context& context) {
+    const Net net(1);
+    HookHandle alone;
+    {
+      GradientReducer reducer(net.named(), {}, context.group());
+      alone = reducer.no_sync();
+    }
+    alone.remove();
+  });
 }
 
 TEST(GradientReducer, ReportAddsUp) {
