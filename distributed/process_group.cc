@@ -40,7 +40,8 @@ struct Operation {
   Collective collective;
   Tensor input;  // row-major; keeps the memory alive
   Tensor output;
-  Tensor strided;  // the caller's output where it is not row-major: gets a copy at the end
+  Tensor strided_input;   // the caller's where it is not row-major: copied when the operation begins
+  Tensor strided_output;  // likewise: gets a copy at the end
   std::chrono::milliseconds timeout{0};
   Clock::time_point deadline = Clock::time_point::max();  // set when it starts
   int64_t begin_ns = 0;
@@ -314,6 +315,7 @@ class ProcessGroup::Impl : public std::enable_shared_from_this<ProcessGroup::Imp
     if (trace_enabled()) operation.begin_ns = trace_now_ns();
     operation.started = true;
     operation.deadline = Clock::now() + operation.timeout;
+    if (operation.strided_input.defined()) chores::copy(operation.strided_input, operation.input);
     backend_->do_start(c);
   }
 
@@ -351,7 +353,7 @@ class ProcessGroup::Impl : public std::enable_shared_from_this<ProcessGroup::Imp
 
   void finish(Operation& operation) {
     const Collective& c = operation.collective;
-    if (!operation.error && operation.strided.defined()) chores::copy(operation.output, operation.strided);
+    if (!operation.error && operation.strided_output.defined()) chores::copy(operation.output, operation.strided_output);
     if (operation.begin_ns != 0) {
       const int thread = RankContext::current().trace_thread;
       record_trace({shown_name(c), "comm", options_.rank, thread, operation.begin_ns, trace_now_ns(), c.num_bytes()});
@@ -396,10 +398,9 @@ void check_writable(const char* op, const char* argument, const Tensor& tensor) 
   }
 }
 
-Tensor row_major_copy(const Tensor& tensor) {
-  Tensor copy = empty(tensor.shape(), {tensor.dtype(), tensor.device()});
-  chores::copy(tensor, copy);
-  return copy;
+/// The tensor, or memory for a row-major copy of it.
+Tensor row_major(const Tensor& tensor) {
+  return tensor.is_contiguous() ? tensor : empty(tensor.shape(), {tensor.dtype(), tensor.device()});
 }
 
 /// Fills in what is common to all.  `input` and `output` are undefined for a barrier.
@@ -416,13 +417,10 @@ void prepare(Operation& operation, const ProcessGroupOptions& group, CollectiveK
   c.shape = input.shape();
   c.num_elements = input.num_elements();
   const bool in_place = input.is_same(output);
-  operation.input = input.is_contiguous() ? input : row_major_copy(input);
-  if (in_place) {
-    operation.output = operation.input;
-  } else {
-    operation.output = output.is_contiguous() ? output : empty(output.shape(), {output.dtype(), output.device()});
-  }
-  if (!output.is_contiguous()) operation.strided = output;
+  operation.input = row_major(input);
+  operation.output = in_place ? operation.input : row_major(output);
+  if (!input.is_contiguous()) operation.strided_input = input;
+  if (!output.is_contiguous()) operation.strided_output = output;
   c.input = operation.input.data_ptr();
   c.output = operation.output.data_ptr();
   output.storage()->bump_version(to_string(kind));

@@ -219,7 +219,8 @@ Advance ShmBackend::step() {
     case Path::kWhole:
       return step_whole();
     case Path::kSlices:
-      return step_slices();
+      // Nothing is staged before all have arrived: until then peers may read what a whole exchange left in that ring.
+      return matched ? step_slices() : Advance::kIdle;
     case Path::kTransfer:
       break;
   }

@@ -324,6 +324,44 @@ TEST(ProcessGroup, BlockingCallsWaitForWhatIsQueued) {
   });
 }
 
+TEST(ProcessGroup, StridedInputsAreReadWhenTheOperationBegins) {
+  ThreadRanks ranks{.world_size = 2, .tuning = kTinyChunks};
+  ranks.run([](ProcessGroup& group) {
+    const Tensor x = full({300, 2}, 1);
+    const Tensor transposed = make_view(x.storage(), kFloat32, {2, 300}, {1, 2}, 0);
+    const Work work = group.all_reduce_async(x);
+    group.all_reduce(transposed);  // queued behind
+    work.wait();
+    EXPECT_EQ(count_wrong(x, [](int64_t) { return 4; }), 0);
+  });
+}
+
+TEST(ProcessGroup, OperationsOfAllSizesFollowEachOther) {
+  // What one leaves in the rings is not overwritten by the next while a slow rank still reads it.
+  for (const int world : {2, 3}) {
+    ThreadRanks ranks{.world_size = world,
+                      .tuning = {.slot_bytes = 64, .chunk_bytes = 512, .whole_bytes = 4096, .slots = 3}};
+    ranks.run([](ProcessGroup& group) {
+      constexpr int64_t kBytes[] = {40, 1600, 4000, 8000, 2400, 24, 12000, 3200};
+      int wrong = 0;
+      uint32_t state = 1;
+      for (int64_t i = 0; i < 3000; ++i) {
+        state = state * 1664525u + 1013904223u;
+        const Tensor x = full({kBytes[state >> 29] / 8}, static_cast<double>(i + group.rank()), {kFloat64});
+        const int n = group.size();
+        if (i % 5 == 3) {
+          group.broadcast(x, static_cast<int>(i) % n);
+          wrong += count_wrong(x, [&](int64_t) { return static_cast<double>(i + i % n); });
+        } else {
+          group.all_reduce(x);
+          wrong += count_wrong(x, [&](int64_t) { return static_cast<double>(n * i + n * (n - 1) / 2); });
+        }
+      }
+      EXPECT_EQ(wrong, 0);
+    });
+  }
+}
+
 TEST(ProcessGroup, TheWorkerFinishesWithoutAWaiter) {
   ThreadRanks ranks{.world_size = 2, .tuning = kTinyChunks};
   ranks.run([](ProcessGroup& group) {
