@@ -72,6 +72,10 @@ void run(Context& context, const std::vector<std::string>& args) {
       if (chosen && step == 5) raise(SIGKILL);
       context.group()->barrier();
     }
+  } else if (mode == "stuck") {
+    context.group()->barrier();
+    if (chosen) context.store()->get("never", kLong);
+    context.group()->barrier();
   } else if (mode == "exit") {
     std::fprintf(stderr, "last words of rank %d\n", rank);
     if (chosen) std::exit(std::stoi(args.at(2)));

@@ -294,6 +294,22 @@ TEST(LaunchTest, ATimeoutNamesTheKey) {
       << result.err;
 }
 
+TEST(LaunchTest, TimeoutIsTheDeadlineOfCollectives) {
+  const Variables by_variable = {{"TANDEM_TIMEOUT_S", "0.4"}};
+  for (const bool flag : {true, false}) {
+    const auto result = flag ? run({"--nproc", "2", "--timeout", "0.4", "stuck", "1"})
+                             : run({"--nproc", "2", "stuck", "1"}, by_variable);
+    const std::string before =
+        "rank 0 of 2 failed (exit status 1): [rank 0 of 2] barrier #2 timed out after 0.4 s\n"
+        "  shm\n"
+        "  reached #2: ranks 0.  missing: rank 1 (last reached #1, ";
+    const std::string err = messages(result.err);
+    EXPECT_TRUE(err.starts_with(before) && err.ends_with(" s ago)\n")) << err;
+    EXPECT_EQ(std::count(err.begin(), err.end(), '\n'), 3) << err;
+    EXPECT_EQ(result.status, 1);
+  }
+}
+
 TEST(LaunchTest, FirstSignalLetsRanksStop) {
   for (const int signal : {SIGTERM, SIGINT}) {
     for (const std::string n : {"1", "2"}) {
