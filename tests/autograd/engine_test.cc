@@ -9,11 +9,13 @@
 #include <tandem/base/rank_context.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tests/support/error_text.h>
 
 namespace tandem {
 namespace {
 
 using autograd::BackwardContext;
+using testing::error_text;
 
 Tensor leaf_of(std::vector<double> values) {
   const auto n = static_cast<int64_t>(values.size());
@@ -50,16 +52,6 @@ struct FakeNode final : autograd::Node {
   TensorList gradients;
   TensorList backward(BackwardContext&) override { return gradients; }
 };
-
-template <class E, class F>
-std::string message_of(F&& f) {
-  try {
-    f();
-  } catch (const E& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
 
 TEST(Engine, SumsOverPathsOfADiamond) {
   Tensor x = leaf_of({1, 2, 3});
@@ -202,7 +194,7 @@ TEST(Engine, CallbackRunsAfterTheLastGradient) {
 }
 
 TEST(Engine, CallbackOutsideBackward) {
-  EXPECT_EQ(message_of<StateError>([] { autograd::queue_callback([] {}); }),
+  EXPECT_EQ(error_text<StateError>([] { autograd::queue_callback([] {}); }),
             "queue_callback: no backward is running on this thread");
 }
 
@@ -211,7 +203,7 @@ TEST(Engine, SecondBackwardThroughAReleasedGraph) {
   Tensor y = mul(x, x);
   const Tensor w = from_vector<double>({1, 1}, {2});
   y.backward(w);
-  EXPECT_EQ(message_of<StateError>([&] { y.backward(w); }),
+  EXPECT_EQ(error_text<StateError>([&] { y.backward(w); }),
             "mul: backward a second time through the same graph, which was released by the first; pass retain_graph to "
             "the first one");
   Tensor z = mul(x, x);
@@ -224,9 +216,12 @@ TEST(Engine, ASavedTensorChangedInPlaceIsAnErrorThatNamesBoth) {
   Tensor x = leaf_of({1, 2});
   Tensor y = exp(x);
   y.detach().add_(1);
-  EXPECT_EQ(message_of<StateError>([&] { y.backward(from_vector<double>({1, 1}, {2})); }),
-            "exp: 'output' (float64 [2] on cpu) was changed in place by 'add_' after it was saved for backward (version 1, "
-            "saved at 0)");
+  EXPECT_EQ(
+      error_text<StateError>([&] {
+        y.backward(from_vector<double>({1, 1}, {2}));
+      }),
+      "exp: 'output' (float64 [2] on cpu) was changed in place by 'add_' after it was saved for backward (version 1, "
+      "saved at 0)");
   EXPECT_FALSE(x.grad().defined());
 }
 
@@ -234,9 +229,10 @@ TEST(Engine, AnInputChangedThroughAnAliasIsAnError) {
   Tensor x = leaf_of({1, 2});
   Tensor y = scale(x, 3);
   y.detach().mul_(2);
-  EXPECT_EQ(message_of<StateError>([&] { scale(y, 1); }),
-            "scale: input 0 (float64 [2] on cpu, made by 'scale') was changed in place by 'mul_' through another tensor "
-            "that shares its memory, so its gradient would be wrong; clone one of them");
+  EXPECT_EQ(
+      error_text<StateError>([&] { scale(y, 1); }),
+      "scale: input 0 (float64 [2] on cpu, made by 'scale') was changed in place by 'mul_' through another tensor "
+      "that shares its memory, so its gradient would be wrong; clone one of them");
 }
 
 TEST(Engine, ErrorsOfWrongGradients) {
@@ -248,25 +244,27 @@ TEST(Engine, ErrorsOfWrongGradients) {
     for (size_t i = 0; i < count; ++i) node.gradients.push_back(gradient);
     y.backward(from_vector<double>({1, 1}, {2}));
   };
-  EXPECT_EQ(message_of<ShapeError>([&] { faulty(zeros({3}, {kFloat64}), 1); }),
+  EXPECT_EQ(error_text<ShapeError>([&] { faulty(zeros({3}, {kFloat64}), 1); }),
             "fake: backward returned for input 0 a gradient of shape [3], the tensor has shape [2]");
-  EXPECT_EQ(message_of<DTypeError>([&] { faulty(zeros({2}, {kFloat32}), 1); }),
+  EXPECT_EQ(error_text<DTypeError>([&] { faulty(zeros({2}, {kFloat32}), 1); }),
             "fake: backward returned for input 0 a gradient of dtype float32, the tensor is float64");
-  EXPECT_EQ(message_of<StateError>([&] { faulty(zeros({2}, {kFloat64}), 2); }),
+  EXPECT_EQ(error_text<StateError>([&] { faulty(zeros({2}, {kFloat64}), 2); }),
             "fake: backward returned 2 gradients for 1 inputs");
 }
 
 TEST(Engine, ErrorsOfTheCaller) {
   Tensor x = leaf_of({1, 2});
-  EXPECT_EQ(message_of<ShapeError>([&] { scale(x, 2).backward(); }),
+  EXPECT_EQ(error_text<ShapeError>([&] { scale(x, 2).backward(); }),
             "backward: a gradient must be given for float64 [2] on cpu, which has not exactly one element");
-  EXPECT_EQ(message_of<StateError>([&] { x.detach().backward(x); }),
+  EXPECT_EQ(error_text<StateError>([&] { x.detach().backward(x); }),
             "backward: the tensor (float64 [2] on cpu) neither requires grad nor was made from one that does");
-  EXPECT_EQ(message_of<ShapeError>([&] { scale(x, 2).backward(zeros({1}, {kFloat64})); }),
+  EXPECT_EQ(error_text<ShapeError>([&] { scale(x, 2).backward(zeros({1}, {kFloat64})); }),
             "backward: got a gradient of shape [1], the tensor has shape [2]");
   const Tensor y = scale(x, 2);
-  EXPECT_EQ(message_of<ValueError>([&] { static_cast<void>(grad({&y, 1}, {})); }), "grad: there are no inputs");
-  EXPECT_EQ(message_of<DTypeError>([&] { tensor({1, 2}).set_requires_grad(); }),
+  EXPECT_EQ(error_text<ValueError>([&] { static_cast<void>(grad({&y, 1}, {})); }), "grad: there are no inputs");
+  EXPECT_EQ(error_text<DTypeError>([&] {
+              tensor({1, 2}).set_requires_grad();
+            }),
             "set_requires_grad: only floating dtypes have gradients, this is int64 [2] on cpu");
 }
 
@@ -285,9 +283,10 @@ TEST(Engine, ErrorInBackwardNamesTheModule) {
   Tensor y = exp(x);
   context.module_scope = nullptr;
   y.detach().add_(1);
-  EXPECT_EQ(message_of<StateError>([&] { y.backward(); }),
-            "exp: 'output' (float64 [1] on cpu) was changed in place by 'add_' after it was saved for backward (version 1, "
-            "saved at 0)\n  in Linear 'encoder.fc1'");
+  EXPECT_EQ(
+      error_text<StateError>([&] { y.backward(); }),
+      "exp: 'output' (float64 [1] on cpu) was changed in place by 'add_' after it was saved for backward (version 1, "
+      "saved at 0)\n  in Linear 'encoder.fc1'");
 }
 
 TEST(Engine, NoGradRecordsNothing) {
@@ -300,9 +299,10 @@ TEST(Engine, NoGradRecordsNothing) {
 
 TEST(Engine, InPlaceOnALeafOrAViewIsRefused) {
   Tensor x = leaf_of({1, 2});
-  EXPECT_EQ(message_of<StateError>([&] { x.add_(1); }),
-            "add_: a leaf that requires grad is changed in place (float64 [2] on cpu); do it under a NoGradGuard, or use "
-            "the form that returns a new tensor");
+  EXPECT_EQ(
+      error_text<StateError>([&] { x.add_(1); }),
+      "add_: a leaf that requires grad is changed in place (float64 [2] on cpu); do it under a NoGradGuard, or use "
+      "the form that returns a new tensor");
   {
     NoGradGuard no_grad;
     x.add_(1);

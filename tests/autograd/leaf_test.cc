@@ -98,6 +98,19 @@ TEST(Leaf, NotWhereTheNodeReadsTheSlot) {
   EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{6, 12, 18}));
 }
 
+TEST(Leaf, WritingTheSlotBumpsItsVersion) {
+  Tensor x = from_vector<double>({1, 2, 3}, {3}).set_requires_grad();
+  Direct direct;
+  direct(x).backward(kOnes3);
+  const Tensor slot = x.grad();
+  const uint32_t before = slot.version();
+  direct(x).backward(kOnes3);  // written by the node
+  EXPECT_EQ(slot.version(), before + 1);
+  mul(x, Scalar(2)).backward(kOnes3);  // written by the engine
+  EXPECT_EQ(slot.version(), before + 2);
+  EXPECT_STREQ(slot.storage()->last_writer(), "backward");
+}
+
 TEST(Leaf, WhatCreateGraphDeliveredIsNeverWrittenInto) {
   Tensor x = from_vector<double>({1, 2, 3}, {3}).set_requires_grad();
   Tensor y = from_vector<double>({4, 5, 6}, {3}).set_requires_grad();

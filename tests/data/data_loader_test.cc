@@ -13,12 +13,14 @@
 #include <tandem/base/rank_context.h>
 #include <tandem/base/trace.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tests/support/error_text.h>
 
 namespace td = tandem;
 using td::data::Batch;
 using td::data::DataLoader;
 using td::data::RandomSampler;
 using td::data::SequentialSampler;
+using td::testing::error_text;
 
 namespace {
 
@@ -79,16 +81,6 @@ std::vector<std::vector<int64_t>> labels_of_epoch(DataLoader& loader) {
     labels.push_back(batch.labels.to_vector<int64_t>());
   }
   return labels;
-}
-
-template <class F>
-std::string error_text(F&& f) {
-  try {
-    f();
-  } catch (const td::Error& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
 }
 
 TEST(DataLoader, BatchesDoNotDependOnTheNumberOfWorkers) {
@@ -338,11 +330,11 @@ TEST(DataLoader, TracesEachBatchOnItsWorker) {
 TEST(DataLoader, RefusesWrongOptions) {
   const Numbers numbers(1);
   SequentialSampler sampler(1);
-  EXPECT_EQ(error_text([&] { DataLoader(numbers, sampler, {.batch_size = 0}); }),
+  EXPECT_EQ(error_text<td::ValueError>([&] { DataLoader(numbers, sampler, {.batch_size = 0}); }),
             "DataLoader: batch_size 0 is less than 1");
-  EXPECT_EQ(error_text([&] { DataLoader(numbers, sampler, {.num_workers = -1}); }),
+  EXPECT_EQ(error_text<td::ValueError>([&] { DataLoader(numbers, sampler, {.num_workers = -1}); }),
             "DataLoader: num_workers -1 is negative");
-  EXPECT_EQ(error_text([&] { DataLoader(numbers, sampler, {.prefetch = 0}); }),
+  EXPECT_EQ(error_text<td::ValueError>([&] { DataLoader(numbers, sampler, {.prefetch = 0}); }),
             "DataLoader: prefetch 0 is less than 1");
 }
 

@@ -9,10 +9,13 @@
 
 #include <gtest/gtest.h>
 
+#include <tandem/tests/support/error_text.h>
+
 namespace td = tandem;
 using td::data::DistributedSampler;
 using td::data::RandomSampler;
 using td::data::SequentialSampler;
+using td::testing::error_text;
 using Mode = td::data::DistributedSamplerOptions::Mode;
 
 namespace {
@@ -29,16 +32,6 @@ std::vector<int64_t> ascending(int64_t size) {
 bool is_permutation_of(std::vector<int64_t> order, int64_t size) {
   std::sort(order.begin(), order.end());
   return order == ascending(size);
-}
-
-template <class F>
-std::string error_text(F&& f) {
-  try {
-    f();
-  } catch (const td::Error& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
 }
 
 TEST(SequentialSampler, VisitsEachItemInOrderEachEpoch) {
@@ -221,31 +214,36 @@ TEST(Sampler, RefusesStatesThatDoNotFit) {
   sampler.advance(3);
   const auto state = sampler.state_dict();
   RandomSampler other(9, 2);
-  EXPECT_EQ(error_text([&] { other.load_state_dict(state); }),
+  EXPECT_EQ(error_text<td::StateError>([&] { other.load_state_dict(state); }),
             "Sampler: the state stands inside an epoch of 7 items, this sampler's have 9");
-  EXPECT_EQ(error_text([&] { other.load_state_dict({}); }), "State: 'epoch' is missing");
+  EXPECT_EQ(error_text<td::StateError>([&] { other.load_state_dict({}); }), "State: 'epoch' is missing");
 
   const auto with = [&](const char* key, int64_t value) {
     td::State changed = state;
     changed.set(key, value);
     return changed;
   };
-  EXPECT_EQ(error_text([&] { sampler.load_state_dict(with("epoch", -1)); }), "Sampler: epoch -1 is negative");
-  EXPECT_EQ(error_text([&] { sampler.load_state_dict(with("position", 8)); }),
+  EXPECT_EQ(error_text<td::StateError>([&] { sampler.load_state_dict(with("epoch", -1)); }),
+            "Sampler: epoch -1 is negative");
+  EXPECT_EQ(error_text<td::StateError>([&] { sampler.load_state_dict(with("position", 8)); }),
             "Sampler: position 8 is outside an epoch of 7");
-  EXPECT_EQ(error_text([&] { sampler.load_state_dict(with("position", -1)); }),
+  EXPECT_EQ(error_text<td::StateError>([&] { sampler.load_state_dict(with("position", -1)); }),
             "Sampler: position -1 is outside an epoch of 7");
   EXPECT_EQ(sampler.epoch(), 0);
 }
 
 TEST(Sampler, RefusesWrongArguments) {
-  EXPECT_EQ(error_text([] { SequentialSampler(-1); }), "SequentialSampler: size -1 is negative");
-  EXPECT_EQ(error_text([] { RandomSampler(-1); }), "RandomSampler: size -1 is negative");
-  EXPECT_EQ(error_text([] { DistributedSampler(-1, 0, 1); }), "DistributedSampler: size -1 is negative");
-  EXPECT_EQ(error_text([] { DistributedSampler(1, 0, 0); }), "DistributedSampler: world size 0 is less than 1");
-  EXPECT_EQ(error_text([] { DistributedSampler(1, 2, 2); }), "DistributedSampler: rank 2 is outside a world of 2");
-  EXPECT_EQ(error_text([] { DistributedSampler(1, -1, 2); }), "DistributedSampler: rank -1 is outside a world of 2");
-  EXPECT_EQ(error_text([] { SequentialSampler(1).set_epoch(-2); }), "Sampler: epoch -2 is negative");
+  EXPECT_EQ(error_text<td::ValueError>([] { SequentialSampler(-1); }), "SequentialSampler: size -1 is negative");
+  EXPECT_EQ(error_text<td::ValueError>([] { RandomSampler(-1); }), "RandomSampler: size -1 is negative");
+  EXPECT_EQ(error_text<td::ValueError>([] { DistributedSampler(-1, 0, 1); }),
+            "DistributedSampler: size -1 is negative");
+  EXPECT_EQ(error_text<td::ValueError>([] { DistributedSampler(1, 0, 0); }),
+            "DistributedSampler: world size 0 is less than 1");
+  EXPECT_EQ(error_text<td::ValueError>([] { DistributedSampler(1, 2, 2); }),
+            "DistributedSampler: rank 2 is outside a world of 2");
+  EXPECT_EQ(error_text<td::ValueError>([] { DistributedSampler(1, -1, 2); }),
+            "DistributedSampler: rank -1 is outside a world of 2");
+  EXPECT_EQ(error_text<td::ValueError>([] { SequentialSampler(1).set_epoch(-2); }), "Sampler: epoch -2 is negative");
 }
 
 }  // namespace

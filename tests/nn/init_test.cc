@@ -9,21 +9,13 @@
 
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/generator.h>
+#include <tandem/tests/support/error_text.h>
 
 namespace td = tandem;
 namespace init = tandem::nn::init;
+using td::testing::error_text;
 
 namespace {
-
-template <class E, class F>
-std::string error_of(F&& f) {
-  try {
-    f();
-  } catch (const E& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
 
 struct Moments {
   double low;
@@ -124,12 +116,13 @@ TEST(Init, TensorsWithoutElementsAreFine) {
 
 TEST(Init, RefusesWrongArguments) {
   const td::Tensor x = td::zeros({3});
-  EXPECT_EQ(error_of<td::ValueError>([&] { init::uniform_(x, 1, -1); }),
+  EXPECT_EQ(error_text<td::ValueError>([&] { init::uniform_(x, 1, -1); }),
             "uniform_: low is 1, high is -1, expected low <= high");
-  EXPECT_EQ(error_of<td::ValueError>([&] { init::normal_(x, 0, -1); }), "normal_: the deviation is -1, expected >= 0");
-  EXPECT_EQ(error_of<td::ShapeError>([&] { init::kaiming_uniform_(x); }),
+  EXPECT_EQ(error_text<td::ValueError>([&] { init::normal_(x, 0, -1); }),
+            "normal_: the deviation is -1, expected >= 0");
+  EXPECT_EQ(error_text<td::ShapeError>([&] { init::kaiming_uniform_(x); }),
             "kaiming_uniform_: a tensor of shape [3] has no fans, expected at least 2 dimensions");
-  EXPECT_EQ(error_of<td::ShapeError>([&] { init::xavier_uniform_(x); }),
+  EXPECT_EQ(error_text<td::ShapeError>([&] { init::xavier_uniform_(x); }),
             "xavier_uniform_: a tensor of shape [3] has no fans, expected at least 2 dimensions");
 }
 

@@ -10,21 +10,13 @@
 #include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/generator.h>
+#include <tandem/tests/support/error_text.h>
 
 namespace td = tandem;
 namespace nn = tandem::nn;
+using td::testing::error_text;
 
 namespace {
-
-template <class E, class F>
-std::string error_of(F&& f) {
-  try {
-    f();
-  } catch (const E& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
 
 void set(const td::Tensor& tensor, const std::vector<float>& values) {
   td::chores::copy(td::from_vector<float>(values, tensor.shape()), tensor);
@@ -77,11 +69,11 @@ TEST(Linear, BeginsUniformAsInPyTorch) {
 TEST(Linear, ErrorsNameTheLayer) {
   nn::Module root;
   auto& layer = root.add<nn::Linear>("fc1", 3, 2);
-  const std::string text = error_of<td::ShapeError>([&] { layer(td::ones({2, 4})); });
+  const std::string text = error_text<td::ShapeError>([&] { layer(td::ones({2, 4})); });
   EXPECT_TRUE(text.ends_with("\n  in Linear 'fc1'")) << text;
-  EXPECT_EQ(error_of<td::ValueError>([] { nn::Linear(0, 2); }),
+  EXPECT_EQ(error_text<td::ValueError>([] { nn::Linear(0, 2); }),
             "Linear: 0 input and 2 output features, expected at least 1 each");
-  EXPECT_EQ(error_of<td::ValueError>([] { nn::Linear(2, -1); }),
+  EXPECT_EQ(error_text<td::ValueError>([] { nn::Linear(2, -1); }),
             "Linear: 2 input and -1 output features, expected at least 1 each");
 }
 
@@ -111,9 +103,9 @@ TEST(Dropout, DropsInTrainingOnly) {
 }
 
 TEST(Dropout, RefusesWrongProbabilities) {
-  EXPECT_EQ(error_of<td::ValueError>([] { nn::Dropout(1.0); }), "Dropout: p is 1, expected 0 <= p < 1");
-  EXPECT_EQ(error_of<td::ValueError>([] { nn::Dropout(-0.1); }), "Dropout: p is -0.1, expected 0 <= p < 1");
-  EXPECT_EQ(error_of<td::ValueError>([] { nn::Dropout(std::nan("")); }), "Dropout: p is nan, expected 0 <= p < 1");
+  EXPECT_EQ(error_text<td::ValueError>([] { nn::Dropout(1.0); }), "Dropout: p is 1, expected 0 <= p < 1");
+  EXPECT_EQ(error_text<td::ValueError>([] { nn::Dropout(-0.1); }), "Dropout: p is -0.1, expected 0 <= p < 1");
+  EXPECT_EQ(error_text<td::ValueError>([] { nn::Dropout(std::nan("")); }), "Dropout: p is nan, expected 0 <= p < 1");
 }
 
 }  // namespace

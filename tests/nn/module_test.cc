@@ -14,23 +14,15 @@
 #include <tandem/ops/elementwise.h>
 #include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tests/support/error_text.h>
 
 namespace td = tandem;
 using td::Tensor;
 using td::nn::Layer;
 using td::nn::Module;
+using td::testing::error_text;
 
 namespace {
-
-template <class E, class F>
-std::string error_of(F&& f) {
-  try {
-    f();
-  } catch (const E& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
 
 struct Scale : Layer {
   explicit Scale(float value = 1) : scale(add_parameter("scale", td::full({2}, value))) {}
@@ -129,7 +121,7 @@ TEST(Module, UndefinedPartsAreAbsent) {
   EXPECT_FALSE(module.add_buffer("mean", Tensor()).defined());
   EXPECT_TRUE(module.parameters().empty());
   EXPECT_TRUE(module.state_dict().empty());
-  EXPECT_EQ(error_of<td::ValueError>([&] { module.add_parameter("bias", Tensor()); }),
+  EXPECT_EQ(error_text<td::ValueError>([&] { module.add_parameter("bias", Tensor()); }),
             "add_parameter: Module already has a 'bias'");
 }
 
@@ -142,13 +134,13 @@ TEST(Module, ReferencesStayValid) {
 
 TEST(Module, RefusesBadNames) {
   Net net;
-  EXPECT_EQ(error_of<td::ValueError>([&] { net.add<Scale>(""); }), "add: '' is no name: it is empty or holds a '.'");
-  EXPECT_EQ(error_of<td::ValueError>([&] { net.add<Scale>("a.b"); }),
+  EXPECT_EQ(error_text<td::ValueError>([&] { net.add<Scale>(""); }), "add: '' is no name: it is empty or holds a '.'");
+  EXPECT_EQ(error_text<td::ValueError>([&] { net.add<Scale>("a.b"); }),
             "add: 'a.b' is no name: it is empty or holds a '.'");
-  EXPECT_EQ(error_of<td::ValueError>([&] { net.add<Scale>("head"); }), "add: Net already has a 'head'");
-  EXPECT_EQ(error_of<td::ValueError>([&] { net.head.add_buffer("scale", td::ones({1})); }),
+  EXPECT_EQ(error_text<td::ValueError>([&] { net.add<Scale>("head"); }), "add: Net already has a 'head'");
+  EXPECT_EQ(error_text<td::ValueError>([&] { net.head.add_buffer("scale", td::ones({1})); }),
             "add_buffer: Scale 'head' already has a 'scale'");
-  EXPECT_EQ(error_of<td::ValueError>([&] { net.adopt("tail", std::unique_ptr<Scale>()); }),
+  EXPECT_EQ(error_text<td::ValueError>([&] { net.adopt("tail", std::unique_ptr<Scale>()); }),
             "add: there is no module to become 'tail'");
   EXPECT_EQ(net.parameters().size(), 4u);
 }
@@ -156,13 +148,13 @@ TEST(Module, RefusesBadNames) {
 TEST(Module, RefusesTensorsThatAreNoParameters) {
   Module module;
   const Tensor x = td::ones({2, 3}).set_requires_grad();
-  EXPECT_EQ(error_of<td::StateError>([&] { module.add_parameter("p", td::mul(x, x)); }),
+  EXPECT_EQ(error_text<td::StateError>([&] { module.add_parameter("p", td::mul(x, x)); }),
             "add_parameter: 'p' is the result of an operation (float32 [2, 3] on cpu)");
-  EXPECT_EQ(error_of<td::StateError>([&] {
+  EXPECT_EQ(error_text<td::StateError>([&] {
               module.add_parameter("p", td::ones({2, 3}).t());
             }),
             "add_parameter: 'p' is not row-major (float32 [3, 2] on cpu)");
-  EXPECT_EQ(error_of<td::StateError>([&] { module.add_buffer("b", x); }), "add_buffer: 'b' requires grad");
+  EXPECT_EQ(error_text<td::StateError>([&] { module.add_buffer("b", x); }), "add_buffer: 'b' requires grad");
   EXPECT_THROW(module.add_parameter("p", td::ones({2}, {td::kInt64})), td::DTypeError);
   EXPECT_TRUE(module.state_dict().empty());
 }
@@ -205,7 +197,7 @@ TEST(Module, ListsEverythingThatDoesNotFit) {
   state.set("head.scale", td::full({2}, 9));
   state.set("head.weight", td::full({2}, 9));
   state.set("version", int64_t{1});
-  EXPECT_EQ(error_of<td::StateError>([&] { net.load_state_dict(state); }),
+  EXPECT_EQ(error_text<td::StateError>([&] { net.load_state_dict(state); }),
             "load_state_dict: the state does not fit Net"
             "\n  different   encoder.shift: float32 [2] in the module, float32 [3] in the state"
             "\n  different   encoder.first.steps: int64 [] in the module, float32 [] in the state"
@@ -255,7 +247,7 @@ TEST(Module, GradientsInABucketDoNotMove) {
   td::set_cpu_device_count(2);
   Net net;
   td::autograd::leaf(net.head.scale).set_slot(td::zeros({2}));
-  EXPECT_EQ(error_of<td::StateError>([&] { net.to(td::Device("cpu:1")); }),
+  EXPECT_EQ(error_text<td::StateError>([&] { net.to(td::Device("cpu:1")); }),
             "to: the gradient of 'head.scale' lives in a bucket");
   EXPECT_EQ(net.encoder.shift.device(), td::Device());
 }
@@ -286,13 +278,13 @@ TEST(Module, AFrozenStructureStays) {
     const td::HookHandle second = net.encoder.freeze_structure("another reason");
     const std::string reason =
         "the structure of Block 'encoder' is fixed while a DistributedDataParallel owns its parameters";
-    EXPECT_EQ(error_of<td::StateError>([&] { net.to(td::Device()); }), "to: " + reason);
-    EXPECT_EQ(error_of<td::StateError>([&] { net.encoder.to(td::Device()); }), "to: " + reason);
-    EXPECT_EQ(error_of<td::StateError>([&] { net.encoder.first.to(td::Device()); }), "to: " + reason);
-    EXPECT_EQ(error_of<td::StateError>([&] { net.encoder.first.add_parameter("p", td::ones({1})); }),
+    EXPECT_EQ(error_text<td::StateError>([&] { net.to(td::Device()); }), "to: " + reason);
+    EXPECT_EQ(error_text<td::StateError>([&] { net.encoder.to(td::Device()); }), "to: " + reason);
+    EXPECT_EQ(error_text<td::StateError>([&] { net.encoder.first.to(td::Device()); }), "to: " + reason);
+    EXPECT_EQ(error_text<td::StateError>([&] { net.encoder.first.add_parameter("p", td::ones({1})); }),
               "add_parameter: " + reason);
-    EXPECT_EQ(error_of<td::StateError>([&] { net.encoder.add_buffer("p", td::ones({1})); }), "add_buffer: " + reason);
-    EXPECT_EQ(error_of<td::StateError>([&] { net.encoder.add<Scale>("third"); }), "add: " + reason);
+    EXPECT_EQ(error_text<td::StateError>([&] { net.encoder.add_buffer("p", td::ones({1})); }), "add_buffer: " + reason);
+    EXPECT_EQ(error_text<td::StateError>([&] { net.encoder.add<Scale>("third"); }), "add: " + reason);
     net.add<Scale>("beside");
     net.head.to(td::Device());
   }
@@ -315,7 +307,7 @@ TEST(ModuleScope, NamesTheRunningModule) {
   EXPECT_EQ(net.encoder.first.last_scope, "\n  in Scale 'encoder.first'");
   EXPECT_EQ(net.head.last_scope, "\n  in Scale 'head'");
   EXPECT_EQ(td::with_module_scope("outside"), "outside");
-  const std::string text = error_of<td::ShapeError>([&] { net(td::ones({3})); });
+  const std::string text = error_text<td::ShapeError>([&] { net(td::ones({3})); });
   EXPECT_TRUE(text.ends_with("\n  in Scale 'encoder.first'")) << text;
   EXPECT_EQ(td::with_module_scope("after a throw"), "after a throw");
 }

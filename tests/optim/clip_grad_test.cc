@@ -9,25 +9,17 @@
 
 #include <tandem/base/parallel_for.h>
 #include <tandem/tests/optim/gradients.h>
+#include <tandem/tests/support/error_text.h>
 
 namespace td = tandem;
 using td::optim::clip_grad_norm_;
+using td::testing::error_text;
 using td::testing::parameter;
 using td::testing::set_gradient;
 
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-template <class E, class F>
-std::string error_of(F&& f) {
-  try {
-    f();
-  } catch (const E& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
 
 /// Parameters with the gradients [3, -4] (float32), none, and [[1], [-2]] (float64).
 std::vector<td::Tensor> three() {
@@ -112,7 +104,7 @@ TEST(ClipGradNorm, NoticesValuesThatAreNotFinite) {
     for (const double norm_type : {2.0, kInfinity}) {
       const auto parameters = three();
       parameters[0].grad().data<float>()[1] = static_cast<float>(bad);
-      EXPECT_EQ(error_of<td::StateError>([&] { clip_grad_norm_(parameters, 1.0, norm_type, true); }),
+      EXPECT_EQ(error_text<td::StateError>([&] { clip_grad_norm_(parameters, 1.0, norm_type, true); }),
                 td::str("clip_grad_norm_: the norm of the gradients is ", std::isnan(bad) ? "nan" : "inf"));
       EXPECT_EQ(parameters[2].grad().to_vector<double>(), (std::vector<double>{1, -2}));
       EXPECT_FALSE(std::isfinite(clip_grad_norm_(parameters, 1.0, norm_type)));
@@ -124,15 +116,15 @@ TEST(ClipGradNorm, NoticesValuesThatAreNotFinite) {
 
 TEST(ClipGradNorm, RefusesWrongArguments) {
   const auto parameters = three();
-  EXPECT_EQ(error_of<td::ValueError>([&] { clip_grad_norm_(parameters, -1); }),
+  EXPECT_EQ(error_text<td::ValueError>([&] { clip_grad_norm_(parameters, -1); }),
             "clip_grad_norm_: max_norm is -1, expected >= 0");
-  EXPECT_EQ(error_of<td::ValueError>([&] { clip_grad_norm_(parameters, std::nan("")); }),
+  EXPECT_EQ(error_text<td::ValueError>([&] { clip_grad_norm_(parameters, std::nan("")); }),
             "clip_grad_norm_: max_norm is nan, expected >= 0");
-  EXPECT_EQ(error_of<td::ValueError>([&] { clip_grad_norm_(parameters, 1, 0); }),
+  EXPECT_EQ(error_text<td::ValueError>([&] { clip_grad_norm_(parameters, 1, 0); }),
             "clip_grad_norm_: norm_type is 0, expected > 0");
   const td::Tensor half = td::zeros({1}, {td::kFloat16}).set_requires_grad();
   set_gradient(half, td::ones({1}, {td::kFloat16}));
-  EXPECT_EQ(error_of<td::DTypeError>([&] { clip_grad_norm_({half}, 1); }),
+  EXPECT_EQ(error_text<td::DTypeError>([&] { clip_grad_norm_({half}, 1); }),
             "clip_grad_norm_: a gradient is float16, expected float32 or float64");
 }
 

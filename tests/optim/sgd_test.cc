@@ -9,24 +9,16 @@
 
 #include <tandem/base/parallel_for.h>
 #include <tandem/tests/optim/gradients.h>
+#include <tandem/tests/support/error_text.h>
 
 namespace td = tandem;
 using td::optim::SGD;
 using td::optim::SGDOptions;
+using td::testing::error_text;
 using td::testing::parameter;
 using td::testing::set_gradient;
 
 namespace {
-
-template <class E, class F>
-std::string error_of(F&& f) {
-  try {
-    f();
-  } catch (const E& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
 
 /// The parameter [1, -2, 0.5] after steps with the gradients below, one of them without gradient.
 template <class T>
@@ -141,7 +133,7 @@ TEST(Sgd, TheLearningRateCanChangeBetweenSteps) {
   sgd.set_lr(0.25);
   sgd.step();
   EXPECT_EQ(p.item<float>(), 0.25f);
-  EXPECT_EQ(error_of<td::ValueError>([&] { sgd.set_lr(-1); }), "SGD: lr is -1, expected a finite number >= 0");
+  EXPECT_EQ(error_text<td::ValueError>([&] { sgd.set_lr(-1); }), "SGD: lr is -1, expected a finite number >= 0");
 }
 
 TEST(Sgd, StateContinuesTheTraining) {
@@ -173,7 +165,7 @@ TEST(Sgd, StateKeepsNames) {
   const td::Tensor q = parameter<float>({1}, {1});
   td::autograd::leaf(q).name = "fc2.weight";
   SGD other({q});
-  EXPECT_EQ(error_of<td::StateError>([&] { other.load_state_dict(sgd.state_dict()); }),
+  EXPECT_EQ(error_text<td::StateError>([&] { other.load_state_dict(sgd.state_dict()); }),
             "SGD: parameter 0 ('fc2.weight') is named 'fc1.weight' in the state");
 }
 
@@ -185,18 +177,18 @@ TEST(Sgd, RefusesStatesThatDoNotFit) {
   const td::State state = sgd.state_dict();
 
   SGD two({parameter<float>({1}, {1}), parameter<float>({1}, {1})});
-  EXPECT_EQ(error_of<td::StateError>([&] { two.load_state_dict(state); }),
+  EXPECT_EQ(error_text<td::StateError>([&] { two.load_state_dict(state); }),
             "SGD: the state is of 1 parameters, the optimizer has 2");
   SGD larger({parameter<float>({1, 2, 3}, {3})}, {.lr = 0.2});
-  EXPECT_EQ(error_of<td::StateError>([&] { larger.load_state_dict(state); }),
+  EXPECT_EQ(error_text<td::StateError>([&] { larger.load_state_dict(state); }),
             "SGD: parameter 0 is float32 [3] on cpu, its momentum buffer in the state float32 [2] on cpu");
   EXPECT_EQ(larger.lr(), 0.2);
-  EXPECT_EQ(error_of<td::StateError>([&] { larger.load_state_dict({}); }), "State: 'lr' is missing");
+  EXPECT_EQ(error_text<td::StateError>([&] { larger.load_state_dict({}); }), "State: 'lr' is missing");
 }
 
 TEST(Sgd, RefusesWrongOptions) {
   const auto refused = [](const SGDOptions& options) {
-    return error_of<td::ValueError>([&] { SGD({parameter<float>({1}, {1})}, options); });
+    return error_text<td::ValueError>([&] { SGD({parameter<float>({1}, {1})}, options); });
   };
   EXPECT_EQ(refused({.lr = -0.1}), "SGD: lr is -0.1, expected a finite number >= 0");
   EXPECT_EQ(refused({.lr = std::numeric_limits<double>::infinity()}), "SGD: lr is inf, expected a finite number >= 0");
@@ -209,16 +201,16 @@ TEST(Sgd, RefusesWrongOptions) {
 }
 
 TEST(Sgd, RefusesWrongParameters) {
-  EXPECT_EQ(error_of<td::ValueError>([] { SGD(std::vector<td::Tensor>{}); }), "SGD: there are no parameters");
-  EXPECT_EQ(error_of<td::StateError>([] { SGD(std::vector<td::Tensor>{td::Tensor()}); }),
+  EXPECT_EQ(error_text<td::ValueError>([] { SGD(std::vector<td::Tensor>{}); }), "SGD: there are no parameters");
+  EXPECT_EQ(error_text<td::StateError>([] { SGD(std::vector<td::Tensor>{td::Tensor()}); }),
             "SGD: parameter 0 is undefined");
   const td::Tensor p = parameter<float>({1, 2, 3, 4}, {2, 2});
-  EXPECT_EQ(error_of<td::ValueError>([&] { SGD({p, p}); }), "SGD: parameter 1 is given twice");
-  EXPECT_EQ(error_of<td::StateError>([&] { SGD({p.exp()}); }),
+  EXPECT_EQ(error_text<td::ValueError>([&] { SGD({p, p}); }), "SGD: parameter 1 is given twice");
+  EXPECT_EQ(error_text<td::StateError>([&] { SGD({p.exp()}); }),
             "SGD: parameter 0 is the result of an operation (float32 [2, 2] on cpu), expected a leaf");
-  EXPECT_EQ(error_of<td::DTypeError>([] { SGD({td::zeros({1}, {td::kFloat16}).set_requires_grad()}); }),
+  EXPECT_EQ(error_text<td::DTypeError>([] { SGD({td::zeros({1}, {td::kFloat16}).set_requires_grad()}); }),
             "SGD: parameter 0 is float16, expected float32 or float64");
-  EXPECT_EQ(error_of<td::StateError>([&] { SGD({td::zeros({2, 3}).t()}); }), "SGD: parameter 0 is not row-major");
+  EXPECT_EQ(error_text<td::StateError>([&] { SGD({td::zeros({2, 3}).t()}); }), "SGD: parameter 0 is not row-major");
 }
 
 TEST(Sgd, RefusesAParameterThatMovedAway) {
@@ -232,7 +224,7 @@ TEST(Sgd, RefusesAParameterThatMovedAway) {
   p.impl().storage = moved.storage();
   td::autograd::leaf(p).move_to(td::Device("cpu:1"));
   EXPECT_EQ(
-      error_of<td::DeviceError>([&] { sgd.step(); }),
+      error_text<td::DeviceError>([&] { sgd.step(); }),
       "SGD: parameter 0 ('w') is on cpu:1, its momentum buffer on cpu; make the optimizer after moving the model");
   EXPECT_EQ(p.item<float>(), 5);
 }

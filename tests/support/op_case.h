@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <tandem/tensor/tensor.h>
+#include <tandem/tests/support/error_text.h>
 
 namespace tandem::testing {
 
@@ -81,21 +82,6 @@ void check_errors(const OpCase& op);
 
 /// Distance from 1 to the next number of a floating dtype.
 double epsilon(DType dtype);
-
-/// What f() throws as an E, its text; "" (and a test failure) if it throws nothing or something else.
-template <class E, class F>
-std::string error_text(F&& f) {
-  try {
-    f();
-  } catch (const E& error) {
-    return error.what();
-  } catch (const std::exception& error) {
-    ADD_FAILURE() << "threw another type of exception: " << error.what();
-    return "";
-  }
-  ADD_FAILURE() << "threw nothing";
-  return "";
-}
 
 /// How a test input lies in memory.
 enum class Layout { kContiguous, kTransposed, kSliced, kExpanded };

@@ -2,20 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <tandem/tests/support/error_text.h>
+
 namespace tandem {
 namespace {
 
-constexpr DType kAll[] = {kBool, kUInt8, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64};
+using testing::error_text;
 
-template <class E, class F>
-std::string text_of(const F& f) {
-  try {
-    f();
-  } catch (const E& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
+constexpr DType kAll[] = {kBool, kUInt8, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64};
 
 TEST(Factories, EmptyIsRowMajor) {
   const Tensor t = empty({3, 1, 7}, {kInt32});
@@ -68,8 +62,8 @@ TEST(Factories, RequiresGradForFloatingTypesOnly) {
     } else {
       const std::string expected =
           "requires_grad: only floating-point tensors have gradients, not " + std::string(to_string(dtype));
-      EXPECT_EQ(text_of<DTypeError>([&] { empty({3}, {dtype, Device(), true}); }), expected);
-      EXPECT_EQ(text_of<DTypeError>([&] { from_vector<double>({1}, {1}, {dtype, Device(), true}); }), expected);
+      EXPECT_EQ(error_text<DTypeError>([&] { empty({3}, {dtype, Device(), true}); }), expected);
+      EXPECT_EQ(error_text<DTypeError>([&] { from_vector<double>({1}, {1}, {dtype, Device(), true}); }), expected);
     }
   }
 }
@@ -83,10 +77,10 @@ TEST(Factories, Arange) {
   EXPECT_EQ(arange(3, 3).to_vector<int64_t>(), Values());
   EXPECT_EQ(arange(INT64_MIN, INT64_MAX, INT64_MAX).to_vector<int64_t>(), (Values{INT64_MIN, -1, INT64_MAX - 1}));
   EXPECT_EQ(arange(0, 3).dtype(), kInt64);
-  EXPECT_EQ(text_of<ValueError>([] { arange(0, 3, 0); }), "arange: step is 0");
-  EXPECT_EQ(text_of<ValueError>([] { arange(3, 0); }), "arange: no step of 1 leads from 3 to 0");
-  EXPECT_EQ(text_of<ValueError>([] { arange(0, 3, -1); }), "arange: no step of -1 leads from 0 to 3");
-  EXPECT_EQ(text_of<ShapeError>([] { arange(0, INT64_MAX); }),
+  EXPECT_EQ(error_text<ValueError>([] { arange(0, 3, 0); }), "arange: step is 0");
+  EXPECT_EQ(error_text<ValueError>([] { arange(3, 0); }), "arange: no step of 1 leads from 3 to 0");
+  EXPECT_EQ(error_text<ValueError>([] { arange(0, 3, -1); }), "arange: no step of -1 leads from 0 to 3");
+  EXPECT_EQ(error_text<ShapeError>([] { arange(0, INT64_MAX); }),
             "arange: 9223372036854775807 elements do not fit memory");
 }
 
@@ -125,7 +119,7 @@ TEST(Factories, FromVectorOfEveryTypeToEveryDType) {
 }
 
 TEST(Factories, FromVectorChecksTheNumber) {
-  EXPECT_EQ(text_of<ShapeError>([] {
+  EXPECT_EQ(error_text<ShapeError>([] {
               from_vector<float>({1, 2, 3}, {2, 2});
             }),
             "from_vector: 3 values do not fill shape [2, 2]");
@@ -133,8 +127,8 @@ TEST(Factories, FromVectorChecksTheNumber) {
 }
 
 TEST(Factories, BadShapes) {
-  EXPECT_EQ(text_of<ShapeError>([] { empty({3, -2}); }), "shape [3, -2] has a negative size");
-  EXPECT_EQ(text_of<ShapeError>([] {
+  EXPECT_EQ(error_text<ShapeError>([] { empty({3, -2}); }), "shape [3, -2] has a negative size");
+  EXPECT_EQ(error_text<ShapeError>([] {
               zeros({INT64_MAX, INT64_MAX});
             }),
             "shape [9223372036854775807, 9223372036854775807] has more elements than memory can be addressed");

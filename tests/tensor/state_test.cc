@@ -3,19 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <tandem/tensor/factories.h>
+#include <tandem/tests/support/error_text.h>
 
 namespace tandem {
 namespace {
 
-template <class F>
-std::string text_of(const F& f) {
-  try {
-    f();
-  } catch (const StateError& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
+using testing::error_text;
 
 TEST(State, HoldsEveryKindOfValue) {
   State state;
@@ -81,12 +74,14 @@ TEST(State, FindsNothing) {
 TEST(State, Errors) {
   State state;
   state.set("a.b", int64_t{1});
-  EXPECT_EQ(text_of([&] { state.get<int64_t>("a.c"); }), "State: 'a.c' is missing");
-  EXPECT_EQ(text_of([&] { state.get<double>("a.b"); }), "State: 'a.b' has another type than asked for");
-  EXPECT_EQ(text_of([&] { state.get<State>("a.b"); }), "State: 'a.b' is no nested state");
-  EXPECT_EQ(text_of([&] { state.set("a.b.c", int64_t{1}); }), "State: 'b' is a value, so there is no 'b.c'");
+  EXPECT_EQ(error_text<StateError>([&] { state.get<int64_t>("a.c"); }), "State: 'a.c' is missing");
+  EXPECT_EQ(error_text<StateError>([&] { state.get<double>("a.b"); }), "State: 'a.b' has another type than asked for");
+  EXPECT_EQ(error_text<StateError>([&] { state.get<State>("a.b"); }), "State: 'a.b' is no nested state");
+  EXPECT_EQ(error_text<StateError>([&] { state.set("a.b.c", int64_t{1}); }),
+            "State: 'b' is a value, so there is no 'b.c'");
   for (const char* path : {"", ".a", "a.", "x..y", "."}) {
-    EXPECT_NE(text_of([&] { state.set(path, int64_t{1}); }).find("is no path: a name is empty"), std::string::npos)
+    EXPECT_NE(error_text<StateError>([&] { state.set(path, int64_t{1}); }).find("is no path: a name is empty"),
+              std::string::npos)
         << path;
   }
   EXPECT_EQ(state.entries().size(), 1u);  // nothing was left behind

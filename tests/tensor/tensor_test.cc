@@ -3,25 +3,18 @@
 #include <gtest/gtest.h>
 
 #include <tandem/tensor/factories.h>
+#include <tandem/tests/support/error_text.h>
 
 namespace tandem {
 namespace {
 
-template <class E, class F>
-std::string text_of(const F& f) {
-  try {
-    f();
-  } catch (const E& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
+using testing::error_text;
 
 TEST(Tensor, UndefinedIsAnErrorEverywhereElse) {
   const Tensor t;
   EXPECT_FALSE(t.defined());
   EXPECT_EQ(describe(t), "undefined");
-  EXPECT_EQ(text_of<StateError>([&] { t.shape(); }), "an undefined tensor was used");
+  EXPECT_EQ(error_text<StateError>([&] { t.shape(); }), "an undefined tensor was used");
   EXPECT_THROW(t.dtype(), StateError);
   EXPECT_THROW(t.data<float>(), StateError);
   EXPECT_THROW(t.to_vector<float>(), StateError);
@@ -41,14 +34,14 @@ TEST(Tensor, SizeCountsFromTheEndToo) {
   const Tensor t = empty({3, 7, 31});
   EXPECT_EQ(t.size(0), 3);
   EXPECT_EQ(t.size(-1), 31);
-  EXPECT_EQ(text_of<IndexError>([&] { t.size(3); }),
+  EXPECT_EQ(error_text<IndexError>([&] { t.size(3); }),
             "size: dimension 3 is out of range [-3, 3) of a tensor with 3 dimensions");
 }
 
 TEST(Tensor, DataChecksTheType) {
   const Tensor t = zeros({3}, {kInt32});
   EXPECT_EQ(*t.data<int32_t>(), 0);
-  EXPECT_EQ(text_of<DTypeError>([&] { t.data<float>(); }), "data: the tensor is int32, asked for float32");
+  EXPECT_EQ(error_text<DTypeError>([&] { t.data<float>(); }), "data: the tensor is int32, asked for float32");
 }
 
 TEST(Tensor, ItemConverts) {
@@ -61,7 +54,7 @@ TEST(Tensor, ItemConverts) {
   const Tensor last = make_view(tensor({1, 2, 33}).storage(), kInt64, {1, 1}, {7, 7}, 2);
   EXPECT_EQ(last.item<int64_t>(), 33);
   EXPECT_EQ(last.item<double>(), 33.0);
-  EXPECT_EQ(text_of<ShapeError>([] {
+  EXPECT_EQ(error_text<ShapeError>([] {
               zeros({2, 3}).item();
             }),
             "item: needs a tensor of one element, not float32 [2, 3] on cpu");
@@ -117,7 +110,7 @@ TEST(MakeView, StaysInsideOfItsStorage) {
   EXPECT_THROW(make_view(storage, kFloat64, {12}, {1}, 0), IndexError);
   EXPECT_THROW(make({3}, {1, 1}, 0), ShapeError);
   EXPECT_THROW(make_view(nullptr, kFloat32, {}, {}, 0), StateError);
-  EXPECT_EQ(text_of<IndexError>([&] { make({13}, {1}, 0); }),
+  EXPECT_EQ(error_text<IndexError>([&] { make({13}, {1}, 0); }),
             "make_view: float32 [13] with strides [1] from element 0 is outside of a storage of 48 bytes");
 }
 

@@ -1,0 +1,26 @@
+// What a call throws, as text.
+#pragma once
+
+#include <exception>
+#include <string>
+
+#include <gtest/gtest.h>
+
+namespace tandem::testing {
+
+/// What f() throws as an E, its text; "" (and a test failure) if it throws nothing or something else.
+template <class E, class F>
+std::string error_text(F&& f) {
+  try {
+    f();
+  } catch (const E& error) {
+    return error.what();
+  } catch (const std::exception& error) {
+    ADD_FAILURE() << "threw another type of exception: " << error.what();
+    return "";
+  }
+  ADD_FAILURE() << "threw nothing";
+  return "";
+}
+
+}  // namespace tandem::testing
