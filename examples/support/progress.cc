@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -20,7 +21,7 @@ bool can_redraw() {
 }
 
 std::string as_time(double seconds) {
-  const auto s = static_cast<int64_t>(seconds + 0.5);
+  const auto s = std::lround(seconds);
   char text[32];
   std::snprintf(text, sizeof text, "%d:%02d", static_cast<int>(s / 60), static_cast<int>(s % 60));
   return text;
