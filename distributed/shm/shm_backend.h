@@ -22,12 +22,11 @@ namespace tandem::inline v0::distributed::shm {
 /// read it.
 ///
 /// Larger data travels through rings, in rounds, so that ranks rarely wait and the bytes on the way are few.
-/// - all_reduce between two ranks, up to Tuning::whole_bytes: both send all their data and reduce all of it.  There is
-/// a
-///   ring for odd numbers and one for even, for the reason above.
-/// - all_reduce in slices: a round has one block per rank, and block j is reduced by rank j.  A rank stages the others'
-///   blocks of its input in one ring, reduces its own block of everybody's input into its tensor and into a second
-///   ring, and copies the others' results out of theirs.
+/// - all_reduce between two ranks, up to Tuning::whole_bytes: both send all their data and reduce all of it.
+///   There is a ring for odd numbers and one for even, for the reason above.
+/// - all_reduce in slices: a round has one block per rank, and block j is reduced by rank j.  Once all have arrived, a
+///   rank stages the others' blocks of its input in one ring, reduces its own block of everybody's input into its
+///   tensor and into a second ring, and copies the others' results out of theirs.
 /// - broadcast and all_gather: sources send, all others copy.
 /// A slot of a ring is written again when all peers have said that they consumed the round before in it.
 class ShmBackend final : public Backend {
