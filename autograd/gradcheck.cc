@@ -39,6 +39,23 @@ int64_t element_offset(const Tensor& tensor, int64_t index) {
   return offset;
 }
 
+/// Throws StateError unless `recorded`, from a backward under create_graph, equals `plain`, from one without: nodes may
+/// compute the two in different ways.
+void check_same(size_t input, const Tensor& recorded, const Tensor& plain, const GradcheckOptions& options) {
+  if (!recorded.defined() && !plain.defined()) return;
+  const auto values = [](const Tensor& gradient, const Tensor& other) {
+    return gradient.defined() ? gradient.to_vector<double>()
+                              : std::vector<double>(static_cast<size_t>(other.num_elements()), 0.0);
+  };
+  const std::vector<double> a = values(recorded, plain);
+  const std::vector<double> b = values(plain, recorded);
+  for (size_t i = 0; i < a.size(); ++i) {
+    const bool close = std::abs(a[i] - b[i]) <= options.atol + options.rtol * std::abs(b[i]);  // false for NaN
+    TANDEM_CHECK(StateError, close, "gradgradcheck: input ", input, ", element ", i,
+                 ": backward under create_graph gives ", a[i], ", without it ", b[i]);
+  }
+}
+
 }  // namespace
 
 void gradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& f, std::vector<Tensor> inputs,
@@ -95,6 +112,11 @@ void gradgradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& f, s
       Tensor g = grad({&y, 1}, {&all[k], 1}, {&all.back(), 1}, {.retain_graph = true, .create_graph = true})[0];
       return g.defined() ? g : zeros(all[k].shape(), all[k].options());
     };
+    const Tensor y = f(std::vector<Tensor>(inputs.begin(), inputs.end() - 1));
+    if (y.requires_grad()) {
+      const Tensor plain = grad({&y, 1}, {&inputs[k], 1}, {&cotangent, 1}, {.retain_graph = true})[0];
+      check_same(k, grad({&y, 1}, {&inputs[k], 1}, {&cotangent, 1}, {.create_graph = true})[0], plain, options);
+    }
     gradcheck(first_gradient, inputs, options);
   }
 }

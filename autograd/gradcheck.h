@@ -22,7 +22,7 @@ TANDEM_API void gradcheck(const std::function<Tensor(const std::vector<Tensor>&)
                           GradcheckOptions options = {});
 
 /// The same for second derivatives: gradcheck of the function that maps (inputs, cotangent) to the gradients, recorded
-/// with create_graph.
+/// with create_graph; before, those gradients must equal the ones that are not recorded.
 TANDEM_API void gradgradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& f, std::vector<Tensor> inputs,
                               GradcheckOptions options = {});
 

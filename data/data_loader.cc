@@ -14,6 +14,7 @@
 #include <tandem/data/error_context.h>
 #include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/generator.h>
 
 namespace tandem::inline v0::data {
 
@@ -30,6 +31,7 @@ Tensor delivered(const Tensor& tensor, Device device) {
 
 /// A copy for a thread that runs beside its creator: slots are shared, modes start afresh.
 RankContext worker_context(const RankContext& creator) {
+  rank_device();  // makes the creator's slot of generators if there was none, so that it is shared
   RankContext context = creator;
   context.num_threads = 1;
   context.grad_enabled = true;

@@ -15,8 +15,7 @@ using ops::empty_for;
 using ops::make_loop;
 using ops::promote_operands;
 
-// --- comparisons
-// --------------------------------------------------------------------------------------------------------
+// --- comparisons ---------------------------------------------------------------------------------
 
 namespace {
 
@@ -64,8 +63,7 @@ Tensor gt(Tensor a, Scalar b) { return compare("gt", CompareOp::kLess, true, std
 Tensor ge(Tensor a, Tensor b) { return compare("ge", CompareOp::kLessEqual, true, std::move(a), std::move(b)); }
 Tensor ge(Tensor a, Scalar b) { return compare("ge", CompareOp::kLessEqual, true, std::move(a), b); }
 
-// --- where
-// --------------------------------------------------------------------------------------------------------------
+// --- where ---------------------------------------------------------------------------------------
 
 namespace {
 

@@ -22,8 +22,7 @@ using ops::promote_operands;
 
 namespace {
 
-// --- dispatch
-// ---------------------------------------------------------------------------------------------------------
+// --- dispatch ------------------------------------------------------------------------------------
 
 void run_binary(const KernelContext& context, BinaryOp kind, const Tensor& a, const Tensor& b, const Tensor& out,
                 Scalar alpha = 1) {
@@ -70,8 +69,7 @@ Scalar negative(Scalar value) {
   return value.dtype() == kFloat64 ? Scalar(-value.to_double()) : Scalar(-value.to_int());
 }
 
-// --- in-place forms
-// -----------------------------------------------------------------------------------------------------
+// --- in-place forms ------------------------------------------------------------------------------
 //
 // They record before they write, so that what recording refuses leaves self as it was.
 
@@ -111,8 +109,7 @@ bool will_record(const Tensor& self, const Tensor& other) {
 
 }  // namespace
 
-// --- add, sub
-// -----------------------------------------------------------------------------------------------------------
+// --- add, sub ------------------------------------------------------------------------------------
 
 namespace {
 
@@ -237,8 +234,7 @@ const Tensor& Tensor::sub_(Scalar other) const {
 
 Tensor autograd::accumulate_with_graph(const Tensor& a, const Tensor& b) { return add(a, b); }
 
-// --- mul, div
-// -----------------------------------------------------------------------------------------------------------
+// --- mul, div ------------------------------------------------------------------------------------
 
 namespace {
 
@@ -395,8 +391,7 @@ const Tensor& Tensor::div_(Scalar other) const {
   return *this;
 }
 
-// --- neg, exp, log, relu
-// ------------------------------------------------------------------------------------------------
+// --- neg, exp, log, relu -------------------------------------------------------------------------
 
 namespace {
 
@@ -493,8 +488,7 @@ Tensor Tensor::exp() const { return tandem::exp(*this); }
 Tensor Tensor::log() const { return tandem::log(*this); }
 Tensor Tensor::relu() const { return tandem::relu(*this); }
 
-// --- copies
-// -------------------------------------------------------------------------------------------------------------
+// --- copies --------------------------------------------------------------------------------------
 
 namespace {
 

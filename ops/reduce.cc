@@ -106,8 +106,7 @@ Tensor run_sum(const KernelContext& context, const Tensor& input, const Reductio
 
 }  // namespace
 
-// --- sum, mean
-// ----------------------------------------------------------------------------------------------------------
+// --- sum, mean -----------------------------------------------------------------------------------
 
 namespace {
 
@@ -166,8 +165,7 @@ Tensor ops::sum_to_shape(const Tensor& grad, const Shape& shape) {
   return reshape(sum(grad, dims, true), shape);
 }
 
-// --- max, argmax
-// --------------------------------------------------------------------------------------------------------
+// --- max, argmax ---------------------------------------------------------------------------------
 
 namespace {
 

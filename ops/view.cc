@@ -27,8 +27,7 @@ void check_defined(const char* op, const Tensor& input) {
 
 }  // namespace
 
-// --- view, reshape, flatten, squeeze, unsqueeze
-// -------------------------------------------------------------------------
+// --- view, reshape, flatten, squeeze, unsqueeze --------------------------------------------------
 
 namespace {
 
@@ -165,8 +164,7 @@ Tensor unsqueeze(const Tensor& input, int64_t dim) {
   return recorded_view("unsqueeze", input, shape, strides);
 }
 
-// --- transpose, permute
-// -------------------------------------------------------------------------------------------------
+// --- transpose, permute --------------------------------------------------------------------------
 
 namespace {
 
@@ -227,8 +225,7 @@ Tensor permute(const Tensor& input, const Shape& dims) {
   return recorded_permute("permute", input, wrapped);
 }
 
-// --- slice, select
-// ------------------------------------------------------------------------------------------------------
+// --- slice, select -------------------------------------------------------------------------------
 
 namespace {
 
@@ -320,8 +317,7 @@ Tensor select(const Tensor& input, int64_t dim, int64_t index) {
   return out;
 }
 
-// --- expand
-// -------------------------------------------------------------------------------------------------------------
+// --- expand --------------------------------------------------------------------------------------
 
 namespace {
 
@@ -349,8 +345,7 @@ Tensor expand(const Tensor& input, const Shape& shape) {
   return out;
 }
 
-// --- cat
-// ----------------------------------------------------------------------------------------------------------------
+// --- cat -----------------------------------------------------------------------------------------
 
 namespace {
 
@@ -411,8 +406,7 @@ Tensor cat(const std::vector<Tensor>& tensors, int64_t dim) {
   return out;
 }
 
-// --- members
-// ------------------------------------------------------------------------------------------------------------
+// --- members -------------------------------------------------------------------------------------
 
 Tensor Tensor::view(const Shape& shape) const { return tandem::view(*this, shape); }
 Tensor Tensor::reshape(const Shape& shape) const { return tandem::reshape(*this, shape); }

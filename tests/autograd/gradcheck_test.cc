@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <limits>
+#include <string>
 
 #include <tandem/autograd/node.h>
 #include <tandem/ops/elementwise.h>
@@ -82,6 +83,33 @@ TEST(Gradcheck, FindsAWrongSecondDerivative) {
   };
   EXPECT_NO_THROW(autograd::gradcheck(f, {leaf_of({0.3})}));
   EXPECT_THROW(autograd::gradgradcheck(f, {leaf_of({0.3})}), StateError);
+}
+
+TEST(Gradcheck, FindsAWrongFirstDerivativeUnderCreateGraph) {
+  // Right where nothing is recorded, and consistent with its own derivative, but wrong, where it is.
+  struct TwoWaysNode final : autograd::Node {
+    autograd::Saved input{*this, "input"};
+    TensorList backward(autograd::BackwardContext& context) override {
+      return {mul(mul(context.grad(), input.get()), Scalar(context.create_graph() ? 3.0 : 2.0))};
+    }
+  };
+  const auto f = [](const Inputs& in) {
+    Tensor y;
+    {
+      NoGradGuard no_grad;
+      y = mul(in[0], in[0]);
+    }
+    if (auto* node = autograd::record<TwoWaysNode>("two_ways", y, in[0])) node->input.save(in[0]);
+    return y;
+  };
+  EXPECT_NO_THROW(autograd::gradcheck(f, {leaf_of({0.5})}));
+  try {
+    autograd::gradgradcheck(f, {leaf_of({0.5})}, {.seed = 3});
+    FAIL() << "nothing was thrown";
+  } catch (const StateError& error) {
+    EXPECT_EQ(std::string(error.what()).rfind("gradgradcheck: input 0, element 0: backward under create_graph gives ", 0), 0u)
+        << error.what();
+  }
 }
 
 TEST(Gradcheck, RefusesFloat32) {

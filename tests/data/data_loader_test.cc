@@ -299,7 +299,7 @@ TEST(DataLoader, WorkersCarryTheRankButNotTheModes) {
   numbers.on_get = [&](int64_t) {
     const auto& mine = td::RankContext::current();
     if (&mine == &context || mine.rank != 3 || mine.world_size != 5 || !mine.grad_enabled || mine.module_scope ||
-        td::num_threads() != 1) {
+        td::num_threads() != 1 || mine.tensor_slot == nullptr || mine.tensor_slot != context.tensor_slot) {
       ++wrong;
     }
   };

@@ -110,6 +110,9 @@ TEST_F(Mnist, TestFilesAloneAreDivided) {
   EXPECT_EQ(train.get(7).image.to_vector<float>()[0], static_cast<float>(pixel(7, 0)) / 255.0f);
   EXPECT_EQ(test.get(0).image.to_vector<float>()[0], static_cast<float>(pixel(8, 0)) / 255.0f);
   EXPECT_EQ(test.get(1).label.item<int64_t>(), 27 % 10);
+  write_test(23);  // a fifth, rounded down, is for testing
+  EXPECT_EQ(MnistDataset(folder_.path(), MnistSplit::kTrain).size(), 19);
+  EXPECT_EQ(MnistDataset(folder_.path(), MnistSplit::kTest).size(), 4);
 }
 
 TEST_F(Mnist, RefusesItemsOutside) {

@@ -59,6 +59,7 @@ TEST_P(Softmax, MatchesItsFormula) {
 
 TEST_P(Softmax, ManyColumnsAndRows) {
   check_values(softmax_case({3, 5, 70}, 1, GetParam()));
+  check_gradients(softmax_case({1, 3, 66}, 1, GetParam()));
   check_threads(softmax_case({300, 130}, 1, GetParam()));
   check_threads(softmax_case({130, 300}, 0, GetParam()));
 }
