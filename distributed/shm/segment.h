@@ -77,8 +77,8 @@ struct SegmentHeader {
 /// Sizes that all ranks of a group agree on.
 struct Tuning {
   int64_t slot_bytes = 32 << 10;    ///< data up to this size goes through the slots
-  int64_t chunk_bytes = 128 << 10;  ///< of a tensor in a round of a ring; a multiple of 64
-  int64_t whole_bytes = 4 << 20;    ///< two ranks exchange whole tensors up to this size, larger ones in slices
+  int64_t chunk_bytes = 256 << 10;  ///< of a tensor in a round of a ring; a multiple of 64
+  int64_t whole_bytes = 1 << 20;    ///< two ranks exchange whole tensors up to this size, larger ones in slices
   int slots = 4;                    ///< rounds that a ring holds
 };
 
