@@ -123,6 +123,10 @@ void begin_in_place(const char* op, const Tensor& self, bool will_record) {
                "); do it under a NoGradGuard, or use the form that returns a new tensor");
   TANDEM_CHECK(StateError, !(will_record && impl.is_view), op, ": the change of a view would have to be recorded (",
                describe(self), "); use the form that returns a new tensor");
+  // Views of what was outside the graph cannot follow it there: gradients through them would be missing.
+  TANDEM_CHECK(StateError, !will_record || impl.has_node || impl.storage->use_count() == 1, op, ": the tensor (",
+               describe(self), ") would become part of the graph, but other tensors share its memory; use the form "
+               "that returns a new tensor");
 }
 
 void end_in_place(const char* op, const Tensor& self) {

@@ -165,7 +165,8 @@ N* record_list(const char* name, const Tensor& output, std::span<const Tensor> i
 }
 
 /// First line of an in-place operation, after its argument checks and before it writes.  Throws StateError where `self`
-/// is a leaf that requires grad while recording, or a view for which the change would have to be recorded.
+/// is a leaf that requires grad while recording, a view for which the change would have to be recorded, or outside the
+/// graph, about to enter it, and shares its memory with other tensors.
 TANDEM_API void begin_in_place(const char* op, const Tensor& self, bool will_record);
 /// Last line of an in-place operation: bumps the version, and keeps `self` usable in the graph.
 TANDEM_API void end_in_place(const char* op, const Tensor& self);

@@ -46,7 +46,7 @@ TANDEM_OP Tensor contiguous(const Tensor& input);
 // The in-place forms are members of Tensor: add_ sub_ mul_ div_ fill_ zero_ copy_.  `other` broadcasts to self's shape
 // and is converted to self's dtype, which must be able to hold the result's kind (DTypeError: float into integers).
 // They throw StateError where self is expanded, is a leaf that requires grad while recording, or is a view for which
-// the change would have to be recorded; self is unchanged after a throw.  mul_ and div_ save a copy of self only if
+// the change would have to be recorded (or has views while it enters the graph); self is unchanged after a throw.  mul_ and div_ save a copy of self only if
 // `other` needs a gradient.
 
 TANDEM_API inline Tensor add(Scalar a, const Tensor& b) { return add(b, a); }

@@ -39,7 +39,7 @@ TEST(Node, SavedOutputsOfAnInPlaceChainMakeNoCycle) {
   bool destroyed = false;
   {
     Tensor w = ones({2}).set_requires_grad();
-    Tensor buffer = ones({2});
+    Tensor buffer = identity(ones({2}).set_requires_grad());
     Tensor y = mul(buffer, identity(w, &destroyed));  // saves buffer
     buffer.add_(y);                                   // buffer's history now contains the node that saved it
   }

@@ -204,6 +204,12 @@ TEST(InPlace, ErrorsLeaveSelfUnchanged) {
       error_text<StateError>([&] { y.slice(0, 0, 2).mul_(2); }),
       "mul_: the change of a view would have to be recorded (float32 [2] on cpu); use the form that returns a new "
       "tensor");
+  const Tensor outside = tensor({1.0, 2.0, 3.0});
+  const Tensor view = outside.view({3, 1});
+  EXPECT_EQ(error_text<StateError>([&] { outside.mul_(w); }),
+            "mul_: the tensor (float32 [3] on cpu) would become part of the graph, but other tensors share its memory; "
+            "use the form that returns a new tensor");
+  EXPECT_EQ(view.to_vector<double>(), (Values{1, 2, 3}));
   const Tensor z = w * 3;
   z.detach().add_(1);
   EXPECT_EQ(error_text<StateError>([&] { z.mul_(2); }),
