@@ -12,6 +12,7 @@
 #include <utility>
 
 #include <tandem/base/rank_context.h>
+#include <tandem/base/log.h>
 #include <tandem/base/trace.h>
 #include <tandem/distributed/backend.h>
 #include <tandem/distributed/failure_board.h>
@@ -477,6 +478,10 @@ std::shared_ptr<ProcessGroup> ProcessGroup::create(ProcessGroupOptions options) 
   TANDEM_CHECK(StateError, options.world_size == 1 || options.store != nullptr,
                "ProcessGroup: a group of several ranks needs a store");
   auto backend = shm::make_shm_backend(options);
+  if (options.rank == 0) {
+    log(LogLevel::kInfo, "group '", options.name, "': 1 host x ", options.world_size, ", ", backend->name(), " between ",
+        options.thread_ranks ? "threads" : "processes");
+  }
   return ProcessGroupAccess::make(options, std::move(backend));
 }
 
