@@ -78,7 +78,8 @@ def draw(events, step):
         out.append(text(LEFT - 10, y + 20, f"rank {rank}  " + ("compute" if thread == 0 else "communication"), anchor="end"))
         out.append(f'<rect x="{LEFT}" y="{y}" width="{WIDTH - LEFT - 20}" height="{LANE}" fill="#f4f4f4"/>')
         mine = [e for e in events if e["pid"] == rank and e["tid"] == thread and e["ts"] < end and e["ts"] + e.get("dur", 0) > begin]
-        for category in ("forward", "backward", "wait", "optimizer", "comm"):
+        # A thread that computes carries gradients only while it waits for them.
+        for category in ("forward", "backward", "wait", "optimizer") if thread == 0 else ("comm",):
             spans = outermost([e for e in mine if e["cat"] == category and e["ph"] == "X"])
             for span in spans:
                 x0, x1 = max(x_of(span["ts"]), LEFT), min(x_of(span["ts"] + span["dur"]), WIDTH - 20)
