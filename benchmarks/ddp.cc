@@ -74,14 +74,16 @@ void run(td::distributed::Context& context, const std::string& name, int steps, 
 }
 
 struct Settings {
-  std::string cases = "mlp";
+  std::vector<std::string> cases{"mlp"};
   std::string json;
   int world = 2;
   int steps = 40;
 };
 
 void declare(CLI::App& app, Settings& s) {
-  app.add_option("--case", s.cases, "one or several, separated by commas");
+  app.add_option("--case", s.cases, "one or several, separated by commas")
+      ->delimiter(',')
+      ->check(CLI::IsMember(td::benchmarks::case_names()));
   app.add_option("--world", s.world, "ranks, one process each")->check(CLI::PositiveNumber);
   app.add_option("--steps", s.steps, "timed steps of each kind")->check(CLI::PositiveNumber);
   app.add_option("--json", s.json, "append the lines to this file too");
@@ -95,7 +97,7 @@ TANDEM_RANK_MAIN(ddp) {
   std::unique_ptr<td::benchmarks::Report> report;
   if (context.rank() == 0) report = std::make_unique<td::benchmarks::Report>(settings.json);
   context.group()->barrier();  // the peak is measured while the others wait
-  for (const std::string& name : td::benchmarks::split(settings.cases)) run(context, name, settings.steps, report.get());
+  for (const std::string& name : settings.cases) run(context, name, settings.steps, report.get());
 }
 
 }  // namespace

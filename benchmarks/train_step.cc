@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <string>
+#include <vector>
 
 #include <tandem/benchmarks/support/cases.h>
 #include <tandem/benchmarks/support/report.h>
@@ -27,16 +28,19 @@ void run(const std::string& name, int threads, int steps, tandem::benchmarks::Re
 
 int main(int argc, char** argv) {
   CLI::App app("Times training steps");
-  std::string cases = "mlp", json;
+  std::vector<std::string> cases{"mlp"};
+  std::string json;
   int threads = 1, steps = 20;
-  app.add_option("--case", cases, "one or several, separated by commas");
+  app.add_option("--case", cases, "one or several, separated by commas")
+      ->delimiter(',')
+      ->check(CLI::IsMember(tandem::benchmarks::case_names()));
   app.add_option("--threads", threads)->check(CLI::PositiveNumber);
   app.add_option("--steps", steps, "timed steps, after three that are not")->check(CLI::PositiveNumber);
   app.add_option("--json", json, "append the lines to this file too");
   try {
     app.parse(argc, argv);
     tandem::benchmarks::Report report(json);
-    for (const std::string& name : tandem::benchmarks::split(cases)) run(name, threads, steps, report);
+    for (const std::string& name : cases) run(name, threads, steps, report);
   } catch (const CLI::ParseError& error) {
     return app.exit(error, std::cout, std::cerr) == 0 ? 0 : 2;
   } catch (const tandem::Error& error) {

@@ -15,7 +15,7 @@
 #include <tandem/base/log.h>
 #include <tandem/base/trace.h>
 #include <tandem/distributed/backend.h>
-#include <tandem/distributed/failure_board.h>
+#include <tandem/distributed/store/failure_board.h>
 #include <tandem/distributed/shm/shm_backend.h>
 #include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>

@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
-#include <sstream>
 
 #include <tandem/base/error.h>
 #include <tandem/benchmarks/support/peak.h>
@@ -71,13 +70,6 @@ std::string from_users_folder(const std::string& path) {
   const char* folder = std::getenv("BUILD_WORKING_DIRECTORY");
   if (path.empty() || folder == nullptr) return path;
   return (std::filesystem::path(folder) / path).string();
-}
-
-std::vector<std::string> split(const std::string& text) {
-  std::vector<std::string> parts;
-  std::istringstream in(text);
-  for (std::string part; std::getline(in, part, ',');) parts.push_back(part);
-  return parts;
 }
 
 }  // namespace tandem::benchmarks

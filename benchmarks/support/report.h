@@ -41,7 +41,5 @@ double median(std::vector<double> values);
 double peak_resident_mb();
 /// `path` counted from where the user typed the command, under `bazelw run` too.
 std::string from_users_folder(const std::string& path);
-/// Splits at commas.
-std::vector<std::string> split(const std::string& text);
 
 }  // namespace tandem::benchmarks

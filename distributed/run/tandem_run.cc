@@ -6,9 +6,9 @@
 #include <CLI/CLI.hpp>
 
 #include <tandem/base/error.h>
-#include <tandem/distributed/launch_flags.h>
-#include <tandem/distributed/rank_environment.h>
-#include <tandem/distributed/rank_processes.h>
+#include <tandem/distributed/launch/launch_flags.h>
+#include <tandem/distributed/launch/rank_environment.h>
+#include <tandem/distributed/launch/rank_processes.h>
 
 namespace {
 

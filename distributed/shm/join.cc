@@ -25,7 +25,7 @@
 #include <tandem/base/env.h>
 #include <tandem/base/error.h>
 #include <tandem/distributed/collective.h>
-#include <tandem/distributed/failure_board.h>
+#include <tandem/distributed/store/failure_board.h>
 
 namespace tandem::inline v0::distributed::shm {
 

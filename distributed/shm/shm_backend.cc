@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include <tandem/base/trace.h>
-#include <tandem/distributed/failure_board.h>
+#include <tandem/distributed/store/failure_board.h>
 #include <tandem/distributed/reduce_kernels.h>
 #include <tandem/distributed/shm/futex.h>
 #include <tandem/distributed/shm/join.h>

@@ -9,104 +9,29 @@
 #include <tandem/base/trace.h>
 #include <tandem/distributed/launch.h>
 #include <tandem/ops/elementwise.h>
-#include <tandem/ops/loss.h>
 #include <tandem/ops/matmul.h>
 #include <tandem/ops/reduce.h>
 #include <tandem/ops/view.h>
-#include <tandem/optim/sgd.h>
 #include <tandem/tensor/factories.h>
-#include <tandem/tensor/generator.h>
+#include <tandem/tests/distributed/small_net.h>
+#include <tandem/tests/support/error_text.h>
 
 namespace tandem::distributed {
 namespace {
 
 constexpr int kWorlds[] = {1, 2, 3, 4, 7};
-constexpr int64_t kItems = 7 * 4 * 9;  // divisible by three times every world
 constexpr BucketSizes kTiny = {64, 64, 64};
 constexpr BucketSizes kHuge = {1 << 30, 1 << 30, 1 << 30};
 
-/// Values that depend on the seed alone.
-Tensor values(const Shape& shape, uint64_t seed) {
-  const int64_t n = num_elements(shape);
-  const PhiloxState stream = Generator(seed).reserve(n);
-  std::vector<double> v;
-  for (int64_t i = 0; i < n; ++i) {
-    v.push_back(stream.block(static_cast<uint64_t>(i / 4))[static_cast<size_t>(i % 4)] * 0x1p-32 - 0.5);
-  }
-  return from_vector(v, shape);
-}
+using tandem::testing::error_text;
 
-/// A network of two layers and data for it, in float64.
-struct Net {
-  Tensor w1, b1, w2, b2;
-  explicit Net(uint64_t seed)
-      : w1(values({8, 5}, seed)), b1(values({8}, seed + 1)), w2(values({3, 8}, seed + 2)), b2(values({3}, seed + 3)) {
-    for (Tensor* p : {&w1, &b1, &w2, &b2}) p->set_requires_grad();
-  }
-  NamedTensors named() const { return {{"fc1.weight", w1}, {"fc1.bias", b1}, {"fc2.weight", w2}, {"fc2.bias", b2}}; }
-  std::vector<Tensor> parameters() const { return {w1, b1, w2, b2}; }
-  Tensor loss(const Tensor& x, const Tensor& labels) const {
-    return cross_entropy(linear(relu(linear(x, w1, b1)), w2, b2), labels);
-  }
-};
-
-Tensor inputs() { return values({kItems, 5}, 100); }
-Tensor labels() {
-  std::vector<int64_t> v;
-  for (int64_t i = 0; i < kItems; ++i) v.push_back(i * i % 3);
-  return from_vector(v, {kItems});
-}
-
-std::vector<double> all_values(const Net& net) {
-  std::vector<double> all;
-  for (const Tensor& p : net.parameters()) {
-    for (const double v : p.to_vector<double>()) all.push_back(v);
-  }
-  return all;
-}
-
-constexpr optim::SGDOptions kSgd = {.lr = 0.3, .momentum = 0.9, .weight_decay = 0.01};
-
-/// The parameters after a few steps of one process on the joined batch.
-std::vector<double> joined_batch(int steps) {
-  const Net net(1);
-  optim::SGD sgd(net.parameters(), kSgd);
-  for (int step = 0; step < steps; ++step) {
-    sgd.zero_grad();
-    net.loss(inputs(), labels()).backward();
-    sgd.step();
-  }
-  return all_values(net);
-}
-
-template <class E, class F>
-std::string message_of(F&& f) {
-  try {
-    f();
-  } catch (const E& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
-
-class Worlds : public testing::TestWithParam<std::tuple<int, BucketSizes>> {};
+class Worlds : public ::testing::TestWithParam<std::tuple<int, BucketSizes>> {};
 
 TEST_P(Worlds, EqualOneProcessOnTheJoinedBatch) {
   const auto [world, sizes] = GetParam();
   const std::vector<double> expected = joined_batch(5);
   run_threads(world, [&, world = world, sizes = sizes](Context& context) {
-    const Net net(1 + 10 * static_cast<uint64_t>(context.rank()));  // rank 0's values must win
-    GradientReducer reducer(net.named(), {}, context.group(), {.buckets = sizes});
-    optim::SGD sgd(net.parameters(), kSgd);
-    const int64_t share = kItems / world;
-    const Tensor x = inputs().slice(0, context.rank() * share, (context.rank() + 1) * share);
-    const Tensor y = labels().slice(0, context.rank() * share, (context.rank() + 1) * share).contiguous();
-    for (int step = 0; step < 5; ++step) {
-      sgd.zero_grad();
-      net.loss(x, y).backward();
-      sgd.step();
-    }
-    const std::vector<double> got = all_values(net);
+    const std::vector<double> got = part_of_batch(context, 5, sizes);
     for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(got[i], expected[i], 1e-12);
   });
 }
@@ -133,7 +58,7 @@ TEST_P(Worlds, AccumulationUnderNoSyncEqualsTheJoinedBatch) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(, Worlds, testing::Combine(testing::ValuesIn(kWorlds), testing::Values(kTiny, BucketSizes{}, kHuge)));
+INSTANTIATE_TEST_SUITE_P(, Worlds, ::testing::Combine(::testing::ValuesIn(kWorlds), ::testing::Values(kTiny, BucketSizes{}, kHuge)));
 
 TEST(GradientReducer, RanksEndWithTheSameBits) {
   std::mutex mutex;
@@ -182,7 +107,7 @@ TEST(GradientReducer, UnusedIsAnErrorOnEveryRankByDefault) {
   run_threads(3, [](Context& context) {
     const Net net(1);
     GradientReducer reducer(net.named(), {}, context.group());
-    EXPECT_EQ(message_of<StateError>([&] {
+    EXPECT_EQ(error_text<StateError>([&] {
                 Tensor h = linear(inputs(), net.w1, context.rank() == 1 ? net.b1 : Tensor());
                 linear(h, net.w2, net.b2).sum().backward();
               }),
@@ -234,7 +159,7 @@ TEST(GradientReducer, TiedParameterIsExchangedOnce) {
 TEST(GradientReducer, DifferentModelsAreAnErrorOnEveryRank) {
   run_threads(3, [](Context& context) {
     Tensor w = zeros({2, context.rank() == 2 ? 3 : 4}).set_requires_grad();
-    EXPECT_EQ(message_of<StateError>([&] { GradientReducer reducer({{"fc.weight", w}}, {}, context.group()); }),
+    EXPECT_EQ(error_text<StateError>([&] { GradientReducer reducer({{"fc.weight", w}}, {}, context.group()); }),
               "DistributedDataParallel: ranks hold different models\n  rank 0: parameter 'fc.weight' float32 [2, 4]\n  rank 2: "
               "parameter 'fc.weight' float32 [2, 3]");
   });
@@ -242,7 +167,7 @@ TEST(GradientReducer, DifferentModelsAreAnErrorOnEveryRank) {
     Tensor w = zeros({2}).set_requires_grad();
     NamedTensors parameters = {{"a", w}};
     if (context.rank() == 0) parameters.emplace_back("b", zeros({1}));
-    EXPECT_EQ(message_of<StateError>([&] { GradientReducer reducer(parameters, {}, context.group()); }),
+    EXPECT_EQ(error_text<StateError>([&] { GradientReducer reducer(parameters, {}, context.group()); }),
               "DistributedDataParallel: ranks hold different models\n  rank 0: parameter 'b' float32 [1], requires no grad\n  "
               "rank 1: nothing more");
   });
@@ -252,7 +177,7 @@ TEST(GradientReducer, TwoReducersOverOneParameter) {
   run_threads(1, [](Context& context) {
     Tensor w = zeros({2}).set_requires_grad();
     const GradientReducer first({{"w", w}}, {}, context.group());
-    EXPECT_EQ(message_of<StateError>([&] { GradientReducer second({{"w", w}}, {}, context.group()); }),
+    EXPECT_EQ(error_text<StateError>([&] { GradientReducer second({{"w", w}}, {}, context.group()); }),
               "GradientReducer: the gradient of 'w' already lives in the buckets of another DistributedDataParallel");
   });
 }
@@ -300,9 +225,9 @@ TEST(GradientReducer, AFailureInBackwardReachesTheOthers) {
     HookHandle failing;
     if (context.rank() == 0) {
       failing = net.w1.register_post_accumulate_grad_hook([](const Tensor&) { throw ValueError("a hook of rank 0 failed"); });
-      EXPECT_EQ(message_of<ValueError>([&] { net.loss(inputs(), labels()).backward(); }), "a hook of rank 0 failed");
+      EXPECT_EQ(error_text<ValueError>([&] { net.loss(inputs(), labels()).backward(); }), "a hook of rank 0 failed");
     } else {
-      peer = message_of<CommError>([&] { net.loss(inputs(), labels()).backward(); });
+      peer = error_text<CommError>([&] { net.loss(inputs(), labels()).backward(); });
     }
   });
   EXPECT_TRUE(peer.starts_with("[rank 1 of 2] ")) << peer;
@@ -312,7 +237,7 @@ TEST(GradientReducer, AFailureInBackwardReachesTheOthers) {
 TEST(GradientReducer, AnExceptionAnywhereInTheLoopIsTheOneThatCounts) {
   enum Place { kBeforeConstruction, kInBackward, kBetweenSteps };
   for (const Place place : {kBeforeConstruction, kInBackward, kBetweenSteps}) {
-    EXPECT_EQ(message_of<ValueError>([&] {
+    EXPECT_EQ(error_text<ValueError>([&] {
                 run_threads(3, [&](Context& context) {
                   const bool mine = context.rank() == 1;
                   const Net net(1);
@@ -341,7 +266,7 @@ TEST(GradientReducer, ARankThatLeavesTheLoopEarlyIsAnErrorOfTheOthers) {
     net.loss(inputs(), labels()).backward();
     if (context.rank() == 2) return;
     for (Tensor p : net.parameters()) p.zero_grad();
-    const std::string text = message_of<CommError>([&] { net.loss(inputs(), labels()).backward(); });
+    const std::string text = error_text<CommError>([&] { net.loss(inputs(), labels()).backward(); });
     EXPECT_TRUE(text.starts_with(str("[rank ", context.rank(), " of 3] all_reduce #"))) << text;
     EXPECT_TRUE(text.ends_with(" failed\n  rank 2: left the job")) << text;
   });
@@ -403,7 +328,7 @@ TEST(GradientReducer, StepsLeftOutAreNotInTheReport) {
 
 TEST(GradientReducer, NothingToReduce) {
   run_threads(1, [](Context& context) {
-    EXPECT_EQ(message_of<ValueError>([&] { GradientReducer reducer({{"w", zeros({2})}}, {}, context.group()); }),
+    EXPECT_EQ(error_text<ValueError>([&] { GradientReducer reducer({{"w", zeros({2})}}, {}, context.group()); }),
               "GradientReducer: no parameter requires grad");
   });
 }

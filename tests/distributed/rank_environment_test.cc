@@ -1,4 +1,4 @@
-#include <tandem/distributed/rank_environment.h>
+#include <tandem/distributed/launch/rank_environment.h>
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 
 #include <tandem/base/error.h>
 #include <tandem/base/rank_context.h>
-#include <tandem/distributed/wire.h>
+#include <tandem/distributed/store/wire.h>
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include <tandem/distributed/store_server.h>
+#include <tandem/distributed/store/store_server.h>
 
 #include <gtest/gtest.h>
 
@@ -12,9 +12,9 @@
 #include <vector>
 
 #include <tandem/base/error.h>
-#include <tandem/distributed/socket.h>
-#include <tandem/distributed/tcp_store.h>
-#include <tandem/distributed/wire.h>
+#include <tandem/distributed/store/socket.h>
+#include <tandem/distributed/store/tcp_store.h>
+#include <tandem/distributed/store/wire.h>
 
 namespace {
 

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include <tandem/base/error.h>
-#include <tandem/distributed/memory_store.h>
-#include <tandem/distributed/store_server.h>
-#include <tandem/distributed/tcp_store.h>
+#include <tandem/distributed/store/memory_store.h>
+#include <tandem/distributed/store/store_server.h>
+#include <tandem/distributed/store/tcp_store.h>
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include <tandem/distributed/wire.h>
+#include <tandem/distributed/store/wire.h>
 
 #include <gtest/gtest.h>
 

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include <tandem/base/macros.h>
-#include <tandem/distributed/failure_board.h>
-#include <tandem/distributed/wire.h>
+#include <tandem/distributed/store/failure_board.h>
+#include <tandem/distributed/store/wire.h>
 
 namespace tandem::inline v0::distributed {
 

@@ -1,4 +1,4 @@
-#include <tandem/distributed/rank_output.h>
+#include <tandem/distributed/launch/rank_output.h>
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -6,10 +6,10 @@
 #include <tandem/base/env.h>
 #include <tandem/base/error.h>
 #include <tandem/base/rank_context.h>
-#include <tandem/distributed/launch_flags.h>
-#include <tandem/distributed/rank_environment.h>
-#include <tandem/distributed/rank_function.h>
-#include <tandem/distributed/rank_processes.h>
+#include <tandem/distributed/launch/launch_flags.h>
+#include <tandem/distributed/launch/rank_environment.h>
+#include <tandem/distributed/launch/rank_function.h>
+#include <tandem/distributed/launch/rank_processes.h>
 
 namespace tandem::inline v0::distributed {
 

@@ -1,4 +1,4 @@
-#include <tandem/distributed/rank_function.h>
+#include <tandem/distributed/launch/rank_function.h>
 
 #include <algorithm>
 #include <condition_variable>
@@ -9,11 +9,11 @@
 
 #include <tandem/base/error.h>
 #include <tandem/base/rank_context.h>
-#include <tandem/distributed/context_access.h>
-#include <tandem/distributed/interrupts.h>
-#include <tandem/distributed/memory_store.h>
-#include <tandem/distributed/store_server.h>
-#include <tandem/distributed/tcp_store.h>
+#include <tandem/distributed/launch/context_access.h>
+#include <tandem/distributed/launch/interrupts.h>
+#include <tandem/distributed/store/memory_store.h>
+#include <tandem/distributed/store/store_server.h>
+#include <tandem/distributed/store/tcp_store.h>
 
 namespace tandem::inline v0::distributed {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include <tandem/base/macros.h>
-#include <tandem/distributed/socket.h>
+#include <tandem/distributed/store/socket.h>
 
 namespace tandem::inline v0::distributed {
 

@@ -4,9 +4,9 @@
 #include <tandem/base/env.h>
 #include <tandem/base/error.h>
 #include <tandem/distributed/launch.h>
-#include <tandem/distributed/rank_environment.h>
-#include <tandem/distributed/rank_function.h>
-#include <tandem/distributed/rank_processes.h>
+#include <tandem/distributed/launch/rank_environment.h>
+#include <tandem/distributed/launch/rank_function.h>
+#include <tandem/distributed/launch/rank_processes.h>
 
 namespace tandem::inline v0::distributed {
 

@@ -1,4 +1,4 @@
-#include <tandem/distributed/failure_board.h>
+#include <tandem/distributed/store/failure_board.h>
 
 #include <algorithm>
 #include <charconv>

@@ -1,4 +1,4 @@
-#include <tandem/distributed/memory_store.h>
+#include <tandem/distributed/store/memory_store.h>
 
 #include <tandem/base/error.h>
 

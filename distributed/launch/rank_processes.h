@@ -7,8 +7,8 @@
 #include <vector>
 
 #include <tandem/base/macros.h>
-#include <tandem/distributed/rank_environment.h>
-#include <tandem/distributed/rank_output.h>
+#include <tandem/distributed/launch/rank_environment.h>
+#include <tandem/distributed/launch/rank_output.h>
 
 namespace tandem::inline v0::distributed {
 

@@ -2,8 +2,8 @@
 
 #include <tandem/base/error.h>
 #include <tandem/base/rank_context.h>
-#include <tandem/distributed/context_access.h>
-#include <tandem/distributed/interrupts.h>
+#include <tandem/distributed/launch/context_access.h>
+#include <tandem/distributed/launch/interrupts.h>
 
 namespace tandem::inline v0::distributed {
 

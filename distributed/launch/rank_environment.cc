@@ -1,11 +1,11 @@
-#include <tandem/distributed/rank_environment.h>
+#include <tandem/distributed/launch/rank_environment.h>
 
 #include <charconv>
 #include <cmath>
 
 #include <tandem/base/error.h>
 #include <tandem/base/rank_context.h>
-#include <tandem/distributed/wire.h>
+#include <tandem/distributed/store/wire.h>
 
 namespace tandem::inline v0::distributed {
 

@@ -1,4 +1,4 @@
-#include <tandem/distributed/store_server.h>
+#include <tandem/distributed/store/store_server.h>
 
 #include <netdb.h>
 #include <poll.h>
@@ -12,8 +12,8 @@
 
 #include <tandem/base/error.h>
 #include <tandem/base/log.h>
-#include <tandem/distributed/memory_store.h>
-#include <tandem/distributed/socket.h>
+#include <tandem/distributed/store/memory_store.h>
+#include <tandem/distributed/store/socket.h>
 
 namespace tandem::inline v0::distributed {
 

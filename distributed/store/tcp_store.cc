@@ -1,4 +1,4 @@
-#include <tandem/distributed/tcp_store.h>
+#include <tandem/distributed/store/tcp_store.h>
 
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -9,7 +9,7 @@
 #include <cstring>
 
 #include <tandem/base/error.h>
-#include <tandem/distributed/memory_store.h>
+#include <tandem/distributed/store/memory_store.h>
 
 namespace tandem::inline v0::distributed {
 

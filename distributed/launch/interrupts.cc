@@ -1,4 +1,4 @@
-#include <tandem/distributed/interrupts.h>
+#include <tandem/distributed/launch/interrupts.h>
 
 #include <unistd.h>
 #include <ctime>

@@ -1,4 +1,4 @@
-#include <tandem/distributed/socket.h>
+#include <tandem/distributed/store/socket.h>
 
 #include <netdb.h>
 #include <netinet/in.h>

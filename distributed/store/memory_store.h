@@ -7,7 +7,7 @@
 #include <string>
 
 #include <tandem/base/macros.h>
-#include <tandem/distributed/failure_board.h>
+#include <tandem/distributed/store/failure_board.h>
 #include <tandem/distributed/store.h>
 
 namespace tandem::inline v0::distributed {

@@ -1,4 +1,4 @@
-#include <tandem/distributed/rank_processes.h>
+#include <tandem/distributed/launch/rank_processes.h>
 
 #include <fcntl.h>
 #include <poll.h>
@@ -18,7 +18,7 @@
 #include <tandem/base/error.h>
 #include <tandem/base/log.h>
 #include <tandem/base/rank_context.h>
-#include <tandem/distributed/store_server.h>
+#include <tandem/distributed/store/store_server.h>
 
 namespace tandem::inline v0::distributed {
 
