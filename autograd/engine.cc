@@ -29,10 +29,10 @@ void check_gradient(const Node* from, size_t input, const Tensor& gradient, cons
   };
   TANDEM_CHECK(ShapeError, gradient.shape() == expected.shape, where(), " of shape ", gradient.shape(),
                ", the tensor has shape ", expected.shape);
-  TANDEM_CHECK(DTypeError, gradient.dtype() == expected.dtype, where(), " of dtype ", gradient.dtype(), ", the tensor is ",
-               expected.dtype);
-  TANDEM_CHECK(DeviceError, gradient.device() == expected.device, where(), " on ", gradient.device(), ", the tensor is on ",
-               expected.device);
+  TANDEM_CHECK(DTypeError, gradient.dtype() == expected.dtype, where(), " of dtype ", gradient.dtype(),
+               ", the tensor is ", expected.dtype);
+  TANDEM_CHECK(DeviceError, gradient.device() == expected.device, where(), " on ", gradient.device(),
+               ", the tensor is on ", expected.device);
 }
 
 /// Makes the module of a node current while its backward runs, for errors and traces.
@@ -265,8 +265,8 @@ std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor
 Tensor& Tensor::set_requires_grad(bool on) {
   TANDEM_CHECK(StateError, is_leaf() || on, "set_requires_grad: the tensor (", describe(*this),
                ") is the result of an operation; detach() it");
-  TANDEM_CHECK(DTypeError, !on || is_floating_point(dtype()), "set_requires_grad: only floating dtypes have gradients, this is ",
-               describe(*this));
+  TANDEM_CHECK(DTypeError, !on || is_floating_point(dtype()),
+               "set_requires_grad: only floating dtypes have gradients, this is ", describe(*this));
   if (is_leaf()) impl().requires_grad = on;
   return *this;
 }

@@ -18,7 +18,8 @@ struct BackwardOptions {
 /// gradients[i] has the root's shape, dtype and device; undefined counts as one for a root of a single element.
 /// Throws StateError if a root requires no grad or the graph was released, ShapeError / DTypeError / DeviceError naming
 /// the node whose gradient does not fit.  Iterative: the depth of the graph does not matter.
-TANDEM_API void backward(std::span<const Tensor> roots, std::span<const Tensor> gradients, BackwardOptions options = {});
+TANDEM_API void backward(std::span<const Tensor> roots, std::span<const Tensor> gradients,
+                         BackwardOptions options = {});
 
 /// Runs f() when the backward that the calling thread is inside of has delivered its last gradient.  For hooks.  Throws
 /// StateError outside a backward.

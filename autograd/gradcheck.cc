@@ -100,8 +100,8 @@ void gradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& f, std::
 void gradgradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& f, std::vector<Tensor> inputs,
                    GradcheckOptions options) {
   const Tensor output = f(inputs);
-  Tensor cotangent = from_vector(random_cotangent(output.num_elements(), options.seed + 1), output.shape(),
-                                 output.options());
+  Tensor cotangent =
+      from_vector(random_cotangent(output.num_elements(), options.seed + 1), output.shape(), output.options());
   cotangent.set_requires_grad();
   const size_t num_inputs = inputs.size();
   inputs.push_back(cotangent);

@@ -42,12 +42,12 @@ class GraphTask {
 
   const BackwardOptions options_;
   const detail::GradMode grad_mode_;
-  void* const enclosing_;                       ///< the backward that this one runs inside of
+  void* const enclosing_;  ///< the backward that this one runs inside of
   bool capturing_ = false;
-  SmallVector<Edge, 2> roots_;                  ///< keep the graph alive
-  SmallVector<Node*, 16> nodes_;                ///< reachable, newest first once sorted
-  size_t num_expanded_ = 0;                     ///< of nodes_, those whose edges discover() has followed
-  SmallVector<RefPtr<Leaf>, 16> leaves_;        ///< reachable
+  SmallVector<Edge, 2> roots_;            ///< keep the graph alive
+  SmallVector<Node*, 16> nodes_;          ///< reachable, newest first once sorted
+  size_t num_expanded_ = 0;               ///< of nodes_, those whose edges discover() has followed
+  SmallVector<RefPtr<Leaf>, 16> leaves_;  ///< reachable
   std::vector<Edge> captures_;
   std::vector<Tensor> captured_;
   std::vector<std::function<void()>> callbacks_;

@@ -116,8 +116,8 @@ void Leaf::run_hooks() {
 
 Leaf& leaf(const Tensor& tensor) {
   TensorImpl& impl = tensor.impl();
-  TANDEM_CHECK(StateError, !impl.has_node, "leaf: the tensor is the result of an operation (",
-               describe(tensor), "); only leaves have gradient slots");
+  TANDEM_CHECK(StateError, !impl.has_node, "leaf: the tensor is the result of an operation (", describe(tensor),
+               "); only leaves have gradient slots");
   TANDEM_CHECK(StateError, impl.requires_grad, "leaf: the tensor does not require grad (", describe(tensor), ")");
   if (!impl.autograd) impl.autograd = make_ref<Leaf>(impl.shape, impl.dtype, impl.storage->device());
   return static_cast<Leaf&>(*impl.autograd);

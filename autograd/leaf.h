@@ -65,15 +65,15 @@ class TANDEM_API Leaf : public RefCounted {
   Tensor slot_;
   bool filled_ = false;
   bool foreign_slot_ = false;
-  bool shared_slot_ = false;    ///< the slot is a tensor that a backward under create_graph delivered
+  bool shared_slot_ = false;  ///< the slot is a tensor that a backward under create_graph delivered
   uint64_t next_hook_ = 0;
   std::vector<std::pair<uint64_t, std::function<void(const Tensor&)>>> hooks_;
   // Bookkeeping of the backward that is running:
   GraphTask* task_ = nullptr;
-  int32_t edges_total_ = 0;     ///< edges into this leaf from the part of the graph that is differentiated
-  int32_t edges_left_ = 0;      ///< of those, how many have not delivered yet
-  bool contributed_ = false;    ///< whether any of them delivered a gradient
-  int32_t capture_ = -1;        ///< position among grad()'s inputs, if one of them
+  int32_t edges_total_ = 0;   ///< edges into this leaf from the part of the graph that is differentiated
+  int32_t edges_left_ = 0;    ///< of those, how many have not delivered yet
+  bool contributed_ = false;  ///< whether any of them delivered a gradient
+  int32_t capture_ = -1;      ///< position among grad()'s inputs, if one of them
 };
 
 /// The leaf state of `tensor`, made on first use.  Throws StateError unless it is a leaf that requires grad.

@@ -51,8 +51,8 @@ Tensor Saved::get() const {
                "the first one");
   if (!data_.defined()) return {};
   TANDEM_CHECK(StateError, data_.version() == version_, owner_.name(), ": '", name_, "' (", describe(data_),
-               ") was changed in place by '", data_.storage()->last_writer(), "' after it was saved for backward (version ",
-               data_.version(), ", saved at ", version_, ")");
+               ") was changed in place by '", data_.storage()->last_writer(),
+               "' after it was saved for backward (version ", data_.version(), ", saved at ", version_, ")");
   if (!is_grad_enabled() || !(is_output_ || edge_.node)) return data_;
   Tensor attached = data_.detach();
   attach(attached, is_output_ ? RefPtr<Node>(&owner_) : edge_.node);
@@ -94,10 +94,10 @@ void link(RefPtr<Node> node, const char* name, const Tensor& output, const Tenso
     Edge edge = edge_to(input);
     if (edge.node) {
       const TensorImpl& impl = input.impl();
-      TANDEM_CHECK(StateError, impl.history_version == impl.storage->version(), name, ": input ", i, " (",
-                   describe(input), ", made by '", edge.node->name(), "') was changed in place by '",
-                   impl.storage->last_writer(),
-                   "' through another tensor that shares its memory, so its gradient would be wrong; clone one of them");
+      TANDEM_CHECK(
+          StateError, impl.history_version == impl.storage->version(), name, ": input ", i, " (", describe(input),
+          ", made by '", edge.node->name(), "') was changed in place by '", impl.storage->last_writer(),
+          "' through another tensor that shares its memory, so its gradient would be wrong; clone one of them");
       newest = std::max(newest, edge.node->number());
     }
     node->edges_.push_back(std::move(edge));
@@ -125,7 +125,8 @@ void begin_in_place(const char* op, const Tensor& self, bool will_record) {
                describe(self), "); use the form that returns a new tensor");
   // Views of what was outside the graph cannot follow it there: gradients through them would be missing.
   TANDEM_CHECK(StateError, !will_record || impl.has_node || impl.storage->use_count() == 1, op, ": the tensor (",
-               describe(self), ") would become part of the graph, but other tensors share its memory; use the form "
+               describe(self),
+               ") would become part of the graph, but other tensors share its memory; use the form "
                "that returns a new tensor");
 }
 

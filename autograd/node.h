@@ -107,7 +107,7 @@ class TANDEM_API Node : public RefCounted {
   friend class BackwardContext;
   friend class GraphTask;
   friend void link(RefPtr<Node> node, const char* name, const Tensor& output, const Tensor* const* inputs,
-                              size_t num_inputs);
+                   size_t num_inputs);
   void destroy() override;
   void release_saved();
 
@@ -117,14 +117,14 @@ class TANDEM_API Node : public RefCounted {
   SmallVector<Edge, 3> edges_;
   Saved* saved_ = nullptr;  ///< first of the list of members
   bool released_ = false;
-  Shape shape_;             ///< of the output, which gradients must match
+  Shape shape_;  ///< of the output, which gradients must match
   DType dtype_ = kFloat32;
   Device device_;
   // Bookkeeping of the backward that is running:
   GraphTask* task_ = nullptr;
-  Tensor grad_;             ///< sum of the contributions so far
+  Tensor grad_;  ///< sum of the contributions so far
   bool needed_ = false;
-  int32_t capture_ = -1;    ///< position among grad()'s inputs, if one of them
+  int32_t capture_ = -1;  ///< position among grad()'s inputs, if one of them
 };
 
 /// Whether an operation on these inputs must be recorded.

@@ -70,9 +70,9 @@ class TANDEM_API CommError : public Error {
  public:
   explicit CommError(const std::string& what, int rank = -1, int peer = -1, int64_t seq = -1)
       : Error(what), rank_(rank), peer_(peer), seq_(seq) {}
-  int rank() const { return rank_; }     ///< the rank that threw, -1 if unknown
-  int peer() const { return peer_; }     ///< the rank at fault, -1 if unknown
-  int64_t seq() const { return seq_; }   ///< number of the collective in its group, -1 if none
+  int rank() const { return rank_; }    ///< the rank that threw, -1 if unknown
+  int peer() const { return peer_; }    ///< the rank at fault, -1 if unknown
+  int64_t seq() const { return seq_; }  ///< number of the collective in its group, -1 if none
 
  private:
   int rank_;
@@ -109,8 +109,8 @@ TANDEM_API std::string with_module_scope(std::string message);
 
 /// Throws `ErrorType` with the remaining arguments concatenated (and the running module named) unless `condition` holds.
 /// The arguments are evaluated only on failure.
-#define TANDEM_CHECK(ErrorType, condition, ...)                                             \
-  do {                                                                                      \
-    if (!(condition)) [[unlikely]]                                                          \
-      throw ::tandem::ErrorType(::tandem::with_module_scope(::tandem::str(__VA_ARGS__)));   \
+#define TANDEM_CHECK(ErrorType, condition, ...)                                           \
+  do {                                                                                    \
+    if (!(condition)) [[unlikely]]                                                        \
+      throw ::tandem::ErrorType(::tandem::with_module_scope(::tandem::str(__VA_ARGS__))); \
   } while (false)

@@ -28,13 +28,13 @@ struct TANDEM_API RankContext {
   int world_size = 1;
   int local_rank = 0;
   int local_world_size = 1;
-  int num_threads = 0;            ///< threads that parallel_for may use; 0 = all cores
-  int trace_thread = 0;           ///< number of this thread in trace events, see set_trace_thread
-  bool grad_enabled = true;       ///< whether operations are recorded for backward
-  int8_t autocast = -1;           ///< -1 = off, else the DType that autocast lowers to
-  uint64_t next_node = 1;         ///< creation number of the next autograd node
-  void* running_backward = nullptr; ///< the backward that this thread is inside of, owned by autograd/
-  RefPtr<ScopeName> module_scope; ///< the innermost running module, null outside
+  int num_threads = 0;                     ///< threads that parallel_for may use; 0 = all cores
+  int trace_thread = 0;                    ///< number of this thread in trace events, see set_trace_thread
+  bool grad_enabled = true;                ///< whether operations are recorded for backward
+  int8_t autocast = -1;                    ///< -1 = off, else the DType that autocast lowers to
+  uint64_t next_node = 1;                  ///< creation number of the next autograd node
+  void* running_backward = nullptr;        ///< the backward that this thread is inside of, owned by autograd/
+  RefPtr<ScopeName> module_scope;          ///< the innermost running module, null outside
   std::shared_ptr<void> tensor_slot;       ///< owned by tensor/: devices' generators
   std::shared_ptr<void> distributed_slot;  ///< owned by distributed/: the default group
 

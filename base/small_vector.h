@@ -22,8 +22,7 @@ class SmallVector {
   explicit SmallVector(size_t n, const T& value = T()) { resize(n, value); }
   SmallVector(std::initializer_list<T> values) : SmallVector(values.begin(), values.end()) {}
   template <class It>
-    requires(!std::is_integral_v<It>)
-  SmallVector(It first, It last) {
+  requires(!std::is_integral_v<It>) SmallVector(It first, It last) {
     for (; first != last; ++first) push_back(*first);
   }
   SmallVector(const SmallVector& other) : SmallVector(other.begin(), other.end()) {}

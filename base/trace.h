@@ -15,10 +15,10 @@ struct TraceEvent {
   std::string name;
   std::string category;  ///< "forward", "backward", "comm", "optimizer", "data", "step", "wait"
   int rank = 0;
-  int thread = 0;             ///< 0 = the rank's own thread, 1 = its group's worker, 2.. = loader workers
+  int thread = 0;  ///< 0 = the rank's own thread, 1 = its group's worker, 2.. = loader workers
   int64_t begin_ns = 0;
-  int64_t end_ns = 0;         ///< equal to begin_ns for an instant
-  int64_t num_bytes = 0;      ///< 0 = not applicable
+  int64_t end_ns = 0;     ///< equal to begin_ns for an instant
+  int64_t num_bytes = 0;  ///< 0 = not applicable
 };
 
 /// Nanoseconds of CLOCK_MONOTONIC.

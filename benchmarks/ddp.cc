@@ -26,7 +26,8 @@ double mean_over_ranks(double value, td::distributed::ProcessGroup& group) {
   return t.item();
 }
 
-std::vector<double> timed_steps(td::benchmarks::TrainingCase& training, int count, td::distributed::ProcessGroup& group) {
+std::vector<double> timed_steps(td::benchmarks::TrainingCase& training, int count,
+                                td::distributed::ProcessGroup& group) {
   group.barrier();
   std::vector<double> times;
   for (int i = 0; i < count; ++i) {

@@ -74,8 +74,7 @@ Stroke joined(Stroke first, const Stroke& second) {
 /// The ways of writing `digit`.
 std::vector<Glyph> glyphs_of(int digit) {
   switch (digit) {
-    case 0:
-      return {{arc(0.5, 0.5, 0.32, 0.48, -90, 270)}, {arc(0.5, 0.5, 0.24, 0.48, -60, 290)}};
+    case 0: return {{arc(0.5, 0.5, 0.32, 0.48, -90, 270)}, {arc(0.5, 0.5, 0.24, 0.48, -60, 290)}};
     case 1:
       return {{{{0.5, 0.0}, {0.5, 1.0}}},
               {{{0.3, 0.22}, {0.52, 0.0}, {0.52, 1.0}}},

@@ -30,8 +30,8 @@ void cut(int buffer, int64_t element_bytes, const std::vector<Run>& runs, const 
   const int64_t align = kAlignBytes / element_bytes;
   const int64_t cap = std::max(round_up(sizes.bucket_bytes / element_bytes, align), align);
   const auto join = [&](size_t first, size_t last) {  // runs [first, last) as one bucket
-    buckets.push_back({buffer, runs[first].begin, runs[last - 1].end, runs[last - 1].first_parameter,
-                       runs[first].last_parameter});
+    buckets.push_back(
+        {buffer, runs[first].begin, runs[last - 1].end, runs[last - 1].first_parameter, runs[first].last_parameter});
   };
   size_t next = 0;
   bool is_first = true;

@@ -5,8 +5,8 @@
 #include <string>
 #include <utility>
 
-#include <tandem/distributed/process_group.h>
 #include <tandem/distributed/gradient_reducer.h>
+#include <tandem/distributed/process_group.h>
 
 namespace tandem::inline v0 {
 

@@ -46,12 +46,14 @@ std::vector<TraceEvent> gather_trace(ProcessGroup& group) {
   for (const TraceEvent& event : stop_trace()) {
     put(mine, event.name);
     put(mine, event.category);
-    for (const int64_t value : {int64_t{event.rank}, int64_t{event.thread}, event.begin_ns, event.end_ns, event.num_bytes}) {
+    for (const int64_t value :
+         {int64_t{event.rank}, int64_t{event.thread}, event.begin_ns, event.end_ns, event.num_bytes}) {
       put(mine, value);
     }
   }
   const Tensor sizes = empty({group.size(), 1}, {kInt64});
-  group.all_gather(sizes, from_vector<int64_t>({static_cast<int64_t>(mine.size())}, {1}), {.name = "sizes of the traces"});
+  group.all_gather(sizes, from_vector<int64_t>({static_cast<int64_t>(mine.size())}, {1}),
+                   {.name = "sizes of the traces"});
   const std::vector<int64_t> counts = sizes.to_vector<int64_t>();
   const int64_t longest = *std::max_element(counts.begin(), counts.end());
   mine.resize(static_cast<size_t>(longest));

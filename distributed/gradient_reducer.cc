@@ -31,9 +31,7 @@ int64_t thread_cpu_ns() {
 }
 
 /// Rank context's distributed view, null where the program made its group by hand.
-Context* context_or_null() {
-  return RankContext::current().distributed_slot ? &Context::current() : nullptr;
-}
+Context* context_or_null() { return RankContext::current().distributed_slot ? &Context::current() : nullptr; }
 
 }  // namespace
 
@@ -41,8 +39,8 @@ std::string to_string(const OverlapReport& r) {
   char text[256];
   const double hidden = r.comm_ms > 0 ? 100 * (1 - std::min(r.exposed_ms / r.comm_ms, 1.0)) : 0;
   std::snprintf(text, sizeof text,
-                "step %.2f ms = local %.2f + exposed %.2f + stolen %.2f (communication %.2f ms, %.0f %% hidden)", r.step_ms,
-                r.local_ms, r.exposed_ms, r.stolen_ms, r.comm_ms, hidden);
+                "step %.2f ms = local %.2f + exposed %.2f + stolen %.2f (communication %.2f ms, %.0f %% hidden)",
+                r.step_ms, r.local_ms, r.exposed_ms, r.stolen_ms, r.comm_ms, hidden);
   return text;
 }
 
@@ -139,7 +137,8 @@ void GradientReducer::Impl::make_buckets() {
 }
 
 void GradientReducer::Impl::broadcast_values(const NamedTensors& tensors) {
-  for (const auto& [name, tensor] : tensors) group->broadcast(tensor, 0, {.name = str("initial value of '", name, "'")});
+  for (const auto& [name, tensor] : tensors)
+    group->broadcast(tensor, 0, {.name = str("initial value of '", name, "'")});
 }
 
 void GradientReducer::Impl::begin() {
@@ -305,7 +304,8 @@ HookHandle GradientReducer::no_sync() {
 }
 
 void GradientReducer::broadcast_buffers() {
-  for (const auto& [name, tensor] : impl_->buffers) impl_->group->broadcast(tensor, 0, {.name = str("buffer '", name, "'")});
+  for (const auto& [name, tensor] : impl_->buffers)
+    impl_->group->broadcast(tensor, 0, {.name = str("buffer '", name, "'")});
 }
 
 const BucketPlan& GradientReducer::plan() const { return impl_->plan; }

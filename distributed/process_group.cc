@@ -11,12 +11,12 @@
 #include <thread>
 #include <utility>
 
-#include <tandem/base/rank_context.h>
 #include <tandem/base/log.h>
+#include <tandem/base/rank_context.h>
 #include <tandem/base/trace.h>
 #include <tandem/distributed/backend.h>
-#include <tandem/distributed/store/failure_board.h>
 #include <tandem/distributed/shm/shm_backend.h>
+#include <tandem/distributed/store/failure_board.h>
 #include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
 
@@ -354,7 +354,8 @@ class ProcessGroup::Impl : public std::enable_shared_from_this<ProcessGroup::Imp
 
   void finish(Operation& operation) {
     const Collective& c = operation.collective;
-    if (!operation.error && operation.strided_output.defined()) chores::copy(operation.output, operation.strided_output);
+    if (!operation.error && operation.strided_output.defined())
+      chores::copy(operation.output, operation.strided_output);
     if (operation.begin_ns != 0) {
       const int thread = RankContext::current().trace_thread;
       record_trace({shown_name(c), "comm", options_.rank, thread, operation.begin_ns, trace_now_ns(), c.num_bytes()});
@@ -479,8 +480,8 @@ std::shared_ptr<ProcessGroup> ProcessGroup::create(ProcessGroupOptions options) 
                "ProcessGroup: a group of several ranks needs a store");
   auto backend = shm::make_shm_backend(options);
   if (options.rank == 0) {
-    log(LogLevel::kInfo, "group '", options.name, "': 1 host x ", options.world_size, ", ", backend->name(), " between ",
-        options.thread_ranks ? "threads" : "processes");
+    log(LogLevel::kInfo, "group '", options.name, "': 1 host x ", options.world_size, ", ", backend->name(),
+        " between ", options.thread_ranks ? "threads" : "processes");
   }
   return ProcessGroupAccess::make(options, std::move(backend));
 }

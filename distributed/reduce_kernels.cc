@@ -115,14 +115,10 @@ void reduce(ReduceOp op, DType dtype, std::span<const std::byte* const> inputs, 
   visit_dtype(dtype, [&]<class T>() {
     if constexpr (!std::is_same_v<T, bool>) {
       switch (op) {
-        case ReduceOp::kSum:
-          return reduce_typed<ReduceOp::kSum, T>(inputs, count, out);
-        case ReduceOp::kProduct:
-          return reduce_typed<ReduceOp::kProduct, T>(inputs, count, out);
-        case ReduceOp::kMin:
-          return reduce_typed<ReduceOp::kMin, T>(inputs, count, out);
-        case ReduceOp::kMax:
-          return reduce_typed<ReduceOp::kMax, T>(inputs, count, out);
+        case ReduceOp::kSum: return reduce_typed<ReduceOp::kSum, T>(inputs, count, out);
+        case ReduceOp::kProduct: return reduce_typed<ReduceOp::kProduct, T>(inputs, count, out);
+        case ReduceOp::kMin: return reduce_typed<ReduceOp::kMin, T>(inputs, count, out);
+        case ReduceOp::kMax: return reduce_typed<ReduceOp::kMax, T>(inputs, count, out);
         case ReduceOp::kAvg:
           if constexpr (is_floating_point(dtype_of<T>())) reduce_typed<ReduceOp::kAvg, T>(inputs, count, out);
           return;

@@ -17,12 +17,9 @@ void cast_where(std::initializer_list<Tensor*> tensors, DType dtype) {
 
 void autocast(CastPolicy policy, DType low_precision, std::initializer_list<Tensor*> tensors) {
   switch (policy) {
-    case CastPolicy::kLowPrecision:
-      return cast_where(tensors, low_precision);
-    case CastPolicy::kFloat32:
-      return cast_where(tensors, kFloat32);
-    case CastPolicy::kWidest:
-      break;
+    case CastPolicy::kLowPrecision: return cast_where(tensors, low_precision);
+    case CastPolicy::kFloat32: return cast_where(tensors, kFloat32);
+    case CastPolicy::kWidest: break;
   }
   DType widest = kFloat16;
   bool first = true;

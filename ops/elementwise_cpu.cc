@@ -138,10 +138,8 @@ void binary(const KernelContext&, BinaryOp op, DType dtype, const Loop<3>& loop,
         }
         return;
       }
-      case BinaryOp::kSub:
-        return map_binary<T, T>(loop, a, b, out, [](C x, C y) { return x - y; });
-      case BinaryOp::kMul:
-        return map_binary<T, T>(loop, a, b, out, [](C x, C y) { return x * y; });
+      case BinaryOp::kSub: return map_binary<T, T>(loop, a, b, out, [](C x, C y) { return x - y; });
+      case BinaryOp::kMul: return map_binary<T, T>(loop, a, b, out, [](C x, C y) { return x * y; });
       case BinaryOp::kDiv:
         if constexpr (!std::is_integral_v<T>) {
           map_binary<T, T>(loop, a, b, out, [](C x, C y) { return x / y; });
@@ -167,14 +165,10 @@ void compare(const KernelContext&, CompareOp op, DType dtype, const Loop<3>& loo
                           [f](Compute<T> x, Compute<T> y) { return f(static_cast<C>(x), static_cast<C>(y)); });
     };
     switch (op) {
-      case CompareOp::kEqual:
-        return run([](C x, C y) { return x == y; });
-      case CompareOp::kNotEqual:
-        return run([](C x, C y) { return x != y; });
-      case CompareOp::kLess:
-        return run([](C x, C y) { return x < y; });
-      case CompareOp::kLessEqual:
-        return run([](C x, C y) { return x <= y; });
+      case CompareOp::kEqual: return run([](C x, C y) { return x == y; });
+      case CompareOp::kNotEqual: return run([](C x, C y) { return x != y; });
+      case CompareOp::kLess: return run([](C x, C y) { return x < y; });
+      case CompareOp::kLessEqual: return run([](C x, C y) { return x <= y; });
     }
   });
 }
@@ -243,14 +237,10 @@ void where(const KernelContext&, int64_t element_bytes, const Loop<4>& loop, con
              static_cast<T*>(out));
   };
   switch (element_bytes) {
-    case 1:
-      return run(uint8_t{});
-    case 2:
-      return run(uint16_t{});
-    case 4:
-      return run(uint32_t{});
-    default:
-      return run(uint64_t{});
+    case 1: return run(uint8_t{});
+    case 2: return run(uint16_t{});
+    case 4: return run(uint32_t{});
+    default: return run(uint64_t{});
   }
 }
 

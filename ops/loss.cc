@@ -46,8 +46,8 @@ Tensor cross_entropy(const Tensor& logits_argument, const Tensor& labels_argumen
   const Tensor losses = empty({n}, {kFloat64, logits.device()});
   const Tensor out = empty({}, logits.options());
   const Tensor dense = row_major(logits);
-  cpu::cross_entropy_rows(context, logits.dtype(), n, classes, dense.data_ptr(), labels.data<int64_t>(), shifts.data_ptr(),
-                          losses.data<double>());
+  cpu::cross_entropy_rows(context, logits.dtype(), n, classes, dense.data_ptr(), labels.data<int64_t>(),
+                          shifts.data_ptr(), losses.data<double>());
   cpu::mean_of_losses(context, logits.dtype(), n, losses.data<double>(), out.data_ptr());
 
   struct CrossEntropyNode : Node {
@@ -63,8 +63,9 @@ Tensor cross_entropy(const Tensor& logits_argument, const Tensor& labels_argumen
       }
       const Tensor dense = row_major(x);
       const Tensor grad_logits = empty(x.shape(), x.options());
-      cpu::cross_entropy_backward({x.device()}, x.dtype(), rows, x.shape()[1], dense.data_ptr(), targets.data<int64_t>(),
-                                  shifts.get().data_ptr(), grad.data_ptr(), grad_logits.data_ptr());
+      cpu::cross_entropy_backward({x.device()}, x.dtype(), rows, x.shape()[1], dense.data_ptr(),
+                                  targets.data<int64_t>(), shifts.get().data_ptr(), grad.data_ptr(),
+                                  grad_logits.data_ptr());
       return {grad_logits};
     }
   };

@@ -44,7 +44,8 @@ void mean_of_losses(const KernelContext&, DType dtype, int64_t n, const double* 
   double sum = 0;
   for (int64_t i = 0; i < n; ++i) sum += losses[i];
   const double mean = sum / static_cast<double>(n);
-  visit_floating_dtype(dtype, [&]<class T>() { *static_cast<T*>(out) = static_cast<T>(static_cast<RowCompute<T>>(mean)); });
+  visit_floating_dtype(dtype,
+                       [&]<class T>() { *static_cast<T*>(out) = static_cast<T>(static_cast<RowCompute<T>>(mean)); });
 }
 
 void cross_entropy_backward(const KernelContext&, DType dtype, int64_t n, int64_t classes, const void* logits,

@@ -56,7 +56,8 @@ bool has_row_major_rows(const Matrix& m) {
 
 /// The matrix as kernels take it.  Strides that they do not take are resolved by a copy, which `m` then holds.
 MatrixOperand operand(Matrix& m) {
-  if (has_row_major_rows(m)) return {m.tensor.data_ptr(), m.rows <= 1 ? std::max<int64_t>(1, m.cols) : m.row_stride, false};
+  if (has_row_major_rows(m))
+    return {m.tensor.data_ptr(), m.rows <= 1 ? std::max<int64_t>(1, m.cols) : m.row_stride, false};
   Matrix transposed = Matrix(m).t();
   if (has_row_major_rows(transposed)) {
     return {m.tensor.data_ptr(), m.cols <= 1 ? std::max<int64_t>(1, m.rows) : m.col_stride, true};
@@ -71,19 +72,20 @@ MatrixOperand operand(Matrix& m) {
 Tensor workspace(int64_t bytes, Device device) { return bytes == 0 ? Tensor() : empty({bytes}, {kUInt8, device}); }
 
 /// out = epilogue(alpha * a @ b + beta * out), unrecorded; out is row-major with a.rows rows in all.
-void multiply(const KernelContext& context, Matrix a, Matrix b, double alpha, double beta, const Tensor& bias, bool relu,
-              const Tensor& out) {
+void multiply(const KernelContext& context, Matrix a, Matrix b, double alpha, double beta, const Tensor& bias,
+              bool relu, const Tensor& out) {
   const DType dtype = out.dtype();
   if (is_half(dtype)) {
     // Widened copies of the matrices; a view keeps the strides apart from what the tensor around it has.
     auto widened = [](const Matrix& m) {
       const Tensor& t = m.tensor;
       return matrix(row_major_copy(
-          make_view(t.storage(), t.dtype(), {m.rows, m.cols}, {m.row_stride, m.col_stride}, t.impl().offset), kFloat32));
+          make_view(t.storage(), t.dtype(), {m.rows, m.cols}, {m.row_stride, m.col_stride}, t.impl().offset),
+          kFloat32));
     };
     Tensor wide = beta == 0 ? empty(out.shape(), {kFloat32, out.device()}) : row_major_copy(out, kFloat32);
-    multiply(context, widened(a), widened(b), alpha, beta, bias.defined() ? row_major_copy(bias, kFloat32) : Tensor(), relu,
-             wide);
+    multiply(context, widened(a), widened(b), alpha, beta, bias.defined() ? row_major_copy(bias, kFloat32) : Tensor(),
+             relu, wide);
     chores::copy(wide, out);
     return;
   }
@@ -154,8 +156,9 @@ Tensor batched_product(const KernelContext& context, const Tensor& a, const Tens
   fill_offsets(right_tensor, offsets.data() + batches);
   const int64_t m = left.rows, n = right.cols, k = left.cols;
   const ProductAlgorithm algorithm = product_algorithm(m, n, k, left_operand.transposed, right_operand.transposed);
-  const Tensor scratch = workspace(
-      batches * cpu::product_workspace_bytes(out.dtype(), algorithm, m, n, k, left_operand, right_operand), out.device());
+  const Tensor scratch =
+      workspace(batches * cpu::product_workspace_bytes(out.dtype(), algorithm, m, n, k, left_operand, right_operand),
+                out.device());
   cpu::batched_product(context, out.dtype(), algorithm, batches, m, n, k, left_operand, offsets.data(), right_operand,
                        offsets.data() + batches, scratch.defined() ? scratch.data_ptr() : nullptr, out.data_ptr());
   return out;
@@ -177,7 +180,9 @@ Shape batch_shape(const Tensor& a, const Tensor& b) {
 }
 
 Tensor flat_rows(const Tensor& tensor) {
-  return tensor.dim() == 2 ? tensor : tensor.reshape({tensor.num_elements() / std::max<int64_t>(1, tensor.size(-1)), tensor.size(-1)});
+  return tensor.dim() == 2
+             ? tensor
+             : tensor.reshape({tensor.num_elements() / std::max<int64_t>(1, tensor.size(-1)), tensor.size(-1)});
 }
 
 }  // namespace
@@ -321,15 +326,16 @@ Tensor linear_forward(const char* op, Tensor& x, Tensor& weight, Tensor& bias, b
     const KernelContext context = check_same_device(op, operands);
     check_same_dtype(op, operands);
     check_floating(op, *operands.begin());
-    TANDEM_CHECK(ShapeError, weight.dim() == 2, operand_error(op, "weight must have 2 dimensions, [out, in]", operands));
+    TANDEM_CHECK(ShapeError, weight.dim() == 2,
+                 operand_error(op, "weight must have 2 dimensions, [out, in]", operands));
     TANDEM_CHECK(ShapeError, x.dim() >= 1 && x.shape().back() == weight.shape()[1],
                  operand_error(op, str("the last dimension of x must have size ", weight.shape()[1]), operands));
     TANDEM_CHECK(ShapeError, !bias.defined() || (bias.dim() == 1 && bias.shape()[0] == weight.shape()[0]),
                  operand_error(op, str("bias must have shape [", weight.shape()[0], "]"), operands));
     return context;
   };
-  const KernelContext context = bias.defined() ? check({{"x", x}, {"weight", weight}, {"bias", bias}})
-                                               : check({{"x", x}, {"weight", weight}});
+  const KernelContext context =
+      bias.defined() ? check({{"x", x}, {"weight", weight}, {"bias", bias}}) : check({{"x", x}, {"weight", weight}});
   Shape shape = x.shape();
   shape.back() = weight.shape()[0];
   const Tensor out = empty(shape, x.options());

@@ -172,13 +172,16 @@ struct TilePlan {
 
   const ProductKernels& kernels;
   bool swapped;
-  int64_t rows, columns;              ///< of left @ right
-  int64_t depth;                      ///< of a block of k
+  int64_t rows, columns;  ///< of left @ right
+  int64_t depth;          ///< of a block of k
   bool pack_left;
   int64_t left_row_stride, left_k_stride, right_k_stride, right_column_stride;
 
   TilePlan(ProductAlgorithm algorithm, int64_t m, int64_t n, int64_t k, const MatrixOperand& a, const MatrixOperand& b)
-      : kernels(kernels_of(algorithm)), swapped(is_swapped(algorithm)), rows(swapped ? n : m), columns(swapped ? m : n) {
+      : kernels(kernels_of(algorithm)),
+        swapped(is_swapped(algorithm)),
+        rows(swapped ? n : m),
+        columns(swapped ? m : n) {
     const int64_t blocks = std::max<int64_t>(1, (k + kMaxDepth - 1) / kMaxDepth);
     depth = (k + blocks - 1) / blocks;
     const int64_t a_row = a.transposed ? 1 : a.leading, a_k = a.transposed ? a.leading : 1;
@@ -344,14 +347,14 @@ int64_t product_workspace_bytes(DType dtype, ProductAlgorithm algorithm, int64_t
   return (plan.right_floats() + plan.left_floats()) * size_of(kFloat32);
 }
 
-void product(const KernelContext&, DType dtype, ProductAlgorithm algorithm, int64_t m, int64_t n, int64_t k, double alpha,
-             const MatrixOperand& a, const MatrixOperand& b, double beta, ProductEpilogue epilogue, void* workspace,
-             void* out) {
+void product(const KernelContext&, DType dtype, ProductAlgorithm algorithm, int64_t m, int64_t n, int64_t k,
+             double alpha, const MatrixOperand& a, const MatrixOperand& b, double beta, ProductEpilogue epilogue,
+             void* workspace, void* out) {
   solve(dtype, algorithm, {m, n, k, alpha, beta, a, b, epilogue, out, n}, workspace);
 }
 
-void batched_product(const KernelContext&, DType dtype, ProductAlgorithm algorithm, int64_t batches, int64_t m, int64_t n,
-                     int64_t k, const MatrixOperand& a, const int64_t* a_offsets, const MatrixOperand& b,
+void batched_product(const KernelContext&, DType dtype, ProductAlgorithm algorithm, int64_t batches, int64_t m,
+                     int64_t n, int64_t k, const MatrixOperand& a, const int64_t* a_offsets, const MatrixOperand& b,
                      const int64_t* b_offsets, void* workspace, void* out) {
   const int64_t work = std::max<int64_t>(1, m * n * k);
   const int64_t grain = std::max<int64_t>(1, (int64_t{1} << 20) / work);
@@ -405,14 +408,16 @@ void sum_rows_of(int64_t rows, int64_t cols, double beta, T* out, Load load) {
 void sum_rows(const KernelContext&, DType dtype, int64_t rows, int64_t cols, const void* grad, double beta, void* out) {
   visit_floating_dtype(dtype, [&]<class T>() {
     const T* source = static_cast<const T*>(grad);
-    sum_rows_of<T>(rows, cols, beta, static_cast<T*>(out), [=](int64_t i, int64_t j, int64_t count, Accumulator<T>* values) {
-      for (int64_t c = 0; c < count; ++c) values[c] = static_cast<Accumulator<T>>(source[i * cols + j + c]);
-    });
+    sum_rows_of<T>(rows, cols, beta, static_cast<T*>(out),
+                   [=](int64_t i, int64_t j, int64_t count, Accumulator<T>* values) {
+                     for (int64_t c = 0; c < count; ++c)
+                       values[c] = static_cast<Accumulator<T>>(source[i * cols + j + c]);
+                   });
   });
 }
 
-void mask_and_sum_rows(const KernelContext&, DType dtype, int64_t rows, int64_t cols, const void* grad, const void* output,
-                       double beta, void* masked, void* bias_grad) {
+void mask_and_sum_rows(const KernelContext&, DType dtype, int64_t rows, int64_t cols, const void* grad,
+                       const void* output, double beta, void* masked, void* bias_grad) {
   visit_floating_dtype(dtype, [&]<class T>() {
     using Sum = Accumulator<T>;
     const T* source = static_cast<const T*>(grad);

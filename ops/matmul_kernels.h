@@ -23,9 +23,9 @@ struct ProductEpilogue {
 
 /// How a float32 product is computed; see docs/decisions/001-float32-products.md.
 enum class ProductAlgorithm : int8_t {
-  kDirect,          ///< no packing: products too small to pay for it
-  kAvx2,            ///< tiles of product_tile.h: rows of a are broadcast, b is packed
-  kAvx2Swapped,     ///< the same for out^T = b^T @ a^T: b, whose k runs along memory, is read where it is
+  kDirect,       ///< no packing: products too small to pay for it
+  kAvx2,         ///< tiles of product_tile.h: rows of a are broadcast, b is packed
+  kAvx2Swapped,  ///< the same for out^T = b^T @ a^T: b, whose k runs along memory, is read where it is
   kAvx512,
   kAvx512Swapped,
 };

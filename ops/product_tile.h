@@ -12,17 +12,17 @@ namespace tandem::inline v0 {
 /// One tile: out(i, j) = f(alpha * sum_l left(i, l) * right(l, j) + beta * out(i, j)), f adds the bias and replaces negative
 /// values by 0.
 struct ProductTile {
-  long rows;             ///< at most the instruction set's kRows
-  long columns;          ///< at most its kColumns
+  long rows;     ///< at most the instruction set's kRows
+  long columns;  ///< at most its kColumns
   long k;
   const float* left;
-  long left_stride;      ///< from one row to the next; 0: left is a packed panel
-  const float* right;       ///< a packed panel
+  long left_stride;    ///< from one row to the next; 0: left is a packed panel
+  const float* right;  ///< a packed panel
   float alpha;
-  float beta;               ///< 0: out is not read
-  const float* bias;        ///< null: none; bias[j], or bias[i] where transposed
+  float beta;         ///< 0: out is not read
+  const float* bias;  ///< null: none; bias[j], or bias[i] where transposed
   bool relu;
-  bool transposed;          ///< out(i, j) is out[j * out_leading + i], else out[i * out_leading + j]
+  bool transposed;  ///< out(i, j) is out[j * out_leading + i], else out[i * out_leading + j]
   float* out;
   long out_leading;
 };

@@ -72,7 +72,6 @@ inline __attribute__((always_inline)) Sums<R, C> multiply_tile(const ProductTile
   return sums;
 }
 
-
 template <int R, int C>
 inline __attribute__((always_inline)) void store_tile(const ProductTile& t, const Sums<R, C>& sums) {
   if (!t.transposed) {

@@ -36,22 +36,23 @@ Tensor floating_result(const char* op, const Shape& shape, const TensorOptions& 
 Tensor rand(const Shape& shape, TensorOptions options, Generator* generator) {
   const Tensor out = floating_result("rand", shape, options);
   const int64_t n = out.num_elements();
-  cpu::uniform({out.device()}, options.dtype, reserve(generator, options.device, n * words_per_uniform(options.dtype)), n,
-               out.data_ptr());
+  cpu::uniform({out.device()}, options.dtype, reserve(generator, options.device, n * words_per_uniform(options.dtype)),
+               n, out.data_ptr());
   return finished(out, options);
 }
 
 Tensor randn(const Shape& shape, TensorOptions options, Generator* generator) {
   const Tensor out = floating_result("randn", shape, options);
   const int64_t n = out.num_elements(), pairs = (n + 1) / 2;
-  cpu::normal({out.device()}, options.dtype, reserve(generator, options.device, 2 * pairs * words_per_uniform(options.dtype)),
-              n, out.data_ptr());
+  cpu::normal({out.device()}, options.dtype,
+              reserve(generator, options.device, 2 * pairs * words_per_uniform(options.dtype)), n, out.data_ptr());
   return finished(out, options);
 }
 
 Tensor randint(int64_t low, int64_t high, const Shape& shape, TensorOptions options, Generator* generator) {
   TANDEM_CHECK(ValueError, low < high, "randint: low must be below high, they are ", low, " and ", high);
-  TANDEM_CHECK(DTypeError, is_integral(options.dtype), "randint: the dtype must be an integer type, it is ", options.dtype);
+  TANDEM_CHECK(DTypeError, is_integral(options.dtype), "randint: the dtype must be an integer type, it is ",
+               options.dtype);
   const int64_t smallest = options.dtype == kUInt8   ? 0
                            : options.dtype == kInt32 ? std::numeric_limits<int32_t>::min()
                                                      : std::numeric_limits<int64_t>::min();

@@ -131,8 +131,8 @@ void permutation(const KernelContext&, PhiloxState state, int64_t n, int64_t* ou
   // Each swap needs the one before: this runs on one thread.
   for (int64_t i = n - 1; i > 0; --i) {
     const auto block = state.block(static_cast<uint64_t>(i / 2));
-    const int64_t j = static_cast<int64_t>(scale_to_range(join(&block[static_cast<size_t>(2 * (i % 2))]),
-                                                          static_cast<uint64_t>(i) + 1));
+    const int64_t j = static_cast<int64_t>(
+        scale_to_range(join(&block[static_cast<size_t>(2 * (i % 2))]), static_cast<uint64_t>(i) + 1));
     std::swap(out[i], out[j]);
   }
 }
@@ -164,8 +164,8 @@ void bernoulli(const KernelContext&, DType dtype, PhiloxState state, int64_t n, 
   });
 }
 
-void dropout(const KernelContext&, DType dtype, PhiloxState state, uint64_t threshold, double scale, int64_t n, const void* x,
-             void* out) {
+void dropout(const KernelContext&, DType dtype, PhiloxState state, uint64_t threshold, double scale, int64_t n,
+             const void* x, void* out) {
   visit_floating_dtype(dtype, [&]<class T>() {
     using C = Accumulator<T>;
     const T* values = static_cast<const T*>(x);

@@ -29,7 +29,8 @@ namespace cpu {
 void uniform(const KernelContext& context, DType dtype, PhiloxState state, int64_t n, void* out);
 void normal(const KernelContext& context, DType dtype, PhiloxState state, int64_t n, void* out);
 /// low + an integer in [0, range); range 0 stands for 2^64.  Integer dtypes.
-void integers(const KernelContext& context, DType dtype, PhiloxState state, int64_t low, uint64_t range, int64_t n, void* out);
+void integers(const KernelContext& context, DType dtype, PhiloxState state, int64_t low, uint64_t range, int64_t n,
+              void* out);
 void permutation(const KernelContext& context, PhiloxState state, int64_t n, int64_t* out);
 /// The position of the first probability outside [0, 1], or -1.
 int64_t find_bad_probability(const KernelContext& context, DType dtype, int64_t n, const void* p);

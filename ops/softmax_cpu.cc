@@ -105,7 +105,8 @@ void for_rows(SoftmaxShape shape, Row row, Columns columns) {
     return;
   }
   const int64_t pieces = (shape.inner + kColumns - 1) / kColumns;
-  const int64_t grain = std::max<int64_t>(1, kGrainElements / (shape.size * std::min(kColumns, std::max<int64_t>(1, shape.inner))));
+  const int64_t grain =
+      std::max<int64_t>(1, kGrainElements / (shape.size * std::min(kColumns, std::max<int64_t>(1, shape.inner))));
   parallel_for(shape.outer * pieces, grain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t column = i % pieces * kColumns;
@@ -126,8 +127,8 @@ void softmax(const KernelContext&, DType dtype, SoftmaxShape shape, bool log, co
   });
 }
 
-void softmax_backward(const KernelContext&, DType dtype, SoftmaxShape shape, bool log, const void* grad, const void* output,
-                      void* grad_input) {
+void softmax_backward(const KernelContext&, DType dtype, SoftmaxShape shape, bool log, const void* grad,
+                      const void* output, void* grad_input) {
   visit_floating_dtype(dtype, [&]<class T>() {
     const T* g = static_cast<const T*>(grad);
     const T* y = static_cast<const T*>(output);

@@ -42,8 +42,8 @@ std::string to_chrome_json(const std::vector<TraceEvent>& events) {
   const auto us = [](int64_t ns) { return static_cast<double>(ns) / 1e3; };
   for (const TraceEvent& event : events) {
     const bool instant = event.end_ns == event.begin_ns;
-    Json entry = {{"name", event.name}, {"cat", event.category}, {"ph", instant ? "i" : "X"},
-                  {"ts", us(event.begin_ns - start)}};
+    Json entry = {
+        {"name", event.name}, {"cat", event.category}, {"ph", instant ? "i" : "X"}, {"ts", us(event.begin_ns - start)}};
     if (instant) {
       entry["s"] = "t";
     } else {

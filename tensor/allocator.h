@@ -18,8 +18,8 @@ struct MemoryStats {
 
 /// A block of device memory.
 struct Block {
-  void* data = nullptr;    ///< aligned to 64 bytes; null for 0 bytes
-  int64_t num_bytes = 0;   ///< the size class, at least what was asked
+  void* data = nullptr;   ///< aligned to 64 bytes; null for 0 bytes
+  int64_t num_bytes = 0;  ///< the size class, at least what was asked
 };
 
 /// Memory of `device` for at least num_bytes.  Contents are undefined (poisoned under AddressSanitizer beyond num_bytes).

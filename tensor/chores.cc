@@ -257,14 +257,10 @@ void copy_as(const TensorImpl& src_impl, const std::byte* src_data, const Tensor
 template <class F>
 void visit_size(DType dtype, const F& f) {
   switch (size_of(dtype)) {
-    case 1:
-      return f.template operator()<uint8_t>();
-    case 2:
-      return f.template operator()<uint16_t>();
-    case 4:
-      return f.template operator()<uint32_t>();
-    default:
-      return f.template operator()<uint64_t>();
+    case 1: return f.template operator()<uint8_t>();
+    case 2: return f.template operator()<uint16_t>();
+    case 4: return f.template operator()<uint32_t>();
+    default: return f.template operator()<uint64_t>();
   }
 }
 

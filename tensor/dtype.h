@@ -29,6 +29,7 @@ TANDEM_API std::ostream& operator<<(std::ostream& out, DType dtype);
 /// DType of a C++ element type.
 template <class T>
 constexpr DType dtype_of();
+// clang-format off
 template <> constexpr DType dtype_of<bool>() { return kBool; }
 template <> constexpr DType dtype_of<uint8_t>() { return kUInt8; }
 template <> constexpr DType dtype_of<int32_t>() { return kInt32; }
@@ -37,6 +38,7 @@ template <> constexpr DType dtype_of<Half>() { return kFloat16; }
 template <> constexpr DType dtype_of<BFloat16>() { return kBFloat16; }
 template <> constexpr DType dtype_of<float>() { return kFloat32; }
 template <> constexpr DType dtype_of<double>() { return kFloat64; }
+// clang-format on
 
 /// Calls f.template operator()<T>() with the C++ type of `dtype`; T is any of the eight.
 template <class F>
@@ -67,9 +69,8 @@ decltype(auto) visit_floating_dtype(DType dtype, F&& f) {
 
 /// The type in which sums of T are formed: float for half types, int64_t for integers, T otherwise.
 template <class T>
-using Accumulator = std::conditional_t<
-    std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>, float,
-    std::conditional_t<std::is_integral_v<T>, int64_t, T>>;
+using Accumulator = std::conditional_t<std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>, float,
+                                       std::conditional_t<std::is_integral_v<T>, int64_t, T>>;
 
 /// dtype of an operation on tensors of types a and b, as in PyTorch: bool < integers < floating; float16 with bfloat16
 /// gives float32; uint8 with int32 gives int32.

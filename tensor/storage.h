@@ -47,9 +47,9 @@ class TANDEM_API Storage : public RefCounted {
   std::atomic<const char*> last_writer_{""};
   std::byte* data_;
   int64_t num_bytes_;
-  Block block_;                      ///< owned, if data came from the allocator
-  RefPtr<Storage> parent_;           ///< owner of the memory, if an alias
-  std::function<void()> release_;    ///< gives foreign memory back
+  Block block_;                    ///< owned, if data came from the allocator
+  RefPtr<Storage> parent_;         ///< owner of the memory, if an alias
+  std::function<void()> release_;  ///< gives foreign memory back
 };
 
 }  // namespace tandem::inline v0

@@ -57,16 +57,16 @@ struct TANDEM_API TensorImpl : RefCounted {
 
   RefPtr<Storage> storage;
   DType dtype;
-  bool requires_grad = false;      ///< leaf only; a tensor with a node always does
+  bool requires_grad = false;  ///< leaf only; a tensor with a node always does
   bool is_row_major;
-  bool is_view = false;            ///< made by a view operation from another tensor
-  bool has_node = false;           ///< `autograd` is the node that made this tensor; else a leaf's state or null
-  uint32_t history_version = 0;    ///< storage version when the node was set or the tensor last changed in place
-  int64_t offset;                  ///< first element, in elements from the storage's start
+  bool is_view = false;          ///< made by a view operation from another tensor
+  bool has_node = false;         ///< `autograd` is the node that made this tensor; else a leaf's state or null
+  uint32_t history_version = 0;  ///< storage version when the node was set or the tensor last changed in place
+  int64_t offset;                ///< first element, in elements from the storage's start
   int64_t num_elements;
   Shape shape;
-  Shape strides;                   ///< in elements; may be 0 (expanded), never negative
-  RefPtr<RefCounted> autograd;     ///< autograd::Node or autograd::Leaf, see has_node
+  Shape strides;                ///< in elements; may be 0 (expanded), never negative
+  RefPtr<RefCounted> autograd;  ///< autograd::Node or autograd::Leaf, see has_node
 };
 
 /// An n-dimensional array on one device.

@@ -22,11 +22,11 @@ struct Product {
 };
 
 constexpr Product kProducts[] = {
-    {"x W^T", 128, 1024, 784, false, true},   {"x W^T", 128, 1024, 1024, false, true},
-    {"x W^T", 128, 10, 1024, false, true},    {"x W^T", 1024, 1536, 384, false, true},
-    {"dy W", 128, 1024, 1024, false, false},  {"dy W", 128, 1024, 10, false, false},
-    {"dy^T x", 1024, 784, 128, true, false},  {"dy^T x", 1024, 1024, 128, true, false},
-    {"dy^T x", 10, 1024, 128, true, false},   {"square", 1000, 1000, 1000, false, false},
+    {"x W^T", 128, 1024, 784, false, true},  {"x W^T", 128, 1024, 1024, false, true},
+    {"x W^T", 128, 10, 1024, false, true},   {"x W^T", 1024, 1536, 384, false, true},
+    {"dy W", 128, 1024, 1024, false, false}, {"dy W", 128, 1024, 10, false, false},
+    {"dy^T x", 1024, 784, 128, true, false}, {"dy^T x", 1024, 1024, 128, true, false},
+    {"dy^T x", 10, 1024, 128, true, false},  {"square", 1000, 1000, 1000, false, false},
 };
 
 constexpr ProductAlgorithm kAlgorithms[] = {ProductAlgorithm::kAvx2, ProductAlgorithm::kAvx2Swapped,

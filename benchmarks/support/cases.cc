@@ -4,7 +4,6 @@
 
 namespace tandem::benchmarks {
 
-
 namespace {
 
 TrainingCase mlp() {

@@ -13,7 +13,8 @@
 
 namespace tandem::benchmarks {
 
-Report::Report(const std::string& path) : path_(from_users_folder(path)), cpu_(cpu_model()), fma_peak_gflops_(fma_peak_gflops()) {
+Report::Report(const std::string& path)
+    : path_(from_users_folder(path)), cpu_(cpu_model()), fma_peak_gflops_(fma_peak_gflops()) {
   if (path_.empty()) return;
   file_.open(path_, std::ios::app);
   TANDEM_CHECK(IoError, file_.good(), "--json: cannot write '", path_, "'");

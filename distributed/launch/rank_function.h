@@ -6,9 +6,9 @@
 #include <string>
 
 #include <tandem/base/macros.h>
-#include <tandem/distributed/store/failure_board.h>
 #include <tandem/distributed/launch.h>
 #include <tandem/distributed/launch/rank_environment.h>
+#include <tandem/distributed/store/failure_board.h>
 
 namespace tandem::inline v0::distributed {
 

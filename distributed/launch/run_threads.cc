@@ -6,10 +6,10 @@
 
 #include <tandem/base/error.h>
 #include <tandem/base/rank_context.h>
-#include <tandem/distributed/launch/context_access.h>
 #include <tandem/distributed/launch.h>
-#include <tandem/distributed/store/memory_store.h>
+#include <tandem/distributed/launch/context_access.h>
 #include <tandem/distributed/launch/rank_function.h>
+#include <tandem/distributed/store/memory_store.h>
 
 namespace tandem::inline v0::distributed {
 

@@ -7,11 +7,11 @@
 #include <cstring>
 
 #include <tandem/base/trace.h>
-#include <tandem/distributed/store/failure_board.h>
 #include <tandem/distributed/reduce_kernels.h>
 #include <tandem/distributed/shm/futex.h>
 #include <tandem/distributed/shm/join.h>
 #include <tandem/distributed/shm/stream_copy_avx2.h>
+#include <tandem/distributed/store/failure_board.h>
 
 namespace tandem::inline v0::distributed::shm {
 
@@ -216,13 +216,11 @@ Advance ShmBackend::step() {
       if (!matched) return Advance::kIdle;
       finish_slots();
       return Advance::kDone;
-    case Path::kWhole:
-      return step_whole();
+    case Path::kWhole: return step_whole();
     case Path::kSlices:
       // Nothing is staged before all have arrived: until then peers may read what a whole exchange left in that ring.
       return matched ? step_slices() : Advance::kIdle;
-    case Path::kTransfer:
-      break;
+    case Path::kTransfer: break;
   }
   return matched ? step_transfer() : Advance::kIdle;
 }
@@ -259,8 +257,7 @@ void ShmBackend::finish_slots() {
   if (size_ == 1 && call_->input == call_->output) return;
   const size_t num_bytes = static_cast<size_t>(call_->num_bytes());
   switch (call_->kind) {
-    case CollectiveKind::kBarrier:
-      break;
+    case CollectiveKind::kBarrier: break;
     case CollectiveKind::kBroadcast:
       if (call_->root != rank_) std::memcpy(call_->output, slot(call_->root), num_bytes);
       break;

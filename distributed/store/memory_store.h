@@ -7,8 +7,8 @@
 #include <string>
 
 #include <tandem/base/macros.h>
-#include <tandem/distributed/store/failure_board.h>
 #include <tandem/distributed/store.h>
+#include <tandem/distributed/store/failure_board.h>
 
 namespace tandem::inline v0::distributed {
 

@@ -285,8 +285,7 @@ void StoreServer::handle(Connection& connection, const wire::Frame& frame) {
       end_rank({connection.rank, RankEnd::kLeft, "left the job"});
       reply(connection, frame.id, Status::kOk, "");
       return;
-    default:
-      throw IoError(str("store: a rank sent a frame of type ", static_cast<uint32_t>(frame.type)));
+    default: throw IoError(str("store: a rank sent a frame of type ", static_cast<uint32_t>(frame.type)));
   }
 }
 

@@ -10,9 +10,9 @@
 #include <thread>
 
 #include <tandem/base/macros.h>
+#include <tandem/distributed/store.h>
 #include <tandem/distributed/store/failure_board.h>
 #include <tandem/distributed/store/socket.h>
-#include <tandem/distributed/store.h>
 #include <tandem/distributed/store/wire.h>
 
 namespace tandem::inline v0::distributed {

@@ -123,15 +123,16 @@ TEST(Engine, LeafHookFiresBeforeOlderNodesRun) {
     y = mul(scale(y, 1, "layer" + std::to_string(k), &journal), weights.back());
   }
   y.backward(from_vector<double>({1, 2}, {2}));
-  EXPECT_EQ(journal, (std::vector<std::string>{"hook3", "layer3", "hook2", "layer2", "hook1", "layer1", "hook0", "layer0"}));
+  EXPECT_EQ(journal,
+            (std::vector<std::string>{"hook3", "layer3", "hook2", "layer2", "hook1", "layer1", "hook0", "layer0"}));
 }
 
 TEST(Engine, TiedLeafFiresOnceAndLast) {
   std::vector<std::string> journal;
   Tensor tied = leaf_of({2});
   Tensor other = leaf_of({3});
-  const HookHandle h1 =
-      tied.register_post_accumulate_grad_hook([&](const Tensor& g) { journal.push_back("tied " + std::to_string(g.item())); });
+  const HookHandle h1 = tied.register_post_accumulate_grad_hook(
+      [&](const Tensor& g) { journal.push_back("tied " + std::to_string(g.item())); });
   const HookHandle h2 = other.register_post_accumulate_grad_hook([&](const Tensor&) { journal.push_back("other"); });
   const Tensor x = from_vector<double>({5}, {1});
   mul(mul(mul(x, tied), other), tied).backward();  // d/dtied = 2 * 5 * 3 * 2

@@ -43,7 +43,8 @@ Tensor square(const Tensor& x, double factor) {
 }
 
 TEST(Gradcheck, AcceptsRightGradients) {
-  autograd::gradcheck([](const Inputs& in) { return mul(exp(in[0]), in[1]); }, {leaf_of({0.3, -1.2}), leaf_of({0.7, 2.1})});
+  autograd::gradcheck([](const Inputs& in) { return mul(exp(in[0]), in[1]); },
+                      {leaf_of({0.3, -1.2}), leaf_of({0.7, 2.1})});
   autograd::gradgradcheck([](const Inputs& in) { return mul(exp(in[0]), in[1]); },
                           {leaf_of({0.3, -1.2}), leaf_of({0.7, 2.1})});
 }
@@ -107,13 +108,15 @@ TEST(Gradcheck, FindsAWrongFirstDerivativeUnderCreateGraph) {
     autograd::gradgradcheck(f, {leaf_of({0.5})}, {.seed = 3});
     FAIL() << "nothing was thrown";
   } catch (const StateError& error) {
-    EXPECT_EQ(std::string(error.what()).rfind("gradgradcheck: input 0, element 0: backward under create_graph gives ", 0), 0u)
+    EXPECT_EQ(
+        std::string(error.what()).rfind("gradgradcheck: input 0, element 0: backward under create_graph gives ", 0), 0u)
         << error.what();
   }
 }
 
 TEST(Gradcheck, RefusesFloat32) {
-  EXPECT_THROW(autograd::gradcheck([](const Inputs& in) { return exp(in[0]); }, {zeros({2}).set_requires_grad()}), DTypeError);
+  EXPECT_THROW(autograd::gradcheck([](const Inputs& in) { return exp(in[0]); }, {zeros({2}).set_requires_grad()}),
+               DTypeError);
 }
 
 }  // namespace

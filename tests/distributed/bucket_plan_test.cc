@@ -8,7 +8,7 @@ namespace tandem::distributed {
 namespace {
 
 std::vector<ParameterInfo> mlp() {
-  return {{"fc1.weight", 1024 * 784}, {"fc1.bias", 1024}, {"fc2.weight", 1024 * 1024},
+  return {{"fc1.weight", 1024 * 784}, {"fc1.bias", 1024},        {"fc2.weight", 1024 * 1024},
           {"fc2.bias", 1024},         {"fc3.weight", 10 * 1024}, {"fc3.bias", 10}};
 }
 
@@ -57,7 +57,8 @@ TEST(BucketPlan, FirstBucketHoldsTheLastModuleAlone) {
 TEST(BucketPlan, SmallModulesShareBucketsAndTheTailIsSmall) {
   std::vector<ParameterInfo> parameters;
   for (int i = 0; i < 40; ++i) parameters.push_back({"layer" + std::to_string(i) + ".weight", 1024});  // 4 KiB each
-  const BucketPlan plan = plan_buckets(parameters, {.first_bytes = 8 << 10, .bucket_bytes = 64 << 10, .last_bytes = 8 << 10});
+  const BucketPlan plan =
+      plan_buckets(parameters, {.first_bytes = 8 << 10, .bucket_bytes = 64 << 10, .last_bytes = 8 << 10});
   expect_complete(parameters, plan);
   std::vector<int64_t> sizes;
   for (const auto& bucket : plan.buckets) sizes.push_back((bucket.end - bucket.begin) / 1024);

@@ -23,7 +23,8 @@ TANDEM_RANK_MAIN(train_on_part) {
   const std::vector<double> got = part_of_batch(context, kSteps, kTiny);
   for (size_t i = 0; i < expected.size(); ++i) {
     const bool close = std::abs(got[i] - expected[i]) <= 1e-12;
-    TANDEM_CHECK(StateError, close, "parameter element ", i, ": got ", got[i], ", the joined batch gives ", expected[i]);
+    TANDEM_CHECK(StateError, close, "parameter element ", i, ": got ", got[i], ", the joined batch gives ",
+                 expected[i]);
   }
   if (context.rank() != 0) return;
   std::ofstream file(args.at(0), std::ios::binary);
@@ -44,7 +45,8 @@ TEST_P(ProcessWorlds, EqualTheJoinedBatchAndThreadRanksToTheBit) {
   });
   std::vector<double> of_processes(of_threads.size() + 1);
   std::ifstream file(path, std::ios::binary);
-  file.read(reinterpret_cast<char*>(of_processes.data()), static_cast<std::streamsize>(of_processes.size() * sizeof(double)));
+  file.read(reinterpret_cast<char*>(of_processes.data()),
+            static_cast<std::streamsize>(of_processes.size() * sizeof(double)));
   ASSERT_EQ(file.gcount(), static_cast<std::streamsize>(of_threads.size() * sizeof(double)));
   of_processes.pop_back();
   EXPECT_EQ(of_processes, of_threads);

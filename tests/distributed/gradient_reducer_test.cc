@@ -58,7 +58,9 @@ TEST_P(Worlds, AccumulationUnderNoSyncEqualsTheJoinedBatch) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(, Worlds, ::testing::Combine(::testing::ValuesIn(kWorlds), ::testing::Values(kTiny, BucketSizes{}, kHuge)));
+INSTANTIATE_TEST_SUITE_P(, Worlds,
+                         ::testing::Combine(::testing::ValuesIn(kWorlds),
+                                            ::testing::Values(kTiny, BucketSizes{}, kHuge)));
 
 TEST(GradientReducer, RanksEndWithTheSameBits) {
   std::mutex mutex;
@@ -111,7 +113,8 @@ TEST(GradientReducer, UnusedIsAnErrorOnEveryRankByDefault) {
                 Tensor h = linear(inputs(), net.w1, context.rank() == 1 ? net.b1 : Tensor());
                 linear(h, net.w2, net.b2).sum().backward();
               }),
-              "DistributedDataParallel: backward did not reach these parameters\n  'fc1.bias' on ranks 0 2\n  use them in the "
+              "DistributedDataParallel: backward did not reach these parameters\n  'fc1.bias' on ranks 0 2\n  use them "
+              "in the "
               "loss, or construct with unused = UnusedParameters::kAllow");
     EXPECT_NO_THROW(net.loss(inputs(), labels()).backward());  // the group goes on
   });
@@ -159,8 +162,11 @@ TEST(GradientReducer, TiedParameterIsExchangedOnce) {
 TEST(GradientReducer, DifferentModelsAreAnErrorOnEveryRank) {
   run_threads(3, [](Context& context) {
     Tensor w = zeros({2, context.rank() == 2 ? 3 : 4}).set_requires_grad();
-    EXPECT_EQ(error_text<StateError>([&] { GradientReducer reducer({{"fc.weight", w}}, {}, context.group()); }),
-              "DistributedDataParallel: ranks hold different models\n  rank 0: parameter 'fc.weight' float32 [2, 4]\n  rank 2: "
+    EXPECT_EQ(error_text<StateError>([&] {
+                GradientReducer reducer({{"fc.weight", w}}, {}, context.group());
+              }),
+              "DistributedDataParallel: ranks hold different models\n  rank 0: parameter 'fc.weight' float32 [2, 4]\n  "
+              "rank 2: "
               "parameter 'fc.weight' float32 [2, 3]");
   });
   run_threads(2, [](Context& context) {
@@ -168,7 +174,8 @@ TEST(GradientReducer, DifferentModelsAreAnErrorOnEveryRank) {
     NamedTensors parameters = {{"a", w}};
     if (context.rank() == 0) parameters.emplace_back("b", zeros({1}));
     EXPECT_EQ(error_text<StateError>([&] { GradientReducer reducer(parameters, {}, context.group()); }),
-              "DistributedDataParallel: ranks hold different models\n  rank 0: parameter 'b' float32 [1], requires no grad\n  "
+              "DistributedDataParallel: ranks hold different models\n  rank 0: parameter 'b' float32 [1], requires no "
+              "grad\n  "
               "rank 1: nothing more");
   });
 }
@@ -177,7 +184,9 @@ TEST(GradientReducer, TwoReducersOverOneParameter) {
   run_threads(1, [](Context& context) {
     Tensor w = zeros({2}).set_requires_grad();
     const GradientReducer first({{"w", w}}, {}, context.group());
-    EXPECT_EQ(error_text<StateError>([&] { GradientReducer second({{"w", w}}, {}, context.group()); }),
+    EXPECT_EQ(error_text<StateError>([&] {
+                GradientReducer second({{"w", w}}, {}, context.group());
+              }),
               "GradientReducer: the gradient of 'w' already lives in the buckets of another DistributedDataParallel");
   });
 }
@@ -208,7 +217,8 @@ TEST(GradientReducer, FirstBucketIsLaunchedBeforeBackwardEnds) {
     for (const TraceEvent& event : events) {
       if (event.rank != rank) continue;
       if (event.name.starts_with("launch bucket 0 of")) launched = event.begin_ns;
-      if (event.category == "backward" && event.name == "linear") first_layer_begins = event.begin_ns;  // the last one: fc1
+      if (event.category == "backward" && event.name == "linear")
+        first_layer_begins = event.begin_ns;  // the last one: fc1
       if (event.category == "backward" && event.name == "backward") backward_ends = event.end_ns;
     }
     ASSERT_NE(launched, 0);
@@ -224,7 +234,8 @@ TEST(GradientReducer, AFailureInBackwardReachesTheOthers) {
     GradientReducer reducer(net.named(), {}, context.group(), {.buckets = kTiny});
     HookHandle failing;
     if (context.rank() == 0) {
-      failing = net.w1.register_post_accumulate_grad_hook([](const Tensor&) { throw ValueError("a hook of rank 0 failed"); });
+      failing =
+          net.w1.register_post_accumulate_grad_hook([](const Tensor&) { throw ValueError("a hook of rank 0 failed"); });
       EXPECT_EQ(error_text<ValueError>([&] { net.loss(inputs(), labels()).backward(); }), "a hook of rank 0 failed");
     } else {
       peer = error_text<CommError>([&] { net.loss(inputs(), labels()).backward(); });
@@ -247,7 +258,8 @@ TEST(GradientReducer, AnExceptionAnywhereInTheLoopIsTheOneThatCounts) {
                   HookHandle failing;
                   for (int step = 0; step < 1000; ++step) {
                     if (mine && step == 3 && place == kInBackward) {
-                      failing = net.w1.register_post_accumulate_grad_hook([](const Tensor&) { throw ValueError("no luck"); });
+                      failing =
+                          net.w1.register_post_accumulate_grad_hook([](const Tensor&) { throw ValueError("no luck"); });
                     }
                     for (Tensor p : net.parameters()) p.zero_grad();
                     net.loss(inputs(), labels()).backward();
@@ -328,7 +340,9 @@ TEST(GradientReducer, StepsLeftOutAreNotInTheReport) {
 
 TEST(GradientReducer, NothingToReduce) {
   run_threads(1, [](Context& context) {
-    EXPECT_EQ(error_text<ValueError>([&] { GradientReducer reducer({{"w", zeros({2})}}, {}, context.group()); }),
+    EXPECT_EQ(error_text<ValueError>([&] {
+                GradientReducer reducer({{"w", zeros({2})}}, {}, context.group());
+              }),
               "GradientReducer: no parameter requires grad");
   });
 }

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include <tandem/distributed/store/memory_store.h>
 #include <tandem/distributed/process_group.h>
+#include <tandem/distributed/store/memory_store.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/distributed/thread_ranks.h>
 

@@ -40,18 +40,10 @@ double expected(int world, int64_t i, ReduceOp op, DType dtype) {
     const double v = value(rank, i, op, dtype);
     switch (op) {
       case ReduceOp::kSum:
-      case ReduceOp::kAvg:
-        result += v;
-        break;
-      case ReduceOp::kProduct:
-        result *= v;
-        break;
-      case ReduceOp::kMin:
-        result = std::min(result, v);
-        break;
-      case ReduceOp::kMax:
-        result = std::max(result, v);
-        break;
+      case ReduceOp::kAvg: result += v; break;
+      case ReduceOp::kProduct: result *= v; break;
+      case ReduceOp::kMin: result = std::min(result, v); break;
+      case ReduceOp::kMax: result = std::max(result, v); break;
     }
   }
   if (dtype == kBool) return result != 0;

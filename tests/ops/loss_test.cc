@@ -53,7 +53,8 @@ TEST(CrossEntropy, ManyRows) { check_threads(cross_entropy_case(700, 101)); }
 TEST(CrossEntropy, ALargeShiftOfTheLogitsChangesNothing) {
   // 2^16 and its neighbours by 1/4 are exact in float32: the loss and the gradient are those of the small numbers.
   const Tensor small = tensor({0.25, 1.5, -0.75}).view({1, 3}), labels = tensor({1});
-  Tensor x = small.clone().set_requires_grad(), y = tensor({65536.25, 65537.5, 65535.25}).view({1, 3}).clone().set_requires_grad();
+  Tensor x = small.clone().set_requires_grad(),
+         y = tensor({65536.25, 65537.5, 65535.25}).view({1, 3}).clone().set_requires_grad();
   const Tensor loss = cross_entropy(x, labels), shifted = cross_entropy(y, labels);
   EXPECT_EQ(loss.item<float>(), shifted.item<float>());
   loss.backward(full({}, 3.5));
@@ -69,13 +70,19 @@ TEST(CrossEntropy, ConfidentAndWrong) {
   EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{1, -1}));
 }
 
-TEST(CrossEntropy, OfNothingIsNan) { EXPECT_TRUE(std::isnan(cross_entropy(empty({0, 3}), empty({0}, {kInt64})).item<float>())); }
+TEST(CrossEntropy, OfNothingIsNan) {
+  EXPECT_TRUE(std::isnan(cross_entropy(empty({0, 3}), empty({0}, {kInt64})).item<float>()));
+}
 
 TEST(CrossEntropy, ErrorsAndTheirTexts) {
   const Tensor logits = zeros({4, 10});
-  EXPECT_EQ(error_text<IndexError>([&] { cross_entropy(logits, tensor({1, 9, 10, -1})); }),
+  EXPECT_EQ(error_text<IndexError>([&] {
+              cross_entropy(logits, tensor({1, 9, 10, -1}));
+            }),
             "cross_entropy: label 10 at position 2 is outside [0, 10)");
-  EXPECT_EQ(error_text<IndexError>([&] { cross_entropy(logits, tensor({1, -7, 10, 0})); }),
+  EXPECT_EQ(error_text<IndexError>([&] {
+              cross_entropy(logits, tensor({1, -7, 10, 0}));
+            }),
             "cross_entropy: label -7 at position 1 is outside [0, 10)");
   EXPECT_EQ(error_text<DTypeError>([&] { cross_entropy(logits, zeros({4}, {kInt32})); }),
             "cross_entropy: labels must be int64\n"

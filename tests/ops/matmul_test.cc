@@ -152,23 +152,33 @@ TEST(Matmul, IsAMember) {
 }
 
 TEST(Matmul, Errors) {
-  EXPECT_EQ(error_text<ShapeError>([] { matmul(empty({2, 3}), empty({4, 5})); }),
+  EXPECT_EQ(error_text<ShapeError>([] {
+              matmul(empty({2, 3}), empty({4, 5}));
+            }),
             "matmul: inner sizes 3 and 4 differ\n"
             "  input  cpu  float32 [2, 3]\n"
             "  other  cpu  float32 [4, 5]");
-  EXPECT_EQ(error_text<ShapeError>([] { matmul(empty({2, 2, 3}), empty({3, 3, 5})); }),
+  EXPECT_EQ(error_text<ShapeError>([] {
+              matmul(empty({2, 2, 3}), empty({3, 3, 5}));
+            }),
             "matmul: batch sizes 2 and 3 do not broadcast\n"
             "  input  cpu  float32 [2, 2, 3]\n"
             "  other  cpu  float32 [3, 3, 5]");
-  EXPECT_EQ(error_text<ShapeError>([] { matmul(empty({}), empty({3, 5})); }),
+  EXPECT_EQ(error_text<ShapeError>([] {
+              matmul(empty({}), empty({3, 5}));
+            }),
             "matmul: a 0-dim operand has no product\n"
             "  input  cpu  float32 []\n"
             "  other  cpu  float32 [3, 5]");
-  EXPECT_EQ(error_text<DTypeError>([] { matmul(empty({2, 3}, {kBool}), empty({3, 5}, {kBool})); }),
+  EXPECT_EQ(error_text<DTypeError>([] {
+              matmul(empty({2, 3}, {kBool}), empty({3, 5}, {kBool}));
+            }),
             "matmul: bool matrices have no product\n"
             "  input  cpu  bool [2, 3]\n"
             "  other  cpu  bool [3, 5]");
-  EXPECT_NE(error_text<DTypeError>([] { matmul(empty({2, 3}), empty({3, 5}, {kFloat64})); }).find("matmul: "),
+  EXPECT_NE(error_text<DTypeError>([] {
+              matmul(empty({2, 3}), empty({3, 5}, {kFloat64}));
+            }).find("matmul: "),
             std::string::npos);
 }
 
@@ -209,7 +219,8 @@ TEST(Addmm, Integers) {
 TEST(Addmm, OperandsOnDifferentDevicesAreRefused) {
   set_cpu_device_count(2);
   const Device other("cpu:1");
-  const Tensor input = empty({128}), mat1 = empty({64, 256}, {kFloat32, other}), mat2 = empty({256, 128}, {kFloat32, other});
+  const Tensor input = empty({128}), mat1 = empty({64, 256}, {kFloat32, other}),
+               mat2 = empty({256, 128}, {kFloat32, other});
   EXPECT_EQ(error_text<DeviceError>([&] { addmm(input, mat1, mat2); }),
             "addmm: operands are on different devices\n"
             "  input  cpu    float32 [128]       <- differs\n"
@@ -220,17 +231,23 @@ TEST(Addmm, OperandsOnDifferentDevicesAreRefused) {
 }
 
 TEST(Addmm, Errors) {
-  EXPECT_EQ(error_text<ShapeError>([] { addmm(empty({4}), empty({2, 3}), empty({3, 5})); }),
+  EXPECT_EQ(error_text<ShapeError>([] {
+              addmm(empty({4}), empty({2, 3}), empty({3, 5}));
+            }),
             "addmm: input does not broadcast to [2, 5]\n"
             "  input  cpu  float32 [4]\n"
             "  mat1   cpu  float32 [2, 3]\n"
             "  mat2   cpu  float32 [3, 5]");
-  EXPECT_EQ(error_text<ShapeError>([] { addmm(empty({5}), empty({2, 3}), empty({4, 5})); }),
+  EXPECT_EQ(error_text<ShapeError>([] {
+              addmm(empty({5}), empty({2, 3}), empty({4, 5}));
+            }),
             "addmm: inner sizes 3 and 4 differ\n"
             "  input  cpu  float32 [5]\n"
             "  mat1   cpu  float32 [2, 3]\n"
             "  mat2   cpu  float32 [4, 5]");
-  EXPECT_EQ(error_text<ShapeError>([] { addmm(empty({5}), empty({2, 2, 3}), empty({3, 5})); }),
+  EXPECT_EQ(error_text<ShapeError>([] {
+              addmm(empty({5}), empty({2, 2, 3}), empty({3, 5}));
+            }),
             "addmm: mat1 and mat2 must have 2 dimensions\n"
             "  input  cpu  float32 [5]\n"
             "  mat1   cpu  float32 [2, 2, 3]\n"
@@ -324,17 +341,23 @@ TEST(Linear, ATiedWeightGetsBothContributions) {
 }
 
 TEST(Linear, Errors) {
-  EXPECT_EQ(error_text<ShapeError>([] { linear(empty({2, 3}), empty({5, 4}), empty({5})); }),
+  EXPECT_EQ(error_text<ShapeError>([] {
+              linear(empty({2, 3}), empty({5, 4}), empty({5}));
+            }),
             "linear: the last dimension of x must have size 4\n"
             "  x       cpu  float32 [2, 3]\n"
             "  weight  cpu  float32 [5, 4]\n"
             "  bias    cpu  float32 [5]");
-  EXPECT_EQ(error_text<ShapeError>([] { linear_relu(empty({2, 4}), empty({5, 4}), empty({1})); }),
+  EXPECT_EQ(error_text<ShapeError>([] {
+              linear_relu(empty({2, 4}), empty({5, 4}), empty({1}));
+            }),
             "linear_relu: bias must have shape [5]\n"
             "  x       cpu  float32 [2, 4]\n"
             "  weight  cpu  float32 [5, 4]\n"
             "  bias    cpu  float32 [1]");
-  EXPECT_EQ(error_text<ShapeError>([] { linear(empty({2, 4}), empty({4})); }),
+  EXPECT_EQ(error_text<ShapeError>([] {
+              linear(empty({2, 4}), empty({4}));
+            }),
             "linear: weight must have 2 dimensions, [out, in]\n"
             "  x       cpu  float32 [2, 4]\n"
             "  weight  cpu  float32 [4]");
@@ -347,13 +370,18 @@ constexpr ProductAlgorithm kAlgorithms[] = {ProductAlgorithm::kDirect, ProductAl
                                             ProductAlgorithm::kAvx512Swapped};
 
 /// Runs one algorithm on one product, with room around the matrices, and compares with float64.
-void check_algorithm(ProductAlgorithm algorithm, int64_t m, int64_t n, int64_t k, bool a_transposed, bool b_transposed) {
-  SCOPED_TRACE(str(to_string(algorithm), " m=", m, " n=", n, " k=", k, a_transposed ? " aT" : "", b_transposed ? " bT" : ""));
+void check_algorithm(ProductAlgorithm algorithm, int64_t m, int64_t n, int64_t k, bool a_transposed,
+                     bool b_transposed) {
+  SCOPED_TRACE(
+      str(to_string(algorithm), " m=", m, " n=", n, " k=", k, a_transposed ? " aT" : "", b_transposed ? " bT" : ""));
   const int64_t a_leading = (a_transposed ? m : k) + 3, b_leading = (b_transposed ? k : n) + 5;
-  const Dense a = random_dense({a_transposed ? k : m, a_leading}, 1), b = random_dense({b_transposed ? n : k, b_leading}, 2);
+  const Dense a = random_dense({a_transposed ? k : m, a_leading}, 1),
+              b = random_dense({b_transposed ? n : k, b_leading}, 2);
   const Dense old = random_dense({m, n}, 3), bias = random_dense({n}, 4);
-  const Tensor a_values = make_tensor(a, kFloat32), b_values = make_tensor(b, kFloat32), bias_values = make_tensor(bias, kFloat32);
-  const MatrixOperand left{a_values.data_ptr(), a_leading, a_transposed}, right{b_values.data_ptr(), b_leading, b_transposed};
+  const Tensor a_values = make_tensor(a, kFloat32), b_values = make_tensor(b, kFloat32),
+               bias_values = make_tensor(bias, kFloat32);
+  const MatrixOperand left{a_values.data_ptr(), a_leading, a_transposed},
+      right{b_values.data_ptr(), b_leading, b_transposed};
   const int64_t bytes = cpu::product_workspace_bytes(kFloat32, algorithm, m, n, k, left, right);
   const Tensor scratch = empty({bytes + 8}, {kUInt8});
   chores::fill(scratch, 0xab);
@@ -394,8 +422,8 @@ TEST(ProductAlgorithms, EachMatchesFloat64) {
         }
       }
     }
-    check_algorithm(algorithm, 13, 70, 1025, false, true);  // two blocks of k
-    check_algorithm(algorithm, 13, 70, 2100, true, false);  // three
+    check_algorithm(algorithm, 13, 70, 1025, false, true);   // two blocks of k
+    check_algorithm(algorithm, 13, 70, 2100, true, false);   // three
     check_algorithm(algorithm, 150, 300, 200, false, true);  // several pieces
     check_algorithm(algorithm, 150, 300, 200, true, false);
     check_algorithm(algorithm, 150, 300, 200, false, false);

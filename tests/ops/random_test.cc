@@ -106,7 +106,9 @@ TEST(Randn, IsTheDocumentedFunctionOfTheWords) {
       const size_t pair = static_cast<size_t>(i / 2 * 2);
       const double u = (w[pair] >> 8) * 0x1p-24, v = (w[pair + 1] >> 8) * 0x1p-24;
       const double radius = std::sqrt(-2 * std::log1p(-u)), angle = 2 * std::numbers::pi * v;
-      ASSERT_EQ(x.data<float>()[i], static_cast<float>(i % 2 == 0 ? radius * std::cos(angle) : radius * std::sin(angle))) << i;
+      ASSERT_EQ(x.data<float>()[i],
+                static_cast<float>(i % 2 == 0 ? radius * std::cos(angle) : radius * std::sin(angle)))
+          << i;
     }
   }
 }
@@ -144,7 +146,8 @@ TEST(Randint, AllValuesAreEquallyLikely) {
       ++counts[static_cast<size_t>(value - 3)];
     }
     double chi_square = 0;
-    for (double count : counts) chi_square += (count - kDraws / kValues) * (count - kDraws / kValues) / (kDraws / kValues);
+    for (double count : counts)
+      chi_square += (count - kDraws / kValues) * (count - kDraws / kValues) / (kDraws / kValues);
     EXPECT_LT(chi_square, 27.9);  // exceeded with probability 1e-4 at six degrees of freedom
   }
 }
@@ -171,7 +174,9 @@ TEST(Randperm, IsAPermutation) {
   for (const int64_t n : {0, 1, 2, 7, 1000}) {
     Stream stream;
     std::vector<int64_t> values = randperm(n, {}, &stream.generator).to_vector<int64_t>();
-    if (n == 1000) { EXPECT_FALSE(std::is_sorted(values.begin(), values.end())); }
+    if (n == 1000) {
+      EXPECT_FALSE(std::is_sorted(values.begin(), values.end()));
+    }
     std::sort(values.begin(), values.end());
     for (int64_t i = 0; i < n; ++i) ASSERT_EQ(values[static_cast<size_t>(i)], i);
   }
@@ -209,7 +214,9 @@ TEST(Bernoulli, FollowsItsProbabilities) {
 }
 
 TEST(Bernoulli, Errors) {
-  EXPECT_EQ(error_text<ValueError>([] { bernoulli(tensor({0.5, 1.5, -1.0})); }),
+  EXPECT_EQ(error_text<ValueError>([] {
+              bernoulli(tensor({0.5, 1.5, -1.0}));
+            }),
             "bernoulli: probability 1.5 at position 1 is outside [0, 1]");
   EXPECT_EQ(error_text<ValueError>([] { bernoulli(full({2}, std::nan(""))); }),
             "bernoulli: probability nan at position 0 is outside [0, 1]");
@@ -261,7 +268,8 @@ TEST(Dropout, BackwardDrawsTheSameMask) {
 
 TEST(Dropout, Errors) {
   EXPECT_EQ(error_text<ValueError>([] { dropout(ones({2}), 1.0); }), "dropout: p must be in [0, 1), it is 1");
-  EXPECT_EQ(error_text<ValueError>([] { dropout(ones({2}), -0.5, false); }), "dropout: p must be in [0, 1), it is -0.5");
+  EXPECT_EQ(error_text<ValueError>([] { dropout(ones({2}), -0.5, false); }),
+            "dropout: p must be in [0, 1), it is -0.5");
 }
 
 TEST(Random, ThreadsDoNotChangeBits) {
@@ -269,8 +277,11 @@ TEST(Random, ThreadsDoNotChangeBits) {
     set_num_threads(threads);
     Stream stream;
     Generator* g = &stream.generator;
-    return std::vector<Tensor>{rand({20001}, {}, g), rand({9999}, {kFloat64}, g), randn({20001}, {}, g),
-                               randint(0, 1000, {9999}, {kInt32}, g), bernoulli(full({9999}, 0.5), g),
+    return std::vector<Tensor>{rand({20001}, {}, g),
+                               rand({9999}, {kFloat64}, g),
+                               randn({20001}, {}, g),
+                               randint(0, 1000, {9999}, {kInt32}, g),
+                               bernoulli(full({9999}, 0.5), g),
                                dropout(ones({20001}), 0.5, true, g)};
   };
   const auto one = draw(1), two = draw(2);

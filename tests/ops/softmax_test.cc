@@ -103,7 +103,9 @@ TEST_P(Softmax, InfinitiesAndNan) {
 }
 
 TEST(SoftmaxErrors, FullTexts) {
-  EXPECT_EQ(error_text<IndexError>([] { softmax(empty({2, 3}), 2); }),
+  EXPECT_EQ(error_text<IndexError>([] {
+              softmax(empty({2, 3}), 2);
+            }),
             error_text<IndexError>([] { wrap_dim("softmax", 2, 2); }));
   EXPECT_EQ(error_text<DTypeError>([] { log_softmax(empty({2}, {kInt64}), 0); }).substr(0, 12), "log_softmax:");
 }

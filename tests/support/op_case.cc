@@ -17,14 +17,10 @@ namespace {
 
 std::string layout_name(Layout layout) {
   switch (layout) {
-    case Layout::kContiguous:
-      return "contiguous";
-    case Layout::kTransposed:
-      return "transposed";
-    case Layout::kSliced:
-      return "sliced";
-    case Layout::kExpanded:
-      return "expanded";
+    case Layout::kContiguous: return "contiguous";
+    case Layout::kTransposed: return "transposed";
+    case Layout::kSliced: return "sliced";
+    case Layout::kExpanded: return "expanded";
   }
   return "";
 }
@@ -106,16 +102,11 @@ std::vector<DType> floating_dtypes() { return {kFloat64, kFloat32, kFloat16, kBF
 
 double epsilon(DType dtype) {
   switch (dtype) {
-    case kFloat16:
-      return 0x1p-10;
-    case kBFloat16:
-      return 0x1p-7;
-    case kFloat32:
-      return 0x1p-23;
-    case kFloat64:
-      return 0x1p-52;
-    default:
-      return 0;
+    case kFloat16: return 0x1p-10;
+    case kBFloat16: return 0x1p-7;
+    case kFloat32: return 0x1p-23;
+    case kFloat64: return 0x1p-52;
+    default: return 0;
   }
 }
 
@@ -165,8 +156,7 @@ Tensor make_tensor(const Dense& values, DType dtype, Layout layout, Device devic
   int64_t total = row_major.num_elements();
   int64_t offset = 0;
   switch (layout) {
-    case Layout::kContiguous:
-      return row_major;
+    case Layout::kContiguous: return row_major;
     case Layout::kTransposed: {
       int64_t step = 1;
       for (size_t d = 0; d < shape.size(); ++d) {
