@@ -45,7 +45,7 @@ void declare(CLI::App& app, Settings& s) {
       ->check(CLI::IsMember({"heap", "arena"}));
   app.add_option("--dtype", s.dtype)->check(CLI::IsMember({"float32", "float64", "float16", "bfloat16", "int32"}));
   app.add_option("--bytes", s.sizes, "size of each rank's input")->delimiter(',')->check(CLI::NonNegativeNumber);
-  app.add_option("--repeats", s.repeats, "the median of so many series is shown")->check(CLI::PositiveNumber);
+  app.add_option("--repeats", s.repeats, "the median of so many series is shown")->check(CLI::Range(1, 1000000));
   app.add_option("--steps", s.steps, "calls in a series; 0 = by size")->check(CLI::NonNegativeNumber);
   app.add_option("--json", s.json, "append the lines to this file too");
 }

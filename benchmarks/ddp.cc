@@ -85,8 +85,8 @@ void declare(CLI::App& app, Settings& s) {
   app.add_option("--case", s.cases, "one or several, separated by commas")
       ->delimiter(',')
       ->check(CLI::IsMember(td::benchmarks::case_names()));
-  app.add_option("--world", s.world, "ranks, one process each")->check(CLI::PositiveNumber);
-  app.add_option("--steps", s.steps, "timed steps of each kind")->check(CLI::PositiveNumber);
+  app.add_option("--world", s.world, "ranks, one process each")->check(CLI::Range(1, 64));
+  app.add_option("--steps", s.steps, "timed steps of each kind")->check(CLI::Range(1, 1000000));
   app.add_option("--json", s.json, "append the lines to this file too");
 }
 

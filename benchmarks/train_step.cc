@@ -34,8 +34,8 @@ int main(int argc, char** argv) {
   app.add_option("--case", cases, "one or several, separated by commas")
       ->delimiter(',')
       ->check(CLI::IsMember(tandem::benchmarks::case_names()));
-  app.add_option("--threads", threads)->check(CLI::PositiveNumber);
-  app.add_option("--steps", steps, "timed steps, after three that are not")->check(CLI::PositiveNumber);
+  app.add_option("--threads", threads, "of the one process")->check(CLI::Range(1, 1024));
+  app.add_option("--steps", steps, "timed steps, after three that are not")->check(CLI::Range(1, 1000000));
   app.add_option("--json", json, "append the lines to this file too");
   try {
     app.parse(argc, argv);
