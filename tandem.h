@@ -34,6 +34,7 @@
 #include <tandem/ops/matmul.h>
 #include <tandem/ops/random.h>
 #include <tandem/ops/reduce.h>
+#include <tandem/ops/size2d.h>
 #include <tandem/ops/softmax.h>
 #include <tandem/ops/view.h>
 #include <tandem/optim/clip_grad.h>
