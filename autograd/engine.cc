@@ -223,8 +223,9 @@ void GraphTask::add_to(Tensor& sum, Tensor gradient) {
   } else if (options_.create_graph) {
     sum = accumulate_with_graph(sum, gradient);
   } else {
-    if (sum.impl_ptr()->use_count() > 1 || sum.storage()->use_count() > 1 || !sum.is_contiguous()) {
-      Tensor own = empty(sum.shape(), sum.options());
+    if (sum.impl_ptr()->use_count() > 1 || sum.storage()->use_count() > 1 ||
+        (!sum.is_contiguous() && !is_dense(sum.shape(), sum.strides()))) {
+      Tensor own = empty_in_order_of(sum, sum.dtype());
       chores::copy(sum, own);
       sum = std::move(own);
     }

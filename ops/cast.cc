@@ -66,7 +66,7 @@ struct ToDeviceNode : autograd::Node {
 Tensor to(const Tensor& input, DType dtype) {
   TANDEM_CHECK(StateError, input.defined(), ops::operand_error("to", "input is undefined", {{"input", input}}));
   if (input.dtype() == dtype) return input;
-  Tensor output = empty(input.shape(), {dtype, input.device()});
+  Tensor output = empty_in_order_of(input, dtype);
   chores::copy(input, output);
   if (is_floating_point(dtype)) {
     if (auto* node = autograd::record<ToDTypeNode>("to", output, input)) node->dtype = input.dtype();

@@ -158,6 +158,36 @@ DType result_dtype(DType tensor, DType number) {
   return kind(number) > kind(tensor) ? number : tensor;
 }
 
+namespace {
+
+Shape channels_last_strides(const Shape& shape) {
+  const int64_t channels = shape[1], width = shape[3];
+  return {shape[2] * width * channels, 1, width * channels, channels};
+}
+
+}  // namespace
+
+bool is_channels_last(const Tensor& tensor) {
+  if (tensor.dim() != 4) return false;
+  const Shape wanted = channels_last_strides(tensor.shape());
+  for (size_t d = 0; d < 4; ++d) {
+    if (tensor.shape()[d] != 1 && tensor.strides()[d] != wanted[d]) return false;
+  }
+  return true;
+}
+
+Tensor channels_last(const Tensor& tensor) {
+  if (is_channels_last(tensor)) return tensor;
+  const Tensor copy = empty_channels_last(tensor.shape(), tensor.options());
+  chores::copy(tensor, copy);
+  return copy;
+}
+
+Tensor empty_channels_last(const Shape& shape, TensorOptions options) {
+  const Tensor memory = empty(shape, options);
+  return make_view(memory.storage(), options.dtype, shape, channels_last_strides(shape), 0);
+}
+
 Tensor row_major(const Tensor& tensor) {
   if (tensor.is_contiguous()) return tensor;
   const Tensor copy = empty(tensor.shape(), tensor.options());

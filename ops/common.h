@@ -50,6 +50,16 @@ DType result_dtype(DType tensor, DType number);
 /// `tensor` itself where it is row-major, else an unrecorded row-major copy: what kernels read.
 Tensor row_major(const Tensor& tensor);
 
+using v0::empty_in_order_of;
+
+/// Whether a 4-d tensor's memory is N, H, W, C without gaps, as convolutions write it (so too where C = 1 or H = W = 1 and the
+/// tensor is row-major).
+bool is_channels_last(const Tensor& tensor);
+/// `tensor` [N, C, H, W] itself where it is channels-last, else an unrecorded channels-last copy.
+Tensor channels_last(const Tensor& tensor);
+/// Uninitialised and channels-last.  `shape` is [N, C, H, W].
+Tensor empty_channels_last(const Shape& shape, TensorOptions options);
+
 /// Sums `grad` over the dimensions along which `shape` was broadcast, recorded; returns `grad` itself where none were.
 /// Defined in ops/reduce.cc.
 Tensor sum_to_shape(const Tensor& grad, const Shape& shape);

@@ -36,7 +36,7 @@ Tensor compare(const char* op, CompareOp kind, bool swapped, Tensor a, Scalar b)
   cast_for(CastPolicy::kWidest, {&a});
   const KernelContext context = ops::check_same_device(op, {{"a", a}});
   convert(a, dtype_with(a, b));
-  Tensor out = empty(a.shape(), {kBool, a.device()});
+  Tensor out = empty_in_order_of(a, kBool);
   const Element number(b, a.dtype());
   if (swapped) {
     const auto loop = make_loop<3>(out.shape(), out.num_elements(), {&out, nullptr, &a});
@@ -87,7 +87,9 @@ Tensor where(const Tensor& condition, Tensor a, Tensor b) {
   const KernelContext context = ops::check_same_device("where", operands);
   TANDEM_CHECK(DTypeError, condition.dtype() == kBool, ops::operand_error("where", "condition must be bool", operands));
   promote_operands(a, b);
-  Tensor out = empty(ops::broadcast_shape("where", operands), {a.dtype(), a.device()});
+  const Shape shape = ops::broadcast_shape("where", operands);
+  const Tensor& model = shape == a.shape() ? a : b;
+  Tensor out = shape == model.shape() ? empty_in_order_of(model, a.dtype()) : empty(shape, a.options());
   const auto loop = make_loop<4>(out.shape(), out.num_elements(), {&out, &condition, &a, &b});
   cpu::where(context, size_of(a.dtype()), loop, condition.data_ptr(), a.data_ptr(), b.data_ptr(), out.data_ptr());
   if (auto* node = record<WhereNode>("where", out, a, b)) {

@@ -44,13 +44,13 @@ Tensor binary(const char* op, const KernelContext& context, BinaryOp kind, const
 }
 
 Tensor binary(const KernelContext& context, BinaryOp kind, const Tensor& a, Scalar b) {
-  Tensor out = empty(a.shape(), {a.dtype(), a.device()});
+  Tensor out = empty_in_order_of(a, a.dtype());
   run_binary(context, kind, a, b, out);
   return out;
 }
 
 Tensor unary(const KernelContext& context, UnaryOp kind, const Tensor& a) {
-  Tensor out = empty(a.shape(), {a.dtype(), a.device()});
+  Tensor out = empty_in_order_of(a, a.dtype());
   const auto loop = make_loop<2>(out.shape(), out.num_elements(), {&out, &a});
   cpu::unary(context, kind, a.dtype(), loop, a.data_ptr(), out.data_ptr());
   return out;

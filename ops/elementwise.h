@@ -3,8 +3,9 @@
 // Common to all: tensors are on one device (DeviceError), their shapes broadcast by NumPy's rule (ShapeError), their
 // dtypes promote as in PyTorch: bool < integers < floating, the wider one within a kind, and a 0-dim tensor counts only
 // where it is of a higher kind.  A Scalar counts as a 0-dim tensor of float32, int64 or bool and is rounded to the
-// common dtype. Half types are computed in float32 and rounded once; integers wrap around.  Results are row-major and
-// share no memory with the operands.  Undefined operands throw StateError.  All gradients can be differentiated again.
+// common dtype. Half types are computed in float32 and rounded once; integers wrap around.  Results share no
+// memory with the operands; their memory has the order of the first operand of the result's shape if that has no gaps (what
+// is channels-last stays so), else it is row-major.  Undefined operands throw StateError.  All gradients can be differentiated again.
 #pragma once
 
 #include <tandem/base/macros.h>

@@ -1,6 +1,7 @@
 // What the fronts of the elementwise kernels share: loops over broadcast operands, numbers as operands, promotion.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -15,10 +16,13 @@ template <int N>
 Loop<N> make_loop(const Shape& shape, int64_t num_elements, const std::array<const Tensor*, N>& operands) {
   Loop<N> loop;
   loop.num_elements = num_elements;
-  bool flat = true;  // each operand is one stretch of memory, or one element
+  const Tensor& out = *operands[0];
+  const bool dense = out.is_contiguous() || is_dense(out.shape(), out.strides());
+  bool flat = dense;  // each operand is one stretch of memory in the same order, or one element
   for (const Tensor* t : operands) {
-    flat =
-        flat && (t == nullptr || t->num_elements() == 1 || (t->is_contiguous() && t->num_elements() == num_elements));
+    flat = flat && (t == nullptr || t->num_elements() == 1 ||
+                    (t->num_elements() == num_elements &&
+                     (out.is_contiguous() ? t->is_contiguous() : t->strides() == out.strides())));
   }
   if (flat || num_elements <= 1) {
     loop.sizes.push_back(num_elements);
@@ -32,8 +36,14 @@ Loop<N> make_loop(const Shape& shape, int64_t num_elements, const std::array<con
   for (int k = 0; k < N; ++k) {
     strides[k] = operands[k] == nullptr ? Shape(shape.size(), 0) : broadcast_strides(*operands[k], shape);
   }
+  SmallVector<size_t, 6> order;  // of dimensions, as they lie in the output's memory
   for (size_t d = 0; d < shape.size(); ++d) {
-    if (shape[d] == 1) continue;
+    if (shape[d] != 1) order.push_back(d);
+  }
+  if (!out.is_contiguous()) {
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return strides[0][a] > strides[0][b]; });
+  }
+  for (const size_t d : order) {
     bool merges = !loop.sizes.empty();
     for (int k = 0; k < N && merges; ++k) merges = loop.strides[k].back() == shape[d] * strides[k][d];
     if (merges) {
@@ -83,8 +93,11 @@ inline void promote_operands(Tensor& a, Tensor& b) {
 
 /// An uninitialised result for operands named a and b.
 inline Tensor empty_for(const char* op, const Tensor& a, const Tensor& b, DType dtype) {
-  if (a.shape() == b.shape()) return empty(a.shape(), {dtype, a.device()});
-  return empty(broadcast_shape(op, {{"a", a}, {"b", b}}), {dtype, a.device()});
+  if (a.shape() == b.shape()) return empty_in_order_of(a, dtype);
+  const Shape shape = broadcast_shape(op, {{"a", a}, {"b", b}});
+  if (shape == a.shape()) return empty_in_order_of(a, dtype);
+  if (shape == b.shape()) return empty_in_order_of(b, dtype);
+  return empty(shape, {dtype, a.device()});
 }
 
 }  // namespace tandem::inline v0::ops

@@ -33,6 +33,14 @@ Tensor empty(const Shape& shape, TensorOptions options) {
   return result;
 }
 
+Tensor empty_in_order_of(const Tensor& like, DType dtype) {
+  const TensorImpl& impl = like.impl();
+  const TensorOptions options = {dtype, like.device()};
+  if (impl.is_row_major || !is_dense(impl.shape, impl.strides)) return empty(impl.shape, options);
+  return Tensor(make_ref<TensorImpl>(Storage::allocate(options.device, impl.num_elements * size_of(dtype)), dtype,
+                                     impl.shape, impl.strides, 0));
+}
+
 Tensor full(const Shape& shape, Scalar value, TensorOptions options) {
   Tensor result = empty(shape, options);
   chores::fill(result, value);

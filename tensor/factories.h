@@ -14,6 +14,9 @@ TANDEM_API Tensor zeros(const Shape& shape, TensorOptions options = {});
 TANDEM_API Tensor ones(const Shape& shape, TensorOptions options = {});
 TANDEM_API Tensor full(const Shape& shape, Scalar value, TensorOptions options = {});
 TANDEM_API Tensor empty_like(const Tensor& tensor);  ///< row-major, same shape, dtype, device; not a leaf of anything
+/// Uninitialised, `like`'s shape and device, another dtype.  Its memory has like's order of dimensions where like has no gaps
+/// (a transposed matrix stays transposed, channels-last stays channels-last), else it is row-major.
+TANDEM_API Tensor empty_in_order_of(const Tensor& like, DType dtype);
 TANDEM_API Tensor zeros_like(const Tensor& tensor);
 TANDEM_API Tensor ones_like(const Tensor& tensor);
 /// int64 [ceil((end - begin) / step)]: begin, begin + step, ...

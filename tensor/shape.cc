@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <ostream>
+#include <utility>
 
 #include <tandem/base/error.h>
 
@@ -36,6 +37,20 @@ Shape row_major_strides(const Shape& shape) {
     stride *= std::max<int64_t>(shape[i], 1);
   }
   return strides;
+}
+
+bool is_dense(const Shape& shape, const Shape& strides) {
+  SmallVector<std::pair<int64_t, int64_t>, 6> dims;  // stride and size, from the inside
+  for (size_t d = 0; d < shape.size(); ++d) {
+    if (shape[d] != 1) dims.push_back({strides[d], shape[d]});
+  }
+  std::sort(dims.begin(), dims.end());
+  int64_t expected = 1;
+  for (const auto& [stride, size] : dims) {
+    if (stride != expected) return false;
+    expected *= size;
+  }
+  return true;
 }
 
 int64_t wrap_dim(const char* op, int64_t dim, int64_t ndim) {

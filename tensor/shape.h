@@ -36,6 +36,10 @@ TANDEM_API int64_t num_elements(const Shape& shape);
 /// Strides, in elements, of a row-major tensor of that shape.
 TANDEM_API Shape row_major_strides(const Shape& shape);
 
+/// Whether elements of that shape and those strides fill one stretch of memory, each place once: a row-major tensor or a
+/// permutation of one.
+TANDEM_API bool is_dense(const Shape& shape, const Shape& strides);
+
 /// `dim` counted from the end where negative.  Throws IndexError outside [-ndim, ndim); a 0-dim tensor counts as one
 /// dimension.
 TANDEM_API int64_t wrap_dim(const char* op, int64_t dim, int64_t ndim);
