@@ -1,10 +1,16 @@
 #include <tandem/benchmarks/support/peak.h>
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
+#include <cstring>
 #include <fstream>
+#include <memory>
+#include <new>
 
 #if defined(__x86_64__)
 #include <tandem/benchmarks/support/peak_avx512.h>
@@ -27,6 +33,37 @@ double run_portable(int64_t rounds) {
   volatile float kept = 0;  // the work must not be optimised away
   for (const float sum : sums) kept = kept + sum;
   return 2.0 * kLanes * static_cast<double>(rounds);
+}
+
+/// Floats on huge pages where the system gives them, as tensors are.
+class Block {
+ public:
+  explicit Block(int64_t count) {
+    constexpr size_t kHugePage = 2 << 20;
+    const size_t bytes = (static_cast<size_t>(count) * sizeof(float) + kHugePage - 1) / kHugePage * kHugePage;
+    data_.reset(static_cast<float*>(std::aligned_alloc(kHugePage, bytes)));
+    if (data_ == nullptr) throw std::bad_alloc();
+    madvise(data_.get(), bytes, MADV_HUGEPAGE);
+    std::fill_n(data_.get(), count, 1.0f);
+  }
+  float* data() const { return data_.get(); }
+
+ private:
+  struct Free {
+    void operator()(float* data) const { std::free(data); }
+  };
+  std::unique_ptr<float, Free> data_;
+};
+
+/// memcpy writes large blocks past the caches, a loop (which adds, so as not to become memcpy) does not: either may be faster.
+void copy_block(const float* from, float* to, int64_t count, bool past_caches) {
+  if (past_caches) {
+    std::memcpy(to, from, static_cast<size_t>(count) * sizeof(float));
+  } else {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < count; ++i) to[i] = from[i] + 1;
+  }
+  asm volatile("" : : "r"(to) : "memory");  // it must not be optimised away
 }
 
 double run(int64_t rounds) {
@@ -53,6 +90,21 @@ double fma_peak_gflops() {
     const double operations = run(kRounds);
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
     best = std::max(best, operations / took.count() * 1e-9);
+  }
+  return best;
+}
+
+double copy_gb_per_s(int64_t num_bytes) {
+  constexpr int64_t kBytesPerRun = 1 << 26;
+  const int64_t count = std::max<int64_t>(num_bytes / 8, 16);  // floats of a block
+  const int64_t copies = std::max<int64_t>(1, kBytesPerRun / (8 * count));
+  const Block from(count), to(count);
+  double best = 0;
+  for (int repeat = 0; repeat < 10; ++repeat) {
+    const auto begin = std::chrono::steady_clock::now();
+    for (int64_t i = 0; i < copies; ++i) copy_block(from.data(), to.data(), count, repeat % 2 == 0);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    best = std::max(best, 8e-9 * static_cast<double>(count) * static_cast<double>(copies) / took.count());
   }
   return best;
 }

@@ -1,0 +1,13 @@
+#include <tandem/benchmarks/ops/rows.h>
+
+using namespace tandem;
+
+TANDEM_BENCHMARK_ROWS(random) {
+  const auto input = [] { return TensorList{randn({2048, 1024})}; };
+  const auto like = [](Tensor (*make)(const Shape&, TensorOptions, Generator*)) {
+    return [make](const TensorList& in) { return make(in[0].shape(), {}, nullptr); };
+  };
+  rows.add("rand", input, like(rand), {.bytes = 2048 * 1024 * 4, .backward = false});
+  rows.add("randn", input, like(randn), {.bytes = 2048 * 1024 * 4, .backward = false});
+  rows.add("dropout", input, [](const TensorList& in) { return dropout(in[0], 0.1); });
+}
