@@ -27,6 +27,7 @@
 #include <tandem/nn/layers.h>
 #include <tandem/nn/module.h>
 #include <tandem/nn/sequential.h>
+#include <tandem/ops/attention.h>
 #include <tandem/ops/cast.h>
 #include <tandem/ops/compare.h>
 #include <tandem/ops/elementwise.h>

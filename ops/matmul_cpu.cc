@@ -248,6 +248,7 @@ void tiled_product(ProductAlgorithm algorithm, const Problem& p, float* workspac
         const int64_t column_end = std::min(plan.columns, (column_piece + 1) * piece_columns);
         ProductTile tile{};
         tile.k = depth;
+        tile.right_stride = kernels.columns;
         tile.left_stride = plan.pack_left ? 0 : plan.left_row_stride;
         tile.alpha = static_cast<float>(p.alpha);
         tile.beta = begin == 0 ? static_cast<float>(p.beta) : 1.0f;

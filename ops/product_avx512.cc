@@ -1,4 +1,4 @@
-// Tiles of float32 products for AVX-512: 12 x 32, 24 of 32 registers hold sums.
+// Tiles of float32 products for AVX-512: 6 x 64, 24 of 32 registers hold sums.
 #include <immintrin.h>
 
 namespace tandem::inline v0 {

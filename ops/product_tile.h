@@ -1,4 +1,4 @@
-// A tile of a float32 matrix product, computed in registers; private to ops/.  Includes nothing: files for wider instructions
+// A tile of a matrix product, computed in registers; private to ops/.  Includes nothing: files for wider instructions
 // do.  Sizes are `long`, which is int64_t.
 //
 // Vocabulary.  The *left* side gives single values that are broadcast, the *right* side vectors of neighbouring columns.
@@ -11,33 +11,38 @@ namespace tandem::inline v0 {
 
 /// One tile: out(i, j) = f(alpha * sum_l left(i, l) * right(l, j) + beta * out(i, j)), f adds the bias and replaces negative
 /// values by 0.
-struct ProductTile {
+template <class T>
+struct TileOf {
   long rows;     ///< at most the instruction set's kRows
   long columns;  ///< at most its kColumns
   long k;
-  const float* left;
-  long left_stride;    ///< from one row to the next; 0: left is a packed panel
-  const float* right;  ///< a packed panel
-  float alpha;
-  float beta;         ///< 0: out is not read
-  const float* bias;  ///< null: none; bias[j], or bias[i] where transposed
+  const T* left;
+  long left_stride;   ///< from one row to the next; 0: left is a packed panel
+  const T* right;     ///< a packed panel, or rows of as many readable columns
+  long right_stride;  ///< from one row of right to the next: kColumns in a packed panel
+  T alpha;
+  T beta;         ///< 0: out is not read
+  const T* bias;  ///< null: none; bias[j], or bias[i] where transposed
   bool relu;
   bool transposed;  ///< out(i, j) is out[j * out_leading + i], else out[i * out_leading + j]
-  float* out;
+  T* out;
   long out_leading;
 };
+using ProductTile = TileOf<float>;
 
 /// The functions of an instruction set.
-struct ProductKernels {
+template <class T>
+struct TileKernels {
   const char* name;
   long rows;     ///< kRows: of a tile and of a packed left panel
   long columns;  ///< kColumns: of a tile and of a packed right panel
-  void (*tile)(const ProductTile& tile);
+  void (*tile)(const TileOf<T>& tile);
   /// panel[l][j] = source[l * k_stride + j * column_stride] for j < columns, else 0; one stride is 1.
-  void (*pack_right)(const float* source, long k, long columns, long k_stride, long column_stride, float* panel);
+  void (*pack_right)(const T* source, long k, long columns, long k_stride, long column_stride, T* panel);
   /// panel[l][i] = source[l * k_stride + i] for i < rows, else 0.
-  void (*pack_left)(const float* source, long k, long rows, long k_stride, float* panel);
+  void (*pack_left)(const T* source, long k, long rows, long k_stride, T* panel);
 };
+using ProductKernels = TileKernels<float>;
 
 extern const ProductKernels kProductAvx2;
 extern const ProductKernels kProductAvx512;

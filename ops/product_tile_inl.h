@@ -40,6 +40,7 @@ inline __attribute__((always_inline)) Sums<R, C> multiply_tile(const ProductTile
     for (int c = 0; c < C; ++c) sums.at[r][c] = V::zero();
   }
   const float* right = t.right;
+  const long right_stride = t.right_stride;
   if constexpr (kPacked) {
     const float* left = t.left;
     for (long l = 0; l < t.k; ++l) {
@@ -50,7 +51,7 @@ inline __attribute__((always_inline)) Sums<R, C> multiply_tile(const ProductTile
         for (int c = 0; c < C; ++c) sums.at[r][c] = V::fma(value, columns[c], sums.at[r][c]);
       }
       left += V::kRows;
-      right += kColumns;
+      right += right_stride;
     }
   } else {
     // Three rows share a pointer: their addresses are p, p + stride, p + 2 * stride.
@@ -66,7 +67,7 @@ inline __attribute__((always_inline)) Sums<R, C> multiply_tile(const ProductTile
         for (int c = 0; c < C; ++c) sums.at[r][c] = V::fma(value, columns[c], sums.at[r][c]);
       }
       for (int p = 0; p < kPointers; ++p) ++left[p];
-      right += kColumns;
+      right += right_stride;
     }
   }
   return sums;

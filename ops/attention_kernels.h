@@ -1,0 +1,68 @@
+// Kernels of attention.  Private to ops/.
+#pragma once
+
+#include <cstdint>
+
+#include <tandem/tensor/dtype.h>
+#include <tandem/tensor/kernel_context.h>
+
+namespace tandem::inline v0 {
+
+/// `batches` independent attentions: scale * query @ key^T is [queries, keys] in each.
+struct AttentionSizes {
+  int64_t batches;
+  int64_t queries;
+  int64_t keys;
+  int64_t head_dim;   ///< of queries and keys
+  int64_t value_dim;  ///< of values and results
+  double scale;
+  bool is_causal;
+};
+
+/// The rows of each batch: row i of batch b begins at data[offsets[b] + i * row_stride]; elements of a row are dense.
+struct AttentionRows {
+  void* data = nullptr;
+  const int64_t* offsets = nullptr;
+  int64_t row_stride = 0;
+};
+
+/// What is added to the scores (`is_bool`: -infinity where false); null data: nothing.  Else of the kernel's dtype.
+struct AttentionMask {
+  const void* data = nullptr;
+  const int64_t* offsets = nullptr;
+  int64_t query_stride = 0;
+  int64_t key_stride = 0;
+  bool is_bool = false;
+};
+
+/// Whose tiles compute the products.
+enum class AttentionAlgorithm : int8_t {
+  kPlain,   ///< C++: float64, and float32 as the reference
+  kAvx2,    ///< float32
+  kAvx512,  ///< float32
+};
+
+/// A rule of dtype and instruction set.
+AttentionAlgorithm attention_algorithm(DType dtype);
+
+namespace cpu {
+
+int64_t attention_workspace_bytes(DType dtype, AttentionAlgorithm algorithm, const AttentionSizes& sizes);
+int64_t attention_backward_workspace_bytes(DType dtype, AttentionAlgorithm algorithm, const AttentionSizes& sizes);
+
+/// out = softmax(scale * query @ key^T + mask) @ value, and log_sum [batches, queries]: the logarithm of the sum of each
+/// row's exponentials, -infinity for a row without keys.  float32 and float64.
+void attention(const KernelContext& context, DType dtype, AttentionAlgorithm algorithm, const AttentionSizes& sizes,
+               const AttentionRows& query, const AttentionRows& key, const AttentionRows& value,
+               const AttentionMask& mask, void* workspace, const AttentionRows& out, void* log_sum);
+
+/// The gradients of query, key and value, from that of out.
+void attention_backward(const KernelContext& context, DType dtype, AttentionAlgorithm algorithm,
+                        const AttentionSizes& sizes, const AttentionRows& query, const AttentionRows& key,
+                        const AttentionRows& value, const AttentionMask& mask, const AttentionRows& out,
+                        const void* log_sum, const AttentionRows& grad, void* workspace,
+                        const AttentionRows& grad_query, const AttentionRows& grad_key,
+                        const AttentionRows& grad_value);
+
+}  // namespace cpu
+}  // namespace tandem::inline v0

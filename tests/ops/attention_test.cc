@@ -1,0 +1,528 @@
+#include <tandem/ops/attention.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <tuple>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tandem/autograd/engine.h>
+#include <tandem/autograd/gradcheck.h>
+#include <tandem/ops/attention_kernels.h>
+#include <tandem/ops/compare.h>
+#include <tandem/ops/elementwise.h>
+#include <tandem/ops/matmul.h>
+#include <tandem/ops/softmax.h>
+#include <tandem/ops/view.h>
+#include <tandem/tensor/allocator.h>
+#include <tandem/tensor/chores.h>
+#include <tandem/tensor/factories.h>
+#include <tandem/tests/support/op_case.h>
+
+namespace tandem::testing {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+/// Attention as its formula says: `score_mask(batch, t, s)` is added to the scores.
+template <class Mask>
+Dense reference(const Dense& q, const Dense& k, const Dense& v, double scale, Mask score_mask) {
+  const size_t dims = q.shape.size();
+  const int64_t T = q.shape[dims - 2], S = k.shape[dims - 2], d = q.shape[dims - 1], e = v.shape[dims - 1];
+  Shape shape = q.shape;
+  shape.back() = e;
+  Dense out = dense_zeros(shape);
+  const int64_t batches = T * d == 0 ? 0 : q.num_elements() / (T * d);
+  for (int64_t b = 0; b < batches; ++b) {
+    for (int64_t t = 0; t < T; ++t) {
+      std::vector<double> weights(static_cast<size_t>(S));
+      double max = -kInfinity, sum = 0;
+      for (int64_t s = 0; s < S; ++s) {
+        double score = 0;
+        for (int64_t i = 0; i < d; ++i) score += q[(b * T + t) * d + i] * k[(b * S + s) * d + i];
+        weights[static_cast<size_t>(s)] = score * scale + score_mask(b, t, s);
+        max = std::max(max, weights[static_cast<size_t>(s)]);
+      }
+      if (max == -kInfinity) continue;
+      for (double& weight : weights) sum += weight = std::exp(weight - max);
+      for (int64_t s = 0; s < S; ++s) {
+        for (int64_t i = 0; i < e; ++i) {
+          out[(b * T + t) * e + i] += weights[static_cast<size_t>(s)] / sum * v[(b * S + s) * e + i];
+        }
+      }
+    }
+  }
+  return out;
+}
+
+double causal_mask(int64_t t, int64_t s) { return s <= t ? 0 : -kInfinity; }
+
+struct Sizes {
+  Shape batch;
+  int64_t queries, keys, head_dim, value_dim;
+  bool is_causal = false;
+};
+
+Shape with(Shape shape, int64_t rows, int64_t columns) {
+  shape.push_back(rows);
+  shape.push_back(columns);
+  return shape;
+}
+
+OpCase attention_case(const Sizes& sizes) {
+  OpCase op;
+  op.name = "scaled_dot_product_attention";
+  op.inputs = {{"query", with(sizes.batch, sizes.queries, sizes.head_dim)},
+               {"key", with(sizes.batch, sizes.keys, sizes.head_dim)},
+               {"value", with(sizes.batch, sizes.keys, sizes.value_dim)}};
+  const double scale = 0.3;
+  op.run = [=](const std::vector<Tensor>& in) {
+    return scaled_dot_product_attention(in[0], in[1], in[2], {.is_causal = sizes.is_causal, .scale = scale});
+  };
+  op.reference = [=](const std::vector<Dense>& in) {
+    return reference(in[0], in[1], in[2], scale,
+                     [=](int64_t, int64_t t, int64_t s) { return sizes.is_causal ? causal_mask(t, s) : 0; });
+  };
+  op.terms = static_cast<double>(sizes.keys + sizes.head_dim);
+  return op;
+}
+
+TEST(Attention, MatchesItsFormula) {
+  for (const bool is_causal : {false, true}) {
+    check(attention_case({{2}, 3, 3, 3, 3, is_causal}));
+    check(attention_case({{}, 1, 7, 1, 2, is_causal}));
+    check(attention_case({{2, 1}, 7, 2, 8, 1, is_causal}));
+  }
+}
+
+/// The same in recorded operations: what gradients are compared with.
+Tensor composed(const Tensor& q, const Tensor& k, const Tensor& v, double scale, const Tensor& added) {
+  return matmul(softmax(add(mul(matmul(q, k.transpose(-2, -1)), scale), added), -1), v);
+}
+
+/// [T, S] of zeros, -infinity above the diagonal.
+Tensor added_causal_mask(int64_t queries, int64_t keys) {
+  Dense mask = dense_zeros({queries, keys});
+  for (int64_t t = 0; t < queries; ++t) {
+    for (int64_t s = 0; s < keys; ++s) mask[t * keys + s] = causal_mask(t, s);
+  }
+  return make_tensor(mask, kFloat64);
+}
+
+/// A leaf with the values of `tensor`, in its memory order.
+Tensor leaf(const Tensor& tensor) { return tensor.detach().set_requires_grad(); }
+
+/// Value and gradients in `dtype` against `expected` on the same values in float64.
+void expect_same(const std::function<Tensor(const std::vector<Tensor>&)>& actual,
+                 const std::function<Tensor(const std::vector<Tensor>&)>& expected, std::vector<Tensor> inputs,
+                 double terms) {
+  std::vector<Tensor> exact;
+  for (Tensor& input : inputs) {
+    exact.push_back(leaf(make_tensor(dense(input), kFloat64)));
+    input = leaf(input);
+  }
+  const DType dtype = inputs[0].dtype();
+  const Tensor out = actual(inputs), exact_out = expected(exact);
+  const double tolerance = 8 * epsilon(dtype) * std::sqrt(terms);
+  EXPECT_TRUE(close(out, dense(exact_out), tolerance));
+  const Tensor cotangent = random_tensor(out.shape(), 9, dtype, -1, 1);
+  out.backward(cotangent);
+  exact_out.backward(make_tensor(dense(cotangent), kFloat64));
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    EXPECT_TRUE(close(inputs[i].grad(), dense(exact[i].grad()), 2 * tolerance)) << "gradient " << i;
+  }
+}
+
+class AttentionBlocks : public ::testing::TestWithParam<std::tuple<DType, bool>> {};
+INSTANTIATE_TEST_SUITE_P(, AttentionBlocks,
+                         ::testing::Combine(::testing::ValuesIn(floating_dtypes()), ::testing::Bool()),
+                         [](const auto& parameter) {
+                           return str(std::get<0>(parameter.param), std::get<1>(parameter.param) ? "Causal" : "");
+                         });
+
+TEST_P(AttentionBlocks, ValuesAndGradients) {
+  const auto [dtype, is_causal] = GetParam();
+  // Blocks of 64 queries and 256 keys and their tails; head dimensions around the tiles' widths.
+  const Sizes all[] = {{{2}, 31, 31, 33, 8},   {{3}, 33, 33, 32, 32}, {{1}, 65, 65, 64, 64},
+                       {{2}, 130, 130, 1, 80}, {{1}, 65, 300, 8, 3},  {{1}, 300, 65, 3, 17},
+                       {{1}, 3, 600, 8, 8},    {{17}, 70, 66, 8, 8},  {{2}, 300, 300, 80, 33}};
+  for (const Sizes& sizes : all) {
+    SCOPED_TRACE(str(sizes.queries, " x ", sizes.keys, ", ", sizes.head_dim, ", ", sizes.value_dim));
+    const double scale = 0.2;
+    const Tensor mask = is_causal ? added_causal_mask(sizes.queries, sizes.keys) : zeros({1}, {kFloat64});
+    for (const Layout layout : {Layout::kContiguous, Layout::kSliced}) {
+      const auto input = [&](int64_t rows, int64_t columns, uint64_t seed) {
+        return make_tensor(random_dense(with(sizes.batch, rows, columns), seed), dtype, layout);
+      };
+      expect_same(
+          [&, causal = is_causal](const std::vector<Tensor>& in) {
+            return scaled_dot_product_attention(in[0], in[1], in[2], {.is_causal = causal, .scale = scale});
+          },
+          [&](const std::vector<Tensor>& in) { return composed(in[0], in[1], in[2], scale, mask); },
+          {input(sizes.queries, sizes.head_dim, 1), input(sizes.keys, sizes.head_dim, 2),
+           input(sizes.keys, sizes.value_dim, 3)},
+          static_cast<double>(sizes.keys + sizes.head_dim));
+    }
+  }
+}
+
+TEST(Attention, ThreadsDoNotChangeBits) {
+  for (const bool is_causal : {false, true}) {
+    check_threads(attention_case({{19}, 70, 300, 8, 8, is_causal}));
+    check_threads(attention_case({{1}, 300, 300, 8, 8, is_causal}));
+  }
+}
+
+TEST(Attention, DefaultScaleIsThatOfTheHeadDimension) {
+  const Tensor q = random_tensor({3, 16}, 1), k = random_tensor({5, 16}, 2), v = random_tensor({5, 2}, 3);
+  EXPECT_EQ(scaled_dot_product_attention(q, k, v).to_vector<float>(),
+            scaled_dot_product_attention(q, k, v, {.scale = 0.25}).to_vector<float>());
+}
+
+TEST(Attention, Empty) {
+  const auto shape_of = [](const Shape& q, const Shape& k, const Shape& v) {
+    return scaled_dot_product_attention(empty(q), empty(k), empty(v)).shape();
+  };
+  EXPECT_EQ(shape_of({0, 3, 4}, {0, 5, 4}, {0, 5, 2}), Shape({0, 3, 2}));
+  EXPECT_EQ(shape_of({2, 0, 4}, {2, 5, 4}, {2, 5, 2}), Shape({2, 0, 2}));
+  EXPECT_EQ(shape_of({2, 3, 4}, {2, 5, 4}, {2, 5, 0}), Shape({2, 3, 0}));
+  // Without keys there is nothing to attend to; without head dimensions all keys count alike.
+  const Tensor q = leaf(ones({2, 3}));
+  const Tensor nothing = scaled_dot_product_attention(q, empty({0, 3}), empty({0, 1}));
+  EXPECT_EQ(nothing.to_vector<float>(), (std::vector<float>{0, 0}));
+  nothing.backward(ones({2, 1}));
+  EXPECT_EQ(q.grad().to_vector<float>(), (std::vector<float>(6, 0)));
+  EXPECT_EQ(scaled_dot_product_attention(empty({1, 0}), empty({2, 0}), tensor({1.0, 3.0}).view({2, 1})).item<float>(),
+            2);
+}
+
+// --- masks -----------------------------------------------------------------------------------------------------
+
+/// Booleans of which about a third is false, but no query is left without its first key: what is composed gives NaN there.
+Tensor random_bools(const Shape& shape, uint64_t seed) {
+  Dense values = random_dense(shape, seed, 0, 3);
+  for (int64_t i = 0; i < values.num_elements(); ++i) values[i] = i % shape.back() == 0 || values[i] >= 1;
+  return make_tensor(values, kBool);
+}
+
+TEST(Attention, MasksBroadcast) {
+  const int64_t queries = 67, keys = 300;
+  const Shape mask_shapes[] = {{2, 3, queries, keys}, {3, 1, keys}, {queries, 1}, {2, 1, queries, keys}, {1}};
+  for (const Shape& shape : mask_shapes) {
+    for (const DType dtype : {kFloat64, kFloat32, kBFloat16}) {
+      for (const DType mask_dtype : {kBool, kFloat32, dtype}) {
+        for (const bool is_causal : {false, true}) {
+          SCOPED_TRACE(str(shape, " ", dtype, " ", mask_dtype, " ", is_causal));
+          const Tensor mask = mask_dtype == kBool ? random_bools(shape, 4) : random_tensor(shape, 4, mask_dtype);
+          Dense added = dense(mask);
+          if (mask_dtype == kBool) {
+            for (double& value : added.values) value = value != 0 ? 0 : -kInfinity;
+          }
+          Tensor total = make_tensor(added, kFloat64);
+          if (is_causal) total = add(total, added_causal_mask(queries, keys));
+          expect_same(
+              [&](const std::vector<Tensor>& in) {
+                return scaled_dot_product_attention(in[0], in[1], in[2],
+                                                    {.attn_mask = mask, .is_causal = is_causal, .scale = 0.4});
+              },
+              [&](const std::vector<Tensor>& in) { return composed(in[0], in[1], in[2], 0.4, total); },
+              {random_tensor({2, 3, queries, 5}, 1, dtype), random_tensor({2, 3, keys, 5}, 2, dtype),
+               random_tensor({2, 3, keys, 4}, 3, dtype)},
+              static_cast<double>(keys));
+        }
+      }
+    }
+  }
+}
+
+TEST(Attention, MaskOfEachLayout) {
+  const Dense values = random_dense({7, 9}, 4);
+  const Tensor q = random_tensor({7, 3}, 1), k = random_tensor({9, 3}, 2), v = random_tensor({9, 2}, 3);
+  for (const Layout layout : kLayouts) {
+    const Tensor mask = make_tensor(values, kFloat32, layout);
+    const Dense added = dense(mask);
+    EXPECT_TRUE(close(
+        scaled_dot_product_attention(q, k, v, {.attn_mask = mask, .scale = 0.5}),
+        reference(dense(q), dense(k), dense(v), 0.5, [&](int64_t, int64_t t, int64_t s) { return added[t * 9 + s]; }),
+        1e-5));
+  }
+}
+
+TEST(Attention, QueriesWithoutKeysGetZerosAndSendNone) {
+  Dense allowed = dense_zeros({3, 4});
+  for (int64_t s = 0; s < 4; ++s) allowed[s] = allowed[8 + s] = s != 1;
+  for (const bool is_bool : {false, true}) {
+    Dense added = allowed;
+    for (double& value : added.values) value = value != 0 ? 0 : -kInfinity;
+    const Tensor mask = is_bool ? make_tensor(allowed, kBool) : make_tensor(added, kFloat64);
+    const auto run = [&](const std::vector<Tensor>& in) {
+      return scaled_dot_product_attention(in[0], in[1], in[2], {.attn_mask = mask, .scale = 0.5});
+    };
+    std::vector<Tensor> in = {leaf(random_tensor({3, 2}, 1, kFloat64)), leaf(random_tensor({4, 2}, 2, kFloat64)),
+                              leaf(random_tensor({4, 2}, 3, kFloat64))};
+    const Tensor out = run(in);
+    EXPECT_EQ(out.slice(0, 1, 2).to_vector<double>(), (std::vector<double>{0, 0}));
+    EXPECT_TRUE(close(out,
+                      reference(dense(in[0]), dense(in[1]), dense(in[2]), 0.5,
+                                [&](int64_t, int64_t t, int64_t s) { return added[t * 4 + s]; }),
+                      1e-14));
+    EXPECT_NO_THROW(autograd::gradcheck(run, in));
+    EXPECT_NO_THROW(autograd::gradgradcheck(run, in));
+  }
+}
+
+TEST(Attention, MaskThatNeedsAGradient) {
+  OpCase op = attention_case({{2}, 3, 5, 3, 2, true});
+  op.inputs.push_back({.name = "attn_mask", .shape = {3, 5}, .optional = true});
+  op.run = [](const std::vector<Tensor>& in) {
+    return scaled_dot_product_attention(in[0], in[1], in[2], {.attn_mask = in[3], .is_causal = true, .scale = 0.3});
+  };
+  op.reference = [](const std::vector<Dense>& in) {
+    return reference(in[0], in[1], in[2], 0.3,
+                     [&](int64_t, int64_t t, int64_t s) { return in[3][t * 5 + s] + causal_mask(t, s); });
+  };
+  check(op);
+}
+
+TEST(Attention, NanSpreadsOverItsRowAlone) {
+  for (const DType dtype : {kFloat32, kFloat64}) {
+    Dense values = random_dense({3, 2}, 1);
+    values[2] = std::numeric_limits<double>::quiet_NaN();
+    const std::vector<double> out =
+        scaled_dot_product_attention(make_tensor(values, dtype), random_tensor({70, 2}, 2, dtype),
+                                     random_tensor({70, 1}, 3, dtype))
+            .to_vector<double>();
+    EXPECT_FALSE(std::isnan(out[0]));
+    EXPECT_TRUE(std::isnan(out[1]));
+    EXPECT_FALSE(std::isnan(out[2]));
+  }
+}
+
+TEST(Attention, LargeScoresDoNotOverflow) {
+  for (const DType dtype : {kFloat32, kFloat64}) {
+    const Tensor q = full({1, 1}, 100.0, {dtype}), k = make_tensor({{300, 1}, std::vector<double>(300, 1)}, dtype);
+    chores::fill(k.slice(0, 299, 300), 2.0);
+    const Tensor v = zeros({300, 1}, {dtype});
+    chores::fill(v.slice(0, 299, 300), 3.0);
+    EXPECT_EQ(scaled_dot_product_attention(q, k, v, {.scale = 1.0}).item<double>(), 3);
+  }
+}
+
+// --- memory ----------------------------------------------------------------------------------------------------
+
+TEST(Attention, ResultAndGradientsLieAsTheQueryDoes) {
+  const Tensor memory = leaf(random_tensor({2, 7, 3, 4}, 1));
+  const Tensor heads = memory.transpose(1, 2);  // [2, 3, 7, 4]
+  const Tensor out = scaled_dot_product_attention(heads, heads, heads);
+  EXPECT_EQ(out.shape(), Shape({2, 3, 7, 4}));
+  EXPECT_TRUE(out.transpose(1, 2).is_contiguous());
+}
+
+TEST(Attention, StoresNoMatrixOfScores) {
+  const int64_t size = 2048;
+  const Tensor q = leaf(random_tensor({size, 8}, 1)), k = leaf(random_tensor({size, 8}, 2));
+  const Tensor v = leaf(random_tensor({size, 8}, 3)), cotangent = random_tensor({size, 8}, 4);
+  for (const Tensor& t : {q, k, v}) t.grad();
+  reset_peak_memory({});
+  const int64_t before = memory_stats({}).peak_allocated;
+  scaled_dot_product_attention(q, k, v).backward(cotangent);
+  EXPECT_LT(memory_stats({}).peak_allocated - before, size * size * 4 / 4);
+}
+
+// --- kernels ---------------------------------------------------------------------------------------------------
+
+TEST(AttentionKernels, EachAlgorithmAgreesWithFloat64) {
+  EXPECT_EQ(attention_algorithm(kFloat64), AttentionAlgorithm::kPlain);
+  EXPECT_NE(attention_algorithm(kFloat32), AttentionAlgorithm::kPlain);
+  const int64_t size = 330, width = 40;
+  const std::vector<int64_t> offsets = {0};
+  for (const bool is_causal : {false, true}) {
+    const AttentionSizes sizes{1, size, size, width, width, 0.3, is_causal};
+    const auto run = [&](DType dtype, AttentionAlgorithm algorithm) {
+      std::vector<Tensor> in, out;
+      for (uint64_t i = 0; i < 4; ++i) in.push_back(random_tensor({size, width}, i, kFloat32).to(dtype));
+      for (int i = 0; i < 4; ++i) out.push_back(empty({size, width}, {dtype}));
+      const auto rows = [&](const Tensor& t) { return AttentionRows{t.data_ptr(), offsets.data(), width}; };
+      const Tensor log_sum = empty({size}, {dtype});
+      const Tensor scratch = empty({cpu::attention_workspace_bytes(dtype, algorithm, sizes)}, {kUInt8});
+      cpu::attention({}, dtype, algorithm, sizes, rows(in[0]), rows(in[1]), rows(in[2]), {}, scratch.data_ptr(),
+                     rows(out[0]), log_sum.data_ptr());
+      const Tensor backward_scratch =
+          empty({cpu::attention_backward_workspace_bytes(dtype, algorithm, sizes)}, {kUInt8});
+      cpu::attention_backward({}, dtype, algorithm, sizes, rows(in[0]), rows(in[1]), rows(in[2]), {}, rows(out[0]),
+                              log_sum.data_ptr(), rows(in[3]), backward_scratch.data_ptr(), rows(out[1]), rows(out[2]),
+                              rows(out[3]));
+      out.push_back(log_sum);
+      return out;
+    };
+    const std::vector<Tensor> exact = run(kFloat64, AttentionAlgorithm::kPlain);
+    for (const AttentionAlgorithm algorithm :
+         {AttentionAlgorithm::kPlain, AttentionAlgorithm::kAvx2, AttentionAlgorithm::kAvx512}) {
+      if (algorithm == AttentionAlgorithm::kAvx512 && attention_algorithm(kFloat32) != algorithm) continue;
+      const std::vector<Tensor> actual = run(kFloat32, algorithm);
+      for (size_t i = 0; i < exact.size(); ++i) {
+        EXPECT_TRUE(close(actual[i], dense(exact[i]), 2e-5)) << "result " << i << ", " << static_cast<int>(algorithm);
+      }
+    }
+  }
+}
+
+// --- qkv_attention ---------------------------------------------------------------------------------------------
+
+OpCase qkv_case(const Shape& batch, int64_t size, int64_t num_heads, int64_t head_dim, bool is_causal) {
+  OpCase op;
+  op.name = "qkv_attention";
+  op.inputs = {{"qkv", with(batch, size, 3 * num_heads * head_dim)}};
+  op.run = [=](const std::vector<Tensor>& in) {
+    return qkv_attention(in[0], num_heads, {.is_causal = is_causal, .scale = 0.3});
+  };
+  op.reference = [=](const std::vector<Dense>& in) {
+    const int64_t rows = num_elements(batch) * size, width = num_heads * head_dim;
+    Dense out = dense_zeros(with(batch, size, width));
+    for (int64_t h = 0; h < num_heads; ++h) {
+      Dense parts[3];
+      for (int64_t part = 0; part < 3; ++part) {
+        parts[part] = dense_zeros(with(batch, size, head_dim));
+        for (int64_t i = 0; i < rows * head_dim; ++i) {
+          parts[part][i] = in[0][i / head_dim * 3 * width + part * width + h * head_dim + i % head_dim];
+        }
+      }
+      const Dense head = reference(parts[0], parts[1], parts[2], 0.3,
+                                   [=](int64_t, int64_t t, int64_t s) { return is_causal ? causal_mask(t, s) : 0; });
+      for (int64_t i = 0; i < rows * head_dim; ++i) out[i / head_dim * width + h * head_dim + i % head_dim] = head[i];
+    }
+    return out;
+  };
+  op.terms = static_cast<double>(size + head_dim);
+  return op;
+}
+
+TEST(QkvAttention, MatchesItsFormula) {
+  check(qkv_case({2}, 3, 2, 3, true));
+  check(qkv_case({}, 7, 1, 2, false));
+  check(qkv_case({1, 2}, 2, 3, 1, true));
+  check_values(qkv_case({2}, 65, 3, 8, true));
+  check_threads(qkv_case({3}, 65, 7, 8, true));
+}
+
+TEST(QkvAttention, EqualsItsParts) {
+  for (const bool is_causal : {false, true}) {
+    for (const DType dtype : floating_dtypes()) {
+      const Tensor mask = random_tensor({3, 1, 33}, 5, dtype);
+      const auto options = [&] { return AttentionOptions{.attn_mask = mask, .is_causal = is_causal}; };
+      const auto parts = [&](const std::vector<Tensor>& in) {
+        const auto part = [&](int64_t i) {
+          return in[0].slice(-1, 24 * i, 24 * i + 24).view({2, 33, 3, 8}).transpose(1, 2);
+        };
+        AttentionOptions exact = options();
+        exact.attn_mask = exact.attn_mask.to(kFloat64);
+        return scaled_dot_product_attention(part(0), part(1), part(2), exact).transpose(1, 2).flatten(2);
+      };
+      expect_same([&](const std::vector<Tensor>& in) { return qkv_attention(in[0], 3, options()); }, parts,
+                  {random_tensor({2, 33, 72}, 1, dtype)}, 40);
+    }
+  }
+}
+
+TEST(QkvAttention, MaskThatNeedsAGradient) {
+  const auto run = [](const std::vector<Tensor>& in) { return qkv_attention(in[0], 2, {.attn_mask = in[1]}); };
+  const std::vector<Tensor> in = {leaf(random_tensor({2, 3, 18}, 1, kFloat64)),
+                                  leaf(random_tensor({2, 3, 3}, 2, kFloat64))};
+  EXPECT_NO_THROW(autograd::gradcheck(run, in));
+  EXPECT_NO_THROW(autograd::gradgradcheck(run, in));
+}
+
+// --- errors ----------------------------------------------------------------------------------------------------
+
+TEST(AttentionErrors, FullTexts) {
+  const auto text = [](const Shape& q, const Shape& k, const Shape& v, const Tensor& mask = {}) {
+    return error_text<ShapeError>(
+        [&] { scaled_dot_product_attention(empty(q), empty(k), empty(v), {.attn_mask = mask}); });
+  };
+  EXPECT_EQ(text({4}, {4}, {4}),
+            "scaled_dot_product_attention: query, key and value must have as many dimensions, at least 2\n"
+            "  query  cpu  float32 [4]\n"
+            "  key    cpu  float32 [4]\n"
+            "  value  cpu  float32 [4]");
+  EXPECT_EQ(text({2, 3, 4}, {5, 4}, {5, 4}),
+            "scaled_dot_product_attention: query, key and value must have as many dimensions, at least 2\n"
+            "  query  cpu  float32 [2, 3, 4]\n"
+            "  key    cpu  float32 [5, 4]\n"
+            "  value  cpu  float32 [5, 4]");
+  EXPECT_EQ(text({2, 3, 4}, {2, 5, 4}, {1, 5, 4}),
+            "scaled_dot_product_attention: sizes differ in dimension 0\n"
+            "  query  cpu  float32 [2, 3, 4]\n"
+            "  key    cpu  float32 [2, 5, 4]\n"
+            "  value  cpu  float32 [1, 5, 4]");
+  EXPECT_EQ(text({3, 4}, {5, 3}, {5, 4}),
+            "scaled_dot_product_attention: a query has 4 elements, a key 3\n"
+            "  query  cpu  float32 [3, 4]\n"
+            "  key    cpu  float32 [5, 3]\n"
+            "  value  cpu  float32 [5, 4]");
+  EXPECT_EQ(text({3, 4}, {5, 4}, {6, 4}),
+            "scaled_dot_product_attention: there are 5 keys but 6 values\n"
+            "  query  cpu  float32 [3, 4]\n"
+            "  key    cpu  float32 [5, 4]\n"
+            "  value  cpu  float32 [6, 4]");
+  EXPECT_EQ(text({3, 4}, {5, 4}, {5, 4}, empty({2, 5})),
+            "scaled_dot_product_attention: attn_mask does not broadcast to the scores' shape [3, 5]\n"
+            "  query      cpu  float32 [3, 4]\n"
+            "  key        cpu  float32 [5, 4]\n"
+            "  value      cpu  float32 [5, 4]\n"
+            "  attn_mask  cpu  float32 [2, 5]");
+  EXPECT_EQ(error_text<DTypeError>([] {
+              scaled_dot_product_attention(empty({3, 4}), empty({5, 4}), empty({5, 4}),
+                                           {.attn_mask = empty({3, 5}, {kInt64})});
+            }),
+            "scaled_dot_product_attention: attn_mask must be bool or floating\n"
+            "  query      cpu  float32 [3, 4]\n"
+            "  key        cpu  float32 [5, 4]\n"
+            "  value      cpu  float32 [5, 4]\n"
+            "  attn_mask  cpu  int64   [3, 5]");
+  EXPECT_EQ(error_text<DTypeError>([] {
+              scaled_dot_product_attention(empty({3, 4}), empty({5, 4}, {kFloat64}), empty({5, 4}));
+            }),
+            "scaled_dot_product_attention: operands have different dtypes\n"
+            "  query  cpu  float32 [3, 4]\n"
+            "  key    cpu  float64 [5, 4]  <- differs\n"
+            "  value  cpu  float32 [5, 4]");
+  EXPECT_EQ(error_text<DTypeError>([] {
+              const Tensor x = empty({3, 4}, {kInt64});
+              scaled_dot_product_attention(x, x, x);
+            }),
+            "scaled_dot_product_attention: query must be floating\n"
+            "  query  cpu  int64 [3, 4]");
+}
+
+TEST(QkvAttentionErrors, FullTexts) {
+  EXPECT_EQ(error_text<ShapeError>([] { qkv_attention(empty({12}), 2); }),
+            "qkv_attention: qkv must have at least 2 dimensions\n"
+            "  qkv  cpu  float32 [12]");
+  EXPECT_EQ(error_text<ShapeError>([] {
+              qkv_attention(empty({3, 15}), 2);
+            }),
+            "qkv_attention: the last dimension must be a multiple of 3 * 2\n"
+            "  qkv  cpu  float32 [3, 15]");
+  EXPECT_EQ(error_text<ValueError>([] {
+              qkv_attention(empty({3, 15}), 0);
+            }),
+            "qkv_attention: num_heads is 0\n"
+            "  qkv  cpu  float32 [3, 15]");
+  EXPECT_EQ(error_text<DTypeError>([] {
+              qkv_attention(empty({3, 12}, {kInt64}), 2);
+            }),
+            "qkv_attention: qkv must be floating\n"
+            "  qkv  cpu  int64 [3, 12]");
+  EXPECT_EQ(error_text<ShapeError>([] {
+              qkv_attention(empty({3, 12}), 2, {.attn_mask = empty({2, 2, 2})});
+            }),
+            "qkv_attention: attn_mask does not broadcast to the scores' shape [2, 3, 3]\n"
+            "  qkv        cpu  float32 [3, 12]\n"
+            "  attn_mask  cpu  float32 [2, 2, 2]");
+}
+
+}  // namespace
+}  // namespace tandem::testing
