@@ -63,6 +63,8 @@ TANDEM_BENCHMARK_ROWS(matmul) {
   const auto layer = [] { return TensorList{randn({2048, 128}), randn({512, 128}), randn({512})}; };
   const double layer_flops = 2.0 * 2048 * 512 * 128;
   rows.add("linear", layer, [](const TensorList& in) { return linear(in[0], in[1], in[2]); }, {.flops = layer_flops});
+  rows.add("addmm", layer, [](const TensorList& in) { return addmm(in[2], in[0], in[1].t(), 0.5, 2); },
+           {.flops = layer_flops});
   rows.add("linear_relu", layer, [](const TensorList& in) { return linear_relu(in[0], in[1], in[2]); },
            {.flops = layer_flops});
 }

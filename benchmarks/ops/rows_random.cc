@@ -9,5 +9,11 @@ TANDEM_BENCHMARK_ROWS(random) {
   };
   rows.add("rand", input, like(rand), {.bytes = 2048 * 1024 * 4, .backward = false});
   rows.add("randn", input, like(randn), {.bytes = 2048 * 1024 * 4, .backward = false});
+  rows.add("randint", input, [](const TensorList& in) { return randint(-9, 1000, in[0].shape()); },
+           {.bytes = 2048 * 1024 * 8, .backward = false});
+  rows.add("randperm", input, [](const TensorList& in) { return randperm(in[0].num_elements()); },
+           {.bytes = 2048 * 1024 * 8, .backward = false});
+  rows.add("bernoulli", [] { return TensorList{rand({2048, 1024})}; },
+           [](const TensorList& in) { return bernoulli(in[0]); }, {.backward = false});
   rows.add("dropout", input, [](const TensorList& in) { return dropout(in[0], 0.1); });
 }
