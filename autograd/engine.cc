@@ -50,6 +50,15 @@ class NodeScope {
   RefPtr<ScopeName> previous_;
 };
 
+/// Bytes of the gradients that a node made of its own; views of `gradient` cost nothing.
+int64_t num_made_bytes(const TensorList& results, const Tensor& gradient) {
+  int64_t bytes = 0;
+  for (const Tensor& result : results) {
+    if (result.defined() && result.storage() != gradient.storage()) bytes += result.num_bytes();
+  }
+  return bytes;
+}
+
 Tensor root_gradient(const char* op, const Tensor& root, const Tensor& gradient, bool create_graph) {
   TANDEM_CHECK(StateError, root.requires_grad(), op, ": the tensor (", describe(root),
                ") neither requires grad nor was made from one that does");
@@ -182,6 +191,10 @@ void GraphTask::run_node(Node& node) {
     TraceSpan span(node.name(), "backward");
     BackwardContext context(*this, node, std::move(gradient));
     results = node.backward(context);
+    if (trace_enabled()) [[unlikely]] {
+      const int64_t made = num_made_bytes(results, context.grad());
+      if (made != 0) trace_operand_bytes(made + context.grad().num_bytes() + node.num_saved_bytes());
+    }
     TANDEM_CHECK(StateError, results.size() == node.edges_.size(), node.name(), ": backward returned ", results.size(),
                  " gradients for ", node.edges_.size(), " inputs");
   } else {

@@ -80,9 +80,21 @@ void Node::destroy() {
   }
 }
 
+int64_t Node::num_saved_bytes() const {
+  int64_t bytes = 0;
+  for (const Saved* saved = saved_; saved != nullptr; saved = saved->next_) {
+    if (saved->data_.defined()) bytes += saved->data_.num_bytes();
+  }
+  return bytes;
+}
+
 void Node::release_saved() {
   for (Saved* saved = saved_; saved != nullptr; saved = saved->next_) saved->data_ = {};
   released_ = true;
+}
+
+void trace_output(const Tensor& output) {
+  if (!output.impl().is_view) trace_operand_bytes(output.num_bytes());
 }
 
 void link(RefPtr<Node> node, const char* name, const Tensor& output, const Tensor* const* inputs, size_t num_inputs) {

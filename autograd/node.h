@@ -15,6 +15,7 @@
 #include <tandem/autograd/grad_mode.h>
 #include <tandem/autograd/leaf.h>
 #include <tandem/base/rank_context.h>
+#include <tandem/base/trace.h>
 #include <tandem/tensor/tensor.h>
 
 namespace tandem::inline v0::autograd {
@@ -110,6 +111,7 @@ class TANDEM_API Node : public RefCounted {
                    size_t num_inputs);
   void destroy() override;
   void release_saved();
+  int64_t num_saved_bytes() const;
 
   const char* name_ = "";
   uint64_t number_ = 0;
@@ -138,12 +140,17 @@ bool should_record(const Inputs&... inputs) {
 TANDEM_API void link(RefPtr<Node> node, const char* name, const Tensor& output, const Tensor* const* inputs,
                      size_t num_inputs);
 
+/// Counts the bytes of an operation's result in the trace.  Used by `record`.
+TANDEM_API void trace_output(const Tensor& output);
+
 /// Makes `output` the result of a new node N with these inputs (undefined ones are allowed) and returns the node, for its
 /// saved tensors and attributes to be set; null where nothing needs a gradient.
 ///
 ///     if (auto* node = autograd::record<ExpNode>("exp", y, x)) node->output.save(y);
 template <class N, class... Inputs>
 N* record(const char* name, const Tensor& output, const Inputs&... inputs) {
+  if (trace_enabled()) [[unlikely]]
+    trace_output(output);
   if (!should_record(inputs...)) return nullptr;
   auto node = make_ref<N>();
   const Tensor* list[] = {&inputs...};
@@ -154,6 +161,8 @@ N* record(const char* name, const Tensor& output, const Inputs&... inputs) {
 /// The same for a number of inputs known at run time only.
 template <class N>
 N* record_list(const char* name, const Tensor& output, std::span<const Tensor> inputs) {
+  if (trace_enabled()) [[unlikely]]
+    trace_output(output);
   bool any = false;
   for (const Tensor& input : inputs) any = any || should_record(input);
   if (!any) return nullptr;

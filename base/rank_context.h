@@ -17,6 +17,17 @@ class TANDEM_API ScopeName : public RefCounted {
   const std::string text;
 };
 
+struct OpenTraceSpan;
+
+/// The innermost open span of a thread's trace.  A copy, made for another thread, has none.
+struct OpenTraceSpans {
+  OpenTraceSpan* innermost = nullptr;  ///< owned by its TraceSpan
+
+  OpenTraceSpans() = default;
+  OpenTraceSpans(const OpenTraceSpans&) {}
+  OpenTraceSpans& operator=(const OpenTraceSpans&) { return *this; }
+};
+
 /// The state of one rank, or of a thread that works for one.
 ///
 /// A thread has exactly one current context.  The main thread, and any thread that was given none, gets a fresh one of its
@@ -34,6 +45,7 @@ struct TANDEM_API RankContext {
   int8_t autocast = -1;                    ///< -1 = off, else the DType that autocast lowers to
   uint64_t next_node = 1;                  ///< creation number of the next autograd node
   void* running_backward = nullptr;        ///< the backward that this thread is inside of, owned by autograd/
+  OpenTraceSpans open_span;                ///< what the next trace span lies in, and where work is counted
   RefPtr<ScopeName> module_scope;          ///< the innermost running module, null outside
   std::shared_ptr<void> tensor_slot;       ///< owned by tensor/: devices' generators
   std::shared_ptr<void> distributed_slot;  ///< owned by distributed/: the default group

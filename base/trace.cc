@@ -10,6 +10,13 @@
 
 namespace tandem::inline v0 {
 
+struct OpenTraceSpan {
+  TraceEvent event;
+  OpenTraceSpan* enclosing;
+  int64_t operand_bytes = 0;
+  bool contains_work = false;
+};
+
 namespace {
 
 // The events of this process.  All ranks that are its threads share it, as they share the trace file.
@@ -64,21 +71,44 @@ void record_trace(TraceEvent event) {
 
 void set_trace_thread(int thread) { RankContext::current().trace_thread = thread; }
 
-TraceSpan::TraceSpan(std::string_view name, std::string_view category, int64_t num_bytes) : on_(trace_enabled()) {
-  if (!on_) return;
-  const RankContext& context = RankContext::current();
-  event_.name = name;
-  event_.category = category;
-  event_.rank = context.rank;
-  event_.thread = context.trace_thread;
-  event_.num_bytes = num_bytes;
-  event_.begin_ns = trace_now_ns();
+void trace_work(int64_t num_flops, int64_t num_bytes) {
+  if (!trace_enabled()) return;
+  if (OpenTraceSpan* span = RankContext::current().open_span.innermost) {
+    span->event.num_flops += num_flops;
+    span->event.num_bytes += num_bytes;
+  }
 }
 
-TraceSpan::~TraceSpan() {
-  if (!on_) return;
-  event_.end_ns = trace_now_ns();
-  record_trace(std::move(event_));
+void trace_operand_bytes(int64_t num_bytes) {
+  if (!trace_enabled()) return;
+  if (OpenTraceSpan* span = RankContext::current().open_span.innermost) span->operand_bytes += num_bytes;
+}
+
+void TraceSpan::open(std::string_view name, std::string_view category, int64_t num_bytes) {
+  RankContext& context = RankContext::current();
+  OpenTraceSpan* const enclosing = context.open_span.innermost;
+  open_ = new OpenTraceSpan{{}, enclosing};
+  TraceEvent& event = open_->event;
+  event.name = name;
+  event.category = category;
+  event.rank = context.rank;
+  event.thread = context.trace_thread;
+  (category == "op" ? open_->operand_bytes : event.num_bytes) = num_bytes;
+  if (enclosing != nullptr && (category == "op" || category == "copy")) enclosing->contains_work = true;
+  // A module's own span is named after it.
+  if (context.module_scope && category != "forward") event.module = context.module_scope->text;
+  context.open_span.innermost = open_;
+  event.begin_ns = trace_now_ns();
+}
+
+void TraceSpan::close() {
+  TraceEvent& event = open_->event;
+  event.end_ns = trace_now_ns();
+  const bool works_itself = !open_->contains_work || event.num_flops != 0;
+  if (event.num_bytes == 0 && works_itself) event.num_bytes = open_->operand_bytes;
+  RankContext::current().open_span.innermost = open_->enclosing;
+  record_trace(std::move(event));
+  delete open_;
 }
 
 }  // namespace tandem::inline v0

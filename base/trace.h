@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <tandem/base/macros.h>
@@ -13,13 +14,19 @@ namespace tandem::inline v0 {
 /// One span or instant.  Times are nanoseconds of CLOCK_MONOTONIC, which all processes of a host share.
 struct TraceEvent {
   std::string name;
-  std::string category;  ///< "forward", "backward", "comm", "optimizer", "data", "step", "wait"
+  /// "op" (a public operation) and "copy" (a chore of tensor/) count their work; around them lie "forward" (a module),
+  /// "backward" (a whole one, and in it one per node, which counts its work too), "comm", "optimizer", "data", "step" and "wait".
+  std::string category;
   int rank = 0;
   int thread = 0;  ///< 0 = the rank's own thread, 1 = its group's worker, 2.. = loader workers
   int64_t begin_ns = 0;
-  int64_t end_ns = 0;     ///< equal to begin_ns for an instant
-  int64_t num_bytes = 0;  ///< 0 = not applicable
+  int64_t end_ns = 0;       ///< equal to begin_ns for an instant
+  int64_t num_bytes = 0;    ///< read and written, or sent; 0 = not applicable
+  int64_t num_flops = 0;    ///< two for a multiply-add; 0 = not counted
+  std::string module = {};  ///< the module in which an operation ran, such as "Linear 'fc1'"; "" outside
 };
+
+struct OpenTraceSpan;
 
 /// Nanoseconds of CLOCK_MONOTONIC.
 TANDEM_API int64_t trace_now_ns();
@@ -34,17 +41,32 @@ TANDEM_API void record_trace(TraceEvent event);
 /// Number shown for the calling thread in its events.
 TANDEM_API void set_trace_thread(int thread);
 
-/// Records a span from construction to destruction, for the calling thread's rank.
+/// Counts work to the calling thread's innermost open span, if tracing is on.  Not from inside a piece of parallel_for.
+TANDEM_API void trace_work(int64_t num_flops, int64_t num_bytes = 0);
+/// Bytes of operands and results of the innermost open span.  They are the span's if it gives none by trace_work, and either
+/// gives flops or contains no span of an operation or chore, which did the work then.
+TANDEM_API void trace_operand_bytes(int64_t num_bytes);
+
+/// Records a span from construction to destruction, for the calling thread's rank.  Spans of a thread nest; none is opened
+/// inside a piece of parallel_for.
 class TANDEM_API TraceSpan {
  public:
-  TraceSpan(std::string_view name, std::string_view category, int64_t num_bytes = 0);
-  ~TraceSpan();
-  TraceSpan(const TraceSpan&) = delete;
-  TraceSpan& operator=(const TraceSpan&) = delete;
+  /// No span.
+  TraceSpan() = default;
+  /// num_bytes: of an "op" its operands', as trace_operand_bytes takes them.
+  TraceSpan(std::string_view name, std::string_view category, int64_t num_bytes = 0) {
+    if (trace_enabled()) open(name, category, num_bytes);
+  }
+  ~TraceSpan() {
+    if (open_ != nullptr) close();
+  }
+  TraceSpan(TraceSpan&& other) noexcept : open_(std::exchange(other.open_, nullptr)) {}
+  TraceSpan& operator=(TraceSpan&&) = delete;
 
  private:
-  bool on_;
-  TraceEvent event_;
+  void open(std::string_view name, std::string_view category, int64_t num_bytes);
+  void close();
+  OpenTraceSpan* open_ = nullptr;  // null while tracing is off: then a span costs a load and two comparisons
 };
 
 }  // namespace tandem::inline v0

@@ -47,9 +47,10 @@ std::vector<TraceEvent> gather_trace(ProcessGroup& group) {
     put(mine, event.name);
     put(mine, event.category);
     for (const int64_t value :
-         {int64_t{event.rank}, int64_t{event.thread}, event.begin_ns, event.end_ns, event.num_bytes}) {
+         {int64_t{event.rank}, int64_t{event.thread}, event.begin_ns, event.end_ns, event.num_bytes, event.num_flops}) {
       put(mine, value);
     }
+    put(mine, event.module);
   }
   const Tensor sizes = empty({group.size(), 1}, {kInt64});
   group.all_gather(sizes, from_vector<int64_t>({static_cast<int64_t>(mine.size())}, {1}),
@@ -72,6 +73,8 @@ std::vector<TraceEvent> gather_trace(ProcessGroup& group) {
       event.begin_ns = reader.number();
       event.end_ns = reader.number();
       event.num_bytes = reader.number();
+      event.num_flops = reader.number();
+      event.module = reader.text();
       events.push_back(std::move(event));
     }
   }

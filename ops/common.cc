@@ -56,6 +56,13 @@ void append_padded(std::string& out, const std::string& text, size_t width) {
       str("move ", one ? "it" : "them", " with ", moves, ", or move the module with model.to(", home, ")"))));
 }
 
+/// The context with the span of an operation that begins now.
+KernelContext traced(const char* op, Device device, Operands operands) {
+  int64_t bytes = 0;
+  for (const Operand& operand : operands) bytes += operand.tensor.num_bytes();
+  return {device, TraceSpan(op, "op", bytes)};
+}
+
 }  // namespace
 
 std::string operand_error(const char* op, const std::string& problem, Operands operands, unsigned marked,
@@ -99,7 +106,9 @@ KernelContext check_same_device(const char* op, Operands operands) {
   }
   TANDEM_CHECK(DeviceError, device.is_cpu(),
                operand_error(op, str("this build has no kernels for ", device), operands));
-  return {device};
+  if (!trace_enabled()) [[likely]]
+    return {device};
+  return traced(op, device, operands);
 }
 
 void check_same_dtype(const char* op, Operands operands) {

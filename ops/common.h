@@ -28,8 +28,9 @@ std::string operand_error(const char* op, const std::string& problem, Operands o
 
 /// Throws StateError if one is undefined, DeviceError unless all are on one device: the message lists every operand,
 /// marks those that differ from the majority (the first operand's device on a tie), and says how to move them.  Returns
-/// the context for kernels on that device; throws DeviceError if no kernel exists for it in this build.
-KernelContext check_same_device(const char* op, Operands operands);
+/// the context for kernels on that device; throws DeviceError if no kernel exists for it in this build.  A front keeps it
+/// to its end: it is also the operation's span in the trace.
+[[nodiscard]] KernelContext check_same_device(const char* op, Operands operands);
 
 /// Throws DTypeError listing the operands unless all have one dtype.
 void check_same_dtype(const char* op, Operands operands);

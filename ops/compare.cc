@@ -101,12 +101,12 @@ Tensor where(const Tensor& condition, Tensor a, Tensor b) {
 }
 
 Tensor where(const Tensor& condition, const Tensor& a, Scalar b) {
-  ops::check_same_device("where", {{"condition", condition}, {"a", a}});
+  const KernelContext context = ops::check_same_device("where", {{"condition", condition}, {"a", a}});
   return where(condition, a, scalar_tensor(b, {dtype_with(a, b), a.device()}));
 }
 
 Tensor where(const Tensor& condition, Scalar a, const Tensor& b) {
-  ops::check_same_device("where", {{"condition", condition}, {"b", b}});
+  const KernelContext context = ops::check_same_device("where", {{"condition", condition}, {"b", b}});
   return where(condition, scalar_tensor(a, {dtype_with(b, a), b.device()}), b);
 }
 

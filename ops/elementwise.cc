@@ -182,7 +182,7 @@ Tensor sub(Tensor a, Scalar b) {
 }
 
 Tensor sub(Scalar a, const Tensor& b) {
-  ops::check_same_device("sub", {{"b", b}});
+  const KernelContext context = ops::check_same_device("sub", {{"b", b}});
   return sub(scalar_tensor(a, {dtype_with(b, a), b.device()}), b);
 }
 
@@ -343,7 +343,7 @@ Tensor div(Tensor a, Scalar b) {
 }
 
 Tensor div(Scalar a, const Tensor& b) {
-  ops::check_same_device("div", {{"b", b}});
+  const KernelContext context = ops::check_same_device("div", {{"b", b}});
   return div(scalar_tensor(a, {floating_or_float32(b.dtype()), b.device()}), b);
 }
 
@@ -499,7 +499,7 @@ struct CloneNode : Node {
 }  // namespace
 
 Tensor clone(const Tensor& input) {
-  ops::check_same_device("clone", {{"input", input}});
+  const KernelContext context = ops::check_same_device("clone", {{"input", input}});
   Tensor out = empty_like(input);
   chores::copy(input, out);
   record<CloneNode>("clone", out, input);
@@ -507,7 +507,7 @@ Tensor clone(const Tensor& input) {
 }
 
 Tensor contiguous(const Tensor& input) {
-  ops::check_same_device("contiguous", {{"input", input}});
+  const KernelContext context = ops::check_same_device("contiguous", {{"input", input}});
   return input.is_contiguous() ? input : clone(input);
 }
 
@@ -534,7 +534,7 @@ struct CopyNode : Node {
 }  // namespace
 
 const Tensor& Tensor::fill_(Scalar value) const {
-  ops::check_same_device("fill_", {{"self", *this}});
+  const KernelContext context = ops::check_same_device("fill_", {{"self", *this}});
   check_in_place("fill_", *this, dtype());
   autograd::begin_in_place("fill_", *this, will_record(*this));
   record<FillNode>("fill_", *this, *this);
@@ -544,7 +544,7 @@ const Tensor& Tensor::fill_(Scalar value) const {
 }
 
 const Tensor& Tensor::copy_(const Tensor& src) const {
-  ops::check_same_device("copy_", {{"self", *this}, {"src", src}});
+  const KernelContext context = ops::check_same_device("copy_", {{"self", *this}, {"src", src}});
   check_in_place("copy_", *this, dtype());
   const Tensor source = in_place_operand("copy_", *this, src, "src");
   autograd::begin_in_place("copy_", *this, will_record(*this, source));

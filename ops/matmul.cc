@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include <tandem/base/trace.h>
 #include <tandem/ops/cast.h>
 #include <tandem/ops/common.h>
 #include <tandem/ops/elementwise.h>
@@ -95,6 +96,7 @@ void multiply(const KernelContext& context, Matrix a, Matrix b, double alpha, do
   const ProductAlgorithm algorithm = product_algorithm(a.rows, b.cols, a.cols, left.transposed, right.transposed);
   const Tensor scratch =
       workspace(cpu::product_workspace_bytes(dtype, algorithm, a.rows, b.cols, a.cols, left, right), out.device());
+  trace_work(2 * a.rows * b.cols * a.cols);
   cpu::product(context, dtype, algorithm, a.rows, b.cols, a.cols, alpha, left, right, beta,
                {dense_bias.defined() ? dense_bias.data_ptr() : nullptr, relu},
                scratch.defined() ? scratch.data_ptr() : nullptr, out.data_ptr());
@@ -159,6 +161,7 @@ Tensor batched_product(const KernelContext& context, const Tensor& a, const Tens
   const Tensor scratch =
       workspace(batches * cpu::product_workspace_bytes(out.dtype(), algorithm, m, n, k, left_operand, right_operand),
                 out.device());
+  trace_work(2 * batches * m * n * k);
   cpu::batched_product(context, out.dtype(), algorithm, batches, m, n, k, left_operand, offsets.data(), right_operand,
                        offsets.data() + batches, scratch.defined() ? scratch.data_ptr() : nullptr, out.data_ptr());
   return out;
@@ -323,7 +326,7 @@ namespace {
 Tensor linear_forward(const char* op, Tensor& x, Tensor& weight, Tensor& bias, bool relu) {
   cast_for(CastPolicy::kLowPrecision, {&x, &weight, &bias});
   auto check = [&](Operands operands) {
-    const KernelContext context = check_same_device(op, operands);
+    KernelContext context = check_same_device(op, operands);
     check_same_dtype(op, operands);
     check_floating(op, *operands.begin());
     TANDEM_CHECK(ShapeError, weight.dim() == 2,

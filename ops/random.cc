@@ -27,7 +27,7 @@ Tensor finished(Tensor out, const TensorOptions& options) {
 Tensor floating_result(const char* op, const Shape& shape, const TensorOptions& options) {
   TANDEM_CHECK(DTypeError, is_floating_point(options.dtype), op, ": the dtype must be floating, it is ", options.dtype);
   const Tensor out = empty(shape, {options.dtype, options.device});
-  check_same_device(op, {{"out", out}});
+  const KernelContext context = check_same_device(op, {{"out", out}});
   return out;
 }
 
@@ -62,7 +62,7 @@ Tensor randint(int64_t low, int64_t high, const Shape& shape, TensorOptions opti
   TANDEM_CHECK(ValueError, low >= smallest && high - 1 <= largest, "randint: [", low, ", ", high, ") does not fit ",
                options.dtype);
   const Tensor out = empty(shape, {options.dtype, options.device});
-  check_same_device("randint", {{"out", out}});
+  const KernelContext context = check_same_device("randint", {{"out", out}});
   const int64_t n = out.num_elements();
   cpu::integers({out.device()}, options.dtype, reserve(generator, options.device, 2 * n), low,
                 static_cast<uint64_t>(high) - static_cast<uint64_t>(low), n, out.data_ptr());
@@ -72,7 +72,7 @@ Tensor randint(int64_t low, int64_t high, const Shape& shape, TensorOptions opti
 Tensor randperm(int64_t n, Device device, Generator* generator) {
   TANDEM_CHECK(ValueError, n >= 0, "randperm: n must not be negative, it is ", n);
   const Tensor out = empty({n}, {kInt64, device});
-  check_same_device("randperm", {{"out", out}});
+  const KernelContext context = check_same_device("randperm", {{"out", out}});
   cpu::permutation({device}, reserve(generator, device, 2 * n), n, out.data<int64_t>());
   return out;
 }
@@ -115,7 +115,7 @@ Tensor masked(const Tensor& x, PhiloxState state, double p) {
 }  // namespace
 
 Tensor dropout(const Tensor& x, double p, bool training, Generator* generator) {
-  check_same_device("dropout", {{"x", x}});
+  const KernelContext context = check_same_device("dropout", {{"x", x}});
   check_floating("dropout", {"x", x});
   TANDEM_CHECK(ValueError, p >= 0 && p < 1, "dropout: p must be in [0, 1), it is ", p);
   if (!training || p == 0) return x;

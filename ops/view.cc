@@ -368,7 +368,7 @@ void check_cat_pair(const Tensor& first, const Tensor& other, size_t number, int
   for (int64_t d = 0; fits && d < first.dim(); ++d) fits = d == dim || other.size(d) == first.size(d);
   if (fits) return;
   const std::string name = str("tensors[", number, "]");
-  ops::check_same_device("cat", {{"tensors[0]", first}, {name.c_str(), other}});
+  static_cast<void>(ops::check_same_device("cat", {{"tensors[0]", first}, {name.c_str(), other}}));
   TANDEM_CHECK(ShapeError, fits,
                ops::operand_error("cat", str("sizes differ in another dimension than ", dim),
                                   {{"tensors[0]", first}, {name.c_str(), other}}));
@@ -379,7 +379,7 @@ void check_cat_pair(const Tensor& first, const Tensor& other, size_t number, int
 Tensor cat(const std::vector<Tensor>& tensors, int64_t dim) {
   TANDEM_CHECK(ValueError, !tensors.empty(), "cat: no tensors");
   const Tensor& first = tensors.front();
-  ops::check_same_device("cat", {{"tensors[0]", first}});
+  const KernelContext context = ops::check_same_device("cat", {{"tensors[0]", first}});
   TANDEM_CHECK(ShapeError, first.dim() > 0,
                ops::operand_error("cat", "tensors must have a dimension", {{"tensors[0]", first}}));
   const int64_t d = wrap_dim("cat", dim, first.dim());

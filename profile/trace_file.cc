@@ -51,7 +51,9 @@ std::string to_chrome_json(const std::vector<TraceEvent>& events) {
     }
     entry["pid"] = event.rank;
     entry["tid"] = event.thread;
-    if (event.num_bytes != 0) entry["args"] = {{"bytes", event.num_bytes}};
+    if (event.num_bytes != 0) entry["args"]["bytes"] = event.num_bytes;
+    if (event.num_flops != 0) entry["args"]["flops"] = event.num_flops;
+    if (!event.module.empty()) entry["args"]["module"] = event.module;
     list.push_back(std::move(entry));
   }
   // One event a line: readable, and greppable.

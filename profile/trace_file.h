@@ -10,7 +10,7 @@
 namespace tandem::inline v0::profile {
 
 /// The events as one JSON document that chrome://tracing and ui.perfetto.dev open: a process per rank, a track per thread,
-/// times in microseconds from the earliest event, bytes among the arguments.
+/// times in microseconds from the earliest event; bytes, flops and module are the arguments.
 TANDEM_API std::string to_chrome_json(const std::vector<TraceEvent>& events);
 /// Writes to_chrome_json(events) to `path`.  Throws IoError with the path and the reason.
 TANDEM_API void write_chrome_trace(const std::string& path, const std::vector<TraceEvent>& events);

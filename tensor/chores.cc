@@ -13,6 +13,7 @@
 #include <type_traits>
 
 #include <tandem/base/parallel_for.h>
+#include <tandem/base/trace.h>
 
 namespace tandem::inline v0::chores {
 
@@ -293,11 +294,17 @@ T add(T a, T b) {
   }
 }
 
+/// The span of a chore that reads or writes every element of tensors like `out` a number of `times`.
+TraceSpan trace_chore(const char* name, int64_t times, const Tensor& out) {
+  return {name, "copy", times * out.num_bytes()};
+}
+
 }  // namespace
 
 void fill(const Tensor& out, Scalar value) {
   check_cpu(out);
   if (out.num_elements() == 0) return;
+  const TraceSpan span = trace_chore("fill", 1, out);
   visit_dtype(out.dtype(), [&]<class T>() {
     const T element = value.dtype() == kFloat64 ? convert<T>(value.to_double()) : convert<T>(value.to_int());
     T* data = out.data<T>();
@@ -312,6 +319,7 @@ void fill(const Tensor& out, Scalar value) {
 void copy(const Tensor& src, const Tensor& out) {
   check_pair("copy", "src", src, "out", out, false);
   if (out.num_elements() == 0) return;
+  const TraceSpan span = trace_chore("copy", 2, out);
   if (src.dtype() == out.dtype()) {
     visit_size(src.dtype(), [&]<class T>() { copy_as<T, T>(src.impl(), src.data_ptr(), out.impl(), out.data_ptr()); });
     return;
@@ -328,6 +336,7 @@ void copy(const Tensor& src, const Tensor& out) {
 void add_into(const Tensor& src, const Tensor& out) {
   check_pair("add_into", "src", src, "out", out, true);
   if (out.num_elements() == 0) return;
+  const TraceSpan span = trace_chore("add_into", 3, out);
   visit_dtype(out.dtype(), [&]<class T>() {
     const T* from = src.data<T>();
     T* to = out.data<T>();

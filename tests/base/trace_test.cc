@@ -72,6 +72,102 @@ TEST(Trace, StartForgetsWhatWasRecorded) {
   EXPECT_EQ(events[0].name, "new");
 }
 
+TEST(Trace, WorkCountsInTheInnermostSpan) {
+  RankContext context;
+  RankContext::Use use(context);
+  trace_work(1, 2);  // off, and outside of any span
+  start_trace();
+  trace_work(3, 4);  // outside of any span
+  {
+    TraceSpan outer("outer", "step");
+    trace_work(5, 6);
+    {
+      TraceSpan inner("inner", "op");
+      trace_work(7);
+      trace_work(11, 13);
+    }
+    trace_work(17, 19);
+  }
+  const std::vector<TraceEvent> events = stop_trace();
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_EQ(events[0].name, "outer");
+  EXPECT_EQ(events[0].num_flops, 22);
+  EXPECT_EQ(events[0].num_bytes, 25);
+  EXPECT_EQ(events[1].num_flops, 18);
+  EXPECT_EQ(events[1].num_bytes, 13);
+}
+
+/// Bytes of an "op" span with 10 bytes of operands and 100 of results.
+int64_t op_bytes(int64_t flops, int64_t bytes, const char* inside) {
+  RankContext context;
+  RankContext::Use use(context);
+  start_trace();
+  {
+    TraceSpan span("op", "op", 10);
+    if (inside != nullptr) TraceSpan(inside, inside, 1000);
+    if (flops != 0 || bytes != 0) trace_work(flops, bytes);
+    trace_operand_bytes(100);
+  }
+  const std::vector<TraceEvent> events = stop_trace();
+  for (const TraceEvent& event : events) {
+    if (event.name == "op" && event.num_bytes != 1000) return event.num_bytes;
+  }
+  return -1;
+}
+
+TEST(Trace, OperandsCountWhereTheOperationDidTheWork) {
+  EXPECT_EQ(op_bytes(0, 0, nullptr), 110);
+  EXPECT_EQ(op_bytes(3, 0, nullptr), 110);
+  EXPECT_EQ(op_bytes(3, 7, nullptr), 7);
+  EXPECT_EQ(op_bytes(0, 0, "wait"), 110);
+  EXPECT_EQ(op_bytes(0, 0, "copy"), 0);  // what lies inside did it
+  EXPECT_EQ(op_bytes(3, 0, "copy"), 110);
+}
+
+TEST(Trace, SpanThatMovesIsOne) {
+  start_trace();
+  {
+    const auto make = [] {
+      TraceSpan span("moved", "step");
+      return TraceSpan(std::move(span));
+    };
+    const TraceSpan kept = make();
+    trace_work(3);
+  }
+  const std::vector<TraceEvent> events = stop_trace();
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0].num_flops, 3);
+}
+
+TEST(Trace, ModuleIsNotedExceptInItsOwnSpan) {
+  RankContext context;
+  context.module_scope = make_ref<ScopeName>("Linear 'encoder.fc1'");
+  RankContext::Use use(context);
+  start_trace();
+  {
+    TraceSpan module("Linear 'encoder.fc1'", "forward");
+    TraceSpan op("linear", "op");
+  }
+  const std::vector<TraceEvent> events = stop_trace();
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_EQ(events[0].module, "");
+  EXPECT_EQ(events[1].module, "Linear 'encoder.fc1'");
+}
+
+TEST(Trace, CopyOfAContextIsInNoSpan) {
+  RankContext context;
+  RankContext::Use use(context);
+  start_trace();
+  {
+    TraceSpan span("creator", "step");
+    RankContext copy = context;
+    EXPECT_EQ(copy.open_span.innermost, nullptr);
+    RankContext::Use other(copy);
+    trace_work(3);
+  }
+  EXPECT_EQ(stop_trace().at(0).num_flops, 0);
+}
+
 TEST(Trace, RecordsFromManyThreads) {
   start_trace();
   std::vector<std::thread> threads;

@@ -25,7 +25,9 @@ TANDEM_RANK_MAIN(record_and_gather) {
                   .thread = 2 + i,
                   .begin_ns = 1000 * (3 - context.rank()) + i,
                   .end_ns = 5000 + i,
-                  .num_bytes = 7 * i});
+                  .num_bytes = 7 * i,
+                  .num_flops = 11 * i,
+                  .module = str("Linear 'fc", i, "'")});
   }
   const std::vector<TraceEvent> all = gather_trace(*context.group());
   TANDEM_CHECK(StateError, context.rank() == 0 || all.empty(), "rank ", context.rank(), " got events");
@@ -35,7 +37,7 @@ TANDEM_RANK_MAIN(record_and_gather) {
   for (const TraceEvent& e : all) {
     if (e.category != "step") continue;  // the group records its own operations
     out << e.name << "|" << e.rank << "|" << e.thread << "|" << e.begin_ns << "|" << e.end_ns << "|" << e.num_bytes
-        << "\n";
+        << "|" << e.num_flops << "|" << e.module << "\n";
   }
 }
 
@@ -44,9 +46,9 @@ TEST(GatherTraceTest, RankZeroGetsAllEventsInOrderOfTime) {
   spawn(3, "record_and_gather", {path});
   std::ifstream in(path);
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(in), {}),
-            "step 0 with \"quotes\"|2|2|1000|5000|0\n"
-            "step 1 with \"quotes\"|2|3|1001|5001|7\n"
-            "step 0 with \"quotes\"|1|2|2000|5000|0\n");
+            "step 0 with \"quotes\"|2|2|1000|5000|0|0|Linear 'fc0'\n"
+            "step 1 with \"quotes\"|2|3|1001|5001|7|11|Linear 'fc1'\n"
+            "step 0 with \"quotes\"|1|2|2000|5000|0|0|Linear 'fc0'\n");
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ TEST(OpsCommon, DevicesDifferFromTheMajority) {
   const Tensor there = zeros({64, 256}, {kFloat32, Device("cpu:1")});
   const Tensor far = zeros({3}, {kInt32, Device("cpu:2")});
   EXPECT_EQ(error_text<DeviceError>([&] {
-              ops::check_same_device("addmm", {{"input", here}, {"mat1", there}, {"mat2", there}});
+              static_cast<void>(ops::check_same_device("addmm", {{"input", here}, {"mat1", there}, {"mat2", there}}));
             }),
             "addmm: operands are on different devices\n"
             "  input  cpu    float32 [128]      <- differs\n"
@@ -32,7 +32,7 @@ TEST(OpsCommon, DevicesDifferFromTheMajority) {
             "  move it with input.to(cpu:1), or move the module with model.to(cpu:1)");
   // On a tie the first operand's device counts.
   EXPECT_EQ(error_text<DeviceError>([&] {
-              ops::check_same_device("op", {{"a", here}, {"b", there}, {"c", far}});
+              static_cast<void>(ops::check_same_device("op", {{"a", here}, {"b", there}, {"c", far}}));
             }),
             "op: operands are on different devices\n"
             "  a  cpu    float32 [128]\n"
@@ -45,7 +45,7 @@ TEST(OpsCommon, DevicesDifferFromTheMajority) {
 TEST(OpsCommon, ErrorsNameTheModule) {
   RankContext::current().module_scope = make_ref<ScopeName>("Linear 'encoder.fc1'");
   const std::string text = error_text<StateError>([] {
-    ops::check_same_device("op", {{"a", Tensor()}, {"b", Tensor()}});
+    static_cast<void>(ops::check_same_device("op", {{"a", Tensor()}, {"b", Tensor()}}));
   });
   RankContext::current().module_scope = {};
   EXPECT_EQ(text,

@@ -15,6 +15,7 @@ TEST(TraceFile, WholeText) {
       {"step", "step", 1, 0, 5'000, 25'500, 0},
       {"all \"reduce\"\n", "comm", 0, 1, 6'250, 7'250, 4096},
       {"launch bucket 0", "comm", 0, 0, 6'000, 6'000, 0},
+      {"linear", "op", 1, 0, 7'000, 8'000, 96, 384, "Linear 'fc1'"},
   };
   EXPECT_EQ(to_chrome_json(events), R"({"displayTimeUnit": "ms", "traceEvents": [
 {"name":"process_name","ph":"M","pid":0,"tid":0,"args":{"name":"rank 0"}},
@@ -24,7 +25,8 @@ TEST(TraceFile, WholeText) {
 {"name":"thread_name","ph":"M","pid":1,"tid":0,"args":{"name":"compute"}},
 {"name":"step","cat":"step","ph":"X","ts":0.0,"dur":20.5,"pid":1,"tid":0},
 {"name":"all \"reduce\"\n","cat":"comm","ph":"X","ts":1.25,"dur":1.0,"pid":0,"tid":1,"args":{"bytes":4096}},
-{"name":"launch bucket 0","cat":"comm","ph":"i","ts":1.0,"s":"t","pid":0,"tid":0}
+{"name":"launch bucket 0","cat":"comm","ph":"i","ts":1.0,"s":"t","pid":0,"tid":0},
+{"name":"linear","cat":"op","ph":"X","ts":2.0,"dur":1.0,"pid":1,"tid":0,"args":{"bytes":96,"flops":384,"module":"Linear 'fc1'"}}
 ]}
 )");
 }
