@@ -6,6 +6,7 @@
 #include <numeric>
 #include <vector>
 
+#include <tandem/base/trace.h>
 #include <tandem/ops/attention_kernels.h>
 #include <tandem/ops/cast.h>
 #include <tandem/ops/common.h>
@@ -132,6 +133,11 @@ AttentionSizes sizes_of(const Tensor& query, const Tensor& key, const Tensor& va
 
 DType compute_dtype(DType dtype) { return dtype == kFloat64 ? kFloat64 : kFloat32; }
 
+/// Operations of a product of the scores' size with rows of `width`; half of it where half of the scores are masked.
+int64_t num_flops(const AttentionSizes& sizes, int64_t width) {
+  return 2 * sizes.batches * sizes.queries * sizes.keys * width / (sizes.is_causal ? 2 : 1);
+}
+
 Tensor workspace(int64_t bytes, Device device) { return empty({bytes}, {kUInt8, device}); }
 
 /// Writes the result; returns log_sum, [batches, T] in the dtype that is computed in.
@@ -146,6 +152,7 @@ Tensor forward(const Tensor& query_argument, const Tensor& key_argument, const T
   const Mask mask(attn_mask, scores_shape(query, key), dtype);
   const AttentionAlgorithm algorithm = attention_algorithm(dtype);
   const Tensor scratch = workspace(cpu::attention_workspace_bytes(dtype, algorithm, sizes), query.device());
+  trace_work(num_flops(sizes, sizes.head_dim + sizes.value_dim));
   cpu::attention({query.device()}, dtype, algorithm, sizes, Rows(query).rows, Rows(key).rows, Rows(value).rows,
                  mask.mask, scratch.data_ptr(), Rows(result).rows, log_sum.data_ptr());
   if (!result.is_same(out)) chores::copy(result, out);
@@ -168,6 +175,7 @@ void backward(const Tensor& query_argument, const Tensor& key_argument, const Te
   const Mask mask(attn_mask, scores_shape(query, key), dtype);
   const AttentionAlgorithm algorithm = attention_algorithm(dtype);
   const Tensor scratch = workspace(cpu::attention_backward_workspace_bytes(dtype, algorithm, sizes), query.device());
+  trace_work(num_flops(sizes, 3 * sizes.head_dim + 2 * sizes.value_dim));
   cpu::attention_backward({query.device()}, dtype, algorithm, sizes, Rows(query).rows, Rows(key).rows, Rows(value).rows,
                           mask.mask, Rows(out).rows, log_sum.data_ptr(), Rows(grad).rows, scratch.data_ptr(),
                           Rows(results[0]).rows, Rows(results[1]).rows, Rows(results[2]).rows);
@@ -232,14 +240,16 @@ Tensor scaled_dot_product_attention(const Tensor& query_argument, const Tensor& 
   const Tensor& attn_mask = options.attn_mask;
   cast_for(CastPolicy::kLowPrecision, {&query, &key, &value});
   const auto check = [&](Operands operands) {
-    check_same_device(kName, operands);
+    KernelContext context = check_same_device(kName, operands);
     check_same_dtype(kName, {{"query", query}, {"key", key}, {"value", value}});
     check_floating(kName, {"query", query});
     check_qkv(kName, query, key, value, operands);
     if (attn_mask.defined()) check_mask(kName, attn_mask, scores_shape(query, key), operands);
+    return context;
   };
-  attn_mask.defined() ? check({{"query", query}, {"key", key}, {"value", value}, {"attn_mask", attn_mask}})
-                      : check({{"query", query}, {"key", key}, {"value", value}});
+  const KernelContext kernels =
+      attn_mask.defined() ? check({{"query", query}, {"key", key}, {"value", value}, {"attn_mask", attn_mask}})
+                          : check({{"query", query}, {"key", key}, {"value", value}});
   const Attributes attributes = attributes_of(options, query.size(-1));
 
   Shape shape = query.shape();
@@ -318,7 +328,7 @@ Tensor qkv_attention(const Tensor& qkv_argument, int64_t num_heads, const Attent
   const Tensor& attn_mask = options.attn_mask;
   cast_for(CastPolicy::kLowPrecision, {&qkv});
   const auto check = [&](Operands operands) {
-    check_same_device(kName, operands);
+    KernelContext context = check_same_device(kName, operands);
     check_floating(kName, {"qkv", qkv});
     TANDEM_CHECK(ValueError, num_heads >= 1, operand_error(kName, str("num_heads is ", num_heads), operands));
     TANDEM_CHECK(ShapeError, qkv.dim() >= 2, operand_error(kName, "qkv must have at least 2 dimensions", operands));
@@ -330,8 +340,10 @@ Tensor qkv_attention(const Tensor& qkv_argument, int64_t num_heads, const Attent
       scores.insert(scores.size() - 2, num_heads);
       check_mask(kName, attn_mask, scores, operands);
     }
+    return context;
   };
-  attn_mask.defined() ? check({{"qkv", qkv}, {"attn_mask", attn_mask}}) : check({{"qkv", qkv}});
+  const KernelContext kernels =
+      attn_mask.defined() ? check({{"qkv", qkv}, {"attn_mask", attn_mask}}) : check({{"qkv", qkv}});
   const int64_t width = qkv.size(-1) / 3;
   const Attributes attributes = attributes_of(options, width / num_heads);
   if (attn_mask.defined() && autograd::should_record(attn_mask)) {

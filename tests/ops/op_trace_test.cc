@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include <tandem/autograd/grad_mode.h>
 #include <tandem/base/rank_context.h>
 #include <tandem/base/trace.h>
 #include <tandem/ops/elementwise.h>
