@@ -38,8 +38,10 @@
 #include <tandem/ops/size2d.h>
 #include <tandem/ops/softmax.h>
 #include <tandem/ops/view.h>
+#include <tandem/optim/adam.h>
 #include <tandem/optim/clip_grad.h>
 #include <tandem/optim/optimizer.h>
+#include <tandem/optim/schedule.h>
 #include <tandem/optim/sgd.h>
 #include <tandem/profile/trace_file.h>
 #include <tandem/tensor/allocator.h>
@@ -50,4 +52,5 @@
 #include <tandem/tensor/scalar.h>
 #include <tandem/tensor/shape.h>
 #include <tandem/tensor/state.h>
+#include <tandem/tensor/state_reader.h>
 #include <tandem/tensor/tensor.h>

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <map>
 #include <set>
 #include <typeinfo>
 
@@ -13,6 +12,7 @@
 #include <tandem/base/trace.h>
 #include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/state_reader.h>
 
 namespace tandem::inline v0::nn {
 
@@ -26,18 +26,6 @@ std::string joined(const std::string& prefix, const std::string& name) {
 autograd::Leaf* leaf_of(const Tensor& tensor) {
   const TensorImpl& impl = tensor.impl();
   return impl.has_node ? nullptr : static_cast<autograd::Leaf*>(impl.autograd.get());
-}
-
-/// Paths of all values of a state, nested ones too; null where the value is no tensor.
-void collect(const State& state, const std::string& prefix, std::map<std::string, const Tensor*>& out) {
-  for (const auto& [name, value] : state.entries()) {
-    const std::string path = joined(prefix, name);
-    if (const auto* nested = std::get_if<std::shared_ptr<State>>(&value)) {
-      collect(**nested, path, out);
-    } else {
-      out[path] = std::get_if<Tensor>(&value);
-    }
-  }
 }
 
 }  // namespace
@@ -132,28 +120,12 @@ State Module::state_dict() const {
 }
 
 void Module::load_state_dict(const State& state) {
-  std::map<std::string, const Tensor*> given;
-  collect(state, "", given);
+  StateReader reader(state);
   std::vector<std::pair<Tensor, Tensor>> copies;  // to, from
-  std::string problems;
   for_each_tensor("", [&](const std::string& path, const Tensor& mine, bool) {
-    const auto found = given.find(path);
-    if (found == given.end()) {
-      problems += "\n  missing     " + path;
-      return;
-    }
-    const Tensor* value = found->second;
-    given.erase(found);
-    if (value == nullptr || !value->defined() || value->shape() != mine.shape() || value->dtype() != mine.dtype()) {
-      problems += str("\n  different   ", path, ": ", mine.dtype(), " ", mine.shape(), " in the module, ");
-      problems += value == nullptr || !value->defined() ? "no tensor in the state"
-                                                        : str(value->dtype(), " ", value->shape(), " in the state");
-      return;
-    }
-    copies.emplace_back(mine, *value);
+    if (const Tensor* saved = reader.read_tensor(path, mine)) copies.emplace_back(mine, *saved);
   });
-  for (const auto& [path, value] : given) problems += "\n  unexpected  " + path;
-  TANDEM_CHECK(StateError, problems.empty(), "load_state_dict: the state does not fit ", scope_name()->text, problems);
+  reader.finish("load_state_dict: the state does not fit " + scope_name()->text);
   for (const auto& [to, from] : copies) {
     if (to.data_ptr() == from.data_ptr() && to.strides() == from.strides()) continue;  // the module's own state_dict
     chores::copy(from, to);

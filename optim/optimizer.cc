@@ -1,5 +1,6 @@
 #include <tandem/optim/optimizer.h>
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 #include <utility>
@@ -13,10 +14,6 @@
 namespace tandem::inline v0::optim {
 
 namespace {
-
-void check_lr(const char* name, double lr) {
-  TANDEM_CHECK(ValueError, std::isfinite(lr) && lr >= 0, name, ": lr is ", lr, ", expected a finite number >= 0");
-}
 
 /// The name that the parameter's module gave it; "" if none did.
 std::string name_of(const Tensor& parameter) {
@@ -35,9 +32,11 @@ Tensor gradient_of(const Tensor& parameter) {
 
 }  // namespace
 
-Optimizer::Optimizer(const char* name, std::vector<Tensor> parameters, double lr)
-    : name_(name), parameters_(std::move(parameters)), lr_(lr) {
-  check_lr(name_, lr);
+Optimizer::Optimizer(const char* name, const std::vector<std::vector<Tensor>>& groups) : name_(name) {
+  for (const std::vector<Tensor>& group : groups) {
+    parameters_.insert(parameters_.end(), group.begin(), group.end());
+    group_ends_.push_back(parameters_.size());
+  }
   TANDEM_CHECK(ValueError, !parameters_.empty(), name_, ": there are no parameters");
   std::set<const TensorImpl*> seen;
   for (size_t i = 0; i < parameters_.size(); ++i) {
@@ -57,6 +56,7 @@ Optimizer::~Optimizer() = default;
 void Optimizer::step() {
   const TraceSpan span("optimizer step", "optimizer");
   std::vector<Tensor> gradients;
+  gradients.reserve(parameters_.size());
   for (size_t i = 0; i < parameters_.size(); ++i) {
     gradients.push_back(gradient_of(parameters_[i]));
     if (gradients.back().defined()) check(i);
@@ -72,46 +72,91 @@ void Optimizer::zero_grad() const {
   for (const Tensor& parameter : parameters_) parameter.zero_grad();
 }
 
+double Optimizer::lr(int64_t group) const { return lr_of(check_group(group)); }
+
 void Optimizer::set_lr(double lr) {
-  check_lr(name_, lr);
-  lr_ = lr;
+  for (int64_t group = 0; group < num_groups(); ++group) set_lr(group, lr);
+}
+
+void Optimizer::set_lr(int64_t group, double lr) {
+  const size_t index = check_group(group);
+  TANDEM_CHECK(ValueError, std::isfinite(lr) && lr >= 0, name_, ": lr is ", lr, ", expected a finite number >= 0");
+  set_lr_of(index, lr);
 }
 
 State Optimizer::state_dict() const {
   State state;
-  state.set("lr", lr_);
-  save_numbers(state);
-  state.set("num_parameters", static_cast<int64_t>(parameters_.size()));
+  state.set("optimizer", std::string(name_));
+  size_t begin = 0;
+  for (size_t g = 0; g < group_ends_.size(); ++g) {
+    State own;
+    save_options(g, own);
+    own.set("num_parameters", static_cast<int64_t>(group_ends_[g] - begin));
+    begin = group_ends_[g];
+    state.set(str("groups.", g), std::move(own));
+  }
   for (size_t i = 0; i < parameters_.size(); ++i) {
     State own;
     if (const std::string name = name_of(parameters_[i]); !name.empty()) own.set("name", name);
-    save_tensors(i, own);
+    save_kept(i, own);
     state.set(str("state.", i), std::move(own));
   }
   return state;
 }
 
 void Optimizer::load_state_dict(const State& state) {
-  const auto lr = state.get<double>("lr");
-  const auto count = state.get<int64_t>("num_parameters");
-  TANDEM_CHECK(StateError, std::isfinite(lr) && lr >= 0, name_, ": lr in the state is ", lr);
-  TANDEM_CHECK(StateError, count == static_cast<int64_t>(parameters_.size()), name_, ": the state is of ", count,
-               " parameters, the optimizer has ", parameters_.size());
-  std::vector<State> tensors;
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    tensors.push_back(state.get<State>(str("state.", i)));
-    const std::string mine = name_of(parameters_[i]);
-    const std::string saved = tensors.back().find("name") != nullptr ? tensors.back().get<std::string>("name") : "";
-    TANDEM_CHECK(StateError, mine.empty() || saved.empty() || mine == saved, describe_parameter(i), " is named '",
-                 saved, "' in the state");
+  StateReader reader(state);
+  if (const auto* saved = reader.read<std::string>("optimizer"); saved != nullptr && *saved != name_)
+    reader.refuse("optimizer", str("this one is ", name_, ", the state's ", *saved));
+  size_t begin = 0;
+  for (size_t g = 0; g < group_ends_.size(); ++g) {
+    const auto count = static_cast<int64_t>(group_ends_[g] - begin);
+    begin = group_ends_[g];
+    const std::string path = str("groups.", g, ".num_parameters");
+    if (const auto* saved = reader.read<int64_t>(path); saved != nullptr && *saved != count)
+      reader.refuse(path, str(count, " expected, ", *saved, " in the state"));
   }
-  load(state, tensors);
-  lr_ = lr;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const std::string path = str("state.", i, ".name");
+    if (!reader.has(path)) continue;
+    const std::string mine = name_of(parameters_[i]);
+    const auto* saved = reader.read<std::string>(path);
+    if (saved != nullptr && !mine.empty() && mine != *saved)
+      reader.refuse(path, str("'", mine, "' expected, '", *saved, "' in the state"));
+  }
+  const std::function<void()> take_over = prepare_load(reader);
+  reader.finish(str(name_, ": the state does not fit"));
+  take_over();
+}
+
+size_t Optimizer::group_of(size_t index) const {
+  return static_cast<size_t>(std::upper_bound(group_ends_.begin(), group_ends_.end(), index) - group_ends_.begin());
+}
+
+size_t Optimizer::check_group(int64_t group) const {
+  TANDEM_CHECK(IndexError, group >= 0 && group < num_groups(), name_, ": group ", group, " is outside the ",
+               num_groups(), " groups");
+  return static_cast<size_t>(group);
 }
 
 std::string Optimizer::describe_parameter(size_t index) const {
   const std::string name = name_of(parameters_[index]);
   return name.empty() ? str(name_, ": parameter ", index) : str(name_, ": parameter ", index, " ('", name, "')");
+}
+
+void Optimizer::check_device(size_t index, const char* what, const Tensor& kept) const {
+  const Device device = parameters_[index].device();
+  TANDEM_CHECK(DeviceError, device.is_cpu(), describe_parameter(index), " is on ", device,
+               "; there is no kernel for it");
+  TANDEM_CHECK(DeviceError, !kept.defined() || kept.device() == device, describe_parameter(index), " is on ", device,
+               ", its ", what, " on ", kept.device(), "; make the optimizer after moving the model");
+}
+
+Tensor Optimizer::copy_for(size_t index, const Tensor* saved) const {
+  if (saved == nullptr) return {};
+  Tensor copy = empty_like(parameters_[index]);
+  chores::copy(*saved, copy);
+  return copy;
 }
 
 }  // namespace tandem::inline v0::optim

@@ -2,20 +2,34 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <tandem/base/macros.h>
 #include <tandem/tensor/state.h>
+#include <tandem/tensor/state_reader.h>
 #include <tandem/tensor/tensor.h>
 
 namespace tandem::inline v0::optim {
 
+/// Parameters that take their steps with the same options:
+///
+///     optim::AdamW adamw({{.parameters = matrices, .options = {.lr = 3e-4, .weight_decay = 0.1}},
+///                         {.parameters = others, .options = {.lr = 3e-4, .weight_decay = 0}}});
+template <class Options>
+struct ParameterGroup {
+  std::vector<Tensor> parameters;
+  Options options = {};
+};
+
 /// Changes parameters in place along their gradients.
 ///
-/// Parameters are row-major float32 or float64 leaves, on any devices.  A step skips those whose gradient slot is empty
-/// or that require no gradient: neither they nor their state change.  It records nothing and bumps the versions of what
-/// it changes.  Not safe from many threads.
+/// Parameters are row-major float32 or float64 leaves, on any devices, in one or more groups with options of their own.
+/// A step skips those whose gradient slot is empty or that require no gradient: neither they nor their state change.
+/// It records nothing and bumps the versions of what it changes.  Each value's step is a pass of its own over memory,
+/// in pieces that sizes alone determine.  Not safe from many threads.
 class TANDEM_API Optimizer {
  public:
   virtual ~Optimizer();
@@ -26,41 +40,86 @@ class TANDEM_API Optimizer {
   void step();
   /// Empties the parameters' gradient slots; touches no memory.
   void zero_grad() const;
+  /// Those of all groups, one group after the other.
   const std::vector<Tensor>& parameters() const { return parameters_; }
 
-  double lr() const { return lr_; }
-  /// Throws ValueError unless lr is finite and >= 0.
+  int64_t num_groups() const { return static_cast<int64_t>(group_ends_.size()); }
+  /// The learning rate of a group.  Throws IndexError.
+  double lr(int64_t group = 0) const;
+  /// Sets that of all groups.  Throws ValueError unless lr is finite and >= 0.
   void set_lr(double lr);
+  /// Sets that of one group.  Throws IndexError, and ValueError as above.
+  void set_lr(int64_t group, double lr);
 
-  /// {"lr", the optimizer's own numbers, "num_parameters", "state": {"<i>": {"name", its tensors}}}, where i counts the
-  /// parameters and "name" is the one that their module gave them.  Shares the tensors.
+  /// {"optimizer": its name, "groups": {"<g>": {its options, "num_parameters"}}, "state": {"<i>": {"name", what steps
+  /// keep for the parameter}}}, where i counts the parameters() and "name" is the one that their module gave them.
+  /// Shares the tensors.  Loaded into an equal optimizer, it continues to the bit.
   State state_dict() const;
-  /// Takes the numbers over and copies the tensors, to the parameters' devices.  Throws StateError, changing nothing,
-  /// if an entry is missing or does not fit the parameter of that number.
+  /// Takes the options over and copies the tensors, to the parameters' devices.  Throws StateError, changing nothing,
+  /// unless the state is of the same kind of optimizer with as many groups of as many parameters of the same names,
+  /// shapes and dtypes (a name is compared where both have one); the message lists every entry that is missing,
+  /// unexpected or different.
   void load_state_dict(const State& state);
 
  protected:
-  /// `name` is a literal that begins error texts.  Throws ValueError for no parameters, the same one twice, or a bad
-  /// lr; StateError for an undefined, non-leaf or not row-major one; DTypeError for another dtype.
-  Optimizer(const char* name, std::vector<Tensor> parameters, double lr);
+  /// `name` is a literal that begins error texts; `groups` are the groups' parameters.  Throws ValueError for no
+  /// parameters at all or the same one twice; StateError for an undefined, non-leaf or not row-major one; DTypeError
+  /// for another dtype.
+  Optimizer(const char* name, const std::vector<std::vector<Tensor>>& groups);
 
   const char* name() const { return name_; }
+  /// The group of parameter `index`.
+  size_t group_of(size_t index) const;
+  /// `group` as an index.  Throws IndexError unless there is such a group.
+  size_t check_group(int64_t group) const;
   /// "SGD: parameter 3 ('fc1.weight')", to begin an error text with.
   std::string describe_parameter(size_t index) const;
+  /// Throws DeviceError if there is no kernel for the parameter's device, or `kept`, unless it is undefined, is
+  /// elsewhere; `what` names it.
+  void check_device(size_t index, const char* what, const Tensor& kept) const;
+  /// A copy of what a state holds for parameter `index`, on the parameter's device; undefined for null.
+  Tensor copy_for(size_t index, const Tensor* saved) const;
 
-  /// Throws DeviceError if the state of parameter `index` is elsewhere than the parameter.
+  virtual double lr_of(size_t group) const = 0;
+  virtual void set_lr_of(size_t group, double lr) = 0;
+  /// Throws DeviceError if parameter `index` has no kernel or its state is elsewhere.
   virtual void check(size_t index) const = 0;
   /// Changes parameter `index`; `gradient` is row-major, of its shape, dtype and device.
   virtual void update(size_t index, const Tensor& parameter, const Tensor& gradient) = 0;
-  virtual void save_numbers(State& state) const = 0;
-  virtual void save_tensors(size_t index, State& state) const = 0;
-  /// Checks everything, in `numbers` and in `tensors` [number of parameters], before it changes anything.
-  virtual void load(const State& numbers, const std::vector<State>& tensors) = 0;
+  virtual void save_options(size_t group, State& state) const = 0;
+  virtual void save_kept(size_t index, State& state) const = 0;
+  /// Reads the options below "groups.<g>" and what is kept below "state.<i>", noting in `reader` what does not fit.
+  /// Returns what takes them over, called if all fits: it may throw OutOfMemory before it has changed anything.
+  virtual std::function<void()> prepare_load(StateReader& reader) = 0;
 
  private:
   const char* name_;
   std::vector<Tensor> parameters_;
-  double lr_;
+  std::vector<size_t> group_ends_;  ///< index behind the last parameter of each group
+};
+
+/// An optimizer whose groups have `Options`: a struct with `lr` among its members.
+template <class Options>
+class GroupedOptimizer : public Optimizer {
+ public:
+  const std::vector<ParameterGroup<Options>>& groups() const { return groups_; }
+
+ protected:
+  GroupedOptimizer(const char* name, std::vector<ParameterGroup<Options>> groups)
+      : Optimizer(name, parameters_of(groups)), groups_(std::move(groups)) {}
+
+  const Options& options_of(size_t index) const { return groups_[group_of(index)].options; }
+  double lr_of(size_t group) const override { return groups_[group].options.lr; }
+  void set_lr_of(size_t group, double lr) override { groups_[group].options.lr = lr; }
+
+  std::vector<ParameterGroup<Options>> groups_;
+
+ private:
+  static std::vector<std::vector<Tensor>> parameters_of(const std::vector<ParameterGroup<Options>>& groups) {
+    std::vector<std::vector<Tensor>> result;
+    for (const auto& group : groups) result.push_back(group.parameters);
+    return result;
+  }
 };
 
 }  // namespace tandem::inline v0::optim

@@ -1,10 +1,11 @@
 #include <tandem/optim/sgd.h>
 
 #include <cmath>
+#include <string>
 #include <utility>
 
+#include <tandem/optim/options.h>
 #include <tandem/optim/sgd_kernels.h>
-#include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
 
 namespace tandem::inline v0::optim {
@@ -13,43 +14,58 @@ namespace {
 
 constexpr const char* kBuffer = "momentum_buffer";
 
-void check_number(const char* name, double value) {
-  TANDEM_CHECK(ValueError, std::isfinite(value) && value >= 0, "SGD: ", name, " is ", value,
-               ", expected a finite number >= 0");
+/// Calls f(name, value) for each option.
+template <class Options, class F>
+void each_option(Options& options, F f) {
+  f("lr", options.lr);
+  f("momentum", options.momentum);
+  f("dampening", options.dampening);
+  f("weight_decay", options.weight_decay);
+  f("nesterov", options.nesterov);
+}
+
+/// What is wrong with the options; "" if nothing is.
+std::string problem_of(const SGDOptions& options) {
+  std::string problem = not_negative("lr", options.lr);
+  if (problem.empty()) problem = not_negative("momentum", options.momentum);
+  if (problem.empty()) problem = not_negative("weight_decay", options.weight_decay);
+  if (problem.empty() && !std::isfinite(options.dampening))
+    problem = str("dampening is ", options.dampening, ", expected a finite number");
+  if (problem.empty() && options.nesterov && (options.momentum == 0 || options.dampening != 0))
+    problem = str("nesterov needs momentum > 0 and dampening 0, got ", options.momentum, " and ", options.dampening);
+  return problem;
 }
 
 void check_options(const SGDOptions& options) {
-  check_number("momentum", options.momentum);
-  check_number("weight_decay", options.weight_decay);
-  TANDEM_CHECK(ValueError, std::isfinite(options.dampening), "SGD: dampening is ", options.dampening,
-               ", expected a finite number");
-  TANDEM_CHECK(ValueError, !options.nesterov || (options.momentum > 0 && options.dampening == 0),
-               "SGD: nesterov needs momentum > 0 and dampening 0, got ", options.momentum, " and ", options.dampening);
+  const std::string problem = problem_of(options);
+  TANDEM_CHECK(ValueError, problem.empty(), "SGD: ", problem);
 }
 
 }  // namespace
 
-SGD::SGD(std::vector<Tensor> parameters, SGDOptions options)
-    : Optimizer("SGD", std::move(parameters), options.lr), options_(options), buffers_(Optimizer::parameters().size()) {
-  check_options(options);
+SGD::SGD(std::vector<Tensor> parameters, SGDOptions options) : SGD({{std::move(parameters), options}}) {}
+
+SGD::SGD(std::vector<ParameterGroup<SGDOptions>> groups)
+    : GroupedOptimizer("SGD", std::move(groups)), buffers_(parameters().size()) {
+  for (const auto& group : groups_) check_options(group.options);
 }
 
-void SGD::check(size_t index) const {
-  const Device device = parameters()[index].device();
-  TANDEM_CHECK(DeviceError, device.is_cpu(), describe_parameter(index), " is on ", device,
-               "; there is no kernel for it");
-  const Tensor& buffer = buffers_[index];
-  TANDEM_CHECK(DeviceError, !buffer.defined() || buffer.device() == device, describe_parameter(index), " is on ",
-               device, ", its momentum buffer on ", buffer.device(), "; make the optimizer after moving the model");
+void SGD::set_options(int64_t group, const SGDOptions& options) {
+  const size_t index = check_group(group);
+  check_options(options);
+  groups_[index].options = options;
 }
+
+void SGD::check(size_t index) const { check_device(index, "momentum buffer", buffers_[index]); }
 
 void SGD::update(size_t index, const Tensor& parameter, const Tensor& gradient) {
+  const SGDOptions& options = options_of(index);
   Tensor& buffer = buffers_[index];
   const bool first = !buffer.defined();
-  if (options_.momentum != 0 && first) buffer = empty_like(parameter);
-  const bool use_buffer = options_.momentum != 0;
-  const cpu::SgdStep step = {lr(), options_.momentum, options_.dampening, options_.weight_decay, options_.nesterov,
-                             first};
+  if (options.momentum != 0 && first) buffer = empty_like(parameter);
+  const bool use_buffer = options.momentum != 0;
+  const cpu::SgdStep step = {options.lr,           options.momentum, options.dampening,
+                             options.weight_decay, options.nesterov, first};
   const KernelContext context = {parameter.device()};
   const auto run = [&]<class T>(T*) {
     cpu::sgd(context, parameter.num_elements(), gradient.data<T>(), step, parameter.data<T>(),
@@ -62,37 +78,32 @@ void SGD::update(size_t index, const Tensor& parameter, const Tensor& gradient) 
   }
 }
 
-void SGD::save_numbers(State& state) const {
-  state.set("momentum", options_.momentum);
-  state.set("dampening", options_.dampening);
-  state.set("weight_decay", options_.weight_decay);
-  state.set("nesterov", options_.nesterov);
+void SGD::save_options(size_t group, State& state) const {
+  each_option(groups_[group].options, [&](const char* name, auto value) { state.set(name, value); });
 }
 
-void SGD::save_tensors(size_t index, State& state) const {
+void SGD::save_kept(size_t index, State& state) const {
   if (buffers_[index].defined()) state.set(kBuffer, buffers_[index]);
 }
 
-void SGD::load(const State& numbers, const std::vector<State>& tensors) {
-  SGDOptions options;
-  options.momentum = numbers.get<double>("momentum");
-  options.dampening = numbers.get<double>("dampening");
-  options.weight_decay = numbers.get<double>("weight_decay");
-  options.nesterov = numbers.get<bool>("nesterov");
-  check_options(options);
-  std::vector<Tensor> buffers(tensors.size());
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    if (tensors[i].find(kBuffer) == nullptr) continue;
-    const auto& saved = tensors[i].get<Tensor>(kBuffer);
-    const Tensor& parameter = parameters()[i];
-    TANDEM_CHECK(
-        StateError, saved.defined() && saved.shape() == parameter.shape() && saved.dtype() == parameter.dtype(),
-        describe_parameter(i), " is ", describe(parameter), ", its momentum buffer in the state ", describe(saved));
-    buffers[i] = empty_like(parameter);
-    chores::copy(saved, buffers[i]);
+std::function<void()> SGD::prepare_load(StateReader& reader) {
+  std::vector<SGDOptions> options(groups_.size());
+  for (size_t g = 0; g < options.size(); ++g) {
+    const std::string path = str("groups.", g);
+    each_option(options[g], [&](const char* name, auto& value) { read_into(reader, path, name, value); });
+    if (const std::string problem = problem_of(options[g]); !problem.empty()) reader.refuse(path, problem);
   }
-  options_ = options;
-  buffers_ = std::move(buffers);
+  std::vector<const Tensor*> saved(parameters().size());
+  for (size_t i = 0; i < saved.size(); ++i) {
+    const std::string path = str("state.", i, ".", kBuffer);
+    if (reader.has(path)) saved[i] = reader.read_tensor(path, parameters()[i]);
+  }
+  return [this, options = std::move(options), saved = std::move(saved)] {
+    std::vector<Tensor> buffers;
+    for (size_t i = 0; i < saved.size(); ++i) buffers.push_back(copy_for(i, saved[i]));
+    for (size_t g = 0; g < options.size(); ++g) groups_[g].options = options[g];
+    buffers_ = std::move(buffers);
+  };
 }
 
 }  // namespace tandem::inline v0::optim

@@ -1,6 +1,7 @@
 // Stochastic gradient descent.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include <tandem/base/macros.h>
@@ -25,21 +26,24 @@ struct SGDOptions {
 ///
 /// One pass over memory per parameter, in the parameter's dtype.  Y. Nesterov, 1983; I. Sutskever et al., "On the
 /// importance of initialization and momentum in deep learning", ICML 2013.
-class TANDEM_API SGD : public Optimizer {
+class TANDEM_API SGD : public GroupedOptimizer<SGDOptions> {
  public:
   /// Throws ValueError for an option that is negative or not finite, or nesterov without momentum or with dampening,
   /// and what Optimizer throws for parameters.
   explicit SGD(std::vector<Tensor> parameters, SGDOptions options = {});
+  explicit SGD(std::vector<ParameterGroup<SGDOptions>> groups);
+
+  /// Replaces the options of a group.  Throws IndexError, and ValueError as the constructor does.
+  void set_options(int64_t group, const SGDOptions& options);
 
  protected:
   void check(size_t index) const override;
   void update(size_t index, const Tensor& parameter, const Tensor& gradient) override;
-  void save_numbers(State& state) const override;
-  void save_tensors(size_t index, State& state) const override;
-  void load(const State& numbers, const std::vector<State>& tensors) override;
+  void save_options(size_t group, State& state) const override;
+  void save_kept(size_t index, State& state) const override;
+  std::function<void()> prepare_load(StateReader& reader) override;
 
  private:
-  SGDOptions options_;           ///< except lr, which the base class holds
   std::vector<Tensor> buffers_;  ///< per parameter; undefined before its first step with momentum
 };
 

@@ -199,9 +199,9 @@ TEST(Module, ListsEverythingThatDoesNotFit) {
   state.set("version", int64_t{1});
   EXPECT_EQ(error_text<td::StateError>([&] { net.load_state_dict(state); }),
             "load_state_dict: the state does not fit Net"
-            "\n  different   encoder.shift: float32 [2] in the module, float32 [3] in the state"
-            "\n  different   encoder.first.steps: int64 [] in the module, float32 [] in the state"
-            "\n  different   encoder.second.scale: float32 [2] in the module, no tensor in the state"
+            "\n  different   encoder.shift: float32 [2] expected, float32 [3] in the state"
+            "\n  different   encoder.first.steps: int64 [] expected, float32 [] in the state"
+            "\n  different   encoder.second.scale: float32 [2] expected, an integer in the state"
             "\n  missing     encoder.second.steps"
             "\n  missing     head.steps"
             "\n  unexpected  head.weight"

@@ -166,7 +166,8 @@ TEST(Sgd, StateKeepsNames) {
   td::autograd::leaf(q).name = "fc2.weight";
   SGD other({q});
   EXPECT_EQ(error_text<td::StateError>([&] { other.load_state_dict(sgd.state_dict()); }),
-            "SGD: parameter 0 ('fc2.weight') is named 'fc1.weight' in the state");
+            "SGD: the state does not fit"
+            "\n  different   state.0.name: 'fc2.weight' expected, 'fc1.weight' in the state");
 }
 
 TEST(Sgd, RefusesStatesThatDoNotFit) {
@@ -176,14 +177,60 @@ TEST(Sgd, RefusesStatesThatDoNotFit) {
   sgd.step();
   const td::State state = sgd.state_dict();
 
-  SGD two({parameter<float>({1}, {1}), parameter<float>({1}, {1})});
+  SGD two({parameter<float>({1}, {1}), parameter<float>({1, 2}, {2})});
   EXPECT_EQ(error_text<td::StateError>([&] { two.load_state_dict(state); }),
-            "SGD: the state is of 1 parameters, the optimizer has 2");
+            "SGD: the state does not fit"
+            "\n  different   groups.0.num_parameters: 2 expected, 1 in the state"
+            "\n  different   state.0.momentum_buffer: float32 [1] expected, float32 [2] in the state");
   SGD larger({parameter<float>({1, 2, 3}, {3})}, {.lr = 0.2});
   EXPECT_EQ(error_text<td::StateError>([&] { larger.load_state_dict(state); }),
-            "SGD: parameter 0 is float32 [3] on cpu, its momentum buffer in the state float32 [2] on cpu");
+            "SGD: the state does not fit"
+            "\n  different   state.0.momentum_buffer: float32 [3] expected, float32 [2] in the state");
   EXPECT_EQ(larger.lr(), 0.2);
-  EXPECT_EQ(error_text<td::StateError>([&] { larger.load_state_dict({}); }), "State: 'lr' is missing");
+  EXPECT_EQ(error_text<td::StateError>([&] { larger.load_state_dict({}); }),
+            "SGD: the state does not fit"
+            "\n  missing     optimizer"
+            "\n  missing     groups.0.num_parameters"
+            "\n  missing     groups.0.lr"
+            "\n  missing     groups.0.momentum"
+            "\n  missing     groups.0.dampening"
+            "\n  missing     groups.0.weight_decay"
+            "\n  missing     groups.0.nesterov");
+}
+
+TEST(Sgd, GroupsHaveTheirOwnOptions) {
+  const td::Tensor a = parameter<float>({1}, {1});
+  const td::Tensor b = parameter<float>({1}, {1});
+  SGD sgd({{.parameters = {a}, .options = {.lr = 0.5, .momentum = 0.5}}, {.parameters = {b}, .options = {.lr = 0.25}}});
+  for (int step = 0; step < 2; ++step) {
+    set_gradient(a, td::ones({1}));
+    set_gradient(b, td::ones({1}));
+    sgd.step();
+  }
+  EXPECT_EQ(a.item<float>(), -0.25f);
+  EXPECT_EQ(b.item<float>(), 0.5f);
+  EXPECT_EQ(sgd.groups()[0].options.momentum, 0.5);
+  sgd.set_options(0, {.lr = 2});
+  EXPECT_EQ(sgd.lr(), 2);
+  sgd.step();
+  EXPECT_EQ(a.item<float>(), -2.25f);
+  sgd.set_lr(1);
+  EXPECT_EQ(sgd.lr(0), 1);
+  EXPECT_EQ(sgd.lr(1), 1);
+
+  SGD other({{.parameters = {parameter<float>({1}, {1})}}, {.parameters = {parameter<float>({1}, {1})}}});
+  other.load_state_dict(sgd.state_dict());
+  EXPECT_EQ(other.lr(1), 1);
+  SGD joined({parameter<float>({1}, {1}), parameter<float>({1}, {1})});
+  EXPECT_EQ(error_text<td::StateError>([&] { joined.load_state_dict(sgd.state_dict()); }),
+            "SGD: the state does not fit"
+            "\n  different   groups.0.num_parameters: 2 expected, 1 in the state"
+            "\n  unexpected  groups.1.dampening"
+            "\n  unexpected  groups.1.lr"
+            "\n  unexpected  groups.1.momentum"
+            "\n  unexpected  groups.1.nesterov"
+            "\n  unexpected  groups.1.num_parameters"
+            "\n  unexpected  groups.1.weight_decay");
 }
 
 TEST(Sgd, RefusesWrongOptions) {

@@ -1,0 +1,145 @@
+#include <tandem/optim/adam.h>
+
+#include <string>
+#include <utility>
+
+#include <tandem/optim/adam_kernels.h>
+#include <tandem/optim/options.h>
+#include <tandem/tensor/factories.h>
+
+namespace tandem::inline v0::optim {
+
+namespace {
+
+/// Calls f(name, value) for each option.
+template <class Options, class F>
+void each_option(Options& options, F f) {
+  f("lr", options.lr);
+  f("beta1", options.betas.first);
+  f("beta2", options.betas.second);
+  f("eps", options.eps);
+  f("weight_decay", options.weight_decay);
+}
+
+/// What is wrong with a beta; "" if nothing is.
+std::string not_below_one(const char* name, double value) {
+  return value >= 0 && value < 1 ? "" : str(name, " is ", value, ", expected 0 <= ", name, " < 1");
+}
+
+/// What is wrong with the options; "" if nothing is.
+std::string problem_of(const AdamOptions& options) {
+  std::string problem = not_negative("lr", options.lr);
+  if (problem.empty()) problem = not_below_one("beta1", options.betas.first);
+  if (problem.empty()) problem = not_below_one("beta2", options.betas.second);
+  if (problem.empty()) problem = not_negative("eps", options.eps);
+  if (problem.empty()) problem = not_negative("weight_decay", options.weight_decay);
+  return problem;
+}
+
+void check_options(const char* name, const AdamOptions& options) {
+  const std::string problem = problem_of(options);
+  TANDEM_CHECK(ValueError, problem.empty(), name, ": ", problem);
+}
+
+AdamOptions adam_options(const AdamWOptions& options) {
+  return {options.lr, options.betas, options.eps, options.weight_decay};
+}
+
+std::vector<ParameterGroup<AdamOptions>> adam_groups(std::vector<ParameterGroup<AdamWOptions>> groups) {
+  std::vector<ParameterGroup<AdamOptions>> result;
+  for (auto& group : groups) result.push_back({std::move(group.parameters), adam_options(group.options)});
+  return result;
+}
+
+}  // namespace
+
+Adam::Adam(std::vector<Tensor> parameters, AdamOptions options) : Adam({{std::move(parameters), options}}) {}
+
+Adam::Adam(std::vector<ParameterGroup<AdamOptions>> groups) : Adam("Adam", false, std::move(groups)) {}
+
+Adam::Adam(const char* name, bool decoupled, std::vector<ParameterGroup<AdamOptions>> groups)
+    : GroupedOptimizer(name, std::move(groups)), decoupled_(decoupled), kept_(parameters().size()) {
+  for (const auto& group : groups_) check_options(name, group.options);
+}
+
+AdamW::AdamW(std::vector<Tensor> parameters, AdamWOptions options)
+    : Adam("AdamW", true, {{std::move(parameters), adam_options(options)}}) {}
+
+AdamW::AdamW(std::vector<ParameterGroup<AdamWOptions>> groups) : Adam("AdamW", true, adam_groups(std::move(groups))) {}
+
+void Adam::set_options(int64_t group, const AdamOptions& options) {
+  const size_t index = check_group(group);
+  check_options(name(), options);
+  groups_[index].options = options;
+}
+
+void Adam::check(size_t index) const { check_device(index, "moments", kept_[index].mean); }
+
+void Adam::update(size_t index, const Tensor& parameter, const Tensor& gradient) {
+  const AdamOptions& options = options_of(index);
+  Kept& kept = kept_[index];
+  if (kept.steps == 0) {
+    Tensor mean = empty_like(parameter);
+    kept.square = empty_like(parameter);
+    kept.mean = std::move(mean);
+  }
+  ++kept.steps;
+  const cpu::AdamStep step = {options.lr, options.betas.first, options.betas.second, options.eps, options.weight_decay,
+                              decoupled_, kept.steps};
+  const KernelContext context = {parameter.device()};
+  const auto run = [&]<class T>(T*) {
+    cpu::adam(context, parameter.num_elements(), gradient.data<T>(), step, parameter.data<T>(), kept.mean.data<T>(),
+              kept.square.data<T>());
+  };
+  if (parameter.dtype() == kFloat32) {
+    run(static_cast<float*>(nullptr));
+  } else {
+    run(static_cast<double*>(nullptr));
+  }
+}
+
+void Adam::save_options(size_t group, State& state) const {
+  each_option(groups_[group].options, [&](const char* name, double value) { state.set(name, value); });
+}
+
+void Adam::save_kept(size_t index, State& state) const {
+  const Kept& kept = kept_[index];
+  if (kept.steps == 0) return;
+  state.set("step", kept.steps);
+  state.set("exp_avg", kept.mean);
+  state.set("exp_avg_sq", kept.square);
+}
+
+std::function<void()> Adam::prepare_load(StateReader& reader) {
+  std::vector<AdamOptions> options(groups_.size());
+  for (size_t g = 0; g < options.size(); ++g) {
+    const std::string path = str("groups.", g);
+    each_option(options[g], [&](const char* name, double& value) { read_into(reader, path, name, value); });
+    if (const std::string problem = problem_of(options[g]); !problem.empty()) reader.refuse(path, problem);
+  }
+  struct Saved {
+    int64_t steps = 0;
+    const Tensor* mean = nullptr;
+    const Tensor* square = nullptr;
+  };
+  std::vector<Saved> saved(kept_.size());
+  for (size_t i = 0; i < saved.size(); ++i) {
+    const std::string path = str("state.", i);
+    const Tensor& parameter = parameters()[i];
+    if (!reader.has(path + ".step") && !reader.has(path + ".exp_avg") && !reader.has(path + ".exp_avg_sq")) continue;
+    read_into(reader, path, "step", saved[i].steps);
+    if (reader.has(path + ".step") && saved[i].steps < 1)
+      reader.refuse(path + ".step", str("is ", saved[i].steps, ", expected at least 1"));
+    saved[i].mean = reader.read_tensor(path + ".exp_avg", parameter);
+    saved[i].square = reader.read_tensor(path + ".exp_avg_sq", parameter);
+  }
+  return [this, options = std::move(options), saved = std::move(saved)] {
+    std::vector<Kept> kept;
+    for (size_t i = 0; i < saved.size(); ++i)
+      kept.push_back({saved[i].steps, copy_for(i, saved[i].mean), copy_for(i, saved[i].square)});
+    for (size_t g = 0; g < options.size(); ++g) groups_[g].options = options[g];
+    kept_ = std::move(kept);
+  };
+}
+
+}  // namespace tandem::inline v0::optim

@@ -1,0 +1,82 @@
+// Adam and AdamW.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include <tandem/base/macros.h>
+#include <tandem/optim/optimizer.h>
+
+namespace tandem::inline v0::optim {
+
+struct AdamOptions {
+  double lr = 1e-3;
+  std::pair<double, double> betas = {0.9, 0.999};  ///< how much of the moments stays at each step
+  double eps = 1e-8;
+  double weight_decay = 0;
+};
+
+/// PyTorch's rule, for each parameter p with gradient g, moments m and v that begin at 0, in its t-th step, t = 1, 2, ..:
+///
+///     g = g + weight_decay p
+///     m = beta1 m + (1 - beta1) g
+///     v = beta2 v + (1 - beta2) g^2
+///     p = p - lr (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps)
+///
+/// One pass over memory per parameter, in the parameter's dtype; t counts the steps in which the parameter had a
+/// gradient.  D. P. Kingma, J. Ba, "Adam: A method for stochastic optimization", ICLR 2015.
+class TANDEM_API Adam : public GroupedOptimizer<AdamOptions> {
+ public:
+  /// Throws ValueError for an lr, eps or weight_decay that is negative or not finite and betas outside of [0, 1), and
+  /// what Optimizer throws for parameters.
+  explicit Adam(std::vector<Tensor> parameters, AdamOptions options = {});
+  explicit Adam(std::vector<ParameterGroup<AdamOptions>> groups);
+
+  /// Replaces the options of a group.  Throws IndexError, and ValueError as the constructor does.
+  void set_options(int64_t group, const AdamOptions& options);
+
+ protected:
+  /// `decoupled`: AdamW's rule for weight_decay.
+  Adam(const char* name, bool decoupled, std::vector<ParameterGroup<AdamOptions>> groups);
+
+  void check(size_t index) const override;
+  void update(size_t index, const Tensor& parameter, const Tensor& gradient) override;
+  void save_options(size_t group, State& state) const override;
+  void save_kept(size_t index, State& state) const override;
+  std::function<void()> prepare_load(StateReader& reader) override;
+
+ private:
+  /// What is kept for a parameter; moments are undefined before its first step.
+  struct Kept {
+    int64_t steps = 0;
+    Tensor mean;    ///< m
+    Tensor square;  ///< v
+  };
+
+  bool decoupled_;
+  std::vector<Kept> kept_;
+};
+
+struct AdamWOptions {
+  double lr = 1e-3;
+  std::pair<double, double> betas = {0.9, 0.999};  ///< how much of the moments stays at each step
+  double eps = 1e-8;
+  double weight_decay = 1e-2;
+};
+
+/// Adam whose weight decay does not pass through the moments: instead of changing g, each step begins with
+///
+///     p = p - lr weight_decay p
+///
+/// groups() and set_options speak of AdamOptions, which has the same members.  I. Loshchilov, F. Hutter, "Decoupled
+/// weight decay regularization", ICLR 2019.
+class TANDEM_API AdamW : public Adam {
+ public:
+  /// Throws what Adam throws.
+  explicit AdamW(std::vector<Tensor> parameters, AdamWOptions options = {});
+  explicit AdamW(std::vector<ParameterGroup<AdamWOptions>> groups);
+};
+
+}  // namespace tandem::inline v0::optim

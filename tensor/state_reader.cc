@@ -1,0 +1,86 @@
+#include <tandem/tensor/state_reader.h>
+
+#include <array>
+
+namespace tandem::inline v0 {
+
+namespace {
+
+using Values = std::map<std::string, const State::Value*>;
+
+/// Enters all values of a state, those of nested ones too, by their paths.
+void collect(const State& state, const std::string& prefix, Values& out) {
+  for (const auto& [name, value] : state.entries()) {
+    if (const auto* nested = std::get_if<std::shared_ptr<State>>(&value)) {
+      collect(**nested, prefix + name + ".", out);
+    } else {
+      out[prefix + name] = &value;
+    }
+  }
+}
+
+/// What is at hand, for a message: "float32 [2, 3]", "int64".
+std::string kind_of(const State::Value& value) {
+  if (const auto* tensor = std::get_if<Tensor>(&value))
+    return tensor->defined() ? str(tensor->dtype(), " ", tensor->shape()) : "an undefined tensor";
+  constexpr std::array<const char*, 6> kNames = {"", "an integer", "a number", "a truth value", "a text", ""};
+  return kNames[value.index()];
+}
+
+}  // namespace
+
+StateReader::StateReader(const State& state) { collect(state, "", values_); }
+
+bool StateReader::has(const std::string& path) const {
+  const auto at = values_.lower_bound(path);
+  if (at != values_.end() && at->first == path) return true;
+  const auto below = values_.lower_bound(path + ".");
+  return below != values_.end() && below->first.starts_with(path + ".");
+}
+
+const State::Value* StateReader::take(const std::string& path) {
+  const auto found = values_.find(path);
+  if (found == values_.end()) {
+    problems_ += "\n  missing     " + path;
+    return nullptr;
+  }
+  asked_.insert(path);
+  return found->second;
+}
+
+template <class T>
+const T* StateReader::read(const std::string& path) {
+  const State::Value* value = take(path);
+  if (value == nullptr) return nullptr;
+  const T* typed = std::get_if<T>(value);
+  if (typed == nullptr) refuse(path, kind_of(T()) + " expected, " + kind_of(*value) + " in the state");
+  return typed;
+}
+
+template const int64_t* StateReader::read(const std::string&);
+template const double* StateReader::read(const std::string&);
+template const bool* StateReader::read(const std::string&);
+template const std::string* StateReader::read(const std::string&);
+
+const Tensor* StateReader::read_tensor(const std::string& path, const Tensor& like) {
+  const State::Value* value = take(path);
+  if (value == nullptr) return nullptr;
+  const auto* tensor = std::get_if<Tensor>(value);
+  if (tensor != nullptr && tensor->defined() && tensor->shape() == like.shape() && tensor->dtype() == like.dtype())
+    return tensor;
+  refuse(path, kind_of(like) + " expected, " + kind_of(*value) + " in the state");
+  return nullptr;
+}
+
+void StateReader::refuse(const std::string& path, const std::string& why) {
+  problems_ += "\n  different   " + path + ": " + why;
+}
+
+void StateReader::finish(const std::string& heading) {
+  for (const auto& [path, value] : values_) {
+    if (!asked_.contains(path)) problems_ += "\n  unexpected  " + path;
+  }
+  TANDEM_CHECK(StateError, problems_.empty(), heading, problems_);
+}
+
+}  // namespace tandem::inline v0

@@ -1,0 +1,80 @@
+#include <tandem/tensor/state_reader.h>
+
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include <tandem/tensor/factories.h>
+#include <tandem/tests/support/error_text.h>
+
+namespace td = tandem;
+using td::State;
+using td::StateReader;
+using td::testing::error_text;
+
+namespace {
+
+State full() {
+  State state;
+  state.set("count", int64_t{3});
+  state.set("rate", 0.5);
+  state.set("on", true);
+  state.set("part.name", std::string("left"));
+  state.set("part.weight", td::full({2, 3}, 7));
+  return state;
+}
+
+TEST(StateReader, ReadsWhatIsThere) {
+  const State state = full();
+  StateReader reader(state);
+  EXPECT_TRUE(reader.has("count"));
+  EXPECT_TRUE(reader.has("part"));
+  EXPECT_TRUE(reader.has("part.name"));
+  EXPECT_FALSE(reader.has("par"));
+  EXPECT_FALSE(reader.has("part.name.x"));
+  EXPECT_EQ(*reader.read<int64_t>("count"), 3);
+  EXPECT_EQ(*reader.read<double>("rate"), 0.5);
+  EXPECT_EQ(*reader.read<bool>("on"), true);
+  EXPECT_EQ(*reader.read<std::string>("part.name"), "left");
+  EXPECT_EQ(reader.read_tensor("part.weight", td::zeros({2, 3}))->to_vector<float>()[5], 7);
+  reader.finish("nobody sees this");
+}
+
+TEST(StateReader, ListsEverythingThatDoesNotFit) {
+  State state = full();
+  state.set("empty", td::Tensor());
+  state.set("part.bias", td::zeros({2}));
+  state.set("part.extra.x", 1.0);
+  StateReader reader(state);
+  EXPECT_EQ(reader.read<int64_t>("missing"), nullptr);
+  EXPECT_EQ(reader.read<double>("count"), nullptr);
+  EXPECT_EQ(reader.read<bool>("rate"), nullptr);
+  EXPECT_EQ(reader.read<std::string>("on"), nullptr);
+  EXPECT_EQ(reader.read<int64_t>("part.name"), nullptr);
+  EXPECT_EQ(reader.read<int64_t>("part"), nullptr);
+  EXPECT_EQ(reader.read<int64_t>("part.weight"), nullptr);
+  EXPECT_EQ(reader.read_tensor("part.bias", td::zeros({2}, {td::kInt64})), nullptr);
+  EXPECT_EQ(reader.read_tensor("part.weight", td::zeros({3, 2})), nullptr);
+  EXPECT_EQ(reader.read_tensor("empty", td::zeros({})), nullptr);
+  EXPECT_EQ(reader.read_tensor("rate", td::zeros({})), nullptr);
+  EXPECT_EQ(reader.read_tensor("gone", td::zeros({})), nullptr);
+  reader.refuse("count", "is not prime");
+  EXPECT_EQ(error_text<td::StateError>([&] { reader.finish("Thing: the state does not fit"); }),
+            "Thing: the state does not fit"
+            "\n  missing     missing"
+            "\n  different   count: a number expected, an integer in the state"
+            "\n  different   rate: a truth value expected, a number in the state"
+            "\n  different   on: a text expected, a truth value in the state"
+            "\n  different   part.name: an integer expected, a text in the state"
+            "\n  missing     part"
+            "\n  different   part.weight: an integer expected, float32 [2, 3] in the state"
+            "\n  different   part.bias: int64 [2] expected, float32 [2] in the state"
+            "\n  different   part.weight: float32 [3, 2] expected, float32 [2, 3] in the state"
+            "\n  different   empty: float32 [] expected, an undefined tensor in the state"
+            "\n  different   rate: float32 [] expected, a number in the state"
+            "\n  missing     gone"
+            "\n  different   count: is not prime"
+            "\n  unexpected  part.extra.x");
+}
+
+}  // namespace
