@@ -30,6 +30,7 @@
 #include <tandem/ops/attention.h>
 #include <tandem/ops/cast.h>
 #include <tandem/ops/compare.h>
+#include <tandem/ops/conv.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/loss.h>
 #include <tandem/ops/matmul.h>

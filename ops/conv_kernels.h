@@ -1,0 +1,74 @@
+// Kernels of convolutions.  Private to ops/.
+#pragma once
+
+#include <cstdint>
+
+#include <tandem/ops/size2d.h>
+#include <tandem/tensor/dtype.h>
+#include <tandem/tensor/kernel_context.h>
+
+namespace tandem::inline v0 {
+
+/// All sizes of a convolution; `out` is the one that follows from the others.
+struct ConvGeometry {
+  int64_t batch = 0;
+  int64_t channels = 0;
+  Size2d size = 0;
+  int64_t out_channels = 0;
+  Size2d out = 0;
+  Size2d kernel = 1;
+  Size2d stride = 1;
+  Size2d padding = 0;
+  Size2d dilation = 1;
+  int64_t groups = 1;
+
+  int64_t group_channels() const { return channels / groups; }
+  int64_t group_out_channels() const { return out_channels / groups; }
+  int64_t taps() const { return kernel.height * kernel.width; }
+  int64_t out_pixels() const { return batch * out.height * out.width; }
+  int64_t weight_elements() const { return out_channels * group_channels() * taps(); }
+  /// Multiplications, those with padding counted too.
+  int64_t work() const { return out_pixels() * weight_elements(); }
+};
+
+/// How a convolution is computed; see docs/decisions/005-convolutions.md.
+enum class ConvAlgorithm : int8_t {
+  kDirect,      ///< loops that sum in float64: the reference, for any sizes
+  kTilesAvx2,   ///< pieces of patches, copied together, times the filters, by the tiles of product_tile.h
+  kTilesAvx512,
+};
+
+enum class ConvPass : int8_t { kForward, kBackwardInput, kBackwardWeight };
+
+const char* to_string(ConvAlgorithm algorithm);
+
+/// The algorithm for a pass of a float32 convolution: a rule of the sizes and of the machine's instructions.
+ConvAlgorithm conv_algorithm(ConvPass pass, const ConvGeometry& geometry);
+
+/// Whether this machine can run it, and it can compute that pass.
+bool is_available(ConvAlgorithm algorithm, ConvPass pass, const ConvGeometry& geometry);
+
+namespace cpu {
+
+// Inputs, outputs and their gradients are channels-last, weights and their gradients row-major; float32 or float64.  float64
+// knows kDirect and, under any other name, products of the same pieces by Eigen.
+
+/// Bytes of scratch for a pass.
+int64_t conv_workspace_bytes(DType dtype, ConvAlgorithm algorithm, ConvPass pass, const ConvGeometry& geometry);
+
+/// out = conv2d(input, weight, bias), negative values replaced by 0 if `relu`; bias may be null.
+void conv_forward(const KernelContext& context, DType dtype, ConvAlgorithm algorithm, const ConvGeometry& geometry,
+                  const void* input, const void* weight, const void* bias, bool relu, void* workspace, void* out);
+
+/// The gradient of the input for the gradient `grad` of the output.
+void conv_backward_input(const KernelContext& context, DType dtype, ConvAlgorithm algorithm,
+                         const ConvGeometry& geometry, const void* grad, const void* weight, void* workspace,
+                         void* input_grad);
+
+/// weight_grad = beta * weight_grad + the gradient of the weight, beta 0 (not read) or 1.
+void conv_backward_weight(const KernelContext& context, DType dtype, ConvAlgorithm algorithm,
+                          const ConvGeometry& geometry, const void* input, const void* grad, double beta,
+                          void* workspace, void* weight_grad);
+
+}  // namespace cpu
+}  // namespace tandem::inline v0

@@ -1,0 +1,31 @@
+// The algorithms behind conv_kernels.h, for its dispatch alone.  Private to ops/.
+#pragma once
+
+#include <tandem/ops/conv_kernels.h>
+#include <tandem/ops/product_tile.h>
+
+namespace tandem::inline v0::cpu {
+
+/// Pointers of a pass: those it does not read or write are null.
+template <class T>
+struct ConvData {
+  const T* input = nullptr;
+  const T* weight = nullptr;
+  const T* grad = nullptr;  ///< of the output
+  const T* bias = nullptr;
+  bool relu = false;
+  double beta = 0;  ///< of the weight's gradient
+  void* workspace = nullptr;
+  T* out = nullptr;
+};
+
+template <class T>
+void direct_conv(ConvPass pass, const ConvGeometry& geometry, const ConvData<T>& data);
+
+/// Products of pieces of patches; float through the tiles of `kernels`, double through Eigen (`kernels` is not read).
+template <class T>
+int64_t patch_conv_workspace_bytes(ConvPass pass, const ConvGeometry& geometry, const ProductKernels& kernels);
+template <class T>
+void patch_conv(ConvPass pass, const ConvGeometry& geometry, const ProductKernels& kernels, const ConvData<T>& data);
+
+}  // namespace tandem::inline v0::cpu

@@ -1,0 +1,343 @@
+#include <tandem/ops/conv.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tandem/autograd/engine.h>
+#include <tandem/autograd/gradcheck.h>
+#include <tandem/base/parallel_for.h>
+#include <tandem/ops/conv_kernels.h>
+#include <tandem/ops/elementwise.h>
+#include <tandem/tensor/chores.h>
+#include <tandem/tensor/factories.h>
+#include <tandem/tests/support/op_case.h>
+
+namespace tandem {
+
+// How GoogleTest names what failed.
+void PrintTo(const ConvGeometry& g, std::ostream* out) {
+  *out << "[" << g.batch << ", " << g.channels << ", " << g.size.height << ", " << g.size.width << "] -> "
+       << g.out_channels << " filters " << g.kernel << " stride " << g.stride << " padding " << g.padding
+       << " dilation " << g.dilation << " groups " << g.groups;
+}
+
+namespace testing {
+namespace {
+
+/// conv2d in float64, one number after the other.
+Dense reference(const Dense& input, const Dense& weight, const Dense* bias, const Conv2dOptions& o) {
+  const int64_t n = input.shape[0], channels = input.shape[1], h = input.shape[2], w = input.shape[3];
+  const int64_t filters = weight.shape[0], depth = weight.shape[1], kh = weight.shape[2], kw = weight.shape[3];
+  const int64_t oh = (h + 2 * o.padding.height - o.dilation.height * (kh - 1) - 1) / o.stride.height + 1;
+  const int64_t ow = (w + 2 * o.padding.width - o.dilation.width * (kw - 1) - 1) / o.stride.width + 1;
+  Dense out = dense_zeros({n, filters, oh, ow});
+  for (int64_t at = 0; at < out.num_elements(); ++at) {
+    const int64_t x = at % ow, y = at / ow % oh, filter = at / (ow * oh) % filters, image = at / (ow * oh * filters);
+    double sum = bias != nullptr ? (*bias)[filter] : 0.0;
+    for (int64_t c = 0; c < depth; ++c) {
+      const int64_t channel = filter / (filters / o.groups) * depth + c;
+      for (int64_t i = 0; i < kh; ++i) {
+        for (int64_t j = 0; j < kw; ++j) {
+          const int64_t from_y = y * o.stride.height + i * o.dilation.height - o.padding.height;
+          const int64_t from_x = x * o.stride.width + j * o.dilation.width - o.padding.width;
+          if (from_y < 0 || from_y >= h || from_x < 0 || from_x >= w) continue;
+          sum += input[((image * channels + channel) * h + from_y) * w + from_x] *
+                 weight[((filter * depth + c) * kh + i) * kw + j];
+        }
+      }
+    }
+    out[at] = sum;
+  }
+  return out;
+}
+
+OpCase conv_case(Shape input, Shape weight, Conv2dOptions options, bool with_bias = true, bool with_relu = false) {
+  OpCase op;
+  op.name = with_relu ? "conv2d_relu" : "conv2d";
+  op.terms = static_cast<double>(weight[1] * weight[2] * weight[3] + 1);
+  op.inputs = {{"input", input}, {"weight", weight}};
+  if (with_bias) {
+    op.inputs.push_back({"bias", {weight[0]}});
+    op.inputs.back().optional = true;
+  }
+  op.run = [=](const std::vector<Tensor>& in) {
+    const Tensor bias = with_bias ? in[2] : Tensor();
+    return with_relu ? conv2d_relu(in[0], in[1], bias, options) : conv2d(in[0], in[1], bias, options);
+  };
+  op.reference = [=](const std::vector<Dense>& in) {
+    Dense out = reference(in[0], in[1], with_bias ? &in[2] : nullptr, options);
+    if (with_relu) {
+      for (double& value : out.values) value = std::max(value, 0.0);
+    }
+    return out;
+  };
+  return op;
+}
+
+TEST(Conv2d, MatchesItsFormula) {
+  check(conv_case({2, 3, 5, 4}, {2, 3, 3, 2}, {.stride = {2, 1}, .padding = {1, 2}}));
+  check(conv_case({1, 1, 3, 3}, {1, 1, 1, 1}, {}, false));
+  check(conv_case({2, 2, 4, 5}, {4, 1, 2, 3}, {.stride = {1, 2}, .padding = {0, 1}, .dilation = {2, 1}, .groups = 2}));
+  check(conv_case({1, 3, 4, 3}, {3, 1, 2, 2}, {.padding = 1, .groups = 3}, false));
+}
+
+TEST(Conv2d, LargeEnoughForProductsOfPatches) {
+  const OpCase cases[] = {
+      conv_case({3, 7, 9, 8}, {33, 7, 3, 3}, {.stride = {1, 2}, .padding = {2, 1}}),
+      conv_case({2, 8, 11, 7}, {32, 4, 3, 2}, {.stride = 2, .padding = 1, .dilation = {1, 2}, .groups = 2}),
+  };
+  for (const OpCase& op : cases) {
+    check_values(op);
+    check_threads(op);
+  }
+}
+
+TEST(Conv2dRelu, MatchesItsFormula) {
+  check(conv_case({2, 3, 5, 4}, {2, 3, 3, 2}, {.stride = {2, 1}, .padding = {1, 2}}, true, true));
+  check(conv_case({1, 2, 4, 3}, {2, 1, 2, 2}, {.padding = 1, .groups = 2}, false, true));
+  check_values(conv_case({3, 7, 9, 8}, {33, 7, 3, 3}, {.padding = {2, 1}}, true, true));
+  check_threads(conv_case({3, 7, 9, 8}, {33, 7, 3, 3}, {.padding = {2, 1}}, true, true));
+}
+
+// --- every algorithm -------------------------------------------------------------------------------------------------
+
+ConvGeometry geometry(int64_t batch, int64_t channels, Size2d size, int64_t filters, Size2d kernel, Size2d stride = 1,
+                      Size2d padding = 0, Size2d dilation = 1, int64_t groups = 1) {
+  ConvGeometry g{batch, channels, size, filters, 0, kernel, stride, padding, dilation, groups};
+  g.out = {(size.height + 2 * padding.height - dilation.height * (kernel.height - 1) - 1) / stride.height + 1,
+           (size.width + 2 * padding.width - dilation.width * (kernel.width - 1) - 1) / stride.width + 1};
+  return g;
+}
+
+constexpr ConvAlgorithm kAlgorithms[] = {ConvAlgorithm::kDirect, ConvAlgorithm::kTilesAvx2,
+                                         ConvAlgorithm::kTilesAvx512};
+constexpr ConvPass kPasses[] = {ConvPass::kForward, ConvPass::kBackwardInput, ConvPass::kBackwardWeight};
+
+/// The result of a pass on flat, channels-last (weights: row-major) operands.
+Tensor run_pass(ConvPass pass, ConvAlgorithm algorithm, const ConvGeometry& g, const Tensor& input,
+                const Tensor& weight, const Tensor& grad, const Tensor& bias, bool relu, double beta,
+                const Tensor& start) {
+  const KernelContext context{};
+  const DType dtype = input.dtype();
+  const int64_t bytes = cpu::conv_workspace_bytes(dtype, algorithm, pass, g);
+  const Tensor scratch = full({bytes + 1}, 255, {kUInt8});  // NaN to whom reads it unwritten
+  switch (pass) {
+    case ConvPass::kForward: {
+      const Tensor out = full({g.out_pixels() * g.out_channels}, 77, {dtype});
+      cpu::conv_forward(context, dtype, algorithm, g, input.data_ptr(), weight.data_ptr(),
+                        bias.defined() ? bias.data_ptr() : nullptr, relu, scratch.data_ptr(), out.data_ptr());
+      return out;
+    }
+    case ConvPass::kBackwardInput: {
+      const Tensor out = full(input.shape(), 77, {dtype});
+      cpu::conv_backward_input(context, dtype, algorithm, g, grad.data_ptr(), weight.data_ptr(), scratch.data_ptr(),
+                               out.data_ptr());
+      return out;
+    }
+    default: {
+      const Tensor out = beta == 0 ? full(weight.shape(), 77, {dtype}) : start.to(dtype).clone();
+      cpu::conv_backward_weight(context, dtype, algorithm, g, input.data_ptr(), grad.data_ptr(), beta,
+                                scratch.data_ptr(), out.data_ptr());
+      return out;
+    }
+  }
+}
+
+class EveryAlgorithm : public ::testing::TestWithParam<ConvGeometry> {};
+
+TEST_P(EveryAlgorithm, MatchesTheDirectOneInFloat64) {
+  const ConvGeometry g = GetParam();
+  const Tensor input = random_tensor({g.batch * g.size.height * g.size.width * g.channels}, 1);
+  const Tensor weight = random_tensor({g.weight_elements()}, 2);
+  const Tensor grad = random_tensor({g.out_pixels() * g.out_channels}, 3);
+  const Tensor bias = random_tensor({g.out_channels}, 4);
+  const Tensor start = random_tensor({g.weight_elements()}, 5);
+  for (ConvPass pass : kPasses) {
+    for (const bool variant : {false, true}) {
+      auto run = [&](ConvAlgorithm algorithm, DType dtype) {
+        return run_pass(pass, algorithm, g, input.to(dtype), weight.to(dtype), grad.to(dtype),
+                        variant ? bias.to(dtype) : Tensor(), variant, variant ? 1 : 0, start);
+      };
+      const double terms = static_cast<double>(pass == ConvPass::kBackwardWeight ? g.out_pixels()
+                                               : pass == ConvPass::kForward      ? g.group_channels() * g.taps()
+                                                                            : g.group_out_channels() * g.taps());
+      const Dense expected = dense(run(ConvAlgorithm::kDirect, kFloat64));
+      EXPECT_TRUE(close(run(ConvAlgorithm::kTilesAvx2, kFloat64), expected, 1e-13 * std::sqrt(terms + 1)));
+      for (ConvAlgorithm algorithm : kAlgorithms) {
+        if (!is_available(algorithm, pass, g)) continue;
+        SCOPED_TRACE(std::string(to_string(algorithm)) + ", pass " + std::to_string(static_cast<int>(pass)));
+        EXPECT_TRUE(close(run(algorithm, kFloat32), expected, 32 * epsilon(kFloat32) * std::sqrt(terms + 1)));
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Sizes, EveryAlgorithm,
+    ::testing::Values(geometry(2, 3, {7, 9}, 5, 3, 1, 1),                          //
+                      geometry(1, 1, {28, 28}, 32, 5),                            //
+                      geometry(2, 32, {12, 12}, 65, 5),                           // more than a panel of columns
+                      geometry(3, 33, {8, 8}, 31, 3, 1, 1),                       //
+                      geometry(2, 64, {16, 16}, 128, 3, 2, 1),                    // halves the map
+                      geometry(2, 64, {9, 8}, 66, 1, 2),                          // three of four inputs are not read
+                      geometry(4, 65, {7, 5}, 67, 1),                             // a plain product
+                      geometry(2, 6, {13, 11}, 9, {3, 2}, {2, 3}, {3, 1}, {2, 3}, 3),  //
+                      geometry(1, 5, {9, 10}, 7, 3, {4, 2}, {2, 0}, {2, 4}),       // strides and dilations share factors
+                      geometry(1, 4, {3, 4}, 5, {2, 2}, 7, {5, 4}),                // steps over the input
+                      geometry(2, 16, {6, 6}, 16, 3, 1, 1, 1, 16),                // each channel by itself
+                      geometry(1, 260, {6, 7}, 3, 3, 1, 1),                       // more than a block of the depth
+                      geometry(40, 8, {5, 5}, 12, 3, 1, 2),                       // several pieces and slices
+                      geometry(0, 3, {5, 5}, 4, 3),                               // no images
+                      geometry(2, 0, {5, 5}, 4, 3),                               // nothing to sum
+                      geometry(2, 3, {5, 5}, 0, 3)));                             // no filters
+
+TEST(ConvAlgorithm, FollowsFromTheSizes) {
+  EXPECT_EQ(conv_algorithm(ConvPass::kForward, geometry(1, 3, 4, 4, 3)), ConvAlgorithm::kDirect);
+  const ConvGeometry wide = geometry(4, 64, 16, 64, 3, 2, 1), narrow = geometry(4, 64, 16, 8, 3, 2, 1);
+  EXPECT_NE(conv_algorithm(ConvPass::kForward, wide), ConvAlgorithm::kDirect);
+  EXPECT_EQ(conv_algorithm(ConvPass::kForward, narrow), ConvAlgorithm::kTilesAvx2);
+}
+
+TEST(ConvAlgorithm, TheEnvironmentAsksForTheReference) {
+  const Tensor input = random_tensor({2, 16, 9, 9}, 1), weight = random_tensor({32, 16, 3, 3}, 2);
+  const Tensor usual = conv2d(input, weight);
+  ASSERT_EQ(setenv("TANDEM_CONV_ALGORITHM", "direct", 1), 0);
+  const Tensor direct = conv2d(input, weight);
+  ASSERT_EQ(setenv("TANDEM_CONV_ALGORITHM", "fast", 1), 0);
+  EXPECT_EQ(error_text<ValueError>([&] { conv2d(input, weight); }),
+            "TANDEM_CONV_ALGORITHM: must be unset or 'direct', it is 'fast'");
+  ASSERT_EQ(unsetenv("TANDEM_CONV_ALGORITHM"), 0);
+  EXPECT_FALSE(chores::bytes_equal(usual, direct));
+  EXPECT_TRUE(close(usual, dense(direct), 1e-4));
+}
+
+// --- what the fronts promise -----------------------------------------------------------------------------------------
+
+TEST(Conv2d, ResultsAndInputGradientsAreChannelsLast) {
+  Tensor input = random_tensor({2, 16, 9, 8}, 1);
+  const Tensor weight = random_tensor({33, 16, 3, 3}, 2);
+  const Tensor out = conv2d(input.set_requires_grad(), weight, {}, {.padding = 1});
+  EXPECT_EQ(out.strides(), Shape({9 * 8 * 33, 1, 8 * 33, 33}));
+  const std::vector<Tensor> outputs = {out}, inputs = {input}, cotangents = {random_tensor(out.shape(), 3)};
+  const Tensor grad = tandem::grad(outputs, inputs, cotangents)[0];
+  EXPECT_EQ(grad.strides(), Shape({9 * 8 * 16, 1, 8 * 16, 16}));
+}
+
+TEST(Conv2d, GradientsAddUpInTheSlot) {
+  for (const bool fused : {false, true}) {
+    const Tensor input = random_tensor({3, 16, 9, 8}, 1), cotangent = random_tensor({3, 33, 7, 6}, 2);
+    Tensor weight = random_tensor({33, 16, 3, 3}, 3), bias = random_tensor({33}, 4);
+    weight.set_requires_grad();
+    bias.set_requires_grad();
+    auto backward = [&] { (fused ? conv2d_relu(input, weight, bias) : conv2d(input, weight, bias)).backward(cotangent); };
+    backward();
+    const Dense weight_once = dense(weight.grad()), bias_once = dense(bias.grad());
+    const void* slot = weight.grad().data_ptr();
+    EXPECT_TRUE(weight.grad().is_contiguous());
+    backward();
+    EXPECT_EQ(weight.grad().data_ptr(), slot);
+    auto twice = [](Dense values) {
+      for (double& value : values.values) value *= 2;
+      return values;
+    };
+    EXPECT_TRUE(close(weight.grad(), twice(weight_once), 1e-5));
+    EXPECT_TRUE(close(bias.grad(), twice(bias_once), 1e-5));
+  }
+}
+
+TEST(Conv2d, EmptyBatches) {
+  Tensor input = empty({0, 3, 5, 5}).set_requires_grad(), weight = random_tensor({4, 3, 3, 3}, 1).set_requires_grad();
+  Tensor bias = random_tensor({4}, 2).set_requires_grad();
+  const Tensor out = conv2d(input, weight, bias, {.padding = 1});
+  EXPECT_EQ(out.shape(), Shape({0, 4, 5, 5}));
+  out.backward(ones({0, 4, 5, 5}));
+  EXPECT_EQ(input.grad().shape(), Shape({0, 3, 5, 5}));
+  EXPECT_TRUE(close(weight.grad(), dense_zeros({4, 3, 3, 3}), 0));
+  EXPECT_TRUE(close(bias.grad(), dense_zeros({4}), 0));
+}
+
+TEST(Conv2dRelu, PassesNanOnAndMasksWhereTheResultIsZero) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  Tensor x = tensor({1.0, nan, -1.0}).view({3, 1, 1, 1}).set_requires_grad();
+  const Tensor weight = tensor({2.0}).view({1, 1, 1, 1});
+  const Tensor y = conv2d_relu(x, weight);
+  EXPECT_EQ(y.to_vector<float>()[0], 2.0f);
+  EXPECT_TRUE(std::isnan(y.to_vector<float>()[1]));
+  EXPECT_EQ(y.to_vector<float>()[2], 0.0f);
+  y.backward(tensor({3.0, 5.0, 7.0}).view({3, 1, 1, 1}));
+  EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{6, 10, 0}));
+}
+
+TEST(Conv2d, ShapeErrors) {
+  auto text = [](Shape input, Shape weight, Conv2dOptions options = {}, Shape bias = {}) {
+    return error_text<ShapeError>([&] {
+      conv2d(empty(input), empty(weight), bias.empty() ? Tensor() : empty(bias), options);
+    });
+  };
+  EXPECT_EQ(text({3, 5, 5}, {4, 3, 3, 3}),
+            "conv2d: input must have 4 dimensions, [batch, channels, height, width]\n"
+            "  input   cpu  float32 [3, 5, 5]\n"
+            "  weight  cpu  float32 [4, 3, 3, 3]");
+  EXPECT_EQ(text({1, 3, 5, 5}, {4, 27}),
+            "conv2d: weight must have 4 dimensions, [out, in / groups, height, width]\n"
+            "  input   cpu  float32 [1, 3, 5, 5]\n"
+            "  weight  cpu  float32 [4, 27]");
+  EXPECT_EQ(text({1, 3, 5, 5}, {4, 3, 0, 3}),
+            "conv2d: filters must have at least one tap\n"
+            "  input   cpu  float32 [1, 3, 5, 5]\n"
+            "  weight  cpu  float32 [4, 3, 0, 3]");
+  EXPECT_EQ(text({1, 3, 5, 5}, {4, 2, 3, 3}),
+            "conv2d: weight must have 3 channels, as many as the input\n"
+            "  input   cpu  float32 [1, 3, 5, 5]\n"
+            "  weight  cpu  float32 [4, 2, 3, 3]");
+  EXPECT_EQ(text({1, 6, 5, 5}, {4, 6, 3, 3}, {.groups = 2}),
+            "conv2d: weight must have 3 channels, as many as a group of the input\n"
+            "  input   cpu  float32 [1, 6, 5, 5]\n"
+            "  weight  cpu  float32 [4, 6, 3, 3]");
+  EXPECT_EQ(text({1, 6, 5, 5}, {4, 2, 3, 3}, {.groups = 3}),
+            "conv2d: 6 channels of the input and 4 filters do not divide into 3 groups\n"
+            "  input   cpu  float32 [1, 6, 5, 5]\n"
+            "  weight  cpu  float32 [4, 2, 3, 3]");
+  EXPECT_EQ(text({1, 3, 5, 5}, {4, 3, 3, 3}, {}, {3}),
+            "conv2d: bias must have shape [4]\n"
+            "  input   cpu  float32 [1, 3, 5, 5]\n"
+            "  weight  cpu  float32 [4, 3, 3, 3]\n"
+            "  bias    cpu  float32 [3]");
+  EXPECT_EQ(text({1, 3, 2, 5}, {4, 3, 3, 3}, {.padding = {1, 0}, .dilation = {2, 1}}),
+            "conv2d: filters of height 5 do not fit into an input of height 4, padding included\n"
+            "  input   cpu  float32 [1, 3, 2, 5]\n"
+            "  weight  cpu  float32 [4, 3, 3, 3]");
+  constexpr int64_t kHuge = std::numeric_limits<int64_t>::max() / 2;
+  EXPECT_EQ(text({1, 3, 5, 5}, {4, 3, 3, 3}, {.padding = {0, kHuge}}),
+            "conv2d: the padded width or the filters' width does not fit int64\n"
+            "  input   cpu  float32 [1, 3, 5, 5]\n"
+            "  weight  cpu  float32 [4, 3, 3, 3]");
+  EXPECT_EQ(text({1, 3, 5, 5}, {4, 3, 3, 3}, {.dilation = kHuge + 1}),
+            "conv2d: the padded height or the filters' height does not fit int64\n"
+            "  input   cpu  float32 [1, 3, 5, 5]\n"
+            "  weight  cpu  float32 [4, 3, 3, 3]");
+  EXPECT_NE(text({1, 3, 5, 5}, {4, 3, 3, 3}, {.padding = kHuge / 4}), "");
+}
+
+TEST(Conv2d, OptionErrors) {
+  auto text = [](Conv2dOptions options) {
+    return error_text<ValueError>([&] { conv2d(empty({1, 3, 5, 5}), empty({4, 3, 3, 3}), {}, options); });
+  };
+  EXPECT_EQ(text({.stride = {1, 0}}), "conv2d: stride must be at least 1, it is [1, 0]");
+  EXPECT_EQ(text({.padding = {-1, 0}}), "conv2d: padding must be at least 0, it is [-1, 0]");
+  EXPECT_EQ(text({.dilation = 0}), "conv2d: dilation must be at least 1, it is [0, 0]");
+  EXPECT_EQ(text({.groups = 0}), "conv2d: groups must be at least 1, it is 0");
+  EXPECT_EQ(error_text<DTypeError>([] { conv2d(empty({1, 3, 5, 5}, {kInt64}), empty({4, 3, 3, 3}, {kInt64})); }),
+            "conv2d: input must be floating\n"
+            "  input  cpu  int64 [1, 3, 5, 5]");
+}
+
+}  // namespace
+}  // namespace testing
+}  // namespace tandem
