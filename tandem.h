@@ -10,6 +10,7 @@
 #include <tandem/base/log.h>
 #include <tandem/base/parallel_for.h>
 #include <tandem/base/trace.h>
+#include <tandem/base/version.h>
 #include <tandem/data/data_loader.h>
 #include <tandem/data/dataset.h>
 #include <tandem/data/digits.h>
@@ -22,7 +23,9 @@
 #include <tandem/distributed/launch.h>
 #include <tandem/distributed/process_group.h>
 #include <tandem/distributed/store.h>
+#include <tandem/io/checkpoint.h>
 #include <tandem/io/safetensors.h>
+#include <tandem/io/state_file.h>
 #include <tandem/nn/init.h>
 #include <tandem/nn/layers.h>
 #include <tandem/nn/module.h>

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <unistd.h>
+#include <zlib.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -15,13 +16,25 @@
 namespace tandem::inline v0::io {
 
 namespace {
+
 constexpr size_t kLargestWrite = size_t{1} << 30;  // Linux writes at most 2 GiB - 4 KiB per call
 constexpr int kMaxTemporaries = 1000;              // leftovers of killed processes before we give up
+constexpr const char* kTemporarySuffix = ".tmp";
+
+/// fsync, again where a signal came between; 0 or -1 with errno.
+int sync_descriptor(int descriptor) {
+  int status = 0;
+  do {
+    status = ::fsync(descriptor);
+  } while (status != 0 && errno == EINTR);
+  return status;
+}
+
 }  // namespace
 
 AtomicFile::AtomicFile(const char* op, std::string path) : op_(op), path_(std::move(path)) {
   for (int k = 0; k < kMaxTemporaries && descriptor_ < 0; ++k) {
-    temporary_ = str(path_, ".tmp", k);
+    temporary_ = str(path_, kTemporarySuffix, k);
     descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (descriptor_ < 0 && errno != EEXIST) break;
   }
@@ -35,6 +48,8 @@ AtomicFile::~AtomicFile() {
 }
 
 void AtomicFile::write(const void* data, size_t num_bytes) {
+  digest_.num_bytes += static_cast<int64_t>(num_bytes);
+  digest_.crc32 = static_cast<uint32_t>(crc32_z(digest_.crc32, static_cast<const Bytef*>(data), num_bytes));
   const auto* from = static_cast<const char*>(data);
   while (num_bytes > 0) {
     const ssize_t written = ::write(descriptor_, from, std::min(num_bytes, kLargestWrite));
@@ -48,25 +63,36 @@ void AtomicFile::write(const void* data, size_t num_bytes) {
 }
 
 void AtomicFile::commit() {
-  if (::fsync(descriptor_) != 0) fail("cannot write to disk", temporary_);
+  if (sync_descriptor(descriptor_) != 0) fail("cannot write to disk", temporary_);
   if (std::rename(temporary_.c_str(), path_.c_str()) != 0) fail("cannot replace", path_);
   // From here on the file is in its place; what remains is that the folder remembers it after a power failure.
   const int descriptor = std::exchange(descriptor_, -1);
   if (::close(descriptor) != 0) fail("cannot close", path_);
   const std::filesystem::path folder = std::filesystem::path(path_).parent_path();
-  const int folder_descriptor = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (folder_descriptor < 0) fail("cannot open the folder of", path_);
-  const int status = ::fsync(folder_descriptor);
-  const int error = errno;
-  ::close(folder_descriptor);
-  errno = error;
-  // Some file systems have no fsync of folders and say EINVAL.
-  if (status != 0 && errno != EINVAL) fail("cannot write to disk the folder of", path_);
+  sync_folder(op_, folder.empty() ? "." : folder.string());
 }
 
 void AtomicFile::fail(const char* what, const std::string& file) const {
   const int error = errno;
   throw IoError(str(op_, ": ", what, " '", file, "': ", std::strerror(error)));
+}
+
+bool is_temporary(const std::string& name) {
+  const size_t dot = name.rfind('.');
+  if (dot == std::string::npos || name.compare(dot, std::strlen(kTemporarySuffix), kTemporarySuffix) != 0) return false;
+  const std::string digits = name.substr(dot + std::strlen(kTemporarySuffix));
+  return !digits.empty() && digits.find_first_not_of("0123456789") == std::string::npos;
+}
+
+void sync_folder(const char* op, const std::string& folder) {
+  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  TANDEM_CHECK(IoError, descriptor >= 0, op, ": cannot open the folder '", folder, "': ", std::strerror(errno));
+  const int status = sync_descriptor(descriptor);
+  const int error = errno;
+  ::close(descriptor);
+  // Some file systems have no fsync of folders and say EINVAL.
+  TANDEM_CHECK(IoError, status == 0 || error == EINVAL, op, ": cannot write to disk the folder '", folder,
+               "': ", std::strerror(error));
 }
 
 }  // namespace tandem::inline v0::io

@@ -1,18 +1,15 @@
 #include <tandem/io/safetensors.h>
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cerrno>
-#include <cstring>
 #include <set>
 #include <string_view>
 
 #include <tandem/io/atomic_file.h>
+#include <tandem/io/digest_writers.h>
+#include <tandem/io/input_file.h>
+#include <tandem/io/json.h>
 #include <tandem/io/safetensors_header.h>
 #include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
@@ -25,7 +22,6 @@ static_assert(std::endian::native == std::endian::little, "the format is little-
 
 constexpr std::string_view kAliasPrefix = "alias:";
 constexpr size_t kHeaderAlignment = 8;
-constexpr size_t kLargestRead = size_t{1} << 30;  // Linux reads at most 2 GiB - 4 KiB per call
 
 /// Whether two tensors show the same elements of the same memory in the same way.
 bool is_alias(const Tensor& a, const Tensor& b) {
@@ -49,47 +45,9 @@ Tensor row_major_on_cpu(const Tensor& tensor) {
   return copy;
 }
 
-/// A file opened for reading; closes it.
-class InputFile {
- public:
-  explicit InputFile(const std::string& path) : path_(path), descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-    TANDEM_CHECK(IoError, descriptor_ >= 0, "load_safetensors: cannot open '", path, "': ", std::strerror(errno));
-    struct stat status = {};
-    if (::fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) {
-      ::close(descriptor_);
-      throw IoError(str("load_safetensors: '", path, "' is not a regular file"));
-    }
-    size_ = status.st_size;
-  }
-  ~InputFile() { ::close(descriptor_); }
-  InputFile(const InputFile&) = delete;
-  InputFile& operator=(const InputFile&) = delete;
-
-  int64_t size() const { return size_; }
-
-  /// Reads bytes [offset, offset + num_bytes).
-  void read(void* out, int64_t offset, int64_t num_bytes) const {
-    auto* to = static_cast<char*>(out);
-    while (num_bytes > 0) {
-      const ssize_t got = ::pread(descriptor_, to, std::min(static_cast<size_t>(num_bytes), kLargestRead), offset);
-      if (got < 0 && errno == EINTR) continue;
-      TANDEM_CHECK(IoError, got >= 0, "load_safetensors: cannot read '", path_, "': ", std::strerror(errno));
-      TANDEM_CHECK(IoError, got > 0, "load_safetensors: '", path_, "' became shorter while it was read");
-      to += got;
-      offset += got;
-      num_bytes -= got;
-    }
-  }
-
- private:
-  const std::string& path_;
-  int descriptor_;
-  int64_t size_ = 0;
-};
-
 }  // namespace
 
-void save_safetensors(const std::string& path, const NamedTensors& tensors, const Metadata& metadata) {
+FileDigest write_safetensors(const std::string& path, const NamedTensors& tensors, const Metadata& metadata) {
   Header header;
   header.metadata = metadata;
   for (const auto& [key, value] : metadata) {
@@ -142,10 +100,15 @@ void save_safetensors(const std::string& path, const NamedTensors& tensors, cons
     file.write(values.data_ptr(), static_cast<size_t>(values.num_bytes()));
   }
   file.commit();
+  return file.digest();
+}
+
+void save_safetensors(const std::string& path, const NamedTensors& tensors, const Metadata& metadata) {
+  write_safetensors(path, tensors, metadata);
 }
 
 SafetensorsFile load_safetensors(const std::string& path) {
-  const InputFile file(path);
+  const InputFile file("load_safetensors", path);
   uint64_t length = 0;
   constexpr auto kLengthBytes = static_cast<int64_t>(sizeof length);
   TANDEM_CHECK(IoError, file.size() >= kLengthBytes, "load_safetensors: '", path, "' has ", file.size(),

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
-#include <set>
+#include <unordered_set>
 #include <utility>
 
 #include <tandem/base/error.h>
+#include <tandem/io/json.h>
 
 namespace tandem::inline v0::io {
 
@@ -26,273 +26,167 @@ constexpr std::array<DTypeName, 8> kDTypeNames = {{{"BOOL", kBool},
                                                    {"F64", kFloat64},
                                                    {"I64", kInt64}}};
 
-/// Names that the format has and tandem has not.
-constexpr std::array<const char*, 14> kForeignDTypes = {"F4",      "F6_E2M3", "F6_E3M2",     "I8",          "F8_E5M2",
-                                                        "F8_E4M3", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "I16",
-                                                        "U16",     "U32",     "C64",         "U64"};
+/// Element types that the format has and tandem has not.
+struct ForeignDType {
+  const char* name;
+  int bits;
+};
+constexpr std::array<ForeignDType, 14> kForeignDTypes = {{{"F4", 4},
+                                                          {"F6_E2M3", 6},
+                                                          {"F6_E3M2", 6},
+                                                          {"I8", 8},
+                                                          {"F8_E5M2", 8},
+                                                          {"F8_E4M3", 8},
+                                                          {"F8_E8M0", 8},
+                                                          {"F8_E4M3FNUZ", 8},
+                                                          {"F8_E5M2FNUZ", 8},
+                                                          {"I16", 16},
+                                                          {"U16", 16},
+                                                          {"U32", 32},
+                                                          {"C64", 64},
+                                                          {"U64", 64}}};
 
-void append_quoted(std::string& out, std::string_view text) {
-  out += '"';
-  for (const char c : text) {
-    switch (c) {
-      case '"': out += "\\\""; break;
-      case '\\': out += "\\\\"; break;
-      case '\b': out += "\\b"; break;
-      case '\f': out += "\\f"; break;
-      case '\n': out += "\\n"; break;
-      case '\r': out += "\\r"; break;
-      case '\t': out += "\\t"; break;
-      default:
-        if (static_cast<unsigned char>(c) < 0x20) {
-          char escape[8];
-          std::snprintf(escape, sizeof escape, "\\u%04x", c);
-          out += escape;
-        } else {
-          out += c;
-        }
-    }
-  }
-  out += '"';
-}
+constexpr int kBitsOfByte = 8;
 
-void append_utf8(std::string& out, uint32_t code) {
-  if (code < 0x80) {
-    out += static_cast<char>(code);
-  } else if (code < 0x800) {
-    out += static_cast<char>(0xc0 | code >> 6);
-    out += static_cast<char>(0x80 | (code & 0x3f));
-  } else if (code < 0x10000) {
-    out += static_cast<char>(0xe0 | code >> 12);
-    out += static_cast<char>(0x80 | (code >> 6 & 0x3f));
-    out += static_cast<char>(0x80 | (code & 0x3f));
-  } else {
-    out += static_cast<char>(0xf0 | code >> 18);
-    out += static_cast<char>(0x80 | (code >> 12 & 0x3f));
-    out += static_cast<char>(0x80 | (code >> 6 & 0x3f));
-    out += static_cast<char>(0x80 | (code & 0x3f));
-  }
-}
+/// An entry as it stands in the text: its element type may be one that tandem has not.
+struct ParsedEntry {
+  HeaderEntry entry;
+  int bits = 0;  ///< per element
+  const char* foreign = nullptr;
+};
 
 /// Reads exactly the JSON that a header consists of.  Not recursive: the depth is fixed by the schema.
 class Parser {
  public:
-  Parser(const std::string& path, std::string_view text) : path_(path), text_(text) {}
+  Parser(const std::string& where, std::string_view text) : json_(where, text) {}
 
-  Header header() {
-    Header result;
-    std::set<std::string> names;
-    check(!text_.empty() && text_[0] == '{', "expected '{'");  // not even space before it
-    expect('{');
-    if (!accept('}')) {
+  std::vector<ParsedEntry> header(std::map<std::string, std::string>& metadata_out) {
+    std::vector<ParsedEntry> entries;
+    std::unordered_set<std::string> names;
+    json_.expect('{');
+    if (!json_.accept('}')) {
       do {
-        const std::string name = string();
-        check(names.insert(name).second, "the name '", name, "' occurs twice");
-        check(name.find('\0') == std::string::npos, "the name that begins with '", name.c_str(), "' holds a NUL");
-        expect(':');
+        const std::string name = json_.string();
+        json_.check(names.insert(name).second, "the name '", name, "' occurs twice");
+        json_.check(name.find('\0') == std::string::npos, "the name that begins with '", name.c_str(), "' holds a NUL");
+        json_.expect(':');
         if (name == "__metadata__") {
-          metadata(result.metadata);
+          metadata(metadata_out);
         } else {
-          result.entries.push_back(entry(name));
-          check(result.entries.size() <= kMaxTensors, "more than ", kMaxTensors, " tensors");
+          entries.push_back(entry(name));
+          json_.check(entries.size() <= kMaxTensors, "more than ", kMaxTensors, " tensors");
         }
-      } while (accept(','));
-      expect('}');
+      } while (json_.accept(','));
+      json_.expect('}');
     }
-    skip_space();
-    check(position_ == text_.size(), "text follows the closing brace of the header");
-    return result;
+    json_.expect_end();
+    return entries;
   }
 
  private:
-  template <class... Args>
-  void check(bool condition, const Args&... what) const {
-    TANDEM_CHECK(IoError, condition, "load_safetensors: '", path_, "': header, byte ", position_, ": ", what...);
-  }
-
-  void skip_space() {
-    while (position_ < text_.size() && std::string_view(" \t\r\n").find(text_[position_]) != std::string_view::npos)
-      ++position_;
-  }
-  bool accept(char c) {
-    skip_space();
-    if (position_ == text_.size() || text_[position_] != c) return false;
-    ++position_;
-    return true;
-  }
-  void expect(char c) { check(accept(c), "expected '", c, "'"); }
-
-  uint32_t hex4() {
-    uint32_t value = 0;
-    for (int i = 0; i < 4; ++i) {
-      const char c = position_ < text_.size() ? text_[position_] : '\0';
-      const bool digit = c >= '0' && c <= '9';
-      const bool lower = c >= 'a' && c <= 'f';
-      const bool upper = c >= 'A' && c <= 'F';
-      check(digit || lower || upper, "\\u needs four hexadecimal digits");
-      value = value << 4 | static_cast<uint32_t>(digit ? c - '0' : lower ? c - 'a' + 10 : c - 'A' + 10);
-      ++position_;
-    }
-    return value;
-  }
-
-  uint32_t unicode_escape() {
-    const uint32_t high = hex4();
-    check(high < 0xdc00 || high > 0xdfff, "a low surrogate without a high one before it");
-    if (high < 0xd800 || high > 0xdbff) return high;
-    check(text_.substr(position_, 2) == "\\u", "a high surrogate without a low one after it");
-    position_ += 2;
-    const uint32_t low = hex4();
-    check(low >= 0xdc00 && low <= 0xdfff, "a high surrogate without a low one after it");
-    return 0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00);
-  }
-
-  std::string string() {
-    expect('"');
-    std::string result;
-    while (true) {
-      check(position_ < text_.size(), "the header ends inside a string");
-      const char c = text_[position_++];
-      if (c == '"') return result;
-      check(static_cast<unsigned char>(c) >= 0x20, "a control character inside a string");
-      if (c != '\\') {
-        result += c;
-        continue;
-      }
-      check(position_ < text_.size(), "the header ends inside a string");
-      const char escape = text_[position_++];
-      switch (escape) {
-        case '"':
-        case '\\':
-        case '/': result += escape; break;
-        case 'b': result += '\b'; break;
-        case 'f': result += '\f'; break;
-        case 'n': result += '\n'; break;
-        case 'r': result += '\r'; break;
-        case 't': result += '\t'; break;
-        case 'u': append_utf8(result, unicode_escape()); break;
-        default: check(false, "'\\", escape, "' is no escape of JSON");
-      }
-    }
-  }
-
-  int64_t number() {
-    skip_space();
-    const size_t start = position_;
-    int64_t value = 0;
-    while (position_ < text_.size() && text_[position_] >= '0' && text_[position_] <= '9') {
-      check(!__builtin_mul_overflow(value, int64_t{10}, &value) &&
-                !__builtin_add_overflow(value, int64_t{text_[position_] - '0'}, &value),
-            "a number is above 2^63 - 1");
-      ++position_;
-    }
-    check(position_ > start, "expected a number that is not negative");
-    check(text_[start] != '0' || position_ == start + 1, "a number has a leading zero");
-    const char next = position_ < text_.size() ? text_[position_] : '\0';
-    check(next != '.' && next != 'e' && next != 'E', "expected an integer");
-    return value;
-  }
-
-  std::vector<int64_t> numbers() {
-    std::vector<int64_t> result;
-    expect('[');
-    if (accept(']')) return result;
+  /// At most `limit` numbers.
+  Shape numbers(size_t limit, const std::string& name, const char* field) {
+    Shape result;
+    json_.expect('[');
+    if (json_.accept(']')) return result;
     do {
-      result.push_back(number());
-    } while (accept(','));
-    expect(']');
+      json_.check(result.size() < limit, "tensor '", name, "': ", field, " has more than ", limit, " numbers");
+      result.push_back(json_.count());
+    } while (json_.accept(','));
+    json_.expect(']');
     return result;
   }
 
   void metadata(std::map<std::string, std::string>& out) {
-    expect('{');
-    if (accept('}')) return;
+    json_.expect('{');
+    if (json_.accept('}')) return;
     do {
-      std::string key = string();
-      expect(':');
-      skip_space();
-      check(position_ < text_.size() && text_[position_] == '"', "__metadata__: the value of '", key, "' is no string");
-      check(!out.contains(key), "__metadata__: the key '", key, "' occurs twice");
-      out[key] = string();
-    } while (accept(','));
-    expect('}');
+      std::string key = json_.string();
+      json_.expect(':');
+      json_.check(json_.peek() == '"', "__metadata__: the value of '", key, "' is no string");
+      json_.check(!out.contains(key), "__metadata__: the key '", key, "' occurs twice");
+      out[key] = json_.string();
+    } while (json_.accept(','));
+    json_.expect('}');
   }
 
-  DType dtype(const std::string& name, const std::string& text) {
+  void dtype(ParsedEntry& out, const std::string& text) {
     for (const DTypeName& known : kDTypeNames) {
-      if (text == known.name) return known.dtype;
+      if (text != known.name) continue;
+      out.entry.dtype = known.dtype;
+      out.bits = static_cast<int>(size_of(known.dtype)) * kBitsOfByte;
+      return;
     }
-    TANDEM_CHECK(DTypeError, std::find(kForeignDTypes.begin(), kForeignDTypes.end(), text) == kForeignDTypes.end(),
-                 "load_safetensors: '", path_, "': tensor '", name, "' has element type ", text,
-                 ", which tandem does not have");
-    check(false, "tensor '", name, "': '", text, "' is no element type of the format");
-    return kBool;
+    for (const ForeignDType& foreign : kForeignDTypes) {
+      if (text != foreign.name) continue;
+      out.foreign = foreign.name;
+      out.bits = foreign.bits;
+      return;
+    }
+    json_.check(false, "tensor '", out.entry.name, "': '", text, "' is no element type of the format");
   }
 
-  HeaderEntry entry(const std::string& name) {
-    HeaderEntry result;
-    result.name = name;
+  ParsedEntry entry(const std::string& name) {
+    ParsedEntry result;
+    result.entry.name = name;
     bool has_dtype = false;
     bool has_shape = false;
     bool has_offsets = false;
-    expect('{');
+    json_.expect('{');
     do {
-      const std::string field = string();
-      expect(':');
+      const std::string field = json_.string();
+      json_.expect(':');
       bool* seen = field == "dtype"          ? &has_dtype
                    : field == "shape"        ? &has_shape
                    : field == "data_offsets" ? &has_offsets
                                              : nullptr;
-      check(seen != nullptr, "tensor '", name, "': unknown field '", field, "'");
-      check(!*seen, "tensor '", name, "': the field '", field, "' occurs twice");
+      json_.check(seen != nullptr, "tensor '", name, "': unknown field '", field, "'");
+      json_.check(!*seen, "tensor '", name, "': the field '", field, "' occurs twice");
       *seen = true;
       if (field == "dtype") {
-        result.dtype = dtype(name, string());
+        dtype(result, json_.string());
       } else if (field == "shape") {
-        result.shape = Shape(numbers());
+        result.entry.shape = numbers(kMaxDims, name, "shape");
       } else {
-        const std::vector<int64_t> offsets = numbers();
-        check(offsets.size() == 2, "tensor '", name, "': data_offsets has ", offsets.size(), " numbers, expected 2");
-        result.begin = offsets[0];
-        result.end = offsets[1];
+        const Shape offsets = numbers(2, name, "data_offsets");
+        json_.check(offsets.size() == 2, "tensor '", name, "': data_offsets has ", offsets.size(),
+                    " numbers, expected 2");
+        result.entry.begin = offsets[0];
+        result.entry.end = offsets[1];
       }
-    } while (accept(','));
-    expect('}');
-    check(has_dtype, "tensor '", name, "': the field 'dtype' is missing");
-    check(has_shape, "tensor '", name, "': the field 'shape' is missing");
-    check(has_offsets, "tensor '", name, "': the field 'data_offsets' is missing");
+    } while (json_.accept(','));
+    json_.expect('}');
+    json_.check(has_dtype, "tensor '", name, "': the field 'dtype' is missing");
+    json_.check(has_shape, "tensor '", name, "': the field 'shape' is missing");
+    json_.check(has_offsets, "tensor '", name, "': the field 'data_offsets' is missing");
     return result;
   }
 
-  const std::string& path_;
-  std::string_view text_;
-  size_t position_ = 0;
+  JsonReader json_;
 };
 
-}  // namespace
-
-bool is_valid_utf8(std::string_view text) {
-  for (size_t i = 0; i < text.size();) {
-    const auto lead = static_cast<unsigned char>(text[i]);
-    const size_t length = lead < 0x80 ? 1 : lead < 0xc2 ? 0 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : lead < 0xf5 ? 4 : 0;
-    if (length == 0 || i + length > text.size()) return false;
-    // The second byte's range is narrower after some leads: that excludes overlong forms, surrogates, codes above
-    // 10ffff.
-    unsigned char low = 0x80;
-    unsigned char high = 0xbf;
-    if (lead == 0xe0) low = 0xa0;
-    if (lead == 0xed) high = 0x9f;
-    if (lead == 0xf0) low = 0x90;
-    if (lead == 0xf4) high = 0x8f;
-    for (size_t k = 1; k < length; ++k) {
-      const auto next = static_cast<unsigned char>(text[i + k]);
-      if (next < low || next > high) return false;
-      low = 0x80;
-      high = 0xbf;
-    }
-    i += length;
+/// The tensor's own rules: its sizes multiply without overflow, fill whole bytes, and as many as its range has.
+void check_entry(const std::string& path, const ParsedEntry& parsed) {
+  const HeaderEntry& entry = parsed.entry;
+  // As num_elements counts it: zeros skipped, the widest elements; so that no part of tandem can overflow either.
+  int64_t address_space = sizeof(int64_t) * kBitsOfByte;
+  int64_t num_bits = parsed.bits;
+  bool overflow = false;
+  for (const int64_t size : entry.shape) {
+    overflow = overflow || __builtin_mul_overflow(address_space, std::max<int64_t>(size, 1), &address_space);
+    if (!overflow) num_bits *= size;
   }
-  return true;
+  const char* dtype = parsed.foreign != nullptr ? parsed.foreign : to_string(entry.dtype);
+  TANDEM_CHECK(IoError, !overflow, "load_safetensors: '", path, "': the sizes ", entry.shape, " of tensor '",
+               entry.name, "' overflow");
+  TANDEM_CHECK(IoError, num_bits % kBitsOfByte == 0, "load_safetensors: '", path, "': tensor '", entry.name, "' of ",
+               dtype, " ", entry.shape, " has ", num_bits, " bits, which fill no whole bytes");
+  TANDEM_CHECK(IoError, num_bits / kBitsOfByte == entry.end - entry.begin, "load_safetensors: '", path, "': tensor '",
+               entry.name, "' of ", dtype, " ", entry.shape, " needs ", num_bits / kBitsOfByte,
+               " bytes, its range has ", entry.end - entry.begin);
 }
+
+}  // namespace
 
 int storage_rank(DType dtype) {
   const auto* found =
@@ -329,31 +223,31 @@ std::string write_header(const Header& header) {
 
 Header parse_header(const std::string& path, std::string_view text, int64_t num_data_bytes) {
   TANDEM_CHECK(IoError, is_valid_utf8(text), "load_safetensors: '", path, "': the header is no valid UTF-8");
-  Header header = Parser(path, text).header();
-  std::stable_sort(header.entries.begin(), header.entries.end(), [](const HeaderEntry& a, const HeaderEntry& b) {
-    return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
+  Header header;
+  const std::string where = str("load_safetensors: '", path, "': header, ");
+  std::vector<ParsedEntry> entries = Parser(where, text).header(header.metadata);
+  std::stable_sort(entries.begin(), entries.end(), [](const ParsedEntry& a, const ParsedEntry& b) {
+    return std::pair(a.entry.begin, a.entry.end) < std::pair(b.entry.begin, b.entry.end);
   });
   int64_t position = 0;
-  for (const HeaderEntry& entry : header.entries) {
-    TANDEM_CHECK(IoError, entry.begin == position && entry.end >= entry.begin, "load_safetensors: '", path,
-                 "': tensor '", entry.name, "' has bytes ", entry.begin, " to ", entry.end,
-                 ", expected a range that begins at ", position);
+  for (const ParsedEntry& parsed : entries) {
+    const HeaderEntry& entry = parsed.entry;
+    TANDEM_CHECK(IoError, entry.begin == position, "load_safetensors: '", path, "': tensor '", entry.name,
+                 "' has bytes ", entry.begin, " to ", entry.end, ", expected a range that begins at ", position);
+    TANDEM_CHECK(IoError, entry.end >= entry.begin, "load_safetensors: '", path, "': tensor '", entry.name,
+                 "' has bytes ", entry.begin, " to ", entry.end, ", which end before they begin");
     position = entry.end;
-    int64_t num_bytes = size_of(entry.dtype);
-    int64_t address_space = 8;  // as num_elements counts it: zeros skipped, the widest elements
-    bool overflow = false;
-    for (const int64_t size : entry.shape) {
-      overflow = overflow || __builtin_mul_overflow(address_space, std::max<int64_t>(size, 1), &address_space);
-      if (!overflow) num_bytes *= size;
-    }
-    TANDEM_CHECK(IoError, !overflow, "load_safetensors: '", path, "': the sizes ", entry.shape, " of tensor '",
-                 entry.name, "' overflow");
-    TANDEM_CHECK(IoError, num_bytes == entry.end - entry.begin, "load_safetensors: '", path, "': tensor '", entry.name,
-                 "' of ", entry.dtype, " ", entry.shape, " needs ", num_bytes, " bytes, its range has ",
-                 entry.end - entry.begin);
+    check_entry(path, parsed);
   }
   TANDEM_CHECK(IoError, position == num_data_bytes, "load_safetensors: '", path, "': the tensors end at byte ",
                position, " of the data, the file has ", num_data_bytes);
+  // Last, so that of a damaged file the damage is told.
+  for (const ParsedEntry& parsed : entries) {
+    TANDEM_CHECK(DTypeError, parsed.foreign == nullptr, "load_safetensors: '", path, "': tensor '", parsed.entry.name,
+                 "' has element type ", parsed.foreign, ", which tandem does not have");
+  }
+  header.entries.reserve(entries.size());
+  for (ParsedEntry& parsed : entries) header.entries.push_back(std::move(parsed.entry));
   return header;
 }
 

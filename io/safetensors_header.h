@@ -14,6 +14,7 @@ namespace tandem::inline v0::io {
 
 constexpr int64_t kMaxHeaderBytes = 100'000'000;  // the format's limit
 constexpr size_t kMaxTensors = 1'000'000;
+constexpr size_t kMaxDims = 64;
 
 /// One tensor's entry.
 struct HeaderEntry {
@@ -28,9 +29,6 @@ struct Header {
   std::vector<HeaderEntry> entries;  ///< parsed: by ascending `begin`
   std::map<std::string, std::string> metadata;
 };
-
-/// Whether `text` is well-formed UTF-8 (RFC 3629: no overlong forms, no surrogates).
-bool is_valid_utf8(std::string_view text);
 
 /// The format's rank of a dtype: tensors are stored by descending rank, then by name, so that larger elements come
 /// first and everything is aligned.

@@ -57,10 +57,11 @@ State Generator::state_dict() const {
 }
 
 void Generator::load_state_dict(const State& state) {
-  // All four are read before one is written, so that an error changes nothing.
-  state_ = PhiloxState{
-      static_cast<uint64_t>(state.get<int64_t>("seed")), static_cast<uint32_t>(state.get<int64_t>("rank")),
-      static_cast<uint32_t>(state.get<int64_t>("device_number")), static_cast<uint64_t>(state.get<int64_t>("offset"))};
+  // Both are read before one is written, so that an error changes nothing.
+  const auto seed = static_cast<uint64_t>(state.get<int64_t>("seed"));
+  const auto offset = static_cast<uint64_t>(state.get<int64_t>("offset"));
+  state_.seed = seed;
+  state_.offset = offset;
 }
 
 Device rank_device() {

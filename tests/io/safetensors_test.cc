@@ -243,7 +243,7 @@ TEST_F(Safetensors, LeftoversOfKilledProcessesAreNoObstacle) {
 constexpr const char* kGood = R"({"x":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
 
 TEST_F(Safetensors, ReadsSpaceAndEscapesThatOthersWrite) {
-  write(file_of(R"({ "\u0078\ud83d\ude00\/" : { "data_offsets" : [ 0 , 8 ] , "shape":[ 2 ],"dtype"  :"F32" } })"
+  write(file_of(R"( { "\u0078\ud83d\ude00\/" : { "data_offsets" : [ 0 , 8 ] , "shape":[ 2 ],"dtype"  :"F32" } })"
                 "\n\t ",
                 std::string("\0\0\x80\x3f\0\0\0\x40", 8)));
   const auto file = load_safetensors(path_);
@@ -271,10 +271,9 @@ TEST_F(Safetensors, RefusesWhatIsNoUtf8) {
 
 TEST_F(Safetensors, RefusesWhatIsNoHeader) {
   EXPECT_EQ(header_error("[]"), ": header, byte 0: expected '{'");
-  EXPECT_EQ(header_error(std::string(" ") + kGood), ": header, byte 0: expected '{'");  // space may only follow
   EXPECT_EQ(header_error("{"), ": header, byte 1: expected '\"'");
-  EXPECT_EQ(header_error("{\"x"), ": header, byte 3: the header ends inside a string");
-  EXPECT_EQ(header_error("{\"x\\"), ": header, byte 4: the header ends inside a string");
+  EXPECT_EQ(header_error("{\"x"), ": header, byte 3: the text ends inside a string");
+  EXPECT_EQ(header_error("{\"x\\"), ": header, byte 4: the text ends inside a string");
   EXPECT_EQ(header_error("{\"\n\":0}"), ": header, byte 3: a control character inside a string");
   EXPECT_EQ(header_error("{\"\\x\":0}"), ": header, byte 4: '\\x' is no escape of JSON");
   EXPECT_EQ(header_error("{\"\\u00g0\":0}"), ": header, byte 6: \\u needs four hexadecimal digits");
@@ -283,7 +282,7 @@ TEST_F(Safetensors, RefusesWhatIsNoHeader) {
   EXPECT_EQ(header_error("{\"\\ud800\\u0041\":0}"), ": header, byte 14: a high surrogate without a low one after it");
   EXPECT_EQ(header_error("{\"x\" 0}"), ": header, byte 5: expected ':'");
   EXPECT_EQ(header_error("{\"x\":0}"), ": header, byte 5: expected '{'");
-  EXPECT_EQ(header_error(std::string(kGood) + "x"), ": header, byte 54: text follows the closing brace of the header");
+  EXPECT_EQ(header_error(std::string(kGood) + "x"), ": header, byte 54: text follows the closing brace");
   EXPECT_EQ(header_error("{\"a\\u0000\":{}}"), ": header, byte 10: the name that begins with 'a' holds a NUL");
 }
 
@@ -296,17 +295,27 @@ TEST_F(Safetensors, RefusesEntriesOutsideTheSchema) {
             ": header, byte 19: tensor 'x': 'F33' is no element type of the format");
   EXPECT_EQ(header_error<td::DTypeError>(entry("\"U16\"", "[4]", "[0,8]")),
             ": tensor 'x' has element type U16, which tandem does not have");
+  EXPECT_EQ(header_error<td::DTypeError>(entry("\"F4\"", "[2,8]", "[0,8]")),
+            ": tensor 'x' has element type F4, which tandem does not have");
   EXPECT_EQ(header_error(entry("1", "[2]", "[0,8]")), ": header, byte 14: expected '\"'");
   EXPECT_EQ(header_error(entry(f32, "[-2]", "[0,8]")), ": header, byte 29: expected a number that is not negative");
-  EXPECT_EQ(header_error(entry(f32, "[2.0]", "[0,8]")), ": header, byte 30: expected an integer");
-  EXPECT_EQ(header_error(entry(f32, "[2e0]", "[0,8]")), ": header, byte 30: expected an integer");
+  EXPECT_EQ(header_error(entry(f32, "[2.0]", "[0,8]")), ": header, byte 32: expected an integer");
+  EXPECT_EQ(header_error(entry(f32, "[2e0]", "[0,8]")), ": header, byte 32: expected an integer");
+  EXPECT_EQ(header_error(entry(f32, "[2.]", "[0,8]")), ": header, byte 31: a digit is missing after the point");
+  EXPECT_EQ(header_error(entry(f32, "[2e+]", "[0,8]")), ": header, byte 32: a digit is missing in the exponent");
   EXPECT_EQ(header_error(entry(f32, "[02]", "[0,8]")), ": header, byte 31: a number has a leading zero");
   EXPECT_EQ(header_error(entry(f32, "[9223372036854775808]", "[0,8]")),
-            ": header, byte 47: a number is above 2^63 - 1");
+            ": header, byte 48: a number is outside the range of 64 bits");
   EXPECT_EQ(header_error(entry(f32, "[2", "[0,8]")), ": header, byte 31: expected a number that is not negative");
   EXPECT_EQ(header_error(entry(f32, "2", "[0,8]")), ": header, byte 28: expected '['");
   EXPECT_EQ(header_error(entry(f32, "[2]", "[0]")),
             ": header, byte 50: tensor 'x': data_offsets has 1 numbers, expected 2");
+  EXPECT_EQ(header_error(entry(f32, "[2]", "[0,8,8]")),
+            ": header, byte 52: tensor 'x': data_offsets has more than 2 numbers");
+  std::string sizes = "[1";
+  for (int i = 1; i < 65; ++i) sizes += ",1";
+  EXPECT_EQ(header_error(entry(f32, sizes + "]", "[0,8]")),
+            ": header, byte 157: tensor 'x': shape has more than 64 numbers");
   EXPECT_EQ(header_error(R"({"x":{"dtype":"F32","shape":[2]}})"),
             ": header, byte 32: tensor 'x': the field 'data_offsets' is missing");
   EXPECT_EQ(header_error(R"({"x":{"dtype":"F32","data_offsets":[0,8]}})"),
@@ -335,7 +344,7 @@ TEST_F(Safetensors, RefusesRangesThatDoNotFit) {
   EXPECT_EQ(header_error(two("[0,4]", "[5,8]")), ": tensor 'b' has bytes 5 to 8, expected a range that begins at 4");
   EXPECT_EQ(header_error(two("[0,4]", "[3,7]")), ": tensor 'b' has bytes 3 to 7, expected a range that begins at 4");
   EXPECT_EQ(header_error(two("[1,5]", "[5,8]")), ": tensor 'a' has bytes 1 to 5, expected a range that begins at 0");
-  EXPECT_EQ(header_error(two("[0,4]", "[4,3]")), ": tensor 'b' has bytes 4 to 3, expected a range that begins at 4");
+  EXPECT_EQ(header_error(two("[0,4]", "[4,3]")), ": tensor 'b' has bytes 4 to 3, which end before they begin");
   EXPECT_EQ(header_error(two("[0,4]", "[4,7]")), ": tensor 'b' of float32 [1] needs 4 bytes, its range has 3");
   EXPECT_EQ(header_error(R"({"x":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,8]}})"),
             ": the sizes [4611686018427387904, 4] of tensor 'x' overflow");
@@ -346,6 +355,13 @@ TEST_F(Safetensors, RefusesRangesThatDoNotFit) {
   EXPECT_EQ(load_error(file_of(kGood, std::string(9, '\0'))),
             ": the tensors end at byte 8 of the data, the file has 9");
   EXPECT_EQ(load_error(file_of("{}", "x")), ": the tensors end at byte 0 of the data, the file has 1");
+}
+
+TEST_F(Safetensors, RefusesElementsThatFillNoWholeBytes) {
+  EXPECT_EQ(header_error(R"({"x":{"dtype":"F6_E2M3","shape":[11],"data_offsets":[0,8]}})"),
+            ": tensor 'x' of F6_E2M3 [11] has 66 bits, which fill no whole bytes");
+  EXPECT_EQ(header_error(R"({"x":{"dtype":"F4","shape":[3,5],"data_offsets":[0,8]}})"),
+            ": tensor 'x' of F4 [3, 5] has 60 bits, which fill no whole bytes");
 }
 
 TEST_F(Safetensors, RefusesBoolsThatAreNeitherTrueNorFalse) {

@@ -48,9 +48,21 @@ TEST(Generator, StateContinuesTheStream) {
   Generator original(0xfedcba9876543210, 2, 5);
   static_cast<void>(original.reserve(33));
   const State state = original.state_dict();
-  Generator restored;
+  Generator restored(1, 2, 5);
   restored.load_state_dict(state);
   for (int i = 0; i < 3; ++i) EXPECT_EQ(restored.reserve(7).block(1), original.reserve(7).block(1));
+}
+
+TEST(Generator, StateOfAnotherRankKeepsTheStreamsApart) {
+  Generator first(9, 0, 1);
+  static_cast<void>(first.reserve(33));
+  Generator other(4, 3, 2);
+  other.load_state_dict(first.state_dict());
+  const PhiloxState position = other.reserve(1);
+  EXPECT_EQ(position.seed, 9u);
+  EXPECT_EQ(position.offset, 9u);
+  EXPECT_EQ(position.rank, 3u);
+  EXPECT_EQ(position.device_number, 2u);
 }
 
 TEST(Generator, LoadingHalfAStateChangesNothing) {
@@ -62,7 +74,7 @@ TEST(Generator, LoadingHalfAStateChangesNothing) {
     generator.load_state_dict(state);
     FAIL();
   } catch (const StateError& error) {
-    EXPECT_STREQ(error.what(), "State: 'rank' is missing");
+    EXPECT_STREQ(error.what(), "State: 'offset' is missing");
   }
   EXPECT_EQ(generator.seed(), 31u);
   EXPECT_EQ(generator.reserve(1).offset, 1u);

@@ -1,0 +1,340 @@
+// Vocabulary.  The *manifest* makes a checkpoint *complete*: its appearance, by one rename, is the moment from which the
+// checkpoint counts.  Everything before happens in a folder without a manifest, which nobody reads and the next start
+// removes.  A checkpoint that is in the way of a new one of the same step is *set aside*: renamed, complete as it is.
+
+#include <tandem/io/checkpoint.h>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <tandem/base/log.h>
+#include <tandem/base/trace.h>
+#include <tandem/base/version.h>
+#include <tandem/io/digest_writers.h>
+#include <tandem/io/input_file.h>
+#include <tandem/io/manifest.h>
+#include <tandem/io/state_file.h>
+
+namespace tandem::inline v0::io {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kOp = "Checkpointer";
+constexpr const char* kManifestName = "manifest.json";
+constexpr const char* kModelName = "model.safetensors";
+constexpr const char* kOptimizerName = "optimizer.safetensors";
+constexpr const char* kLatestName = "latest";
+constexpr const char* kFolderPrefix = "step-";
+constexpr const char* kSetAsideSuffix = ".old";
+
+bool is_there(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+/// Throws IoError "Checkpointer: cannot <what> '<path>': <reason>" if there is an error.
+void check_system(const std::error_code& error, const char* what, const fs::path& path) {
+  TANDEM_CHECK(IoError, !error, kOp, ": cannot ", what, " '", path.string(), "': ", error.message());
+}
+
+/// The names in a folder; none if there is no folder.
+std::vector<std::string> names_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  fs::directory_iterator iterator(folder, error);
+  if (error == std::errc::no_such_file_or_directory) return names;
+  for (; !error && iterator != fs::directory_iterator(); iterator.increment(error))
+    names.push_back(iterator->path().filename());
+  check_system(error, "read the folder", folder);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+/// Removes the files that a checkpoint consists of, the manifest first, and the folder if nothing else is in it.
+void remove_checkpoint(const fs::path& folder) {
+  std::error_code error;
+  fs::remove(folder / kManifestName, error);
+  check_system(error, "remove", folder / kManifestName);
+  for (const std::string& name : names_in(folder)) {
+    if (!name.ends_with(".safetensors") && !is_temporary(name)) continue;
+    fs::remove(folder / name, error);
+    check_system(error, "remove", folder / name);
+  }
+  fs::remove(folder, error);
+  if (error != std::errc::directory_not_empty) check_system(error, "remove", folder);
+}
+
+struct Found {
+  fs::path folder;
+  Manifest manifest;
+};
+
+/// The complete checkpoints, the newest first.  Those whose manifest cannot be used are described in `problems`.
+std::vector<Found> find_checkpoints(const fs::path& folder, std::vector<std::string>& problems) {
+  std::vector<Found> found;
+  for (const std::string& name : names_in(folder)) {
+    const fs::path manifest = folder / name / kManifestName;
+    if (!name.starts_with(kFolderPrefix) || !is_there(manifest)) continue;
+    try {
+      found.push_back({folder / name, parse_manifest(manifest, InputFile(kOp, manifest).text())});
+    } catch (const IoError& error) {
+      problems.push_back(error.what());
+    }
+  }
+  std::stable_sort(found.begin(), found.end(),
+                   [](const Found& a, const Found& b) { return a.manifest.sequence > b.manifest.sequence; });
+  return found;
+}
+
+/// Throws IoError naming the first file that is not as the manifest says.
+void verify(const Found& checkpoint) {
+  for (const auto& [name, expected] : checkpoint.manifest.files) {
+    const InputFile file(kOp, checkpoint.folder / name);
+    TANDEM_CHECK(IoError, file.size() == expected.num_bytes, kOp, ": '", file.path(), "' has ", file.size(),
+                 " bytes, the manifest says ", expected.num_bytes);
+    TANDEM_CHECK(IoError, file.digest() == expected, kOp, ": '", file.path(),
+                 "' is damaged: its checksum differs from the manifest's");
+  }
+}
+
+/// Calls f; of an IoError the text goes to `problem` if that is empty.
+template <class F>
+void attempt(std::string& problem, F&& f) {
+  try {
+    f();
+  } catch (const IoError& error) {
+    if (problem.empty()) problem = error.what();
+  }
+}
+
+}  // namespace
+
+std::optional<LoadedCheckpoint> load_checkpoint(const std::string& folder, int rank) {
+  TANDEM_CHECK(ValueError, rank >= 0, "load_checkpoint: rank ", rank, " is negative");
+  TraceSpan span("load checkpoint", "io");
+  std::vector<std::string> problems;
+  for (const Found& candidate : find_checkpoints(folder, problems)) {
+    try {
+      verify(candidate);
+      const Manifest& manifest = candidate.manifest;
+      const std::string rank_file = rank_file_name(rank < manifest.world_size ? rank : 0);
+      LoadedCheckpoint loaded = {
+          manifest.step,
+          static_cast<int>(manifest.world_size),
+          {load_state(candidate.folder / kModelName), load_state(candidate.folder / kOptimizerName),
+           load_state(candidate.folder / rank_file)}};
+      for (const std::string& problem : problems) log(LogLevel::kWarning, "a checkpoint is passed over: ", problem);
+      return loaded;
+    } catch (const IoError& error) {
+      problems.push_back(error.what());
+    }
+  }
+  std::string lines;
+  for (const std::string& problem : problems) lines += "\n  " + problem;
+  TANDEM_CHECK(IoError, problems.empty(), "load_checkpoint: none of the checkpoints in '", folder, "' can be loaded",
+               lines);
+  return std::nullopt;
+}
+
+Checkpointer::Checkpointer(std::string folder, CheckpointOptions options)
+    : folder_(std::move(folder)), options_(std::move(options)) {
+  TANDEM_CHECK(ValueError, options_.rank >= 0 && options_.rank < options_.world_size, kOp, ": rank ", options_.rank,
+               " is outside a world of ", options_.world_size);
+  TANDEM_CHECK(ValueError, options_.world_size == 1 || options_.barrier, kOp, ": a world of ", options_.world_size,
+               " needs a barrier");
+  TANDEM_CHECK(ValueError, options_.keep >= 1, kOp, ": keep ", options_.keep, " is less than 1");
+  if (options_.rank != 0) return;
+  try {
+    lock();
+    clean();
+  } catch (const IoError& error) {
+    log(LogLevel::kInfo, error.what());
+  }
+}
+
+Checkpointer::~Checkpointer() {
+  if (lock_ >= 0) ::close(lock_);
+}
+
+std::string Checkpointer::path_of(int64_t step) const {
+  char name[32];
+  std::snprintf(name, sizeof name, "%s%08lld", kFolderPrefix, static_cast<long long>(step));
+  return fs::path(folder_) / name;
+}
+
+/// Takes the lock unless this object has it.  The system gives it back when the process ends, however it does.
+void Checkpointer::lock() {
+  if (lock_ >= 0) return;
+  std::error_code error;
+  fs::create_directories(folder_, error);
+  check_system(error, "make the folder", folder_);
+  const fs::path path = fs::path(folder_) / "lock";
+  const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  check_system(descriptor < 0 ? std::error_code(errno, std::generic_category()) : std::error_code(), "open", path);
+  std::array<char, 64> text = {};
+  if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    const ssize_t length = ::pread(descriptor, text.data(), text.size() - 1, 0);
+    ::close(descriptor);
+    const std::string holder(text.data(), static_cast<size_t>(std::max<ssize_t>(length, 0)));
+    throw StateError(str(kOp, ": '", folder_, "' is in use by another run, ", holder.empty() ? "unknown" : holder,
+                         "\n  wait until it ends, or choose another folder"));
+  }
+  // A file system without locks: then it is up to the users.
+  lock_ = descriptor;
+  std::array<char, 64> host = {};
+  ::gethostname(host.data(), host.size() - 1);
+  const int length = std::snprintf(text.data(), text.size(), "process %d on %s", ::getpid(), host.data());
+  // Only for that message: a full disk may refuse it.
+  if (::ftruncate(descriptor, 0) == 0) {
+    [[maybe_unused]] const ssize_t written =
+        ::pwrite(descriptor, text.data(), std::min(static_cast<size_t>(length), text.size() - 1), 0);
+  }
+}
+
+/// Removes what a run that died while it saved left behind.
+void Checkpointer::clean() const {
+  for (const std::string& name : names_in(folder_)) {
+    const fs::path path = fs::path(folder_) / name;
+    std::error_code error;
+    if (name.starts_with(kFolderPrefix) && fs::is_directory(path, error) && !is_there(path / kManifestName)) {
+      remove_checkpoint(path);
+    } else if (name.starts_with(kLatestName) && is_temporary(name)) {
+      fs::remove(path, error);
+      check_system(error, "remove", path);
+    }
+  }
+}
+
+void Checkpointer::make_folder(int64_t step) {
+  lock();
+  const fs::path path = path_of(step);
+  const fs::path set_aside = path.string() + kSetAsideSuffix;
+  std::error_code error;
+  if (is_there(path / kManifestName)) {
+    if (is_there(set_aside)) remove_checkpoint(set_aside);
+    fs::rename(path, set_aside, error);
+    check_system(error, "rename", path);
+  } else if (is_there(path)) {
+    remove_checkpoint(path);
+  }
+  fs::create_directory(path, error);
+  check_system(error, "make the folder", path);
+}
+
+void Checkpointer::write_files(int64_t step, const CheckpointState& state, Manifest& manifest) const {
+  const fs::path path = path_of(step);
+  const auto write = [&](const std::string& name, const State& part) {
+    try {
+      manifest.files[name] = write_state(path / name, part);
+    } catch (const IoError&) {
+      // It may have failed after the rename; then rank 0 must not take the file for a good one.
+      std::error_code ignored;
+      fs::remove(path / name, ignored);
+      throw;
+    }
+  };
+  if (options_.rank == 0) {
+    write(kModelName, state.model);
+    write(kOptimizerName, state.optimizer);
+  }
+  write(rank_file_name(options_.rank), state.rank);
+}
+
+void Checkpointer::write_manifest(int64_t step, Manifest& manifest) const {
+  const fs::path path = path_of(step);
+  for (int rank = 1; rank < options_.world_size; ++rank) {
+    const std::string name = rank_file_name(rank);
+    manifest.files[name] = InputFile(kOp, path / name).digest();
+  }
+  manifest.library_version = kVersion;
+  manifest.step = step;
+  manifest.world_size = options_.world_size;
+  std::vector<std::string> ignored;
+  for (const Found& other : find_checkpoints(folder_, ignored))
+    manifest.sequence = std::max(manifest.sequence, other.manifest.sequence + 1);
+  sync_folder(kOp, folder_);  // that the new folder is in it, before anything says so
+  const std::string text = manifest_text(manifest);
+  AtomicFile file(kOp, path / kManifestName);
+  file.write(text.data(), text.size());
+  file.commit();
+}
+
+void Checkpointer::retire_older(int64_t step) const {
+  const fs::path path = path_of(step);
+  const std::string name = path.filename().string() + "\n";
+  AtomicFile latest(kOp, fs::path(folder_) / kLatestName);
+  latest.write(name.data(), name.size());
+  latest.commit();
+  const fs::path set_aside = path.string() + kSetAsideSuffix;
+  if (is_there(set_aside)) remove_checkpoint(set_aside);
+  std::vector<std::string> ignored;
+  const std::vector<Found> found = find_checkpoints(folder_, ignored);
+  for (size_t i = static_cast<size_t>(options_.keep); i < found.size(); ++i) remove_checkpoint(found[i].folder);
+}
+
+std::string Checkpointer::what_is_missing(int64_t step) const {
+  std::string missing;
+  const auto look_for = [&](const std::string& name) {
+    if (!is_there(fs::path(path_of(step)) / name)) missing += (missing.empty() ? "" : ", ") + name;
+  };
+  look_for(kModelName);
+  look_for(kOptimizerName);
+  for (int rank = 0; rank < options_.world_size; ++rank) look_for(rank_file_name(rank));
+  look_for(kManifestName);
+  return str(kOp, ": another rank could not write; missing are ", missing);
+}
+
+bool Checkpointer::save(int64_t step, const CheckpointState& state) {
+  TANDEM_CHECK(ValueError, step >= 0, kOp, ": step ", step, " is negative");
+  TraceSpan span("save checkpoint", "io");
+  const auto meet = [&] {
+    if (options_.barrier) options_.barrier();
+  };
+  const fs::path path = path_of(step);
+  const fs::path manifest_path = path / kManifestName;
+  std::string problem;
+  Manifest manifest;
+
+  if (options_.rank == 0) attempt(problem, [&] { make_folder(step); });
+  meet();
+  // Whether rank 0 could make the folder; otherwise one of that name may hold an older checkpoint.
+  const bool is_new = is_there(path) && !is_there(manifest_path);
+  if (is_new) attempt(problem, [&] { write_files(step, state, manifest); });
+  meet();
+  if (options_.rank == 0 && problem.empty()) attempt(problem, [&] { write_manifest(step, manifest); });
+  meet();
+  // The manifest is the verdict: all ranks see it, or none does.
+  const bool saved = is_new && is_there(manifest_path);
+  if (!saved && problem.empty()) {
+    problem = is_new ? what_is_missing(step) : str(kOp, ": rank 0 could not make '", path.string(), "'");
+  }
+  meet();  // everybody has looked, so rank 0 may change things again
+  if (saved) {
+    if (options_.rank == 0) attempt(problem, [&] { retire_older(step); });
+    if (!problem.empty()) log(LogLevel::kWarning, "the checkpoint of step ", step, " is saved, but: ", problem);
+    return true;
+  }
+  if (options_.rank == 0 && is_new) {
+    std::string ignored;
+    attempt(ignored, [&] { remove_checkpoint(path); });
+  }
+  const std::string text = str("the checkpoint of step ", step, " is not saved: ", problem);
+  if (options_.fail) throw IoError(text);
+  log(LogLevel::kWarning, text);
+  return false;
+}
+
+}  // namespace tandem::inline v0::io

@@ -1,0 +1,271 @@
+#include <tandem/io/checkpoint.h>
+
+#include <sys/stat.h>
+
+#include <barrier>
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tandem/base/rank_context.h>
+#include <tandem/io/state_file.h>
+#include <tandem/tensor/factories.h>
+#include <tandem/tests/io/temporary_folder.h>
+#include <tandem/tests/support/error_text.h>
+
+namespace td = tandem;
+namespace fs = std::filesystem;
+using td::io::Checkpointer;
+using td::io::CheckpointState;
+using td::io::load_checkpoint;
+using td::testing::error_text;
+using td::testing::read_file;
+using td::testing::write_file;
+
+namespace {
+
+/// A state that tells its value and its rank.
+CheckpointState state_of(int64_t value, int rank = 0) {
+  CheckpointState state;
+  state.model.set("fc.weight", td::full({7}, value, {td::kInt64}));
+  state.optimizer.set("lr", static_cast<double>(value) / 8);
+  state.optimizer.set("state.0.momentum_buffer", td::full({7}, value + 1, {td::kInt64}));
+  state.rank.set("generator.offset", value);
+  state.rank.set("rank", int64_t{rank});
+  return state;
+}
+
+/// The value of which state_of made this, if all of it agrees.
+int64_t value_of(const CheckpointState& state) {
+  const auto value = state.rank.get<int64_t>("generator.offset");
+  EXPECT_EQ(state.model.get<td::Tensor>("fc.weight").to_vector<int64_t>(), std::vector<int64_t>(7, value));
+  EXPECT_EQ(state.optimizer.get<double>("lr"), static_cast<double>(value) / 8);
+  EXPECT_EQ(state.optimizer.get<td::Tensor>("state.0.momentum_buffer").to_vector<int64_t>(),
+            std::vector<int64_t>(7, value + 1));
+  return value;
+}
+
+std::vector<std::string> names_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) names.push_back(entry.path().filename());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+/// Flips one bit of a file.
+void flip_bit(const std::string& path, size_t byte) {
+  std::string bytes = read_file(path);
+  bytes.at(byte) = static_cast<char>(bytes.at(byte) ^ 1);
+  write_file(path, bytes);
+}
+
+class Checkpoint : public ::testing::Test {
+ protected:
+  /// What f writes to stderr, without times, with the folder as DIR.
+  template <class F>
+  std::string log_of(F&& f) const {
+    ::testing::internal::CaptureStderr();
+    f();
+    std::string lines;
+    std::string line;
+    for (const char c : folder_.shortened(::testing::internal::GetCapturedStderr())) {
+      line += c;
+      if (c != '\n') continue;
+      const size_t level = line.find("warning ");
+      lines += level == std::string::npos ? line : line.substr(level);
+      line.clear();
+    }
+    return lines;
+  }
+
+  const td::testing::TemporaryFolder folder_;
+  const std::string path_ = folder_ / "run";
+};
+
+TEST_F(Checkpoint, ComesBackAsItWas) {
+  Checkpointer checkpointer(path_);
+  EXPECT_FALSE(checkpointer.load_latest().has_value());
+  EXPECT_TRUE(checkpointer.save(120, state_of(5)));
+  const auto loaded = checkpointer.load_latest();
+  ASSERT_TRUE(loaded.has_value());
+  EXPECT_EQ(loaded->step, 120);
+  EXPECT_EQ(loaded->world_size, 1);
+  EXPECT_EQ(value_of(loaded->state), 5);
+  EXPECT_EQ(names_in(path_), (std::vector<std::string>{"latest", "lock", "step-00000120"}));
+  EXPECT_EQ(
+      names_in(path_ + "/step-00000120"),
+      (std::vector<std::string>{"manifest.json", "model.safetensors", "optimizer.safetensors", "rank-0.safetensors"}));
+  EXPECT_EQ(read_file(path_ + "/latest"), "step-00000120\n");
+}
+
+TEST_F(Checkpoint, ManifestSaysWhatIsThere) {
+  Checkpointer checkpointer(path_);
+  checkpointer.save(3, state_of(5));
+  const std::string folder = path_ + "/step-00000003/";
+  const auto size = [&](const char* name) { return std::to_string(fs::file_size(folder + name)); };
+  const std::string manifest = read_file(folder + "manifest.json");
+  EXPECT_TRUE(manifest.starts_with("{\n  \"format\": 1,\n  \"library_version\": \"")) << manifest;
+  EXPECT_NE(manifest.find("\",\n  \"step\": 3,\n  \"sequence\": 0,\n  \"world_size\": 1,\n  \"files\": {\n"
+                          "    \"model.safetensors\": {\"bytes\": " +
+                          size("model.safetensors") + ", \"crc32\": \""),
+            std::string::npos)
+      << manifest;
+  EXPECT_NE(
+      manifest.find("\"},\n    \"rank-0.safetensors\": {\"bytes\": " + size("rank-0.safetensors") + ", \"crc32\": \""),
+      std::string::npos)
+      << manifest;
+}
+
+TEST_F(Checkpoint, KeepsAsManyAsAsked) {
+  Checkpointer checkpointer(path_, {.keep = 3});
+  for (int64_t step = 1; step <= 5; ++step) EXPECT_TRUE(checkpointer.save(10 * step, state_of(step)));
+  EXPECT_EQ(names_in(path_),
+            (std::vector<std::string>{"latest", "lock", "step-00000030", "step-00000040", "step-00000050"}));
+  EXPECT_EQ(value_of(checkpointer.load_latest()->state), 5);
+}
+
+TEST_F(Checkpoint, TheLastSavedIsTheNewestWhateverItsStep) {
+  Checkpointer checkpointer(path_);
+  checkpointer.save(100, state_of(1));
+  checkpointer.save(200, state_of(2));
+  checkpointer.save(50, state_of(3));  // another run in the folder of an older one
+  EXPECT_EQ(checkpointer.load_latest()->step, 50);
+  EXPECT_EQ(names_in(path_), (std::vector<std::string>{"latest", "lock", "step-00000050", "step-00000200"}));
+}
+
+TEST_F(Checkpoint, SavingAStepAgainReplacesIt) {
+  Checkpointer checkpointer(path_);
+  checkpointer.save(7, state_of(1));
+  checkpointer.save(8, state_of(2));
+  EXPECT_TRUE(checkpointer.save(8, state_of(3)));
+  EXPECT_EQ(value_of(checkpointer.load_latest()->state), 3);
+  EXPECT_EQ(names_in(path_), (std::vector<std::string>{"latest", "lock", "step-00000007", "step-00000008"}));
+}
+
+/// Runs f(rank, barrier) as `world_size` threads, each with a rank's context.
+template <class F>
+void run_ranks(int world_size, F&& f) {
+  std::barrier<> meeting(world_size);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < world_size; ++rank) {
+    threads.emplace_back([&, rank] {
+      td::RankContext context;
+      context.rank = rank;
+      context.world_size = world_size;
+      td::RankContext::Use use(context);
+      f(rank, [&] { meeting.arrive_and_wait(); });
+    });
+  }
+  for (auto& thread : threads) thread.join();
+}
+
+TEST_F(Checkpoint, EachRankGetsItsOwnFile) {
+  for (const int world : {1, 2, 3, 4, 7}) {
+    run_ranks(world, [&](int rank, const std::function<void()>& barrier) {
+      Checkpointer checkpointer(path_, {.rank = rank, .world_size = world, .barrier = barrier});
+      EXPECT_TRUE(checkpointer.save(world, state_of(world, rank)));
+      const auto loaded = checkpointer.load_latest();
+      ASSERT_TRUE(loaded.has_value());
+      EXPECT_EQ(loaded->world_size, world);
+      EXPECT_EQ(value_of(loaded->state), world);
+      EXPECT_EQ(loaded->state.rank.get<int64_t>("rank"), rank);
+      barrier();  // the next world locks the folder again
+    });
+  }
+  // More ranks than saved: those beyond take rank 0's.
+  EXPECT_EQ(load_checkpoint(path_, 6)->state.rank.get<int64_t>("rank"), 6);
+  EXPECT_EQ(load_checkpoint(path_, 7)->state.rank.get<int64_t>("rank"), 0);
+}
+
+TEST_F(Checkpoint, WhatADeadRunLeftIsRemovedAtTheNextStart) {
+  Checkpointer(path_).save(1, state_of(1));
+  const std::string incomplete = path_ + "/step-00000002";
+  fs::create_directory(incomplete);
+  write_file(incomplete + "/model.safetensors", "whole");
+  write_file(incomplete + "/optimizer.safetensors.tmp0", "half");
+  write_file(path_ + "/latest.tmp0", "step-0000");
+  write_file(path_ + "/notes.tmp0.txt", "not ours");
+  fs::create_directory(path_ + "/step-by-step");
+  write_file(path_ + "/step-by-step/notes", "not ours");
+  const Checkpointer checkpointer(path_);
+  EXPECT_EQ(names_in(path_),
+            (std::vector<std::string>{"latest", "lock", "notes.tmp0.txt", "step-00000001", "step-by-step"}));
+  EXPECT_EQ(checkpointer.load_latest()->step, 1);
+}
+
+TEST_F(Checkpoint, TwoRunsInOneFolderAreRefused) {
+  const Checkpointer first(path_);
+  const std::string text = folder_.shortened(error_text<td::StateError>([&] { Checkpointer second(path_); }));
+  EXPECT_TRUE(text.starts_with("Checkpointer: 'DIR/run' is in use by another run, process " + std::to_string(getpid()) +
+                               " on "))
+      << text;
+  EXPECT_TRUE(text.ends_with("\n  wait until it ends, or choose another folder")) << text;
+  EXPECT_FALSE(load_checkpoint(path_).has_value());  // reading needs no lock
+}
+
+TEST_F(Checkpoint, ADamagedOneIsPassedOver) {
+  Checkpointer checkpointer(path_);
+  checkpointer.save(1, state_of(1));
+  checkpointer.save(2, state_of(2));
+  const std::string newest = path_ + "/step-00000002/";
+  const td::testing::TemporaryFolder copies;
+  fs::copy(newest, copies.path(), fs::copy_options::recursive);
+
+  struct Damage {
+    std::function<void()> apply;
+    std::string text;
+  };
+  const std::vector<Damage> damages = {
+      {[&] { flip_bit(newest + "model.safetensors", 100); },
+       "'DIR/run/step-00000002/model.safetensors' is damaged: its checksum differs from the manifest's"},
+      {[&] { fs::resize_file(newest + "optimizer.safetensors", 9); },
+       "'DIR/run/step-00000002/optimizer.safetensors' has 9 bytes, the manifest says " +
+           std::to_string(fs::file_size(newest + "optimizer.safetensors"))},
+      {[&] { fs::remove(newest + "rank-0.safetensors"); },
+       "cannot open 'DIR/run/step-00000002/rank-0.safetensors': No such file or directory"},
+      {[&] { fs::resize_file(newest + "manifest.json", 0); },
+       "'DIR/run/step-00000002/manifest.json': byte 0: expected '{'"},
+      {[&] { flip_bit(newest + "manifest.json", read_file(newest + "manifest.json").find("step\": 2") + 7); },
+       "'DIR/run/step-00000002/manifest.json': byte 328: the manifest's checksum differs from its contents"}};
+  for (const Damage& damage : damages) {
+    damage.apply();
+    std::optional<td::io::LoadedCheckpoint> loaded;
+    EXPECT_EQ(log_of([&] { loaded = checkpointer.load_latest(); }),
+              "warning a checkpoint is passed over: Checkpointer: " + damage.text + "\n");
+    ASSERT_TRUE(loaded.has_value());
+    EXPECT_EQ(value_of(loaded->state), 1);
+    fs::copy(copies.path(), newest, fs::copy_options::recursive | fs::copy_options::overwrite_existing);
+  }
+  EXPECT_EQ(log_of([&] { EXPECT_EQ(checkpointer.load_latest()->step, 2); }), "");
+}
+
+TEST_F(Checkpoint, IfAllAreDamagedLoadingSaysSo) {
+  Checkpointer checkpointer(path_);
+  checkpointer.save(1, state_of(1));
+  checkpointer.save(2, state_of(2));
+  flip_bit(path_ + "/step-00000001/rank-0.safetensors", 20);
+  flip_bit(path_ + "/step-00000002/model.safetensors", 20);
+  EXPECT_EQ(folder_.shortened(error_text<td::IoError>([&] { checkpointer.load_latest(); })),
+            "load_checkpoint: none of the checkpoints in 'DIR/run' can be loaded\n"
+            "  Checkpointer: 'DIR/run/step-00000002/model.safetensors' is damaged: its checksum differs from the "
+            "manifest's\n"
+            "  Checkpointer: 'DIR/run/step-00000001/rank-0.safetensors' is damaged: its checksum differs from the "
+            "manifest's");
+}
+
+TEST_F(Checkpoint, RefusesWrongArguments) {
+  EXPECT_EQ(error_text<td::ValueError>([&] { Checkpointer(path_, {.rank = 2, .world_size = 2}); }),
+            "Checkpointer: rank 2 is outside a world of 2");
+  EXPECT_EQ(error_text<td::ValueError>([&] { Checkpointer(path_, {.rank = 1, .world_size = 2}); }),
+            "Checkpointer: a world of 2 needs a barrier");
+  EXPECT_EQ(error_text<td::ValueError>([&] { Checkpointer(path_, {.keep = 0}); }),
+            "Checkpointer: keep 0 is less than 1");
+  EXPECT_EQ(error_text<td::ValueError>([&] { load_checkpoint(path_, -1); }), "load_checkpoint: rank -1 is negative");
+  Checkpointer checkpointer(path_);
+  EXPECT_EQ(error_text<td::ValueError>([&] { checkpointer.save(-1, {}); }), "Checkpointer: step -1 is negative");
+}
+
+}  // namespace

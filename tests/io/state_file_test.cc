@@ -1,0 +1,190 @@
+#include <tandem/io/state_file.h>
+
+#include <bit>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tandem/io/safetensors.h>
+#include <tandem/tensor/factories.h>
+#include <tandem/tests/io/temporary_folder.h>
+#include <tandem/tests/support/error_text.h>
+
+namespace td = tandem;
+using td::State;
+using td::io::load_state;
+using td::io::save_safetensors;
+using td::io::save_state;
+using td::testing::error_text;
+using td::testing::read_file;
+
+namespace {
+
+class StateFile : public ::testing::Test {
+ protected:
+  State round_trip(const State& state) const {
+    save_state(path_, state);
+    return load_state(path_);
+  }
+  /// What load_state says of a file with these tensors and this JSON, after the path.
+  std::string load_error(const td::io::NamedTensors& tensors, const std::string& json) const {
+    save_safetensors(path_, tensors, {{"state", json}});
+    const std::string text = folder_.shortened(error_text<td::IoError>([&] { load_state(path_); }));
+    const std::string prefix = "load_state: 'DIR/x.safetensors': ";
+    EXPECT_EQ(text.substr(0, prefix.size()), prefix);
+    return text.size() < prefix.size() ? text : text.substr(prefix.size());
+  }
+
+  const td::testing::TemporaryFolder folder_;
+  const std::string path_ = folder_ / "x.safetensors";
+};
+
+TEST_F(StateFile, KeepsEveryKindOfValueAndTheOrder) {
+  State state;
+  state.set("z", td::arange(0, 7));
+  state.set("a.weight", td::tensor({0.5, -2.0}));
+  state.set("a.nothing", State());
+  state.set("a.name", std::string("quote\" \xc3\xa9\n"));
+  state.set("a.deep.on", true);
+  state.set("a.deep.off", false);
+  state.set("lowest", std::numeric_limits<int64_t>::min());
+  state.set("highest", std::numeric_limits<int64_t>::max());
+  state.set("lr", 0.1);
+  const State loaded = round_trip(state);
+
+  std::vector<std::string> names;
+  for (const auto& [name, value] : loaded.entries()) names.push_back(name);
+  EXPECT_EQ(names, (std::vector<std::string>{"z", "a", "lowest", "highest", "lr"}));
+  EXPECT_EQ(loaded.get<td::Tensor>("z").to_vector<int64_t>(), (std::vector<int64_t>{0, 1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(loaded.get<td::Tensor>("a.weight").to_vector<float>(), (std::vector<float>{0.5, -2}));
+  EXPECT_TRUE(loaded.get<State>("a.nothing").empty());
+  EXPECT_EQ(loaded.get<std::string>("a.name"), "quote\" \xc3\xa9\n");
+  EXPECT_TRUE(loaded.get<bool>("a.deep.on"));
+  EXPECT_FALSE(loaded.get<bool>("a.deep.off"));
+  EXPECT_EQ(loaded.get<int64_t>("lowest"), std::numeric_limits<int64_t>::min());
+  EXPECT_EQ(loaded.get<int64_t>("highest"), std::numeric_limits<int64_t>::max());
+  EXPECT_EQ(loaded.get<double>("lr"), 0.1);
+}
+
+TEST_F(StateFile, DoublesComeBackToTheBit) {
+  const std::vector<double> values = {0.0,
+                                      -0.0,
+                                      1.0,
+                                      -3.0,
+                                      1e22,
+                                      1.0 / 3,
+                                      0.1 + 0.2,
+                                      std::numeric_limits<double>::max(),
+                                      std::numeric_limits<double>::min(),
+                                      std::numeric_limits<double>::denorm_min(),
+                                      std::numeric_limits<double>::infinity(),
+                                      -std::numeric_limits<double>::infinity()};
+  State state;
+  for (size_t i = 0; i < values.size(); ++i) state.set("v" + std::to_string(i), values[i]);
+  state.set("nan", std::nan(""));
+  const State loaded = round_trip(state);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const double value = loaded.get<double>("v" + std::to_string(i));
+    EXPECT_EQ(std::bit_cast<uint64_t>(value), std::bit_cast<uint64_t>(values[i])) << values[i];
+  }
+  EXPECT_TRUE(std::isnan(loaded.get<double>("nan")));
+}
+
+TEST_F(StateFile, IsASafetensorsFileWithTheRestAsJson) {
+  State state;
+  state.set("fc.weight", td::ones({3}));
+  state.set("fc.steps", int64_t{-4});
+  state.set("lr", 2.0);
+  state.set("bad", std::numeric_limits<double>::infinity());
+  save_state(path_, state);
+  const auto file = td::io::load_safetensors(path_);
+  ASSERT_EQ(file.tensors.size(), 1u);
+  EXPECT_EQ(file.tensors[0].first, "fc.weight");
+  EXPECT_EQ(file.metadata.at("state"), R"({"fc": {"weight": null, "steps": -4}, "lr": 2.0, "bad": ["inf"]})");
+  const std::string bytes = read_file(path_);
+  save_state(path_, state);
+  EXPECT_EQ(read_file(path_), bytes);
+}
+
+TEST_F(StateFile, TiedTensorsStayTied) {
+  const td::Tensor shared = td::ones({2, 3});
+  State state;
+  state.set("embedding.weight", shared);
+  state.set("head.weight", shared);
+  const State loaded = round_trip(state);
+  EXPECT_TRUE(loaded.get<td::Tensor>("head.weight").is_same(loaded.get<td::Tensor>("embedding.weight")));
+}
+
+TEST_F(StateFile, ReadsTensorsThatOthersWrote) {
+  save_safetensors(path_, {{"fc.weight", td::ones({3})}, {"scale", td::ones({})}}, {{"format", "pt"}});
+  const State loaded = load_state(path_);
+  EXPECT_EQ(loaded.get<td::Tensor>("fc.weight").num_elements(), 3);
+  EXPECT_EQ(loaded.get<td::Tensor>("scale").dim(), 0);
+
+  save_safetensors(path_, {{"a", td::ones({3})}, {"a.b", td::ones({3})}});
+  EXPECT_EQ(folder_.shortened(error_text<td::IoError>([&] { load_state(path_); })),
+            "load_state: 'DIR/x.safetensors': the names of its tensors are no paths of a state\n"
+            "  State: 'a' is a value, so there is no 'a.b'");
+}
+
+TEST_F(StateFile, RefusesWhatItCannotWrite) {
+  State undefined;
+  undefined.set("a.b", td::Tensor());
+  EXPECT_EQ(error_text<td::StateError>([&] { save_state(path_, undefined); }),
+            "save_state: the tensor 'a.b' is undefined");
+  State text;
+  text.set("a.b", std::string("\xff"));
+  EXPECT_EQ(error_text<td::ValueError>([&] { save_state(path_, text); }),
+            "save_state: the string 'a.b' is no valid UTF-8");
+  std::string path = "x";
+  for (int depth = 1; depth < 64; ++depth) path += ".x";
+  State deep;
+  deep.set(path, int64_t{5});
+  EXPECT_EQ(round_trip(deep).get<int64_t>(path), 5);
+  deep = {};
+  deep.set(path + ".x", int64_t{5});
+  EXPECT_EQ(error_text<td::StateError>([&] { save_state(path_ + "2", deep); }),
+            "save_state: the state is nested more than 64 deep");
+  EXPECT_FALSE(std::filesystem::exists(path_ + "2"));
+}
+
+TEST_F(StateFile, RefusesJsonOfAnotherForm) {
+  const td::io::NamedTensors none;
+  EXPECT_EQ(load_error(none, ""), "state, byte 0: expected '{'");
+  EXPECT_EQ(load_error(none, "[]"), "state, byte 0: expected '{'");
+  EXPECT_EQ(load_error(none, "{} x"), "state, byte 3: text follows the closing brace");
+  EXPECT_EQ(load_error(none, R"({"a": 1,})"), "state, byte 8: expected '\"'");
+  EXPECT_EQ(load_error(none, R"({"a": 1 "b": 2})"), "state, byte 8: expected '}'");
+  EXPECT_EQ(load_error(none, R"({"a": 1, "a": 2})"), "state, byte 12: the entry 'a' occurs twice");
+  EXPECT_EQ(load_error(none, R"({"b": {"a": 1, "a": 2}})"), "state, byte 18: the entry 'b.a' occurs twice");
+  EXPECT_EQ(load_error(none, R"({"": 1})"), "state, byte 3: '' is no name of an entry");
+  EXPECT_EQ(load_error(none, R"({"a.b": 1})"), "state, byte 6: 'a.b' is no name of an entry");
+  EXPECT_EQ(load_error(none, R"({"a": nul})"), "state, byte 6: expected 'null'");
+  EXPECT_EQ(load_error(none, R"({"a": truth})"), "state, byte 6: expected 'true'");
+  EXPECT_EQ(load_error(none, R"({"a": fals})"), "state, byte 6: expected 'false'");
+  EXPECT_EQ(load_error(none, R"({"a": x})"), "state, byte 6: expected a number");
+  EXPECT_EQ(load_error(none, R"({"a": -})"), "state, byte 7: expected a number");
+  EXPECT_EQ(load_error(none, R"({"a": 01})"), "state, byte 8: a number has a leading zero");
+  EXPECT_EQ(load_error(none, R"({"a": 9223372036854775808})"),
+            "state, byte 25: a number is outside the range of 64 bits");
+  EXPECT_EQ(load_error(none, R"({"a": 1e999})"), "state, byte 11: a number is outside the range of double");
+  EXPECT_EQ(load_error(none, R"({"a": ["one"]})"), "state, byte 12: 'one' is none of nan, inf, -inf");
+  EXPECT_EQ(load_error(none, R"({"a": [1]})"), "state, byte 7: expected '\"'");
+  EXPECT_EQ(load_error(none, R"({"a": "text)"), "state, byte 11: the text ends inside a string");
+  std::string deep;
+  for (int i = 0; i < 65; ++i) deep += R"({"a": )";
+  EXPECT_EQ(load_error(none, deep), "state, byte 384: nested more than 64 deep");
+}
+
+TEST_F(StateFile, RefusesTensorsThatTheJsonDoesNotName) {
+  EXPECT_EQ(load_error({{"a", td::ones({1})}}, R"({"b": null})"),
+            "state, byte 10: the file does not hold the tensor 'b'");
+  EXPECT_EQ(load_error({{"a", td::ones({1})}, {"b.c", td::ones({1})}}, R"({"a": null})"),
+            "the state does not name the tensor 'b.c', which the file holds");
+}
+
+}  // namespace
