@@ -30,11 +30,13 @@
 #include <tandem/nn/layers.h>
 #include <tandem/nn/module.h>
 #include <tandem/nn/sequential.h>
+#include <tandem/ops/activation.h>
 #include <tandem/ops/attention.h>
 #include <tandem/ops/cast.h>
 #include <tandem/ops/compare.h>
 #include <tandem/ops/conv.h>
 #include <tandem/ops/elementwise.h>
+#include <tandem/ops/index.h>
 #include <tandem/ops/loss.h>
 #include <tandem/ops/matmul.h>
 #include <tandem/ops/random.h>

@@ -90,6 +90,38 @@ Tensor bernoulli(const Tensor& p, Generator* generator) {
   return out;
 }
 
+Tensor multinomial(const Tensor& probabilities, int64_t num_samples, bool replacement, Generator* generator) {
+  const Operands operands = {{"probabilities", probabilities}};
+  const KernelContext context = check_same_device("multinomial", operands);
+  check_floating("multinomial", {"probabilities", probabilities});
+  TANDEM_CHECK(ShapeError, probabilities.dim() == 1 || probabilities.dim() == 2,
+               operand_error("multinomial", "probabilities must be [N, C] or [C]", operands));
+  TANDEM_CHECK(ValueError, num_samples >= 1,
+               operand_error("multinomial", str("num_samples is ", num_samples, ", must be at least 1"), operands));
+  const int64_t classes = probabilities.size(-1);
+  const int64_t rows = probabilities.dim() == 1 ? 1 : probabilities.size(0);
+  const Tensor weights = row_major(probabilities.detach());
+  const cpu::BadRow bad = cpu::find_bad_row(context, weights.dtype(), rows, classes, replacement ? 1 : num_samples,
+                                            weights.data_ptr());
+  if (bad.position >= 0) {
+    const double value = weights.to_vector<double>()[static_cast<size_t>(bad.row * classes + bad.position)];
+    throw ValueError(with_module_scope(str("multinomial: row ", bad.row, " holds ", value, " at position ", bad.position,
+                                           ", must be finite and not negative")));
+  }
+  TANDEM_CHECK(ValueError, bad.row < 0 || bad.positive > 0, "multinomial: row ", bad.row, " holds no positive number");
+  TANDEM_CHECK(ValueError, bad.row < 0, "multinomial: row ", bad.row, " holds ", bad.positive, " positive numbers, which are ",
+               "not enough to draw ", num_samples, " without replacement");
+
+  Shape shape = probabilities.shape();
+  shape.back() = num_samples;
+  const Tensor out = empty(shape, {kInt64, probabilities.device()});
+  const Tensor workspace = empty({rows, classes}, {kFloat64, probabilities.device()});
+  const PhiloxState state = reserve(generator, probabilities.device(), 2 * rows * (replacement ? num_samples : classes));
+  cpu::multinomial(context, weights.dtype(), state, rows, classes, num_samples, replacement, weights.data_ptr(),
+                   workspace.data<double>(), out.data<int64_t>());
+  return out;
+}
+
 namespace {
 
 /// x under the mask that `state` draws, recorded: its own backward.

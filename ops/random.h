@@ -38,6 +38,20 @@ TANDEM_OP Tensor randperm(int64_t n, Device device = {}, Generator* generator = 
 /// Throws DTypeError unless p is floating, ValueError naming the first p_i outside [0, 1] and its position.
 TANDEM_OP Tensor bernoulli(const Tensor& p, Generator* generator = nullptr);
 
+/// Indices drawn with the probabilities that a row of weights says, up to a factor: int64 [N, num_samples] for weights [N, C],
+/// int64 [num_samples] for [C].  An index of weight 0 is never drawn.
+///
+/// With replacement each of a row's samples s is the first index whose partial sum of weights exceeds u_s times their total,
+/// u_s being rand's float64 value s of the row (values N-major).  Without, the indices are drawn one after the other from
+/// those that are left: the num_samples smallest of -ln(1 - u_c) / weight_c in ascending order, u_c being rand's float64 value
+/// c of the row (P. S. Efraimidis, P. G. Spirakis, "Weighted random sampling with a reservoir", 2006).  All in float64.
+///
+/// Throws DTypeError unless probabilities are floating, ShapeError for other than one or two dimensions, ValueError unless
+/// num_samples >= 1, and ValueError naming the first row that holds a negative or not finite number, whose sum is 0, or that
+/// has fewer than num_samples positive ones to draw without replacement.
+TANDEM_OP Tensor multinomial(const Tensor& probabilities, int64_t num_samples, bool replacement = false,
+                             Generator* generator = nullptr);
+
 /// x_i / (1 - p) where w_i >= p * 2^32, else 0; x itself where not training or p = 0 (no numbers are drawn then).
 ///
 /// Any floating dtype, shape, strides.  Saves the stream's position: backward draws the same mask again.  Its gradient is

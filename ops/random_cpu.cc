@@ -1,6 +1,7 @@
 // CPU kernels of random tensors.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numbers>
 #include <type_traits>
 
@@ -159,6 +160,91 @@ void bernoulli(const KernelContext&, DType dtype, PhiloxState state, int64_t n, 
         const uint32_t* own = words + 2 * (i - begin);
         const bool one = uniform_double(own[0], own[1]) < static_cast<double>(static_cast<C>(probabilities[i]));
         values[i] = static_cast<T>(one ? C(1) : C(0));
+      }
+    });
+  });
+}
+
+BadRow find_bad_row(const KernelContext&, DType dtype, int64_t rows, int64_t classes, int64_t needed,
+                    const void* weights) {
+  BadRow bad;
+  visit_floating_dtype(dtype, [&]<class T>() {
+    const T* values = static_cast<const T*>(weights);
+    for (int64_t row = 0; row < rows; ++row) {
+      int64_t positive = 0;
+      for (int64_t c = 0; c < classes; ++c) {
+        const double weight = static_cast<double>(static_cast<Accumulator<T>>(values[row * classes + c]));
+        if (!(weight >= 0) || std::isinf(weight)) {
+          bad = {row, c, 0};
+          return;
+        }
+        positive += weight > 0;
+      }
+      if (positive < needed) {
+        bad = {row, -1, positive};
+        return;
+      }
+    }
+  });
+  return bad;
+}
+
+namespace {
+
+/// Draws from partial sums, the last of which is positive.
+void sample_with_replacement(const PhiloxState& state, int64_t first_value, int64_t classes, int64_t samples,
+                             const double* sums, int64_t* out) {
+  for (int64_t s = 0; s < samples; ++s) {
+    const uint64_t value = static_cast<uint64_t>(first_value + s);
+    const auto block = state.block(value / 2);
+    const double u = value % 2 == 0 ? uniform_double(block[0], block[1]) : uniform_double(block[2], block[3]);
+    const double* found = std::upper_bound(sums, sums + classes, u * sums[classes - 1]);
+    // The product may round up to the total; then it is the first index that reaches it.
+    if (found == sums + classes) found = std::lower_bound(sums, sums + classes, sums[classes - 1]);
+    out[s] = found - sums;
+  }
+}
+
+}  // namespace
+
+void multinomial(const KernelContext&, DType dtype, PhiloxState state, int64_t rows, int64_t classes, int64_t samples,
+                 bool replacement, const void* weights, double* workspace, int64_t* out) {
+  visit_floating_dtype(dtype, [&]<class T>() {
+    const T* values = static_cast<const T*>(weights);
+    const int64_t grain = std::max<int64_t>(1, kGrainWords / (classes + samples));
+    parallel_for(rows, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        const T* weight = values + row * classes;
+        double* scratch = workspace + row * classes;
+        int64_t* drawn = out + row * samples;
+        if (replacement) {
+          double sum = 0;
+          for (int64_t c = 0; c < classes; ++c) {
+            scratch[c] = sum += static_cast<double>(static_cast<Accumulator<T>>(weight[c]));
+          }
+          sample_with_replacement(state, row * samples, classes, samples, scratch, drawn);
+          continue;
+        }
+        // A heap of the `samples` smallest so far, the largest of them on top.
+        const auto is_before = [&](int64_t a, int64_t b) {
+          return scratch[a] < scratch[b] || (scratch[a] == scratch[b] && a < b);
+        };
+        for (int64_t c = 0; c < classes; ++c) {
+          const uint64_t value = static_cast<uint64_t>(row * classes + c);
+          const auto block = state.block(value / 2);
+          const double u = value % 2 == 0 ? uniform_double(block[0], block[1]) : uniform_double(block[2], block[3]);
+          const double w = static_cast<double>(static_cast<Accumulator<T>>(weight[c]));
+          scratch[c] = w > 0 ? -std::log1p(-u) / w : std::numeric_limits<double>::infinity();
+          if (c < samples) {
+            drawn[c] = c;
+            std::push_heap(drawn, drawn + c + 1, is_before);
+          } else if (is_before(c, drawn[0])) {
+            std::pop_heap(drawn, drawn + samples, is_before);
+            drawn[samples - 1] = c;
+            std::push_heap(drawn, drawn + samples, is_before);
+          }
+        }
+        std::sort_heap(drawn, drawn + samples, is_before);
       }
     });
   });

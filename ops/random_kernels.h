@@ -35,6 +35,18 @@ void permutation(const KernelContext& context, PhiloxState state, int64_t n, int
 /// The position of the first probability outside [0, 1], or -1.
 int64_t find_bad_probability(const KernelContext& context, DType dtype, int64_t n, const void* p);
 void bernoulli(const KernelContext& context, DType dtype, PhiloxState state, int64_t n, const void* p, void* out);
+/// What is wrong with the first bad row of weights [rows, classes].
+struct BadRow {
+  int64_t row = -1;       ///< -1: all rows can be drawn from
+  int64_t position = -1;  ///< of a negative or not finite number; -1: there are too few positive ones
+  int64_t positive = 0;   ///< how many there are
+};
+/// The first row that holds a negative or not finite number, or fewer than `needed` positive ones.
+BadRow find_bad_row(const KernelContext& context, DType dtype, int64_t rows, int64_t classes, int64_t needed,
+                    const void* weights);
+/// Samples as ops/random.h says; out [rows, samples].  workspace: rows x classes float64.
+void multinomial(const KernelContext& context, DType dtype, PhiloxState state, int64_t rows, int64_t classes,
+                 int64_t samples, bool replacement, const void* weights, double* workspace, int64_t* out);
 /// out[i] = word i >= threshold ? x[i] * scale : 0.
 void dropout(const KernelContext& context, DType dtype, PhiloxState state, uint64_t threshold, double scale, int64_t n,
              const void* x, void* out);

@@ -317,6 +317,72 @@ Tensor select(const Tensor& input, int64_t dim, int64_t index) {
   return out;
 }
 
+// --- split, chunk --------------------------------------------------------------------------------
+
+namespace {
+
+/// Consecutive slices of dimension d with those sizes, which add up to its size.
+std::vector<Tensor> slices(const char* op, const Tensor& input, int64_t d, const Shape& sizes) {
+  std::vector<Tensor> parts;
+  int64_t begin = 0;
+  for (const int64_t size : sizes) {
+    const Range range{input.shape(), d, begin, size, 1};
+    parts.push_back(part_of(input, range));
+    if (auto* node = record<SliceNode>(op, parts.back(), input)) node->range = range;
+    begin += size;
+  }
+  return parts;
+}
+
+std::vector<Tensor> equal_slices(const char* op, const Tensor& input, int64_t d, int64_t split_size) {
+  const int64_t size = input.size(d);
+  Shape sizes;
+  for (int64_t begin = 0; begin == 0 || begin < size; begin += split_size) {
+    sizes.push_back(std::min(split_size, size - begin));
+  }
+  return slices(op, input, d, sizes);
+}
+
+/// Dimension `dim` of an input that has one.
+int64_t split_dim(const char* op, const Tensor& input, int64_t dim) {
+  check_defined(op, input);
+  const int64_t d = wrap_dim(op, dim, input.dim());
+  TANDEM_CHECK(IndexError, input.dim() > 0, ops::operand_error(op, "input has no dimensions", {{"input", input}}));
+  return d;
+}
+
+}  // namespace
+
+std::vector<Tensor> split(const Tensor& input, int64_t split_size, int64_t dim) {
+  const int64_t d = split_dim("split", input, dim);
+  TANDEM_CHECK(ValueError, split_size >= 1,
+               ops::operand_error("split", str("split_size is ", split_size, ", must be at least 1"), {{"input", input}}));
+  return equal_slices("split", input, d, std::min(split_size, std::max<int64_t>(input.size(d), 1)));
+}
+
+std::vector<Tensor> split(const Tensor& input, const Shape& split_sizes, int64_t dim) {
+  const int64_t d = split_dim("split", input, dim);
+  int64_t total = 0;
+  for (const int64_t size : split_sizes) {
+    TANDEM_CHECK(ValueError, size >= 0,
+                 ops::operand_error("split", str("split_sizes ", split_sizes, " has a negative one"), {{"input", input}}));
+    if (__builtin_add_overflow(total, size, &total)) total = INT64_MAX;  // more than any dimension
+  }
+  TANDEM_CHECK(ShapeError, total == input.size(d),
+               ops::operand_error("split", str("split_sizes ", split_sizes, " do not add up to dimension ", d, " of size ",
+                                               input.size(d)),
+                                  {{"input", input}}));
+  return slices("split", input, d, split_sizes);
+}
+
+std::vector<Tensor> chunk(const Tensor& input, int64_t chunks, int64_t dim) {
+  const int64_t d = split_dim("chunk", input, dim);
+  TANDEM_CHECK(ValueError, chunks >= 1,
+               ops::operand_error("chunk", str("chunks is ", chunks, ", must be at least 1"), {{"input", input}}));
+  const int64_t size = input.size(d);
+  return equal_slices("chunk", input, d, std::max<int64_t>(size / chunks + (size % chunks != 0), 1));
+}
+
 // --- expand --------------------------------------------------------------------------------------
 
 namespace {
@@ -406,6 +472,63 @@ Tensor cat(const std::vector<Tensor>& tensors, int64_t dim) {
   return out;
 }
 
+// --- stack ---------------------------------------------------------------------------------------
+
+namespace {
+
+/// Says why `other` cannot stand beside `first`, giving their names by number.
+[[noreturn]] void throw_stack_pair(const Tensor& first, const Tensor& other, size_t number) {
+  const std::string name = str("tensors[", number, "]");
+  const ops::Operands operands = {{"tensors[0]", first}, {name.c_str(), other}};
+  static_cast<void>(ops::check_same_device("stack", operands));
+  throw ShapeError(with_module_scope(ops::operand_error("stack", "shapes differ", operands)));
+}
+
+struct StackNode : Node {
+  int64_t dim = 0;
+  size_t count = 0;
+  TensorList backward(BackwardContext& context) override {
+    TensorList grads(count);
+    for (size_t i = 0; i < count; ++i) {
+      if (context.needs(static_cast<int>(i))) grads[i] = select(context.grad(), dim, static_cast<int64_t>(i));
+    }
+    return grads;
+  }
+};
+
+}  // namespace
+
+Tensor stack(const std::vector<Tensor>& tensors, int64_t dim) {
+  TANDEM_CHECK(ValueError, !tensors.empty(), "stack: no tensors");
+  const Tensor& first = tensors.front();
+  const KernelContext context = ops::check_same_device("stack", {{"tensors[0]", first}});
+  const int64_t d = wrap_dim("stack", dim, first.dim() + 1);
+  DType dtype = first.dtype();
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const bool fits = tensors[i].defined() && tensors[i].device() == first.device() && tensors[i].shape() == first.shape();
+    if (!fits) throw_stack_pair(first, tensors[i], i);
+    dtype = promote(dtype, tensors[i].dtype());
+  }
+  std::vector<Tensor> parts = tensors;
+  for (Tensor& part : parts) part = to(part, dtype);
+  Shape shape = first.shape();
+  shape.insert(static_cast<size_t>(d), static_cast<int64_t>(parts.size()));
+  Tensor out = empty(shape, {dtype, first.device()});
+  for (size_t i = 0; i < parts.size(); ++i) {
+    Shape one = shape;
+    one[static_cast<size_t>(d)] = 1;
+    Shape strides = parts[i].strides();
+    strides.insert(static_cast<size_t>(d), 1);
+    chores::copy(make_view(parts[i].storage(), dtype, one, strides, parts[i].impl().offset),
+                 part_of(out, {shape, d, static_cast<int64_t>(i), 1, 1}));
+  }
+  if (auto* node = autograd::record_list<StackNode>("stack", out, parts)) {
+    node->dim = d;
+    node->count = parts.size();
+  }
+  return out;
+}
+
 // --- members -------------------------------------------------------------------------------------
 
 Tensor Tensor::view(const Shape& shape) const { return tandem::view(*this, shape); }
@@ -418,6 +541,8 @@ Tensor Tensor::slice(int64_t dim, int64_t begin, int64_t end, int64_t step) cons
   return tandem::slice(*this, dim, begin, end, step);
 }
 Tensor Tensor::select(int64_t dim, int64_t index) const { return tandem::select(*this, dim, index); }
+std::vector<Tensor> Tensor::split(int64_t split_size, int64_t dim) const { return tandem::split(*this, split_size, dim); }
+std::vector<Tensor> Tensor::chunk(int64_t chunks, int64_t dim) const { return tandem::chunk(*this, chunks, dim); }
 Tensor Tensor::expand(const Shape& shape) const { return tandem::expand(*this, shape); }
 Tensor Tensor::squeeze(int64_t dim) const { return tandem::squeeze(*this, dim); }
 Tensor Tensor::unsqueeze(int64_t dim) const { return tandem::unsqueeze(*this, dim); }

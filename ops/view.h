@@ -1,10 +1,11 @@
-// Views, which share the memory of their input, and cat.
+// Views, which share the memory of their input, cat and stack.
 //
 // Dimensions count from the end where negative (IndexError outside [-ndim, ndim)).  Any dtype and device.  Views save
 // nothing; changing one changes the input.  Undefined inputs throw StateError.  All gradients can be differentiated
 // again.
 #pragma once
 
+#include <initializer_list>
 #include <vector>
 
 #include <tandem/base/macros.h>
@@ -38,8 +39,27 @@ TANDEM_OP Tensor squeeze(const Tensor& input, int64_t dim);
 /// With a dimension of size 1 before dimension dim; dim lies in [-ndim - 1, ndim].
 TANDEM_OP Tensor unsqueeze(const Tensor& input, int64_t dim);
 
+/// Consecutive slices of `split_size` along dimension dim; the last one is smaller where the size is no multiple.  A
+/// dimension of size 0 gives one slice.  Throws ValueError unless split_size >= 1, IndexError for a 0-dim input.
+TANDEM_OP std::vector<Tensor> split(const Tensor& input, int64_t split_size, int64_t dim = 0);
+/// Consecutive slices of those sizes.  Throws ValueError for a negative one, ShapeError unless their sum is the
+/// dimension's size.
+TANDEM_OP std::vector<Tensor> split(const Tensor& input, const Shape& split_sizes, int64_t dim = 0);
+TANDEM_API inline std::vector<Tensor> split(const Tensor& input, std::initializer_list<int64_t> split_sizes,
+                                            int64_t dim = 0) {
+  return split(input, Shape(split_sizes), dim);
+}
+/// At most `chunks` slices of equal size, ceil(size / chunks); the last one may be smaller.  Throws ValueError unless
+/// chunks >= 1, IndexError for a 0-dim input.
+TANDEM_OP std::vector<Tensor> chunk(const Tensor& input, int64_t chunks, int64_t dim = 0);
+
 /// The tensors one after the other along dimension dim: a row-major copy.  dtypes promote; the other sizes must agree
 /// (ShapeError), devices too (DeviceError).  Throws ValueError for no tensors.  Saves nothing.
 TANDEM_OP Tensor cat(const std::vector<Tensor>& tensors, int64_t dim = 0);
+
+/// The tensors one after the other along a new dimension before dimension dim, which lies in [-ndim - 1, ndim]: a row-major
+/// copy.  dtypes promote; shapes must be equal (ShapeError), devices too (DeviceError).  Throws ValueError for no tensors.
+/// Saves nothing.
+TANDEM_OP Tensor stack(const std::vector<Tensor>& tensors, int64_t dim = 0);
 
 }  // namespace tandem::inline v0

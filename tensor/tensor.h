@@ -143,6 +143,8 @@ class TANDEM_API Tensor {
   Tensor slice(int64_t dim, int64_t begin, int64_t end, int64_t step = 1) const;
   Tensor select(int64_t dim, int64_t index) const;
   Tensor operator[](int64_t index) const { return select(0, index); }
+  std::vector<Tensor> split(int64_t split_size, int64_t dim = 0) const;
+  std::vector<Tensor> chunk(int64_t chunks, int64_t dim = 0) const;
   Tensor expand(const Shape& shape) const;
   Tensor squeeze(int64_t dim) const;
   Tensor unsqueeze(int64_t dim) const;
@@ -157,12 +159,18 @@ class TANDEM_API Tensor {
   Tensor sum(const Shape& dims, bool keepdim = false) const;
   Tensor mean() const;
   Tensor mean(const Shape& dims, bool keepdim = false) const;
+  Tensor var(const Shape& dims = {}, int64_t correction = 1, bool keepdim = false) const;
   Tensor max() const;
   Tensor argmax(int64_t dim, bool keepdim = false) const;
   Tensor matmul(const Tensor& other) const;
   Tensor exp() const;
   Tensor log() const;
   Tensor relu() const;
+  Tensor tanh() const;
+  Tensor sigmoid() const;
+  Tensor sqrt() const;
+  Tensor pow(Scalar exponent) const;
+  Tensor masked_fill(const Tensor& mask, Scalar value) const;
 
   const Tensor& add_(const Tensor& other, Scalar alpha = 1) const;
   const Tensor& sub_(const Tensor& other, Scalar alpha = 1) const;

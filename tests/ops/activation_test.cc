@@ -1,0 +1,216 @@
+#include <tandem/ops/activation.h>
+
+#include <cmath>
+#include <functional>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tandem/autograd/engine.h>
+#include <tandem/ops/activation_kernels.h>
+#include <tandem/tensor/factories.h>
+#include <tandem/tests/support/op_case.h>
+
+namespace tandem::testing {
+namespace {
+
+// --- the functions, in long double ---------------------------------------------------------------
+
+using Real = long double;
+using Function = std::function<Real(Real)>;
+
+constexpr Real kSlope = 1.595769121605730711759785L;  // 2 sqrt(2 / pi)
+
+Real normal(Real x) { return 0.5L * erfcl(-x * 0.707106781186547524401L); }
+Real logistic(Real x) { return 1 / (1 + expl(-x)); }
+
+Real exact_gelu(Real x) { return std::isinf(x) && x < 0 ? 0 : x * normal(x); }
+Real exact_gelu_slope(Real x) {
+  if (fabsl(x) > 100) return x > 0;
+  return normal(x) + x * 0.398942280401432677939946L * expl(-x * x / 2);
+}
+Real exact_gelu_tanh(Real x) { return x < -100 ? 0 : x * logistic(kSlope * (x + 0.044715L * x * x * x)); }
+Real exact_gelu_tanh_slope(Real x) {
+  if (fabsl(x) > 100) return x > 0;
+  const Real v = kSlope * (x + 0.044715L * x * x * x);
+  return logistic(v) + x * logistic(v) * logistic(-v) * kSlope * (1 + 3 * 0.044715L * x * x);
+}
+Real exact_silu(Real x) { return x < -10000 ? 0 : x * logistic(x); }
+Real exact_silu_slope(Real x) {
+  if (fabsl(x) > 10000) return x > 0;
+  return logistic(x) + x * logistic(x) * logistic(-x);
+}
+
+struct Activation {
+  const char* name;
+  std::function<Tensor(const Tensor&)> run;
+  Function exact;
+};
+
+std::vector<Activation> activations() {
+  return {{"gelu", [](const Tensor& x) { return gelu(x); }, exact_gelu},
+          {"gelu", [](const Tensor& x) { return gelu(x, GeluApproximation::kTanh); }, exact_gelu_tanh},
+          {"silu", [](const Tensor& x) { return silu(x); }, exact_silu},
+          {"tanh", [](const Tensor& x) { return x.tanh(); }, tanhl},
+          {"sigmoid", [](const Tensor& x) { return x.sigmoid(); }, logistic}};
+}
+
+OpCase case_of(const Activation& activation, const Shape& shape) {
+  OpCase op;
+  op.name = activation.name;
+  op.inputs = {{"input", shape, -4, 4}};
+  op.run = [run = activation.run](const std::vector<Tensor>& in) { return run(in[0]); };
+  op.reference = [exact = activation.exact, shape](const std::vector<Dense>& in) {
+    return dense_map(shape, in, [&](const std::vector<double>& v) { return static_cast<double>(exact(v[0])); });
+  };
+  return op;
+}
+
+TEST(Activation, MatchesItsFormula) {
+  for (const Activation& activation : activations()) {
+    for (const Shape& shape : {Shape{3, 33}, Shape{2, 3, 7}, Shape{}, Shape{0, 3}, Shape{1}}) {
+      check(case_of(activation, shape));
+    }
+  }
+}
+
+TEST(Activation, LargeSizesRunOnThreads) {
+  for (const Activation& activation : activations()) {
+    const OpCase op = case_of(activation, {3, 32769});
+    check_values(op);
+    check_threads(op);
+  }
+}
+
+// --- float32, element by element -----------------------------------------------------------------
+
+/// Distance between neighbouring floats at |x|, of normal ones at least.
+double ulp(double x) {
+  const float f = std::max(static_cast<float>(std::abs(x)), 0x1p-126f);
+  return std::nextafter(f, INFINITY) - static_cast<double>(f);
+}
+
+/// The largest error over floats of all sizes and both signs, in units in the last place of the exact value, or of `floor`
+/// where that is larger.  Exact values below kTiny need only be that small.
+constexpr double kTiny = 0x1p-119;
+double worst_error(float (*f)(float), const Function& exact, double floor) {
+  double worst = 0;
+  for (uint32_t bits = 0; bits < 0x7f800000u; bits += 9973) {
+    for (uint32_t sign : {0u, 0x80000000u}) {
+      const float x = std::bit_cast<float>(bits | sign);
+      const double want = static_cast<double>(exact(x));
+      if (std::abs(want) < kTiny && std::abs(x) > 1) {
+        EXPECT_LT(std::abs(f(x)), 2 * kTiny) << x;
+        continue;
+      }
+      worst = std::max(worst, std::abs(f(x) - want) / ulp(std::max(std::abs(want), floor)));
+    }
+  }
+  return worst;
+}
+
+TEST(Activation, Float32IsWithinAFewUlps) {
+  EXPECT_LE(worst_error(gelu_erf, exact_gelu, 0), 6);
+  EXPECT_LE(worst_error(gelu_tanh, exact_gelu_tanh, 0), 3);
+  EXPECT_LE(worst_error(silu_element, exact_silu, 0), 3);
+  EXPECT_LE(worst_error(tanh_element, tanhl, 0), 3);
+  EXPECT_LE(worst_error(sigmoid_element, logistic, 0), 3);
+  // The derivatives of the first three have a root, near which nothing but the absolute error is small.
+  EXPECT_LE(worst_error(gelu_erf_derivative, exact_gelu_slope, 0.5), 4);
+  EXPECT_LE(worst_error(gelu_tanh_derivative, exact_gelu_tanh_slope, 0.5), 4);
+  EXPECT_LE(worst_error(silu_derivative, exact_silu_slope, 0.5), 4);
+}
+
+TEST(Activation, EndsOfTheLine) {
+  for (DType dtype : floating_dtypes()) {
+    SCOPED_TRACE(to_string(dtype));
+    for (const Activation& activation : activations()) {
+      SCOPED_TRACE(activation.name);
+      const bool bounded = activation.name[0] == 't' || activation.name == std::string("sigmoid");
+      const double low = activation.name[0] == 't' ? -1 : 0;
+      const double big = dtype == kFloat16 ? 60000 : 0x1p100;
+      Tensor x = tensor({INFINITY, -INFINITY, big, -big, 0.0, -0.0}).to(dtype).set_requires_grad();
+      const Tensor y = activation.run(x);
+      const std::vector<double> values = y.to_vector<double>();
+      EXPECT_EQ(values[0], bounded ? 1 : INFINITY);
+      EXPECT_EQ(values[1], low);
+      EXPECT_EQ(values[2], bounded ? 1 : tensor({big}).to(dtype).item());
+      EXPECT_EQ(values[3], low);
+      EXPECT_EQ(values[4], activation.name == std::string("sigmoid") ? 0.5 : 0);
+      if (values[5] == 0) {
+        EXPECT_TRUE(std::signbit(values[5]));
+      }
+      y.backward(full({6}, 3, {dtype}));
+      const std::vector<double> slopes = x.grad().to_vector<double>();
+      EXPECT_EQ(slopes[0], bounded ? 0 : 3);
+      EXPECT_EQ(slopes[1], 0);
+      EXPECT_EQ(slopes[2], bounded ? 0 : 3);
+      EXPECT_EQ(slopes[3], 0);
+      const double at_zero = activation.name[0] == 't' ? 1 : activation.name == std::string("sigmoid") ? 0.25 : 0.5;
+      EXPECT_NEAR(slopes[4], 3 * at_zero, 1e-6);
+      EXPECT_NEAR(slopes[5], 3 * at_zero, 1e-6);
+      for (double nan : {NAN, -NAN}) {
+        Tensor z = full({}, nan, {dtype}).set_requires_grad();
+        const Tensor of_nan = activation.run(z);
+        EXPECT_TRUE(std::isnan(of_nan.item()));
+        of_nan.backward();
+        EXPECT_TRUE(std::isnan(z.grad().item()));
+      }
+    }
+  }
+}
+
+TEST(Activation, AnElementDoesNotDependOnItsNeighbours) {
+  for (const Activation& activation : activations()) {
+    for (DType dtype : floating_dtypes()) {
+      const Tensor x = random_tensor({37}, 3, dtype, -5, 5);
+      const Tensor y = activation.run(x);
+      for (int64_t i = 0; i < 37; ++i) {
+        EXPECT_EQ(activation.run(x.select(0, i)).item(), y.select(0, i).item()) << activation.name << " " << dtype;
+      }
+    }
+  }
+}
+
+TEST(Activation, KeepsTheMemoryOrderOfDenseInputs) {
+  for (const Activation& activation : activations()) {
+    Tensor x = random_tensor({2, 3, 5}, 1).transpose(0, 2).detach().set_requires_grad();
+    const Tensor y = activation.run(x);
+    EXPECT_EQ(y.strides(), x.strides());
+    const Tensor outputs[] = {y};
+    const Tensor inputs[] = {x};
+    const Tensor cotangents[] = {random_tensor({5, 3, 2}, 2)};
+    EXPECT_EQ(grad(outputs, inputs, cotangents)[0].strides(), x.strides());
+  }
+}
+
+TEST(Activation, IntegersBecomeFloat32) {
+  EXPECT_EQ(tanh(tensor({0, 1})).dtype(), kFloat32);
+  EXPECT_FLOAT_EQ(tanh(tensor({0, 1})).to_vector<float>()[1], std::tanh(1.0f));
+  EXPECT_EQ(sigmoid(tensor({true, false})).dtype(), kFloat32);
+  EXPECT_FLOAT_EQ(sigmoid(tensor({true, false})).to_vector<float>()[0], 1 / (1 + std::exp(-1.0f)));
+}
+
+TEST(Activation, SavesOneTensor) {
+  const auto holders = [](const Tensor& x) { return x.storage()->use_count() + x.impl_ptr()->use_count(); };
+  for (const Activation& activation : activations()) {
+    const Tensor x = random_tensor({3}, 1).set_requires_grad();
+    const uint32_t before = holders(x);
+    const Tensor y = activation.run(x);
+    const bool of_output = activation.name[0] == 't' || activation.name == std::string("sigmoid");
+    EXPECT_EQ(holders(x), before + (of_output ? 0 : 1)) << activation.name;
+  }
+}
+
+TEST(Activation, ErrorTexts) {
+  const Tensor numbers = tensor({1, 2});
+  EXPECT_EQ(error_text<DTypeError>([&] { static_cast<void>(gelu(numbers)); }),
+            "gelu: input must be floating\n"
+            "  input  cpu  int64 [2]");
+  EXPECT_EQ(error_text<DTypeError>([&] { static_cast<void>(silu(numbers)); }),
+            "silu: input must be floating\n"
+            "  input  cpu  int64 [2]");
+}
+
+}  // namespace
+}  // namespace tandem::testing

@@ -1,0 +1,313 @@
+#include <tandem/ops/index.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tandem/autograd/engine.h>
+#include <tandem/ops/elementwise.h>
+#include <tandem/ops/view.h>
+#include <tandem/tensor/factories.h>
+#include <tandem/tests/support/op_case.h>
+
+namespace tandem::testing {
+namespace {
+
+using Values = std::vector<double>;
+using Indices = std::vector<int64_t>;
+
+/// The index of element i of a row-major tensor of `shape`, and back.
+Shape unravel(const Shape& shape, int64_t i) {
+  Shape position = shape;
+  for (size_t d = shape.size(); d-- > 0;) {
+    position[d] = i % shape[d];
+    i /= shape[d];
+  }
+  return position;
+}
+int64_t ravel(const Shape& shape, const Shape& position) {
+  const Shape strides = row_major_strides(shape);
+  return std::inner_product(position.begin(), position.end(), strides.begin(), int64_t{0});
+}
+
+OpCase gather_case(const Shape& input, int64_t dim, const Shape& index) {
+  OpCase op;
+  op.name = "gather";
+  const size_t d = static_cast<size_t>(dim < 0 ? dim + input.dim() : dim);
+  const double size = input.empty() ? 1 : static_cast<double>(input[d]);
+  op.inputs = {{"input", input}, {"index", index, 0, size, kInt64, false}};
+  op.run = [dim](const std::vector<Tensor>& in) { return gather(in[0], dim, in[1]); };
+  op.reference = [d](const std::vector<Dense>& in) {
+    Dense out = dense_zeros(in[1].shape);
+    for (int64_t i = 0; i < out.num_elements(); ++i) {
+      Shape position = unravel(out.shape, i);
+      if (!position.empty()) position[d] = static_cast<int64_t>(in[1][i]);
+      out[i] = in[0][ravel(in[0].shape, position)];
+    }
+    return out;
+  };
+  op.terms = static_cast<double>(std::max<int64_t>(num_elements(index), 1));  // of a gradient that all fall on
+  return op;
+}
+
+TEST(Gather, MatchesItsFormula) {
+  check(gather_case({7}, 0, {33}));
+  check(gather_case({3, 7}, 1, {3, 4}));
+  check(gather_case({5, 3}, 0, {7, 3}));
+  check(gather_case({4, 5, 3}, -2, {4, 2, 3}));
+  check(gather_case({4, 5, 3}, 2, {3, 5, 9}));  // index is smaller in a dimension
+  check(gather_case({4, 5, 3}, 0, {6, 2, 1}));
+  check(gather_case({}, 0, {}));
+  check(gather_case({3, 2}, 1, {3, 0}));
+}
+
+TEST(Gather, LargeSizesRunOnThreads) {
+  OpCase op = gather_case({40, 33, 300}, 1, {40, 50, 300});
+  check_values(op);
+  check_threads(op);
+}
+
+TEST(Gather, OfOtherDTypes) {
+  EXPECT_EQ(gather(tensor({5, 6, 7}), 0, tensor({2, 2, 0})).to_vector<int64_t>(), (Indices{7, 7, 5}));
+  EXPECT_EQ(gather(tensor({true, false}), 0, tensor({1, 0, 0})).to_vector<int64_t>(), (Indices{0, 1, 1}));
+}
+
+TEST(Gather, AGradientOfHalfTypesIsSummedInFloat32) {
+  // 4096 ones one after the other in float16 would stop at 2048.
+  Tensor x = ones({2}, {kFloat16}).set_requires_grad();
+  gather(x, 0, zeros({4096}, {kInt64})).backward(ones({4096}, {kFloat16}));
+  EXPECT_EQ(x.grad().to_vector<double>(), (Values{4096, 0}));
+  Tensor y = ones({2, 1}, {kBFloat16}).set_requires_grad();
+  index_select(y, 0, zeros({4096}, {kInt64})).backward(ones({4096, 1}, {kBFloat16}));
+  EXPECT_EQ(y.grad().to_vector<double>(), (Values{4096, 0}));
+}
+
+OpCase index_select_case(const Shape& input, int64_t dim, int64_t n) {
+  OpCase op;
+  op.name = "index_select";
+  const size_t d = static_cast<size_t>(dim < 0 ? dim + input.dim() : dim);
+  op.inputs = {{"input", input}, {"index", {n}, 0, static_cast<double>(input[d]), kInt64, false}};
+  op.run = [dim](const std::vector<Tensor>& in) { return index_select(in[0], dim, in[1]); };
+  op.reference = [d](const std::vector<Dense>& in) {
+    Shape shape = in[0].shape;
+    shape[d] = in[1].num_elements();
+    Dense out = dense_zeros(shape);
+    for (int64_t i = 0; i < out.num_elements(); ++i) {
+      Shape position = unravel(shape, i);
+      position[d] = static_cast<int64_t>(in[1][position[d]]);
+      out[i] = in[0][ravel(in[0].shape, position)];
+    }
+    return out;
+  };
+  op.terms = static_cast<double>(std::max<int64_t>(n, 1));
+  return op;
+}
+
+TEST(IndexSelect, MatchesItsFormula) {
+  check(index_select_case({7}, 0, 33));
+  check(index_select_case({7, 3}, 0, 5));
+  check(index_select_case({3, 7}, -1, 9));
+  check(index_select_case({4, 5, 3}, 1, 2));
+  check(index_select_case({4, 5, 3}, -3, 7));
+  check(index_select_case({4, 3}, 0, 0));
+  check(index_select_case({4, 0}, 0, 3));
+}
+
+TEST(IndexSelect, LargeSizesRunOnThreads) {
+  for (const OpCase& op : {index_select_case({33, 1000}, 0, 700), index_select_case({50, 40, 31}, 1, 60)}) {
+    check_values(op);
+    check_threads(op);
+  }
+}
+
+TEST(OneHot, MatchesItsFormula) {
+  for (const Shape& shape : {Shape{7}, Shape{3, 5}, Shape{}, Shape{0, 2}}) {
+    OpCase op;
+    op.name = "one_hot";
+    op.inputs = {{"labels", shape, 0, 4, kInt64, false}};
+    op.run = [](const std::vector<Tensor>& in) { return one_hot(in[0], 5); };
+    op.reference = [](const std::vector<Dense>& in) {
+      Shape result = in[0].shape;
+      result.push_back(5);
+      Dense out = dense_zeros(result);
+      for (int64_t i = 0; i < in[0].num_elements(); ++i) out[i * 5 + static_cast<int64_t>(in[0][i])] = 1;
+      return out;
+    };
+    op.result_dtype = kInt64;
+    op.has_gradient = false;
+    check(op);
+  }
+  EXPECT_EQ(one_hot(tensor({2, 0}), 3).to_vector<int64_t>(), (Indices{0, 0, 1, 1, 0, 0}));
+}
+
+OpCase topk_case(const Shape& shape, int64_t k, int64_t dim, bool largest) {
+  OpCase op;
+  op.name = "topk";
+  op.inputs = {{"input", shape}};
+  op.run = [=](const std::vector<Tensor>& in) { return topk(in[0], k, dim, largest).values; };
+  op.reference = [=](const std::vector<Dense>& in) {
+    const size_t d = static_cast<size_t>(dim < 0 ? dim + shape.dim() : dim);
+    Shape result = shape;
+    if (!result.empty()) result[d] = k;
+    Dense out = dense_zeros(result);
+    for (int64_t i = 0; i < out.num_elements(); ++i) {
+      Shape position = unravel(result, i);
+      const int64_t rank = result.empty() ? 0 : position[d];
+      Values line;
+      for (int64_t s = 0; s < (shape.empty() ? 1 : shape[d]); ++s) {
+        if (!position.empty()) position[d] = s;
+        line.push_back(in[0][ravel(shape, position)]);
+      }
+      std::sort(line.begin(), line.end());
+      if (largest) std::reverse(line.begin(), line.end());
+      out[i] = line[static_cast<size_t>(rank)];
+    }
+    return out;
+  };
+  return op;
+}
+
+TEST(TopK, MatchesItsFormula) {
+  for (bool largest : {true, false}) {
+    for (OpCase op : {topk_case({33}, 7, 0, largest), topk_case({3, 31}, 31, -1, largest), topk_case({7, 3}, 3, 0, largest),
+                      topk_case({2, 5, 3}, 2, 1, largest), topk_case({}, 1, 0, largest), topk_case({3, 4}, 0, 1, largest),
+                      topk_case({0, 4}, 2, 1, largest)}) {
+      check_values(op);
+      op.dtypes = {kFloat64, kFloat32};  // rounding to a half type makes ties where float64 has none
+      check(op);
+    }
+  }
+}
+
+TEST(TopK, LargeSizesRunOnThreads) {
+  const OpCase op = topk_case({70, 1000}, 20, 1, true);
+  check_values(op);
+  check_threads(op);
+}
+
+TEST(TopK, EqualOnesComeByPositionAndNaNFirst) {
+  const Tensor x = tensor({2.0, NAN, 5.0, 2.0, INFINITY, 5.0, NAN, -INFINITY, 2.0});
+  EXPECT_EQ(topk(x, 9).indices.to_vector<int64_t>(), (Indices{1, 6, 4, 2, 5, 0, 3, 8, 7}));
+  EXPECT_EQ(topk(x, 9, 0, false).indices.to_vector<int64_t>(), (Indices{7, 0, 3, 8, 2, 5, 4, 1, 6}));
+  for (int64_t k = 0; k <= 9; ++k) {  // any k gives the beginning of the same order
+    EXPECT_EQ(topk(x, k).indices.to_vector<int64_t>(),
+              topk(x, 9).indices.slice(0, 0, k).to_vector<int64_t>());
+  }
+  const TopK of_integers = topk(tensor({3, -1, 7, 7, -9}), 3);
+  EXPECT_EQ(of_integers.values.to_vector<int64_t>(), (Indices{7, 7, 3}));
+  EXPECT_EQ(of_integers.indices.to_vector<int64_t>(), (Indices{2, 3, 0}));
+}
+
+TEST(TopK, TheGradientFlowsToWhatWasChosen) {
+  Tensor x = tensor({1.0, 5.0, 5.0, 3.0}).set_requires_grad();
+  const TopK best = topk(x, 2);
+  EXPECT_FALSE(best.indices.requires_grad());
+  topk(x, 3).values.backward(tensor({2.0, 3.0, 4.0}));
+  EXPECT_EQ(x.grad().to_vector<double>(), (Values{0, 2, 3, 4}));
+}
+
+TEST(MaskedFill, MatchesItsFormula) {
+  struct Case {
+    Shape input, mask, result;
+  };
+  for (const Case& c : {Case{{3, 7}, {3, 7}, {3, 7}}, Case{{2, 3, 33}, {3, 33}, {2, 3, 33}}, Case{{3, 1}, {1, 4}, {3, 4}},
+                        Case{{7}, {5, 7}, {5, 7}}, Case{{}, {}, {}}, Case{{0, 3}, {3}, {0, 3}}}) {
+    OpCase op;
+    op.name = "masked_fill";
+    op.inputs = {{"input", c.input}, {"mask", c.mask, 0, 2, kBool, false}};
+    op.run = [](const std::vector<Tensor>& in) { return in[0].masked_fill(in[1], -1.5); };
+    op.reference = [shape = c.result](const std::vector<Dense>& in) {
+      return dense_map(shape, in, [](const Values& v) { return v[1] != 0 ? -1.5 : v[0]; });
+    };
+    check(op);
+  }
+  EXPECT_EQ(masked_fill(tensor({1.0, 2.0}), tensor({true, false}), -INFINITY).to_vector<double>(),
+            (Values{-INFINITY, 2}));
+  EXPECT_EQ(masked_fill(tensor({1, 2}), tensor({true, false}), 7).to_vector<int64_t>(), (Indices{7, 2}));
+}
+
+TEST(Tril, MatchesItsFormula) {
+  for (const Shape& shape : {Shape{5, 5}, Shape{3, 7}, Shape{7, 3}, Shape{2, 3, 4, 5}, Shape{1, 1}, Shape{3, 0}, Shape{0, 3}}) {
+    for (int64_t diagonal : {-9, -2, 0, 1, 3, 9}) {
+      OpCase op;
+      op.name = "tril";
+      op.inputs = {{"input", shape}};
+      op.run = [=](const std::vector<Tensor>& in) { return tril(in[0], diagonal); };
+      op.reference = [=](const std::vector<Dense>& in) {
+        Dense out = in[0];
+        for (int64_t i = 0; i < out.num_elements(); ++i) {
+          const Shape position = unravel(shape, i);
+          const size_t last = position.size() - 1;
+          if (position[last] > position[last - 1] + diagonal) out[i] = 0;
+        }
+        return out;
+      };
+      check(op);
+    }
+  }
+  EXPECT_EQ(tril(ones({2, 2}, {kBool})).to_vector<int64_t>(), (Indices{1, 0, 1, 1}));
+  EXPECT_EQ(tril(ones({2, 2}, {kInt32}), INT64_MIN).to_vector<int64_t>(), (Indices{0, 0, 0, 0}));
+  EXPECT_EQ(tril(ones({2, 2}, {kInt32}), INT64_MAX).to_vector<int64_t>(), (Indices{1, 1, 1, 1}));
+}
+
+TEST(Index, ErrorTexts) {
+  const Tensor x = zeros({2, 3});
+  EXPECT_EQ(error_text<IndexError>([&] { gather(x, 1, tensor({0, 2, 1, 3, -1, 0}).view({2, 3})); }),
+            "gather: index 3 at position [1, 0] is outside [0, 3)");
+  EXPECT_EQ(error_text<DTypeError>([&] { gather(x, 1, zeros({2, 3}, {kInt32})); }),
+            "gather: index must be int64\n"
+            "  input  cpu  float32 [2, 3]\n"
+            "  index  cpu  int32   [2, 3]");
+  EXPECT_EQ(error_text<ShapeError>([&] { gather(x, 1, zeros({3, 3}, {kInt64})); }),
+            "gather: index must have input's number of dimensions, and no larger sizes but in dimension 1\n"
+            "  input  cpu  float32 [2, 3]\n"
+            "  index  cpu  int64   [3, 3]");
+  EXPECT_EQ(error_text<IndexError>([&] { gather(x, 2, zeros({2, 3}, {kInt64})); }),
+            "gather: dimension 2 is out of range [-2, 2) of a tensor with 2 dimensions");
+  EXPECT_EQ(error_text<IndexError>([&] { index_select(x, 0, tensor({1, 0, -2, 5})); }),
+            "index_select: index -2 at position 2 is outside [0, 2)");
+  EXPECT_EQ(error_text<ShapeError>([&] { index_select(x, 0, zeros({1, 1}, {kInt64})); }),
+            "index_select: index must have one dimension\n"
+            "  input  cpu  float32 [2, 3]\n"
+            "  index  cpu  int64   [1, 1]");
+  EXPECT_EQ(error_text<DTypeError>([&] { index_select(x, 0, tensor({1.0})); }),
+            "index_select: index must be int64\n"
+            "  input  cpu  float32 [2, 3]\n"
+            "  index  cpu  float32 [1]");
+  EXPECT_EQ(error_text<IndexError>([&] { index_select(zeros({}), 0, tensor({0})); }),
+            "index_select: input has no dimensions\n"
+            "  input  cpu  float32 []\n"
+            "  index  cpu  int64   [1]");
+  EXPECT_EQ(error_text<IndexError>([&] { one_hot(tensor({0, 4, 3}), 4); }),
+            "one_hot: label 4 at position 1 is outside [0, 4)");
+  EXPECT_EQ(error_text<DTypeError>([&] { one_hot(tensor({0.0}), 4); }),
+            "one_hot: labels must be int64\n"
+            "  labels  cpu  float32 [1]");
+  EXPECT_EQ(error_text<ValueError>([&] { one_hot(tensor({0}), 0); }),
+            "one_hot: num_classes is 0, must be at least 1\n"
+            "  labels  cpu  int64 [1]");
+  EXPECT_EQ(error_text<ValueError>([&] { topk(x, 4); }),
+            "topk: k is 4, must be in [0, 3], the size of dimension 1\n"
+            "  input  cpu  float32 [2, 3]");
+  EXPECT_EQ(error_text<DTypeError>([&] { masked_fill(x, zeros({3}), 1); }),
+            "masked_fill: mask must be bool\n"
+            "  input  cpu  float32 [2, 3]\n"
+            "  mask   cpu  float32 [3]");
+  EXPECT_EQ(error_text<ShapeError>([&] { masked_fill(x, zeros({2}, {kBool}), 1); }),
+            "masked_fill: shapes do not broadcast\n"
+            "  input  cpu  float32 [2, 3]\n"
+            "  mask   cpu  bool    [2]");
+  EXPECT_EQ(error_text<DTypeError>([&] { masked_fill(tensor({1}), tensor({true}), 0.5); }),
+            "masked_fill: the value is a floating number, which input cannot hold\n"
+            "  input  cpu  int64 [1]\n"
+            "  mask   cpu  bool  [1]");
+  EXPECT_EQ(error_text<ShapeError>([&] { tril(zeros({3})); }),
+            "tril: input must have at least two dimensions\n"
+            "  input  cpu  float32 [3]");
+}
+
+}  // namespace
+}  // namespace tandem::testing
