@@ -16,4 +16,7 @@ TANDEM_BENCHMARK_ROWS(random) {
   rows.add("bernoulli", [] { return TensorList{rand({2048, 1024})}; },
            [](const TensorList& in) { return bernoulli(in[0]); }, {.backward = false});
   rows.add("dropout", input, [](const TensorList& in) { return dropout(in[0], 0.1); });
+  rows.add(
+      "multinomial", [] { return TensorList{rand({512, 1000})}; },
+      [](const TensorList& in) { return multinomial(in[0], 1); }, {.backward = false});
 }

@@ -25,4 +25,12 @@ TANDEM_BENCHMARK_ROWS(view) {
       [](const TensorList& in) {
         return cat({in[0], in[1]}, 1);
       });
+  rows.add(
+      "stack",
+      [] {
+        return TensorList{randn({256, 784}), randn({256, 784}), randn({256, 784})};
+      },
+      [](const TensorList& in) {
+        return stack({in[0], in[1], in[2]});
+      });
 }
