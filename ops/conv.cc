@@ -3,6 +3,7 @@
 #include <string>
 
 #include <tandem/base/env.h>
+#include <tandem/base/trace.h>
 #include <tandem/ops/cast.h>
 #include <tandem/ops/common.h>
 #include <tandem/ops/conv_kernels.h>
@@ -45,6 +46,7 @@ Shape output_shape(const ConvGeometry& g) { return {g.batch, g.out_channels, g.o
 /// A pass with its scratch: calls kernel(algorithm, scratch).
 template <class Kernel>
 void run(ConvPass pass, DType dtype, Device device, const ConvGeometry& geometry, Kernel kernel) {
+  trace_work(2 * geometry.work());
   const ConvAlgorithm algorithm = choose_algorithm(pass, geometry);
   const int64_t bytes = cpu::conv_workspace_bytes(dtype, algorithm, pass, geometry);
   const Tensor scratch = bytes == 0 ? Tensor() : empty({bytes}, {kUInt8, device});
@@ -227,7 +229,7 @@ Tensor checked_forward(const char* op, Tensor& input, Tensor& weight, Tensor& bi
                        bool relu, ConvGeometry& geometry) {
   cast_for(CastPolicy::kLowPrecision, {&input, &weight, &bias});
   auto check = [&](Operands operands) {
-    const KernelContext context = check_same_device(op, operands);
+    KernelContext context = check_same_device(op, operands);
     check_same_dtype(op, operands);
     check_floating(op, *operands.begin());
     TANDEM_CHECK(ShapeError, input.dim() == 4,
