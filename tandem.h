@@ -36,9 +36,12 @@
 #include <tandem/ops/compare.h>
 #include <tandem/ops/conv.h>
 #include <tandem/ops/elementwise.h>
+#include <tandem/ops/embedding.h>
 #include <tandem/ops/index.h>
 #include <tandem/ops/loss.h>
 #include <tandem/ops/matmul.h>
+#include <tandem/ops/norm.h>
+#include <tandem/ops/pool.h>
 #include <tandem/ops/random.h>
 #include <tandem/ops/reduce.h>
 #include <tandem/ops/size2d.h>

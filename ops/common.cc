@@ -12,7 +12,7 @@ void append_padded(std::string& out, const std::string& text, size_t width) {
   out.append(width - std::min(width, text.size()), ' ');
 }
 
-[[noreturn]] void throw_undefined(const char* op, Operands operands) {
+[[noreturn]] void throw_undefined(const char* op, OperandSpan operands) {
   std::string names;
   unsigned marked = 0;
   unsigned bit = 1;
@@ -28,7 +28,7 @@ void append_padded(std::string& out, const std::string& text, size_t width) {
   throw StateError(with_module_scope(operand_error(op, names + (one ? " is undefined" : " are undefined"), operands)));
 }
 
-[[noreturn]] void throw_different_devices(const char* op, Operands operands) {
+[[noreturn]] void throw_different_devices(const char* op, OperandSpan operands) {
   Device home;
   int64_t most = 0;
   for (const Operand& candidate : operands) {
@@ -57,7 +57,7 @@ void append_padded(std::string& out, const std::string& text, size_t width) {
 }
 
 /// The context with the span of an operation that begins now.
-KernelContext traced(const char* op, Device device, Operands operands) {
+KernelContext traced(const char* op, Device device, OperandSpan operands) {
   int64_t bytes = 0;
   for (const Operand& operand : operands) bytes += operand.tensor.num_bytes();
   return {device, TraceSpan(op, "op", bytes)};
@@ -65,7 +65,7 @@ KernelContext traced(const char* op, Device device, Operands operands) {
 
 }  // namespace
 
-std::string operand_error(const char* op, const std::string& problem, Operands operands, unsigned marked,
+std::string operand_error(const char* op, const std::string& problem, OperandSpan operands, unsigned marked,
                           const std::string& hint) {
   struct Line {
     std::string columns[4];  // name, device, dtype, shape
@@ -94,7 +94,7 @@ std::string operand_error(const char* op, const std::string& problem, Operands o
   return out;
 }
 
-KernelContext check_same_device(const char* op, Operands operands) {
+KernelContext check_same_device(const char* op, OperandSpan operands) {
   for (const Operand& operand : operands) {
     if (!operand.tensor.defined()) [[unlikely]]
       throw_undefined(op, operands);
@@ -111,7 +111,7 @@ KernelContext check_same_device(const char* op, Operands operands) {
   return traced(op, device, operands);
 }
 
-void check_same_dtype(const char* op, Operands operands) {
+void check_same_dtype(const char* op, OperandSpan operands) {
   const DType dtype = operands.begin()->tensor.dtype();
   unsigned marked = 0;
   unsigned bit = 1;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <initializer_list>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -20,20 +21,32 @@ struct Operand {
   const Tensor& tensor;
 };
 using Operands = std::initializer_list<Operand>;
+/// The same where which there are is known at run time only: operations with optional arguments list those that are defined.
+using OperandSpan = std::span<const Operand>;
 
 /// "<op>: <problem>\n  input  cpu  float32 [128]\n  mat1  ...\n  <hint>", the columns aligned; `marked` operands get "
 /// <- differs" (bit i of the mask stands for operand i).  `hint` may be empty.
-std::string operand_error(const char* op, const std::string& problem, Operands operands, unsigned marked = 0,
+std::string operand_error(const char* op, const std::string& problem, OperandSpan operands, unsigned marked = 0,
                           const std::string& hint = "");
+inline std::string operand_error(const char* op, const std::string& problem, Operands operands, unsigned marked = 0,
+                                 const std::string& hint = "") {
+  return operand_error(op, problem, OperandSpan(operands.begin(), operands.size()), marked, hint);
+}
 
 /// Throws StateError if one is undefined, DeviceError unless all are on one device: the message lists every operand,
 /// marks those that differ from the majority (the first operand's device on a tie), and says how to move them.  Returns
 /// the context for kernels on that device; throws DeviceError if no kernel exists for it in this build.  A front keeps it
 /// to its end: it is also the operation's span in the trace.
-[[nodiscard]] KernelContext check_same_device(const char* op, Operands operands);
+[[nodiscard]] KernelContext check_same_device(const char* op, OperandSpan operands);
+[[nodiscard]] inline KernelContext check_same_device(const char* op, Operands operands) {
+  return check_same_device(op, OperandSpan(operands.begin(), operands.size()));
+}
 
 /// Throws DTypeError listing the operands unless all have one dtype.
-void check_same_dtype(const char* op, Operands operands);
+void check_same_dtype(const char* op, OperandSpan operands);
+inline void check_same_dtype(const char* op, Operands operands) {
+  check_same_dtype(op, OperandSpan(operands.begin(), operands.size()));
+}
 /// Throws DTypeError unless the operand is floating.
 void check_floating(const char* op, Operand operand);
 

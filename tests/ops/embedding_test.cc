@@ -1,0 +1,114 @@
+#include <tandem/ops/embedding.h>
+
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tandem/autograd/engine.h>
+#include <tandem/ops/matmul.h>
+#include <tandem/tensor/factories.h>
+#include <tandem/tests/support/op_case.h>
+
+namespace tandem::testing {
+namespace {
+
+OpCase embedding_case(Shape indices, int64_t rows, int64_t d) {
+  OpCase op;
+  op.name = "embedding";
+  op.inputs = {{"indices", indices, 0, static_cast<double>(rows), kInt64, false}, {"weight", {rows, d}}};
+  op.terms = static_cast<double>(num_elements(indices));  // the gradient of a row that all use
+  op.run = [](const std::vector<Tensor>& in) { return embedding(in[0], in[1]); };
+  op.reference = [=](const std::vector<Dense>& in) {
+    Shape shape = indices;
+    shape.push_back(d);
+    Dense out = dense_zeros(shape);
+    for (int64_t i = 0; i < in[0].num_elements(); ++i) {
+      for (int64_t c = 0; c < d; ++c) out[i * d + c] = in[1][static_cast<int64_t>(in[0][i]) * d + c];
+    }
+    return out;
+  };
+  return op;
+}
+
+TEST(Embedding, TakesRows) {
+  check(embedding_case({7}, 3, 5));
+  check(embedding_case({2, 3}, 7, 1));
+  check(embedding_case({}, 3, 33));
+  check(embedding_case({3, 1, 2}, 1, 3));
+}
+
+TEST(Embedding, ManyRowsAndUses) {
+  check_values(embedding_case({3, 31}, 65, 130));
+  check_threads(embedding_case({70, 31}, 65, 130));
+  check_threads(embedding_case({1000}, 3, 31));
+}
+
+TEST(Embedding, OfNothing) {
+  EXPECT_EQ(embedding(empty({0}, {kInt64}), zeros({3, 2})).shape(), Shape({0, 2}));
+  EXPECT_EQ(embedding(empty({2, 0}, {kInt64}), zeros({0, 2})).shape(), Shape({2, 0, 2}));
+  EXPECT_EQ(embedding(tensor({1, 2}), zeros({3, 0})).shape(), Shape({2, 0}));
+  Tensor weight = ones({3, 2}).set_requires_grad();
+  embedding(empty({0}, {kInt64}), weight).backward(empty({0, 2}));
+  EXPECT_EQ(weight.grad().to_vector<float>(), std::vector<float>(6, 0));
+}
+
+TEST(Embedding, TheGradientSumsTheUsesOfARowAndIsAddedToWhatWasThere) {
+  Tensor weight = zeros({4, 2}, {kFloat64}).set_requires_grad();
+  const Tensor indices = tensor({2, 0, 2, 2});
+  const Tensor cotangent = from_vector<double>({1, 2, 4, 8, 16, 32, 64, 128}, {4, 2});
+  embedding(indices, weight).backward(cotangent);
+  EXPECT_EQ(weight.grad().to_vector<double>(), (std::vector<double>{4, 8, 0, 0, 81, 162, 0, 0}));
+  embedding(indices, weight).backward(cotangent);
+  EXPECT_EQ(weight.grad().to_vector<double>(), (std::vector<double>{8, 16, 0, 0, 162, 324, 0, 0}));
+}
+
+TEST(Embedding, AnEmptySlotIsOverwritten) {
+  Tensor weight = zeros({3, 1}).set_requires_grad();
+  embedding(tensor({0, 1, 2}), weight).backward(full({3, 1}, 7));
+  weight.zero_grad();
+  embedding(tensor({1}), weight).backward(full({1, 1}, 5));
+  EXPECT_EQ(weight.grad().to_vector<float>(), (std::vector<float>{0, 5, 0}));
+}
+
+TEST(Embedding, AWeightTiedToTheHeadGetsBothGradients) {
+  const Dense values = random_dense({5, 3}, 1);
+  Tensor tied = make_tensor(values, kFloat64).set_requires_grad(),
+         table = make_tensor(values, kFloat64).set_requires_grad(),
+         head = make_tensor(values, kFloat64).set_requires_grad();
+  const Tensor indices = tensor({4, 1, 4, 0}), cotangent = random_tensor({4, 5}, 2, kFloat64);
+  linear(embedding(indices, tied), tied, {}).backward(cotangent);
+  linear(embedding(indices, table), head, {}).backward(cotangent);
+  Dense expected = dense(table.grad());
+  for (int64_t i = 0; i < 15; ++i) expected[i] += dense(head.grad())[i];
+  EXPECT_TRUE(close(tied.grad(), expected, 1e-15));
+}
+
+TEST(EmbeddingErrors, FullTexts) {
+  const Tensor weight = zeros({4, 2});
+  EXPECT_EQ(error_text<IndexError>([&] {
+              embedding(tensor({1, 3, 4, -1}), weight);
+            }),
+            "embedding: index 4 at position [2] is outside [0, 4)");
+  EXPECT_EQ(error_text<IndexError>([&] {
+              embedding(tensor({1, 3, 2, 0, -7, 9}).view({2, 3}).t(), weight);
+            }),
+            "embedding: index -7 at position [1, 1] is outside [0, 4)");
+  EXPECT_EQ(error_text<IndexError>([&] { embedding(scalar_tensor(5, {kInt64}), weight); }),
+            "embedding: index 5 at position [] is outside [0, 4)");
+  EXPECT_EQ(error_text<DTypeError>([&] { embedding(zeros({3}, {kInt32}), weight); }),
+            "embedding: indices must be int64\n"
+            "  indices  cpu  int32   [3]\n"
+            "  weight   cpu  float32 [4, 2]");
+  EXPECT_EQ(error_text<DTypeError>([&] {
+              embedding(tensor({0}), zeros({4, 2}, {kInt64}));
+            }),
+            "embedding: weight must be floating\n"
+            "  weight  cpu  int64 [4, 2]");
+  EXPECT_EQ(error_text<ShapeError>([&] { embedding(tensor({0}), zeros({4})); }),
+            "embedding: weight must be [V, d]\n"
+            "  indices  cpu  int64   [1]\n"
+            "  weight   cpu  float32 [4]");
+}
+
+}  // namespace
+}  // namespace tandem::testing

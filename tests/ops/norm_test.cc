@@ -1,0 +1,442 @@
+#include <tandem/ops/norm.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tandem/autograd/engine.h>
+#include <tandem/ops/common.h>
+#include <tandem/ops/elementwise.h>
+#include <tandem/ops/view.h>
+#include <tandem/tensor/factories.h>
+#include <tandem/tests/support/op_case.h>
+
+namespace tandem::testing {
+namespace {
+
+enum class Tail { kNone, kRelu, kAddRelu };
+
+/// Attributes of a batch norm under test.
+struct Options {
+  bool training = true;
+  Tail tail = Tail::kNone;
+  bool weight = true;
+  bool bias = true;
+  bool channels_last = false;
+};
+
+constexpr double kEps = 1e-2, kMomentum = 0.3;
+
+/// Running statistics for evaluation, other ones for each channel.
+Tensor running(int64_t channels, double first, double step) {
+  std::vector<double> values;
+  for (int64_t c = 0; c < channels; ++c) values.push_back(first + step * static_cast<double>(c));
+  return from_vector<double>(values, {channels});
+}
+
+Dense batch_norm_reference(const Dense& x, const Options& o, const Dense* residual, const Dense* weight,
+                           const Dense* bias) {
+  const int64_t n = x.shape[0], channels = x.shape[1], inner = x.num_elements() / n / channels;
+  Dense out = x;
+  for (int64_t c = 0; c < channels; ++c) {
+    double mean = 0.5 - 0.25 * static_cast<double>(c), variance = 0.5 + static_cast<double>(c);
+    const auto at = [&](int64_t i) { return (i / inner * channels + c) * inner + i % inner; };
+    if (o.training) {
+      long double sum = 0, squares = 0;  // more exact than the sums that it judges
+      for (int64_t i = 0; i < n * inner; ++i) sum += x[at(i)];
+      mean = static_cast<double>(sum / static_cast<long double>(n * inner));
+      for (int64_t i = 0; i < n * inner; ++i) squares += (x[at(i)] - mean) * (x[at(i)] - mean);
+      variance = static_cast<double>(squares / static_cast<long double>(n * inner));
+    }
+    for (int64_t i = 0; i < n * inner; ++i) {
+      double y = (x[at(i)] - mean) / std::sqrt(variance + kEps);
+      if (weight != nullptr) y *= (*weight)[c];
+      if (bias != nullptr) y += (*bias)[c];
+      if (residual != nullptr) y += (*residual)[at(i)];
+      out[at(i)] = o.tail == Tail::kNone ? y : std::max(y, 0.0);
+    }
+  }
+  return out;
+}
+
+Tensor run_batch_norm(const Options& o, const Tensor& x, const Tensor& residual, const Tensor& weight,
+                      const Tensor& bias) {
+  const int64_t channels = x.defined() ? x.shape()[1] : 1;
+  const Tensor mean = running(channels, 0.5, -0.25), var = running(channels, 0.5, 1);
+  switch (o.tail) {
+    case Tail::kNone: return batch_norm(x, mean, var, weight, bias, o.training, kMomentum, kEps);
+    case Tail::kRelu: return batch_norm_relu(x, mean, var, weight, bias, o.training, kMomentum, kEps);
+    case Tail::kAddRelu: break;
+  }
+  return batch_norm_add_relu(x, residual, mean, var, weight, bias, o.training, kMomentum, kEps);
+}
+
+OpCase batch_norm_case(Shape shape, Options o) {
+  OpCase op;
+  op.name = o.tail == Tail::kNone ? "batch_norm" : o.tail == Tail::kRelu ? "batch_norm_relu" : "batch_norm_add_relu";
+  op.inputs = {{"input", shape}};
+  if (o.tail == Tail::kAddRelu) op.inputs.push_back({"residual", shape});
+  if (o.weight) op.inputs.push_back({"weight", {shape[1]}, 0.5, 2});
+  if (o.bias) op.inputs.push_back({"bias", {shape[1]}});
+  op.terms = o.training ? static_cast<double>(num_elements(shape) / shape[1]) : 1;
+  op.tolerance = 8;
+  op.names_operands = false;  // the running statistics are listed too
+  op.run = [=](const std::vector<Tensor>& in) {
+    size_t i = 1;
+    const Tensor residual = o.tail == Tail::kAddRelu ? in[i++] : Tensor(), weight = o.weight ? in[i++] : Tensor();
+    const Tensor bias = o.bias ? in[i++] : Tensor();
+    const auto reorder = [&](const Tensor& t) {
+      return o.channels_last && t.defined() ? t.permute({0, 2, 3, 1}).clone().permute({0, 3, 1, 2}) : t;
+    };
+    return run_batch_norm(o, reorder(in[0]), reorder(residual), weight, bias);
+  };
+  op.reference = [=](const std::vector<Dense>& in) {
+    size_t i = 1;
+    const Dense* residual = o.tail == Tail::kAddRelu ? &in[i++] : nullptr;
+    const Dense* weight = o.weight ? &in[i++] : nullptr;
+    return batch_norm_reference(in[0], o, residual, weight, o.bias ? &in[i++] : nullptr);
+  };
+  return op;
+}
+
+class BatchNorm : public ::testing::TestWithParam<Tail> {};
+INSTANTIATE_TEST_SUITE_P(, BatchNorm, ::testing::Values(Tail::kNone, Tail::kRelu, Tail::kAddRelu), [](const auto& p) {
+  return p.param == Tail::kNone ? "batch_norm" : p.param == Tail::kRelu ? "batch_norm_relu" : "batch_norm_add_relu";
+});
+
+void check_without_errors(const OpCase& op) {
+  check_values(op);
+  check_gradients(op);
+  check_threads(op);
+}
+
+TEST_P(BatchNorm, MatchesItsFormula) {
+  for (const bool training : {true, false}) {
+    const Options o = {.training = training, .tail = GetParam()};
+    check_without_errors(batch_norm_case({7, 3}, o));
+    check_without_errors(batch_norm_case({3, 2, 5}, o));
+    check_without_errors(batch_norm_case({2, 3, 2, 3}, o));
+    Options last = o;
+    last.channels_last = true;
+    check_without_errors(batch_norm_case({2, 3, 2, 3}, last));
+  }
+}
+
+TEST_P(BatchNorm, WithoutWeightOrBias) {
+  for (const bool training : {true, false}) {
+    check_without_errors(batch_norm_case({5, 3}, {.training = training, .tail = GetParam(), .weight = false}));
+    check_without_errors(batch_norm_case({5, 3}, {.training = training, .tail = GetParam(), .bias = false}));
+    check_without_errors(
+        batch_norm_case({2, 3, 3}, {.training = training, .tail = GetParam(), .weight = false, .bias = false}));
+  }
+}
+
+TEST_P(BatchNorm, ManyPieces) {
+  for (const bool channels_last : {false, true}) {
+    const Options o = {.tail = GetParam(), .channels_last = channels_last};
+    check_values(batch_norm_case({5, 33, 3, 31}, o));
+    check_threads(batch_norm_case({65, 33, 7, 9}, o));
+    check_threads(batch_norm_case({3, 3, 150, 201}, o));
+  }
+  check_threads(batch_norm_case({3001, 33}, {.tail = GetParam()}));
+}
+
+/// The result and gradients of a batch norm followed by separate operations.
+TEST_P(BatchNorm, IsTheSameBitsAsItsParts) {
+  const auto run = [&](const std::vector<Tensor>& in, bool fused) {
+    const Options o = {.tail = fused ? GetParam() : Tail::kNone};
+    Tensor y = run_batch_norm(o, in[0], in[1], in[2], in[3]);
+    if (!fused && GetParam() == Tail::kAddRelu) y = add(y, in[1]);
+    if (!fused && GetParam() != Tail::kNone) y = relu(y);
+    return y;
+  };
+  for (const DType dtype : {kFloat32, kFloat64}) {
+    const std::vector<Tensor> in = {ops::channels_last(random_tensor({3, 33, 3, 3}, 1, dtype)).set_requires_grad(),
+                                    ops::channels_last(random_tensor({3, 33, 3, 3}, 2, dtype)).set_requires_grad(),
+                                    random_tensor({33}, 3, dtype).set_requires_grad(),
+                                    random_tensor({33}, 4, dtype).set_requires_grad()};
+    const Tensor cotangent = random_tensor({3, 33, 3, 3}, 5, dtype);
+    const Tensor fused = run(in, true), parts = run(in, false);
+    EXPECT_EQ(fused.to_vector<double>(), parts.to_vector<double>());
+    std::vector<Tensor> wanted = in;
+    if (GetParam() != Tail::kAddRelu) wanted.erase(wanted.begin() + 1);
+    const std::vector<Tensor> a = grad(std::vector{fused}, wanted, std::vector{cotangent});
+    const std::vector<Tensor> b = grad(std::vector{parts}, wanted, std::vector{cotangent});
+    for (size_t i = 0; i < a.size(); ++i) EXPECT_EQ(a[i].to_vector<double>(), b[i].to_vector<double>()) << i;
+  }
+}
+
+TEST_P(BatchNorm, KeepsTheOrderOfMemory) {
+  for (const bool channels_last : {false, true}) {
+    const Tensor plain = random_tensor({2, 3, 4, 5}, 1);
+    Tensor leaf = (channels_last ? ops::channels_last(plain) : plain).detach().set_requires_grad();
+    Tensor x = neg(leaf), residual = neg(leaf);
+    const Tensor y = run_batch_norm({.tail = GetParam()}, x, residual, {}, {});
+    EXPECT_EQ(ops::is_channels_last(y), channels_last);
+    EXPECT_EQ(y.is_contiguous(), !channels_last);
+    std::vector<Tensor> wanted = {x};
+    if (GetParam() == Tail::kAddRelu) wanted.push_back(residual);
+    for (const Tensor& gradient : grad(std::vector{y}, wanted, std::vector{random_tensor(y.shape(), 2)})) {
+      EXPECT_EQ(ops::is_channels_last(gradient), channels_last);
+      EXPECT_EQ(gradient.is_contiguous(), !channels_last);
+    }
+  }
+}
+
+TEST(BatchNormStatistics, LargeOffsets) {
+  // 10^4 plus values of deviation about 1: the results and gradients are those of the same numbers in float64.
+  for (const bool channels_last : {false, true}) {
+    for (const DType dtype : {kFloat32, kFloat64}) {
+      const Dense values = dense(random_tensor({32, 5, 9, 7}, 1, dtype, 1e4 - 1.7, 1e4 + 1.7));
+      const auto inputs = [&](DType type) {
+        Tensor x = make_tensor(values, type);
+        if (channels_last) x = ops::channels_last(x);
+        return std::vector<Tensor>{x.set_requires_grad(), random_tensor({5}, 2, type).set_requires_grad(),
+                                   random_tensor({5}, 3, type).set_requires_grad()};
+      };
+      const auto in = inputs(dtype);
+      const Tensor y = batch_norm_relu(in[0], {}, {}, in[1], in[2], true, 0.1, kEps);
+      const auto exact_in = inputs(kFloat64);
+      const Dense weight = dense(in[1]), bias = dense(in[2]);
+      // Against long sums of exact differences.
+      const Dense expected = batch_norm_reference(values, {.tail = Tail::kRelu}, nullptr, &weight, &bias);
+      EXPECT_TRUE(close(y, expected, dtype == kFloat64 ? 1e-11 : 1e-6));
+      if (dtype == kFloat64) continue;
+      const Tensor exact = batch_norm_relu(exact_in[0], {}, {}, in[1].detach().to(kFloat64),
+                                           in[2].detach().to(kFloat64), true, 0.1, kEps);
+      const Tensor cotangent = random_tensor(y.shape(), 4);
+      const Tensor a = grad(std::vector{y}, std::vector{in[0]}, std::vector{cotangent})[0];
+      const Tensor b = grad(std::vector{exact}, std::vector{exact_in[0]}, std::vector{cotangent.to(kFloat64)})[0];
+      EXPECT_TRUE(close(a, dense(b), 1e-6));
+    }
+  }
+}
+
+TEST(BatchNormStatistics, RunningOnesMoveTowardsTheUnbiasedVariance) {
+  for (const DType dtype : {kFloat32, kFloat64}) {
+    Tensor mean = from_vector<double>({8, -4}, {2}, {dtype}), var = from_vector<double>({1, 16}, {2}, {dtype});
+    const uint32_t version = mean.version();
+    const Tensor x =
+        from_vector<double>({1, 10, 2, 30, 3, 20, 6, 40}, {4, 2});  // means 3 and 25, variances 14/4 and 500/4
+    batch_norm(x, mean, var, {}, {}, true, 0.25);
+    EXPECT_TRUE(close(mean, {{2}, {0.75 * 8 + 0.25 * 3, 0.75 * -4 + 0.25 * 25}}, 4 * epsilon(dtype)));
+    EXPECT_TRUE(close(var, {{2}, {0.75 * 1 + 0.25 * 14.0 / 3, 0.75 * 16 + 0.25 * 500.0 / 3}}, 4 * epsilon(dtype)));
+    EXPECT_EQ(mean.version(), version + 1);
+    const std::vector<double> before = mean.to_vector<double>();
+    batch_norm(x, mean, var, {}, {}, false, 0.25);
+    EXPECT_EQ(mean.to_vector<double>(), before);
+    EXPECT_EQ(mean.version(), version + 1);
+  }
+}
+
+TEST(BatchNormStatistics, RunningOnesOfAnyStridesAndEitherAlone) {
+  const Tensor both = zeros({3, 2});
+  const Tensor x = from_vector<double>({1, 10, 100, 3, 20, 300}, {2, 3});
+  batch_norm(x, both.select(1, 1), {}, {}, {}, true, 1.0);
+  EXPECT_EQ(both.to_vector<double>(), (std::vector<double>{0, 2, 0, 15, 0, 200}));
+  batch_norm(x, {}, both.select(1, 0), {}, {}, true, 1.0);
+  EXPECT_EQ(both.to_vector<double>(), (std::vector<double>{2, 2, 50, 15, 20000, 200}));
+}
+
+TEST(BatchNormStatistics, NanSpreadsOverItsChannelAlone) {
+  for (const bool channels_last : {false, true}) {
+    Tensor x = random_tensor({4, 2, 3, 3}, 1);
+    x.select(1, 1).select(0, 2).fill_(NAN);
+    if (channels_last) x = ops::channels_last(x);
+    const Tensor y = batch_norm_relu(x, {}, {}, {}, {}, true);
+    for (const double value : y.select(1, 0).to_vector<double>()) EXPECT_FALSE(std::isnan(value));
+    for (const double value : y.select(1, 1).to_vector<double>()) EXPECT_TRUE(std::isnan(value));
+  }
+}
+
+TEST(BatchNormStatistics, OfNothing) {
+  Tensor mean = ones({3}), var = ones({3});
+  EXPECT_EQ(batch_norm(zeros({0, 3, 2, 2}), mean, var, {}, {}, false).shape(), Shape({0, 3, 2, 2}));
+  EXPECT_EQ(batch_norm(zeros({2, 0}), {}, {}, {}, {}, true).shape(), Shape({2, 0}));
+}
+
+TEST(BatchNormErrors, FullTexts) {
+  const Tensor x = zeros({2, 3, 4, 5});
+  const auto run = [](const Tensor& input, const Tensor& mean, const Tensor& var, const Tensor& weight, bool training) {
+    batch_norm(input, mean, var, weight, {}, training);
+  };
+  EXPECT_EQ(error_text<ShapeError>([&] { run(zeros({3}), {}, {}, {}, true); }),
+            "batch_norm: input must be [N, C] or [N, C, ...]\n"
+            "  input  cpu  float32 [3]");
+  EXPECT_EQ(error_text<DTypeError>([&] {
+              run(zeros({2, 3}, {kInt64}), {}, {}, {}, true);
+            }),
+            "batch_norm: input must be floating\n"
+            "  input  cpu  int64 [2, 3]");
+  EXPECT_EQ(error_text<ShapeError>([&] { run(x, zeros({4}), {}, ones({3}), true); }),
+            "batch_norm: running_mean must have shape [3]\n"
+            "  input         cpu  float32 [2, 3, 4, 5]\n"
+            "  running_mean  cpu  float32 [4]\n"
+            "  weight        cpu  float32 [3]");
+  EXPECT_EQ(error_text<DTypeError>([&] { run(x, {}, zeros({3}, {kInt64}), {}, true); }),
+            "batch_norm: running_var must be floating\n"
+            "  input        cpu  float32 [2, 3, 4, 5]\n"
+            "  running_var  cpu  int64   [3]");
+  EXPECT_EQ(error_text<DTypeError>([&] { run(x, {}, {}, zeros({3}, {kFloat64}), true); }),
+            "batch_norm: weight must have input's dtype\n"
+            "  input   cpu  float32 [2, 3, 4, 5]\n"
+            "  weight  cpu  float64 [3]");
+  EXPECT_EQ(error_text<StateError>([&] { run(x, zeros({3}), {}, {}, false); }),
+            "batch_norm: without training, running_mean and running_var must be defined");
+  EXPECT_EQ(error_text<ShapeError>([&] {
+              run(zeros({1, 3, 1}), {}, {}, {}, true);
+            }),
+            "batch_norm: training needs at least two values per channel, got 1\n"
+            "  input  cpu  float32 [1, 3, 1]");
+  EXPECT_EQ(error_text<ShapeError>([&] {
+              batch_norm_add_relu(x, zeros({2, 3, 4}), {}, {}, {}, {}, true);
+            }),
+            "batch_norm_add_relu: input and residual must have one shape\n"
+            "  input     cpu  float32 [2, 3, 4, 5]\n"
+            "  residual  cpu  float32 [2, 3, 4]");
+  EXPECT_EQ(error_text<DTypeError>([&] {
+              batch_norm_add_relu(x, zeros({2, 3, 4, 5}, {kFloat64}), {}, {}, {}, {}, true);
+            }),
+            "batch_norm_add_relu: input and residual must have one dtype\n"
+            "  input     cpu  float32 [2, 3, 4, 5]\n"
+            "  residual  cpu  float64 [2, 3, 4, 5]");
+  EXPECT_EQ(error_text<ValueError>([&] { sync_batch_norm(x, {}, {}, {}, {}, nullptr); }),
+            "sync_batch_norm: exchange is null");
+  for (const OpCase& op : {batch_norm_case({3, 2}, {}), batch_norm_case({3, 2}, {.tail = Tail::kRelu}),
+                           batch_norm_case({3, 2}, {.tail = Tail::kAddRelu})}) {
+    const std::string text = error_text<StateError>([&] { op.run(std::vector<Tensor>(4)); });
+    EXPECT_EQ(text.substr(0, op.name.size() + 7), op.name + ": input") << text;
+  }
+}
+
+// --- layer norm ----------------------------------------------------------------------------------
+
+OpCase layer_norm_case(Shape shape, Shape normalized, bool with_weight = true, bool with_bias = true) {
+  OpCase op;
+  op.name = "layer_norm";
+  op.inputs = {{"input", shape}};
+  if (with_weight) op.inputs.push_back({.name = "weight", .shape = normalized, .low = 0.5, .optional = true});
+  if (with_bias) op.inputs.push_back({.name = "bias", .shape = normalized, .optional = true});
+  const int64_t n = num_elements(normalized);
+  op.terms = static_cast<double>(std::max(n, num_elements(shape) / n));
+  op.tolerance = 8;
+  op.run = [=](const std::vector<Tensor>& in) {
+    return layer_norm(in[0], normalized, with_weight ? in[1] : Tensor(), with_bias ? in.back() : Tensor(), kEps);
+  };
+  op.reference = [=](const std::vector<Dense>& in) {
+    Dense out = in[0];
+    for (int64_t row = 0; row < out.num_elements() / n; ++row) {
+      double mean = 0, variance = 0;
+      for (int64_t i = 0; i < n; ++i) mean += in[0][row * n + i] / static_cast<double>(n);
+      for (int64_t i = 0; i < n; ++i) variance += std::pow(in[0][row * n + i] - mean, 2) / static_cast<double>(n);
+      for (int64_t i = 0; i < n; ++i) {
+        double y = (in[0][row * n + i] - mean) / std::sqrt(variance + kEps);
+        if (with_weight) y *= in[1][i];
+        if (with_bias) y += in.back()[i];
+        out[row * n + i] = y;
+      }
+    }
+    return out;
+  };
+  return op;
+}
+
+TEST(LayerNorm, MatchesItsFormula) {
+  check(layer_norm_case({3, 7}, {7}));
+  check(layer_norm_case({2, 3, 5}, {3, 5}));
+  check(layer_norm_case({2, 33}, {33}));
+  check(layer_norm_case({5}, {5}));
+  check(layer_norm_case({4, 1}, {1}));
+  check(layer_norm_case({3, 31}, {31}));
+  check(layer_norm_case({2, 32}, {32}));
+}
+
+TEST(LayerNorm, WithoutWeightOrBias) {
+  check(layer_norm_case({3, 7}, {7}, false, true));
+  check(layer_norm_case({3, 7}, {7}, true, false));
+  check(layer_norm_case({3, 33}, {33}, false, false));
+}
+
+TEST(LayerNorm, ManyRowsAndLongOnes) {
+  check_values(layer_norm_case({3, 2, 384}, {384}));
+  check_values(layer_norm_case({2, 5001}, {5001}));
+  check_threads(layer_norm_case({1001, 128}, {128}));
+  check_threads(layer_norm_case({301, 33}, {33}));
+  check_threads(layer_norm_case({67, 1024}, {1024}));
+}
+
+TEST(LayerNorm, LargeOffsets) {
+  const Dense values = dense(random_tensor({37, 129}, 1, kFloat32, 1e4 - 1.7, 1e4 + 1.7));
+  const auto run = [&](DType dtype) {
+    Tensor x = make_tensor(values, dtype).set_requires_grad(),
+           weight = random_tensor({129}, 2, dtype).set_requires_grad();
+    const Tensor y = layer_norm(x, {129}, weight, random_tensor({129}, 3, dtype));
+    y.backward(random_tensor({37, 129}, 4, kFloat32).to(dtype));
+    return std::vector<Tensor>{y, x.grad(), weight.grad()};
+  };
+  const std::vector<Tensor> actual = run(kFloat32), exact = run(kFloat64);
+  for (size_t i = 0; i < actual.size(); ++i) EXPECT_TRUE(close(actual[i], dense(exact[i]), 4e-6)) << i;
+}
+
+TEST(LayerNorm, GradientsAreAddedToFilledSlots) {
+  const Tensor x = random_tensor({70, 33}, 1, kFloat64), cotangent = random_tensor({70, 33}, 2, kFloat64);
+  Tensor weight = ones({33}, {kFloat64}).set_requires_grad(), bias = zeros({33}, {kFloat64}).set_requires_grad();
+  layer_norm(x, {33}, weight, bias).backward(cotangent);
+  const Dense once_weight = dense(weight.grad()), once_bias = dense(bias.grad());
+  layer_norm(x, {33}, weight, bias).backward(cotangent);
+  for (int64_t i = 0; i < 33; ++i) {
+    EXPECT_DOUBLE_EQ(dense(weight.grad())[i], 2 * once_weight[i]);
+    EXPECT_DOUBLE_EQ(dense(bias.grad())[i], 2 * once_bias[i]);
+  }
+}
+
+TEST(LayerNorm, OfNoRows) {
+  Tensor weight = ones({3}).set_requires_grad(), bias = ones({3}).set_requires_grad();
+  const Tensor y = layer_norm(zeros({0, 3}), {3}, weight, bias);
+  EXPECT_EQ(y.shape(), Shape({0, 3}));
+  y.backward(zeros({0, 3}));
+  EXPECT_EQ(weight.grad().to_vector<float>(), (std::vector<float>{0, 0, 0}));
+  EXPECT_EQ(bias.grad().to_vector<float>(), (std::vector<float>{0, 0, 0}));
+}
+
+TEST(LayerNormErrors, FullTexts) {
+  const Tensor x = zeros({2, 3, 4});
+  EXPECT_EQ(error_text<ShapeError>([&] { layer_norm(x, {3}, {}, {}); }),
+            "layer_norm: input must end in normalized_shape [3]\n"
+            "  input  cpu  float32 [2, 3, 4]");
+  EXPECT_EQ(error_text<ShapeError>([&] {
+              layer_norm(x, {1, 2, 3, 4}, {}, {});
+            }),
+            "layer_norm: input must end in normalized_shape [1, 2, 3, 4]\n"
+            "  input  cpu  float32 [2, 3, 4]");
+  EXPECT_EQ(error_text<ShapeError>([&] { layer_norm(x, {}, {}, {}); }),
+            "layer_norm: input must end in normalized_shape []\n"
+            "  input  cpu  float32 [2, 3, 4]");
+  EXPECT_EQ(error_text<ShapeError>([&] {
+              layer_norm(zeros({2, 0}), {0}, {}, {});
+            }),
+            "layer_norm: normalized_shape is empty\n"
+            "  input  cpu  float32 [2, 0]");
+  EXPECT_EQ(error_text<ShapeError>([&] {
+              layer_norm(x, {3, 4}, ones({3, 4}), zeros({4}));
+            }),
+            "layer_norm: bias must have shape [3, 4]\n"
+            "  input   cpu  float32 [2, 3, 4]\n"
+            "  weight  cpu  float32 [3, 4]\n"
+            "  bias    cpu  float32 [4]");
+  EXPECT_EQ(error_text<DTypeError>([&] { layer_norm(x, {4}, ones({4}, {kFloat64}), {}); }),
+            "layer_norm: operands have different dtypes\n"
+            "  input   cpu  float32 [2, 3, 4]\n"
+            "  weight  cpu  float64 [4]        <- differs");
+  EXPECT_EQ(error_text<DTypeError>([&] {
+              layer_norm(zeros({2, 3}, {kInt32}), {3}, {}, {});
+            }),
+            "layer_norm: input must be floating\n"
+            "  input  cpu  int32 [2, 3]");
+}
+
+}  // namespace
+}  // namespace tandem::testing
