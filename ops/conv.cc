@@ -209,7 +209,8 @@ int64_t out_size(const char* op, const char* side, int64_t size, int64_t kernel,
   int64_t padded = 0, extent = 0;
   TANDEM_CHECK(ShapeError,
                !__builtin_mul_overflow(padding, 2, &padded) && !__builtin_add_overflow(padded, size, &padded) &&
-                   !__builtin_mul_overflow(dilation, kernel - 1, &extent) && !__builtin_add_overflow(extent, 1, &extent),
+                   !__builtin_mul_overflow(dilation, kernel - 1, &extent) &&
+                   !__builtin_add_overflow(extent, 1, &extent),
                operand_error(op, str("the padded ", side, " or the filters' ", side, " does not fit int64"), operands));
   TANDEM_CHECK(ShapeError, extent <= padded,
                operand_error(op,

@@ -108,9 +108,9 @@ void direct_backward_input(const ConvGeometry& g, const ConvData<T>& data) {
                         for_results(
                             x, g.out.width, g.kernel.width, g.stride.width, g.padding.width, g.dilation.width,
                             [&](int64_t tap_x, int64_t out_x) {
-                              const T* grad =
-                                  data.grad + ((image * g.out.height + out_y) * g.out.width + out_x) * g.out_channels +
-                                  first_filter;
+                              const T* grad = data.grad +
+                                              ((image * g.out.height + out_y) * g.out.width + out_x) * g.out_channels +
+                                              first_filter;
                               const T* filter = data.weight + (first_filter * depth + c % depth) * taps +
                                                 tap_y * g.kernel.width + tap_x;
                               for (int64_t o = 0; o < filters; ++o) {
@@ -139,8 +139,7 @@ void direct_backward_weight(const ConvGeometry& g, const ConvData<T>& data) {
                      const int64_t pixel_y = y * g.stride.height + tap_y * g.dilation.height - g.padding.height;
                      if (pixel_y < 0 || pixel_y >= g.size.height) continue;
                      const T* grad = data.grad + row * g.out.width * g.out_channels + o;
-                     const T* pixels =
-                         data.input + (image * g.size.height + pixel_y) * g.size.width * g.channels + c;
+                     const T* pixels = data.input + (image * g.size.height + pixel_y) * g.size.width * g.channels + c;
                      for (int64_t x = 0; x < g.out.width; ++x) {
                        const int64_t pixel_x = x * g.stride.width + tap_x * g.dilation.width - g.padding.width;
                        if (pixel_x < 0 || pixel_x >= g.size.width) continue;

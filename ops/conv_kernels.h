@@ -33,8 +33,8 @@ struct ConvGeometry {
 
 /// How a convolution is computed; see docs/decisions/005-convolutions.md.
 enum class ConvAlgorithm : int8_t {
-  kDirect,      ///< loops that sum in float64: the reference, for any sizes
-  kTilesAvx2,   ///< pieces of patches, copied together, times the filters, by the tiles of product_tile.h
+  kDirect,     ///< loops that sum in float64: the reference, for any sizes
+  kTilesAvx2,  ///< pieces of patches, copied together, times the filters, by the tiles of product_tile.h
   kTilesAvx512,
 };
 

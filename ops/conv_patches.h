@@ -19,14 +19,14 @@ namespace tandem::inline v0 {
 /// One side of a grid of positions, height or width.
 struct PatchSide {
   int64_t positions = 0;
-  int64_t source = 0;     ///< size of the source
-  int64_t step = 1;       ///< pixels of the source from one position to the next
+  int64_t source = 0;  ///< size of the source
+  int64_t step = 1;    ///< pixels of the source from one position to the next
   int64_t taps = 0;
-  int64_t first = 0;      ///< pixel of tap 0 of position 0; may lie outside
-  int64_t tap_step = 1;   ///< pixels from one tap to the next
-  int64_t first_tap = 0;  ///< the filter's index of tap 0 ..
+  int64_t first = 0;       ///< pixel of tap 0 of position 0; may lie outside
+  int64_t tap_step = 1;    ///< pixels from one tap to the next
+  int64_t first_tap = 0;   ///< the filter's index of tap 0 ..
   int64_t tap_stride = 1;  ///< .. and from one tap to the next
-  int64_t out_first = 0;  ///< the index of position 0 in the result ..
+  int64_t out_first = 0;   ///< the index of position 0 in the result ..
   int64_t out_stride = 1;  ///< .. and from one position to the next
 
   static PatchSide forward(int64_t size, int64_t out, int64_t kernel, int64_t stride, int64_t padding,

@@ -114,6 +114,7 @@ class PackedProduct<float> {
       ProductTile tile{};
       tile.k = std::min(block_, depth_ - begin);
       tile.left_stride = left_stride;
+      tile.right_stride = kernels_.columns;
       tile.alpha = 1;
       tile.beta = begin == 0 ? 0.0f : 1.0f;
       tile.relu = relu && last;
@@ -305,22 +306,23 @@ struct WeightProduct {
     if constexpr (std::is_same_v<T, double>) {
       using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
       using Stride = Eigen::OuterStride<>;
-      gather_columns(source, row, rows, column, columns, [&](int64_t i, int64_t j) { return right + i * columns + j; },
-                     columns);
+      gather_columns(
+          source, row, rows, column, columns, [&](int64_t i, int64_t j) { return right + i * columns + j; }, columns);
       Eigen::Map<Matrix, 0, Stride> out(sums, filters, columns, Stride(depth));
       if (first) out.setZero();
       out.noalias() +=
           Eigen::Map<const Matrix, 0, Stride>(grad, rows, filters, Stride(geometry.out_channels)).transpose() *
           Eigen::Map<const Matrix>(right, rows, columns);
     } else {
-      gather_columns(source, row, rows, column, columns,
-                     [&](int64_t i, int64_t j) { return right + j / width * width * rows + i * width + j % width; },
-                     width);
+      gather_columns(
+          source, row, rows, column, columns,
+          [&](int64_t i, int64_t j) { return right + j / width * width * rows + i * width + j % width; }, width);
       for (int64_t o = 0; o < filters; o += kernels.rows) {
         kernels.pack_left(grad + o, rows, std::min(kernels.rows, filters - o), geometry.out_channels, left + o * rows);
       }
       ProductTile tile{};
       tile.k = rows;
+      tile.right_stride = width;
       tile.alpha = 1;
       tile.beta = first ? 0.0f : 1.0f;
       tile.out_leading = depth;

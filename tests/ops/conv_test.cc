@@ -166,7 +166,7 @@ TEST_P(EveryAlgorithm, MatchesTheDirectOneInFloat64) {
       };
       const double terms = static_cast<double>(pass == ConvPass::kBackwardWeight ? g.out_pixels()
                                                : pass == ConvPass::kForward      ? g.group_channels() * g.taps()
-                                                                            : g.group_out_channels() * g.taps());
+                                                                                 : g.group_out_channels() * g.taps());
       const Dense expected = dense(run(ConvAlgorithm::kDirect, kFloat64));
       EXPECT_TRUE(close(run(ConvAlgorithm::kTilesAvx2, kFloat64), expected, 1e-13 * std::sqrt(terms + 1)));
       for (ConvAlgorithm algorithm : kAlgorithms) {
@@ -178,24 +178,24 @@ TEST_P(EveryAlgorithm, MatchesTheDirectOneInFloat64) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Sizes, EveryAlgorithm,
-    ::testing::Values(geometry(2, 3, {7, 9}, 5, 3, 1, 1),                          //
-                      geometry(1, 1, {28, 28}, 32, 5),                            //
-                      geometry(2, 32, {12, 12}, 65, 5),                           // more than a panel of columns
-                      geometry(3, 33, {8, 8}, 31, 3, 1, 1),                       //
-                      geometry(2, 64, {16, 16}, 128, 3, 2, 1),                    // halves the map
-                      geometry(2, 64, {9, 8}, 66, 1, 2),                          // three of four inputs are not read
-                      geometry(4, 65, {7, 5}, 67, 1),                             // a plain product
-                      geometry(2, 6, {13, 11}, 9, {3, 2}, {2, 3}, {3, 1}, {2, 3}, 3),  //
-                      geometry(1, 5, {9, 10}, 7, 3, {4, 2}, {2, 0}, {2, 4}),       // strides and dilations share factors
-                      geometry(1, 4, {3, 4}, 5, {2, 2}, 7, {5, 4}),                // steps over the input
-                      geometry(2, 16, {6, 6}, 16, 3, 1, 1, 1, 16),                // each channel by itself
-                      geometry(1, 260, {6, 7}, 3, 3, 1, 1),                       // more than a block of the depth
-                      geometry(40, 8, {5, 5}, 12, 3, 1, 2),                       // several pieces and slices
-                      geometry(0, 3, {5, 5}, 4, 3),                               // no images
-                      geometry(2, 0, {5, 5}, 4, 3),                               // nothing to sum
-                      geometry(2, 3, {5, 5}, 0, 3)));                             // no filters
+INSTANTIATE_TEST_SUITE_P(Sizes, EveryAlgorithm,
+                         ::testing::Values(geometry(2, 3, {7, 9}, 5, 3, 1, 1),       //
+                                           geometry(1, 1, {28, 28}, 32, 5),          //
+                                           geometry(2, 32, {12, 12}, 65, 5),         // more than a panel of columns
+                                           geometry(3, 33, {8, 8}, 31, 3, 1, 1),     //
+                                           geometry(2, 64, {16, 16}, 128, 3, 2, 1),  // halves the map
+                                           geometry(2, 64, {9, 8}, 66, 1, 2),  // three of four inputs are not read
+                                           geometry(4, 65, {7, 5}, 67, 1),     // a plain product
+                                           geometry(2, 6, {13, 11}, 9, {3, 2}, {2, 3}, {3, 1}, {2, 3}, 3),  //
+                                           geometry(1, 5, {9, 10}, 7, 3, {4, 2}, {2, 0},
+                                                    {2, 4}),  // strides and dilations share factors
+                                           geometry(1, 4, {3, 4}, 5, {2, 2}, 7, {5, 4}),  // steps over the input
+                                           geometry(2, 16, {6, 6}, 16, 3, 1, 1, 1, 16),   // each channel by itself
+                                           geometry(1, 260, {6, 7}, 3, 3, 1, 1),  // more than a block of the depth
+                                           geometry(40, 8, {5, 5}, 12, 3, 1, 2),  // several pieces and slices
+                                           geometry(0, 3, {5, 5}, 4, 3),          // no images
+                                           geometry(2, 0, {5, 5}, 4, 3),          // nothing to sum
+                                           geometry(2, 3, {5, 5}, 0, 3)));        // no filters
 
 TEST(ConvAlgorithm, FollowsFromTheSizes) {
   EXPECT_EQ(conv_algorithm(ConvPass::kForward, geometry(1, 3, 4, 4, 3)), ConvAlgorithm::kDirect);
@@ -235,7 +235,9 @@ TEST(Conv2d, GradientsAddUpInTheSlot) {
     Tensor weight = random_tensor({33, 16, 3, 3}, 3), bias = random_tensor({33}, 4);
     weight.set_requires_grad();
     bias.set_requires_grad();
-    auto backward = [&] { (fused ? conv2d_relu(input, weight, bias) : conv2d(input, weight, bias)).backward(cotangent); };
+    auto backward = [&] {
+      (fused ? conv2d_relu(input, weight, bias) : conv2d(input, weight, bias)).backward(cotangent);
+    };
     backward();
     const Dense weight_once = dense(weight.grad()), bias_once = dense(bias.grad());
     const void* slot = weight.grad().data_ptr();
@@ -276,9 +278,8 @@ TEST(Conv2dRelu, PassesNanOnAndMasksWhereTheResultIsZero) {
 
 TEST(Conv2d, ShapeErrors) {
   auto text = [](Shape input, Shape weight, Conv2dOptions options = {}, Shape bias = {}) {
-    return error_text<ShapeError>([&] {
-      conv2d(empty(input), empty(weight), bias.empty() ? Tensor() : empty(bias), options);
-    });
+    return error_text<ShapeError>(
+        [&] { conv2d(empty(input), empty(weight), bias.empty() ? Tensor() : empty(bias), options); });
   };
   EXPECT_EQ(text({3, 5, 5}, {4, 3, 3, 3}),
             "conv2d: input must have 4 dimensions, [batch, channels, height, width]\n"
@@ -333,7 +334,9 @@ TEST(Conv2d, OptionErrors) {
   EXPECT_EQ(text({.padding = {-1, 0}}), "conv2d: padding must be at least 0, it is [-1, 0]");
   EXPECT_EQ(text({.dilation = 0}), "conv2d: dilation must be at least 1, it is [0, 0]");
   EXPECT_EQ(text({.groups = 0}), "conv2d: groups must be at least 1, it is 0");
-  EXPECT_EQ(error_text<DTypeError>([] { conv2d(empty({1, 3, 5, 5}, {kInt64}), empty({4, 3, 3, 3}, {kInt64})); }),
+  EXPECT_EQ(error_text<DTypeError>([] {
+              conv2d(empty({1, 3, 5, 5}, {kInt64}), empty({4, 3, 3, 3}, {kInt64}));
+            }),
             "conv2d: input must be floating\n"
             "  input  cpu  int64 [1, 3, 5, 5]");
 }
