@@ -39,6 +39,7 @@
 #include <tandem/ops/embedding.h>
 #include <tandem/ops/index.h>
 #include <tandem/ops/loss.h>
+#include <tandem/ops/math.h>
 #include <tandem/ops/matmul.h>
 #include <tandem/ops/norm.h>
 #include <tandem/ops/pool.h>

@@ -16,4 +16,17 @@ namespace tandem::inline v0 {
 /// Throws ShapeError, DTypeError, DeviceError; IndexError naming the first label outside [0, C) and its position.
 TANDEM_OP Tensor cross_entropy(const Tensor& logits, const Tensor& labels);
 
+/// The mean over i of -log_probs[i, labels[i]]: cross_entropy for rows that went through log_softmax.
+///
+/// log_probs [N, C] floating, any strides; labels [N] int64; one device.  Returns a 0-dim tensor of log_probs' dtype (float32
+/// under autocast); NaN for N = 0.  Half types are computed in float32.  Saves labels.
+/// Throws ShapeError, DTypeError, DeviceError; IndexError naming the first label outside [0, C) and its position.
+TANDEM_OP Tensor nll_loss(const Tensor& log_probs, const Tensor& labels);
+
+/// The mean of (input - target)^2.
+///
+/// Both floating, of one shape (ShapeError: nothing broadcasts) and one device; dtypes promote.  Returns a 0-dim tensor of
+/// that dtype (float32 under autocast); NaN for no elements.  Half types are computed in float32.  Saves both.
+TANDEM_OP Tensor mse_loss(const Tensor& input, const Tensor& target);
+
 }  // namespace tandem::inline v0

@@ -165,6 +165,47 @@ Tensor ops::sum_to_shape(const Tensor& grad, const Shape& shape) {
   return reshape(sum(grad, dims, true), shape);
 }
 
+// --- var -----------------------------------------------------------------------------------------
+
+namespace {
+
+struct VarNode : Node {
+  Saved input{*this, "input"};
+  Shape dims;
+  Shape kept_shape;
+  double divisor = 1;
+  TensorList backward(BackwardContext& context) override {
+    const Tensor x = input.get();
+    const Tensor scale = reshape(mul(context.grad(), 2 / divisor), kept_shape);
+    return {mul(sub(x, mean(x, dims, true)), scale)};
+  }
+};
+
+}  // namespace
+
+Tensor var(Tensor input, const Shape& dims, int64_t correction, bool keepdim) {
+  cast_for(CastPolicy::kFloat32, {&input});
+  const KernelContext context = ops::check_same_device("var", {{"input", input}});
+  ops::check_floating("var", {"input", input});
+  const DType dtype = input.dtype();
+  if (size_of(dtype) == 2) return to(var(to(input, kFloat32), dims, correction, keepdim), dtype);
+  const Reduction reduction = plan("var", input, dims, keepdim);
+  const double divisor = static_cast<double>(std::max<int64_t>(reduction.count - correction, 0));
+  Tensor out;
+  {
+    const NoGradGuard no_grad;
+    const Tensor centred = sub(input, mean(input, dims, true));
+    out = run_sum(context, mul(centred, centred), reduction, divisor);
+  }
+  if (auto* node = record<VarNode>("var", out, input)) {
+    node->input.save(input);
+    node->dims = dims;
+    node->kept_shape = reduction.kept_shape;
+    node->divisor = divisor;
+  }
+  return out;
+}
+
 // --- max, argmax ---------------------------------------------------------------------------------
 
 namespace {
@@ -214,6 +255,9 @@ Tensor Tensor::sum() const { return tandem::sum(*this); }
 Tensor Tensor::sum(const Shape& dims, bool keepdim) const { return tandem::sum(*this, dims, keepdim); }
 Tensor Tensor::mean() const { return tandem::mean(*this); }
 Tensor Tensor::mean(const Shape& dims, bool keepdim) const { return tandem::mean(*this, dims, keepdim); }
+Tensor Tensor::var(const Shape& dims, int64_t correction, bool keepdim) const {
+  return tandem::var(*this, dims, correction, keepdim);
+}
 Tensor Tensor::max() const { return tandem::max(*this); }
 Tensor Tensor::argmax(int64_t dim, bool keepdim) const { return tandem::argmax(*this, dim, keepdim); }
 

@@ -23,6 +23,12 @@ TANDEM_OP Tensor mean(Tensor input);
 /// Mean over the dimensions `dims`, as for sum.
 TANDEM_OP Tensor mean(Tensor input, const Shape& dims, bool keepdim = false);
 
+/// Variance over the dimensions `dims`, all where empty: the sum of (input - mean)^2 divided by max(n - correction, 0), n being
+/// the number of elements; they stay with size 1 if keepdim.  Computed in two passes, and in float32 for half types.  Floating
+/// dtypes (else DTypeError).  NaN where n <= correction and all elements are equal.  Throws as sum does.  Saves its input.
+/// Under autocast half types are raised to float32.
+TANDEM_OP Tensor var(Tensor input, const Shape& dims = {}, int64_t correction = 1, bool keepdim = false);
+
 /// Largest element, 0-dim; NaN if there is one.  Any dtype.  Throws ShapeError for no elements.  Saves its input and
 /// its output; the gradient is shared evenly among equal largest elements.
 TANDEM_OP Tensor max(const Tensor& input);

@@ -27,4 +27,16 @@ TANDEM_BENCHMARK_ROWS(loss) {
         return TensorList{randn({256, 8192}), randint(0, 8192, {256})};
       },
       with_labels);
+  rows.add(
+      "nll_loss",
+      [] {
+        return TensorList{randn({2048, 65}), randint(0, 65, {2048})};
+      },
+      [](const TensorList& in) { return nll_loss(in[0], in[1]); });
+  rows.add(
+      "mse_loss",
+      [] {
+        return TensorList{randn({2048, 1024}), randn({2048, 1024})};
+      },
+      [](const TensorList& in) { return mse_loss(in[0], in[1]); });
 }

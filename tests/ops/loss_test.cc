@@ -8,6 +8,7 @@
 
 #include <tandem/autograd/engine.h>
 #include <tandem/autograd/gradcheck.h>
+#include <tandem/ops/softmax.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/support/op_case.h>
 
@@ -92,6 +93,114 @@ TEST(CrossEntropy, ErrorsAndTheirTexts) {
             "cross_entropy: logits must be [N, C] and labels [N]\n"
             "  logits  cpu  float32 [4, 10]\n"
             "  labels  cpu  int64   [5]");
+}
+
+// --- nll_loss ------------------------------------------------------------------------------------
+
+OpCase nll_loss_case(int64_t n, int64_t classes) {
+  OpCase op;
+  op.name = "nll_loss";
+  op.terms = static_cast<double>(n);
+  op.inputs = {{"log_probs", {n, classes}, -4, 0}, {"labels", {n}, 0, static_cast<double>(classes), kInt64, false}};
+  op.run = [](const std::vector<Tensor>& in) { return nll_loss(in[0], in[1]); };
+  op.reference = [=](const std::vector<Dense>& in) {
+    Dense out = dense_zeros({});
+    for (int64_t i = 0; i < n; ++i) out[0] -= in[0][i * classes + static_cast<int64_t>(in[1][i])] / static_cast<double>(n);
+    return out;
+  };
+  return op;
+}
+
+TEST(NllLoss, MatchesItsFormula) {
+  check(nll_loss_case(7, 3));
+  check(nll_loss_case(1, 1));
+  check(nll_loss_case(3, 33));
+  check_threads(nll_loss_case(700, 101));
+  EXPECT_TRUE(std::isnan(nll_loss(empty({0, 3}), empty({0}, {kInt64})).item<float>()));
+}
+
+TEST(NllLoss, OfLogSoftmaxIsCrossEntropy) {
+  const Tensor labels = tensor({2, 0, 1});
+  Tensor x = random_tensor({3, 5}, 1, kFloat64).set_requires_grad(), y = x.detach().clone().set_requires_grad();
+  const Tensor a = nll_loss(log_softmax(x, 1), labels), b = cross_entropy(y, labels);
+  EXPECT_NEAR(a.item(), b.item(), 1e-15);
+  a.backward(full({}, 3, {kFloat64}));
+  b.backward(full({}, 3, {kFloat64}));
+  EXPECT_TRUE(close(x.grad(), dense(y.grad()), 1e-15));
+}
+
+TEST(NllLoss, ErrorsAndTheirTexts) {
+  const Tensor log_probs = zeros({4, 10});
+  EXPECT_EQ(error_text<IndexError>([&] { nll_loss(log_probs, tensor({1, 9, 10, -1})); }),
+            "nll_loss: label 10 at position 2 is outside [0, 10)");
+  EXPECT_EQ(error_text<DTypeError>([&] { nll_loss(log_probs, zeros({4}, {kInt32})); }),
+            "nll_loss: labels must be int64\n"
+            "  log_probs  cpu  float32 [4, 10]\n"
+            "  labels     cpu  int32   [4]");
+  EXPECT_EQ(error_text<ShapeError>([&] { nll_loss(log_probs, zeros({5}, {kInt64})); }),
+            "nll_loss: log_probs must be [N, C] and labels [N]\n"
+            "  log_probs  cpu  float32 [4, 10]\n"
+            "  labels     cpu  int64   [5]");
+  EXPECT_EQ(error_text<DTypeError>([&] { nll_loss(zeros({4, 10}, {kInt64}), zeros({4}, {kInt64})); }),
+            "nll_loss: log_probs must be floating\n"
+            "  log_probs  cpu  int64 [4, 10]");
+}
+
+// --- mse_loss ------------------------------------------------------------------------------------
+
+OpCase mse_loss_case(const Shape& shape) {
+  OpCase op;
+  op.name = "mse_loss";
+  op.terms = static_cast<double>(num_elements(shape));
+  op.inputs = {{"input", shape}, {"target", shape}};
+  op.run = [](const std::vector<Tensor>& in) { return mse_loss(in[0], in[1]); };
+  op.reference = [](const std::vector<Dense>& in) {
+    Dense out = dense_zeros({});
+    const int64_t n = in[0].num_elements();
+    for (int64_t i = 0; i < n; ++i) out[0] += (in[0][i] - in[1][i]) * (in[0][i] - in[1][i]) / static_cast<double>(n);
+    return out;
+  };
+  return op;
+}
+
+TEST(MseLoss, MatchesItsFormula) {
+  for (const Shape& shape : {Shape{7}, Shape{3, 33}, Shape{2, 3, 4}, Shape{}, Shape{1}}) check(mse_loss_case(shape));
+  check_threads(mse_loss_case({70001}));
+  EXPECT_TRUE(std::isnan(mse_loss(empty({0}), empty({0})).item<float>()));
+}
+
+TEST(MseLoss, OfHalfTypesDoesNotOverflow) {
+  // 300^2 is no float16, but the mean with zeros is.
+  Tensor x = zeros({4}, {kFloat16});
+  x.select(0, 1).fill_(300);
+  x = x.detach().set_requires_grad();
+  const Tensor loss = mse_loss(x, zeros({4}, {kFloat16}));
+  EXPECT_EQ(loss.dtype(), kFloat16);
+  EXPECT_EQ(loss.item(), 22496);  // the float16 next to 22500
+  loss.backward(full({}, 0.5, {kFloat16}));
+  EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{0, 75, 0, 0}));
+}
+
+TEST(MseLoss, DTypesPromote) {
+  Tensor x = tensor({1.0, 2.0}).set_requires_grad();
+  const Tensor loss = mse_loss(x, zeros({2}, {kFloat64}));
+  EXPECT_EQ(loss.dtype(), kFloat64);
+  loss.backward();
+  EXPECT_EQ(x.grad().dtype(), kFloat32);
+  EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{1, 2}));
+}
+
+TEST(MseLoss, ErrorsAndTheirTexts) {
+  EXPECT_EQ(error_text<ShapeError>([&] { mse_loss(zeros({4, 1}), zeros({4})); }),
+            "mse_loss: shapes differ\n"
+            "  input   cpu  float32 [4, 1]\n"
+            "  target  cpu  float32 [4]");
+  EXPECT_EQ(error_text<DTypeError>([&] { mse_loss(zeros({2}), tensor({1, 2})); }),
+            "mse_loss: target must be floating\n"
+            "  target  cpu  int64 [2]");
+  EXPECT_EQ(error_text<DTypeError>([&] { mse_loss(tensor({1, 2}), zeros({2})); }),
+            "mse_loss: input must be floating\n"
+            "  input  cpu  int64 [2]");
 }
 
 }  // namespace

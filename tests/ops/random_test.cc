@@ -289,5 +289,128 @@ TEST(Random, ThreadsDoNotChangeBits) {
   for (size_t i = 0; i < one.size(); ++i) EXPECT_TRUE(chores::bytes_equal(one[i], two[i])) << i;
 }
 
+// --- multinomial ---------------------------------------------------------------------------------
+
+/// rand's float64 value i of a stream.
+double uniform(const std::vector<uint32_t>& w, size_t i) {
+  return ((w[2 * i] >> 5) * 67108864.0 + (w[2 * i + 1] >> 6)) / 9007199254740992.0;
+}
+
+TEST(Multinomial, WithReplacementIsTheDocumentedFunctionOfTheWords) {
+  const std::vector<double> weights = {0, 1, 0, 2, 0.5, 0, /**/ 3, 0, 0, 0, 0, 0, /**/ 0, 0, 1, 1, 1, 1};
+  for (const DType dtype : floating_dtypes()) {
+    Stream stream;
+    const auto w = words(stream.state, 2 * 3 * 7);
+    const Tensor drawn = multinomial(from_vector<double>(weights, {3, 6}, {dtype}), 7, true, &stream.generator);
+    ASSERT_EQ(drawn.shape(), (Shape{3, 7}));
+    ASSERT_EQ(drawn.dtype(), kInt64);
+    for (size_t row = 0; row < 3; ++row) {
+      double total = 0;
+      for (size_t c = 0; c < 6; ++c) total += weights[row * 6 + c];
+      for (size_t s = 0; s < 7; ++s) {
+        double sum = 0;
+        size_t want = 0;
+        while ((sum += weights[row * 6 + want]) <= uniform(w, row * 7 + s) * total) ++want;
+        EXPECT_EQ(drawn.data<int64_t>()[row * 7 + s], static_cast<int64_t>(want)) << dtype << " " << row << " " << s;
+      }
+    }
+  }
+}
+
+TEST(Multinomial, WithoutReplacementIsTheDocumentedFunctionOfTheWords) {
+  const std::vector<double> weights = {0, 1, 0.25, 2, 0.5, 0, 8, /**/ 3, 1, 1, 0, 1, 1, 1};
+  for (int64_t samples : {1, 3, 5}) {
+    Stream stream;
+    const auto w = words(stream.state, 2 * 2 * 7);
+    const Tensor drawn = multinomial(from_vector<double>(weights, {2, 7}), samples, false, &stream.generator);
+    for (size_t row = 0; row < 2; ++row) {
+      std::vector<std::pair<double, int64_t>> keys;
+      for (size_t c = 0; c < 7; ++c) {
+        if (weights[row * 7 + c] > 0) {
+          keys.emplace_back(-std::log1p(-uniform(w, row * 7 + c)) / weights[row * 7 + c], static_cast<int64_t>(c));
+        }
+      }
+      std::sort(keys.begin(), keys.end());
+      for (int64_t s = 0; s < samples; ++s) {
+        EXPECT_EQ(drawn.select(0, static_cast<int64_t>(row)).select(0, s).item<int64_t>(),
+                  keys[static_cast<size_t>(s)].second);
+      }
+    }
+  }
+}
+
+TEST(Multinomial, DrawsWithTheWeightsProbabilities) {
+  const std::vector<double> weights = {1, 0, 3, 4};
+  const int64_t n = 40000;
+  for (bool replacement : {true, false}) {
+    Stream stream;
+    // One sample per row, so that both ways have the same distribution; transposed, so that strides count.
+    const Tensor rows = tensor({1.0, 0.0, 3.0, 4.0}).view({4, 1}).expand({4, n}).t();
+    const Tensor drawn = multinomial(rows, 1, replacement, &stream.generator);
+    ASSERT_EQ(drawn.shape(), (Shape{n, 1}));
+    std::vector<double> counts(4);
+    for (int64_t index : drawn.to_vector<int64_t>()) ++counts[static_cast<size_t>(index)];
+    for (size_t c = 0; c < 4; ++c) {
+      const double p = weights[c] / 8;
+      EXPECT_NEAR(counts[c] / n, p, 5 * std::sqrt(p * (1 - p) / n)) << c;
+    }
+  }
+}
+
+TEST(Multinomial, OneDimensionAndAllOfIt) {
+  Stream stream;
+  std::vector<int64_t> all = multinomial(full({33}, 0.5), 33, false, &stream.generator).to_vector<int64_t>();
+  std::sort(all.begin(), all.end());
+  for (int64_t i = 0; i < 33; ++i) EXPECT_EQ(all[static_cast<size_t>(i)], i);
+  EXPECT_EQ(multinomial(tensor({0.0, 0.0, 7.0}), 2, true, &stream.generator).to_vector<int64_t>(),
+            (std::vector<int64_t>{2, 2}));
+  EXPECT_EQ(multinomial(zeros({0, 3}), 2, true).shape(), (Shape{0, 2}));
+}
+
+TEST(Multinomial, DoesNotDependOnThreads) {
+  const Tensor weights = random_tensor({300, 101}, 1, kFloat32, 0, 1);
+  const int before = num_threads();
+  for (bool replacement : {true, false}) {
+    std::vector<std::vector<int64_t>> results;
+    for (int threads : {1, 2}) {
+      set_num_threads(threads);
+      Stream stream;
+      results.push_back(multinomial(weights, 50, replacement, &stream.generator).to_vector<int64_t>());
+    }
+    EXPECT_EQ(results[0], results[1]);
+  }
+  set_num_threads(before);
+}
+
+TEST(Multinomial, ErrorsAndTheirTexts) {
+  const Tensor weights = ones({2, 3});
+  const auto text_with = [&](double value) {
+    const Tensor bad = weights.clone();
+    bad.select(0, 1).select(0, 2).fill_(value);
+    return error_text<ValueError>([&] { multinomial(bad, 1); });
+  };
+  EXPECT_EQ(text_with(-0.5), "multinomial: row 1 holds -0.5 at position 2, must be finite and not negative");
+  EXPECT_EQ(text_with(INFINITY), "multinomial: row 1 holds inf at position 2, must be finite and not negative");
+  EXPECT_EQ(text_with(NAN), "multinomial: row 1 holds nan at position 2, must be finite and not negative");
+  EXPECT_EQ(error_text<ValueError>([&] { multinomial(zeros({2, 3}), 1, true); }),
+            "multinomial: row 0 holds no positive number");
+  EXPECT_EQ(error_text<ValueError>([&] { multinomial(zeros({2, 0}), 1, true); }),
+            "multinomial: row 0 holds no positive number");
+  EXPECT_EQ(error_text<ValueError>([&] { multinomial(tensor({0.0, 1.0, 2.0}), 3); }),
+            "multinomial: row 0 holds 2 positive numbers, which are not enough to draw 3 without replacement");
+  EXPECT_EQ(error_text<ValueError>([&] { multinomial(weights, 0); }),
+            "multinomial: num_samples is 0, must be at least 1\n"
+            "  probabilities  cpu  float32 [2, 3]");
+  EXPECT_EQ(error_text<ShapeError>([&] { multinomial(ones({1, 2, 3}), 1); }),
+            "multinomial: probabilities must be [N, C] or [C]\n"
+            "  probabilities  cpu  float32 [1, 2, 3]");
+  EXPECT_EQ(error_text<DTypeError>([&] { multinomial(tensor({1, 2}), 1); }),
+            "multinomial: probabilities must be floating\n"
+            "  probabilities  cpu  int64 [2]");
+  EXPECT_EQ(error_text<StateError>([&] { multinomial(Tensor(), 1); }),
+            "multinomial: probabilities is undefined\n"
+            "  probabilities  undefined");
+}
+
 }  // namespace
 }  // namespace tandem::testing

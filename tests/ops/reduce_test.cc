@@ -100,6 +100,49 @@ TEST(Reduce, Mean) {
       "mean", all, [](const Tensor& x) { return x.mean(); }, mean_of));
 }
 
+/// The sum of squared differences from the mean, divided.
+double var_of(const Values& values, int64_t correction) {
+  const long double mean = mean_of(values);
+  long double total = 0;
+  for (double value : values) total += (value - mean) * (value - mean);
+  return static_cast<double>(total / static_cast<long double>(static_cast<int64_t>(values.size()) - correction));
+}
+
+TEST(Reduce, Var) {
+  for (const Case& c : kCases) {
+    int64_t count = 1;
+    for (size_t d = 0; d < c.shape.size(); ++d) count *= c.removed[d] ? c.shape[d] : 1;
+    for (int64_t correction : {-1, 0, 1, 2}) {
+      if (count <= correction) continue;
+      SCOPED_TRACE(str(c.shape, " over ", c.dims, " correction ", correction));
+      check(reduce_case(
+          "var", c, [=](const Tensor& x) { return x.var(c.dims, correction, c.keepdim); },
+          [=](const Values& values) { return var_of(values, correction); }));
+    }
+  }
+  const Case all{{5, 7}, {}, false, {true, true}};
+  check(reduce_case(
+      "var", all, [](const Tensor& x) { return x.var(); }, [](const Values& values) { return var_of(values, 1); }));
+}
+
+TEST(Reduce, VarOfNumbersFarFromZeroStaysAccurate) {
+  // The difference of the mean square and the squared mean would have no correct digit.
+  const Values small = random_dense({3000}, 5, -1, 1).values;
+  Dense far{{3000}, small};
+  for (double& value : far.values) value = static_cast<float>(value + 10000);
+  EXPECT_NEAR(var(make_tensor(far, kFloat32)).item(), var_of(far.values, 1), 1e-5);
+  for (double& value : far.values) value = 1000 + 8 * std::floor(value - 9998);  // in bfloat16 without rounding
+  EXPECT_NEAR(var(make_tensor(far, kBFloat16)).item(), var_of(far.values, 1), 0.1);
+}
+
+TEST(Reduce, VarOfTooFew) {
+  EXPECT_TRUE(std::isnan(var(tensor({3.0})).item()));
+  EXPECT_TRUE(std::isnan(var(zeros({0})).item()));
+  EXPECT_EQ(var(tensor({3.0, 5.0}), {}, 2).item(), INFINITY);
+  EXPECT_EQ(var(tensor({3.0, 5.0}), {}, 7).item(), INFINITY);
+  EXPECT_EQ(var(tensor({3.0}), {}, 0).item(), 0);
+}
+
 TEST(Reduce, NothingToReduce) {
   EXPECT_EQ(sum(zeros({0})).item(), 0);
   EXPECT_TRUE(std::isnan(mean(zeros({0})).item()));
@@ -240,6 +283,18 @@ TEST(Reduce, ErrorTexts) {
             }),
             "mean: input must be floating\n"
             "  input  cpu  int64 [2]");
+  EXPECT_EQ(error_text<DTypeError>([&] {
+              static_cast<void>(var(tensor({1, 2})));
+            }),
+            "var: input must be floating\n"
+            "  input  cpu  int64 [2]");
+  EXPECT_EQ(error_text<IndexError>([&] { static_cast<void>(var(x, {2})); }),
+            "var: dimension 2 is out of range [-2, 2) of a tensor with 2 dimensions");
+  EXPECT_EQ(error_text<ShapeError>([&] {
+              static_cast<void>(var(x, {0, 0}));
+            }),
+            "var: dims [0, 0] name dimension 0 twice\n"
+            "  input  cpu  float32 [2, 3]");
   EXPECT_EQ(error_text<ShapeError>([&] {
               static_cast<void>(max(zeros({0, 3})));
             }),

@@ -2,6 +2,7 @@
 
 #include <numeric>
 
+#include <tandem/autograd/engine.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/support/op_case.h>
@@ -224,6 +225,83 @@ TEST(View, Cat) {
   EXPECT_EQ(cat({tensor({1, 2}), tensor({0.5})}).to_vector<double>(), (Values{1, 2, 0.5}));
 }
 
+/// Part `number` of a split, as a case: its dimension 1 begins at `begin`.
+OpCase part_case(const char* name, std::function<std::vector<Tensor>(const Tensor&)> run, size_t number, int64_t begin,
+                 int64_t size) {
+  return view_case(
+      name, {3, 7, 2}, {3, size, 2}, [=](const Tensor& x) { return run(x)[number]; },
+      [begin](const Shape& i) {
+        return Shape{i[0], begin + i[1], i[2]};
+      });
+}
+
+TEST(View, SplitAndChunk) {
+  const auto by_size = [](const Tensor& x) { return x.split(3, -2); };
+  check(part_case("split", by_size, 0, 0, 3));
+  check(part_case("split", by_size, 1, 3, 3));
+  check(part_case("split", by_size, 2, 6, 1));
+  const auto by_sizes = [](const Tensor& x) { return split(x, {2, 0, 5}, 1); };
+  check(part_case("split", by_sizes, 0, 0, 2));
+  check(part_case("split", by_sizes, 1, 2, 0));
+  check(part_case("split", by_sizes, 2, 2, 5));
+  const auto by_count = [](const Tensor& x) { return x.chunk(3, 1); };
+  check(part_case("chunk", by_count, 0, 0, 3));
+  check(part_case("chunk", by_count, 2, 6, 1));
+
+  const auto sizes = [](const std::vector<Tensor>& parts) {
+    std::vector<int64_t> result;
+    for (const Tensor& part : parts) result.push_back(part.size(0));
+    return result;
+  };
+  using Sizes = std::vector<int64_t>;
+  const Tensor x = random_tensor({5}, 1);
+  EXPECT_EQ(sizes(x.split(2)), (Sizes{2, 2, 1}));
+  EXPECT_EQ(sizes(x.split(9)), (Sizes{5}));
+  EXPECT_EQ(sizes(x.split(INT64_MAX)), (Sizes{5}));
+  EXPECT_EQ(sizes(x.chunk(4)), (Sizes{2, 2, 1}));  // one fewer than asked for
+  EXPECT_EQ(sizes(x.chunk(9)), (Sizes{1, 1, 1, 1, 1}));
+  EXPECT_EQ(sizes(zeros({0, 3}).split(2)), (Sizes{0}));
+  EXPECT_EQ(sizes(zeros({0, 3}).chunk(3)), (Sizes{0}));
+  EXPECT_EQ(sizes(split(x, {5})), (Sizes{5}));
+  EXPECT_EQ(split(zeros({0}), Shape{}).size(), 0u);
+  for (const Tensor& part : x.split(2)) EXPECT_EQ(part.storage(), x.storage());
+}
+
+TEST(View, GradientsOfAllPartsAdd) {
+  Tensor x = random_tensor({4}, 1).set_requires_grad();
+  const std::vector<Tensor> parts = x.split(3);
+  const Tensor outputs[] = {parts[0], parts[1], parts[0]};
+  const Tensor inputs[] = {x};
+  const Tensor cotangents[] = {tensor({1.0, 2.0, 3.0}), tensor({4.0}), tensor({10.0, 20.0, 30.0})};
+  EXPECT_EQ(grad(outputs, inputs, cotangents)[0].to_vector<double>(), (Values{11, 22, 33, 4}));
+}
+
+TEST(View, Stack) {
+  for (const Shape& shape : {Shape{2, 3}, Shape{}, Shape{0, 2}, Shape{3, 1, 2}}) {
+    for (int64_t dim = -shape.dim() - 1; dim <= shape.dim(); ++dim) {
+      OpCase op;
+      op.name = "stack";
+      op.inputs = {{"tensors[0]", shape}, {"tensors[1]", shape}, {"tensors[2]", shape}};
+      op.run = [dim](const std::vector<Tensor>& in) { return stack(in, dim); };
+      op.reference = [dim, shape](const std::vector<Dense>& in) {
+        const size_t d = static_cast<size_t>(dim < 0 ? dim + shape.dim() + 1 : dim);
+        Shape result = shape;
+        result.insert(d, 3);
+        Dense out = dense_zeros(result);
+        int64_t inner = 1;
+        for (size_t i = d; i < shape.size(); ++i) inner *= shape[i];
+        for (int64_t i = 0; i < out.num_elements(); ++i) {
+          out[i] = in[static_cast<size_t>(i / inner % 3)][i / inner / 3 * inner + i % inner];
+        }
+        return out;
+      };
+      op.names_operands = false;  // errors list the first tensor and the one that does not fit
+      check(op);
+    }
+  }
+  EXPECT_EQ(stack({tensor({1, 2}), tensor({0.5, 1.5})}, 1).to_vector<double>(), (Values{1, 0.5, 2, 1.5}));
+}
+
 TEST(View, DeepViewsGiveOneGradient) {
   Tensor x = random_tensor({4, 6}, 3, kFloat64);
   x.set_requires_grad();
@@ -290,6 +368,33 @@ TEST(View, ErrorTexts) {
             "cat: sizes differ in another dimension than 0\n"
             "  tensors[0]  cpu  float32 [2, 3]\n"
             "  tensors[2]  cpu  float32 [2, 4]");
+  EXPECT_EQ(error_text<ValueError>([&] { static_cast<void>(stack({})); }), "stack: no tensors");
+  EXPECT_EQ(error_text<ShapeError>([&] {
+              static_cast<void>(stack({x, x, zeros({2, 4})}));
+            }),
+            "stack: shapes differ\n"
+            "  tensors[0]  cpu  float32 [2, 3]\n"
+            "  tensors[2]  cpu  float32 [2, 4]");
+  EXPECT_EQ(error_text<IndexError>([&] { static_cast<void>(stack({x}, 3)); }),
+            "stack: dimension 3 is out of range [-3, 3) of a tensor with 3 dimensions");
+  EXPECT_EQ(error_text<ValueError>([&] { static_cast<void>(x.split(0)); }),
+            "split: split_size is 0, must be at least 1\n"
+            "  input  cpu  float32 [2, 3]");
+  EXPECT_EQ(error_text<ValueError>([&] { static_cast<void>(split(x, {4, -1}, 1)); }),
+            "split: split_sizes [4, -1] has a negative one\n"
+            "  input  cpu  float32 [2, 3]");
+  EXPECT_EQ(error_text<ShapeError>([&] { static_cast<void>(split(x, {2}, 1)); }),
+            "split: split_sizes [2] do not add up to dimension 1 of size 3\n"
+            "  input  cpu  float32 [2, 3]");
+  EXPECT_EQ(error_text<ShapeError>([&] { static_cast<void>(split(x, {INT64_MAX, INT64_MAX, 5}, 1)); }),
+            "split: split_sizes [9223372036854775807, 9223372036854775807, 5] do not add up to dimension 1 of size 3\n"
+            "  input  cpu  float32 [2, 3]");
+  EXPECT_EQ(error_text<IndexError>([&] { static_cast<void>(zeros({}).split(1)); }),
+            "split: input has no dimensions\n"
+            "  input  cpu  float32 []");
+  EXPECT_EQ(error_text<ValueError>([&] { static_cast<void>(x.chunk(-1)); }),
+            "chunk: chunks is -1, must be at least 1\n"
+            "  input  cpu  float32 [2, 3]");
   EXPECT_EQ(error_text<StateError>([&] { static_cast<void>(view(Tensor(), {2})); }),
             "view: input is undefined\n"
             "  input  undefined");

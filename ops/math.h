@@ -1,0 +1,37 @@
+// Roots, powers and bounds, element by element.
+//
+// Devices, shapes, promotion and memory order as in ops/elementwise.h.  All gradients can be differentiated again.
+#pragma once
+
+#include <optional>
+
+#include <tandem/base/macros.h>
+#include <tandem/tensor/tensor.h>
+
+namespace tandem::inline v0 {
+
+/// Square root, NaN below 0; integers and bools are converted to float32 first.  The gradient at 0 is infinite.  Saves its
+/// output.
+TANDEM_OP Tensor sqrt(Tensor input);
+
+/// 1 / sqrt(input), infinite at 0, NaN below; integers and bools are converted to float32 first.  float32: within 2 units in
+/// the last place.  Saves its output.  Under autocast half types are raised to float32.
+TANDEM_OP Tensor rsqrt(Tensor input);
+
+/// input^exponent, as C's pow but for sqrt's NaN at -inf where the exponent is 0.5.  Any dtype but bool (DTypeError);
+/// integers stay integers, wrapping around, under an integer exponent, which must then not be negative (ValueError).  The
+/// gradient, exponent input^(exponent - 1), is 0 where the exponent is 0.  Saves its input.  Under autocast half types are
+/// raised to float32.
+TANDEM_OP Tensor pow(Tensor input, Scalar exponent);
+
+/// The same with an exponent for each element.  An integer to a negative power is 0, but for powers of 1 and -1.  The
+/// exponent's gradient, output ln(input), is 0 where input is 0 and the exponent is not negative.  Saves its operands, and its
+/// output if the exponent needs a gradient.
+TANDEM_OP Tensor pow(Tensor input, Tensor exponent);
+
+/// min(max(input, min), max): max where the bounds cross, NaN for NaN.  A bound that is missing does not bind.  Any dtype but
+/// bool (DTypeError).  Throws ValueError where both bounds are missing or one is NaN.  The gradient flows where min <= input
+/// <= max.  Saves its input.
+TANDEM_OP Tensor clamp(Tensor input, std::optional<Scalar> min, std::optional<Scalar> max = {});
+
+}  // namespace tandem::inline v0

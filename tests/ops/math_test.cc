@@ -1,0 +1,232 @@
+#include <tandem/ops/math.h>
+
+#include <cmath>
+#include <functional>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tandem/autograd/engine.h>
+#include <tandem/ops/elementwise.h>
+#include <tandem/tensor/factories.h>
+#include <tandem/tests/support/op_case.h>
+
+namespace tandem::testing {
+namespace {
+
+using Values = std::vector<double>;
+using Numbers = std::vector<int64_t>;
+
+OpCase unary_case(const char* name, const Input& input, std::function<Tensor(const Tensor&)> run,
+                  std::function<double(double)> f) {
+  OpCase op;
+  op.name = name;
+  op.inputs = {input};
+  op.run = [run](const std::vector<Tensor>& in) { return run(in[0]); };
+  op.reference = [shape = input.shape, f](const std::vector<Dense>& in) {
+    return dense_map(shape, in, [&](const Values& v) { return f(v[0]); });
+  };
+  return op;
+}
+
+const Shape kShapes[] = {{3, 33}, {2, 3, 7}, {}, {0, 3}};
+
+TEST(Math, Roots) {
+  for (const Shape& shape : kShapes) {
+    check(unary_case(
+        "sqrt", {"input", shape, 0.25, 4}, [](const Tensor& x) { return x.sqrt(); }, [](double x) { return std::sqrt(x); }));
+    check(unary_case(
+        "rsqrt", {"input", shape, 0.25, 4}, [](const Tensor& x) { return rsqrt(x); },
+        [](double x) { return 1 / std::sqrt(x); }));
+  }
+  EXPECT_EQ(sqrt(tensor({9, 0})).to_vector<double>(), (Values{3, 0}));
+  EXPECT_EQ(sqrt(tensor({9, 0})).dtype(), kFloat32);
+  EXPECT_EQ(rsqrt(tensor({4.0, 0.0, INFINITY})).to_vector<double>(), (Values{0.5, INFINITY, 0}));
+  EXPECT_TRUE(std::isnan(sqrt(tensor({-1.0})).item()));
+  EXPECT_TRUE(std::isnan(rsqrt(tensor({-1.0})).item()));
+}
+
+TEST(Math, GradientOfSqrtAtZeroIsInfinite) {
+  Tensor x = tensor({0.0, 4.0}).set_requires_grad();
+  sqrt(x).backward(tensor({1.0, 3.0}));
+  EXPECT_EQ(x.grad().to_vector<double>(), (Values{INFINITY, 0.75}));
+}
+
+TEST(Math, PowWithANumber) {
+  // Each special case of the kernel, whole and other exponents; negative bases where the result is real.
+  for (double exponent : {2.0, 3.0, -1.0, -2.0, 4.0, 1.0, 0.0}) {
+    for (const Shape& shape : kShapes) {
+      SCOPED_TRACE(str(exponent, " ", shape));
+      for (double sign : {1, -1}) {
+        OpCase op = unary_case(
+            "pow", {"input", shape, sign > 0 ? 0.5 : -2, sign > 0 ? 2 : -0.5},
+            [exponent](const Tensor& x) { return x.pow(exponent); }, [exponent](double x) { return std::pow(x, exponent); });
+        op.tolerance = 8;
+        check(op);
+      }
+    }
+  }
+  for (double exponent : {0.5, -0.5, 1.7, -2.3}) {
+    SCOPED_TRACE(exponent);
+    check(unary_case(
+        "pow", {"input", {3, 33}, 0.5, 2}, [exponent](const Tensor& x) { return pow(x, exponent); },
+        [exponent](double x) { return std::pow(x, exponent); }));
+  }
+}
+
+TEST(Math, PowWithANumberAtItsEdges) {
+  const auto slope = [](double base, double exponent) {
+    Tensor x = full({}, base).set_requires_grad();
+    pow(x, exponent).backward(full({}, 3.0));
+    return x.grad().item();
+  };
+  EXPECT_EQ(slope(0, 0), 0);
+  EXPECT_EQ(slope(0, 1), 3);
+  EXPECT_EQ(slope(0, 2), 0);
+  EXPECT_EQ(slope(0, 0.5), INFINITY);
+  EXPECT_EQ(slope(-3, 2), -18);
+  EXPECT_EQ(slope(-2, 3), 36);
+  EXPECT_TRUE(std::isnan(slope(-2, 0.5)));
+  EXPECT_EQ(pow(tensor({0.0, NAN, -2.0}), 0).to_vector<double>(), (Values{1, 1, 1}));
+  EXPECT_TRUE(std::isnan(pow(tensor({-2.0}), 1.5).item()));
+  EXPECT_EQ(pow(tensor({-2.0}), -3).item(), -0.125);
+}
+
+TEST(Math, PowOfIntegers) {
+  EXPECT_EQ(pow(tensor({-3, 0, 2, 7}), 3).to_vector<int64_t>(), (Numbers{-27, 0, 8, 343}));
+  EXPECT_EQ(pow(tensor({-3, 0, 2}), 0).to_vector<int64_t>(), (Numbers{1, 1, 1}));
+  EXPECT_EQ(pow(full({1}, 3, {kUInt8}), 6).item<int64_t>(), 729 % 256);
+  EXPECT_EQ(pow(full({1}, -2, {kInt32}), 31).item<int64_t>(), INT32_MIN);
+  EXPECT_EQ(pow(tensor({2}), 62).item<int64_t>(), int64_t{1} << 62);
+  EXPECT_EQ(pow(tensor({4}), 0.5).dtype(), kFloat32);
+  EXPECT_EQ(pow(tensor({4}), 0.5).item(), 2);
+  EXPECT_EQ(pow(tensor({3, 1, -1, -1, 0, 2, -2}), tensor({4, -5, -5, -4, -1, -1, 3})).to_vector<int64_t>(),
+            (Numbers{81, 1, -1, 1, 0, 0, -8}));
+  EXPECT_EQ(pow(full({1}, 255, {kUInt8}), full({1}, 3, {kUInt8})).item<int64_t>(), 255);
+}
+
+TEST(Math, PowWithATensor) {
+  struct Shapes {
+    Shape input, exponent, result;
+  };
+  for (const Shapes& s : {Shapes{{3, 7}, {3, 7}, {3, 7}}, Shapes{{2, 33}, {33}, {2, 33}}, Shapes{{5, 1, 3}, {4, 1}, {5, 4, 3}},
+                          Shapes{{}, {7}, {7}}, Shapes{{0, 3}, {3}, {0, 3}}}) {
+    OpCase op;
+    op.name = "pow";
+    op.inputs = {{"input", s.input, 0.5, 2}, {"exponent", s.exponent, -1.5, 2.5}};
+    op.run = [](const std::vector<Tensor>& in) { return pow(in[0], in[1]); };
+    op.reference = [shape = s.result](const std::vector<Dense>& in) {
+      return dense_map(shape, in, [](const Values& v) { return std::pow(v[0], v[1]); });
+    };
+    op.tolerance = 8;
+    op.terms = 5;
+    check(op);
+  }
+}
+
+TEST(Math, GradientsOfPowWithATensorAtItsEdges) {
+  Tensor x = tensor({0.0, 0.0, 0.0, -2.0, 0.0, 3.0}).set_requires_grad();
+  Tensor e = tensor({0.0, 2.0, 1.0, 2.0, -1.0, 0.0}).set_requires_grad();
+  const Tensor y = pow(x, e);
+  EXPECT_EQ(y.to_vector<double>(), (Values{1, 0, 0, 4, INFINITY, 1}));
+  y.backward(full({6}, 2));
+  const Values of_x = x.grad().to_vector<double>();
+  EXPECT_EQ(of_x, (Values{0, 0, 2, -8, -INFINITY, 0}));
+  const Values of_e = e.grad().to_vector<double>();
+  EXPECT_EQ(of_e[0], 0);
+  EXPECT_EQ(of_e[1], 0);
+  EXPECT_EQ(of_e[2], 0);
+  EXPECT_TRUE(std::isnan(of_e[3]));  // the logarithm of a negative number
+  EXPECT_EQ(of_e[4], -INFINITY);
+  EXPECT_NEAR(of_e[5], 2 * std::log(3), 1e-6);
+}
+
+TEST(Math, SecondGradientsOfPowAtZeroAreFinite) {
+  Tensor x = full({}, 0.0, {kFloat64}).set_requires_grad(), e = full({}, 3.0, {kFloat64}).set_requires_grad();
+  const Tensor y[] = {pow(x, e)};
+  const Tensor inputs[] = {x, e};
+  const std::vector<Tensor> first = grad(y, inputs, {}, true, true);
+  const Tensor sum[] = {add(first[0], first[1])};
+  const std::vector<Tensor> second = grad(sum, inputs);
+  EXPECT_EQ(second[0].item(), 0);
+  EXPECT_EQ(second[1].item(), 0);
+}
+
+TEST(Math, PowSavesItsOutputForTheExponentAlone) {
+  const auto holders = [](const Tensor& x) { return x.storage()->use_count(); };
+  Tensor x = random_tensor({3}, 1, kFloat32, 1, 2).set_requires_grad();
+  Tensor e = random_tensor({3}, 2);
+  const uint32_t alone = holders(pow(x, e));
+  e.set_requires_grad();
+  EXPECT_EQ(holders(pow(x, e)), alone + 1);
+}
+
+TEST(Math, Clamp) {
+  for (const Shape& shape : kShapes) {
+    const Input input{"input", shape, -3, 3};
+    check(unary_case(
+        "clamp", input, [](const Tensor& x) { return clamp(x, -1.25, 0.5); },
+        [](double x) { return std::min(std::max(x, -1.25), 0.5); }));
+    check(unary_case(
+        "clamp", input, [](const Tensor& x) { return clamp(x, 0.75); }, [](double x) { return std::max(x, 0.75); }));
+    check(unary_case(
+        "clamp", input, [](const Tensor& x) { return clamp(x, {}, 1); }, [](double x) { return std::min(x, 1.0); }));
+  }
+  EXPECT_EQ(clamp(tensor({-5, 0, 9}), -1, 3).to_vector<int64_t>(), (Numbers{-1, 0, 3}));
+  EXPECT_EQ(clamp(full({2}, 7, {kUInt8}), 9).to_vector<int64_t>(), (Numbers{9, 9}));
+  EXPECT_EQ(clamp(tensor({-5, 0, 9}), 0.5).dtype(), kFloat32);
+  EXPECT_EQ(clamp(tensor({-5.0, 0.0, 9.0}), 3, 1).to_vector<double>(), (Values{1, 1, 1}));
+  EXPECT_EQ(clamp(tensor({-INFINITY, INFINITY}), -2.0, 2.0).to_vector<double>(), (Values{-2, 2}));
+  EXPECT_TRUE(std::isnan(clamp(tensor({NAN}), -1.0, 1.0).item()));
+}
+
+TEST(Math, GradientOfClampAtItsBounds) {
+  Tensor x = tensor({-2.0, -1.0, 0.0, 0.5, 0.75, NAN}).set_requires_grad();
+  clamp(x, -1, 0.5).backward(full({6}, 3));
+  EXPECT_EQ(x.grad().to_vector<double>(), (Values{0, 3, 3, 3, 0, 0}));
+}
+
+TEST(Math, LargeSizesRunOnThreads) {
+  for (OpCase op : {unary_case(
+                        "sqrt", {"input", {3, 32769}, 0.25, 4}, [](const Tensor& x) { return sqrt(x); },
+                        [](double x) { return std::sqrt(x); }),
+                    unary_case(
+                        "clamp", {"input", {70001}}, [](const Tensor& x) { return clamp(x, -1, 1); },
+                        [](double x) { return std::min(std::max(x, -1.0), 1.0); })}) {
+    check_values(op);
+    check_threads(op);
+  }
+}
+
+TEST(Math, KeepsTheMemoryOrderOfDenseInputs) {
+  const Tensor x = random_tensor({2, 3, 5}, 1, kFloat32, 1, 2).transpose(0, 2);
+  for (const Tensor& y : {sqrt(x), rsqrt(x), pow(x, 1.5), pow(x, x), clamp(x, 1.25)}) EXPECT_EQ(y.strides(), x.strides());
+}
+
+TEST(Math, ErrorTexts) {
+  const Tensor flags = tensor({true, false});
+  EXPECT_EQ(error_text<DTypeError>([&] { static_cast<void>(pow(flags, 2)); }),
+            "pow: bool is not accepted\n"
+            "  input  cpu  bool [2]");
+  EXPECT_EQ(error_text<DTypeError>([&] { static_cast<void>(pow(flags, flags)); }),
+            "pow: bool is not accepted\n"
+            "  input  cpu  bool [2]");
+  EXPECT_EQ(error_text<ValueError>([&] { static_cast<void>(pow(tensor({1, 2}), -2)); }),
+            "pow: an integer to the power -2 is no integer\n"
+            "  input  cpu  int64 [2]\n"
+            "  make the exponent a floating number");
+  EXPECT_EQ(error_text<ShapeError>([&] { static_cast<void>(pow(zeros({2, 3}), zeros({4}))); }),
+            "pow: shapes do not broadcast\n"
+            "  input     cpu  float32 [2, 3]\n"
+            "  exponent  cpu  float32 [4]");
+  EXPECT_EQ(error_text<DTypeError>([&] { static_cast<void>(clamp(flags, 0)); }),
+            "clamp: bool is not accepted\n"
+            "  input  cpu  bool [2]");
+  EXPECT_EQ(error_text<ValueError>([&] { static_cast<void>(clamp(zeros({2}), {}, {})); }),
+            "clamp: at least one of min and max is needed");
+  EXPECT_EQ(error_text<ValueError>([&] { static_cast<void>(clamp(zeros({2}), NAN)); }), "clamp: min is NaN");
+  EXPECT_EQ(error_text<ValueError>([&] { static_cast<void>(clamp(zeros({2}), {}, NAN)); }), "clamp: max is NaN");
+}
+
+}  // namespace
+}  // namespace tandem::testing
