@@ -243,7 +243,7 @@ Tensor part_of(const Tensor& input, const Range& range) {
   const size_t d = static_cast<size_t>(range.dim);
   Shape shape = input.shape();
   Shape strides = input.strides();
-  const int64_t offset = input.impl().offset + (range.count > 0 ? range.begin * strides[d] : 0);
+  const int64_t offset = input.impl().offset + (range.count > 0 && input.num_elements() > 0 ? range.begin * strides[d] : 0);
   shape[d] = range.count;
   strides[d] *= range.step;
   return view_of(input, shape, strides, offset);
@@ -514,7 +514,7 @@ Tensor stack(const std::vector<Tensor>& tensors, int64_t dim) {
   Shape shape = first.shape();
   shape.insert(static_cast<size_t>(d), static_cast<int64_t>(parts.size()));
   Tensor out = empty(shape, {dtype, first.device()});
-  for (size_t i = 0; i < parts.size(); ++i) {
+  for (size_t i = 0; i < parts.size() && out.num_elements() > 0; ++i) {
     Shape one = shape;
     one[static_cast<size_t>(d)] = 1;
     Shape strides = parts[i].strides();

@@ -145,7 +145,7 @@ TEST(Math, SecondGradientsOfPowAtZeroAreFinite) {
   Tensor x = full({}, 0.0, {kFloat64}).set_requires_grad(), e = full({}, 3.0, {kFloat64}).set_requires_grad();
   const Tensor y[] = {pow(x, e)};
   const Tensor inputs[] = {x, e};
-  const std::vector<Tensor> first = grad(y, inputs, {}, true, true);
+  const std::vector<Tensor> first = grad(y, inputs, {}, {.create_graph = true});
   const Tensor sum[] = {add(first[0], first[1])};
   const std::vector<Tensor> second = grad(sum, inputs);
   EXPECT_EQ(second[0].item(), 0);

@@ -170,6 +170,11 @@ TEST(View, Select) {
       "select", {5}, {}, [](const Tensor& x) { return x.select(-1, 3); }, [](const Shape&) { return Shape{3}; }));
 }
 
+TEST(View, PartsOfNothing) {
+  EXPECT_EQ(zeros({3, 0, 2}).select(0, 2).shape(), (Shape{0, 2}));
+  EXPECT_EQ(zeros({3, 0, 2}).slice(0, 1, 3).shape(), (Shape{2, 0, 2}));
+}
+
 TEST(View, Expand) {
   check(view_case(
       "expand", {3, 1}, {2, 3, 4},
