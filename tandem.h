@@ -53,6 +53,7 @@
 #include <tandem/optim/optimizer.h>
 #include <tandem/optim/schedule.h>
 #include <tandem/optim/sgd.h>
+#include <tandem/profile/step_report.h>
 #include <tandem/profile/trace_file.h>
 #include <tandem/tensor/allocator.h>
 #include <tandem/tensor/device.h>
