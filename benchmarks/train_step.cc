@@ -11,36 +11,59 @@
 
 namespace {
 
-void run(const std::string& name, int threads, int steps, tandem::benchmarks::Report& report) {
-  tandem::set_num_threads(threads);
+namespace tb = tandem::benchmarks;
+
+constexpr int kWarmup = 3;
+constexpr int kLosses = 10;  // where losses are asked for, the steps that are not timed are so many
+
+struct Settings {
+  std::vector<std::string> cases{"mlp"};
+  std::string json, save, load;
+  int threads = 1, steps = 20;
+  bool losses = false;
+};
+
+void run(const std::string& name, const Settings& settings, tb::Report& report) {
+  tandem::set_num_threads(settings.threads);
   tandem::manual_seed(1);
-  tandem::benchmarks::TrainingCase training = tandem::benchmarks::make_case(name);
-  const tandem::benchmarks::Times times = tandem::benchmarks::time_calls([&] { training.step(); }, 3, steps);
-  report.line({{"case", name},
-               {"threads", threads},
-               {"step_ms", times.median_ms},
-               {"min_ms", times.min_ms},
-               {"items_per_s", static_cast<double>(training.items_per_step) * 1e3 / times.median_ms},
-               {"rss_mb", tandem::benchmarks::peak_resident_mb()}});
+  tb::TrainingCase training = tb::make_case(name);
+  if (!settings.load.empty()) tb::load_case(training, tb::from_users_folder(settings.load));
+  std::vector<double> losses;
+  for (int i = 0; i < (settings.losses ? kLosses : kWarmup); ++i) losses.push_back(training.step().item());
+  const tb::Times times = tb::time_calls([&] { training.step(); }, 0, settings.steps);
+  tb::Json line = {{"case", name},
+                   {"threads", settings.threads},
+                   {"step_ms", times.median_ms},
+                   {"min_ms", times.min_ms},
+                   {"items_per_s", static_cast<double>(training.items_per_step) * 1e3 / times.median_ms},
+                   {"rss_mb", tb::peak_resident_mb()}};
+  if (settings.losses) line["losses"] = losses;
+  report.line(std::move(line));
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   CLI::App app("Times training steps");
-  std::vector<std::string> cases{"mlp"};
-  std::string json;
-  int threads = 1, steps = 20;
-  app.add_option("--case", cases, "one or several, separated by commas")
+  Settings s;
+  app.add_option("--case", s.cases, "one or several, separated by commas")
       ->delimiter(',')
-      ->check(CLI::IsMember(tandem::benchmarks::case_names()));
-  app.add_option("--threads", threads, "of the one process")->check(CLI::Range(1, 1024));
-  app.add_option("--steps", steps, "timed steps, after three that are not")->check(CLI::Range(1, 1000000));
-  app.add_option("--json", json, "append the lines to this file too");
+      ->check(CLI::IsMember(tb::case_names()));
+  app.add_option("--threads", s.threads, "of the one process")->check(CLI::Range(1, 1024));
+  app.add_option("--steps", s.steps, "timed steps, after some that are not")->check(CLI::Range(1, 1000000));
+  app.add_option("--json", s.json, "append the lines to this file too");
+  app.add_flag("--losses", s.losses, "show the losses of the first ten steps, which are not timed");
+  app.add_option("--load", s.load, "begin with the weights and data of this file");
+  app.add_option("--save", s.save, "write the case's weights and data to this file, and do no more");
   try {
     app.parse(argc, argv);
-    tandem::benchmarks::Report report(json);
-    for (const std::string& name : cases) run(name, threads, steps, report);
+    if (!s.save.empty()) {
+      tandem::manual_seed(1);
+      tb::save_case(tb::make_case(s.cases.front()), tb::from_users_folder(s.save));
+      return 0;
+    }
+    tb::Report report(s.json);
+    for (const std::string& name : s.cases) run(name, s, report);
   } catch (const CLI::ParseError& error) {
     return app.exit(error, std::cout, std::cerr) == 0 ? 0 : 2;
   } catch (const tandem::Error& error) {

@@ -1,35 +1,71 @@
 #include <tandem/benchmarks/support/cases.h>
 
+#include <algorithm>
+#include <utility>
+
 #include <tandem/examples/models/mlp.h>
 
 namespace tandem::benchmarks {
 
 namespace {
 
-TrainingCase mlp() {
-  constexpr int64_t kBatch = 128;
-  auto model = std::make_shared<models::Mlp>();
-  const Tensor images = randn({kBatch, 1, 28, 28});
-  const Tensor labels = randint(0, 10, {kBatch});
-  TrainingCase c;
-  c.name = "mlp";
-  c.items_per_step = kBatch;
-  c.model = model;
-  c.loss = [net = model.get(), images, labels] { return cross_entropy((*net)(images), labels); };
-  c.optimizer = std::make_unique<optim::SGD>(model->parameters(), optim::SGDOptions{.lr = 0.01, .momentum = 0.9});
-  return c;
+std::unique_ptr<optim::Optimizer> sgd(const nn::Module& model, double lr, double weight_decay = 0) {
+  return std::make_unique<optim::SGD>(model.parameters(),
+                                      optim::SGDOptions{.lr = lr, .momentum = 0.9, .weight_decay = weight_decay});
 }
+
+/// Random images in one of ten classes.
+TrainingCase images(std::shared_ptr<nn::Layer> model, const Shape& shape, std::unique_ptr<optim::Optimizer> optimizer) {
+  return {shape[0], std::move(model), randn(shape), randint(0, 10, {shape[0]}), std::move(optimizer)};
+}
+
+TrainingCase mlp() {
+  auto model = std::make_shared<models::Mlp>();
+  return images(model, {128, 1, 28, 28}, sgd(*model, 0.01));
+}
+
+struct Case {
+  const char* name;
+  TrainingCase (*make)();
+};
+constexpr Case kCases[] = {{"mlp", mlp}};
 
 }  // namespace
 
 const std::vector<std::string>& case_names() {
-  static const std::vector<std::string> kNames = {"mlp"};
+  static const std::vector<std::string> kNames = [] {
+    std::vector<std::string> names;
+    for (const Case& c : kCases) names.emplace_back(c.name);
+    return names;
+  }();
   return kNames;
 }
 
 TrainingCase make_case(const std::string& name) {
-  if (name == "mlp") return mlp();
-  throw ValueError("unknown case '" + name + "'");
+  const auto found = std::find_if(std::begin(kCases), std::end(kCases), [&](const Case& c) { return c.name == name; });
+  TANDEM_CHECK(ValueError, found != std::end(kCases), "unknown case '", name, "'");
+  return found->make();
+}
+
+void save_case(const TrainingCase& training, const std::string& path) {
+  State state;
+  state.set("model", training.model->state_dict());
+  state.set("input", training.input);
+  state.set("target", training.target);
+  io::save_safetensors(path, state.tensors());
+}
+
+void load_case(TrainingCase& training, const std::string& path) {
+  State state;
+  for (const auto& [name, tensor] : io::load_safetensors(path).tensors) state.set(name, tensor);
+  training.model->load_state_dict(state.get<State>("model"));
+  for (auto& [name, tensor] : {std::pair{"input", &training.input}, std::pair{"target", &training.target}}) {
+    const Tensor loaded = state.get<Tensor>(name);
+    TANDEM_CHECK(StateError, loaded.shape() == tensor->shape() && loaded.dtype() == tensor->dtype(), "'", name,
+                 "' of '", path, "' is ", loaded.dtype(), ' ', loaded.shape(), ", not ", tensor->dtype(), ' ',
+                 tensor->shape());
+    *tensor = loaded;
+  }
 }
 
 }  // namespace tandem::benchmarks

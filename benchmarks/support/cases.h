@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,17 +12,20 @@ namespace tandem::benchmarks {
 
 /// One training step on the same random batch again and again.
 struct TrainingCase {
-  std::string name;
   int64_t items_per_step = 0;
-  std::shared_ptr<nn::Module> model;
-  /// Output of the network: what a DistributedDataParallel would call.
-  std::function<Tensor()> loss;
+  std::shared_ptr<nn::Layer> model;
+  Tensor input;
+  Tensor target;  ///< class of each row of the network's output
   std::unique_ptr<optim::Optimizer> optimizer;
 
-  void step() {
+  /// One step; returns its loss.
+  Tensor step() {
     optimizer->zero_grad();
-    loss().backward();
+    const Tensor scores = (*model)(input);
+    const Tensor loss = cross_entropy(scores.reshape({-1, scores.size(-1)}), target);
+    loss.backward();
     optimizer->step();
+    return loss;
   }
 };
 
@@ -31,5 +33,10 @@ struct TrainingCase {
 const std::vector<std::string>& case_names();
 /// Builds a case on the CPU.  Throws ValueError for an unknown name.
 TrainingCase make_case(const std::string& name);
+
+/// Writes weights, buffers and data to a safetensors file: "model.<key>", "input", "target".
+void save_case(const TrainingCase& training, const std::string& path);
+/// Takes them from there.  Throws StateError for keys or shapes that are not the case's.
+void load_case(TrainingCase& training, const std::string& path);
 
 }  // namespace tandem::benchmarks

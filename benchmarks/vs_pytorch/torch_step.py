@@ -1,0 +1,221 @@
+"""One training case in PyTorch: //benchmarks:train_step's counterpart, from the same weights and data.
+
+    python3 torch_step.py CASE STATE.safetensors [--compile] [--channels-last] [--fused] [--threads N] [--steps N]
+
+Prints one line of JSON: the losses of the first ten steps, which are not timed, then times of `--steps` more.
+"""
+
+import argparse
+import json
+import statistics
+import struct
+import time
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+UNTIMED = 10
+
+
+# --- networks: the same names for the same parameters as in examples/models -----------------------------------------
+
+
+class Mlp(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc1, self.fc2, self.fc3 = nn.Linear(784, 1024), nn.Linear(1024, 1024), nn.Linear(1024, 10)
+
+    def forward(self, images):
+        return self.fc3(F.relu(self.fc2(F.relu(self.fc1(images.flatten(1))))))
+
+
+class LeNet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1, self.conv2 = nn.Conv2d(1, 32, 5), nn.Conv2d(32, 64, 5)
+        self.fc1, self.fc2 = nn.Linear(1024, 128), nn.Linear(128, 10)
+
+    def forward(self, images):
+        h = F.max_pool2d(F.relu(self.conv1(images)), 2)
+        h = F.max_pool2d(F.relu(self.conv2(h)), 2)
+        return self.fc2(F.relu(self.fc1(h.flatten(1))))
+
+
+class ResidualBlock(nn.Module):
+    def __init__(self, in_channels, out_channels, stride):
+        super().__init__()
+        self.conv1 = nn.Conv2d(in_channels, out_channels, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(out_channels)
+        self.conv2 = nn.Conv2d(out_channels, out_channels, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(out_channels)
+        self.downsample = None
+        if stride != 1 or in_channels != out_channels:
+            self.downsample = nn.Sequential(
+                nn.Conv2d(in_channels, out_channels, 1, stride, bias=False), nn.BatchNorm2d(out_channels))
+
+    def forward(self, x):
+        h = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
+        return F.relu(h + (x if self.downsample is None else self.downsample(x)))
+
+
+class ResNet18(nn.Module):
+    def __init__(self, width=64, classes=10):
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(3, width, 3, 1, 1, bias=False), nn.BatchNorm2d(width)
+        channels = width
+        for layer, stride in enumerate((1, 2, 2, 2), 1):
+            out = stride * channels
+            setattr(self, f"layer{layer}", nn.Sequential(ResidualBlock(channels, out, stride), ResidualBlock(out, out, 1)))
+            channels = out
+        self.fc = nn.Linear(channels, classes)
+
+    def forward(self, images):
+        h = self.layer1(F.relu(self.bn1(self.conv1(images))))
+        h = F.adaptive_avg_pool2d(self.layer4(self.layer3(self.layer2(h))), 1)
+        return self.fc(h.flatten(1))
+
+
+class CausalAttention(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.c_attn, self.c_proj, self.heads = nn.Linear(width, 3 * width), nn.Linear(width, width), heads
+
+    def forward(self, x):
+        batch, length, width = x.shape
+        qkv = self.c_attn(x).view(batch, length, 3, self.heads, width // self.heads)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)
+        h = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.c_proj(h.transpose(1, 2).reshape(batch, length, width))
+
+
+class GptMlp(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.c_fc, self.c_proj = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        return self.c_proj(F.gelu(self.c_fc(x), approximate="tanh"))
+
+
+class GptBlock(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.ln_1, self.attn = nn.LayerNorm(width), CausalAttention(width, heads)
+        self.ln_2, self.mlp = nn.LayerNorm(width), GptMlp(width)
+
+    def forward(self, x):
+        h = x + self.attn(self.ln_1(x))
+        return h + self.mlp(self.ln_2(h))
+
+
+class Gpt(nn.Module):
+    def __init__(self, vocabulary, context, layers, heads, width):
+        super().__init__()
+        self.wte, self.wpe = nn.Embedding(vocabulary, width), nn.Embedding(context, width)
+        self.h = nn.Sequential(*[GptBlock(width, heads) for _ in range(layers)])
+        self.ln_f = nn.LayerNorm(width)
+        self.lm_head = nn.Linear(width, vocabulary, bias=False)
+        self.lm_head.weight = self.wte.weight
+
+    def forward(self, tokens):
+        x = self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1], device=tokens.device))
+        return self.lm_head(self.ln_f(self.h(x)))
+
+
+def sgd(**options):
+    return lambda parameters, **more: torch.optim.SGD(parameters, momentum=0.9, **options, **more)
+
+
+def adamw(parameters, **more):
+    return torch.optim.AdamW(parameters, lr=1e-3, **more)
+
+
+CASES = {
+    "mlp": (Mlp, sgd(lr=0.01)),
+    "lenet": (LeNet, sgd(lr=0.01)),
+    "resnet18": (ResNet18, sgd(lr=0.1, weight_decay=5e-4)),
+    "gpt-small": (lambda: Gpt(65, 128, 4, 4, 128), adamw),
+    "gpt-384": (lambda: Gpt(65, 256, 6, 6, 384), adamw),
+}
+
+# --- the file that both sides start from ----------------------------------------------------------------------------
+
+DTYPES = {"F32": torch.float32, "I64": torch.int64}
+
+
+def load_safetensors(path):
+    """Tensors by name; aliases, which stand for tied parameters, are left out."""
+    with open(path, "rb") as file:
+        content = file.read()
+    length = struct.unpack("<Q", content[:8])[0]
+    tensors = {}
+    for name, entry in json.loads(content[8:8 + length]).items():
+        if name == "__metadata__":
+            continue
+        begin, end = (8 + length + offset for offset in entry["data_offsets"])
+        flat = torch.frombuffer(bytearray(content[begin:end]), dtype=DTYPES[entry["dtype"]])
+        tensors[name] = flat.reshape(entry["shape"]).clone()
+    return tensors
+
+
+def load_model(model, state):
+    weights = {name[len("model."):]: tensor for name, tensor in state.items() if name.startswith("model.")}
+    result = model.load_state_dict(weights, strict=False)
+    missing = set(result.missing_keys) - {"lm_head.weight"}  # tied to wte.weight
+    if missing or result.unexpected_keys:
+        raise SystemExit(f"torch_step: missing {sorted(missing)}, unexpected {result.unexpected_keys}")
+
+
+# --- the step -------------------------------------------------------------------------------------------------------
+
+
+def peak_resident_mb():
+    with open("/proc/self/status", encoding="ascii") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("VmHWM")) / 1024
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("case", choices=CASES)
+    parser.add_argument("state")
+    parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--channels-last", action="store_true")
+    parser.add_argument("--fused", action="store_true")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--steps", type=int, default=20)
+    args = parser.parse_args()
+
+    torch.set_num_threads(args.threads)
+    state = load_safetensors(args.state)
+    make_model, make_optimizer = CASES[args.case]
+    model = make_model()
+    load_model(model, state)
+    data, target = state["input"], state["target"].reshape(-1)
+    del state
+    if args.channels_last:
+        model = model.to(memory_format=torch.channels_last)
+        data = data.contiguous(memory_format=torch.channels_last)
+    optimizer = make_optimizer(model.parameters(), **({"fused": True} if args.fused else {}))
+    network = torch.compile(model) if args.compile else model
+
+    def step():
+        optimizer.zero_grad(set_to_none=True)
+        scores = network(data)
+        loss = F.cross_entropy(scores.reshape(-1, scores.shape[-1]), target)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    losses = [step().item() for _ in range(UNTIMED)]
+    times = []
+    for _ in range(args.steps):
+        start = time.perf_counter()
+        step()
+        times.append(1e3 * (time.perf_counter() - start))
+    print(json.dumps({"step_ms": statistics.median(times), "min_ms": min(times), "rss_mb": peak_resident_mb(),
+                      "losses": losses, "version": torch.__version__}))
+
+
+if __name__ == "__main__":
+    main()
