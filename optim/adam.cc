@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include <tandem/base/trace.h>
 #include <tandem/optim/adam_kernels.h>
 #include <tandem/optim/options.h>
 #include <tandem/tensor/factories.h>
@@ -87,6 +88,7 @@ void Adam::update(size_t index, const Tensor& parameter, const Tensor& gradient)
   const cpu::AdamStep step = {options.lr, options.betas.first, options.betas.second, options.eps, options.weight_decay,
                               decoupled_, kept.steps};
   const KernelContext context = {parameter.device()};
+  trace_work(0, 7 * parameter.num_bytes());  // four tensors, of which the gradient is not written
   const auto run = [&]<class T>(T*) {
     cpu::adam(context, parameter.num_elements(), gradient.data<T>(), step, parameter.data<T>(), kept.mean.data<T>(),
               kept.square.data<T>());

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include <tandem/base/trace.h>
 #include <tandem/optim/options.h>
 #include <tandem/optim/sgd_kernels.h>
 #include <tandem/tensor/factories.h>
@@ -67,6 +68,7 @@ void SGD::update(size_t index, const Tensor& parameter, const Tensor& gradient) 
   const cpu::SgdStep step = {options.lr,           options.momentum, options.dampening,
                              options.weight_decay, options.nesterov, first};
   const KernelContext context = {parameter.device()};
+  trace_work(0, (use_buffer ? 5 : 3) * parameter.num_bytes());  // of its tensors, only the gradient is not written
   const auto run = [&]<class T>(T*) {
     cpu::sgd(context, parameter.num_elements(), gradient.data<T>(), step, parameter.data<T>(),
              use_buffer ? buffer.data<T>() : nullptr);

@@ -83,8 +83,8 @@ class CausalAttention(nn.Module):
 
     def forward(self, x):
         batch, length, width = x.shape
-        qkv = self.c_attn(x).view(batch, length, 3, self.heads, width // self.heads)
-        q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)
+        q, k, v = (part.view(batch, length, self.heads, width // self.heads).transpose(1, 2)
+                   for part in self.c_attn(x).split(width, 2))
         h = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         return self.c_proj(h.transpose(1, 2).reshape(batch, length, width))
 

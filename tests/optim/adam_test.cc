@@ -1,5 +1,6 @@
 #include <tandem/optim/adam.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -8,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <tandem/base/parallel_for.h>
+#include <tandem/base/trace.h>
 #include <tandem/tests/optim/gradients.h>
 #include <tandem/tests/support/error_text.h>
 
@@ -296,6 +298,18 @@ TEST(Adam, RefusesAParameterThatMovedAway) {
   EXPECT_EQ(error_text<td::DeviceError>([&] { adam.step(); }),
             "Adam: parameter 0 is on cpu:1, its moments on cpu; make the optimizer after moving the model");
   EXPECT_EQ(p.to_vector<float>(), (std::vector<float>{5, 5}));
+}
+
+TEST(Adam, TraceShowsTheBytesOfAStep) {
+  const td::Tensor p = parameter<float>({1, -2, 0.5}, {3});
+  AdamW optimizer({p}, {.lr = 0.5});
+  set_gradient(p, td::from_vector<float>({3, -1, 0.125}, {3}));
+  td::start_trace();
+  optimizer.step();
+  const std::vector<td::TraceEvent> events = td::stop_trace();
+  const auto step = std::find_if(events.begin(), events.end(), [](const auto& e) { return e.category == "optimizer"; });
+  ASSERT_NE(step, events.end());
+  EXPECT_EQ(step->num_bytes, 7 * 3 * 4);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include <tandem/optim/sgd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -8,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <tandem/base/parallel_for.h>
+#include <tandem/base/trace.h>
 #include <tandem/tests/optim/gradients.h>
 #include <tandem/tests/support/error_text.h>
 
@@ -274,6 +276,18 @@ TEST(Sgd, RefusesAParameterThatMovedAway) {
       error_text<td::DeviceError>([&] { sgd.step(); }),
       "SGD: parameter 0 ('w') is on cpu:1, its momentum buffer on cpu; make the optimizer after moving the model");
   EXPECT_EQ(p.item<float>(), 5);
+}
+
+TEST(Sgd, TraceShowsTheBytesOfAStep) {
+  const td::Tensor p = parameter<float>({1, -2, 0.5}, {3});
+  SGD optimizer({p}, {.lr = 0.5, .momentum = 0.25});
+  set_gradient(p, td::from_vector<float>({3, -1, 0.125}, {3}));
+  td::start_trace();
+  optimizer.step();
+  const std::vector<td::TraceEvent> events = td::stop_trace();
+  const auto step = std::find_if(events.begin(), events.end(), [](const auto& e) { return e.category == "optimizer"; });
+  ASSERT_NE(step, events.end());
+  EXPECT_EQ(step->num_bytes, 5 * 3 * 4);
 }
 
 }  // namespace
