@@ -17,6 +17,8 @@ namespace tandem::inline v0 {
 namespace {
 
 constexpr int64_t kQueryBlock = 64, kKeyBlock = 256;
+/// Columns that no vector is wider than; rows of scores are filled up to a multiple, so that vector code meets no tails.
+constexpr int64_t kLanes = 16;
 /// Pieces of work that have scratch memory of their own.
 constexpr int64_t kPieces = 16;
 
@@ -81,6 +83,15 @@ void pack_columns(const TileKernels<T>& kernels, const T* source, int64_t k, int
   }
 }
 
+/// Rows as the right side of a product with `depth` of them: where they lie if no vector reaches beyond their end, else packed.
+template <class T>
+RightSide<T> right_rows(const TileKernels<T>& kernels, const T* source, int64_t depth, int64_t columns, int64_t stride,
+                        T* packed) {
+  if (columns % kLanes == 0) return {source, stride, kernels.columns};
+  pack_columns(kernels, source, depth, columns, stride, 1, packed);
+  return {packed, kernels.columns, depth * kernels.columns};
+}
+
 /// Adds a mask to `count` scores.
 template <class T>
 void add_mask(const AttentionMask& mask, int64_t at, int64_t step, int64_t count, T* scores) {
@@ -98,20 +109,54 @@ void scale_row(T* row, int64_t n, T factor) {
   for (int64_t i = 0; i < n; ++i) row[i] *= factor;
 }
 
-/// Replaces a row of scores by exp(score - max), where max and sum run over all blocks so far; returns what the row's
-/// results so far must be multiplied with.
+/// The largest of n values, n a multiple of kLanes; NaN if one is.
+template <class T>
+T largest(const T* x, int64_t n) {
+  typedef T Vector __attribute__((vector_size(32), aligned(sizeof(T)), may_alias));
+  constexpr int64_t kWidth = 32 / sizeof(T);
+  Vector max = Vector{} - kInfinity<T>, nans = {};
+  for (int64_t i = 0; i < n; i += kWidth) {
+    const Vector value = *reinterpret_cast<const Vector*>(x + i);
+    max = value > max ? value : max;
+    nans = value == value ? nans : value;
+  }
+  T result = max[0], nan = nans[0];
+  for (int64_t l = 1; l < kWidth; ++l) {
+    result = max[l] > result ? max[l] : result;
+    nan += nans[l];
+  }
+  return nan == nan ? result : nan;
+}
+
+/// The sum of n values, n a multiple of kLanes.
+template <class T>
+T total(const T* x, int64_t n) {
+  typedef T Vector __attribute__((vector_size(32), aligned(sizeof(T)), may_alias));
+  constexpr int64_t kWidth = 32 / sizeof(T);
+  Vector sum = {};
+  for (int64_t i = 0; i < n; i += kWidth) sum += *reinterpret_cast<const Vector*>(x + i);
+  T result = sum[0];
+  for (int64_t l = 1; l < kWidth; ++l) result += sum[l];
+  return result;
+}
+
+/// Replaces n scores of a row by exp(score - max), where max and sum run over all blocks so far, and what follows up to a
+/// multiple of kLanes by zeros; returns what the row's results so far must be multiplied with.
 template <class T>
 T exponentials(T* scores, int64_t n, T& max, T& sum) {
-  const T block_max = n == 0 ? -kInfinity<T> : row_max(scores, n);
+  const int64_t filled = round_up(n, kLanes);
+  std::fill(scores + n, scores + filled, -kInfinity<T>);
+  const T block_max = largest(scores, filled);
   const T new_max = max >= block_max ? max : block_max;  // a NaN wins
   if (new_max == -kInfinity<T>) {                        // nothing to attend to yet
-    std::fill_n(scores, n, T(0));
+    std::fill_n(scores, filled, T(0));
     return 1;
   }
   const T factor = max == new_max ? T(1) : exp_element(max - new_max);
-  const T block_sum = row_sum<T>(n, [=](int64_t i) { return scores[i] = exp_element(scores[i] - new_max); });
+  for (int64_t i = 0; i < filled; ++i) scores[i] = exp_element(scores[i] - new_max);
+  std::fill(scores + n, scores + filled, T(0));
   max = new_max;
-  sum = sum * factor + block_sum;
+  sum = sum * factor + total(scores, filled);
   return factor;
 }
 
@@ -125,7 +170,6 @@ void forward_group(const ForwardPlan<T>& plan, const AttentionSizes& sizes, int6
   const int64_t group_end = std::min(sizes.queries, group_begin + plan.blocks_per_group * kQueryBlock);
   const int64_t keys_needed = sizes.is_causal ? std::min(sizes.keys, group_end) : sizes.keys;
   T* const packed_keys = workspace + plan.keys;
-  T* const packed_values = workspace + plan.values;
   T* const scores = workspace + plan.scores;
   T* const max = workspace + plan.max - group_begin;
   T* const sum = workspace + plan.sum - group_begin;
@@ -138,7 +182,8 @@ void forward_group(const ForwardPlan<T>& plan, const AttentionSizes& sizes, int6
   for (int64_t key_begin = 0; key_begin < keys_needed; key_begin += plan.key_block) {
     const int64_t num_keys = std::min(plan.key_block, keys_needed - key_begin);
     pack_columns(kernels, key + key_begin * key_stride, sizes.head_dim, num_keys, 1, key_stride, packed_keys);
-    pack_columns(kernels, value + key_begin * value_stride, num_keys, sizes.value_dim, value_stride, 1, packed_values);
+    const RightSide<T> values = right_rows(kernels, value + key_begin * value_stride, num_keys, sizes.value_dim,
+                                           value_stride, workspace + plan.values);
     const int64_t first_block =
         sizes.is_causal ? std::max(group_begin, key_begin / kQueryBlock * kQueryBlock) : group_begin;
     for (int64_t begin = first_block; begin < group_end; begin += kQueryBlock) {
@@ -162,12 +207,13 @@ void forward_group(const ForwardPlan<T>& plan, const AttentionSizes& sizes, int6
         const T factor = exponentials(row, n, max[begin + i], sum[begin + i]);
         if (key_begin > 0 && factor != 1) scale_row(out + (begin + i) * out_stride, sizes.value_dim, factor);
         // The tile that this row is in reads as far as its last row does.
-        std::fill(row + n, row + limit(std::min(i / kernels.rows * kernels.rows + kernels.rows, num_queries) - 1),
-                  T(0));
+        const int64_t filled = round_up(n, kLanes);
+        const int64_t read = limit(std::min(i / kernels.rows * kernels.rows + kernels.rows, num_queries) - 1);
+        if (filled < read) std::fill(row + filled, row + read, T(0));
       }
-      multiply_tiles<T>(kernels, num_queries, sizes.value_dim, {scores, plan.key_block},
-                        {packed_values, kernels.columns, num_keys * kernels.columns}, 1, key_begin == 0 ? 0 : 1, false,
-                        out + begin * out_stride, out_stride, [&](int64_t i, int64_t rows) {
+      multiply_tiles<T>(kernels, num_queries, sizes.value_dim, {scores, plan.key_block}, values, 1,
+                        key_begin == 0 ? 0 : 1, false, out + begin * out_stride, out_stride,
+                        [&](int64_t i, int64_t rows) {
                           return TileRange{0, limit(i + rows - 1), 0, sizes.value_dim};
                         });
     }
@@ -206,7 +252,7 @@ struct BackwardPlan {
 template <class T>
 void weigh_key(int64_t first, const T* __restrict log_sum, const T* __restrict products, T* __restrict weights,
                T* __restrict errors) {
-  for (int64_t c = first / 16 * 16; c < kQueryBlock; ++c) {
+  for (int64_t c = first / kLanes * kLanes; c < kQueryBlock; ++c) {
     weights[c] = exp_element(weights[c] - log_sum[c]);
     errors[c] = weights[c] * (errors[c] - products[c]);
   }
@@ -266,8 +312,6 @@ void backward_batch(const BackwardPlan<T>& plan, const AttentionSizes& sizes, co
       const T* const block_grad = grad + begin * grad_stride;
       T* const query_columns = workspace + plan.query_columns;
       T* const grad_columns = workspace + plan.grad_columns;
-      T* const query_rows = workspace + plan.query_rows;
-      T* const grad_rows = workspace + plan.grad_rows;
       for (int64_t j = 0; j < kQueryBlock; j += kernels.columns) {
         const int64_t columns = std::clamp<int64_t>(num_queries - j, 0, kernels.columns);
         kernels.pack_right(block_query + j * query_stride, sizes.head_dim, columns, 1, query_stride,
@@ -275,12 +319,16 @@ void backward_batch(const BackwardPlan<T>& plan, const AttentionSizes& sizes, co
         kernels.pack_right(block_grad + j * grad_stride, sizes.value_dim, columns, 1, grad_stride,
                            grad_columns + j * sizes.value_dim);
       }
-      pack_columns(kernels, block_query, num_queries, sizes.head_dim, query_stride, 1, query_rows);
-      pack_columns(kernels, block_grad, num_queries, sizes.value_dim, grad_stride, 1, grad_rows);
+      const RightSide<T> query_rows =
+          right_rows(kernels, block_query, num_queries, sizes.head_dim, query_stride, workspace + plan.query_rows);
+      const RightSide<T> grad_rows =
+          right_rows(kernels, block_grad, num_queries, sizes.value_dim, grad_stride, workspace + plan.grad_rows);
 
       // Scores, and the gradients of the weights.
       const auto later_queries = [&](int64_t depth) {
-        return [&first, depth](int64_t i, int64_t) { return TileRange{0, depth, first(i) / 16 * 16, kQueryBlock}; };
+        return [&first, depth](int64_t i, int64_t) {
+          return TileRange{0, depth, first(i) / kLanes * kLanes, kQueryBlock};
+        };
       };
       multiply_tiles<T>(kernels, num_keys, kQueryBlock, {key + key_begin * key_stride, key_stride},
                         {query_columns, kernels.columns, sizes.head_dim * kernels.columns}, scale, 0, false, weights,
@@ -303,11 +351,9 @@ void backward_batch(const BackwardPlan<T>& plan, const AttentionSizes& sizes, co
           return TileRange{first(i), num_queries, 0, columns};
         };
       };
-      multiply_tiles<T>(kernels, num_keys, sizes.value_dim, {weights, kQueryBlock},
-                        {grad_rows, kernels.columns, num_queries * kernels.columns}, 1, 1, false,
+      multiply_tiles<T>(kernels, num_keys, sizes.value_dim, {weights, kQueryBlock}, grad_rows, 1, 1, false,
                         grad_value + key_begin * grad_value_stride, grad_value_stride, earlier_keys(sizes.value_dim));
-      multiply_tiles<T>(kernels, num_keys, sizes.head_dim, {errors, kQueryBlock},
-                        {query_rows, kernels.columns, num_queries * kernels.columns}, scale, 1, false,
+      multiply_tiles<T>(kernels, num_keys, sizes.head_dim, {errors, kQueryBlock}, query_rows, scale, 1, false,
                         grad_key + key_begin * grad_key_stride, grad_key_stride, earlier_keys(sizes.head_dim));
 
       // grad_query += scale * errors @ key, as its transpose; 32 queries read no further than the last of them does.
