@@ -64,7 +64,7 @@ Tensor embedding(const Tensor& indices_argument, const Tensor& weight) {
   check_floating("embedding", {"weight", weight});
   TANDEM_CHECK(ShapeError, weight.dim() == 2, operand_error("embedding", "weight must be [V, d]", operands));
   const Tensor indices = row_major(indices_argument.detach());
-  const int64_t bad = cpu::find_bad_index(context, indices.num_elements(), weight.shape()[0], indices.data<int64_t>());
+  const int64_t bad = cpu::find_bad_row(context, indices.num_elements(), weight.shape()[0], indices.data<int64_t>());
   TANDEM_CHECK(IndexError, bad < 0, "embedding: index ", indices.data<int64_t>()[bad], " at position ",
                index_of(bad, indices.shape()), " is outside [0, ", weight.shape()[0], ")");
   const Tensor out = take_rows(indices, weight);

@@ -18,7 +18,7 @@ int64_t row_grain(int64_t d) { return std::max<int64_t>(1, kGrainElements / std:
 
 }  // namespace
 
-int64_t find_bad_index(const KernelContext&, int64_t n, int64_t rows, const int64_t* indices) {
+int64_t find_bad_row(const KernelContext&, int64_t n, int64_t rows, const int64_t* indices) {
   for (int64_t i = 0; i < n; ++i) {
     if (indices[i] < 0 || indices[i] >= rows) return i;
   }

@@ -9,7 +9,7 @@
 namespace tandem::inline v0::cpu {
 
 /// Position of the first of n indices outside [0, rows), or -1.
-int64_t find_bad_index(const KernelContext& context, int64_t n, int64_t rows, const int64_t* indices);
+int64_t find_bad_row(const KernelContext& context, int64_t n, int64_t rows, const int64_t* indices);
 
 /// out[i] = weight[indices[i]], rows of d elements of element_bytes.
 void embedding(const KernelContext& context, int64_t element_bytes, int64_t n, int64_t d, const int64_t* indices,
