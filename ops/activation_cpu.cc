@@ -4,18 +4,20 @@
 
 namespace tandem::inline v0::cpu {
 
-/// The loops have several calls of each formula; where one is left a call there is no vector code.
-#define TANDEM_INLINED __attribute__((always_inline))
-
 void activation(const KernelContext&, ActivationOp op, DType dtype, const Loop<2>& loop, const void* input, void* out) {
   visit_floating_dtype(dtype, [&]<class T>() {
     using C = Compute<T>;
     switch (op) {
-      case ActivationOp::kGeluErf: return map_unary<T>(loop, input, out, [](C x) TANDEM_INLINED { return gelu_erf(x); });
-      case ActivationOp::kGeluTanh: return map_unary<T>(loop, input, out, [](C x) TANDEM_INLINED { return gelu_tanh(x); });
-      case ActivationOp::kSilu: return map_unary<T>(loop, input, out, [](C x) TANDEM_INLINED { return silu_element(x); });
-      case ActivationOp::kTanh: return map_unary<T>(loop, input, out, [](C x) TANDEM_INLINED { return tanh_element(x); });
-      case ActivationOp::kSigmoid: return map_unary<T>(loop, input, out, [](C x) TANDEM_INLINED { return sigmoid_element(x); });
+      case ActivationOp::kGeluErf:
+        return map_unary<T>(loop, input, out, [](C x) TANDEM_INLINED { return gelu_erf(x); });
+      case ActivationOp::kGeluTanh:
+        return map_unary<T>(loop, input, out, [](C x) TANDEM_INLINED { return gelu_tanh(x); });
+      case ActivationOp::kSilu:
+        return map_unary<T>(loop, input, out, [](C x) TANDEM_INLINED { return silu_element(x); });
+      case ActivationOp::kTanh:
+        return map_unary<T>(loop, input, out, [](C x) TANDEM_INLINED { return tanh_element(x); });
+      case ActivationOp::kSigmoid:
+        return map_unary<T>(loop, input, out, [](C x) TANDEM_INLINED { return sigmoid_element(x); });
     }
   });
 }
@@ -29,12 +31,10 @@ void activation_backward(const KernelContext&, ActivationOp op, DType dtype, con
       case ActivationOp::kGeluErf: return run([](C g, C x) TANDEM_INLINED { return g * gelu_erf_derivative(x); });
       case ActivationOp::kGeluTanh: return run([](C g, C x) TANDEM_INLINED { return g * gelu_tanh_derivative(x); });
       case ActivationOp::kSilu: return run([](C g, C x) TANDEM_INLINED { return g * silu_derivative(x); });
-      case ActivationOp::kTanh: return run([](C g, C y) { return g * __builtin_fma(-y, y, C{1}); });
-      case ActivationOp::kSigmoid: return run([](C g, C y) { return g * (y * (C{1} - y)); });
+      case ActivationOp::kTanh: return run([](C g, C y) TANDEM_INLINED { return g * ((C{1} - y) * (C{1} + y)); });
+      case ActivationOp::kSigmoid: return run([](C g, C y) TANDEM_INLINED { return g * (y * (C{1} - y)); });
     }
   });
 }
-
-#undef TANDEM_INLINED
 
 }  // namespace tandem::inline v0::cpu

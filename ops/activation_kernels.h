@@ -17,6 +17,9 @@
 
 namespace tandem::inline v0 {
 
+/// Loops hold each formula several times: where the compiler leaves one a call there is no vector code.
+#define TANDEM_INLINED __attribute__((always_inline))
+
 enum class ActivationOp : int8_t { kGeluErf, kGeluTanh, kSilu, kTanh, kSigmoid };
 
 /// high + low, |low| below half a unit in the last place of high.
@@ -43,7 +46,7 @@ inline float nan_of(float x, float value) {
 
 /// 2^-(w.high + w.low) for w >= 0; 0 below 2^-126.  2^-w = 2^n 2^f, |f| <= 1/2, the second by a polynomial of relative
 /// error 2e-9 (economised from the series).
-inline float exp2_of_minus(FloatPair w) {
+TANDEM_INLINED inline float exp2_of_minus(FloatPair w) {
   constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it leaves the nearest integer in the low bits
   const float high = -magnitude_up_to(w.high, 127.0f);
   const float shifted = high + kRound;
@@ -63,7 +66,7 @@ inline float exp2_of_minus(FloatPair w) {
 inline constexpr float kGeluEnd = 16.0f;
 
 /// 2 sqrt(2 / pi) (a + 0.044715 a^3) / ln 2.
-inline FloatPair gelu_tanh_exponent(float a) {
+TANDEM_INLINED inline FloatPair gelu_tanh_exponent(float a) {
   constexpr float kLinear = 0x1.26aec2p+1f, kLinearLow = 0x1.bce75ap-27f;  // the two constants as pairs
   constexpr float kCubic = 0x1.a5a7dp-4f, kCubicLow = -0x1.151aaep-29f;
   const float q = a * a;
@@ -73,21 +76,20 @@ inline FloatPair gelu_tanh_exponent(float a) {
   const float sum = kLinear + m;
   const float m_of_sum = sum - kLinear;
   const float sum_error = (kLinear - (sum - m_of_sum)) + (m - m_of_sum);
-  const float sum_low =
-      sum_error + (m_low + __builtin_fmaf(kCubicLow, q, __builtin_fmaf(kCubic, q_low, kLinearLow)));
+  const float sum_low = sum_error + (m_low + __builtin_fmaf(kCubicLow, q, __builtin_fmaf(kCubic, q_low, kLinearLow)));
   const float w = a * sum;
   return {w, __builtin_fmaf(a, sum_low, __builtin_fmaf(a, sum, -w))};
 }
 
 /// x sigmoid(v) with v = 2 sqrt(2 / pi) (x + 0.044715 x^3), the same function as with tanh; e = exp(-|v|).
-inline float gelu_tanh(float x) {
+TANDEM_INLINED inline float gelu_tanh(float x) {
   const float a = magnitude_up_to(x, kGeluEnd);
   const float e = exp2_of_minus(gelu_tanh_exponent(a));
   return nan_of(x, by_sign(x, -a * e, x) / (1.0f + e));
 }
 
 /// sigmoid(v) + x sigmoid(v) (1 - sigmoid(v)) dv/dx.
-inline float gelu_tanh_derivative(float x) {
+TANDEM_INLINED inline float gelu_tanh_derivative(float x) {
   constexpr float kLinear = 1.59576912f, kCubic = 0.214064488f;  // dv/dx = 2 sqrt(2 / pi) (1 + 3 * 0.044715 x^2)
   const float a = magnitude_up_to(x, kGeluEnd);
   const float e = exp2_of_minus(gelu_tanh_exponent(a));
@@ -104,7 +106,7 @@ struct NormalTail {
 
 /// Phi(-a) = exp(-a^2 / 2) r P(1 - 5 r) with r = 1 / (a + 2.5): r maps the half line to an interval, on which Phi(-a) /
 /// (exp(-a^2 / 2) r) is smooth and nearly constant.  P was fitted at Chebyshev's points to a relative error of 2e-8.
-inline NormalTail normal_tail(float a) {
+TANDEM_INLINED inline NormalTail normal_tail(float a) {
   constexpr float kScale = 0x1.715476p-1f, kScaleLow = 0x1.4ae0c0p-27f;  // 1 / (2 ln 2)
   const float q = a * a;
   const float q_low = __builtin_fmaf(a, a, -q);
@@ -127,14 +129,14 @@ inline NormalTail normal_tail(float a) {
 }
 
 /// x Phi(x).
-inline float gelu_erf(float x) {
+TANDEM_INLINED inline float gelu_erf(float x) {
   const float a = magnitude_up_to(x, kGeluEnd);
   const float tail = normal_tail(a).tail;
   return nan_of(x, by_sign(x, -a * tail, x * (1.0f - tail)));
 }
 
 /// Phi(x) + x phi(x).
-inline float gelu_erf_derivative(float x) {
+TANDEM_INLINED inline float gelu_erf_derivative(float x) {
   constexpr float kDensity = 0.398942280f;  // 1 / sqrt(2 pi)
   const float a = magnitude_up_to(x, kGeluEnd);
   const NormalTail normal = normal_tail(a);
@@ -142,7 +144,7 @@ inline float gelu_erf_derivative(float x) {
   return nan_of(x, __builtin_fmaf(std::copysign(a * kDensity, x), normal.exponential, lower_or_upper));
 }
 
-inline float sigmoid_element(float x) {
+TANDEM_INLINED inline float sigmoid_element(float x) {
   const float e = exp_element(-std::fabs(x));
   return by_sign(x, e, 1.0f) / (1.0f + e);
 }
@@ -150,14 +152,14 @@ inline float sigmoid_element(float x) {
 /// Beyond this e^-|x| is 0 in float.
 inline constexpr float kSigmoidEnd = 128.0f;
 
-inline float silu_element(float x) {
+TANDEM_INLINED inline float silu_element(float x) {
   const float a = magnitude_up_to(x, kSigmoidEnd);
   const float e = exp_element(-a);
   return nan_of(x, by_sign(x, -a * e, x) / (1.0f + e));
 }
 
 /// s + x s (1 - s), s = sigmoid(x).
-inline float silu_derivative(float x) {
+TANDEM_INLINED inline float silu_derivative(float x) {
   const float a = magnitude_up_to(x, kSigmoidEnd);
   const float e = exp_element(-a);
   const float d = 1.0f + e;
@@ -165,7 +167,7 @@ inline float silu_derivative(float x) {
 }
 
 /// -m / (2 + m) with m = exp(-2 |x|) - 1, which keeps its digits near 0: m = 2^k (e^r - 1) + (2^k - 1).
-inline float tanh_element(float x) {
+TANDEM_INLINED inline float tanh_element(float x) {
   constexpr float kRound = 12582912.0f;
   const float y = -2.0f * magnitude_up_to(x, 16.0f);
   const float shifted = __builtin_fmaf(y, 1.44269504f, kRound);

@@ -48,8 +48,8 @@ std::string position_text(const Shape& shape, int64_t i) {
 void check_range(const char* op, const char* what, const KernelContext& context, const Tensor& index, int64_t size) {
   const int64_t* values = index.data<int64_t>();
   const int64_t bad = cpu::find_bad_index(context, index.num_elements(), size, values);
-  TANDEM_CHECK(IndexError, bad < 0, op, ": ", what, " ", values[bad], " at position ", position_text(index.shape(), bad),
-               " is outside [0, ", size, ")");
+  TANDEM_CHECK(IndexError, bad < 0, op, ": ", what, " ", values[bad], " at position ",
+               position_text(index.shape(), bad), " is outside [0, ", size, ")");
 }
 
 void check_int64(const char* op, const char* name, const Tensor& index, ops::Operands operands) {
@@ -83,8 +83,8 @@ Tensor run_gather(const KernelContext& context, const Tensor& input, int64_t dim
   memory = row_major(memory);
   Tensor out = empty(index.shape(), input.options());
   const int64_t size = input.dim() == 0 ? 1 : input.size(dim);
-  cpu::gather(context, size_of(input.dtype()), block.outer, block.size, block.inner, size,
-              index.data<int64_t>(), memory.data_ptr(), out.data_ptr());
+  cpu::gather(context, size_of(input.dtype()), block.outer, block.size, block.inner, size, index.data<int64_t>(),
+              memory.data_ptr(), out.data_ptr());
   return out;
 }
 
@@ -104,8 +104,8 @@ Tensor gather_backward(const Tensor& grad, int64_t dim, const Tensor& index, con
   if (!reached.empty()) reached[static_cast<size_t>(dim)] = input_shape[static_cast<size_t>(dim)];
   const Tensor sums = empty(reached, {sum_dtype(grad.dtype()), grad.device()});
   const Tensor memory = row_major(grad);
-  cpu::gather_backward(context, grad.dtype(), block.outer, block.size, block.inner,
-                       block_of(reached, dim).size, index.data<int64_t>(), memory.data_ptr(), sums.data_ptr());
+  cpu::gather_backward(context, grad.dtype(), block.outer, block.size, block.inner, block_of(reached, dim).size,
+                       index.data<int64_t>(), memory.data_ptr(), sums.data_ptr());
   Tensor out = rounded(sums, grad.dtype());
   if (reached != input_shape) {
     const NoGradGuard no_grad;
@@ -149,10 +149,11 @@ Tensor gather(const Tensor& input, int64_t dim, const Tensor& index_argument) {
   const int64_t d = wrap_dim("gather", dim, input.dim());
   bool fits = index_argument.dim() == input.dim();
   for (int64_t i = 0; fits && i < input.dim(); ++i) fits = i == d || index_argument.size(i) <= input.size(i);
-  TANDEM_CHECK(ShapeError, fits,
-               ops::operand_error("gather",
-                                  str("index must have input's number of dimensions, and no larger sizes but in dimension ", d),
-                                  operands));
+  TANDEM_CHECK(
+      ShapeError, fits,
+      ops::operand_error("gather",
+                         str("index must have input's number of dimensions, and no larger sizes but in dimension ", d),
+                         operands));
   const Tensor index = row_major(index_argument.detach());
   check_range("gather", "index", context, index, input.dim() == 0 ? 1 : input.size(d));
   Tensor out = run_gather(context, input.detach(), d, index);
@@ -180,8 +181,8 @@ Tensor index_select_backward(const Tensor& grad, int64_t dim, const Tensor& inde
   const Extents block = block_of(grad.shape(), dim);
   const Tensor sums = empty(shape, {sum_dtype(grad.dtype()), grad.device()});
   const Tensor memory = row_major(grad);
-  cpu::index_select_backward(context, grad.dtype(), block.outer, block.size, block.inner, size,
-                             index.data<int64_t>(), memory.data_ptr(), sums.data_ptr());
+  cpu::index_select_backward(context, grad.dtype(), block.outer, block.size, block.inner, size, index.data<int64_t>(),
+                             memory.data_ptr(), sums.data_ptr());
   Tensor out = rounded(sums, grad.dtype());
   if (auto* node = record<IndexSelectBackwardNode>("index_select_backward", out, grad)) {
     node->index.save(index);

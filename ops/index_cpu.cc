@@ -14,7 +14,9 @@ constexpr int64_t kGrain = 1 << 14;
 /// Columns of [outer, n, inner] that are summed side by side.
 constexpr int64_t kColumns = 256;
 
-int64_t grain_of(int64_t elements_per_item) { return std::max<int64_t>(1, kGrain / std::max<int64_t>(1, elements_per_item)); }
+int64_t grain_of(int64_t elements_per_item) {
+  return std::max<int64_t>(1, kGrain / std::max<int64_t>(1, elements_per_item));
+}
 
 /// Calls f with an unsigned number of that many bytes.
 template <class F>
@@ -166,8 +168,8 @@ void topk(const KernelContext&, DType dtype, int64_t rows, int64_t size, int64_t
   });
 }
 
-void tril(const KernelContext&, int64_t element_bytes, int64_t matrices, int64_t rows, int64_t columns, int64_t diagonal,
-          const void* input, void* out) {
+void tril(const KernelContext&, int64_t element_bytes, int64_t matrices, int64_t rows, int64_t columns,
+          int64_t diagonal, const void* input, void* out) {
   const std::byte* from = static_cast<const std::byte*>(input);
   std::byte* to = static_cast<std::byte*>(out);
   const int64_t row_bytes = columns * element_bytes;

@@ -33,8 +33,8 @@ void one_hot(const KernelContext& context, int64_t n, int64_t classes, const int
 
 /// The k first of each row of `size` numbers in descending (largest) or ascending order, equal ones by position; NaN counts
 /// as the largest.  values [rows, k] has `dtype`, indices [rows, k] is int64.
-void topk(const KernelContext& context, DType dtype, int64_t rows, int64_t size, int64_t k, bool largest, const void* input,
-          void* values, int64_t* indices);
+void topk(const KernelContext& context, DType dtype, int64_t rows, int64_t size, int64_t k, bool largest,
+          const void* input, void* values, int64_t* indices);
 
 /// Row-major matrices rows x columns, of elements of `element_bytes`: out[i, j] = input[i, j] where j <= i + diagonal, else 0.
 void tril(const KernelContext& context, int64_t element_bytes, int64_t matrices, int64_t rows, int64_t columns,

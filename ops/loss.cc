@@ -34,8 +34,8 @@ Tensor checked_labels(const char* op, const KernelContext& context, Operand rows
                operand_error(op, str(rows.name, " must be [N, C] and labels [N]"), operands));
   const Tensor labels = row_major(labels_argument.detach());
   const int64_t bad = cpu::find_bad_label(context, shape[0], shape[1], labels.data<int64_t>());
-  TANDEM_CHECK(IndexError, bad < 0, op, ": label ", labels.data<int64_t>()[bad], " at position ", bad, " is outside [0, ",
-               shape[1], ")");
+  TANDEM_CHECK(IndexError, bad < 0, op, ": label ", labels.data<int64_t>()[bad], " at position ", bad,
+               " is outside [0, ", shape[1], ")");
   return labels;
 }
 
@@ -90,8 +90,7 @@ Tensor cross_entropy(const Tensor& logits_argument, const Tensor& labels_argumen
 Tensor nll_loss(const Tensor& log_probs_argument, const Tensor& labels_argument) {
   Tensor log_probs = log_probs_argument;
   cast_for(CastPolicy::kFloat32, {&log_probs});
-  const KernelContext context =
-      check_same_device("nll_loss", {{"log_probs", log_probs}, {"labels", labels_argument}});
+  const KernelContext context = check_same_device("nll_loss", {{"log_probs", log_probs}, {"labels", labels_argument}});
   const Tensor labels = checked_labels("nll_loss", context, {"log_probs", log_probs}, labels_argument);
   const DType dtype = log_probs.dtype();
   if (is_half(dtype)) log_probs = to(log_probs, kFloat32);

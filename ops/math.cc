@@ -42,7 +42,9 @@ struct SqrtNode : Node {
 
 struct RsqrtNode : Node {
   Saved output{*this, "output"};
-  TensorList backward(BackwardContext& context) override { return {mul(context.grad(), mul(pow(output.get(), 3), -0.5))}; }
+  TensorList backward(BackwardContext& context) override {
+    return {mul(context.grad(), mul(pow(output.get(), 3), -0.5))};
+  }
 };
 
 }  // namespace

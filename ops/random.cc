@@ -101,22 +101,23 @@ Tensor multinomial(const Tensor& probabilities, int64_t num_samples, bool replac
   const int64_t classes = probabilities.size(-1);
   const int64_t rows = probabilities.dim() == 1 ? 1 : probabilities.size(0);
   const Tensor weights = row_major(probabilities.detach());
-  const cpu::BadRow bad = cpu::find_bad_row(context, weights.dtype(), rows, classes, replacement ? 1 : num_samples,
-                                            weights.data_ptr());
+  const cpu::BadRow bad =
+      cpu::find_bad_row(context, weights.dtype(), rows, classes, replacement ? 1 : num_samples, weights.data_ptr());
   if (bad.position >= 0) {
     const double value = weights.to_vector<double>()[static_cast<size_t>(bad.row * classes + bad.position)];
-    throw ValueError(with_module_scope(str("multinomial: row ", bad.row, " holds ", value, " at position ", bad.position,
-                                           ", must be finite and not negative")));
+    throw ValueError(with_module_scope(str("multinomial: row ", bad.row, " holds ", value, " at position ",
+                                           bad.position, ", must be finite and not negative")));
   }
   TANDEM_CHECK(ValueError, bad.row < 0 || bad.positive > 0, "multinomial: row ", bad.row, " holds no positive number");
-  TANDEM_CHECK(ValueError, bad.row < 0, "multinomial: row ", bad.row, " holds ", bad.positive, " positive numbers, which are ",
-               "not enough to draw ", num_samples, " without replacement");
+  TANDEM_CHECK(ValueError, bad.row < 0, "multinomial: row ", bad.row, " holds ", bad.positive,
+               " positive numbers, which are ", "not enough to draw ", num_samples, " without replacement");
 
   Shape shape = probabilities.shape();
   shape.back() = num_samples;
   const Tensor out = empty(shape, {kInt64, probabilities.device()});
   const Tensor workspace = empty({rows, classes}, {kFloat64, probabilities.device()});
-  const PhiloxState state = reserve(generator, probabilities.device(), 2 * rows * (replacement ? num_samples : classes));
+  const PhiloxState state =
+      reserve(generator, probabilities.device(), 2 * rows * (replacement ? num_samples : classes));
   cpu::multinomial(context, weights.dtype(), state, rows, classes, num_samples, replacement, weights.data_ptr(),
                    workspace.data<double>(), out.data<int64_t>());
   return out;

@@ -243,7 +243,8 @@ Tensor part_of(const Tensor& input, const Range& range) {
   const size_t d = static_cast<size_t>(range.dim);
   Shape shape = input.shape();
   Shape strides = input.strides();
-  const int64_t offset = input.impl().offset + (range.count > 0 && input.num_elements() > 0 ? range.begin * strides[d] : 0);
+  const int64_t offset =
+      input.impl().offset + (range.count > 0 && input.num_elements() > 0 ? range.begin * strides[d] : 0);
   shape[d] = range.count;
   strides[d] *= range.step;
   return view_of(input, shape, strides, offset);
@@ -355,8 +356,9 @@ int64_t split_dim(const char* op, const Tensor& input, int64_t dim) {
 
 std::vector<Tensor> split(const Tensor& input, int64_t split_size, int64_t dim) {
   const int64_t d = split_dim("split", input, dim);
-  TANDEM_CHECK(ValueError, split_size >= 1,
-               ops::operand_error("split", str("split_size is ", split_size, ", must be at least 1"), {{"input", input}}));
+  TANDEM_CHECK(
+      ValueError, split_size >= 1,
+      ops::operand_error("split", str("split_size is ", split_size, ", must be at least 1"), {{"input", input}}));
   return equal_slices("split", input, d, std::min(split_size, std::max<int64_t>(input.size(d), 1)));
 }
 
@@ -364,14 +366,16 @@ std::vector<Tensor> split(const Tensor& input, const Shape& split_sizes, int64_t
   const int64_t d = split_dim("split", input, dim);
   int64_t total = 0;
   for (const int64_t size : split_sizes) {
-    TANDEM_CHECK(ValueError, size >= 0,
-                 ops::operand_error("split", str("split_sizes ", split_sizes, " has a negative one"), {{"input", input}}));
+    TANDEM_CHECK(
+        ValueError, size >= 0,
+        ops::operand_error("split", str("split_sizes ", split_sizes, " has a negative one"), {{"input", input}}));
     if (__builtin_add_overflow(total, size, &total)) total = INT64_MAX;  // more than any dimension
   }
-  TANDEM_CHECK(ShapeError, total == input.size(d),
-               ops::operand_error("split", str("split_sizes ", split_sizes, " do not add up to dimension ", d, " of size ",
-                                               input.size(d)),
-                                  {{"input", input}}));
+  TANDEM_CHECK(
+      ShapeError, total == input.size(d),
+      ops::operand_error(
+          "split", str("split_sizes ", split_sizes, " do not add up to dimension ", d, " of size ", input.size(d)),
+          {{"input", input}}));
   return slices("split", input, d, split_sizes);
 }
 
@@ -505,7 +509,8 @@ Tensor stack(const std::vector<Tensor>& tensors, int64_t dim) {
   const int64_t d = wrap_dim("stack", dim, first.dim() + 1);
   DType dtype = first.dtype();
   for (size_t i = 0; i < tensors.size(); ++i) {
-    const bool fits = tensors[i].defined() && tensors[i].device() == first.device() && tensors[i].shape() == first.shape();
+    const bool fits =
+        tensors[i].defined() && tensors[i].device() == first.device() && tensors[i].shape() == first.shape();
     if (!fits) throw_stack_pair(first, tensors[i], i);
     dtype = promote(dtype, tensors[i].dtype());
   }
@@ -541,7 +546,9 @@ Tensor Tensor::slice(int64_t dim, int64_t begin, int64_t end, int64_t step) cons
   return tandem::slice(*this, dim, begin, end, step);
 }
 Tensor Tensor::select(int64_t dim, int64_t index) const { return tandem::select(*this, dim, index); }
-std::vector<Tensor> Tensor::split(int64_t split_size, int64_t dim) const { return tandem::split(*this, split_size, dim); }
+std::vector<Tensor> Tensor::split(int64_t split_size, int64_t dim) const {
+  return tandem::split(*this, split_size, dim);
+}
 std::vector<Tensor> Tensor::chunk(int64_t chunks, int64_t dim) const { return tandem::chunk(*this, chunks, dim); }
 Tensor Tensor::expand(const Shape& shape) const { return tandem::expand(*this, shape); }
 Tensor Tensor::squeeze(int64_t dim) const { return tandem::squeeze(*this, dim); }

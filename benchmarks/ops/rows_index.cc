@@ -22,5 +22,10 @@ TANDEM_BENCHMARK_ROWS(index) {
   rows.add("masked_fill", scores, [mask = bernoulli(full({1000}, 0.5)).to(kBool)](const TensorList& in) {
     return masked_fill(in[0], mask, -INFINITY);
   });
-  rows.add("tril", [] { return TensorList{randn({64, 128, 128})}; }, [](const TensorList& in) { return tril(in[0], 1); });
+  rows.add(
+      "tril",
+      [] {
+        return TensorList{randn({64, 128, 128})};
+      },
+      [](const TensorList& in) { return tril(in[0], 1); });
 }

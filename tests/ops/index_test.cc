@@ -172,9 +172,10 @@ OpCase topk_case(const Shape& shape, int64_t k, int64_t dim, bool largest) {
 
 TEST(TopK, MatchesItsFormula) {
   for (bool largest : {true, false}) {
-    for (OpCase op : {topk_case({33}, 7, 0, largest), topk_case({3, 31}, 31, -1, largest), topk_case({7, 3}, 3, 0, largest),
-                      topk_case({2, 5, 3}, 2, 1, largest), topk_case({}, 1, 0, largest), topk_case({3, 4}, 0, 1, largest),
-                      topk_case({0, 4}, 2, 1, largest)}) {
+    for (OpCase op :
+         {topk_case({33}, 7, 0, largest), topk_case({3, 31}, 31, -1, largest), topk_case({7, 3}, 3, 0, largest),
+          topk_case({2, 5, 3}, 2, 1, largest), topk_case({}, 1, 0, largest), topk_case({3, 4}, 0, 1, largest),
+          topk_case({0, 4}, 2, 1, largest)}) {
       check_values(op);
       op.dtypes = {kFloat64, kFloat32};  // rounding to a half type makes ties where float64 has none
       check(op);
@@ -193,8 +194,7 @@ TEST(TopK, EqualOnesComeByPositionAndNaNFirst) {
   EXPECT_EQ(topk(x, 9).indices.to_vector<int64_t>(), (Indices{1, 6, 4, 2, 5, 0, 3, 8, 7}));
   EXPECT_EQ(topk(x, 9, 0, false).indices.to_vector<int64_t>(), (Indices{7, 0, 3, 8, 2, 5, 4, 1, 6}));
   for (int64_t k = 0; k <= 9; ++k) {  // any k gives the beginning of the same order
-    EXPECT_EQ(topk(x, k).indices.to_vector<int64_t>(),
-              topk(x, 9).indices.slice(0, 0, k).to_vector<int64_t>());
+    EXPECT_EQ(topk(x, k).indices.to_vector<int64_t>(), topk(x, 9).indices.slice(0, 0, k).to_vector<int64_t>());
   }
   const TopK of_integers = topk(tensor({3, -1, 7, 7, -9}), 3);
   EXPECT_EQ(of_integers.values.to_vector<int64_t>(), (Indices{7, 7, 3}));
@@ -213,8 +213,9 @@ TEST(MaskedFill, MatchesItsFormula) {
   struct Case {
     Shape input, mask, result;
   };
-  for (const Case& c : {Case{{3, 7}, {3, 7}, {3, 7}}, Case{{2, 3, 33}, {3, 33}, {2, 3, 33}}, Case{{3, 1}, {1, 4}, {3, 4}},
-                        Case{{7}, {5, 7}, {5, 7}}, Case{{}, {}, {}}, Case{{0, 3}, {3}, {0, 3}}}) {
+  for (const Case& c :
+       {Case{{3, 7}, {3, 7}, {3, 7}}, Case{{2, 3, 33}, {3, 33}, {2, 3, 33}}, Case{{3, 1}, {1, 4}, {3, 4}},
+        Case{{7}, {5, 7}, {5, 7}}, Case{{}, {}, {}}, Case{{0, 3}, {3}, {0, 3}}}) {
     OpCase op;
     op.name = "masked_fill";
     op.inputs = {{"input", c.input}, {"mask", c.mask, 0, 2, kBool, false}};
@@ -230,7 +231,8 @@ TEST(MaskedFill, MatchesItsFormula) {
 }
 
 TEST(Tril, MatchesItsFormula) {
-  for (const Shape& shape : {Shape{5, 5}, Shape{3, 7}, Shape{7, 3}, Shape{2, 3, 4, 5}, Shape{1, 1}, Shape{3, 0}, Shape{0, 3}}) {
+  for (const Shape& shape :
+       {Shape{5, 5}, Shape{3, 7}, Shape{7, 3}, Shape{2, 3, 4, 5}, Shape{1, 1}, Shape{3, 0}, Shape{0, 3}}) {
     for (int64_t diagonal : {-9, -2, 0, 1, 3, 9}) {
       OpCase op;
       op.name = "tril";
@@ -255,21 +257,33 @@ TEST(Tril, MatchesItsFormula) {
 
 TEST(Index, ErrorTexts) {
   const Tensor x = zeros({2, 3});
-  EXPECT_EQ(error_text<IndexError>([&] { gather(x, 1, tensor({0, 2, 1, 3, -1, 0}).view({2, 3})); }),
+  EXPECT_EQ(error_text<IndexError>([&] {
+              gather(x, 1, tensor({0, 2, 1, 3, -1, 0}).view({2, 3}));
+            }),
             "gather: index 3 at position [1, 0] is outside [0, 3)");
-  EXPECT_EQ(error_text<DTypeError>([&] { gather(x, 1, zeros({2, 3}, {kInt32})); }),
+  EXPECT_EQ(error_text<DTypeError>([&] {
+              gather(x, 1, zeros({2, 3}, {kInt32}));
+            }),
             "gather: index must be int64\n"
             "  input  cpu  float32 [2, 3]\n"
             "  index  cpu  int32   [2, 3]");
-  EXPECT_EQ(error_text<ShapeError>([&] { gather(x, 1, zeros({3, 3}, {kInt64})); }),
+  EXPECT_EQ(error_text<ShapeError>([&] {
+              gather(x, 1, zeros({3, 3}, {kInt64}));
+            }),
             "gather: index must have input's number of dimensions, and no larger sizes but in dimension 1\n"
             "  input  cpu  float32 [2, 3]\n"
             "  index  cpu  int64   [3, 3]");
-  EXPECT_EQ(error_text<IndexError>([&] { gather(x, 2, zeros({2, 3}, {kInt64})); }),
+  EXPECT_EQ(error_text<IndexError>([&] {
+              gather(x, 2, zeros({2, 3}, {kInt64}));
+            }),
             "gather: dimension 2 is out of range [-2, 2) of a tensor with 2 dimensions");
-  EXPECT_EQ(error_text<IndexError>([&] { index_select(x, 0, tensor({1, 0, -2, 5})); }),
+  EXPECT_EQ(error_text<IndexError>([&] {
+              index_select(x, 0, tensor({1, 0, -2, 5}));
+            }),
             "index_select: index -2 at position 2 is outside [0, 2)");
-  EXPECT_EQ(error_text<ShapeError>([&] { index_select(x, 0, zeros({1, 1}, {kInt64})); }),
+  EXPECT_EQ(error_text<ShapeError>([&] {
+              index_select(x, 0, zeros({1, 1}, {kInt64}));
+            }),
             "index_select: index must have one dimension\n"
             "  input  cpu  float32 [2, 3]\n"
             "  index  cpu  int64   [1, 1]");
@@ -281,7 +295,9 @@ TEST(Index, ErrorTexts) {
             "index_select: input has no dimensions\n"
             "  input  cpu  float32 []\n"
             "  index  cpu  int64   [1]");
-  EXPECT_EQ(error_text<IndexError>([&] { one_hot(tensor({0, 4, 3}), 4); }),
+  EXPECT_EQ(error_text<IndexError>([&] {
+              one_hot(tensor({0, 4, 3}), 4);
+            }),
             "one_hot: label 4 at position 1 is outside [0, 4)");
   EXPECT_EQ(error_text<DTypeError>([&] { one_hot(tensor({0.0}), 4); }),
             "one_hot: labels must be int64\n"

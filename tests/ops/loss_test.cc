@@ -105,7 +105,8 @@ OpCase nll_loss_case(int64_t n, int64_t classes) {
   op.run = [](const std::vector<Tensor>& in) { return nll_loss(in[0], in[1]); };
   op.reference = [=](const std::vector<Dense>& in) {
     Dense out = dense_zeros({});
-    for (int64_t i = 0; i < n; ++i) out[0] -= in[0][i * classes + static_cast<int64_t>(in[1][i])] / static_cast<double>(n);
+    for (int64_t i = 0; i < n; ++i)
+      out[0] -= in[0][i * classes + static_cast<int64_t>(in[1][i])] / static_cast<double>(n);
     return out;
   };
   return op;
@@ -131,7 +132,9 @@ TEST(NllLoss, OfLogSoftmaxIsCrossEntropy) {
 
 TEST(NllLoss, ErrorsAndTheirTexts) {
   const Tensor log_probs = zeros({4, 10});
-  EXPECT_EQ(error_text<IndexError>([&] { nll_loss(log_probs, tensor({1, 9, 10, -1})); }),
+  EXPECT_EQ(error_text<IndexError>([&] {
+              nll_loss(log_probs, tensor({1, 9, 10, -1}));
+            }),
             "nll_loss: label 10 at position 2 is outside [0, 10)");
   EXPECT_EQ(error_text<DTypeError>([&] { nll_loss(log_probs, zeros({4}, {kInt32})); }),
             "nll_loss: labels must be int64\n"
@@ -141,7 +144,9 @@ TEST(NllLoss, ErrorsAndTheirTexts) {
             "nll_loss: log_probs must be [N, C] and labels [N]\n"
             "  log_probs  cpu  float32 [4, 10]\n"
             "  labels     cpu  int64   [5]");
-  EXPECT_EQ(error_text<DTypeError>([&] { nll_loss(zeros({4, 10}, {kInt64}), zeros({4}, {kInt64})); }),
+  EXPECT_EQ(error_text<DTypeError>([&] {
+              nll_loss(zeros({4, 10}, {kInt64}), zeros({4}, {kInt64}));
+            }),
             "nll_loss: log_probs must be floating\n"
             "  log_probs  cpu  int64 [4, 10]");
 }
@@ -191,14 +196,20 @@ TEST(MseLoss, DTypesPromote) {
 }
 
 TEST(MseLoss, ErrorsAndTheirTexts) {
-  EXPECT_EQ(error_text<ShapeError>([&] { mse_loss(zeros({4, 1}), zeros({4})); }),
+  EXPECT_EQ(error_text<ShapeError>([&] {
+              mse_loss(zeros({4, 1}), zeros({4}));
+            }),
             "mse_loss: shapes differ\n"
             "  input   cpu  float32 [4, 1]\n"
             "  target  cpu  float32 [4]");
-  EXPECT_EQ(error_text<DTypeError>([&] { mse_loss(zeros({2}), tensor({1, 2})); }),
+  EXPECT_EQ(error_text<DTypeError>([&] {
+              mse_loss(zeros({2}), tensor({1, 2}));
+            }),
             "mse_loss: target must be floating\n"
             "  target  cpu  int64 [2]");
-  EXPECT_EQ(error_text<DTypeError>([&] { mse_loss(tensor({1, 2}), zeros({2})); }),
+  EXPECT_EQ(error_text<DTypeError>([&] {
+              mse_loss(tensor({1, 2}), zeros({2}));
+            }),
             "mse_loss: input must be floating\n"
             "  input  cpu  int64 [2]");
 }

@@ -34,7 +34,8 @@ const Shape kShapes[] = {{3, 33}, {2, 3, 7}, {}, {0, 3}};
 TEST(Math, Roots) {
   for (const Shape& shape : kShapes) {
     check(unary_case(
-        "sqrt", {"input", shape, 0.25, 4}, [](const Tensor& x) { return x.sqrt(); }, [](double x) { return std::sqrt(x); }));
+        "sqrt", {"input", shape, 0.25, 4}, [](const Tensor& x) { return x.sqrt(); },
+        [](double x) { return std::sqrt(x); }));
     check(unary_case(
         "rsqrt", {"input", shape, 0.25, 4}, [](const Tensor& x) { return rsqrt(x); },
         [](double x) { return 1 / std::sqrt(x); }));
@@ -60,7 +61,8 @@ TEST(Math, PowWithANumber) {
       for (double sign : {1, -1}) {
         OpCase op = unary_case(
             "pow", {"input", shape, sign > 0 ? 0.5 : -2, sign > 0 ? 2 : -0.5},
-            [exponent](const Tensor& x) { return x.pow(exponent); }, [exponent](double x) { return std::pow(x, exponent); });
+            [exponent](const Tensor& x) { return x.pow(exponent); },
+            [exponent](double x) { return std::pow(x, exponent); });
         op.tolerance = 8;
         check(op);
       }
@@ -109,8 +111,8 @@ TEST(Math, PowWithATensor) {
   struct Shapes {
     Shape input, exponent, result;
   };
-  for (const Shapes& s : {Shapes{{3, 7}, {3, 7}, {3, 7}}, Shapes{{2, 33}, {33}, {2, 33}}, Shapes{{5, 1, 3}, {4, 1}, {5, 4, 3}},
-                          Shapes{{}, {7}, {7}}, Shapes{{0, 3}, {3}, {0, 3}}}) {
+  for (const Shapes& s : {Shapes{{3, 7}, {3, 7}, {3, 7}}, Shapes{{2, 33}, {33}, {2, 33}},
+                          Shapes{{5, 1, 3}, {4, 1}, {5, 4, 3}}, Shapes{{}, {7}, {7}}, Shapes{{0, 3}, {3}, {0, 3}}}) {
     OpCase op;
     op.name = "pow";
     op.inputs = {{"input", s.input, 0.5, 2}, {"exponent", s.exponent, -1.5, 2.5}};
@@ -200,7 +202,8 @@ TEST(Math, LargeSizesRunOnThreads) {
 
 TEST(Math, KeepsTheMemoryOrderOfDenseInputs) {
   const Tensor x = random_tensor({2, 3, 5}, 1, kFloat32, 1, 2).transpose(0, 2);
-  for (const Tensor& y : {sqrt(x), rsqrt(x), pow(x, 1.5), pow(x, x), clamp(x, 1.25)}) EXPECT_EQ(y.strides(), x.strides());
+  for (const Tensor& y : {sqrt(x), rsqrt(x), pow(x, 1.5), pow(x, x), clamp(x, 1.25)})
+    EXPECT_EQ(y.strides(), x.strides());
 }
 
 TEST(Math, ErrorTexts) {
@@ -211,11 +214,15 @@ TEST(Math, ErrorTexts) {
   EXPECT_EQ(error_text<DTypeError>([&] { static_cast<void>(pow(flags, flags)); }),
             "pow: bool is not accepted\n"
             "  input  cpu  bool [2]");
-  EXPECT_EQ(error_text<ValueError>([&] { static_cast<void>(pow(tensor({1, 2}), -2)); }),
+  EXPECT_EQ(error_text<ValueError>([&] {
+              static_cast<void>(pow(tensor({1, 2}), -2));
+            }),
             "pow: an integer to the power -2 is no integer\n"
             "  input  cpu  int64 [2]\n"
             "  make the exponent a floating number");
-  EXPECT_EQ(error_text<ShapeError>([&] { static_cast<void>(pow(zeros({2, 3}), zeros({4}))); }),
+  EXPECT_EQ(error_text<ShapeError>([&] {
+              static_cast<void>(pow(zeros({2, 3}), zeros({4})));
+            }),
             "pow: shapes do not broadcast\n"
             "  input     cpu  float32 [2, 3]\n"
             "  exponent  cpu  float32 [4]");

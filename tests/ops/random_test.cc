@@ -392,19 +392,29 @@ TEST(Multinomial, ErrorsAndTheirTexts) {
   EXPECT_EQ(text_with(-0.5), "multinomial: row 1 holds -0.5 at position 2, must be finite and not negative");
   EXPECT_EQ(text_with(INFINITY), "multinomial: row 1 holds inf at position 2, must be finite and not negative");
   EXPECT_EQ(text_with(NAN), "multinomial: row 1 holds nan at position 2, must be finite and not negative");
-  EXPECT_EQ(error_text<ValueError>([&] { multinomial(zeros({2, 3}), 1, true); }),
+  EXPECT_EQ(error_text<ValueError>([&] {
+              multinomial(zeros({2, 3}), 1, true);
+            }),
             "multinomial: row 0 holds no positive number");
-  EXPECT_EQ(error_text<ValueError>([&] { multinomial(zeros({2, 0}), 1, true); }),
+  EXPECT_EQ(error_text<ValueError>([&] {
+              multinomial(zeros({2, 0}), 1, true);
+            }),
             "multinomial: row 0 holds no positive number");
-  EXPECT_EQ(error_text<ValueError>([&] { multinomial(tensor({0.0, 1.0, 2.0}), 3); }),
+  EXPECT_EQ(error_text<ValueError>([&] {
+              multinomial(tensor({0.0, 1.0, 2.0}), 3);
+            }),
             "multinomial: row 0 holds 2 positive numbers, which are not enough to draw 3 without replacement");
   EXPECT_EQ(error_text<ValueError>([&] { multinomial(weights, 0); }),
             "multinomial: num_samples is 0, must be at least 1\n"
             "  probabilities  cpu  float32 [2, 3]");
-  EXPECT_EQ(error_text<ShapeError>([&] { multinomial(ones({1, 2, 3}), 1); }),
+  EXPECT_EQ(error_text<ShapeError>([&] {
+              multinomial(ones({1, 2, 3}), 1);
+            }),
             "multinomial: probabilities must be [N, C] or [C]\n"
             "  probabilities  cpu  float32 [1, 2, 3]");
-  EXPECT_EQ(error_text<DTypeError>([&] { multinomial(tensor({1, 2}), 1); }),
+  EXPECT_EQ(error_text<DTypeError>([&] {
+              multinomial(tensor({1, 2}), 1);
+            }),
             "multinomial: probabilities must be floating\n"
             "  probabilities  cpu  int64 [2]");
   EXPECT_EQ(error_text<StateError>([&] { multinomial(Tensor(), 1); }),

@@ -385,13 +385,17 @@ TEST(View, ErrorTexts) {
   EXPECT_EQ(error_text<ValueError>([&] { static_cast<void>(x.split(0)); }),
             "split: split_size is 0, must be at least 1\n"
             "  input  cpu  float32 [2, 3]");
-  EXPECT_EQ(error_text<ValueError>([&] { static_cast<void>(split(x, {4, -1}, 1)); }),
+  EXPECT_EQ(error_text<ValueError>([&] {
+              static_cast<void>(split(x, {4, -1}, 1));
+            }),
             "split: split_sizes [4, -1] has a negative one\n"
             "  input  cpu  float32 [2, 3]");
   EXPECT_EQ(error_text<ShapeError>([&] { static_cast<void>(split(x, {2}, 1)); }),
             "split: split_sizes [2] do not add up to dimension 1 of size 3\n"
             "  input  cpu  float32 [2, 3]");
-  EXPECT_EQ(error_text<ShapeError>([&] { static_cast<void>(split(x, {INT64_MAX, INT64_MAX, 5}, 1)); }),
+  EXPECT_EQ(error_text<ShapeError>([&] {
+              static_cast<void>(split(x, {INT64_MAX, INT64_MAX, 5}, 1));
+            }),
             "split: split_sizes [9223372036854775807, 9223372036854775807, 5] do not add up to dimension 1 of size 3\n"
             "  input  cpu  float32 [2, 3]");
   EXPECT_EQ(error_text<IndexError>([&] { static_cast<void>(zeros({}).split(1)); }),
