@@ -11,12 +11,17 @@
 #include <tandem/base/parallel_for.h>
 #include <tandem/base/trace.h>
 #include <tandem/base/version.h>
+#include <tandem/data/cifar.h>
 #include <tandem/data/data_loader.h>
 #include <tandem/data/dataset.h>
 #include <tandem/data/digits.h>
 #include <tandem/data/idx.h>
+#include <tandem/data/item_random.h>
 #include <tandem/data/mnist.h>
 #include <tandem/data/sampler.h>
+#include <tandem/data/shapes.h>
+#include <tandem/data/text.h>
+#include <tandem/data/transform.h>
 #include <tandem/distributed/context.h>
 #include <tandem/distributed/distributed_data_parallel.h>
 #include <tandem/distributed/gather_trace.h>

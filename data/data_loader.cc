@@ -51,7 +51,11 @@ RankContext worker_context(const RankContext& creator) {
 class DataLoader::Epoch {
  public:
   Epoch(const Dataset& dataset, Sampler& sampler, const DataLoaderOptions& options)
-      : dataset_(dataset), sampler_(sampler), options_(options), indices_(sampler.begin_epoch()) {
+      : dataset_(dataset),
+        sampler_(sampler),
+        options_(options),
+        indices_(sampler.begin_epoch()),
+        epoch_(sampler.epoch()) {
     const auto num_items = static_cast<int64_t>(indices_.size());
     num_batches_ =
         options.drop_last ? num_items / options.batch_size : (num_items + options.batch_size - 1) / options.batch_size;
@@ -113,6 +117,9 @@ class DataLoader::Epoch {
     const std::span<const int64_t> items(indices_.data() + begin, static_cast<size_t>(end - begin));
     try {
       Batch batch = dataset_.get_batch(items);
+      if (options_.transform) {
+        batch.images = transform_images(options_.transform, batch.images, items, options_.transform_seed, epoch_);
+      }
       batch.images = delivered(batch.images, options_.device);
       batch.labels = delivered(batch.labels, options_.device);
       return batch;
@@ -178,6 +185,7 @@ class DataLoader::Epoch {
   Sampler& sampler_;  // the consumer's thread alone touches it
   const DataLoaderOptions options_;
   const std::vector<int64_t> indices_;
+  const int64_t epoch_;
   int64_t num_batches_ = 0;
 
   std::mutex mutex_;  // guards what follows, up to workers_
@@ -191,10 +199,10 @@ class DataLoader::Epoch {
 };
 
 DataLoader::DataLoader(const Dataset& dataset, Sampler& sampler, DataLoaderOptions options)
-    : dataset_(dataset), sampler_(sampler), options_(options) {
-  TANDEM_CHECK(ValueError, options.batch_size >= 1, "DataLoader: batch_size ", options.batch_size, " is less than 1");
-  TANDEM_CHECK(ValueError, options.num_workers >= 0, "DataLoader: num_workers ", options.num_workers, " is negative");
-  TANDEM_CHECK(ValueError, options.prefetch >= 1, "DataLoader: prefetch ", options.prefetch, " is less than 1");
+    : dataset_(dataset), sampler_(sampler), options_(std::move(options)) {
+  TANDEM_CHECK(ValueError, options_.batch_size >= 1, "DataLoader: batch_size ", options_.batch_size, " is less than 1");
+  TANDEM_CHECK(ValueError, options_.num_workers >= 0, "DataLoader: num_workers ", options_.num_workers, " is negative");
+  TANDEM_CHECK(ValueError, options_.prefetch >= 1, "DataLoader: prefetch ", options_.prefetch, " is less than 1");
 }
 
 int64_t DataLoader::size() const {

@@ -8,15 +8,18 @@
 #include <tandem/base/macros.h>
 #include <tandem/data/dataset.h>
 #include <tandem/data/sampler.h>
+#include <tandem/data/transform.h>
 
 namespace tandem::inline v0::data {
 
 struct DataLoaderOptions {
   int64_t batch_size = 1;
-  int num_workers = 0;     ///< threads that make batches ahead; 0: the consumer makes each batch when it asks for it
-  int64_t prefetch = 2;    ///< batches that each worker may be ahead of the consumer
-  bool drop_last = false;  ///< leave out a last batch of fewer than batch_size items
-  Device device = {};      ///< where the batches are delivered
+  int num_workers = 0;       ///< threads that make batches ahead; 0: the consumer makes each batch when it asks for it
+  int64_t prefetch = 2;      ///< batches that each worker may be ahead of the consumer
+  bool drop_last = false;    ///< leave out a last batch of fewer than batch_size items
+  Device device = {};        ///< where the batches are delivered
+  Transform transform = {};  ///< applied to each image of a batch; may be empty
+  uint64_t transform_seed = 0;  ///< of its random numbers, which are a function of (seed, epoch, index)
 };
 
 /// Batches of a dataset, for range-for:
@@ -24,7 +27,7 @@ struct DataLoaderOptions {
 ///     data::DataLoader loader(dataset, sampler, {.batch_size = 64, .num_workers = 1});
 ///     for (auto& batch : loader) train(batch.images, batch.labels);
 ///
-/// Each begin() starts an epoch of the sampler.  Batches, their order, and the place where an exception appears do not
+/// Each begin() starts an epoch of the sampler.  Batches, their order, what a transform makes of them, and the place where an exception appears do not
 /// depend on the number of workers.  An exception from the dataset is rethrown in the consumer, at its batch's turn, as
 /// one of the same kind whose text names item and batch.  The iterator owns the workers: leaving the loop in whatever
 /// way ends and joins them, after the item that each is reading.

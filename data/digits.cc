@@ -12,8 +12,8 @@
 #include <span>
 #include <vector>
 
+#include <tandem/data/item_random.h>
 #include <tandem/tensor/factories.h>
-#include <tandem/tensor/generator.h>
 
 namespace tandem::inline v0::data {
 
@@ -23,30 +23,6 @@ constexpr int kSide = 28;
 constexpr int kPixels = kSide * kSide;
 constexpr uint32_t kDigitStream =
     0x64696700;  // last word of the counters, so that no other stream of the seed repeats them
-
-/// Random numbers of one item.
-class Random {
- public:
-  Random(uint64_t seed, int64_t index) : seed_(seed), index_(static_cast<uint64_t>(index)) {}
-
-  uint32_t word() {
-    if (used_ == words_.size()) {
-      words_ = philox({static_cast<uint32_t>(seed_), static_cast<uint32_t>(seed_ >> 32)},
-                      {block_++, static_cast<uint32_t>(index_), static_cast<uint32_t>(index_ >> 32), kDigitStream});
-      used_ = 0;
-    }
-    return words_[used_++];
-  }
-  int below(int bound) { return static_cast<int>(static_cast<uint64_t>(word()) * static_cast<uint64_t>(bound) >> 32); }
-  double uniform(double low, double high) { return low + (high - low) * (word() * 0x1p-32); }
-
- private:
-  uint64_t seed_;
-  uint64_t index_;
-  uint32_t block_ = 0;
-  std::array<uint32_t, 4> words_ = {};
-  size_t used_ = 4;
-};
 
 struct Point {
   double x;
@@ -150,9 +126,9 @@ void draw_segment(Point a, Point b, double reach, std::span<double, kPixels> dis
 
 /// Draws item `index` into image[kPixels] and returns its digit.
 int draw(uint64_t seed, int64_t index, float* image) {
-  Random random(seed, index);
-  const int digit = random.below(10);
-  Glyph strokes = glyph(digit, random.below(6));  // 6: a multiple of 1, 2 and 3 ways
+  ItemRandom random(seed, index, kDigitStream);
+  const auto digit = static_cast<int>(random.below(10));
+  Glyph strokes = glyph(digit, static_cast<int>(random.below(6)));  // 6: a multiple of 1, 2 and 3 ways
 
   const double angle = random.uniform(-0.34, 0.34);
   const double shear = random.uniform(-0.34, 0.34);

@@ -4,13 +4,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <iomanip>
 #include <limits>
 #include <vector>
 
+#include <tandem/data/read_file.h>
 #include <tandem/tensor/factories.h>
 
 namespace tandem::inline v0::data {
@@ -21,26 +19,11 @@ constexpr uint8_t kTypeUInt8 = 0x08;
 constexpr int64_t kMaxDeflateRatio = 1032;  // deflate's best: a match of 258 bytes coded in two bits
 constexpr int kGzipWindowBits = 15 + 16;    // zlib: the largest window, gzip framing required
 
-std::vector<uint8_t> read_whole(const std::string& path) {
-  errno = 0;
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  TANDEM_CHECK(IoError, file.is_open(), "read_idx: cannot open '", path, "': ", std::strerror(errno));
-  const std::streamoff size = file.tellg();
-  // A folder can be opened, and then claims to be endless.
-  TANDEM_CHECK(IoError, size >= 0 && size < std::numeric_limits<std::streamoff>::max(), "read_idx: cannot read '", path,
-               "': it has no size (is it a folder?)");
-  std::vector<uint8_t> bytes(static_cast<size_t>(size));
-  file.seekg(0);
-  file.read(reinterpret_cast<char*>(bytes.data()), size);
-  TANDEM_CHECK(IoError, file.gcount() == size, "read_idx: cannot read '", path, "': got ", file.gcount(), " of ", size,
-               " bytes");
-  return bytes;
-}
-
 /// Bytes of a file in order, inflated where it is compressed.
 class Source {
  public:
-  explicit Source(const std::string& path) : path_(path), compressed_(path.ends_with(".gz")), file_(read_whole(path)) {
+  explicit Source(const std::string& path)
+      : path_(path), compressed_(path.ends_with(".gz")), file_(read_file("read_idx", path)) {
     if (!compressed_) return;
     TANDEM_CHECK(IoError, file_.size() >= 2 && file_[0] == 0x1f && file_[1] == 0x8b, "read_idx: '", path_,
                  "' is not a gzip file: it does not begin with 1f 8b");

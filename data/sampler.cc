@@ -1,5 +1,6 @@
 #include <tandem/data/sampler.h>
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -38,12 +39,9 @@ std::vector<int64_t> permutation(int64_t size, uint64_t seed, int64_t epoch) {
 Sampler::~Sampler() = default;
 
 std::vector<int64_t> Sampler::begin_epoch() {
-  if (started_) {
-    ++epoch_;
-    position_ = 0;
-  }
+  if (started_) set_epoch(epoch_ + 1);
   started_ = true;
-  std::vector<int64_t> all = indices(epoch_);
+  std::vector<int64_t> all = indices({epoch_, start_});
   all.erase(all.begin(), all.begin() + position_);
   return all;
 }
@@ -51,17 +49,18 @@ std::vector<int64_t> Sampler::begin_epoch() {
 void Sampler::set_epoch(int64_t epoch) {
   TANDEM_CHECK(ValueError, epoch >= 0, "Sampler: epoch ", epoch, " is negative");
   epoch_ = epoch;
+  start_ = 0;
   position_ = 0;
   started_ = false;
 }
 
 State Sampler::state_dict() const {
-  const bool finished = started_ && position_ >= size();
+  const bool finished = started_ && position_ >= size_from(start_);
   State state;
   state.set("epoch", finished ? epoch_ + 1 : epoch_);
   state.set("position", finished ? int64_t{0} : position_);
   state.set("size", size());
-  save(state);
+  save(state, finished ? 0 : start_);
   return state;
 }
 
@@ -72,31 +71,42 @@ void Sampler::load_state_dict(const State& state) {
   TANDEM_CHECK(StateError, epoch >= 0, "Sampler: epoch ", epoch, " is negative");
   TANDEM_CHECK(StateError, position >= 0 && position <= saved_size, "Sampler: position ", position,
                " is outside an epoch of ", saved_size);
-  TANDEM_CHECK(StateError, position == 0 || saved_size == size(), "Sampler: the state stands inside an epoch of ",
-               saved_size, " items, this sampler's have ", size());
-  load(state);
+  const Place place = load(state, position);
   epoch_ = epoch;
-  position_ = position;
+  start_ = place.start;
+  position_ = place.position;
   started_ = false;
 }
 
-void Sampler::save(State&) const {}
-void Sampler::load(const State&) {}
+void Sampler::save(State&, int64_t) const {}
+
+Sampler::Place Sampler::load(const State& state, int64_t position) {
+  const auto saved_size = state.get<int64_t>("size");
+  TANDEM_CHECK(StateError, position == 0 || saved_size == size(), "Sampler: the state stands inside an epoch of ",
+               saved_size, " items, this sampler's have ", size());
+  return {0, position};
+}
 
 SequentialSampler::SequentialSampler(int64_t size) : size_(size) {
   TANDEM_CHECK(ValueError, size >= 0, "SequentialSampler: size ", size, " is negative");
 }
 
-std::vector<int64_t> SequentialSampler::indices(int64_t) const { return ascending(size_); }
+std::vector<int64_t> SequentialSampler::indices(Epoch) const { return ascending(size_); }
 
 RandomSampler::RandomSampler(int64_t size, uint64_t seed) : size_(size), seed_(seed) {
   TANDEM_CHECK(ValueError, size >= 0, "RandomSampler: size ", size, " is negative");
 }
 
-std::vector<int64_t> RandomSampler::indices(int64_t epoch) const { return permutation(size_, seed_, epoch); }
+std::vector<int64_t> RandomSampler::indices(Epoch epoch) const { return permutation(size_, seed_, epoch.number); }
 
-void RandomSampler::save(State& state) const { state.set("seed", static_cast<int64_t>(seed_)); }
-void RandomSampler::load(const State& state) { seed_ = static_cast<uint64_t>(state.get<int64_t>("seed")); }
+void RandomSampler::save(State& state, int64_t) const { state.set("seed", static_cast<int64_t>(seed_)); }
+
+Sampler::Place RandomSampler::load(const State& state, int64_t position) {
+  const auto seed = static_cast<uint64_t>(state.get<int64_t>("seed"));
+  const Place place = Sampler::load(state, position);
+  seed_ = seed;
+  return place;
+}
 
 DistributedSampler::DistributedSampler(int64_t size, int rank, int world_size, Options options)
     : dataset_size_(size), rank_(rank), world_size_(world_size), options_(options) {
@@ -104,25 +114,58 @@ DistributedSampler::DistributedSampler(int64_t size, int rank, int world_size, O
   TANDEM_CHECK(ValueError, world_size >= 1, "DistributedSampler: world size ", world_size, " is less than 1");
   TANDEM_CHECK(ValueError, rank >= 0 && rank < world_size, "DistributedSampler: rank ", rank, " is outside a world of ",
                world_size);
-  if (options.mode == Options::Mode::kEvaluation) {
-    count_ = size > rank ? (size - rank - 1) / world_size + 1 : 0;
-  } else {
-    count_ = options.drop_last ? size / world_size : (size + world_size - 1) / world_size;
-  }
 }
 
-std::vector<int64_t> DistributedSampler::indices(int64_t epoch) const {
+int64_t DistributedSampler::size_from(int64_t start) const {
+  const int64_t left = dataset_size_ - start;
+  if (options_.mode == Options::Mode::kEvaluation) return left > rank_ ? (left - rank_ - 1) / world_size_ + 1 : 0;
+  return options_.drop_last ? left / world_size_ : (left + world_size_ - 1) / world_size_;
+}
+
+std::vector<int64_t> DistributedSampler::indices(Epoch epoch) const {
   const std::vector<int64_t> order =
-      options_.shuffle ? permutation(dataset_size_, options_.seed, epoch) : ascending(dataset_size_);
+      options_.shuffle ? permutation(dataset_size_, options_.seed, epoch.number) : ascending(dataset_size_);
+  const int64_t count = size_from(epoch.start);
   std::vector<int64_t> mine;
-  mine.reserve(static_cast<size_t>(count_));
+  mine.reserve(static_cast<size_t>(count));
   // Beyond the end of the order, in training without drop_last, it starts again.
-  for (int64_t i = 0; i < count_; ++i)
-    mine.push_back(order[static_cast<size_t>((rank_ + i * world_size_) % dataset_size_)]);
+  for (int64_t i = 0; i < count; ++i)
+    mine.push_back(order[static_cast<size_t>((epoch.start + rank_ + i * world_size_) % dataset_size_)]);
   return mine;
 }
 
-void DistributedSampler::save(State& state) const { state.set("seed", static_cast<int64_t>(options_.seed)); }
-void DistributedSampler::load(const State& state) { options_.seed = static_cast<uint64_t>(state.get<int64_t>("seed")); }
+void DistributedSampler::save(State& state, int64_t start) const {
+  state.set("seed", static_cast<int64_t>(options_.seed));
+  state.set("dataset_size", dataset_size_);
+  state.set("world_size", int64_t{world_size_});
+  state.set("start", start);
+}
+
+Sampler::Place DistributedSampler::load(const State& state, int64_t position) {
+  const auto seed = static_cast<uint64_t>(state.get<int64_t>("seed"));
+  const auto dataset_size = state.get<int64_t>("dataset_size");
+  const auto world_size = state.get<int64_t>("world_size");
+  const auto start = state.get<int64_t>("start");
+  const bool inside = position > 0 || start > 0;
+  TANDEM_CHECK(StateError, !inside || dataset_size == dataset_size_,
+               "DistributedSampler: the state stands inside an epoch over ", dataset_size,
+               " items, this sampler's has ", dataset_size_);
+  // What all ranks together have consumed: they go in step, so each stands at the same position.
+  int64_t consumed = 0;
+  const bool overflow =
+      __builtin_mul_overflow(position, world_size, &consumed) || __builtin_add_overflow(consumed, start, &consumed);
+  TANDEM_CHECK(StateError, start >= 0 && start <= dataset_size && world_size >= 1 && !overflow,
+               "DistributedSampler: start ", start, " and position ", position, " of ", world_size,
+               " ranks are no place of an epoch over ", dataset_size, " items");
+  Place place = {start, position};
+  if (inside && world_size != world_size_) {
+    TANDEM_CHECK(StateError, options_.mode == Options::Mode::kTraining,
+                 "DistributedSampler: an evaluation cannot go on with ", world_size_, " ranks, it began with ",
+                 world_size);
+    place = {std::min(consumed, dataset_size_), 0};
+  }
+  options_.seed = seed;
+  return place;
+}
 
 }  // namespace tandem::inline v0::data

@@ -37,14 +37,28 @@ class TANDEM_API Sampler {
   void load_state_dict(const State& state);
 
  protected:
-  /// All indices of an epoch, size() of them.
-  virtual std::vector<int64_t> indices(int64_t epoch) const = 0;
-  virtual void save(State& state) const;
-  virtual void load(const State& state);
+  /// An epoch's number and where it starts: 0, or the place in its order up to which another number of ranks went.
+  struct Epoch {
+    int64_t number;
+    int64_t start;
+  };
+  /// Where an epoch goes on: `position` indices after `start`.
+  struct Place {
+    int64_t start;
+    int64_t position;
+  };
+
+  /// All indices of an epoch, size_from(epoch.start) of them.
+  virtual std::vector<int64_t> indices(Epoch epoch) const = 0;
+  virtual int64_t size_from(int64_t start) const { return size() - start; }
+  virtual void save(State& state, int64_t start) const;
+  /// Takes over what `save` wrote, and says where to go on after `position` indices.  Throws before it changes anything.
+  virtual Place load(const State& state, int64_t position);
 
  private:
   int64_t epoch_ = 0;
-  int64_t position_ = 0;  ///< indices of epoch_ that have been consumed
+  int64_t start_ = 0;     ///< of epoch_
+  int64_t position_ = 0;  ///< indices of epoch_ that have been consumed since start_
   bool started_ = false;  ///< whether an iteration over epoch_ has begun
 };
 
@@ -56,7 +70,7 @@ class TANDEM_API SequentialSampler : public Sampler {
   int64_t size() const override { return size_; }
 
  protected:
-  std::vector<int64_t> indices(int64_t epoch) const override;
+  std::vector<int64_t> indices(Epoch epoch) const override;
 
  private:
   int64_t size_;
@@ -70,9 +84,9 @@ class TANDEM_API RandomSampler : public Sampler {
   int64_t size() const override { return size_; }
 
  protected:
-  std::vector<int64_t> indices(int64_t epoch) const override;
-  void save(State& state) const override;
-  void load(const State& state) override;
+  std::vector<int64_t> indices(Epoch epoch) const override;
+  void save(State& state, int64_t start) const override;
+  Place load(const State& state, int64_t position) override;
 
  private:
   int64_t size_;
@@ -94,25 +108,31 @@ struct DistributedSamplerOptions {
 /// One rank's share of a dataset: of the epoch's order it takes the items rank, rank + world_size, ...  In training the
 /// order is first made divisible by world_size, by repeating items from its beginning (as often as needed) or, with
 /// drop_last, by cutting its end.  This is the rule of PyTorch's DistributedSampler; the permutations are our own.
+///
+/// Training may go on with another number of ranks, inside an epoch too: the W ranks that saved have consumed the first
+/// position * W items of the epoch's order, and the new ones deal out the rest among themselves.  Nothing is lost and
+/// nothing visited twice, except for the padding of the rest (fewer items than there are new ranks, repeated from the
+/// beginning of the order, or with drop_last left out) as at the end of every epoch.  Inside an epoch of evaluation,
+/// whose ranks do not go in step, a state of another number of ranks throws StateError.
 class TANDEM_API DistributedSampler : public Sampler {
  public:
   using Options = DistributedSamplerOptions;
 
   /// Throws ValueError if `size` is negative, `world_size` < 1 or `rank` is outside [0, world_size).
   DistributedSampler(int64_t size, int rank, int world_size, Options options = {});
-  int64_t size() const override { return count_; }
+  int64_t size() const override { return size_from(0); }
 
  protected:
-  std::vector<int64_t> indices(int64_t epoch) const override;
-  void save(State& state) const override;
-  void load(const State& state) override;
+  std::vector<int64_t> indices(Epoch epoch) const override;
+  int64_t size_from(int64_t start) const override;
+  void save(State& state, int64_t start) const override;
+  Place load(const State& state, int64_t position) override;
 
  private:
   int64_t dataset_size_;
   int rank_;
   int world_size_;
   Options options_;
-  int64_t count_;  ///< items per epoch of this rank
 };
 
 }  // namespace tandem::inline v0::data

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <map>
 #include <mutex>
 #include <set>
 #include <string>
@@ -271,6 +272,38 @@ TEST(DataLoader, WhatDropLastLeavesOutCountsAsConsumed) {
     EXPECT_EQ(state.get<int64_t>("epoch"), 1) << size;
     EXPECT_EQ(state.get<int64_t>("position"), 0) << size;
   }
+}
+
+TEST(DataLoader, TransformsDependOnSeedEpochAndItemAlone) {
+  // The image becomes (item, a random number).
+  const td::data::Transform transform = [](const td::Tensor& image, td::data::ItemRandom& random) {
+    return td::from_vector<float>({image.item<float>(), static_cast<float>(random.below(1 << 20))}, {2});
+  };
+  const Numbers numbers(33);
+  using Draws = std::map<int64_t, std::vector<float>>;
+  const auto draws_of = [&](int workers, int64_t batch_size, int64_t epoch, uint64_t seed) {
+    RandomSampler sampler(33, static_cast<uint64_t>(batch_size));  // other batches and another order
+    sampler.set_epoch(epoch);
+    Draws draws;
+    for (auto& batch : DataLoader(
+             numbers, sampler,
+             {.batch_size = batch_size, .num_workers = workers, .transform = transform, .transform_seed = seed})) {
+      const auto values = batch.images.to_vector<float>();
+      const auto labels = batch.labels.to_vector<int64_t>();
+      for (size_t i = 0; i < labels.size(); ++i) {
+        EXPECT_EQ(values[2 * i], static_cast<float>(labels[i]));
+        draws[labels[i]].push_back(values[2 * i + 1]);
+      }
+    }
+    return draws;
+  };
+  const Draws expected = draws_of(0, 4, 2, 7);
+  EXPECT_EQ(expected.size(), 33u);
+  for (const int workers : {0, 1, 3}) {
+    for (const int64_t batch_size : {1, 7, 33}) EXPECT_EQ(draws_of(workers, batch_size, 2, 7), expected);
+  }
+  EXPECT_NE(draws_of(1, 4, 3, 7), expected);
+  EXPECT_NE(draws_of(1, 4, 2, 8), expected);
 }
 
 TEST(DataLoader, DeliversOnItsDevice) {

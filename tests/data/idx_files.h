@@ -4,11 +4,11 @@
 #include <zlib.h>
 
 #include <cstdint>
-#include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
+
+#include <tandem/tests/support/temporary_folder.h>
 
 namespace tandem::testing {
 
@@ -18,29 +18,6 @@ inline void write_file(const std::string& path, const Bytes& bytes) {
   std::ofstream(path, std::ios::binary)
       .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
 }
-
-/// A folder of the test's own, removed at the end.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    const char* base = std::getenv("TEST_TMPDIR");
-    std::string pattern = std::string(base != nullptr ? base : "/tmp") + "/tandem_XXXXXX";
-    path_ = mkdtemp(pattern.data());
-  }
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  const std::string& path() const { return path_; }
-
-  /// Writes a file and returns its path.
-  std::string write(const std::string& name, const Bytes& bytes) const {
-    write_file(path_ + "/" + name, bytes);
-    return path_ + "/" + name;
-  }
-
- private:
-  std::string path_;
-};
 
 /// An IDX file of unsigned bytes.
 inline Bytes idx(const std::vector<uint32_t>& sizes, const Bytes& values) {

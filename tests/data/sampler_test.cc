@@ -1,10 +1,12 @@
 #include <tandem/data/sampler.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -206,6 +208,89 @@ TEST(Sampler, StateBeforeTheFirstIterationKeepsSetEpoch) {
   restored.load_state_dict(sampler.state_dict());
   EXPECT_EQ(restored.epoch(), 5);
   EXPECT_EQ(restored.begin_epoch(), sampler.begin_epoch());
+}
+
+/// Items that `world` ranks visit in the epoch that begins or goes on, place by place over the ranks; each advances by
+/// `count` of them (-1: all), then the ranks' states are written to `states`.
+std::vector<int64_t> visit(int64_t size, int world, int64_t count, std::vector<td::State>& states,
+                           td::data::DistributedSamplerOptions options) {
+  std::vector<std::vector<int64_t>> shares;
+  std::vector<td::State> after;
+  for (int rank = 0; rank < world; ++rank) {
+    DistributedSampler sampler(size, rank, world, options);
+    if (!states.empty())
+      sampler.load_state_dict(states[static_cast<size_t>(rank) < states.size() ? static_cast<size_t>(rank) : 0]);
+    shares.push_back(sampler.begin_epoch());
+    if (count >= 0) shares.back().resize(static_cast<size_t>(count));
+    sampler.advance(static_cast<int64_t>(shares.back().size()));
+    after.push_back(sampler.state_dict());
+  }
+  states = after;
+  std::vector<int64_t> items;
+  for (size_t i = 0; i < shares[0].size(); ++i) {
+    for (const auto& share : shares) items.push_back(share[i]);
+  }
+  return items;
+}
+
+TEST(DistributedSampler, AnotherNumberOfRanksGoesOnWithoutLossOrRepetition) {
+  for (const int before : kWorlds) {
+    for (const int after : kWorlds) {
+      for (const int64_t size : {31, 32, 33, 100}) {
+        for (const bool drop_last : {false, true}) {
+          const td::data::DistributedSamplerOptions options = {.seed = 6, .drop_last = drop_last};
+          const auto order = RandomSampler(size, 6).begin_epoch();
+          const int64_t count = 3;
+          std::vector<td::State> states;
+          const auto first = visit(size, before, count, states, options);
+          const auto rest = visit(size, after, -1, states, options);
+          const int64_t left = size - count * before;
+          const int64_t expected = drop_last ? left / after : (left + after - 1) / after;
+          ASSERT_EQ(static_cast<int64_t>(rest.size()), expected * after);
+          std::vector<int64_t> visited = first;
+          visited.insert(visited.end(), rest.begin(), rest.end());
+          for (size_t i = 0; i < visited.size(); ++i) EXPECT_EQ(visited[i], order[i % order.size()]) << i;
+          EXPECT_EQ(states[0].get<int64_t>("epoch"), 1);
+          EXPECT_EQ(states[0].get<int64_t>("start"), 0);
+        }
+      }
+    }
+  }
+}
+
+TEST(DistributedSampler, TheNumberOfRanksMayChangeTwiceInAnEpoch) {
+  const auto order = RandomSampler(50, 2).begin_epoch();
+  std::vector<td::State> states;
+  std::vector<int64_t> visited;
+  for (const auto& [world, count] : std::vector<std::pair<int, int64_t>>{{4, 3}, {3, 5}, {3, 1}, {2, 4}, {1, 12}}) {
+    const auto items = visit(50, world, count, states, {.seed = 2});
+    visited.insert(visited.end(), items.begin(), items.end());
+  }
+  EXPECT_EQ(visited, order);
+  EXPECT_EQ(visit(50, 1, -1, states, {.seed = 2}).size(), 50u);  // the next epoch is whole again
+}
+
+TEST(DistributedSampler, RefusesStatesOfAnotherKind) {
+  DistributedSampler sampler(40, 1, 2, {.seed = 9});
+  sampler.begin_epoch();
+  sampler.advance(3);
+  const auto state = sampler.state_dict();
+  DistributedSampler other(41, 1, 2);
+  EXPECT_EQ(error_text<td::StateError>([&] { other.load_state_dict(state); }),
+            "DistributedSampler: the state stands inside an epoch over 40 items, this sampler's has 41");
+  DistributedSampler evaluation(40, 1, 3, {.mode = Mode::kEvaluation});
+  EXPECT_EQ(error_text<td::StateError>([&] { evaluation.load_state_dict(state); }),
+            "DistributedSampler: an evaluation cannot go on with 3 ranks, it began with 2");
+  td::State wrong = state;
+  wrong.set("start", int64_t{41});
+  EXPECT_EQ(error_text<td::StateError>([&] { sampler.load_state_dict(wrong); }),
+            "DistributedSampler: start 41 and position 3 of 2 ranks are no place of an epoch over 40 items");
+  wrong = state;
+  wrong.set("world_size", std::numeric_limits<int64_t>::max());
+  EXPECT_EQ(error_text<td::StateError>([&] { sampler.load_state_dict(wrong); }),
+            "DistributedSampler: start 0 and position 3 of 9223372036854775807 ranks are no place of an epoch over 40 "
+            "items");
+  EXPECT_EQ(sampler.state_dict().get<int64_t>("position"), 3);
 }
 
 TEST(Sampler, RefusesStatesThatDoNotFit) {

@@ -13,7 +13,7 @@
 #include <tandem/base/rank_context.h>
 #include <tandem/io/state_file.h>
 #include <tandem/tensor/factories.h>
-#include <tandem/tests/io/temporary_folder.h>
+#include <tandem/tests/support/temporary_folder.h>
 #include <tandem/tests/support/error_text.h>
 
 namespace td = tandem;

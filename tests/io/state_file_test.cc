@@ -11,7 +11,7 @@
 
 #include <tandem/io/safetensors.h>
 #include <tandem/tensor/factories.h>
-#include <tandem/tests/io/temporary_folder.h>
+#include <tandem/tests/support/temporary_folder.h>
 #include <tandem/tests/support/error_text.h>
 
 namespace td = tandem;

@@ -28,6 +28,13 @@ class TemporaryFolder {
 
   const std::string& path() const { return path_; }
   std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+  /// Writes a file of these bytes (a string or a vector) and returns its path.
+  template <class Bytes>
+  std::string write(const std::string& name, const Bytes& bytes) const {
+    std::ofstream(path_ + "/" + name, std::ios::binary)
+        .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+    return path_ + "/" + name;
+  }
 
   /// `text` with this folder written as DIR.
   std::string shortened(std::string text) const {

@@ -1,0 +1,44 @@
+// CIFAR-10: small photographs of ten kinds of things (Krizhevsky).  Read from disk; nothing is ever downloaded.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <tandem/base/macros.h>
+#include <tandem/data/dataset.h>
+#include <tandem/data/transform.h>
+
+namespace tandem::inline v0::data {
+
+enum class CifarSplit { kTrain, kTest };
+
+struct CifarOptions {
+  int64_t records_per_file = 10000;  ///< what each file must hold, so that a shortened one is noticed
+};
+
+/// Gives images of CIFAR-10 mean 0 and deviation 1 in each channel over the training set.
+TANDEM_API Transform normalize_cifar();
+
+/// Images float32 [3, 32, 32] (red, green, blue) with values in [0, 1] and labels int64 [], 0 to 9: airplane,
+/// automobile, bird, cat, deer, dog, frog, horse, ship, truck.
+///
+/// A folder holds the files of CIFAR-10's binary version, or has them in a folder cifar-10-batches-bin:
+///     data_batch_1.bin .. data_batch_5.bin (training)  test_batch.bin (test)
+/// each of records of a label byte and 3072 bytes, the three planes row by row.
+class TANDEM_API CifarDataset : public Dataset {
+ public:
+  /// Reads the split into memory, 3073 bytes per item.  Throws IoError listing the expected files if one is missing; if
+  /// a file has another size than options.records_per_file records; or if a label is outside 0..9.
+  CifarDataset(const std::string& folder, CifarSplit split, CifarOptions options = {});
+
+  int64_t size() const override { return records_.size(0); }
+  Example get(int64_t index) const override;
+  Batch get_batch(std::span<const int64_t> indices) const override;
+
+ private:
+  void write_item(int64_t index, float* image, int64_t* label) const;
+
+  Tensor records_;  ///< uint8 [n, 3073], as they are in the files
+};
+
+}  // namespace tandem::inline v0::data

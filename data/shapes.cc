@@ -1,0 +1,175 @@
+// Vocabulary.  A *figure* is a function of a point, in the figure's own coordinates, whose size is about 1: positive
+// inside and negative outside, its absolute value about the distance to the edge.  The *cover* of a pixel follows from
+// that distance in pixels, so edges are anti-aliased over one pixel.
+
+#include <tandem/data/shapes.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numbers>
+
+#include <tandem/data/item_random.h>
+#include <tandem/tensor/factories.h>
+
+namespace tandem::inline v0::data {
+
+namespace {
+
+constexpr int kSide = 32;
+constexpr int kPlane = kSide * kSide;
+constexpr int kChannels = 3;
+constexpr int kClasses = 10;
+constexpr uint32_t kShapesStream = 0x73687000;  // so that no other stream of the seed repeats these numbers
+
+using Color = std::array<double, kChannels>;
+
+struct Point {
+  double x;
+  double y;
+};
+
+/// Signed distance to the nearest of equally spaced lines, of period 2: from -0.5 to 0.5, positive over half of it.
+double wave(double x) { return 0.5 - std::abs(x - 2 * std::floor(x / 2) - 1); }
+
+double square(Point p, double half) { return half - std::max(std::abs(p.x), std::abs(p.y)); }
+
+/// A star of `points` points with its outer corners at radius `corner` and the inner ones at `notch`.
+double star(Point p, int points, double corner, double notch) {
+  // Mirrored into half a point of the star, between angles 0 and pi / points, where it has a single edge.
+  const double sector = std::numbers::pi / points;
+  double angle = std::fmod(std::abs(std::atan2(p.y, p.x)), 2 * sector);
+  angle = std::min(angle, 2 * sector - angle);
+  const double radius = std::hypot(p.x, p.y);
+  const Point from_corner = {radius * std::cos(angle) - corner, radius * std::sin(angle)};
+  const Point edge = {notch * std::cos(sector) - corner, notch * std::sin(sector)};
+  return (edge.x * from_corner.y - edge.y * from_corner.x) / std::hypot(edge.x, edge.y);
+}
+
+double figure(int label, Point p) {
+  const double radius = std::hypot(p.x, p.y);
+  switch (label) {
+    case 0: return 0.9 - radius;
+    case 1: return square(p, 0.8);
+    case 2: return star(p, 3, 1.1, 0.55);
+    case 3: return 0.28 - std::abs(radius - 0.72);
+    case 4:
+      return std::max(std::min(0.95 - std::abs(p.x), 0.28 - std::abs(p.y)),
+                      std::min(0.95 - std::abs(p.y), 0.28 - std::abs(p.x)));
+    case 5: return std::min(1.0 - std::hypot(p.x, p.y + 0.4), p.y + 0.4);
+    case 6: return wave(2.2 * p.x) / 2.2;
+    case 7: return wave(2.2 * p.x) * wave(2.2 * p.y) * 2;
+    case 8: {
+      const double x = 2.4 * p.x;
+      const double y = 2.4 * p.y;
+      return (0.55 - std::hypot(x - 2 * std::floor(x / 2) - 1, y - 2 * std::floor(y / 2) - 1)) / 2.4;
+    }
+    default: return star(p, 5, 1.1, 0.45);
+  }
+}
+
+bool is_pattern(int label) { return label >= 6 && label <= 8; }
+
+double squared_distance(const Color& a, const Color& b) {
+  double sum = 0;
+  for (size_t c = 0; c < kChannels; ++c) sum += (a[c] - b[c]) * (a[c] - b[c]);
+  return sum;
+}
+
+Color random_color(ItemRandom& random) {
+  Color color;
+  for (double& value : color) value = random.uniform(0, 1);
+  return color;
+}
+
+/// The colour, or one that differs from `other` by half the range in each channel if it is too much like it.
+Color unlike(const Color& color, const Color& other) {
+  if (squared_distance(color, other) > 0.15) return color;
+  Color result;
+  for (size_t c = 0; c < kChannels; ++c) result[c] = other[c] > 0.5 ? other[c] - 0.5 : other[c] + 0.5;
+  return result;
+}
+
+/// Where a figure stands: its middle, size and rotation.
+struct Pose {
+  Point middle;
+  double radius;
+  double cosine;
+  double sine;
+
+  /// How much of the pixel at (x, y) a figure covers, from 0 to 1.
+  double cover(int label, double x, double y) const {
+    const double dx = (x - middle.x) / radius;
+    const double dy = (y - middle.y) / radius;
+    const double distance = figure(label, {cosine * dx + sine * dy, cosine * dy - sine * dx}) * radius;
+    return std::clamp(distance + 0.5, 0.0, 1.0);
+  }
+};
+
+Pose random_pose(ItemRandom& random, double low, double high, double reach) {
+  const double x = kSide / 2.0 + random.uniform(-reach, reach);
+  const double y = kSide / 2.0 + random.uniform(-reach, reach);
+  const double radius = random.uniform(low, high);
+  const double angle = random.uniform(0, 2 * std::numbers::pi);
+  return {{x, y}, radius, std::cos(angle), std::sin(angle)};
+}
+
+/// Draws item `index` into image[kChannels * kPlane] and returns its label.
+int draw(uint64_t seed, int64_t index, float* image) {
+  ItemRandom random(seed, index, kShapesStream);
+  const auto label = static_cast<int>(random.below(kClasses));
+  const Color ground = random_color(random);
+  const Color ink = unlike(random_color(random), ground);
+  const Color speck_ink = random_color(random);
+  const Color slope_x = random_color(random);
+  const Color slope_y = random_color(random);
+  const Pose pose = is_pattern(label) ? random_pose(random, 4, 8, 6) : random_pose(random, 8, 13, 4);
+  const Pose speck = random_pose(random, 2, 5, 13);
+  const int speck_label = static_cast<int>(random.below(2));  // a disc or a square
+  const double noise = random.uniform(0.02, 0.25);
+
+  for (int row = 0; row < kSide; ++row) {
+    for (int column = 0; column < kSide; ++column) {
+      const double x = column + 0.5;
+      const double y = row + 0.5;
+      const double covered = pose.cover(label, x, y);
+      const double speck_covered = speck.cover(speck_label, x, y);
+      for (size_t c = 0; c < kChannels; ++c) {
+        double value =
+            ground[c] + 0.4 * ((slope_x[c] - 0.5) * (x / kSide - 0.5) + (slope_y[c] - 0.5) * (y / kSide - 0.5));
+        value += covered * (ink[c] - value);
+        value += speck_covered * (speck_ink[c] - value);
+        value += noise * random.uniform(-1, 1);
+        image[static_cast<int>(c) * kPlane + row * kSide + column] = static_cast<float>(std::clamp(value, 0.0, 1.0));
+      }
+    }
+  }
+  return label;
+}
+
+}  // namespace
+
+ShapesDataset::ShapesDataset(int64_t size, uint64_t seed) : size_(size), seed_(seed) {
+  TANDEM_CHECK(ValueError, size >= 0, "ShapesDataset: size ", size, " is negative");
+}
+
+Example ShapesDataset::get(int64_t index) const {
+  check_item("ShapesDataset", index, size_);
+  Example example = {empty({kChannels, kSide, kSide}), empty({}, {kInt64})};
+  *example.label.data<int64_t>() = draw(seed_, index, example.image.data<float>());
+  return example;
+}
+
+Batch ShapesDataset::get_batch(std::span<const int64_t> indices) const {
+  const auto count = static_cast<int64_t>(indices.size());
+  TANDEM_CHECK(ValueError, count > 0, "ShapesDataset: a batch needs at least one item");
+  Batch batch = {empty({count, kChannels, kSide, kSide}), empty({count}, {kInt64}), count};
+  for (int64_t row = 0; row < count; ++row) {
+    const int64_t index = indices[static_cast<size_t>(row)];
+    check_item("ShapesDataset", index, size_);
+    batch.labels.data<int64_t>()[row] = draw(seed_, index, batch.images.data<float>() + row * kChannels * kPlane);
+  }
+  return batch;
+}
+
+}  // namespace tandem::inline v0::data

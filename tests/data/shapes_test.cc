@@ -1,0 +1,116 @@
+#include <tandem/data/shapes.h>
+
+#include <array>
+#include <set>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tandem/tests/support/error_text.h>
+
+namespace td = tandem;
+using td::data::ShapesDataset;
+using td::testing::error_text;
+
+namespace {
+
+TEST(Shapes, AreColourImagesOfTenClasses) {
+  const ShapesDataset shapes(500, 4);
+  EXPECT_EQ(shapes.size(), 500);
+  std::array<int, 10> counts = {};
+  for (int64_t i = 0; i < shapes.size(); ++i) {
+    const auto example = shapes.get(i);
+    ASSERT_EQ(example.image.shape(), td::Shape({3, 32, 32}));
+    ASSERT_EQ(example.label.dtype(), td::kInt64);
+    ++counts.at(static_cast<size_t>(example.label.item<int64_t>()));
+    for (const float value : example.image.to_vector<float>()) {
+      ASSERT_GE(value, 0);
+      ASSERT_LE(value, 1);
+    }
+  }
+  for (const int count : counts) EXPECT_NEAR(count, 50, 5 * 6.7);  // 5 standard deviations
+}
+
+TEST(Shapes, DependOnSeedAndIndexAlone) {
+  const ShapesDataset a(100, 7);
+  const ShapesDataset b(3, 7);
+  const ShapesDataset c(3, 8);
+  EXPECT_EQ(a.get(2).image.to_vector<float>(), b.get(2).image.to_vector<float>());
+  EXPECT_NE(a.get(2).image.to_vector<float>(), c.get(2).image.to_vector<float>());
+  std::set<std::vector<float>> different;
+  for (int64_t i = 0; i < 100; ++i) different.insert(a.get(i).image.to_vector<float>());
+  EXPECT_EQ(different.size(), 100u);
+}
+
+TEST(Shapes, BatchesAreItsItems) {
+  const ShapesDataset shapes(40, 1);
+  const std::vector<int64_t> indices = {31, 0, 32};
+  const auto batch = shapes.get_batch(indices);
+  EXPECT_EQ(batch.size, 3);
+  EXPECT_EQ(batch.images.shape(), td::Shape({3, 3, 32, 32}));
+  std::vector<float> images;
+  std::vector<int64_t> labels;
+  for (const int64_t index : indices) {
+    const auto example = shapes.get(index);
+    const auto values = example.image.to_vector<float>();
+    images.insert(images.end(), values.begin(), values.end());
+    labels.push_back(example.label.item<int64_t>());
+  }
+  EXPECT_EQ(batch.images.to_vector<float>(), images);
+  EXPECT_EQ(batch.labels.to_vector<int64_t>(), labels);
+}
+
+/// Sum over the channels of the variance of a pixel's four differences to its neighbours: large where the image is busy.
+double roughness(const std::vector<float>& image, int distance) {
+  double sum = 0;
+  for (int c = 0; c < 3; ++c) {
+    for (int y = distance; y < 32; ++y) {
+      for (int x = distance; x < 32; ++x) {
+        const auto at = [&](int row, int column) { return image[static_cast<size_t>(c * 1024 + row * 32 + column)]; };
+        const double down = at(y, x) - at(y - distance, x);
+        const double right = at(y, x) - at(y, x - distance);
+        sum += down * down + right * right;
+      }
+    }
+  }
+  return sum;
+}
+
+TEST(Shapes, PatternsDifferFromFiguresButColoursTellNothing) {
+  // Across four pixels patterns (stripes, chessboard, dots) change more often than figures do; mean colours of the
+  // classes are all alike, so that a model has to look at the shape.
+  const ShapesDataset shapes(2000, 3);
+  double rough_patterns = 0;
+  double rough_figures = 0;
+  int num_patterns = 0;
+  std::array<std::array<double, 3>, 10> color = {};
+  std::array<int, 10> counts = {};
+  for (int64_t i = 0; i < shapes.size(); ++i) {
+    const auto example = shapes.get(i);
+    const auto image = example.image.to_vector<float>();
+    const auto label = static_cast<size_t>(example.label.item<int64_t>());
+    const bool pattern = label >= 6 && label <= 8;
+    num_patterns += pattern;
+    (pattern ? rough_patterns : rough_figures) += roughness(image, 4);
+    ++counts.at(label);
+    for (size_t k = 0; k < image.size(); ++k) color.at(label).at(k / 1024) += image[k] / 1024;
+  }
+  EXPECT_GT(rough_patterns / num_patterns, 1.3 * rough_figures / (2000 - num_patterns));
+  for (size_t label = 0; label < 10; ++label) {
+    for (const double sum : color.at(label)) EXPECT_NEAR(sum / counts.at(label), 0.5, 0.1) << label;
+  }
+}
+
+TEST(Shapes, RefusesWrongArguments) {
+  EXPECT_EQ(error_text<td::ValueError>([] { ShapesDataset(-1); }), "ShapesDataset: size -1 is negative");
+  const ShapesDataset shapes(3);
+  EXPECT_EQ(error_text<td::IndexError>([&] { shapes.get(3); }), "ShapesDataset: item 3 is outside the 3 items");
+  EXPECT_EQ(error_text<td::ValueError>([&] { shapes.get_batch({}); }),
+            "ShapesDataset: a batch needs at least one item");
+  EXPECT_EQ(error_text<td::IndexError>([&] {
+              shapes.get_batch(std::vector<int64_t>{0, -1});
+            }),
+            "ShapesDataset: item -1 is outside the 3 items");
+}
+
+}  // namespace
