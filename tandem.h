@@ -6,6 +6,7 @@
 #include <tandem/autograd/gradcheck.h>
 #include <tandem/base/env.h>
 #include <tandem/base/error.h>
+#include <tandem/base/format.h>
 #include <tandem/base/future.h>
 #include <tandem/base/log.h>
 #include <tandem/base/parallel_for.h>
@@ -31,9 +32,16 @@
 #include <tandem/io/checkpoint.h>
 #include <tandem/io/safetensors.h>
 #include <tandem/io/state_file.h>
+#include <tandem/nn/activation.h>
+#include <tandem/nn/attention.h>
+#include <tandem/nn/conv.h>
+#include <tandem/nn/embedding.h>
 #include <tandem/nn/init.h>
 #include <tandem/nn/layers.h>
 #include <tandem/nn/module.h>
+#include <tandem/nn/module_list.h>
+#include <tandem/nn/norm.h>
+#include <tandem/nn/pool.h>
 #include <tandem/nn/sequential.h>
 #include <tandem/ops/activation.h>
 #include <tandem/ops/attention.h>
@@ -65,6 +73,7 @@
 #include <tandem/tensor/dtype.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/generator.h>
+#include <tandem/tensor/memory_summary.h>
 #include <tandem/tensor/scalar.h>
 #include <tandem/tensor/shape.h>
 #include <tandem/tensor/state.h>

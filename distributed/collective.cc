@@ -1,7 +1,5 @@
 #include <tandem/distributed/collective.h>
 
-#include <cstdio>
-
 namespace tandem::inline v0::distributed {
 
 const char* to_string(CollectiveKind kind) {
@@ -12,17 +10,6 @@ const char* to_string(CollectiveKind kind) {
 const char* to_string(ReduceOp op) {
   constexpr const char* kNames[] = {"sum", "avg", "product", "min", "max"};
   return kNames[static_cast<int>(op)];
-}
-
-std::string format_bytes(int64_t num_bytes) {
-  if (num_bytes < 1024) return str(num_bytes, " B");
-  constexpr const char* kUnits[] = {"KiB", "MiB", "GiB", "TiB"};
-  double value = static_cast<double>(num_bytes) / 1024;
-  size_t unit = 0;
-  for (; value >= 1024 && unit + 1 < std::size(kUnits); ++unit) value /= 1024;
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.1f %s", value, kUnits[unit]);
-  return text;
 }
 
 std::string collective_label(int rank, int world_size, CollectiveKind kind, int64_t seq) {

@@ -38,9 +38,6 @@ struct Collective {
   int64_t num_bytes() const { return num_elements * size_of(dtype); }
 };
 
-/// "24.0 MiB", "512 B".
-std::string format_bytes(int64_t num_bytes);
-
 /// "[rank 2 of 4] all_reduce #1873".
 std::string collective_label(int rank, int world_size, CollectiveKind kind, int64_t seq);
 

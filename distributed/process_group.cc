@@ -11,6 +11,7 @@
 #include <thread>
 #include <utility>
 
+#include <tandem/base/format.h>
 #include <tandem/base/log.h>
 #include <tandem/base/rank_context.h>
 #include <tandem/base/trace.h>

@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include <tandem/nn/init.h>
-#include <tandem/ops/elementwise.h>
 #include <tandem/ops/matmul.h>
 #include <tandem/ops/random.h>
 #include <tandem/ops/view.h>
@@ -21,25 +20,34 @@ Shape weight_shape(int64_t in_features, int64_t out_features) {
 
 }  // namespace
 
-Linear::Linear(int64_t in_features, int64_t out_features, bool with_bias)
+Linear::Linear(int64_t in_features, int64_t out_features, LinearOptions options)
     : weight(add_parameter("weight", empty(weight_shape(in_features, out_features)))),
-      bias(add_parameter("bias", with_bias ? empty({out_features}) : Tensor())) {
+      bias(add_parameter("bias", options.bias ? empty({out_features}) : Tensor())),
+      relu_(options.relu) {
   // sqrt(5): PyTorch's way of writing the bound 1 / sqrt(in_features).
   init::kaiming_uniform_(weight, std::sqrt(5.0));
   const double bound = 1 / std::sqrt(static_cast<double>(in_features));
-  if (with_bias) init::uniform_(bias, -bound, bound);
+  if (options.bias) init::uniform_(bias, -bound, bound);
 }
 
-Tensor Linear::forward(const Tensor& input) { return linear(input, weight, bias); }
+Tensor Linear::forward(const Tensor& input) {
+  return relu_ ? linear_relu(input, weight, bias) : linear(input, weight, bias);
+}
 
-Tensor ReLU::forward(const Tensor& input) { return relu(input); }
+std::string Linear::extra_repr() const {
+  return str(weight.size(1), ", ", weight.size(0), bias.defined() ? "" : ", no bias", relu_ ? ", relu" : "");
+}
 
 Tensor Flatten::forward(const Tensor& input) { return flatten(input, start_dim_, end_dim_); }
+
+std::string Flatten::extra_repr() const { return str(start_dim_, ", ", end_dim_); }
 
 Dropout::Dropout(double p) : p_(p) {
   TANDEM_CHECK(ValueError, p >= 0 && p < 1, "Dropout: p is ", p, ", expected 0 <= p < 1");
 }
 
 Tensor Dropout::forward(const Tensor& input) { return dropout(input, p_, is_training()); }
+
+std::string Dropout::extra_repr() const { return str(p_); }
 
 }  // namespace tandem::inline v0::nn

@@ -2,11 +2,17 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include <tandem/base/macros.h>
 #include <tandem/nn/module.h>
 
 namespace tandem::inline v0::nn {
+
+struct LinearOptions {
+  bool bias = true;
+  bool relu = false;  ///< max(y, 0), in the same pass
+};
 
 /// y = x weight^T + bias for x [..., in_features].
 ///
@@ -15,17 +21,21 @@ namespace tandem::inline v0::nn {
 class TANDEM_API Linear : public Layer {
  public:
   /// Throws ValueError unless both sizes are at least 1.
-  Linear(int64_t in_features, int64_t out_features, bool with_bias = true);
+  Linear(int64_t in_features, int64_t out_features, LinearOptions options = {});
   Tensor forward(const Tensor& input) override;
+  std::string extra_repr() const override;
 
   Tensor& weight;
   Tensor& bias;
+
+ private:
+  bool relu_;
 };
 
-/// max(x, 0).
-class TANDEM_API ReLU : public Layer {
+/// x itself: stands where another model has a layer.
+class TANDEM_API Identity : public Layer {
  public:
-  Tensor forward(const Tensor& input) override;
+  Tensor forward(const Tensor& input) override { return input; }
 };
 
 /// Joins dimensions start_dim .. end_dim into one; by default all but the first.
@@ -33,6 +43,7 @@ class TANDEM_API Flatten : public Layer {
  public:
   explicit Flatten(int64_t start_dim = 1, int64_t end_dim = -1) : start_dim_(start_dim), end_dim_(end_dim) {}
   Tensor forward(const Tensor& input) override;
+  std::string extra_repr() const override;
 
  private:
   int64_t start_dim_;
@@ -46,6 +57,7 @@ class TANDEM_API Dropout : public Layer {
   /// Throws ValueError unless 0 <= p < 1.
   explicit Dropout(double p = 0.5);
   Tensor forward(const Tensor& input) override;
+  std::string extra_repr() const override;
 
  private:
   double p_;

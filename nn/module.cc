@@ -9,7 +9,6 @@
 
 #include <tandem/autograd/leaf.h>
 #include <tandem/autograd/node.h>
-#include <tandem/base/trace.h>
 #include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/state_reader.h>
@@ -33,13 +32,14 @@ autograd::Leaf* leaf_of(const Tensor& tensor) {
 Module::~Module() { delete scope_name_.load(); }
 
 template <class F>
-void Module::for_each_tensor(const std::string& prefix, F&& f) const {
+void Module::for_each_tensor(const std::string& prefix, F&& f, bool recurse) const {
   for (const auto& [name, tensor] : parameters_) {
     if (tensor.defined()) f(joined(prefix, name), tensor, true);
   }
   for (const auto& [name, tensor] : buffers_) {
     if (tensor.defined()) f(joined(prefix, name), tensor, false);
   }
+  if (!recurse) return;
   for (const Child& child : children_) child.module->for_each_tensor(joined(prefix, child.name), f);
 }
 
@@ -95,17 +95,29 @@ Tensor& Module::add_buffer(std::string name, Tensor value) {
 
 // --- contents ------------------------------------------------------------------------------------------------------
 
-std::vector<Module::NamedTensor> Module::distinct_tensors(bool is_parameter) const {
+std::vector<Module::NamedTensor> Module::distinct_tensors(bool is_parameter, bool recurse) const {
   std::vector<NamedTensor> result;
   std::set<const TensorImpl*> seen;
-  for_each_tensor("", [&](const std::string& path, const Tensor& tensor, bool kind) {
+  const auto take = [&](const std::string& path, const Tensor& tensor, bool kind) {
     if (kind == is_parameter && seen.insert(&tensor.impl()).second) result.emplace_back(path, tensor);
-  });
+  };
+  for_each_tensor("", take, recurse);
   return result;
 }
 
-std::vector<std::pair<std::string, Tensor>> Module::named_parameters() const { return distinct_tensors(true); }
-std::vector<std::pair<std::string, Tensor>> Module::named_buffers() const { return distinct_tensors(false); }
+std::vector<std::pair<std::string, Tensor>> Module::named_parameters(bool recurse) const {
+  return distinct_tensors(true, recurse);
+}
+
+std::vector<std::pair<std::string, Tensor>> Module::named_buffers(bool recurse) const {
+  return distinct_tensors(false, recurse);
+}
+
+std::vector<std::pair<std::string, const Module*>> Module::named_children() const {
+  std::vector<std::pair<std::string, const Module*>> result;
+  for (const Child& child : children_) result.emplace_back(child.name, child.module.get());
+  return result;
+}
 
 std::vector<Tensor> Module::parameters() const {
   std::vector<Tensor> result;
@@ -227,13 +239,6 @@ RefPtr<ScopeName> Module::make_scope_name() const {
 void Module::forget_scope_names() {
   delete scope_name_.exchange(nullptr);
   for (const Child& child : children_) child.module->forget_scope_names();
-}
-
-Tensor Layer::operator()(const Tensor& input) {
-  const ModuleScope scope(*this);
-  if (!trace_enabled()) return forward(input);
-  const TraceSpan span(scope_name()->text, "forward");
-  return forward(input);
 }
 
 }  // namespace tandem::inline v0::nn

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <deque>
+#include <iosfwd>
 #include <list>
 #include <memory>
 #include <string>
@@ -11,6 +12,7 @@
 
 #include <tandem/base/macros.h>
 #include <tandem/base/rank_context.h>
+#include <tandem/base/trace.h>
 #include <tandem/tensor/state.h>
 #include <tandem/tensor/tensor.h>
 
@@ -58,10 +60,13 @@ class TANDEM_API Module {
   Tensor& add_buffer(std::string name, Tensor value);
 
   // --- contents ------------------------------------------------------------------------------------------------------
-  /// Paths and parameters, a module's own before its children's, in the order they were added; a tied one once.
-  std::vector<std::pair<std::string, Tensor>> named_parameters() const;
+  /// Paths and parameters, a module's own before its children's, in the order they were added; a tied one once.  Those
+  /// of the module alone unless `recurse`.
+  std::vector<std::pair<std::string, Tensor>> named_parameters(bool recurse = true) const;
   std::vector<Tensor> parameters() const;
-  std::vector<std::pair<std::string, Tensor>> named_buffers() const;
+  std::vector<std::pair<std::string, Tensor>> named_buffers(bool recurse = true) const;
+  /// Names and children, in the order they were added.
+  std::vector<std::pair<std::string, const Module*>> named_children() const;
 
   /// Parameters and buffers under PyTorch's keys, a tied one under each of its paths: handles that share memory with
   /// the module, detached from the graph.
@@ -92,6 +97,8 @@ class TANDEM_API Module {
   std::string path() const;
   /// The class's name without namespaces: "Linear".
   std::string type_name() const;
+  /// What to_string shows in parentheses behind the type: the settings of a layer, "784, 1024"; "" for none.
+  virtual std::string extra_repr() const { return ""; }
   /// "Linear 'encoder.fc1'", or "Net" for the root: made once, then a few nanoseconds.
   RefPtr<ScopeName> scope_name() const {
     const RefPtr<ScopeName>* known = scope_name_.load(std::memory_order_acquire);
@@ -113,10 +120,11 @@ class TANDEM_API Module {
   [[noreturn]] void throw_frozen(const char* what, const Module& frozen) const;
   RefPtr<ScopeName> make_scope_name() const;
   void forget_scope_names();
-  /// Calls f(path, tensor, is_parameter) for each defined tensor below, tied ones in each of their places.
+  /// Calls f(path, tensor, is_parameter) for each defined tensor of this module and, if `recurse`, of those below; tied
+  /// ones in each of their places.
   template <class F>
-  void for_each_tensor(const std::string& prefix, F&& f) const;
-  std::vector<NamedTensor> distinct_tensors(bool is_parameter) const;
+  void for_each_tensor(const std::string& prefix, F&& f, bool recurse = true) const;
+  std::vector<NamedTensor> distinct_tensors(bool is_parameter, bool recurse) const;
 
   Module* parent_ = nullptr;
   std::string name_;                    ///< under which the parent knows this module
@@ -128,27 +136,43 @@ class TANDEM_API Module {
   mutable std::atomic<const RefPtr<ScopeName>*> scope_name_ = nullptr;
 };
 
-/// While it lives, errors, traces and recorded operations of the calling thread name `module`.  First line of the
-/// operator() of a module that is no Layer.
+/// While it lives, errors, traces and recorded operations of the calling thread name `module`, and a trace has a span of
+/// category "forward" for it.  First line of the operator() of a module that is no Layer.
 class TANDEM_API ModuleScope {
  public:
   explicit ModuleScope(const Module& module)
-      : context_(RankContext::current()), previous_(std::exchange(context_.module_scope, module.scope_name())) {}
-  ~ModuleScope() { context_.module_scope = std::move(previous_); }
+      : entered_(module), span_(trace_enabled() ? TraceSpan(module.scope_name()->text, "forward") : TraceSpan()) {}
   ModuleScope(const ModuleScope&) = delete;
   ModuleScope& operator=(const ModuleScope&) = delete;
 
  private:
-  RankContext& context_;
-  RefPtr<ScopeName> previous_;
+  struct Entered {
+    explicit Entered(const Module& module)
+        : context(RankContext::current()), previous(std::exchange(context.module_scope, module.scope_name())) {}
+    ~Entered() { context.module_scope = std::move(previous); }
+    RankContext& context;
+    RefPtr<ScopeName> previous;
+  };
+
+  Entered entered_;
+  TraceSpan span_;  ///< lies inside of the scope
 };
 
 /// A module that maps one tensor to one tensor.
 class TANDEM_API Layer : public Module {
  public:
   virtual Tensor forward(const Tensor& input) = 0;
-  /// forward inside of the module's scope, and of a trace span of category "forward".
-  Tensor operator()(const Tensor& input);
+  /// forward inside of the module's scope.
+  Tensor operator()(const Tensor& input) {
+    const ModuleScope scope(*this);
+    return forward(input);
+  }
 };
+
+/// The tree of modules below `module`, a line for each: its name, type and settings, its own parameters and buffers with
+/// their shapes (and dtypes other than float32), and the number of values in the parameters of it and those below; then
+/// the sums, a tied parameter counted once.
+TANDEM_API std::string to_string(const Module& module);
+TANDEM_API std::ostream& operator<<(std::ostream& out, const Module& module);
 
 }  // namespace tandem::inline v0::nn

@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include <tandem/ops/random.h>
 #include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/generator.h>
@@ -29,7 +30,7 @@ TEST(Linear, MultipliesAndAdds) {
   const td::Tensor x = td::from_vector<float>({1, 10, 100, 2, -1, 0.5}, {2, 3});
   EXPECT_EQ(layer(x).to_vector<float>(), (std::vector<float>{321.5, 397, 2, -2}));
 
-  nn::Linear bare(3, 2, false);
+  nn::Linear bare(3, 2, {.bias = false});
   set(bare.weight, {1, 2, 3, -1, 0, 4});
   EXPECT_FALSE(bare.bias.defined());
   EXPECT_EQ(bare.named_parameters().size(), 1u);
@@ -77,9 +78,42 @@ TEST(Linear, ErrorsNameTheLayer) {
             "Linear: 2 input and -1 output features, expected at least 1 each");
 }
 
-TEST(ReLU, KeepsWhatIsPositive) {
-  nn::ReLU relu;
-  EXPECT_EQ(relu(td::tensor({-1.5, 0.0, 2.5})).to_vector<float>(), (std::vector<float>{0, 0, 2.5}));
+TEST(Linear, ReluIsPartOfTheLayerIfAsked) {
+  td::manual_seed(5);
+  nn::Linear fused(7, 33, {.relu = true});
+  nn::Linear plain(7, 33);
+  plain.load_state_dict(fused.state_dict());
+  const td::Tensor x = td::randn({31, 7});
+  const td::Tensor cotangent = td::randn({31, 33});
+  const td::Tensor y = fused(x);
+  const td::Tensor expected = plain(x).relu();
+  EXPECT_EQ(y.to_vector<float>(), expected.to_vector<float>());
+  y.backward(cotangent);
+  expected.backward(cotangent);
+  EXPECT_EQ(fused.weight.grad().to_vector<float>(), plain.weight.grad().to_vector<float>());
+  EXPECT_EQ(fused.bias.grad().to_vector<float>(), plain.bias.grad().to_vector<float>());
+}
+
+TEST(Linear, AWeightMayBeTied) {
+  struct Net : nn::Module {
+    nn::Linear& encoder = add<nn::Linear>("encoder", 3, 2, nn::LinearOptions{.bias = false});
+    nn::Module& decoder = add<nn::Module>("decoder");
+    td::Tensor& again = decoder.add_parameter("weight", encoder.weight);
+  };
+  Net net;
+  set(net.encoder.weight, {1, 2, 3, -1, 0, 4});
+  const td::Tensor x = td::from_vector<float>({1, 10, 100}, {1, 3});
+  // x W^T W: both uses add to one gradient.
+  net.encoder(x).matmul(net.again).backward(td::from_vector<float>({2, -1, 0.5}, {1, 3}));
+  ASSERT_EQ(net.parameters().size(), 1u);
+  // d W = h^T c + (c W^T)^T x with h = x W^T = [321, 399], c = [2, -1, 0.5], c W^T = [1.5, 0].
+  EXPECT_EQ(net.parameters()[0].grad().to_vector<float>(),
+            (std::vector<float>{642 + 1.5f, -321 + 15, 160.5 + 150, 798, -399, 199.5}));
+}
+
+TEST(Identity, ReturnsItsInput) {
+  const td::Tensor x = td::ones({2});
+  EXPECT_TRUE(nn::Identity()(x).is_same(x));
 }
 
 TEST(Flatten, JoinsAllButTheFirstDimension) {

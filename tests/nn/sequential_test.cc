@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <tandem/nn/activation.h>
 #include <tandem/nn/layers.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/generator.h>
@@ -20,7 +21,7 @@ TEST(Sequential, RunsItsLayersInOrder) {
   nn::Sequential net;
   auto& first = net.append<nn::Linear>(3, 4);
   net.append<nn::ReLU>();
-  auto& last = net.append<nn::Linear>(4, 2, false);
+  auto& last = net.append<nn::Linear>(4, 2, nn::LinearOptions{.bias = false});
   const td::Tensor x = td::from_vector<float>({1, -2, 3, 0.5, 0, -1}, {2, 3});
   EXPECT_EQ(net(x).to_vector<float>(), last(nn::ReLU()(first(x))).to_vector<float>());
   EXPECT_EQ(net.size(), 3);
@@ -31,7 +32,7 @@ TEST(Sequential, RunsItsLayersInOrder) {
 TEST(Sequential, NamesLayersByNumber) {
   nn::Module root;
   root.add<nn::Sequential>("mlp", std::make_unique<nn::Linear>(3, 4), std::make_unique<nn::ReLU>(),
-                           std::make_unique<nn::Linear>(4, 2, false));
+                           std::make_unique<nn::Linear>(4, 2, nn::LinearOptions{.bias = false}));
   std::vector<std::string> paths;
   for (const auto& [path, tensor] : root.named_parameters()) paths.push_back(path);
   EXPECT_EQ(paths, (std::vector<std::string>{"mlp.0.weight", "mlp.0.bias", "mlp.2.weight"}));

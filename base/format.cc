@@ -1,0 +1,21 @@
+#include <tandem/base/format.h>
+
+#include <cstdio>
+#include <iterator>
+
+#include <tandem/base/error.h>
+
+namespace tandem::inline v0 {
+
+std::string format_bytes(int64_t num_bytes) {
+  if (num_bytes < 1024) return str(num_bytes, " B");
+  constexpr const char* kUnits[] = {"KiB", "MiB", "GiB", "TiB"};
+  double value = static_cast<double>(num_bytes) / 1024;
+  size_t unit = 0;
+  for (; value >= 1024 && unit + 1 < std::size(kUnits); ++unit) value /= 1024;
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.1f %s", value, kUnits[unit]);
+  return text;
+}
+
+}  // namespace tandem::inline v0

@@ -1,0 +1,47 @@
+// Activation functions as layers.
+#pragma once
+
+#include <string>
+
+#include <tandem/base/macros.h>
+#include <tandem/nn/module.h>
+#include <tandem/ops/activation.h>
+
+namespace tandem::inline v0::nn {
+
+/// max(x, 0).
+class TANDEM_API ReLU : public Layer {
+ public:
+  Tensor forward(const Tensor& input) override;
+};
+
+/// x Phi(x), Phi being the normal distribution function, or the form with tanh.
+class TANDEM_API GELU : public Layer {
+ public:
+  explicit GELU(GeluApproximation approximation = GeluApproximation::kNone) : approximation_(approximation) {}
+  Tensor forward(const Tensor& input) override;
+  std::string extra_repr() const override;
+
+ private:
+  GeluApproximation approximation_;
+};
+
+/// x sigmoid(x).
+class TANDEM_API SiLU : public Layer {
+ public:
+  Tensor forward(const Tensor& input) override;
+};
+
+/// tanh(x).
+class TANDEM_API Tanh : public Layer {
+ public:
+  Tensor forward(const Tensor& input) override;
+};
+
+/// 1 / (1 + e^-x).
+class TANDEM_API Sigmoid : public Layer {
+ public:
+  Tensor forward(const Tensor& input) override;
+};
+
+}  // namespace tandem::inline v0::nn

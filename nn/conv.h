@@ -1,0 +1,40 @@
+// Convolutional layers.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <tandem/base/macros.h>
+#include <tandem/nn/module.h>
+#include <tandem/ops/size2d.h>
+
+namespace tandem::inline v0::nn {
+
+struct Conv2dOptions {
+  Size2d stride = 1;
+  Size2d padding = 0;   ///< zeros on each side of the input
+  Size2d dilation = 1;  ///< distance between the taps of a filter
+  int64_t groups = 1;   ///< divides both numbers of channels
+  bool bias = true;
+  bool relu = false;  ///< max(y, 0), in the same pass
+};
+
+/// conv2d of x [N, in_channels, H, W] with `weight` and `bias` -> channels-last [N, out_channels, H', W'].
+///
+/// `weight` [out_channels, in_channels / groups, kh, kw] and `bias` [out_channels] (undefined without one) are float32.
+/// They begin uniform in [-b, b], b = 1 / sqrt(in_channels / groups kh kw), as in PyTorch, drawn in this order.
+class TANDEM_API Conv2d : public Layer {
+ public:
+  /// Throws ValueError for sizes below 1, a negative padding, or groups that do not divide the channels.
+  Conv2d(int64_t in_channels, int64_t out_channels, Size2d kernel_size, Conv2dOptions options = {});
+  Tensor forward(const Tensor& input) override;
+  std::string extra_repr() const override;
+
+  Tensor& weight;
+  Tensor& bias;
+
+ private:
+  Conv2dOptions options_;
+};
+
+}  // namespace tandem::inline v0::nn

@@ -1,0 +1,49 @@
+// Modules in a list.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <tandem/base/macros.h>
+#include <tandem/nn/module.h>
+
+namespace tandem::inline v0::nn {
+
+/// Holds modules of type T, which are named "0", "1", ... as in PyTorch, for a model that calls them itself:
+///
+///     nn::ModuleList<Block>& blocks = add<nn::ModuleList<Block>>("blocks");
+///     ...
+///     for (Block* block : blocks) x = (*block)(x, mask);
+template <class T = Layer>
+class ModuleList : public Module {
+ public:
+  /// Makes a module U(args...) behind the others.
+  template <class U = T, class... Args>
+  U& append(Args&&... args) {
+    return append(std::make_unique<U>(std::forward<Args>(args)...));
+  }
+  template <class U>
+  U& append(std::unique_ptr<U> module) {
+    U& result = adopt(std::to_string(modules_.size()), std::move(module));
+    modules_.push_back(&result);
+    return result;
+  }
+
+  int64_t size() const { return static_cast<int64_t>(modules_.size()); }
+  /// Throws IndexError outside [0, size()).
+  T& operator[](int64_t index) const {
+    TANDEM_CHECK(IndexError, index >= 0 && index < size(), "ModuleList: module ", index, " is outside the ", size(),
+                 " modules");
+    return *modules_[static_cast<size_t>(index)];
+  }
+  auto begin() const { return modules_.begin(); }
+  auto end() const { return modules_.end(); }
+
+ private:
+  std::vector<T*> modules_;
+};
+
+}  // namespace tandem::inline v0::nn

@@ -1,0 +1,95 @@
+#include <tandem/nn/norm.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include <tandem/autograd/grad_mode.h>
+#include <tandem/ops/norm.h>
+#include <tandem/tensor/factories.h>
+
+namespace tandem::inline v0::nn {
+
+namespace {
+
+void check_eps(const char* layer, double eps) {
+  TANDEM_CHECK(ValueError, std::isfinite(eps) && eps > 0, layer, ": eps is ", eps, ", expected a finite number > 0");
+}
+
+/// [num_features], after a look at all numbers.
+Shape channels(int64_t num_features, const BatchNorm2dOptions& options) {
+  TANDEM_CHECK(ValueError, num_features >= 1, "BatchNorm2d: num_features is ", num_features, ", expected at least 1");
+  check_eps("BatchNorm2d", options.eps);
+  TANDEM_CHECK(ValueError, options.momentum >= 0 && options.momentum <= 1, "BatchNorm2d: momentum is ",
+               options.momentum, ", expected 0 <= momentum <= 1");
+  return {num_features};
+}
+
+const Shape& checked(const Shape& shape, double eps) {
+  TANDEM_CHECK(ValueError,
+               shape.dim() >= 1 && std::all_of(shape.begin(), shape.end(), [](int64_t n) { return n >= 1; }),
+               "LayerNorm: the normalized shape is ", shape, ", expected sizes of at least 1");
+  check_eps("LayerNorm", eps);
+  return shape;
+}
+
+}  // namespace
+
+BatchNorm2d::BatchNorm2d(int64_t num_features, BatchNorm2dOptions options)
+    : weight(add_parameter("weight", options.affine ? ones(channels(num_features, options)) : Tensor())),
+      bias(add_parameter("bias", options.affine ? zeros({num_features}) : Tensor())),
+      running_mean(add_buffer("running_mean", zeros(channels(num_features, options)))),
+      running_var(add_buffer("running_var", ones({num_features}))),
+      num_batches_tracked(add_buffer("num_batches_tracked", zeros({}, {kInt64}))),
+      options_(options) {}
+
+void BatchNorm2d::check(const Tensor& input) const {
+  TANDEM_CHECK(ShapeError, input.dim() == 4, "BatchNorm2d: input is ", describe(input), ", expected [N, C, H, W]");
+}
+
+void BatchNorm2d::count() const {
+  if (is_training()) num_batches_tracked.add_(1);
+}
+
+Tensor BatchNorm2d::forward(const Tensor& input) {
+  check(input);
+  const auto norm = options_.relu ? &batch_norm_relu : &batch_norm;
+  Tensor result = norm(input, running_mean, running_var, weight, bias, is_training(), options_.momentum, options_.eps);
+  count();
+  return result;
+}
+
+Tensor BatchNorm2d::add_relu(const Tensor& input, const Tensor& residual) {
+  const ModuleScope scope(*this);
+  check(input);
+  Tensor result = batch_norm_add_relu(input, residual, running_mean, running_var, weight, bias, is_training(),
+                                      options_.momentum, options_.eps);
+  count();
+  return result;
+}
+
+std::string BatchNorm2d::extra_repr() const {
+  std::string text = str(running_mean.size(0));
+  if (options_.eps != BatchNorm2dOptions().eps) text += str(", eps ", options_.eps);
+  if (options_.momentum != BatchNorm2dOptions().momentum) text += str(", momentum ", options_.momentum);
+  if (!options_.affine) text += ", not affine";
+  if (options_.relu) text += ", relu";
+  return text;
+}
+
+LayerNorm::LayerNorm(const Shape& normalized_shape, LayerNormOptions options)
+    : weight(add_parameter("weight", options.affine ? ones(checked(normalized_shape, options.eps)) : Tensor())),
+      bias(add_parameter("bias", options.affine && options.bias ? zeros(normalized_shape) : Tensor())),
+      normalized_shape_(checked(normalized_shape, options.eps)),
+      eps_(options.eps) {}
+
+Tensor LayerNorm::forward(const Tensor& input) { return layer_norm(input, normalized_shape_, weight, bias, eps_); }
+
+std::string LayerNorm::extra_repr() const {
+  std::string text = normalized_shape_.dim() == 1 ? str(normalized_shape_[0]) : str(normalized_shape_);
+  if (eps_ != LayerNormOptions().eps) text += str(", eps ", eps_);
+  if (!weight.defined()) text += ", not affine";
+  if (weight.defined() && !bias.defined()) text += ", no bias";
+  return text;
+}
+
+}  // namespace tandem::inline v0::nn

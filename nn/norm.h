@@ -1,0 +1,72 @@
+// Normalising layers.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <tandem/base/macros.h>
+#include <tandem/nn/module.h>
+
+namespace tandem::inline v0::nn {
+
+struct BatchNorm2dOptions {
+  double eps = 1e-5;
+  double momentum = 0.1;  ///< share of a batch in the running statistics
+  bool affine = true;     ///< with weight and bias
+  bool relu = false;      ///< max(y, 0), in the same pass
+};
+
+/// batch_norm of x [N, C, H, W]: in training with the statistics of the batch, which also move the running ones; in
+/// evaluation with the running ones.
+///
+/// Parameters `weight` (ones) and `bias` (zeros), [C], undefined unless `affine`; buffers `running_mean` (zeros) and
+/// `running_var` (ones), [C], and `num_batches_tracked`, int64 [], the number of batches trained on.  All else float32.
+class TANDEM_API BatchNorm2d : public Layer {
+ public:
+  /// Throws ValueError unless num_features is at least 1, eps positive and 0 <= momentum <= 1.
+  explicit BatchNorm2d(int64_t num_features, BatchNorm2dOptions options = {});
+  Tensor forward(const Tensor& input) override;
+  /// max(forward(input) + residual, 0) in one pass: the end of a residual block, for a layer made without `relu`.
+  /// `residual` has the shape of input.
+  Tensor add_relu(const Tensor& input, const Tensor& residual);
+  std::string extra_repr() const override;
+
+  Tensor& weight;
+  Tensor& bias;
+  Tensor& running_mean;
+  Tensor& running_var;
+  Tensor& num_batches_tracked;
+
+ private:
+  void check(const Tensor& input) const;
+  void count() const;
+
+  BatchNorm2dOptions options_;
+};
+
+struct LayerNormOptions {
+  double eps = 1e-5;
+  bool affine = true;  ///< with weight and bias
+  bool bias = true;    ///< with bias, if affine
+};
+
+/// layer_norm over the last dimensions of x, whose sizes are normalized_shape.
+///
+/// `weight` (ones) and `bias` (zeros) have that shape and are float32; undefined where the options leave them out.
+class TANDEM_API LayerNorm : public Layer {
+ public:
+  /// Over the last dimension.  Throws ValueError unless sizes are at least 1 and eps is positive.
+  explicit LayerNorm(int64_t size, LayerNormOptions options = {}) : LayerNorm(Shape{size}, options) {}
+  explicit LayerNorm(const Shape& normalized_shape, LayerNormOptions options = {});
+  Tensor forward(const Tensor& input) override;
+  std::string extra_repr() const override;
+
+  Tensor& weight;
+  Tensor& bias;
+
+ private:
+  Shape normalized_shape_;
+  double eps_;
+};
+
+}  // namespace tandem::inline v0::nn

@@ -1,0 +1,49 @@
+// Pooling layers.
+#pragma once
+
+#include <string>
+
+#include <tandem/base/macros.h>
+#include <tandem/nn/module.h>
+#include <tandem/ops/pool.h>
+
+namespace tandem::inline v0::nn {
+
+/// The largest value of each window: max_pool2d.
+class TANDEM_API MaxPool2d : public Layer {
+ public:
+  explicit MaxPool2d(Size2d kernel_size, MaxPool2dOptions options = {})
+      : kernel_size_(kernel_size), options_(options) {}
+  Tensor forward(const Tensor& input) override;
+  std::string extra_repr() const override;
+
+ private:
+  Size2d kernel_size_;
+  MaxPool2dOptions options_;
+};
+
+/// The mean of each window: avg_pool2d.
+class TANDEM_API AvgPool2d : public Layer {
+ public:
+  explicit AvgPool2d(Size2d kernel_size, AvgPool2dOptions options = {})
+      : kernel_size_(kernel_size), options_(options) {}
+  Tensor forward(const Tensor& input) override;
+  std::string extra_repr() const override;
+
+ private:
+  Size2d kernel_size_;
+  AvgPool2dOptions options_;
+};
+
+/// The means of so many windows that cover the image: adaptive_avg_pool2d.
+class TANDEM_API AdaptiveAvgPool2d : public Layer {
+ public:
+  explicit AdaptiveAvgPool2d(Size2d output_size) : output_size_(output_size) {}
+  Tensor forward(const Tensor& input) override;
+  std::string extra_repr() const override;
+
+ private:
+  Size2d output_size_;
+};
+
+}  // namespace tandem::inline v0::nn

@@ -1,0 +1,19 @@
+// Sizes in the text of layers.  Private to nn/.
+#pragma once
+
+#include <string>
+
+#include <tandem/base/error.h>
+#include <tandem/ops/size2d.h>
+
+namespace tandem::inline v0::nn {
+
+/// "3x3", "3x5".
+inline std::string kernel_text(const Size2d& size) { return str(size.height, "x", size.width); }
+
+/// "2" for both, else "2x1".
+inline std::string size_text(const Size2d& size) {
+  return size.height == size.width ? str(size.height) : kernel_text(size);
+}
+
+}  // namespace tandem::inline v0::nn

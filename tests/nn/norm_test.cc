@@ -1,0 +1,150 @@
+#include <tandem/nn/norm.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tandem/ops/elementwise.h>
+#include <tandem/ops/random.h>
+#include <tandem/tensor/chores.h>
+#include <tandem/tensor/factories.h>
+#include <tandem/tensor/generator.h>
+#include <tandem/tests/support/error_text.h>
+
+namespace td = tandem;
+namespace nn = tandem::nn;
+using td::testing::error_text;
+
+namespace {
+
+void set(const td::Tensor& tensor, const std::vector<float>& values) {
+  td::chores::copy(td::from_vector<float>(values, tensor.shape()), tensor);
+}
+
+std::vector<std::string> keys(const nn::Module& module) {
+  std::vector<std::string> result;
+  for (const auto& [path, tensor] : module.state_dict().tensors()) result.push_back(path);
+  return result;
+}
+
+void expect_near(const td::Tensor& tensor, const std::vector<double>& expected) {
+  const auto values = tensor.to_vector<double>();
+  ASSERT_EQ(values.size(), expected.size());
+  for (size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(values[i], expected[i], 2e-6) << i;
+}
+
+TEST(BatchNorm2d, HasPyTorchsKeys) {
+  EXPECT_EQ(keys(nn::BatchNorm2d(3)),
+            (std::vector<std::string>{"weight", "bias", "running_mean", "running_var", "num_batches_tracked"}));
+  EXPECT_EQ(keys(nn::BatchNorm2d(3, {.affine = false})),
+            (std::vector<std::string>{"running_mean", "running_var", "num_batches_tracked"}));
+  EXPECT_EQ(nn::BatchNorm2d(3).num_batches_tracked.dtype(), td::kInt64);
+  EXPECT_EQ(nn::BatchNorm2d(3).num_batches_tracked.dim(), 0);
+}
+
+/// Channel 0 holds 1 .. 4 (mean 2.5, variance 1.25, unbiased 5 / 3), channel 1 holds 10 and thrice 2 (mean 4, variance 12,
+/// unbiased 16).
+td::Tensor images() { return td::from_vector<float>({1, 2, 10, 2, 3, 4, 2, 2}, {2, 2, 1, 2}); }
+
+TEST(BatchNorm2d, NormalisesWithTheBatchAndRemembersIt) {
+  nn::BatchNorm2d layer(2, {.eps = 0.25, .momentum = 0.5});
+  set(layer.weight, {2, -1});
+  set(layer.bias, {0.5, 1});
+  const double a = 2 / std::sqrt(1.5);
+  const double b = -1 / std::sqrt(12.25);
+  expect_near(layer(images()),
+              {0.5 - 1.5 * a, 0.5 - 0.5 * a, 1 + 6 * b, 1 - 2 * b, 0.5 + 0.5 * a, 0.5 + 1.5 * a, 1 - 2 * b, 1 - 2 * b});
+  expect_near(layer.running_mean, {1.25, 2});
+  expect_near(layer.running_var, {0.5 + 0.5 * 5 / 3, 0.5 + 8});
+  EXPECT_EQ(layer.num_batches_tracked.item<int64_t>(), 1);
+  layer(images());
+  expect_near(layer.running_mean, {1.875, 3});
+  EXPECT_EQ(layer.num_batches_tracked.item<int64_t>(), 2);
+
+  layer.eval();
+  const double c = 2 / std::sqrt(layer.running_var.to_vector<double>()[0] + 0.25);
+  const auto y = layer(images()).to_vector<double>();
+  EXPECT_NEAR(y[0], 0.5 + (1 - 1.875) * c, 1e-6);
+  EXPECT_EQ(layer.num_batches_tracked.item<int64_t>(), 2);
+  expect_near(layer.running_mean, {1.875, 3});
+}
+
+TEST(BatchNorm2d, ReluIsPartOfTheLayerIfAsked) {
+  nn::BatchNorm2d plain(2);
+  nn::BatchNorm2d fused(2, {.relu = true});
+  EXPECT_EQ(fused(images()).to_vector<float>(), plain(images()).relu().to_vector<float>());
+  EXPECT_EQ(fused.running_var.to_vector<float>(), plain.running_var.to_vector<float>());
+  EXPECT_EQ(fused.num_batches_tracked.item<int64_t>(), 1);
+}
+
+TEST(BatchNorm2d, AddsAResidualBeforeTheRelu) {
+  nn::Module root;
+  auto& fused = root.add<nn::BatchNorm2d>("bn2", 2);
+  nn::BatchNorm2d plain(2);
+  const td::Tensor residual = td::from_vector<float>({1, -1, 0, 2, -3, 0.5, -0.25, 0}, {2, 2, 1, 2});
+  const auto y = fused.add_relu(images(), residual).to_vector<double>();
+  const auto expected = td::add(plain(images()), residual).relu().to_vector<double>();
+  for (size_t i = 0; i < y.size(); ++i) EXPECT_NEAR(y[i], expected[i], 1e-6);
+  EXPECT_EQ(fused.running_mean.to_vector<float>(), plain.running_mean.to_vector<float>());
+  EXPECT_EQ(fused.num_batches_tracked.item<int64_t>(), 1);
+  const std::string text = error_text<td::ShapeError>([&] { fused.add_relu(images(), td::ones({3})); });
+  EXPECT_TRUE(text.ends_with("\n  in BatchNorm2d 'bn2'")) << text;
+  EXPECT_EQ(fused.num_batches_tracked.item<int64_t>(), 1);
+}
+
+TEST(BatchNorm2d, RefusesWrongArguments) {
+  EXPECT_EQ(error_text<td::ValueError>([] { nn::BatchNorm2d(0); }),
+            "BatchNorm2d: num_features is 0, expected at least 1");
+  EXPECT_EQ(error_text<td::ValueError>([] { nn::BatchNorm2d(1, {.eps = 0}); }),
+            "BatchNorm2d: eps is 0, expected a finite number > 0");
+  EXPECT_EQ(error_text<td::ValueError>([] { nn::BatchNorm2d(1, {.momentum = 1.5, .affine = false}); }),
+            "BatchNorm2d: momentum is 1.5, expected 0 <= momentum <= 1");
+  nn::BatchNorm2d layer(3);
+  EXPECT_EQ(error_text<td::ShapeError>([&] {
+              layer(td::ones({2, 3}));
+            }),
+            "BatchNorm2d: input is float32 [2, 3] on cpu, expected [N, C, H, W]\n  in BatchNorm2d");
+}
+
+TEST(LayerNorm, NormalisesEachRow) {
+  nn::LayerNorm layer(4, {.eps = 0.25});
+  EXPECT_EQ(keys(layer), (std::vector<std::string>{"weight", "bias"}));
+  set(layer.weight, {1, 2, 3, -1});
+  set(layer.bias, {0, 0.5, 0, 1});
+  const double a = 1 / std::sqrt(1.5);
+  expect_near(layer(td::from_vector<float>({1, 2, 3, 4, 14, 12, 16, 18}, {2, 1, 4})),
+              {-1.5 * a, 0.5 - a, 1.5 * a, 1 - 1.5 * a, -1 / std::sqrt(5.25), 0.5 - 6 / std::sqrt(5.25),
+               3 / std::sqrt(5.25), 1 - 3 / std::sqrt(5.25)});
+}
+
+TEST(LayerNorm, MayCoverSeveralDimensions) {
+  nn::LayerNorm layer(td::Shape{2, 2});
+  EXPECT_EQ(layer.weight.shape(), td::Shape({2, 2}));
+  const double a = 1 / std::sqrt(1.25 + 1e-5);
+  expect_near(layer(td::from_vector<float>({1, 2, 3, 4}, {1, 2, 2})), {-1.5 * a, -0.5 * a, 0.5 * a, 1.5 * a});
+}
+
+TEST(LayerNorm, GoesWithoutWhatTheOptionsLeaveOut) {
+  EXPECT_EQ(keys(nn::LayerNorm(3, {.bias = false})), (std::vector<std::string>{"weight"}));
+  nn::LayerNorm bare(4, {.affine = false});
+  EXPECT_TRUE(keys(bare).empty());
+  const double a = 1 / std::sqrt(1.25 + 1e-5);
+  expect_near(bare(td::from_vector<float>({1, 2, 3, 4}, {1, 4})), {-1.5 * a, -0.5 * a, 0.5 * a, 1.5 * a});
+}
+
+TEST(LayerNorm, RefusesWrongArguments) {
+  EXPECT_EQ(error_text<td::ValueError>([] { nn::LayerNorm(td::Shape{}); }),
+            "LayerNorm: the normalized shape is [], expected sizes of at least 1");
+  EXPECT_EQ(error_text<td::ValueError>([] { nn::LayerNorm(0, {.affine = false}); }),
+            "LayerNorm: the normalized shape is [0], expected sizes of at least 1");
+  EXPECT_EQ(error_text<td::ValueError>([] { nn::LayerNorm(3, {.eps = -1}); }),
+            "LayerNorm: eps is -1, expected a finite number > 0");
+  nn::Module root;
+  auto& layer = root.add<nn::LayerNorm>("ln_1", 3);
+  const std::string text = error_text<td::ShapeError>([&] { layer(td::ones({2, 4})); });
+  EXPECT_TRUE(text.ends_with("\n  in LayerNorm 'ln_1'")) << text;
+}
+
+}  // namespace

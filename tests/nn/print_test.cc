@@ -1,0 +1,91 @@
+#include <sstream>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include <tandem/nn/activation.h>
+#include <tandem/nn/attention.h>
+#include <tandem/nn/conv.h>
+#include <tandem/nn/embedding.h>
+#include <tandem/nn/layers.h>
+#include <tandem/nn/module.h>
+#include <tandem/nn/module_list.h>
+#include <tandem/nn/norm.h>
+#include <tandem/nn/pool.h>
+#include <tandem/nn/sequential.h>
+#include <tandem/tensor/factories.h>
+
+namespace td = tandem;
+namespace nn = tandem::nn;
+
+namespace {
+
+struct Net : nn::Module {
+  Net() {
+    body.append<nn::Conv2d>(3, 64, 3, nn::Conv2dOptions{.stride = {2, 1}, .padding = 1, .bias = false});
+    body.append<nn::BatchNorm2d>(64, nn::BatchNorm2dOptions{.relu = true});
+    body.append<nn::MaxPool2d>(2);
+    body.append<nn::Flatten>();
+    body.append<nn::Dropout>(0.25);
+    head.weight.set_requires_grad(false);
+  }
+
+  nn::Sequential& body = add<nn::Sequential>("body");
+  nn::Linear& head = add<nn::Linear>("head", 8, 10, nn::LinearOptions{.relu = true});
+  nn::Module& tied = add<nn::Module>("tied");
+  td::Tensor& again = tied.add_parameter("weight", head.weight);
+  td::Tensor& scale = add_parameter("scale", td::zeros({3}, {td::kFloat64}));
+};
+
+TEST(PrintModule, ShowsTheTreeWithShapesAndCounts) {
+  const Net net;
+  const std::string expected =
+      "Net                                                               1949  scale [3] float64\n"
+      "  body: Sequential                                                1856\n"
+      "    0: Conv2d(3, 64, kernel 3x3, stride 2x1, padding 1, no bias)  1728  weight [64, 3, 3, 3]\n"
+      "    1: BatchNorm2d(64, relu)                                       128  weight [64], bias [64]; "
+      "buffers running_mean [64], running_var [64], num_batches_tracked [] int64\n"
+      "    2: MaxPool2d(kernel 2x2, stride 2, padding 0)\n"
+      "    3: Flatten(1, -1)\n"
+      "    4: Dropout(0.25)\n"
+      "  head: Linear(8, 10, relu)                                         90  weight [10, 8] (frozen), bias [10]\n"
+      "  tied: Module                                                      80  weight [10, 8] = head.weight (frozen)\n"
+      "parameters: 1949 values in 6 tensors, 1869 trainable, 7.6 KiB\n"
+      "buffers: 129 values in 3 tensors, 520 B";
+  EXPECT_EQ(to_string(net), expected);
+  std::ostringstream out;
+  out << net;
+  EXPECT_EQ(out.str(), expected);
+}
+
+TEST(PrintModule, ShowsAModuleWithoutAnything) {
+  EXPECT_EQ(to_string(nn::ReLU()),
+            "ReLU\n"
+            "parameters: 0 values in 0 tensors, 0 trainable, 0 B\n"
+            "buffers: 0 values in 0 tensors, 0 B");
+}
+
+TEST(PrintModule, LayersShowTheirSettings) {
+  EXPECT_EQ(nn::Linear(3, 2).extra_repr(), "3, 2");
+  EXPECT_EQ(nn::Linear(3, 2, {.bias = false}).extra_repr(), "3, 2, no bias");
+  EXPECT_EQ(nn::Conv2d(4, 6, {3, 2}, {.dilation = 2, .groups = 2, .relu = true}).extra_repr(),
+            "4, 6, kernel 3x2, stride 1, padding 0, dilation 2, groups 2, relu");
+  EXPECT_EQ(nn::BatchNorm2d(5, {.eps = 0.001, .momentum = 0.5, .affine = false}).extra_repr(),
+            "5, eps 0.001, momentum 0.5, not affine");
+  EXPECT_EQ(nn::LayerNorm(8).extra_repr(), "8");
+  EXPECT_EQ(nn::LayerNorm(td::Shape{4, 2}, {.eps = 0.001, .bias = false}).extra_repr(), "[4, 2], eps 0.001, no bias");
+  EXPECT_EQ(nn::LayerNorm(8, {.affine = false}).extra_repr(), "8, not affine");
+  EXPECT_EQ(nn::Embedding(65, 16).extra_repr(), "65, 16");
+  EXPECT_EQ(nn::MultiheadAttention(12, 3).extra_repr(), "12, heads 3");
+  EXPECT_EQ(nn::MultiheadAttention(12, 3, {.bias = false, .is_causal = true}).extra_repr(),
+            "12, heads 3, no bias, causal");
+  EXPECT_EQ(nn::MaxPool2d(3, {.stride = td::Size2d(2), .dilation = 2, .ceil_mode = true}).extra_repr(),
+            "kernel 3x3, stride 2, padding 0, ceil mode, dilation 2");
+  EXPECT_EQ(nn::AvgPool2d(3, {.padding = 1, .count_include_pad = false}).extra_repr(),
+            "kernel 3x3, stride 3, padding 1, padding not counted");
+  EXPECT_EQ(nn::AdaptiveAvgPool2d({1, 2}).extra_repr(), "output 1x2");
+  EXPECT_EQ(nn::GELU().extra_repr(), "");
+  EXPECT_EQ(nn::GELU(td::GeluApproximation::kTanh).extra_repr(), "tanh");
+}
+
+}  // namespace
