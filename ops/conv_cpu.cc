@@ -1,5 +1,6 @@
 // CPU kernels of convolutions: the rule, and the direct algorithm.
 #include <algorithm>
+#include <type_traits>
 
 #include <tandem/base/parallel_for.h>
 #include <tandem/ops/conv_passes.h>
@@ -13,24 +14,37 @@ bool has_avx512() {
   return has;
 }
 
+bool is_winograd(ConvAlgorithm algorithm) {
+  return algorithm == ConvAlgorithm::kWinogradAvx2 || algorithm == ConvAlgorithm::kWinogradAvx512;
+}
+
+bool is_avx512(ConvAlgorithm algorithm) {
+  return algorithm == ConvAlgorithm::kTilesAvx512 || algorithm == ConvAlgorithm::kWinogradAvx512;
+}
+
 const ProductKernels& kernels_of(ConvAlgorithm algorithm) {
-  return algorithm == ConvAlgorithm::kTilesAvx512 ? kProductAvx512 : kProductAvx2;
+  return is_avx512(algorithm) ? kProductAvx512 : kProductAvx2;
 }
 
 }  // namespace
 
 const char* to_string(ConvAlgorithm algorithm) {
-  constexpr const char* kNames[] = {"direct", "tiles avx2", "tiles avx512"};
+  constexpr const char* kNames[] = {"direct", "tiles avx2", "tiles avx512", "winograd avx2", "winograd avx512"};
   return kNames[static_cast<int>(algorithm)];
 }
 
-bool is_available(ConvAlgorithm algorithm, ConvPass, const ConvGeometry&) {
-  return algorithm != ConvAlgorithm::kTilesAvx512 || has_avx512();
+bool is_available(ConvAlgorithm algorithm, const ConvGeometry& geometry) {
+  return (!is_avx512(algorithm) || has_avx512()) && (!is_winograd(algorithm) || cpu::winograd_can(geometry));
 }
 
 ConvAlgorithm conv_algorithm(ConvPass pass, const ConvGeometry& g) {
   constexpr int64_t kSmall = 24 * 24 * 24;
   if (g.work() <= kSmall) return ConvAlgorithm::kDirect;
+  // With few channels on either side, transforms cost more than the multiplications that they save.
+  constexpr int64_t kFewChannels = 16;
+  if (cpu::winograd_can(g) && std::min(g.channels, g.out_channels) >= kFewChannels) {
+    return has_avx512() ? ConvAlgorithm::kWinogradAvx512 : ConvAlgorithm::kWinogradAvx2;
+  }
   // A packed panel of AVX-512 is 64 columns wide, one of AVX2 16: a narrow right side would be mostly zeros.
   constexpr int64_t kNarrow = 16;
   const int64_t columns = pass == ConvPass::kForward         ? g.group_out_channels()
@@ -156,6 +170,9 @@ void direct_backward_weight(const ConvGeometry& g, const ConvData<T>& data) {
 template <class T>
 void solve(ConvAlgorithm algorithm, ConvPass pass, const ConvGeometry& geometry, const ConvData<T>& data) {
   if (algorithm == ConvAlgorithm::kDirect) return direct_conv(pass, geometry, data);
+  if constexpr (std::is_same_v<T, float>) {
+    if (is_winograd(algorithm)) return winograd_conv(pass, geometry, kernels_of(algorithm), data);
+  }
   patch_conv(pass, geometry, kernels_of(algorithm), data);
 }
 
@@ -177,8 +194,10 @@ void direct_conv(ConvPass pass, const ConvGeometry& geometry, const ConvData<T>&
 
 int64_t conv_workspace_bytes(DType dtype, ConvAlgorithm algorithm, ConvPass pass, const ConvGeometry& geometry) {
   if (algorithm == ConvAlgorithm::kDirect) return 0;
-  return dtype == kFloat64 ? patch_conv_workspace_bytes<double>(pass, geometry, kernels_of(algorithm))
-                           : patch_conv_workspace_bytes<float>(pass, geometry, kernels_of(algorithm));
+  const ProductKernels& kernels = kernels_of(algorithm);
+  if (dtype == kFloat64) return patch_conv_workspace_bytes<double>(pass, geometry, kernels);
+  return is_winograd(algorithm) ? winograd_workspace_bytes(pass, geometry, kernels)
+                                : patch_conv_workspace_bytes<float>(pass, geometry, kernels);
 }
 
 void conv_forward(const KernelContext&, DType dtype, ConvAlgorithm algorithm, const ConvGeometry& geometry,

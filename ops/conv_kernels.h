@@ -36,6 +36,8 @@ enum class ConvAlgorithm : int8_t {
   kDirect,     ///< loops that sum in float64: the reference, for any sizes
   kTilesAvx2,  ///< pieces of patches, copied together, times the filters, by the tiles of product_tile.h
   kTilesAvx512,
+  kWinogradAvx2,  ///< 3 x 3 and 5 x 5 filters, stride 1, by minimal filtering; its products by the same tiles
+  kWinogradAvx512,
 };
 
 enum class ConvPass : int8_t { kForward, kBackwardInput, kBackwardWeight };
@@ -45,8 +47,8 @@ const char* to_string(ConvAlgorithm algorithm);
 /// The algorithm for a pass of a float32 convolution: a rule of the sizes and of the machine's instructions.
 ConvAlgorithm conv_algorithm(ConvPass pass, const ConvGeometry& geometry);
 
-/// Whether this machine can run it, and it can compute that pass.
-bool is_available(ConvAlgorithm algorithm, ConvPass pass, const ConvGeometry& geometry);
+/// Whether this machine can run it, and it can compute that convolution.
+bool is_available(ConvAlgorithm algorithm, const ConvGeometry& geometry);
 
 namespace cpu {
 

@@ -28,4 +28,10 @@ int64_t patch_conv_workspace_bytes(ConvPass pass, const ConvGeometry& geometry, 
 template <class T>
 void patch_conv(ConvPass pass, const ConvGeometry& geometry, const ProductKernels& kernels, const ConvData<T>& data);
 
+/// Winograd's algorithm, for the convolutions that it can compute.
+bool winograd_can(const ConvGeometry& geometry);
+int64_t winograd_workspace_bytes(ConvPass pass, const ConvGeometry& geometry, const ProductKernels& kernels);
+void winograd_conv(ConvPass pass, const ConvGeometry& geometry, const ProductKernels& kernels,
+                   const ConvData<float>& data);
+
 }  // namespace tandem::inline v0::cpu

@@ -17,9 +17,10 @@ struct TileOf {
   long columns;  ///< at most its kColumns
   long k;
   const T* left;
-  long left_stride;   ///< from one row to the next; 0: left is a packed panel
-  const T* right;     ///< a packed panel, or rows of as many readable columns
-  long right_stride;  ///< from one row of right to the next: kColumns in a packed panel
+  long left_stride;    ///< from one row to the next; 0: left is a packed panel
+  long left_k_stride;  ///< of a packed panel from one k to the next; 0: kRows
+  const T* right;      ///< a packed panel, or rows of as many readable columns
+  long right_stride;   ///< from one row of right to the next: kColumns in a packed panel
   T alpha;
   T beta;         ///< 0: out is not read
   const T* bias;  ///< null: none; bias[j], or bias[i] where transposed

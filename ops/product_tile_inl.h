@@ -43,6 +43,7 @@ inline __attribute__((always_inline)) Sums<R, C> multiply_tile(const ProductTile
   const long right_stride = t.right_stride;
   if constexpr (kPacked) {
     const float* left = t.left;
+    const long left_stride = t.left_k_stride != 0 ? t.left_k_stride : V::kRows;
     for (long l = 0; l < t.k; ++l) {
       typename V::Vector columns[C];
       for (int c = 0; c < C; ++c) columns[c] = V::load(right + c * V::kLanes);
@@ -50,7 +51,7 @@ inline __attribute__((always_inline)) Sums<R, C> multiply_tile(const ProductTile
         const typename V::Vector value = V::broadcast(left[r]);
         for (int c = 0; c < C; ++c) sums.at[r][c] = V::fma(value, columns[c], sums.at[r][c]);
       }
-      left += V::kRows;
+      left += left_stride;
       right += right_stride;
     }
   } else {
