@@ -89,6 +89,19 @@ void index_select(const KernelContext&, int64_t row_bytes, int64_t outer, int64_
                   const void* input, void* out) {
   const std::byte* from = static_cast<const std::byte*>(input);
   std::byte* to = static_cast<std::byte*>(out);
+  if (row_bytes == 1 || row_bytes == 2 || row_bytes == 4 || row_bytes == 8) {  // a copy of a known size is one move
+    visit_element(row_bytes, [&]<class T>(T) {
+      constexpr int64_t kBytes = sizeof(T);
+      parallel_for(outer, grain_of(n), [&](int64_t begin, int64_t end) {
+        for (int64_t o = begin; o < end; ++o) {
+          for (int64_t i = 0; i < n; ++i) {
+            std::memcpy(to + (o * n + i) * kBytes, from + (o * size + index[i]) * kBytes, kBytes);
+          }
+        }
+      });
+    });
+    return;
+  }
   parallel_for(outer * n, grain_of(row_bytes / 4), [&](int64_t begin, int64_t end) {
     for (int64_t item = begin; item < end; ++item) {
       std::memcpy(to + item * row_bytes, from + (item / n * size + index[item % n]) * row_bytes,
@@ -110,7 +123,11 @@ void index_select_backward(const KernelContext&, DType dtype, int64_t outer, int
       for (int64_t i = 0; i < n; ++i) {
         const T* source = from + (o * n + i) * inner;
         A* target = to + (o * size + index[i]) * inner;
-        for (int64_t k = first; k < last; ++k) target[k] += static_cast<A>(source[k]);
+        if (inner == 1) {
+          *target += static_cast<A>(*source);
+        } else {
+          for (int64_t k = first; k < last; ++k) target[k] += static_cast<A>(source[k]);
+        }
       }
     });
   });

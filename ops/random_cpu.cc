@@ -191,13 +191,30 @@ BadRow find_bad_row(const KernelContext&, DType dtype, int64_t rows, int64_t cla
 
 namespace {
 
+/// rand's float64 values of a stream, in any order; quick where they are asked for one after the other.
+class UniformDoubles {
+ public:
+  explicit UniformDoubles(const PhiloxState& state) : state_(state) {}
+  double operator[](int64_t i) {
+    if (i < begin_ || i >= begin_ + kDrawn) {
+      begin_ = i / 2 * 2;
+      draw_side_by_side(state_, static_cast<uint64_t>(begin_ / 2), words_);
+    }
+    return uniform_double(words_[2 * (i - begin_)], words_[2 * (i - begin_) + 1]);
+  }
+
+ private:
+  static constexpr int64_t kDrawn = 2 * kSideBySide;  ///< values at a time, two of a block
+  const PhiloxState& state_;
+  int64_t begin_ = -kDrawn;
+  uint32_t words_[4 * kSideBySide];
+};
+
 /// Draws from partial sums, the last of which is positive.
-void sample_with_replacement(const PhiloxState& state, int64_t first_value, int64_t classes, int64_t samples,
+void sample_with_replacement(UniformDoubles& uniform_doubles, int64_t first_value, int64_t classes, int64_t samples,
                              const double* sums, int64_t* out) {
   for (int64_t s = 0; s < samples; ++s) {
-    const uint64_t value = static_cast<uint64_t>(first_value + s);
-    const auto block = state.block(value / 2);
-    const double u = value % 2 == 0 ? uniform_double(block[0], block[1]) : uniform_double(block[2], block[3]);
+    const double u = uniform_doubles[first_value + s];
     const double* found = std::upper_bound(sums, sums + classes, u * sums[classes - 1]);
     // The product may round up to the total; then it is the first index that reaches it.
     if (found == sums + classes) found = std::lower_bound(sums, sums + classes, sums[classes - 1]);
@@ -213,6 +230,7 @@ void multinomial(const KernelContext&, DType dtype, PhiloxState state, int64_t r
     const T* values = static_cast<const T*>(weights);
     const int64_t grain = std::max<int64_t>(1, kGrainWords / (classes + samples));
     parallel_for(rows, grain, [&](int64_t begin, int64_t end) {
+      UniformDoubles uniform_doubles(state);
       for (int64_t row = begin; row < end; ++row) {
         const T* weight = values + row * classes;
         double* scratch = workspace + row * classes;
@@ -222,7 +240,7 @@ void multinomial(const KernelContext&, DType dtype, PhiloxState state, int64_t r
           for (int64_t c = 0; c < classes; ++c) {
             scratch[c] = sum += static_cast<double>(static_cast<Accumulator<T>>(weight[c]));
           }
-          sample_with_replacement(state, row * samples, classes, samples, scratch, drawn);
+          sample_with_replacement(uniform_doubles, row * samples, classes, samples, scratch, drawn);
           continue;
         }
         // A heap of the `samples` smallest so far, the largest of them on top.
@@ -230,9 +248,7 @@ void multinomial(const KernelContext&, DType dtype, PhiloxState state, int64_t r
           return scratch[a] < scratch[b] || (scratch[a] == scratch[b] && a < b);
         };
         for (int64_t c = 0; c < classes; ++c) {
-          const uint64_t value = static_cast<uint64_t>(row * classes + c);
-          const auto block = state.block(value / 2);
-          const double u = value % 2 == 0 ? uniform_double(block[0], block[1]) : uniform_double(block[2], block[3]);
+          const double u = uniform_doubles[row * classes + c];
           const double w = static_cast<double>(static_cast<Accumulator<T>>(weight[c]));
           scratch[c] = w > 0 ? -std::log1p(-u) / w : std::numeric_limits<double>::infinity();
           if (c < samples) {
