@@ -256,6 +256,37 @@ Tensor matmul(const Tensor& input_argument, const Tensor& other_argument) {
 
 Tensor Tensor::matmul(const Tensor& other) const { return v0::matmul(*this, other); }
 
+Tensor bmm(const Tensor& input_argument, const Tensor& mat2_argument) {
+  Tensor input = input_argument, mat2 = mat2_argument;
+  cast_for(CastPolicy::kLowPrecision, {&input, &mat2});
+  const Operands operands = {{"input", input}, {"mat2", mat2}};
+  const KernelContext context = check_same_device("bmm", operands);
+  check_dtype("bmm", operands);
+  TANDEM_CHECK(ShapeError, input.dim() == 3 && mat2.dim() == 3,
+               operand_error("bmm", "input and mat2 must have 3 dimensions", operands));
+  TANDEM_CHECK(ShapeError, input.size(0) == mat2.size(0),
+               operand_error("bmm", str("batch sizes ", input.size(0), " and ", mat2.size(0), " differ"), operands));
+  TANDEM_CHECK(ShapeError, input.size(2) == mat2.size(1),
+               operand_error("bmm", str("inner sizes ", input.size(2), " and ", mat2.size(1), " differ"), operands));
+  const Tensor out = batched_product(context, input, mat2, {input.size(0)});
+
+  struct BmmNode : Node {
+    Saved input{*this, "input"}, mat2{*this, "mat2"};
+
+    TensorList backward(BackwardContext& context) override {
+      TensorList grads(2);
+      if (context.needs(0)) grads[0] = bmm(context.grad(), swap_last_two(mat2.get()));
+      if (context.needs(1)) grads[1] = bmm(swap_last_two(input.get()), context.grad());
+      return grads;
+    }
+  };
+  if (auto* node = autograd::record<BmmNode>("bmm", out, input, mat2)) {
+    if (mat2.requires_grad()) node->input.save(input);
+    if (input.requires_grad()) node->mat2.save(mat2);
+  }
+  return out;
+}
+
 Tensor addmm(const Tensor& input_argument, const Tensor& mat1_argument, const Tensor& mat2_argument, Scalar beta,
              Scalar alpha) {
   Tensor input = input_argument, mat1 = mat1_argument, mat2 = mat2_argument;

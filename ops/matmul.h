@@ -17,6 +17,13 @@ namespace tandem::inline v0 {
 /// Throws DeviceError, DTypeError, ShapeError (a 0-dim operand, inner sizes or batches that differ).
 TANDEM_OP Tensor matmul(const Tensor& input, const Tensor& other);
 
+/// out[i] = input[i] @ mat2[i]: the products of `b` pairs of matrices.
+///
+/// input [b, m, k], mat2 [b, k, n] -> [b, m, n], row-major; nothing broadcasts.  Any dtype but bool, equal for both; one
+/// device; any strides.  Backward saves both operands: d input[i] = d out[i] @ mat2[i]^T, d mat2[i] = input[i]^T @ d out[i].
+/// Throws DeviceError, DTypeError, ShapeError.
+TANDEM_OP Tensor bmm(const Tensor& input, const Tensor& mat2);
+
 /// out = beta * input + alpha * (mat1 @ mat2).
 ///
 /// mat1 [m, k], mat2 [k, n]; input broadcasts to [m, n].  With beta = 0 the values of input are not read: NaN in them does

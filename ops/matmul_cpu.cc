@@ -197,14 +197,11 @@ struct TilePlan {
   int64_t left_floats() const { return pack_left ? depth * round_up(rows, kernels.rows) : 0; }
 };
 
-/// Calls f(panel) for the panels that cover `size`, each `width` wide, in pieces worth a thread's while.
+/// Calls f(first, past) for runs of the panels that cover `size`, each `width` wide, worth a thread's while.
 template <class F>
 void for_panels(int64_t size, int64_t width, int64_t depth, F f) {
   constexpr int64_t kGrainFloats = 1 << 15;
-  parallel_for((size + width - 1) / width, std::max<int64_t>(1, kGrainFloats / (width * depth)),
-               [&](int64_t begin, int64_t end) {
-                 for (int64_t panel = begin; panel < end; ++panel) f(panel);
-               });
+  parallel_for((size + width - 1) / width, std::max<int64_t>(1, kGrainFloats / (width * depth)), f);
 }
 
 void tiled_product(ProductAlgorithm algorithm, const Problem& p, float* workspace) {
@@ -218,17 +215,25 @@ void tiled_product(ProductAlgorithm algorithm, const Problem& p, float* workspac
   for (int64_t begin = 0; begin < p.k; begin += plan.depth) {
     const int64_t depth = std::min(plan.depth, p.k - begin);
     const bool last = begin + depth == p.k;
-    for_panels(plan.columns, kernels.columns, depth, [&](int64_t panel) {
-      const int64_t j = panel * kernels.columns;
-      kernels.pack_right(right + j * plan.right_column_stride + begin * plan.right_k_stride, depth,
-                         std::min(kernels.columns, plan.columns - j), plan.right_k_stride, plan.right_column_stride,
-                         packed_right + j * depth);
+    for_panels(plan.columns, kernels.columns, depth, [&](int64_t first, int64_t past) {
+      for (int64_t j = first * kernels.columns; j < std::min(plan.columns, past * kernels.columns);
+           j += kernels.columns) {
+        kernels.pack_right(right + j * plan.right_column_stride + begin * plan.right_k_stride, depth,
+                           std::min(kernels.columns, plan.columns - j), plan.right_k_stride, plan.right_column_stride,
+                           packed_right + j * depth);
+      }
     });
     if (plan.pack_left) {
-      for_panels(plan.rows, kernels.rows, depth, [&](int64_t panel) {
-        const int64_t i = panel * kernels.rows;
-        kernels.pack_left(left + i * plan.left_row_stride + begin * plan.left_k_stride, depth,
-                          std::min(kernels.rows, plan.rows - i), plan.left_k_stride, packed_left + i * depth);
+      // A few rows of all panels of a piece at a time: rows may lie pages apart, and a page should be looked up once.
+      constexpr int64_t kTogether = 32;
+      for_panels(plan.rows, kernels.rows, depth, [&](int64_t first, int64_t past) {
+        for (int64_t l = 0; l < depth; l += kTogether) {
+          for (int64_t i = first * kernels.rows; i < std::min(plan.rows, past * kernels.rows); i += kernels.rows) {
+            kernels.pack_left(left + i * plan.left_row_stride + (begin + l) * plan.left_k_stride,
+                              std::min(kTogether, depth - l), std::min(kernels.rows, plan.rows - i), plan.left_k_stride,
+                              packed_left + i * depth + l * kernels.rows);
+          }
+        }
       });
     }
 
@@ -411,8 +416,10 @@ void sum_rows(const KernelContext&, DType dtype, int64_t rows, int64_t cols, con
     const T* source = static_cast<const T*>(grad);
     sum_rows_of<T>(rows, cols, beta, static_cast<T*>(out),
                    [=](int64_t i, int64_t j, int64_t count, Accumulator<T>* values) {
-                     for (int64_t c = 0; c < count; ++c)
-                       values[c] = static_cast<Accumulator<T>>(source[i * cols + j + c]);
+                     const T* const row = source + i * cols + j;
+                     // Rows lie pages apart, which no hardware looks over.
+                     for (int64_t c = 0; c < count; c += 64 / sizeof(T)) __builtin_prefetch(row + 4 * cols + c);
+                     for (int64_t c = 0; c < count; ++c) values[c] = static_cast<Accumulator<T>>(row[c]);
                    });
   });
 }

@@ -11,8 +11,9 @@ namespace {
 
 constexpr int kColumns = V::kVectors * V::kLanes;
 
-/// Four neighbours, at any address.
+/// Neighbours, at any address.
 typedef float Four __attribute__((vector_size(16), aligned(4), may_alias));
+typedef float Eight __attribute__((vector_size(32), aligned(4), may_alias));
 
 /// Transposes a block: out[j * out_stride + i] = in[i * in_stride + j], 4 x 4.
 inline void transpose4(const float* in, long in_stride, float* out, long out_stride) {
@@ -192,9 +193,12 @@ void pack_right(const float* source, long k, long columns, long k_stride, long c
 
 void pack_left(const float* source, long k, long rows, long k_stride, float* panel) {
   if (rows == V::kRows) {
-    for (long l = 0; l < k; ++l) {
-      for (int i = 0; i < V::kRows; ++i) panel[l * V::kRows + i] = source[l * k_stride + i];
+    // Eight at a time: what is too much is overwritten by the next, but for the last.
+    static_assert(V::kRows <= 8);
+    for (long l = 0; l + 1 < k; ++l) {
+      *reinterpret_cast<Eight*>(panel + l * V::kRows) = *reinterpret_cast<const Eight*>(source + l * k_stride);
     }
+    for (int i = 0; i < V::kRows; ++i) panel[(k - 1) * V::kRows + i] = source[(k - 1) * k_stride + i];
     return;
   }
   for (long l = 0; l < k; ++l) {

@@ -60,6 +60,12 @@ TANDEM_BENCHMARK_ROWS(matmul) {
         return TensorList{randn({64, 128, 32}), randn({64, 32, 128})};
       },
       [](const TensorList& in) { return matmul(in[0], in[1]); }, {.flops = 2.0 * 64 * 128 * 128 * 32});
+  rows.add(
+      "bmm",
+      [] {
+        return TensorList{randn({24, 256, 64}), randn({24, 64, 256})};
+      },
+      [](const TensorList& in) { return bmm(in[0], in[1]); }, {.flops = 2.0 * 24 * 256 * 256 * 64});
   const auto layer = [] { return TensorList{randn({2048, 128}), randn({512, 128}), randn({512})}; };
   const double layer_flops = 2.0 * 2048 * 512 * 128;
   rows.add("linear", layer, [](const TensorList& in) { return linear(in[0], in[1], in[2]); }, {.flops = layer_flops});

@@ -182,6 +182,56 @@ TEST(Matmul, Errors) {
             std::string::npos);
 }
 
+// --- bmm -------------------------------------------------------------------------------------------------------------
+
+OpCase bmm_case(Shape a, Shape b) {
+  OpCase op = matmul_case(a, b);
+  op.name = "bmm";
+  op.inputs[1].name = "mat2";
+  op.run = [](const std::vector<Tensor>& in) { return bmm(in[0], in[1]); };
+  return op;
+}
+
+TEST(Bmm, MatchesItsFormula) {
+  check(bmm_case({2, 3, 4}, {2, 4, 5}));
+  check(bmm_case({1, 1, 7}, {1, 7, 1}));
+  check_values(bmm_case({3, 33, 31}, {3, 31, 32}));
+  check_gradients(bmm_case({3, 2, 31}, {3, 31, 1}));
+  check_threads(bmm_case({3, 65, 31}, {3, 31, 70}));
+}
+
+TEST(Bmm, Empty) {
+  EXPECT_EQ(bmm(empty({0, 3, 4}), empty({0, 4, 2})).shape(), Shape({0, 3, 2}));
+  EXPECT_TRUE(close(bmm(empty({2, 3, 0}), empty({2, 0, 2})), dense_zeros({2, 3, 2}), 0));
+}
+
+TEST(Bmm, Errors) {
+  EXPECT_EQ(error_text<ShapeError>([] {
+              bmm(empty({3, 4}), empty({2, 4, 5}));
+            }),
+            "bmm: input and mat2 must have 3 dimensions\n"
+            "  input  cpu  float32 [3, 4]\n"
+            "  mat2   cpu  float32 [2, 4, 5]");
+  EXPECT_EQ(error_text<ShapeError>([] {
+              bmm(empty({1, 3, 4}), empty({2, 4, 5}));
+            }),
+            "bmm: batch sizes 1 and 2 differ\n"
+            "  input  cpu  float32 [1, 3, 4]\n"
+            "  mat2   cpu  float32 [2, 4, 5]");
+  EXPECT_EQ(error_text<ShapeError>([] {
+              bmm(empty({2, 3, 4}), empty({2, 5, 4}));
+            }),
+            "bmm: inner sizes 4 and 5 differ\n"
+            "  input  cpu  float32 [2, 3, 4]\n"
+            "  mat2   cpu  float32 [2, 5, 4]");
+  EXPECT_EQ(error_text<DTypeError>([] {
+              bmm(empty({2, 3, 4}), empty({2, 4, 5}, {kFloat64}));
+            }),
+            "bmm: operands have different dtypes\n"
+            "  input  cpu  float32 [2, 3, 4]\n"
+            "  mat2   cpu  float64 [2, 4, 5]  <- differs");
+}
+
 // --- addmm -----------------------------------------------------------------------------------------------------------
 
 OpCase addmm_case(Shape input, Shape a, Shape b) {
