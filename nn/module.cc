@@ -133,8 +133,13 @@ State Module::state_dict() const {
 
 void Module::load_state_dict(const State& state) {
   StateReader reader(state);
+  std::set<const TensorImpl*> given;
+  for_each_tensor("", [&](const std::string& path, const Tensor& mine, bool) {
+    if (reader.has(path)) given.insert(&mine.impl());
+  });
   std::vector<std::pair<Tensor, Tensor>> copies;  // to, from
   for_each_tensor("", [&](const std::string& path, const Tensor& mine, bool) {
+    if (!reader.has(path) && given.contains(&mine.impl())) return;  // tied, and there under another of its paths
     if (const Tensor* saved = reader.read_tensor(path, mine)) copies.emplace_back(mine, *saved);
   });
   reader.finish("load_state_dict: the state does not fit " + scope_name()->text);

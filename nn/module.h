@@ -72,8 +72,8 @@ class TANDEM_API Module {
   /// the module, detached from the graph.
   State state_dict() const;
   /// Copies the values in, from any devices.  Throws StateError, changing nothing, unless `state` holds exactly the
-  /// tensors of state_dict() with their shapes and dtypes; the message lists every key that is missing, unexpected or
-  /// different.
+  /// tensors of state_dict() with their shapes and dtypes, a tied one under at least one of its paths; the message lists
+  /// every key that is missing, unexpected or different.
   void load_state_dict(const State& state);
 
   // --- changing the whole --------------------------------------------------------------------------------------------
