@@ -29,17 +29,20 @@ const ProductKernels& kernels_of(ConvAlgorithm algorithm) {
 }  // namespace
 
 const char* to_string(ConvAlgorithm algorithm) {
-  constexpr const char* kNames[] = {"direct", "tiles avx2", "tiles avx512", "winograd avx2", "winograd avx512"};
+  constexpr const char* kNames[] = {"direct",       "depthwise",     "tiles avx2",
+                                    "tiles avx512", "winograd avx2", "winograd avx512"};
   return kNames[static_cast<int>(algorithm)];
 }
 
 bool is_available(ConvAlgorithm algorithm, const ConvGeometry& geometry) {
-  return (!is_avx512(algorithm) || has_avx512()) && (!is_winograd(algorithm) || cpu::winograd_can(geometry));
+  return (!is_avx512(algorithm) || has_avx512()) && (!is_winograd(algorithm) || cpu::winograd_can(geometry)) &&
+         (algorithm != ConvAlgorithm::kDepthwise || cpu::depthwise_can(geometry));
 }
 
 ConvAlgorithm conv_algorithm(ConvPass pass, const ConvGeometry& g) {
   constexpr int64_t kSmall = 24 * 24 * 24;
   if (g.work() <= kSmall) return ConvAlgorithm::kDirect;
+  if (cpu::depthwise_can(g)) return ConvAlgorithm::kDepthwise;
   // With few channels on either side, transforms cost more than the multiplications that they save.
   constexpr int64_t kFewChannels = 16;
   if (cpu::winograd_can(g) && std::min(g.channels, g.out_channels) >= kFewChannels) {
@@ -170,6 +173,7 @@ void direct_backward_weight(const ConvGeometry& g, const ConvData<T>& data) {
 template <class T>
 void solve(ConvAlgorithm algorithm, ConvPass pass, const ConvGeometry& geometry, const ConvData<T>& data) {
   if (algorithm == ConvAlgorithm::kDirect) return direct_conv(pass, geometry, data);
+  if (algorithm == ConvAlgorithm::kDepthwise) return depthwise_conv(pass, geometry, data);
   if constexpr (std::is_same_v<T, float>) {
     if (is_winograd(algorithm)) return winograd_conv(pass, geometry, kernels_of(algorithm), data);
   }
@@ -194,6 +198,7 @@ void direct_conv(ConvPass pass, const ConvGeometry& geometry, const ConvData<T>&
 
 int64_t conv_workspace_bytes(DType dtype, ConvAlgorithm algorithm, ConvPass pass, const ConvGeometry& geometry) {
   if (algorithm == ConvAlgorithm::kDirect) return 0;
+  if (algorithm == ConvAlgorithm::kDepthwise) return depthwise_workspace_elements(geometry) * size_of(dtype);
   const ProductKernels& kernels = kernels_of(algorithm);
   if (dtype == kFloat64) return patch_conv_workspace_bytes<double>(pass, geometry, kernels);
   return is_winograd(algorithm) ? winograd_workspace_bytes(pass, geometry, kernels)

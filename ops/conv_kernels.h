@@ -34,6 +34,7 @@ struct ConvGeometry {
 /// How a convolution is computed; see docs/decisions/005-convolutions.md.
 enum class ConvAlgorithm : int8_t {
   kDirect,     ///< loops that sum in float64: the reference, for any sizes
+  kDepthwise,  ///< loops over channels, where each has one filter
   kTilesAvx2,  ///< pieces of patches, copied together, times the filters, by the tiles of product_tile.h
   kTilesAvx512,
   kWinogradAvx2,  ///< 3 x 3 and 5 x 5 filters, stride 1, by minimal filtering; its products by the same tiles
@@ -53,7 +54,7 @@ bool is_available(ConvAlgorithm algorithm, const ConvGeometry& geometry);
 namespace cpu {
 
 // Inputs, outputs and their gradients are channels-last, weights and their gradients row-major; float32 or float64.  float64
-// knows kDirect and, under any other name, products of the same pieces by Eigen.
+// knows kDirect, kDepthwise and, under any other name, products of the same pieces by Eigen.
 
 /// Bytes of scratch for a pass.
 int64_t conv_workspace_bytes(DType dtype, ConvAlgorithm algorithm, ConvPass pass, const ConvGeometry& geometry);

@@ -28,6 +28,12 @@ int64_t patch_conv_workspace_bytes(ConvPass pass, const ConvGeometry& geometry, 
 template <class T>
 void patch_conv(ConvPass pass, const ConvGeometry& geometry, const ProductKernels& kernels, const ConvData<T>& data);
 
+/// One filter per channel.
+bool depthwise_can(const ConvGeometry& geometry);
+int64_t depthwise_workspace_elements(const ConvGeometry& geometry);
+template <class T>
+void depthwise_conv(ConvPass pass, const ConvGeometry& geometry, const ConvData<T>& data);
+
 /// Winograd's algorithm, for the convolutions that it can compute.
 bool winograd_can(const ConvGeometry& geometry);
 int64_t winograd_workspace_bytes(ConvPass pass, const ConvGeometry& geometry, const ProductKernels& kernels);

@@ -99,6 +99,14 @@ inline void copy_run(const T* from, int64_t count, T* to) {
   for (int64_t i = 0; i < count; ++i) to[i] = from[i];
 }
 
+/// The same in steps of 32 bytes: up to kOvershoot elements after the run are read and written.
+constexpr int64_t kOvershoot = 8;
+template <class T>
+inline void copy_steps(const T* from, int64_t count, T* to) {
+  constexpr int64_t kStep = 32 / sizeof(T);
+  for (int64_t i = 0; i < count; i += kStep) std::memcpy(to + i, from + i, 32);
+}
+
 /// Writes rows [begin, end) of the group whose first channel `source` points at: write(row - begin, column, values, count)
 /// for runs of neighbours, values null for zeros.
 template <class T, class Write>
@@ -149,17 +157,60 @@ void for_patch_runs(const PatchGrid& grid, const T* source, int64_t begin, int64
   }
 }
 
-/// Rows [begin, end) as a matrix.
+/// From one row of gathered patches to the next: each has room for what copy_steps writes too much.
+inline int64_t patch_stride(const PatchGrid& grid) { return (grid.row_length() + 7) / 8 * 8 + kOvershoot; }
+
+/// Rows [begin, end) as a matrix of patch_stride(grid) columns.
 template <class T>
-void gather_rows(const PatchGrid& grid, const T* source, int64_t begin, int64_t end, int64_t row_stride, T* out) {
-  for_patch_runs(grid, source, begin, end, [=](int64_t row, int64_t column, const T* values, int64_t count) {
-    T* to = out + row * row_stride + column;
-    if (values == nullptr) {
-      std::fill_n(to, count, T(0));
-    } else {
-      copy_run(values, count, to);
+void gather_rows(const PatchGrid& grid, const T* source, int64_t begin, int64_t end, T* out) {
+  const PatchSide &y = grid.y, &x = grid.x;
+  const int64_t stride = patch_stride(grid), line = x.taps * grid.channels, step = x.step * grid.channels;
+  if (x.tap_step != 1 || grid.channels != grid.source_channels) {
+    for_patch_runs(grid, source, begin, end, [=](int64_t row, int64_t column, const T* values, int64_t count) {
+      T* to = out + row * stride + column;
+      values == nullptr ? static_cast<void>(std::fill_n(to, count, T(0))) : copy_run(values, count, to);
+    });
+    return;
+  }
+  // Lines of taps, for all positions of a row of the grid; what a copy writes too much, a later one puts right.
+  const T* const source_end = source + grid.batch * y.source * x.source * grid.channels;
+  for (int64_t row = begin; row < end;) {
+    const int64_t first_x = row % x.positions, at_y = row / x.positions % y.positions;
+    const int64_t image = row / (x.positions * y.positions);
+    const int64_t count = std::min(end - row, x.positions - first_x);
+    // Positions whose taps all lie inside: [low, high).
+    const int64_t low = std::clamp<int64_t>((-x.first + x.step - 1) / x.step - first_x, 0, count);
+    const int64_t fitting = x.source - x.taps - x.first;
+    const int64_t high = std::clamp<int64_t>(fitting < 0 ? 0 : fitting / x.step + 1 - first_x, low, count);
+    for (int64_t tap_y = 0; tap_y < y.taps; ++tap_y) {
+      T* to = out + (row - begin) * stride + tap_y * line;
+      const int64_t source_y = at_y * y.step + y.first + tap_y * y.tap_step;
+      if (source_y < 0 || source_y >= y.source) {
+        for (int64_t i = 0; i < count; ++i) std::fill_n(to + i * stride, line, T(0));
+        continue;
+      }
+      const T* pixels = source + (image * y.source + source_y) * x.source * grid.channels;
+      auto border = [&](int64_t i) {
+        const int64_t source_x = (first_x + i) * x.step + x.first;
+        const int64_t from = std::clamp<int64_t>(-source_x, 0, x.taps);
+        const int64_t past = std::clamp<int64_t>(x.source - source_x, from, x.taps);
+        std::fill_n(to + i * stride, from * grid.channels, T(0));
+        copy_run(pixels + (source_x + from) * grid.channels, (past - from) * grid.channels,
+                 to + i * stride + from * grid.channels);
+        std::fill_n(to + i * stride + past * grid.channels, (x.taps - past) * grid.channels, T(0));
+      };
+      for (int64_t i = 0; i < low; ++i) border(i);
+      const T* from = pixels + ((first_x + low) * x.step + x.first) * grid.channels;
+      const bool room = high > low && from + (high - low - 1) * step + line + kOvershoot <= source_end;
+      if (room && line < 64) {
+        for (int64_t i = low; i < high; ++i, from += step) copy_steps(from, line, to + i * stride);
+      } else {
+        for (int64_t i = low; i < high; ++i, from += step) copy_run(from, line, to + i * stride);
+      }
+      for (int64_t i = high; i < count; ++i) border(i);
     }
-  });
+    row += count;
+  }
 }
 
 }  // namespace tandem::inline v0

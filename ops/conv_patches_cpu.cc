@@ -173,7 +173,7 @@ struct GridProduct {
   }
 
   int64_t task_elements() const {
-    return (gathers ? round_up(piece_rows * grid.row_length(), 16) : 0) +
+    return (gathers ? round_up(piece_rows * patch_stride(grid), 16) : 0) +
            (scatters ? round_up(piece_rows * columns, 16) : 0);
   }
   int64_t packed_elements() const { return round_up(product.packed_elements(), 16); }
@@ -187,15 +187,15 @@ struct GridProduct {
     parallel_for(tasks, 1, [&](int64_t first, int64_t past) {
       for (int64_t task = first; task < past; ++task) {
         T* patches = workspace + packed_elements() + task * task_elements();
-        T* results = patches + (gathers ? round_up(piece_rows * grid.row_length(), 16) : 0);
+        T* results = patches + (gathers ? round_up(piece_rows * patch_stride(grid), 16) : 0);
         for (int64_t piece = task * pieces / tasks; piece < (task + 1) * pieces / tasks; ++piece) {
           const int64_t begin = piece * piece_rows, end = std::min(grid.rows(), begin + piece_rows);
           const T* left = source + begin * grid.source_channels;
           int64_t left_stride = grid.source_channels;
           if (gathers) {
-            gather_rows(grid, source, begin, end, grid.row_length(), patches);
+            gather_rows(grid, source, begin, end, patches);
             left = patches;
-            left_stride = grid.row_length();
+            left_stride = patch_stride(grid);
           }
           // A tile takes a stride of 0 for a packed left side.
           if (left_stride == 0) left_stride = 1;
@@ -235,8 +235,7 @@ struct WeightProduct {
   const ProductKernels& kernels;
   int64_t filters, depth;  ///< rows and columns of the gradient as it is summed
   int64_t panel_width, panels;
-  int64_t slices, columns_per_task, column_tasks;
-  static constexpr int64_t kPieceRows = 128;
+  int64_t columns_per_task, column_tasks, piece_rows, slices;
 
   WeightProduct(const ConvGeometry& g, const ProductKernels& product_kernels)
       : geometry(g),
@@ -246,24 +245,28 @@ struct WeightProduct {
         depth(grid.row_length()),
         panel_width(product_kernels.columns),
         panels(std::max<int64_t>(1, divide_up(depth, panel_width))) {
-    // Slices as long as their sums fit a few megabytes; what is missing to sixteen tasks is made by cutting columns.
-    constexpr int64_t kSliceBytes = int64_t{4} << 20;
-    const int64_t pieces = divide_up(grid.rows(), kPieceRows);
-    const int64_t bytes = std::max<int64_t>(1, filters * depth * static_cast<int64_t>(sizeof(T)));
-    slices = std::clamp<int64_t>(std::min(kSliceBytes / bytes, pieces), 1, kMaxTasks);
-    columns_per_task = panel_width * divide_up(panels, std::min(panels, divide_up(kMaxTasks, slices)));
-    column_tasks = divide_up(depth, columns_per_task);
+    // Tasks are panels of columns, and slices of the rows where these are too few: slices cost a sum each.
+    columns_per_task = panel_width * divide_up(panels, kMaxTasks);
+    column_tasks = std::max<int64_t>(1, divide_up(depth, columns_per_task));
+    // Some 2^17 numbers of patches at a time stay in cache.
+    constexpr int64_t kPieceElements = 1 << 17;
+    piece_rows = std::clamp<int64_t>(kPieceElements / right_stride() / 64, 2, 8) * 64;
+    slices = std::clamp<int64_t>(divide_up(grid.rows(), piece_rows), 1, divide_up(kMaxTasks, column_tasks));
   }
 
   int64_t sum_elements() const { return round_up(filters * depth, 16); }
-  int64_t left_elements() const { return round_up(kPieceRows * round_up(filters, kernels.rows), 16); }
-  int64_t right_elements() const { return kPieceRows * columns_per_task; }
+  /// Many columns pay for a copy of the gradients that lies as tiles read it.
+  bool packs() const { return columns_per_task > 4 * panel_width; }
+  int64_t left_elements() const { return packs() ? round_up(piece_rows * round_up(filters, kernels.rows), 16) : 0; }
+  int64_t right_stride() const { return column_tasks == 1 ? patch_stride(grid) : columns_per_task + kOvershoot; }
+  /// Tiles read whole vectors, beyond the last row too.
+  int64_t right_elements() const { return round_up(piece_rows * right_stride(), 16) + panel_width; }
   int64_t task_elements() const { return left_elements() + right_elements(); }
   int64_t workspace_elements() const { return slices * sum_elements() + slices * column_tasks * task_elements(); }
 
   void run(const T* source, const T* grad, T beta, T* workspace, T* weight_grad) const {
     if (filters == 0 || depth == 0) return;
-    const int64_t pieces = divide_up(grid.rows(), kPieceRows);
+    const int64_t pieces = divide_up(grid.rows(), piece_rows);
     parallel_for(slices * column_tasks, 1, [&](int64_t first, int64_t past) {
       for (int64_t task = first; task < past; ++task) {
         const int64_t slice = task % slices, column = task / slices * columns_per_task;
@@ -275,7 +278,7 @@ struct WeightProduct {
           for (int64_t o = 0; o < filters; ++o) std::fill_n(sums + o * depth + column, columns, T(0));
         }
         for (int64_t piece = begin; piece < end; ++piece) {
-          const int64_t row = piece * kPieceRows, rows = std::min(kPieceRows, grid.rows() - row);
+          const int64_t row = piece * piece_rows, rows = std::min(piece_rows, grid.rows() - row);
           add_piece(source, grad, row, rows, column, columns, piece == begin, left, left + left_elements(),
                     sums + column);
         }
@@ -302,36 +305,37 @@ struct WeightProduct {
   void add_piece(const T* source, const T* grad, int64_t row, int64_t rows, int64_t column, int64_t columns, bool first,
                  T* left, T* right, T* sums) const {
     grad += row * geometry.out_channels;
-    const int64_t width = panel_width;
+    if (columns == depth) {
+      gather_rows(grid, source, row, row + rows, right);
+    } else {
+      gather_columns(source, row, rows, column, columns, right);
+    }
     if constexpr (std::is_same_v<T, double>) {
       using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
       using Stride = Eigen::OuterStride<>;
-      gather_columns(
-          source, row, rows, column, columns, [&](int64_t i, int64_t j) { return right + i * columns + j; }, columns);
       Eigen::Map<Matrix, 0, Stride> out(sums, filters, columns, Stride(depth));
       if (first) out.setZero();
       out.noalias() +=
           Eigen::Map<const Matrix, 0, Stride>(grad, rows, filters, Stride(geometry.out_channels)).transpose() *
-          Eigen::Map<const Matrix>(right, rows, columns);
+          Eigen::Map<const Matrix, 0, Stride>(right, rows, columns, Stride(right_stride()));
     } else {
-      gather_columns(
-          source, row, rows, column, columns,
-          [&](int64_t i, int64_t j) { return right + j / width * width * rows + i * width + j % width; }, width);
-      for (int64_t o = 0; o < filters; o += kernels.rows) {
+      const bool pack = packs();
+      for (int64_t o = 0; pack && o < filters; o += kernels.rows) {
         kernels.pack_left(grad + o, rows, std::min(kernels.rows, filters - o), geometry.out_channels, left + o * rows);
       }
       ProductTile tile{};
       tile.k = rows;
-      tile.right_stride = width;
+      tile.left_k_stride = pack ? 0 : geometry.out_channels;
+      tile.right_stride = right_stride();
       tile.alpha = 1;
       tile.beta = first ? 0.0f : 1.0f;
       tile.out_leading = depth;
-      for (int64_t j = 0; j < columns; j += width) {
-        tile.columns = std::min(width, columns - j);
-        tile.right = right + j * rows;
+      for (int64_t j = 0; j < columns; j += panel_width) {
+        tile.columns = std::min(panel_width, columns - j);
+        tile.right = right + j;
         for (int64_t o = 0; o < filters; o += kernels.rows) {
           tile.rows = std::min(kernels.rows, filters - o);
-          tile.left = left + o * rows;
+          tile.left = pack ? left + o * rows : grad + o;
           tile.out = sums + o * depth + j;
           kernels.tile(tile);
         }
@@ -339,12 +343,9 @@ struct WeightProduct {
     }
   }
 
-  /// Writes columns [column, column + columns) of some rows to at(row, column), whose neighbours follow it up to the next
-  /// multiple of `width`.
-  template <class At>
-  void gather_columns(const T* source, int64_t row, int64_t rows, int64_t column, int64_t columns, At at,
-                      int64_t width) const {
-    for_patch_runs(grid, source, row, row + rows, [=](int64_t i, int64_t run, const T* values, int64_t count) {
+  /// Columns [column, column + columns) of some rows.
+  void gather_columns(const T* source, int64_t row, int64_t rows, int64_t column, int64_t columns, T* right) const {
+    for_patch_runs(grid, source, row, row + rows, [=, this](int64_t i, int64_t run, const T* values, int64_t count) {
       int64_t j = run - column;
       if (j < 0) {
         count += j;
@@ -352,18 +353,9 @@ struct WeightProduct {
         j = 0;
       }
       count = std::min(count, columns - j);
-      while (count > 0) {
-        const int64_t part = std::min(count, width - j % width);
-        T* to = at(i, j);
-        if (values == nullptr) {
-          std::fill_n(to, part, T(0));
-        } else {
-          copy_run(values, part, to);
-          values += part;
-        }
-        j += part;
-        count -= part;
-      }
+      if (count <= 0) return;
+      T* to = right + i * right_stride() + j;
+      values == nullptr ? static_cast<void>(std::fill_n(to, count, T(0))) : copy_run(values, count, to);
     });
   }
 };

@@ -25,6 +25,17 @@ inline void transform_input(const Lanes* d, Lanes* out) {
   out[5] = (4 * d[1] - 5 * d[3]) + d[5];
 }
 
+/// B v: the transform of gradients of transformed inputs to those of inputs.
+inline void transform_input_gradient(const Lanes* v, Lanes* out) {
+  const Lanes sum1 = v[1] + v[2], difference1 = v[1] - v[2], sum2 = v[3] + v[4], difference2 = v[3] - v[4];
+  out[0] = 4 * v[0];
+  out[1] = 4 * (v[5] - difference1) - 2 * difference2;
+  out[2] = -5 * v[0] - 4 * sum1 - sum2;
+  out[3] = difference1 + 2 * difference2 - 5 * v[5];
+  out[4] = v[0] + sum1 + sum2;
+  out[5] = v[5];
+}
+
 /// The transforms that depend on the number of taps.
 template <int R>
 struct Winograd {

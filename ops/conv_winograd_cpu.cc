@@ -11,185 +11,13 @@
 
 #include <tandem/base/parallel_for.h>
 #include <tandem/ops/conv_passes.h>
-#include <tandem/ops/conv_winograd.h>
+#include <tandem/ops/conv_winograd_tiles.h>
 
 namespace tandem::inline v0::cpu {
 
+using namespace winograd;
+
 namespace {
-
-constexpr int64_t kMaxTasks = 16;
-constexpr int64_t kAllPoints = kPoints * kPoints;
-/// Floats between the blocks of two points beyond what they hold: at distances that are powers of two, the 36 blocks would
-/// meet in a few sets of the cache.
-constexpr int64_t kPad = 16;
-
-int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
-int64_t divide_up(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
-
-Lanes load(const float* p, int64_t count) {
-  if (count >= kLanes) return *reinterpret_cast<const Lanes*>(p);
-  Lanes value = {};
-  for (int64_t i = 0; i < count; ++i) value[i] = p[i];
-  return value;
-}
-
-void store(float* p, Lanes value, int64_t count) {
-  if (count >= kLanes) {
-    *reinterpret_cast<Lanes*>(p) = value;
-    return;
-  }
-  for (int64_t i = 0; i < count; ++i) p[i] = value[i];
-}
-
-/// A channels-last tensor.
-struct Map {
-  int64_t height, width, channels;
-};
-
-/// Where a tile lies.
-struct Place {
-  int64_t image, y, x;
-};
-
-/// The tiles that cover a result.
-struct Tiles {
-  int64_t size;  ///< results along one side
-  int64_t rows, columns, count;
-
-  Tiles(int64_t batch, Size2d result, int64_t tile_size)
-      : size(tile_size),
-        rows(divide_up(result.height, tile_size)),
-        columns(divide_up(result.width, tile_size)),
-        count(batch * rows * columns) {}
-
-  Place place(int64_t tile) const {
-    return {tile / (rows * columns), tile / columns % rows * size, tile % columns * size};
-  }
-};
-
-/// Pixels [y, y + N) x [x, x + N) of a map, zeros where they lie outside, 8 channels from `channel` on: out[i][j].
-template <int N>
-inline __attribute__((always_inline)) void load_square(const float* image, const Map& map, int64_t y, int64_t x,
-                                                       bool inside, int64_t channel, int64_t count, Lanes (*out)[N]) {
-  const int64_t line = map.width * map.channels;
-  const int64_t begin = y * line + x * map.channels + channel;
-  if (inside) {
-    for (int64_t i = 0; i < N; ++i) {
-      for (int64_t j = 0; j < N; ++j) {
-        out[i][j] = *reinterpret_cast<const Lanes*>(image + (begin + i * line + j * map.channels));
-      }
-    }
-    return;
-  }
-  for (int64_t i = 0; i < N; ++i) {
-    const bool row = y + i >= 0 && y + i < map.height;
-    for (int64_t j = 0; j < N; ++j) {
-      const bool pixel = row && x + j >= 0 && x + j < map.width;
-      out[i][j] = pixel ? load(image + (begin + i * line + j * map.channels), count) : Lanes{};
-    }
-  }
-}
-
-/// Applies `transform`, from N values to P, to the columns and the rows of a square.
-template <int N, int P, class Transform>
-inline __attribute__((always_inline)) void transform_square(const Lanes (*in)[N], Lanes (*out)[P],
-                                                            Transform transform) {
-  Lanes half[P][N];
-  for (int j = 0; j < N; ++j) {
-    Lanes column[N], result[P];
-    for (int i = 0; i < N; ++i) column[i] = in[i][j];
-    transform(column, result);
-    for (int i = 0; i < P; ++i) half[i][j] = result[i];
-  }
-  for (int i = 0; i < P; ++i) transform(half[i], out[i]);
-}
-
-/// Transforms the N x N pixels at a place for all channels: point p's values begin at out + p * point_stride, rounded up to
-/// whole lanes.
-template <int N, class Transform>
-void transform_tile(const float* map_data, const Map& map, const Place& place, float* out, int64_t point_stride,
-                    Transform transform) {
-  const float* image = map_data + place.image * map.height * map.width * map.channels;
-  const bool covered = place.y >= 0 && place.x >= 0 && place.y + N <= map.height && place.x + N <= map.width;
-  for (int64_t channel = 0; channel < map.channels; channel += kLanes) {
-    const int64_t count = std::min(kLanes, map.channels - channel);
-    Lanes square[N][N], points[kPoints][kPoints];
-    load_square<N>(image, map, place.y, place.x, covered && count == kLanes, channel, count, square);
-    transform_square<N, kPoints>(square, points, transform);
-    for (int64_t p = 0; p < kAllPoints; ++p) {
-      *reinterpret_cast<Lanes*>(out + p * point_stride + channel) = points[p / kPoints][p % kPoints];
-    }
-  }
-}
-
-/// Filters in panels of the columns of a product: forward, columns are filters and rows channels; for the gradient of the
-/// input the other way round, and taps in reverse order.
-template <int R>
-struct FilterPanels {
-  const float* weight;
-  int64_t depth, columns;  ///< of the product
-  int64_t width;           ///< of a panel, a multiple of 16
-  bool backward;
-
-  int64_t panels() const { return divide_up(columns, width); }
-
-  /// Rows [begin, end) of a panel: point p's block of rows, `width` long, begins at out + p * point_stride.
-  void transform(int64_t panel, int64_t begin, int64_t end, float* out, int64_t point_stride) const {
-    constexpr int64_t kAllTaps = R * R, kColumns = 16, kChunk = 16;
-    alignas(64) float taps[kChunk * kAllTaps * kColumns];
-    for (int64_t part = 0; part < width; part += kColumns) {
-      const int64_t column = panel * width + part, count = std::clamp<int64_t>(columns - column, 0, kColumns);
-      for (int64_t row = begin; row < end; row += kChunk) {
-        const int64_t rows = std::min(kChunk, end - row);
-        if (backward) {
-          for (int64_t i = 0; i < rows; ++i) {
-            kProductAvx2.pack_right(weight + ((row + i) * columns + column) * kAllTaps, kAllTaps, count, 1, kAllTaps,
-                                    taps + i * kAllTaps * kColumns);
-          }
-        } else {
-          kProductAvx2.pack_right(weight + (column * depth + row) * kAllTaps, rows * kAllTaps, count, 1,
-                                  depth * kAllTaps, taps);
-        }
-        for (int64_t i = 0; i < rows; ++i) {
-          for (int64_t lane = 0; lane < kColumns; lane += kLanes) {
-            Lanes square[R][R], points[kPoints][kPoints];
-            for (int64_t t = 0; t < kAllTaps; ++t) {
-              const int64_t from = backward ? kAllTaps - 1 - t : t;
-              square[t / R][t % R] = *reinterpret_cast<const Lanes*>(taps + (i * kAllTaps + from) * kColumns + lane);
-            }
-            transform_square<R, kPoints>(square, points, Winograd<R>::filter);
-            float* to = out + (row - begin + i) * width + part + lane;
-            for (int64_t p = 0; p < kAllPoints; ++p) {
-              *reinterpret_cast<Lanes*>(to + p * point_stride) = points[p / kPoints][p % kPoints];
-            }
-          }
-        }
-      }
-    }
-  }
-};
-
-/// left @ right of some rows at one point, tile by tile.
-void multiply(const ProductKernels& kernels, int64_t rows, int64_t columns, int64_t depth, const float* left,
-              int64_t left_stride, const float* right, int64_t right_stride, bool add, float* out, int64_t out_stride) {
-  ProductTile tile{};
-  tile.k = depth;
-  tile.left_stride = left_stride;
-  tile.right_stride = right_stride;
-  tile.alpha = 1;
-  tile.beta = add ? 1.0f : 0.0f;
-  tile.out_leading = out_stride;
-  for (int64_t j = 0; j < columns; j += kernels.columns) {
-    tile.columns = std::min(kernels.columns, columns - j);
-    tile.right = right + j;
-    for (int64_t i = 0; i < rows; i += kernels.rows) {
-      tile.rows = std::min(kernels.rows, rows - i);
-      tile.left = left + i * left_stride;
-      tile.out = out + i * out_stride + j;
-      kernels.tile(tile);
-    }
-  }
-}
 
 /// The forward pass, or the gradient of the input.
 ///
@@ -334,6 +162,101 @@ struct WinogradProduct {
   }
 };
 
+/// The gradient of the input in the forward pass's tiles, each of which adds to 6 x 6 inputs.  With little padding there are
+/// far fewer of these than tiles of the input.  Tasks are images.
+template <int R>
+struct WinogradScatter {
+  static constexpr int64_t kResults = Winograd<R>::kResults;
+  static constexpr int64_t kPanel = 32;
+
+  const ProductKernels& kernels;
+  const ConvGeometry& g;
+  Tiles tiles;
+  int64_t depth;  ///< filters, rounded up to whole lanes
+  int64_t panels, block, tasks;
+
+  WinogradScatter(const ConvGeometry& geometry, const ProductKernels& product_kernels)
+      : kernels(product_kernels),
+        g(geometry),
+        tiles(g.batch, g.out, kResults),
+        depth(round_up(g.out_channels, kLanes)),
+        panels(divide_up(g.channels, kPanel)) {
+    constexpr int64_t kBlockFloats = 1 << 17;
+    block = std::clamp<int64_t>(kBlockFloats / (kAllPoints * depth) / 6, 2, 8) * 6;
+    tasks = std::min(kMaxTasks, g.batch);
+  }
+
+  static bool pays(const ConvGeometry& g) {
+    constexpr int64_t kEnoughImages = 4;
+    return g.batch >= kEnoughImages &&
+           3 * Tiles(g.batch, g.out, kResults).count < 2 * Tiles(g.batch, g.size, kResults).count;
+  }
+
+  int64_t filter_point() const { return g.out_channels * kPanel + kPad; }
+  int64_t grad_point() const { return block * depth + kPad; }
+  int64_t product_point() const { return block * kPanel + kPad; }
+  int64_t task_floats() const { return kAllPoints * (grad_point() + product_point()); }
+  int64_t workspace_floats() const { return kAllPoints * panels * filter_point() + tasks * task_floats(); }
+
+  void run(const float* grad, const float* weight, float* workspace, float* out) const {
+    const FilterPanels<R> filters{weight, g.out_channels, g.channels, kPanel, true, false};
+    parallel_for(panels, 1, [&](int64_t first, int64_t past) {
+      for (int64_t panel = first; panel < past; ++panel) {
+        filters.transform(panel, 0, g.out_channels, workspace + panel * kAllPoints * filter_point(), filter_point());
+      }
+    });
+    const int64_t image_tiles = tiles.rows * tiles.columns, image_floats = g.size.height * g.size.width * g.channels;
+    const Map result{g.out.height, g.out.width, g.out_channels};
+    parallel_for(tasks, 1, [&](int64_t first, int64_t past) {
+      for (int64_t task = first; task < past; ++task) {
+        float* grads = workspace + kAllPoints * panels * filter_point() + task * task_floats();
+        float* products = grads + kAllPoints * grad_point();
+        const int64_t image = task * g.batch / tasks, image_end = (task + 1) * g.batch / tasks;
+        std::fill(out + image * image_floats, out + image_end * image_floats, 0.0f);
+        for (int64_t begin = image * image_tiles; begin < image_end * image_tiles; begin += block) {
+          const int64_t count = std::min(block, image_end * image_tiles - begin);
+          for (int64_t i = 0; i < count; ++i) {
+            transform_tile<kResults>(grad, result, tiles.place(begin + i), grads + i * depth, grad_point(),
+                                     Winograd<R>::gradients);
+          }
+          for (int64_t panel = 0; panel < panels; ++panel) {
+            const float* u = workspace + panel * kAllPoints * filter_point();
+            for (int64_t p = 0; p < kAllPoints; ++p) {
+              multiply(kernels, count, kPanel, g.out_channels, grads + p * grad_point(), depth, u + p * filter_point(),
+                       kPanel, false, products + p * product_point(), kPanel);
+            }
+            for (int64_t i = 0; i < count; ++i) {
+              add_tile(products + i * kPanel, tiles.place(begin + i), panel * kPanel, out);
+            }
+          }
+        }
+      }
+    });
+  }
+
+  void add_tile(const float* products, const Place& place, int64_t first, float* out) const {
+    const int64_t top = place.y - g.padding.height, left = place.x - g.padding.width;
+    const int64_t y_begin = std::max<int64_t>(0, -top), y_end = std::min(kPoints, g.size.height - top);
+    const int64_t x_begin = std::max<int64_t>(0, -left), x_end = std::min(kPoints, g.size.width - left);
+    float* image = out + place.image * g.size.height * g.size.width * g.channels;
+    for (int64_t channel = first; channel < std::min(g.channels, first + kPanel); channel += kLanes) {
+      const int64_t count = std::min(kLanes, g.channels - channel);
+      Lanes points[kPoints][kPoints], square[kPoints][kPoints];
+      for (int64_t p = 0; p < kAllPoints; ++p) {
+        points[p / kPoints][p % kPoints] =
+            *reinterpret_cast<const Lanes*>(products + p * product_point() + (channel - first));
+      }
+      transform_square<kPoints, kPoints>(points, square, transform_input_gradient);
+      for (int64_t y = y_begin; y < y_end; ++y) {
+        for (int64_t x = x_begin; x < x_end; ++x) {
+          float* to = image + ((top + y) * g.size.width + left + x) * g.channels + channel;
+          store(to, load(to, count) + square[y][x], count);
+        }
+      }
+    }
+  }
+};
+
 /// The gradient of the weight.
 ///
 /// Inputs and gradients of a *batch of tiles* are transformed, then tasks, blocks of filters by blocks of channels, add their
@@ -461,9 +384,11 @@ struct WinogradWeights {
 
 template <int R>
 int64_t workspace_floats(ConvPass pass, const ConvGeometry& g, const ProductKernels& kernels) {
-  return pass == ConvPass::kBackwardWeight
-             ? WinogradWeights<R>(g, kernels).workspace_floats()
-             : WinogradProduct<R>(g, pass == ConvPass::kBackwardInput, kernels).workspace_floats();
+  if (pass == ConvPass::kBackwardWeight) return WinogradWeights<R>(g, kernels).workspace_floats();
+  if (pass == ConvPass::kBackwardInput && WinogradScatter<R>::pays(g)) {
+    return WinogradScatter<R>(g, kernels).workspace_floats();
+  }
+  return WinogradProduct<R>(g, pass == ConvPass::kBackwardInput, kernels).workspace_floats();
 }
 
 template <int R>
@@ -474,10 +399,14 @@ void run(ConvPass pass, const ConvGeometry& g, const ProductKernels& kernels, co
     return;
   }
   const bool backward = pass == ConvPass::kBackwardInput;
+  if (backward && WinogradScatter<R>::pays(g)) {
+    WinogradScatter<R>(g, kernels).run(data.grad, data.weight, workspace, data.out);
+    return;
+  }
   const int64_t depth = backward ? g.out_channels : g.channels, columns = backward ? g.channels : g.out_channels;
   const WinogradProduct<R> product(g, backward, kernels);
-  product.run(backward ? data.grad : data.input, {data.weight, depth, columns, product.kPanel, backward}, data.bias,
-              data.relu, workspace, data.out);
+  product.run(backward ? data.grad : data.input, {data.weight, depth, columns, product.kPanel, backward, backward},
+              data.bias, data.relu, workspace, data.out);
 }
 
 }  // namespace

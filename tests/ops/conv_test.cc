@@ -115,7 +115,8 @@ ConvGeometry geometry(int64_t batch, int64_t channels, Size2d size, int64_t filt
   return g;
 }
 
-constexpr ConvAlgorithm kAlgorithms[] = {ConvAlgorithm::kDirect, ConvAlgorithm::kTilesAvx2, ConvAlgorithm::kTilesAvx512,
+constexpr ConvAlgorithm kAlgorithms[] = {ConvAlgorithm::kDirect,       ConvAlgorithm::kDepthwise,
+                                         ConvAlgorithm::kTilesAvx2,    ConvAlgorithm::kTilesAvx512,
                                          ConvAlgorithm::kWinogradAvx2, ConvAlgorithm::kWinogradAvx512};
 constexpr ConvPass kPasses[] = {ConvPass::kForward, ConvPass::kBackwardInput, ConvPass::kBackwardWeight};
 
@@ -193,15 +194,17 @@ INSTANTIATE_TEST_SUITE_P(
                       geometry(1, 5, {9, 10}, 7, 3, {4, 2}, {2, 0}, {2, 4}),  // strides and dilations share factors
                       geometry(1, 4, {3, 4}, 5, {2, 2}, 7, {5, 4}),           // steps over the input
                       geometry(2, 16, {6, 6}, 16, 3, 1, 1, 1, 16),            // each channel by itself
-                      geometry(1, 260, {6, 7}, 3, 3, 1, 1),                   // more than a block of the depth
-                      geometry(9, 16, {15, 18}, 33, 3, 1, {1, 0}),            // more tiles than channels and filters
-                      geometry(7, 9, {13, 10}, 17, 5, 1, {0, 3}),             //
-                      geometry(3, 20, {3, 3}, 130, 3, 1, 2),                  // more padding than the gradient has
-                      geometry(2, 150, {4, 5}, 35, 5, 1, 2),                  //
-                      geometry(40, 8, {5, 5}, 12, 3, 1, 2),                   // several pieces and slices
-                      geometry(0, 3, {5, 5}, 4, 3),                           // no images
-                      geometry(2, 0, {5, 5}, 4, 3),                           // nothing to sum
-                      geometry(2, 3, {5, 5}, 0, 3)));                         // no filters
+                      geometry(3, 70, {9, 8}, 70, {3, 2}, {2, 1}, {1, 2}, {1, 3}, 70),  //
+                      geometry(1, 260, {6, 7}, 3, 3, 1, 1),         // more than a block of the depth
+                      geometry(9, 16, {15, 18}, 33, 3, 1, {1, 0}),  // more tiles than channels and filters
+                      geometry(6, 20, {12, 11}, 41, 5, 1, {0, 1}),  // little padding: tiles add to the gradient
+                      geometry(7, 9, {13, 10}, 17, 5, 1, {0, 3}),   //
+                      geometry(3, 20, {3, 3}, 130, 3, 1, 2),        // more padding than the gradient has
+                      geometry(2, 150, {4, 5}, 35, 5, 1, 2),        //
+                      geometry(40, 8, {5, 5}, 12, 3, 1, 2),         // several pieces and slices
+                      geometry(0, 3, {5, 5}, 4, 3),                 // no images
+                      geometry(2, 0, {5, 5}, 4, 3),                 // nothing to sum
+                      geometry(2, 3, {5, 5}, 0, 3)));               // no filters
 
 TEST(ConvAlgorithm, FollowsFromTheSizes) {
   EXPECT_EQ(conv_algorithm(ConvPass::kForward, geometry(1, 3, 4, 4, 3)), ConvAlgorithm::kDirect);
