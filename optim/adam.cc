@@ -74,16 +74,17 @@ void Adam::set_options(int64_t group, const AdamOptions& options) {
   groups_[index].options = options;
 }
 
-void Adam::check(size_t index) const { check_device(index, "moments", kept_[index].mean); }
+void Adam::prepare(size_t index) {
+  Kept& kept = kept_[index];
+  check_device(index, "moments", kept.mean);
+  if (kept.mean.defined()) return;
+  kept.square = empty_like(parameters()[index]);
+  kept.mean = empty_like(parameters()[index]);
+}
 
 void Adam::update(size_t index, const Tensor& parameter, const Tensor& gradient) {
   const AdamOptions& options = options_of(index);
   Kept& kept = kept_[index];
-  if (kept.steps == 0) {
-    Tensor mean = empty_like(parameter);
-    kept.square = empty_like(parameter);
-    kept.mean = std::move(mean);
-  }
   ++kept.steps;
   const cpu::AdamStep step = {options.lr, options.betas.first, options.betas.second, options.eps, options.weight_decay,
                               decoupled_, kept.steps};

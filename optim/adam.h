@@ -41,14 +41,14 @@ class TANDEM_API Adam : public GroupedOptimizer<AdamOptions> {
   /// `decoupled`: AdamW's rule for weight_decay.
   Adam(const char* name, bool decoupled, std::vector<ParameterGroup<AdamOptions>> groups);
 
-  void check(size_t index) const override;
+  void prepare(size_t index) override;
   void update(size_t index, const Tensor& parameter, const Tensor& gradient) override;
   void save_options(size_t group, State& state) const override;
   void save_kept(size_t index, State& state) const override;
   std::function<void()> prepare_load(StateReader& reader) override;
 
  private:
-  /// What is kept for a parameter; moments are undefined before its first step.
+  /// What is kept for a parameter; moments are undefined before its first step is prepared.
   struct Kept {
     int64_t steps = 0;
     Tensor mean;    ///< m

@@ -59,7 +59,7 @@ void Optimizer::step() {
   gradients.reserve(parameters_.size());
   for (size_t i = 0; i < parameters_.size(); ++i) {
     gradients.push_back(gradient_of(parameters_[i]));
-    if (gradients.back().defined()) check(i);
+    if (gradients.back().defined()) prepare(i);
   }
   for (size_t i = 0; i < parameters_.size(); ++i) {
     if (!gradients[i].defined()) continue;

@@ -36,7 +36,8 @@ class TANDEM_API Optimizer {
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  /// Throws DeviceError, before anything is changed, if a parameter moved away from its state.
+  /// Throws DeviceError if a parameter moved away from its state, and OutOfMemory where there is no room for it: before
+  /// anything is changed.
   void step();
   /// Empties the parameters' gradient slots; touches no memory.
   void zero_grad() const;
@@ -82,9 +83,10 @@ class TANDEM_API Optimizer {
 
   virtual double lr_of(size_t group) const = 0;
   virtual void set_lr_of(size_t group, double lr) = 0;
-  /// Throws DeviceError if parameter `index` has no kernel or its state is elsewhere.
-  virtual void check(size_t index) const = 0;
-  /// Changes parameter `index`; `gradient` is row-major, of its shape, dtype and device.
+  /// Makes the memory that a step of parameter `index` needs.  Throws DeviceError if there is no kernel for it or what is
+  /// kept for it is elsewhere, and OutOfMemory.
+  virtual void prepare(size_t index) = 0;
+  /// Changes parameter `index`, prepared; `gradient` is row-major, of its shape, dtype and device.
   virtual void update(size_t index, const Tensor& parameter, const Tensor& gradient) = 0;
   virtual void save_options(size_t group, State& state) const = 0;
   virtual void save_kept(size_t index, State& state) const = 0;

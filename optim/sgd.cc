@@ -47,7 +47,7 @@ void check_options(const SGDOptions& options) {
 SGD::SGD(std::vector<Tensor> parameters, SGDOptions options) : SGD({{std::move(parameters), options}}) {}
 
 SGD::SGD(std::vector<ParameterGroup<SGDOptions>> groups)
-    : GroupedOptimizer("SGD", std::move(groups)), buffers_(parameters().size()) {
+    : GroupedOptimizer("SGD", std::move(groups)), kept_(parameters().size()) {
   for (const auto& group : groups_) check_options(group.options);
 }
 
@@ -57,27 +57,30 @@ void SGD::set_options(int64_t group, const SGDOptions& options) {
   groups_[index].options = options;
 }
 
-void SGD::check(size_t index) const { check_device(index, "momentum buffer", buffers_[index]); }
+void SGD::prepare(size_t index) {
+  Tensor& buffer = kept_[index].buffer;
+  check_device(index, "momentum buffer", buffer);
+  if (options_of(index).momentum != 0 && !buffer.defined()) buffer = empty_like(parameters()[index]);
+}
 
 void SGD::update(size_t index, const Tensor& parameter, const Tensor& gradient) {
   const SGDOptions& options = options_of(index);
-  Tensor& buffer = buffers_[index];
-  const bool first = !buffer.defined();
-  if (options.momentum != 0 && first) buffer = empty_like(parameter);
   const bool use_buffer = options.momentum != 0;
+  Kept& kept = kept_[index];
   const cpu::SgdStep step = {options.lr,           options.momentum, options.dampening,
-                             options.weight_decay, options.nesterov, first};
+                             options.weight_decay, options.nesterov, !kept.started};
   const KernelContext context = {parameter.device()};
   trace_work(0, (use_buffer ? 5 : 3) * parameter.num_bytes());  // of its tensors, only the gradient is not written
   const auto run = [&]<class T>(T*) {
     cpu::sgd(context, parameter.num_elements(), gradient.data<T>(), step, parameter.data<T>(),
-             use_buffer ? buffer.data<T>() : nullptr);
+             use_buffer ? kept.buffer.data<T>() : nullptr);
   };
   if (parameter.dtype() == kFloat32) {
     run(static_cast<float*>(nullptr));
   } else {
     run(static_cast<double*>(nullptr));
   }
+  kept.started = kept.started || use_buffer;
 }
 
 void SGD::save_options(size_t group, State& state) const {
@@ -85,7 +88,7 @@ void SGD::save_options(size_t group, State& state) const {
 }
 
 void SGD::save_kept(size_t index, State& state) const {
-  if (buffers_[index].defined()) state.set(kBuffer, buffers_[index]);
+  if (kept_[index].started) state.set(kBuffer, kept_[index].buffer);
 }
 
 std::function<void()> SGD::prepare_load(StateReader& reader) {
@@ -101,10 +104,10 @@ std::function<void()> SGD::prepare_load(StateReader& reader) {
     if (reader.has(path)) saved[i] = reader.read_tensor(path, parameters()[i]);
   }
   return [this, options = std::move(options), saved = std::move(saved)] {
-    std::vector<Tensor> buffers;
-    for (size_t i = 0; i < saved.size(); ++i) buffers.push_back(copy_for(i, saved[i]));
+    std::vector<Kept> kept;
+    for (size_t i = 0; i < saved.size(); ++i) kept.push_back({copy_for(i, saved[i]), saved[i] != nullptr});
     for (size_t g = 0; g < options.size(); ++g) groups_[g].options = options[g];
-    buffers_ = std::move(buffers);
+    kept_ = std::move(kept);
   };
 }
 

@@ -37,14 +37,20 @@ class TANDEM_API SGD : public GroupedOptimizer<SGDOptions> {
   void set_options(int64_t group, const SGDOptions& options);
 
  protected:
-  void check(size_t index) const override;
+  void prepare(size_t index) override;
   void update(size_t index, const Tensor& parameter, const Tensor& gradient) override;
   void save_options(size_t group, State& state) const override;
   void save_kept(size_t index, State& state) const override;
   std::function<void()> prepare_load(StateReader& reader) override;
 
  private:
-  std::vector<Tensor> buffers_;  ///< per parameter; undefined before its first step with momentum
+  /// What is kept for a parameter.
+  struct Kept {
+    Tensor buffer;         ///< undefined while no step with momentum was prepared
+    bool started = false;  ///< whether a step has filled it
+  };
+
+  std::vector<Kept> kept_;
 };
 
 }  // namespace tandem::inline v0::optim

@@ -10,6 +10,8 @@
 
 #include <tandem/base/parallel_for.h>
 #include <tandem/base/trace.h>
+#include <tandem/optim/sgd.h>
+#include <tandem/tensor/allocator.h>
 #include <tandem/tests/optim/gradients.h>
 #include <tandem/tests/support/error_text.h>
 
@@ -286,6 +288,40 @@ TEST(Adam, RefusesWrongOptions) {
   EXPECT_EQ(error_text<td::IndexError>([&] { adamw.set_options(1, {}); }), "AdamW: group 1 is outside the 1 groups");
   EXPECT_EQ(error_text<td::IndexError>([&] { adamw.lr(-1); }), "AdamW: group -1 is outside the 1 groups");
   EXPECT_EQ(adamw.lr(), 1e-3);
+}
+
+/// A step for which there is no memory throws before it changes anything, and works once there is.
+template <class Optimizer, class Options>
+void expect_survives_lack_of_memory(const Options& options) {
+  td::set_cpu_device_count(2);
+  const td::Device device("cpu:1");
+  const auto on_device = [&](double value, int64_t n) {
+    td::Tensor p = td::full({n}, value, {td::kFloat32, device});
+    p.set_requires_grad();
+    set_gradient(p, td::full({n}, 1, {td::kFloat32, device}));
+    return p;
+  };
+  const td::Tensor small = on_device(3, 2);
+  const td::Tensor large = on_device(5, 1 << 20);
+  Optimizer optimizer({small, large}, options);
+  td::empty_cache(device);
+  td::set_memory_limit(device, td::memory_stats(device).allocated + (1 << 20));
+  EXPECT_THROW(optimizer.step(), td::OutOfMemory);
+  td::set_memory_limit(device, 0);
+  EXPECT_EQ(small.to_vector<float>(), (std::vector<float>{3, 3}));
+  EXPECT_TRUE(optimizer.state_dict().template get<td::State>("state.0").empty());
+  optimizer.step();
+
+  const td::Tensor same = on_device(3, 2);
+  Optimizer other({same}, options);
+  other.step();
+  EXPECT_NE(small.to_vector<float>()[0], 3);
+  EXPECT_EQ(small.to_vector<float>(), same.to_vector<float>());
+}
+
+TEST(Optimizer, AStepWithoutMemoryChangesNothing) {
+  expect_survives_lack_of_memory<AdamW>(AdamWOptions{.lr = 0.1, .weight_decay = 0.5});
+  expect_survives_lack_of_memory<td::optim::SGD>(td::optim::SGDOptions{.lr = 0.1, .momentum = 0.9, .dampening = 0.5});
 }
 
 TEST(Adam, RefusesAParameterThatMovedAway) {
