@@ -1,13 +1,14 @@
 // CPU kernels of the batch norms.
 //
-// Sums run over *pieces* whose sizes depend on the shape alone; the pieces' sums are joined in their order.  They are formed in
-// float64, of float32 data without a loss: the square of a float32 is exact there.  float64 data are shifted by the first
-// value of their channel, so that a common offset costs no digits.  Per channel the maps are written as
-// (x - shift) * scale + offset, where x - shift is exact for values near the mean, so that an offset costs none there either.
+// Sums run over *pieces* whose sizes depend on the shape alone; the pieces' sums, in float64, are joined in their order.  Within a
+// piece a few numbers at a time are summed in the type of the arithmetic, then added to the piece's sums.  Data are shifted
+// first by something near their mean, so that a common offset costs no digits: in forward by the mean of a few of them, in
+// backward by the mean.  Per channel the maps are written as (x - shift) * scale + offset for the same reason.
 #include <algorithm>
 #include <type_traits>
 
 #include <tandem/base/parallel_for.h>
+#include <tandem/ops/lanes.h>
 #include <tandem/ops/norm_kernels.h>
 
 namespace tandem::inline v0::cpu {
@@ -15,14 +16,21 @@ namespace {
 
 /// Elements of a piece.
 constexpr int64_t kPieceElements = 1 << 15;
-/// Planar rows are summed in so many interleaved sums.
-constexpr int64_t kLanes = 16;
+/// Positions of a channels-last tensor whose numbers are added before they go to a piece's sums, how many of them at a time, and
+/// in how many channels.
+constexpr int64_t kBlock = 64;
+constexpr int64_t kRows = 8;
+constexpr int64_t kStripe = 256;
+/// Numbers of a planar row that are.
+constexpr int64_t kStretch = 512;
+/// Positions whose mean is the shift of a channel's data, and how many variances its square may be away from the mean.
+constexpr int64_t kSamples = 32;
+constexpr double kFarShift = 64;
+/// Numbers per channel, of float64 or smaller, that maps and shifts take of the scratch memory, before the pieces' sums.
+constexpr int64_t kMapNumbers = 8;
 
 template <class T>
 using Compute = Accumulator<T>;
-
-float fma_of(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
-double fma_of(double a, double b, double c) { return __builtin_fma(a, b, c); }
 
 /// Positions of a channels-last tensor, or images of a planar one, that make a piece.
 int64_t piece_length(const BatchNormShape& shape) {
@@ -34,42 +42,88 @@ int64_t num_pieces(const BatchNormShape& shape) {
   return (items + length - 1) / length;
 }
 
-/// Two numbers that are summed together.
-struct Pair {
-  double a;
-  double b;
+// Loops are written once for both orders of memory: with kAlong, the lanes of a V are neighbouring channels, else they are
+// numbers of one channel.
+
+/// values[c] and, with kAlong, its neighbours.
+template <bool kAlong, class V, class C>
+inline __attribute__((always_inline)) V of_channel(const C* values, int64_t c) {
+  if constexpr (kAlong) {
+    return load_as<V>(values + c);
+  } else {
+    return spread<V>(values[c]);
+  }
+}
+
+/// Two sums that are formed together.
+template <class V>
+struct Sums {
+  V a = {};
+  V b = {};
 };
 
-/// sums[0, c] and sums[1, c] = the sums of f(c, position) over the tensor, position counted in elements.
-template <class F>
+/// Adds to a[c] and b[c], c < count, what f.operator()<true, V>(first + c, position, Sums<V>&) gives for kCount positions.
+template <class C, int64_t kCount, class F>
+inline __attribute__((always_inline)) void sum_rows(int64_t channels, int64_t row, int64_t first, int64_t count, C* a,
+                                                    C* b, F f) {
+  for_lanes<C>(
+      count, [&]<class V>(int64_t c) __attribute__((always_inline)) {
+        Sums<V> part;
+#pragma GCC unroll 8
+        for (int64_t r = 0; r < kCount; ++r)
+          f.template operator()<true, V>(first + c, (row + r) * channels + first + c, part);
+        store_as(a + c, load_as<V>(a + c) + part.a);
+        store_as(b + c, load_as<V>(b + c) + part.b);
+      });
+}
+
+/// sums[c] and sums[channels + c] = the sums that f gives over the positions [begin, end), f as above.
+template <class C, class F>
+void sum_positions(int64_t channels, int64_t begin, int64_t end, double* sums, F f) {
+  std::fill(sums, sums + 2 * channels, 0.0);
+  for (int64_t first = 0; first < channels; first += kStripe) {
+    const int64_t count = std::min(kStripe, channels - first);
+    for (int64_t row = begin; row < end;) {
+      C a[kStripe] = {}, b[kStripe] = {};
+      const int64_t last = std::min(end, row + kBlock);
+      for (; row + kRows <= last; row += kRows) sum_rows<C, kRows>(channels, row, first, count, a, b, f);
+      for (; row < last; ++row) sum_rows<C, 1>(channels, row, first, count, a, b, f);
+      for (int64_t c = 0; c < count; ++c) sums[first + c] += static_cast<double>(a[c]);
+      for (int64_t c = 0; c < count; ++c) sums[channels + first + c] += static_cast<double>(b[c]);
+    }
+  }
+}
+
+/// The sums that f.operator()<false, V>(c, position, Sums<V>&) gives for n positions of one channel.
+template <class C, class F>
+inline __attribute__((always_inline)) Sums<double> sum_stretch(int64_t c, int64_t begin, int64_t n, F f) {
+  constexpr int64_t kWidth = kLaneCount<C>;
+  using V = Lanes<C>;
+  Sums<V> first, second;  // two, because an addition waits for the one before
+  int64_t i = 0;
+  for (; i + 2 * kWidth <= n; i += 2 * kWidth) {
+    f.template operator()<false, V>(c, begin + i, first);
+    f.template operator()<false, V>(c, begin + i + kWidth, second);
+  }
+  if (i + kWidth <= n) {
+    f.template operator()<false, V>(c, begin + i, first);
+    i += kWidth;
+  }
+  Sums<C> rest;
+  for (; i < n; ++i) f.template operator()<false, C>(c, begin + i, rest);
+  return {static_cast<double>(sum_lanes(first.a + second.a) + rest.a),
+          static_cast<double>(sum_lanes(first.b + second.b) + rest.b)};
+}
+
+/// sums[0, c] and sums[1, c] = the sums that f gives over the tensor, f as above, positions in elements.
+template <class C, class F>
 void sum_channels(const BatchNormShape& shape, double* partial, double* sums, F f) {
   const int64_t channels = shape.channels, length = piece_length(shape), pieces = num_pieces(shape);
   if (shape.channels_last) {
     parallel_for(pieces, 1, [&](int64_t begin, int64_t end) {
       for (int64_t piece = begin; piece < end; ++piece) {
-        const int64_t last = std::min(shape.per_channel(), (piece + 1) * length);
-        double* __restrict first_sum = partial + 2 * piece * channels;
-        double* __restrict second_sum = first_sum + channels;
-        std::fill(first_sum, first_sum + 2 * channels, 0.0);
-        int64_t row = piece * length;
-        for (; row + 4 <= last; row += 4) {  // four at a time, because the sums are read and written each time
-          const int64_t at = row * channels;
-#pragma GCC ivdep
-          for (int64_t c = 0; c < channels; ++c) {
-            const Pair p = f(c, at + c), q = f(c, at + channels + c);
-            const Pair r = f(c, at + 2 * channels + c), s = f(c, at + 3 * channels + c);
-            first_sum[c] += (p.a + q.a) + (r.a + s.a);
-            second_sum[c] += (p.b + q.b) + (r.b + s.b);
-          }
-        }
-        for (; row < last; ++row) {
-#pragma GCC ivdep
-          for (int64_t c = 0; c < channels; ++c) {
-            const Pair p = f(c, row * channels + c);
-            first_sum[c] += p.a;
-            second_sum[c] += p.b;
-          }
-        }
+        sum_positions<C>(channels, piece * length, std::min(shape.per_channel(), (piece + 1) * length),
+                         partial + 2 * piece * channels, f);
       }
     });
   } else {
@@ -77,34 +131,20 @@ void sum_channels(const BatchNormShape& shape, double* partial, double* sums, F 
     const int64_t grain =
         std::max<int64_t>(1, kPieceElements / std::max<int64_t>(1, std::min(length, shape.batch) * inner));
     parallel_for(pieces * channels, grain, [&](int64_t begin, int64_t end) {
+      const F g = f;  // a copy of its own, which no store can change: what it holds stays in registers
       for (int64_t item = begin; item < end; ++item) {
         const int64_t piece = item / channels, c = item % channels;
-        double a[kLanes] = {}, b[kLanes] = {};
+        Sums<double> sum;
         for (int64_t image = piece * length; image < std::min(shape.batch, (piece + 1) * length); ++image) {
-          const int64_t at = (image * channels + c) * inner;
-          int64_t i = 0;
-          for (; i + kLanes <= inner; i += kLanes) {
-#pragma GCC ivdep
-            for (int64_t k = 0; k < kLanes; ++k) {
-              const Pair p = f(c, at + i + k);
-              a[k] += p.a;
-              b[k] += p.b;
-            }
-          }
-          for (int64_t k = 0; i < inner; ++i, ++k) {
-            const Pair p = f(c, at + i);
-            a[k] += p.a;
-            b[k] += p.b;
+          for (int64_t i = 0; i < inner; i += kStretch) {
+            const Sums<double> more =
+                sum_stretch<C>(c, (image * channels + c) * inner + i, std::min(kStretch, inner - i), g);
+            sum.a += more.a;
+            sum.b += more.b;
           }
         }
-        for (int64_t width = kLanes / 2; width > 0; width /= 2) {
-          for (int64_t k = 0; k < width; ++k) {
-            a[k] += a[k + width];
-            b[k] += b[k + width];
-          }
-        }
-        partial[2 * piece * channels + c] = a[0];
-        partial[(2 * piece + 1) * channels + c] = b[0];
+        partial[2 * piece * channels + c] = sum.a;
+        partial[(2 * piece + 1) * channels + c] = sum.b;
       }
     });
   }
@@ -114,7 +154,7 @@ void sum_channels(const BatchNormShape& shape, double* partial, double* sums, F 
   }
 }
 
-/// Calls f(c, position) for each element.
+/// Calls f(c, position) for all elements.  The iterations are independent, which lets them become vector code.
 template <class F>
 void map_channels(const BatchNormShape& shape, F f) {
   const int64_t channels = shape.channels;
@@ -145,7 +185,11 @@ struct Affine {
   const C* scale;
   const C* offset;
 
-  C operator()(int64_t c, C x) const { return fma_of(x - shift[c], scale[c], offset[c]); }
+  template <bool kAlong, class V>
+  inline __attribute__((always_inline)) V at(int64_t c, V x) const {
+    return fma_of(x - of_channel<kAlong, V>(shift, c), of_channel<kAlong, V>(scale, c),
+                  of_channel<kAlong, V>(offset, c));
+  }
 };
 
 /// The map (x - mean) * scale(c) + offset(c); its numbers are kept in `memory`, 3 C.
@@ -170,63 +214,99 @@ Affine<C> normalising(int64_t channels, const BatchNormChannels& per, C* memory)
       [&](int64_t c) { return bias == nullptr ? 0.0 : static_cast<double>(bias[c]); });
 }
 
-/// Calls f(counts) where counts(c, position, gradient) is the gradient, or 0 where relu cut the result off.
-template <class T, class F>
-void visit_mask(int64_t channels, const BatchNormChannels& per, ReluMask mask, const T* in, const T* out,
-                Compute<T>* memory, F f) {
-  using C = Compute<T>;
-  switch (mask) {
-    case ReluMask::kNone: return f([](int64_t, int64_t, C g) { return g; });
-    case ReluMask::kInput: {
-      const Affine<C> result = normalising<T>(channels, per, memory);
-      return f([=](int64_t c, int64_t at, C g) { return result(c, static_cast<C>(in[at])) <= C(0) ? C(0) : g; });
-    }
-    case ReluMask::kOutput:
-      return f([=](int64_t, int64_t at, C g) { return static_cast<C>(out[at]) <= C(0) ? C(0) : g; });
+/// The gradients that count: `grad`, or 0 where relu cut the result off.
+template <ReluMask kMask, class T>
+struct Counted {
+  const T* grad;
+  const T* in;
+  const T* out;
+  Affine<Compute<T>> result;
+
+  template <bool kAlong, class V>
+  inline __attribute__((always_inline)) V at(int64_t c, int64_t position) const {
+    const V g = load_as<V>(grad + position);
+    if constexpr (kMask == ReluMask::kNone) return g;
+    const V y = kMask == ReluMask::kOutput ? load_as<V>((kMask == ReluMask::kOutput ? out : grad) + position)
+                                           : result.template at<kAlong, V>(c, load_as<V>(in + position));
+    return y <= V{} ? V{} : g;
   }
+};
+
+/// Calls f(counted); the numbers of a mask's map are kept in `memory`, 3 C.
+template <class T, class F>
+void visit_mask(int64_t channels, const BatchNormChannels& per, ReluMask mask, const T* grad, const T* in, const T* out,
+                Compute<T>* memory, F f) {
+  switch (mask) {
+    case ReluMask::kNone: return f(Counted<ReluMask::kNone, T>{grad, in, out, {}});
+    case ReluMask::kInput: return f(Counted<ReluMask::kInput, T>{grad, in, out, normalising<T>(channels, per, memory)});
+    case ReluMask::kOutput: return f(Counted<ReluMask::kOutput, T>{grad, in, out, {}});
+  }
+}
+
+/// shifts[c] = the mean of the channel's first numbers; `sums` is scratch memory for C numbers.
+template <class T>
+void sample_means(const BatchNormShape& shape, const T* x, double* sums, Compute<T>* shifts) {
+  const int64_t channels = shape.channels;
+  const int64_t count = std::min(kSamples, shape.channels_last ? shape.per_channel() : shape.inner);
+  std::fill(sums, sums + channels, 0.0);
+  if (shape.channels_last) {
+    for (int64_t row = 0; row < count; ++row) {
+#pragma GCC ivdep
+      for (int64_t c = 0; c < channels; ++c)
+        sums[c] += static_cast<double>(static_cast<Compute<T>>(x[row * channels + c]));
+    }
+  } else {
+    for (int64_t c = 0; c < channels; ++c) {
+      for (int64_t i = 0; i < count; ++i)
+        sums[c] += static_cast<double>(static_cast<Compute<T>>(x[c * shape.inner + i]));
+    }
+  }
+  for (int64_t c = 0; c < channels; ++c) shifts[c] = static_cast<Compute<T>>(sums[c] / static_cast<double>(count));
 }
 
 }  // namespace
 
 int64_t batch_norm_workspace_bytes(const BatchNormShape& shape) {
-  const int64_t affine = 8 * shape.channels, partial = 2 * num_pieces(shape) * shape.channels;
-  return (affine + partial) * static_cast<int64_t>(sizeof(double));
+  return (kMapNumbers + 2 * num_pieces(shape)) * shape.channels * static_cast<int64_t>(sizeof(double));
 }
 
 void batch_norm_moments(const KernelContext&, DType dtype, const BatchNormShape& shape, const void* in, void* workspace,
                         double* mean, double* squares) {
   const int64_t channels = shape.channels;
-  double* sums = static_cast<double*>(workspace);
-  double* shifts = sums + 2 * channels;
-  double* partial = sums + 8 * channels;
   if (shape.per_channel() == 0) {
     std::fill(mean, mean + channels, 0.0);
     std::fill(squares, squares + channels, 0.0);
     return;
   }
   visit_floating_dtype(dtype, [&]<class T>() {
+    using C = Compute<T>;
     const T* x = static_cast<const T*>(in);
-    if constexpr (std::is_same_v<T, double>) {
-      for (int64_t c = 0; c < channels; ++c) shifts[c] = x[shape.channels_last ? c : c * shape.inner];
-      sum_channels(shape, partial, sums, [=](int64_t c, int64_t at) {
-        const double value = x[at] - shifts[c];
-        return Pair{value, value * value};
-      });
-    } else {
-      std::fill(shifts, shifts + channels, 0.0);
-      sum_channels(shape, partial, sums, [=](int64_t, int64_t at) {
-        const double value = static_cast<double>(static_cast<float>(x[at]));
-        return Pair{value, value * value};
-      });
+    double* sums = static_cast<double*>(workspace);
+    C* shifts = reinterpret_cast<C*>(sums + 2 * channels);
+    double* partial = sums + kMapNumbers * channels;
+    sample_means(shape, x, sums, shifts);
+    const double n = static_cast<double>(shape.per_channel());
+    for (int round = 0; round < 2; ++round) {
+      sum_channels<C>(
+          shape, partial,
+          sums, [=]<bool kAlong, class V>(int64_t c, int64_t at, Sums<V> & sum) __attribute__((always_inline)) {
+            const V value = load_as<V>(x + at) - of_channel<kAlong, V>(shifts, c);
+            sum.a += value;
+            sum.b += value * value;
+          });
+      bool exact = true;
+      for (int64_t c = 0; c < channels; ++c) {
+        const double shifted_mean = sums[c] / n;
+        const double deviations = sums[channels + c] - sums[c] * shifted_mean;
+        mean[c] = static_cast<double>(shifts[c]) + shifted_mean;
+        squares[c] = deviations < 0 ? 0 : deviations;  // a rounding error below zero; NaN passes
+        exact = exact && !(sums[c] * shifted_mean > kFarShift * deviations);
+      }
+      if (exact) break;
+      // The first numbers were unlike the others: once more, around the mean.
+      for (int64_t c = 0; c < channels; ++c) shifts[c] = static_cast<C>(mean[c]);
     }
   });
-  const double n = static_cast<double>(shape.per_channel());
-  for (int64_t c = 0; c < channels; ++c) {
-    const double shifted_mean = sums[c] / n;
-    mean[c] = shifts[c] + shifted_mean;
-    const double deviations = sums[channels + c] - sums[c] * shifted_mean;
-    squares[c] = deviations < 0 ? 0 : deviations;  // a rounding error below zero; NaN passes
-  }
 }
 
 void batch_norm_running(const KernelContext&, DType dtype, int64_t n, double momentum, const double* batch,
@@ -248,16 +328,20 @@ void batch_norm(const KernelContext&, DType dtype, const BatchNormShape& shape, 
     const T* x = static_cast<const T*>(in);
     const T* r = static_cast<const T*>(residual);
     T* y = static_cast<T*>(out);
-    const auto cut = [](C value) { return value < C(0) ? C(0) : value; };
     if (r != nullptr) {
       map_channels(shape, [=](int64_t c, int64_t at) {
-        y[at] = static_cast<T>(cut(result(c, static_cast<C>(x[at])) + static_cast<C>(r[at])));
+        const C value = result.template at<false>(c, static_cast<C>(x[at])) + static_cast<C>(r[at]);
+        y[at] = static_cast<T>(value < C(0) ? C(0) : value);
       });
     } else if (relu) {
-      map_channels(shape,
-                   [=](int64_t c, int64_t at) { y[at] = static_cast<T>(cut(result(c, static_cast<C>(x[at])))); });
+      map_channels(shape, [=](int64_t c, int64_t at) {
+        const C value = result.template at<false>(c, static_cast<C>(x[at]));
+        y[at] = static_cast<T>(value < C(0) ? C(0) : value);
+      });
     } else {
-      map_channels(shape, [=](int64_t c, int64_t at) { y[at] = static_cast<T>(result(c, static_cast<C>(x[at]))); });
+      map_channels(shape, [=](int64_t c, int64_t at) {
+        y[at] = static_cast<T>(result.template at<false>(c, static_cast<C>(x[at])));
+      });
     }
   });
 }
@@ -265,30 +349,29 @@ void batch_norm(const KernelContext&, DType dtype, const BatchNormShape& shape, 
 void batch_norm_backward_sums(const KernelContext&, DType dtype, const BatchNormShape& shape,
                               const BatchNormChannels& channels, ReluMask mask, const void* in, const void* out,
                               const void* grad, void* workspace, double* sums, void* counted) {
-  double* partial = static_cast<double*>(workspace) + 8 * shape.channels;
+  const int64_t n = shape.channels;
   visit_floating_dtype(dtype, [&]<class T>() {
     using C = Compute<T>;
     const T* x = static_cast<const T*>(in);
-    const T* g = static_cast<const T*>(grad);
-    const double* mean = channels.mean;
-    visit_mask<T>(
-        shape.channels, channels, mask, x, static_cast<const T*>(out), static_cast<C*>(workspace), [&](auto counts) {
-          const auto pair = [=](int64_t c, int64_t at, C value) {
-            const double gradient = static_cast<double>(value);
-            return Pair{gradient, gradient * (static_cast<double>(static_cast<C>(x[at])) - mean[c])};
-          };
-          if (counted == nullptr) {
-            sum_channels(shape, partial, sums,
-                         [=](int64_t c, int64_t at) { return pair(c, at, counts(c, at, static_cast<C>(g[at]))); });
-          } else {
-            T* kept = static_cast<T*>(counted);
-            sum_channels(shape, partial, sums, [=](int64_t c, int64_t at) {
-              const C value = counts(c, at, static_cast<C>(g[at]));
-              kept[at] = static_cast<T>(value);
-              return pair(c, at, value);
+    C* memory = static_cast<C*>(workspace);
+    C* means = memory + 3 * n;
+    double* partial = static_cast<double*>(workspace) + kMapNumbers * n;
+    for (int64_t c = 0; c < n; ++c) means[c] = static_cast<C>(channels.mean[c]);
+    visit_mask(n, channels, mask, static_cast<const T*>(grad), x, static_cast<const T*>(out), memory, [&](auto counts) {
+      T* kept = static_cast<T*>(counted);
+      const auto run = [&]<bool kKeep>() {
+        sum_channels<C>(
+            shape, partial,
+            sums, [=]<bool kAlong, class V>(int64_t c, int64_t at, Sums<V> & sum) __attribute__((always_inline)) {
+              const V gradient = counts.template at<kAlong, V>(c, at);
+              if constexpr (kKeep) store_as(kept + at, gradient);
+              sum.a += gradient;
+              sum.b += gradient * (load_as<V>(x + at) - of_channel<kAlong, V>(means, c));
             });
-          }
-        });
+      };
+      kept == nullptr ? run.template operator()<false>() : run.template operator()<true>();
+    });
+    for (int64_t c = 0; c < n; ++c) sums[n + c] -= sums[c] * (channels.mean[c] - static_cast<double>(means[c]));
   });
 }
 
@@ -300,7 +383,6 @@ void batch_norm_backward(const KernelContext&, DType dtype, const BatchNormShape
     using C = Compute<T>;
     C* memory = static_cast<C*>(workspace);
     const T* x = static_cast<const T*>(in);
-    const T* g = static_cast<const T*>(grad);
     T* dx = static_cast<T*>(grad_in);
     const T* weight = static_cast<const T*>(channels.weight);
     // d x = a (g - mean of g - (x - mean) rstd^2 * mean of g (x - mean)), a = weight * rstd.
@@ -309,10 +391,10 @@ void batch_norm_backward(const KernelContext&, DType dtype, const BatchNormShape
     };
     C* factors = memory + 3 * n;
     for (int64_t c = 0; c < n; ++c) factors[c] = static_cast<C>(factor(c));
-    visit_mask<T>(n, channels, mask, x, static_cast<const T*>(out), memory, [&](auto counts) {
+    visit_mask(n, channels, mask, static_cast<const T*>(grad), x, static_cast<const T*>(out), memory, [&](auto counts) {
       if (count == 0) {
         map_channels(shape, [=](int64_t c, int64_t at) {
-          dx[at] = static_cast<T>(counts(c, at, static_cast<C>(g[at])) * factors[c]);
+          dx[at] = static_cast<T>(counts.template at<false, C>(c, at) * factors[c]);
         });
         return;
       }
@@ -321,8 +403,8 @@ void batch_norm_backward(const KernelContext&, DType dtype, const BatchNormShape
           [&](int64_t c) { return -factor(c) * channels.rstd[c] * channels.rstd[c] * sums[n + c] / count; },
           [&](int64_t c) { return -factor(c) * sums[c] / count; });
       map_channels(shape, [=](int64_t c, int64_t at) {
-        dx[at] =
-            static_cast<T>(fma_of(counts(c, at, static_cast<C>(g[at])), factors[c], rest(c, static_cast<C>(x[at]))));
+        const C along = rest.template at<false>(c, static_cast<C>(x[at]));
+        dx[at] = static_cast<T>(fma_of(counts.template at<false, C>(c, at), factors[c], along));
       });
     });
   });

@@ -8,100 +8,125 @@
 #include <type_traits>
 
 #include <tandem/base/parallel_for.h>
+#include <tandem/ops/lanes.h>
 #include <tandem/ops/norm_kernels.h>
-#include <tandem/ops/row_math.h>
 
 namespace tandem::inline v0::cpu {
 namespace {
 
 constexpr int64_t kGrainElements = 1 << 14;
-constexpr int64_t kLanes = kRowLanes;
 
-float fma_of(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
-double fma_of(double a, double b, double c) { return __builtin_fma(a, b, c); }
-
-template <class C>
-struct Pair {
-  C a;
-  C b;
+/// Two sums that are formed together.
+template <class V>
+struct Sums {
+  V a;
+  V b;
 };
 
-/// The sums of f(i).a and f(i).b over [0, n).
-template <class C, class F>
-Pair<C> sum_pairs(int64_t n, F f) {
-  C a[kLanes] = {}, b[kLanes] = {};
+/// The sums over [0, n) to which f.operator()<V>(i, sums) adds one element or several, see lanes.h.  There are kParts of them,
+/// because an addition waits for the one before.
+template <class C, int kParts, class F>
+inline __attribute__((always_inline)) Sums<C> sum_row(int64_t n, F f) {
+  constexpr int64_t kWidth = kLaneCount<C>;
+  using V = Lanes<C>;
+  static_assert(kParts == 2 || kParts == 4);
+  Sums<V> first = {}, second = {}, third = {}, fourth = {};  // no array: that would live in memory
   int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-#pragma GCC ivdep
-    for (int64_t l = 0; l < kLanes; ++l) {
-      const Pair<C> p = f(i + l);
-      a[l] += p.a;
-      b[l] += p.b;
+  for (; i + kParts * kWidth <= n; i += kParts * kWidth) {
+    f.template operator()<V>(i, first);
+    f.template operator()<V>(i + kWidth, second);
+    if constexpr (kParts == 4) {
+      f.template operator()<V>(i + 2 * kWidth, third);
+      f.template operator()<V>(i + 3 * kWidth, fourth);
     }
   }
-  for (int64_t l = 0; i < n; ++i, ++l) {
-    const Pair<C> p = f(i);
-    a[l] += p.a;
-    b[l] += p.b;
-  }
-  const auto plus = [](C x, C y) { return x + y; };
-  return {join_lanes(a, plus), join_lanes(b, plus)};
+  for (; i + kWidth <= n; i += kWidth) f.template operator()<V>(i, first);
+  Sums<C> sum = {sum_lanes((first.a + second.a) + (third.a + fourth.a)),
+                 sum_lanes((first.b + second.b) + (third.b + fourth.b))};
+  for (; i < n; ++i) f.template operator()<C>(i, sum);
+  return sum;
 }
 
 /// Rows of a piece of backward, whose sums for weight and bias are formed together.
 int64_t piece_rows(int64_t n) { return std::clamp<int64_t>(kGrainElements / std::max<int64_t>(1, n), 16, 256); }
+/// Elements from a piece's sums for weight to those for bias: not a multiple of 4096 bytes for common n, because loads are then
+/// mistaken for what was stored that far away and wait for it.
+int64_t sums_apart(int64_t n) { return n + 16; }
 int64_t num_pieces(int64_t rows, int64_t n) { return (rows + piece_rows(n) - 1) / piece_rows(n); }
 
+/// The row's mean in two parts, and 1 / sqrt(var + eps).
+template <class C>
+struct Statistics {
+  C mean;
+  C correction;
+  C rstd;
+
+  /// The normalised elements at x.
+  template <class V, class T>
+  inline __attribute__((always_inline)) V normal(const T* x) const {
+    return fma_of(load_as<V>(x) - spread<V>(mean), spread<V>(rstd), spread<V>(-correction * rstd));
+  }
+};
+
 template <class T>
-void forward_row(int64_t n, double eps, const T* __restrict x, const T* __restrict weight, const T* __restrict bias,
-                 RowCompute<T>* __restrict statistics, T* __restrict out) {
-  using C = RowCompute<T>;
-  const C mean = row_sum<C>(n, [&](int64_t i) { return static_cast<C>(x[i]); }) / static_cast<C>(n);
-  const Pair<C> sums = sum_pairs<C>(n, [&](int64_t i) {
-    const C deviation = static_cast<C>(x[i]) - mean;
-    return Pair<C>{deviation, deviation * deviation};
+void forward_row(int64_t n, double eps, const T* x, const T* weight, const T* bias, Accumulator<T>* statistics,
+                 T* out) {
+  using C = Accumulator<T>;
+  const C count = static_cast<C>(n);
+  const C mean = sum_row<C, 4>(n, [&]<class V>(int64_t i, Sums<V>& sum) { sum.a += load_as<V>(x + i); }).a / count;
+  const Sums<C> sums = sum_row<C, 4>(n, [&]<class V>(int64_t i, Sums<V>& sum) {
+    const V deviation = load_as<V>(x + i) - spread<V>(mean);
+    sum.a += deviation;
+    sum.b = fma_of(deviation, deviation, sum.b);
   });
-  const C correction = sums.a / static_cast<C>(n);
-  const C variance = sums.b / static_cast<C>(n) - correction * correction;
-  const C rstd = C(1) / std::sqrt(variance + static_cast<C>(eps));
-  statistics[0] = mean;
-  statistics[1] = correction;
-  statistics[2] = rstd;
-  const C shift = -correction * rstd;
-  const auto normal = [&](int64_t i) { return fma_of(static_cast<C>(x[i]) - mean, rstd, shift); };
+  const C correction = sums.a / count;
+  const C variance = sums.b / count - correction * correction;
+  const Statistics<C> row = {mean, correction, C(1) / std::sqrt(variance + static_cast<C>(eps))};
+  statistics[0] = row.mean;
+  statistics[1] = row.correction;
+  statistics[2] = row.rstd;
   if (weight != nullptr && bias != nullptr) {
-    for (int64_t i = 0; i < n; ++i) {
-      out[i] = static_cast<T>(fma_of(normal(i), static_cast<C>(weight[i]), static_cast<C>(bias[i])));
-    }
+    for_lanes<C>(n, [&]<class V>(int64_t i) {
+      store_as(out + i, fma_of(row.template normal<V>(x + i), load_as<V>(weight + i), load_as<V>(bias + i)));
+    });
   } else if (weight != nullptr) {
-    for (int64_t i = 0; i < n; ++i) out[i] = static_cast<T>(normal(i) * static_cast<C>(weight[i]));
+    for_lanes<C>(
+        n, [&]<class V>(int64_t i) { store_as(out + i, row.template normal<V>(x + i) * load_as<V>(weight + i)); });
   } else if (bias != nullptr) {
-    for (int64_t i = 0; i < n; ++i) out[i] = static_cast<T>(normal(i) + static_cast<C>(bias[i]));
+    for_lanes<C>(n,
+                 [&]<class V>(int64_t i) { store_as(out + i, row.template normal<V>(x + i) + load_as<V>(bias + i)); });
   } else {
-    for (int64_t i = 0; i < n; ++i) out[i] = static_cast<T>(normal(i));
+    for_lanes<C>(n, [&]<class V>(int64_t i) { store_as(out + i, row.template normal<V>(x + i)); });
   }
 }
 
 /// Adds a row to the sums for weight and bias, and writes the input's gradient unless `out` is null.
-template <class T>
-void backward_row(int64_t n, const T* __restrict x, const T* __restrict weight,
-                  const RowCompute<T>* __restrict statistics, const T* __restrict grad,
-                  RowCompute<T>* __restrict weight_sum, RowCompute<T>* __restrict bias_sum, T* __restrict out) {
-  using C = RowCompute<T>;
-  const C mean = statistics[0], rstd = statistics[2], shift = -statistics[1] * rstd;
-  const auto normal = [&](int64_t i) { return fma_of(static_cast<C>(x[i]) - mean, rstd, shift); };
-  const auto weighted = [&](int64_t i) {
-    return weight == nullptr ? static_cast<C>(grad[i]) : static_cast<C>(grad[i]) * static_cast<C>(weight[i]);
+template <bool kWeight, class T>
+void backward_row(int64_t n, const T* x, const T* weight, const Accumulator<T>* statistics, const T* grad,
+                  Accumulator<T>* weight_sum, Accumulator<T>* bias_sum, T* out) {
+  using C = Accumulator<T>;
+  const Statistics<C> row = {statistics[0], statistics[1], statistics[2]};
+  const auto weighted = [&]<class V>(int64_t i) {
+    if constexpr (kWeight) {
+      return load_as<V>(grad + i) * load_as<V>(weight + i);
+    } else {
+      return load_as<V>(grad + i);
+    }
   };
-  const Pair<C> sums = sum_pairs<C>(n, [&](int64_t i) {
-    const C value = normal(i), gradient = static_cast<C>(grad[i]), part = weighted(i);
-    weight_sum[i] = fma_of(gradient, value, weight_sum[i]);
-    bias_sum[i] += gradient;
-    return Pair<C>{part, part * value};
+  const Sums<C> sums = sum_row<C, 2>(n, [&]<class V>(int64_t i, Sums<V>& sum) {
+    const V value = row.template normal<V>(x + i), gradient = load_as<V>(grad + i);
+    const V part = weighted.template operator()<V>(i);
+    store_as(weight_sum + i, fma_of(gradient, value, load_as<V>(weight_sum + i)));
+    store_as(bias_sum + i, gradient + load_as<V>(bias_sum + i));
+    sum.a += part;
+    sum.b = fma_of(part, value, sum.b);
   });
   if (out == nullptr) return;
-  const C offset = -rstd * (sums.a / static_cast<C>(n)), slope = -rstd * (sums.b / static_cast<C>(n));
-  for (int64_t i = 0; i < n; ++i) out[i] = static_cast<T>(fma_of(normal(i), slope, fma_of(weighted(i), rstd, offset)));
+  const C offset = -row.rstd * (sums.a / static_cast<C>(n)), slope = -row.rstd * (sums.b / static_cast<C>(n));
+  for_lanes<C>(n, [&]<class V>(int64_t i) {
+    const V rest = fma_of(row.template normal<V>(x + i), spread<V>(slope), spread<V>(offset));
+    store_as(out + i, fma_of(weighted.template operator()<V>(i), spread<V>(row.rstd), rest));
+  });
 }
 
 }  // namespace
@@ -109,7 +134,7 @@ void backward_row(int64_t n, const T* __restrict x, const T* __restrict weight,
 void layer_norm(const KernelContext&, DType dtype, int64_t rows, int64_t n, double eps, const void* in,
                 const void* weight, const void* bias, void* statistics, void* out) {
   visit_floating_dtype(dtype, [&]<class T>() {
-    using C = RowCompute<T>;
+    using C = Accumulator<T>;
     parallel_for(rows, std::max<int64_t>(1, kGrainElements / n), [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
         forward_row(n, eps, static_cast<const T*>(in) + row * n, static_cast<const T*>(weight),
@@ -121,25 +146,26 @@ void layer_norm(const KernelContext&, DType dtype, int64_t rows, int64_t n, doub
 }
 
 int64_t layer_norm_workspace_bytes(DType dtype, int64_t rows, int64_t n) {
-  return 2 * num_pieces(rows, n) * n * (dtype == kFloat64 ? 8 : 4);
+  return 2 * num_pieces(rows, n) * sums_apart(n) * (dtype == kFloat64 ? 8 : 4);
 }
 
 void layer_norm_backward(const KernelContext&, DType dtype, int64_t rows, int64_t n, const void* in, const void* weight,
                          const void* statistics, const void* grad, void* workspace,
                          const LayerNormGradients& gradients) {
-  const int64_t pieces = num_pieces(rows, n), length = piece_rows(n);
+  const int64_t pieces = num_pieces(rows, n), length = piece_rows(n), apart = sums_apart(n);
   visit_floating_dtype(dtype, [&]<class T>() {
-    using C = RowCompute<T>;
+    using C = Accumulator<T>;
     C* sums = static_cast<C*>(workspace);
     parallel_for(pieces, 1, [&](int64_t begin, int64_t end) {
       for (int64_t piece = begin; piece < end; ++piece) {
-        C* weight_sum = sums + 2 * piece * n;
-        std::fill(weight_sum, weight_sum + 2 * n, C(0));
+        C* weight_sum = sums + 2 * piece * apart;
+        std::fill(weight_sum, weight_sum + apart + n, C(0));
         for (int64_t row = piece * length; row < std::min(rows, (piece + 1) * length); ++row) {
           T* to = gradients.in == nullptr ? nullptr : static_cast<T*>(gradients.in) + row * n;
-          backward_row(n, static_cast<const T*>(in) + row * n, static_cast<const T*>(weight),
-                       static_cast<const C*>(statistics) + row * kLayerNormStatistics,
-                       static_cast<const T*>(grad) + row * n, weight_sum, weight_sum + n, to);
+          const auto run = weight == nullptr ? &backward_row<false, T> : &backward_row<true, T>;
+          run(n, static_cast<const T*>(in) + row * n, static_cast<const T*>(weight),
+              static_cast<const C*>(statistics) + row * kLayerNormStatistics, static_cast<const T*>(grad) + row * n,
+              weight_sum, weight_sum + apart, to);
         }
       }
     });
@@ -148,13 +174,13 @@ void layer_norm_backward(const KernelContext&, DType dtype, int64_t rows, int64_
       T* to = static_cast<T*>(slot);
       for (int64_t i = 0; i < n; ++i) {
         double sum = 0;
-        for (int64_t piece = 0; piece < pieces; ++piece) sum += static_cast<double>(from[2 * piece * n + i]);
+        for (int64_t piece = 0; piece < pieces; ++piece) sum += static_cast<double>(from[2 * piece * apart + i]);
         if (accumulate) sum += static_cast<double>(to[i]);
         to[i] = static_cast<T>(static_cast<C>(sum));
       }
     };
     finish(sums, gradients.accumulate_weight, gradients.weight);
-    finish(sums + n, gradients.accumulate_bias, gradients.bias);
+    finish(sums + apart, gradients.accumulate_bias, gradients.bias);
   });
 }
 

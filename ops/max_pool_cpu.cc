@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include <tandem/base/parallel_for.h>
+#include <tandem/ops/lanes.h>
 #include <tandem/ops/pool_kernels.h>
 
 namespace tandem::inline v0::cpu {
@@ -24,10 +25,10 @@ using Compute = Accumulator<T>;
 template <class C>
 using Lane = std::conditional_t<sizeof(C) == 8, int64_t, int32_t>;
 
-/// Whether x replaces `best`: larger, or the first NaN.  Without branches, for vector code.
+/// Whether x replaces `best`: larger, or the first NaN.
 template <class C>
 bool beats(C x, C best) {
-  return !(x <= best) & (best == best);
+  return !(x <= best) && best == best;
 }
 
 int64_t ceil_div(int64_t a, int64_t b) { return a >= 0 ? (a + b - 1) / b : -(-a / b); }
@@ -72,42 +73,123 @@ bool is_two_by_two(const MaxPoolShape& shape) {
   return fits(shape.height) && fits(shape.width);
 }
 
+/// kLaneCount<C> numbers, `step` apart; kStep is that where it is known.
+template <int kStep, class T>
+inline __attribute__((always_inline)) Lanes<Compute<T>> load_apart(const T* from, int64_t step) {
+  using C = Compute<T>;
+  if constexpr (kStep == 1) return load_lanes(from);
+  Lanes<C> result;
+  for (int64_t l = 0; l < kLaneCount<C>; ++l) result[l] = static_cast<C>(from[l * (kStep == 0 ? step : kStep)]);
+  return result;
+}
+
+/// best[i] = max(best[i], from[i * step]), and place[i] = k where that changed it, for i < n; a negative place says that there was
+/// nothing yet.
+template <int kStep, class T, class C = Compute<T>>
+inline void offer(const T* from, int64_t step, int64_t n, Lane<C> k, C* best, Lane<C>* place) {
+  constexpr int64_t kWidth = kLaneCount<C>;
+  typedef Lane<C> Places __attribute__((vector_size(32), aligned(sizeof(C)), may_alias));
+  int64_t i = 0;
+  for (; i + kWidth <= n; i += kWidth) {
+    const Lanes<C> value = load_apart<kStep>(from + i * step, step), old = load_lanes(best + i);
+    Places& places = *reinterpret_cast<Places*>(place + i);
+    const LaneMask<C> which = places;
+    const LaneMask<C> replaces = (~(value <= old) & (old == old)) | (which < 0);
+    store_lanes(best + i, replaces ? value : old);
+    places = replaces ? LaneMask<C>{} + k : which;
+  }
+  for (; i < n; ++i) {
+    const C value = static_cast<C>(from[i * step]);
+    if (!beats(value, best[i]) && place[i] >= 0) continue;
+    best[i] = value;
+    place[i] = k;
+  }
+}
+
+/// sum[i * step] += grad[i] where places[i] is k, for i < n.
+template <int kStep, class T, class P, class C = Compute<T>>
+inline void collect(const T* grad, const P* places, P k, int64_t n, int64_t step, C* sum) {
+  constexpr int64_t kWidth = kLaneCount<C>;
+  int64_t i = 0;
+  for (; i + kWidth <= n; i += kWidth) {
+    LaneMask<C> which;
+    for (int64_t l = 0; l < kWidth; ++l) which[l] = places[i + l];
+    const Lanes<C> part = which == static_cast<Lane<C>>(k) ? load_lanes(grad + i) : Lanes<C>{};
+    if constexpr (kStep == 1) {
+      store_lanes(sum + i, load_lanes(sum + i) + part);
+    } else {
+      for (int64_t l = 0; l < kWidth; ++l) sum[(i + l) * (kStep == 0 ? step : kStep)] += part[l];
+    }
+  }
+  for (; i < n; ++i) sum[i * step] += places[i] == k ? static_cast<C>(grad[i]) : C(0);
+}
+
 // --- channels-last -------------------------------------------------------------------------------
+
+/// The four elements of a 2 x 2 window, of one channel or of several side by side, from its upper left one on.
+template <class T>
+struct FourElements {
+  const T* upper;
+  const T* lower;
+  int64_t right;  ///< from an element to its right neighbour
+
+  FourElements operator+(int64_t c) const { return {upper + c, lower + c, right}; }
+};
+
+/// The largest of four, and which it is, for as many channels as kVectors vectors hold.
+template <int kVectors, class T, class P>
+inline void largest_of_four(FourElements<T> x, T* out, P* places) {
+  using C = Compute<T>;
+  constexpr int64_t kWidth = kLaneCount<C>;
+  Lane<C> place[kVectors * kWidth];
+  for (int64_t v = 0; v < kVectors; ++v) {
+    const FourElements<T> at = x + v * kWidth;
+    Lanes<C> best = load_lanes(at.upper);
+    LaneMask<C> which = {};
+    const auto offer = [&](const T* from, Lane<C> k) {
+      const Lanes<C> value = load_lanes(from);
+      const LaneMask<C> replaces = ~(value <= best) & (best == best);
+      best = replaces ? value : best;
+      which = replaces ? LaneMask<C>{} + k : which;
+    };
+    offer(at.upper + at.right, 1);
+    offer(at.lower, 2);
+    offer(at.lower + at.right, 3);
+    store_lanes(out + v * kWidth, best);
+    for (int64_t l = 0; l < kWidth; ++l) place[v * kWidth + l] = which[l];
+  }
+  if (places == nullptr) return;
+  for (int64_t c = 0; c < kVectors * kWidth; ++c) places[c] = static_cast<P>(place[c]);
+}
 
 /// One row of windows of 2 x 2 elements that touch: all inside the image, none shared.
 template <class T, class P>
-void two_by_two_row(const MaxPoolShape& shape, const T* __restrict upper, T* __restrict out, P* __restrict places) {
+void two_by_two_row(const MaxPoolShape& shape, const T* upper, T* out, P* places) {
   using C = Compute<T>;
+  constexpr int64_t kWidth = kLaneCount<C>;
   const int64_t channels = shape.channels;
-  const T* lower = upper + shape.width.image * channels;
   for (int64_t w = 0; w < shape.width.windows; ++w) {
-    const T* __restrict up = upper + 2 * w * channels;
-    const T* __restrict low = lower + 2 * w * channels;
-    T* __restrict to = out + w * channels;
-    const auto largest = [&](int64_t c, Lane<C>& place) {
-      C best = static_cast<C>(up[c]);
-      place = 0;
-      const auto offer = [&](T value, Lane<C> k) {
-        const C x = static_cast<C>(value);
-        const bool replaces = beats(x, best);
-        best = replaces ? x : best;
-        place = replaces ? k : place;
+    const FourElements<T> x = {upper + 2 * w * channels, upper + (shape.width.image + 2 * w) * channels, channels};
+    T* to = out + w * channels;
+    P* at = places == nullptr ? nullptr : places + w * channels;
+    const auto place = [&](int64_t c) { return at == nullptr ? nullptr : at + c; };
+    int64_t c = 0;
+    for (; c + 4 * kWidth <= channels; c += 4 * kWidth) largest_of_four<4>(x + c, to + c, place(c));
+    for (; c + kWidth <= channels; c += kWidth) largest_of_four<1>(x + c, to + c, place(c));
+    for (; c < channels; ++c) {
+      C best = static_cast<C>(x.upper[c]);
+      P which = 0;
+      const auto offer = [&](const T* from, P k) {
+        const C value = static_cast<C>(*from);
+        if (!beats(value, best)) return;
+        best = value;
+        which = k;
       };
-      offer(up[channels + c], 1);
-      offer(low[c], 2);
-      offer(low[channels + c], 3);
-      return best;
-    };
-    Lane<C> place;
-    if (places == nullptr) {
-      for (int64_t c = 0; c < channels; ++c) to[c] = static_cast<T>(largest(c, place));
-    } else {
-      P* __restrict at = places + w * channels;
-      for (int64_t c = 0; c < channels; ++c) {
-        Lane<C> k;
-        to[c] = static_cast<T>(largest(c, k));
-        at[c] = static_cast<P>(k);
-      }
+      offer(x.upper + x.right + c, 1);
+      offer(x.lower + c, 2);
+      offer(x.lower + x.right + c, 3);
+      to[c] = static_cast<T>(best);
+      if (at != nullptr) at[c] = which;
     }
   }
 }
@@ -132,12 +214,7 @@ void max_row_channels_last(const MaxPoolShape& shape, int64_t row, const T* imag
           const int64_t x = w * shape.width.stride - shape.width.padding + j * shape.width.dilation;
           const T* from = image + (y * shape.width.image + x) * channels + first;
           const Lane<C> k = static_cast<Lane<C>>(i * shape.width.kernel + j);
-          for (int64_t c = 0; c < count; ++c) {
-            const C value = static_cast<C>(from[c]);
-            const bool replaces = beats(value, best[c]) | (place[c] < 0);
-            best[c] = replaces ? value : best[c];
-            place[c] = replaces ? k : place[c];
-          }
+          offer<1>(from, 1, count, k, best, place);
         }
       }
       for (int64_t c = 0; c < count; ++c) out[w * channels + first + c] = static_cast<T>(best[c]);
@@ -147,24 +224,42 @@ void max_row_channels_last(const MaxPoolShape& shape, int64_t row, const T* imag
   }
 }
 
+/// The gradients of the four elements of a 2 x 2 window, for as many channels as kVectors vectors hold.
+template <int kVectors, class T, class P>
+inline void spread_to_four(const T* grad, const P* places, T* upper, T* lower, int64_t right) {
+  using C = Compute<T>;
+  constexpr int64_t kWidth = kLaneCount<C>;
+  Lane<C> place[kVectors * kWidth];
+  for (int64_t c = 0; c < kVectors * kWidth; ++c) place[c] = places[c];
+  for (int64_t v = 0; v < kVectors; ++v) {
+    const Lanes<C> value = load_lanes(grad + v * kWidth);
+    LaneMask<C> which;
+    for (int64_t l = 0; l < kWidth; ++l) which[l] = place[v * kWidth + l];
+    const auto give = [&](Lane<C> k, T* to) { store_lanes(to + v * kWidth, which == k ? value : Lanes<C>{}); };
+    give(0, upper);
+    give(1, upper + right);
+    give(2, lower);
+    give(3, lower + right);
+  }
+}
+
 /// The two rows of the image under one row of touching 2 x 2 windows.
 template <class T, class P>
-void two_by_two_backward_row(const MaxPoolShape& shape, const T* __restrict grad, const P* __restrict places,
-                             T* __restrict upper) {
+void two_by_two_backward_row(const MaxPoolShape& shape, const T* grad, const P* places, T* upper) {
+  constexpr int64_t kWidth = kLaneCount<Compute<T>>;
   const int64_t channels = shape.channels;
   T* lower = upper + shape.width.image * channels;
   for (int64_t w = 0; w < shape.width.windows; ++w) {
-    const T* __restrict g = grad + w * channels;
-    const P* __restrict at = places + w * channels;
-    T* __restrict up = upper + 2 * w * channels;
-    T* __restrict low = lower + 2 * w * channels;
-    for (int64_t c = 0; c < channels; ++c) {
-      const int32_t k = at[c];
-      const T value = g[c];
-      up[c] = k == 0 ? value : T(0);
-      up[channels + c] = k == 1 ? value : T(0);
-      low[c] = k == 2 ? value : T(0);
-      low[channels + c] = k == 3 ? value : T(0);
+    const T* g = grad + w * channels;
+    const P* at = places + w * channels;
+    T* up = upper + 2 * w * channels;
+    T* low = lower + 2 * w * channels;
+    int64_t c = 0;
+    for (; c + 4 * kWidth <= channels; c += 4 * kWidth) spread_to_four<4>(g + c, at + c, up + c, low + c, channels);
+    for (; c + kWidth <= channels; c += kWidth) spread_to_four<1>(g + c, at + c, up + c, low + c, channels);
+    for (; c < channels; ++c) {
+      T* const four[] = {up + c, up + channels + c, low + c, low + channels + c};
+      for (int k = 0; k < 4; ++k) *four[k] = at[c] == k ? g[c] : T(0);
     }
   }
   const int64_t covered = 2 * shape.width.windows * channels, whole = shape.width.image * channels;
@@ -189,7 +284,7 @@ void backward_row_channels_last(const MaxPoolShape& shape, int64_t y, const T* g
           if (column < 0) continue;
           const int64_t at = (row * shape.width.windows + column) * channels + first;
           const P k = static_cast<P>(i * shape.width.kernel + j);
-          for (int64_t c = 0; c < count; ++c) sum[c] += places[at + c] == k ? static_cast<C>(grad[at + c]) : C(0);
+          collect<1>(grad + at, places + at, k, count, 1, sum);
         }
       }
       for (int64_t c = 0; c < count; ++c) out[x * channels + first + c] = static_cast<T>(sum[c]);
@@ -220,12 +315,7 @@ void max_row_planar(const MaxPoolShape& shape, int64_t row, const T* plane, T* o
         const T* from = plane + y * axis.image;
         const int64_t offset = first * step + j * axis.dilation - axis.padding;
         const Lane<C> k = static_cast<Lane<C>>(i * axis.kernel + j);
-        for (int64_t w = begin; w < end; ++w) {
-          const C value = static_cast<C>(from[w * step + offset]);
-          const bool replaces = beats(value, best[w]) | (place[w] < 0);
-          best[w] = replaces ? value : best[w];
-          place[w] = replaces ? k : place[w];
-        }
+        if (begin < end) offer<kStep>(from + begin * step + offset, step, end - begin, k, best + begin, place + begin);
       }
     }
     for (int64_t w = 0; w < count; ++w) out[first + w] = static_cast<T>(best[w]);
@@ -248,13 +338,11 @@ void backward_row_planar(const MaxPoolShape& shape, int64_t y, const T* grad, co
       if (row < 0) continue;
       for (int64_t j = 0; j < axis.kernel; ++j) {
         const Range windows = windows_with(axis, j, first, first + count);
-        const T* from = grad + row * axis.windows;
-        const P* at = places + row * axis.windows;
-        const int64_t offset = j * axis.dilation - axis.padding - first;
+        if (windows.begin >= windows.end) continue;
+        const int64_t from = row * axis.windows + windows.begin;
+        const int64_t to = windows.begin * step + j * axis.dilation - axis.padding - first;
         const P k = static_cast<P>(i * axis.kernel + j);
-        for (int64_t w = windows.begin; w < windows.end; ++w) {
-          sum[w * step + offset] += at[w] == k ? static_cast<C>(from[w]) : C(0);
-        }
+        collect<kStep>(grad + from, places + from, k, windows.end - windows.begin, step, sum + to);
       }
     }
     for (int64_t x = 0; x < count; ++x) out[first + x] = static_cast<T>(sum[x]);

@@ -215,6 +215,17 @@ TEST(BatchNormStatistics, LargeOffsets) {
   }
 }
 
+TEST(BatchNormStatistics, TheFirstNumbersUnlikeTheOthers) {
+  // All that a first look at the data sees is 10^4, the rest is around 0: its variance must not drown in that.
+  for (const bool channels_last : {false, true}) {
+    Dense values = random_dense({3, 2, 40, 40}, 1);
+    for (int64_t i = 0; i < 40; ++i) values[i] = values[1600 + i] = 1e4;
+    const Tensor x = make_tensor(values, kFloat32);
+    const Tensor y = batch_norm(channels_last ? ops::channels_last(x) : x, {}, {}, {}, {}, true, 0.1, kEps);
+    EXPECT_TRUE(close(y, batch_norm_reference(dense(x), {}, nullptr, nullptr, nullptr), 1e-6));
+  }
+}
+
 TEST(BatchNormStatistics, RunningOnesMoveTowardsTheUnbiasedVariance) {
   for (const DType dtype : {kFloat32, kFloat64}) {
     Tensor mean = from_vector<double>({8, -4}, {2}, {dtype}), var = from_vector<double>({1, 16}, {2}, {dtype});
