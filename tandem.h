@@ -43,6 +43,7 @@
 #include <tandem/nn/norm.h>
 #include <tandem/nn/pool.h>
 #include <tandem/nn/sequential.h>
+#include <tandem/nn/sync_batch_norm.h>
 #include <tandem/ops/activation.h>
 #include <tandem/ops/attention.h>
 #include <tandem/ops/cast.h>

@@ -28,7 +28,7 @@ class TANDEM_API BatchNorm2d : public Layer {
   Tensor forward(const Tensor& input) override;
   /// max(forward(input) + residual, 0) in one pass: the end of a residual block, for a layer made without `relu`.
   /// `residual` has the shape of input.
-  Tensor add_relu(const Tensor& input, const Tensor& residual);
+  virtual Tensor add_relu(const Tensor& input, const Tensor& residual);
   std::string extra_repr() const override;
 
   Tensor& weight;
@@ -37,10 +37,14 @@ class TANDEM_API BatchNorm2d : public Layer {
   Tensor& running_var;
   Tensor& num_batches_tracked;
 
- private:
+ protected:
+  const BatchNorm2dOptions& options() const { return options_; }
+  /// Throws ShapeError unless input is [N, C, H, W].
   void check(const Tensor& input) const;
+  /// Counts a batch that was trained on.
   void count() const;
 
+ private:
   BatchNorm2dOptions options_;
 };
 

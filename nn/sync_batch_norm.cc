@@ -1,0 +1,68 @@
+#include <tandem/nn/sync_batch_norm.h>
+
+#include <utility>
+
+#include <tandem/ops/elementwise.h>
+#include <tandem/tensor/factories.h>
+
+namespace tandem::inline v0::nn {
+
+namespace {
+
+class GroupExchange : public BatchNormExchange {
+ public:
+  GroupExchange(std::shared_ptr<distributed::ProcessGroup> group, std::string name)
+      : group_(std::move(group)), name_(std::move(name)) {}
+
+  Tensor gather(const Tensor& moments) override {
+    Shape shape = moments.shape();
+    shape.insert(0, group_->size());
+    const Tensor all = empty(shape, moments.options());
+    group_->all_gather(all, moments, {.name = "moments of " + name_});
+    return all;
+  }
+
+  void sum(const Tensor& sums) override {
+    group_->all_reduce(sums, distributed::ReduceOp::kSum, {.name = "gradient sums of " + name_});
+  }
+
+ private:
+  std::shared_ptr<distributed::ProcessGroup> group_;
+  std::string name_;
+};
+
+}  // namespace
+
+std::shared_ptr<BatchNormExchange> exchange_over(std::shared_ptr<distributed::ProcessGroup> group, std::string name) {
+  TANDEM_CHECK(ValueError, group, "exchange_over: group is null");
+  return std::make_shared<GroupExchange>(std::move(group), std::move(name));
+}
+
+SyncBatchNorm::SyncBatchNorm(int64_t num_features, std::shared_ptr<distributed::ProcessGroup> group,
+                             BatchNorm2dOptions options)
+    : BatchNorm2d(num_features, options), group_(std::move(group)) {
+  TANDEM_CHECK(ValueError, group_, "SyncBatchNorm: group is null");
+}
+
+Tensor SyncBatchNorm::normalise(const Tensor& input) const {
+  check(input);
+  Tensor result =
+      sync_batch_norm(input, running_mean, running_var, weight, bias,
+                      exchange_over(group_, str(type_name(), " '", path(), "'")), options().momentum, options().eps);
+  count();
+  return result;
+}
+
+Tensor SyncBatchNorm::forward(const Tensor& input) {
+  if (!is_training()) return BatchNorm2d::forward(input);
+  const Tensor result = normalise(input);
+  return options().relu ? relu(result) : result;
+}
+
+Tensor SyncBatchNorm::add_relu(const Tensor& input, const Tensor& residual) {
+  if (!is_training()) return BatchNorm2d::add_relu(input, residual);
+  const ModuleScope scope(*this);
+  return relu(normalise(input) + residual);
+}
+
+}  // namespace tandem::inline v0::nn

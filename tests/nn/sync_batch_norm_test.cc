@@ -1,0 +1,159 @@
+// Ranks that are threads normalise parts of a batch: together they must do what one rank does with all of it.
+#include <tandem/nn/sync_batch_norm.h>
+
+#include <mutex>
+#include <numeric>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tandem/distributed/context.h>
+#include <tandem/distributed/launch.h>
+#include <tandem/ops/common.h>
+#include <tandem/ops/elementwise.h>
+#include <tandem/ops/view.h>
+#include <tandem/tensor/factories.h>
+#include <tandem/tests/support/op_case.h>
+
+namespace tandem::testing {
+namespace {
+
+constexpr int64_t kChannels = 5;
+constexpr double kEps = 1e-2, kMomentum = 0.3;
+
+/// What one training step of a batch norm leaves.
+struct Step {
+  Tensor result, grad_input, grad_weight, grad_bias, mean, var;
+};
+
+/// A batch of `n` images, channels-last or not, that a function of `seed` makes.
+Tensor images(int64_t n, uint64_t seed, bool channels_last) {
+  const Tensor x = random_tensor({n, kChannels, 3, 7}, seed, kFloat64, -1, 5);
+  return channels_last ? ops::channels_last(x) : x;
+}
+
+template <class Norm>
+Step step(const Tensor& x, const Tensor& cotangent, Norm norm) {
+  Step s;
+  s.mean = full({kChannels}, 0.5, {kFloat64});
+  s.var = full({kChannels}, 2, {kFloat64});
+  Tensor input = x.detach(), weight = random_tensor({kChannels}, 11, kFloat64),
+         bias = random_tensor({kChannels}, 12, kFloat64);
+  input.set_requires_grad();
+  weight.set_requires_grad();
+  bias.set_requires_grad();
+  s.result = norm(input, s.mean, s.var, weight, bias);
+  s.result.backward(cotangent);
+  s.grad_input = input.grad();
+  s.grad_weight = weight.grad();
+  s.grad_bias = bias.grad();
+  return s;
+}
+
+void expect_equals_joined_batch(const std::vector<int64_t>& sizes, bool channels_last) {
+  const int64_t total = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+  const Tensor batch = images(total, 1, channels_last), cotangent = images(total, 2, channels_last);
+  const Step whole = step(batch, cotangent,
+                          [](const Tensor& x, const Tensor& mean, const Tensor& var, const Tensor& w, const Tensor& b) {
+                            return batch_norm(x, mean, var, w, b, true, kMomentum, kEps);
+                          });
+  std::vector<Step> parts(sizes.size());
+  distributed::run_threads(static_cast<int>(sizes.size()), [&](distributed::Context& context) {
+    const size_t rank = static_cast<size_t>(context.rank());
+    const int64_t begin = std::accumulate(sizes.begin(), sizes.begin() + context.rank(), int64_t{0});
+    const auto part = [&](const Tensor& t) { return t.slice(0, begin, begin + sizes[rank]); };
+    parts[rank] =
+        step(part(batch), part(cotangent),
+             [&](const Tensor& x, const Tensor& mean, const Tensor& var, const Tensor& w, const Tensor& b) {
+               return sync_batch_norm(x, mean, var, w, b, nn::exchange_over(context.group(), "bn"), kMomentum, kEps);
+             });
+  });
+  Dense grad_weight = dense_zeros({kChannels}), grad_bias = dense_zeros({kChannels});
+  int64_t begin = 0;
+  for (size_t rank = 0; rank < sizes.size(); ++rank) {
+    SCOPED_TRACE(str("rank ", rank, " of ", sizes.size()));
+    const auto part = [&](const Tensor& t) { return dense(t.detach().slice(0, begin, begin + sizes[rank])); };
+    EXPECT_TRUE(close(parts[rank].result, part(whole.result), 1e-12));
+    EXPECT_TRUE(close(parts[rank].grad_input, part(whole.grad_input), 1e-12));
+    EXPECT_TRUE(close(parts[rank].mean, dense(whole.mean), 1e-12));
+    EXPECT_TRUE(close(parts[rank].var, dense(whole.var), 1e-12));
+    for (int64_t c = 0; c < kChannels; ++c) {
+      grad_weight[c] += dense(parts[rank].grad_weight)[c];
+      grad_bias[c] += dense(parts[rank].grad_bias)[c];
+    }
+    begin += sizes[rank];
+  }
+  EXPECT_TRUE(close(whole.grad_weight, grad_weight, 1e-12));
+  EXPECT_TRUE(close(whole.grad_bias, grad_bias, 1e-12));
+}
+
+TEST(SyncBatchNorm, EqualsBatchNormOnTheJoinedBatch) {
+  for (const bool channels_last : {false, true}) {
+    expect_equals_joined_batch({3}, channels_last);
+    expect_equals_joined_batch({2, 2}, channels_last);
+    expect_equals_joined_batch({1, 4}, channels_last);
+    expect_equals_joined_batch({3, 1, 2}, channels_last);
+    expect_equals_joined_batch({0, 3, 0, 1}, channels_last);
+    expect_equals_joined_batch({1, 2, 3, 1, 2, 3, 1}, channels_last);
+  }
+}
+
+TEST(SyncBatchNorm, LargeOffsetsPerRank) {
+  // Each rank's data lie elsewhere: what is joined are deviations from different means.
+  const int64_t n = 4;
+  const Tensor batch = cat({images(n, 1, false) + 1e4, images(n, 2, false) - 1e4});
+  const Tensor expected = batch_norm(batch, {}, {}, {}, {}, true, kMomentum, kEps);
+  distributed::run_threads(2, [&](distributed::Context& context) {
+    const int64_t begin = n * context.rank();
+    const Tensor y = sync_batch_norm(batch.slice(0, begin, begin + n), {}, {}, {}, {},
+                                     nn::exchange_over(context.group(), "bn"), kMomentum, kEps);
+    EXPECT_TRUE(close(y, dense(expected.slice(0, begin, begin + n)), 1e-12));
+  });
+}
+
+TEST(SyncBatchNormLayer, DoesWhatBatchNorm2dDoes) {
+  const Tensor batch = images(6, 1, true).to(kFloat32), residual = images(6, 2, true).to(kFloat32);
+  const auto run = [](nn::BatchNorm2d& layer, const Tensor& x, const Tensor& r) {
+    std::vector<Tensor> results = {layer(x), layer.add_relu(x, r)};
+    layer.eval();
+    results.push_back(layer(x));
+    results.push_back(layer.add_relu(x, r));
+    return results;
+  };
+  for (const bool with_relu : {false, true}) {
+    const nn::BatchNorm2dOptions options = {.eps = kEps, .momentum = kMomentum, .relu = with_relu};
+    nn::BatchNorm2d one(kChannels, options);
+    const std::vector<Tensor> whole = run(one, batch, residual);
+    distributed::run_threads(3, [&](distributed::Context& context) {
+      const auto part = [&](const Tensor& t) { return t.slice(0, 2 * context.rank(), 2 * context.rank() + 2); };
+      nn::SyncBatchNorm layer(kChannels, context.group(), options);
+      const std::vector<Tensor> results = run(layer, part(batch), part(residual));
+      for (size_t i = 0; i < results.size(); ++i) EXPECT_TRUE(close(results[i], dense(part(whole[i])), 2e-6)) << i;
+      EXPECT_TRUE(close(layer.running_mean, dense(one.running_mean), 1e-6));
+      EXPECT_TRUE(close(layer.running_var, dense(one.running_var), 1e-6));
+      EXPECT_EQ(layer.num_batches_tracked.item<int64_t>(), 2);
+      EXPECT_EQ(layer.extra_repr(), one.extra_repr());
+    });
+  }
+}
+
+TEST(SyncBatchNormLayer, ErrorsAndTheirTexts) {
+  EXPECT_EQ(error_text<ValueError>([] { nn::SyncBatchNorm(3, nullptr); }), "SyncBatchNorm: group is null");
+  EXPECT_EQ(error_text<ValueError>([] { nn::exchange_over(nullptr, "bn"); }), "exchange_over: group is null");
+  std::mutex mutex;
+  distributed::run_threads(2, [&](distributed::Context& context) {
+    const auto exchange = nn::exchange_over(context.group(), "bn");
+    const std::string too_few = error_text<ShapeError>([&] {
+      sync_batch_norm(zeros({context.rank(), 3}), {}, {}, {}, {}, exchange);
+    });
+    Tensor x = zeros({2, 3}, {kFloat64}).set_requires_grad();
+    const Tensor y = sync_batch_norm(x, {}, {}, {}, {}, exchange);
+    const std::string recorded = error_text<StateError>([&] { y.backward(ones({2, 3}, {kFloat64}), false, true); });
+    const std::lock_guard lock(mutex);
+    EXPECT_EQ(too_few, "sync_batch_norm: training needs at least two values per channel, all ranks together have 1");
+    EXPECT_EQ(recorded, "sync_batch_norm: its backward cannot be recorded (create_graph)");
+  });
+}
+
+}  // namespace
+}  // namespace tandem::testing
