@@ -42,6 +42,17 @@ void for_columns(int64_t outer, int64_t inner, int64_t length, F f) {
   });
 }
 
+/// Zeros in columns [first, last) of block o of a [outer, size, inner] tensor.
+template <class A>
+void clear_columns(A* out, int64_t o, int64_t size, int64_t inner, int64_t first, int64_t last) {
+  A* block = out + o * size * inner;
+  if (last - first == inner) {
+    std::fill(block, block + size * inner, A{});
+    return;
+  }
+  for (int64_t s = 0; s < size; ++s) std::fill(block + s * inner + first, block + s * inner + last, A{});
+}
+
 }  // namespace
 
 int64_t find_bad_index(const KernelContext&, int64_t n, int64_t size, const int64_t* index) {
@@ -72,9 +83,7 @@ void gather_backward(const KernelContext&, DType dtype, int64_t outer, int64_t n
     const T* from = static_cast<const T*>(grad);
     A* to = static_cast<A*>(out);
     for_columns(outer, inner, n + size, [&](int64_t o, int64_t first, int64_t last) {
-      for (int64_t s = 0; s < size; ++s) {
-        std::fill(to + (o * size + s) * inner + first, to + (o * size + s) * inner + last, A{});
-      }
+      clear_columns(to, o, size, inner, first, last);
       for (int64_t i = 0; i < n; ++i) {
         const int64_t row = (o * n + i) * inner;
         for (int64_t k = first; k < last; ++k) {
@@ -87,6 +96,7 @@ void gather_backward(const KernelContext&, DType dtype, int64_t outer, int64_t n
 
 void index_select(const KernelContext&, int64_t row_bytes, int64_t outer, int64_t n, int64_t size, const int64_t* index,
                   const void* input, void* out) {
+  if (row_bytes == 0) return;  // there may be no memory
   const std::byte* from = static_cast<const std::byte*>(input);
   std::byte* to = static_cast<std::byte*>(out);
   if (row_bytes == 1 || row_bytes == 2 || row_bytes == 4 || row_bytes == 8) {  // a copy of a known size is one move
@@ -117,9 +127,7 @@ void index_select_backward(const KernelContext&, DType dtype, int64_t outer, int
     const T* from = static_cast<const T*>(grad);
     A* to = static_cast<A*>(out);
     for_columns(outer, inner, n + size, [&](int64_t o, int64_t first, int64_t last) {
-      for (int64_t s = 0; s < size; ++s) {
-        std::fill(to + (o * size + s) * inner + first, to + (o * size + s) * inner + last, A{});
-      }
+      clear_columns(to, o, size, inner, first, last);
       for (int64_t i = 0; i < n; ++i) {
         const T* source = from + (o * n + i) * inner;
         A* target = to + (o * size + index[i]) * inner;
@@ -187,6 +195,7 @@ void topk(const KernelContext&, DType dtype, int64_t rows, int64_t size, int64_t
 
 void tril(const KernelContext&, int64_t element_bytes, int64_t matrices, int64_t rows, int64_t columns,
           int64_t diagonal, const void* input, void* out) {
+  if (columns == 0) return;  // there may be no memory
   const std::byte* from = static_cast<const std::byte*>(input);
   std::byte* to = static_cast<std::byte*>(out);
   const int64_t row_bytes = columns * element_bytes;

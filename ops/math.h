@@ -29,9 +29,9 @@ TANDEM_OP Tensor pow(Tensor input, Scalar exponent);
 /// output if the exponent needs a gradient.
 TANDEM_OP Tensor pow(Tensor input, Tensor exponent);
 
-/// min(max(input, min), max): max where the bounds cross, NaN for NaN.  A bound that is missing does not bind.  Any dtype but
-/// bool (DTypeError).  Throws ValueError where both bounds are missing or one is NaN.  The gradient flows where min <= input
-/// <= max.  Saves its input.
+/// min(max(input, min), max): max where the bounds cross, NaN for NaN.  A bound that is missing does not bind; one outside an
+/// integer dtype's range stands for its end.  Any dtype but bool (DTypeError).  Throws ValueError where both bounds are missing
+/// or one is NaN.  The gradient flows where min <= input <= max.  Saves its input.
 TANDEM_OP Tensor clamp(Tensor input, std::optional<Scalar> min, std::optional<Scalar> max = {});
 
 }  // namespace tandem::inline v0

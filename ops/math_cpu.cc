@@ -1,5 +1,6 @@
 // CPU kernels of roots, powers and bounds.  The target is compiled without errno for mathematics, which would keep square
 // roots from becoming vector code.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -20,27 +21,18 @@ C integer_power(C base, uint64_t exponent) {
   return result;
 }
 
-/// A bound in T, as the type that T is computed in; `missing` where there is none.
+/// A bound in T, or `missing` where there is none; one outside an integer's range is the end of that.
 template <class T>
-T bound(std::optional<Scalar> value, T missing) {
-  return value ? value->to<T>() : missing;
-}
-template <class T>
-T lowest() {
+T bound(std::optional<Scalar> value, double missing) {
   if constexpr (std::is_integral_v<T>) {
-    return std::numeric_limits<T>::lowest();
+    constexpr int64_t kLowest = std::numeric_limits<T>::lowest(), kHighest = std::numeric_limits<T>::max();
+    if (!value) return missing < 0 ? T{kLowest} : T{kHighest};
+    return static_cast<T>(std::clamp<int64_t>(value->to_int(), kLowest, kHighest));
   } else {
-    return T(-std::numeric_limits<float>::infinity());
+    return value ? value->to<T>() : Scalar(missing).to<T>();
   }
 }
-template <class T>
-T highest() {
-  if constexpr (std::is_integral_v<T>) {
-    return std::numeric_limits<T>::max();
-  } else {
-    return T(std::numeric_limits<float>::infinity());
-  }
-}
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 }  // namespace
 
@@ -95,8 +87,8 @@ void clamp(const KernelContext&, DType dtype, const Loop<2>& loop, std::optional
            std::optional<Scalar> high, const void* a, void* out) {
   visit_dtype(dtype, [&]<class T>() {
     using C = Compute<T>;
-    const T low_value = bound<T>(low, lowest<T>());
-    const T high_value = bound<T>(high, highest<T>());
+    const T low_value = bound<T>(low, -kInfinity);
+    const T high_value = bound<T>(high, kInfinity);
     if constexpr (std::is_integral_v<T>) {
       map_unary<T>(loop, a, out, [=](C x) {  // arithmetic is unsigned: compare in T
         return static_cast<C>(std::min(std::max(static_cast<T>(x), low_value), high_value));
@@ -115,8 +107,8 @@ void clamp_backward(const KernelContext&, DType dtype, const Loop<3>& loop, std:
                     std::optional<Scalar> high, const void* grad, const void* a, void* out) {
   visit_floating_dtype(dtype, [&]<class T>() {
     using C = Compute<T>;
-    const C least = static_cast<C>(bound<T>(low, lowest<T>()));
-    const C most = static_cast<C>(bound<T>(high, highest<T>()));
+    const C least = static_cast<C>(bound<T>(low, -kInfinity));
+    const C most = static_cast<C>(bound<T>(high, kInfinity));
     map_binary<T, T>(loop, grad, a, out, [=](C g, C x) { return (x >= least) & (x <= most) ? g : C{0}; });
   });
 }

@@ -50,6 +50,7 @@ const std::vector<Front>& fronts() {
       // Products, convolutions, attention.
       {"matmul", kLow, {{3, 7}, {7, 5}}, [](const Tensors& in) { return matmul(in[0], in[1]); }, 7},
       {"matmul batched", kLow, {{2, 3, 7}, {7, 5}}, [](const Tensors& in) { return matmul(in[0], in[1]); }, 7},
+      {"bmm", kLow, {{2, 3, 7}, {2, 7, 5}}, [](const Tensors& in) { return bmm(in[0], in[1]); }, 7},
       {"addmm", kLow, {{5}, {3, 7}, {7, 5}}, [](const Tensors& in) { return addmm(in[0], in[1], in[2], 0.5, 1.5); }, 8},
       {"linear", kLow, {{3, 7}, {5, 7}, {5}}, [](const Tensors& in) { return linear(in[0], in[1], in[2]); }, 8},
       {"linear without bias", kLow, {{3, 7}, {5, 7}}, [](const Tensors& in) { return linear(in[0], in[1]); }, 7},
@@ -287,6 +288,7 @@ TEST(HalfTypes, LongSumsAreFormedInFloat32) {
     };
     expect_all(matmul(ones_of({3, 4096}), ones_of({4096, 2})), 4096);
     expect_all(matmul(ones_of({2, 3, 4096}), ones_of({2, 4096, 2})), 4096);
+    expect_all(bmm(ones_of({2, 3, 4096}), ones_of({2, 4096, 2})), 4096);
     expect_all(addmm(ones_of({2}), ones_of({3, 4096}), ones_of({4096, 2}), 0), 4096);
     expect_all(linear(ones_of({3, 4096}), ones_of({2, 4096})), 4096);
     expect_all(linear_relu(ones_of({3, 4096}), ones_of({2, 4096})), 4096);

@@ -176,6 +176,8 @@ TEST(Math, Clamp) {
   }
   EXPECT_EQ(clamp(tensor({-5, 0, 9}), -1, 3).to_vector<int64_t>(), (Numbers{-1, 0, 3}));
   EXPECT_EQ(clamp(full({2}, 7, {kUInt8}), 9).to_vector<int64_t>(), (Numbers{9, 9}));
+  EXPECT_EQ(clamp(full({2}, 200, {kUInt8}), -1, 300).to_vector<int64_t>(), (Numbers{200, 200}));
+  EXPECT_EQ(clamp(full({2}, 200, {kUInt8}), 300).to_vector<int64_t>(), (Numbers{255, 255}));
   EXPECT_EQ(clamp(tensor({-5, 0, 9}), 0.5).dtype(), kFloat32);
   EXPECT_EQ(clamp(tensor({-5.0, 0.0, 9.0}), 3, 1).to_vector<double>(), (Values{1, 1, 1}));
   EXPECT_EQ(clamp(tensor({-INFINITY, INFINITY}), -2.0, 2.0).to_vector<double>(), (Values{-2, 2}));
