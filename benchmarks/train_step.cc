@@ -29,7 +29,10 @@ void run(const std::string& name, const Settings& settings, tb::Report& report) 
   tb::TrainingCase training = tb::make_case(name);
   if (!settings.load.empty()) tb::load_case(training, tb::from_users_folder(settings.load));
   std::vector<double> losses;
+  const double lr = training.optimizer->lr();
+  if (settings.losses) training.optimizer->set_lr(training.compared_lr);
   for (int i = 0; i < (settings.losses ? kLosses : kWarmup); ++i) losses.push_back(training.step().item());
+  training.optimizer->set_lr(lr);
   const tb::Times times = tb::time_calls([&] { training.step(); }, 0, settings.steps);
   tb::Json line = {{"case", name},
                    {"threads", settings.threads},

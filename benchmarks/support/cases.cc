@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include <tandem/examples/models/gpt.h>
+#include <tandem/examples/models/lenet.h>
 #include <tandem/examples/models/mlp.h>
+#include <tandem/examples/models/resnet.h>
 
 namespace tandem::benchmarks {
 
@@ -16,7 +19,8 @@ std::unique_ptr<optim::Optimizer> sgd(const nn::Module& model, double lr, double
 
 /// Random images in one of ten classes.
 TrainingCase images(std::shared_ptr<nn::Layer> model, const Shape& shape, std::unique_ptr<optim::Optimizer> optimizer) {
-  return {shape[0], std::move(model), randn(shape), randint(0, 10, {shape[0]}), std::move(optimizer)};
+  const double lr = optimizer->lr();
+  return {shape[0], std::move(model), randn(shape), randint(0, 10, {shape[0]}), std::move(optimizer), lr};
 }
 
 TrainingCase mlp() {
@@ -24,11 +28,42 @@ TrainingCase mlp() {
   return images(model, {128, 1, 28, 28}, sgd(*model, 0.01));
 }
 
+TrainingCase lenet() {
+  auto model = std::make_shared<models::LeNet>();
+  return images(model, {64, 1, 28, 28}, sgd(*model, 0.01));
+}
+
+TrainingCase resnet18() {
+  auto model = std::make_shared<models::ResNet18>();
+  TrainingCase training = images(model, {32, 3, 32, 32}, sgd(*model, 0.1, 5e-4));
+  training.compared_lr = 1e-4;
+  return training;
+}
+
+/// Random tokens, each of which is to predict a random one.
+TrainingCase gpt(const models::GptOptions& options, int64_t batch) {
+  auto model = std::make_shared<models::Gpt>(options);
+  const int64_t items = batch * options.context;
+  constexpr double kLr = 1e-3;
+  return {items,
+          model,
+          randint(0, options.vocabulary, {batch, options.context}),
+          randint(0, options.vocabulary, {items}),
+          std::make_unique<optim::AdamW>(model->parameters(), optim::AdamWOptions{.lr = kLr}),
+          kLr};
+}
+
+TrainingCase gpt_small() { return gpt({.vocabulary = 65, .context = 128, .layers = 4, .heads = 4, .width = 128}, 16); }
+
+TrainingCase gpt_384() { return gpt({.vocabulary = 65, .context = 256, .layers = 6, .heads = 6, .width = 384}, 4); }
+
 struct Case {
   const char* name;
   TrainingCase (*make)();
 };
-constexpr Case kCases[] = {{"mlp", mlp}};
+constexpr Case kCases[] = {
+    {"mlp", mlp}, {"lenet", lenet}, {"resnet18", resnet18}, {"gpt-small", gpt_small}, {"gpt-384", gpt_384},
+};
 
 }  // namespace
 

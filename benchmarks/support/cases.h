@@ -17,6 +17,9 @@ struct TrainingCase {
   Tensor input;
   Tensor target;  ///< class of each row of the network's output
   std::unique_ptr<optim::Optimizer> optimizer;
+  /// Learning rate of steps whose losses are compared with another program's.  Where it is less than the optimizer's, the
+  /// optimizer's makes any two orders of summation grow apart within a few steps.
+  double compared_lr = 0;
 
   /// One step; returns its loss.
   Tensor step() {

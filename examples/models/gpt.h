@@ -1,0 +1,121 @@
+// A transformer that predicts the next token.
+#pragma once
+
+#include <tandem/tandem.h>
+
+#include <cmath>
+#include <string>
+
+namespace models {
+
+struct GptOptions {
+  int64_t vocabulary = 0;  ///< number of tokens
+  int64_t context = 128;   ///< longest sequence
+  int64_t layers = 4;
+  int64_t heads = 4;  ///< divides width
+  int64_t width = 128;
+  double dropout = 0;  ///< of the embeddings and of what each branch adds
+};
+
+/// Each position looks at itself and at those before it: x [N, T, width] -> [N, T, width].
+struct CausalAttention : tandem::nn::Layer {
+  explicit CausalAttention(const GptOptions& o)
+      : c_attn(add<tandem::nn::Linear>("c_attn", o.width, 3 * o.width)),
+        c_proj(add<tandem::nn::Linear>("c_proj", o.width, o.width)),
+        heads(o.heads) {}
+
+  tandem::Tensor forward(const tandem::Tensor& x) override {
+    return c_proj(tandem::qkv_attention(c_attn(x), heads, {.is_causal = true}));
+  }
+
+  tandem::nn::Linear& c_attn;  ///< query, key and value in one product
+  tandem::nn::Linear& c_proj;
+  int64_t heads;
+};
+
+/// x [.., width] -> [.., width] through 4 width hidden units with GELU in its tanh form.
+struct GptMlp : tandem::nn::Layer {
+  explicit GptMlp(const GptOptions& o)
+      : c_fc(add<tandem::nn::Linear>("c_fc", o.width, 4 * o.width)),
+        c_proj(add<tandem::nn::Linear>("c_proj", 4 * o.width, o.width)) {}
+
+  tandem::Tensor forward(const tandem::Tensor& x) override {
+    return c_proj(tandem::gelu(c_fc(x), tandem::GeluApproximation::kTanh));
+  }
+
+  tandem::nn::Linear& c_fc;
+  tandem::nn::Linear& c_proj;
+};
+
+/// x + attention(norm(x)), then the same with the MLP: norms before their branch.
+struct GptBlock : tandem::nn::Layer {
+  explicit GptBlock(const GptOptions& o)
+      : ln_1(add<tandem::nn::LayerNorm>("ln_1", o.width)),
+        attn(add<CausalAttention>("attn", o)),
+        ln_2(add<tandem::nn::LayerNorm>("ln_2", o.width)),
+        mlp(add<GptMlp>("mlp", o)),
+        drop(add<tandem::nn::Dropout>("drop", o.dropout)) {}
+
+  tandem::Tensor forward(const tandem::Tensor& x) override {
+    const tandem::Tensor h = x + drop(attn(ln_1(x)));
+    return h + drop(mlp(ln_2(h)));
+  }
+
+  tandem::nn::LayerNorm& ln_1;
+  CausalAttention& attn;
+  tandem::nn::LayerNorm& ln_2;
+  GptMlp& mlp;
+  tandem::nn::Dropout& drop;
+};
+
+/// tokens int64 [N, T], T <= context -> logits [N, T, vocabulary]: embeddings of token and position, the blocks, a norm, and
+/// the product with the token embedding, which is the head's weight too.
+///
+/// Keys: wte.weight, wpe.weight, h.0.ln_1.weight .. h.0.attn.c_attn.weight .. h.0.mlp.c_proj.bias .. ln_f.bias and
+/// lm_head.weight, a second name of wte.weight; weights of linear layers are [out, in].
+///
+/// Initial values as in GPT-2: weights normal with deviation 0.02, those of the two layers that end in the residual stream
+/// with 0.02 / sqrt(2 layers), biases 0.  A. Radford et al., "Language models are unsupervised multitask learners", 2019.
+struct Gpt : tandem::nn::Layer {
+  explicit Gpt(const GptOptions& o)
+      : options(o),
+        wte(add<tandem::nn::Embedding>("wte", o.vocabulary, o.width)),
+        wpe(add<tandem::nn::Embedding>("wpe", o.context, o.width)),
+        drop(add<tandem::nn::Dropout>("drop", o.dropout)),
+        h(add<tandem::nn::Sequential>("h")),
+        ln_f(add<tandem::nn::LayerNorm>("ln_f", o.width)),
+        lm_head(add<Head>("lm_head", wte.weight)) {
+    TANDEM_CHECK(ValueError, o.width % o.heads == 0, "Gpt: width ", o.width, " is no multiple of ", o.heads, " heads");
+    for (int64_t i = 0; i < o.layers; ++i) h.append<GptBlock>(o);
+    const double residual = 0.02 / std::sqrt(2.0 * static_cast<double>(o.layers));
+    for (const auto& [name, parameter] : named_parameters()) {
+      if (name.ends_with(".bias")) {
+        tandem::nn::init::zeros_(parameter);
+      } else if (parameter.dim() == 2) {
+        tandem::nn::init::normal_(parameter, 0, name.ends_with(".c_proj.weight") ? residual : 0.02);
+      }
+    }
+  }
+
+  tandem::Tensor forward(const tandem::Tensor& tokens) override {
+    const tandem::Tensor positions = tandem::arange(0, tokens.size(1), 1, tokens.device());
+    return lm_head(ln_f(h(drop(wte(tokens) + wpe(positions)))));
+  }
+
+  /// A linear layer without bias whose weight belongs to another layer.
+  struct Head : tandem::nn::Layer {
+    explicit Head(const tandem::Tensor& tied) : weight(add_parameter("weight", tied)) {}
+    tandem::Tensor forward(const tandem::Tensor& x) override { return tandem::linear(x, weight); }
+    tandem::Tensor& weight;
+  };
+
+  GptOptions options;
+  tandem::nn::Embedding& wte;
+  tandem::nn::Embedding& wpe;
+  tandem::nn::Dropout& drop;
+  tandem::nn::Sequential& h;
+  tandem::nn::LayerNorm& ln_f;
+  Head& lm_head;
+};
+
+}  // namespace models

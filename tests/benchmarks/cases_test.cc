@@ -1,0 +1,45 @@
+#include <tandem/benchmarks/support/cases.h>
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include <tandem/tests/support/error_text.h>
+
+namespace tandem::benchmarks {
+namespace {
+
+TEST(Cases, LossesContinueFromAFile) {
+  const std::string path = testing::TempDir() + "/lenet.safetensors";
+  manual_seed(1);
+  TrainingCase first = make_case("lenet");
+  save_case(first, path);
+  manual_seed(2);
+  TrainingCase second = make_case("lenet");
+  EXPECT_NE(second.input.to_vector<float>(), first.input.to_vector<float>());
+  load_case(second, path);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(first.step().item<float>(), second.step().item<float>());
+}
+
+TEST(Cases, AnotherCasesFile) {
+  const std::string path = testing::TempDir() + "/mlp.safetensors";
+  save_case(make_case("mlp"), path);
+  TrainingCase lenet = make_case("lenet");
+  EXPECT_THROW(load_case(lenet, path), StateError);
+}
+
+TEST(Cases, UnknownName) {
+  EXPECT_EQ(case_names(), (std::vector<std::string>{"mlp", "lenet", "resnet18", "gpt-small", "gpt-384"}));
+  EXPECT_EQ(tandem::testing::error_text<ValueError>([] { make_case("vgg"); }), "unknown case 'vgg'");
+}
+
+/// The first loss is that of a guess among equally likely classes, about.
+TEST(Cases, TokensArePredicted) {
+  manual_seed(3);
+  TrainingCase gpt = make_case("gpt-small");
+  EXPECT_EQ(gpt.items_per_step, 16 * 128);
+  EXPECT_NEAR(gpt.step().item<double>(), 4.17, 0.2);
+}
+
+}  // namespace
+}  // namespace tandem::benchmarks
