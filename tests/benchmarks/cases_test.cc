@@ -10,7 +10,7 @@ namespace tandem::benchmarks {
 namespace {
 
 TEST(Cases, LossesContinueFromAFile) {
-  const std::string path = testing::TempDir() + "/lenet.safetensors";
+  const std::string path = ::testing::TempDir() + "/lenet.safetensors";
   manual_seed(1);
   TrainingCase first = make_case("lenet");
   save_case(first, path);
@@ -22,7 +22,7 @@ TEST(Cases, LossesContinueFromAFile) {
 }
 
 TEST(Cases, AnotherCasesFile) {
-  const std::string path = testing::TempDir() + "/mlp.safetensors";
+  const std::string path = ::testing::TempDir() + "/mlp.safetensors";
   save_case(make_case("mlp"), path);
   TrainingCase lenet = make_case("lenet");
   EXPECT_THROW(load_case(lenet, path), StateError);
