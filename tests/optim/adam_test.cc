@@ -20,7 +20,6 @@ using td::optim::Adam;
 using td::optim::AdamOptions;
 using td::optim::AdamW;
 using td::optim::AdamWOptions;
-using td::optim::ParameterGroup;
 using td::testing::error_text;
 using td::testing::parameter;
 using td::testing::set_gradient;

@@ -13,7 +13,6 @@
 #include <tandem/tests/optim/gradients.h>
 
 namespace td = tandem;
-using td::optim::ParameterGroup;
 using td::testing::parameter;
 using td::testing::set_gradient;
 
