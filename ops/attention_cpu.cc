@@ -152,7 +152,8 @@ T exponentials(T* scores, int64_t n, T& max, T& sum) {
     std::fill_n(scores, filled, T(0));
     return 1;
   }
-  const T factor = max == new_max ? T(1) : exp_element(max - new_max);
+  T factor = 1;
+  if (max != new_max) factor = sum == 0 ? T(0) : exp_element(max - new_max);
   for (int64_t i = 0; i < filled; ++i) scores[i] = exp_element(scores[i] - new_max);
   std::fill(scores + n, scores + filled, T(0));
   max = new_max;

@@ -43,7 +43,10 @@ ProductAlgorithm product_algorithm(int64_t m, int64_t n, int64_t k, bool a_trans
   // Swapped, no weight of x @ weight^T is copied.  With few columns, packing the rows of x would cost more than that; with
   // many rows, the copy of the weight hardly counts and tiles that are stored as they are win.
   constexpr int64_t kFewColumns = 32, kManyRows = 512;
-  const bool swapped = b_transposed && !a_transposed && n > kFewColumns && m <= kManyRows;
+  // Where both sides must be packed, the larger one goes to the right: panels of columns are copied in longer stretches.
+  constexpr int64_t kMuchLarger = 4;
+  const bool swapped = b_transposed ? !a_transposed && n > kFewColumns && m <= kManyRows
+                                    : a_transposed && n > kFewColumns && m >= kMuchLarger * n;
   // A packed panel of AVX-512 is 64 columns wide, one of AVX2 16: a narrow right side would be mostly zeros.
   constexpr int64_t kNarrow = 16;
   if (has_avx512() && (swapped ? m : n) > kNarrow) {

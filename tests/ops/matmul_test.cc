@@ -494,6 +494,9 @@ TEST(ProductAlgorithms, TheRuleOfTheShape) {
   EXPECT_EQ(product_algorithm(16, 1024, 784, false, true), ProductAlgorithm::kAvx2Swapped);
   EXPECT_EQ(product_algorithm(128, 1024, 784, false, false), tiles);
   EXPECT_EQ(product_algorithm(1024, 784, 128, true, false), tiles);
+  EXPECT_EQ(product_algorithm(512, 128, 2048, true, false), swapped);
+  EXPECT_EQ(product_algorithm(511, 128, 2048, true, false), tiles);
+  EXPECT_EQ(product_algorithm(512, 32, 2048, true, false), tiles);
   EXPECT_EQ(product_algorithm(128, 1024, 784, true, true), tiles);
 }
 
