@@ -48,6 +48,7 @@ AtomicFile::~AtomicFile() {
 }
 
 void AtomicFile::write(const void* data, size_t num_bytes) {
+  if (num_bytes == 0) return;  // no bytes may come as a null pointer, for which zlib begins its sum anew
   digest_.num_bytes += static_cast<int64_t>(num_bytes);
   digest_.crc32 = static_cast<uint32_t>(crc32_z(digest_.crc32, static_cast<const Bytef*>(data), num_bytes));
   const auto* from = static_cast<const char*>(data);

@@ -7,14 +7,12 @@ namespace models {
 
 /// images [N, 1, 28, 28] -> logits [N, 10], through two hidden layers of 1024.
 struct Mlp : tandem::nn::Layer {
-  tandem::nn::Linear& fc1 = add<tandem::nn::Linear>("fc1", 784, 1024);
-  tandem::nn::Linear& fc2 = add<tandem::nn::Linear>("fc2", 1024, 1024);
+  // The first two make their ReLU in the same pass.
+  tandem::nn::Linear& fc1 = add<tandem::nn::Linear>("fc1", 784, 1024, tandem::nn::LinearOptions{.relu = true});
+  tandem::nn::Linear& fc2 = add<tandem::nn::Linear>("fc2", 1024, 1024, tandem::nn::LinearOptions{.relu = true});
   tandem::nn::Linear& fc3 = add<tandem::nn::Linear>("fc3", 1024, 10);
 
-  tandem::Tensor forward(const tandem::Tensor& images) override {
-    tandem::Tensor h = tandem::relu(fc1(images.flatten(1)));
-    return fc3(tandem::relu(fc2(h)));
-  }
+  tandem::Tensor forward(const tandem::Tensor& images) override { return fc3(fc2(fc1(images.flatten(1)))); }
 };
 
 }  // namespace models

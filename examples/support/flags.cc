@@ -9,6 +9,7 @@
 #include <limits>
 #include <sstream>
 #include <stdexcept>
+#include <variant>
 #include <vector>
 
 namespace examples {
@@ -43,34 +44,50 @@ std::function<std::string(const std::string&)> number(const char* kind, T least,
   };
 }
 
-std::vector<std::string> words(const std::string& text) {
-  std::istringstream in(text);
-  std::vector<std::string> result;
-  for (std::string word; in >> word;) result.push_back(word);
-  return result;
-}
+/// Refuses numbers outside of a flag's range, as the flag's own type reads them.
+struct AddOption {
+  CLI::App& app;
+  const OwnFlag& flag;
+
+  void operator()(int64_t* value) const {
+    app.add_option(flag.name, *value, flag.help)
+        ->check(number<int64_t>("a whole number", static_cast<int64_t>(flag.least), static_cast<int64_t>(flag.most)));
+  }
+  void operator()(double* value) const {
+    app.add_option(flag.name, *value, flag.help)->check(number<double>("a number", flag.least, flag.most));
+  }
+  void operator()(std::string* value) const {
+    CLI::Option* option = app.add_option(flag.name, *value, flag.help);
+    if (!flag.choices.empty()) option->check(CLI::IsMember(flag.choices));
+  }
+};
 
 }  // namespace
 
-int parse_training_flags(int argc, char** argv, const std::string& description, const std::string& models,
-                         TrainingFlags& flags) {
+int parse_training_flags(int argc, char** argv, const Program& program, TrainingFlags& flags) {
   constexpr int64_t kMost = 1'000'000'000;  // so that products of counts do not overflow
   const auto count = [](int64_t least) { return number<int64_t>("a whole number", least, kMost); };
-  CLI::App app(description, std::filesystem::path(argv[0]).filename().string());
+  CLI::App app(program.description, std::filesystem::path(argv[0]).filename().string());
   app.option_defaults()->always_capture_default();
-  const std::vector<std::string> names = words(models);
-  flags.model = names.front();
-  app.add_option("--model", flags.model, "which network")->check(CLI::IsMember(names));
+  for (const OwnFlag& flag : program.flags) std::visit(AddOption{app, flag}, flag.value);
   app.add_option("--device", flags.device, "where each rank computes")->check(CLI::IsMember({"cpu"}));
   app.add_option("--epochs", flags.epochs, "passes over the training data")->check(count(1));
   app.add_option("--max-steps", flags.max_steps, "stop after that many steps; 0 = no limit")->check(count(0));
-  app.add_option("--batch-size", flags.batch_size, "images per rank and step")->check(count(1));
+  app.add_option("--batch-size", flags.batch_size, program.batch_help)->check(count(1));
+  app.add_option("--accumulate", flags.accumulate, "batches whose gradients add up to one step")->check(count(1));
   app.add_option("--lr", flags.lr, "learning rate")->check(number<double>("a number", 0, 1e9));
+  app.add_flag("--amp", flags.amp, "products and convolutions in bfloat16");
   app.add_option("--seed", flags.seed, "of initial weights, order of the data, and drawn data")
       ->check(number<uint64_t>("a whole number", 0));
-  app.add_option("--data", flags.data, "folder with the data set's own files; none: data drawn by the program")
+  app.add_option("--data", flags.data, program.data_help)->check(not_empty);
+  app.add_option("--out", flags.out,
+                 "folder for weights, charts, event files and checkpoints, made if it does not exist")
       ->check(not_empty);
-  app.add_option("--out", flags.out, "folder for model.safetensors, made if it does not exist")->check(not_empty);
+  app.add_flag("--resume", flags.resume, "go on from the newest checkpoint in --out, if there is one");
+  app.add_option("--save-every", flags.save_every, "steps from one checkpoint to the next; 0 = only when interrupted")
+      ->check(count(0));
+  app.add_option("--log-every", flags.log_every, "steps from line to line without a terminal; 0 = every few seconds")
+      ->check(count(0));
   app.add_option("--trace", flags.trace, "write a trace of the first steps, all ranks in one file, for ui.perfetto.dev")
       ->check(not_empty);
   // Taken out by distributed::launch; declared here for --help and so that they are not refused.

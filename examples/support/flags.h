@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <string>
+#include <variant>
+#include <vector>
 
 namespace examples {
 
@@ -11,20 +13,41 @@ struct TrainingFlags {
   int64_t epochs = 5;
   int64_t max_steps = 0;  ///< 0 = no limit
   int64_t batch_size = 64;
+  int64_t accumulate = 1;  ///< batches per step
   double lr = 0.05;
+  bool amp = false;
   uint64_t seed = 1;
-  std::string data;  ///< folder; "" = generated data
-  std::string out = ".";
-  std::string trace;  ///< "" = none
-  std::string model;
+  std::string data;  ///< "" = what the program has without
+  std::string out = "results";
+  bool resume = false;
+  int64_t save_every = 0;  ///< steps; 0 = no checkpoints but at an interrupt
+  int64_t log_every = 0;   ///< steps; 0 = a line every few seconds
+  std::string trace;       ///< "" = none
 };
 
-/// Parses the flags into `flags`, whose present values are the defaults.  `models` are the allowed values of --model,
-/// by spaces. Returns -1 to go on, else the exit status: 0 after --help, 2 after printing what is wrong on stderr.
-/// Flags of distributed::launch (--nproc ...) are documented and left for it.  Relative paths count from where the user
-/// typed the command, under `bazelw run` too: the process moves there.
-int parse_training_flags(int argc, char** argv, const std::string& description, const std::string& models,
-                         TrainingFlags& flags);
+/// A flag of one example alone.  `value` points to what it sets, whose present value is the default.
+struct OwnFlag {
+  std::string name;  ///< "--width"
+  std::string help;
+  std::variant<int64_t*, double*, std::string*> value;
+  double least = 0;  ///< of a number
+  double most = 1e9;
+  std::vector<std::string> choices = {};  ///< of a text; none: any
+};
+
+/// What an example says about itself for --help.
+struct Program {
+  std::string description;
+  std::string data_help;   ///< what --data names
+  std::string batch_help;  ///< what --batch-size counts
+  std::vector<OwnFlag> flags = {};
+};
+
+/// Parses the flags into `flags`, whose present values are the defaults.  Returns -1 to go on, else the exit status: 0
+/// after --help, 2 after printing what is wrong on stderr.  Flags of distributed::launch (--nproc ...) are documented and
+/// left for it.  Relative paths count from where the user typed the command, under `bazelw run` too: the process moves
+/// there.
+int parse_training_flags(int argc, char** argv, const Program& program, TrainingFlags& flags);
 
 /// Makes the folders that `out` and `trace` need, so that a wrong path is noticed before the training.  Throws
 /// std::runtime_error naming the folder and the reason.

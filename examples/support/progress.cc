@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 namespace examples {
 
@@ -43,16 +44,11 @@ std::string fixed(double value, int digits) {
 
 std::string count(int64_t n, const std::string& noun) { return std::to_string(n) + " " + noun + (n == 1 ? "" : "s"); }
 
-Progress::Progress(bool enabled, int64_t total_steps, int64_t items_per_step)
-    : enabled_(enabled),
-      redraw_(can_redraw()),
-      total_steps_(total_steps),
-      items_per_step_(items_per_step),
-      last_(Clock::now()),
-      last_shown_(last_) {}
+Progress::Progress(ProgressOptions options)
+    : options_(std::move(options)), redraw_(can_redraw()), last_(Clock::now()), last_shown_(last_) {}
 
 Progress::~Progress() {
-  if (enabled_) clear_line();
+  if (options_.enabled) clear_line();
 }
 
 void Progress::clear_line() {
@@ -61,45 +57,57 @@ void Progress::clear_line() {
   line_open_ = false;
 }
 
-void Progress::step(int64_t epoch, double loss) {
+void Progress::step(double loss) {
   ++steps_;
-  mean_loss_ = steps_ == 1 ? loss : 0.95 * mean_loss_ + 0.05 * loss;
-  if (!enabled_) return;
+  mean_loss_ = started_ ? 0.95 * mean_loss_ + 0.05 * loss : loss;
   const Clock::time_point now = Clock::now();
-  if (steps_ > 1) {
+  if (started_) {
+    step_seconds_ = std::chrono::duration<double>(now - last_).count();
+    seconds_ += step_seconds_;
     ++timed_steps_;
-    seconds_ += std::chrono::duration<double>(now - last_).count();
   }
+  started_ = true;
   last_ = now;
+  if (!options_.enabled) return;
+  if (!redraw_ && options_.log_every > 0) {
+    if (steps_ % options_.log_every == 0) show();
+    return;
+  }
   const auto interval = redraw_ ? std::chrono::milliseconds(100) : std::chrono::milliseconds(5000);
-  if (timed_steps_ == 0 || (now - last_shown_ < interval && steps_ != total_steps_)) return;
+  if (timed_steps_ == 0 || (now - last_shown_ < interval && steps_ != options_.total_steps)) return;
   last_shown_ = now;
-  show(epoch);
+  show();
 }
 
-void Progress::show(int64_t epoch) {
-  const double rate = static_cast<double>(timed_steps_) / seconds_;
+void Progress::show() {
   char text[160];
-  std::snprintf(text, sizeof text, "epoch %lld  step %lld/%lld  loss %.4f  %.0f images/s  %s left",
-                static_cast<long long>(epoch + 1), static_cast<long long>(steps_), static_cast<long long>(total_steps_),
-                mean_loss_, rate * static_cast<double>(items_per_step_),
-                as_time(static_cast<double>(total_steps_ - steps_) / rate).c_str());
+  std::snprintf(text, sizeof text, "epoch %lld  step %lld/%lld  loss %.4f",
+                static_cast<long long>((steps_ - 1) / options_.steps_per_epoch + 1), static_cast<long long>(steps_),
+                static_cast<long long>(options_.total_steps), mean_loss_);
+  std::string line = text;
+  if (timed_steps_ > 0) {
+    const double rate = static_cast<double>(timed_steps_) / seconds_;
+    std::snprintf(text, sizeof text, "  %.0f %s/s  %s left", rate * static_cast<double>(options_.items_per_step),
+                  options_.items.c_str(), as_time(static_cast<double>(options_.total_steps - steps_) / rate).c_str());
+    line += text;
+  }
   if (redraw_) {
     constexpr size_t kBarWidth = 20;
-    const auto done = static_cast<size_t>(steps_ * static_cast<int64_t>(kBarWidth) / total_steps_);
-    std::string line = "[";
-    line.append(done, '=').append(kBarWidth - done, ' ').append("]  ").append(text);
+    const auto done = static_cast<size_t>(steps_ * static_cast<int64_t>(kBarWidth) / options_.total_steps);
+    std::string bar = "[";
+    bar.append(done, '=').append(kBarWidth - done, ' ').append("]  ");
+    line = bar + line;
     line.resize(std::min(line.size(), terminal_width() - 1));
     std::printf("\r\x1b[K%s", line.c_str());
     line_open_ = true;
   } else {
-    std::printf("%s\n", text);
+    std::printf("%s\n", line.c_str());
   }
   std::fflush(stdout);
 }
 
 void Progress::note(const std::string& text) {
-  if (!enabled_) return;
+  if (!options_.enabled) return;
   clear_line();
   std::printf("%s\n", text.c_str());
   std::fflush(stdout);

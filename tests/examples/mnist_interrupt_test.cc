@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <tandem/tests/data/idx_files.h>
-#include <tandem/tests/examples/run_mnist.h>
+#include <tandem/tests/examples/run_example.h>
 
 namespace {
 
@@ -33,7 +33,7 @@ TEST(MnistInterruptTest, BothRanksStopAfterTheSameStepAndSave) {
   write_small_data(data.path());
   for (const int signal : {SIGINT, SIGTERM}) {
     const std::string out = fresh_folder("stopped");
-    Subprocess job(mnist_command(training(data.path(), out)));
+    Subprocess job(example_command("mnist", training(data.path(), out)));
     ASSERT_TRUE(job.wait_for_output("epoch 3: "));
     job.send_signal(signal);
     const auto result = job.wait();
@@ -47,7 +47,7 @@ TEST(MnistInterruptTest, BothRanksStopAfterTheSameStepAndSave) {
     const std::string again = fresh_folder("not_stopped");
     Arguments arguments = training(data.path(), again);
     arguments.insert(arguments.end(), {"--max-steps", std::to_string(static_cast<int>(steps))});
-    const auto whole = run_mnist(arguments);
+    const auto whole = run_example("mnist", arguments);
     ASSERT_EQ(whole.status, 0) << whole.err;
     EXPECT_TRUE(read_file(out + "/model.safetensors") == read_file(again + "/model.safetensors")) << "step " << steps;
   }
@@ -57,7 +57,7 @@ TEST(MnistInterruptTest, ASecondSignalKills) {
   const TemporaryFolder data;
   write_small_data(data.path());
   const std::string out = fresh_folder("killed");
-  Subprocess job(mnist_command(training(data.path(), out)));
+  Subprocess job(example_command("mnist", training(data.path(), out)));
   ASSERT_TRUE(job.wait_for_output("over all ranks"));
   const std::vector<pid_t> ranks = children(job.pid());
   ASSERT_EQ(ranks.size(), 2u);

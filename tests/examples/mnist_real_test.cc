@@ -6,20 +6,26 @@
 #include <string>
 #include <vector>
 
-#include <tandem/tests/examples/run_mnist.h>
+#include <tandem/tests/examples/run_example.h>
 
 namespace {
 
 using namespace tandem::testing_support;
 
-TEST(MnistRealTest, TwoRanksReachNinetyFivePercentWithTheSameBytesTwice) {
+std::string folder() {
   const char* data = std::getenv("TANDEM_MNIST_DIR");
-  ASSERT_TRUE(data != nullptr && *data != '\0')
+  EXPECT_TRUE(data != nullptr && *data != '\0')
       << "set TANDEM_MNIST_DIR to the folder of MNIST's own files and pass it on: --test_env=TANDEM_MNIST_DIR";
+  return data != nullptr ? data : "";
+}
+
+TEST(MnistRealTest, TwoRanksReachNinetyFivePercentWithTheSameBytesTwice) {
+  const std::string data = folder();
+  ASSERT_FALSE(data.empty());
   std::vector<std::string> files;
   for (const std::string name : {"first", "second"}) {
     const std::string out = fresh_folder(name);
-    const auto result = run_mnist({"--nproc", "2", "--epochs", "5", "--data", data, "--out", out});
+    const auto result = run_example("mnist", {"--nproc", "2", "--epochs", "5", "--data", data, "--out", out});
     ASSERT_EQ(result.status, 0) << result.err;
     std::cout << result.out;
     EXPECT_GE(number_after(result.out, "\ntest accuracy "), 95);
@@ -27,6 +33,16 @@ TEST(MnistRealTest, TwoRanksReachNinetyFivePercentWithTheSameBytesTwice) {
   }
   EXPECT_GT(files[0].size(), 4u * 1024 * 1024);
   EXPECT_TRUE(files[0] == files[1]);
+}
+
+TEST(MnistRealTest, LeNetReachesNinetySevenAndAHalfPercent) {
+  const std::string data = folder();
+  ASSERT_FALSE(data.empty());
+  const auto result = run_example(
+      "mnist", {"--model", "lenet", "--nproc", "2", "--epochs", "5", "--data", data, "--out", fresh_folder("lenet")});
+  ASSERT_EQ(result.status, 0) << result.err;
+  std::cout << result.out;
+  EXPECT_GE(number_after(result.out, "\ntest accuracy "), 97.5);
 }
 
 }  // namespace

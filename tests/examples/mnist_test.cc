@@ -9,7 +9,7 @@
 
 #include <tandem/io/safetensors.h>
 #include <tandem/tests/data/idx_files.h>
-#include <tandem/tests/examples/run_mnist.h>
+#include <tandem/tests/examples/run_example.h>
 
 namespace {
 
@@ -18,9 +18,10 @@ using tandem::Shape;
 using tandem::testing::TemporaryFolder;
 
 TEST(MnistTest, HelpNamesEveryFlag) {
-  const auto result = run_mnist({"--help"});
+  const auto result = run_example("mnist", {"--help"});
   for (const char* flag : {"--model", "--nproc", "--device", "--epochs", "--max-steps", "--batch-size", "--lr",
-                           "--seed", "--data", "--out", "--trace", "--log-dir", "--tee", "--timeout"}) {
+                           "--accumulate", "--amp", "--seed", "--data", "--out", "--resume", "--save-every",
+                           "--log-every", "--trace", "--log-dir", "--tee", "--timeout"}) {
     EXPECT_NE(result.out.find(flag), std::string::npos) << flag;
   }
   EXPECT_NE(result.out.find("Usage: mnist "), std::string::npos) << result.out;
@@ -32,7 +33,7 @@ TEST(MnistTest, WrongFlagsAreUsageErrors) {
   const std::vector<std::pair<Arguments, std::string>> cases = {
       {{"--bogus"}, "The following argument was not expected: --bogus"},
       {{"results"}, "The following argument was not expected: results"},
-      {{"--model", "cnn"}, "--model: cnn not in {mlp}"},
+      {{"--model", "cnn"}, "--model: cnn not in {mlp,lenet}"},
       {{"--device", "cuda"}, "--device: cuda not in {cpu}"},
       {{"--epochs", "0"}, "--epochs: expected a whole number from 1 to 1000000000, got '0'"},
       {{"--epochs", "2.5"}, "--epochs: expected a whole number from 1 to 1000000000, got '2.5'"},
@@ -40,6 +41,8 @@ TEST(MnistTest, WrongFlagsAreUsageErrors) {
        "--epochs: expected a whole number from 1 to 1000000000, got '99999999999999999999'"},
       {{"--max-steps", "-1"}, "--max-steps: expected a whole number from 0 to 1000000000, got '-1'"},
       {{"--batch-size", "0"}, "--batch-size: expected a whole number from 1 to 1000000000, got '0'"},
+      {{"--accumulate", "0"}, "--accumulate: expected a whole number from 1 to 1000000000, got '0'"},
+      {{"--save-every", "x"}, "--save-every: expected a whole number from 0 to 1000000000, got 'x'"},
       {{"--lr", "-0.1"}, "--lr: expected a number from 0 to 1e+09, got '-0.1'"},
       {{"--lr", "nan"}, "--lr: expected a number from 0 to 1e+09, got 'nan'"},
       {{"--lr", "fast"}, "--lr: expected a number from 0 to 1e+09, got 'fast'"},
@@ -52,7 +55,7 @@ TEST(MnistTest, WrongFlagsAreUsageErrors) {
   const std::string folder = fresh_folder("wrong_flags");
   std::filesystem::create_directory(folder);
   for (const auto& [arguments, text] : cases) {
-    const auto result = run_mnist(arguments, {{"BUILD_WORKING_DIRECTORY", folder}});
+    const auto result = run_example("mnist", arguments, {{"BUILD_WORKING_DIRECTORY", folder}});
     EXPECT_EQ(result.err, "mnist: " + text + "\nusage: mnist [--nproc N] [FLAG VALUE]..., --help names all flags\n");
     EXPECT_EQ(result.out, "");
     EXPECT_EQ(result.status, 2);
@@ -62,7 +65,8 @@ TEST(MnistTest, WrongFlagsAreUsageErrors) {
 
 TEST(MnistTest, TrainsOnTwoProcesses) {
   const std::string folder = fresh_folder("trains");
-  const auto result = run_mnist({"--nproc", "2", "--max-steps", "20", "--batch-size", "16", "--out", folder});
+  const auto result =
+      run_example("mnist", {"--nproc", "2", "--max-steps", "20", "--batch-size", "16", "--out", folder});
   EXPECT_EQ(result.status, 0);
   EXPECT_EQ(result.err, "");
   EXPECT_EQ(result.out.find("mlp on 2 ranks, 20000 training and 2000 test images drawn by this program\n"
@@ -100,7 +104,7 @@ TEST(MnistTest, EqualRunsWriteEqualBytes) {
     const std::string folder = fresh_folder("equal_bytes");
     Arguments arguments = {"--nproc", "2", "--max-steps", "7", "--out", folder};
     arguments.insert(arguments.end(), seed.begin(), seed.end());
-    ASSERT_EQ(run_mnist(arguments).status, 0);
+    ASSERT_EQ(run_example("mnist", arguments).status, 0);
     files.push_back(read_file(folder + "/model.safetensors"));
   }
   EXPECT_GT(files[0].size(), 4u * 1024 * 1024);
@@ -111,8 +115,8 @@ TEST(MnistTest, EqualRunsWriteEqualBytes) {
 TEST(MnistTest, TraceShowsGradientsTravelDuringBackward) {
   const std::string folder = fresh_folder("trace");
   constexpr int kSteps = 4;
-  const auto result = run_mnist(
-      {"--nproc", "2", "--max-steps", std::to_string(kSteps), "--out", folder, "--trace", folder + "/trace.json"});
+  const auto result = run_example("mnist", {"--nproc", "2", "--max-steps", std::to_string(kSteps), "--out", folder,
+                                            "--trace", folder + "/trace.json"});
   ASSERT_EQ(result.status, 0) << result.err;
   const auto trace = nlohmann::json::parse(read_file(folder + "/trace.json"));
   struct Span {
@@ -160,7 +164,7 @@ TEST(MnistTest, WrongDataIsOneMessageAndNoOutput) {
   const TemporaryFolder foreign;
   write_small_data(foreign.path());
   std::filesystem::remove(foreign.path() + "/t10k-images-idx3-ubyte.gz");
-  const std::string text_path = foreign.write("t10k-images-idx3-ubyte", {'h', 'e', 'l', 'l', 'o'});
+  const std::string text_path = foreign.write("t10k-images-idx3-ubyte", std::string("hello"));
   const std::string missing = fresh_folder("no_such_folder");
   const std::string out = fresh_folder("wrong_data");
   const std::vector<std::pair<std::string, std::string>> cases = {
@@ -176,7 +180,7 @@ TEST(MnistTest, WrongDataIsOneMessageAndNoOutput) {
   };
   for (const auto& [folder, text] : cases) {
     const auto result =
-        run_mnist({"--nproc", "2", "--data", folder, "--out", out, "--trace", out + "/traces/trace.json"});
+        run_example("mnist", {"--nproc", "2", "--data", folder, "--out", out, "--trace", out + "/traces/trace.json"});
     EXPECT_EQ(result.status, 1);
     EXPECT_EQ(result.out, "");
     // Both ranks meet it; one is shown.
@@ -192,9 +196,10 @@ TEST(MnistTest, RelativePathsCountFromWhereTheUserIs) {
   const TemporaryFolder user;
   std::filesystem::create_directory(user.path() + "/digits");
   write_small_data(user.path() + "/digits");
-  const auto result = run_mnist({"--nproc", "2", "--batch-size", "4", "--epochs", "30", "--data", "digits", "--out",
-                                 "results/a", "--trace", "traces/b/trace.json", "--log-dir", "logs", "--tee"},
-                                {{"BUILD_WORKING_DIRECTORY", user.path()}});
+  const auto result = run_example("mnist",
+                                  {"--nproc", "2", "--batch-size", "4", "--epochs", "30", "--data", "digits", "--out",
+                                   "results/a", "--trace", "traces/b/trace.json", "--log-dir", "logs", "--tee"},
+                                  {{"BUILD_WORKING_DIRECTORY", user.path()}});
   EXPECT_EQ(result.status, 0) << result.err;
   EXPECT_NE(result.out.find("[0] mlp on 2 ranks, 40 training and 10 test images from digits\n"), std::string::npos)
       << result.out;
@@ -204,7 +209,7 @@ TEST(MnistTest, RelativePathsCountFromWhereTheUserIs) {
        {"results/a/model.safetensors", "traces/b/trace.json", "logs/rank-0.log", "logs/rank-1.log"}) {
     EXPECT_TRUE(std::filesystem::exists(user.path() + "/" + file)) << file;
   }
-  const auto nowhere = run_mnist({}, {{"BUILD_WORKING_DIRECTORY", user.path() + "/gone"}});
+  const auto nowhere = run_example("mnist", {}, {{"BUILD_WORKING_DIRECTORY", user.path() + "/gone"}});
   EXPECT_EQ(nowhere.err,
             "BUILD_WORKING_DIRECTORY: cannot enter '" + user.path() + "/gone': No such file or directory\n");
   EXPECT_EQ(nowhere.status, 2);
@@ -213,7 +218,7 @@ TEST(MnistTest, RelativePathsCountFromWhereTheUserIs) {
 TEST(MnistTest, FoldersThatCannotBeMadeAreNoticedBeforeTheTraining) {
   const TemporaryFolder folder;
   write_small_data(folder.path());
-  const std::string file = folder.write("a_file", {1});
+  const std::string file = folder.write("a_file", std::string("1"));
   const std::vector<std::pair<Arguments, std::string>> cases = {
       {{"--out", file + "/a"}, file + "/a"},
       {{"--out", folder.path(), "--trace", file + "/b/trace.json"}, file + "/b"},
@@ -221,7 +226,7 @@ TEST(MnistTest, FoldersThatCannotBeMadeAreNoticedBeforeTheTraining) {
   for (const auto& [flags, wrong] : cases) {
     Arguments arguments = {"--nproc", "2", "--batch-size", "4", "--data", folder.path()};
     arguments.insert(arguments.end(), flags.begin(), flags.end());
-    const auto result = run_mnist(arguments);
+    const auto result = run_example("mnist", arguments);
     EXPECT_EQ(result.err,
               "rank 0 of 2 failed (exit status 1): cannot make the folder '" + wrong + "': Not a directory\n");
     EXPECT_EQ(result.out, "");
@@ -233,7 +238,8 @@ TEST(MnistTest, SaysThatThereIsNoStepToTrain) {
   const TemporaryFolder folder;
   write_small_data(folder.path());
   const std::string out = folder.path() + "/out";
-  const auto result = run_mnist({"--nproc", "2", "--data", folder.path(), "--batch-size", "21", "--out", out});
+  const auto result =
+      run_example("mnist", {"--nproc", "2", "--data", folder.path(), "--batch-size", "21", "--out", out});
   const std::string text =
       "mnist: no step to train: 40 training images over 2 ranks are 20 per rank, fewer than --batch-size 21\n";
   EXPECT_TRUE(result.err == "rank 0 of 2 failed (exit status 1): " + text ||
@@ -248,8 +254,8 @@ TEST(MnistTest, OneStepIsATraining) {
   const TemporaryFolder folder;
   write_small_data(folder.path());
   for (const std::string ranks : {"1", "2"}) {
-    const auto result = run_mnist({"--nproc", ranks, "--data", folder.path(), "--batch-size", "20", "--max-steps", "1",
-                                   "--lr", "0", "--out", folder.path()});
+    const auto result = run_example("mnist", {"--nproc", ranks, "--data", folder.path(), "--batch-size", "20",
+                                              "--max-steps", "1", "--lr", "0", "--out", folder.path()});
     EXPECT_EQ(result.status, 0) << result.err;
     EXPECT_NE(result.out.find(" over all ranks; 1 step\n"), std::string::npos) << result.out;
     EXPECT_NE(result.out.find(" % after 1 step\nsaved "), std::string::npos) << result.out;  // no step was measured
@@ -260,8 +266,8 @@ TEST(MnistTest, ATrainingThatDivergesEndsInAnError) {
   const TemporaryFolder folder;
   write_small_data(folder.path());
   const std::string out = folder.path() + "/out";
-  const auto result =
-      run_mnist({"--nproc", "2", "--data", folder.path(), "--batch-size", "4", "--lr", "1e+09", "--out", out});
+  const auto result = run_example(
+      "mnist", {"--nproc", "2", "--data", folder.path(), "--batch-size", "4", "--lr", "1e+09", "--out", out});
   EXPECT_EQ(result.status, 1) << result.out;
   EXPECT_NE(result.err.find(" of 2 failed (exit status 1): mnist: the loss of step "), std::string::npos) << result.err;
   EXPECT_TRUE(result.err.ends_with(" is no finite number: the training diverged, try a smaller --lr than 1e+09\n"))
@@ -275,7 +281,7 @@ TEST(MnistTest, PlainLinesWithoutATerminal) {
   write_small_data(folder.path());
   const Arguments arguments = {"--nproc",  "2", "--data",      folder.path(), "--batch-size", "4",
                                "--epochs", "2", "--max-steps", "8",           "--out",        folder.path()};
-  const auto result = run_mnist(arguments, {{"TERM", "xterm"}});
+  const auto result = run_example("mnist", arguments, {{"TERM", "xterm"}});
   EXPECT_EQ(result.out.find('\x1b'), std::string::npos) << result.out;
   EXPECT_EQ(result.out.find('\r'), std::string::npos);
   EXPECT_NE(result.out.find("\nepoch 2  step 8/8  loss "), std::string::npos) << result.out;
@@ -286,8 +292,8 @@ TEST(MnistTest, PlainLinesWithoutATerminal) {
 TEST(MnistTest, ATerminalGetsALineThatIsRedrawn) {
   const TemporaryFolder folder;
   write_small_data(folder.path());
-  const Arguments command = mnist_command(
-      {"--nproc", "2", "--data", folder.path(), "--batch-size", "4", "--max-steps", "8", "--out", folder.path()});
+  const Arguments command = example_command("mnist", {"--nproc", "2", "--data", folder.path(), "--batch-size", "4",
+                                                      "--max-steps", "8", "--out", folder.path()});
   Subprocess colourful(command, {{"TERM", "xterm"}, {"NO_COLOR", ""}}, Subprocess::Output::kTerminal);
   const auto redrawn = colourful.wait();
   EXPECT_EQ(redrawn.status, 0) << redrawn.out;

@@ -101,6 +101,18 @@ TEST_F(Checkpoint, ComesBackAsItWas) {
   EXPECT_EQ(read_file(path_ + "/latest"), "step-00000120\n");
 }
 
+TEST_F(Checkpoint, ATensorWithoutElementsIsNoDamage) {
+  CheckpointState state = state_of(5);
+  state.rank.set("nothing", td::zeros({0}));  // behind other bytes in the file
+  state.rank.set("something", td::full({3}, 2.0));
+  Checkpointer checkpointer(folder_.path());
+  ASSERT_TRUE(checkpointer.save(7, state));
+  const auto loaded = checkpointer.load_latest();
+  ASSERT_TRUE(loaded);
+  EXPECT_EQ(value_of(loaded->state), 5);
+  EXPECT_EQ(loaded->state.rank.get<td::Tensor>("nothing").shape(), td::Shape({0}));
+}
+
 TEST_F(Checkpoint, ManifestSaysWhatIsThere) {
   Checkpointer checkpointer(path_);
   checkpointer.save(3, state_of(5));

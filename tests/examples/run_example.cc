@@ -1,5 +1,9 @@
-#include <tandem/tests/examples/run_mnist.h>
+#include <tandem/tests/examples/run_example.h>
 
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -7,17 +11,18 @@
 #include <limits>
 #include <sstream>
 
+#include <tandem/io/safetensors.h>
 #include <tandem/tests/data/idx_files.h>
 
 namespace tandem::testing_support {
 
-Arguments mnist_command(Arguments arguments) {
-  arguments.insert(arguments.begin(), "examples/mnist/mnist");
+Arguments example_command(const std::string& name, Arguments arguments) {
+  arguments.insert(arguments.begin(), "examples/" + name + "/" + name);
   return arguments;
 }
 
-Subprocess::Result run_mnist(const Arguments& arguments, const Variables& variables) {
-  Subprocess::Result result = run_program(mnist_command(arguments), variables);
+Subprocess::Result run_example(const std::string& name, const Arguments& arguments, const Variables& variables) {
+  Subprocess::Result result = run_program(example_command(name, arguments), variables);
   result.err = without_crowding_note(result.err);
   return result;
 }
@@ -41,6 +46,33 @@ void write_small_data(const std::string& folder) {
   }
   testing::write_file(folder + "/t10k-images-idx3-ubyte.gz", testing::gzip(testing::idx({kImages, 28, 28}, pixels)));
   testing::write_file(folder + "/t10k-labels-idx1-ubyte", testing::idx({kImages}, labels));
+}
+
+void expect_equal_training(const std::string& name, const Arguments& arguments) {
+  const auto train = [&](const std::string& kind, int64_t batch, const Arguments& more) {
+    const std::string out = fresh_folder("equal_" + kind);
+    Arguments all = arguments;
+    all.insert(all.end(), {"--batch-size", std::to_string(batch), "--out", out});
+    all.insert(all.end(), more.begin(), more.end());
+    const auto result = run_example(name, all);
+    EXPECT_EQ(result.status, 0) << result.err;
+    return io::load_safetensors(out + "/model.safetensors").tensors;
+  };
+  constexpr int64_t kBatch = 4;
+  const auto ranks = train("ranks", kBatch, {"--nproc", "2"});
+  const auto one = train("one", 2 * kBatch, {});
+  const auto sums = train("sums", kBatch, {"--accumulate", "2"});
+  ASSERT_EQ(ranks.size(), one.size());
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    const auto expected = one[i].second.to_vector<double>();
+    for (const auto& other : {ranks, sums}) {
+      ASSERT_EQ(other[i].first, one[i].first);
+      const auto values = other[i].second.to_vector<double>();
+      double worst = 0;
+      for (size_t j = 0; j < values.size(); ++j) worst = std::max(worst, std::abs(values[j] - expected[j]));
+      EXPECT_LT(worst, 2e-5) << one[i].first;
+    }
+  }
 }
 
 std::string fresh_folder(const std::string& name) {

@@ -1,0 +1,261 @@
+#include <tandem/examples/support/training_run.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+namespace examples {
+
+namespace td = tandem;
+
+namespace {
+
+constexpr int64_t kTracedSteps = 30;
+
+std::string in_folder(const std::string& folder, const char* name) {
+  return (std::filesystem::path(folder) / name).lexically_normal().string();
+}
+
+}  // namespace
+
+int64_t total_steps(const TrainingFlags& flags, int64_t batches_per_epoch) {
+  const int64_t total = std::max<int64_t>(1, flags.epochs * batches_per_epoch / flags.accumulate);
+  return flags.max_steps > 0 ? std::min(total, flags.max_steps) : total;
+}
+
+void check_batches(const std::string& name, const td::data::Dataset& train, const std::string& items,
+                   const td::data::DataLoader& loader, const td::data::Sampler& sampler,
+                   const td::distributed::Context& ctx, const TrainingFlags& flags) {
+  if (loader.size() > 0) return;
+  throw td::ValueError(td::str(name, ": no step to train: ", train.size(), " ", items, " over ",
+                               count(ctx.world_size(), "rank"), " are ", sampler.size(),
+                               " per rank, fewer than --batch-size ", flags.batch_size));
+}
+
+td::data::Batch& Batches::next() {
+  if (position_) ++*position_;
+  while (!position_ || *position_ == std::default_sentinel) position_.emplace(loader_.begin());
+  return **position_;
+}
+
+TrainingRun::TrainingRun(td::distributed::Context& ctx, const TrainingFlags& flags, TrainingRunOptions options,
+                         TrainedParts parts)
+    : ctx_(ctx),
+      flags_(flags),
+      options_(std::move(options)),
+      parts_(parts),
+      total_(total_steps(flags, options_.batches_per_epoch)),
+      steps_per_epoch_(std::max<int64_t>(1, options_.batches_per_epoch / flags.accumulate)),
+      validate_every_(options_.validate_every > 0 ? options_.validate_every : steps_per_epoch_),
+      items_per_step_(options_.items_per_batch * flags.accumulate * ctx.world_size()),
+      checkpoints_(in_folder(flags.out, "checkpoints")),
+      progress_({.enabled = ctx.rank() == 0,
+                 .total_steps = total_,
+                 .items_per_step = items_per_step_,
+                 .items = options_.items,
+                 .steps_per_epoch = steps_per_epoch_,
+                 .log_every = flags.log_every}) {
+  if (is_rank0()) make_output_folders(flags);
+}
+
+void TrainingRun::start() {
+  const std::string times = flags_.accumulate > 1 ? td::str(flags_.accumulate, " times ") : "";
+  note(td::str("batch ", times, flags_.batch_size, " per rank, ",
+               flags_.accumulate * flags_.batch_size * ctx_.world_size(), " over all ranks; ", count(total_, "step")));
+  if (flags_.resume) {
+    resume();
+  } else if (std::filesystem::exists(std::filesystem::path(checkpoints_) / "latest")) {
+    throw td::ValueError(td::str(options_.name, ": '", checkpoints_,
+                                 "' holds checkpoints: go on from them with --resume, or choose another --out"));
+  }
+  tracing_ = !flags_.trace.empty();
+  if (tracing_) td::start_trace();
+}
+
+std::vector<std::pair<std::string, std::string>> TrainingRun::identity() const {
+  std::vector<std::pair<std::string, std::string>> all = options_.identity;
+  all.emplace_back("--batch-size", std::to_string(flags_.batch_size));
+  all.emplace_back("--accumulate", std::to_string(flags_.accumulate));
+  all.emplace_back("--lr", td::str(flags_.lr));
+  all.emplace_back("--amp", flags_.amp ? "yes" : "no");
+  all.emplace_back("--seed", std::to_string(flags_.seed));
+  return all;
+}
+
+void TrainingRun::check_identity(const td::State& saved) const {
+  std::vector<std::pair<std::string, std::string>> differences;
+  size_t width = 0;
+  for (const auto& [name, here] : identity()) {
+    const auto* value = saved.find(name);
+    const auto* there = value != nullptr ? std::get_if<std::string>(value) : nullptr;
+    if (there != nullptr && *there == here) continue;
+    differences.emplace_back(name, td::str(there != nullptr ? *there : "nothing", " there, ", here, " here"));
+    width = std::max(width, name.size());
+  }
+  if (differences.empty()) return;
+  std::string text = td::str(options_.name, ": the checkpoints in '", checkpoints_, "' are of another training");
+  for (const auto& [name, what] : differences) {
+    text += "\n  " + name + std::string(width + 2 - name.size(), ' ') + what;
+  }
+  throw td::ValueError(text + "\n  repeat its flags to go on with it, or choose another --out");
+}
+
+td::io::Checkpointer& TrainingRun::checkpointer() {
+  if (checkpointer_ == nullptr) {
+    td::io::CheckpointOptions options;
+    options.rank = ctx_.rank();
+    options.world_size = ctx_.world_size();
+    options.barrier = [group = ctx_.group()] { group->barrier(); };
+    checkpointer_ = std::make_unique<td::io::Checkpointer>(checkpoints_, std::move(options));
+  }
+  return *checkpointer_;
+}
+
+void TrainingRun::resume() {
+  const auto loaded = checkpointer().load_latest();
+  // Ranks that went on from different steps would compute together on different weights.
+  const td::Tensor range = td::tensor({loaded ? loaded->step : int64_t{-1}, loaded ? -loaded->step : int64_t{1}});
+  ctx_.group()->all_reduce(range, td::distributed::ReduceOp::kMax);
+  const auto most = range.to_vector<int64_t>();
+  if (most[0] != -most[1]) {
+    throw td::ValueError(td::str(options_.name, ": ranks find different checkpoints in '", checkpoints_, "': of steps ",
+                                 -most[1], " and ", most[0], "; all ranks must see the same folder"));
+  }
+  if (!loaded) {
+    note(td::str("nothing to resume from in ", checkpoints_, ": starts from the beginning"));
+    return;
+  }
+  const td::State& rank = loaded->state.rank;
+  check_identity(rank.get<td::State>("identity"));
+  parts_.model.load_state_dict(loaded->state.model);
+  parts_.optimizer.load_state_dict(loaded->state.optimizer.get<td::State>("optimizer"));
+  if (parts_.schedule != nullptr) {
+    parts_.schedule->load_state_dict(loaded->state.optimizer.get<td::State>("schedule"));
+  }
+  parts_.sampler.load_state_dict(rank.get<td::State>("sampler"));
+  td::default_generator(ctx_.device()).load_state_dict(rank.get<td::State>("generator"));
+  metrics_.load_state_dict(rank.get<td::State>("metrics"));
+  progress_.start_at(loaded->step);
+  first_step_ = saved_step_ = loaded->step;
+  note(td::str("resumed from ", checkpoints_, ": ", count(loaded->step, "step"), " of ", total_, " done"));
+  if (loaded->world_size != ctx_.world_size()) {
+    note(td::str("saved by ", count(loaded->world_size, "rank"), ": with ", ctx_.world_size(),
+                 " the training goes on, but not to the same bits"));
+  }
+}
+
+bool TrainingRun::goes_on() {
+  if (step() >= total_ || ctx_.should_stop()) return false;
+  span_.emplace("step", "step");
+  return true;
+}
+
+void TrainingRun::backward(const td::Tensor& loss) {
+  const auto parts = static_cast<double>(flags_.accumulate);
+  if (flags_.accumulate == 1) {
+    loss.backward();
+  } else {
+    (loss * (1 / parts)).backward();
+  }
+  step_loss_ += loss.item() / parts;
+}
+
+void TrainingRun::end_step(const std::function<Validation()>& evaluate) {
+  span_.reset();
+  const double loss = std::exchange(step_loss_, 0);
+  progress_.step(loss);
+  if (!std::isfinite(loss)) {
+    throw td::ValueError(td::str(options_.name, ": the loss of step ", step(),
+                                 " is no finite number: the training diverged, try a smaller --lr than ", flags_.lr));
+  }
+  metrics_.add_step(loss, progress_.step_seconds());
+  if (tracing_ && step() - first_step_ == kTracedSteps) end_trace();
+  if (ctx_.should_stop()) return;  // finish() saves
+  if (step() % validate_every_ == 0 || step() == total_) validate(evaluate);
+  if (flags_.save_every > 0 && step() % flags_.save_every == 0) save_checkpoint();
+}
+
+void TrainingRun::validate(const std::function<Validation()>& evaluate) {
+  parts_.reducer.broadcast_buffers();
+  const Validation result = evaluate();
+  metrics_.add_validation(step(), result);
+  report();
+  parts_.reducer.leave_out_step();
+  const bool by_epoch = validate_every_ == steps_per_epoch_;
+  std::string text = by_epoch ? td::str("epoch ", (step() - 1) / steps_per_epoch_ + 1) : td::str("step ", step());
+  text += td::str(": loss ", fixed(progress_.loss(), 4), ", ", options_.validation, " loss ", fixed(result.loss, 4));
+  if (result.accuracy) text += td::str(", ", options_.validation, " accuracy ", fixed(100 * *result.accuracy, 2), " %");
+  note(text);
+}
+
+void TrainingRun::report() {
+  metrics_.merge(*ctx_.group());
+  if (!is_rank0()) return;
+  write_chart("loss.svg", metrics_.loss_plot(options_.title, options_.validation));
+  write_chart("throughput.svg", metrics_.throughput_plot(options_.title, options_.items, items_per_step_));
+}
+
+void TrainingRun::write_chart(const char* file, const Plot& plot) {
+  const std::string path = in_folder(flags_.out, file);
+  std::ofstream out(path, std::ios::trunc);
+  out << to_svg(plot);
+  out.close();
+  if (out || warned_) return;
+  warned_ = true;
+  td::log(td::LogLevel::kWarning, "cannot write '", path, "'; the training goes on");
+}
+
+void TrainingRun::save_checkpoint() {
+  parts_.reducer.broadcast_buffers();
+  metrics_.merge(*ctx_.group());
+  td::io::CheckpointState state;
+  state.model = parts_.model.state_dict();
+  state.optimizer.set("optimizer", parts_.optimizer.state_dict());
+  if (parts_.schedule != nullptr) state.optimizer.set("schedule", parts_.schedule->state_dict());
+  td::State flags;
+  for (const auto& [name, value] : identity()) flags.set(name, value);
+  state.rank.set("identity", flags);
+  state.rank.set("sampler", parts_.sampler.state_dict());
+  state.rank.set("generator", td::default_generator(ctx_.device()).state_dict());
+  state.rank.set("metrics", metrics_.state_dict());
+  if (checkpointer().save(step(), state)) saved_step_ = step();
+  parts_.reducer.leave_out_step();
+}
+
+void TrainingRun::end_trace() {
+  tracing_ = false;
+  const auto events = td::distributed::gather_trace(*ctx_.group());
+  parts_.reducer.leave_out_step();
+  if (!is_rank0()) return;
+  td::profile::write_chrome_trace(flags_.trace, events);
+  note(td::str("trace of the first steps: ", flags_.trace, " (open it at ui.perfetto.dev)"));
+}
+
+void TrainingRun::save_model() {
+  parts_.reducer.broadcast_buffers();
+  if (!is_rank0()) return;
+  const std::string path = in_folder(flags_.out, "model.safetensors");
+  td::io::save_safetensors(path, parts_.model.state_dict().tensors());
+  note(td::str("saved ", path));
+}
+
+void TrainingRun::finish() {
+  if (tracing_) end_trace();  // a run of fewer steps
+  const bool stopped = ctx_.should_stop();
+  if (step() != saved_step_ && (flags_.save_every > 0 || stopped)) save_checkpoint();
+  report();
+  if (stopped) {
+    note(td::str("stopped by a signal after step ", step(), " of ", total_));
+    if (saved_step_ == step()) note("--resume goes on from there");
+  } else if (const auto result = metrics_.validation(step())) {
+    const std::string what = result->accuracy ? td::str(" accuracy ", fixed(100 * *result->accuracy, 2), " %")
+                                              : td::str(" loss ", fixed(result->loss, 4));
+    note(td::str(options_.validation, what, " after ", count(step(), "step")));
+  }
+  const td::distributed::OverlapReport overlap = parts_.reducer.report();
+  if (overlap.steps > 0) note(td::distributed::to_string(overlap));
+  save_model();
+}
+
+}  // namespace examples

@@ -1,0 +1,28 @@
+// Learns tinyshakespeare.txt.  Needs TANDEM_SHAKESPEARE, the file.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <iostream>
+#include <string>
+
+#include <tandem/tests/examples/run_example.h>
+
+namespace {
+
+using namespace tandem::testing_support;
+
+TEST(GptCharRealTest, LearnsAsFastAsTheSameModelInPyTorch) {
+  const char* data = std::getenv("TANDEM_SHAKESPEARE");
+  ASSERT_TRUE(data != nullptr && *data != '\0')
+      << "set TANDEM_SHAKESPEARE to the file tinyshakespeare.txt and pass it on: --test_env=TANDEM_SHAKESPEARE";
+  const auto result = run_example("gpt_char", {"--nproc", "2", "--data", data, "--batch-size", "16", "--max-steps",
+                                               "500", "--out", fresh_folder("shakespeare"), "--sample", "200"});
+  ASSERT_EQ(result.status, 0) << result.err;
+  std::cout << result.out;
+  // The same model, initial distribution, optimizer, schedule and batch; another order of the data.
+  constexpr double kPyTorch = 1.9716;
+  EXPECT_LT(number_after(result.out, "\nvalidation loss "), kPyTorch + 0.03);
+  EXPECT_NE(result.out.find(" after 500 steps\n"), std::string::npos) << result.out;
+}
+
+}  // namespace

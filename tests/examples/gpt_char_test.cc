@@ -1,0 +1,111 @@
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include <tandem/tests/data/idx_files.h>
+#include <tandem/tests/examples/run_example.h>
+
+namespace {
+
+using namespace tandem::testing_support;
+using tandem::testing::TemporaryFolder;
+
+/// A model that trains in moments.
+Arguments small(const Arguments& more) {
+  Arguments arguments = {"--layers", "1", "--width", "16", "--heads", "2", "--context", "8", "--batch-size", "4"};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
+std::string write_text(const TemporaryFolder& folder, const std::string& text) {
+  return folder.write("text.txt", text);
+}
+
+/// What stands behind the line "saved ...".
+std::string sample_of(const std::string& out) {
+  const size_t saved = out.rfind("\nsaved ");
+  if (saved == std::string::npos) return "";
+  return out.substr(out.find('\n', saved + 1) + 1);
+}
+
+TEST(GptCharTest, LearnsItsOwnDocumentationAndWrites) {
+  const std::string out = fresh_folder("docs");
+  const auto result = run_example(
+      "gpt_char", {"--nproc",      "2", "--layers", "1",     "--width",     "32",  "--heads",  "2",  "--context", "32",
+                   "--batch-size", "8", "--lr",     "0.005", "--max-steps", "500", "--sample", "50", "--out",     out});
+  ASSERT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(result.err, "");
+  EXPECT_EQ(result.out.find("GPT of 1 layers of width 32 on 2 ranks; tandem's documentation, "), 0u) << result.out;
+  EXPECT_NE(result.out.find("\nbatch 8 per rank, 16 over all ranks; 500 steps\n"), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("\nstep 100: loss "), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find(" after 500 steps\n"), std::string::npos) << result.out;
+  // About 4.5 would be all characters equally likely, 3.2 their frequencies alone.
+  EXPECT_LT(number_after(result.out, "\nvalidation loss "), 2.85) << result.out;
+  const std::string sample = sample_of(result.out);
+  EXPECT_EQ(sample.size(), 51u) << result.out;  // and a line break
+}
+
+TEST(GptCharTest, WritesFromASavedModel) {
+  const TemporaryFolder data;
+  std::string text;
+  for (int i = 0; i < 200; ++i) text += "abcdefgh";
+  const std::string file = write_text(data, text);
+  const std::string out = fresh_folder("saved");
+  const Arguments training = small({"--data", file, "--max-steps", "150", "--lr", "0.02", "--save-every", "100",
+                                    "--prompt", "fgh", "--top-k", "1", "--sample", "20", "--out", out});
+  const auto first = run_example("gpt_char", training);
+  ASSERT_EQ(first.status, 0) << first.err;
+  EXPECT_EQ(sample_of(first.out), "abcdefghabcdefghabcd\n");  // what follows the prompt, in a text that repeats itself
+  Arguments resuming = training;
+  resuming.push_back("--resume");
+  const auto second = run_example("gpt_char", resuming);
+  ASSERT_EQ(second.status, 0) << second.err;
+  EXPECT_NE(second.out.find(": 150 steps of 150 done\n"), std::string::npos) << second.out;
+  EXPECT_EQ(sample_of(second.out), sample_of(first.out));
+}
+
+TEST(GptCharTest, RanksTakePartsOfTheSameBatch) {
+  expect_equal_training("gpt_char", {"--layers", "1", "--width", "16", "--heads", "2", "--context", "8", "--max-steps",
+                                     "8", "--lr", "0.005"});
+}
+
+TEST(GptCharTest, RefusesTextsThatItCannotUse) {
+  const TemporaryFolder data;
+  const std::string out = fresh_folder("refused");
+  const std::string missing = data.path() + "/missing.txt";
+  const auto no_file = run_example("gpt_char", small({"--data", missing, "--out", out}));
+  EXPECT_EQ(no_file.status, 1);
+  EXPECT_NE(no_file.err.find(missing), std::string::npos) << no_file.err;
+  const auto too_short = run_example("gpt_char", small({"--data", write_text(data, "hello"), "--out", out}));
+  EXPECT_EQ(too_short.status, 1);
+  EXPECT_NE(too_short.err.find("4 tokens are too few for a context of 8 and the token after it"), std::string::npos)
+      << too_short.err;
+}
+
+TEST(GptCharTest, RefusesAPromptOfOtherCharacters) {
+  const TemporaryFolder data;
+  std::string text;
+  for (int i = 0; i < 100; ++i) text += "abcd";
+  const auto result = run_example("gpt_char", small({"--data", write_text(data, text), "--max-steps", "1", "--sample",
+                                                     "5", "--prompt", "abz", "--out", fresh_folder("prompt")}));
+  EXPECT_EQ(result.status, 1);
+  EXPECT_NE(result.err.find("byte 122 at 2 is not in the vocabulary"), std::string::npos) << result.err;
+  EXPECT_EQ(result.out, "");  // noticed before the training
+}
+
+TEST(GptCharTest, HelpNamesItsFlags) {
+  const auto result = run_example("gpt_char", {"--help"});
+  EXPECT_EQ(result.status, 0);
+  for (const char* flag : {"--layers", "--width", "--heads", "--context", "--dropout", "--sample", "--prompt",
+                           "--temperature", "--top-k", "--nproc", "--data"}) {
+    EXPECT_NE(result.out.find(flag), std::string::npos) << flag;
+  }
+  const auto wrong = run_example("gpt_char", {"--width", "0"});
+  EXPECT_EQ(wrong.status, 2);
+  EXPECT_EQ(wrong.err,
+            "gpt_char: --width: expected a whole number from 1 to 65536, got '0'\nusage: gpt_char [--nproc N] "
+            "[FLAG VALUE]..., --help names all flags\n");
+}
+
+}  // namespace

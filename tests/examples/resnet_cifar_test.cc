@@ -1,0 +1,58 @@
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include <tandem/io/safetensors.h>
+#include <tandem/tests/examples/run_example.h>
+
+namespace {
+
+using namespace tandem::testing_support;
+
+TEST(ResnetCifarTest, LearnsDrawnShapes) {
+  const std::string out = fresh_folder("shapes");
+  const auto result = run_example("resnet_cifar", {"--nproc", "2", "--width", "4", "--images", "600", "--batch-size",
+                                                   "8", "--lr", "0.05", "--epochs", "3", "--out", out});
+  ASSERT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(result.err, "");
+  EXPECT_EQ(result.out.find("resnet18 of width 4 on 2 ranks, 600 training and 60 test images drawn by this program\n"
+                            "batch 8 per rank, 16 over all ranks; 111 steps\n"),
+            0u)
+      << result.out;
+  EXPECT_LT(number_after(result.out, ", test loss "), 2.2) << result.out;     // 2.3 by chance
+  EXPECT_GE(number_after(result.out, "\ntest accuracy "), 15) << result.out;  // 10 by chance
+  EXPECT_NE(result.out.find(" % after 111 steps\n"), std::string::npos) << result.out;
+  bool found = false;
+  for (const auto& [name, tensor] : tandem::io::load_safetensors(out + "/model.safetensors").tensors) {
+    if (name != "layer4.1.bn2.num_batches_tracked") continue;
+    found = true;
+    EXPECT_EQ(tensor.item<int64_t>(), 111);
+  }
+  EXPECT_TRUE(found);
+}
+
+TEST(ResnetCifarTest, LowPrecisionProductsTrainToo) {
+  const auto result = run_example("resnet_cifar", {"--width", "4", "--images", "100", "--batch-size", "10",
+                                                   "--max-steps", "4", "--amp", "--out", fresh_folder("amp")});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_NE(result.out.find(" % after 4 steps\n"), std::string::npos) << result.out;
+}
+
+TEST(ResnetCifarTest, SaysThatThereIsNoStepToTrain) {
+  const auto result =
+      run_example("resnet_cifar", {"--images", "7", "--batch-size", "8", "--out", fresh_folder("no_step")});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_NE(result.err.find("resnet_cifar: no step to train: 7 training images over 1 rank are 7 per rank, fewer than "
+                            "--batch-size 8\n"),
+            std::string::npos)
+      << result.err;
+}
+
+TEST(ResnetCifarTest, RefusesAFolderWithoutItsFiles) {
+  const std::string missing = fresh_folder("no_such_folder");
+  const auto result = run_example("resnet_cifar", {"--data", missing, "--out", fresh_folder("no_data")});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_NE(result.err.find(missing), std::string::npos) << result.err;
+}
+
+}  // namespace

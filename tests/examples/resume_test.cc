@@ -1,0 +1,176 @@
+// Checkpoints of the examples: going on from them, what is refused, what else a run writes.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <tandem/io/safetensors.h>
+#include <tandem/tests/data/idx_files.h>
+#include <tandem/tests/examples/run_example.h>
+
+namespace {
+
+using namespace tandem::testing_support;
+using tandem::testing::TemporaryFolder;
+namespace fs = std::filesystem;
+
+/// A short training of the mlp on two ranks: five steps an epoch.
+Arguments training(const TemporaryFolder& data, const std::string& out, const Arguments& more) {
+  Arguments arguments = {"--nproc", "2", "--batch-size", "4", "--data", data.path(), "--out", out};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
+int64_t count(const std::string& text, const std::string& part) {
+  int64_t n = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + part.size())) ++n;
+  return n;
+}
+
+class ResumeTest : public ::testing::Test {
+ protected:
+  ResumeTest() { write_small_data(data.path()); }
+  TemporaryFolder data;
+};
+
+TEST_F(ResumeTest, ALongerRunGoesOnFromAShorterOne) {
+  const std::string whole = fresh_folder("whole");
+  ASSERT_EQ(run_example("mnist", training(data, whole, {"--max-steps", "17"})).status, 0);
+  const std::string parts = fresh_folder("parts");
+  // The last checkpoint is that of the last step, though 7 is no multiple of 3.
+  const auto first = run_example("mnist", training(data, parts, {"--max-steps", "7", "--save-every", "3"}));
+  ASSERT_EQ(first.status, 0) << first.err;
+  EXPECT_FALSE(read_file(whole + "/model.safetensors") == read_file(parts + "/model.safetensors"));
+  const auto second =
+      run_example("mnist", training(data, parts, {"--max-steps", "17", "--save-every", "3", "--resume"}));
+  ASSERT_EQ(second.status, 0) << second.err;
+  EXPECT_NE(second.out.find("\nresumed from " + parts + "/checkpoints: 7 steps of 17 done\n"), std::string::npos)
+      << second.out;
+  EXPECT_NE(second.out.find(" % after 17 steps\n"), std::string::npos) << second.out;
+  EXPECT_TRUE(read_file(whole + "/model.safetensors") == read_file(parts + "/model.safetensors"));
+
+  // The chart shows all steps: both validations of the first part, at steps 5 and 7, and two of the second.
+  const std::string chart = read_file(parts + "/loss.svg");
+  EXPECT_EQ(count(chart, "<circle "), 5) << chart;
+  EXPECT_EQ(count(read_file(whole + "/loss.svg"), "<circle "), 4);
+}
+
+TEST_F(ResumeTest, WithNothingLeftToDoItSavesTheSameWeights) {
+  const std::string out = fresh_folder("done");
+  ASSERT_EQ(run_example("mnist", training(data, out, {"--max-steps", "6", "--save-every", "100"})).status, 0);
+  const std::string bytes = read_file(out + "/model.safetensors");
+  fs::remove(out + "/model.safetensors");
+  const auto again = run_example("mnist", training(data, out, {"--max-steps", "6", "--resume"}));
+  ASSERT_EQ(again.status, 0) << again.err;
+  EXPECT_NE(again.out.find(": 6 steps of 6 done\n"), std::string::npos) << again.out;
+  EXPECT_NE(again.out.find("\ntest accuracy "), std::string::npos) << again.out;
+  EXPECT_TRUE(read_file(out + "/model.safetensors") == bytes);
+}
+
+TEST_F(ResumeTest, WithNothingToResumeFromItStartsFromTheBeginning) {
+  const std::string plain = fresh_folder("plain");
+  ASSERT_EQ(run_example("mnist", training(data, plain, {"--max-steps", "3"})).status, 0);
+  const std::string out = fresh_folder("nothing");
+  const auto result = run_example("mnist", training(data, out, {"--max-steps", "3", "--resume"}));
+  ASSERT_EQ(result.status, 0) << result.err;
+  EXPECT_NE(result.out.find("\nnothing to resume from in " + out + "/checkpoints: starts from the beginning\n"),
+            std::string::npos)
+      << result.out;
+  EXPECT_TRUE(read_file(plain + "/model.safetensors") == read_file(out + "/model.safetensors"));
+}
+
+TEST_F(ResumeTest, CheckpointsAreNotOverwrittenByAnotherTraining) {
+  const std::string out = fresh_folder("kept");
+  ASSERT_EQ(run_example("mnist", training(data, out, {"--max-steps", "3", "--save-every", "2"})).status, 0);
+  const auto result = run_example("mnist", training(data, out, {"--max-steps", "3"}));
+  EXPECT_EQ(result.status, 1);
+  EXPECT_TRUE(result.err.ends_with("mnist: '" + out +
+                                   "/checkpoints' holds checkpoints: go on from them with --resume, or "
+                                   "choose another --out\n"))
+      << result.err;
+}
+
+TEST_F(ResumeTest, OtherFlagsAreRefusedWithAList) {
+  const std::string out = fresh_folder("other_flags");
+  ASSERT_EQ(run_example("mnist", training(data, out, {"--max-steps", "2", "--save-every", "2"})).status, 0);
+  const auto result =
+      run_example("mnist", {"--nproc", "2", "--data", data.path(), "--out", out, "--resume", "--batch-size", "5",
+                            "--model", "lenet", "--lr", "0.125", "--seed", "7", "--amp", "--accumulate", "2"});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_TRUE(result.err.ends_with("mnist: the checkpoints in '" + out +
+                                   "/checkpoints' are of another training\n"
+                                   "  --model       mlp there, lenet here\n"
+                                   "  --batch-size  4 there, 5 here\n"
+                                   "  --accumulate  1 there, 2 here\n"
+                                   "  --lr          0.05 there, 0.125 here\n"
+                                   "  --amp         no there, yes here\n"
+                                   "  --seed        1 there, 7 here\n"
+                                   "  repeat its flags to go on with it, or choose another --out\n"))
+      << result.err;
+}
+
+TEST_F(ResumeTest, AnotherNumberOfRanksGoesOnAndSaysSo) {
+  const std::string out = fresh_folder("fewer_ranks");
+  ASSERT_EQ(run_example("mnist", training(data, out, {"--max-steps", "3", "--save-every", "3"})).status, 0);
+  const auto result =
+      run_example("mnist", {"--data", data.path(), "--out", out, "--batch-size", "4", "--max-steps", "12", "--resume"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_NE(result.out.find("\nsaved by 2 ranks: with 1 the training goes on, but not to the same bits\n"),
+            std::string::npos)
+      << result.out;
+  EXPECT_NE(result.out.find(" % after 12 steps\n"), std::string::npos) << result.out;
+}
+
+TEST_F(ResumeTest, ACheckpointThatCannotBeSavedDoesNotEndTheTraining) {
+  const std::string out = fresh_folder("full");
+  fs::create_directories(out);
+  data.write("unused", std::string("1"));
+  fs::copy_file(data.path() + "/unused", out + "/checkpoints");  // a file where the folder should be
+  const auto result = run_example("mnist", training(data, out, {"--max-steps", "4", "--save-every", "2"}));
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_GE(count(result.err, "checkpoints"), 2) << result.err;  // a warning each time
+  EXPECT_TRUE(result.out.ends_with("\nsaved " + out + "/model.safetensors\n")) << result.out;
+}
+
+TEST_F(ResumeTest, ChartsThatCannotBeWrittenAreOneWarning) {
+  const std::string out = fresh_folder("no_charts");
+  fs::create_directories(out + "/loss.svg");
+  const auto result = run_example("mnist", training(data, out, {"--max-steps", "12"}));
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(count(result.err, "cannot write '" + out + "/loss.svg'; the training goes on\n"), 1) << result.err;
+  EXPECT_NE(read_file(out + "/throughput.svg").find(">images per second, all ranks</text>"), std::string::npos);
+}
+
+TEST_F(ResumeTest, AnInterruptedTrainingGoesOn) {
+  const std::string out = fresh_folder("interrupted");
+  const Arguments endless = training(data, out, {"--epochs", "1000000"});
+  Subprocess job(example_command("mnist", endless));
+  ASSERT_TRUE(job.wait_for_output("epoch 2: "));
+  job.send_signal(SIGTERM);
+  const auto stopped = job.wait();
+  EXPECT_EQ(stopped.status, 143);
+  EXPECT_NE(stopped.out.find("\n--resume goes on from there\n"), std::string::npos) << stopped.out;
+  const auto steps = static_cast<int64_t>(number_after(stopped.out, "\nstopped by a signal after step "));
+  const std::string end = std::to_string(steps + 6);
+  const auto resumed = run_example("mnist", training(data, out, {"--max-steps", end, "--resume"}));
+  EXPECT_EQ(resumed.status, 0) << resumed.err;
+  const std::string whole = fresh_folder("uninterrupted");
+  ASSERT_EQ(run_example("mnist", training(data, whole, {"--epochs", "1000000", "--max-steps", end})).status, 0);
+  EXPECT_TRUE(read_file(out + "/model.safetensors") == read_file(whole + "/model.safetensors")) << steps;
+}
+
+TEST_F(ResumeTest, WritesCharts) {
+  const std::string out = fresh_folder("charts");
+  ASSERT_EQ(run_example("mnist", training(data, out, {"--epochs", "2"})).status, 0);
+  const std::string loss = read_file(out + "/loss.svg");
+  for (const char* text :
+       {">mlp on handwritten digits</text>", ">step</text>", ">loss</text>", ">training</text>", ">test</text>"}) {
+    EXPECT_NE(loss.find(text), std::string::npos) << text;
+  }
+  EXPECT_EQ(count(loss, "<circle "), 2);
+  EXPECT_FALSE(fs::exists(out + "/checkpoints"));
+}
+
+}  // namespace
