@@ -53,8 +53,8 @@ struct WinogradProduct {
         depth(round_up(source.channels, kLanes)),
         panels(divide_up(result.channels, kPanel)) {
     filters_first = tiles.count > result.channels;
-    // Transformed inputs of a block take half a megabyte.
-    constexpr int64_t kBlockFloats = 1 << 17;
+    // Transformed inputs of a block take some 128 KiB.
+    constexpr int64_t kBlockFloats = 1 << 15;
     block = filters_first ? std::clamp<int64_t>(kBlockFloats / (kAllPoints * depth) / 6, 2, 8) * 6 : tiles.count;
     tasks = std::min(kMaxTasks, filters_first ? divide_up(tiles.count, block) : panels);
   }
@@ -280,8 +280,8 @@ struct WinogradWeights {
         tiles(g.batch, g.out, kResults),
         depth(round_up(g.channels, kLanes)),
         filters(round_up(g.out_channels, kLanes)) {
-    // Transformed numbers of a batch of tiles: four megabytes.
-    constexpr int64_t kBatchFloats = 1 << 20;
+    // Transformed numbers of a batch of tiles: two megabytes.
+    constexpr int64_t kBatchFloats = 1 << 19;
     tile_batch = std::max<int64_t>(32, kBatchFloats / std::max<int64_t>(1, kAllPoints * (depth + filters)));
     tile_batch = divide_up(tiles.count, std::max<int64_t>(1, divide_up(tiles.count, tile_batch)));
     constexpr int64_t kMaxFilters = 48;
