@@ -1,5 +1,6 @@
 #include <tandem/ops/embedding.h>
 
+#include <tandem/base/trace.h>
 #include <tandem/ops/common.h>
 #include <tandem/ops/embedding_kernels.h>
 
@@ -27,6 +28,7 @@ Tensor take_rows(const Tensor& indices, const Tensor& weight) {
   Shape shape = indices.shape();
   shape.push_back(weight.shape()[1]);
   const Tensor dense = row_major(weight), out = empty(shape, weight.options());
+  trace_work(0, indices.num_bytes() + 2 * out.num_bytes());  // not the whole weight
   cpu::embedding({weight.device()}, size_of(weight.dtype()), indices.num_elements(), weight.shape()[1],
                  indices.data<int64_t>(), dense.data_ptr(), out.data_ptr());
   return out;

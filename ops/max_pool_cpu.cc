@@ -294,12 +294,19 @@ void backward_row_channels_last(const MaxPoolShape& shape, int64_t y, const T* g
 
 // --- planar --------------------------------------------------------------------------------------
 
+/// The axis with its stride as a constant, by which the compiler divides faster; kStep = 0: it is any.
+template <int kStep>
+MaxPoolAxis with_stride(MaxPoolAxis axis) {
+  if (kStep != 0) axis.stride = kStep;
+  return axis;
+}
+
 /// One row of windows of one plane.
 template <int kStep, class T, class P>
 void max_row_planar(const MaxPoolShape& shape, int64_t row, const T* plane, T* out, P* places) {
   using C = Compute<T>;
-  const MaxPoolAxis& axis = shape.width;
-  const int64_t step = kStep == 0 ? axis.stride : kStep;
+  const MaxPoolAxis axis = with_stride<kStep>(shape.width);
+  const int64_t step = axis.stride;
   const Range rows = elements_inside(shape.height, row);
   for (int64_t first = 0; first < axis.windows; first += kStripe) {
     const int64_t count = std::min(kStripe, axis.windows - first);
@@ -328,11 +335,12 @@ void max_row_planar(const MaxPoolShape& shape, int64_t row, const T* plane, T* o
 template <int kStep, class T, class P>
 void backward_row_planar(const MaxPoolShape& shape, int64_t y, const T* grad, const P* places, T* out) {
   using C = Compute<T>;
-  const MaxPoolAxis& axis = shape.width;
-  const int64_t step = kStep == 0 ? axis.stride : kStep;
+  const MaxPoolAxis axis = with_stride<kStep>(shape.width);
+  const int64_t step = axis.stride;
   for (int64_t first = 0; first < axis.image; first += kStripe) {
     const int64_t count = std::min(kStripe, axis.image - first);
-    C sum[kStripe] = {};
+    C sum[kStripe];
+    std::fill(sum, sum + count, C(0));
     for (int64_t i = 0; i < shape.height.kernel; ++i) {
       const int64_t row = window_at(shape.height, i, y);
       if (row < 0) continue;

@@ -3,10 +3,12 @@
 #include <cmath>
 #include <vector>
 
+#include <tandem/base/trace.h>
 #include <tandem/ops/cast.h>
 #include <tandem/ops/common.h>
 #include <tandem/ops/compare.h>
 #include <tandem/ops/elementwise.h>
+#include <tandem/ops/math.h>
 #include <tandem/ops/norm_kernels.h>
 #include <tandem/ops/reduce.h>
 #include <tandem/ops/view.h>
@@ -40,7 +42,7 @@ Tensor recorded_gradient(const Tensor& x, const Tensor& g, const Shape& dims, do
                          Tensor rstd, Tensor& normal) {
   const bool fixed = mean_value.defined();
   const Tensor centred = sub(x, fixed ? mean_value : mean(x, dims, true));
-  if (!fixed) rstd = exp(mul(log(add(mean(mul(centred, centred), dims, true), eps)), -0.5));
+  if (!fixed) rstd = rsqrt(add(mean(mul(centred, centred), dims, true), eps));
   normal = mul(centred, rstd);
   if (fixed) return mul(g, rstd);
   const Tensor along = mul(normal, mean(mul(g, normal), dims, true));
@@ -230,6 +232,7 @@ struct BatchNormNode : Node {
     parameter(1, 1, channels.rstd);
     parameter(2, 0, nullptr);
     if (exchange) exchange->sum(sums);
+    trace_work(0, (counted.defined() ? 4 : 2) * x.num_bytes() + (context.needs(0) ? 3 : 0) * x.num_bytes());
     if (context.needs(0)) {
       grads[0] = empty_in_order(x, shape);
       const bool masked = counted.defined();
@@ -293,6 +296,8 @@ Tensor batch_norm_forward(const char* op, BatchNormArguments a, Tail tail) {
   const Tensor out = empty_in_order(a.input, shape);
   const Tensor workspace = scratch(cpu::batch_norm_workspace_bytes(shape), context.device);
   const BatchStatistics statistics = batch_statistics(op, context, a, shape, dense, workspace);
+  trace_work(0,
+             (2 + a.training + (tail == Tail::kAddRelu)) * out.num_bytes());  // the input once more for its statistics
   cpu::batch_norm(
       context, a.input.dtype(), shape,
       {statistics.mean.data<double>(), statistics.rstd.data<double>(), data_or_null(weights), data_or_null(biases)},

@@ -4,8 +4,10 @@ using namespace tandem;
 
 namespace {
 
-/// A channels-last image, as convolutions make it.
-Tensor image(const Shape& shape) { return randn({shape[0], shape[2], shape[3], shape[1]}).permute({0, 3, 1, 2}); }
+/// Images as convolutions make them: [N, H, W, C] in memory, so that neither the input's gradient nor the output's is copied.
+Tensor image(const Shape& shape) { return randn({shape[0], shape[2], shape[3], shape[1]}); }
+Tensor nchw(const Tensor& image) { return image.permute({0, 3, 1, 2}); }
+Tensor nhwc(const Tensor& image) { return image.permute({0, 2, 3, 1}); }
 
 /// Ranks that are one.
 struct OneRank : BatchNormExchange {
@@ -19,7 +21,7 @@ TANDEM_BENCHMARK_ROWS(norm) {
   const Tensor mean = zeros({64}), var = ones({64});
   const auto inputs = [] { return TensorList{image({32, 64, 32, 32}), ones({64}), zeros({64})}; };
   rows.add("batch_norm", inputs,
-           [=](const TensorList& in) { return batch_norm(in[0], mean, var, in[1], in[2], true); });
+           [=](const TensorList& in) { return nhwc(batch_norm(nchw(in[0]), mean, var, in[1], in[2], true)); });
   rows.add(
       "batch_norm row-major",
       [] {
@@ -27,21 +29,23 @@ TANDEM_BENCHMARK_ROWS(norm) {
       },
       [=](const TensorList& in) { return batch_norm(in[0], mean, var, in[1], in[2], true); });
   rows.add("batch_norm_relu", inputs,
-           [=](const TensorList& in) { return batch_norm_relu(in[0], mean, var, in[1], in[2], true); });
+           [=](const TensorList& in) { return nhwc(batch_norm_relu(nchw(in[0]), mean, var, in[1], in[2], true)); });
   rows.add(
       "batch_norm_relu small",
       [] {
         return TensorList{image({32, 512, 4, 4}), ones({512}), zeros({512})};
       },
-      [](const TensorList& in) { return batch_norm_relu(in[0], {}, {}, in[1], in[2], true); });
+      [](const TensorList& in) { return nhwc(batch_norm_relu(nchw(in[0]), {}, {}, in[1], in[2], true)); });
   rows.add(
       "batch_norm_add_relu",
       [] {
         return TensorList{image({32, 64, 32, 32}), ones({64}), zeros({64}), image({32, 64, 32, 32})};
       },
-      [=](const TensorList& in) { return batch_norm_add_relu(in[0], in[3], mean, var, in[1], in[2], true); });
+      [=](const TensorList& in) {
+        return nhwc(batch_norm_add_relu(nchw(in[0]), nchw(in[3]), mean, var, in[1], in[2], true));
+      });
   rows.add("sync_batch_norm", inputs, [=](const TensorList& in) {
-    return sync_batch_norm(in[0], mean, var, in[1], in[2], std::make_shared<OneRank>());
+    return nhwc(sync_batch_norm(nchw(in[0]), mean, var, in[1], in[2], std::make_shared<OneRank>()));
   });
   rows.add(
       "layer_norm 128",

@@ -79,8 +79,8 @@ OpCase batch_norm_case(Shape shape, Options o) {
   op.name = o.tail == Tail::kNone ? "batch_norm" : o.tail == Tail::kRelu ? "batch_norm_relu" : "batch_norm_add_relu";
   op.inputs = {{"input", shape}};
   if (o.tail == Tail::kAddRelu) op.inputs.push_back({"residual", shape});
-  if (o.weight) op.inputs.push_back({"weight", {shape[1]}, 0.5, 2});
-  if (o.bias) op.inputs.push_back({"bias", {shape[1]}});
+  if (o.weight) op.inputs.push_back({.name = "weight", .shape = {shape[1]}, .low = 0.5, .optional = true});
+  if (o.bias) op.inputs.push_back({.name = "bias", .shape = {shape[1]}, .optional = true});
   op.terms = o.training ? static_cast<double>(num_elements(shape) / shape[1]) : 1;
   op.tolerance = 8;
   op.names_operands = false;  // the running statistics are listed too
@@ -107,30 +107,23 @@ INSTANTIATE_TEST_SUITE_P(, BatchNorm, ::testing::Values(Tail::kNone, Tail::kRelu
   return p.param == Tail::kNone ? "batch_norm" : p.param == Tail::kRelu ? "batch_norm_relu" : "batch_norm_add_relu";
 });
 
-void check_without_errors(const OpCase& op) {
-  check_values(op);
-  check_gradients(op);
-  check_threads(op);
-}
-
 TEST_P(BatchNorm, MatchesItsFormula) {
   for (const bool training : {true, false}) {
     const Options o = {.training = training, .tail = GetParam()};
-    check_without_errors(batch_norm_case({7, 3}, o));
-    check_without_errors(batch_norm_case({3, 2, 5}, o));
-    check_without_errors(batch_norm_case({2, 3, 2, 3}, o));
+    check(batch_norm_case({7, 3}, o));
+    check(batch_norm_case({3, 2, 5}, o));
+    check(batch_norm_case({2, 3, 2, 3}, o));
     Options last = o;
     last.channels_last = true;
-    check_without_errors(batch_norm_case({2, 3, 2, 3}, last));
+    check(batch_norm_case({2, 3, 2, 3}, last));
   }
 }
 
 TEST_P(BatchNorm, WithoutWeightOrBias) {
   for (const bool training : {true, false}) {
-    check_without_errors(batch_norm_case({5, 3}, {.training = training, .tail = GetParam(), .weight = false}));
-    check_without_errors(batch_norm_case({5, 3}, {.training = training, .tail = GetParam(), .bias = false}));
-    check_without_errors(
-        batch_norm_case({2, 3, 3}, {.training = training, .tail = GetParam(), .weight = false, .bias = false}));
+    check(batch_norm_case({5, 3}, {.training = training, .tail = GetParam(), .weight = false}));
+    check(batch_norm_case({5, 3}, {.training = training, .tail = GetParam(), .bias = false}));
+    check(batch_norm_case({2, 3, 3}, {.training = training, .tail = GetParam(), .weight = false, .bias = false}));
   }
 }
 

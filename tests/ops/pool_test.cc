@@ -204,6 +204,34 @@ TEST(MaxPool2d, NanIsTheLargest) {
   EXPECT_TRUE(std::isnan(max_pool2d(x, 2).item<float>()));
 }
 
+TEST(MaxPool2d, ManyChannelsDoWhatOneDoes) {
+  // Ties, NaN and infinities, in as many channels as several vectors hold, and in one.
+  Dense values = random_dense({2, 75, 5, 6}, 1, 0, 4);
+  for (int64_t i = 0; i < values.num_elements(); ++i) {
+    values[i] = i % 11 == 0 ? kNan : i % 7 == 0 ? -kInf : std::floor(values[i]);
+  }
+  const auto bits = [](const Tensor& t) {
+    std::vector<double> list = t.to_vector<double>();
+    for (double& value : list) value = std::isnan(value) ? 77 : value;
+    return list;
+  };
+  for (const DType dtype : {kFloat32, kFloat64}) {
+    for (const MaxPool2dOptions& options : {MaxPool2dOptions{}, MaxPool2dOptions{.stride = 1, .padding = 1}}) {
+      Tensor all = ops::channels_last(make_tensor(values, dtype)).detach().set_requires_grad();
+      const Tensor y = max_pool2d(all, 2, options);
+      const Tensor cotangent = random_tensor(y.shape(), 2, dtype);
+      y.backward(cotangent);
+      for (int64_t c = 0; c < 75; ++c) {
+        Tensor one = all.detach().slice(1, c, c + 1).clone().set_requires_grad();
+        const Tensor expected = max_pool2d(one, 2, options);
+        expected.backward(cotangent.slice(1, c, c + 1));
+        EXPECT_EQ(bits(y.detach().slice(1, c, c + 1)), bits(expected)) << c;
+        EXPECT_EQ(all.grad().slice(1, c, c + 1).to_vector<double>(), one.grad().to_vector<double>()) << c;
+      }
+    }
+  }
+}
+
 TEST(MaxPool2d, AWindowBetweenTheElementsOfTheImage) {
   // Elements at -1 and 3 of an image of 3: nothing is inside.
   const MaxPool2dOptions options = {.padding = {0, 1}, .dilation = {1, 4}};
