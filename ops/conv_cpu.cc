@@ -43,9 +43,11 @@ ConvAlgorithm conv_algorithm(ConvPass pass, const ConvGeometry& g) {
   constexpr int64_t kSmall = 24 * 24 * 24;
   if (g.work() <= kSmall) return ConvAlgorithm::kDirect;
   if (cpu::depthwise_can(g)) return ConvAlgorithm::kDepthwise;
-  // With few channels on either side, transforms cost more than the multiplications that they save.
-  constexpr int64_t kFewChannels = 16;
-  if (cpu::winograd_can(g) && std::min(g.channels, g.out_channels) >= kFewChannels) {
+  // With few channels on either side, transforms cost more than the multiplications that they save; transformed, 2^18 pairs
+  // of channel and filter take 36 MiB, and no more is asked for.
+  constexpr int64_t kFewChannels = 16, kManyPairs = 1 << 18;
+  if (cpu::winograd_can(g) && std::min(g.channels, g.out_channels) >= kFewChannels &&
+      g.channels * g.out_channels <= kManyPairs) {
     return has_avx512() ? ConvAlgorithm::kWinogradAvx512 : ConvAlgorithm::kWinogradAvx2;
   }
   // A packed panel of AVX-512 is 64 columns wide, one of AVX2 16: a narrow right side would be mostly zeros.

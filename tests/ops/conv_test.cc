@@ -98,6 +98,19 @@ TEST(Conv2d, LargeEnoughForProductsOfPatches) {
   }
 }
 
+TEST(Conv2d, LargeEnoughForWinograd) {
+  OpCase cases[] = {
+      conv_case({3, 17, 9, 8}, {33, 17, 3, 3}, {.padding = {2, 1}}),
+      conv_case({2, 40, 6, 5}, {66, 40, 3, 3}, {.padding = 1}),  // fewer tiles than filters
+      conv_case({5, 16, 9, 10}, {33, 16, 5, 5}, {}),
+  };
+  for (OpCase& op : cases) {
+    op.tolerance = 100;  // of the transforms
+    check_values(op);
+    check_threads(op);
+  }
+}
+
 TEST(Conv2dRelu, MatchesItsFormula) {
   check(conv_case({2, 3, 5, 4}, {2, 3, 3, 2}, {.stride = {2, 1}, .padding = {1, 2}}, true, true));
   check(conv_case({1, 2, 4, 3}, {2, 1, 2, 2}, {.padding = 1, .groups = 2}, false, true));
@@ -187,7 +200,7 @@ INSTANTIATE_TEST_SUITE_P(
                       geometry(1, 1, {28, 28}, 32, 5),          //
                       geometry(2, 32, {12, 12}, 65, 5),         // more than a panel of columns
                       geometry(3, 33, {8, 8}, 31, 3, 1, 1),     //
-                      geometry(2, 64, {16, 16}, 128, 3, 2, 1),  // halves the map
+                      geometry(1, 64, {16, 14}, 128, 3, 2, 1),  // halves the map
                       geometry(2, 64, {9, 8}, 66, 1, 2),        // three of four inputs are not read
                       geometry(4, 65, {7, 5}, 67, 1),           // a plain product
                       geometry(2, 6, {13, 11}, 9, {3, 2}, {2, 3}, {3, 1}, {2, 3}, 3),  //
@@ -207,10 +220,17 @@ INSTANTIATE_TEST_SUITE_P(
                       geometry(2, 3, {5, 5}, 0, 3)));               // no filters
 
 TEST(ConvAlgorithm, FollowsFromTheSizes) {
-  EXPECT_EQ(conv_algorithm(ConvPass::kForward, geometry(1, 3, 4, 4, 3)), ConvAlgorithm::kDirect);
-  const ConvGeometry wide = geometry(4, 64, 16, 64, 3, 2, 1), narrow = geometry(4, 64, 16, 8, 3, 2, 1);
-  EXPECT_NE(conv_algorithm(ConvPass::kForward, wide), ConvAlgorithm::kDirect);
-  EXPECT_EQ(conv_algorithm(ConvPass::kForward, narrow), ConvAlgorithm::kTilesAvx2);
+  auto chosen = [](const ConvGeometry& g) { return std::string(to_string(conv_algorithm(ConvPass::kForward, g))); };
+  EXPECT_EQ(chosen(geometry(1, 3, 4, 4, 3)), "direct");
+  EXPECT_EQ(chosen(geometry(4, 64, 16, 64, 3, 1, 1, 1, 64)), "depthwise");
+  EXPECT_EQ(chosen(geometry(4, 64, 16, 8, 3, 2, 1)), "tiles avx2");
+  const bool wide = is_available(ConvAlgorithm::kTilesAvx512, {});
+  EXPECT_EQ(chosen(geometry(4, 64, 16, 64, 3, 2, 1)), wide ? "tiles avx512" : "tiles avx2");
+  EXPECT_EQ(chosen(geometry(4, 3, 16, 64, 3)), wide ? "tiles avx512" : "tiles avx2");
+  EXPECT_EQ(chosen(geometry(1, 1024, 8, 512, 3)), wide ? "tiles avx512" : "tiles avx2");
+  for (const int64_t kernel : {3, 5}) {
+    EXPECT_EQ(chosen(geometry(4, 16, 16, 16, kernel)), wide ? "winograd avx512" : "winograd avx2");
+  }
 }
 
 TEST(ConvAlgorithm, TheEnvironmentAsksForTheReference) {
@@ -239,26 +259,28 @@ TEST(Conv2d, ResultsAndInputGradientsAreChannelsLast) {
 }
 
 TEST(Conv2d, GradientsAddUpInTheSlot) {
-  for (const bool fused : {false, true}) {
-    const Tensor input = random_tensor({3, 16, 9, 8}, 1), cotangent = random_tensor({3, 33, 7, 6}, 2);
-    Tensor weight = random_tensor({33, 16, 3, 3}, 3), bias = random_tensor({33}, 4);
-    weight.set_requires_grad();
-    bias.set_requires_grad();
-    auto backward = [&] {
-      (fused ? conv2d_relu(input, weight, bias) : conv2d(input, weight, bias)).backward(cotangent);
-    };
-    backward();
-    const Dense weight_once = dense(weight.grad()), bias_once = dense(bias.grad());
-    const void* slot = weight.grad().data_ptr();
-    EXPECT_TRUE(weight.grad().is_contiguous());
-    backward();
-    EXPECT_EQ(weight.grad().data_ptr(), slot);
-    auto twice = [](Dense values) {
-      for (double& value : values.values) value *= 2;
-      return values;
-    };
-    EXPECT_TRUE(close(weight.grad(), twice(weight_once), 1e-5));
-    EXPECT_TRUE(close(bias.grad(), twice(bias_once), 1e-5));
+  for (const DType dtype : {kFloat32, kBFloat16}) {
+    for (const bool fused : {false, true}) {
+      const Tensor input = random_tensor({3, 16, 9, 8}, 1, dtype), cotangent = random_tensor({3, 33, 7, 6}, 2, dtype);
+      Tensor weight = random_tensor({33, 16, 3, 3}, 3, dtype), bias = random_tensor({33}, 4, dtype);
+      weight.set_requires_grad();
+      bias.set_requires_grad();
+      auto backward = [&] {
+        (fused ? conv2d_relu(input, weight, bias) : conv2d(input, weight, bias)).backward(cotangent);
+      };
+      backward();
+      const Dense weight_once = dense(weight.grad()), bias_once = dense(bias.grad());
+      const void* slot = weight.grad().data_ptr();
+      EXPECT_TRUE(weight.grad().is_contiguous());
+      backward();
+      EXPECT_EQ(weight.grad().data_ptr(), slot);
+      auto twice = [](Dense values) {
+        for (double& value : values.values) value *= 2;
+        return values;
+      };
+      EXPECT_TRUE(close(weight.grad(), twice(weight_once), 4 * epsilon(dtype)));
+      EXPECT_TRUE(close(bias.grad(), twice(bias_once), 4 * epsilon(dtype)));
+    }
   }
 }
 
