@@ -10,6 +10,7 @@
 #include <tandem/examples/support/training_run.h>
 #include <tandem/tandem.h>
 
+#include <filesystem>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -66,7 +67,8 @@ void train(td::distributed::Context& ctx, const examples::TrainingFlags& flags, 
                                              {.context = context, .stride = context});
   const td::data::CharVocabulary& vocabulary = training.vocabulary();
   if (own.sample.length > 0) vocabulary.encode(own.sample.prompt);  // a wrong prompt is noticed before the training
-  const std::string source = flags.data.empty() ? "tandem's documentation" : flags.data;
+  const std::string source =
+      flags.data.empty() ? "tandem's documentation" : std::filesystem::path(flags.data).filename().string();
 
   models::GptOptions shape = own.model;
   shape.vocabulary = vocabulary.size();

@@ -1,6 +1,7 @@
 // Learns tinyshakespeare.txt.  Needs TANDEM_SHAKESPEARE, the file.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <iostream>
 #include <string>
@@ -11,12 +12,16 @@ namespace {
 
 using namespace tandem::testing_support;
 
+constexpr std::chrono::seconds kBound{250};  // a training takes about a tenth of that on two idle cores
+
 TEST(GptCharRealTest, LearnsAsFastAsTheSameModelInPyTorch) {
   const char* data = std::getenv("TANDEM_SHAKESPEARE");
   ASSERT_TRUE(data != nullptr && *data != '\0')
       << "set TANDEM_SHAKESPEARE to the file tinyshakespeare.txt and pass it on: --test_env=TANDEM_SHAKESPEARE";
-  const auto result = run_example("gpt_char", {"--nproc", "2", "--data", data, "--batch-size", "16", "--max-steps",
-                                               "500", "--out", fresh_folder("shakespeare"), "--sample", "200"});
+  const auto result = run_example("gpt_char",
+                                  {"--nproc", "2", "--data", data, "--batch-size", "16", "--max-steps", "500", "--out",
+                                   fresh_folder("shakespeare"), "--sample", "200"},
+                                  {}, kBound);
   ASSERT_EQ(result.status, 0) << result.err;
   std::cout << result.out;
   // The same model, initial distribution, optimizer, schedule and batch; another order of the data.

@@ -1,6 +1,7 @@
 // Trains on MNIST's own t10k files.  Needs TANDEM_MNIST_DIR, the folder that holds them.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <iostream>
 #include <string>
@@ -11,6 +12,8 @@
 namespace {
 
 using namespace tandem::testing_support;
+
+constexpr std::chrono::seconds kBound{250};  // a training takes about a tenth of that on two idle cores
 
 std::string folder() {
   const char* data = std::getenv("TANDEM_MNIST_DIR");
@@ -25,7 +28,8 @@ TEST(MnistRealTest, TwoRanksReachNinetyFivePercentWithTheSameBytesTwice) {
   std::vector<std::string> files;
   for (const std::string name : {"first", "second"}) {
     const std::string out = fresh_folder(name);
-    const auto result = run_example("mnist", {"--nproc", "2", "--epochs", "5", "--data", data, "--out", out});
+    const auto result =
+        run_example("mnist", {"--nproc", "2", "--epochs", "5", "--data", data, "--out", out}, {}, kBound);
     ASSERT_EQ(result.status, 0) << result.err;
     std::cout << result.out;
     EXPECT_GE(number_after(result.out, "\ntest accuracy "), 95);
@@ -39,7 +43,8 @@ TEST(MnistRealTest, LeNetReachesNinetySevenAndAHalfPercent) {
   const std::string data = folder();
   ASSERT_FALSE(data.empty());
   const auto result = run_example(
-      "mnist", {"--model", "lenet", "--nproc", "2", "--epochs", "5", "--data", data, "--out", fresh_folder("lenet")});
+      "mnist", {"--model", "lenet", "--nproc", "2", "--epochs", "5", "--data", data, "--out", fresh_folder("lenet")},
+      {}, kBound);
   ASSERT_EQ(result.status, 0) << result.err;
   std::cout << result.out;
   EXPECT_GE(number_after(result.out, "\ntest accuracy "), 97.5);

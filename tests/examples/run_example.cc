@@ -21,8 +21,9 @@ Arguments example_command(const std::string& name, Arguments arguments) {
   return arguments;
 }
 
-Subprocess::Result run_example(const std::string& name, const Arguments& arguments, const Variables& variables) {
-  Subprocess::Result result = run_program(example_command(name, arguments), variables);
+Subprocess::Result run_example(const std::string& name, const Arguments& arguments, const Variables& variables,
+                               std::chrono::seconds bound) {
+  Subprocess::Result result = Subprocess(example_command(name, arguments), variables).wait(bound);
   result.err = without_crowding_note(result.err);
   return result;
 }

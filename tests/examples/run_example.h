@@ -1,6 +1,7 @@
 // Running an example and reading what it printed.
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,7 +16,8 @@ using Variables = std::vector<std::pair<std::string, std::string>>;
 /// The path of the example of that name and its arguments.
 Arguments example_command(const std::string& name, Arguments arguments);
 /// Runs it to its end.  Its note about ranks that share cores, which depends on the machine, is taken off stderr.
-Subprocess::Result run_example(const std::string& name, const Arguments& arguments, const Variables& variables = {});
+Subprocess::Result run_example(const std::string& name, const Arguments& arguments, const Variables& variables = {},
+                               std::chrono::seconds bound = Subprocess::kBound);
 std::string without_crowding_note(const std::string& err);
 
 /// Writes 40 training and 10 test images, whose bright rows say their class, as MNIST's t10k files: one with .gz, one

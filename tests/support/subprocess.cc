@@ -130,8 +130,8 @@ bool Subprocess::wait_for_output(const std::string& text, int times) {
   return true;
 }
 
-Subprocess::Result Subprocess::wait() {
-  const auto deadline = std::chrono::steady_clock::now() + kBound;
+Subprocess::Result Subprocess::wait(std::chrono::seconds bound) {
+  const auto deadline = std::chrono::steady_clock::now() + bound;
   while (read_some(deadline)) {
   }
   const bool late = std::chrono::steady_clock::now() >= deadline;

@@ -20,6 +20,8 @@ class Subprocess {
 
   enum class Output { kPipes, kTerminal };
 
+  static constexpr std::chrono::seconds kBound{40};
+
   /// Starts argv[0] (a path) with this process's environment, less every variable about ranks, plus `variables`.  With
   /// kTerminal its stdout and stderr are one pseudo-terminal, and what that shows is read as `out`.
   explicit Subprocess(const std::vector<std::string>& argv,
@@ -38,11 +40,10 @@ class Subprocess {
   /// Reads until stdout holds `text` `times` times; false where that did not happen within the bound.
   bool wait_for_output(const std::string& text, int times = 1);
   const std::string& out() const { return result_.out; }
-  /// Waits for the end.
-  Result wait();
+  /// Waits for the end; kills it where the bound has passed.
+  Result wait(std::chrono::seconds bound = kBound);
 
  private:
-  static constexpr std::chrono::seconds kBound{40};
   bool read_some(std::chrono::steady_clock::time_point deadline);
 
   pid_t pid_ = -1;
