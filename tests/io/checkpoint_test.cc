@@ -13,8 +13,8 @@
 #include <tandem/base/rank_context.h>
 #include <tandem/io/state_file.h>
 #include <tandem/tensor/factories.h>
-#include <tandem/tests/support/temporary_folder.h>
 #include <tandem/tests/support/error_text.h>
+#include <tandem/tests/support/temporary_folder.h>
 
 namespace td = tandem;
 namespace fs = std::filesystem;
@@ -266,6 +266,62 @@ TEST_F(Checkpoint, IfAllAreDamagedLoadingSaysSo) {
             "manifest's\n"
             "  Checkpointer: 'DIR/run/step-00000001/rank-0.safetensors' is damaged: its checksum differs from the "
             "manifest's");
+}
+
+TEST_F(Checkpoint, AFolderThatCannotBeMadeIsAWarning) {
+  write_file(path_, "a file in the way");
+  bool saved = true;
+  EXPECT_EQ(log_of([&] { saved = Checkpointer(path_).save(3, state_of(1)); }),
+            "warning the checkpoint of step 3 is not saved: Checkpointer: cannot make the folder 'DIR/run': Not a "
+            "directory\n");
+  EXPECT_FALSE(saved);
+  EXPECT_EQ(
+      folder_.shortened(error_text<td::IoError>([&] { Checkpointer(path_, {.fail = true}).save(3, state_of(1)); })),
+      "the checkpoint of step 3 is not saved: Checkpointer: cannot make the folder 'DIR/run': Not a directory");
+  EXPECT_EQ(read_file(path_), "a file in the way");
+}
+
+TEST_F(Checkpoint, ARankThatCannotWriteFailsTheCheckpointOnAll) {
+  for (const bool fail : {false, true}) {
+    std::vector<std::string> errors(3);
+    const std::string log = log_of([&] {
+      run_ranks(3, [&](int rank, const std::function<void()>& barrier) {
+        int num_barriers = 0;
+        const auto obstruct = [&] {
+          barrier();
+          // The fifth: rank 0 has made the folder of the second checkpoint.
+          if (rank == 1 && ++num_barriers == 5) fs::create_directory(path_ + "/step-00000002/rank-1.safetensors");
+        };
+        Checkpointer checkpointer(path_, {.rank = rank, .world_size = 3, .barrier = obstruct, .fail = fail});
+        EXPECT_TRUE(checkpointer.save(1, state_of(1, rank)));
+        try {
+          EXPECT_FALSE(checkpointer.save(2, state_of(2, rank)));
+        } catch (const td::IoError& error) {
+          errors[static_cast<size_t>(rank)] = folder_.shortened(error.what());
+        }
+        EXPECT_EQ(value_of(checkpointer.load_latest()->state), 1);
+        barrier();
+      });
+    });
+    const std::string own =
+        "the checkpoint of step 2 is not saved: save_safetensors: cannot replace "
+        "'DIR/run/step-00000002/rank-1.safetensors': Is a directory";
+    const std::string other =
+        "the checkpoint of step 2 is not saved: Checkpointer: cannot open 'DIR/run/step-00000002/rank-1.safetensors': "
+        "No such file or directory";
+    const std::string missing =
+        "the checkpoint of step 2 is not saved: Checkpointer: another rank could not write; missing are "
+        "rank-1.safetensors, manifest.json";
+    if (fail) {
+      EXPECT_EQ(errors, (std::vector<std::string>{other, own, missing}));
+      EXPECT_EQ(log, "");
+    } else {
+      for (const std::string& line : {"[rank 0/3] " + other, "[rank 1/3] " + own, "[rank 2/3] " + missing})
+        EXPECT_NE(log.find("warning " + line + "\n"), std::string::npos) << line << "\n" << log;
+    }
+    EXPECT_FALSE(fs::exists(path_ + "/step-00000002"));
+    fs::remove_all(path_);
+  }
 }
 
 TEST_F(Checkpoint, RefusesWrongArguments) {

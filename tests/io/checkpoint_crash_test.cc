@@ -1,0 +1,267 @@
+// Checkpoints survive whatever happens between two system calls.
+//
+// This program defines the system calls that change files itself, in place of the C library's: each counts, and at the
+// one that a test has chosen the process ends, or loses its power (what was not forced to disk is cut off first), or
+// the call fails.  Tests choose every call of a save in turn.
+
+#include <tandem/io/checkpoint.h>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tandem/tensor/factories.h>
+#include <tandem/tests/support/temporary_folder.h>
+
+namespace {
+
+enum class Fault {
+  kNone,
+  kDeath,       // the process ends before the call
+  kShortWrite,  // the process ends in the call: of a write, half arrives
+  kPowerCut,    // the machine ends: files that were not forced to disk are cut in half
+  kNoSpace,     // the call fails
+};
+
+constexpr int kDied = 42;
+
+/// What happens at which call.  Only the thread of the test touches it.
+struct Plan {
+  Fault fault = Fault::kNone;
+  int at = -1;                       // number of the call, from 0
+  int calls = 0;                     // so far
+  std::map<int, std::string> dirty;  // path by descriptor: written, and not forced to disk since
+};
+Plan plan;
+
+std::string path_of(int descriptor) {
+  char path[4096];
+  const ssize_t length = ::readlink(("/proc/self/fd/" + std::to_string(descriptor)).c_str(), path, sizeof path);
+  return {path, static_cast<size_t>(std::max<ssize_t>(length, 0))};
+}
+
+[[noreturn]] void lose_power() {
+  for (const auto& [descriptor, path] : plan.dirty) {
+    std::error_code ignored;
+    const auto size = std::filesystem::file_size(path, ignored);
+    if (!ignored) std::filesystem::resize_file(path, size / 2, ignored);
+  }
+  ::_exit(kDied);
+}
+
+/// Counts a call; true if it shall fail.
+bool fails() {
+  if (plan.fault == Fault::kNone || plan.calls++ != plan.at) return false;
+  if (plan.fault == Fault::kPowerCut) lose_power();
+  if (plan.fault == Fault::kNoSpace) {
+    errno = ENOSPC;
+    return true;
+  }
+  ::_exit(kDied);
+}
+
+}  // namespace
+
+extern "C" {
+
+ssize_t write(int descriptor, const void* data, size_t size) {
+  if (plan.fault != Fault::kNone && descriptor > 2) {
+    const bool now = plan.calls == plan.at;
+    if (now && plan.fault == Fault::kShortWrite) {
+      static_cast<void>(!::syscall(SYS_write, descriptor, data, size / 2));
+      ::_exit(kDied);
+    }
+    if (fails()) return -1;
+    plan.dirty[descriptor] = path_of(descriptor);
+  }
+  return ::syscall(SYS_write, descriptor, data, size);
+}
+
+/// Only noted: the power goes out in this program alone.
+int fsync(int descriptor) {
+  if (fails()) return -1;
+  plan.dirty.erase(descriptor);
+  return 0;
+}
+
+int rename(const char* from, const char* to) noexcept {
+  if (fails()) return -1;
+  for (auto& [descriptor, path] : plan.dirty) {
+    if (path == from) path = to;
+  }
+  return static_cast<int>(::syscall(SYS_rename, from, to));
+}
+
+int mkdir(const char* path, mode_t mode) noexcept {
+  if (fails()) return -1;
+  return static_cast<int>(::syscall(SYS_mkdir, path, mode));
+}
+
+int unlink(const char* path) noexcept {
+  if (fails()) return -1;
+  return static_cast<int>(::syscall(SYS_unlink, path));
+}
+
+int rmdir(const char* path) noexcept {
+  if (fails()) return -1;
+  return static_cast<int>(::syscall(SYS_rmdir, path));
+}
+
+/// std::filesystem and std::remove call it or unlink and rmdir.
+int remove(const char* path) noexcept {
+  struct stat status = {};
+  if (::lstat(path, &status) != 0) return -1;
+  return S_ISDIR(status.st_mode) ? rmdir(path) : unlink(path);
+}
+
+}  // extern "C"
+
+namespace td = tandem;
+namespace fs = std::filesystem;
+using td::io::Checkpointer;
+using td::io::CheckpointState;
+
+namespace {
+
+CheckpointState state_of(int64_t value) {
+  CheckpointState state;
+  state.model.set("fc.weight", td::full({33}, value, {td::kInt64}));
+  state.optimizer.set("state.0.momentum_buffer", td::full({33}, value, {td::kInt64}));
+  state.rank.set("generator.offset", value);
+  return state;
+}
+
+/// The value of the newest checkpoint; -1 if there is none.
+int64_t newest_value(const std::string& folder) {
+  const auto loaded = td::io::load_checkpoint(folder);
+  if (!loaded) return -1;
+  const auto value = loaded->state.rank.get<int64_t>("generator.offset");
+  EXPECT_EQ(loaded->state.model.get<td::Tensor>("fc.weight").to_vector<int64_t>(), std::vector<int64_t>(33, value));
+  EXPECT_EQ(loaded->state.optimizer.get<td::Tensor>("state.0.momentum_buffer").to_vector<int64_t>(),
+            std::vector<int64_t>(33, value));
+  return value;
+}
+
+/// Runs f in a child process where the fault strikes at call `at`; whether it did.
+template <class F>
+bool dies(Fault fault, int at, F&& f) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    plan.fault = fault;
+    plan.at = at;
+    f();
+    ::_exit(0);
+  }
+  int status = 0;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  const int code = WEXITSTATUS(status);
+  EXPECT_TRUE(code == 0 || code == kDied) << code;
+  return code == kDied;
+}
+
+/// A sequence of steps to save: those before the last are saved whole, the last one meets the fault.
+struct Scenario {
+  std::vector<int64_t> steps;
+  const char* name;
+};
+const std::vector<Scenario> kScenarios = {
+    {{10}, "the first of a folder"},       {{10, 20}, "the second"},        {{10, 20, 30}, "one more than are kept"},
+    {{10, 20, 20}, "the same step again"}, {{10, 20, 20, 20}, "and again"}, {{10, 20, 10}, "an earlier step again"}};
+
+void test_deaths(Fault fault) {
+  for (const Scenario& scenario : kScenarios) {
+    int num_deaths = 0;
+    for (int at = 0;; ++at) {
+      const td::testing::TemporaryFolder folder;
+      const auto last = static_cast<int64_t>(scenario.steps.size()) - 1;
+      {
+        Checkpointer checkpointer(folder.path());
+        for (int64_t i = 0; i < last; ++i) {
+          ASSERT_TRUE(checkpointer.save(scenario.steps[static_cast<size_t>(i)], state_of(i)));
+        }
+      }
+      const bool died = dies(fault, at, [&] {
+        Checkpointer checkpointer(folder.path());
+        checkpointer.save(scenario.steps.back(), state_of(last));
+      });
+      const int64_t value = newest_value(folder.path());
+      if (died) {
+        ++num_deaths;
+        EXPECT_TRUE(value == last || value == last - 1) << scenario.name << ", call " << at << ": " << value;
+      } else {
+        EXPECT_EQ(value, last) << scenario.name;
+      }
+      // `latest` names a complete one, if it is there.
+      const std::string latest = td::testing::read_file(folder / "latest");
+      if (!latest.empty()) {
+        const std::string named = folder / latest.substr(0, latest.size() - 1);
+        EXPECT_TRUE(fs::exists(named + "/manifest.json") || fs::exists(named + ".old/manifest.json"))
+            << scenario.name << ", call " << at;
+      }
+      // The next start cleans up and saves as if nothing had happened.
+      Checkpointer next(folder.path());
+      EXPECT_TRUE(next.save(99, state_of(77)));
+      EXPECT_EQ(newest_value(folder.path()), 77);
+      int num_complete = 0;
+      for (const auto& entry : fs::recursive_directory_iterator(folder.path())) {
+        const std::string name = entry.path().filename();
+        EXPECT_EQ(name.find(".tmp"), std::string::npos) << scenario.name << ", call " << at << ": " << entry.path();
+        num_complete += name == "manifest.json";
+      }
+      EXPECT_LE(num_complete, 2);
+      if (!died) break;
+    }
+    // Four files and `latest`: each is written, forced to disk, renamed, and its folder forced to disk.
+    EXPECT_GE(num_deaths, 5 * 4) << scenario.name;
+  }
+}
+
+TEST(CheckpointCrash, DyingAtAnyCallLeavesTheNewestComplete) { test_deaths(Fault::kDeath); }
+TEST(CheckpointCrash, DyingInsideAWriteToo) { test_deaths(Fault::kShortWrite); }
+TEST(CheckpointCrash, LosingPowerToo) { test_deaths(Fault::kPowerCut); }
+
+TEST(CheckpointCrash, WhatCannotBeWrittenIsAWarningAndLeavesNothing) {
+  for (const Scenario& scenario : kScenarios) {
+    std::set<bool> verdicts;
+    for (int at = 0;; ++at) {
+      const td::testing::TemporaryFolder folder;
+      Checkpointer checkpointer(folder.path());
+      const auto last = static_cast<int64_t>(scenario.steps.size()) - 1;
+      for (int64_t i = 0; i < last; ++i) {
+        ASSERT_TRUE(checkpointer.save(scenario.steps[static_cast<size_t>(i)], state_of(i)));
+      }
+      ::testing::internal::CaptureStderr();
+      plan = {.fault = Fault::kNoSpace, .at = at, .calls = 0, .dirty = {}};
+      const bool saved = checkpointer.save(scenario.steps.back(), state_of(last));
+      const bool struck = plan.calls > at;
+      plan = {};
+      const std::string log = ::testing::internal::GetCapturedStderr();
+      verdicts.insert(saved);
+      EXPECT_EQ(newest_value(folder.path()), saved ? last : last - 1) << scenario.name << ", call " << at;
+      const bool warned = log.find(saved ? " is saved, but: Checkpointer: " : " is not saved: ") != std::string::npos &&
+                          log.find("No space left on device") != std::string::npos;
+      EXPECT_EQ(warned, struck) << scenario.name << ", call " << at << ": " << log;
+      EXPECT_TRUE(struck || saved);
+      if (!struck) break;
+      EXPECT_TRUE(checkpointer.save(99, state_of(77)));
+      EXPECT_EQ(newest_value(folder.path()), 77);
+    }
+    EXPECT_EQ(verdicts.size(), 2u) << scenario.name;
+  }
+}
+
+}  // namespace
