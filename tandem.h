@@ -30,6 +30,8 @@
 #include <tandem/distributed/process_group.h>
 #include <tandem/distributed/store.h>
 #include <tandem/io/checkpoint.h>
+#include <tandem/io/event_file.h>
+#include <tandem/io/npy.h>
 #include <tandem/io/safetensors.h>
 #include <tandem/io/state_file.h>
 #include <tandem/nn/activation.h>

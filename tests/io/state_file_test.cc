@@ -11,8 +11,8 @@
 
 #include <tandem/io/safetensors.h>
 #include <tandem/tensor/factories.h>
-#include <tandem/tests/support/temporary_folder.h>
 #include <tandem/tests/support/error_text.h>
+#include <tandem/tests/support/temporary_folder.h>
 
 namespace td = tandem;
 using td::State;
