@@ -1,0 +1,14 @@
+// The headers of safetensors files, without the length that would refuse most changes of a whole file: the first byte
+// stands for the number of bytes of data.
+#include <tandem/io/safetensors_header.h>
+
+#include <string_view>
+
+#include <tandem/tests/fuzz/fuzz.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size == 0) return 0;
+  const std::string_view text(reinterpret_cast<const char*>(data) + 1, size - 1);
+  tandem::testing::fuzz(size, 40, [&] { tandem::io::parse_header("input", text, data[0]); });
+  return 0;
+}
