@@ -181,7 +181,7 @@ struct WinogradScatter {
         tiles(g.batch, g.out, kResults),
         depth(round_up(g.out_channels, kLanes)),
         panels(divide_up(g.channels, kPanel)) {
-    constexpr int64_t kBlockFloats = 1 << 17;
+    constexpr int64_t kBlockFloats = 1 << 15;
     block = std::clamp<int64_t>(kBlockFloats / (kAllPoints * depth) / 6, 2, 8) * 6;
     tasks = std::min(kMaxTasks, g.batch);
   }
