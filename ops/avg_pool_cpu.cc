@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include <tandem/base/parallel_for.h>
+#include <tandem/ops/lanes.h>
 #include <tandem/ops/pool_kernels.h>
 #include <tandem/ops/row_math.h>
 
@@ -9,8 +10,6 @@ namespace tandem::inline v0::cpu {
 namespace {
 
 constexpr int64_t kGrainElements = 1 << 14;
-/// Channels that are computed side by side.
-constexpr int64_t kStripe = 128;
 
 /// Calls f(image, row) for each of `images` x `rows`, in pieces of rows of `row_elements`.
 template <class F>
@@ -36,19 +35,16 @@ void mean_row_channels_last(const AvgPoolShape& shape, int64_t row, const T* ima
   const int64_t channels = shape.channels;
   for (int64_t w = 0; w < shape.width.windows; ++w) {
     const C size = static_cast<C>(shape.height.size[row] * shape.width.size[w]);
-    for (int64_t first = 0; first < channels; first += kStripe) {
-      const int64_t count = std::min(kStripe, channels - first);
-      C sum[kStripe] = {};
+    const int64_t left = shape.width.begin[w], right = shape.width.end[w];
+    for_lanes<C>(channels, [&]<class V>(int64_t c) {
+      V sum = {};
       for (int64_t y = shape.height.begin[row]; y < shape.height.end[row]; ++y) {
-        C line[kStripe] = {};  // a window's lines are summed by themselves, so that large windows stay accurate
-        for (int64_t x = shape.width.begin[w]; x < shape.width.end[w]; ++x) {
-          const T* from = image + (y * shape.width.image + x) * channels + first;
-          for (int64_t c = 0; c < count; ++c) line[c] += static_cast<C>(from[c]);
-        }
-        for (int64_t c = 0; c < count; ++c) sum[c] += line[c];
+        V line = {};  // a window's lines are summed by themselves, so that large windows stay accurate
+        for (int64_t x = left; x < right; ++x) line += load_as<V>(image + (y * shape.width.image + x) * channels + c);
+        sum += line;
       }
-      for (int64_t c = 0; c < count; ++c) out[w * channels + first + c] = static_cast<T>(sum[c] / size);
-    }
+      store_as<V>(out + w * channels + c, sum / size);
+    });
   }
 }
 
@@ -71,18 +67,16 @@ void backward_row_channels_last(const AvgPoolShape& shape, int64_t y, const T* g
   using C = RowCompute<T>;
   const int64_t channels = shape.channels;
   for (int64_t x = 0; x < shape.width.image; ++x) {
-    for (int64_t first = 0; first < channels; first += kStripe) {
-      const int64_t count = std::min(kStripe, channels - first);
-      C sum[kStripe] = {};
+    for_lanes<C>(channels, [&]<class V>(int64_t c) {
+      V sum = {};
       for (int64_t row = shape.height.first[y]; row < shape.height.last[y]; ++row) {
         for (int64_t w = shape.width.first[x]; w < shape.width.last[x]; ++w) {
           const C scale = C(1) / static_cast<C>(shape.height.size[row] * shape.width.size[w]);
-          const T* from = grad + (row * shape.width.windows + w) * channels + first;
-          for (int64_t c = 0; c < count; ++c) sum[c] += static_cast<C>(from[c]) * scale;
+          sum += load_as<V>(grad + (row * shape.width.windows + w) * channels + c) * scale;
         }
       }
-      for (int64_t c = 0; c < count; ++c) out[x * channels + first + c] = static_cast<T>(sum[c]);
-    }
+      store_as<V>(out + x * channels + c, sum);
+    });
   }
 }
 

@@ -25,6 +25,14 @@ using Compute = Accumulator<T>;
 template <class C>
 using Lane = std::conditional_t<sizeof(C) == 8, int64_t, int32_t>;
 
+/// Places side by side at any address.
+template <class C>
+struct PlaceType {
+  typedef Lane<C> Lanes __attribute__((vector_size(32), aligned(sizeof(C)), may_alias));
+};
+template <class C>
+using PlaceLanes = typename PlaceType<C>::Lanes;
+
 /// Whether x replaces `best`: larger, or the first NaN.
 template <class C>
 bool beats(C x, C best) {
@@ -49,10 +57,20 @@ Range windows_with(const MaxPoolAxis& axis, int64_t k, int64_t image_begin, int6
   return {std::max<int64_t>(0, ceil_div(image_begin - shift, axis.stride)),
           std::min(axis.windows, ceil_div(image_end - shift, axis.stride))};
 }
-/// The window whose kernel element k is element i of the image, or -1.
-int64_t window_at(const MaxPoolAxis& axis, int64_t k, int64_t i) {
-  const int64_t start = i - k * axis.dilation + axis.padding;
-  return start >= 0 && start % axis.stride == 0 && start / axis.stride < axis.windows ? start / axis.stride : -1;
+/// Calls f(window, k) for the windows whose kernel element k is element i of the image.
+template <class F>
+inline void for_windows_over(const MaxPoolAxis& axis, int64_t i, F f) {
+  const int64_t last = i + axis.padding;  // where such a window begins, counted from the first one, for k = 0
+  const int64_t begin = std::max<int64_t>(0, ceil_div(last - (axis.kernel - 1) * axis.dilation, axis.stride));
+  const int64_t end = std::min(axis.windows, last / axis.stride + 1);
+  for (int64_t window = begin; window < end; ++window) {
+    const int64_t distance = last - window * axis.stride;
+    if (axis.dilation == 1) {
+      f(window, distance);
+    } else if (distance % axis.dilation == 0) {
+      f(window, distance / axis.dilation);
+    }
+  }
 }
 
 /// Calls f(place) with a null pointer of the type in which places are stored.
@@ -88,11 +106,10 @@ inline __attribute__((always_inline)) Lanes<Compute<T>> load_apart(const T* from
 template <int kStep, class T, class C = Compute<T>>
 inline void offer(const T* from, int64_t step, int64_t n, Lane<C> k, C* best, Lane<C>* place) {
   constexpr int64_t kWidth = kLaneCount<C>;
-  typedef Lane<C> Places __attribute__((vector_size(32), aligned(sizeof(C)), may_alias));
   int64_t i = 0;
   for (; i + kWidth <= n; i += kWidth) {
     const Lanes<C> value = load_apart<kStep>(from + i * step, step), old = load_lanes(best + i);
-    Places& places = *reinterpret_cast<Places*>(place + i);
+    PlaceLanes<C>& places = *reinterpret_cast<PlaceLanes<C>*>(place + i);
     const LaneMask<C> which = places;
     const LaneMask<C> replaces = (~(value <= old) & (old == old)) | (which < 0);
     store_lanes(best + i, replaces ? value : old);
@@ -106,14 +123,15 @@ inline void offer(const T* from, int64_t step, int64_t n, Lane<C> k, C* best, La
   }
 }
 
-/// sum[i * step] += grad[i] where places[i] is k, for i < n.
+/// sum[i * step] += grad[i] where places[i] is k, for i < n <= kStripe.
 template <int kStep, class T, class P, class C = Compute<T>>
 inline void collect(const T* grad, const P* places, P k, int64_t n, int64_t step, C* sum) {
   constexpr int64_t kWidth = kLaneCount<C>;
+  Lane<C> wide[kStripe];
+  for (int64_t i = 0; i < n; ++i) wide[i] = places[i];
   int64_t i = 0;
   for (; i + kWidth <= n; i += kWidth) {
-    LaneMask<C> which;
-    for (int64_t l = 0; l < kWidth; ++l) which[l] = places[i + l];
+    const LaneMask<C> which = *reinterpret_cast<const PlaceLanes<C>*>(wide + i);
     const Lanes<C> part = which == static_cast<Lane<C>>(k) ? load_lanes(grad + i) : Lanes<C>{};
     if constexpr (kStep == 1) {
       store_lanes(sum + i, load_lanes(sum + i) + part);
@@ -121,7 +139,7 @@ inline void collect(const T* grad, const P* places, P k, int64_t n, int64_t step
       for (int64_t l = 0; l < kWidth; ++l) sum[(i + l) * (kStep == 0 ? step : kStep)] += part[l];
     }
   }
-  for (; i < n; ++i) sum[i * step] += places[i] == k ? static_cast<C>(grad[i]) : C(0);
+  for (; i < n; ++i) sum[i * step] += wide[i] == static_cast<Lane<C>>(k) ? static_cast<C>(grad[i]) : C(0);
 }
 
 // --- channels-last -------------------------------------------------------------------------------
@@ -194,30 +212,61 @@ void two_by_two_row(const MaxPoolShape& shape, const T* upper, T* out, P* places
   }
 }
 
+/// The largest so far and its place, negative while there is none: of one channel, or of several side by side.
+template <class V>
+struct Largest;
+template <class C>
+requires(!kIsLanes<C>) struct Largest<C> {
+  C value = -std::numeric_limits<C>::infinity();
+  Lane<C> place = -1;
+
+  void offer(C x, Lane<C> k) {
+    if (place >= 0 && !beats(x, value)) return;
+    value = x;
+    place = k;
+  }
+  void store_place(Lane<C>* to) const { *to = place; }
+};
+template <class V>
+requires(kIsLanes<V>) struct Largest<V> {
+  using C = std::decay_t<decltype(V{}[0])>;
+  V value = V{} - std::numeric_limits<C>::infinity();
+  LaneMask<C> place = LaneMask<C>{} - 1;
+
+  void offer(V x, Lane<C> k) {
+    const LaneMask<C> replaces = (~(x <= value) & (value == value)) | (place < 0);
+    value = replaces ? x : value;
+    place = replaces ? LaneMask<C>{} + k : place;
+  }
+  void store_place(Lane<C>* to) const { *reinterpret_cast<PlaceLanes<C>*>(to) = place; }
+};
+
 /// One row of windows of one image, for all channels.
 template <class T, class P>
 void max_row_channels_last(const MaxPoolShape& shape, int64_t row, const T* image, T* out, P* places) {
   using C = Compute<T>;
   const int64_t channels = shape.channels;
   const Range rows = elements_inside(shape.height, row);
+  const int64_t top = row * shape.height.stride - shape.height.padding;
   for (int64_t w = 0; w < shape.width.windows; ++w) {
     const Range columns = elements_inside(shape.width, w);
+    const int64_t left = w * shape.width.stride - shape.width.padding;
     for (int64_t first = 0; first < channels; first += kStripe) {
       const int64_t count = std::min(kStripe, channels - first);
-      C best[kStripe];
       Lane<C> place[kStripe];
-      std::fill(best, best + count, -std::numeric_limits<C>::infinity());
-      std::fill(place, place + count, Lane<C>{-1});
-      for (int64_t i = rows.begin; i < rows.end; ++i) {
-        const int64_t y = row * shape.height.stride - shape.height.padding + i * shape.height.dilation;
-        for (int64_t j = columns.begin; j < columns.end; ++j) {
-          const int64_t x = w * shape.width.stride - shape.width.padding + j * shape.width.dilation;
-          const T* from = image + (y * shape.width.image + x) * channels + first;
-          const Lane<C> k = static_cast<Lane<C>>(i * shape.width.kernel + j);
-          offer<1>(from, 1, count, k, best, place);
+      for_lanes<C>(count, [&]<class V>(int64_t c) {
+        Largest<V> largest;
+        for (int64_t i = rows.begin; i < rows.end; ++i) {
+          const int64_t y = top + i * shape.height.dilation;
+          for (int64_t j = columns.begin; j < columns.end; ++j) {
+            const int64_t x = left + j * shape.width.dilation;
+            const T* from = image + (y * shape.width.image + x) * channels + first + c;
+            largest.offer(load_as<V>(from), static_cast<Lane<C>>(i * shape.width.kernel + j));
+          }
         }
-      }
-      for (int64_t c = 0; c < count; ++c) out[w * channels + first + c] = static_cast<T>(best[c]);
+        store_as(out + w * channels + first + c, largest.value);
+        largest.store_place(place + c);
+      });
       if (places == nullptr) continue;
       for (int64_t c = 0; c < count; ++c) places[w * channels + first + c] = static_cast<P>(place[c]);
     }
@@ -275,18 +324,14 @@ void backward_row_channels_last(const MaxPoolShape& shape, int64_t y, const T* g
   for (int64_t x = 0; x < shape.width.image; ++x) {
     for (int64_t first = 0; first < channels; first += kStripe) {
       const int64_t count = std::min(kStripe, channels - first);
-      C sum[kStripe] = {};
-      for (int64_t i = 0; i < shape.height.kernel; ++i) {
-        const int64_t row = window_at(shape.height, i, y);
-        if (row < 0) continue;
-        for (int64_t j = 0; j < shape.width.kernel; ++j) {
-          const int64_t column = window_at(shape.width, j, x);
-          if (column < 0) continue;
+      C sum[kStripe];
+      std::fill(sum, sum + count, C(0));
+      for_windows_over(shape.height, y, [&](int64_t row, int64_t i) {
+        for_windows_over(shape.width, x, [&](int64_t column, int64_t j) {
           const int64_t at = (row * shape.width.windows + column) * channels + first;
-          const P k = static_cast<P>(i * shape.width.kernel + j);
-          collect<1>(grad + at, places + at, k, count, 1, sum);
-        }
-      }
+          collect<1>(grad + at, places + at, static_cast<P>(i * shape.width.kernel + j), count, 1, sum);
+        });
+      });
       for (int64_t c = 0; c < count; ++c) out[x * channels + first + c] = static_cast<T>(sum[c]);
     }
   }
@@ -341,10 +386,8 @@ void backward_row_planar(const MaxPoolShape& shape, int64_t y, const T* grad, co
     const int64_t count = std::min(kStripe, axis.image - first);
     C sum[kStripe];
     std::fill(sum, sum + count, C(0));
-    for (int64_t i = 0; i < shape.height.kernel; ++i) {
-      const int64_t row = window_at(shape.height, i, y);
-      if (row < 0) continue;
-      for (int64_t j = 0; j < axis.kernel; ++j) {
+    for_windows_over(shape.height, y, [&](int64_t row, int64_t i) {
+      for (int64_t j = axis.kernel; j-- > 0;) {  // from the first window over an element to the last
         const Range windows = windows_with(axis, j, first, first + count);
         if (windows.begin >= windows.end) continue;
         const int64_t from = row * axis.windows + windows.begin;
@@ -352,7 +395,7 @@ void backward_row_planar(const MaxPoolShape& shape, int64_t y, const T* grad, co
         const P k = static_cast<P>(i * axis.kernel + j);
         collect<kStep>(grad + from, places + from, k, windows.end - windows.begin, step, sum + to);
       }
-    }
+    });
     for (int64_t x = 0; x < count; ++x) out[first + x] = static_cast<T>(sum[x]);
   }
 }
