@@ -280,8 +280,8 @@ struct WinogradWeights {
         tiles(g.batch, g.out, kResults),
         depth(round_up(g.channels, kLanes)),
         filters(round_up(g.out_channels, kLanes)) {
-    // Transformed numbers of a batch of tiles: two megabytes.
-    constexpr int64_t kBatchFloats = 1 << 19;
+    // Transformed numbers of a batch of tiles: four megabytes.
+    constexpr int64_t kBatchFloats = 1 << 20;
     tile_batch = std::max<int64_t>(32, kBatchFloats / std::max<int64_t>(1, kAllPoints * (depth + filters)));
     tile_batch = divide_up(tiles.count, std::max<int64_t>(1, divide_up(tiles.count, tile_batch)));
     constexpr int64_t kMaxFilters = 48;
