@@ -137,7 +137,7 @@ void TrainingRun::resume() {
   td::default_generator(ctx_.device()).load_state_dict(rank.get<td::State>("generator"));
   metrics_.load_state_dict(rank.get<td::State>("metrics"));
   progress_.start_at(loaded->step);
-  first_step_ = saved_step_ = loaded->step;
+  first_step_ = saved_step_ = events_step_ = loaded->step;
   note(td::str("resumed from ", checkpoints_, ": ", count(loaded->step, "step"), " of ", total_, " done"));
   if (loaded->world_size != ctx_.world_size()) {
     note(td::str("saved by ", count(loaded->world_size, "rank"), ": with ", ctx_.world_size(),
@@ -192,6 +192,7 @@ void TrainingRun::validate(const std::function<Validation()>& evaluate) {
 void TrainingRun::report() {
   metrics_.merge(*ctx_.group());
   if (!is_rank0()) return;
+  add_events();
   write_chart("loss.svg", metrics_.loss_plot(options_.title, options_.validation));
   write_chart("throughput.svg", metrics_.throughput_plot(options_.title, options_.items, items_per_step_));
 }
@@ -204,6 +205,26 @@ void TrainingRun::write_chart(const char* file, const Plot& plot) {
   if (out || warned_) return;
   warned_ = true;
   td::log(td::LogLevel::kWarning, "cannot write '", path, "'; the training goes on");
+}
+
+void TrainingRun::add_events() {
+  if (events_ == nullptr) {
+    events_ = std::make_unique<td::io::EventFile>(in_folder(flags_.out, "events"));
+    if (first_step_ > 0) events_->resume(first_step_ + 1);
+  }
+  while (events_step_ < step()) {
+    const auto i = static_cast<size_t>(events_step_++);
+    events_->add_scalar("loss/training", metrics_.losses()[i], events_step_);
+    const double seconds = metrics_.seconds()[i];
+    if (!std::isnan(seconds)) {
+      events_->add_scalar(options_.items + " per second", static_cast<double>(items_per_step_) / seconds, events_step_);
+    }
+  }
+  events_->add_scalar("learning rate", parts_.optimizer.lr(), step());
+  const auto result = metrics_.validation(step());
+  if (!result) return;
+  events_->add_scalar("loss/" + options_.validation, result->loss, step());
+  if (result->accuracy) events_->add_scalar("accuracy/" + options_.validation, *result->accuracy, step());
 }
 
 void TrainingRun::save_checkpoint() {
@@ -244,8 +265,8 @@ void TrainingRun::finish() {
   if (tracing_) end_trace();  // a run of fewer steps
   const bool stopped = ctx_.should_stop();
   if (step() != saved_step_ && (flags_.save_every > 0 || stopped)) save_checkpoint();
-  report();
   if (stopped) {
+    report();  // otherwise the last step was validated, which does so
     note(td::str("stopped by a signal after step ", step(), " of ", total_));
     if (saved_step_ == step()) note("--resume goes on from there");
   } else if (const auto result = metrics_.validation(step())) {

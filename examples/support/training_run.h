@@ -81,10 +81,10 @@ class Batches {
 ///     }
 ///     run.finish();
 ///
-/// Below --out it writes model.safetensors, loss.svg, throughput.svg, and with --save-every or at
+/// Below --out it writes model.safetensors, loss.svg, throughput.svg, events/ for TensorBoard, and with --save-every or at
 /// an interrupt checkpoints/.  A checkpoint holds everything that the steps after it depend on: weights, buffers, optimizer,
 /// schedule, data position and random stream of each rank; so a training that was killed and resumed ends in the same bytes
-/// as one that was not.  A checkpoint or chart that cannot be written is a warning; the training goes on.
+/// as one that was not.  A checkpoint, chart or event file that cannot be written is a warning; the training goes on.
 class TrainingRun {
  public:
   /// Makes the folders that the flags name.
@@ -118,9 +118,10 @@ class TrainingRun {
   void save_checkpoint();
   void save_model();
   void validate(const std::function<Validation()>& validate);
-  /// Makes metrics whole and writes charts.
+  /// Makes metrics whole and writes charts and events.
   void report();
   void write_chart(const char* file, const Plot& plot);
+  void add_events();
   void end_trace();
 
   tandem::distributed::Context& ctx_;
@@ -135,12 +136,14 @@ class TrainingRun {
   std::unique_ptr<tandem::io::Checkpointer> checkpointer_;
   Progress progress_;
   Metrics metrics_;
+  std::unique_ptr<tandem::io::EventFile> events_;
   std::optional<tandem::TraceSpan> span_;
   bool tracing_ = false;
   bool warned_ = false;      ///< that charts cannot be written
   double step_loss_ = 0;     ///< mean of the running step's batches
   int64_t first_step_ = 0;   ///< after which this process began
   int64_t saved_step_ = -1;  ///< of the newest checkpoint
+  int64_t events_step_ = 0;  ///< whose events are written
 };
 
 }  // namespace examples

@@ -161,7 +161,7 @@ TEST_F(ResumeTest, AnInterruptedTrainingGoesOn) {
   EXPECT_TRUE(read_file(out + "/model.safetensors") == read_file(whole + "/model.safetensors")) << steps;
 }
 
-TEST_F(ResumeTest, WritesCharts) {
+TEST_F(ResumeTest, WritesChartsAndEventFiles) {
   const std::string out = fresh_folder("charts");
   ASSERT_EQ(run_example("mnist", training(data, out, {"--epochs", "2"})).status, 0);
   const std::string loss = read_file(out + "/loss.svg");
@@ -170,6 +170,13 @@ TEST_F(ResumeTest, WritesCharts) {
     EXPECT_NE(loss.find(text), std::string::npos) << text;
   }
   EXPECT_EQ(count(loss, "<circle "), 2);
+  std::vector<std::string> events;
+  for (const auto& entry : fs::directory_iterator(out + "/events")) events.push_back(read_file(entry.path()));
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(count(events[0], "loss/training"), 10);
+  EXPECT_EQ(count(events[0], "loss/test"), 2);
+  EXPECT_EQ(count(events[0], "accuracy/test"), 2);
+  EXPECT_GE(count(events[0], "images per second"), 7);
   EXPECT_FALSE(fs::exists(out + "/checkpoints"));
 }
 
