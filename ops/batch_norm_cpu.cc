@@ -19,7 +19,7 @@ constexpr int64_t kPieceElements = 1 << 15;
 /// Positions of a channels-last tensor whose numbers are added before they go to a piece's sums, how many of them at a time, and
 /// in how many channels.
 constexpr int64_t kBlock = 64;
-constexpr int64_t kRows = 8;
+constexpr int64_t kRows = 4;
 constexpr int64_t kStripe = 256;
 /// Numbers of a planar row that are.
 constexpr int64_t kStretch = 512;
@@ -69,7 +69,7 @@ inline __attribute__((always_inline)) void sum_rows(int64_t channels, int64_t ro
   for_lanes<C>(
       count, [&]<class V>(int64_t c) __attribute__((always_inline)) {
         Sums<V> part;
-#pragma GCC unroll 8
+#pragma GCC unroll 4
         for (int64_t r = 0; r < kCount; ++r)
           f.template operator()<true, V>(first + c, (row + r) * channels + first + c, part);
         store_as(a + c, load_as<V>(a + c) + part.a);
