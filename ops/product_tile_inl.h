@@ -177,17 +177,22 @@ void pack_right(const float* source, long k, long columns, long k_stride, long c
     }
     return;
   }
-  long j = 0;
-  for (; j + 4 <= columns; j += 4) {
-    const float* from = source + j * column_stride;
-    long l = 0;
-    for (; l + 4 <= k; l += 4) transpose4(from + l, column_stride, panel + l * kColumns + j, kColumns);
-    for (; l < k; ++l) {
-      for (long i = 0; i < 4; ++i) panel[l * kColumns + j + i] = from[i * column_stride + l];
+  // Lines of the source and of the panel are gone through once: sixteen of k at a time, for all columns.
+  constexpr long kTogether = 16;
+  for (long begin = 0; begin < k; begin += kTogether) {
+    const long end = begin + kTogether < k ? begin + kTogether : k;
+    long j = 0;
+    for (; j + 4 <= columns; j += 4) {
+      const float* from = source + j * column_stride;
+      long l = begin;
+      for (; l + 4 <= end; l += 4) transpose4(from + l, column_stride, panel + l * kColumns + j, kColumns);
+      for (; l < end; ++l) {
+        for (long i = 0; i < 4; ++i) panel[l * kColumns + j + i] = from[i * column_stride + l];
+      }
     }
-  }
-  for (; j < kColumns; ++j) {
-    for (long l = 0; l < k; ++l) panel[l * kColumns + j] = j < columns ? source[j * column_stride + l] : 0;
+    for (; j < kColumns; ++j) {
+      for (long l = begin; l < end; ++l) panel[l * kColumns + j] = j < columns ? source[j * column_stride + l] : 0;
+    }
   }
 }
 
