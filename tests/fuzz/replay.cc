@@ -16,8 +16,8 @@
 
 namespace {
 
-constexpr size_t kMaxCuts = 2000;
-constexpr size_t kJoins = 300;  // per pair of inputs
+constexpr size_t kMaxCuts = 400;
+constexpr size_t kJoins = 100;  // per pair of inputs
 
 class Replay {
  public:
