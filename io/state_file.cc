@@ -20,6 +20,9 @@ namespace {
 
 constexpr const char* kStateKey = "state";
 constexpr int kMaxDepth = 64;
+// A State looks for a name from one end to the other: a file that took hours to read would be an attack.
+constexpr size_t kMaxEntries = 16384;  // of one state
+constexpr size_t kMaxForeign = 65536;  // tensors of a file without a text
 
 /// So that the reader knows it for a double, and gets the same bits.
 void append_double(std::string& out, double value) {
@@ -36,6 +39,8 @@ void append_double(std::string& out, double value) {
 
 void append_state(std::string& out, const State& state, const std::string& prefix, int depth) {
   TANDEM_CHECK(StateError, depth <= kMaxDepth, "save_state: the state is nested more than ", kMaxDepth, " deep");
+  TANDEM_CHECK(StateError, state.entries().size() <= kMaxEntries, "save_state: a state has ", state.entries().size(),
+               " entries, at most ", kMaxEntries, " are read back");
   out += '{';
   const char* separator = "";
   for (const auto& [name, value] : state.entries()) {
@@ -84,6 +89,7 @@ class Reader {
     do {
       const std::string name = json_.string();
       json_.check(!name.empty() && name.find('.') == std::string::npos, "'", name, "' is no name of an entry");
+      json_.check(names.size() < kMaxEntries, "more than ", kMaxEntries, " entries in one state");
       json_.check(names.insert(name).second, "the entry '", prefix, name, "' occurs twice");
       json_.expect(':');
       result.set(name, value(prefix + name, depth));
@@ -145,6 +151,8 @@ State load_state(const std::string& path) {
   SafetensorsFile file = load_safetensors(path);
   const auto text = file.metadata.find(kStateKey);
   if (text == file.metadata.end()) {
+    TANDEM_CHECK(IoError, file.tensors.size() <= kMaxForeign, "load_state: '", path, "' holds ", file.tensors.size(),
+                 " tensors, at most ", kMaxForeign, " become a state");
     State state;
     for (auto& [name, tensor] : file.tensors) {
       try {

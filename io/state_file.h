@@ -17,7 +17,8 @@ namespace tandem::inline v0::io {
 /// bit; ["inf"], ["-inf"] and ["nan"] are those doubles.  The order of entries is kept.  Equal states give equal bytes,
 /// and the file appears whole or not at all.
 ///
-/// Throws, writing nothing, StateError for an undefined tensor or a state nested more than 64 deep, ValueError for a
+/// Throws, writing nothing, StateError for an undefined tensor, a state nested more than 64 deep or with more than 16384
+/// entries of its own, ValueError for a
 /// string that is no valid UTF-8, and what save_safetensors throws.
 TANDEM_API void save_state(const std::string& path, const State& state);
 

@@ -21,9 +21,9 @@ constexpr int64_t kAllowance = 64 << 10;  // error texts, streams, the pieces in
 std::atomic<int64_t> held{0};
 std::atomic<int64_t> peak{0};
 
-void* take(size_t size) {
+void* take(size_t size) noexcept {
   void* block = std::malloc(size);
-  if (block == nullptr) throw std::bad_alloc();
+  if (block == nullptr) return nullptr;
   const int64_t now = held += static_cast<int64_t>(malloc_usable_size(block));
   if (now > peak) peak = now;
   return block;
@@ -43,8 +43,14 @@ void give(void* block) noexcept {
 
 }  // namespace
 
-void* operator new(size_t size) { return take(size); }
-void* operator new[](size_t size) { return take(size); }
+void* operator new(size_t size) {
+  void* block = take(size);
+  if (block == nullptr) throw std::bad_alloc();
+  return block;
+}
+void* operator new[](size_t size) { return operator new(size); }
+void* operator new(size_t size, const std::nothrow_t&) noexcept { return take(size); }
+void* operator new[](size_t size, const std::nothrow_t&) noexcept { return take(size); }
 void operator delete(void* block) noexcept { give(block); }
 void operator delete[](void* block) noexcept { give(block); }
 void operator delete(void* block, size_t) noexcept { give(block); }

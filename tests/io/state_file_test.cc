@@ -180,6 +180,18 @@ TEST_F(StateFile, RefusesJsonOfAnotherForm) {
   EXPECT_EQ(load_error(none, deep), "state, byte 384: nested more than 64 deep");
 }
 
+TEST_F(StateFile, RefusesMoreEntriesThanItCouldReadInTime) {
+  State state;
+  std::string json = "{";
+  for (int i = 0; i < 16385; ++i) {
+    state.set("n" + std::to_string(i), int64_t{i});
+    json += "\"n" + std::to_string(i) + "\": 1, ";
+  }
+  EXPECT_EQ(error_text<td::StateError>([&] { save_state(path_, state); }),
+            "save_state: a state has 16385 entries, at most 16384 are read back");
+  EXPECT_EQ(load_error({}, json), "state, byte 201891: more than 16384 entries in one state");
+}
+
 TEST_F(StateFile, RefusesTensorsThatTheJsonDoesNotName) {
   EXPECT_EQ(load_error({{"a", td::ones({1})}}, R"({"b": null})"),
             "state, byte 10: the file does not hold the tensor 'b'");
