@@ -87,7 +87,7 @@ void train(td::distributed::Context& ctx, const examples::TrainingFlags& flags, 
   examples::TrainingRun run(
       ctx, flags,
       {.name = "gpt_char",
-       .title = td::str("GPT, ", shape.layers, " layers of width ", shape.width, ", on ", source),
+       .title = td::str("GPT, ", examples::count(shape.layers, "layer"), " of width ", shape.width, ", on ", source),
        .items = "characters",
        .items_per_batch = flags.batch_size * shape.context,
        .batches_per_epoch = loader.size(),
@@ -100,7 +100,7 @@ void train(td::distributed::Context& ctx, const examples::TrainingFlags& flags, 
                     {"characters", td::str(text.size())},
                     {"steps of the schedule", td::str(steps)}}},
       {.model = model, .reducer = ddp.reducer(), .optimizer = adamw, .schedule = &schedule, .sampler = sampler});
-  run.note(td::str("GPT of ", shape.layers, " layers of width ", shape.width, " on ",
+  run.note(td::str("GPT of ", examples::count(shape.layers, "layer"), " of width ", shape.width, " on ",
                    examples::count(ctx.world_size(), "rank"), "; ", source, ", ", text.size(), " characters, ",
                    shape.vocabulary, " different ones, the last tenth for validation"));
   run.start();

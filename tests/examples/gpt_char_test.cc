@@ -36,7 +36,7 @@ TEST(GptCharTest, LearnsItsOwnDocumentationAndWrites) {
                    "--batch-size", "8", "--lr",     "0.005", "--max-steps", "500", "--sample", "50", "--out",     out});
   ASSERT_EQ(result.status, 0) << result.err;
   EXPECT_EQ(result.err, "");
-  EXPECT_EQ(result.out.find("GPT of 1 layers of width 32 on 2 ranks; tandem's documentation, "), 0u) << result.out;
+  EXPECT_EQ(result.out.find("GPT of 1 layer of width 32 on 2 ranks; tandem's documentation, "), 0u) << result.out;
   EXPECT_NE(result.out.find("\nbatch 8 per rank, 16 over all ranks; 500 steps\n"), std::string::npos) << result.out;
   EXPECT_NE(result.out.find("\nstep 100: loss "), std::string::npos) << result.out;
   EXPECT_NE(result.out.find(" after 500 steps\n"), std::string::npos) << result.out;

@@ -13,7 +13,7 @@ namespace {
 
 using namespace tandem::testing_support;
 
-constexpr std::chrono::seconds kBound{250};  // a training takes about a tenth of that on two idle cores
+constexpr std::chrono::seconds kBound{120};  // some seconds on two idle cores
 
 std::string folder() {
   const char* data = std::getenv("TANDEM_MNIST_DIR");

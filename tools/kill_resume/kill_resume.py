@@ -136,6 +136,7 @@ def main():
     parser.add_argument("--folder", default=os.environ.get("TEST_TMPDIR"), help="for results; default: a temporary one")
     parser.add_argument("program", nargs="+", metavar="PROGRAM FLAG...")
     options = parser.parse_args()
+    os.chdir(os.environ.get("BUILD_WORKING_DIRECTORY", "."))  # under `bazelw run`: where the user is
     options.program[0] = os.path.abspath(options.program[0])
 
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
