@@ -123,23 +123,31 @@ inline void offer(const T* from, int64_t step, int64_t n, Lane<C> k, C* best, La
   }
 }
 
-/// sum[i * step] += grad[i] where places[i] is k, for i < n <= kStripe.
+/// sum[i * step] += grad[i] where places[i] is k, for as many i as kVectors vectors hold.
+template <int kStep, int kVectors, class T, class P, class C = Compute<T>>
+inline void collect_lanes(const T* grad, const P* places, P k, int64_t step, C* sum) {
+  constexpr int64_t kWidth = kLaneCount<C>;
+  Lane<C> wide[kVectors * kWidth];
+  for (int64_t i = 0; i < kVectors * kWidth; ++i) wide[i] = places[i];
+  for (int64_t v = 0; v < kVectors; ++v) {
+    const LaneMask<C> which = *reinterpret_cast<const PlaceLanes<C>*>(wide + v * kWidth);
+    const Lanes<C> part = which == static_cast<Lane<C>>(k) ? load_lanes(grad + v * kWidth) : Lanes<C>{};
+    if constexpr (kStep == 1) {
+      store_lanes(sum + v * kWidth, load_lanes(sum + v * kWidth) + part);
+    } else {
+      for (int64_t l = 0; l < kWidth; ++l) sum[(v * kWidth + l) * (kStep == 0 ? step : kStep)] += part[l];
+    }
+  }
+}
+
+/// The same for i < n.
 template <int kStep, class T, class P, class C = Compute<T>>
 inline void collect(const T* grad, const P* places, P k, int64_t n, int64_t step, C* sum) {
   constexpr int64_t kWidth = kLaneCount<C>;
-  Lane<C> wide[kStripe];
-  for (int64_t i = 0; i < n; ++i) wide[i] = places[i];
   int64_t i = 0;
-  for (; i + kWidth <= n; i += kWidth) {
-    const LaneMask<C> which = *reinterpret_cast<const PlaceLanes<C>*>(wide + i);
-    const Lanes<C> part = which == static_cast<Lane<C>>(k) ? load_lanes(grad + i) : Lanes<C>{};
-    if constexpr (kStep == 1) {
-      store_lanes(sum + i, load_lanes(sum + i) + part);
-    } else {
-      for (int64_t l = 0; l < kWidth; ++l) sum[(i + l) * (kStep == 0 ? step : kStep)] += part[l];
-    }
-  }
-  for (; i < n; ++i) sum[i * step] += wide[i] == static_cast<Lane<C>>(k) ? static_cast<C>(grad[i]) : C(0);
+  for (; i + 4 * kWidth <= n; i += 4 * kWidth) collect_lanes<kStep, 4>(grad + i, places + i, k, step, sum + i * step);
+  for (; i + kWidth <= n; i += kWidth) collect_lanes<kStep, 1>(grad + i, places + i, k, step, sum + i * step);
+  for (; i < n; ++i) sum[i * step] += places[i] == k ? static_cast<C>(grad[i]) : C(0);
 }
 
 // --- channels-last -------------------------------------------------------------------------------
