@@ -79,6 +79,10 @@ Tensor empty_in_order(const Tensor& like, const BatchNormShape& shape) {
                                                 : empty(like.shape(), like.options());
 }
 
+void check_eps(const char* op, double eps) {
+  TANDEM_CHECK(ValueError, eps >= 0 && std::isfinite(eps), op, ": eps is ", eps, ", expected a finite number >= 0");
+}
+
 KernelContext check_batch_norm(const char* op, const BatchNormArguments& a, Tail tail) {
   std::vector<Operand> operands = {{"input", a.input}};
   if (tail == Tail::kAddRelu) operands.push_back({"residual", a.residual});
@@ -104,7 +108,13 @@ KernelContext check_batch_norm(const char* op, const BatchNormArguments& a, Tail
     TANDEM_CHECK(
         DTypeError, is_running ? is_floating_point(operand.tensor.dtype()) : operand.tensor.dtype() == a.input.dtype(),
         operand_error(op, str(operand.name, is_running ? " must be floating" : " must have input's dtype"), operands));
+    TANDEM_CHECK(StateError, !is_running || !a.training || per_channel[0] < 2 || operand.tensor.strides()[0] != 0,
+                 operand_error(op, str(operand.name, " is expanded, its elements share memory: clone it first"),
+                               operands));
   }
+  check_eps(op, a.eps);
+  TANDEM_CHECK(ValueError, a.momentum >= 0 && a.momentum <= 1, op, ": momentum is ", a.momentum,
+               ", expected a number from 0 to 1");
   TANDEM_CHECK(StateError, a.training || (a.running_mean.defined() && a.running_var.defined()), op,
                ": without training, running_mean and running_var must be defined");
   if (a.training && !a.exchange) {
@@ -372,6 +382,7 @@ Tensor layer_norm(Tensor input, const Shape& normalized_shape, Tensor weight, Te
   const KernelContext context = check_same_device("layer_norm", operands);
   check_floating("layer_norm", operands.front());
   check_same_dtype("layer_norm", operands);
+  check_eps("layer_norm", eps);
   const size_t dims = normalized_shape.size(), all = input.shape().size();
   TANDEM_CHECK(
       ShapeError,

@@ -16,7 +16,8 @@ namespace tandem::inline v0 {
 ///
 /// In training mean and (biased) variance are those of the batch, of at least two values per channel (ShapeError), and
 /// running_mean and running_var, [C] floating [optional], move towards the mean and the unbiased variance by `momentum`, in
-/// place.  Otherwise they are running_mean and running_var, which must then be defined (StateError).  weight and bias: [C] of
+/// place (StateError where they are expanded).  Otherwise they are running_mean and running_var, which must then be defined
+/// (StateError).  momentum lies in [0, 1], eps is not negative (ValueError).  weight and bias: [C] of
 /// input's dtype [optional].  A channels-last input gives a channels-last result and gradient, any other a row-major one.
 ///
 /// Saves the input, and mean and 1 / sqrt(var + eps) in float64.  Can be differentiated again.  Ioffe and Szegedy 2015.
@@ -54,8 +55,9 @@ TANDEM_OP Tensor sync_batch_norm(Tensor input, const Tensor& running_mean, const
 /// y = (x - mean) / sqrt(var + eps) * weight + bias over each row, the last dimensions of input, whose sizes are normalized_shape.
 ///
 /// weight and bias: normalized_shape, of input's dtype [optional].  Row-major.  Throws ShapeError where input does not end in
-/// normalized_shape, or that is empty.  Saves the input, and mean and 1 / sqrt(var + eps) of each row; the gradients of weight
-/// and bias are written into their slots.  Can be differentiated again.  Ba, Kiros, Hinton 2016.
+/// normalized_shape, or that is empty, ValueError for a negative eps.  Saves the input, and mean and 1 / sqrt(var + eps) of
+/// each row; the gradients of weight and bias are written into their slots.  Can be differentiated again.  Ba, Kiros, Hinton
+/// 2016.
 TANDEM_OP Tensor layer_norm(Tensor input, const Shape& normalized_shape, Tensor weight, Tensor bias, double eps = 1e-5);
 
 }  // namespace tandem::inline v0

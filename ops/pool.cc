@@ -1,5 +1,7 @@
 #include <tandem/ops/pool.h>
 
+#include <algorithm>
+#include <limits>
 #include <vector>
 
 #include <tandem/ops/common.h>
@@ -14,17 +16,24 @@ using autograd::Saved;
 
 namespace {
 
+/// What a side of a window, a stride, a padding ... has at most, so that no sum or product of two of them overflows.
+constexpr int64_t kMaxSide = std::numeric_limits<int32_t>::max();
+
 [[nodiscard]] KernelContext check_image(const char* op, const Tensor& input) {
   KernelContext context = check_same_device(op, {{"input", input}});
   check_floating(op, {"input", input});
   TANDEM_CHECK(ShapeError, input.dim() == 4, operand_error(op, "input must be [N, C, H, W]", {{"input", input}}));
   TANDEM_CHECK(ShapeError, input.shape()[2] > 0 && input.shape()[3] > 0,
                operand_error(op, "the image is empty", {{"input", input}}));
+  TANDEM_CHECK(ShapeError, input.shape()[2] <= kMaxSide && input.shape()[3] <= kMaxSide,
+               operand_error(op, "the image is too large", {{"input", input}}));
   return context;
 }
 
-void check_at_least(const char* op, const char* name, Size2d size, int64_t least) {
+void check_between(const char* op, const char* name, Size2d size, int64_t least) {
   TANDEM_CHECK(ValueError, size.height >= least && size.width >= least, op, ": ", name, " ", size, " is below ", least);
+  TANDEM_CHECK(ValueError, size.height <= kMaxSide && size.width <= kMaxSide, op, ": ", name, " ", size, " is above ",
+               kMaxSide);
 }
 
 /// Windows along one axis; `axis` is "height" or "width".
@@ -43,9 +52,9 @@ int64_t count_windows(const char* op, const char* axis, const Tensor& input, int
 }
 
 void check_window(const char* op, Size2d kernel, Size2d stride, Size2d padding) {
-  check_at_least(op, "kernel_size", kernel, 1);
-  check_at_least(op, "stride", stride, 1);
-  check_at_least(op, "padding", padding, 0);
+  check_between(op, "kernel_size", kernel, 1);
+  check_between(op, "stride", stride, 1);
+  check_between(op, "padding", padding, 0);
   TANDEM_CHECK(ValueError, 2 * padding.height <= kernel.height && 2 * padding.width <= kernel.width, op, ": padding ",
                padding, " is more than half of kernel_size ", kernel);
 }
@@ -125,7 +134,9 @@ Tensor max_pool2d(const Tensor& input, Size2d kernel_size, const MaxPool2dOption
   const KernelContext context = check_image("max_pool2d", input);
   const Size2d stride = options.stride.value_or(kernel_size), padding = options.padding, dilation = options.dilation;
   check_window("max_pool2d", kernel_size, stride, padding);
-  check_at_least("max_pool2d", "dilation", dilation, 1);
+  check_between("max_pool2d", "dilation", dilation, 1);
+  TANDEM_CHECK(ValueError, kernel_size.height <= kMaxSide / kernel_size.width, "max_pool2d: kernel_size ", kernel_size,
+               " has more than ", kMaxSide, " elements");
   const auto axis = [&](const char* name, int64_t image, int64_t Size2d::*side) {
     const int64_t windows = count_windows("max_pool2d", name, input, image, kernel_size.*side, stride.*side,
                                           padding.*side, dilation.*side, options.ceil_mode);
@@ -258,7 +269,9 @@ Tensor avg_pool2d(const Tensor& input, Size2d kernel_size, const AvgPool2dOption
 
 Tensor adaptive_avg_pool2d(const Tensor& input, Size2d output_size) {
   const KernelContext context = check_image("adaptive_avg_pool2d", input);
-  check_at_least("adaptive_avg_pool2d", "output_size", output_size, 1);
+  check_between("adaptive_avg_pool2d", "output_size", output_size, 1);
+  // Before the windows are listed: a result that is too large is an error of its shape.
+  num_elements({input.shape()[0], input.shape()[1], output_size.height, output_size.width});
   const auto axis = [](int64_t image, int64_t windows) {
     MeanWindows result(image, windows);
     for (int64_t o = 0; o < windows; ++o) {

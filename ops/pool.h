@@ -4,8 +4,9 @@
 // rounded once.  The result is channels-last where the input is, else row-major; so is the gradient.  Windows begin at
 // i * stride - padding, i = 0, 1 ...; there are floor((size + 2 padding - extent) / stride) + 1 of them, extent = dilation *
 // (kernel_size - 1) + 1, rounded up with ceil_mode, except for a last one that would begin behind the image and its padding on
-// the left or top.  Sizes of kernels and strides below 1, paddings below 0 or above half of the kernel throw ValueError, empty
-// images and those smaller than a window ShapeError.  All gradients can be differentiated again.
+// the left or top.  Sizes of kernels and strides below 1, paddings below 0 or above half of the kernel, and any of them above
+// 2^31 - 1, throw ValueError; empty images, those with a side above 2^31 - 1 and those smaller than a window ShapeError.  All
+// gradients can be differentiated again.
 #pragma once
 
 #include <optional>
@@ -33,7 +34,7 @@ struct AvgPool2dOptions {
 /// The largest element of each window, NaN if there is one.
 ///
 /// Saves the place of the (first) largest element of each window, one byte each for kernels of fewer than 256 elements, else four;
-/// the gradient goes there.
+/// the gradient goes there.  Throws ValueError for kernels of 2^31 elements and more.
 TANDEM_OP Tensor max_pool2d(const Tensor& input, Size2d kernel_size, const MaxPool2dOptions& options = {});
 
 /// The mean of each window; the part of a window behind the padding never counts.  Saves nothing.

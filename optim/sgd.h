@@ -28,8 +28,8 @@ struct SGDOptions {
 /// importance of initialization and momentum in deep learning", ICML 2013.
 class TANDEM_API SGD : public GroupedOptimizer<SGDOptions> {
  public:
-  /// Throws ValueError for an option that is negative or not finite, or nesterov without momentum or with dampening,
-  /// and what Optimizer throws for parameters.
+  /// Throws ValueError for an option that is negative (dampening may be) or not finite, or nesterov without momentum or
+  /// with dampening, and what Optimizer throws for parameters.
   explicit SGD(std::vector<Tensor> parameters, SGDOptions options = {});
   explicit SGD(std::vector<ParameterGroup<SGDOptions>> groups);
 

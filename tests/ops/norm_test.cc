@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -288,6 +289,16 @@ TEST(BatchNormErrors, FullTexts) {
             "batch_norm: weight must have input's dtype\n"
             "  input   cpu  float32 [2, 3, 4, 5]\n"
             "  weight  cpu  float64 [3]");
+  EXPECT_EQ(error_text<StateError>([&] { run(x, {}, expand(ones({1}), {3}), {}, true); }),
+            "batch_norm: running_var is expanded, its elements share memory: clone it first\n"
+            "  input        cpu  float32 [2, 3, 4, 5]\n"
+            "  running_var  cpu  float32 [3]");
+  EXPECT_EQ(error_text<ValueError>([&] { batch_norm(x, {}, {}, {}, {}, true, 1.5); }),
+            "batch_norm: momentum is 1.5, expected a number from 0 to 1");
+  EXPECT_EQ(error_text<ValueError>([&] { batch_norm(x, {}, {}, {}, {}, true, 0.1, -1); }),
+            "batch_norm: eps is -1, expected a finite number >= 0");
+  EXPECT_EQ(error_text<ValueError>([&] { layer_norm(x, {5}, {}, {}, std::numeric_limits<double>::quiet_NaN()); }),
+            "layer_norm: eps is nan, expected a finite number >= 0");
   EXPECT_EQ(error_text<StateError>([&] { run(x, zeros({3}), {}, {}, false); }),
             "batch_norm: without training, running_mean and running_var must be defined");
   EXPECT_EQ(error_text<ShapeError>([&] {

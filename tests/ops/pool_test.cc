@@ -367,5 +367,40 @@ TEST(PoolErrors, FullTexts) {
             "adaptive_avg_pool2d: output_size [0, 1] is below 1");
 }
 
+// Sizes whose sums or products do not fit int64_t are errors, not other sizes.
+TEST(PoolErrors, SizesThatOverflow) {
+  const Tensor x = zeros({1, 1, 2, 3});
+  const int64_t side = (int64_t{1} << 31) - 1, huge = std::numeric_limits<int64_t>::max();
+  EXPECT_EQ(max_pool2d(x, 2, {.stride = Size2d{side, side}, .ceil_mode = true}).shape(), Shape({1, 1, 1, 1}));
+  EXPECT_EQ(error_text<ValueError>([&] {
+              max_pool2d(x, 2, {.stride = Size2d{1, huge}, .ceil_mode = true});
+            }),
+            "max_pool2d: stride [1, 9223372036854775807] is above 2147483647");
+  EXPECT_EQ(error_text<ValueError>([&] {
+              avg_pool2d(x, 2, {.padding = {huge, 1}});
+            }),
+            "avg_pool2d: padding [9223372036854775807, 1] is above 2147483647");
+  EXPECT_EQ(error_text<ValueError>([&] {
+              max_pool2d(x, 2, {.dilation = side + 1});
+            }),
+            "max_pool2d: dilation [2147483648, 2147483648] is above 2147483647");
+  EXPECT_EQ(error_text<ValueError>([&] {
+              avg_pool2d(x, side + 1, {.padding = (side + 1) / 2});
+            }),
+            "avg_pool2d: kernel_size [2147483648, 2147483648] is above 2147483647");
+  EXPECT_EQ(error_text<ValueError>([&] {
+              max_pool2d(x, {65536, 32768}, {.padding = {32768, 16384}});
+            }),
+            "max_pool2d: kernel_size [65536, 32768] has more than 2147483647 elements");
+  EXPECT_EQ(error_text<ValueError>([&] { adaptive_avg_pool2d(x, {1, huge}); }),
+            "adaptive_avg_pool2d: output_size [1, 9223372036854775807] is above 2147483647");
+  EXPECT_THROW(adaptive_avg_pool2d(expand(x, {2, 3, 2, 3}), side), ShapeError);
+  EXPECT_EQ(error_text<ShapeError>([&] {
+              max_pool2d(expand(zeros({1, 1, 1, 1}), {1, 1, 1, side + 1}), 1);
+            }),
+            "max_pool2d: the image is too large\n"
+            "  input  cpu  float32 [1, 1, 1, 2147483648]");
+}
+
 }  // namespace
 }  // namespace tandem::testing
