@@ -140,7 +140,7 @@ int64_t num_flops(const AttentionSizes& sizes, int64_t width) {
 
 Tensor workspace(int64_t bytes, Device device) { return empty({bytes}, {kUInt8, device}); }
 
-/// Writes the result; returns log_sum, [batches, T] in the dtype that is computed in.
+/// Writes the result; returns the kernel's statistics, [2, batches, T] in the dtype that is computed in.
 Tensor forward(const Tensor& query_argument, const Tensor& key_argument, const Tensor& value_argument,
                const Tensor& attn_mask, const Attributes& attributes, const Tensor& out) {
   const DType dtype = compute_dtype(out.dtype());
@@ -148,22 +148,22 @@ Tensor forward(const Tensor& query_argument, const Tensor& key_argument, const T
   const Tensor value = dense_rows(value_argument, dtype);
   const Tensor result = out.dtype() == dtype ? out : empty_in_order(out, out.shape(), dtype);
   const AttentionSizes sizes = sizes_of(query, key, value, attributes);
-  const Tensor log_sum = empty({sizes.batches, sizes.queries}, {dtype, query.device()});
+  const Tensor statistics = empty({2, sizes.batches, sizes.queries}, {dtype, query.device()});
   const Mask mask(attn_mask, scores_shape(query, key), dtype);
   const AttentionAlgorithm algorithm = attention_algorithm(dtype);
   const Tensor scratch = workspace(cpu::attention_workspace_bytes(dtype, algorithm, sizes), query.device());
   trace_work(num_flops(sizes, sizes.head_dim + sizes.value_dim));
   cpu::attention({query.device()}, dtype, algorithm, sizes, Rows(query).rows, Rows(key).rows, Rows(value).rows,
-                 mask.mask, scratch.data_ptr(), Rows(result).rows, log_sum.data_ptr());
+                 mask.mask, scratch.data_ptr(), Rows(result).rows, statistics.data_ptr());
   if (!result.is_same(out)) chores::copy(result, out);
-  return log_sum;
+  return statistics;
 }
 
 /// The gradients of query, key and value, written into grads[0 .. 2].
 void backward(const Tensor& query_argument, const Tensor& key_argument, const Tensor& value_argument,
-              const Tensor& attn_mask, const Attributes& attributes, const Tensor& out_argument, const Tensor& log_sum,
-              const Tensor& grad_argument, const Tensor* grads) {
-  const DType dtype = log_sum.dtype();
+              const Tensor& attn_mask, const Attributes& attributes, const Tensor& out_argument,
+              const Tensor& statistics, const Tensor& grad_argument, const Tensor* grads) {
+  const DType dtype = statistics.dtype();
   const Tensor query = dense_rows(query_argument, dtype), key = dense_rows(key_argument, dtype);
   const Tensor value = dense_rows(value_argument, dtype), out = dense_rows(out_argument, dtype);
   const Tensor grad = dense_rows(grad_argument, dtype);
@@ -177,7 +177,7 @@ void backward(const Tensor& query_argument, const Tensor& key_argument, const Te
   const Tensor scratch = workspace(cpu::attention_backward_workspace_bytes(dtype, algorithm, sizes), query.device());
   trace_work(num_flops(sizes, 3 * sizes.head_dim + 2 * sizes.value_dim));
   cpu::attention_backward({query.device()}, dtype, algorithm, sizes, Rows(query).rows, Rows(key).rows, Rows(value).rows,
-                          mask.mask, Rows(out).rows, log_sum.data_ptr(), Rows(grad).rows, scratch.data_ptr(),
+                          mask.mask, Rows(out).rows, statistics.data_ptr(), Rows(grad).rows, scratch.data_ptr(),
                           Rows(results[0]).rows, Rows(results[1]).rows, Rows(results[2]).rows);
   for (int i = 0; i < 3; ++i) {
     if (!results[i].is_same(grads[i])) chores::copy(results[i], grads[i]);
@@ -188,7 +188,7 @@ Tensor transposed(const Tensor& tensor) { return tensor.transpose(-2, -1); }
 
 /// The weights of the values composed of operations, [..., T, S]; rows without keys are zeros.
 Tensor composed_weights(const Tensor& query, const Tensor& key, const Tensor& attn_mask, const Attributes& attributes,
-                        const Tensor& log_sum) {
+                        const Tensor& statistics) {
   const Shape shape = scores_shape(query, key);
   Tensor scores = mul(matmul(query, transposed(key)), attributes.scale);
   if (attn_mask.defined()) {
@@ -204,14 +204,14 @@ Tensor composed_weights(const Tensor& query, const Tensor& key, const Tensor& at
   // A row of -infinities has no softmax: it is computed on zeros and then left out.
   Shape rows = shape;
   rows.back() = 1;
-  const Tensor empty_rows = eq(log_sum.view(rows), kNoScore);
+  const Tensor empty_rows = eq(statistics.select(0, 1).view(rows), kNoScore);
   return where(empty_rows, 0, softmax(where(empty_rows, 0, scores), -1));
 }
 
 /// The gradients of query, key and value, composed of operations.
 TensorList composed_backward(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& attn_mask,
-                             const Attributes& attributes, const Tensor& log_sum, const Tensor& grad) {
-  const Tensor weights = composed_weights(query, key, attn_mask, attributes, log_sum);
+                             const Attributes& attributes, const Tensor& statistics, const Tensor& grad) {
+  const Tensor weights = composed_weights(query, key, attn_mask, attributes, statistics);
   const Tensor weights_grad = matmul(grad, transposed(value));
   const Tensor errors =
       mul(mul(weights, sub(weights_grad, mul(weights, weights_grad).sum({-1}, true))), attributes.scale);
@@ -255,25 +255,25 @@ Tensor scaled_dot_product_attention(const Tensor& query_argument, const Tensor& 
   Shape shape = query.shape();
   shape.back() = value.size(-1);
   const Tensor out = empty_in_order(query, shape, query.dtype());
-  const Tensor log_sum = forward(query, key, value, attn_mask, attributes, out);
+  const Tensor statistics = forward(query, key, value, attn_mask, attributes, out);
   if (attn_mask.defined() && autograd::should_record(attn_mask)) {
-    return matmul(composed_weights(query, key, attn_mask, attributes, log_sum), value);
+    return matmul(composed_weights(query, key, attn_mask, attributes, statistics), value);
   }
 
   struct AttentionNode : Node {
     Saved query{*this, "query"}, key{*this, "key"}, value{*this, "value"}, attn_mask{*this, "attn_mask"};
-    Saved out{*this, "out"}, log_sum{*this, "log_sum"};
+    Saved out{*this, "out"}, statistics{*this, "statistics"};
     Attributes attributes;
 
     TensorList backward(BackwardContext& context) override {
       const Tensor q = query.get(), k = key.get(), v = value.get(), mask = attn_mask.get();
       TensorList grads(3);
       if (context.create_graph()) {
-        grads = composed_backward(q, k, v, mask, attributes, log_sum.get(), context.grad());
+        grads = composed_backward(q, k, v, mask, attributes, statistics.get(), context.grad());
       } else {
         const Tensor results[] = {empty_in_order(q, q.shape(), q.dtype()), empty_in_order(k, k.shape(), k.dtype()),
                                   empty_in_order(v, v.shape(), v.dtype())};
-        v0::backward(q, k, v, mask, attributes, out.get(), log_sum.get(), context.grad(), results);
+        v0::backward(q, k, v, mask, attributes, out.get(), statistics.get(), context.grad(), results);
         for (size_t i = 0; i < 3; ++i) grads[i] = results[i];
       }
       for (int i = 0; i < 3; ++i) {
@@ -288,7 +288,7 @@ Tensor scaled_dot_product_attention(const Tensor& query_argument, const Tensor& 
     node->value.save(value);
     node->attn_mask.save(attn_mask);
     node->out.save(out);
-    node->log_sum.save(log_sum);
+    node->statistics.save(statistics);
     node->attributes = attributes;
   }
   return out;
@@ -355,12 +355,12 @@ Tensor qkv_attention(const Tensor& qkv_argument, int64_t num_heads, const Attent
   Shape shape = qkv.shape();
   shape.back() = width;
   const Tensor out = empty(shape, qkv.options());
-  const Tensor log_sum =
+  const Tensor statistics =
       forward(plain_part_of(dense, num_heads, 0), plain_part_of(dense, num_heads, 1),
               plain_part_of(dense, num_heads, 2), attn_mask, attributes, split_heads(out, num_heads));
 
   struct QkvAttentionNode : Node {
-    Saved qkv{*this, "qkv"}, attn_mask{*this, "attn_mask"}, out{*this, "out"}, log_sum{*this, "log_sum"};
+    Saved qkv{*this, "qkv"}, attn_mask{*this, "attn_mask"}, out{*this, "out"}, statistics{*this, "statistics"};
     Attributes attributes;
     int64_t num_heads = 1;
 
@@ -369,7 +369,7 @@ Tensor qkv_attention(const Tensor& qkv_argument, int64_t num_heads, const Attent
       if (context.create_graph()) {
         const TensorList grads =
             composed_backward(part_of(saved, num_heads, 0), part_of(saved, num_heads, 1), part_of(saved, num_heads, 2),
-                              mask, attributes, log_sum.get(), split_heads(context.grad(), num_heads));
+                              mask, attributes, statistics.get(), split_heads(context.grad(), num_heads));
         return {cat({join_heads(grads[0]), join_heads(grads[1]), join_heads(grads[2])}, -1)};
       }
       const Tensor input = row_major(saved), grad = row_major(context.grad());
@@ -378,7 +378,7 @@ Tensor qkv_attention(const Tensor& qkv_argument, int64_t num_heads, const Attent
                               plain_part_of(result, num_heads, 2)};
       v0::backward(plain_part_of(input, num_heads, 0), plain_part_of(input, num_heads, 1),
                    plain_part_of(input, num_heads, 2), mask, attributes, split_heads(out.get(), num_heads),
-                   log_sum.get(), split_heads(grad, num_heads), parts);
+                   statistics.get(), split_heads(grad, num_heads), parts);
       return {result};
     }
   };
@@ -386,7 +386,7 @@ Tensor qkv_attention(const Tensor& qkv_argument, int64_t num_heads, const Attent
     node->qkv.save(qkv);
     node->attn_mask.save(attn_mask);
     node->out.save(out);
-    node->log_sum.save(log_sum);
+    node->statistics.save(statistics);
     node->attributes = attributes;
     node->num_heads = num_heads;
   }

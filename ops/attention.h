@@ -2,7 +2,7 @@
 //
 // Tri Dao et al., "FlashAttention: Fast and Memory-Efficient Exact Attention with IO-Awareness" (2022), and
 // "FlashAttention-2" (2023): scores are made block by block, a running maximum and sum per row make the softmax exact, and
-// backward makes each block again from the logarithm of the row's sum.
+// backward makes each block again from the row's maximum and the logarithm of its sum.
 #pragma once
 
 #include <optional>
@@ -31,7 +31,7 @@ struct AttentionOptions {
 /// heads costs nothing; the gradients of query, key and value do the same.  A query that attends to nothing gets zeros.
 /// Half types are computed in float32 and rounded once.
 ///
-/// Backward saves query, key, value, the result and one number per row, and computes the scores again; the largest scratch
+/// Backward saves query, key, value, the result and two numbers per row, and computes the scores again; the largest scratch
 /// memory is a block of 64 x 256 scores per piece of work.  Only a mask that needs a gradient, and backward under
 /// create_graph, are composed of matmul and softmax, which store T x S matrices.  Throws DeviceError, DTypeError, ShapeError.
 TANDEM_OP Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value,

@@ -165,7 +165,7 @@ template <class T>
 void forward_group(const ForwardPlan<T>& plan, const AttentionSizes& sizes, int64_t group, const T* query,
                    int64_t query_stride, const T* key, int64_t key_stride, const T* value, int64_t value_stride,
                    const AttentionMask& mask, int64_t mask_offset, T* workspace, T* out, int64_t out_stride,
-                   T* log_sum) {
+                   T* row_max, T* log_sum) {
   const TileKernels<T>& kernels = plan.kernels;
   const int64_t group_begin = group * plan.blocks_per_group * kQueryBlock;
   const int64_t group_end = std::min(sizes.queries, group_begin + plan.blocks_per_group * kQueryBlock);
@@ -222,7 +222,8 @@ void forward_group(const ForwardPlan<T>& plan, const AttentionSizes& sizes, int6
   for (int64_t i = group_begin; i < group_end; ++i) {
     const bool empty = sum[i] == 0;
     scale_row(out + i * out_stride, sizes.value_dim, empty ? T(0) : 1 / sum[i]);
-    log_sum[i] = empty ? -kInfinity<T> : max[i] + std::log(sum[i]);
+    row_max[i] = max[i];
+    log_sum[i] = empty ? -kInfinity<T> : std::log(sum[i]);
   }
 }
 
@@ -232,7 +233,7 @@ struct BackwardPlan {
   const TileKernels<T>& kernels;
   int64_t key_block;
   Scratch scratch;
-  int64_t key_rows, query_columns, grad_columns, query_rows, grad_rows, weights, errors, log_sum, products;
+  int64_t key_rows, query_columns, grad_columns, query_rows, grad_rows, weights, errors, row_max, log_sum, products;
 
   BackwardPlan(AttentionAlgorithm algorithm, const AttentionSizes& sizes) : kernels(kernels_of<T>(algorithm)) {
     key_block = std::min(kKeyBlock, round_up(sizes.keys, 64));
@@ -243,18 +244,19 @@ struct BackwardPlan {
     grad_rows = scratch.take(round_up(sizes.value_dim, kernels.columns) * kQueryBlock);
     weights = scratch.take(kQueryBlock * key_block);
     errors = scratch.take(kQueryBlock * key_block);
+    row_max = scratch.take(kQueryBlock);
     log_sum = scratch.take(kQueryBlock);
     products = scratch.take(round_up(sizes.queries, kQueryBlock));
   }
 };
 
-/// weights = exp(scores - log_sum) and errors = weights * (errors - products) for queries [first, 64) of one key; both 0
-/// before.
+/// weights = exp(scores - max - log_sum) and errors = weights * (errors - products) for queries [first, 64) of one key;
+/// both 0 before.
 template <class T>
-void weigh_key(int64_t first, const T* __restrict log_sum, const T* __restrict products, T* __restrict weights,
-               T* __restrict errors) {
+void weigh_key(int64_t first, const T* __restrict max, const T* __restrict log_sum, const T* __restrict products,
+               T* __restrict weights, T* __restrict errors) {
   for (int64_t c = first / kLanes * kLanes; c < kQueryBlock; ++c) {
-    weights[c] = exp_element(weights[c] - log_sum[c]);
+    weights[c] = exp_element(weights[c] - max[c] - log_sum[c]);
     errors[c] = weights[c] * (errors[c] - products[c]);
   }
   std::fill(weights, weights + first, T(0));
@@ -264,12 +266,13 @@ void weigh_key(int64_t first, const T* __restrict log_sum, const T* __restrict p
 template <class T>
 void backward_batch(const BackwardPlan<T>& plan, const AttentionSizes& sizes, const T* query, int64_t query_stride,
                     const T* key, int64_t key_stride, const T* value, int64_t value_stride, const AttentionMask& mask,
-                    int64_t mask_offset, const T* out, int64_t out_stride, const T* log_sum, const T* grad,
-                    int64_t grad_stride, T* workspace, T* grad_query, int64_t grad_query_stride, T* grad_key,
-                    int64_t grad_key_stride, T* grad_value, int64_t grad_value_stride) {
+                    int64_t mask_offset, const T* out, int64_t out_stride, const T* row_max,
+                    const T* log_sum, const T* grad, int64_t grad_stride, T* workspace, T* grad_query,
+                    int64_t grad_query_stride, T* grad_key, int64_t grad_key_stride, T* grad_value, int64_t grad_value_stride) {
   const TileKernels<T>& kernels = plan.kernels;
   T* const weights = workspace + plan.weights;
   T* const errors = workspace + plan.errors;
+  T* const block_max = workspace + plan.row_max;
   T* const block_log_sum = workspace + plan.log_sum;
   T* const products = workspace + plan.products;
   const T scale = static_cast<T>(sizes.scale);
@@ -307,7 +310,8 @@ void backward_batch(const BackwardPlan<T>& plan, const AttentionSizes& sizes, co
       for (int64_t c = 0; c < kQueryBlock; ++c) {
         // Rows without keys, and those beyond the last, have weights 0.
         const bool empty = c >= num_queries || log_sum[begin + c] == -kInfinity<T>;
-        block_log_sum[c] = empty ? kInfinity<T> : log_sum[begin + c];
+        block_max[c] = empty ? kInfinity<T> : row_max[begin + c];
+        block_log_sum[c] = empty ? T(0) : log_sum[begin + c];
       }
       const T* const block_query = query + begin * query_stride;
       const T* const block_grad = grad + begin * grad_stride;
@@ -343,7 +347,7 @@ void backward_batch(const BackwardPlan<T>& plan, const AttentionSizes& sizes, co
           add_mask(mask, mask_offset + begin * mask.query_stride + (key_begin + i) * mask.key_stride, mask.query_stride,
                    num_queries, row);
         }
-        weigh_key(first(i), block_log_sum, products + begin, row, errors + i * kQueryBlock);
+        weigh_key(first(i), block_max, block_log_sum, products + begin, row, errors + i * kQueryBlock);
       }
 
       // grad_value += weights^T @ grad, grad_key += scale * errors^T @ query.
@@ -411,7 +415,7 @@ int64_t attention_backward_workspace_bytes(DType dtype, AttentionAlgorithm algor
 
 void attention(const KernelContext&, DType dtype, AttentionAlgorithm algorithm, const AttentionSizes& sizes,
                const AttentionRows& query, const AttentionRows& key, const AttentionRows& value,
-               const AttentionMask& mask, void* workspace, const AttentionRows& out, void* log_sum) {
+               const AttentionMask& mask, void* workspace, const AttentionRows& out, void* statistics) {
   visit(dtype, [&]<class T>() {
     const ForwardPlan<T> plan(algorithm, sizes);
     const int64_t tasks = plan.tasks(sizes), grain = task_grain(tasks);
@@ -422,7 +426,8 @@ void attention(const KernelContext&, DType dtype, AttentionAlgorithm algorithm, 
         forward_group<T>(plan, sizes, task % plan.groups, rows<const T>(query, batch), query.row_stride,
                          rows<const T>(key, batch), key.row_stride, rows<const T>(value, batch), value.row_stride, mask,
                          mask.data == nullptr ? 0 : mask.offsets[batch], scratch, rows<T>(out, batch), out.row_stride,
-                         static_cast<T*>(log_sum) + batch * sizes.queries);
+                         static_cast<T*>(statistics) + batch * sizes.queries,
+                         static_cast<T*>(statistics) + (sizes.batches + batch) * sizes.queries);
       }
     });
   });
@@ -430,7 +435,7 @@ void attention(const KernelContext&, DType dtype, AttentionAlgorithm algorithm, 
 
 void attention_backward(const KernelContext&, DType dtype, AttentionAlgorithm algorithm, const AttentionSizes& sizes,
                         const AttentionRows& query, const AttentionRows& key, const AttentionRows& value,
-                        const AttentionMask& mask, const AttentionRows& out, const void* log_sum,
+                        const AttentionMask& mask, const AttentionRows& out, const void* statistics,
                         const AttentionRows& grad, void* workspace, const AttentionRows& grad_query,
                         const AttentionRows& grad_key, const AttentionRows& grad_value) {
   visit(dtype, [&]<class T>() {
@@ -442,7 +447,8 @@ void attention_backward(const KernelContext&, DType dtype, AttentionAlgorithm al
         backward_batch<T>(
             plan, sizes, rows<const T>(query, batch), query.row_stride, rows<const T>(key, batch), key.row_stride,
             rows<const T>(value, batch), value.row_stride, mask, mask.data == nullptr ? 0 : mask.offsets[batch],
-            rows<const T>(out, batch), out.row_stride, static_cast<const T*>(log_sum) + batch * sizes.queries,
+            rows<const T>(out, batch), out.row_stride, static_cast<const T*>(statistics) + batch * sizes.queries,
+            static_cast<const T*>(statistics) + (sizes.batches + batch) * sizes.queries,
             rows<const T>(grad, batch), grad.row_stride, scratch, rows<T>(grad_query, batch), grad_query.row_stride,
             rows<T>(grad_key, batch), grad_key.row_stride, rows<T>(grad_value, batch), grad_value.row_stride);
       }

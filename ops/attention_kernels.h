@@ -50,17 +50,18 @@ namespace cpu {
 int64_t attention_workspace_bytes(DType dtype, AttentionAlgorithm algorithm, const AttentionSizes& sizes);
 int64_t attention_backward_workspace_bytes(DType dtype, AttentionAlgorithm algorithm, const AttentionSizes& sizes);
 
-/// out = softmax(scale * query @ key^T + mask) @ value, and log_sum [batches, queries]: the logarithm of the sum of each
-/// row's exponentials, -infinity for a row without keys.  float32 and float64.
+/// out = softmax(scale * query @ key^T + mask) @ value, and statistics [2, batches, queries]: each row's largest score,
+/// and the logarithm of its sum of exponentials of the distances from that, -infinity for a row without keys.  Two numbers,
+/// because their sum would lose the second one under a mask of -1e9.  float32 and float64.
 void attention(const KernelContext& context, DType dtype, AttentionAlgorithm algorithm, const AttentionSizes& sizes,
                const AttentionRows& query, const AttentionRows& key, const AttentionRows& value,
-               const AttentionMask& mask, void* workspace, const AttentionRows& out, void* log_sum);
+               const AttentionMask& mask, void* workspace, const AttentionRows& out, void* statistics);
 
 /// The gradients of query, key and value, from that of out.
 void attention_backward(const KernelContext& context, DType dtype, AttentionAlgorithm algorithm,
                         const AttentionSizes& sizes, const AttentionRows& query, const AttentionRows& key,
                         const AttentionRows& value, const AttentionMask& mask, const AttentionRows& out,
-                        const void* log_sum, const AttentionRows& grad, void* workspace,
+                        const void* statistics, const AttentionRows& grad, void* workspace,
                         const AttentionRows& grad_query, const AttentionRows& grad_key,
                         const AttentionRows& grad_value);
 

@@ -332,6 +332,19 @@ TEST(Attention, StoresNoMatrixOfScores) {
   EXPECT_LT(memory_stats({}).peak_allocated - before, size * size * 4 / 4);
 }
 
+// Rows that are masked by a large finite number alone weigh all keys alike, in backward too.
+TEST(Attention, LargeFiniteMasks) {
+  const int64_t queries = 7, keys = 300;
+  for (const double masked : {-1e9, -3.4028234663852886e38}) {
+    const Tensor query = random_tensor({queries, 4}, 1, kFloat32), key = random_tensor({keys, 4}, 2, kFloat32);
+    const Tensor value = random_tensor({keys, 3}, 3, kFloat32).set_requires_grad();
+    const Tensor grad = random_tensor({queries, 3}, 4, kFloat32);
+    scaled_dot_product_attention(query, key, value, {.attn_mask = full({queries, 1}, masked)}).backward(grad);
+    const Tensor expected = div(grad.to(kFloat64).sum({0}, true), static_cast<double>(keys)).expand({keys, 3});
+    EXPECT_TRUE(close(value.grad(), dense(expected), 1e-5)) << masked;
+  }
+}
+
 // --- kernels ---------------------------------------------------------------------------------------------------
 
 TEST(AttentionKernels, EachAlgorithmAgreesWithFloat64) {
@@ -346,16 +359,16 @@ TEST(AttentionKernels, EachAlgorithmAgreesWithFloat64) {
       for (uint64_t i = 0; i < 4; ++i) in.push_back(random_tensor({size, width}, i, kFloat32).to(dtype));
       for (int i = 0; i < 4; ++i) out.push_back(empty({size, width}, {dtype}));
       const auto rows = [&](const Tensor& t) { return AttentionRows{t.data_ptr(), offsets.data(), width}; };
-      const Tensor log_sum = empty({size}, {dtype});
+      const Tensor statistics = empty({2 * size}, {dtype});
       const Tensor scratch = empty({cpu::attention_workspace_bytes(dtype, algorithm, sizes)}, {kUInt8});
       cpu::attention({}, dtype, algorithm, sizes, rows(in[0]), rows(in[1]), rows(in[2]), {}, scratch.data_ptr(),
-                     rows(out[0]), log_sum.data_ptr());
+                     rows(out[0]), statistics.data_ptr());
       const Tensor backward_scratch =
           empty({cpu::attention_backward_workspace_bytes(dtype, algorithm, sizes)}, {kUInt8});
       cpu::attention_backward({}, dtype, algorithm, sizes, rows(in[0]), rows(in[1]), rows(in[2]), {}, rows(out[0]),
-                              log_sum.data_ptr(), rows(in[3]), backward_scratch.data_ptr(), rows(out[1]), rows(out[2]),
+                              statistics.data_ptr(), rows(in[3]), backward_scratch.data_ptr(), rows(out[1]), rows(out[2]),
                               rows(out[3]));
-      out.push_back(log_sum);
+      out.push_back(statistics);
       return out;
     };
     const std::vector<Tensor> exact = run(kFloat64, AttentionAlgorithm::kPlain);
