@@ -47,7 +47,11 @@ class TANDEM_API Generator {
   uint64_t seed() const { return state_.seed; }
   /// Reserves num_values 32-bit numbers and returns where they start.
   PhiloxState reserve(int64_t num_values);
+  /// {"seed", "rank", "device_number", "offset"}.
   State state_dict() const;
+  /// Takes over seed and offset.  Rank and device number stay the generator's own: they tell streams apart, so a rank
+  /// that goes on from another's state draws other numbers than that one.  Throws StateError, changing nothing, if one
+  /// is missing.
   void load_state_dict(const State& state);
 
  private:
