@@ -195,6 +195,7 @@ Tensor var(Tensor input, const Shape& dims, int64_t correction, bool keepdim) {
   {
     const NoGradGuard no_grad;
     const Tensor centred = sub(input, mean(input, dims, true));
+    centred.sub_(mean(centred, dims, true));  // the mean was rounded: far from zero, to more than the deviations
     out = run_sum(context, mul(centred, centred), reduction, divisor);
   }
   if (auto* node = record<VarNode>("var", out, input)) {

@@ -24,7 +24,7 @@ TANDEM_OP Tensor mean(Tensor input);
 TANDEM_OP Tensor mean(Tensor input, const Shape& dims, bool keepdim = false);
 
 /// Variance over the dimensions `dims`, all where empty: the sum of (input - mean)^2 divided by max(n - correction, 0), n being
-/// the number of elements; they stay with size 1 if keepdim.  Computed in two passes, and in float32 for half types.  Floating
+/// the number of elements; they stay with size 1 if keepdim.  Computed from deviations, and in float32 for half types.  Floating
 /// dtypes (else DTypeError).  NaN where n <= correction and all elements are equal.  Throws as sum does.  Saves its input.
 /// Under autocast half types are raised to float32.
 TANDEM_OP Tensor var(Tensor input, const Shape& dims = {}, int64_t correction = 1, bool keepdim = false);

@@ -132,6 +132,9 @@ TEST(Reduce, VarOfNumbersFarFromZeroStaysAccurate) {
   Dense far{{3000}, small};
   for (double& value : far.values) value = static_cast<float>(value + 10000);
   EXPECT_NEAR(var(make_tensor(far, kFloat32)).item(), var_of(far.values, 1), 1e-5);
+  Dense farther{{3000}, small};
+  for (double& value : farther.values) value = static_cast<float>(value + 1e6);
+  EXPECT_NEAR(var(make_tensor(farther, kFloat32)).item(), var_of(farther.values, 1), 1e-6);
   for (double& value : far.values) value = 1000 + 8 * std::floor(value - 9998);  // in bfloat16 without rounding
   EXPECT_NEAR(var(make_tensor(far, kBFloat16)).item(), var_of(far.values, 1), 0.1);
 }
