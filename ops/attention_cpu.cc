@@ -164,8 +164,8 @@ T exponentials(T* scores, int64_t n, T& max, T& sum) {
 template <class T>
 void forward_group(const ForwardPlan<T>& plan, const AttentionSizes& sizes, int64_t group, const T* query,
                    int64_t query_stride, const T* key, int64_t key_stride, const T* value, int64_t value_stride,
-                   const AttentionMask& mask, int64_t mask_offset, T* workspace, T* out, int64_t out_stride,
-                   T* row_max, T* log_sum) {
+                   const AttentionMask& mask, int64_t mask_offset, T* workspace, T* out, int64_t out_stride, T* row_max,
+                   T* log_sum) {
   const TileKernels<T>& kernels = plan.kernels;
   const int64_t group_begin = group * plan.blocks_per_group * kQueryBlock;
   const int64_t group_end = std::min(sizes.queries, group_begin + plan.blocks_per_group * kQueryBlock);
@@ -266,9 +266,9 @@ void weigh_key(int64_t first, const T* __restrict max, const T* __restrict log_s
 template <class T>
 void backward_batch(const BackwardPlan<T>& plan, const AttentionSizes& sizes, const T* query, int64_t query_stride,
                     const T* key, int64_t key_stride, const T* value, int64_t value_stride, const AttentionMask& mask,
-                    int64_t mask_offset, const T* out, int64_t out_stride, const T* row_max,
-                    const T* log_sum, const T* grad, int64_t grad_stride, T* workspace, T* grad_query,
-                    int64_t grad_query_stride, T* grad_key, int64_t grad_key_stride, T* grad_value, int64_t grad_value_stride) {
+                    int64_t mask_offset, const T* out, int64_t out_stride, const T* row_max, const T* log_sum,
+                    const T* grad, int64_t grad_stride, T* workspace, T* grad_query, int64_t grad_query_stride,
+                    T* grad_key, int64_t grad_key_stride, T* grad_value, int64_t grad_value_stride) {
   const TileKernels<T>& kernels = plan.kernels;
   T* const weights = workspace + plan.weights;
   T* const errors = workspace + plan.errors;
@@ -448,9 +448,9 @@ void attention_backward(const KernelContext&, DType dtype, AttentionAlgorithm al
             plan, sizes, rows<const T>(query, batch), query.row_stride, rows<const T>(key, batch), key.row_stride,
             rows<const T>(value, batch), value.row_stride, mask, mask.data == nullptr ? 0 : mask.offsets[batch],
             rows<const T>(out, batch), out.row_stride, static_cast<const T*>(statistics) + batch * sizes.queries,
-            static_cast<const T*>(statistics) + (sizes.batches + batch) * sizes.queries,
-            rows<const T>(grad, batch), grad.row_stride, scratch, rows<T>(grad_query, batch), grad_query.row_stride,
-            rows<T>(grad_key, batch), grad_key.row_stride, rows<T>(grad_value, batch), grad_value.row_stride);
+            static_cast<const T*>(statistics) + (sizes.batches + batch) * sizes.queries, rows<const T>(grad, batch),
+            grad.row_stride, scratch, rows<T>(grad_query, batch), grad_query.row_stride, rows<T>(grad_key, batch),
+            grad_key.row_stride, rows<T>(grad_value, batch), grad_value.row_stride);
       }
     });
   });

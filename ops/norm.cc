@@ -108,9 +108,9 @@ KernelContext check_batch_norm(const char* op, const BatchNormArguments& a, Tail
     TANDEM_CHECK(
         DTypeError, is_running ? is_floating_point(operand.tensor.dtype()) : operand.tensor.dtype() == a.input.dtype(),
         operand_error(op, str(operand.name, is_running ? " must be floating" : " must have input's dtype"), operands));
-    TANDEM_CHECK(StateError, !is_running || !a.training || per_channel[0] < 2 || operand.tensor.strides()[0] != 0,
-                 operand_error(op, str(operand.name, " is expanded, its elements share memory: clone it first"),
-                               operands));
+    TANDEM_CHECK(
+        StateError, !is_running || !a.training || per_channel[0] < 2 || operand.tensor.strides()[0] != 0,
+        operand_error(op, str(operand.name, " is expanded, its elements share memory: clone it first"), operands));
   }
   check_eps(op, a.eps);
   TANDEM_CHECK(ValueError, a.momentum >= 0 && a.momentum <= 1, op, ": momentum is ", a.momentum,

@@ -366,8 +366,8 @@ TEST(AttentionKernels, EachAlgorithmAgreesWithFloat64) {
       const Tensor backward_scratch =
           empty({cpu::attention_backward_workspace_bytes(dtype, algorithm, sizes)}, {kUInt8});
       cpu::attention_backward({}, dtype, algorithm, sizes, rows(in[0]), rows(in[1]), rows(in[2]), {}, rows(out[0]),
-                              statistics.data_ptr(), rows(in[3]), backward_scratch.data_ptr(), rows(out[1]), rows(out[2]),
-                              rows(out[3]));
+                              statistics.data_ptr(), rows(in[3]), backward_scratch.data_ptr(), rows(out[1]),
+                              rows(out[2]), rows(out[3]));
       out.push_back(statistics);
       return out;
     };

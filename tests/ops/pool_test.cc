@@ -380,19 +380,17 @@ TEST(PoolErrors, SizesThatOverflow) {
               avg_pool2d(x, 2, {.padding = {huge, 1}});
             }),
             "avg_pool2d: padding [9223372036854775807, 1] is above 2147483647");
-  EXPECT_EQ(error_text<ValueError>([&] {
-              max_pool2d(x, 2, {.dilation = side + 1});
-            }),
+  EXPECT_EQ(error_text<ValueError>([&] { max_pool2d(x, 2, {.dilation = side + 1}); }),
             "max_pool2d: dilation [2147483648, 2147483648] is above 2147483647");
-  EXPECT_EQ(error_text<ValueError>([&] {
-              avg_pool2d(x, side + 1, {.padding = (side + 1) / 2});
-            }),
+  EXPECT_EQ(error_text<ValueError>([&] { avg_pool2d(x, side + 1, {.padding = (side + 1) / 2}); }),
             "avg_pool2d: kernel_size [2147483648, 2147483648] is above 2147483647");
   EXPECT_EQ(error_text<ValueError>([&] {
               max_pool2d(x, {65536, 32768}, {.padding = {32768, 16384}});
             }),
             "max_pool2d: kernel_size [65536, 32768] has more than 2147483647 elements");
-  EXPECT_EQ(error_text<ValueError>([&] { adaptive_avg_pool2d(x, {1, huge}); }),
+  EXPECT_EQ(error_text<ValueError>([&] {
+              adaptive_avg_pool2d(x, {1, huge});
+            }),
             "adaptive_avg_pool2d: output_size [1, 9223372036854775807] is above 2147483647");
   EXPECT_THROW(adaptive_avg_pool2d(expand(x, {2, 3, 2, 3}), side), ShapeError);
   EXPECT_EQ(error_text<ShapeError>([&] {
