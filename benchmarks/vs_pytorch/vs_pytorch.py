@@ -57,7 +57,7 @@ def last_json(output):
 
 def find_train_step():
     """bazel run starts us in the folder of our runfiles."""
-    for path in ("benchmarks/train_step", os.path.join(os.path.dirname(sys.argv[0]), "train_step")):
+    for path in ("benchmarks/train_step", os.path.join(os.path.dirname(sys.argv[0]), "..", "train_step")):
         if os.access(path, os.X_OK):
             return os.path.abspath(path)
     raise Failure("benchmarks/train_step was not found: start this with ./bazelw run //benchmarks:vs_pytorch")
