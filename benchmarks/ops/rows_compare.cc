@@ -8,7 +8,10 @@ TANDEM_BENCHMARK_ROWS(compare) {
                                                             {"le", le}, {"gt", gt}, {"ge", ge}};
   for (const auto& [name, compare] : comparisons) {
     rows.add(
-        name, [] { return TensorList{rand({128, 32, 24, 24}), rand({128, 32, 24, 24})}; },
+        name,
+        [] {
+          return TensorList{rand({128, 32, 24, 24}), rand({128, 32, 24, 24})};
+        },
         [compare](const TensorList& in) { return compare(in[0], in[1]); }, {.backward = false});
   }
 }

@@ -13,10 +13,17 @@ TANDEM_BENCHMARK_ROWS(random) {
            {.bytes = 2048 * 1024 * 8, .backward = false});
   rows.add("randperm", input, [](const TensorList& in) { return randperm(in[0].num_elements()); },
            {.bytes = 2048 * 1024 * 8, .backward = false});
-  rows.add("bernoulli", [] { return TensorList{rand({2048, 1024})}; },
-           [](const TensorList& in) { return bernoulli(in[0]); }, {.backward = false});
+  rows.add(
+      "bernoulli",
+      [] {
+        return TensorList{rand({2048, 1024})};
+      },
+      [](const TensorList& in) { return bernoulli(in[0]); }, {.backward = false});
   rows.add("dropout", input, [](const TensorList& in) { return dropout(in[0], 0.1); });
   rows.add(
-      "multinomial", [] { return TensorList{rand({512, 1000})}; },
+      "multinomial",
+      [] {
+        return TensorList{rand({512, 1000})};
+      },
       [](const TensorList& in) { return multinomial(in[0], 1); }, {.backward = false});
 }
