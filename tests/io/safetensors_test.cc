@@ -15,6 +15,7 @@
 #include <gtest/gtest.h>
 
 #include <tandem/tensor/factories.h>
+#include <tandem/tests/support/temporary_folder.h>
 
 namespace td = tandem;
 using td::io::load_safetensors;
@@ -36,21 +37,10 @@ std::string file_of(const std::string& header, const std::string& data) {
 
 class Safetensors : public ::testing::Test {
  protected:
-  Safetensors() {
-    const char* base = std::getenv("TEST_TMPDIR");
-    folder_ = std::string(base != nullptr ? base : "/tmp") + "/tandem_XXXXXX";
-    EXPECT_NE(mkdtemp(folder_.data()), nullptr);
-    path_ = folder_ + "/model.safetensors";
-  }
-  ~Safetensors() override { std::filesystem::remove_all(folder_); }
-
-  void write(const std::string& bytes) const { std::ofstream(path_, std::ios::binary) << bytes; }
-  std::string bytes() const {
-    std::ifstream file(path_, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
-  }
+  void write(const std::string& bytes) const { td::testing::write_file(path_, bytes); }
+  std::string bytes() const { return td::testing::read_file(path_); }
   size_t files_in_folder() const {
-    return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(folder_), {}));
+    return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(folder_.path()), {}));
   }
 
   /// The text of the E that f throws, with the folder written as DIR.
@@ -59,10 +49,7 @@ class Safetensors : public ::testing::Test {
     try {
       f();
     } catch (const E& error) {
-      std::string text = error.what();
-      for (size_t at = text.find(folder_); at != std::string::npos; at = text.find(folder_))
-        text.replace(at, folder_.size(), "DIR");
-      return text;
+      return folder_.shortened(error.what());
     }
     return "nothing was thrown";
   }
@@ -81,8 +68,8 @@ class Safetensors : public ::testing::Test {
     return load_error<E>(file_of(header, std::string(8, '\0')));
   }
 
-  std::string folder_;
-  std::string path_;
+  td::testing::TemporaryFolder folder_;
+  std::string path_ = folder_ / "model.safetensors";
 };
 
 TEST_F(Safetensors, WritesTheFormatByteForByte) {
@@ -210,7 +197,7 @@ TEST_F(Safetensors, RefusesWhatItCannotWrite) {
 }
 
 TEST_F(Safetensors, NamesTheReasonWhyAFileCannotBeWritten) {
-  EXPECT_EQ(error_of<td::IoError>([&] { save_safetensors(folder_ + "/no/x", {}); }),
+  EXPECT_EQ(error_of<td::IoError>([&] { save_safetensors(folder_ / "no/x", {}); }),
             "save_safetensors: cannot create 'DIR/no/x.tmp0': No such file or directory");
   std::filesystem::create_directory(path_);
   EXPECT_EQ(error_of<td::IoError>([&] { save_safetensors(path_, {}); }),
@@ -406,7 +393,7 @@ TEST_F(Safetensors, NoChangedHeaderByteGoesUnnoticedOrCrashes) {
 TEST_F(Safetensors, NamesTheReasonWhyAFileCannotBeRead) {
   EXPECT_EQ(error_of<td::IoError>([&] { load_safetensors(path_); }),
             "load_safetensors: cannot open 'DIR/model.safetensors': No such file or directory");
-  EXPECT_EQ(error_of<td::IoError>([&] { load_safetensors(folder_); }), "load_safetensors: 'DIR' is not a regular file");
+  EXPECT_EQ(error_of<td::IoError>([&] { load_safetensors(folder_.path()); }), "load_safetensors: 'DIR' is not a regular file");
 }
 
 }  // namespace
