@@ -11,21 +11,25 @@
 
 namespace tandem::inline v0::distributed {
 
-/// A failure that makes the group unusable: the error of this rank, and what its peers should hear.
-class GroupError : public CommError {
+/// A failure that makes the group unusable: what follows the operation's label ("[rank 2 of 4] all_reduce #7") in this
+/// rank's error, and what its peers should hear.  Ranks in texts, and `culprit`, are numbers in the job.
+class GroupError : public Error {
  public:
-  GroupError(const std::string& what, std::string reason, int rank, int culprit, int64_t seq)
-      : CommError(what, rank, culprit, seq), reason_(std::move(reason)) {}
+  GroupError(const std::string& after_label, std::string reason, int culprit)
+      : Error(after_label), reason_(std::move(reason)), culprit_(culprit) {}
   const std::string& reason() const { return reason_; }
+  int culprit() const { return culprit_; }
 
  private:
   std::string reason_;
+  int culprit_;
 };
 
-/// Who has reached a collective.
-struct Progress {
-  std::string text;        ///< "reached #1873: ranks 0 1 2.  missing: rank 3 (last reached #1860, 31.2 s ago)"
-  int first_missing = -1;  ///< -1: none
+/// What a rank started last, as far as this rank knows.
+struct LastStarted {
+  int64_t seq = 0;  ///< 0: nothing
+  std::chrono::nanoseconds ago{0};
+  std::string what = {};  ///< "all_reduce 'bucket 3 of 7'"
 };
 
 /// What do_advance has come to.
@@ -34,16 +38,22 @@ enum class Advance : uint8_t { kIdle, kMoved, kDone };
 /// The transport of one group, seen by one of its ranks.
 ///
 /// The front (ProcessGroup) checks, numbers, signs and times; a backend runs one collective at a time, in the order of
-/// their numbers: do_start, then do_advance until it returns kDone.  It publishes the signature, and touches nobody's
-/// data before all signatures are known to be equal.  Only do_sleep, do_wake, do_abort, do_hear_failure and do_allocate
-/// are called beside another member function.
+/// their numbers: do_start, then do_advance until it returns kDone; and, beside it, any number of transfers.  It
+/// publishes the signature, and uses nobody's data before all signatures are known to be equal.  Numbers may have gaps
+/// (the front of a composed backend skips some); members agree on them.  Only do_sleep, do_wake, do_abort,
+/// do_hear_failure, do_last_started and do_allocate are called beside another member function.
+///
+/// Rank arguments are ranks of the group; `culprit` and what texts show are numbers in the job.
 class Backend {
  public:
   using Clock = std::chrono::steady_clock;
   virtual ~Backend() = default;
 
-  /// Shown in errors: "shm".
+  /// Shown in errors: "shm", "gloo".
   virtual const char* name() const = 0;
+  /// Shown once when the group is made, after its name: "1 host x 4: shm between processes", "2 hosts x 1: gloo over
+  /// eth0".
+  virtual std::string describe() const = 0;
   /// Whether a blocked caller may spin for a moment: every rank has a core of its own.
   virtual bool may_spin() const = 0;
 
@@ -52,6 +62,11 @@ class Backend {
   /// Goes as far as it can without waiting, or part of the way.  Throws GroupError when the signatures differ or a
   /// rank that is needed has failed.
   virtual Advance do_advance() = 0;
+  /// Begins a message; `transfer` lives until it is done or has failed.
+  virtual void do_start_transfer(Transfer& transfer) = 0;
+  /// Takes all begun messages as far as they go without waiting, and sets `done`; kMoved if anything happened, else
+  /// kIdle.  Throws GroupError as do_advance.
+  virtual Advance do_advance_transfers() = 0;
   /// Sleeps until something may have changed or `until` has passed; not at all if `changed` returns true, which is
   /// called once after changes have begun to be noticed.
   virtual void do_sleep(FunctionRef<bool()> changed, Clock::time_point until) = 0;
@@ -59,12 +74,21 @@ class Backend {
   virtual void do_wake() = 0;
   /// Tells the peers, and this rank's waiters, that this rank takes part no longer, for what `culprit` did.
   virtual void do_abort(int culprit, const std::string& reason) = 0;
-  /// Tells this rank's waiters that `culprit` takes part no longer; what it has finished still completes.
+  /// Tells this rank's waiters that member `culprit` (-1: the store's host) takes part no longer; what it has finished
+  /// still completes.
   virtual void do_hear_failure(int culprit, const std::string& reason) = 0;
   /// Memory that the backend moves best.
   virtual RefPtr<Storage> do_allocate(int64_t num_bytes) = 0;
-  virtual Progress do_describe_progress(int64_t seq) const = 0;
+  virtual LastStarted do_last_started(int rank) const = 0;
 };
+
+/// The number in the job of `rank` of the group.
+inline int job_rank(const ProcessGroupOptions& options, int rank) {
+  return options.ranks.empty() ? rank : options.ranks[static_cast<size_t>(rank)];
+}
+
+/// The backend that options.backend names.  Collective.  Throws CommError as ProcessGroup::create.
+std::unique_ptr<Backend> make_backend(const ProcessGroupOptions& options);
 
 /// Makes a group on a given backend; for ProcessGroup::create and for tests that choose a backend's tuning.
 struct ProcessGroupAccess {

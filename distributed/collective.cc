@@ -3,31 +3,38 @@
 namespace tandem::inline v0::distributed {
 
 const char* to_string(CollectiveKind kind) {
-  constexpr const char* kNames[] = {"all_reduce", "broadcast", "all_gather", "barrier"};
+  constexpr const char* kNames[] = {"all_reduce", "reduce",         "broadcast",  "gather", "all_gather",
+                                    "scatter",    "reduce_scatter", "all_to_all", "barrier"};
   return kNames[static_cast<int>(kind)];
 }
 
 const char* to_string(ReduceOp op) {
-  constexpr const char* kNames[] = {"sum", "avg", "product", "min", "max"};
+  constexpr const char* kNames[] = {"sum", "avg", "product", "min", "max", "bitand", "bitor", "bitxor"};
   return kNames[static_cast<int>(op)];
-}
-
-std::string collective_label(int rank, int world_size, CollectiveKind kind, int64_t seq) {
-  return str("[rank ", rank, " of ", world_size, "] ", to_string(kind), " #", seq);
 }
 
 std::string failure_text(const std::string& headline, int culprit, std::string_view reason) {
   return culprit < 0 ? str(headline, "\n  ", reason) : str(headline, "\n  rank ", culprit, ": ", reason);
 }
 
-std::string describe_call(CollectiveKind kind, ReduceOp op, DType dtype, int root, const Shape& shape,
-                          std::string_view name, std::string_view file, uint32_t line) {
-  std::string text = to_string(kind);
-  if (kind == CollectiveKind::kAllReduce) text += str(" ", to_string(op));
-  if (kind == CollectiveKind::kBroadcast) text += str(" from ", root);
-  if (kind != CollectiveKind::kBarrier) text += str(" ", dtype, " ", shape);
+std::string describe_call(const Signature& s, const Shape& shape, std::string_view name, std::string_view file,
+                          uint32_t line) {
+  using Kind = CollectiveKind;
+  std::string text = to_string(s.kind);
+  const bool reduces = s.kind == Kind::kAllReduce || s.kind == Kind::kReduce || s.kind == Kind::kReduceScatter;
+  if (reduces) text += str(" ", to_string(s.op));
+  if (s.root >= 0) text += str(s.kind == Kind::kReduce || s.kind == Kind::kGather ? " to " : " from ", s.root);
+  if (s.kind != Kind::kBarrier) text += str(" ", s.dtype, " ", shape);
   if (!name.empty()) text += str(", '", name, "'");
   text += str(", ", file, ":", line);
+  return text;
+}
+
+std::string describe_call(const Transfer& t, int shown_peer) {
+  std::string text = str(t.sends ? "send" : "recv", " ", t.dtype, " ", t.shape, t.sends ? " to" : " from", " rank ",
+                         shown_peer, " tag ", t.tag);
+  if (!t.name.empty()) text += str(", '", t.name, "'");
+  text += str(", ", t.where.file_name(), ":", t.where.line());
   return text;
 }
 

@@ -1,4 +1,4 @@
-// One collective as the front hands it to a backend, and how it is shown in errors.  Private to distributed/.
+// One operation as the front hands it to a backend, and how it is shown in errors.  Private to distributed/.
 #pragma once
 
 #include <cstddef>
@@ -6,6 +6,7 @@
 #include <source_location>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <tandem/distributed/process_group.h>
 #include <tandem/tensor/dtype.h>
@@ -13,24 +14,60 @@
 
 namespace tandem::inline v0::distributed {
 
-enum class CollectiveKind : uint8_t { kAllReduce, kBroadcast, kAllGather, kBarrier };
+enum class CollectiveKind : uint8_t {
+  kAllReduce,
+  kReduce,
+  kBroadcast,
+  kGather,
+  kAllGather,
+  kScatter,
+  kReduceScatter,
+  kAllToAll,
+  kBarrier,
+};
 
 /// "all_reduce", "broadcast", ...
 const char* to_string(CollectiveKind kind);
-/// "sum", "avg", "product", "min", "max".
+/// "sum", "avg", "product", "min", "max", "bitand", "bitor", "bitxor".
 const char* to_string(ReduceOp op);
 
-/// A collective on row-major memory.  `input` and `output` are the same where it works in place.
-struct Collective {
+/// What one rank sends to, or gets from, one other (or itself).
+struct Part {
+  std::byte* data = nullptr;
+  int64_t num_elements = 0;
+};
+
+/// What ranks compare before data is used.
+struct Signature {
   CollectiveKind kind = CollectiveKind::kBarrier;
-  ReduceOp op = ReduceOp::kSum;
+  ReduceOp op = ReduceOp::kSum;  ///< of those that reduce
   DType dtype = kFloat32;
-  int root = -1;             ///< broadcast only
-  int64_t seq = 0;           ///< number in its group, from 1
-  int64_t num_elements = 0;  ///< of the input
-  uint64_t name_hash = 0;
+  int root = -1;             ///< of those that have one
+  int64_t num_elements = 0;  ///< of the input or, where there are parts, of each; all_gather: of all; all_to_all: 0
+  uint64_t name_hash = 0;    ///< of the name, and of the sizes that `num_elements` does not tell
+
+  bool operator==(const Signature&) const = default;
+};
+
+/// A collective on row-major memory.  Which fields count:
+///
+///     all_reduce      input, output (may be the same), num_elements
+///     reduce          input; on root: output (may be the same)
+///     broadcast       output == input
+///     gather          input; on root: outputs by rank, all of num_elements
+///     all_gather      input, as large as outputs[rank]; outputs by rank, of sizes that may differ
+///     scatter         on root: inputs by rank; output, num_elements
+///     reduce_scatter  inputs by rank, all of num_elements; output
+///     all_to_all      inputs and outputs by rank, of sizes that may differ
+///
+/// `outputs[rank].data` may be `input`, and `output` may be `inputs[rank].data`; else nothing overlaps.  Parts of no
+/// elements may have null data.
+struct Collective : Signature {
+  int64_t seq = 0;  ///< number in its group, from 1
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
+  std::vector<Part> inputs = {};
+  std::vector<Part> outputs = {};
   Shape shape = {};                 ///< of the input; shown, never compared
   std::string name = {};            ///< CollectiveOptions::name
   std::source_location where = {};  ///< shown, never compared
@@ -38,15 +75,32 @@ struct Collective {
   int64_t num_bytes() const { return num_elements * size_of(dtype); }
 };
 
-/// "[rank 2 of 4] all_reduce #1873".
-std::string collective_label(int rank, int world_size, CollectiveKind kind, int64_t seq);
+/// A message from one rank to another on row-major memory.
+struct Transfer {
+  bool sends = false;
+  int peer = 0;  ///< rank of the group
+  int tag = 0;
+  DType dtype = kFloat32;
+  int64_t num_elements = 0;
+  uint64_t name_hash = 0;
+  std::byte* data = nullptr;  ///< only read where this rank sends
+  int64_t seq = 0;            ///< number among this rank's transfers, from 1
+  Shape shape = {};
+  std::string name = {};
+  std::source_location where = {};
+  bool done = false;  ///< set by the backend
+
+  int64_t num_bytes() const { return num_elements * size_of(dtype); }
+};
+
+/// What one rank passed, for mismatch errors: "all_reduce sum float32 [4, 3], 'fc1.weight', train.cc:12".
+std::string describe_call(const Signature& signature, const Shape& shape, std::string_view name, std::string_view file,
+                          uint32_t line);
+/// "send float32 [4, 3] to rank 2 tag 7, 'x', train.cc:12".
+std::string describe_call(const Transfer& transfer, int shown_peer);
 
 /// `headline`, then "  rank 2: reason" (without the rank where it is no rank's fault) on a line of its own.
 std::string failure_text(const std::string& headline, int culprit, std::string_view reason);
-
-/// What one rank passed, for mismatch errors: "all_reduce sum float32 [4, 3], 'fc1.weight', train.cc:12".
-std::string describe_call(CollectiveKind kind, ReduceOp op, DType dtype, int root, const Shape& shape,
-                          std::string_view name, std::string_view file, uint32_t line);
 
 /// 64 bits of `name`; 0 for the empty one.
 uint64_t hash_name(std::string_view name);

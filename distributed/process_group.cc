@@ -16,7 +16,6 @@
 #include <tandem/base/rank_context.h>
 #include <tandem/base/trace.h>
 #include <tandem/distributed/backend.h>
-#include <tandem/distributed/shm/shm_backend.h>
 #include <tandem/distributed/store/failure_board.h>
 #include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
@@ -63,7 +62,7 @@ struct Operation {
 class ProcessGroup::Impl : public std::enable_shared_from_this<ProcessGroup::Impl> {
  public:
   Impl(const ProcessGroupOptions& options, std::unique_ptr<Backend> backend)
-      : options_(options), backend_(std::move(backend)) {}
+      : options_(with_ranks(options)), is_whole_job_(options.ranks.empty()), backend_(std::move(backend)) {}
 
   const ProcessGroupOptions& options() const { return options_; }
   Backend& backend() { return *backend_; }
@@ -72,7 +71,9 @@ class ProcessGroup::Impl : public std::enable_shared_from_this<ProcessGroup::Imp
   void watch_failures() {
     if (options_.store == nullptr) return;
     failures_ = options_.store->on_failure([this](int rank, const std::string& reason) {
-      if (rank != options_.rank) backend_->do_hear_failure(rank, reason);
+      const bool member =
+          rank < 0 || std::find(options_.ranks.begin(), options_.ranks.end(), rank) != options_.ranks.end();
+      if (member && rank != own_job_rank()) backend_->do_hear_failure(rank, reason);
     });
   }
 
@@ -124,7 +125,7 @@ class ProcessGroup::Impl : public std::enable_shared_from_this<ProcessGroup::Imp
     return !queue_.empty();
   }
 
-  void abort(const std::string& reason) { backend_->do_abort(options_.rank, reason); }
+  void abort(const std::string& reason) { backend_->do_abort(own_job_rank(), reason); }
 
   /// Fails what is queued, see ~ProcessGroup, and ends the worker.
   void close() {
@@ -158,6 +159,15 @@ class ProcessGroup::Impl : public std::enable_shared_from_this<ProcessGroup::Imp
   }
 
  private:
+  int own_job_rank() const { return job_rank(options_, options_.rank); }
+
+  /// "[rank 2 of 4] all_reduce #7"; in a group of some ranks only "[rank 2, group 'evaluation'] all_reduce #7".
+  std::string label(const Collective& c) const {
+    const std::string who = is_whole_job_ ? str("rank ", options_.rank, " of ", options_.world_size)
+                                          : str("rank ", own_job_rank(), ", group '", options_.name, "'");
+    return str("[", who, "] ", to_string(c.kind), " #", c.seq);
+  }
+
   static std::string shown_name(const Collective& c) { return c.name.empty() ? to_string(c.kind) : c.name; }
 
   void enqueue(std::shared_ptr<Operation> operation) {
@@ -301,7 +311,7 @@ class ProcessGroup::Impl : public std::enable_shared_from_this<ProcessGroup::Imp
       fail(operation, e);
     } catch (...) {
       operation.error = std::current_exception();
-      fail_group(options_.rank, "an operation ended with an exception");
+      fail_group(own_job_rank(), "an operation ended with an exception");
     }
     return Advance::kDone;
   }
@@ -309,14 +319,11 @@ class ProcessGroup::Impl : public std::enable_shared_from_this<ProcessGroup::Imp
   void begin(Operation& operation) {
     const Collective& c = operation.collective;
     if (failed_) {
-      throw GroupError(failure_text(collective_label(options_.rank, options_.world_size, c.kind, c.seq) +
-                                        ": the group has failed before",
-                                    culprit_, reason_),
-                       reason_, options_.rank, culprit_, c.seq);
+      throw GroupError(failure_text(": the group has failed before", culprit_, reason_), reason_, culprit_);
     }
     if (trace_enabled()) operation.begin_ns = trace_now_ns();
     operation.started = true;
-    operation.deadline = Clock::now() + operation.timeout;
+    if (operation.timeout.count() > 0) operation.deadline = Clock::now() + operation.timeout;
     if (operation.strided_input.defined()) chores::copy(operation.strided_input, operation.input);
     backend_->do_start(c);
   }
@@ -325,23 +332,48 @@ class ProcessGroup::Impl : public std::enable_shared_from_this<ProcessGroup::Imp
   bool expire(Operation& operation) {
     if (Clock::now() < operation.deadline) return false;
     const Collective& c = operation.collective;
-    const Progress progress = backend_->do_describe_progress(c.seq);
+    const auto [progress, first_missing] = describe_progress(c.seq);
     const std::string after = format_seconds(operation.timeout);
     std::string subject = c.name;
     if (c.kind != CollectiveKind::kBarrier) {
       subject += str(subject.empty() ? "" : ", ", c.num_elements, " ", c.dtype, " (", format_bytes(c.num_bytes()), ")");
     }
     subject += str(subject.empty() ? "" : ", ", backend_->name());
-    const std::string what = str(collective_label(options_.rank, options_.world_size, c.kind, c.seq),
-                                 " timed out after ", after, "\n  ", subject, "\n  ", progress.text);
-    const std::string reason = str(to_string(c.kind), " #", c.seq, " timed out after ", after, "; ", progress.text);
-    fail(operation, GroupError(what, reason, options_.rank, progress.first_missing, c.seq), options_.rank);
+    const std::string what = str(" timed out after ", after, "\n  ", subject, "\n  ", progress);
+    const std::string reason = str(to_string(c.kind), " #", c.seq, " timed out after ", after, "; ", progress);
+    fail(operation, GroupError(what, reason, first_missing), own_job_rank());
     return true;
   }
 
-  void fail(Operation& operation, const GroupError& error) { fail(operation, error, error.peer()); }
+  /// "reached #1873: ranks 0 1 2.  missing: rank 3 (last reached #1860, 31.2 s ago)", and the first of the missing.
+  std::pair<std::string, int> describe_progress(int64_t seq) const {
+    std::string there;
+    std::string missing;
+    int first_missing = -1;
+    for (int rank = 0; rank < options_.world_size; ++rank) {
+      const int shown = job_rank(options_, rank);
+      const LastStarted last = backend_->do_last_started(rank);
+      if (last.seq >= seq) {
+        there += str(" ", shown);
+        continue;
+      }
+      if (missing.empty()) first_missing = shown;
+      missing += str(missing.empty() ? "" : ", ", "rank ", shown);
+      if (last.seq == 0) {
+        missing += " (has started nothing yet)";
+      } else {
+        const auto ago = std::chrono::duration_cast<std::chrono::milliseconds>(last.ago);
+        missing += str(" (last reached #", last.seq, ", ", format_seconds(ago), " ago)");
+      }
+    }
+    return {str("reached #", seq, ": ranks", there, ".  missing: ", missing.empty() ? "none" : missing), first_missing};
+  }
+
+  void fail(Operation& operation, const GroupError& error) { fail(operation, error, error.culprit()); }
   void fail(Operation& operation, const GroupError& error, int culprit) {
-    operation.error = std::make_exception_ptr(CommError(error.what(), error.rank(), error.peer(), error.seq()));
+    const Collective& c = operation.collective;
+    operation.error =
+        std::make_exception_ptr(CommError(label(c) + error.what(), own_job_rank(), error.culprit(), c.seq));
     fail_group(culprit, error.reason());
   }
 
@@ -363,7 +395,14 @@ class ProcessGroup::Impl : public std::enable_shared_from_this<ProcessGroup::Imp
     }
   }
 
-  const ProcessGroupOptions options_;
+  static ProcessGroupOptions with_ranks(ProcessGroupOptions options) {
+    if (!options.ranks.empty()) return options;
+    for (int rank = 0; rank < options.world_size; ++rank) options.ranks.push_back(rank);
+    return options;
+  }
+
+  const ProcessGroupOptions options_;  // with `ranks` filled in
+  const bool is_whole_job_;
   const std::unique_ptr<Backend> backend_;
   HookHandle failures_;
 
@@ -461,6 +500,11 @@ void prepare_all_gather(Operation& operation, const ProcessGroupOptions& group, 
   TANDEM_CHECK(DTypeError, output.dtype() == input.dtype(), "all_gather: dtypes differ\n  output  ", describe(output),
                "\n  input   ", describe(input));
   prepare(operation, group, CollectiveKind::kAllGather, input, output, std::move(options));
+  Collective& c = operation.collective;
+  for (int rank = 0; rank < group.world_size; ++rank) {
+    c.outputs.push_back({c.output + rank * c.num_bytes(), c.num_elements});
+  }
+  c.num_elements *= group.world_size;
 }
 
 }  // namespace
@@ -479,11 +523,8 @@ std::shared_ptr<ProcessGroup> ProcessGroup::create(ProcessGroupOptions options) 
                "ProcessGroup: rank ", options.rank, " is not in a world of ", options.world_size);
   TANDEM_CHECK(StateError, options.world_size == 1 || options.store != nullptr,
                "ProcessGroup: a group of several ranks needs a store");
-  auto backend = shm::make_shm_backend(options);
-  if (options.rank == 0) {
-    log(LogLevel::kInfo, "group '", options.name, "': 1 host x ", options.world_size, ", ", backend->name(),
-        " between ", options.thread_ranks ? "threads" : "processes");
-  }
+  auto backend = make_backend(options);
+  if (options.rank == 0) log(LogLevel::kInfo, "group '", options.name, "': ", backend->describe());
   return ProcessGroupAccess::make(options, std::move(backend));
 }
 

@@ -1,4 +1,4 @@
-// Collectives among a group of ranks.
+// Collectives and messages among a group of ranks.
 #pragma once
 
 #include <chrono>
@@ -15,9 +15,10 @@
 
 namespace tandem::inline v0::distributed {
 
-enum class ReduceOp : uint8_t { kSum, kAvg, kProduct, kMin, kMax };
+/// The bitwise ones take integers and bool.
+enum class ReduceOp : uint8_t { kSum, kAvg, kProduct, kMin, kMax, kBitAnd, kBitOr, kBitXor };
 
-/// How a collective is shown in errors and traces, and its deadline.
+/// How an operation is shown in errors and traces, and its deadline.
 struct CollectiveOptions {
   std::string name = {};                 ///< what is exchanged, e.g. "bucket 3 of 7: 'fc1.weight' .. 'fc2.bias'"
   std::chrono::milliseconds timeout{0};  ///< 0 = the group's
@@ -28,21 +29,43 @@ struct ProcessGroupOptions {
   std::shared_ptr<Store> store;
   int rank = 0;
   int world_size = 1;
-  std::string name = "default";  ///< must be the same on all ranks and new in this job
-  std::chrono::milliseconds timeout{300000};
-  bool thread_ranks = false;  ///< ranks are threads of this process
+  std::string name = "default";               ///< must be the same on all ranks and new in this job
+  std::chrono::milliseconds timeout{300000};  ///< 0 = none
+  bool thread_ranks = false;                  ///< ranks are threads of this process
+  /// "auto": shared memory where all ranks are on one host, else gloo between the hosts; "shm"; "gloo".
+  std::string backend = "auto";
+  /// Numbers of the members in the job, ascending; empty: 0 .. world_size - 1.  What errors show.
+  std::vector<int> ranks = {};
+  std::string host_id = {};    ///< stands for TANDEM_HOST_ID: ranks that differ in it count as being on different hosts
+  std::string interface = {};  ///< network interface or address of gloo; empty: TANDEM_SOCKET_IFNAME, else chosen
+};
+
+/// One message of batch_isend_irecv.
+struct P2POp {
+  enum class Kind : uint8_t { kSend, kRecv };
+  Kind kind = Kind::kSend;
+  Tensor tensor;
+  int peer = 0;
+  int tag = 0;
 };
 
 /// Ranks that exchange tensors.
 ///
-/// A group is a FIFO queue and a lock: operations run in the order in which they were started, which must be the same
+/// A group is a FIFO queue and a lock: collectives run in the order in which they were started, which must be the same
 /// on all ranks.  The blocking forms run on the caller's thread where nothing is queued; the _async forms queue and
-/// return a Work.  Every operation carries a number and a signature (kind, operator, dtype, count, root, name); ranks
-/// compare them before data is touched, and a difference throws CommError on every rank, with both sides.  An operation
-/// that misses its deadline, a rank that dies or calls abort, poison the group: this and all later operations throw
-/// CommError. Safe from many threads.  CPU tensors only.
+/// return a Work.  Every collective carries a number and a signature (kind, operator, dtype, count, root, name); ranks
+/// compare them before data is used, and a difference throws CommError on every rank, with both sides.  A collective
+/// that misses its deadline, a member that dies or calls abort, poison the group: this and all later operations throw
+/// CommError.  After five seconds of waiting the group logs one line: who is missing, and what they did last.
+///
+/// `root`, `src`, `dst` and the order of parts are ranks of this group; errors name ranks by their numbers in the job.
+/// Safe from many threads.  CPU tensors of every dtype and any strides; outputs must not be expanded.  Sums run in
+/// one order that the group's layout fixes (docs/determinism.md); half types are summed in float32 and rounded once.
+/// kAvg: floating dtypes, divided once after the sum.  For bool kSum is "or" and kProduct "and".
 class TANDEM_API ProcessGroup {
  public:
+  using Options = CollectiveOptions;
+
   /// Joins the ranks of `options`.  Collective; throws CommError when not all have joined by the deadline.
   static std::shared_ptr<ProcessGroup> create(ProcessGroupOptions options);
   /// Operations still queued fail, and poison the group: wait for them first.
@@ -51,20 +74,105 @@ class TANDEM_API ProcessGroup {
   int rank() const;
   int size() const;
   const std::string& name() const;
+  /// Numbers of the members in the job, by rank of this group.
+  const std::vector<int>& ranks() const;
 
-  /// tensor = reduction over all ranks' tensors (same shape and dtype), in place; any strides.  Sums run in ascending
-  /// rank order; half types are summed in float32 and rounded once.  kAvg: floating dtypes, divided once after the sum;
-  /// for bool kSum is "or" and kProduct "and".
-  void all_reduce(const Tensor& tensor, ReduceOp op = ReduceOp::kSum, CollectiveOptions options = {});
-  Work all_reduce_async(const Tensor& tensor, ReduceOp op = ReduceOp::kSum, CollectiveOptions options = {});
+  /// tensor = reduction over all ranks' tensors (same shape and dtype), in place.
+  void all_reduce(const Tensor& tensor, ReduceOp op = ReduceOp::kSum, Options options = {});
+  Work all_reduce_async(const Tensor& tensor, ReduceOp op = ReduceOp::kSum, Options options = {});
+  /// output = reduction over all ranks' inputs; inputs are unchanged.
+  void all_reduce(const Tensor& output, const Tensor& input, ReduceOp op = ReduceOp::kSum, Options options = {});
+  Work all_reduce_async(const Tensor& output, const Tensor& input, ReduceOp op = ReduceOp::kSum, Options options = {});
+
+  /// On root: tensor = reduction over all ranks' tensors.  The other ranks' tensors are unchanged.
+  void reduce(const Tensor& tensor, int root, ReduceOp op = ReduceOp::kSum, Options options = {});
+  Work reduce_async(const Tensor& tensor, int root, ReduceOp op = ReduceOp::kSum, Options options = {});
+
   /// tensor = root's tensor.
-  void broadcast(const Tensor& tensor, int root, CollectiveOptions options = {});
-  Work broadcast_async(const Tensor& tensor, int root, CollectiveOptions options = {});
+  void broadcast(const Tensor& tensor, int root, Options options = {});
+  Work broadcast_async(const Tensor& tensor, int root, Options options = {});
+
+  /// On root: output [size(), ...], or outputs [...] by rank, = the inputs [...] of all ranks.  Elsewhere the output is
+  /// an undefined tensor, or an empty list.
+  void gather(const Tensor& output, const Tensor& input, int root, Options options = {});
+  Work gather_async(const Tensor& output, const Tensor& input, int root, Options options = {});
+  void gather(const std::vector<Tensor>& outputs, const Tensor& input, int root, Options options = {});
+  Work gather_async(const std::vector<Tensor>& outputs, const Tensor& input, int root, Options options = {});
+
   /// output [size(), ...] = the inputs [...] of all ranks, stacked in rank order.
-  void all_gather(const Tensor& output, const Tensor& input, CollectiveOptions options = {});
-  Work all_gather_async(const Tensor& output, const Tensor& input, CollectiveOptions options = {});
+  void all_gather(const Tensor& output, const Tensor& input, Options options = {});
+  Work all_gather_async(const Tensor& output, const Tensor& input, Options options = {});
+  /// outputs[r] = rank r's input.  Shapes may differ between ranks: every rank states all of them by its outputs, and the
+  /// signature compares them.
+  void all_gather(const std::vector<Tensor>& outputs, const Tensor& input, Options options = {});
+  Work all_gather_async(const std::vector<Tensor>& outputs, const Tensor& input, Options options = {});
+
+  /// output [...] = row, or element, `rank()` of root's input [size(), ...], or inputs [...].  Elsewhere than on root the
+  /// input is an undefined tensor, or an empty list.
+  void scatter(const Tensor& output, const Tensor& input, int root, Options options = {});
+  Work scatter_async(const Tensor& output, const Tensor& input, int root, Options options = {});
+  void scatter(const Tensor& output, const std::vector<Tensor>& inputs, int root, Options options = {});
+  Work scatter_async(const Tensor& output, const std::vector<Tensor>& inputs, int root, Options options = {});
+
+  /// output [...] = reduction over all ranks of row, or element, `rank()` of their inputs [size(), ...], or [...].
+  void reduce_scatter(const Tensor& output, const Tensor& input, ReduceOp op = ReduceOp::kSum, Options options = {});
+  Work reduce_scatter_async(const Tensor& output, const Tensor& input, ReduceOp op = ReduceOp::kSum,
+                            Options options = {});
+  void reduce_scatter(const Tensor& output, const std::vector<Tensor>& inputs, ReduceOp op = ReduceOp::kSum,
+                      Options options = {});
+  Work reduce_scatter_async(const Tensor& output, const std::vector<Tensor>& inputs, ReduceOp op = ReduceOp::kSum,
+                            Options options = {});
+
+  /// output[r] = rank r's input[rank()], both [size(), ...].
+  void all_to_all(const Tensor& output, const Tensor& input, Options options = {});
+  Work all_to_all_async(const Tensor& output, const Tensor& input, Options options = {});
+  /// outputs[r] = rank r's inputs[rank()]; sizes may differ between pairs, and both sides of a pair must state the same.
+  void all_to_all(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs, Options options = {});
+  Work all_to_all_async(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs, Options options = {});
+  /// The same on parts of dimension 0: of input, input_splits[r] rows go to rank r; of output, output_splits[r] come from
+  /// it.
+  void all_to_all(const Tensor& output, const Tensor& input, const std::vector<int64_t>& output_splits,
+                  const std::vector<int64_t>& input_splits, Options options = {});
+  Work all_to_all_async(const Tensor& output, const Tensor& input, const std::vector<int64_t>& output_splits,
+                        const std::vector<int64_t>& input_splits, Options options = {});
+
+  /// Messages between two ranks.  They run beside the collectives and beside each other; those of one pair and tag arrive
+  /// in the order in which they were started, those of different tags in any.  A send completes when the receiver has
+  /// agreed to it (same dtype and count) and has the data; a difference throws CommError on both sides.
+  void send(const Tensor& tensor, int dst, int tag = 0, Options options = {});
+  Work isend(const Tensor& tensor, int dst, int tag = 0, Options options = {});
+  void recv(const Tensor& tensor, int src, int tag = 0, Options options = {});
+  Work irecv(const Tensor& tensor, int src, int tag = 0, Options options = {});
+  /// Starts all of them, in whatever order the ranks list theirs.
+  std::vector<Work> batch_isend_irecv(const std::vector<P2POp>& ops, Options options = {});
+
   /// Returns when all ranks have called it.
-  void barrier(CollectiveOptions options = {});
+  void barrier(Options options = {});
+  Work barrier_async(Options options = {});
+  /// A barrier through the store: where ranks are missing at the deadline it throws CommError naming all of them, on
+  /// every rank that came, and the group stays usable.
+  void monitored_barrier(Options options = {});
+
+  /// Several tensors in one operation per dtype; element i of each rank's list corresponds.
+  void all_reduce_coalesced(const std::vector<Tensor>& tensors, ReduceOp op = ReduceOp::kSum, Options options = {});
+  Work all_reduce_coalesced_async(const std::vector<Tensor>& tensors, ReduceOp op = ReduceOp::kSum,
+                                  Options options = {});
+  void broadcast_coalesced(const std::vector<Tensor>& tensors, int root, Options options = {});
+  Work broadcast_coalesced_async(const std::vector<Tensor>& tensors, int root, Options options = {});
+  void all_gather_coalesced(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
+                            Options options = {});
+  Work all_gather_coalesced_async(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
+                                  Options options = {});
+  void reduce_scatter_coalesced(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
+                                ReduceOp op = ReduceOp::kSum, Options options = {});
+  Work reduce_scatter_coalesced_async(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
+                                      ReduceOp op = ReduceOp::kSum, Options options = {});
+
+  /// The mean over all ranks' values, each counting `weight` (of samples, say) times; for metrics.  NaN where all weights
+  /// are zero.
+  double reduce_mean(double value, double weight = 1, Options options = {});
+  /// The mean of a tensor over all ranks, a new tensor; integers and bool become float64.
+  Tensor reduce_mean(const Tensor& tensor, Options options = {});
 
   /// Runs the head of the queue as far as it goes without waiting; returns whether anything is left.  For hooks.
   bool progress();

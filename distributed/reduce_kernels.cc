@@ -40,6 +40,9 @@ T multiply(T a, T b) {
 template <ReduceOp op, class T>
 T combine(T a, T b) {
   if constexpr (op == ReduceOp::kProduct) return multiply(a, b);
+  if constexpr (op == ReduceOp::kBitAnd) return static_cast<T>(a & b);
+  if constexpr (op == ReduceOp::kBitOr) return static_cast<T>(a | b);
+  if constexpr (op == ReduceOp::kBitXor) return static_cast<T>(a ^ b);
   if constexpr (op == ReduceOp::kMin) return a < b || a != a ? a : b;
   if constexpr (op == ReduceOp::kMax) return a > b || a != a ? a : b;
   return add(a, b);
@@ -105,12 +108,20 @@ void reduce_typed(std::span<const std::byte* const> inputs, int64_t count, std::
   reduce_tiles<op>(inputs, count, to);
 }
 
+template <class T>
+void reduce_bits(ReduceOp op, std::span<const std::byte* const> inputs, int64_t count, std::byte* out) {
+  if (op == ReduceOp::kBitAnd) return reduce_typed<ReduceOp::kBitAnd, T>(inputs, count, out);
+  if (op == ReduceOp::kBitOr) return reduce_typed<ReduceOp::kBitOr, T>(inputs, count, out);
+  reduce_typed<ReduceOp::kBitXor, T>(inputs, count, out);
+}
+
 }  // namespace
 
 void reduce(ReduceOp op, DType dtype, std::span<const std::byte* const> inputs, int64_t count, std::byte* out) {
   if (dtype == kBool) {  // bytes of 0 and 1
     dtype = kUInt8;
-    op = op == ReduceOp::kSum || op == ReduceOp::kMax ? ReduceOp::kMax : ReduceOp::kMin;
+    if (op == ReduceOp::kSum) op = ReduceOp::kMax;
+    if (op == ReduceOp::kProduct) op = ReduceOp::kMin;
   }
   visit_dtype(dtype, [&]<class T>() {
     if constexpr (!std::is_same_v<T, bool>) {
@@ -121,6 +132,11 @@ void reduce(ReduceOp op, DType dtype, std::span<const std::byte* const> inputs, 
         case ReduceOp::kMax: return reduce_typed<ReduceOp::kMax, T>(inputs, count, out);
         case ReduceOp::kAvg:
           if constexpr (is_floating_point(dtype_of<T>())) reduce_typed<ReduceOp::kAvg, T>(inputs, count, out);
+          return;
+        case ReduceOp::kBitAnd:
+        case ReduceOp::kBitOr:
+        case ReduceOp::kBitXor:
+          if constexpr (std::is_integral_v<T>) reduce_bits<T>(op, inputs, count, out);
           return;
       }
     }

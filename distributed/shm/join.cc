@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -25,7 +24,7 @@
 #include <tandem/base/env.h>
 #include <tandem/base/error.h>
 #include <tandem/distributed/collective.h>
-#include <tandem/distributed/store/failure_board.h>
+#include <tandem/distributed/rendezvous.h>
 
 namespace tandem::inline v0::distributed::shm {
 
@@ -33,12 +32,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-std::string group_label(const ProcessGroupOptions& options) {
-  return str("[rank ", options.rank, " of ", options.world_size, "] group '", options.name, "'");
-}
-
 [[noreturn]] void fail(const ProcessGroupOptions& options, const std::string& what, int peer = -1) {
-  throw CommError(group_label(options) + ": " + what, options.rank, peer);
+  fail_to_join(options, what, peer);
 }
 
 std::chrono::milliseconds remaining(Clock::time_point deadline) {
@@ -57,15 +52,6 @@ std::string random_token() {
   return token;
 }
 
-/// What processes must have in common to share memory: the running kernel and the namespace of abstract sockets.
-std::string host_identity() {
-  std::string boot;
-  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
-  struct stat network = {};
-  stat("/proc/self/ns/net", &network);
-  return str(boot, "/", network.st_ino, "/", env_string("TANDEM_HOST_ID").value_or(""));
-}
-
 /// Makes the rank's header, so that its pages exist and peers find it clean.
 void initialise(std::byte* segment, const Layout& layout) {
   std::memset(segment, 0, layout.total);  // peers should meet no page fault
@@ -74,113 +60,6 @@ void initialise(std::byte* segment, const Layout& layout) {
   static_assert(sizeof(cores) == sizeof(header->cores));
   if (sched_getaffinity(0, sizeof(cores), &cores) == 0) std::memcpy(header->cores, &cores, sizeof(cores));
 }
-
-/// Waits for what other ranks do to join, and gives up as soon as one of them can no longer do it.
-class Rendezvous {
- public:
-  Rendezvous(const ProcessGroupOptions& options, std::string prefix)
-      : options_(options),
-        prefix_(std::move(prefix)),
-        deadline_(Clock::now() + options.timeout),
-        ended_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-        watch_(options.store->on_failure([this](int rank, const std::string& reason) { hear(rank, reason); })) {
-    if (ended_fd_ < 0) fail(options_, str("eventfd: ", std::strerror(errno)));
-  }
-  ~Rendezvous() {
-    watch_.remove();
-    if (ended_fd_ >= 0) close(ended_fd_);
-  }
-  Rendezvous(const Rendezvous&) = delete;
-  Rendezvous& operator=(const Rendezvous&) = delete;
-
-  void set(const std::string& key, const std::string& value) { options_.store->set(prefix_ + key, value); }
-
-  /// What `owner` sets.
-  std::string get(const std::string& key, int owner) {
-    for (;;) {
-      // Asked before the key is: an owner that has ended may have set it.
-      const bool owner_ended = has_ended(owner);
-      const auto begin = Clock::now();
-      const auto slice = std::clamp(remaining(deadline_), std::chrono::milliseconds(1), kSlice);
-      try {
-        return options_.store->get(prefix_ + key, slice);
-      } catch (const CommError& e) {
-        if (e.peer() >= 0) blame_ended();
-        if (Clock::now() < begin + slice) throw;  // the store itself is lost
-      }
-      if (owner_ended) fail_for_ended();
-      if (Clock::now() >= deadline_) fail_for_missing({owner});
-    }
-  }
-
-  /// Returns when something can be read from `fd`, or accepted.  Until this rank has called meet() nobody leaves in
-  /// peace, so that the end of any other rank is a failure.
-  void wait_readable(int fd, const std::vector<int>& missing) {
-    pollfd entries[] = {{fd, POLLIN, 0}, {ended_fd_, POLLIN, 0}};
-    for (;;) {
-      const int timeout = static_cast<int>(std::min<int64_t>(remaining(deadline_).count(), 1 << 30));
-      const int ready = poll(entries, 2, timeout);
-      if (ready < 0 && errno == EINTR) continue;
-      if (ready <= 0) fail_for_missing(missing);
-      if (entries[0].revents != 0) return;
-      fail_for_ended();
-    }
-  }
-
-  /// Fails where another rank has ended, or ends soon: for one that wonders why the connection to rank 0 closed.
-  void blame_ended() {
-    pollfd entry = {ended_fd_, POLLIN, 0};
-    if (poll(&entry, 1, static_cast<int>(kSlice.count())) > 0) fail_for_ended();
-  }
-
-  /// Returns when all ranks have called it.
-  void meet() {
-    set(str("mapped/", options_.rank), "1");
-    for (int rank = 0; rank < options_.world_size; ++rank) get(str("mapped/", rank), rank);
-  }
-
- private:
-  // How long a rank that has left goes unnoticed while a key is waited for.
-  static constexpr std::chrono::milliseconds kSlice{100};
-
-  void hear(int rank, const std::string& reason) {
-    if (rank == options_.rank) return;
-    {
-      std::lock_guard lock(mutex_);
-      ended_.emplace_back(rank, reason);
-    }
-    const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t n = write(ended_fd_, &one, sizeof(one));
-  }
-
-  bool has_ended(int rank) {
-    std::lock_guard lock(mutex_);
-    return std::any_of(ended_.begin(), ended_.end(), [&](const auto& end) { return end.first == rank; });
-  }
-
-  [[noreturn]] void fail_for_ended() {
-    std::lock_guard lock(mutex_);
-    const auto& [rank, reason] = ended_.front();
-    fail(options_, failure_text("did not come together", rank, reason), rank);
-  }
-
-  [[noreturn]] void fail_for_missing(const std::vector<int>& ranks) {
-    std::string missing;
-    for (const int rank : ranks) missing += str(" ", rank);
-    fail(options_,
-         str("did not come together within ", format_seconds(options_.timeout), "\n  missing: rank",
-             ranks.size() == 1 ? "" : "s", missing),
-         ranks.front());
-  }
-
-  const ProcessGroupOptions& options_;
-  const std::string prefix_;
-  const Clock::time_point deadline_;
-  const int ended_fd_;  // readable once another rank has ended
-  std::mutex mutex_;
-  std::vector<std::pair<int, std::string>> ended_;  // with the reason
-  HookHandle watch_;
-};
 
 // --- ranks that are threads ---
 
@@ -338,7 +217,7 @@ std::vector<SharedFile> exchange_as_host(const ProcessGroupOptions& options, Sha
   getsockname(listener.fd(), reinterpret_cast<sockaddr*>(&address), &size);
   const std::string name(address.sun_path + 1, size - offsetof(sockaddr_un, sun_path) - 1);
   const std::string token = random_token();
-  rendezvous.set("host", str(host_identity(), " ", name, " ", token));
+  rendezvous.set("host", str(host_identity(options), " ", name, " ", token));
 
   std::vector<SharedFile> files(static_cast<size_t>(options.world_size));
   files[0] = std::move(segment);
@@ -373,7 +252,7 @@ std::vector<SharedFile> exchange_as_guest(const ProcessGroupOptions& options, co
   const std::string text = rendezvous.get("host", 0);
   const size_t first = text.find(' ');
   const size_t second = text.find(' ', first + 1);
-  if (text.substr(0, first) != host_identity()) {
+  if (text.substr(0, first) != host_identity(options)) {
     fail(options, "rank 0 is on another host, and shared memory joins the ranks of one host only", 0);
   }
   const std::string name = text.substr(first + 1, second - first - 1);
@@ -443,11 +322,7 @@ std::shared_ptr<Mapping> join(const ProcessGroupOptions& options, const Layout& 
     initialise(mapping->segments[0], layout);
     return mapping;
   }
-  const std::string prefix = str("group/", options.name, "/");
-  if (options.store->add(str(prefix, "joined/", options.rank), 1) != 1) {
-    fail(options, "a group of that name was made before in this job");
-  }
-  Rendezvous rendezvous(options, prefix);
+  Rendezvous rendezvous(options, "shm");
   return options.thread_ranks ? join_threads(options, layout, rendezvous) : join_processes(options, layout, rendezvous);
 }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <tandem/base/macros.h>
+#include <tandem/distributed/collective.h>
 
 namespace tandem::inline v0::distributed::shm {
 
@@ -25,12 +26,7 @@ inline constexpr size_t kShownText = 192;
 /// appear has the rest with it.
 struct alignas(kLine) Record {
   std::atomic<int64_t> seq{0};  ///< stored last
-  int64_t num_elements = 0;
-  uint64_t name_hash = 0;
-  int32_t root = -1;
-  uint8_t kind = 0;
-  uint8_t op = 0;
-  uint8_t dtype = 0;
+  Signature signature;
 };
 static_assert(sizeof(Record) == kLine);
 

@@ -56,7 +56,8 @@ void copy_text(const std::string& text, char* out, size_t room) {
 }  // namespace
 
 ShmBackend::ShmBackend(const ProcessGroupOptions& options, const Tuning& tuning)
-    : rank_(options.rank),
+    : options_(options),
+      rank_(options.rank),
       size_(options.world_size),
       tuning_(tuning),
       layout_(options.world_size, tuning_),
@@ -64,6 +65,10 @@ ShmBackend::ShmBackend(const ProcessGroupOptions& options, const Tuning& tuning)
       inputs_(static_cast<size_t>(options.world_size)),
       poisoned_(static_cast<size_t>(options.world_size)) {
   may_spin_ = cores_suffice(*mapping_, size_);
+}
+
+int64_t ShmBackend::part_bytes() const {
+  return call_->kind == CollectiveKind::kAllGather ? call_->num_bytes() / size_ : call_->num_bytes();
 }
 
 std::byte* ShmBackend::slot(int rank) const {
@@ -120,21 +125,18 @@ void ShmBackend::do_hear_failure(int culprit, const std::string& reason) {
   ring(rank_);
 }
 
-bool ShmBackend::is_missing(int rank) const {
-  return rank < 0 || rank >= size_ || header(rank).finished.load(std::memory_order_acquire) < call_->seq;
-}
+bool ShmBackend::is_missing(int rank) const { return header(rank).finished.load(std::memory_order_acquire) < number_; }
 
 void ShmBackend::fail(int culprit, const std::string& reason) const {
-  throw GroupError(failure_text(collective_label(rank_, size_, call_->kind, call_->seq) + " failed", culprit, reason),
-                   reason, rank_, culprit, call_->seq);
+  throw GroupError(failure_text(" failed", culprit, reason), reason, culprit);
 }
 
 // --- one collective ---
 
 void ShmBackend::do_start(const Collective& collective) {
   call_ = &collective;
-  parity_ = static_cast<int>(collective.seq & 1);
-  const int64_t num_bytes = collective.num_bytes();
+  parity_ = static_cast<int>(++number_ & 1);
+  const int64_t num_bytes = part_bytes();
   choose_path(num_bytes);
   matched_ = 0;
   staged_ = produced_ = consumed_ = 0;
@@ -156,13 +158,8 @@ void ShmBackend::do_start(const Collective& collective) {
   header.reached_ns.store(trace_now_ns(), std::memory_order_relaxed);
   header.reached.store(collective.seq, std::memory_order_release);
   Record& record = header.records[parity_];
-  record.num_elements = collective.num_elements;
-  record.name_hash = collective.name_hash;
-  record.root = collective.root;
-  record.kind = static_cast<uint8_t>(collective.kind);
-  record.op = static_cast<uint8_t>(collective.op);
-  record.dtype = static_cast<uint8_t>(collective.dtype);
-  publish(record.seq, collective.seq);
+  record.signature = collective;
+  publish(record.seq, number_);
 }
 
 void ShmBackend::choose_path(int64_t num_bytes) {
@@ -197,13 +194,15 @@ Advance ShmBackend::do_advance() {
       poisoned = rank;
   }
   const Advance result = step();
-  if (result == Advance::kDone) own().finished.store(call_->seq, std::memory_order_release);
+  if (result == Advance::kDone) own().finished.store(number_, std::memory_order_release);
   if (result != Advance::kIdle) return result;
   if (poisoned >= 0) fail(header(poisoned).poison.culprit, header(poisoned).poison.reason);
   if (num_heard > 0) {
     std::lock_guard lock(failures_mutex_);
     for (size_t i = 0; i < num_heard; ++i) {
-      if (is_missing(failures_[i].culprit)) fail(failures_[i].culprit, failures_[i].reason);
+      const auto& [culprit, reason] = failures_[i];
+      const auto member = std::find(options_.ranks.begin(), options_.ranks.end(), culprit);
+      if (culprit < 0 || is_missing(static_cast<int>(member - options_.ranks.begin()))) fail(culprit, reason);
     }
   }
   return Advance::kIdle;
@@ -230,11 +229,8 @@ bool ShmBackend::match_records() {
   for (; matched_ < size_; ++matched_) {
     if (matched_ == rank_) continue;
     const Record& theirs = record(matched_);
-    if (theirs.seq.load(std::memory_order_seq_cst) != call_->seq) return false;
-    if (mine.num_elements != theirs.num_elements || mine.name_hash != theirs.name_hash || mine.root != theirs.root ||
-        mine.kind != theirs.kind || mine.op != theirs.op || mine.dtype != theirs.dtype) {
-      throw_mismatch(matched_);
-    }
+    if (theirs.seq.load(std::memory_order_seq_cst) != number_) return false;
+    if (!(mine.signature == theirs.signature)) throw_mismatch(matched_);
   }
   return true;
 }
@@ -245,17 +241,15 @@ void ShmBackend::throw_mismatch(int peer) const {
     const Record& r = record(rank);
     const Shown& shown = header(rank).shown[parity_];
     const Shape shape(shown.shape, shown.shape + shown.dims);
-    text += str("\n  rank ", rank, "  ",
-                describe_call(static_cast<CollectiveKind>(r.kind), static_cast<ReduceOp>(r.op),
-                              static_cast<DType>(r.dtype), r.root, shape, shown.name, shown.file, shown.line));
+    text += str("\n  rank ", job_rank(options_, rank), "  ",
+                describe_call(r.signature, shape, shown.name, shown.file, shown.line));
   }
-  throw GroupError(collective_label(rank_, size_, call_->kind, call_->seq) + ": " + text, text, rank_, peer,
-                   call_->seq);
+  throw GroupError(": " + text, text, job_rank(options_, peer));
 }
 
 void ShmBackend::finish_slots() {
   if (size_ == 1 && call_->input == call_->output) return;
-  const size_t num_bytes = static_cast<size_t>(call_->num_bytes());
+  const size_t num_bytes = static_cast<size_t>(part_bytes());
   switch (call_->kind) {
     case CollectiveKind::kBarrier: break;
     case CollectiveKind::kBroadcast:
@@ -264,21 +258,23 @@ void ShmBackend::finish_slots() {
     case CollectiveKind::kAllGather:
       for (int rank = 0; rank < size_; ++rank) {
         const std::byte* from = rank == rank_ ? call_->input : slot(rank);
-        std::memcpy(call_->output + static_cast<size_t>(rank) * num_bytes, from, num_bytes);
+        std::memcpy(call_->outputs[static_cast<size_t>(rank)].data, from, num_bytes);
       }
       break;
     case CollectiveKind::kAllReduce:
       for (int rank = 0; rank < size_; ++rank)
         inputs_[static_cast<size_t>(rank)] = rank == rank_ ? call_->input : slot(rank);
       reduce(call_->op, call_->dtype, inputs_, call_->num_elements, call_->output);
+      break;
+    default: throw StateError(str("shm: ", to_string(call_->kind), " is not supported yet"));
   }
 }
 
 // --- in rounds ---
 
 ShmBackend::Block ShmBackend::block(int64_t index) const {
-  const int64_t begin = std::min(index * block_bytes_, call_->num_bytes());
-  return {begin, std::min(block_bytes_, call_->num_bytes() - begin)};
+  const int64_t begin = std::min(index * block_bytes_, part_bytes());
+  return {begin, std::min(block_bytes_, part_bytes() - begin)};
 }
 
 std::byte* ShmBackend::staging(int rank, int64_t round, int reducer) const {
@@ -296,7 +292,7 @@ std::byte* ShmBackend::results(int rank, int64_t round) const {
 
 bool ShmBackend::peers_passed(std::atomic<int64_t> Counters::*counter, int64_t rounds) const {
   if (rounds <= 0) return true;
-  const int64_t wanted = stamp(call_->seq, rounds);
+  const int64_t wanted = stamp(number_, rounds);
   for (int rank = 0; rank < size_; ++rank) {
     if (rank != rank_ && (header(rank).counters.*counter).load(std::memory_order_seq_cst) < wanted) return false;
   }
@@ -304,7 +300,7 @@ bool ShmBackend::peers_passed(std::atomic<int64_t> Counters::*counter, int64_t r
 }
 
 bool ShmBackend::passed(int rank, std::atomic<int64_t> Counters::*counter, int64_t rounds) const {
-  return rank == rank_ || (header(rank).counters.*counter).load(std::memory_order_seq_cst) >= stamp(call_->seq, rounds);
+  return rank == rank_ || (header(rank).counters.*counter).load(std::memory_order_seq_cst) >= stamp(number_, rounds);
 }
 
 Advance ShmBackend::step_whole() {
@@ -314,7 +310,7 @@ Advance ShmBackend::step_whole() {
   if (staged_ < rounds_ && peers_passed(&Counters::consumed, staged_ + 1 - tuning_.slots)) {
     const Block b = block(staged_);
     send(whole(rank_, staged_), call_->input + b.begin, b.num_bytes);
-    publish(own().counters.staged, stamp(call_->seq, ++staged_));
+    publish(own().counters.staged, stamp(number_, ++staged_));
     moved = true;
   }
   if (matched_ == size_ && consumed_ < staged_ && peers_passed(&Counters::staged, consumed_ + 1)) {
@@ -323,7 +319,7 @@ Advance ShmBackend::step_whole() {
       inputs_[static_cast<size_t>(rank)] = rank == rank_ ? call_->input + b.begin : whole(rank, consumed_);
     }
     reduce(call_->op, call_->dtype, inputs_, b.num_bytes / size_of(call_->dtype), call_->output + b.begin);
-    publish(own().counters.consumed, stamp(call_->seq, ++consumed_));
+    publish(own().counters.consumed, stamp(number_, ++consumed_));
     moved = true;
   }
   return consumed_ == rounds_ ? Advance::kDone : moved ? Advance::kMoved : Advance::kIdle;
@@ -335,18 +331,18 @@ Advance ShmBackend::step_slices() {
   // A slot of the staging ring is free once its round was consumed here: all peers have produced, that is, read it.
   if (staged_ < rounds_ && staged_ < consumed_ + slots) {
     stage(staged_);
-    publish(own().counters.staged, stamp(call_->seq, ++staged_));
+    publish(own().counters.staged, stamp(number_, ++staged_));
     moved = true;
   }
   if (produced_ < staged_ && peers_passed(&Counters::staged, produced_ + 1) &&
       peers_passed(&Counters::consumed, produced_ + 1 - slots)) {
     reduce_round(produced_);
-    publish(own().counters.produced, stamp(call_->seq, ++produced_));
+    publish(own().counters.produced, stamp(number_, ++produced_));
     moved = true;
   }
   if (consumed_ < staged_ && peers_passed(&Counters::produced, consumed_ + 1)) {
     copy_results(consumed_);
-    publish(own().counters.consumed, stamp(call_->seq, ++consumed_));
+    publish(own().counters.consumed, stamp(number_, ++consumed_));
     moved = true;
   }
   if (produced_ == rounds_ && consumed_ == rounds_) return Advance::kDone;
@@ -394,7 +390,7 @@ Advance ShmBackend::step_transfer() {
   if (sources_ && produced_ < rounds_ && peers_passed(&Counters::consumed, produced_ + 1 - tuning_.slots)) {
     const Block b = block(produced_);
     send(results(rank_, produced_), call_->input + b.begin, b.num_bytes);
-    publish(own().counters.produced, stamp(call_->seq, ++produced_));
+    publish(own().counters.produced, stamp(number_, ++produced_));
     moved = true;
   }
   if (consumes && consumed_ < rounds_) {
@@ -404,7 +400,7 @@ Advance ShmBackend::step_transfer() {
     }
     if (ready) {
       copy_sources(consumed_);
-      publish(own().counters.consumed, stamp(call_->seq, ++consumed_));
+      publish(own().counters.consumed, stamp(number_, ++consumed_));
       moved = true;
     }
   }
@@ -423,7 +419,7 @@ void ShmBackend::copy_sources(int64_t round) {
     copy_from(call_->root, call_->output + b.begin);
     return;
   }
-  for (int rank = 0; rank < size_; ++rank) copy_from(rank, call_->output + rank * call_->num_bytes() + b.begin);
+  for (int rank = 0; rank < size_; ++rank) copy_from(rank, call_->outputs[static_cast<size_t>(rank)].data + b.begin);
 }
 
 // --- the rest ---
@@ -434,30 +430,21 @@ RefPtr<Storage> ShmBackend::do_allocate(int64_t num_bytes) {
   return Storage::allocate(Device(), num_bytes);
 }
 
-Progress ShmBackend::do_describe_progress(int64_t seq) const {
-  std::string there;
-  std::string missing;
-  Progress progress;
-  const int64_t now = trace_now_ns();
-  for (int rank = 0; rank < size_; ++rank) {
-    const int64_t reached = header(rank).reached.load(std::memory_order_acquire);
-    if (reached >= seq) {
-      there += str(" ", rank);
-      continue;
-    }
-    if (missing.empty()) progress.first_missing = rank;
-    missing += str(missing.empty() ? "" : ", ", "rank ", rank);
-    if (reached == 0) {
-      missing += " (has started nothing yet)";
-    } else {
-      const int64_t since = header(rank).reached_ns.load(std::memory_order_relaxed);
-      missing += str(" (last reached #", reached, ", ",
-                     format_seconds(std::chrono::milliseconds((now - since) / 1000000)), " ago)");
-    }
-  }
-  progress.text = str("reached #", seq, ": ranks", there, ".  missing: ", missing.empty() ? "none" : missing);
-  return progress;
+LastStarted ShmBackend::do_last_started(int rank) const {
+  const SegmentHeader& h = header(rank);
+  LastStarted last;
+  last.seq = h.reached.load(std::memory_order_acquire);
+  last.ago = std::chrono::nanoseconds(trace_now_ns() - h.reached_ns.load(std::memory_order_relaxed));
+  return last;
 }
+
+std::string ShmBackend::describe() const {
+  return str("1 host x ", size_, ": shm between ", options_.thread_ranks ? "threads" : "processes");
+}
+
+void ShmBackend::do_start_transfer(Transfer&) { throw StateError("shm: messages are not supported yet"); }
+
+Advance ShmBackend::do_advance_transfers() { return Advance::kIdle; }
 
 std::unique_ptr<Backend> make_shm_backend(const ProcessGroupOptions& options, const Tuning& tuning) {
   return std::make_unique<ShmBackend>(options, tuning);

@@ -34,15 +34,18 @@ class ShmBackend final : public Backend {
   ShmBackend(const ProcessGroupOptions& options, const Tuning& tuning);
 
   const char* name() const override { return "shm"; }
+  std::string describe() const override;
   bool may_spin() const override { return may_spin_; }
   void do_start(const Collective& collective) override;
   Advance do_advance() override;
+  void do_start_transfer(Transfer& transfer) override;
+  Advance do_advance_transfers() override;
   void do_sleep(FunctionRef<bool()> changed, Clock::time_point until) override;
   void do_wake() override;
   void do_abort(int culprit, const std::string& reason) override;
   void do_hear_failure(int culprit, const std::string& reason) override;
   RefPtr<Storage> do_allocate(int64_t num_bytes) override;
-  Progress do_describe_progress(int64_t seq) const override;
+  LastStarted do_last_started(int rank) const override;
 
  private:
   SegmentHeader& own() const { return mapping_->header(rank_); }
@@ -50,6 +53,8 @@ class ShmBackend final : public Backend {
   const Record& record(int rank) const { return header(rank).records[parity_]; }
   std::byte* segment(int rank) const { return mapping_->segments[static_cast<size_t>(rank)]; }
   std::byte* slot(int rank) const;
+  /// Bytes of what one rank puts in.
+  int64_t part_bytes() const;
 
   template <class T>
   void publish(std::atomic<T>& counter, T value);
@@ -93,6 +98,7 @@ class ShmBackend final : public Backend {
     std::string reason;
   };
 
+  const ProcessGroupOptions options_;
   const int rank_;
   const int size_;
   const Tuning tuning_;
@@ -106,6 +112,7 @@ class ShmBackend final : public Backend {
 
   // The running collective.
   const Collective* call_ = nullptr;
+  int64_t number_ = 0;  // of the collectives run here, from 1
   int parity_ = 0;
   Path path_ = Path::kSlots;
   bool sources_ = false;  // this rank's input is read by peers

@@ -44,6 +44,15 @@ double expected(int world, int64_t i, ReduceOp op, DType dtype) {
       case ReduceOp::kProduct: result *= v; break;
       case ReduceOp::kMin: result = std::min(result, v); break;
       case ReduceOp::kMax: result = std::max(result, v); break;
+      case ReduceOp::kBitAnd:
+        result = static_cast<double>(static_cast<int64_t>(result) & static_cast<int64_t>(v));
+        break;
+      case ReduceOp::kBitOr:
+        result = static_cast<double>(static_cast<int64_t>(result) | static_cast<int64_t>(v));
+        break;
+      case ReduceOp::kBitXor:
+        result = static_cast<double>(static_cast<int64_t>(result) ^ static_cast<int64_t>(v));
+        break;
     }
   }
   if (dtype == kBool) return result != 0;

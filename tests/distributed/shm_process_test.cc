@@ -174,7 +174,7 @@ TEST(ShmProcess, AStoppedRankIsNamedAtTheDeadline) { spawn(2, "stop_one"); }
 TANDEM_RANK_MAIN(meet_a_stranger) {
   if (context.rank() == 1) {
     // Says something else than a rank would, then nothing at all, on the socket that rank 0 listens on.
-    std::istringstream host(context.store()->get("group/default/host", kLong));
+    std::istringstream host(context.store()->get("group/default/shm/host", kLong));
     std::string identity, name, token;
     host >> identity >> name >> token;
     sockaddr_un address = {};

@@ -1,0 +1,197 @@
+#include <tandem/distributed/rendezvous.h>
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <mutex>
+#include <utility>
+
+#include <tandem/base/env.h>
+#include <tandem/base/error.h>
+#include <tandem/distributed/backend.h>
+#include <tandem/distributed/store/failure_board.h>
+
+namespace tandem::inline v0::distributed {
+
+namespace {
+
+using Clock = Rendezvous::Clock;
+
+std::chrono::milliseconds remaining(Clock::time_point deadline) {
+  return std::max(std::chrono::milliseconds(0),
+                  std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()));
+}
+
+}  // namespace
+
+void fail_to_join(const ProcessGroupOptions& options, const std::string& what, int peer) {
+  const int rank = job_rank(options, options.rank);
+  const std::string who = options.ranks.empty() ? str("rank ", rank, " of ", options.world_size) : str("rank ", rank);
+  throw CommError(str("[", who, "] group '", options.name, "': ", what), rank,
+                  peer < 0 ? peer : job_rank(options, peer));
+}
+
+std::string host_identity(const ProcessGroupOptions& options) {
+  std::string boot;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
+  struct stat network = {};
+  stat("/proc/self/ns/net", &network);
+  const std::string id = options.host_id.empty() ? env_string("TANDEM_HOST_ID").value_or("") : options.host_id;
+  return str(boot, "/", network.st_ino, "/", id);
+}
+
+class Rendezvous::Impl {
+ public:
+  Impl(const ProcessGroupOptions& options, std::string prefix)
+      : options_(options),
+        prefix_(std::move(prefix)),
+        deadline_(options.timeout.count() > 0 ? Clock::now() + options.timeout : Clock::time_point::max()),
+        ended_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+        watch_(options.store->on_failure([this](int rank, const std::string& reason) { hear(rank, reason); })) {
+    if (ended_fd_ < 0) fail_to_join(options_, str("eventfd: ", std::strerror(errno)));
+    if (options.store->add(str(prefix_, "joined/", options.rank), 1) != 1) {
+      fail_to_join(options, "a group of that name was made before in this job");
+    }
+  }
+  ~Impl() {
+    watch_.remove();
+    if (ended_fd_ >= 0) close(ended_fd_);
+  }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  void set(const std::string& key, const std::string& value) { options_.store->set(prefix_ + key, value); }
+
+  /// What `owner` sets.
+  std::string get(const std::string& key, int owner) {
+    for (;;) {
+      // Asked before the key is: an owner that has ended may have set it.
+      const bool owner_ended = has_ended(owner);
+      const auto begin = Clock::now();
+      const auto slice = std::clamp(remaining(deadline_), std::chrono::milliseconds(1), kSlice);
+      try {
+        return options_.store->get(prefix_ + key, slice);
+      } catch (const CommError& e) {
+        if (e.peer() >= 0) blame_ended();
+        if (Clock::now() < begin + slice) throw;  // the store itself is lost
+      }
+      if (owner_ended) fail_for_ended();
+      if (Clock::now() >= deadline_) fail_for_missing({owner});
+    }
+  }
+
+  /// Returns when something can be read from `fd`, or accepted.  Until this rank has called meet() nobody leaves in
+  /// peace, so that the end of any other rank is a failure.
+  void wait_readable(int fd, const std::vector<int>& missing) {
+    pollfd entries[] = {{fd, POLLIN, 0}, {ended_fd_, POLLIN, 0}};
+    for (;;) {
+      const bool forever = deadline_ == Clock::time_point::max();
+      const int timeout = forever ? -1 : static_cast<int>(std::min<int64_t>(remaining(deadline_).count(), 1 << 30));
+      const int ready = poll(entries, 2, timeout);
+      if (ready < 0 && errno == EINTR) continue;
+      if (ready <= 0) fail_for_missing(missing);
+      if (entries[0].revents != 0) return;
+      fail_for_ended();
+    }
+  }
+
+  /// Fails where another rank has ended, or ends soon: for one that wonders why the connection to rank 0 closed.
+  void blame_ended() {
+    pollfd entry = {ended_fd_, POLLIN, 0};
+    if (poll(&entry, 1, static_cast<int>(kSlice.count())) > 0) fail_for_ended();
+  }
+
+  /// Returns when all ranks have called it.
+  void meet() {
+    set(str("mapped/", options_.rank), "1");
+    for (int rank = 0; rank < options_.world_size; ++rank) get(str("mapped/", rank), rank);
+  }
+
+  Clock::time_point deadline() const { return deadline_; }
+  const ProcessGroupOptions& options() const { return options_; }
+
+ private:
+  // How long a rank that has left goes unnoticed while a key is waited for.
+  static constexpr std::chrono::milliseconds kSlice{100};
+  static constexpr int kNoMember = -2;
+
+  void hear(int rank, const std::string& reason) {
+    const int member = member_of(rank);
+    if (member == options_.rank || member == kNoMember) return;
+    {
+      std::lock_guard lock(mutex_);
+      ended_.emplace_back(member, reason);
+    }
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t n = write(ended_fd_, &one, sizeof(one));
+  }
+
+  bool has_ended(int rank) {
+    std::lock_guard lock(mutex_);
+    return std::any_of(ended_.begin(), ended_.end(), [&](const auto& end) { return end.first == rank; });
+  }
+
+  int shown(int rank) const { return rank < 0 ? rank : job_rank(options_, rank); }
+
+  /// The rank of the group, -1 for the store's host.
+  int member_of(int rank_in_job) const {
+    if (rank_in_job < 0 || options_.ranks.empty()) return rank_in_job;
+    const auto found = std::find(options_.ranks.begin(), options_.ranks.end(), rank_in_job);
+    return found == options_.ranks.end() ? kNoMember : static_cast<int>(found - options_.ranks.begin());
+  }
+
+  [[noreturn]] void fail_for_ended() {
+    std::lock_guard lock(mutex_);
+    const auto& [rank, reason] = ended_.front();
+    fail_to_join(options_, failure_text("did not come together", shown(rank), reason), rank);
+  }
+
+  [[noreturn]] void fail_for_missing(const std::vector<int>& ranks) {
+    std::string missing;
+    for (const int rank : ranks) missing += str(" ", shown(rank));
+    fail_to_join(options_,
+                 str("did not come together within ", format_seconds(options_.timeout), "\n  missing: rank",
+                     ranks.size() == 1 ? "" : "s", missing),
+                 ranks.front());
+  }
+
+  const ProcessGroupOptions options_;
+  const std::string prefix_;
+  const Clock::time_point deadline_;
+  const int ended_fd_;  // readable once another rank has ended
+  std::mutex mutex_;
+  std::vector<std::pair<int, std::string>> ended_;  // with the reason
+  HookHandle watch_;
+};
+
+Rendezvous::Rendezvous(const ProcessGroupOptions& options, const std::string& part)
+    : impl_(std::make_unique<Impl>(options, str("group/", options.name, "/", part, "/"))) {}
+
+Rendezvous::~Rendezvous() = default;
+
+void Rendezvous::set(const std::string& key, const std::string& value) { impl_->set(key, value); }
+
+std::string Rendezvous::get(const std::string& key, int owner) { return impl_->get(key, owner); }
+
+std::vector<std::string> Rendezvous::exchange(const std::string& key, const std::string& value) {
+  set(str(key, "/", impl_->options().rank), value);
+  std::vector<std::string> values;
+  for (int rank = 0; rank < impl_->options().world_size; ++rank) values.push_back(get(str(key, "/", rank), rank));
+  return values;
+}
+
+void Rendezvous::wait_readable(int fd, const std::vector<int>& missing) { impl_->wait_readable(fd, missing); }
+
+void Rendezvous::blame_ended() { impl_->blame_ended(); }
+
+void Rendezvous::meet() { impl_->meet(); }
+
+Rendezvous::Clock::time_point Rendezvous::deadline() const { return impl_->deadline(); }
+
+}  // namespace tandem::inline v0::distributed

@@ -1,0 +1,54 @@
+// How the ranks of a group find each other through their store.  Private to distributed/.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <tandem/base/macros.h>
+#include <tandem/distributed/process_group.h>
+
+namespace tandem::inline v0::distributed {
+
+/// What ranks of one host have in common: the running kernel, the network namespace, and options.host_id or
+/// TANDEM_HOST_ID.
+std::string host_identity(const ProcessGroupOptions& options);
+
+/// Throws CommError "[rank 2 of 4] group 'default': what".  `peer` is a rank of the group, -1 for none.
+[[noreturn]] void fail_to_join(const ProcessGroupOptions& options, const std::string& what, int peer = -1);
+
+/// Waits for what other ranks do to join, and gives up as soon as one of them can no longer do it.  Ranks are ranks of
+/// the group.  Throws CommError naming those that are missing at the deadline.
+class Rendezvous {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// Keys are kept under the group's name and `part`.  Throws CommError where this rank has used both before in this
+  /// job.
+  Rendezvous(const ProcessGroupOptions& options, const std::string& part);
+  ~Rendezvous();
+  Rendezvous(const Rendezvous&) = delete;
+  Rendezvous& operator=(const Rendezvous&) = delete;
+
+  void set(const std::string& key, const std::string& value);
+  /// What `owner` sets.
+  std::string get(const std::string& key, int owner);
+  /// Every rank's value, by rank.
+  std::vector<std::string> exchange(const std::string& key, const std::string& value);
+  /// Returns when something can be read from `fd`, or accepted.  Until this rank has called meet() nobody leaves in
+  /// peace, so that the end of any other rank is a failure.
+  void wait_readable(int fd, const std::vector<int>& missing);
+  /// Fails where another rank has ended, or ends soon: for one that wonders why a connection closed.
+  void blame_ended();
+  /// Returns when all ranks have called it.
+  void meet();
+  /// When the group's time to come together is over; time_point::max() without a limit.
+  Clock::time_point deadline() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tandem::inline v0::distributed
