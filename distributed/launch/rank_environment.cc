@@ -15,18 +15,6 @@ constexpr const char* kRankVariables[] = {"RANK",        "WORLD_SIZE", "LOCAL_RA
                                           "MASTER_ADDR", "MASTER_PORT"};
 constexpr int kMaxRanks = 1024;
 
-/// A token for jobs that another launcher started: all ranks know it without being told.  It keeps jobs apart; it is no
-/// secret.
-std::string token_from_run_id(const std::string& run_id) {
-  std::string token;
-  uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
-  for (int block = 0; token.size() < wire::kTokenBytes; ++block) {
-    for (const char c : str(block, ":", run_id)) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-    token.append(reinterpret_cast<const char*>(&hash), sizeof(hash));
-  }
-  return token;
-}
-
 void read_store_location(const Lookup& lookup, RankEnvironment* env) {
   if (const auto ours = lookup("TANDEM_STORE")) {
     const size_t colon = ours->rfind(':');
@@ -95,24 +83,34 @@ std::string describe_rank_variables(const Lookup& lookup) {
   return str("  found:", found.empty() ? " none" : found, missing.empty() ? "" : "\n  missing:", missing);
 }
 
-Variables rank_variables(int rank, int world_size, const std::string& store_host, int store_port,
-                         const std::string& token, const std::string& run_id) {
-  const std::string r = std::to_string(rank);
-  const std::string n = std::to_string(world_size);
-  return {{"RANK", r},
-          {"WORLD_SIZE", n},
-          {"LOCAL_RANK", r},
-          {"LOCAL_WORLD_SIZE", n},
-          {"GROUP_RANK", "0"},
-          {"ROLE_RANK", r},
-          {"ROLE_WORLD_SIZE", n},
-          {"MASTER_ADDR", store_host},
-          {"MASTER_PORT", std::to_string(store_port)},
-          {"TORCHELASTIC_RESTART_COUNT", "0"},
-          {"TORCHELASTIC_MAX_RESTARTS", "0"},
-          {"TORCHELASTIC_RUN_ID", run_id},
-          {"TANDEM_STORE", str(store_host, ":", store_port)},
-          {"TANDEM_TOKEN", wire::token_to_hex(token)}};
+Variables rank_variables(const RankPlace& place) {
+  const std::string rank = std::to_string(place.rank);
+  const std::string world_size = std::to_string(place.world_size);
+  return {{"RANK", rank},
+          {"WORLD_SIZE", world_size},
+          {"LOCAL_RANK", std::to_string(place.local_rank)},
+          {"LOCAL_WORLD_SIZE", std::to_string(place.local_world_size)},
+          {"GROUP_RANK", std::to_string(place.node)},
+          {"GROUP_WORLD_SIZE", std::to_string(place.num_nodes)},
+          {"ROLE_RANK", rank},
+          {"ROLE_WORLD_SIZE", world_size},
+          {"MASTER_ADDR", place.store_host},
+          {"MASTER_PORT", std::to_string(place.store_port)},
+          {"TORCHELASTIC_RESTART_COUNT", std::to_string(place.restart)},
+          {"TORCHELASTIC_MAX_RESTARTS", std::to_string(place.max_restarts)},
+          {"TORCHELASTIC_RUN_ID", place.run_id},
+          {"TANDEM_STORE", str(place.store_host, ":", place.store_port)},
+          {"TANDEM_TOKEN", wire::token_to_hex(place.token)}};
+}
+
+std::string token_from_run_id(const std::string& run_id) {
+  std::string token;
+  uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
+  for (int block = 0; token.size() < wire::kTokenBytes; ++block) {
+    for (const char c : str(block, ":", run_id)) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+    token.append(reinterpret_cast<const char*>(&hash), sizeof(hash));
+  }
+  return token;
 }
 
 int64_t parse_int(const std::string& what, const std::string& text, int64_t low, int64_t high) {
@@ -127,9 +125,9 @@ std::chrono::milliseconds parse_seconds(const std::string& what, const std::stri
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   TANDEM_CHECK(ValueError,
-               error == std::errc() && end == text.data() + text.size() && std::isfinite(value) && value >= 0.001 &&
+               error == std::errc() && end == text.data() + text.size() && std::isfinite(value) && (value >= 0.001 || value == 0) &&
                    value <= 1e7,
-               what, ": expected a number of seconds above 0, got '", text, "'");
+               what, ": expected a number of seconds, or 0 for no limit, got '", text, "'");
   return std::chrono::milliseconds(static_cast<int64_t>(std::ceil(value * 1000.0)));
 }
 

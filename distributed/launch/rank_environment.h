@@ -38,13 +38,31 @@ TANDEM_API std::string describe_rank_variables(const Lookup& lookup);
 
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
-/// What our launcher sets for local rank `rank` of `world_size` on one host.
-TANDEM_API Variables rank_variables(int rank, int world_size, const std::string& store_host, int store_port,
-                                    const std::string& token, const std::string& run_id);
+/// Which rank a process is to be, and where its job's store is.
+struct RankPlace {
+  int rank = 0;
+  int world_size = 1;
+  int local_rank = 0;
+  int local_world_size = 1;
+  int node = 0;  ///< among the job's launchers
+  int num_nodes = 1;
+  std::string store_host;
+  int store_port = 0;
+  std::string token;  ///< wire::kTokenBytes bytes
+  std::string run_id;
+  int restart = 0;  ///< how often the job has been started again
+  int max_restarts = 0;
+};
+
+/// What our launcher sets for a rank.
+TANDEM_API Variables rank_variables(const RankPlace& place);
+
+/// A token for those who share nothing but a name: it keeps jobs apart and is no secret.
+TANDEM_API std::string token_from_run_id(const std::string& run_id);
 
 /// `text` as a decimal integer within [low, high]; throws ValueError "what: ...".
 TANDEM_API int64_t parse_int(const std::string& what, const std::string& text, int64_t low, int64_t high);
-/// `text`, a number of seconds > 0; throws ValueError "what: ...".
+/// `text`, a number of seconds, 0 for no limit; throws ValueError "what: ...".
 TANDEM_API std::chrono::milliseconds parse_seconds(const std::string& what, const std::string& text);
 /// A number of ranks, or "auto" or "cpu" for one per core.  Throws ValueError beyond 1024.
 TANDEM_API int parse_num_ranks(const std::string& what, const std::string& text);

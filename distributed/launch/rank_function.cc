@@ -22,6 +22,9 @@ namespace {
 // For how long a rank that failed keeps the store for ranks that have not joined yet.
 constexpr std::chrono::milliseconds kLateRanks{30000};
 
+// What a timeout of 0 means to those who wait until a point in time.
+constexpr std::chrono::milliseconds kNoLimit = std::chrono::hours(24 * 3650);
+
 // For how long a rank that failed because of a peer waits for that peer's own account.
 constexpr std::chrono::milliseconds kCauseTime{500};
 
@@ -114,6 +117,7 @@ int run_rank_process(const RankEnvironment* environment, std::chrono::millisecon
   const RankEnvironment& env = *environment;
   RankContext rank_context = RankContext::current();
   const RankContext::Use use(rank_context);
+  const auto limit = timeout.count() > 0 ? timeout : kNoLimit;
   rank_context.rank = env.rank;  // log lines of the store show it already
   rank_context.world_size = env.world_size;
 
@@ -131,7 +135,7 @@ int run_rank_process(const RankEnvironment* environment, std::chrono::millisecon
                                                        .rank = env.rank,
                                                        .world_size = env.world_size,
                                                        .host_rank = env.launched_here ? -1 : 0,
-                                                       .connect_timeout = timeout});
+                                                       .connect_timeout = limit});
   } catch (const Error& e) {
     print_failure(env.rank, env.world_size, e.what());
     return 1;
@@ -151,7 +155,7 @@ int run_rank_process(const RankEnvironment* environment, std::chrono::millisecon
   ContextAccess::drop_group(*context);
   if (!outcome.error) store->leave();
   // The others need the store until they have ended too, and those that join late are to hear why there is no job.
-  if (server) server->wait_until_empty(outcome.error ? std::min(timeout, kLateRanks) : timeout, true);
+  if (server) server->wait_until_empty(outcome.error ? std::min(limit, kLateRanks) : limit, true);
   return status;
 }
 

@@ -198,8 +198,14 @@ class Job {
 };
 
 std::vector<std::string> Job::environment(int rank) const {
-  Variables set =
-      rank_variables(rank, options_.num_ranks, options_.store_host, server_.port(), token_, str("tandem-", getpid()));
+  Variables set = rank_variables({.rank = rank,
+                                  .world_size = options_.num_ranks,
+                                  .local_rank = rank,
+                                  .local_world_size = options_.num_ranks,
+                                  .store_host = options_.store_host,
+                                  .store_port = server_.port(),
+                                  .token = token_,
+                                  .run_id = str("tandem-", getpid())});
   set.insert(set.end(), options_.variables.begin(), options_.variables.end());
   const int budget = std::max(1, available_cores() / options_.num_ranks);
   for (const char* name : {"TANDEM_NUM_THREADS", "OMP_NUM_THREADS"}) {

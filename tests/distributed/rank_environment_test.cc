@@ -88,13 +88,25 @@ TEST(RankEnvironmentTest, JobsHaveDifferentTokens) {
 TEST(RankEnvironmentTest, ReadsWhatOurLauncherWrites) {
   const std::string token = wire::random_token();
   Map map = {{"TANDEM_NUM_THREADS", "6"}};
-  for (const auto& [name, value] : rank_variables(2, 3, "127.0.0.1", 4567, token, "id")) map[name] = value;
+  const RankPlace place{.rank = 3,
+                        .world_size = 5,
+                        .local_rank = 1,
+                        .local_world_size = 2,
+                        .node = 1,
+                        .num_nodes = 4,
+                        .store_host = "127.0.0.1",
+                        .store_port = 4567,
+                        .token = token,
+                        .run_id = "id",
+                        .restart = 6,
+                        .max_restarts = 7};
+  for (const auto& [name, value] : rank_variables(place)) map[name] = value;
   const auto env = read_rank_environment(lookup_in(map));
   ASSERT_TRUE(env);
-  EXPECT_EQ(env->rank, 2);
-  EXPECT_EQ(env->world_size, 3);
-  EXPECT_EQ(env->local_rank, 2);
-  EXPECT_EQ(env->local_world_size, 3);
+  EXPECT_EQ(env->rank, 3);
+  EXPECT_EQ(env->world_size, 5);
+  EXPECT_EQ(env->local_rank, 1);
+  EXPECT_EQ(env->local_world_size, 2);
   EXPECT_EQ(env->store_host, "127.0.0.1");
   EXPECT_EQ(env->store_port, 4567);
   EXPECT_EQ(env->token, token);
@@ -103,6 +115,12 @@ TEST(RankEnvironmentTest, ReadsWhatOurLauncherWrites) {
   EXPECT_EQ(env->num_threads, 6);
   EXPECT_EQ(map["MASTER_PORT"], "4567");
   EXPECT_EQ(map["TORCHELASTIC_RUN_ID"], "id");
+  EXPECT_EQ(map["TORCHELASTIC_RESTART_COUNT"], "6");
+  EXPECT_EQ(map["TORCHELASTIC_MAX_RESTARTS"], "7");
+  EXPECT_EQ(map["GROUP_RANK"], "1");
+  EXPECT_EQ(map["GROUP_WORLD_SIZE"], "4");
+  EXPECT_EQ(map["ROLE_RANK"], "3");
+  EXPECT_EQ(map["ROLE_WORLD_SIZE"], "5");
 }
 
 TEST(RankEnvironmentTest, EachMissingVariableIsNamed) {
@@ -144,7 +162,8 @@ TEST(RankEnvironmentTest, ParsesNumbersStrictly) {
   EXPECT_EQ(parse_num_ranks("x", "1024"), 1024);
   EXPECT_EQ(parse_seconds("x", "0.0015").count(), 2);
   EXPECT_EQ(parse_seconds("x", "30").count(), 30000);
-  for (const char* wrong : {"", " 1", "1s", "-1", "0", "inf", "nan", "1e9"}) {
+  EXPECT_EQ(parse_seconds("x", "0").count(), 0);
+  for (const char* wrong : {"", " 1", "1s", "-1", "0.0001", "inf", "nan", "1e9"}) {
     EXPECT_THROW(parse_seconds("x", wrong), td::ValueError) << wrong;
   }
 }
