@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -80,6 +81,9 @@ class Backend {
   /// Memory that the backend moves best.
   virtual RefPtr<Storage> do_allocate(int64_t num_bytes) = 0;
   virtual LastStarted do_last_started(int rank) const = 0;
+  /// Calls `wake` from now on, on any thread, wherever it would end do_sleep: for a backend made of several, whose ranks
+  /// sleep in one of them.  Called once, before the first collective.  Not every backend can.
+  virtual void do_notify(const std::function<void()>& wake);
 };
 
 /// The number in the job of `rank` of the group.

@@ -71,6 +71,7 @@ struct Collective : Signature {
   Shape shape = {};                 ///< of the input; shown, never compared
   std::string name = {};            ///< CollectiveOptions::name
   std::source_location where = {};  ///< shown, never compared
+  bool moves_data = true;           ///< false: signatures are compared and nothing else happens
 
   int64_t num_bytes() const { return num_elements * size_of(dtype); }
 };

@@ -1,0 +1,230 @@
+// All-reduce over several hosts, composed of three backends.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <tandem/base/error.h>
+#include <tandem/tensor/factories.h>
+#include <tandem/tests/distributed/host_ranks.h>
+
+namespace tandem::inline v0::distributed {
+namespace {
+
+const char* const kWorlds[] = {"ab", "aabb", "abab", "aaabbb", "aabbcc", "aaaa", "aab", "aaabcc", "abbccc"};
+
+constexpr HostTuning kTiny = {.leader_bytes = 64, .chunk_bytes = 256, .ahead = 3};
+
+/// Element i of rank r: small integers, so that sums and products of a few ranks are exact in every dtype.
+double value(int rank, int64_t i) { return static_cast<double>((i * 7 + rank * 3) % 5 + 1) - (rank % 2); }
+
+template <class T>
+T as(double x) {
+  if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>) {
+    return T(static_cast<float>(x));
+  } else {
+    return static_cast<T>(x);
+  }
+}
+
+/// What `op` over all ranks' elements i is.
+double expected(ReduceOp op, DType dtype, int world_size, int64_t i) {
+  double result = dtype == kBool ? value(0, i) != 0 : value(0, i);
+  for (int rank = 1; rank < world_size; ++rank) {
+    const double x = dtype == kBool ? value(rank, i) != 0 : value(rank, i);
+    const auto bits = [&](auto f) { return static_cast<double>(f(static_cast<int>(result), static_cast<int>(x))); };
+    switch (op) {
+      case ReduceOp::kSum:
+      case ReduceOp::kAvg: result = dtype == kBool ? bits([](int a, int b) { return a | b; }) : result + x; break;
+      case ReduceOp::kProduct: result *= x; break;
+      case ReduceOp::kMin: result = std::min(result, x); break;
+      case ReduceOp::kMax: result = std::max(result, x); break;
+      case ReduceOp::kBitAnd: result = bits([](int a, int b) { return a & b; }); break;
+      case ReduceOp::kBitOr: result = bits([](int a, int b) { return a | b; }); break;
+      case ReduceOp::kBitXor: result = bits([](int a, int b) { return a ^ b; }); break;
+    }
+  }
+  return op == ReduceOp::kAvg ? result / world_size : result;
+}
+
+template <class T>
+Tensor input_of(int rank, int64_t count) {
+  std::vector<T> values;
+  for (int64_t i = 0; i < count; ++i) values.push_back(as<T>(value(rank, i)));
+  return from_vector<T>(values, {count});
+}
+
+template <class T>
+void expect_reduced(const Tensor& x, ReduceOp op, int world_size, const std::string& where) {
+  const std::vector<T> values = x.to_vector<T>();
+  for (size_t i = 0; i < values.size(); ++i) {
+    const T wanted = as<T>(expected(op, x.dtype(), world_size, static_cast<int64_t>(i)));
+    ASSERT_EQ(static_cast<double>(static_cast<float>(values[i])), static_cast<double>(static_cast<float>(wanted)))
+        << where << ", element " << i;
+  }
+}
+
+constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kAvg,    ReduceOp::kProduct, ReduceOp::kMin,
+                             ReduceOp::kMax, ReduceOp::kBitAnd, ReduceOp::kBitOr,   ReduceOp::kBitXor};
+
+bool takes(ReduceOp op, DType dtype) {
+  const bool bitwise = op == ReduceOp::kBitAnd || op == ReduceOp::kBitOr || op == ReduceOp::kBitXor;
+  if (is_floating_point(dtype)) return !bitwise;
+  return op != ReduceOp::kAvg;
+}
+
+TEST(Hierarchy, EveryDtypeAndOperator) {
+  for (const char* hosts : kWorlds) {
+    HostRanks ranks{.hosts = hosts, .tuning = kTiny};
+    ranks.run_well([&](ProcessGroup& group) {
+      for (const DType dtype : {kBool, kUInt8, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64}) {
+        visit_dtype(dtype, [&]<class T>() {
+          for (const ReduceOp op : kOps) {
+            if (!takes(op, dtype)) continue;
+            for (const int64_t count : {7, 333}) {
+              const Tensor x = input_of<T>(group.rank(), count);
+              group.all_reduce(x, op);
+              expect_reduced<T>(x, op, group.size(), str(hosts, " ", to_string(op), " ", dtype, " ", count));
+            }
+          }
+        });
+      }
+    });
+  }
+}
+
+TEST(Hierarchy, SizesAroundEveryBoundary) {
+  for (const char* hosts : kWorlds) {
+    HostRanks ranks{.hosts = hosts, .tuning = kTiny, .dawdle = 3};
+    ranks.run_well([&](ProcessGroup& group) {
+      std::vector<int64_t> counts = {0, 1, 2, 3};
+      for (const int64_t edge : {16, 17, 32, 48, 64, 96, 128, 192, 256, 320, 640, 1000}) {
+        for (const int64_t count : {edge - 1, edge, edge + 1}) counts.push_back(count);
+      }
+      for (const int64_t count : counts) {
+        const Tensor x = input_of<float>(group.rank(), count);
+        group.all_reduce(x);
+        expect_reduced<float>(x, ReduceOp::kSum, group.size(), str(hosts, " float32 ", count));
+        const Tensor half = input_of<BFloat16>(group.rank(), count);
+        group.all_reduce(half, ReduceOp::kAvg);
+        expect_reduced<BFloat16>(half, ReduceOp::kAvg, group.size(), str(hosts, " bfloat16 ", count));
+      }
+    });
+  }
+}
+
+/// The documented tree: ascending ranks inside a host, then hosts ascending, in float32 for the half types.
+std::vector<float> tree_sum(const std::string& hosts, const std::vector<std::vector<float>>& inputs) {
+  std::vector<float> result;
+  for (const std::vector<int>& host : HostRanks{.hosts = hosts}.layout().hosts) {
+    std::vector<float> partial = inputs[static_cast<size_t>(host[0])];
+    for (size_t k = 1; k < host.size(); ++k) {
+      for (size_t i = 0; i < partial.size(); ++i) partial[i] += inputs[static_cast<size_t>(host[k])][i];
+    }
+    if (result.empty()) {
+      result = partial;
+    } else {
+      for (size_t i = 0; i < partial.size(); ++i) result[i] += partial[i];
+    }
+  }
+  return result;
+}
+
+/// Numbers whose sums depend on the order.
+std::vector<float> uneven_numbers(int rank, int64_t count) {
+  std::mt19937 random(static_cast<unsigned>(rank) + 17);
+  std::vector<float> values;
+  for (int64_t i = 0; i < count; ++i) {
+    values.push_back((static_cast<float>(random() >> 8) / 16777216.0f - 0.5f) *
+                     std::ldexp(1.0f, static_cast<int>(random() % 20)));
+  }
+  return values;
+}
+
+TEST(Hierarchy, SumsTakeTheDocumentedTreeWhateverTheChunks) {
+  constexpr int64_t kCount = 1531;
+  const HostTuning tunings[] = {
+      {}, kTiny, {.leader_bytes = 1 << 20}, {.leader_bytes = 0, .chunk_bytes = 1000, .ahead = 1}};
+  for (const char* hosts : kWorlds) {
+    std::vector<std::vector<float>> inputs;
+    std::vector<std::vector<float>> rounded;
+    for (size_t rank = 0; rank < std::string(hosts).size(); ++rank) {
+      inputs.push_back(uneven_numbers(static_cast<int>(rank), kCount));
+      rounded.emplace_back();
+      for (const float x : inputs.back()) rounded.back().push_back(static_cast<float>(BFloat16(x)));
+    }
+    const std::vector<float> sums = tree_sum(hosts, inputs);
+    const std::vector<float> rounded_sums = tree_sum(hosts, rounded);
+    for (const HostTuning& tuning : tunings) {
+      HostRanks ranks{.hosts = hosts, .tuning = tuning};
+      ranks.run_well([&](ProcessGroup& group) {
+        const Tensor x = from_vector<float>(inputs[static_cast<size_t>(group.rank())], {kCount});
+        group.all_reduce(x, ReduceOp::kAvg);
+        const std::vector<float> means = x.to_vector<float>();
+        std::vector<BFloat16> halves;
+        for (const float v : inputs[static_cast<size_t>(group.rank())]) halves.emplace_back(v);
+        const Tensor half = from_vector<BFloat16>(halves, {kCount});
+        group.all_reduce(half);
+        const std::vector<BFloat16> half_sums = half.to_vector<BFloat16>();
+        for (size_t i = 0; i < kCount; ++i) {
+          ASSERT_EQ(means[i], sums[i] / static_cast<float>(group.size())) << hosts << " " << i;
+          ASSERT_EQ(static_cast<float>(half_sums[i]), static_cast<float>(BFloat16(rounded_sums[i])))
+              << hosts << " " << i;
+        }
+      });
+    }
+  }
+}
+
+TEST(Hierarchy, OtherCollectivesGoThroughTheFlatBackend) {
+  HostRanks ranks{.hosts = "aab"};
+  ranks.run_well([](ProcessGroup& group) {
+    const Tensor x = full({5}, group.rank() + 2);
+    group.broadcast(x, 2);
+    EXPECT_EQ(x.to_vector<float>(), std::vector<float>(5, 4));
+    const Tensor all = zeros({3, 2});
+    group.all_gather(all, full({2}, group.rank()));
+    EXPECT_EQ(all.to_vector<float>(), (std::vector<float>{0, 0, 1, 1, 2, 2}));
+    group.barrier();
+  });
+}
+
+TEST(Hierarchy, ManyInFlight) {
+  HostRanks ranks{.hosts = "aabb", .tuning = kTiny, .dawdle = 2};
+  ranks.run_well([](ProcessGroup& group) {
+    std::vector<Tensor> tensors;
+    std::vector<Work> works;
+    for (int k = 0; k < 40; ++k) {
+      tensors.push_back(full({k * 11}, k + group.rank()));
+      works.push_back(group.all_reduce_async(tensors.back()));
+      if (k % 7 == 3) group.barrier();
+    }
+    for (int k = 0; k < 40; ++k) {
+      works[static_cast<size_t>(k)].wait();
+      for (const float v : tensors[static_cast<size_t>(k)].to_vector<float>())
+        ASSERT_EQ(v, static_cast<float>(4 * k + 6));
+    }
+  });
+}
+
+TEST(Hierarchy, DescribesItself) {
+  const auto describe = [](const std::string& hosts) {
+    HostRanks ranks{.hosts = hosts};
+    const auto backends = [&](int rank) {
+      const ProcessGroupOptions options{nullptr, rank, ranks.world_size()};
+      HostBackends made;
+      made.flat = std::make_unique<MeetingBackend>(options, std::make_shared<Meeting>());
+      made.local = std::make_unique<MeetingBackend>(options, std::make_shared<Meeting>());
+      return HierarchicalBackend(options, ranks.layout(), std::move(made)).describe();
+    };
+    return backends(0);
+  };
+  EXPECT_EQ(describe("aabb"), "2 hosts x 2: meeting inside, a meeting across (2 flows)");
+  EXPECT_EQ(describe("aab"), "2 hosts x 2 + 1: meeting inside, a meeting across (1 flow)");
+}
+
+}  // namespace
+}  // namespace tandem::inline v0::distributed

@@ -1,0 +1,100 @@
+// Ranks on several "hosts" that are threads of the test: a HierarchicalBackend each, over meetings in the network's
+// place.
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <tandem/distributed/backend.h>
+#include <tandem/distributed/hosts/hierarchical_backend.h>
+#include <tandem/distributed/hosts/host_layout.h>
+#include <tandem/distributed/shm/shm_backend.h>
+#include <tandem/distributed/store.h>
+#include <tandem/tests/distributed/meeting_backend.h>
+
+namespace tandem::inline v0::distributed {
+
+/// The meetings of all groups, by name.
+class Network {
+ public:
+  std::shared_ptr<Meeting> find(const std::string& name) {
+    std::lock_guard lock(mutex_);
+    std::shared_ptr<Meeting>& meeting = meetings_[name];
+    if (meeting == nullptr) meeting = std::make_shared<Meeting>();
+    return meeting;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, std::shared_ptr<Meeting>> meetings_;
+};
+
+struct HostRanks {
+  std::string hosts = "aabb";  ///< a letter for each rank's host
+  HostTuning tuning = {};
+  std::chrono::milliseconds timeout{20000};
+  int dawdle = 1;           ///< of the network
+  bool shm_inside = false;  ///< else a meeting inside the hosts too
+  std::shared_ptr<Store> store = make_memory_store();
+  std::shared_ptr<Network> network = std::make_shared<Network>();
+
+  int world_size() const { return static_cast<int>(hosts.size()); }
+  HostLayout layout() const {
+    std::vector<std::string> identities;
+    for (const char host : hosts) identities.emplace_back(1, host);
+    return group_by_host(identities);
+  }
+
+  std::shared_ptr<ProcessGroup> make(int rank) const {
+    const HostLayout all = layout();
+    const ProcessGroupOptions options{store, rank, world_size(), "default", timeout, true};
+    HostBackends backends;
+    backends.flat = meet(options, dawdle + rank % 2);
+    const ProcessGroupOptions inside = options_inside(options, all);
+    backends.local = shm_inside ? shm::make_shm_backend(inside) : meet(inside, 1);
+    if (all.is_even() || all.local_rank(rank) == 0) backends.cross = meet(options_across(options, all), dawdle);
+    return ProcessGroupAccess::make(options,
+                                    std::make_unique<HierarchicalBackend>(options, all, std::move(backends), tuning));
+  }
+
+  /// Runs f(group) on all ranks, and returns what they threw.
+  std::vector<std::exception_ptr> run(const std::function<void(ProcessGroup&)>& f) const {
+    std::vector<std::exception_ptr> errors(hosts.size());
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < world_size(); ++rank) {
+      threads.emplace_back([&, rank] {
+        try {
+          const auto group = make(rank);
+          try {
+            f(*group);
+          } catch (const std::exception& e) {
+            errors[static_cast<size_t>(rank)] = std::current_exception();
+            group->abort(e.what());
+          }
+        } catch (...) {
+          errors[static_cast<size_t>(rank)] = std::current_exception();
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return errors;
+  }
+  /// The same where none may throw: rethrows the lowest rank's.
+  void run_well(const std::function<void(ProcessGroup&)>& f) const {
+    for (const std::exception_ptr& error : run(f)) {
+      if (error) std::rethrow_exception(error);
+    }
+  }
+
+  std::unique_ptr<Backend> meet(const ProcessGroupOptions& options, int slowness) const {
+    return std::make_unique<MeetingBackend>(options, network->find(options.name), slowness);
+  }
+};
+
+}  // namespace tandem::inline v0::distributed

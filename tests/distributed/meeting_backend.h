@@ -1,0 +1,212 @@
+// A backend for ranks that are threads of one test: the simplest that could work.  It stands in for the network, and
+// it can be told to dawdle.
+#pragma once
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <tandem/base/error.h>
+#include <tandem/distributed/backend.h>
+#include <tandem/distributed/reduce_kernels.h>
+
+namespace tandem::inline v0::distributed {
+
+/// Where the ranks of one group meet.
+struct Meeting {
+  struct Posted {
+    Collective call;
+    std::vector<std::vector<std::byte>> inputs;  ///< one, or one per rank
+  };
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::map<int64_t, std::map<int, Posted>> rounds;  ///< by number and rank
+  std::map<int64_t, int> completed;                 ///< ranks that are through with a round
+  std::map<int, std::function<void()>> wakes;
+  bool poisoned = false;
+  int culprit = -1;
+  std::string reason;
+  int64_t events = 0;
+
+  /// With the mutex locked.
+  void notify() {
+    ++events;
+    changed.notify_all();
+    for (const auto& [rank, wake] : wakes) wake();
+  }
+};
+
+class MeetingBackend final : public Backend {
+ public:
+  /// Every do_advance but one of `dawdle` reports progress and makes none.
+  MeetingBackend(const ProcessGroupOptions& options, std::shared_ptr<Meeting> meeting, int dawdle = 1)
+      : options_(options), meeting_(std::move(meeting)), dawdle_(dawdle) {}
+  ~MeetingBackend() override {
+    std::lock_guard lock(meeting_->mutex);
+    meeting_->wakes.erase(options_.rank);
+  }
+
+  const char* name() const override { return "meeting"; }
+  std::string describe() const override { return "a meeting"; }
+  bool may_spin() const override { return false; }
+
+  void do_start(const Collective& call) override {
+    call_ = &call;
+    ++number_;
+    Meeting::Posted posted{call, {}};
+    const auto add = [&](const std::byte* data, int64_t count) {
+      if (call.moves_data && count > 0) {
+        posted.inputs.emplace_back(data, data + count * size_of(call.dtype));
+      } else {
+        posted.inputs.emplace_back();
+      }
+    };
+    const auto rank = static_cast<size_t>(options_.rank);
+    if (call.inputs.empty()) {
+      const bool gathers = call.kind == CollectiveKind::kAllGather;
+      const bool sends = call.input != nullptr && (call.kind != CollectiveKind::kBroadcast || is_root());
+      add(call.input, gathers ? call.outputs[rank].num_elements : sends ? call.num_elements : 0);
+    } else {
+      for (const Part& part : call.inputs) add(part.data, part.num_elements);
+    }
+    std::lock_guard lock(meeting_->mutex);
+    meeting_->rounds[number_].emplace(options_.rank, std::move(posted));
+    meeting_->notify();
+  }
+
+  Advance do_advance() override {
+    if (++polls_ % dawdle_ != 0) return Advance::kMoved;
+    std::lock_guard lock(meeting_->mutex);
+    auto& round = meeting_->rounds[number_];
+    for (const auto& [rank, posted] : round) {
+      if (!(static_cast<const Signature&>(posted.call) == *call_))
+        throw_mismatch(round.at(options_.rank).call, posted.call, rank);
+    }
+    if (static_cast<int>(round.size()) < options_.world_size) {
+      if (meeting_->poisoned) fail(meeting_->culprit, meeting_->reason);
+      for (const auto& [culprit, reason] : heard_) {
+        bool came = false;
+        for (const auto& [rank, posted] : round) came |= job_rank(options_, rank) == culprit;
+        if (!came) fail(culprit, reason);
+      }
+      return Advance::kIdle;
+    }
+    if (call_->moves_data) finish(round);
+    if (++meeting_->completed[number_] == options_.world_size) {
+      meeting_->rounds.erase(number_);
+      meeting_->completed.erase(number_);
+    }
+    return Advance::kDone;
+  }
+
+  void do_start_transfer(Transfer&) override { throw StateError("meeting: no messages"); }
+  Advance do_advance_transfers() override { return Advance::kIdle; }
+
+  void do_sleep(FunctionRef<bool()> changed, Clock::time_point until) override {
+    std::unique_lock lock(meeting_->mutex);
+    const int64_t before = meeting_->events;
+    lock.unlock();
+    if (changed()) return;
+    lock.lock();
+    const auto woken = [&] { return meeting_->events != before; };
+    if (until == Clock::time_point::max()) {
+      meeting_->changed.wait(lock, woken);
+    } else {
+      meeting_->changed.wait_until(lock, until, woken);
+    }
+  }
+  void do_wake() override {
+    std::lock_guard lock(meeting_->mutex);
+    ++meeting_->events;
+    meeting_->changed.notify_all();
+  }
+  void do_abort(int culprit, const std::string& reason) override {
+    std::lock_guard lock(meeting_->mutex);
+    if (meeting_->poisoned) return;
+    meeting_->poisoned = true;
+    meeting_->culprit = culprit;
+    meeting_->reason = reason;
+    meeting_->notify();
+  }
+  void do_hear_failure(int culprit, const std::string& reason) override {
+    std::lock_guard lock(meeting_->mutex);
+    heard_.emplace_back(culprit, reason);
+    meeting_->notify();
+  }
+  void do_notify(const std::function<void()>& wake) override {
+    std::lock_guard lock(meeting_->mutex);
+    meeting_->wakes[options_.rank] = wake;
+  }
+  RefPtr<Storage> do_allocate(int64_t num_bytes) override { return Storage::allocate(Device(), num_bytes); }
+  LastStarted do_last_started(int rank) const override {
+    std::lock_guard lock(meeting_->mutex);
+    LastStarted last;
+    for (const auto& [number, round] : meeting_->rounds) {
+      if (const auto found = round.find(rank); found != round.end()) last.seq = found->second.call.seq;
+    }
+    return last;
+  }
+
+ private:
+  bool is_root() const { return call_->root == options_.rank; }
+
+  [[noreturn]] static void fail(int culprit, const std::string& reason) {
+    throw GroupError(failure_text(" failed", culprit, reason), reason, culprit);
+  }
+
+  [[noreturn]] void throw_mismatch(const Collective& mine, const Collective& theirs, int peer) const {
+    std::string text = "ranks do not agree on what to exchange";
+    for (const int rank : {std::min(options_.rank, peer), std::max(options_.rank, peer)}) {
+      const Collective& c = rank == options_.rank ? mine : theirs;
+      text += str("\n  rank ", job_rank(options_, rank), "  ",
+                  describe_call(c, c.shape, c.name, c.where.file_name(), c.where.line()));
+    }
+    throw GroupError(": " + text, text, job_rank(options_, peer));
+  }
+
+  void finish(const std::map<int, Meeting::Posted>& round) const {
+    const auto rank = static_cast<size_t>(options_.rank);
+    const auto combine = [&](size_t part) {
+      std::vector<const std::byte*> inputs;
+      for (const auto& [peer, posted] : round) inputs.push_back(posted.inputs[part].data());
+      if (call_->num_elements > 0) reduce(call_->op, call_->dtype, inputs, call_->num_elements, call_->output);
+    };
+    switch (call_->kind) {
+      case CollectiveKind::kBarrier: return;
+      case CollectiveKind::kAllReduce: return combine(0);
+      case CollectiveKind::kReduce:
+        if (is_root()) combine(0);
+        return;
+      case CollectiveKind::kReduceScatter: return combine(rank);
+      case CollectiveKind::kBroadcast: {
+        const std::vector<std::byte>& data = round.at(call_->root).inputs[0];
+        if (!data.empty() && !is_root()) std::memcpy(call_->output, data.data(), data.size());
+        return;
+      }
+      case CollectiveKind::kAllGather:
+        for (const auto& [peer, posted] : round) {
+          const std::vector<std::byte>& data = posted.inputs[0];
+          if (!data.empty()) std::memcpy(call_->outputs[static_cast<size_t>(peer)].data, data.data(), data.size());
+        }
+        return;
+      default: throw StateError(str("meeting: no ", to_string(call_->kind)));
+    }
+  }
+
+  const ProcessGroupOptions options_;
+  const std::shared_ptr<Meeting> meeting_;
+  const int dawdle_;
+  const Collective* call_ = nullptr;
+  int64_t number_ = 0;
+  int polls_ = 0;
+  std::vector<std::pair<int, std::string>> heard_;
+};
+
+}  // namespace tandem::inline v0::distributed
