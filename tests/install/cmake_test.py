@@ -1,0 +1,27 @@
+#!/usr/bin/env python3
+"""find_package(tandem): configures, builds and runs the README's program in a CMake project of its own."""
+
+import os
+import sys
+
+sys.dont_write_bytecode = True
+import installed
+
+
+def main():
+    args = installed.arguments("program", "program-test")
+    prefix = installed.install(args)
+    source = os.path.join(os.path.dirname(os.path.realpath(__file__)), "cmake_consumer")
+    build = os.path.join(prefix, "build")
+    installed.run("cmake", "-S", source, "-B", build, "-DCMAKE_PREFIX_PATH=" + prefix, "-DPROGRAM_SOURCE=" + args.program,
+                  "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Werror")
+    installed.run("cmake", "--build", build)
+    program = os.path.join(build, "program")
+    for ranks in "1", "2":
+        installed.run(args.program_test, program, "--nproc", ranks)
+    # The installed tandem-run starts it as well.
+    installed.run(args.program_test, os.path.join(prefix, "bin", "tandem-run"), "--nproc-per-node", "2", program)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+"""Which files are installed, with which rights; that no file knows where it was built; flags of install.sh."""
+
+import os
+import re
+import subprocess
+import sys
+
+sys.dont_write_bytecode = True
+import installed
+
+OTHER_FILES = {
+    "bin/tandem-run",
+    "lib/cmake/tandem/tandemConfig.cmake",
+    "lib/cmake/tandem/tandemConfigVersion.cmake",
+    "lib/libtandem.a",
+    "lib/pkgconfig/tandem.pc",
+    "share/doc/tandem/LICENSE",
+    "share/doc/tandem/README.md",
+}
+# Folders of Bazel's and of this build; @WORD@ would be a place that no value was put into.
+BUILD_PATH = re.compile(rb"bazel-out|/_virtual_includes/|/execroot/|/sandbox/|@[A-Z_]+@")
+failures = []
+
+
+def expect(condition, text):
+    if not condition:
+        failures.append(text)
+
+
+def files_below(prefix):
+    return {os.path.relpath(os.path.join(folder, name), prefix) for folder, _, names in os.walk(prefix) for name in names}
+
+
+def read(path):
+    with open(path, "rb") as f:
+        return f.read()
+
+
+def check_files(prefix):
+    found = files_below(prefix)
+    headers = {f for f in found if f.startswith("include/")}
+    expect(found - headers == OTHER_FILES, "files besides headers: %s" % sorted(found - headers))
+    expect(all(re.fullmatch(r"include/tandem/([a-z0-9_]+/)*[a-z0-9_]+\.h", h) for h in headers), "odd headers: %s" % headers)
+
+    # Public: tandem.h, what it includes, and so on; all of it is there, and nothing else.
+    included = {"include/tandem/tandem.h"}
+    for header in headers:
+        included |= {"include/" + name for name in re.findall(r"#include <(tandem/[^>]+)>", read(os.path.join(prefix, header)).decode())}
+    expect(included == headers, "missing: %s; too many: %s" % (sorted(included - headers), sorted(headers - included)))
+    for name in ("base/error.h", "ops/matmul.h", "nn/module.h", "distributed/process_group.h", "tensor/storage.h"):
+        expect("include/tandem/" + name in headers, "not installed: " + name)
+    for name in ("ops/common.h", "ops/math_kernels.h", "distributed/backend.h", "distributed/shm/segment.h"):
+        expect("include/tandem/" + name not in headers, "private, but installed: " + name)
+
+    for name in found:
+        path = os.path.join(prefix, name)
+        mode = 0o755 if name.startswith("bin/") else 0o644
+        expect(os.stat(path).st_mode & 0o777 == mode, "%s has mode %o" % (name, os.stat(path).st_mode & 0o777))
+        here = os.path.realpath(os.getcwd()).encode()
+        match = BUILD_PATH.search(read(path)) or re.search(re.escape(here), read(path))
+        expect(match is None, "%s holds %s" % (name, match and match.group(0)))
+
+
+def check_flags(args):
+    def status(*flags, **env):
+        done = subprocess.run([args.install, *flags], env={**os.environ, **env}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              text=True, check=False)
+        return done.returncode, done.stdout
+
+    tree = ("--tree", args.tree)
+    usage = "./bazelw run //:install -- PREFIX"
+    expect(status(*tree) == (2, "install: where to?  %s\n" % usage), "no prefix")
+    expect(status(*tree, "--what") == (2, "install: no such flag: --what\n"), "wrong flag")
+    expect(status(*tree, "--prefix") == (2, "install: --prefix needs a folder\n"), "flag without value")
+    expect(status(*tree, "/a", "/b") == (2, "install: one prefix, please: /a, and what is /b?\n"), "two prefixes")
+    expect(status("--tree", "/nowhere", "/a") == (2, "install: no such folder: /nowhere\n"), "no tree")
+    expect(status(*tree, "--help")[0] == 0, "--help")
+
+    # A relative prefix is meant from where the user stands; DESTDIR comes before it; an old header goes.
+    place = installed.folder()
+    old = os.path.join(place, "usr/include/tandem/old.h")
+    os.makedirs(os.path.dirname(old))
+    with open(old, "w", encoding="utf-8"):
+        pass
+    code, text = status(*tree, "usr", BUILD_WORKING_DIRECTORY=place)
+    expect((code, text) == (0, "installed below %s/usr\n" % place), text)
+    expect(not os.path.exists(old), "an old header is still there")
+    code, text = status(*tree, "--prefix=/usr", DESTDIR=place + "/image")
+    expect((code, text) == (0, "installed below %s/image/usr\n" % place), text)
+    expect(files_below(place + "/image/usr") == files_below(place + "/usr"), "DESTDIR")
+
+
+if __name__ == "__main__":
+    arguments = installed.arguments()
+    check_files(installed.install(arguments))
+    check_flags(arguments)
+    sys.exit("\n".join(failures) if failures else 0)

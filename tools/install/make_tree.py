@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+"""Makes the folder that //:install copies (tree.bzl says of what).
+
+Of the headers those are public that tandem/tandem.h reaches by #include; the others stay behind.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+_INCLUDE = re.compile(r"^\s*#\s*include\s*<(tandem/[^>]+)>", re.MULTILINE)
+_VERSION = re.compile(r'kVersion = "(([0-9]+\.[0-9]+\.[0-9]+)[^"]*)"')
+
+
+def read(path):
+    with open(path, encoding="utf-8") as f:
+        return f.read()
+
+
+def reachable(headers, start):
+    """Names of the headers that `start` includes, directly or not, and itself; headers: name -> path."""
+    found = set()
+    ahead = [start]
+    while ahead:
+        name = ahead.pop()
+        if name in found:
+            continue
+        if name not in headers:
+            sys.exit("no target below the library has the header " + name)
+        found.add(name)
+        ahead += _INCLUDE.findall(read(headers[name]))
+    return sorted(found)
+
+
+def put(source, *path):
+    path = os.path.join(*path)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    shutil.copyfile(source, path)
+
+
+def main():
+    parser = argparse.ArgumentParser(fromfile_prefix_chars="@")
+    parser.add_argument("--out", required=True)
+    parser.add_argument("--ar", required=True)
+    parser.add_argument("--header", action="append", help="tandem/ops/math.h=PATH")
+    parser.add_argument("--object", action="append")
+    parser.add_argument("--link-flag", action="append", default=[])
+    parser.add_argument("--program", action="append", default=[])
+    parser.add_argument("--document", action="append", default=[])
+    parser.add_argument("--template", action="append", nargs=2, default=[], metavar=("PATH", "SOURCE"))
+    args = parser.parse_args()
+
+    headers = dict(h.split("=", 1) for h in args.header)
+    for name in reachable(headers, "tandem/tandem.h"):
+        put(headers[name], args.out, "include", name)
+
+    archive = os.path.join(args.out, "lib", "libtandem.a")
+    os.makedirs(os.path.dirname(archive), exist_ok=True)
+    # q: two rooms may have an object of the same name.  D: no times and owners, so that equal objects give equal bytes.
+    list_file = archive + ".list"
+    with open(list_file, "w", encoding="utf-8") as f:
+        f.write("\n".join(args.object))
+    subprocess.run([args.ar, "qcsD", archive, "@" + list_file], check=True)
+    os.remove(list_file)
+
+    version = _VERSION.search(read(headers["tandem/base/version.h"]))
+    values = {"VERSION": version.group(2), "LINK_FLAGS": " ".join(args.link_flag), "LINK_LIST": ";".join(args.link_flag)}
+    for path, source in args.template:
+        text = re.sub("@([A-Z_]+)@", lambda match: values[match.group(1)], read(source))
+        path = os.path.join(args.out, path)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(text)
+
+    for program in args.program:
+        put(program, args.out, "bin", os.path.basename(program))
+    for document in args.document:
+        put(document, args.out, "share", "doc", "tandem", os.path.basename(document))
+
+
+if __name__ == "__main__":
+    main()

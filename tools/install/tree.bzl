@@ -1,0 +1,72 @@
+"""What //:install copies, as one folder: headers, a static library, CMake and pkg-config files, programs, documents."""
+
+load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
+
+_VIRTUAL = "/_virtual_includes/"  # tandem_cc_library's headers are linked below <this>/<target>/tandem/...
+
+def _header_argument(file):
+    """tandem/ops/math.h=PATH, or nothing for a header that is not ours."""
+    if _VIRTUAL not in file.path:
+        return None
+    return file.path.split(_VIRTUAL)[1].partition("/")[2] + "=" + file.path
+
+def _install_tree_impl(ctx):
+    info = ctx.attr.library[CcInfo]
+    objects = []
+    link_flags = []
+    for linker_input in info.linking_context.linker_inputs.to_list():
+        for library in linker_input.libraries:
+            # alwayslink is for members that are defined in a later archive; within one archive the linker finds them.
+            objects += library.pic_objects or library.objects
+        for flag in linker_input.user_link_flags:
+            if flag not in link_flags:
+                link_flags.append(flag)
+
+    toolchain = find_cpp_toolchain(ctx)
+    out = ctx.actions.declare_directory(ctx.label.name)
+    headers = info.compilation_context.headers
+    args = ctx.actions.args()
+    args.add("--out", out.path)
+    args.add("--ar", toolchain.ar_executable)
+    args.add_all(headers, before_each = "--header", map_each = _header_argument)
+    args.add_all(objects, before_each = "--object")
+    for flag in link_flags:
+        args.add("--link-flag=" + flag)
+    args.add_all(ctx.files.programs, before_each = "--program")
+    args.add_all(ctx.files.documents, before_each = "--document")
+    for target, path in ctx.attr.templates.items():
+        args.add_all("--template", [path, target.files.to_list()[0]])
+    args.use_param_file("@%s", use_always = True)
+    args.set_param_file_format("multiline")
+    ctx.actions.run(
+        executable = ctx.executable._make_tree,
+        arguments = [args],
+        inputs = depset(
+            objects + ctx.files.programs + ctx.files.documents + ctx.files.templates,
+            transitive = [headers, toolchain.all_files],
+        ),
+        outputs = [out],
+        mnemonic = "InstallTree",
+        progress_message = "Collecting what is installed",
+    )
+    return [DefaultInfo(files = depset([out]), runfiles = ctx.runfiles([out]))]
+
+install_tree = rule(
+    implementation = _install_tree_impl,
+    attrs = {
+        "documents": attr.label_list(allow_files = True, doc = "go to share/doc/tandem"),
+        "library": attr.label(
+            mandatory = True,
+            providers = [CcInfo],
+            doc = "all objects below it make libtandem.a; the headers that tandem/tandem.h reaches are installed",
+        ),
+        "programs": attr.label_list(doc = "go to bin"),
+        "templates": attr.label_keyed_string_dict(
+            allow_files = True,
+            doc = "file -> its path below the prefix; @VERSION@, @LINK_FLAGS@ and @LINK_LIST@ are replaced",
+        ),
+        "_cc_toolchain": attr.label(default = "@bazel_tools//tools/cpp:current_cc_toolchain"),
+        "_make_tree": attr.label(default = "//tools/install:make_tree", executable = True, cfg = "exec"),
+    },
+    toolchains = ["@bazel_tools//tools/cpp:toolchain_type"],
+)
