@@ -26,7 +26,9 @@ Layout::Layout(int world_size, const Tuning& tuning) {
   // Slices are lines at least.
   const int64_t round_bytes = std::max(tuning.chunk_bytes, static_cast<int64_t>(kLine) * world_size);
   ring_bytes = round_up(static_cast<size_t>(round_bytes * tuning.slots), page);
-  slots = round_up(sizeof(SegmentHeader), page);
+  counts = round_up(sizeof(SegmentHeader), kLine);
+  counts_bytes = 2 * sizeof(int64_t) * static_cast<size_t>(world_size);
+  slots = round_up(counts + kParities * counts_bytes, page);
   staging = slots + round_up(static_cast<size_t>(kParities * tuning.slot_bytes), page);
   results = staging + kParities * ring_bytes;
   total = results + ring_bytes;

@@ -81,11 +81,13 @@ struct Tuning {
 /// Where things are in a segment.
 struct Layout {
   explicit Layout(int world_size, const Tuning& tuning);
+  size_t counts;   ///< kParities tables of all_to_all: elements that go to each rank, then elements that come from each
   size_t slots;    ///< kParities slots of tuning.slot_bytes
   size_t staging;  ///< kParities rings of inputs
   size_t results;  ///< ring of results, or of what a source sends
   size_t total;
-  size_t ring_bytes;  ///< of one ring
+  size_t ring_bytes;    ///< of one ring
+  size_t counts_bytes;  ///< of one table
 };
 
 struct alignas(kLine) Doorbell {

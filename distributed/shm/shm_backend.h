@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <tandem/distributed/backend.h>
+#include <tandem/distributed/shm/bells.h>
 #include <tandem/distributed/shm/segment.h>
 
 namespace tandem::inline v0::distributed::shm {
@@ -17,9 +18,9 @@ namespace tandem::inline v0::distributed::shm {
 /// The backend of one rank.
 ///
 /// Data up to Tuning::slot_bytes is written into the rank's slot beside its record; once all records are there, each
-/// rank reads all slots: one round of flags.  A slot is used again two collectives later; a rank completes a collective
-/// only after it has seen everybody's record, and posts one only after completing the one before, so by then all have
-/// read it.
+/// rank reads the slots that it needs: one round of flags.  A slot is used again two collectives later; a rank completes
+/// a collective only after it has seen everybody's record, and posts one only after completing the one before, so by
+/// then all have read it.
 ///
 /// Larger data travels through rings, in rounds, so that ranks rarely wait and the bytes on the way are few.
 /// - all_reduce between two ranks, up to Tuning::whole_bytes: both send all their data and reduce all of it.
@@ -27,8 +28,9 @@ namespace tandem::inline v0::distributed::shm {
 /// - all_reduce in slices: a round has one block per rank, and block j is reduced by rank j.  Once all have arrived, a
 ///   rank stages the others' blocks of its input in one ring, reduces its own block of everybody's input into its
 ///   tensor and into a second ring, and copies the others' results out of theirs.
-/// - broadcast and all_gather: sources send, all others copy.
-/// A slot of a ring is written again when all peers have said that they consumed the round before in it.
+/// - all others: once all have arrived, ranks that have something for others send it, a block that all of them read or
+///   one for each, and those that get something copy or reduce it.
+/// A slot of a ring is written again when all who read it have said that they consumed the round before in it.
 class ShmBackend final : public Backend {
  public:
   ShmBackend(const ProcessGroupOptions& options, const Tuning& tuning);
@@ -53,42 +55,58 @@ class ShmBackend final : public Backend {
   const Record& record(int rank) const { return header(rank).records[parity_]; }
   std::byte* segment(int rank) const { return mapping_->segments[static_cast<size_t>(rank)]; }
   std::byte* slot(int rank) const;
-  /// Bytes of what one rank puts in.
-  int64_t part_bytes() const;
+  /// What rank `from` sends to all others in an all_to_all, by rank, then what it expects of them.
+  const int64_t* counts(int from) const;
 
-  template <class T>
-  void publish(std::atomic<T>& counter, T value);
-  void ring(int rank) const;
   /// Whether all peers' counters have passed `rounds` rounds of this collective.
   bool peers_passed(std::atomic<int64_t> Counters::*counter, int64_t rounds) const;
 
-  void choose_path(int64_t num_bytes);
+  void post_counts();
+  void choose_path();
   Advance step();
   bool match_records();
+  void match_counts() const;
   [[noreturn]] void throw_mismatch(int peer) const;
+  [[noreturn]] void throw_counts_mismatch(int from, int to) const;
+  std::string describe_record(int rank) const;
+
+  // Who moves what: a function of the signature (and the counts), the same on all ranks.
+  bool contributes(int rank) const;
+  bool sends(int rank) const;
+  bool takes(int rank) const;
+  bool combines() const;
+  bool sends_to_each() const;
+  int64_t part_bytes(int from, int to) const;
+  const std::byte* outgoing(int to) const;
+  std::byte* incoming(int from) const;
+
+  int64_t slot_offset(int from, int to) const;
+  void send_to_slot();
   void finish_slots();
   Advance step_whole();
   Advance step_slices();
-  Advance step_transfer();
+  Advance step_exchange();
   void stage(int64_t round);
   void reduce_round(int64_t round);
   void copy_results(int64_t round);
-  void copy_sources(int64_t round);
+  void send_round(int64_t round);
+  void take_round(int64_t round);
   bool is_missing(int rank) const;
   [[noreturn]] void fail(int culprit, const std::string& reason) const;
 
   /// The ways described above.
-  enum class Path : uint8_t { kSlots, kWhole, kSlices, kTransfer };
+  enum class Path : uint8_t { kSlots, kWhole, kSlices, kExchange };
 
-  /// Part of the tensor, in bytes; empty past its end.
+  /// Some bytes of a part; none past its end.
   struct Block {
     int64_t begin;
     int64_t num_bytes;
   };
-  Block block(int64_t index) const;
+  Block block(int64_t index, int64_t num_bytes) const;
   std::byte* staging(int rank, int64_t round, int reducer) const;
   std::byte* whole(int rank, int64_t round) const;
   std::byte* results(int rank, int64_t round) const;
+  std::byte* exchanged(int from, int to, int64_t round) const;
   /// Whether the rank's counter has passed `rounds` rounds of this collective; this rank's always has.
   bool passed(int rank, std::atomic<int64_t> Counters::*counter, int64_t rounds) const;
 
@@ -104,6 +122,7 @@ class ShmBackend final : public Backend {
   const Tuning tuning_;
   const Layout layout_;
   std::shared_ptr<Mapping> mapping_;
+  const Bells bells_;
   bool may_spin_ = false;
 
   std::mutex failures_mutex_;
@@ -115,8 +134,8 @@ class ShmBackend final : public Backend {
   int64_t number_ = 0;  // of the collectives run here, from 1
   int parity_ = 0;
   Path path_ = Path::kSlots;
-  bool sources_ = false;  // this rank's input is read by peers
-  int matched_ = 0;       // peers [0, matched_) have posted an equal record
+  int64_t num_bytes_ = 0;  // of Signature::num_elements
+  int matched_ = 0;        // peers [0, matched_) have posted an equal record
   int64_t block_bytes_ = 0;
   int64_t rounds_ = 0;
   int64_t staged_ = 0;  // rounds done of the three stages

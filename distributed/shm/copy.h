@@ -1,0 +1,36 @@
+// How bytes come into shared memory and out of it.  Private to distributed/shm.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include <tandem/base/macros.h>
+#include <tandem/distributed/shm/stream_copy_avx2.h>
+
+namespace tandem::inline v0::distributed::shm {
+
+inline constexpr int64_t kAlignment = 64;
+inline constexpr int64_t kFewBytes = 256;  // up to here the way through the cache is the shorter
+
+inline int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+
+/// memcpy, but null pointers are fine where there are no bytes, and so is a copy of bytes to where they are.
+inline void copy_bytes(std::byte* out, const std::byte* in, int64_t num_bytes) {
+  if (num_bytes > 0 && out != in) std::memcpy(out, in, static_cast<size_t>(num_bytes));
+}
+
+/// Copies to where peers read next, aligned to kAlignment.  Lines that lie dirty in this core's cache reach another core
+/// many times slower than lines in memory, where the two cores share no cache; where they do, past the caches costs
+/// little.
+inline void send_bytes(std::byte* out, const std::byte* in, int64_t num_bytes) {
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)  // which does not see what intrinsics store
+  if (num_bytes > kFewBytes) {
+    stream_copy_avx2(out, in, static_cast<size_t>(num_bytes));
+    return;
+  }
+#endif
+  copy_bytes(out, in, num_bytes);
+}
+
+}  // namespace tandem::inline v0::distributed::shm

@@ -1,0 +1,119 @@
+// Ranks of a shared-memory backend without a front: the test builds the collectives and messages itself.
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <tandem/base/error.h>
+#include <tandem/distributed/backend.h>
+#include <tandem/distributed/shm/shm_backend.h>
+#include <tandem/distributed/store.h>
+
+namespace tandem::inline v0::distributed {
+
+/// One rank, driven as the front drives it.
+class ShmRank {
+ public:
+  ShmRank(const ProcessGroupOptions& options, const shm::Tuning& tuning = {})
+      : rank(options.rank), size(options.world_size), backend(shm::make_shm_backend(options, tuning)) {}
+
+  /// Runs one collective to its end.
+  void run(Collective collective) {
+    collective.seq = ++seq_;
+    finish([&] { return step(collective); });
+  }
+
+  /// Runs messages to their end.
+  void run(std::vector<Transfer*> transfers) {
+    for (Transfer* transfer : transfers) start(*transfer);
+    wait(transfers);
+  }
+  void start(Transfer& transfer) {
+    transfer.seq = ++transfer_seq_;
+    guarded([&] {
+      backend->do_start_transfer(transfer);
+      return Advance::kMoved;
+    });
+  }
+  void wait(const std::vector<Transfer*>& transfers) {
+    finish([&] {
+      const Advance moved = guarded([&] { return backend->do_advance_transfers(); });
+      for (const Transfer* transfer : transfers) {
+        if (!transfer->done) return moved;
+      }
+      return Advance::kDone;
+    });
+  }
+
+  const int rank;
+  const int size;
+  const std::unique_ptr<Backend> backend;
+
+ private:
+  /// Tells the peers what went wrong, as the front does.
+  template <class F>
+  Advance guarded(const F& f) {
+    try {
+      return f();
+    } catch (const GroupError& e) {
+      backend->do_abort(e.culprit(), e.reason());
+      throw;
+    }
+  }
+
+  Advance step(const Collective& collective) {
+    return guarded([&] {
+      if (started_ != collective.seq) {
+        started_ = collective.seq;
+        backend->do_start(collective);
+      }
+      return backend->do_advance();
+    });
+  }
+
+  template <class F>
+  void finish(const F& advance) {
+    for (Advance last = advance(); last != Advance::kDone; last = advance()) {
+      if (last != Advance::kIdle) continue;
+      bool done = false;
+      backend->do_sleep(
+          [&] {
+            const Advance moved = advance();
+            done = moved == Advance::kDone;
+            return moved != Advance::kIdle;
+          },
+          Backend::Clock::now() + std::chrono::seconds(1));
+      if (done) return;
+    }
+  }
+
+  int64_t seq_ = 0;
+  int64_t started_ = 0;
+  int64_t transfer_seq_ = 0;
+};
+
+/// Runs f on `world_size` thread ranks; returns what each threw, or "".
+inline std::vector<std::string> run_shm_threads(int world_size, const shm::Tuning& tuning,
+                                                const std::function<void(ShmRank&)>& f) {
+  const auto store = make_memory_store();
+  std::vector<std::string> thrown(static_cast<size_t>(world_size));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < world_size; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        ShmRank self({.store = store, .rank = rank, .world_size = world_size, .thread_ranks = true}, tuning);
+        f(self);
+      } catch (const std::exception& e) {
+        thrown[static_cast<size_t>(rank)] = e.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return thrown;
+}
+
+}  // namespace tandem::inline v0::distributed
