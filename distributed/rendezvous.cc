@@ -68,8 +68,9 @@ class Rendezvous::Impl {
 
   void set(const std::string& key, const std::string& value) { options_.store->set(prefix_ + key, value); }
 
-  /// What `owner` sets.
-  std::string get(const std::string& key, int owner) {
+  /// What `owner` sets.  Where the higher ranks set something too, under `stem` and their number, an error names all that
+  /// are missing.
+  std::string get(const std::string& key, int owner, const std::string& stem = {}) {
     for (;;) {
       // Asked before the key is: an owner that has ended may have set it.
       const bool owner_ended = has_ended(owner);
@@ -82,8 +83,23 @@ class Rendezvous::Impl {
         if (Clock::now() < begin + slice) throw;  // the store itself is lost
       }
       if (owner_ended) fail_for_ended();
-      if (Clock::now() >= deadline_) fail_for_missing({owner});
+      if (Clock::now() >= deadline_) {
+        std::vector<int> missing{owner};
+        for (int rank = owner + 1; !stem.empty() && rank < options_.world_size; ++rank) {
+          if (!is_set(str(stem, rank))) missing.push_back(rank);
+        }
+        fail_for_missing(missing);
+      }
     }
+  }
+
+  /// Every rank's value, by rank.
+  std::vector<std::string> exchange(const std::string& key, const std::string& value) {
+    const std::string stem = key + "/";
+    set(str(stem, options_.rank), value);
+    std::vector<std::string> values;
+    for (int rank = 0; rank < options_.world_size; ++rank) values.push_back(get(str(stem, rank), rank, stem));
+    return values;
   }
 
   /// Returns when something can be read from `fd`, or accepted.  Until this rank has called meet() nobody leaves in
@@ -108,10 +124,7 @@ class Rendezvous::Impl {
   }
 
   /// Returns when all ranks have called it.
-  void meet() {
-    set(str("mapped/", options_.rank), "1");
-    for (int rank = 0; rank < options_.world_size; ++rank) get(str("mapped/", rank), rank);
-  }
+  void meet() { exchange("mapped", "1"); }
 
   Clock::time_point deadline() const { return deadline_; }
   const ProcessGroupOptions& options() const { return options_; }
@@ -120,6 +133,15 @@ class Rendezvous::Impl {
   // How long a rank that has left goes unnoticed while a key is waited for.
   static constexpr std::chrono::milliseconds kSlice{100};
   static constexpr int kNoMember = -2;
+
+  bool is_set(const std::string& key) {
+    try {
+      options_.store->get(prefix_ + key, std::chrono::milliseconds(1));
+      return true;
+    } catch (const CommError&) {
+      return false;
+    }
+  }
 
   void hear(int rank, const std::string& reason) {
     const int member = member_of(rank);
@@ -180,10 +202,7 @@ void Rendezvous::set(const std::string& key, const std::string& value) { impl_->
 std::string Rendezvous::get(const std::string& key, int owner) { return impl_->get(key, owner); }
 
 std::vector<std::string> Rendezvous::exchange(const std::string& key, const std::string& value) {
-  set(str(key, "/", impl_->options().rank), value);
-  std::vector<std::string> values;
-  for (int rank = 0; rank < impl_->options().world_size; ++rank) values.push_back(get(str(key, "/", rank), rank));
-  return values;
+  return impl_->exchange(key, value);
 }
 
 void Rendezvous::wait_readable(int fd, const std::vector<int>& missing) { impl_->wait_readable(fd, missing); }

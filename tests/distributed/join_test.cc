@@ -87,7 +87,7 @@ TEST(JoinTest, TheDeadlineNamesWhoIsMissing) {
     }
     return "joined";
   };
-  EXPECT_EQ(text(0), did_not_come(0, 3, " within 0.1 s\n  missing: rank 1"));
+  EXPECT_EQ(text(0), did_not_come(0, 3, " within 0.1 s\n  missing: ranks 1 2"));
 }
 
 }  // namespace

@@ -16,8 +16,10 @@
 #include <vector>
 
 #include <tandem/base/error.h>
+#include <tandem/distributed/backend.h>
 #include <tandem/distributed/launch.h>
 #include <tandem/distributed/process_group.h>
+#include <tandem/distributed/shm/shm_backend.h>
 #include <tandem/tensor/factories.h>
 
 namespace {
@@ -174,7 +176,7 @@ TEST(ShmProcess, AStoppedRankIsNamedAtTheDeadline) { spawn(2, "stop_one"); }
 TANDEM_RANK_MAIN(meet_a_stranger) {
   if (context.rank() == 1) {
     // Says something else than a rank would, then nothing at all, on the socket that rank 0 listens on.
-    std::istringstream host(context.store()->get("group/default/shm/host", kLong));
+    std::istringstream host(context.store()->get("group/met/shm/host", kLong));
     std::string identity, name, token;
     host >> identity >> name >> token;
     sockaddr_un address = {};
@@ -188,9 +190,11 @@ TANDEM_RANK_MAIN(meet_a_stranger) {
       close(fd);
     }
   }
-  ProcessGroup& group = *context.group();
+  const ProcessGroupOptions options = {
+      .store = context.store(), .rank = context.rank(), .world_size = 2, .name = "met"};
+  const auto group = ProcessGroupAccess::make(options, shm::make_shm_backend(options));
   const td::Tensor x = td::full({3}, 2);
-  group.all_reduce(x);
+  group->all_reduce(x);
   expect_equal(x.to_vector<double>() == filled(3, 4), true, "all_reduce");
 }
 
