@@ -1,6 +1,8 @@
 #include <tandem/distributed/launch.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <iterator>
 #include <string_view>
 
 #include <tandem/base/env.h>
@@ -16,6 +18,7 @@ namespace tandem::inline v0::distributed {
 namespace {
 
 constexpr std::chrono::milliseconds kDefaultTimeout{300000};
+constexpr std::string_view kFlags[] = {"--nproc", "--log-dir", "--tee", "--timeout", "--max-restarts"};
 
 std::chrono::milliseconds choose_timeout(const LaunchFlags& flags) {
   if (flags.timeout) return *flags.timeout;
@@ -27,6 +30,7 @@ int start_ranks(const LaunchFlags& flags, int argc, char** argv) {
   JobOptions options;
   options.num_ranks = flags.num_ranks.value_or(1);
   options.arguments.assign(argv, argv + argc);
+  options.max_restarts = flags.max_restarts;
   options.log_dir = flags.log_dir;
   if (!flags.log_dir.empty()) {
     options.stdout_target = options.stderr_target = flags.tee ? OutputTarget::kShowAndLog : OutputTarget::kLog;
@@ -58,7 +62,7 @@ LaunchFlags take_launch_flags(int& argc, char** argv) {
     }
     const size_t equals = argument.find('=');
     const std::string_view name = argument.substr(0, equals);
-    if (i == 0 || (name != "--nproc" && name != "--log-dir" && name != "--tee" && name != "--timeout")) {
+    if (i == 0 || std::find(std::begin(kFlags), std::end(kFlags), name) == std::end(kFlags)) {
       kept.push_back(argv[i]);
       continue;
     }
@@ -76,6 +80,7 @@ LaunchFlags take_launch_flags(int& argc, char** argv) {
     }
     if (name == "--nproc") flags.num_ranks = parse_num_ranks("launch: --nproc", value);
     if (name == "--timeout") flags.timeout = parse_seconds("launch: --timeout", value);
+    if (name == "--max-restarts") flags.max_restarts = parse_num_restarts("launch: --max-restarts", value);
     if (name == "--log-dir") {
       TANDEM_CHECK(ValueError, !value.empty(), "launch: --log-dir is empty");
       flags.log_dir = value;
@@ -87,6 +92,10 @@ LaunchFlags take_launch_flags(int& argc, char** argv) {
   for (size_t i = 0; i < kept.size(); ++i) argv[i] = kept[i];
   argv[argc] = nullptr;
   return flags;
+}
+
+int parse_num_restarts(const std::string& what, const std::string& text) {
+  return static_cast<int>(parse_int(what, text, 0, 1 << 20));
 }
 
 void warn_if_crowded(int num_ranks) {
@@ -101,13 +110,13 @@ int launch(int& argc, char** argv, const RankFunction& f) {
     const LaunchFlags flags = take_launch_flags(argc, argv);
     const Lookup lookup = [](const char* name) { return env_string(name); };
     const auto environment = read_rank_environment(lookup);
-    TANDEM_CHECK(ValueError, !environment || (!flags.num_ranks && flags.log_dir.empty()),
-                 "launch: --nproc, --log-dir and --tee start ranks, but this process is a rank already\n",
-                 describe_rank_variables(lookup));
+    const bool starts_ranks = flags.num_ranks.value_or(1) > 1 || !flags.log_dir.empty() || flags.max_restarts > 0;
+    TANDEM_CHECK(
+        ValueError, !environment || (!flags.num_ranks && !starts_ranks),
+        "launch: --nproc, --log-dir, --tee and --max-restarts start ranks, but this process is a rank already\n",
+        describe_rank_variables(lookup));
     const auto timeout = choose_timeout(flags);
-    if (!environment && (flags.num_ranks.value_or(1) > 1 || !flags.log_dir.empty())) {
-      return start_ranks(flags, argc, argv);
-    }
+    if (starts_ranks) return start_ranks(flags, argc, argv);
     return run_rank_process(environment ? &*environment : nullptr, timeout, f);
   } catch (const ValueError& e) {
     std::fprintf(stderr, "%s\n", e.what());

@@ -13,12 +13,16 @@ struct LaunchFlags {
   std::optional<int> num_ranks;
   std::string log_dir;
   bool tee = false;
+  int max_restarts = 0;
   std::optional<std::chrono::milliseconds> timeout;
 };
 
 /// Takes the flags out of argv, as far as "--".  Throws ValueError for a missing or wrong value; argv is then
 /// unchanged.
 TANDEM_API LaunchFlags take_launch_flags(int& argc, char** argv);
+
+/// A number of restarts; throws ValueError "what: ...".
+TANDEM_API int parse_num_restarts(const std::string& what, const std::string& text);
 
 /// Says so in one line where there are more ranks than cores.
 TANDEM_API void warn_if_crowded(int num_ranks);

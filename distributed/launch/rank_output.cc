@@ -70,14 +70,27 @@ RankOutput::RankOutput(std::string log_dir) : log_dir_(std::move(log_dir)) {
   TANDEM_CHECK(IoError, !error, "launch: cannot make the folder '", log_dir_, "' for logs: ", error.message());
 }
 
-std::string RankOutput::log_path(int rank) const {
-  return log_dir_.empty() ? "" : str(log_dir_, "/rank-", rank, ".log");
+void RankOutput::begin(int restart) {
+  restart_ = restart;
+  truncated_.clear();
+  streams_.clear();
+}
+
+std::string RankOutput::log_path(int rank) const { return log_path(rank, restart_); }
+
+std::string RankOutput::log_path(int rank, int restart) const {
+  if (log_dir_.empty()) return "";
+  return restart == 0 ? str(log_dir_, "/rank-", rank, ".log")
+                      : str(log_dir_, "/rank-", rank, ".restart-", restart, ".log");
 }
 
 FileDescriptor RankOutput::open_log(int rank) {
   const std::string path = log_path(rank);
   if (truncated_.size() <= static_cast<size_t>(rank)) truncated_.resize(static_cast<size_t>(rank) + 1, false);
-  const int truncate = truncated_[static_cast<size_t>(rank)] ? 0 : O_TRUNC;
+  const bool first = !truncated_[static_cast<size_t>(rank)];
+  std::error_code none;
+  for (int later = 1; first && restart_ == 0 && std::filesystem::remove(log_path(rank, later), none);) ++later;
+  const int truncate = first ? O_TRUNC : 0;
   FileDescriptor fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | truncate, 0666));
   TANDEM_CHECK(IoError, bool{fd}, "launch: cannot write '", path, "': ", std::strerror(errno));
   truncated_[static_cast<size_t>(rank)] = true;
@@ -91,6 +104,7 @@ FileDescriptor RankOutput::open(int rank, int fd, OutputTarget target) {
   int ends[2];
   TANDEM_CHECK(IoError, pipe2(ends, O_CLOEXEC) == 0, "launch: no pipe for rank ", rank, ": ", std::strerror(errno));
   Stream stream;
+  stream.rank = rank;
   stream.pipe = FileDescriptor(ends[0]);
   FileDescriptor child(ends[1]);
   fcntl(ends[0], F_SETFL, O_NONBLOCK);
@@ -151,13 +165,21 @@ void RankOutput::write_line(Stream& stream, bool ended) {
 }
 
 void RankOutput::collect_rest() {
-  // What the ranks wrote is in the pipes by now, which hold 64 KiB by default; a process that a rank has left behind
-  // may go on writing for ever.
+  for (Stream& stream : streams_) collect_rest(stream);
+}
+
+void RankOutput::collect_rest(int rank) {
   for (Stream& stream : streams_) {
-    transfer(stream);
-    if (!stream.line.empty()) write_line(stream, false);
-    stream.pipe.reset();
+    if (stream.rank == rank) collect_rest(stream);
   }
+}
+
+void RankOutput::collect_rest(Stream& stream) {
+  // What the rank wrote is in the pipe by now, which holds 64 KiB by default; a process that it has left behind may go on
+  // writing for ever.
+  transfer(stream);
+  if (!stream.line.empty()) write_line(stream, false);
+  stream.pipe.reset();
 }
 
 bool RankOutput::flush(int timeout_ms) {

@@ -26,6 +26,8 @@ class TANDEM_API RankOutput {
   /// `log_dir` is made if missing; empty where no target writes logs.  Throws IoError naming the file.
   explicit RankOutput(std::string log_dir);
 
+  /// Before the ranks are started, the first time (`restart` 0) and again: then other logs are begun.
+  void begin(int restart);
   /// Prepares the stream `fd` (1 or 2) of `rank`: what the child is to have there, empty to inherit ours.
   FileDescriptor open(int rank, int fd, OutputTarget target);
 
@@ -35,10 +37,12 @@ class TANDEM_API RankOutput {
   void transfer();
   /// Takes the rest out of the pipes, including last lines without an end.  After the ranks have ended.
   void collect_rest();
+  /// The same for one rank that has ended.
+  void collect_rest(int rank);
   /// Shows what is taken, waiting `timeout_ms` each time it is not; whether that was all.
   bool flush(int timeout_ms);
 
-  /// DIR/rank-R.log, empty without logs.
+  /// DIR/rank-R.log, after the nth restart DIR/rank-R.restart-n.log; empty without logs.
   std::string log_path(int rank) const;
   /// The last lines of the rank's log, indented, each ended.
   std::string log_tail(int rank) const;
@@ -51,6 +55,7 @@ class TANDEM_API RankOutput {
     bool flush(int timeout_ms);
   };
   struct Stream {
+    int rank = 0;
     FileDescriptor pipe;
     FileDescriptor log;
     Sink* sink = nullptr;
@@ -58,11 +63,14 @@ class TANDEM_API RankOutput {
     std::string line;  // begun, not ended
   };
   FileDescriptor open_log(int rank);
+  std::string log_path(int rank, int restart) const;
   void transfer(Stream& stream);
+  void collect_rest(Stream& stream);
   static void write_line(Stream& stream, bool ended);
 
   std::string log_dir_;
-  std::vector<bool> truncated_;  // by rank: the log of an earlier run is gone
+  int restart_ = 0;
+  std::vector<bool> truncated_;  // by rank: the logs of an earlier run are gone
   Sink sinks_[2];
   std::list<Stream> streams_;
 };

@@ -199,7 +199,7 @@ TEST(LaunchTest, PartialVariablesAreShown) {
 TEST(LaunchTest, FlagsThatStartRanksContradictVariables) {
   const auto result = run({"--nproc", "2", "say"}, torchrun_variables(0, 1, 29500));
   EXPECT_EQ(result.err,
-            "launch: --nproc, --log-dir and --tee start ranks, but this process is a rank already\n"
+            "launch: --nproc, --log-dir, --tee and --max-restarts start ranks, but this process is a rank already\n"
             "  found: RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500\n");
   EXPECT_EQ(result.status, 2);
 }

@@ -1,0 +1,161 @@
+#include <tandem/distributed/launch/child_process.h>
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include <tandem/base/error.h>
+
+namespace tandem::inline v0::distributed {
+
+namespace {
+
+/// What a child needs between fork and exec, where it may neither allocate nor lock.
+struct ChildPlan {
+  const char* program = nullptr;
+  char* const* argv = nullptr;
+  char* const* envp = nullptr;
+  int stdin_fd = -1;   // -1: inherit
+  int stdout_fd = -1;  // the same
+  int stderr_fd = -1;
+  int error_fd = -1;  // errno of a failed exec goes there
+  bool takes_terminal = false;
+  bool pinned = false;
+  cpu_set_t cores = {};
+  sigset_t signal_mask = {};
+  struct sigaction pipe_action = {};
+  pid_t parent = 0;
+};
+
+/// Makes the group the terminal's foreground.  SIGTTOU, which a background process gets for that, is blocked meanwhile.
+void set_foreground(pid_t group) {
+  sigset_t set;
+  sigset_t old;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTTOU);
+  sigprocmask(SIG_BLOCK, &set, &old);
+  tcsetpgrp(STDIN_FILENO, group);
+  sigprocmask(SIG_SETMASK, &old, nullptr);
+}
+
+[[noreturn]] void become_child(const ChildPlan& plan) {
+  // A group of its own: a terminal's Ctrl-C reaches the launcher alone, which forwards it once.
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != plan.parent) _exit(1);  // it died before prctl
+  if (plan.pinned) sched_setaffinity(0, sizeof(plan.cores), &plan.cores);
+  if (plan.takes_terminal) set_foreground(getpid());
+  if (plan.stdin_fd >= 0) dup2(plan.stdin_fd, 0);
+  if (plan.stdout_fd >= 0) dup2(plan.stdout_fd, 1);
+  if (plan.stderr_fd >= 0) dup2(plan.stderr_fd, 2);
+  sigaction(SIGPIPE, &plan.pipe_action, nullptr);
+  sigprocmask(SIG_SETMASK, &plan.signal_mask, nullptr);
+  execvpe(plan.program, plan.argv, plan.envp);
+  const int error = errno;
+  [[maybe_unused]] const ssize_t n = write(plan.error_fd, &error, sizeof(error));
+  _exit(127);
+}
+
+/// Pointers to the texts, and a null, as exec wants them.
+std::vector<char*> pointers(std::vector<std::string>& texts) {
+  std::vector<char*> list;
+  for (std::string& text : texts) list.push_back(text.data());
+  list.push_back(nullptr);
+  return list;
+}
+
+std::string signal_text(int signal) {
+  const char* name = sigabbrev_np(signal);
+  return name != nullptr ? str("SIG", name) : str("signal ", signal);
+}
+
+}  // namespace
+
+LauncherSignals::LauncherSignals(bool handle) {
+  struct sigaction ignore = {};
+  ignore.sa_handler = SIG_IGN;
+  sigaction(SIGPIPE, &ignore, &old_pipe_);
+  sigset_t set;
+  sigemptyset(&set);
+  if (handle) {
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+  }
+  pthread_sigmask(SIG_BLOCK, &set, &old_mask_);
+  if (handle) fd_ = FileDescriptor(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+}
+
+LauncherSignals::~LauncherSignals() {
+  while (next() != 0) {
+  }
+  pthread_sigmask(SIG_SETMASK, &old_mask_, nullptr);
+  sigaction(SIGPIPE, &old_pipe_, nullptr);
+}
+
+int LauncherSignals::next() {
+  signalfd_siginfo info{};
+  if (!fd_ || read(fd_.get(), &info, sizeof(info)) != sizeof(info)) return 0;
+  return static_cast<int>(info.ssi_signo);
+}
+
+Child start_child(const ChildProgram& program, const LauncherSignals& signals) {
+  std::vector<std::string> arguments = program.arguments;
+  std::vector<std::string> variables = program.variables;
+  const std::vector<char*> argv = pointers(arguments);
+  const std::vector<char*> envp = pointers(variables);
+  const FileDescriptor null(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  int error_pipe[2];
+  TANDEM_CHECK(IoError, bool{null} && pipe2(error_pipe, O_CLOEXEC) == 0, "launch: cannot start ", program.name, ": ",
+               std::strerror(errno));
+  const FileDescriptor error_in(error_pipe[0]);
+  FileDescriptor error_out(error_pipe[1]);
+  ChildPlan plan;
+  plan.program = program.program.c_str();
+  plan.argv = argv.data();
+  plan.envp = envp.data();
+  plan.stdin_fd = program.takes_terminal ? -1 : null.get();
+  plan.stdout_fd = program.stdout_fd;
+  plan.stderr_fd = program.stderr_fd;
+  plan.error_fd = error_out.get();
+  plan.takes_terminal = program.takes_terminal;
+  plan.pinned = program.cores.has_value();
+  if (program.cores) plan.cores = *program.cores;
+  plan.signal_mask = signals.old_mask();
+  plan.pipe_action = signals.old_pipe();
+  plan.parent = getpid();
+
+  Child child;
+  child.pid = fork();
+  if (child.pid == 0) become_child(plan);
+  TANDEM_CHECK(IoError, child.pid > 0, "launch: cannot start ", program.name, ": ", std::strerror(errno));
+  error_out.reset();
+  int error = 0;
+  ssize_t n = 0;
+  do {
+    n = read(error_in.get(), &error, sizeof(error));
+  } while (n < 0 && errno == EINTR);
+  if (n != sizeof(error)) {
+    child.pidfd = FileDescriptor(static_cast<int>(syscall(SYS_pidfd_open, child.pid, 0)));
+    if (child.pidfd) return child;
+    error = errno;
+    kill(-child.pid, SIGKILL);
+  }
+  while (waitpid(child.pid, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  throw IoError(str("launch: cannot run '", program.program, "': ", std::strerror(error)));
+}
+
+void take_terminal_back() { set_foreground(getpgrp()); }
+
+std::string status_text(int wait_status) {
+  return WIFSIGNALED(wait_status) ? "killed by " + signal_text(WTERMSIG(wait_status))
+                                  : str("exit status ", WEXITSTATUS(wait_status));
+}
+
+}  // namespace tandem::inline v0::distributed

@@ -1,0 +1,313 @@
+#include <tandem/distributed/launch/job_coordinator.h>
+
+#include <sys/eventfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+
+#include <tandem/base/error.h>
+#include <tandem/base/log.h>
+
+namespace tandem::inline v0::distributed {
+
+namespace {
+
+// A launcher that says nothing for so long after its ranks must have been killed is given up.
+constexpr std::chrono::seconds kSilence{5};
+
+// What programs say where they were called wrongly.  Calling them again would not help.
+constexpr int kUsageError = 2;
+
+std::string list(const std::vector<int>& numbers) {
+  std::string text;
+  for (const int number : numbers) text += str(" ", number);
+  return text;
+}
+
+}  // namespace
+
+JobCoordinator::JobCoordinator(const JobOptions& options, Hooks hooks)
+    : options_(options),
+      hooks_(std::move(hooks)),
+      failure_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      nodes_(static_cast<size_t>(options.nodes.num_nodes)),
+      run_id_(options.run_id.empty() ? str("tandem-", getpid()) : options.run_id),
+      together_by_(options.nodes.timeout.count() > 0 ? Clock::now() + options.nodes.timeout
+                                                     : Clock::time_point::max()) {
+  TANDEM_CHECK(IoError, bool{failure_fd_}, "launch: eventfd: ", std::strerror(errno));
+}
+
+void JobCoordinator::on_event(const NodeEvent& event) {
+  if (finished_) return;
+  switch (event.kind) {
+    case NodeEvent::Kind::kJoined: on_joined(event); return;
+    case NodeEvent::Kind::kComplaint:
+      if (ranks_.empty()) return finish(kUsageError, "launch: " + event.text);
+      log(LogLevel::kWarning, "launch: ", event.text, "; the later one was refused");
+      return;
+    case NodeEvent::Kind::kEnded: on_ended(event.exit); return;
+    case NodeEvent::Kind::kCannotStart: finish(1, node_text(event.node) + ": " + event.text); return;
+    case NodeEvent::Kind::kInterrupted: {
+      if (interrupt_ != 0) return;
+      interrupt_ = event.signal;
+      NodeCommand command;
+      command.kind = NodeCommand::Kind::kInterrupt;
+      command.signal = event.signal;
+      hooks_.tell(command);
+      if (ranks_.empty()) finish(128 + interrupt_, "");
+      return;
+    }
+    case NodeEvent::Kind::kKilled: {
+      NodeCommand command;
+      command.kind = NodeCommand::Kind::kKill;
+      hooks_.tell(command);
+      return;
+    }
+  }
+}
+
+void JobCoordinator::on_joined(const NodeEvent& event) {
+  const int num_nodes = static_cast<int>(nodes_.size());
+  if (event.num_nodes != num_nodes) {
+    return finish(kUsageError, str("launch: node ", event.node, " (", event.text, ") was started for ", event.num_nodes,
+                                   " nodes, node 0 for ", num_nodes));
+  }
+  Node& node = nodes_[static_cast<size_t>(event.node)];
+  node.joined = true;
+  node.host = event.text;
+  node.num_ranks = event.num_ranks;
+  node.gdb_rank = event.gdb_rank;
+  if (!std::all_of(nodes_.begin(), nodes_.end(), [](const Node& n) { return n.joined; })) return;
+  together_by_ = Clock::time_point::max();
+  int first = 0;
+  for (Node& each : nodes_) {
+    each.first_rank = first;
+    first += each.num_ranks;
+  }
+  for (size_t n = 0; n < nodes_.size(); ++n) {
+    const Node& each = nodes_[n];
+    const int last = each.first_rank + each.num_ranks - 1;
+    if (each.gdb_rank < 0 || (each.gdb_rank >= each.first_rank && each.gdb_rank <= last)) continue;
+    return finish(kUsageError, str("launch: --gdb ", each.gdb_rank, ": ", node_text(static_cast<int>(n)), " has ranks ",
+                                   each.first_rank, " to ", last));
+  }
+  start_attempt();
+}
+
+void JobCoordinator::start_attempt() {
+  NodeCommand command;
+  command.kind = NodeCommand::Kind::kStart;
+  ranks_.clear();
+  for (size_t n = 0; n < nodes_.size(); ++n) {
+    command.ranks.push_back(nodes_[n].first_rank);
+    command.no_deadlines = command.no_deadlines || nodes_[n].gdb_rank >= 0;
+    for (int i = 0; i < nodes_[n].num_ranks; ++i) ranks_.emplace_back().node = static_cast<int>(n);
+  }
+  failed_ = false;
+  give_up_at_ = Clock::time_point::max();
+  watch_.remove();
+  server_.reset();  // its port may be the next one's
+  const std::string token = wire::random_token();
+  server_ = std::make_unique<StoreServer>(
+      StoreServerOptions{.host = nodes_.size() > 1 ? options_.nodes.host : options_.store_host,
+                         .port = nodes_.size() > 1 ? 0 : options_.store_port,
+                         .token = token,
+                         .world_size = static_cast<int>(ranks_.size())});
+  command.place = {.world_size = static_cast<int>(ranks_.size()),
+                   .num_nodes = static_cast<int>(nodes_.size()),
+                   .store_host = nodes_.size() > 1 ? options_.nodes.host : options_.store_host,
+                   .store_port = server_->port(),
+                   .token = token,
+                   .run_id = restart_ == 0 ? run_id_ : str(run_id_, "-restart-", restart_),
+                   .restart = restart_,
+                   .max_restarts = options_.max_restarts};
+  hooks_.tell(command);
+}
+
+void JobCoordinator::serve() {
+  server_->start();
+  watch_ = server_->failures().on_failure([fd = failure_fd_.get()](int, const std::string&) {
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t n = write(fd, &one, sizeof(one));
+  });
+}
+
+void JobCoordinator::on_ended(const RankExit& exit) {
+  if (exit.rank < 0 || exit.rank >= static_cast<int>(ranks_.size())) return;
+  Rank& rank = ranks_[static_cast<size_t>(exit.rank)];
+  if (rank.ended) return;
+  rank.ended = true;
+  rank.wait_status = exit.wait_status;
+  rank.when = Clock::now();
+  rank.exit = exit;
+  const bool success = exit.wait_status == 0;
+  // The store notices the end of a rank that had joined; of one that had not, the others would never hear.
+  if (!server_->has_joined(exit.rank)) {
+    server_->report({exit.rank, success ? RankEnd::kLeft : RankEnd::kDied,
+                     success ? "left the job" : str("died (", status_text(exit.wait_status), ") before it joined")});
+  }
+  if (!success) notice_failure();
+  look_whether_all_ended();
+}
+
+void JobCoordinator::on_lost(int node, const std::string& why) {
+  if (finished_ || node < 0 || node >= static_cast<int>(nodes_.size())) return;
+  Node& lost = nodes_[static_cast<size_t>(node)];
+  if (!lost.lost.empty()) return;
+  lost.lost = why;
+  if (ranks_.empty()) {
+    finish(1, str(node_text(node), ": its launcher ", why));
+    return;
+  }
+  for (Rank& rank : ranks_) {
+    if (rank.node != node || rank.ended) continue;
+    rank.ended = true;
+    const int number = static_cast<int>(&rank - ranks_.data());
+    server_->report({number, RankEnd::kDied, str("died (its launcher ", why, ")")});
+  }
+  notice_failure();
+  look_whether_all_ended();
+}
+
+void JobCoordinator::notice_failure() {
+  if (failed_) return;
+  failed_ = true;
+  NodeCommand command;
+  command.kind = NodeCommand::Kind::kStop;
+  for (size_t r = 0; r < ranks_.size(); ++r) {
+    if (!ranks_[r].ended && !server_->has_joined(static_cast<int>(r))) command.ranks.push_back(static_cast<int>(r));
+  }
+  hooks_.tell(command);
+  give_up_at_ = Clock::now() + 2 * LocalRanks::kGrace + kSilence;
+}
+
+void JobCoordinator::step() {
+  uint64_t failures = 0;
+  const bool changed = read(failure_fd_.get(), &failures, sizeof(failures)) > 0;
+  if (finished_) return;
+  if (changed && server_->failures().first_failure()) notice_failure();
+  const auto now = Clock::now();
+  if (together_by_ <= now) {
+    std::vector<int> missing;
+    for (size_t n = 0; n < nodes_.size(); ++n) {
+      if (!nodes_[n].joined) missing.push_back(static_cast<int>(n));
+    }
+    finish(1, str("launch: the launchers of ", nodes_.size(), " nodes did not come together within ",
+                  format_seconds(options_.nodes.timeout), "\n  missing: node", list(missing)));
+  } else if (give_up_at_ <= now) {
+    give_up_at_ = Clock::time_point::max();
+    for (size_t r = 0; r < ranks_.size(); ++r) {
+      if (!ranks_[r].ended && ranks_[r].node != options_.nodes.node) on_lost(ranks_[r].node, "does not answer");
+    }
+  }
+}
+
+JobCoordinator::Clock::time_point JobCoordinator::next_deadline() const {
+  return finished_ ? Clock::time_point::max() : std::min(together_by_, give_up_at_);
+}
+
+void JobCoordinator::look_whether_all_ended() {
+  if (!finished_ && std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& r) { return r.ended; })) decide();
+}
+
+void JobCoordinator::decide() {
+  server_->wait_until_empty(std::chrono::seconds(1));  // connections of the dead close at once
+  JobResult result = verdict();
+  if (options_.max_restarts == 0 || result.failed_rank < 0 || interrupt_ != 0) {
+    return finish(result.status, result.message, result.failed_rank);
+  }
+  if (const int node = lost_node(); node >= 0) {
+    return finish(result.status, str(result.message, "\nno restart: ", node_text(node), " is gone"),
+                  result.failed_rank);
+  }
+  const int wait_status = ranks_[static_cast<size_t>(result.failed_rank)].wait_status;
+  if (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == kUsageError) {
+    return finish(result.status,
+                  result.message + "\nno restart: exit status 2 says that the program was called wrongly",
+                  result.failed_rank);
+  }
+  if (restart_ == options_.max_restarts) {
+    return finish(result.status, str(result.message, "\nno restart is left of ", options_.max_restarts),
+                  result.failed_rank);
+  }
+  ++restart_;
+  hooks_.say(str(result.message, "\nrestart ", restart_, " of ", options_.max_restarts));
+  start_attempt();
+}
+
+JobResult JobCoordinator::verdict() const {
+  // The root cause is what happened first: an announcement or a lost connection at the store, or a bad status of a
+  // process that the store knows nothing of or took leave from.
+  const auto events = server_->failures().events();
+  const RankEndEvent* first = nullptr;
+  std::vector<bool> left(ranks_.size(), true);
+  for (const RankEndEvent& event : events) {
+    if (event.end == RankEnd::kLeft) continue;
+    left[static_cast<size_t>(event.rank)] = false;
+    if (first == nullptr) first = &event;
+  }
+  int number = first != nullptr ? first->rank : -1;
+  auto when = first != nullptr ? first->when : Clock::time_point::max();
+  int stopped = 0;
+  for (size_t r = 0; r < ranks_.size(); ++r) {
+    const Rank& rank = ranks_[r];
+    if (rank.wait_status == 0 || !left[r]) continue;
+    const int status = WIFEXITED(rank.wait_status) ? WEXITSTATUS(rank.wait_status) : -1;
+    if (status == 128 + SIGINT || status == 128 + SIGTERM) {
+      stopped = status;  // by a signal that somebody sent to the ranks themselves
+    } else if (rank.when < when) {
+      number = static_cast<int>(r);
+      when = rank.when;
+      first = nullptr;
+    }
+  }
+  JobResult result;
+  result.status = interrupt_ != 0 ? 128 + interrupt_ : number >= 0 ? 1 : stopped;
+  const int lost = number >= 0 ? ranks_[static_cast<size_t>(number)].node : lost_node();
+  if (lost >= 0 && !nodes_[static_cast<size_t>(lost)].lost.empty()) {
+    result.status = std::max(result.status, 1);
+    result.message = str(node_text(lost), ": its launcher ", nodes_[static_cast<size_t>(lost)].lost);
+    return result;
+  }
+  if (number < 0) return result;
+  const Rank& rank = ranks_[static_cast<size_t>(number)];
+  // A rank that the forwarded signal, or ours, has ended is no failure.
+  if (interrupt_ != 0 && WIFSIGNALED(rank.wait_status)) return result;
+  result.failed_rank = number;
+  result.message = str("rank ", number, " of ", ranks_.size(), nodes_.size() > 1 ? " on " + node_text(rank.node) : "",
+                       " failed (", status_text(rank.wait_status), ")");
+  if (first != nullptr && first->end == RankEnd::kFailed) {
+    result.message += ": " + first->reason;
+  } else if (rank.wait_status == 0) {
+    result.message += ": it ended before its function returned";
+  }
+  const std::string& tail = rank.exit.log_tail;
+  if (!tail.empty())
+    result.message += str("\n  the end of ", rank.exit.log_path, ":\n", tail.substr(0, tail.size() - 1));
+  return result;
+}
+
+int JobCoordinator::lost_node() const {
+  const auto lost = std::find_if(nodes_.begin(), nodes_.end(), [](const Node& n) { return !n.lost.empty(); });
+  return lost == nodes_.end() ? -1 : static_cast<int>(lost - nodes_.begin());
+}
+
+std::string JobCoordinator::node_text(int node) const {
+  return str("node ", node, " (", nodes_.at(static_cast<size_t>(node)).host, ")");
+}
+
+void JobCoordinator::finish(int status, const std::string& message, int failed_rank) {
+  finished_ = true;
+  result_ = {.status = status, .failed_rank = failed_rank, .message = message};
+  NodeCommand command;
+  command.kind = NodeCommand::Kind::kFinish;
+  command.status = status;
+  command.text = message;
+  hooks_.tell(command);
+}
+
+}  // namespace tandem::inline v0::distributed

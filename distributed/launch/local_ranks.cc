@@ -1,0 +1,212 @@
+#include <tandem/distributed/launch/local_ranks.h>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+
+#include <tandem/base/error.h>
+#include <tandem/base/rank_context.h>
+
+namespace tandem::inline v0::distributed {
+
+LocalRanks::LocalRanks(const JobOptions& options, const LauncherSignals& signals)
+    : options_(options), signals_(signals), output_(options.log_dir) {}
+
+LocalRanks::~LocalRanks() {
+  signal_all(SIGKILL);
+  for (const LocalRank& rank : ranks_) {
+    while (rank.running && waitpid(rank.child.pid, nullptr, 0) < 0 && errno == EINTR) {
+    }
+  }
+}
+
+void LocalRanks::start(const RankPlace& first, bool no_deadlines) {
+  first_ = first;
+  no_deadlines_ = no_deadlines;
+  stopping_ = told_to_stop_ = false;
+  ask_at_.reset();
+  kill_at_.reset();
+  output_.begin(first.restart);
+  ranks_.clear();
+  ranks_.resize(static_cast<size_t>(options_.num_ranks));
+  for (int i = 0; i < options_.num_ranks; ++i) start_rank(i);
+}
+
+void LocalRanks::start_rank(int local_rank) {
+  RankPlace place = first_;
+  place.rank += local_rank;
+  place.local_rank = local_rank;
+  const bool debugged = options_.gdb_rank == place.rank;
+  const FileDescriptor out =
+      debugged ? FileDescriptor() : output_.open(place.rank, STDOUT_FILENO, options_.stdout_target);
+  const FileDescriptor err =
+      debugged ? FileDescriptor() : output_.open(place.rank, STDERR_FILENO, options_.stderr_target);
+  ChildProgram program{.name = str("rank ", place.rank),
+                       .program = options_.program,
+                       .arguments = options_.arguments,
+                       .variables = environment(place),
+                       .stdout_fd = out.get(),
+                       .stderr_fd = err.get(),
+                       .takes_terminal = debugged,
+                       .cores = choose_cores(local_rank)};
+  if (debugged) {
+    program.program = "gdb";
+    program.arguments = {"gdb", "--args", options_.program};
+    program.arguments.insert(program.arguments.end(), options_.arguments.begin() + 1, options_.arguments.end());
+  }
+  LocalRank& rank = ranks_[static_cast<size_t>(local_rank)];
+  rank.child = start_child(program, signals_);
+  rank.running = true;
+}
+
+std::vector<std::string> LocalRanks::environment(const RankPlace& place) const {
+  Variables set = rank_variables(place);
+  set.insert(set.end(), options_.variables.begin(), options_.variables.end());
+  if (no_deadlines_) {
+    std::erase_if(set, [](const auto& variable) { return variable.first == "TANDEM_TIMEOUT_S"; });
+    set.emplace_back("TANDEM_TIMEOUT_S", "0");
+  }
+  const int budget = std::max(1, available_cores() / options_.num_ranks);
+  for (const char* name : {"TANDEM_NUM_THREADS", "OMP_NUM_THREADS"}) {
+    const char* chosen = getenv(name);
+    if (chosen == nullptr || *chosen == '\0') set.emplace_back(name, std::to_string(budget));
+  }
+  std::vector<std::string> result;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    const std::string_view name = text.substr(0, text.find('='));
+    const auto is_name = [&](const auto& variable) { return variable.first == name; };
+    if (std::any_of(set.begin(), set.end(), is_name)) continue;
+    if (std::find(options_.unset.begin(), options_.unset.end(), name) != options_.unset.end()) continue;
+    result.emplace_back(text);
+  }
+  for (const auto& [name, value] : set) result.push_back(name + "=" + value);
+  return result;
+}
+
+std::optional<cpu_set_t> LocalRanks::choose_cores(int local_rank) const {
+  cpu_set_t all;
+  if (sched_getaffinity(getpid(), sizeof(all), &all) != 0) return std::nullopt;
+  const int count = CPU_COUNT(&all);
+  const int n = options_.num_ranks;
+  if (n == 1 || n > count) return std::nullopt;
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  int index = 0;
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (!CPU_ISSET(core, &all)) continue;
+    if (index >= local_rank * count / n && index < (local_rank + 1) * count / n) CPU_SET(core, &cores);
+    ++index;
+  }
+  return cores;
+}
+
+bool LocalRanks::running() const {
+  return std::any_of(ranks_.begin(), ranks_.end(), [](const LocalRank& r) { return r.running; });
+}
+
+void LocalRanks::stop(const std::vector<int>& ask_now) {
+  if (told_to_stop_) return;
+  stopping_ = told_to_stop_ = true;
+  for (const int rank : ask_now) {
+    const int local_rank = rank - first_.rank;
+    if (local_rank < 0 || local_rank >= static_cast<int>(ranks_.size())) continue;
+    const LocalRank& asked = ranks_[static_cast<size_t>(local_rank)];
+    if (asked.running) kill(-asked.child.pid, SIGTERM);
+  }
+  ask_at_ = Clock::now() + kGrace;
+  kill_not_later_than(Clock::now() + 2 * kGrace);
+}
+
+void LocalRanks::stop_all() {
+  std::vector<int> all;
+  for (size_t i = 0; i < ranks_.size(); ++i) all.push_back(first_.rank + static_cast<int>(i));
+  stop(all);
+}
+
+void LocalRanks::interrupt(int signal) {
+  stopping_ = true;
+  signal_all(signal);
+  kill_not_later_than(Clock::now() + kStopTime);
+}
+
+void LocalRanks::kill_now() {
+  stopping_ = true;
+  kill_not_later_than(Clock::now());
+}
+
+void LocalRanks::kill_not_later_than(Clock::time_point when) {
+  kill_at_ = std::min(kill_at_.value_or(Clock::time_point::max()), when);
+}
+
+void LocalRanks::signal_all(int signal) {
+  // To each rank's process group, as a terminal would: a rank may be a script that waits for the real program.
+  for (const LocalRank& rank : ranks_) {
+    if (rank.running) kill(-rank.child.pid, signal);
+  }
+}
+
+void LocalRanks::add_polled(std::vector<pollfd>* polled) const {
+  for (const LocalRank& rank : ranks_) {
+    if (rank.running) polled->push_back({rank.child.pidfd.get(), POLLIN, 0});
+  }
+  output_.add_polled(polled);
+}
+
+std::vector<RankExit> LocalRanks::step() {
+  const auto now = Clock::now();
+  if (ask_at_ && *ask_at_ <= now) {
+    ask_at_.reset();
+    signal_all(SIGTERM);
+  }
+  if (kill_at_ && *kill_at_ <= now) {
+    kill_at_.reset();
+    ask_at_.reset();
+    signal_all(SIGKILL);
+  }
+  output_.transfer();
+  std::vector<RankExit> exits;
+  const bool before = running();
+  for (int i = 0; i < static_cast<int>(ranks_.size()); ++i) {
+    if (auto end = reap(i)) exits.push_back(std::move(*end));
+  }
+  if (before && !running()) {
+    ask_at_.reset();
+    kill_at_.reset();
+    output_.collect_rest();
+  }
+  return exits;
+}
+
+std::optional<RankExit> LocalRanks::reap(int local_rank) {
+  LocalRank& rank = ranks_[static_cast<size_t>(local_rank)];
+  siginfo_t info = {};
+  if (!rank.running || waitid(P_PID, static_cast<id_t>(rank.child.pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+      info.si_pid == 0) {
+    return std::nullopt;
+  }
+  // Whatever a failed rank started ends with it.  Now, because its number is in use until waitpid.
+  const bool clean = info.si_code == CLD_EXITED && info.si_status == 0;
+  if (!clean || stopping_) kill(-rank.child.pid, SIGKILL);
+  RankExit end;
+  end.rank = first_.rank + local_rank;
+  waitpid(rank.child.pid, &end.wait_status, 0);
+  rank.running = false;
+  rank.child.pidfd.reset();
+  if (options_.gdb_rank == end.rank) take_terminal_back();
+  if (end.wait_status != 0) {
+    output_.collect_rest(end.rank);
+    end.log_tail = output_.log_tail(end.rank);
+    end.log_path = output_.log_path(end.rank);
+  }
+  return end;
+}
+
+LocalRanks::Clock::time_point LocalRanks::next_deadline() const {
+  return std::min(ask_at_.value_or(Clock::time_point::max()), kill_at_.value_or(Clock::time_point::max()));
+}
+
+}  // namespace tandem::inline v0::distributed

@@ -1,0 +1,69 @@
+// The launchers' own store: how those of several hosts come together, and the letters between them.  Private to
+// distributed/.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <tandem/base/macros.h>
+#include <tandem/distributed/launch/rank_processes.h>
+#include <tandem/distributed/store/socket.h>
+#include <tandem/distributed/store/store_server.h>
+#include <tandem/distributed/store/tcp_store.h>
+
+namespace tandem::inline v0::distributed {
+
+/// One launcher's end.  Node 0 hosts the store; the connections say who is alive.  Letters to node 0 are numbered keys
+/// "up/1", "up/2" .. in the order in which they were written; those of node 0, which all others read, are "down/1" ..
+///
+/// Used by one thread; another one of its own waits for letters.
+class TANDEM_API NodeLink {
+ public:
+  /// Node 0 listens; the others connect, trying again until options.timeout has passed.  `interrupted` is asked while that
+  /// takes long.  Throws IoError where node 0 cannot listen, CommError where node 0 is not reached, does not know the token
+  /// or has a launcher of this number already.
+  NodeLink(const NodeOptions& options, const std::function<bool()>& interrupted);
+  ~NodeLink();
+  NodeLink(const NodeLink&) = delete;
+  NodeLink& operator=(const NodeLink&) = delete;
+
+  /// Readable when there is something for received() or lost().
+  int fd() const { return changed_fd_.get(); }
+  /// To node 0; from node 0 to all others.  Throws CommError where node 0 is gone.
+  void send(const std::string& letter);
+  /// The letters that came since, in order.
+  std::vector<std::string> received();
+  /// Launchers that died since, and how that showed; node 0 for those that see no more of it.
+  std::vector<std::pair<int, std::string>> lost();
+  /// Says goodbye; node 0 gives the others a moment to do so first.
+  void leave();
+
+ private:
+  void complain(const std::string& text);
+  std::unique_ptr<TcpStore> connect(int slot, std::chrono::milliseconds timeout) const;
+  void read_letters();
+  void notify();
+
+  const NodeOptions options_;
+  FileDescriptor changed_fd_;
+  std::unique_ptr<StoreServer> server_;
+  std::unique_ptr<TcpStore> store_;
+  HookHandle watch_;
+  int sent_ = 0;
+  std::set<int> told_lost_;
+
+  std::mutex mutex_;
+  std::condition_variable stopped_;
+  bool stop_ = false;
+  std::vector<std::string> letters_;
+  std::thread reader_;
+};
+
+}  // namespace tandem::inline v0::distributed
