@@ -77,7 +77,7 @@ class Rendezvous::Impl {
       const auto begin = Clock::now();
       const auto slice = std::clamp(remaining(deadline_), std::chrono::milliseconds(1), kSlice);
       try {
-        return options_.store->get(prefix_ + key, slice);
+        return options_.store->get_from(prefix_ + key, options_.ranks, slice);
       } catch (const CommError& e) {
         if (e.peer() >= 0) blame_ended();
         if (Clock::now() < begin + slice) throw;  // the store itself is lost

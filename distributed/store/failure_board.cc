@@ -1,7 +1,6 @@
 #include <tandem/distributed/store/failure_board.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdio>
 
 #include <tandem/base/error.h>
@@ -59,25 +58,41 @@ std::vector<RankEndEvent> FailureBoard::events() const {
   return state_->events;
 }
 
-std::optional<RankEndEvent> FailureBoard::first_failure() const {
+std::optional<RankEndEvent> FailureBoard::first_failure(const std::vector<int>& ranks) const {
   std::lock_guard lock(state_->mutex);
   for (const auto& event : state_->events) {
-    if (event.end != RankEnd::kLeft) return event;
+    const bool asked =
+        ranks.empty() || event.rank < 0 || std::find(ranks.begin(), ranks.end(), event.rank) != ranks.end();
+    if (asked && event.end != RankEnd::kLeft) return event;
   }
   return std::nullopt;
 }
 
-int64_t add_to_value(const std::string& key, const std::string& value, int64_t delta) {
-  int64_t number = 0;
-  if (!value.empty()) {
-    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-    TANDEM_CHECK(CommError, error == std::errc() && end == value.data() + value.size(), "store: cannot add ", delta,
-                 " to key '", key, "': its value '", value, "' is not an integer");
+void FailureBoard::clear() {
+  std::vector<std::shared_ptr<Callback>> callbacks;
+  {
+    std::lock_guard lock(state_->mutex);
+    state_->events.clear();
+    callbacks = state_->callbacks;
   }
-  int64_t sum = 0;
-  TANDEM_CHECK(CommError, !__builtin_add_overflow(number, delta, &sum), "store: adding ", delta, " to key '", key,
-               "' overflows: its value is ", number);
-  return sum;
+  for (const auto& callback : callbacks) {
+    std::lock_guard lock(callback->running);
+    callback->told.clear();
+  }
+}
+
+std::string missing_key_text(const std::string& key, const std::vector<int>& ranks, std::chrono::milliseconds timeout,
+                             const FailureBoard& failures) {
+  if (const auto failure = failures.first_failure(ranks)) {
+    return failure->rank < 0 ? str("store: waiting for key '", key, "': ", failure->reason)
+                             : str("store: waiting for key '", key, "': rank ", failure->rank, " ",
+                                   failure->end == RankEnd::kFailed ? "failed: " : "", failure->reason);
+  }
+  std::string text = str("store: key '", key, "' was not set within ", format_seconds(timeout));
+  std::string left;
+  for (const auto& event : failures.events()) left += str(left.empty() ? "" : " ", event.rank);
+  if (!left.empty()) text += str("\n  left the job before: rank ", left);
+  return text;
 }
 
 std::string format_seconds(std::chrono::milliseconds duration) {

@@ -41,8 +41,10 @@ class TANDEM_API FailureBoard {
 
   /// In the order of report.
   std::vector<RankEndEvent> events() const;
-  /// The first failure or death; ranks that left do not count.
-  std::optional<RankEndEvent> first_failure() const;
+  /// The first failure or death, of `ranks` or of the store's host (empty: of any rank); ranks that left do not count.
+  std::optional<RankEndEvent> first_failure(const std::vector<int>& ranks = {}) const;
+  /// Forgets all ends, where ranks that have left begin anew.
+  void clear();
 
  private:
   struct Callback {
@@ -61,9 +63,9 @@ class TANDEM_API FailureBoard {
   std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
-/// The sum of the decimal integer `value` (empty: 0) and `delta`.  Throws CommError naming `key` if it is not an
-/// integer.
-TANDEM_API int64_t add_to_value(const std::string& key, const std::string& value, int64_t delta);
+/// The text of a get() that ended without a value, because one of `ranks` failed or the deadline passed.
+TANDEM_API std::string missing_key_text(const std::string& key, const std::vector<int>& ranks,
+                                        std::chrono::milliseconds timeout, const FailureBoard& failures);
 
 /// "30.0 s".
 TANDEM_API std::string format_seconds(std::chrono::milliseconds duration);

@@ -2,13 +2,14 @@
 #pragma once
 
 #include <condition_variable>
-#include <map>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include <tandem/base/macros.h>
 #include <tandem/distributed/store.h>
 #include <tandem/distributed/store/failure_board.h>
+#include <tandem/distributed/store/key_value_map.h>
 
 namespace tandem::inline v0::distributed {
 
@@ -16,13 +17,17 @@ namespace tandem::inline v0::distributed {
 class TANDEM_API MemoryStore final : public Store {
  public:
   void set(const std::string& key, const std::string& value) override;
-  std::string get(const std::string& key, std::chrono::milliseconds timeout) override;
+  std::string get_from(const std::string& key, const std::vector<int>& ranks,
+                       std::chrono::milliseconds timeout) override;
+  bool check(const std::vector<std::string>& keys) override;
+  int64_t num_keys() override;
   int64_t add(const std::string& key, int64_t delta) override;
+  std::string compare_set(const std::string& key, const std::string& expected, const std::string& desired) override;
+  bool delete_key(const std::string& key) override;
   void announce_failure(int rank, const std::string& reason) override;
+  void leave(int rank) override;
   HookHandle on_failure(std::function<void(int rank, const std::string& reason)> f) override;
 
-  /// Tells the others that `rank`'s function returned.
-  void leave(int rank);
   FailureBoard& failures() { return failures_; }
 
  private:
@@ -30,12 +35,8 @@ class TANDEM_API MemoryStore final : public Store {
 
   std::mutex mutex_;
   std::condition_variable changed_;  // a key was set, or a rank ended
-  std::map<std::string, std::string> values_;
+  KeyValueMap values_;
   FailureBoard failures_;
 };
-
-/// The text of a get() that ended without a value, because a rank failed or the deadline passed.
-TANDEM_API std::string missing_key_text(const std::string& key, std::chrono::milliseconds timeout,
-                                        const FailureBoard& failures);
 
 }  // namespace tandem::inline v0::distributed

@@ -1,5 +1,6 @@
 #include <tandem/distributed/store/socket.h>
 
+#include <arpa/inet.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -34,12 +35,20 @@ Addresses resolve(const std::string& host, int port, bool passive, std::string* 
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_NUMERICSERV | (passive ? AI_PASSIVE : 0);
   addrinfo* list = nullptr;
-  const int status = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &list);
+  const int status = getaddrinfo(host.empty() ? nullptr : host.c_str(), std::to_string(port).c_str(), &hints, &list);
   if (status != 0) {
     *error = gai_strerror(status);
     return nullptr;
   }
   return Addresses(list);
+}
+
+bool is_loopback(const sockaddr* address) {
+  if (address->sa_family == AF_INET) {
+    return (ntohl(reinterpret_cast<const sockaddr_in*>(address)->sin_addr.s_addr) >> 24) == 127;
+  }
+  return address->sa_family == AF_INET6 &&
+         IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr);
 }
 
 /// One attempt to connect; 0 or errno.
@@ -80,6 +89,21 @@ void FileDescriptor::reset() {
   fd_ = -1;
 }
 
+std::string listening_address(const std::string& host) {
+  std::string error;
+  const Addresses list = resolve(host, 0, true, &error);
+  if (list == nullptr) return host;  // listen_on will say so
+  if (is_loopback(list->ai_addr)) {
+    in6_addr number;
+    const bool literal =
+        inet_pton(AF_INET, host.c_str(), &number) == 1 || inet_pton(AF_INET6, host.c_str(), &number) == 1;
+    return literal || host == "localhost" ? host : "";
+  }
+  const FileDescriptor fd(socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const bool foreign = fd && bind(fd.get(), list->ai_addr, list->ai_addrlen) != 0 && errno == EADDRNOTAVAIL;
+  return foreign ? "" : host;
+}
+
 FileDescriptor listen_on(const std::string& host, int port) {
   std::string error;
   const Addresses list = resolve(host, port, true, &error);
@@ -92,7 +116,7 @@ FileDescriptor listen_on(const std::string& host, int port) {
     }
     error = std::strerror(errno);
   }
-  throw IoError(str("store: cannot listen on ", host, ":", port, ": ", error));
+  throw IoError(str("store: cannot listen on ", host.empty() ? "*" : host, ":", port, ": ", error));
 }
 
 int local_port(int fd) {
@@ -104,8 +128,8 @@ int local_port(int fd) {
                                              : reinterpret_cast<const sockaddr_in&>(address).sin_port);
 }
 
-FileDescriptor connect_to(const std::string& host, int port, std::chrono::milliseconds timeout) {
-  const auto deadline = Clock::now() + timeout;
+FileDescriptor connect_to(const std::string& host, int port, Clock::time_point deadline) {
+  const auto begin = Clock::now();
   std::string error;
   for (;;) {
     const Addresses list = resolve(host, port, false, &error);
@@ -122,7 +146,8 @@ FileDescriptor connect_to(const std::string& host, int port, std::chrono::millis
     if (left <= Clock::duration::zero()) break;
     std::this_thread::sleep_for(std::min<Clock::duration>(left, std::chrono::milliseconds(50)));
   }
-  throw CommError(str("store: cannot connect to ", host, ":", port, " within ", timeout.count(), " ms: ", error));
+  const auto waited = std::chrono::ceil<std::chrono::milliseconds>(deadline - begin);
+  throw CommError(str("store: cannot connect to ", host, ":", port, " within ", waited.count(), " ms: ", error));
 }
 
 void tune_connection(int fd) {

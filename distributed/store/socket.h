@@ -26,13 +26,18 @@ class TANDEM_API FileDescriptor {
   int fd_ = -1;
 };
 
-/// A non-blocking listening socket.  Throws IoError naming the address.
+/// Where rank 0 is to listen so that ranks that connect to `host` reach it: `host`, or "", which is every address of
+/// this machine, where the name stands for the loopback here and for something else elsewhere, or for an address that
+/// leads here by translation.
+TANDEM_API std::string listening_address(const std::string& host);
+
+/// A non-blocking listening socket; "" is every address of this machine.  Throws IoError naming the address.
 TANDEM_API FileDescriptor listen_on(const std::string& host, int port);
 TANDEM_API int local_port(int fd);
 
 /// A non-blocking connection; tries again until `deadline`, because the host may start later.  Throws CommError naming
 /// the address and the last reason.
-TANDEM_API FileDescriptor connect_to(const std::string& host, int port, std::chrono::milliseconds timeout);
+TANDEM_API FileDescriptor connect_to(const std::string& host, int port, std::chrono::steady_clock::time_point deadline);
 
 /// No delay for small frames, and a peer whose machine vanished is noticed within ten seconds.
 TANDEM_API void tune_connection(int fd);

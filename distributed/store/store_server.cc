@@ -12,7 +12,6 @@
 
 #include <tandem/base/error.h>
 #include <tandem/base/log.h>
-#include <tandem/distributed/store/memory_store.h>
 #include <tandem/distributed/store/socket.h>
 
 namespace tandem::inline v0::distributed {
@@ -54,6 +53,7 @@ StoreServer::StoreServer(StoreServerOptions options) : options_(std::move(option
   TANDEM_CHECK(ValueError, options_.token.size() == wire::kTokenBytes, "store: a token has ", wire::kTokenBytes,
                " bytes, not ", options_.token.size());
   joined_.resize(static_cast<size_t>(options_.world_size), false);
+  left_.resize(static_cast<size_t>(options_.world_size), false);
   FileDescriptor listener = listen_on(options_.host, options_.port);
   port_ = local_port(listener.get());
   wake_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -91,12 +91,12 @@ void StoreServer::report(RankEndEvent event) {
 
 bool StoreServer::has_joined(int rank) {
   std::lock_guard lock(mutex_);
-  return joined_[static_cast<size_t>(rank)];
+  return renewed_ || joined_[static_cast<size_t>(rank)];
 }
 
 bool StoreServer::wait_until_empty(std::chrono::milliseconds timeout, bool all_joined) {
   std::unique_lock lock(mutex_);
-  return emptied_.wait_for(lock, timeout, [&] {
+  return emptied_.wait_until(lock, deadline_after(timeout), [&] {
     if (all_joined && std::find(joined_.begin(), joined_.end(), false) != joined_.end()) return false;
     return std::none_of(connections_.begin(), connections_.end(), [](const Connection& c) { return c.rank >= 0; });
   });
@@ -171,7 +171,9 @@ void StoreServer::accept_all() {
     }
     tune_connection(fd);
     const auto is_stranger = [](const Connection& c) { return c.rank < 0 && !c.closing; };
-    if (static_cast<size_t>(std::count_if(connections_.begin(), connections_.end(), is_stranger)) >= kMaxStrangers) {
+    // All ranks may come at once.
+    const size_t limit = kMaxStrangers + joined_.size();
+    if (static_cast<size_t>(std::count_if(connections_.begin(), connections_.end(), is_stranger)) >= limit) {
       drop(*std::find_if(connections_.begin(), connections_.end(), is_stranger),
            "too many connections without a token");
     }
@@ -237,9 +239,9 @@ void StoreServer::handle(Connection& connection, const wire::Frame& frame) {
       const std::string key = payload.text();
       const bool wait = payload.number() != 0;
       payload.finish();
-      const auto found = values_.find(key);
-      if (found != values_.end()) {
-        reply(connection, frame.id, Status::kOk, found->second);
+      const std::string* value = values_.find(key);
+      if (value != nullptr) {
+        reply(connection, frame.id, Status::kOk, *value);
       } else if (wait) {
         waiters_[key].push_back({&connection, frame.id});
       } else {
@@ -260,9 +262,8 @@ void StoreServer::handle(Connection& connection, const wire::Frame& frame) {
       const std::string key = payload.text();
       const int64_t delta = payload.number();
       payload.finish();
-      const auto found = values_.find(key);
       try {
-        const std::string sum = std::to_string(add_to_value(key, found == values_.end() ? "" : found->second, delta));
+        const std::string sum = std::to_string(values_.sum(key, delta));
         set_value(key, sum);
         reply(connection, frame.id, Status::kOk, sum);
       } catch (const CommError& e) {
@@ -270,6 +271,33 @@ void StoreServer::handle(Connection& connection, const wire::Frame& frame) {
       }
       return;
     }
+    case FrameType::kCompareSet: {
+      const std::string key = payload.text();
+      const std::string expected = payload.text();
+      const std::string desired = payload.text();
+      payload.finish();
+      if (values_.matches(key, expected)) set_value(key, desired);
+      const std::string* value = values_.find(key);
+      reply(connection, frame.id, Status::kOk, value == nullptr ? "" : *value);
+      return;
+    }
+    case FrameType::kDeleteKey: {
+      const std::string key = payload.text();
+      payload.finish();
+      reply(connection, frame.id, Status::kOk, values_.erase(key) ? "1" : "0");
+      return;
+    }
+    case FrameType::kCheck: {
+      std::vector<std::string> keys(static_cast<size_t>(payload.count(sizeof(int64_t))));
+      for (std::string& key : keys) key = payload.text();
+      payload.finish();
+      reply(connection, frame.id, Status::kOk, values_.has_all(keys) ? "1" : "0");
+      return;
+    }
+    case FrameType::kNumKeys:
+      payload.finish();
+      reply(connection, frame.id, Status::kOk, std::to_string(values_.size()));
+      return;
     case FrameType::kAnnounceFailure: {
       const int64_t rank = payload.number();
       std::string reason = payload.text();
@@ -282,6 +310,7 @@ void StoreServer::handle(Connection& connection, const wire::Frame& frame) {
     }
     case FrameType::kGoodbye:
       payload.finish();
+      left_[static_cast<size_t>(connection.rank)] = true;
       end_rank({connection.rank, RankEnd::kLeft, "left the job"});
       reply(connection, frame.id, Status::kOk, "");
       return;
@@ -297,16 +326,25 @@ void StoreServer::handle_hello(Connection& connection, const wire::Frame& frame)
   const int64_t world_size = payload.number();
   payload.finish();
   std::string why;
+  bool again = false;
   if (world_size != options_.world_size) {
     why = str("this job has ", options_.world_size, " ranks, not ", world_size);
   } else if (rank < 0 || rank >= world_size) {
     why = str("there is no rank ", rank, " of ", world_size);
-  } else if (joined_[static_cast<size_t>(rank)]) {
+  } else if (joined_[static_cast<size_t>(rank)] && !renew()) {
+    const auto failure = failures_.first_failure();
+    again = left_[static_cast<size_t>(rank)] && !failure;
     why = str("rank ", rank, " has joined before");
+    if (again) why += ", and left; others have not left yet";
+    if (failure) why += str("\n  rank ", failure->rank, ": ", failure->reason);
   }
   if (!why.empty()) {
-    send(connection, FrameType::kRejected, 0, PayloadWriter().text(why).take());
-    drop(connection, why);
+    send(connection, again ? FrameType::kNotYet : FrameType::kRejected, 0, PayloadWriter().text(why).take());
+    if (again) {
+      connection.closing = true;
+    } else {
+      drop(connection, why);
+    }
     return;
   }
   connection.rank = static_cast<int>(rank);
@@ -318,13 +356,25 @@ void StoreServer::handle_hello(Connection& connection, const wire::Frame& frame)
   }
 }
 
+bool StoreServer::renew() {
+  const auto is_false = [](bool value) { return !value; };
+  if (!options_.renew || failures_.first_failure() || std::any_of(left_.begin(), left_.end(), is_false)) return false;
+  failures_.clear();
+  broadcasts_.clear();
+  values_ = {};
+  joined_.assign(joined_.size(), false);
+  left_.assign(left_.size(), false);
+  renewed_ = true;
+  return true;
+}
+
 void StoreServer::set_value(const std::string& key, std::string value) {
   const auto waiting = waiters_.find(key);
   if (waiting != waiters_.end()) {
     for (const Waiter& waiter : waiting->second) reply(*waiter.connection, waiter.id, Status::kOk, value);
     waiters_.erase(waiting);
   }
-  values_[key] = std::move(value);
+  values_.set(key, std::move(value));
 }
 
 void StoreServer::send(Connection& connection, FrameType type, uint32_t id, std::string_view payload) {

@@ -13,6 +13,7 @@
 
 #include <tandem/base/macros.h>
 #include <tandem/distributed/store/failure_board.h>
+#include <tandem/distributed/store/key_value_map.h>
 #include <tandem/distributed/store/wire.h>
 
 namespace tandem::inline v0::distributed {
@@ -22,15 +23,18 @@ struct StoreServerOptions {
   int port = 0;                    ///< 0: any free one
   std::string token;               ///< wire::kTokenBytes bytes
   int world_size = 1;
+  bool renew = true;  ///< once all ranks have joined and left they may join again, and find an empty store
   /// Whoever has not shown the token by then is disconnected.
   std::chrono::milliseconds hello_timeout{5000};
 };
 
-/// Serves set, get and add, and keeps the list of ends.
+/// Serves the keys, and keeps the list of ends.
 ///
 /// Nothing that a stranger sends or leaves out blocks it: sockets never block, a connection that has not shown the
-/// token may send kMaxHelloPayload bytes within hello_timeout, there are at most kMaxStrangers of those, and every
-/// breach of the protocol closes that one connection.
+/// token may send kMaxHelloPayload bytes within hello_timeout, there are at most kMaxStrangers of those beside one for
+/// each rank, and every breach of the protocol closes that one connection.
+///
+/// A rank that has left may come back for the next round, when all have left; until then it is asked to try again.
 ///
 /// Threads: the constructor binds; start() makes the only thread.  All state below mutex_ belongs to that thread and to
 /// callers of the public functions, each holding mutex_; nobody sleeps or sends while holding it, as sockets never
@@ -53,7 +57,8 @@ class TANDEM_API StoreServer {
   void report(RankEndEvent event);
   /// Whether the rank has shown the token, now or earlier.
   bool has_joined(int rank);
-  /// Waits until no rank is connected, and, where `all_joined`, each has been; false if `timeout` passed first.
+  /// Waits until no rank is connected, and, where `all_joined`, each has been; false if `timeout` (0: none) passed
+  /// first.
   bool wait_until_empty(std::chrono::milliseconds timeout, bool all_joined = false);
   FailureBoard& failures() { return failures_; }
 
@@ -78,6 +83,8 @@ class TANDEM_API StoreServer {
   void receive(Connection& connection);
   void handle(Connection& connection, const wire::Frame& frame);
   void handle_hello(Connection& connection, const wire::Frame& frame);
+  /// Ends the round where all ranks have joined and left in peace, so that they may join again.
+  bool renew();
   void set_value(const std::string& key, std::string value);
   void send(Connection& connection, wire::FrameType type, uint32_t id, std::string_view payload);
   void reply(Connection& connection, uint32_t id, wire::Status status, std::string_view text);
@@ -102,9 +109,11 @@ class TANDEM_API StoreServer {
   bool out_of_descriptors_ = false;
   int drops_logged_ = 0;
   std::list<Connection> connections_;  // a list: Waiter and the loop hold pointers
-  std::map<std::string, std::string> values_;
+  KeyValueMap values_;
   std::map<std::string, std::vector<Waiter>> waiters_;
   std::vector<bool> joined_;
+  std::vector<bool> left_;
+  bool renewed_ = false;                  // all ranks had joined before
   std::vector<RankEndEvent> broadcasts_;  // reported, not yet told to the ranks
 };
 

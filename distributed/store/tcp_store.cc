@@ -8,8 +8,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include <tandem/base/env.h>
 #include <tandem/base/error.h>
-#include <tandem/distributed/store/memory_store.h>
 
 namespace tandem::inline v0::distributed {
 
@@ -25,24 +25,40 @@ namespace {
 constexpr std::chrono::seconds kReplyTimeout{30};
 constexpr std::chrono::seconds kGoodbyeTimeout{2};
 
+// For how long the host of a job that failed stays for ranks that have not joined yet: they are to hear why.
+constexpr std::chrono::milliseconds kLateRanks{30000};
+
+// Between attempts to join a host that may be about to give way to another.
+constexpr std::chrono::milliseconds kPause{20};
+constexpr int kMuteAttempts = 4;
+
 /// Waits until the socket is ready; false if the deadline passed.
 bool wait_ready(int fd, short events, Clock::time_point deadline) {
   for (;;) {
     pollfd polled{fd, events, 0};
     const int n = poll(&polled, 1, milliseconds_until(deadline));
     if (n > 0) return true;
-    if (n == 0 || errno != EINTR) return false;
+    if (n < 0 && errno != EINTR) return false;
+    if (Clock::now() >= deadline) return false;
   }
+}
+
+/// `bytes` as far as they can be shown, in quotes.
+std::string shown(std::string_view bytes) {
+  std::string text;
+  for (const char c : bytes.substr(0, bytes.find_first_of("\r\n"))) {
+    if (text.size() == 40) break;
+    text += c >= ' ' && c <= '~' ? c : '?';
+  }
+  return "'" + text + "'";
 }
 
 }  // namespace
 
 TcpStore::TcpStore(const TcpStoreOptions& options) : options_(options) {
-  const auto deadline = Clock::now() + options_.connect_timeout;
-  fd_ = connect_to(options_.host, options_.port, options_.connect_timeout);
   wake_fd_ = FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   TANDEM_CHECK(IoError, bool{wake_fd_}, "store: eventfd: ", std::strerror(errno));
-  shake_hands(deadline);
+  join();
   thread_ = std::thread([this] { run(); });
 }
 
@@ -50,26 +66,61 @@ TcpStore::~TcpStore() { disconnect(); }
 
 std::string TcpStore::host_text() const { return str(options_.host, ":", options_.port); }
 
-void TcpStore::shake_hands(Clock::time_point deadline) {
-  send_all(wire::encode(FrameType::kHello, 0,
-                        PayloadWriter().text(options_.token).number(options_.rank).number(options_.world_size).take()),
-           deadline);
+void TcpStore::join() {
+  const auto deadline = deadline_after(options_.connect_timeout);
+  auto pause = kPause;
+  for (int mute = 0;;) {
+    in_ = {};
+    fd_ = connect_to(options_.host, options_.port, deadline);
+    const Refusal refusal = shake_hands(deadline);
+    if (refusal.text.empty()) return;
+    // Who closes without a word may be the host of a job that is just ending.
+    mute += refusal.mute ? 1 : 0;
+    const bool again = refusal.again || (refusal.mute && mute < kMuteAttempts);
+    if (!again || Clock::now() + pause > deadline) throw CommError(refusal.text, options_.rank);
+    std::this_thread::sleep_for(pause);
+    if (refusal.mute) pause *= 3;
+  }
+}
+
+TcpStore::Refusal TcpStore::shake_hands(Clock::time_point deadline) {
+  const auto closed = [&] {
+    return Refusal{str("store: ", host_text(), " closed the connection of rank ", options_.rank,
+                       " before it joined\n  it belongs to another job or program, or TANDEM_TOKEN is wrong"),
+                   false, true};
+  };
+  const std::string hello =
+      wire::encode(FrameType::kHello, 0,
+                   PayloadWriter().text(options_.token).number(options_.rank).number(options_.world_size).take());
+  // Fits the socket's buffer: it fails only where the connection is closed.
+  if (send(fd_.get(), hello.data(), hello.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(hello.size())) return closed();
+  std::string received;
   for (;;) {
-    if (const auto frame = in_.next(wire::kMaxPayload)) {
-      if (frame->type == FrameType::kWelcome) return;
-      TANDEM_CHECK(CommError, frame->type == FrameType::kRejected, "store: ", host_text(), " is no store of tandem");
-      throw CommError(
-          str("store: ", host_text(), " rejected rank ", options_.rank, ": ", PayloadReader(frame->payload).text()),
-          options_.rank);
+    std::optional<wire::Frame> frame;
+    try {
+      frame = in_.next(wire::kMaxPayload);
+      if (frame && frame->type == FrameType::kWelcome) return {};
+      if (frame && (frame->type == FrameType::kRejected || frame->type == FrameType::kNotYet)) {
+        return {
+            str("store: ", host_text(), " rejected rank ", options_.rank, ": ", PayloadReader(frame->payload).text()),
+            frame->type == FrameType::kNotYet, false};
+      }
+      if (frame) throw IoError("a frame of another type");
+    } catch (const IoError&) {
+      return {str("store: ", host_text(), " is no store of tandem\n  it sends ", shown(received),
+                  "\n  another program listens there: choose another port (MASTER_PORT)")};
     }
-    TANDEM_CHECK(CommError, wait_ready(fd_.get(), POLLIN, deadline), "store: ", host_text(), " did not answer rank ",
-                 options_.rank, " within ", format_seconds(options_.connect_timeout));
+    if (!wait_ready(fd_.get(), POLLIN, deadline)) {
+      return {str("store: ", host_text(), " did not answer rank ", options_.rank, " within ",
+                  format_seconds(options_.connect_timeout),
+                  "\n  another program may listen there: choose another port (MASTER_PORT)")};
+    }
     char bytes[4096];
     const ssize_t n = recv(fd_.get(), bytes, sizeof(bytes), 0);
     if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-    TANDEM_CHECK(CommError, n > 0, "store: ", host_text(), " closed the connection of rank ", options_.rank,
-                 " before it joined\n  it belongs to another job, or TANDEM_TOKEN is wrong");
+    if (n <= 0) return closed();
     in_.append(bytes, static_cast<size_t>(n));
+    if (received.size() < 64) received.append(bytes, static_cast<size_t>(n));
   }
 }
 
@@ -94,7 +145,7 @@ void TcpStore::send_all(std::string_view bytes, Clock::time_point deadline) {
 }
 
 std::unique_ptr<TcpStore::Request> TcpStore::call(FrameType type, std::string_view payload, Clock::time_point deadline,
-                                                  bool until_failure, uint32_t* id) {
+                                                  const std::vector<int>* awaited, uint32_t* id) {
   auto request = std::make_unique<Request>();
   {
     std::lock_guard lock(mutex_);
@@ -111,7 +162,7 @@ std::unique_ptr<TcpStore::Request> TcpStore::call(FrameType type, std::string_vi
   std::unique_lock lock(mutex_);
   if (!send_error) {
     changed_.wait_until(lock, deadline, [&] {
-      return request->done || !lost_.empty() || (until_failure && failures_.first_failure());
+      return request->done || !lost_.empty() || (awaited != nullptr && failures_.first_failure(*awaited).has_value());
     });
   }
   pending_.erase(*id);
@@ -123,7 +174,7 @@ std::unique_ptr<TcpStore::Request> TcpStore::call(FrameType type, std::string_vi
 
 TcpStore::Request TcpStore::call_now(FrameType type, std::string_view payload) {
   uint32_t id = 0;
-  const auto request = call(type, payload, Clock::now() + kReplyTimeout, false, &id);
+  const auto request = call(type, payload, Clock::now() + kReplyTimeout, nullptr, &id);
   if (!request) {
     throw CommError(
         str("store: ", host_text(), " did not answer rank ", options_.rank, " within ", format_seconds(kReplyTimeout)),
@@ -137,26 +188,43 @@ void TcpStore::set(const std::string& key, const std::string& value) {
   call_now(FrameType::kSet, PayloadWriter().text(key).text(value).take());
 }
 
-std::string TcpStore::get(const std::string& key, std::chrono::milliseconds timeout) {
+std::string TcpStore::get_from(const std::string& key, const std::vector<int>& ranks,
+                               std::chrono::milliseconds timeout) {
   // Where somebody failed already the key is asked for once: what is there can be had, what is not would never come.
-  const bool wait = !failures_.first_failure();
+  const bool wait = !failures_.first_failure(ranks);
   const std::string payload = PayloadWriter().text(key).number(wait ? 1 : 0).take();
   if (!wait) {
     const Request request = call_now(FrameType::kGet, payload);
     if (request.status == Status::kOk) return request.text;
   } else {
     uint32_t id = 0;
-    const auto request = call(FrameType::kGet, payload, Clock::now() + timeout, true, &id);
+    const auto request = call(FrameType::kGet, payload, deadline_after(timeout), &ranks, &id);
     if (request) return request->text;
     send_all(wire::encode(FrameType::kCancelGet, id, PayloadWriter().text(key).take()), Clock::now() + kReplyTimeout);
   }
-  const auto failure = failures_.first_failure();
-  throw CommError(missing_key_text(key, timeout, failures_), options_.rank, failure ? failure->rank : -1);
+  const auto failure = failures_.first_failure(ranks);
+  throw CommError(missing_key_text(key, ranks, timeout, failures_), options_.rank, failure ? failure->rank : -1);
 }
 
+bool TcpStore::check(const std::vector<std::string>& keys) {
+  PayloadWriter payload;
+  payload.number(static_cast<int64_t>(keys.size()));
+  for (const std::string& key : keys) payload.text(key);
+  return call_now(FrameType::kCheck, payload.take()).text == "1";
+}
+
+int64_t TcpStore::num_keys() { return std::stoll(call_now(FrameType::kNumKeys, "").text); }
+
 int64_t TcpStore::add(const std::string& key, int64_t delta) {
-  const Request request = call_now(FrameType::kAdd, PayloadWriter().text(key).number(delta).take());
-  return add_to_value(key, request.text, 0);
+  return std::stoll(call_now(FrameType::kAdd, PayloadWriter().text(key).number(delta).take()).text);
+}
+
+std::string TcpStore::compare_set(const std::string& key, const std::string& expected, const std::string& desired) {
+  return call_now(FrameType::kCompareSet, PayloadWriter().text(key).text(expected).text(desired).take()).text;
+}
+
+bool TcpStore::delete_key(const std::string& key) {
+  return call_now(FrameType::kDeleteKey, PayloadWriter().text(key).take()).text == "1";
 }
 
 void TcpStore::announce_failure(int rank, const std::string& reason) {
@@ -170,12 +238,21 @@ HookHandle TcpStore::on_failure(std::function<void(int rank, const std::string& 
 void TcpStore::leave() {
   try {
     uint32_t id = 0;
-    call(FrameType::kGoodbye, "", Clock::now() + kGoodbyeTimeout, false, &id);
+    call(FrameType::kGoodbye, "", Clock::now() + kGoodbyeTimeout, nullptr, &id);
   } catch (const CommError&) {
     // Whoever is gone needs no goodbye.
   }
   disconnect();
+  if (server_ == nullptr) return;
+  const auto timeout = options_.connect_timeout;
+  const bool failed = failures_.first_failure().has_value();
+  server_->wait_until_empty(failed && (timeout.count() == 0 || timeout > kLateRanks) ? kLateRanks : timeout, true);
+  server_.reset();
 }
+
+void TcpStore::leave(int) { leave(); }
+
+void TcpStore::keep(std::unique_ptr<StoreServer> server) { server_ = std::move(server); }
 
 void TcpStore::disconnect() {
   if (!thread_.joinable()) return;
@@ -243,6 +320,38 @@ void TcpStore::lose(const std::string& why) {
     changed_.notify_all();
   }
   failures_.report({options_.host_rank, RankEnd::kDied, text});
+}
+
+std::shared_ptr<Store> make_tcp_store(const TcpStoreSettings& settings) {
+  TANDEM_CHECK(ValueError, settings.port > 0 && settings.port < 65536, "make_tcp_store: there is no port ",
+               settings.port);
+  TANDEM_CHECK(ValueError, settings.rank >= 0 && settings.rank < settings.world_size,
+               "make_tcp_store: there is no rank ", settings.rank, " of ", settings.world_size);
+  std::string token;
+  if (!settings.token.empty()) {
+    token = wire::token_from_hex(settings.token);
+  } else if (const auto variable = env_string("TANDEM_TOKEN")) {
+    token = wire::token_from_hex(*variable);
+  } else {
+    token = wire::token_from_name(env_string("TORCHELASTIC_RUN_ID").value_or(""));
+  }
+  std::unique_ptr<StoreServer> server;
+  if (settings.is_host) {
+    server = std::make_unique<StoreServer>(StoreServerOptions{.host = listening_address(settings.host),
+                                                              .port = settings.port,
+                                                              .token = token,
+                                                              .world_size = settings.world_size,
+                                                              .renew = false});
+    server->start();
+  }
+  auto store = std::make_shared<TcpStore>(TcpStoreOptions{.host = settings.host,
+                                                          .port = settings.port,
+                                                          .token = token,
+                                                          .rank = settings.rank,
+                                                          .world_size = settings.world_size,
+                                                          .connect_timeout = settings.timeout});
+  store->keep(std::move(server));
+  return store;
 }
 
 }  // namespace tandem::inline v0::distributed

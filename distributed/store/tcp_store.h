@@ -8,11 +8,13 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include <tandem/base/macros.h>
 #include <tandem/distributed/store.h>
 #include <tandem/distributed/store/failure_board.h>
 #include <tandem/distributed/store/socket.h>
+#include <tandem/distributed/store/store_server.h>
 #include <tandem/distributed/store/wire.h>
 
 namespace tandem::inline v0::distributed {
@@ -23,8 +25,8 @@ struct TcpStoreOptions {
   std::string token;  ///< wire::kTokenBytes bytes
   int rank = 0;
   int world_size = 1;
-  int host_rank = -1;  ///< the rank that runs the StoreServer; -1: the launcher does
-  std::chrono::milliseconds connect_timeout{60000};
+  int host_rank = -1;                                ///< the rank that runs the StoreServer; -1: the launcher does
+  std::chrono::milliseconds connect_timeout{60000};  ///< 0 = none
 };
 
 /// One connection, kept for the rank's life: its end is how the others notice that this rank died.
@@ -39,13 +41,22 @@ class TANDEM_API TcpStore final : public Store {
   ~TcpStore() override;
 
   void set(const std::string& key, const std::string& value) override;
-  std::string get(const std::string& key, std::chrono::milliseconds timeout) override;
+  std::string get_from(const std::string& key, const std::vector<int>& ranks,
+                       std::chrono::milliseconds timeout) override;
+  bool check(const std::vector<std::string>& keys) override;
+  int64_t num_keys() override;
   int64_t add(const std::string& key, int64_t delta) override;
+  std::string compare_set(const std::string& key, const std::string& expected, const std::string& desired) override;
+  bool delete_key(const std::string& key) override;
   void announce_failure(int rank, const std::string& reason) override;
   HookHandle on_failure(std::function<void(int rank, const std::string& reason)> f) override;
 
-  /// Says goodbye and disconnects; the others learn that this rank left the job.  Never throws.
+  /// Says goodbye and disconnects; the others learn that this rank left the job.  Callers that still wait here, and later
+  /// calls, fail.
   void leave();
+  void leave(int rank) override;
+  /// Runs the host as long as this lives, and until leave() has seen the other ranks leave too.
+  void keep(std::unique_ptr<StoreServer> server);
   FailureBoard& failures() { return failures_; }
 
  private:
@@ -55,11 +66,19 @@ class TANDEM_API TcpStore final : public Store {
     std::string text;
   };
 
-  void shake_hands(std::chrono::steady_clock::time_point deadline);
-  /// Sends a request and waits for its reply.  Null where the deadline passed first, or a rank failed and
-  /// `until_failure`.
+  /// What has become of an attempt to join: nothing while it is welcome.
+  struct Refusal {
+    std::string text;
+    bool again = false;  ///< may pass by itself
+    bool mute = false;   ///< the host has closed without a word
+  };
+  void join();
+  Refusal shake_hands(std::chrono::steady_clock::time_point deadline);
+  /// Sends a request and waits for its reply.  Null where the deadline passed first, or, where `awaited` is given, one of
+  /// those ranks failed.
   std::unique_ptr<Request> call(wire::FrameType type, std::string_view payload,
-                                std::chrono::steady_clock::time_point deadline, bool until_failure, uint32_t* id);
+                                std::chrono::steady_clock::time_point deadline, const std::vector<int>* awaited,
+                                uint32_t* id);
   /// As above with the limit for requests that the host answers at once; throws CommError instead of returning null.
   Request call_now(wire::FrameType type, std::string_view payload);
   void send_all(std::string_view bytes, std::chrono::steady_clock::time_point deadline);
@@ -70,6 +89,7 @@ class TANDEM_API TcpStore final : public Store {
   std::string host_text() const;
 
   const TcpStoreOptions options_;
+  std::unique_ptr<StoreServer> server_;  // ends after the connection
   FileDescriptor fd_;
   FileDescriptor wake_fd_;
   wire::FrameBuffer in_;  // belongs to the control thread once that runs

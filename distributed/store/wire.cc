@@ -37,6 +37,14 @@ std::string PayloadReader::text() {
   return std::string(take(static_cast<size_t>(length)));
 }
 
+int64_t PayloadReader::count(int64_t size) {
+  const int64_t n = number();
+  if (n < 0 || n > static_cast<int64_t>(bytes_.size()) / size) {
+    throw IoError("store: a frame is shorter than its contents");
+  }
+  return n;
+}
+
 void PayloadReader::finish() const {
   if (!bytes_.empty()) throw IoError("store: a frame is longer than its contents");
 }
@@ -58,8 +66,7 @@ std::optional<Frame> FrameBuffer::next(uint32_t max_payload) {
   if (header.length > max_payload) {
     throw IoError(str("store: received a frame of ", header.length, " bytes; at most ", max_payload));
   }
-  if (header.type < static_cast<uint32_t>(FrameType::kHello) ||
-      header.type > static_cast<uint32_t>(FrameType::kRankEnded)) {
+  if (header.type < static_cast<uint32_t>(FrameType::kHello) || header.type > static_cast<uint32_t>(FrameType::kLast)) {
     throw IoError(str("store: received a frame of unknown type ", header.type));
   }
   if (bytes_.size() < sizeof(header) + header.length) return std::nullopt;
@@ -98,6 +105,16 @@ std::string token_to_hex(std::string_view token) {
     text += "0123456789abcdef"[static_cast<unsigned char>(c) & 15];
   }
   return text;
+}
+
+std::string token_from_name(std::string_view name) {
+  std::string token;
+  uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
+  for (int block = 0; token.size() < kTokenBytes; ++block) {
+    for (const char c : str(block, ":", name)) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+    token.append(reinterpret_cast<const char*>(&hash), sizeof(hash));
+  }
+  return token;
 }
 
 std::string random_token() {

@@ -12,7 +12,7 @@
 
 namespace tandem::inline v0::distributed::wire {
 
-inline constexpr uint32_t kMagic = 0x31445454;  // "TTD1": protocol 1
+inline constexpr uint32_t kMagic = 0x32445454;  // "TTD2": protocol 2
 inline constexpr size_t kTokenBytes = 32;
 inline constexpr uint32_t kMaxPayload = 16u << 20;  // of a rank
 inline constexpr uint32_t kMaxHelloPayload = 256;   // of somebody who has not shown the token yet
@@ -29,6 +29,12 @@ enum class FrameType : uint8_t {
   kGoodbye,          // the rank leaves
   kReply,            // host -> rank: to the request `id`: Status, text
   kRankEnded,        // host -> rank: rank, RankEnd, reason
+  kCompareSet,       // key, expected, desired
+  kDeleteKey,        // key
+  kCheck,            // number of keys, keys
+  kNumKeys,          // nothing
+  kNotYet,           // host -> rank, instead of kWelcome: try again; the reason
+  kLast = kNotYet,
 };
 
 enum class Status : uint8_t { kOk, kMissing, kError };
@@ -64,6 +70,8 @@ class PayloadReader {
   explicit PayloadReader(std::string_view bytes) : bytes_(bytes) {}
   int64_t number();
   std::string text();
+  /// A number of things, of at least `size` bytes each.
+  int64_t count(int64_t size);
   /// Throws IoError if something is left.
   void finish() const;
 
@@ -93,6 +101,8 @@ TANDEM_API bool equal_constant_time(std::string_view a, std::string_view b);
 /// `text`, 64 hexadecimal digits, as 32 bytes.  Throws ValueError for anything else, without showing it.
 TANDEM_API std::string token_from_hex(std::string_view text);
 TANDEM_API std::string token_to_hex(std::string_view token);
+/// A token for those who share nothing but a name: it keeps jobs apart and is no secret.
+TANDEM_API std::string token_from_name(std::string_view name);
 /// 32 bytes of the kernel's random generator.
 TANDEM_API std::string random_token();
 

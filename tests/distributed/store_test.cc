@@ -10,9 +10,11 @@
 #include <vector>
 
 #include <tandem/base/error.h>
+#include <tandem/distributed/store/file_store.h>
 #include <tandem/distributed/store/memory_store.h>
 #include <tandem/distributed/store/store_server.h>
 #include <tandem/distributed/store/tcp_store.h>
+#include <tandem/tests/support/temporary_folder.h>
 
 namespace {
 
@@ -31,11 +33,17 @@ std::string comm_error_of(F&& f, int* peer = nullptr) {
   return "no CommError";
 }
 
-/// A world of stores, one per rank: TCP, or one memory store for all.
+enum class Kind { kMemory, kTcp, kFile };
+
+/// A world of stores, one per rank: TCP, or of one file, or one memory store for all.
 class Stores {
  public:
-  Stores(bool tcp, int n) {
-    if (!tcp) {
+  Stores(Kind kind, int n) {
+    if (kind == Kind::kFile) {
+      for (int r = 0; r < n; ++r) ranks_.push_back(make_file_store(folder_.path() + "/store", {.world_size = n}));
+      return;
+    }
+    if (kind == Kind::kMemory) {
       memory_ = std::make_shared<MemoryStore>();
       ranks_.assign(static_cast<size_t>(n), memory_);
       return;
@@ -49,16 +57,11 @@ class Stores {
     }
   }
   Store& operator[](int rank) { return *ranks_[static_cast<size_t>(rank)]; }
-  void leave(int rank) {
-    if (memory_) {
-      memory_->leave(rank);
-    } else {
-      static_cast<TcpStore&>((*this)[rank]).leave();
-    }
-  }
+  void leave(int rank) { (*this)[rank].leave(rank); }
   void lose_host() { server_.reset(); }
 
  private:
+  td::testing::TemporaryFolder folder_;
   std::unique_ptr<StoreServer> server_;
   std::shared_ptr<MemoryStore> memory_;
   std::vector<std::shared_ptr<Store>> ranks_;
@@ -90,8 +93,10 @@ class Failures {
   td::HookHandle handle_;
 };
 
-class StoreTest : public testing::TestWithParam<bool> {};
-INSTANTIATE_TEST_SUITE_P(, StoreTest, testing::Bool(), [](const auto& i) { return i.param ? "Tcp" : "Memory"; });
+class StoreTest : public testing::TestWithParam<Kind> {};
+INSTANTIATE_TEST_SUITE_P(, StoreTest, testing::Values(Kind::kMemory, Kind::kTcp, Kind::kFile), [](const auto& i) {
+  return i.param == Kind::kMemory ? "Memory" : i.param == Kind::kTcp ? "Tcp" : "File";
+});
 
 TEST_P(StoreTest, SetIsSeenByAllRanks) {
   Stores stores(GetParam(), 3);
@@ -194,6 +199,137 @@ TEST_P(StoreTest, FailureEndsWaitingGet) {
   EXPECT_EQ(stores[0].get("there", 60s), "still works");
 }
 
+TEST_P(StoreTest, CompareSetTakesTheExpectedValueOnly) {
+  Stores stores(GetParam(), 2);
+  // Missing: an empty expectation fits, and no other.
+  EXPECT_EQ(stores[0].compare_set("key", "old", "new"), "");
+  EXPECT_FALSE(stores[1].check({"key"}));
+  EXPECT_EQ(stores[0].compare_set("key", "", "first"), "first");
+  EXPECT_EQ(stores[1].compare_set("key", "", "second"), "first");
+  EXPECT_EQ(stores[1].compare_set("key", "first", "second"), "second");
+  EXPECT_EQ(stores[0].compare_set("key", "first", "third"), "second");
+  EXPECT_EQ(stores[0].get("key", 20s), "second");
+  stores[0].set("empty", "");
+  EXPECT_EQ(stores[1].compare_set("empty", "", "x"), "x");
+}
+
+TEST_P(StoreTest, CompareSetIsWonOnce) {
+  Stores stores(GetParam(), 4);
+  std::vector<std::string> seen(4);
+  std::vector<std::thread> threads;
+  for (int r = 0; r < 4; ++r) {
+    threads.emplace_back([&, r] {
+      for (int i = 0; i < 10; ++i) {
+        seen[static_cast<size_t>(r)] += stores[r].compare_set("round " + std::to_string(i), "", std::to_string(r));
+      }
+    });
+  }
+  for (auto& t : threads) t.join();
+  for (const std::string& winners : seen) EXPECT_EQ(winners, seen[0]);
+}
+
+TEST_P(StoreTest, CompareSetEndsAWaitingGet) {
+  Stores stores(GetParam(), 2);
+  std::string got;
+  std::thread waiting([&] { got = stores[0].get("late", 20s); });
+  stores[1].compare_set("late", "", "y");
+  waiting.join();
+  EXPECT_EQ(got, "y");
+}
+
+TEST_P(StoreTest, DeletedKeysAreMissing) {
+  Stores stores(GetParam(), 2);
+  EXPECT_FALSE(stores[0].delete_key("key"));
+  stores[0].set("key", "1");
+  stores[0].set("other", "2");
+  EXPECT_TRUE(stores[1].check({"key", "other"}));
+  EXPECT_FALSE(stores[1].check({"key", "third"}));
+  EXPECT_TRUE(stores[1].check({}));
+  EXPECT_EQ(stores[1].num_keys(), 2);
+  EXPECT_TRUE(stores[1].delete_key("key"));
+  EXPECT_FALSE(stores[0].delete_key("key"));
+  EXPECT_FALSE(stores[0].check({"key"}));
+  EXPECT_EQ(stores[0].num_keys(), 1);
+  EXPECT_THROW(stores[0].get("key", 10ms), td::CommError);
+  EXPECT_EQ(stores[0].add("key", 5), 5);
+}
+
+TEST_P(StoreTest, WaitNamesAllMissingKeys) {
+  Stores stores(GetParam(), 2);
+  stores[1].set("b", "");
+  EXPECT_EQ(comm_error_of([&] {
+              stores[0].wait({"a", "b", "c"}, 50ms);
+            }),
+            "store: not all of 3 keys were set within 0.1 s\n  missing: 'a' 'c'");
+  stores[1].set("a", "1");
+  std::thread late([&] { stores[1].set("c", "2"); });
+  stores[0].wait({"a", "b", "c"}, 20s);
+  late.join();
+  stores[0].wait({}, 20s);
+}
+
+TEST_P(StoreTest, ATimeoutOfZeroIsNone) {
+  Stores stores(GetParam(), 2);
+  std::string got;
+  std::thread waiting([&] { got = stores[0].get("late", 0ms); });
+  std::thread waiting_too([&] { stores[0].wait({"late"}, 0ms); });
+  EXPECT_THROW(stores[1].get("other", 50ms), td::CommError);
+  stores[1].set("late", "y");
+  waiting.join();
+  waiting_too.join();
+  EXPECT_EQ(got, "y");
+}
+
+TEST_P(StoreTest, GetFromHeedsTheRanksItNames) {
+  Stores stores(GetParam(), 3);
+  Failures seen(stores[0]);
+  stores[2].announce_failure(2, "boom");
+  seen.wait_for(1);
+  int peer = -1;
+  EXPECT_EQ(comm_error_of(
+                [&] {
+                  stores[0].get_from("key", {0, 2}, 60s);
+                },
+                &peer),
+            "store: waiting for key 'key': rank 2 failed: boom");
+  EXPECT_EQ(peer, 2);
+  // Rank 2 has no part in what ranks 0 and 1 agree on.
+  std::string got;
+  std::thread waiting([&] { got = stores[0].get_from("key", {0, 1}, 60s); });
+  EXPECT_EQ(comm_error_of(
+                [&] {
+                  stores[1].get_from("other", {0, 1}, 30ms);
+                },
+                &peer),
+            "store: key 'other' was not set within 0.0 s\n  left the job before: rank 2");
+  EXPECT_EQ(peer, -1);
+  stores[1].set("key", "value");
+  waiting.join();
+  EXPECT_EQ(got, "value");
+}
+
+TEST_P(StoreTest, PrefixesKeepKeysApart) {
+  Stores stores(GetParam(), 2);
+  const std::shared_ptr<Store> whole(&stores[0], [](Store*) {});
+  const auto a = make_prefix_store("a/", whole);
+  const auto b = make_prefix_store("b/", make_prefix_store("c/", whole));
+  a->set("key", "1");
+  EXPECT_EQ(b->compare_set("key", "", "2"), "2");
+  EXPECT_EQ(a->add("key", 3), 4);
+  EXPECT_EQ(a->get("key", 20s), "4");
+  EXPECT_EQ(stores[1].get("c/b/key", 20s), "2");
+  EXPECT_TRUE(b->check({"key"}));
+  EXPECT_FALSE(b->check({"key", "b/key"}));
+  EXPECT_TRUE(b->delete_key("key"));
+  EXPECT_FALSE(stores[1].check({"c/b/key"}));
+  EXPECT_EQ(a->num_keys(), 1);
+  EXPECT_EQ(comm_error_of([&] { a->get("none", 10ms); }), "store: key 'a/none' was not set within 0.0 s");
+  Failures seen(*b);
+  stores[1].announce_failure(1, "x");
+  EXPECT_EQ(seen.wait_for(1), (Texts{"1: x"}));
+  EXPECT_THROW(make_prefix_store("x", nullptr), td::ValueError);
+}
+
 TEST(TcpStoreTest, ClosedConnectionIsADeath) {
   const std::string token = wire::random_token();
   StoreServer server({.token = token, .world_size = 3});
@@ -207,7 +343,7 @@ TEST(TcpStoreTest, ClosedConnectionIsADeath) {
 }
 
 TEST(TcpStoreTest, LostHostIsToldAndFailsCalls) {
-  Stores stores(true, 2);
+  Stores stores(Kind::kTcp, 2);
   Failures seen(stores[1]);
   std::string text;
   std::thread waiting([&] { text = comm_error_of([&] { stores[1].get("never", 60s); }); });
@@ -245,13 +381,13 @@ TEST(TcpStoreTest, RejectsWhoDoesNotFit) {
   EXPECT_EQ(join(token, -1, 2), host + " rejected rank -1: there is no rank -1 of 2");
   EXPECT_EQ(join(wire::random_token(), 0, 2), host +
                                                   " closed the connection of rank 0 before it joined\n"
-                                                  "  it belongs to another job, or TANDEM_TOKEN is wrong");
+                                                  "  it belongs to another job or program, or TANDEM_TOKEN is wrong");
   first.set("a", "undisturbed");
   EXPECT_EQ(first.get("a", 20s), "undisturbed");
 }
 
 TEST(TcpStoreTest, LargestValueTravelsAndALargerOneIsAnError) {
-  Stores stores(true, 2);
+  Stores stores(Kind::kTcp, 2);
   const std::string largest(wire::kMaxPayload - 64, 'x');
   stores[0].set("large", largest);
   EXPECT_EQ(stores[1].get("large", 60s), largest);

@@ -1,0 +1,211 @@
+#include <tandem/distributed/store/file_store.h>
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <tandem/base/error.h>
+#include <tandem/tests/support/temporary_folder.h>
+
+namespace {
+
+using namespace std::chrono_literals;
+namespace td = tandem;
+using namespace td::distributed;
+using file_log::Record;
+using file_log::RecordKind;
+using td::testing::read_file;
+using td::testing::TemporaryFolder;
+using td::testing::write_file;
+
+template <class E, class F>
+std::string error_of(F&& f) {
+  try {
+    f();
+  } catch (const E& e) {
+    return e.what();
+  }
+  return "no such exception";
+}
+
+/// Runs f in a process of its own, which is killed after it.
+template <class F>
+void in_killed_process(F&& f) {
+  const pid_t pid = fork();
+  if (pid == 0) {
+    f();
+    raise(SIGKILL);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(pid, &status, 0), pid);
+  ASSERT_TRUE(WIFSIGNALED(status));
+}
+
+TEST(FileStoreTest, RecordsSurviveAnyCut) {
+  const std::vector<Record> records = {
+      {RecordKind::kSet, "key", std::string("a\0b", 3)}, {RecordKind::kDelete, "", ""}, {RecordKind::kEnd, "1", "Fx"}};
+  std::string bytes;
+  std::vector<size_t> ends;
+  for (const Record& record : records) {
+    bytes += file_log::encode(record);
+    ends.push_back(bytes.size());
+  }
+  for (size_t cut = 0; cut <= bytes.size(); ++cut) {
+    std::vector<Record> found;
+    const size_t whole =
+        file_log::parse(std::string_view(bytes).substr(0, cut), [&](const Record& record) { found.push_back(record); });
+    size_t expected = 0;
+    while (expected < ends.size() && ends[expected] <= cut) ++expected;
+    ASSERT_EQ(found.size(), expected) << cut;
+    EXPECT_EQ(whole, expected == 0 ? 0 : ends[expected - 1]);
+    for (size_t i = 0; i < expected; ++i) {
+      EXPECT_EQ(found[i].kind, records[i].kind);
+      EXPECT_EQ(found[i].key, records[i].key);
+      EXPECT_EQ(found[i].value, records[i].value);
+    }
+  }
+}
+
+TEST(FileStoreTest, AnyChangedByteEndsTheLog) {
+  const std::string first = file_log::encode({RecordKind::kSet, "first", "1"});
+  const std::string second = file_log::encode({RecordKind::kSet, "second", "2"});
+  for (size_t at = 0; at < second.size(); ++at) {
+    std::string bytes = first + second;
+    bytes[first.size() + at] = static_cast<char>(bytes[first.size() + at] ^ 0x41);
+    int records = 0;
+    EXPECT_EQ(file_log::parse(bytes, [&](const Record&) { ++records; }), first.size()) << at;
+    EXPECT_EQ(records, 1);
+  }
+}
+
+TEST(FileStoreTest, ATornEndIsCutOffByTheNextWriter) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "store";
+  const auto store = make_file_store(path);
+  store->set("key", "1");
+  const std::string torn = file_log::encode({RecordKind::kSet, "torn", std::string(100, 'x')});
+  for (const size_t length : {size_t{1}, size_t{23}, size_t{24}, size_t{60}, torn.size() - 1}) {
+    const std::string whole = read_file(path);
+    write_file(path, whole + torn.substr(0, length));
+    EXPECT_EQ(store->get("key", 20s), "1");
+    EXPECT_FALSE(store->check({"torn"}));
+    const auto late = make_file_store(path);
+    EXPECT_EQ(late->get("key", 20s), "1");
+    late->set("after", std::to_string(length));
+    EXPECT_EQ(store->get("after", 20s), std::to_string(length));
+    EXPECT_EQ(read_file(path).substr(0, whole.size()), whole);
+    EXPECT_FALSE(make_file_store(path)->check({"torn"}));
+  }
+}
+
+TEST(FileStoreTest, AKilledWriterLeavesNoLock) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "store";
+  const auto store = make_file_store(path);
+  in_killed_process([&] {
+    const int fd = open(path.c_str(), O_RDWR);
+    struct flock lock = {};
+    lock.l_type = F_WRLCK;
+    if (fcntl(fd, F_OFD_SETLK, &lock) != 0) _exit(1);
+    const std::string torn = file_log::encode({RecordKind::kSet, "torn", "x"}).substr(0, 27);
+    if (pwrite(fd, torn.data(), torn.size(), static_cast<off_t>(file_log::kMagic.size())) != 27) _exit(1);
+  });
+  store->set("key", "1");
+  EXPECT_EQ(make_file_store(path)->get("key", 20s), "1");
+}
+
+TEST(FileStoreTest, AKilledMakerLeavesAUsableFile) {
+  const TemporaryFolder folder;
+  for (size_t length = 0; length <= file_log::kMagic.size(); ++length) {
+    const std::string path = folder.write("store", std::string(file_log::kMagic.substr(0, length)));
+    make_file_store(path)->set("key", "1");
+    EXPECT_EQ(make_file_store(path)->get("key", 20s), "1");
+  }
+}
+
+TEST(FileStoreTest, AHeldLockIsToldAfterItsTime) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "store";
+  const auto store = make_file_store(path, {.lock_timeout = 50ms});
+  const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  struct flock lock = {};
+  lock.l_type = F_WRLCK;
+  ASSERT_EQ(fcntl(fd, F_OFD_SETLK, &lock), 0);
+  EXPECT_EQ(folder.shortened(error_of<td::CommError>([&] { store->set("key", "1"); })),
+            "store: somebody holds the lock of DIR/store for 0.1 s already: is a process stopped?");
+  EXPECT_THROW(store->get("key", 20s), td::CommError);
+  close(fd);
+  store->set("key", "1");
+  EXPECT_EQ(store->get("key", 20s), "1");
+}
+
+TEST(FileStoreTest, ProcessesShareIt) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "store";
+  const auto store = make_file_store(path);
+  std::vector<pid_t> children;
+  for (int child = 0; child < 4; ++child) {
+    const pid_t pid = fork();
+    if (pid == 0) {
+      const auto own = make_file_store(path);
+      for (int i = 0; i < 25; ++i) own->add("sum", child + 1);
+      own->set("child " + std::to_string(child), std::string(100000, 'x'));
+      _exit(0);
+    }
+    children.push_back(pid);
+  }
+  for (int child = 0; child < 4; ++child) {
+    EXPECT_EQ(store->get("child " + std::to_string(child), 60s), std::string(100000, 'x'));
+  }
+  for (const pid_t pid : children) {
+    int status = 0;
+    ASSERT_EQ(waitpid(pid, &status, 0), pid);
+    EXPECT_EQ(status, 0);
+  }
+  EXPECT_EQ(store->add("sum", 0), 250);
+}
+
+TEST(FileStoreTest, TheLastRankToLeaveRemovesTheFile) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "store";
+  const FileStoreOptions options{.world_size = 2};
+  const auto zero = make_file_store(path, options);
+  const auto one = make_file_store(path, options);
+  zero->set("key", "1");
+  zero->leave(0);
+  EXPECT_TRUE(std::filesystem::exists(path));
+  EXPECT_EQ(one->get("key", 20s), "1");
+  one->leave(1);
+  EXPECT_FALSE(std::filesystem::exists(path));
+  // A later job finds nothing of it.
+  EXPECT_EQ(make_file_store(path, options)->num_keys(), 0);
+}
+
+TEST(FileStoreTest, AnotherFileIsAnError) {
+  const TemporaryFolder folder;
+  const std::string path = folder.write("data", std::string("something else"));
+  EXPECT_EQ(folder.shortened(error_of<td::IoError>([&] { make_file_store(path); })),
+            "store: DIR/data is no store of tandem");
+  EXPECT_EQ(read_file(path), "something else");
+  EXPECT_EQ(folder.shortened(error_of<td::IoError>([&] { make_file_store(folder / "no/store"); })),
+            "store: cannot open DIR/no/store: No such file or directory");
+  EXPECT_EQ(folder.shortened(error_of<td::IoError>([&] { make_file_store(folder.path()); })),
+            "store: cannot open DIR: Is a directory");
+  EXPECT_THROW(make_file_store(""), td::ValueError);
+}
+
+TEST(FileStoreTest, ALargerValueIsAnError) {
+  const TemporaryFolder folder;
+  const auto store = make_file_store(folder / "store");
+  EXPECT_EQ(error_of<td::ValueError>([&] { store->set("key", std::string(16u << 20, 'x')); }),
+            "store: 16777219 bytes at once; at most 16777216");
+  EXPECT_EQ(store->num_keys(), 0);
+}
+
+}  // namespace
