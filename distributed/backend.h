@@ -66,7 +66,8 @@ class Backend {
   /// Begins a message; `transfer` lives until it is done or has failed.
   virtual void do_start_transfer(Transfer& transfer) = 0;
   /// Takes all begun messages as far as they go without waiting, and sets `done`; kMoved if anything happened, else
-  /// kIdle.  Throws GroupError as do_advance.
+  /// kIdle.  Throws GroupError as do_advance; then all messages have failed, and those that caused it have `failed`
+  /// set.  Not called again after do_abort.
   virtual Advance do_advance_transfers() = 0;
   /// Sleeps until something may have changed or `until` has passed; not at all if `changed` returns true, which is
   /// called once after changes have begun to be noticed.
@@ -94,9 +95,13 @@ inline int job_rank(const ProcessGroupOptions& options, int rank) {
 /// The backend that options.backend names.  Collective.  Throws CommError as ProcessGroup::create.
 std::unique_ptr<Backend> make_backend(const ProcessGroupOptions& options);
 
+/// How long an operation waits before its group says so.
+inline constexpr std::chrono::milliseconds kStall{5000};
+
 /// Makes a group on a given backend; for ProcessGroup::create and for tests that choose a backend's tuning.
 struct ProcessGroupAccess {
-  static std::shared_ptr<ProcessGroup> make(const ProcessGroupOptions& options, std::unique_ptr<Backend> backend);
+  static std::shared_ptr<ProcessGroup> make(const ProcessGroupOptions& options, std::unique_ptr<Backend> backend,
+                                            std::chrono::milliseconds stall = kStall);
 };
 
 }  // namespace tandem::inline v0::distributed

@@ -89,7 +89,8 @@ struct Transfer {
   Shape shape = {};
   std::string name = {};
   std::source_location where = {};
-  bool done = false;  ///< set by the backend
+  bool done = false;    ///< set by the backend
+  bool failed = false;  ///< set by the backend where the error that it throws next is this message's own
 
   int64_t num_bytes() const { return num_elements * size_of(dtype); }
 };

@@ -1,0 +1,435 @@
+// What each collective demands of its tensors, and the operation that it becomes.
+#include <numeric>
+#include <span>
+
+#include <tandem/distributed/operands.h>
+
+namespace tandem::inline v0::distributed {
+
+namespace {
+
+/// What has a part for each rank: one tensor [size(), ...], or a list.
+struct Parts {
+  const char* name;
+  std::span<const Tensor> tensors;
+  bool is_list;
+
+  Parts(const char* shown, const Tensor& tensor) : name(shown), tensors(&tensor, 1), is_list(false) {}
+  Parts(const char* shown, const Tensors& list) : name(shown), tensors(list), is_list(true) {}
+
+  Operand operand(size_t rank) const {
+    return is_list ? Operand{name, tensors[rank], static_cast<int>(rank)} : Operand{name, tensors[0]};
+  }
+};
+
+enum class Access : uint8_t { kRead, kWrite };
+
+std::vector<Part> memory_of(Operation& operation, const Parts& parts, int world_size, Access access) {
+  const auto memory = access == Access::kRead ? memory_to_read : memory_to_write;
+  std::vector<Part> result;
+  if (parts.is_list) {
+    for (const Tensor& tensor : parts.tensors) result.push_back({memory(operation, tensor), tensor.num_elements()});
+    return result;
+  }
+  const Tensor& tensor = parts.tensors[0];
+  const int64_t count = tensor.num_elements() / world_size;
+  std::byte* const begin = memory(operation, tensor);
+  for (int rank = 0; rank < world_size; ++rank) {
+    result.push_back({begin + rank * count * size_of(tensor.dtype()), count});
+  }
+  return result;
+}
+
+/// Equal parts, each of `one`'s shape, dtype and device.
+void check_parts(const char* op, const Parts& parts, const Operand& one, const ProcessGroupOptions& group,
+                 Access access) {
+  const auto check = access == Access::kRead ? check_operand : check_writable;
+  if (!parts.is_list) {
+    check(op, parts.operand(0));
+    check_alike(op, parts.operand(0), one);
+    Shape wanted = one.tensor.shape();
+    wanted.insert(0, group.world_size);
+    check_shape(op, parts.operand(0), wanted, one);
+    return;
+  }
+  check_length(op, parts.name, parts.tensors.size(), group);
+  for (size_t rank = 0; rank < parts.tensors.size(); ++rank) {
+    check(op, parts.operand(rank));
+    check_alike(op, parts.operand(rank), one);
+    check_shape(op, parts.operand(rank), one.tensor.shape(), one);
+  }
+}
+
+/// Elsewhere than on root.
+void check_absent(const char* op, const Parts& parts, int root) {
+  if (!parts.is_list && parts.tensors[0].defined()) {
+    refuse(op, parts.operand(0), str("undefined elsewhere than on root ", root));
+  }
+  TANDEM_CHECK(ValueError, !parts.is_list || parts.tensors.empty(), op, ": ", parts.name,
+               " must be empty elsewhere than on root ", root, ", and has ", parts.tensors.size(),
+               parts.tensors.size() == 1 ? " element" : " elements");
+}
+
+/// `one` may be part `same` itself (-1: none).
+void check_parts_apart(const char* op, const Parts& parts, const std::vector<Part>& memory, const Operand& one,
+                       const Part& one_memory, int same) {
+  for (size_t rank = 0; rank < memory.size(); ++rank) {
+    check_apart(op, parts.operand(rank), memory[rank], one, one_memory, static_cast<int>(rank) == same);
+  }
+}
+
+/// Results of a list lie apart from each other.
+void check_results_apart(const char* op, const Parts& parts, const std::vector<Part>& memory) {
+  if (!parts.is_list) return;
+  for (size_t a = 0; a < memory.size(); ++a) {
+    for (size_t b = a + 1; b < memory.size(); ++b) {
+      check_apart(op, parts.operand(a), memory[a], parts.operand(b), memory[b], false);
+    }
+  }
+}
+
+void bump_versions(const char* op, std::span<const Tensor> results) {
+  for (const Tensor& tensor : results) tensor.storage()->bump_version(op);
+}
+
+void prepare_gather(CollectiveOperation& operation, const ProcessGroupOptions& group, const Parts& outputs,
+                    const Tensor& input, int root, CollectiveOptions&& options) {
+  constexpr const char* kOp = "gather";
+  check_rank(kOp, "root", root, group);
+  const Operand in{"input", input};
+  check_operand(kOp, in);
+  const bool is_root = root == group.rank;
+  if (is_root) {
+    check_parts(kOp, outputs, in, group, Access::kWrite);
+  } else {
+    check_absent(kOp, outputs, root);
+  }
+  describe_collective(operation, group, CollectiveKind::kGather, input, std::move(options));
+  Collective& c = operation.collective;
+  c.root = root;
+  std::byte* const memory = memory_to_read(operation, input);
+  c.input = memory;
+  if (!is_root) return;
+  c.outputs = memory_of(operation, outputs, group.world_size, Access::kWrite);
+  check_parts_apart(kOp, outputs, c.outputs, in, {memory, c.num_elements}, group.rank);
+  check_results_apart(kOp, outputs, c.outputs);
+  bump_versions(kOp, outputs.tensors);
+}
+
+void prepare_all_gather(CollectiveOperation& operation, const ProcessGroupOptions& group, const Parts& outputs,
+                        const Tensor& input, CollectiveOptions&& options) {
+  constexpr const char* kOp = "all_gather";
+  describe_collective(operation, group, CollectiveKind::kAllGather, input, std::move(options));
+  Collective& c = operation.collective;
+  std::byte* const memory = memory_to_read(operation, input);
+  c.input = memory;
+  c.outputs = memory_of(operation, outputs, group.world_size, Access::kWrite);
+  check_parts_apart(kOp, outputs, c.outputs, {"input", input}, {memory, c.num_elements}, group.rank);
+  check_results_apart(kOp, outputs, c.outputs);
+  c.num_elements = 0;
+  for (const Part& part : c.outputs) c.num_elements += part.num_elements;
+  bump_versions(kOp, outputs.tensors);
+}
+
+void prepare_scatter(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& output,
+                     const Parts& inputs, int root, CollectiveOptions&& options) {
+  constexpr const char* kOp = "scatter";
+  check_rank(kOp, "root", root, group);
+  const Operand out{"output", output};
+  check_writable(kOp, out);
+  const bool is_root = root == group.rank;
+  if (is_root) {
+    check_parts(kOp, inputs, out, group, Access::kRead);
+  } else {
+    check_absent(kOp, inputs, root);
+  }
+  describe_collective(operation, group, CollectiveKind::kScatter, output, std::move(options));
+  Collective& c = operation.collective;
+  c.root = root;
+  c.output = memory_to_write(operation, output);
+  if (is_root) {
+    c.inputs = memory_of(operation, inputs, group.world_size, Access::kRead);
+    check_parts_apart(kOp, inputs, c.inputs, out, {c.output, c.num_elements}, group.rank);
+  }
+  output.storage()->bump_version(kOp);
+}
+
+void prepare_reduce_scatter(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& output,
+                            const Parts& inputs, ReduceOp op, CollectiveOptions&& options) {
+  constexpr const char* kOp = "reduce_scatter";
+  const Operand out{"output", output};
+  check_writable(kOp, out);
+  check_parts(kOp, inputs, out, group, Access::kRead);
+  check_reduce_op(kOp, op, out);
+  describe_collective(operation, group, CollectiveKind::kReduceScatter, output, std::move(options));
+  Collective& c = operation.collective;
+  c.op = op;
+  c.output = memory_to_write(operation, output);
+  c.inputs = memory_of(operation, inputs, group.world_size, Access::kRead);
+  check_parts_apart(kOp, inputs, c.inputs, out, {c.output, c.num_elements}, group.rank);
+  output.storage()->bump_version(kOp);
+}
+
+/// The parts' sizes stand in `c`.
+void finish_all_to_all(CollectiveOperation& operation, const Parts& outputs, const Parts& inputs) {
+  constexpr const char* kOp = "all_to_all";
+  Collective& c = operation.collective;
+  for (size_t from = 0; from < c.inputs.size(); ++from) {
+    check_parts_apart(kOp, outputs, c.outputs, inputs.operand(from), c.inputs[from], -1);
+  }
+  check_results_apart(kOp, outputs, c.outputs);
+  c.num_elements = 0;
+  bump_versions(kOp, outputs.tensors);
+}
+
+}  // namespace
+
+void prepare_all_reduce(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& tensor,
+                        ReduceOp op, CollectiveOptions&& options) {
+  constexpr const char* kOp = "all_reduce";
+  const Operand operand{"tensor", tensor};
+  check_writable(kOp, operand);
+  check_reduce_op(kOp, op, operand);
+  describe_collective(operation, group, CollectiveKind::kAllReduce, tensor, std::move(options));
+  Collective& c = operation.collective;
+  c.op = op;
+  c.output = memory_to_update(operation, tensor);
+  c.input = c.output;
+  tensor.storage()->bump_version(kOp);
+}
+
+void prepare_all_reduce(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& output,
+                        const Tensor& input, ReduceOp op, CollectiveOptions&& options) {
+  constexpr const char* kOp = "all_reduce";
+  const Operand out{"output", output};
+  const Operand in{"input", input};
+  check_writable(kOp, out);
+  check_operand(kOp, in);
+  check_alike(kOp, out, in);
+  check_shape(kOp, out, input.shape(), in);
+  check_reduce_op(kOp, op, in);
+  describe_collective(operation, group, CollectiveKind::kAllReduce, input, std::move(options));
+  Collective& c = operation.collective;
+  c.op = op;
+  std::byte* const memory = memory_to_read(operation, input);
+  c.input = memory;
+  c.output = memory_to_write(operation, output);
+  check_apart(kOp, out, {c.output, c.num_elements}, in, {memory, c.num_elements}, true);
+  output.storage()->bump_version(kOp);
+}
+
+void prepare_reduce(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& tensor, int root,
+                    ReduceOp op, CollectiveOptions&& options) {
+  constexpr const char* kOp = "reduce";
+  const Operand operand{"tensor", tensor};
+  check_rank(kOp, "root", root, group);
+  check_writable(kOp, operand);  // on all ranks, so that all hear of it
+  check_reduce_op(kOp, op, operand);
+  describe_collective(operation, group, CollectiveKind::kReduce, tensor, std::move(options));
+  Collective& c = operation.collective;
+  c.op = op;
+  c.root = root;
+  if (root != group.rank) {
+    c.input = memory_to_read(operation, tensor);
+    return;
+  }
+  c.output = memory_to_update(operation, tensor);
+  c.input = c.output;
+  tensor.storage()->bump_version(kOp);
+}
+
+void prepare_broadcast(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& tensor, int root,
+                       CollectiveOptions&& options) {
+  constexpr const char* kOp = "broadcast";
+  check_writable(kOp, {"tensor", tensor});
+  check_rank(kOp, "root", root, group);
+  describe_collective(operation, group, CollectiveKind::kBroadcast, tensor, std::move(options));
+  Collective& c = operation.collective;
+  c.root = root;
+  c.output = root == group.rank ? memory_to_read(operation, tensor) : memory_to_write(operation, tensor);
+  c.input = c.output;
+  tensor.storage()->bump_version(kOp);
+}
+
+void prepare_gather(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& output,
+                    const Tensor& input, int root, CollectiveOptions&& options) {
+  prepare_gather(operation, group, Parts("output", output), input, root, std::move(options));
+}
+
+void prepare_gather(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensors& outputs,
+                    const Tensor& input, int root, CollectiveOptions&& options) {
+  prepare_gather(operation, group, Parts("outputs", outputs), input, root, std::move(options));
+}
+
+void prepare_all_gather(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& output,
+                        const Tensor& input, CollectiveOptions&& options) {
+  const Operand in{"input", input};
+  check_operand("all_gather", in);
+  check_parts("all_gather", {"output", output}, in, group, Access::kWrite);
+  prepare_all_gather(operation, group, Parts("output", output), input, std::move(options));
+}
+
+void prepare_all_gather(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensors& outputs,
+                        const Tensor& input, CollectiveOptions&& options) {
+  constexpr const char* kOp = "all_gather";
+  const Operand in{"input", input};
+  check_operand(kOp, in);
+  check_length(kOp, "outputs", outputs.size(), group);
+  const Parts parts("outputs", outputs);
+  bool equal = true;
+  for (size_t rank = 0; rank < outputs.size(); ++rank) {
+    check_writable(kOp, parts.operand(rank));
+    check_alike(kOp, parts.operand(rank), in);
+    equal &= outputs[rank].shape() == input.shape();
+  }
+  const auto own = static_cast<size_t>(group.rank);
+  check_shape(kOp, parts.operand(own), input.shape(), in);
+  if (!equal) {
+    // All shapes count, and the name is what is compared beside the count of all elements.
+    options.name += options.name.empty() ? "into" : " into";
+    for (const Tensor& output : outputs) options.name += str(" ", output.shape());
+  }
+  prepare_all_gather(operation, group, parts, input, std::move(options));
+}
+
+void prepare_scatter(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& output,
+                     const Tensor& input, int root, CollectiveOptions&& options) {
+  prepare_scatter(operation, group, output, Parts("input", input), root, std::move(options));
+}
+
+void prepare_scatter(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& output,
+                     const Tensors& inputs, int root, CollectiveOptions&& options) {
+  prepare_scatter(operation, group, output, Parts("inputs", inputs), root, std::move(options));
+}
+
+void prepare_reduce_scatter(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& output,
+                            const Tensor& input, ReduceOp op, CollectiveOptions&& options) {
+  prepare_reduce_scatter(operation, group, output, Parts("input", input), op, std::move(options));
+}
+
+void prepare_reduce_scatter(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& output,
+                            const Tensors& inputs, ReduceOp op, CollectiveOptions&& options) {
+  prepare_reduce_scatter(operation, group, output, Parts("inputs", inputs), op, std::move(options));
+}
+
+void prepare_all_to_all(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& output,
+                        const Tensor& input, CollectiveOptions&& options) {
+  constexpr const char* kOp = "all_to_all";
+  const Operand out{"output", output};
+  const Operand in{"input", input};
+  check_writable(kOp, out);
+  check_operand(kOp, in);
+  check_alike(kOp, out, in);
+  if (input.dim() == 0 || input.size(0) != group.world_size) {
+    refuse<ShapeError>(kOp, in, str("[", group.world_size, ", ...]"));
+  }
+  check_shape(kOp, out, input.shape(), in);
+  describe_collective(operation, group, CollectiveKind::kAllToAll, input, std::move(options));
+  const Parts outputs("output", output);
+  const Parts inputs("input", input);
+  operation.collective.outputs = memory_of(operation, outputs, group.world_size, Access::kWrite);
+  operation.collective.inputs = memory_of(operation, inputs, group.world_size, Access::kRead);
+  finish_all_to_all(operation, outputs, inputs);
+}
+
+void prepare_all_to_all(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensors& outputs,
+                        const Tensors& inputs, CollectiveOptions&& options) {
+  constexpr const char* kOp = "all_to_all";
+  check_length(kOp, "outputs", outputs.size(), group);
+  check_length(kOp, "inputs", inputs.size(), group);
+  const Parts out("outputs", outputs);
+  const Parts in("inputs", inputs);
+  for (size_t rank = 0; rank < inputs.size(); ++rank) {
+    check_writable(kOp, out.operand(rank));
+    check_operand(kOp, in.operand(rank));
+    check_alike(kOp, out.operand(rank), in.operand(0));
+    check_alike(kOp, in.operand(rank), in.operand(0));
+  }
+  const auto own = static_cast<size_t>(group.rank);
+  check_shape(kOp, out.operand(own), inputs[own].shape(), in.operand(own));
+  describe_collective(operation, group, CollectiveKind::kAllToAll, inputs[own], std::move(options));
+  operation.collective.outputs = memory_of(operation, out, group.world_size, Access::kWrite);
+  operation.collective.inputs = memory_of(operation, in, group.world_size, Access::kRead);
+  finish_all_to_all(operation, out, in);
+}
+
+void prepare_all_to_all(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& output,
+                        const Tensor& input, const Splits& output_splits, const Splits& input_splits,
+                        CollectiveOptions&& options) {
+  constexpr const char* kOp = "all_to_all";
+  const Operand out{"output", output};
+  const Operand in{"input", input};
+  check_writable(kOp, out);
+  check_operand(kOp, in);
+  check_alike(kOp, out, in);
+  const auto check_splits = [&](const Operand& operand, const char* name, const Splits& splits) {
+    check_length(kOp, name, splits.size(), group);
+    for (const int64_t rows : splits) {
+      TANDEM_CHECK(ValueError, rows >= 0, kOp, ": ", name, " ", to_string(Shape(splits)), " has a negative number");
+    }
+    const int64_t sum = std::accumulate(splits.begin(), splits.end(), int64_t{0});
+    if (operand.tensor.dim() == 0 || operand.tensor.size(0) != sum) {
+      refuse<ShapeError>(kOp, operand, str("[", sum, ", ...] for ", name, " ", to_string(Shape(splits))));
+    }
+  };
+  check_splits(out, "output_splits", output_splits);
+  check_splits(in, "input_splits", input_splits);
+  Shape wanted = input.shape();
+  wanted[0] = output.size(0);
+  check_shape(kOp, out, wanted, in);
+  const auto own = static_cast<size_t>(group.rank);
+  TANDEM_CHECK(ValueError, output_splits[own] == input_splits[own], kOp, ": output_splits[", own, "] is ",
+               output_splits[own], " and input_splits[", own, "] is ", input_splits[own],
+               ", the rows that this rank sends to itself");
+
+  describe_collective(operation, group, CollectiveKind::kAllToAll, input, std::move(options));
+  Shape row = input.shape();
+  row.erase(0);
+  const int64_t row_elements = num_elements(row);
+  const auto split = [&](std::byte* begin, const Splits& splits) {
+    std::vector<Part> parts;
+    for (const int64_t rows : splits) {
+      parts.push_back({begin, rows * row_elements});
+      begin += rows * row_elements * size_of(input.dtype());
+    }
+    return parts;
+  };
+  operation.collective.outputs = split(memory_to_write(operation, output), output_splits);
+  operation.collective.inputs = split(memory_to_read(operation, input), input_splits);
+  finish_all_to_all(operation, Parts("output", output), Parts("input", input));
+}
+
+void prepare_barrier(CollectiveOperation& operation, const ProcessGroupOptions& group, CollectiveOptions&& options) {
+  describe_collective(operation, group, CollectiveKind::kBarrier, {}, std::move(options));
+}
+
+void prepare_message(Message& message, const char* op, const ProcessGroupOptions& group, const P2POp& what,
+                     CollectiveOptions&& options) {
+  const Operand operand{"tensor", what.tensor};
+  const bool sends = what.kind == P2POp::Kind::kSend;
+  const char* const peer_name = sends ? "dst" : "src";
+  check_rank(op, peer_name, what.peer, group);
+  TANDEM_CHECK(ValueError, what.peer != group.rank, op, ": ", peer_name, " ", what.peer, " is this rank itself");
+  TANDEM_CHECK(ValueError, what.tag >= 0, op, ": tag ", what.tag, " is negative");
+  if (sends) {
+    check_operand(op, operand);
+  } else {
+    check_writable(op, operand);
+  }
+  message.timeout = timeout_of(op, options, group);
+  message.shown_peer = job_rank(group, what.peer);
+  Transfer& t = message.transfer;
+  t.sends = sends;
+  t.peer = what.peer;
+  t.tag = what.tag;
+  t.dtype = what.tensor.dtype();
+  t.num_elements = what.tensor.num_elements();
+  t.shape = what.tensor.shape();
+  t.name = std::move(options.name);
+  t.name_hash = hash_name(t.name);
+  t.where = options.where;
+  t.data = sends ? memory_to_read(message, what.tensor) : memory_to_write(message, what.tensor);
+  if (!sends) what.tensor.storage()->bump_version("recv");
+}
+
+}  // namespace tandem::inline v0::distributed

@@ -1,0 +1,160 @@
+// What a group says and does when an operation fails, or waits for too long.
+#include <algorithm>
+
+#include <tandem/base/log.h>
+#include <tandem/distributed/group_queue.h>
+#include <tandem/distributed/store/failure_board.h>
+
+namespace tandem::inline v0::distributed {
+
+namespace {
+
+std::chrono::milliseconds to_milliseconds(std::chrono::nanoseconds duration) {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(duration);
+}
+
+}  // namespace
+
+Backend::Clock::time_point GroupQueue::wake_at() const {
+  Clock::time_point first = Clock::time_point::max();
+  const auto consider = [&](const Operation& operation) {
+    first = std::min({first, operation.deadline, operation.next_report});
+  };
+  if (head_ != nullptr) consider(*head_);
+  for (const auto& message : active_) consider(*message);
+  return first;
+}
+
+/// Reports what waits for long, and fails what waits for too long; true if something did.
+bool GroupQueue::check_times() {
+  const Clock::time_point now = Clock::now();
+  bool failed = false;
+  if (head_ != nullptr && !head_->ended) {
+    if (now >= head_->deadline) {
+      expire(*head_);
+      failed = true;
+    } else if (now >= head_->next_report) {
+      report_stall(*head_, now);
+    }
+  }
+  bool reported = false;  // of several messages the first stands for all
+  for (const auto& message : active_) {
+    if (message->ended) continue;
+    if (now >= message->deadline) {
+      expire(*message);
+      failed = true;
+    } else if (now >= message->next_report) {
+      if (!reported) report_stall(*message, now);
+      message->next_report = now + (now - message->began);
+      reported = true;
+    }
+  }
+  return failed;
+}
+
+// --- timeouts ---
+
+void GroupQueue::expire(CollectiveOperation& operation) {
+  // "reached #1873: ranks 0 1 2.  missing: rank 3 (last reached all_gather #1860 'control record', 31.2 s ago)"
+  const int64_t seq = operation.collective.seq;
+  std::string there;
+  std::string missing;
+  int first_missing = -1;
+  for (int rank = 0; rank < options_.world_size; ++rank) {
+    const int shown = job_rank(options_, rank);
+    const LastStarted last = backend_->do_last_started(rank);
+    if (last.seq >= seq) {
+      there += str(" ", shown);
+      continue;
+    }
+    if (missing.empty()) first_missing = shown;
+    missing += str(missing.empty() ? "" : ", ", "rank ", shown, " (", describe_last(last, "last reached"), ")");
+  }
+  time_out(operation, str("reached #", seq, ": ranks", there, ".  missing: ", missing.empty() ? "none" : missing),
+           first_missing);
+}
+
+void GroupQueue::expire(Message& message) {
+  const LastStarted last = backend_->do_last_started(message.transfer.peer);
+  time_out(message, str("rank ", message.shown_peer, " (", describe_last(last, "last reached"), ")"),
+           message.shown_peer);
+}
+
+void GroupQueue::time_out(Operation& operation, const std::string& progress, int culprit) {
+  const std::string after = format_seconds(operation.timeout);
+  std::string subject;
+  for (const std::string& part : {operation.name(), operation.payload(), std::string(backend_->name())}) {
+    if (!part.empty()) subject += str(subject.empty() ? "" : ", ", part);
+  }
+  const std::string what = str(" timed out after ", after, "\n  ", subject, "\n  ", progress);
+  const std::string reason = str(operation.title(), " timed out after ", after, "; ", progress);
+  fail(operation, GroupError(what, reason, culprit), own_job_rank());
+}
+
+// --- stalls ---
+
+void GroupQueue::report_stall(CollectiveOperation& operation, Clock::time_point now) {
+  operation.next_report = now + (now - operation.began);
+  const int64_t seq = operation.collective.seq;
+  std::string missing;
+  for (int rank = 0; rank < options_.world_size; ++rank) {
+    if (rank == options_.rank) continue;
+    const LastStarted last = backend_->do_last_started(rank);
+    // One line for the group: from the lowest of those who wait.
+    if (rank < options_.rank && last.seq == seq) return;
+    if (last.seq >= seq) continue;
+    missing +=
+        str(missing.empty() ? " for rank " : ", rank ", job_rank(options_, rank), " (", describe_last(last), ")");
+  }
+  log_stall(operation, now, missing.empty() ? ", though all ranks have started it" : missing);
+}
+
+void GroupQueue::report_stall(Message& message, Clock::time_point now) {
+  const LastStarted last = backend_->do_last_started(message.transfer.peer);
+  log_stall(message, now, str(" for rank ", message.shown_peer, " (", describe_last(last), ")"));
+}
+
+void GroupQueue::log_stall(const Operation& operation, Clock::time_point now, const std::string& waited_for) {
+  const std::string shown = operation.name().empty() ? "" : str(" '", operation.name(), "'");
+  log(LogLevel::kWarning, "group '", options_.name, "': ", operation.title(), shown, " waits since ",
+      format_seconds(to_milliseconds(now - operation.began)), waited_for);
+}
+
+// --- failures ---
+
+void GroupQueue::fail(Operation& operation, const GroupError& error, int culprit) {
+  operation.error = std::make_exception_ptr(
+      CommError(str(who(), " ", operation.title(), error.what()), own_job_rank(), error.culprit(), operation.number()));
+  operation.ended = true;
+  fail_group(culprit, error.reason());
+}
+
+void GroupQueue::fail_with_current_exception(Operation& operation) {
+  operation.error = std::current_exception();
+  operation.ended = true;
+  fail_group(own_job_rank(), "an operation ended with an exception");
+}
+
+/// The error is of those that the backend says so of; else all have it.
+void GroupQueue::fail_messages(const GroupError& error) {
+  const bool is_of_some = std::any_of(active_.begin(), active_.end(), [](const auto& m) { return m->transfer.failed; });
+  const GroupError of_others(failure_text(" failed", error.culprit(), error.reason()), error.reason(), error.culprit());
+  for (const auto& message : active_) {
+    if (message->ended) continue;
+    if (message->transfer.done) {
+      message->ended = true;
+    } else {
+      fail(*message, is_of_some && !message->transfer.failed ? of_others : error);
+    }
+  }
+}
+
+void GroupQueue::fail_group(int culprit, const std::string& reason) {
+  if (failed_) return;
+  failed_ = true;
+  culprit_ = culprit;
+  reason_ = reason;
+  backend_->do_abort(culprit, reason);
+}
+
+}  // namespace tandem::inline v0::distributed

@@ -1,0 +1,111 @@
+// Checks of arguments, and operations made of them.  Private to distributed/.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <tandem/distributed/operation.h>
+#include <tandem/distributed/process_group.h>
+#include <tandem/tensor/tensor.h>
+
+namespace tandem::inline v0::distributed {
+
+/// An argument as errors name it: "output", "outputs[3]".
+struct Operand {
+  const char* name;
+  const Tensor& tensor;
+  int index = -1;
+};
+
+std::string to_string(const Operand& operand);
+
+// --- checks; they throw the errors of base/error.h, "op: what is wrong" and the operands ---
+
+/// Defined and on a CPU device.
+void check_operand(const char* op, const Operand& operand);
+/// And none of its elements share memory.
+void check_writable(const char* op, const Operand& operand);
+/// Of one dtype and on one device.
+void check_alike(const char* op, const Operand& a, const Operand& b);
+void check_shape(const char* op, const Operand& operand, const Shape& wanted, const Operand& other);
+void check_reduce_op(const char* op, ReduceOp reduction, const Operand& operand);
+/// `name`: "root", "dst".
+void check_rank(const char* op, const char* name, int rank, const ProcessGroupOptions& group);
+/// As many tensors as ranks.
+void check_length(const char* op, const char* name, size_t length, const ProcessGroupOptions& group);
+
+/// `must_be` where it is wrong: "gather: output must be undefined elsewhere than on root 2".
+template <class ErrorType = ValueError>
+[[noreturn]] void refuse(const char* op, const Operand& operand, const std::string& must_be);
+/// That a result and what is read share no memory; `may_be_same`: but they may be the very same.
+void check_apart(const char* op, const Operand& a, const Part& a_part, const Operand& b, const Part& b_part,
+                 bool may_be_same);
+
+// --- row-major memory; the operation keeps it and makes the copies ---
+
+/// For reading the tensor; a copy where it is not row-major.
+std::byte* memory_to_read(Operation& operation, const Tensor& tensor);
+/// For a result that goes to the tensor.
+std::byte* memory_to_write(Operation& operation, const Tensor& tensor);
+/// For both.
+std::byte* memory_to_update(Operation& operation, const Tensor& tensor);
+
+/// Name, call site and timeout, and the dtype, shape and count of `tensor`, which may be undefined.
+void describe_collective(CollectiveOperation& operation, const ProcessGroupOptions& group, CollectiveKind kind,
+                         const Tensor& tensor, CollectiveOptions&& options);
+/// `options.timeout`, else the group's; 0 = none.
+std::chrono::milliseconds timeout_of(const char* op, const CollectiveOptions& options,
+                                     const ProcessGroupOptions& group);
+
+// --- the operations, each checked and complete but for its number ---
+
+using Tensors = std::vector<Tensor>;
+using Splits = std::vector<int64_t>;
+
+void prepare_all_reduce(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& tensor,
+                        ReduceOp op, CollectiveOptions&& options);
+void prepare_all_reduce(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& output,
+                        const Tensor& input, ReduceOp op, CollectiveOptions&& options);
+void prepare_reduce(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& tensor, int root,
+                    ReduceOp op, CollectiveOptions&& options);
+void prepare_broadcast(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& tensor, int root,
+                       CollectiveOptions&& options);
+void prepare_gather(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& output,
+                    const Tensor& input, int root, CollectiveOptions&& options);
+void prepare_gather(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensors& outputs,
+                    const Tensor& input, int root, CollectiveOptions&& options);
+void prepare_all_gather(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& output,
+                        const Tensor& input, CollectiveOptions&& options);
+void prepare_all_gather(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensors& outputs,
+                        const Tensor& input, CollectiveOptions&& options);
+void prepare_scatter(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& output,
+                     const Tensor& input, int root, CollectiveOptions&& options);
+void prepare_scatter(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& output,
+                     const Tensors& inputs, int root, CollectiveOptions&& options);
+void prepare_reduce_scatter(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& output,
+                            const Tensor& input, ReduceOp op, CollectiveOptions&& options);
+void prepare_reduce_scatter(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& output,
+                            const Tensors& inputs, ReduceOp op, CollectiveOptions&& options);
+void prepare_all_to_all(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& output,
+                        const Tensor& input, CollectiveOptions&& options);
+void prepare_all_to_all(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensors& outputs,
+                        const Tensors& inputs, CollectiveOptions&& options);
+void prepare_all_to_all(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& output,
+                        const Tensor& input, const Splits& output_splits, const Splits& input_splits,
+                        CollectiveOptions&& options);
+void prepare_barrier(CollectiveOperation& operation, const ProcessGroupOptions& group, CollectiveOptions&& options);
+void prepare_message(Message& message, const char* op, const ProcessGroupOptions& group, const P2POp& what,
+                     CollectiveOptions&& options);
+
+using Operations = std::vector<std::shared_ptr<CollectiveOperation>>;
+
+Operations prepare_all_reduce_coalesced(const ProcessGroupOptions& group, const Tensors& tensors, ReduceOp op,
+                                        CollectiveOptions&& options);
+Operations prepare_broadcast_coalesced(const ProcessGroupOptions& group, const Tensors& tensors, int root,
+                                       CollectiveOptions&& options);
+Operations prepare_all_gather_coalesced(const ProcessGroupOptions& group, const Tensors& outputs, const Tensors& inputs,
+                                        CollectiveOptions&& options);
+Operations prepare_reduce_scatter_coalesced(const ProcessGroupOptions& group, const Tensors& outputs,
+                                            const Tensors& inputs, ReduceOp op, CollectiveOptions&& options);
+
+}  // namespace tandem::inline v0::distributed
