@@ -37,10 +37,14 @@ std::string describe_call(const Signature& s, const Shape& shape, std::string_vi
 }
 
 std::string describe_call(const Transfer& t, int shown_peer) {
+  return describe_call(t, shown_peer, t.where.file_name(), t.where.line());
+}
+
+std::string describe_call(const Transfer& t, int shown_peer, std::string_view file, uint32_t line) {
   std::string text = str(t.sends ? "send" : "recv", " ", t.dtype, " ", t.shape, t.sends ? " to" : " from", " rank ",
                          shown_peer, " tag ", t.tag);
   if (!t.name.empty()) text += str(", '", t.name, "'");
-  text += str(", ", t.where.file_name(), ":", t.where.line());
+  text += str(", ", file, ":", line);
   return text;
 }
 

@@ -100,6 +100,8 @@ std::string describe_call(const Signature& signature, const Shape& shape, std::s
                           uint32_t line);
 /// "send float32 [4, 3] to rank 2 tag 7, 'x', train.cc:12".
 std::string describe_call(const Transfer& transfer, int shown_peer);
+/// The same with a call site in place of transfer.where, for messages of other ranks.
+std::string describe_call(const Transfer& transfer, int shown_peer, std::string_view file, uint32_t line);
 
 /// `headline`, then "  rank 2: reason" (without the rank where it is no rank's fault) on a line of its own.
 std::string failure_text(const std::string& headline, int culprit, std::string_view reason);

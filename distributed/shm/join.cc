@@ -54,7 +54,7 @@ std::string random_token() {
 
 /// Makes the rank's header, so that its pages exist and peers find it clean.
 void initialise(std::byte* segment, const Layout& layout) {
-  std::memset(segment, 0, layout.total);  // peers should meet no page fault
+  std::memset(segment, 0, layout.channels);  // peers should meet no page fault
   auto* header = new (segment) SegmentHeader;
   cpu_set_t cores;
   static_assert(sizeof(cores) == sizeof(header->cores));

@@ -31,7 +31,27 @@ Layout::Layout(int world_size, const Tuning& tuning) {
   slots = round_up(counts + kParities * counts_bytes, page);
   staging = slots + round_up(static_cast<size_t>(kParities * tuning.slot_bytes), page);
   results = staging + kParities * ring_bytes;
-  total = results + ring_bytes;
+  channels = results + ring_bytes;
+  pieces = round_up(sizeof(Channel), kLine);
+  small = round_up(pieces + sizeof(Piece) * static_cast<size_t>(tuning.pieces), page);
+  ring = small + static_cast<size_t>(tuning.small_bytes) * kMaxAnnounced;
+  channel_bytes = round_up(ring + static_cast<size_t>(tuning.piece_bytes * tuning.pieces), page);
+  inboxes = channels + channel_bytes * static_cast<size_t>(world_size);
+  total = round_up(inboxes + sizeof(Inbox) * static_cast<size_t>(world_size), page);
+}
+
+void copy_text(char* out, std::string_view text, size_t room) {
+  const size_t n = std::min(text.size(), room - 1);
+  std::memcpy(out, text.data(), n);
+  out[n] = 0;
+}
+
+void write_shown(Shown& shown, const Shape& shape, std::string_view name, const std::source_location& where) {
+  shown.dims = static_cast<int32_t>(std::min<size_t>(shape.size(), kMaxShownDims));
+  std::copy_n(shape.begin(), shown.dims, shown.shape);
+  shown.line = where.line();
+  copy_text(shown.name, name, sizeof(shown.name));
+  copy_text(shown.file, where.file_name(), sizeof(shown.file));
 }
 
 Doorbell& Mapping::doorbell(int rank) const {

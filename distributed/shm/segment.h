@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <source_location>
+#include <string_view>
 #include <vector>
 
 #include <tandem/base/macros.h>
@@ -38,6 +40,11 @@ struct Shown {
   char name[kShownText] = {};
   char file[kShownText] = {};
 };
+
+/// As much of the text as `room` bytes hold, with a zero at its end.
+void copy_text(char* out, std::string_view text, size_t room);
+void write_shown(Shown& shown, const Shape& shape, std::string_view name, const std::source_location& where);
+inline Shape shape_of(const Shown& shown) { return Shape(shown.shape, shown.shape + shown.dims); }
 
 /// How far the rank is within its collective.  Each counter holds stamp(seq, rounds done), so it only grows.
 struct alignas(kLine) Counters {
@@ -70,12 +77,55 @@ struct SegmentHeader {
   uint64_t cores[16] = {};  ///< the rank's affinity mask when it joined
 };
 
+// Messages.  Every ordered pair of ranks has a Channel, in the segment of the one that sends, and an Inbox, in the
+// segment of the other.  They are many and most are never used: nobody touches their pages before, and all zeros is
+// their state at the beginning.
+
+inline constexpr int kMaxAnnounced = 128;  ///< messages of one pair that wait for a receive or for their data
+
+/// A message as its receiver finds it.
+struct alignas(kLine) Announcement {
+  int64_t number;  ///< among those of the pair, from 1
+  int64_t num_elements;
+  uint64_t name_hash;
+  int32_t tag;
+  DType dtype;
+  Shown shown;
+};
+
+/// A piece of a message's data in the ring of its pair.
+struct Piece {
+  int64_t num_bytes;
+  int32_t entry;  ///< of its Announcement
+};
+
+struct Channel {
+  alignas(kLine) std::atomic<int64_t> announced;  ///< messages
+  alignas(kLine) std::atomic<int64_t> sent;       ///< pieces put into the ring
+  alignas(kLine) int32_t order[kMaxAnnounced];    ///< entries of messages 1, 2, ... 1 + kMaxAnnounced, ...
+  Announcement entries[kMaxAnnounced];
+  // Then Tuning::pieces times Piece, data of small messages by entry, and the ring.
+};
+
+struct Inbox {
+  alignas(kLine) std::atomic<int64_t> taken;  ///< pieces taken out of the ring
+  /// What became of the message last announced in each entry: answer(its number, whether it differs from what was
+  /// posted).
+  alignas(kLine) std::atomic<int64_t> answers[kMaxAnnounced];
+  Announcement refusing;  ///< the receive that a message differed from
+};
+
+inline constexpr int64_t answer(int64_t number, bool refused) { return number * 2 + (refused ? 1 : 0); }
+
 /// Sizes that all ranks of a group agree on.
 struct Tuning {
   int64_t slot_bytes = 32 << 10;    ///< data up to this size goes through the slots
   int64_t chunk_bytes = 256 << 10;  ///< of a tensor in a round of a ring; a multiple of 64
   int64_t whole_bytes = 1 << 20;    ///< two ranks exchange whole tensors up to this size, larger ones in slices
   int slots = 4;                    ///< rounds that a ring holds
+  int64_t small_bytes = 4 << 10;    ///< messages up to this size travel with their announcement; a multiple of 64
+  int64_t piece_bytes = 128 << 10;  ///< of a message, in the ring of its pair; a multiple of 64
+  int pieces = 4;                   ///< that such a ring holds
 };
 
 /// Where things are in a segment.
@@ -85,9 +135,15 @@ struct Layout {
   size_t slots;    ///< kParities slots of tuning.slot_bytes
   size_t staging;  ///< kParities rings of inputs
   size_t results;  ///< ring of results, or of what a source sends
+  size_t channels;  ///< one for each receiver.  Only what lies before is sure to be used.
+  size_t inboxes;   ///< one for each sender
   size_t total;
-  size_t ring_bytes;    ///< of one ring
-  size_t counts_bytes;  ///< of one table
+  size_t ring_bytes;     ///< of one ring
+  size_t counts_bytes;   ///< of one table
+  size_t channel_bytes;  ///< of one channel with its data
+  size_t pieces;         ///< within a channel: what is in the ring
+  size_t small;          ///< within a channel: data of small messages, by entry
+  size_t ring;           ///< within a channel
 };
 
 struct alignas(kLine) Doorbell {

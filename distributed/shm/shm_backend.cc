@@ -27,12 +27,6 @@ bool cores_suffice(const Mapping& mapping, int size) {
   return size <= count;
 }
 
-void copy_text(const std::string& text, char* out, size_t room) {
-  const size_t n = std::min(text.size(), room - 1);
-  std::memcpy(out, text.data(), n);
-  out[n] = 0;
-}
-
 }  // namespace
 
 ShmBackend::ShmBackend(const ProcessGroupOptions& options, const Tuning& tuning)
@@ -43,6 +37,7 @@ ShmBackend::ShmBackend(const ProcessGroupOptions& options, const Tuning& tuning)
       layout_(options.world_size, tuning_),
       mapping_(join(options, layout_)),
       bells_(*mapping_, rank_),
+      messages_(options_, tuning_, layout_, *mapping_, bells_),
       inputs_(static_cast<size_t>(options.world_size)),
       poisoned_(static_cast<size_t>(options.world_size)) {
   may_spin_ = cores_suffice(*mapping_, size_);
@@ -72,7 +67,7 @@ void ShmBackend::do_abort(int culprit, const std::string& reason) {
   uint32_t state = Poison::kClean;
   if (!poison.state.compare_exchange_strong(state, Poison::kWriting)) return;
   poison.culprit = culprit;
-  copy_text(reason, poison.reason, sizeof(poison.reason));
+  copy_text(poison.reason, reason, sizeof(poison.reason));
   poison.state.store(Poison::kWritten, std::memory_order_seq_cst);
   for (int rank = 0; rank < size_; ++rank) bells_.ring(rank);
 }
@@ -104,15 +99,7 @@ void ShmBackend::do_start(const Collective& collective) {
   choose_path();
 
   SegmentHeader& header = own();
-  Shown& shown = header.shown[parity_];
-  shown.dims = static_cast<int32_t>(std::min<size_t>(collective.shape.size(), kMaxShownDims));
-  std::copy_n(collective.shape.begin(), shown.dims, shown.shape);
-  copy_text(collective.name, shown.name, sizeof(shown.name));
-  shown.line = collective.where.line();
-  const std::string_view file = collective.where.file_name();
-  const size_t file_size = std::min(file.size(), sizeof(shown.file) - 1);
-  std::memcpy(shown.file, file.data(), file_size);
-  shown.file[file_size] = 0;
+  write_shown(header.shown[parity_], collective.shape, collective.name, collective.where);
 
   if (path_ == Path::kSlots && sends(rank_)) send_to_slot();
   header.reached_ns.store(trace_now_ns(), std::memory_order_relaxed);
@@ -133,21 +120,27 @@ Advance ShmBackend::do_advance() {
   const Advance result = step();
   if (result == Advance::kDone) own().finished.store(number_, std::memory_order_release);
   if (result != Advance::kIdle) return result;
+  fail_if_needed(poisoned, num_heard, [&](int rank) { return is_missing(rank); });
+  return Advance::kIdle;
+}
+
+void ShmBackend::fail_if_needed(int poisoned, size_t num_heard, FunctionRef<bool(int)> is_needed) {
   if (poisoned >= 0) fail(header(poisoned).poison.culprit, header(poisoned).poison.reason);
-  if (num_heard > 0) {
-    std::lock_guard lock(failures_mutex_);
-    for (size_t i = 0; i < num_heard; ++i) {
-      const auto& [culprit, reason] = failures_[i];
-      const auto member = std::find(options_.ranks.begin(), options_.ranks.end(), culprit);
-      if (culprit < 0 || is_missing(static_cast<int>(member - options_.ranks.begin()))) fail(culprit, reason);
+  if (num_heard == 0) return;
+  std::lock_guard lock(failures_mutex_);
+  for (size_t i = 0; i < num_heard; ++i) {
+    const auto& [culprit, reason] = failures_[i];
+    if (culprit < 0) fail(culprit, reason);
+    for (int rank = 0; rank < size_; ++rank) {
+      if (job_rank(options_, rank) == culprit && is_needed(rank)) fail(culprit, reason);
     }
   }
-  return Advance::kIdle;
 }
 
 Advance ShmBackend::step() {
   const bool matched = match_records();
   switch (path_) {
+    case Path::kNothing: return matched ? Advance::kDone : Advance::kIdle;
     case Path::kSlots:
       if (!matched) return Advance::kIdle;
       finish_slots();
@@ -179,8 +172,7 @@ bool ShmBackend::match_records() {
 
 std::string ShmBackend::describe_record(int rank) const {
   const Shown& shown = header(rank).shown[parity_];
-  const Shape shape(shown.shape, shown.shape + shown.dims);
-  return describe_call(record(rank).signature, shape, shown.name, shown.file, shown.line);
+  return describe_call(record(rank).signature, shape_of(shown), shown.name, shown.file, shown.line);
 }
 
 void ShmBackend::throw_mismatch(int peer) const {
@@ -241,9 +233,26 @@ std::string ShmBackend::describe() const {
   return str("1 host x ", size_, ": shm between ", options_.thread_ranks ? "threads" : "processes");
 }
 
-void ShmBackend::do_start_transfer(Transfer&) { throw StateError("shm: messages are not supported yet"); }
+// --- messages ---
 
-Advance ShmBackend::do_advance_transfers() { return Advance::kIdle; }
+void ShmBackend::do_start_transfer(Transfer& transfer) { messages_.start(transfer); }
+
+Advance ShmBackend::do_advance_transfers() {
+  if (!messages_.any()) return Advance::kIdle;
+  const size_t num_heard = num_failures_.load(std::memory_order_acquire);
+  int poisoned = -1;
+  for (int rank = size_ - 1; rank >= 0; --rank) {
+    if (header(rank).poison.state.load(std::memory_order_seq_cst) == Poison::kWritten) poisoned = rank;
+  }
+  try {
+    if (messages_.advance()) return Advance::kMoved;
+    fail_if_needed(poisoned, num_heard, [&](int rank) { return messages_.any_with(rank); });
+  } catch (const GroupError&) {
+    messages_.clear();
+    throw;
+  }
+  return Advance::kIdle;
+}
 
 std::unique_ptr<Backend> make_shm_backend(const ProcessGroupOptions& options, const Tuning& tuning) {
   return std::make_unique<ShmBackend>(options, tuning);

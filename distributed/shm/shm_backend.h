@@ -11,6 +11,7 @@
 
 #include <tandem/distributed/backend.h>
 #include <tandem/distributed/shm/bells.h>
+#include <tandem/distributed/shm/messages.h>
 #include <tandem/distributed/shm/segment.h>
 
 namespace tandem::inline v0::distributed::shm {
@@ -92,10 +93,12 @@ class ShmBackend final : public Backend {
   void send_round(int64_t round);
   void take_round(int64_t round);
   bool is_missing(int rank) const;
+  /// Throws where a rank has failed (`poisoned`, or one of those heard of) and the operation cannot do without it.
+  void fail_if_needed(int poisoned, size_t num_heard, FunctionRef<bool(int)> is_needed);
   [[noreturn]] void fail(int culprit, const std::string& reason) const;
 
-  /// The ways described above.
-  enum class Path : uint8_t { kSlots, kWhole, kSlices, kExchange };
+  /// The ways described above; kNothing: signatures are compared, and that is all.
+  enum class Path : uint8_t { kNothing, kSlots, kWhole, kSlices, kExchange };
 
   /// Some bytes of a part; none past its end.
   struct Block {
@@ -123,6 +126,7 @@ class ShmBackend final : public Backend {
   const Layout layout_;
   std::shared_ptr<Mapping> mapping_;
   const Bells bells_;
+  Messages messages_;
   bool may_spin_ = false;
 
   std::mutex failures_mutex_;

@@ -86,6 +86,8 @@ std::byte* ShmBackend::incoming(int from) const {
 void ShmBackend::choose_path() {
   // Ranks whose signatures (and counts, once they are known) are equal take the same path.  Before that an all_to_all
   // knows only what this rank sends, and puts it into the slot in case that all can.
+  path_ = Path::kNothing;
+  if (!call_->moves_data) return;
   const bool to_each = sends_to_each();
   int64_t longest = num_bytes_;                                                             // part
   int64_t in_slot = to_each ? (size_ - 1) * round_up(num_bytes_, kAlignment) : num_bytes_;  // of any rank
