@@ -35,12 +35,17 @@ class Network {
   std::map<std::string, std::shared_ptr<Meeting>> meetings_;
 };
 
+/// Of what a HierarchicalBackend is made.
+enum class HostPart { kFlat, kInside, kAcross };
+
 struct HostRanks {
   std::string hosts = "aabb";  ///< a letter for each rank's host
   HostTuning tuning = {};
   std::chrono::milliseconds timeout{20000};
-  int dawdle = 1;           ///< of the network
-  bool shm_inside = false;  ///< else a meeting inside the hosts too
+  int dawdle = 1;          ///< of the network
+  bool shm_inside = true;  ///< else a meeting inside the hosts too
+  /// Called where a rank starts a meeting's collective `number`.
+  std::function<void(int rank, HostPart part, int64_t number)> on_start = {};
   std::shared_ptr<Store> store = make_memory_store();
   std::shared_ptr<Network> network = std::make_shared<Network>();
 
@@ -55,10 +60,12 @@ struct HostRanks {
     const HostLayout all = layout();
     const ProcessGroupOptions options{store, rank, world_size(), "default", timeout, true};
     HostBackends backends;
-    backends.flat = meet(options, dawdle + rank % 2);
+    backends.flat = meet(rank, HostPart::kFlat, options, dawdle + rank % 2);
     const ProcessGroupOptions inside = options_inside(options, all);
-    backends.local = shm_inside ? shm::make_shm_backend(inside) : meet(inside, 1);
-    if (all.is_even() || all.local_rank(rank) == 0) backends.cross = meet(options_across(options, all), dawdle);
+    backends.local = shm_inside ? shm::make_shm_backend(inside) : meet(rank, HostPart::kInside, inside, 1);
+    if (all.is_even() || all.local_rank(rank) == 0) {
+      backends.cross = meet(rank, HostPart::kAcross, options_across(options, all), dawdle);
+    }
     return ProcessGroupAccess::make(options,
                                     std::make_unique<HierarchicalBackend>(options, all, std::move(backends), tuning));
   }
@@ -92,8 +99,10 @@ struct HostRanks {
     }
   }
 
-  std::unique_ptr<Backend> meet(const ProcessGroupOptions& options, int slowness) const {
-    return std::make_unique<MeetingBackend>(options, network->find(options.name), slowness);
+  std::unique_ptr<Backend> meet(int rank, HostPart part, const ProcessGroupOptions& options, int slowness) const {
+    std::function<void(int64_t)> notice;
+    if (on_start) notice = [f = on_start, rank, part](int64_t number) { f(rank, part, number); };
+    return std::make_unique<MeetingBackend>(options, network->find(options.name), slowness, std::move(notice));
   }
 };
 

@@ -45,9 +45,11 @@ struct Meeting {
 
 class MeetingBackend final : public Backend {
  public:
-  /// Every do_advance but one of `dawdle` reports progress and makes none.
-  MeetingBackend(const ProcessGroupOptions& options, std::shared_ptr<Meeting> meeting, int dawdle = 1)
-      : options_(options), meeting_(std::move(meeting)), dawdle_(dawdle) {}
+  /// What could complete does so at every `dawdle`th do_advance.  `on_start` is called with the number of each
+  /// collective before anything of it is done.
+  MeetingBackend(const ProcessGroupOptions& options, std::shared_ptr<Meeting> meeting, int dawdle = 1,
+                 std::function<void(int64_t number)> on_start = {})
+      : options_(options), meeting_(std::move(meeting)), dawdle_(dawdle), on_start_(std::move(on_start)) {}
   ~MeetingBackend() override {
     std::lock_guard lock(meeting_->mutex);
     meeting_->wakes.erase(options_.rank);
@@ -60,6 +62,7 @@ class MeetingBackend final : public Backend {
   void do_start(const Collective& call) override {
     call_ = &call;
     ++number_;
+    if (on_start_) on_start_(number_);
     Meeting::Posted posted{call, {}};
     const auto add = [&](const std::byte* data, int64_t count) {
       if (call.moves_data && count > 0) {
@@ -82,7 +85,6 @@ class MeetingBackend final : public Backend {
   }
 
   Advance do_advance() override {
-    if (++polls_ % dawdle_ != 0) return Advance::kMoved;
     std::lock_guard lock(meeting_->mutex);
     auto& round = meeting_->rounds[number_];
     for (const auto& [rank, posted] : round) {
@@ -98,6 +100,7 @@ class MeetingBackend final : public Backend {
       }
       return Advance::kIdle;
     }
+    if (++polls_ % dawdle_ != 0) return Advance::kMoved;
     if (call_->moves_data) finish(round);
     if (++meeting_->completed[number_] == options_.world_size) {
       meeting_->rounds.erase(number_);
@@ -203,6 +206,7 @@ class MeetingBackend final : public Backend {
   const ProcessGroupOptions options_;
   const std::shared_ptr<Meeting> meeting_;
   const int dawdle_;
+  const std::function<void(int64_t)> on_start_;
   const Collective* call_ = nullptr;
   int64_t number_ = 0;
   int polls_ = 0;

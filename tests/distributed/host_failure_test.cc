@@ -1,0 +1,193 @@
+// What a rank on one of several hosts hears of the others' mistakes and ends, at every phase of an all_reduce.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <source_location>
+#include <string>
+#include <vector>
+
+#include <tandem/base/error.h>
+#include <tandem/tensor/factories.h>
+#include <tandem/tests/distributed/host_ranks.h>
+
+namespace tandem::inline v0::distributed {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr HostTuning kTiny = {.leader_bytes = 64, .chunk_bytes = 256, .ahead = 2};
+constexpr auto kSoon = std::chrono::seconds(5);  // much less than the deadline, and what a loaded machine needs
+
+struct Thrown {
+  std::string text = "nothing";
+  int peer = -2;
+};
+
+Thrown thrown_by(const std::exception_ptr& error) {
+  if (error == nullptr) return {};
+  try {
+    std::rethrow_exception(error);
+  } catch (const CommError& e) {
+    return {e.what(), e.peer()};
+  } catch (const std::exception& e) {
+    return {e.what()};
+  }
+}
+
+std::string place(const std::source_location& where) { return str(where.file_name(), ":", where.line()); }
+
+TEST(HostMismatch, EveryRankShowsBothSidesAndDataIsUntouched) {
+  for (const char* hosts : {"aabb", "aab", "abcb"}) {
+    for (const int64_t count : {9, 500}) {  // one flow and several
+      for (int wrong = 0; wrong < 4 && hosts[wrong] != 0; ++wrong) {
+        const HostRanks ranks{.hosts = hosts, .tuning = kTiny};
+        const auto here = std::source_location::current();
+        const auto start = Clock::now();
+        const auto errors = ranks.run([&](ProcessGroup& group) {
+          const Tensor x = full({group.rank() == wrong ? count + 1 : count}, 1.5);
+          try {
+            group.all_reduce(x, ReduceOp::kSum, {.name = "fc", .where = here});
+          } catch (const CommError&) {
+            for (const float v : x.to_vector<float>()) EXPECT_EQ(v, 1.5f);
+            throw;
+          }
+        });
+        EXPECT_LT(Clock::now() - start, kSoon);
+        for (size_t rank = 0; rank < errors.size(); ++rank) {
+          const Thrown t = thrown_by(errors[rank]);
+          EXPECT_EQ(t.text.find(str("[rank ", rank, " of ", errors.size(), "] all_reduce #1")), 0u) << t.text;
+          EXPECT_NE(t.text.find("ranks do not agree on what to exchange"), std::string::npos) << t.text;
+          const std::string shown =
+              str("  rank ", wrong, "  all_reduce sum float32 [", count + 1, "], 'fc', ", place(here));
+          EXPECT_NE(t.text.find(shown), std::string::npos) << t.text << "\nwithout\n" << shown;
+        }
+      }
+    }
+  }
+}
+
+TEST(HostMismatch, OtherKindsMeet) {
+  const HostRanks ranks{.hosts = "aabb", .tuning = kTiny};
+  const auto errors = ranks.run([&](ProcessGroup& group) {
+    if (group.rank() == 2) return group.barrier();
+    group.all_reduce(zeros({500}));
+  });
+  for (const std::exception_ptr& error : errors) {
+    EXPECT_NE(thrown_by(error).text.find("ranks do not agree on what to exchange"), std::string::npos);
+  }
+}
+
+/// Holds threads until somebody opens it.
+class Gate {
+ public:
+  void open() {
+    std::lock_guard lock(mutex_);
+    open_ = true;
+    changed_.notify_all();
+  }
+  void pass() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return open_; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool open_ = false;
+};
+
+enum class End { kThrows, kKilled, kStopped };
+
+struct Moment {
+  int rank;
+  HostPart part;
+  int64_t number;
+};
+
+/// What all ranks throw in one of two all_reduces where one of them ends at that moment.  Empty where it has no such
+/// moment.
+std::vector<Thrown> run_until(const char* hosts, const Moment& moment, End end) {
+  HostRanks ranks{.hosts = hosts, .tuning = kTiny, .shm_inside = false};
+  if (end == End::kStopped) ranks.timeout = std::chrono::milliseconds(100);
+  Gate others_ended;
+  std::atomic<int> num_running{ranks.world_size() - 1};
+  std::atomic<bool> came{false};
+  ranks.on_start = [&](int rank, HostPart part, int64_t number) {
+    if (rank != moment.rank || part != moment.part || number != moment.number) return;
+    came = true;
+    if (end == End::kKilled) ranks.store->announce_failure(rank, "killed by SIGKILL");
+    if (end != End::kThrows) others_ended.pass();
+    throw std::runtime_error("ended");
+  };
+  const auto errors = ranks.run([&](ProcessGroup& group) {
+    struct Finally {
+      std::function<void()> f;
+      ~Finally() { f(); }
+    };
+    const Finally count{[&] {
+      if (group.rank() != moment.rank && --num_running == 0) others_ended.open();
+    }};
+    for (int i = 0; i < 2; ++i) group.all_reduce(zeros({150}));
+    group.barrier();  // for those who were through before
+  });
+  std::vector<Thrown> thrown;
+  if (!came) return thrown;
+  for (const std::exception_ptr& error : errors) thrown.push_back(thrown_by(error));
+  return thrown;
+}
+
+void expect_all_hear(End end, const std::string& wanted) {
+  for (const char* hosts : {"aabb", "aab", "abc"}) {
+    for (const HostPart part : {HostPart::kFlat, HostPart::kInside, HostPart::kAcross}) {
+      int num_moments = 0;
+      for (int rank = 0; hosts[rank] != 0; ++rank) {
+        for (const int64_t number : {1, 2, 4}) {
+          const auto start = Clock::now();
+          const std::vector<Thrown> thrown = run_until(hosts, {rank, part, number}, end);
+          if (thrown.empty()) continue;
+          ++num_moments;
+          const std::string where = str(hosts, " rank ", rank, " part ", static_cast<int>(part), " number ", number);
+          EXPECT_LT(Clock::now() - start, kSoon) << where;
+          for (size_t other = 0; other < thrown.size(); ++other) {
+            if (static_cast<int>(other) == rank) continue;
+            EXPECT_NE(thrown[other].text.find(wanted), std::string::npos) << where << ": " << thrown[other].text;
+            if (end == End::kStopped) continue;
+            EXPECT_EQ(thrown[other].peer, rank) << where << ": " << thrown[other].text;
+          }
+        }
+      }
+      EXPECT_GT(num_moments, 3);
+    }
+  }
+}
+
+TEST(HostFailure, AnExceptionAtAnyPhaseEndsAll) {
+  expect_all_hear(End::kThrows, "an operation ended with an exception");
+}
+
+TEST(HostFailure, ADeathAtAnyPhaseEndsAll) { expect_all_hear(End::kKilled, "killed by SIGKILL"); }
+
+TEST(HostFailure, AStandstillAtAnyPhaseEndsAtTheDeadline) { expect_all_hear(End::kStopped, "timed out after 0.1 s"); }
+
+TEST(HostFailure, AnAbortReachesAllHosts) {
+  for (int aborting = 0; aborting < 5; ++aborting) {
+    const HostRanks ranks{.hosts = "aabbb", .tuning = kTiny};
+    const auto errors = ranks.run([&](ProcessGroup& group) {
+      group.barrier();
+      if (group.rank() == aborting) return group.abort("loss is NaN");
+      group.all_reduce(zeros({300}));
+    });
+    for (int rank = 0; rank < 5; ++rank) {
+      const Thrown t = thrown_by(errors[static_cast<size_t>(rank)]);
+      EXPECT_EQ(t.text, rank == aborting
+                            ? "nothing"
+                            : str("[rank ", rank, " of 5] all_reduce #2 failed\n  rank ", aborting, ": loss is NaN"));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tandem::inline v0::distributed
