@@ -58,7 +58,7 @@ NodeLink::NodeLink(const NodeOptions& options, const std::function<bool()>& inte
   for (bool reached = false; !reached;) {
     if (interrupted()) throw CommError("launch: stopped by a signal");
     try {
-      connect_to(options_.host, options_.port, kConnectSlice);
+      connect_to(options_.host, options_.port, Clock::now() + kConnectSlice);
       reached = true;
     } catch (const CommError& e) {
       TANDEM_CHECK(CommError, Clock::now() < deadline, "launch: node ", options_.node, " did not reach node 0 at ",
