@@ -1,5 +1,6 @@
 #include <tandem/base/error.h>
 #include <tandem/distributed/backend.h>
+#include <tandem/distributed/gloo/gloo_backend.h>
 #include <tandem/distributed/hosts/host_layout.h>
 #include <tandem/distributed/rendezvous.h>
 #include <tandem/distributed/shm/shm_backend.h>
@@ -22,6 +23,7 @@ namespace {
 std::unique_ptr<Backend> make_backend(const ProcessGroupOptions& options) {
   TANDEM_CHECK(ValueError, options.backend == "auto" || options.backend == "shm" || options.backend == "gloo",
                "ProcessGroup: there is no backend '", options.backend, "': there are auto, shm and gloo");
+  if (options.backend == "gloo") return gloo::make_gloo_backend(options);
   const HostLayout layout = find_hosts(options);
   if (layout.num_hosts() > 1) fail_for_hosts(options, layout);
   return shm::make_shm_backend(options);

@@ -19,6 +19,11 @@ _LIBRARIES = {
         linkopts = ["-lfmt"],
         lib_defines = ["FMT_SHARED"],
     ),
+    "gloo": dict(
+        apt = "libgloo-dev",
+        headers = ["gloo"],
+        linkopts = ["-lgloo", "-pthread"],
+    ),
     "googletest": dict(
         apt = "libgtest-dev libgmock-dev",
         headers = ["gtest", "gmock"],

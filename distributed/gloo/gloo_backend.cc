@@ -1,0 +1,275 @@
+#include <tandem/distributed/gloo/gloo_backend.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <tandem/base/error.h>
+
+namespace tandem::inline v0::distributed::gloo {
+
+namespace {
+
+/// What a connection's end means, in the words that the store has for it.
+std::string reason_of(const std::string& why) {
+  const auto says = [&](const char* text) { return why.find(text) != std::string::npos; };
+  if (says("closed by peer") || says("reset by peer")) return "died (its connection closed)";
+  if (says("timed out")) return "cannot be reached (its connection timed out)";
+  return why;
+}
+
+}  // namespace
+
+GlooBackend::GlooBackend(const ProcessGroupOptions& options, const Tuning& tuning)
+    : options_(options),
+      rank_(options.rank),
+      size_(options.world_size),
+      tuning_(tuning),
+      last_(static_cast<size_t>(options.world_size)),
+      peers_(static_cast<size_t>(options.world_size)),
+      inputs_(static_cast<size_t>(options.world_size)),
+      mesh_(options, tuning) {}
+
+// --- one collective ---
+
+void GlooBackend::do_start(const Collective& collective) {
+  call_ = &collective;
+  ++number_;
+  own_ = SignatureFrame{};
+  own_.number = number_;
+  own_.seq = collective.seq;
+  own_.signature = collective;
+  own_.shape = collective.shape;
+  own_.name = collective.name;
+  own_.file = collective.where.file_name();
+  own_.line = collective.where.line();
+  if (collective.kind == CollectiveKind::kAllToAll) {
+    for (const Part& part : collective.inputs) own_.sends.push_back(part.num_elements);
+    for (const Part& part : collective.outputs) own_.receives.push_back(part.num_elements);
+  }
+  note_started(rank_, own_);
+  for (Peer& p : peers_) {
+    p.matched = false;
+    for (int stream = 0; stream < kStreams; ++stream) {
+      p.out[stream] = {};
+      p.in[stream] = {};
+    }
+  }
+  unmatched_ = size_ - 1;
+  streaming_ = false;
+  reduction_ = {};
+  forwards_from_ = -1;
+  own_part_ = nullptr;
+  own_bytes_ = 0;
+  if (size_ == 1) return;
+  plan();
+  for (int to = 0; to < size_; ++to) {
+    if (is_peer(to)) post_signature(to, own_);
+  }
+}
+
+void GlooBackend::post_signature(int to, SignatureFrame& frame) {
+  Outgoing& out = peer(to).out[0];
+  frame.data.clear();
+  if (out.total <= static_cast<int64_t>(kInlineBytes)) {
+    frame.data.assign(reinterpret_cast<const char*>(out.base), static_cast<size_t>(out.total));
+    out.sent = out.arrived = out.total;
+  }
+  link(to).send(FrameType::kSignature, encode(frame));
+}
+
+Advance GlooBackend::do_advance() {
+  if (size_ == 1) {
+    finish_alone();
+    return Advance::kDone;
+  }
+  // Failures are read before the frames: what a rank sent before it failed still counts.
+  std::vector<uint8_t> lost(peers_.size());
+  for (int rank = 0; rank < size_; ++rank) lost[static_cast<size_t>(rank)] = mesh_.lost(rank).has_value();
+  bool moved = dispatch();
+  moved |= match_signatures();
+  if (unmatched_ == 0) {
+    if (!streaming_) open_streams();
+    moved |= move();
+    if (is_complete()) {
+      for (Peer& p : peers_) {
+        if (!p.signatures.empty()) p.signatures.pop_front();
+      }
+      finished_.store(number_, std::memory_order_release);
+      return Advance::kDone;
+    }
+  }
+  if (!moved) check_failures(lost);
+  return moved ? Advance::kMoved : Advance::kIdle;
+}
+
+bool GlooBackend::dispatch() {
+  mesh_.take(frames_);
+  const bool any = !frames_.empty();
+  for (Frame& frame : frames_) {
+    try {
+      take_frame(frame);
+    } catch (const IoError& e) {
+      fail(job_rank(options_, frame.peer), e.what());
+    }
+  }
+  frames_.clear();
+  return any;
+}
+
+void GlooBackend::take_frame(Frame& frame) {
+  Peer& from = peer(frame.peer);
+  switch (frame.type) {
+    case FrameType::kSignature:
+      from.signatures.push_back(decode_signature(frame.payload, size_));
+      note_started(frame.peer, from.signatures.back());
+      return;
+    case FrameType::kData: from.data.push_back(std::move(frame)); return;
+    case FrameType::kPoison: from.poison = decode_poison(frame.payload); return;
+    case FrameType::kHello:
+    case FrameType::kCredit:
+    case FrameType::kOffer:
+    case FrameType::kAnswer:
+    case FrameType::kGoodbye: return;
+  }
+}
+
+bool GlooBackend::match_signatures() {
+  if (unmatched_ == 0) return false;
+  bool moved = false;
+  for (int rank = 0; rank < size_; ++rank) {
+    Peer& p = peer(rank);
+    if (!is_peer(rank) || p.matched || p.signatures.empty()) continue;
+    const SignatureFrame& theirs = p.signatures.front();
+    if (theirs.number != number_) fail(job_rank(options_, rank), "gloo: received a signature out of turn");
+    const auto describe = [](const SignatureFrame& f) {
+      return describe_call(f.signature, f.shape, f.name, f.file, f.line);
+    };
+    if (!(theirs.signature == own_.signature)) throw_mismatch(rank, describe(own_), describe(theirs));
+    p.matched = moved = true;
+    --unmatched_;
+  }
+  if (unmatched_ == 0 && call_->kind == CollectiveKind::kAllToAll) check_counts();
+  return moved;
+}
+
+void GlooBackend::check_counts() const {
+  const auto at = [](const std::vector<int64_t>& list, int rank) {
+    return static_cast<size_t>(rank) < list.size() ? list[static_cast<size_t>(rank)] : 0;
+  };
+  const auto frame_of = [&](int rank) -> const SignatureFrame& {
+    return rank == rank_ ? own_ : peers_[static_cast<size_t>(rank)].signatures.front();
+  };
+  for (int from = 0; from < size_; ++from) {
+    for (int to = 0; to < size_; ++to) {
+      const int64_t sent = at(frame_of(from).sends, to);
+      const int64_t wanted = at(frame_of(to).receives, from);
+      if (sent == wanted) continue;
+      const auto shown = [&](int rank, const char* verb, int64_t count, const char* preposition, int other) {
+        const SignatureFrame& f = frame_of(rank);
+        return str("\n  rank ", job_rank(options_, rank), "  ",
+                   describe_call(f.signature, f.shape, f.name, f.file, f.line), ": ", verb, " ", count, " elements ",
+                   preposition, " rank ", job_rank(options_, other));
+      };
+      const std::string text = str("ranks do not agree on what to exchange", shown(from, "sends", sent, "to", to),
+                                   shown(to, "expects", wanted, "from", from));
+      throw GroupError(": " + text, text, job_rank(options_, from == rank_ ? to : from));
+    }
+  }
+}
+
+void GlooBackend::throw_mismatch(int other, const std::string& mine, const std::string& theirs) const {
+  std::string text = "ranks do not agree on what to exchange";
+  for (const int rank : {std::min(rank_, other), std::max(rank_, other)}) {
+    text += str("\n  rank ", job_rank(options_, rank), "  ", rank == rank_ ? mine : theirs);
+  }
+  throw GroupError(": " + text, text, job_rank(options_, other));
+}
+
+// --- failures ---
+
+bool GlooBackend::is_missing(int rank) {
+  const Peer& p = peer(rank);
+  if (!p.matched) return true;
+  if (!streaming_) return false;
+  for (int stream = 0; stream < kStreams; ++stream) {
+    if (p.in[stream].arrived < p.in[stream].total || p.out[stream].arrived < p.out[stream].total) return true;
+  }
+  return false;
+}
+
+void GlooBackend::check_failures(const std::vector<uint8_t>& lost) {
+  for (int rank = 0; rank < size_; ++rank) {
+    const Peer& p = peer(rank);
+    if (p.poison && p.poison->finished < number_) fail(static_cast<int>(p.poison->culprit), p.poison->reason);
+  }
+  if (num_failures_.load(std::memory_order_acquire) > 0) {
+    std::lock_guard lock(failures_mutex_);
+    for (const auto& [culprit, reason] : failures_) {
+      int member = -1;
+      for (int rank = 0; rank < size_; ++rank) {
+        if (job_rank(options_, rank) == culprit) member = rank;
+      }
+      if (member < 0 || member == rank_ || aborted_ || is_missing(member)) fail(culprit, reason);
+    }
+  }
+  for (int rank = 0; rank < size_; ++rank) {
+    if (lost[static_cast<size_t>(rank)] && is_missing(rank)) {
+      fail(job_rank(options_, rank), reason_of(mesh_.lost(rank).value_or("")));
+    }
+  }
+}
+
+void GlooBackend::fail(int culprit, const std::string& reason) const {
+  throw GroupError(failure_text(" failed", culprit, reason), reason, culprit);
+}
+
+void GlooBackend::do_abort(int culprit, const std::string& reason) {
+  {
+    std::lock_guard lock(failures_mutex_);
+    if (aborted_) return;
+    aborted_ = true;
+    failures_.insert(failures_.begin(), {culprit, reason});
+    num_failures_.store(failures_.size(), std::memory_order_release);
+  }
+  const uint64_t finished = finished_.load(std::memory_order_acquire);
+  for (int rank = 0; rank < size_; ++rank) {
+    if (is_peer(rank)) link(rank).send(FrameType::kPoison, encode(PoisonFrame{finished, culprit, reason}));
+  }
+  mesh_.wake();
+}
+
+void GlooBackend::do_hear_failure(int culprit, const std::string& reason) {
+  {
+    std::lock_guard lock(failures_mutex_);
+    failures_.push_back({culprit, reason});
+    num_failures_.store(failures_.size(), std::memory_order_release);
+  }
+  mesh_.wake();
+}
+
+// --- the rest ---
+
+void GlooBackend::note_started(int rank, const SignatureFrame& frame) {
+  std::string what = to_string(frame.signature.kind);
+  if (!frame.name.empty()) what += str(" '", frame.name, "'");
+  std::lock_guard lock(last_mutex_);
+  last_[static_cast<size_t>(rank)] = {frame.seq, Clock::now(), std::move(what)};
+}
+
+LastStarted GlooBackend::do_last_started(int rank) const {
+  std::lock_guard lock(last_mutex_);
+  const Last& last = last_[static_cast<size_t>(rank)];
+  return {last.seq, last.seq == 0 ? std::chrono::nanoseconds(0) : Clock::now() - last.when, last.what};
+}
+
+RefPtr<Storage> GlooBackend::do_allocate(int64_t num_bytes) { return Storage::allocate(Device(), num_bytes); }
+
+void GlooBackend::do_start_transfer(Transfer&) { throw StateError("gloo: messages are not supported yet"); }
+
+Advance GlooBackend::do_advance_transfers() { return Advance::kIdle; }
+
+std::unique_ptr<Backend> make_gloo_backend(const ProcessGroupOptions& options, const Tuning& tuning) {
+  return std::make_unique<GlooBackend>(options, tuning);
+}
+
+}  // namespace tandem::inline v0::distributed::gloo

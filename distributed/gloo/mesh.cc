@@ -1,0 +1,396 @@
+#include <tandem/distributed/gloo/mesh.h>
+
+#include <linux/sockios.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <gloo/common/error.h>
+#include <gloo/transport/context.h>
+#include <gloo/transport/device.h>
+#include <gloo/transport/tcp/device.h>
+
+#include <algorithm>
+#include <map>
+#include <thread>
+#include <utility>
+
+#include <tandem/base/error.h>
+#include <tandem/distributed/backend.h>
+#include <tandem/distributed/gloo/gloo_sockets.h>
+#include <tandem/distributed/store/wire.h>
+
+namespace tandem::inline v0::distributed::gloo {
+
+namespace {
+
+// All ranks are there when connecting begins; more is lost time.
+constexpr std::chrono::seconds kConnectTime[] = {std::chrono::seconds(5), std::chrono::seconds(10),
+                                                 std::chrono::seconds(20)};
+constexpr std::chrono::seconds kGoodbyeTime{1};
+
+/// What all ranks of one running kernel and network have in common: host_identity() without the part that users set.
+std::string machine_of(const std::string& identity) { return identity.substr(0, identity.rfind('/')); }
+
+std::string to_hex(const std::vector<char>& bytes) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  for (const char c : bytes) {
+    text += kDigits[static_cast<unsigned char>(c) >> 4];
+    text += kDigits[c & 15];
+  }
+  return text;
+}
+
+std::vector<char> from_hex(std::string_view text) {
+  const auto digit = [](char c) { return c <= '9' ? c - '0' : c - 'a' + 10; };
+  std::vector<char> bytes;
+  for (size_t i = 0; i + 1 < text.size(); i += 2) {
+    bytes.push_back(static_cast<char>(digit(text[i]) << 4 | digit(text[i + 1])));
+  }
+  return bytes;
+}
+
+std::vector<std::string> split(const std::string& text) {
+  std::vector<std::string> parts;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(' ', begin), text.size());
+    parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+std::shared_ptr<::gloo::transport::Device> make_device(const std::string& address) {
+  // Its thread takes no signal, and writes to connections that peers have closed.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  ::gloo::transport::tcp::attr attributes;
+  attributes.hostname = address;
+  std::shared_ptr<::gloo::transport::Device> device;
+  try {
+    device = ::gloo::transport::tcp::CreateDevice(attributes);
+  } catch (...) {
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    throw;
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return device;
+}
+
+void raise(const FileDescriptor& event) {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t n = write(event.get(), &one, sizeof(one));
+}
+
+}  // namespace
+
+Mesh::Mesh(const ProcessGroupOptions& options, const Tuning& tuning)
+    : options_(options),
+      tuning_(tuning),
+      max_payload_(kInlineBytes + 1024 + 16 * static_cast<size_t>(options.world_size)),
+      links_(static_cast<size_t>(options.world_size)),
+      lost_(static_cast<size_t>(options.world_size)),
+      all_greeted_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (options.world_size == 1) {
+    hosts_ = {host_identity(options)};
+    return;
+  }
+  try {
+    join();
+  } catch (const ::gloo::Exception& e) {
+    close();
+    fail_to_join(options_, str("gloo: ", e.what()));
+  } catch (const ::gloo::EnforceNotMet& e) {
+    close();
+    fail_to_join(options_, str("gloo: ", e.what()));
+  } catch (...) {
+    close();
+    throw;
+  }
+}
+
+Mesh::~Mesh() { close(); }
+
+// --- coming together ---
+
+void Mesh::join() {
+  Rendezvous rendezvous(options_, "gloo");
+  if (options_.rank == 0) rendezvous.set("token", wire::token_to_hex(wire::random_token()));
+  hosts_ = rendezvous.exchange("host", host_identity(options_));
+  token_ = rendezvous.get("token", 0);
+  const bool same_machine = std::all_of(hosts_.begin(), hosts_.end(), [&](const std::string& host) {
+    return machine_of(host) == machine_of(hosts_[0]);
+  });
+  interface_ = choose_interface(options_, same_machine);
+  device_ = make_device(interface_.address);
+  connect(rendezvous);
+  rendezvous.meet();
+  greet(rendezvous);
+}
+
+void Mesh::connect(Rendezvous& rendezvous) {
+  // A stranger that comes first takes the place of a peer: all begin again on other ports.
+  std::string why;
+  for (int attempt = 0; attempt < static_cast<int>(std::size(kConnectTime)); ++attempt) {
+    why = try_connect(rendezvous, attempt);
+    if (why.empty()) return;
+  }
+  fail_to_join(options_, why);
+}
+
+/// Both ends of every pair, as this rank knows them.
+struct Mesh::Attempt {
+  explicit Attempt(const Mesh& mesh)
+      : size(mesh.options_.world_size),
+        rank(mesh.options_.rank),
+        connected(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+  ~Attempt() {
+    if (!thread.joinable()) return;
+    for (int peer = 0; peer < size; ++peer) {
+      if (peer != rank) context->getPair(peer)->close();  // ends a connect() that waits
+    }
+    thread.join();
+  }
+
+  /// Connects all pairs, on a thread because that waits.
+  void start(const std::vector<std::string>& addresses) {
+    thread = std::thread([this, addresses] {
+      for (int peer = 0; peer < size && error.empty(); ++peer) {
+        if (peer == rank) continue;
+        try {
+          context->getPair(peer)->connect(from_hex(addresses[static_cast<size_t>(peer)]));
+        } catch (const std::exception& e) {
+          error = e.what();
+          failed_peer = peer;
+        }
+      }
+      raise(connected);
+    });
+  }
+
+  /// Empty, or why not all are connected.
+  std::string finish(std::chrono::milliseconds timeout) {
+    pollfd entry = {connected.get(), POLLIN, 0};
+    const auto deadline = Clock::now() + timeout;
+    int ready;
+    while ((ready = poll(&entry, 1, milliseconds_until(deadline))) < 0 && errno == EINTR) {
+    }
+    if (ready <= 0) return "not all connections came about";
+    thread.join();
+    return error;
+  }
+
+  const int size;
+  const int rank;
+  std::shared_ptr<::gloo::transport::Context> context;
+  FileDescriptor connected;
+  std::string error;
+  int failed_peer = -1;
+  std::thread thread;
+};
+
+std::string Mesh::try_connect(Rendezvous& rendezvous, int number) {
+  const size_t size = static_cast<size_t>(options_.world_size);
+  sockets_.clear();
+  sockets_.resize(size);
+  links_.clear();
+  links_.resize(size);
+  context_ = device_->createContext(options_.rank, options_.world_size);
+  context_->setTimeout(::gloo::kNoTimeout);
+
+  Attempt attempt(*this);
+  attempt.context = context_;
+  std::string own;
+  for (int peer = 0; peer < options_.world_size; ++peer) {
+    std::string address = "-";
+    if (peer != options_.rank) {
+      const std::vector<char> bytes = context_->createPair(peer)->address().bytes();
+      shield_listener(bytes);
+      address = to_hex(bytes);
+    }
+    own += str(own.empty() ? "" : " ", address);
+  }
+  // addresses[r][p]: where rank r listens for rank p.
+  std::vector<std::vector<std::string>> addresses;
+  for (const std::string& text : rendezvous.exchange(str("addresses", number), own)) addresses.push_back(split(text));
+  std::vector<std::string> towards_us;
+  for (const auto& list : addresses) {
+    if (list.size() != size) return "a rank did not say where it listens";
+    towards_us.push_back(list[static_cast<size_t>(options_.rank)]);
+  }
+  attempt.start(towards_us);
+  std::string error = attempt.finish(kConnectTime[number]);
+
+  // What each connection's end is called, so that both can see that it leads to the other.
+  LinkEvents* const events = this;
+  std::string ends;
+  for (int peer = 0; peer < options_.world_size && error.empty(); ++peer) {
+    std::string end = "-";
+    if (peer != options_.rank) {
+      ::gloo::transport::Pair* pair = context_->getPair(peer).get();
+      const std::vector<char> bytes = pair->address().bytes();
+      sockets_[static_cast<size_t>(peer)] = find_connection(bytes);
+      if (!sockets_[static_cast<size_t>(peer)]) error = "a connection ended at once";
+      end = to_hex(bytes);
+      links_[static_cast<size_t>(peer)] =
+          std::make_unique<Link>(pair, options_.rank, peer, tuning_, max_payload_, events);
+    }
+    ends += str(ends.empty() ? "" : " ", end);
+  }
+  const std::vector<std::string> all_ends =
+      rendezvous.exchange(str("ends", number), error.empty() ? ends : str("! ", error));
+  std::string verdict = "ok";
+  for (int peer = 0; peer < options_.world_size; ++peer) {
+    const std::string& text = all_ends[static_cast<size_t>(peer)];
+    if (text.rfind("! ", 0) == 0) {
+      verdict = str("rank ", job_rank(options_, peer), ": ", text.substr(2));
+      break;
+    }
+    if (peer == options_.rank) continue;
+    const std::vector<std::string> list = split(text);
+    if (list.size() != size ||
+        !leads_to(sockets_[static_cast<size_t>(peer)].get(), from_hex(list[static_cast<size_t>(options_.rank)]))) {
+      verdict = str("rank ", job_rank(options_, options_.rank), ": the connection to rank ", job_rank(options_, peer),
+                    " leads to somebody else");
+      break;
+    }
+  }
+  for (const std::string& text : rendezvous.exchange(str("verdict", number), verdict)) {
+    if (text != "ok") {
+      for (FileDescriptor& socket : sockets_) {
+        if (socket) shutdown(socket.get(), SHUT_RDWR);
+      }
+      return str("the ranks cannot connect over ", interface_.name, " (", interface_.address, ")\n  ", text);
+    }
+  }
+  for (const FileDescriptor& socket : sockets_) {
+    if (!socket) continue;
+    lift_shield(socket.get());
+    tune_connection(socket.get());
+  }
+  return "";
+}
+
+void Mesh::greet(Rendezvous& rendezvous) {
+  for (int peer = 0; peer < options_.world_size; ++peer) {
+    if (peer == options_.rank) continue;
+    link(peer).start();
+    link(peer).send(FrameType::kHello, encode(HelloFrame{token_, options_.rank}));
+  }
+  rendezvous.wait_readable(all_greeted_.get(), {});
+  for (int peer = 0; peer < options_.world_size; ++peer) {
+    const auto why = lost(peer);
+    if (!why) continue;
+    rendezvous.blame_ended();
+    fail_to_join(options_, str("rank ", job_rank(options_, peer), " ", *why), peer);
+  }
+}
+
+// --- while it runs ---
+
+void Mesh::frame_arrived(Frame frame) {
+  if (frame.type == FrameType::kHello) {
+    const HelloFrame hello = decode_hello(frame.payload);
+    if (!wire::equal_constant_time(hello.token, token_) || hello.rank != frame.peer) {
+      throw IoError("gloo: received a greeting with a wrong token");
+    }
+    std::lock_guard lock(mutex_);
+    if (++greeted_ == options_.world_size - 1) raise(all_greeted_);
+    return;
+  }
+  {
+    std::lock_guard lock(mutex_);
+    inbox_.push_back(std::move(frame));
+  }
+  wake();
+}
+
+void Mesh::link_moved(int) { wake(); }
+
+void Mesh::link_lost(int peer, const std::string& why) {
+  {
+    std::lock_guard lock(mutex_);
+    lost_[static_cast<size_t>(peer)] = why;
+    raise(all_greeted_);
+  }
+  wake();
+}
+
+void Mesh::take(std::vector<Frame>& frames) {
+  std::lock_guard lock(mutex_);
+  if (frames.empty()) {
+    frames.swap(inbox_);
+    return;
+  }
+  std::move(inbox_.begin(), inbox_.end(), std::back_inserter(frames));
+  inbox_.clear();
+}
+
+std::optional<std::string> Mesh::lost(int peer) const {
+  std::lock_guard lock(mutex_);
+  return lost_[static_cast<size_t>(peer)];
+}
+
+void Mesh::sleep(FunctionRef<bool()> changed, Clock::time_point until) {
+  // Sequentially consistent on both sides: either whoever changes something sees the sleeper, or the sleeper, who looks
+  // once more after saying so, sees the change.
+  sleepers_.fetch_add(1, std::memory_order_seq_cst);
+  const uint64_t before = changes_.load(std::memory_order_seq_cst);
+  if (!changed()) {
+    constexpr std::chrono::hours kLong{1};
+    std::unique_lock lock(mutex_);
+    changed_.wait_until(lock, std::min(until, Clock::now() + kLong),
+                        [&] { return changes_.load(std::memory_order_seq_cst) != before; });
+  }
+  sleepers_.fetch_sub(1, std::memory_order_seq_cst);
+}
+
+void Mesh::wake() {
+  changes_.fetch_add(1, std::memory_order_seq_cst);
+  if (sleepers_.load(std::memory_order_seq_cst) == 0) return;
+  { const std::lock_guard lock(mutex_); }
+  changed_.notify_all();
+}
+
+// --- parting ---
+
+void Mesh::close() {
+  const auto busy = [&](size_t peer) {
+    int unsent = 0;
+    return links_[peer] != nullptr && sockets_[peer] && !links_[peer]->is_lost() &&
+           (!links_[peer]->outbox_empty() || (ioctl(sockets_[peer].get(), SIOCOUTQ, &unsent) == 0 && unsent > 0));
+  };
+  for (const auto& link : links_) {
+    if (link != nullptr && greeted_ > 0) link->send(FrameType::kGoodbye, {});
+  }
+  const auto deadline = Clock::now() + kGoodbyeTime;
+  for (size_t peer = 0; peer < links_.size(); ++peer) {
+    while (busy(peer) && Clock::now() < deadline) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  for (const FileDescriptor& socket : sockets_) {
+    if (socket) shutdown(socket.get(), SHUT_RDWR);
+  }
+  links_.clear();  // joins their threads
+  context_.reset();
+  device_.reset();
+  sockets_.clear();
+}
+
+std::string Mesh::describe() const {
+  std::map<std::string, int> counts;
+  for (const std::string& host : hosts_) ++counts[host];
+  const auto [fewest, most] =
+      std::minmax_element(counts.begin(), counts.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  std::string text = str(counts.size(), counts.size() == 1 ? " host x " : " hosts x ", fewest->second);
+  if (most->second != fewest->second) text += str(" to ", most->second);
+  return str(text, ": gloo", interface_.name.empty() ? "" : " over ", interface_.name);
+}
+
+}  // namespace tandem::inline v0::distributed::gloo

@@ -1,0 +1,89 @@
+// Links between all ranks of a group.  Private to distributed/gloo.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <tandem/base/function_ref.h>
+#include <tandem/distributed/gloo/interface.h>
+#include <tandem/distributed/gloo/link.h>
+#include <tandem/distributed/process_group.h>
+#include <tandem/distributed/rendezvous.h>
+#include <tandem/distributed/store/socket.h>
+
+namespace gloo::transport {
+class Context;
+class Device;
+}  // namespace gloo::transport
+
+namespace tandem::inline v0::distributed::gloo {
+
+/// A rank's links, the inbox where their threads put what arrives, and whoever sleeps until something does.
+class Mesh final : private LinkEvents {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// Connects all ranks of `options`; collective.  Throws CommError.
+  Mesh(const ProcessGroupOptions& options, const Tuning& tuning);
+  /// Says goodbye.  Waits for a second at most until what was sent has reached the peers' hosts.
+  ~Mesh() override;
+
+  Link& link(int peer) { return *links_[static_cast<size_t>(peer)]; }
+  /// Longest payload of a record.
+  size_t max_payload() const { return max_payload_; }
+  /// "2 hosts x 1: gloo over eth0".
+  std::string describe() const;
+
+  /// Appends what has arrived.
+  void take(std::vector<Frame>& frames);
+  /// Why the link to `peer` is gone.  All its frames can be taken by then.
+  std::optional<std::string> lost(int peer) const;
+
+  /// As Backend::do_sleep.
+  void sleep(FunctionRef<bool()> changed, Clock::time_point until);
+  void wake();
+
+ private:
+  struct Attempt;
+
+  void join();
+  void connect(Rendezvous& rendezvous);
+  std::string try_connect(Rendezvous& rendezvous, int attempt);
+  void greet(Rendezvous& rendezvous);
+  void close();
+
+  void frame_arrived(Frame frame) override;
+  void link_moved(int peer) override;
+  void link_lost(int peer, const std::string& why) override;
+
+  const ProcessGroupOptions options_;
+  const Tuning tuning_;
+  const size_t max_payload_;
+  std::vector<std::string> hosts_;  // identities, by rank
+  Interface interface_;
+  std::string token_;
+
+  std::shared_ptr<::gloo::transport::Device> device_;
+  std::shared_ptr<::gloo::transport::Context> context_;
+  std::vector<FileDescriptor> sockets_;  // of the connections, by rank: Gloo has no way to end one that wakes all
+  std::vector<std::unique_ptr<Link>> links_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Frame> inbox_;
+  std::vector<std::optional<std::string>> lost_;
+  std::atomic<uint32_t> sleepers_{0};
+  std::atomic<uint64_t> changes_{0};
+
+  int greeted_ = 0;
+  FileDescriptor all_greeted_;  // readable once all have greeted, or one cannot
+};
+
+}  // namespace tandem::inline v0::distributed::gloo

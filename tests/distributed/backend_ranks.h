@@ -1,0 +1,104 @@
+// Ranks that are threads of the test, each with a backend that is driven without a front.
+#pragma once
+
+#include <chrono>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <tandem/base/error.h>
+#include <tandem/distributed/backend.h>
+#include <tandem/distributed/store.h>
+
+namespace tandem::inline v0::distributed {
+
+using MakeBackend = std::function<std::unique_ptr<Backend>(const ProcessGroupOptions&)>;
+
+/// Starts the collective and goes on until it is complete; throws StateError after a minute.
+inline void run_collective(Backend& backend, const Collective& collective) {
+  const auto deadline = Backend::Clock::now() + std::chrono::seconds(60);
+  backend.do_start(collective);
+  for (bool done = false; !done;) {
+    backend.do_sleep(
+        [&] {
+          Advance result = Advance::kMoved;
+          while (result == Advance::kMoved) result = backend.do_advance();
+          done = result == Advance::kDone;
+          return done;
+        },
+        deadline);
+    if (!done && Backend::Clock::now() > deadline) throw StateError("a collective did not end");
+  }
+}
+
+/// The same for messages.
+inline void run_transfers(Backend& backend, std::vector<Transfer>& transfers) {
+  const auto deadline = Backend::Clock::now() + std::chrono::seconds(60);
+  for (Transfer& transfer : transfers) backend.do_start_transfer(transfer);
+  const auto all_done = [&] {
+    for (const Transfer& transfer : transfers) {
+      if (!transfer.done) return false;
+    }
+    return true;
+  };
+  while (!all_done()) {
+    backend.do_sleep(
+        [&] {
+          while (backend.do_advance_transfers() != Advance::kIdle) {
+          }
+          return all_done();
+        },
+        deadline);
+    if (!all_done() && Backend::Clock::now() > deadline) throw StateError("a message did not end");
+  }
+}
+
+/// Runs f(backend, rank) on `world_size` threads; an exception of one is told to the others.  Returns each rank's
+/// error text, empty for none.
+inline std::vector<std::string> try_backend_ranks(int world_size, const MakeBackend& make,
+                                                  const std::function<void(Backend&, int)>& f,
+                                                  const ProcessGroupOptions& common = {}) {
+  std::vector<std::string> errors(static_cast<size_t>(world_size));
+  const std::shared_ptr<Store> store = make_memory_store();
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < world_size; ++rank) {
+    threads.emplace_back([&, rank] {
+      std::string& error = errors[static_cast<size_t>(rank)];
+      try {
+        ProcessGroupOptions options = common;
+        options.store = store;
+        options.rank = rank;
+        options.world_size = world_size;
+        options.thread_ranks = true;
+        if (options.timeout == ProcessGroupOptions{}.timeout) options.timeout = std::chrono::seconds(60);
+        const std::unique_ptr<Backend> backend = make(options);
+        try {
+          f(*backend, rank);
+        } catch (const GroupError& e) {
+          error = e.what();
+          backend->do_abort(e.culprit(), e.reason());
+        } catch (const std::exception& e) {
+          error = e.what();
+          backend->do_abort(rank, e.what());
+        }
+      } catch (const std::exception& e) {
+        error = e.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return errors;
+}
+
+/// The same; throws StateError with the first error.
+inline void run_backend_ranks(int world_size, const MakeBackend& make, const std::function<void(Backend&, int)>& f) {
+  const std::vector<std::string> errors = try_backend_ranks(world_size, make, f);
+  for (size_t rank = 0; rank < errors.size(); ++rank) {
+    if (!errors[rank].empty()) throw StateError(str("rank ", rank, ": ", errors[rank]));
+  }
+}
+
+}  // namespace tandem::inline v0::distributed
