@@ -37,7 +37,7 @@ void cut(int buffer, int64_t element_bytes, const std::vector<Run>& runs, const 
   bool is_first = true;
   while (next < runs.size()) {
     const Run& run = runs[next];
-    if (run.end - run.begin > cap) {  // a module too large for one bucket: even pieces
+    if (run.end - run.begin > cap && sizes.split) {  // a module too large for one bucket: even pieces
       const int64_t pieces = (run.end - run.begin + cap - 1) / cap;
       const int64_t piece = round_up((run.end - run.begin + pieces - 1) / pieces, align);
       for (int64_t begin = run.begin; begin < run.end; begin += piece) {

@@ -16,6 +16,7 @@
 #include <tandem/base/rank_context.h>
 #include <tandem/base/trace.h>
 #include <tandem/distributed/context.h>
+#include <tandem/distributed/hooked_exchange.h>
 #include <tandem/distributed/parameter_digest.h>
 #include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
@@ -71,6 +72,7 @@ struct GradientReducer::Impl {
   std::vector<RefPtr<Storage>> memory;  ///< one per plan.buffers
   std::vector<Bucket> buckets;
   std::shared_ptr<int> no_sync_depth = std::make_shared<int>(0);  ///< shared with handles, which may live longer
+  std::shared_ptr<HookedExchange> hooked;                         ///< null without hooks
   bool exchanging = false;
   size_t next_bucket = 0;
   // Time of the step that is running, and sums over finished ones:
@@ -78,6 +80,7 @@ struct GradientReducer::Impl {
   int64_t steps = 0, step_ns = 0, exposed_ns = 0, stolen_ns = 0, comm_ns = 0;
 
   void make_buckets();
+  void make_hooks();
   void broadcast_values(const NamedTensors& tensors);
   void on_gradient(size_t parameter);
   void begin();
@@ -136,6 +139,28 @@ void GradientReducer::Impl::make_buckets() {
   }
 }
 
+void GradientReducer::Impl::make_hooks() {
+  std::vector<GradientBucket> described;
+  for (size_t i = 0; i < buckets.size(); ++i) {
+    described.push_back({buckets[i].tensor, static_cast<int>(i), buckets[i].name, {}});
+  }
+  for (size_t p = 0; p < parameters.size(); ++p) {
+    const Parameter& parameter = parameters[p];
+    const BucketPlan::Placement& placement = plan.placements[p];
+    const int64_t count = parameter.tensor.num_elements();
+    for (size_t i = 0; i < buckets.size(); ++i) {
+      const BucketPlan::Bucket& range = plan.buckets[i];
+      const int64_t begin = std::max(range.begin, placement.offset);
+      const int64_t end = std::min(range.end, placement.offset + count);
+      if (range.buffer != placement.buffer || begin >= end) continue;
+      described[i].pieces.push_back({parameter.name, static_cast<int>(p), parameter.tensor.shape(),
+                                     buckets[i].tensor.slice(0, begin - range.begin, end - range.begin),
+                                     end - begin == count});
+    }
+  }
+  hooked = std::make_shared<HookedExchange>(group, options.hooks, std::move(described), options.shadow_every);
+}
+
 void GradientReducer::Impl::broadcast_values(const NamedTensors& tensors) {
   for (const auto& [name, tensor] : tensors)
     group->broadcast(tensor, 0, {.name = str("initial value of '", name, "'")});
@@ -180,7 +205,8 @@ void GradientReducer::Impl::on_gradient(size_t parameter) {
 void GradientReducer::Impl::launch(size_t i) {
   Bucket& bucket = buckets[i];
   bucket.launch_ns = trace_now_ns();
-  bucket.work = group->all_reduce_async(bucket.tensor, ReduceOp::kAvg, {.name = bucket.name});
+  bucket.work =
+      hooked ? hooked->launch(i) : group->all_reduce_async(bucket.tensor, ReduceOp::kAvg, {.name = bucket.name});
   bucket.work.then([done = bucket.done_ns] { *done = trace_now_ns(); });
 }
 
@@ -204,6 +230,10 @@ void GradientReducer::Impl::finish() {
     }
   }
   while (next_bucket < buckets.size()) launch(next_bucket++);
+  if (hooked) {  // which starts collectives until the last bucket is done
+    for (Bucket& bucket : buckets) bucket.work.wait();
+    hooked->end_step();
+  }
   try {
     group->all_gather(all, mine, {.name = "control record"});
   } catch (const CommError&) {
@@ -267,9 +297,18 @@ GradientReducer::GradientReducer(NamedTensors parameters, NamedTensors buffers, 
   TANDEM_CHECK(StateError, group != nullptr, "GradientReducer: the group is null");
   Impl& impl = *impl_;
   impl.group = std::move(group);
+  const bool has_hooks = !options.hooks.empty();
+  TANDEM_CHECK(ValueError, options.shadow_every >= 0, "GradientReducer: shadow_every ", options.shadow_every,
+               " is negative");
+  TANDEM_CHECK(ValueError, has_hooks || options.shadow_every == 0,
+               "GradientReducer: shadow_every without hooks has nothing to compare");
+  for (const auto& hook : options.hooks) TANDEM_CHECK(ValueError, hook != nullptr, "GradientReducer: a hook is null");
+  if (has_hooks && options.hooks.front()->needs_pieces()) options.buckets.split = false;
   impl.options = options;
   impl.buffers = std::move(buffers);
-  check_same_parameters(parameters, impl.buffers, *impl.group);
+  const std::string hooks =
+      has_hooks ? str(describe(options.hooks), ", shadow every ", options.shadow_every) : std::string();
+  check_same_parameters(parameters, impl.buffers, hooks, *impl.group);
   impl.broadcast_values(parameters);
   impl.broadcast_values(impl.buffers);
   std::vector<ParameterInfo> infos;
@@ -284,6 +323,7 @@ GradientReducer::GradientReducer(NamedTensors parameters, NamedTensors buffers, 
   TANDEM_CHECK(ValueError, !infos.empty(), "GradientReducer: no parameter requires grad");
   impl.plan = plan_buckets(infos, options.buckets);
   impl.make_buckets();
+  if (has_hooks) impl.make_hooks();
   for (size_t p = 0; p < impl.parameters.size(); ++p) {
     impl.parameters[p].hook = impl.parameters[p].leaf->add_hook([&impl, p](const Tensor&) { impl.on_gradient(p); });
   }
@@ -322,6 +362,15 @@ OverlapReport GradientReducer::report() const {
   report.comm_ms = mean_ms(impl.comm_ns);
   report.local_ms = report.step_ms - report.exposed_ms - report.stolen_ms;
   return report;
+}
+
+HookReport GradientReducer::hook_report() const { return impl_->hooked ? impl_->hooked->report() : HookReport{}; }
+
+State GradientReducer::state_dict() const { return impl_->hooked ? impl_->hooked->state_dict() : State{}; }
+
+void GradientReducer::load_state_dict(const State& state) {
+  TANDEM_CHECK(StateError, impl_->hooked || state.empty(), "GradientReducer: the state is of hooks, and here are none");
+  if (impl_->hooked) impl_->hooked->load_state_dict(state);
 }
 
 void GradientReducer::reset_report() {

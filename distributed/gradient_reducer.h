@@ -10,7 +10,9 @@
 
 #include <tandem/base/macros.h>
 #include <tandem/distributed/bucket_plan.h>
+#include <tandem/distributed/gradient_hooks.h>
 #include <tandem/distributed/process_group.h>
+#include <tandem/tensor/state.h>
 #include <tandem/tensor/tensor.h>
 
 namespace tandem::inline v0::distributed {
@@ -26,6 +28,12 @@ enum class UnusedParameters {
 struct ReducerOptions {
   BucketSizes buckets = {};
   UnusedParameters unused = UnusedParameters::kError;
+  /// How buckets are averaged: {power_sgd({.rank = 4}), bf16()} sends PowerSGD's factors, and what it does not compress, as
+  /// bfloat16.  None: exactly.  The same on all ranks; a hook object has one reducer.
+  GradientHooks hooks = {};
+  /// k > 0: every k-th exchange also computes the exact means, and reports how far the hooks are from them; the training
+  /// does not change.
+  int64_t shadow_every = 0;
 };
 
 /// Where the time of a step went, in milliseconds, means over `steps`.  step = local + exposed + stolen.
@@ -46,7 +54,8 @@ TANDEM_API std::string to_string(const OverlapReport& report);
 /// Construction is collective: ranks compare a digest of the parameters' names, shapes and dtypes (StateError on every
 /// rank, naming the first difference), then take rank 0's values of parameters and buffers.  From then on each backward
 /// that reaches a parameter, outside no_sync, is collective too: it ends when all gradients are averaged.  Parameters that
-/// do not require grad are left alone after construction.  Knows no module.  Not safe from many threads.
+/// do not require grad are left alone after construction.  Knows no module.  Not safe from many threads.  With hooks of
+/// several exchanges (PowerSGD) backward may run no other collectives on the group: give SyncBatchNorm one of its own.
 class TANDEM_API GradientReducer {
  public:
   GradientReducer(NamedTensors parameters, NamedTensors buffers, std::shared_ptr<ProcessGroup> group,
@@ -65,6 +74,12 @@ class TANDEM_API GradientReducer {
   /// Means since construction or the last call of reset_report, without the first step after it.
   OverlapReport report() const;
   void reset_report();
+  /// Of the newest shadow step; equal on all ranks.  Rank 0 logs it.
+  HookReport hook_report() const;
+  /// What the hooks keep from step to step, this rank's: needed to go on to the same bits.  Empty without hooks.
+  State state_dict() const;
+  /// Throws StateError, changing nothing, if it is of other hooks or of another model.
+  void load_state_dict(const State& state);
   /// The running step is left out of the report: for after an evaluation or a checkpoint, which is no part of a step.
   void leave_out_step();
 

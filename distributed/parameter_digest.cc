@@ -24,7 +24,8 @@ std::string line_or_end(std::istringstream& lines) {
 }  // namespace
 
 void check_same_parameters(const std::vector<std::pair<std::string, Tensor>>& parameters,
-                           const std::vector<std::pair<std::string, Tensor>>& buffers, ProcessGroup& group) {
+                           const std::vector<std::pair<std::string, Tensor>>& buffers, const std::string& hooks,
+                           ProcessGroup& group) {
   std::string text;
   const auto describe_all = [&text](const char* kind, const auto& tensors) {
     for (const auto& [name, tensor] : tensors) {
@@ -34,6 +35,7 @@ void check_same_parameters(const std::vector<std::pair<std::string, Tensor>>& pa
   };
   describe_all("parameter", parameters);
   describe_all("buffer", buffers);
+  if (!hooks.empty()) text += str("gradient hooks ", hooks, "\n");
 
   const auto length = static_cast<int64_t>(text.size());
   const Tensor mine = from_vector<int64_t>({static_cast<int64_t>(hash_of(text)), length}, {2});

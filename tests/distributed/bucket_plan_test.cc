@@ -54,6 +54,15 @@ TEST(BucketPlan, FirstBucketHoldsTheLastModuleAlone) {
   EXPECT_EQ(plan.buckets[3].last_parameter, 1);
 }
 
+TEST(BucketPlan, LargeModulesStayWholeWhereAsked) {
+  const BucketPlan plan = plan_buckets(mlp(), {.split = false});
+  expect_complete(mlp(), plan);
+  ASSERT_EQ(plan.buckets.size(), 3u);  // fc3, fc2, fc1
+  EXPECT_EQ(plan.buckets[1].first_parameter, 2);
+  EXPECT_EQ(plan.buckets[1].last_parameter, 3);
+  EXPECT_EQ(plan.buckets[1].end - plan.buckets[1].begin, 1024 * 1024 + 1024);
+}
+
 TEST(BucketPlan, SmallModulesShareBucketsAndTheTailIsSmall) {
   std::vector<ParameterInfo> parameters;
   for (int i = 0; i < 40; ++i) parameters.push_back({"layer" + std::to_string(i) + ".weight", 1024});  // 4 KiB each

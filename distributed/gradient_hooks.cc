@@ -1,0 +1,52 @@
+#include <tandem/distributed/gradient_hooks.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include <tandem/base/error.h>
+#include <tandem/tensor/chores.h>
+#include <tandem/tensor/factories.h>
+
+namespace tandem::inline v0::distributed {
+
+namespace {
+
+class CastHook final : public GradientHook {
+ public:
+  CastHook(DType dtype, const char* name) : dtype_(dtype), name_(name) {}
+
+  std::string describe() const override { return name_; }
+
+  void average(const GradientBucket& bucket, const Exchange& next, std::function<void()> done) override {
+    const Tensor& values = bucket.values;
+    if (size_of(values.dtype()) <= size_of(dtype_)) return next(values, std::move(done));
+    const Tensor sent = empty(values.shape(), {dtype_, values.device()});
+    chores::copy(values, sent);
+    next(sent, [values, sent, done = std::move(done)] {
+      chores::copy(sent, values);
+      done();
+    });
+  }
+
+ private:
+  const DType dtype_;
+  const char* const name_;
+};
+
+}  // namespace
+
+std::shared_ptr<GradientHook> fp16() { return std::make_shared<CastHook>(kFloat16, "fp16"); }
+std::shared_ptr<GradientHook> bf16() { return std::make_shared<CastHook>(kBFloat16, "bf16"); }
+
+std::string to_string(const HookReport& report) {
+  if (report.buckets.empty()) return "no step yet";
+  const auto worst = std::max_element(report.buckets.begin(), report.buckets.end(),
+                                      [](const auto& a, const auto& b) { return a.relative_error < b.relative_error; });
+  char numbers[160];
+  std::snprintf(numbers, sizeof numbers, "relative error %.3g, cosine %.5f; worst %.3g, %.5f", report.relative_error,
+                report.cosine, worst->relative_error, worst->cosine);
+  return str("step ", report.step, ": ", numbers, " in ", worst->name);
+}
+
+}  // namespace tandem::inline v0::distributed

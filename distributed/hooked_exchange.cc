@@ -1,0 +1,250 @@
+#include <tandem/distributed/hooked_exchange.h>
+
+#include <cmath>
+#include <utility>
+
+#include <tandem/base/error.h>
+#include <tandem/base/log.h>
+#include <tandem/tensor/chores.h>
+#include <tandem/tensor/factories.h>
+
+namespace tandem::inline v0::distributed {
+
+namespace {
+
+double relative(double difference2, double exact2) {
+  if (difference2 == 0) return 0;
+  return std::sqrt(difference2 / exact2);
+}
+
+double cosine(double product, double a2, double b2) {
+  if (a2 == 0 && b2 == 0) return 1;
+  if (a2 == 0 || b2 == 0) return 0;
+  return product / (std::sqrt(a2) * std::sqrt(b2));
+}
+
+}  // namespace
+
+std::string describe(const GradientHooks& hooks) {
+  std::string text;
+  for (const auto& hook : hooks) text += str(text.empty() ? "" : " > ", hook->describe());
+  return text;
+}
+
+HookedExchange::HookedExchange(std::shared_ptr<ProcessGroup> group, GradientHooks hooks,
+                               std::vector<GradientBucket> buckets, int64_t shadow_every)
+    : group_(std::move(group)),
+      hooks_(std::move(hooks)),
+      buckets_(std::move(buckets)),
+      shadow_every_(shadow_every),
+      flights_(buckets_.size()) {
+  for (size_t i = 1; i < hooks_.size(); ++i) {
+    TANDEM_CHECK(ValueError, !hooks_[i]->needs_pieces(), "GradientReducer: ", hooks_[i]->describe(),
+                 " must come first in its chain, for it works on parameters\n  hooks  ", describe(hooks_));
+  }
+  hooks_.front()->prepare(buckets_);
+}
+
+Work HookedExchange::launch(size_t bucket) {
+  std::unique_lock lock(mutex_);
+  Flight& flight = flights_[bucket];
+  flight = {};
+  flight.promise.set_help([weak = weak_from_this(), bucket](Clock::time_point deadline) {
+    const auto self = weak.lock();
+    return self != nullptr && self->help(bucket, deadline);
+  });
+  Work work = flight.promise.future();
+  if (failure_) {
+    flight.promise.set_exception(failure_);
+    return work;
+  }
+  waiting_.push_back(bucket);
+  open_next(lock);
+  return work;
+}
+
+bool HookedExchange::help(size_t bucket, Clock::time_point deadline) {
+  Work leaf;
+  {
+    std::lock_guard lock(mutex_);
+    leaf = flights_[bucket].leaf;
+  }
+  if (!leaf.valid() || leaf.is_completed()) return false;
+  try {
+    if (deadline != Clock::time_point::max()) return leaf.wait(deadline - Clock::now());
+    leaf.wait();
+    return true;
+  } catch (...) {
+    return false;  // the bucket's own future tells
+  }
+}
+
+void HookedExchange::open_next(std::unique_lock<std::mutex>& lock) {
+  if (opening_) return;  // the thread that is at it looks again
+  opening_ = true;
+  while (!is_open_ && !waiting_.empty()) {
+    const size_t bucket = waiting_.front();
+    waiting_.pop_front();
+    is_open_ = true;
+    lock.unlock();
+    open(bucket);
+    lock.lock();
+  }
+  opening_ = false;
+}
+
+void HookedExchange::open(size_t bucket) {
+  try {
+    const GradientBucket& values = buckets_[bucket];
+    if (is_shadow_step()) {
+      // Its end needs no callback: the group completes it before the hooks' exchanges.
+      const Tensor exact = empty_like(values.values);
+      chores::copy(values.values, exact);
+      flights_[bucket].exact = exact;
+      flights_[bucket].exact_work = group_->all_reduce_async(exact, ReduceOp::kAvg, {.name = values.name + " (exact)"});
+    }
+    const std::shared_ptr<const GradientBucket> borrowed(std::shared_ptr<void>(), &values);
+    average(bucket, 0, borrowed, true, [self = shared_from_this(), bucket] { self->close(bucket); });
+  } catch (...) {
+    fail_by_hook(bucket);
+  }
+}
+
+void HookedExchange::average(size_t bucket, size_t level, const std::shared_ptr<const GradientBucket>& values,
+                             bool is_last, std::function<void()> done) {
+  if (level == hooks_.size()) return exchange(bucket, values->values, is_last, std::move(done));
+  GradientHook& hook = *hooks_[level];
+  const auto left = std::make_shared<int>(hook.num_exchanges(*values));
+  const auto next = [self = shared_from_this(), bucket, level, is_last, left](const Tensor& sent,
+                                                                              std::function<void()> then) {
+    TANDEM_CHECK(StateError, *left > 0, "GradientReducer: ", self->hooks_[level]->describe(),
+                 " makes more exchanges than it announced");
+    const bool last = --*left == 0 && is_last;
+    const GradientBucket& whole = self->buckets_[bucket];
+    auto inner = std::make_shared<const GradientBucket>(GradientBucket{sent, whole.index, whole.name, {}});
+    self->average(bucket, level + 1, inner, last, std::move(then));
+  };
+  // Holds `values` until the hook is done with them.
+  hook.average(*values, next, [self = shared_from_this(), level, left, values, done = std::move(done)] {
+    TANDEM_CHECK(StateError, *left == 0, "GradientReducer: ", self->hooks_[level]->describe(),
+                 " makes fewer exchanges than it announced");
+    done();
+  });
+}
+
+void HookedExchange::exchange(size_t bucket, const Tensor& values, bool is_last, std::function<void()> done) {
+  Flight& flight = flights_[bucket];
+  std::string name = buckets_[bucket].name;
+  if (flight.exchanges++ > 0) name += str(", exchange ", flight.exchanges);
+  const Work work = group_->all_reduce_async(values, ReduceOp::kAvg, {.name = std::move(name)});
+  {
+    std::lock_guard lock(mutex_);
+    flight.leaf = work;
+    if (is_last) is_open_ = false;
+  }
+  work.then([self = shared_from_this(), bucket, work, done = std::move(done)] {
+    if (const std::exception_ptr error = work.exception()) return self->fail(bucket, error);
+    try {
+      done();
+    } catch (...) {
+      return self->fail_by_hook(bucket);
+    }
+    std::unique_lock lock(self->mutex_);
+    self->open_next(lock);
+  });
+}
+
+void HookedExchange::close(size_t bucket) {
+  if (flights_[bucket].exact.defined()) compare(bucket);
+  const Promise<void> promise = flights_[bucket].promise;  // whoever waits may launch the next step's at once
+  promise.set_value();
+}
+
+void HookedExchange::fail(size_t bucket, std::exception_ptr error) {
+  std::vector<Promise<void>> promises;
+  {
+    std::lock_guard lock(mutex_);
+    if (!failure_) failure_ = error;
+    promises.push_back(flights_[bucket].promise);
+    for (const size_t other : waiting_) promises.push_back(flights_[other].promise);
+    waiting_.clear();
+  }
+  for (const Promise<void>& promise : promises) promise.set_exception(error);
+}
+
+void HookedExchange::fail_by_hook(size_t bucket) {
+  const std::exception_ptr error = std::current_exception();
+  fail(bucket, error);
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& e) {
+    group_->abort(str("a gradient hook failed: ", e.what()));
+  } catch (...) {
+    group_->abort("a gradient hook failed");
+  }
+}
+
+void HookedExchange::compare(size_t bucket) {
+  Flight& flight = flights_[bucket];
+  const Tensor& delivered = buckets_[bucket].values;
+  visit_floating_dtype(delivered.dtype(), [&]<class T>() {
+    const T* a = delivered.data<T>();
+    const T* b = flight.exact.data<T>();
+    for (int64_t i = 0; i < delivered.num_elements(); ++i) {
+      const auto x = static_cast<double>(a[i]);
+      const auto y = static_cast<double>(b[i]);
+      flight.difference2 += (x - y) * (x - y);
+      flight.delivered2 += x * x;
+      flight.exact2 += y * y;
+      flight.product += x * y;
+    }
+  });
+}
+
+void HookedExchange::end_step() {
+  if (is_shadow_step()) {
+    HookReport report;
+    report.step = step_ + 1;
+    Flight all;
+    for (size_t i = 0; i < buckets_.size(); ++i) {
+      const Flight& f = flights_[i];
+      report.buckets.push_back(
+          {buckets_[i].name, relative(f.difference2, f.exact2), cosine(f.product, f.exact2, f.delivered2)});
+      all.difference2 += f.difference2;
+      all.exact2 += f.exact2;
+      all.delivered2 += f.delivered2;
+      all.product += f.product;
+    }
+    report.relative_error = relative(all.difference2, all.exact2);
+    report.cosine = cosine(all.product, all.exact2, all.delivered2);
+    report_ = std::move(report);
+    if (group_->rank() == 0) log(LogLevel::kInfo, "gradients by ", describe(hooks_), ", ", to_string(report_));
+    for (Flight& flight : flights_) flight.exact = {};
+  }
+  ++step_;
+}
+
+State HookedExchange::state_dict() const {
+  State state;
+  state.set("hooks", describe(hooks_));
+  state.set("step", step_);
+  for (size_t i = 0; i < hooks_.size(); ++i) {
+    State hook = hooks_[i]->state_dict();
+    if (!hook.empty()) state.set(str("hook ", i), std::move(hook));
+  }
+  return state;
+}
+
+void HookedExchange::load_state_dict(const State& state) {
+  const auto& saved = state.get<std::string>("hooks");
+  TANDEM_CHECK(StateError, saved == describe(hooks_), "GradientReducer: the state is of other hooks\n  saved  ", saved,
+               "\n  here   ", describe(hooks_));
+  const auto step = state.get<int64_t>("step");
+  for (size_t i = 0; i < hooks_.size(); ++i) {
+    if (hooks_[i]->state_dict().empty()) continue;
+    hooks_[i]->load_state_dict(state.get<State>(str("hook ", i)));
+  }
+  step_ = step;
+}
+
+}  // namespace tandem::inline v0::distributed

@@ -1,0 +1,86 @@
+// Runs buckets through a chain of hooks, with the same order of collectives on all ranks.  Private to distributed/.
+#pragma once
+
+#include <chrono>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <tandem/distributed/gradient_hooks.h>
+#include <tandem/distributed/process_group.h>
+
+namespace tandem::inline v0::distributed {
+
+/// A hook may start its second exchange only when the first is done, which happens at another moment on each rank.  What
+/// is the same on all ranks is the order of buckets: so the bucket whose exchanges are being started is *open*, and the
+/// next one is opened when the last exchange of this one was started (not when it is done: hooks of one exchange keep as
+/// many buckets in flight as there are, and start them in launch()).  Who completes an exchange, the group's worker or a waiting thread, goes on with
+/// its bucket and opens the next.
+///
+/// So with hooks of several exchanges nobody else may start collectives on the group while buckets travel.  launch() and end_step() are called by one thread
+/// at a time.  Callbacks hold this object.
+class HookedExchange : public std::enable_shared_from_this<HookedExchange> {
+ public:
+  /// Throws ValueError where the chain makes no sense.  `shadow_every` = k > 0: each k-th step also exchanges exact means.
+  HookedExchange(std::shared_ptr<ProcessGroup> group, GradientHooks hooks, std::vector<GradientBucket> buckets,
+                 int64_t shadow_every);
+
+  /// Averages buckets[bucket] after those that were launched before; in index order.
+  Work launch(size_t bucket);
+  /// After all buckets of a step are done.
+  void end_step();
+  const HookReport& report() const { return report_; }
+  State state_dict() const;
+  void load_state_dict(const State& state);
+
+ private:
+  /// A bucket on its way.
+  struct Flight {
+    Promise<void> promise;
+    Work leaf;          ///< the group's operation that is under way; guarded by mutex_
+    int exchanges = 0;  ///< operations started
+    Tensor exact;       ///< of a shadow step
+    Work exact_work;
+    /// Of `delivered` and `exact`: squared norms of the difference and of each, and their product.
+    double difference2 = 0, exact2 = 0, delivered2 = 0, product = 0;
+  };
+
+  using Clock = std::chrono::steady_clock;
+
+  /// Moves the bucket's operation that is under way, and with it what comes after; false where there is none.
+  bool help(size_t bucket, Clock::time_point deadline);
+  /// Opens what can be opened, on this thread unless another one is at it; gives `lock` back meanwhile.
+  void open_next(std::unique_lock<std::mutex>& lock);
+  void open(size_t bucket);
+  void average(size_t bucket, size_t level, const std::shared_ptr<const GradientBucket>& values, bool is_last,
+               std::function<void()> done);
+  void exchange(size_t bucket, const Tensor& values, bool is_last, std::function<void()> done);
+  void close(size_t bucket);
+  void fail(size_t bucket, std::exception_ptr error);
+  void fail_by_hook(size_t bucket);
+  void compare(size_t bucket);
+  bool is_shadow_step() const { return shadow_every_ > 0 && (step_ + 1) % shadow_every_ == 0; }
+
+  const std::shared_ptr<ProcessGroup> group_;
+  const GradientHooks hooks_;
+  const std::vector<GradientBucket> buckets_;
+  const int64_t shadow_every_;
+  int64_t step_ = 0;  ///< steps that have ended; changes while nothing is in flight
+  HookReport report_;
+
+  std::mutex mutex_;
+  std::vector<Flight> flights_;  ///< by bucket
+  std::deque<size_t> waiting_;   ///< launched, not opened
+  bool is_open_ = false;         ///< an opened bucket has exchanges to start
+  bool opening_ = false;         ///< a thread is in open_next
+  std::exception_ptr failure_;
+};
+
+/// "power_sgd(rank 2) > bf16".
+std::string describe(const GradientHooks& hooks);
+
+}  // namespace tandem::inline v0::distributed

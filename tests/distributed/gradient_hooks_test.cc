@@ -1,0 +1,516 @@
+#include <tandem/distributed/gradient_hooks.h>
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <mutex>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include <tandem/base/trace.h>
+#include <tandem/distributed/launch.h>
+#include <tandem/ops/elementwise.h>
+#include <tandem/ops/reduce.h>
+#include <tandem/tensor/factories.h>
+#include <tandem/tests/distributed/hooked_parameters.h>
+#include <tandem/tests/distributed/small_net.h>
+#include <tandem/tests/support/error_text.h>
+
+namespace tandem::distributed {
+namespace {
+
+using tandem::testing::error_text;
+
+constexpr BucketSizes kTiny = {64, 64, 64};
+
+class Worlds : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(, Worlds, ::testing::Values(1, 2, 3, 4));
+
+/// What the group makes of half types: float32 sums in rank order, divided, rounded once.
+template <class H, class T>
+std::vector<T> mean_of_rounded(const std::vector<std::vector<T>>& by_rank) {
+  std::vector<T> means;
+  for (size_t i = 0; i < by_rank[0].size(); ++i) {
+    float sum = static_cast<float>(static_cast<H>(by_rank[0][i]));
+    for (size_t r = 1; r < by_rank.size(); ++r) sum += static_cast<float>(static_cast<H>(by_rank[r][i]));
+    means.push_back(static_cast<T>(static_cast<float>(static_cast<H>(sum / static_cast<float>(by_rank.size())))));
+  }
+  return means;
+}
+
+TEST_P(Worlds, CastsRoundBeforeAndAfterTheMeanAndNowhereElse) {
+  for (const DType dtype : {kFloat32, kFloat64}) {
+    for (const bool brain : {false, true}) {
+      for (const BucketSizes& sizes : {kTiny, BucketSizes{}}) {
+        run_threads(GetParam(), [&](Context& context) {
+          const std::vector<Shape> shapes = {{33, 7}, {1}, {0, 3}, {31}};
+          HookedParameters p(shapes, dtype);
+          GradientReducer reducer(p.named(), {}, context.group(),
+                                  {.buckets = sizes, .hooks = {brain ? bf16() : fp16()}});
+          p.backward(context.rank(), 5);
+          for (size_t i = 0; i < shapes.size(); ++i) {
+            visit_floating_dtype(dtype, [&]<class T>() {
+              std::vector<std::vector<T>> all;
+              for (int r = 0; r < GetParam(); ++r) all.push_back(p.gradient(i, r, 5).to_vector<T>());
+              const auto expected = brain ? mean_of_rounded<BFloat16>(all) : mean_of_rounded<Half>(all);
+              EXPECT_EQ(p[i].grad().to_vector<T>(), expected);
+            });
+          }
+        });
+      }
+    }
+  }
+}
+
+TEST(GradientHooks, WhatFloat16CannotHoldBecomesInfinite) {
+  run_threads(2, [](Context& context) {
+    HookedParameters p({Shape{3}});
+    GradientReducer reducer(p.named(), {}, context.group(), {.hooks = {fp16()}});
+    // 60000 twice is beyond float16 as a sum, but not as a mean.
+    p.backward({from_vector<float>({60000, context.rank() == 0 ? 70000.0f : 1, -1e-9f}, {3})});
+    const float infinite = std::numeric_limits<float>::infinity();
+    EXPECT_EQ(p[0].grad().to_vector<float>(), (std::vector<float>{60000, infinite, -0.0f}));
+  });
+  run_threads(2, [](Context& context) {
+    HookedParameters p({Shape{2}});
+    GradientReducer reducer(p.named(), {}, context.group(), {.hooks = {bf16()}});
+    p.backward({from_vector<float>({0x1p+100f, 0x1p-100f}, {2})});
+    EXPECT_EQ(p[0].grad().to_vector<float>(), (std::vector<float>{0x1p+100f, 0x1p-100f}));
+  });
+}
+
+TEST(GradientHooks, HalfTypesAndSeveralDtypesTravelTogether) {
+  for (const GradientHooks& hooks : {GradientHooks{fp16()}, GradientHooks{bf16()}}) {
+    run_threads(3, [&](Context& context) {
+      Tensor a = ones({5}, {kBFloat16}).set_requires_grad();
+      Tensor b = ones({2, 3}, {kFloat64}).set_requires_grad();
+      Tensor c = ones({7}, {kFloat16}).set_requires_grad();
+      Tensor d = ones({9}).set_requires_grad();
+      GradientReducer reducer({{"m.a", a}, {"m.b", b}, {"m.c", c}, {"m.d", d}}, {}, context.group(),
+                              {.buckets = kTiny, .hooks = hooks});
+      Tensor loss = b.sum();
+      for (const Tensor& t : {a, c, d}) loss = add(loss, t.to(kFloat64).sum());
+      mul(loss, Scalar(context.rank() + 1.0)).backward();  // the mean over three ranks is 2
+      EXPECT_EQ(a.grad().to_vector<BFloat16>()[4], BFloat16(2.0f));
+      EXPECT_EQ(b.grad().to_vector<double>(), std::vector<double>(6, 2));
+      EXPECT_EQ(c.grad().to_vector<Half>()[6], Half(2.0f));
+      EXPECT_EQ(d.grad().to_vector<float>(), std::vector<float>(9, 2));
+    });
+  }
+}
+
+/// Bytes of collectives whose names begin with "bucket", of one rank in one backward, and their number.
+std::pair<int64_t, int> bytes_on_the_wire(const std::function<GradientHooks()>& hooks, int64_t shadow_every = 0) {
+  constexpr BucketSizes kOne = {1 << 20, 1 << 20, 1 << 20};
+  start_trace();
+  run_threads(2, [&](Context& context) {
+    HookedParameters p({{40, 30}, {40}, {6, 5, 4}, {3, 2}});
+    GradientReducer reducer(p.named(), {}, context.group(),
+                            {.buckets = kOne, .hooks = hooks(), .shadow_every = shadow_every});
+    p.backward(context.rank(), 0);
+  });
+  std::pair<int64_t, int> sum{0, 0};
+  for (const TraceEvent& event : stop_trace()) {
+    if (event.rank != 1 || event.category != "comm" || !event.name.starts_with("bucket")) continue;
+    sum.first += event.num_bytes;
+    ++sum.second;
+  }
+  return sum;
+}
+
+TEST(GradientHooks, BytesOnTheWire) {
+  const auto expect_sent = [](int64_t elements, int64_t bytes_of_each, int exchanges, auto... hooks) {
+    EXPECT_EQ(bytes_on_the_wire([&] { return GradientHooks{hooks()...}; }),
+              std::pair(elements * bytes_of_each, exchanges));
+  };
+  // Each parameter is padded to 16 floats: 1200, 48, 128, 16 elements.
+  expect_sent(1392, 4, 1);
+  expect_sent(1392, 2, 1, fp16);
+  expect_sent(1392, 2, 1, bf16);
+  // Rank 2: [40, 30] and [6, 20] become 2 * 70 and 2 * 26 elements; 40 and 6 go as they are.
+  const auto saving = [](double least) {
+    return [least] { return power_sgd({.rank = 2, .start_step = 0, .min_saving = least}); };
+  };
+  expect_sent(140 + 52 + 46, 4, 2, saving(2));
+  expect_sent(140 + 52 + 46, 2, 2, saving(2), bf16);
+  expect_sent(140 + 120 + 46, 4, 2, saving(3));
+  expect_sent(1392, 4, 1, [] { return power_sgd({.rank = 2, .start_step = 1}); });
+  // A shadow step sends the exact bucket too.
+  EXPECT_EQ(bytes_on_the_wire([] { return GradientHooks{bf16()}; }, 1), std::pair(int64_t{(4 + 2) * 1392}, 2));
+}
+
+/// All hooks, by the name under which a failure shows them.
+struct Chain {
+  const char* name;
+  std::function<GradientHooks()> make;
+};
+const std::vector<Chain> kChains = {
+    {"fp16", [] { return GradientHooks{fp16()}; }},
+    {"bf16", [] { return GradientHooks{bf16()}; }},
+    {"power_sgd", [] { return GradientHooks{power_sgd({.rank = 2, .start_step = 2, .min_saving = 1})}; }},
+    {"power_sgd and bf16",
+     [] {
+       return GradientHooks{power_sgd({.rank = 1, .start_step = 1, .min_saving = 1}), bf16()};
+     }},
+    {"power_sgd, bf16 and fp16",
+     [] {
+       return GradientHooks{power_sgd({.rank = 2, .start_step = 0, .min_saving = 1}), bf16(), fp16()};
+     }},
+};
+
+/// Parameters of many buckets, in modules of their own.
+NamedTensors many_modules(const HookedParameters& p) {
+  NamedTensors named = p.named();
+  for (size_t i = 0; i < named.size(); ++i) named[i].first = str("layer", i, ".weight");
+  return named;
+}
+
+TEST_P(Worlds, RanksEndWithTheSameBits) {
+  for (const Chain& chain : kChains) {
+    SCOPED_TRACE(chain.name);
+    std::mutex mutex;
+    std::vector<std::vector<float>> results;
+    run_threads(GetParam(), [&](Context& context) {
+      const HookedParameters p({{9, 8}, {3}, {33, 7}, {0, 4}, {12, 12}, {1}, {5, 2, 3}, {31, 2}});
+      GradientReducer reducer(many_modules(p), {}, context.group(), {.buckets = kTiny, .hooks = chain.make()});
+      std::vector<float> all;
+      for (int step = 0; step < 8; ++step) {
+        p.backward(context.rank(), step);
+        for (size_t i = 0; i < 8; ++i) {
+          for (const float v : p[i].grad().to_vector<float>()) all.push_back(v);
+        }
+      }
+      std::lock_guard lock(mutex);
+      results.push_back(all);
+    });
+    for (const auto& result : results) EXPECT_EQ(result, results[0]);
+    for (const float v : results[0]) ASSERT_TRUE(std::isfinite(v));
+  }
+}
+
+TEST_P(Worlds, ASmallNetLearnsWithEach) {
+  const auto loss_of = [](const Net& net) { return net.loss(inputs(), labels()).item(); };
+  for (const Chain& chain : kChains) {
+    SCOPED_TRACE(chain.name);
+    run_threads(GetParam(), [&](Context& context) {
+      const Net net(1);
+      const double before = loss_of(net);
+      GradientReducer reducer(net.named(), {}, context.group(), {.buckets = kTiny, .hooks = chain.make()});
+      optim::SGD sgd(net.parameters(), kSgd);
+      const int64_t share = kItems / context.world_size();
+      const Tensor x = inputs().slice(0, context.rank() * share, (context.rank() + 1) * share);
+      const Tensor y = labels().slice(0, context.rank() * share, (context.rank() + 1) * share).contiguous();
+      for (int step = 0; step < 40; ++step) {
+        sgd.zero_grad();
+        net.loss(x, y).backward();
+        sgd.step();
+      }
+      const Net trained(1);
+      optim::SGD alone(trained.parameters(), kSgd);
+      for (int step = 0; step < 40; ++step) {
+        alone.zero_grad();
+        trained.loss(inputs(), labels()).backward();
+        alone.step();
+      }
+      EXPECT_LT(loss_of(net), before - 0.9 * (before - loss_of(trained)));
+    });
+  }
+}
+
+TEST(GradientHooks, GoOnToTheSameBitsFromTheirState) {
+  for (const Chain& chain : kChains) {
+    SCOPED_TRACE(chain.name);
+    run_threads(2, [&](Context& context) {
+      const std::vector<Shape> shapes = {{9, 8}, {33, 7}, {6}};
+      const HookedParameters p(shapes);
+      const HookedParameters q(shapes);
+      const auto options = [&] { return ReducerOptions{.hooks = chain.make(), .shadow_every = 1}; };
+      GradientReducer whole(p.named(), {}, context.group(), options());
+      GradientReducer resumed(q.named(), {}, context.group(), options());
+      p.backward(context.rank(), 0);
+      p.backward(context.rank(), 1);
+      p.backward(context.rank(), 2);
+      q.backward(context.rank(), 77);
+      resumed.load_state_dict(whole.state_dict());
+      for (int step = 3; step < 6; ++step) {
+        p.backward(context.rank(), step);
+        q.backward(context.rank(), step);
+        EXPECT_EQ(whole.hook_report().step, step + 1);
+        EXPECT_EQ(resumed.hook_report().step, step + 1);
+        for (size_t i = 0; i < shapes.size(); ++i) {
+          EXPECT_EQ(p[i].grad().to_vector<float>(), q[i].grad().to_vector<float>());
+        }
+      }
+    });
+  }
+}
+
+TEST_P(Worlds, ShadowReportsTheErrorAndChangesNothing) {
+  const int world = GetParam();
+  run_threads(world, [&](Context& context) {
+    const std::vector<Shape> shapes = {{33, 7}, {3}, {12, 12}};
+    const HookedParameters p(shapes);
+    const HookedParameters q(shapes);
+    const auto options = [](int64_t every) {
+      return ReducerOptions{.buckets = kTiny,
+                            .hooks = {power_sgd({.rank = 1, .start_step = 0, .min_saving = 1}), bf16()},
+                            .shadow_every = every};
+    };
+    GradientReducer with(many_modules(p), {}, context.group(), options(3));
+    GradientReducer without(many_modules(q), {}, context.group(), options(0));
+    EXPECT_EQ(to_string(with.hook_report()), "no step yet");
+    for (int step = 0; step < 7; ++step) {
+      p.backward(context.rank(), step);
+      q.backward(context.rank(), step);
+      for (size_t i = 0; i < 3; ++i) EXPECT_EQ(p[i].grad().to_vector<float>(), q[i].grad().to_vector<float>());
+      EXPECT_EQ(with.hook_report().step, (step + 1) / 3 * 3);
+      EXPECT_EQ(without.hook_report().step, 0);
+      if ((step + 1) % 3 != 0) continue;
+      const HookReport report = with.hook_report();
+      ASSERT_EQ(report.buckets.size(), 3u);
+      double difference2 = 0, exact2 = 0, delivered2 = 0, product = 0;
+      for (size_t b = 0; b < 3; ++b) {
+        const size_t i = 2 - b;  // buckets are in the order of backward
+        const std::vector<double> exact = p.mean(i, world, step);
+        const std::vector<double> delivered = HookedParameters::values_of(p[i].grad());
+        double d2 = 0, e2 = 0, g2 = 0, eg = 0;
+        for (size_t j = 0; j < exact.size(); ++j) {
+          d2 += std::pow(delivered[j] - exact[j], 2);
+          e2 += exact[j] * exact[j];
+          g2 += delivered[j] * delivered[j];
+          eg += exact[j] * delivered[j];
+        }
+        EXPECT_NEAR(report.buckets[b].relative_error, std::sqrt(d2 / e2), 1e-6);
+        EXPECT_NEAR(report.buckets[b].cosine, eg / std::sqrt(e2 * g2), 1e-6);
+        EXPECT_EQ(report.buckets[b].name.substr(0, 11), str("bucket ", b, " of"));
+        difference2 += d2, exact2 += e2, delivered2 += g2, product += eg;
+      }
+      EXPECT_NEAR(report.relative_error, std::sqrt(difference2 / exact2), 1e-6);
+      EXPECT_NEAR(report.cosine, product / std::sqrt(exact2 * delivered2), 1e-6);
+    }
+  });
+}
+
+TEST(GradientHooks, ReportOfNothing) {
+  run_threads(2, [](Context& context) {
+    const HookedParameters p({Shape{3}, Shape{2}});
+    GradientReducer reducer(many_modules(p), {}, context.group(),
+                            {.buckets = kTiny, .hooks = {fp16()}, .shadow_every = 1});
+    // The mean is too small for float16 in one bucket, and 0 in the other.
+    p.backward({full({3}, 1e-9f), zeros({2})});
+    const HookReport report = reducer.hook_report();
+    EXPECT_EQ(report.buckets[0].relative_error, 0);
+    EXPECT_EQ(report.buckets[0].cosine, 1);
+    EXPECT_EQ(report.buckets[1].relative_error, 1);
+    EXPECT_EQ(report.buckets[1].cosine, 0);
+    EXPECT_EQ(to_string(report),
+              "step 1: relative error 1, cosine 0.00000; worst 1, 0.00000 in bucket 1 of 2: 'layer0.weight'");
+  });
+}
+
+TEST(GradientHooks, AccumulateUnderNoSync) {
+  for (const Chain& chain : kChains) {
+    SCOPED_TRACE(chain.name);
+    run_threads(2, [&](Context& context) {
+      Tensor a = ones({9, 8}).set_requires_grad();
+      Tensor b = ones({9, 8}).set_requires_grad();
+      GradientReducer accumulated({{"w", a}}, {}, context.group(), {.hooks = chain.make()});
+      GradientReducer at_once({{"w", b}}, {}, context.group(), {.hooks = chain.make()});
+      for (int step = 0; step < 4; ++step) {
+        a.zero_grad();
+        b.zero_grad();
+        const Tensor factor = values({9, 8}, static_cast<uint64_t>(20 + step + 10 * context.rank())).to(kFloat32);
+        {
+          const HookHandle alone = accumulated.no_sync();
+          mul(a, factor).sum().backward();
+        }
+        mul(a, factor).sum().backward();
+        mul(b, mul(factor, Scalar(2))).sum().backward();
+        EXPECT_EQ(a.grad().to_vector<float>(), b.grad().to_vector<float>());
+      }
+    });
+  }
+}
+
+TEST(GradientHooks, UnusedParametersCountAsZero) {
+  for (const Chain& chain : kChains) {
+    SCOPED_TRACE(chain.name);
+    run_threads(2, [&](Context& context) {
+      Tensor a = ones({8, 8}, {kFloat64}).set_requires_grad();
+      Tensor b = ones({8, 8}, {kFloat64}).set_requires_grad();
+      Tensor c = ones({8, 8}, {kFloat64}).set_requires_grad();
+      GradientReducer reducer({{"a", a}, {"b", b}, {"c", c}}, {}, context.group(),
+                              {.unused = UnusedParameters::kAllow, .hooks = chain.make()});
+      for (int step = 0; step < 4; ++step) {
+        for (Tensor* t : {&a, &b, &c}) t->zero_grad();
+        Tensor loss = a.sum();
+        if (context.rank() == 1) loss = add(loss, mul(b, Scalar(8)).sum());
+        loss.backward();
+        expect_near(a.grad().to_vector<double>(), std::vector<double>(64, 1), 0.02);
+        expect_near(b.grad().to_vector<double>(), std::vector<double>(64, 4), 0.08);
+        EXPECT_FALSE(c.grad().defined());
+      }
+    });
+  }
+}
+
+TEST(GradientHooks, CastsLeaveRoomForOtherCollectivesInBackward) {
+  run_threads(3, [](Context& context) {
+    const HookedParameters p({{9, 8}, {33, 7}, {6}, {40, 2}});
+    GradientReducer reducer(many_modules(p), {}, context.group(), {.buckets = kTiny, .hooks = {bf16()}});
+    const Tensor count = ones({1});
+    const HookHandle between = p[1].register_post_accumulate_grad_hook(
+        [&](const Tensor&) { context.group()->all_reduce(count, ReduceOp::kSum, {.name = "of the model"}); });
+    for (int step = 0; step < 50; ++step) {
+      count.fill_(1);
+      p.backward(context.rank(), step);
+      EXPECT_EQ(count.item(), 3);
+    }
+  });
+}
+
+/// Averages in several exchanges of the whole; counts calls; may misbehave.
+class Rounds final : public GradientHook {
+ public:
+  Rounds(int announced, int made) : announced_(announced), made_(made) {}
+  std::string describe() const override { return "rounds"; }
+  int num_exchanges(const GradientBucket&) const override { return announced_; }
+  void average(const GradientBucket& bucket, const Exchange& next, std::function<void()> done) override {
+    again(bucket, next, std::move(done), made_);
+  }
+
+ private:
+  static void again(const GradientBucket& bucket, const Exchange& next, std::function<void()> done, int left) {
+    if (left == 0) return done();
+    next(bucket.values, [&bucket, next, done = std::move(done), left] { again(bucket, next, done, left - 1); });
+  }
+  const int announced_, made_;
+};
+
+TEST_P(Worlds, HooksOfManyExchangesNest) {
+  run_threads(GetParam(), [&](Context& context) {
+    const HookedParameters p({{9, 8}, {33, 7}, {6}, {40, 2}}, kFloat64);
+    const auto rounds = [] { return std::make_shared<Rounds>(3, 3); };
+    GradientReducer reducer(many_modules(p), {}, context.group(),
+                            {.buckets = kTiny, .hooks = {rounds(), rounds()}, .shadow_every = 1});
+    for (int step = 0; step < 10; ++step) {
+      p.backward(context.rank(), step);
+      for (size_t i = 0; i < 4; ++i) expect_near(p[i].grad().to_vector<double>(), p.mean(i, GetParam(), step), 1e-15);
+    }
+  });
+}
+
+TEST(GradientHooks, AHookThatDoesNotKeepItsWordFailsTheGroup) {
+  for (const int made : {1, 3}) {
+    std::mutex mutex;
+    int failed = 0;
+    run_threads(2, [&](Context& context) {
+      const HookedParameters p({{9, 8}, {33, 7}, {6}, {40, 2}});
+      GradientReducer reducer(many_modules(p), {}, context.group(),
+                              {.buckets = kTiny, .hooks = {std::make_shared<Rounds>(2, made)}});
+      try {
+        p.backward(context.rank(), 0);
+        ADD_FAILURE() << "no error";
+      } catch (const StateError& e) {
+        EXPECT_EQ(std::string(e.what()), made == 1 ? "GradientReducer: rounds makes fewer exchanges than it announced"
+                                                   : "GradientReducer: rounds makes more exchanges than it announced");
+        std::lock_guard lock(mutex);
+        ++failed;
+      } catch (const CommError& e) {  // heard of the other rank first
+        EXPECT_NE(std::string(e.what()).find("a gradient hook failed: GradientReducer: rounds makes"),
+                  std::string::npos)
+            << e.what();
+        std::lock_guard lock(mutex);
+        ++failed;
+      }
+    });
+    EXPECT_EQ(failed, 2);
+  }
+}
+
+TEST(GradientHooks, AFailureInBackwardReachesTheOthers) {
+  for (const Chain& chain : kChains) {
+    SCOPED_TRACE(chain.name);
+    std::string peer;
+    run_threads(2, [&](Context& context) {
+      const HookedParameters p({{9, 8}, {33, 7}, {6}, {40, 2}});
+      GradientReducer reducer(many_modules(p), {}, context.group(), {.buckets = kTiny, .hooks = chain.make()});
+      p.backward(context.rank(), 0);
+      if (context.rank() == 0) {
+        Tensor last = p[1];
+        const HookHandle failing =
+            last.register_post_accumulate_grad_hook([](const Tensor&) { throw ValueError("a hook of rank 0 failed"); });
+        EXPECT_EQ(error_text<ValueError>([&] { p.backward(0, 1); }), "a hook of rank 0 failed");
+      } else {
+        peer = error_text<CommError>([&] { p.backward(1, 1); });
+      }
+    });
+    EXPECT_TRUE(peer.ends_with("\n  rank 0: backward failed before all gradients were exchanged")) << peer;
+  }
+}
+
+TEST(GradientHooks, WhatMakesNoSense) {
+  run_threads(2, [](Context& context) {
+    const auto error = [&](ReducerOptions options) {
+      const HookedParameters p({{9, 8}});
+      return error_text<ValueError>([&] { GradientReducer reducer(p.named(), {}, context.group(), options); });
+    };
+    EXPECT_EQ(
+        error({.hooks = {bf16(), power_sgd()}}),
+        "GradientReducer: power_sgd(rank 2, from step 10, saving 2, seed 2101305069) must come first in its chain, "
+        "for it works on parameters\n  hooks  bf16 > power_sgd(rank 2, from step 10, saving 2, seed 2101305069)");
+    EXPECT_EQ(error({.hooks = {fp16(), nullptr}}), "GradientReducer: a hook is null");
+    EXPECT_EQ(error({.shadow_every = 5}), "GradientReducer: shadow_every without hooks has nothing to compare");
+    EXPECT_EQ(error({.hooks = {fp16()}, .shadow_every = -1}), "GradientReducer: shadow_every -1 is negative");
+
+    const auto hook = power_sgd();
+    const HookedParameters p({{9, 8}}), q({{9, 8}});
+    const GradientReducer first(p.named(), {}, context.group(), {.hooks = {hook}});
+    EXPECT_EQ(
+        error_text<StateError>([&] { GradientReducer second(q.named(), {}, context.group(), {.hooks = {hook}}); }),
+        "power_sgd: this hook belongs to another reducer");
+  });
+  EXPECT_EQ(error_text<ValueError>([] { power_sgd({.rank = 0}); }), "power_sgd: rank 0 is less than 1");
+  EXPECT_EQ(error_text<ValueError>([] { power_sgd({.start_step = -1}); }), "power_sgd: start_step -1 is negative");
+  EXPECT_EQ(error_text<ValueError>([] { power_sgd({.min_saving = 0.5}); }), "power_sgd: min_saving 0.5 is less than 1");
+}
+
+TEST(GradientHooks, RanksMustAgree) {
+  run_threads(2, [](Context& context) {
+    const HookedParameters p({{9, 8}});
+    const uint64_t seed = context.rank() == 0 ? 1 : 2;
+    EXPECT_EQ(error_text<StateError>([&] {
+                GradientReducer reducer(p.named(), {}, context.group(), {.hooks = {power_sgd({.seed = seed}), bf16()}});
+              }),
+              "DistributedDataParallel: ranks hold different models\n"
+              "  rank 0: gradient hooks power_sgd(rank 2, from step 10, saving 2, seed 1) > bf16, shadow every 0\n"
+              "  rank 1: gradient hooks power_sgd(rank 2, from step 10, saving 2, seed 2) > bf16, shadow every 0");
+  });
+}
+
+TEST(GradientHooks, StateOfAnother) {
+  run_threads(1, [](Context& context) {
+    const auto make = [&](const HookedParameters& p, GradientHooks hooks) {
+      return std::make_unique<GradientReducer>(p.named(), NamedTensors{}, context.group(),
+                                               ReducerOptions{.hooks = std::move(hooks)});
+    };
+    const HookedParameters a({{9, 8}}), b({{9, 8}}), c({{8, 9}}), d({{9, 8}});
+    const auto low_rank = make(a, {power_sgd({.seed = 5})});
+    const auto cast = make(b, {bf16()});
+    const auto smaller = make(c, {power_sgd({.seed = 5})});
+    const auto none = make(d, {});
+    EXPECT_TRUE(none->state_dict().empty());
+    EXPECT_EQ(error_text<StateError>([&] { cast->load_state_dict(low_rank->state_dict()); }),
+              "GradientReducer: the state is of other hooks\n"
+              "  saved  power_sgd(rank 2, from step 10, saving 2, seed 5)\n  here   bf16");
+    EXPECT_EQ(error_text<StateError>([&] { none->load_state_dict(cast->state_dict()); }),
+              "GradientReducer: the state is of hooks, and here are none");
+    EXPECT_EQ(error_text<StateError>([&] { smaller->load_state_dict(low_rank->state_dict()); }),
+              "power_sgd: 'net.p0.error' does not fit\n  saved  float32 [9, 8]\n  here   float32 [8, 9]");
+  });
+}
+
+}  // namespace
+}  // namespace tandem::distributed

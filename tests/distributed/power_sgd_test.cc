@@ -1,0 +1,194 @@
+// PowerSGD, as a hook of the reducer.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <mutex>
+#include <vector>
+
+#include <tandem/base/error.h>
+#include <tandem/distributed/gradient_hooks.h>
+#include <tandem/distributed/launch.h>
+#include <tandem/ops/elementwise.h>
+#include <tandem/ops/view.h>
+#include <tandem/tensor/factories.h>
+#include <tandem/tests/distributed/hooked_parameters.h>
+
+namespace tandem::distributed {
+namespace {
+
+constexpr BucketSizes kTiny = {64, 64, 64};
+
+class Worlds : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(, Worlds, ::testing::Values(1, 2, 3, 4));
+
+TEST(PowerSgd, KeepsParametersWhole) {
+  run_threads(2, [](Context& context) {
+    const auto buckets = [&](const GradientHooks& hooks) {
+      const HookedParameters p({{40, 30}, {64, 5}, {7}});
+      return GradientReducer(p.named(), {}, context.group(), {.buckets = kTiny, .hooks = hooks}).plan().buckets.size();
+    };
+    EXPECT_EQ(buckets({}), 95u + 1u);
+    EXPECT_EQ(buckets({bf16()}), 95u + 1u);
+    EXPECT_EQ(buckets({power_sgd()}), 1u);  // one module: one bucket
+  });
+}
+
+/// sum over k of u_k v_k^T, another one for each rank.
+Tensor product_of_rank(int64_t rank, int64_t rows, int64_t cols, int of) {
+  Tensor sum;
+  for (int64_t k = 0; k < rank; ++k) {
+    // The same v on all ranks, so that the mean has this rank too.
+    const Tensor u = values({rows, 1}, static_cast<uint64_t>(500 + k + 10 * of));
+    const Tensor term = mul(u, values({1, cols}, static_cast<uint64_t>(900 + k)));
+    sum = sum.defined() ? add(sum, term) : term;
+  }
+  return sum;
+}
+
+TEST_P(Worlds, IsExactForMatricesOfItsRank) {
+  for (const DType dtype : {kFloat32, kFloat64}) {
+    for (const int64_t rank_of_matrix : {1, 2, 3}) {  // also less than the hook's
+      run_threads(GetParam(), [&](Context& context) {
+        const HookedParameters p({{33, 31}, {7}, {17, 4, 5}}, dtype);
+        GradientReducer reducer(p.named(), {}, context.group(), {.hooks = {power_sgd({.rank = 3, .start_step = 0})}});
+        const auto gradients = [&](int rank) {
+          return std::vector{product_of_rank(rank_of_matrix, 33, 31, rank).to(dtype), p.gradient(1, rank, 0),
+                             product_of_rank(rank_of_matrix, 17, 20, rank).reshape({17, 4, 5}).to(dtype)};
+        };
+        for (int step = 0; step < 3; ++step) {
+          p.backward(gradients(context.rank()));
+          for (size_t i = 0; i < 3; ++i) {
+            std::vector<double> expected(static_cast<size_t>(p[i].num_elements()));
+            for (int r = 0; r < GetParam(); ++r) {
+              const auto one = HookedParameters::values_of(gradients(r)[i]);
+              for (size_t j = 0; j < one.size(); ++j) expected[j] += one[j] / GetParam();
+            }
+            expect_near(HookedParameters::values_of(p[i].grad()), expected, dtype == kFloat32 ? 1e-6 : 1e-14);
+          }
+        }
+      });
+    }
+  }
+}
+
+TEST_P(Worlds, IsExactUntilItStarts) {
+  run_threads(GetParam(), [&](Context& context) {
+    const HookedParameters p({{33, 31}}, kFloat64);
+    GradientReducer reducer(p.named(), {}, context.group(), {.hooks = {power_sgd({.rank = 2, .start_step = 2})}});
+    for (int step = 0; step < 4; ++step) {
+      p.backward(context.rank(), step);
+      const std::vector<double> expected = p.mean(0, GetParam(), step);
+      double distance = 0;
+      const std::vector<double> got = p[0].grad().to_vector<double>();
+      for (size_t i = 0; i < got.size(); ++i) distance = std::max(distance, std::abs(got[i] - expected[i]));
+      if (step < 2) {
+        EXPECT_LT(distance, 1e-15);
+      } else {
+        EXPECT_GT(distance, 0.01);
+      }
+    }
+  });
+}
+
+/// What PowerSGD delivered over all steps, and the errors that are left, are the exact means.
+TEST_P(Worlds, LosesNothing) {
+  const int world = GetParam();
+  for (const bool through_bf16 : {false, true}) {
+    constexpr int kSteps = 6;
+    std::mutex mutex;
+    std::vector<std::vector<double>> delivered(2), left(2), sent(2);
+    for (size_t i = 0; i < 2; ++i) {
+      const size_t n = i == 0 ? 33 * 31 : 16 * 9;
+      delivered[i].resize(n);
+      left[i].resize(n);
+      sent[i].resize(n);
+    }
+    const auto add_to = [](std::vector<double>& sum, const std::vector<double>& more, double factor) {
+      ASSERT_EQ(sum.size(), more.size());
+      for (size_t j = 0; j < sum.size(); ++j) sum[j] += factor * more[j];
+    };
+    run_threads(world, [&](Context& context) {
+      const HookedParameters p({{33, 31}, {16, 9}}, kFloat64);
+      GradientHooks hooks = {power_sgd({.rank = 2, .start_step = 1, .min_saving = 1})};
+      if (through_bf16) hooks.push_back(bf16());
+      GradientReducer reducer(p.named(), {}, context.group(), {.buckets = kTiny, .hooks = hooks});
+      for (int step = 0; step < kSteps; ++step) {
+        p.backward(context.rank(), step);
+        if (through_bf16 && step == 0) continue;  // sent whole and rounded: that error nobody keeps
+        std::lock_guard lock(mutex);
+        for (size_t i = 0; i < 2; ++i) {
+          add_to(sent[i], p.gradient(i, context.rank(), step).to_vector<double>(), 1.0 / world);
+          if (context.rank() == 0) add_to(delivered[i], p[i].grad().to_vector<double>(), 1);
+        }
+      }
+      const State state = reducer.state_dict();
+      std::lock_guard lock(mutex);
+      for (size_t i = 0; i < 2; ++i) {
+        const Tensor& error = state.get<Tensor>(str("hook 0.memory.net.p", i, ".error"));
+        add_to(left[i], error.to_vector<double>(), 1.0 / world);
+      }
+    });
+    for (size_t i = 0; i < 2; ++i) {
+      double size = 0;
+      for (const double e : left[i]) size = std::max(size, std::abs(e));
+      EXPECT_GT(size, 0.1);  // random matrices are not of low rank
+      add_to(delivered[i], left[i], 1);
+      expect_near(delivered[i], sent[i], 1e-13);
+    }
+  }
+}
+
+TEST_P(Worlds, ConstantGradientsArriveInTheMean) {
+  run_threads(GetParam(), [&](Context& context) {
+    const HookedParameters p({{20, 24}}, kFloat64);
+    GradientReducer reducer(p.named(), {}, context.group(), {.hooks = {power_sgd({.rank = 2, .start_step = 0})}});
+    const std::vector<double> expected = p.mean(0, GetParam(), 7);
+    std::vector<double> sum(expected.size());
+    constexpr int kSteps = 200;
+    for (int step = 0; step < kSteps; ++step) {
+      p.backward(context.rank(), 7);
+      const std::vector<double> got = p[0].grad().to_vector<double>();
+      for (size_t i = 0; i < sum.size(); ++i) sum[i] += got[i] / kSteps;
+    }
+    expect_near(sum, expected, 0.05);
+  });
+}
+
+TEST(PowerSgd, ANetMayHaveNoGradientForAWhile) {
+  run_threads(2, [](Context& context) {
+    const HookedParameters p({{20, 24}}, kFloat64);
+    GradientReducer reducer(p.named(), {}, context.group(), {.hooks = {power_sgd({.rank = 2, .start_step = 0})}});
+    const Tensor nothing = zeros({20, 24}, {kFloat64});
+    const Tensor something = product_of_rank(1, 20, 24, 3);
+    for (int step = 0; step < 3; ++step) {
+      p.backward({nothing});
+      EXPECT_EQ(p[0].grad().to_vector<double>(), nothing.to_vector<double>());
+    }
+    p.backward({something});
+    expect_near(p[0].grad().to_vector<double>(), something.to_vector<double>(), 1e-14);
+  });
+}
+
+TEST(PowerSgd, GradientsThatAreNotFiniteLeaveNoTrace) {
+  for (const double bad : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+    run_threads(3, [&](Context& context) {
+      const HookedParameters p({{20, 24}, {3}}, kFloat64);
+      GradientReducer reducer(p.named(), {}, context.group(), {.hooks = {power_sgd({.rank = 2, .start_step = 0})}});
+      const Tensor good = product_of_rank(2, 20, 24, 3);
+      const Tensor three = ones({3}, {kFloat64});
+      p.backward(context.rank(), 1);  // leaves an error
+      const Tensor broken = good.clone();
+      if (context.rank() == 1) broken.data<double>()[7] = bad;
+      p.backward({broken, three});
+      for (const double v : p[0].grad().to_vector<double>()) EXPECT_FALSE(std::isfinite(v));
+      EXPECT_EQ(p[1].grad().to_vector<double>(), (std::vector<double>{1, 1, 1}));
+      p.backward({good, three});
+      expect_near(p[0].grad().to_vector<double>(), good.to_vector<double>(), 1e-14);
+    });
+  }
+}
+
+}  // namespace
+}  // namespace tandem::distributed
