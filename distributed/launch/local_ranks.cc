@@ -17,6 +17,7 @@ LocalRanks::LocalRanks(const JobOptions& options, const LauncherSignals& signals
 
 LocalRanks::~LocalRanks() {
   signal_all(SIGKILL);
+  if (options_.gdb_rank && running()) take_terminal_back();
   for (const LocalRank& rank : ranks_) {
     while (rank.running && waitpid(rank.child.pid, nullptr, 0) < 0 && errno == EINTR) {
     }

@@ -25,7 +25,7 @@ constexpr std::chrono::milliseconds kConnectSlice{500};
 constexpr std::chrono::seconds kAnswerTime{10};
 // For those who leave after the job's end.
 constexpr std::chrono::seconds kLeaveTime{5};
-// A store in which somebody failed does not let anybody wait any more: then letters are asked for this often.
+// A letter that could not be waited for is asked for again after this time.
 constexpr std::chrono::milliseconds kAskAgain{20};
 constexpr std::chrono::hours kLong{1};
 
@@ -138,7 +138,8 @@ void NodeLink::read_letters() {
   const std::string box = options_.node == 0 ? "up/" : "down/";
   for (int number = 1;;) {
     try {
-      std::string letter = store_->get(str(box, number), kLong);
+      // Node 0, and whoever asks, are those without whom no letter comes.
+      std::string letter = store_->get_from(str(box, number), {0}, kLong);
       std::lock_guard lock(mutex_);
       letters_.push_back(std::move(letter));
       ++number;

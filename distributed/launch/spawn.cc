@@ -21,7 +21,7 @@ std::map<std::string, RankMain>& rank_mains() {
 }
 
 constexpr const char* kSpawnVariable = "TANDEM_RANK_MAIN";
-constexpr std::chrono::milliseconds kTimeout{300000};
+constexpr std::chrono::milliseconds kDefaultTimeout{300000};
 
 }  // namespace
 
@@ -37,7 +37,9 @@ std::optional<int> rank_main_entry(int argc, char** argv) {
   TANDEM_CHECK(StateError, environment && found != rank_mains().end(), "spawn: TANDEM_RANK_MAIN=", *name,
                ", but this program has no such function, or is no rank");
   const std::vector<std::string> args(argv + std::min(argc, 1), argv + argc);
-  return run_rank_process(&*environment, kTimeout, [&](Context& context) { found->second(context, args); });
+  const auto seconds = env_string("TANDEM_TIMEOUT_S");
+  const auto timeout = seconds ? parse_seconds("TANDEM_TIMEOUT_S", *seconds) : kDefaultTimeout;
+  return run_rank_process(&*environment, timeout, [&](Context& context) { found->second(context, args); });
 }
 
 void spawn(int n, const std::string& name, const std::vector<std::string>& args) {

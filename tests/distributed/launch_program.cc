@@ -67,6 +67,16 @@ void run(Context& context, const std::vector<std::string>& args) {
     while (chosen && context.store()->add("all know", 0) < context.world_size()) usleep(1000);
     if (chosen) raise(SIGKILL);
     context.store()->get("never", kLong);
+  } else if (mode == "fail-until") {  // RANK, the restart that goes well, "throw" or "kill"
+    const std::string restart = std::getenv("TORCHELASTIC_RESTART_COUNT");
+    const int64_t joined = context.store()->add("joined", 1);  // 1 .. world size: the store is a new one
+    if (joined == context.world_size()) context.store()->set("all joined", "");
+    context.store()->get("all joined", kLong);
+    say("restart " + restart + " joined by " + std::to_string(context.store()->add("joined", 0)) + "\n");
+    if (std::stoi(restart) >= std::stoi(args.at(2))) return;
+    if (chosen && args.at(3) == "kill") raise(SIGKILL);
+    if (chosen) throw std::runtime_error("boom " + restart);
+    context.store()->get("never", kLong);
   } else if (mode == "kill-in-collective") {
     for (int step = 0; step < 1000000; ++step) {
       if (chosen && step == 5) raise(SIGKILL);
@@ -75,6 +85,11 @@ void run(Context& context, const std::vector<std::string>& args) {
   } else if (mode == "stuck") {
     context.group()->barrier();
     if (chosen) context.store()->get("never", kLong);
+    context.group()->barrier();
+  } else if (mode == "stopped") {
+    say("pid " + std::to_string(getpid()) + "\n");
+    context.group()->barrier();
+    if (chosen) raise(SIGSTOP);
     context.group()->barrier();
   } else if (mode == "exit") {
     std::fprintf(stderr, "last words of rank %d\n", rank);

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -15,6 +16,7 @@ namespace {
 using tandem::testing_support::run_program;
 using tandem::testing_support::Subprocess;
 using Arguments = std::vector<std::string>;
+using Variables = std::vector<std::pair<std::string, std::string>>;
 
 const std::string kProgram = "tests/distributed/launch_program";
 
@@ -125,6 +127,45 @@ TEST(TandemRunTest, AProgramThatDoesNotExistIsAnError) {
   EXPECT_NE(result.err.find("launch: cannot run './no/such/program': No such file or directory\n"), std::string::npos)
       << result.err;
   EXPECT_EQ(result.status, 1);
+}
+
+/// A folder with a program named gdb that says how it was called and runs what it is to debug.
+std::string folder_of_a_gdb() {
+  const std::string folder = testing::TempDir() + "/gdb_folder";
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder + "/gdb") << "#!/bin/sh\necho gdb \"$@\"\n[ -t 0 ] && echo on a terminal\nshift\nexec \"$@\"\n";
+  std::filesystem::permissions(folder + "/gdb", std::filesystem::perms::owner_all);
+  return folder;
+}
+
+TEST(TandemRunTest, OneRankRunsUnderGdbAndNobodyHasADeadline) {
+  const std::string path = folder_of_a_gdb() + ":" + std::getenv("PATH");
+  const Arguments program = {kProgram, "environment", "RANK", "TANDEM_TIMEOUT_S"};
+  Arguments arguments = {"distributed/run/tandem-run", "--nproc-per-node", "2", "--gdb", "1"};
+  arguments.insert(arguments.end(), program.begin(), program.end());
+  const Variables variables = {{"PATH", path}, {"TANDEM_TIMEOUT_S", "7"}};
+  const auto result = run_program(arguments, variables);
+  EXPECT_EQ(sorted_lines(result.out), (Arguments{"RANK=0", "RANK=1", "TANDEM_TIMEOUT_S=0", "TANDEM_TIMEOUT_S=0",
+                                                 "gdb --args " + kProgram + " environment RANK TANDEM_TIMEOUT_S"}));
+  EXPECT_EQ(result.status, 0) << result.err;
+
+  // The terminal is its own, and afterwards the launcher's again.
+  arguments = {"/bin/sh", "-c",
+               "distributed/run/tandem-run --nproc-per-node 2 --gdb 0 sh -c "
+               "'[ $RANK = 1 ] || { read line; echo got $line; }'; read line; echo then $line"};
+  Subprocess job(arguments, variables, Subprocess::Output::kSession);
+  ASSERT_TRUE(job.wait_for_output("on a terminal"));
+  job.type("apples\n");
+  ASSERT_TRUE(job.wait_for_output("got apples"));
+  job.type("pears\n");
+  EXPECT_TRUE(job.wait_for_output("then pears"));
+  EXPECT_EQ(job.wait().status, 0);
+}
+
+TEST(TandemRunTest, WithoutGdbItSaysSo) {
+  const auto result = run_program({"distributed/run/tandem-run", "--gdb", "0", "true"}, {{"PATH", "/nowhere"}});
+  EXPECT_EQ(result.err, "tandem-run: --gdb: there is no gdb in PATH\nRun with --help for the flags.\n");
+  EXPECT_EQ(result.status, 2);
 }
 
 }  // namespace

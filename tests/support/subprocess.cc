@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pty.h>
+#include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -57,7 +58,11 @@ Subprocess::Subprocess(const std::vector<std::string>& argv,
   std::vector<std::string> texts(argv);
   std::vector<std::string> settings;
   for (char** entry = environ; *entry != nullptr; ++entry) {
-    if (!is_about_ranks(*entry)) settings.emplace_back(*entry);
+    const auto replaces = [&](const auto& variable) {
+      return std::string_view(*entry).starts_with(variable.first + "=");
+    };
+    if (!is_about_ranks(*entry) && std::none_of(variables.begin(), variables.end(), replaces))
+      settings.emplace_back(*entry);
   }
   for (const auto& [name, value] : variables) settings.push_back(name + "=" + value);
   std::vector<char*> arguments;
@@ -69,7 +74,7 @@ Subprocess::Subprocess(const std::vector<std::string>& argv,
   int out[2];
   int err[2];
   if (pipe2(err, O_CLOEXEC) != 0) throw std::runtime_error("Subprocess: no pipe");
-  if (output == Output::kTerminal) {
+  if (output != Output::kPipes) {
     const winsize size = {.ws_row = 24, .ws_col = 100, .ws_xpixel = 0, .ws_ypixel = 0};
     if (openpty(&out[0], &out[1], nullptr, nullptr, &size) != 0) throw std::runtime_error("Subprocess: no terminal");
     fcntl(out[0], F_SETFD, FD_CLOEXEC);
@@ -79,8 +84,13 @@ Subprocess::Subprocess(const std::vector<std::string>& argv,
   }
   pid_ = fork();
   if (pid_ == 0) {
+    if (output == Output::kSession) {
+      setsid();
+      ioctl(out[1], TIOCSCTTY, 0);
+      dup2(out[1], 0);
+    }
     dup2(out[1], 1);
-    dup2(output == Output::kTerminal ? out[1] : err[1], 2);
+    dup2(output != Output::kPipes ? out[1] : err[1], 2);
     execve(arguments[0], arguments.data(), environment.data());
     _exit(127);
   }
@@ -105,6 +115,12 @@ Subprocess::~Subprocess() {
 }
 
 void Subprocess::send_signal(int signal) { kill(pid_, signal); }
+
+void Subprocess::type(const std::string& text) {
+  if (write(out_fd_, text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
+    throw std::runtime_error("Subprocess: the terminal takes no text");
+  }
+}
 
 bool Subprocess::read_some(std::chrono::steady_clock::time_point deadline) {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now()).count();

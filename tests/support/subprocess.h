@@ -18,12 +18,13 @@ class Subprocess {
     std::string err;
   };
 
-  enum class Output { kPipes, kTerminal };
+  enum class Output { kPipes, kTerminal, kSession };
 
   static constexpr std::chrono::seconds kBound{40};
 
   /// Starts argv[0] (a path) with this process's environment, less every variable about ranks, plus `variables`.  With
-  /// kTerminal its stdout and stderr are one pseudo-terminal, and what that shows is read as `out`.
+  /// kTerminal its stdout and stderr are one pseudo-terminal, and what that shows is read as `out`; with kSession so is its
+  /// stdin, and the terminal controls it, as that of a shell's user does.
   explicit Subprocess(const std::vector<std::string>& argv,
                       const std::vector<std::pair<std::string, std::string>>& variables = {},
                       Output output = Output::kPipes);
@@ -33,6 +34,8 @@ class Subprocess {
   Subprocess& operator=(const Subprocess&) = delete;
 
   void send_signal(int signal);
+  /// Types it at the terminal of kSession.
+  void type(const std::string& text);
   pid_t pid() const { return pid_; }
   int pidfd() const { return pidfd_; }
   /// Waits until there is output, without reading it: the pipe fills up.

@@ -1,0 +1,457 @@
+// tandem-run on several hosts: one launcher per host, here all on this one.
+#include <gtest/gtest.h>
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <memory>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <tandem/tests/support/subprocess.h>
+
+namespace {
+
+using tandem::testing_support::open_pidfd;
+using tandem::testing_support::Subprocess;
+using tandem::testing_support::wait_for_end;
+using Arguments = std::vector<std::string>;
+using Variables = std::vector<std::pair<std::string, std::string>>;
+
+const std::string kProgram = "tests/distributed/launch_program";
+const std::string kTandemRun = "distributed/run/tandem-run";
+
+/// A listening socket of the loopback, on a port of the kernel's choice.
+class Listener {
+ public:
+  Listener() : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof(address);
+    if (bind(fd_, reinterpret_cast<sockaddr*>(&address), length) != 0 || listen(fd_, 8) != 0 ||
+        getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
+      std::abort();
+    }
+    port_ = ntohs(address.sin_port);
+  }
+  ~Listener() { close(fd_); }
+  Listener(const Listener&) = delete;
+  Listener& operator=(const Listener&) = delete;
+
+  int port() const { return port_; }
+  /// Closes all connections until the process has ended.
+  void refuse_until_end_of(int pidfd) const {
+    for (;;) {
+      pollfd polled[2] = {{pidfd, POLLIN, 0}, {fd_, POLLIN, 0}};
+      if (poll(polled, 2, 1000 * static_cast<int>(Subprocess::kBound.count())) <= 0 || polled[0].revents != 0) return;
+      close(accept(fd_, nullptr, nullptr));
+    }
+  }
+
+ private:
+  int fd_;
+  int port_ = 0;
+};
+
+int free_port() { return Listener().port(); }
+
+/// Connects to the loopback, trying again for as long as nobody listens.
+int connect_to_port(int port) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const auto deadline = std::chrono::steady_clock::now() + Subprocess::kBound;
+  while (std::chrono::steady_clock::now() < deadline) {
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0) return fd;
+    close(fd);
+    usleep(1000);
+  }
+  return -1;
+}
+
+std::string endpoint(int port) { return "127.0.0.1:" + std::to_string(port); }
+
+std::string own_host_name() {
+  char name[256] = {};
+  gethostname(name, sizeof(name) - 1);
+  return name;
+}
+
+/// "node 1 (name)".
+std::string node_text(int node) { return "node " + std::to_string(node) + " (" + own_host_name() + ")"; }
+
+/// One host's launcher of a job of `num_nodes`, with `flags`, then the program.
+std::unique_ptr<Subprocess> start_node(int port, int num_nodes, int node, const Arguments& more,
+                                       const Variables& variables = {}) {
+  Arguments arguments = {kTandemRun,    "--nnodes",           std::to_string(num_nodes),
+                         "--node-rank", std::to_string(node), "--rdzv-endpoint",
+                         endpoint(port)};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return std::make_unique<Subprocess>(arguments, variables);
+}
+
+Arguments sorted_lines(const std::string& text) {
+  Arguments lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  std::sort(lines.begin(), lines.end());
+  return lines;
+}
+
+/// stderr less the note about ranks that share cores and what the log says.
+std::string messages(const std::string& err) {
+  std::string kept;
+  std::istringstream in(err);
+  for (std::string line; std::getline(in, line);) {
+    if (!line.ends_with("they will take turns") && line.find(" warning ") == std::string::npos) kept += line + "\n";
+  }
+  return kept;
+}
+
+/// pidfds of the processes that wrote "pid N".
+std::vector<int> pidfds_of(const std::string& out) {
+  std::vector<int> pidfds;
+  for (size_t at = out.find("pid "); at != std::string::npos; at = out.find("pid ", at + 1)) {
+    pidfds.push_back(open_pidfd(std::stoi(out.substr(at + 4))));
+  }
+  return pidfds;
+}
+
+void expect_ended(const std::vector<int>& pidfds) {
+  for (const int pidfd : pidfds) {
+    EXPECT_TRUE(wait_for_end(pidfd));
+    close(pidfd);
+  }
+}
+
+TEST(TandemRunNodesTest, RanksAreNumberedHostByHost) {
+  const int port = free_port();
+  const std::string script =
+      "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK/$GROUP_WORLD_SIZE $ROLE_RANK/$ROLE_WORLD_SIZE "
+      "$MASTER_ADDR $TORCHELASTIC_RUN_ID";
+  const Arguments program = {"sh", "-c", script};
+  const auto with = [&](const std::string& n) {
+    Arguments arguments = {"--rdzv-id", "job", "--nproc-per-node", n};
+    arguments.insert(arguments.end(), program.begin(), program.end());
+    return arguments;
+  };
+  auto last = start_node(port, 3, 2, with("1"));
+  auto first = start_node(port, 3, 0, with("2"));
+  auto middle = start_node(port, 3, 1, with("3"));
+  EXPECT_EQ(sorted_lines(first->wait().out),
+            (Arguments{"0/6 0/2 0/3 0/6 127.0.0.1 job", "[1] 1/6 1/2 0/3 1/6 127.0.0.1 job"}));
+  EXPECT_EQ(sorted_lines(middle->wait().out),
+            (Arguments{"[2] 2/6 0/3 1/3 2/6 127.0.0.1 job", "[3] 3/6 1/3 1/3 3/6 127.0.0.1 job",
+                       "[4] 4/6 2/3 1/3 4/6 127.0.0.1 job"}));
+  EXPECT_EQ(sorted_lines(last->wait().out), (Arguments{"[5] 5/6 0/1 2/3 5/6 127.0.0.1 job"}));
+  for (auto* node : {&first, &middle, &last}) EXPECT_EQ((*node)->wait().status, 0);
+}
+
+TEST(TandemRunNodesTest, RanksOfAllHostsShareTheStore) {
+  const int port = free_port();
+  const Arguments program = {"--nproc-per-node", "2", kProgram, "exchange"};
+  auto one = start_node(port, 2, 1, program);
+  auto zero = start_node(port, 2, 0, program);
+  const auto first = zero->wait();
+  const auto second = one->wait();
+  EXPECT_EQ(sorted_lines(first.out), (Arguments{"[1] sum 60", "sum 60"})) << first.err;
+  EXPECT_EQ(sorted_lines(second.out), (Arguments{"[2] sum 60", "[3] sum 60"})) << second.err;
+  EXPECT_EQ(first.status, 0);
+  EXPECT_EQ(second.status, 0);
+}
+
+TEST(TandemRunNodesTest, MasterAddressAndPortAreTheEndpointToo) {
+  const int port = free_port();
+  std::vector<std::unique_ptr<Subprocess>> nodes;
+  for (const std::string node : {"0", "1"}) {
+    nodes.push_back(std::make_unique<Subprocess>(
+        Arguments{kTandemRun, "--nnodes=2:2", "--node_rank", node, "--master_addr", "127.0.0.1", "--master_port",
+                  std::to_string(port), "--rdzv_backend=static", "--rdzv-conf", "timeout=9", kProgram, "exchange"}));
+  }
+  for (auto& node : nodes) {
+    const auto result = node->wait();
+    EXPECT_EQ(result.status, 0);
+    EXPECT_EQ(messages(result.err), "tandem-run: --rdzv-conf is ignored: see --timeout\n");
+  }
+}
+
+TEST(TandemRunNodesTest, AFailureAnywhereEndsAllAndNodeZeroNamesIt) {
+  for (const std::string rank : {"0", "3"}) {
+    for (const std::string how : {"throw", "kill-when-all-joined"}) {
+      const int port = free_port();
+      const Arguments program = {"--nproc-per-node", "2", kProgram, how, rank};
+      auto zero = start_node(port, 2, 0, program);
+      auto one = start_node(port, 2, 1, program);
+      const std::string expected =
+          "rank " + rank + " of 4 on " + node_text(rank == "0" ? 0 : 1) + " failed (" +
+          (how == "throw" ? "exit status 1): boom on rank " + rank + " of 4\n" : "killed by SIGKILL)\n");
+      for (auto* node : {&zero, &one}) {
+        const auto result = (*node)->wait();
+        EXPECT_EQ(messages(result.err), expected);
+        EXPECT_EQ(result.status, 1);
+      }
+    }
+  }
+}
+
+TEST(TandemRunNodesTest, AFailureEndsProgramsThatKnowNoStore) {
+  const int port = free_port();
+  const auto begin = std::chrono::steady_clock::now();
+  auto zero = start_node(port, 2, 0, {"sh", "-c", "echo pid $$; exec sleep 1000"});
+  auto one = start_node(port, 2, 1, {"sh", "-c", "echo the reason >&2; exit 3"});
+  const std::string expected = "rank 1 of 2 on " + node_text(1) + " failed (exit status 3)\n";
+  const auto first = zero->wait();
+  EXPECT_EQ(first.err, expected);
+  EXPECT_EQ(first.status, 1);
+  EXPECT_EQ(one->wait().err, "[1] the reason\n" + expected);
+  // Asked at once: without that it would have been ten seconds.
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(8));
+}
+
+TEST(TandemRunNodesTest, TheEndOfTheFailingRanksLogIsShownOnNodeZero) {
+  const int port = free_port();
+  const std::string folder = testing::TempDir() + "/logs";
+  auto zero = start_node(port, 2, 0, {"--log-dir", folder, "sleep", "1000"});
+  auto one = start_node(port, 2, 1, {"--log-dir", folder, "sh", "-c", "echo last words; exit 3"});
+  EXPECT_EQ(zero->wait().err, "rank 1 of 2 on " + node_text(1) + " failed (exit status 3)\n  the end of " + folder +
+                                  "/rank-1.log:\n    last words\n");
+  EXPECT_EQ(one->wait().status, 1);
+}
+
+TEST(TandemRunNodesTest, AllHostsStartAgainTogether) {
+  const int port = free_port();
+  const auto program = [](const std::string& restarts) {
+    return Arguments{"--max-restarts", restarts, "--nproc-per-node", "2", kProgram, "fail-until", "3", "2", "kill"};
+  };
+  auto zero = start_node(port, 2, 0, program("3"));
+  auto one = start_node(port, 2, 1, program("0"));  // node 0's number holds
+  const auto first = zero->wait();
+  EXPECT_EQ(sorted_lines(first.out),
+            (Arguments{"[1] restart 0 joined by 4", "[1] restart 1 joined by 4", "[1] restart 2 joined by 4",
+                       "restart 0 joined by 4", "restart 1 joined by 4", "restart 2 joined by 4"}));
+  std::string expected;
+  for (const std::string restart : {"1", "2"}) {
+    expected += "rank 3 of 4 on " + node_text(1) + " failed (killed by SIGKILL)\nrestart " + restart + " of 3\n";
+  }
+  EXPECT_EQ(messages(first.err), expected);
+  EXPECT_EQ(first.status, 0);
+  EXPECT_EQ(one->wait().status, 0);
+}
+
+TEST(TandemRunNodesTest, ALauncherThatIsKilledTakesTheJobWithIt) {
+  for (const int killed : {0, 1}) {
+    const int port = free_port();
+    const Arguments program = {"--nproc-per-node", "2", "--max-restarts", "3", kProgram, "stubborn"};
+    std::unique_ptr<Subprocess> nodes[2] = {start_node(port, 2, 0, program), start_node(port, 2, 1, program)};
+    std::vector<int> pidfds;
+    for (auto& node : nodes) {
+      ASSERT_TRUE(node->wait_for_output("pid ", 2));
+      for (const int pidfd : pidfds_of(node->out())) pidfds.push_back(pidfd);
+    }
+    ASSERT_EQ(pidfds.size(), 4u);
+    nodes[killed]->send_signal(SIGKILL);
+    // Ranks that ignore everything are killed after ten seconds.
+    const auto result = nodes[1 - killed]->wait();
+    EXPECT_EQ(result.status, 1);
+    const std::string said = killed == 1 ? node_text(1) + ": its launcher died (its connection closed)\n"
+                                         : "launch: node 0's launcher is gone: the connection to the store's host " +
+                                               endpoint(port) + " was lost: ";
+    EXPECT_EQ(messages(result.err).find(said), 0u) << result.err;
+    expect_ended(pidfds);
+  }
+}
+
+TEST(TandemRunNodesTest, AStoppedRankDoesNotOutliveTheOthersDeadline) {
+  const int port = free_port();
+  const Arguments program = {"--timeout", "3", kProgram, "stopped", "1"};
+  auto zero = start_node(port, 2, 0, program);
+  auto one = start_node(port, 2, 1, program);
+  ASSERT_TRUE(one->wait_for_output("pid "));
+  const auto pidfds = pidfds_of(one->out());
+  const auto result = zero->wait();
+  const std::string said =
+      "rank 0 of 2 on " + node_text(0) + " failed (exit status 1): [rank 0 of 2] barrier #2 timed out after 3.0 s\n";
+  EXPECT_NE(result.err.find(said), std::string::npos) << result.err;
+  EXPECT_EQ(result.status, 1);
+  EXPECT_EQ(one->wait().status, 1);
+  expect_ended(pidfds);
+}
+
+TEST(TandemRunNodesTest, ASignalToOneLauncherStopsAll) {
+  for (const int asked : {0, 1}) {
+    const int port = free_port();
+    const Arguments program = {"--max-restarts", "3", kProgram, "stop"};
+    std::unique_ptr<Subprocess> nodes[2] = {start_node(port, 2, 0, program), start_node(port, 2, 1, program)};
+    for (auto& node : nodes) ASSERT_TRUE(node->wait_for_output("ready\n"));
+    nodes[asked]->send_signal(SIGTERM);
+    for (auto& node : nodes) {
+      const auto result = node->wait();
+      EXPECT_NE(result.out.find("stopped\n"), std::string::npos);
+      EXPECT_EQ(messages(result.err), "");
+      EXPECT_EQ(result.status, 143);
+    }
+  }
+}
+
+TEST(TandemRunNodesTest, ASecondSignalKillsOnAllHosts) {
+  const int port = free_port();
+  std::unique_ptr<Subprocess> nodes[2] = {start_node(port, 2, 0, {kProgram, "stubborn"}),
+                                          start_node(port, 2, 1, {kProgram, "stubborn"})};
+  for (auto& node : nodes) ASSERT_TRUE(node->wait_for_output("pid "));
+  nodes[1]->send_signal(SIGINT);
+  for (auto& node : nodes) ASSERT_TRUE(node->wait_for_output("asked\n"));
+  const auto begin = std::chrono::steady_clock::now();
+  nodes[1]->send_signal(SIGINT);
+  for (auto& node : nodes) EXPECT_EQ(node->wait().status, 130);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(8));
+}
+
+TEST(TandemRunNodesTest, ASignalWhileWaitingForOthersIsTheEnd) {
+  const int port = free_port();
+  auto one = start_node(port, 3, 1, {"true"});   // nobody listens yet
+  auto zero = start_node(port, 3, 0, {"true"});  // node 2 never comes
+  const int fd = connect_to_port(port);
+  zero->send_signal(SIGINT);
+  EXPECT_EQ(zero->wait().status, 130);
+  one->send_signal(SIGTERM);
+  const int status = one->wait().status;  // told by node 0, if it had joined by then
+  EXPECT_TRUE(status == 143 || status == 130) << status;
+  close(fd);
+}
+
+TEST(TandemRunNodesTest, MissingNodesAreNamedAtTheDeadline) {
+  const int port = free_port();
+  auto zero = start_node(port, 4, 0, {"--timeout", "4", "true"});
+  auto two = start_node(port, 4, 2, {"--timeout", "4", "true"});
+  const std::string expected =
+      "launch: the launchers of 4 nodes did not come together within 4.0 s\n  missing: node 1 3\n";
+  EXPECT_EQ(zero->wait().err, expected);
+  const auto result = two->wait();
+  EXPECT_EQ(result.err, expected);
+  EXPECT_EQ(result.status, 1);
+  const auto alone = start_node(free_port(), 2, 1, {"--timeout", "0.5", "true"})->wait();
+  EXPECT_NE(alone.err.find("launch: node 1 did not reach node 0 at 127.0.0.1:"), std::string::npos) << alone.err;
+  EXPECT_NE(alone.err.find(" within 0.5 s: Connection refused\n"), std::string::npos) << alone.err;
+  EXPECT_EQ(alone.status, 1);
+}
+
+TEST(TandemRunNodesTest, TwoLaunchersOfOneNumberAreAnErrorForAll) {
+  for (const int twice : {0, 1}) {
+    const int port = free_port();
+    std::vector<std::unique_ptr<Subprocess>> nodes;
+    nodes.push_back(start_node(port, 3, 0, {"true"}));
+    close(connect_to_port(port));  // it listens: the next one as node 0 is the later one
+    if (twice == 1) nodes.push_back(start_node(port, 3, 1, {"true"}));
+    nodes.push_back(start_node(port, 3, twice, {"true"}));
+    const std::string said = "two launchers were started as node " + std::to_string(twice) + "\n";
+    for (size_t i = 0; i < nodes.size(); ++i) {
+      const auto result = nodes[i]->wait();
+      const bool refused = twice == 0 && i == 1;
+      EXPECT_NE(
+          result.err.find(refused ? "store: cannot listen on " + endpoint(port) + ": Address already in use\n" : said),
+          std::string::npos)
+          << result.err;
+      EXPECT_NE(result.status, 0);
+    }
+  }
+}
+
+TEST(TandemRunNodesTest, ALateDuplicateIsRefusedAndTheJobGoesOn) {
+  const int port = free_port();
+  std::unique_ptr<Subprocess> nodes[2] = {start_node(port, 2, 0, {kProgram, "stop"}),
+                                          start_node(port, 2, 1, {kProgram, "stop"})};
+  for (auto& node : nodes) ASSERT_TRUE(node->wait_for_output("ready\n"));
+  const auto late = start_node(port, 2, 1, {"true"})->wait();
+  EXPECT_EQ(late.err, "launch: two launchers were started as node 1\n");
+  EXPECT_EQ(late.status, 1);
+  nodes[0]->send_signal(SIGTERM);
+  for (auto& node : nodes) EXPECT_EQ(node->wait().status, 143);
+}
+
+TEST(TandemRunNodesTest, DifferentNumbersOfNodesAreAnErrorForAll) {
+  const int port = free_port();
+  auto zero = start_node(port, 2, 0, {"true"});
+  auto five = start_node(port, 6, 5, {"true"});
+  for (auto* node : {&zero, &five}) {
+    const auto result = (*node)->wait();
+    EXPECT_EQ(result.err, "launch: " + node_text(5) + " was started for 6 nodes, node 0 for 2\n");
+    EXPECT_EQ(result.status, 2);
+  }
+}
+
+TEST(TandemRunNodesTest, AProgramThatCannotBeStartedSomewhereEndsTheJob) {
+  const int port = free_port();
+  auto zero = start_node(port, 2, 0, {"sh", "-c", "exec sleep 1000"});
+  auto one = start_node(port, 2, 1, {"--nproc-per-node", "2", "./no/such/program"});
+  for (auto* node : {&zero, &one}) {
+    const auto result = (*node)->wait();
+    EXPECT_EQ(messages(result.err),
+              node_text(1) + ": launch: cannot run './no/such/program': No such file or directory\n");
+    EXPECT_EQ(result.status, 1);
+  }
+}
+
+TEST(TandemRunNodesTest, StrangersAtTheEndpointDoNotDisturb) {
+  const int port = free_port();
+  const Arguments program = {"--rdzv-id", "job", kProgram, "exchange"};
+  auto zero = start_node(port, 2, 0, program);
+  const int garbage = connect_to_port(port);
+  const int silent = connect_to_port(port);
+  ASSERT_GE(garbage, 0);
+  ASSERT_GE(silent, 0);
+  const std::string bytes(5000, 'x');
+  EXPECT_GT(send(garbage, bytes.data(), bytes.size(), MSG_NOSIGNAL), 0);
+  const auto stranger = start_node(port, 2, 1, {"--rdzv-id", "another", kProgram, "exchange"})->wait();
+  EXPECT_EQ(stranger.err, "store: " + endpoint(port) +
+                              " closed the connection of rank 1 before it joined\n"
+                              "  it belongs to another job or program, or TANDEM_TOKEN is wrong\n");
+  EXPECT_EQ(stranger.status, 1);
+  auto one = start_node(port, 2, 1, program);
+  EXPECT_EQ(one->wait().out, "[1] sum 10\n");
+  EXPECT_EQ(zero->wait().out, "sum 10\n");
+  close(garbage);
+  close(silent);
+}
+
+TEST(TandemRunNodesTest, ASecretTokenTakesTheNamesPlace) {
+  const int port = free_port();
+  const std::string secret(64, 'a');
+  const std::string other(64, 'b');
+  const Arguments program = {"--rdzv-id", "job", "sh", "-c", "echo $TANDEM_TOKEN"};
+  auto zero = start_node(port, 2, 0, program, {{"TANDEM_TOKEN", secret}});
+  for (const Variables& wrong : {Variables{}, Variables{{"TANDEM_TOKEN", other}}}) {
+    EXPECT_NE(start_node(port, 2, 1, program, wrong)->wait().err.find("TANDEM_TOKEN is wrong"), std::string::npos);
+  }
+  auto one = start_node(port, 2, 1, program, {{"TANDEM_TOKEN", secret}});
+  const std::string token = zero->wait().out;
+  EXPECT_EQ("[1] " + token, one->wait().out);
+  EXPECT_NE(token, secret + "\n");  // the ranks' own
+  EXPECT_EQ(token.size(), 65u);
+}
+
+TEST(TandemRunNodesTest, SomebodyElseAtTheEndpointIsAnError) {
+  const Listener listener;
+  const auto zero = start_node(listener.port(), 2, 0, {"true"})->wait();
+  EXPECT_EQ(zero.err.find("store: cannot listen on " + endpoint(listener.port()) + ": Address already in use\n"), 0u)
+      << zero.err;
+  EXPECT_EQ(zero.status, 1);
+  auto one = start_node(listener.port(), 2, 1, {"true"});
+  listener.refuse_until_end_of(one->pidfd());
+  const auto result = one->wait();
+  EXPECT_NE(result.err.find("closed the connection of rank 1 before it joined"), std::string::npos) << result.err;
+  EXPECT_EQ(result.status, 1);
+}
+
+}  // namespace
