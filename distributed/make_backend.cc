@@ -1,6 +1,7 @@
 #include <tandem/base/error.h>
 #include <tandem/distributed/backend.h>
 #include <tandem/distributed/gloo/gloo_backend.h>
+#include <tandem/distributed/hosts/hierarchical_backend.h>
 #include <tandem/distributed/hosts/host_layout.h>
 #include <tandem/distributed/rendezvous.h>
 #include <tandem/distributed/shm/shm_backend.h>
@@ -18,15 +19,28 @@ namespace {
   fail_to_join(options, text);
 }
 
+std::unique_ptr<Backend> make_hierarchical_backend(const ProcessGroupOptions& options, const HostLayout& layout) {
+  HostBackends backends;
+  auto flat = std::make_unique<gloo::GlooBackend>(options, gloo::Tuning{});
+  backends.link = flat->link_name();
+  backends.flat = std::move(flat);
+  backends.local = shm::make_shm_backend(options_inside(options, layout));
+  if (layout.is_even() || layout.local_rank(options.rank) == 0) {
+    backends.cross = gloo::make_gloo_backend(options_across(options, layout));
+  }
+  return std::make_unique<HierarchicalBackend>(options, layout, std::move(backends));
+}
+
 }  // namespace
 
 std::unique_ptr<Backend> make_backend(const ProcessGroupOptions& options) {
   TANDEM_CHECK(ValueError, options.backend == "auto" || options.backend == "shm" || options.backend == "gloo",
                "ProcessGroup: there is no backend '", options.backend, "': there are auto, shm and gloo");
-  if (options.backend == "gloo") return gloo::make_gloo_backend(options);
   const HostLayout layout = find_hosts(options);
-  if (layout.num_hosts() > 1) fail_for_hosts(options, layout);
-  return shm::make_shm_backend(options);
+  if (layout.num_hosts() == 1 && options.backend != "gloo") return shm::make_shm_backend(options);
+  if (options.backend == "shm") fail_for_hosts(options, layout);
+  const bool is_flat = layout.num_hosts() == 1 || layout.num_hosts() == options.world_size;
+  return is_flat ? gloo::make_gloo_backend(options) : make_hierarchical_backend(options, layout);
 }
 
 }  // namespace tandem::inline v0::distributed

@@ -29,6 +29,10 @@ GlooBackend::GlooBackend(const ProcessGroupOptions& options, const Tuning& tunin
       inputs_(static_cast<size_t>(options.world_size)),
       mesh_(options, tuning) {}
 
+std::string GlooBackend::link_name() const {
+  return mesh_.interface_name().empty() ? "gloo" : str("gloo over ", mesh_.interface_name());
+}
+
 // --- one collective ---
 
 void GlooBackend::do_start(const Collective& collective) {

@@ -32,7 +32,9 @@ class GlooBackend final : public Backend {
   GlooBackend(const ProcessGroupOptions& options, const Tuning& tuning);
 
   const char* name() const override { return "gloo"; }
-  std::string describe() const override { return mesh_.describe(); }
+  std::string describe() const override { return str(mesh_.describe_hosts(), ": ", link_name()); }
+  /// "gloo over eth0".
+  std::string link_name() const;
   // Whoever spins takes the core from the threads that receive.
   bool may_spin() const override { return false; }
   void do_start(const Collective& collective) override;
@@ -45,6 +47,7 @@ class GlooBackend final : public Backend {
   void do_hear_failure(int culprit, const std::string& reason) override;
   RefPtr<Storage> do_allocate(int64_t num_bytes) override;
   LastStarted do_last_started(int rank) const override;
+  void do_notify(const std::function<void()>& wake) override { mesh_.notify(wake); }
 
  private:
   static constexpr int kStreams = 2;
@@ -72,7 +75,7 @@ class GlooBackend final : public Backend {
     std::byte* out = nullptr;
     int64_t total = 0;
     int64_t done = 0;
-    int64_t ring = 0;  ///< as in Outgoing
+    int64_t ring = 0;       ///< as in Outgoing
     bool in_place = false;  ///< out is also what is sent: no chunk is written before it has arrived
   };
   /// Data frames that have not arrived yet.

@@ -15,13 +15,13 @@
 #include <gloo/transport/tcp/device.h>
 
 #include <algorithm>
-#include <map>
 #include <thread>
 #include <utility>
 
 #include <tandem/base/error.h>
 #include <tandem/distributed/backend.h>
 #include <tandem/distributed/gloo/gloo_sockets.h>
+#include <tandem/distributed/hosts/host_layout.h>
 #include <tandem/distributed/store/wire.h>
 
 namespace tandem::inline v0::distributed::gloo {
@@ -125,9 +125,8 @@ void Mesh::join() {
   if (options_.rank == 0) rendezvous.set("token", wire::token_to_hex(wire::random_token()));
   hosts_ = rendezvous.exchange("host", host_identity(options_));
   token_ = rendezvous.get("token", 0);
-  const bool same_machine = std::all_of(hosts_.begin(), hosts_.end(), [&](const std::string& host) {
-    return machine_of(host) == machine_of(hosts_[0]);
-  });
+  const bool same_machine = std::all_of(
+      hosts_.begin(), hosts_.end(), [&](const std::string& host) { return machine_of(host) == machine_of(hosts_[0]); });
   interface_ = choose_interface(options_, same_machine);
   device_ = make_device(interface_.address);
   connect(rendezvous);
@@ -148,9 +147,7 @@ void Mesh::connect(Rendezvous& rendezvous) {
 /// Both ends of every pair, as this rank knows them.
 struct Mesh::Attempt {
   explicit Attempt(const Mesh& mesh)
-      : size(mesh.options_.world_size),
-        rank(mesh.options_.rank),
-        connected(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+      : size(mesh.options_.world_size), rank(mesh.options_.rank), connected(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
   ~Attempt() {
     if (!thread.joinable()) return;
     for (int peer = 0; peer < size; ++peer) {
@@ -354,9 +351,15 @@ void Mesh::sleep(FunctionRef<bool()> changed, Clock::time_point until) {
 
 void Mesh::wake() {
   changes_.fetch_add(1, std::memory_order_seq_cst);
+  if (notifies_.load(std::memory_order_acquire)) also_wake_();
   if (sleepers_.load(std::memory_order_seq_cst) == 0) return;
   { const std::lock_guard lock(mutex_); }
   changed_.notify_all();
+}
+
+void Mesh::notify(const std::function<void()>& wake) {
+  also_wake_ = wake;
+  notifies_.store(true, std::memory_order_release);
 }
 
 // --- parting ---
@@ -383,14 +386,6 @@ void Mesh::close() {
   sockets_.clear();
 }
 
-std::string Mesh::describe() const {
-  std::map<std::string, int> counts;
-  for (const std::string& host : hosts_) ++counts[host];
-  const auto [fewest, most] =
-      std::minmax_element(counts.begin(), counts.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
-  std::string text = str(counts.size(), counts.size() == 1 ? " host x " : " hosts x ", fewest->second);
-  if (most->second != fewest->second) text += str(" to ", most->second);
-  return str(text, ": gloo", interface_.name.empty() ? "" : " over ", interface_.name);
-}
+std::string Mesh::describe_hosts() const { return group_by_host(hosts_).describe(); }
 
 }  // namespace tandem::inline v0::distributed::gloo

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -38,8 +39,10 @@ class Mesh final : private LinkEvents {
   Link& link(int peer) { return *links_[static_cast<size_t>(peer)]; }
   /// Longest payload of a record.
   size_t max_payload() const { return max_payload_; }
-  /// "2 hosts x 1: gloo over eth0".
-  std::string describe() const;
+  /// "2 hosts x 1".
+  std::string describe_hosts() const;
+  /// "eth0"; "" for one rank alone.
+  const std::string& interface_name() const { return interface_.name; }
 
   /// Appends what has arrived.
   void take(std::vector<Frame>& frames);
@@ -49,6 +52,8 @@ class Mesh final : private LinkEvents {
   /// As Backend::do_sleep.
   void sleep(FunctionRef<bool()> changed, Clock::time_point until);
   void wake();
+  /// As Backend::do_notify.
+  void notify(const std::function<void()>& wake);
 
  private:
   struct Attempt;
@@ -81,6 +86,8 @@ class Mesh final : private LinkEvents {
   std::vector<std::optional<std::string>> lost_;
   std::atomic<uint32_t> sleepers_{0};
   std::atomic<uint64_t> changes_{0};
+  std::atomic<bool> notifies_{false};  // also_wake_ is set and stays
+  std::function<void()> also_wake_;
 
   int greeted_ = 0;
   FileDescriptor all_greeted_;  // readable once all have greeted, or one cannot

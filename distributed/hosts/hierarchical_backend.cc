@@ -25,6 +25,7 @@ HierarchicalBackend::HierarchicalBackend(const ProcessGroupOptions& options, con
                                          HostBackends backends, const HostTuning& tuning)
     : options_(options),
       layout_(layout),
+      link_(backends.link),
       tuning_(tuning),
       inside_(options_inside(options, layout).ranks),
       local_rank_(layout.local_rank(options.rank)),
@@ -41,7 +42,7 @@ HierarchicalBackend::HierarchicalBackend(const ProcessGroupOptions& options, con
 
 std::string HierarchicalBackend::describe() const {
   const size_t flows = layout_.is_even() ? layout_.hosts.front().size() : 1;
-  return str(layout_.describe(), ": ", local_->name(), " inside, ", flat_->describe(), " across (", flows,
+  return str(layout_.describe(), ": ", local_->name(), " inside, ", link_, " across (", flows,
              flows == 1 ? " flow)" : " flows)");
 }
 

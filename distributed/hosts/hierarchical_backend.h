@@ -25,6 +25,7 @@ struct HostBackends {
   /// Of the ranks with this one's number in their hosts; where hosts have different numbers of ranks, of the lowest of
   /// each host only, and null elsewhere.
   std::unique_ptr<Backend> cross;
+  std::string link;  ///< shown: "gloo over eth0"
 };
 
 /// The backend of one rank, made of three.
@@ -81,6 +82,7 @@ class HierarchicalBackend final : public Backend {
 
   const ProcessGroupOptions options_;
   const HostLayout layout_;
+  const std::string link_;
   const HostTuning tuning_;
   const std::vector<int> inside_;  // numbers in the job of the ranks of this host
   const int local_rank_;

@@ -225,14 +225,15 @@ TEST(Hierarchy, DescribesItself) {
     const auto backends = [&](int rank) {
       const ProcessGroupOptions options{nullptr, rank, ranks.world_size()};
       HostBackends made;
+      made.link = "gloo over eth7";
       made.flat = std::make_unique<MeetingBackend>(options, std::make_shared<Meeting>());
       made.local = std::make_unique<MeetingBackend>(options, std::make_shared<Meeting>());
       return HierarchicalBackend(options, ranks.layout(), std::move(made)).describe();
     };
     return backends(0);
   };
-  EXPECT_EQ(describe("aabb"), "2 hosts x 2: meeting inside, a meeting across (2 flows)");
-  EXPECT_EQ(describe("aab"), "2 hosts x 2 + 1: meeting inside, a meeting across (1 flow)");
+  EXPECT_EQ(describe("aabb"), "2 hosts x 2: meeting inside, gloo over eth7 across (2 flows)");
+  EXPECT_EQ(describe("aab"), "2 hosts x 2 + 1: meeting inside, gloo over eth7 across (1 flow)");
 }
 
 }  // namespace
