@@ -38,7 +38,7 @@ class Failure(Exception):
 
 def find(program):
     """bazel run starts us in the folder of our runfiles."""
-    for path in (program, os.path.join(HERE, "..", "..", program)):
+    for path in (program, os.path.join(os.path.dirname(sys.argv[0]), "..", "..", program)):
         if os.access(path, os.X_OK):
             return os.path.abspath(path)
     raise Failure(f"{program} was not found: start this with ./bazelw run //benchmarks/two_hosts")
@@ -105,7 +105,7 @@ class Tandem:
         args = self.args
         command = [self.rank, "--interface", namespaces.INTERFACE, "--link-port", "29600", "--steps", str(args.steps),
                    "--rounds", str(args.rounds), *flags]
-        lines, log = run_job(self.hosts, command, args.ranks_per_host, args.timeout)
+        lines, log = run_job(self.hosts, command, args.ranks_per_host, args.timeout, {"TANDEM_LOG": "info"})
         check_link_was_used(log, lines, args.ranks_per_host)
         for line in lines:
             show(line)
