@@ -138,17 +138,16 @@ SignatureFrame decode_signature(std::string_view payload, int world_size) {
   return frame;
 }
 
-std::string encode(const MessageFrame& frame) {
-  PayloadWriter writer;
+namespace {
+
+void write_message(PayloadWriter& writer, const MessageFrame& frame) {
   writer.number(static_cast<int64_t>(frame.id)).number(frame.tag).number(static_cast<int64_t>(frame.dtype));
   writer.number(frame.num_elements).number(static_cast<int64_t>(frame.name_hash));
   write_shape(writer, frame.shape);
   writer.text(shown(frame.name)).text(shown(frame.file)).number(frame.line).text(frame.data);
-  return writer.take();
 }
 
-MessageFrame decode_message(std::string_view payload) {
-  PayloadReader reader(payload);
+MessageFrame read_message(PayloadReader& reader) {
   MessageFrame frame;
   frame.id = static_cast<uint64_t>(reader.number());
   frame.tag = reader.number();
@@ -161,12 +160,29 @@ MessageFrame decode_message(std::string_view payload) {
   frame.file = read_text(reader, kShownText);
   frame.line = static_cast<uint32_t>(reader.number());
   frame.data = read_text(reader, kInlineBytes);
+  return frame;
+}
+
+}  // namespace
+
+std::string encode(const MessageFrame& frame) {
+  PayloadWriter writer;
+  write_message(writer, frame);
+  return writer.take();
+}
+
+MessageFrame decode_message(std::string_view payload) {
+  PayloadReader reader(payload);
+  MessageFrame frame = read_message(reader);
   reader.finish();
   return frame;
 }
 
 std::string encode(const AnswerFrame& frame) {
-  return PayloadWriter().number(static_cast<int64_t>(frame.id)).number(static_cast<int64_t>(frame.verdict)).take();
+  PayloadWriter writer;
+  writer.number(static_cast<int64_t>(frame.id)).number(static_cast<int64_t>(frame.verdict));
+  if (frame.verdict == AnswerFrame::Verdict::kMismatch) write_message(writer, frame.posted);
+  return writer.take();
 }
 
 AnswerFrame decode_answer(std::string_view payload) {
@@ -174,6 +190,7 @@ AnswerFrame decode_answer(std::string_view payload) {
   AnswerFrame frame;
   frame.id = static_cast<uint64_t>(reader.number());
   frame.verdict = read_enum(reader, AnswerFrame::Verdict::kMismatch);
+  if (frame.verdict == AnswerFrame::Verdict::kMismatch) frame.posted = read_message(reader);
   reader.finish();
   return frame;
 }

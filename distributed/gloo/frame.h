@@ -103,6 +103,7 @@ struct AnswerFrame {
   enum class Verdict : uint8_t { kSend, kDone, kMismatch };
   uint64_t id = 0;
   Verdict verdict = Verdict::kSend;
+  MessageFrame posted;  ///< kMismatch: what the receiver waited for
 };
 
 struct PoisonFrame {

@@ -17,6 +17,10 @@ std::string reason_of(const std::string& why) {
   return why;
 }
 
+std::string call_of(const SignatureFrame& f) {
+  return describe_call(f.signature, f.shape, f.name, f.file, f.line);
+}
+
 }  // namespace
 
 GlooBackend::GlooBackend(const ProcessGroupOptions& options, const Tuning& tuning)
@@ -27,7 +31,8 @@ GlooBackend::GlooBackend(const ProcessGroupOptions& options, const Tuning& tunin
       last_(static_cast<size_t>(options.world_size)),
       peers_(static_cast<size_t>(options.world_size)),
       inputs_(static_cast<size_t>(options.world_size)),
-      mesh_(options, tuning) {}
+      mesh_(options, tuning),
+      messages_(options, tuning, mesh_) {}
 
 std::string GlooBackend::link_name() const {
   return mesh_.interface_name().empty() ? "gloo" : str("gloo over ", mesh_.interface_name());
@@ -86,9 +91,7 @@ Advance GlooBackend::do_advance() {
     finish_alone();
     return Advance::kDone;
   }
-  // Failures are read before the frames: what a rank sent before it failed still counts.
-  std::vector<uint8_t> lost(peers_.size());
-  for (int rank = 0; rank < size_; ++rank) lost[static_cast<size_t>(rank)] = mesh_.lost(rank).has_value();
+  const std::vector<uint8_t> lost = lost_links();
   bool moved = dispatch();
   moved |= match_signatures();
   if (unmatched_ == 0) {
@@ -102,11 +105,12 @@ Advance GlooBackend::do_advance() {
       return Advance::kDone;
     }
   }
-  if (!moved) check_failures(lost);
+  if (!moved) check_failures(lost, false, [&](int rank) { return is_missing(rank); });
   return moved ? Advance::kMoved : Advance::kIdle;
 }
 
 bool GlooBackend::dispatch() {
+  frames_.clear();
   mesh_.take(frames_);
   const bool any = !frames_.empty();
   for (Frame& frame : frames_) {
@@ -116,7 +120,6 @@ bool GlooBackend::dispatch() {
       fail(job_rank(options_, frame.peer), e.what());
     }
   }
-  frames_.clear();
   return any;
 }
 
@@ -127,12 +130,18 @@ void GlooBackend::take_frame(Frame& frame) {
       from.signatures.push_back(decode_signature(frame.payload, size_));
       note_started(frame.peer, from.signatures.back());
       return;
-    case FrameType::kData: from.data.push_back(std::move(frame)); return;
+    case FrameType::kData:
+      if ((frame.channel & kMessageBit) != 0) {
+        messages_.take(frame);
+      } else {
+        from.data.push_back(std::move(frame));
+      }
+      return;
+    case FrameType::kOffer:
+    case FrameType::kAnswer: messages_.take(frame); return;
     case FrameType::kPoison: from.poison = decode_poison(frame.payload); return;
     case FrameType::kHello:
     case FrameType::kCredit:
-    case FrameType::kOffer:
-    case FrameType::kAnswer:
     case FrameType::kGoodbye: return;
   }
 }
@@ -145,10 +154,7 @@ bool GlooBackend::match_signatures() {
     if (!is_peer(rank) || p.matched || p.signatures.empty()) continue;
     const SignatureFrame& theirs = p.signatures.front();
     if (theirs.number != number_) fail(job_rank(options_, rank), "gloo: received a signature out of turn");
-    const auto describe = [](const SignatureFrame& f) {
-      return describe_call(f.signature, f.shape, f.name, f.file, f.line);
-    };
-    if (!(theirs.signature == own_.signature)) throw_mismatch(rank, describe(own_), describe(theirs));
+    if (!(theirs.signature == own_.signature)) throw_mismatch(rank, call_of(own_), call_of(theirs));
     p.matched = moved = true;
     --unmatched_;
   }
@@ -168,15 +174,13 @@ void GlooBackend::check_counts() const {
       const int64_t sent = at(frame_of(from).sends, to);
       const int64_t wanted = at(frame_of(to).receives, from);
       if (sent == wanted) continue;
-      const auto shown = [&](int rank, const char* verb, int64_t count, const char* preposition, int other) {
-        const SignatureFrame& f = frame_of(rank);
-        return str("\n  rank ", job_rank(options_, rank), "  ",
-                   describe_call(f.signature, f.shape, f.name, f.file, f.line), ": ", verb, " ", count, " elements ",
-                   preposition, " rank ", job_rank(options_, other));
-      };
-      const std::string text = str("ranks do not agree on what to exchange", shown(from, "sends", sent, "to", to),
-                                   shown(to, "expects", wanted, "from", from));
-      throw GroupError(": " + text, text, job_rank(options_, from == rank_ ? to : from));
+      const int sender = job_rank(options_, from);
+      const int receiver = job_rank(options_, to);
+      const std::string text =
+          str("ranks do not agree on what to exchange\n  rank ", sender, "  sends ", sent, " elements to rank ", receiver,
+              ": ", call_of(frame_of(from)), "\n  rank ", receiver, "  expects ", wanted, " elements from rank ", sender,
+              ": ", call_of(frame_of(to)));
+      throw GroupError(": " + text, text, from == rank_ ? receiver : sender);
     }
   }
 }
@@ -201,10 +205,17 @@ bool GlooBackend::is_missing(int rank) {
   return false;
 }
 
-void GlooBackend::check_failures(const std::vector<uint8_t>& lost) {
+std::vector<uint8_t> GlooBackend::lost_links() const {
+  std::vector<uint8_t> lost(peers_.size());
+  for (int rank = 0; rank < size_; ++rank) lost[static_cast<size_t>(rank)] = mesh_.lost(rank).has_value();
+  return lost;
+}
+
+void GlooBackend::check_failures(const std::vector<uint8_t>& lost, bool poison_always,
+                                 FunctionRef<bool(int rank)> is_needed) {
   for (int rank = 0; rank < size_; ++rank) {
-    const Peer& p = peer(rank);
-    if (p.poison && p.poison->finished < number_) fail(static_cast<int>(p.poison->culprit), p.poison->reason);
+    const auto& poison = peer(rank).poison;
+    if (poison && (poison_always || poison->finished < number_)) fail(static_cast<int>(poison->culprit), poison->reason);
   }
   if (num_failures_.load(std::memory_order_acquire) > 0) {
     std::lock_guard lock(failures_mutex_);
@@ -213,11 +224,11 @@ void GlooBackend::check_failures(const std::vector<uint8_t>& lost) {
       for (int rank = 0; rank < size_; ++rank) {
         if (job_rank(options_, rank) == culprit) member = rank;
       }
-      if (member < 0 || member == rank_ || aborted_ || is_missing(member)) fail(culprit, reason);
+      if (aborted_ || member < 0 || member == rank_ || is_needed(member)) fail(culprit, reason);
     }
   }
   for (int rank = 0; rank < size_; ++rank) {
-    if (lost[static_cast<size_t>(rank)] && is_missing(rank)) {
+    if (lost[static_cast<size_t>(rank)] && is_needed(rank)) {
       fail(job_rank(options_, rank), reason_of(mesh_.lost(rank).value_or("")));
     }
   }
@@ -268,9 +279,17 @@ LastStarted GlooBackend::do_last_started(int rank) const {
 
 RefPtr<Storage> GlooBackend::do_allocate(int64_t num_bytes) { return Storage::allocate(Device(), num_bytes); }
 
-void GlooBackend::do_start_transfer(Transfer&) { throw StateError("gloo: messages are not supported yet"); }
+// --- messages ---
 
-Advance GlooBackend::do_advance_transfers() { return Advance::kIdle; }
+void GlooBackend::do_start_transfer(Transfer& transfer) { messages_.start(transfer); }
+
+Advance GlooBackend::do_advance_transfers() {
+  const std::vector<uint8_t> lost = lost_links();
+  bool moved = dispatch();
+  moved |= messages_.advance();
+  if (!moved && messages_.any()) check_failures(lost, true, [&](int rank) { return messages_.waits_for(rank); });
+  return moved ? Advance::kMoved : Advance::kIdle;
+}
 
 std::unique_ptr<Backend> make_gloo_backend(const ProcessGroupOptions& options, const Tuning& tuning) {
   return std::make_unique<GlooBackend>(options, tuning);

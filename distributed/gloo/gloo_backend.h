@@ -11,6 +11,7 @@
 
 #include <tandem/distributed/backend.h>
 #include <tandem/distributed/gloo/mesh.h>
+#include <tandem/distributed/gloo/messages.h>
 
 namespace tandem::inline v0::distributed::gloo {
 
@@ -115,7 +116,11 @@ class GlooBackend final : public Backend {
   void check_counts() const;
   [[noreturn]] void throw_mismatch(int peer, const std::string& mine, const std::string& theirs) const;
   bool is_missing(int rank);
-  void check_failures(const std::vector<uint8_t>& lost);
+  /// Which links are gone; read before the frames, because what a rank sent before it failed still counts.
+  std::vector<uint8_t> lost_links() const;
+  /// Throws where a rank that `is_needed` has failed.  Poison counts always where `poison_always`, else unless the rank
+  /// has completed the running collective.
+  void check_failures(const std::vector<uint8_t>& lost, bool poison_always, FunctionRef<bool(int rank)> is_needed);
   [[noreturn]] void fail(int culprit, const std::string& reason) const;
 
   // plan.cc: who sends what to whom
@@ -175,7 +180,8 @@ class GlooBackend final : public Backend {
   std::vector<const std::byte*> inputs_;
   std::vector<Frame> frames_;
 
-  Mesh mesh_;  // last: its threads end first
+  Mesh mesh_;  // after what its threads use
+  Messages messages_;
 };
 
 /// Joins the ranks of `options`; collective.

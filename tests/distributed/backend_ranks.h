@@ -17,10 +17,9 @@ namespace tandem::inline v0::distributed {
 
 using MakeBackend = std::function<std::unique_ptr<Backend>(const ProcessGroupOptions&)>;
 
-/// Starts the collective and goes on until it is complete; throws StateError after a minute.
-inline void run_collective(Backend& backend, const Collective& collective) {
+/// Goes on until the collective that was started is complete; throws StateError after a minute.
+inline void finish_collective(Backend& backend) {
   const auto deadline = Backend::Clock::now() + std::chrono::seconds(60);
-  backend.do_start(collective);
   for (bool done = false; !done;) {
     backend.do_sleep(
         [&] {
@@ -32,6 +31,11 @@ inline void run_collective(Backend& backend, const Collective& collective) {
         deadline);
     if (!done && Backend::Clock::now() > deadline) throw StateError("a collective did not end");
   }
+}
+
+inline void run_collective(Backend& backend, const Collective& collective) {
+  backend.do_start(collective);
+  finish_collective(backend);
 }
 
 /// The same for messages.

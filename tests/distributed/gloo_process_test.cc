@@ -153,7 +153,7 @@ TANDEM_RANK_MAIN(stop_one) {
   context.store()->set("timed out", "");
   const std::string head =
       "[rank 0 of 2] all_reduce #2 timed out after 0.3 s\n  100000 float32 (390.6 KiB), gloo\n"
-      "  reached #2: ranks 0.  missing: rank 1 (last reached #1, ";
+      "  reached #2: ranks 0.  missing: rank 1 (last reached barrier #1, ";
   expect_equal(text.substr(0, head.size()), head, "error");
 }
 

@@ -1,0 +1,142 @@
+// Messages over gloo, between threads.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include <tandem/distributed/gloo/gloo_backend.h>
+#include <tandem/tests/distributed/backend_ranks.h>
+
+namespace {
+
+namespace td = tandem;
+using namespace td::distributed;
+namespace gl = td::distributed::gloo;
+using Bytes = std::vector<std::byte>;
+
+MakeBackend make_backend_with(gl::Tuning tuning) {
+  return [tuning](const ProcessGroupOptions& options) { return gl::make_gloo_backend(options, tuning); };
+}
+constexpr gl::Tuning kSmall{.chunk_bytes = 8 << 10, .slots = 3, .records = 12};
+
+Bytes filled(int64_t num_bytes, int salt) {
+  Bytes bytes(static_cast<size_t>(num_bytes));
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 31 + i / 251 + static_cast<size_t>(salt));
+  return bytes;
+}
+
+Transfer message(bool sends, int peer, int tag, Bytes& bytes) {
+  Transfer t;
+  t.sends = sends;
+  t.peer = peer;
+  t.tag = tag;
+  t.dtype = td::kUInt8;
+  t.num_elements = static_cast<int64_t>(bytes.size());
+  t.shape = {t.num_elements};
+  t.data = bytes.data();
+  return t;
+}
+
+class GlooMessages : public testing::TestWithParam<int> {};
+
+TEST_P(GlooMessages, BetweenAllPairsInEveryOrderOfTagsAndSizes) {
+  const int n = GetParam();
+  const std::vector<int64_t> sizes = {0, 1, 8191, 8192, 8193, 100003, 1000003};
+  run_backend_ranks(n, make_backend_with(kSmall), [&](Backend& backend, int rank) {
+    std::vector<Bytes> sent;
+    std::vector<Bytes> received;
+    std::vector<Transfer> transfers;
+    sent.reserve(sizes.size() * static_cast<size_t>(n));
+    received.reserve(sizes.size() * static_cast<size_t>(n));
+    const auto salt = [](int from, int to, size_t i) { return from * 7 + to * 3 + static_cast<int>(i); };
+    for (int peer = 0; peer < n; ++peer) {
+      if (peer == rank) continue;
+      for (size_t i = 0; i < sizes.size(); ++i) {
+        sent.push_back(filled(sizes[i], salt(rank, peer, i)));
+        transfers.push_back(message(true, peer, static_cast<int>(i), sent.back()));
+      }
+      for (size_t i = sizes.size(); i-- > 0;) {  // receives are posted in the opposite order
+        received.emplace_back(static_cast<size_t>(sizes[i]));
+        transfers.push_back(message(false, peer, static_cast<int>(i), received.back()));
+      }
+    }
+    run_transfers(backend, transfers);
+    for (const Transfer& t : transfers) {
+      if (t.sends) continue;
+      const Bytes want = filled(t.num_elements, salt(t.peer, rank, static_cast<size_t>(t.tag)));
+      if (std::memcmp(t.data, want.data(), want.size()) != 0) throw td::StateError(td::str("message ", t.tag));
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, GlooMessages, testing::Values(2, 3, 4, 7));
+
+TEST(GlooMessages, OfOneTagArriveInOrderAndBesideACollectiveThatWaits) {
+  // Rank 0's collective cannot end before rank 1 has its messages: they overtake it.
+  run_backend_ranks(2, make_backend_with(kSmall), [](Backend& backend, int rank) {
+    Bytes tensor = filled(1 << 20, rank);
+    Collective c;
+    c.kind = CollectiveKind::kBroadcast;
+    c.dtype = td::kUInt8;
+    c.root = 0;
+    c.seq = 1;
+    c.num_elements = 1 << 20;
+    c.input = c.output = tensor.data();
+    std::vector<Bytes> bytes;
+    bytes.reserve(10);
+    std::vector<Transfer> transfers;
+    for (int i = 0; i < 10; ++i) {
+      bytes.push_back(rank == 0 ? filled(50000, i) : Bytes(50000));
+      transfers.push_back(message(rank == 0, 1 - rank, 5, bytes.back()));
+    }
+    if (rank == 0) backend.do_start(c);
+    run_transfers(backend, transfers);
+    for (int i = 0; i < 10; ++i) {
+      if (bytes[static_cast<size_t>(i)] != filled(50000, i)) throw td::StateError("order");
+    }
+    if (rank == 1) backend.do_start(c);
+    finish_collective(backend);
+    if (tensor != filled(1 << 20, 0)) throw td::StateError("broadcast");
+  });
+}
+
+TEST(GlooMessages, ADifferenceIsAnErrorOnBothSides) {
+  for (const int64_t size : {int64_t{64}, int64_t{100000}}) {
+    const std::vector<std::string> errors =
+        try_backend_ranks(2, make_backend_with({}), [&](Backend& backend, int rank) {
+          Bytes bytes = filled(size + rank, 1);
+          std::vector<Transfer> transfers = {message(rank == 0, 1 - rank, 3, bytes)};
+          transfers[0].name = "halo";
+          try {
+            run_transfers(backend, transfers);
+          } catch (const GroupError&) {
+            if (!transfers[0].failed) throw td::StateError("not marked as failed");
+            throw;
+          }
+        });
+    const auto& where = std::source_location();
+    const std::string want =
+        td::str(": ranks do not agree on what to exchange\n  rank 0  send uint8 [", size, "] to rank 1 tag 3, 'halo', ",
+                where.file_name(), ":", where.line(), "\n  rank 1  recv uint8 [", size + 1,
+                "] from rank 0 tag 3, 'halo', ", where.file_name(), ":", where.line());
+    EXPECT_EQ(errors[0], want);
+    EXPECT_EQ(errors[1], want);
+  }
+}
+
+TEST(GlooMessages, ASenderOrReceiverThatEndsIsNamed) {
+  for (const bool sends : {true, false}) {
+    const std::vector<std::string> errors =
+        try_backend_ranks(3, make_backend_with({}), [&](Backend& backend, int rank) {
+          Bytes bytes = filled(1 << 20, 1);
+          if (rank == 2) throw td::StateError("no disk");
+          std::vector<Transfer> transfers = {message(sends, 2, 3, bytes)};
+          run_transfers(backend, transfers);
+        });
+    EXPECT_EQ(errors[0], " failed\n  rank 2: no disk");
+    EXPECT_EQ(errors[1], " failed\n  rank 2: no disk");
+  }
+}
+
+}  // namespace
