@@ -91,19 +91,21 @@ class TwoHosts:
         """A Popen of the command on that host."""
         return subprocess.Popen(self.inside(host, command), **options)
 
-    def start_ranks(self, command, ranks_per_host=1, port=29500, environment=(), **options):
-        """One Popen for each rank, those of the first host first; each host's ranks share one core."""
-        ranks = []
+    def start_rank(self, rank, command, ranks_per_host=1, environment=(), **options):
+        """A Popen of one rank of a job, where the first host has the lowest; each host's ranks share one core."""
+        host, local = divmod(rank, ranks_per_host)
+        variables = {"RANK": rank, "WORLD_SIZE": 2 * ranks_per_host, "LOCAL_RANK": local,
+                     "LOCAL_WORLD_SIZE": ranks_per_host, "MASTER_ADDR": self.address(0), "MASTER_PORT": 29500}
+        variables.update(environment)
         cores = sorted(os.sched_getaffinity(0))
-        for rank in range(2 * ranks_per_host):
-            host, local = divmod(rank, ranks_per_host)
-            variables = {"RANK": rank, "WORLD_SIZE": 2 * ranks_per_host, "LOCAL_RANK": local,
-                         "LOCAL_WORLD_SIZE": ranks_per_host, "MASTER_ADDR": self.address(0), "MASTER_PORT": port}
-            variables.update(environment)
-            on_core = ["taskset", "--cpu-list", str(cores[host % len(cores)])]
-            ranks.append(self.start(host, on_core + command,
-                                    env={**os.environ, **{name: str(value) for name, value in variables.items()}}, **options))
-        return ranks
+        on_core = ["taskset", "--cpu-list", str(cores[host % len(cores)])]
+        return self.start(host, on_core + command,
+                          env={**os.environ, **{name: str(value) for name, value in variables.items()}}, **options)
+
+    def bytes_sent(self, host):
+        """By the interface, headers included."""
+        path = f"/sys/class/net/{INTERFACE}/statistics/tx_bytes"
+        return int(subprocess.run(self.inside(host, ["cat", path]), capture_output=True, text=True, check=True).stdout)
 
     def kill(self, host):
         """Everything that runs there."""

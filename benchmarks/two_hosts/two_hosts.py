@@ -47,8 +47,8 @@ def find(program):
 def run_job(hosts, command, ranks_per_host, timeout, environment=()):
     """What rank 0 printed: objects, one a line, and its stderr."""
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as log:
-        ranks = hosts.start_ranks(command, ranks_per_host, environment=environment, stdout=out, stderr=log,
-                                  stdin=subprocess.DEVNULL)
+        ranks = [hosts.start_rank(rank, command, ranks_per_host, environment, stdout=out, stderr=log,
+                                  stdin=subprocess.DEVNULL) for rank in range(2 * ranks_per_host)]
         try:
             codes = [rank.wait(timeout) for rank in ranks]
         except subprocess.TimeoutExpired:

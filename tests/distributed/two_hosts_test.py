@@ -1,0 +1,108 @@
+#!/usr/bin/python3
+"""Ranks on two hosts: network namespaces joined by a link.  Needs root, ip and tc."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.abspath("benchmarks/two_hosts"))
+import namespaces
+
+PROGRAM = os.path.abspath("tests/distributed/two_hosts_program")
+KILLED_SECONDS = 3  # noticed at once, on a machine with much else to do
+LOST_SECONDS = 11  # a host that vanishes is noticed within ten
+
+
+class Job:
+    """The ranks of one job, and what each has printed."""
+
+    def __init__(self, test, hosts, what, ranks_per_host):
+        test.addCleanup(self.close)
+        self.logs = [tempfile.TemporaryFile("w+") for _ in range(2 * ranks_per_host)]
+        self.ranks = []
+        for rank, log in enumerate(self.logs):
+            self.ranks.append(hosts.start_rank(rank, [PROGRAM, what], ranks_per_host, environment={"TANDEM_LOG": "info"},
+                                               stdin=subprocess.DEVNULL, stdout=log, stderr=log))
+
+    def close(self):
+        for rank, log in zip(self.ranks, self.logs):
+            rank.kill()
+            rank.wait()
+            log.close()
+
+    def text(self, rank):
+        self.logs[rank].seek(0)
+        return self.logs[rank].read()
+
+    def wait(self, ranks, seconds):
+        """Their exit statuses; a rank that runs on is an error."""
+        deadline = time.monotonic() + seconds
+        return [self.ranks[rank].wait(max(0.01, deadline - time.monotonic())) for rank in ranks]
+
+    def wait_until_running(self):
+        deadline = time.monotonic() + 30
+        while "running" not in self.text(0):
+            if time.monotonic() > deadline or any(rank.poll() is not None for rank in self.ranks):
+                raise AssertionError("the ranks do not run:\n" + "\n".join(map(self.text, range(len(self.ranks)))))
+            time.sleep(0.01)
+
+
+class TwoHostsTest(unittest.TestCase):
+    def check_training(self, ranks_per_host, grouping):
+        with namespaces.TwoHosts() as hosts:
+            before = hosts.bytes_sent(1)
+            job = Job(self, hosts, "train", ranks_per_host)
+            everyone = range(2 * ranks_per_host)
+            statuses = job.wait(everyone, 60)
+            for rank in everyone:
+                self.assertEqual(statuses[rank], 0, job.text(rank))
+                self.assertIn(f"rank {rank} agrees", job.text(rank))
+            self.assertIn(grouping, job.text(0))
+            # Two sums of 40 MiB: once over the link each, however many ranks there are.
+            self.assertGreater(hosts.bytes_sent(1) - before, 2 * 40 << 20)
+            self.assertLess(hosts.bytes_sent(1) - before, 2.2 * 40 * (1 << 20))
+
+    def test_one_rank_on_each_trains_as_one_process(self):
+        self.check_training(1, "group 'default': 2 hosts x 1: gloo over eth0\n")
+
+    def test_two_ranks_on_each_train_as_one_process(self):
+        self.check_training(2, "group 'default': 2 hosts x 2: shm inside, gloo over eth0 across (2 flows)\n")
+
+    def check_loss(self, ranks_per_host, lose, survivors, within):
+        """`survivors` end by themselves, naming a rank of the other host."""
+        with namespaces.TwoHosts() as hosts:
+            job = Job(self, hosts, "exchange", ranks_per_host)
+            job.wait_until_running()
+            start = time.monotonic()
+            lose(hosts)
+            statuses = job.wait(survivors, within)
+            print(f"{ranks_per_host} a host: lost after {time.monotonic() - start:.2f} s")
+            for rank, status in zip(survivors, statuses):
+                self.assertEqual(status, 1, job.text(rank))
+            return [job.text(rank) for rank in survivors]
+
+    def assert_names(self, text, ranks):
+        self.assertTrue(any(f"rank {rank}: " in text for rank in ranks), text)
+
+    def test_killed_processes_of_a_host_are_named_within_a_second(self):
+        for ranks_per_host in (1, 2):
+            for text in self.check_loss(ranks_per_host, lambda hosts: hosts.kill(1), list(range(ranks_per_host)), KILLED_SECONDS):
+                self.assert_names(text, range(ranks_per_host, 2 * ranks_per_host))
+
+    def test_a_host_that_vanishes_is_named_within_eleven_seconds(self):
+        for ranks_per_host in (1, 2):
+            texts = self.check_loss(ranks_per_host, lambda hosts: hosts.cut(1), list(range(2 * ranks_per_host)),
+                                    LOST_SECONDS)
+            for text in texts[:ranks_per_host]:
+                self.assert_names(text, range(ranks_per_host, 2 * ranks_per_host))
+            for text in texts[ranks_per_host:]:  # lost the store's host, and with it all that it knew
+                self.assertRegex(text, "store|rank [01]: ")
+
+
+if __name__ == "__main__":
+    namespaces.exit_on_signals()
+    unittest.main(verbosity=2)
