@@ -27,6 +27,7 @@
 #include <tandem/distributed/distributed_data_parallel.h>
 #include <tandem/distributed/gather_trace.h>
 #include <tandem/distributed/gradient_hooks.h>
+#include <tandem/distributed/init.h>
 #include <tandem/distributed/launch.h>
 #include <tandem/distributed/process_group.h>
 #include <tandem/distributed/store.h>

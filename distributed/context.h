@@ -3,6 +3,9 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include <tandem/base/macros.h>
 #include <tandem/distributed/process_group.h>
@@ -10,6 +13,14 @@
 #include <tandem/tensor/device.h>
 
 namespace tandem::inline v0::distributed {
+
+struct InitSession;
+
+struct NewGroupOptions {
+  std::string backend = {};                               ///< empty: the default group's
+  std::optional<std::chrono::milliseconds> timeout = {};  ///< 0 = none; not given: the default group's
+  std::string name = {};                                  ///< shown in errors; empty: the members, "ranks 0-3 7"
+};
 
 /// The typed view of the calling rank: who it is, its device, its default group.
 class TANDEM_API Context {
@@ -21,6 +32,13 @@ class TANDEM_API Context {
   /// The group of all ranks; made on first use (collective) and shared by all users of this context.
   const std::shared_ptr<ProcessGroup>& group();
   const std::shared_ptr<Store>& store() const { return store_; }
+  /// Makes a group of some ranks of the job.  Called by those ranks alone, each naming all of them, in any order; ranks of
+  /// the group are numbered by their numbers in the job.  Members' calls belong together by ranks and name: the n-th call of
+  /// each joins the n-th of the others.  Any number of groups may be made at a time, by different threads; those of the same
+  /// ranks and name only one after another.  Other ranks' deaths do not concern it.  Returns when all members have come;
+  /// throws CommError naming the missing when they have not by the deadline, ValueError where this rank is not among
+  /// `ranks`, one is named twice or is not in the job.
+  std::shared_ptr<ProcessGroup> new_group(const std::vector<int>& ranks, const NewGroupOptions& options = {});
 
   /// Whether all ranks have agreed to stop after this step (SIGINT or SIGTERM on any of them).  Training loops ask it
   /// after each step; in a world of one rank it is the signal itself.
@@ -32,7 +50,8 @@ class TANDEM_API Context {
   /// Called by whoever exchanged the request among the ranks.
   void set_stop_agreed() { stop_agreed_ = true; }
 
-  /// The calling thread's context; throws StateError outside launch, spawn and run_threads.
+  /// The calling thread's context; throws StateError outside launch, spawn and run_threads, and before
+  /// init_process_group.
   static Context& current();
 
  private:
@@ -45,6 +64,9 @@ class TANDEM_API Context {
   bool stop_agreed_ = false;
   std::chrono::milliseconds timeout_{300000};
   bool thread_ranks_ = false;
+  std::string backend_ = "auto";
+  std::string interface_;
+  std::shared_ptr<InitSession> session_;  // of init_process_group; null where somebody else ends the job
   std::shared_ptr<Store> store_;
   std::shared_ptr<ProcessGroup> group_;
 };

@@ -82,7 +82,7 @@ struct TcpStoreSettings {
   int world_size = 1;
   /// Whoever does not know it is turned away: 64 hexadecimal digits.  Empty: TANDEM_TOKEN, else one that follows from the
   /// job's name (TORCHELASTIC_RUN_ID), which keeps jobs apart but is no secret.
-  std::string token;
+  std::string token = {};
   std::chrono::milliseconds timeout{300000};  ///< for the host to be there, and, when it leaves, for the others
 };
 

@@ -14,7 +14,8 @@ bool Context::stop_requested() const { return stop_requested_ || interrupt_signa
 Context& Context::current() {
   const std::shared_ptr<void>& slot = RankContext::current().distributed_slot;
   TANDEM_CHECK(StateError, slot != nullptr,
-               "Context::current: this thread belongs to no rank of launch, spawn or run_threads");
+               "Context::current: this thread belongs to no rank of launch, spawn or run_threads, and has not called "
+               "init_process_group");
   return *static_cast<Context*>(slot.get());
 }
 
@@ -26,6 +27,9 @@ std::shared_ptr<Context> ContextAccess::install(RankContext& rank_context, const
   context->timeout_ = options.timeout;
   context->thread_ranks_ = options.thread_ranks;
   context->store_ = options.store;
+  context->backend_ = options.backend;
+  context->interface_ = options.interface;
+  context->session_ = options.session;
   rank_context.rank = options.rank;
   rank_context.world_size = options.world_size;
   rank_context.local_rank = options.local_rank;

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <memory>
+#include <string>
 
 #include <tandem/base/macros.h>
 #include <tandem/base/rank_context.h>
@@ -19,6 +20,9 @@ struct ContextOptions {
   bool thread_ranks = false;
   std::chrono::milliseconds timeout{300000};
   std::shared_ptr<Store> store;
+  std::string backend = "auto";
+  std::string interface = {};
+  std::shared_ptr<InitSession> session = {};
 };
 
 struct TANDEM_API ContextAccess {
@@ -26,6 +30,8 @@ struct TANDEM_API ContextAccess {
   static std::shared_ptr<Context> install(RankContext& rank_context, const ContextOptions& options);
   /// Lets go of the group, which is to end before its store does.
   static void drop_group(Context& context);
+  /// Null where init_process_group did not make the context.
+  static const std::shared_ptr<InitSession>& session(const Context& context) { return context.session_; }
 };
 
 }  // namespace tandem::inline v0::distributed

@@ -1,8 +1,29 @@
 // Apart from context.cc, so that a program that never asks for its group links no backend.
+#include <algorithm>
+#include <utility>
+
+#include <tandem/base/error.h>
 #include <tandem/distributed/context.h>
 #include <tandem/distributed/process_group.h>
 
 namespace tandem::inline v0::distributed {
+
+namespace {
+
+/// "0-3 7"; `ranks` ascend.
+std::string shown_ranks(const std::vector<int>& ranks) {
+  std::string text;
+  for (size_t i = 0; i < ranks.size();) {
+    size_t last = i;
+    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
+    text += str(i == 0 ? "" : " ", ranks[i]);
+    if (last > i) text += str("-", ranks[last]);
+    i = last + 1;
+  }
+  return text;
+}
+
+}  // namespace
 
 const std::shared_ptr<ProcessGroup>& Context::group() {
   if (!group_) {
@@ -10,9 +31,40 @@ const std::shared_ptr<ProcessGroup>& Context::group() {
                                    .rank = rank_,
                                    .world_size = world_size_,
                                    .timeout = timeout_,
-                                   .thread_ranks = thread_ranks_});
+                                   .thread_ranks = thread_ranks_,
+                                   .backend = backend_,
+                                   .interface = interface_});
   }
   return group_;
+}
+
+std::shared_ptr<ProcessGroup> Context::new_group(const std::vector<int>& ranks, const NewGroupOptions& options) {
+  std::vector<int> members = ranks;
+  std::sort(members.begin(), members.end());
+  TANDEM_CHECK(ValueError, !members.empty(), "new_group: no ranks");
+  for (const int rank : {members.front(), members.back()}) {
+    TANDEM_CHECK(ValueError, rank >= 0 && rank < world_size_, "new_group: there is no rank ", rank, " in this job of ",
+                 world_size_);
+  }
+  const auto twice = std::adjacent_find(members.begin(), members.end());
+  TANDEM_CHECK(ValueError, twice == members.end(), "new_group: rank ", *twice, " is named twice");
+  const auto own = std::lower_bound(members.begin(), members.end(), rank_);
+  TANDEM_CHECK(ValueError, own != members.end() && *own == rank_, "new_group: rank ", rank_,
+               " calls it, but is not among ranks ", shown_ranks(members), "\n  only the members call it");
+  // Keys of this group alone, so that names need not be new.
+  const std::string prefix = str("new_group/", shown_ranks(members), "/", options.name, "/");
+  const int64_t call = store_->add(str(prefix, "calls/", rank_), 1);
+  std::string name = options.name.empty() ? "ranks " + shown_ranks(members) : options.name;
+  if (call > 1) name += str(" #", call);
+  return ProcessGroup::create({.store = make_prefix_store(str(prefix, call, "/"), store_),
+                               .rank = static_cast<int>(own - members.begin()),
+                               .world_size = static_cast<int>(members.size()),
+                               .name = name,
+                               .timeout = options.timeout.value_or(timeout_),
+                               .thread_ranks = thread_ranks_,
+                               .backend = options.backend.empty() ? backend_ : options.backend,
+                               .ranks = members,
+                               .interface = interface_});
 }
 
 }  // namespace tandem::inline v0::distributed

@@ -2,9 +2,11 @@
 
 #include <charconv>
 #include <cmath>
+#include <string_view>
 
 #include <tandem/base/error.h>
 #include <tandem/base/rank_context.h>
+#include <tandem/distributed/launch/launcher_variables.h>
 #include <tandem/distributed/store/wire.h>
 
 namespace tandem::inline v0::distributed {
@@ -30,8 +32,16 @@ void read_store_location(const Lookup& lookup, RankEnvironment* env) {
   }
   env->store_host = *lookup("MASTER_ADDR");
   env->store_port = static_cast<int>(parse_int("MASTER_PORT", *lookup("MASTER_PORT"), 1, 65535));
+  env->port_advice = "set MASTER_PORT to a free port";
   // torchrun's agent may keep a store of its own on MASTER_PORT.
-  if (lookup("TORCHELASTIC_USE_AGENT_STORE").value_or("") == "True") ++env->store_port;
+  if (lookup("TORCHELASTIC_USE_AGENT_STORE").value_or("") == "True") {
+    TANDEM_CHECK(ValueError, env->store_port < 65535,
+                 "MASTER_PORT: torchrun's agent listens there, and there is no port above 65535 for the store");
+    env->port_advice = str("torchrun's agent listens on MASTER_PORT=", env->store_port,
+                           ", so the store is to be on the port above\n  give torchrun another port: --rdzv-endpoint "
+                           "HOST:PORT or --master-port PORT");
+    ++env->store_port;
+  }
   const auto token = lookup("TANDEM_TOKEN");
   env->token = token ? wire::token_from_hex(*token) : token_from_run_id(lookup("TORCHELASTIC_RUN_ID").value_or(""));
   env->hosts_store = env->rank == 0;
@@ -39,10 +49,19 @@ void read_store_location(const Lookup& lookup, RankEnvironment* env) {
 
 }  // namespace
 
-std::optional<RankEnvironment> read_rank_environment(const Lookup& lookup) {
+std::optional<RankEnvironment> read_rank_environment(const Lookup& lookup, bool local_optional) {
   bool any = false;
   for (int i = 0; i < 4; ++i) any = any || lookup(kRankVariables[i]).has_value();
-  if (!any) return std::nullopt;
+  const auto read_threads = [&](RankEnvironment* env) {
+    const auto threads = lookup("TANDEM_NUM_THREADS");
+    if (threads) env->num_threads = static_cast<int>(parse_int("TANDEM_NUM_THREADS", *threads, 1, 4096));
+  };
+  if (!any) {
+    auto env = read_launcher_environment(lookup);
+    if (!env || env->world_size == 1) return std::nullopt;
+    read_threads(&*env);
+    return env;
+  }
   const auto check = [&](bool condition, const std::string& text) {
     if (!condition) throw ValueError(text + "\n" + describe_rank_variables(lookup));
   };
@@ -53,20 +72,27 @@ std::optional<RankEnvironment> read_rank_environment(const Lookup& lookup) {
       throw ValueError(str("rank variables: ", e.what(), "\n", describe_rank_variables(lookup)));
     }
   };
-  for (const char* name : kRankVariables) check(lookup(name).has_value(), "rank variables: some are missing");
+  const bool local_known = !local_optional || lookup("LOCAL_RANK") || lookup("LOCAL_WORLD_SIZE");
+  for (const std::string_view name : kRankVariables) {
+    if (local_known || !name.starts_with("LOCAL_")) {
+      check(lookup(name.data()).has_value(), "rank variables: some are missing");
+    }
+  }
   RankEnvironment env;
   env.rank = number("RANK");
   env.world_size = number("WORLD_SIZE");
-  env.local_rank = number("LOCAL_RANK");
-  env.local_world_size = number("LOCAL_WORLD_SIZE");
   check(env.rank < env.world_size, "rank variables: RANK is not below WORLD_SIZE");
-  check(env.local_rank < env.local_world_size, "rank variables: LOCAL_RANK is not below LOCAL_WORLD_SIZE");
-  check(env.local_world_size <= env.world_size, "rank variables: LOCAL_WORLD_SIZE is above WORLD_SIZE");
-  check(env.local_rank <= env.rank, "rank variables: LOCAL_RANK is above RANK");
-  read_store_location(lookup, &env);
-  if (const auto threads = lookup("TANDEM_NUM_THREADS")) {
-    env.num_threads = static_cast<int>(parse_int("TANDEM_NUM_THREADS", *threads, 1, 4096));
+  if (local_known) {
+    env.local_rank = number("LOCAL_RANK");
+    env.local_world_size = number("LOCAL_WORLD_SIZE");
+    check(env.local_rank < env.local_world_size, "rank variables: LOCAL_RANK is not below LOCAL_WORLD_SIZE");
+    check(env.local_world_size <= env.world_size, "rank variables: LOCAL_WORLD_SIZE is above WORLD_SIZE");
+    check(env.local_rank <= env.rank, "rank variables: LOCAL_RANK is above RANK");
+  } else {
+    env.local_world_size = 0;
   }
+  read_store_location(lookup, &env);
+  read_threads(&env);
   return env;
 }
 
@@ -103,15 +129,7 @@ Variables rank_variables(const RankPlace& place) {
           {"TANDEM_TOKEN", wire::token_to_hex(place.token)}};
 }
 
-std::string token_from_run_id(const std::string& run_id) {
-  std::string token;
-  uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
-  for (int block = 0; token.size() < wire::kTokenBytes; ++block) {
-    for (const char c : str(block, ":", run_id)) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-    token.append(reinterpret_cast<const char*>(&hash), sizeof(hash));
-  }
-  return token;
-}
+std::string token_from_run_id(const std::string& run_id) { return wire::token_from_name(run_id); }
 
 int64_t parse_int(const std::string& what, const std::string& text, int64_t low, int64_t high) {
   int64_t value = 0;
@@ -125,8 +143,8 @@ std::chrono::milliseconds parse_seconds(const std::string& what, const std::stri
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   TANDEM_CHECK(ValueError,
-               error == std::errc() && end == text.data() + text.size() && std::isfinite(value) && (value >= 0.001 || value == 0) &&
-                   value <= 1e7,
+               error == std::errc() && end == text.data() + text.size() && std::isfinite(value) &&
+                   (value >= 0.001 || value == 0) && value <= 1e7,
                what, ": expected a number of seconds, or 0 for no limit, got '", text, "'");
   return std::chrono::milliseconds(static_cast<int64_t>(std::ceil(value * 1000.0)));
 }

@@ -23,15 +23,19 @@ struct RankEnvironment {
   bool hosts_store = false;    ///< this rank runs the StoreServer
   bool launched_here = false;  ///< our launcher watches over this rank and hosts the store
   int num_threads = 0;         ///< TANDEM_NUM_THREADS, 0 if unset
+  std::string port_advice;     ///< what to do where the store's port is taken
 };
 
 /// A variable's value, nullopt if unset or empty.
 using Lookup = std::function<std::optional<std::string>(const char* name)>;
 
-/// Reads RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT, and what our launcher adds.
-/// Nullopt where none of the first four is set.  Throws ValueError, showing all that was found, where some are missing,
-/// are no numbers, or contradict each other.
-TANDEM_API std::optional<RankEnvironment> read_rank_environment(const Lookup& lookup);
+/// Reads RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT, and what our launcher adds; where
+/// none of the first four is set, what other launchers say (launcher_variables.h).  Nullopt where that is nothing, or the
+/// only task of a job, which may start ranks itself.  Throws ValueError, showing all that was found, where some are
+/// missing, are no numbers, or contradict each other.
+///
+/// Where `local_optional`, LOCAL_RANK and LOCAL_WORLD_SIZE may both be missing: then local_world_size is 0.
+TANDEM_API std::optional<RankEnvironment> read_rank_environment(const Lookup& lookup, bool local_optional = false);
 
 /// "  found: RANK=0 ...\n  missing: WORLD_SIZE ...", for error texts.
 TANDEM_API std::string describe_rank_variables(const Lookup& lookup);

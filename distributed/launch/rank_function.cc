@@ -11,9 +11,8 @@
 #include <tandem/base/rank_context.h>
 #include <tandem/distributed/launch/context_access.h>
 #include <tandem/distributed/launch/interrupts.h>
+#include <tandem/distributed/launch/job_store.h>
 #include <tandem/distributed/store/memory_store.h>
-#include <tandem/distributed/store/store_server.h>
-#include <tandem/distributed/store/tcp_store.h>
 
 namespace tandem::inline v0::distributed {
 
@@ -121,25 +120,14 @@ int run_rank_process(const RankEnvironment* environment, std::chrono::millisecon
   rank_context.rank = env.rank;  // log lines of the store show it already
   rank_context.world_size = env.world_size;
 
-  std::unique_ptr<StoreServer> server;
-  std::shared_ptr<TcpStore> store;
+  JobStore job;
   try {
-    if (env.hosts_store) {
-      server = std::make_unique<StoreServer>(StoreServerOptions{
-          .host = env.store_host, .port = env.store_port, .token = env.token, .world_size = env.world_size});
-      server->start();
-    }
-    store = std::make_shared<TcpStore>(TcpStoreOptions{.host = env.store_host,
-                                                       .port = env.store_port,
-                                                       .token = env.token,
-                                                       .rank = env.rank,
-                                                       .world_size = env.world_size,
-                                                       .host_rank = env.launched_here ? -1 : 0,
-                                                       .connect_timeout = limit});
+    job = join_job_store(env, timeout);
   } catch (const Error& e) {
     print_failure(env.rank, env.world_size, e.what());
     return 1;
   }
+  const std::shared_ptr<TcpStore>& store = job.store;
   const int share = std::max(1, available_cores() / env.local_world_size);
   const auto context =
       ContextAccess::install(rank_context, {.rank = env.rank,
@@ -155,7 +143,7 @@ int run_rank_process(const RankEnvironment* environment, std::chrono::millisecon
   ContextAccess::drop_group(*context);
   if (!outcome.error) store->leave();
   // The others need the store until they have ended too, and those that join late are to hear why there is no job.
-  if (server) server->wait_until_empty(outcome.error ? std::min(limit, kLateRanks) : limit, true);
+  if (job.server) job.server->wait_until_empty(outcome.error ? std::min(limit, kLateRanks) : limit, true);
   return status;
 }
 

@@ -243,6 +243,8 @@ void TcpStore::leave() {
     // Whoever is gone needs no goodbye.
   }
   disconnect();
+  // For those here who would wait in vain.
+  failures_.report({-1, RankEnd::kLeft, str("rank ", options_.rank, " has left the job")});
   if (server_ == nullptr) return;
   const auto timeout = options_.connect_timeout;
   const bool failed = failures_.first_failure().has_value();

@@ -20,7 +20,7 @@ namespace {
 
 bool is_about_ranks(std::string_view entry) {
   for (const char* prefix : {"RANK=", "WORLD_SIZE=", "LOCAL_RANK=", "LOCAL_WORLD_SIZE=", "MASTER_ADDR=", "MASTER_PORT=",
-                             "TANDEM_", "TORCHELASTIC_", "OMP_NUM_THREADS="}) {
+                             "TANDEM_", "TORCHELASTIC_", "OMP_NUM_THREADS=", "OMPI_", "PMI_", "PMIX_", "SLURM_"}) {
     if (entry.starts_with(prefix)) return true;
   }
   return false;

@@ -1,0 +1,32 @@
+#include <tandem/distributed/launch/job_store.h>
+
+#include <tandem/base/error.h>
+#include <tandem/distributed/store/socket.h>
+
+namespace tandem::inline v0::distributed {
+
+JobStore join_job_store(const RankEnvironment& env, std::chrono::milliseconds timeout) {
+  JobStore job;
+  if (env.hosts_store) {
+    try {
+      job.server = std::make_unique<StoreServer>(StoreServerOptions{.host = listening_address(env.store_host),
+                                                                    .port = env.store_port,
+                                                                    .token = env.token,
+                                                                    .world_size = env.world_size,
+                                                                    .renew = false});
+    } catch (const IoError& e) {
+      throw IoError(env.port_advice.empty() ? e.what() : str(e.what(), "\n  ", env.port_advice));
+    }
+    job.server->start();
+  }
+  job.store = std::make_shared<TcpStore>(TcpStoreOptions{.host = env.store_host,
+                                                         .port = env.store_port,
+                                                         .token = env.token,
+                                                         .rank = env.rank,
+                                                         .world_size = env.world_size,
+                                                         .host_rank = env.launched_here ? -1 : 0,
+                                                         .connect_timeout = timeout});
+  return job;
+}
+
+}  // namespace tandem::inline v0::distributed

@@ -1,0 +1,264 @@
+// Context::new_group, whoever started the ranks.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <tandem/base/error.h>
+#include <tandem/base/rank_context.h>
+#include <tandem/distributed/init.h>
+#include <tandem/distributed/launch.h>
+#include <tandem/tensor/factories.h>
+
+namespace {
+
+using namespace std::chrono_literals;
+namespace td = tandem;
+using namespace td::distributed;
+
+template <class E, class F>
+std::string error_of(F&& f) {
+  try {
+    f();
+  } catch (const E& e) {
+    return e.what();
+  } catch (const std::exception& e) {
+    return std::string("another exception: ") + e.what();
+  }
+  return "no exception";
+}
+
+/// Sum over the members of (rank in the job + 1), and the group's numbers.
+void check_group(ProcessGroup& group, int rank) {
+  const std::vector<int>& members = group.ranks();
+  EXPECT_TRUE(std::is_sorted(members.begin(), members.end()));
+  ASSERT_EQ(static_cast<size_t>(group.size()), members.size());
+  EXPECT_EQ(members[static_cast<size_t>(group.rank())], rank);
+  float expected = 0;
+  for (const int member : members) expected += static_cast<float>(member + 1);
+  const td::Tensor t = td::full({3}, rank + 1.0);
+  group.all_reduce(t);
+  EXPECT_EQ(t.to_vector<float>(), std::vector<float>(3, expected));
+}
+
+/// Groups that every rank goes through in its own order; a rank waits for nobody but the members of one.
+void check_many_groups(Context& context) {
+  const int n = context.world_size();
+  // Groups with two common members must come in one order on both; those of a pair and the whole are such.
+  for (int round = 0; round < 2; ++round) {
+    check_group(*context.new_group({context.rank()}), context.rank());
+    std::vector<int> all;
+    for (int r = n - 1; r >= 0; --r) all.push_back(r);
+    check_group(*context.new_group(all), context.rank());
+    std::vector<int> half;
+    for (int r = context.rank() % 2; r < n; r += 2) half.push_back(r);
+    const auto mine = context.new_group(half, {.name = "half"});
+    EXPECT_EQ(mine->name(), round == 0 ? "half" : "half #2");
+    check_group(*mine, context.rank());
+  }
+}
+
+TEST(NewGroupTest, ThreadRanks) {
+  for (const int n : {1, 2, 3, 4, 7}) run_threads(n, check_many_groups);
+}
+
+TANDEM_RANK_MAIN(many_groups) {
+  check_many_groups(context);
+  if (testing::Test::HasFailure()) throw td::Error("a group is wrong");
+}
+
+TEST(NewGroupTest, ProcessRanks) {
+  for (const int n : {2, 4}) spawn(n, "many_groups");
+}
+
+TEST(NewGroupTest, NamesAreForPeople) {
+  run_threads(4, [](Context& context) {
+    if (context.rank() == 2) return;
+    const auto group = context.new_group({3, 0, 1});
+    EXPECT_EQ(group->name(), "ranks 0-1 3");
+    EXPECT_EQ(context.new_group({0, 1, 3})->name(), "ranks 0-1 3 #2");
+    // Two groups of one name are two groups.
+    if (context.rank() != 3) {
+      const auto a = context.new_group({0, 1}, {.name = "x"});
+      const auto b = context.new_group({1, 0}, {.name = "x"});
+      EXPECT_EQ(b->name(), "x #2");
+      check_group(*b, context.rank());
+      check_group(*a, context.rank());
+    }
+    const auto c = context.new_group({0, 1, 3}, {.name = "x"});
+    EXPECT_EQ(c->name(), "x");
+    check_group(*c, context.rank());
+    check_group(*group, context.rank());
+  });
+}
+
+TEST(NewGroupTest, ThreadsMakeGroupsAtTheSameTime) {
+  constexpr int kRanks = 4;
+  run_threads(kRanks, [](Context& context) {
+    // Every pair, at the same time, each by a thread of its own.
+    std::vector<std::thread> threads;
+    std::atomic<int> made{0};
+    for (int other = 0; other < kRanks; ++other) {
+      if (other == context.rank()) continue;
+      threads.emplace_back([&, other] {
+        for (int i = 0; i < 3; ++i) {
+          const auto group = context.new_group({other, context.rank()}, {.timeout = 60s});
+          check_group(*group, context.rank());
+          ++made;
+        }
+      });
+    }
+    threads.emplace_back([&] {
+      check_group(*context.new_group({0, 1, 2, 3}), context.rank());
+      ++made;
+    });
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(made.load(), 3 * (kRanks - 1) + 1);
+  });
+}
+
+TEST(NewGroupTest, RandomGroupsInAnyOrder) {
+  // Each rank takes its groups in an order of its own: one thread per group, started in that order.
+  constexpr int kRanks = 5;
+  std::mt19937 random(3);
+  std::vector<std::vector<int>> groups;
+  for (int g = 0; g < 8; ++g) {
+    std::vector<int> members;
+    for (int r = 0; r < kRanks; ++r) {
+      if (random() % 2 == 0) members.push_back(r);
+    }
+    if (!members.empty()) groups.push_back(members);
+  }
+  run_threads(kRanks, [&](Context& context) {
+    std::vector<size_t> order;
+    for (size_t g = 0; g < groups.size(); ++g) {
+      if (std::count(groups[g].begin(), groups[g].end(), context.rank()) > 0) order.push_back(g);
+    }
+    std::shuffle(order.begin(), order.end(), std::mt19937(static_cast<unsigned>(context.rank())));
+    std::vector<std::thread> threads;
+    for (const size_t g : order) {
+      threads.emplace_back([&, g] {
+        check_group(*context.new_group(groups[g], {.timeout = 60s, .name = std::to_string(g)}), context.rank());
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  });
+}
+
+TEST(NewGroupTest, WrongRanksAreErrors) {
+  run_threads(3, [](Context& context) {
+    const auto error = [&](const std::vector<int>& ranks) {
+      return error_of<td::ValueError>([&] { context.new_group(ranks); });
+    };
+    EXPECT_EQ(error({}), "new_group: no ranks");
+    EXPECT_EQ(error({0, 1, 2, 3}), "new_group: there is no rank 3 in this job of 3");
+    EXPECT_EQ(error({0, -1}), "new_group: there is no rank -1 in this job of 3");
+    EXPECT_EQ(error({2, 1, 0, 1}), "new_group: rank 1 is named twice");
+    if (context.rank() == 1) {
+      EXPECT_EQ(error({0, 2}), "new_group: rank 1 calls it, but is not among ranks 0 2\n  only the members call it");
+    }
+    check_group(*context.new_group({0, 1, 2}), context.rank());
+  });
+}
+
+TEST(NewGroupTest, TheMissingAreNamed) {
+  run_threads(3, [](Context& context) {
+    if (context.rank() == 2) {
+      // It stays in the job until the others have given up.
+      context.store()->get("given up", 20s);
+      return;
+    }
+    if (context.rank() == 1) {
+      const std::string text = error_of<td::CommError>([&] { context.new_group({1, 2}, {.timeout = 50ms}); });
+      EXPECT_NE(text.find("[rank 1] group 'ranks 1-2': did not come together within 0.1 s"), std::string::npos) << text;
+      EXPECT_NE(text.find("missing: rank 2"), std::string::npos) << text;
+      context.store()->set("given up", "");
+    }
+  });
+}
+
+/// Waits until the store has told this rank of rank `ended`.
+void wait_for_end(Store& store, int ended) {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool known = false;
+  const td::HookHandle watch = store.on_failure([&](int rank, const std::string&) {
+    std::lock_guard lock(mutex);
+    known = known || rank == ended;
+    changed.notify_all();
+  });
+  std::unique_lock lock(mutex);
+  changed.wait(lock, [&] { return known; });
+}
+
+void check_without_rank_two(Context& context) {
+  const auto before = context.new_group({0, 1, 3}, {.name = "before"});
+  check_group(*before, context.rank());
+  wait_for_end(*context.store(), 2);
+  check_group(*before, context.rank());
+  check_group(*context.new_group({0, 1, 3}, {.name = "after"}), context.rank());
+  // With it there can be no group.
+  const std::string text = error_of<td::CommError>([&] { context.new_group({context.rank(), 2}); });
+  EXPECT_NE(text.find("rank 2: "), std::string::npos) << text;
+}
+
+TEST(NewGroupTest, TheDeathOfAnotherRankDoesNotConcernIt) {
+  run_threads(4, [](Context& context) {
+    if (context.rank() == 2) {
+      context.store()->announce_failure(2, "out of luck");
+    } else {
+      check_without_rank_two(context);
+    }
+  });
+}
+
+TEST(NewGroupTest, TheEndOfAnotherProcessDoesNotConcernIt) {
+  // Each rank has a store of its own, and that of rank 2 loses its connection.
+  const auto tcp = [](int rank, int port) {
+    return make_tcp_store({.port = port, .is_host = rank == 0, .rank = rank, .world_size = 4, .timeout = 60s});
+  };
+  int port = 0;
+  {
+    // Any free port.
+    for (port = 20011; port < 20100; ++port) {
+      try {
+        make_tcp_store({.port = port, .is_host = true, .rank = 0, .world_size = 1})->leave(0);
+        break;
+      } catch (const td::IoError&) {
+        continue;
+      }
+    }
+  }
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 4; ++rank) {
+    threads.emplace_back([&, rank] {
+      if (rank == 2) {
+        tcp(rank, port)->set("was here", "");
+        return;
+      }
+      const auto store = tcp(rank, port);
+      store->get_from("was here", {rank}, 60s);
+      td::RankContext rank_context;
+      const td::RankContext::Use use(rank_context);
+      wait_for_end(*store, 2);
+      ProcessGroupOptions options{.store = make_prefix_store("group/", store),
+                                  .rank = rank == 3 ? 2 : rank,
+                                  .world_size = 3,
+                                  .timeout = 60s,
+                                  .ranks = {0, 1, 3}};
+      const auto group = ProcessGroup::create(options);
+      check_group(*group, rank);
+      store->leave(rank);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
