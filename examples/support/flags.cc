@@ -94,12 +94,15 @@ int parse_training_flags(int argc, char** argv, const Program& program, Training
   int nproc = 1;
   std::string log_dir;
   bool tee = false;
+  int max_restarts = 0;
   double timeout = 300;
   auto* ranks = app.add_option_group("Ranks");
   ranks->add_option("--nproc", nproc, "ranks to start, one process each");
   ranks->add_option("--log-dir", log_dir, "folder for each rank's output, rank-R.log");
   ranks->add_flag("--tee", tee, "with --log-dir: show the output too");
-  ranks->add_option("--timeout", timeout, "seconds that a collective may take");
+  ranks->add_option("--max-restarts", max_restarts,
+                    "start all ranks again after a failure, so often; goes with --resume");
+  ranks->add_option("--timeout", timeout, "seconds that a collective may take; 0 = no limit");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -1,12 +1,14 @@
 #!/usr/bin/python3
 """Proves that a training which is killed and resumed ends in the same bytes as one that is not.
 
-    tools/kill_resume/kill_resume.py [--trials N] [--kills N] [--seed N] [--save-every N] [--folder DIR] -- PROGRAM FLAG...
+    tools/kill_resume/kill_resume.py [--trials N] [--kills N] [--restarts] [--seed N] [--save-every N] [--folder DIR]
+        -- PROGRAM FLAG...
 
 PROGRAM is an example. It is run once undisturbed. Then, in each trial, it is started again, killed with SIGKILL at a random
 step (one of its ranks, or all of them and the launcher), resumed, killed again, .. and in the end left alone; its
-model.safetensors must then be equal, byte for byte, to the undisturbed run's. Steps and victims are drawn from --seed. The
-flags --out, --save-every, --log-every and --resume are this program's to give.
+model.safetensors must then be equal, byte for byte, to the undisturbed run's. With --restarts only ranks are killed, and it
+is the launcher that starts the training again (--max-restarts). Steps and victims are drawn from --seed. The flags --out,
+--save-every, --log-every, --resume and --max-restarts are this program's to give.
 """
 
 import argparse
@@ -96,6 +98,23 @@ class Job:
         return reached
 
 
+    def kill_ranks_at(self, steps, choose):
+        """Kills a rank at each of these steps; the launcher starts all again. Returns the steps that were reached."""
+        reached = []
+        awaits_restart = False
+        for line in self.lines():
+            awaits_restart = awaits_restart and not line.startswith("restart ")
+            match = STEP.search(line)
+            if match and not awaits_restart and len(reached) < len(steps) and int(match[1]) >= steps[len(reached)]:
+                if ranks := children(self.process.pid):
+                    reached.append(int(match[1]))
+                    kill(choose(ranks))
+                    awaits_restart = True
+        if self.process.wait() != 0:
+            fail(f"{self.process.args} ended with {self.process.returncode}", self.output)
+        return reached
+
+
 def read(folder):
     with open(os.path.join(folder, "model.safetensors"), "rb") as file:
         return file.read()
@@ -127,10 +146,25 @@ def trial(number, options, total, folder, random_numbers):
     return resumed + ("resumed from " in job.output)
 
 
+def trial_with_restarts(number, options, total, folder, random_numbers):
+    command = options.program + ["--out", folder, "--save-every", str(options.save_every), "--log-every", "1"]
+    command += ["--resume", "--max-restarts", str(options.kills)]
+    steps = sorted(random_numbers.randint(1, max(1, 3 * total // 4)) for _ in range(options.kills))
+    job = Job(command)
+    reached = job.kill_ranks_at(steps, random_numbers.choice)
+    for step in reached:
+        print(f"trial {number}: killed one rank at step {step} of {total}", flush=True)
+    restarts = len(re.findall(r"^restart \d+ of ", job.output, re.MULTILINE))
+    if restarts != job.output.count("failed (killed by SIGKILL)"):
+        fail(f"trial {number}: {restarts} restarts do not match the kills", job.output)
+    return job.output.count("resumed from ")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=3)
     parser.add_argument("--kills", type=int, default=2, help="per trial")
+    parser.add_argument("--restarts", action="store_true", help="let the launcher start the ranks again")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--save-every", type=int, default=5)
     parser.add_argument("--folder", default=os.environ.get("TEST_TMPDIR"), help="for results; default: a temporary one")
@@ -150,7 +184,8 @@ def main():
         resumed = 0
         for number in range(1, options.trials + 1):
             out = os.path.join(folder, f"trial-{number}")
-            resumed += trial(number, options, total, out, random_numbers)
+            run_trial = trial_with_restarts if options.restarts else trial
+            resumed += run_trial(number, options, total, out, random_numbers)
             if read(out) != expected:
                 fail(f"trial {number}: model.safetensors differs from the undisturbed run's")
             shutil.rmtree(out)
