@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <type_traits>
+#include <vector>
+
+#include <tandem/distributed/reduce_kernels_avx2.h>
 
 namespace tandem::inline v0::distributed {
 
@@ -115,9 +118,43 @@ void reduce_bits(ReduceOp op, std::span<const std::byte* const> inputs, int64_t 
   reduce_typed<ReduceOp::kBitXor, T>(inputs, count, out);
 }
 
+#if defined(__x86_64__)
+/// Returns how many elements are done.
+int64_t reduce_halves(ReduceOp op, DType dtype, std::span<const std::byte* const> inputs, int64_t count,
+                      std::byte* out) {
+  const HalfType type = dtype == kFloat16 ? HalfType::kFloat16 : HalfType::kBFloat16;
+  float number = 0;
+  HalfOp half_op = HalfOp::kSum;
+  if (op == ReduceOp::kProduct) half_op = HalfOp::kProduct;
+  if (op == ReduceOp::kMin) half_op = HalfOp::kMin;
+  if (op == ReduceOp::kMax) half_op = HalfOp::kMax;
+  if (op == ReduceOp::kAvg) {
+    const Divide<float> divide(inputs.size());
+    half_op = divide.exact ? HalfOp::kScaledSum : HalfOp::kDividedSum;
+    number = divide.exact ? divide.inverse : divide.divisor;
+  }
+  return static_cast<int64_t>(
+      reduce_halves_avx2(half_op, type, inputs.data(), inputs.size(), static_cast<size_t>(count), number, out));
+}
+#endif
+
 }  // namespace
 
 void reduce(ReduceOp op, DType dtype, std::span<const std::byte* const> inputs, int64_t count, std::byte* out) {
+#if defined(__x86_64__)
+  if (dtype == kFloat16 || dtype == kBFloat16) {
+    const int64_t done = reduce_halves(op, dtype, inputs, count, out);
+    if (done == count) return;
+    std::vector<const std::byte*> rest(inputs.begin(), inputs.end());
+    for (const std::byte*& input : rest) input += done * size_of(dtype);
+    reduce_plain(op, dtype, rest, count - done, out + done * size_of(dtype));
+    return;
+  }
+#endif
+  reduce_plain(op, dtype, inputs, count, out);
+}
+
+void reduce_plain(ReduceOp op, DType dtype, std::span<const std::byte* const> inputs, int64_t count, std::byte* out) {
   if (dtype == kBool) {  // bytes of 0 and 1
     dtype = kUInt8;
     if (op == ReduceOp::kSum) op = ReduceOp::kMax;

@@ -15,5 +15,7 @@ namespace tandem::inline v0::distributed {
 /// NaN on. `out` may be one of the inputs, else nothing overlaps.  How a range is cut into calls does not change the
 /// bits.
 void reduce(ReduceOp op, DType dtype, std::span<const std::byte* const> inputs, int64_t count, std::byte* out);
+/// The same, element by element also for half types, for which reduce() has vectors.
+void reduce_plain(ReduceOp op, DType dtype, std::span<const std::byte* const> inputs, int64_t count, std::byte* out);
 
 }  // namespace tandem::inline v0::distributed

@@ -54,6 +54,42 @@ void write_shown(Shown& shown, const Shape& shape, std::string_view name, const 
   copy_text(shown.file, where.file_name(), sizeof(shown.file));
 }
 
+void Started::write(const Collective& collective, int64_t now_ns) {
+  char bytes[sizeof(what)] = {static_cast<char>(collective.kind)};
+  copy_text(bytes + 1, collective.name, sizeof(bytes) - 1);
+  const size_t used = std::min(2 + collective.name.size(), sizeof(bytes));
+  version.store(version.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  // Release: who sees any of these sees that the version is odd, or a later one.
+  seq.store(collective.seq, std::memory_order_release);
+  ns.store(now_ns, std::memory_order_release);
+  for (size_t i = 0; i * sizeof(uint64_t) < used; ++i) {
+    uint64_t word;
+    std::memcpy(&word, bytes + i * sizeof(word), sizeof(word));
+    what[i].store(word, std::memory_order_release);
+  }
+  version.store(version.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+}
+
+Started::Seen Started::read() const {
+  Seen seen{};
+  char bytes[sizeof(what) + 1] = {};
+  // Who is read is busy if it changes at all, so that a text torn after some attempts is nothing to worry about.
+  for (int attempt = 0; attempt < 100; ++attempt) {
+    const int64_t before = version.load(std::memory_order_acquire);
+    seen.seq = seq.load(std::memory_order_acquire);
+    seen.ns = ns.load(std::memory_order_acquire);
+    for (size_t i = 0; i < std::size(what); ++i) {
+      const uint64_t word = what[i].load(std::memory_order_acquire);
+      std::memcpy(bytes + i * sizeof(word), &word, sizeof(word));
+    }
+    if (before % 2 == 0 && version.load(std::memory_order_relaxed) == before) break;
+  }
+  if (seen.seq == 0) return seen;
+  seen.what = to_string(static_cast<CollectiveKind>(bytes[0]));
+  if (bytes[1] != 0) seen.what += str(" '", bytes + 1, "'");
+  return seen;
+}
+
 Doorbell& Mapping::doorbell(int rank) const {
   return *reinterpret_cast<Doorbell*>(doorbells + static_cast<size_t>(rank) * page_bytes());
 }

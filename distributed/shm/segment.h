@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <source_location>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -65,13 +66,29 @@ struct alignas(kLine) Poison {
   static constexpr uint32_t kClean = 0, kWriting = 1, kWritten = 2;
 };
 
+/// The collective that the rank started last, for peers that wonder.  They read it at any time, and again where it
+/// changed meanwhile.
+struct alignas(kLine) Started {
+  std::atomic<int64_t> version{0};  ///< odd while the rest changes
+  std::atomic<int64_t> seq{0};
+  std::atomic<int64_t> ns{0};        ///< when, on CLOCK_MONOTONIC
+  std::atomic<uint64_t> what[13]{};  ///< bytes: the kind, as much of the name as fits, 0
+
+  void write(const Collective& collective, int64_t now_ns);
+  struct Seen {
+    int64_t seq;
+    int64_t ns;
+    std::string what;
+  };
+  Seen read() const;
+};
+
 struct SegmentHeader {
   Record records[kParities];
   Counters counters;
   alignas(kLine) std::atomic<uint32_t> sleepers{0};  ///< threads of the rank that want the doorbell rung
-  alignas(kLine) std::atomic<int64_t> reached{0};    ///< collectives started
-  std::atomic<int64_t> reached_ns{0};                ///< when, on CLOCK_MONOTONIC
-  std::atomic<int64_t> finished{0};                  ///< collectives completed
+  alignas(kLine) std::atomic<int64_t> finished{0};   ///< collectives completed
+  Started started;
   Shown shown[kParities];
   Poison poison;
   uint64_t cores[16] = {};  ///< the rank's affinity mask when it joined

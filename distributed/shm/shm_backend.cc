@@ -102,8 +102,7 @@ void ShmBackend::do_start(const Collective& collective) {
   write_shown(header.shown[parity_], collective.shape, collective.name, collective.where);
 
   if (path_ == Path::kSlots && sends(rank_)) send_to_slot();
-  header.reached_ns.store(trace_now_ns(), std::memory_order_relaxed);
-  header.reached.store(collective.seq, std::memory_order_release);
+  header.started.write(collective, trace_now_ns());
   Record& record = header.records[parity_];
   record.signature = collective;
   bells_.publish(record.seq, number_);
@@ -222,11 +221,8 @@ RefPtr<Storage> ShmBackend::do_allocate(int64_t num_bytes) {
 }
 
 LastStarted ShmBackend::do_last_started(int rank) const {
-  const SegmentHeader& h = header(rank);
-  LastStarted last;
-  last.seq = h.reached.load(std::memory_order_acquire);
-  last.ago = std::chrono::nanoseconds(trace_now_ns() - h.reached_ns.load(std::memory_order_relaxed));
-  return last;
+  const Started::Seen seen = header(rank).started.read();
+  return {seen.seq, std::chrono::nanoseconds(trace_now_ns() - seen.ns), seen.what};
 }
 
 std::string ShmBackend::describe() const {

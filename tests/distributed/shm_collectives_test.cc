@@ -257,6 +257,51 @@ TEST_P(ShmCollectives, FollowEachOtherInAnyOrder) {
   }
 }
 
+TEST(ShmCollective, PeersSeeWhatARankStartedLast) {
+  const std::string long_name(200, 'x');
+  const auto thrown = run_shm_threads(2, {}, [&](ShmRank& self) {
+    Values data = values(0, 0, 9);
+    Collective c = make(CollectiveKind::kAllReduce, 9);
+    c.input = c.output = bytes_of(data);
+    const auto expect_seen = [&](int64_t seq, const std::string& what) {
+      if (self.rank == 0) return;
+      while (self.backend->do_last_started(0).seq < seq) std::this_thread::yield();
+      EXPECT_EQ(self.backend->do_last_started(0).what, what);
+      EXPECT_GE(self.backend->do_last_started(0).ago.count(), 0);
+    };
+    EXPECT_EQ(self.backend->do_last_started(self.rank).what, "");
+    c.name = "bucket 3 of 7";
+    expect_seen(1, "all_reduce 'bucket 3 of 7'");
+    self.run(c);
+    c.name = "";
+    expect_seen(2, "all_reduce");
+    self.run(c);
+    c.name = long_name;
+    expect_seen(3, str("all_reduce '", long_name.substr(0, 102), "'"));
+    self.run(c);
+    c.name = "short";
+    expect_seen(4, "all_reduce 'short'");
+    self.run(c);
+  });
+  for (const std::string& text : thrown) EXPECT_EQ(text, "");
+}
+
+TEST(ShmCollective, WithoutDataComparesSignaturesOnly) {
+  const auto thrown = run_shm_threads(3, {}, [&](ShmRank& self) {
+    Values data = values(self.rank, 0, 70000);
+    Collective c = make(CollectiveKind::kAllReduce, 70000);
+    c.input = c.output = bytes_of(data);
+    c.moves_data = false;
+    self.run(c);
+    EXPECT_EQ(data, values(self.rank, 0, 70000));
+    c.num_elements = self.rank == 0 ? 70000 : 69999;
+    self.run(c);
+  });
+  for (const std::string& text : thrown) {
+    EXPECT_NE(text.find("ranks do not agree on what to exchange"), std::string::npos) << text;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Worlds, ShmCollectives, testing::Values(1, 2, 3, 4, 7),
                          [](const auto& param_info) { return str("world", param_info.param); });
 

@@ -1,0 +1,190 @@
+// Reductions of every operator and dtype at awkward counts, against a naive reference.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <tandem/base/half.h>
+#include <tandem/distributed/collective.h>
+#include <tandem/distributed/reduce_kernels.h>
+
+namespace tandem::inline v0::distributed {
+namespace {
+
+constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kAvg,    ReduceOp::kProduct, ReduceOp::kMin,
+                             ReduceOp::kMax, ReduceOp::kBitAnd, ReduceOp::kBitOr,   ReduceOp::kBitXor};
+constexpr int64_t kCounts[] = {0, 1, 3, 7, 15, 16, 17, 31, 32, 33, 511, 512, 513, 1100};
+
+bool is_bitwise(ReduceOp op) { return op >= ReduceOp::kBitAnd; }
+
+template <class T>
+bool allowed(ReduceOp op) {
+  if (op == ReduceOp::kAvg) return is_floating_point(dtype_of<T>());
+  return !is_bitwise(op) || std::is_integral_v<T>;
+}
+
+/// Small enough for sums and products of seven to be exact in double, and of halves in float.
+template <class T>
+T element(std::mt19937& random) {
+  const int n = static_cast<int>(random() % 13) - 6;
+  if constexpr (std::is_same_v<T, bool>) return n % 2 != 0;
+  if constexpr (std::is_integral_v<T>) return static_cast<T>(n);
+  return static_cast<T>(static_cast<float>(n) / 2);
+}
+
+template <class T>
+T reference(ReduceOp op, const std::vector<std::vector<T>>& inputs, size_t i) {
+  if constexpr (std::is_integral_v<T>) {
+    uint64_t bits = static_cast<uint64_t>(inputs[0][i]);
+    int64_t low = static_cast<int64_t>(inputs[0][i]);
+    int64_t high = low;
+    uint64_t sum = 0;
+    uint64_t product = 1;
+    for (const auto& in : inputs) {
+      const int64_t v = static_cast<int64_t>(in[i]);
+      if (&in != inputs.data()) {
+        if (op == ReduceOp::kBitAnd) bits &= static_cast<uint64_t>(v);
+        if (op == ReduceOp::kBitOr) bits |= static_cast<uint64_t>(v);
+        if (op == ReduceOp::kBitXor) bits ^= static_cast<uint64_t>(v);
+      }
+      low = std::min(low, v);
+      high = std::max(high, v);
+      sum += static_cast<uint64_t>(v);
+      product *= static_cast<uint64_t>(v);
+    }
+    if (is_bitwise(op)) return static_cast<T>(bits);
+    if (op == ReduceOp::kMin) return static_cast<T>(low);
+    if (op == ReduceOp::kMax) return static_cast<T>(high);
+    return static_cast<T>(op == ReduceOp::kSum ? sum : product);
+  } else {
+    double result = static_cast<double>(inputs[0][i]);
+    for (size_t k = 1; k < inputs.size(); ++k) {
+      const double v = static_cast<double>(inputs[k][i]);
+      if (op == ReduceOp::kMin) {
+        result = std::min(result, v);
+      } else if (op == ReduceOp::kMax) {
+        result = std::max(result, v);
+      } else {
+        result = op == ReduceOp::kProduct ? result * v : result + v;
+      }
+    }
+    if (op == ReduceOp::kAvg) result /= static_cast<double>(inputs.size());
+    if constexpr (std::is_same_v<T, double>) return result;
+    return static_cast<T>(static_cast<float>(result));
+  }
+}
+
+template <class T>
+std::vector<const std::byte*> pointers(const std::vector<std::vector<T>>& inputs) {
+  std::vector<const std::byte*> out;
+  for (const auto& in : inputs) out.push_back(reinterpret_cast<const std::byte*>(in.data()));
+  return out;
+}
+
+/// std::vector<bool> has no bytes.
+template <class T>
+using Stored = std::conditional_t<std::is_same_v<T, bool>, uint8_t, T>;
+
+template <class T>
+void check(ReduceOp op, DType dtype, size_t num_inputs, int64_t count) {
+  SCOPED_TRACE(str(to_string(op), " ", dtype, ", ", num_inputs, " inputs of ", count));
+  std::mt19937 random(static_cast<unsigned>(count) + 31);
+  std::vector<std::vector<Stored<T>>> inputs(num_inputs);
+  for (auto& in : inputs) {
+    for (int64_t i = 0; i < count; ++i) in.push_back(static_cast<Stored<T>>(element<T>(random)));
+  }
+  std::vector<Stored<T>> want;
+  for (int64_t i = 0; i < count; ++i) {
+    Stored<T> value = reference<Stored<T>>(op, inputs, static_cast<size_t>(i));
+    if constexpr (std::is_same_v<T, bool>) {
+      if (op == ReduceOp::kSum) value = value != 0;
+    }
+    want.push_back(value);
+  }
+  const auto expect_bits = [&](const std::vector<Stored<T>>& got) {
+    ASSERT_TRUE(count == 0 || std::memcmp(got.data(), want.data(), want.size() * sizeof(want[0])) == 0);
+  };
+  std::vector<Stored<T>> out(static_cast<size_t>(count));
+  reduce(op, dtype, pointers(inputs), count, reinterpret_cast<std::byte*>(out.data()));
+  expect_bits(out);
+  reduce_plain(op, dtype, pointers(inputs), count, reinterpret_cast<std::byte*>(out.data()));
+  expect_bits(out);
+  std::vector<Stored<T>>& own = inputs[num_inputs / 2];  // in place
+  reduce(op, dtype, pointers(inputs), count, reinterpret_cast<std::byte*>(own.data()));
+  expect_bits(own);
+}
+
+TEST(ReduceKernels, EveryOperatorAndDTypeAgainstTheReference) {
+  for (const DType dtype : {kBool, kUInt8, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64}) {
+    visit_dtype(dtype, [&]<class T>() {
+      for (const ReduceOp op : kOps) {
+        if (!allowed<T>(op)) continue;
+        for (const size_t num_inputs : {1, 2, 3, 4, 7}) {
+          for (const int64_t count : kCounts) check<T>(op, dtype, num_inputs, count);
+        }
+      }
+    });
+  }
+}
+
+// Halves of all bits: subnormal, infinite, NaN.  Vectors and single elements agree in every bit.
+TEST(ReduceKernels, VectorsOfHalvesHaveTheBitsOfSingleElements) {
+  for (const DType dtype : {kFloat16, kBFloat16}) {
+    std::vector<std::vector<uint16_t>> inputs(3, std::vector<uint16_t>(65536));
+    std::mt19937 random(5);
+    // A sum of two NaNs has the bits of either, so only one of the three is NaN.
+    const auto finite = [&] {
+      const uint16_t bits = static_cast<uint16_t>(random());
+      const uint32_t exponent = dtype == kFloat16 ? 0x7c00 : 0x7f80;
+      return (bits & exponent) == exponent ? static_cast<uint16_t>(bits & ~exponent) : bits;
+    };
+    for (size_t i = 0; i < 65536; ++i) {
+      for (auto& in : inputs) in[i] = finite();
+      inputs[i % 3][i] = static_cast<uint16_t>(i);
+    }
+    for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kProduct, ReduceOp::kMin, ReduceOp::kMax}) {
+      for (const size_t num_inputs : {2, 3}) {
+        std::vector<const std::byte*> in = pointers(inputs);
+        in.resize(num_inputs);
+        std::vector<uint16_t> vectors(65536);
+        std::vector<uint16_t> single(65536);
+        reduce(op, dtype, in, 65536, reinterpret_cast<std::byte*>(vectors.data()));
+        reduce_plain(op, dtype, in, 65536, reinterpret_cast<std::byte*>(single.data()));
+        for (size_t i = 0; i < 65536; ++i) {
+          ASSERT_EQ(vectors[i], single[i]) << dtype << " " << to_string(op) << " element " << i;
+        }
+      }
+    }
+  }
+}
+
+TEST(ReduceKernels, HalvesAreRoundedOnce) {
+  // 2048 + 1 + 1 is 2050 in float16; rounded after each step it would be 2048.
+  const std::vector<std::vector<Half>> inputs = {std::vector<Half>(33, Half(2048)), std::vector<Half>(33, Half(1)),
+                                                 std::vector<Half>(33, Half(1))};
+  std::vector<Half> out(33);
+  reduce(ReduceOp::kSum, kFloat16, pointers(inputs), 33, reinterpret_cast<std::byte*>(out.data()));
+  for (const Half v : out) EXPECT_EQ(static_cast<float>(v), 2050.0f);
+}
+
+TEST(ReduceKernels, NaNPassesThroughMinAndMax) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const ReduceOp op : {ReduceOp::kMin, ReduceOp::kMax}) {
+    for (const size_t where : {0, 1, 2}) {
+      std::vector<std::vector<float>> inputs(3, std::vector<float>(9, 1.0f));
+      inputs[where][4] = nan;
+      std::vector<float> out(9);
+      reduce(op, kFloat32, pointers(inputs), 9, reinterpret_cast<std::byte*>(out.data()));
+      for (size_t i = 0; i < 9; ++i) EXPECT_EQ(std::isnan(out[i]), i == 4);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tandem::inline v0::distributed
