@@ -54,20 +54,22 @@ void write_shown(Shown& shown, const Shape& shape, std::string_view name, const 
   copy_text(shown.file, where.file_name(), sizeof(shown.file));
 }
 
-void Started::write(const Collective& collective, int64_t now_ns) {
-  char bytes[sizeof(what)] = {static_cast<char>(collective.kind)};
-  copy_text(bytes + 1, collective.name, sizeof(bytes) - 1);
-  const size_t used = std::min(2 + collective.name.size(), sizeof(bytes));
-  version.store(version.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+void Started::write(const Collective& collective, bool same_text, int64_t now_ns) {
+  const int64_t last = version.load(std::memory_order_relaxed);
+  version.store(last + 1, std::memory_order_relaxed);
   // Release: who sees any of these sees that the version is odd, or a later one.
   seq.store(collective.seq, std::memory_order_release);
   ns.store(now_ns, std::memory_order_release);
-  for (size_t i = 0; i * sizeof(uint64_t) < used; ++i) {
-    uint64_t word;
-    std::memcpy(&word, bytes + i * sizeof(word), sizeof(word));
-    what[i].store(word, std::memory_order_release);
+  if (!same_text) {
+    char bytes[sizeof(what)] = {static_cast<char>(collective.kind)};
+    copy_text(bytes + 1, collective.name, sizeof(bytes) - 1);
+    for (size_t i = 0; i < std::size(what); ++i) {
+      uint64_t word;
+      std::memcpy(&word, bytes + i * sizeof(word), sizeof(word));
+      what[i].store(word, std::memory_order_release);
+    }
   }
-  version.store(version.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  version.store(last + 2, std::memory_order_release);
 }
 
 Started::Seen Started::read() const {

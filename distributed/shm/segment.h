@@ -74,7 +74,8 @@ struct alignas(kLine) Started {
   std::atomic<int64_t> ns{0};        ///< when, on CLOCK_MONOTONIC
   std::atomic<uint64_t> what[13]{};  ///< bytes: the kind, as much of the name as fits, 0
 
-  void write(const Collective& collective, int64_t now_ns);
+  /// `same_text`: kind and name are those of the collective before.
+  void write(const Collective& collective, bool same_text, int64_t now_ns);
   struct Seen {
     int64_t seq;
     int64_t ns;

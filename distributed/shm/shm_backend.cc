@@ -102,7 +102,12 @@ void ShmBackend::do_start(const Collective& collective) {
   write_shown(header.shown[parity_], collective.shape, collective.name, collective.where);
 
   if (path_ == Path::kSlots && sends(rank_)) send_to_slot();
-  header.started.write(collective, trace_now_ns());
+  const bool same_text = number_ > 1 && collective.kind == last_kind_ && collective.name == last_name_;
+  header.started.write(collective, same_text, trace_now_ns());
+  if (!same_text) {
+    last_kind_ = collective.kind;
+    last_name_ = collective.name;
+  }
   Record& record = header.records[parity_];
   record.signature = collective;
   bells_.publish(record.seq, number_);

@@ -6,7 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
+#include <string>
 #include <vector>
 
 #include <tandem/distributed/backend.h>
@@ -137,6 +137,8 @@ class ShmBackend final : public Backend {
   const Collective* call_ = nullptr;
   int64_t number_ = 0;  // of the collectives run here, from 1
   int parity_ = 0;
+  CollectiveKind last_kind_ = CollectiveKind::kBarrier;
+  std::string last_name_;
   Path path_ = Path::kSlots;
   int64_t num_bytes_ = 0;  // of Signature::num_elements
   int matched_ = 0;        // peers [0, matched_) have posted an equal record

@@ -302,7 +302,7 @@ TEST(LaunchTest, TimeoutIsTheDeadlineOfCollectives) {
     const std::string before =
         "rank 0 of 2 failed (exit status 1): [rank 0 of 2] barrier #2 timed out after 0.4 s\n"
         "  shm\n"
-        "  reached #2: ranks 0.  missing: rank 1 (last reached #1, ";
+        "  reached #2: ranks 0.  missing: rank 1 (last reached barrier #1, ";
     const std::string err = messages(result.err);
     EXPECT_TRUE(err.starts_with(before) && err.ends_with(" s ago)\n")) << err;
     EXPECT_EQ(std::count(err.begin(), err.end(), '\n'), 3) << err;

@@ -147,8 +147,8 @@ TEST(Timeout, NamesWhoIsMissingAndWhatItDidLast) {
     if (group.rank() == 0) timed_out.set_value();
     throw CommError(t.text, t.rank, t.peer, t.seq);
   });
-  const std::string missing =
-      R"(missing: rank 1 \(last reached #1, \d+\.\d s ago\), rank 2 \(last reached #1, \d+\.\d s ago\))";
+  const std::string missing = R"(missing: rank 1 \(last reached barrier #1, \d+\.\d s ago\))"
+                              R"(, rank 2 \(last reached barrier #1, \d+\.\d s ago\))";
   EXPECT_TRUE(std::regex_match(thrown[0].text, std::regex(R"(\[rank 0 of 3\] all_reduce #2 timed out after 0\.1 s
   bucket 3 of 7, 524288 float32 \(2\.0 MiB\), shm
   reached #2: ranks 0\.  )" + missing)))

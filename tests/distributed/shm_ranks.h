@@ -19,12 +19,28 @@ namespace tandem::inline v0::distributed {
 class ShmRank {
  public:
   ShmRank(const ProcessGroupOptions& options, const shm::Tuning& tuning = {})
-      : rank(options.rank), size(options.world_size), backend(shm::make_shm_backend(options, tuning)) {}
+      : rank(options.rank), size(options.world_size), backend(shm::make_shm_backend(options, tuning)) {
+    if (options.store == nullptr) return;
+    watch_ = options.store->on_failure([this](int failed, const std::string& reason) {
+      if (failed != rank) backend->do_hear_failure(failed, reason);
+    });
+  }
+  ~ShmRank() { watch_.remove(); }
 
   /// Runs one collective to its end.
   void run(Collective collective) {
     collective.seq = ++seq_;
     finish([&] { return step(collective); });
+  }
+
+  /// Begins one collective and goes on until something has moved `moves` times, but not to its end.
+  void run_partly(Collective collective, int moves) {
+    collective.seq = ++seq_;
+    for (int moved = 0; moved < moves;) {
+      const Advance last = step(collective);
+      TANDEM_CHECK(StateError, last != Advance::kDone, "the collective is over");
+      moved += last == Advance::kMoved;
+    }
   }
 
   /// Runs messages to their end.
@@ -91,6 +107,7 @@ class ShmRank {
     }
   }
 
+  HookHandle watch_;
   int64_t seq_ = 0;
   int64_t started_ = 0;
   int64_t transfer_seq_ = 0;
@@ -106,7 +123,14 @@ inline std::vector<std::string> run_shm_threads(int world_size, const shm::Tunin
     threads.emplace_back([&, rank] {
       try {
         ShmRank self({.store = store, .rank = rank, .world_size = world_size, .thread_ranks = true}, tuning);
-        f(self);
+        try {
+          f(self);
+        } catch (const GroupError&) {
+          throw;  // peers know
+        } catch (const std::exception& e) {
+          self.backend->do_abort(rank, e.what());
+          throw;
+        }
       } catch (const std::exception& e) {
         thrown[static_cast<size_t>(rank)] = e.what();
       }
