@@ -97,6 +97,7 @@ Mesh::Mesh(const ProcessGroupOptions& options, const Tuning& tuning)
       max_payload_(kInlineBytes + 1024 + 16 * static_cast<size_t>(options.world_size)),
       links_(static_cast<size_t>(options.world_size)),
       lost_(static_cast<size_t>(options.world_size)),
+      greeted_(static_cast<size_t>(options.world_size)),
       all_greeted_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (options.world_size == 1) {
     hosts_ = {host_identity(options)};
@@ -281,10 +282,14 @@ void Mesh::greet(Rendezvous& rendezvous) {
     link(peer).start();
     link(peer).send(FrameType::kHello, encode(HelloFrame{token_, options_.rank}));
   }
+  said_hello_ = true;
   rendezvous.wait_readable(all_greeted_.get(), {});
   for (int peer = 0; peer < options_.world_size; ++peer) {
-    const auto why = lost(peer);
-    if (!why) continue;
+    // Who has greeted may have gone again: the first operation tells why.
+    std::unique_lock lock(mutex_);
+    const auto why = lost_[static_cast<size_t>(peer)];
+    if (!why || greeted_[static_cast<size_t>(peer)] != 0) continue;
+    lock.unlock();
     rendezvous.blame_ended();
     fail_to_join(options_, str("rank ", job_rank(options_, peer), " ", *why), peer);
   }
@@ -299,7 +304,8 @@ void Mesh::frame_arrived(Frame frame) {
       throw IoError("gloo: received a greeting with a wrong token");
     }
     std::lock_guard lock(mutex_);
-    if (++greeted_ == options_.world_size - 1) raise(all_greeted_);
+    greeted_[static_cast<size_t>(frame.peer)] = 1;
+    if (++num_greeted_ == options_.world_size - 1) raise(all_greeted_);
     return;
   }
   {
@@ -315,7 +321,7 @@ void Mesh::link_lost(int peer, const std::string& why) {
   {
     std::lock_guard lock(mutex_);
     lost_[static_cast<size_t>(peer)] = why;
-    raise(all_greeted_);
+    if (greeted_[static_cast<size_t>(peer)] == 0) raise(all_greeted_);
   }
   wake();
 }
@@ -371,7 +377,7 @@ void Mesh::close() {
            (!links_[peer]->outbox_empty() || (ioctl(sockets_[peer].get(), SIOCOUTQ, &unsent) == 0 && unsent > 0));
   };
   for (const auto& link : links_) {
-    if (link != nullptr && greeted_ > 0) link->send(FrameType::kGoodbye, {});
+    if (link != nullptr && said_hello_) link->send(FrameType::kGoodbye, {});
   }
   const auto deadline = Clock::now() + kGoodbyeTime;
   for (size_t peer = 0; peer < links_.size(); ++peer) {

@@ -89,7 +89,9 @@ class Mesh final : private LinkEvents {
   std::atomic<bool> notifies_{false};  // also_wake_ is set and stays
   std::function<void()> also_wake_;
 
-  int greeted_ = 0;
+  std::vector<uint8_t> greeted_;  // by rank
+  int num_greeted_ = 0;
+  bool said_hello_ = false;     // of the thread that makes and ends this
   FileDescriptor all_greeted_;  // readable once all have greeted, or one cannot
 };
 
