@@ -142,6 +142,7 @@ bool Messages::hear_answers(int rank, Peer& peer) {
     const Outgoing message = peer.announced[i];
     const int64_t given = answers.answers[message.entry].load(std::memory_order_seq_cst);
     if (given == answer(message.number, true)) {
+      message.transfer->failed = true;
       throw_mismatch(options_.rank, channel(options_.rank, rank).entries[message.entry], rank, answers.refusing);
     }
     if (given != answer(message.number, false)) {
@@ -224,6 +225,7 @@ void Messages::accept(int rank, Peer& peer, int32_t entry, Transfer& transfer) {
   if (!agree(sent, transfer)) {
     write_announcement(own.refusing, transfer);
     bells_.publish_to(rank, own.answers[entry], answer(number, true));
+    transfer.failed = true;
     throw_mismatch(rank, sent, options_.rank, own.refusing);
   }
   if (transfer.num_bytes() <= tuning_.small_bytes) {

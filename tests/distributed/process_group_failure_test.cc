@@ -14,42 +14,12 @@
 #include <tandem/distributed/store/memory_store.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/distributed/thread_ranks.h>
+#include <tandem/tests/distributed/thrown.h>
 
 namespace tandem::inline v0::distributed {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-/// What one rank's call threw.
-struct Thrown {
-  std::string text = "nothing";
-  int rank = -2;
-  int peer = -2;
-  int64_t seq = -2;
-};
-
-template <class F>
-Thrown thrown_by(const F& f) {
-  try {
-    f();
-  } catch (const CommError& e) {
-    return {e.what(), e.rank(), e.peer(), e.seq()};
-  } catch (const std::exception& e) {
-    return {std::string("another exception: ") + e.what()};
-  }
-  return {};
-}
-
-/// Runs f(group) on all ranks and returns what each threw.
-template <class F>
-std::vector<Thrown> run_all(const ThreadRanks& ranks, const F& f) {
-  std::vector<Thrown> thrown(static_cast<size_t>(ranks.world_size));
-  ranks.run([&](ProcessGroup& group) { thrown[static_cast<size_t>(group.rank())] = thrown_by([&] { f(group); }); });
-  return thrown;
-}
-
-/// A call site that does not move with the lines of this file.
-std::string place(const std::source_location& where) { return str(where.file_name(), ":", where.line()); }
 
 // --- mismatches ---
 
@@ -304,16 +274,6 @@ TEST(Destruction, FailsWhatIsQueued) {
 }
 
 // --- wrong use ---
-
-template <class E, class F>
-std::string text_of(const F& f) {
-  try {
-    f();
-  } catch (const E& e) {
-    return e.what();
-  }
-  return "nothing of that type";
-}
 
 TEST(WrongUse, IsReportedBeforeAnythingIsSent) {
   const auto thrown = run_all({}, [](ProcessGroup& group) {

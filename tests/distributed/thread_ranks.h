@@ -20,10 +20,13 @@ struct ThreadRanks {
   std::string name = "default";
   std::chrono::milliseconds timeout{20000};
   shm::Tuning tuning = {};
+  std::chrono::milliseconds stall = kStall;
+  std::vector<int> ranks = {};  // of the job, by rank
 
   std::shared_ptr<ProcessGroup> make(int rank) const {
-    const ProcessGroupOptions options{store, rank, world_size, name, timeout, true};
-    return ProcessGroupAccess::make(options, shm::make_shm_backend(options, tuning));
+    ProcessGroupOptions options{store, rank, world_size, name, timeout, true};
+    options.ranks = ranks;
+    return ProcessGroupAccess::make(options, shm::make_shm_backend(options, tuning), stall);
   }
 
   /// Runs f(group) on all ranks; rethrows the exception of the lowest rank that threw.

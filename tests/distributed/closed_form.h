@@ -1,0 +1,88 @@
+// Values in closed form for tests of collectives: what each rank puts in, and what comes out.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include <tandem/base/half.h>
+#include <tandem/distributed/process_group.h>
+#include <tandem/tensor/chores.h>
+#include <tandem/tensor/factories.h>
+#include <tandem/tensor/tensor.h>
+
+namespace tandem::inline v0::distributed {
+
+inline constexpr DType kDTypes[] = {kBool, kUInt8, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64};
+inline constexpr ReduceOp kReduceOps[] = {ReduceOp::kSum, ReduceOp::kAvg,    ReduceOp::kProduct, ReduceOp::kMin,
+                                          ReduceOp::kMax, ReduceOp::kBitAnd, ReduceOp::kBitOr,   ReduceOp::kBitXor};
+
+inline bool is_allowed(ReduceOp op, DType dtype) {
+  return is_floating_point(dtype) ? op < ReduceOp::kBitAnd : op != ReduceOp::kAvg;
+}
+
+/// What rank r puts at element i: integers so small that every dtype holds every result of up to seven ranks.
+inline double value(int rank, int64_t i, ReduceOp op, DType dtype) {
+  if (dtype == kBool) return (i + rank) % 3 == 0;
+  if (op == ReduceOp::kProduct) return static_cast<double>(1 + (i + rank) % 2);  // at most 2^7
+  return static_cast<double>((i * 7 + rank * 5) % 19);
+}
+
+/// a op b, without rounding; avg: the sum.
+inline double combined(double a, double b, ReduceOp op) {
+  const auto x = static_cast<int64_t>(a);
+  const auto y = static_cast<int64_t>(b);
+  switch (op) {
+    case ReduceOp::kSum:
+    case ReduceOp::kAvg: return a + b;
+    case ReduceOp::kProduct: return a * b;
+    case ReduceOp::kMin: return std::min(a, b);
+    case ReduceOp::kMax: return std::max(a, b);
+    case ReduceOp::kBitAnd: return static_cast<double>(x & y);
+    case ReduceOp::kBitOr: return static_cast<double>(x | y);
+    case ReduceOp::kBitXor: break;
+  }
+  return static_cast<double>(x ^ y);
+}
+
+/// Rounded as the dtype stores it.
+inline double stored(double v, DType dtype) {
+  if (dtype == kBool) return v != 0;
+  if (dtype == kFloat16) return Half(static_cast<float>(v));
+  if (dtype == kBFloat16) return BFloat16(static_cast<float>(v));
+  if (dtype == kFloat32) return static_cast<float>(v);
+  return v;
+}
+
+/// The reduction of of_rank(0), of_rank(1), ... as the dtype stores it.
+inline double reduced(int world, ReduceOp op, DType dtype, const std::function<double(int)>& of_rank) {
+  double result = of_rank(0);
+  for (int rank = 1; rank < world; ++rank) result = combined(result, of_rank(rank), op);
+  return stored(op == ReduceOp::kAvg ? result / world : result, dtype);
+}
+
+inline double expected(int world, int64_t i, ReduceOp op, DType dtype) {
+  return reduced(world, op, dtype, [&](int rank) { return value(rank, i, op, dtype); });
+}
+
+inline Tensor make(const std::vector<double>& values, DType dtype, const Shape& shape) {
+  Tensor out = empty(shape, {dtype});
+  chores::copy(from_vector<double>(values, shape), out);
+  return out;
+}
+
+inline Tensor input_of(int rank, int64_t n, ReduceOp op, DType dtype) {
+  std::vector<double> values;
+  for (int64_t i = 0; i < n; ++i) values.push_back(value(rank, i, op, dtype));
+  return make(values, dtype, {n});
+}
+
+inline int count_wrong(const Tensor& tensor, const std::function<double(int64_t)>& want) {
+  const std::vector<double> got = tensor.to_vector<double>();
+  int wrong = 0;
+  for (size_t i = 0; i < got.size(); ++i) wrong += got[i] == want(static_cast<int64_t>(i)) ? 0 : 1;
+  return wrong;
+}
+
+}  // namespace tandem::inline v0::distributed

@@ -1,0 +1,312 @@
+// Waiting: handles of operations, barriers that name the missing, reports of stalls, and no deadline.
+#include <tandem/distributed/process_group.h>
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <future>
+#include <latch>
+#include <regex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <tandem/tensor/factories.h>
+#include <tandem/tests/distributed/closed_form.h>
+#include <tandem/tests/distributed/thread_ranks.h>
+#include <tandem/tests/distributed/thrown.h>
+
+namespace tandem::inline v0::distributed {
+namespace {
+
+using std::chrono::milliseconds;
+
+// --- handles ---
+
+TEST(Work, TellsOfCompletionAndFailure) {
+  std::promise<void> may_come;
+  std::shared_future<void> waited = may_come.get_future().share();
+  run_all({}, [&](ProcessGroup& g) {
+    const Tensor x = full({5}, 1);
+    if (g.rank() == 1) {
+      waited.wait();
+      g.all_reduce(x);
+      return g.abort("enough");
+    }
+    const Work work = g.all_reduce_async(x);
+    EXPECT_FALSE(work.is_completed());
+    EXPECT_EQ(work.exception(), nullptr);
+    EXPECT_FALSE(work.wait(milliseconds(10)));
+    std::atomic<int> continued{0};
+    work.then([&] { ++continued; });
+    EXPECT_EQ(continued, 0);
+    may_come.set_value();
+    EXPECT_TRUE(work.wait(std::chrono::hours(1)));
+    EXPECT_TRUE(work.is_completed());
+    work.then([&] { ++continued; });
+    const Work broken = g.all_gather_async(zeros({2, 5}), x);
+    EXPECT_EQ(thrown_by([&] { broken.wait(); }).text, "[rank 0 of 2] all_gather #2 failed\n  rank 1: enough");
+    EXPECT_TRUE(broken.is_completed());
+    EXPECT_NE(broken.exception(), nullptr);
+    EXPECT_EQ(thrown_by([&] { std::rethrow_exception(broken.exception()); }).seq, 2);
+    EXPECT_NE(thrown_by([&] { (void)broken.wait(milliseconds(1)); }).text, "nothing");
+    broken.then([&] { ++continued; });
+    EXPECT_GE(continued, 2);
+  });
+}
+
+TEST(Work, AContinuationMayUseTheGroup) {
+  ThreadRanks ranks{.world_size = 3};
+  ranks.run([](ProcessGroup& g) {
+    const Tensor x = full({5}, 1);
+    const Tensor y = full({5}, 2);
+    std::promise<void> done;
+    g.all_reduce_async(x).then([&] {
+      g.all_reduce(y);
+      done.set_value();
+    });
+    done.get_future().wait();
+    EXPECT_EQ(count_wrong(y, [](int64_t) { return 6; }), 0);
+  });
+}
+
+TEST(Work, OfAListFailsOnce) {
+  run_all({}, [](ProcessGroup& g) {
+    if (g.rank() == 1) return g.abort("enough");
+    const Work work = g.all_reduce_coalesced_async({zeros({2}), zeros({2}, {kInt32})});
+    EXPECT_EQ(thrown_by([&] { work.wait(); }).text, "[rank 0 of 2] all_reduce #1 failed\n  rank 1: enough");
+    EXPECT_EQ(thrown_by([&] {
+                g.all_reduce_coalesced({zeros({2}), zeros({2}, {kInt32})});
+              }).text,
+              "[rank 0 of 2] all_reduce #3: the group has failed before\n  rank 1: enough");
+  });
+}
+
+TEST(Groups, SeveralInFlightInCrossingOrder) {
+  const auto store = make_memory_store();
+  constexpr int kGroups = 4;
+  constexpr int kRounds = 20;
+  std::vector<ThreadRanks> worlds;
+  for (int k = 0; k < kGroups; ++k) worlds.push_back({.world_size = 3, .store = store, .name = str("group ", k)});
+  worlds[0].run([&](ProcessGroup& first) {
+    const int rank = first.rank();
+    std::vector<std::shared_ptr<ProcessGroup>> others;
+    for (int k = 1; k < kGroups; ++k) others.push_back(worlds[static_cast<size_t>(k)].make(rank));
+    std::vector<Tensor> tensors;
+    std::vector<Work> works;
+    for (int round = 0; round < kRounds; ++round) {
+      for (int k = 0; k < kGroups; ++k) {
+        // Each rank starts on the groups in another order.
+        const int chosen = (k * (rank == 1 ? 3 : 1) + rank + round) % kGroups;
+        ProcessGroup& g = chosen == 0 ? first : *others[static_cast<size_t>(chosen - 1)];
+        tensors.push_back(full({100 * chosen + 1}, round + chosen + rank));
+        works.push_back(g.all_reduce_async(tensors.back()));
+      }
+    }
+    for (size_t i = works.size(); i-- > 0;) works[i].wait();
+    size_t i = 0;
+    for (int round = 0; round < kRounds; ++round) {
+      for (int k = 0; k < kGroups; ++k, ++i) {
+        const int chosen = (k * (rank == 1 ? 3 : 1) + rank + round) % kGroups;
+        EXPECT_EQ(count_wrong(tensors[i], [&](int64_t) { return 3 * (round + chosen) + 3; }), 0);
+      }
+    }
+  });
+}
+
+// --- monitored barriers ---
+
+TEST(MonitoredBarrier, NobodyPassesBeforeAllHaveCome) {
+  for (const int world : {1, 2, 3, 7}) {
+    ThreadRanks ranks{.world_size = world};
+    std::atomic<int> arrived{0};
+    ranks.run([&](ProcessGroup& g) {
+      for (int round = 1; round <= 10; ++round) {
+        ++arrived;
+        g.monitored_barrier();
+        EXPECT_GE(arrived.load(), round * g.size());
+        g.monitored_barrier();
+      }
+    });
+    if (world > 1) {
+      EXPECT_FALSE(ranks.store->check({"group/default/monitored_barrier/1/verdict"}));  // nothing piles up
+    }
+  }
+}
+
+TEST(MonitoredBarrier, NamesAllWhoAreMissingToAllAndTheGroupGoesOn) {
+  std::latch failed(2);
+  ThreadRanks ranks{.world_size = 4, .ranks = {2, 3, 5, 9}};
+  const auto thrown = run_all(ranks, [&](ProcessGroup& g) {
+    g.monitored_barrier();
+    const bool late = g.rank() == 1 || g.rank() == 3;
+    if (late) failed.wait();
+    const Thrown t = thrown_by([&] { g.monitored_barrier({.timeout = milliseconds(late ? 5000 : 150)}); });
+    if (!late) failed.count_down();
+    EXPECT_EQ(t.text, str("[rank ", g.ranks()[static_cast<size_t>(g.rank())],
+                          ", group 'default'] monitored_barrier #2 timed out after 0.1 s\n"
+                          "  came: ranks 2 5\n"
+                          "  missing: rank 3, rank 9"));
+    EXPECT_EQ(t.peer, 3);
+    EXPECT_EQ(t.rank, g.ranks()[static_cast<size_t>(g.rank())]);
+    g.monitored_barrier();
+    const Tensor x = full({3}, 1);
+    g.all_reduce(x);
+    EXPECT_EQ(count_wrong(x, [](int64_t) { return 4; }), 0);
+  });
+  for (const Thrown& t : thrown) EXPECT_EQ(t.text, "nothing");
+}
+
+TEST(MonitoredBarrier, HearsOfAMembersEndButNotOfOthers) {
+  ThreadRanks ranks{.world_size = 2, .ranks = {1, 2}};
+  ranks.store->announce_failure(7, "is no member");
+  const auto thrown = run_all(ranks, [&](ProcessGroup& g) {
+    g.monitored_barrier();
+    if (g.rank() == 1) return ranks.store->announce_failure(2, "loss is NaN");
+    g.monitored_barrier();
+  });
+  EXPECT_EQ(thrown[0].text, "[rank 1, group 'default'] monitored_barrier #2 failed\n  rank 2: loss is NaN");
+  EXPECT_EQ(thrown[0].peer, 2);
+}
+
+// --- stalls ---
+
+/// What goes to stderr while it lives.
+class StderrLines {
+ public:
+  StderrLines() : saved_(dup(2)) {
+    int ends[2];
+    if (pipe(ends) != 0) throw IoError("pipe failed");
+    read_end_ = ends[0];
+    dup2(ends[1], 2);
+    close(ends[1]);
+  }
+  ~StderrLines() {
+    restore();
+    close(read_end_);
+  }
+  StderrLines(const StderrLines&) = delete;
+  StderrLines& operator=(const StderrLines&) = delete;
+
+  /// The next line of a group, without what precedes it; "" after restore() if there is none.
+  std::string next() {
+    for (;;) {
+      std::string line;
+      char c = 0;
+      while (read(read_end_, &c, 1) == 1 && c != '\n') line += c;
+      const size_t begin = line.find("group '");
+      if (begin != std::string::npos) return line.substr(begin);
+      if (c != '\n') return "";
+    }
+  }
+  void restore() {
+    if (saved_ < 0) return;
+    dup2(saved_, 2);
+    close(saved_);
+    saved_ = -1;
+  }
+
+ private:
+  int saved_;
+  int read_end_ = -1;
+};
+
+/// What the group logs while `waiting` waits for the last rank, which goes on when it has seen `count` lines.
+std::vector<std::string> stall_lines(const ThreadRanks& ranks, size_t count,
+                                     const std::function<void(ProcessGroup&)>& before,
+                                     const std::function<void(ProcessGroup&)>& waiting,
+                                     const std::function<void(ProcessGroup&)>& late) {
+  StderrLines log;
+  std::vector<std::string> lines;
+  ranks.run([&](ProcessGroup& g) {
+    before(g);
+    if (g.rank() < g.size() - 1) return waiting(g);
+    while (lines.size() < count) lines.push_back(log.next());
+    late(g);
+  });
+  log.restore();
+  for (std::string line = log.next(); !line.empty(); line = log.next()) lines.push_back(line);
+  return lines;
+}
+
+/// "... waits since 0.4 s ...": 0.4.
+double seconds_waited(const std::string& line) {
+  const std::string before = "waits since ";
+  return std::stod(line.substr(line.find(before) + before.size()));
+}
+
+void expect_match(const std::string& line, const std::string& pattern) {
+  EXPECT_TRUE(std::regex_match(line, std::regex(pattern))) << line;
+}
+
+TEST(Stall, TheLowestOfThoseWhoWaitLogsWhoIsMissingEachTimeTheWaitDoubles) {
+  const auto same = [](ProcessGroup& g) { g.all_reduce(zeros({300}), ReduceOp::kSum, {.name = "bucket 3 of 7"}); };
+  const auto lines = stall_lines(
+      {.world_size = 3, .name = "trainers", .stall = milliseconds(200), .ranks = {1, 4, 6}}, 2,
+      [](ProcessGroup& g) { g.barrier({.name = "start"}); }, same, same);
+  for (size_t i = 0; i < lines.size(); ++i) {
+    expect_match(lines[i], R"(group 'trainers': all_reduce #2 'bucket 3 of 7' waits since \d+\.\d s for rank 6 )"
+                           R"(\(last: (barrier )?#1( 'start')?, \d+\.\d s ago\))");
+    if (i > 0) {
+      EXPECT_GT(seconds_waited(lines[i]), 1.5 * seconds_waited(lines[i - 1])) << lines[i];
+    }
+  }
+}
+
+TEST(Stall, OfSeveralRanksThatHaveStartedNothing) {
+  const auto lines = stall_lines(
+      {.world_size = 3, .stall = milliseconds(100)}, 1, [](ProcessGroup&) {},
+      [](ProcessGroup& g) {
+        if (g.rank() == 1) return;
+        EXPECT_NE(thrown_by([&] { g.barrier(); }).text, "nothing");
+      },
+      [](ProcessGroup& g) { g.abort("has seen it"); });
+  expect_match(lines[0], R"(group 'default': barrier #1 waits since \d+\.\d s for rank 1 \(has started nothing yet\), )"
+                         R"(rank 2 \(has started nothing yet\))");
+}
+
+TEST(Stall, OfMessagesTheFirstStandsForAll) {
+  const auto lines = stall_lines(
+      {.world_size = 2, .stall = milliseconds(100)}, 2, [](ProcessGroup& g) { g.barrier(); },
+      [](ProcessGroup& g) {
+        const std::vector<Work> works = {g.irecv(zeros({3}), 1, 7, {.name = "note"}), g.isend(zeros({30000}), 1, 8)};
+        for (const Work& work : works) work.wait();
+      },
+      [](ProcessGroup& g) {
+        g.recv(zeros({30000}), 0, 8);
+        g.send(zeros({3}), 0, 7, {.name = "note"});
+      });
+  for (const std::string& line : lines) {
+    expect_match(line, R"(group 'default': recv from rank 1 tag 7 'note' waits since \d+\.\d s for rank 1 )"
+                       R"(\(last: (barrier )?#1, \d+\.\d s ago\))");
+  }
+}
+
+// --- no deadline ---
+
+TEST(NoDeadline, ATimeoutOfZeroAndOneThatNoClockHoldsAreNone) {
+  for (const milliseconds timeout : {milliseconds(0), milliseconds::max()}) {
+    ThreadRanks ranks{.world_size = 3, .timeout = timeout};
+    std::promise<void> has_waited;
+    std::shared_future<void> may_come = has_waited.get_future().share();
+    ranks.run([&](ProcessGroup& g) {
+      const Tensor x = full({3000}, 1);
+      if (g.rank() == 2) may_come.wait();
+      const Work work = g.all_reduce_async(x);
+      if (g.rank() == 0) {
+        EXPECT_FALSE(work.wait(milliseconds(60)));
+        has_waited.set_value();
+      }
+      g.barrier();
+      work.wait();
+      EXPECT_EQ(count_wrong(x, [](int64_t) { return 3; }), 0);
+      if (g.rank() == 0) g.send(x, 1);
+      if (g.rank() == 1) g.recv(x, 0);
+      g.monitored_barrier();
+    });
+  }
+}
+
+}  // namespace
+}  // namespace tandem::inline v0::distributed

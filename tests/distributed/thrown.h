@@ -1,0 +1,57 @@
+// What calls on thread ranks throw.
+#pragma once
+
+#include <exception>
+#include <source_location>
+#include <string>
+#include <vector>
+
+#include <tandem/base/error.h>
+#include <tandem/distributed/process_group.h>
+#include <tandem/tests/distributed/thread_ranks.h>
+
+namespace tandem::inline v0::distributed {
+
+/// What one rank's call threw.
+struct Thrown {
+  std::string text = "nothing";
+  int rank = -2;
+  int peer = -2;
+  int64_t seq = -2;
+};
+
+template <class F>
+Thrown thrown_by(const F& f) {
+  try {
+    f();
+  } catch (const CommError& e) {
+    return {e.what(), e.rank(), e.peer(), e.seq()};
+  } catch (const std::exception& e) {
+    return {std::string("another exception: ") + e.what()};
+  }
+  return {};
+}
+
+/// Runs f(group) on all ranks and returns what each threw.
+template <class F>
+std::vector<Thrown> run_all(const ThreadRanks& ranks, const F& f) {
+  std::vector<Thrown> thrown(static_cast<size_t>(ranks.world_size));
+  ranks.run([&](ProcessGroup& group) { thrown[static_cast<size_t>(group.rank())] = thrown_by([&] { f(group); }); });
+  return thrown;
+}
+
+/// A call site that does not move with the lines of this file.
+inline std::string place(const std::source_location& where) { return str(where.file_name(), ":", where.line()); }
+
+/// What f throws as an E.
+template <class E, class F>
+std::string text_of(const F& f) {
+  try {
+    f();
+  } catch (const E& e) {
+    return e.what();
+  }
+  return "nothing of that type";
+}
+
+}  // namespace tandem::inline v0::distributed
