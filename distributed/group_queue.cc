@@ -202,6 +202,15 @@ void GroupQueue::wake_runner() {
   if (sleepers_.load() > 0) backend_->do_wake();
 }
 
+void GroupQueue::abort(const std::string& reason) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!is_aborted_) abort_reason_ = reason;
+  }
+  is_aborted_ = true;
+  backend_->do_abort(own_job_rank(), reason);
+}
+
 // --- running ---
 
 bool GroupQueue::progress() {
@@ -464,12 +473,15 @@ void GroupQueue::begin(Operation& operation) {
   if (failed_) {
     throw GroupError(failure_text(": the group has failed before", culprit_, reason_), reason_, culprit_);
   }
+  if (is_aborted_.load()) {
+    std::lock_guard lock(mutex_);
+    throw GroupError(failure_text(" failed", own_job_rank(), abort_reason_), abort_reason_, own_job_rank());
+  }
   if (trace_enabled()) operation.trace_begin_ns = trace_now_ns();
   operation.started = true;
   operation.began = Clock::now();
   operation.next_report = operation.began + stall_;
-  const bool is_timed = operation.timeout.count() > 0 && operation.timeout < Clock::time_point::max() - operation.began;
-  if (is_timed) operation.deadline = operation.began + operation.timeout;
+  if (operation.timeout.count() > 0) operation.deadline = operation.began + operation.timeout;
   for (const CopyStep& copy : operation.before) chores::copy(copy.from, copy.to);
 }
 

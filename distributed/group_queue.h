@@ -54,7 +54,7 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
   Work start(std::span<const std::shared_ptr<CollectiveOperation>> operations);
 
   bool progress();
-  void abort(const std::string& reason) { backend_->do_abort(own_job_rank(), reason); }
+  void abort(const std::string& reason);
   /// Fails what is queued, see ~ProcessGroup, and ends the worker.
   void close();
 
@@ -117,6 +117,8 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
   int helpers_ = 0;  // threads in help()
   bool stop_ = false;
   std::thread worker_;
+  std::string abort_reason_;
+  std::atomic<bool> is_aborted_{false};  // abort_reason_ is there
 
   std::atomic<bool> has_arrivals_{false};  // something came in during a turn
   std::atomic<int> sleepers_{0};           // threads that may be in do_sleep

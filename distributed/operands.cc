@@ -119,9 +119,16 @@ std::byte* memory_to_update(Operation& operation, const Tensor& tensor) {
 
 std::chrono::milliseconds timeout_of(const char* op, const CollectiveOptions& options,
                                      const ProcessGroupOptions& group) {
-  TANDEM_CHECK(ValueError, options.timeout.count() >= 0, op, ": a timeout of ", options.timeout.count(),
-               " ms is negative");
-  return options.timeout.count() > 0 ? options.timeout : group.timeout;
+  const std::chrono::milliseconds timeout = checked_timeout(op, options.timeout);
+  if (timeout.count() > 0) return timeout;
+  return options.timeout.count() > 0 ? timeout : group.timeout;
+}
+
+std::chrono::milliseconds checked_timeout(const char* op, std::chrono::milliseconds timeout) {
+  TANDEM_CHECK(ValueError, timeout.count() >= 0, op, ": a timeout of ", timeout.count(), " ms is negative");
+  // Sums of it and a time must not overflow.
+  constexpr std::chrono::hours kLongest(24 * 365 * 100);
+  return timeout > kLongest ? std::chrono::milliseconds(0) : timeout;
 }
 
 void describe_collective(CollectiveOperation& operation, const ProcessGroupOptions& group, CollectiveKind kind,

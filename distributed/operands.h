@@ -53,6 +53,8 @@ std::byte* memory_to_update(Operation& operation, const Tensor& tensor);
 /// Name, call site and timeout, and the dtype, shape and count of `tensor`, which may be undefined.
 void describe_collective(CollectiveOperation& operation, const ProcessGroupOptions& group, CollectiveKind kind,
                          const Tensor& tensor, CollectiveOptions&& options);
+/// Not negative; 0 = none, also where it is longer than any time that a clock can hold.
+std::chrono::milliseconds checked_timeout(const char* op, std::chrono::milliseconds timeout);
 /// `options.timeout`, else the group's; 0 = none.
 std::chrono::milliseconds timeout_of(const char* op, const CollectiveOptions& options,
                                      const ProcessGroupOptions& group);

@@ -64,8 +64,7 @@ std::shared_ptr<ProcessGroup> ProcessGroup::create(ProcessGroupOptions options) 
                "ProcessGroup: rank ", options.rank, " is not in a world of ", options.world_size);
   TANDEM_CHECK(StateError, options.world_size == 1 || options.store != nullptr,
                "ProcessGroup: a group of several ranks needs a store");
-  TANDEM_CHECK(ValueError, options.timeout.count() >= 0, "ProcessGroup: a timeout of ", options.timeout.count(),
-               " ms is negative");
+  options.timeout = checked_timeout("ProcessGroup", options.timeout);
   TANDEM_CHECK(ValueError, options.ranks.empty() || options.ranks.size() == static_cast<size_t>(options.world_size),
                "ProcessGroup: ranks has ", options.ranks.size(), " elements for a world of ", options.world_size);
   for (size_t i = 0; i < options.ranks.size(); ++i) {

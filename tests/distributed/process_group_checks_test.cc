@@ -362,13 +362,13 @@ TEST(Checks, OptionsOfAGroup) {
     options.store = make_memory_store();
     return refusal([&] { (void)ProcessGroup::create(options); });
   };
-  EXPECT_EQ(create({.rank = 0, .world_size = 2, .timeout = std::chrono::milliseconds(-1)}),
+  EXPECT_EQ(create({.store = nullptr, .rank = 0, .world_size = 2, .timeout = std::chrono::milliseconds(-1)}),
             "ValueError ProcessGroup: a timeout of -1 ms is negative");
-  EXPECT_EQ(create({.rank = 0, .world_size = 2, .ranks = {4}}),
+  EXPECT_EQ(create({.store = nullptr, .rank = 0, .world_size = 2, .ranks = {4}}),
             "ValueError ProcessGroup: ranks has 1 elements for a world of 2");
-  EXPECT_EQ(create({.rank = 0, .world_size = 2, .ranks = {4, 4}}),
+  EXPECT_EQ(create({.store = nullptr, .rank = 0, .world_size = 2, .ranks = {4, 4}}),
             "ValueError ProcessGroup: ranks must ascend from 0 or more, and ranks[1] is 4");
-  EXPECT_EQ(create({.rank = 0, .world_size = 2, .ranks = {-1, 4}}),
+  EXPECT_EQ(create({.store = nullptr, .rank = 0, .world_size = 2, .ranks = {-1, 4}}),
             "ValueError ProcessGroup: ranks must ascend from 0 or more, and ranks[0] is -1");
 }
 

@@ -217,7 +217,7 @@ class Rank {
     wider.push_back(2);
     Shape strides = row_major_strides(wider);
     strides.pop_back();
-    return make_view(full(wider, 1, {s.dtype}).storage(), s.dtype, shape, strides, 1);
+    return make_view(full(wider, 1, {s.dtype}).storage(), s.dtype, shape, strides, num_elements(shape) > 0 ? 1 : 0);
   }
 
   static Values make_values(int64_t n, const std::function<double(int64_t)>& f) {

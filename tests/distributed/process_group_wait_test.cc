@@ -287,13 +287,17 @@ TEST(Stall, OfMessagesTheFirstStandsForAll) {
 
 TEST(NoDeadline, ATimeoutOfZeroAndOneThatNoClockHoldsAreNone) {
   for (const milliseconds timeout : {milliseconds(0), milliseconds::max()}) {
-    ThreadRanks ranks{.world_size = 3, .timeout = timeout};
+    const auto store = make_memory_store();
+    ThreadRanks ranks{.world_size = 3, .store = store, .name = "not used"};
     std::promise<void> has_waited;
     std::shared_future<void> may_come = has_waited.get_future().share();
-    ranks.run([&](ProcessGroup& g) {
+    ranks.run([&](ProcessGroup& other) {
+      const auto group = ProcessGroup::create(
+          {.store = store, .rank = other.rank(), .world_size = 3, .timeout = timeout, .thread_ranks = true});
+      ProcessGroup& g = *group;
       const Tensor x = full({3000}, 1);
       if (g.rank() == 2) may_come.wait();
-      const Work work = g.all_reduce_async(x);
+      const Work work = g.all_reduce_async(x, ReduceOp::kSum, {.timeout = milliseconds::max()});
       if (g.rank() == 0) {
         EXPECT_FALSE(work.wait(milliseconds(60)));
         has_waited.set_value();
@@ -304,6 +308,7 @@ TEST(NoDeadline, ATimeoutOfZeroAndOneThatNoClockHoldsAreNone) {
       if (g.rank() == 0) g.send(x, 1);
       if (g.rank() == 1) g.recv(x, 0);
       g.monitored_barrier();
+      g.monitored_barrier({.timeout = milliseconds::max()});
     });
   }
 }
