@@ -74,7 +74,7 @@ void train(td::distributed::Context& ctx, const examples::TrainingFlags& flags, 
   shape.vocabulary = vocabulary.size();
   models::Gpt model(shape);
   model.to(ctx.device());
-  td::DistributedDataParallel ddp(model, ctx.group());
+  td::DistributedDataParallel ddp(model, ctx.group(), examples::reducer_options(flags));
   td::optim::AdamW adamw(parameter_groups(model, flags.lr));
   td::data::DistributedSampler sampler(training.size(), ctx.rank(), ctx.world_size(), {.seed = flags.seed});
   td::data::DataLoader loader(

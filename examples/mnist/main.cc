@@ -44,7 +44,7 @@ void train(td::distributed::Context& ctx, const examples::TrainingFlags& flags, 
 
   const std::unique_ptr<td::nn::Layer> model = make_model(network);
   model->to(ctx.device());
-  td::DistributedDataParallel ddp(*model, ctx.group());
+  td::DistributedDataParallel ddp(*model, ctx.group(), examples::reducer_options(flags));
   td::optim::SGD sgd(model->parameters(), {.lr = flags.lr, .momentum = 0.9});
   td::data::DistributedSampler sampler(data.train->size(), ctx.rank(), ctx.world_size(), {.seed = flags.seed});
   td::data::DataLoader loader(

@@ -46,7 +46,7 @@ void train(td::distributed::Context& ctx, const examples::TrainingFlags& flags, 
 
   models::ResNet18 model(own.width);
   model.to(ctx.device());
-  td::DistributedDataParallel ddp(model, ctx.group());
+  td::DistributedDataParallel ddp(model, ctx.group(), examples::reducer_options(flags));
   td::optim::SGD sgd(model.parameters(), {.lr = flags.lr, .momentum = 0.9, .weight_decay = 5e-4});
   td::data::DistributedSampler sampler(data.train->size(), ctx.rank(), ctx.world_size(), {.seed = flags.seed});
   td::data::DataLoader loader(

@@ -16,6 +16,8 @@ struct TrainingFlags {
   int64_t accumulate = 1;  ///< batches per step
   double lr = 0.05;
   bool amp = false;
+  std::vector<std::string> compress = {"none"};  ///< gradient hooks, one after the other
+  int64_t shadow_every = 0;                      ///< steps; 0 = never compared with exact gradients
   uint64_t seed = 1;
   std::string data;  ///< "" = what the program has without
   std::string out = "results";

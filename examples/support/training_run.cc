@@ -33,6 +33,17 @@ void check_batches(const std::string& name, const td::data::Dataset& train, cons
                                " per rank, fewer than --batch-size ", flags.batch_size));
 }
 
+td::distributed::ReducerOptions reducer_options(const TrainingFlags& flags) {
+  td::distributed::ReducerOptions options;
+  for (const std::string& name : flags.compress) {
+    if (name == "fp16") options.hooks.push_back(td::distributed::fp16());
+    if (name == "bf16") options.hooks.push_back(td::distributed::bf16());
+    if (name == "power_sgd") options.hooks.push_back(td::distributed::power_sgd({.seed = flags.seed}));
+  }
+  options.shadow_every = flags.shadow_every;
+  return options;
+}
+
 td::data::Batch& Batches::next() {
   if (position_) ++*position_;
   while (!position_ || *position_ == std::default_sentinel) position_.emplace(loader_.begin());
@@ -79,6 +90,9 @@ std::vector<std::pair<std::string, std::string>> TrainingRun::identity() const {
   all.emplace_back("--accumulate", std::to_string(flags_.accumulate));
   all.emplace_back("--lr", td::str(flags_.lr));
   all.emplace_back("--amp", flags_.amp ? "yes" : "no");
+  std::string compress;
+  for (const std::string& name : flags_.compress) compress += (compress.empty() ? "" : ",") + name;
+  all.emplace_back("--compress", compress);
   all.emplace_back("--seed", std::to_string(flags_.seed));
   return all;
 }
@@ -136,6 +150,7 @@ void TrainingRun::resume() {
   parts_.sampler.load_state_dict(rank.get<td::State>("sampler"));
   td::default_generator(ctx_.device()).load_state_dict(rank.get<td::State>("generator"));
   metrics_.load_state_dict(rank.get<td::State>("metrics"));
+  if (rank.find("gradient_hooks")) parts_.reducer.load_state_dict(rank.get<td::State>("gradient_hooks"));
   progress_.start_at(loaded->step);
   first_step_ = saved_step_ = events_step_ = loaded->step;
   note(td::str("resumed from ", checkpoints_, ": ", count(loaded->step, "step"), " of ", total_, " done"));
@@ -240,6 +255,7 @@ void TrainingRun::save_checkpoint() {
   state.rank.set("sampler", parts_.sampler.state_dict());
   state.rank.set("generator", td::default_generator(ctx_.device()).state_dict());
   state.rank.set("metrics", metrics_.state_dict());
+  if (td::State hooks = parts_.reducer.state_dict(); !hooks.empty()) state.rank.set("gradient_hooks", std::move(hooks));
   if (checkpointer().save(step(), state)) saved_step_ = step();
   parts_.reducer.leave_out_step();
 }

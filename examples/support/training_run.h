@@ -58,6 +58,9 @@ class Amp {
   std::optional<tandem::Autocast> autocast_;
 };
 
+/// What --compress and --shadow-every ask of DistributedDataParallel.
+tandem::distributed::ReducerOptions reducer_options(const TrainingFlags& flags);
+
 /// Batches without end: the loader's epochs one after the other.  The loader's must not be empty.
 class Batches {
  public:
@@ -83,8 +86,8 @@ class Batches {
 ///
 /// Below --out it writes model.safetensors, loss.svg, throughput.svg, events/ for TensorBoard, and with --save-every or at
 /// an interrupt checkpoints/.  A checkpoint holds everything that the steps after it depend on: weights, buffers, optimizer,
-/// schedule, data position and random stream of each rank; so a training that was killed and resumed ends in the same bytes
-/// as one that was not.  A checkpoint, chart or event file that cannot be written is a warning; the training goes on.
+/// schedule, data position, random stream and gradient hooks of each rank; so a training that was killed and resumed ends in
+/// the same bytes as one that was not.  A checkpoint, chart or event file that cannot be written is a warning; the training goes on.
 class TrainingRun {
  public:
   /// Makes the folders that the flags name.
