@@ -38,13 +38,24 @@ std::vector<double> timed_steps(td::benchmarks::TrainingCase& training, int coun
   return times;
 }
 
-void run(td::distributed::Context& context, const std::string& name, int steps, td::benchmarks::Report* report) {
+td::distributed::GradientHooks hooks_named(const std::vector<std::string>& names) {
+  td::distributed::GradientHooks hooks;
+  for (const std::string& name : names) {
+    if (name == "fp16") hooks.push_back(td::distributed::fp16());
+    if (name == "bf16") hooks.push_back(td::distributed::bf16());
+    if (name == "power_sgd") hooks.push_back(td::distributed::power_sgd({.start_step = 0}));
+  }
+  return hooks;
+}
+
+void run(td::distributed::Context& context, const std::string& name, int steps,
+         const std::vector<std::string>& compress, td::benchmarks::Report* report) {
   td::set_num_threads(1);
   td::manual_seed(1);
   td::benchmarks::TrainingCase training = td::benchmarks::make_case(name);
   td::distributed::ProcessGroup& group = *context.group();
   td::distributed::GradientReducer reducer(training.model->named_parameters(), training.model->named_buffers(),
-                                           context.group());
+                                           context.group(), {.hooks = hooks_named(compress)});
   const int per_round = std::max(steps / kRounds, 1);
   std::vector<double> local, ddp;
   double exposed_ms = 0, comm_ms = 0;
@@ -67,6 +78,7 @@ void run(td::distributed::Context& context, const std::string& name, int steps, 
   if (report == nullptr) return;
   report->line({{"case", name},
                 {"world", context.world_size()},
+                {"compress", compress},
                 {"local_ms", local_ms},
                 {"ddp_ms", ddp_ms},
                 {"exposed_ms", exposed_ms},
@@ -76,6 +88,7 @@ void run(td::distributed::Context& context, const std::string& name, int steps, 
 
 struct Settings {
   std::vector<std::string> cases{"mlp"};
+  std::vector<std::string> compress{"none"};
   std::string json;
   int world = 2;
   int steps = 40;
@@ -87,6 +100,9 @@ void declare(CLI::App& app, Settings& s) {
       ->check(CLI::IsMember(td::benchmarks::case_names()));
   app.add_option("--world", s.world, "ranks, one process each")->check(CLI::Range(1, 64));
   app.add_option("--steps", s.steps, "timed steps of each kind")->check(CLI::Range(1, 1000000));
+  app.add_option("--compress", s.compress, "gradient hooks, one after the other: fp16, bf16, power_sgd")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"none", "fp16", "bf16", "power_sgd"}));
   app.add_option("--json", s.json, "append the lines to this file too");
 }
 
@@ -98,7 +114,9 @@ TANDEM_RANK_MAIN(ddp) {
   std::unique_ptr<td::benchmarks::Report> report;
   if (context.rank() == 0) report = std::make_unique<td::benchmarks::Report>(settings.json);
   context.group()->barrier();  // the peak is measured while the others wait
-  for (const std::string& name : settings.cases) run(context, name, settings.steps, report.get());
+  for (const std::string& name : settings.cases) {
+    run(context, name, settings.steps, settings.compress, report.get());
+  }
 }
 
 }  // namespace

@@ -77,7 +77,8 @@ int parse_training_flags(int argc, char** argv, const Program& program, Training
   app.add_option("--accumulate", flags.accumulate, "batches whose gradients add up to one step")->check(count(1));
   app.add_option("--lr", flags.lr, "learning rate")->check(number<double>("a number", 0, 1e9));
   app.add_flag("--amp", flags.amp, "products and convolutions in bfloat16");
-  app.add_option("--compress", flags.compress, "how gradients travel: none, or fp16, bf16, power_sgd; several by commas")
+  app.add_option("--compress", flags.compress,
+                 "how gradients travel: none, or fp16, bf16, power_sgd; several by commas")
       ->delimiter(',')
       ->check(CLI::IsMember({"none", "fp16", "bf16", "power_sgd"}));
   app.add_option("--shadow-every", flags.shadow_every,

@@ -185,6 +185,9 @@ void TrainingRun::end_step(const std::function<Validation()>& evaluate) {
                                  " is no finite number: the training diverged, try a smaller --lr than ", flags_.lr));
   }
   metrics_.add_step(loss, progress_.step_seconds());
+  if (flags_.shadow_every > 0 && step() % flags_.shadow_every == 0) {
+    note(td::str("gradients, ", to_string(parts_.reducer.hook_report())));
+  }
   if (tracing_ && step() - first_step_ == kTracedSteps) end_trace();
   if (ctx_.should_stop()) return;  // finish() saves
   if (step() % validate_every_ == 0 || step() == total_) validate(evaluate);

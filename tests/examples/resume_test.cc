@@ -57,6 +57,27 @@ TEST_F(ResumeTest, ALongerRunGoesOnFromAShorterOne) {
   EXPECT_EQ(count(read_file(whole + "/loss.svg"), "<circle "), 4);
 }
 
+TEST_F(ResumeTest, GradientHooksGoOnWithWhatTheyRemember) {
+  const Arguments compressed = {"--compress", "power_sgd,bf16", "--shadow-every", "16"};
+  const auto run = [&](const std::string& out, Arguments more) {
+    more.insert(more.end(), compressed.begin(), compressed.end());
+    return run_example("mnist", training(data, out, more));
+  };
+  const std::string whole = fresh_folder("whole");
+  const auto all = run(whole, {"--max-steps", "19"});
+  ASSERT_EQ(all.status, 0) << all.err;
+  EXPECT_NE(all.out.find("\ngradients, step 16: relative error "), std::string::npos) << all.out;
+  const std::string parts = fresh_folder("parts");
+  ASSERT_EQ(run(parts, {"--max-steps", "13", "--save-every", "13"}).status, 0);
+  const auto resumed = run(parts, {"--max-steps", "19", "--resume"});
+  ASSERT_EQ(resumed.status, 0) << resumed.err;
+  EXPECT_TRUE(read_file(whole + "/model.safetensors") == read_file(parts + "/model.safetensors"));
+
+  const auto other = run_example("mnist", training(data, parts, {"--max-steps", "19", "--resume"}));
+  EXPECT_EQ(other.status, 1);
+  EXPECT_NE(other.err.find("\n  --compress  power_sgd,bf16 there, none here\n"), std::string::npos) << other.err;
+}
+
 TEST_F(ResumeTest, WithNothingLeftToDoItSavesTheSameWeights) {
   const std::string out = fresh_folder("done");
   ASSERT_EQ(run_example("mnist", training(data, out, {"--max-steps", "6", "--save-every", "100"})).status, 0);

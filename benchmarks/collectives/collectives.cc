@@ -1,0 +1,283 @@
+// Times every collective on every backend; starts the ranks itself, and OpenMPI's and PyTorch's beside them if asked.
+//
+//     ./bazelw run //benchmarks:collectives -- --world 2 --op all_reduce --min 4K --max 64M --factor 4
+//     ./bazelw run //benchmarks:collectives -- --world 4 --backend shm,gloo --peer-mpi --python python3 --json out.json
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <tandem/benchmarks/collectives/case.h>
+#include <tandem/benchmarks/collectives/peers.h>
+#include <tandem/benchmarks/collectives/table.h>
+#include <tandem/benchmarks/support/peak.h>
+#include <tandem/benchmarks/support/report.h>
+#include <tandem/tandem.h>
+
+namespace {
+
+namespace td = tandem;
+using namespace td::benchmarks;
+using td::distributed::Context;
+using td::distributed::ProcessGroup;
+using Clock = std::chrono::steady_clock;
+
+struct Settings {
+  std::vector<std::string> ops{"all_reduce"};
+  std::vector<std::string> backends{"shm", "shm_arena"};
+  std::vector<std::string> dtypes{"float32"};
+  uint64_t min = 4;
+  uint64_t max = 256 << 20;
+  int factor = 4;
+  int world = 2;
+  int rounds = 3;
+  uint64_t step_bytes = 64 << 20;
+  bool peer_mpi = false;
+  std::string python;
+  std::string json;
+};
+
+void declare(CLI::App& app, Settings& s) {
+  std::vector<std::string> ops;
+  for (const OpInfo& op : all_ops()) ops.push_back(op.name);
+  app.option_defaults()->always_capture_default();
+  app.add_option("--op", s.ops, "one or several, or all")->delimiter(',')->check([ops](const std::string& name) {
+    return name == "all" ? std::string() : CLI::IsMember(ops)(const_cast<std::string&>(name));
+  });
+  app.add_option("--world", s.world, "number of ranks")->check(CLI::Range(1, 36));
+  app.add_option("--backend", s.backends, "shm: processes, ordinary memory; shm_arena: the group's; threads; gloo")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"shm", "shm_arena", "threads", "gloo"}));
+  app.add_option("--dtype", s.dtypes)->delimiter(',')->check(CLI::IsMember({"float32", "bfloat16"}));
+  app.add_option("--min", s.min, "smallest size; K, M as 1024")->transform(CLI::AsSizeValue(false));
+  app.add_option("--max", s.max, "largest size")->transform(CLI::AsSizeValue(false));
+  app.add_option("--factor", s.factor, "from one size to the next")->check(CLI::Range(2, 1 << 20));
+  app.add_option("--rounds", s.rounds, "ours and the peers' in turn; the median is shown")->check(CLI::Range(1, 1000));
+  app.add_option("--step-bytes", s.step_bytes, "as many calls as move this, from 5 to 500")
+      ->transform(CLI::AsSizeValue(false));
+  app.add_flag("--peer-mpi", s.peer_mpi, "OpenMPI's too, by mpicc and mpirun");
+  app.add_option("--python", s.python, "PyTorch's gloo too, by this interpreter");
+  app.add_option("--json", s.json, "append the rows to this file");
+}
+
+td::DType dtype_named(const std::string& name) { return name == "bfloat16" ? td::kBFloat16 : td::kFloat32; }
+
+std::vector<int64_t> sizes(const Settings& s) {
+  std::vector<int64_t> all;
+  for (uint64_t size = s.min; size <= s.max; size *= static_cast<uint64_t>(s.factor)) {
+    all.push_back(static_cast<int64_t>(size));
+  }
+  return all;
+}
+
+Row measure(ProcessGroup& group, const CollectiveCase& c, const OpInfo& op, const Settings& s) {
+  Row row;
+  row.bytes = c.num_bytes();
+  row.count = c.num_elements();
+  const auto calls = static_cast<int64_t>(s.step_bytes) / std::max<int64_t>(row.bytes, 1);
+  const int64_t steps = std::clamp<int64_t>(calls, 5, 500);
+  const double wrong = static_cast<double>(op.name == "barrier" ? 0 : c.count_wrong());
+  for (int64_t i = 0; i < steps / 4 + 1; ++i) c.call();
+  group.barrier();
+  std::vector<double> times;
+  double mean = 0;
+  for (int64_t i = 0; i < steps; ++i) {
+    const auto begin = Clock::now();
+    c.call();
+    times.push_back(std::chrono::duration<double, std::micro>(Clock::now() - begin).count());
+    mean += times.back() / static_cast<double>(steps);
+  }
+  const double of_message = op.name == "sendrecv" ? 0.5 : 1;  // there and back
+  std::sort(times.begin(), times.end());
+  row.p50_us = times[static_cast<size_t>(steps / 2)] * of_message;
+  row.p99_us = times[static_cast<size_t>((steps - 1) * 99 / 100)] * of_message;
+  const td::Tensor slowest = td::from_vector<double>({mean}, {1});
+  group.all_reduce(slowest, td::distributed::ReduceOp::kMax);
+  row.us = slowest.item() * of_message;
+  const td::Tensor all_wrong = td::from_vector<double>({wrong}, {1});
+  group.all_reduce(all_wrong);
+  row.wrong = static_cast<int64_t>(all_wrong.item());
+  return row;
+}
+
+/// One operation, dtype and backend: lines "size in_place bytes count us p50 p99 wrong" on rank 0.
+void run_rank(Context& context, const Settings& s, const std::string& path) {
+  td::set_num_threads(1);
+  const std::string& backend = s.backends[0];
+  std::shared_ptr<ProcessGroup> group = context.group();
+  if (backend == "gloo" && context.world_size() > 1) {
+    group = ProcessGroup::create({.store = context.store(),
+                                  .rank = context.rank(),
+                                  .world_size = context.world_size(),
+                                  .name = "benchmark",
+                                  .backend = "gloo"});
+  }
+  std::ofstream file;
+  if (context.rank() == 0) file.open(path);
+  const OpInfo& op = op_info(s.ops[0]);
+  for (const int64_t size : sizes(s)) {
+    for (const bool in_place : {false, true}) {
+      if (in_place ? !op.in_place : !op.out_of_place) continue;
+      const CollectiveCase c(*group, op, dtype_named(s.dtypes[0]), size, in_place, backend == "shm_arena");
+      const Row row = measure(*group, c, op, s);
+      file << size << " " << in_place << " " << row.bytes << " " << row.count << " " << row.us << " " << row.p50_us
+           << " " << row.p99_us << " " << row.wrong << "\n";
+    }
+    if (op.name == "barrier") break;
+  }
+}
+
+TANDEM_RANK_MAIN(collectives) {
+  CLI::App app;
+  Settings settings;
+  declare(app, settings);
+  const std::string path = args.front();
+  app.parse(std::vector<std::string>(args.rbegin(), args.rend() - 1));  // in the order that CLI11 wants
+  run_rank(context, settings, path);
+}
+
+class Folder {
+ public:
+  Folder() {
+    std::string name = (std::filesystem::temp_directory_path() / "collectives.XXXXXX").string();
+    TANDEM_CHECK(IoError, mkdtemp(name.data()) != nullptr, "cannot make '", name, "'");
+    path_ = name;
+  }
+  ~Folder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+std::vector<Row> run_ours(const Settings& s, const std::string& op, const std::string& dtype,
+                          const std::string& backend, const std::string& path) {
+  Settings one = s;
+  one.ops = {op};
+  one.dtypes = {dtype};
+  one.backends = {backend};
+  if (backend == "threads") {
+    td::distributed::run_threads(s.world, [&](Context& context) { run_rank(context, one, path); });
+  } else {
+    td::distributed::spawn(s.world, "collectives",
+                           {path, "--op", op, "--dtype", dtype, "--backend", backend, "--min", td::str(s.min), "--max",
+                            td::str(s.max), "--factor", td::str(s.factor), "--step-bytes", td::str(s.step_bytes)});
+  }
+  std::vector<Row> rows;
+  std::ifstream file(path);
+  Row row;
+  while (file >> row.size >> row.in_place >> row.bytes >> row.count >> row.us >> row.p50_us >> row.p99_us >>
+         row.wrong) {
+    rows.push_back(row);
+  }
+  return rows;
+}
+
+/// Times of several rounds, by size and form.
+using Series = std::map<std::pair<int64_t, bool>, std::vector<double>>;
+
+double median_of(const Series& series, const Row& row) {
+  const auto found = series.find({row.size, row.in_place});
+  return found == series.end() ? -1 : median(found->second);
+}
+
+void run_table(const Settings& s, const std::string& name, const std::string& dtype, const std::string& backend,
+               const Folder& folder, const std::string& mpi_program, std::ofstream& json) {
+  const OpInfo& op = op_info(name);
+  std::vector<Row> rows;
+  Series ours, p50, p99, mpi, torch;
+  const PeerCase peer{name, dtype, s.world, static_cast<int64_t>(s.step_bytes),
+                      name == "barrier" ? std::vector<int64_t>{static_cast<int64_t>(s.min)} : sizes(s)};
+  for (int round = 0; round < s.rounds; ++round) {
+    const std::vector<Row> now = run_ours(s, name, dtype, backend, folder.path() + "/rows");
+    if (round == 0) rows = now;
+    for (size_t i = 0; i < now.size(); ++i) {
+      const Row& row = now[i];
+      ours[{row.size, row.in_place}].push_back(row.us);
+      p50[{row.size, row.in_place}].push_back(row.p50_us);
+      p99[{row.size, row.in_place}].push_back(row.p99_us);
+      rows[i].wrong = std::max(rows[i].wrong, row.wrong);
+    }
+    if (s.peer_mpi) {
+      for (const PeerRow& row : run_mpi(mpi_program, peer)) mpi[{row.size, row.in_place}].push_back(row.us);
+    }
+    if (!s.python.empty()) {
+      for (const PeerRow& row : run_torch(s.python, peer)) torch[{row.size, row.in_place}].push_back(row.us);
+    }
+  }
+  const TableInfo info{.op = name,
+                       .backend = backend,
+                       .dtype = dtype,
+                       .redop = op.reduces ? "sum" : "none",
+                       .world = s.world,
+                       .bus_factor = bus_factor(op, s.world),
+                       .has_root = op.has_root,
+                       .shows_mpi = s.peer_mpi,
+                       .shows_torch = !s.python.empty()};
+  for (Row& row : rows) {
+    row.us = median_of(ours, row);
+    row.p50_us = median_of(p50, row);
+    row.p99_us = median_of(p99, row);
+    row.mpi_us = median_of(mpi, row);
+    row.torch_us = median_of(torch, row);
+    if (!json.is_open()) continue;
+    Json line = to_json(info, row);
+    line["cpu"] = cpu_model();
+    json << line.dump() << std::endl;
+  }
+  std::cout << to_table(info, rows) << std::endl;
+}
+
+void run_all(Settings s) {
+  if (std::find(s.ops.begin(), s.ops.end(), "all") != s.ops.end()) {
+    s.ops.clear();
+    for (const OpInfo& op : all_ops()) s.ops.push_back(op.name);
+  }
+  TANDEM_CHECK(ValueError, s.min >= 1 && s.min <= s.max, "--min ", s.min, " and --max ", s.max, " give no size");
+  const Folder folder;
+  const std::string mpi_program = s.peer_mpi ? compile_mpi_peer(folder.path()) : "";
+  std::ofstream json;
+  if (!s.json.empty()) {
+    const std::string path = from_users_folder(s.json);
+    json.open(path, std::ios::app);
+    TANDEM_CHECK(IoError, json.good(), "--json: cannot write '", path, "'");
+  }
+  for (const std::string& op : s.ops) {
+    if (op == "sendrecv" && s.world < 2) continue;
+    for (const std::string& dtype : s.dtypes) {
+      for (const std::string& backend : s.backends) run_table(s, op, dtype, backend, folder, mpi_program, json);
+    }
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (const auto status = td::distributed::rank_main_entry(argc, argv)) return *status;
+  CLI::App app("Times collectives; out of place and in place, in nccl-tests' terms");
+  Settings settings;
+  declare(app, settings);
+  try {
+    app.parse(argc, argv);
+    run_all(settings);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error, std::cout, std::cerr) == 0 ? 0 : 2;
+  } catch (const td::Error& error) {
+    std::cerr << error.what() << "\n";
+    return 1;
+  }
+}

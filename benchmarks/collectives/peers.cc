@@ -1,0 +1,112 @@
+#include <tandem/benchmarks/collectives/peers.h>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <iostream>
+#include <sstream>
+
+#include <tandem/base/error.h>
+
+namespace tandem::benchmarks {
+
+namespace {
+
+/// A file beside this program's sources, among what Bazel lays beside the program.
+std::string source(const char* name) {
+  const auto program = std::filesystem::read_symlink("/proc/self/exe");
+  const std::string below = std::string("tandem/benchmarks/collectives/") + name;
+  for (const auto& path : {std::filesystem::path(program.string() + ".runfiles") / below,
+                           std::filesystem::current_path().parent_path() / below}) {
+    if (std::filesystem::exists(path)) return path.string();
+  }
+  throw StateError(str("'", below, "' is not beside '", program.string(), "'"));
+}
+
+std::string quoted(const std::string& text) {
+  std::string result = "'";
+  for (const char c : text) result += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return result + "'";
+}
+
+struct Outcome {
+  int status = 0;
+  std::string text;
+};
+
+Outcome run_shell(const std::string& command) {
+  FILE* pipe = popen(command.c_str(), "r");
+  TANDEM_CHECK(StateError, pipe != nullptr, "cannot start '", command, "'");
+  Outcome outcome;
+  char part[4096];
+  while (const size_t n = fread(part, 1, sizeof part, pipe)) outcome.text.append(part, n);
+  const int status = pclose(pipe);
+  outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return outcome;
+}
+
+std::string arguments(const PeerCase& which) {
+  std::string text = str(" ", which.op, " ", which.dtype, " ", which.step_bytes);
+  for (const int64_t size : which.sizes) text += str(" ", size);
+  return text;
+}
+
+std::vector<PeerRow> parse(const std::string& text) {
+  std::vector<PeerRow> rows;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    PeerRow row;
+    std::string form;
+    double p50 = 0, p99 = 0;
+    if (!(words >> row.size >> form >> row.us >> p50 >> p99 >> row.wrong)) continue;
+    row.in_place = form == "in";
+    rows.push_back(row);
+  }
+  return rows;
+}
+
+bool reduces(const std::string& op) { return op == "all_reduce" || op == "reduce" || op == "reduce_scatter"; }
+
+}  // namespace
+
+std::string compile_mpi_peer(const std::string& folder) {
+  const std::string program = folder + "/peer_mpi";
+  const Outcome outcome = run_shell("mpicc -O2 -o " + quoted(program) + " " + quoted(source("peer_mpi.c")) + " 2>&1");
+  TANDEM_CHECK(StateError, outcome.status == 0, "--peer-mpi: mpicc failed\n", outcome.text);
+  return program;
+}
+
+std::vector<PeerRow> run_mpi(const std::string& program, const PeerCase& which) {
+  if (which.dtype != "float32" && reduces(which.op)) return {};
+  // As ours: a core for each rank where there are enough, and no busy waiting where not.
+  const bool enough = which.world <= sysconf(_SC_NPROCESSORS_ONLN);
+  const std::string command =
+      str("mpirun --allow-run-as-root --oversubscribe ", enough ? "--bind-to core" : "--bind-to none", " -np ",
+          which.world, " ", quoted(program), arguments(which), " 2>&1");
+  const Outcome outcome = run_shell(command);
+  TANDEM_CHECK(StateError, outcome.status == 0, "--peer-mpi: '", command, "' failed\n", outcome.text);
+  return parse(outcome.text);
+}
+
+std::vector<PeerRow> run_torch(const std::string& python, const PeerCase& which) {
+  const int port = 20000 + static_cast<int>(getpid() % 20000);
+  std::string command = str("export WORLD_SIZE=", which.world, " MASTER_ADDR=127.0.0.1 MASTER_PORT=", port, "; ");
+  for (int rank = 1; rank < which.world; ++rank) {
+    command += str("RANK=", rank, " ", quoted(python), " ", quoted(source("peer_torch.py")), arguments(which),
+                   " >/dev/null 2>&1 & ");
+  }
+  command += str("RANK=0 ", quoted(python), " ", quoted(source("peer_torch.py")), arguments(which), " 2>&1; s=$?; ",
+                 "wait; exit $s");
+  const Outcome outcome = run_shell(command);
+  if (outcome.status != 0) {
+    const size_t last = outcome.text.find_last_of('\n', outcome.text.size() - 2);
+    std::cerr << "# torch has no " << which.op << " of " << which.dtype << ": "
+              << (last == std::string::npos ? outcome.text : outcome.text.substr(last + 1));
+  }
+  return parse(outcome.text);
+}
+
+}  // namespace tandem::benchmarks

@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+"""//benchmarks:collectives runs every operation on every backend, and finds no wrong element; its tables are complete."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.dont_write_bytecode = True
+HERE = os.path.dirname(os.path.realpath(__file__))
+PROGRAM = os.path.join("benchmarks", "collectives", "collectives")
+sys.path.insert(0, os.path.join(HERE, os.pardir, os.pardir, "benchmarks", "collectives"))
+import markdown  # noqa: E402
+
+FORMS = {"all_reduce": 2, "reduce": 1, "broadcast": 1, "gather": 1, "all_gather": 2, "scatter": 1, "reduce_scatter": 2,
+         "all_to_all": 1, "sendrecv": 1}
+
+
+def run(*flags):
+    return subprocess.run([PROGRAM] + list(flags), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+class Collectives(unittest.TestCase):
+    def rows_of(self, *flags):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "rows.json")
+            result = run("--json", path, "--rounds", "1", "--step-bytes", "1", *flags)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            with open(path) as f:
+                return result.stdout, [json.loads(line) for line in f]
+
+    def check(self, world, backends, dtypes, ops=None):
+        out, rows = self.rows_of("--op", ",".join(ops) if ops else "all", "--world", str(world), "--backend",
+                                 ",".join(backends), "--dtype", ",".join(dtypes), "--min", "4", "--max", "600",
+                                 "--factor", "12")
+        tables = len(backends) * len(dtypes)
+        forms_of = {op: forms for op, forms in FORMS.items() if not ops or op in ops}
+        self.assertEqual(len(rows), tables * (3 * sum(forms_of.values()) + 1))
+        for op, forms in forms_of.items():
+            self.assertEqual(sum(r["op"] == op for r in rows), tables * 3 * forms, op)
+        for row in rows:
+            self.assertEqual(row["wrong"], 0, row)
+            self.assertGreater(row["us"], 0)
+            self.assertLessEqual(row["p50_us"], row["p99_us"])
+            self.assertEqual(row["world"], world)
+        self.assertEqual(out.count("# all_reduce, "), tables)
+        reduced = [r for r in rows if r["op"] == "all_reduce"]
+        self.assertEqual([r["bytes"] for r in reduced[:6]], [4, 4, 48, 48, 576, 576])
+        for row in reduced:
+            self.assertAlmostEqual(row["busbw_gbs"], row["algbw_gbs"] * 2 * (world - 1) / world)
+        lines = list(markdown.tables(rows, "best"))
+        self.assertEqual(sum(line.startswith("### ") for line in lines), len(dtypes) * (len(forms_of) + 1))
+        self.assertIn("| size | " + " | ".join(backends) + " |", lines)
+
+    def test_processes_and_threads(self):
+        self.check(2, ["shm", "shm_arena", "threads"], ["float32", "bfloat16"])
+
+    def test_three_ranks(self):
+        self.check(3, ["threads"], ["float32"])
+
+    def test_gloo(self):
+        self.check(2, ["gloo"], ["float32"], [op for op in FORMS if op != "sendrecv"] + ["barrier"])
+
+    def test_wrong_flags(self):
+        self.assertEqual(run("--op", "sum").returncode, 2)
+        result = run("--min", "8", "--max", "4")
+        self.assertEqual((result.returncode, result.stderr), (1, "--min 8 and --max 4 give no size\n"))
+
+    def test_tables(self):
+        row = {"op": "all_reduce", "backend": "shm", "world": 2, "dtype": "float32", "in_place": True, "wrong": 0}
+        rows = [dict(row, bytes=4096, us=2.0, mpi_us=3.0), dict(row, bytes=4096, us=4.0, in_place=False, mpi_us=5.0),
+                dict(row, bytes=1 << 20, us=100.0, backend="gloo")]
+        self.assertEqual(list(markdown.tables(rows, "best")),
+                         ["### all_reduce, 2 ranks, float32", "", "| size | shm | gloo | OpenMPI |", "|---|---|---|---|",
+                          "| 4 KiB | 2 us | - | 4 us (2.00) |", "| 1 MiB | - | 100 us, 10.5 GB/s | - |", ""])
+        self.assertIn("| 4 KiB | 4 us | 5 us (1.25) |", list(markdown.tables(rows, "out")))
+        with self.assertRaises(SystemExit):
+            list(markdown.tables([dict(rows[0], wrong=1)], "in"))
+
+
+if __name__ == "__main__":
+    unittest.main()
