@@ -56,12 +56,18 @@ struct P2POp {
 /// return a Work.  Every collective carries a number and a signature (kind, operator, dtype, count, root, name); ranks
 /// compare them before data is used, and a difference throws CommError on every rank, with both sides.  A collective
 /// that misses its deadline, a member that dies or calls abort, poison the group: this and all later operations throw
-/// CommError.  After five seconds of waiting the group logs one line: who is missing, and what they did last.
+/// CommError.  After five seconds of waiting the group logs one line: who is missing, and what they did last; and again
+/// each time the wait has doubled.
 ///
 /// `root`, `src`, `dst` and the order of parts are ranks of this group; errors name ranks by their numbers in the job.
-/// Safe from many threads.  CPU tensors of every dtype and any strides; outputs must not be expanded.  Sums run in
-/// one order that the group's layout fixes (docs/determinism.md); half types are summed in float32 and rounded once.
-/// kAvg: floating dtypes, divided once after the sum.  For bool kSum is "or" and kProduct "and".
+/// Safe from many threads.  CPU tensors of every dtype and any strides, all of a call of one dtype and device; what is
+/// not row-major is copied once, when the operation begins and at its end.  Outputs must not be expanded, nor share
+/// memory with each other or with what is read, unless stated.  Sums run in one order that the group's layout fixes
+/// (docs/determinism.md); half types are summed in float32 and rounded once.  kAvg: floating dtypes, divided once after
+/// the sum.  For bool kSum is "or" and kProduct "and".
+///
+/// Arguments are checked before anything is sent: StateError for undefined tensors, and DeviceError, DTypeError,
+/// ShapeError and ValueError leave the tensors as they were, and the group usable where all ranks throw them.
 class TANDEM_API ProcessGroup {
  public:
   using Options = CollectiveOptions;
@@ -80,7 +86,7 @@ class TANDEM_API ProcessGroup {
   /// tensor = reduction over all ranks' tensors (same shape and dtype), in place.
   void all_reduce(const Tensor& tensor, ReduceOp op = ReduceOp::kSum, Options options = {});
   Work all_reduce_async(const Tensor& tensor, ReduceOp op = ReduceOp::kSum, Options options = {});
-  /// output = reduction over all ranks' inputs; inputs are unchanged.
+  /// output = reduction over all ranks' inputs; inputs are unchanged.  Both may be the same.
   void all_reduce(const Tensor& output, const Tensor& input, ReduceOp op = ReduceOp::kSum, Options options = {});
   Work all_reduce_async(const Tensor& output, const Tensor& input, ReduceOp op = ReduceOp::kSum, Options options = {});
 
@@ -92,29 +98,30 @@ class TANDEM_API ProcessGroup {
   void broadcast(const Tensor& tensor, int root, Options options = {});
   Work broadcast_async(const Tensor& tensor, int root, Options options = {});
 
-  /// On root: output [size(), ...], or outputs [...] by rank, = the inputs [...] of all ranks.  Elsewhere the output is
-  /// an undefined tensor, or an empty list.
+  /// On root: output [size(), ...], or outputs [...] by rank, = the inputs [...] of all ranks; its own part may be its
+  /// input.  Elsewhere the output is an undefined tensor, or an empty list.
   void gather(const Tensor& output, const Tensor& input, int root, Options options = {});
   Work gather_async(const Tensor& output, const Tensor& input, int root, Options options = {});
   void gather(const std::vector<Tensor>& outputs, const Tensor& input, int root, Options options = {});
   Work gather_async(const std::vector<Tensor>& outputs, const Tensor& input, int root, Options options = {});
 
-  /// output [size(), ...] = the inputs [...] of all ranks, stacked in rank order.
+  /// output [size(), ...] = the inputs [...] of all ranks, stacked in rank order.  output[rank()] may be the input.
   void all_gather(const Tensor& output, const Tensor& input, Options options = {});
   Work all_gather_async(const Tensor& output, const Tensor& input, Options options = {});
   /// outputs[r] = rank r's input.  Shapes may differ between ranks: every rank states all of them by its outputs, and the
-  /// signature compares them.
+  /// signature compares them.  outputs[rank()] may be the input.
   void all_gather(const std::vector<Tensor>& outputs, const Tensor& input, Options options = {});
   Work all_gather_async(const std::vector<Tensor>& outputs, const Tensor& input, Options options = {});
 
-  /// output [...] = row, or element, `rank()` of root's input [size(), ...], or inputs [...].  Elsewhere than on root the
-  /// input is an undefined tensor, or an empty list.
+  /// output [...] = row, or element, `rank()` of root's input [size(), ...], or inputs [...]; on root the output may be
+  /// that row or element.  Elsewhere than on root the input is an undefined tensor, or an empty list.
   void scatter(const Tensor& output, const Tensor& input, int root, Options options = {});
   Work scatter_async(const Tensor& output, const Tensor& input, int root, Options options = {});
   void scatter(const Tensor& output, const std::vector<Tensor>& inputs, int root, Options options = {});
   Work scatter_async(const Tensor& output, const std::vector<Tensor>& inputs, int root, Options options = {});
 
-  /// output [...] = reduction over all ranks of row, or element, `rank()` of their inputs [size(), ...], or [...].
+  /// output [...] = reduction over all ranks of row, or element, `rank()` of their inputs [size(), ...], or [...].  The
+  /// output may be that row or element.
   void reduce_scatter(const Tensor& output, const Tensor& input, ReduceOp op = ReduceOp::kSum, Options options = {});
   Work reduce_scatter_async(const Tensor& output, const Tensor& input, ReduceOp op = ReduceOp::kSum,
                             Options options = {});
@@ -138,22 +145,24 @@ class TANDEM_API ProcessGroup {
 
   /// Messages between two ranks.  They run beside the collectives and beside each other; those of one pair and tag arrive
   /// in the order in which they were started, those of different tags in any.  A send completes when the receiver has
-  /// agreed to it (same dtype and count) and has the data; a difference throws CommError on both sides.
+  /// agreed to it (same dtype, count and name) and has the data; a difference throws CommError on both sides.  Tags are
+  /// 0 or more; a rank sends nothing to itself.
   void send(const Tensor& tensor, int dst, int tag = 0, Options options = {});
   Work isend(const Tensor& tensor, int dst, int tag = 0, Options options = {});
   void recv(const Tensor& tensor, int src, int tag = 0, Options options = {});
   Work irecv(const Tensor& tensor, int src, int tag = 0, Options options = {});
-  /// Starts all of them, in whatever order the ranks list theirs.
+  /// Starts all of them, in whatever order the ranks list theirs; returns their handles.
   std::vector<Work> batch_isend_irecv(const std::vector<P2POp>& ops, Options options = {});
 
   /// Returns when all ranks have called it.
   void barrier(Options options = {});
   Work barrier_async(Options options = {});
-  /// A barrier through the store: where ranks are missing at the deadline it throws CommError naming all of them, on
-  /// every rank that came, and the group stays usable.
+  /// A barrier through the store, beside whatever is queued: where ranks are missing when the first deadline passes it
+  /// throws CommError naming all of them, on every rank that came or comes later, and the group stays usable.
   void monitored_barrier(Options options = {});
 
-  /// Several tensors in one operation per dtype; element i of each rank's list corresponds.
+  /// Several tensors in one operation per dtype; element i of each rank's list corresponds.  Ranks compare the dtypes and
+  /// sizes of all elements.  The stacked lists are as for all_gather and reduce_scatter: [size(), ...] of [...].
   void all_reduce_coalesced(const std::vector<Tensor>& tensors, ReduceOp op = ReduceOp::kSum, Options options = {});
   Work all_reduce_coalesced_async(const std::vector<Tensor>& tensors, ReduceOp op = ReduceOp::kSum,
                                   Options options = {});
@@ -168,15 +177,15 @@ class TANDEM_API ProcessGroup {
   Work reduce_scatter_coalesced_async(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
                                       ReduceOp op = ReduceOp::kSum, Options options = {});
 
-  /// The mean over all ranks' values, each counting `weight` (of samples, say) times; for metrics.  NaN where all weights
-  /// are zero.
+  /// The mean over all ranks' values, each counting `weight` (of samples, say) times; for metrics.  A value of weight 0
+  /// may be anything; NaN where all weights are zero.
   double reduce_mean(double value, double weight = 1, Options options = {});
   /// The mean of a tensor over all ranks, a new tensor; integers and bool become float64.
   Tensor reduce_mean(const Tensor& tensor, Options options = {});
 
-  /// Runs the head of the queue as far as it goes without waiting; returns whether anything is left.  For hooks.
+  /// Runs what is queued as far as it goes without waiting; returns whether anything is left.  For hooks.
   bool progress();
-  /// Poisons the group: peers' operations throw CommError with this rank and reason.
+  /// Poisons the group: operations of all ranks throw CommError with this rank and reason.
   void abort(const std::string& reason);
   /// Memory of `num_bytes` that the group moves best.  Collective: all ranks allocate the same sizes in the same order.
   RefPtr<Storage> allocate(int64_t num_bytes);
