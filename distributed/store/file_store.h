@@ -1,8 +1,4 @@
 // The store of processes that share a file.  Private to distributed/; users call make_file_store().
-//
-// The file is eight bytes of magic, then records: FNV-1a of the rest, kind, and two texts with their lengths.  Only
-// holders of the write lock change it, and only at its end, so that a reader needs no more than the checksums to know
-// how far it is whole.
 #pragma once
 
 #include <chrono>
@@ -18,29 +14,11 @@
 #include <tandem/base/macros.h>
 #include <tandem/distributed/store.h>
 #include <tandem/distributed/store/failure_board.h>
+#include <tandem/distributed/store/file_log.h>
 #include <tandem/distributed/store/key_value_map.h>
 #include <tandem/distributed/store/socket.h>
 
 namespace tandem::inline v0::distributed {
-
-namespace file_log {
-
-enum class RecordKind : uint32_t { kSet = 1, kDelete, kEnd };
-
-/// kSet: key, value.  kDelete: key.  kEnd: decimal rank, "L" or "F" and the reason.
-struct Record {
-  RecordKind kind = RecordKind::kSet;
-  std::string key;
-  std::string value;
-};
-
-inline constexpr std::string_view kMagic = "tandem 1";
-
-TANDEM_API std::string encode(const Record& record);
-/// Calls f with each whole record at the beginning of `bytes`, and returns how many bytes those are.
-TANDEM_API size_t parse(std::string_view bytes, FunctionRef<void(const Record& record)> f);
-
-}  // namespace file_log
 
 /// Safe from many threads, and beside other objects of the same file in this and other processes.
 class TANDEM_API FileStore final : public Store {

@@ -225,96 +225,59 @@ void StoreServer::handle(Connection& connection, const wire::Frame& frame) {
     handle_hello(connection, frame);
     return;
   }
-  PayloadReader payload(frame.payload);
-  switch (frame.type) {
-    case FrameType::kSet: {
-      const std::string key = payload.text();
-      std::string value = payload.text();
-      payload.finish();
-      set_value(key, std::move(value));
-      reply(connection, frame.id, Status::kOk, "");
+  wire::Request request = wire::read_request(frame);
+  const auto answer = [&](std::string_view text) { reply(connection, request.id, Status::kOk, text); };
+  switch (request.type) {
+    case FrameType::kSet:
+      set_value(request.key, std::move(request.value));
+      answer("");
       return;
-    }
-    case FrameType::kGet: {
-      const std::string key = payload.text();
-      const bool wait = payload.number() != 0;
-      payload.finish();
-      const std::string* value = values_.find(key);
-      if (value != nullptr) {
-        reply(connection, frame.id, Status::kOk, *value);
-      } else if (wait) {
-        waiters_[key].push_back({&connection, frame.id});
+    case FrameType::kGet:
+      if (const std::string* value = values_.find(request.key)) {
+        answer(*value);
+      } else if (request.number != 0) {
+        waiters_[request.key].push_back({&connection, request.id});
       } else {
-        reply(connection, frame.id, Status::kMissing, "");
+        reply(connection, request.id, Status::kMissing, "");
       }
       return;
-    }
     case FrameType::kCancelGet: {
-      const std::string key = payload.text();
-      payload.finish();
-      const auto waiting = waiters_.find(key);
+      const auto waiting = waiters_.find(request.key);
       if (waiting == waiters_.end()) return;
-      std::erase_if(waiting->second, [&](const Waiter& w) { return w.connection == &connection && w.id == frame.id; });
+      std::erase_if(waiting->second,
+                    [&](const Waiter& w) { return w.connection == &connection && w.id == request.id; });
       if (waiting->second.empty()) waiters_.erase(waiting);
       return;
     }
-    case FrameType::kAdd: {
-      const std::string key = payload.text();
-      const int64_t delta = payload.number();
-      payload.finish();
+    case FrameType::kAdd:
       try {
-        const std::string sum = std::to_string(values_.sum(key, delta));
-        set_value(key, sum);
-        reply(connection, frame.id, Status::kOk, sum);
+        const std::string sum = std::to_string(values_.sum(request.key, request.number));
+        set_value(request.key, sum);
+        answer(sum);
       } catch (const CommError& e) {
-        reply(connection, frame.id, Status::kError, e.what());
+        reply(connection, request.id, Status::kError, e.what());
       }
       return;
-    }
     case FrameType::kCompareSet: {
-      const std::string key = payload.text();
-      const std::string expected = payload.text();
-      const std::string desired = payload.text();
-      payload.finish();
-      if (values_.matches(key, expected)) set_value(key, desired);
-      const std::string* value = values_.find(key);
-      reply(connection, frame.id, Status::kOk, value == nullptr ? "" : *value);
+      if (values_.matches(request.key, request.expected)) set_value(request.key, std::move(request.value));
+      const std::string* value = values_.find(request.key);
+      answer(value == nullptr ? std::string_view() : *value);
       return;
     }
-    case FrameType::kDeleteKey: {
-      const std::string key = payload.text();
-      payload.finish();
-      reply(connection, frame.id, Status::kOk, values_.erase(key) ? "1" : "0");
+    case FrameType::kDeleteKey: answer(values_.erase(request.key) ? "1" : "0"); return;
+    case FrameType::kCheck: answer(values_.has_all(request.keys) ? "1" : "0"); return;
+    case FrameType::kNumKeys: answer(std::to_string(values_.size())); return;
+    case FrameType::kAnnounceFailure:
+      if (request.number < 0 || request.number >= options_.world_size) {
+        throw IoError(str("store: a failure of rank ", request.number, " was announced"));
+      }
+      end_rank({static_cast<int>(request.number), RankEnd::kFailed, std::move(request.value)});
+      answer("");
       return;
-    }
-    case FrameType::kCheck: {
-      std::vector<std::string> keys(static_cast<size_t>(payload.count(sizeof(int64_t))));
-      for (std::string& key : keys) key = payload.text();
-      payload.finish();
-      reply(connection, frame.id, Status::kOk, values_.has_all(keys) ? "1" : "0");
-      return;
-    }
-    case FrameType::kNumKeys:
-      payload.finish();
-      reply(connection, frame.id, Status::kOk, std::to_string(values_.size()));
-      return;
-    case FrameType::kAnnounceFailure: {
-      const int64_t rank = payload.number();
-      std::string reason = payload.text();
-      payload.finish();
-      if (rank < 0 || rank >= options_.world_size)
-        throw IoError(str("store: a failure of rank ", rank, " was announced"));
-      end_rank({static_cast<int>(rank), RankEnd::kFailed, std::move(reason)});
-      reply(connection, frame.id, Status::kOk, "");
-      return;
-    }
-    case FrameType::kGoodbye:
-      payload.finish();
+    default:  // kGoodbye: read_request knows no other
       left_[static_cast<size_t>(connection.rank)] = true;
       end_rank({connection.rank, RankEnd::kLeft, "left the job"});
-      reply(connection, frame.id, Status::kOk, "");
-      return;
-    default: throw IoError(str("store: a rank sent a frame of type ", static_cast<uint32_t>(frame.type)));
+      answer("");
   }
 }
 

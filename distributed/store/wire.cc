@@ -75,6 +75,42 @@ std::optional<Frame> FrameBuffer::next(uint32_t max_payload) {
   return frame;
 }
 
+Request read_request(const Frame& frame) {
+  Request request{.type = frame.type, .id = frame.id};
+  PayloadReader payload(frame.payload);
+  switch (frame.type) {
+    case FrameType::kSet:
+      request.key = payload.text();
+      request.value = payload.text();
+      break;
+    case FrameType::kGet:
+    case FrameType::kAdd:
+      request.key = payload.text();
+      request.number = payload.number();
+      break;
+    case FrameType::kCancelGet:
+    case FrameType::kDeleteKey: request.key = payload.text(); break;
+    case FrameType::kCompareSet:
+      request.key = payload.text();
+      request.expected = payload.text();
+      request.value = payload.text();
+      break;
+    case FrameType::kCheck:
+      request.keys.resize(static_cast<size_t>(payload.count(sizeof(int64_t))));
+      for (std::string& key : request.keys) key = payload.text();
+      break;
+    case FrameType::kAnnounceFailure:
+      request.number = payload.number();
+      request.value = payload.text();
+      break;
+    case FrameType::kNumKeys:
+    case FrameType::kGoodbye: break;
+    default: throw IoError(str("store: a rank sent a frame of type ", static_cast<uint32_t>(frame.type)));
+  }
+  payload.finish();
+  return request;
+}
+
 bool equal_constant_time(std::string_view a, std::string_view b) {
   if (a.size() != b.size()) return false;
   volatile unsigned char difference = 0;  // volatile: the loop must not end early

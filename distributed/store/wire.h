@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <tandem/base/error.h>
 #include <tandem/base/macros.h>
@@ -94,6 +95,20 @@ class FrameBuffer {
  private:
   std::string bytes_;
 };
+
+/// What a rank asks, or says: the members that its kind has.
+struct Request {
+  FrameType type = FrameType::kHello;
+  uint32_t id = 0;
+  std::string key = {};
+  std::string value = {};  ///< kSet, kCompareSet: to set; kAnnounceFailure: the reason
+  std::string expected = {};
+  std::vector<std::string> keys = {};
+  int64_t number = 0;  ///< kGet: whether to wait; kAdd: delta; kAnnounceFailure: rank
+};
+
+/// Throws IoError where the frame is of a kind that ranks do not send after kHello, or does not hold what it should.
+TANDEM_API Request read_request(const Frame& frame);
 
 /// Whether the strings are equal, in a time that depends on their lengths alone.
 TANDEM_API bool equal_constant_time(std::string_view a, std::string_view b);

@@ -73,6 +73,23 @@ TEST(RankEnvironmentTest, RankZeroHostsTheStoreOfAnothersJob) {
             29501);
   EXPECT_EQ(read_rank_environment(lookup_in(with(zero, {{"TORCHELASTIC_USE_AGENT_STORE", "False"}})))->store_port,
             29500);
+  EXPECT_EQ(read_rank_environment(lookup_in(with(zero, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}})))->port_advice,
+            "torchrun's agent listens on MASTER_PORT=29500, so the store is to be on the port above\n"
+            "  give torchrun another port: --rdzv-endpoint HOST:PORT or --master-port PORT");
+  EXPECT_EQ(error_of(with(zero, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}, {"MASTER_PORT", "65535"}})),
+            "MASTER_PORT: torchrun's agent listens there, and there is no port above 65535 for the store");
+}
+
+TEST(RankEnvironmentTest, LocalRanksMayBeLeftOut) {
+  const Map map = with(kComplete, {{"LOCAL_RANK", ""}, {"LOCAL_WORLD_SIZE", ""}});
+  const auto env = read_rank_environment(lookup_in(map), true);
+  ASSERT_TRUE(env);
+  EXPECT_EQ(env->rank, 5);
+  EXPECT_EQ(env->local_world_size, 0);
+  EXPECT_EQ(read_rank_environment(lookup_in(kComplete), true)->local_world_size, 4);
+  EXPECT_TRUE(error_of(map).ends_with("\n  missing: LOCAL_RANK LOCAL_WORLD_SIZE"));
+  EXPECT_THROW(read_rank_environment(lookup_in(with(map, {{"LOCAL_RANK", "1"}})), true), td::ValueError);
+  EXPECT_THROW(read_rank_environment(lookup_in(with(map, {{"MASTER_PORT", ""}})), true), td::ValueError);
 }
 
 TEST(RankEnvironmentTest, JobsHaveDifferentTokens) {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <tandem/base/error.h>
@@ -184,6 +185,108 @@ TEST_F(StoreServerTest, ARankThatBreaksTheProtocolIsReported) {
     ASSERT_TRUE(failure) << text;
     EXPECT_EQ(failure->rank, 1);
     EXPECT_EQ(failure->reason, "broke the store's protocol: " + text);
+  }
+}
+
+TEST_F(StoreServerTest, AllRanksMayComeAtOnce) {
+  const int n = 2 * static_cast<int>(StoreServer::kMaxStrangers);
+  StoreServer large({.token = token_, .world_size = n});
+  large.start();
+  std::vector<std::unique_ptr<Stranger>> ranks;
+  for (int r = 0; r < n; ++r) ranks.push_back(std::make_unique<Stranger>(large.port()));
+  for (int r = 0; r < n; ++r) {
+    ranks[static_cast<size_t>(r)]->send(
+        wire::encode(FrameType::kHello, 0, PayloadWriter().text(token_).number(r).number(n).take()));
+  }
+  for (const auto& rank : ranks) EXPECT_FALSE(rank->is_dropped());  // the welcome
+}
+
+TEST_F(StoreServerTest, ASlowRankDelaysNobody) {
+  Stranger slow(server_.port());
+  const std::string bytes =
+      hello(token_) + wire::encode(FrameType::kSet, 1, PayloadWriter().text("slow").text("value").take());
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    EXPECT_FALSE(zero_->check({"slow"}));
+    slow.send(bytes.substr(i, 1));
+  }
+  EXPECT_EQ(zero_->get("slow", 20s), "value");
+}
+
+TEST_F(StoreServerTest, ARankThatDoesNotReadIsDropped) {
+  zero_->set("large", std::string(15u << 20, 'x'));
+  Stranger deaf(server_.port());
+  deaf.send(hello(token_));
+  // Each answer waits in the host's memory; it takes no more than 64 MiB of them.
+  for (uint32_t i = 0; i < 8; ++i) {
+    deaf.send(wire::encode(FrameType::kGet, i, PayloadWriter().text("large").number(1).take()));
+  }
+  try {
+    zero_->get("never", 60s);
+    FAIL() << "rank 1 is not missed";
+  } catch (const td::CommError& e) {
+    EXPECT_STREQ(e.what(), "store: waiting for key 'never': rank 1 does not read what the store sends");
+  }
+}
+
+TEST_F(StoreServerTest, RandomBytesOfARankEndThatRankAlone) {
+  std::mt19937 random(11);
+  for (int i = 0; i < 50; ++i) {
+    StoreServer server({.token = token_, .world_size = 2});
+    server.start();
+    TcpStore other({.port = server.port(), .token = token_, .rank = 0, .world_size = 2});
+    Stranger rank(server.port());
+    std::string bytes = wire::encode(FrameType::kCompareSet, 1, PayloadWriter().text("a").text("").text("b").take()) +
+                        wire::encode(FrameType::kCheck, 2, PayloadWriter().number(2).text("a").text("b").take()) +
+                        wire::encode(FrameType::kDeleteKey, 3, PayloadWriter().text("c").take());
+    for (int flips = 0; flips < 4; ++flips) bytes[random() % bytes.size()] = static_cast<char>(random());
+    rank.send(hello(token_) + bytes);
+    EXPECT_FALSE(rank.is_dropped());  // the welcome
+    other.set("key", "value");
+    EXPECT_EQ(other.get_from("key", {0}, 20s), "value");
+  }
+}
+
+TEST_F(StoreServerTest, RanksThatAllLeftComeBackToAnEmptyStore) {
+  for (int round = 0; round < 3; ++round) {
+    auto one = join(1);
+    zero_->set("key", "value");
+    EXPECT_EQ(one->get("key", 20s), "value");
+    zero_->leave();
+    one->leave();
+    zero_ = join(0);
+    EXPECT_FALSE(zero_->check({"key"}));
+    EXPECT_TRUE(zero_->failures().events().empty());
+  }
+  EXPECT_TRUE(server_.has_joined(1));
+}
+
+TEST_F(StoreServerTest, ARankThatLeftWaitsForTheOthers) {
+  join(1)->leave();
+  try {
+    TcpStore({.port = server_.port(), .token = token_, .rank = 1, .world_size = 2, .connect_timeout = 100ms});
+    FAIL() << "rank 0 has not left";
+  } catch (const td::CommError& e) {
+    EXPECT_EQ(e.what(), "store: 127.0.0.1:" + std::to_string(server_.port()) +
+                            " rejected rank 1: rank 1 has joined before, and left; others have not left yet");
+  }
+  std::shared_ptr<TcpStore> again;
+  std::thread joins([&] { again = join(1); });
+  zero_->set("still", "here");
+  zero_->leave();
+  joins.join();
+  EXPECT_FALSE(again->check({"still"}));
+}
+
+TEST_F(StoreServerTest, NobodyComesBackAfterAFailure) {
+  auto one = join(1);
+  zero_->announce_failure(0, "loss is nan");
+  one->leave();
+  try {
+    join(1);
+    FAIL() << "the job has failed";
+  } catch (const td::CommError& e) {
+    EXPECT_EQ(e.what(), "store: 127.0.0.1:" + std::to_string(server_.port()) +
+                            " rejected rank 1: rank 1 has joined before\n  rank 0: loss is nan");
   }
 }
 

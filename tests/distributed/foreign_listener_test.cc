@@ -1,0 +1,170 @@
+// Ranks meet something at the store's address that is no store of tandem.
+#include <gtest/gtest.h>
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <tandem/base/error.h>
+#include <tandem/distributed/launch/job_store.h>
+#include <tandem/distributed/store/socket.h>
+#include <tandem/distributed/store/wire.h>
+
+namespace {
+
+using namespace std::chrono_literals;
+namespace td = tandem;
+using namespace td::distributed;
+using wire::FrameType;
+using wire::PayloadWriter;
+
+/// Accepts connections and does `act` with each; keeps them open where that returns true.
+class Listener {
+ public:
+  explicit Listener(std::function<bool(int fd)> act)
+      : fd_(listen_on("127.0.0.1", 0)), act_(std::move(act)), thread_([this] { run(); }) {}
+  ~Listener() {
+    stop_ = true;
+    thread_.join();
+  }
+  int port() const { return local_port(fd_.get()); }
+
+ private:
+  void run() {
+    std::vector<FileDescriptor> kept;
+    while (!stop_) {
+      pollfd ready{fd_.get(), POLLIN, 0};
+      if (poll(&ready, 1, 10) <= 0) continue;
+      FileDescriptor accepted(accept(fd_.get(), nullptr, nullptr));
+      if (accepted && act_(accepted.get())) kept.push_back(std::move(accepted));
+    }
+  }
+
+  const FileDescriptor fd_;
+  const std::function<bool(int fd)> act_;
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+/// Answers with `bytes` once something has come.
+std::function<bool(int)> answer(const std::string& bytes) {
+  return [bytes](int fd) {
+    char request[4096];
+    if (recv(fd, request, sizeof(request), 0) < 0) return false;
+    return send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size());
+  };
+}
+
+/// The error of rank 1 of 2, with the address as HOST.
+std::string error_at(int port, std::chrono::milliseconds timeout) {
+  RankEnvironment env;
+  env.rank = 1;
+  env.world_size = 2;
+  env.store_host = "127.0.0.1";
+  env.store_port = port;
+  env.token = wire::random_token();
+  std::string text = "no CommError";
+  try {
+    join_job_store(env, timeout);
+  } catch (const td::CommError& e) {
+    text = e.what();
+  }
+  const std::string address = "127.0.0.1:" + std::to_string(port);
+  for (size_t at = text.find(address); at != std::string::npos; at = text.find(address)) {
+    text.replace(at, address.size(), "HOST");
+  }
+  return text;
+}
+
+const char* const kAdvice = "\n  another program listens there: choose another port (MASTER_PORT)";
+
+TEST(ForeignListenerTest, AWebServer) {
+  const Listener http(answer("HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"));
+  EXPECT_EQ(error_at(http.port(), 20s),
+            std::string("store: HOST is no store of tandem\n  it sends 'HTTP/1.1 400 Bad Request'") + kAdvice);
+}
+
+TEST(ForeignListenerTest, Garbage) {
+  const Listener garbage(answer(std::string("\0\x01\xff garbage, and more than fits a line of an error text", 56)));
+  EXPECT_EQ(error_at(garbage.port(), 20s),
+            std::string("store: HOST is no store of tandem\n  it sends '??? garbage, and more than fits a line o'") +
+                kAdvice);
+}
+
+TEST(ForeignListenerTest, FramesOfAnotherKind) {
+  const Listener other(answer(wire::encode(FrameType::kReply, 0, PayloadWriter().number(0).text("x").take())));
+  EXPECT_TRUE(error_at(other.port(), 20s).starts_with("store: HOST is no store of tandem\n  it sends 'TTD2"));
+  const Listener torn(answer(wire::encode(FrameType::kRejected, 0, "abc")));
+  EXPECT_TRUE(error_at(torn.port(), 20s).starts_with("store: HOST is no store of tandem\n"));
+}
+
+TEST(ForeignListenerTest, Silence) {
+  const Listener silent([](int) { return true; });
+  EXPECT_EQ(error_at(silent.port(), 100ms),
+            "store: HOST did not answer rank 1 within 0.1 s\n"
+            "  another program may listen there: choose another port (MASTER_PORT)");
+}
+
+TEST(ForeignListenerTest, HalfAFrame) {
+  const Listener half(answer(wire::encode(FrameType::kWelcome, 0, "").substr(0, 9)));
+  EXPECT_TRUE(error_at(half.port(), 100ms).starts_with("store: HOST did not answer rank 1 within 0.1 s\n"));
+}
+
+TEST(ForeignListenerTest, AClosedDoor) {
+  std::atomic<int> attempts{0};
+  const Listener closing([&](int) {
+    ++attempts;
+    return false;
+  });
+  EXPECT_EQ(error_at(closing.port(), 20s),
+            "store: HOST closed the connection of rank 1 before it joined\n"
+            "  it belongs to another job or program, or TANDEM_TOKEN is wrong");
+  EXPECT_GT(attempts.load(), 1);  // it could have been a store that just ends
+}
+
+TEST(ForeignListenerTest, ADoorThatClosesAndThenOpens) {
+  // As where the store of the job before is about to make way.
+  std::atomic<int> attempts{0};
+  const std::string welcome = wire::encode(FrameType::kWelcome, 0, "");
+  const Listener changing([&](int fd) { return ++attempts > 2 && answer(welcome)(fd); });
+  EXPECT_EQ(error_at(changing.port(), 20s), "no CommError");
+  EXPECT_EQ(attempts.load(), 3);
+}
+
+TEST(ForeignListenerTest, ARankThatIsToComeBackLater) {
+  std::atomic<int> attempts{0};
+  const Listener later([&](int fd) {
+    return answer(++attempts > 9
+                      ? wire::encode(FrameType::kWelcome, 0, "")
+                      : wire::encode(FrameType::kNotYet, 0, PayloadWriter().text("others are here").take()))(fd);
+  });
+  EXPECT_EQ(error_at(later.port(), 20s), "no CommError");
+  attempts = -1000;
+  EXPECT_EQ(error_at(later.port(), 100ms), "store: HOST rejected rank 1: others are here");
+}
+
+TEST(ForeignListenerTest, RankZeroFindsThePortTaken) {
+  const Listener http(answer("HTTP/1.1 400 Bad Request\r\n\r\n"));
+  RankEnvironment env;
+  env.world_size = 2;
+  env.store_host = "127.0.0.1";
+  env.store_port = http.port();
+  env.token = wire::random_token();
+  env.hosts_store = true;
+  env.port_advice = "set MASTER_PORT to a free port";
+  try {
+    join_job_store(env, 20s);
+    FAIL() << "two listen on one port";
+  } catch (const td::IoError& e) {
+    EXPECT_EQ(e.what(), "store: cannot listen on 127.0.0.1:" + std::to_string(http.port()) +
+                            ": Address already in use\n  set MASTER_PORT to a free port");
+  }
+}
+
+}  // namespace

@@ -1,0 +1,175 @@
+// init_process_group between processes, as different launchers start them.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <tandem/distributed/store/socket.h>
+#include <tandem/tests/support/subprocess.h>
+#include <tandem/tests/support/temporary_folder.h>
+
+namespace {
+
+namespace td = tandem;
+using td::distributed::FileDescriptor;
+using td::distributed::listen_on;
+using td::distributed::local_port;
+using td::testing::TemporaryFolder;
+using td::testing_support::run_program;
+using td::testing_support::Subprocess;
+using Variables = std::vector<std::pair<std::string, std::string>>;
+
+const char* const kProgram = "tests/distributed/init_program";
+const char* const kTandemRun = "distributed/run/tandem-run";
+
+std::string free_port() { return std::to_string(local_port(listen_on("127.0.0.1", 0).get())); }
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find('\n', at), text.size());
+    lines.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  std::sort(lines.begin(), lines.end());
+  return lines;
+}
+
+/// One process per set of variables.
+std::vector<Subprocess::Result> run_all(const std::vector<std::string>& args, const std::vector<Variables>& ranks) {
+  std::vector<std::unique_ptr<Subprocess>> processes;
+  std::vector<std::string> argv = {kProgram};
+  argv.insert(argv.end(), args.begin(), args.end());
+  for (const Variables& variables : ranks) processes.push_back(std::make_unique<Subprocess>(argv, variables));
+  std::vector<Subprocess::Result> results;
+  for (const auto& process : processes) results.push_back(process->wait());
+  return results;
+}
+
+void expect_sums_of_three(const std::vector<Subprocess::Result>& results) {
+  ASSERT_EQ(results.size(), 3u);
+  const char* const halves[] = {"4", "2", "4"};
+  for (size_t rank = 0; rank < 3; ++rank) {
+    const std::string r = std::to_string(rank);
+    EXPECT_EQ(results[rank].out, "rank " + r + " of 3 local " + r + " sum 6 half " + halves[rank] + "\n")
+        << results[rank].err;
+    EXPECT_EQ(results[rank].status, 0);
+  }
+}
+
+TEST(InitProcessTest, FourVariablesAreEnough) {
+  const std::string port = free_port();
+  std::vector<Variables> ranks;
+  for (const char* rank : {"0", "1", "2"}) {
+    ranks.push_back({{"RANK", rank}, {"WORLD_SIZE", "3"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port}});
+  }
+  expect_sums_of_three(run_all({"sum", "env://"}, ranks));
+}
+
+TEST(InitProcessTest, RanksComeBackToThePort) {
+  const std::string port = free_port();
+  std::vector<Variables> ranks;
+  for (const char* rank : {"0", "1", "2"}) {
+    ranks.push_back({{"RANK", rank}, {"WORLD_SIZE", "3"}, {"MASTER_ADDR", "localhost"}, {"MASTER_PORT", port}});
+  }
+  for (const auto& result : run_all({"sum", "env://", "4"}, ranks)) {
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_EQ(lines_of(result.out).size(), 4u);
+  }
+}
+
+TEST(InitProcessTest, AsOpenMpiStartsThem) {
+  std::vector<Variables> ranks;
+  for (const char* rank : {"0", "1", "2"}) {
+    ranks.push_back({{"OMPI_COMM_WORLD_RANK", rank},
+                     {"OMPI_COMM_WORLD_SIZE", "3"},
+                     {"OMPI_COMM_WORLD_LOCAL_RANK", rank},
+                     {"OMPI_COMM_WORLD_LOCAL_SIZE", "3"},
+                     {"MASTER_PORT", free_port()},
+                     {"PMIX_NAMESPACE", "1234"}});
+    if (ranks.size() > 1) ranks.back()[4] = ranks.front()[4];
+  }
+  expect_sums_of_three(run_all({"sum", "env://"}, ranks));
+}
+
+TEST(InitProcessTest, ByAFile) {
+  const TemporaryFolder folder;
+  std::vector<std::unique_ptr<Subprocess>> processes;
+  for (const char* rank : {"0", "1", "2"}) {
+    processes.push_back(std::make_unique<Subprocess>(
+        std::vector<std::string>{kProgram, "sum", "file://" + (folder / "store") + "?world_size=3&rank=" + rank, "3"}));
+  }
+  for (const auto& process : processes) {
+    const Subprocess::Result result = process->wait();
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_EQ(lines_of(result.out).size(), 3u);
+  }
+}
+
+TEST(InitProcessTest, BelowTandemRun) {
+  // Twice: the launcher's store begins anew.
+  const auto result = run_program({kTandemRun, "--nproc-per-node", "3", kProgram, "sum", "env://", "2"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(lines_of(result.out),
+            (std::vector<std::string>{"[1] rank 1 of 3 local 1 sum 6 half 2", "[1] rank 1 of 3 local 1 sum 6 half 2",
+                                      "[2] rank 2 of 3 local 2 sum 6 half 4", "[2] rank 2 of 3 local 2 sum 6 half 4",
+                                      "rank 0 of 3 local 0 sum 6 half 4", "rank 0 of 3 local 0 sum 6 half 4"}))
+      << result.err;
+}
+
+TEST(InitProcessTest, WithoutALauncher) {
+  const auto result = run_program({kProgram, "sum", "env://"});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_EQ(result.err,
+            "init_process_group: no launcher has said which rank this is\n"
+            "  found: none\n"
+            "  missing: RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT\n"
+            "  start the program by tandem-run, torchrun, mpirun or srun, or set RANK, WORLD_SIZE, MASTER_ADDR and "
+            "MASTER_PORT\n");
+}
+
+TEST(InitProcessTest, TheOnlyTaskOfALauncher) {
+  const auto result = run_program({kProgram, "sum", "env://"}, {{"OMPI_COMM_WORLD_RANK", "0"},
+                                                                {"OMPI_COMM_WORLD_SIZE", "1"},
+                                                                {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
+                                                                {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}});
+  EXPECT_EQ(result.out, "rank 0 of 1 local 0 sum 1 half 1\n") << result.err;
+}
+
+TEST(InitProcessTest, BesideTorchrunsAgent) {
+  // Its store has MASTER_PORT; here somebody else has the port above, too.
+  const FileDescriptor agent = listen_on("127.0.0.1", 0);
+  const int port = local_port(agent.get());
+  const FileDescriptor other = listen_on("127.0.0.1", port + 1);
+  const auto result = run_program({kProgram, "sum", "env://"}, {{"RANK", "0"},
+                                                                {"WORLD_SIZE", "2"},
+                                                                {"LOCAL_RANK", "0"},
+                                                                {"LOCAL_WORLD_SIZE", "2"},
+                                                                {"MASTER_ADDR", "127.0.0.1"},
+                                                                {"MASTER_PORT", std::to_string(port)},
+                                                                {"TORCHELASTIC_USE_AGENT_STORE", "True"}});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_EQ(result.err,
+            "store: cannot listen on 127.0.0.1:" + std::to_string(port + 1) +
+                ": Address already in use\n  torchrun's agent listens on MASTER_PORT=" + std::to_string(port) +
+                ", so the store is to be on the port above\n  give torchrun another port: --rdzv-endpoint "
+                "HOST:PORT or --master-port PORT\n");
+}
+
+TEST(InitProcessTest, TheDeathOfAnotherRankDoesNotConcernAGroup) {
+  const std::string port = free_port();
+  std::vector<Variables> ranks;
+  for (const char* rank : {"0", "1", "2"}) {
+    ranks.push_back({{"RANK", rank}, {"WORLD_SIZE", "3"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port}});
+  }
+  const auto results = run_all({"kill", "env://", "1"}, ranks);
+  EXPECT_EQ(results[1].status, 128 + 9);
+  for (const size_t rank : {0u, 2u}) {
+    EXPECT_EQ(results[rank].out, "error of peer 1\nsum 4 again 4\n") << results[rank].err;
+    EXPECT_EQ(results[rank].status, 0);
+  }
+}
+
+}  // namespace
