@@ -8,45 +8,53 @@ namespace {
 
 constexpr size_t kStep = 16;  // elements of two vectors of float
 
+/// kStep elements: float16 the first eight and the last eight, bfloat16 those of even and those of odd number, as they
+/// come apart and together again within their lanes.
 struct Pair {
-  __m256 low;
-  __m256 high;
+  __m256 first;
+  __m256 second;
 };
 
 template <HalfType type>
-__m256 widen(__m128i halves) {
-  if constexpr (type == HalfType::kFloat16) return _mm256_cvtph_ps(halves);
-  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
-}
-
-template <HalfType type>
 Pair load(const std::byte* in, size_t i) {
-  const auto* from = reinterpret_cast<const __m128i*>(in + i * 2);
-  return {widen<type>(_mm_loadu_si128(from)), widen<type>(_mm_loadu_si128(from + 1))};
+  if constexpr (type == HalfType::kFloat16) {
+    const auto* from = reinterpret_cast<const __m128i*>(in + i * 2);
+    return {_mm256_cvtph_ps(_mm_loadu_si128(from)), _mm256_cvtph_ps(_mm_loadu_si128(from + 1))};
+  }
+  const __m256i both = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(in + i * 2));
+  return {_mm256_castsi256_ps(_mm256_slli_epi32(both, 16)),
+          _mm256_castsi256_ps(_mm256_and_si256(both, _mm256_set1_epi32(static_cast<int>(0xffff0000u))))};
 }
 
-/// The upper halves of rounded elements, in the lower halves.
+/// Elements rounded to the upper halves of their lanes; what is below is to be ignored.
 __m256i round_to_bfloat16(__m256 v) {
   const __m256i bits = _mm256_castps_si256(v);
-  const __m256i kept = _mm256_srli_epi32(bits, 16);
-  const __m256i odd = _mm256_and_si256(kept, _mm256_set1_epi32(1));
-  const __m256i rounded =
-      _mm256_srli_epi32(_mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff))), 16);
-  const __m256i quiet = _mm256_or_si256(kept, _mm256_set1_epi32(0x40));
+  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+  return _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+}
+
+/// `rounded`, but NaN where `v` is NaN, and quiet: rounding may have carried it away.
+__m256i keep_nan(__m256 v, __m256i rounded) {
+  const __m256i quiet = _mm256_or_si256(_mm256_castps_si256(v), _mm256_set1_epi32(0x400000));
   return _mm256_blendv_epi8(rounded, quiet, _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q)));
 }
 
 template <HalfType type>
 void store(std::byte* out, size_t i, const Pair& v) {
-  auto* to = reinterpret_cast<__m128i*>(out + i * 2);
   if constexpr (type == HalfType::kFloat16) {
-    _mm_storeu_si128(to, _mm256_cvtps_ph(v.low, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
-    _mm_storeu_si128(to + 1, _mm256_cvtps_ph(v.high, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
-  } else {
-    // Packing works within the two 128-bit lanes: the middle quarters change places.
-    const __m256i packed = _mm256_packus_epi32(round_to_bfloat16(v.low), round_to_bfloat16(v.high));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_permute4x64_epi64(packed, 0xd8));
+    auto* to = reinterpret_cast<__m128i*>(out + i * 2);
+    _mm_storeu_si128(to, _mm256_cvtps_ph(v.first, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    _mm_storeu_si128(to + 1, _mm256_cvtps_ph(v.second, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    return;
   }
+  __m256i even = round_to_bfloat16(v.first);
+  __m256i odd = round_to_bfloat16(v.second);
+  if (_mm256_movemask_ps(_mm256_cmp_ps(v.first, v.second, _CMP_UNORD_Q)) != 0) {  // a NaN somewhere, which is rare
+    even = keep_nan(v.first, even);
+    odd = keep_nan(v.second, odd);
+  }
+  const __m256i both = _mm256_blend_epi16(_mm256_srli_epi32(even, 16), odd, 0xaa);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i * 2), both);
 }
 
 template <HalfOp op>
@@ -74,9 +82,9 @@ size_t reduce_all(const std::byte* const* inputs, size_t num_inputs, size_t coun
     Pair sum = load<type>(inputs[0], i);
     for (size_t k = 1; k < num_inputs; ++k) {
       const Pair next = load<type>(inputs[k], i);
-      sum = {combine<op>(sum.low, next.low), combine<op>(sum.high, next.high)};
+      sum = {combine<op>(sum.first, next.first), combine<op>(sum.second, next.second)};
     }
-    store<type>(out, i, {finish<op>(sum.low, numbers), finish<op>(sum.high, numbers)});
+    store<type>(out, i, {finish<op>(sum.first, numbers), finish<op>(sum.second, numbers)});
   }
   return i;
 }

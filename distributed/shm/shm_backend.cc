@@ -124,6 +124,7 @@ Advance ShmBackend::do_advance() {
   const Advance result = step();
   if (result == Advance::kDone) own().finished.store(number_, std::memory_order_release);
   if (result != Advance::kIdle) return result;
+  if (poisoned >= 0) look_for_mismatch();
   fail_if_needed(poisoned, num_heard, [&](int rank) { return is_missing(rank); });
   return Advance::kIdle;
 }
@@ -172,6 +173,15 @@ bool ShmBackend::match_records() {
     choose_path();  // again: now everybody's counts are known
   }
   return true;
+}
+
+void ShmBackend::look_for_mismatch() const {
+  for (int rank = matched_; rank < size_; ++rank) {
+    const Record& theirs = record(rank);
+    if (theirs.seq.load(std::memory_order_seq_cst) == number_ &&
+        !(own().records[parity_].signature == theirs.signature))
+      throw_mismatch(rank);
+  }
 }
 
 std::string ShmBackend::describe_record(int rank) const {

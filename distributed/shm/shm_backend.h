@@ -66,6 +66,9 @@ class ShmBackend final : public Backend {
   void choose_path();
   Advance step();
   bool match_records();
+  /// For a rank that hears of a failure while it waits for a record: it may have been a difference, which this rank can
+  /// show as well.
+  void look_for_mismatch() const;
   void match_counts() const;
   [[noreturn]] void throw_mismatch(int peer) const;
   [[noreturn]] void throw_counts_mismatch(int from, int to) const;

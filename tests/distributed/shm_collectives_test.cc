@@ -1,8 +1,12 @@
 // Every collective over shared memory among threads, with rings so short that all of them wrap, against closed forms.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <random>
+#include <source_location>
 #include <string>
 #include <vector>
 
@@ -83,6 +87,92 @@ TEST(ShmCollective, PeersSeeWhatARankStartedLast) {
     self.run(c);
   });
   for (const std::string& text : thrown) EXPECT_EQ(text, "");
+}
+
+// --- mismatches ---
+
+std::string place(const std::source_location& where) { return str(where.file_name(), ":", where.line()); }
+
+constexpr const char* kDisagree = ": ranks do not agree on what to exchange";
+
+TEST(ShmMismatch, EveryPartOfTheSignatureIsShownOnAllRanks) {
+  const auto here = std::source_location::current();
+  struct Case {
+    std::function<void(Collective&)> change;
+    std::string shown;
+  };
+  const Case cases[] = {
+      {[](Collective& c) { c.kind = CollectiveKind::kGather; }, "gather to 1 int32 [40], 'x', "},
+      {[](Collective& c) { c.op = ReduceOp::kMax; }, "reduce max to 1 int32 [40], 'x', "},
+      {[](Collective& c) { c.dtype = kFloat32; }, "reduce sum to 1 float32 [40], 'x', "},
+      {[](Collective& c) { c.root = 3; }, "reduce sum to 3 int32 [40], 'x', "},
+      {[](Collective& c) {
+         c.num_elements = 39;
+         c.shape = {3, 13};
+       },
+       "reduce sum to 1 int32 [3, 13], 'x', "},
+      {[](Collective& c) {
+         c.name = "y";
+         c.name_hash = hash_name(c.name);
+       },
+       "reduce sum to 1 int32 [40], 'y', "},
+  };
+  for (const Case& other : cases) {
+    const auto thrown = run_shm_threads(4, kTunings[0], [&](ShmRank& self) {
+      Values data = values(0, 0, 40);
+      std::vector<Values> parts(4, data);
+      Collective c = make(CollectiveKind::kReduce, 40, 1);
+      c.input = c.output = bytes_of(data);
+      for (Values& part : parts) c.outputs.push_back(part_of(part));
+      c.name = "x";
+      c.name_hash = hash_name(c.name);
+      c.where = here;
+      if (self.rank == 2) other.change(c);
+      try {
+        self.run(c);
+      } catch (const GroupError& e) {
+        expect_same(data, values(0, 0, 40));
+        EXPECT_EQ(e.culprit() == 2, self.rank != 2);
+        throw;
+      }
+    });
+    const auto line = [&](int rank) {
+      return str("\n  rank ", rank, "  ", rank == 2 ? other.shown : "reduce sum to 1 int32 [40], 'x', ", place(here));
+    };
+    for (const int rank : {0, 1, 3}) {
+      EXPECT_EQ(thrown[static_cast<size_t>(rank)], kDisagree + line(std::min(rank, 2)) + line(std::max(rank, 2)));
+    }
+    // Rank 2 differs from all others: it shows the one that it met first.
+    EXPECT_THAT(thrown[2], testing::AnyOf(kDisagree + line(0) + line(2), kDisagree + line(1) + line(2),
+                                          kDisagree + line(2) + line(3)));
+  }
+}
+
+TEST(ShmMismatch, CountsOfAllToAllAreComparedByAll) {
+  const auto here = std::source_location::current();
+  for (const int64_t count : {3, 600}) {  // through the slots, and in rounds
+    const auto thrown = run_shm_threads(4, kTunings[0], [&](ShmRank& self) {
+      std::vector<Values> in(4, values(self.rank, 0, count));
+      std::vector<Values> out(4, untouched(count));
+      if (self.rank == 3) out[1] = untouched(count + 2);
+      Collective c = make(CollectiveKind::kAllToAll, 0);
+      c.shape = {4, count};
+      c.where = here;
+      for (Values& v : in) c.inputs.push_back(part_of(v));
+      for (Values& v : out) c.outputs.push_back(part_of(v));
+      try {
+        self.run(c);
+      } catch (const GroupError& e) {
+        for (const Values& v : out) expect_same(v, untouched(static_cast<int64_t>(v.size())));
+        EXPECT_EQ(e.culprit(), self.rank == 1 ? 3 : 1);
+        throw;
+      }
+    });
+    const std::string call = str("all_to_all int32 [4, ", count, "], ", place(here));
+    EXPECT_EQ(thrown,
+              std::vector<std::string>(4, str(kDisagree, "\n  rank 1  sends ", count, " elements to rank 3: ", call,
+                                              "\n  rank 3  expects ", count + 2, " elements from rank 1: ", call)));
+  }
 }
 
 TEST(ShmCollective, WithoutDataComparesSignaturesOnly) {
