@@ -89,6 +89,48 @@ TEST(ShmCollective, PeersSeeWhatARankStartedLast) {
   for (const std::string& text : thrown) EXPECT_EQ(text, "");
 }
 
+// Sums of the same values have the same bits, whatever the collective and however it is cut.
+TEST(ShmCollective, SumsHaveTheSameBitsInAllKinds) {
+  for (const shm::Tuning& tuning : kTunings) {
+    for (const DType dtype : {kFloat32, kFloat16, kBFloat16}) {
+      const auto thrown = run_shm_threads(4, tuning, [&](ShmRank& self) {
+        constexpr int64_t kPart = 1100;
+        const auto num_bytes = static_cast<size_t>(4 * kPart * size_of(dtype));
+        std::mt19937 random(static_cast<unsigned>(self.rank + 3));
+        std::vector<std::byte> in(num_bytes);
+        visit_floating_dtype(dtype, [&]<class T>() {
+          T* const elements = reinterpret_cast<T*>(in.data());
+          for (int64_t i = 0; i < 4 * kPart; ++i)
+            elements[i] = static_cast<T>(static_cast<float>(random()) * 1e-9f - 2);
+        });
+        std::vector<std::byte> all(num_bytes);
+        std::vector<std::byte> reduced(num_bytes);
+        std::vector<std::byte> part(num_bytes / 4);
+        Collective c = make(CollectiveKind::kAllReduce, 4 * kPart);
+        c.op = ReduceOp::kAvg;
+        c.dtype = dtype;
+        c.input = in.data();
+        c.output = all.data();
+        self.run(c);
+        c.kind = CollectiveKind::kReduce;
+        c.root = 2;
+        c.output = reduced.data();
+        self.run(c);
+        c.kind = CollectiveKind::kReduceScatter;
+        c.root = -1;
+        c.num_elements = kPart;
+        c.output = part.data();
+        for (size_t to = 0; to < 4; ++to) c.inputs.push_back({in.data() + to * part.size(), kPart});
+        self.run(c);
+        EXPECT_EQ(reduced == all, self.rank == 2);  // elsewhere it is untouched
+        const size_t begin = static_cast<size_t>(self.rank) * part.size();
+        EXPECT_TRUE(std::equal(part.begin(), part.end(), all.begin() + static_cast<std::ptrdiff_t>(begin)));
+      });
+      for (const std::string& text : thrown) EXPECT_EQ(text, "");
+    }
+  }
+}
+
 // --- mismatches ---
 
 std::string place(const std::source_location& where) { return str(where.file_name(), ":", where.line()); }
