@@ -86,7 +86,7 @@ class Rendezvous::Impl {
       if (Clock::now() >= deadline_) {
         std::vector<int> missing{owner};
         for (int rank = owner + 1; !stem.empty() && rank < options_.world_size; ++rank) {
-          if (!is_set(str(stem, rank))) missing.push_back(rank);
+          if (!options_.store->check({prefix_ + str(stem, rank)})) missing.push_back(rank);
         }
         fail_for_missing(missing);
       }
@@ -133,15 +133,6 @@ class Rendezvous::Impl {
   // How long a rank that has left goes unnoticed while a key is waited for.
   static constexpr std::chrono::milliseconds kSlice{100};
   static constexpr int kNoMember = -2;
-
-  bool is_set(const std::string& key) {
-    try {
-      options_.store->get(prefix_ + key, std::chrono::milliseconds(1));
-      return true;
-    } catch (const CommError&) {
-      return false;
-    }
-  }
 
   void hear(int rank, const std::string& reason) {
     const int member = member_of(rank);
