@@ -16,8 +16,8 @@ namespace tandem::inline v0::distributed {
 
 namespace {
 
-// A launcher that says nothing for so long after its ranks must have been killed is given up.
-constexpr std::chrono::seconds kSilence{5};
+// A launcher is given up that is silent for so long after one of its ranks died, or must have been killed.
+constexpr std::chrono::seconds kSilence{3};
 
 // What programs say where they were called wrongly.  Calling them again would not help.
 constexpr int kUsageError = 2;
@@ -104,9 +104,10 @@ void JobCoordinator::start_attempt() {
   ranks_.clear();
   for (size_t n = 0; n < nodes_.size(); ++n) {
     command.ranks.push_back(nodes_[n].first_rank);
-    command.no_deadlines = command.no_deadlines || nodes_[n].gdb_rank >= 0;
+    no_deadlines_ = no_deadlines_ || nodes_[n].gdb_rank >= 0;
     for (int i = 0; i < nodes_[n].num_ranks; ++i) ranks_.emplace_back().node = static_cast<int>(n);
   }
+  command.no_deadlines = no_deadlines_;
   failed_ = false;
   give_up_at_ = Clock::time_point::max();
   watch_.remove();
@@ -182,7 +183,8 @@ void JobCoordinator::notice_failure() {
     if (!ranks_[r].ended && !server_->has_joined(static_cast<int>(r))) command.ranks.push_back(static_cast<int>(r));
   }
   hooks_.tell(command);
-  give_up_at_ = Clock::now() + 2 * LocalRanks::kGrace + kSilence;
+  all_ended_by_ = Clock::now() + 2 * LocalRanks::kGrace + kSilence;
+  give_up_at_ = Clock::now();  // the next step finds out when
 }
 
 void JobCoordinator::step() {
@@ -198,10 +200,25 @@ void JobCoordinator::step() {
     }
     finish(1, str("launch: the launchers of ", nodes_.size(), " nodes did not come together within ",
                   format_seconds(options_.nodes.timeout), "\n  missing: node", list(missing)));
-  } else if (give_up_at_ <= now) {
-    give_up_at_ = Clock::time_point::max();
-    for (size_t r = 0; r < ranks_.size(); ++r) {
-      if (!ranks_[r].ended && ranks_[r].node != options_.nodes.node) on_lost(ranks_[r].node, "does not answer");
+  }
+  if (failed_) give_up_silent_nodes();
+}
+
+void JobCoordinator::give_up_silent_nodes() {
+  std::vector<Clock::time_point> silence_ends(ranks_.size(), all_ended_by_);
+  for (const RankEndEvent& event : server_->failures().events()) {
+    // gdb outlives the program.
+    const bool reported_late = event.end == RankEnd::kDied && !no_deadlines_;
+    auto& end = silence_ends[static_cast<size_t>(event.rank)];
+    if (reported_late) end = std::min(end, event.when + kSilence);
+  }
+  give_up_at_ = Clock::time_point::max();
+  for (size_t r = 0; r < ranks_.size() && !finished_ && failed_; ++r) {
+    if (ranks_[r].ended || ranks_[r].node == options_.nodes.node) continue;
+    if (silence_ends[r] <= Clock::now()) {
+      on_lost(ranks_[r].node, "does not answer");
+    } else {
+      give_up_at_ = std::min(give_up_at_, silence_ends[r]);
     }
   }
 }

@@ -64,6 +64,7 @@ class JobCoordinator {
   void on_ended(const RankExit& exit);
   void start_attempt();
   void notice_failure();
+  void give_up_silent_nodes();
   void look_whether_all_ended();
   void decide();
   JobResult verdict() const;
@@ -83,6 +84,8 @@ class JobCoordinator {
   bool finished_ = false;
   JobResult result_;
   Clock::time_point together_by_;
+  bool no_deadlines_ = false;                                  // somebody uses gdb
+  Clock::time_point all_ended_by_ = Clock::time_point::max();  // after a failure
   Clock::time_point give_up_at_ = Clock::time_point::max();
   std::unique_ptr<StoreServer> server_;
   HookHandle watch_;  // of server_'s failures: goes first

@@ -76,6 +76,7 @@ NodeLink::NodeLink(const NodeOptions& options, const std::function<bool()>& inte
   }
   watch_ = store_->on_failure([this](int, const std::string&) { notify(); });
   reader_ = std::thread([this] { read_letters(); });
+  writer_ = std::thread([this] { write_letters(); });
 }
 
 NodeLink::~NodeLink() {
@@ -83,9 +84,10 @@ NodeLink::~NodeLink() {
     std::lock_guard lock(mutex_);
     stop_ = true;
   }
-  stopped_.notify_all();
-  if (store_) store_->leave();  // wakes the reader
+  changed_.notify_all();
+  if (store_) store_->leave();  // wakes them where they wait for the store
   if (reader_.joinable()) reader_.join();
+  if (writer_.joinable()) writer_.join();
   watch_.remove();
 }
 
@@ -126,11 +128,31 @@ void NodeLink::notify() {
   [[maybe_unused]] const ssize_t n = write(changed_fd_.get(), &one, sizeof(one));
 }
 
-void NodeLink::send(const std::string& letter) {
-  if (options_.node == 0) {
-    store_->set(str("down/", ++sent_), letter);
-  } else {
-    store_->set(str("up/", store_->add("up", 1)), letter);
+void NodeLink::send(std::string letter) {
+  std::lock_guard lock(mutex_);
+  outgoing_.push_back(std::move(letter));
+  changed_.notify_all();
+}
+
+void NodeLink::write_letters() {
+  std::unique_lock lock(mutex_);
+  for (int number = 1;; ++number) {
+    changed_.wait(lock, [&] { return stop_ || !outgoing_.empty(); });
+    if (stop_) return;
+    const std::string letter = outgoing_.front();
+    lock.unlock();
+    try {
+      if (options_.node == 0) {
+        store_->set(str("down/", number), letter);
+      } else {
+        store_->set(str("up/", store_->add("up", 1)), letter);
+      }
+    } catch (const CommError&) {
+      // The connection is lost, which lost() tells.
+    }
+    lock.lock();
+    outgoing_.pop_front();
+    changed_.notify_all();
   }
 }
 
@@ -146,7 +168,7 @@ void NodeLink::read_letters() {
       notify();
     } catch (const CommError&) {
       std::unique_lock lock(mutex_);
-      if (stopped_.wait_for(lock, kAskAgain, [&] { return stop_; })) return;
+      if (changed_.wait_for(lock, kAskAgain, [&] { return stop_; })) return;
     }
   }
 }
@@ -168,6 +190,10 @@ std::vector<std::pair<int, std::string>> NodeLink::lost() {
 }
 
 void NodeLink::leave() {
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, kLeaveTime, [&] { return outgoing_.empty(); });
+  }
   store_->leave();
   if (server_) server_->wait_until_empty(kLeaveTime);
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -23,7 +24,8 @@ namespace tandem::inline v0::distributed {
 /// One launcher's end.  Node 0 hosts the store; the connections say who is alive.  Letters to node 0 are numbered keys
 /// "up/1", "up/2" .. in the order in which they were written; those of node 0, which all others read, are "down/1" ..
 ///
-/// Used by one thread; another one of its own waits for letters.
+/// Used by one thread, which nothing here makes wait once the launcher has joined; of its own threads one writes letters
+/// and one waits for them.
 class TANDEM_API NodeLink {
  public:
   /// Node 0 listens; the others connect, trying again until options.timeout has passed.  `interrupted` is asked while that
@@ -36,8 +38,8 @@ class TANDEM_API NodeLink {
 
   /// Readable when there is something for received() or lost().
   int fd() const { return changed_fd_.get(); }
-  /// To node 0; from node 0 to all others.  Throws CommError where node 0 is gone.
-  void send(const std::string& letter);
+  /// To node 0; from node 0 to all others.  Where node 0 is gone lost() says so.
+  void send(std::string letter);
   /// The letters that came since, in order.
   std::vector<std::string> received();
   /// Launchers that died since, and how that showed; node 0 for those that see no more of it.
@@ -49,6 +51,7 @@ class TANDEM_API NodeLink {
   void complain(const std::string& text);
   std::unique_ptr<TcpStore> connect(int slot, std::chrono::milliseconds timeout) const;
   void read_letters();
+  void write_letters();
   void notify();
 
   const NodeOptions options_;
@@ -56,14 +59,15 @@ class TANDEM_API NodeLink {
   std::unique_ptr<StoreServer> server_;
   std::unique_ptr<TcpStore> store_;
   HookHandle watch_;
-  int sent_ = 0;
   std::set<int> told_lost_;
 
   std::mutex mutex_;
-  std::condition_variable stopped_;
+  std::condition_variable changed_;  // stop_ or outgoing_
   bool stop_ = false;
-  std::vector<std::string> letters_;
+  std::vector<std::string> letters_;  // received
+  std::deque<std::string> outgoing_;  // its first one is being written
   std::thread reader_;
+  std::thread writer_;
 };
 
 }  // namespace tandem::inline v0::distributed

@@ -25,8 +25,9 @@ using Clock = std::chrono::steady_clock;
 // How long a job's last output waits for somebody to read it, where it was interrupted or is started again.
 constexpr int kLastOutputMs = 300;
 
-// For how long after a rank's failure node 0 may be silent.
-constexpr std::chrono::seconds kSilence{25};
+// For how long after a rank's failure node 0 may be silent: before it says that all are to end, and until they have.
+constexpr std::chrono::seconds kSilence{3};
+constexpr std::chrono::seconds kEndingSilence = 2 * LocalRanks::kGrace + std::chrono::seconds(15);
 
 std::string host_name() {
   char name[HOST_NAME_MAX + 1] = {};
@@ -68,7 +69,7 @@ class Launcher {
     }
     while (interrupt_ == 0 && !local_.flush(0)) step();
     local_.flush(kLastOutputMs);
-    if (link_) link_->leave();
+    if (link_ && !deserted_) link_->leave();
     return *result_;
   }
 
@@ -100,6 +101,7 @@ class Launcher {
   std::optional<JobResult> result_;
   int interrupt_ = 0;
   bool interrupted_here_ = false;
+  bool deserted_ = false;  // node 0 is gone
   Clock::time_point silence_ends_ = Clock::time_point::max();
 };
 
@@ -108,11 +110,7 @@ void Launcher::report(const NodeEvent& event) {
     coordinator_->on_event(event);
     return;
   }
-  try {
-    link_->send(encode(event));
-  } catch (const CommError& e) {
-    desert(str("node 0's launcher is gone: ", e.what()));
-  }
+  link_->send(encode(event));
 }
 
 void Launcher::execute_commands() {
@@ -125,7 +123,10 @@ void Launcher::execute_commands() {
 void Launcher::execute(const NodeCommand& command) {
   switch (command.kind) {
     case NodeCommand::Kind::kStart: start(command); return;
-    case NodeCommand::Kind::kStop: local_.stop(command.ranks); return;
+    case NodeCommand::Kind::kStop:
+      local_.stop(command.ranks);
+      if (!coordinator_) silence_ends_ = Clock::now() + kEndingSilence;
+      return;
     case NodeCommand::Kind::kInterrupt: interrupt(command.signal); return;
     case NodeCommand::Kind::kKill: local_.kill_now(); return;
     case NodeCommand::Kind::kFinish:
@@ -167,7 +168,8 @@ void Launcher::step() {
   for (RankExit& exit : local_.step()) {
     NodeEvent ended = event(NodeEvent::Kind::kEnded);
     ended.exit = std::move(exit);
-    if (ended.exit.wait_status != 0 && !coordinator_) silence_ends_ = std::min(silence_ends_, Clock::now() + kSilence);
+    const bool first = ended.exit.wait_status != 0 && silence_ends_ == Clock::time_point::max();
+    if (first && !coordinator_) silence_ends_ = Clock::now() + kSilence;
     report(ended);
   }
   if (coordinator_) coordinator_->step();
@@ -216,6 +218,7 @@ void Launcher::read_letters() {
 void Launcher::desert(const std::string& why) {
   silence_ends_ = Clock::time_point::max();
   if (result_) return;
+  deserted_ = true;
   result_ = {interrupt_ != 0 ? 128 + interrupt_ : 1, -1, "launch: " + why};
   local_.stop_all();
 }
@@ -226,12 +229,8 @@ void Launcher::give_up(const std::string& why) {
   command.kind = NodeCommand::Kind::kFinish;
   command.status = 1;
   command.text = why;
-  try {
-    link_->send(encode(command));
-    link_->leave();
-  } catch (const CommError&) {
-    // The others see that this launcher is gone.
-  }
+  link_->send(encode(command));
+  link_->leave();
 }
 
 void Launcher::say(const std::string& text) {

@@ -69,6 +69,7 @@ void run(Context& context, const std::vector<std::string>& args) {
     context.store()->get("never", kLong);
   } else if (mode == "fail-until") {  // RANK, the restart that goes well, "throw" or "kill"
     const std::string restart = std::getenv("TORCHELASTIC_RESTART_COUNT");
+    context.group()->barrier();
     const int64_t joined = context.store()->add("joined", 1);  // 1 .. world size: the store is a new one
     if (joined == context.world_size()) context.store()->set("all joined", "");
     context.store()->get("all joined", kLong);
@@ -86,6 +87,9 @@ void run(Context& context, const std::vector<std::string>& args) {
     context.group()->barrier();
     if (chosen) context.store()->get("never", kLong);
     context.group()->barrier();
+  } else if (mode == "wait") {
+    say("pid " + std::to_string(getpid()) + "\n");
+    context.store()->get("never", kLong);
   } else if (mode == "stopped") {
     say("pid " + std::to_string(getpid()) + "\n");
     context.group()->barrier();

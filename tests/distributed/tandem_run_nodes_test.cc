@@ -129,6 +129,9 @@ std::vector<int> pidfds_of(const std::string& out) {
   return pidfds;
 }
 
+/// The one that wrote "pid N".
+pid_t pid_in(const std::string& out) { return std::stoi(out.substr(out.find("pid ") + 4)); }
+
 void expect_ended(const std::vector<int>& pidfds) {
   for (const int pidfd : pidfds) {
     EXPECT_TRUE(wait_for_end(pidfd));
@@ -235,8 +238,8 @@ TEST(TandemRunNodesTest, AllHostsStartAgainTogether) {
   const auto program = [](const std::string& restarts) {
     return Arguments{"--max-restarts", restarts, "--nproc-per-node", "2", kProgram, "fail-until", "3", "2", "kill"};
   };
-  auto zero = start_node(port, 2, 0, program("3"));
-  auto one = start_node(port, 2, 1, program("0"));  // node 0's number holds
+  auto zero = start_node(port, 2, 0, program("3"), {{"TANDEM_HOST_ID", "a"}});
+  auto one = start_node(port, 2, 1, program("0"), {{"TANDEM_HOST_ID", "b"}});  // node 0's number holds
   const auto first = zero->wait();
   EXPECT_EQ(sorted_lines(first.out),
             (Arguments{"[1] restart 0 joined by 4", "[1] restart 1 joined by 4", "[1] restart 2 joined by 4",
@@ -270,6 +273,33 @@ TEST(TandemRunNodesTest, ALauncherThatIsKilledTakesTheJobWithIt) {
                                                endpoint(port) + " was lost: ";
     EXPECT_EQ(messages(result.err).find(said), 0u) << result.err;
     expect_ended(pidfds);
+  }
+}
+
+TEST(TandemRunNodesTest, ALauncherThatIsStoppedIsGivenUpAfterAFailure) {
+  for (const int stopped : {0, 1}) {
+    const int port = free_port();
+    std::unique_ptr<Subprocess> nodes[2] = {start_node(port, 2, 0, {kProgram, "wait"}),
+                                            start_node(port, 2, 1, {kProgram, "wait"})};
+    for (auto& node : nodes) ASSERT_TRUE(node->wait_for_output("pid "));
+    nodes[stopped]->send_signal(SIGSTOP);
+    kill(pid_in(nodes[1]->out()), SIGKILL);
+    const auto result = nodes[1 - stopped]->wait();
+    EXPECT_EQ(messages(result.err),
+              stopped == 0 ? "launch: node 0 does not answer\n" : node_text(1) + ": its launcher does not answer\n");
+    EXPECT_EQ(result.status, 1);
+  }
+}
+
+TEST(TandemRunNodesTest, CollectivesBetweenHostsEndWithTheRankThatIsKilled) {
+  const int port = free_port();
+  const Arguments program = {"--nproc-per-node", "2", kProgram, "kill-in-collective", "3"};
+  auto zero = start_node(port, 2, 0, program, {{"TANDEM_HOST_ID", "a"}});
+  auto one = start_node(port, 2, 1, program, {{"TANDEM_HOST_ID", "b"}});
+  for (auto* node : {&zero, &one}) {
+    const auto result = (*node)->wait();
+    EXPECT_EQ(messages(result.err), "rank 3 of 4 on " + node_text(1) + " failed (killed by SIGKILL)\n");
+    EXPECT_EQ(result.status, 1);
   }
 }
 
