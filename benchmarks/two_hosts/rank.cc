@@ -115,19 +115,70 @@ void time_all_reduce(td::distributed::Context& context, const Settings& settings
 struct StepTimes {
   double step = 0;
   double first_ready = 0;  ///< until the first bucket's gradients were there
+  double exchanged = 0;    ///< until a link without pauses has carried each bucket after it was there
   double update = 0;
 };
 
 struct Timed {
-  std::vector<double> step, first_ready, update;
+  std::vector<double> step, first_ready, exchanged, update;
   void add(const StepTimes& t) {
     step.push_back(t.step);
     first_ready.push_back(t.first_ready);
+    exchanged.push_back(t.exchanged);
     update.push_back(t.update);
   }
 };
 
-StepTimes timed_step(td::benchmarks::TrainingCase& training, const Clock::time_point& first_ready) {
+/// Notes when the gradients of each bucket are there.
+class Readiness {
+ public:
+  /// `rate`: of the link, in bytes per second.
+  Readiness(const td::distributed::BucketPlan& plan, const td::distributed::NamedTensors& parameters, double rate)
+      : plan_(plan), rate_(rate), ready_(parameters.size()) {
+    for (size_t p = 0; p < parameters.size(); ++p) {
+      hooks_.push_back(td::autograd::leaf(parameters[p].second).add_hook([this, p](const td::Tensor&) {
+        ready_[p] = Clock::now();
+      }));
+    }
+  }
+  ~Readiness() {
+    for (td::HookHandle& hook : hooks_) hook.remove();
+  }
+  Readiness(const Readiness&) = delete;
+  Readiness& operator=(const Readiness&) = delete;
+
+  int64_t num_bytes() const {
+    int64_t bytes = 0;
+    for (const auto& bucket : plan_.buckets) bytes += bytes_of(bucket);
+    return bytes;
+  }
+  /// Of the step that began at `start`.
+  void fill(Clock::time_point start, StepTimes& times) const {
+    double free = 0;  // when the link is
+    for (const auto& bucket : plan_.buckets) {
+      double there = 0;
+      for (int p = bucket.first_parameter; p <= bucket.last_parameter; ++p) {
+        const auto after = ready_[static_cast<size_t>(p)] - start;
+        there = std::max(there, std::chrono::duration<double, std::milli>(after).count());
+      }
+      if (&bucket == &plan_.buckets.front()) times.first_ready = there;
+      free = std::max(free, there) + 1e3 * static_cast<double>(bytes_of(bucket)) / rate_;
+    }
+    times.exchanged = free;
+  }
+
+ private:
+  int64_t bytes_of(const td::distributed::BucketPlan::Bucket& bucket) const {
+    return (bucket.end - bucket.begin) * td::size_of(plan_.buffers[static_cast<size_t>(bucket.buffer)].dtype);
+  }
+
+  const td::distributed::BucketPlan& plan_;
+  const double rate_;
+  std::vector<Clock::time_point> ready_;
+  std::vector<td::HookHandle> hooks_;
+};
+
+StepTimes timed_step(td::benchmarks::TrainingCase& training, const Readiness& readiness) {
   StepTimes times;
   const auto start = Clock::now();
   training.optimizer->zero_grad();
@@ -137,7 +188,7 @@ StepTimes timed_step(td::benchmarks::TrainingCase& training, const Clock::time_p
   training.optimizer->step();
   times.update = ms_since(before_update);
   times.step = ms_since(start);
-  times.first_ready = std::chrono::duration<double, std::milli>(first_ready - start).count();
+  readiness.fill(start, times);
   return times;
 }
 
@@ -149,38 +200,26 @@ void time_case(td::distributed::Context& context, const Settings& settings, cons
   if (settings.bucket_mib > 0) options.buckets.bucket_bytes = static_cast<int64_t>(settings.bucket_mib * 1048576);
   td::distributed::GradientReducer reducer(training.model->named_parameters(), training.model->named_buffers(),
                                            context.group(), options);
-  // When the last gradient of the first bucket is there.
-  const td::distributed::BucketPlan::Bucket& first = reducer.plan().buckets.front();
-  const auto parameters = training.model->named_parameters();
-  Clock::time_point first_ready;
-  std::vector<td::HookHandle> hooks;
-  for (int p = first.first_parameter; p <= first.last_parameter; ++p) {
-    hooks.push_back(
-        td::autograd::leaf(parameters[static_cast<size_t>(p)].second).add_hook([&first_ready](const td::Tensor&) {
-          first_ready = Clock::now();
-        }));
-  }
-  int64_t bytes = 0;
-  for (const auto& buffer : reducer.plan().buffers) bytes += buffer.num_elements * td::size_of(buffer.dtype);
+  const Readiness readiness(reducer.plan(), training.model->named_parameters(), rate);
+  const int64_t bytes = readiness.num_bytes();
 
   Timed local, ddp;
   double sent = 0;
   const int per_round = std::max(settings.steps / settings.rounds, 1);
-  for (int i = 0; i < 2; ++i) timed_step(training, first_ready);
+  for (int i = 0; i < 2; ++i) timed_step(training, readiness);
   for (int round = 0; round < settings.rounds; ++round) {
     {
       const td::HookHandle alone = reducer.no_sync();
       group.barrier();
-      for (int i = 0; i < per_round; ++i) local.add(timed_step(training, first_ready));
+      for (int i = 0; i < per_round; ++i) local.add(timed_step(training, readiness));
     }
-    timed_step(training, first_ready);
+    timed_step(training, readiness);
     group.barrier();
     const int64_t before = bytes_sent(settings.interface);
-    for (int i = 0; i < per_round; ++i) ddp.add(timed_step(training, first_ready));
+    for (int i = 0; i < per_round; ++i) ddp.add(timed_step(training, readiness));
     group.barrier();
     sent += static_cast<double>(bytes_sent(settings.interface) - before) / (per_round * settings.rounds);
   }
-  for (td::HookHandle& hook : hooks) hook.remove();
 
   const auto slowest = [&](const std::vector<double>& times) { return largest(settings.typical(times), group); };
   const double step_ms = slowest(ddp.step);
@@ -189,6 +228,8 @@ void time_case(td::distributed::Context& context, const Settings& settings, cons
   const double update_ms = slowest(local.update);
   const double link_ms = 1e3 * static_cast<double>(bytes) / rate;
   const double model_ms = std::max(local_ms, first_ms + link_ms + update_ms);
+  // The same where no bucket travels before it is there.
+  const double buckets_ms = std::max(local_ms, slowest(local.exchanged) + update_ms);
   const td::distributed::OverlapReport report = reducer.report();
   print(context, {{"what", "ddp"},
                   {"case", name},
@@ -200,6 +241,8 @@ void time_case(td::distributed::Context& context, const Settings& settings, cons
                   {"update_ms", update_ms},
                   {"model_ms", model_ms},
                   {"ratio", step_ms / model_ms},
+                  {"buckets_ms", buckets_ms},
+                  {"buckets_ratio", step_ms / buckets_ms},
                   {"exposed_ms", report.exposed_ms},
                   {"comm_ms", report.comm_ms},
                   {"payload_bytes", bytes},

@@ -8,6 +8,7 @@ bytes at that rate; a training step with the larger of the step without communic
 
     t(first bucket ready) + bytes / link rate + last update
 
+and with the same where the link waits for each bucket until its gradients are there.
 What the first log line says of the group and what the interface counted must agree with that.  With --python, PyTorch's DDP
 runs the same steps from the same weights in turns with them, at several bucket sizes of which the best counts.
 
@@ -93,7 +94,8 @@ def show(line):
         hook = f" {line['hook']}" if line.get("hook") else ""
         print(f"{line['case']}{hook}  step {line['step_ms']:.1f} ms = {line['ratio']:.3f} of max(local step "
               f"{line['local_ms']:.1f}, first bucket {line['first_ready_ms']:.1f} + link {line['link_ms']:.1f} + update "
-              f"{line['update_ms']:.1f} = {line['first_ready_ms'] + line['link_ms'] + line['update_ms']:.1f} ms); the link "
+              f"{line['update_ms']:.1f} = {line['first_ready_ms'] + line['link_ms'] + line['update_ms']:.1f} ms), "
+              f"{line['buckets_ratio']:.3f} of {line['buckets_ms']:.1f} ms with each bucket sent once it is ready; the link "
               f"carried {line['bytes_on_link'] / 2**20:.1f} MiB a step", flush=True)
 
 
