@@ -175,6 +175,7 @@ TEST(LaunchTest, WrongFlagsAreUsageErrors) {
       {{"--nproc", "1025"}, "launch: --nproc: expected an integer from 1 to 1024, got '1025'\n"},
       {{"--timeout", "-1"}, "launch: --timeout: expected a number of seconds, or 0 for no limit, got '-1'\n"},
       {{"--timeout=nan"}, "launch: --timeout: expected a number of seconds, or 0 for no limit, got 'nan'\n"},
+      {{"--max-restarts", "many"}, "launch: --max-restarts: expected an integer from 0 to 1048576, got 'many'\n"},
       {{"--tee"}, "launch: --tee shows what --log-dir writes: give both\n"},
       {{"--tee=3", "--log-dir", "x"}, "launch: --tee takes no value, got '--tee=3'\n"},
       {{"--log-dir="}, "launch: --log-dir is empty\n"},
@@ -308,6 +309,22 @@ TEST(LaunchTest, TimeoutIsTheDeadlineOfCollectives) {
     EXPECT_EQ(std::count(err.begin(), err.end(), '\n'), 3) << err;
     EXPECT_EQ(result.status, 1);
   }
+}
+
+TEST(LaunchTest, ATimeoutOfZeroIsNoDeadline) {
+  for (const std::string n : {"1", "2"}) {
+    const auto result = run({"--nproc", n, "--timeout", "0", "--max-restarts", "1", "fail-until", "0", "0", "throw"});
+    EXPECT_NE(result.out.find("restart 0 joined by " + n + "\n"), std::string::npos) << result.err;
+    EXPECT_EQ(result.status, 0);
+  }
+  const int port = free_port();
+  std::vector<std::unique_ptr<Subprocess>> ranks;
+  for (const int rank : {1, 0}) {
+    Variables variables = torchrun_variables(rank, 2, port);
+    variables.emplace_back("TANDEM_TIMEOUT_S", "0");
+    ranks.push_back(std::make_unique<Subprocess>(with_program({"exchange"}), variables));
+  }
+  for (auto& rank : ranks) EXPECT_EQ(rank->wait().out, "sum 10\n");
 }
 
 TEST(LaunchTest, FirstSignalLetsRanksStop) {
