@@ -1,0 +1,40 @@
+// What a link of a gloo group receives: a record, that is a header and a payload of the type that the header names.
+#include <tandem/distributed/gloo/frame.h>
+
+#include <cstring>
+#include <span>
+#include <string>
+
+#include <tandem/tests/fuzz/fuzz.h>
+
+using namespace tandem::distributed::gloo;
+
+int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  // As Link does: the record's room is fixed, what came is anything, and the header says how much of it counts.
+  tandem::testing::fuzz(size, 64, [&] {
+    const auto* bytes = reinterpret_cast<const std::byte*>(data);
+    Expected expected;
+    expected.max_payload = kInlineBytes + 1024;
+    expected.max_data = 256 << 10;
+    expected.sent_records = 100;
+    expected.sent_data = 50;
+    FrameHeader header;
+    if (size >= sizeof(header)) {
+      std::memcpy(&header, bytes, sizeof(header));
+      expected.seq = header.type == static_cast<uint16_t>(FrameType::kHello) ? 0 : 7;
+    }
+    header = check_header({bytes, size}, expected);
+    const std::string payload(reinterpret_cast<const char*>(bytes) + sizeof(header), header.length);
+    switch (static_cast<FrameType>(header.type)) {
+      case FrameType::kHello: decode_hello(payload); break;
+      case FrameType::kSignature: decode_signature(payload, 4); break;
+      case FrameType::kOffer: decode_message(payload); break;
+      case FrameType::kAnswer: decode_answer(payload); break;
+      case FrameType::kPoison: decode_poison(payload); break;
+      case FrameType::kCredit:
+      case FrameType::kData:
+      case FrameType::kGoodbye: break;
+    }
+  });
+  return 0;
+}
