@@ -241,15 +241,12 @@ void GlooBackend::fail(int culprit, const std::string& reason) const {
 void GlooBackend::do_abort(int culprit, const std::string& reason) {
   {
     std::lock_guard lock(failures_mutex_);
-    if (aborted_) return;
+    if (!aborted_) failures_.insert(failures_.begin(), {culprit, reason});
     aborted_ = true;
-    failures_.insert(failures_.begin(), {culprit, reason});
     num_failures_.store(failures_.size(), std::memory_order_release);
   }
-  const uint64_t finished = finished_.load(std::memory_order_acquire);
-  for (int rank = 0; rank < size_; ++rank) {
-    if (is_peer(rank)) link(rank).send(FrameType::kPoison, encode(PoisonFrame{finished, culprit, reason}));
-  }
+  // The caller's memory may go when this has returned, whoever said it first.
+  mesh_.poison(encode(PoisonFrame{finished_.load(std::memory_order_acquire), culprit, reason}));
   mesh_.wake();
 }
 

@@ -28,28 +28,6 @@ using Memory = std::unique_ptr<std::byte[], Free>;
 
 Memory allocate(size_t num_bytes) { return Memory(static_cast<std::byte*>(::operator new[](num_bytes, kAlignment))); }
 
-/// Gloo writes to sockets without MSG_NOSIGNAL: for the time of a write, a peer's end is no signal of this thread.
-class NoPipeSignal {
- public:
-  NoPipeSignal() {
-    sigemptyset(&pipe_);
-    sigaddset(&pipe_, SIGPIPE);
-    pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
-  }
-  ~NoPipeSignal() {
-    if (sigismember(&before_, SIGPIPE)) return;
-    const timespec now = {};
-    sigtimedwait(&pipe_, nullptr, &now);
-    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-  }
-  NoPipeSignal(const NoPipeSignal&) = delete;
-  NoPipeSignal& operator=(const NoPipeSignal&) = delete;
-
- private:
-  sigset_t pipe_;
-  sigset_t before_;
-};
-
 }  // namespace
 
 struct Link::Ring {
@@ -119,19 +97,22 @@ void Link::stop() {
 // --- receiving: the link's thread ---
 
 void Link::run() {
-  std::string why;
   try {
-    while (receive_next()) {
-    }
-    why = "left the group";
+    for (;;) receive_next();
   } catch (const std::exception& e) {
-    why = e.what();
+    lose(e.what());
   }
-  lose();
-  events_->link_lost(peer_, why);
+  // Where what came was wrong Gloo still has the connection; nobody sends on it, and Mesh cuts it.
+  while (!closed_.load(std::memory_order_acquire)) {
+    try {
+      ring_->receive_record[0]->waitRecv();
+    } catch (const std::exception&) {
+      closed_.store(true, std::memory_order_release);
+    }
+  }
 }
 
-bool Link::receive_next() {
+void Link::receive_next() {
   const size_t index = expected_.seq % static_cast<uint64_t>(tuning_.records);
   ring_->receive_record[index]->waitRecv();
   const std::byte* record = ring_->received_records.get() + index * record_bytes_;
@@ -162,13 +143,11 @@ bool Link::receive_next() {
   arrived_records_.store(expected_.seq, std::memory_order_release);
   acknowledge(header);
 
-  const bool leaves = frame.type == FrameType::kGoodbye;
-  if (frame.type == FrameType::kCredit) {
-    events_->link_moved(peer_);
-  } else {
-    events_->frame_arrived(std::move(frame));
+  switch (frame.type) {
+    case FrameType::kCredit: events_->link_moved(peer_); break;
+    case FrameType::kGoodbye: lose("left the group"); break;
+    default: events_->frame_arrived(std::move(frame));
   }
-  return !leaves;
 }
 
 void Link::acknowledge(const FrameHeader& header) {
@@ -178,14 +157,17 @@ void Link::acknowledge(const FrameHeader& header) {
   freed_data_ = header.released_data;
   const uint64_t untold = arrived_records_.load(std::memory_order_relaxed) - told_records_;
   if ((header.flags & kWantAck) != 0 || untold >= static_cast<uint64_t>(tuning_.records) / 2) credit_due_ = true;
-  flush_outbox();
-  if (credit_due_) send_credit();
+  if (credit_due_ || !queue_.empty()) events_->flush_wanted();
 }
 
-void Link::lose() {
-  lost_.store(true, std::memory_order_release);
-  std::lock_guard lock(mutex_);
-  outbox_.clear();
+void Link::lose(const std::string& why) {
+  {
+    std::lock_guard lock(mutex_);
+    if (std::exchange(told_lost_, true)) return;
+    lost_.store(true, std::memory_order_release);
+    queue_.clear();
+  }
+  events_->link_lost(peer_, why);
 }
 
 // --- sending ---
@@ -197,80 +179,56 @@ bool Link::has_record_room(int reserve) const {
 void Link::send(FrameType type, std::string payload) {
   TANDEM_CHECK(ValueError, payload.size() <= max_payload_, "gloo: ", payload.size(), " bytes in one frame; at most ",
                max_payload_);
+  Entry entry;
+  entry.header.type = static_cast<uint16_t>(type);
+  entry.payload = std::move(payload);
+  {
+    std::lock_guard lock(mutex_);
+    if (is_lost()) return;
+    queue_.push_back(std::move(entry));
+  }
+  events_->flush_wanted();
+}
+
+void Link::send_poison(std::string payload) {
+  {
+    std::lock_guard lock(mutex_);
+    if (std::exchange(poisoned_, true) || is_lost()) return;
+    std::erase_if(queue_, [](const Entry& entry) { return entry.data != nullptr; });
+    Entry entry;
+    entry.header.type = static_cast<uint16_t>(FrameType::kPoison);
+    entry.header.flags = kWantAck;  // once this has arrived, so have the data before it
+    entry.payload = std::move(payload);
+    queue_.push_back(std::move(entry));
+  }
+  events_->flush_wanted();
+}
+
+bool Link::reads_memory() {
+  if (closed_.load(std::memory_order_acquire)) return false;
   std::lock_guard lock(mutex_);
-  if (is_lost()) return;
-  const bool urgent = type == FrameType::kPoison;
-  if (has_record_room(urgent ? 0 : kReserve) && (urgent || outbox_.empty())) {
-    FrameHeader header;
-    header.type = static_cast<uint16_t>(type);
-    write_record(header, payload);
-  } else {
-    outbox_.push_back({type, std::move(payload)});
-  }
-}
-
-void Link::flush_outbox() {
-  while (!outbox_.empty() && has_record_room(kReserve)) {
-    FrameHeader header;
-    header.type = static_cast<uint16_t>(outbox_.front().type);
-    write_record(header, outbox_.front().payload);
-    outbox_.pop_front();
-  }
-}
-
-void Link::send_credit() {
-  if (is_lost() || !has_record_room(0)) return;  // stays due
-  FrameHeader header;
-  header.type = static_cast<uint16_t>(FrameType::kCredit);
-  write_record(header, {});
+  return sent_data_ != acked_data_.load(std::memory_order_acquire);
 }
 
 uint64_t Link::try_send_data(const std::byte* data, int64_t num_bytes, uint64_t channel, uint8_t stream,
                              uint64_t offset, bool want_ack) {
-  std::lock_guard lock(mutex_);
-  const uint64_t slots = static_cast<uint64_t>(tuning_.slots);
-  if (is_lost() || !outbox_.empty() || !has_record_room(kReserve) || sent_data_ - freed_data_ >= slots) return 0;
-  try {
-    ::gloo::transport::Buffer& buffer = *ring_->send_data[sent_data_ % slots];
-    if (sent_data_ >= slots) buffer.waitSend();  // of the frame before in this slot, which has arrived
-    const NoPipeSignal guard;
-    buffer.send(reinterpret_cast<size_t>(data), static_cast<size_t>(num_bytes));
-  } catch (const std::exception&) {
-    lost_.store(true, std::memory_order_release);  // the link's thread finds out why
-    return 0;
+  Entry entry;
+  entry.header.type = static_cast<uint16_t>(FrameType::kData);
+  entry.header.flags = want_ack ? kWantAck : 0;
+  entry.header.stream = stream;
+  entry.header.channel = channel;
+  entry.header.offset = offset;
+  entry.header.data_length = static_cast<uint32_t>(num_bytes);
+  entry.data = data;
+  uint64_t index;
+  {
+    std::lock_guard lock(mutex_);
+    if (is_lost() || poisoned_ || queued_data_ - freed_data_ >= static_cast<uint64_t>(tuning_.slots)) return 0;
+    queue_.push_back(std::move(entry));
+    index = ++queued_data_;
   }
-  ++sent_data_;
-  FrameHeader header;
-  header.type = static_cast<uint16_t>(FrameType::kData);
-  header.flags = want_ack ? kWantAck : 0;
-  header.stream = stream;
-  header.channel = channel;
-  header.offset = offset;
-  header.data_length = static_cast<uint32_t>(num_bytes);
-  write_record(header, {});
-  return sent_data_;
-}
-
-void Link::write_record(FrameHeader header, const std::string& payload) {
-  header.seq = sent_records_;
-  header.length = static_cast<uint32_t>(payload.size());
-  header.arrived_records = told_records_ = arrived_records_.load(std::memory_order_acquire);
-  header.arrived_data = arrived_data_.load(std::memory_order_acquire);
-  header.released_data = told_released_ = released_data_;
-  credit_due_ = false;
-  const size_t index = sent_records_ % static_cast<uint64_t>(tuning_.records);
-  try {
-    ::gloo::transport::Buffer& buffer = *ring_->send_record[index];
-    if (sent_records_ >= static_cast<uint64_t>(tuning_.records)) buffer.waitSend();
-    std::byte* record = ring_->sent_records.get() + index * record_bytes_;
-    std::memcpy(record, &header, sizeof(header));
-    std::memcpy(record + sizeof(header), payload.data(), payload.size());
-    const NoPipeSignal guard;
-    buffer.send(0, sizeof(header) + payload.size());
-  } catch (const std::exception&) {
-    lost_.store(true, std::memory_order_release);
-  }
-  ++sent_records_;
+  events_->flush_wanted();
+  return index;
 }
 
 void Link::release(uint64_t index) {
@@ -280,15 +238,64 @@ void Link::release(uint64_t index) {
     released_ahead_ >>= 1;
     ++released_data_;
   }
-  if (released_data_ - told_released_ >= static_cast<uint64_t>(std::max(tuning_.slots / 2, 1))) {
-    credit_due_ = true;
-    send_credit();
-  }
+  if (released_data_ - told_released_ < static_cast<uint64_t>(std::max(tuning_.slots / 2, 1))) return;
+  credit_due_ = true;
+  events_->flush_wanted();
 }
 
-bool Link::outbox_empty() {
+bool Link::is_flushed() {
   std::lock_guard lock(mutex_);
-  return outbox_.empty();
+  return queue_.empty();
+}
+
+void Link::flush() {
+  Entry entry;
+  while (next_entry(entry)) write(entry);
+}
+
+/// Takes what is to be written now, and completes its header.
+bool Link::next_entry(Entry& entry) {
+  std::lock_guard lock(mutex_);
+  if (is_lost()) return false;
+  if (!queue_.empty() && has_record_room(kReserve)) {
+    entry = std::move(queue_.front());
+    queue_.pop_front();
+  } else if (credit_due_ && has_record_room(0)) {
+    entry = {};
+    entry.header.type = static_cast<uint16_t>(FrameType::kCredit);
+  } else {
+    return false;
+  }
+  FrameHeader& header = entry.header;
+  header.seq = sent_records_++;
+  if (entry.data != nullptr) ++sent_data_;
+  header.length = static_cast<uint32_t>(entry.payload.size());
+  header.arrived_records = told_records_ = arrived_records_.load(std::memory_order_acquire);
+  header.arrived_data = arrived_data_.load(std::memory_order_acquire);
+  header.released_data = told_released_ = released_data_;
+  credit_due_ = false;
+  return true;
+}
+
+void Link::write(const Entry& entry) {
+  const uint64_t records = static_cast<uint64_t>(tuning_.records);
+  const uint64_t slots = static_cast<uint64_t>(tuning_.slots);
+  try {
+    if (entry.data != nullptr) {
+      ::gloo::transport::Buffer& buffer = *ring_->send_data[written_data_ % slots];
+      if (written_data_ >= slots) buffer.waitSend();  // of the frame before in this slot, which has arrived
+      ++written_data_;
+      buffer.send(reinterpret_cast<size_t>(entry.data), entry.header.data_length);
+    }
+    ::gloo::transport::Buffer& buffer = *ring_->send_record[entry.header.seq % records];
+    if (entry.header.seq >= records) buffer.waitSend();
+    std::byte* record = ring_->sent_records.get() + entry.header.seq % records * record_bytes_;
+    std::memcpy(record, &entry.header, sizeof(entry.header));
+    std::memcpy(record + sizeof(entry.header), entry.payload.data(), entry.payload.size());
+    buffer.send(0, sizeof(entry.header) + entry.payload.size());
+  } catch (const std::exception&) {
+    lost_.store(true, std::memory_order_release);  // the link's thread finds out why
+  }
 }
 
 }  // namespace tandem::inline v0::distributed::gloo

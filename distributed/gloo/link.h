@@ -48,6 +48,8 @@ class LinkEvents {
   virtual void frame_arrived(Frame frame) = 0;
   /// More of what was sent has arrived, or more can be sent.
   virtual void link_moved(int peer) = 0;
+  /// Link::flush should be called on Gloo's thread.
+  virtual void flush_wanted() = 0;
   /// The connection is gone; told once, the last event.
   virtual void link_lost(int peer, const std::string& why) = 0;
 };
@@ -59,7 +61,10 @@ class LinkEvents {
 /// of them are free again.  A data frame is two writes: the data, straight from the caller's memory, into the next
 /// slot, and a record.  One thread of the link waits for records, in their order, checks them, and hands them on.
 ///
-/// All functions may be called from any thread, release() and try_send_data() from one at a time.  Nothing blocks, and
+/// What is sent is queued, and written by Gloo's own thread in flush(): another thread that wrote would hold a lock which
+/// Gloo's polls for, and where both share one core the poll takes the time that the writer needs.
+///
+/// The functions may be called from any thread, release() and try_send_data() from one at a time.  Nothing blocks, and
 /// nothing throws for a lost connection: what is sent is dropped, and link_lost is told.
 class Link {
  public:
@@ -74,8 +79,12 @@ class Link {
   /// Joins the link's thread, after the connection was shut down from outside.
   void stop();
 
-  /// Sends a record, or keeps a copy until there is room.
+  /// Sends a record as soon as there is room.
   void send(FrameType type, std::string payload);
+  /// The same for the last record that matters: no data is sent from now on.
+  void send_poison(std::string payload);
+  /// Whether memory that try_send_data was given may still be read.
+  bool reads_memory();
   /// Sends up to Tuning::chunk_bytes from memory that stays as it is until arrived_data() has passed the number
   /// returned, from 1; 0 where there is no room now.
   uint64_t try_send_data(const std::byte* data, int64_t num_bytes, uint64_t channel, uint8_t stream, uint64_t offset,
@@ -85,24 +94,26 @@ class Link {
   /// Gives the slot of the data frame `index` back.
   void release(uint64_t index);
   bool is_lost() const { return lost_.load(std::memory_order_acquire); }
-  /// Whether everything sent has been handed to the kernel and a record is kept nowhere.
-  bool outbox_empty();
+  /// Writes what can be written.  On Gloo's thread.
+  void flush();
+  /// Whether nothing waits for flush().
+  bool is_flushed();
 
  private:
   struct Ring;
-  struct Kept {
-    FrameType type;
+  struct Entry {
+    FrameHeader header;
     std::string payload;
+    const std::byte* data = nullptr;
   };
 
   void run();
-  bool receive_next();
+  void receive_next();
   void acknowledge(const FrameHeader& header);
   bool has_record_room(int reserve) const;
-  void write_record(FrameHeader header, const std::string& payload);
-  void flush_outbox();
-  void send_credit();
-  void lose();
+  bool next_entry(Entry& entry);
+  void write(const Entry& entry);
+  void lose(const std::string& why);
 
   const int peer_;
   const Tuning tuning_;
@@ -118,8 +129,15 @@ class Link {
   std::atomic<uint64_t> arrived_data_{0};
   std::atomic<uint64_t> acked_data_{0};
   std::atomic<bool> lost_{false};
+  std::atomic<bool> closed_{false};  // the connection has ended for Gloo too
 
-  std::mutex mutex_;  // of what follows; held while sending, so that frames are in order
+  uint64_t written_data_ = 0;  // of Gloo's thread
+
+  std::mutex mutex_;  // of what follows
+  std::deque<Entry> queue_;
+  bool poisoned_ = false;
+  bool told_lost_ = false;
+  uint64_t queued_data_ = 0;  // data frames that were accepted
   uint64_t sent_records_ = 0;
   uint64_t sent_data_ = 0;
   uint64_t acked_records_ = 0;
@@ -129,7 +147,6 @@ class Link {
   uint64_t told_records_ = 0;    // what the peer knows
   uint64_t told_released_ = 0;
   bool credit_due_ = false;
-  std::deque<Kept> outbox_;
 };
 
 }  // namespace tandem::inline v0::distributed::gloo

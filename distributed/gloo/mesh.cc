@@ -32,6 +32,7 @@ namespace {
 constexpr std::chrono::seconds kConnectTime[] = {std::chrono::seconds(5), std::chrono::seconds(10),
                                                  std::chrono::seconds(20)};
 constexpr std::chrono::seconds kGoodbyeTime{1};
+constexpr std::chrono::milliseconds kLastDataTime{200};
 
 /// What all ranks of one running kernel and network have in common: host_identity() without the part that users set.
 std::string machine_of(const std::string& identity) { return identity.substr(0, identity.rfind('/')); }
@@ -90,6 +91,38 @@ void raise(const FileDescriptor& event) {
 }
 
 }  // namespace
+
+/// Calls Link::flush on Gloo's thread, which looks at a descriptor of ours beside those of its connections.
+class Mesh::Flusher final : public ::gloo::transport::tcp::Handler {
+ public:
+  explicit Flusher(Mesh& mesh)
+      : mesh_(mesh),
+        device_(static_cast<::gloo::transport::tcp::Device&>(*mesh.device_)),
+        wanted_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    device_.registerDescriptor(wanted_.get(), EPOLLIN, this);
+  }
+  /// Waits until no handleEvents runs.
+  ~Flusher() override { device_.unregisterDescriptor(wanted_.get(), this); }
+
+  void want() {
+    if (!is_wanted_.exchange(true)) raise(wanted_);
+  }
+
+  void handleEvents(int) override {
+    uint64_t count;
+    [[maybe_unused]] const ssize_t n = read(wanted_.get(), &count, sizeof(count));
+    is_wanted_.store(false);
+    for (const auto& link : mesh_.links_) {
+      if (link != nullptr) link->flush();
+    }
+  }
+
+ private:
+  Mesh& mesh_;
+  ::gloo::transport::tcp::Device& device_;
+  FileDescriptor wanted_;
+  std::atomic<bool> is_wanted_{false};
+};
 
 Mesh::Mesh(const ProcessGroupOptions& options, const Tuning& tuning)
     : options_(options),
@@ -277,6 +310,7 @@ std::string Mesh::try_connect(Rendezvous& rendezvous, int number) {
 }
 
 void Mesh::greet(Rendezvous& rendezvous) {
+  flusher_ = std::make_unique<Flusher>(*this);
   for (int peer = 0; peer < options_.world_size; ++peer) {
     if (peer == options_.rank) continue;
     link(peer).start();
@@ -316,6 +350,8 @@ void Mesh::frame_arrived(Frame frame) {
 }
 
 void Mesh::link_moved(int) { wake(); }
+
+void Mesh::flush_wanted() { flusher_->want(); }
 
 void Mesh::link_lost(int peer, const std::string& why) {
   {
@@ -370,11 +406,27 @@ void Mesh::notify(const std::function<void()>& wake) {
 
 // --- parting ---
 
+void Mesh::poison(const std::string& payload) {
+  for (const auto& link : links_) {
+    if (link != nullptr) link->send_poison(payload);
+  }
+  for (const bool cuts : {false, true}) {
+    const auto deadline = Clock::now() + kLastDataTime;
+    for (size_t peer = 0; peer < links_.size(); ++peer) {
+      if (links_[peer] == nullptr) continue;
+      if (cuts && links_[peer]->reads_memory()) shutdown(sockets_[peer].get(), SHUT_RDWR);
+      while (links_[peer]->reads_memory() && Clock::now() < deadline) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    }
+  }
+}
+
 void Mesh::close() {
   const auto busy = [&](size_t peer) {
     int unsent = 0;
     return links_[peer] != nullptr && sockets_[peer] && !links_[peer]->is_lost() &&
-           (!links_[peer]->outbox_empty() || (ioctl(sockets_[peer].get(), SIOCOUTQ, &unsent) == 0 && unsent > 0));
+           (!links_[peer]->is_flushed() || (ioctl(sockets_[peer].get(), SIOCOUTQ, &unsent) == 0 && unsent > 0));
   };
   for (const auto& link : links_) {
     if (link != nullptr && said_hello_) link->send(FrameType::kGoodbye, {});
@@ -386,7 +438,11 @@ void Mesh::close() {
   for (const FileDescriptor& socket : sockets_) {
     if (socket) shutdown(socket.get(), SHUT_RDWR);
   }
-  links_.clear();  // joins their threads
+  for (const auto& link : links_) {
+    if (link != nullptr) link->stop();
+  }
+  flusher_.reset();
+  links_.clear();
   context_.reset();
   device_.reset();
   sockets_.clear();

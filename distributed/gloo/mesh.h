@@ -49,6 +49,10 @@ class Mesh final : private LinkEvents {
   /// Why the link to `peer` is gone.  All its frames can be taken by then.
   std::optional<std::string> lost(int peer) const;
 
+  /// Tells all that this rank takes part no longer, and sends no data from now on.  Returns when nobody reads memory that
+  /// was to be sent: peers that do not take it within 200 ms are cut off.
+  void poison(const std::string& payload);
+
   /// As Backend::do_sleep.
   void sleep(FunctionRef<bool()> changed, Clock::time_point until);
   void wake();
@@ -57,6 +61,7 @@ class Mesh final : private LinkEvents {
 
  private:
   struct Attempt;
+  class Flusher;
 
   void join();
   void connect(Rendezvous& rendezvous);
@@ -66,6 +71,7 @@ class Mesh final : private LinkEvents {
 
   void frame_arrived(Frame frame) override;
   void link_moved(int peer) override;
+  void flush_wanted() override;
   void link_lost(int peer, const std::string& why) override;
 
   const ProcessGroupOptions options_;
@@ -79,6 +85,7 @@ class Mesh final : private LinkEvents {
   std::shared_ptr<::gloo::transport::Context> context_;
   std::vector<FileDescriptor> sockets_;  // of the connections, by rank: Gloo has no way to end one that wakes all
   std::vector<std::unique_ptr<Link>> links_;
+  std::unique_ptr<Flusher> flusher_;  // from greeting on
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
