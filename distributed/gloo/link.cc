@@ -181,6 +181,7 @@ void Link::send(FrameType type, std::string payload) {
                max_payload_);
   Entry entry;
   entry.header.type = static_cast<uint16_t>(type);
+  entry.header.flags = type == FrameType::kGoodbye ? kWantAck : 0;
   entry.payload = std::move(payload);
   {
     std::lock_guard lock(mutex_);
@@ -243,9 +244,9 @@ void Link::release(uint64_t index) {
   events_->flush_wanted();
 }
 
-bool Link::is_flushed() {
+bool Link::is_heard() {
   std::lock_guard lock(mutex_);
-  return queue_.empty();
+  return queue_.empty() && acked_records_ >= wanted_ack_;
 }
 
 void Link::flush() {
@@ -256,7 +257,7 @@ void Link::flush() {
 /// Takes what is to be written now, and completes its header.
 bool Link::next_entry(Entry& entry) {
   std::lock_guard lock(mutex_);
-  if (is_lost()) return false;
+  if (cannot_write_) return false;
   if (!queue_.empty() && has_record_room(kReserve)) {
     entry = std::move(queue_.front());
     queue_.pop_front();
@@ -269,6 +270,7 @@ bool Link::next_entry(Entry& entry) {
   FrameHeader& header = entry.header;
   header.seq = sent_records_++;
   if (entry.data != nullptr) ++sent_data_;
+  if ((header.flags & kWantAck) != 0) wanted_ack_ = sent_records_;
   header.length = static_cast<uint32_t>(entry.payload.size());
   header.arrived_records = told_records_ = arrived_records_.load(std::memory_order_acquire);
   header.arrived_data = arrived_data_.load(std::memory_order_acquire);
@@ -295,6 +297,8 @@ void Link::write(const Entry& entry) {
     buffer.send(0, sizeof(entry.header) + entry.payload.size());
   } catch (const std::exception&) {
     lost_.store(true, std::memory_order_release);  // the link's thread finds out why
+    std::lock_guard lock(mutex_);
+    cannot_write_ = true;
   }
 }
 

@@ -96,8 +96,8 @@ class Link {
   bool is_lost() const { return lost_.load(std::memory_order_acquire); }
   /// Writes what can be written.  On Gloo's thread.
   void flush();
-  /// Whether nothing waits for flush().
-  bool is_flushed();
+  /// Whether the peer has seen all records up to the last that asked for it, such as a goodbye.
+  bool is_heard();
 
  private:
   struct Ring;
@@ -135,12 +135,14 @@ class Link {
 
   std::mutex mutex_;  // of what follows
   std::deque<Entry> queue_;
+  bool cannot_write_ = false;
   bool poisoned_ = false;
   bool told_lost_ = false;
   uint64_t queued_data_ = 0;  // data frames that were accepted
   uint64_t sent_records_ = 0;
   uint64_t sent_data_ = 0;
   uint64_t acked_records_ = 0;
+  uint64_t wanted_ack_ = 0;  // records up to the last that asked for an acknowledgement
   uint64_t freed_data_ = 0;      // slots of the peer that may be written again
   uint64_t released_data_ = 0;   // slots of this side that the peer may write again
   uint64_t released_ahead_ = 0;  // bit i: slot released_data_ + i is free too

@@ -1,11 +1,9 @@
 #include <tandem/distributed/gloo/mesh.h>
 
-#include <linux/sockios.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/eventfd.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -32,7 +30,7 @@ namespace {
 constexpr std::chrono::seconds kConnectTime[] = {std::chrono::seconds(5), std::chrono::seconds(10),
                                                  std::chrono::seconds(20)};
 constexpr std::chrono::seconds kGoodbyeTime{1};
-constexpr std::chrono::milliseconds kLastDataTime{200};
+constexpr std::chrono::milliseconds kLastDataTime{700};
 
 /// What all ranks of one running kernel and network have in common: host_identity() without the part that users set.
 std::string machine_of(const std::string& identity) { return identity.substr(0, identity.rfind('/')); }
@@ -423,17 +421,15 @@ void Mesh::poison(const std::string& payload) {
 }
 
 void Mesh::close() {
-  const auto busy = [&](size_t peer) {
-    int unsent = 0;
-    return links_[peer] != nullptr && sockets_[peer] && !links_[peer]->is_lost() &&
-           (!links_[peer]->is_flushed() || (ioctl(sockets_[peer].get(), SIOCOUTQ, &unsent) == 0 && unsent > 0));
-  };
   for (const auto& link : links_) {
     if (link != nullptr && said_hello_) link->send(FrameType::kGoodbye, {});
   }
+  // Closing at once would reset connections on which something is unread, and lose what is on the way.
   const auto deadline = Clock::now() + kGoodbyeTime;
-  for (size_t peer = 0; peer < links_.size(); ++peer) {
-    while (busy(peer) && Clock::now() < deadline) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  for (const auto& link : links_) {
+    while (said_hello_ && link != nullptr && !link->is_lost() && !link->is_heard() && Clock::now() < deadline) {
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+    }
   }
   for (const FileDescriptor& socket : sockets_) {
     if (socket) shutdown(socket.get(), SHUT_RDWR);

@@ -33,7 +33,7 @@ class Mesh final : private LinkEvents {
 
   /// Connects all ranks of `options`; collective.  Throws CommError.
   Mesh(const ProcessGroupOptions& options, const Tuning& tuning);
-  /// Says goodbye.  Waits for a second at most until what was sent has reached the peers' hosts.
+  /// Says goodbye.  Waits for a second at most until the peers have heard it.
   ~Mesh() override;
 
   Link& link(int peer) { return *links_[static_cast<size_t>(peer)]; }
@@ -50,7 +50,7 @@ class Mesh final : private LinkEvents {
   std::optional<std::string> lost(int peer) const;
 
   /// Tells all that this rank takes part no longer, and sends no data from now on.  Returns when nobody reads memory that
-  /// was to be sent: peers that do not take it within 200 ms are cut off.
+  /// was to be sent: peers that do not take it within 0.7 s are cut off.
   void poison(const std::string& payload);
 
   /// As Backend::do_sleep.

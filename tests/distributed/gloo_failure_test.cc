@@ -1,0 +1,213 @@
+// Ranks that disagree, throw or leave in the middle of each kind of collective over gloo; strangers at its ports; network
+// interfaces.
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include <tandem/distributed/gloo/gloo_backend.h>
+#include <tandem/distributed/gloo/gloo_sockets.h>
+#include <tandem/distributed/gloo/interface.h>
+#include <tandem/tests/distributed/backend_ranks.h>
+
+namespace {
+
+namespace td = tandem;
+using namespace td::distributed;
+namespace gl = td::distributed::gloo;
+using Kind = CollectiveKind;
+using Clock = std::chrono::steady_clock;
+
+constexpr Kind kKinds[] = {Kind::kAllReduce, Kind::kReduce,        Kind::kBroadcast, Kind::kGather, Kind::kAllGather,
+                           Kind::kScatter,   Kind::kReduceScatter, Kind::kAllToAll,  Kind::kBarrier};
+
+MakeBackend gloo_backend() {
+  return [](const ProcessGroupOptions& options) { return gl::make_gloo_backend(options); };
+}
+
+/// A collective of that kind, with memory for it.
+struct Call {
+  Call(Kind kind, int size, int64_t count)
+      : input(static_cast<size_t>(count * size), 1.0f), output(static_cast<size_t>(count * size)) {
+    collective.kind = kind;
+    collective.seq = 1;
+    collective.dtype = td::kFloat32;
+    collective.num_elements = kind == Kind::kAllToAll || kind == Kind::kBarrier ? 0 : count;
+    if (kind == Kind::kAllGather) collective.num_elements = count * size;
+    const bool rooted =
+        kind == Kind::kReduce || kind == Kind::kBroadcast || kind == Kind::kGather || kind == Kind::kScatter;
+    if (rooted) collective.root = 0;
+    collective.shape = {count};
+    collective.name = "x";
+    collective.input = reinterpret_cast<std::byte*>(input.data());
+    collective.output = reinterpret_cast<std::byte*>(output.data());
+    if (kind == Kind::kBroadcast) collective.output = reinterpret_cast<std::byte*>(input.data());
+    for (int r = 0; r < size; ++r) {
+      collective.inputs.push_back({reinterpret_cast<std::byte*>(input.data() + r * count), count});
+      collective.outputs.push_back({reinterpret_cast<std::byte*>(output.data() + r * count), count});
+    }
+  }
+  std::vector<float> input;
+  std::vector<float> output;
+  Collective collective;
+};
+
+TEST(GlooFailure, ADifferenceIsShownWithBothSidesOnEveryRank) {
+  for (const Kind kind : kKinds) {
+    const std::vector<std::string> errors = try_backend_ranks(3, gloo_backend(), [&](Backend& backend, int rank) {
+      Call call(kind, 3, 40000);
+      if (rank == 1) call.collective.name_hash = 7;
+      if (rank == 1) call.collective.name = "y";
+      run_collective(backend, call.collective);
+    });
+    for (const std::string& error : errors) {
+      // Found by this rank, or heard from one that found it.
+      EXPECT_NE(error.find(": ranks do not agree on what to exchange\n  rank "), std::string::npos) << error;
+      EXPECT_NE(error.find("'x'"), std::string::npos) << error;
+      EXPECT_NE(error.find("\n  rank 1  "), std::string::npos) << error;
+      EXPECT_NE(error.find("'y'"), std::string::npos) << error;
+    }
+  }
+}
+
+TEST(GlooFailure, EveryRankSeesWhichCountsOfAnAllToAllDiffer) {
+  const std::vector<std::string> errors = try_backend_ranks(4, gloo_backend(), [&](Backend& backend, int rank) {
+    Call call(Kind::kAllToAll, 4, 30);
+    if (rank == 2) call.collective.inputs[1].num_elements = 29;
+    run_collective(backend, call.collective);
+  });
+  for (const std::string& error : errors) {
+    EXPECT_NE(error.find(": ranks do not agree on what to exchange\n  rank 2  sends 29 elements to rank 1: all_to_all "),
+              std::string::npos)
+        << error;
+    EXPECT_NE(error.find("\n  rank 1  expects 30 elements from rank 2: all_to_all "), std::string::npos) << error;
+  }
+}
+
+TEST(GlooFailure, ARankThatThrowsIsNamedOnAllOthersInTime) {
+  for (const Kind kind : kKinds) {
+    for (const int64_t count : {5, 400000}) {
+      std::vector<Clock::time_point> ends(3);
+      Clock::time_point thrown;
+      const std::vector<std::string> errors = try_backend_ranks(3, gloo_backend(), [&](Backend& backend, int rank) {
+        if (rank == 2) {
+          thrown = Clock::now();
+          throw td::StateError("no disk");
+        }
+        Call call(kind, 3, count);
+        try {
+          run_collective(backend, call.collective);
+        } catch (...) {
+          ends[static_cast<size_t>(rank)] = Clock::now();
+          throw;
+        }
+      });
+      EXPECT_EQ(errors[0], " failed\n  rank 2: no disk");
+      EXPECT_EQ(errors[1], " failed\n  rank 2: no disk");
+      EXPECT_LT(std::max(ends[0], ends[1]) - thrown, std::chrono::seconds(5));
+    }
+  }
+}
+
+TEST(GlooFailure, ARankThatGoesInTheMiddleOfALargeExchangeIsNamed) {
+  // It has agreed, so that the others send from and to their memory when it goes.
+  for (const Kind kind : kKinds) {
+    if (kind == Kind::kBarrier) continue;
+    const std::vector<std::string> errors = try_backend_ranks(3, gloo_backend(), [&](Backend& backend, int rank) {
+      Call call(kind, 3, 4000000);
+      if (rank == 0) {
+        backend.do_start(call.collective);
+        for (int i = 0; i < 20; ++i) backend.do_sleep([&] { return backend.do_advance() != Advance::kIdle; },
+                                                      Clock::now() + std::chrono::milliseconds(100));
+        throw td::StateError("no disk");
+      }
+      run_collective(backend, call.collective);
+    });
+    // One that needs nothing more may have completed.
+    for (const int rank : {1, 2}) {
+      const std::string& error = errors[static_cast<size_t>(rank)];
+      EXPECT_TRUE(error.empty() || error == " failed\n  rank 0: no disk") << error;
+    }
+  }
+}
+
+TEST(GlooFailure, ARankThatEndsWithoutAWordIsNamed) {
+  const std::vector<std::string> errors = try_backend_ranks(3, gloo_backend(), [&](Backend& backend, int rank) {
+    if (rank == 1) return;
+    Call call(Kind::kAllReduce, 3, 100000);
+    run_collective(backend, call.collective);
+  });
+  EXPECT_EQ(errors[0], " failed\n  rank 1: left the group");
+  EXPECT_EQ(errors[2], " failed\n  rank 1: left the group");
+}
+
+TEST(GlooInterface, IsTheOneThatWasNamed) {
+  ProcessGroupOptions options;
+  for (const char* name : {"lo", "127.0.0.1"}) {
+    options.interface = name;
+    EXPECT_EQ(gl::choose_interface(options, false).name, "lo");
+    EXPECT_EQ(gl::choose_interface(options, false).address, "127.0.0.1");
+  }
+  options.interface = "";
+  EXPECT_TRUE(gl::choose_interface(options, true).is_loopback);
+}
+
+TEST(GlooInterface, AnUnknownNameListsWhatThereIs) {
+  ProcessGroupOptions options;
+  options.rank = 1;
+  options.world_size = 2;
+  options.interface = "ib7";
+  std::string text;
+  try {
+    gl::choose_interface(options, true);
+  } catch (const td::CommError& e) {
+    text = e.what();
+  }
+  EXPECT_EQ(text.find("[rank 1 of 2] group 'default': there is no network interface 'ib7', which "
+                      "ProcessGroupOptions::interface names; those that are up:\n  "),
+            0u)
+      << text;
+  EXPECT_NE(text.find("\n  lo  127.0.0.1"), std::string::npos) << text;
+}
+
+/// A connection between two sockets of this process whose listener was shielded; what a stranger says is not heard.
+TEST(GlooSockets, AShieldedConnectionIsDeafUntilItIsLifted) {
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const FileDescriptor listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  ASSERT_EQ(listen(listener.get(), 1), 0);
+  socklen_t size = sizeof(address);
+  getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &size);
+  std::vector<char> bytes(sizeof(sockaddr_storage) + 8);
+  std::memcpy(bytes.data(), &address, sizeof(address));
+  gl::shield_listener(bytes);
+
+  const FileDescriptor client(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(connect(client.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  const FileDescriptor server(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  ASSERT_EQ(send(client.get(), "boo", 3, MSG_NOSIGNAL), 3);
+  char text[4] = {};
+  EXPECT_EQ(recv(server.get(), text, 3, MSG_DONTWAIT), -1);  // loopback delivers in send()
+  gl::lift_shield(server.get());
+  EXPECT_EQ(recv(server.get(), text, 3, MSG_WAITALL), 3);  // sent again
+  EXPECT_STREQ(text, "boo");
+
+  sockaddr_in end = {};
+  size = sizeof(end);
+  getsockname(client.get(), reinterpret_cast<sockaddr*>(&end), &size);
+  std::vector<char> client_bytes(sizeof(sockaddr_storage) + 8);
+  std::memcpy(client_bytes.data(), &end, sizeof(end));
+  EXPECT_TRUE(gl::leads_to(server.get(), client_bytes));
+  EXPECT_FALSE(gl::leads_to(server.get(), bytes));
+  EXPECT_TRUE(gl::find_connection(client_bytes));
+}
+
+}  // namespace
