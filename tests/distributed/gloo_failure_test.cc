@@ -53,6 +53,9 @@ struct Call {
       collective.outputs.push_back({reinterpret_cast<std::byte*>(output.data() + r * count), count});
     }
   }
+  Call(const Call&) = default;
+  Call& operator=(Call&&) = default;  // the vectors' memory stays where it is
+
   std::vector<float> input;
   std::vector<float> output;
   Collective collective;
@@ -119,8 +122,10 @@ TEST(GlooFailure, ARankThatGoesInTheMiddleOfALargeExchangeIsNamed) {
   // It has agreed, so that the others send from and to their memory when it goes.
   for (const Kind kind : kKinds) {
     if (kind == Kind::kBarrier) continue;
+    std::vector<Call> calls(3, Call(kind, 3, 0));  // live until their backends have been told to stop
     const std::vector<std::string> errors = try_backend_ranks(3, gloo_backend(), [&](Backend& backend, int rank) {
-      Call call(kind, 3, 4000000);
+      Call& call = calls[static_cast<size_t>(rank)];
+      call = Call(kind, 3, 4000000);
       if (rank == 0) {
         backend.do_start(call.collective);
         for (int i = 0; i < 20; ++i) backend.do_sleep([&] { return backend.do_advance() != Advance::kIdle; },
@@ -132,7 +137,7 @@ TEST(GlooFailure, ARankThatGoesInTheMiddleOfALargeExchangeIsNamed) {
     // One that needs nothing more may have completed.
     for (const int rank : {1, 2}) {
       const std::string& error = errors[static_cast<size_t>(rank)];
-      EXPECT_TRUE(error.empty() || error == " failed\n  rank 0: no disk") << error;
+      EXPECT_TRUE(error.empty() || error == " failed\n  rank 0: no disk") << to_string(kind) << error;
     }
   }
 }
