@@ -16,16 +16,6 @@ namespace examples {
 
 namespace {
 
-/// `bazel run` starts programs in a folder of its own and says where the user was.
-bool enter_users_folder() {
-  const char* folder = std::getenv("BUILD_WORKING_DIRECTORY");
-  if (folder == nullptr) return true;
-  std::error_code error;
-  std::filesystem::current_path(folder, error);
-  if (error) std::cerr << "BUILD_WORKING_DIRECTORY: cannot enter '" << folder << "': " << error.message() << "\n";
-  return !error;
-}
-
 /// A path that was given is not empty: an unset variable in a script must not silently mean something else.
 std::string not_empty(const std::string& path) { return path.empty() ? "the path is empty" : ""; }
 
@@ -63,6 +53,15 @@ struct AddOption {
 };
 
 }  // namespace
+
+bool enter_users_folder() {
+  const char* folder = std::getenv("BUILD_WORKING_DIRECTORY");
+  if (folder == nullptr) return true;
+  std::error_code error;
+  std::filesystem::current_path(folder, error);
+  if (error) std::cerr << "BUILD_WORKING_DIRECTORY: cannot enter '" << folder << "': " << error.message() << "\n";
+  return !error;
+}
 
 int parse_training_flags(int argc, char** argv, const Program& program, TrainingFlags& flags) {
   constexpr int64_t kMost = 1'000'000'000;  // so that products of counts do not overflow

@@ -51,6 +51,10 @@ struct Program {
 /// there.
 int parse_training_flags(int argc, char** argv, const Program& program, TrainingFlags& flags);
 
+/// Moves to the folder where the user typed the command: `bazel run` starts programs in one of its own, and says where the
+/// user was.  False, after a line on stderr, where that folder cannot be entered.
+bool enter_users_folder();
+
 /// Makes the folders that `out` and `trace` need, so that a wrong path is noticed before the training.  Throws
 /// std::runtime_error naming the folder and the reason.
 void make_output_folders(const TrainingFlags& flags);

@@ -1,0 +1,188 @@
+// Numbers of one rank come to others: broadcast, scatter, gather, all_gather, all_to_all.
+#include <tandem/examples/collectives/tour.h>
+#include <tandem/tandem.h>
+
+#include <sys/resource.h>
+
+#include <algorithm>
+
+namespace td = tandem;
+
+namespace examples {
+
+namespace {
+
+constexpr int kRoot = 0;
+constexpr double kSmallMegabytes = 16;  // what the group itself may take on its first use
+
+/// The most memory that this process has had so far.
+double peak_megabytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_maxrss) * 1024 / 1e6;
+}
+
+td::Tensor number(double value) { return td::full({1}, value); }
+
+/// A tensor of one element for each rank.
+std::vector<td::Tensor> places(const ProcessGroup& group) {
+  std::vector<td::Tensor> tensors;
+  for (int r = 0; r < group.size(); ++r) tensors.push_back(td::zeros({1}));
+  return tensors;
+}
+
+}  // namespace
+
+Stop broadcast(ProcessGroup& group) {
+  Stop stop("broadcast", "group.broadcast(x, /*root=*/0)", "every rank's x becomes the root's");
+  const td::Tensor x = td::full({2}, 10.0 + group.rank());
+  stop.show("before", x);
+  group.broadcast(x, kRoot);
+  stop.check("after", x, {10, 10});
+  return stop;
+}
+
+Stop broadcast_coalesced(ProcessGroup& group) {
+  Stop stop("broadcast_coalesced", "group.broadcast_coalesced({a, b}, /*root=*/0)",
+            "several tensors, one exchange per dtype");
+  const td::Tensor a = td::full({2}, 10.0 + group.rank());
+  const td::Tensor b = td::full({}, 20 + group.rank(), {.dtype = td::kInt64});
+  stop.show("before", std::vector{a, b});
+  group.broadcast_coalesced({a, b}, kRoot);
+  stop.check("after", std::vector{a, b}, {10, 10, 20});
+  return stop;
+}
+
+Stop broadcast_large(ProcessGroup& group, int64_t side) {
+  Stop stop("broadcast", td::str("group.broadcast(x, /*root=*/0)  // float16 [", side, ", ", side, "]"),
+            "half the bytes of float32, nothing serialised, no second copy of the whole");
+  const bool is_root = group.rank() == kRoot;
+  const td::Tensor x = td::full({side, side}, is_root ? 0.5 : 0.0, {.dtype = td::kFloat16});
+  if (is_root) x[side - 1].fill_(0.25);
+  const double before = peak_megabytes();
+  group.broadcast(x, kRoot);
+  const double further = peak_megabytes() - before;
+
+  const double megabytes = static_cast<double>(x.num_bytes()) / 1e6;
+  stop.show("MB", td::str(megabytes));
+  stop.show("and at the peak", td::str(further));
+  stop.check("memory", further < std::max(0.1 * megabytes, kSmallMegabytes) ? "bounded" : "too much", "bounded");
+  // Corners, and the sum of all, which is exact.
+  const double sum = x.to(td::kFloat64).sum().item();
+  const auto n = static_cast<double>(side);
+  stop.check("float16", td::tensor({x[0][0].item(), x[side - 1][side - 1].item(), sum}),
+             {side > 1 ? 0.5 : 0.25, 0.25, n * (0.5 * (n - 1) + 0.25)});
+  return stop;
+}
+
+Stop scatter(ProcessGroup& group) {
+  Stop stop("scatter", "group.scatter(y, parts, /*root=*/0)",
+            "rank r gets element r of the root's list; the others pass none");
+  std::vector<td::Tensor> parts;
+  if (group.rank() == kRoot) {
+    for (int r = 0; r < group.size(); ++r) parts.push_back(number(r + 1));
+  }
+  const td::Tensor y = td::zeros({1});
+  group.scatter(y, parts, kRoot);
+  stop.show("parts", parts);
+  stop.check("after", y, {group.rank() + 1.0});
+  return stop;
+}
+
+Stop gather(ProcessGroup& group) {
+  Stop stop("gather", "group.gather(parts, x, /*root=*/0)",
+            "the root gets everybody's x, by rank; the others pass no list");
+  const td::Tensor x = number(group.rank());
+  const std::vector<td::Tensor> parts = group.rank() == kRoot ? places(group) : std::vector<td::Tensor>();
+  group.gather(parts, x, kRoot);
+  Values expected;
+  if (group.rank() == kRoot) {
+    for (int r = 0; r < group.size(); ++r) expected.push_back(r);
+  }
+  stop.show("x", x);
+  stop.check("after", parts, expected);
+  return stop;
+}
+
+Stop all_gather(ProcessGroup& group) {
+  Stop stop("all_gather", "group.all_gather(parts, x)",
+            "everybody gets everybody's x: as a list, or stacked in one tensor");
+  const td::Tensor x = number(group.rank());
+  const std::vector<td::Tensor> parts = places(group);
+  group.all_gather(parts, x);
+  const td::Tensor stacked = td::zeros({group.size(), 1});
+  group.all_gather(stacked, x);
+  Values expected;
+  for (int r = 0; r < group.size(); ++r) expected.push_back(r);
+  stop.show("x", x);
+  stop.check("list", parts, expected);
+  stop.check("tensor", stacked, expected);
+  return stop;
+}
+
+Stop all_gather_unequal(ProcessGroup& group) {
+  Stop stop("all_gather", "group.all_gather(parts, x)  // of unequal sizes",
+            "every rank says by its list how much each of them brings; rank 0 brings nothing");
+  const td::Tensor x = td::full({group.rank()}, 1.0 * group.rank());
+  std::vector<td::Tensor> parts;
+  Values expected;
+  for (int r = 0; r < group.size(); ++r) {
+    parts.push_back(td::zeros({r}));
+    expected.insert(expected.end(), static_cast<size_t>(r), r);
+  }
+  group.all_gather(parts, x);
+  stop.show("x", x);
+  stop.check("unequal", parts, expected);
+  return stop;
+}
+
+Stop all_gather_coalesced(ProcessGroup& group) {
+  Stop stop("all_gather_coalesced", "group.all_gather_coalesced({y, z}, {a, b})",
+            "several tensors, stacked, one exchange per dtype");
+  const td::Tensor a = number(group.rank());
+  const td::Tensor b = td::full({}, 10 + group.rank(), {.dtype = td::kInt64});
+  const td::Tensor y = td::zeros({group.size(), 1});
+  const td::Tensor z = td::zeros({group.size()}, {.dtype = td::kInt64});
+  group.all_gather_coalesced({y, z}, {a, b});
+  Values expected;
+  for (int r = 0; r < group.size(); ++r) expected.push_back(r);
+  for (int r = 0; r < group.size(); ++r) expected.push_back(10 + r);
+  stop.show("a b", std::vector{a, b});
+  stop.check("after", std::vector{y, z}, expected);
+  return stop;
+}
+
+Stop all_to_all(ProcessGroup& group) {
+  Stop stop("all_to_all", "group.all_to_all(y, x)",
+            "row r goes to rank r, and row r comes from it: a transpose over ranks");
+  const int n = group.size();
+  const td::Tensor x = td::empty({n});
+  for (int r = 0; r < n; ++r) x[r].fill_(10 * group.rank() + r);  // from, to
+  const td::Tensor y = td::zeros({n});
+  group.all_to_all(y, x);
+  Values expected;
+  for (int r = 0; r < n; ++r) expected.push_back(10 * r + group.rank());
+  stop.show("x", x);
+  stop.check("after", y, expected);
+  return stop;
+}
+
+Stop all_to_all_uneven(ProcessGroup& group) {
+  Stop stop("all_to_all", "group.all_to_all(y, x, output_splits, input_splits)",
+            "the same with parts of unequal sizes: here rank r gets r + 1 rows from everybody");
+  const int n = group.size();
+  const int rows_each = group.rank() + 1;
+  std::vector<int64_t> output_splits(static_cast<size_t>(n), rows_each);
+  std::vector<int64_t> input_splits;
+  for (int r = 0; r < n; ++r) input_splits.push_back(r + 1);
+  const td::Tensor x = td::full({n * (n + 1) / 2}, 1.0 * group.rank());
+  const td::Tensor y = td::zeros({n * rows_each});
+  group.all_to_all(y, x, output_splits, input_splits);
+  Values expected;
+  for (int r = 0; r < n; ++r) expected.insert(expected.end(), static_cast<size_t>(rows_each), r);
+  stop.show("x", x);
+  stop.check("uneven", y, expected);
+  return stop;
+}
+
+}  // namespace examples

@@ -1,0 +1,174 @@
+#include <tandem/examples/collectives/stop.h>
+
+#include <algorithm>
+#include <cstring>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <utility>
+
+#include <tandem/tandem.h>
+
+namespace td = tandem;
+
+namespace examples {
+
+namespace {
+
+constexpr char kCellEnd = '\n';  // between the cells of a row on its way to rank 0; no cell holds one
+
+Values values(const std::vector<td::Tensor>& tensors) {
+  Values all;
+  for (const td::Tensor& tensor : tensors) {
+    if (!tensor.defined()) continue;
+    for (const double value : tensor.to(td::kFloat64).to_vector<double>()) all.push_back(value);
+  }
+  return all;
+}
+
+void write_brief(std::ostream& out, const td::Tensor& tensor) {
+  if (tensor.dim() == 0) {
+    out << tensor.to(td::kFloat64).item();
+    return;
+  }
+  out << "[";
+  for (int64_t i = 0; i < tensor.size(0); ++i) {
+    if (i > 0) out << " ";
+    write_brief(out, tensor[i]);
+  }
+  out << "]";
+}
+
+/// Everybody's text, by rank, on every rank.
+std::vector<std::string> all_gather_text(td::distributed::ProcessGroup& group, const std::string& text) {
+  const auto n = static_cast<int64_t>(text.size());
+  const td::Tensor lengths = td::empty({group.size()}, {.dtype = td::kInt64});
+  group.all_gather(lengths, td::full({}, n, {.dtype = td::kInt64}));
+  const td::Tensor mine = td::empty({n}, {.dtype = td::kUInt8});
+  if (n > 0) std::memcpy(mine.data<uint8_t>(), text.data(), text.size());
+  std::vector<td::Tensor> bytes;
+  for (const int64_t length : lengths.to_vector<int64_t>()) bytes.push_back(td::empty({length}, {.dtype = td::kUInt8}));
+  group.all_gather(bytes, mine);
+  std::vector<std::string> texts;
+  for (const td::Tensor& part : bytes) {
+    const auto characters = part.to_vector<uint8_t>();
+    texts.emplace_back(characters.begin(), characters.end());
+  }
+  return texts;
+}
+
+std::vector<std::string> split(const std::string& text) {
+  std::vector<std::string> parts;
+  std::istringstream in(text);
+  for (std::string part; std::getline(in, part, kCellEnd);) parts.push_back(part);
+  return parts;
+}
+
+}  // namespace
+
+Stop::Stop(std::string op, std::string call, std::string meaning)
+    : op_(std::move(op)), call_(std::move(call)), meaning_(std::move(meaning)) {}
+
+void Stop::show(const std::string& column, const td::Tensor& tensor) { show(column, brief(tensor)); }
+void Stop::show(const std::string& column, const std::vector<td::Tensor>& tensors) { show(column, brief(tensors)); }
+void Stop::show(const std::string& column, const std::string& text) { cells_.push_back({column, text}); }
+
+void Stop::check(const std::string& column, const td::Tensor& got, const Values& expected) {
+  add_checked(column, brief(got), values({got}), expected);
+}
+
+void Stop::check(const std::string& column, const std::vector<td::Tensor>& got, const Values& expected) {
+  add_checked(column, brief(got), values(got), expected);
+}
+
+void Stop::check(const std::string& column, const std::string& got, const std::string& expected) {
+  const bool ok = got == expected;
+  cells_.push_back({column, ok ? got : got + " WRONG, expected " + expected, true, ok, nlohmann::json(got).dump(),
+                    nlohmann::json(expected).dump()});
+}
+
+void Stop::add_checked(const std::string& column, const std::string& text, const Values& got, const Values& expected) {
+  const bool ok = got == expected;  // NaN is never equal
+  const std::string expected_json = nlohmann::json(expected).dump();
+  cells_.push_back({column, ok ? text : text + " WRONG, expected " + expected_json, true, ok,
+                    nlohmann::json(got).dump(), expected_json});
+}
+
+int Stop::wrong() const {
+  return static_cast<int>(std::count_if(cells_.begin(), cells_.end(), [](const Cell& cell) { return !cell.ok; }));
+}
+
+std::vector<std::string> Stop::columns() const {
+  std::vector<std::string> names;
+  for (const Cell& cell : cells_) names.push_back(cell.column);
+  return names;
+}
+
+std::vector<std::string> Stop::row() const {
+  std::vector<std::string> texts;
+  for (const Cell& cell : cells_) texts.push_back(cell.text);
+  return texts;
+}
+
+std::string Stop::json_lines(int rank) const {
+  std::ostringstream out;
+  for (const Cell& cell : cells_) {
+    if (!cell.checked) continue;
+    const std::string op = cell.column == "after" ? op_ : op_ + " " + cell.column;
+    out << "{\"rank\": " << rank << ", \"op\": " << nlohmann::json(op).dump() << ", \"ok\": " << std::boolalpha
+        << cell.ok << ", \"got\": " << cell.got << ", \"expected\": " << cell.expected << "}\n";
+  }
+  return out.str();
+}
+
+std::string brief(const td::Tensor& tensor) {
+  if (!tensor.defined()) return "-";
+  std::ostringstream out;
+  out.precision(9);
+  write_brief(out, tensor);
+  return out.str();
+}
+
+std::string brief(const std::vector<td::Tensor>& tensors) {
+  if (tensors.empty()) return "-";
+  std::string text;
+  for (const td::Tensor& tensor : tensors) {
+    if (!text.empty()) text += " ";
+    text += brief(tensor);
+  }
+  return text;
+}
+
+void print_json(const Stop& stop, td::distributed::ProcessGroup& group) {
+  const std::vector<std::string> texts = all_gather_text(group, stop.json_lines(group.rank()));
+  if (group.rank() != 0) return;
+  for (const std::string& text : texts) std::cout << text;
+  std::cout << std::flush;
+}
+
+void print_table(const Stop& stop, td::distributed::ProcessGroup& group) {
+  std::string mine;
+  for (const std::string& cell : stop.row()) mine += cell + kCellEnd;
+  const std::vector<std::string> texts = all_gather_text(group, mine);
+  if (group.rank() != 0) return;
+
+  std::vector<std::vector<std::string>> rows = {stop.columns()};
+  for (const std::string& text : texts) rows.push_back(split(text));
+  std::vector<size_t> widths(rows[0].size());
+  for (const auto& row : rows) {
+    for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], row[c].size());
+  }
+  std::ostringstream out;
+  out << stop.call() << "\n    " << stop.meaning() << "\n";
+  for (size_t r = 0; r < rows.size(); ++r) {
+    std::string line = r == 0 ? "          " : "    " + td::str("rank ", r - 1);
+    line.resize(12, ' ');
+    for (size_t c = 0; c < rows[r].size(); ++c)
+      line += rows[r][c] + std::string(widths[c] - rows[r][c].size() + 2, ' ');
+    line.erase(line.find_last_not_of(' ') + 1);
+    out << line << "\n";
+  }
+  std::cout << out.str() << std::endl;
+}
+
+}  // namespace examples
