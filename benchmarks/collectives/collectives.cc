@@ -38,6 +38,7 @@ struct Settings {
   uint64_t min = 4;
   uint64_t max = 256 << 20;
   int factor = 4;
+  std::vector<uint64_t> sizes;
   int world = 2;
   int rounds = 3;
   uint64_t step_bytes = 64 << 20;
@@ -61,6 +62,7 @@ void declare(CLI::App& app, Settings& s) {
   app.add_option("--min", s.min, "smallest size; K, M as 1024")->transform(CLI::AsSizeValue(false));
   app.add_option("--max", s.max, "largest size")->transform(CLI::AsSizeValue(false));
   app.add_option("--factor", s.factor, "from one size to the next")->check(CLI::Range(2, 1 << 20));
+  app.add_option("--sizes", s.sizes, "these instead: 4K,1M,25M")->delimiter(',')->transform(CLI::AsSizeValue(false));
   app.add_option("--rounds", s.rounds, "ours and the peers' in turn; the median is shown")->check(CLI::Range(1, 1000));
   app.add_option("--step-bytes", s.step_bytes, "as many calls as move this, from 5 to 500")
       ->transform(CLI::AsSizeValue(false));
@@ -72,7 +74,8 @@ void declare(CLI::App& app, Settings& s) {
 td::DType dtype_named(const std::string& name) { return name == "bfloat16" ? td::kBFloat16 : td::kFloat32; }
 
 std::vector<int64_t> sizes(const Settings& s) {
-  std::vector<int64_t> all;
+  std::vector<int64_t> all(s.sizes.begin(), s.sizes.end());
+  if (!all.empty()) return all;
   for (uint64_t size = s.min; size <= s.max; size *= static_cast<uint64_t>(s.factor)) {
     all.push_back(static_cast<int64_t>(size));
   }
@@ -173,9 +176,11 @@ std::vector<Row> run_ours(const Settings& s, const std::string& op, const std::s
   if (backend == "threads") {
     td::distributed::run_threads(s.world, [&](Context& context) { run_rank(context, one, path); });
   } else {
+    std::string list;
+    for (const int64_t size : sizes(s)) list += td::str(list.empty() ? "" : ",", size);
     td::distributed::spawn(s.world, "collectives",
-                           {path, "--op", op, "--dtype", dtype, "--backend", backend, "--min", td::str(s.min), "--max",
-                            td::str(s.max), "--factor", td::str(s.factor), "--step-bytes", td::str(s.step_bytes)});
+                           {path, "--op", op, "--dtype", dtype, "--backend", backend, "--sizes", list, "--step-bytes",
+                            td::str(s.step_bytes)});
   }
   std::vector<Row> rows;
   std::ifstream file(path);

@@ -62,6 +62,10 @@ class Collectives(unittest.TestCase):
     def test_gloo(self):
         self.check(2, ["gloo"], ["float32"], [op for op in FORMS if op != "sendrecv"] + ["barrier"])
 
+    def test_sizes_by_name(self):
+        _, rows = self.rows_of("--sizes", "1K,20,2KiB", "--backend", "threads")
+        self.assertEqual([r["bytes"] for r in rows[::2]], [1024, 20, 2048])
+
     def test_wrong_flags(self):
         self.assertEqual(run("--op", "sum").returncode, 2)
         result = run("--min", "8", "--max", "4")
