@@ -79,10 +79,11 @@ struct PowerSgdOptions {
 ///     M = gradient + error     P = orthonormal(mean(M Q))     Q = mean(M^T P)     result = P Q^T     error = M - result
 ///
 /// in float32 (float64 for float64), orthonormalised by Gram-Schmidt in float64.  The error is kept by each rank and added
-/// to the next gradient, so that nothing is lost, only late.  Two exchanges per bucket; what is no matrix, or too small,
-/// travels with the first.  A step whose factors are not finite gives NaN for that matrix and leaves no trace in the error.
-/// The bytes of one more gradient per rank.  (Vogels, Karimireddy, Jaggi, "PowerSGD: practical low-rank gradient compression
-/// for distributed optimization", NeurIPS 2019.)  Throws ValueError where rank < 1, start_step < 0 or min_saving < 1.
+/// to the next gradient, so that nothing is lost, only late (but for a parameter that no rank used in a step: what was due
+/// to it then is dropped).  Two exchanges per bucket; what is no matrix, or too small, travels with the first.  A step with
+/// factors that are not finite gives NaN for that matrix and leaves no trace.  Takes the memory of one more gradient.
+/// (Vogels, Karimireddy, Jaggi, "PowerSGD: practical low-rank gradient compression for distributed optimization", NeurIPS
+/// 2019.)  Throws ValueError where rank < 1, start_step < 0 or min_saving < 1.
 TANDEM_API std::shared_ptr<GradientHook> power_sgd(PowerSgdOptions options = {});
 
 /// What hooks cost in accuracy in one step: what they delivered beside the exact mean of that step's gradients.
