@@ -254,7 +254,14 @@ class Rank {
   int num_wrong_ = 0;
 };
 
-void run_program(uint32_t seed) {
+/// Ways between the ranks.
+struct Transport {
+  const char* name;
+  std::string backend;
+  std::string hosts;
+};
+
+void run_program(uint32_t seed, const Transport& transport) {
   const Program program = generate(seed);
   const auto store = make_memory_store();
   std::vector<ThreadRanks> worlds;
@@ -269,20 +276,32 @@ void run_program(uint32_t seed) {
                                  .small_bytes = 64,
                                  .piece_bytes = 64,
                                  .pieces = 2},
-                      .ranks = program.groups[g]});
+                      .ranks = program.groups[g],
+                      .backend = transport.backend,
+                      .hosts = transport.hosts});
   }
   worlds[0].run([&](ProcessGroup& all) {
     Rank rank(program, worlds, all, seed * 16 + static_cast<uint32_t>(all.rank()));
     rank.run();
-    EXPECT_EQ(rank.num_wrong(), 0) << "seed " << seed << " rank " << all.rank();
+    EXPECT_EQ(rank.num_wrong(), 0) << transport.name << " seed " << seed << " rank " << all.rank();
   });
 }
 
 class RandomPrograms : public testing::TestWithParam<uint32_t> {};
 INSTANTIATE_TEST_SUITE_P(Each, RandomPrograms, testing::Range(0u, 8u));
 
-TEST_P(RandomPrograms, GiveWhatASerialOracleGives) {
-  for (uint32_t k = 0; k < 50; ++k) run_program(GetParam() * 50 + k);
+TEST_P(RandomPrograms, OverSharedMemory) {
+  for (uint32_t k = 0; k < 50; ++k) run_program(GetParam() * 50 + k, {"shm", "", ""});
+}
+
+TEST_P(RandomPrograms, OverTheNetwork) {
+  for (uint32_t k = 0; k < 6; ++k) run_program(GetParam() * 50 + k, {"gloo", "gloo", ""});
+}
+
+TEST_P(RandomPrograms, OnTwoHosts) {
+  for (uint32_t k = 0; k < 6; ++k) {
+    run_program(GetParam() * 50 + k, {"hosts", "auto", k % 2 == 0 ? "ababa" : "aabbb"});
+  }
 }
 
 }  // namespace

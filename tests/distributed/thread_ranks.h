@@ -22,11 +22,16 @@ struct ThreadRanks {
   shm::Tuning tuning = {};
   std::chrono::milliseconds stall = kStall;
   std::vector<int> ranks = {};  // of the job, by rank
+  std::string backend = {};     // as in ProcessGroupOptions; empty: shm with `tuning`
+  std::string hosts = {};       // a letter for each rank's host, by its number in the job; empty: one
 
   std::shared_ptr<ProcessGroup> make(int rank) const {
     ProcessGroupOptions options{store, rank, world_size, name, timeout, true};
     options.ranks = ranks;
-    return ProcessGroupAccess::make(options, shm::make_shm_backend(options, tuning), stall);
+    if (backend.empty()) return ProcessGroupAccess::make(options, shm::make_shm_backend(options, tuning), stall);
+    options.backend = backend;
+    if (!hosts.empty()) options.host_id = hosts.substr(static_cast<size_t>(job_rank(options, rank)), 1);
+    return ProcessGroupAccess::make(options, make_backend(options), stall);
   }
 
   /// Runs f(group) on all ranks; rethrows the exception of the lowest rank that threw.
