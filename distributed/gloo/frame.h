@@ -15,9 +15,9 @@
 
 namespace tandem::inline v0::distributed::gloo {
 
-inline constexpr uint32_t kMagic = 0x314c4754;  // "TGL1": protocol 1
-inline constexpr size_t kInlineBytes = 8 << 10;   ///< data up to this size travels beside the signature
-inline constexpr size_t kShownText = 192;         ///< of names and files
+inline constexpr uint32_t kMagic = 0x314c4754;   // "TGL1": protocol 1
+inline constexpr size_t kInlineBytes = 8 << 10;  ///< data up to this size travels beside the signature
+inline constexpr size_t kShownText = 192;        ///< of names and files
 inline constexpr size_t kShownDims = 8;
 inline constexpr size_t kMaxReason = 2048;
 
@@ -36,10 +36,10 @@ struct FrameHeader {
   uint32_t magic = kMagic;
   uint16_t type = 0;
   uint8_t flags = 0;
-  uint8_t stream = 0;       ///< of data: which of the collective's streams
-  uint64_t seq = 0;         ///< number of the record on its link, from 0
-  uint32_t length = 0;      ///< of the payload in the record
-  uint32_t data_length = 0; ///< of the data in the slot
+  uint8_t stream = 0;        ///< of data: which of the collective's streams
+  uint64_t seq = 0;          ///< number of the record on its link, from 0
+  uint32_t length = 0;       ///< of the payload in the record
+  uint32_t data_length = 0;  ///< of the data in the slot
   // What the sender has seen of the link's other direction.
   uint64_t arrived_records = 0;
   uint64_t arrived_data = 0;   ///< data frames that arrived
@@ -55,11 +55,11 @@ inline constexpr uint64_t kMessageBit = uint64_t{1} << 63;
 /// What a receiver knows when a record arrives.
 struct Expected {
   uint64_t seq = 0;
-  size_t max_payload = 0;      ///< room of a record
-  size_t max_data = 0;         ///< of a slot
-  uint64_t sent_records = 0;   ///< by this side: nobody can have seen more
+  size_t max_payload = 0;     ///< room of a record
+  size_t max_data = 0;        ///< of a slot
+  uint64_t sent_records = 0;  ///< by this side: nobody can have seen more
   uint64_t sent_data = 0;
-  FrameHeader last;            ///< of the frame before: counters never go back
+  FrameHeader last;  ///< of the frame before: counters never go back
 };
 
 /// The header at the beginning of `record`, the whole of which can be read.  Throws IoError where it cannot be one.
@@ -79,9 +79,9 @@ struct SignatureFrame {
   std::string name;
   std::string file;
   uint32_t line = 0;
-  std::vector<int64_t> sends;     ///< all_to_all: elements by rank
+  std::vector<int64_t> sends;  ///< all_to_all: elements by rank
   std::vector<int64_t> receives;
-  std::string data;               ///< what this rank puts in, where it is small
+  std::string data;  ///< what this rank puts in, where it is small
 };
 
 /// A message that a rank wants to send.

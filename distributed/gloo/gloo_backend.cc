@@ -17,9 +17,7 @@ std::string reason_of(const std::string& why) {
   return why;
 }
 
-std::string call_of(const SignatureFrame& f) {
-  return describe_call(f.signature, f.shape, f.name, f.file, f.line);
-}
+std::string call_of(const SignatureFrame& f) { return describe_call(f.signature, f.shape, f.name, f.file, f.line); }
 
 }  // namespace
 
@@ -176,10 +174,9 @@ void GlooBackend::check_counts() const {
       if (sent == wanted) continue;
       const int sender = job_rank(options_, from);
       const int receiver = job_rank(options_, to);
-      const std::string text =
-          str("ranks do not agree on what to exchange\n  rank ", sender, "  sends ", sent, " elements to rank ", receiver,
-              ": ", call_of(frame_of(from)), "\n  rank ", receiver, "  expects ", wanted, " elements from rank ", sender,
-              ": ", call_of(frame_of(to)));
+      const std::string text = str("ranks do not agree on what to exchange\n  rank ", sender, "  sends ", sent,
+                                   " elements to rank ", receiver, ": ", call_of(frame_of(from)), "\n  rank ", receiver,
+                                   "  expects ", wanted, " elements from rank ", sender, ": ", call_of(frame_of(to)));
       throw GroupError(": " + text, text, from == rank_ ? receiver : sender);
     }
   }
@@ -215,7 +212,8 @@ void GlooBackend::check_failures(const std::vector<uint8_t>& lost, bool poison_a
                                  FunctionRef<bool(int rank)> is_needed) {
   for (int rank = 0; rank < size_; ++rank) {
     const auto& poison = peer(rank).poison;
-    if (poison && (poison_always || poison->finished < number_)) fail(static_cast<int>(poison->culprit), poison->reason);
+    if (poison && (poison_always || poison->finished < number_))
+      fail(static_cast<int>(poison->culprit), poison->reason);
   }
   if (num_failures_.load(std::memory_order_acquire) > 0) {
     std::lock_guard lock(failures_mutex_);

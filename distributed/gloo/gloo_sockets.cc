@@ -65,10 +65,14 @@ void shield_listener(const std::vector<char>& address) {
   if (fd < 0) return;
   // The filter sees a segment from its TCP header on; the header's length is in the upper half of byte 12, in words.
   sock_filter drop_data[] = {
-      BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 12),      BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, 4),
-      BPF_STMT(BPF_ALU | BPF_LSH | BPF_K, 2),      BPF_STMT(BPF_MISC | BPF_TAX, 0),
-      BPF_STMT(BPF_LD | BPF_W | BPF_LEN, 0),       BPF_STMT(BPF_ALU | BPF_SUB | BPF_X, 0),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 0, 1), BPF_STMT(BPF_RET | BPF_K, 0xffffffff),
+      BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 12),
+      BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, 4),
+      BPF_STMT(BPF_ALU | BPF_LSH | BPF_K, 2),
+      BPF_STMT(BPF_MISC | BPF_TAX, 0),
+      BPF_STMT(BPF_LD | BPF_W | BPF_LEN, 0),
+      BPF_STMT(BPF_ALU | BPF_SUB | BPF_X, 0),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, 0xffffffff),
       BPF_STMT(BPF_RET | BPF_K, 0),
   };
   const sock_fprog program = {sizeof(drop_data) / sizeof(drop_data[0]), drop_data};

@@ -105,8 +105,9 @@ Interface choose_interface(const ProcessGroupOptions& options, bool same_machine
     if (found) return *found;
   }
   const auto found = find(interfaces, [&](const Interface& i) { return same_machine || !i.is_loopback; });
-  if (!found) fail_to_join(options, str("there is no network interface to reach other hosts; those that are up:",
-                                        shown(interfaces)));
+  if (!found)
+    fail_to_join(options,
+                 str("there is no network interface to reach other hosts; those that are up:", shown(interfaces)));
   return *found;
 }
 

@@ -36,8 +36,8 @@ struct Frame {
   uint64_t channel = 0;
   uint64_t offset = 0;
   std::string payload;
-  uint64_t data_index = 0;            ///< kData: for Link::release
-  const std::byte* data = nullptr;    ///< until it is released
+  uint64_t data_index = 0;          ///< kData: for Link::release
+  const std::byte* data = nullptr;  ///< until it is released
   int64_t data_bytes = 0;
 };
 
@@ -142,7 +142,7 @@ class Link {
   uint64_t sent_records_ = 0;
   uint64_t sent_data_ = 0;
   uint64_t acked_records_ = 0;
-  uint64_t wanted_ack_ = 0;  // records up to the last that asked for an acknowledgement
+  uint64_t wanted_ack_ = 0;      // records up to the last that asked for an acknowledgement
   uint64_t freed_data_ = 0;      // slots of the peer that may be written again
   uint64_t released_data_ = 0;   // slots of this side that the peer may write again
   uint64_t released_ahead_ = 0;  // bit i: slot released_data_ + i is free too

@@ -55,7 +55,8 @@ class Messages {
   bool match(int rank);
   void accept(int rank, const MessageFrame& offer, Transfer& transfer);
   bool send(int rank);
-  [[noreturn]] void throw_mismatch(int sender, const MessageFrame& sent, int receiver, const MessageFrame& posted) const;
+  [[noreturn]] void throw_mismatch(int sender, const MessageFrame& sent, int receiver,
+                                   const MessageFrame& posted) const;
 
   const ProcessGroupOptions options_;
   const Tuning tuning_;

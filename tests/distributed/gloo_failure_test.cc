@@ -86,8 +86,9 @@ TEST(GlooFailure, EveryRankSeesWhichCountsOfAnAllToAllDiffer) {
     run_collective(backend, call.collective);
   });
   for (const std::string& error : errors) {
-    EXPECT_NE(error.find(": ranks do not agree on what to exchange\n  rank 2  sends 29 elements to rank 1: all_to_all "),
-              std::string::npos)
+    EXPECT_NE(
+        error.find(": ranks do not agree on what to exchange\n  rank 2  sends 29 elements to rank 1: all_to_all "),
+        std::string::npos)
         << error;
     EXPECT_NE(error.find("\n  rank 1  expects 30 elements from rank 2: all_to_all "), std::string::npos) << error;
   }
@@ -128,8 +129,9 @@ TEST(GlooFailure, ARankThatGoesInTheMiddleOfALargeExchangeIsNamed) {
       call = Call(kind, 3, 4000000);
       if (rank == 0) {
         backend.do_start(call.collective);
-        for (int i = 0; i < 20; ++i) backend.do_sleep([&] { return backend.do_advance() != Advance::kIdle; },
-                                                      Clock::now() + std::chrono::milliseconds(100));
+        for (int i = 0; i < 20; ++i)
+          backend.do_sleep([&] { return backend.do_advance() != Advance::kIdle; },
+                           Clock::now() + std::chrono::milliseconds(100));
         throw td::StateError("no disk");
       }
       run_collective(backend, call.collective);

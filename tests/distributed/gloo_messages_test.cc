@@ -22,7 +22,8 @@ constexpr gl::Tuning kSmall{.chunk_bytes = 8 << 10, .slots = 3, .records = 12};
 
 Bytes filled(int64_t num_bytes, int salt) {
   Bytes bytes(static_cast<size_t>(num_bytes));
-  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 31 + i / 251 + static_cast<size_t>(salt));
+  for (size_t i = 0; i < bytes.size(); ++i)
+    bytes[i] = static_cast<std::byte>(i * 31 + i / 251 + static_cast<size_t>(salt));
   return bytes;
 }
 
