@@ -48,7 +48,7 @@ class LinkEvents {
   virtual void frame_arrived(Frame frame) = 0;
   /// More of what was sent has arrived, or more can be sent.
   virtual void link_moved(int peer) = 0;
-  /// Link::flush should be called on Gloo's thread.
+  /// Link::flush should be called.
   virtual void flush_wanted() = 0;
   /// The connection is gone; told once, the last event.
   virtual void link_lost(int peer, const std::string& why) = 0;
@@ -61,8 +61,8 @@ class LinkEvents {
 /// of them are free again.  A data frame is two writes: the data, straight from the caller's memory, into the next
 /// slot, and a record.  One thread of the link waits for records, in their order, checks them, and hands them on.
 ///
-/// What is sent is queued, and written by Gloo's own thread in flush(): another thread that wrote would hold a lock which
-/// Gloo's polls for, and where both share one core the poll takes the time that the writer needs.
+/// What is sent is queued, and written in flush(), which is called while Gloo's own thread stands still: that one polls for a
+/// lock which the writer holds, and where both share one core the poll takes the time that the writer needs.
 ///
 /// The functions may be called from any thread, release() and try_send_data() from one at a time.  Nothing blocks, and
 /// nothing throws for a lost connection: what is sent is dropped, and link_lost is told.
@@ -94,7 +94,7 @@ class Link {
   /// Gives the slot of the data frame `index` back.
   void release(uint64_t index);
   bool is_lost() const { return lost_.load(std::memory_order_acquire); }
-  /// Writes what can be written.  On Gloo's thread.
+  /// Writes what can be written.  On one thread at a time.
   void flush();
   /// Whether the peer has seen all records up to the last that asked for it, such as a goodbye.
   bool is_heard();
@@ -131,7 +131,7 @@ class Link {
   std::atomic<bool> lost_{false};
   std::atomic<bool> closed_{false};  // the connection has ended for Gloo too
 
-  uint64_t written_data_ = 0;  // of Gloo's thread
+  uint64_t written_data_ = 0;  // of whoever calls flush()
 
   std::mutex mutex_;  // of what follows
   std::deque<Entry> queue_;

@@ -90,17 +90,35 @@ void raise(const FileDescriptor& event) {
 
 }  // namespace
 
-/// Calls Link::flush on Gloo's thread, which looks at a descriptor of ours beside those of its connections.
+/// Calls Link::flush on a thread of its own, and only while Gloo's stands still: that one looks at a descriptor of ours
+/// beside those of its connections, and waits in its handler until the writing is done.
+///
+/// Gloo's thread itself must not write: where a write fails Gloo closes the connection, and if epoll has reported an event
+/// of it together with ours, Gloo's thread meets a closed connection and ends the process.  The writer holds the
+/// connection's lock meanwhile, so that Gloo's thread passes it over.
 class Mesh::Flusher final : public ::gloo::transport::tcp::Handler {
  public:
   explicit Flusher(Mesh& mesh)
       : mesh_(mesh),
         device_(static_cast<::gloo::transport::tcp::Device&>(*mesh.device_)),
         wanted_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);  // it writes to connections that peers have closed
+    writer_ = std::thread([this] { run(); });
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
     device_.registerDescriptor(wanted_.get(), EPOLLIN, this);
   }
-  /// Waits until no handleEvents runs.
-  ~Flusher() override { device_.unregisterDescriptor(wanted_.get(), this); }
+  ~Flusher() override {
+    device_.unregisterDescriptor(wanted_.get(), this);  // waits until no handleEvents runs
+    {
+      std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    changed_.notify_all();
+    writer_.join();
+  }
 
   void want() {
     if (!is_wanted_.exchange(true)) raise(wanted_);
@@ -109,17 +127,43 @@ class Mesh::Flusher final : public ::gloo::transport::tcp::Handler {
   void handleEvents(int) override {
     uint64_t count;
     [[maybe_unused]] const ssize_t n = read(wanted_.get(), &count, sizeof(count));
-    is_wanted_.store(false);
-    for (const auto& link : mesh_.links_) {
-      if (link != nullptr) link->flush();
-    }
+    std::unique_lock lock(mutex_);
+    const uint64_t round = ++asked_;
+    changed_.notify_all();
+    // Not for ever: a writer whose connection is being closed waits for this thread to look at its events again.
+    changed_.wait_for(lock, kLongestWrite, [&] { return done_ >= round; });
   }
 
  private:
+  static constexpr std::chrono::milliseconds kLongestWrite{20};
+
+  void run() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      changed_.wait(lock, [&] { return stop_ || done_ < asked_; });
+      if (stop_) return;
+      const uint64_t round = asked_;
+      lock.unlock();
+      is_wanted_.store(false);
+      for (const auto& link : mesh_.links_) {
+        if (link != nullptr) link->flush();
+      }
+      lock.lock();
+      done_ = round;
+      changed_.notify_all();
+    }
+  }
+
   Mesh& mesh_;
   ::gloo::transport::tcp::Device& device_;
   FileDescriptor wanted_;
   std::atomic<bool> is_wanted_{false};
+  std::thread writer_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  uint64_t asked_ = 0;  // rounds of writing
+  uint64_t done_ = 0;
+  bool stop_ = false;
 };
 
 Mesh::Mesh(const ProcessGroupOptions& options, const Tuning& tuning)

@@ -134,7 +134,8 @@ TEST(RunThreadsTest, WrongCallsAreErrors) {
   EXPECT_EQ(error_of<td::ValueError>([&] { run_threads(1025, nothing); }),
             "run_threads: expected 1 to 1024 ranks, got 1025");
   EXPECT_EQ(error_of<td::StateError>([] { Context::current(); }),
-            "Context::current: this thread belongs to no rank of launch, spawn or run_threads");
+            "Context::current: this thread belongs to no rank of launch, spawn or run_threads, and has not called "
+            "init_process_group");
 }
 
 }  // namespace
