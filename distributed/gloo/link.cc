@@ -145,7 +145,7 @@ void Link::receive_next() {
 
   switch (frame.type) {
     case FrameType::kCredit: events_->link_moved(peer_); break;
-    case FrameType::kGoodbye: lose("left the group"); break;
+    case FrameType::kGoodbye: lose("left the group", true); break;
     default: events_->frame_arrived(std::move(frame));
   }
 }
@@ -160,14 +160,14 @@ void Link::acknowledge(const FrameHeader& header) {
   if (credit_due_ || !queue_.empty()) events_->flush_wanted();
 }
 
-void Link::lose(const std::string& why) {
+void Link::lose(const std::string& why, bool left) {
   {
     std::lock_guard lock(mutex_);
     if (std::exchange(told_lost_, true)) return;
     lost_.store(true, std::memory_order_release);
     queue_.clear();
   }
-  events_->link_lost(peer_, why);
+  events_->link_lost(peer_, why, left);
 }
 
 // --- sending ---

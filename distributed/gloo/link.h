@@ -50,8 +50,8 @@ class LinkEvents {
   virtual void link_moved(int peer) = 0;
   /// Link::flush should be called.
   virtual void flush_wanted() = 0;
-  /// The connection is gone; told once, the last event.
-  virtual void link_lost(int peer, const std::string& why) = 0;
+  /// The connection is gone, or where the peer `left` soon will be; told once, the last event.
+  virtual void link_lost(int peer, const std::string& why, bool left) = 0;
 };
 
 /// The ring of records and the ring of slots of both directions.
@@ -113,7 +113,7 @@ class Link {
   bool has_record_room(int reserve) const;
   bool next_entry(Entry& entry);
   void write(const Entry& entry);
-  void lose(const std::string& why);
+  void lose(const std::string& why, bool left = false);
 
   const int peer_;
   const Tuning tuning_;

@@ -31,6 +31,7 @@ constexpr std::chrono::seconds kConnectTime[] = {std::chrono::seconds(5), std::c
                                                  std::chrono::seconds(20)};
 constexpr std::chrono::seconds kGoodbyeTime{1};
 constexpr std::chrono::milliseconds kLastDataTime{700};
+constexpr std::chrono::milliseconds kReasonTime{500};
 
 /// What all ranks of one running kernel and network have in common: host_identity() without the part that users set.
 std::string machine_of(const std::string& identity) { return identity.substr(0, identity.rfind('/')); }
@@ -395,13 +396,25 @@ void Mesh::link_moved(int) { wake(); }
 
 void Mesh::flush_wanted() { flusher_->want(); }
 
-void Mesh::link_lost(int peer, const std::string& why) {
+void Mesh::link_lost(int peer, const std::string& why, bool left) {
   {
-    std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
+    // Whoever throws out of the function that has the group leaves before the store hears what was thrown.
+    if (left && greeted_[static_cast<size_t>(peer)] != 0) {
+      changed_.wait_for(lock, kReasonTime, [&] { return !asks_; });
+    }
     lost_[static_cast<size_t>(peer)] = why;
     if (greeted_[static_cast<size_t>(peer)] == 0) raise(all_greeted_);
   }
   wake();
+}
+
+void Mesh::stop_asking() {
+  {
+    std::lock_guard lock(mutex_);
+    asks_ = false;
+  }
+  changed_.notify_all();
 }
 
 void Mesh::take(std::vector<Frame>& frames) {
@@ -449,6 +462,7 @@ void Mesh::notify(const std::function<void()>& wake) {
 // --- parting ---
 
 void Mesh::poison(const std::string& payload) {
+  stop_asking();
   for (const auto& link : links_) {
     if (link != nullptr) link->send_poison(payload);
   }
@@ -465,6 +479,7 @@ void Mesh::poison(const std::string& payload) {
 }
 
 void Mesh::close() {
+  stop_asking();
   for (const auto& link : links_) {
     if (link != nullptr && said_hello_) link->send(FrameType::kGoodbye, {});
   }

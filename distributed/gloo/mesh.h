@@ -72,7 +72,8 @@ class Mesh final : private LinkEvents {
   void frame_arrived(Frame frame) override;
   void link_moved(int peer) override;
   void flush_wanted() override;
-  void link_lost(int peer, const std::string& why) override;
+  void link_lost(int peer, const std::string& why, bool left) override;
+  void stop_asking();
 
   const ProcessGroupOptions options_;
   const Tuning tuning_;
@@ -91,6 +92,7 @@ class Mesh final : private LinkEvents {
   std::condition_variable changed_;
   std::vector<Frame> inbox_;
   std::vector<std::optional<std::string>> lost_;
+  bool asks_ = true;  // why others leave
   std::atomic<uint32_t> sleepers_{0};
   std::atomic<uint64_t> changes_{0};
   std::atomic<bool> notifies_{false};  // also_wake_ is set and stays

@@ -1,0 +1,197 @@
+// Process ranks of which one fails in the middle of a collective or of a message, on a backend that the test chooses.
+#pragma once
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <tandem/base/error.h>
+#include <tandem/distributed/backend.h>
+#include <tandem/distributed/launch.h>
+#include <tandem/distributed/process_group.h>
+#include <tandem/tensor/factories.h>
+#include <tandem/tests/distributed/backend_ranks.h>
+
+namespace tandem::inline v0::distributed {
+
+inline constexpr int64_t kFailingCount = 200000;  // floats: many chunks of the backends' tunings in these tests
+inline constexpr int kFailingWorld = 4;
+inline constexpr int kVictim = 2;
+inline constexpr int kFailingRoot = 1;
+inline constexpr std::chrono::milliseconds kStoppedTimeout{400};
+
+inline const std::string kFailingOperations[] = {"all_reduce", "reduce",         "broadcast",  "gather", "all_gather",
+                                                 "scatter",    "reduce_scatter", "all_to_all", "send"};
+
+inline std::string read_file(const std::string& path) {
+  std::ifstream in(path);
+  return std::string(std::istreambuf_iterator<char>(in), {});
+}
+
+inline std::string scratch(const std::string& name) {
+  const char* folder = std::getenv("TEST_TMPDIR");
+  return std::string(folder != nullptr ? folder : "/tmp") + "/" + name;
+}
+
+/// The operation, with `count` elements for each rank, as all ranks call it.  Then a barrier: whoever needs nothing of
+/// the victim may have completed.
+inline void call(ProcessGroup& group, const std::string& operation, int64_t count, const CollectiveOptions& options) {
+  const bool is_root = group.rank() == kFailingRoot;
+  const Tensor one = full({count}, 1);
+  const std::vector<Tensor> many(kFailingWorld, one);
+  std::vector<Tensor> outputs;
+  for (int rank = 0; rank < kFailingWorld; ++rank) outputs.push_back(zeros({count}));
+  const auto if_root = [&](const std::vector<Tensor>& list) { return is_root ? list : std::vector<Tensor>(); };
+  if (operation == "all_reduce") group.all_reduce(one, ReduceOp::kSum, options);
+  if (operation == "reduce") group.reduce(one, kFailingRoot, ReduceOp::kSum, options);
+  if (operation == "broadcast") group.broadcast(one, kFailingRoot, options);
+  if (operation == "gather") group.gather(if_root(outputs), one, kFailingRoot, options);
+  if (operation == "all_gather") group.all_gather(zeros({kFailingWorld, count}), one, options);
+  if (operation == "scatter") group.scatter(outputs[0], if_root(many), kFailingRoot, options);
+  if (operation == "reduce_scatter") group.reduce_scatter(outputs[0], many, ReduceOp::kSum, options);
+  if (operation == "all_to_all") group.all_to_all(outputs, many, options);
+  if (operation == "send" && group.rank() != kVictim) group.send(one, kVictim, 5, options);
+  if (operation == "send" && group.rank() == kVictim) group.recv(outputs[0], 0, 5, options);
+  group.barrier(options);
+}
+
+/// What the victim sends from and receives to; lives until its backend has ended.
+struct VictimMemory {
+  std::vector<std::vector<float>> in{kFailingWorld, std::vector<float>(kFailingCount)};
+  std::vector<std::vector<float>> out{kFailingWorld, std::vector<float>(kFailingCount)};
+};
+
+/// The victim takes part until data has moved, but not to the end.
+inline void call_partly(Backend& backend, const std::string& operation, VictimMemory& memory) {
+  static constexpr CollectiveKind kKinds[] = {
+      CollectiveKind::kAllReduce, CollectiveKind::kReduce,  CollectiveKind::kBroadcast,     CollectiveKind::kGather,
+      CollectiveKind::kAllGather, CollectiveKind::kScatter, CollectiveKind::kReduceScatter, CollectiveKind::kAllToAll};
+  constexpr int kMoves = 12;
+  auto& [in, out] = memory;
+  const auto bytes = [](std::vector<float>& v) { return reinterpret_cast<std::byte*>(v.data()); };
+  const auto move = [&](const auto& advance) {
+    for (int moved = 0; moved < kMoves;) {
+      backend.do_sleep(
+          [&] {
+            const Advance last = advance();
+            TANDEM_CHECK(StateError, last != Advance::kDone, "the collective is over");
+            moved += last == Advance::kMoved;
+            return last == Advance::kMoved;
+          },
+          Backend::Clock::now() + std::chrono::milliseconds(100));
+    }
+  };
+  if (operation == "send") {
+    std::vector<Transfer> messages(kFailingWorld);
+    for (int rank = 0; rank < kFailingWorld; ++rank) {
+      Transfer& t = messages[static_cast<size_t>(rank)];
+      t.seq = rank + 1;
+      t.peer = rank;
+      t.tag = 5;
+      t.num_elements = kFailingCount;
+      t.data = bytes(out[static_cast<size_t>(rank)]);
+      if (rank != kVictim) backend.do_start_transfer(t);
+    }
+    move([&] { return backend.do_advance_transfers(); });
+    return;
+  }
+  Collective c;
+  c.seq = 1;
+  for (const CollectiveKind kind : kKinds) {
+    if (operation == to_string(kind)) c.kind = kind;
+  }
+  const bool has_root = c.kind == CollectiveKind::kReduce || c.kind == CollectiveKind::kBroadcast ||
+                        c.kind == CollectiveKind::kGather || c.kind == CollectiveKind::kScatter;
+  if (has_root) c.root = kFailingRoot;
+  c.num_elements = c.kind == CollectiveKind::kAllToAll    ? 0
+                   : c.kind == CollectiveKind::kAllGather ? kFailingWorld * kFailingCount
+                                                          : kFailingCount;
+  c.input = bytes(in[0]);
+  c.output = c.kind == CollectiveKind::kBroadcast ? bytes(in[0]) : bytes(out[0]);
+  for (int rank = 0; rank < kFailingWorld; ++rank) {
+    c.inputs.push_back({bytes(in[static_cast<size_t>(rank)]), kFailingCount});
+    c.outputs.push_back({bytes(out[static_cast<size_t>(rank)]), kFailingCount});
+  }
+  backend.do_start(c);
+  move([&] { return backend.do_advance(); });
+}
+
+/// What a rank does that a test spawns with heard_by_survivors().
+inline void fail_in_the_middle(Context& context, const std::vector<std::string>& args, const MakeBackend& make) {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::seconds kLong{100};
+  const std::string& operation = args.at(0);
+  const std::string& how = args.at(1);
+  const std::string& path = args.at(2);
+  Store& store = *context.store();
+  const ProcessGroupOptions options = {
+      .store = context.store(), .rank = context.rank(), .world_size = kFailingWorld, .name = "torn"};
+  VictimMemory memory;
+  std::unique_ptr<Backend> backend = make(options);
+  if (context.rank() == kVictim && how != "disagrees") {
+    store.set("pid", std::to_string(getpid()));
+    call_partly(*backend, operation, memory);
+    std::ofstream(path + "at") << Clock::now().time_since_epoch().count();
+    if (how == "killed") raise(SIGKILL);
+    if (how == "throws") throw ValueError("out of data");
+    raise(SIGSTOP);
+    return;
+  }
+  const auto group = ProcessGroupAccess::make(options, std::move(backend));
+  const bool differs = context.rank() == kVictim;
+  if (differs) std::ofstream(path + "at") << Clock::now().time_since_epoch().count();
+  std::string text = "nothing";
+  try {
+    call(*group, operation, differs ? kFailingCount + 7 : kFailingCount,
+         {.timeout = how == "stopped" ? kStoppedTimeout : std::chrono::milliseconds(0)});
+  } catch (const CommError& e) {
+    text = e.what();
+  }
+  const Clock::time_point heard = Clock::now();
+  std::ofstream(path + std::to_string(context.rank())) << text;
+  if (how == "stopped") {  // the victim goes on when all have heard
+    if (store.add("heard", 1) == kFailingWorld - 1) kill(std::stoi(store.get("pid", kLong)), SIGCONT);
+  } else if (how == "disagrees") {
+    store.add("heard", 1);
+    while (store.add("heard", 0) < kFailingWorld) usleep(1000);
+  }
+  const Clock::time_point failed{Clock::duration(std::stoll(read_file(path + "at")))};
+  std::ofstream(path + "took" + std::to_string(context.rank()))
+      << std::chrono::duration<double>(heard - failed).count();
+}
+
+struct Heard {
+  std::vector<std::string> texts;  ///< by rank; the victim's is empty unless it disagreed
+  double seconds = 0;              ///< from the failure to the last rank's error
+};
+
+/// Runs the rank function `function`, which calls fail_in_the_middle().  `how`: "killed", "throws", "stopped" or
+/// "disagrees".
+inline Heard heard_by_survivors(const std::string& function, const std::string& operation, const std::string& how) {
+  const std::string path = scratch(operation + how);
+  try {
+    spawn(kFailingWorld, function, {operation, how, path});
+  } catch (const CommError&) {
+  }
+  Heard heard;
+  for (int rank = 0; rank < kFailingWorld; ++rank) {
+    heard.texts.push_back(read_file(path + std::to_string(rank)));
+    if (rank == kVictim) continue;
+    const std::string took = read_file(path + "took" + std::to_string(rank));
+    heard.seconds = std::max(heard.seconds, took.empty() ? 1e9 : std::stod(took));
+  }
+  return heard;
+}
+
+/// How the operation is called in texts.
+inline std::string title_of(const std::string& operation) {
+  return operation == "send" ? "send to rank 2 tag 5" : operation + " #1";
+}
+
+}  // namespace tandem::inline v0::distributed

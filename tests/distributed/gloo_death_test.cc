@@ -1,0 +1,77 @@
+// A rank that is killed, stopped, throws or disagrees in the middle of each collective, and of a message, over gloo: the
+// others hear of it, with its number, in time.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+
+#include <tandem/distributed/gloo/gloo_backend.h>
+#include <tandem/tests/distributed/failing_ranks.h>
+
+namespace tandem::inline v0::distributed {
+namespace {
+
+using testing::MatchesRegex;
+
+constexpr double kSoon = 1;  // seconds
+
+TANDEM_RANK_MAIN(fail_over_gloo) {
+  fail_in_the_middle(context, args, [](const ProcessGroupOptions& options) {
+    return gloo::make_gloo_backend(options, {.chunk_bytes = 4096, .slots = 2});
+  });
+}
+
+class GlooDeath : public testing::TestWithParam<std::string> {};
+
+void expect_heard(const std::string& operation, const std::string& how, const std::string& reason) {
+  const Heard heard = heard_by_survivors("fail_over_gloo", operation, how);
+  for (int rank = 0; rank < kFailingWorld; ++rank) {
+    if (rank == kVictim) continue;
+    EXPECT_EQ(heard.texts[static_cast<size_t>(rank)],
+              str("[rank ", rank, " of 4] ", title_of(operation), " failed\n  rank 2: ", reason));
+  }
+  EXPECT_LT(heard.seconds, kSoon);
+}
+
+TEST_P(GlooDeath, AKilledRankIsNamedOnAllOthers) { expect_heard(GetParam(), "killed", "died (its connection closed)"); }
+
+TEST_P(GlooDeath, ARankThatThrowsIsHeardOnAllOthers) { expect_heard(GetParam(), "throws", "out of data"); }
+
+TEST_P(GlooDeath, AStoppedRankEndsInTheDeadline) {
+  const Heard heard = heard_by_survivors("fail_over_gloo", GetParam(), "stopped");
+  const bool is_message = GetParam() == "send";
+  const std::string title = title_of(GetParam());
+  const std::string state =
+      is_message ? "rank 2 \\(has started nothing yet\\)" : "reached #1: ranks 0 1 2 3\\.  missing: none";
+  for (int rank = 0; rank < kFailingWorld; ++rank) {
+    if (rank == kVictim) continue;
+    // Whose deadline is first throws it; the others hear that, or throw too.
+    EXPECT_THAT(heard.texts[static_cast<size_t>(rank)],
+                MatchesRegex(str("\\[rank ", rank, " of 4\\] ", title,
+                                 "( timed out after 0\\.4 s\n  [28]00000 float32 ", "\\([0-9.]+ [KM]iB\\), gloo\n  ",
+                                 state, "| failed\n  rank [013]: ", title, " timed out after 0\\.4 s; ", state, ")")));
+  }
+  EXPECT_LT(heard.seconds, kSoon + std::chrono::duration<double>(kStoppedTimeout).count());
+}
+
+TEST_P(GlooDeath, ARankThatDisagreesIsShownWithItsCall) {
+  const Heard heard = heard_by_survivors("fail_over_gloo", GetParam(), "disagrees");
+  for (int rank = 0; rank < kFailingWorld; ++rank) {
+    const std::string title = GetParam() == "send" && rank == kVictim ? "recv from rank 0 tag 5" : title_of(GetParam());
+    const std::string own = str("[a-z0-9_ :]* float32 \\[200000\\][a-z0-9 ]*, [^ \n]*failing_ranks\\.h:[0-9]+");
+    const std::string other = str("[a-z0-9_ :]* float32 \\[200007\\][a-z0-9 ]*, [^ \n]*failing_ranks\\.h:[0-9]+");
+    // Found by this rank, or heard from one that found it.
+    EXPECT_THAT(heard.texts[static_cast<size_t>(rank)],
+                MatchesRegex(str("\\[rank ", rank, " of 4\\] ", title,
+                                 "( failed\n  rank [0-3])?: ranks do not agree on what to exchange\n", "(  rank [01]  ",
+                                 own, "\n  rank 2  ", other, "|  rank 2  ", other, "\n  rank 3  ", own, ")")));
+  }
+  EXPECT_LT(heard.seconds, kSoon);
+}
+
+INSTANTIATE_TEST_SUITE_P(Operations, GlooDeath, testing::ValuesIn(kFailingOperations),
+                         [](const auto& param_info) { return param_info.param; });
+
+}  // namespace
+}  // namespace tandem::inline v0::distributed
