@@ -94,6 +94,14 @@ BackwardContext::Destination BackwardContext::destination(int i) const {
   return {slot, leaf->filled_};
 }
 
+void BackwardContext::announce(int i, const Tensor& gradient) {
+  const Edge& edge = node_.edges_[static_cast<size_t>(i)];
+  // Hooks of other leaves may change what the node still needs, the parameter itself say.
+  if (!edge.leaf || !edge.leaf->has_foreign_slot() || !gradient.is_same(edge.leaf->slot_) || task_.capturing_) return;
+  announced_ |= uint32_t{1} << i;
+  task_.deliver(&node_, static_cast<size_t>(i), edge, gradient);
+}
+
 // --- GraphTask ------------------------------------------------------------------------------------------------------
 
 GraphTask::GraphTask(BackwardOptions options)
@@ -186,11 +194,13 @@ void GraphTask::run_node(Node& node) {
   if (node.capture_ >= 0) captured_[static_cast<size_t>(node.capture_)] = gradient;
   if (capturing_ && !node.needed_) return;
   TensorList results;
+  uint32_t announced = 0;
   if (gradient.defined()) {
     NodeScope scope(node);
     TraceSpan span(node.name(), "backward");
     BackwardContext context(*this, node, std::move(gradient));
     results = node.backward(context);
+    announced = context.announced_;
     if (trace_enabled()) [[unlikely]] {
       const int64_t made = num_made_bytes(results, context.grad());
       if (made != 0) trace_operand_bytes(made + context.grad().num_bytes() + node.num_saved_bytes());
@@ -200,7 +210,9 @@ void GraphTask::run_node(Node& node) {
   } else {
     results.resize(node.edges_.size());
   }
-  for (size_t i = 0; i < results.size(); ++i) deliver(&node, i, node.edges_[i], std::move(results[i]));
+  for (size_t i = 0; i < results.size(); ++i) {
+    if ((announced >> i & 1) == 0) deliver(&node, i, node.edges_[i], std::move(results[i]));
+  }
   if (!options_.retain_graph && !options_.create_graph) node.release_saved();
 }
 

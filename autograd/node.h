@@ -79,6 +79,9 @@ class TANDEM_API BackwardContext {
   /// Hands out the slot of the leaf at input i where this edge is the leaf's only contribution.  The node writes the
   /// whole of it and returns the same tensor.
   Destination destination(int i) const;
+  /// Says that `gradient`, of input i, is written: where it is a slot in a bucket the leaf's hooks run now, so that it
+  /// can travel while the node computes the rest.  The node returns it all the same.
+  void announce(int i, const Tensor& gradient);
 
  private:
   friend class GraphTask;
@@ -86,6 +89,7 @@ class TANDEM_API BackwardContext {
   GraphTask& task_;
   Node& node_;
   Tensor grad_;
+  uint32_t announced_ = 0;  ///< bit i: input i has been delivered
 };
 
 /// One recorded operation.  Derive, add `Saved` members and attributes, implement `backward`.

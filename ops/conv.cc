@@ -196,10 +196,11 @@ struct ConvNodeBase : Node {
       if (context.needs(1)) grads[1] = conv2d_weight_gradient(geometry, input.get(), grad);
       return;
     }
-    if (context.needs(0)) grads[0] = input_gradient(geometry, grad, weight.get());
-    if (context.needs(1)) {
+    if (context.needs(1)) {  // first: it may travel while the other is computed
       grads[1] = weight_gradient(geometry, input.get(), grad, slot_or_new(context, 1, weight_shape(geometry)));
+      context.announce(1, grads[1]);
     }
+    if (context.needs(0)) grads[0] = input_gradient(geometry, grad, weight.get());
   }
 };
 
@@ -290,10 +291,11 @@ Tensor conv2d(const Tensor& input_argument, const Tensor& weight_argument, const
   struct ConvNode : ConvNodeBase {
     TensorList backward(BackwardContext& context) override {
       TensorList grads(num_inputs());
-      product_gradients(context, context.grad(), grads);
       if (num_inputs() == 3 && context.needs(2)) {
         grads[2] = context.create_graph() ? channel_sums(context.grad()) : bias_gradient(context, geometry);
+        context.announce(2, grads[2]);
       }
+      product_gradients(context, context.grad(), grads);
       return grads;
     }
   };
@@ -350,7 +352,10 @@ Tensor conv2d_relu(const Tensor& input_argument, const Tensor& weight_argument, 
       cpu::mask_and_sum_rows({masked.device()}, masked.dtype(), geometry.out_pixels(), geometry.out_channels,
                              grad.data_ptr(), result.data_ptr(), bias_slot.accumulate ? 1 : 0, masked.data_ptr(),
                              needs_bias ? bias_slot.tensor.data_ptr() : nullptr);
-      if (needs_bias) grads[2] = bias_slot.tensor;
+      if (needs_bias) {
+        grads[2] = bias_slot.tensor;
+        context.announce(2, grads[2]);
+      }
       product_gradients(context, masked, grads);
       return grads;
     }

@@ -396,11 +396,12 @@ struct LinearNodeBase : Node {
       return;
     }
     const KernelContext kernels{grad.device()};
+    if (context.needs(1)) {  // first: it may travel while the other is computed
+      grads[1] = gradient_product(kernels, context, 1, weight_shape, rows_of(grad).t(), rows_of(x.get()));
+      context.announce(1, grads[1]);
+    }
     if (context.needs(0)) {
       grads[0] = gradient_product(kernels, context, 0, x_shape, rows_of(grad), matrix(weight.get()));
-    }
-    if (context.needs(1)) {
-      grads[1] = gradient_product(kernels, context, 1, weight_shape, rows_of(grad).t(), rows_of(x.get()));
     }
   }
 
@@ -429,7 +430,6 @@ Tensor linear(const Tensor& x_argument, const Tensor& weight_argument, const Ten
   struct LinearNode : LinearNodeBase {
     TensorList backward(BackwardContext& context) override {
       TensorList grads(num_inputs());
-      product_gradients(context, context.grad(), grads);
       if (num_inputs() == 3 && context.needs(2)) {
         const Shape bias_shape = {weight_shape[0]};
         if (context.create_graph()) {
@@ -440,8 +440,10 @@ Tensor linear(const Tensor& x_argument, const Tensor& weight_argument, const Ten
           cpu::sum_rows({slot.device()}, slot.dtype(), rows.rows, rows.cols, rows.tensor.data_ptr(), accumulate ? 1 : 0,
                         slot.data_ptr());
           grads[2] = slot;
+          context.announce(2, slot);
         }
       }
+      product_gradients(context, context.grad(), grads);
       return grads;
     }
   };
@@ -497,7 +499,10 @@ Tensor linear_relu(const Tensor& x_argument, const Tensor& weight_argument, cons
       cpu::mask_and_sum_rows({masked.device()}, masked.dtype(), rows.rows, rows.cols, rows.tensor.data_ptr(),
                              result.data_ptr(), bias_slot.accumulate ? 1 : 0, masked.data_ptr(),
                              needs_bias ? bias_slot.tensor.data_ptr() : nullptr);
-      if (needs_bias) grads[2] = bias_slot.tensor;
+      if (needs_bias) {
+        grads[2] = bias_slot.tensor;
+        context.announce(2, grads[2]);
+      }
       product_gradients(context, masked, grads);
       return grads;
     }

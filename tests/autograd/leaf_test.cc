@@ -144,6 +144,39 @@ TEST(Leaf, SlotInABucket) {
   EXPECT_FALSE(leaf.has_foreign_slot());
 }
 
+/// Writes the gradient of 2 x into the slot where it gets one, announces it, and then looks whether hooks have run.
+struct AnnouncingNode final : autograd::Node {
+  const int* hooks_run = nullptr;
+  int* seen = nullptr;
+  TensorList backward(autograd::BackwardContext& context) override {
+    const auto [slot, accumulate] = context.destination(0);
+    Tensor out = slot.defined() ? slot : empty_like(context.grad());
+    NoGradGuard no_grad;
+    out.copy_(mul(context.grad(), Scalar(2)));
+    context.announce(0, out);
+    *seen = *hooks_run;
+    return {out};
+  }
+};
+
+TEST(Leaf, HooksOfABucketRunWhenAGradientIsAnnounced) {
+  for (const bool in_bucket : {false, true}) {
+    Tensor x = from_vector<double>({1, 2, 3}, {3}).set_requires_grad();
+    autograd::Leaf& leaf = autograd::leaf(x);
+    if (in_bucket) leaf.set_slot(zeros({3}, {kFloat64}));
+    int hooks_run = 0, seen = -1;
+    const HookHandle hook = leaf.add_hook([&](const Tensor&) { ++hooks_run; });
+    Tensor y = x.detach().clone();
+    auto* node = autograd::record<AnnouncingNode>("announcing", y, x);
+    node->hooks_run = &hooks_run;
+    node->seen = &seen;
+    y.backward(kOnes3);
+    EXPECT_EQ(seen, in_bucket ? 1 : 0);
+    EXPECT_EQ(hooks_run, 1);
+    EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{2, 4, 6}));
+  }
+}
+
 TEST(Leaf, APresentGradientMovesIntoTheBucket) {
   Tensor x = from_vector<double>({1, 2, 3}, {3}).set_requires_grad();
   mul(x, Scalar(7)).backward(kOnes3);
