@@ -130,7 +130,8 @@ void GlooBackend::take_frame(Frame& frame) {
       return;
     case FrameType::kData:
       if ((frame.channel & kMessageBit) != 0) {
-        messages_.take(frame);
+        // The receiver may have failed, and its memory be gone.
+        if (!is_aborted()) messages_.take(frame);
       } else {
         from.data.push_back(std::move(frame));
       }
@@ -234,6 +235,12 @@ void GlooBackend::check_failures(const std::vector<uint8_t>& lost, bool poison_a
 
 void GlooBackend::fail(int culprit, const std::string& reason) const {
   throw GroupError(failure_text(" failed", culprit, reason), reason, culprit);
+}
+
+bool GlooBackend::is_aborted() {
+  if (num_failures_.load(std::memory_order_acquire) == 0) return false;
+  std::lock_guard lock(failures_mutex_);
+  return aborted_;
 }
 
 void GlooBackend::do_abort(int culprit, const std::string& reason) {

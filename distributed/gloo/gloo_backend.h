@@ -122,6 +122,7 @@ class GlooBackend final : public Backend {
   /// has completed the running collective.
   void check_failures(const std::vector<uint8_t>& lost, bool poison_always, FunctionRef<bool(int rank)> is_needed);
   [[noreturn]] void fail(int culprit, const std::string& reason) const;
+  bool is_aborted();
 
   // plan.cc: who sends what to whom
   void plan();

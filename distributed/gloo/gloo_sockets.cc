@@ -63,6 +63,7 @@ int find_socket(const std::vector<char>& address, bool listening) {
 void shield_listener(const std::vector<char>& address) {
   const int fd = find_socket(address, true);
   if (fd < 0) return;
+  fcntl(fd, F_SETFD, FD_CLOEXEC);
   // The filter sees a segment from its TCP header on; the header's length is in the upper half of byte 12, in words.
   sock_filter drop_data[] = {
       BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 12),
@@ -86,7 +87,9 @@ void lift_shield(int fd) {
 
 FileDescriptor find_connection(const std::vector<char>& address) {
   const int fd = find_socket(address, false);
-  return FileDescriptor(fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  if (fd < 0) return FileDescriptor();
+  fcntl(fd, F_SETFD, FD_CLOEXEC);
+  return FileDescriptor(fcntl(fd, F_DUPFD_CLOEXEC, 0));
 }
 
 bool leads_to(int fd, const std::vector<char>& address) {

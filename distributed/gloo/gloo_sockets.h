@@ -11,11 +11,12 @@
 
 namespace tandem::inline v0::distributed::gloo {
 
-/// Makes the listening socket of that address, and the connection that it accepts, deaf.  `address` is what
-/// gloo::transport::Address::bytes() gives.
+/// Makes the listening socket of that address, and the connection that it accepts, deaf, and keeps the former from
+/// programs that this one starts.  `address` is what gloo::transport::Address::bytes() gives.
 void shield_listener(const std::vector<char>& address);
 
-/// A handle of the connection whose own end has that address; empty where there is none.
+/// A handle of the connection whose own end has that address; empty where there is none.  Programs that this one starts
+/// do not inherit the connection.
 FileDescriptor find_connection(const std::vector<char>& address);
 
 /// Whether the other end has that address.

@@ -1,5 +1,6 @@
 // Ranks that disagree, throw or leave in the middle of each kind of collective over gloo; strangers at its ports; network
 // interfaces.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -197,7 +198,7 @@ TEST(GlooSockets, AShieldedConnectionIsDeafUntilItIsLifted) {
   std::memcpy(bytes.data(), &address, sizeof(address));
   gl::shield_listener(bytes);
 
-  const FileDescriptor client(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const FileDescriptor client(socket(AF_INET, SOCK_STREAM, 0));  // as Gloo makes them
   ASSERT_EQ(connect(client.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
   const FileDescriptor server(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
   ASSERT_EQ(send(client.get(), "boo", 3, MSG_NOSIGNAL), 3);
@@ -214,7 +215,11 @@ TEST(GlooSockets, AShieldedConnectionIsDeafUntilItIsLifted) {
   std::memcpy(client_bytes.data(), &end, sizeof(end));
   EXPECT_TRUE(gl::leads_to(server.get(), client_bytes));
   EXPECT_FALSE(gl::leads_to(server.get(), bytes));
-  EXPECT_TRUE(gl::find_connection(client_bytes));
+  const FileDescriptor found = gl::find_connection(client_bytes);
+  EXPECT_TRUE(found);
+  // Programs that the rank starts would keep the connection alive when the rank is gone.
+  EXPECT_EQ(fcntl(client.get(), F_GETFD), FD_CLOEXEC);
+  EXPECT_EQ(fcntl(found.get(), F_GETFD), FD_CLOEXEC);
 }
 
 }  // namespace

@@ -1,7 +1,10 @@
 // Messages over gloo, between threads.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstring>
+#include <functional>
+#include <future>
 #include <string>
 #include <vector>
 
@@ -138,6 +141,56 @@ TEST(GlooMessages, ASenderOrReceiverThatEndsIsNamed) {
     EXPECT_EQ(errors[0], " failed\n  rank 2: no disk");
     EXPECT_EQ(errors[1], " failed\n  rank 2: no disk");
   }
+}
+
+TEST(GlooMessages, AnAbortedReceiveIsNotWrittenBesideACollectiveThatGoesOn) {
+  std::promise<void> aborted;
+  std::promise<void> looked;
+  Bytes sent = filled(20000, 1);
+  Bytes received(20000);
+  run_backend_ranks(2, make_backend_with(kSmall), [&](Backend& backend, int rank) {
+    Collective barrier;
+    barrier.seq = 7 + rank;
+    Transfer transfer = message(rank == 1, 1 - rank, 3, rank == 1 ? sent : received);
+    const auto until = [&](const std::function<bool()>& changed) {
+      const auto deadline = Backend::Clock::now() + std::chrono::seconds(60);
+      for (bool done = false; !done && Backend::Clock::now() < deadline;) {
+        backend.do_sleep([&] { return done = changed(); }, deadline);
+      }
+    };
+    if (rank == 1) {
+      backend.do_start_transfer(transfer);
+      aborted.get_future().wait();
+      until([&] {  // hears that the data is wanted, sends it, and hears that the receiver has gone
+        try {
+          while (backend.do_advance_transfers() == Advance::kMoved) {
+          }
+          return false;
+        } catch (const GroupError&) {
+          return true;
+        }
+      });
+      backend.do_start(barrier);  // is heard after the data
+      looked.get_future().wait();
+      return;
+    }
+    backend.do_start(barrier);
+    backend.do_start_transfer(transfer);
+    until([&] { return backend.do_advance_transfers() == Advance::kMoved; });  // asks for the data
+    backend.do_abort(0, "gave up");
+    aborted.set_value();
+    until([&] {
+      try {
+        while (backend.do_advance() == Advance::kMoved) {
+        }
+      } catch (const GroupError&) {
+      }
+      return backend.do_last_started(1).seq == 8;
+    });
+    looked.set_value();
+    if (backend.do_last_started(1).seq != 8) throw td::StateError("nothing came");
+    if (received != Bytes(20000)) throw td::StateError("the receive's memory was written");
+  });
 }
 
 }  // namespace
