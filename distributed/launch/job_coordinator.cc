@@ -19,6 +19,9 @@ namespace {
 // A launcher is given up that is silent for so long after one of its ranks died, or must have been killed.
 constexpr std::chrono::seconds kSilence{3};
 
+// What parse_num_ranks lets through; a letter may say more.
+constexpr int kMaxRanksOfNode = 1024;
+
 // What programs say where they were called wrongly.  Calling them again would not help.
 constexpr int kUsageError = 2;
 
@@ -50,7 +53,9 @@ void JobCoordinator::on_event(const NodeEvent& event) {
       log(LogLevel::kWarning, "launch: ", event.text, "; the later one was refused");
       return;
     case NodeEvent::Kind::kEnded: on_ended(event.exit); return;
-    case NodeEvent::Kind::kCannotStart: finish(1, node_text(event.node) + ": " + event.text); return;
+    case NodeEvent::Kind::kCannotStart:
+      if (is_node(event.node)) finish(1, node_text(event.node) + ": " + event.text);
+      return;
     case NodeEvent::Kind::kInterrupted: {
       if (interrupt_ != 0) return;
       interrupt_ = event.signal;
@@ -76,7 +81,11 @@ void JobCoordinator::on_joined(const NodeEvent& event) {
     return finish(kUsageError, str("launch: node ", event.node, " (", event.text, ") was started for ", event.num_nodes,
                                    " nodes, node 0 for ", num_nodes));
   }
+  if (!is_node(event.node) || event.num_ranks < 1 || event.num_ranks > kMaxRanksOfNode) {
+    return finish(1, str("launch: a launcher says that it is node ", event.node, " with ", event.num_ranks, " ranks"));
+  }
   Node& node = nodes_[static_cast<size_t>(event.node)];
+  if (node.joined) return;
   node.joined = true;
   node.host = event.text;
   node.num_ranks = event.num_ranks;
@@ -156,7 +165,7 @@ void JobCoordinator::on_ended(const RankExit& exit) {
 }
 
 void JobCoordinator::on_lost(int node, const std::string& why) {
-  if (finished_ || node < 0 || node >= static_cast<int>(nodes_.size())) return;
+  if (finished_ || !is_node(node)) return;
   Node& lost = nodes_[static_cast<size_t>(node)];
   if (!lost.lost.empty()) return;
   lost.lost = why;

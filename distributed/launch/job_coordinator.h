@@ -60,6 +60,7 @@ class JobCoordinator {
     RankExit exit;
   };
 
+  bool is_node(int node) const { return node >= 0 && node < static_cast<int>(nodes_.size()); }
   void on_joined(const NodeEvent& event);
   void on_ended(const RankExit& exit);
   void start_attempt();

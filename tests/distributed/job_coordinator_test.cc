@@ -1,0 +1,81 @@
+// What node 0's launcher makes of letters that no launcher of this job writes.
+#include <tandem/distributed/launch/job_coordinator.h>
+
+#include <gtest/gtest.h>
+
+#include <climits>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using namespace tandem::distributed;
+
+NodeEvent joined(int node, int num_ranks) {
+  NodeEvent event;
+  event.kind = NodeEvent::Kind::kJoined;
+  event.node = node;
+  event.num_nodes = 2;
+  event.num_ranks = num_ranks;
+  event.text = "host";
+  return event;
+}
+
+JobOptions two_nodes() {
+  JobOptions options;
+  options.nodes.num_nodes = 2;
+  options.nodes.host = "127.0.0.1";
+  return options;
+}
+
+/// Node 0 of two, which notes what it tells.
+struct Job {
+  int count(NodeCommand::Kind kind) const {
+    int n = 0;
+    for (const NodeCommand& command : told) n += command.kind == kind ? 1 : 0;
+    return n;
+  }
+
+  const JobOptions options = two_nodes();
+  std::vector<NodeCommand> told;
+  JobCoordinator coordinator{
+      options, {.tell = [this](const NodeCommand& command) { told.push_back(command); }, .say = [](const auto&) {}}};
+};
+
+TEST(JobCoordinator, ANodeOrANumberOfRanksThatCannotBeEndsTheJob) {
+  const std::vector<std::pair<int, int>> wrong = {{2, 1}, {-1, 1}, {INT_MAX, 1}, {1, 0}, {1, -3}, {1, 1025}};
+  for (const auto& [node, num_ranks] : wrong) {
+    Job job;
+    job.coordinator.on_event(joined(0, 1));
+    job.coordinator.on_event(joined(node, num_ranks));
+    ASSERT_TRUE(job.coordinator.finished()) << node << " " << num_ranks;
+    EXPECT_EQ(job.coordinator.result().message, "launch: a launcher says that it is node " + std::to_string(node) +
+                                                    " with " + std::to_string(num_ranks) + " ranks");
+    EXPECT_EQ(job.coordinator.result().status, 1);
+    EXPECT_EQ(job.count(NodeCommand::Kind::kStart), 0);
+  }
+}
+
+TEST(JobCoordinator, RanksAreStartedOnceWhoeverJoinsAgain) {
+  Job job;
+  for (const int node : {0, 0, 1, 1, 0}) job.coordinator.on_event(joined(node, 3));
+  EXPECT_FALSE(job.coordinator.finished());
+  ASSERT_EQ(job.count(NodeCommand::Kind::kStart), 1);
+  EXPECT_EQ(job.told[0].ranks, (std::vector<int>{0, 3}));
+  EXPECT_EQ(job.told[0].place.world_size, 6);
+}
+
+TEST(JobCoordinator, OfAStrangeNodeNothingIsBelieved) {
+  Job job;
+  NodeEvent event;
+  event.kind = NodeEvent::Kind::kCannotStart;
+  event.node = 7;
+  job.coordinator.on_event(event);
+  job.coordinator.on_lost(7, "died");
+  job.coordinator.on_lost(-1, "died");
+  EXPECT_FALSE(job.coordinator.finished());
+  EXPECT_TRUE(job.told.empty());
+}
+
+}  // namespace
