@@ -1,6 +1,7 @@
 #include <tandem/distributed/init.h>
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <optional>
 #include <string_view>
@@ -164,10 +165,12 @@ void join_by_file(const InitOptions& options, std::chrono::milliseconds timeout,
   for (;;) {
     place->store = make_file_store(path, {.world_size = place->world_size});
     if (place->store->add(str("members/", place->rank), 1) == 1) return;
-    bool left = false;
+    std::atomic<bool> left{false};  // the store's thread tells as well
     // What is in the file is told at once.
     const HookHandle ends = place->store->on_failure(
-        [&](int rank, const std::string& reason) { left = left || (rank == place->rank && reason == "left the job"); });
+        [&](int rank, const std::string& reason) {
+          if (rank == place->rank && reason == "left the job") left = true;
+        });
     TANDEM_CHECK(CommError, left && std::chrono::steady_clock::now() < deadline, "init_process_group: rank ",
                  place->rank, " has joined by ", path,
                  " before\n  the file is left from an earlier job: remove it; or two processes have this rank");
