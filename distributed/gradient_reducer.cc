@@ -265,7 +265,7 @@ void GradientReducer::Impl::settle_usage(const std::vector<uint8_t>& records, si
     }
     if (without.empty()) continue;
     unused += str("\n  '", parameters[p].name, "' on rank", without.size() == 1 ? "" : "s");
-    for (size_t r : without) unused += str(" ", r);
+    for (size_t r : without) unused += str(" ", group->ranks()[r]);
   }
   TANDEM_CHECK(StateError, unused.empty() || options.unused == UnusedParameters::kAllow,
                "DistributedDataParallel: backward did not reach these parameters", unused,

@@ -185,7 +185,7 @@ void GroupQueue::queue_all(std::span<const std::shared_ptr<Pending>> operations)
     const int thread = RankContext::current().trace_thread;
     for (const auto& operation : operations) {
       const int64_t now = trace_now_ns();
-      record_trace({"launch " + operation->shown_name(), "comm", options_.rank, thread, now, now, 0});
+      record_trace({"launch " + operation->shown_name(), "comm", own_job_rank(), thread, now, now, 0});
     }
   }
   {
@@ -491,7 +491,7 @@ void GroupQueue::finish(Operation& operation) {
   }
   if (operation.trace_begin_ns == 0) return;
   const int thread = RankContext::current().trace_thread;
-  record_trace({operation.shown_name(), "comm", options_.rank, thread, operation.trace_begin_ns, trace_now_ns(),
+  record_trace({operation.shown_name(), "comm", own_job_rank(), thread, operation.trace_begin_ns, trace_now_ns(),
                 operation.num_bytes()});
 }
 

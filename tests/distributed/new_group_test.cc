@@ -13,6 +13,7 @@
 
 #include <tandem/base/error.h>
 #include <tandem/base/rank_context.h>
+#include <tandem/base/trace.h>
 #include <tandem/distributed/init.h>
 #include <tandem/distributed/launch.h>
 #include <tandem/tensor/factories.h>
@@ -259,6 +260,22 @@ TEST(NewGroupTest, TheEndOfAnotherProcessDoesNotConcernIt) {
     });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+TEST(NewGroup, TracesShowNumbersInTheJob) {
+  td::start_trace();
+  run_threads(3, [](Context& context) {
+    if (context.rank() == 0) return;
+    const auto group = context.new_group({1, 2});
+    group->barrier({.name = "x"});
+    group->barrier_async({.name = "x"}).wait();
+  });
+  std::vector<int> ranks;
+  for (const td::TraceEvent& event : td::stop_trace()) {
+    if (event.name == "x" || event.name == "launch x") ranks.push_back(event.rank);
+  }
+  std::sort(ranks.begin(), ranks.end());
+  EXPECT_EQ(ranks, (std::vector<int>{1, 1, 1, 2, 2, 2}));
 }
 
 }  // namespace
