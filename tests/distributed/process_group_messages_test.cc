@@ -31,12 +31,22 @@ int count_wrong_message(const Tensor& got, int from) {
   return count_wrong(got, [&](int64_t i) { return value(from, i, ReduceOp::kSum, got.dtype()); });
 }
 
-class Worlds : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Each, Worlds, testing::Values(2, 3, 4, 7));
+ThreadRanks ranks_of(const Setting& setting) {
+  const auto& [world_size, backend, hosts] = setting;
+  return {.world_size = world_size, .tuning = kTinyPieces, .backend = backend, .hosts = hosts};
+}
+
+class Worlds : public testing::TestWithParam<Setting> {
+ protected:
+  static void run(const std::function<void(ProcessGroup&)>& f) { ranks_of(GetParam()).run(f); }
+};
+INSTANTIATE_TEST_SUITE_P(Each, Worlds,
+                         testing::Values(Setting{2}, Setting{3}, Setting{4}, Setting{7}, Setting{2, "gloo"},
+                                         Setting{3, "gloo"}, Setting{4, "auto", "aabb"}, Setting{3, "auto", "aba"}),
+                         setting_name);
 
 TEST_P(Worlds, EveryDtypeAndSizeAroundARing) {
-  ThreadRanks ranks{.world_size = GetParam(), .tuning = kTinyPieces};
-  ranks.run([](ProcessGroup& g) {
+  run([](ProcessGroup& g) {
     const int next = (g.rank() + 1) % g.size();
     const int previous = (g.rank() + g.size() - 1) % g.size();
     for (const DType dtype : kDTypes) {
@@ -59,8 +69,7 @@ TEST_P(Worlds, EveryDtypeAndSizeAroundARing) {
 }
 
 TEST_P(Worlds, BetweenAllPairsAtOnce) {
-  ThreadRanks ranks{.world_size = GetParam(), .tuning = kTinyPieces};
-  ranks.run([](ProcessGroup& g) {
+  run([](ProcessGroup& g) {
     const int n = g.size();
     std::vector<P2POp> ops;
     for (int k = 1; k < n; ++k) {
@@ -80,9 +89,25 @@ TEST_P(Worlds, BetweenAllPairsAtOnce) {
   });
 }
 
-TEST(Messages, OfOneTagKeepTheirOrderAndTagsDoNot) {
-  ThreadRanks ranks{.world_size = 2, .tuning = kTinyPieces};
-  ranks.run([](ProcessGroup& g) {
+// --- between ranks 0 and 1 ---
+
+class Pairs : public testing::TestWithParam<Setting> {
+ protected:
+  static void run(const std::function<void(ProcessGroup&)>& f) {
+    ranks_of(GetParam()).run([&](ProcessGroup& g) {
+      if (g.rank() < 2) f(g);
+    });
+  }
+  /// The others take part in one all_reduce.
+  static void run_with_a_sum(const std::function<void(ProcessGroup&)>& f) {
+    ranks_of(GetParam()).run([&](ProcessGroup& g) { g.rank() < 2 ? f(g) : g.all_reduce(full({3000}, 1)); });
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Each, Pairs, testing::Values(Setting{2}, Setting{2, "gloo"}, Setting{3, "auto", "aba"}),
+                         setting_name);
+
+TEST_P(Pairs, OfOneTagKeepTheirOrderAndTagsDoNot) {
+  run([](ProcessGroup& g) {
     constexpr int kCount = 40;
     std::vector<Tensor> tensors;
     std::vector<Work> works;
@@ -102,9 +127,8 @@ TEST(Messages, OfOneTagKeepTheirOrderAndTagsDoNot) {
   });
 }
 
-TEST(Messages, StridedTensorsKeepWhatLiesBetween) {
-  ThreadRanks ranks{.world_size = 2, .tuning = kTinyPieces};
-  ranks.run([](ProcessGroup& g) {
+TEST_P(Pairs, StridedTensorsKeepWhatLiesBetween) {
+  run([](ProcessGroup& g) {
     const Tensor base = arange(0, 600);
     const Tensor transposed = make_view(base.storage(), kInt64, {20, 15}, {1, 40}, 0);  // columns 20..39 are not in it
     if (g.rank() == 0) {
@@ -121,9 +145,8 @@ TEST(Messages, StridedTensorsKeepWhatLiesBetween) {
   });
 }
 
-TEST(Messages, RunBesideACollectiveThatWaits) {
-  ThreadRanks ranks{.world_size = 2, .tuning = kTinyPieces};
-  ranks.run([](ProcessGroup& g) {
+TEST_P(Pairs, RunBesideACollectiveThatWaits) {
+  run_with_a_sum([](ProcessGroup& g) {
     const Tensor sum = full({3000}, 1);
     const Tensor note = g.rank() == 0 ? message(0, 500) : zeros({500});
     if (g.rank() == 0) {
@@ -138,13 +161,12 @@ TEST(Messages, RunBesideACollectiveThatWaits) {
       EXPECT_EQ(count_wrong_message(note, 0), 0);
       g.all_reduce(sum);
     }
-    EXPECT_EQ(count_wrong(sum, [](int64_t) { return 2; }), 0);
+    EXPECT_EQ(count_wrong(sum, [&](int64_t) { return g.size(); }), 0);
   });
 }
 
-TEST(Messages, StartedWhileAnotherThreadWaitsForACollective) {
-  ThreadRanks ranks{.world_size = 2, .tuning = kTinyPieces};
-  ranks.run([](ProcessGroup& g) {
+TEST_P(Pairs, StartedWhileAnotherThreadWaitsForACollective) {
+  run_with_a_sum([](ProcessGroup& g) {
     const Tensor sum = full({3000}, 1);
     const Tensor note = g.rank() == 0 ? message(0, 500) : zeros({500});
     if (g.rank() == 0) {
@@ -155,13 +177,12 @@ TEST(Messages, StartedWhileAnotherThreadWaitsForACollective) {
       g.recv(note, 0);
       g.all_reduce(sum);
     }
-    EXPECT_EQ(count_wrong(sum, [](int64_t) { return 2; }), 0);
+    EXPECT_EQ(count_wrong(sum, [&](int64_t) { return g.size(); }), 0);
   });
 }
 
-TEST(Messages, ACollectiveStartedWhileAnotherThreadWaitsForAMessage) {
-  ThreadRanks ranks{.world_size = 2, .tuning = kTinyPieces};
-  ranks.run([](ProcessGroup& g) {
+TEST_P(Pairs, ACollectiveStartedWhileAnotherThreadWaitsForAMessage) {
+  run_with_a_sum([](ProcessGroup& g) {
     const Tensor sum = full({3000}, 1);
     const Tensor note = g.rank() == 0 ? message(0, 500) : zeros({500});
     if (g.rank() == 0) {
@@ -176,9 +197,8 @@ TEST(Messages, ACollectiveStartedWhileAnotherThreadWaitsForAMessage) {
   });
 }
 
-TEST(Messages, FinishWithoutAWaiterAndByProgressAlone) {
-  ThreadRanks ranks{.world_size = 2, .tuning = kTinyPieces};
-  ranks.run([](ProcessGroup& g) {
+TEST_P(Pairs, FinishWithoutAWaiterAndByProgressAlone) {
+  run([](ProcessGroup& g) {
     const Tensor note = g.rank() == 0 ? message(0, 500) : zeros({500});
     std::promise<void> done;
     const Work work = g.rank() == 0 ? g.isend(note, 1) : g.irecv(note, 0);
@@ -218,10 +238,14 @@ TEST(Messages, AreTraced) {
 
 // --- failures ---
 
-TEST(Messages, MismatchesAreShownOnBothSidesAndFailTheOthers) {
+class Failures : public testing::TestWithParam<Setting> {};
+INSTANTIATE_TEST_SUITE_P(Each, Failures, testing::Values(Setting{2}, Setting{2, "gloo"}), setting_name);
+
+TEST_P(Failures, MismatchesAreShownOnBothSidesAndFailTheOthers) {
   for (const int64_t n : {5, 5000}) {
     const auto here = std::source_location::current();
-    ThreadRanks ranks{.world_size = 2, .tuning = kTinyPieces, .ranks = {3, 8}};
+    ThreadRanks ranks = ranks_of(GetParam());
+    ranks.ranks = {3, 8};
     const auto thrown = run_all(ranks, [&](ProcessGroup& g) {
       const Tensor x = full({n, 2 + g.rank()}, 1.5);
       const Work other = g.rank() == 0 ? g.irecv(zeros({4}), 1, 9) : g.irecv(zeros({4}), 0, 9);
@@ -254,10 +278,12 @@ TEST(Messages, MismatchesAreShownOnBothSidesAndFailTheOthers) {
   }
 }
 
-TEST(Messages, TimeOutsNameTheOther) {
+TEST_P(Failures, TimeOutsNameTheOther) {
+  ThreadRanks ranks = ranks_of(GetParam());
+  ranks.world_size = 3;
   std::promise<void> timed_out;
   std::shared_future<void> waited = timed_out.get_future().share();
-  const auto thrown = run_all({.world_size = 3}, [&](ProcessGroup& g) {
+  const auto thrown = run_all(ranks, [&](ProcessGroup& g) {
     if (g.rank() != 0) {
       waited.wait();
       g.send(zeros({4}), 0);
@@ -270,17 +296,16 @@ TEST(Messages, TimeOutsNameTheOther) {
     throw CommError(t.text, t.rank, t.peer, t.seq);
   });
   EXPECT_EQ(thrown[0].text,
-            "[rank 0 of 3] recv from rank 2 tag 7 timed out after 0.1 s\n"
-            "  note, 8 float32 (32 B), shm\n"
-            "  rank 2 (has started nothing yet)");
+            str("[rank 0 of 3] recv from rank 2 tag 7 timed out after 0.1 s\n  note, 8 float32 (32 B), ",
+                ranks.backend.empty() ? "shm" : ranks.backend, "\n  rank 2 (has started nothing yet)"));
   EXPECT_EQ(thrown[0].peer, 2);
   EXPECT_EQ(thrown[1].text,
             "[rank 1 of 3] send to rank 0 tag 0 failed\n"
             "  rank 0: recv from rank 2 tag 7 timed out after 0.1 s; rank 2 (has started nothing yet)");
 }
 
-TEST(Messages, AbortEndsThem) {
-  const auto thrown = run_all({.world_size = 2}, [](ProcessGroup& g) {
+TEST_P(Failures, AbortEndsThem) {
+  const auto thrown = run_all(ranks_of(GetParam()), [](ProcessGroup& g) {
     if (g.rank() == 1) return g.abort("loss is NaN");
     const std::vector<Work> works =
         g.batch_isend_irecv({{P2POp::Kind::kSend, zeros({100000}), 1, 0}, {P2POp::Kind::kRecv, zeros({1}), 1, 4}});
@@ -293,9 +318,9 @@ TEST(Messages, AbortEndsThem) {
   EXPECT_EQ(thrown[0].text, "[rank 0 of 2] send to rank 1 tag 0: the group has failed before\n  rank 1: loss is NaN");
 }
 
-TEST(Messages, DestroyingTheGroupFailsThem) {
+TEST_P(Failures, DestroyingTheGroupFailsThem) {
   Work work;
-  run_all({.world_size = 2}, [&](ProcessGroup& g) {
+  run_all(ranks_of(GetParam()), [&](ProcessGroup& g) {
     if (g.rank() == 0) work = g.irecv(zeros({7}), 1);
     if (g.rank() == 1) {
       EXPECT_NE(thrown_by([&] { g.recv(zeros({7}), 0); }).text, "nothing");

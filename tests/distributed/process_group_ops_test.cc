@@ -310,11 +310,14 @@ class Check {
   const Form form_;
 };
 
-class Worlds : public testing::TestWithParam<int> {
+class Worlds : public testing::TestWithParam<Setting> {
  protected:
+  static ThreadRanks make_ranks() {
+    const auto& [world_size, backend, hosts] = GetParam();
+    return {.world_size = world_size, .tuning = kTinyChunks, .backend = backend, .hosts = hosts};
+  }
   void run(const std::function<void(Check&)>& f) {
-    ThreadRanks ranks{.world_size = GetParam(), .tuning = kTinyChunks};
-    ranks.run([&](ProcessGroup& group) {
+    make_ranks().run([&](ProcessGroup& group) {
       for (const int64_t n : kSizes) {
         for (const Form form : kForms) {
           Check check(group, kFloat32, n, form);
@@ -329,11 +332,15 @@ class Worlds : public testing::TestWithParam<int> {
   }
   void run_for_roots(const std::function<void(Check&, int root)>& f) {
     run([&](Check& check) {
-      for (int root = 0; root < GetParam(); root += 2) f(check, root);
+      for (int root = 0; root < GetParam().world_size; root += 2) f(check, root);
     });
   }
 };
-INSTANTIATE_TEST_SUITE_P(Each, Worlds, testing::Values(1, 2, 3, 4, 7));
+INSTANTIATE_TEST_SUITE_P(Each, Worlds,
+                         testing::Values(Setting{1}, Setting{2}, Setting{3}, Setting{4}, Setting{7}, Setting{1, "gloo"},
+                                         Setting{2, "gloo"}, Setting{3, "gloo"}, Setting{4, "auto", "aabb"},
+                                         Setting{3, "auto", "aba"}),
+                         setting_name);
 
 TEST_P(Worlds, AllReduceIntoAnother) {
   run([](Check& check) { check.all_reduce_into_another(); });
@@ -370,8 +377,7 @@ TEST_P(Worlds, Barrier) {
 }
 
 TEST_P(Worlds, ZeroDimensionalTensors) {
-  ThreadRanks ranks{.world_size = GetParam()};
-  ranks.run([](ProcessGroup& g) {
+  make_ranks().run([](ProcessGroup& g) {
     const int world = g.size();
     const double sum = world * (world + 1) / 2.0;
     const Tensor x = full({}, g.rank() + 1);
@@ -405,8 +411,7 @@ std::vector<Tensor> mixed_list(int rank) {
 
 TEST_P(Worlds, CoalescedFormsAreTheSameAsOneByOne) {
   for (const bool async : {false, true}) {
-    ThreadRanks ranks{.world_size = GetParam(), .tuning = kTinyChunks};
-    ranks.run([&](ProcessGroup& g) {
+    make_ranks().run([&](ProcessGroup& g) {
       const int world = g.size();
       const std::vector<Tensor> summed = mixed_list(g.rank());
       const std::vector<Tensor> spread = mixed_list(g.rank());
@@ -475,8 +480,7 @@ TEST(Coalesced, OneOperationForEachDtype) {
 // --- means ---
 
 TEST_P(Worlds, ReduceMeanWeighsValues) {
-  ThreadRanks ranks{.world_size = GetParam()};
-  ranks.run([](ProcessGroup& g) {
+  make_ranks().run([](ProcessGroup& g) {
     double sum = 0;
     double weights = 0;
     for (int r = 0; r < g.size(); ++r) {
@@ -492,8 +496,7 @@ TEST_P(Worlds, ReduceMeanWeighsValues) {
 }
 
 TEST_P(Worlds, ReduceMeanOfTensors) {
-  ThreadRanks ranks{.world_size = GetParam()};
-  ranks.run([](ProcessGroup& g) {
+  make_ranks().run([](ProcessGroup& g) {
     const double mean = (g.size() - 1) / 2.0;
     for (const DType dtype : kDTypes) {
       const Tensor x =

@@ -1,6 +1,8 @@
 // Ranks that are threads of the test, each with a group whose tuning the test chooses.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <exception>
 #include <functional>
 #include <memory>
@@ -8,11 +10,26 @@
 #include <thread>
 #include <vector>
 
+#include <tandem/base/error.h>
 #include <tandem/distributed/backend.h>
 #include <tandem/distributed/shm/shm_backend.h>
 #include <tandem/distributed/store.h>
 
 namespace tandem::inline v0::distributed {
+
+/// How many ranks, and the way between them.
+struct Setting {
+  int world_size = 2;
+  const char* backend = "";  ///< as ThreadRanks::backend
+  const char* hosts = "";    ///< as ThreadRanks::hosts
+};
+
+/// "shm4", "gloo2", "aabb": in the names of tests.
+inline std::string setting_name(const testing::TestParamInfo<Setting>& info) {
+  const Setting& setting = info.param;
+  if (setting.hosts[0] != 0) return setting.hosts;
+  return str(setting.backend[0] != 0 ? setting.backend : "shm", setting.world_size);
+}
 
 struct ThreadRanks {
   int world_size = 2;
