@@ -1,5 +1,7 @@
 // What a group says and does when an operation fails, or waits for too long.
 #include <algorithm>
+#include <sstream>
+#include <utility>
 
 #include <tandem/base/log.h>
 #include <tandem/distributed/group_queue.h>
@@ -11,6 +13,26 @@ namespace {
 
 std::chrono::milliseconds to_milliseconds(std::chrono::nanoseconds duration) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(duration);
+}
+
+/// Whether no other rank has made the `number`-th report of the wait for operation `seq`, or a later one.  Who cannot ask
+/// reports.
+bool claims_report(const ProcessGroupOptions& options, int64_t seq, int number) {
+  const std::string mine = str(seq, " ", number, " ", options.rank);
+  std::string last;
+  try {
+    for (;;) {
+      const std::string found = options.store->compare_set(str("group/", options.name, "/stall"), last, mine);
+      if (found == mine) return true;
+      int64_t found_seq = 0;
+      int found_number = 0;
+      std::istringstream(found) >> found_seq >> found_number;
+      if (std::pair(found_seq, found_number) >= std::pair(seq, number)) return false;
+      last = found;
+    }
+  } catch (const CommError&) {
+    return true;
+  }
 }
 
 }  // namespace
@@ -37,18 +59,20 @@ bool GroupQueue::check_times() {
       report_stall(*head_, now);
     }
   }
-  bool reported = false;  // of several messages the first stands for all
+  Message* due = nullptr;  // of several messages the first stands for all
   for (const auto& message : active_) {
     if (message->ended) continue;
     if (now >= message->deadline) {
       expire(*message);
       failed = true;
-    } else if (now >= message->next_report) {
-      if (!reported) report_stall(*message, now);
-      message->next_report = now + (now - message->began);
-      reported = true;
+    } else if (now >= message->next_report && due == nullptr) {
+      due = message.get();
     }
   }
+  if (due == nullptr) return failed;
+  report_stall(*due, now);
+  for (const auto& message : active_)
+    message->next_report = std::max(message->next_report, now + (now - message->began));
   return failed;
 }
 
@@ -93,31 +117,52 @@ void GroupQueue::time_out(Operation& operation, const std::string& progress, int
 
 // --- stalls ---
 
+/// One line for the group: from the lowest of those who wait and are alive.  The k-th report of a wait is made by the first
+/// who claims it in the store, and each rank gives way for a moment to the lower ones that are in the operation.
 void GroupQueue::report_stall(CollectiveOperation& operation, Clock::time_point now) {
-  operation.next_report = now + (now - operation.began);
   const int64_t seq = operation.collective.seq;
   std::string missing;
+  int lower = 0;
   for (int rank = 0; rank < options_.world_size; ++rank) {
     if (rank == options_.rank) continue;
     const LastStarted last = backend_->do_last_started(rank);
-    // One line for the group: from the lowest of those who wait.
-    if (rank < options_.rank && last.seq == seq) return;
+    if (rank < options_.rank && last.seq == seq) ++lower;
     if (last.seq >= seq) continue;
     missing +=
         str(missing.empty() ? " for rank " : ", rank ", job_rank(options_, rank), " (", describe_last(last), ")");
   }
-  log_stall(operation, now, missing.empty() ? ", though all ranks have started it" : missing);
+  operation.has_given_way = lower > 0 && !operation.has_given_way;
+  if (operation.has_given_way) {
+    operation.next_report = now + std::min(lower * stall_ / 10, stall_);
+    return;
+  }
+  operation.next_report = now + (now - operation.began);
+  ++operation.num_reports;
+  log_once(operation, describe_stall(operation, now, missing.empty() ? ", though all ranks have started it" : missing));
 }
 
 void GroupQueue::report_stall(Message& message, Clock::time_point now) {
   const LastStarted last = backend_->do_last_started(message.transfer.peer);
-  log_stall(message, now, str(" for rank ", message.shown_peer, " (", describe_last(last), ")"));
+  log(LogLevel::kWarning,
+      describe_stall(message, now, str(" for rank ", message.shown_peer, " (", describe_last(last), ")")));
 }
 
-void GroupQueue::log_stall(const Operation& operation, Clock::time_point now, const std::string& waited_for) {
+std::string GroupQueue::describe_stall(const Operation& operation, Clock::time_point now,
+                                       const std::string& waited_for) const {
   const std::string shown = operation.name().empty() ? "" : str(" '", operation.name(), "'");
-  log(LogLevel::kWarning, "group '", options_.name, "': ", operation.title(), shown, " waits since ",
-      format_seconds(to_milliseconds(now - operation.began)), waited_for);
+  return str("group '", options_.name, "': ", operation.title(), shown, " waits since ",
+             format_seconds(to_milliseconds(now - operation.began)), waited_for);
+}
+
+/// On a thread of its own, because the store may be what does not answer.
+void GroupQueue::log_once(const CollectiveOperation& operation, const std::string& line) {
+  if (!reporter_is_done_) return;
+  if (reporter_.joinable()) reporter_.join();
+  reporter_is_done_ = false;
+  reporter_ = start_thread([this, line, seq = operation.collective.seq, number = operation.num_reports] {
+    if (claims_report(options_, seq, number)) log(LogLevel::kWarning, line);
+    reporter_is_done_ = true;
+  });
 }
 
 // --- failures ---

@@ -243,26 +243,33 @@ void GroupQueue::close() {
   lock.unlock();
   for_worker_.notify_one();
   backend_->do_wake();
-  if (!worker.joinable()) return;
   if (worker.get_id() == std::this_thread::get_id()) {
     worker.detach();  // a continuation dropped the last handle; the worker holds this object until it ends
-  } else {
+  } else if (worker.joinable()) {
     worker.join();
   }
+  if (reporter_.joinable()) reporter_.join();
 }
 
-void GroupQueue::start_worker() {
+std::thread GroupQueue::start_thread(std::function<void()> f) {
   // Signals are for the threads of the program.
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  worker_ = std::thread([self = shared_from_this(), context = RankContext::current()]() mutable {
+  std::thread thread([f = std::move(f), context = RankContext::current()]() mutable {
     RankContext::Use use(context);
+    f();
+  });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return thread;
+}
+
+void GroupQueue::start_worker() {
+  worker_ = start_thread([self = shared_from_this()] {
     set_trace_thread(1);
     self->work();
   });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 /// The worker: goes on with what is there unless somebody who waits for it does.

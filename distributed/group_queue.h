@@ -71,6 +71,7 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
   void begin_turn(std::unique_lock<std::mutex>& lock);
   void end_turn(std::unique_lock<std::mutex>& lock);
   void start_worker();
+  static std::thread start_thread(std::function<void()> f);
 
   Work make_work(const std::shared_ptr<Operation>& operation);
   template <class Pending>
@@ -92,7 +93,8 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
   void time_out(Operation& operation, const std::string& progress, int culprit);
   void report_stall(CollectiveOperation& operation, Clock::time_point now);
   void report_stall(Message& message, Clock::time_point now);
-  void log_stall(const Operation& operation, Clock::time_point now, const std::string& waited_for);
+  std::string describe_stall(const Operation& operation, Clock::time_point now, const std::string& waited_for) const;
+  void log_once(const CollectiveOperation& operation, const std::string& line);
   void fail(Operation& operation, const GroupError& error) { fail(operation, error, error.culprit()); }
   void fail(Operation& operation, const GroupError& error, int culprit);
   void fail_with_current_exception(Operation& operation);
@@ -128,6 +130,8 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
   std::vector<std::shared_ptr<Message>> active_;
   size_t num_begun_ = 0;                                       // of active_: [0, num_begun_) have begun
   Clock::time_point worker_until_ = Clock::time_point::max();  // when the times of what waits are to be looked at again
+  std::thread reporter_;                                       // asks the store whether to log
+  std::atomic<bool> reporter_is_done_{true};
   bool failed_ = false;
   int culprit_ = -1;
   std::string reason_;

@@ -1,9 +1,12 @@
 // Ranks count themselves in the store, and wait for a verdict.  The last to arrive gives it: all are here; else the first
 // whose deadline passes, which lists those that have not counted themselves.  The first verdict counts, and who comes
-// later finds it, so that all ranks agree on how each barrier ended.
+// later finds it, so that all ranks agree on how each barrier ended.  Where a member has ended, whoever waits for it fails
+// without a verdict.
 #include <tandem/distributed/monitored_barrier.h>
 
-#include <vector>
+#include <algorithm>
+#include <map>
+#include <utility>
 
 #include <tandem/base/error.h>
 #include <tandem/distributed/backend.h>
@@ -41,6 +44,10 @@ class MonitoredBarrier {
   }
 
  private:
+  using Ends = std::map<int, std::string>;
+
+  // How long a rank that has left the job goes unnoticed.
+  static constexpr std::chrono::milliseconds kSlice{100};
   static constexpr const char* kMissing = "\n  missing: rank ";
 
   std::string prefix(int64_t number) const { return str("group/", options_.name, "/monitored_barrier/", number, "/"); }
@@ -54,14 +61,31 @@ class MonitoredBarrier {
   std::string give(const std::string& verdict) { return store_.compare_set(verdict_key(), "", verdict); }
 
   std::string wait() {
-    const auto deadline = Clock::now() + timeout_;
-    try {
-      return store_.get_from(verdict_key(), options_.ranks, timeout_);
-    } catch (const CommError& e) {
-      if (e.peer() >= 0) throw failure(failure_text(" failed", e.peer(), reason_of(e.peer())), e.peer());
-      if (timeout_.count() == 0 || Clock::now() < deadline) throw failure(str(" failed\n  ", e.what()), -1);
+    const auto deadline = timeout_.count() > 0 ? Clock::now() + timeout_ : Clock::time_point::max();
+    for (;;) {
+      // Asked before the arrivals are: who has left may have come.
+      const auto ends = ended();
+      const auto begin = Clock::now();
+      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - begin);
+      const auto slice = std::clamp(left, std::chrono::milliseconds(1), kSlice);
+      try {
+        return store_.get_from(verdict_key(), options_.ranks, slice);
+      } catch (const CommError& e) {
+        if (e.peer() >= 0) throw failure(failure_text(" failed", e.peer(), reason_of(e.peer())), e.peer());
+        if (Clock::now() < begin + slice) throw failure(str(" failed\n  ", e.what()), -1);
+      }
+      fail_for_missing(ends);
+      if (Clock::now() >= deadline) return give(time_out());
     }
-    return give(time_out());
+  }
+
+  /// Fails where one of those that have ended did not come before.
+  void fail_for_missing(const Ends& ends) {
+    for (int rank = 0; rank < options_.world_size; ++rank) {
+      const auto end = ends.find(job_rank(options_, rank));
+      if (end == ends.end() || store_.check({arrival(number_, rank)})) continue;
+      throw failure(failure_text(" failed", end->first, end->second), end->first);
+    }
   }
 
   /// What follows the title in everybody's error.
@@ -81,15 +105,15 @@ class MonitoredBarrier {
     return str(" timed out after ", format_seconds(timeout_), "\n  came: ranks", came, missing);
   }
 
-  /// Why a rank that the store knows of has ended.
-  std::string reason_of(int wanted) {
-    std::string found;
-    HookHandle handle = store_.on_failure([&](int rank, const std::string& reason) {
-      if (rank == wanted) found = reason;
-    });
+  /// The ranks of the job that the store knows to have ended, and why.
+  Ends ended() {
+    Ends found;
+    HookHandle handle = store_.on_failure([&](int rank, const std::string& reason) { found.emplace(rank, reason); });
     handle.remove();
     return found;
   }
+
+  std::string reason_of(int rank) { return ended()[rank]; }
 
   /// All have come to this barrier, so nobody looks at what the one before has left.
   void remove_previous() {

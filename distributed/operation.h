@@ -53,6 +53,8 @@ struct Operation {
   Clock::time_point began = {};
   Clock::time_point deadline = Clock::time_point::max();
   Clock::time_point next_report = Clock::time_point::max();  ///< of the wait
+  int num_reports = 0;
+  bool has_given_way = false;  ///< next_report was put off, so that a lower rank may report first
 
  protected:
   Operation() = default;

@@ -158,7 +158,8 @@ class TANDEM_API ProcessGroup {
   void barrier(Options options = {});
   Work barrier_async(Options options = {});
   /// A barrier through the store, beside whatever is queued: where ranks are missing when the first deadline passes it
-  /// throws CommError naming all of them, on every rank that came or comes later, and the group stays usable.
+  /// throws CommError naming all of them, on every rank that came or comes later, and the group stays usable.  A member
+  /// that failed or left the job before it came is an error at once.
   void monitored_barrier(Options options = {});
 
   /// Several tensors in one operation per dtype; element i of each rank's list corresponds.  Ranks compare the dtypes and

@@ -170,6 +170,48 @@ TEST(MonitoredBarrier, HearsOfAMembersEndButNotOfOthers) {
   EXPECT_EQ(thrown[0].peer, 2);
 }
 
+TEST(MonitoredBarrier, AMemberThatLeftBeforeItCameIsNamedWithoutADeadline) {
+  for (const milliseconds timeout : {milliseconds(0), milliseconds(20000)}) {
+    ThreadRanks ranks{.world_size = 3, .timeout = timeout, .ranks = {1, 2, 4}};
+    ranks.store->leave(7);
+    std::promise<void> has_left;
+    std::shared_future<void> left = has_left.get_future().share();
+    const auto thrown = run_all(ranks, [&](ProcessGroup& g) {
+      g.monitored_barrier();
+      if (g.rank() == 1) {
+        ranks.store->leave(2);
+        return has_left.set_value();
+      }
+      if (g.rank() == 2) left.wait();  // comes later
+      g.monitored_barrier();
+    });
+    for (const size_t rank : {0, 2}) {
+      EXPECT_EQ(thrown[rank].text, str("[rank ", ranks.ranks[rank],
+                                       ", group 'default'] monitored_barrier #2 failed\n  rank 2: left the job"));
+      EXPECT_EQ(thrown[rank].peer, 2);
+    }
+  }
+}
+
+TEST(MonitoredBarrier, WhoCameAndLeftIsNotMissing) {
+  ThreadRanks ranks{.world_size = 3};
+  const std::string prefix = "group/default/monitored_barrier/1/";
+  ranks.run([&](ProcessGroup& g) {
+    if (g.rank() == 2) {
+      // As a rank whose own deadline has passed does, while the others go on to wait for the one that is late.
+      ranks.store->set(prefix + "2", "1");
+      ranks.store->add(prefix + "count", 1);
+      return ranks.store->leave(2);
+    }
+    if (g.rank() == 1) {
+      ranks.store->get(prefix + "0", milliseconds(0));
+      std::promise<void> some_slices;
+      EXPECT_EQ(some_slices.get_future().wait_for(milliseconds(350)), std::future_status::timeout);
+    }
+    g.monitored_barrier();
+  });
+}
+
 // --- stalls ---
 
 /// What goes to stderr while it lives.
@@ -281,6 +323,38 @@ TEST(Stall, OfMessagesTheFirstStandsForAll) {
     expect_match(line, R"(group 'default': recv from rank 1 tag 7 'note' waits since \d+\.\d s for rank 1 )"
                        R"(\(last: barrier #1, \d+\.\d s ago\))");
   }
+}
+
+TEST(Stall, WhereTheLowestRankStandsStillTheNextOneLogs) {
+  // Many rounds, of which nobody finishes the first ones without rank 0.
+  ThreadRanks ranks{.world_size = 3,
+                    .tuning = {.slot_bytes = 64, .chunk_bytes = 128, .slots = 3, .small_bytes = 64},
+                    .stall = milliseconds(100)};
+  std::promise<void> has_seen;
+  std::shared_future<void> seen = has_seen.get_future().share();
+  StderrLines log;
+  std::string line;
+  ranks.run([&](ProcessGroup& g) {
+    const Tensor x = full({30000}, 1);
+    const Tensor note = zeros({3});
+    if (g.rank() == 1) {
+      g.send(note, 0);
+      g.all_reduce(x);
+      return;
+    }
+    const Work work = g.all_reduce_async(x);
+    if (g.rank() == 0) {
+      // Its worker has started the all_reduce, and stands still from the time when the message comes.
+      g.irecv(note, 1).then([seen] { seen.wait(); });
+      seen.wait();
+    } else {
+      while (line.find("though") == std::string::npos) line = log.next();
+      has_seen.set_value();
+    }
+    work.wait();
+    EXPECT_EQ(count_wrong(x, [](int64_t) { return 3; }), 0);
+  });
+  expect_match(line, R"(group 'default': all_reduce #1 waits since \d+\.\d s, though all ranks have started it)");
 }
 
 // --- no deadline ---

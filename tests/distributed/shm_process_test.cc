@@ -132,31 +132,6 @@ TEST(ShmProcess, EveryKindHasItsValues) {
   for (const int world_size : {2, 4}) spawn(world_size, "exchange_all_kinds");
 }
 
-/// Element i of the tensor that is broadcast.
-uint16_t spread(int64_t i) { return static_cast<uint16_t>(static_cast<uint64_t>(i) * 2654435761u >> 13); }
-
-TANDEM_RANK_MAIN(broadcast_much) {
-  ProcessGroup& group = *context.group();
-  const td::Tensor x = td::empty({10000, 10000}, {td::kFloat16});
-  auto* const bits = reinterpret_cast<uint16_t*>(x.data_ptr());
-  for (int64_t i = 0; i < x.num_elements(); ++i) bits[i] = group.rank() == 1 ? spread(i) : 0;
-  group.broadcast(x, 1);
-  int64_t wrong = 0;
-  for (int64_t i = 0; i < x.num_elements(); ++i) wrong += bits[i] != spread(i);
-  expect_equal(wrong, int64_t{0}, "wrong elements");
-#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)  // they keep memory of their own
-  std::ifstream status("/proc/self/status");
-  double peak_kib = 0;
-  for (std::string word; status >> word;) {
-    if (word == "VmHWM:") status >> peak_kib;
-  }
-  expect_equal(peak_kib > 0 && peak_kib * 1024 < 1.1 * 200e6, true,
-               td::str("peak of ", peak_kib, " KiB below 1.1 times"));
-#endif
-}
-
-TEST(ShmProcess, ABroadcastNeedsNoSecondTensor) { spawn(2, "broadcast_much"); }
-
 TEST(ShmProcess, ARankWritesOnlyItsOwnSegment) { spawn(3, "look_at_mappings"); }
 
 TANDEM_RANK_MAIN(survive_a_kill) {

@@ -1,0 +1,73 @@
+// What users of other libraries do first with a process group, on ranks that are processes.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <set>
+#include <string>
+
+#include <tandem/base/error.h>
+#include <tandem/distributed/init.h>
+#include <tandem/distributed/launch.h>
+#include <tandem/distributed/process_group.h>
+#include <tandem/tensor/factories.h>
+#include <tandem/tests/support/temporary_folder.h>
+
+namespace {
+
+namespace td = tandem;
+using namespace td::distributed;
+
+/// In a rank's function: fails the rank, and so the test.
+void require(bool condition, const std::string& what) {
+  if (!condition) throw td::StateError(what);
+}
+
+TANDEM_RANK_MAIN(say_hello) {
+  for (const char* name : {"MASTER_ADDR", "MASTER_PORT"}) require(std::getenv(name) != nullptr, name);
+  default_group()->barrier();
+  std::ofstream(args.at(0), std::ios::app) << td::str("hello from rank ", get_rank(), " of ", get_world_size(), "\n");
+}
+
+TEST(Processes, P1EveryRankSaysHelloWithItsNumber) {
+  const td::testing::TemporaryFolder folder;
+  const std::string path = folder / "lines";
+  spawn(4, "say_hello", {path});
+  std::multiset<std::string> lines;
+  std::ifstream in(path);
+  for (std::string line; std::getline(in, line);) lines.insert(line);
+  EXPECT_EQ(lines, (std::multiset<std::string>{"hello from rank 0 of 4", "hello from rank 1 of 4",
+                                               "hello from rank 2 of 4", "hello from rank 3 of 4"}));
+}
+
+/// Element i of the tensor that is broadcast.
+uint16_t spread(int64_t i) { return static_cast<uint16_t>(static_cast<uint64_t>(i) * 2654435761u >> 13); }
+
+TANDEM_RANK_MAIN(broadcast_much) {
+  const auto group = ProcessGroup::create({.store = context.store(),
+                                           .rank = context.rank(),
+                                           .world_size = context.world_size(),
+                                           .name = "much",
+                                           .backend = args.at(0)});
+  const td::Tensor x = td::empty({10000, 10000}, {td::kFloat16});
+  auto* const bits = reinterpret_cast<uint16_t*>(x.data_ptr());
+  for (int64_t i = 0; i < x.num_elements(); ++i) bits[i] = group->rank() == 1 ? spread(i) : 0;
+  group->broadcast(x, 1);
+  int64_t wrong = 0;
+  for (int64_t i = 0; i < x.num_elements(); ++i) wrong += bits[i] != spread(i);
+  require(wrong == 0, td::str(wrong, " wrong elements"));
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)  // they keep memory of their own
+  std::ifstream status("/proc/self/status");
+  double peak_kib = 0;
+  for (std::string word; status >> word;) {
+    if (word == "VmHWM:") status >> peak_kib;
+  }
+  require(peak_kib > 0 && peak_kib * 1024 < 1.1 * 200e6, td::str("a peak of ", peak_kib, " KiB"));
+#endif
+}
+
+TEST(Processes, P8ABroadcastNeedsNoSecondTensor) {
+  for (const char* backend : {"shm", "gloo"}) spawn(2, "broadcast_much", {backend});
+}
+
+}  // namespace
