@@ -368,7 +368,7 @@ void Mesh::greet(Rendezvous& rendezvous) {
     if (!why || greeted_[static_cast<size_t>(peer)] != 0) continue;
     lock.unlock();
     rendezvous.blame_ended();
-    fail_to_join(options_, str("rank ", job_rank(options_, peer), " ", *why), peer);
+    fail_to_join(options_, str("rank ", job_rank(options_, peer), ": ", *why), peer);
   }
 }
 

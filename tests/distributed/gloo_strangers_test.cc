@@ -1,0 +1,236 @@
+// Others than the peers at the ports of a gloo group that comes together: the group is as without them, or fails with a
+// clean error.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <tandem/distributed/gloo/gloo_backend.h>
+#include <tandem/distributed/store/socket.h>
+#include <tandem/distributed/store/wire.h>
+#include <tandem/tests/distributed/backend_ranks.h>
+
+namespace tandem::inline v0::distributed {
+namespace {
+
+using testing::MatchesRegex;
+
+constexpr int kWorld = 3;
+
+/// A store that shows what a rank sets before the others see it, and changes what the rank gets.
+class ShownStore final : public Store {
+ public:
+  using Show = std::function<void(const std::string& key, const std::string& value)>;
+  using Change = std::function<std::string(const std::string& key, const std::string& value)>;
+  ShownStore(std::shared_ptr<Store> store, Show show, Change change)
+      : store_(std::move(store)), show_(std::move(show)), change_(std::move(change)) {}
+
+  void set(const std::string& key, const std::string& value) override {
+    if (show_) show_(key, value);
+    store_->set(key, value);
+  }
+  std::string get_from(const std::string& key, const std::vector<int>& ranks,
+                       std::chrono::milliseconds timeout) override {
+    const std::string value = store_->get_from(key, ranks, timeout);
+    return change_ ? change_(key, value) : value;
+  }
+  bool check(const std::vector<std::string>& keys) override { return store_->check(keys); }
+  int64_t num_keys() override { return store_->num_keys(); }
+  int64_t add(const std::string& key, int64_t delta) override { return store_->add(key, delta); }
+  std::string compare_set(const std::string& key, const std::string& expected, const std::string& desired) override {
+    return store_->compare_set(key, expected, desired);
+  }
+  bool delete_key(const std::string& key) override { return store_->delete_key(key); }
+  void announce_failure(int rank, const std::string& reason) override { store_->announce_failure(rank, reason); }
+  void leave(int rank) override { store_->leave(rank); }
+  HookHandle on_failure(std::function<void(int rank, const std::string& reason)> f) override {
+    return store_->on_failure(std::move(f));
+  }
+
+ private:
+  const std::shared_ptr<Store> store_;
+  const Show show_;
+  const Change change_;
+};
+
+/// Connects to everything that it is shown, and keeps the connections.
+class Stranger {
+ public:
+  explicit Stranger(std::string says) : says_(std::move(says)) {}
+
+  /// `addresses`: of a rank's listeners, as they are in the store.
+  void visit(const std::string& addresses) {
+    for (size_t begin = 0; begin < addresses.size();) {
+      const size_t end = std::min(addresses.find(' ', begin), addresses.size());
+      if (end - begin > 1) visit_one(addresses.substr(begin, end - begin));
+      begin = end + 1;
+    }
+  }
+  int visits() const {
+    std::lock_guard lock(mutex_);
+    return static_cast<int>(connections_.size());
+  }
+  /// Ends all connections.
+  void go() {
+    std::lock_guard lock(mutex_);
+    connections_.clear();
+  }
+
+ private:
+  void visit_one(const std::string& hex) {
+    sockaddr_storage address = {};
+    for (size_t i = 0; i < sizeof(address) && 2 * i + 1 < hex.size(); ++i) {
+      reinterpret_cast<unsigned char*>(&address)[i] =
+          static_cast<unsigned char>(std::stoi(hex.substr(2 * i, 2), nullptr, 16));
+    }
+    FileDescriptor fd(socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const socklen_t size = address.ss_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+    if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0) return;
+    send(fd.get(), says_.data(), says_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    std::lock_guard lock(mutex_);
+    connections_.push_back(std::move(fd));
+  }
+
+  const std::string says_;
+  mutable std::mutex mutex_;
+  std::vector<FileDescriptor> connections_;
+};
+
+using Hooks = std::function<std::shared_ptr<Store>(const ProcessGroupOptions& options)>;
+
+/// Ranks that join and then add up 1, 2, 3; returns their errors.
+std::vector<std::string> join_and_add(const Hooks& hooks, std::chrono::milliseconds timeout = {}) {
+  ProcessGroupOptions common;
+  if (timeout.count() > 0) common.timeout = timeout;
+  const MakeBackend make = [&](ProcessGroupOptions options) {
+    options.store = hooks(options);
+    return gloo::make_gloo_backend(options);
+  };
+  return try_backend_ranks(
+      kWorld, make,
+      [](Backend& backend, int rank) {
+        std::vector<float> x(50000, static_cast<float>(rank + 1));
+        Collective collective;
+        collective.kind = CollectiveKind::kAllReduce;
+        collective.seq = 1;
+        collective.num_elements = static_cast<int64_t>(x.size());
+        collective.input = reinterpret_cast<std::byte*>(x.data());
+        collective.output = reinterpret_cast<std::byte*>(x.data());
+        run_collective(backend, collective);
+        for (const float value : x) TANDEM_CHECK(StateError, value == 6, "sum: ", value);
+      },
+      common);
+}
+
+Hooks show(std::function<void(int rank, const std::string& key, const std::string& value)> f) {
+  return [f = std::move(f)](const ProcessGroupOptions& options) {
+    const int rank = options.rank;
+    return std::make_shared<ShownStore>(
+        options.store, [f, rank](const std::string& key, const std::string& value) { f(rank, key, value); }, nullptr);
+  };
+}
+
+bool has(const std::string& key, const std::string& part) { return key.find(part) != std::string::npos; }
+
+const std::string kGarbage(5000, '\xa5');
+
+TEST(GlooStrangers, WhoComesFirstDoesNotKeepTheRanksApart) {
+  for (const std::string& says : {std::string(), kGarbage, std::string(1, '\0')}) {
+    for (const bool stays : {true, false}) {
+      Stranger stranger(says);
+      const std::vector<std::string> errors =
+          join_and_add(show([&](int, const std::string& key, const std::string& value) {
+            if (!has(key, "addresses0/")) return;
+            stranger.visit(value);
+            if (!stays) stranger.go();
+          }));
+      for (const std::string& error : errors) EXPECT_EQ(error, "");
+      if (stays) {
+        EXPECT_EQ(stranger.visits(), kWorld * (kWorld - 1));
+      }
+    }
+  }
+}
+
+TEST(GlooStrangers, OneAtASinglePortIsEnough) {
+  Stranger stranger(kGarbage);
+  const std::vector<std::string> errors =
+      join_and_add(show([&](int rank, const std::string& key, const std::string& value) {
+        if (rank == 1 && has(key, "addresses0/")) stranger.visit(value.substr(0, value.find(' ')));
+      }));
+  for (const std::string& error : errors) EXPECT_EQ(error, "");
+}
+
+TEST(GlooStrangers, ThePortsAreClosedOnceTheRanksAreTogether) {
+  Stranger stranger(kGarbage);
+  std::mutex mutex;
+  std::vector<std::string> addresses;
+  const std::vector<std::string> errors = join_and_add(show([&](int, const std::string& key, const std::string& value) {
+    std::lock_guard lock(mutex);
+    if (has(key, "addresses0/")) addresses.push_back(value);
+    if (has(key, "mapped/")) {
+      for (const std::string& list : addresses) stranger.visit(list);
+    }
+  }));
+  for (const std::string& error : errors) EXPECT_EQ(error, "");
+  EXPECT_EQ(stranger.visits(), 0);
+}
+
+TEST(GlooStrangers, OneThatComesEveryTimeIsAnError) {
+  Stranger stranger(kGarbage);
+  const std::vector<std::string> errors = join_and_add(show([&](int, const std::string& key, const std::string& value) {
+    if (has(key, "addresses")) stranger.visit(value);
+  }));
+  for (int rank = 0; rank < kWorld; ++rank) {
+    EXPECT_THAT(errors[static_cast<size_t>(rank)],
+                MatchesRegex(str("\\[rank ", rank, " of 3\\] group 'default': the ranks cannot connect over lo ",
+                                 "\\(127\\.0\\.0\\.1\\)\n  rank [012]: [^\n]+")));
+  }
+  EXPECT_EQ(stranger.visits(), 3 * kWorld * (kWorld - 1));  // three attempts
+}
+
+TEST(GlooStrangers, AWrongTokenIsAnError) {
+  const std::vector<std::string> errors =
+      join_and_add([](const ProcessGroupOptions& options) -> std::shared_ptr<Store> {
+        if (options.rank != 1) return options.store;
+        return std::make_shared<ShownStore>(
+            options.store, nullptr, [](const std::string& key, const std::string& value) {
+              return has(key, "token") ? wire::token_to_hex(wire::random_token()) : value;
+            });
+      });
+  for (int rank = 0; rank < kWorld; ++rank) {
+    EXPECT_THAT(errors[static_cast<size_t>(rank)],
+                MatchesRegex(str("\\[rank ", rank, " of 3\\] group 'default': rank ", rank == 1 ? "[02]" : "1",
+                                 ": gloo: received a greeting with a wrong token")));
+  }
+}
+
+TEST(GlooStrangers, ARankThatGoesWhileJoiningIsNamed) {
+  for (const std::string where : {"addresses0/", "ends0/", "verdict0/", "mapped/"}) {
+    const std::vector<std::string> errors = join_and_add([&](const ProcessGroupOptions& options) {
+      const std::shared_ptr<Store> store = options.store;
+      return std::make_shared<ShownStore>(
+          store,
+          [store, where, rank = options.rank](const std::string& key, const std::string&) {
+            if (rank != 2 || !has(key, where)) return;
+            store->announce_failure(2, "no disk");
+            throw StateError("no disk");
+          },
+          nullptr);
+    });
+    for (const int rank : {0, 1}) {
+      EXPECT_EQ(errors[static_cast<size_t>(rank)],
+                str("[rank ", rank, " of 3] group 'default': did not come together\n  rank 2: no disk"));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tandem::inline v0::distributed
