@@ -38,16 +38,6 @@ std::vector<double> timed_steps(td::benchmarks::TrainingCase& training, int coun
   return times;
 }
 
-td::distributed::GradientHooks hooks_named(const std::vector<std::string>& names) {
-  td::distributed::GradientHooks hooks;
-  for (const std::string& name : names) {
-    if (name == "fp16") hooks.push_back(td::distributed::fp16());
-    if (name == "bf16") hooks.push_back(td::distributed::bf16());
-    if (name == "power_sgd") hooks.push_back(td::distributed::power_sgd({.start_step = 0}));
-  }
-  return hooks;
-}
-
 void run(td::distributed::Context& context, const std::string& name, int steps,
          const std::vector<std::string>& compress, td::benchmarks::Report* report) {
   td::set_num_threads(1);
@@ -55,7 +45,7 @@ void run(td::distributed::Context& context, const std::string& name, int steps,
   td::benchmarks::TrainingCase training = td::benchmarks::make_case(name);
   td::distributed::ProcessGroup& group = *context.group();
   td::distributed::GradientReducer reducer(training.model->named_parameters(), training.model->named_buffers(),
-                                           context.group(), {.hooks = hooks_named(compress)});
+                                           context.group(), {.hooks = td::benchmarks::hooks_named(compress)});
   const int per_round = std::max(steps / kRounds, 1);
   std::vector<double> local, ddp;
   double exposed_ms = 0, comm_ms = 0;

@@ -82,6 +82,16 @@ TrainingCase make_case(const std::string& name) {
   return found->make();
 }
 
+distributed::GradientHooks hooks_named(const std::vector<std::string>& names) {
+  distributed::GradientHooks hooks;
+  for (const std::string& name : names) {
+    if (name == "fp16") hooks.push_back(distributed::fp16());
+    if (name == "bf16") hooks.push_back(distributed::bf16());
+    if (name == "power_sgd") hooks.push_back(distributed::power_sgd({.start_step = 0}));
+  }
+  return hooks;
+}
+
 void save_case(const TrainingCase& training, const std::string& path) {
   State state;
   state.set("model", training.model->state_dict());

@@ -37,6 +37,9 @@ const std::vector<std::string>& case_names();
 /// Builds a case on the CPU.  Throws ValueError for an unknown name.
 TrainingCase make_case(const std::string& name);
 
+/// Gradient hooks, one after the other: "fp16", "bf16", "power_sgd" from the first step on; "none" is none.
+distributed::GradientHooks hooks_named(const std::vector<std::string>& names);
+
 /// Writes weights, buffers and data to a safetensors file: "model.<key>", "input", "target".
 void save_case(const TrainingCase& training, const std::string& path);
 /// Takes them from there.  Throws StateError for keys or shapes that are not the case's.

@@ -36,6 +36,7 @@ struct Settings {
   int steps = 10;
   int rounds = 3;
   double bucket_mib = 0;
+  std::string compress = "none";
   bool least = false;
 
   /// What stands for many times.
@@ -132,9 +133,10 @@ struct Timed {
 /// Notes when the gradients of each bucket are there.
 class Readiness {
  public:
-  /// `rate`: of the link, in bytes per second.
-  Readiness(const td::distributed::BucketPlan& plan, const td::distributed::NamedTensors& parameters, double rate)
-      : plan_(plan), rate_(rate), ready_(parameters.size()) {
+  /// `rate`: of the link, in bytes per second.  `halved`: gradients travel in 16 bits.
+  Readiness(const td::distributed::BucketPlan& plan, const td::distributed::NamedTensors& parameters, double rate,
+            bool halved)
+      : plan_(plan), rate_(rate), halved_(halved), ready_(parameters.size()) {
     for (size_t p = 0; p < parameters.size(); ++p) {
       hooks_.push_back(td::autograd::leaf(parameters[p].second).add_hook([this, p](const td::Tensor&) {
         ready_[p] = Clock::now();
@@ -147,6 +149,7 @@ class Readiness {
   Readiness(const Readiness&) = delete;
   Readiness& operator=(const Readiness&) = delete;
 
+  /// That a rank sends in a step.
   int64_t num_bytes() const {
     int64_t bytes = 0;
     for (const auto& bucket : plan_.buckets) bytes += bytes_of(bucket);
@@ -169,11 +172,13 @@ class Readiness {
 
  private:
   int64_t bytes_of(const td::distributed::BucketPlan::Bucket& bucket) const {
-    return (bucket.end - bucket.begin) * td::size_of(plan_.buffers[static_cast<size_t>(bucket.buffer)].dtype);
+    const int64_t size = td::size_of(plan_.buffers[static_cast<size_t>(bucket.buffer)].dtype);
+    return (bucket.end - bucket.begin) * (halved_ ? std::min<int64_t>(size, 2) : size);
   }
 
   const td::distributed::BucketPlan& plan_;
   const double rate_;
+  const bool halved_;
   std::vector<Clock::time_point> ready_;
   std::vector<td::HookHandle> hooks_;
 };
@@ -197,10 +202,11 @@ void time_case(td::distributed::Context& context, const Settings& settings, cons
   td::manual_seed(1);
   td::benchmarks::TrainingCase training = td::benchmarks::make_case(name);
   td::distributed::ReducerOptions options;
+  options.hooks = td::benchmarks::hooks_named({settings.compress});
   if (settings.bucket_mib > 0) options.buckets.bucket_bytes = static_cast<int64_t>(settings.bucket_mib * 1048576);
   td::distributed::GradientReducer reducer(training.model->named_parameters(), training.model->named_buffers(),
                                            context.group(), options);
-  const Readiness readiness(reducer.plan(), training.model->named_parameters(), rate);
+  const Readiness readiness(reducer.plan(), training.model->named_parameters(), rate, settings.compress != "none");
   const int64_t bytes = readiness.num_bytes();
 
   Timed local, ddp;
@@ -233,6 +239,7 @@ void time_case(td::distributed::Context& context, const Settings& settings, cons
   const td::distributed::OverlapReport report = reducer.report();
   print(context, {{"what", "ddp"},
                   {"case", name},
+                  {"compress", settings.compress},
                   {"bytes", bytes},
                   {"step_ms", step_ms},
                   {"local_ms", local_ms},
@@ -276,6 +283,7 @@ int main(int argc, char** argv) {
   app.add_option("--steps", settings.steps, "timed steps of each kind")->check(CLI::Range(1, 100000));
   app.add_option("--rounds", settings.rounds, "in which they alternate")->check(CLI::Range(1, 1000));
   app.add_option("--bucket-mib", settings.bucket_mib, "size of the buckets");
+  app.add_option("--compress", settings.compress, "the gradients")->check(CLI::IsMember({"none", "fp16", "bf16"}));
   app.add_flag("--least", settings.least, "the least of many times counts, not the median");
   app.add_option("--master-addr", settings.master_addr, "of the first host")->envname("MASTER_ADDR");
   CLI11_PARSE(app, argc, argv);

@@ -1,6 +1,6 @@
 """One rank of PyTorch's DDP over gloo: benchmarks/two_hosts/rank.cc's counterpart, from the same weights and data.
 
-    python3 torch_ddp.py CASE STATE.safetensors [--caps MB,..] [--steps N] [--hook bf16|fp16]
+    python3 torch_ddp.py CASE STATE.safetensors [--caps MB,..] [--steps N] [--compress bf16|fp16]
 
 Rank 0 prints one line of JSON for each bucket size.
 """
@@ -45,7 +45,7 @@ def main():
     parser.add_argument("state")
     parser.add_argument("--caps", default="25")
     parser.add_argument("--steps", type=int, default=8)
-    parser.add_argument("--hook", choices=HOOKS)
+    parser.add_argument("--compress", choices=("none", *HOOKS), default="none")
     args = parser.parse_args()
 
     torch.set_num_threads(1)
@@ -63,11 +63,11 @@ def main():
     local_ms = timed(alone, make_optimizer(alone.parameters()), data, target, args.steps)
     for cap in map(float, args.caps.split(",")):
         network = DistributedDataParallel(model(), gradient_as_bucket_view=True, static_graph=True, bucket_cap_mb=cap)
-        if args.hook:
-            network.register_comm_hook(None, HOOKS[args.hook])
+        if args.compress != "none":
+            network.register_comm_hook(None, HOOKS[args.compress])
         step_ms = timed(network, make_optimizer(network.parameters()), data, target, args.steps)
         if dist.get_rank() == 0:
-            print(json.dumps({"what": "torch_ddp", "case": args.case, "cap_mb": cap, "hook": args.hook or "",
+            print(json.dumps({"what": "torch_ddp", "case": args.case, "cap_mb": cap, "compress": args.compress,
                               "step_ms": step_ms, "local_ms": local_ms, "version": torch.__version__}), flush=True)
     dist.destroy_process_group()
 

@@ -78,7 +78,8 @@ def check_link_was_used(log, lines, ranks_per_host):
         if "bytes_on_link" not in line:
             continue
         # The hosts' partial sums of half types travel in float32.
-        widened = 2 if line.get("dtype") == "bfloat16" and ranks_per_host > 1 else 1
+        half = line.get("dtype") == "bfloat16" or line.get("compress", "none") != "none"
+        widened = 2 if half and ranks_per_host > 1 else 1
         payload = line["payload_bytes"] * widened
         if not payload <= line["bytes_on_link"] <= HEADERS * payload + (64 << 10):
             raise Failure(f"{line}: each host was to send {payload} bytes and a little more")
@@ -91,8 +92,8 @@ def show(line):
         print(f"all_reduce {line['dtype']} {line['bytes'] / 2**20:.0f} MiB  {line['ms']:.1f} ms = {line['ratio']:.3f} of "
               f"{line['link_ms']:.1f} ms at the link's rate", flush=True)
     elif line["what"] == "ddp":
-        hook = f" {line['hook']}" if line.get("hook") else ""
-        print(f"{line['case']}{hook}  step {line['step_ms']:.1f} ms = {line['ratio']:.3f} of max(local step "
+        compress = f" {line['compress']}" if line["compress"] != "none" else ""
+        print(f"{line['case']}{compress}  step {line['step_ms']:.1f} ms = {line['ratio']:.3f} of max(local step "
               f"{line['local_ms']:.1f}, first bucket {line['first_ready_ms']:.1f} + link {line['link_ms']:.1f} + update "
               f"{line['update_ms']:.1f} = {line['first_ready_ms'] + line['link_ms'] + line['update_ms']:.1f} ms), "
               f"{line['buckets_ratio']:.3f} of {line['buckets_ms']:.1f} ms with each bucket sent once it is ready; the link "
@@ -127,8 +128,7 @@ class Torch:
                            stdout=subprocess.DEVNULL)
         command = [self.args.python, "-W", "ignore", os.path.join(HERE, "torch_ddp.py"), case, state, "--steps",
                    str(max(self.args.steps // 2, 4)), "--caps", ",".join(map(str, BUCKET_CAPS_MB))]
-        if self.args.hook:
-            command += ["--hook", self.args.hook]
+        command += ["--compress", self.args.compress]
         lines, _ = run_job(self.hosts, command, self.args.ranks_per_host, self.args.timeout,
                            {"GLOO_SOCKET_IFNAME": namespaces.INTERFACE, "OMP_NUM_THREADS": "1"})
         best = min(lines, key=lambda line: line["step_ms"])
@@ -151,12 +151,12 @@ def measure(hosts, args, folder):
     if args.all_reduce:
         append(args.json, tandem.measure("--all-reduce", ",".join(args.all_reduce)))
     for case in args.case:
-        hook = ["--hook", args.hook] if args.hook else []
+        compress = ["--compress", args.compress]
         sizes = ["--bucket-mib", str(args.bucket_mib)] if args.bucket_mib else []
-        lines = tandem.measure("--case", case, *hook, *sizes)
+        lines = tandem.measure("--case", case, *compress, *sizes)
         if args.python:
             theirs = torch.measure(case)
-            again = tandem.measure("--case", case, *hook, *sizes)
+            again = tandem.measure("--case", case, *compress, *sizes)
             ours = min(lines[-1]["step_ms"], again[-1]["step_ms"])
             print(f"{case}  {theirs['step_ms'] / ours:.2f} times as fast as PyTorch", flush=True)
             lines += again + [theirs]
@@ -170,7 +170,7 @@ def parse(arguments):
     parser.add_argument("--rate", default="1gbit", help="of the link in each direction, in tc's words; none: no limit")
     parser.add_argument("--mtu", type=int, default=1500)
     parser.add_argument("--ranks-per-host", type=int, default=1)
-    parser.add_argument("--hook", default="", help="gradient compression")
+    parser.add_argument("--compress", default="none", choices=("none", "fp16", "bf16"), help="the gradients")
     parser.add_argument("--bucket-mib", type=float, help="size of tandem's buckets")
     parser.add_argument("--steps", type=int, default=12, help="timed steps of each kind")
     parser.add_argument("--rounds", type=int, default=3, help="in which they alternate")
