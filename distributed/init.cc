@@ -167,10 +167,9 @@ void join_by_file(const InitOptions& options, std::chrono::milliseconds timeout,
     if (place->store->add(str("members/", place->rank), 1) == 1) return;
     std::atomic<bool> left{false};  // the store's thread tells as well
     // What is in the file is told at once.
-    const HookHandle ends = place->store->on_failure(
-        [&](int rank, const std::string& reason) {
-          if (rank == place->rank && reason == "left the job") left = true;
-        });
+    const HookHandle ends = place->store->on_failure([&](int rank, const std::string& reason) {
+      if (rank == place->rank && reason == "left the job") left = true;
+    });
     TANDEM_CHECK(CommError, left && std::chrono::steady_clock::now() < deadline, "init_process_group: rank ",
                  place->rank, " has joined by ", path,
                  " before\n  the file is left from an earlier job: remove it; or two processes have this rank");

@@ -67,8 +67,8 @@ void check_same_parameters(const std::vector<std::pair<std::string, Tensor>>& pa
       a = line_or_end(first);
       b = line_or_end(other);
     } while (a == b && a != "nothing more");
-    TANDEM_CHECK(StateError, a == b, "DistributedDataParallel: ranks hold different models\n  rank ",
-                 group.ranks()[0], ": ", a, "\n  rank ", group.ranks()[r], ": ", b);
+    TANDEM_CHECK(StateError, a == b, "DistributedDataParallel: ranks hold different models\n  rank ", group.ranks()[0],
+                 ": ", a, "\n  rank ", group.ranks()[r], ": ", b);
   }
 }
 

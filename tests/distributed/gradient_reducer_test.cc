@@ -166,15 +166,18 @@ TEST(GradientReducer, ErrorsOfAGroupOfSomeRanksShowNumbersInTheJob) {
     const Net net(1);
     {
       GradientReducer reducer(net.named(), {}, group);
-      EXPECT_EQ(error_text<StateError>([&] {
-                  Tensor h = linear(inputs(), net.w1, context.rank() == 1 ? net.b1 : Tensor());
-                  linear(h, net.w2, net.b2).sum().backward();
-                }),
-                "DistributedDataParallel: backward did not reach these parameters\n  'fc1.bias' on rank 2\n  use them in "
-                "the loss, or construct with unused = UnusedParameters::kAllow");
+      EXPECT_EQ(
+          error_text<StateError>([&] {
+            Tensor h = linear(inputs(), net.w1, context.rank() == 1 ? net.b1 : Tensor());
+            linear(h, net.w2, net.b2).sum().backward();
+          }),
+          "DistributedDataParallel: backward did not reach these parameters\n  'fc1.bias' on rank 2\n  use them in "
+          "the loss, or construct with unused = UnusedParameters::kAllow");
     }
     Tensor w = zeros({2, context.rank() == 2 ? 3 : 4}).set_requires_grad();
-    EXPECT_EQ(error_text<StateError>([&] { GradientReducer reducer({{"fc.weight", w}}, {}, group); }),
+    EXPECT_EQ(error_text<StateError>([&] {
+                GradientReducer reducer({{"fc.weight", w}}, {}, group);
+              }),
               "DistributedDataParallel: ranks hold different models\n  rank 1: parameter 'fc.weight' float32 [2, 4]\n  "
               "rank 2: parameter 'fc.weight' float32 [2, 3]");
   });
