@@ -15,14 +15,14 @@
 
 namespace tandem::inline v0::distributed {
 
-/// A hook may start its second exchange only when the first is done, which happens at another moment on each rank.  What
-/// is the same on all ranks is the order of buckets: so the bucket whose exchanges are being started is *open*, and the
-/// next one is opened when the last exchange of this one was started (not when it is done: hooks of one exchange keep as
-/// many buckets in flight as there are, and start them in launch()).  Who completes an exchange, the group's worker or a waiting thread, goes on with
-/// its bucket and opens the next.
+/// A hook may start its second exchange only when the first is done, which happens at another moment on each rank.
+/// What is the same on all ranks is the order of buckets: so the bucket whose exchanges are being started is *open*,
+/// and the next one is opened when the last exchange of this one was started (not when it is done: hooks of one
+/// exchange keep as many buckets in flight as there are, and start them in launch()).  Who completes an exchange, the
+/// group's worker or a waiting thread, goes on with its bucket and opens the next.
 ///
-/// So with hooks of several exchanges nobody else may start collectives on the group while buckets travel.  launch() and end_step() are called by one thread
-/// at a time.  Callbacks hold this object.
+/// So with hooks of several exchanges nobody else may start collectives on the group while buckets travel.  launch()
+/// and end_step() are called by one thread at a time.  Callbacks hold this object.
 class HookedExchange : public std::enable_shared_from_this<HookedExchange> {
  public:
   /// Throws ValueError where the chain makes no sense.  `shadow_every` = k > 0: each k-th step also exchanges exact means.
