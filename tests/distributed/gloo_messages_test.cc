@@ -1,8 +1,8 @@
 // Messages over gloo, between threads.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <functional>
 #include <future>
 #include <string>
@@ -69,7 +69,7 @@ TEST_P(GlooMessages, BetweenAllPairsInEveryOrderOfTagsAndSizes) {
     for (const Transfer& t : transfers) {
       if (t.sends) continue;
       const Bytes want = filled(t.num_elements, salt(t.peer, rank, static_cast<size_t>(t.tag)));
-      if (std::memcmp(t.data, want.data(), want.size()) != 0) throw td::StateError(td::str("message ", t.tag));
+      if (!std::equal(want.begin(), want.end(), t.data)) throw td::StateError(td::str("message ", t.tag));
     }
   });
 }
