@@ -71,8 +71,8 @@ bool GroupQueue::check_times() {
   }
   if (due == nullptr) return failed;
   report_stall(*due, now);
-  for (const auto& message : active_)
-    message->next_report = std::max(message->next_report, now + (now - message->began));
+  const Clock::time_point next = now + (now - due->began);
+  for (const auto& message : active_) message->next_report = std::max(message->next_report, next);
   return failed;
 }
 
