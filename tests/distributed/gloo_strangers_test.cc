@@ -205,11 +205,15 @@ TEST(GlooStrangers, AWrongTokenIsAnError) {
               return has(key, "token") ? wire::token_to_hex(wire::random_token()) : value;
             });
       });
+  // Who sees it closes its connections, maybe before its own greeting was read.
+  int seen = 0;
   for (int rank = 0; rank < kWorld; ++rank) {
-    EXPECT_THAT(errors[static_cast<size_t>(rank)],
-                MatchesRegex(str("\\[rank ", rank, " of 3\\] group 'default': rank ", rank == 1 ? "[02]" : "1",
-                                 ": gloo: received a greeting with a wrong token")));
+    const std::string& error = errors[static_cast<size_t>(rank)];
+    EXPECT_THAT(error, MatchesRegex(str("\\[rank ", rank, " of 3\\] group 'default': rank ", rank == 1 ? "[02]" : "1",
+                                        ": [^\n]+")));
+    seen += has(error, ": gloo: received a greeting with a wrong token");
   }
+  EXPECT_GE(seen, 1);
 }
 
 TEST(GlooStrangers, ARankThatGoesWhileJoiningIsNamed) {
