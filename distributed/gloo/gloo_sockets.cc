@@ -9,6 +9,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include <tandem/base/function_ref.h>
+
 namespace tandem::inline v0::distributed::gloo {
 
 namespace {
@@ -39,20 +41,22 @@ bool is_listening(int fd) {
   return getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &value, &size) == 0 && value != 0;
 }
 
-/// The descriptor in this process of the socket at that address; -1 for none.
-int find_socket(const std::vector<char>& address, bool listening) {
-  const sockaddr_storage wanted = as_sockaddr(address);
+/// The address that getsockname or getpeername tells; of no family where it fails.
+sockaddr_storage ask(int (*get)(int, sockaddr*, socklen_t*), int fd) {
+  sockaddr_storage address = {};
+  socklen_t size = sizeof(address);
+  if (get(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) address = {};
+  return address;
+}
+
+/// The first descriptor in this process that fits; -1 for none.
+int find_descriptor(FunctionRef<bool(int fd)> fits) {
   DIR* const folder = opendir("/proc/self/fd");
   if (folder == nullptr) return -1;
   int found = -1;
   for (const dirent* entry; found < 0 && (entry = readdir(folder)) != nullptr;) {
     const int fd = std::atoi(entry->d_name);
-    sockaddr_storage own = {};
-    socklen_t size = sizeof(own);
-    if (entry->d_name[0] != '.' && getsockname(fd, reinterpret_cast<sockaddr*>(&own), &size) == 0 &&
-        same(own, wanted) && is_listening(fd) == listening) {
-      found = fd;
-    }
+    if (entry->d_name[0] != '.' && fits(fd)) found = fd;
   }
   closedir(folder);
   return found;
@@ -61,7 +65,8 @@ int find_socket(const std::vector<char>& address, bool listening) {
 }  // namespace
 
 void shield_listener(const std::vector<char>& address) {
-  const int fd = find_socket(address, true);
+  const sockaddr_storage wanted = as_sockaddr(address);
+  const int fd = find_descriptor([&](int one) { return is_listening(one) && same(ask(getsockname, one), wanted); });
   if (fd < 0) return;
   fcntl(fd, F_SETFD, FD_CLOEXEC);
   // The filter sees a segment from its TCP header on; the header's length is in the upper half of byte 12, in words.
@@ -85,17 +90,14 @@ void lift_shield(int fd) {
   setsockopt(fd, SOL_SOCKET, SO_DETACH_FILTER, &unused, sizeof(unused));
 }
 
-FileDescriptor find_connection(const std::vector<char>& address) {
-  const int fd = find_socket(address, false);
+FileDescriptor find_connection(const std::vector<char>& own, const std::vector<char>& peer) {
+  const sockaddr_storage here = as_sockaddr(own);
+  const sockaddr_storage there = as_sockaddr(peer);
+  const int fd =
+      find_descriptor([&](int one) { return same(ask(getsockname, one), here) && same(ask(getpeername, one), there); });
   if (fd < 0) return FileDescriptor();
   fcntl(fd, F_SETFD, FD_CLOEXEC);
   return FileDescriptor(fcntl(fd, F_DUPFD_CLOEXEC, 0));
-}
-
-bool leads_to(int fd, const std::vector<char>& address) {
-  sockaddr_storage peer = {};
-  socklen_t size = sizeof(peer);
-  return getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) == 0 && same(peer, as_sockaddr(address));
 }
 
 }  // namespace tandem::inline v0::distributed::gloo

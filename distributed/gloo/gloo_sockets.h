@@ -15,12 +15,9 @@ namespace tandem::inline v0::distributed::gloo {
 /// programs that this one starts.  `address` is what gloo::transport::Address::bytes() gives.
 void shield_listener(const std::vector<char>& address);
 
-/// A handle of the connection whose own end has that address; empty where there is none.  Programs that this one starts
-/// do not inherit the connection.
-FileDescriptor find_connection(const std::vector<char>& address);
-
-/// Whether the other end has that address.
-bool leads_to(int fd, const std::vector<char>& address);
+/// A handle of the connection between these two ends, the first of which is ours; empty where there is none.  One end is
+/// not enough: the kernel gives connections to different peers the same port.
+FileDescriptor find_connection(const std::vector<char>& own, const std::vector<char>& peer);
 
 void lift_shield(int fd);
 

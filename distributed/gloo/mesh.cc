@@ -304,20 +304,16 @@ std::string Mesh::try_connect(Rendezvous& rendezvous, int number) {
 
   // What each connection's end is called, so that both can see that it leads to the other.
   LinkEvents* const events = this;
-  std::string ends;
+  std::vector<std::string> own_ends(size, "-");
   for (int peer = 0; peer < options_.world_size && error.empty(); ++peer) {
-    std::string end = "-";
-    if (peer != options_.rank) {
-      ::gloo::transport::Pair* pair = context_->getPair(peer).get();
-      const std::vector<char> bytes = pair->address().bytes();
-      sockets_[static_cast<size_t>(peer)] = find_connection(bytes);
-      if (!sockets_[static_cast<size_t>(peer)]) error = "a connection ended at once";
-      end = to_hex(bytes);
-      links_[static_cast<size_t>(peer)] =
-          std::make_unique<Link>(pair, options_.rank, peer, tuning_, max_payload_, events);
-    }
-    ends += str(ends.empty() ? "" : " ", end);
+    if (peer == options_.rank) continue;
+    ::gloo::transport::Pair* pair = context_->getPair(peer).get();
+    own_ends[static_cast<size_t>(peer)] = to_hex(pair->address().bytes());
+    links_[static_cast<size_t>(peer)] =
+        std::make_unique<Link>(pair, options_.rank, peer, tuning_, max_payload_, events);
   }
+  std::string ends;
+  for (const std::string& end : own_ends) ends += str(ends.empty() ? "" : " ", end);
   const std::vector<std::string> all_ends =
       rendezvous.exchange(str("ends", number), error.empty() ? ends : str("! ", error));
   std::string verdict = "ok";
@@ -329,10 +325,14 @@ std::string Mesh::try_connect(Rendezvous& rendezvous, int number) {
     }
     if (peer == options_.rank) continue;
     const std::vector<std::string> list = split(text);
-    if (list.size() != size ||
-        !leads_to(sockets_[static_cast<size_t>(peer)].get(), from_hex(list[static_cast<size_t>(options_.rank)]))) {
+    FileDescriptor& socket = sockets_[static_cast<size_t>(peer)];
+    if (list.size() == size && error.empty()) {
+      socket = find_connection(from_hex(own_ends[static_cast<size_t>(peer)]),
+                               from_hex(list[static_cast<size_t>(options_.rank)]));
+    }
+    if (!socket) {
       verdict = str("rank ", job_rank(options_, options_.rank), ": the connection to rank ", job_rank(options_, peer),
-                    " leads to somebody else");
+                    " leads to somebody else, or has ended");
       break;
     }
   }

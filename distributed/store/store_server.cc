@@ -201,7 +201,7 @@ void StoreServer::receive(Connection& connection) {
       if (n < 0 && errno == EINTR) continue;
       if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
       if (n <= 0) {
-        if (connection.rank >= 0) end_rank({connection.rank, RankEnd::kDied, "died (its connection closed)"});
+        lose_rank(connection, "died (its connection closed)");
         connection.closing = true;
         return;
       }
@@ -214,8 +214,7 @@ void StoreServer::receive(Connection& connection) {
       if (static_cast<size_t>(n) < sizeof(bytes)) return;  // poll tells about more; others get their turn
     }
   } catch (const Error& e) {
-    if (connection.rank >= 0)
-      end_rank({connection.rank, RankEnd::kDied, str("broke the store's protocol: ", e.what())});
+    lose_rank(connection, str("broke the store's protocol: ", e.what()));
     drop(connection, e.what());
   }
 }
@@ -276,6 +275,7 @@ void StoreServer::handle(Connection& connection, const wire::Frame& frame) {
       return;
     default:  // kGoodbye: read_request knows no other
       left_[static_cast<size_t>(connection.rank)] = true;
+      connection.left = true;
       end_rank({connection.rank, RankEnd::kLeft, "left the job"});
       answer("");
   }
@@ -345,7 +345,7 @@ void StoreServer::send(Connection& connection, FrameType type, uint32_t id, std:
   connection.out += wire::encode(type, id, payload);
   flush(connection);
   if (connection.out.size() - connection.sent > kMaxOutgoing) {
-    if (connection.rank >= 0) end_rank({connection.rank, RankEnd::kDied, "does not read what the store sends"});
+    lose_rank(connection, "does not read what the store sends");
     drop(connection, "does not read");
   }
 }
@@ -373,6 +373,10 @@ void StoreServer::drop(Connection& connection, const std::string& why) {
   ++drops_logged_;
   log(LogLevel::kWarning, "store: dropped the connection from ", connection.peer, ": ", why,
       drops_logged_ == kMaxDropsLogged ? " (further ones are not shown)" : "");
+}
+
+void StoreServer::lose_rank(const Connection& connection, const std::string& why) {
+  if (connection.rank >= 0 && !connection.left) end_rank({connection.rank, RankEnd::kDied, why});
 }
 
 void StoreServer::end_rank(RankEndEvent event) {

@@ -65,8 +65,9 @@ class TANDEM_API StoreServer {
  private:
   struct Connection {
     int fd = -1;
-    std::string peer;  // address, for the log
-    int rank = -1;     // -1: has not shown the token
+    std::string peer;   // address, for the log
+    int rank = -1;      // -1: has not shown the token
+    bool left = false;  // has said goodbye: its end is none of the rank's, who may have joined again
     bool closing = false;
     std::chrono::steady_clock::time_point accepted;
     wire::FrameBuffer in;
@@ -90,6 +91,8 @@ class TANDEM_API StoreServer {
   void reply(Connection& connection, uint32_t id, wire::Status status, std::string_view text);
   void flush(Connection& connection);
   void drop(Connection& connection, const std::string& why);
+  /// The connection is no more; unless its rank has left, that is its end.
+  void lose_rank(const Connection& connection, const std::string& why);
   void end_rank(RankEndEvent event);
   void remove_closed();
   void drop_silent_strangers();

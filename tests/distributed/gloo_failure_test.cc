@@ -208,14 +208,26 @@ TEST(GlooSockets, AShieldedConnectionIsDeafUntilItIsLifted) {
   EXPECT_EQ(recv(server.get(), text, 3, MSG_WAITALL), 3);  // sent again
   EXPECT_STREQ(text, "boo");
 
-  sockaddr_in end = {};
-  size = sizeof(end);
-  getsockname(client.get(), reinterpret_cast<sockaddr*>(&end), &size);
-  std::vector<char> client_bytes(sizeof(sockaddr_storage) + 8);
-  std::memcpy(client_bytes.data(), &end, sizeof(end));
-  EXPECT_TRUE(gl::leads_to(server.get(), client_bytes));
-  EXPECT_FALSE(gl::leads_to(server.get(), bytes));
-  const FileDescriptor found = gl::find_connection(client_bytes);
+  // Two connections with the same end here: what tells them apart is the other.
+  const FileDescriptor other(socket(AF_INET, SOCK_STREAM, 0));
+  ASSERT_EQ(connect(other.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  const FileDescriptor to_other(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  const auto end_of = [](const FileDescriptor& socket) {
+    sockaddr_in end = {};
+    socklen_t end_size = sizeof(end);
+    getsockname(socket.get(), reinterpret_cast<sockaddr*>(&end), &end_size);
+    std::vector<char> result(sizeof(sockaddr_storage) + 8);
+    std::memcpy(result.data(), &end, sizeof(end));
+    return result;
+  };
+  for (const FileDescriptor* socket : {&client, &other}) {
+    const FileDescriptor end = gl::find_connection(bytes, end_of(*socket));
+    ASSERT_TRUE(end);
+    ASSERT_EQ(send(end.get(), "x", 1, MSG_NOSIGNAL), 1);
+    EXPECT_EQ(recv(socket->get(), text, 1, MSG_WAITALL), 1);
+  }
+  EXPECT_FALSE(gl::find_connection(bytes, bytes));
+  const FileDescriptor found = gl::find_connection(end_of(client), bytes);
   EXPECT_TRUE(found);
   // Programs that the rank starts would keep the connection alive when the rank is gone.
   EXPECT_EQ(fcntl(client.get(), F_GETFD), FD_CLOEXEC);

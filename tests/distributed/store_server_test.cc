@@ -50,6 +50,14 @@ class Stranger {
     return poll(&ready, 1, 20000) > 0 && recv(fd_.get(), &byte, 1, 0) <= 0;
   }
 
+  /// Whether the host says something.
+  bool is_answered() {
+    pollfd ready{fd_.get(), POLLIN, 0};
+    char byte;
+    return poll(&ready, 1, 20000) > 0 && recv(fd_.get(), &byte, 1, 0) == 1;
+  }
+  void close() { fd_.reset(); }
+
  private:
   FileDescriptor fd_;
 };
@@ -258,6 +266,20 @@ TEST_F(StoreServerTest, RanksThatAllLeftComeBackToAnEmptyStore) {
     EXPECT_TRUE(zero_->failures().events().empty());
   }
   EXPECT_TRUE(server_.has_joined(1));
+}
+
+TEST_F(StoreServerTest, AConnectionThatClosesAfterItsRankCameBackIsNoDeath) {
+  Stranger one(server_.port());  // rank 1, which says goodbye and takes its time to close
+  one.send(hello(token_) + wire::encode(FrameType::kGoodbye, 1, ""));
+  ASSERT_TRUE(one.is_answered());
+  const auto left = zero_;
+  left->leave();
+  zero_ = join(0);
+  auto again = join(1);
+  one.close();
+  again->set("key", "value");
+  EXPECT_EQ(zero_->get("key", 20s), "value");
+  EXPECT_TRUE(zero_->failures().events().empty());
 }
 
 TEST_F(StoreServerTest, ARankThatLeftWaitsForTheOthers) {
