@@ -335,6 +335,14 @@ GradientReducer::~GradientReducer() {
       impl_->abort_quietly("a DistributedDataParallel was destroyed while gradients travelled");
     }
   }
+  // Whoever completes a bucket still writes to it.
+  for (Impl::Bucket& bucket : impl_->buckets) {
+    try {
+      if (bucket.work.valid()) bucket.work.wait();
+    } catch (const std::exception&) {
+      // The failure was told, or is of the abort above.
+    }
+  }
   for (Impl::Parameter& parameter : impl_->parameters) parameter.leaf->set_slot({});
 }
 
