@@ -154,15 +154,14 @@ std::string GroupQueue::describe_stall(const Operation& operation, Clock::time_p
              format_seconds(to_milliseconds(now - operation.began)), waited_for);
 }
 
-/// On a thread of its own, because the store may be what does not answer.
+/// On a thread of its own, which nobody waits for: the store may be what does not answer.
 void GroupQueue::log_once(const CollectiveOperation& operation, const std::string& line) {
-  if (!reporter_is_done_) return;
-  if (reporter_.joinable()) reporter_.join();
-  reporter_is_done_ = false;
-  reporter_ = start_thread([this, line, seq = operation.collective.seq, number = operation.num_reports] {
-    if (claims_report(options_, seq, number)) log(LogLevel::kWarning, line);
-    reporter_is_done_ = true;
-  });
+  if (reporting_->exchange(true)) return;
+  start_thread([options = options_, line, seq = operation.collective.seq, number = operation.num_reports,
+                reporting = reporting_] {
+    if (claims_report(options, seq, number)) log(LogLevel::kWarning, line);
+    *reporting = false;
+  }).detach();
 }
 
 // --- failures ---

@@ -248,7 +248,6 @@ void GroupQueue::close() {
   } else if (worker.joinable()) {
     worker.join();
   }
-  if (reporter_.joinable()) reporter_.join();
 }
 
 std::thread GroupQueue::start_thread(std::function<void()> f) {

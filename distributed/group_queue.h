@@ -130,8 +130,7 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
   std::vector<std::shared_ptr<Message>> active_;
   size_t num_begun_ = 0;                                       // of active_: [0, num_begun_) have begun
   Clock::time_point worker_until_ = Clock::time_point::max();  // when the times of what waits are to be looked at again
-  std::thread reporter_;                                       // asks the store whether to log
-  std::atomic<bool> reporter_is_done_{true};
+  const std::shared_ptr<std::atomic<bool>> reporting_ = std::make_shared<std::atomic<bool>>(false);  // a thread asks
   bool failed_ = false;
   int culprit_ = -1;
   std::string reason_;

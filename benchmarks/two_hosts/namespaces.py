@@ -7,6 +7,7 @@ import subprocess
 import time
 
 INTERFACE = "eth0"  # of the link, in both namespaces
+os.environ["PATH"] = os.environ.get("PATH", "/usr/bin:/bin") + ":/usr/sbin:/sbin"  # where ip and tc are; a test's has neither
 
 
 class Unavailable(Exception):
