@@ -8,24 +8,8 @@ namespace tandem::inline v0::distributed {
 
 namespace {
 
-/// What has a part for each rank: one tensor [size(), ...], or a list.
-struct Parts {
-  const char* name;
-  std::span<const Tensor> tensors;
-  bool is_list;
-
-  Parts(const char* shown, const Tensor& tensor) : name(shown), tensors(&tensor, 1), is_list(false) {}
-  Parts(const char* shown, const Tensors& list) : name(shown), tensors(list), is_list(true) {}
-
-  Operand operand(size_t rank) const {
-    return is_list ? Operand{name, tensors[rank], static_cast<int>(rank)} : Operand{name, tensors[0]};
-  }
-};
-
-enum class Access : uint8_t { kRead, kWrite };
-
-std::vector<Part> memory_of(Operation& operation, const Parts& parts, int world_size, Access access) {
-  const auto memory = access == Access::kRead ? memory_to_read : memory_to_write;
+std::vector<Part> memory_of(Operation& operation, const Parts& parts, int world_size) {
+  const auto memory = parts.is_result ? memory_to_write : memory_to_read;
   std::vector<Part> result;
   if (parts.is_list) {
     for (const Tensor& tensor : parts.tensors) result.push_back({memory(operation, tensor), tensor.num_elements()});
@@ -41,27 +25,25 @@ std::vector<Part> memory_of(Operation& operation, const Parts& parts, int world_
 }
 
 /// Equal parts, each of `one`'s shape, dtype and device.
-void check_parts(const char* op, const Parts& parts, const Operand& one, const ProcessGroupOptions& group,
-                 Access access) {
-  const auto check = access == Access::kRead ? check_operand : check_writable;
-  if (!parts.is_list) {
-    check(op, parts.operand(0));
-    check_alike(op, parts.operand(0), one);
-    Shape wanted = one.tensor.shape();
+void check_parts(const char* op, const Parts& parts, const Operand& one, const ProcessGroupOptions& group) {
+  const auto check = parts.is_result ? check_writable : check_operand;
+  Shape wanted = one.tensor.shape();
+  if (parts.is_list) {
+    check_length(op, parts.name, parts.tensors.size(), group);
+  } else {
     wanted.insert(0, group.world_size);
-    check_shape(op, parts.operand(0), wanted, one);
-    return;
   }
-  check_length(op, parts.name, parts.tensors.size(), group);
-  for (size_t rank = 0; rank < parts.tensors.size(); ++rank) {
-    check(op, parts.operand(rank));
-    check_alike(op, parts.operand(rank), one);
-    check_shape(op, parts.operand(rank), one.tensor.shape(), one);
+  for (size_t i = 0; i < parts.tensors.size(); ++i) {
+    check(op, parts.operand(i));
+    check_alike(op, parts.operand(i), one);
+    check_shape(op, parts.operand(i), wanted, one);
   }
 }
 
-/// Elsewhere than on root.
-void check_absent(const char* op, const Parts& parts, int root) {
+/// On root as check_parts, and no parts elsewhere.
+void check_parts_of_root(const char* op, const Parts& parts, const Operand& one, const ProcessGroupOptions& group,
+                         int root) {
+  if (root == group.rank) return check_parts(op, parts, one, group);
   if (!parts.is_list && parts.tensors[0].defined()) {
     refuse(op, parts.operand(0), str("undefined elsewhere than on root ", root));
   }
@@ -86,88 +68,6 @@ void check_results_apart(const char* op, const Parts& parts, const std::vector<P
       check_apart(op, parts.operand(a), memory[a], parts.operand(b), memory[b], false);
     }
   }
-}
-
-void bump_versions(const char* op, std::span<const Tensor> results) {
-  for (const Tensor& tensor : results) tensor.storage()->bump_version(op);
-}
-
-void prepare_gather(CollectiveOperation& operation, const ProcessGroupOptions& group, const Parts& outputs,
-                    const Tensor& input, int root, CollectiveOptions&& options) {
-  constexpr const char* kOp = "gather";
-  check_rank(kOp, "root", root, group);
-  const Operand in{"input", input};
-  check_operand(kOp, in);
-  const bool is_root = root == group.rank;
-  if (is_root) {
-    check_parts(kOp, outputs, in, group, Access::kWrite);
-  } else {
-    check_absent(kOp, outputs, root);
-  }
-  describe_collective(operation, group, CollectiveKind::kGather, input, std::move(options));
-  Collective& c = operation.collective;
-  c.root = root;
-  std::byte* const memory = memory_to_read(operation, input);
-  c.input = memory;
-  if (!is_root) return;
-  c.outputs = memory_of(operation, outputs, group.world_size, Access::kWrite);
-  check_parts_apart(kOp, outputs, c.outputs, in, {memory, c.num_elements}, group.rank);
-  check_results_apart(kOp, outputs, c.outputs);
-  bump_versions(kOp, outputs.tensors);
-}
-
-void prepare_all_gather(CollectiveOperation& operation, const ProcessGroupOptions& group, const Parts& outputs,
-                        const Tensor& input, CollectiveOptions&& options) {
-  constexpr const char* kOp = "all_gather";
-  describe_collective(operation, group, CollectiveKind::kAllGather, input, std::move(options));
-  Collective& c = operation.collective;
-  std::byte* const memory = memory_to_read(operation, input);
-  c.input = memory;
-  c.outputs = memory_of(operation, outputs, group.world_size, Access::kWrite);
-  check_parts_apart(kOp, outputs, c.outputs, {"input", input}, {memory, c.num_elements}, group.rank);
-  check_results_apart(kOp, outputs, c.outputs);
-  c.num_elements = 0;
-  for (const Part& part : c.outputs) c.num_elements += part.num_elements;
-  bump_versions(kOp, outputs.tensors);
-}
-
-void prepare_scatter(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& output,
-                     const Parts& inputs, int root, CollectiveOptions&& options) {
-  constexpr const char* kOp = "scatter";
-  check_rank(kOp, "root", root, group);
-  const Operand out{"output", output};
-  check_writable(kOp, out);
-  const bool is_root = root == group.rank;
-  if (is_root) {
-    check_parts(kOp, inputs, out, group, Access::kRead);
-  } else {
-    check_absent(kOp, inputs, root);
-  }
-  describe_collective(operation, group, CollectiveKind::kScatter, output, std::move(options));
-  Collective& c = operation.collective;
-  c.root = root;
-  c.output = memory_to_write(operation, output);
-  if (is_root) {
-    c.inputs = memory_of(operation, inputs, group.world_size, Access::kRead);
-    check_parts_apart(kOp, inputs, c.inputs, out, {c.output, c.num_elements}, group.rank);
-  }
-  output.storage()->bump_version(kOp);
-}
-
-void prepare_reduce_scatter(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& output,
-                            const Parts& inputs, ReduceOp op, CollectiveOptions&& options) {
-  constexpr const char* kOp = "reduce_scatter";
-  const Operand out{"output", output};
-  check_writable(kOp, out);
-  check_parts(kOp, inputs, out, group, Access::kRead);
-  check_reduce_op(kOp, op, out);
-  describe_collective(operation, group, CollectiveKind::kReduceScatter, output, std::move(options));
-  Collective& c = operation.collective;
-  c.op = op;
-  c.output = memory_to_write(operation, output);
-  c.inputs = memory_of(operation, inputs, group.world_size, Access::kRead);
-  check_parts_apart(kOp, inputs, c.inputs, out, {c.output, c.num_elements}, group.rank);
-  output.storage()->bump_version(kOp);
 }
 
 /// The parts' sizes stand in `c`.
@@ -198,8 +98,8 @@ void prepare_all_reduce(CollectiveOperation& operation, const ProcessGroupOption
   tensor.storage()->bump_version(kOp);
 }
 
-void prepare_all_reduce(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& output,
-                        const Tensor& input, ReduceOp op, CollectiveOptions&& options) {
+void prepare_all_reduce_into(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& output,
+                             const Tensor& input, ReduceOp op, CollectiveOptions&& options) {
   constexpr const char* kOp = "all_reduce";
   const Operand out{"output", output};
   const Operand in{"input", input};
@@ -251,111 +151,121 @@ void prepare_broadcast(CollectiveOperation& operation, const ProcessGroupOptions
   tensor.storage()->bump_version(kOp);
 }
 
-void prepare_gather(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& output,
+void prepare_gather(CollectiveOperation& operation, const ProcessGroupOptions& group, const Outputs& outputs,
                     const Tensor& input, int root, CollectiveOptions&& options) {
-  prepare_gather(operation, group, Parts("output", output), input, root, std::move(options));
-}
-
-void prepare_gather(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensors& outputs,
-                    const Tensor& input, int root, CollectiveOptions&& options) {
-  prepare_gather(operation, group, Parts("outputs", outputs), input, root, std::move(options));
-}
-
-void prepare_all_gather(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& output,
-                        const Tensor& input, CollectiveOptions&& options) {
+  constexpr const char* kOp = "gather";
+  check_rank(kOp, "root", root, group);
   const Operand in{"input", input};
-  check_operand("all_gather", in);
-  check_parts("all_gather", {"output", output}, in, group, Access::kWrite);
-  prepare_all_gather(operation, group, Parts("output", output), input, std::move(options));
+  check_operand(kOp, in);
+  check_parts_of_root(kOp, outputs, in, group, root);
+  describe_collective(operation, group, CollectiveKind::kGather, input, std::move(options));
+  Collective& c = operation.collective;
+  c.root = root;
+  std::byte* const memory = memory_to_read(operation, input);
+  c.input = memory;
+  if (root != group.rank) return;
+  c.outputs = memory_of(operation, outputs, group.world_size);
+  check_parts_apart(kOp, outputs, c.outputs, in, {memory, c.num_elements}, group.rank);
+  check_results_apart(kOp, outputs, c.outputs);
+  bump_versions(kOp, outputs.tensors);
 }
 
-void prepare_all_gather(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensors& outputs,
+void prepare_all_gather(CollectiveOperation& operation, const ProcessGroupOptions& group, const Outputs& outputs,
                         const Tensor& input, CollectiveOptions&& options) {
   constexpr const char* kOp = "all_gather";
   const Operand in{"input", input};
   check_operand(kOp, in);
-  check_length(kOp, "outputs", outputs.size(), group);
-  const Parts parts("outputs", outputs);
-  bool equal = true;
-  for (size_t rank = 0; rank < outputs.size(); ++rank) {
-    check_writable(kOp, parts.operand(rank));
-    check_alike(kOp, parts.operand(rank), in);
-    equal &= outputs[rank].shape() == input.shape();
+  if (outputs.is_list) {
+    check_length(kOp, outputs.name, outputs.tensors.size(), group);
+    bool equal = true;
+    for (size_t rank = 0; rank < outputs.tensors.size(); ++rank) {
+      check_writable(kOp, outputs.operand(rank));
+      check_alike(kOp, outputs.operand(rank), in);
+      equal &= outputs.tensors[rank].shape() == input.shape();
+    }
+    check_shape(kOp, outputs.operand(static_cast<size_t>(group.rank)), input.shape(), in);
+    if (!equal) {
+      // All shapes count, and the name is what is compared beside the count of all elements.
+      options.name += options.name.empty() ? "into" : " into";
+      for (const Tensor& output : outputs.tensors) options.name += str(" ", output.shape());
+    }
+  } else {
+    check_parts(kOp, outputs, in, group);
   }
-  const auto own = static_cast<size_t>(group.rank);
-  check_shape(kOp, parts.operand(own), input.shape(), in);
-  if (!equal) {
-    // All shapes count, and the name is what is compared beside the count of all elements.
-    options.name += options.name.empty() ? "into" : " into";
-    for (const Tensor& output : outputs) options.name += str(" ", output.shape());
-  }
-  prepare_all_gather(operation, group, parts, input, std::move(options));
+  describe_collective(operation, group, CollectiveKind::kAllGather, input, std::move(options));
+  Collective& c = operation.collective;
+  std::byte* const memory = memory_to_read(operation, input);
+  c.input = memory;
+  c.outputs = memory_of(operation, outputs, group.world_size);
+  check_parts_apart(kOp, outputs, c.outputs, in, {memory, c.num_elements}, group.rank);
+  check_results_apart(kOp, outputs, c.outputs);
+  c.num_elements = 0;
+  for (const Part& part : c.outputs) c.num_elements += part.num_elements;
+  bump_versions(kOp, outputs.tensors);
 }
 
 void prepare_scatter(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& output,
-                     const Tensor& input, int root, CollectiveOptions&& options) {
-  prepare_scatter(operation, group, output, Parts("input", input), root, std::move(options));
-}
-
-void prepare_scatter(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& output,
-                     const Tensors& inputs, int root, CollectiveOptions&& options) {
-  prepare_scatter(operation, group, output, Parts("inputs", inputs), root, std::move(options));
-}
-
-void prepare_reduce_scatter(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& output,
-                            const Tensor& input, ReduceOp op, CollectiveOptions&& options) {
-  prepare_reduce_scatter(operation, group, output, Parts("input", input), op, std::move(options));
-}
-
-void prepare_reduce_scatter(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& output,
-                            const Tensors& inputs, ReduceOp op, CollectiveOptions&& options) {
-  prepare_reduce_scatter(operation, group, output, Parts("inputs", inputs), op, std::move(options));
-}
-
-void prepare_all_to_all(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& output,
-                        const Tensor& input, CollectiveOptions&& options) {
-  constexpr const char* kOp = "all_to_all";
+                     const Inputs& inputs, int root, CollectiveOptions&& options) {
+  constexpr const char* kOp = "scatter";
+  check_rank(kOp, "root", root, group);
   const Operand out{"output", output};
-  const Operand in{"input", input};
   check_writable(kOp, out);
-  check_operand(kOp, in);
-  check_alike(kOp, out, in);
-  if (input.dim() == 0 || input.size(0) != group.world_size) {
-    refuse<ShapeError>(kOp, in, str("[", group.world_size, ", ...]"));
+  check_parts_of_root(kOp, inputs, out, group, root);
+  describe_collective(operation, group, CollectiveKind::kScatter, output, std::move(options));
+  Collective& c = operation.collective;
+  c.root = root;
+  c.output = memory_to_write(operation, output);
+  if (root == group.rank) {
+    c.inputs = memory_of(operation, inputs, group.world_size);
+    check_parts_apart(kOp, inputs, c.inputs, out, {c.output, c.num_elements}, group.rank);
   }
-  check_shape(kOp, out, input.shape(), in);
+  output.storage()->bump_version(kOp);
+}
+
+void prepare_reduce_scatter(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& output,
+                            const Inputs& inputs, ReduceOp op, CollectiveOptions&& options) {
+  constexpr const char* kOp = "reduce_scatter";
+  const Operand out{"output", output};
+  check_writable(kOp, out);
+  check_parts(kOp, inputs, out, group);
+  check_reduce_op(kOp, op, out);
+  describe_collective(operation, group, CollectiveKind::kReduceScatter, output, std::move(options));
+  Collective& c = operation.collective;
+  c.op = op;
+  c.output = memory_to_write(operation, output);
+  c.inputs = memory_of(operation, inputs, group.world_size);
+  check_parts_apart(kOp, inputs, c.inputs, out, {c.output, c.num_elements}, group.rank);
+  output.storage()->bump_version(kOp);
+}
+
+void prepare_all_to_all(CollectiveOperation& operation, const ProcessGroupOptions& group, const Outputs& outputs,
+                        const Inputs& inputs, CollectiveOptions&& options) {
+  constexpr const char* kOp = "all_to_all";
+  if (outputs.is_list) {
+    check_length(kOp, outputs.name, outputs.tensors.size(), group);
+    check_length(kOp, inputs.name, inputs.tensors.size(), group);
+  }
+  for (size_t i = 0; i < inputs.tensors.size(); ++i) {
+    check_writable(kOp, outputs.operand(i));
+    check_operand(kOp, inputs.operand(i));
+    check_alike(kOp, outputs.operand(i), inputs.operand(0));
+    check_alike(kOp, inputs.operand(i), inputs.operand(0));
+  }
+  const size_t own = outputs.is_list ? static_cast<size_t>(group.rank) : 0;
+  const Tensor& input = inputs.tensors[own];
+  if (!outputs.is_list && (input.dim() == 0 || input.size(0) != group.world_size)) {
+    refuse<ShapeError>(kOp, inputs.operand(0), str("[", group.world_size, ", ...]"));
+  }
+  check_shape(kOp, outputs.operand(own), input.shape(), inputs.operand(own));
   describe_collective(operation, group, CollectiveKind::kAllToAll, input, std::move(options));
-  const Parts outputs("output", output);
-  const Parts inputs("input", input);
-  operation.collective.outputs = memory_of(operation, outputs, group.world_size, Access::kWrite);
-  operation.collective.inputs = memory_of(operation, inputs, group.world_size, Access::kRead);
+  operation.collective.outputs = memory_of(operation, outputs, group.world_size);
+  operation.collective.inputs = memory_of(operation, inputs, group.world_size);
   finish_all_to_all(operation, outputs, inputs);
 }
 
-void prepare_all_to_all(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensors& outputs,
-                        const Tensors& inputs, CollectiveOptions&& options) {
-  constexpr const char* kOp = "all_to_all";
-  check_length(kOp, "outputs", outputs.size(), group);
-  check_length(kOp, "inputs", inputs.size(), group);
-  const Parts out("outputs", outputs);
-  const Parts in("inputs", inputs);
-  for (size_t rank = 0; rank < inputs.size(); ++rank) {
-    check_writable(kOp, out.operand(rank));
-    check_operand(kOp, in.operand(rank));
-    check_alike(kOp, out.operand(rank), in.operand(0));
-    check_alike(kOp, in.operand(rank), in.operand(0));
-  }
-  const auto own = static_cast<size_t>(group.rank);
-  check_shape(kOp, out.operand(own), inputs[own].shape(), in.operand(own));
-  describe_collective(operation, group, CollectiveKind::kAllToAll, inputs[own], std::move(options));
-  operation.collective.outputs = memory_of(operation, out, group.world_size, Access::kWrite);
-  operation.collective.inputs = memory_of(operation, in, group.world_size, Access::kRead);
-  finish_all_to_all(operation, out, in);
-}
-
-void prepare_all_to_all(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& output,
-                        const Tensor& input, const Splits& output_splits, const Splits& input_splits,
-                        CollectiveOptions&& options) {
+void prepare_all_to_all_of_splits(CollectiveOperation& operation, const ProcessGroupOptions& group,
+                                  const Tensor& output, const Tensor& input, const Splits& output_splits,
+                                  const Splits& input_splits, CollectiveOptions&& options) {
   constexpr const char* kOp = "all_to_all";
   const Operand out{"output", output};
   const Operand in{"input", input};
@@ -396,7 +306,7 @@ void prepare_all_to_all(CollectiveOperation& operation, const ProcessGroupOption
   };
   operation.collective.outputs = split(memory_to_write(operation, output), output_splits);
   operation.collective.inputs = split(memory_to_read(operation, input), input_splits);
-  finish_all_to_all(operation, Parts("output", output), Parts("input", input));
+  finish_all_to_all(operation, Outputs(output), Inputs(input));
 }
 
 void prepare_barrier(CollectiveOperation& operation, const ProcessGroupOptions& group, CollectiveOptions&& options) {

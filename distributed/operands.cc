@@ -117,6 +117,10 @@ std::byte* memory_to_update(Operation& operation, const Tensor& tensor) {
   return tensor.data_ptr();
 }
 
+void bump_versions(const char* op, std::span<const Tensor> results) {
+  for (const Tensor& tensor : results) tensor.storage()->bump_version(op);
+}
+
 std::chrono::milliseconds timeout_of(const char* op, const CollectiveOptions& options,
                                      const ProcessGroupOptions& group) {
   const std::chrono::milliseconds timeout = checked_timeout(op, options.timeout);

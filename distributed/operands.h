@@ -1,6 +1,7 @@
 // Checks of arguments, and operations made of them.  Private to distributed/.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,29 @@ struct Operand {
 };
 
 std::string to_string(const Operand& operand);
+
+using Tensors = std::vector<Tensor>;
+using Splits = std::vector<int64_t>;
+
+/// An argument that has a part for each rank: one tensor [size(), ...], or a list.
+struct Parts {
+  const char* name;
+  std::span<const Tensor> tensors;
+  bool is_list;
+  bool is_result;
+
+  Operand operand(size_t rank) const {
+    return is_list ? Operand{name, tensors[rank], static_cast<int>(rank)} : Operand{name, tensors[0]};
+  }
+};
+struct Outputs : Parts {
+  Outputs(const Tensor& tensor) : Parts{"output", {&tensor, 1}, false, true} {}
+  Outputs(const Tensors& list) : Parts{"outputs", list, true, true} {}
+};
+struct Inputs : Parts {
+  Inputs(const Tensor& tensor) : Parts{"input", {&tensor, 1}, false, false} {}
+  Inputs(const Tensors& list) : Parts{"inputs", list, true, false} {}
+};
 
 // --- checks; they throw the errors of base/error.h, "op: what is wrong" and the operands ---
 
@@ -49,6 +73,8 @@ std::byte* memory_to_read(Operation& operation, const Tensor& tensor);
 std::byte* memory_to_write(Operation& operation, const Tensor& tensor);
 /// For both.
 std::byte* memory_to_update(Operation& operation, const Tensor& tensor);
+/// Results count as changed from the start of the operation on.
+void bump_versions(const char* op, std::span<const Tensor> results);
 
 /// Name, call site and timeout, and the dtype, shape and count of `tensor`, which may be undefined.
 void describe_collective(CollectiveOperation& operation, const ProcessGroupOptions& group, CollectiveKind kind,
@@ -61,40 +87,27 @@ std::chrono::milliseconds timeout_of(const char* op, const CollectiveOptions& op
 
 // --- the operations, each checked and complete but for its number ---
 
-using Tensors = std::vector<Tensor>;
-using Splits = std::vector<int64_t>;
-
 void prepare_all_reduce(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& tensor,
                         ReduceOp op, CollectiveOptions&& options);
-void prepare_all_reduce(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& output,
-                        const Tensor& input, ReduceOp op, CollectiveOptions&& options);
+void prepare_all_reduce_into(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& output,
+                             const Tensor& input, ReduceOp op, CollectiveOptions&& options);
 void prepare_reduce(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& tensor, int root,
                     ReduceOp op, CollectiveOptions&& options);
 void prepare_broadcast(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& tensor, int root,
                        CollectiveOptions&& options);
-void prepare_gather(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& output,
+void prepare_gather(CollectiveOperation& operation, const ProcessGroupOptions& group, const Outputs& outputs,
                     const Tensor& input, int root, CollectiveOptions&& options);
-void prepare_gather(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensors& outputs,
-                    const Tensor& input, int root, CollectiveOptions&& options);
-void prepare_all_gather(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& output,
-                        const Tensor& input, CollectiveOptions&& options);
-void prepare_all_gather(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensors& outputs,
+void prepare_all_gather(CollectiveOperation& operation, const ProcessGroupOptions& group, const Outputs& outputs,
                         const Tensor& input, CollectiveOptions&& options);
 void prepare_scatter(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& output,
-                     const Tensor& input, int root, CollectiveOptions&& options);
-void prepare_scatter(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& output,
-                     const Tensors& inputs, int root, CollectiveOptions&& options);
+                     const Inputs& inputs, int root, CollectiveOptions&& options);
 void prepare_reduce_scatter(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& output,
-                            const Tensor& input, ReduceOp op, CollectiveOptions&& options);
-void prepare_reduce_scatter(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& output,
-                            const Tensors& inputs, ReduceOp op, CollectiveOptions&& options);
-void prepare_all_to_all(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& output,
-                        const Tensor& input, CollectiveOptions&& options);
-void prepare_all_to_all(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensors& outputs,
-                        const Tensors& inputs, CollectiveOptions&& options);
-void prepare_all_to_all(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& output,
-                        const Tensor& input, const Splits& output_splits, const Splits& input_splits,
-                        CollectiveOptions&& options);
+                            const Inputs& inputs, ReduceOp op, CollectiveOptions&& options);
+void prepare_all_to_all(CollectiveOperation& operation, const ProcessGroupOptions& group, const Outputs& outputs,
+                        const Inputs& inputs, CollectiveOptions&& options);
+void prepare_all_to_all_of_splits(CollectiveOperation& operation, const ProcessGroupOptions& group,
+                                  const Tensor& output, const Tensor& input, const Splits& output_splits,
+                                  const Splits& input_splits, CollectiveOptions&& options);
 void prepare_barrier(CollectiveOperation& operation, const ProcessGroupOptions& group, CollectiveOptions&& options);
 void prepare_message(Message& message, const char* op, const ProcessGroupOptions& group, const P2POp& what,
                      CollectiveOptions&& options);

@@ -21,18 +21,18 @@ class ProcessGroup::Impl : public GroupQueue {
 
   std::atomic<int64_t> monitored_barriers{0};
 
-  /// prepare(operation, options()) checks the arguments and fills the operation in.
-  template <class Prepare>
-  void call(const Prepare& prepare) {
+  /// prepare(operation, options(), arguments...) checks the arguments and fills the operation in.
+  template <class Prepare, class... Arguments>
+  void call(const Prepare& prepare, Arguments&&... arguments) {
     CollectiveOperation operation;
-    prepare(operation, options());
+    prepare(operation, options(), std::forward<Arguments>(arguments)...);
     run(operation);
   }
 
-  template <class Prepare>
-  Work call_async(const Prepare& prepare) {
+  template <class Prepare, class... Arguments>
+  Work call_async(const Prepare& prepare, Arguments&&... arguments) {
     const auto operation = std::make_shared<CollectiveOperation>();
-    prepare(*operation, options());
+    prepare(*operation, options(), std::forward<Arguments>(arguments)...);
     return start(operation);
   }
 
@@ -88,164 +88,143 @@ const std::vector<int>& ProcessGroup::ranks() const { return impl_->options().ra
 // --- collectives ---
 
 void ProcessGroup::all_reduce(const Tensor& tensor, ReduceOp op, CollectiveOptions options) {
-  impl_->call([&](auto& o, const auto& group) { prepare_all_reduce(o, group, tensor, op, std::move(options)); });
+  impl_->call(prepare_all_reduce, tensor, op, std::move(options));
 }
 
 Work ProcessGroup::all_reduce_async(const Tensor& tensor, ReduceOp op, CollectiveOptions options) {
-  return impl_->call_async(
-      [&](auto& o, const auto& group) { prepare_all_reduce(o, group, tensor, op, std::move(options)); });
+  return impl_->call_async(prepare_all_reduce, tensor, op, std::move(options));
 }
 
 void ProcessGroup::all_reduce(const Tensor& output, const Tensor& input, ReduceOp op, CollectiveOptions options) {
-  impl_->call([&](auto& o, const auto& group) { prepare_all_reduce(o, group, output, input, op, std::move(options)); });
+  impl_->call(prepare_all_reduce_into, output, input, op, std::move(options));
 }
 
 Work ProcessGroup::all_reduce_async(const Tensor& output, const Tensor& input, ReduceOp op, CollectiveOptions options) {
-  return impl_->call_async(
-      [&](auto& o, const auto& group) { prepare_all_reduce(o, group, output, input, op, std::move(options)); });
+  return impl_->call_async(prepare_all_reduce_into, output, input, op, std::move(options));
 }
 
 void ProcessGroup::reduce(const Tensor& tensor, int root, ReduceOp op, CollectiveOptions options) {
-  impl_->call([&](auto& o, const auto& group) { prepare_reduce(o, group, tensor, root, op, std::move(options)); });
+  impl_->call(prepare_reduce, tensor, root, op, std::move(options));
 }
 
 Work ProcessGroup::reduce_async(const Tensor& tensor, int root, ReduceOp op, CollectiveOptions options) {
-  return impl_->call_async(
-      [&](auto& o, const auto& group) { prepare_reduce(o, group, tensor, root, op, std::move(options)); });
+  return impl_->call_async(prepare_reduce, tensor, root, op, std::move(options));
 }
 
 void ProcessGroup::broadcast(const Tensor& tensor, int root, CollectiveOptions options) {
-  impl_->call([&](auto& o, const auto& group) { prepare_broadcast(o, group, tensor, root, std::move(options)); });
+  impl_->call(prepare_broadcast, tensor, root, std::move(options));
 }
 
 Work ProcessGroup::broadcast_async(const Tensor& tensor, int root, CollectiveOptions options) {
-  return impl_->call_async(
-      [&](auto& o, const auto& group) { prepare_broadcast(o, group, tensor, root, std::move(options)); });
+  return impl_->call_async(prepare_broadcast, tensor, root, std::move(options));
 }
 
 void ProcessGroup::gather(const Tensor& output, const Tensor& input, int root, CollectiveOptions options) {
-  impl_->call([&](auto& o, const auto& group) { prepare_gather(o, group, output, input, root, std::move(options)); });
+  impl_->call(prepare_gather, output, input, root, std::move(options));
 }
 
 Work ProcessGroup::gather_async(const Tensor& output, const Tensor& input, int root, CollectiveOptions options) {
-  return impl_->call_async(
-      [&](auto& o, const auto& group) { prepare_gather(o, group, output, input, root, std::move(options)); });
+  return impl_->call_async(prepare_gather, output, input, root, std::move(options));
 }
 
 void ProcessGroup::gather(const std::vector<Tensor>& outputs, const Tensor& input, int root,
                           CollectiveOptions options) {
-  impl_->call([&](auto& o, const auto& group) { prepare_gather(o, group, outputs, input, root, std::move(options)); });
+  impl_->call(prepare_gather, outputs, input, root, std::move(options));
 }
 
 Work ProcessGroup::gather_async(const std::vector<Tensor>& outputs, const Tensor& input, int root,
                                 CollectiveOptions options) {
-  return impl_->call_async(
-      [&](auto& o, const auto& group) { prepare_gather(o, group, outputs, input, root, std::move(options)); });
+  return impl_->call_async(prepare_gather, outputs, input, root, std::move(options));
 }
 
 void ProcessGroup::all_gather(const Tensor& output, const Tensor& input, CollectiveOptions options) {
-  impl_->call([&](auto& o, const auto& group) { prepare_all_gather(o, group, output, input, std::move(options)); });
+  impl_->call(prepare_all_gather, output, input, std::move(options));
 }
 
 Work ProcessGroup::all_gather_async(const Tensor& output, const Tensor& input, CollectiveOptions options) {
-  return impl_->call_async(
-      [&](auto& o, const auto& group) { prepare_all_gather(o, group, output, input, std::move(options)); });
+  return impl_->call_async(prepare_all_gather, output, input, std::move(options));
 }
 
 void ProcessGroup::all_gather(const std::vector<Tensor>& outputs, const Tensor& input, CollectiveOptions options) {
-  impl_->call([&](auto& o, const auto& group) { prepare_all_gather(o, group, outputs, input, std::move(options)); });
+  impl_->call(prepare_all_gather, outputs, input, std::move(options));
 }
 
 Work ProcessGroup::all_gather_async(const std::vector<Tensor>& outputs, const Tensor& input,
                                     CollectiveOptions options) {
-  return impl_->call_async(
-      [&](auto& o, const auto& group) { prepare_all_gather(o, group, outputs, input, std::move(options)); });
+  return impl_->call_async(prepare_all_gather, outputs, input, std::move(options));
 }
 
 void ProcessGroup::scatter(const Tensor& output, const Tensor& input, int root, CollectiveOptions options) {
-  impl_->call([&](auto& o, const auto& group) { prepare_scatter(o, group, output, input, root, std::move(options)); });
+  impl_->call(prepare_scatter, output, input, root, std::move(options));
 }
 
 Work ProcessGroup::scatter_async(const Tensor& output, const Tensor& input, int root, CollectiveOptions options) {
-  return impl_->call_async(
-      [&](auto& o, const auto& group) { prepare_scatter(o, group, output, input, root, std::move(options)); });
+  return impl_->call_async(prepare_scatter, output, input, root, std::move(options));
 }
 
 void ProcessGroup::scatter(const Tensor& output, const std::vector<Tensor>& inputs, int root,
                            CollectiveOptions options) {
-  impl_->call([&](auto& o, const auto& group) { prepare_scatter(o, group, output, inputs, root, std::move(options)); });
+  impl_->call(prepare_scatter, output, inputs, root, std::move(options));
 }
 
 Work ProcessGroup::scatter_async(const Tensor& output, const std::vector<Tensor>& inputs, int root,
                                  CollectiveOptions options) {
-  return impl_->call_async(
-      [&](auto& o, const auto& group) { prepare_scatter(o, group, output, inputs, root, std::move(options)); });
+  return impl_->call_async(prepare_scatter, output, inputs, root, std::move(options));
 }
 
 void ProcessGroup::reduce_scatter(const Tensor& output, const Tensor& input, ReduceOp op, CollectiveOptions options) {
-  impl_->call(
-      [&](auto& o, const auto& group) { prepare_reduce_scatter(o, group, output, input, op, std::move(options)); });
+  impl_->call(prepare_reduce_scatter, output, input, op, std::move(options));
 }
 
 Work ProcessGroup::reduce_scatter_async(const Tensor& output, const Tensor& input, ReduceOp op,
                                         CollectiveOptions options) {
-  return impl_->call_async(
-      [&](auto& o, const auto& group) { prepare_reduce_scatter(o, group, output, input, op, std::move(options)); });
+  return impl_->call_async(prepare_reduce_scatter, output, input, op, std::move(options));
 }
 
 void ProcessGroup::reduce_scatter(const Tensor& output, const std::vector<Tensor>& inputs, ReduceOp op,
                                   CollectiveOptions options) {
-  impl_->call(
-      [&](auto& o, const auto& group) { prepare_reduce_scatter(o, group, output, inputs, op, std::move(options)); });
+  impl_->call(prepare_reduce_scatter, output, inputs, op, std::move(options));
 }
 
 Work ProcessGroup::reduce_scatter_async(const Tensor& output, const std::vector<Tensor>& inputs, ReduceOp op,
                                         CollectiveOptions options) {
-  return impl_->call_async(
-      [&](auto& o, const auto& group) { prepare_reduce_scatter(o, group, output, inputs, op, std::move(options)); });
+  return impl_->call_async(prepare_reduce_scatter, output, inputs, op, std::move(options));
 }
 
 void ProcessGroup::all_to_all(const Tensor& output, const Tensor& input, CollectiveOptions options) {
-  impl_->call([&](auto& o, const auto& group) { prepare_all_to_all(o, group, output, input, std::move(options)); });
+  impl_->call(prepare_all_to_all, output, input, std::move(options));
 }
 
 Work ProcessGroup::all_to_all_async(const Tensor& output, const Tensor& input, CollectiveOptions options) {
-  return impl_->call_async(
-      [&](auto& o, const auto& group) { prepare_all_to_all(o, group, output, input, std::move(options)); });
+  return impl_->call_async(prepare_all_to_all, output, input, std::move(options));
 }
 
 void ProcessGroup::all_to_all(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
                               CollectiveOptions options) {
-  impl_->call([&](auto& o, const auto& group) { prepare_all_to_all(o, group, outputs, inputs, std::move(options)); });
+  impl_->call(prepare_all_to_all, outputs, inputs, std::move(options));
 }
 
 Work ProcessGroup::all_to_all_async(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
                                     CollectiveOptions options) {
-  return impl_->call_async(
-      [&](auto& o, const auto& group) { prepare_all_to_all(o, group, outputs, inputs, std::move(options)); });
+  return impl_->call_async(prepare_all_to_all, outputs, inputs, std::move(options));
 }
 
 void ProcessGroup::all_to_all(const Tensor& output, const Tensor& input, const std::vector<int64_t>& output_splits,
                               const std::vector<int64_t>& input_splits, CollectiveOptions options) {
-  impl_->call([&](auto& o, const auto& group) {
-    prepare_all_to_all(o, group, output, input, output_splits, input_splits, std::move(options));
-  });
+  impl_->call(prepare_all_to_all_of_splits, output, input, output_splits, input_splits, std::move(options));
 }
 
 Work ProcessGroup::all_to_all_async(const Tensor& output, const Tensor& input,
                                     const std::vector<int64_t>& output_splits, const std::vector<int64_t>& input_splits,
                                     CollectiveOptions options) {
-  return impl_->call_async([&](auto& o, const auto& group) {
-    prepare_all_to_all(o, group, output, input, output_splits, input_splits, std::move(options));
-  });
+  return impl_->call_async(prepare_all_to_all_of_splits, output, input, output_splits, input_splits,
+                           std::move(options));
 }
 
-void ProcessGroup::barrier(CollectiveOptions options) {
-  impl_->call([&](auto& o, const auto& group) { prepare_barrier(o, group, std::move(options)); });
-}
+void ProcessGroup::barrier(CollectiveOptions options) { impl_->call(prepare_barrier, std::move(options)); }
 
 Work ProcessGroup::barrier_async(CollectiveOptions options) {
-  return impl_->call_async([&](auto& o, const auto& group) { prepare_barrier(o, group, std::move(options)); });
+  return impl_->call_async(prepare_barrier, std::move(options));
 }
 
 // --- several tensors ---
