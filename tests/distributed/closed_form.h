@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <functional>
 #include <vector>
 
 #include <tandem/base/half.h>
@@ -28,6 +27,9 @@ inline double value(int rank, int64_t i, ReduceOp op, DType dtype) {
   if (op == ReduceOp::kProduct) return static_cast<double>(1 + (i + rank) % 2);  // at most 2^7
   return static_cast<double>((i * 7 + rank * 5) % 19);
 }
+
+/// value() of each rank begins anew after so many elements.
+inline constexpr int64_t kPeriod = 2 * 3 * 19;
 
 /// a op b, without rounding; avg: the sum.
 inline double combined(double a, double b, ReduceOp op) {
@@ -56,7 +58,8 @@ inline double stored(double v, DType dtype) {
 }
 
 /// The reduction of of_rank(0), of_rank(1), ... as the dtype stores it.
-inline double reduced(int world, ReduceOp op, DType dtype, const std::function<double(int)>& of_rank) {
+template <class OfRank>
+double reduced(int world, ReduceOp op, DType dtype, const OfRank& of_rank) {
   double result = of_rank(0);
   for (int rank = 1; rank < world; ++rank) result = combined(result, of_rank(rank), op);
   return stored(op == ReduceOp::kAvg ? result / world : result, dtype);
@@ -73,12 +76,14 @@ inline Tensor make(const std::vector<double>& values, DType dtype, const Shape& 
 }
 
 inline Tensor input_of(int rank, int64_t n, ReduceOp op, DType dtype) {
-  std::vector<double> values;
-  for (int64_t i = 0; i < n; ++i) values.push_back(value(rank, i, op, dtype));
+  std::vector<double> values(static_cast<size_t>(n));
+  for (int64_t i = 0; i < n; ++i) values[static_cast<size_t>(i)] = value(rank, i, op, dtype);
   return make(values, dtype, {n});
 }
 
-inline int count_wrong(const Tensor& tensor, const std::function<double(int64_t)>& want) {
+/// How many elements are not want(i).
+template <class Want>
+int count_wrong(const Tensor& tensor, const Want& want) {
   const std::vector<double> got = tensor.to_vector<double>();
   int wrong = 0;
   for (size_t i = 0; i < got.size(); ++i) wrong += got[i] == want(static_cast<int64_t>(i)) ? 0 : 1;

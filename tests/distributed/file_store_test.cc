@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <tandem/base/error.h>
+#include <tandem/tests/support/error_text.h>
 #include <tandem/tests/support/temporary_folder.h>
 
 namespace {
@@ -20,19 +21,10 @@ namespace td = tandem;
 using namespace td::distributed;
 using file_log::Record;
 using file_log::RecordKind;
+using td::testing::error_text;
 using td::testing::read_file;
 using td::testing::TemporaryFolder;
 using td::testing::write_file;
-
-template <class E, class F>
-std::string error_of(F&& f) {
-  try {
-    f();
-  } catch (const E& e) {
-    return e.what();
-  }
-  return "no such exception";
-}
 
 /// Runs f in a process of its own, which is killed after it.
 template <class F>
@@ -137,7 +129,7 @@ TEST(FileStoreTest, AHeldLockIsToldAfterItsTime) {
   struct flock lock = {};
   lock.l_type = F_WRLCK;
   ASSERT_EQ(fcntl(fd, F_OFD_SETLK, &lock), 0);
-  EXPECT_EQ(folder.shortened(error_of<td::CommError>([&] { store->set("key", "1"); })),
+  EXPECT_EQ(folder.shortened(error_text<td::CommError>([&] { store->set("key", "1"); })),
             "store: somebody holds the lock of DIR/store for 0.1 s already: is a process stopped?");
   EXPECT_THROW(store->get("key", 20s), td::CommError);
   close(fd);
@@ -190,12 +182,12 @@ TEST(FileStoreTest, TheLastRankToLeaveRemovesTheFile) {
 TEST(FileStoreTest, AnotherFileIsAnError) {
   const TemporaryFolder folder;
   const std::string path = folder.write("data", std::string("something else"));
-  EXPECT_EQ(folder.shortened(error_of<td::IoError>([&] { make_file_store(path); })),
+  EXPECT_EQ(folder.shortened(error_text<td::IoError>([&] { make_file_store(path); })),
             "store: DIR/data is no store of tandem");
   EXPECT_EQ(read_file(path), "something else");
-  EXPECT_EQ(folder.shortened(error_of<td::IoError>([&] { make_file_store(folder / "no/store"); })),
+  EXPECT_EQ(folder.shortened(error_text<td::IoError>([&] { make_file_store(folder / "no/store"); })),
             "store: cannot open DIR/no/store: No such file or directory");
-  EXPECT_EQ(folder.shortened(error_of<td::IoError>([&] { make_file_store(folder.path()); })),
+  EXPECT_EQ(folder.shortened(error_text<td::IoError>([&] { make_file_store(folder.path()); })),
             "store: cannot open DIR: Is a directory");
   EXPECT_THROW(make_file_store(""), td::ValueError);
 }
@@ -203,7 +195,7 @@ TEST(FileStoreTest, AnotherFileIsAnError) {
 TEST(FileStoreTest, ALargerValueIsAnError) {
   const TemporaryFolder folder;
   const auto store = make_file_store(folder / "store");
-  EXPECT_EQ(error_of<td::ValueError>([&] { store->set("key", std::string(16u << 20, 'x')); }),
+  EXPECT_EQ(error_text<td::ValueError>([&] { store->set("key", std::string(16u << 20, 'x')); }),
             "store: 16777219 bytes at once; at most 16777216");
   EXPECT_EQ(store->num_keys(), 0);
 }

@@ -11,7 +11,7 @@
 namespace tandem::inline v0::distributed {
 namespace {
 
-using testing::MatchesRegex;
+using ::testing::MatchesRegex;
 
 TANDEM_RANK_MAIN(fail_over_gloo) {
   fail_in_the_middle(context, args, [](const ProcessGroupOptions& options) {
@@ -19,7 +19,7 @@ TANDEM_RANK_MAIN(fail_over_gloo) {
   });
 }
 
-class GlooDeath : public testing::TestWithParam<std::string> {};
+class GlooDeath : public ::testing::TestWithParam<std::string> {};
 
 void expect_heard(const std::string& operation, const std::string& how, const std::string& reason) {
   const Heard heard = heard_by_survivors("fail_over_gloo", operation, how);
@@ -67,7 +67,7 @@ TEST_P(GlooDeath, ARankThatDisagreesIsShownWithItsCall) {
   EXPECT_LT(heard.seconds, seconds_allowed("disagrees"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Operations, GlooDeath, testing::ValuesIn(kFailingOperations),
+INSTANTIATE_TEST_SUITE_P(Operations, GlooDeath, ::testing::ValuesIn(failing_operations()),
                          [](const auto& param_info) { return param_info.param; });
 
 }  // namespace

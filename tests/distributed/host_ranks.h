@@ -8,7 +8,6 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <tandem/distributed/backend.h>
@@ -17,6 +16,7 @@
 #include <tandem/distributed/shm/shm_backend.h>
 #include <tandem/distributed/store.h>
 #include <tandem/tests/distributed/meeting_backend.h>
+#include <tandem/tests/distributed/thread_ranks.h>
 
 namespace tandem::inline v0::distributed {
 
@@ -72,32 +72,11 @@ struct HostRanks {
 
   /// Runs f(group) on all ranks, and returns what they threw.
   std::vector<std::exception_ptr> run(const std::function<void(ProcessGroup&)>& f) const {
-    std::vector<std::exception_ptr> errors(hosts.size());
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < world_size(); ++rank) {
-      threads.emplace_back([&, rank] {
-        try {
-          const auto group = make(rank);
-          try {
-            f(*group);
-          } catch (const std::exception& e) {
-            errors[static_cast<size_t>(rank)] = std::current_exception();
-            group->abort(e.what());
-          }
-        } catch (...) {
-          errors[static_cast<size_t>(rank)] = std::current_exception();
-        }
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
-    return errors;
+    return run_on_threads(
+        world_size(), [this](int rank) { return make(rank); }, f);
   }
   /// The same where none may throw: rethrows the lowest rank's.
-  void run_well(const std::function<void(ProcessGroup&)>& f) const {
-    for (const std::exception_ptr& error : run(f)) {
-      if (error) std::rethrow_exception(error);
-    }
-  }
+  void run_well(const std::function<void(ProcessGroup&)>& f) const { rethrow_first(run(f)); }
 
   std::unique_ptr<Backend> meet(int rank, HostPart part, const ProcessGroupOptions& options, int slowness) const {
     std::function<void(int64_t)> notice;

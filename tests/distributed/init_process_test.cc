@@ -1,7 +1,6 @@
 // init_process_group between processes, as different launchers start them.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,6 +17,7 @@ using td::distributed::listen_on;
 using td::distributed::local_port;
 using td::testing::TemporaryFolder;
 using td::testing_support::run_program;
+using td::testing_support::sorted_lines;
 using td::testing_support::Subprocess;
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
@@ -25,17 +25,6 @@ const char* const kProgram = "tests/distributed/init_program";
 const char* const kTandemRun = "distributed/run/tandem-run";
 
 std::string free_port() { return std::to_string(local_port(listen_on("127.0.0.1", 0).get())); }
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  for (size_t at = 0; at < text.size();) {
-    const size_t end = std::min(text.find('\n', at), text.size());
-    lines.push_back(text.substr(at, end - at));
-    at = end + 1;
-  }
-  std::sort(lines.begin(), lines.end());
-  return lines;
-}
 
 /// One process per set of variables.
 std::vector<Subprocess::Result> run_all(const std::vector<std::string>& args, const std::vector<Variables>& ranks) {
@@ -76,7 +65,7 @@ TEST(InitProcessTest, RanksComeBackToThePort) {
   }
   for (const auto& result : run_all({"sum", "env://", "4"}, ranks)) {
     EXPECT_EQ(result.status, 0) << result.err;
-    EXPECT_EQ(lines_of(result.out).size(), 4u);
+    EXPECT_EQ(sorted_lines(result.out).size(), 4u);
   }
 }
 
@@ -104,7 +93,7 @@ TEST(InitProcessTest, ByAFile) {
   for (const auto& process : processes) {
     const Subprocess::Result result = process->wait();
     EXPECT_EQ(result.status, 0) << result.err;
-    EXPECT_EQ(lines_of(result.out).size(), 3u);
+    EXPECT_EQ(sorted_lines(result.out).size(), 3u);
   }
 }
 
@@ -112,7 +101,7 @@ TEST(InitProcessTest, BelowTandemRun) {
   // Twice: the launcher's store begins anew.
   const auto result = run_program({kTandemRun, "--nproc-per-node", "3", kProgram, "sum", "env://", "2"});
   EXPECT_EQ(result.status, 0) << result.err;
-  EXPECT_EQ(lines_of(result.out),
+  EXPECT_EQ(sorted_lines(result.out),
             (std::vector<std::string>{"[1] rank 1 of 3 local 1 sum 6 half 2", "[1] rank 1 of 3 local 1 sum 6 half 2",
                                       "[2] rank 2 of 3 local 2 sum 6 half 4", "[2] rank 2 of 3 local 2 sum 6 half 4",
                                       "rank 0 of 3 local 0 sum 6 half 4", "rank 0 of 3 local 0 sum 6 half 4"}))

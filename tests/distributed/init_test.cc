@@ -17,6 +17,7 @@
 #include <tandem/distributed/launch.h>
 #include <tandem/distributed/store/socket.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tests/support/error_text.h>
 #include <tandem/tests/support/temporary_folder.h>
 
 namespace {
@@ -24,19 +25,8 @@ namespace {
 using namespace std::chrono_literals;
 namespace td = tandem;
 using namespace td::distributed;
+using td::testing::error_text;
 using td::testing::TemporaryFolder;
-
-template <class E, class F>
-std::string error_of(F&& f) {
-  try {
-    f();
-  } catch (const E& e) {
-    return e.what();
-  } catch (const std::exception& e) {
-    return std::string("another exception: ") + e.what();
-  }
-  return "no exception";
-}
 
 /// Runs f(rank) on threads that are no ranks yet; rethrows the exception of the lowest.
 void on_threads(int n, const std::function<void(int)>& f) {
@@ -134,7 +124,7 @@ TEST_P(InitTest, TheMissingAreNamed) {
   on_threads(2, [&](int rank) {
     InitOptions own = options(rank, 3);
     own.timeout = rank == 0 ? 300ms : 20s;
-    const std::string text = error_of<td::CommError>([&] { init_process_group(own); });
+    const std::string text = error_text<td::CommError>([&] { init_process_group(own); });
     EXPECT_NE(text.find("missing: rank 2"), std::string::npos) << text;  // rank 1 hears it from rank 0
     EXPECT_FALSE(is_initialized());
     EXPECT_EQ(td::RankContext::current().world_size, 1);
@@ -146,7 +136,7 @@ TEST_P(InitTest, ARankThatLeavesIsHeardOf) {
     init_process_group(options(rank, 2));
     default_group()->barrier();
     if (rank == 0) {
-      const std::string text = error_of<td::CommError>([&] { default_group()->barrier(); });
+      const std::string text = error_text<td::CommError>([&] { default_group()->barrier(); });
       EXPECT_NE(text.find("rank 1: left the job"), std::string::npos) << text;
     }
     destroy_process_group();
@@ -155,7 +145,7 @@ TEST_P(InitTest, ARankThatLeavesIsHeardOf) {
 
 TEST_P(InitTest, ASecondCallIsAnError) {
   init_process_group(options(0, 1));
-  EXPECT_EQ(error_of<td::StateError>([&] { init_process_group(options(0, 1)); }),
+  EXPECT_EQ(error_text<td::StateError>([&] { init_process_group(options(0, 1)); }),
             "init_process_group: this thread is rank 0 of 1 already; destroy_process_group comes first");
   check_sum(*default_group());
   std::shared_ptr<ProcessGroup> part = new_group({0});
@@ -166,7 +156,7 @@ TEST_P(InitTest, ASecondCallIsAnError) {
   destroy_process_group(all);
   EXPECT_EQ(all, nullptr);
   EXPECT_FALSE(is_initialized());
-  EXPECT_EQ(error_of<td::StateError>([] { destroy_process_group(); }),
+  EXPECT_EQ(error_text<td::StateError>([] { destroy_process_group(); }),
             "Context::current: this thread belongs to no rank of launch, spawn or run_threads, and has not called "
             "init_process_group");
 }
@@ -178,7 +168,7 @@ TEST_P(InitTest, AGroupThatIsHeldWaitsForNobodyAfterwards) {
     held->barrier();
     destroy_process_group();
     if (rank == 1) return;
-    const std::string text = error_of<td::CommError>([&] { held->barrier(); });
+    const std::string text = error_text<td::CommError>([&] { held->barrier(); });
     EXPECT_NE(text.find("left the job"), std::string::npos) << text;
   });
 }
@@ -188,10 +178,10 @@ TEST(InitErrorsTest, InsideALaunchedRankTheGroupIsThere) {
     EXPECT_TRUE(is_initialized());
     EXPECT_EQ(default_group(), context.group());
     EXPECT_EQ(get_rank(), context.rank());
-    EXPECT_EQ(error_of<td::StateError>([] { init_process_group(); }),
+    EXPECT_EQ(error_text<td::StateError>([] { init_process_group(); }),
               "init_process_group: this thread is rank " + std::to_string(context.rank()) +
                   " of 2 of launch, spawn or run_threads already: its group is default_group()");
-    EXPECT_EQ(error_of<td::StateError>([] { destroy_process_group(); }),
+    EXPECT_EQ(error_text<td::StateError>([] { destroy_process_group(); }),
               "destroy_process_group: launch, spawn or run_threads made this rank, and ends it");
     check_sum(*default_group());
   });
@@ -199,7 +189,7 @@ TEST(InitErrorsTest, InsideALaunchedRankTheGroupIsThere) {
 
 TEST(InitErrorsTest, WrongOptions) {
   const auto error = [](const InitOptions& options) {
-    return error_of<td::ValueError>([&] { init_process_group(options); });
+    return error_text<td::ValueError>([&] { init_process_group(options); });
   };
   const auto store = make_memory_store();
   EXPECT_EQ(error({.init_method = "http://x"}),
@@ -232,7 +222,7 @@ TEST(InitErrorsTest, AFileOfAnEarlierJob) {
   const std::string method = "file://" + (folder / "store") + "?rank=1&world_size=2";
   // Rank 1 of a job that was killed.
   make_file_store(folder / "store", {.world_size = 2})->add("members/1", 1);
-  EXPECT_EQ(folder.shortened(error_of<td::CommError>([&] { init_process_group({.init_method = method}); })),
+  EXPECT_EQ(folder.shortened(error_text<td::CommError>([&] { init_process_group({.init_method = method}); })),
             "init_process_group: rank 1 has joined by DIR/store before\n"
             "  the file is left from an earlier job: remove it; or two processes have this rank");
 }
@@ -240,7 +230,7 @@ TEST(InitErrorsTest, AFileOfAnEarlierJob) {
 TEST(InitErrorsTest, APortInUse) {
   const FileDescriptor taken = listen_on("127.0.0.1", 0);
   const std::string address = "127.0.0.1:" + std::to_string(local_port(taken.get()));
-  EXPECT_EQ(error_of<td::IoError>(
+  EXPECT_EQ(error_text<td::IoError>(
                 [&] { init_process_group({.init_method = "tcp://" + address, .rank = 0, .world_size = 2}); }),
             "store: cannot listen on " + address + ": Address already in use\n  choose a free port");
 }

@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
-#include <iterator>
 #include <string>
 #include <vector>
 
@@ -10,6 +9,7 @@
 #include <tandem/distributed/launch.h>
 #include <tandem/distributed/process_group.h>
 #include <tandem/tests/distributed/thread_ranks.h>
+#include <tandem/tests/support/temporary_folder.h>
 
 namespace tandem::inline v0::distributed {
 namespace {
@@ -26,11 +26,6 @@ std::string join_error(Context& context) {
 
 std::string did_not_come(int rank, int world_size, const std::string& why) {
   return str("[rank ", rank, " of ", world_size, "] group 'default': did not come together", why);
-}
-
-std::string read_file(const std::string& path) {
-  std::ifstream in(path);
-  return std::string(std::istreambuf_iterator<char>(in), {});
 }
 
 /// args: a path, the rank that does not come, and what it does instead.  The others write what they threw to the path
@@ -51,9 +46,9 @@ TANDEM_RANK_MAIN(one_does_not_come) {
 TEST(JoinTest, ProcessesHearOfARankThatDoesNotCome) {
   for (const int absent : {0, 2}) {
     for (const std::string what : {"returns", "throws"}) {
-      const std::string path = testing::TempDir() + "/join_" + what + std::to_string(absent) + "_";
+      const testing::TemporaryFolder folder;
       try {
-        spawn(3, "one_does_not_come", {path, std::to_string(absent), what});
+        spawn(3, "one_does_not_come", {folder / "rank", std::to_string(absent), what});
         EXPECT_EQ(what, "returns");
       } catch (const CommError& e) {
         EXPECT_EQ(e.what(), str("spawn: rank ", absent, " of 3 failed (exit status 1): no data"));
@@ -61,7 +56,7 @@ TEST(JoinTest, ProcessesHearOfARankThatDoesNotCome) {
       for (int rank = 0; rank < 3; ++rank) {
         if (rank == absent) continue;
         const std::string reason = what == "throws" ? "no data" : "left the job";
-        EXPECT_EQ(read_file(path + std::to_string(rank)),
+        EXPECT_EQ(testing::read_file(folder / str("rank", rank)),
                   did_not_come(rank, 3, str("\n  rank ", absent, ": ", reason)));
       }
     }

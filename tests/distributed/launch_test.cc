@@ -9,8 +9,6 @@
 
 #include <algorithm>
 #include <csignal>
-#include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <memory>
 #include <set>
@@ -19,11 +17,15 @@
 #include <vector>
 
 #include <tandem/tests/support/subprocess.h>
+#include <tandem/tests/support/temporary_folder.h>
 
 namespace {
 
+using tandem::testing::read_file;
+using tandem::testing::TemporaryFolder;
 using tandem::testing_support::open_pidfd;
 using tandem::testing_support::run_program;
+using tandem::testing_support::sorted_lines;
 using tandem::testing_support::Subprocess;
 using tandem::testing_support::wait_for_end;
 using Arguments = std::vector<std::string>;
@@ -40,15 +42,6 @@ Subprocess::Result run(const Arguments& arguments, const Variables& variables = 
   return run_program(with_program(arguments), variables);
 }
 
-/// Sorted, because ranks print in any order.
-Arguments lines_of(const std::string& text) {
-  Arguments lines;
-  std::istringstream in(text);
-  for (std::string line; std::getline(in, line);) lines.push_back(line);
-  std::sort(lines.begin(), lines.end());
-  return lines;
-}
-
 /// stderr less the note about ranks that share cores, which depends on the machine.
 std::string messages(const std::string& err) {
   std::string kept;
@@ -57,17 +50,6 @@ std::string messages(const std::string& err) {
     if (!line.ends_with("they will take turns")) kept += line + "\n";
   }
   return kept;
-}
-
-std::string read_file(const std::string& path) {
-  std::ifstream in(path);
-  return std::string(std::istreambuf_iterator<char>(in), {});
-}
-
-std::string fresh_folder(const std::string& name) {
-  const std::string path = testing::TempDir() + "/" + name;
-  std::filesystem::remove_all(path);
-  return path;
 }
 
 /// A port of the loopback that nobody listens on.
@@ -102,9 +84,9 @@ TEST(LaunchTest, StartsRanksAndMarksTheirLines) {
     Arguments arguments = flags;
     arguments.insert(arguments.end(), {"say", "--nproc-like", "--", "--nproc", "9"});
     const auto result = run(arguments);
-    EXPECT_EQ(lines_of(result.out), (Arguments{"[1] rank 1 of 3 local 1 of 3 args --nproc-like -- --nproc 9",
-                                               "[2] rank 2 of 3 local 2 of 3 args --nproc-like -- --nproc 9",
-                                               "rank 0 of 3 local 0 of 3 args --nproc-like -- --nproc 9"}));
+    EXPECT_EQ(sorted_lines(result.out), (Arguments{"[1] rank 1 of 3 local 1 of 3 args --nproc-like -- --nproc 9",
+                                                   "[2] rank 2 of 3 local 2 of 3 args --nproc-like -- --nproc 9",
+                                                   "rank 0 of 3 local 0 of 3 args --nproc-like -- --nproc 9"}));
     EXPECT_EQ(messages(result.err), "");
     EXPECT_EQ(result.status, 0);
   }
@@ -112,7 +94,7 @@ TEST(LaunchTest, StartsRanksAndMarksTheirLines) {
 
 TEST(LaunchTest, RanksShareTheStore) {
   const auto result = run({"exchange", "--nproc", "4"});
-  EXPECT_EQ(lines_of(result.out), (Arguments{"[1] sum 60", "[2] sum 60", "[3] sum 60", "sum 60"}));
+  EXPECT_EQ(sorted_lines(result.out), (Arguments{"[1] sum 60", "[2] sum 60", "[3] sum 60", "sum 60"}));
   EXPECT_EQ(result.status, 0);
 }
 
@@ -133,7 +115,7 @@ TEST(LaunchTest, SetsTorchrunsVariablesAndTheThreadBudget) {
     }
   }
   std::sort(expected.begin(), expected.end());
-  EXPECT_EQ(lines_of(result.out), expected);
+  EXPECT_EQ(sorted_lines(result.out), expected);
 }
 
 TEST(LaunchTest, SharesTheCoresOut) {
@@ -142,7 +124,7 @@ TEST(LaunchTest, SharesTheCoresOut) {
   const auto result = run({"--nproc", "2", "cores"});
   std::multiset<int> seen;
   std::multiset<int> all;
-  for (std::string line : lines_of(result.out)) {
+  for (std::string line : sorted_lines(result.out)) {
     if (line.starts_with("[1] ")) line = line.substr(4);
     std::istringstream in(line);
     seen.insert(std::istream_iterator<int>(in), {});
@@ -335,7 +317,7 @@ TEST(LaunchTest, FirstSignalLetsRanksStop) {
       job.send_signal(signal);
       const auto result = job.wait();
       const Arguments two = {"[1] ready", "[1] stopped", "ready", "stopped"};
-      EXPECT_EQ(lines_of(result.out), n == "2" ? two : (Arguments{"ready", "stopped"}));
+      EXPECT_EQ(sorted_lines(result.out), n == "2" ? two : (Arguments{"ready", "stopped"}));
       EXPECT_EQ(messages(result.err), "");
       EXPECT_EQ(result.status, 128 + signal);
     }
@@ -397,7 +379,7 @@ TEST(LaunchTest, RanksDieWithTheirLauncher) {
 TEST(LaunchTest, LinesOfRanksDoNotMix) {
   constexpr int kLines = 400;
   const auto result = run({"--nproc", "3", "lines", std::to_string(kLines)});
-  const Arguments lines = lines_of(result.out);
+  const Arguments lines = sorted_lines(result.out);
   ASSERT_EQ(lines.size(), 3u * kLines);
   EXPECT_EQ(std::count(lines.begin(), lines.end(), "begin middle end"), kLines);
   EXPECT_EQ(std::count(lines.begin(), lines.end(), "[1] begin middle end"), kLines);
@@ -411,7 +393,8 @@ TEST(LaunchTest, ALastLineWithoutEndIsNotLost) {
 }
 
 TEST(LaunchTest, LogDirTakesTheOutput) {
-  const std::string folder = fresh_folder("a/logs");
+  const TemporaryFolder base;
+  const std::string folder = base / "a/logs";
   for (int i = 0; i < 2; ++i) {  // the second run's logs replace the first's
     const auto result = run({"--nproc", "2", "--log-dir", folder, "say", "x"});
     EXPECT_EQ(result.out, "");
@@ -423,24 +406,26 @@ TEST(LaunchTest, LogDirTakesTheOutput) {
 }
 
 TEST(LaunchTest, TeeShowsWhatTheLogsGet) {
-  const std::string folder = fresh_folder("tee");
+  const TemporaryFolder base;
+  const std::string folder = base / "tee";
   const auto result = run({"--nproc=2", "--tee", "--log-dir=" + folder, "say"});
-  EXPECT_EQ(lines_of(result.out),
+  EXPECT_EQ(sorted_lines(result.out),
             (Arguments{"[0] rank 0 of 2 local 0 of 2 args", "[1] rank 1 of 2 local 1 of 2 args"}));
   EXPECT_EQ(read_file(folder + "/rank-0.log"), "rank 0 of 2 local 0 of 2 args\n");
   EXPECT_EQ(read_file(folder + "/rank-1.log"), "rank 1 of 2 local 1 of 2 args\n");
 }
 
 TEST(LaunchTest, AFailureShowsTheEndOfItsLog) {
-  const std::string folder = fresh_folder("tail");
+  const TemporaryFolder base;
+  const std::string folder = base / "tail";
   const auto result = run({"--nproc", "2", "--log-dir", folder, "exit", "1", "5"});
   EXPECT_EQ(messages(result.err),
             "rank 1 of 2 failed (exit status 5)\n  the end of " + folder + "/rank-1.log:\n    last words of rank 1\n");
 }
 
 TEST(LaunchTest, LogsThatCannotBeWrittenAreAnError) {
-  const std::string file = fresh_folder("file");
-  std::ofstream(file) << "in the way";
+  const TemporaryFolder folder;
+  const std::string file = folder.write("file", std::string("in the way"));
   const auto result = run({"--nproc", "2", "--log-dir", file, "say"});
   EXPECT_EQ(messages(result.err).find("launch: cannot make the folder '" + file + "' for logs: "), 0u) << result.err;
   EXPECT_EQ(result.status, 1);

@@ -17,24 +17,14 @@
 #include <tandem/distributed/init.h>
 #include <tandem/distributed/launch.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tests/support/error_text.h>
 
 namespace {
 
 using namespace std::chrono_literals;
 namespace td = tandem;
 using namespace td::distributed;
-
-template <class E, class F>
-std::string error_of(F&& f) {
-  try {
-    f();
-  } catch (const E& e) {
-    return e.what();
-  } catch (const std::exception& e) {
-    return std::string("another exception: ") + e.what();
-  }
-  return "no exception";
-}
+using td::testing::error_text;
 
 /// Sum over the members of (rank in the job + 1), and the group's numbers.
 void check_group(ProcessGroup& group, int rank) {
@@ -156,7 +146,7 @@ TEST(NewGroupTest, RandomGroupsInAnyOrder) {
 TEST(NewGroupTest, WrongRanksAreErrors) {
   run_threads(3, [](Context& context) {
     const auto error = [&](const std::vector<int>& ranks) {
-      return error_of<td::ValueError>([&] { context.new_group(ranks); });
+      return error_text<td::ValueError>([&] { context.new_group(ranks); });
     };
     EXPECT_EQ(error({}), "new_group: no ranks");
     EXPECT_EQ(error({0, 1, 2, 3}), "new_group: there is no rank 3 in this job of 3");
@@ -177,7 +167,7 @@ TEST(NewGroupTest, TheMissingAreNamed) {
       return;
     }
     if (context.rank() == 1) {
-      const std::string text = error_of<td::CommError>([&] { context.new_group({1, 2}, {.timeout = 50ms}); });
+      const std::string text = error_text<td::CommError>([&] { context.new_group({1, 2}, {.timeout = 50ms}); });
       EXPECT_NE(text.find("[rank 1] group 'ranks 1-2': did not come together within 0.1 s"), std::string::npos) << text;
       EXPECT_NE(text.find("missing: rank 2"), std::string::npos) << text;
       context.store()->set("given up", "");
@@ -206,7 +196,7 @@ void check_without_rank_two(Context& context) {
   check_group(*before, context.rank());
   check_group(*context.new_group({0, 1, 3}, {.name = "after"}), context.rank());
   // With it there can be no group.
-  const std::string text = error_of<td::CommError>([&] { context.new_group({context.rank(), 2}); });
+  const std::string text = error_text<td::CommError>([&] { context.new_group({context.rank(), 2}); });
   EXPECT_NE(text.find("rank 2: "), std::string::npos) << text;
 }
 

@@ -11,6 +11,7 @@
 #include <tandem/distributed/launch.h>
 #include <tandem/distributed/process_group.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tests/support/sanitizers.h>
 #include <tandem/tests/support/temporary_folder.h>
 
 namespace {
@@ -49,7 +50,8 @@ TANDEM_RANK_MAIN(broadcast_much) {
                                            .world_size = context.world_size(),
                                            .name = "much",
                                            .backend = args.at(0)});
-  const td::Tensor x = td::empty({10000, 10000}, {td::kFloat16});
+  const int64_t rows = td::testing::kThreadSanitizer ? 100 : 10000;
+  const td::Tensor x = td::empty({rows, 10000}, {td::kFloat16});
   auto* const bits = reinterpret_cast<uint16_t*>(x.data_ptr());
   for (int64_t i = 0; i < x.num_elements(); ++i) bits[i] = group->rank() == 1 ? spread(i) : 0;
   group->broadcast(x, 1);

@@ -4,18 +4,19 @@
 #include <algorithm>
 #include <csignal>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <set>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include <tandem/tests/support/subprocess.h>
+#include <tandem/tests/support/temporary_folder.h>
 
 namespace {
 
+using tandem::testing::read_file;
+using tandem::testing::TemporaryFolder;
 using tandem::testing_support::run_program;
+using tandem::testing_support::sorted_lines;
 using tandem::testing_support::Subprocess;
 using Arguments = std::vector<std::string>;
 
@@ -29,25 +30,6 @@ Subprocess::Result run(const Arguments& arguments) {
     result.err.erase(0, result.err.find('\n', end) + 1);
   }
   return result;
-}
-
-Arguments sorted_lines(const std::string& text) {
-  Arguments lines;
-  std::istringstream in(text);
-  for (std::string line; std::getline(in, line);) lines.push_back(line);
-  std::sort(lines.begin(), lines.end());
-  return lines;
-}
-
-std::string read_file(const std::string& path) {
-  std::ifstream in(path);
-  return std::string(std::istreambuf_iterator<char>(in), {});
-}
-
-std::string fresh_folder(const std::string& name) {
-  const std::string path = testing::TempDir() + "/" + name;
-  std::filesystem::remove_all(path);
-  return path;
 }
 
 TEST(RestartTest, AllRanksAreStartedAgainWithANewStore) {
@@ -136,24 +118,24 @@ TEST(RestartTest, ASignalEndsTheJobForGood) {
 }
 
 TEST(RestartTest, RanksThatIgnoreTheFailureAreKilledFirst) {
-  const std::string folder = fresh_folder("killed_first");
-  std::filesystem::create_directories(folder);
+  const TemporaryFolder folder;
   // Rank 0 of the first attempt ends for no signal but SIGKILL; the second attempt looks for it.
   const std::string script =
-      "cd " + folder +
+      "cd " + folder.path() +
       "\nif [ $TORCHELASTIC_RESTART_COUNT = 1 ]; then"
       "\n  if [ $RANK = 0 ]; then if kill -0 $(cat pid); then echo alive; else echo gone; fi; fi"
       "\nelif [ $RANK = 0 ]; then trap '' TERM; echo $$ > new; mv new pid; while :; do sleep 0.05; done"
       "\nelse while [ ! -e pid ]; do sleep 0.01; done; exit 3; fi";
   const auto result = run({kTandemRun, "--nproc-per-node", "2", "--max-restarts", "1", "--redirects", "2", "--log-dir",
-                           folder, "sh", "-c", script});
+                           folder.path(), "sh", "-c", script});
   EXPECT_EQ(result.out, "gone\n");
   EXPECT_EQ(result.err, "rank 1 of 2 failed (exit status 3)\nrestart 1 of 1\n");
   EXPECT_EQ(result.status, 0);
 }
 
 TEST(RestartTest, LogsOfAttemptsAreKeptApart) {
-  const std::string folder = fresh_folder("logs");
+  const TemporaryFolder base;
+  const std::string folder = base / "logs";
   const std::string script = "echo attempt $TORCHELASTIC_RESTART_COUNT; [ $TORCHELASTIC_RESTART_COUNT = $0 ]";
   for (const bool again : {false, true}) {
     const std::string wanted = again ? "1" : "2";

@@ -9,23 +9,15 @@
 #include <tandem/base/error.h>
 #include <tandem/base/rank_context.h>
 #include <tandem/distributed/launch.h>
+#include <tandem/tests/support/error_text.h>
 
 namespace {
 
 namespace td = tandem;
 using namespace td::distributed;
+using td::testing::error_text;
 
 constexpr std::chrono::seconds kLong{100};
-
-template <class E, class F>
-std::string error_of(F&& f) {
-  try {
-    f();
-  } catch (const E& e) {
-    return e.what();
-  }
-  return "no such exception";
-}
 
 TEST(RunThreadsTest, EachRankHasItsOwnContext) {
   for (const int n : {1, 2, 3, 7}) {
@@ -69,7 +61,7 @@ TEST(RunThreadsTest, RethrowsTheRootCauseAndWakesTheOthers) {
       throw;
     }
   };
-  EXPECT_EQ(error_of<std::out_of_range>([&] { run_threads(4, f); }), "index 9 of 3");
+  EXPECT_EQ(error_text<std::out_of_range>([&] { run_threads(4, f); }), "index 9 of 3");
   EXPECT_EQ(woken.load(), 3);
 }
 
@@ -86,7 +78,7 @@ TEST(RunThreadsTest, TheCauseCountsEvenWhereItsConsequenceIsFaster) {
   };
   for (int i = 0; i < 20; ++i) {
     consequence = {};
-    EXPECT_EQ(error_of<std::out_of_range>([&] { run_threads(2, f); }), "index 9 of 3");
+    EXPECT_EQ(error_text<std::out_of_range>([&] { run_threads(2, f); }), "index 9 of 3");
   }
 }
 
@@ -98,7 +90,7 @@ TEST(RunThreadsTest, AnAnnouncedFailureIsNoSuccess) {
       context.store()->get("never", kLong);
     }
   };
-  EXPECT_EQ(error_of<td::CommError>([&] { run_threads(2, f); }),
+  EXPECT_EQ(error_text<td::CommError>([&] { run_threads(2, f); }),
             "store: waiting for key 'never': rank 1 failed: gave up");
 }
 
@@ -130,10 +122,11 @@ TEST(RunThreadsTest, StopIsTheRanksOwnUntilAgreed) {
 
 TEST(RunThreadsTest, WrongCallsAreErrors) {
   const auto nothing = [](Context&) {};
-  EXPECT_EQ(error_of<td::ValueError>([&] { run_threads(0, nothing); }), "run_threads: expected 1 to 1024 ranks, got 0");
-  EXPECT_EQ(error_of<td::ValueError>([&] { run_threads(1025, nothing); }),
+  EXPECT_EQ(error_text<td::ValueError>([&] { run_threads(0, nothing); }),
+            "run_threads: expected 1 to 1024 ranks, got 0");
+  EXPECT_EQ(error_text<td::ValueError>([&] { run_threads(1025, nothing); }),
             "run_threads: expected 1 to 1024 ranks, got 1025");
-  EXPECT_EQ(error_of<td::StateError>([] { Context::current(); }),
+  EXPECT_EQ(error_text<td::StateError>([] { Context::current(); }),
             "Context::current: this thread belongs to no rank of launch, spawn or run_threads, and has not called "
             "init_process_group");
 }

@@ -18,7 +18,7 @@ TANDEM_RANK_MAIN(fail_over_shm) {
   });
 }
 
-class ShmDeath : public testing::TestWithParam<std::string> {};
+class ShmDeath : public ::testing::TestWithParam<std::string> {};
 
 void expect_heard(const std::string& operation, const std::string& how, const std::string& reason) {
   const Heard heard = heard_by_survivors("fail_over_shm", operation, how);
@@ -45,7 +45,7 @@ TEST_P(ShmDeath, AStoppedRankEndsInTheDeadline) {
   EXPECT_LT(heard.seconds, seconds_allowed("stopped"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Operations, ShmDeath, testing::ValuesIn(kFailingOperations),
+INSTANTIATE_TEST_SUITE_P(Operations, ShmDeath, ::testing::ValuesIn(failing_operations()),
                          [](const auto& param_info) { return param_info.param; });
 
 TEST(ShmLeftovers, NothingIsLeftAfterAKill) {

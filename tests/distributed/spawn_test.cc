@@ -11,24 +11,16 @@
 #include <tandem/base/error.h>
 #include <tandem/base/rank_context.h>
 #include <tandem/distributed/launch.h>
+#include <tandem/tests/support/temporary_folder.h>
 
 namespace {
 
 namespace td = tandem;
 using namespace td::distributed;
+using td::testing::read_file;
+using td::testing::TemporaryFolder;
 
 constexpr std::chrono::seconds kLong{100};
-
-/// A file that the ranks of one test share with it.
-std::string scratch(const std::string& name) {
-  const char* folder = std::getenv("TEST_TMPDIR");
-  return std::string(folder != nullptr ? folder : "/tmp") + "/" + name;
-}
-
-std::string read_file(const std::string& path) {
-  std::ifstream in(path);
-  return std::string(std::istreambuf_iterator<char>(in), {});
-}
 
 std::string spawn_error(int n, const std::string& name, const std::vector<std::string>& args, int* peer = nullptr) {
   try {
@@ -51,7 +43,8 @@ TANDEM_RANK_MAIN(write_numbers) {
 
 TEST(SpawnTest, RunsTheNamedFunctionWithItsArguments) {
   for (const int n : {1, 2, 3, 5}) {
-    const std::string path = scratch("numbers" + std::to_string(n));
+    const TemporaryFolder folder;
+    const std::string path = folder / "numbers";
     spawn(n, "write_numbers", {path, "a b"});
     EXPECT_EQ(read_file(path), std::to_string(n * (n + 1) / 2) + " of " + std::to_string(n) + " a b");
   }
@@ -88,7 +81,8 @@ TANDEM_RANK_MAIN(look_at_variables) {
 TEST(SpawnTest, RanksDoNotSeeTheTestsOwnVariables) {
   setenv("TEST_SHARD_INDEX", "3", 1);
   setenv("TANDEM_NUM_THREADS", "5", 1);
-  const std::string path = scratch("variables");
+  const TemporaryFolder folder;
+  const std::string path = folder / "variables";
   spawn(1, "look_at_variables", {path});
   unsetenv("TEST_SHARD_INDEX");
   unsetenv("TANDEM_NUM_THREADS");

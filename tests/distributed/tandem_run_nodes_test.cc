@@ -7,7 +7,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -22,6 +21,7 @@
 namespace {
 
 using tandem::testing_support::open_pidfd;
+using tandem::testing_support::sorted_lines;
 using tandem::testing_support::Subprocess;
 using tandem::testing_support::wait_for_end;
 using Arguments = std::vector<std::string>;
@@ -100,14 +100,6 @@ std::unique_ptr<Subprocess> start_node(int port, int num_nodes, int node, const 
                          endpoint(port)};
   arguments.insert(arguments.end(), more.begin(), more.end());
   return std::make_unique<Subprocess>(arguments, variables);
-}
-
-Arguments sorted_lines(const std::string& text) {
-  Arguments lines;
-  std::istringstream in(text);
-  for (std::string line; std::getline(in, line);) lines.push_back(line);
-  std::sort(lines.begin(), lines.end());
-  return lines;
 }
 
 /// stderr less the note about ranks that share cores and what the log says.
@@ -253,19 +245,31 @@ TEST(TandemRunNodesTest, AllHostsStartAgainTogether) {
   EXPECT_EQ(one->wait().status, 0);
 }
 
+/// A job of two hosts.
+struct TwoNodes {
+  explicit TwoNodes(const Arguments& program)
+      : nodes{start_node(port, 2, 0, program), start_node(port, 2, 1, program)} {}
+
+  const int port = free_port();
+  std::unique_ptr<Subprocess> nodes[2];
+  std::vector<int> pidfds = {};
+};
+
 TEST(TandemRunNodesTest, ALauncherThatIsKilledTakesTheJobWithIt) {
+  // Both at once, for ranks that ignore everything are killed after ten seconds.
+  const Arguments program = {"--nproc-per-node", "2", "--max-restarts", "3", kProgram, "stubborn"};
+  TwoNodes jobs[2] = {TwoNodes(program), TwoNodes(program)};
   for (const int killed : {0, 1}) {
-    const int port = free_port();
-    const Arguments program = {"--nproc-per-node", "2", "--max-restarts", "3", kProgram, "stubborn"};
-    std::unique_ptr<Subprocess> nodes[2] = {start_node(port, 2, 0, program), start_node(port, 2, 1, program)};
-    std::vector<int> pidfds;
+    auto& [port, nodes, pidfds] = jobs[killed];
     for (auto& node : nodes) {
       ASSERT_TRUE(node->wait_for_output("pid ", 2));
       for (const int pidfd : pidfds_of(node->out())) pidfds.push_back(pidfd);
     }
     ASSERT_EQ(pidfds.size(), 4u);
     nodes[killed]->send_signal(SIGKILL);
-    // Ranks that ignore everything are killed after ten seconds.
+  }
+  for (const int killed : {0, 1}) {
+    auto& [port, nodes, pidfds] = jobs[killed];
     const auto result = nodes[1 - killed]->wait();
     EXPECT_EQ(result.status, 1);
     const std::string said = killed == 1 ? node_text(1) + ": its launcher died (its connection closed)\n"
@@ -277,14 +281,15 @@ TEST(TandemRunNodesTest, ALauncherThatIsKilledTakesTheJobWithIt) {
 }
 
 TEST(TandemRunNodesTest, ALauncherThatIsStoppedIsGivenUpAfterAFailure) {
+  TwoNodes jobs[2] = {TwoNodes({kProgram, "wait"}), TwoNodes({kProgram, "wait"})};
   for (const int stopped : {0, 1}) {
-    const int port = free_port();
-    std::unique_ptr<Subprocess> nodes[2] = {start_node(port, 2, 0, {kProgram, "wait"}),
-                                            start_node(port, 2, 1, {kProgram, "wait"})};
+    auto& nodes = jobs[stopped].nodes;
     for (auto& node : nodes) ASSERT_TRUE(node->wait_for_output("pid "));
     nodes[stopped]->send_signal(SIGSTOP);
     kill(pid_in(nodes[1]->out()), SIGKILL);
-    const auto result = nodes[1 - stopped]->wait();
+  }
+  for (const int stopped : {0, 1}) {
+    const auto result = jobs[stopped].nodes[1 - stopped]->wait();
     EXPECT_EQ(messages(result.err),
               stopped == 0 ? "launch: node 0 does not answer\n" : node_text(1) + ": its launcher does not answer\n");
     EXPECT_EQ(result.status, 1);

@@ -1,19 +1,20 @@
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include <tandem/tests/support/subprocess.h>
+#include <tandem/tests/support/temporary_folder.h>
 
 namespace {
 
+using tandem::testing::read_file;
+using tandem::testing::TemporaryFolder;
 using tandem::testing_support::run_program;
+using tandem::testing_support::sorted_lines;
 using tandem::testing_support::Subprocess;
 using Arguments = std::vector<std::string>;
 using Variables = std::vector<std::pair<std::string, std::string>>;
@@ -23,19 +24,6 @@ const std::string kProgram = "tests/distributed/launch_program";
 Subprocess::Result run(Arguments arguments) {
   arguments.insert(arguments.begin(), "distributed/run/tandem-run");
   return run_program(arguments);
-}
-
-Arguments sorted_lines(const std::string& text) {
-  Arguments lines;
-  std::istringstream in(text);
-  for (std::string line; std::getline(in, line);) lines.push_back(line);
-  std::sort(lines.begin(), lines.end());
-  return lines;
-}
-
-std::string read_file(const std::string& path) {
-  std::ifstream in(path);
-  return std::string(std::istreambuf_iterator<char>(in), {});
 }
 
 TEST(TandemRunTest, StartsProgramsOfTandem) {
@@ -67,8 +55,8 @@ TEST(TandemRunTest, AFailureEndsProgramsThatKnowNoStore) {
 }
 
 TEST(TandemRunTest, RedirectsAndTeesByStream) {
-  const std::string folder = testing::TempDir() + "/streams";
-  std::filesystem::remove_all(folder);
+  const TemporaryFolder base;
+  const std::string folder = base / "streams";
   const auto result = run({"-r", "1", "-t", "2", "--log_dir", folder, "sh", "-c", "echo out; echo err >&2"});
   EXPECT_EQ(result.out, "");
   EXPECT_EQ(result.err, "[0] err\n");

@@ -25,10 +25,41 @@ struct Setting {
 };
 
 /// "shm4", "gloo2", "aabb": in the names of tests.
-inline std::string setting_name(const testing::TestParamInfo<Setting>& info) {
+inline std::string setting_name(const ::testing::TestParamInfo<Setting>& info) {
   const Setting& setting = info.param;
   if (setting.hosts[0] != 0) return setting.hosts;
   return str(setting.backend[0] != 0 ? setting.backend : "shm", setting.world_size);
+}
+
+/// Runs f(group) on a thread for each rank, with the group that `make` gives it; returns what they threw, by rank.
+inline std::vector<std::exception_ptr> run_on_threads(int world_size,
+                                                      const std::function<std::shared_ptr<ProcessGroup>(int)>& make,
+                                                      const std::function<void(ProcessGroup&)>& f) {
+  std::vector<std::exception_ptr> errors(static_cast<size_t>(world_size));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < world_size; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        const auto group = make(rank);
+        try {
+          f(*group);
+        } catch (const std::exception& e) {
+          errors[static_cast<size_t>(rank)] = std::current_exception();
+          group->abort(e.what());
+        }
+      } catch (...) {
+        errors[static_cast<size_t>(rank)] = std::current_exception();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return errors;
+}
+
+inline void rethrow_first(const std::vector<std::exception_ptr>& errors) {
+  for (const std::exception_ptr& error : errors) {
+    if (error) std::rethrow_exception(error);
+  }
 }
 
 struct ThreadRanks {
@@ -53,27 +84,8 @@ struct ThreadRanks {
 
   /// Runs f(group) on all ranks; rethrows the exception of the lowest rank that threw.
   void run(const std::function<void(ProcessGroup&)>& f) const {
-    std::vector<std::exception_ptr> errors(static_cast<size_t>(world_size));
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < world_size; ++rank) {
-      threads.emplace_back([&, rank] {
-        try {
-          const auto group = make(rank);
-          try {
-            f(*group);
-          } catch (const std::exception& e) {
-            errors[static_cast<size_t>(rank)] = std::current_exception();
-            group->abort(e.what());
-          }
-        } catch (...) {
-          errors[static_cast<size_t>(rank)] = std::current_exception();
-        }
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
-    for (const std::exception_ptr& error : errors) {
-      if (error) std::rethrow_exception(error);
-    }
+    rethrow_first(run_on_threads(
+        world_size, [this](int rank) { return make(rank); }, f));
   }
 };
 

@@ -6,20 +6,13 @@
 #include <set>
 #include <string>
 
+#include <tandem/tests/support/error_text.h>
+
 namespace {
 
 namespace td = tandem;
 using namespace td::distributed::wire;
-
-template <class E, class F>
-std::string error_of(F&& f) {
-  try {
-    f();
-  } catch (const E& e) {
-    return e.what();
-  }
-  return "no such exception";
-}
+using td::testing::error_text;
 
 TEST(WireTest, FramesSurviveAnyCut) {
   const std::string payload("x\0y", 3);
@@ -48,8 +41,8 @@ TEST(WireTest, TheLimitIsInclusive) {
   EXPECT_TRUE(fits.next(5));
   FrameBuffer too_long;
   too_long.append(bytes.data(), sizeof(FrameHeader));  // the header is enough to say no
-  EXPECT_EQ(error_of<td::IoError>([&] { too_long.next(4); }), "store: received a frame of 5 bytes; at most 4");
-  EXPECT_EQ(error_of<td::ValueError>([] { encode(FrameType::kSet, 1, std::string(kMaxPayload + 1, 'x')); }),
+  EXPECT_EQ(error_text<td::IoError>([&] { too_long.next(4); }), "store: received a frame of 5 bytes; at most 4");
+  EXPECT_EQ(error_text<td::ValueError>([] { encode(FrameType::kSet, 1, std::string(kMaxPayload + 1, 'x')); }),
             "store: 16777217 bytes at once; at most 16777216");
 }
 
@@ -61,21 +54,21 @@ TEST(WireTest, PayloadsRoundTrip) {
   EXPECT_EQ(reader.number(), std::numeric_limits<int64_t>::min());
   EXPECT_EQ(reader.text(), binary);
   EXPECT_EQ(reader.text(), "");
-  EXPECT_EQ(error_of<td::IoError>([&] { reader.finish(); }), "store: a frame is longer than its contents");
+  EXPECT_EQ(error_text<td::IoError>([&] { reader.finish(); }), "store: a frame is longer than its contents");
   EXPECT_EQ(reader.number(), -1);
   reader.finish();
-  EXPECT_EQ(error_of<td::IoError>([&] { reader.number(); }), "store: a frame is shorter than its contents");
+  EXPECT_EQ(error_text<td::IoError>([&] { reader.number(); }), "store: a frame is shorter than its contents");
 }
 
 TEST(WireTest, LengthsThatLieAreErrors) {
   for (const int64_t length : {int64_t{4}, std::numeric_limits<int64_t>::max()}) {
     const std::string bytes = PayloadWriter().number(length).take() + "abc";
     PayloadReader reader(bytes);
-    EXPECT_EQ(error_of<td::IoError>([&] { reader.text(); }), "store: a frame is shorter than its contents");
+    EXPECT_EQ(error_text<td::IoError>([&] { reader.text(); }), "store: a frame is shorter than its contents");
   }
   const std::string bytes = PayloadWriter().number(-1).take();
   PayloadReader reader(bytes);
-  EXPECT_EQ(error_of<td::IoError>([&] { reader.text(); }), "store: a frame holds a text of negative length");
+  EXPECT_EQ(error_text<td::IoError>([&] { reader.text(); }), "store: a frame holds a text of negative length");
 }
 
 TEST(WireTest, ComparesTokens) {
@@ -103,9 +96,9 @@ TEST(WireTest, TokensAreHexadecimal) {
   }
   EXPECT_EQ(seen.size(), 20u);
   EXPECT_EQ(token_to_hex(std::string("\x00\x7f\xff", 3)), "007fff");
-  EXPECT_EQ(error_of<td::ValueError>([] { token_from_hex("abc"); }),
+  EXPECT_EQ(error_text<td::ValueError>([] { token_from_hex("abc"); }),
             "TANDEM_TOKEN: expected 64 hexadecimal digits, got 3 characters");
-  EXPECT_EQ(error_of<td::ValueError>([] { token_from_hex(std::string(63, 'a') + "g"); }),
+  EXPECT_EQ(error_text<td::ValueError>([] { token_from_hex(std::string(63, 'a') + "g"); }),
             "TANDEM_TOKEN: expected 64 hexadecimal digits");
 }
 

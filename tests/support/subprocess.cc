@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <sstream>
 #include <stdexcept>
 #include <string_view>
 
@@ -165,6 +166,14 @@ Subprocess::Result Subprocess::wait(std::chrono::seconds bound) {
 Subprocess::Result run_program(const std::vector<std::string>& argv,
                                const std::vector<std::pair<std::string, std::string>>& variables) {
   return Subprocess(argv, variables).wait();
+}
+
+std::vector<std::string> sorted_lines(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  std::sort(lines.begin(), lines.end());
+  return lines;
 }
 
 int open_pidfd(pid_t pid) { return static_cast<int>(syscall(SYS_pidfd_open, pid, 0)); }

@@ -60,6 +60,9 @@ class Subprocess {
 Subprocess::Result run_program(const std::vector<std::string>& argv,
                                const std::vector<std::pair<std::string, std::string>>& variables = {});
 
+/// The lines of what ranks print, which they do in any order.
+std::vector<std::string> sorted_lines(const std::string& text);
+
 /// Waits until no process `pid`, which need not be a child, runs any more; false where the bound passed.  `pidfd` was
 /// opened while it ran.
 bool wait_for_end(int pidfd);

@@ -1,0 +1,27 @@
+// What the functions of process ranks say to their test: they have no expectations of GoogleTest's.
+#pragma once
+
+#include <chrono>
+#include <cstring>
+#include <string>
+
+#include <tandem/base/error.h>
+#include <tandem/tensor/tensor.h>
+
+namespace tandem::inline v0::distributed {
+
+inline constexpr std::chrono::seconds kLong{100};
+
+/// Fails the rank, and so the test, with both values.
+template <class A, class B>
+void expect_equal(const A& got, const B& want, const std::string& what) {
+  if (!(got == want)) throw StateError(str(what, ": got '", got, "', want '", want, "'"));
+}
+
+/// Of row-major tensors of one dtype.
+inline bool same_bytes(const Tensor& a, const Tensor& b) {
+  const auto num_bytes = static_cast<size_t>(a.num_elements() * size_of(a.dtype()));
+  return a.shape() == b.shape() && (num_bytes == 0 || std::memcmp(a.data_ptr(), b.data_ptr(), num_bytes) == 0);
+}
+
+}  // namespace tandem::inline v0::distributed
