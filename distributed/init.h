@@ -34,8 +34,9 @@ struct InitOptions {
 /// (a loader's) belong to the rank as well.
 ///
 /// Throws ValueError for wrong options or variables, showing what was found; StateError where the thread is a rank
-/// already, in a function of launch, spawn and run_threads too, whose default group is there; IoError where the store's port is
-/// taken; CommError naming who is missing when not all have come by the deadline.  After an error the thread is no rank.
+/// already, in a function of launch, spawn and run_threads too, whose default group is there; IoError where the store's
+/// port is taken; CommError naming who is missing when not all have come by the deadline.  After an error the thread is no
+/// rank.
 TANDEM_API void init_process_group(const InitOptions& options = {});
 
 /// Whether the calling thread is a rank, by init_process_group, launch, spawn or run_threads.
@@ -52,9 +53,10 @@ TANDEM_API int get_world_size(const std::shared_ptr<ProcessGroup>& group = nullp
 TANDEM_API std::shared_ptr<ProcessGroup> new_group(const std::vector<int>& ranks, const NewGroupOptions& options = {});
 
 /// Leaves the job: the others hear "left the job", what they have still to do with this rank fails, and what it has finished
-/// is theirs.  Wait for asynchronous operations first.  Operations of groups that are still held (by a DistributedDataParallel, say)
-/// fail where they would wait.  The rank that hosts the store returns when the others have left too, or the timeout has passed.  The
-/// thread is then no rank, and may call init_process_group again.  A rank that ends without it counts as dead.
+/// is theirs.  Wait for asynchronous operations first.  Operations of groups that are still held (by a
+/// DistributedDataParallel, say) fail where they would wait.  The rank that hosts the store returns when the others have
+/// left too, or the timeout has passed.  The thread is then no rank, and may call init_process_group again.  A rank that
+/// ends without it counts as dead.
 ///
 /// StateError where init_process_group did not make the rank: launch, spawn and run_threads end theirs.
 TANDEM_API void destroy_process_group();

@@ -17,8 +17,9 @@ using RankFunction = std::function<void(Context&)>;
 ///
 /// Takes --nproc N, --log-dir DIR, --tee, --max-restarts N and --timeout SECONDS out of argv.  Where rank variables are set
 /// (torchrun's, see docs/launching.md) this process is a rank of that job; else with --nproc N > 1 it starts N copies of
-/// itself as ranks and waits for them; else it is the only rank.  An exception that leaves `f` aborts the group and is reported once, with its
-/// rank, on stderr.  Status: 0, 1 after an error, 2 after wrong flags or variables, 130 / 143 after SIGINT / SIGTERM.
+/// itself as ranks and waits for them; else it is the only rank.  An exception that leaves `f` aborts the group and is
+/// reported once, with its rank, on stderr.  Status: 0, 1 after an error, 2 after wrong flags or variables, 130 / 143 after
+/// SIGINT / SIGTERM.
 TANDEM_API int launch(int& argc, char** argv, const RankFunction& f);
 
 /// Runs the function that spawn named, where this process is one of spawn's, and returns its status; else nullopt.  The
