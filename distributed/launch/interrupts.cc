@@ -4,6 +4,7 @@
 #include <ctime>
 
 #include <atomic>
+#include <cerrno>
 
 namespace tandem::inline v0::distributed {
 
@@ -19,6 +20,7 @@ constinit InterruptState state;
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
 
 extern "C" void handle_interrupt(int signal) {
+  const int error = errno;  // of whatever the signal came between
   int none = 0;
   if (state.signal.compare_exchange_strong(none, signal)) {
     if (state.enforce.load()) {
@@ -28,6 +30,7 @@ extern "C" void handle_interrupt(int signal) {
   } else if (state.enforce.load()) {
     _exit(128 + state.signal.load());
   }
+  errno = error;
 }
 
 }  // namespace

@@ -1,0 +1,27 @@
+#include <tandem/distributed/launch/interrupts.h>
+
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <csignal>
+#include <ctime>
+
+/// Instead of the system's: one that fails.
+extern "C" int timer_settime(timer_t, int, const itimerspec*, itimerspec*) noexcept {
+  errno = EINVAL;
+  return -1;
+}
+
+namespace tandem::inline v0::distributed {
+namespace {
+
+TEST(InterruptHandlers, WhatASignalInterruptsKeepsItsErrno) {
+  const InterruptHandlers handlers(true);
+  errno = ERANGE;
+  raise(SIGTERM);
+  EXPECT_EQ(errno, ERANGE);
+  EXPECT_EQ(interrupt_signal(), SIGTERM);
+}
+
+}  // namespace
+}  // namespace tandem::inline v0::distributed
