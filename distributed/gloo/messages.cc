@@ -109,8 +109,16 @@ void Messages::take_answer(int rank, const AnswerFrame& answer) {
   Peer& peer = peers_[static_cast<size_t>(rank)];
   const auto message = find_id(peer.sending, answer.id);
   switch (answer.verdict) {
-    case Verdict::kSend: message->is_wanted = true; return;
+    case Verdict::kSend:
+      if (is_small(*message->transfer)) throw IoError("gloo: received an answer that asks for a message that it has");
+      message->is_wanted = true;
+      return;
     case Verdict::kDone:
+      // The memory is the caller's again after this.  Small messages went with their offers.
+      if (!is_small(*message->transfer) &&
+          (message->sent < message->transfer->num_bytes() || mesh_.link(rank).arrived_data() < message->last_index)) {
+        throw IoError("gloo: received an answer that has a message which was not sent yet");
+      }
       message->transfer->done = true;
       peer.sending.erase(message);
       return;
@@ -201,10 +209,11 @@ bool Messages::send(int rank) {
       const Transfer& transfer = *message.transfer;
       const int64_t num_bytes = std::min(tuning_.chunk_bytes, transfer.num_bytes() - message.sent);
       if (!message.is_wanted || num_bytes == 0) continue;
-      if (mesh_.link(rank).try_send_data(transfer.data + message.sent, num_bytes, kMessageBit | message.id, 0,
-                                         static_cast<uint64_t>(message.sent), false) == 0) {
-        return moved;
-      }
+      const uint64_t index =
+          mesh_.link(rank).try_send_data(transfer.data + message.sent, num_bytes, kMessageBit | message.id, 0,
+                                         static_cast<uint64_t>(message.sent), false);
+      if (index == 0) return moved;
+      message.last_index = index;
       message.sent += num_bytes;
       any = moved = true;
     }

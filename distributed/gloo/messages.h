@@ -35,6 +35,7 @@ class Messages {
     Transfer* transfer = nullptr;
     bool is_wanted = false;
     int64_t sent = 0;
+    uint64_t last_index = 0;  ///< of the link, of the data frame that was sent last
   };
   struct Receiving {
     uint64_t id = 0;

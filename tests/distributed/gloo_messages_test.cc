@@ -143,6 +143,60 @@ TEST(GlooMessages, ASenderOrReceiverThatEndsIsNamed) {
   }
 }
 
+TEST(GlooMessages, AnAnswerBeforeItsTimeIsAnError) {
+  using Verdict = gl::AnswerFrame::Verdict;
+  struct Case {
+    int64_t size;
+    Verdict answer;
+    std::string error;
+  };
+  const Case cases[] = {
+      {100000, Verdict::kDone, "gloo: received an answer that has a message which was not sent yet"},
+      {64, Verdict::kSend, "gloo: received an answer that asks for a message that it has"},
+  };
+  for (const Case& c : cases) {
+    const auto store = make_memory_store();
+    const auto options_of = [&](int rank) {
+      return ProcessGroupOptions{
+          .store = store, .rank = rank, .world_size = 2, .timeout = std::chrono::seconds(60), .thread_ranks = true};
+    };
+    const auto receiver = std::async(std::launch::async, [&] {  // without a backend, so that it can say what it likes
+      gl::Mesh mesh(options_of(1), kSmall);
+      std::vector<gl::Frame> frames;
+      const auto has_come = [&](gl::FrameType type) {
+        mesh.take(frames);
+        for (const gl::Frame& frame : frames) {
+          if (frame.type == type) return true;
+        }
+        return false;
+      };
+      const auto await = [&](gl::FrameType type) {
+        const auto deadline = gl::Mesh::Clock::now() + std::chrono::seconds(60);
+        for (bool come = false; !come && gl::Mesh::Clock::now() < deadline;) {
+          mesh.sleep([&] { return come = has_come(type); }, deadline);
+        }
+      };
+      await(gl::FrameType::kOffer);
+      if (frames.empty()) return;
+      const uint64_t id = gl::decode_message(frames[0].payload).id;
+      mesh.link(0).send(gl::FrameType::kAnswer, encode(gl::AnswerFrame{id, c.answer, {}}));
+      await(gl::FrameType::kPoison);
+    });
+    const auto backend = gl::make_gloo_backend(options_of(0), kSmall);
+    Bytes bytes = filled(c.size, 1);
+    std::vector<Transfer> transfers = {message(true, 1, 3, bytes)};
+    std::string error = "nothing";
+    try {
+      run_transfers(*backend, transfers);
+    } catch (const GroupError& e) {
+      error = e.what();
+      EXPECT_EQ(e.culprit(), 1);
+      backend->do_abort(e.culprit(), e.reason());
+    }
+    EXPECT_EQ(error, " failed\n  rank 1: " + c.error);
+  }
+}
+
 TEST(GlooMessages, AnAbortedReceiveIsNotWrittenBesideACollectiveThatGoesOn) {
   std::promise<void> aborted;
   std::promise<void> looked;
