@@ -1,6 +1,7 @@
 // What a group says and does when an operation fails, or waits for too long.
 #include <algorithm>
 #include <sstream>
+#include <system_error>
 #include <utility>
 
 #include <tandem/base/log.h>
@@ -157,11 +158,16 @@ std::string GroupQueue::describe_stall(const Operation& operation, Clock::time_p
 /// On a thread of its own, which nobody waits for: the store may be what does not answer.
 void GroupQueue::log_once(const CollectiveOperation& operation, const std::string& line) {
   if (reporting_->exchange(true)) return;
-  start_thread([options = options_, line, seq = operation.collective.seq, number = operation.num_reports,
-                reporting = reporting_] {
-    if (claims_report(options, seq, number)) log(LogLevel::kWarning, line);
-    *reporting = false;
-  }).detach();
+  try {
+    start_thread([options = options_, line, seq = operation.collective.seq, number = operation.num_reports,
+                  reporting = reporting_] {
+      if (claims_report(options, seq, number)) log(LogLevel::kWarning, line);
+      *reporting = false;
+    }).detach();
+  } catch (const std::system_error&) {
+    *reporting_ = false;
+    log(LogLevel::kWarning, line);  // twice is better than not at all
+  }
 }
 
 // --- failures ---

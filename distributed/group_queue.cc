@@ -190,8 +190,9 @@ void GroupQueue::queue_all(std::span<const std::shared_ptr<Pending>> operations)
   }
   {
     std::lock_guard lock(mutex_);
-    for (const auto& operation : operations) enqueue(operation);
+    // First: where there can be no worker nothing is queued.
     if (!operations.empty() && !worker_.joinable()) start_worker();
+    for (const auto& operation : operations) enqueue(operation);
   }
   for_worker_.notify_one();
   wake_runner();
@@ -256,10 +257,16 @@ std::thread GroupQueue::start_thread(std::function<void()> f) {
   sigset_t before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread thread([f = std::move(f), context = RankContext::current()]() mutable {
-    RankContext::Use use(context);
-    f();
-  });
+  std::thread thread;
+  try {
+    thread = std::thread([f = std::move(f), context = RankContext::current()]() mutable {
+      RankContext::Use use(context);
+      f();
+    });
+  } catch (...) {
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    throw;
+  }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return thread;
 }

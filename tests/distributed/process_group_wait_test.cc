@@ -2,13 +2,16 @@
 #include <tandem/distributed/process_group.h>
 
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <future>
+#include <iostream>
 #include <latch>
 #include <regex>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -112,6 +115,50 @@ TEST(Groups, SeveralInFlightInCrossingOrder) {
         EXPECT_EQ(count_wrong(tensors[i], [&](int64_t) { return 3 * (round + chosen) + 3; }), 0);
       }
     }
+  });
+}
+
+// --- without threads ---
+
+/// No thread can be started while it lives: none gets a stack.
+class NoThreads {
+ public:
+  NoThreads() {
+    pthread_getattr_default_np(&before_);
+    pthread_attr_t huge;
+    pthread_getattr_default_np(&huge);
+    pthread_attr_setstacksize(&huge, size_t{1} << 48);
+    pthread_setattr_default_np(&huge);
+    pthread_attr_destroy(&huge);
+  }
+  ~NoThreads() {
+    pthread_setattr_default_np(&before_);
+    pthread_attr_destroy(&before_);
+  }
+  NoThreads(const NoThreads&) = delete;
+  NoThreads& operator=(const NoThreads&) = delete;
+
+ private:
+  pthread_attr_t before_;
+};
+
+TEST(Work, OfAGroupThatCannotStartItsThreadIsNotQueued) {
+  std::promise<void> has_tried;
+  std::shared_future<void> tried = has_tried.get_future().share();
+  ThreadRanks ranks{};
+  ranks.run([&](ProcessGroup& g) {
+    const Tensor x = full({5}, 1);
+    g.barrier();
+    if (g.rank() == 0) {
+      const NoThreads none;
+      EXPECT_THROW(g.all_reduce_async(x), std::system_error);
+      EXPECT_THROW(g.isend(x, 1), std::system_error);
+      has_tried.set_value();
+    } else {
+      tried.wait();
+    }
+    g.all_reduce_async(x, ReduceOp::kSum, {.timeout = milliseconds(5000)}).wait();
+    EXPECT_EQ(count_wrong(x, [](int64_t) { return 2; }), 0);
   });
 }
 
@@ -355,6 +402,22 @@ TEST(Stall, WhereTheLowestRankStandsStillTheNextOneLogs) {
     EXPECT_EQ(count_wrong(x, [](int64_t) { return 3; }), 0);
   });
   expect_match(line, R"(group 'default': all_reduce #1 waits since \d+\.\d s, though all ranks have started it)");
+}
+
+TEST(Stall, IsLoggedWhereNoThreadCanAskAboutIt) {
+  const auto lines = stall_lines(
+      {.world_size = 2, .stall = milliseconds(100)}, 1, [](ProcessGroup& g) { g.barrier(); },
+      [](ProcessGroup& g) {
+        const NoThreads none;
+        const Tensor x = full({5}, 1);
+        const Thrown t = thrown_by([&] { g.all_reduce(x); });
+        EXPECT_EQ(t.text, "nothing");
+        if (t.text != "nothing") std::cerr << "group 'default': failed\n";  // somebody waits for a line
+        EXPECT_EQ(count_wrong(x, [](int64_t) { return 3; }), 0);
+      },
+      [](ProcessGroup& g) { g.all_reduce(full({5}, 2)); });
+  expect_match(lines[0], R"(group 'default': all_reduce #2 waits since \d+\.\d s for rank 1 )"
+                         R"(\(last: barrier #1, \d+\.\d s ago\))");
 }
 
 // --- no deadline ---
