@@ -15,8 +15,8 @@ namespace tandem::inline v0::distributed {
 
 /// A key-value map that all ranks of a job share, and the place where a rank's end is noticed.  Safe from many threads.
 ///
-/// Keys and values are any bytes, together at most 16 MiB.  A timeout of 0 is none.  Every call throws CommError when the
-/// store's host is lost, or does not answer.
+/// Keys and values are any bytes; those of one call are together at most 16 MiB long, else it throws ValueError.  A timeout
+/// of 0 is none.  Every call throws CommError when the store's host is lost, or does not answer.
 class TANDEM_API Store {
  public:
   virtual ~Store() = default;
@@ -45,7 +45,8 @@ class TANDEM_API Store {
   /// Whether the key was there.
   virtual bool delete_key(const std::string& key) = 0;
 
-  /// Tells every rank that `rank` failed: their on_failure callbacks run with this rank and reason.
+  /// Tells every rank that `rank` failed: their on_failure callbacks run with this rank and reason.  Whoever says so is
+  /// about to end: it waits for two seconds at most until the store has heard it.
   virtual void announce_failure(int rank, const std::string& reason) = 0;
   /// Tells every rank that this one, `rank`, leaves the job in peace; it uses the store no more.  Never throws.
   virtual void leave(int rank) = 0;

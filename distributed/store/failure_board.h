@@ -29,6 +29,10 @@ struct RankEndEvent {
   std::chrono::steady_clock::time_point when = {};
 };
 
+/// How long a rank that failed waits at most for its store to hear of it: it is to end soon, and others may notice by
+/// themselves.
+inline constexpr std::chrono::milliseconds kAnnounceTime{2000};
+
 /// Keeps the first end of each rank and tells those who asked.  Safe from many threads; callbacks run without a lock
 /// that another member function needs.
 class TANDEM_API FailureBoard {

@@ -28,8 +28,7 @@ uint64_t checksum_of(std::string_view bytes) {
 }  // namespace
 
 std::string encode(const Record& record) {
-  TANDEM_CHECK(ValueError, record.key.size() + record.value.size() <= wire::kMaxPayload,
-               "store: ", record.key.size() + record.value.size(), " bytes at once; at most ", wire::kMaxPayload);
+  wire::check_size(record.key, record.value);
   RecordHeader header{0, static_cast<uint32_t>(record.kind), static_cast<uint32_t>(record.key.size()),
                       record.value.size()};
   std::string bytes(reinterpret_cast<const char*>(&header), sizeof(header));

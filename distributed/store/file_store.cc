@@ -14,6 +14,7 @@
 
 #include <tandem/base/error.h>
 #include <tandem/base/log.h>
+#include <tandem/distributed/store/wire.h>
 
 namespace tandem::inline v0::distributed {
 
@@ -53,12 +54,15 @@ bool try_lock(int fd, short type) {
 class FileStore::Lock {
  public:
   Lock(FileStore& store, short type) : fd_(store.fd_.get()) {
-    const auto deadline = deadline_after(store.options_.lock_timeout);
+    const auto begin = Clock::now();
     for (Pauses pauses; !try_lock(fd_, type); pauses.pause()) {
       TANDEM_CHECK(IoError, errno == EAGAIN || errno == EACCES || errno == EINTR, "store: cannot lock ", store.path_,
                    ": ", std::strerror(errno));
-      TANDEM_CHECK(CommError, Clock::now() < deadline, "store: somebody holds the lock of ", store.path_, " for ",
-                   format_seconds(store.options_.lock_timeout), " already: is a process stopped?");
+      const auto longest = store.options_.lock_timeout;
+      // Asked each time: whoever announces a failure waits for those of its process who wait for the file.
+      const auto timeout = store.has_announced_ ? std::min(longest, kAnnounceTime) : longest;
+      TANDEM_CHECK(CommError, Clock::now() - begin < timeout, "store: somebody holds the lock of ", store.path_,
+                   " for ", format_seconds(timeout), " already: is a process stopped?");
     }
   }
   ~Lock() { try_lock(fd_, F_UNLCK); }
@@ -202,6 +206,7 @@ int64_t FileStore::add(const std::string& key, int64_t delta) {
 }
 
 std::string FileStore::compare_set(const std::string& key, const std::string& expected, const std::string& desired) {
+  wire::check_size(key, expected, desired);
   std::string after;
   with_file(true, [&] {
     if (values_.matches(key, expected)) append({RecordKind::kSet, key, desired});
@@ -224,6 +229,7 @@ void FileStore::append_end(int rank, RankEnd end, const std::string& reason) {
 }
 
 void FileStore::announce_failure(int rank, const std::string& reason) {
+  has_announced_ = true;
   with_file(true, [&] { append_end(rank, RankEnd::kFailed, reason.substr(0, 64u << 10)); });
 }
 

@@ -1,6 +1,7 @@
 // The store of processes that share a file.  Private to distributed/; users call make_file_store().
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -57,8 +58,9 @@ class TANDEM_API FileStore final : public Store {
   const std::string path_;
   const FileStoreOptions options_;
   FailureBoard failures_;
-  std::mutex watch_mutex_;  // guards the start of watcher_
-  std::thread watcher_;     // looks for ends while somebody wants to hear of them
+  std::atomic<bool> has_announced_{false};  // a failure: who waits for the file waits for less long
+  std::mutex watch_mutex_;                  // guards the start of watcher_
+  std::thread watcher_;                     // looks for ends while somebody wants to hear of them
 
   std::mutex mutex_;
   std::condition_variable stopped_;

@@ -1,10 +1,12 @@
 #include <tandem/distributed/store/memory_store.h>
 
 #include <tandem/base/error.h>
+#include <tandem/distributed/store/wire.h>
 
 namespace tandem::inline v0::distributed {
 
 void MemoryStore::set(const std::string& key, const std::string& value) {
+  wire::check_size(key, value);
   std::lock_guard lock(mutex_);
   values_.set(key, value);
   changed_.notify_all();
@@ -40,6 +42,7 @@ int64_t MemoryStore::add(const std::string& key, int64_t delta) {
 }
 
 std::string MemoryStore::compare_set(const std::string& key, const std::string& expected, const std::string& desired) {
+  wire::check_size(key, expected, desired);
   std::lock_guard lock(mutex_);
   if (!values_.matches(key, expected)) {
     const std::string* value = values_.find(key);

@@ -157,7 +157,14 @@ void tune_connection(int fd) {
   set(IPPROTO_TCP, TCP_KEEPIDLE, 4);
   set(IPPROTO_TCP, TCP_KEEPINTVL, 2);
   set(IPPROTO_TCP, TCP_KEEPCNT, 3);
-  set(IPPROTO_TCP, TCP_USER_TIMEOUT, 10000);
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(kLostAfter.count()));
+}
+
+std::chrono::milliseconds unanswered(int fd) {
+  tcp_info info = {};
+  socklen_t size = sizeof(info);
+  const bool known = getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0;
+  return std::chrono::milliseconds(known && info.tcpi_unacked > 0 ? info.tcpi_last_ack_recv : 0);
 }
 
 int milliseconds_until(Clock::time_point deadline) {

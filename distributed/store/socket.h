@@ -39,8 +39,13 @@ TANDEM_API int local_port(int fd);
 /// the address and the last reason.
 TANDEM_API FileDescriptor connect_to(const std::string& host, int port, std::chrono::steady_clock::time_point deadline);
 
-/// No delay for small frames, and a peer whose machine vanished is noticed within ten seconds.
+/// When a peer whose machine is silent counts as lost.
+inline constexpr std::chrono::milliseconds kLostAfter{10000};
+/// No delay for small frames, and a peer whose machine vanished is noticed after kLostAfter; where something is sent in
+/// between, the kernel counts from then.
 TANDEM_API void tune_connection(int fd);
+/// For how long the peer's machine has been silent, where it has not answered all that was sent to it; else 0.
+TANDEM_API std::chrono::milliseconds unanswered(int fd);
 
 /// Milliseconds until `deadline` for poll(), rounded up, at least 0.
 TANDEM_API int milliseconds_until(std::chrono::steady_clock::time_point deadline);

@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -24,6 +25,9 @@ namespace {
 // The host answers everything but a waiting get at once.  A machine may be busy, so this is no measure of its health.
 constexpr std::chrono::seconds kReplyTimeout{30};
 constexpr std::chrono::seconds kGoodbyeTimeout{2};
+
+// How often a caller who waits looks whether the host is still there.
+constexpr std::chrono::milliseconds kLook{500};
 
 // For how long the host of a job that failed stays for ranks that have not joined yet: they are to hear why.
 constexpr std::chrono::milliseconds kLateRanks{30000};
@@ -125,7 +129,23 @@ TcpStore::Refusal TcpStore::shake_hands(Clock::time_point deadline) {
 }
 
 void TcpStore::send_all(std::string_view bytes, Clock::time_point deadline) {
-  std::lock_guard lock(send_mutex_);
+  const auto does_not_read = [&] {
+    return CommError(str("store: ", host_text(), " does not read what rank ", options_.rank, " sends"), options_.rank);
+  };
+  std::unique_lock lock(mutex_);
+  changed_.wait_until(lock, deadline, [&] { return !sending_ || !lost_.empty(); });
+  if (sending_) throw lost_.empty() ? does_not_read() : CommError("store: " + lost_, options_.rank);
+  sending_ = true;
+  lock.unlock();
+  struct Turn {
+    TcpStore& store;
+    ~Turn() {
+      std::lock_guard guard(store.mutex_);
+      store.sending_ = false;
+      store.changed_.notify_all();
+    }
+  };
+  const Turn turn{*this};
   while (!bytes.empty()) {
     const ssize_t n = send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
     if (n >= 0) {
@@ -137,7 +157,7 @@ void TcpStore::send_all(std::string_view bytes, Clock::time_point deadline) {
       if (wait_ready(fd_.get(), POLLOUT, deadline)) continue;
       // Half a frame may be out: nothing sensible can follow on this connection.
       shutdown(fd_.get(), SHUT_RDWR);
-      throw CommError(str("store: ", host_text(), " does not read what rank ", options_.rank, " sends"), options_.rank);
+      throw does_not_read();
     }
     throw CommError(str("store: the connection to the store's host ", host_text(), " was lost: ", std::strerror(errno)),
                     options_.rank);
@@ -160,10 +180,13 @@ std::unique_ptr<TcpStore::Request> TcpStore::call(FrameType type, std::string_vi
     send_error = std::current_exception();
   }
   std::unique_lock lock(mutex_);
-  if (!send_error) {
-    changed_.wait_until(lock, deadline, [&] {
-      return request->done || !lost_.empty() || (awaited != nullptr && failures_.first_failure(*awaited).has_value());
-    });
+  const auto has_ended = [&] {
+    return request->done || !lost_.empty() || (awaited != nullptr && failures_.first_failure(*awaited).has_value());
+  };
+  while (!send_error && !changed_.wait_until(lock, std::min(deadline, Clock::now() + kLook), has_ended) &&
+         Clock::now() < deadline) {
+    // The kernel would count from what was sent last, not from the last sign of life.
+    if (unanswered(fd_.get()) >= kLostAfter) cut(str("it has not answered for ", format_seconds(kLostAfter)));
   }
   pending_.erase(*id);
   if (request->done) return request;
@@ -185,6 +208,7 @@ TcpStore::Request TcpStore::call_now(FrameType type, std::string_view payload) {
 }
 
 void TcpStore::set(const std::string& key, const std::string& value) {
+  wire::check_size(key, value);
   call_now(FrameType::kSet, PayloadWriter().text(key).text(value).take());
 }
 
@@ -220,6 +244,7 @@ int64_t TcpStore::add(const std::string& key, int64_t delta) {
 }
 
 std::string TcpStore::compare_set(const std::string& key, const std::string& expected, const std::string& desired) {
+  wire::check_size(key, expected, desired);
   return call_now(FrameType::kCompareSet, PayloadWriter().text(key).text(expected).text(desired).take()).text;
 }
 
@@ -228,7 +253,21 @@ bool TcpStore::delete_key(const std::string& key) {
 }
 
 void TcpStore::announce_failure(int rank, const std::string& reason) {
-  call_now(FrameType::kAnnounceFailure, PayloadWriter().number(rank).text(reason.substr(0, 64u << 10)).take());
+  const std::string payload = PayloadWriter().number(rank).text(reason.substr(0, 64u << 10)).take();
+  uint32_t id = 0;
+  if (call(FrameType::kAnnounceFailure, payload, Clock::now() + kAnnounceTime, nullptr, &id)) return;
+  // A host that has received it but is busy will tell the others when it can.
+  if (unanswered(fd_.get()) == Clock::duration::zero()) return;
+  const std::string why = str("it did not answer within ", format_seconds(kAnnounceTime));
+  std::lock_guard lock(mutex_);
+  cut(why);
+  throw CommError(str("store: the connection to the store's host ", host_text(), " was lost: ", why), options_.rank);
+}
+
+/// Ends the connection: the control thread finds out.  With mutex_ held.
+void TcpStore::cut(const std::string& why) {
+  if (cut_.empty()) cut_ = why;
+  shutdown(fd_.get(), SHUT_RDWR);
 }
 
 HookHandle TcpStore::on_failure(std::function<void(int rank, const std::string& reason)> f) {
@@ -273,7 +312,7 @@ void TcpStore::disconnect() {
 void TcpStore::run() {
   try {
     for (;;) {
-      while (const auto frame = in_.next(wire::kMaxPayload + 64)) handle(*frame);
+      while (const auto frame = in_.next(wire::kMaxPayload)) handle(*frame);
       pollfd polled[2] = {{fd_.get(), POLLIN, 0}, {wake_fd_.get(), POLLIN, 0}};
       if (poll(polled, 2, -1) < 0 && errno != EINTR) throw IoError(str("poll: ", std::strerror(errno)));
       {
@@ -284,8 +323,11 @@ void TcpStore::run() {
       char bytes[65536];
       const ssize_t n = recv(fd_.get(), bytes, sizeof(bytes), 0);
       if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-      if (n < 0) throw IoError(std::strerror(errno));
-      if (n == 0) throw IoError("it closed the connection");
+      if (n <= 0) {
+        const int error = errno;
+        std::lock_guard lock(mutex_);
+        throw IoError(!cut_.empty() ? cut_ : n < 0 ? std::strerror(error) : "it closed the connection");
+      }
       in_.append(bytes, static_cast<size_t>(n));
     }
   } catch (const Error& e) {

@@ -85,6 +85,7 @@ class TANDEM_API TcpStore final : public Store {
   void run();
   void handle(const wire::Frame& frame);
   void lose(const std::string& why);
+  void cut(const std::string& why);
   void disconnect();
   std::string host_text() const;
 
@@ -96,14 +97,14 @@ class TANDEM_API TcpStore final : public Store {
   FailureBoard failures_;
   std::thread thread_;
 
-  std::mutex send_mutex_;  // one frame at a time on the socket
-
   std::mutex mutex_;
-  std::condition_variable changed_;  // a request was answered, the connection was lost, or a rank ended
+  std::condition_variable changed_;  // a request was answered or sent, the connection was lost, or a rank ended
   uint32_t next_id_ = 1;
   std::map<uint32_t, Request*> pending_;
   bool stop_ = false;
-  std::string lost_;  // why the connection is gone; empty while it lives
+  bool sending_ = false;  // one frame at a time on the socket
+  std::string cut_;       // why this side ended the connection
+  std::string lost_;      // why the connection is gone; empty while it lives
 };
 
 }  // namespace tandem::inline v0::distributed

@@ -7,6 +7,11 @@
 
 namespace tandem::inline v0::distributed::wire {
 
+void check_size(std::string_view key, std::string_view value, std::string_view other) {
+  const size_t num_bytes = key.size() + value.size() + other.size();
+  TANDEM_CHECK(ValueError, num_bytes <= kMaxBytes, "store: ", num_bytes, " bytes at once; at most ", kMaxBytes);
+}
+
 PayloadWriter& PayloadWriter::number(int64_t value) {
   bytes_.append(reinterpret_cast<const char*>(&value), sizeof(value));
   return *this;

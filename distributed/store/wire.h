@@ -15,8 +15,9 @@ namespace tandem::inline v0::distributed::wire {
 
 inline constexpr uint32_t kMagic = 0x32445454;  // "TTD2": protocol 2
 inline constexpr size_t kTokenBytes = 32;
-inline constexpr uint32_t kMaxPayload = 16u << 20;  // of a rank
-inline constexpr uint32_t kMaxHelloPayload = 256;   // of somebody who has not shown the token yet
+inline constexpr uint32_t kMaxBytes = 16u << 20;         // of a call's key and values together
+inline constexpr uint32_t kMaxPayload = kMaxBytes + 64;  // of a rank: these, and their lengths
+inline constexpr uint32_t kMaxHelloPayload = 256;        // of somebody who has not shown the token yet
 
 enum class FrameType : uint8_t {
   kHello = 1,        // rank -> host: token, rank, world size.  Must be the first
@@ -53,6 +54,9 @@ struct Frame {
   uint32_t id = 0;
   std::string payload;
 };
+
+/// Throws ValueError where a call's key and values are longer than a store takes.
+TANDEM_API void check_size(std::string_view key, std::string_view value, std::string_view other = {});
 
 /// Builds a payload.  All hosts of a job are little-endian.
 class PayloadWriter {

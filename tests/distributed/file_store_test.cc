@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <string>
@@ -137,6 +138,24 @@ TEST(FileStoreTest, AHeldLockIsToldAfterItsTime) {
   EXPECT_EQ(store->get("key", 20s), "1");
 }
 
+TEST(FileStoreTest, WhoAnnouncesAFailureWaitsForAHeldLockForTwoSeconds) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "store";
+  const auto store = make_file_store(path, {.lock_timeout = 120s});
+  const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  struct flock lock = {};
+  lock.l_type = F_WRLCK;
+  const td::HookHandle watch =
+      store->on_failure([](int, const std::string&) {});  // a thread that waits for the lock too
+  ASSERT_EQ(fcntl(fd, F_OFD_SETLKW, &lock), 0);
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(folder.shortened(error_text<td::CommError>([&] { store->announce_failure(0, "no disk"); })),
+            "store: somebody holds the lock of DIR/store for 2.0 s already: is a process stopped?");
+  store->leave(0);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 30s);
+  close(fd);
+}
+
 TEST(FileStoreTest, ProcessesShareIt) {
   const TemporaryFolder folder;
   const std::string path = folder / "store";
@@ -190,14 +209,6 @@ TEST(FileStoreTest, AnotherFileIsAnError) {
   EXPECT_EQ(folder.shortened(error_text<td::IoError>([&] { make_file_store(folder.path()); })),
             "store: cannot open DIR: Is a directory");
   EXPECT_THROW(make_file_store(""), td::ValueError);
-}
-
-TEST(FileStoreTest, ALargerValueIsAnError) {
-  const TemporaryFolder folder;
-  const auto store = make_file_store(folder / "store");
-  EXPECT_EQ(error_text<td::ValueError>([&] { store->set("key", std::string(16u << 20, 'x')); }),
-            "store: 16777219 bytes at once; at most 16777216");
-  EXPECT_EQ(store->num_keys(), 0);
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include <tandem/base/error.h>
 #include <tandem/distributed/launch/job_store.h>
 #include <tandem/distributed/store/socket.h>
+#include <tandem/distributed/store/tcp_store.h>
 #include <tandem/distributed/store/wire.h>
 
 namespace {
@@ -109,6 +110,15 @@ TEST(ForeignListenerTest, Silence) {
   EXPECT_EQ(error_at(silent.port(), 100ms),
             "store: HOST did not answer rank 1 within 0.1 s\n"
             "  another program may listen there: choose another port (MASTER_PORT)");
+}
+
+TEST(ForeignListenerTest, AHostThatFallsSilentHoldsNobodyWhoFails) {
+  const Listener silent(answer(wire::encode(FrameType::kWelcome, 0, "")));
+  TcpStore store({.port = silent.port(), .token = wire::random_token(), .rank = 1, .world_size = 2});
+  const auto begin = std::chrono::steady_clock::now();
+  store.announce_failure(1, "no disk");  // has come to the host's machine at least
+  store.leave();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 20s);
 }
 
 TEST(ForeignListenerTest, HalfAFrame) {

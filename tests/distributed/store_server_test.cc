@@ -173,7 +173,7 @@ TEST_F(StoreServerTest, ARankThatBreaksTheProtocolIsReported) {
       {header(wire::kMagic, static_cast<uint32_t>(FrameType::kGoodbye), 4) + "abcd",
        "store: a frame is longer than its contents"},
       {header(wire::kMagic, static_cast<uint32_t>(FrameType::kSet), wire::kMaxPayload + 1),
-       "store: received a frame of 16777217 bytes; at most 16777216"},
+       "store: received a frame of 16777281 bytes; at most 16777280"},
       {header(wire::kMagic + 1, static_cast<uint32_t>(FrameType::kSet), 0),
        "store: received something else than a frame"},
       {header(wire::kMagic, static_cast<uint32_t>(FrameType::kWelcome), 0), "store: a rank sent a frame of type 2"},

@@ -14,6 +14,7 @@
 #include <tandem/distributed/store/memory_store.h>
 #include <tandem/distributed/store/store_server.h>
 #include <tandem/distributed/store/tcp_store.h>
+#include <tandem/tests/support/error_text.h>
 #include <tandem/tests/support/temporary_folder.h>
 
 namespace {
@@ -254,6 +255,23 @@ TEST_P(StoreTest, DeletedKeysAreMissing) {
   EXPECT_EQ(stores[0].add("key", 5), 5);
 }
 
+TEST_P(StoreTest, TheLargestValueTravelsAndALargerOneIsAnError) {
+  const std::string too_long = "store: 16777217 bytes at once; at most 16777216";
+  constexpr size_t kLimit = 16u << 20;
+  Stores stores(GetParam(), 2);
+  const std::string largest(kLimit - 5, 'x');
+  stores[0].set("large", largest);
+  EXPECT_EQ(stores[1].get("large", 60s), largest);
+  EXPECT_EQ(td::testing::error_text<td::ValueError>([&] { stores[0].set("larger", largest); }), too_long);
+  EXPECT_EQ(td::testing::error_text<td::ValueError>([&] { stores[0].compare_set("large", "y", largest); }), too_long);
+  EXPECT_EQ(stores[0].compare_set("swap", "y", std::string(kLimit - 5, 'z')), "");
+  EXPECT_EQ(stores[0].compare_set("swap", "", std::string(kLimit - 4, 'z')), std::string(kLimit - 4, 'z'));
+  EXPECT_EQ(
+      td::testing::error_text<td::ValueError>([&] { stores[1].compare_set("swap", "", std::string(kLimit - 3, 'z')); }),
+      too_long);
+  EXPECT_EQ(stores[1].num_keys(), 2);
+}
+
 TEST_P(StoreTest, WaitNamesAllMissingKeys) {
   Stores stores(GetParam(), 2);
   stores[1].set("b", "");
@@ -384,15 +402,6 @@ TEST(TcpStoreTest, RejectsWhoDoesNotFit) {
                                                   "  it belongs to another job or program, or TANDEM_TOKEN is wrong");
   first.set("a", "undisturbed");
   EXPECT_EQ(first.get("a", 20s), "undisturbed");
-}
-
-TEST(TcpStoreTest, LargestValueTravelsAndALargerOneIsAnError) {
-  Stores stores(Kind::kTcp, 2);
-  const std::string largest(wire::kMaxPayload - 64, 'x');
-  stores[0].set("large", largest);
-  EXPECT_EQ(stores[1].get("large", 60s), largest);
-  EXPECT_THROW(stores[0].set("larger", std::string(wire::kMaxPayload, 'x')), td::ValueError);
-  EXPECT_EQ(stores[1].add("n", 2), 2);
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ TEST(WireTest, TheLimitIsInclusive) {
   too_long.append(bytes.data(), sizeof(FrameHeader));  // the header is enough to say no
   EXPECT_EQ(error_text<td::IoError>([&] { too_long.next(4); }), "store: received a frame of 5 bytes; at most 4");
   EXPECT_EQ(error_text<td::ValueError>([] { encode(FrameType::kSet, 1, std::string(kMaxPayload + 1, 'x')); }),
-            "store: 16777217 bytes at once; at most 16777216");
+            "store: 16777281 bytes at once; at most 16777280");
 }
 
 TEST(WireTest, PayloadsRoundTrip) {
