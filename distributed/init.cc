@@ -209,6 +209,7 @@ void find_local_rank(std::chrono::milliseconds timeout, Place* place) {
   Rendezvous rendezvous(all, "init");
   const std::string own = host_identity(all);
   const std::vector<std::string> hosts = rendezvous.exchange("host", own);
+  rendezvous.finish();
   place->local_rank = static_cast<int>(std::count(hosts.begin(), hosts.begin() + place->rank, own));
   place->local_world_size = static_cast<int>(std::count(hosts.begin(), hosts.end(), own));
 }

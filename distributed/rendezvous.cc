@@ -10,6 +10,7 @@
 #include <cstring>
 #include <fstream>
 #include <mutex>
+#include <set>
 #include <utility>
 
 #include <tandem/base/env.h>
@@ -55,9 +56,11 @@ class Rendezvous::Impl {
         ended_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
         watch_(options.store->on_failure([this](int rank, const std::string& reason) { hear(rank, reason); })) {
     if (ended_fd_ < 0) fail_to_join(options_, str("eventfd: ", std::strerror(errno)));
-    if (options.store->add(str(prefix_, "joined/", options.rank), 1) != 1) {
-      fail_to_join(options, "a group of that name was made before in this job");
-    }
+    // In this order: who removes the keys of a group that is complete sets kComplete first.
+    const bool is_first = options.store->add(joined(options.rank), 1) == 1;
+    const bool is_complete = options.store->check({prefix_ + kComplete});
+    if (is_complete) options.store->delete_key(joined(options.rank));
+    if (!is_first || is_complete) fail_to_join(options, "a group of that name was made before in this job");
   }
   ~Impl() {
     watch_.remove();
@@ -66,11 +69,15 @@ class Rendezvous::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  void set(const std::string& key, const std::string& value) { options_.store->set(prefix_ + key, value); }
+  void set(const std::string& key, const std::string& value) {
+    keys_.insert(key);
+    options_.store->set(prefix_ + key, value);
+  }
 
   /// What `owner` sets.  Where the higher ranks set something too, under `stem` and their number, an error names all that
   /// are missing.
   std::string get(const std::string& key, int owner, const std::string& stem = {}) {
+    keys_.insert(key);
     for (;;) {
       // Asked before the key is: an owner that has ended may have set it.
       const bool owner_ended = has_ended(owner);
@@ -126,6 +133,20 @@ class Rendezvous::Impl {
   /// Returns when all ranks have called it.
   void meet() { exchange("mapped", "1"); }
 
+  /// Every rank has set or got every key, so that the last one knows all.
+  void finish() {
+    try {
+      Store& store = *options_.store;
+      if (store.add(prefix_ + kFinished, 1) < options_.world_size) return;
+      store.set(prefix_ + kComplete, "1");
+      for (const std::string& key : keys_) store.delete_key(prefix_ + key);
+      for (int rank = 0; rank < options_.world_size; ++rank) store.delete_key(joined(rank));
+      store.delete_key(prefix_ + kFinished);
+    } catch (const Error&) {
+      // The ranks have come together; if the store is lost the group hears of it as always.
+    }
+  }
+
   Clock::time_point deadline() const { return deadline_; }
   const ProcessGroupOptions& options() const { return options_; }
 
@@ -133,10 +154,14 @@ class Rendezvous::Impl {
   // How long a rank that has left goes unnoticed while a key is waited for.
   static constexpr std::chrono::milliseconds kSlice{100};
   static constexpr int kNoMember = -2;
+  static constexpr const char* kFinished = "finished";
+  static constexpr const char* kComplete = "complete";
+
+  std::string joined(int rank) const { return str(prefix_, "joined/", rank); }
 
   void hear(int rank, const std::string& reason) {
     const int member = member_of(rank);
-    if (member == options_.rank || member == kNoMember) return;
+    if (member == kNoMember) return;  // of this rank itself another thread may have said that it failed
     {
       std::lock_guard lock(mutex_);
       ended_.emplace_back(member, reason);
@@ -177,7 +202,8 @@ class Rendezvous::Impl {
   const ProcessGroupOptions options_;
   const std::string prefix_;
   const Clock::time_point deadline_;
-  const int ended_fd_;  // readable once another rank has ended
+  std::set<std::string> keys_;
+  const int ended_fd_;  // readable once a rank has ended
   std::mutex mutex_;
   std::vector<std::pair<int, std::string>> ended_;  // with the reason
   HookHandle watch_;
@@ -201,6 +227,8 @@ void Rendezvous::wait_readable(int fd, const std::vector<int>& missing) { impl_-
 void Rendezvous::blame_ended() { impl_->blame_ended(); }
 
 void Rendezvous::meet() { impl_->meet(); }
+
+void Rendezvous::finish() { impl_->finish(); }
 
 Rendezvous::Clock::time_point Rendezvous::deadline() const { return impl_->deadline(); }
 

@@ -43,6 +43,9 @@ class Rendezvous {
   void blame_ended();
   /// Returns when all ranks have called it.
   void meet();
+  /// Says that this rank needs nothing more of the others; the last call.  The last rank to say so removes all keys but
+  /// one, by which the group's name is known to be used up.
+  void finish();
   /// When the group's time to come together is over; time_point::max() without a limit.
   Clock::time_point deadline() const;
 

@@ -76,7 +76,10 @@ ProcessGroupOptions options_across(const ProcessGroupOptions& options, const Hos
 
 HostLayout find_hosts(const ProcessGroupOptions& options) {
   if (options.world_size == 1) return {{{0}}};
-  return group_by_host(Rendezvous(options, "hosts").exchange("host", host_identity(options)));
+  Rendezvous rendezvous(options, "hosts");
+  const HostLayout layout = group_by_host(rendezvous.exchange("host", host_identity(options)));
+  rendezvous.finish();
+  return layout;
 }
 
 }  // namespace tandem::inline v0::distributed

@@ -323,7 +323,10 @@ std::shared_ptr<Mapping> join(const ProcessGroupOptions& options, const Layout& 
     return mapping;
   }
   Rendezvous rendezvous(options, "shm");
-  return options.thread_ranks ? join_threads(options, layout, rendezvous) : join_processes(options, layout, rendezvous);
+  auto mapping =
+      options.thread_ranks ? join_threads(options, layout, rendezvous) : join_processes(options, layout, rendezvous);
+  rendezvous.finish();
+  return mapping;
 }
 
 }  // namespace tandem::inline v0::distributed::shm

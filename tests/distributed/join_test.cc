@@ -85,5 +85,41 @@ TEST(JoinTest, TheDeadlineNamesWhoIsMissing) {
   EXPECT_EQ(text(0), did_not_come(0, 3, " within 0.1 s\n  missing: ranks 1 2"));
 }
 
+TEST(JoinTest, ARankThatHasFailedItselfDoesNotWait) {
+  // As where a thread of the rank's own has said so.
+  const ThreadRanks ranks{.world_size = 3, .timeout = std::chrono::milliseconds(20000)};
+  ranks.store->announce_failure(1, "no disk");
+  std::string text = "joined";
+  try {
+    ranks.make(1);
+  } catch (const CommError& e) {
+    text = e.what();
+  }
+  EXPECT_EQ(text, did_not_come(1, 3, "\n  rank 1: no disk"));
+}
+
+TEST(JoinTest, NoKeysPileUpAndNamesAreStillUsedUp) {
+  for (const char* backend : {"", "gloo"}) {
+    const auto store = make_memory_store();
+    const int64_t num_parts = backend[0] == 0 ? 1 : 2;  // of who is where, and of the backend
+    for (int i = 0; i < 3; ++i) {
+      ThreadRanks ranks{.world_size = 3, .store = store, .name = str("group ", i), .backend = backend};
+      ranks.run([](ProcessGroup& group) { group.barrier(); });
+      EXPECT_EQ(store->num_keys(), num_parts * (i + 1));
+    }
+    for (int rank = 0; rank < 3; ++rank) {
+      ThreadRanks again{.world_size = 3, .store = store, .name = "group 1", .backend = backend};
+      std::string text = "joined";
+      try {
+        again.make(rank);
+      } catch (const CommError& e) {
+        text = e.what();
+      }
+      EXPECT_EQ(text, str("[rank ", rank, " of 3] group 'group 1': a group of that name was made before in this job"));
+    }
+    EXPECT_EQ(store->num_keys(), num_parts * 3);
+  }
+}
+
 }  // namespace
 }  // namespace tandem::inline v0::distributed
