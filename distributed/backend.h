@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <tandem/base/function_ref.h>
 #include <tandem/distributed/collective.h>
@@ -82,6 +83,9 @@ class Backend {
   /// Memory that the backend moves best.
   virtual RefPtr<Storage> do_allocate(int64_t num_bytes) = 0;
   virtual LastStarted do_last_started(int rank) const = 0;
+  /// Of the ranks that have started the running collective, those that keep it waiting, as far as this rank can tell;
+  /// maybe none.
+  virtual std::vector<int> do_awaited() = 0;
   /// Calls `wake` from now on, on any thread, wherever it would end do_sleep: for a backend made of several, whose ranks
   /// sleep in one of them.  Called once, before the first collective.  Not every backend can.
   virtual void do_notify(const std::function<void()>& wake);

@@ -95,6 +95,14 @@ void GroupQueue::expire(CollectiveOperation& operation) {
     if (missing.empty()) first_missing = shown;
     missing += str(missing.empty() ? "" : ", ", "rank ", shown, " (", describe_last(last, "last reached"), ")");
   }
+  if (missing.empty()) {
+    for (const int rank : backend_->do_awaited()) {
+      const int shown = job_rank(options_, rank);
+      if (missing.empty()) first_missing = shown;
+      missing += str(missing.empty() ? "data of rank " : ", rank ", shown, " (",
+                     describe_last(backend_->do_last_started(rank), "last reached"), ")");
+    }
+  }
   time_out(operation, str("reached #", seq, ": ranks", there, ".  missing: ", missing.empty() ? "none" : missing),
            first_missing);
 }
@@ -131,6 +139,12 @@ void GroupQueue::report_stall(CollectiveOperation& operation, Clock::time_point 
     if (last.seq >= seq) continue;
     missing +=
         str(missing.empty() ? " for rank " : ", rank ", job_rank(options_, rank), " (", describe_last(last), ")");
+  }
+  if (missing.empty()) {
+    for (const int rank : backend_->do_awaited()) {
+      missing += str(missing.empty() ? " for data of rank " : ", rank ", job_rank(options_, rank), " (",
+                     describe_last(backend_->do_last_started(rank)), ")");
+    }
   }
   operation.has_given_way = lower > 0 && !operation.has_given_way;
   if (operation.has_given_way) {

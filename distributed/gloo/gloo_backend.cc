@@ -9,14 +9,6 @@ namespace tandem::inline v0::distributed::gloo {
 
 namespace {
 
-/// What a connection's end means, in the words that the store has for it.
-std::string reason_of(const std::string& why) {
-  const auto says = [&](const char* text) { return why.find(text) != std::string::npos; };
-  if (says("closed by peer") || says("reset by peer")) return "died (its connection closed)";
-  if (says("timed out")) return "cannot be reached (its connection timed out)";
-  return why;
-}
-
 std::string call_of(const SignatureFrame& f) { return describe_call(f.signature, f.shape, f.name, f.file, f.line); }
 
 }  // namespace
@@ -203,6 +195,24 @@ bool GlooBackend::is_missing(int rank) {
   return false;
 }
 
+std::vector<int> GlooBackend::do_awaited() {
+  std::vector<int> causes;
+  std::vector<int> missing;
+  for (int rank = 0; streaming_ && rank < size_; ++rank) {
+    if (!is_peer(rank) || !is_missing(rank)) continue;
+    missing.push_back(rank);
+    // Who owes an input, or does not take in what lies before it, waits for nobody.
+    const Peer& p = peer(rank);
+    const bool is_reduced = p.in[0].base == nullptr;
+    const bool owes_input = p.in[0].arrived < p.in[0].total && !(is_reduced && !p.held.empty());
+    const bool takes_nothing = std::any_of(std::begin(p.out), std::end(p.out), [](const Outgoing& out) {
+      return out.arrived < out.total && out.sent == out.total;
+    });
+    if (owes_input || takes_nothing) causes.push_back(rank);
+  }
+  return causes.empty() ? missing : causes;
+}
+
 std::vector<uint8_t> GlooBackend::lost_links() const {
   std::vector<uint8_t> lost(peers_.size());
   for (int rank = 0; rank < size_; ++rank) lost[static_cast<size_t>(rank)] = mesh_.lost(rank).has_value();
@@ -228,7 +238,7 @@ void GlooBackend::check_failures(const std::vector<uint8_t>& lost, bool poison_a
   }
   for (int rank = 0; rank < size_; ++rank) {
     if (lost[static_cast<size_t>(rank)] && is_needed(rank)) {
-      fail(job_rank(options_, rank), reason_of(mesh_.lost(rank).value_or("")));
+      fail(job_rank(options_, rank), mesh_.lost(rank).value_or(""));
     }
   }
 }

@@ -48,6 +48,7 @@ class GlooBackend final : public Backend {
   void do_hear_failure(int culprit, const std::string& reason) override;
   RefPtr<Storage> do_allocate(int64_t num_bytes) override;
   LastStarted do_last_started(int rank) const override;
+  std::vector<int> do_awaited() override;
   void do_notify(const std::function<void()>& wake) override { mesh_.notify(wake); }
 
  private:

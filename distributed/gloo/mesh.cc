@@ -20,6 +20,7 @@
 #include <tandem/distributed/backend.h>
 #include <tandem/distributed/gloo/gloo_sockets.h>
 #include <tandem/distributed/hosts/host_layout.h>
+#include <tandem/distributed/store/failure_board.h>
 #include <tandem/distributed/store/wire.h>
 
 namespace tandem::inline v0::distributed::gloo {
@@ -30,8 +31,20 @@ namespace {
 constexpr std::chrono::seconds kConnectTime[] = {std::chrono::seconds(5), std::chrono::seconds(10),
                                                  std::chrono::seconds(20)};
 constexpr std::chrono::seconds kGoodbyeTime{1};
-constexpr std::chrono::milliseconds kLastDataTime{700};
+constexpr std::chrono::milliseconds kLastDataTime{400};
+constexpr std::chrono::milliseconds kCutTime{100};
 constexpr std::chrono::milliseconds kReasonTime{500};
+
+/// What a connection's end means, in the words that the store has for it.
+std::string reason_of(const std::string& why) {
+  const auto says = [&](const char* text) { return why.find(text) != std::string::npos; };
+  for (const char* text : {"closed", "reset by peer", "Broken pipe"}) {
+    if (says(text)) return "died (its connection closed)";
+  }
+  if (says("imed out")) return "cannot be reached (its connection timed out)";
+  // Gloo's texts begin with a place in its source.
+  return why.rfind('[', 0) == 0 ? "cannot be reached (its connection failed)" : why;
+}
 
 /// What all ranks of one running kernel and network have in common: host_identity() without the part that users set.
 std::string machine_of(const std::string& identity) { return identity.substr(0, identity.rfind('/')); }
@@ -209,6 +222,7 @@ void Mesh::join() {
   connect(rendezvous);
   rendezvous.meet();
   greet(rendezvous);
+  rendezvous.finish();
 }
 
 void Mesh::connect(Rendezvous& rendezvous) {
@@ -238,11 +252,11 @@ struct Mesh::Attempt {
     thread = std::thread([this, addresses] {
       for (int peer = 0; peer < size && error.empty(); ++peer) {
         if (peer == rank) continue;
+        awaited_peer = peer;
         try {
           context->getPair(peer)->connect(from_hex(addresses[static_cast<size_t>(peer)]));
         } catch (const std::exception& e) {
           error = e.what();
-          failed_peer = peer;
         }
       }
       raise(connected);
@@ -250,9 +264,8 @@ struct Mesh::Attempt {
   }
 
   /// Empty, or why not all are connected.
-  std::string finish(std::chrono::milliseconds timeout) {
+  std::string finish(Clock::time_point deadline) {
     pollfd entry = {connected.get(), POLLIN, 0};
-    const auto deadline = Clock::now() + timeout;
     int ready;
     while ((ready = poll(&entry, 1, milliseconds_until(deadline))) < 0 && errno == EINTR) {
     }
@@ -266,7 +279,7 @@ struct Mesh::Attempt {
   std::shared_ptr<::gloo::transport::Context> context;
   FileDescriptor connected;
   std::string error;
-  int failed_peer = -1;
+  std::atomic<int> awaited_peer{-1};
   std::thread thread;
 };
 
@@ -300,7 +313,15 @@ std::string Mesh::try_connect(Rendezvous& rendezvous, int number) {
     towards_us.push_back(list[static_cast<size_t>(options_.rank)]);
   }
   attempt.start(towards_us);
-  std::string error = attempt.finish(kConnectTime[number]);
+  std::string error = attempt.finish(std::min(Clock::now() + kConnectTime[number], rendezvous.deadline()));
+  if (!error.empty() && Clock::now() >= rendezvous.deadline()) {
+    const int peer = attempt.awaited_peer;
+    fail_to_join(
+        options_,
+        str("did not come together within ", format_seconds(options_.timeout), "\n  rank ", job_rank(options_, peer),
+            ": the connection over ", interface_.name, " (", interface_.address, ") did not come about"),
+        peer);
+  }
 
   // What each connection's end is called, so that both can see that it leads to the other.
   LinkEvents* const events = this;
@@ -403,7 +424,7 @@ void Mesh::link_lost(int peer, const std::string& why, bool left) {
     if (left && greeted_[static_cast<size_t>(peer)] != 0) {
       changed_.wait_for(lock, kReasonTime, [&] { return !asks_; });
     }
-    lost_[static_cast<size_t>(peer)] = why;
+    lost_[static_cast<size_t>(peer)] = reason_of(why);
     if (greeted_[static_cast<size_t>(peer)] == 0) raise(all_greeted_);
   }
   wake();
@@ -466,16 +487,20 @@ void Mesh::poison(const std::string& payload) {
   for (const auto& link : links_) {
     if (link != nullptr) link->send_poison(payload);
   }
-  for (const bool cuts : {false, true}) {
-    const auto deadline = Clock::now() + kLastDataTime;
-    for (size_t peer = 0; peer < links_.size(); ++peer) {
-      if (links_[peer] == nullptr) continue;
-      if (cuts && links_[peer]->reads_memory()) shutdown(sockets_[peer].get(), SHUT_RDWR);
-      while (links_[peer]->reads_memory() && Clock::now() < deadline) {
+  const auto wait = [&](std::chrono::milliseconds longest, bool also_lost) {
+    const auto deadline = Clock::now() + longest;
+    for (const auto& link : links_) {
+      while (link != nullptr && link->reads_memory() && (also_lost || !link->is_lost()) && Clock::now() < deadline) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       }
     }
+  };
+  wait(kLastDataTime, false);
+  for (size_t peer = 0; peer < links_.size(); ++peer) {
+    if (links_[peer] != nullptr && links_[peer]->reads_memory()) shutdown(sockets_[peer].get(), SHUT_RDWR);
   }
+  // From here on the kernel takes nothing from memory any more; Gloo hears of it in a moment.
+  wait(kCutTime, true);
 }
 
 void Mesh::close() {

@@ -46,11 +46,11 @@ class Mesh final : private LinkEvents {
 
   /// Appends what has arrived.
   void take(std::vector<Frame>& frames);
-  /// Why the link to `peer` is gone.  All its frames can be taken by then.
+  /// Why the link to `peer` is gone: "died (its connection closed)".  All its frames can be taken by then.
   std::optional<std::string> lost(int peer) const;
 
   /// Tells all that this rank takes part no longer, and sends no data from now on.  Returns when nobody reads memory that
-  /// was to be sent: peers that do not take it within 0.7 s are cut off.
+  /// was to be sent: peers that do not take it within 0.4 s are cut off.
   void poison(const std::string& payload);
 
   /// As Backend::do_sleep.

@@ -51,8 +51,9 @@ bool HierarchicalBackend::may_spin() const {
 }
 
 void HierarchicalBackend::do_abort(int culprit, const std::string& reason) {
-  flat_->do_abort(culprit, reason);
+  // The local one first: the others wait for a moment until peers have taken what is on the way.
   local_->do_abort(culprit, reason);
+  flat_->do_abort(culprit, reason);
   if (cross_ != nullptr) cross_->do_abort(culprit, reason);
 }
 
@@ -64,6 +65,21 @@ void HierarchicalBackend::do_hear_failure(int culprit, const std::string& reason
   flat_->do_hear_failure(culprit, reason);
   if (concerns(inside_)) local_->do_hear_failure(culprit, reason);
   if (cross_ != nullptr && concerns(across_)) cross_->do_hear_failure(culprit, reason);
+}
+
+std::vector<int> HierarchicalBackend::do_awaited() {
+  if (call_->kind != CollectiveKind::kAllReduce || !matched_) return flat_->do_awaited();
+  std::vector<int> ranks;
+  const std::vector<int>& host = layout_.hosts[static_cast<size_t>(layout_.host_of(options_.rank))];
+  if (local_phase_ != Phase::kNone) {
+    for (const int local : local_->do_awaited()) ranks.push_back(host[static_cast<size_t>(local)]);
+  }
+  if (cross_runs_) {
+    for (const int other : cross_->do_awaited()) {
+      ranks.push_back(layout_.hosts[static_cast<size_t>(other)][static_cast<size_t>(local_rank_)]);
+    }
+  }
+  return ranks;
 }
 
 // --- one collective ---

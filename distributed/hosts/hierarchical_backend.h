@@ -58,6 +58,7 @@ class HierarchicalBackend final : public Backend {
   void do_hear_failure(int culprit, const std::string& reason) override;
   RefPtr<Storage> do_allocate(int64_t num_bytes) override { return local_->do_allocate(num_bytes); }
   LastStarted do_last_started(int rank) const override { return flat_->do_last_started(rank); }
+  std::vector<int> do_awaited() override;
 
  private:
   /// Elements [begin, begin + count) of a tensor or chunk.

@@ -240,6 +240,14 @@ LastStarted ShmBackend::do_last_started(int rank) const {
   return {seen.seq, std::chrono::nanoseconds(trace_now_ns() - seen.ns), seen.what};
 }
 
+std::vector<int> ShmBackend::do_awaited() {
+  std::vector<int> ranks;
+  for (int rank = 0; matched_ == size_ && rank < size_; ++rank) {
+    if (rank != rank_ && is_missing(rank) && can_move(rank)) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
 std::string ShmBackend::describe() const {
   return str("1 host x ", size_, ": shm between ", options_.thread_ranks ? "threads" : "processes");
 }

@@ -49,6 +49,7 @@ class ShmBackend final : public Backend {
   void do_hear_failure(int culprit, const std::string& reason) override;
   RefPtr<Storage> do_allocate(int64_t num_bytes) override;
   LastStarted do_last_started(int rank) const override;
+  std::vector<int> do_awaited() override;
 
  private:
   SegmentHeader& own() const { return mapping_->header(rank_); }
@@ -96,6 +97,8 @@ class ShmBackend final : public Backend {
   void send_round(int64_t round);
   void take_round(int64_t round);
   bool is_missing(int rank) const;
+  /// Whether the rank could go on, as its and the others' counters are.
+  bool can_move(int rank) const;
   /// Throws where a rank has failed (`poisoned`, or one of those heard of) and the operation cannot do without it.
   void fail_if_needed(int poisoned, size_t num_heard, FunctionRef<bool(int)> is_needed);
   [[noreturn]] void fail(int culprit, const std::string& reason) const;

@@ -27,6 +27,40 @@ bool ShmBackend::passed(int rank, std::atomic<int64_t> Counters::*counter, int64
          (header(rank).counters.*counter).load(std::memory_order_seq_cst) >= stamp(number_, rounds);
 }
 
+bool ShmBackend::can_move(int rank) const {
+  if (path_ == Path::kNothing || path_ == Path::kSlots) return true;
+  using Counter = std::atomic<int64_t> Counters::*;
+  const auto rounds_of = [&](int of, Counter counter) {
+    return std::max((header(of).counters.*counter).load(std::memory_order_acquire) - stamp(number_, 0), int64_t{0});
+  };
+  const auto others_passed = [&](Counter counter, int64_t rounds, bool (ShmBackend::*takes_part)(int) const) {
+    for (int other = 0; other < size_; ++other) {
+      if (other == rank || (takes_part != nullptr && !(this->*takes_part)(other))) continue;
+      if (rounds_of(other, counter) < rounds) return false;
+    }
+    return true;
+  };
+  const int64_t staged = rounds_of(rank, &Counters::staged);
+  const int64_t produced = rounds_of(rank, &Counters::produced);
+  const int64_t consumed = rounds_of(rank, &Counters::consumed);
+  const int64_t slots = tuning_.slots;
+  switch (path_) {
+    case Path::kWhole:
+      return (staged < rounds_ && others_passed(&Counters::consumed, staged + 1 - slots, nullptr)) ||
+             (consumed < staged && others_passed(&Counters::staged, consumed + 1, nullptr));
+    case Path::kSlices:
+      return (staged < rounds_ && staged < consumed + slots) ||
+             (produced < staged && others_passed(&Counters::staged, produced + 1, nullptr) &&
+              others_passed(&Counters::consumed, produced + 1 - slots, nullptr)) ||
+             (consumed < staged && others_passed(&Counters::produced, consumed + 1, nullptr));
+    default:
+      return (sends(rank) && produced < rounds_ &&
+              others_passed(&Counters::consumed, produced + 1 - slots, &ShmBackend::takes)) ||
+             (takes(rank) && consumed < rounds_ &&
+              others_passed(&Counters::produced, consumed + 1, &ShmBackend::contributes));
+  }
+}
+
 // --- who moves what ---
 
 bool ShmBackend::contributes(int rank) const {

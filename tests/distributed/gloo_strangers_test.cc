@@ -236,5 +236,49 @@ TEST(GlooStrangers, ARankThatGoesWhileJoiningIsNamed) {
   }
 }
 
+TEST(GlooStrangers, ARankThatGoesBeforeItGreetsIsNamedInOurWords) {
+  const std::vector<std::string> errors =
+      join_and_add([](const ProcessGroupOptions& options) -> std::shared_ptr<Store> {
+        if (options.rank != 2) return options.store;
+        return std::make_shared<ShownStore>(options.store, nullptr,
+                                            [](const std::string& key, const std::string& value) {
+                                              if (has(key, "mapped/")) throw StateError("no disk");
+                                              return value;
+                                            });
+      });
+  int named = 0;
+  for (const int rank : {0, 1}) {
+    // The other may have found it out before, and gone too.
+    const std::string& error = errors[static_cast<size_t>(rank)];
+    EXPECT_THAT(error, MatchesRegex(str("\\[rank ", rank, " of 3\\] group 'default': rank [012]: ",
+                                        "(died \\(its connection closed\\)|left the group)")));
+    named += has(error, "rank 2: died (its connection closed)");
+  }
+  EXPECT_GE(named, 1);
+}
+
+TEST(GlooStrangers, ConnectionsThatDoNotComeAboutEndAtTheDeadline) {
+  // All take themselves for the lower end of each pair, which waits for the higher one.
+  const std::vector<std::string> errors = join_and_add(
+      [](const ProcessGroupOptions& options) {
+        return std::make_shared<ShownStore>(
+            options.store, nullptr, [](const std::string& key, const std::string& value) {
+              std::string changed = value;
+              constexpr size_t kPort = 4;  // of its digits in a sockaddr_in
+              for (size_t at = 0; has(key, "addresses0/") && at < value.size(); at = value.find(' ', at) + 1) {
+                if (value[at] != '-') changed.replace(at + kPort, 4, "ffff");
+                if (value.find(' ', at) == std::string::npos) break;
+              }
+              return changed;
+            });
+      },
+      std::chrono::milliseconds(1500));
+  for (int rank = 0; rank < kWorld; ++rank) {
+    EXPECT_EQ(errors[static_cast<size_t>(rank)],
+              str("[rank ", rank, " of 3] group 'default': did not come together within 1.5 s\n  rank ",
+                  rank == 0 ? 1 : 0, ": the connection over lo (127.0.0.1) did not come about"));
+  }
+}
+
 }  // namespace
 }  // namespace tandem::inline v0::distributed

@@ -189,5 +189,44 @@ TEST(HostFailure, AnAbortReachesAllHosts) {
   }
 }
 
+/// Notes when it is told to stop.
+class NotingBackend final : public Backend {
+ public:
+  NotingBackend(std::string what, std::vector<std::string>* told) : what_(std::move(what)), told_(told) {}
+  const char* name() const override { return "noting"; }
+  std::string describe() const override { return "a note"; }
+  bool may_spin() const override { return false; }
+  void do_start(const Collective&) override {}
+  Advance do_advance() override { return Advance::kIdle; }
+  void do_start_transfer(Transfer&) override {}
+  Advance do_advance_transfers() override { return Advance::kIdle; }
+  void do_sleep(FunctionRef<bool()>, Clock::time_point) override {}
+  void do_wake() override {}
+  void do_abort(int, const std::string& reason) override { told_->push_back(str(what_, ": ", reason)); }
+  void do_hear_failure(int, const std::string&) override {}
+  RefPtr<Storage> do_allocate(int64_t num_bytes) override { return Storage::allocate(Device(), num_bytes); }
+  LastStarted do_last_started(int) const override { return {}; }
+  std::vector<int> do_awaited() override { return {}; }
+  void do_notify(const std::function<void()>&) override {}
+
+ private:
+  const std::string what_;
+  std::vector<std::string>* const told_;
+};
+
+TEST(HostFailure, AnAbortIsToldInsideTheHostFirst) {
+  // The others may wait for peers that do not take what is on its way to them.
+  const HostRanks ranks{.hosts = "aabb"};
+  const ProcessGroupOptions options{ranks.store, 0, 4, "default", ranks.timeout, true};
+  std::vector<std::string> told;
+  HostBackends backends;
+  backends.flat = std::make_unique<NotingBackend>("flat", &told);
+  backends.local = std::make_unique<NotingBackend>("inside", &told);
+  backends.cross = std::make_unique<NotingBackend>("across", &told);
+  HierarchicalBackend backend(options, ranks.layout(), std::move(backends));
+  backend.do_abort(0, "no disk");
+  EXPECT_EQ(told, (std::vector<std::string>{"inside: no disk", "flat: no disk", "across: no disk"}));
+}
+
 }  // namespace
 }  // namespace tandem::inline v0::distributed

@@ -156,6 +156,7 @@ class MeetingBackend final : public Backend {
     }
     return last;
   }
+  std::vector<int> do_awaited() override { return {}; }
 
  private:
   bool is_root() const { return call_->root == options_.rank; }
