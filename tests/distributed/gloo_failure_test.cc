@@ -9,6 +9,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <latch>
 #include <string>
 #include <vector>
 
@@ -153,6 +154,32 @@ TEST(GlooFailure, ARankThatEndsWithoutAWordIsNamed) {
   });
   EXPECT_EQ(errors[0], " failed\n  rank 1: left the group");
   EXPECT_EQ(errors[2], " failed\n  rank 1: left the group");
+}
+
+TEST(GlooFailure, WhoseDataIsAwaitedIsKnown) {
+  for (const Kind kind :
+       {Kind::kAllReduce, Kind::kBroadcast, Kind::kAllGather, Kind::kReduceScatter, Kind::kAllToAll}) {
+    std::latch looked(3);
+    const std::vector<std::string> errors = try_backend_ranks(3, gloo_backend(), [&](Backend& backend, int rank) {
+      Call call(kind, 3, 40000);
+      if (kind == Kind::kBroadcast) call.collective.root = 2;
+      backend.do_start(call.collective);
+      const std::vector<int> wanted = {2};  // which starts it, and does nothing more
+      std::vector<int> awaited;
+      const auto deadline = Clock::now() + std::chrono::seconds(60);
+      while (rank != 2 && awaited != wanted && Clock::now() < deadline) {
+        backend.do_sleep([&] { return backend.do_advance() != Advance::kIdle; },
+                         Clock::now() + std::chrono::milliseconds(10));
+        awaited = backend.do_awaited();
+      }
+      looked.arrive_and_wait();
+      backend.do_abort(rank, "has seen it");
+      if (rank != 2) {
+        EXPECT_EQ(awaited, wanted) << to_string(kind);
+      }
+    });
+    for (const std::string& error : errors) EXPECT_EQ(error, "");
+  }
 }
 
 TEST(GlooInterface, IsTheOneThatWasNamed) {

@@ -396,7 +396,7 @@ TEST(Stall, WhereTheLowestRankStandsStillTheNextOneLogs) {
       g.irecv(note, 1).then([seen] { seen.wait(); });
       seen.wait();
     } else {
-      while (line.find("for data of") == std::string::npos) line = log.next();
+      while (line.find("for data of rank 0 ") == std::string::npos) line = log.next();
       has_seen.set_value();
     }
     work.wait();

@@ -15,9 +15,8 @@ import namespaces
 PROGRAM = os.path.abspath("tests/distributed/two_hosts_program")
 KILLED_SECONDS = 3  # noticed at once, on a machine with much else to do
 LOST_SECONDS = 12  # a host that vanishes is noticed within ten
-# Ranks cut off from the store's host notice as soon, but end only when the store has not answered for ten seconds either,
-# counted from what they last asked it.
-CUT_OFF_SECONDS = 22
+# Ranks cut off from the store's host notice as soon, and do not wait for it to hear of their failure.
+CUT_OFF_SECONDS = 15
 
 
 class Job:
