@@ -10,6 +10,7 @@
 #include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/tensor.h>
+#include <tandem/tests/support/sanitizers.h>
 
 namespace tandem::inline v0::distributed {
 
@@ -19,6 +20,20 @@ inline constexpr ReduceOp kReduceOps[] = {ReduceOp::kSum, ReduceOp::kAvg,    Red
 
 inline bool is_allowed(ReduceOp op, DType dtype) {
   return is_floating_point(dtype) ? op < ReduceOp::kBitAnd : op != ReduceOp::kAvg;
+}
+
+/// Whether a test walks all operators and sizes for a dtype.  The thread sanitizer gets them for one of each sort, for the
+/// others take the same path.
+inline bool is_walked_whole(DType dtype) { return !testing::kThreadSanitizer || dtype == kInt32 || dtype == kBFloat16; }
+
+/// The operators that a test walks for a dtype.
+inline std::vector<ReduceOp> reduce_ops_of(DType dtype) {
+  if (!is_walked_whole(dtype)) return {ReduceOp::kSum};
+  std::vector<ReduceOp> ops;
+  for (const ReduceOp op : kReduceOps) {
+    if (is_allowed(op, dtype)) ops.push_back(op);
+  }
+  return ops;
 }
 
 /// What rank r puts at element i: integers so small that every dtype holds every result of up to seven ranks.

@@ -17,6 +17,7 @@
 #include <tandem/distributed/gloo/gloo_sockets.h>
 #include <tandem/distributed/gloo/interface.h>
 #include <tandem/tests/distributed/backend_ranks.h>
+#include <tandem/tests/support/sanitizers.h>
 
 namespace {
 
@@ -123,12 +124,13 @@ TEST(GlooFailure, ARankThatThrowsIsNamedOnAllOthersInTime) {
 
 TEST(GlooFailure, ARankThatGoesInTheMiddleOfALargeExchangeIsNamed) {
   // It has agreed, so that the others send from and to their memory when it goes.
+  constexpr int64_t kCount = td::testing::kThreadSanitizer ? 1000000 : 4000000;
   for (const Kind kind : kKinds) {
     if (kind == Kind::kBarrier) continue;
     std::vector<Call> calls(3, Call(kind, 3, 0));  // live until their backends have been told to stop
     const std::vector<std::string> errors = try_backend_ranks(3, gloo_backend(), [&](Backend& backend, int rank) {
       Call& call = calls[static_cast<size_t>(rank)];
-      call = Call(kind, 3, 4000000);
+      call = Call(kind, 3, kCount);
       if (rank == 0) {
         backend.do_start(call.collective);
         for (int i = 0; i < 20; ++i)

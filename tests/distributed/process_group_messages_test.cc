@@ -36,13 +36,13 @@ ThreadRanks ranks_of(const Setting& setting) {
   return {.world_size = world_size, .tuning = kTinyPieces, .backend = backend, .hosts = hosts};
 }
 
-class Worlds : public testing::TestWithParam<Setting> {
+class Worlds : public ::testing::TestWithParam<Setting> {
  protected:
   static void run(const std::function<void(ProcessGroup&)>& f) { ranks_of(GetParam()).run(f); }
 };
 INSTANTIATE_TEST_SUITE_P(Each, Worlds,
-                         testing::Values(Setting{2}, Setting{3}, Setting{4}, Setting{7}, Setting{2, "gloo"},
-                                         Setting{3, "gloo"}, Setting{4, "auto", "aabb"}, Setting{3, "auto", "aba"}),
+                         ::testing::Values(Setting{2}, Setting{3}, Setting{4}, Setting{7}, Setting{2, "gloo"},
+                                           Setting{3, "gloo"}, Setting{4, "auto", "aabb"}, Setting{3, "auto", "aba"}),
                          setting_name);
 
 TEST_P(Worlds, EveryDtypeAndSizeAroundARing) {
@@ -91,7 +91,7 @@ TEST_P(Worlds, BetweenAllPairsAtOnce) {
 
 // --- between ranks 0 and 1 ---
 
-class Pairs : public testing::TestWithParam<Setting> {
+class Pairs : public ::testing::TestWithParam<Setting> {
  protected:
   static void run(const std::function<void(ProcessGroup&)>& f) {
     ranks_of(GetParam()).run([&](ProcessGroup& g) {
@@ -103,7 +103,7 @@ class Pairs : public testing::TestWithParam<Setting> {
     ranks_of(GetParam()).run([&](ProcessGroup& g) { g.rank() < 2 ? f(g) : g.all_reduce(full({3000}, 1)); });
   }
 };
-INSTANTIATE_TEST_SUITE_P(Each, Pairs, testing::Values(Setting{2}, Setting{2, "gloo"}, Setting{3, "auto", "aba"}),
+INSTANTIATE_TEST_SUITE_P(Each, Pairs, ::testing::Values(Setting{2}, Setting{2, "gloo"}, Setting{3, "auto", "aba"}),
                          setting_name);
 
 TEST_P(Pairs, OfOneTagKeepTheirOrderAndTagsDoNot) {
@@ -238,8 +238,8 @@ TEST(Messages, AreTraced) {
 
 // --- failures ---
 
-class Failures : public testing::TestWithParam<Setting> {};
-INSTANTIATE_TEST_SUITE_P(Each, Failures, testing::Values(Setting{2}, Setting{2, "gloo"}), setting_name);
+class Failures : public ::testing::TestWithParam<Setting> {};
+INSTANTIATE_TEST_SUITE_P(Each, Failures, ::testing::Values(Setting{2}, Setting{2, "gloo"}), setting_name);
 
 TEST_P(Failures, MismatchesAreShownOnBothSidesAndFailTheOthers) {
   for (const int64_t n : {5, 5000}) {

@@ -61,8 +61,7 @@ class Check {
       : g_(group), rank_(group.rank()), world_(group.size()), dtype_(dtype), n_(n), form_(form) {}
 
   void all_reduce_into_another() {
-    for (const ReduceOp op : kReduceOps) {
-      if (!is_allowed(op, dtype_)) continue;
+    for (const ReduceOp op : reduce_ops_of(dtype_)) {
       const auto mine = [&](int64_t i) { return value(rank_, i, op, dtype_); };
       const Tensor in = filled({n_}, dtype_, form_.strided, mine);
       const Tensor out = room({n_}, dtype_, form_.strided);
@@ -75,8 +74,7 @@ class Check {
   }
 
   void reduce() {
-    for (const ReduceOp op : kReduceOps) {
-      if (!is_allowed(op, dtype_)) continue;
+    for (const ReduceOp op : reduce_ops_of(dtype_)) {
       const int root = static_cast<int>(op) % world_;
       const auto mine = [&](int64_t i) { return value(rank_, i, op, dtype_); };
       const Tensor x = filled({n_}, dtype_, form_.strided, mine);
@@ -189,8 +187,7 @@ class Check {
   }
 
   void reduce_scatter() {
-    for (const ReduceOp op : kReduceOps) {
-      if (!is_allowed(op, dtype_)) continue;
+    for (const ReduceOp op : reduce_ops_of(dtype_)) {
       const auto mine = [&](int64_t i) { return value(rank_, i, op, dtype_); };
       const auto wanted = [&](int64_t i) { return expected(world_, rank_ * n_ + i, op, dtype_); };
       const Tensor in = filled({world_, n_}, dtype_, form_.strided, mine);
@@ -310,7 +307,7 @@ class Check {
   const Form form_;
 };
 
-class Worlds : public testing::TestWithParam<Setting> {
+class Worlds : public ::testing::TestWithParam<Setting> {
  protected:
   static ThreadRanks make_ranks() {
     const auto& [world_size, backend, hosts] = GetParam();
@@ -337,9 +334,9 @@ class Worlds : public testing::TestWithParam<Setting> {
   }
 };
 INSTANTIATE_TEST_SUITE_P(Each, Worlds,
-                         testing::Values(Setting{1}, Setting{2}, Setting{3}, Setting{4}, Setting{7}, Setting{1, "gloo"},
-                                         Setting{2, "gloo"}, Setting{3, "gloo"}, Setting{4, "auto", "aabb"},
-                                         Setting{3, "auto", "aba"}),
+                         ::testing::Values(Setting{1}, Setting{2}, Setting{3}, Setting{4}, Setting{7},
+                                           Setting{1, "gloo"}, Setting{2, "gloo"}, Setting{3, "gloo"},
+                                           Setting{4, "auto", "aabb"}, Setting{3, "auto", "aba"}),
                          setting_name);
 
 TEST_P(Worlds, AllReduceIntoAnother) {

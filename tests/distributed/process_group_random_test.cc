@@ -287,8 +287,8 @@ void run_program(uint32_t seed, const Transport& transport) {
   });
 }
 
-class RandomPrograms : public testing::TestWithParam<uint32_t> {};
-INSTANTIATE_TEST_SUITE_P(Each, RandomPrograms, testing::Range(0u, 8u));
+class RandomPrograms : public ::testing::TestWithParam<uint32_t> {};
+INSTANTIATE_TEST_SUITE_P(Each, RandomPrograms, ::testing::Range(0u, 8u));
 
 TEST_P(RandomPrograms, OverSharedMemory) {
   for (uint32_t k = 0; k < 50; ++k) run_program(GetParam() * 50 + k, {"shm", "", ""});

@@ -33,15 +33,14 @@ Tensor in_arena(ProcessGroup& group, const Tensor& tensor) {
   return out;
 }
 
-class Worlds : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Each, Worlds, testing::ValuesIn(kWorlds));
+class Worlds : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Each, Worlds, ::testing::ValuesIn(kWorlds));
 
 TEST_P(Worlds, AllReduceEveryOpDtypeAndSizeInHeapAndArena) {
   ThreadRanks ranks{.world_size = GetParam(), .tuning = kTinyChunks};
   ranks.run([](ProcessGroup& group) {
     for (const DType dtype : kDTypes) {
-      for (const ReduceOp op : kReduceOps) {
-        if (!is_allowed(op, dtype)) continue;
+      for (const ReduceOp op : reduce_ops_of(dtype)) {
         for (const int64_t n : kSizes) {
           for (const bool arena : {false, true}) {
             Tensor x = input_of(group.rank(), n, op, dtype);
