@@ -61,6 +61,9 @@ class Backend {
 
   /// Publishes the collective; `collective` lives until it has completed or failed.
   virtual void do_start(const Collective& collective) = 0;
+  /// Tells the peers, if the backend can, that `next` will be started when the running collective has completed.  At
+  /// most once for each, and only while one runs; `next` may not be read after the call, its tensors not at all.
+  virtual void do_announce(const Collective&) {}
   /// Goes as far as it can without waiting, or part of the way.  Throws GroupError when the signatures differ or a
   /// rank that is needed has failed.
   virtual Advance do_advance() = 0;

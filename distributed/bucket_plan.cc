@@ -45,18 +45,14 @@ void cut(int buffer, int64_t element_bytes, const std::vector<Run>& runs, const 
       }
       ++next;
     } else {
-      const int64_t limit = is_first ? sizes.first_bytes : sizes.bucket_bytes;
+      // Towards the end each takes no more than half of what is left, so that little is when backward ends.
+      const int64_t left = bytes(run.begin, runs.back().end);
+      const int64_t limit =
+          is_first ? sizes.first_bytes
+                   : std::clamp(left / 2, sizes.last_bytes, std::max(sizes.bucket_bytes, sizes.last_bytes));
       size_t last = next + 1;
       while (last < runs.size() && bytes(run.begin, runs[last].end) <= limit) ++last;
-      // The last bucket gives all but its small end away.
-      size_t tail = last;
-      if (last == runs.size() && !is_first) {
-        tail = last - 1;
-        while (tail > next + 1 && bytes(runs[tail - 1].begin, runs[last - 1].end) <= sizes.last_bytes) --tail;
-        if (tail == next) tail = last;  // a single module
-      }
-      join(next, tail);
-      if (tail < last) join(tail, last);
+      join(next, last);
       next = last;
     }
     is_first = false;

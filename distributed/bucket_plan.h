@@ -26,7 +26,7 @@ struct ParameterInfo {
 struct BucketSizes {
   int64_t first_bytes = 256 << 10;  ///< the first bucket is small, so that communication starts early
   int64_t bucket_bytes = 4 << 20;   ///< larger modules are split, or get a bucket of their own
-  int64_t last_bytes = 256 << 10;   ///< the last bucket is small, so that little is left when backward ends
+  int64_t last_bytes = 256 << 10;   ///< the last buckets halve down to this, so that little is left when backward ends
   bool split = true;                ///< whether a bucket may hold a part of a parameter
 };
 

@@ -363,6 +363,7 @@ void GroupQueue::begin_turn(std::unique_lock<std::mutex>& lock) {
 /// Shows the holder of running_ what has come in.
 void GroupQueue::collect() {
   if (head_ == nullptr && !queue_.empty()) head_ = queue_.front();
+  if (next_ == nullptr && queue_.size() > 1) next_ = queue_[1];
   if (arrived_.empty()) return;
   std::move(arrived_.begin(), arrived_.end(), std::back_inserter(active_));
   arrived_.clear();
@@ -390,6 +391,7 @@ void GroupQueue::end_turn(std::unique_lock<std::mutex>& lock) {
   if (head_ended) {
     queue_.pop_front();
     leave(head_);
+    next_ = nullptr;
   }
   if (messages_ended) {
     for (auto& message : active_) {
@@ -436,6 +438,9 @@ Advance GroupQueue::advance_head() {
     }
     const Advance result = backend_->do_advance();
     head.ended = result == Advance::kDone;
+    if (!head.ended && next_ != nullptr && !std::exchange(next_->announced, true)) {
+      backend_->do_announce(next_->collective);
+    }
     return result;
   } catch (const GroupError& e) {
     fail(head, e);

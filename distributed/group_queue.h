@@ -127,6 +127,7 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
 
   // Of the holder of running_.
   std::shared_ptr<CollectiveOperation> head_;
+  std::shared_ptr<CollectiveOperation> next_;  // after the head, where there is one
   std::vector<std::shared_ptr<Message>> active_;
   size_t num_begun_ = 0;                                       // of active_: [0, num_begun_) have begun
   Clock::time_point worker_until_ = Clock::time_point::max();  // when the times of what waits are to be looked at again

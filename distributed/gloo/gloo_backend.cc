@@ -33,18 +33,7 @@ std::string GlooBackend::link_name() const {
 void GlooBackend::do_start(const Collective& collective) {
   call_ = &collective;
   ++number_;
-  own_ = SignatureFrame{};
-  own_.number = number_;
-  own_.seq = collective.seq;
-  own_.signature = collective;
-  own_.shape = collective.shape;
-  own_.name = collective.name;
-  own_.file = collective.where.file_name();
-  own_.line = collective.where.line();
-  if (collective.kind == CollectiveKind::kAllToAll) {
-    for (const Part& part : collective.inputs) own_.sends.push_back(part.num_elements);
-    for (const Part& part : collective.outputs) own_.receives.push_back(part.num_elements);
-  }
+  own_ = make_signature(collective, number_);
   note_started(rank_, own_);
   for (Peer& p : peers_) {
     p.matched = false;
@@ -61,9 +50,38 @@ void GlooBackend::do_start(const Collective& collective) {
   own_bytes_ = 0;
   if (size_ == 1) return;
   plan();
+  if (announced_ == number_) return;
   for (int to = 0; to < size_; ++to) {
     if (is_peer(to)) post_signature(to, own_);
   }
+}
+
+void GlooBackend::do_announce(const Collective& next) {
+  // Only where no signature carries data: those may be results of what runs now.
+  const int64_t smallest_slice = next.num_bytes() / size_ - kUnit * size_;
+  const bool is_large = next.kind == CollectiveKind::kAllReduce && smallest_slice > static_cast<int64_t>(kInlineBytes);
+  if (next.moves_data && !is_large) return;
+  announced_ = number_ + 1;
+  const std::string signature = encode(make_signature(next, announced_));
+  for (int to = 0; to < size_; ++to) {
+    if (is_peer(to)) link(to).send(FrameType::kSignature, signature);
+  }
+}
+
+SignatureFrame GlooBackend::make_signature(const Collective& collective, uint64_t number) {
+  SignatureFrame frame;
+  frame.number = number;
+  frame.seq = collective.seq;
+  frame.signature = collective;
+  frame.shape = collective.shape;
+  frame.name = collective.name;
+  frame.file = collective.where.file_name();
+  frame.line = collective.where.line();
+  if (collective.kind == CollectiveKind::kAllToAll) {
+    for (const Part& part : collective.inputs) frame.sends.push_back(part.num_elements);
+    for (const Part& part : collective.outputs) frame.receives.push_back(part.num_elements);
+  }
+  return frame;
 }
 
 void GlooBackend::post_signature(int to, SignatureFrame& frame) {

@@ -20,7 +20,8 @@ namespace tandem::inline v0::distributed::gloo {
 /// Every collective begins with a signature from each rank to each other.  Between two ranks each has up to two streams
 /// of bytes to the other: the first carries inputs, the second results or what is passed on.  A first stream of few
 /// bytes travels inside the signature; all else is sent, in chunks from the caller's memory, once all signatures are
-/// known to be equal, so that whoever receives can always take it at once.
+/// known to be equal, so that whoever receives can always take it at once.  A large collective that is queued behind
+/// the running one sends its signature already, so that its data follow without a pause.
 /// - all_reduce between two ranks, or of few bytes: all send everything and reduce everything.
 /// - else: slice j of the tensor goes to rank j, which reduces chunk after chunk and sends each at once to all others;
 ///   reduce the same, with results to the root alone.
@@ -39,6 +40,7 @@ class GlooBackend final : public Backend {
   // Whoever spins takes the core from the threads that receive.
   bool may_spin() const override { return false; }
   void do_start(const Collective& collective) override;
+  void do_announce(const Collective& next) override;
   Advance do_advance() override;
   void do_start_transfer(Transfer& transfer) override;
   Advance do_advance_transfers() override;
@@ -53,6 +55,7 @@ class GlooBackend final : public Backend {
 
  private:
   static constexpr int kStreams = 2;
+  static constexpr int64_t kUnit = 64;  ///< slices begin at multiples of so many bytes
 
   /// What this rank sends to one other.
   struct Outgoing {
@@ -89,6 +92,7 @@ class GlooBackend final : public Backend {
   struct Peer {
     std::deque<SignatureFrame> signatures;  ///< the first is of the running collective, or of one that will run
     bool matched = false;
+    bool expects_much = false;
     std::deque<Frame> held;  ///< chunks that wait to be reduced
     std::deque<Frame> data;  ///< of the running collective, until all signatures match
     Outgoing out[kStreams];
@@ -109,6 +113,7 @@ class GlooBackend final : public Backend {
   Peer& peer(int rank) { return peers_[static_cast<size_t>(rank)]; }
   Link& link(int rank) { return mesh_.link(rank); }
   bool is_peer(int rank) const { return rank != rank_; }
+  static SignatureFrame make_signature(const Collective& collective, uint64_t number);
   void post_signature(int to, SignatureFrame& frame);
   bool dispatch();
   void take_frame(Frame& frame);
@@ -139,6 +144,7 @@ class GlooBackend final : public Backend {
   /// Bytes of a stream's frames.  Short streams have several too, so that reducing one goes beside sending the next.
   int64_t chunk_bytes(int64_t total) const;
   bool move();
+  void expect(int from);
   bool note_arrivals();
   bool take_data(int from);
   void accept(int from, Frame frame);
@@ -168,6 +174,7 @@ class GlooBackend final : public Backend {
   // The running collective.
   const Collective* call_ = nullptr;
   uint64_t number_ = 0;                // of the collectives run here, from 1
+  uint64_t announced_ = 0;             // the last whose signatures are sent
   std::atomic<uint64_t> finished_{0};  // completed ones
   SignatureFrame own_;
   std::vector<Peer> peers_;

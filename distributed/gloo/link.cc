@@ -249,9 +249,14 @@ bool Link::is_heard() {
   return queue_.empty() && acked_records_ >= wanted_ack_;
 }
 
-void Link::flush() {
+bool Link::flush() {
+  const size_t largest = largest_write_;
   Entry entry;
-  while (next_entry(entry)) write(entry);
+  while (next_entry(entry)) {
+    write(entry);
+    largest_write_ = std::max({largest_write_, entry.payload.size(), size_t{entry.header.data_length}});
+  }
+  return largest_write_ > largest;
 }
 
 /// Takes what is to be written now, and completes its header.

@@ -23,7 +23,7 @@ namespace tandem::inline v0::distributed::gloo {
 
 /// Sizes that all ranks of a group agree on.
 struct Tuning {
-  int64_t chunk_bytes = 256 << 10;  ///< of data in a frame at most; a multiple of 64
+  int64_t chunk_bytes = 512 << 10;  ///< of data in a frame at most; a multiple of 64
   int slots = 8;                    ///< data frames on the way, in one direction of a link; at most 64
   int records = 32;                 ///< frames on the way
 };
@@ -89,13 +89,16 @@ class Link {
   /// returned, from 1; 0 where there is no room now.
   uint64_t try_send_data(const std::byte* data, int64_t num_bytes, uint64_t channel, uint8_t stream, uint64_t offset,
                          bool want_ack);
+  /// Records of the other side that have arrived here.
+  uint64_t arrived_records() const { return arrived_records_.load(std::memory_order_acquire); }
   /// Data frames of this side that have arrived.
   uint64_t arrived_data() const { return acked_data_.load(std::memory_order_acquire); }
   /// Gives the slot of the data frame `index` back.
   void release(uint64_t index);
   bool is_lost() const { return lost_.load(std::memory_order_acquire); }
-  /// Writes what can be written.  On one thread at a time.
-  void flush();
+  /// Writes what can be written.  On one thread at a time.  True if that was more at once than ever before: Gloo has then
+  /// made the connection's send buffer that small.
+  bool flush();
   /// Whether the peer has seen all records up to the last that asked for it, such as a goodbye.
   bool is_heard();
 
@@ -131,7 +134,9 @@ class Link {
   std::atomic<bool> lost_{false};
   std::atomic<bool> closed_{false};  // the connection has ended for Gloo too
 
-  uint64_t written_data_ = 0;  // of whoever calls flush()
+  // Of whoever calls flush().
+  uint64_t written_data_ = 0;
+  size_t largest_write_ = 0;
 
   std::mutex mutex_;  // of what follows
   std::deque<Entry> queue_;

@@ -137,6 +137,14 @@ class Mesh::Flusher final : public ::gloo::transport::tcp::Handler {
   void want() {
     if (!is_wanted_.exchange(true)) raise(wanted_);
   }
+  /// Looks after Mesh::expect_much from now on.
+  void watch() {
+    {
+      std::lock_guard lock(mutex_);
+      watches_ = true;
+    }
+    changed_.notify_all();
+  }
 
   void handleEvents(int) override {
     uint64_t count;
@@ -150,17 +158,27 @@ class Mesh::Flusher final : public ::gloo::transport::tcp::Handler {
 
  private:
   static constexpr std::chrono::milliseconds kLongestWrite{20};
+  static constexpr std::chrono::milliseconds kPatience{10};
 
   void run() {
     std::unique_lock lock(mutex_);
+    Clock::time_point next_look;
     for (;;) {
-      changed_.wait(lock, [&] { return stop_ || done_ < asked_; });
+      const auto is_asked = [&] { return stop_ || done_ < asked_; };
+      if (!watches_) {
+        changed_.wait(lock, [&] { return is_asked() || watches_; });
+        next_look = Clock::now() + kPatience;
+      } else if (!changed_.wait_until(lock, next_look, is_asked) || Clock::now() >= next_look) {
+        watches_ = mesh_.review_expectations();
+        next_look = Clock::now() + kPatience;
+      }
       if (stop_) return;
+      if (done_ == asked_) continue;
       const uint64_t round = asked_;
       lock.unlock();
       is_wanted_.store(false);
-      for (const auto& link : mesh_.links_) {
-        if (link != nullptr) link->flush();
+      for (size_t peer = 0; peer < mesh_.links_.size(); ++peer) {
+        if (mesh_.links_[peer] != nullptr && mesh_.links_[peer]->flush()) mesh_.hold_all_slots(peer);
       }
       lock.lock();
       done_ = round;
@@ -177,6 +195,7 @@ class Mesh::Flusher final : public ::gloo::transport::tcp::Handler {
   std::condition_variable changed_;
   uint64_t asked_ = 0;  // rounds of writing
   uint64_t done_ = 0;
+  bool watches_ = false;
   bool stop_ = false;
 };
 
@@ -187,6 +206,7 @@ Mesh::Mesh(const ProcessGroupOptions& options, const Tuning& tuning)
       links_(static_cast<size_t>(options.world_size)),
       lost_(static_cast<size_t>(options.world_size)),
       greeted_(static_cast<size_t>(options.world_size)),
+      expected_(static_cast<size_t>(options.world_size)),
       all_greeted_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (options.world_size == 1) {
     hosts_ = {host_identity(options)};
@@ -391,6 +411,40 @@ void Mesh::greet(Rendezvous& rendezvous) {
     rendezvous.blame_ended();
     fail_to_join(options_, str("rank ", job_rank(options_, peer), ": ", *why), peer);
   }
+}
+
+void Mesh::expect_much(int peer, bool much) {
+  {
+    std::lock_guard lock(mutex_);
+    set_low_water(static_cast<size_t>(peer), much);
+  }
+  if (much) flusher_->watch();
+}
+
+/// Gives up what was expected where nothing has arrived since the last call.  True if something is left.
+bool Mesh::review_expectations() {
+  std::lock_guard lock(mutex_);
+  bool any = false;
+  for (size_t peer = 0; peer < expected_.size(); ++peer) {
+    if (!expected_[peer]) continue;
+    const uint64_t arrived = links_[peer]->arrived_records();
+    if (std::exchange(*expected_[peer], arrived) == arrived) set_low_water(peer, false);
+    any |= expected_[peer].has_value();
+  }
+  return any;
+}
+
+void Mesh::set_low_water(size_t peer, bool much) {
+  if (expected_[peer].has_value() == much) return;
+  expected_[peer] = much ? std::optional<uint64_t>(~uint64_t{0}) : std::nullopt;
+  const int num_bytes = much ? static_cast<int>(kMuch) : 1;
+  setsockopt(sockets_[peer].get(), SOL_SOCKET, SO_RCVLOWAT, &num_bytes, sizeof(num_bytes));
+}
+
+/// Makes room for all that can be on the way, so that whole frames leave this thread at once.
+void Mesh::hold_all_slots(size_t peer) {
+  const auto num_bytes = static_cast<int>(tuning_.slots * tuning_.chunk_bytes);
+  setsockopt(sockets_[peer].get(), SOL_SOCKET, SO_SNDBUF, &num_bytes, sizeof(num_bytes));
 }
 
 // --- while it runs ---

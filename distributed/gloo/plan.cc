@@ -9,8 +9,6 @@ namespace tandem::inline v0::distributed::gloo {
 
 namespace {
 
-constexpr int64_t kUnit = 64;  // slices begin at multiples of so many bytes
-
 int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
 }  // namespace

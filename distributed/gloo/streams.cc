@@ -43,7 +43,11 @@ int64_t GlooBackend::chunk_bytes(int64_t total) const {
 
 bool GlooBackend::move() {
   bool moved = note_arrivals();
-  for (int rank = 0; rank < size_; ++rank) moved |= is_peer(rank) && take_data(rank);
+  for (int rank = 0; rank < size_; ++rank) {
+    if (!is_peer(rank)) continue;
+    moved |= take_data(rank);
+    expect(rank);
+  }
   moved |= reduce_chunks();
   moved |= send_chunks();
   if (own_bytes_ > 0) {
@@ -52,6 +56,17 @@ bool GlooBackend::move() {
     moved = true;
   }
   return moved;
+}
+
+/// Tells the mesh whether much is still to come.
+void GlooBackend::expect(int from) {
+  Peer& p = peer(from);
+  int64_t left = 0;  // and of that up to a chunk may be in Gloo's hands
+  for (const Incoming& in : p.in) left += std::max(in.total - in.arrived - chunk_bytes(in.total), int64_t{0});
+  if (const bool much = left >= Mesh::kMuch; much != p.expects_much) {
+    p.expects_much = much;
+    mesh_.expect_much(from, much);
+  }
 }
 
 bool GlooBackend::note_arrivals() {
@@ -72,8 +87,10 @@ bool GlooBackend::note_arrivals() {
 
 bool GlooBackend::take_data(int from) {
   Peer& p = peer(from);
-  const bool moved = !p.data.empty();
-  while (!p.data.empty()) {
+  bool moved = false;
+  // Who has completed this collective may have gone on to the next, once that is announced.
+  while (!p.data.empty() && p.data.front().channel != number_ + 1) {
+    moved = true;
     Frame frame = std::move(p.data.front());
     p.data.pop_front();
     const bool fits = frame.channel == number_ && frame.stream < kStreams;
@@ -159,7 +176,10 @@ bool GlooBackend::send_chunk(int to, int stream) {
   if (num_bytes <= 0 || out.sent + num_bytes > out.ready) return false;
   const bool last = out.sent + num_bytes == out.total;
   const std::byte* data = out.base + (out.ring > 0 ? out.sent % out.ring : out.sent);
-  const bool want_ack = last || out.ack_each || (stream == 0 && reduction_.in_place);
+  // Where the result replaces what is sent, half of the slots are on the way while the other half is waited for.
+  const int64_t number = out.sent / chunk_bytes(out.total) + 1;
+  const bool half = number % std::max(tuning_.slots / 2, 1) == 0;
+  const bool want_ack = last || out.ack_each || (stream == 0 && reduction_.in_place && half);
   const uint64_t index = link(to).try_send_data(data, num_bytes, number_, static_cast<uint8_t>(stream),
                                                 static_cast<uint64_t>(out.sent), want_ack);
   if (index == 0) return false;

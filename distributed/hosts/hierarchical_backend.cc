@@ -115,6 +115,12 @@ void HierarchicalBackend::do_start(const Collective& collective) {
   }
 }
 
+void HierarchicalBackend::do_announce(const Collective& next) {
+  Collective signature = next;
+  if (next.kind == CollectiveKind::kAllReduce) signature.moves_data = false;
+  flat_->do_announce(signature);
+}
+
 Advance HierarchicalBackend::do_advance() {
   if (call_->kind != CollectiveKind::kAllReduce) return flat_->do_advance();
   bool moved = false;
@@ -238,6 +244,9 @@ void HierarchicalBackend::start_cross() {
   cross_call_.input = cross_call_.output = slot(crossed_);
   cross_->do_start(cross_call_);
   cross_runs_ = true;
+  if (crossed_ + 1 < num_chunks_) {
+    cross_->do_announce(inner(CollectiveKind::kAllReduce, partial_, slice(chunk(crossed_ + 1).count, 0).count));
+  }
 }
 
 void HierarchicalBackend::start_gather() {

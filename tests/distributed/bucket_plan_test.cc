@@ -71,7 +71,7 @@ TEST(BucketPlan, SmallModulesShareBucketsAndTheTailIsSmall) {
   expect_complete(parameters, plan);
   std::vector<int64_t> sizes;
   for (const auto& bucket : plan.buckets) sizes.push_back((bucket.end - bucket.begin) / 1024);
-  EXPECT_EQ(sizes, (std::vector<int64_t>{2, 16, 16, 4, 2}));
+  EXPECT_EQ(sizes, (std::vector<int64_t>{2, 16, 11, 5, 3, 2, 1}));
 }
 
 TEST(BucketPlan, OneParameter) {

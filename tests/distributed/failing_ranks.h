@@ -207,4 +207,10 @@ inline std::string title_of(const std::string& operation) {
   return operation == "send" ? "send to rank 2 tag 5" : operation + " #1";
 }
 
+/// Where a survivor hears of the failure, as a regular expression: whoever needs nothing of the victim may have gone on.
+inline std::string where_heard(const std::string& operation, int rank) {
+  const bool goes_on = (operation == "gather" || operation == "scatter") && rank != kFailingRoot;
+  return goes_on ? "(" + operation + " #1|barrier #2)" : title_of(operation);
+}
+
 }  // namespace tandem::inline v0::distributed

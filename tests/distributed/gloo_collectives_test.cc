@@ -283,6 +283,71 @@ TEST_P(GlooCollectives, SizesAroundTheLimitsOfFramesAndRings) {
   });
 }
 
+/// An all_reduce in place of `count` times rank + 1.
+struct SumInPlace {
+  SumInPlace(int64_t seq, int64_t count, int rank)
+      : data(static_cast<size_t>(count), static_cast<float>(rank + 1)),
+        collective(make(Kind::kAllReduce, seq, td::kFloat32, count)) {
+    collective.input = collective.output = reinterpret_cast<std::byte*>(data.data());
+  }
+  std::vector<float> data;
+  Collective collective;
+};
+
+TEST_P(GlooCollectives, ALargeCollectiveIsAnnouncedWhileTheOneBeforeRuns) {
+  const int n = GetParam();
+  const auto sum = static_cast<float>(n * (n + 1) / 2);
+  run_backend_ranks(n, gloo_backend(), [&](Backend& backend, int rank) {
+    const auto last_of_0 = [&] { return backend.do_last_started(0).seq; };
+    SumInPlace first(1, 100000, rank), second(2, 1000003, rank), small(3, 5, rank);
+    backend.do_start(first.collective);
+    if (rank == 0) backend.do_announce(second.collective);
+    finish_collective(backend);
+    // Rank 0's signature of the second came before its data of the first.
+    if (rank > 0) expect(last_of_0() == 2, "the second was not announced");
+    backend.do_start(second.collective);
+    // What travels inside a signature may be a result of what runs.
+    if (rank == 0) backend.do_announce(small.collective);
+    finish_collective(backend);
+    small.data[0] = second.data[0];
+    run_collective(backend, small.collective);
+    for (const SumInPlace* s : {&first, &second}) {
+      expect(s->data == std::vector<float>(s->data.size(), sum), td::str("sum ", s->collective.seq));
+    }
+    const auto times = static_cast<float>(n);
+    expect(small.data == std::vector<float>{times * sum, sum, sum, sum, sum}, "sum 3");
+  });
+}
+
+TEST_P(GlooCollectives, WhoIsAheadMaySendTheAnnouncedData) {
+  const int n = GetParam();
+  const auto sum = static_cast<float>(n * (n + 1) / 2);
+  run_backend_ranks(n, gloo_backend(), [&](Backend& backend, int rank) {
+    std::vector<SumInPlace> calls;
+    for (int i = 0; i < 20; ++i) calls.emplace_back(i + 1, 50000 + 1000 * i, rank);
+    for (size_t i = 0; i < calls.size(); ++i) {
+      backend.do_start(calls[i].collective);
+      if (i + 1 < calls.size()) backend.do_announce(calls[i + 1].collective);
+      finish_collective(backend);
+      expect(calls[i].data == std::vector<float>(calls[i].data.size(), sum), td::str("sum ", i + 1));
+    }
+  });
+}
+
+TEST(GlooAnnouncements, ADifferenceIsFoundWhenItsTurnComes) {
+  const std::vector<std::string> errors = try_backend_ranks(2, gloo_backend(), [&](Backend& backend, int rank) {
+    SumInPlace first(1, 100000, rank), second(2, rank == 0 ? 100000 : 100001, rank);
+    backend.do_start(first.collective);
+    backend.do_announce(second.collective);
+    finish_collective(backend);
+    expect(first.data == std::vector<float>(100000, 3.0f), "sum 1");
+    run_collective(backend, second.collective);
+  });
+  for (const std::string& error : errors) {
+    EXPECT_NE(error.find(": ranks do not agree on what to exchange\n  rank 0  "), std::string::npos) << error;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Worlds, GlooCollectives, testing::Values(1, 2, 3, 4, 7));
 
 }  // namespace
