@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -86,6 +87,30 @@ double exchange_plainly(const Stream& stream) {
   sender.join();
   check(n == 0, "recv");
   return received / std::chrono::duration<double>(end - begin).count();
+}
+
+void PlainTraffic::start(int64_t num_bytes) {
+  sending_ = std::async(std::launch::async, [this, left = static_cast<size_t>(num_bytes)]() mutable {
+    const std::vector<char> piece(kPiece);
+    while (left > 0) {
+      const ssize_t n = send(stream_.fd(), piece.data(), std::min(left, kPiece), MSG_NOSIGNAL);
+      check(n > 0, "send");
+      left -= static_cast<size_t>(n);
+    }
+  });
+  receiving_ = std::async(std::launch::async, [this, left = static_cast<size_t>(num_bytes)]() mutable {
+    std::vector<char> piece(kPiece);
+    while (left > 0) {
+      const ssize_t n = recv(stream_.fd(), piece.data(), std::min(left, kPiece), 0);
+      check(n > 0, "recv");
+      left -= static_cast<size_t>(n);
+    }
+  });
+}
+
+void PlainTraffic::wait() {
+  sending_.get();
+  receiving_.get();
 }
 
 }  // namespace tandem::benchmarks

@@ -9,6 +9,7 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -68,22 +69,24 @@ double largest(double value, td::distributed::ProcessGroup& group) {
   return t.item();
 }
 
-/// The least payload rate of the two directions, in bytes per second, with both busy: of one plain TCP stream each.
-double link_rate(td::distributed::Context& context, const Settings& settings) {
+/// A plain stream between the first ranks of the two hosts; none elsewhere.
+std::optional<td::benchmarks::Stream> plain_stream(td::distributed::Context& context, const Settings& settings) {
   td::distributed::ProcessGroup& group = *context.group();
-  const int peer = context.world_size() / 2;  // the first rank of the other host
-  double rate = 1e300;
   if (context.rank() == 0) {
     const td::benchmarks::Listener listener(settings.link_port);
     group.barrier();
-    rate = td::benchmarks::exchange_plainly(listener.accept());
-  } else {
-    group.barrier();
-    if (context.rank() == peer) {
-      rate = td::benchmarks::exchange_plainly(td::benchmarks::connect_to(settings.master_addr, settings.link_port));
-    }
+    return listener.accept();
   }
-  return -largest(-rate, group);
+  group.barrier();
+  if (context.rank() != context.world_size() / 2) return std::nullopt;
+  return td::benchmarks::connect_to(settings.master_addr, settings.link_port);
+}
+
+/// The least payload rate of the two directions, in bytes per second, with both busy: of one plain TCP stream each.
+double link_rate(td::distributed::Context& context, const Settings& settings) {
+  const auto stream = plain_stream(context, settings);
+  const double rate = stream ? td::benchmarks::exchange_plainly(*stream) : 1e300;
+  return -largest(-rate, *context.group());
 }
 
 void time_all_reduce(td::distributed::Context& context, const Settings& settings, td::DType dtype, double rate) {
@@ -209,7 +212,12 @@ void time_case(td::distributed::Context& context, const Settings& settings, cons
   const Readiness readiness(reducer.plan(), training.model->named_parameters(), rate, settings.compress != "none");
   const int64_t bytes = readiness.num_bytes();
 
+  // What the streams alone take of the cores: beside them the same step without communication.
+  std::optional<td::benchmarks::PlainTraffic> traffic;
+  if (context.world_size() == 2) traffic.emplace(*plain_stream(context, settings));
+
   Timed local, ddp;
+  std::vector<double> beside;
   double sent = 0;
   const int per_round = std::max(settings.steps / settings.rounds, 1);
   for (int i = 0; i < 2; ++i) timed_step(training, readiness);
@@ -218,6 +226,14 @@ void time_case(td::distributed::Context& context, const Settings& settings, cons
       const td::HookHandle alone = reducer.no_sync();
       group.barrier();
       for (int i = 0; i < per_round; ++i) local.add(timed_step(training, readiness));
+      group.barrier();
+      for (int i = 0; traffic && i < per_round; ++i) {
+        const auto start = Clock::now();
+        traffic->start(bytes);
+        timed_step(training, readiness);
+        traffic->wait();
+        beside.push_back(ms_since(start));
+      }
     }
     timed_step(training, readiness);
     group.barrier();
@@ -250,6 +266,7 @@ void time_case(td::distributed::Context& context, const Settings& settings, cons
                   {"ratio", step_ms / model_ms},
                   {"buckets_ms", buckets_ms},
                   {"buckets_ratio", step_ms / buckets_ms},
+                  {"beside_plain_ms", traffic ? Json(slowest(beside)) : Json()},
                   {"exposed_ms", report.exposed_ms},
                   {"comm_ms", report.comm_ms},
                   {"payload_bytes", bytes},

@@ -8,7 +8,8 @@ bytes at that rate; a training step with the larger of the step without communic
 
     t(first bucket ready) + bytes / link rate + last update
 
-and with the same where the link waits for each bucket until its gradients are there.
+with the same where the link waits for each bucket until its gradients are there, and with a step without communication beside
+plain TCP streams of as many bytes: what the streams take of the core on which the step computes nobody can give back.
 What the first log line says of the group and what the interface counted must agree with that.  With --python, PyTorch's DDP
 runs the same steps from the same weights in turns with them, at several bucket sizes of which the best counts.
 
@@ -93,10 +94,12 @@ def show(line):
               f"{line['link_ms']:.1f} ms at the link's rate", flush=True)
     elif line["what"] == "ddp":
         compress = f" {line['compress']}" if line["compress"] != "none" else ""
+        beside = line["beside_plain_ms"]
+        plain = f"{line['step_ms'] / beside:.3f} of {beside:.1f} ms for a local step beside plain streams, " if beside else ""
         print(f"{line['case']}{compress}  step {line['step_ms']:.1f} ms = {line['ratio']:.3f} of max(local step "
               f"{line['local_ms']:.1f}, first bucket {line['first_ready_ms']:.1f} + link {line['link_ms']:.1f} + update "
               f"{line['update_ms']:.1f} = {line['first_ready_ms'] + line['link_ms'] + line['update_ms']:.1f} ms), "
-              f"{line['buckets_ratio']:.3f} of {line['buckets_ms']:.1f} ms with each bucket sent once it is ready; the link "
+              f"{plain}{line['buckets_ratio']:.3f} of {line['buckets_ms']:.1f} ms with each bucket sent once it is ready; the link "
               f"carried {line['bytes_on_link'] / 2**20:.1f} MiB a step", flush=True)
 
 
