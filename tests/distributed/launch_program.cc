@@ -75,6 +75,8 @@ void run(Context& context, const std::vector<std::string>& args) {
     context.store()->get("all joined", kLong);
     say("restart " + restart + " joined by " + std::to_string(context.store()->add("joined", 0)) + "\n");
     if (std::stoi(restart) >= std::stoi(args.at(2))) return;
+    context.store()->add("said", 1);
+    while (chosen && context.store()->add("said", 0) < context.world_size()) usleep(1000);
     if (chosen && args.at(3) == "kill") raise(SIGKILL);
     if (chosen) throw std::runtime_error("boom " + restart);
     context.store()->get("never", kLong);
