@@ -1,10 +1,13 @@
 #include <tandem/distributed/store/socket.h>
 
 #include <arpa/inet.h>
+#include <linux/sockios.h>
+#include <linux/sockios.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -163,8 +166,10 @@ void tune_connection(int fd) {
 std::chrono::milliseconds unanswered(int fd) {
   tcp_info info = {};
   socklen_t size = sizeof(info);
-  const bool known = getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0;
-  return std::chrono::milliseconds(known && info.tcpi_unacked > 0 ? info.tcpi_last_ack_recv : 0);
+  // What waits here for a route counts too, which tcp_info leaves out.
+  int waiting = 0;
+  const bool known = getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 && ioctl(fd, SIOCOUTQ, &waiting) == 0;
+  return std::chrono::milliseconds(known && waiting > 0 ? info.tcpi_last_ack_recv : 0);
 }
 
 int milliseconds_until(Clock::time_point deadline) {
