@@ -16,11 +16,11 @@ namespace tandem::inline v0::distributed {
 struct InitOptions {
   std::string backend = "auto";  ///< as ProcessGroupOptions::backend
   /// "env://": what tandem-run, torchrun, mpirun or srun say, or RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT;
-  /// "tcp://host:port": where rank 0 listens; "file:///path": a file that all share and that does not exist yet.  The last
-  /// two may end in "?rank=R&world_size=N".
+  /// "tcp://host:port": where rank 0 listens; "file:///path": a file that all share and that does not exist yet.  The
+  /// last two may end in "?rank=R&world_size=N".
   std::string init_method = "env://";
-  /// Instead of init_method; with rank and world_size.  Used up when the rank leaves the job: a later one needs a new one.
-  /// Where it is a memory store the ranks are threads of this process.
+  /// Instead of init_method; with rank and world_size.  Used up when the rank leaves the job: a later one needs a new
+  /// one.  Where it is a memory store the ranks are threads of this process.
   std::shared_ptr<Store> store = nullptr;
   int rank = -1;        ///< -1: from the environment, or init_method
   int world_size = -1;  ///< likewise
@@ -35,8 +35,8 @@ struct InitOptions {
 ///
 /// Throws ValueError for wrong options or variables, showing what was found; StateError where the thread is a rank
 /// already, in a function of launch, spawn and run_threads too, whose default group is there; IoError where the store's
-/// port is taken; CommError naming who is missing when not all have come by the deadline.  After an error the thread is no
-/// rank.
+/// port is taken; CommError naming who is missing when not all have come by the deadline.  After an error the thread is
+/// no rank.
 TANDEM_API void init_process_group(const InitOptions& options = {});
 
 /// Whether the calling thread is a rank, by init_process_group, launch, spawn or run_threads.
@@ -52,11 +52,11 @@ TANDEM_API int get_world_size(const std::shared_ptr<ProcessGroup>& group = nullp
 /// Context::new_group of the calling rank.
 TANDEM_API std::shared_ptr<ProcessGroup> new_group(const std::vector<int>& ranks, const NewGroupOptions& options = {});
 
-/// Leaves the job: the others hear "left the job", what they have still to do with this rank fails, and what it has finished
-/// is theirs.  Wait for asynchronous operations first.  Operations of groups that are still held (by a
-/// DistributedDataParallel, say) fail where they would wait.  The rank that hosts the store returns when the others have
-/// left too, or the timeout has passed.  The thread is then no rank, and may call init_process_group again.  A rank that
-/// ends without it counts as dead.
+/// Leaves the job: the others hear "left the job", what they have still to do with this rank fails, and what it has
+/// finished is theirs.  Wait for asynchronous operations first.  Operations of groups that are still held (by a
+/// DistributedDataParallel, say) fail where they would wait.  The rank that hosts the store returns when the others
+/// have left too, or the timeout has passed.  The thread is then no rank, and may call init_process_group again.  A
+/// rank that ends without it counts as dead.
 ///
 /// StateError where init_process_group did not make the rank: launch, spawn and run_threads end theirs.
 TANDEM_API void destroy_process_group();

@@ -15,11 +15,11 @@ using RankFunction = std::function<void(Context&)>;
 
 /// Runs `f` on every rank and returns the exit status for main.
 ///
-/// Takes --nproc N, --log-dir DIR, --tee, --max-restarts N and --timeout SECONDS out of argv.  Where rank variables are set
-/// (torchrun's, see docs/launching.md) this process is a rank of that job; else with --nproc N > 1 it starts N copies of
-/// itself as ranks and waits for them; else it is the only rank.  An exception that leaves `f` aborts the group and is
-/// reported once, with its rank, on stderr.  Status: 0, 1 after an error, 2 after wrong flags or variables, 130 / 143 after
-/// SIGINT / SIGTERM.
+/// Takes --nproc N, --log-dir DIR, --tee, --max-restarts N and --timeout SECONDS out of argv.  Where rank variables are
+/// set (torchrun's, see docs/launching.md) this process is a rank of that job; else with --nproc N > 1 it starts N
+/// copies of itself as ranks and waits for them; else it is the only rank.  An exception that leaves `f` aborts the
+/// group and is reported once, with its rank, on stderr.  Status: 0, 1 after an error, 2 after wrong flags or
+/// variables, 130 / 143 after SIGINT / SIGTERM.
 TANDEM_API int launch(int& argc, char** argv, const RankFunction& f);
 
 /// Runs the function that spawn named, where this process is one of spawn's, and returns its status; else nullopt.  The
@@ -27,12 +27,13 @@ TANDEM_API int launch(int& argc, char** argv, const RankFunction& f);
 ///     if (const auto status = rank_main_entry(argc, argv)) return *status;
 TANDEM_API std::optional<int> rank_main_entry(int argc, char** argv);
 
-/// Starts `n` processes of this program that run the function registered as `name` with TANDEM_RANK_MAIN, with `args`, and
-/// waits for them; throws CommError with the root cause if one fails.  This program's main must begin with rank_main_entry.
+/// Starts `n` processes of this program that run the function registered as `name` with TANDEM_RANK_MAIN, with `args`,
+/// and waits for them; throws CommError with the root cause if one fails.  This program's main must begin with
+/// rank_main_entry.
 TANDEM_API void spawn(int n, const std::string& name, const std::vector<std::string>& args = {});
 
-/// Runs `f` on n ranks that are threads of this process and waits; rethrows the first failing rank's exception.  Each rank
-/// has its own RankContext, generators and group; its device is cpu.
+/// Runs `f` on n ranks that are threads of this process and waits; rethrows the first failing rank's exception.  Each
+/// rank has its own RankContext, generators and group; its device is cpu.
 TANDEM_API void run_threads(int n, const RankFunction& f);
 
 /// Registers a function for spawn; used by TANDEM_RANK_MAIN.
