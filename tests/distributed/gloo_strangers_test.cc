@@ -272,10 +272,10 @@ TEST(GlooStrangers, ConnectionsThatDoNotComeAboutEndAtTheDeadline) {
               return changed;
             });
       },
-      std::chrono::milliseconds(1500));
+      std::chrono::milliseconds(3000));
   for (int rank = 0; rank < kWorld; ++rank) {
     EXPECT_EQ(errors[static_cast<size_t>(rank)],
-              str("[rank ", rank, " of 3] group 'default': did not come together within 1.5 s\n  rank ",
+              str("[rank ", rank, " of 3] group 'default': did not come together within 3.0 s\n  rank ",
                   rank == 0 ? 1 : 0, ": the connection over lo (127.0.0.1) did not come about"));
   }
 }
