@@ -154,6 +154,10 @@ void Link::acknowledge(const FrameHeader& header) {
   acked_data_.store(header.arrived_data, std::memory_order_release);
   std::lock_guard lock(mutex_);
   acked_records_ = header.arrived_records;
+  if (asked_record_ != 0 && acked_records_ >= asked_record_) {
+    heard_released_ = asked_released_;
+    asked_record_ = 0;
+  }
   freed_data_ = header.released_data;
   const uint64_t untold = arrived_records_.load(std::memory_order_relaxed) - told_records_;
   if ((header.flags & kWantAck) != 0 || untold >= static_cast<uint64_t>(tuning_.records) / 2) credit_due_ = true;
@@ -244,6 +248,11 @@ void Link::release(uint64_t index) {
   events_->flush_wanted();
 }
 
+uint64_t Link::expected_data() {
+  std::lock_guard lock(mutex_);
+  return heard_released_ + static_cast<uint64_t>(tuning_.slots) - arrived_data_.load(std::memory_order_relaxed);
+}
+
 bool Link::is_heard() {
   std::lock_guard lock(mutex_);
   return queue_.empty() && acked_records_ >= wanted_ack_;
@@ -280,6 +289,10 @@ bool Link::next_entry(Entry& entry) {
   header.arrived_records = told_records_ = arrived_records_.load(std::memory_order_acquire);
   header.arrived_data = arrived_data_.load(std::memory_order_acquire);
   header.released_data = told_released_ = released_data_;
+  if (asked_record_ == 0 && released_data_ > heard_released_) {
+    asked_record_ = sent_records_;
+    asked_released_ = released_data_;
+  }
   credit_due_ = false;
   return true;
 }

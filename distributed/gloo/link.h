@@ -93,6 +93,8 @@ class Link {
   uint64_t arrived_records() const { return arrived_records_.load(std::memory_order_acquire); }
   /// Data frames of this side that have arrived.
   uint64_t arrived_data() const { return acked_data_.load(std::memory_order_acquire); }
+  /// Data frames that the peer can still send without another word from this side.
+  uint64_t expected_data();
   /// Gives the slot of the data frame `index` back.
   void release(uint64_t index);
   bool is_lost() const { return lost_.load(std::memory_order_acquire); }
@@ -153,6 +155,9 @@ class Link {
   uint64_t released_ahead_ = 0;  // bit i: slot released_data_ + i is free too
   uint64_t told_records_ = 0;    // what the peer knows
   uint64_t told_released_ = 0;
+  uint64_t heard_released_ = 0;  // and what it is known to know: of one record at a time
+  uint64_t asked_released_ = 0;
+  uint64_t asked_record_ = 0;  // 0: of none
   bool credit_due_ = false;
 };
 

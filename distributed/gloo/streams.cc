@@ -58,15 +58,16 @@ bool GlooBackend::move() {
   return moved;
 }
 
-/// Tells the mesh whether much is still to come.
+/// Tells the mesh whether much is still to come.  Of the first stream: what the second carries may wait for this rank.
 void GlooBackend::expect(int from) {
   Peer& p = peer(from);
-  int64_t left = 0;  // and of that up to a chunk may be in Gloo's hands
-  for (const Incoming& in : p.in) left += std::max(in.total - in.arrived - chunk_bytes(in.total), int64_t{0});
-  if (const bool much = left >= Mesh::kMuch; much != p.expects_much) {
-    p.expects_much = much;
-    mesh_.expect_much(from, much);
-  }
+  const Incoming& in = p.in[0];
+  const int64_t chunk = chunk_bytes(in.total);
+  const int64_t left = std::min(in.total - in.arrived, static_cast<int64_t>(link(from).expected_data()) * chunk);
+  const bool much = left - chunk >= Mesh::kMuch;  // Gloo may have read a chunk of it already
+  if (much == p.expects_much) return;
+  p.expects_much = much;
+  mesh_.expect_much(from, much);
 }
 
 bool GlooBackend::note_arrivals() {
