@@ -2,7 +2,6 @@
 
 #include <arpa/inet.h>
 #include <linux/sockios.h>
-#include <linux/sockios.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
