@@ -218,7 +218,10 @@ void HookedExchange::end_step() {
     report.relative_error = relative(all.difference2, all.exact2);
     report.cosine = cosine(all.product, all.exact2, all.delivered2);
     report_ = std::move(report);
-    if (group_->rank() == 0) log(LogLevel::kInfo, "gradients by ", describe(hooks_), ", ", to_string(report_));
+    // The user asked for it.
+    if (group_->rank() == 0 && log_enabled(LogLevel::kWarning)) {
+      log_line(LogLevel::kInfo, str("gradients by ", describe(hooks_), ", ", to_string(report_)));
+    }
     for (Flight& flight : flights_) flight.exact = {};
   }
   ++step_;

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <string_view>
 #include <utility>
 
 #include <tandem/base/log.h>
@@ -72,7 +73,11 @@ std::shared_ptr<ProcessGroup> ProcessGroup::create(ProcessGroupOptions options) 
                  "ProcessGroup: ranks must ascend from 0 or more, and ranks[", i, "] is ", options.ranks[i]);
   }
   auto backend = make_backend(options);
-  if (options.rank == 0) log(LogLevel::kInfo, "group '", options.name, "': ", backend->describe());
+  // Which card carries a group is worth a line unless all lines but errors are off.
+  const bool uses_network = std::string_view(backend->name()) != "shm";
+  if (options.rank == 0 && log_enabled(uses_network ? LogLevel::kWarning : LogLevel::kInfo)) {
+    log_line(LogLevel::kInfo, str("group '", options.name, "': ", backend->describe()));
+  }
   return ProcessGroupAccess::make(options, std::move(backend));
 }
 

@@ -22,6 +22,8 @@ GlooBackend::GlooBackend(const ProcessGroupOptions& options, const Tuning& tunin
       peers_(static_cast<size_t>(options.world_size)),
       inputs_(static_cast<size_t>(options.world_size)),
       mesh_(options, tuning),
+      layout_(mesh_.hosts()),
+      sums_by_host_(layout_.num_hosts() > 1 && layout_.num_hosts() < options.world_size),
       messages_(options, tuning, mesh_) {}
 
 std::string GlooBackend::link_name() const {

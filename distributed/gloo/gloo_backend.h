@@ -27,14 +27,14 @@ namespace tandem::inline v0::distributed::gloo {
 ///   reduce the same, with results to the root alone.
 /// - broadcast from one to several: each of the others gets a slice, and passes it on.
 /// - the others: to each its part.
-/// Reductions read the slots of the links and this rank's input, in the order of the ranks.  A collective is complete
+/// Reductions read the slots of the links and this rank's input, host by host.  A collective is complete
 /// when all has arrived here and all that was sent has arrived there.
 class GlooBackend final : public Backend {
  public:
   GlooBackend(const ProcessGroupOptions& options, const Tuning& tuning);
 
   const char* name() const override { return "gloo"; }
-  std::string describe() const override { return str(mesh_.describe_hosts(), ": ", link_name()); }
+  std::string describe() const override { return str(layout_.describe(), ": ", link_name()); }
   /// "gloo over eth0".
   std::string link_name() const;
   // Whoever spins takes the core from the threads that receive.
@@ -92,9 +92,9 @@ class GlooBackend final : public Backend {
   struct Peer {
     std::deque<SignatureFrame> signatures;  ///< the first is of the running collective, or of one that will run
     bool matched = false;
-    bool expects_much = false;
-    std::deque<Frame> held;  ///< chunks that wait to be reduced
-    std::deque<Frame> data;  ///< of the running collective, until all signatures match
+    int64_t expects_after = 0;  ///< arrived bytes of the first stream when much was expected; 0: not
+    std::deque<Frame> held;     ///< chunks that wait to be reduced
+    std::deque<Frame> data;     ///< of the running collective, until all signatures match
     Outgoing out[kStreams];
     Incoming in[kStreams];
     std::deque<Flight> flights;
@@ -190,6 +190,9 @@ class GlooBackend final : public Backend {
   std::vector<Frame> frames_;
 
   Mesh mesh_;  // after what its threads use
+  const HostLayout layout_;
+  const bool sums_by_host_;  // which is another order than that of the ranks
+  std::vector<std::byte> partial_results_;
   Messages messages_;
 };
 

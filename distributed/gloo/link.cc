@@ -229,8 +229,10 @@ uint64_t Link::try_send_data(const std::byte* data, int64_t num_bytes, uint64_t 
   {
     std::lock_guard lock(mutex_);
     if (is_lost() || poisoned_ || queued_data_ - freed_data_ >= static_cast<uint64_t>(tuning_.slots)) return 0;
-    queue_.push_back(std::move(entry));
     index = ++queued_data_;
+    // Every half of the ring hears back, whoever shares it, so that nobody waits for an arrival that is not told.
+    if (index % static_cast<uint64_t>(std::max(tuning_.slots / 2, 1)) == 0) entry.header.flags |= kWantAck;
+    queue_.push_back(std::move(entry));
   }
   events_->flush_wanted();
   return index;

@@ -86,7 +86,8 @@ class Link {
   /// Whether memory that try_send_data was given may still be read.
   bool reads_memory();
   /// Sends up to Tuning::chunk_bytes from memory that stays as it is until arrived_data() has passed the number
-  /// returned, from 1; 0 where there is no room now.
+  /// returned, from 1; 0 where there is no room now.  The peer tells at once that it has arrived where that is wanted,
+  /// and for every half of the slots; else with its next record.
   uint64_t try_send_data(const std::byte* data, int64_t num_bytes, uint64_t channel, uint8_t stream, uint64_t offset,
                          bool want_ack);
   /// Records of the other side that have arrived here.

@@ -31,7 +31,7 @@ namespace {
 constexpr std::chrono::seconds kConnectTime[] = {std::chrono::seconds(5), std::chrono::seconds(10),
                                                  std::chrono::seconds(20)};
 constexpr std::chrono::seconds kGoodbyeTime{1};
-constexpr std::chrono::milliseconds kLastDataTime{400};
+constexpr std::chrono::milliseconds kLastDataTime{700};
 constexpr std::chrono::milliseconds kCutTime{100};
 constexpr std::chrono::milliseconds kReasonTime{500};
 
@@ -258,7 +258,10 @@ void Mesh::connect(Rendezvous& rendezvous) {
 /// Both ends of every pair, as this rank knows them.
 struct Mesh::Attempt {
   explicit Attempt(const Mesh& mesh)
-      : size(mesh.options_.world_size), rank(mesh.options_.rank), connected(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+      : size(mesh.options_.world_size),
+        rank(mesh.options_.rank),
+        connected(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+        awaited_peer(rank == 0 ? 1 : 0) {}
   ~Attempt() {
     if (!thread.joinable()) return;
     for (int peer = 0; peer < size; ++peer) {
@@ -299,7 +302,7 @@ struct Mesh::Attempt {
   std::shared_ptr<::gloo::transport::Context> context;
   FileDescriptor connected;
   std::string error;
-  std::atomic<int> awaited_peer{-1};
+  std::atomic<int> awaited_peer;
   std::thread thread;
 };
 
@@ -581,7 +584,5 @@ void Mesh::close() {
   device_.reset();
   sockets_.clear();
 }
-
-std::string Mesh::describe_hosts() const { return group_by_host(hosts_).describe(); }
 
 }  // namespace tandem::inline v0::distributed::gloo

@@ -15,6 +15,7 @@
 #include <tandem/base/function_ref.h>
 #include <tandem/distributed/gloo/interface.h>
 #include <tandem/distributed/gloo/link.h>
+#include <tandem/distributed/hosts/host_layout.h>
 #include <tandem/distributed/process_group.h>
 #include <tandem/distributed/rendezvous.h>
 #include <tandem/distributed/store/socket.h>
@@ -39,8 +40,7 @@ class Mesh final : private LinkEvents {
   Link& link(int peer) { return *links_[static_cast<size_t>(peer)]; }
   /// Longest payload of a record.
   size_t max_payload() const { return max_payload_; }
-  /// "2 hosts x 1".
-  std::string describe_hosts() const;
+  HostLayout hosts() const { return group_by_host(hosts_); }
   /// "eth0"; "" for one rank alone.
   const std::string& interface_name() const { return interface_.name; }
 
@@ -50,7 +50,7 @@ class Mesh final : private LinkEvents {
   std::optional<std::string> lost(int peer) const;
 
   /// Tells all that this rank takes part no longer, and sends no data from now on.  Returns when nobody reads memory that
-  /// was to be sent: peers that do not take it within 0.4 s are cut off.
+  /// was to be sent: peers that do not take it within 0.7 s are cut off.
   void poison(const std::string& payload);
 
   /// Whether at least kMuch is certain to come from `peer`, apart from what Gloo may have read already: then its thread is

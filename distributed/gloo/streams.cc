@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <tandem/distributed/gloo/gloo_backend.h>
+#include <tandem/distributed/hosts/partial_results.h>
 #include <tandem/distributed/reduce_kernels.h>
 
 namespace tandem::inline v0::distributed::gloo {
@@ -58,16 +59,17 @@ bool GlooBackend::move() {
   return moved;
 }
 
-/// Tells the mesh whether much is still to come.  Of the first stream: what the second carries may wait for this rank.
+/// Tells the mesh whether much is still to come.  Of the first stream: what the second carries may wait for this rank.  And
+/// not before the stream flows, nor beside messages, which take slots too.
 void GlooBackend::expect(int from) {
   Peer& p = peer(from);
   const Incoming& in = p.in[0];
   const int64_t chunk = chunk_bytes(in.total);
   const int64_t left = std::min(in.total - in.arrived, static_cast<int64_t>(link(from).expected_data()) * chunk);
-  const bool much = left - chunk >= Mesh::kMuch;  // Gloo may have read a chunk of it already
-  if (much == p.expects_much) return;
-  p.expects_much = much;
-  mesh_.expect_much(from, much);
+  const bool much = left - chunk >= Mesh::kMuch && in.arrived > 0 && !messages_.waits_for(from);
+  // Once more after each arrival: the mesh may have given up.
+  const int64_t expects_after = much ? in.arrived : 0;
+  if (std::exchange(p.expects_after, expects_after) != expects_after) mesh_.expect_much(from, much);
 }
 
 bool GlooBackend::note_arrivals() {
@@ -140,7 +142,12 @@ bool GlooBackend::reduce_chunks() {
       if (r.ring > 0 && p.out[1].total > 0 && p.out[1].arrived < r.done + num_bytes - r.ring) return moved;
     }
     std::byte* out = r.out + (r.ring > 0 ? r.done % r.ring : r.done);
-    reduce(call_->op, call_->dtype, inputs_, num_bytes / size_of(call_->dtype), out);
+    const int64_t count = num_bytes / size_of(call_->dtype);
+    if (sums_by_host_) {
+      reduce_by_hosts(layout_, call_->op, call_->dtype, inputs_, count, partial_results_, out);
+    } else {
+      reduce(call_->op, call_->dtype, inputs_, count, out);
+    }
     r.done += num_bytes;
     moved = true;
     for (int rank = 0; rank < size_; ++rank) {
@@ -177,10 +184,7 @@ bool GlooBackend::send_chunk(int to, int stream) {
   if (num_bytes <= 0 || out.sent + num_bytes > out.ready) return false;
   const bool last = out.sent + num_bytes == out.total;
   const std::byte* data = out.base + (out.ring > 0 ? out.sent % out.ring : out.sent);
-  // Where the result replaces what is sent, half of the slots are on the way while the other half is waited for.
-  const int64_t number = out.sent / chunk_bytes(out.total) + 1;
-  const bool half = number % std::max(tuning_.slots / 2, 1) == 0;
-  const bool want_ack = last || out.ack_each || (stream == 0 && reduction_.in_place && half);
+  const bool want_ack = last || out.ack_each;
   const uint64_t index = link(to).try_send_data(data, num_bytes, number_, static_cast<uint8_t>(stream),
                                                 static_cast<uint64_t>(out.sent), want_ack);
   if (index == 0) return false;

@@ -1,8 +1,11 @@
 #include <tandem/distributed/hosts/partial_results.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <type_traits>
+
+#include <tandem/distributed/reduce_kernels.h>
 
 namespace tandem::inline v0::distributed {
 
@@ -54,6 +57,34 @@ void finish_partial(ReduceOp op, DType dtype, int num_ranks, const std::byte* in
       divide(reinterpret_cast<const S*>(in), count, divisor, reinterpret_cast<T*>(out));
     }
   });
+}
+
+void reduce_by_hosts(const HostLayout& layout, ReduceOp op, DType dtype, std::span<const std::byte* const> inputs,
+                     int64_t count, std::vector<std::byte>& scratch, std::byte* out) {
+  const DType partial = partial_dtype(op, dtype);
+  const size_t stride = static_cast<size_t>((count * size_of(partial) + 63) / 64 * 64);
+  size_t most = 0;
+  for (const auto& host : layout.hosts) most = std::max(most, host.size());
+  scratch.resize(stride * (layout.hosts.size() + most));
+  const auto slot = [&](size_t index) { return scratch.data() + index * stride; };
+
+  std::vector<const std::byte*> results;
+  std::vector<const std::byte*> of_host;
+  for (const auto& host : layout.hosts) {
+    of_host.clear();
+    for (const int rank : host) {
+      of_host.push_back(inputs[static_cast<size_t>(rank)]);
+      if (partial == dtype) continue;
+      std::byte* const wide = slot(layout.hosts.size() + of_host.size() - 1);
+      widen(dtype, of_host.back(), count, wide);
+      of_host.back() = wide;
+    }
+    std::byte* const result = slot(results.size());
+    reduce(partial_op(op), partial, of_host, count, result);
+    results.push_back(result);
+  }
+  reduce(partial_op(op), partial, results, count, slot(0));
+  finish_partial(op, dtype, static_cast<int>(inputs.size()), slot(0), count, out);
 }
 
 }  // namespace tandem::inline v0::distributed

@@ -58,7 +58,8 @@ class FileStore::Lock {
     for (Pauses pauses; !try_lock(fd_, type); pauses.pause()) {
       TANDEM_CHECK(IoError, errno == EAGAIN || errno == EACCES || errno == EINTR, "store: cannot lock ", store.path_,
                    ": ", std::strerror(errno));
-      const auto longest = store.options_.lock_timeout;
+      const auto given = store.options_.lock_timeout;
+      const std::chrono::milliseconds longest = given.count() > 0 ? given : std::chrono::hours(24 * 365);
       // Asked each time: whoever announces a failure waits for those of its process who wait for the file.
       const auto timeout = store.has_announced_ ? std::min(longest, kAnnounceTime) : longest;
       TANDEM_CHECK(CommError, Clock::now() - begin < timeout, "store: somebody holds the lock of ", store.path_,

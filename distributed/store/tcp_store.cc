@@ -130,7 +130,7 @@ TcpStore::Refusal TcpStore::shake_hands(Clock::time_point deadline) {
 
 void TcpStore::send_all(std::string_view bytes, Clock::time_point deadline) {
   const auto does_not_read = [&] {
-    return CommError(str("store: ", host_text(), " does not read what rank ", options_.rank, " sends"), options_.rank);
+    return CommError(str("store: ", host_text(), " has not read all that rank ", options_.rank, " sends"), options_.rank);
   };
   std::unique_lock lock(mutex_);
   changed_.wait_until(lock, deadline, [&] { return !sending_ || !lost_.empty(); });

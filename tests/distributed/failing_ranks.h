@@ -207,6 +207,16 @@ inline std::string title_of(const std::string& operation) {
   return operation == "send" ? "send to rank 2 tag 5" : operation + " #1";
 }
 
+/// What every rank is told where the victim disagrees, as a regular expression: found by this rank, or heard from one that
+/// found it.
+inline std::string disagreement(const std::string& operation, int rank) {
+  const std::string title = operation == "send" && rank == kVictim ? "recv from rank 0 tag 5" : title_of(operation);
+  const std::string own = "[a-z0-9_ :]* float32 \\[200000\\][a-z0-9 ]*, [^ \n]*failing_ranks\\.h:[0-9]+";
+  const std::string other = "[a-z0-9_ :]* float32 \\[200007\\][a-z0-9 ]*, [^ \n]*failing_ranks\\.h:[0-9]+";
+  return str("\\[rank ", rank, " of 4\\] ", title, "( failed\n  rank [0-3])?: ranks do not agree on what to exchange\n",
+             "(  rank [01]  ", own, "\n  rank 2  ", other, "|  rank 2  ", other, "\n  rank 3  ", own, ")");
+}
+
 /// Where a survivor hears of the failure, as a regular expression: whoever needs nothing of the victim may have gone on.
 inline std::string where_heard(const std::string& operation, int rank) {
   const bool goes_on = (operation == "gather" || operation == "scatter") && rank != kFailingRoot;

@@ -9,6 +9,7 @@
 #include <csignal>
 #include <filesystem>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <tandem/base/error.h>
@@ -135,6 +136,21 @@ TEST(FileStoreTest, AHeldLockIsToldAfterItsTime) {
   EXPECT_THROW(store->get("key", 20s), td::CommError);
   close(fd);
   store->set("key", "1");
+  EXPECT_EQ(store->get("key", 20s), "1");
+}
+
+TEST(FileStoreTest, WithoutATimeAHeldLockIsWaitedFor) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "store";
+  const auto store = make_file_store(path, {.lock_timeout = 0ms});
+  const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  struct flock lock = {};
+  lock.l_type = F_WRLCK;
+  ASSERT_EQ(fcntl(fd, F_OFD_SETLK, &lock), 0);
+  std::thread setter([&] { store->set("key", "1"); });
+  std::this_thread::sleep_for(20ms);  // it may have met the lock by then
+  close(fd);
+  setter.join();
   EXPECT_EQ(store->get("key", 20s), "1");
 }
 

@@ -70,15 +70,45 @@ TEST(InitProcessTest, RanksComeBackToThePort) {
 }
 
 TEST(InitProcessTest, AsOpenMpiStartsThem) {
+  const std::string port = free_port();
   std::vector<Variables> ranks;
   for (const char* rank : {"0", "1", "2"}) {
     ranks.push_back({{"OMPI_COMM_WORLD_RANK", rank},
                      {"OMPI_COMM_WORLD_SIZE", "3"},
                      {"OMPI_COMM_WORLD_LOCAL_RANK", rank},
                      {"OMPI_COMM_WORLD_LOCAL_SIZE", "3"},
-                     {"MASTER_PORT", free_port()},
+                     {"MASTER_PORT", port},
                      {"PMIX_NAMESPACE", "1234"}});
-    if (ranks.size() > 1) ranks.back()[4] = ranks.front()[4];
+  }
+  expect_sums_of_three(run_all({"sum", "env://"}, ranks));
+}
+
+TEST(InitProcessTest, AsMpiexecStartsThem) {
+  const std::string port = free_port();
+  std::vector<Variables> ranks;
+  for (const char* rank : {"0", "1", "2"}) {
+    ranks.push_back({{"PMI_RANK", rank},
+                     {"PMI_SIZE", "3"},
+                     {"MPI_LOCALRANKID", rank},
+                     {"MPI_LOCALNRANKS", "3"},
+                     {"MASTER_ADDR", "127.0.0.1"},
+                     {"MASTER_PORT", port}});
+  }
+  expect_sums_of_three(run_all({"sum", "env://"}, ranks));
+}
+
+TEST(InitProcessTest, AsSrunStartsThem) {
+  // The port follows from the job's number.
+  std::vector<Variables> ranks;
+  for (const char* rank : {"0", "1", "2"}) {
+    ranks.push_back({{"SLURM_PROCID", rank},
+                     {"SLURM_NTASKS", "3"},
+                     {"SLURM_LOCALID", rank},
+                     {"SLURM_NTASKS_PER_NODE", "3"},
+                     {"SLURM_NNODES", "1"},
+                     {"SLURM_STEP_NUM_TASKS", "3"},
+                     {"SLURM_JOB_ID", std::to_string(getpid())},
+                     {"SLURM_LAUNCH_NODE_IPADDR", "127.0.0.1"}});
   }
   expect_sums_of_three(run_all({"sum", "env://"}, ranks));
 }
@@ -127,7 +157,22 @@ TEST(InitProcessTest, TheOnlyTaskOfALauncher) {
   EXPECT_EQ(result.out, "rank 0 of 1 local 0 sum 1 half 1\n") << result.err;
 }
 
-TEST(InitProcessTest, BesideTorchrunsAgent) {
+TEST(InitProcessTest, BesideTorchrunsAgentTheStoreIsOnThePortAbove) {
+  const FileDescriptor agent = listen_on("127.0.0.1", 0);
+  std::vector<Variables> ranks;
+  for (const char* rank : {"0", "1", "2"}) {
+    ranks.push_back({{"RANK", rank},
+                     {"WORLD_SIZE", "3"},
+                     {"LOCAL_RANK", rank},
+                     {"LOCAL_WORLD_SIZE", "3"},
+                     {"MASTER_ADDR", "127.0.0.1"},
+                     {"MASTER_PORT", std::to_string(local_port(agent.get()))},
+                     {"TORCHELASTIC_USE_AGENT_STORE", "True"}});
+  }
+  expect_sums_of_three(run_all({"sum", "env://"}, ranks));
+}
+
+TEST(InitProcessTest, BesideTorchrunsAgentWithThePortAboveTaken) {
   // Its store has MASTER_PORT; here somebody else has the port above, too.
   const FileDescriptor agent = listen_on("127.0.0.1", 0);
   const int port = local_port(agent.get());

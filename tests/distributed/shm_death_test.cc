@@ -1,5 +1,6 @@
 // A rank that is killed, stopped or throws in the middle of each collective, and of a message, over shared memory: the
 // others hear of it, with its number, within a second.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -45,6 +46,14 @@ TEST_P(ShmDeath, AStoppedRankEndsInTheDeadline) {
     EXPECT_NE(text.find("missing: data of rank "), std::string::npos) << text;
   }
   EXPECT_LT(heard.seconds, seconds_allowed("stopped"));
+}
+
+TEST_P(ShmDeath, ARankThatDisagreesIsShownWithItsCall) {
+  const Heard heard = heard_by_survivors("fail_over_shm", GetParam(), "disagrees");
+  for (int rank = 0; rank < kFailingWorld; ++rank) {
+    EXPECT_THAT(heard.texts[static_cast<size_t>(rank)], ::testing::MatchesRegex(disagreement(GetParam(), rank)));
+  }
+  EXPECT_LT(heard.seconds, seconds_allowed("disagrees"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Operations, ShmDeath, ::testing::ValuesIn(failing_operations()),
