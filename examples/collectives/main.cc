@@ -9,7 +9,6 @@
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -80,7 +79,7 @@ void tour(td::distributed::Context& ctx, const Flags& flags) {
   visit(groups_in_flight(*group, flags.backend));
   visit(mismatch(*group, flags.backend));
   group->barrier();  // nobody leaves while others still look at tables
-  if (wrong > 0) throw std::runtime_error(td::str(wrong, " wrong results"));
+  require_right(wrong);
 }
 
 /// -1 to go on, else the exit status.

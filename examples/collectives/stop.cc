@@ -5,6 +5,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <stdexcept>
 #include <utility>
 
 #include <tandem/tandem.h>
@@ -96,6 +97,10 @@ void Stop::add_checked(const std::string& column, const std::string& text, const
 
 int Stop::wrong() const {
   return static_cast<int>(std::count_if(cells_.begin(), cells_.end(), [](const Cell& cell) { return !cell.ok; }));
+}
+
+void require_right(int wrong) {
+  if (wrong > 0) throw std::runtime_error(tandem::str(wrong, wrong == 1 ? " wrong result" : " wrong results"));
 }
 
 std::vector<std::string> Stop::columns() const {

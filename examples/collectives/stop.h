@@ -56,6 +56,9 @@ class Stop {
   std::vector<Cell> cells_;
 };
 
+/// Throws runtime_error unless `wrong` columns of the whole tour are none: the program then ends with status 1.
+void require_right(int wrong);
+
 /// "[1 2]", "[[1 2] [3 4]]"; "-" for an undefined tensor.
 std::string brief(const tandem::Tensor& tensor);
 /// "[0] [1]"; "-" for none.

@@ -211,8 +211,8 @@ inline std::string title_of(const std::string& operation) {
 /// found it.
 inline std::string disagreement(const std::string& operation, int rank) {
   const std::string title = operation == "send" && rank == kVictim ? "recv from rank 0 tag 5" : title_of(operation);
-  const std::string own = "[a-z0-9_ :]* float32 \\[200000\\][a-z0-9 ]*, [^ \n]*failing_ranks\\.h:[0-9]+";
-  const std::string other = "[a-z0-9_ :]* float32 \\[200007\\][a-z0-9 ]*, [^ \n]*failing_ranks\\.h:[0-9]+";
+  const std::string own = "[a-z0-9_ :]* float32 \\[200000\\][a-z0-9 ]*, [^ \n]*(failing_ranks\\.h|_test\\.cc):[0-9]+";
+  const std::string other = "[a-z0-9_ :]* float32 \\[200007\\][a-z0-9 ]*, [^ \n]*(failing_ranks\\.h|_test\\.cc):[0-9]+";
   return str("\\[rank ", rank, " of 4\\] ", title, "( failed\n  rank [0-3])?: ranks do not agree on what to exchange\n",
              "(  rank [01]  ", own, "\n  rank 2  ", other, "|  rank 2  ", other, "\n  rank 3  ", own, ")");
 }

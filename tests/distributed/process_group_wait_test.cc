@@ -380,12 +380,14 @@ TEST(Stall, WhereTheLowestRankStandsStillTheNextOneLogs) {
                     .stall = milliseconds(100)};
   std::promise<void> has_seen;
   std::shared_future<void> seen = has_seen.get_future().share();
+  std::promise<void> is_ready;
   StderrLines log;
   std::string line;
   ranks.run([&](ProcessGroup& g) {
     const Tensor x = full({30000}, 1);
     const Tensor note = zeros({3});
     if (g.rank() == 1) {
+      is_ready.get_future().wait();  // a message that is there already would hold rank 0's own thread
       g.send(note, 0);
       g.all_reduce(x);
       return;
@@ -394,6 +396,7 @@ TEST(Stall, WhereTheLowestRankStandsStillTheNextOneLogs) {
     if (g.rank() == 0) {
       // Its worker has started the all_reduce, and stands still from the time when the message comes.
       g.irecv(note, 1).then([seen] { seen.wait(); });
+      is_ready.set_value();
       seen.wait();
     } else {
       while (line.find("for data of rank 0 ") == std::string::npos) line = log.next();

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <set>
 #include <string>
 
 #include <tandem/distributed/shm/shm_backend.h>
@@ -59,10 +60,17 @@ TEST_P(ShmDeath, ARankThatDisagreesIsShownWithItsCall) {
 INSTANTIATE_TEST_SUITE_P(Operations, ShmDeath, ::testing::ValuesIn(failing_operations()),
                          [](const auto& param_info) { return param_info.param; });
 
-TEST(ShmLeftovers, NothingIsLeftAfterAKill) {
-  heard_by_survivors("fail_over_shm", "all_to_all", "killed");
-  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
-    EXPECT_EQ(entry.path().string().find("tandem"), std::string::npos) << entry.path();
+std::set<std::string> shared_files() {
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) names.insert(entry.path().string());
+  return names;
+}
+
+TEST(ShmLeftovers, NothingIsLeftAfterAFailure) {
+  const std::set<std::string> before = shared_files();
+  for (const char* how : {"killed", "throws", "stopped"}) {
+    heard_by_survivors("fail_over_shm", "all_to_all", how);
+    EXPECT_EQ(shared_files(), before) << how;
   }
 }
 

@@ -4,6 +4,8 @@
 #include <tandem/tandem.h>
 
 #include <limits>
+#include <stdexcept>
+#include <string>
 
 #include <gtest/gtest.h>
 
@@ -47,6 +49,20 @@ TEST(Stop, WrongValuesAreCountedAndShown) {
       "{\"rank\": 0, \"op\": \"all_reduce sum\", \"ok\": false, \"got\": [4.0,3.0], \"expected\": [4.0,4.0]}\n"
       "{\"rank\": 0, \"op\": \"all_reduce max\", \"ok\": true, "))
       << stop.json_lines(0);
+}
+
+TEST(Stop, AWrongValueEndsTheTourWithAnError) {
+  examples::require_right(0);
+  const auto text_of = [](int wrong) -> std::string {
+    try {
+      examples::require_right(wrong);
+    } catch (const std::runtime_error& e) {
+      return e.what();
+    }
+    return "no error";
+  };
+  EXPECT_EQ(text_of(1), "1 wrong result");
+  EXPECT_EQ(text_of(5), "5 wrong results");
 }
 
 TEST(Brief, ShowsShapesAndKinds) {

@@ -1,0 +1,78 @@
+// A rank that is killed, stopped, throws or disagrees where two hosts have two ranks each: shared memory inside them, TCP
+// between them.  The others hear of it, with its number, within a second.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <tandem/distributed/gloo/gloo_backend.h>
+#include <tandem/distributed/hosts/hierarchical_backend.h>
+#include <tandem/distributed/shm/shm_backend.h>
+#include <tandem/tests/distributed/failing_ranks.h>
+
+namespace tandem::inline v0::distributed {
+namespace {
+
+using ::testing::MatchesRegex;
+
+/// Ranks 0 and 1 on one host, 2 and 3 on the other.
+std::unique_ptr<Backend> make_two_hosts(const ProcessGroupOptions& given) {
+  constexpr gloo::Tuning kLink{.chunk_bytes = 4096, .slots = 2};
+  ProcessGroupOptions options = given;
+  options.host_id = options.rank < 2 ? "a" : "b";
+  const HostLayout layout{{{0, 1}, {2, 3}}};
+  HostBackends parts;
+  parts.flat = gloo::make_gloo_backend(options, kLink);
+  parts.local = shm::make_shm_backend(options_inside(options, layout));
+  parts.cross = gloo::make_gloo_backend(options_across(options, layout), kLink);
+  return std::make_unique<HierarchicalBackend>(options, layout, std::move(parts),
+                                               HostTuning{.leader_bytes = 64, .chunk_bytes = 32 << 10});
+}
+
+TANDEM_RANK_MAIN(fail_over_hosts) { fail_in_the_middle(context, args, make_two_hosts); }
+
+class HostDeath : public ::testing::TestWithParam<std::string> {};
+
+void expect_heard(const std::string& operation, const std::string& how, const std::string& reason) {
+  const Heard heard = heard_by_survivors("fail_over_hosts", operation, how);
+  for (int rank = 0; rank < kFailingWorld; ++rank) {
+    if (rank == kVictim) continue;
+    EXPECT_THAT(
+        heard.texts[static_cast<size_t>(rank)],
+        MatchesRegex(str("\\[rank ", rank, " of 4\\] ", where_heard(operation, rank), " failed\n  rank 2: ", reason)));
+  }
+  EXPECT_LT(heard.seconds, seconds_allowed(how));
+}
+
+TEST_P(HostDeath, AKilledRankIsNamedOnAllOthers) {
+  expect_heard(GetParam(), "killed", "died \\(its connection closed\\)");
+}
+
+TEST_P(HostDeath, ARankThatThrowsIsHeardOnAllOthers) { expect_heard(GetParam(), "throws", "out of data"); }
+
+TEST_P(HostDeath, AStoppedRankEndsInTheDeadline) {
+  const Heard heard = heard_by_survivors("fail_over_hosts", GetParam(), "stopped");
+  for (int rank = 0; rank < kFailingWorld; ++rank) {
+    if (rank == kVictim) continue;
+    // Whose deadline is first throws it; the others hear that.
+    const std::string& text = heard.texts[static_cast<size_t>(rank)];
+    EXPECT_NE(text.find(title_of(GetParam()) + " timed out after 0.4 s"), std::string::npos) << text;
+  }
+  EXPECT_LT(heard.seconds, seconds_allowed("stopped"));
+}
+
+TEST_P(HostDeath, ARankThatDisagreesIsShownWithItsCall) {
+  const Heard heard = heard_by_survivors("fail_over_hosts", GetParam(), "disagrees");
+  for (int rank = 0; rank < kFailingWorld; ++rank) {
+    EXPECT_THAT(heard.texts[static_cast<size_t>(rank)], MatchesRegex(disagreement(GetParam(), rank)));
+  }
+  EXPECT_LT(heard.seconds, seconds_allowed("disagrees"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Operations, HostDeath, ::testing::Values("all_reduce", "gather", "send"),
+                         [](const auto& param_info) { return param_info.param; });
+
+}  // namespace
+}  // namespace tandem::inline v0::distributed

@@ -1,0 +1,130 @@
+// A rank that throws, disagrees or never comes, before each operation, on every backend with ranks that are threads: the others
+// hear of it, with its number, within a second.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <tandem/base/error.h>
+#include <tandem/distributed/process_group.h>
+#include <tandem/tests/distributed/failing_ranks.h>
+#include <tandem/tests/distributed/thread_ranks.h>
+
+namespace tandem::inline v0::distributed {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+using Clock = std::chrono::steady_clock;
+
+class ThreadFailure : public ::testing::TestWithParam<Setting> {
+ protected:
+  /// Runs `victim` on rank kVictim and the operation on the others; with what they heard, and when.  Again, twice at most,
+  /// where it took longer than it must: the machine may have stood still.
+  static Heard run(const std::string& operation, std::chrono::milliseconds timeout, std::chrono::milliseconds allowed,
+                   const std::function<void(ProcessGroup&, const std::atomic<int>& num_heard)>& victim) {
+    Heard heard;
+    for (int attempt = 0; attempt < 3; ++attempt) {
+      heard = run_once(operation, timeout, victim);
+      if (heard.seconds < std::chrono::duration<double>(allowed).count()) break;
+    }
+    return heard;
+  }
+
+ private:
+  static Heard run_once(const std::string& operation, std::chrono::milliseconds timeout,
+                        const std::function<void(ProcessGroup&, const std::atomic<int>&)>& victim) {
+    const ThreadRanks ranks{.world_size = kFailingWorld, .backend = GetParam().backend, .hosts = GetParam().hosts};
+    Heard heard{.texts = std::vector<std::string>(kFailingWorld)};
+    std::vector<Clock::time_point> when(kFailingWorld);
+    std::atomic<int> num_joined{0};
+    std::atomic<int> num_heard{0};
+    run_on_threads(
+        kFailingWorld, [&](int rank) { return ranks.make(rank); },
+        [&](ProcessGroup& group) {
+          const auto at = static_cast<size_t>(group.rank());
+          ++num_joined;
+          while (num_joined < kFailingWorld) std::this_thread::yield();
+          when[at] = Clock::now();
+          try {
+            if (group.rank() == kVictim) {
+              victim(group, num_heard);
+            } else {
+              call(group, operation, kFailingCount, {.timeout = timeout});
+            }
+          } catch (const CommError& e) {
+            heard.texts[at] = e.what();
+          }
+          if (group.rank() != kVictim) when[at] = Clock::now();
+          ++num_heard;
+        });
+    const auto last = *std::max_element(when.begin(), when.end());
+    heard.seconds = std::chrono::duration<double>(last - when[kVictim]).count();
+    return heard;
+  }
+};
+
+TEST_P(ThreadFailure, ARankThatThrowsIsHeardOnAllOthers) {
+  for (const std::string& operation : failing_operations()) {
+    const Heard heard = run(operation, {}, std::chrono::seconds(1),
+                            [](ProcessGroup&, const std::atomic<int>&) { throw ValueError("out of data"); });
+    for (int rank = 0; rank < kFailingWorld; ++rank) {
+      if (rank == kVictim) continue;
+      EXPECT_THAT(heard.texts[static_cast<size_t>(rank)],
+                  MatchesRegex(str("\\[rank ", rank, " of 4\\] ", where_heard(operation, rank),
+                                   " failed\n  rank 2: out of data")));
+    }
+    EXPECT_LT(heard.seconds, 1) << operation;
+  }
+}
+
+TEST_P(ThreadFailure, ARankThatDisagreesIsShownWithItsCall) {
+  for (const std::string& operation : failing_operations()) {
+    const Heard heard =
+        run(operation, {}, std::chrono::seconds(1), [&](ProcessGroup& group, const std::atomic<int>& num_heard) {
+          const auto wait = [&] {
+            while (num_heard < kFailingWorld - 1) std::this_thread::yield();
+          };
+          try {
+            call(group, operation, kFailingCount + 7, {});
+          } catch (const CommError&) {
+            wait();
+            throw;
+          }
+        });
+    for (int rank = 0; rank < kFailingWorld; ++rank) {
+      EXPECT_THAT(heard.texts[static_cast<size_t>(rank)], MatchesRegex(disagreement(operation, rank))) << operation;
+    }
+    EXPECT_LT(heard.seconds, 1) << operation;
+  }
+}
+
+TEST_P(ThreadFailure, ARankThatNeverComesIsNamedAtTheDeadline) {
+  const auto allowed = kStoppedTimeout + std::chrono::seconds(1);
+  for (const std::string& operation : failing_operations()) {
+    const Heard heard = run(operation, kStoppedTimeout, allowed, [&](ProcessGroup&, const std::atomic<int>& num_heard) {
+      while (num_heard < kFailingWorld - 1) std::this_thread::yield();
+    });
+    for (int rank = 0; rank < kFailingWorld; ++rank) {
+      if (rank == kVictim) continue;
+      // Whose deadline is first throws it; the others hear that.
+      const std::string& text = heard.texts[static_cast<size_t>(rank)];
+      EXPECT_THAT(text, HasSubstr(title_of(operation) + " timed out after 0.4 s"));
+      EXPECT_THAT(text, HasSubstr("rank 2"));
+    }
+    EXPECT_LT(heard.seconds, std::chrono::duration<double>(allowed).count()) << operation;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Each, ThreadFailure,
+                         ::testing::Values(Setting{kFailingWorld}, Setting{kFailingWorld, "gloo"},
+                                           Setting{kFailingWorld, "auto", "aabb"}),
+                         setting_name);
+
+}  // namespace
+}  // namespace tandem::inline v0::distributed
