@@ -1,6 +1,8 @@
 // Process ranks of which one fails in the middle of a collective or of a message, on a backend that the test chooses.
 #pragma once
 
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -221,6 +223,28 @@ inline std::string disagreement(const std::string& operation, int rank) {
 inline std::string where_heard(const std::string& operation, int rank) {
   const bool goes_on = (operation == "gather" || operation == "scatter") && rank != kFailingRoot;
   return goes_on ? "(" + operation + " #1|barrier #2)" : title_of(operation);
+}
+
+/// Runs the rank function and expects each survivor to name the victim and `reason`, a regular expression, in time.
+inline void expect_heard(const std::string& function, const std::string& operation, const std::string& how,
+                         const std::string& reason) {
+  const Heard heard = heard_by_survivors(function, operation, how);
+  for (int rank = 0; rank < kFailingWorld; ++rank) {
+    if (rank == kVictim) continue;
+    EXPECT_THAT(heard.texts[static_cast<size_t>(rank)],
+                ::testing::MatchesRegex(
+                    str("\\[rank ", rank, " of 4\\] ", where_heard(operation, rank), " failed\n  rank 2: ", reason)));
+  }
+  EXPECT_LT(heard.seconds, seconds_allowed(how));
+}
+
+/// The same for a victim that disagrees.
+inline void expect_disagreement(const std::string& function, const std::string& operation) {
+  const Heard heard = heard_by_survivors(function, operation, "disagrees");
+  for (int rank = 0; rank < kFailingWorld; ++rank) {
+    EXPECT_THAT(heard.texts[static_cast<size_t>(rank)], ::testing::MatchesRegex(disagreement(operation, rank)));
+  }
+  EXPECT_LT(heard.seconds, seconds_allowed("disagrees"));
 }
 
 }  // namespace tandem::inline v0::distributed
