@@ -123,14 +123,20 @@ TEST(FileStoreTest, AKilledMakerLeavesAUsableFile) {
   }
 }
 
+/// As a process that is stopped in the middle of a call: until the descriptor is closed.
+int hold_lock(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  struct flock lock = {};
+  lock.l_type = F_WRLCK;
+  EXPECT_EQ(fcntl(fd, F_OFD_SETLKW, &lock), 0);
+  return fd;
+}
+
 TEST(FileStoreTest, AHeldLockIsToldAfterItsTime) {
   const TemporaryFolder folder;
   const std::string path = folder / "store";
   const auto store = make_file_store(path, {.lock_timeout = 50ms});
-  const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
-  struct flock lock = {};
-  lock.l_type = F_WRLCK;
-  ASSERT_EQ(fcntl(fd, F_OFD_SETLK, &lock), 0);
+  const int fd = hold_lock(path);
   EXPECT_EQ(folder.shortened(error_text<td::CommError>([&] { store->set("key", "1"); })),
             "store: somebody holds the lock of DIR/store for 0.1 s already: is a process stopped?");
   EXPECT_THROW(store->get("key", 20s), td::CommError);
@@ -143,10 +149,7 @@ TEST(FileStoreTest, WithoutATimeAHeldLockIsWaitedFor) {
   const TemporaryFolder folder;
   const std::string path = folder / "store";
   const auto store = make_file_store(path, {.lock_timeout = 0ms});
-  const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
-  struct flock lock = {};
-  lock.l_type = F_WRLCK;
-  ASSERT_EQ(fcntl(fd, F_OFD_SETLK, &lock), 0);
+  const int fd = hold_lock(path);
   std::thread setter([&] { store->set("key", "1"); });
   std::this_thread::sleep_for(20ms);  // it may have met the lock by then
   close(fd);
@@ -158,12 +161,9 @@ TEST(FileStoreTest, WhoAnnouncesAFailureWaitsForAHeldLockForTwoSeconds) {
   const TemporaryFolder folder;
   const std::string path = folder / "store";
   const auto store = make_file_store(path, {.lock_timeout = 120s});
-  const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
-  struct flock lock = {};
-  lock.l_type = F_WRLCK;
   const td::HookHandle watch =
       store->on_failure([](int, const std::string&) {});  // a thread that waits for the lock too
-  ASSERT_EQ(fcntl(fd, F_OFD_SETLKW, &lock), 0);
+  const int fd = hold_lock(path);
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_EQ(folder.shortened(error_text<td::CommError>([&] { store->announce_failure(0, "no disk"); })),
             "store: somebody holds the lock of DIR/store for 2.0 s already: is a process stopped?");
