@@ -61,9 +61,14 @@ class Backend {
 
   /// Publishes the collective; `collective` lives until it has completed or failed.
   virtual void do_start(const Collective& collective) = 0;
-  /// Tells the peers, if the backend can, that `next` will be started when the running collective has completed.  At
-  /// most once for each, and only while one runs; `next` may not be read after the call, its tensors not at all.
-  virtual void do_announce(const Collective&) {}
+  /// Tells the peers, if the backend can, that `next` will be started after the running collective and those announced
+  /// before; false where it cannot, or not yet.  Only while a collective runs; `next` may not be read after the call.
+  /// Its input may be, and until it has completed or do_abort has returned, if `input_is_ready`: nothing will change it
+  /// but, maybe, what the collectives before write.  Nothing else of its tensors may.
+  virtual bool do_announce(const Collective& next, bool input_is_ready) {
+    (void)next, (void)input_is_ready;
+    return false;
+  }
   /// Goes as far as it can without waiting, or part of the way.  Throws GroupError when the signatures differ or a
   /// rank that is needed has failed.
   virtual Advance do_advance() = 0;

@@ -363,7 +363,7 @@ void GroupQueue::begin_turn(std::unique_lock<std::mutex>& lock) {
 /// Shows the holder of running_ what has come in.
 void GroupQueue::collect() {
   if (head_ == nullptr && !queue_.empty()) head_ = queue_.front();
-  if (next_ == nullptr && queue_.size() > 1) next_ = queue_[1];
+  while (behind_.size() + 1 < queue_.size()) behind_.push_back(queue_[behind_.size() + 1]);
   if (arrived_.empty()) return;
   std::move(arrived_.begin(), arrived_.end(), std::back_inserter(active_));
   arrived_.clear();
@@ -391,7 +391,8 @@ void GroupQueue::end_turn(std::unique_lock<std::mutex>& lock) {
   if (head_ended) {
     queue_.pop_front();
     leave(head_);
-    next_ = nullptr;
+    if (!behind_.empty()) behind_.pop_front();
+    if (num_announced_ > 0) --num_announced_;
   }
   if (messages_ended) {
     for (auto& message : active_) {
@@ -438,9 +439,7 @@ Advance GroupQueue::advance_head() {
     }
     const Advance result = backend_->do_advance();
     head.ended = result == Advance::kDone;
-    if (!head.ended && next_ != nullptr && !std::exchange(next_->announced, true)) {
-      backend_->do_announce(next_->collective);
-    }
+    if (!head.ended) announce();
     return result;
   } catch (const GroupError& e) {
     fail(head, e);
@@ -448,6 +447,16 @@ Advance GroupQueue::advance_head() {
     fail_with_current_exception(head);
   }
   return Advance::kDone;
+}
+
+/// Tells the peers of what is queued behind the head.
+void GroupQueue::announce() {
+  for (; num_announced_ < behind_.size(); ++num_announced_) {
+    const CollectiveOperation& before = num_announced_ > 0 ? *behind_[num_announced_ - 1] : *head_;
+    const CollectiveOperation& next = *behind_[num_announced_];
+    const bool input_is_ready = before.after.empty() && next.before.empty();
+    if (!backend_->do_announce(next.collective, input_is_ready)) return;
+  }
 }
 
 Advance GroupQueue::advance_messages() {

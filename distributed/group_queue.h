@@ -83,6 +83,7 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
   // --- by the holder of running_ ---
   Advance step();
   Advance advance_head();
+  void announce();
   Advance advance_messages();
   void begin(Operation& operation);
   void finish(Operation& operation);
@@ -127,7 +128,8 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
 
   // Of the holder of running_.
   std::shared_ptr<CollectiveOperation> head_;
-  std::shared_ptr<CollectiveOperation> next_;  // after the head, where there is one
+  std::deque<std::shared_ptr<CollectiveOperation>> behind_;  // the head, those that were announced first
+  size_t num_announced_ = 0;
   std::vector<std::shared_ptr<Message>> active_;
   size_t num_begun_ = 0;                                       // of active_: [0, num_begun_) have begun
   Clock::time_point worker_until_ = Clock::time_point::max();  // when the times of what waits are to be looked at again

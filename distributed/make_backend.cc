@@ -20,14 +20,21 @@ namespace {
 }
 
 std::unique_ptr<Backend> make_hierarchical_backend(const ProcessGroupOptions& options, const HostLayout& layout) {
+  Rendezvous rendezvous(options, "parts");
   HostBackends backends;
-  auto flat = std::make_unique<gloo::GlooBackend>(options, gloo::Tuning{});
-  backends.link = flat->link_name();
-  backends.flat = std::move(flat);
-  backends.local = shm::make_shm_backend(options_inside(options, layout));
-  if (layout.is_even() || layout.local_rank(options.rank) == 0) {
-    backends.cross = gloo::make_gloo_backend(options_across(options, layout));
+  try {
+    auto flat = std::make_unique<gloo::GlooBackend>(options, gloo::Tuning{});
+    backends.link = flat->link_name();
+    backends.flat = std::move(flat);
+    backends.local = shm::make_shm_backend(options_inside(options, layout));
+    if (layout.is_even() || layout.local_rank(options.rank) == 0) {
+      backends.cross = gloo::make_gloo_backend(options_across(options, layout));
+    }
+  } catch (const CommError&) {
+    rendezvous.blame_ended();  // maybe a rank that has no share in what failed
+    throw;
   }
+  rendezvous.finish();
   return std::make_unique<HierarchicalBackend>(options, layout, std::move(backends));
 }
 

@@ -64,7 +64,6 @@ struct Operation {
 
 struct CollectiveOperation final : Operation {
   Collective collective;
-  bool announced = false;  ///< of whoever runs the group
 
   std::string title() const override;
   const std::string& name() const override { return collective.name; }

@@ -109,17 +109,16 @@ class Rendezvous::Impl {
     return values;
   }
 
-  /// Returns when something can be read from `fd`, or accepted.  Until this rank has called meet() nobody leaves in
-  /// peace, so that the end of any other rank is a failure.
-  void wait_readable(int fd, const std::vector<int>& missing) {
+  bool wait_readable(int fd, Clock::time_point until) {
     pollfd entries[] = {{fd, POLLIN, 0}, {ended_fd_, POLLIN, 0}};
+    until = std::min(until, deadline_);
     for (;;) {
-      const bool forever = deadline_ == Clock::time_point::max();
-      const int timeout = forever ? -1 : static_cast<int>(std::min<int64_t>(remaining(deadline_).count(), 1 << 30));
+      const bool forever = until == Clock::time_point::max();
+      const int timeout = forever ? -1 : static_cast<int>(std::min<int64_t>(remaining(until).count(), 1 << 30));
       const int ready = poll(entries, 2, timeout);
       if (ready < 0 && errno == EINTR) continue;
-      if (ready <= 0) fail_for_missing(missing);
-      if (entries[0].revents != 0) return;
+      if (ready <= 0) return false;
+      if (entries[0].revents != 0) return true;
       fail_for_ended();
     }
   }
@@ -145,6 +144,15 @@ class Rendezvous::Impl {
     } catch (const Error&) {
       // The ranks have come together; if the store is lost the group hears of it as always.
     }
+  }
+
+  [[noreturn]] void fail_for_missing(const std::vector<int>& ranks) {
+    std::string missing;
+    for (const int rank : ranks) missing += str(" ", shown(rank));
+    fail_to_join(options_,
+                 str("did not come together within ", format_seconds(options_.timeout), "\n  missing: rank",
+                     ranks.size() == 1 ? "" : "s", missing),
+                 ranks.front());
   }
 
   Clock::time_point deadline() const { return deadline_; }
@@ -190,15 +198,6 @@ class Rendezvous::Impl {
     fail_to_join(options_, failure_text("did not come together", shown(rank), reason), rank);
   }
 
-  [[noreturn]] void fail_for_missing(const std::vector<int>& ranks) {
-    std::string missing;
-    for (const int rank : ranks) missing += str(" ", shown(rank));
-    fail_to_join(options_,
-                 str("did not come together within ", format_seconds(options_.timeout), "\n  missing: rank",
-                     ranks.size() == 1 ? "" : "s", missing),
-                 ranks.front());
-  }
-
   const ProcessGroupOptions options_;
   const std::string prefix_;
   const Clock::time_point deadline_;
@@ -222,7 +221,9 @@ std::vector<std::string> Rendezvous::exchange(const std::string& key, const std:
   return impl_->exchange(key, value);
 }
 
-void Rendezvous::wait_readable(int fd, const std::vector<int>& missing) { impl_->wait_readable(fd, missing); }
+bool Rendezvous::wait_readable(int fd, Clock::time_point until) { return impl_->wait_readable(fd, until); }
+
+void Rendezvous::fail_for_missing(const std::vector<int>& ranks) { impl_->fail_for_missing(ranks); }
 
 void Rendezvous::blame_ended() { impl_->blame_ended(); }
 

@@ -36,9 +36,11 @@ class Rendezvous {
   std::string get(const std::string& key, int owner);
   /// Every rank's value, by rank.
   std::vector<std::string> exchange(const std::string& key, const std::string& value);
-  /// Returns when something can be read from `fd`, or accepted.  Until this rank has called meet() nobody leaves in
-  /// peace, so that the end of any other rank is a failure.
-  void wait_readable(int fd, const std::vector<int>& missing);
+  /// Returns when something can be read from `fd`, or accepted; false where `until` or the deadline passed before.
+  /// Until this rank has called meet() nobody leaves in peace, so that the end of any other rank is a failure.
+  bool wait_readable(int fd, Clock::time_point until = Clock::time_point::max());
+  /// For who has waited until the deadline.
+  [[noreturn]] void fail_for_missing(const std::vector<int>& ranks);
   /// Fails where another rank has ended, or ends soon: for one that wonders why a connection closed.
   void blame_ended();
   /// Returns when all ranks have called it.

@@ -35,7 +35,13 @@ std::string GlooBackend::link_name() const {
 void GlooBackend::do_start(const Collective& collective) {
   call_ = &collective;
   ++number_;
-  own_ = make_signature(collective, number_);
+  const bool is_announced = !announced_.empty();
+  if (is_announced) {
+    own_ = std::move(announced_.front().frame);
+    announced_.pop_front();
+  } else {
+    own_ = make_signature(collective, number_);
+  }
   note_started(rank_, own_);
   for (Peer& p : peers_) {
     p.matched = false;
@@ -52,22 +58,32 @@ void GlooBackend::do_start(const Collective& collective) {
   own_bytes_ = 0;
   if (size_ == 1) return;
   plan();
-  if (announced_ == number_) return;
+  if (std::exchange(sends_ahead_, false)) {
+    for (Peer& p : peers_) {
+      p.out[0].sent = p.out[kAhead].sent;
+      p.out[0].arrived = p.out[kAhead].arrived;
+      p.out[kAhead] = {};
+      for (Flight& flight : p.flights) flight.stream = 0;
+    }
+  }
+  if (is_announced) return;
   for (int to = 0; to < size_; ++to) {
     if (is_peer(to)) post_signature(to, own_);
   }
 }
 
-void GlooBackend::do_announce(const Collective& next) {
+bool GlooBackend::do_announce(const Collective& next, bool input_is_ready) {
   // Only where no signature carries data: those may be results of what runs now.
   const int64_t smallest_slice = next.num_bytes() / size_ - kUnit * size_;
   const bool is_large = next.kind == CollectiveKind::kAllReduce && smallest_slice > static_cast<int64_t>(kInlineBytes);
-  if (next.moves_data && !is_large) return;
-  announced_ = number_ + 1;
-  const std::string signature = encode(make_signature(next, announced_));
+  if ((next.moves_data && !is_large) || announced_.size() == kMostAnnounced) return false;
+  announced_.push_back({make_signature(next, number_ + announced_.size() + 1),
+                        is_large && next.moves_data && input_is_ready ? next.input : nullptr});
+  const std::string signature = encode(announced_.back().frame);
   for (int to = 0; to < size_; ++to) {
     if (is_peer(to)) link(to).send(FrameType::kSignature, signature);
   }
+  return true;
 }
 
 SignatureFrame GlooBackend::make_signature(const Collective& collective, uint64_t number) {
@@ -225,9 +241,8 @@ std::vector<int> GlooBackend::do_awaited() {
     const Peer& p = peer(rank);
     const bool is_reduced = p.in[0].base == nullptr;
     const bool owes_input = p.in[0].arrived < p.in[0].total && !(is_reduced && !p.held.empty());
-    const bool takes_nothing = std::any_of(std::begin(p.out), std::end(p.out), [](const Outgoing& out) {
-      return out.arrived < out.total && out.sent == out.total;
-    });
+    const bool takes_nothing = std::any_of(
+        p.out, p.out + kStreams, [](const Outgoing& out) { return out.arrived < out.total && out.sent == out.total; });
     if (owes_input || takes_nothing) causes.push_back(rank);
   }
   return causes.empty() ? missing : causes;

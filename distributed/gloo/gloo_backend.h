@@ -20,8 +20,9 @@ namespace tandem::inline v0::distributed::gloo {
 /// Every collective begins with a signature from each rank to each other.  Between two ranks each has up to two streams
 /// of bytes to the other: the first carries inputs, the second results or what is passed on.  A first stream of few
 /// bytes travels inside the signature; all else is sent, in chunks from the caller's memory, once all signatures are
-/// known to be equal, so that whoever receives can always take it at once.  A large collective that is queued behind
-/// the running one sends its signature already, so that its data follow without a pause.
+/// known to be equal, so that whoever receives can always take it at once.  Large all_reduces that are queued behind
+/// the running one send their signatures already, and the next its inputs too, once all of the running one is sent: there
+/// is no pause on the link between two.
 /// - all_reduce between two ranks, or of few bytes: all send everything and reduce everything.
 /// - else: slice j of the tensor goes to rank j, which reduces chunk after chunk and sends each at once to all others;
 ///   reduce the same, with results to the root alone.
@@ -40,7 +41,7 @@ class GlooBackend final : public Backend {
   // Whoever spins takes the core from the threads that receive.
   bool may_spin() const override { return false; }
   void do_start(const Collective& collective) override;
-  void do_announce(const Collective& next) override;
+  bool do_announce(const Collective& next, bool input_is_ready) override;
   Advance do_advance() override;
   void do_start_transfer(Transfer& transfer) override;
   Advance do_advance_transfers() override;
@@ -55,6 +56,8 @@ class GlooBackend final : public Backend {
 
  private:
   static constexpr int kStreams = 2;
+  static constexpr int kAhead = kStreams;  ///< the first stream of the next collective
+  static constexpr size_t kMostAnnounced = 8;
   static constexpr int64_t kUnit = 64;  ///< slices begin at multiples of so many bytes
 
   /// What this rank sends to one other.
@@ -92,13 +95,16 @@ class GlooBackend final : public Backend {
   struct Peer {
     std::deque<SignatureFrame> signatures;  ///< the first is of the running collective, or of one that will run
     bool matched = false;
-    int64_t expects_after = 0;  ///< arrived bytes of the first stream when much was expected; 0: not
-    std::deque<Frame> held;     ///< chunks that wait to be reduced
-    std::deque<Frame> data;     ///< of the running collective, until all signatures match
-    Outgoing out[kStreams];
+    std::deque<Frame> held;  ///< chunks that wait to be reduced
+    std::deque<Frame> data;  ///< of the running collective, until all signatures match
+    Outgoing out[kStreams + 1];
     Incoming in[kStreams];
     std::deque<Flight> flights;
     std::optional<PoisonFrame> poison;
+  };
+  struct Announced {
+    SignatureFrame frame;
+    const std::byte* input;  ///< null: not there before its turn
   };
   struct Failure {
     int culprit;
@@ -136,7 +142,10 @@ class GlooBackend final : public Backend {
   void plan_broadcast();
   void plan_parts();
   void plan_own_part(const std::byte* from, std::byte* to, int64_t num_bytes);
-  Slice slice(int index, int count) const;
+  /// What of a tensor of `total` bytes lies in one of `count` parts.
+  static Slice slice(int64_t total, int index, int count);
+  /// What of an all_reduce's input goes to `rank` in the first stream.
+  Slice input_of(int rank, int64_t total) const;
   void finish_alone();
 
   // streams.cc: moving it
@@ -144,13 +153,13 @@ class GlooBackend final : public Backend {
   /// Bytes of a stream's frames.  Short streams have several too, so that reducing one goes beside sending the next.
   int64_t chunk_bytes(int64_t total) const;
   bool move();
-  void expect(int from);
   bool note_arrivals();
   bool take_data(int from);
   void accept(int from, Frame frame);
   bool reduce_chunks();
   bool send_chunks();
   bool send_chunk(int to, int stream);
+  void look_ahead();
   bool is_complete();
 
   const ProcessGroupOptions options_;
@@ -174,7 +183,8 @@ class GlooBackend final : public Backend {
   // The running collective.
   const Collective* call_ = nullptr;
   uint64_t number_ = 0;                // of the collectives run here, from 1
-  uint64_t announced_ = 0;             // the last whose signatures are sent
+  std::deque<Announced> announced_;    // those after the running one, in their order
+  bool sends_ahead_ = false;           // inputs of the first of them
   std::atomic<uint64_t> finished_{0};  // completed ones
   SignatureFrame own_;
   std::vector<Peer> peers_;

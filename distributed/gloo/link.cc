@@ -154,10 +154,6 @@ void Link::acknowledge(const FrameHeader& header) {
   acked_data_.store(header.arrived_data, std::memory_order_release);
   std::lock_guard lock(mutex_);
   acked_records_ = header.arrived_records;
-  if (asked_record_ != 0 && acked_records_ >= asked_record_) {
-    heard_released_ = asked_released_;
-    asked_record_ = 0;
-  }
   freed_data_ = header.released_data;
   const uint64_t untold = arrived_records_.load(std::memory_order_relaxed) - told_records_;
   if ((header.flags & kWantAck) != 0 || untold >= static_cast<uint64_t>(tuning_.records) / 2) credit_due_ = true;
@@ -230,8 +226,8 @@ uint64_t Link::try_send_data(const std::byte* data, int64_t num_bytes, uint64_t 
     std::lock_guard lock(mutex_);
     if (is_lost() || poisoned_ || queued_data_ - freed_data_ >= static_cast<uint64_t>(tuning_.slots)) return 0;
     index = ++queued_data_;
-    // Every half of the ring hears back, whoever shares it, so that nobody waits for an arrival that is not told.
-    if (index % static_cast<uint64_t>(std::max(tuning_.slots / 2, 1)) == 0) entry.header.flags |= kWantAck;
+    // Every quarter of the ring hears back, whoever shares it, so that nobody waits for an arrival that is not told.
+    if (index % quarter() == 0) entry.header.flags |= kWantAck;
     queue_.push_back(std::move(entry));
   }
   events_->flush_wanted();
@@ -245,14 +241,9 @@ void Link::release(uint64_t index) {
     released_ahead_ >>= 1;
     ++released_data_;
   }
-  if (released_data_ - told_released_ < static_cast<uint64_t>(std::max(tuning_.slots / 2, 1))) return;
+  if (released_data_ - told_released_ < quarter()) return;
   credit_due_ = true;
   events_->flush_wanted();
-}
-
-uint64_t Link::expected_data() {
-  std::lock_guard lock(mutex_);
-  return heard_released_ + static_cast<uint64_t>(tuning_.slots) - arrived_data_.load(std::memory_order_relaxed);
 }
 
 bool Link::is_heard() {
@@ -291,10 +282,6 @@ bool Link::next_entry(Entry& entry) {
   header.arrived_records = told_records_ = arrived_records_.load(std::memory_order_acquire);
   header.arrived_data = arrived_data_.load(std::memory_order_acquire);
   header.released_data = told_released_ = released_data_;
-  if (asked_record_ == 0 && released_data_ > heard_released_) {
-    asked_record_ = sent_records_;
-    asked_released_ = released_data_;
-  }
   credit_due_ = false;
   return true;
 }

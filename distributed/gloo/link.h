@@ -1,6 +1,7 @@
 // One connection to another rank, in frames that neither side can overrun.  Private to distributed/gloo.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -23,8 +24,8 @@ namespace tandem::inline v0::distributed::gloo {
 
 /// Sizes that all ranks of a group agree on.
 struct Tuning {
-  int64_t chunk_bytes = 512 << 10;  ///< of data in a frame at most; a multiple of 64
-  int slots = 8;                    ///< data frames on the way, in one direction of a link; at most 64
+  int64_t chunk_bytes = 256 << 10;  ///< of data in a frame at most; a multiple of 64
+  int slots = 16;                   ///< data frames on the way, in one direction of a link; at most 64
   int records = 32;                 ///< frames on the way
 };
 
@@ -87,15 +88,11 @@ class Link {
   bool reads_memory();
   /// Sends up to Tuning::chunk_bytes from memory that stays as it is until arrived_data() has passed the number
   /// returned, from 1; 0 where there is no room now.  The peer tells at once that it has arrived where that is wanted,
-  /// and for every half of the slots; else with its next record.
+  /// and for every quarter of the slots; else with its next record.
   uint64_t try_send_data(const std::byte* data, int64_t num_bytes, uint64_t channel, uint8_t stream, uint64_t offset,
                          bool want_ack);
-  /// Records of the other side that have arrived here.
-  uint64_t arrived_records() const { return arrived_records_.load(std::memory_order_acquire); }
   /// Data frames of this side that have arrived.
   uint64_t arrived_data() const { return acked_data_.load(std::memory_order_acquire); }
-  /// Data frames that the peer can still send without another word from this side.
-  uint64_t expected_data();
   /// Gives the slot of the data frame `index` back.
   void release(uint64_t index);
   bool is_lost() const { return lost_.load(std::memory_order_acquire); }
@@ -116,6 +113,7 @@ class Link {
   void run();
   void receive_next();
   void acknowledge(const FrameHeader& header);
+  uint64_t quarter() const { return static_cast<uint64_t>(std::max(tuning_.slots / 4, 1)); }
   bool has_record_room(int reserve) const;
   bool next_entry(Entry& entry);
   void write(const Entry& entry);
@@ -156,9 +154,6 @@ class Link {
   uint64_t released_ahead_ = 0;  // bit i: slot released_data_ + i is free too
   uint64_t told_records_ = 0;    // what the peer knows
   uint64_t told_released_ = 0;
-  uint64_t heard_released_ = 0;  // and what it is known to know: of one record at a time
-  uint64_t asked_released_ = 0;
-  uint64_t asked_record_ = 0;  // 0: of none
   bool credit_due_ = false;
 };
 

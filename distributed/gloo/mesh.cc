@@ -137,14 +137,6 @@ class Mesh::Flusher final : public ::gloo::transport::tcp::Handler {
   void want() {
     if (!is_wanted_.exchange(true)) raise(wanted_);
   }
-  /// Looks after Mesh::expect_much from now on.
-  void watch() {
-    {
-      std::lock_guard lock(mutex_);
-      watches_ = true;
-    }
-    changed_.notify_all();
-  }
 
   void handleEvents(int) override {
     uint64_t count;
@@ -158,27 +150,17 @@ class Mesh::Flusher final : public ::gloo::transport::tcp::Handler {
 
  private:
   static constexpr std::chrono::milliseconds kLongestWrite{20};
-  static constexpr std::chrono::milliseconds kPatience{10};
 
   void run() {
     std::unique_lock lock(mutex_);
-    Clock::time_point next_look;
     for (;;) {
-      const auto is_asked = [&] { return stop_ || done_ < asked_; };
-      if (!watches_) {
-        changed_.wait(lock, [&] { return is_asked() || watches_; });
-        next_look = Clock::now() + kPatience;
-      } else if (!changed_.wait_until(lock, next_look, is_asked) || Clock::now() >= next_look) {
-        watches_ = mesh_.review_expectations();
-        next_look = Clock::now() + kPatience;
-      }
+      changed_.wait(lock, [&] { return stop_ || done_ < asked_; });
       if (stop_) return;
-      if (done_ == asked_) continue;
       const uint64_t round = asked_;
       lock.unlock();
       is_wanted_.store(false);
       for (size_t peer = 0; peer < mesh_.links_.size(); ++peer) {
-        if (mesh_.links_[peer] != nullptr && mesh_.links_[peer]->flush()) mesh_.hold_all_slots(peer);
+        if (mesh_.links_[peer] != nullptr && mesh_.links_[peer]->flush()) mesh_.hold_a_chunk(peer);
       }
       lock.lock();
       done_ = round;
@@ -195,7 +177,6 @@ class Mesh::Flusher final : public ::gloo::transport::tcp::Handler {
   std::condition_variable changed_;
   uint64_t asked_ = 0;  // rounds of writing
   uint64_t done_ = 0;
-  bool watches_ = false;
   bool stop_ = false;
 };
 
@@ -206,7 +187,6 @@ Mesh::Mesh(const ProcessGroupOptions& options, const Tuning& tuning)
       links_(static_cast<size_t>(options.world_size)),
       lost_(static_cast<size_t>(options.world_size)),
       greeted_(static_cast<size_t>(options.world_size)),
-      expected_(static_cast<size_t>(options.world_size)),
       all_greeted_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (options.world_size == 1) {
     hosts_ = {host_identity(options)};
@@ -215,18 +195,18 @@ Mesh::Mesh(const ProcessGroupOptions& options, const Tuning& tuning)
   try {
     join();
   } catch (const ::gloo::Exception& e) {
-    close();
+    close(kCutTime);
     fail_to_join(options_, str("gloo: ", e.what()));
   } catch (const ::gloo::EnforceNotMet& e) {
-    close();
+    close(kCutTime);
     fail_to_join(options_, str("gloo: ", e.what()));
   } catch (...) {
-    close();
+    close(kCutTime);
     throw;
   }
 }
 
-Mesh::~Mesh() { close(); }
+Mesh::~Mesh() { close(kGoodbyeTime); }
 
 // --- coming together ---
 
@@ -287,12 +267,8 @@ struct Mesh::Attempt {
   }
 
   /// Empty, or why not all are connected.
-  std::string finish(Clock::time_point deadline) {
-    pollfd entry = {connected.get(), POLLIN, 0};
-    int ready;
-    while ((ready = poll(&entry, 1, milliseconds_until(deadline))) < 0 && errno == EINTR) {
-    }
-    if (ready <= 0) return "not all connections came about";
+  std::string finish(Rendezvous& rendezvous, Clock::time_point until) {
+    if (!rendezvous.wait_readable(connected.get(), until)) return "not all connections came about";
     thread.join();
     return error;
   }
@@ -336,7 +312,7 @@ std::string Mesh::try_connect(Rendezvous& rendezvous, int number) {
     towards_us.push_back(list[static_cast<size_t>(options_.rank)]);
   }
   attempt.start(towards_us);
-  std::string error = attempt.finish(std::min(Clock::now() + kConnectTime[number], rendezvous.deadline()));
+  std::string error = attempt.finish(rendezvous, Clock::now() + kConnectTime[number]);
   if (!error.empty() && Clock::now() >= rendezvous.deadline()) {
     const int peer = attempt.awaited_peer;
     fail_to_join(
@@ -404,7 +380,15 @@ void Mesh::greet(Rendezvous& rendezvous) {
     link(peer).send(FrameType::kHello, encode(HelloFrame{token_, options_.rank}));
   }
   said_hello_ = true;
-  rendezvous.wait_readable(all_greeted_.get(), {});
+  if (!rendezvous.wait_readable(all_greeted_.get())) {
+    std::vector<int> missing;
+    std::unique_lock lock(mutex_);
+    for (int peer = 0; peer < options_.world_size; ++peer) {
+      if (peer != options_.rank && greeted_[static_cast<size_t>(peer)] == 0) missing.push_back(peer);
+    }
+    lock.unlock();
+    if (!missing.empty()) rendezvous.fail_for_missing(missing);
+  }
   for (int peer = 0; peer < options_.world_size; ++peer) {
     // Who has greeted may have gone again: the first operation tells why.
     std::unique_lock lock(mutex_);
@@ -416,37 +400,10 @@ void Mesh::greet(Rendezvous& rendezvous) {
   }
 }
 
-void Mesh::expect_much(int peer, bool much) {
-  {
-    std::lock_guard lock(mutex_);
-    set_low_water(static_cast<size_t>(peer), much);
-  }
-  if (much) flusher_->watch();
-}
-
-/// Gives up what was expected where nothing has arrived since the last call.  True if something is left.
-bool Mesh::review_expectations() {
-  std::lock_guard lock(mutex_);
-  bool any = false;
-  for (size_t peer = 0; peer < expected_.size(); ++peer) {
-    if (!expected_[peer]) continue;
-    const uint64_t arrived = links_[peer]->arrived_records();
-    if (std::exchange(*expected_[peer], arrived) == arrived) set_low_water(peer, false);
-    any |= expected_[peer].has_value();
-  }
-  return any;
-}
-
-void Mesh::set_low_water(size_t peer, bool much) {
-  if (expected_[peer].has_value() == much) return;
-  expected_[peer] = much ? std::optional<uint64_t>(~uint64_t{0}) : std::nullopt;
-  const int num_bytes = much ? static_cast<int>(kMuch) : 1;
-  setsockopt(sockets_[peer].get(), SOL_SOCKET, SO_RCVLOWAT, &num_bytes, sizeof(num_bytes));
-}
-
-/// Makes room for all that can be on the way, so that whole frames leave this thread at once.
-void Mesh::hold_all_slots(size_t peer) {
-  const auto num_bytes = static_cast<int>(tuning_.slots * tuning_.chunk_bytes);
+/// Makes room for a whole data frame: where less fits, what follows waits for the peer's delayed acknowledgement.  Not for
+/// more: records that go behind data in the buffer tell late what has arrived.
+void Mesh::hold_a_chunk(size_t peer) {
+  const auto num_bytes = static_cast<int>(tuning_.chunk_bytes);
   setsockopt(sockets_[peer].get(), SOL_SOCKET, SO_SNDBUF, &num_bytes, sizeof(num_bytes));
 }
 
@@ -560,13 +517,13 @@ void Mesh::poison(const std::string& payload) {
   wait(kCutTime, true);
 }
 
-void Mesh::close() {
+void Mesh::close(std::chrono::milliseconds patience) {
   stop_asking();
   for (const auto& link : links_) {
     if (link != nullptr && said_hello_) link->send(FrameType::kGoodbye, {});
   }
   // Closing at once would reset connections on which something is unread, and lose what is on the way.
-  const auto deadline = Clock::now() + kGoodbyeTime;
+  const auto deadline = Clock::now() + patience;
   for (const auto& link : links_) {
     while (said_hello_ && link != nullptr && !link->is_lost() && !link->is_heard() && Clock::now() < deadline) {
       std::this_thread::sleep_for(std::chrono::microseconds(200));

@@ -53,11 +53,6 @@ class Mesh final : private LinkEvents {
   /// was to be sent: peers that do not take it within 0.7 s are cut off.
   void poison(const std::string& payload);
 
-  /// Whether at least kMuch is certain to come from `peer`, apart from what Gloo may have read already: then its thread is
-  /// woken for that much at a time, not for every segment.  Given up by itself where nothing comes for 10 ms.
-  void expect_much(int peer, bool much);
-  static constexpr int64_t kMuch = 256 << 10;
-
   /// As Backend::do_sleep.
   void sleep(FunctionRef<bool()> changed, Clock::time_point until);
   void wake();
@@ -72,10 +67,9 @@ class Mesh final : private LinkEvents {
   void connect(Rendezvous& rendezvous);
   std::string try_connect(Rendezvous& rendezvous, int attempt);
   void greet(Rendezvous& rendezvous);
-  bool review_expectations();
-  void set_low_water(size_t peer, bool much);
-  void hold_all_slots(size_t peer);
-  void close();
+  void hold_a_chunk(size_t peer);
+  /// Waits that long for peers to hear of it.
+  void close(std::chrono::milliseconds patience);
 
   void frame_arrived(Frame frame) override;
   void link_moved(int peer) override;
@@ -108,9 +102,8 @@ class Mesh final : private LinkEvents {
 
   std::vector<uint8_t> greeted_;  // by rank
   int num_greeted_ = 0;
-  std::vector<std::optional<uint64_t>> expected_;  // by rank, where much is expected: records at the last look
-  bool said_hello_ = false;                        // of the thread that makes and ends this
-  FileDescriptor all_greeted_;                     // readable once all have greeted, or one cannot
+  bool said_hello_ = false;     // of the thread that makes and ends this
+  FileDescriptor all_greeted_;  // readable once all have greeted, or one cannot
 };
 
 }  // namespace tandem::inline v0::distributed::gloo

@@ -13,11 +13,15 @@ int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / mult
 
 }  // namespace
 
-GlooBackend::Slice GlooBackend::slice(int index, int count) const {
-  const int64_t total = call_->num_bytes();
+GlooBackend::Slice GlooBackend::slice(int64_t total, int index, int count) {
   const int64_t each = round_up((total + count - 1) / count, kUnit);
   const int64_t begin = std::min(index * each, total);
   return {begin, std::min(each, total - begin)};
+}
+
+GlooBackend::Slice GlooBackend::input_of(int rank, int64_t total) const {
+  if (size_ == 2 || total <= static_cast<int64_t>(kInlineBytes)) return {0, total};
+  return slice(total, rank, size_);
 }
 
 void GlooBackend::plan() {
@@ -45,7 +49,7 @@ void GlooBackend::plan_reduction(bool to_all) {
     reduction_.in_place = to_all && call_->input == call_->output;
     return;
   }
-  const Slice own = slice(rank_, size_);
+  const Slice own = slice(total, rank_, size_);
   reduction_ = {call_->input + own.begin, nullptr, own.num_bytes};
   if (gets_result) {
     reduction_.out = call_->output + own.begin;
@@ -56,7 +60,7 @@ void GlooBackend::plan_reduction(bool to_all) {
   }
   for (int rank = 0; rank < size_; ++rank) {
     if (!is_peer(rank)) continue;
-    const Slice theirs = slice(rank, size_);
+    const Slice theirs = input_of(rank, total);
     Peer& p = peer(rank);
     p.out[0] = {call_->input + theirs.begin, theirs.num_bytes};
     p.in[0] = {nullptr, own.num_bytes};
@@ -80,7 +84,7 @@ void GlooBackend::plan_broadcast() {
     return;
   }
   // Slices are numbered by the ranks without the root.
-  const auto slice_of = [&](int rank) { return slice(rank < root ? rank : rank - 1, size_ - 1); };
+  const auto slice_of = [&](int rank) { return slice(total, rank < root ? rank : rank - 1, size_ - 1); };
   if (rank_ == root) {
     for (int rank = 0; rank < size_; ++rank) {
       if (!is_peer(rank)) continue;

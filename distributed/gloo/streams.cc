@@ -1,6 +1,7 @@
 // Moving the bytes of the running collective.
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <utility>
 
 #include <tandem/distributed/gloo/gloo_backend.h>
@@ -44,11 +45,8 @@ int64_t GlooBackend::chunk_bytes(int64_t total) const {
 
 bool GlooBackend::move() {
   bool moved = note_arrivals();
-  for (int rank = 0; rank < size_; ++rank) {
-    if (!is_peer(rank)) continue;
-    moved |= take_data(rank);
-    expect(rank);
-  }
+  for (int rank = 0; rank < size_; ++rank) moved |= is_peer(rank) && take_data(rank);
+  look_ahead();
   moved |= reduce_chunks();
   moved |= send_chunks();
   if (own_bytes_ > 0) {
@@ -57,19 +55,6 @@ bool GlooBackend::move() {
     moved = true;
   }
   return moved;
-}
-
-/// Tells the mesh whether much is still to come.  Of the first stream: what the second carries may wait for this rank.  And
-/// not before the stream flows, nor beside messages, which take slots too.
-void GlooBackend::expect(int from) {
-  Peer& p = peer(from);
-  const Incoming& in = p.in[0];
-  const int64_t chunk = chunk_bytes(in.total);
-  const int64_t left = std::min(in.total - in.arrived, static_cast<int64_t>(link(from).expected_data()) * chunk);
-  const bool much = left - chunk >= Mesh::kMuch && in.arrived > 0 && !messages_.waits_for(from);
-  // Once more after each arrival: the mesh may have given up.
-  const int64_t expects_after = much ? in.arrived : 0;
-  if (std::exchange(p.expects_after, expects_after) != expects_after) mesh_.expect_much(from, much);
 }
 
 bool GlooBackend::note_arrivals() {
@@ -170,7 +155,9 @@ bool GlooBackend::send_chunks() {
     // Each rank begins with the next one, so that not all send to the same.  Results first: others wait for them.
     for (int i = 1; i < size_; ++i) {
       const int to = (rank_ + i) % size_;
-      any |= send_chunk(to, 1) || send_chunk(to, 0);
+      const Outgoing* out = peer(to).out;
+      const bool is_sent = out[0].sent == out[0].total && out[1].sent == out[1].total;
+      any |= is_sent ? send_chunk(to, kAhead) : send_chunk(to, 1) || send_chunk(to, 0);
     }
     moved |= any;
   }
@@ -185,12 +172,37 @@ bool GlooBackend::send_chunk(int to, int stream) {
   const bool last = out.sent + num_bytes == out.total;
   const std::byte* data = out.base + (out.ring > 0 ? out.sent % out.ring : out.sent);
   const bool want_ack = last || out.ack_each;
-  const uint64_t index = link(to).try_send_data(data, num_bytes, number_, static_cast<uint8_t>(stream),
-                                                static_cast<uint64_t>(out.sent), want_ack);
+  const uint64_t index =
+      link(to).try_send_data(data, num_bytes, stream == kAhead ? number_ + 1 : number_,
+                             static_cast<uint8_t>(stream % kStreams), static_cast<uint64_t>(out.sent), want_ack);
   if (index == 0) return false;
   p.flights.push_back({index, stream, num_bytes});
   out.sent += num_bytes;
   return true;
+}
+
+/// Lets inputs of the next collective follow what is sent of this one, once all ranks are known to start it and nothing of
+/// it is still to be written.  All that this one needs lies before them, so that no rank waits for a slot that they hold.
+void GlooBackend::look_ahead() {
+  if (sends_ahead_ || announced_.empty() || announced_.front().input == nullptr) return;
+  const Announced& next = announced_.front();
+  const int64_t total = next.frame.signature.num_elements * size_of(next.frame.signature.dtype);
+  const std::less<const std::byte*> before;
+  const bool is_apart =
+      !before(next.input, call_->output + call_->num_bytes()) || !before(call_->output, next.input + total);
+  if (call_->moves_data && !(call_->kind == CollectiveKind::kAllReduce && is_apart)) return;
+  for (int rank = 0; rank < size_; ++rank) {
+    const auto& signatures = peer(rank).signatures;
+    if (is_peer(rank) && (signatures.size() < 2 || !(signatures[1].signature == next.frame.signature))) return;
+  }
+  for (int rank = 0; rank < size_; ++rank) {
+    if (!is_peer(rank)) continue;
+    const Slice part = input_of(rank, total);
+    Outgoing& out = peer(rank).out[kAhead];
+    out = {next.input + part.begin, part.num_bytes};
+    out.ready = out.total;
+  }
+  sends_ahead_ = true;
 }
 
 bool GlooBackend::is_complete() {

@@ -115,10 +115,10 @@ void HierarchicalBackend::do_start(const Collective& collective) {
   }
 }
 
-void HierarchicalBackend::do_announce(const Collective& next) {
+bool HierarchicalBackend::do_announce(const Collective& next, bool input_is_ready) {
   Collective signature = next;
   if (next.kind == CollectiveKind::kAllReduce) signature.moves_data = false;
-  flat_->do_announce(signature);
+  return flat_->do_announce(signature, input_is_ready);
 }
 
 Advance HierarchicalBackend::do_advance() {
@@ -245,7 +245,7 @@ void HierarchicalBackend::start_cross() {
   cross_->do_start(cross_call_);
   cross_runs_ = true;
   if (crossed_ + 1 < num_chunks_) {
-    cross_->do_announce(inner(CollectiveKind::kAllReduce, partial_, slice(chunk(crossed_ + 1).count, 0).count));
+    cross_->do_announce(inner(CollectiveKind::kAllReduce, partial_, slice(chunk(crossed_ + 1).count, 0).count), false);
   }
 }
 

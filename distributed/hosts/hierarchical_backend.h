@@ -49,7 +49,7 @@ class HierarchicalBackend final : public Backend {
   std::string describe() const override;
   bool may_spin() const override;
   void do_start(const Collective& collective) override;
-  void do_announce(const Collective& next) override;
+  bool do_announce(const Collective& next, bool input_is_ready) override;
   Advance do_advance() override;
   void do_start_transfer(Transfer& transfer) override { flat_->do_start_transfer(transfer); }
   Advance do_advance_transfers() override { return flat_->do_advance_transfers(); }

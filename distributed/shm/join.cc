@@ -227,7 +227,7 @@ std::vector<SharedFile> exchange_as_host(const ProcessGroupOptions& options, Sha
     for (size_t rank = 0; rank < files.size(); ++rank) {
       if (files[rank].fd() < 0) missing.push_back(static_cast<int>(rank));
     }
-    rendezvous.wait_readable(listener.fd(), missing);
+    if (!rendezvous.wait_readable(listener.fd())) rendezvous.fail_for_missing(missing);
     Socket peer(accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
     Hello hello;
     std::vector<SharedFile> received;
@@ -270,7 +270,7 @@ std::vector<SharedFile> exchange_as_guest(const ProcessGroupOptions& options, co
   }
   if (!host.peer_is_same_user()) fail(options, "the socket of rank 0 belongs to another user", 0);
   const bool sent = send_hello(host, make_hello(token, options.rank), {segment.fd()});
-  if (sent) rendezvous.wait_readable(host.fd(), {0});
+  if (sent && !rendezvous.wait_readable(host.fd())) rendezvous.fail_for_missing({0});
   Hello answer;
   std::vector<SharedFile> files;
   if (!sent || !receive_hello(host, answer, files) || !has_token(answer, token) ||

@@ -16,6 +16,7 @@
 #include <tandem/distributed/store/socket.h>
 #include <tandem/distributed/store/wire.h>
 #include <tandem/tests/distributed/backend_ranks.h>
+#include <tandem/tests/distributed/forwarding_store.h>
 
 namespace tandem::inline v0::distributed {
 namespace {
@@ -25,37 +26,24 @@ using testing::MatchesRegex;
 constexpr int kWorld = 3;
 
 /// A store that shows what a rank sets before the others see it, and changes what the rank gets.
-class ShownStore final : public Store {
+class ShownStore final : public ForwardingStore {
  public:
   using Show = std::function<void(const std::string& key, const std::string& value)>;
   using Change = std::function<std::string(const std::string& key, const std::string& value)>;
   ShownStore(std::shared_ptr<Store> store, Show show, Change change)
-      : store_(std::move(store)), show_(std::move(show)), change_(std::move(change)) {}
+      : ForwardingStore(std::move(store)), show_(std::move(show)), change_(std::move(change)) {}
 
   void set(const std::string& key, const std::string& value) override {
     if (show_) show_(key, value);
-    store_->set(key, value);
+    ForwardingStore::set(key, value);
   }
   std::string get_from(const std::string& key, const std::vector<int>& ranks,
                        std::chrono::milliseconds timeout) override {
-    const std::string value = store_->get_from(key, ranks, timeout);
+    const std::string value = ForwardingStore::get_from(key, ranks, timeout);
     return change_ ? change_(key, value) : value;
-  }
-  bool check(const std::vector<std::string>& keys) override { return store_->check(keys); }
-  int64_t num_keys() override { return store_->num_keys(); }
-  int64_t add(const std::string& key, int64_t delta) override { return store_->add(key, delta); }
-  std::string compare_set(const std::string& key, const std::string& expected, const std::string& desired) override {
-    return store_->compare_set(key, expected, desired);
-  }
-  bool delete_key(const std::string& key) override { return store_->delete_key(key); }
-  void announce_failure(int rank, const std::string& reason) override { store_->announce_failure(rank, reason); }
-  void leave(int rank) override { store_->leave(rank); }
-  HookHandle on_failure(std::function<void(int rank, const std::string& reason)> f) override {
-    return store_->on_failure(std::move(f));
   }
 
  private:
-  const std::shared_ptr<Store> store_;
   const Show show_;
   const Change change_;
 };

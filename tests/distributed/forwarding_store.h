@@ -1,0 +1,41 @@
+// A store that passes everything on: for tests that look at some of it.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <tandem/distributed/store.h>
+
+namespace tandem::inline v0::distributed {
+
+class ForwardingStore : public Store {
+ public:
+  explicit ForwardingStore(std::shared_ptr<Store> store) : store_(std::move(store)) {}
+
+  void set(const std::string& key, const std::string& value) override { store_->set(key, value); }
+  std::string get_from(const std::string& key, const std::vector<int>& ranks,
+                       std::chrono::milliseconds timeout) override {
+    return store_->get_from(key, ranks, timeout);
+  }
+  bool check(const std::vector<std::string>& keys) override { return store_->check(keys); }
+  int64_t num_keys() override { return store_->num_keys(); }
+  int64_t add(const std::string& key, int64_t delta) override { return store_->add(key, delta); }
+  std::string compare_set(const std::string& key, const std::string& expected, const std::string& desired) override {
+    return store_->compare_set(key, expected, desired);
+  }
+  bool delete_key(const std::string& key) override { return store_->delete_key(key); }
+  void announce_failure(int rank, const std::string& reason) override { store_->announce_failure(rank, reason); }
+  void leave(int rank) override { store_->leave(rank); }
+  HookHandle on_failure(std::function<void(int rank, const std::string& reason)> f) override {
+    return store_->on_failure(std::move(f));
+  }
+
+ private:
+  const std::shared_ptr<Store> store_;
+};
+
+}  // namespace tandem::inline v0::distributed

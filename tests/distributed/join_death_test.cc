@@ -1,0 +1,204 @@
+// A process that is killed, stopped or throws at any step of joining a group: the others hear of it, with its number, within
+// a second.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <tandem/base/error.h>
+#include <tandem/distributed/launch.h>
+#include <tandem/distributed/process_group.h>
+#include <tandem/tests/distributed/forwarding_store.h>
+#include <tandem/tests/distributed/thread_ranks.h>
+#include <tandem/tests/support/sanitizers.h>
+#include <tandem/tests/support/temporary_folder.h>
+
+namespace tandem::inline v0::distributed {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kWorld = 3;
+constexpr int kVictim = 1;
+constexpr std::chrono::milliseconds kStoppedTimeout{400};
+
+/// Calls `before` ahead of whatever a rank that joins asks of the store.
+class CountingStore final : public ForwardingStore {
+ public:
+  CountingStore(std::shared_ptr<Store> store, std::function<void()> before)
+      : ForwardingStore(std::move(store)), before_(std::move(before)) {}
+
+  void set(const std::string& key, const std::string& value) override {
+    before_();
+    ForwardingStore::set(key, value);
+  }
+  std::string get_from(const std::string& key, const std::vector<int>& ranks,
+                       std::chrono::milliseconds timeout) override {
+    before_();
+    return ForwardingStore::get_from(key, ranks, timeout);
+  }
+  bool check(const std::vector<std::string>& keys) override {
+    before_();
+    return ForwardingStore::check(keys);
+  }
+  int64_t add(const std::string& key, int64_t delta) override {
+    before_();
+    return ForwardingStore::add(key, delta);
+  }
+  std::string compare_set(const std::string& key, const std::string& expected, const std::string& desired) override {
+    before_();
+    return ForwardingStore::compare_set(key, expected, desired);
+  }
+
+ private:
+  const std::function<void()> before_;
+};
+
+/// args: the backend, the ranks' hosts, what happens to the victim, ahead of which call, a path.
+TANDEM_RANK_MAIN(join_or_fail) {
+  const std::string& hosts = args.at(1);
+  const std::string& how = args.at(2);
+  const int last_step = std::stoi(args.at(3));
+  const std::string& path = args.at(4);
+  Store& store = *context.store();
+  const bool is_victim = context.rank() == kVictim;
+  // Whoever starts when another has failed already is stopped by a signal.
+  store.set(str("here ", context.rank()), std::to_string(getpid()));
+  for (int rank = 0; rank < kWorld; ++rank) store.get(str("here ", rank), std::chrono::seconds(100));
+
+  store.set(str("joins ", context.rank()), "");
+  for (int rank = 0; is_victim && rank < kWorld; ++rank) store.get(str("joins ", rank), std::chrono::seconds(100));
+
+  int step = 0;
+  const auto fail = [&] {
+    if (!is_victim || ++step != last_step) return;
+    std::ofstream(path + "at") << Clock::now().time_since_epoch().count();
+    if (how == "throws") throw ValueError("out of data");
+    raise(how == "killed" ? SIGKILL : SIGSTOP);
+  };
+  ProcessGroupOptions options = {.store = std::make_shared<CountingStore>(context.store(), fail),
+                                 .rank = context.rank(),
+                                 .world_size = kWorld,
+                                 .name = "torn",
+                                 .backend = args.at(0)};
+  if (!hosts.empty()) options.host_id = hosts.substr(static_cast<size_t>(context.rank()), 1);
+  options.timeout = how == "stopped" ? kStoppedTimeout : std::chrono::seconds(100);
+  const Clock::time_point begin = Clock::now();
+  std::string text = "nothing";
+  int culprit = -1;
+  std::shared_ptr<ProcessGroup> group;  // its end takes longer than the error
+  try {
+    group = ProcessGroup::create(options);
+    if (is_victim && step < last_step) std::ofstream(path + "over") << step;  // it has no such step
+    group->barrier();
+    if (is_victim) std::ofstream(path + "passed");  // the store's answer did not matter
+    step = last_step;
+  } catch (const CommError& e) {
+    text = e.what();
+    culprit = e.peer();
+  }
+  const Clock::time_point heard = Clock::now();
+  if (is_victim) return;
+  std::ofstream(path + std::to_string(context.rank())) << text;
+  if (how == "stopped" && store.add("heard", 1) == kWorld - 1) {
+    kill(std::stoi(store.get(str("here ", kVictim), std::chrono::seconds(100))), SIGCONT);
+  }
+  const std::string at = testing::read_file(path + "at");
+  if (at.empty() || text == "nothing") return;
+  // Who is stopped is noticed by the deadline alone.
+  const Clock::time_point failed = how == "stopped" ? begin : Clock::time_point(Clock::duration(std::stoll(at)));
+  std::ofstream(path + "took" + std::to_string(context.rank()))
+      << std::chrono::duration<double>(heard - failed).count();
+  throw CommError(text, context.rank(), culprit);  // as the rank of a program ends
+}
+
+struct Heard {
+  bool is_over = false;     ///< the victim has no such step
+  bool has_passed = false;  ///< or it did not matter
+  std::vector<std::string> texts;
+  double seconds = 0;  ///< to the last survivor's error
+};
+
+Heard run_once(const Setting& setting, const std::string& how, int step) {
+  const testing::TemporaryFolder folder;
+  const std::string path = folder / "";
+  try {
+    spawn(kWorld, "join_or_fail", {setting.backend, setting.hosts, how, std::to_string(step), path});
+  } catch (const CommError&) {
+  }
+  Heard heard;
+  heard.is_over = !testing::read_file(path + "over").empty();
+  heard.has_passed = std::ifstream(path + "passed").good();
+  if (heard.has_passed) return heard;
+  for (int rank = 0; rank < kWorld; ++rank) {
+    if (rank == kVictim) continue;
+    heard.texts.push_back(testing::read_file(path + std::to_string(rank)));
+    const std::string took = testing::read_file(path + "took" + std::to_string(rank));
+    heard.seconds = std::max(heard.seconds, took.empty() ? 1e9 : std::stod(took));
+  }
+  return heard;
+}
+
+class JoinDeath : public ::testing::TestWithParam<Setting> {
+ protected:
+  /// Runs the victim into each of its steps, or every `stride`-th, until there are no more, and calls check(texts of ranks 0
+  /// and 2).
+  static void for_each_step(const std::string& how, int stride, const std::function<void(const Heard&)>& check) {
+    // For a stopped rank: the deadline, and the second that a part which has come together waits for its answer.
+    const double allowed = how == "stopped" ? 2 : 1;
+    if (testing::kThreadSanitizer) stride *= 5;
+    int step = 1;
+    for (;; step += stride) {
+      Heard heard;
+      // Again where it took a second longer than it must: the machine may have stood still.
+      for (int attempt = 0; attempt < 3; ++attempt) {
+        heard = run_once(GetParam(), how, step);
+        if (heard.has_passed || heard.seconds < allowed) break;
+      }
+      if (heard.is_over) break;
+      if (heard.has_passed) continue;
+      const ::testing::ScopedTrace trace(__FILE__, __LINE__, str(how, " at step ", step));
+      check(heard);
+      EXPECT_LT(heard.seconds, allowed);
+    }
+    EXPECT_GT(step, 3);  // it joins in several steps
+  }
+
+  static void expect_named(const std::string& how, const std::string& reason) {
+    for_each_step(how, 1, [&](const Heard& heard) {
+      for (const std::string& text : heard.texts) {
+        EXPECT_THAT(text, ::testing::MatchesRegex(str("\\[rank [02] of 3\\] (group 'torn': did not come together|"
+                                                      "barrier #1 failed)\n  rank 1: ",
+                                                      reason)));
+      }
+    });
+  }
+};
+
+TEST_P(JoinDeath, AKilledRankIsNamed) { expect_named("killed", "died \\(its connection closed\\)"); }
+
+TEST_P(JoinDeath, ARankThatThrowsIsNamed) { expect_named("throws", "out of data"); }
+
+TEST_P(JoinDeath, TheDeadlineEndsTheWaitForAStoppedRank) {
+  for_each_step("stopped", 3, [](const Heard& heard) {
+    // The lower one waits for the victim, the other for either: both have the same deadline.
+    EXPECT_THAT(heard.texts[0], ::testing::MatchesRegex("\\[rank 0[^\n]*[^0-9]0\\.4 s[^0-9].*ranks? 1[^0-9]*.*"));
+    EXPECT_THAT(heard.texts[1], ::testing::MatchesRegex("\\[rank 2.* (ranks? [01][^0-9].*|rank [01])"));
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Each, JoinDeath,
+                         ::testing::Values(Setting{3, "shm"}, Setting{3, "gloo"}, Setting{3, "auto", "aab"}),
+                         setting_name);
+
+}  // namespace
+}  // namespace tandem::inline v0::distributed

@@ -1,0 +1,65 @@
+// Every collective in every form and dtype among processes, against closed forms.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include <tandem/base/error.h>
+#include <tandem/distributed/launch.h>
+#include <tandem/distributed/process_group.h>
+#include <tandem/tests/distributed/op_checks.h>
+#include <tandem/tests/distributed/process_ranks.h>
+#include <tandem/tests/distributed/thread_ranks.h>
+
+namespace tandem::inline v0::distributed {
+namespace {
+
+void check_all(ProcessGroup& group, DType dtype, int64_t n, Form form) {
+  OpChecks check(group, dtype, n, form);
+  check.all_reduce_into_another();
+  check.reduce();
+  check.all_gather();
+  check.all_gather_of_unequal_sizes();
+  check.reduce_scatter();
+  check.all_to_all();
+  check.all_to_all_of_unequal_sizes();
+  check.barrier();
+  for (int root = 0; root < group.size(); ++root) {
+    check.broadcast(root);
+    check.gather(root);
+    check.scatter(root);
+  }
+}
+
+TANDEM_RANK_MAIN(check_every_operation) {
+  const std::string& hosts = args.at(1);
+  const auto group =
+      ProcessGroup::create({.store = context.store(),
+                            .rank = context.rank(),
+                            .world_size = context.world_size(),
+                            .name = "every operation",
+                            .timeout = kLong,
+                            .backend = args.at(0),
+                            .host_id = hosts.empty() ? "" : hosts.substr(static_cast<size_t>(context.rank()), 1)});
+  for (const DType dtype : kDTypes) {
+    for (const Form form : kForms) check_all(*group, dtype, 37, form);
+  }
+  // None, one, and more than travels beside a signature or in a slot.
+  for (const int64_t n : {0, 1, 20011}) check_all(*group, kFloat32, n, {true, false});
+  check_all(*group, kBFloat16, 50021, {false, false});
+  if (::testing::Test::HasFailure()) throw StateError("wrong values");
+}
+
+class OpProcesses : public ::testing::TestWithParam<Setting> {};
+
+TEST_P(OpProcesses, EachIsRight) {
+  spawn(GetParam().world_size, "check_every_operation", {GetParam().backend, GetParam().hosts});
+}
+
+INSTANTIATE_TEST_SUITE_P(Each, OpProcesses,
+                         ::testing::Values(Setting{2, "shm"}, Setting{4, "shm"}, Setting{2, "gloo"}, Setting{4, "gloo"},
+                                           Setting{2, "auto", "ab"}, Setting{4, "auto", "aabb"}),
+                         setting_name);
+
+}  // namespace
+}  // namespace tandem::inline v0::distributed
