@@ -77,7 +77,9 @@ void tour(td::distributed::Context& ctx, const Flags& flags) {
   visit(all_reduce_async(*group, flags.trace));
   visit(then(*group));
   visit(groups_in_flight(*group, flags.backend));
-  visit(mismatch(*group, flags.backend));
+  visit(mismatched_dtypes(*group, flags.backend));
+  visit(mismatched_sizes(*group, flags.backend));
+  visit(mismatched_gather(*group, flags.backend));
   group->barrier();  // nobody leaves while others still look at tables
   require_right(wrong);
 }

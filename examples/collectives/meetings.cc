@@ -2,7 +2,9 @@
 #include <tandem/examples/collectives/tour.h>
 #include <tandem/tandem.h>
 
+#include <algorithm>
 #include <chrono>
+#include <functional>
 #include <sstream>
 
 namespace td = tandem;
@@ -84,23 +86,56 @@ Stop sub_groups(ProcessGroup& group, const std::string& backend) {
   return stop;
 }
 
-Stop mismatch(ProcessGroup& group, const std::string& backend) {
-  Stop stop("mismatch", "group.all_reduce(x)  // float64 on the last rank, float32 on the others",
-            "an error on every rank, with both sides; nothing hangs, and no sum is wrong");
+namespace {
+
+/// What happens where the last rank calls something else than the others: call(a group of all, whether this rank differs).
+/// `both` are in the error's text.
+Stop mistake(ProcessGroup& group, const std::string& backend, const std::string& op, const std::string& code,
+             const std::vector<std::string>& both, const std::function<void(ProcessGroup&, bool differs)>& call) {
+  Stop stop(op, code, "an error on every rank, with both sides; nothing hangs, and no result is wrong");
   std::vector<int> everybody;
   for (int r = 0; r < group.size(); ++r) everybody.push_back(r);
   const auto victim = td::distributed::new_group(everybody, {.backend = backend});
   group.barrier();  // all have joined: who fails before that fails their joining as well
 
-  const bool differs = group.rank() == group.size() - 1;
-  const td::Tensor x = td::zeros({3}, {.dtype = differs ? td::kFloat64 : td::kFloat32});
-  const std::string error = error_of([&] { victim->all_reduce(x, td::distributed::ReduceOp::kSum, {.name = "x"}); });
+  const std::string error = error_of([&] { call(*victim, group.rank() == group.size() - 1); });
   stop.show("what()", error.substr(0, error.find('\n')));
-  const bool names_both = error.find("float32") != std::string::npos && error.find("float64") != std::string::npos;
-  const std::string seen = error.empty() ? "none" : names_both ? "names both dtypes" : error;
-  stop.check("error", seen, group.size() == 1 ? "none" : "names both dtypes");
+  const bool names_both =
+      std::all_of(both.begin(), both.end(), [&](const auto& part) { return error.find(part) != std::string::npos; });
+  const std::string seen = error.empty() ? "none" : names_both ? "names both" : error;
+  stop.check("error", seen, group.size() == 1 ? "none" : "names both");
   group.barrier();  // all have seen it: nobody leaves the failed group before
   return stop;
+}
+
+}  // namespace
+
+Stop mismatched_dtypes(ProcessGroup& group, const std::string& backend) {
+  return mistake(group, backend, "mismatched_dtypes",
+                 "group.all_reduce(x)  // float64 on the last rank, float32 on the others", {"float32", "float64"},
+                 [](ProcessGroup& victim, bool differs) {
+                   const td::Tensor x = td::zeros({3}, {.dtype = differs ? td::kFloat64 : td::kFloat32});
+                   victim.all_reduce(x, td::distributed::ReduceOp::kSum, {.name = "x"});
+                 });
+}
+
+Stop mismatched_sizes(ProcessGroup& group, const std::string& backend) {
+  return mistake(group, backend, "mismatched_sizes", "group.all_reduce(x)  // [4] on the last rank, [3] on the others",
+                 {"[3]", "[4]"}, [](ProcessGroup& victim, bool differs) {
+                   victim.all_reduce(td::zeros({differs ? 4 : 3}), td::distributed::ReduceOp::kSum, {.name = "x"});
+                 });
+}
+
+Stop mismatched_gather(ProcessGroup& group, const std::string& backend) {
+  return mistake(group, backend, "mismatched_gather",
+                 "group.gather(parts, x, /*root=*/0)  // [2] on the last rank, [1] on the others", {"[1]", "[2]"},
+                 [](ProcessGroup& victim, bool differs) {
+                   std::vector<td::Tensor> parts;
+                   for (int r = 0; victim.rank() == 0 && r < victim.size(); ++r) {
+                     parts.push_back(td::zeros({differs ? 2 : 1}));
+                   }
+                   victim.gather(parts, td::zeros({differs ? 2 : 1}), 0, {.name = "x"});
+                 });
 }
 
 }  // namespace examples

@@ -43,7 +43,9 @@ Stop ring_shift(ProcessGroup& group);
 Stop barrier(ProcessGroup& group, Store& store);
 Stop monitored_barrier(ProcessGroup& group);
 Stop sub_groups(ProcessGroup& group, const std::string& backend);
-Stop mismatch(ProcessGroup& group, const std::string& backend);
+Stop mismatched_dtypes(ProcessGroup& group, const std::string& backend);
+Stop mismatched_sizes(ProcessGroup& group, const std::string& backend);
+Stop mismatched_gather(ProcessGroup& group, const std::string& backend);
 
 // asynchronous.cc: going on while numbers travel.
 Stop all_reduce_async(ProcessGroup& group, const std::string& trace_path);

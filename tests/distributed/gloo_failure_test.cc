@@ -1,5 +1,4 @@
-// Ranks that disagree, throw or leave in the middle of each kind of collective over gloo; strangers at its ports; network
-// interfaces.
+// Ranks that disagree, throw or leave in the middle of each kind of collective over gloo; strangers at its ports.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -10,13 +9,16 @@
 #include <chrono>
 #include <cstring>
 #include <latch>
+#include <set>
 #include <string>
 #include <vector>
 
 #include <tandem/distributed/gloo/gloo_backend.h>
 #include <tandem/distributed/gloo/gloo_sockets.h>
-#include <tandem/distributed/gloo/interface.h>
+#include <tandem/tensor/factories.h>
 #include <tandem/tests/distributed/backend_ranks.h>
+#include <tandem/tests/distributed/thread_ranks.h>
+#include <tandem/tests/distributed/thrown.h>
 #include <tandem/tests/support/sanitizers.h>
 
 namespace {
@@ -184,33 +186,46 @@ TEST(GlooFailure, WhoseDataIsAwaitedIsKnown) {
   }
 }
 
-TEST(GlooInterface, IsTheOneThatWasNamed) {
-  ProcessGroupOptions options;
-  for (const char* name : {"lo", "127.0.0.1"}) {
-    options.interface = name;
-    EXPECT_EQ(gl::choose_interface(options, false).name, "lo");
-    EXPECT_EQ(gl::choose_interface(options, false).address, "127.0.0.1");
+/// This process's TCP connections.
+std::set<int> connections() {
+  std::set<int> found;
+  for (int fd = 3; fd < 1024; ++fd) {
+    sockaddr_storage peer = {};
+    socklen_t size = sizeof(peer);
+    if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) == 0 && peer.ss_family == AF_INET) found.insert(fd);
   }
-  options.interface = "";
-  EXPECT_TRUE(gl::choose_interface(options, true).is_loopback);
+  return found;
 }
 
-TEST(GlooInterface, AnUnknownNameListsWhatThereIs) {
-  ProcessGroupOptions options;
-  options.rank = 1;
-  options.world_size = 2;
-  options.interface = "ib7";
-  std::string text;
-  try {
-    gl::choose_interface(options, true);
-  } catch (const td::CommError& e) {
-    text = e.what();
+TEST(GlooFailure, AConnectionThatIsClosedInOneDirectionEndsTheGroup) {
+  for (const int how : {SHUT_WR, SHUT_RD, SHUT_RDWR}) {
+    const std::set<int> before = connections();
+    const ThreadRanks ranks{.world_size = 2, .backend = "gloo"};
+    const Clock::time_point begin = Clock::now();
+    Clock::time_point closed = begin;
+    const std::vector<Thrown> thrown = run_all(ranks, [&](ProcessGroup& group) {
+      const td::Tensor x = td::full({100000}, 1);
+      group.all_reduce(x);
+      group.barrier();
+      if (group.rank() == 0) {
+        closed = Clock::now();
+        for (const int fd : connections()) {
+          if (before.count(fd) > 0) continue;
+          shutdown(fd, how);  // one end of the two that this process has
+          break;
+        }
+      }
+      group.all_reduce(x);
+      group.all_reduce(x);
+    });
+    const auto took = Clock::now() - closed;
+    for (int rank = 0; rank < 2; ++rank) {
+      const Thrown& error = thrown[static_cast<size_t>(rank)];
+      EXPECT_NE(error.text.find(" failed\n  rank "), std::string::npos) << error.text;
+      EXPECT_NE(error.text.find(": died (its connection closed)"), std::string::npos) << error.text;
+    }
+    EXPECT_LT(took, std::chrono::seconds(5));  // with the goodbyes that nobody hears
   }
-  EXPECT_EQ(text.find("[rank 1 of 2] group 'default': there is no network interface 'ib7', which "
-                      "ProcessGroupOptions::interface names; those that are up:\n  "),
-            0u)
-      << text;
-  EXPECT_NE(text.find("\n  lo  127.0.0.1"), std::string::npos) << text;
 }
 
 /// A connection between two sockets of this process whose listener was shielded; what a stranger says is not heard.

@@ -59,7 +59,9 @@ const std::set<std::string> kOps = {
     "then",
     "groups_in_flight first group",
     "groups_in_flight second group",
-    "mismatch error",
+    "mismatched_dtypes error",
+    "mismatched_sizes error",
+    "mismatched_gather error",
 };
 
 struct Case {
