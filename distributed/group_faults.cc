@@ -135,7 +135,7 @@ void GroupQueue::report_stall(CollectiveOperation& operation, Clock::time_point 
   for (int rank = 0; rank < options_.world_size; ++rank) {
     if (rank == options_.rank) continue;
     const LastStarted last = backend_->do_last_started(rank);
-    if (rank < options_.rank && last.seq == seq) ++lower;
+    if (rank < options_.rank && last.seq >= seq) ++lower;
     if (last.seq >= seq) continue;
     missing +=
         str(missing.empty() ? " for rank " : ", rank ", job_rank(options_, rank), " (", describe_last(last), ")");

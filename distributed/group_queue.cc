@@ -439,8 +439,8 @@ Advance GroupQueue::advance_head() {
     }
     const Advance result = backend_->do_advance();
     head.ended = result == Advance::kDone;
-    if (!head.ended) announce();
-    return result;
+    // What is known ahead may let the backend go on.
+    return !head.ended && announce() ? Advance::kMoved : result;
   } catch (const GroupError& e) {
     fail(head, e);
   } catch (...) {
@@ -449,14 +449,17 @@ Advance GroupQueue::advance_head() {
   return Advance::kDone;
 }
 
-/// Tells the peers of what is queued behind the head.
-void GroupQueue::announce() {
+/// Tells the peers of what is queued behind the head.  Whether there was something to tell.
+bool GroupQueue::announce() {
+  bool any = false;
   for (; num_announced_ < behind_.size(); ++num_announced_) {
     const CollectiveOperation& before = num_announced_ > 0 ? *behind_[num_announced_ - 1] : *head_;
     const CollectiveOperation& next = *behind_[num_announced_];
     const bool input_is_ready = before.after.empty() && next.before.empty();
-    if (!backend_->do_announce(next.collective, input_is_ready)) return;
+    if (!backend_->do_announce(next.collective, input_is_ready)) break;
+    any = true;
   }
+  return any;
 }
 
 Advance GroupQueue::advance_messages() {

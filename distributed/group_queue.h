@@ -83,7 +83,7 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
   // --- by the holder of running_ ---
   Advance step();
   Advance advance_head();
-  void announce();
+  bool announce();
   Advance advance_messages();
   void begin(Operation& operation);
   void finish(Operation& operation);

@@ -30,8 +30,8 @@ std::unique_ptr<Backend> make_hierarchical_backend(const ProcessGroupOptions& op
     if (layout.is_even() || layout.local_rank(options.rank) == 0) {
       backends.cross = gloo::make_gloo_backend(options_across(options, layout));
     }
-  } catch (const CommError&) {
-    rendezvous.blame_ended();  // maybe a rank that has no share in what failed
+  } catch (const CommError& e) {
+    if (e.peer() >= 0) rendezvous.blame_ended();  // maybe a rank that has no share in what failed
     throw;
   }
   rendezvous.finish();

@@ -113,10 +113,12 @@ class Rendezvous::Impl {
     pollfd entries[] = {{fd, POLLIN, 0}, {ended_fd_, POLLIN, 0}};
     until = std::min(until, deadline_);
     for (;;) {
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
       const bool forever = until == Clock::time_point::max();
-      const int timeout = forever ? -1 : static_cast<int>(std::min<int64_t>(remaining(until).count(), 1 << 30));
+      const int timeout = forever ? -1 : static_cast<int>(std::clamp<int64_t>(left, 0, 1 << 30));
       const int ready = poll(entries, 2, timeout);
       if (ready < 0 && errno == EINTR) continue;
+      if (ready == 0 && Clock::now() < until) continue;
       if (ready <= 0) return false;
       if (entries[0].revents != 0) return true;
       fail_for_ended();

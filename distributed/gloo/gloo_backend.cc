@@ -154,7 +154,8 @@ void GlooBackend::take_frame(Frame& frame) {
   switch (frame.type) {
     case FrameType::kSignature:
       from.signatures.push_back(decode_signature(frame.payload, size_));
-      note_started(frame.peer, from.signatures.back());
+      // What is only announced is not started yet.
+      if (from.signatures.back().number <= finished_.load() + 1) note_started(frame.peer, from.signatures.back());
       return;
     case FrameType::kData:
       if ((frame.channel & kMessageBit) != 0) {
@@ -182,6 +183,7 @@ bool GlooBackend::match_signatures() {
     const SignatureFrame& theirs = p.signatures.front();
     if (theirs.number != number_) fail(job_rank(options_, rank), "gloo: received a signature out of turn");
     if (!(theirs.signature == own_.signature)) throw_mismatch(rank, call_of(own_), call_of(theirs));
+    note_started(rank, theirs);
     p.matched = moved = true;
     --unmatched_;
   }
@@ -315,7 +317,8 @@ void GlooBackend::note_started(int rank, const SignatureFrame& frame) {
   std::string what = to_string(frame.signature.kind);
   if (!frame.name.empty()) what += str(" '", frame.name, "'");
   std::lock_guard lock(last_mutex_);
-  last_[static_cast<size_t>(rank)] = {frame.seq, Clock::now(), std::move(what)};
+  Last& last = last_[static_cast<size_t>(rank)];
+  if (last.seq < frame.seq) last = {frame.seq, Clock::now(), std::move(what)};
 }
 
 LastStarted GlooBackend::do_last_started(int rank) const {

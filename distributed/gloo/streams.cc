@@ -187,10 +187,11 @@ void GlooBackend::look_ahead() {
   if (sends_ahead_ || announced_.empty() || announced_.front().input == nullptr) return;
   const Announced& next = announced_.front();
   const int64_t total = next.frame.signature.num_elements * size_of(next.frame.signature.dtype);
-  const std::less<const std::byte*> before;
-  const bool is_apart =
-      !before(next.input, call_->output + call_->num_bytes()) || !before(call_->output, next.input + total);
-  if (call_->moves_data && !(call_->kind == CollectiveKind::kAllReduce && is_apart)) return;
+  if (call_->moves_data) {
+    if (call_->kind != CollectiveKind::kAllReduce) return;
+    const std::less<const std::byte*> before;
+    if (before(next.input, call_->output + call_->num_bytes()) && before(call_->output, next.input + total)) return;
+  }
   for (int rank = 0; rank < size_; ++rank) {
     const auto& signatures = peer(rank).signatures;
     if (is_peer(rank) && (signatures.size() < 2 || !(signatures[1].signature == next.frame.signature))) return;

@@ -95,6 +95,7 @@ TEST_P(Queued, OfEachKindAndSize) {
       sums.push_back(full({i % 3 == 0 ? 10 : 150000 + 1000 * i}, group.rank() + 1));
       works.push_back(group.all_reduce_async(sums.back()));
       if (i % 5 == 0) works.push_back(group.barrier_async());
+      if (i % 5 == 1) works.push_back(group.all_gather_async(zeros({group.size(), 70000}), full({70000}, i)));
       if (i % 7 == 0) {
         sent.push_back(full({100000}, group.rank() == i % group.size() ? i : -1));
         works.push_back(group.broadcast_async(sent.back(), i % group.size()));
