@@ -1,6 +1,5 @@
 #include <tandem/distributed/gloo/mesh.h>
 
-#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/eventfd.h>
