@@ -145,7 +145,11 @@ TANDEM_RANK_MAIN(collectives) {
   declare(app, settings);
   const std::string path = args.front();
   app.parse(std::vector<std::string>(args.rbegin(), args.rend() - 1));  // in the order that CLI11 wants
-  run_rank(context, settings, path);
+  if (settings.backends[0] == "threads") {
+    td::distributed::run_threads(settings.world, [&](Context& of_thread) { run_rank(of_thread, settings, path); });
+  } else {
+    run_rank(context, settings, path);
+  }
 }
 
 class Folder {
@@ -169,19 +173,12 @@ class Folder {
 
 std::vector<Row> run_ours(const Settings& s, const std::string& op, const std::string& dtype,
                           const std::string& backend, const std::string& path) {
-  Settings one = s;
-  one.ops = {op};
-  one.dtypes = {dtype};
-  one.backends = {backend};
-  if (backend == "threads") {
-    td::distributed::run_threads(s.world, [&](Context& context) { run_rank(context, one, path); });
-  } else {
-    std::string list;
-    for (const int64_t size : sizes(s)) list += td::str(list.empty() ? "" : ",", size);
-    td::distributed::spawn(s.world, "collectives",
-                           {path, "--op", op, "--dtype", dtype, "--backend", backend, "--sizes", list, "--step-bytes",
-                            td::str(s.step_bytes)});
-  }
+  std::string list;
+  for (const int64_t size : sizes(s)) list += td::str(list.empty() ? "" : ",", size);
+  // Threads are those of a process of their own, which gives its memory back when it ends.
+  td::distributed::spawn(backend == "threads" ? 1 : s.world, "collectives",
+                         {path, "--op", op, "--dtype", dtype, "--backend", backend, "--sizes", list, "--step-bytes",
+                          td::str(s.step_bytes), "--world", td::str(s.world)});
   std::vector<Row> rows;
   std::ifstream file(path);
   Row row;

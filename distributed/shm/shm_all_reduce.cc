@@ -25,21 +25,27 @@ Advance ShmBackend::step_whole() {
   // Sends before the signatures are compared: peers have completed the last collective that used this ring, as for
   // slots. A slot of it is free once all have consumed the round before in it.
   if (staged_ < rounds_ && peers_passed(&Counters::consumed, staged_ + 1 - tuning_.slots)) {
-    const Block b = block(staged_, num_bytes_);
-    send_bytes(whole(rank_, staged_), call_->input + b.begin, b.num_bytes);
+    trials_.run(staged_, [&] {
+      const Block b = block(staged_, num_bytes_);
+      put(staged_, whole(rank_, staged_), call_->input + b.begin, b.num_bytes);
+    });
     bells_.publish(own().counters.staged, stamp(number_, ++staged_));
     moved = true;
   }
   if (matched_ == size_ && consumed_ < staged_ && peers_passed(&Counters::staged, consumed_ + 1)) {
-    const Block b = block(consumed_, num_bytes_);
-    for (int rank = 0; rank < size_; ++rank) {
-      inputs_[static_cast<size_t>(rank)] = rank == rank_ ? call_->input + b.begin : whole(rank, consumed_);
-    }
-    reduce(call_->op, call_->dtype, inputs_, b.num_bytes / size_of(call_->dtype), call_->output + b.begin);
+    trials_.run(consumed_, [&] { reduce_whole(consumed_); });
     bells_.publish(own().counters.consumed, stamp(number_, ++consumed_));
     moved = true;
   }
   return consumed_ == rounds_ ? Advance::kDone : moved ? Advance::kMoved : Advance::kIdle;
+}
+
+void ShmBackend::reduce_whole(int64_t round) {
+  const Block b = block(round, num_bytes_);
+  for (int rank = 0; rank < size_; ++rank) {
+    inputs_[static_cast<size_t>(rank)] = rank == rank_ ? call_->input + b.begin : whole(rank, round);
+  }
+  reduce(call_->op, call_->dtype, inputs_, b.num_bytes / size_of(call_->dtype), call_->output + b.begin);
 }
 
 Advance ShmBackend::step_slices() {
@@ -47,18 +53,18 @@ Advance ShmBackend::step_slices() {
   bool moved = false;
   // A slot of the staging ring is free once its round was consumed here: all peers have produced, that is, read it.
   if (staged_ < rounds_ && staged_ < consumed_ + slots) {
-    stage(staged_);
+    trials_.run(staged_, [&] { stage(staged_); });
     bells_.publish(own().counters.staged, stamp(number_, ++staged_));
     moved = true;
   }
   if (produced_ < staged_ && peers_passed(&Counters::staged, produced_ + 1) &&
       peers_passed(&Counters::consumed, produced_ + 1 - slots)) {
-    reduce_round(produced_);
+    trials_.run(produced_, [&] { reduce_round(produced_); });
     bells_.publish(own().counters.produced, stamp(number_, ++produced_));
     moved = true;
   }
   if (consumed_ < staged_ && peers_passed(&Counters::produced, consumed_ + 1)) {
-    copy_results(consumed_);
+    trials_.run(consumed_, [&] { copy_results(consumed_); });
     bells_.publish(own().counters.consumed, stamp(number_, ++consumed_));
     moved = true;
   }
@@ -70,7 +76,7 @@ void ShmBackend::stage(int64_t round) {
   for (int reducer = 0; reducer < size_; ++reducer) {
     if (reducer == rank_) continue;
     const Block b = block(round * size_ + reducer, num_bytes_);
-    send_bytes(staging(rank_, round, reducer), call_->input + b.begin, b.num_bytes);
+    put(round, staging(rank_, round, reducer), call_->input + b.begin, b.num_bytes);
   }
 }
 
@@ -85,7 +91,7 @@ void ShmBackend::reduce_round(int64_t round) {
     const int64_t num_bytes = std::min(kTileBytes, b.num_bytes - done);
     std::byte* out = call_->output + b.begin + done;
     reduce(call_->op, call_->dtype, inputs_, num_bytes / size_of(call_->dtype), out);
-    send_bytes(results(rank_, round) + done, out, num_bytes);
+    put(round, results(rank_, round) + done, out, num_bytes);
     for (const std::byte*& input : inputs_) input += num_bytes;
   }
 }

@@ -39,7 +39,7 @@ ShmBackend::ShmBackend(const ProcessGroupOptions& options, const Tuning& tuning)
       bells_(*mapping_, rank_),
       messages_(options_, tuning_, layout_, *mapping_, bells_),
       inputs_(static_cast<size_t>(options.world_size)),
-      poisoned_(static_cast<size_t>(options.world_size)) {
+      trials_(tuning_.trial_bytes) {
   may_spin_ = cores_suffice(*mapping_, size_);
 }
 
@@ -97,6 +97,7 @@ void ShmBackend::do_start(const Collective& collective) {
   staged_ = produced_ = consumed_ = 0;
   if (collective.kind == CollectiveKind::kAllToAll) post_counts();
   choose_path();
+  if (is_tried()) trials_.begin(num_bytes_);
 
   SegmentHeader& header = own();
   write_shown(header.shown[parity_], collective.shape, collective.name, collective.where);
@@ -122,7 +123,10 @@ Advance ShmBackend::do_advance() {
       poisoned = rank;
   }
   const Advance result = step();
-  if (result == Advance::kDone) own().finished.store(number_, std::memory_order_release);
+  if (result == Advance::kDone) {
+    own().finished.store(number_, std::memory_order_release);
+    if (is_tried()) trials_.end(rounds_);
+  }
   if (result != Advance::kIdle) return result;
   if (poisoned >= 0) look_for_mismatch();
   fail_if_needed(poisoned, num_heard, [&](int rank) { return is_missing(rank); });

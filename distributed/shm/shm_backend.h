@@ -11,6 +11,7 @@
 
 #include <tandem/distributed/backend.h>
 #include <tandem/distributed/shm/bells.h>
+#include <tandem/distributed/shm/cache_trials.h>
 #include <tandem/distributed/shm/messages.h>
 #include <tandem/distributed/shm/segment.h>
 
@@ -65,6 +66,8 @@ class ShmBackend final : public Backend {
 
   void post_counts();
   void choose_path();
+  /// Copies into a ring of this rank's, in that round.
+  void put(int64_t round, std::byte* out, const std::byte* in, int64_t num_bytes) const;
   Advance step();
   bool match_records();
   /// For a rank that hears of a failure while it waits for a record: it may have been a difference, which this rank can
@@ -88,10 +91,13 @@ class ShmBackend final : public Backend {
   int64_t slot_offset(int from, int to) const;
   void send_to_slot();
   void finish_slots();
+  /// Whether it is an all_reduce in which ways into the rings are compared.
+  bool is_tried() const { return exceeds_caches_ && (path_ == Path::kWhole || path_ == Path::kSlices); }
   Advance step_whole();
   Advance step_slices();
   Advance step_exchange();
   void stage(int64_t round);
+  void reduce_whole(int64_t round);
   void reduce_round(int64_t round);
   void copy_results(int64_t round);
   void send_round(int64_t round);
@@ -153,8 +159,10 @@ class ShmBackend final : public Backend {
   int64_t staged_ = 0;  // rounds done of the three stages
   int64_t produced_ = 0;
   int64_t consumed_ = 0;
+  bool exceeds_caches_ = false;  // what goes into the rings
   std::vector<const std::byte*> inputs_;
-  std::vector<uint8_t> poisoned_;
+
+  CacheTrials trials_;
 };
 
 /// Joins the ranks of `options`; collective.

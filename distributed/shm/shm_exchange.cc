@@ -121,6 +121,7 @@ void ShmBackend::choose_path() {
   // Ranks whose signatures (and counts, once they are known) are equal take the same path.  Before that an all_to_all
   // knows only what this rank sends, and puts it into the slot in case that all can.
   path_ = Path::kNothing;
+  exceeds_caches_ = false;
   if (!call_->moves_data) return;
   const bool to_each = sends_to_each();
   int64_t longest = num_bytes_;                                                             // part
@@ -155,6 +156,8 @@ void ShmBackend::choose_path() {
     blocks = size_;
     largest = share(size_);
   }
+  // Of an all_reduce all bytes pass twice, as input and as result.
+  exceeds_caches_ = kCanStream && longest * (call_->kind == CollectiveKind::kAllReduce ? 2 : 1) > tuning_.cached_bytes;
   // Equal rounds, so that the last is as long as the others.
   rounds_ = (longest + blocks * largest - 1) / (blocks * largest);
   TANDEM_CHECK(CommError, rounds_ <= kMaxRounds, to_string(call_->kind), ": ", longest, " bytes are too many");
@@ -233,16 +236,25 @@ std::byte* ShmBackend::exchanged(int from, int to, int64_t round) const {
   return segment(from) + layout_.results + ((round % tuning_.slots) * blocks + index) * block_bytes_;
 }
 
+void ShmBackend::put(int64_t round, std::byte* out, const std::byte* in, int64_t num_bytes) const {
+  const bool through_caches = is_tried() ? trials_.through_caches(round) : exceeds_caches_ && trials_.prefers_caches();
+  if (through_caches) {
+    copy_bytes(out, in, num_bytes);
+  } else {
+    send_bytes(out, in, num_bytes);
+  }
+}
+
 void ShmBackend::send_round(int64_t round) {
   if (!sends_to_each()) {
     const Block b = block(round, part_bytes(rank_, rank_));
-    send_bytes(exchanged(rank_, rank_, round), call_->input + b.begin, b.num_bytes);
+    put(round, exchanged(rank_, rank_, round), call_->input + b.begin, b.num_bytes);
     return;
   }
   for (int to = 0; to < size_; ++to) {
     if (to == rank_) continue;
     const Block b = block(round, part_bytes(rank_, to));
-    if (b.num_bytes > 0) send_bytes(exchanged(rank_, to, round), outgoing(to) + b.begin, b.num_bytes);
+    if (b.num_bytes > 0) put(round, exchanged(rank_, to, round), outgoing(to) + b.begin, b.num_bytes);
   }
 }
 

@@ -1,0 +1,98 @@
+#include <tandem/distributed/shm/cache_trials.h>
+
+#include <gtest/gtest.h>
+
+#include <ctime>
+
+#include <cstdint>
+#include <vector>
+
+namespace tandem::distributed::shm {
+namespace {
+
+constexpr int64_t kBytes = 1000;
+constexpr int64_t kBetween = 10 * kBytes;
+
+int64_t thread_ns() {
+  timespec t{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
+}
+
+void work(int64_t ns) {
+  const int64_t end = thread_ns() + ns;
+  while (thread_ns() < end) {
+  }
+}
+
+/// What a rank does, and the ways that its rounds go.
+struct Rank {
+  CacheTrials trials{kBetween};
+  std::vector<bool> ways;
+
+  void all_reduce(int64_t rounds, int64_t ns_past, int64_t ns_through) {
+    trials.begin(kBytes);
+    for (int64_t round = 0; round < rounds; ++round) {
+      const bool through = trials.through_caches(round);
+      ways.push_back(through);
+      trials.run(round, [&] { work(through ? ns_through : ns_past); });
+      EXPECT_EQ(trials.through_caches(round), through);
+    }
+    trials.end(rounds);
+  }
+};
+
+constexpr int64_t kShort = 20'000;
+constexpr int64_t kLong = 100'000;
+
+TEST(CacheTrials, TakeTheWayThatTookLessTime) {
+  for (const int64_t rounds : {2, 3, 7, 40}) {
+    for (const bool caches_are_better : {true, false, true}) {
+      Rank rank;
+      for (int i = 0; i < 25; ++i) {
+        rank.all_reduce(rounds, caches_are_better ? kLong : kShort, caches_are_better ? kShort : kLong);
+      }
+      EXPECT_EQ(rank.trials.prefers_caches(), caches_are_better) << rounds << " rounds";
+    }
+  }
+}
+
+TEST(CacheTrials, NoticeThatTheOtherWayHasBecomeTheShorter) {
+  Rank rank;
+  const auto run = [&](bool caches_are_better) {
+    for (int i = 0; i < 25; ++i) {
+      rank.all_reduce(4, caches_are_better ? kLong : kShort, caches_are_better ? kShort : kLong);
+    }
+    return rank.trials.prefers_caches();
+  };
+  EXPECT_TRUE(run(true));
+  EXPECT_FALSE(run(false));
+  EXPECT_TRUE(run(true));
+}
+
+// Only in rounds that all ranks try does the way not depend on what a rank has measured.
+TEST(CacheTrials, AreOfTheSameRoundsOnAllRanks) {
+  Rank one, other;
+  for (int i = 0; i < 12; ++i) {
+    one.all_reduce(5, kLong, kShort);
+    other.all_reduce(5, kShort, kLong);
+  }
+  // 24 rounds of trial from the first all_reduce on, and again from the eleventh; between them, from the next all_reduce
+  // on, what each prefers.
+  ASSERT_EQ(one.ways.size(), 60u);
+  for (size_t i = 0; i < 60; ++i) {
+    const bool tried = i < 24 || i >= 50;
+    EXPECT_EQ(one.ways[i], tried ? i % 5 % 2 == 1 : i > 24) << i;
+    EXPECT_EQ(other.ways[i], tried ? i % 5 % 2 == 1 : false) << i;
+  }
+}
+
+TEST(CacheTrials, UntilTheFirstIsOverNothingElseGoesThroughTheCaches) {
+  Rank rank;
+  EXPECT_FALSE(rank.trials.prefers_caches());
+  rank.all_reduce(5, 0, 0);
+  EXPECT_FALSE(rank.trials.prefers_caches());
+}
+
+}  // namespace
+}  // namespace tandem::distributed::shm
