@@ -69,6 +69,13 @@ double largest(double value, td::distributed::ProcessGroup& group) {
   return t.item();
 }
 
+/// Of each step the slowest rank's time: ranks that exchange gradients wait for it.
+std::vector<double> slowest_of_each(const std::vector<double>& times, td::distributed::ProcessGroup& group) {
+  const td::Tensor t = td::from_vector<double>(times, {static_cast<int64_t>(times.size())});
+  group.all_reduce(t, ReduceOp::kMax);
+  return {t.data<double>(), t.data<double>() + times.size()};
+}
+
 /// A plain stream between the first ranks of the two hosts; none elsewhere.
 std::optional<td::benchmarks::Stream> plain_stream(td::distributed::Context& context, const Settings& settings) {
   td::distributed::ProcessGroup& group = *context.group();
@@ -266,7 +273,7 @@ void time_case(td::distributed::Context& context, const Settings& settings, cons
                   {"ratio", step_ms / model_ms},
                   {"buckets_ms", buckets_ms},
                   {"buckets_ratio", step_ms / buckets_ms},
-                  {"beside_plain_ms", traffic ? Json(slowest(beside)) : Json()},
+                  {"beside_plain_ms", traffic ? Json(settings.typical(slowest_of_each(beside, group))) : Json()},
                   {"exposed_ms", report.exposed_ms},
                   {"comm_ms", report.comm_ms},
                   {"payload_bytes", bytes},
