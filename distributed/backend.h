@@ -104,6 +104,14 @@ inline int job_rank(const ProcessGroupOptions& options, int rank) {
   return options.ranks.empty() ? rank : options.ranks[static_cast<size_t>(rank)];
 }
 
+/// What a rank of the group called, as describe_call gives it.
+struct RankCall {
+  int rank;
+  std::string call;
+};
+/// Throws the GroupError of two calls that do not fit each other.
+[[noreturn]] void throw_disagreement(const ProcessGroupOptions& options, RankCall one, RankCall other);
+
 /// The backend that options.backend names.  Collective.  Throws CommError as ProcessGroup::create.
 std::unique_ptr<Backend> make_backend(const ProcessGroupOptions& options);
 

@@ -1,7 +1,5 @@
 #include <tandem/distributed/collective.h>
 
-#include <tandem/distributed/backend.h>
-
 namespace tandem::inline v0::distributed {
 
 const char* to_string(CollectiveKind kind) {
@@ -13,10 +11,6 @@ const char* to_string(CollectiveKind kind) {
 const char* to_string(ReduceOp op) {
   constexpr const char* kNames[] = {"sum", "avg", "product", "min", "max", "bitand", "bitor", "bitxor"};
   return kNames[static_cast<int>(op)];
-}
-
-void Backend::do_notify(const std::function<void()>&) {
-  throw StateError(str(name(), ": cannot be one of several backends of a group"));
 }
 
 std::string failure_text(const std::string& headline, int culprit, std::string_view reason) {

@@ -17,6 +17,7 @@
 #include <tandem/base/error.h>
 #include <tandem/distributed/backend.h>
 #include <tandem/distributed/store/failure_board.h>
+#include <tandem/distributed/store/socket.h>
 
 namespace tandem::inline v0::distributed {
 
@@ -113,10 +114,7 @@ class Rendezvous::Impl {
     pollfd entries[] = {{fd, POLLIN, 0}, {ended_fd_, POLLIN, 0}};
     until = std::min(until, deadline_);
     for (;;) {
-      const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
-      const bool forever = until == Clock::time_point::max();
-      const int timeout = forever ? -1 : static_cast<int>(std::clamp<int64_t>(left, 0, 1 << 30));
-      const int ready = poll(entries, 2, timeout);
+      const int ready = poll(entries, 2, milliseconds_until(until));
       if (ready < 0 && errno == EINTR) continue;
       if (ready == 0 && Clock::now() < until) continue;
       if (ready <= 0) return false;

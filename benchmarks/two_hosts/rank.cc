@@ -251,7 +251,7 @@ void time_case(td::distributed::Context& context, const Settings& settings, cons
   }
 
   const auto slowest = [&](const std::vector<double>& times) { return largest(settings.typical(times), group); };
-  const double step_ms = slowest(ddp.step);
+  const double step_ms = settings.typical(slowest_of_each(ddp.step, group));
   const double local_ms = slowest(local.step);
   const double first_ms = slowest(local.first_ready);
   const double update_ms = slowest(local.update);

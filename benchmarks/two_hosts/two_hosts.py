@@ -9,7 +9,8 @@ bytes at that rate; a training step with the larger of the step without communic
     t(first bucket ready) + bytes / link rate + last update
 
 with the same where the link waits for each bucket until its gradients are there, and with a step without communication beside
-plain TCP streams of as many bytes: what the streams take of the core on which the step computes nobody can give back.
+plain TCP streams of as many bytes: what the streams take of the core on which the step computes nobody can give back.  Of
+each step the slower rank's time counts, as ranks that exchange gradients wait for it.
 What the first log line says of the group and what the interface counted must agree with that.  With --python, PyTorch's DDP
 runs the same steps from the same weights in turns with them, at several bucket sizes of which the best counts.
 

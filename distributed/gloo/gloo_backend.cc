@@ -182,7 +182,9 @@ bool GlooBackend::match_signatures() {
     if (!is_peer(rank) || p.matched || p.signatures.empty()) continue;
     const SignatureFrame& theirs = p.signatures.front();
     if (theirs.number != number_) fail(job_rank(options_, rank), "gloo: received a signature out of turn");
-    if (!(theirs.signature == own_.signature)) throw_mismatch(rank, call_of(own_), call_of(theirs));
+    if (!(theirs.signature == own_.signature)) {
+      throw_disagreement(options_, {rank_, call_of(own_)}, {rank, call_of(theirs)});
+    }
     note_started(rank, theirs);
     p.matched = moved = true;
     --unmatched_;
@@ -205,20 +207,11 @@ void GlooBackend::check_counts() const {
       if (sent == wanted) continue;
       const int sender = job_rank(options_, from);
       const int receiver = job_rank(options_, to);
-      const std::string text = str("ranks do not agree on what to exchange\n  rank ", sender, "  sends ", sent,
-                                   " elements to rank ", receiver, ": ", call_of(frame_of(from)), "\n  rank ", receiver,
-                                   "  expects ", wanted, " elements from rank ", sender, ": ", call_of(frame_of(to)));
-      throw GroupError(": " + text, text, from == rank_ ? receiver : sender);
+      throw_disagreement(options_,
+                         {from, str("sends ", sent, " elements to rank ", receiver, ": ", call_of(frame_of(from)))},
+                         {to, str("expects ", wanted, " elements from rank ", sender, ": ", call_of(frame_of(to)))});
     }
   }
-}
-
-void GlooBackend::throw_mismatch(int other, const std::string& mine, const std::string& theirs) const {
-  std::string text = "ranks do not agree on what to exchange";
-  for (const int rank : {std::min(rank_, other), std::max(rank_, other)}) {
-    text += str("\n  rank ", job_rank(options_, rank), "  ", rank == rank_ ? mine : theirs);
-  }
-  throw GroupError(": " + text, text, job_rank(options_, other));
 }
 
 // --- failures ---

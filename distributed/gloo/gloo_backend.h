@@ -126,7 +126,6 @@ class GlooBackend final : public Backend {
   void note_started(int rank, const SignatureFrame& frame);
   bool match_signatures();
   void check_counts() const;
-  [[noreturn]] void throw_mismatch(int peer, const std::string& mine, const std::string& theirs) const;
   bool is_missing(int rank);
   /// Which links are gone; read before the frames, because what a rank sent before it failed still counts.
   std::vector<uint8_t> lost_links() const;

@@ -224,11 +224,7 @@ bool Messages::send(int rank) {
 void Messages::throw_mismatch(int from, const MessageFrame& sent, int to, const MessageFrame& posted) const {
   const int sender = job_rank(options_, from);
   const int receiver = job_rank(options_, to);
-  std::string lines[] = {str("\n  rank ", sender, "  ", describe(sent, true, receiver)),
-                         str("\n  rank ", receiver, "  ", describe(posted, false, sender))};
-  if (receiver < sender) std::swap(lines[0], lines[1]);
-  const std::string text = "ranks do not agree on what to exchange" + lines[0] + lines[1];
-  throw GroupError(": " + text, text, from == options_.rank ? receiver : sender);
+  throw_disagreement(options_, {from, describe(sent, true, receiver)}, {to, describe(posted, false, sender)});
 }
 
 }  // namespace tandem::inline v0::distributed::gloo

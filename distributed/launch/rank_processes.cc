@@ -160,8 +160,7 @@ void Launcher::step() {
                                 {coordinator_ ? coordinator_->fd() : -1, POLLIN, 0},
                                 {link_ ? link_->fd() : -1, POLLIN, 0}};
   local_.add_polled(&polled);
-  const int timeout = deadline == Clock::time_point::max() ? -1 : milliseconds_until(deadline);
-  if (poll(polled.data(), polled.size(), timeout) < 0 && errno != EINTR) {
+  if (poll(polled.data(), polled.size(), milliseconds_until(deadline)) < 0 && errno != EINTR) {
     throw IoError(str("launch: poll: ", std::strerror(errno)));
   }
   take_signals();

@@ -2,6 +2,8 @@
 
 #include <ctime>
 
+#include <algorithm>
+
 namespace tandem::inline v0::distributed::shm {
 
 namespace {
@@ -20,26 +22,26 @@ void CacheTrials::begin(int64_t num_bytes) {
   if (on_trial_ || bytes_since_ < bytes_between_) return;
   on_trial_ = true;
   bytes_since_ = tried_ = 0;
-  times_[0] = times_[1] = {};
+  past_ = through_ = {};
 }
 
 bool CacheTrials::through_caches(int64_t round) const { return is_tried(round) ? round % 2 != 0 : prefers_caches_; }
 
-void CacheTrials::run(int64_t round, FunctionRef<void()> stage) {
-  if (!is_tried(round)) return stage();
+void CacheTrials::run(Stage stage, int64_t round, int64_t num_bytes, FunctionRef<void()> body) {
+  if (!is_tried(round)) return body();
   const int64_t begin = thread_ns();
-  stage();
+  body();
   if (tried_ + round < kUncounted) return;
-  Times& times = times_[through_caches(round) ? 1 : 0];
-  times.ns += static_cast<double>(thread_ns() - begin);
-  ++times.stages;
+  double& least = (through_caches(round) ? through_ : past_).ns[static_cast<size_t>(stage)];
+  const double now = static_cast<double>(thread_ns() - begin) / static_cast<double>(num_bytes);
+  least = least == 0 ? now : std::min(least, now);
 }
 
 void CacheTrials::end(int64_t rounds) {
   tried_ += rounds;
   if (!on_trial_ || tried_ < kRounds) return;
   on_trial_ = false;
-  prefers_caches_ = times_[1].per_stage() < kTolerance * times_[0].per_stage();
+  prefers_caches_ = through_.total() > 0 && through_.total() < kTolerance * past_.total();
 }
 
 }  // namespace tandem::inline v0::distributed::shm

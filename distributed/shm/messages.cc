@@ -258,11 +258,7 @@ bool Messages::take_piece(int rank, Peer& peer) {
 void Messages::throw_mismatch(int from, const Announcement& sent, int to, const Announcement& posted) const {
   const int sender = job_rank(options_, from);
   const int receiver = job_rank(options_, to);
-  std::string lines[] = {str("\n  rank ", sender, "  ", describe(sent, true, receiver)),
-                         str("\n  rank ", receiver, "  ", describe(posted, false, sender))};
-  if (receiver < sender) std::swap(lines[0], lines[1]);
-  const std::string text = "ranks do not agree on what to exchange" + lines[0] + lines[1];
-  throw GroupError(": " + text, text, from == options_.rank ? receiver : sender);
+  throw_disagreement(options_, {from, describe(sent, true, receiver)}, {to, describe(posted, false, sender)});
 }
 
 }  // namespace tandem::inline v0::distributed::shm

@@ -140,8 +140,10 @@ struct Tuning {
   int64_t slot_bytes = 32 << 10;    ///< data up to this size goes through the slots
   int64_t chunk_bytes = 256 << 10;  ///< of a tensor in a round of a ring; a multiple of 64
   int64_t whole_bytes = 1 << 20;    ///< two ranks exchange whole tensors up to this size, larger ones in slices
-  int64_t cached_bytes = 512 << 10;  ///< up to here what goes into the rings goes past the caches
-  int64_t trial_bytes = 96 << 20;    ///< of larger ones, from one trial of the ways into the rings to the next
+  /// What a rank puts into the rings in one all_reduce always goes past the caches up to this size; in others up to
+  /// twice that.
+  int64_t streamed_bytes = 256 << 10;
+  int64_t trial_bytes = 256 << 20;  ///< of larger ones, from one trial of the two ways to the next
   int slots = 4;                    ///< rounds that a ring holds
   int64_t small_bytes = 4 << 10;    ///< messages up to this size travel with their announcement; a multiple of 64
   int64_t piece_bytes = 128 << 10;  ///< of a message, in the ring of its pair; a multiple of 64

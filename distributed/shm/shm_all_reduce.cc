@@ -25,7 +25,7 @@ Advance ShmBackend::step_whole() {
   // Sends before the signatures are compared: peers have completed the last collective that used this ring, as for
   // slots. A slot of it is free once all have consumed the round before in it.
   if (staged_ < rounds_ && peers_passed(&Counters::consumed, staged_ + 1 - tuning_.slots)) {
-    trials_.run(staged_, [&] {
+    run(Stage::kSend, staged_, [&] {
       const Block b = block(staged_, num_bytes_);
       put(staged_, whole(rank_, staged_), call_->input + b.begin, b.num_bytes);
     });
@@ -33,7 +33,7 @@ Advance ShmBackend::step_whole() {
     moved = true;
   }
   if (matched_ == size_ && consumed_ < staged_ && peers_passed(&Counters::staged, consumed_ + 1)) {
-    trials_.run(consumed_, [&] { reduce_whole(consumed_); });
+    run(Stage::kReduce, consumed_, [&] { reduce_whole(consumed_); });
     bells_.publish(own().counters.consumed, stamp(number_, ++consumed_));
     moved = true;
   }
@@ -53,18 +53,18 @@ Advance ShmBackend::step_slices() {
   bool moved = false;
   // A slot of the staging ring is free once its round was consumed here: all peers have produced, that is, read it.
   if (staged_ < rounds_ && staged_ < consumed_ + slots) {
-    trials_.run(staged_, [&] { stage(staged_); });
+    run(Stage::kSend, staged_, [&] { stage(staged_); });
     bells_.publish(own().counters.staged, stamp(number_, ++staged_));
     moved = true;
   }
   if (produced_ < staged_ && peers_passed(&Counters::staged, produced_ + 1) &&
       peers_passed(&Counters::consumed, produced_ + 1 - slots)) {
-    trials_.run(produced_, [&] { reduce_round(produced_); });
+    run(Stage::kReduce, produced_, [&] { reduce_round(produced_); });
     bells_.publish(own().counters.produced, stamp(number_, ++produced_));
     moved = true;
   }
   if (consumed_ < staged_ && peers_passed(&Counters::produced, consumed_ + 1)) {
-    trials_.run(consumed_, [&] { copy_results(consumed_); });
+    run(Stage::kTake, consumed_, [&] { copy_results(consumed_); });
     bells_.publish(own().counters.consumed, stamp(number_, ++consumed_));
     moved = true;
   }

@@ -194,11 +194,7 @@ std::string ShmBackend::describe_record(int rank) const {
 }
 
 void ShmBackend::throw_mismatch(int peer) const {
-  std::string text = "ranks do not agree on what to exchange";
-  for (const int rank : {std::min(rank_, peer), std::max(rank_, peer)}) {
-    text += str("\n  rank ", job_rank(options_, rank), "  ", describe_record(rank));
-  }
-  throw GroupError(": " + text, text, job_rank(options_, peer));
+  throw_disagreement(options_, {rank_, describe_record(rank_)}, {peer, describe_record(peer)});
 }
 
 const int64_t* ShmBackend::counts(int from) const {
@@ -224,17 +220,15 @@ void ShmBackend::match_counts() const {
 void ShmBackend::throw_counts_mismatch(int from, int to) const {
   const int sender = job_rank(options_, from);
   const int receiver = job_rank(options_, to);
-  const std::string text =
-      str("ranks do not agree on what to exchange\n  rank ", sender, "  sends ", counts(from)[to], " elements to rank ",
-          receiver, ": ", describe_record(from), "\n  rank ", receiver, "  expects ", counts(to)[size_ + from],
-          " elements from rank ", sender, ": ", describe_record(to));
-  throw GroupError(": " + text, text, from == rank_ ? receiver : sender);
+  throw_disagreement(
+      options_, {from, str("sends ", counts(from)[to], " elements to rank ", receiver, ": ", describe_record(from))},
+      {to, str("expects ", counts(to)[size_ + from], " elements from rank ", sender, ": ", describe_record(to))});
 }
 
 // --- the rest ---
 
 RefPtr<Storage> ShmBackend::do_allocate(int64_t num_bytes) {
-  // What travels goes past the caches into rings.  Peers reading it where it lies was measured: slower by half and more
+  // What travels goes through rings.  Peers reading it where it lies was measured: slower by half and more
   // wherever the lines are dirty in the writer's cache, and no faster elsewhere.
   return Storage::allocate(Device(), num_bytes);
 }

@@ -78,6 +78,8 @@ class ShmBackend final : public Backend {
   [[noreturn]] void throw_counts_mismatch(int from, int to) const;
   std::string describe_record(int rank) const;
 
+  using Stage = CacheTrials::Stage;
+
   // Who moves what: a function of the signature (and the counts), the same on all ranks.
   bool contributes(int rank) const;
   bool sends(int rank) const;
@@ -91,8 +93,13 @@ class ShmBackend final : public Backend {
   int64_t slot_offset(int from, int to) const;
   void send_to_slot();
   void finish_slots();
-  /// Whether it is an all_reduce in which ways into the rings are compared.
-  bool is_tried() const { return exceeds_caches_ && (path_ == Path::kWhole || path_ == Path::kSlices); }
+  /// Whether the ways into the rings are compared in this collective: all ranks send and receive as many bytes.
+  bool is_tried() const {
+    using Kind = CollectiveKind;
+    return fills_rings_ && (call_->kind == Kind::kAllReduce || call_->kind == Kind::kReduceScatter);
+  }
+  /// Does a stage of that round.
+  void run(CacheTrials::Stage stage, int64_t round, FunctionRef<void()> body);
   Advance step_whole();
   Advance step_slices();
   Advance step_exchange();
@@ -159,7 +166,7 @@ class ShmBackend final : public Backend {
   int64_t staged_ = 0;  // rounds done of the three stages
   int64_t produced_ = 0;
   int64_t consumed_ = 0;
-  bool exceeds_caches_ = false;  // what goes into the rings
+  bool fills_rings_ = false;
   std::vector<const std::byte*> inputs_;
 
   CacheTrials trials_;

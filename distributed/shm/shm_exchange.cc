@@ -121,7 +121,7 @@ void ShmBackend::choose_path() {
   // Ranks whose signatures (and counts, once they are known) are equal take the same path.  Before that an all_to_all
   // knows only what this rank sends, and puts it into the slot in case that all can.
   path_ = Path::kNothing;
-  exceeds_caches_ = false;
+  fills_rings_ = false;
   if (!call_->moves_data) return;
   const bool to_each = sends_to_each();
   int64_t longest = num_bytes_;                                                             // part
@@ -156,8 +156,8 @@ void ShmBackend::choose_path() {
     blocks = size_;
     largest = share(size_);
   }
-  // Of an all_reduce all bytes pass twice, as input and as result.
-  exceeds_caches_ = kCanStream && longest * (call_->kind == CollectiveKind::kAllReduce ? 2 : 1) > tuning_.cached_bytes;
+  const int64_t limit = tuning_.streamed_bytes * (call_->kind == CollectiveKind::kAllReduce ? 1 : 2);
+  fills_rings_ = kCanStream && longest * (to_each ? size_ - 1 : 1) > limit;
   // Equal rounds, so that the last is as long as the others.
   rounds_ = (longest + blocks * largest - 1) / (blocks * largest);
   TANDEM_CHECK(CommError, rounds_ <= kMaxRounds, to_string(call_->kind), ": ", longest, " bytes are too many");
@@ -216,12 +216,12 @@ Advance ShmBackend::step_exchange() {
   };
   bool moved = false;
   if (sending && produced_ < rounds_ && all_takers_consumed(produced_ + 1 - tuning_.slots)) {
-    send_round(produced_);
+    run(Stage::kSend, produced_, [&] { send_round(produced_); });
     bells_.publish(own().counters.produced, stamp(number_, ++produced_));
     moved = true;
   }
   if (taking && consumed_ < rounds_ && all_have_sent(consumed_ + 1)) {
-    take_round(consumed_);
+    run(Stage::kTake, consumed_, [&] { take_round(consumed_); });
     bells_.publish(own().counters.consumed, stamp(number_, ++consumed_));
     moved = true;
   }
@@ -237,11 +237,18 @@ std::byte* ShmBackend::exchanged(int from, int to, int64_t round) const {
 }
 
 void ShmBackend::put(int64_t round, std::byte* out, const std::byte* in, int64_t num_bytes) const {
-  const bool through_caches = is_tried() ? trials_.through_caches(round) : exceeds_caches_ && trials_.prefers_caches();
-  if (through_caches) {
+  if (is_tried() ? trials_.through_caches(round) : fills_rings_ && trials_.prefers_caches()) {
     copy_bytes(out, in, num_bytes);
   } else {
     send_bytes(out, in, num_bytes);
+  }
+}
+
+void ShmBackend::run(CacheTrials::Stage stage, int64_t round, FunctionRef<void()> body) {
+  if (is_tried()) {
+    trials_.run(stage, round, block_bytes_, body);
+  } else {
+    body();
   }
 }
 

@@ -172,6 +172,7 @@ std::chrono::milliseconds unanswered(int fd) {
 }
 
 int milliseconds_until(Clock::time_point deadline) {
+  if (deadline == Clock::time_point::max()) return -1;
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
   return static_cast<int>(std::clamp<int64_t>(left, 0, 1000000));
 }

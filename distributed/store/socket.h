@@ -47,7 +47,7 @@ TANDEM_API void tune_connection(int fd);
 /// For how long the peer's machine has been silent, where it has not answered all that was sent to it; else 0.
 TANDEM_API std::chrono::milliseconds unanswered(int fd);
 
-/// Milliseconds until `deadline` for poll(), rounded up, at least 0.
+/// Milliseconds until `deadline` for poll(), rounded up, at least 0; -1 where there is none.
 TANDEM_API int milliseconds_until(std::chrono::steady_clock::time_point deadline);
 
 }  // namespace tandem::inline v0::distributed

@@ -92,10 +92,10 @@ TEST(GlooFailure, EveryRankSeesWhichCountsOfAnAllToAllDiffer) {
   });
   for (const std::string& error : errors) {
     EXPECT_NE(
-        error.find(": ranks do not agree on what to exchange\n  rank 2  sends 29 elements to rank 1: all_to_all "),
+        error.find(": ranks do not agree on what to exchange\n  rank 1  expects 30 elements from rank 2: all_to_all "),
         std::string::npos)
         << error;
-    EXPECT_NE(error.find("\n  rank 1  expects 30 elements from rank 2: all_to_all "), std::string::npos) << error;
+    EXPECT_NE(error.find("\n  rank 2  sends 29 elements to rank 1: all_to_all "), std::string::npos) << error;
   }
 }
 

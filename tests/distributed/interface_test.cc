@@ -26,7 +26,7 @@ class InterfaceTest : public ::testing::Test {
     for (const char* variable : kVariables) unsetenv(variable);
   }
   static ProcessGroupOptions options(const std::string& interface = {}) {
-    return {.rank = 1, .world_size = 2, .interface = interface};
+    return {.store = {}, .rank = 1, .world_size = 2, .interface = interface};
   }
   static std::string refusal(const ProcessGroupOptions& o, bool same_machine = true) {
     return text_of<CommError>([&] { choose_interface(o, same_machine); });

@@ -2,18 +2,20 @@
 
 #include <gtest/gtest.h>
 
-#include <map>
 #include <string>
 #include <vector>
 
 #include <tandem/base/error.h>
 #include <tandem/distributed/store/wire.h>
+#include <tandem/tests/distributed/variables.h>
 
 namespace {
 
 namespace td = tandem;
 using namespace td::distributed;
-using Map = std::map<std::string, std::string>;
+using tandem::testing_support::lookup_in;
+using tandem::testing_support::with;
+using Map = tandem::testing_support::Variables;
 
 const Map kOpenMpi = {{"OMPI_COMM_WORLD_RANK", "3"},       {"OMPI_COMM_WORLD_SIZE", "4"},
                       {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"},
@@ -28,18 +30,6 @@ const Map kSlurm = {{"SLURM_PROCID", "5"},
                     {"SLURM_STEP_NODELIST", "node[07-08,11]"},
                     {"SLURM_JOB_ID", "777"},
                     {"SLURM_STEP_ID", "0"}};
-
-Lookup lookup_in(const Map& map) {
-  return [map](const char* name) -> std::optional<std::string> {
-    const auto found = map.find(name);
-    return found == map.end() || found->second.empty() ? std::nullopt : std::optional(found->second);
-  };
-}
-
-Map with(Map map, const Map& changes) {
-  for (const auto& [name, value] : changes) map[name] = value;
-  return map;
-}
 
 RankEnvironment read(const Map& map) {
   const auto env = read_launcher_environment(lookup_in(map));

@@ -150,7 +150,7 @@ TEST_P(Worlds, SeveralInFlightWaitedInAnyOrder) {
 TEST(AllReduce, SumsInAscendingRankOrderWhateverTheChunks) {
   // Another order of these three loses another part of them.
   const double values[] = {1e8, 1.0, -1e8};
-  for (const shm::Tuning tuning : {kTinyChunks, shm::Tuning{}}) {
+  for (const shm::Tuning& tuning : {kTinyChunks, shm::Tuning{}}) {
     ThreadRanks ranks{.world_size = 3, .tuning = tuning};
     ranks.run([&](ProcessGroup& group) {
       const Tensor x = full({1001}, values[group.rank()]);

@@ -2,19 +2,21 @@
 
 #include <gtest/gtest.h>
 
-#include <map>
 #include <string>
 #include <vector>
 
 #include <tandem/base/error.h>
 #include <tandem/base/rank_context.h>
 #include <tandem/distributed/store/wire.h>
+#include <tandem/tests/distributed/variables.h>
 
 namespace {
 
 namespace td = tandem;
 using namespace td::distributed;
-using Map = std::map<std::string, std::string>;
+using tandem::testing_support::lookup_in;
+using tandem::testing_support::with;
+using Map = tandem::testing_support::Variables;
 
 const Map kComplete = {{"RANK", "5"},
                        {"WORLD_SIZE", "8"},
@@ -22,18 +24,6 @@ const Map kComplete = {{"RANK", "5"},
                        {"LOCAL_WORLD_SIZE", "4"},
                        {"MASTER_ADDR", "10.0.0.7"},
                        {"MASTER_PORT", "29500"}};
-
-Lookup lookup_in(const Map& map) {
-  return [map](const char* name) -> std::optional<std::string> {
-    const auto found = map.find(name);
-    return found == map.end() || found->second.empty() ? std::nullopt : std::optional(found->second);
-  };
-}
-
-Map with(Map map, const Map& changes) {
-  for (const auto& [name, value] : changes) map[name] = value;
-  return map;
-}
 
 std::string error_of(const Map& map) {
   try {

@@ -21,8 +21,9 @@ namespace {
 // Slots of a few lines, rounds of a few lines, rings of one to three rounds, and ways into them that change.
 const shm::Tuning kTunings[] = {
     {.slot_bytes = 64, .chunk_bytes = 128, .whole_bytes = 1024, .slots = 2},
-    {.slot_bytes = 512, .chunk_bytes = 64, .whole_bytes = 0, .cached_bytes = 0, .trial_bytes = 1000, .slots = 1},
-    {.slot_bytes = 0, .chunk_bytes = 704, .whole_bytes = 100000, .cached_bytes = 0, .trial_bytes = 20000, .slots = 3},
+    {.slot_bytes = 512, .chunk_bytes = 64, .whole_bytes = 0, .slots = 1},
+    {.slot_bytes = 0, .chunk_bytes = 704, .whole_bytes = 100000, .slots = 3},
+    {.slot_bytes = 0, .chunk_bytes = 4480, .whole_bytes = 9000, .streamed_bytes = 0, .trial_bytes = 1, .slots = 2},
     {},
 };
 
