@@ -104,7 +104,7 @@ void raise(const FileDescriptor& event) {
 }  // namespace
 
 /// Calls Link::flush on a thread of its own, and only while Gloo's stands still: that one looks at a descriptor of ours
-/// beside those of its connections, and waits in its handler until the writing is done.
+/// beside those of its connections, and waits in its handler until the writing is done.  Looks for silent peers meanwhile.
 ///
 /// Gloo's thread itself must not write: where a write fails Gloo closes the connection, and if epoll has reported an event
 /// of it together with ours, Gloo's thread meets a closed connection and ends the process.  The writer holds the
@@ -151,10 +151,18 @@ class Mesh::Flusher final : public ::gloo::transport::tcp::Handler {
   static constexpr std::chrono::milliseconds kLongestWrite{20};
 
   void run() {
+    Clock::time_point next_look = Clock::now() + SilenceWatch::kInterval;
     std::unique_lock lock(mutex_);
     for (;;) {
-      changed_.wait(lock, [&] { return stop_ || done_ < asked_; });
+      const bool is_asked = changed_.wait_until(lock, next_look, [&] { return stop_ || done_ < asked_; });
       if (stop_) return;
+      if (Clock::now() >= next_look) {
+        next_look = Clock::now() + SilenceWatch::kInterval;
+        lock.unlock();
+        mesh_.look_for_silence();
+        lock.lock();
+      }
+      if (!is_asked) continue;
       const uint64_t round = asked_;
       lock.unlock();
       is_wanted_.store(false);
@@ -183,6 +191,7 @@ Mesh::Mesh(const ProcessGroupOptions& options, const Tuning& tuning)
     : options_(options),
       tuning_(tuning),
       max_payload_(kInlineBytes + 1024 + 16 * static_cast<size_t>(options.world_size)),
+      watches_(static_cast<size_t>(options.world_size)),
       links_(static_cast<size_t>(options.world_size)),
       lost_(static_cast<size_t>(options.world_size)),
       greeted_(static_cast<size_t>(options.world_size)),
@@ -437,10 +446,22 @@ void Mesh::link_lost(int peer, const std::string& why, bool left) {
     if (left && greeted_[static_cast<size_t>(peer)] != 0) {
       changed_.wait_for(lock, kReasonTime, [&] { return !asks_; });
     }
-    lost_[static_cast<size_t>(peer)] = reason_of(why);
+    std::optional<std::string>& lost = lost_[static_cast<size_t>(peer)];
+    if (!lost) lost = reason_of(why);
     if (greeted_[static_cast<size_t>(peer)] == 0) raise(all_greeted_);
   }
   wake();
+}
+
+void Mesh::look_for_silence() {
+  for (size_t peer = 0; peer < sockets_.size(); ++peer) {
+    if (!sockets_[peer] || !watches_[peer].is_lost(sockets_[peer].get())) continue;
+    {
+      std::lock_guard lock(mutex_);
+      if (!lost_[peer]) lost_[peer] = reason_of("timed out");
+    }
+    shutdown(sockets_[peer].get(), SHUT_RDWR);  // and so Gloo hears of it
+  }
 }
 
 void Mesh::stop_asking() {

@@ -75,6 +75,7 @@ class Mesh final : private LinkEvents {
   void link_moved(int peer) override;
   void flush_wanted() override;
   void link_lost(int peer, const std::string& why, bool left) override;
+  void look_for_silence();
   void stop_asking();
 
   const ProcessGroupOptions options_;
@@ -87,6 +88,7 @@ class Mesh final : private LinkEvents {
   std::shared_ptr<::gloo::transport::Device> device_;
   std::shared_ptr<::gloo::transport::Context> context_;
   std::vector<FileDescriptor> sockets_;  // of the connections, by rank: Gloo has no way to end one that wakes all
+  std::vector<SilenceWatch> watches_;    // of sockets_
   std::vector<std::unique_ptr<Link>> links_;
   std::unique_ptr<Flusher> flusher_;  // from greeting on
 

@@ -140,6 +140,7 @@ FileDescriptor connect_to(const std::string& host, int port, Clock::time_point d
       const int status = try_connect(*address, deadline, &fd);
       if (status == 0) {
         tune_connection(fd.get());
+        limit_silence(fd.get());
         return fd;
       }
       error = std::strerror(status);
@@ -159,7 +160,11 @@ void tune_connection(int fd) {
   set(IPPROTO_TCP, TCP_KEEPIDLE, 4);
   set(IPPROTO_TCP, TCP_KEEPINTVL, 2);
   set(IPPROTO_TCP, TCP_KEEPCNT, 3);
-  set(IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(kLostAfter.count()));
+}
+
+void limit_silence(int fd) {
+  const auto limit = static_cast<int>(kLostAfter.count());
+  setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit, sizeof(limit));
 }
 
 std::chrono::milliseconds unanswered(int fd) {
@@ -169,6 +174,18 @@ std::chrono::milliseconds unanswered(int fd) {
   int waiting = 0;
   const bool known = getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 && ioctl(fd, SIOCOUTQ, &waiting) == 0;
   return std::chrono::milliseconds(known && waiting > 0 ? info.tcpi_last_ack_recv : 0);
+}
+
+bool SilenceWatch::is_lost(int fd) {
+  constexpr uint32_t kSilentMs = 1000;
+  tcp_info info = {};
+  socklen_t size = sizeof(info);
+  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return false;
+  // Every segment that comes is an answer, also to a question whether there is room again; such questions become rare.
+  const bool sent_since = info.tcpi_unacked > 0 && info.tcpi_last_ack_recv > info.tcpi_last_data_sent;
+  const bool is_silent = (sent_since && info.tcpi_last_ack_recv >= kSilentMs) || info.tcpi_probes >= 2;
+  silent_ = is_silent ? silent_ + 1 : 0;
+  return silent_ >= kLostAfter / kInterval;
 }
 
 int milliseconds_until(Clock::time_point deadline) {

@@ -41,11 +41,24 @@ TANDEM_API FileDescriptor connect_to(const std::string& host, int port, std::chr
 
 /// When a peer whose machine is silent counts as lost.
 inline constexpr std::chrono::milliseconds kLostAfter{10000};
-/// No delay for small frames, and a peer whose machine vanished is noticed after kLostAfter; where something is sent in
-/// between, the kernel counts from then.
+/// No delay for small frames, and a peer whose machine vanished while nothing was on the way is noticed after kLostAfter.
 TANDEM_API void tune_connection(int fd);
+/// It is noticed after kLostAfter where something was sent too; but so, then, is a peer whose program takes nothing.
+TANDEM_API void limit_silence(int fd);
 /// For how long the peer's machine has been silent, where it has not answered all that was sent to it; else 0.
 TANDEM_API std::chrono::milliseconds unanswered(int fd);
+
+/// Notices a peer whose machine vanished while something was on the way to it, but takes a program for alive that takes
+/// nothing for long, as in a debugger: its machine answers.
+class TANDEM_API SilenceWatch {
+ public:
+  static constexpr std::chrono::seconds kInterval{1};
+  /// Called every kInterval: whether the connection has been silent for kLostAfter.
+  bool is_lost(int fd);
+
+ private:
+  int silent_ = 0;  // intervals in a row
+};
 
 /// Milliseconds until `deadline` for poll(), rounded up, at least 0; -1 where there is none.
 TANDEM_API int milliseconds_until(std::chrono::steady_clock::time_point deadline);

@@ -170,6 +170,7 @@ void StoreServer::accept_all() {
       return;
     }
     tune_connection(fd);
+    limit_silence(fd);
     const auto is_stranger = [](const Connection& c) { return c.rank < 0 && !c.closing; };
     // All ranks may come at once.
     const size_t limit = kMaxStrangers + joined_.size();
