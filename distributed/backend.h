@@ -122,6 +122,8 @@ inline constexpr std::chrono::milliseconds kStall{5000};
 struct ProcessGroupAccess {
   static std::shared_ptr<ProcessGroup> make(const ProcessGroupOptions& options, std::unique_ptr<Backend> backend,
                                             std::chrono::milliseconds stall = kStall);
+  /// As ProcessGroup::create, but returns at once: see LateBackend.
+  static std::shared_ptr<ProcessGroup> make_late(ProcessGroupOptions options);
 };
 
 }  // namespace tandem::inline v0::distributed

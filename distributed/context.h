@@ -32,12 +32,12 @@ class TANDEM_API Context {
   /// The group of all ranks; made on first use (collective) and shared by all users of this context.
   const std::shared_ptr<ProcessGroup>& group();
   const std::shared_ptr<Store>& store() const { return store_; }
-  /// Makes a group of some ranks of the job.  Called by those ranks alone, each naming all of them, in any order; ranks of
-  /// the group are numbered by their numbers in the job.  Members' calls belong together by ranks and name: the n-th call of
-  /// each joins the n-th of the others.  Any number of groups may be made at a time, by different threads; those of the same
-  /// ranks and name only one after another.  Other ranks' deaths do not concern it.  Returns when all members have come;
-  /// throws CommError naming the missing when they have not by the deadline, ValueError where this rank is not among
-  /// `ranks`, one is named twice or is not in the job.
+  /// Makes a group of some ranks of the job.  Called by those ranks alone, each naming all of them; ranks of the group are
+  /// numbered by their numbers in the job.  Returns at once, so that each rank makes its groups in an order of its own:
+  /// the first operation waits for the members to come, and throws CommError naming the missing when they have not by the
+  /// deadline, which runs from this call.  Members' calls belong together by ranks and name: the n-th call of each joins
+  /// the n-th of the others, so that those of the same ranks and name are made one after another.  Other ranks' deaths do
+  /// not concern it.  Throws ValueError where this rank is not among `ranks`, one is named twice or is not in the job.
   std::shared_ptr<ProcessGroup> new_group(const std::vector<int>& ranks, const NewGroupOptions& options = {});
 
   /// Whether all ranks have agreed to stop after this step (SIGINT or SIGTERM on any of them).  Training loops ask it

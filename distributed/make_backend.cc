@@ -41,8 +41,6 @@ std::unique_ptr<Backend> make_hierarchical_backend(const ProcessGroupOptions& op
 }  // namespace
 
 std::unique_ptr<Backend> make_backend(const ProcessGroupOptions& options) {
-  TANDEM_CHECK(ValueError, options.backend == "auto" || options.backend == "shm" || options.backend == "gloo",
-               "ProcessGroup: there is no backend '", options.backend, "': there are auto, shm and gloo");
   const HostLayout layout = find_hosts(options);
   if (layout.num_hosts() == 1 && options.backend != "gloo") return shm::make_shm_backend(options);
   if (options.backend == "shm") fail_for_hosts(options, layout);

@@ -8,6 +8,7 @@
 #include <tandem/base/log.h>
 #include <tandem/distributed/backend.h>
 #include <tandem/distributed/group_queue.h>
+#include <tandem/distributed/late_backend.h>
 #include <tandem/distributed/monitored_barrier.h>
 #include <tandem/distributed/operands.h>
 #include <tandem/tensor/chores.h>
@@ -60,7 +61,9 @@ std::shared_ptr<ProcessGroup> ProcessGroupAccess::make(const ProcessGroupOptions
   return std::shared_ptr<ProcessGroup>(new ProcessGroup(std::move(impl)));
 }
 
-std::shared_ptr<ProcessGroup> ProcessGroup::create(ProcessGroupOptions options) {
+namespace {
+
+void check_options(ProcessGroupOptions& options) {
   TANDEM_CHECK(ValueError, options.world_size >= 1 && options.rank >= 0 && options.rank < options.world_size,
                "ProcessGroup: rank ", options.rank, " is not in a world of ", options.world_size);
   TANDEM_CHECK(StateError, options.world_size == 1 || options.store != nullptr,
@@ -72,13 +75,31 @@ std::shared_ptr<ProcessGroup> ProcessGroup::create(ProcessGroupOptions options) 
     TANDEM_CHECK(ValueError, options.ranks[i] >= 0 && (i == 0 || options.ranks[i - 1] < options.ranks[i]),
                  "ProcessGroup: ranks must ascend from 0 or more, and ranks[", i, "] is ", options.ranks[i]);
   }
+  TANDEM_CHECK(ValueError, options.backend == "auto" || options.backend == "shm" || options.backend == "gloo",
+               "ProcessGroup: there is no backend '", options.backend, "': there are auto, shm and gloo");
+}
+
+std::unique_ptr<Backend> join(const ProcessGroupOptions& options) {
   auto backend = make_backend(options);
   // Which card carries a group is worth a line unless all lines but errors are off.
   const bool uses_network = std::string_view(backend->name()) != "shm";
   if (options.rank == 0 && log_enabled(uses_network ? LogLevel::kWarning : LogLevel::kInfo)) {
     log_line(LogLevel::kInfo, str("group '", options.name, "': ", backend->describe()));
   }
-  return ProcessGroupAccess::make(options, std::move(backend));
+  return backend;
+}
+
+}  // namespace
+
+std::shared_ptr<ProcessGroup> ProcessGroup::create(ProcessGroupOptions options) {
+  check_options(options);
+  return ProcessGroupAccess::make(options, join(options));
+}
+
+std::shared_ptr<ProcessGroup> ProcessGroupAccess::make_late(ProcessGroupOptions options) {
+  check_options(options);
+  if (options.world_size == 1) return make(options, join(options));
+  return make(options, std::make_unique<LateBackend>(options, join));
 }
 
 ProcessGroup::ProcessGroup(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -5,15 +5,17 @@
 
 #include <tandem/base/error.h>
 #include <tandem/distributed/store/failure_board.h>
+#include <tandem/distributed/store/forwarding_store.h>
 #include <tandem/distributed/store/key_value_map.h>
 
 namespace tandem::inline v0::distributed {
 
 namespace {
 
-class PrefixStore final : public Store {
+class PrefixStore final : public ForwardingStore {
  public:
-  PrefixStore(std::string prefix, std::shared_ptr<Store> store) : prefix_(std::move(prefix)), store_(std::move(store)) {
+  PrefixStore(std::string prefix, std::shared_ptr<Store> store)
+      : ForwardingStore(std::move(store)), prefix_(std::move(prefix)) {
     TANDEM_CHECK(ValueError, store_ != nullptr, "make_prefix_store: the store is null");
   }
 
@@ -27,21 +29,14 @@ class PrefixStore final : public Store {
     for (const std::string& key : keys) full.push_back(prefix_ + key);
     return store_->check(full);
   }
-  int64_t num_keys() override { return store_->num_keys(); }
   int64_t add(const std::string& key, int64_t delta) override { return store_->add(prefix_ + key, delta); }
   std::string compare_set(const std::string& key, const std::string& expected, const std::string& desired) override {
     return store_->compare_set(prefix_ + key, expected, desired);
   }
   bool delete_key(const std::string& key) override { return store_->delete_key(prefix_ + key); }
-  void announce_failure(int rank, const std::string& reason) override { store_->announce_failure(rank, reason); }
-  void leave(int rank) override { store_->leave(rank); }
-  HookHandle on_failure(std::function<void(int rank, const std::string& reason)> f) override {
-    return store_->on_failure(std::move(f));
-  }
 
  private:
   const std::string prefix_;
-  const std::shared_ptr<Store> store_;
 };
 
 }  // namespace

@@ -15,8 +15,8 @@
 #include <tandem/distributed/gloo/gloo_backend.h>
 #include <tandem/distributed/store/socket.h>
 #include <tandem/distributed/store/wire.h>
+#include <tandem/distributed/store/forwarding_store.h>
 #include <tandem/tests/distributed/backend_ranks.h>
-#include <tandem/tests/distributed/forwarding_store.h>
 
 namespace tandem::inline v0::distributed {
 namespace {

@@ -42,7 +42,6 @@ void check_group(ProcessGroup& group, int rank) {
 /// Groups that every rank goes through in its own order; a rank waits for nobody but the members of one.
 void check_many_groups(Context& context) {
   const int n = context.world_size();
-  // Groups with two common members must come in one order on both; those of a pair and the whole are such.
   for (int round = 0; round < 2; ++round) {
     check_group(*context.new_group({context.rank()}), context.rank());
     std::vector<int> all;
@@ -116,7 +115,7 @@ TEST(NewGroupTest, ThreadsMakeGroupsAtTheSameTime) {
 }
 
 TEST(NewGroupTest, RandomGroupsInAnyOrder) {
-  // Each rank takes its groups in an order of its own: one thread per group, started in that order.
+  // Each rank makes and uses its groups in an order of its own, in one thread.
   constexpr int kRanks = 5;
   std::mt19937 random(3);
   std::vector<std::vector<int>> groups;
@@ -133,13 +132,59 @@ TEST(NewGroupTest, RandomGroupsInAnyOrder) {
       if (std::count(groups[g].begin(), groups[g].end(), context.rank()) > 0) order.push_back(g);
     }
     std::shuffle(order.begin(), order.end(), std::mt19937(static_cast<unsigned>(context.rank())));
-    std::vector<std::thread> threads;
+    std::vector<std::shared_ptr<ProcessGroup>> made;
+    std::vector<td::Tensor> sums;
+    std::vector<td::Work> works;
     for (const size_t g : order) {
-      threads.emplace_back([&, g] {
-        check_group(*context.new_group(groups[g], {.timeout = 60s, .name = std::to_string(g)}), context.rank());
-      });
+      made.push_back(context.new_group(groups[g], {.timeout = 60s, .name = std::to_string(g)}));
+      sums.push_back(td::full({3}, context.rank() + 1.0));
+      works.push_back(made.back()->all_reduce_async(sums.back()));
     }
-    for (std::thread& thread : threads) thread.join();
+    for (size_t i = 0; i < order.size(); ++i) {
+      works[i].wait();
+      float expected = 0;
+      for (const int member : groups[order[i]]) expected += static_cast<float>(member + 1);
+      EXPECT_EQ(sums[i].to_vector<float>(), std::vector<float>(3, expected));
+    }
+  });
+}
+
+TEST(NewGroupTest, TwoGroupsAreMadeTheOtherWayRound) {
+  for (const std::string backend : {"shm", "gloo"}) {
+    run_threads(3, [&](Context& context) {
+      const auto make = [&](const std::vector<int>& ranks) { return context.new_group(ranks, {.backend = backend}); };
+      if (context.rank() == 2) return check_group(*make({0, 1, 2}), 2);
+      std::shared_ptr<ProcessGroup> all;
+      std::shared_ptr<ProcessGroup> some;
+      if (context.rank() == 0) all = make({0, 1, 2});
+      some = make({0, 1});
+      if (context.rank() == 1) all = make({0, 1, 2});
+      // Messages too wait for the members, in their order.
+      const int other = 1 - context.rank();
+      const td::Tensor sent = td::full({2}, context.rank() + 1.0);
+      const td::Tensor first = td::zeros({2});
+      const td::Tensor second = td::zeros({2});
+      const std::vector<td::Work> works = {some->isend(sent, other), some->isend(td::full({2}, 7), other),
+                                           some->irecv(first, other), some->irecv(second, other)};
+      for (const td::Work& work : works) work.wait();
+      EXPECT_EQ(first.to_vector<float>(), std::vector<float>(2, static_cast<float>(other + 1)));
+      EXPECT_EQ(second.to_vector<float>(), std::vector<float>(2, 7.0F));
+      check_group(*all, context.rank());
+      check_group(*some, context.rank());
+    });
+  }
+}
+
+TEST(NewGroupTest, AGroupThatNobodyElseMakesEndsSoon) {
+  run_threads(2, [](Context& context) {
+    if (context.rank() == 1) {
+      context.store()->get("destroyed", 20s);
+      return;
+    }
+    const auto begin = std::chrono::steady_clock::now();
+    context.new_group({0, 1});
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, 5s);
+    context.store()->set("destroyed", "");
   });
 }
 
@@ -167,8 +212,12 @@ TEST(NewGroupTest, TheMissingAreNamed) {
       return;
     }
     if (context.rank() == 1) {
-      const std::string text = error_text<td::CommError>([&] { context.new_group({1, 2}, {.timeout = 50ms}); });
-      EXPECT_NE(text.find("[rank 1] group 'ranks 1-2': did not come together within 0.1 s"), std::string::npos) << text;
+      const auto group = context.new_group({1, 2}, {.timeout = 50ms});
+      const std::string text = error_text<td::CommError>([&] { group->barrier({.timeout = 20s}); });
+      EXPECT_NE(text.find("[rank 1, group 'ranks 1-2'] barrier #1 failed\n  [rank 1] group 'ranks 1-2': did not come "
+                          "together within 0.1 s"),
+                std::string::npos)
+          << text;
       EXPECT_NE(text.find("missing: rank 2"), std::string::npos) << text;
       context.store()->set("given up", "");
     }
@@ -196,7 +245,8 @@ void check_without_rank_two(Context& context) {
   check_group(*before, context.rank());
   check_group(*context.new_group({0, 1, 3}, {.name = "after"}), context.rank());
   // With it there can be no group.
-  const std::string text = error_text<td::CommError>([&] { context.new_group({context.rank(), 2}); });
+  const auto impossible = context.new_group({context.rank(), 2});
+  const std::string text = error_text<td::CommError>([&] { impossible->barrier(); });
   EXPECT_NE(text.find("rank 2: "), std::string::npos) << text;
 }
 

@@ -1,4 +1,4 @@
-// A store that passes everything on: for tests that look at some of it.
+// A store that passes everything on, for those that change some of it.  Private to distributed/.
 #pragma once
 
 #include <chrono>
@@ -34,7 +34,7 @@ class ForwardingStore : public Store {
     return store_->on_failure(std::move(f));
   }
 
- private:
+ protected:
   const std::shared_ptr<Store> store_;
 };
 
