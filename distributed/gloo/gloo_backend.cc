@@ -301,6 +301,7 @@ void GlooBackend::do_hear_failure(int culprit, const std::string& reason) {
     failures_.push_back({culprit, reason});
     num_failures_.store(failures_.size(), std::memory_order_release);
   }
+  mesh_.expect_nothing_of(culprit);
   mesh_.wake();
 }
 

@@ -192,6 +192,7 @@ Mesh::Mesh(const ProcessGroupOptions& options, const Tuning& tuning)
       tuning_(tuning),
       max_payload_(kInlineBytes + 1024 + 16 * static_cast<size_t>(options.world_size)),
       watches_(static_cast<size_t>(options.world_size)),
+      gone_(static_cast<size_t>(options.world_size)),
       links_(static_cast<size_t>(options.world_size)),
       lost_(static_cast<size_t>(options.world_size)),
       greeted_(static_cast<size_t>(options.world_size)),
@@ -516,6 +517,12 @@ void Mesh::notify(const std::function<void()>& wake) {
 
 // --- parting ---
 
+void Mesh::expect_nothing_of(int rank) {
+  for (int peer = 0; peer < options_.world_size; ++peer) {
+    if (rank < 0 || job_rank(options_, peer) == rank) gone_[static_cast<size_t>(peer)] = true;
+  }
+}
+
 void Mesh::poison(const std::string& payload) {
   stop_asking();
   for (const auto& link : links_) {
@@ -523,8 +530,10 @@ void Mesh::poison(const std::string& payload) {
   }
   const auto wait = [&](std::chrono::milliseconds longest, bool also_lost) {
     const auto deadline = Clock::now() + longest;
-    for (const auto& link : links_) {
-      while (link != nullptr && link->reads_memory() && (also_lost || !link->is_lost()) && Clock::now() < deadline) {
+    for (size_t peer = 0; peer < links_.size(); ++peer) {
+      const auto& link = links_[peer];
+      const auto is_over = [&] { return !also_lost && (link->is_lost() || gone_[peer]); };
+      while (link != nullptr && link->reads_memory() && !is_over() && Clock::now() < deadline) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       }
     }
@@ -544,8 +553,10 @@ void Mesh::close(std::chrono::milliseconds patience) {
   }
   // Closing at once would reset connections on which something is unread, and lose what is on the way.
   const auto deadline = Clock::now() + patience;
-  for (const auto& link : links_) {
-    while (said_hello_ && link != nullptr && !link->is_lost() && !link->is_heard() && Clock::now() < deadline) {
+  for (size_t peer = 0; peer < links_.size(); ++peer) {
+    const auto& link = links_[peer];
+    const auto is_over = [&] { return link->is_lost() || link->is_heard() || gone_[peer]; };
+    while (said_hello_ && link != nullptr && !is_over() && Clock::now() < deadline) {
       std::this_thread::sleep_for(std::chrono::microseconds(200));
     }
   }

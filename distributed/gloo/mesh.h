@@ -58,6 +58,8 @@ class Mesh final : private LinkEvents {
   void wake();
   /// As Backend::do_notify.
   void notify(const std::function<void()>& wake);
+  /// That rank of the job (-1: the store's host, and so maybe any) takes part no longer: parting does not wait for it.
+  void expect_nothing_of(int job_rank);
 
  private:
   struct Attempt;
@@ -89,6 +91,7 @@ class Mesh final : private LinkEvents {
   std::shared_ptr<::gloo::transport::Context> context_;
   std::vector<FileDescriptor> sockets_;  // of the connections, by rank: Gloo has no way to end one that wakes all
   std::vector<SilenceWatch> watches_;    // of sockets_
+  std::vector<std::atomic<bool>> gone_;  // by rank: nothing is expected of it
   std::vector<std::unique_ptr<Link>> links_;
   std::unique_ptr<Flusher> flusher_;  // from greeting on
 

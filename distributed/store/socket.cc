@@ -185,7 +185,7 @@ bool SilenceWatch::is_lost(int fd) {
   const bool sent_since = info.tcpi_unacked > 0 && info.tcpi_last_ack_recv > info.tcpi_last_data_sent;
   const bool is_silent = (sent_since && info.tcpi_last_ack_recv >= kSilentMs) || info.tcpi_probes >= 2;
   silent_ = is_silent ? silent_ + 1 : 0;
-  return silent_ >= kLostAfter / kInterval;
+  return silent_ >= kLostAfter / kInterval - 1;  // an interval had passed before the first
 }
 
 int milliseconds_until(Clock::time_point deadline) {
