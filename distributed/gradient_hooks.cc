@@ -46,7 +46,13 @@ std::string to_string(const HookReport& report) {
   char numbers[160];
   std::snprintf(numbers, sizeof numbers, "relative error %.3g, cosine %.5f; worst %.3g, %.5f", report.relative_error,
                 report.cosine, worst->relative_error, worst->cosine);
-  return str("step ", report.step, ": ", numbers, " in ", worst->name);
+  std::string text = str("step ", report.step, ": ", numbers, " in ", worst->name);
+  if (report.hooks.size() < 2) return text;
+  for (const HookReport::Hook& hook : report.hooks) {
+    std::snprintf(numbers, sizeof numbers, " %.3g", hook.relative_error);
+    text += str(&hook == &report.hooks.front() ? "; by hook: " : ", ", hook.name, numbers);
+  }
+  return text;
 }
 
 }  // namespace tandem::inline v0::distributed

@@ -52,7 +52,7 @@ class TANDEM_API GradientHook {
   /// Replaces bucket.values by (something near) the mean over the ranks, by `num_exchanges` calls of `next`, then calls
   /// `done`.  Never waits.  `bucket` lives until `done` was called.
   virtual void average(const GradientBucket& bucket, const Exchange& next, std::function<void()> done) = 0;
-  /// What the next steps depend on, this rank's.
+  /// All that the next steps depend on, this rank's: shadow steps take a hook back to it too.
   virtual State state_dict() const { return {}; }
   /// Throws StateError, changing nothing, if something is missing or does not fit.
   virtual void load_state_dict(const State& /*state*/) {}
@@ -93,12 +93,19 @@ struct HookReport {
     double relative_error = 0;  ///< |delivered - exact| / |exact|, in the 2-norm; 0 where both are 0
     double cosine = 1;          ///< of the angle between them; 1 where both are 0, 0 where one is
   };
+  /// What one hook of the chain adds: the step was run again with the hooks before it alone, and with those and it.
+  struct Hook {
+    std::string name;           ///< describe()
+    double relative_error = 0;  ///< |with it - without it| / |exact|, of all buckets together
+  };
   int64_t step = 0;  ///< counted from 1; 0: none yet
   std::vector<Bucket> buckets;
+  std::vector<Hook> hooks;  ///< in the order of the chain; their errors may cancel, so the sum is a bound of the whole
   double relative_error = 0;  ///< of all buckets together
   double cosine = 1;
 };
-/// "step 100: relative error 0.0131, cosine 0.99991; worst 0.0312, 0.99951 in bucket 3 of 7: 'fc1.weight'".
+/// "step 100: relative error 0.0131, cosine 0.99991; worst 0.0312, 0.99951 in bucket 3 of 7: 'fc1.weight'", and of several
+/// hooks "; by hook: power_sgd(...) 0.013, bf16 0.0024".
 TANDEM_API std::string to_string(const HookReport& report);
 
 }  // namespace tandem::inline v0::distributed

@@ -31,8 +31,8 @@ struct ReducerOptions {
   /// How buckets are averaged: {power_sgd({.rank = 4}), bf16()} sends PowerSGD's factors, and what it does not compress, as
   /// bfloat16.  None: exactly.  The same on all ranks; a hook object has one reducer.
   GradientHooks hooks = {};
-  /// k > 0: every k-th exchange also computes the exact means, and reports how far the hooks are from them; the training
-  /// does not change.
+  /// k > 0: every k-th exchange is run again, exactly and with the first hooks of the chain, to report how far they are
+  /// from the exact means and what each adds; the training does not change.
   int64_t shadow_every = 0;
 };
 

@@ -23,6 +23,47 @@ double cosine(double product, double a2, double b2) {
   return product / (std::sqrt(a2) * std::sqrt(b2));
 }
 
+/// Of tensors a and b: squared norms of the difference and of each, and their product.
+struct Comparison {
+  Comparison& add(const Tensor& a, const Tensor& b) {
+    visit_floating_dtype(a.dtype(), [&]<class T>() {
+      const T* p = a.data<T>();
+      const T* q = b.data<T>();
+      for (int64_t i = 0; i < a.num_elements(); ++i) {
+        const auto x = static_cast<double>(p[i]);
+        const auto y = static_cast<double>(q[i]);
+        difference2 += (x - y) * (x - y);
+        a2 += x * x;
+        b2 += y * y;
+        product += x * y;
+      }
+    });
+    return *this;
+  }
+  double difference2 = 0, a2 = 0, b2 = 0, product = 0;
+};
+
+Tensor copy_of(const Tensor& tensor) {
+  const Tensor copy = empty_like(tensor);
+  chores::copy(tensor, copy);
+  return copy;
+}
+
+/// With tensors of its own.
+State copy_of(const State& state) {
+  State copy;
+  for (const auto& [name, value] : state.entries()) {
+    if (const auto* tensor = std::get_if<Tensor>(&value)) {
+      copy.set(name, copy_of(*tensor));
+    } else if (const auto* nested = std::get_if<std::shared_ptr<State>>(&value)) {
+      copy.set(name, copy_of(**nested));
+    } else {
+      copy.set(name, value);
+    }
+  }
+  return copy;
+}
+
 }  // namespace
 
 std::string describe(const GradientHooks& hooks) {
@@ -37,6 +78,7 @@ HookedExchange::HookedExchange(std::shared_ptr<ProcessGroup> group, GradientHook
       hooks_(std::move(hooks)),
       buckets_(std::move(buckets)),
       shadow_every_(shadow_every),
+      num_hooks_(hooks_.size()),
       flights_(buckets_.size()) {
   for (size_t i = 1; i < hooks_.size(); ++i) {
     TANDEM_CHECK(ValueError, !hooks_[i]->needs_pieces(), "GradientReducer: ", hooks_[i]->describe(),
@@ -46,6 +88,7 @@ HookedExchange::HookedExchange(std::shared_ptr<ProcessGroup> group, GradientHook
 }
 
 Work HookedExchange::launch(size_t bucket) {
+  if (is_shadow_step() && !runs_again()) keep(bucket);
   std::unique_lock lock(mutex_);
   Flight& flight = flights_[bucket];
   flight = {};
@@ -96,13 +139,6 @@ void HookedExchange::open_next(std::unique_lock<std::mutex>& lock) {
 void HookedExchange::open(size_t bucket) {
   try {
     const GradientBucket& values = buckets_[bucket];
-    if (is_shadow_step()) {
-      // Its end needs no callback: the group completes it before the hooks' exchanges.
-      const Tensor exact = empty_like(values.values);
-      chores::copy(values.values, exact);
-      flights_[bucket].exact = exact;
-      flights_[bucket].exact_work = group_->all_reduce_async(exact, ReduceOp::kAvg, {.name = values.name + " (exact)"});
-    }
     const std::shared_ptr<const GradientBucket> borrowed(std::shared_ptr<void>(), &values);
     average(bucket, 0, borrowed, true, [self = shared_from_this(), bucket] { self->close(bucket); });
   } catch (...) {
@@ -112,7 +148,7 @@ void HookedExchange::open(size_t bucket) {
 
 void HookedExchange::average(size_t bucket, size_t level, const std::shared_ptr<const GradientBucket>& values,
                              bool is_last, std::function<void()> done) {
-  if (level == hooks_.size()) return exchange(bucket, values->values, is_last, std::move(done));
+  if (level == num_hooks_) return exchange(bucket, values->values, is_last, std::move(done));
   GradientHook& hook = *hooks_[level];
   const auto left = std::make_shared<int>(hook.num_exchanges(*values));
   const auto next = [self = shared_from_this(), bucket, level, is_last, left](const Tensor& sent,
@@ -134,7 +170,7 @@ void HookedExchange::average(size_t bucket, size_t level, const std::shared_ptr<
 
 void HookedExchange::exchange(size_t bucket, const Tensor& values, bool is_last, std::function<void()> done) {
   Flight& flight = flights_[bucket];
-  std::string name = buckets_[bucket].name;
+  std::string name = str(buckets_[bucket].name, runs_again() ? " (shadow)" : "");
   if (flight.exchanges++ > 0) name += str(", exchange ", flight.exchanges);
   const Work work = group_->all_reduce_async(values, ReduceOp::kAvg, {.name = std::move(name)});
   {
@@ -155,7 +191,6 @@ void HookedExchange::exchange(size_t bucket, const Tensor& values, bool is_last,
 }
 
 void HookedExchange::close(size_t bucket) {
-  if (flights_[bucket].exact.defined()) compare(bucket);
   const Promise<void> promise = flights_[bucket].promise;  // whoever waits may launch the next step's at once
   promise.set_value();
 }
@@ -184,45 +219,74 @@ void HookedExchange::fail_by_hook(size_t bucket) {
   }
 }
 
-void HookedExchange::compare(size_t bucket) {
-  Flight& flight = flights_[bucket];
-  const Tensor& delivered = buckets_[bucket].values;
-  visit_floating_dtype(delivered.dtype(), [&]<class T>() {
-    const T* a = delivered.data<T>();
-    const T* b = flight.exact.data<T>();
-    for (int64_t i = 0; i < delivered.num_elements(); ++i) {
-      const auto x = static_cast<double>(a[i]);
-      const auto y = static_cast<double>(b[i]);
-      flight.difference2 += (x - y) * (x - y);
-      flight.delivered2 += x * x;
-      flight.exact2 += y * y;
-      flight.product += x * y;
-    }
-  });
+void HookedExchange::keep(size_t bucket) {
+  if (bucket == 0) {
+    remembered_ = copy_of(state_dict());
+    given_.clear();
+  }
+  given_.push_back(copy_of(buckets_[bucket].values));
+}
+
+std::vector<Tensor> HookedExchange::copy_values() const {
+  std::vector<Tensor> all;
+  for (const GradientBucket& bucket : buckets_) all.push_back(copy_of(bucket.values));
+  return all;
+}
+
+std::vector<Tensor> HookedExchange::run_again(size_t num_hooks) {
+  load_state_dict(remembered_);
+  for (size_t i = 0; i < buckets_.size(); ++i) chores::copy(given_[i], buckets_[i].values);
+  num_hooks_ = num_hooks;
+  std::vector<Work> works;
+  for (size_t i = 0; i < buckets_.size(); ++i) works.push_back(launch(i));
+  for (const Work& work : works) work.wait();
+  return copy_values();
+}
+
+HookReport HookedExchange::compare() {
+  const State left = copy_of(state_dict());
+  const std::vector<Tensor> delivered = copy_values();
+  const std::vector<Tensor> exact = run_again(0);
+  HookReport report;
+  report.step = step_ + 1;
+  Comparison all;
+  for (size_t i = 0; i < buckets_.size(); ++i) {
+    const Comparison c = Comparison().add(delivered[i], exact[i]);
+    report.buckets.push_back({buckets_[i].name, relative(c.difference2, c.b2), cosine(c.product, c.b2, c.a2)});
+    all.add(delivered[i], exact[i]);
+  }
+  report.relative_error = relative(all.difference2, all.b2);
+  report.cosine = cosine(all.product, all.b2, all.a2);
+  std::vector<Tensor> without = exact;
+  for (size_t k = 1; k <= hooks_.size(); ++k) {
+    std::vector<Tensor> with = k < hooks_.size() ? run_again(k) : delivered;
+    Comparison c;
+    for (size_t i = 0; i < buckets_.size(); ++i) c.add(with[i], without[i]);
+    report.hooks.push_back({hooks_[k - 1]->describe(), relative(c.difference2, all.b2)});
+    without = std::move(with);
+  }
+  load_state_dict(left);
+  for (size_t i = 0; i < buckets_.size(); ++i) chores::copy(delivered[i], buckets_[i].values);
+  num_hooks_ = hooks_.size();
+  given_.clear();
+  remembered_ = {};
+  return report;
 }
 
 void HookedExchange::end_step() {
   if (is_shadow_step()) {
-    HookReport report;
-    report.step = step_ + 1;
-    Flight all;
-    for (size_t i = 0; i < buckets_.size(); ++i) {
-      const Flight& f = flights_[i];
-      report.buckets.push_back(
-          {buckets_[i].name, relative(f.difference2, f.exact2), cosine(f.product, f.exact2, f.delivered2)});
-      all.difference2 += f.difference2;
-      all.exact2 += f.exact2;
-      all.delivered2 += f.delivered2;
-      all.product += f.product;
+    try {
+      report_ = compare();
+    } catch (const CommError&) {
+      throw;
+    } catch (const std::exception& e) {
+      group_->abort(str("a shadow step failed: ", e.what()));  // the others wait for this rank
+      throw;
     }
-    report.relative_error = relative(all.difference2, all.exact2);
-    report.cosine = cosine(all.product, all.exact2, all.delivered2);
-    report_ = std::move(report);
     // The user asked for it.
     if (group_->rank() == 0 && log_enabled(LogLevel::kWarning)) {
       log_line(LogLevel::kInfo, str("gradients by ", describe(hooks_), ", ", to_string(report_)));
     }
-    for (Flight& flight : flights_) flight.exact = {};
   }
   ++step_;
 }

@@ -23,15 +23,18 @@ namespace tandem::inline v0::distributed {
 ///
 /// So with hooks of several exchanges nobody else may start collectives on the group while buckets travel.  launch()
 /// and end_step() are called by one thread at a time.  Callbacks hold this object.
+///
+/// The end of a shadow step runs it again, from what this rank gave and the hooks remembered, with none of the hooks,
+/// with the first, the first two ..., and then puts back what the step itself has left.
 class HookedExchange : public std::enable_shared_from_this<HookedExchange> {
  public:
-  /// Throws ValueError where the chain makes no sense.  `shadow_every` = k > 0: each k-th step also exchanges exact means.
+  /// Throws ValueError where the chain makes no sense.  `shadow_every` = k > 0: each k-th step is a shadow step.
   HookedExchange(std::shared_ptr<ProcessGroup> group, GradientHooks hooks, std::vector<GradientBucket> buckets,
                  int64_t shadow_every);
 
   /// Averages buckets[bucket] after those that were launched before; in index order.
   Work launch(size_t bucket);
-  /// After all buckets of a step are done.
+  /// After all buckets of a step are done.  Collective in a shadow step.
   void end_step();
   const HookReport& report() const { return report_; }
   State state_dict() const;
@@ -43,10 +46,6 @@ class HookedExchange : public std::enable_shared_from_this<HookedExchange> {
     Promise<void> promise;
     Work leaf;          ///< the group's operation that is under way; guarded by mutex_
     int exchanges = 0;  ///< operations started
-    Tensor exact;       ///< of a shadow step
-    Work exact_work;
-    /// Of `delivered` and `exact`: squared norms of the difference and of each, and their product.
-    double difference2 = 0, exact2 = 0, delivered2 = 0, product = 0;
   };
 
   using Clock = std::chrono::steady_clock;
@@ -62,8 +61,14 @@ class HookedExchange : public std::enable_shared_from_this<HookedExchange> {
   void close(size_t bucket);
   void fail(size_t bucket, std::exception_ptr error);
   void fail_by_hook(size_t bucket);
-  void compare(size_t bucket);
   bool is_shadow_step() const { return shadow_every_ > 0 && (step_ + 1) % shadow_every_ == 0; }
+  bool runs_again() const { return num_hooks_ < hooks_.size(); }
+  /// For run_again: what bucket `bucket` holds, and before the first one what the hooks remember.
+  void keep(size_t bucket);
+  /// The means that the first `num_hooks` hooks make of what was kept.
+  std::vector<Tensor> run_again(size_t num_hooks);
+  HookReport compare();
+  std::vector<Tensor> copy_values() const;
 
   const std::shared_ptr<ProcessGroup> group_;
   const GradientHooks hooks_;
@@ -71,6 +76,9 @@ class HookedExchange : public std::enable_shared_from_this<HookedExchange> {
   const int64_t shadow_every_;
   int64_t step_ = 0;  ///< steps that have ended; changes while nothing is in flight
   HookReport report_;
+  size_t num_hooks_;           ///< of the chain, that average; fewer than all while a shadow step is run again
+  std::vector<Tensor> given_;  ///< of a shadow step, by bucket: this rank's values
+  State remembered_;           ///< ... and state_dict() before it
 
   std::mutex mutex_;
   std::vector<Flight> flights_;  ///< by bucket

@@ -77,4 +77,11 @@ class HookedParameters {
   std::vector<Tensor> parameters_;
 };
 
+/// Parameters of many buckets, in modules of their own.
+inline NamedTensors many_modules(const HookedParameters& p) {
+  NamedTensors named = p.named();
+  for (size_t i = 0; i < named.size(); ++i) named[i].first = str("layer", i, ".weight");
+  return named;
+}
+
 }  // namespace tandem::distributed
