@@ -15,8 +15,12 @@ namespace tandem::inline v0::distributed {
 
 /// A key-value map that all ranks of a job share, and the place where a rank's end is noticed.  Safe from many threads.
 ///
-/// Keys and values are any bytes; those of one call are together at most 16 MiB long, else it throws ValueError.  A timeout
-/// of 0 is none.  Every call throws CommError when the store's host is lost, or does not answer.
+/// Keys and values are any bytes; those of one call are together at most 16 MiB long, else it throws ValueError.
+///
+/// Only get, get_from and wait take a timeout, for the key to be set; 0 is none.  All other calls are answered at once, and
+/// have a limit for that which is the store's own: 30 seconds for the TCP store's host (none where TcpStoreSettings::timeout
+/// is 0), FileStoreOptions::lock_timeout for a file; in memory there is none.  Every call throws CommError when the
+/// store's host is lost, and those without a timeout when that limit has passed.
 class TANDEM_API Store {
  public:
   virtual ~Store() = default;
@@ -84,12 +88,14 @@ struct TcpStoreSettings {
   /// Whoever does not know it is turned away: 64 hexadecimal digits.  Empty: TANDEM_TOKEN, else one that follows from the
   /// job's name (TORCHELASTIC_RUN_ID), which keeps jobs apart but is no secret.
   std::string token = {};
-  std::chrono::milliseconds timeout{300000};  ///< for the host to be there, and, when it leaves, for the others
+  /// For the host to be there, and, when it leaves, for the others.  0: none, and none for the host's answers either,
+  /// which else must come within 30 seconds: for debuggers.
+  std::chrono::milliseconds timeout{300000};
 };
 
 /// For processes, of one host or several.  Each rank keeps one connection, by whose end the others notice within a second
-/// that it died; a host that vanishes is noticed within ten.  Throws IoError where the host cannot listen, CommError where
-/// the store does not answer, or something else than a store does.
+/// that it died; a host that vanishes is noticed within ten, whatever the timeout.  Throws IoError where the host cannot
+/// listen, CommError where the store does not answer, or something else than a store does.
 TANDEM_API std::shared_ptr<Store> make_tcp_store(const TcpStoreSettings& settings);
 
 /// The keys of `store` that begin with `prefix`, without it.  num_keys counts all.

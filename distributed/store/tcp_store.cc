@@ -22,8 +22,6 @@ using Clock = std::chrono::steady_clock;
 
 namespace {
 
-// The host answers everything but a waiting get at once.  A machine may be busy, so this is no measure of its health.
-constexpr std::chrono::seconds kReplyTimeout{30};
 constexpr std::chrono::seconds kGoodbyeTimeout{2};
 
 // How often a caller who waits looks whether the host is still there.
@@ -130,7 +128,8 @@ TcpStore::Refusal TcpStore::shake_hands(Clock::time_point deadline) {
 
 void TcpStore::send_all(std::string_view bytes, Clock::time_point deadline) {
   const auto does_not_read = [&] {
-    return CommError(str("store: ", host_text(), " has not read all that rank ", options_.rank, " sends"), options_.rank);
+    return CommError(str("store: ", host_text(), " has not read all that rank ", options_.rank, " sends"),
+                     options_.rank);
   };
   std::unique_lock lock(mutex_);
   changed_.wait_until(lock, deadline, [&] { return !sending_ || !lost_.empty(); });
@@ -195,13 +194,18 @@ std::unique_ptr<TcpStore::Request> TcpStore::call(FrameType type, std::string_vi
   return nullptr;
 }
 
+Clock::time_point TcpStore::reply_deadline() const {
+  const bool any = options_.connect_timeout.count() > 0;
+  return any ? Clock::now() + options_.reply_timeout : Clock::time_point::max();
+}
+
 TcpStore::Request TcpStore::call_now(FrameType type, std::string_view payload) {
   uint32_t id = 0;
-  const auto request = call(type, payload, Clock::now() + kReplyTimeout, nullptr, &id);
+  const auto request = call(type, payload, reply_deadline(), nullptr, &id);
   if (!request) {
-    throw CommError(
-        str("store: ", host_text(), " did not answer rank ", options_.rank, " within ", format_seconds(kReplyTimeout)),
-        options_.rank);
+    throw CommError(str("store: ", host_text(), " did not answer rank ", options_.rank, " within ",
+                        format_seconds(options_.reply_timeout)),
+                    options_.rank);
   }
   if (request->status == Status::kError) throw CommError(request->text, options_.rank);
   return std::move(*request);
@@ -224,7 +228,7 @@ std::string TcpStore::get_from(const std::string& key, const std::vector<int>& r
     uint32_t id = 0;
     const auto request = call(FrameType::kGet, payload, deadline_after(timeout), &ranks, &id);
     if (request) return request->text;
-    send_all(wire::encode(FrameType::kCancelGet, id, PayloadWriter().text(key).take()), Clock::now() + kReplyTimeout);
+    send_all(wire::encode(FrameType::kCancelGet, id, PayloadWriter().text(key).take()), reply_deadline());
   }
   const auto failure = failures_.first_failure(ranks);
   throw CommError(missing_key_text(key, ranks, timeout, failures_), options_.rank, failure ? failure->rank : -1);

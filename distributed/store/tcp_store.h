@@ -25,8 +25,11 @@ struct TcpStoreOptions {
   std::string token;  ///< wire::kTokenBytes bytes
   int rank = 0;
   int world_size = 1;
-  int host_rank = -1;                                ///< the rank that runs the StoreServer; -1: the launcher does
-  std::chrono::milliseconds connect_timeout{60000};  ///< 0 = none
+  int host_rank = -1;  ///< the rank that runs the StoreServer; -1: the launcher does
+  /// 0 = none, and no reply_timeout: whoever wants no deadlines may have stopped the host in a debugger.
+  std::chrono::milliseconds connect_timeout{60000};
+  /// For requests that the host answers at once.  A machine may be busy, so this is no measure of its health.
+  std::chrono::milliseconds reply_timeout{30000};
 };
 
 /// One connection, kept for the rank's life: its end is how the others notice that this rank died.
@@ -81,6 +84,7 @@ class TANDEM_API TcpStore final : public Store {
                                 uint32_t* id);
   /// As above with the limit for requests that the host answers at once; throws CommError instead of returning null.
   Request call_now(wire::FrameType type, std::string_view payload);
+  std::chrono::steady_clock::time_point reply_deadline() const;
   void send_all(std::string_view bytes, std::chrono::steady_clock::time_point deadline);
   void run();
   void handle(const wire::Frame& frame);

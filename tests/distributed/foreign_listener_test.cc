@@ -16,6 +16,7 @@
 #include <tandem/distributed/store/socket.h>
 #include <tandem/distributed/store/tcp_store.h>
 #include <tandem/distributed/store/wire.h>
+#include <tandem/tests/support/error_text.h>
 
 namespace {
 
@@ -59,6 +60,28 @@ std::function<bool(int)> answer(const std::string& bytes) {
     char request[4096];
     if (recv(fd, request, sizeof(request), 0) < 0) return false;
     return send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size());
+  };
+}
+
+/// Welcomes a rank, and answers its first request after `delay` with the number 5.
+std::function<bool(int)> answer_late(std::chrono::milliseconds delay) {
+  return [delay](int fd) {
+    wire::FrameBuffer in;
+    for (;;) {
+      while (const auto frame = in.next(wire::kMaxPayload)) {
+        const bool joins = frame->type == FrameType::kHello;
+        if (!joins) std::this_thread::sleep_for(delay);
+        const std::string bytes =
+            joins ? wire::encode(FrameType::kWelcome, 0, "")
+                  : wire::encode(FrameType::kReply, frame->id, PayloadWriter().number(0).text("5").take());
+        if (send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL) < 0) return false;
+        if (!joins) return true;
+      }
+      char request[4096];
+      const ssize_t n = recv(fd, request, sizeof(request), 0);
+      if (n <= 0) return false;
+      in.append(request, static_cast<size_t>(n));
+    }
   };
 }
 
@@ -119,6 +142,27 @@ TEST(ForeignListenerTest, AHostThatFallsSilentHoldsNobodyWhoFails) {
   store.announce_failure(1, "no disk");  // has come to the host's machine at least
   store.leave();
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 20s);
+}
+
+TEST(ForeignListenerTest, AHostThatDoesNotAnswerInTime) {
+  const Listener silent(answer(wire::encode(FrameType::kWelcome, 0, "")));
+  TcpStore store(
+      {.port = silent.port(), .token = wire::random_token(), .rank = 1, .world_size = 2, .reply_timeout = 100ms});
+  const std::string text = td::str("store: 127.0.0.1:", silent.port(), " did not answer rank 1 within 0.1 s");
+  EXPECT_EQ(td::testing::error_text<td::CommError>([&] { store.add("key", 2); }), text);
+  EXPECT_EQ(td::testing::error_text<td::CommError>([&] { store.check({"key"}); }), text);
+}
+
+TEST(ForeignListenerTest, WithoutDeadlinesAHostMayTakeItsTime) {
+  // As where it is stopped in a debugger.
+  const Listener late(answer_late(300ms));
+  TcpStore store({.port = late.port(),
+                  .token = wire::random_token(),
+                  .rank = 1,
+                  .world_size = 2,
+                  .connect_timeout = 0ms,
+                  .reply_timeout = 100ms});
+  EXPECT_EQ(store.add("key", 2), 5);
 }
 
 TEST(ForeignListenerTest, HalfAFrame) {
