@@ -113,7 +113,7 @@ TEST(MakeBackend, UnknownNamesAreRejected) {
   ProcessGroupOptions options;
   options.backend = "mpi";
   try {
-    make_backend(options);
+    ProcessGroup::create(options);
     ADD_FAILURE() << "no error";
   } catch (const ValueError& e) {
     EXPECT_STREQ(e.what(), "ProcessGroup: there is no backend 'mpi': there are auto, shm and gloo");
