@@ -73,7 +73,9 @@ void declare(CLI::App& app, Settings& s) {
 
 td::DType dtype_named(const std::string& name) { return name == "bfloat16" ? td::kBFloat16 : td::kFloat32; }
 
-std::vector<int64_t> sizes(const Settings& s) {
+/// A barrier has none: one of few bytes stands for it, of which peers make as many calls as we do.
+std::vector<int64_t> sizes(const Settings& s, const std::string& op) {
+  if (op == "barrier") return {1};
   std::vector<int64_t> all(s.sizes.begin(), s.sizes.end());
   if (!all.empty()) return all;
   for (uint64_t size = s.min; size <= s.max; size *= static_cast<uint64_t>(s.factor)) {
@@ -127,7 +129,7 @@ void run_rank(Context& context, const Settings& s, const std::string& path) {
   std::ofstream file;
   if (context.rank() == 0) file.open(path);
   const OpInfo& op = op_info(s.ops[0]);
-  for (const int64_t size : sizes(s)) {
+  for (const int64_t size : sizes(s, op.name)) {
     for (const bool in_place : {false, true}) {
       if (in_place ? !op.in_place : !op.out_of_place) continue;
       const CollectiveCase c(*group, op, dtype_named(s.dtypes[0]), size, in_place, backend == "shm_arena");
@@ -135,7 +137,6 @@ void run_rank(Context& context, const Settings& s, const std::string& path) {
       file << size << " " << in_place << " " << row.bytes << " " << row.count << " " << row.us << " " << row.p50_us
            << " " << row.p99_us << " " << row.wrong << "\n";
     }
-    if (op.name == "barrier") break;
   }
 }
 
@@ -174,7 +175,7 @@ class Folder {
 std::vector<Row> run_ours(const Settings& s, const std::string& op, const std::string& dtype,
                           const std::string& backend, const std::string& path) {
   std::string list;
-  for (const int64_t size : sizes(s)) list += td::str(list.empty() ? "" : ",", size);
+  for (const int64_t size : sizes(s, op)) list += td::str(list.empty() ? "" : ",", size);
   // Threads are those of a process of their own, which gives its memory back when it ends.
   td::distributed::spawn(backend == "threads" ? 1 : s.world, "collectives",
                          {path, "--op", op, "--dtype", dtype, "--backend", backend, "--sizes", list, "--step-bytes",
@@ -202,8 +203,7 @@ void run_table(const Settings& s, const std::string& name, const std::string& dt
   const OpInfo& op = op_info(name);
   std::vector<Row> rows;
   Series ours, p50, p99, mpi, torch;
-  const PeerCase peer{name, dtype, s.world, static_cast<int64_t>(s.step_bytes),
-                      name == "barrier" ? std::vector<int64_t>{static_cast<int64_t>(s.min)} : sizes(s)};
+  const PeerCase peer{name, dtype, s.world, static_cast<int64_t>(s.step_bytes), sizes(s, name)};
   for (int round = 0; round < s.rounds; ++round) {
     const std::vector<Row> now = run_ours(s, name, dtype, backend, folder.path() + "/rows");
     if (round == 0) rows = now;

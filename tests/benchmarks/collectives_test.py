@@ -64,6 +64,17 @@ class Collectives(unittest.TestCase):
         _, rows = self.rows_of("--sizes", "1K,20,2KiB", "--backend", "threads")
         self.assertEqual([r["bytes"] for r in rows[::2]], [1024, 20, 2048])
 
+    def test_rows_of_peers_find_ours(self):
+        with tempfile.TemporaryDirectory() as folder:
+            python = os.path.join(folder, "python")
+            with open(python, "w") as f:  # in Python's place: arguments as of peer_torch.py
+                f.write('#!/bin/sh\nshift 4\nfor size; do echo "$size out 8 8 8 0"; done\n')
+            os.chmod(python, 0o700)
+            for sizes in (["--min", "8", "--max", "64", "--factor", "8"], ["--sizes", "1K,20"]):
+                _, rows = self.rows_of("--op", "gather,barrier", "--backend", "threads", "--python", python, *sizes)
+                self.assertEqual([(r["op"], r.get("torch_us")) for r in rows],
+                                 [("gather", 8), ("gather", 8), ("barrier", 8)])
+
     def test_wrong_flags(self):
         self.assertEqual(run("--op", "sum").returncode, 2)
         result = run("--min", "8", "--max", "4")
