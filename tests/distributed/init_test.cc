@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <exception>
 #include <functional>
 #include <latch>
@@ -215,6 +216,49 @@ TEST(InitErrorsTest, WrongOptions) {
             "init_process_group: a timeout of -1 ms");
   EXPECT_NE(error({.backend = "mpi", .store = store, .rank = 0, .world_size = 1}).find("backend"), std::string::npos);
   EXPECT_FALSE(is_initialized());
+}
+
+// --- TANDEM_TIMEOUT_S ---
+
+/// Sets it for as long as this lives.
+class TimeoutVariable {
+ public:
+  explicit TimeoutVariable(const char* seconds) { setenv("TANDEM_TIMEOUT_S", seconds, 1); }
+  ~TimeoutVariable() { unsetenv("TANDEM_TIMEOUT_S"); }
+  TimeoutVariable(const TimeoutVariable&) = delete;
+  TimeoutVariable& operator=(const TimeoutVariable&) = delete;
+};
+
+TEST(InitTimeoutTest, TheVariableGoesBeforeTheArgument) {
+  const TimeoutVariable variable("0.2");
+  const InitOptions options{.store = make_memory_store(), .rank = 0, .world_size = 2, .timeout = 20s};
+  EXPECT_EQ(error_text<td::CommError>([&] { init_process_group(options); }),
+            "[rank 0 of 2] group 'default': did not come together within 0.2 s\n  missing: rank 1");
+}
+
+TEST(InitTimeoutTest, AZeroIsNoDeadline) {
+  const TimeoutVariable variable("0");
+  const auto store = make_memory_store();
+  on_threads(2, [&](int rank) {
+    const auto be_late = [&] {
+      if (rank == 1) std::this_thread::sleep_for(100ms);
+    };
+    be_late();
+    init_process_group({.store = store, .rank = rank, .world_size = 2, .timeout = 1ms});
+    be_late();
+    check_sum(*default_group());
+    destroy_process_group();
+  });
+}
+
+TEST(InitTimeoutTest, NonsenseIsAnErrorThatNamesIt) {
+  for (const std::string value : {"soon", "-1", "30s"}) {
+    const TimeoutVariable variable(value.c_str());
+    const InitOptions options{.store = make_memory_store(), .rank = 0, .world_size = 1};
+    EXPECT_EQ(error_text<td::ValueError>([&] { init_process_group(options); }),
+              "TANDEM_TIMEOUT_S: expected a number of seconds, or 0 for no limit, got '" + value + "'");
+    EXPECT_FALSE(is_initialized());
+  }
 }
 
 TEST(InitErrorsTest, AFileOfAnEarlierJob) {
