@@ -123,8 +123,9 @@ SignatureFrame decode_signature(std::string_view payload, int world_size) {
   s.kind = read_enum(reader, CollectiveKind::kBarrier);
   s.op = read_enum(reader, ReduceOp::kBitXor);
   s.dtype = read_enum(reader, kFloat64);
-  s.root = static_cast<int>(reader.number());
-  require(s.root >= -1 && s.root < world_size, "with a root that is no rank");
+  const int64_t root = reader.number();
+  require(root >= -1 && root < world_size, "with a root that is no rank");
+  s.root = static_cast<int>(root);
   s.num_elements = reader.number();
   s.name_hash = static_cast<uint64_t>(reader.number());
   frame.shape = read_shape(reader);

@@ -1,0 +1,251 @@
+// What a gloo link takes for a frame, and every reason not to.
+#include <tandem/distributed/gloo/frame.h>
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <tandem/base/error.h>
+#include <tandem/distributed/store/wire.h>
+#include <tandem/tests/support/error_text.h>
+
+namespace tandem::inline v0::distributed::gloo {
+namespace {
+
+using testing::error_text;
+
+constexpr int kWorld = 4;
+constexpr size_t kRoom = 100;  // of a record's payload
+constexpr size_t kRecord = 192;
+
+/// In the middle of a link's life.
+Expected some_expected() {
+  Expected expected;
+  expected.seq = 7;
+  expected.max_payload = kRoom;
+  expected.max_data = 64;
+  expected.sent_records = 10;
+  expected.sent_data = 5;
+  expected.last.arrived_records = 4;
+  expected.last.arrived_data = 3;
+  expected.last.released_data = 2;
+  return expected;
+}
+
+/// The next header on that link.
+FrameHeader some_header(FrameType type = FrameType::kSignature) {
+  FrameHeader header;
+  header.type = static_cast<uint16_t>(type);
+  header.seq = 7;
+  header.arrived_records = 4;
+  header.arrived_data = 3;
+  header.released_data = 2;
+  return header;
+}
+
+FrameHeader check(const FrameHeader& header, const Expected& expected = some_expected(), size_t num_bytes = kRecord) {
+  std::vector<std::byte> record(std::max(num_bytes, sizeof(header)));
+  std::memcpy(record.data(), &header, sizeof(header));
+  return check_header(std::span(record).first(num_bytes), expected);
+}
+
+std::string error_of(const FrameHeader& header, const Expected& expected = some_expected(),
+                     size_t num_bytes = kRecord) {
+  return error_text<IoError>([&] { check(header, expected, num_bytes); });
+}
+
+/// some_header() with a change.
+FrameHeader with(const std::function<void(FrameHeader&)>& change, FrameType type = FrameType::kSignature) {
+  FrameHeader header = some_header(type);
+  change(header);
+  return header;
+}
+
+TEST(FrameHeaders, WhatFitsIsTaken) {
+  EXPECT_EQ(check(some_header()).seq, 7u);
+  EXPECT_EQ(check(with([](FrameHeader& h) { h.length = kRoom; })).length, kRoom);
+  EXPECT_EQ(check(with([](FrameHeader& h) { h.data_length = 64; }, FrameType::kData)).data_length, 64u);
+  EXPECT_EQ(check(with([](FrameHeader& h) {
+              h.arrived_records = 10;
+              h.arrived_data = h.released_data = 5;
+            })).released_data,
+            5u);
+  EXPECT_EQ(check(some_header(), some_expected(), sizeof(FrameHeader)).length, 0u);
+  Expected first = some_expected();
+  first.seq = 0;
+  EXPECT_EQ(check(with([](FrameHeader& h) { h.seq = 0; }, FrameType::kHello), first).seq, 0u);
+}
+
+TEST(FrameHeaders, WhatDoesNotIsAnErrorThatSaysWhy) {
+  const std::string begin = "gloo: received a frame ";
+  EXPECT_EQ(error_of(some_header(), some_expected(), sizeof(FrameHeader) - 1), begin + "that is cut short");
+  EXPECT_EQ(error_of(with([](FrameHeader& h) { h.magic = wire::kMagic; })), begin + "that is none: wrong magic number");
+  for (const uint64_t seq : {6, 8}) {
+    EXPECT_EQ(error_of(with([&](FrameHeader& h) { h.seq = seq; })), begin + "out of turn");
+  }
+  for (const int type : {0, 9, 0xffff}) {
+    EXPECT_EQ(error_of(some_header(static_cast<FrameType>(type))), begin + "of an unknown type");
+  }
+  EXPECT_EQ(error_of(some_header(FrameType::kHello)), begin + "that is no greeting, or a second one");
+  Expected first = some_expected();
+  first.seq = 0;
+  EXPECT_EQ(error_of(with([](FrameHeader& h) { h.seq = 0; }), first), begin + "that is no greeting, or a second one");
+
+  for (const uint32_t length : {uint32_t{kRoom + 1}, 0xffffffff}) {
+    EXPECT_EQ(error_of(with([&](FrameHeader& h) { h.length = length; })), begin + "that is longer than a record");
+  }
+  EXPECT_EQ(error_of(with([](FrameHeader& h) { h.length = 1; }), some_expected(), sizeof(FrameHeader)),
+            begin + "that is longer than a record");
+  for (const uint32_t length : {uint32_t{65}, 0xffffffff}) {
+    EXPECT_EQ(error_of(with([&](FrameHeader& h) { h.data_length = length; }, FrameType::kData)),
+              begin + "that is longer than a slot");
+  }
+  EXPECT_EQ(error_of(with([](FrameHeader& h) { h.data_length = 1; })), begin + "whose data does not fit its type");
+  EXPECT_EQ(error_of(some_header(FrameType::kData)), begin + "whose data does not fit its type");
+}
+
+TEST(FrameHeaders, CountersNeitherGoBackNorBeyondWhatWasSent) {
+  const std::function<void(FrameHeader&)> changes[] = {
+      [](FrameHeader& h) { h.arrived_records = 3; }, [](FrameHeader& h) { h.arrived_records = 11; },
+      [](FrameHeader& h) { h.arrived_data = 2; },    [](FrameHeader& h) { h.arrived_data = 6; },
+      [](FrameHeader& h) { h.released_data = 1; },   [](FrameHeader& h) { h.released_data = 4; },
+  };
+  for (const auto& change : changes) {
+    EXPECT_EQ(error_of(with(change)), "gloo: received a frame that acknowledges what was not sent");
+  }
+}
+
+// --- payloads ---
+
+/// `payload` with another number in its `index`-th place: all of those begin with numbers.
+std::string with_number(std::string payload, size_t index, int64_t value) {
+  std::memcpy(payload.data() + index * sizeof(value), &value, sizeof(value));
+  return payload;
+}
+
+struct Decoder {
+  const char* name;
+  std::string payload;
+  std::function<void(std::string_view)> decode;
+};
+
+SignatureFrame some_signature() {
+  SignatureFrame frame;
+  frame.number = 3;
+  frame.data = std::string(kInlineBytes, 'd');
+  return frame;
+}
+
+MessageFrame some_message() {
+  MessageFrame frame;
+  frame.id = 5;
+  frame.data = std::string(kInlineBytes, 'd');
+  return frame;
+}
+
+std::vector<Decoder> decoders() {
+  return {
+      {"hello", encode(HelloFrame{std::string(wire::kTokenBytes, 't'), 1}), decode_hello},
+      {"signature", encode(some_signature()), [](std::string_view payload) { decode_signature(payload, kWorld); }},
+      {"message", encode(some_message()), decode_message},
+      {"answer", encode(AnswerFrame{5, AnswerFrame::Verdict::kMismatch, some_message()}), decode_answer},
+      {"poison", encode(PoisonFrame{2, 1, "no disk"}), decode_poison},
+  };
+}
+
+TEST(FramePayloads, AreNeitherShorterNorLongerThanTheirContents) {
+  for (const Decoder& d : decoders()) {
+    SCOPED_TRACE(d.name);
+    d.decode(d.payload);
+    for (const size_t missing : {size_t{1}, d.payload.size() / 2, d.payload.size()}) {
+      const std::string_view part = std::string_view(d.payload).substr(0, d.payload.size() - missing);
+      EXPECT_EQ(error_text<IoError>([&] { d.decode(part); }), "store: a frame is shorter than its contents");
+    }
+    EXPECT_EQ(error_text<IoError>([&] { d.decode(d.payload + "x"); }), "store: a frame is longer than its contents");
+  }
+}
+
+TEST(FramePayloads, OfValuesThatAreNoneAreErrors) {
+  struct Case {
+    size_t decoder;
+    size_t place;  // of the number that is wrong
+    int64_t value;
+    const char* error;
+  };
+  const char* const kNoValue = "with a value that is none";
+  const char* const kLongText = "with a text that is too long";
+  const char* const kLongList = "with a list that is too long";
+  const Case cases[] = {
+      // Signatures: number, seq, kind, op, dtype, root, count, name's hash, dims, name, file, line, lists, data.
+      {1, 2, static_cast<int64_t>(CollectiveKind::kBarrier) + 1, kNoValue},
+      {1, 2, -1, kNoValue},
+      {1, 3, static_cast<int64_t>(ReduceOp::kBitXor) + 1, kNoValue},
+      {1, 4, static_cast<int64_t>(kFloat64) + 1, kNoValue},
+      {1, 5, -2, "with a root that is no rank"},
+      {1, 5, kWorld, "with a root that is no rank"},
+      {1, 5, int64_t{1} << 32, "with a root that is no rank"},
+      {1, 8, kShownDims + 1, kLongList},
+      {1, 8, -1, kLongList},
+      {1, 9, kShownText + 1, kLongText},
+      {1, 10, kShownText + 1, kLongText},
+      {1, 12, kWorld + 1, kLongList},
+      {1, 13, kWorld + 1, kLongList},
+      // Messages: id, tag, dtype, count, name's hash, dims, name, file, line, data.
+      {2, 2, static_cast<int64_t>(kFloat64) + 1, kNoValue},
+      {2, 3, -1, "with a negative count"},
+      {2, 5, kShownDims + 1, kLongList},
+      {2, 6, kShownText + 1, kLongText},
+      {2, 7, kShownText + 1, kLongText},
+      // Answers: id, verdict, message.
+      {3, 1, static_cast<int64_t>(AnswerFrame::Verdict::kMismatch) + 1, kNoValue},
+      {3, 5, -1, "with a negative count"},
+  };
+  const std::vector<Decoder> all = decoders();
+  for (const Case& c : cases) {
+    const Decoder& d = all[c.decoder];
+    EXPECT_EQ(error_text<IoError>([&] { d.decode(with_number(d.payload, c.place, c.value)); }),
+              std::string("gloo: received a frame ") + c.error)
+        << d.name << " with " << c.value << " in place " << c.place;
+  }
+  EXPECT_EQ(error_text<IoError>([&] { all[0].decode(with_number(all[0].payload, 0, -1)); }),
+            "store: a frame holds a text of negative length");
+}
+
+TEST(FramePayloads, OfTextsThatAreTooLongAreErrors) {
+  const std::string error = "gloo: received a frame with a text that is too long";
+  const auto fails = [&](const auto& decode, const std::string& payload) {
+    EXPECT_EQ(error_text<IoError>([&] { decode(payload); }), error);
+  };
+  fails(decode_hello, encode(HelloFrame{std::string(2 * wire::kTokenBytes + 1, 't'), 1}));
+  SignatureFrame signature = some_signature();
+  signature.data += 'd';
+  fails([](std::string_view payload) { decode_signature(payload, kWorld); }, encode(signature));
+  MessageFrame message = some_message();
+  message.data += 'd';
+  fails(decode_message, encode(message));
+  fails(decode_poison, wire::PayloadWriter().number(0).number(1).text(std::string(kMaxReason + 1, 'r')).take());
+}
+
+TEST(FramePayloads, OfNamesAndReasonsTheBeginningIsSent) {
+  SignatureFrame signature = some_signature();
+  signature.name = signature.file = std::string(kShownText + 5, 'n');
+  signature.shape = Shape(kShownDims + 2, 3);
+  signature.sends = {1, 2, 3, 4};
+  const SignatureFrame got = decode_signature(encode(signature), kWorld);
+  EXPECT_EQ(got.name, std::string(kShownText, 'n'));
+  EXPECT_EQ(got.file, std::string(kShownText, 'n'));
+  EXPECT_EQ(got.shape, Shape(kShownDims, 3));
+  EXPECT_EQ(got.sends, signature.sends);
+  EXPECT_EQ(got.data, signature.data);
+  EXPECT_EQ(decode_poison(encode(PoisonFrame{2, 1, std::string(kMaxReason + 1, 'r')})).reason,
+            std::string(kMaxReason, 'r'));
+}
+
+}  // namespace
+}  // namespace tandem::inline v0::distributed::gloo
