@@ -194,7 +194,8 @@ void Link::send(FrameType type, std::string payload) {
 void Link::send_poison(std::string payload) {
   {
     std::lock_guard lock(mutex_);
-    if (std::exchange(poisoned_, true) || is_lost()) return;
+    // Who has sent what is no frame can still be told so.
+    if (std::exchange(poisoned_, true) || cannot_write_) return;
     std::erase_if(queue_, [](const Entry& entry) { return entry.data != nullptr; });
     Entry entry;
     entry.header.type = static_cast<uint16_t>(FrameType::kPoison);

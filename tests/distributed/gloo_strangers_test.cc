@@ -1,5 +1,5 @@
-// Others than the peers at the ports of a gloo group that comes together: the group is as without them, or fails with a
-// clean error.
+// Others than the peers at the ports of a gloo group that comes together, and a peer that sends nonsense once it has: the
+// group is as without them, or fails with a clean error.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -7,16 +7,21 @@
 
 #include <cstring>
 #include <functional>
+#include <latch>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
 #include <tandem/distributed/gloo/gloo_backend.h>
+#include <tandem/distributed/gloo/gloo_sockets.h>
+#include <tandem/distributed/store/forwarding_store.h>
 #include <tandem/distributed/store/socket.h>
 #include <tandem/distributed/store/wire.h>
-#include <tandem/distributed/store/forwarding_store.h>
+#include <tandem/tensor/factories.h>
 #include <tandem/tests/distributed/backend_ranks.h>
+#include <tandem/tests/distributed/thread_ranks.h>
+#include <tandem/tests/distributed/thrown.h>
 
 namespace tandem::inline v0::distributed {
 namespace {
@@ -48,6 +53,15 @@ class ShownStore final : public ForwardingStore {
   const Change change_;
 };
 
+/// An address as it is in the store.
+std::vector<char> from_hex(const std::string& hex) {
+  std::vector<char> bytes;
+  for (size_t i = 0; i + 1 < hex.size(); i += 2) {
+    bytes.push_back(static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16)));
+  }
+  return bytes;
+}
+
 /// Connects to everything that it is shown, and keeps the connections.
 class Stranger {
  public:
@@ -74,10 +88,8 @@ class Stranger {
  private:
   void visit_one(const std::string& hex) {
     sockaddr_storage address = {};
-    for (size_t i = 0; i < sizeof(address) && 2 * i + 1 < hex.size(); ++i) {
-      reinterpret_cast<unsigned char*>(&address)[i] =
-          static_cast<unsigned char>(std::stoi(hex.substr(2 * i, 2), nullptr, 16));
-    }
+    const std::vector<char> bytes = from_hex(hex);
+    std::memcpy(&address, bytes.data(), std::min(sizeof(address), bytes.size()));
     FileDescriptor fd(socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
     const socklen_t size = address.ss_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
     if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0) return;
@@ -265,6 +277,70 @@ TEST(GlooStrangers, ConnectionsThatDoNotComeAboutEndAtTheDeadline) {
     EXPECT_EQ(errors[static_cast<size_t>(rank)],
               str("[rank ", rank, " of 3] group 'default': did not come together within 3.0 s\n  rank ",
                   rank == 0 ? 1 : 0, ": the connection over lo (127.0.0.1) did not come about"));
+  }
+}
+
+// --- a peer ---
+
+/// The second record of rank 1 of two, as Gloo writes it: after its own header.
+std::string second_record(const std::string& record) {
+  constexpr gloo::Tuning kTuning;
+  constexpr size_t kBuffer = static_cast<size_t>(kTuning.records + kTuning.slots) + 1;  // as Link numbers them
+  const size_t header[6] = {sizeof(header) + record.size(), 0, kBuffer, 0, record.size(), 0};
+  return std::string(reinterpret_cast<const char*>(header), sizeof(header)) + record;
+}
+
+/// A record that follows the greeting, but for a change.
+std::string record_of(gloo::FrameType type, const std::function<void(gloo::FrameHeader&)>& change) {
+  gloo::FrameHeader header;
+  header.type = static_cast<uint16_t>(type);
+  header.seq = 1;
+  header.arrived_records = 1;
+  change(header);
+  return std::string(reinterpret_cast<const char*>(&header), sizeof(header));
+}
+
+TEST(GlooPeer, OneThatSendsNonsenseIsAnErrorOnBothSides) {
+  using gloo::FrameHeader;
+  using gloo::FrameType;
+  struct Case {
+    std::string record;
+    const char* error;
+  };
+  const Case cases[] = {
+      {kGarbage, "that is none: wrong magic number"},
+      {record_of(FrameType::kOffer, [](FrameHeader& h) { h.length = 1 << 20; }), "that is longer than a record"},
+      {record_of(FrameType::kData, [](FrameHeader& h) { h.data_length = 1 << 20; }), "that is longer than a slot"},
+      {record_of(FrameType::kOffer, [](FrameHeader& h) { h.seq = 0; }), "out of turn"},
+      {record_of(FrameType::kOffer, [](FrameHeader& h) { h.arrived_records = 1000; }),
+       "that acknowledges what was not sent"},
+  };
+  for (const Case& c : cases) {
+    std::mutex mutex;
+    std::string ends[2];  // of the connection, by rank
+    const auto note_ends = [&](const std::string& key, const std::string& value) {
+      std::lock_guard lock(mutex);
+      if (has(key, "ends0/0")) ends[0] = value.substr(value.find(' ') + 1);
+      if (has(key, "ends0/1")) ends[1] = value.substr(0, value.find(' '));
+    };
+    std::latch greeted(2);
+    std::latch ended(2);
+    const ThreadRanks ranks{.store = std::make_shared<ShownStore>(make_memory_store(), note_ends, nullptr),
+                            .backend = "gloo"};
+    ranks.run([&](ProcessGroup& g) {
+      greeted.arrive_and_wait();
+      if (g.rank() == 1) {
+        const FileDescriptor connection = gloo::find_connection(from_hex(ends[1]), from_hex(ends[0]));
+        const std::string bytes = second_record(c.record);
+        EXPECT_EQ(send(connection.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+      }
+      const int other = 1 - g.rank();
+      const Thrown t = thrown_by([&] { g.recv(zeros({3}), other); });  // sends nothing of its own
+      ended.arrive_and_wait();
+      EXPECT_EQ(t.text, str("[rank ", g.rank(), " of 2] recv from rank ", other,
+                            " tag 0 failed\n  rank 1: gloo: received a frame ", c.error));
+      EXPECT_EQ(t.peer, 1);
+    });
   }
 }
 
