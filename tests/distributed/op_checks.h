@@ -1,4 +1,4 @@
-// Every collective in every form, against closed forms.
+// Every operation in every form, against closed forms.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -256,6 +256,136 @@ class OpChecks {
         form_.async, [&] { return g_.barrier_async(); }, [&] { g_.barrier(); });
   }
 
+  // --- lists ---
+
+  void all_reduce_coalesced() {
+    std::vector<Tensor> list;
+    for (const auto& [dtype, n] : parts()) {
+      list.push_back(filled({n}, dtype, form_.strided,
+                            [&, dtype = dtype](int64_t i) { return value(rank_, i, ReduceOp::kSum, dtype); }));
+    }
+    finish(
+        form_.async, [&] { return g_.all_reduce_coalesced_async(list); }, [&] { g_.all_reduce_coalesced(list); });
+    for (const Tensor& x : list) {
+      expect(
+          x, [&](int64_t i) { return expected(world_, i, ReduceOp::kSum, x.dtype()); }, "all_reduce_coalesced");
+    }
+  }
+
+  void broadcast_coalesced(int root) {
+    std::vector<Tensor> list;
+    for (const auto& [dtype, n] : parts()) list.push_back(filled({n}, dtype, form_.strided, sent_to(0, dtype)));
+    finish(
+        form_.async, [&] { return g_.broadcast_coalesced_async(list, root); },
+        [&] { g_.broadcast_coalesced(list, root); });
+    for (const Tensor& x : list) {
+      expect(
+          x, [&](int64_t i) { return sent(root, 0, i, x.dtype()); }, "broadcast_coalesced");
+    }
+  }
+
+  void all_gather_coalesced() {
+    std::vector<Tensor> ins;
+    std::vector<Tensor> outs;
+    for (const auto& [dtype, n] : parts()) {
+      ins.push_back(filled({n}, dtype, form_.strided, sent_to(0, dtype)));
+      outs.push_back(room({world_, n}, dtype, form_.strided));
+    }
+    finish(
+        form_.async, [&] { return g_.all_gather_coalesced_async(outs, ins); },
+        [&] { g_.all_gather_coalesced(outs, ins); });
+    for (const Tensor& x : outs) {
+      const int64_t n = x.size(1);
+      expect(
+          x, [&](int64_t i) { return sent(static_cast<int>(i / n), 0, i % n, x.dtype()); }, "all_gather_coalesced");
+    }
+  }
+
+  void reduce_scatter_coalesced() {
+    std::vector<Tensor> ins;
+    std::vector<Tensor> outs;
+    for (const auto& [dtype, n] : parts()) {
+      ins.push_back(filled({world_, n}, dtype, form_.strided,
+                           [&, dtype = dtype](int64_t i) { return value(rank_, i, ReduceOp::kSum, dtype); }));
+      outs.push_back(room({n}, dtype, form_.strided));
+    }
+    finish(
+        form_.async, [&] { return g_.reduce_scatter_coalesced_async(outs, ins); },
+        [&] { g_.reduce_scatter_coalesced(outs, ins); });
+    for (const Tensor& x : outs) {
+      const int64_t first = rank_ * x.size(0);
+      expect(
+          x, [&](int64_t i) { return expected(world_, first + i, ReduceOp::kSum, x.dtype()); },
+          "reduce_scatter_coalesced");
+    }
+  }
+
+  // --- means ---
+
+  void reduce_mean() {
+    double sum = 0;
+    double weights = 0;
+    for (int rank = 0; rank < world_; ++rank) {
+      sum += (rank + 3) * (rank + 1);
+      weights += rank + 1;
+    }
+    EXPECT_DOUBLE_EQ(g_.reduce_mean(rank_ + 3, rank_ + 1), sum / weights);
+    const auto of_rank = [&](int rank, int64_t i) { return value(rank, i, ReduceOp::kSum, dtype_); };
+    const auto mine = [&](int64_t i) { return of_rank(rank_, i); };
+    const Tensor in = filled({n_}, dtype_, form_.strided, mine);
+    const Tensor mean = g_.reduce_mean(in);
+    const DType dtype = is_floating_point(dtype_) ? dtype_ : kFloat64;
+    EXPECT_EQ(mean.dtype(), dtype);
+    expect(
+        mean,
+        [&](int64_t i) { return reduced(world_, ReduceOp::kAvg, dtype, [&](int rank) { return of_rank(rank, i); }); },
+        "reduce_mean");
+    expect(in, mine, "input of reduce_mean");
+  }
+
+  // --- messages ---
+
+  /// Around a ring.
+  void send_and_recv() {
+    const int next = (rank_ + 1) % world_;
+    const int previous = (rank_ + world_ - 1) % world_;
+    const Tensor out = filled({n_}, dtype_, form_.strided, sent_to(next, dtype_));
+    const Tensor in = room({n_}, dtype_, form_.strided);
+    if (form_.async) {
+      const Work receives = g_.irecv(in, previous, 3);
+      g_.isend(out, next, 3).wait();
+      receives.wait();
+    } else if (rank_ % 2 == 0) {
+      g_.send(out, next, 3);
+      g_.recv(in, previous, 3);
+    } else {
+      g_.recv(in, previous, 3);
+      g_.send(out, next, 3);
+    }
+    expect(
+        in, [&](int64_t i) { return sent(previous, rank_, i, dtype_); }, "recv");
+    expect(out, sent_to(next, dtype_), "what was sent");
+  }
+
+  /// Between all pairs at once, of sizes that the receiver's rank tells.
+  void batch_of_messages() {
+    std::vector<P2POp> ops;
+    for (int k = 1; k < world_; ++k) {
+      const int to = (rank_ + k) % world_;
+      const int from = (rank_ + world_ - k) % world_;
+      ops.push_back({P2POp::Kind::kSend, filled({n_ + to}, dtype_, form_.strided, sent_to(to, dtype_)), to, 5});
+      ops.push_back({P2POp::Kind::kRecv, room({n_ + rank_}, dtype_, form_.strided), from, 5});
+    }
+    for (const Work& work : g_.batch_isend_irecv(ops)) work.wait();
+    for (const P2POp& op : ops) {
+      const bool sends = op.kind == P2POp::Kind::kSend;
+      expect(
+          op.tensor,
+          [&](int64_t i) { return sends ? sent(rank_, op.peer, i, dtype_) : sent(op.peer, rank_, i, dtype_); },
+          sends ? "sent by a batch" : "received by a batch");
+    }
+  }
+
  private:
   template <class Start, class Run>
   static void finish(bool async, const Start& start, const Run& run) {
@@ -266,6 +396,15 @@ class OpChecks {
     }
   }
 
+  struct ListPart {
+    DType dtype;
+    int64_t n;
+  };
+  /// Of the coalesced forms' lists: two dtypes, in turn.
+  std::vector<ListPart> parts() const { return {{dtype_, n_}, {kInt32, 3}, {dtype_, n_ / 2 + 1}}; }
+  std::function<double(int64_t)> sent_to(int to, DType dtype) const {
+    return [from = rank_, to, dtype](int64_t i) { return sent(from, to, i, dtype); };
+  }
   static const Tensor& at(const std::vector<Tensor>& list, int i) { return list[static_cast<size_t>(i)]; }
   Tensor row(const Tensor& rows, int i) const { return make_view(rows.storage(), dtype_, {n_}, {1}, i * n_); }
   std::vector<Tensor> rooms() const {
@@ -283,11 +422,11 @@ class OpChecks {
 
   void expect(const Tensor& tensor, const std::function<double(int64_t)>& want, const char* what) const {
     EXPECT_EQ(count_wrong(tensor, want), 0)
-        << what << " " << dtype_ << " n " << n_ << " world " << world_ << " rank " << rank_
+        << what << " " << tensor.dtype() << " n " << n_ << " world " << world_ << " rank " << rank_
         << (form_.async ? " async" : "") << (form_.strided ? " strided" : "");
     if (!form_.strided || tensor.is_contiguous()) return;
     // What lies between the columns is as it was.
-    const Tensor between = make_view(tensor.storage(), dtype_, tensor.shape(), tensor.strides(), 1);
+    const Tensor between = make_view(tensor.storage(), tensor.dtype(), tensor.shape(), tensor.strides(), 1);
     EXPECT_EQ(count_wrong(between, [](int64_t) { return kUntouched; }), 0) << what << " beside";
   }
 

@@ -1,4 +1,4 @@
-// Every collective in every form and dtype among processes, against closed forms.
+// Every operation in every form and dtype among processes, against closed forms.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -29,6 +29,22 @@ void check_all(ProcessGroup& group, DType dtype, int64_t n, Form form) {
     check.gather(root);
     check.scatter(root);
   }
+  if (!is_walked_whole(dtype)) return;
+  check.all_reduce_coalesced();
+  check.broadcast_coalesced(group.size() - 1);
+  check.all_gather_coalesced();
+  check.reduce_scatter_coalesced();
+  check.reduce_mean();
+  check.send_and_recv();
+  check.batch_of_messages();
+}
+
+void check_monitored_barrier(ProcessGroup& group, Store& store) {
+  for (int round = 1; round <= 3; ++round) {
+    store.add("came", 1);
+    group.monitored_barrier();
+    if (store.add("came", 0) < round * group.size()) throw StateError("passed before all had come");
+  }
 }
 
 TANDEM_RANK_MAIN(check_every_operation) {
@@ -47,6 +63,7 @@ TANDEM_RANK_MAIN(check_every_operation) {
   // None, one, and more than travels beside a signature or in a slot.
   for (const int64_t n : {0, 1, 20011}) check_all(*group, kFloat32, n, {true, false});
   check_all(*group, kBFloat16, 50021, {false, false});
+  check_monitored_barrier(*group, *context.store());
   if (::testing::Test::HasFailure()) throw StateError("wrong values");
 }
 

@@ -42,7 +42,8 @@ class Worlds : public ::testing::TestWithParam<Setting> {
 };
 INSTANTIATE_TEST_SUITE_P(Each, Worlds,
                          ::testing::Values(Setting{2}, Setting{3}, Setting{4}, Setting{7}, Setting{2, "gloo"},
-                                           Setting{3, "gloo"}, Setting{4, "auto", "aabb"}, Setting{3, "auto", "aba"}),
+                                           Setting{3, "gloo"}, Setting{4, "gloo"}, Setting{7, "gloo"},
+                                           Setting{4, "auto", "aabb"}, Setting{3, "auto", "aba"}),
                          setting_name);
 
 TEST_P(Worlds, EveryDtypeAndSizeAroundARing) {
