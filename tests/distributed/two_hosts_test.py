@@ -13,10 +13,9 @@ sys.path.insert(0, os.path.abspath("benchmarks/two_hosts"))
 import namespaces
 
 PROGRAM = os.path.abspath("tests/distributed/two_hosts_program")
-KILLED_SECONDS = 3  # noticed at once, on a machine with much else to do
-LOST_SECONDS = 12  # a host that vanishes is noticed within ten
-# Ranks cut off from the store's host notice as soon, and do not wait for it to hear of their failure.
-CUT_OFF_SECONDS = 15
+KILLED_SECONDS = 1.5  # noticed within one; half of another to end
+LOST_SECONDS = 12  # a host that vanishes is noticed within ten, on both sides; and then they end
+ENDED_SECONDS = 60
 
 
 class Job:
@@ -74,34 +73,41 @@ class TwoHostsTest(unittest.TestCase):
     def test_two_ranks_on_each_train_as_one_process(self):
         self.check_training(2, "group 'default': 2 hosts x 2: shm inside, gloo over eth0 across (2 flows)\n")
 
-    def check_loss(self, ranks_per_host, lose, cut_off, within):
-        """The ranks of host 0 end by themselves, naming a rank of host 1; then those that are `cut_off`."""
+    def seconds_to_end(self, ranks_per_host, lose, cut_off):
+        """Until the ranks of host 0 have ended by themselves, naming a rank of host 1, and those that are `cut_off`."""
         survivors = list(range(ranks_per_host))
         with namespaces.TwoHosts() as hosts:
             job = Job(self, hosts, "exchange", ranks_per_host)
             job.wait_until_running()
             start = time.monotonic()
             lose(hosts)
-            statuses = job.wait(survivors, within)
-            print(f"{ranks_per_host} a host: lost after {time.monotonic() - start:.2f} s")
-            if cut_off:
-                statuses += job.wait(cut_off, CUT_OFF_SECONDS - (time.monotonic() - start))
-                print(f"{ranks_per_host} a host: cut off, ended after {time.monotonic() - start:.2f} s")
+            statuses = job.wait(survivors + cut_off, ENDED_SECONDS)
+            took = time.monotonic() - start
+            print(f"{ranks_per_host} a host: ended after {took:.2f} s")
             for rank, status in zip(survivors + cut_off, statuses):
                 self.assertEqual(status, 1, job.text(rank))
             for rank in survivors:
                 self.assert_names(job.text(rank), range(ranks_per_host, 2 * ranks_per_host))
             for rank in cut_off:  # lost the store's host, and with it all that it knew
                 self.assertRegex(job.text(rank), "store|rank [01]: ")
+            return took
+
+    def check_loss(self, ranks_per_host, lose, cut_off, within):
+        """Twice more at most where it took too long: the machine may have stood still."""
+        for _ in range(3):
+            took = self.seconds_to_end(ranks_per_host, lose, cut_off)
+            if took < within:
+                return
+        self.fail(f"{ranks_per_host} a host: {took:.2f} s")
 
     def assert_names(self, text, ranks):
         self.assertTrue(any(f"rank {rank}: " in text for rank in ranks), text)
 
-    def test_killed_processes_of_a_host_are_named_within_a_second(self):
+    def test_processes_killed_on_a_host_are_named_and_all_ended_within_one_and_a_half_seconds(self):
         for ranks_per_host in (1, 2):
             self.check_loss(ranks_per_host, lambda hosts: hosts.kill(1), [], KILLED_SECONDS)
 
-    def test_a_host_that_vanishes_is_named_within_twelve_seconds(self):
+    def test_a_host_that_vanishes_is_named_and_all_ended_within_twelve_seconds(self):
         for ranks_per_host in (1, 2):
             cut_off = list(range(ranks_per_host, 2 * ranks_per_host))
             self.check_loss(ranks_per_host, lambda hosts: hosts.cut(1), cut_off, LOST_SECONDS)
