@@ -17,6 +17,7 @@
 #include <tandem/distributed/backend.h>
 #include <tandem/distributed/launch.h>
 #include <tandem/distributed/process_group.h>
+#include <tandem/tensor/device.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/distributed/backend_ranks.h>
 #include <tandem/tests/support/sanitizers.h>
@@ -29,6 +30,10 @@ inline constexpr int kFailingWorld = 4;
 inline constexpr int kVictim = 2;
 inline constexpr int kFailingRoot = 1;
 inline constexpr std::chrono::milliseconds kStoppedTimeout{400};
+/// Of how many moves the middle of an operation is, and where else the victim fails: at its first, and near the end, when it
+/// may be through with what is short.
+inline constexpr int kMiddle = 12;
+inline constexpr int kFailingMoves[] = {1, kMiddle, 40};
 
 inline std::vector<std::string> failing_operations() {
   if (testing::kThreadSanitizer) return {"all_reduce", "gather", "send"};
@@ -58,64 +63,112 @@ inline void call(ProcessGroup& group, const std::string& operation, int64_t coun
   group.barrier(options);
 }
 
-/// What the victim sends from and receives to; lives until its backend has ended.
+inline constexpr int kNumQueued = 3;
+
+/// What each of several queued all_reduces throws, an empty line between them.
+inline std::string errors_of_queued(ProcessGroup& group, int64_t count, const CollectiveOptions& options) {
+  std::vector<Work> works;
+  for (int i = 0; i < kNumQueued; ++i) {
+    works.push_back(group.all_reduce_async(full({count}, 1), ReduceOp::kSum, options));
+  }
+  std::string text;
+  for (const Work& work : works) {
+    try {
+      work.wait();
+      text += "nothing";
+    } catch (const CommError& e) {
+      text += e.what();
+    }
+    if (&work != &works.back()) text += "\n\n";
+  }
+  return text;
+}
+
+inline std::string error_of(ProcessGroup& group, const std::string& operation, int64_t count,
+                            const CollectiveOptions& options) {
+  if (operation == "queued") return errors_of_queued(group, count, options);
+  try {
+    call(group, operation, count, options);
+  } catch (const CommError& e) {
+    return e.what();
+  }
+  return "nothing";
+}
+
+/// What the victim's backend uses; lives until it has ended.
 struct VictimMemory {
   std::vector<std::vector<float>> in{kFailingWorld, std::vector<float>(kFailingCount)};
   std::vector<std::vector<float>> out{kFailingWorld, std::vector<float>(kFailingCount)};
+  std::vector<Transfer> messages{kFailingWorld};
+  std::vector<Collective> collectives{kNumQueued};
 };
 
-/// The victim takes part until data has moved, but not to the end.
-inline void call_partly(Backend& backend, const std::string& operation, VictimMemory& memory) {
+/// The victim takes part for `moves` moves; not to the end, unless they are many.
+inline void call_partly(Backend& backend, const std::string& operation, int moves, VictimMemory& memory) {
   static constexpr CollectiveKind kKinds[] = {
       CollectiveKind::kAllReduce, CollectiveKind::kReduce,  CollectiveKind::kBroadcast,     CollectiveKind::kGather,
       CollectiveKind::kAllGather, CollectiveKind::kScatter, CollectiveKind::kReduceScatter, CollectiveKind::kAllToAll};
-  constexpr int kMoves = 12;
-  auto& [in, out] = memory;
+  auto& [in, out, messages, collectives] = memory;
   const auto bytes = [](std::vector<float>& v) { return reinterpret_cast<std::byte*>(v.data()); };
   const auto move = [&](const auto& advance) {
-    for (int moved = 0; moved < kMoves;) {
+    Advance last = Advance::kIdle;
+    for (int moved = 0; moved < moves && last != Advance::kDone;) {
       backend.do_sleep(
           [&] {
-            const Advance last = advance();
-            TANDEM_CHECK(StateError, last != Advance::kDone, "the collective is over");
+            last = advance();
             moved += last == Advance::kMoved;
-            return last == Advance::kMoved;
+            return last != Advance::kIdle;
           },
           Backend::Clock::now() + std::chrono::milliseconds(100));
     }
+    TANDEM_CHECK(StateError, last != Advance::kDone || moves > kMiddle, "the operation is over");
   };
   if (operation == "send") {
-    std::vector<Transfer> messages(kFailingWorld);
+    std::vector<const Transfer*> started;
     for (int rank = 0; rank < kFailingWorld; ++rank) {
+      if (rank == kVictim) continue;
       Transfer& t = messages[static_cast<size_t>(rank)];
       t.seq = rank + 1;
       t.peer = rank;
       t.tag = 5;
       t.num_elements = kFailingCount;
       t.data = bytes(out[static_cast<size_t>(rank)]);
-      if (rank != kVictim) backend.do_start_transfer(t);
+      backend.do_start_transfer(t);
+      started.push_back(&t);
     }
-    move([&] { return backend.do_advance_transfers(); });
+    move([&] {
+      const Advance last = backend.do_advance_transfers();
+      return std::all_of(started.begin(), started.end(), [](const Transfer* t) { return t->done; }) ? Advance::kDone
+                                                                                                    : last;
+    });
     return;
   }
-  Collective c;
-  c.seq = 1;
-  for (const CollectiveKind kind : kKinds) {
-    if (operation == to_string(kind)) c.kind = kind;
+  for (int i = 0; i < kNumQueued; ++i) {
+    Collective& c = collectives[static_cast<size_t>(i)];
+    c.seq = i + 1;
+    for (const CollectiveKind kind : kKinds) {
+      if (operation == to_string(kind)) c.kind = kind;
+    }
+    if (operation == "queued") c.kind = CollectiveKind::kAllReduce;
+    const bool has_root = c.kind == CollectiveKind::kReduce || c.kind == CollectiveKind::kBroadcast ||
+                          c.kind == CollectiveKind::kGather || c.kind == CollectiveKind::kScatter;
+    if (has_root) c.root = kFailingRoot;
+    c.num_elements = c.kind == CollectiveKind::kAllToAll    ? 0
+                     : c.kind == CollectiveKind::kAllGather ? kFailingWorld * kFailingCount
+                                                            : kFailingCount;
+    c.input = bytes(in[static_cast<size_t>(i)]);
+    c.output = bytes((c.kind == CollectiveKind::kBroadcast ? in : out)[static_cast<size_t>(i)]);
+    for (int rank = 0; rank < kFailingWorld; ++rank) {
+      c.inputs.push_back({bytes(in[static_cast<size_t>(rank)]), kFailingCount});
+      c.outputs.push_back({bytes(out[static_cast<size_t>(rank)]), kFailingCount});
+    }
   }
-  const bool has_root = c.kind == CollectiveKind::kReduce || c.kind == CollectiveKind::kBroadcast ||
-                        c.kind == CollectiveKind::kGather || c.kind == CollectiveKind::kScatter;
-  if (has_root) c.root = kFailingRoot;
-  c.num_elements = c.kind == CollectiveKind::kAllToAll    ? 0
-                   : c.kind == CollectiveKind::kAllGather ? kFailingWorld * kFailingCount
-                                                          : kFailingCount;
-  c.input = bytes(in[0]);
-  c.output = c.kind == CollectiveKind::kBroadcast ? bytes(in[0]) : bytes(out[0]);
-  for (int rank = 0; rank < kFailingWorld; ++rank) {
-    c.inputs.push_back({bytes(in[static_cast<size_t>(rank)]), kFailingCount});
-    c.outputs.push_back({bytes(out[static_cast<size_t>(rank)]), kFailingCount});
+  backend.do_start(collectives[0]);
+  for (int i = 1; operation == "queued" && i < kNumQueued; ++i) {
+    const bool is_told = backend.do_announce(collectives[static_cast<size_t>(i)], true);
+    TANDEM_CHECK(StateError, is_told || backend.name() == std::string("shm"),
+                 "the peers are not told of what is queued");
   }
-  backend.do_start(c);
   move([&] { return backend.do_advance(); });
 }
 
@@ -126,14 +179,15 @@ inline void fail_in_the_middle(Context& context, const std::vector<std::string>&
   const std::string& operation = args.at(0);
   const std::string& how = args.at(1);
   const std::string& path = args.at(2);
+  const int moves = std::stoi(args.at(3));
   Store& store = *context.store();
   const ProcessGroupOptions options = {
       .store = context.store(), .rank = context.rank(), .world_size = kFailingWorld, .name = "torn"};
   VictimMemory memory;
   std::unique_ptr<Backend> backend = make(options);
-  if (context.rank() == kVictim && how != "disagrees") {
+  if (context.rank() == kVictim && how != "disagrees" && how != "mixes_devices") {
     store.set("pid", std::to_string(getpid()));
-    call_partly(*backend, operation, memory);
+    call_partly(*backend, operation, moves, memory);
     std::ofstream(path + "at") << Clock::now().time_since_epoch().count();
     if (how == "killed") raise(SIGKILL);
     if (how == "throws") throw ValueError("out of data");
@@ -143,14 +197,13 @@ inline void fail_in_the_middle(Context& context, const std::vector<std::string>&
   const auto group = ProcessGroupAccess::make(options, std::move(backend));
   const bool differs = context.rank() == kVictim;
   if (differs) std::ofstream(path + "at") << Clock::now().time_since_epoch().count();
-  std::string text = "nothing";
-  const Clock::time_point begin = Clock::now();
-  try {
-    call(*group, operation, differs ? kFailingCount + 7 : kFailingCount,
-         {.timeout = how == "stopped" ? kStoppedTimeout : std::chrono::milliseconds(0)});
-  } catch (const CommError& e) {
-    text = e.what();
+  if (differs && how == "mixes_devices") {
+    set_cpu_device_count(2);
+    group->all_reduce(zeros({3}), zeros({3}, {kFloat32, Device(DeviceType::kCpu, 1)}));
   }
+  const Clock::time_point begin = Clock::now();
+  const std::string text = error_of(*group, operation, differs ? kFailingCount + 7 : kFailingCount,
+                                    {.timeout = how == "stopped" ? kStoppedTimeout : std::chrono::milliseconds(0)});
   const Clock::time_point heard = Clock::now();
   std::ofstream(path + std::to_string(context.rank())) << text;
   if (how == "stopped") {  // the victim goes on when all have heard
@@ -176,11 +229,11 @@ struct Heard {
   double seconds = 0;              ///< from the failure, or where one stopped the call, to the last rank's error
 };
 
-inline Heard run_once(const std::string& function, const std::string& operation, const std::string& how) {
+inline Heard run_once(const std::string& function, const std::string& operation, const std::string& how, int moves) {
   const testing::TemporaryFolder folder;
   const std::string path = folder / "";
   try {
-    spawn(kFailingWorld, function, {operation, how, path});
+    spawn(kFailingWorld, function, {operation, how, path, std::to_string(moves)});
   } catch (const CommError&) {
   }
   Heard heard;
@@ -193,12 +246,14 @@ inline Heard run_once(const std::string& function, const std::string& operation,
   return heard;
 }
 
-/// Runs the rank function `function`, which calls fail_in_the_middle().  `how`: "killed", "throws", "stopped" or
-/// "disagrees".  Again, twice at most, where it took a second longer than it must: the machine may have stood still.
-inline Heard heard_by_survivors(const std::string& function, const std::string& operation, const std::string& how) {
+/// Runs the rank function `function`, which calls fail_in_the_middle().  `how`: "killed", "throws" or "stopped" after so many
+/// moves, "disagrees" or "mixes_devices".  Again, twice at most, where it took a second longer than it must: the machine
+/// may have stood still.
+inline Heard heard_by_survivors(const std::string& function, const std::string& operation, const std::string& how,
+                                int moves = kMiddle) {
   Heard heard;
   for (int attempt = 0; attempt < 3; ++attempt) {
-    heard = run_once(function, operation, how);
+    heard = run_once(function, operation, how, moves);
     if (heard.seconds < seconds_allowed(how)) break;
   }
   return heard;
@@ -220,20 +275,41 @@ inline std::string disagreement(const std::string& operation, int rank) {
 }
 
 /// Where a survivor hears of the failure, as a regular expression: whoever needs nothing of the victim may have gone on.
-inline std::string where_heard(const std::string& operation, int rank) {
+inline std::string where_heard(const std::string& operation, int rank, int moves = kMiddle) {
   const bool goes_on = (operation == "gather" || operation == "scatter") && rank != kFailingRoot;
-  return goes_on ? "(" + operation + " #1|barrier #2)" : title_of(operation);
+  return goes_on || moves > kMiddle ? str("(", title_of(operation), "|barrier #[12])") : title_of(operation);
 }
 
 /// Runs the rank function and expects each survivor to name the victim and `reason`, a regular expression, in time.
-inline void expect_heard(const std::string& function, const std::string& operation, const std::string& how,
-                         const std::string& reason) {
-  const Heard heard = heard_by_survivors(function, operation, how);
+inline void expect_heard_after(int moves, const std::string& function, const std::string& operation,
+                               const std::string& how, const std::string& reason) {
+  const Heard heard = heard_by_survivors(function, operation, how, moves);
   for (int rank = 0; rank < kFailingWorld; ++rank) {
     if (rank == kVictim) continue;
     EXPECT_THAT(heard.texts[static_cast<size_t>(rank)],
+                ::testing::MatchesRegex(str("\\[rank ", rank, " of 4\\] ", where_heard(operation, rank, moves),
+                                            " failed\n  rank 2: ", reason)))
+        << "after " << moves << " moves";
+  }
+  EXPECT_LT(heard.seconds, seconds_allowed(how)) << "after " << moves << " moves";
+}
+
+/// The same wherever in the operation the victim fails.
+inline void expect_heard(const std::string& function, const std::string& operation, const std::string& how,
+                         const std::string& reason) {
+  for (const int moves : kFailingMoves) expect_heard_after(moves, function, operation, how, reason);
+}
+
+/// The same where it fails in the first of several queued all_reduces, all of which fail.
+inline void expect_queued_heard(const std::string& function, const std::string& how, const std::string& reason) {
+  const Heard heard = heard_by_survivors(function, "queued", how);
+  for (int rank = 0; rank < kFailingWorld; ++rank) {
+    if (rank == kVictim) continue;
+    const std::string label = str("\\[rank ", rank, " of 4\\] all_reduce #");
+    const std::string later = str("(: the group has failed before| failed)\n  rank 2: ", reason);
+    EXPECT_THAT(heard.texts[static_cast<size_t>(rank)],
                 ::testing::MatchesRegex(
-                    str("\\[rank ", rank, " of 4\\] ", where_heard(operation, rank), " failed\n  rank 2: ", reason)));
+                    str(label, "1 failed\n  rank 2: ", reason, "\n\n", label, "2", later, "\n\n", label, "3", later)));
   }
   EXPECT_LT(heard.seconds, seconds_allowed(how));
 }

@@ -51,5 +51,10 @@ TEST_P(GlooDeath, ARankThatDisagreesIsShownWithItsCall) { expect_disagreement("f
 INSTANTIATE_TEST_SUITE_P(Operations, GlooDeath, ::testing::ValuesIn(failing_operations()),
                          [](const auto& param_info) { return param_info.param; });
 
+TEST(GlooDeathQueued, AllQueuedWorksOfAllOthersFail) {
+  expect_queued_heard("fail_over_gloo", "killed", "died \\(its connection closed\\)");
+  expect_queued_heard("fail_over_gloo", "throws", "out of data");
+}
+
 }  // namespace
 }  // namespace tandem::inline v0::distributed

@@ -15,7 +15,6 @@
 namespace tandem::inline v0::distributed {
 namespace {
 
-
 /// Ranks 0 and 1 on one host, 2 and 3 on the other.
 std::unique_ptr<Backend> make_two_hosts(const ProcessGroupOptions& given) {
   constexpr gloo::Tuning kLink{.chunk_bytes = 4096, .slots = 2};
@@ -55,8 +54,13 @@ TEST_P(HostDeath, AStoppedRankEndsInTheDeadline) {
 
 TEST_P(HostDeath, ARankThatDisagreesIsShownWithItsCall) { expect_disagreement("fail_over_hosts", GetParam()); }
 
-INSTANTIATE_TEST_SUITE_P(Operations, HostDeath, ::testing::Values("all_reduce", "gather", "send"),
+INSTANTIATE_TEST_SUITE_P(Operations, HostDeath, ::testing::ValuesIn(failing_operations()),
                          [](const auto& param_info) { return param_info.param; });
+
+TEST(HostDeathQueued, AllQueuedWorksOfAllOthersFail) {
+  expect_queued_heard("fail_over_hosts", "killed", "died \\(its connection closed\\)");
+  expect_queued_heard("fail_over_hosts", "throws", "out of data");
+}
 
 }  // namespace
 }  // namespace tandem::inline v0::distributed

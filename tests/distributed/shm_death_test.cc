@@ -48,6 +48,11 @@ TEST_P(ShmDeath, ARankThatDisagreesIsShownWithItsCall) { expect_disagreement("fa
 INSTANTIATE_TEST_SUITE_P(Operations, ShmDeath, ::testing::ValuesIn(failing_operations()),
                          [](const auto& param_info) { return param_info.param; });
 
+TEST(ShmDeathQueued, AllQueuedWorksOfAllOthersFail) {
+  expect_queued_heard("fail_over_shm", "killed", "died \\(its connection closed\\)");
+  expect_queued_heard("fail_over_shm", "throws", "out of data");
+}
+
 std::set<std::string> shared_files() {
   std::set<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) names.insert(entry.path().string());
