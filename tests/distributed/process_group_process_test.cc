@@ -11,6 +11,7 @@
 #include <tandem/distributed/launch.h>
 #include <tandem/distributed/process_group.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tests/distributed/failing_ranks.h>
 #include <tandem/tests/support/sanitizers.h>
 #include <tandem/tests/support/temporary_folder.h>
 
@@ -44,7 +45,19 @@ TEST(Processes, P1EveryRankSaysHelloWithItsNumber) {
 /// Element i of the tensor that is broadcast.
 uint16_t spread(int64_t i) { return static_cast<uint16_t>(static_cast<uint64_t>(i) * 2654435761u >> 13); }
 
+/// "VmRSS:", "VmHWM:".
+double kib_of_process(const std::string& label) {
+  std::ifstream status("/proc/self/status");
+  double kib = 0;
+  for (std::string word; status >> word;) {
+    if (word == label) status >> kib;
+  }
+  require(kib > 0, label);
+  return kib;
+}
+
 TANDEM_RANK_MAIN(broadcast_much) {
+  [[maybe_unused]] const double program_kib = kib_of_process("VmRSS:");
   const auto group = ProcessGroup::create({.store = context.store(),
                                            .rank = context.rank(),
                                            .world_size = context.world_size(),
@@ -59,18 +72,22 @@ TANDEM_RANK_MAIN(broadcast_much) {
   for (int64_t i = 0; i < x.num_elements(); ++i) wrong += bits[i] != spread(i);
   require(wrong == 0, td::str(wrong, " wrong elements"));
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)  // they keep memory of their own
-  std::ifstream status("/proc/self/status");
-  double peak_kib = 0;
-  for (std::string word; status >> word;) {
-    if (word == "VmHWM:") status >> peak_kib;
-  }
-  require(peak_kib > 0 && peak_kib * 1024 < 1.1 * 200e6, td::str("a peak of ", peak_kib, " KiB"));
+  const double peak_kib = kib_of_process("VmHWM:") - program_kib;
+  require(peak_kib * 1024 < 1.1 * 200e6, td::str("a peak of ", peak_kib, " KiB"));
 #endif
 }
 
 TEST(Processes, P8ABroadcastNeedsNoSecondTensor) {
   spawn(4, "broadcast_much", {"shm"});
-  spawn(2, "broadcast_much", {"gloo"});
+  spawn(4, "broadcast_much", {"gloo"});
+}
+
+TANDEM_RANK_MAIN(mix_devices) { fail_in_the_middle(context, args, make_backend); }
+
+TEST(Processes, P10AMistakeInDevicesThatLeavesARankEndsTheOthers) {
+  expect_heard_after(
+      0, "mix_devices", "all_reduce", "mixes_devices",
+      "all_reduce: devices differ\n *output  float32 \\[3\\] on cpu\n *input   float32 \\[3\\] on cpu:1");
 }
 
 }  // namespace
