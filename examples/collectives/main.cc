@@ -19,7 +19,7 @@ namespace {
 struct Flags {
   std::string backend = "auto";
   std::string trace;
-  int64_t side = 1000;
+  int64_t side = 4000;
   bool check = false;
 };
 
@@ -80,6 +80,7 @@ void tour(td::distributed::Context& ctx, const Flags& flags) {
   visit(mismatched_dtypes(*group, flags.backend));
   visit(mismatched_sizes(*group, flags.backend));
   visit(mismatched_gather(*group, flags.backend));
+  visit(wrong_device(*group, flags.backend));
   group->barrier();  // nobody leaves while others still look at tables
   require_right(wrong);
 }
@@ -91,7 +92,7 @@ int parse_flags(int argc, char** argv, Flags& flags) {
   app.add_flag("--check", flags.check, "one line of JSON per rank and operation; status 1 where a value is wrong");
   app.add_option("--backend", flags.backend, "how the ranks exchange")->check(CLI::IsMember({"auto", "shm", "gloo"}));
   app.add_option("--side", flags.side, "rows and columns of the float16 matrix that is broadcast")
-      ->check(CLI::Range(1, 20000));
+      ->check(CLI::Range(2000, 20000));
   app.add_option("--trace", flags.trace, "write a trace of the all_reduce beside other work, for ui.perfetto.dev");
   int nproc = 1;  // taken out by launch; declared here for --help and so that it is not refused
   double timeout = 300;

@@ -24,12 +24,12 @@ std::string line_with(const std::string& text, const std::string& label) {
   return found;
 }
 
-/// The text of the CommError that f throws; "" where it throws none.
+/// The text of the error that f throws; "" where it throws none.
 template <typename F>
 std::string error_of(const F& f) {
   try {
     f();
-  } catch (const td::CommError& error) {
+  } catch (const td::Error& error) {
     return error.what();
   }
   return "";
@@ -88,8 +88,8 @@ Stop sub_groups(ProcessGroup& group, const std::string& backend) {
 
 namespace {
 
-/// What happens where the last rank calls something else than the others: call(a group of all, whether this rank differs).
-/// `both` are in the error's text.
+/// What happens where the last of several ranks calls something else than the others: call(a group of all, whether this
+/// rank differs).  `both` are in the error's text.
 Stop mistake(ProcessGroup& group, const std::string& backend, const std::string& op, const std::string& code,
              const std::vector<std::string>& both, const std::function<void(ProcessGroup&, bool differs)>& call) {
   Stop stop(op, code, "an error on every rank, with both sides; nothing hangs, and no result is wrong");
@@ -98,7 +98,7 @@ Stop mistake(ProcessGroup& group, const std::string& backend, const std::string&
   const auto victim = td::distributed::new_group(everybody, {.backend = backend});
   group.barrier();  // all have joined: who fails before that fails their joining as well
 
-  const std::string error = error_of([&] { call(*victim, group.rank() == group.size() - 1); });
+  const std::string error = error_of([&] { call(*victim, group.size() > 1 && group.rank() == group.size() - 1); });
   stop.show("what()", error.substr(0, error.find('\n')));
   const bool names_both =
       std::all_of(both.begin(), both.end(), [&](const auto& part) { return error.find(part) != std::string::npos; });
@@ -135,6 +135,20 @@ Stop mismatched_gather(ProcessGroup& group, const std::string& backend) {
                      parts.push_back(td::zeros({differs ? 2 : 1}));
                    }
                    victim.gather(parts, td::zeros({differs ? 2 : 1}), 0, {.name = "x"});
+                 });
+}
+
+Stop wrong_device(ProcessGroup& group, const std::string& backend) {
+  if (td::cpu_device_count() < 2) td::set_cpu_device_count(2);
+  return mistake(group, backend, "wrong_device", "group.all_reduce(y, x)  // x is on cpu:1 on the last rank",
+                 {"  float32 [3] on cpu\n", "  float32 [3] on cpu:1"}, [](ProcessGroup& victim, bool differs) {
+                   const td::Device there(td::DeviceType::kCpu, differs ? 1 : 0);
+                   try {
+                     victim.all_reduce(td::zeros({3}), td::zeros({3}, {.device = there}));
+                   } catch (const td::DeviceError& error) {  // nothing was sent: the others would wait
+                     victim.abort(error.what());
+                     throw;
+                   }
                  });
 }
 

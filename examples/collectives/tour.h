@@ -46,6 +46,7 @@ Stop sub_groups(ProcessGroup& group, const std::string& backend);
 Stop mismatched_dtypes(ProcessGroup& group, const std::string& backend);
 Stop mismatched_sizes(ProcessGroup& group, const std::string& backend);
 Stop mismatched_gather(ProcessGroup& group, const std::string& backend);
+Stop wrong_device(ProcessGroup& group, const std::string& backend);
 
 // asynchronous.cc: going on while numbers travel.
 Stop all_reduce_async(ProcessGroup& group, const std::string& trace_path);

@@ -38,6 +38,7 @@ const std::set<std::string> kOps = {
     "broadcast",
     "broadcast_coalesced",
     "broadcast memory",
+    "broadcast memory of x.t()",
     "broadcast float16",
     "scatter",
     "gather",
@@ -56,12 +57,14 @@ const std::set<std::string> kOps = {
     "sub_groups broadcast",
     "all_reduce_async sum",
     "all_reduce_async product",
+    "all_reduce_async during a product",
     "then",
     "groups_in_flight first group",
     "groups_in_flight second group",
     "mismatched_dtypes error",
     "mismatched_sizes error",
     "mismatched_gather error",
+    "wrong_device error",
 };
 
 struct Case {
@@ -132,7 +135,7 @@ TEST(CollectivesTables, ShowWhatEachRankHas) {
 TEST(CollectivesFlags, WrongOnesAreUsageErrors) {
   const std::vector<std::pair<Arguments, std::string>> cases = {
       {{"--backend", "mpi"}, "collectives: --backend: mpi not in {auto,shm,gloo}\n"},
-      {{"--side", "0"}, "collectives: --side: Value 0 not in range 1 to 20000\n"},
+      {{"--side", "1999"}, "collectives: --side: Value 1999 not in range 2000 to 20000\n"},
       {{"--bogus"}, "collectives: The following argument was not expected: --bogus\n"},
   };
   for (const auto& [arguments, text] : cases) {
