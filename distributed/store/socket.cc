@@ -177,15 +177,18 @@ std::chrono::milliseconds unanswered(int fd) {
 }
 
 bool SilenceWatch::is_lost(int fd) {
-  constexpr uint32_t kSilentMs = 1000;
+  // More than an interval, so that no answer falls between two looks.
+  constexpr uint32_t kJustNowMs = 1500;
   tcp_info info = {};
   socklen_t size = sizeof(info);
   if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return false;
-  // Every segment that comes is an answer, also to a question whether there is room again; such questions become rare.
-  const bool sent_since = info.tcpi_unacked > 0 && info.tcpi_last_ack_recv > info.tcpi_last_data_sent;
-  const bool is_silent = (sent_since && info.tcpi_last_ack_recv >= kSilentMs) || info.tcpi_probes >= 2;
-  silent_ = is_silent ? silent_ + 1 : 0;
-  return silent_ >= kLostAfter / kInterval - 1;  // an interval had passed before the first
+  // A machine whose program takes nothing answers what is sent again, if only that it has no room; such questions become
+  // rare.  So what counts is that several were not answered.  That nothing could be sent, without a route, counts too.
+  const bool answered = info.tcpi_last_ack_recv < kJustNowMs;
+  if (answered || info.tcpi_retransmits < retransmits_) retransmits_ = info.tcpi_retransmits;
+  const bool sent_twice = info.tcpi_unacked > 0 && info.tcpi_retransmits >= retransmits_ + 2;
+  silent_ = !answered && (sent_twice || info.tcpi_probes >= 2) ? silent_ + 1 : 0;
+  return silent_ >= kLostAfter / kInterval - 2;  // that long had it been silent at the first of them
 }
 
 int milliseconds_until(Clock::time_point deadline) {

@@ -57,7 +57,8 @@ class TANDEM_API SilenceWatch {
   bool is_lost(int fd);
 
  private:
-  int silent_ = 0;  // intervals in a row
+  int silent_ = 0;       // looks in a row
+  int retransmits_ = 0;  // when something was heard last
 };
 
 /// Milliseconds until `deadline` for poll(), rounded up, at least 0; -1 where there is none.
