@@ -96,7 +96,9 @@ void LateBackend::make(const std::function<std::unique_ptr<Backend>(const Proces
 }
 
 void LateBackend::check() const {
-  if (state_.load(std::memory_order_acquire) == State::kFailed) throw *error_;
+  const State state = state_.load(std::memory_order_acquire);
+  if (state == State::kFailed) throw *error_;
+  if (state == State::kComing && is_aborted_.load(std::memory_order_acquire)) throw *aborted_;
 }
 
 void LateBackend::when_made(std::function<void(Backend&)> f) {
@@ -182,6 +184,11 @@ void LateBackend::do_wake() {
 }
 
 void LateBackend::do_abort(int culprit, const std::string& reason) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!aborted_) aborted_.emplace(failure_text(" failed", culprit, reason), reason, culprit);
+    is_aborted_.store(true, std::memory_order_release);
+  }
   when_made([=](Backend& backend) { backend.do_abort(culprit, reason); });
   do_wake();
 }

@@ -51,7 +51,7 @@ class LateBackend final : public Backend {
   void make(const std::function<std::unique_ptr<Backend>(const ProcessGroupOptions&)>& make);
   /// None while it is being made.
   Backend* made() const { return state_.load(std::memory_order_acquire) == State::kMade ? backend_.get() : nullptr; }
-  /// Throws where it could not be made.
+  /// Throws where it could not be made, or was aborted before it was.
   void check() const;
   /// Calls f(backend) once it is made: now or then.
   void when_made(std::function<void(Backend&)> f);
@@ -61,6 +61,8 @@ class LateBackend final : public Backend {
   std::unique_ptr<Backend> backend_;
   std::atomic<State> state_{State::kComing};
   std::optional<GroupError> error_;
+  std::optional<GroupError> aborted_;
+  std::atomic<bool> is_aborted_{false};  // aborted_ is there, and stays
 
   std::mutex mutex_;
   std::condition_variable changed_;

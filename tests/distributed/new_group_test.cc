@@ -188,6 +188,39 @@ TEST(NewGroupTest, AGroupThatNobodyElseMakesEndsSoon) {
   });
 }
 
+/// Of an operation that has begun to wait for members that do not come: what ends it while `f(group)` runs on this rank.
+template <class Start, class F>
+std::string ended_by(const Start& start, const F& f) {
+  std::string text;
+  run_threads(2, [&](Context& context) {
+    if (context.rank() == 1) {
+      context.store()->get("ended", 60s);
+      return;
+    }
+    auto group = context.new_group({0, 1}, {.timeout = 20s});
+    const td::Work work = start(*group);
+    EXPECT_FALSE(work.wait(50ms));  // whoever runs the group has begun it
+    f(group);
+    text = error_text<td::CommError>([&] { work.wait(); });
+    context.store()->set("ended", "");
+  });
+  return text;
+}
+
+TEST(NewGroupTest, AbortEndsWhatWaitsForTheMembers) {
+  const auto all_reduce = [](ProcessGroup& group) { return group.all_reduce_async(td::zeros({3})); };
+  const auto receive = [](ProcessGroup& group) { return group.irecv(td::zeros({3}), 1); };
+  const auto abort = [](const std::shared_ptr<ProcessGroup>& group) { group->abort("out of data"); };
+  const auto destroy = [](std::shared_ptr<ProcessGroup>& group) { group.reset(); };
+  const std::string all_reduce_failed = "[rank 0, group 'ranks 0-1'] all_reduce #1 failed\n  rank 0: ";
+  const std::string receive_failed = "[rank 0, group 'ranks 0-1'] recv from rank 1 tag 0 failed\n  rank 0: ";
+  EXPECT_EQ(ended_by(all_reduce, abort), all_reduce_failed + "out of data");
+  EXPECT_EQ(ended_by(receive, abort), receive_failed + "out of data");
+  const std::string destroyed = "destroyed its group while 1 operation was queued";
+  EXPECT_EQ(ended_by(all_reduce, destroy), all_reduce_failed + destroyed);
+  EXPECT_EQ(ended_by(receive, destroy), receive_failed + destroyed);
+}
+
 TEST(NewGroupTest, WrongRanksAreErrors) {
   run_threads(3, [](Context& context) {
     const auto error = [&](const std::vector<int>& ranks) {
