@@ -56,6 +56,8 @@ class Backend {
   /// Shown once when the group is made, after its name: "1 host x 4: shm between processes", "2 hosts x 1: gloo over
   /// eth0".
   virtual std::string describe() const = 0;
+  /// False while members are still to come, and where they cannot: then it knows nothing of them.
+  virtual bool has_members() const { return true; }
   /// Whether a blocked caller may spin for a moment: every rank has a core of its own.
   virtual bool may_spin() const = 0;
 

@@ -12,6 +12,8 @@ namespace tandem::inline v0::distributed {
 
 namespace {
 
+constexpr const char* kNotAllHaveCome = "not all members have come";
+
 std::chrono::milliseconds to_milliseconds(std::chrono::nanoseconds duration) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(duration);
 }
@@ -48,12 +50,23 @@ Backend::Clock::time_point GroupQueue::wake_at() const {
   return first;
 }
 
+/// Whether its deadline has passed.  Joining, which began earlier, has the group's, and says who is missing: so while members
+/// are to come this gives way to it for a moment.
+bool GroupQueue::is_due(Operation& operation, Clock::time_point now) const {
+  constexpr std::chrono::milliseconds kMoment{100};
+  if (now < operation.deadline) return false;
+  const bool joining_ends = options_.timeout.count() > 0 && operation.timeout >= options_.timeout;
+  if (!joining_ends || backend_->has_members()) return true;
+  operation.deadline = now + kMoment;
+  return false;
+}
+
 /// Reports what waits for long, and fails what waits for too long; true if something did.
 bool GroupQueue::check_times() {
   const Clock::time_point now = Clock::now();
   bool failed = false;
   if (head_ != nullptr && !head_->ended) {
-    if (now >= head_->deadline) {
+    if (is_due(*head_, now)) {
       expire(*head_);
       failed = true;
     } else if (now >= head_->next_report) {
@@ -63,7 +76,7 @@ bool GroupQueue::check_times() {
   Message* due = nullptr;  // of several messages the first stands for all
   for (const auto& message : active_) {
     if (message->ended) continue;
-    if (now >= message->deadline) {
+    if (is_due(*message, now)) {
       expire(*message);
       failed = true;
     } else if (now >= message->next_report && due == nullptr) {
@@ -80,6 +93,7 @@ bool GroupQueue::check_times() {
 // --- timeouts ---
 
 void GroupQueue::expire(CollectiveOperation& operation) {
+  if (!backend_->has_members()) return time_out(operation, kNotAllHaveCome, -1);
   // "reached #1873: ranks 0 1 2.  missing: rank 3 (last reached all_gather #1860 'control record', 31.2 s ago)"
   const int64_t seq = operation.collective.seq;
   std::string there;
@@ -108,6 +122,7 @@ void GroupQueue::expire(CollectiveOperation& operation) {
 }
 
 void GroupQueue::expire(Message& message) {
+  if (!backend_->has_members()) return time_out(message, kNotAllHaveCome, -1);
   const LastStarted last = backend_->do_last_started(message.transfer.peer);
   time_out(message, str("rank ", message.shown_peer, " (", describe_last(last, "last reached"), ")"),
            message.shown_peer);

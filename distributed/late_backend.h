@@ -30,6 +30,7 @@ class LateBackend final : public Backend {
 
   const char* name() const override;
   std::string describe() const override;
+  bool has_members() const override { return made() != nullptr; }
   bool may_spin() const override;
   void do_start(const Collective& collective) override;
   bool do_announce(const Collective& next, bool input_is_ready) override;

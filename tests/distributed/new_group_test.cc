@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <random>
@@ -255,6 +256,60 @@ TEST(NewGroupTest, TheMissingAreNamed) {
       context.store()->set("given up", "");
     }
   });
+}
+
+TEST(NewGroupTest, TheMissingAreNamedWhereOperationsHaveTheSameDeadline) {
+  // Of many groups, because joining and the operation's own deadline end at nearly the same time.
+  run_threads(3, [](Context& context) {
+    if (context.rank() > 0) {
+      context.store()->get("given up", 60s);
+      return;
+    }
+    std::vector<std::shared_ptr<ProcessGroup>> groups;
+    std::vector<td::Work> works;
+    for (int i = 0; i < 6; ++i) {
+      groups.push_back(context.new_group({0, 1, 2}, {.timeout = 300ms}));
+      works.push_back(i % 2 == 0 ? groups.back()->barrier_async() : groups.back()->irecv(td::zeros({3}), 2));
+    }
+    for (const td::Work& work : works) {
+      try {
+        work.wait();
+        ADD_FAILURE() << "nobody came";
+      } catch (const td::CommError& e) {
+        const std::string text = e.what();
+        EXPECT_NE(text.find(": did not come together within 0.3 s\n  missing: ranks 1 2"), std::string::npos) << text;
+        EXPECT_EQ(e.peer(), 1) << text;
+      }
+    }
+    context.store()->set("given up", "");
+  });
+}
+
+TEST(NewGroupTest, AnEarlierDeadlineThanThatOfComingTogetherNamesNobody) {
+  for (const auto timeout : {20000ms, 0ms}) {
+    run_threads(2, [&](Context& context) {
+      if (context.rank() == 1) {
+        context.store()->get("given up", 60s);
+        return;
+      }
+      const auto group = context.new_group({0, 1}, {.timeout = timeout, .name = "a"});
+      const auto other = context.new_group({0, 1}, {.timeout = timeout, .name = "b"});
+      const auto check = [&](const std::function<void()>& f, const std::string& title, const std::string& payload) {
+        try {
+          f();
+          ADD_FAILURE() << "nobody came";
+        } catch (const td::CommError& e) {
+          EXPECT_EQ(e.what(),
+                    title + " timed out after 0.1 s\n  " + payload + "members to come\n  not all members have come");
+          EXPECT_EQ(e.peer(), -1);
+        }
+      };
+      check([&] { group->barrier({.timeout = 100ms}); }, "[rank 0, group 'a'] barrier #1", "");
+      check([&] { other->recv(td::zeros({3}), 1, 0, {.timeout = 100ms}); },
+            "[rank 0, group 'b'] recv from rank 1 tag 0", "3 float32 (12 B), ");
+      context.store()->set("given up", "");
+    });
+  }
 }
 
 /// Waits until the store has told this rank of rank `ended`.
