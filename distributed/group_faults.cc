@@ -181,7 +181,8 @@ std::string GroupQueue::describe_stall(const Operation& operation, Clock::time_p
                                        const std::string& waited_for) const {
   const std::string shown = operation.name().empty() ? "" : str(" '", operation.name(), "'");
   return str("group '", options_.name, "': ", operation.title(), shown, " waits since ",
-             format_seconds(to_milliseconds(now - operation.began)), waited_for);
+             format_seconds(to_milliseconds(now - operation.began)),
+             backend_->has_members() ? waited_for : " for members to come");
 }
 
 /// On a thread of its own, which nobody waits for: the store may be what does not answer.

@@ -209,7 +209,7 @@ LastStarted LateBackend::do_last_started(int rank) const {
 
 std::vector<int> LateBackend::do_awaited() {
   Backend* backend = made();
-  return backend != nullptr ? backend->do_awaited() : std::vector<int>();
+  return backend != nullptr && collective_ == nullptr ? backend->do_awaited() : std::vector<int>();
 }
 
 }  // namespace tandem::inline v0::distributed

@@ -43,7 +43,7 @@ struct Meeting {
   }
 };
 
-class MeetingBackend final : public Backend {
+class MeetingBackend : public Backend {
  public:
   /// What could complete does so at every `dawdle`th do_advance.  `on_start` is called with the number of each
   /// collective before anything of it is done.

@@ -16,8 +16,10 @@
 #include <thread>
 #include <vector>
 
+#include <tandem/distributed/late_backend.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/distributed/closed_form.h>
+#include <tandem/tests/distributed/meeting_backend.h>
 #include <tandem/tests/distributed/thread_ranks.h>
 #include <tandem/tests/distributed/thrown.h>
 
@@ -447,6 +449,56 @@ TEST(Stall, IsLoggedWhereNoThreadCanAskAboutIt) {
       [](ProcessGroup& g) { g.all_reduce(full({5}, 2)); });
   expect_match(lines[0], R"(group 'default': all_reduce #2 waits since \d+\.\d s for rank 1 )"
                          R"(\(last: barrier #1, \d+\.\d s ago\))");
+}
+
+/// A group of the same ranks, as Context::new_group makes it.
+std::shared_ptr<ProcessGroup> make_late(const ThreadRanks& ranks, int rank) {
+  const ProcessGroupOptions options{ranks.store, rank, ranks.world_size, "late", ranks.timeout, true};
+  return ProcessGroupAccess::make(options, std::make_unique<LateBackend>(options, make_backend), ranks.stall);
+}
+
+TEST(Stall, NamesNobodyWhileMembersAreToCome) {
+  const ThreadRanks three{.world_size = 3, .stall = milliseconds(100)};
+  const auto meet = [&](ProcessGroup& g) { make_late(three, g.rank())->barrier(); };
+  const auto lines = stall_lines(
+      three, 1, [](ProcessGroup&) {}, meet, meet);
+  expect_match(lines[0], R"(group 'late': barrier #1 waits since \d+\.\d s for members to come)");
+
+  const ThreadRanks two{.stall = milliseconds(100)};
+  const auto notes = stall_lines(
+      two, 1, [](ProcessGroup&) {}, [&](ProcessGroup& g) { make_late(two, g.rank())->recv(zeros({3}), 1); },
+      [&](ProcessGroup& g) { make_late(two, g.rank())->send(zeros({3}), 0); });
+  expect_match(notes[0], R"(group 'late': recv from rank 1 tag 0 waits since \d+\.\d s for members to come)");
+}
+
+/// Whether it was asked whom it waits for before it had anything to wait for.
+struct AskedTooEarly : MeetingBackend {
+  using MeetingBackend::MeetingBackend;
+  void do_start(const Collective& collective) override {
+    has_started = true;
+    MeetingBackend::do_start(collective);
+  }
+  std::vector<int> do_awaited() override { return {has_started ? 1 : -1}; }
+  bool has_started = false;
+};
+
+TEST(Late, OneThatHasJustComeIsAskedAboutNothingThatItHasNotStarted) {
+  const ProcessGroupOptions options{make_memory_store(), 0, 2};
+  std::promise<void> may_come;
+  LateBackend late(options, [&](const ProcessGroupOptions& its) {
+    may_come.get_future().wait();
+    return std::make_unique<AskedTooEarly>(its, std::make_shared<Meeting>());
+  });
+  Collective barrier;
+  barrier.kind = CollectiveKind::kBarrier;
+  late.do_start(barrier);
+  EXPECT_EQ(late.do_awaited(), std::vector<int>());
+  may_come.set_value();
+  late.do_sleep([&] { return late.has_members(); }, Backend::Clock::now() + std::chrono::seconds(20));
+  ASSERT_TRUE(late.has_members());
+  EXPECT_EQ(late.do_awaited(), std::vector<int>());
+  EXPECT_EQ(late.do_advance(), Advance::kIdle);
+  EXPECT_EQ(late.do_awaited(), std::vector<int>({1}));
 }
 
 // --- no deadline ---
