@@ -3,6 +3,7 @@
 #include <csignal>
 
 #include <algorithm>
+#include <exception>
 
 #include <tandem/base/error.h>
 #include <tandem/base/log.h>
@@ -18,22 +19,49 @@ constexpr std::chrono::seconds kPatience{1};
 
 }  // namespace
 
-/// Until it is cancelled it passes everything on; then it behaves as if its host were lost.
+/// Until it is cancelled it passes everything on; then it behaves as if its host were lost.  By a key in it the members tell
+/// each other who has given up; whoever joins looks for that where it has waited in vain, and takes it for a rank's end.
 class LateBackend::CancelledStore final : public ForwardingStore {
  public:
-  explicit CancelledStore(std::shared_ptr<Store> store)
-      : ForwardingStore(std::move(store)), ends_(store_->on_failure([this](int rank, const std::string& reason) {
-          board_.report({.rank = rank, .end = RankEnd::kFailed, .reason = reason});
-        })) {}
+  explicit CancelledStore(const ProcessGroupOptions& options)
+      : ForwardingStore(options.store),
+        own_rank_(job_rank(options, options.rank)),
+        ends_(store_->on_failure([this](int rank, const std::string& reason) { report(rank, reason); })) {}
 
   void cancel() {
+    give_up(own_rank_, kReason);
     is_cancelled_ = true;
-    board_.report({.rank = -1, .end = RankEnd::kFailed, .reason = kReason});
+    report(-1, kReason);
+  }
+  /// The first time counts.  The joining thread tells it, so that nobody else waits for the store.
+  void give_up(int culprit, const std::string& reason) {
+    std::lock_guard lock(mutex_);
+    if (!given_up_.empty()) return;
+    given_up_ = str(culprit < 0 ? own_rank_ : culprit, " ", reason.substr(0, kMaxReason));
+  }
+  /// On the joining thread.
+  void tell() {
+    {
+      std::lock_guard lock(mutex_);
+      if (has_told_ || given_up_.empty()) return;
+      has_told_ = true;
+    }
+    try {
+      store_->compare_set(kGivenUp, "", given_up_);
+    } catch (const CommError&) {
+      // The store is lost, which the others hear themselves.
+    }
   }
   std::string get_from(const std::string& key, const std::vector<int>& ranks,
                        std::chrono::milliseconds timeout) override {
+    tell();
     if (is_cancelled_) throw CommError(kReason);
-    return ForwardingStore::get_from(key, ranks, timeout);
+    try {
+      return ForwardingStore::get_from(key, ranks, timeout);
+    } catch (const CommError& e) {
+      if (e.peer() < 0 && !has_told_) look_who_gave_up();
+      throw;
+    }
   }
   HookHandle on_failure(std::function<void(int rank, const std::string& reason)> f) override {
     return board_.on_failure(std::move(f));
@@ -41,15 +69,33 @@ class LateBackend::CancelledStore final : public ForwardingStore {
 
  private:
   static constexpr const char* kReason = "the group was destroyed before all members had come";
+  static constexpr const char* kGivenUp = "given up";
+  static constexpr size_t kMaxReason = 64u << 10;
 
+  void report(int rank, const std::string& reason) {
+    board_.report({.rank = rank, .end = RankEnd::kFailed, .reason = reason});
+  }
+  void look_who_gave_up() {
+    if (!store_->check({kGivenUp})) return;
+    const std::string text = store_->get_from(kGivenUp, {own_rank_}, kPatience);
+    const int culprit = std::stoi(text);
+    const std::string reason = text.substr(text.find(' ') + 1);
+    report(culprit, reason);
+    throw CommError(reason, own_rank_, culprit);
+  }
+
+  const int own_rank_;  // in the job
   FailureBoard board_;
   std::atomic<bool> is_cancelled_{false};
+  bool has_told_ = false;  // of the joining thread
+  std::mutex mutex_;
+  std::string given_up_;  // culprit and reason; set once
   HookHandle ends_;
 };
 
 LateBackend::LateBackend(const ProcessGroupOptions& options,
                          std::function<std::unique_ptr<Backend>(const ProcessGroupOptions&)> make)
-    : store_(std::make_shared<CancelledStore>(options.store)), options_([&] {
+    : store_(std::make_shared<CancelledStore>(options)), options_([&] {
         ProcessGroupOptions mine = options;
         mine.store = store_;
         return mine;
@@ -66,7 +112,8 @@ LateBackend::LateBackend(const ProcessGroupOptions& options,
 }
 
 LateBackend::~LateBackend() {
-  {
+  // An exception that ends this rank is to be told at once.
+  if (std::uncaught_exceptions() == 0) {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, kPatience, [&] { return state_.load() != State::kComing; });
   }
@@ -75,6 +122,7 @@ LateBackend::~LateBackend() {
 }
 
 void LateBackend::make(const std::function<std::unique_ptr<Backend>(const ProcessGroupOptions&)>& make) {
+  const int own_rank = job_rank(options_, options_.rank);
   State state = State::kMade;
   try {
     backend_ = make(options_);
@@ -82,8 +130,13 @@ void LateBackend::make(const std::function<std::unique_ptr<Backend>(const Proces
     error_.emplace(str(" failed\n  ", e.what()), e.what(), e.peer());
     state = State::kFailed;
   } catch (const std::exception& e) {
-    error_.emplace(str(" failed\n  ", e.what()), e.what(), job_rank(options_, options_.rank));
+    error_.emplace(str(" failed\n  ", e.what()), e.what(), own_rank);
     state = State::kFailed;
+  }
+  // That others have not come, or have failed, the rest hear themselves.
+  if (state == State::kFailed && (error_->culprit() < 0 || error_->culprit() == own_rank)) {
+    store_->give_up(own_rank, error_->reason());
+    store_->tell();
   }
   {
     std::lock_guard lock(mutex_);
@@ -189,6 +242,7 @@ void LateBackend::do_abort(int culprit, const std::string& reason) {
     if (!aborted_) aborted_.emplace(failure_text(" failed", culprit, reason), reason, culprit);
     is_aborted_.store(true, std::memory_order_release);
   }
+  store_->give_up(culprit, reason);
   when_made([=](Backend& backend) { backend.do_abort(culprit, reason); });
   do_wake();
 }

@@ -23,7 +23,7 @@ class LateBackend final : public Backend {
   /// Calls make(options), on a thread of its own, with a store that gives up when this is destroyed.
   LateBackend(const ProcessGroupOptions& options,
               std::function<std::unique_ptr<Backend>(const ProcessGroupOptions&)> make);
-  /// Lets the members come for a second more.
+  /// Lets the members come for a second more, unless an exception is on its way; those that come later hear of it.
   ~LateBackend() override;
   LateBackend(const LateBackend&) = delete;
   LateBackend& operator=(const LateBackend&) = delete;

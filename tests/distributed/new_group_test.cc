@@ -18,6 +18,7 @@
 #include <tandem/distributed/init.h>
 #include <tandem/distributed/launch.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tests/distributed/time_to_hear.h>
 #include <tandem/tests/support/error_text.h>
 
 namespace {
@@ -220,6 +221,71 @@ TEST(NewGroupTest, AbortEndsWhatWaitsForTheMembers) {
   const std::string destroyed = "destroyed its group while 1 operation was queued";
   EXPECT_EQ(ended_by(all_reduce, destroy), all_reduce_failed + destroyed);
   EXPECT_EQ(ended_by(receive, destroy), receive_failed + destroyed);
+}
+
+TEST(NewGroupTest, WhoComesLaterHearsThatAMemberHasGivenUp) {
+  const auto heard_from_rank_zero = [](Context& context, ProcessGroup& group, const std::string& reason) {
+    try {
+      group.barrier();
+      ADD_FAILURE() << "rank 0 came";
+    } catch (const td::CommError& e) {
+      EXPECT_EQ(e.what(),
+                td::str("[rank ", context.rank(), ", group '", group.name(), "'] barrier #1 failed\n  [rank ",
+                        context.rank(), "] group '", group.name(), "': did not come together\n  rank 0: ", reason));
+      EXPECT_EQ(e.peer(), 0);
+    }
+  };
+  run_threads(2, [&](Context& context) {
+    if (context.rank() == 0) {
+      context.new_group({0, 1});
+      context.store()->set("destroyed", "");
+      context.store()->get("heard", 60s);
+      return;
+    }
+    context.store()->get("destroyed", 60s);
+    heard_from_rank_zero(context, *context.new_group({0, 1}, {.timeout = 10s}),
+                         "the group was destroyed before all members had come");
+    context.store()->set("heard", "");
+  });
+  // One that is there waits no longer for another.
+  run_threads(3, [&](Context& context) {
+    if (context.rank() == 2) {
+      context.store()->get("heard", 60s);
+      return;
+    }
+    const auto group = context.new_group({0, 1, 2}, {.timeout = 10s});
+    if (context.rank() == 0) {
+      group->abort("out of data");
+      context.store()->get("heard", 60s);
+    } else {
+      heard_from_rank_zero(context, *group, "out of data");
+      context.store()->set("heard", "");
+    }
+  });
+}
+
+TEST(NewGroupTest, GroupsThatNobodyElseMakesDoNotDelayAnException) {
+  using Clock = std::chrono::steady_clock;
+  const auto took = time_to_hear([] {
+    Clock::time_point thrown;
+    Clock::time_point heard;
+    const std::string text = error_text<td::StateError>([&] {
+      run_threads(2, [&](Context& context) {
+        if (context.rank() == 1) {
+          error_text<td::CommError>([&] { context.store()->get("never", 60s); });
+          heard = Clock::now();
+          return;
+        }
+        const std::vector<std::shared_ptr<ProcessGroup>> groups = {context.new_group({0, 1}), context.new_group({0, 1}),
+                                                                   context.new_group({0, 1})};
+        thrown = Clock::now();
+        throw td::StateError("no disk");
+      });
+    });
+    EXPECT_EQ(text, "no disk");
+    return heard - thrown;
+  });
+  EXPECT_LT(took, kHeardWithin);
 }
 
 TEST(NewGroupTest, WrongRanksAreErrors) {
