@@ -177,18 +177,22 @@ std::chrono::milliseconds unanswered(int fd) {
 }
 
 bool SilenceWatch::is_lost(int fd) {
-  // More than an interval, so that no answer falls between two looks.
-  constexpr uint32_t kJustNowMs = 1500;
   tcp_info info = {};
   socklen_t size = sizeof(info);
-  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return false;
-  // A machine whose program takes nothing answers what is sent again, if only that it has no room; such questions become
-  // rare.  So what counts is that several were not answered.  That nothing could be sent, without a route, counts too.
-  const bool answered = info.tcpi_last_ack_recv < kJustNowMs;
+  return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 && is_lost(info, Clock::now());
+}
+
+bool SilenceWatch::is_lost(const tcp_info& info, Clock::time_point now) {
+  constexpr std::chrono::milliseconds kCoarse{20};  // of the kernel's times
+  const std::chrono::milliseconds silence(info.tcpi_last_ack_recv);
+  const bool answered = silence <= now - std::exchange(last_look_, now) + kCoarse;
   if (answered || info.tcpi_retransmits < retransmits_) retransmits_ = info.tcpi_retransmits;
-  const bool sent_twice = info.tcpi_unacked > 0 && info.tcpi_retransmits >= retransmits_ + 2;
-  silent_ = !answered && (sent_twice || info.tcpi_probes >= 2) ? silent_ + 1 : 0;
-  return silent_ >= kLostAfter / kInterval - 2;  // that long had it been silent at the first of them
+  // A machine whose program takes nothing answers what is sent again, if only that it has no room; such questions become
+  // rare, so that a long silence alone says nothing.  What counts is that several were not answered.  That nothing could be
+  // sent, without a route, counts too.
+  const bool asked = (info.tcpi_unacked > 0 && info.tcpi_retransmits >= retransmits_ + 2) || info.tcpi_probes >= 2;
+  unanswered_ = !answered && asked ? unanswered_ + 1 : 0;
+  return silence >= longest_ && unanswered_ >= 2;  // two looks: the last question's answer has had time to come
 }
 
 int milliseconds_until(Clock::time_point deadline) {

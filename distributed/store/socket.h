@@ -6,6 +6,8 @@
 
 #include <tandem/base/macros.h>
 
+struct tcp_info;
+
 namespace tandem::inline v0::distributed {
 
 /// Owns a file descriptor.
@@ -53,12 +55,18 @@ TANDEM_API std::chrono::milliseconds unanswered(int fd);
 class TANDEM_API SilenceWatch {
  public:
   static constexpr std::chrono::seconds kInterval{1};
-  /// Called every kInterval: whether the connection has been silent for kLostAfter.
+  /// `longest`: the silence, on a connection that tune_connection has seen, that no live machine keeps.
+  explicit SilenceWatch(std::chrono::milliseconds longest = kLostAfter - kInterval) : longest_(longest) {}
+  /// Called every kInterval, or later.
   bool is_lost(int fd);
+  /// The same for what the kernel has said at that time.
+  bool is_lost(const tcp_info& info, std::chrono::steady_clock::time_point now);
 
  private:
-  int silent_ = 0;       // looks in a row
-  int retransmits_ = 0;  // when something was heard last
+  std::chrono::milliseconds longest_;
+  std::chrono::steady_clock::time_point last_look_;
+  int retransmits_ = 0;  // at the look that heard something last
+  int unanswered_ = 0;   // looks in a row at which questions were
 };
 
 /// Milliseconds until `deadline` for poll(), rounded up, at least 0; -1 where there is none.
