@@ -140,7 +140,6 @@ FileDescriptor connect_to(const std::string& host, int port, Clock::time_point d
       const int status = try_connect(*address, deadline, &fd);
       if (status == 0) {
         tune_connection(fd.get());
-        limit_silence(fd.get());
         return fd;
       }
       error = std::strerror(status);
@@ -162,18 +161,9 @@ void tune_connection(int fd) {
   set(IPPROTO_TCP, TCP_KEEPCNT, 3);
 }
 
-void limit_silence(int fd) {
-  const auto limit = static_cast<int>(kLostAfter.count());
-  setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit, sizeof(limit));
-}
-
-std::chrono::milliseconds unanswered(int fd) {
-  tcp_info info = {};
-  socklen_t size = sizeof(info);
-  // What waits here for a route counts too, which tcp_info leaves out.
+bool is_delivered(int fd) {
   int waiting = 0;
-  const bool known = getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 && ioctl(fd, SIOCOUTQ, &waiting) == 0;
-  return std::chrono::milliseconds(known && waiting > 0 ? info.tcpi_last_ack_recv : 0);
+  return ioctl(fd, SIOCOUTQ, &waiting) != 0 || waiting == 0;
 }
 
 bool SilenceWatch::is_lost(int fd) {

@@ -45,10 +45,8 @@ TANDEM_API FileDescriptor connect_to(const std::string& host, int port, std::chr
 inline constexpr std::chrono::milliseconds kLostAfter{10000};
 /// No delay for small frames, and a peer whose machine vanished while nothing was on the way is noticed after kLostAfter.
 TANDEM_API void tune_connection(int fd);
-/// It is noticed after kLostAfter where something was sent too; but so, then, is a peer whose program takes nothing.
-TANDEM_API void limit_silence(int fd);
-/// For how long the peer's machine has been silent, where it has not answered all that was sent to it; else 0.
-TANDEM_API std::chrono::milliseconds unanswered(int fd);
+/// Whether the peer's machine has all that was sent.
+TANDEM_API bool is_delivered(int fd);
 
 /// Notices a peer whose machine vanished while something was on the way to it, but takes a program for alive that takes
 /// nothing for long, as in a debugger: its machine answers.

@@ -8,11 +8,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 
 #include <tandem/base/error.h>
 #include <tandem/base/log.h>
-#include <tandem/distributed/store/socket.h>
 
 namespace tandem::inline v0::distributed {
 
@@ -120,6 +120,7 @@ void StoreServer::run() {
       }
       ended.clear();
       drop_silent_strangers();
+      look_for_silence();
       remove_closed();
       polled.assign({{wake_fd_, POLLIN, 0}, {out_of_descriptors_ ? -1 : listen_fd_, POLLIN, 0}});
       connections.clear();
@@ -150,6 +151,7 @@ int StoreServer::poll_timeout_ms() {
   if (!broadcasts_.empty()) return 0;
   int timeout = out_of_descriptors_ ? 100 : -1;
   out_of_descriptors_ = false;
+  if (!connections_.empty()) timeout = std::min(timeout < 0 ? INT_MAX : timeout, milliseconds_until(next_look_));
   for (const Connection& connection : connections_) {
     if (connection.rank >= 0) continue;
     const int left = milliseconds_until(connection.accepted + options_.hello_timeout);
@@ -170,7 +172,6 @@ void StoreServer::accept_all() {
       return;
     }
     tune_connection(fd);
-    limit_silence(fd);
     const auto is_stranger = [](const Connection& c) { return c.rank < 0 && !c.closing; };
     // All ranks may come at once.
     const size_t limit = kMaxStrangers + joined_.size();
@@ -191,6 +192,18 @@ void StoreServer::drop_silent_strangers() {
     if (connection.rank < 0 && !connection.closing && connection.accepted + options_.hello_timeout <= now) {
       drop(connection, "no token within " + format_seconds(options_.hello_timeout));
     }
+  }
+}
+
+/// Whoever is stopped, as in a debugger, may be so for as long as it likes; whose machine is gone is lost.
+void StoreServer::look_for_silence() {
+  const auto now = std::chrono::steady_clock::now();
+  if (now < next_look_) return;
+  next_look_ = now + SilenceWatch::kInterval;
+  for (Connection& connection : connections_) {
+    if (connection.closing || !connection.silence.is_lost(connection.fd)) continue;
+    lose_rank(connection, "cannot be reached (its connection timed out)");
+    connection.closing = true;
   }
 }
 

@@ -14,6 +14,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/distributed/store/failure_board.h>
 #include <tandem/distributed/store/key_value_map.h>
+#include <tandem/distributed/store/socket.h>
 #include <tandem/distributed/store/wire.h>
 
 namespace tandem::inline v0::distributed {
@@ -70,6 +71,7 @@ class TANDEM_API StoreServer {
     bool left = false;  // has said goodbye: its end is none of the rank's, who may have joined again
     bool closing = false;
     std::chrono::steady_clock::time_point accepted;
+    SilenceWatch silence;
     wire::FrameBuffer in;
     std::string out;
     size_t sent = 0;  // of `out`
@@ -96,6 +98,7 @@ class TANDEM_API StoreServer {
   void end_rank(RankEndEvent event);
   void remove_closed();
   void drop_silent_strangers();
+  void look_for_silence();
   int poll_timeout_ms();
   void wake();
 
@@ -111,7 +114,8 @@ class TANDEM_API StoreServer {
   bool stop_ = false;
   bool out_of_descriptors_ = false;
   int drops_logged_ = 0;
-  std::list<Connection> connections_;  // a list: Waiter and the loop hold pointers
+  std::chrono::steady_clock::time_point next_look_;  // for silence
+  std::list<Connection> connections_;                // a list: Waiter and the loop hold pointers
   KeyValueMap values_;
   std::map<std::string, std::vector<Waiter>> waiters_;
   std::vector<bool> joined_;

@@ -24,9 +24,6 @@ namespace {
 
 constexpr std::chrono::seconds kGoodbyeTimeout{2};
 
-// How often a caller who waits looks whether the host is still there.
-constexpr std::chrono::milliseconds kLook{500};
-
 // For how long the host of a job that failed stays for ranks that have not joined yet: they are to hear why.
 constexpr std::chrono::milliseconds kLateRanks{30000};
 
@@ -97,6 +94,7 @@ TcpStore::Refusal TcpStore::shake_hands(Clock::time_point deadline) {
   // Fits the socket's buffer: it fails only where the connection is closed.
   if (send(fd_.get(), hello.data(), hello.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(hello.size())) return closed();
   std::string received;
+  SilenceWatch watch;
   for (;;) {
     std::optional<wire::Frame> frame;
     try {
@@ -112,9 +110,11 @@ TcpStore::Refusal TcpStore::shake_hands(Clock::time_point deadline) {
       return {str("store: ", host_text(), " is no store of tandem\n  it sends ", shown(received),
                   "\n  another program listens there: choose another port (MASTER_PORT)")};
     }
-    if (!wait_ready(fd_.get(), POLLIN, deadline)) {
+    if (!wait_ready(fd_.get(), POLLIN, std::min(deadline, Clock::now() + SilenceWatch::kInterval))) {
+      const bool is_late = Clock::now() >= deadline;
+      if (!is_late && !watch.is_lost(fd_.get())) continue;
       return {str("store: ", host_text(), " did not answer rank ", options_.rank, " within ",
-                  format_seconds(options_.connect_timeout),
+                  format_seconds(is_late ? options_.connect_timeout : kLostAfter),
                   "\n  another program may listen there: choose another port (MASTER_PORT)")};
     }
     char bytes[4096];
@@ -182,11 +182,7 @@ std::unique_ptr<TcpStore::Request> TcpStore::call(FrameType type, std::string_vi
   const auto has_ended = [&] {
     return request->done || !lost_.empty() || (awaited != nullptr && failures_.first_failure(*awaited).has_value());
   };
-  while (!send_error && !changed_.wait_until(lock, std::min(deadline, Clock::now() + kLook), has_ended) &&
-         Clock::now() < deadline) {
-    // The kernel would count from what was sent last, not from the last sign of life.
-    if (unanswered(fd_.get()) >= kLostAfter) cut(str("it has not answered for ", format_seconds(kLostAfter)));
-  }
+  if (!send_error) changed_.wait_until(lock, deadline, has_ended);
   pending_.erase(*id);
   if (request->done) return request;
   if (send_error) std::rethrow_exception(send_error);
@@ -261,7 +257,7 @@ void TcpStore::announce_failure(int rank, const std::string& reason) {
   uint32_t id = 0;
   if (call(FrameType::kAnnounceFailure, payload, Clock::now() + kAnnounceTime, nullptr, &id)) return;
   // A host that has received it but is busy will tell the others when it can.
-  if (unanswered(fd_.get()) == Clock::duration::zero()) return;
+  if (is_delivered(fd_.get())) return;
   const std::string why = str("it did not answer within ", format_seconds(kAnnounceTime));
   std::lock_guard lock(mutex_);
   cut(why);
@@ -314,14 +310,21 @@ void TcpStore::disconnect() {
 }
 
 void TcpStore::run() {
+  SilenceWatch watch;
+  auto next_look = Clock::now() + SilenceWatch::kInterval;
   try {
     for (;;) {
       while (const auto frame = in_.next(wire::kMaxPayload)) handle(*frame);
       pollfd polled[2] = {{fd_.get(), POLLIN, 0}, {wake_fd_.get(), POLLIN, 0}};
-      if (poll(polled, 2, -1) < 0 && errno != EINTR) throw IoError(str("poll: ", std::strerror(errno)));
+      if (poll(polled, 2, milliseconds_until(next_look)) < 0 && errno != EINTR)
+        throw IoError(str("poll: ", std::strerror(errno)));
       {
         std::lock_guard lock(mutex_);
         if (stop_) return;
+        if (Clock::now() >= next_look) {
+          next_look = Clock::now() + SilenceWatch::kInterval;
+          if (watch.is_lost(fd_.get())) cut(str("it has not answered for ", format_seconds(kLostAfter)));
+        }
       }
       if (polled[0].revents == 0) continue;
       char bytes[65536];

@@ -1,9 +1,15 @@
-// A rank that is stopped for longer than a lost machine is waited for, as in a debugger, over gloo.
+// A rank that is stopped for longer than a lost machine is waited for, as in a debugger: over gloo, and by stores, as their
+// host too.
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <csignal>
+#include <future>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -12,12 +18,30 @@
 #include <tandem/distributed/gloo/gloo_backend.h>
 #include <tandem/distributed/launch.h>
 #include <tandem/distributed/process_group.h>
+#include <tandem/distributed/store.h>
 #include <tandem/distributed/store/socket.h>
+#include <tandem/distributed/store/store_server.h>
+#include <tandem/distributed/store/tcp_store.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/distributed/process_ranks.h>
+#include <tandem/tests/support/error_text.h>
 
 namespace tandem::inline v0::distributed {
 namespace {
+
+/// More than the kernel's buffers hold.
+std::string large_value() { return std::string(15 << 20, 'x'); }
+
+/// A store between the two ranks, hosted by the one that is stopped.
+std::shared_ptr<Store> make_hosted_store(Context& context) {
+  const bool is_host = context.rank() == 1;
+  if (is_host) context.store()->set("port", std::to_string(local_port(listen_on("127.0.0.1", 0).get())));
+  return make_tcp_store({.port = std::stoi(context.store()->get("port", kLong)),
+                         .is_host = is_host,
+                         .rank = is_host ? 0 : 1,
+                         .world_size = 2,
+                         .timeout = std::chrono::milliseconds(0)});
+}
 
 TANDEM_RANK_MAIN(go_on_after_long) {
   const ProcessGroupOptions options = {.store = context.store(),
@@ -27,26 +51,79 @@ TANDEM_RANK_MAIN(go_on_after_long) {
                                        .timeout = kLong};
   // More may be on the way than the kernel's buffers hold, so that the stopped rank's says that it has no room.
   const auto group = ProcessGroupAccess::make(options, gloo::make_gloo_backend(options, {.slots = 64}));
+  const auto hosted = make_hosted_store(context);
   // So much that it is not over before the other is stopped.
   constexpr int kTimes = 8;
   const Tensor x = full({16 << 20}, 1.0 + group->rank());
   group->barrier();
   std::vector<Work> works;
   for (int i = 0; i < kTimes; ++i) works.push_back(group->all_reduce_async(x));
-  if (group->rank() == 1) context.store()->set("started", std::to_string(getpid()));
-  if (group->rank() == 0) {
+  std::future<std::string> answer;
+  std::future<void> request;
+  if (group->rank() == 1) {
+    // The host of the job's store is to send while this rank does not read.
+    answer = std::async(std::launch::async, [&] { return context.store()->get("large", kLong); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    context.store()->set("started", std::to_string(getpid()));
+  } else {
     const pid_t other = std::stoi(context.store()->get("started", kLong));
     kill(other, SIGSTOP);
+    context.store()->set("large", large_value());
+    request = std::async(std::launch::async, [&] { hosted->set("large", large_value()); });
     std::this_thread::sleep_for(kLostAfter + std::chrono::seconds(3));
-    const bool is_over = works.back().is_completed();
+    const bool is_over =
+        works.back().is_completed() || request.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
     kill(other, SIGCONT);
     if (is_over) throw StateError("it was over before the other was stopped");
   }
   for (const Work& work : works) work.wait();
   if (!same_bytes(x, full({16 << 20}, 3 << (kTimes - 1)))) throw StateError("a wrong sum");
+  if (answer.valid() && answer.get() != large_value()) throw StateError("another answer");
+  if (request.valid()) request.get();
+  if (hosted->get("large", kLong) != large_value()) throw StateError("another request");
+  hosted->leave(1 - context.rank());
 }
 
-TEST(StoppedForLong, GoesOn) { spawn(2, "go_on_after_long", {}); }
+/// Nothing reaches either end of the connections of this process to that port any more.
+void cut_off(int port) {
+  sock_filter drop[] = {{BPF_RET | BPF_K, 0, 0, 0}};
+  const sock_fprog program = {1, drop};
+  for (int fd = 3; fd < 1024; ++fd) {
+    sockaddr_in near = {};
+    sockaddr_in far = {};
+    socklen_t size = sizeof(near);
+    if (getsockname(fd, reinterpret_cast<sockaddr*>(&near), &size) != 0 || near.sin_family != AF_INET) continue;
+    size = sizeof(far);
+    getpeername(fd, reinterpret_cast<sockaddr*>(&far), &size);
+    if (ntohs(near.sin_port) != port && ntohs(far.sin_port) != port) continue;
+    EXPECT_EQ(setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program)), 0);
+  }
+}
+
+/// Both ends of a store notice that the other's machine answers nothing to what was sent.
+void check_lost_machines() {
+  const std::string token = wire::random_token();
+  StoreServer server({.token = token, .world_size = 2});
+  server.start();
+  TcpStore store({.port = server.port(), .token = token, .rank = 0, .world_size = 2});
+  store.set("here", "");
+  cut_off(server.port());
+  server.report({1, RankEnd::kFailed, "out of data"});
+  const auto give_up = std::chrono::steady_clock::now() + kLostAfter + std::chrono::seconds(5);
+  const std::string text = testing::error_text<CommError>([&] { store.set("not", "heard"); });
+  EXPECT_NE(text.find("it has not answered for 10.0 s"), std::string::npos) << text;
+  while (server.failures().events().size() < 2 && std::chrono::steady_clock::now() < give_up) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  EXPECT_LT(std::chrono::steady_clock::now(), give_up);
+  ASSERT_EQ(server.failures().events().size(), 2u);
+  EXPECT_EQ(server.failures().events()[1].reason, "cannot be reached (its connection timed out)");
+}
+
+TEST(StoppedForLong, GoesOnWhereALostMachineWouldNot) {
+  const std::jthread meanwhile(check_lost_machines);
+  spawn(2, "go_on_after_long", {});
+}
 
 }  // namespace
 }  // namespace tandem::inline v0::distributed
