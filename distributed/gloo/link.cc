@@ -249,6 +249,7 @@ void Link::release(uint64_t index) {
 
 bool Link::is_heard() {
   std::lock_guard lock(mutex_);
+  if (cannot_write_ || closed_.load(std::memory_order_acquire)) return true;
   return queue_.empty() && acked_records_ >= wanted_ack_;
 }
 

@@ -99,7 +99,7 @@ class Link {
   /// Writes what can be written.  On one thread at a time.  True if that was more at once than ever before: Gloo has then
   /// made the connection's send buffer that small.
   bool flush();
-  /// Whether the peer has seen all records up to the last that asked for it, such as a goodbye.
+  /// Whether the peer has seen all records up to the last that asked for it, such as a goodbye, or cannot any more.
   bool is_heard();
 
  private:

@@ -32,6 +32,7 @@ constexpr std::chrono::seconds kConnectTime[] = {std::chrono::seconds(5), std::c
 constexpr std::chrono::seconds kGoodbyeTime{1};
 constexpr std::chrono::milliseconds kLastDataTime{700};
 constexpr std::chrono::milliseconds kCutTime{100};
+constexpr std::chrono::milliseconds kLastWordTime{50};
 constexpr std::chrono::milliseconds kReasonTime{500};
 
 /// What a connection's end means, in the words that the store has for it.
@@ -551,12 +552,13 @@ void Mesh::close(std::chrono::milliseconds patience) {
   for (const auto& link : links_) {
     if (link != nullptr && said_hello_) link->send(FrameType::kGoodbye, {});
   }
-  // Closing at once would reset connections on which something is unread, and lose what is on the way.
-  const auto deadline = Clock::now() + patience;
+  // Closing at once would reset connections on which something is unread, and lose what is on the way: poison or a goodbye,
+  // which are worth a moment where no answer is expected.
+  const auto begin = Clock::now();
   for (size_t peer = 0; peer < links_.size(); ++peer) {
     const auto& link = links_[peer];
-    const auto is_over = [&] { return link->is_lost() || link->is_heard() || gone_[peer]; };
-    while (said_hello_ && link != nullptr && !is_over() && Clock::now() < deadline) {
+    const auto longest = [&] { return link->is_lost() || gone_[peer] ? std::min(kLastWordTime, patience) : patience; };
+    while (said_hello_ && link != nullptr && !link->is_heard() && Clock::now() - begin < longest()) {
       std::this_thread::sleep_for(std::chrono::microseconds(200));
     }
   }

@@ -58,7 +58,7 @@ class Mesh final : private LinkEvents {
   void wake();
   /// As Backend::do_notify.
   void notify(const std::function<void()>& wake);
-  /// That rank of the job (-1: the store's host, and so maybe any) takes part no longer: parting does not wait for it.
+  /// That rank of the job (-1: the store's host, and so maybe any) takes part no longer: parting waits for it a moment only.
   void expect_nothing_of(int job_rank);
 
  private:

@@ -165,6 +165,26 @@ TEST(GlooFailure, ARankThatEndsWithoutAWordIsNamed) {
   EXPECT_EQ(errors[2], " failed\n  rank 1: left the group");
 }
 
+TEST(GlooFailure, ARankThatHasLeftItsStoreStillSaysGoodbye) {
+  // It waits for a moment only until that is written: a machine that stands still may be too slow for that.
+  constexpr int kTimes = 8;
+  int heard = 0;
+  for (int i = 0; i < kTimes; ++i) {
+    const std::vector<std::string> errors = try_backend_ranks(2, gloo_backend(), [&](Backend& backend, int rank) {
+      if (rank == 0) return backend.do_hear_failure(-1, "rank 0 has left the job");
+      float x[3];
+      std::vector<Transfer> transfers(1);  // sends nothing, and so finds nothing out by itself
+      transfers[0].num_elements = 3;
+      transfers[0].data = reinterpret_cast<std::byte*>(x);
+      transfers[0].seq = 1;
+      transfers[0].shape = {3};
+      run_transfers(backend, transfers);
+    });
+    heard += errors[1] == " failed\n  rank 0: left the group";
+  }
+  EXPECT_GE(heard, kTimes - 2);
+}
+
 TEST(GlooFailure, WhoseDataIsAwaitedIsKnown) {
   for (const Kind kind :
        {Kind::kAllReduce, Kind::kBroadcast, Kind::kAllGather, Kind::kReduceScatter, Kind::kAllToAll}) {
