@@ -35,9 +35,11 @@ class TANDEM_API Context {
   /// Makes a group of some ranks of the job.  Called by those ranks alone, each naming all of them; ranks of the group are
   /// numbered by their numbers in the job.  Returns at once, so that each rank makes its groups in an order of its own:
   /// the first operation waits for the members to come, and throws CommError naming the missing when they have not by the
-  /// deadline, which runs from this call.  Members' calls belong together by ranks and name: the n-th call of each joins
-  /// the n-th of the others, so that those of the same ranks and name are made one after another.  Other ranks' deaths do
-  /// not concern it.  Throws ValueError where this rank is not among `ranks`, one is named twice or is not in the job.
+  /// deadline, which runs from this call; its own, where that is shorter, only tells that not all have come.  All else that
+  /// goes wrong in coming together is a CommError of that operation too; where it went wrong here, peer() is this rank, or
+  /// nobody.  Members' calls belong together by ranks and name: the n-th call of each joins the n-th of the others, so that
+  /// those of the same ranks and name are made one after another.  Other ranks' deaths do not concern it.  Throws ValueError
+  /// where this rank is not among `ranks`, one is named twice or is not in the job.
   std::shared_ptr<ProcessGroup> new_group(const std::vector<int>& ranks, const NewGroupOptions& options = {});
 
   /// Whether all ranks have agreed to stop after this step (SIGINT or SIGTERM on any of them).  Training loops ask it

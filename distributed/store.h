@@ -19,8 +19,9 @@ namespace tandem::inline v0::distributed {
 ///
 /// Only get, get_from and wait take a timeout, for the key to be set; 0 is none.  All other calls are answered at once, and
 /// have a limit for that which is the store's own: 30 seconds for the TCP store's host (none where TcpStoreSettings::timeout
-/// is 0), FileStoreOptions::lock_timeout for a file; in memory there is none.  Every call throws CommError when the
-/// store's host is lost, and those without a timeout when that limit has passed.
+/// is 0, and two seconds for announce_failure and leave), FileStoreOptions::lock_timeout for a file; in memory there is none.
+/// Every call but leave throws CommError when the store's host is lost, and those without a timeout when that limit has
+/// passed; announce_failure does not where the host only has not answered yet.
 class TANDEM_API Store {
  public:
   virtual ~Store() = default;

@@ -96,7 +96,7 @@ Stop mistake(ProcessGroup& group, const std::string& backend, const std::string&
   std::vector<int> everybody;
   for (int r = 0; r < group.size(); ++r) everybody.push_back(r);
   const auto victim = td::distributed::new_group(everybody, {.backend = backend});
-  group.barrier();  // all have joined: who fails before that fails their joining as well
+  group.barrier();  // all have called it: none of the others waits for one that is busy elsewhere
 
   const std::string error = error_of([&] { call(*victim, group.size() > 1 && group.rank() == group.size() - 1); });
   stop.show("what()", error.substr(0, error.find('\n')));
