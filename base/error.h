@@ -59,6 +59,12 @@ class TANDEM_API OutOfMemory : public Error {
   using Error::Error;
 };
 
+/// What a future stands for was cancelled.
+class TANDEM_API CancelledError : public Error {
+ public:
+  using Error::Error;
+};
+
 /// A file or socket could not be read or written, or holds something else than expected.
 class TANDEM_API IoError : public Error {
  public:

@@ -32,6 +32,8 @@ struct FutureState {
   std::vector<std::function<void()>> continuations;
   /// Runs part of what is awaited on the waiting thread; returns false where there is nothing left to help with.
   std::function<bool(std::chrono::steady_clock::time_point deadline)> help;
+  /// Asks the producer to stop; returns whether it will.
+  std::function<bool()> cancel;
 
   void finish(std::optional<T> result, std::exception_ptr failure) {
     std::vector<std::function<void()>> run;
@@ -95,6 +97,14 @@ class [[nodiscard]] Future {
     if constexpr (!std::is_void_v<T>) return *state().value;
   }
 
+  /// Asks that no more be done for this result, of which other copies of the future wait too.  True: it ends, or has
+  /// ended, with CancelledError, at the latest when what is being done this moment is done.  False: it is complete, or
+  /// cannot be cancelled (a collective, in which other ranks take part).
+  bool cancel() const {
+    auto& s = state();
+    return s.cancel && s.cancel();
+  }
+
   /// Runs f() when completed, with or without failure: at once on this thread, or later on the completing one.
   void then(std::function<void()> f) const {
     {
@@ -149,6 +159,8 @@ class Promise {
   void set_exception(std::exception_ptr error) const { state_->finish(std::nullopt, std::move(error)); }
   /// Before the future is handed out: what a waiter may do to speed the result up.
   void set_help(std::function<bool(std::chrono::steady_clock::time_point)> help) { state_->help = std::move(help); }
+  /// Before the future is handed out: how a consumer stops the production; returns whether it will stop.
+  void set_cancel(std::function<bool()> cancel) { state_->cancel = std::move(cancel); }
 
  private:
   std::shared_ptr<detail::FutureState<Value>> state_;

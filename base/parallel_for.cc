@@ -7,9 +7,6 @@
 // caller may look at its workers' slots, and a worker at its own, at any time.
 #include <tandem/base/parallel_for.h>
 
-#include <sched.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
@@ -22,6 +19,7 @@
 #include <tandem/base/error.h>
 #include <tandem/base/rank_context.h>
 #include <tandem/base/small_vector.h>
+#include <tandem/base/thread.h>
 
 namespace tandem::inline v0 {
 
@@ -79,11 +77,7 @@ class Worker {
 
  private:
   void run() {
-    // A thread inherits its creator's cores: those of a rank that may be pinned to one, while any rank may borrow us.
-    cpu_set_t process_mask;
-    if (sched_getaffinity(getpid(), sizeof(process_mask), &process_mask) == 0) {
-      sched_setaffinity(0, sizeof(process_mask), &process_mask);
-    }
+    use_all_cores();  // any rank may borrow us
     while (true) {
       wait_while([](uintptr_t slot) { return slot == 0; }, worker_sleeps_);
       uintptr_t offered = slot_.load();

@@ -189,8 +189,8 @@ std::string GroupQueue::describe_stall(const Operation& operation, Clock::time_p
 void GroupQueue::log_once(const CollectiveOperation& operation, const std::string& line) {
   if (reporting_->exchange(true)) return;
   try {
-    start_thread([options = options_, line, seq = operation.collective.seq, number = operation.num_reports,
-                  reporting = reporting_] {
+    start_rank_thread([options = options_, line, seq = operation.collective.seq, number = operation.num_reports,
+                       reporting = reporting_] {
       if (claims_report(options, seq, number)) log(LogLevel::kWarning, line);
       *reporting = false;
     }).detach();

@@ -1,12 +1,10 @@
 #include <tandem/distributed/group_queue.h>
 
-#include <pthread.h>
-#include <signal.h>
-
 #include <algorithm>
 #include <functional>
 
 #include <tandem/base/rank_context.h>
+#include <tandem/base/thread.h>
 #include <tandem/base/trace.h>
 #include <tandem/tensor/chores.h>
 
@@ -251,28 +249,15 @@ void GroupQueue::close() {
   }
 }
 
-std::thread GroupQueue::start_thread(std::function<void()> f) {
-  // Signals are for the threads of the program.
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread thread;
-  try {
-    thread = std::thread([f = std::move(f), context = RankContext::current()]() mutable {
-      RankContext::Use use(context);
-      f();
-    });
-  } catch (...) {
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    throw;
-  }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return thread;
+std::thread GroupQueue::start_rank_thread(std::function<void()> f) {
+  return start_thread([f = std::move(f), context = RankContext::current()]() mutable {
+    const RankContext::Use use(context);
+    f();
+  });
 }
 
 void GroupQueue::start_worker() {
-  worker_ = start_thread([self = shared_from_this()] {
+  worker_ = start_rank_thread([self = shared_from_this()] {
     set_trace_thread(1);
     self->work();
   });

@@ -71,7 +71,7 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
   void begin_turn(std::unique_lock<std::mutex>& lock);
   void end_turn(std::unique_lock<std::mutex>& lock);
   void start_worker();
-  static std::thread start_thread(std::function<void()> f);
+  static std::thread start_rank_thread(std::function<void()> f);
 
   Work make_work(const std::shared_ptr<Operation>& operation);
   template <class Pending>

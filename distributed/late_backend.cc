@@ -1,13 +1,12 @@
 #include <tandem/distributed/late_backend.h>
 
-#include <csignal>
-
 #include <algorithm>
 #include <exception>
 
 #include <tandem/base/error.h>
 #include <tandem/base/log.h>
 #include <tandem/base/rank_context.h>
+#include <tandem/base/thread.h>
 #include <tandem/distributed/store/failure_board.h>
 #include <tandem/distributed/store/forwarding_store.h>
 
@@ -100,15 +99,10 @@ LateBackend::LateBackend(const ProcessGroupOptions& options,
         mine.store = store_;
         return mine;
       }()) {
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are for the threads of the program
-  thread_ = std::thread([this, f = std::move(make), context = RankContext::current()]() mutable {
+  thread_ = start_thread([this, f = std::move(make), context = RankContext::current()]() mutable {
     const RankContext::Use use(context);
     this->make(f);
   });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 LateBackend::~LateBackend() {

@@ -1,8 +1,5 @@
 #include <tandem/distributed/gloo/link.h>
 
-#include <pthread.h>
-#include <signal.h>
-
 #include <gloo/transport/buffer.h>
 #include <gloo/transport/pair.h>
 
@@ -13,6 +10,7 @@
 #include <utility>
 
 #include <tandem/base/error.h>
+#include <tandem/base/thread.h>
 
 namespace tandem::inline v0::distributed::gloo {
 
@@ -82,12 +80,7 @@ Link::Link(::gloo::transport::Pair* pair, int rank, int peer, const Tuning& tuni
 Link::~Link() { stop(); }
 
 void Link::start() {
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = std::thread([this] { run(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  thread_ = start_thread([this] { run(); });
 }
 
 void Link::stop() {

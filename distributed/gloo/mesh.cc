@@ -1,7 +1,5 @@
 #include <tandem/distributed/gloo/mesh.h>
 
-#include <pthread.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -16,6 +14,7 @@
 #include <utility>
 
 #include <tandem/base/error.h>
+#include <tandem/base/thread.h>
 #include <tandem/distributed/backend.h>
 #include <tandem/distributed/gloo/gloo_sockets.h>
 #include <tandem/distributed/hosts/host_layout.h>
@@ -79,21 +78,10 @@ std::vector<std::string> split(const std::string& text) {
 }
 
 std::shared_ptr<::gloo::transport::Device> make_device(const std::string& address) {
-  // Its thread takes no signal, and writes to connections that peers have closed.
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
   ::gloo::transport::tcp::attr attributes;
   attributes.hostname = address;
   std::shared_ptr<::gloo::transport::Device> device;
-  try {
-    device = ::gloo::transport::tcp::CreateDevice(attributes);
-  } catch (...) {
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    throw;
-  }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  without_signals([&] { device = ::gloo::transport::tcp::CreateDevice(attributes); });  // it starts a thread
   return device;
 }
 
@@ -116,12 +104,7 @@ class Mesh::Flusher final : public ::gloo::transport::tcp::Handler {
       : mesh_(mesh),
         device_(static_cast<::gloo::transport::tcp::Device&>(*mesh.device_)),
         wanted_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);  // it writes to connections that peers have closed
-    writer_ = std::thread([this] { run(); });
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    writer_ = start_thread([this] { run(); });
     device_.registerDescriptor(wanted_.get(), EPOLLIN, this);
   }
   ~Flusher() override {
@@ -262,7 +245,7 @@ struct Mesh::Attempt {
 
   /// Connects all pairs, on a thread because that waits.
   void start(const std::vector<std::string>& addresses) {
-    thread = std::thread([this, addresses] {
+    thread = start_thread([this, addresses] {
       for (int peer = 0; peer < size && error.empty(); ++peer) {
         if (peer == rank) continue;
         awaited_peer = peer;

@@ -1,8 +1,6 @@
 #include <tandem/distributed/store/file_store.h>
 
 #include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,6 +12,7 @@
 
 #include <tandem/base/error.h>
 #include <tandem/base/log.h>
+#include <tandem/base/thread.h>
 #include <tandem/distributed/store/wire.h>
 
 namespace tandem::inline v0::distributed {
@@ -250,13 +249,7 @@ HookHandle FileStore::on_failure(std::function<void(int rank, const std::string&
   HookHandle handle = failures_.on_failure(std::move(f));
   std::lock_guard lock(watch_mutex_);
   if (!watcher_.joinable()) {
-    // Signals are for the threads of the program.
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    watcher_ = std::thread([this] { watch(); });
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    watcher_ = start_thread([this] { watch(); });
   }
   return handle;
 }

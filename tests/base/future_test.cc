@@ -56,6 +56,23 @@ TEST(Future, RethrowsTheFailure) {
   }
 }
 
+TEST(Future, CancelAsksTheProducer) {
+  Promise<int> promise;
+  EXPECT_FALSE(promise.future().cancel());  // this one has no way to stop
+  int asked = 0;
+  promise.set_cancel([&, promise] {
+    ++asked;
+    promise.set_exception(std::make_exception_ptr(CancelledError("op: cancelled")));
+    return true;
+  });
+  const Future<int> future = promise.future();
+  EXPECT_TRUE(future.cancel());
+  EXPECT_EQ(asked, 1);
+  EXPECT_THROW(static_cast<void>(future.get()), CancelledError);
+  promise.set_cancel({});  // it holds the promise
+  EXPECT_THROW(static_cast<void>(Future<int>().cancel()), StateError);
+}
+
 TEST(Future, TheFirstResultCounts) {
   const Promise<int> promise;
   promise.set_value(7);

@@ -1,0 +1,219 @@
+#include <tandem/base/chunked_work.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include <tandem/base/error.h>
+#include <tandem/base/future.h>
+#include <tandem/base/rank_context.h>
+#include <tandem/base/thread.h>
+
+namespace tandem::inline v0 {
+
+namespace {
+
+constexpr int kFirstCarrier = 64;  // their numbers in traces; below are a rank's other threads
+
+class Run;
+
+/// The threads that carry chunks, and the work that is not done.
+class Carriers {
+ public:
+  static Carriers& instance() {
+    static Carriers* const carriers = new Carriers;  // never destroyed, as its threads run until the process ends
+    return *carriers;
+  }
+
+  void add(const std::shared_ptr<Run>& run);
+
+  std::mutex mutex;                 // guards all below, and the counters of each Run
+  std::condition_variable changed;  // there is something to take
+  std::deque<std::shared_ptr<Run>> runs;
+
+ private:
+  void carry(int number);
+  bool start_one();
+
+  int num_threads_ = 0;
+  int num_idle_ = 0;
+};
+
+class Run final : public RunningChunks, public std::enable_shared_from_this<Run> {
+ public:
+  explicit Run(ChunkWork work) : work_(std::move(work)), context_(RankContext::current()) {
+    TANDEM_CHECK(ValueError, work_.num_chunks >= 1 && work_.max_in_flight >= 1, work_.name, ": ", work_.num_chunks,
+                 " chunks, ", work_.max_in_flight, " in flight: must be positive");
+    context_.num_threads = 1;
+    context_.grad_enabled = false;
+    context_.autocast = -1;
+    context_.running_backward = nullptr;
+  }
+
+  bool help() override {
+    const std::optional<int64_t> chunk = [&] {
+      std::lock_guard lock(Carriers::instance().mutex);
+      return take();
+    }();
+    if (!chunk) return false;
+    carry(*chunk, RankContext::current().trace_thread);
+    return true;
+  }
+
+  bool cancel() override {
+    std::unique_lock lock(Carriers::instance().mutex);
+    if (finished_) return cancelled_;
+    cancelled_ = true;
+    finish_if_over(lock);
+    return true;
+  }
+
+  // The following with the carriers' mutex held.
+  bool can_take() const { return !stopped() && next_ < work_.num_chunks && num_in_flight_ < work_.max_in_flight; }
+  std::optional<int64_t> take() {
+    if (!can_take()) return std::nullopt;
+    ++num_in_flight_;
+    return next_++;
+  }
+
+  /// Does a chunk that was taken, on a thread of that number in the trace.
+  void carry(int64_t chunk, int trace_thread) {
+    std::exception_ptr error;
+    {
+      RankContext context = context_;
+      context.trace_thread = trace_thread;
+      const RankContext::Use use(context);
+      try {
+        work_.run(chunk);
+        if (work_.progress) {
+          std::lock_guard lock(progress_mutex_);
+          work_.progress(++num_reported_);
+        }
+      } catch (...) {
+        error = std::current_exception();
+      }
+    }
+    std::unique_lock lock(Carriers::instance().mutex);
+    --num_in_flight_;
+    if (!error) ++num_done_;
+    if (error && !error_) error_ = error;
+    finish_if_over(lock);
+    // The thread that was here may not come back: another takes its place.
+    if (lock.owns_lock() && can_take()) Carriers::instance().changed.notify_one();
+  }
+
+ private:
+  bool stopped() const { return cancelled_ || error_; }
+
+  /// Leaves the lock released where it finished the work.
+  void finish_if_over(std::unique_lock<std::mutex>& lock) {
+    if (finished_ || num_in_flight_ > 0 || !(stopped() || next_ == work_.num_chunks)) return;
+    finished_ = true;
+    std::erase(Carriers::instance().runs, shared_from_this());
+    std::exception_ptr error = error_;
+    if (!error && cancelled_) {
+      error = std::make_exception_ptr(
+          CancelledError(str(work_.name, ": cancelled after ", num_done_, " of ", work_.num_chunks, " chunks")));
+    }
+    const auto finish = std::move(work_.finish);
+    {
+      const ChunkWork work = std::exchange(work_, {});
+      const RankContext context = std::exchange(context_, {});
+      lock.unlock();
+    }  // what they hold is gone before anybody hears of the end
+    if (finish) finish(error);
+  }
+
+  ChunkWork work_;
+  RankContext context_;
+  std::mutex progress_mutex_;
+  int64_t num_reported_ = 0;
+  int64_t next_ = 0;
+  int64_t num_done_ = 0;
+  int num_in_flight_ = 0;
+  bool cancelled_ = false;
+  bool finished_ = false;
+  std::exception_ptr error_;
+};
+
+void Carriers::add(const std::shared_ptr<Run>& run) {
+  {
+    std::lock_guard lock(mutex);
+    runs.push_back(run);
+    if (num_idle_ == 0 && num_threads_ < available_cores()) {
+      if (start_one()) ++num_threads_;
+    }
+    if (num_threads_ > 0) {
+      changed.notify_one();
+      return;
+    }
+  }
+  while (run->help()) {
+  }
+}
+
+bool Carriers::start_one() {
+  try {
+    start_thread([this, number = num_threads_] { carry(number); }).detach();
+    return true;
+  } catch (const std::system_error&) {
+    return false;
+  }
+}
+
+void Carriers::carry(int number) {
+  use_all_cores();
+  std::unique_lock lock(mutex);
+  for (;;) {
+    const auto found = std::find_if(runs.begin(), runs.end(), [](const auto& run) { return run->can_take(); });
+    if (found == runs.end()) {
+      ++num_idle_;
+      changed.wait(lock);
+      --num_idle_;
+      continue;
+    }
+    // To the end of the queue: all work goes on at the same time.
+    std::shared_ptr<Run> run = *found;
+    const std::optional<int64_t> chunk = run->take();
+    std::rotate(found, found + 1, runs.end());
+    // Enough to take for one more.
+    const bool more = std::any_of(runs.begin(), runs.end(), [](const auto& other) { return other->can_take(); });
+    if (more && num_idle_ > 0) changed.notify_one();
+    if (more && num_idle_ == 0 && num_threads_ < available_cores() && start_one()) ++num_threads_;
+    lock.unlock();
+    run->carry(*chunk, kFirstCarrier + number);
+    run.reset();  // not while holding the lock: it may be the last
+    lock.lock();
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<RunningChunks> start_chunks(ChunkWork work) {
+  auto run = std::make_shared<Run>(std::move(work));
+  Carriers::instance().add(run);
+  return run;
+}
+
+void run_chunks(ChunkWork work) {
+  const Promise<void> promise;
+  work.finish = [promise, finish = std::move(work.finish)](std::exception_ptr error) {
+    if (finish) finish(error);
+    error ? promise.set_exception(error) : promise.set_value();
+  };
+  const Work done = promise.future();
+  // What one thread at a time does needs no other.
+  const bool alone = work.num_chunks == 1 || work.max_in_flight == 1;
+  const std::shared_ptr<RunningChunks> run =
+      alone ? std::make_shared<Run>(std::move(work)) : start_chunks(std::move(work));
+  while (run->help()) {
+  }
+  done.wait();
+}
+
+}  // namespace tandem::inline v0

@@ -1,0 +1,28 @@
+// Threads of the library.
+#pragma once
+
+#include <functional>
+#include <thread>
+
+#include <tandem/base/function_ref.h>
+#include <tandem/base/macros.h>
+
+namespace tandem::inline v0 {
+
+/// Runs f on a new thread that takes no signal: those are for the threads of the program, and a write to a connection that
+/// the peer has closed must not end it.  The thread has a RankContext of its own; whoever works for a rank uses a copy of
+/// the rank's.  Throws std::system_error where the system gives no thread.
+TANDEM_API std::thread start_thread(std::function<void()> f);
+
+/// Lets the calling thread run on all of the process's cores: a thread inherits its creator's, which may be those of a rank that
+/// is pinned to one.
+TANDEM_API void use_all_cores();
+
+/// Calls fn(0) .. fn(n - 1) at the same time, each on a thread of its own that has its share of the calling rank's threads
+/// and a copy of its RankContext; returns when all are done and rethrows the failure of the lowest number.
+TANDEM_API void run_together(int n, FunctionRef<void(int i)> fn);
+
+/// Calls f, on this thread, while the threads that it starts take no signal: for libraries that start their own.
+TANDEM_API void without_signals(const std::function<void()>& f);
+
+}  // namespace tandem::inline v0

@@ -1,0 +1,198 @@
+#include <tandem/base/chunked_work.h>
+
+#include <algorithm>
+#include <atomic>
+#include <future>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tandem/base/error.h>
+#include <tandem/base/parallel_for.h>
+#include <tandem/base/rank_context.h>
+
+namespace tandem {
+namespace {
+
+std::string text_of(const std::exception_ptr& error) {
+  if (!error) return "";
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& e) {
+    return e.what();
+  }
+}
+
+TEST(ChunkedWork, EveryChunkRunsOnceAndNoMoreThanAllowedAtATime) {
+  for (const int max_in_flight : {1, 2, 3}) {
+    std::atomic<int> now{0};
+    std::atomic<int> most{0};
+    std::vector<std::atomic<int>> times(200);
+    run_chunks({.name = "op", .num_chunks = 200, .max_in_flight = max_in_flight, .run = [&](int64_t chunk) {
+                  const int running = ++now;
+                  for (int seen = most; running > seen && !most.compare_exchange_weak(seen, running);) {
+                  }
+                  ++times[static_cast<size_t>(chunk)];
+                  std::this_thread::yield();
+                  --now;
+                }});
+    for (const auto& n : times) EXPECT_EQ(n, 1);
+    EXPECT_LE(most, max_in_flight);
+  }
+}
+
+TEST(ChunkedWork, GoesOnWithNobodyWaiting) {
+  std::promise<std::string> end;
+  const auto running = start_chunks({.name = "op",
+                                     .num_chunks = 50,
+                                     .max_in_flight = 2,
+                                     .run = [](int64_t) {},
+                                     .finish = [&](std::exception_ptr error) { end.set_value(text_of(error)); }});
+  EXPECT_EQ(end.get_future().get(), "");
+  EXPECT_FALSE(running->help());
+  EXPECT_FALSE(running->cancel());
+}
+
+TEST(ChunkedWork, ProgressCountsUpOneCallAtATime) {
+  std::vector<int64_t> seen;  // no lock: the calls exclude one another
+  run_chunks({.name = "op",
+              .num_chunks = 100,
+              .max_in_flight = 3,
+              .run = [](int64_t) {},
+              .progress = [&](int64_t done) { seen.push_back(done); }});
+  ASSERT_EQ(seen.size(), 100u);
+  for (size_t i = 0; i < seen.size(); ++i) EXPECT_EQ(seen[i], static_cast<int64_t>(i + 1));
+}
+
+TEST(ChunkedWork, AFailureEndsItWhereverItIs) {
+  for (const bool in_progress : {false, true}) {
+    for (int64_t bad = 0; bad < 7; ++bad) {
+      std::atomic<int> runs{0};
+      std::atomic<int> ends{0};
+      const auto fail_at = [&](int64_t chunk) {
+        if (chunk == bad) throw std::runtime_error("chunk " + std::to_string(bad));
+      };
+      ChunkWork work{.name = "op", .num_chunks = 7, .max_in_flight = 1};
+      work.run = [&](int64_t chunk) {
+        ++runs;
+        if (!in_progress) fail_at(chunk);
+      };
+      if (in_progress) work.progress = [&](int64_t done) { fail_at(done - 1); };
+      work.finish = [&](std::exception_ptr error) {
+        ++ends;
+        EXPECT_EQ(text_of(error), "chunk " + std::to_string(bad));
+      };
+      EXPECT_THROW(run_chunks(work), std::runtime_error);
+      EXPECT_EQ(runs, bad + 1);
+      EXPECT_EQ(ends, 1);
+    }
+  }
+}
+
+TEST(ChunkedWork, CancelledAtAnyPoint) {
+  for (int64_t point = 0; point < 5; ++point) {
+    std::promise<void> reached;
+    std::promise<void> go_on;
+    std::promise<std::string> end;
+    std::shared_future<void> may_go_on = go_on.get_future().share();
+    const auto running = start_chunks({.name = "op",
+                                       .num_chunks = 5,
+                                       .max_in_flight = 1,
+                                       .run =
+                                           [&](int64_t chunk) {
+                                             if (chunk != point) return;
+                                             reached.set_value();
+                                             may_go_on.wait();
+                                           },
+                                       .finish = [&](std::exception_ptr error) { end.set_value(text_of(error)); }});
+    reached.get_future().wait();
+    EXPECT_FALSE(running->help());  // its only place is taken
+    EXPECT_TRUE(running->cancel());
+    auto text = end.get_future();
+    EXPECT_EQ(text.wait_for(std::chrono::milliseconds(1)), std::future_status::timeout);  // a chunk is in flight
+    go_on.set_value();
+    EXPECT_EQ(text.get(), str("op: cancelled after ", point + 1, " of 5 chunks"));
+    EXPECT_TRUE(running->cancel());  // that is how it ended
+  }
+}
+
+TEST(ChunkedWork, AllWorkGoesOnAtTheSameTime) {
+  // The first work ends only after a chunk of the second, which was started later.
+  std::promise<void> second_ran;
+  std::shared_future<void> second = second_ran.get_future().share();
+  std::atomic<bool> waited{false};
+  std::promise<void> first_done, second_done;
+  const auto one = start_chunks({.name = "first",
+                                 .num_chunks = 2,
+                                 .max_in_flight = 1,
+                                 .run =
+                                     [&](int64_t chunk) {
+                                       if (chunk == 1) second.wait(), waited = true;
+                                     },
+                                 .finish = [&](std::exception_ptr) { first_done.set_value(); }});
+  const auto two = start_chunks({.name = "second",
+                                 .num_chunks = 1,
+                                 .max_in_flight = 1,
+                                 .run = [&](int64_t) { second_ran.set_value(); },
+                                 .finish = [&](std::exception_ptr) { second_done.set_value(); }});
+  while (two->help()) {
+  }
+  first_done.get_future().wait();
+  second_done.get_future().wait();
+  EXPECT_TRUE(waited);
+}
+
+TEST(ChunkedWork, RunsUnderACopyOfTheStartersContext) {
+  RankContext::current().rank = 3;
+  RankContext::current().grad_enabled = true;
+  set_num_threads(4);
+  std::mutex mutex;
+  std::vector<int> ranks, threads, grads;
+  run_chunks({.name = "op", .num_chunks = 8, .max_in_flight = 2, .run = [&](int64_t) {
+                std::lock_guard lock(mutex);
+                ranks.push_back(RankContext::current().rank);
+                threads.push_back(num_threads());
+                grads.push_back(RankContext::current().grad_enabled);
+              }});
+  EXPECT_EQ(ranks, std::vector<int>(8, 3));
+  EXPECT_EQ(threads, std::vector<int>(8, 1));
+  EXPECT_EQ(grads, std::vector<int>(8, 0));
+  EXPECT_EQ(num_threads(), 4);
+  EXPECT_TRUE(RankContext::current().grad_enabled);
+  RankContext::current().rank = 0;
+  set_num_threads(0);
+}
+
+TEST(ChunkedWork, WhatTheFunctionsHoldIsGoneBeforeTheEndIsHeard) {
+  auto held = std::make_shared<int>(0);
+  std::weak_ptr<int> seen = held;
+  bool gone = false;
+  ChunkWork work{.name = "op", .num_chunks = 3, .max_in_flight = 1};
+  work.run = [held](int64_t) { ++*held; };
+  work.finish = [&](std::exception_ptr) { gone = seen.expired(); };
+  held.reset();
+  run_chunks(std::move(work));
+  EXPECT_TRUE(gone);
+}
+
+TEST(ChunkedWork, ManyAtOnceFromManyThreads) {
+  std::atomic<int64_t> sum{0};
+  run_chunks({.name = "outer", .num_chunks = 16, .max_in_flight = 4, .run = [&](int64_t i) {
+                run_chunks({.name = "inner", .num_chunks = 20, .max_in_flight = 2, .run = [&, i](int64_t k) {
+                              sum += i * 20 + k;
+                            }});
+              }});
+  EXPECT_EQ(sum, 320 * 319 / 2);
+}
+
+TEST(ChunkedWork, NonsenseIsRefused) {
+  EXPECT_THROW(run_chunks({.name = "op", .num_chunks = 0}), ValueError);
+  EXPECT_THROW(run_chunks({.name = "op", .num_chunks = 1, .max_in_flight = 0}), ValueError);
+}
+
+}  // namespace
+}  // namespace tandem

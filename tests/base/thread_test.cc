@@ -1,0 +1,86 @@
+#include <tandem/base/thread.h>
+
+#include <signal.h>
+
+#include <array>
+#include <atomic>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include <tandem/base/parallel_for.h>
+#include <tandem/base/rank_context.h>
+
+namespace tandem {
+namespace {
+
+bool takes(int signal) {
+  sigset_t blocked;
+  pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
+  return sigismember(&blocked, signal) == 0;
+}
+
+TEST(Thread, TakesNoSignalAndLeavesTheCallersAlone) {
+  ASSERT_TRUE(takes(SIGINT));
+  bool taken = true;
+  start_thread([&] { taken = takes(SIGINT) || takes(SIGPIPE) || takes(SIGTERM); }).join();
+  EXPECT_FALSE(taken);
+  EXPECT_TRUE(takes(SIGINT));
+
+  std::thread started;
+  without_signals([&] { started = std::thread([&] { taken = !takes(SIGINT); }); });
+  started.join();
+  EXPECT_TRUE(taken);
+  EXPECT_TRUE(takes(SIGINT));
+  EXPECT_THROW(without_signals([] { throw std::runtime_error("no"); }), std::runtime_error);
+  EXPECT_TRUE(takes(SIGINT));
+}
+
+TEST(RunTogether, AllRunAtTheSameTimeWithTheirShareOfTheThreads) {
+  set_num_threads(6);
+  RankContext::current().rank = 5;
+  std::atomic<int> arrived{0};
+  std::array<int, 3> threads{};
+  std::array<int, 3> ranks{};
+  std::array<std::thread::id, 3> ids{};
+  run_together(3, [&](int i) {
+    // None leaves before all have come.
+    for (++arrived; arrived < 3;) std::this_thread::yield();
+    const size_t k = static_cast<size_t>(i);
+    threads[k] = num_threads();
+    ranks[k] = RankContext::current().rank;
+    ids[k] = std::this_thread::get_id();
+    set_num_threads(1);  // of its copy
+  });
+  EXPECT_EQ(threads, (std::array<int, 3>{2, 2, 2}));
+  EXPECT_EQ(ranks, (std::array<int, 3>{5, 5, 5}));
+  EXPECT_EQ(std::set<std::thread::id>(ids.begin(), ids.end()).size(), 3u);
+  EXPECT_EQ(num_threads(), 6);
+  RankContext::current().rank = 0;
+  set_num_threads(0);
+}
+
+TEST(RunTogether, TheFirstFailureIsRethrownWhenAllAreDone) {
+  std::atomic<int> done{0};
+  const auto f = [&](int i) {
+    ++done;
+    if (i > 0) throw std::runtime_error(std::to_string(i));
+  };
+  try {
+    run_together(4, f);
+    FAIL();
+  } catch (const std::runtime_error& error) {
+    EXPECT_STREQ(error.what(), "1");
+  }
+  EXPECT_EQ(done, 4);
+  run_together(0, f);
+  EXPECT_EQ(done, 4);
+  run_together(1, f);
+  EXPECT_EQ(done, 5);
+}
+
+}  // namespace
+}  // namespace tandem
