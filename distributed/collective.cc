@@ -8,11 +8,6 @@ const char* to_string(CollectiveKind kind) {
   return kNames[static_cast<int>(kind)];
 }
 
-const char* to_string(ReduceOp op) {
-  constexpr const char* kNames[] = {"sum", "avg", "product", "min", "max", "bitand", "bitor", "bitxor"};
-  return kNames[static_cast<int>(op)];
-}
-
 std::string failure_text(const std::string& headline, int culprit, std::string_view reason) {
   return culprit < 0 ? str(headline, "\n  ", reason) : str(headline, "\n  rank ", culprit, ": ", reason);
 }

@@ -28,8 +28,7 @@ enum class CollectiveKind : uint8_t {
 
 /// "all_reduce", "broadcast", ...
 const char* to_string(CollectiveKind kind);
-/// "sum", "avg", "product", "min", "max", "bitand", "bitor", "bitxor".
-const char* to_string(ReduceOp op);
+using v0::to_string;
 
 /// What one rank sends to, or gets from, one other (or itself).
 struct Part {

@@ -11,12 +11,12 @@
 #include <tandem/base/future.h>
 #include <tandem/base/macros.h>
 #include <tandem/distributed/store.h>
+#include <tandem/tensor/reduce_op.h>
 #include <tandem/tensor/tensor.h>
 
 namespace tandem::inline v0::distributed {
 
-/// The bitwise ones take integers and bool.
-enum class ReduceOp : uint8_t { kSum, kAvg, kProduct, kMin, kMax, kBitAnd, kBitOr, kBitXor };
+using v0::ReduceOp;
 
 /// How an operation is shown in errors and traces, and its deadline.
 struct CollectiveOptions {

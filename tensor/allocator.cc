@@ -16,7 +16,10 @@
 #include <array>
 #include <atomic>
 #include <bit>
+#include <cinttypes>
+#include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -91,6 +94,16 @@ void system_free(void* data, int64_t num_bytes) noexcept {
   } else {
     munmap(data, static_cast<size_t>(num_bytes));
   }
+}
+
+/// What the system could still give; the most there is where it does not say.
+int64_t available_bytes() {
+  std::ifstream file("/proc/meminfo");
+  for (std::string line; std::getline(file, line);) {
+    int64_t kib = 0;
+    if (std::sscanf(line.c_str(), "MemAvailable: %" SCNd64, &kib) == 1) return kib << 10;
+  }
+  return kMaxBytes;
 }
 
 /// The memory of one CPU device.  Safe from many threads.
@@ -260,7 +273,18 @@ void deallocate(Device device, Block block) noexcept {
   if (block.data != nullptr) registry().cpu[static_cast<size_t>(device.index)].deallocate(block);
 }
 
+int64_t block_bytes(int64_t num_bytes) {
+  if (num_bytes <= 0) return 0;
+  return num_bytes > kMaxBytes ? num_bytes : class_bytes(size_class(num_bytes));
+}
+
 MemoryStats memory_stats(Device device) { return memory_of(device).stats(); }
+
+int64_t free_memory(Device device) {
+  const MemoryStats stats = memory_of(device).stats();
+  if (stats.limit != 0) return std::max<int64_t>(0, stats.limit - stats.allocated);
+  return available_bytes() + stats.reserved - stats.allocated;
+}
 
 void reset_peak_memory(Device device) { memory_of(device).reset_peak(); }
 

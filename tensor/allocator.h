@@ -28,7 +28,13 @@ TANDEM_API Block allocate(Device device, int64_t num_bytes);
 /// Gives a block back to the device's cache.
 TANDEM_API void deallocate(Device device, Block block) noexcept;
 
+/// Bytes by which a block of num_bytes adds to its device's account: its size class.
+TANDEM_API int64_t block_bytes(int64_t num_bytes);
+
 TANDEM_API MemoryStats memory_stats(Device device);
+/// Bytes that tensors on `device` could still take: what its limit leaves; without a limit what its cache holds and what the
+/// system says to be available (for a CPU device MemAvailable of /proc/meminfo).
+TANDEM_API int64_t free_memory(Device device);
 TANDEM_API void reset_peak_memory(Device device);
 /// Makes allocations beyond `num_bytes` throw OutOfMemory; 0 removes the limit.
 TANDEM_API void set_memory_limit(Device device, int64_t num_bytes);

@@ -1,4 +1,4 @@
-// The four chores that tensor/ does for every device.  Nothing above rewrites them.  They know no autograd and bump no
+// The chores that tensor/ does for every device.  Nothing above rewrites them.  They know no autograd and bump no
 // version; the operations above them do.
 #pragma once
 
@@ -9,8 +9,9 @@ namespace tandem::inline v0::chores {
 /// Sets every element.
 TANDEM_API void fill(const Tensor& out, Scalar value);
 /// Copies between tensors of equal shape, any strides and dtypes (float to integer truncates toward zero), on any pair of
-/// devices: this is where `.to()` moves data.
-TANDEM_API void copy(const Tensor& src, const Tensor& out);
+/// devices: this is where `.to()` moves data.  What the caches would not hold goes past them; `whole_bytes`: size of the copy
+/// that this is a part of.
+TANDEM_API void copy(const Tensor& src, const Tensor& out, int64_t whole_bytes = 0);
 /// out += src for equal shape, dtype and device; half types are added in float32.
 TANDEM_API void add_into(const Tensor& src, const Tensor& out);
 /// Whether two tensors of equal shape, dtype and device hold the same bits.

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include <tandem/distributed/gloo/gloo_backend.h>
-#include <tandem/distributed/reduce_kernels.h>
+#include <tandem/tensor/reduce.h>
 
 namespace tandem::inline v0::distributed::gloo {
 
@@ -168,7 +168,7 @@ void GlooBackend::finish_alone() {
   if (c.kind == CollectiveKind::kAllReduce || c.kind == CollectiveKind::kReduce ||
       c.kind == CollectiveKind::kReduceScatter) {
     inputs_[0] = c.kind == CollectiveKind::kReduceScatter ? c.inputs[0].data : c.input;
-    reduce(c.op, c.dtype, inputs_, c.num_elements, c.output);
+    chores::reduce(c.op, c.dtype, inputs_, c.num_elements, c.output);
     return;
   }
   if (c.kind == CollectiveKind::kBroadcast || c.kind == CollectiveKind::kBarrier) return;

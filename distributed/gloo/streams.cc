@@ -6,7 +6,7 @@
 
 #include <tandem/distributed/gloo/gloo_backend.h>
 #include <tandem/distributed/hosts/partial_results.h>
-#include <tandem/distributed/reduce_kernels.h>
+#include <tandem/tensor/reduce.h>
 
 namespace tandem::inline v0::distributed::gloo {
 
@@ -131,7 +131,7 @@ bool GlooBackend::reduce_chunks() {
     if (sums_by_host_) {
       reduce_by_hosts(layout_, call_->op, call_->dtype, inputs_, count, partial_results_, out);
     } else {
-      reduce(call_->op, call_->dtype, inputs_, count, out);
+      chores::reduce(call_->op, call_->dtype, inputs_, count, out);
     }
     r.done += num_bytes;
     moved = true;

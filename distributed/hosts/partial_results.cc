@@ -1,11 +1,11 @@
 #include <tandem/distributed/hosts/partial_results.h>
+#include <tandem/tensor/reduce.h>
 
 #include <algorithm>
 #include <bit>
 #include <cstring>
 #include <type_traits>
 
-#include <tandem/distributed/reduce_kernels.h>
 
 namespace tandem::inline v0::distributed {
 
@@ -80,10 +80,10 @@ void reduce_by_hosts(const HostLayout& layout, ReduceOp op, DType dtype, std::sp
       of_host.back() = wide;
     }
     std::byte* const result = slot(results.size());
-    reduce(partial_op(op), partial, of_host, count, result);
+    chores::reduce(partial_op(op), partial, of_host, count, result);
     results.push_back(result);
   }
-  reduce(partial_op(op), partial, results, count, slot(0));
+  chores::reduce(partial_op(op), partial, results, count, slot(0));
   finish_partial(op, dtype, static_cast<int>(inputs.size()), slot(0), count, out);
 }
 

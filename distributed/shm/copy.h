@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include <tandem/base/macros.h>
-#include <tandem/distributed/shm/stream_copy_avx2.h>
+#include <tandem/tensor/stream_copy_avx2.h>
 
 namespace tandem::inline v0::distributed::shm {
 
@@ -31,7 +31,7 @@ inline constexpr bool kCanStream = false;
 /// the caches costs little for data that the caches would hold, and more for larger (see CacheTrials).
 inline void send_bytes(std::byte* out, const std::byte* in, int64_t num_bytes) {
   if constexpr (kCanStream) {
-    if (num_bytes > kFewBytes) return stream_copy_avx2(out, in, static_cast<size_t>(num_bytes));
+    if (num_bytes > kFewBytes) return chores::stream_copy_avx2(out, in, static_cast<size_t>(num_bytes));
   }
   copy_bytes(out, in, num_bytes);
 }

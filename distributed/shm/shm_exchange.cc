@@ -2,9 +2,9 @@
 #include <algorithm>
 
 #include <tandem/base/error.h>
-#include <tandem/distributed/reduce_kernels.h>
 #include <tandem/distributed/shm/copy.h>
 #include <tandem/distributed/shm/shm_backend.h>
+#include <tandem/tensor/reduce.h>
 
 namespace tandem::inline v0::distributed::shm {
 
@@ -187,7 +187,7 @@ void ShmBackend::finish_slots() {
     for (int from = 0; from < size_; ++from) {
       inputs_[static_cast<size_t>(from)] = from == rank_ ? outgoing(rank_) : slot(from) + slot_offset(from, rank_);
     }
-    reduce(call_->op, call_->dtype, inputs_, call_->num_elements, call_->output);
+    chores::reduce(call_->op, call_->dtype, inputs_, call_->num_elements, call_->output);
     return;
   }
   for (int from = 0; from < size_; ++from) {
@@ -272,7 +272,7 @@ void ShmBackend::take_round(int64_t round) {
   if (combines()) {
     const Block b = block(round, num_bytes_);
     for (int from = 0; from < size_; ++from) inputs_[static_cast<size_t>(from)] = read_from(from, b.begin);
-    reduce(call_->op, call_->dtype, inputs_, b.num_bytes / size_of(call_->dtype), call_->output + b.begin);
+    chores::reduce(call_->op, call_->dtype, inputs_, b.num_bytes / size_of(call_->dtype), call_->output + b.begin);
     return;
   }
   for (int from = 0; from < size_; ++from) {

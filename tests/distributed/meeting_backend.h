@@ -14,7 +14,7 @@
 
 #include <tandem/base/error.h>
 #include <tandem/distributed/backend.h>
-#include <tandem/distributed/reduce_kernels.h>
+#include <tandem/tensor/reduce.h>
 
 namespace tandem::inline v0::distributed {
 
@@ -180,7 +180,7 @@ class MeetingBackend : public Backend {
     const auto combine = [&](size_t part) {
       std::vector<const std::byte*> inputs;
       for (const auto& [peer, posted] : round) inputs.push_back(posted.inputs[part].data());
-      if (call_->num_elements > 0) reduce(call_->op, call_->dtype, inputs, call_->num_elements, call_->output);
+      if (call_->num_elements > 0) chores::reduce(call_->op, call_->dtype, inputs, call_->num_elements, call_->output);
     };
     switch (call_->kind) {
       case CollectiveKind::kBarrier: return;

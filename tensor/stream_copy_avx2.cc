@@ -1,8 +1,8 @@
-#include <tandem/distributed/shm/stream_copy_avx2.h>
+#include <tandem/tensor/stream_copy_avx2.h>
 
 #include <immintrin.h>
 
-namespace tandem::inline v0::distributed::shm {
+namespace tandem::inline v0::chores {
 
 void stream_copy_avx2(std::byte* out, const std::byte* in, size_t num_bytes) {
   const size_t whole = num_bytes / 64 * 64;
@@ -16,4 +16,4 @@ void stream_copy_avx2(std::byte* out, const std::byte* in, size_t num_bytes) {
   _mm_sfence();
 }
 
-}  // namespace tandem::inline v0::distributed::shm
+}  // namespace tandem::inline v0::chores

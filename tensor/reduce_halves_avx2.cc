@@ -1,8 +1,8 @@
-#include <tandem/distributed/reduce_kernels_avx2.h>
+#include <tandem/tensor/reduce_halves_avx2.h>
 
 #include <immintrin.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem::inline v0::chores {
 
 namespace {
 
@@ -111,4 +111,4 @@ size_t reduce_halves_avx2(HalfOp op, HalfType type, const std::byte* const* inpu
                                     : reduce_type<HalfType::kBFloat16>(op, inputs, num_inputs, count, number, out);
 }
 
-}  // namespace tandem::inline v0::distributed
+}  // namespace tandem::inline v0::chores

@@ -11,10 +11,9 @@
 #include <vector>
 
 #include <tandem/base/half.h>
-#include <tandem/distributed/collective.h>
-#include <tandem/distributed/reduce_kernels.h>
+#include <tandem/tensor/reduce.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem::inline v0::chores {
 namespace {
 
 constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kAvg,    ReduceOp::kProduct, ReduceOp::kMin,
@@ -187,4 +186,4 @@ TEST(ReduceKernels, NaNPassesThroughMinAndMax) {
 }
 
 }  // namespace
-}  // namespace tandem::inline v0::distributed
+}  // namespace tandem::inline v0::chores

@@ -1,12 +1,12 @@
-// Copies past the caches.  Private to distributed/shm.
+// Copies past the caches.  Private to the library.
 #pragma once
 
 #include <cstddef>
 
-namespace tandem::inline v0::distributed::shm {
+namespace tandem::inline v0::chores {
 
 /// Copies num_bytes to `out`, which is aligned to 64 bytes, with non-temporal stores, and orders them before later
 /// stores. For data that another core reads next: it finds lines in memory, not dirty in this core's cache.
 void stream_copy_avx2(std::byte* out, const std::byte* in, size_t num_bytes);
 
-}  // namespace tandem::inline v0::distributed::shm
+}  // namespace tandem::inline v0::chores

@@ -1,12 +1,21 @@
-#include <tandem/distributed/reduce_kernels.h>
+#include <tandem/tensor/reduce.h>
 
 #include <algorithm>
 #include <type_traits>
 #include <vector>
 
-#include <tandem/distributed/reduce_kernels_avx2.h>
+#include <tandem/tensor/reduce_halves_avx2.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem::inline v0 {
+
+const char* to_string(ReduceOp op) {
+  constexpr const char* kNames[] = {"sum", "avg", "product", "min", "max", "bitand", "bitor", "bitxor"};
+  return kNames[static_cast<int>(op)];
+}
+
+}  // namespace tandem::inline v0
+
+namespace tandem::inline v0::chores {
 
 namespace {
 
@@ -180,4 +189,4 @@ void reduce_plain(ReduceOp op, DType dtype, std::span<const std::byte* const> in
   });
 }
 
-}  // namespace tandem::inline v0::distributed
+}  // namespace tandem::inline v0::chores

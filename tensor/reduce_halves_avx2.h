@@ -1,10 +1,10 @@
-// Sums of half types in vectors.  Private to distributed/.
+// Sums of half types in vectors.  Private to tensor/.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
-namespace tandem::inline v0::distributed {
+namespace tandem::inline v0::chores {
 
 enum class HalfType : uint8_t { kFloat16, kBFloat16 };
 /// kScaledSum and kDividedSum: the sum times, or divided by, a number.
@@ -15,4 +15,4 @@ enum class HalfOp : uint8_t { kSum, kScaledSum, kDividedSum, kProduct, kMin, kMa
 size_t reduce_halves_avx2(HalfOp op, HalfType type, const std::byte* const* inputs, size_t num_inputs, size_t count,
                           float number, std::byte* out);
 
-}  // namespace tandem::inline v0::distributed
+}  // namespace tandem::inline v0::chores

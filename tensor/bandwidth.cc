@@ -1,0 +1,62 @@
+#include <tandem/tensor/bandwidth.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include <tandem/tensor/allocator.h>
+#include <tandem/tensor/chores.h>
+#include <tandem/tensor/factories.h>
+
+namespace tandem::inline v0 {
+
+namespace {
+
+constexpr int64_t kMostBytes = int64_t{64} << 20;
+constexpr int64_t kLeastBytes = int64_t{1} << 20;
+constexpr int kCopies = 5;  // the first touches the memory
+
+/// What was measured, by the devices' names: a property of the machine, as the devices' memory is.
+struct Measured {
+  std::mutex mutex;
+  std::map<std::pair<std::string, std::string>, double> bytes_per_second;
+};
+
+Measured& measured() {
+  static Measured* const instance = new Measured;
+  return *instance;
+}
+
+double measure(Device from, Device to) {
+  // Two of them within one device; a block is up to a quarter larger than what it holds.
+  const int64_t free = std::min(free_memory(from), free_memory(to)) / 3;
+  const int64_t num_bytes = std::min(kMostBytes, free);
+  if (num_bytes < kLeastBytes) return 0;
+  const Tensor source = zeros({num_bytes}, {kUInt8, from});
+  const Tensor target = empty({num_bytes}, {kUInt8, to});
+  double best = 0;
+  for (int i = 0; i < kCopies; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    chores::copy(source, target);
+    const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
+    if (i > 0) best = std::max(best, static_cast<double>(num_bytes) / time.count());
+  }
+  return best;
+}
+
+}  // namespace
+
+double device_bandwidth(Device from, Device to) {
+  const auto key = std::pair(to_string(from), to_string(to));
+  std::lock_guard lock(measured().mutex);  // one measurement at a time: two would measure each other
+  const auto found = measured().bytes_per_second.find(key);
+  if (found != measured().bytes_per_second.end()) return found->second;
+  const double bandwidth = measure(from, to);
+  if (bandwidth > 0) measured().bytes_per_second[key] = bandwidth;
+  return bandwidth;
+}
+
+}  // namespace tandem::inline v0

@@ -1,0 +1,16 @@
+// Operators of reductions over tensors of several ranks or devices.
+#pragma once
+
+#include <cstdint>
+
+#include <tandem/base/macros.h>
+
+namespace tandem::inline v0 {
+
+/// The bitwise ones take integers and bool.
+enum class ReduceOp : uint8_t { kSum, kAvg, kProduct, kMin, kMax, kBitAnd, kBitOr, kBitXor };
+
+/// "sum", "avg", "product", "min", "max", "bitand", "bitor", "bitxor".
+TANDEM_API const char* to_string(ReduceOp op);
+
+}  // namespace tandem::inline v0
