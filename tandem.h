@@ -49,8 +49,10 @@
 #include <tandem/nn/sequential.h>
 #include <tandem/nn/sync_batch_norm.h>
 #include <tandem/ops/activation.h>
+#include <tandem/ops/addmm_split.h>
 #include <tandem/ops/attention.h>
 #include <tandem/ops/cast.h>
+#include <tandem/ops/comm.h>
 #include <tandem/ops/compare.h>
 #include <tandem/ops/conv.h>
 #include <tandem/ops/elementwise.h>
@@ -59,6 +61,7 @@
 #include <tandem/ops/loss.h>
 #include <tandem/ops/math.h>
 #include <tandem/ops/matmul.h>
+#include <tandem/ops/move.h>
 #include <tandem/ops/norm.h>
 #include <tandem/ops/pool.h>
 #include <tandem/ops/random.h>

@@ -56,11 +56,6 @@ struct ToDTypeNode : autograd::Node {
   TensorList backward(autograd::BackwardContext& context) override { return {to(context.grad(), dtype)}; }
 };
 
-struct ToDeviceNode : autograd::Node {
-  Device device;  ///< of the input
-  TensorList backward(autograd::BackwardContext& context) override { return {to(context.grad(), device)}; }
-};
-
 }  // namespace
 
 Tensor to(const Tensor& input, DType dtype) {
@@ -74,16 +69,6 @@ Tensor to(const Tensor& input, DType dtype) {
   return output;
 }
 
-Tensor to(const Tensor& input, Device device) {
-  TANDEM_CHECK(StateError, input.defined(), ops::operand_error("to", "input is undefined", {{"input", input}}));
-  if (input.device() == device) return input;
-  Tensor output = empty(input.shape(), {input.dtype(), device});
-  chores::copy(input, output);
-  if (auto* node = autograd::record<ToDeviceNode>("to", output, input)) node->device = input.device();
-  return output;
-}
-
 Tensor Tensor::to(DType dtype) const { return tandem::to(*this, dtype); }
-Tensor Tensor::to(Device device) const { return tandem::to(*this, device); }
 
 }  // namespace tandem::inline v0

@@ -1,4 +1,4 @@
-// Casts, moves, and autocast.
+// Casts and autocast.
 #pragma once
 
 #include <initializer_list>
@@ -34,8 +34,5 @@ class TANDEM_API Autocast {
 
 /// input converted to `dtype`; `input` itself where it has it.  Saves nothing; gradient: converted back.
 TANDEM_OP Tensor to(const Tensor& input, DType dtype);
-/// input on `device`; `input` itself where it is there.  Blocks.  Gradient: moved back.  Throws DeviceError,
-/// OutOfMemory.
-TANDEM_OP Tensor to(const Tensor& input, Device device);
 
 }  // namespace tandem::inline v0

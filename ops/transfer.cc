@@ -1,0 +1,267 @@
+#include <tandem/ops/transfer.h>
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include <tandem/base/format.h>
+#include <tandem/ops/common.h>
+#include <tandem/tensor/bandwidth.h>
+#include <tandem/tensor/reduce.h>
+
+namespace tandem::inline v0::ops {
+
+// --- chunks ----------------------------------------------------------------------------------------------------------------
+
+ChunkGrid::ChunkGrid(const Shape& shape, bool flat, int64_t element_size, int64_t chunk_bytes)
+    : shape_(flat ? Shape{num_elements(shape)} : shape), flat_(flat), element_size_(element_size) {
+  const int64_t wanted = std::max<int64_t>(1, chunk_bytes / element_size);
+  if (num_elements(shape_) == 0) return;  // no chunk: parts_ is 0
+  if (shape_.empty()) {
+    rows_ = parts_ = 1;
+    return;
+  }
+  // The first dimension of which one index fits.
+  for (size_t d = 1; d < shape_.size(); ++d) inner_ *= shape_[d];
+  while (dim_ + 1 < shape_.size() && inner_ > wanted) {
+    num_outer_ *= shape_[dim_];
+    inner_ /= shape_[++dim_];
+  }
+  const int64_t size = shape_[dim_];
+  parts_ = (size - 1) / std::clamp<int64_t>(wanted / inner_, 1, size) + 1;
+  rows_ = (size - 1) / parts_ + 1;
+  parts_ = (size - 1) / rows_ + 1;
+}
+
+Tensor ChunkGrid::slice(const Tensor& tensor, int64_t k) const {
+  Shape strides = flat_ ? Shape{1} : tensor.strides();
+  Shape sizes = shape_;
+  int64_t offset = tensor.impl().offset;
+  if (!shape_.empty()) {
+    const int64_t begin = k % parts_ * rows_;
+    int64_t outer = k / parts_;
+    offset += begin * strides[dim_];
+    sizes[dim_] = std::min(rows_, shape_[dim_] - begin);
+    for (size_t d = dim_; d-- > 0; outer /= shape_[d]) {
+      offset += outer % shape_[d] * strides[d];
+      sizes[d] = 1;
+    }
+  }
+  return make_view(tensor.storage(), tensor.dtype(), sizes, strides, offset);
+}
+
+// --- the plan --------------------------------------------------------------------------------------------------------------
+
+Transfer::Transfer(const char* op, const TransferOptions& options) : op_(op), options_(options) {
+  TANDEM_CHECK(ValueError, options.chunk_bytes > 0, op, ": chunk_bytes is ", options.chunk_bytes, ", must be positive");
+  TANDEM_CHECK(ValueError, options.max_in_flight > 0, op, ": max_in_flight is ", options.max_in_flight,
+               ", must be positive");
+}
+
+ChunkGrid Transfer::grid_of(const Tensor& tensor, bool flat) const {
+  return ChunkGrid(tensor.shape(), flat, size_of(tensor.dtype()), options_.chunk_bytes);
+}
+
+namespace {
+
+/// Whether chunks of `input`, one of so many of a step, are packed where they are first: what crosses, and what is added, is
+/// contiguous.
+bool is_packed(const Tensor& input, Device target, size_t num_inputs) {
+  return !input.is_contiguous() && (input.device() != target || num_inputs > 1);
+}
+
+bool all_contiguous(std::span<const Tensor> tensors) {
+  return std::all_of(tensors.begin(), tensors.end(), [](const Tensor& t) { return t.is_contiguous(); });
+}
+
+}  // namespace
+
+MemoryNeed& Transfer::need(Device device) {
+  for (MemoryNeed& need : needs_) {
+    if (need.device == device) return need;
+  }
+  needs_.push_back({device, 0, 0, free_memory(device)});
+  return needs_.back();
+}
+
+void Transfer::expect_result(Device device, int64_t num_bytes) { need(device).result_bytes += block_bytes(num_bytes); }
+
+void Transfer::expect(std::span<const Tensor> inputs, Device device, bool row_major) {
+  const ChunkGrid grid = grid_of(inputs[0], row_major && all_contiguous(inputs));
+  num_chunks_ += grid.size();
+  for (const Tensor& input : inputs) {
+    if (input.device() != device) ways_.push_back({input.device(), device, input.num_bytes()});
+    const auto is_packed_there = [&](const Tensor& other) {
+      return other.device() == input.device() && is_packed(other, device, inputs.size());
+    };
+    const int64_t count = std::count_if(inputs.begin(), inputs.end(), is_packed_there);
+    if (count == 0) continue;
+    int64_t& bytes = need(input.device()).staging_bytes;  // of one chunk; needs() multiplies
+    bytes = std::max(bytes, count * block_bytes(grid.chunk_bytes()));
+  }
+}
+
+std::vector<MemoryNeed> Transfer::needs() const {
+  std::vector<MemoryNeed> needs = needs_;
+  for (MemoryNeed& need : needs) need.staging_bytes *= std::min<int64_t>(options_.max_in_flight, num_chunks_);
+  return needs;
+}
+
+MovePlan Transfer::plan(bool with_time) const {
+  MovePlan plan;
+  plan.num_chunks = num_chunks_;
+  plan.needs = needs();
+  for (const Way& way : ways_) {
+    plan.num_bytes += way.num_bytes;
+    const double bandwidth = with_time && way.num_bytes > 0 ? device_bandwidth(way.from, way.to) : 0;
+    if (bandwidth == 0) continue;
+    const std::chrono::duration<double> time(static_cast<double>(way.num_bytes) / bandwidth);
+    plan.expected_time += std::chrono::duration_cast<std::chrono::nanoseconds>(time);
+  }
+  return plan;
+}
+
+void Transfer::check_memory() const {
+  const std::vector<MemoryNeed> all = needs();
+  if (std::all_of(all.begin(), all.end(), [](const MemoryNeed& need) { return need.fits(); })) return;
+  throw OutOfMemory(with_module_scope(str(op_, ": too little memory, nothing was moved\n  ", to_string(plan(false)))));
+}
+
+// --- the work --------------------------------------------------------------------------------------------------------------
+
+void Transfer::add(std::vector<Tensor> inputs, std::vector<Tensor> outputs) {
+  const ChunkGrid grid = grid_of(inputs[0], all_contiguous(inputs) && all_contiguous(outputs));
+  const int64_t num_bytes = outputs[0].num_bytes();
+  steps_.push_back({std::move(inputs), std::move(outputs), grid, num_bytes});
+}
+
+void Transfer::Step::run(const char* op, int64_t chunk) const {
+  const Tensor out = grid.slice(outputs[0], chunk);
+  const auto part_of = [&](const Tensor& input) {
+    const Tensor part = grid.slice(input, chunk);
+    if (part.is_contiguous() || !is_packed(input, out.device(), inputs.size())) return part;
+    const Tensor copy = empty(part.shape(), part.options());
+    chores::copy(part, copy);
+    return copy;
+  };
+  if (inputs.size() == 1) {
+    chores::copy(part_of(inputs[0]), out, num_bytes);
+  } else {
+    std::vector<Tensor> parts;
+    std::vector<const std::byte*> data;
+    for (const Tensor& input : inputs) data.push_back(parts.emplace_back(part_of(input)).data_ptr());
+    const TraceSpan span(op, "copy", static_cast<int64_t>(inputs.size() + 1) * out.num_bytes());
+    chores::reduce(ReduceOp::kSum, out.dtype(), data, out.num_elements(), out.data_ptr());
+  }
+  for (size_t i = 1; i < outputs.size(); ++i) chores::copy(out, grid.slice(outputs[i], chunk), num_bytes);
+}
+
+ChunkWork Transfer::work() {
+  struct Chunk {
+    size_t step;
+    int64_t number;
+    double place;  // in its step, from 0 to 1
+  };
+  std::vector<Chunk> chunks;
+  int64_t total_bytes = 0;
+  for (size_t s = 0; s < steps_.size(); ++s) {
+    const int64_t n = steps_[s].grid.size();
+    for (int64_t k = 0; k < n; ++k) chunks.push_back({s, k, static_cast<double>(k) / static_cast<double>(n)});
+    total_bytes += steps_[s].num_bytes;
+  }
+  std::stable_sort(chunks.begin(), chunks.end(), [](const Chunk& a, const Chunk& b) { return a.place < b.place; });
+
+  const auto num_done = std::make_shared<std::atomic<int64_t>>(0);  // bytes
+  ChunkWork work{
+      .name = op_, .num_chunks = static_cast<int64_t>(chunks.size()), .max_in_flight = options_.max_in_flight};
+  if (options_.progress) {
+    work.progress = [f = options_.progress, num_done, total_bytes](int64_t) { f(num_done->load(), total_bytes); };
+  }
+  work.run = [op = op_, steps = std::move(steps_), list = std::move(chunks), num_done](int64_t i) {
+    const Chunk& chunk = list[static_cast<size_t>(i)];
+    const Step& step = steps[chunk.step];
+    step.run(op, chunk.number);
+    *num_done += step.grid.slice(step.outputs[0], chunk.number).num_bytes();
+  };
+  return work;
+}
+
+void Transfer::run() {
+  ChunkWork all = work();
+  if (all.num_chunks > 0) run_chunks(std::move(all));
+}
+
+std::shared_ptr<RunningChunks> Transfer::start(std::function<void(std::exception_ptr)> finish) {
+  ChunkWork all = work();
+  if (all.num_chunks == 0) {
+    finish(nullptr);
+    return nullptr;
+  }
+  all.finish = std::move(finish);
+  return start_chunks(std::move(all));
+}
+
+// --- checks ----------------------------------------------------------------------------------------------------------------
+
+std::string nth(const char* name, size_t i) { return str(name, "[", i, "]"); }
+
+void check_tensors(const char* op, const std::vector<Tensor>& tensors) {
+  TANDEM_CHECK(ValueError, !tensors.empty(), op, ": no tensors");
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    TANDEM_CHECK(StateError, tensors[i].defined(), op, ": ", nth("tensors", i), " is undefined");
+  }
+}
+
+void check_alike(const char* op, const std::vector<Tensor>& tensors) {
+  check_tensors(op, tensors);
+  for (size_t i = 1; i < tensors.size(); ++i) {
+    const std::string name = nth("tensors", i);
+    const Operands pair = {{"tensors[0]", tensors[0]}, {name.c_str(), tensors[i]}};
+    TANDEM_CHECK(ShapeError, tensors[i].shape() == tensors[0].shape(), operand_error(op, "shapes differ", pair));
+    check_same_dtype(op, pair);
+  }
+}
+
+// --- moves -----------------------------------------------------------------------------------------------------------------
+
+namespace {
+
+struct MoveNode : autograd::Node {
+  Device device;  ///< of the input
+  TensorList backward(autograd::BackwardContext& context) override { return {to(context.grad(), device)}; }
+};
+
+}  // namespace
+
+Tensor record_move(const char* op, const Tensor& input, const Tensor& output) {
+  if (auto* node = autograd::record<MoveNode>(op, output, input)) node->device = input.device();
+  return output;
+}
+
+std::vector<Tensor> move_each(const char* op, const std::vector<Tensor>& tensors, std::span<const Device> devices,
+                              const TransferOptions& options) {
+  Transfer transfer(op, options);
+  expect_moves(transfer, tensors, devices);
+  transfer.check_memory();
+  std::vector<Tensor> outputs = tensors;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (tensors[i].device() == devices[i]) continue;
+    outputs[i] = empty(tensors[i].shape(), {tensors[i].dtype(), devices[i]});
+    transfer.add({tensors[i]}, {outputs[i]});
+  }
+  transfer.run();
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (!outputs[i].is_same(tensors[i])) record_move(op, tensors[i], outputs[i]);
+  }
+  return outputs;
+}
+
+void expect_moves(Transfer& transfer, const std::vector<Tensor>& tensors, std::span<const Device> devices) {
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (tensors[i].device() == devices[i]) continue;
+    transfer.expect_result(devices[i], tensors[i].num_bytes());
+    transfer.expect({&tensors[i], 1}, devices[i], true);
+  }
+}
+
+}  // namespace tandem::inline v0::ops

@@ -1,0 +1,312 @@
+#include <tandem/ops/comm.h>
+
+#include <atomic>
+#include <cmath>
+#include <functional>
+#include <stdexcept>
+
+#include <tandem/autograd/engine.h>
+#include <tandem/autograd/gradcheck.h>
+#include <tandem/base/parallel_for.h>
+#include <tandem/ops/cast.h>
+#include <tandem/ops/elementwise.h>
+#include <tandem/ops/reduce.h>
+#include <tandem/ops/view.h>
+#include <tandem/tests/ops/four_devices.h>
+
+namespace tandem::testing {
+namespace {
+
+using Comm = FourDevices;
+using Values = std::vector<double>;
+
+constexpr int64_t kChunk = 256;  // floats
+const TransferOptions kSmall{.chunk_bytes = kChunk * 4, .max_in_flight = 2};
+
+// --- the cases that users bring --------------------------------------------------------------------------------------------
+
+// S1
+TEST_F(Comm, PlainAdditionIsRefused) {
+  const Tensor a = tensor({1, 2, 3}), b = tensor({4, 5, 6}).to(on(1));
+  EXPECT_EQ(error_text<DeviceError>([&] { static_cast<void>(a + b); }),
+            "add: operands are on different devices\n"
+            "  a  cpu    int64 [3]\n"
+            "  b  cpu:1  int64 [3]  <- differs\n"
+            "  move it with b.to(cpu), or move the module with model.to(cpu)");
+  EXPECT_EQ(a.to_vector<double>(), (Values{1, 2, 3}));
+}
+
+// S4, S5
+TEST_F(Comm, SumsOfTwoDevices) {
+  const Tensor a = tensor({1, 2, 3}), b = tensor({4, 5, 6}).to(on(1));
+  const Values sum = {5, 7, 9};
+  EXPECT_EQ((a + b.cpu()).to_vector<double>(), sum);
+  EXPECT_EQ((a.to(b.device()) + b).to_vector<double>(), sum);
+  for (int i = 0; i < kDevices; ++i) {
+    const Tensor out = comm::sum_to(on(i), {a, b});
+    EXPECT_EQ(out.device(), on(i));
+    EXPECT_EQ(out.to_vector<double>(), sum);
+  }
+  const std::vector<Tensor> everywhere = comm::all_reduce({a, b});
+  ASSERT_EQ(everywhere.size(), 2u);
+  EXPECT_EQ(everywhere[0].device(), on(0));
+  EXPECT_EQ(everywhere[1].device(), on(1));
+  for (const Tensor& out : everywhere) EXPECT_EQ(out.to_vector<double>(), sum);
+  EXPECT_EQ(a.to_vector<double>(), (Values{1, 2, 3}));
+}
+
+// S6: three operands of 16 KiB, and room for one more on the target.
+TEST_F(Comm, OperandsThatDoNotFitTogetherAreStreamed) {
+  std::vector<Tensor> parts;
+  for (int i = 0; i < 3; ++i) parts.push_back(random_on(i, {4096}, 30 + static_cast<uint64_t>(i)));
+  const int64_t bytes = block_bytes(4096 * 4);
+  set_memory_limit(on(3), memory_stats(on(3)).allocated + bytes);
+  const Tensor out = comm::sum_to(on(3), parts, kSmall);
+  EXPECT_EQ(most_taken(3), bytes);
+  EXPECT_EQ(error_text<OutOfMemory>([&] { static_cast<void>(comm::sum_to(on(3), parts, kSmall)); }),
+            str("sum_to: too little memory, nothing was moved\n"
+                "  48.0 KiB (49152 bytes) in 16 chunks\n"
+                "  cpu:3: ",
+                bytes, " bytes for results, 0 for chunks in flight; free 0  <- too little"));
+  set_memory_limit(on(3), 0);
+  EXPECT_TRUE(is_copy(out, parts[0] + parts[1].cpu() + parts[2].cpu(), 3));
+}
+
+// --- sums ------------------------------------------------------------------------------------------------------------------
+
+TEST_F(Comm, SumsOfEveryDTypeSizeAndLayout) {
+  for (const DType dtype : {kFloat32, kFloat64, kFloat16, kBFloat16, kInt64, kInt32, kUInt8, kBool}) {
+    for (const int64_t size : {0, 1, 3, 251, 256, 257, 1021}) {
+      for (const Layout layout : {Layout::kContiguous, Layout::kSliced}) {
+        for (const int n : {1, 2, 3, 7}) {
+          SCOPED_TRACE(str(dtype, " ", size, " ", n));
+          std::vector<Tensor> parts;
+          Dense want = dense_zeros({size});
+          for (int i = 0; i < n; ++i) {
+            Dense values = random_dense({size}, 40 + static_cast<uint64_t>(i), 0, 9);
+            for (double& v : values.values) v = dtype == kBool ? v > 6 : std::floor(v);
+            parts.push_back(make_tensor(values, dtype, layout, on(i % kDevices)));
+            for (int64_t k = 0; k < size; ++k)
+              want[k] = dtype == kBool ? (want[k] != 0 || values[k] != 0) : want[k] + values[k];
+          }
+          const Tensor out = comm::sum_to(on(2), parts, {.chunk_bytes = 512, .max_in_flight = 2});
+          EXPECT_EQ(out.dtype(), dtype);
+          EXPECT_EQ(out.device(), on(2));
+          EXPECT_EQ(out.to_vector<double>(), want.values);
+          EXPECT_FALSE(out.is_same(parts[0]));
+        }
+      }
+    }
+  }
+}
+
+TEST_F(Comm, HalvesAreAddedInFloatAndRoundedOnce) {
+  // 2048 + 1 + 1 is 2050 in float16; rounded after each step it would stay 2048.
+  const std::vector<Tensor> parts = {full({33}, 2048, {kFloat16, on(0)}), full({33}, 1, {kFloat16, on(1)}),
+                                     full({33}, 1, {kFloat16, on(2)})};
+  EXPECT_EQ(comm::sum_to(on(1), parts).to_vector<double>(), Values(33, 2050));
+  for (const Tensor& out : comm::all_reduce(parts)) EXPECT_EQ(out.to_vector<double>(), Values(33, 2050));
+  // To add in float32 and stay there is the caller's conversion, made where he says.
+  const Tensor wide = comm::sum_to(on(1), {parts[0].to(kFloat32), parts[1].to(kFloat32), parts[2].to(kFloat32)});
+  EXPECT_EQ(wide.dtype(), kFloat32);
+  EXPECT_EQ(wide.to_vector<double>(), Values(33, 2050));
+  EXPECT_EQ(error_text<DTypeError>([&] {
+              static_cast<void>(comm::sum_to(on(1), {parts[0], ones({33})}));
+            }),
+            "sum_to: operands have different dtypes\n"
+            "  tensors[0]  cpu  float16 [33]\n"
+            "  tensors[1]  cpu  float32 [33]  <- differs");
+}
+
+TEST_F(Comm, BitsDependOnNeitherChunksNorThreads) {
+  std::vector<Tensor> parts;
+  for (int i = 0; i < kDevices; ++i) parts.push_back(random_on(i, {37, 101}, 50 + static_cast<uint64_t>(i)));
+  const Tensor want = comm::sum_to(on(0), parts);
+  for (const int threads : {1, 2}) {
+    set_num_threads(threads);
+    for (const int64_t chunk_bytes : {4, 1000, 1 << 20}) {
+      const TransferOptions options{.chunk_bytes = chunk_bytes, .max_in_flight = threads};
+      EXPECT_TRUE(is_copy(comm::sum_to(on(0), parts, options), want, 0));
+      const std::vector<Tensor> all = comm::all_reduce(parts, options);
+      for (int i = 0; i < kDevices; ++i) EXPECT_TRUE(is_copy(all[static_cast<size_t>(i)], want, i));
+    }
+  }
+  set_num_threads(0);
+}
+
+TEST_F(Comm, StridedOperandsArePackedChunkByChunk) {
+  std::vector<Tensor> parts;
+  for (int i = 0; i < 3; ++i) parts.push_back(random_on(i, {64, kChunk}, 60, kFloat32, Layout::kTransposed));
+  const int64_t before = taken(1);
+  reset_peak_memory(on(1));
+  const Tensor out = comm::sum_to(on(3), parts, kSmall);
+  EXPECT_EQ(most_taken(3), block_bytes(64 * kChunk * 4));
+  EXPECT_LE(most_taken(1) - before, 2 * block_bytes(kChunk * 4));
+  EXPECT_TRUE(is_copy(out, parts[0] + parts[1].cpu() + parts[2].cpu(), 3));
+}
+
+// --- copies and parts ------------------------------------------------------------------------------------------------------
+
+TEST_F(Comm, BroadcastGivesEachDeviceItsCopy) {
+  for (const DType dtype : {kFloat32, kFloat16, kInt64}) {
+    for (const int64_t size : {0, 1, 257, 1021}) {
+      const Tensor x = random_on(1, {size}, 70, dtype);
+      const std::vector<Tensor> copies = comm::broadcast(x, {on(0), on(1), on(2), on(3)}, kSmall);
+      for (int i = 0; i < kDevices; ++i) EXPECT_TRUE(is_copy(copies[static_cast<size_t>(i)], x, i));
+      EXPECT_TRUE(copies[1].is_same(x));
+    }
+  }
+  EXPECT_TRUE(comm::broadcast(ones({2}), {}).empty());
+}
+
+TEST_F(Comm, ScatterAndGatherAreInverse) {
+  for (const Shape& shape : {Shape{10, 3}, Shape{3, 10}, Shape{1, 7}, Shape{0, 4}, Shape{4, 2, 33}, Shape{517}}) {
+    for (int64_t dim = 0; dim < static_cast<int64_t>(shape.size()); ++dim) {
+      for (const Layout layout : {Layout::kContiguous, Layout::kTransposed, Layout::kSliced}) {
+        SCOPED_TRACE(str(shape, " along ", dim));
+        const Tensor x = random_on(0, shape, 71, kFloat32, layout);
+        const std::vector<Device> devices = {on(0), on(1), on(2), on(3)};
+        const std::vector<Tensor> parts = comm::scatter(x, devices, dim - static_cast<int64_t>(shape.size()), kSmall);
+        ASSERT_EQ(parts.size(), devices.size());
+        int64_t begin = 0;
+        for (int i = 0; i < kDevices; ++i) {
+          const Tensor& part = parts[static_cast<size_t>(i)];
+          EXPECT_EQ(part.size(dim), x.size(dim) / kDevices + (i < x.size(dim) % kDevices ? 1 : 0));
+          EXPECT_TRUE(is_copy(part, x.slice(dim, begin, begin + part.size(dim)), i));
+          begin += part.size(dim);
+        }
+        for (const int64_t chunk_bytes : {4, 100, 1 << 20}) {
+          EXPECT_TRUE(is_copy(comm::gather(parts, dim, on(2), {.chunk_bytes = chunk_bytes, .max_in_flight = 3}), x, 2));
+        }
+        const std::vector<Tensor> all = comm::all_gather(parts, dim, kSmall);
+        for (int i = 0; i < kDevices; ++i) EXPECT_TRUE(is_copy(all[static_cast<size_t>(i)], x, i));
+      }
+    }
+  }
+}
+
+TEST_F(Comm, GatherAssemblesInPlace) {
+  std::vector<Tensor> parts;
+  for (int i = 0; i < 3; ++i) parts.push_back(random_on(i, {16, 64}, 72));
+  for (const int64_t dim : {0, 1}) {
+    reset_peak_memory(on(3));
+    const Tensor out = comm::gather(parts, dim, on(3), kSmall);
+    EXPECT_EQ(most_taken(3), block_bytes(3 * 16 * 64 * 4));
+  }
+}
+
+// --- failures --------------------------------------------------------------------------------------------------------------
+
+TEST_F(Comm, AFailureAtAnyChunkLeavesNothing) {
+  std::vector<Tensor> parts;
+  for (int i = 0; i < 3; ++i) parts.push_back(random_on(i, {5 * kChunk}, 80));
+  const auto calls = std::vector<std::function<void(const TransferOptions&)>>{
+      [&](const TransferOptions& o) { static_cast<void>(comm::sum_to(on(3), parts, o)); },
+      [&](const TransferOptions& o) { static_cast<void>(comm::all_reduce(parts, o)); },
+      [&](const TransferOptions& o) {
+        static_cast<void>(comm::broadcast(parts[0], {on(1), on(2), on(3)}, o));
+      },
+      [&](const TransferOptions& o) {
+        static_cast<void>(comm::scatter(parts[0], {on(1), on(2), on(3)}, 0, o));
+      },
+      [&](const TransferOptions& o) { static_cast<void>(comm::gather(parts, 0, on(3), o)); },
+      [&](const TransferOptions& o) { static_cast<void>(comm::all_gather(parts, 0, o)); },
+  };
+  for (size_t c = 0; c < calls.size(); ++c) {
+    std::atomic<int> total{0};
+    TransferOptions options = kSmall;
+    options.progress = [&](int64_t, int64_t) { ++total; };
+    calls[c](options);
+    ASSERT_GE(total, 5);
+    const int64_t held[] = {taken(0), taken(1), taken(2), taken(3)};
+    for (int bad = 1; bad <= total; ++bad) {
+      SCOPED_TRACE(str("call ", c, " chunk ", bad));
+      std::atomic<int> chunks{0};
+      options.progress = [&](int64_t, int64_t) {
+        if (++chunks == bad) throw std::runtime_error("planted");
+      };
+      EXPECT_EQ(error_text<std::runtime_error>([&] { calls[c](options); }), "planted");
+      for (int i = 0; i < kDevices; ++i) EXPECT_EQ(taken(i), held[i]) << i;
+    }
+  }
+}
+
+TEST_F(Comm, MistakesAreNamed) {
+  const Tensor a = ones({2, 3}), b = ones({2, 3}, {kFloat32, on(1)});
+  EXPECT_EQ(error_text<ShapeError>([&] {
+              static_cast<void>(comm::sum_to(on(1), {a, ones({3})}));
+            }),
+            "sum_to: shapes differ\n"
+            "  tensors[0]  cpu  float32 [2, 3]\n"
+            "  tensors[1]  cpu  float32 [3]");
+  EXPECT_EQ(error_text<DeviceError>([&] {
+              static_cast<void>(comm::all_reduce({a, b, a}));
+            }),
+            "all_reduce: two tensors are on one device, there must be one on each\n"
+            "  tensors[0]  cpu  float32 [2, 3]\n"
+            "  tensors[2]  cpu  float32 [2, 3]");
+  EXPECT_EQ(error_text<DeviceError>([&] {
+              static_cast<void>(comm::all_gather({b, b}));
+            }),
+            "all_gather: two tensors are on one device, there must be one on each\n"
+            "  tensors[0]  cpu:1  float32 [2, 3]\n"
+            "  tensors[1]  cpu:1  float32 [2, 3]");
+  EXPECT_EQ(error_text<ShapeError>([&] {
+              static_cast<void>(comm::gather({a, ones({2, 4})}, 0, on(1)));
+            }),
+            "gather: shapes differ in another dimension than 0\n"
+            "  tensors[0]  cpu  float32 [2, 3]\n"
+            "  tensors[1]  cpu  float32 [2, 4]");
+  EXPECT_EQ(error_text<ValueError>([&] { static_cast<void>(comm::sum_to(on(1), {})); }), "sum_to: no tensors");
+  EXPECT_EQ(error_text<StateError>([&] {
+              static_cast<void>(comm::all_reduce({a, Tensor()}));
+            }),
+            "all_reduce: tensors[1] is undefined");
+  EXPECT_EQ(error_text<StateError>([&] { static_cast<void>(comm::broadcast(Tensor(), {on(1)})); }),
+            "broadcast: tensor is undefined");
+  EXPECT_EQ(error_text<ValueError>([&] { static_cast<void>(comm::scatter(a, {})); }), "scatter: no devices");
+  EXPECT_THROW(static_cast<void>(comm::scatter(a, {on(1)}, 2)), IndexError);
+  EXPECT_THROW(static_cast<void>(comm::gather({a}, -3, on(1))), IndexError);
+  EXPECT_THROW(static_cast<void>(comm::gather({ones({})}, 0, on(1))), ShapeError);
+  EXPECT_THROW(static_cast<void>(comm::sum_to(Device("cpu:63"), {a})), DeviceError);
+  EXPECT_THROW(static_cast<void>(comm::broadcast(a, {Device("cuda")})), DeviceError);
+}
+
+// --- gradients -------------------------------------------------------------------------------------------------------------
+
+TEST_F(Comm, GradientsGoTheWayBack) {
+  const auto weigh = [](const Tensor& x, double start) {
+    // Each element counts differently.
+    const Tensor weights = arange(0, x.num_elements()).to(kFloat64).view(x.shape()).to(x.device());
+    return (x * x * (weights + start)).sum().cpu();
+  };
+  using Function = std::function<Tensor(const std::vector<Tensor>&)>;
+  const std::vector<Device> all = {on(0), on(1), on(2)};
+  const auto weigh_all = [&](const std::vector<Tensor>& xs) {
+    Tensor sum = weigh(xs[0], 1);
+    for (size_t i = 1; i < xs.size(); ++i) sum = sum + weigh(xs[i], static_cast<double>(i) + 1.5);
+    return sum;
+  };
+  const std::vector<std::pair<const char*, Function>> cases = {
+      {"sum_to", [&](const auto& in) { return weigh(comm::sum_to(on(3), in), 1); }},
+      {"all_reduce", [&](const auto& in) { return weigh_all(comm::all_reduce(in)); }},
+      {"broadcast", [&](const auto& in) { return weigh_all(comm::broadcast(in[1], all)); }},
+      {"scatter", [&](const auto& in) { return weigh_all(comm::scatter(in[1], all, 1)); }},
+      {"gather", [&](const auto& in) { return weigh(comm::gather(in, 1, on(3)), 1); }},
+      {"all_gather", [&](const auto& in) { return weigh_all(comm::all_gather(in, 0)); }},
+  };
+  for (const auto& [name, function] : cases) {
+    SCOPED_TRACE(name);
+    std::vector<Tensor> inputs;
+    for (int i = 0; i < 3; ++i) {
+      inputs.push_back(random_on(i, {2, 5}, 90 + static_cast<uint64_t>(i), kFloat64).set_requires_grad());
+    }
+    EXPECT_NO_THROW(autograd::gradcheck(function, inputs));
+    EXPECT_NO_THROW(autograd::gradgradcheck(function, inputs));
+    function(inputs).backward();
+    EXPECT_EQ(inputs[1].grad().device(), on(1));
+  }
+}
+
+}  // namespace
+}  // namespace tandem::testing

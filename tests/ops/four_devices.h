@@ -1,0 +1,64 @@
+// What the tests of several devices share.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tandem/tensor/allocator.h>
+#include <tandem/tensor/chores.h>
+#include <tandem/tensor/device.h>
+#include <tandem/tensor/factories.h>
+#include <tandem/tests/support/op_case.h>
+
+namespace tandem::testing {
+
+inline constexpr int kDevices = 4;
+
+/// cpu .. cpu:3.  Every test gives back what it takes, on all of them.
+class FourDevices : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (cpu_device_count() < kDevices) set_cpu_device_count(kDevices);
+    for (int i = 0; i < kDevices; ++i) {
+      empty_cache(on(i));
+      reset_peak_memory(on(i));
+      before_[static_cast<size_t>(i)] = memory_stats(on(i)).allocated;
+    }
+  }
+  void TearDown() override {
+    for (int i = 0; i < kDevices; ++i) {
+      set_memory_limit(on(i), 0);
+      EXPECT_EQ(taken(i), 0) << on(i);
+    }
+  }
+
+  static Device on(int i) { return Device(DeviceType::kCpu, i); }
+  /// What a device's account has grown by since the test began, and at most did.
+  int64_t taken(int i) const { return memory_stats(on(i)).allocated - before_[static_cast<size_t>(i)]; }
+  int64_t most_taken(int i) const { return memory_stats(on(i)).peak_allocated - before_[static_cast<size_t>(i)]; }
+
+  /// Random values, contiguous or not, on device i.
+  static Tensor random_on(int i, const Shape& shape, uint64_t seed, DType dtype = kFloat32,
+                          Layout layout = Layout::kContiguous) {
+    return make_tensor(random_dense(shape, seed), dtype, layout, on(i));
+  }
+  /// Whether `tensor` is on device i and has the bits of `expected`, wherever that is.
+  static ::testing::AssertionResult is_copy(const Tensor& tensor, const Tensor& expected, int i) {
+    if (tensor.device() != on(i)) return ::testing::AssertionFailure() << "it is on " << tensor.device();
+    if (tensor.shape() != expected.shape() || tensor.dtype() != expected.dtype()) {
+      return ::testing::AssertionFailure() << describe(tensor) << " in place of " << describe(expected);
+    }
+    const Tensor here = empty(expected.shape(), {expected.dtype(), on(i)});
+    chores::copy(expected, here);
+    if (!chores::bytes_equal(tensor, here)) return ::testing::AssertionFailure() << "values differ";
+    return ::testing::AssertionSuccess();
+  }
+
+ private:
+  std::array<int64_t, kDevices> before_{};
+};
+
+}  // namespace tandem::testing

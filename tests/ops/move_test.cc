@@ -1,0 +1,307 @@
+#include <tandem/ops/move.h>
+
+#include <atomic>
+#include <future>
+#include <stdexcept>
+#include <thread>
+
+#include <tandem/autograd/engine.h>
+#include <tandem/autograd/gradcheck.h>
+#include <tandem/base/trace.h>
+#include <tandem/ops/elementwise.h>
+#include <tandem/ops/matmul.h>
+#include <tandem/ops/reduce.h>
+#include <tandem/ops/view.h>
+#include <tandem/tests/ops/four_devices.h>
+
+namespace tandem::testing {
+namespace {
+
+using Move = FourDevices;
+
+/// Sizes in elements: none, one, prime, just around a chunk of kChunk floats, many of them.
+constexpr int64_t kChunk = 256;
+constexpr int64_t kSizes[] = {0, 1, 3, 251, 256, 257, 1021, 4096};
+const TransferOptions kSmall{.chunk_bytes = kChunk * 4, .max_in_flight = 2};
+
+TEST_F(Move, EveryWayGivesTheSameBits) {
+  for (const DType dtype : {kFloat32, kFloat64, kFloat16, kInt64, kUInt8, kBool}) {
+    for (const int64_t size : kSizes) {
+      SCOPED_TRACE(str(dtype, " ", size));
+      const Tensor x = random_on(0, {size}, 1, dtype);
+      EXPECT_TRUE(is_copy(to(x, on(1)), x, 1));
+      EXPECT_TRUE(is_copy(to_async(x, on(2), kSmall).get(), x, 2));
+      EXPECT_TRUE(is_copy(gather_to(on(3), {x}, kSmall)[0], x, 3));
+    }
+  }
+}
+
+TEST_F(Move, OfEveryLayoutAndShape) {
+  for (const Layout layout : kLayouts) {
+    for (const Shape& shape :
+         {Shape{}, Shape{7, 33}, Shape{3, 1, 517}, Shape{2, 3, 4, 31}, Shape{600, 2}, Shape{1, 1}, Shape{5, 0, 3}}) {
+      if (shape.empty() && layout == Layout::kExpanded) continue;
+      SCOPED_TRACE(str(shape, " ", static_cast<int>(layout)));
+      const Tensor x = random_on(1, shape, 2, kFloat32, layout);
+      for (const int64_t chunk_bytes : {1, 64, 1000, 1 << 20}) {
+        const Tensor y = to_async(x, on(0), {.chunk_bytes = chunk_bytes, .max_in_flight = 3}).get();
+        EXPECT_TRUE(is_copy(y, x, 0));
+        EXPECT_TRUE(y.is_contiguous());
+      }
+    }
+  }
+}
+
+TEST_F(Move, WhatIsThereIsNotCopied) {
+  const Tensor x = ones({5});
+  EXPECT_TRUE(to(x, on(0)).is_same(x));
+  const Future<Tensor> future = to_async(x, on(0));
+  EXPECT_TRUE(future.is_completed());
+  EXPECT_FALSE(future.cancel());
+  EXPECT_TRUE(future.get().is_same(x));
+  EXPECT_TRUE(gather_to(on(0), {x, x})[1].is_same(x));
+}
+
+TEST_F(Move, TheProgramGoesOnMeanwhile) {
+  const Tensor x = random_on(0, {64 * kChunk}, 3);
+  std::promise<void> computed;
+  std::shared_future<void> result = computed.get_future().share();
+  TransferOptions options = kSmall;
+  // The last chunks wait for what the program computes while the move is on its way.
+  options.progress = [&](int64_t done, int64_t total) {
+    EXPECT_EQ(total, x.num_bytes());
+    if (done > total / 2) result.wait();
+  };
+  const Future<Tensor> moved = to_async(x, on(1), options);
+  const Tensor a = random_on(2, {40, 40}, 4);
+  const Tensor product = matmul(a, a);
+  EXPECT_FALSE(moved.is_completed());
+  EXPECT_FALSE(moved.wait(std::chrono::milliseconds(0)));
+  computed.set_value();
+  EXPECT_TRUE(is_copy(moved.get(), x, 1));
+  EXPECT_EQ(product.device(), on(2));
+}
+
+TEST_F(Move, ContinuationsRunWithAndWithoutFailure) {
+  const Tensor x = random_on(0, {kChunk * 3}, 5);
+  std::promise<bool> good, bad;
+  const Future<Tensor> moved = to_async(x, on(1), kSmall);
+  moved.then([&] { good.set_value(moved.exception() == nullptr); });
+  EXPECT_TRUE(good.get_future().get());
+  TransferOptions failing = kSmall;
+  failing.progress = [](int64_t, int64_t) { throw std::runtime_error("no"); };
+  const Future<Tensor> failed = to_async(x, on(1), failing);
+  failed.then([&] { bad.set_value(failed.exception() != nullptr); });
+  EXPECT_TRUE(bad.get_future().get());
+  EXPECT_THROW(static_cast<void>(failed.get()), std::runtime_error);
+}
+
+// The account of the target grows by the result alone; chunks of what is not contiguous are packed where they come from.
+TEST_F(Move, PeakMemoryIsTheResultAndTheChunksInFlight) {
+  constexpr int64_t kRows = 64;
+  const int64_t bytes = kRows * kChunk * 4;
+  for (const int in_flight : {1, 2, 3}) {
+    const TransferOptions options{.chunk_bytes = kChunk * 4, .max_in_flight = in_flight};
+    {
+      const Tensor x = random_on(0, {kRows, kChunk}, 6);
+      reset_peak_memory(on(0));
+      reset_peak_memory(on(1));
+      const int64_t before = taken(0);
+      const MovePlan plan = plan_move({x}, on(1), options);
+      reset_peak_memory(on(0));
+      reset_peak_memory(on(1));
+      const Tensor y = to_async(x, on(1), options).get();
+      EXPECT_EQ(plan.num_bytes, bytes);
+      EXPECT_EQ(plan.num_chunks, kRows);
+      EXPECT_EQ(most_taken(1), block_bytes(bytes));
+      EXPECT_EQ(plan.needs[0].result_bytes, block_bytes(bytes));
+      EXPECT_EQ(most_taken(0), before);
+    }
+    const Tensor x = random_on(0, {kRows, kChunk}, 6, kFloat32, Layout::kTransposed);
+    const MovePlan plan = plan_move({x}, on(1), options);
+    reset_peak_memory(on(0));
+    reset_peak_memory(on(1));
+    const int64_t before = taken(0);
+    const Tensor y = to_async(x, on(1), options).get();
+    EXPECT_EQ(most_taken(1), block_bytes(bytes));
+    ASSERT_EQ(plan.needs.size(), 2u);
+    EXPECT_EQ(plan.needs[1].device, on(0));
+    EXPECT_EQ(plan.needs[1].staging_bytes, in_flight * block_bytes(kChunk * 4));
+    EXPECT_LE(most_taken(0) - before, plan.needs[1].staging_bytes);
+    EXPECT_GE(most_taken(0) - before, block_bytes(kChunk * 4));
+  }
+}
+
+TEST_F(Move, WhatDoesNotFitIsRefusedUntouched) {
+  const Tensor x = random_on(0, {4 * kChunk}, 7);
+  set_memory_limit(on(1), 2048);
+  const int64_t free = free_memory(on(1));
+  EXPECT_EQ(free, 2048 - memory_stats(on(1)).allocated);
+  std::atomic<int> chunks{0};
+  TransferOptions options = kSmall;
+  options.progress = [&](int64_t, int64_t) { ++chunks; };
+  const std::string plan =
+      str(": too little memory, nothing was moved\n"
+          "  4.0 KiB (4096 bytes) in 4 chunks\n"
+          "  cpu:1: 4096 bytes for results, 0 for chunks in flight; free ",
+          free, "  <- too little");
+  EXPECT_EQ(error_text<OutOfMemory>([&] { static_cast<void>(to_async(x, on(1), options)); }), "to_async" + plan);
+  EXPECT_EQ(error_text<OutOfMemory>([&] { static_cast<void>(gather_to(on(1), {x}, options)); }), "gather_to" + plan);
+  EXPECT_THROW(static_cast<void>(to(x, on(1))), OutOfMemory);
+  EXPECT_FALSE(plan_move({x}, on(1), options).fits());
+  EXPECT_EQ(chunks, 0);
+  EXPECT_EQ(taken(1), 0);
+  // Two that fit alone do not fit together: none is moved.
+  const Tensor half = random_on(0, {kChunk}, 8), other = random_on(2, {kChunk + 1}, 8);
+  EXPECT_THROW(static_cast<void>(gather_to(on(1), {half, other}, options)), OutOfMemory);
+  EXPECT_EQ(chunks, 0);
+  EXPECT_TRUE(is_copy(gather_to(on(1), {half}, kSmall)[0], half, 1));
+  // A large tensor is refused with the plan's numbers by `to`, too.
+  set_memory_limit(on(1), 1 << 20);
+  const Tensor large = zeros({1 << 19});
+  const std::string text = error_text<OutOfMemory>([&] { static_cast<void>(to(large, on(1))); });
+  EXPECT_NE(text.find("to: too little memory, nothing was moved"), std::string::npos) << text;
+}
+
+TEST_F(Move, TheSourcesMemoryCountsToo) {
+  const Tensor x = random_on(2, {64, kChunk}, 9, kFloat32, Layout::kTransposed);
+  set_memory_limit(on(2), memory_stats(on(2)).allocated + 1024);  // one chunk, not two
+  EXPECT_THROW(static_cast<void>(to_async(x, on(1), kSmall)), OutOfMemory);
+  EXPECT_EQ(taken(1), 0);
+  EXPECT_TRUE(is_copy(to_async(x, on(1), {.chunk_bytes = kChunk * 4, .max_in_flight = 1}).get(), x, 1));
+}
+
+TEST_F(Move, AFailureAtAnyChunkLeavesNothing) {
+  const Tensor x = random_on(0, {7 * kChunk + 5}, 10);
+  const Tensor y = random_on(2, {2 * kChunk}, 11, kFloat32, Layout::kSliced);
+  for (int bad = 1; bad <= 8; ++bad) {
+    SCOPED_TRACE(bad);
+    std::atomic<int> chunks{0};
+    TransferOptions options = kSmall;
+    options.progress = [&](int64_t, int64_t) {
+      if (++chunks == bad) throw std::runtime_error(str("chunk ", bad));
+    };
+    const Future<Tensor> future = to_async(x, on(1), options);
+    EXPECT_EQ(error_text<std::runtime_error>([&] { static_cast<void>(future.get()); }), str("chunk ", bad));
+    EXPECT_EQ(taken(1), 0);
+    chunks = 0;
+    EXPECT_THROW(static_cast<void>(gather_to(on(1), {x, y}, options)), std::runtime_error);
+    EXPECT_EQ(taken(1), 0);
+    EXPECT_TRUE(is_copy(to_async(x, on(1), kSmall).get(), x, 1));
+  }
+}
+
+TEST_F(Move, CancelledAtAnyChunk) {
+  const Tensor x = random_on(0, {6 * kChunk}, 12);
+  for (int point = 0; point < 6; ++point) {
+    SCOPED_TRACE(point);
+    std::promise<void> reached, go_on;
+    std::shared_future<void> may_go_on = go_on.get_future().share();
+    std::atomic<int> chunks{0};
+    TransferOptions options{.chunk_bytes = kChunk * 4, .max_in_flight = 1};
+    options.progress = [&](int64_t, int64_t) {
+      if (chunks++ != point) return;
+      reached.set_value();
+      may_go_on.wait();
+    };
+    const Future<Tensor> future = to_async(x, on(1), options);
+    reached.get_future().wait();
+    EXPECT_TRUE(future.cancel());
+    EXPECT_FALSE(future.is_completed());
+    go_on.set_value();
+    EXPECT_EQ(error_text<CancelledError>([&] { static_cast<void>(future.get()); }),
+              str("to_async: cancelled after ", point + 1, " of 6 chunks"));
+    EXPECT_EQ(taken(1), 0);
+    EXPECT_TRUE(future.cancel());
+  }
+  const Future<Tensor> complete = to_async(x, on(1), kSmall);
+  complete.wait();
+  EXPECT_FALSE(complete.cancel());
+  EXPECT_TRUE(is_copy(complete.get(), x, 1));
+}
+
+TEST_F(Move, AChangeOfTheInputMeanwhileIsAnError) {
+  const Tensor x = random_on(0, {4 * kChunk}, 13);
+  TransferOptions options{.chunk_bytes = kChunk * 4, .max_in_flight = 1};
+  std::atomic<bool> once{true};
+  options.progress = [&](int64_t, int64_t) {
+    if (once.exchange(false)) x.mul_(2);
+  };
+  const Future<Tensor> future = to_async(x, on(1), options);
+  EXPECT_EQ(error_text<StateError>([&] { static_cast<void>(future.get()); }),
+            "to_async: input was changed in place by mul_ before the move was complete");
+  EXPECT_EQ(taken(1), 0);
+}
+
+TEST_F(Move, TheInputIsKeptAliveAndThenReleased) {
+  Tensor x = random_on(0, {4 * kChunk}, 14);
+  const Tensor kept = x.clone();
+  const Future<Tensor> future = to_async(x, on(1), kSmall);
+  x = {};
+  EXPECT_TRUE(is_copy(future.get(), kept, 1));
+  EXPECT_EQ(taken(0), block_bytes(4 * kChunk * 4));  // kept alone
+}
+
+TEST_F(Move, GradientsGoBack) {
+  const auto through = [](const std::vector<Tensor>& in) {
+    const Tensor a = to(in[0] * in[0], on(1));
+    const Tensor b = to_async(in[1], on(1), kSmall).get();
+    const std::vector<Tensor> c = gather_to(on(1), {in[0], in[2]}, kSmall);
+    return a * b + c[0] * c[1];
+  };
+  std::vector<Tensor> inputs = {random_on(0, {3, 7}, 15, kFloat64), random_on(2, {3, 7}, 16, kFloat64),
+                                random_on(1, {3, 7}, 17, kFloat64)};
+  for (Tensor& input : inputs) input.set_requires_grad();
+  EXPECT_NO_THROW(autograd::gradcheck(through, inputs));
+  EXPECT_NO_THROW(autograd::gradgradcheck(through, inputs));
+  through(inputs).sum().backward();
+  EXPECT_EQ(inputs[1].grad().device(), on(2));
+}
+
+TEST_F(Move, PlansAndSuggestions) {
+  const std::vector<Tensor> tensors = {random_on(0, {1000}, 18), random_on(1, {3000}, 19), random_on(2, {10}, 20)};
+  const MovePlan plan = plan_move(tensors, on(1), kSmall);
+  EXPECT_EQ(plan.num_bytes, 4040);
+  EXPECT_EQ(plan.num_chunks, 4 + 1);
+  ASSERT_EQ(plan.needs.size(), 1u);
+  EXPECT_EQ(plan.needs[0].result_bytes, block_bytes(4000) + block_bytes(40));
+  EXPECT_GT(plan.expected_time.count(), 0);
+  EXPECT_TRUE(plan.fits());
+  EXPECT_EQ(plan_move({tensors[1]}, on(1)).num_chunks, 0);
+
+  // Where most of it is; unless it does not fit there.
+  EXPECT_EQ(suggest_device(tensors).best, on(1));
+  set_memory_limit(on(1), memory_stats(on(1)).allocated);
+  const DeviceSuggestion second = suggest_device(tensors);
+  ASSERT_EQ(second.choices.size(), static_cast<size_t>(cpu_device_count()));
+  EXPECT_TRUE(second.best.has_value() && *second.best != on(1));
+  EXPECT_FALSE(second.choices[1].plan.fits());
+  EXPECT_NE(to_string(second).find("does not fit"), std::string::npos);
+  EXPECT_NE(to_string(second).find("<- suggested"), std::string::npos);
+  EXPECT_FALSE(suggest_device(tensors, {on(1)}).best.has_value());
+  EXPECT_EQ(taken(3), 0) << "a suggestion moves nothing";
+}
+
+TEST_F(Move, MistakesAreNamed) {
+  const Tensor x = ones({2});
+  EXPECT_EQ(error_text<StateError>([] { static_cast<void>(to_async(Tensor(), Device("cpu:1"))); }),
+            "to_async: input is undefined\n  input  undefined");
+  EXPECT_EQ(error_text<ValueError>([] { static_cast<void>(gather_to(Device("cpu:1"), {})); }), "gather_to: no tensors");
+  EXPECT_EQ(error_text<StateError>([&] {
+              static_cast<void>(gather_to(Device("cpu:1"), {x, Tensor()}));
+            }),
+            "gather_to: tensors[1] is undefined");
+  EXPECT_EQ(error_text<ValueError>([&] { static_cast<void>(to_async(x, Device("cpu:1"), {.chunk_bytes = 0})); }),
+            "to_async: chunk_bytes is 0, must be positive");
+  EXPECT_EQ(error_text<ValueError>([&] { static_cast<void>(to_async(x, Device("cpu:1"), {.max_in_flight = 0})); }),
+            "to_async: max_in_flight is 0, must be positive");
+  for (const char* device : {"cpu:63", "cuda"}) {
+    EXPECT_THROW(static_cast<void>(to(x, Device(device))), DeviceError);
+    EXPECT_THROW(static_cast<void>(to_async(x, Device(device))), DeviceError);
+    EXPECT_THROW(static_cast<void>(plan_move({x}, Device(device))), DeviceError);
+    EXPECT_THROW(static_cast<void>(suggest_device({x}, {Device(device)})), DeviceError);
+  }
+}
+
+}  // namespace
+}  // namespace tandem::testing
