@@ -91,7 +91,7 @@ class Backend {
   /// still completes.
   virtual void do_hear_failure(int culprit, const std::string& reason) = 0;
   /// Memory that the backend moves best.
-  virtual RefPtr<Storage> do_allocate(int64_t num_bytes) = 0;
+  virtual RefPtr<Storage> do_allocate(int64_t num_bytes, Device device) = 0;
   virtual LastStarted do_last_started(int rank) const = 0;
   /// Of the ranks that have started the running collective, those that keep it waiting, as far as this rank can tell;
   /// maybe none.

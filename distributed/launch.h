@@ -15,11 +15,12 @@ using RankFunction = std::function<void(Context&)>;
 
 /// Runs `f` on every rank and returns the exit status for main.
 ///
-/// Takes --nproc N, --log-dir DIR, --tee, --max-restarts N and --timeout SECONDS out of argv.  Where rank variables are
-/// set (torchrun's, see docs/launching.md) this process is a rank of that job; else with --nproc N > 1 it starts N
-/// copies of itself as ranks and waits for them; else it is the only rank.  An exception that leaves `f` aborts the
-/// group and is reported once, with its rank, on stderr.  Status: 0, 1 after an error, 2 after wrong flags or
-/// variables, 130 / 143 after SIGINT / SIGTERM.
+/// Takes --nproc N, --devices D,E.., --log-dir DIR, --tee, --max-restarts N and --timeout SECONDS out of argv.  Where rank
+/// variables are set (torchrun's, see docs/launching.md) this process is a rank of that job; else with --nproc N > 1 it
+/// starts N copies of itself as ranks and waits for them; with --devices cpu,cpu:1 the ranks are threads of this process,
+/// one on each of the devices (CPU devices that are not declared yet are); else it is the only rank.  An exception that
+/// leaves `f` aborts the group and is reported once, with its rank, on stderr.  Status: 0, 1 after an error, 2 after wrong
+/// flags or variables, 130 / 143 after SIGINT / SIGTERM.
 TANDEM_API int launch(int& argc, char** argv, const RankFunction& f);
 
 /// Runs the function that spawn named, where this process is one of spawn's, and returns its status; else nullopt.  The
@@ -35,6 +36,9 @@ TANDEM_API void spawn(int n, const std::string& name, const std::vector<std::str
 /// Runs `f` on n ranks that are threads of this process and waits; rethrows the first failing rank's exception.  Each
 /// rank has its own RankContext, generators and group; its device is cpu.
 TANDEM_API void run_threads(int n, const RankFunction& f);
+/// The same with one rank for each device, which is the rank's Context::device(): a model mirrored on the devices of one
+/// process.  The same bits as with as many processes.  Throws DeviceError where one does not exist.
+TANDEM_API void run_threads(const std::vector<Device>& devices, const RankFunction& f);
 
 /// Registers a function for spawn; used by TANDEM_RANK_MAIN.
 TANDEM_API bool register_rank_main(const char* name, void (*f)(Context&, const std::vector<std::string>&));

@@ -321,7 +321,9 @@ LastStarted GlooBackend::do_last_started(int rank) const {
   return {last.seq, last.seq == 0 ? std::chrono::nanoseconds(0) : Clock::now() - last.when, last.what};
 }
 
-RefPtr<Storage> GlooBackend::do_allocate(int64_t num_bytes) { return Storage::allocate(Device(), num_bytes); }
+RefPtr<Storage> GlooBackend::do_allocate(int64_t num_bytes, Device device) {
+  return Storage::allocate(device, num_bytes);
+}
 
 // --- messages ---
 

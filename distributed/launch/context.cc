@@ -24,6 +24,7 @@ std::shared_ptr<Context> ContextAccess::install(RankContext& rank_context, const
   context->rank_ = options.rank;
   context->world_size_ = options.world_size;
   context->local_rank_ = options.local_rank;
+  context->device_ = options.device;
   context->timeout_ = options.timeout;
   context->thread_ranks_ = options.thread_ranks;
   context->store_ = options.store;

@@ -17,6 +17,7 @@ struct ContextOptions {
   int local_rank = 0;
   int local_world_size = 1;
   int num_threads = 0;
+  Device device = {};
   bool thread_ranks = false;
   std::chrono::milliseconds timeout{300000};
   std::shared_ptr<Store> store;

@@ -18,7 +18,7 @@ namespace tandem::inline v0::distributed {
 namespace {
 
 constexpr std::chrono::milliseconds kDefaultTimeout{300000};
-constexpr std::string_view kFlags[] = {"--nproc", "--log-dir", "--tee", "--timeout", "--max-restarts"};
+constexpr std::string_view kFlags[] = {"--nproc", "--devices", "--log-dir", "--tee", "--timeout", "--max-restarts"};
 
 std::chrono::milliseconds choose_timeout(const LaunchFlags& flags) {
   if (flags.timeout) return *flags.timeout;
@@ -46,6 +46,26 @@ int start_ranks(const LaunchFlags& flags, int argc, char** argv) {
   } catch (const Error& e) {
     std::fprintf(stderr, "%s\n", e.what());
     return 1;
+  }
+}
+
+/// "cpu,cpu:1".
+std::vector<Device> parse_devices(const std::string& text) {
+  std::vector<Device> devices;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    devices.emplace_back(text.substr(begin, end - begin));
+    TANDEM_CHECK(ValueError, std::count(devices.begin(), devices.end(), devices.back()) == 1, "launch: --devices '",
+                 text, "' names ", devices.back(), " twice");
+    begin = end + 1;
+  }
+  return devices;
+}
+
+/// Declares the CPU devices among them.
+void declare(const std::vector<Device>& devices) {
+  for (const Device device : devices) {
+    if (device.is_cpu() && device.index >= cpu_device_count()) set_cpu_device_count(device.index + 1);
   }
 }
 
@@ -79,6 +99,7 @@ LaunchFlags take_launch_flags(int& argc, char** argv) {
       value = argv[++i];
     }
     if (name == "--nproc") flags.num_ranks = parse_num_ranks("launch: --nproc", value);
+    if (name == "--devices") flags.devices = parse_devices(value);
     if (name == "--timeout") flags.timeout = parse_seconds("launch: --timeout", value);
     if (name == "--max-restarts") flags.max_restarts = parse_num_restarts("launch: --max-restarts", value);
     if (name == "--log-dir") {
@@ -88,6 +109,10 @@ LaunchFlags take_launch_flags(int& argc, char** argv) {
   }
   TANDEM_CHECK(ValueError, !flags.tee || !flags.log_dir.empty(),
                "launch: --tee shows what --log-dir writes: give both");
+  TANDEM_CHECK(
+      ValueError, flags.devices.empty() || (!flags.num_ranks && flags.log_dir.empty() && flags.max_restarts == 0),
+      "launch: --devices makes the ranks threads of this process, --nproc, --log-dir and --max-restarts make them "
+      "processes: give one");
   argc = static_cast<int>(kept.size());
   for (size_t i = 0; i < kept.size(); ++i) argv[i] = kept[i];
   argv[argc] = nullptr;
@@ -110,6 +135,13 @@ int launch(int& argc, char** argv, const RankFunction& f) {
     const LaunchFlags flags = take_launch_flags(argc, argv);
     const Lookup lookup = [](const char* name) { return env_string(name); };
     const auto environment = read_rank_environment(lookup);
+    if (!flags.devices.empty()) {
+      TANDEM_CHECK(ValueError, !environment, "launch: --devices starts ranks, but this process is a rank already\n",
+                   describe_rank_variables(lookup));
+      declare(flags.devices);
+      warn_if_crowded(static_cast<int>(flags.devices.size()));
+      return run_device_ranks(flags.devices, choose_timeout(flags), f);
+    }
     const bool starts_ranks = flags.num_ranks.value_or(1) > 1 || !flags.log_dir.empty() || flags.max_restarts > 0;
     TANDEM_CHECK(
         ValueError, !environment || (!flags.num_ranks && !starts_ranks),

@@ -4,13 +4,16 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <tandem/base/macros.h>
+#include <tandem/tensor/device.h>
 
 namespace tandem::inline v0::distributed {
 
 struct LaunchFlags {
   std::optional<int> num_ranks;
+  std::vector<Device> devices;  ///< of thread ranks; none: no --devices
   std::string log_dir;
   bool tee = false;
   int max_restarts = 0;

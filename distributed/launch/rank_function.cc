@@ -32,8 +32,8 @@ void print_failure(int rank, int world_size, const std::string& text) {
 }
 
 /// The status of a rank whose function returned: 130 or 143 where that was because of a signal, on whichever rank.
-int status_of(const Context& context) {
-  if (!context.should_stop() && interrupt_signal() == 0) return 0;
+int status_of(bool should_stop) {
+  if (!should_stop && interrupt_signal() == 0) return 0;
   return 128 + (interrupt_signal() != 0 ? interrupt_signal() : SIGTERM);
 }
 
@@ -45,7 +45,7 @@ int run_only_rank(std::chrono::milliseconds timeout, const RankFunction& f) {
       rank_context, {.num_threads = rank_context.num_threads, .timeout = timeout, .store = store});
   const RankOutcome outcome = call_rank_function(f, *context, store->failures());
   ContextAccess::drop_group(*context);
-  if (!outcome.error) return status_of(*context);
+  if (!outcome.error) return status_of(context->should_stop());
   print_failure(0, 1, outcome.text);
   return 1;
 }
@@ -110,6 +110,18 @@ RankOutcome call_rank_function(const RankFunction& f, Context& context, FailureB
   return outcome;
 }
 
+int run_device_ranks(const std::vector<Device>& devices, std::chrono::milliseconds timeout, const RankFunction& f) {
+  const InterruptHandlers interrupts(true);
+  try {
+    const ThreadRanksEnd end = run_thread_ranks(devices, timeout, f);
+    if (!end.error) return status_of(end.stopped);
+    print_failure(end.rank, static_cast<int>(devices.size()), end.text);
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "launch: %s\n", e.what());
+  }
+  return 1;
+}
+
 int run_rank_process(const RankEnvironment* environment, std::chrono::milliseconds timeout, const RankFunction& f) {
   const InterruptHandlers interrupts(environment == nullptr || !environment->launched_here);
   if (environment == nullptr) return run_only_rank(timeout, f);
@@ -138,7 +150,7 @@ int run_rank_process(const RankEnvironment* environment, std::chrono::millisecon
                                             .timeout = timeout,
                                             .store = store});
   const RankOutcome outcome = call_rank_function(f, *context, store->failures());
-  const int status = outcome.error ? 1 : status_of(*context);
+  const int status = outcome.error ? 1 : status_of(context->should_stop());
   if (outcome.error) report_failure(env, outcome, *store);
   ContextAccess::drop_group(*context);
   if (!outcome.error) store->leave();

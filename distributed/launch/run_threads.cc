@@ -10,50 +10,60 @@
 #include <tandem/distributed/launch/context_access.h>
 #include <tandem/distributed/launch/rank_function.h>
 #include <tandem/distributed/store/memory_store.h>
+#include <tandem/tensor/allocator.h>
+#include <tandem/tensor/generator.h>
 
 namespace tandem::inline v0::distributed {
 
 namespace {
 
-/// What the ranks' threads share.  `mutex` guards the exceptions.
+/// What the ranks' threads share.  `mutex` guards what is kept of their ends.
 struct ThreadJob {
-  int num_ranks;
+  const std::vector<Device>& devices;  // of the ranks
+  std::chrono::milliseconds timeout;
   const RankFunction& f;
   std::shared_ptr<MemoryStore> store = std::make_shared<MemoryStore>();
   std::mutex mutex = {};
-  std::exception_ptr root_cause = {};
-  std::exception_ptr consequence = {};  // shown where a rank announced a failure without throwing
+  ThreadRanksEnd root_cause = {};
+  ThreadRanksEnd consequence = {};  // shown where a rank announced a failure without throwing
+  bool stopped = false;
 };
 
 void run_rank(ThreadJob& job, int rank) {
   RankContext rank_context;
   const RankContext::Use use(rank_context);
-  const auto context =
-      ContextAccess::install(rank_context, {.rank = rank,
-                                            .world_size = job.num_ranks,
-                                            .local_rank = rank,
-                                            .local_world_size = job.num_ranks,
-                                            .num_threads = std::max(1, available_cores() / job.num_ranks),
-                                            .thread_ranks = true,
-                                            .store = job.store});
+  const int num_ranks = static_cast<int>(job.devices.size());
+  const Device device = job.devices[static_cast<size_t>(rank)];
+  set_rank_device(device);  // its random numbers are those of the rank, wherever it computes
+  const auto context = ContextAccess::install(rank_context, {.rank = rank,
+                                                             .world_size = num_ranks,
+                                                             .local_rank = rank,
+                                                             .local_world_size = num_ranks,
+                                                             .num_threads = std::max(1, available_cores() / num_ranks),
+                                                             .device = device,
+                                                             .thread_ranks = true,
+                                                             .timeout = job.timeout,
+                                                             .store = job.store});
   const RankOutcome outcome = call_rank_function(job.f, *context, job.store->failures());
-  if (outcome.error) {
-    {
-      std::lock_guard lock(job.mutex);
-      std::exception_ptr& kept = outcome.consequence ? job.consequence : job.root_cause;
-      if (!kept) kept = outcome.error;
-    }
-    job.store->announce_failure(rank, outcome.text);
+  {
+    std::lock_guard lock(job.mutex);
+    ThreadRanksEnd& kept = outcome.consequence ? job.consequence : job.root_cause;
+    if (outcome.error && !kept.error) kept = {.error = outcome.error, .rank = rank, .text = outcome.text};
+    job.stopped = job.stopped || context->should_stop();
   }
+  if (outcome.error) job.store->announce_failure(rank, outcome.text);
   ContextAccess::drop_group(*context);
   job.store->leave(rank);
 }
 
 }  // namespace
 
-void run_threads(int n, const RankFunction& f) {
+ThreadRanksEnd run_thread_ranks(const std::vector<Device>& devices, std::chrono::milliseconds timeout,
+                                const RankFunction& f) {
+  const int n = static_cast<int>(devices.size());
   TANDEM_CHECK(ValueError, n >= 1 && n <= 1024, "run_threads: expected 1 to 1024 ranks, got ", n);
-  ThreadJob job{.num_ranks = n, .f = f};
+  for (const Device device : devices) static_cast<void>(memory_stats(device));  // throws where there is no such device
+  ThreadJob job{.devices = devices, .timeout = timeout, .f = f};
   std::vector<std::thread> threads;
   try {
     for (int rank = 0; rank < n; ++rank) threads.emplace_back([&job, rank] { run_rank(job, rank); });
@@ -65,8 +75,25 @@ void run_threads(int n, const RankFunction& f) {
     throw;
   }
   for (std::thread& thread : threads) thread.join();
-  if (job.root_cause) std::rethrow_exception(job.root_cause);
-  if (job.consequence) std::rethrow_exception(job.consequence);
+  ThreadRanksEnd end = job.root_cause.error ? job.root_cause : job.consequence;
+  end.stopped = job.stopped;
+  return end;
 }
+
+namespace {
+
+void run_or_throw(const std::vector<Device>& devices, const RankFunction& f) {
+  const ThreadRanksEnd end = run_thread_ranks(devices, ContextOptions().timeout, f);
+  if (end.error) std::rethrow_exception(end.error);
+}
+
+}  // namespace
+
+void run_threads(int n, const RankFunction& f) {
+  TANDEM_CHECK(ValueError, n >= 1, "run_threads: expected 1 to 1024 ranks, got ", n);
+  run_or_throw(std::vector<Device>(static_cast<size_t>(n)), f);
+}
+
+void run_threads(const std::vector<Device>& devices, const RankFunction& f) { run_or_throw(devices, f); }
 
 }  // namespace tandem::inline v0::distributed

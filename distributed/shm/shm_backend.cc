@@ -227,10 +227,10 @@ void ShmBackend::throw_counts_mismatch(int from, int to) const {
 
 // --- the rest ---
 
-RefPtr<Storage> ShmBackend::do_allocate(int64_t num_bytes) {
+RefPtr<Storage> ShmBackend::do_allocate(int64_t num_bytes, Device device) {
   // What travels goes through rings.  Peers reading it where it lies was measured: slower by half and more
   // wherever the lines are dirty in the writer's cache, and no faster elsewhere.
-  return Storage::allocate(Device(), num_bytes);
+  return Storage::allocate(device, num_bytes);
 }
 
 LastStarted ShmBackend::do_last_started(int rank) const {

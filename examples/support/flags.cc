@@ -98,12 +98,14 @@ int parse_training_flags(int argc, char** argv, const Program& program, Training
       ->check(not_empty);
   // Taken out by distributed::launch; declared here for --help and so that they are not refused.
   int nproc = 1;
+  std::string devices;
   std::string log_dir;
   bool tee = false;
   int max_restarts = 0;
   double timeout = 300;
   auto* ranks = app.add_option_group("Ranks");
   ranks->add_option("--nproc", nproc, "ranks to start, one process each");
+  ranks->add_option("--devices", devices, "ranks that are threads of one process, on these devices: cpu,cpu:1");
   ranks->add_option("--log-dir", log_dir, "folder for each rank's output, rank-R.log");
   ranks->add_flag("--tee", tee, "with --log-dir: show the output too");
   ranks->add_option("--max-restarts", max_restarts,

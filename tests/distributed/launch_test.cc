@@ -92,6 +92,19 @@ TEST(LaunchTest, StartsRanksAndMarksTheirLines) {
   }
 }
 
+TEST(LaunchTest, RanksAreThreadsOnDevices) {
+  const auto result = run({"say", "--devices", "cpu:1,cpu"});
+  EXPECT_EQ(sorted_lines(result.out), (Arguments{"rank 0 of 2 local 0 of 2 args", "rank 1 of 2 local 1 of 2 args"}));
+  EXPECT_EQ(messages(result.err), "");
+  EXPECT_EQ(result.status, 0);
+  const auto failing = run({"throw", "1", "--devices=cpu,cpu:1,cpu:2"});
+  EXPECT_EQ(messages(failing.err), "rank 1 of 3 failed: boom on rank 1 of 3\n");
+  EXPECT_EQ(failing.status, 1);
+  const auto missing = run({"say", "--devices", "cuda:0"});
+  EXPECT_EQ(missing.err.find("launch: "), 0u) << missing.err;
+  EXPECT_EQ(missing.status, 1);
+}
+
 TEST(LaunchTest, RanksShareTheStore) {
   const auto result = run({"exchange", "--nproc", "4"});
   EXPECT_EQ(sorted_lines(result.out), (Arguments{"[1] sum 60", "[2] sum 60", "[3] sum 60", "sum 60"}));
@@ -161,6 +174,11 @@ TEST(LaunchTest, WrongFlagsAreUsageErrors) {
       {{"--tee"}, "launch: --tee shows what --log-dir writes: give both\n"},
       {{"--tee=3", "--log-dir", "x"}, "launch: --tee takes no value, got '--tee=3'\n"},
       {{"--log-dir="}, "launch: --log-dir is empty\n"},
+      {{"--devices", "cpu,gpu"}, "Device: 'gpu' is none of cpu, cpu:N, cuda, cuda:N\n"},
+      {{"--devices", "cpu,cpu:1,cpu:0"}, "launch: --devices 'cpu,cpu:1,cpu:0' names cpu twice\n"},
+      {{"--devices", "cpu", "--nproc", "1"},
+       "launch: --devices makes the ranks threads of this process, --nproc, --log-dir and --max-restarts make them "
+       "processes: give one\n"},
   };
   for (const auto& [arguments, text] : cases) {
     const auto result = run(arguments);

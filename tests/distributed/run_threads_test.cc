@@ -9,6 +9,8 @@
 #include <tandem/base/error.h>
 #include <tandem/base/rank_context.h>
 #include <tandem/distributed/launch.h>
+#include <tandem/tensor/factories.h>
+#include <tandem/tensor/generator.h>
 #include <tandem/tests/support/error_text.h>
 
 namespace {
@@ -38,6 +40,28 @@ TEST(RunThreadsTest, EachRankHasItsOwnContext) {
     });
     for (const auto& count : seen) EXPECT_EQ(count.load(), 1);
   }
+}
+
+TEST(RunThreadsTest, OneRankOnEachDevice) {
+  if (td::cpu_device_count() < 3) td::set_cpu_device_count(3);
+  const std::vector<td::Device> devices = {td::Device("cpu:2"), td::Device("cpu:0"), td::Device("cpu:1")};
+  std::vector<uint32_t> streams(3, 99);
+  run_threads(devices, [&](Context& context) {
+    const td::Device device = devices[static_cast<size_t>(context.rank())];
+    EXPECT_EQ(context.device(), device);
+    const td::PhiloxState drawn = td::default_generator(device).reserve(1);
+    EXPECT_EQ(drawn.rank, static_cast<uint32_t>(context.rank()));
+    streams[static_cast<size_t>(context.rank())] = drawn.device_number;
+    const td::Tensor x = td::full({3}, context.rank() + 1, {td::kFloat32, device});
+    context.group()->all_reduce(x);
+    EXPECT_EQ(x.device(), device);
+    EXPECT_EQ(x.to_vector<float>(), std::vector<float>(3, 6));
+    const td::RefPtr<td::Storage> memory = context.group()->allocate(100, device);
+    EXPECT_EQ(memory->device(), device);
+  });
+  EXPECT_EQ(streams, std::vector<uint32_t>(3, 0)) << "the rank's own device has stream 0, whichever it is";
+  EXPECT_THROW(run_threads({td::Device("cpu:63")}, [](Context&) {}), td::DeviceError);
+  EXPECT_THROW(run_threads(std::vector<td::Device>(), [](Context&) {}), td::ValueError);
 }
 
 TEST(RunThreadsTest, RanksShareAStore) {

@@ -23,6 +23,24 @@ TEST(LenetTest, RanksTakePartsOfTheSameBatch) {
   expect_equal_training("mnist", {"--model", "lenet", "--max-steps", "6", "--lr", "0.02"});
 }
 
+// A model mirrored on two devices of one process, and the same training in two processes: every bit of every weight.
+TEST(LenetTest, ThreadsOnTwoDevicesEqualTwoProcesses) {
+  const auto train = [](const Arguments& ranks) {
+    const std::string folder = fresh_folder("lenet" + ranks[0]);
+    Arguments arguments = {"--model", "lenet", "--batch-size", "8", "--max-steps", "12", "--out", folder};
+    arguments.insert(arguments.end(), ranks.begin(), ranks.end());
+    const auto result = run_example("mnist", arguments);
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_EQ(result.err, "");
+    EXPECT_EQ(result.out.find("lenet on 2 ranks"), 0u) << result.out;
+    return read_file(folder + "/model.safetensors");
+  };
+  const std::string processes = train({"--nproc", "2"});
+  ASSERT_GT(processes.size(), 40000u);
+  EXPECT_TRUE(train({"--devices", "cpu,cpu:1"}) == processes);
+  EXPECT_TRUE(train({"--devices", "cpu:3,cpu:2"}) == processes);
+}
+
 TEST(LenetTest, LowPrecisionProductsTrainToo) {
   const auto result = run_example("mnist", {"--model", "lenet", "--nproc", "2", "--batch-size", "16", "--max-steps",
                                             "60", "--amp", "--out", fresh_folder("amp")});
