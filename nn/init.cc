@@ -5,6 +5,7 @@
 #include <tandem/autograd/grad_mode.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/random.h>
+#include <tandem/tensor/generator.h>
 
 namespace tandem::inline v0::nn::init {
 
@@ -23,6 +24,10 @@ Fans fans_of(const char* op, const Tensor& tensor) {
   return {static_cast<double>(tensor.size(1)) * field, static_cast<double>(tensor.size(0)) * field};
 }
 
+/// That of the rank's own device, wherever the tensor is: a model that is made on the host and then moved starts with the same
+/// bits on every kind of device.
+Generator& ranks_generator() { return default_generator(rank_device()); }
+
 /// Uniform in [-bound, bound]; a tensor without elements has no finite bound and needs none.
 const Tensor& symmetric_(const Tensor& tensor, double bound) {
   return tensor.num_elements() == 0 ? tensor : uniform_(tensor, -bound, bound);
@@ -33,13 +38,13 @@ const Tensor& symmetric_(const Tensor& tensor, double bound) {
 const Tensor& uniform_(const Tensor& tensor, double low, double high) {
   TANDEM_CHECK(ValueError, low <= high, "uniform_: low is ", low, ", high is ", high, ", expected low <= high");
   const NoGradGuard no_grad;
-  return tensor.copy_(rand(tensor.shape(), tensor.options()).mul_(high - low).add_(low));
+  return tensor.copy_(rand(tensor.shape(), tensor.options(), &ranks_generator()).mul_(high - low).add_(low));
 }
 
 const Tensor& normal_(const Tensor& tensor, double mean, double deviation) {
   TANDEM_CHECK(ValueError, deviation >= 0, "normal_: the deviation is ", deviation, ", expected >= 0");
   const NoGradGuard no_grad;
-  return tensor.copy_(randn(tensor.shape(), tensor.options()).mul_(deviation).add_(mean));
+  return tensor.copy_(randn(tensor.shape(), tensor.options(), &ranks_generator()).mul_(deviation).add_(mean));
 }
 
 const Tensor& zeros_(const Tensor& tensor) {

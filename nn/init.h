@@ -1,7 +1,8 @@
 // Initial values of parameters.
 //
-// All change `tensor` (floating, any device) in place, unrecorded, and return it; random ones draw from the default
-// generator of its device.  The fans of a weight [out, in, ...] are fan_in = in r and fan_out = out r, where r is
+// All change `tensor` (floating, any device) in place, unrecorded, and return it; random ones draw from the
+// default generator of the rank's own device, wherever it is: a model that is made on the host and moved starts with the
+// same bits on every kind of device.  The fans of a weight [out, in, ...] are fan_in = in r and fan_out = out r, where r is
 // the product of the other sizes, as in PyTorch; a tensor of fewer than two dimensions has none: ShapeError.
 #pragma once
 

@@ -16,6 +16,8 @@ namespace tandem::inline v0 {
 
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 constexpr int64_t kLargeBytes = int64_t{1} << 20;
 
 void check_input(const char* op, const Tensor& input) {
@@ -68,7 +70,9 @@ Future<Tensor> to_async(const Tensor& input, Device device, const TransferOption
         promise.set_exception(error);
       });
   if (running != nullptr) {
-    promise.set_help([running](std::chrono::steady_clock::time_point) { return running->help(); });
+    // A chunk takes what it takes: not for those who wait until a point in time.
+    promise.set_help(
+        [running](Clock::time_point deadline) { return deadline == Clock::time_point::max() && running->help(); });
     promise.set_cancel([running] { return running->cancel(); });
   }
   return promise.future();

@@ -21,6 +21,7 @@
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/distributed/backend_ranks.h>
 #include <tandem/tests/support/sanitizers.h>
+#include <tandem/tests/support/stopped_process.h>
 #include <tandem/tests/support/temporary_folder.h>
 
 namespace tandem::inline v0::distributed {
@@ -207,7 +208,7 @@ inline void fail_in_the_middle(Context& context, const std::vector<std::string>&
   const Clock::time_point heard = Clock::now();
   std::ofstream(path + std::to_string(context.rank())) << text;
   if (how == "stopped") {  // the victim goes on when all have heard
-    if (store.add("heard", 1) == kFailingWorld - 1) kill(std::stoi(store.get("pid", kLong)), SIGCONT);
+    if (store.add("heard", 1) == kFailingWorld - 1) testing::wake_when_stopped(std::stoi(store.get("pid", kLong)));
   } else if (how == "disagrees") {
     store.add("heard", 1);
     while (store.add("heard", 0) < kFailingWorld) usleep(1000);

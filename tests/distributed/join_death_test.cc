@@ -20,6 +20,7 @@
 #include <tandem/distributed/store/forwarding_store.h>
 #include <tandem/tests/distributed/thread_ranks.h>
 #include <tandem/tests/support/sanitizers.h>
+#include <tandem/tests/support/stopped_process.h>
 #include <tandem/tests/support/temporary_folder.h>
 
 namespace tandem::inline v0::distributed {
@@ -110,7 +111,7 @@ TANDEM_RANK_MAIN(join_or_fail) {
   if (is_victim) return;
   std::ofstream(path + std::to_string(context.rank())) << text;
   if (how == "stopped" && store.add("heard", 1) == kWorld - 1) {
-    kill(std::stoi(store.get(str("here ", kVictim), std::chrono::seconds(100))), SIGCONT);
+    testing::wake_when_stopped(std::stoi(store.get(str("here ", kVictim), std::chrono::seconds(100))));
   }
   const std::string at = testing::read_file(path + "at");
   if (at.empty() || text == "nothing") return;

@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include <tandem/base/rank_context.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/generator.h>
 #include <tandem/tests/support/error_text.h>
@@ -99,6 +100,23 @@ TEST(Init, TheSeedDeterminesTheValues) {
   };
   EXPECT_EQ(draw(5), draw(5));
   EXPECT_NE(draw(5), draw(6));
+}
+
+TEST(Init, TheRanksOwnDeviceDrawsWhereverTheTensorIs) {
+  if (td::cpu_device_count() < 2) td::set_cpu_device_count(2);
+  const auto drawn = [](td::Device own, td::Device device) {
+    td::RankContext context;  // a rank of its own
+    const td::RankContext::Use use(context);
+    td::set_rank_device(own);
+    td::manual_seed(5);
+    const td::Tensor x = td::empty({7}, {td::kFloat32, device});
+    return init::normal_(init::uniform_(x)).to_vector<float>();
+  };
+  const td::Device here, there("cpu:1");
+  const std::vector<float> values = drawn(here, here);
+  EXPECT_EQ(drawn(there, here), values);
+  EXPECT_EQ(drawn(there, there), values);
+  EXPECT_EQ(drawn(here, there), values);
 }
 
 TEST(Init, ChangesParametersUnrecorded) {

@@ -35,21 +35,6 @@ TEST(Cast, ToDTypeIsRecorded) {
   EXPECT_EQ(x.to(kInt64).to_vector<double>(), (Values{1, 2}));
 }
 
-TEST(Cast, ToDeviceIsRecorded) {
-  if (cpu_device_count() < 2) set_cpu_device_count(2);
-  Tensor x = tensor({1.0, 2.5});
-  x.set_requires_grad();
-  const Tensor y = x.to(Device("cpu:1"));
-  EXPECT_EQ(y.device(), Device("cpu:1"));
-  EXPECT_TRUE(x.to(Device("cpu:0")).is_same(x));
-  EXPECT_TRUE(x.cpu().is_same(x));
-  const Tensor z = y * 3;
-  EXPECT_EQ(z.device(), Device("cpu:1"));
-  z.backward(full({2}, 0.5, {kFloat32, Device("cpu:1")}));
-  EXPECT_EQ(x.grad().device(), Device("cpu:0"));
-  EXPECT_EQ(x.grad().to_vector<double>(), (Values{1.5, 1.5}));
-}
-
 TEST(Cast, PoliciesUnderAutocast) {
   const Tensor single = ones({2});
   const Tensor bf16 = ones({2}, {kBFloat16});
@@ -113,9 +98,6 @@ TEST(Cast, GradientsReturnToTheParametersDType) {
 
 TEST(Cast, ErrorTexts) {
   EXPECT_EQ(error_text<StateError>([] { static_cast<void>(to(Tensor(), kFloat64)); }),
-            "to: input is undefined\n"
-            "  input  undefined");
-  EXPECT_EQ(error_text<StateError>([] { static_cast<void>(to(Tensor(), Device())); }),
             "to: input is undefined\n"
             "  input  undefined");
 }
