@@ -26,6 +26,7 @@ template <class T>
 struct FutureState {
   std::mutex mutex;
   std::condition_variable changed;
+  int num_futures = 0;  // that refer to it: the value goes with the last of them
   bool done = false;
   std::optional<T> value;
   std::exception_ptr error;
@@ -50,19 +51,47 @@ struct FutureState {
   }
 };
 
+/// A future's reference.  The producer may hold the state for some moments after it has finished it, on a thread that may not
+/// run just then; what it finished must not take memory for as long.
+template <class T>
+class FutureReference {
+ public:
+  FutureReference() = default;
+  explicit FutureReference(std::shared_ptr<FutureState<T>> state) : state_(std::move(state)) { count(1); }
+  FutureReference(const FutureReference& other) : FutureReference(other.state_) {}
+  FutureReference(FutureReference&& other) noexcept : state_(std::exchange(other.state_, nullptr)) {}
+  FutureReference& operator=(FutureReference other) noexcept {
+    std::swap(state_, other.state_);
+    return *this;
+  }
+  ~FutureReference() { count(-1); }
+  FutureState<T>* get() const { return state_.get(); }
+
+ private:
+  void count(int change) {
+    if (state_ == nullptr) return;
+    std::optional<T> value;  // destroyed outside of the lock
+    std::lock_guard lock(state_->mutex);
+    state_->num_futures += change;
+    if (state_->num_futures == 0) value.swap(state_->value);
+  }
+  std::shared_ptr<FutureState<T>> state_;
+};
+
 }  // namespace detail
 
 template <class T>
 class Promise;
 
-/// The consumer's end of a result.  Copies refer to the same result; safe from many threads.
+/// The consumer's end of a result.  Copies refer to the same result, whose value goes with the last of them; safe from many
+/// threads.
 template <class T>
 class [[nodiscard]] Future {
  public:
   using Value = std::conditional_t<std::is_void_v<T>, detail::Unit, T>;
 
   Future() = default;
-  bool valid() const { return state_ != nullptr; }
+  bool valid() const { return state_.get() != nullptr; }
 
   bool is_completed() const {
     std::lock_guard lock(state().mutex);
@@ -119,12 +148,12 @@ class [[nodiscard]] Future {
 
  private:
   friend class Promise<T>;
-  explicit Future(std::shared_ptr<detail::FutureState<Value>> state) : state_(std::move(state)) {}
+  explicit Future(const std::shared_ptr<detail::FutureState<Value>>& state) : state_(state) {}
 
   detail::FutureState<Value>& state() const {
-    TANDEM_CHECK(StateError, state_ != nullptr,
+    TANDEM_CHECK(StateError, state_.get() != nullptr,
                  "Future: has no result to wait for (default-constructed or moved from)");
-    return *state_;
+    return *state_.get();
   }
   bool wait_until(std::chrono::steady_clock::time_point deadline) const {
     auto& s = state();
@@ -144,7 +173,7 @@ class [[nodiscard]] Future {
     if (error) std::rethrow_exception(error);
   }
 
-  std::shared_ptr<detail::FutureState<Value>> state_;
+  detail::FutureReference<Value> state_;
 };
 
 /// The producer's end.  The first of set_value and set_exception counts; later ones are ignored.

@@ -1,5 +1,6 @@
 #include <tandem/base/future.h>
 
+#include <memory>
 #include <string>
 #include <thread>
 
@@ -54,6 +55,20 @@ TEST(Future, RethrowsTheFailure) {
   } catch (const CommError& error) {
     EXPECT_EQ(error.peer(), 3);
   }
+}
+
+TEST(Future, TheValueGoesWithTheLastFuture) {
+  const Promise<std::shared_ptr<int>> promise;
+  auto value = std::make_shared<int>(3);
+  const std::weak_ptr<int> seen = value;
+  {
+    const auto future = promise.future();
+    promise.set_value(std::move(value));
+    const auto copy = future;
+    EXPECT_EQ(*copy.get(), 3);
+    EXPECT_FALSE(seen.expired());
+  }
+  EXPECT_TRUE(seen.expired());  // the producer's end is still there
 }
 
 TEST(Future, CancelAsksTheProducer) {

@@ -259,7 +259,7 @@ TEST_F(Move, GradientsGoBack) {
 }
 
 TEST_F(Move, PlansAndSuggestions) {
-  const std::vector<Tensor> tensors = {random_on(0, {1000}, 18), random_on(1, {3000}, 19), random_on(2, {10}, 20)};
+  const std::vector<Tensor> tensors = {random_on(0, {1000}, 18), random_on(1, {1000000}, 19), random_on(2, {10}, 20)};
   const MovePlan plan = plan_move(tensors, on(1), kSmall);
   EXPECT_EQ(plan.num_bytes, 4040);
   EXPECT_EQ(plan.num_chunks, 4 + 1);
@@ -269,7 +269,7 @@ TEST_F(Move, PlansAndSuggestions) {
   EXPECT_TRUE(plan.fits());
   EXPECT_EQ(plan_move({tensors[1]}, on(1)).num_chunks, 0);
 
-  // Where most of it is; unless it does not fit there.
+  // Where most of it is, a thousand times as much as elsewhere; unless it does not fit there.
   EXPECT_EQ(suggest_device(tensors).best, on(1));
   set_memory_limit(on(1), memory_stats(on(1)).allocated);
   const DeviceSuggestion second = suggest_device(tensors);
