@@ -7,7 +7,6 @@
 #include <tandem/base/format.h>
 #include <tandem/ops/common.h>
 #include <tandem/tensor/bandwidth.h>
-#include <tandem/tensor/reduce.h>
 
 namespace tandem::inline v0::ops {
 
@@ -135,7 +134,7 @@ void Transfer::add(std::vector<Tensor> inputs, std::vector<Tensor> outputs) {
   steps_.push_back({std::move(inputs), std::move(outputs), grid, num_bytes});
 }
 
-void Transfer::Step::run(const char* op, int64_t chunk) const {
+void Transfer::Step::run(int64_t chunk) const {
   const Tensor out = grid.slice(outputs[0], chunk);
   const auto part_of = [&](const Tensor& input) {
     const Tensor part = grid.slice(input, chunk);
@@ -148,10 +147,9 @@ void Transfer::Step::run(const char* op, int64_t chunk) const {
     chores::copy(part_of(inputs[0]), out, num_bytes);
   } else {
     std::vector<Tensor> parts;
-    std::vector<const std::byte*> data;
-    for (const Tensor& input : inputs) data.push_back(parts.emplace_back(part_of(input)).data_ptr());
-    const TraceSpan span(op, "copy", static_cast<int64_t>(inputs.size() + 1) * out.num_bytes());
-    chores::reduce(ReduceOp::kSum, out.dtype(), data, out.num_elements(), out.data_ptr());
+    for (const Tensor& input : inputs) parts.push_back(part_of(input));
+    // What is copied on from there is better in the caches.
+    chores::sum(parts, out, outputs.size() > 1 ? 0 : num_bytes);
   }
   for (size_t i = 1; i < outputs.size(); ++i) chores::copy(out, grid.slice(outputs[i], chunk), num_bytes);
 }
@@ -177,10 +175,10 @@ ChunkWork Transfer::work() {
   if (options_.progress) {
     work.progress = [f = options_.progress, num_done, total_bytes](int64_t) { f(num_done->load(), total_bytes); };
   }
-  work.run = [op = op_, steps = std::move(steps_), list = std::move(chunks), num_done](int64_t i) {
+  work.run = [steps = std::move(steps_), list = std::move(chunks), num_done](int64_t i) {
     const Chunk& chunk = list[static_cast<size_t>(i)];
     const Step& step = steps[chunk.step];
-    step.run(op, chunk.number);
+    step.run(chunk.number);
     *num_done += step.grid.slice(step.outputs[0], chunk.number).num_bytes();
   };
   return work;

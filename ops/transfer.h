@@ -68,7 +68,7 @@ class Transfer {
     std::vector<Tensor> outputs;
     ChunkGrid grid;
     int64_t num_bytes;  // of one output
-    void run(const char* op, int64_t chunk) const;
+    void run(int64_t chunk) const;
   };
   struct Way {
     Device from, to;

@@ -2,6 +2,8 @@
 // version; the operations above them do.
 #pragma once
 
+#include <span>
+
 #include <tandem/tensor/tensor.h>
 
 namespace tandem::inline v0::chores {
@@ -12,6 +14,9 @@ TANDEM_API void fill(const Tensor& out, Scalar value);
 /// devices: this is where `.to()` moves data.  What the caches would not hold goes past them; `whole_bytes`: size of the copy
 /// that this is a part of.
 TANDEM_API void copy(const Tensor& src, const Tensor& out, int64_t whole_bytes = 0);
+/// out = inputs[0] + inputs[1] + ... in this order, of equal shape and dtype, all row-major, on any devices; half types are
+/// added in float32 and rounded once.  On the calling thread; `whole_bytes` as for copy.
+TANDEM_API void sum(std::span<const Tensor> inputs, const Tensor& out, int64_t whole_bytes = 0);
 /// out += src for equal shape, dtype and device; half types are added in float32.
 TANDEM_API void add_into(const Tensor& src, const Tensor& out);
 /// Whether two tensors of equal shape, dtype and device hold the same bits.

@@ -1,8 +1,10 @@
 #include <tandem/tensor/chores.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -10,6 +12,7 @@
 #include <tandem/base/parallel_for.h>
 #include <tandem/base/rank_context.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tests/support/error_text.h>
 
 namespace tandem {
 namespace {
@@ -337,6 +340,54 @@ TEST(Chores, ChangeNoVersion) {
   chores::copy(ones({3}), a);
   chores::add_into(ones({3}), a);
   EXPECT_EQ(a.version(), version);
+}
+
+// As parts of something large they go past the caches: with any alignment, length and gaps around them.
+TEST(Chores, PastTheCachesTheBitsAreTheSame) {
+  constexpr int64_t kLarge = int64_t{1} << 40;
+  if (cpu_device_count() < 2) set_cpu_device_count(2);
+  const Device there("cpu:1");
+  for (const int64_t count : {1, 1023, 1024, 1025, 2047, 2048, 5000, 70001}) {
+    for (const int64_t offset : {0, 1, 7, 16}) {
+      SCOPED_TRACE(str(count, " from ", offset));
+      std::vector<float> numbers(static_cast<size_t>(count + 40));
+      std::iota(numbers.begin(), numbers.end(), 0.f);
+      const Tensor memory = from_vector(numbers, {count + 40});
+      const Tensor target = full({count + 40}, -1, {kFloat32, there});
+      const auto part = [&](const Tensor& t, int64_t begin) {
+        return make_view(t.storage(), kFloat32, {count}, {1}, begin);
+      };
+      chores::copy(part(memory, offset), part(target, 16 - offset), kLarge);
+      std::vector<float> want(static_cast<size_t>(count + 40), -1);
+      for (int64_t i = 0; i < count; ++i) want[static_cast<size_t>(16 - offset + i)] = static_cast<float>(offset + i);
+      EXPECT_EQ(target.to_vector<float>(), want);
+
+      const Tensor inputs[] = {part(memory, offset), part(memory, 3), part(target, 16 - offset)};
+      const Tensor result = full({count + 40}, -1);
+      chores::sum(inputs, part(result, offset), kLarge);
+      std::fill(want.begin(), want.end(), -1.f);
+      for (int64_t i = 0; i < count; ++i) {
+        want[static_cast<size_t>(offset + i)] = static_cast<float>(3 * i + 2 * offset + 3);
+      }
+      EXPECT_EQ(result.to_vector<float>(), want);
+    }
+  }
+}
+
+TEST(Chores, SumsOfEveryDType) {
+  for (const DType dtype : {kFloat32, kFloat64, kFloat16, kBFloat16, kInt64, kInt32, kUInt8, kBool}) {
+    const Tensor inputs[] = {full({33}, 1, {dtype}), full({33}, 0, {dtype}), full({33}, 3, {dtype})};
+    for (const int64_t whole_bytes : {int64_t{0}, int64_t{1} << 40}) {
+      const Tensor out = empty({33}, {dtype});
+      chores::sum(inputs, out, whole_bytes);
+      EXPECT_EQ(out.to_vector<double>(), std::vector<double>(33, dtype == kBool ? 1 : 4));
+    }
+  }
+  EXPECT_EQ(testing::error_text<DTypeError>([] {
+              const Tensor inputs[] = {zeros({2}), zeros({2}, {kFloat64})};
+              chores::sum(inputs, zeros({2}));
+            }),
+            "sum: dtypes differ\n  input  float64 [2] on cpu\n  out  float32 [2] on cpu");
 }
 
 }  // namespace
