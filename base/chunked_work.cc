@@ -101,7 +101,7 @@ class Run final : public RunningChunks, public std::enable_shared_from_this<Run>
     std::unique_lock lock(Carriers::instance().mutex);
     --num_in_flight_;
     if (!error) ++num_done_;
-    if (error && !error_) error_ = error;
+    if (error && !error_) error_ = std::move(error);
     finish_if_over(lock);
     // The thread that was here may not come back: another takes its place.
     if (lock.owns_lock() && can_take()) Carriers::instance().changed.notify_one();
@@ -115,7 +115,7 @@ class Run final : public RunningChunks, public std::enable_shared_from_this<Run>
     if (finished_ || num_in_flight_ > 0 || !(stopped() || next_ == work_.num_chunks)) return;
     finished_ = true;
     std::erase(Carriers::instance().runs, shared_from_this());
-    std::exception_ptr error = error_;
+    std::exception_ptr error = std::move(error_);
     if (!error && cancelled_) {
       error = std::make_exception_ptr(
           CancelledError(str(work_.name, ": cancelled after ", num_done_, " of ", work_.num_chunks, " chunks")));
@@ -126,7 +126,7 @@ class Run final : public RunningChunks, public std::enable_shared_from_this<Run>
       const RankContext context = std::exchange(context_, {});
       lock.unlock();
     }  // what they hold is gone before anybody hears of the end
-    if (finish) finish(error);
+    if (finish) finish(std::move(error));
   }
 
   ChunkWork work_;
@@ -204,7 +204,7 @@ void run_chunks(ChunkWork work) {
   const Promise<void> promise;
   work.finish = [promise, finish = std::move(work.finish)](std::exception_ptr error) {
     if (finish) finish(error);
-    error ? promise.set_exception(error) : promise.set_value();
+    error ? promise.set_exception(std::move(error)) : promise.set_value();
   };
   const Work done = promise.future();
   // What one thread at a time does needs no other.

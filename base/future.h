@@ -26,7 +26,7 @@ template <class T>
 struct FutureState {
   std::mutex mutex;
   std::condition_variable changed;
-  int num_futures = 0;  // that refer to it: the value goes with the last of them
+  int num_futures = 0;  // that refer to it: value and error go with the last of them
   bool done = false;
   std::optional<T> value;
   std::exception_ptr error;
@@ -71,9 +71,12 @@ class FutureReference {
   void count(int change) {
     if (state_ == nullptr) return;
     std::optional<T> value;  // destroyed outside of the lock
+    std::exception_ptr error;
     std::lock_guard lock(state_->mutex);
     state_->num_futures += change;
-    if (state_->num_futures == 0) value.swap(state_->value);
+    if (state_->num_futures > 0) return;
+    value.swap(state_->value);
+    error.swap(state_->error);
   }
   std::shared_ptr<FutureState<T>> state_;
 };

@@ -67,7 +67,7 @@ Future<Tensor> to_async(const Tensor& input, Device device, const TransferOption
         storage = {};
         if (!error) return promise.set_value(std::exchange(result, {}));
         result = {};  // before anybody hears of the end
-        promise.set_exception(error);
+        promise.set_exception(std::move(error));
       });
   if (running != nullptr) {
     // A chunk takes what it takes: not for those who wait until a point in time.
