@@ -78,7 +78,7 @@ Shape check_parts(const Tensor& input, const std::vector<Tensor>& mat1, const st
                mat2.size(), " of mat2, must be equal and at least 1");
   TANDEM_CHECK(StateError, input.defined(), operand_error(kOp, "input is undefined", {{"input", input}}));
   TANDEM_CHECK(DeviceError, input.device() == device,
-               operand_error(kOp, str("input must be where the result is, on ", device), {{"input", input}}, 0,
+               operand_error(kOp, str("input must be where the result is, on ", device), {{"input", input}}, {},
                              str("move it with input.to(", device, ")")));
   int64_t split_size = 0;
   for (size_t i = 0; i < mat1.size(); ++i) {

@@ -1,6 +1,7 @@
 #include <tandem/ops/common.h>
 
 #include <algorithm>
+#include <iterator>
 
 namespace tandem::inline v0::ops {
 
@@ -14,18 +15,12 @@ void append_padded(std::string& out, const std::string& text, size_t width) {
 
 [[noreturn]] void throw_undefined(const char* op, OperandSpan operands) {
   std::string names;
-  unsigned marked = 0;
-  unsigned bit = 1;
+  int count = 0;
   for (const Operand& operand : operands) {
-    if (!operand.tensor.defined()) {
-      if (!names.empty()) names += " and ";
-      names += operand.name;
-      marked |= bit;
-    }
-    bit <<= 1;
+    if (!operand.tensor.defined()) names += str(count++ == 0 ? "" : " and ", operand.name);
   }
-  const bool one = (marked & (marked - 1)) == 0;
-  throw StateError(with_module_scope(operand_error(op, names + (one ? " is undefined" : " are undefined"), operands)));
+  throw StateError(
+      with_module_scope(operand_error(op, names + (count == 1 ? " is undefined" : " are undefined"), operands)));
 }
 
 [[noreturn]] void throw_different_devices(const char* op, OperandSpan operands) {
@@ -40,17 +35,12 @@ void append_padded(std::string& out, const std::string& text, size_t width) {
     }
   }
   std::string moves;
-  unsigned marked = 0;
-  unsigned bit = 1;
+  std::vector<bool> marked;
   for (const Operand& operand : operands) {
-    if (operand.tensor.device() != home) {
-      if (!moves.empty()) moves += " and ";
-      moves += str(operand.name, ".to(", home, ")");
-      marked |= bit;
-    }
-    bit <<= 1;
+    marked.push_back(operand.tensor.device() != home);
+    if (marked.back()) moves += str(moves.empty() ? "" : " and ", operand.name, ".to(", home, ")");
   }
-  const bool one = (marked & (marked - 1)) == 0;
+  const bool one = std::count(marked.begin(), marked.end(), true) == 1;
   throw DeviceError(with_module_scope(operand_error(
       op, "operands are on different devices", operands, marked,
       str("move ", one ? "it" : "them", " with ", moves, ", or move the module with model.to(", home, ")"))));
@@ -65,8 +55,8 @@ KernelContext traced(const char* op, Device device, OperandSpan operands) {
 
 }  // namespace
 
-std::string operand_error(const char* op, const std::string& problem, OperandSpan operands, unsigned marked,
-                          const std::string& hint) {
+std::string operand_error(const char* op, const std::string& problem, OperandSpan operands,
+                          const std::vector<bool>& marked, const std::string& hint) {
   struct Line {
     std::string columns[4];  // name, device, dtype, shape
   };
@@ -86,7 +76,7 @@ std::string operand_error(const char* op, const std::string& problem, OperandSpa
     append_padded(text, lines[i].columns[1], width[1] + 2);
     append_padded(text, lines[i].columns[2], width[2] + 1);
     append_padded(text, lines[i].columns[3], width[3] + 2);
-    if (marked >> i & 1) text += "<- differs";
+    if (i < marked.size() && marked[i]) text += "<- differs";
     text.erase(text.find_last_not_of(' ') + 1);
     out += '\n' + text;
   }
@@ -111,15 +101,27 @@ KernelContext check_same_device(const char* op, OperandSpan operands) {
   return traced(op, device, operands);
 }
 
+KernelContext check_same_device_list(const char* op, const std::vector<Tensor>& tensors) {
+  const Tensor& first = tensors.front();
+  const auto beside_first = [&](const Tensor& tensor) { return tensor.defined() && tensor.device() == first.device(); };
+  if (first.defined() && std::all_of(tensors.begin(), tensors.end(), beside_first)) {
+    return check_same_device(op, {{"tensors[0]", first}});
+  }
+  std::vector<std::string> names;
+  for (size_t i = 0; i < tensors.size(); ++i) names.push_back(str("tensors[", i, ']'));
+  std::vector<Operand> operands;
+  for (size_t i = 0; i < tensors.size(); ++i) operands.push_back({names[i].c_str(), tensors[i]});
+  return check_same_device(op, operands);
+}
+
 void check_same_dtype(const char* op, OperandSpan operands) {
   const DType dtype = operands.begin()->tensor.dtype();
-  unsigned marked = 0;
-  unsigned bit = 1;
-  for (const Operand& operand : operands) {
-    if (operand.tensor.dtype() != dtype) marked |= bit;
-    bit <<= 1;
-  }
-  TANDEM_CHECK(DTypeError, marked == 0, operand_error(op, "operands have different dtypes", operands, marked));
+  const auto differs = [&](const Operand& operand) { return operand.tensor.dtype() != dtype; };
+  if (std::none_of(operands.begin(), operands.end(), differs)) [[likely]]
+    return;
+  std::vector<bool> marked;
+  std::transform(operands.begin(), operands.end(), std::back_inserter(marked), differs);
+  throw DTypeError(with_module_scope(operand_error(op, "operands have different dtypes", operands, marked)));
 }
 
 void check_floating(const char* op, Operand operand) {

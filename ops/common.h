@@ -24,12 +24,12 @@ using Operands = std::initializer_list<Operand>;
 /// The same where which there are is known at run time only: operations with optional arguments list those that are defined.
 using OperandSpan = std::span<const Operand>;
 
-/// "<op>: <problem>\n  input  cpu  float32 [128]\n  mat1  ...\n  <hint>", the columns aligned; `marked` operands get "
-/// <- differs" (bit i of the mask stands for operand i).  `hint` may be empty.
-std::string operand_error(const char* op, const std::string& problem, OperandSpan operands, unsigned marked = 0,
-                          const std::string& hint = "");
-inline std::string operand_error(const char* op, const std::string& problem, Operands operands, unsigned marked = 0,
-                                 const std::string& hint = "") {
+/// "<op>: <problem>\n  input  cpu  float32 [128]\n  mat1  ...\n  <hint>", the columns aligned; operands that are
+/// `marked`, one by one, get " <- differs".  `hint` may be empty.
+std::string operand_error(const char* op, const std::string& problem, OperandSpan operands,
+                          const std::vector<bool>& marked = {}, const std::string& hint = "");
+inline std::string operand_error(const char* op, const std::string& problem, Operands operands,
+                                 const std::vector<bool>& marked = {}, const std::string& hint = "") {
   return operand_error(op, problem, OperandSpan(operands.begin(), operands.size()), marked, hint);
 }
 
@@ -41,6 +41,9 @@ inline std::string operand_error(const char* op, const std::string& problem, Ope
 [[nodiscard]] inline KernelContext check_same_device(const char* op, Operands operands) {
   return check_same_device(op, OperandSpan(operands.begin(), operands.size()));
 }
+
+/// The same for at least one tensor, "tensors[0]", "tensors[1]" ...
+[[nodiscard]] KernelContext check_same_device_list(const char* op, const std::vector<Tensor>& tensors);
 
 /// Throws DTypeError listing the operands unless all have one dtype.
 void check_same_dtype(const char* op, OperandSpan operands);

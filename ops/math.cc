@@ -112,7 +112,7 @@ Tensor pow(Tensor input, Scalar exponent) {
   convert(input, dtype_with(input, exponent));
   TANDEM_CHECK(ValueError, is_floating_point(input.dtype()) || exponent.to_int() >= 0,
                ops::operand_error("pow", str("an integer to the power ", exponent.to_int(), " is no integer"),
-                                  {{"input", input}}, 0, "make the exponent a floating number"));
+                                  {{"input", input}}, {}, "make the exponent a floating number"));
   Tensor out = empty_in_order_of(input, input.dtype());
   const auto loop = make_loop<2>(out.shape(), out.num_elements(), {&out, &input});
   cpu::pow(context, out.dtype(), loop, exponent, input.data_ptr(), out.data_ptr());

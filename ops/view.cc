@@ -114,7 +114,7 @@ Tensor view(const Tensor& input, const Shape& shape) {
   TANDEM_CHECK(
       ShapeError, strides,
       ops::operand_error("view", str("the strides ", input.strides(), " do not permit shape ", full, " without a copy"),
-                         {{"input", input}}, 0, "use reshape"));
+                         {{"input", input}}, {}, "use reshape"));
   return recorded_view("view", input, full, *strides);
 }
 
@@ -434,14 +434,12 @@ struct CatNode : Node {
 
 /// Throws unless `other` can stand beside `first`, giving their names by number.
 void check_cat_pair(const Tensor& first, const Tensor& other, size_t number, int64_t dim) {
-  bool fits = other.defined() && other.device() == first.device() && other.dim() == first.dim();
+  bool fits = other.dim() == first.dim();
   for (int64_t d = 0; fits && d < first.dim(); ++d) fits = d == dim || other.size(d) == first.size(d);
   if (fits) return;
   const std::string name = str("tensors[", number, "]");
-  static_cast<void>(ops::check_same_device("cat", {{"tensors[0]", first}, {name.c_str(), other}}));
-  TANDEM_CHECK(ShapeError, fits,
-               ops::operand_error("cat", str("sizes differ in another dimension than ", dim),
-                                  {{"tensors[0]", first}, {name.c_str(), other}}));
+  throw ShapeError(with_module_scope(ops::operand_error("cat", str("sizes differ in another dimension than ", dim),
+                                                        {{"tensors[0]", first}, {name.c_str(), other}})));
 }
 
 }  // namespace
@@ -449,7 +447,7 @@ void check_cat_pair(const Tensor& first, const Tensor& other, size_t number, int
 Tensor cat(const std::vector<Tensor>& tensors, int64_t dim) {
   TANDEM_CHECK(ValueError, !tensors.empty(), "cat: no tensors");
   const Tensor& first = tensors.front();
-  const KernelContext context = ops::check_same_device("cat", {{"tensors[0]", first}});
+  const KernelContext context = ops::check_same_device_list("cat", tensors);
   TANDEM_CHECK(ShapeError, first.dim() > 0,
                ops::operand_error("cat", "tensors must have a dimension", {{"tensors[0]", first}}));
   const int64_t d = wrap_dim("cat", dim, first.dim());
@@ -480,14 +478,6 @@ Tensor cat(const std::vector<Tensor>& tensors, int64_t dim) {
 
 namespace {
 
-/// Says why `other` cannot stand beside `first`, giving their names by number.
-[[noreturn]] void throw_stack_pair(const Tensor& first, const Tensor& other, size_t number) {
-  const std::string name = str("tensors[", number, "]");
-  const ops::Operands operands = {{"tensors[0]", first}, {name.c_str(), other}};
-  static_cast<void>(ops::check_same_device("stack", operands));
-  throw ShapeError(with_module_scope(ops::operand_error("stack", "shapes differ", operands)));
-}
-
 struct StackNode : Node {
   int64_t dim = 0;
   size_t count = 0;
@@ -505,13 +495,15 @@ struct StackNode : Node {
 Tensor stack(const std::vector<Tensor>& tensors, int64_t dim) {
   TANDEM_CHECK(ValueError, !tensors.empty(), "stack: no tensors");
   const Tensor& first = tensors.front();
-  const KernelContext context = ops::check_same_device("stack", {{"tensors[0]", first}});
+  const KernelContext context = ops::check_same_device_list("stack", tensors);
   const int64_t d = wrap_dim("stack", dim, first.dim() + 1);
   DType dtype = first.dtype();
   for (size_t i = 0; i < tensors.size(); ++i) {
-    const bool fits =
-        tensors[i].defined() && tensors[i].device() == first.device() && tensors[i].shape() == first.shape();
-    if (!fits) throw_stack_pair(first, tensors[i], i);
+    if (tensors[i].shape() != first.shape()) {
+      const std::string name = str("tensors[", i, "]");
+      throw ShapeError(with_module_scope(
+          ops::operand_error("stack", "shapes differ", {{"tensors[0]", first}, {name.c_str(), tensors[i]}})));
+    }
     dtype = promote(dtype, tensors[i].dtype());
   }
   std::vector<Tensor> parts = tensors;

@@ -9,7 +9,8 @@ namespace {
 TEST(OpsCommon, OperandTable) {
   const Tensor a = zeros({2, 3});
   const Tensor b = zeros({}, {kInt64});
-  EXPECT_EQ(ops::operand_error("op", "went wrong", {{"a", a}, {"weights", b}, {"none", Tensor()}}, 0b010, "do better"),
+  EXPECT_EQ(ops::operand_error("op", "went wrong", {{"a", a}, {"weights", b}, {"none", Tensor()}}, {false, true, false},
+                               "do better"),
             "op: went wrong\n"
             "  a        cpu        float32 [2, 3]\n"
             "  weights  cpu        int64   []      <- differs\n"
@@ -40,6 +41,26 @@ TEST(OpsCommon, DevicesDifferFromTheMajority) {
             "  c  cpu:2  int32   [3]        <- differs\n"
             "  move them with b.to(cpu) and c.to(cpu), or move the module with model.to(cpu)");
   EXPECT_EQ(ops::check_same_device("op", {{"b", there}}).device, Device("cpu:1"));
+}
+
+TEST(OpsCommon, ListsOfAnyLength) {
+  if (cpu_device_count() < 3) set_cpu_device_count(3);
+  std::vector<Tensor> tensors(40, zeros({3}));
+  EXPECT_EQ(ops::check_same_device_list("op", tensors).device, Device());
+  tensors[36] = zeros({}, {kInt64, Device("cpu:2")});
+  std::string want = "op: operands are on different devices";
+  for (int i = 0; i < 40; ++i) {
+    want += str("\n  tensors[", i, i < 10 ? "]   " : "]  ",
+                i == 36 ? "cpu:2  int64   []   <- differs" : "cpu    float32 [3]");
+  }
+  want += "\n  move it with tensors[36].to(cpu), or move the module with model.to(cpu)";
+  EXPECT_EQ(error_text<DeviceError>([&] { static_cast<void>(ops::check_same_device_list("op", tensors)); }), want);
+  tensors = {zeros({3}), Tensor(), zeros({2})};
+  EXPECT_EQ(error_text<StateError>([&] { static_cast<void>(ops::check_same_device_list("op", tensors)); }),
+            "op: tensors[1] is undefined\n"
+            "  tensors[0]  cpu        float32 [3]\n"
+            "  tensors[1]  undefined\n"
+            "  tensors[2]  cpu        float32 [2]");
 }
 
 TEST(OpsCommon, ErrorsNameTheModule) {

@@ -220,7 +220,6 @@ TEST(View, Cat) {
     }
     return out;
   };
-  op.names_operands = false;  // errors list the first tensor and the one that does not fit
   check(op);
   OpCase one = op;
   one.inputs = {{"tensors[0]", {3}}};
@@ -300,7 +299,6 @@ TEST(View, Stack) {
         }
         return out;
       };
-      op.names_operands = false;  // errors list the first tensor and the one that does not fit
       check(op);
     }
   }
