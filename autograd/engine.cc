@@ -62,7 +62,11 @@ int64_t num_made_bytes(const TensorList& results, const Tensor& gradient) {
 Tensor root_gradient(const char* op, const Tensor& root, const Tensor& gradient, bool create_graph) {
   TANDEM_CHECK(StateError, root.requires_grad(), op, ": the tensor (", describe(root),
                ") neither requires grad nor was made from one that does");
-  if (gradient.defined()) return create_graph ? gradient : gradient.detach();
+  if (gradient.defined()) {
+    TANDEM_CHECK(DeviceError, gradient.device() == root.device(), op, ": the gradient (", describe(gradient),
+                 ") is not where the tensor (", describe(root), ") is; move it with gradient.to(", root.device(), ")");
+    return create_graph ? gradient : gradient.detach();
+  }
   TANDEM_CHECK(ShapeError, root.num_elements() == 1, op, ": a gradient must be given for ", describe(root),
                ", which has not exactly one element");
   return full(root.shape(), 1, root.options());
@@ -107,10 +111,12 @@ void BackwardContext::announce(int i, const Tensor& gradient) {
 GraphTask::GraphTask(BackwardOptions options)
     : options_(options),
       grad_mode_(options.create_graph),
+      autocast_(std::exchange(RankContext::current().autocast, int8_t{-1})),
       enclosing_(std::exchange(RankContext::current().running_backward, this)) {}
 
 GraphTask::~GraphTask() {
   RankContext::current().running_backward = enclosing_;
+  RankContext::current().autocast = autocast_;
   for (Node* node : nodes_) {
     node->task_ = nullptr;
     node->grad_ = {};

@@ -42,6 +42,7 @@ class GraphTask {
 
   const BackwardOptions options_;
   const detail::GradMode grad_mode_;
+  const int8_t autocast_;  ///< the mode outside: gradients have the dtypes of what they belong to
   void* const enclosing_;  ///< the backward that this one runs inside of
   bool capturing_ = false;
   SmallVector<Edge, 2> roots_;            ///< keep the graph alive

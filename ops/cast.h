@@ -19,8 +19,8 @@ enum class CastPolicy {
 /// does nothing otherwise.  Undefined tensors are left alone.
 TANDEM_API void cast_for(CastPolicy policy, std::initializer_list<Tensor*> tensors);
 
-/// While it lives, the calling thread's operations cast their operands as their policies say.  Throws DTypeError unless
-/// `dtype` is float16 or bfloat16.
+/// While it lives, the calling thread's operations cast their operands as their policies say; those of a backward do not, whose
+/// gradients have the dtypes that forward chose.  Throws DTypeError unless `dtype` is float16 or bfloat16.
 class TANDEM_API Autocast {
  public:
   explicit Autocast(DType dtype);

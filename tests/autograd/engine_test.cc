@@ -262,6 +262,18 @@ TEST(Engine, ErrorsOfTheCaller) {
   EXPECT_EQ(error_text<ShapeError>([&] { scale(x, 2).backward(zeros({1}, {kFloat64})); }),
             "backward: got a gradient of shape [1], the tensor has shape [2]");
   const Tensor y = scale(x, 2);
+  if (cpu_device_count() < 2) set_cpu_device_count(2);
+  const Tensor elsewhere = zeros({2}, {kFloat64, Device("cpu:1")});
+  EXPECT_EQ(
+      error_text<DeviceError>([&] { y.backward(elsewhere); }),
+      "backward: the gradient (float64 [2] on cpu:1) is not where the tensor (float64 [2] on cpu) is; move it with "
+      "gradient.to(cpu)");
+  EXPECT_EQ(error_text<DeviceError>([&] {
+              static_cast<void>(grad({&y, 1}, {&x, 1}, {&elsewhere, 1}));
+            }),
+            "grad: the gradient (float64 [2] on cpu:1) is not where the tensor (float64 [2] on cpu) is; move it with "
+            "gradient.to(cpu)");
+  EXPECT_FALSE(x.grad().defined());
   EXPECT_EQ(error_text<ValueError>([&] { static_cast<void>(grad({&y, 1}, {})); }), "grad: there are no inputs");
   EXPECT_EQ(error_text<DTypeError>([&] {
               tensor({1, 2}).set_requires_grad();

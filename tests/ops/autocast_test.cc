@@ -242,6 +242,29 @@ TEST(Autocast, GradientsArriveInTheParametersFloat32) {
   }
 }
 
+TEST(Autocast, BackwardInsideItsScopeIsTheSame) {
+  for (DType dtype : {kFloat32, kBFloat16, kFloat16}) {
+    for (const Front& front : fronts()) {
+      SCOPED_TRACE(str(front.name, " ", dtype));
+      std::vector<Tensors> gradients;
+      for (const bool inside : {false, true}) {
+        Tensors inputs = inputs_of(front, dtype);
+        for (Tensor& input : inputs) input.set_requires_grad();
+        Tensor out;
+        {
+          const Autocast autocast(kBFloat16);
+          out = front.run(inputs);
+          if (inside) out.backward(ones_like(out));
+        }
+        if (!inside) out.backward(ones_like(out));
+        Tensors& own = gradients.emplace_back();
+        for (const Tensor& input : inputs) own.push_back(input.grad());
+      }
+      for (size_t i = 0; i < gradients[0].size(); ++i) EXPECT_TRUE(same_bits(gradients[0][i], gradients[1][i])) << i;
+    }
+  }
+}
+
 TEST(Autocast, RunningStatisticsStayFloat32) {
   const Tensor mean = zeros({3}), variance = ones({3});
   const Tensor x = random_tensor({4, 3, 2, 2}, 1, kBFloat16);
