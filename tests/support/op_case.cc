@@ -1,6 +1,9 @@
 #include <tandem/tests/support/op_case.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstddef>
 #include <cstring>
 #include <random>
 
@@ -293,6 +296,42 @@ void check_threads(const OpCase& op) {
   }
 }
 
+std::string different_devices_text(const std::string& op, const std::vector<std::string>& names,
+                                   const std::vector<Tensor>& operands) {
+  Device home;
+  ptrdiff_t most = 0;
+  for (const Tensor& candidate : operands) {
+    const ptrdiff_t count = std::count_if(operands.begin(), operands.end(),
+                                          [&](const Tensor& t) { return t.device() == candidate.device(); });
+    if (count > most) {
+      most = count;
+      home = candidate.device();
+    }
+  }
+  std::vector<std::array<std::string, 4>> rows;
+  std::array<size_t, 4> width{};
+  for (size_t i = 0; i < operands.size(); ++i) {
+    const Tensor& t = operands[i];
+    rows.push_back({names[i], to_string(t.device()), to_string(t.dtype()), to_string(t.shape())});
+    for (size_t c = 0; c < 4; ++c) width[c] = std::max(width[c], rows[i][c].size());
+  }
+  std::string text = op + ": operands are on different devices", moves;
+  int num_moves = 0;
+  for (size_t i = 0; i < operands.size(); ++i) {
+    const bool differs = operands[i].device() != home;
+    text += "\n";
+    for (size_t c = 0; c < 4; ++c) {
+      text += (c == 3 ? " " : "  ") + rows[i][c];
+      if (c < 3 || differs) text.append(width[c] - rows[i][c].size(), ' ');
+    }
+    if (!differs) continue;
+    text += "  <- differs";
+    moves += str(num_moves++ == 0 ? "" : " and ", names[i], ".to(", home, ")");
+  }
+  return str(text, "\n  move ", num_moves == 1 ? "it" : "them", " with ", moves, ", or move the module with model.to(",
+             home, ")");
+}
+
 void check_errors(const OpCase& op) {
   SCOPED_TRACE(op.name);
   const DType dtype = op.dtypes.front();
@@ -311,6 +350,8 @@ void check_errors(const OpCase& op) {
   const int devices = cpu_device_count();
   if (devices < 2) set_cpu_device_count(2);
   const std::vector<Tensor> elsewhere = make_inputs(op, dtype, plan, Device("cpu:1"));
+  std::vector<std::string> names;
+  for (const Input& input : op.inputs) names.push_back(input.name);
   for (size_t i = 0; i < good.size(); ++i) {
     std::vector<Tensor> inputs = good;
     inputs[i] = elsewhere[i];
@@ -319,32 +360,7 @@ void check_errors(const OpCase& op) {
       EXPECT_EQ(text.substr(0, op.name.size() + 1), op.name + ":");
       continue;
     }
-    // Of two operands the second counts as the one in the wrong place.
-    const size_t wrong = good.size() == 2 ? 1 : i;
-    const Device home = inputs[wrong == 0 ? 1 : 0].device();
-    std::vector<std::string> columns[4];
-    size_t width[4] = {};
-    for (size_t k = 0; k < inputs.size(); ++k) {
-      const std::string cells[] = {op.inputs[k].name, to_string(inputs[k].device()), to_string(inputs[k].dtype()),
-                                   to_string(inputs[k].shape())};
-      for (int c = 0; c < 4; ++c) {
-        columns[c].push_back(cells[c]);
-        width[c] = std::max(width[c], cells[c].size());
-      }
-    }
-    std::string want = op.name + ": operands are on different devices";
-    for (size_t k = 0; k < inputs.size(); ++k) {
-      want += "\n";
-      for (int c = 0; c < 4; ++c) {
-        want += c == 3 ? " " : "  ";
-        want += columns[c][k];
-        if (c < 3 || k == wrong) want.append(width[c] - columns[c][k].size(), ' ');
-      }
-      if (k == wrong) want += "  <- differs";
-    }
-    want += str("\n  move it with ", op.inputs[wrong].name, ".to(", home, "), or move the module with model.to(", home,
-                ")");
-    EXPECT_EQ(text, want);
+    EXPECT_EQ(text, different_devices_text(op.name, names, inputs));
   }
 }
 

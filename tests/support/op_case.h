@@ -80,6 +80,11 @@ void check_errors(const OpCase& op);
 /// to nothing; infinities are close to themselves.
 ::testing::AssertionResult close(const Tensor& actual, const Dense& expected, double tolerance);
 
+/// The whole text of the DeviceError of `op` whose operands have these names: those that are not where most are (of equally
+/// many, where the first is) are marked.
+std::string different_devices_text(const std::string& op, const std::vector<std::string>& names,
+                                   const std::vector<Tensor>& operands);
+
 /// Distance from 1 to the next number of a floating dtype.
 double epsilon(DType dtype);
 
