@@ -62,6 +62,8 @@ Tensor SyncBatchNorm::forward(const Tensor& input) {
 Tensor SyncBatchNorm::add_relu(const Tensor& input, const Tensor& residual) {
   if (!is_training()) return BatchNorm2d::add_relu(input, residual);
   const ModuleScope scope(*this);
+  TANDEM_CHECK(DeviceError, residual.device() == input.device(), "SyncBatchNorm: the residual (", describe(residual),
+               ") is not where the input (", describe(input), ") is; move it with residual.to(", input.device(), ")");
   return relu(normalise(input) + residual);
 }
 

@@ -140,8 +140,14 @@ TEST(SyncBatchNormLayer, DoesWhatBatchNorm2dDoes) {
 TEST(SyncBatchNormLayer, ErrorsAndTheirTexts) {
   EXPECT_EQ(error_text<ValueError>([] { nn::SyncBatchNorm(3, nullptr); }), "SyncBatchNorm: group is null");
   EXPECT_EQ(error_text<ValueError>([] { nn::exchange_over(nullptr, "bn"); }), "exchange_over: group is null");
+  if (cpu_device_count() < 2) set_cpu_device_count(2);
   std::mutex mutex;
   distributed::run_threads(2, [&](distributed::Context& context) {
+    nn::Module root;
+    auto& layer = root.add<nn::SyncBatchNorm>("bn", 3, context.group());
+    const Tensor input = zeros({2, 3, 1, 1}), residual = zeros({2, 3, 1, 1}, {kFloat32, Device("cpu:1")});
+    const std::string elsewhere = error_text<DeviceError>([&] { layer.add_relu(input, residual); });
+    const int64_t counted = layer.num_batches_tracked.item<int64_t>();
     const auto exchange = nn::exchange_over(context.group(), "bn");
     const std::string too_few = error_text<ShapeError>([&] {
       sync_batch_norm(zeros({context.rank(), 3}), {}, {}, {}, {}, exchange);
@@ -150,6 +156,13 @@ TEST(SyncBatchNormLayer, ErrorsAndTheirTexts) {
     const Tensor y = sync_batch_norm(x, {}, {}, {}, {}, exchange);
     const std::string recorded = error_text<StateError>([&] { y.backward(ones({2, 3}, {kFloat64}), false, true); });
     const std::lock_guard lock(mutex);
+    EXPECT_EQ(
+        elsewhere,
+        "SyncBatchNorm: the residual (float32 [2, 3, 1, 1] on cpu:1) is not where the input (float32 [2, 3, 1, 1] on "
+        "cpu) is; move it with residual.to(cpu)\n"
+        "  in SyncBatchNorm 'bn'");
+    EXPECT_EQ(counted, 0);
+    EXPECT_EQ(layer.running_mean.version(), 0u);
     EXPECT_EQ(too_few, "sync_batch_norm: training needs at least two values per channel, all ranks together have 1");
     EXPECT_EQ(recorded, "sync_batch_norm: its backward cannot be recorded (create_graph)");
   });

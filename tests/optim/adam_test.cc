@@ -323,6 +323,34 @@ TEST(Optimizer, AStepWithoutMemoryChangesNothing) {
   expect_survives_lack_of_memory<td::optim::SGD>(td::optim::SGDOptions{.lr = 0.1, .momentum = 0.9, .dampening = 0.5});
 }
 
+/// Parameters on two devices of their own, stepped as others that are together on the first; which is left alone.
+template <class Optimizer, class Options>
+void expect_steps_on_each_device(const Options& options) {
+  td::set_cpu_device_count(3);
+  std::vector<std::vector<td::Tensor>> lists;
+  for (const std::vector<const char*>& names : {std::vector<const char*>{"cpu", "cpu"}, {"cpu:1", "cpu:2"}}) {
+    auto& list = lists.emplace_back();
+    for (size_t i = 0; i < 2; ++i) {
+      const td::TensorOptions on_it = {td::kFloat32, td::Device(names[i])};
+      list.push_back(td::full({3}, 1.5 - static_cast<double>(i), on_it).set_requires_grad());
+      set_gradient(list.back(), td::full({3}, 0.5, on_it));
+    }
+  }
+  Optimizer together(lists[0], options), apart(lists[1], options);
+  together.step();
+  td::reset_peak_memory({});
+  const int64_t before = td::memory_stats({}).allocated;
+  apart.step();
+  EXPECT_EQ(td::memory_stats({}).peak_allocated, before);
+  for (size_t i = 0; i < 2; ++i) EXPECT_EQ(lists[0][i].to_vector<float>(), lists[1][i].to_vector<float>());
+  EXPECT_NE(lists[1][0].to_vector<float>()[0], 1.5);
+}
+
+TEST(Optimizer, ParametersOfSeveralDevicesAreSteppedWhereTheyAre) {
+  expect_steps_on_each_device<AdamW>(AdamWOptions{.lr = 0.1, .weight_decay = 0.5});
+  expect_steps_on_each_device<td::optim::SGD>(td::optim::SGDOptions{.lr = 0.1, .momentum = 0.9});
+}
+
 TEST(Adam, RefusesAParameterThatMovedAway) {
   td::set_cpu_device_count(2);
   const td::Tensor p = parameter<float>({1, 2}, {2});

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <tandem/base/parallel_for.h>
+#include <tandem/tensor/allocator.h>
 #include <tandem/tests/optim/gradients.h>
 #include <tandem/tests/support/error_text.h>
 
@@ -55,6 +56,29 @@ TEST(ClipGradNorm, AgreesWithPyTorch) {
       EXPECT_NEAR(second[i], c.second[i], 1e-6);
     }
     EXPECT_FALSE(parameters[1].grad().defined());
+  }
+}
+
+TEST(ClipGradNorm, ScalesGradientsOfSeveralDevicesWhereTheyAre) {
+  td::set_cpu_device_count(3);
+  const td::Device devices[] = {td::Device("cpu"), td::Device("cpu:1"), td::Device("cpu:2")};
+  for (const double norm_type : {1.0, 2.0, kInfinity}) {
+    std::vector<td::Tensor> apart, together;
+    for (int i = 0; i < 3; ++i) {
+      for (auto* list : {&apart, &together}) {
+        const td::TensorOptions options = {td::kFloat32, list == &apart ? devices[i] : td::Device()};
+        list->push_back(td::zeros({i + 2}, options).set_requires_grad());
+        set_gradient(list->back(), td::full({i + 2}, 3 - 2 * i, options));
+      }
+    }
+    td::reset_peak_memory(devices[0]);
+    const int64_t before = td::memory_stats(devices[0]).allocated;
+    EXPECT_EQ(clip_grad_norm_(apart, 0.5, norm_type), clip_grad_norm_(together, 0.5, norm_type));
+    EXPECT_EQ(td::memory_stats(devices[0]).peak_allocated, before);
+    for (size_t i = 0; i < 3; ++i) {
+      EXPECT_EQ(apart[i].grad().device(), devices[i]);
+      EXPECT_EQ(apart[i].grad().to_vector<float>(), together[i].grad().to_vector<float>());
+    }
   }
 }
 

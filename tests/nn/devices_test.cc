@@ -1,0 +1,160 @@
+// Layers whose tensors are on another device than their input, or all on one that is not the first.
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tandem/nn/activation.h>
+#include <tandem/nn/attention.h>
+#include <tandem/nn/conv.h>
+#include <tandem/nn/embedding.h>
+#include <tandem/nn/layers.h>
+#include <tandem/nn/norm.h>
+#include <tandem/nn/pool.h>
+#include <tandem/nn/sequential.h>
+#include <tandem/ops/move.h>
+#include <tandem/tensor/allocator.h>
+#include <tandem/tensor/factories.h>
+#include <tandem/tests/support/error_text.h>
+
+namespace nn = tandem::nn;
+namespace td = tandem;
+using td::Tensor;
+using td::testing::error_text;
+
+namespace {
+
+/// A layer below a root, at "encoder.layer".
+struct Case {
+  std::string op;    ///< that sees the difference; "" for a layer without tensors
+  std::string type;  ///< of the module that it runs in, with its path
+  Tensor input;
+  std::function<nn::Layer&(nn::Module&)> add;
+};
+
+template <class L, class... Args>
+std::function<nn::Layer&(nn::Module&)> add(Args... args) {
+  return [=](nn::Module& parent) -> nn::Layer& { return parent.add<L>("layer", args...); };
+}
+
+std::vector<Case> cases() {
+  const Tensor rows = td::ones({4, 6}), image = td::ones({2, 3, 8, 8}), tokens = td::zeros({2, 5}, {td::kInt64});
+  const Tensor words = td::ones({2, 5, 6});
+  return {
+      {"linear", "Linear 'encoder.layer'", rows, add<nn::Linear>(6, 2)},
+      {"linear_relu", "Linear 'encoder.layer'", rows, add<nn::Linear>(6, 2, nn::LinearOptions{.relu = true})},
+      {"conv2d", "Conv2d 'encoder.layer'", image, add<nn::Conv2d>(3, 2, 3)},
+      {"conv2d_relu", "Conv2d 'encoder.layer'", image, add<nn::Conv2d>(3, 2, 3, nn::Conv2dOptions{.relu = true})},
+      {"batch_norm", "BatchNorm2d 'encoder.layer'", image, add<nn::BatchNorm2d>(3)},
+      {"batch_norm_relu", "BatchNorm2d 'encoder.layer'", image,
+       add<nn::BatchNorm2d>(3, nn::BatchNorm2dOptions{.relu = true})},
+      {"layer_norm", "LayerNorm 'encoder.layer'", rows, add<nn::LayerNorm>(6)},
+      {"embedding", "Embedding 'encoder.layer'", tokens, add<nn::Embedding>(7, 6)},
+      {"linear", "MultiheadAttention 'encoder.layer'", words, add<nn::MultiheadAttention>(6, 2)},
+      {"", "", rows, add<nn::Dropout>()},
+      {"", "", rows, add<nn::GELU>()},
+      {"", "", rows, add<nn::Flatten>()},
+      {"", "", image, add<nn::MaxPool2d>(2)},
+      {"", "", image, add<nn::AvgPool2d>(2)},
+      {"", "", image, add<nn::AdaptiveAvgPool2d>(2)},
+  };
+}
+
+class NnDevices : public ::testing::Test {
+ protected:
+  void SetUp() override { td::set_cpu_device_count(std::max(2, td::cpu_device_count())); }
+  const td::Device there_{"cpu:1"};
+};
+
+TEST_F(NnDevices, ALayerThatWasMovedAloneNamesItself) {
+  for (const Case& c : cases()) {
+    if (c.op.empty()) continue;
+    SCOPED_TRACE(c.op);
+    nn::Module root;
+    nn::Layer& layer = c.add(root.add<nn::Module>("encoder"));
+    layer.to(there_);
+    const std::string text = error_text<td::DeviceError>([&] { layer(c.input); });
+    EXPECT_TRUE(text.starts_with(c.op + ": operands are on different devices\n")) << text;
+    EXPECT_TRUE(text.ends_with("\n  in " + c.type)) << text;
+    root.to(td::Device());
+    EXPECT_EQ(layer(c.input).device(), td::Device());
+  }
+}
+
+TEST_F(NnDevices, TheWholeTextOfAModelMovedInPart) {
+  struct Net : nn::Module {
+    nn::Linear& fc1 = add<nn::Linear>("fc1", 6, 4);
+    nn::BatchNorm2d& bn = add<nn::BatchNorm2d>("bn", 3);
+    nn::MultiheadAttention& attn = add<nn::MultiheadAttention>("attn", 6, 2);
+  } net;
+  net.fc1.to(there_);
+  EXPECT_EQ(error_text<td::DeviceError>([&] {
+              net.fc1(td::ones({5, 6}));
+            }),
+            "linear: operands are on different devices\n"
+            "  x       cpu    float32 [5, 6]  <- differs\n"
+            "  weight  cpu:1  float32 [4, 6]\n"
+            "  bias    cpu:1  float32 [4]\n"
+            "  move it with x.to(cpu:1), or move the module with model.to(cpu:1)\n"
+            "  in Linear 'fc1'");
+  // The running statistics alone, which nothing but this can do: to() moves them with the rest.
+  net.bn.running_mean = net.bn.running_mean.to(there_);
+  const Tensor image = td::ones({2, 3, 1, 2});
+  EXPECT_EQ(error_text<td::DeviceError>([&] { net.bn(image); }),
+            "batch_norm: operands are on different devices\n"
+            "  input         cpu    float32 [2, 3, 1, 2]\n"
+            "  running_mean  cpu:1  float32 [3]           <- differs\n"
+            "  running_var   cpu    float32 [3]\n"
+            "  weight        cpu    float32 [3]\n"
+            "  bias          cpu    float32 [3]\n"
+            "  move it with running_mean.to(cpu), or move the module with model.to(cpu)\n"
+            "  in BatchNorm2d 'bn'");
+  EXPECT_EQ(net.bn.num_batches_tracked.item<int64_t>(), 0);
+  // A part of a layer, and a mask.
+  net.attn.out_proj.to(there_);
+  EXPECT_EQ(error_text<td::DeviceError>([&] {
+              net.attn(td::ones({2, 5, 6}));
+            }),
+            "linear: operands are on different devices\n"
+            "  x       cpu    float32 [2, 5, 6]  <- differs\n"
+            "  weight  cpu:1  float32 [6, 6]\n"
+            "  bias    cpu:1  float32 [6]\n"
+            "  move it with x.to(cpu:1), or move the module with model.to(cpu:1)\n"
+            "  in Linear 'attn.out_proj'");
+  net.attn.to(there_);
+  EXPECT_EQ(error_text<td::DeviceError>([&] {
+              net.attn(td::ones({2, 5, 6}, {td::kFloat32, there_}), td::zeros({5, 5}));
+            }),
+            "qkv_attention: operands are on different devices\n"
+            "  qkv        cpu:1  float32 [2, 5, 18]\n"
+            "  attn_mask  cpu    float32 [5, 5]      <- differs\n"
+            "  move it with attn_mask.to(cpu:1), or move the module with model.to(cpu:1)\n"
+            "  in MultiheadAttention 'attn'");
+}
+
+TEST_F(NnDevices, AMovedLayerStaysWhereItIs) {
+  const td::Device here;
+  for (const Case& c : cases()) {
+    nn::Module root;
+    nn::Layer& layer = c.add(root);
+    SCOPED_TRACE(layer.type_name());
+    root.to(there_);
+    Tensor input = c.input.to(there_);
+    if (input.dtype() == td::kFloat32) input.set_requires_grad();
+    td::reset_peak_memory(here);
+    const int64_t before = td::memory_stats(here).allocated;
+    {
+      const Tensor out = layer(input);
+      EXPECT_EQ(out.device(), there_);
+      out.backward(td::ones_like(out));
+      for (const Tensor& parameter : root.parameters()) EXPECT_EQ(parameter.grad().device(), there_);
+    }
+    EXPECT_EQ(td::memory_stats(here).allocated, before);
+    EXPECT_EQ(td::memory_stats(here).peak_allocated, before);
+  }
+}
+
+}  // namespace
