@@ -246,16 +246,6 @@ void copy_transposed(Walk<2> walk, size_t src_inner, const From* src, To* out) {
   });
 }
 
-#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)  // which does not see what intrinsics store
-void copy_past_caches(void* out, const void* src, size_t num_bytes) {
-  const size_t head = std::min<size_t>(-reinterpret_cast<uintptr_t>(out) % 64, num_bytes);
-  std::memcpy(out, src, head);
-  stream_copy_avx2(static_cast<std::byte*>(out) + head, static_cast<const std::byte*>(src) + head, num_bytes - head);
-}
-#else
-void copy_past_caches(void* out, const void* src, size_t num_bytes) { std::memcpy(out, src, num_bytes); }
-#endif
-
 template <class To, class From>
 void copy_as(const TensorImpl& src_impl, const std::byte* src_data, const TensorImpl& out_impl, std::byte* out_data,
              int64_t whole_bytes) {
@@ -331,6 +321,14 @@ TraceSpan trace_chore(const char* name, int64_t times, const Tensor& out) {
 }
 
 }  // namespace
+
+void copy_past_caches(void* out, const void* src, size_t num_bytes) {
+  const size_t head = kCanStream ? std::min<size_t>(-reinterpret_cast<uintptr_t>(out) % 64, num_bytes) : num_bytes;
+  if (num_bytes > 0) std::memcpy(out, src, head);
+#if defined(__x86_64__)
+  stream_copy_avx2(static_cast<std::byte*>(out) + head, static_cast<const std::byte*>(src) + head, num_bytes - head);
+#endif
+}
 
 void fill(const Tensor& out, Scalar value) {
   check_cpu(out);

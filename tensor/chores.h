@@ -2,6 +2,7 @@
 // version; the operations above them do.
 #pragma once
 
+#include <cstddef>
 #include <span>
 
 #include <tandem/tensor/tensor.h>
@@ -14,6 +15,14 @@ TANDEM_API void fill(const Tensor& out, Scalar value);
 /// devices: this is where `.to()` moves data.  What the caches would not hold goes past them; `whole_bytes`: size of the copy
 /// that this is a part of.
 TANDEM_API void copy(const Tensor& src, const Tensor& out, int64_t whole_bytes = 0);
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)  // which does not see what intrinsics store
+inline constexpr bool kCanStream = true;
+#else
+inline constexpr bool kCanStream = false;
+#endif
+/// Copies bytes with stores that go past the caches and are ordered before later ones: for what this core does not read soon, or
+/// another reads next.  memcpy unless kCanStream.
+TANDEM_API void copy_past_caches(void* out, const void* src, size_t num_bytes);
 /// out = inputs[0] + inputs[1] + ... in this order, of equal shape and dtype, all row-major, on any devices; half types are
 /// added in float32 and rounded once.  On the calling thread; `whole_bytes` as for copy.
 TANDEM_API void sum(std::span<const Tensor> inputs, const Tensor& out, int64_t whole_bytes = 0);

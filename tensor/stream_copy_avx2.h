@@ -1,4 +1,4 @@
-// Copies past the caches.  Private to the library.
+// Copies past the caches.  Private to tensor/.
 #pragma once
 
 #include <cstddef>

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include <tandem/base/macros.h>
-#include <tandem/tensor/stream_copy_avx2.h>
+#include <tandem/tensor/chores.h>
 
 namespace tandem::inline v0::distributed::shm {
 
@@ -20,18 +20,12 @@ inline void copy_bytes(std::byte* out, const std::byte* in, int64_t num_bytes) {
   if (num_bytes > 0 && out != in) std::memcpy(out, in, static_cast<size_t>(num_bytes));
 }
 
-#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)  // which does not see what intrinsics store
-inline constexpr bool kCanStream = true;
-#else
-inline constexpr bool kCanStream = false;
-#endif
-
 /// Copies to where peers read next, aligned to kAlignment, past the caches.  Lines that lie dirty in this core's cache
 /// reach another core many times slower than lines in memory, where the two cores share no cache; where they do, past
 /// the caches costs little for data that the caches would hold, and more for larger (see CacheTrials).
 inline void send_bytes(std::byte* out, const std::byte* in, int64_t num_bytes) {
-  if constexpr (kCanStream) {
-    if (num_bytes > kFewBytes) return chores::stream_copy_avx2(out, in, static_cast<size_t>(num_bytes));
+  if constexpr (chores::kCanStream) {
+    if (num_bytes > kFewBytes) return chores::copy_past_caches(out, in, static_cast<size_t>(num_bytes));
   }
   copy_bytes(out, in, num_bytes);
 }

@@ -157,7 +157,7 @@ void ShmBackend::choose_path() {
     largest = share(size_);
   }
   const int64_t limit = tuning_.streamed_bytes * (call_->kind == CollectiveKind::kAllReduce ? 1 : 2);
-  fills_rings_ = kCanStream && longest * (to_each ? size_ - 1 : 1) > limit;
+  fills_rings_ = chores::kCanStream && longest * (to_each ? size_ - 1 : 1) > limit;
   // Equal rounds, so that the last is as long as the others.
   rounds_ = (longest + blocks * largest - 1) / (blocks * largest);
   TANDEM_CHECK(CommError, rounds_ <= kMaxRounds, to_string(call_->kind), ": ", longest, " bytes are too many");
