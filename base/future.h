@@ -126,7 +126,10 @@ class [[nodiscard]] Future {
   /// Blocks, then returns the value; rethrows the failure.
   T get() const {
     wait();
-    if constexpr (!std::is_void_v<T>) return *state().value;
+    if constexpr (!std::is_void_v<T>) {
+      TANDEM_CHECK(StateError, state().value, "Future: the value is gone with the last future");
+      return *state().value;
+    }
   }
 
   /// Asks that no more be done for this result, of which other copies of the future wait too.  True: it ends, or has

@@ -58,17 +58,41 @@ TEST(Future, RethrowsTheFailure) {
 }
 
 TEST(Future, TheValueGoesWithTheLastFuture) {
+  const auto value = std::make_shared<int>(3);
   const Promise<std::shared_ptr<int>> promise;
-  auto value = std::make_shared<int>(3);
-  const std::weak_ptr<int> seen = value;
-  {
-    const auto future = promise.future();
-    promise.set_value(std::move(value));
-    const auto copy = future;
-    EXPECT_EQ(*copy.get(), 3);
-    EXPECT_FALSE(seen.expired());
+  Future<std::shared_ptr<int>> future = promise.future();
+  Future<std::shared_ptr<int>> other = promise.future();
+  promise.set_value(value);
+  future = {};
+  EXPECT_EQ(value.use_count(), 2);
+  EXPECT_EQ(other.get(), value);
+  other = {};
+  EXPECT_EQ(value.use_count(), 1) << "the promise keeps it";
+  EXPECT_TRUE(promise.future().is_completed());
+  EXPECT_THROW(static_cast<void>(promise.future().get()), StateError);
+}
+
+TEST(Future, AValueThatNobodyHasAskedForIsKept) {
+  const Promise<int> promise;
+  static_cast<void>(promise.future());  // gone before there is a value
+  promise.set_value(3);
+  EXPECT_EQ(promise.future().get(), 3);
+}
+
+TEST(Future, NothingIsLeftWhereBothEndsAreGone) {
+  const auto held = std::make_shared<int>(3);
+  for (const bool future_is_last : {true, false}) {
+    Future<int> future;
+    {
+      Promise<int> promise;
+      promise.set_cancel([held] { return *held == 0; });
+      future = promise.future();
+      promise.set_value(1);
+      if (!future_is_last) future = {};
+    }
+    future = {};
+    EXPECT_EQ(held.use_count(), 1);
   }
-  EXPECT_TRUE(seen.expired());  // the producer's end is still there
 }
 
 TEST(Future, CancelAsksTheProducer) {

@@ -242,6 +242,26 @@ TEST_F(Move, TheInputIsKeptAliveAndThenReleased) {
   EXPECT_EQ(taken(0), block_bytes(4 * kChunk * 4));  // kept alone
 }
 
+TEST_F(Move, AResultThatIsDroppedTakesNoMemory) {
+  const Tensor x = random_on(0, {4 * kChunk}, 21);
+  std::promise<void> registered, go_on, returned;
+  TransferOptions options = kSmall;
+  options.progress = [wait = registered.get_future().share()](int64_t, int64_t) { wait.wait(); };
+  {
+    const Future<Tensor> future = to_async(x, on(1), options);
+    future.then([&] {  // on the thread that brought the last chunk, which is not this one
+      go_on.get_future().wait();
+      returned.set_value();
+    });
+    registered.set_value();
+    while (!future.is_completed()) std::this_thread::yield();
+    EXPECT_TRUE(is_copy(future.get(), x, 1));
+  }
+  EXPECT_EQ(taken(1), 0);
+  go_on.set_value();
+  returned.get_future().wait();
+}
+
 TEST_F(Move, GradientsGoBack) {
   const auto through = [](const std::vector<Tensor>& in) {
     const Tensor a = to(in[0] * in[0], on(1));
