@@ -34,7 +34,7 @@ Tensor to(const Tensor& input, Device device) {
   // What is small fits or not by itself; to ask for the free memory would take longer than to move it.
   if (input.num_bytes() >= kLargeBytes) {
     ops::Transfer transfer("to", {});
-    transfer.expect_result(device, input.num_bytes());
+    transfer.expect_copy(input, device);
     transfer.check_memory();
   }
   const Tensor output = empty(input.shape(), {input.dtype(), device});

@@ -85,6 +85,12 @@ MemoryNeed& Transfer::need(Device device) {
 
 void Transfer::expect_result(Device device, int64_t num_bytes) { need(device).result_bytes += block_bytes(num_bytes); }
 
+void Transfer::expect_copy(const Tensor& input, Device device) {
+  expect_result(device, input.num_bytes());
+  ways_.push_back({input.device(), device, input.num_bytes()});
+  ++num_chunks_;
+}
+
 void Transfer::expect(std::span<const Tensor> inputs, Device device, bool row_major) {
   const ChunkGrid grid = grid_of(inputs[0], row_major && all_contiguous(inputs));
   num_chunks_ += grid.size();

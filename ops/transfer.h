@@ -47,6 +47,8 @@ class Transfer {
 
   /// A result of that size will be made on `device`.
   void expect_result(Device device, int64_t num_bytes);
+  /// `input` will be copied to `device` as a whole, by the calling thread.
+  void expect_copy(const Tensor& input, Device device);
   /// A step will be added whose outputs on `device` are row-major or not.
   void expect(std::span<const Tensor> inputs, Device device, bool row_major);
   /// What was expected; its time only if asked for, as that may have to be measured.

@@ -159,8 +159,11 @@ TEST_F(Move, WhatDoesNotFitIsRefusedUntouched) {
   // A large tensor is refused with the plan's numbers by `to`, too.
   set_memory_limit(on(1), 1 << 20);
   const Tensor large = zeros({1 << 19});
-  const std::string text = error_text<OutOfMemory>([&] { static_cast<void>(to(large, on(1))); });
-  EXPECT_NE(text.find("to: too little memory, nothing was moved"), std::string::npos) << text;
+  EXPECT_EQ(error_text<OutOfMemory>([&] { static_cast<void>(to(large, on(1))); }),
+            str("to: too little memory, nothing was moved\n"
+                "  2.0 MiB (2097152 bytes) in 1 chunk\n"
+                "  cpu:1: 2097152 bytes for results, 0 for chunks in flight; free ",
+                free_memory(on(1)), "  <- too little"));
 }
 
 TEST_F(Move, TheSourcesMemoryCountsToo) {
