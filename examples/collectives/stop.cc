@@ -1,4 +1,5 @@
 #include <tandem/examples/collectives/stop.h>
+#include <tandem/examples/support/brief.h>
 
 #include <algorithm>
 #include <cstring>
@@ -25,19 +26,6 @@ Values values(const std::vector<td::Tensor>& tensors) {
     for (const double value : tensor.to(td::kFloat64).to_vector<double>()) all.push_back(value);
   }
   return all;
-}
-
-void write_brief(std::ostream& out, const td::Tensor& tensor) {
-  if (tensor.dim() == 0) {
-    out << tensor.to(td::kFloat64).item();
-    return;
-  }
-  out << "[";
-  for (int64_t i = 0; i < tensor.size(0); ++i) {
-    if (i > 0) out << " ";
-    write_brief(out, tensor[i]);
-  }
-  out << "]";
 }
 
 /// Everybody's text, by rank, on every rank.
@@ -124,24 +112,6 @@ std::string Stop::json_lines(int rank) const {
         << cell.ok << ", \"got\": " << cell.got << ", \"expected\": " << cell.expected << "}\n";
   }
   return out.str();
-}
-
-std::string brief(const td::Tensor& tensor) {
-  if (!tensor.defined()) return "-";
-  std::ostringstream out;
-  out.precision(9);
-  write_brief(out, tensor);
-  return out.str();
-}
-
-std::string brief(const std::vector<td::Tensor>& tensors) {
-  if (tensors.empty()) return "-";
-  std::string text;
-  for (const td::Tensor& tensor : tensors) {
-    if (!text.empty()) text += " ";
-    text += brief(tensor);
-  }
-  return text;
 }
 
 void print_json(const Stop& stop, td::distributed::ProcessGroup& group) {

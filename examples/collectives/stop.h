@@ -59,11 +59,6 @@ class Stop {
 /// Throws runtime_error unless `wrong` columns of the whole tour are none: the program then ends with status 1.
 void require_right(int wrong);
 
-/// "[1 2]", "[[1 2] [3 4]]"; "-" for an undefined tensor.
-std::string brief(const tandem::Tensor& tensor);
-/// "[0] [1]"; "-" for none.
-std::string brief(const std::vector<tandem::Tensor>& tensors);
-
 /// The stop as a table, a row per rank, on rank 0's standard output.  Collective.
 void print_table(const Stop& stop, tandem::distributed::ProcessGroup& group);
 

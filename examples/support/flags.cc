@@ -48,7 +48,31 @@ struct AddOption {
   }
   void operator()(std::string* value) const {
     CLI::Option* option = app.add_option(flag.name, *value, flag.help);
-    if (!flag.choices.empty()) option->check(CLI::IsMember(flag.choices));
+    flag.choices.empty() ? option->check(not_empty) : option->check(CLI::IsMember(flag.choices));
+  }
+};
+
+/// A command line with the flags in which an example differs from others.
+struct CommandLine {
+  CLI::App app;
+
+  CommandLine(const char* program, const std::string& description, const std::vector<OwnFlag>& flags)
+      : app(description, std::filesystem::path(program).filename().string()) {
+    app.option_defaults()->always_capture_default();
+    for (const OwnFlag& flag : flags) std::visit(AddOption{app, flag}, flag.value);
+  }
+
+  /// -1 to go on, in the user's folder; else the exit status.
+  int parse(int argc, char** argv, const std::string& usage) {
+    try {
+      app.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+      if (error.get_exit_code() == 0) return app.exit(error);
+      std::cerr << app.get_name() << ": " << error.what() << "\nusage: " << app.get_name() << " " << usage
+                << ", --help names all flags\n";
+      return 2;
+    }
+    return enter_users_folder() ? -1 : 2;
   }
 };
 
@@ -66,9 +90,8 @@ bool enter_users_folder() {
 int parse_training_flags(int argc, char** argv, const Program& program, TrainingFlags& flags) {
   constexpr int64_t kMost = 1'000'000'000;  // so that products of counts do not overflow
   const auto count = [](int64_t least) { return number<int64_t>("a whole number", least, kMost); };
-  CLI::App app(program.description, std::filesystem::path(argv[0]).filename().string());
-  app.option_defaults()->always_capture_default();
-  for (const OwnFlag& flag : program.flags) std::visit(AddOption{app, flag}, flag.value);
+  CommandLine line(argv[0], program.description, program.flags);
+  CLI::App& app = line.app;
   app.add_option("--device", flags.device, "where each rank computes")->check(CLI::IsMember({"cpu"}));
   app.add_option("--epochs", flags.epochs, "passes over the training data")->check(count(1));
   app.add_option("--max-steps", flags.max_steps, "stop after that many steps; 0 = no limit")->check(count(0));
@@ -111,15 +134,11 @@ int parse_training_flags(int argc, char** argv, const Program& program, Training
   ranks->add_option("--max-restarts", max_restarts,
                     "start all ranks again after a failure, so often; goes with --resume");
   ranks->add_option("--timeout", timeout, "seconds that a collective may take; 0 = no limit");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);
-    std::cerr << app.get_name() << ": " << error.what() << "\nusage: " << app.get_name()
-              << " [--nproc N] [FLAG VALUE]..., --help names all flags\n";
-    return 2;
-  }
-  return enter_users_folder() ? -1 : 2;
+  return line.parse(argc, argv, "[--nproc N] [FLAG VALUE]...");
+}
+
+int parse_flags(int argc, char** argv, const std::string& description, const std::vector<OwnFlag>& flags) {
+  return CommandLine(argv[0], description, flags).parse(argc, argv, "[FLAG VALUE]...");
 }
 
 void make_output_folders(const TrainingFlags& flags) {

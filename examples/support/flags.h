@@ -34,7 +34,7 @@ struct OwnFlag {
   std::variant<int64_t*, double*, std::string*> value;
   double least = 0;  ///< of a number
   double most = 1e9;
-  std::vector<std::string> choices = {};  ///< of a text; none: any
+  std::vector<std::string> choices = {};  ///< of a text; none: it is a path
 };
 
 /// What an example says about itself for --help.
@@ -50,6 +50,9 @@ struct Program {
 /// left for it.  Relative paths count from where the user typed the command, under `bazelw run` too: the process moves
 /// there.
 int parse_training_flags(int argc, char** argv, const Program& program, TrainingFlags& flags);
+
+/// The same for a program that has these flags alone and starts no ranks.
+int parse_flags(int argc, char** argv, const std::string& description, const std::vector<OwnFlag>& flags);
 
 /// Moves to the folder where the user typed the command: `bazel run` starts programs in one of its own, and says where the
 /// user was.  False, after a line on stderr, where that folder cannot be entered.

@@ -1,6 +1,7 @@
 // The tour's tables and results: a wrong value is noticed, and shown.
 
 #include <tandem/examples/collectives/stop.h>
+#include <tandem/examples/support/brief.h>
 #include <tandem/tandem.h>
 
 #include <limits>

@@ -1,0 +1,55 @@
+#include <tandem/examples/support/devices.h>
+
+#include <tandem/tandem.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace td = tandem;
+
+namespace examples {
+
+int parse_device_flags(int argc, char** argv, const std::string& description, std::vector<OwnFlag> own,
+                       DeviceFlags& flags) {
+  own.push_back({.name = "--device", .help = "kind of the devices", .value = &flags.device, .choices = {"cpu"}});
+  own.push_back(
+      {.name = "--num-devices", .help = "how many there are", .value = &flags.num_devices, .least = 2, .most = 16});
+  return parse_flags(argc, argv, description, own);
+}
+
+std::vector<td::Device> declare_devices(const DeviceFlags& flags) {
+  td::set_cpu_device_count(static_cast<int>(flags.num_devices));
+  std::vector<td::Device> devices;
+  for (int64_t i = 0; i < flags.num_devices; ++i) devices.emplace_back(td::str(flags.device, ":", i));
+  return devices;
+}
+
+MemoryLimit::MemoryLimit(td::Device device, int64_t num_bytes) : device_(device) {
+  td::set_memory_limit(device, td::memory_stats(device).allocated + num_bytes);
+}
+
+MemoryLimit::~MemoryLimit() { td::set_memory_limit(device_, 0); }
+
+PeakMemory::PeakMemory(td::Device device) : device_(device), before_(td::memory_stats(device).allocated) {
+  td::reset_peak_memory(device);
+}
+
+int64_t PeakMemory::bytes() const { return td::memory_stats(device_).peak_allocated - before_; }
+
+double largest_difference(const td::Tensor& a, const td::Tensor& b) {
+  constexpr int64_t kPiece = int64_t{1} << 20;  // as float64 the whole might not fit
+  const td::Tensor x = a.flatten();
+  const td::Tensor y = b.flatten();
+  double largest = 0;
+  for (int64_t begin = 0; begin < x.num_elements(); begin += kPiece) {
+    const int64_t end = std::min(begin + kPiece, x.num_elements());
+    const td::Tensor difference =
+        x.slice(0, begin, end).cpu().to(td::kFloat64) - y.slice(0, begin, end).cpu().to(td::kFloat64);
+    const double square = (difference * difference).max().item();
+    if (std::isnan(square)) return square;
+    largest = std::max(largest, square);
+  }
+  return std::sqrt(largest);
+}
+
+}  // namespace examples

@@ -1,0 +1,198 @@
+// The examples of several devices, small: what they print of three numbers, errors with their whole texts, and that
+// everything is right.
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <tandem/tests/examples/run_example.h>
+
+namespace {
+
+using namespace tandem::testing_support;
+
+int times(const std::string& out, const std::string& text) {
+  int n = 0;
+  for (size_t at = out.find(text); at != std::string::npos; at = out.find(text, at + text.size())) ++n;
+  return n;
+}
+
+/// On so many devices.
+class DevicePrograms : public testing::TestWithParam<int> {
+ protected:
+  bool on_four() const { return GetParam() == 4; }
+  /// What the program prints, in which all of so many results are right.
+  std::string run(const std::string& name, Arguments arguments, int num_results) {
+    arguments.insert(arguments.end(), {"--num-devices", std::to_string(GetParam())});
+    const auto result = run_example(name, arguments);
+    EXPECT_EQ(result.status, 0) << result.err << result.out;
+    EXPECT_EQ(result.err, "");
+    EXPECT_EQ(times(result.out, "WRONG"), 0) << result.out;
+    EXPECT_TRUE(result.out.ends_with("\n\nall " + std::to_string(num_results) + " results are right\n")) << result.out;
+    return result.out;
+  }
+  static void expect_in(const std::string& out, const std::vector<std::string>& texts) {
+    for (const std::string& text : texts) EXPECT_EQ(times(out, text), 1) << text << "\nin\n" << out;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(On, DevicePrograms, testing::Values(2, 4),
+                         [](const auto& test) { return std::to_string(test.param) + "Devices"; });
+
+TEST_P(DevicePrograms, DeviceSums) {
+  const std::string out = run("device_sums", {"--mib", "1"}, 19);
+  EXPECT_TRUE(
+      out.starts_with("\na = [1 2 3] is on cpu, b = [4 5 6] on cpu:1; nothing moves unless you say so\n"
+                      "    a + b  // throws DeviceError\n"
+                      "        add: operands are on different devices\n"
+                      "          a  cpu    int64 [3]\n"
+                      "          b  cpu:1  int64 [3]  <- differs\n"
+                      "          move it with b.to(cpu), or move the module with model.to(cpu)\n"
+                      "\nmove one to the other\n"
+                      "    a + b.to(a.device())\n"
+                      "        [5 7 9] on cpu  ok\n"
+                      "    a.to(b.device()) + b\n"
+                      "        [5 7 9] on cpu:1  ok\n"
+                      "    a.cpu() + b.cpu()\n"
+                      "        [5 7 9] on cpu  ok\n"
+                      "\nsay where the sum is wanted\n"
+                      "    comm::sum_to(cpu:1, {a, b})\n"
+                      "        [5 7 9] on cpu:1  ok\n"
+                      "    comm::all_reduce({a, b})\n"
+                      "        [5 7 9] on cpu, [5 7 9] on cpu:1  ok\n"
+                      "\na thread rank on each device, as data-parallel training has: run_threads({a.device(), "
+                      "b.device()}, f)\n"
+                      "    f: group.all_gather(parts, x);  parts[0] + parts[1]\n"
+                      "        [5 7 9] on cpu, [5 7 9] on cpu:1  ok\n"
+                      "    f: group.all_reduce(x)\n"
+                      "        [5 7 9] on cpu, [5 7 9] on cpu:1  ok\n\n"))
+      << out;
+  EXPECT_EQ(times(out, "off by"), 0) << "float32 is added in one order";
+  expect_in(out, {on_four() ? "    gather_to(target, tensors), then add  // throws OutOfMemory\n"
+                              "        gather_to: too little memory, nothing was moved\n"
+                              "          3.0 MiB (3145728 bytes) in 3 chunks\n"
+                              "          cpu: 3145728 bytes for results, 0 for chunks in flight; free 1048576  <- too "
+                              "little\n"
+                            : "    gather_to(target, tensors), then add  // throws OutOfMemory\n"
+                              "        allocate: cpu is out of memory\n"
+                              "          asked      1048576 bytes (1048576 in its size class)\n"
+                              "          allocated  2097152 bytes\n"
+                              "          limit      2097152 bytes\n",
+                  "        peak on cpu 1.0 MiB  ok\n        the sum is right  ok\n",
+                  std::string("    comm::sum_to(target, tensors)  // throws OutOfMemory\n"
+                              "        sum_to: too little memory, nothing was moved\n          ") +
+                      (on_four() ? "3.0 MiB (3145728" : "1.0 MiB (1048576") +
+                      " bytes) in 1 chunk\n"
+                      "          cpu: 1048576 bytes for results, 0 for chunks in flight; free 524288  <- too little\n"
+                      "        no device took any memory  ok\n"});
+}
+
+TEST_P(DevicePrograms, DeviceSumsOfHalves) {
+  for (const char* dtype : {"float16", "bfloat16"}) {
+    const std::string out = run("device_sums", {"--mib", "1", "--dtype", dtype}, 19);
+    expect_in(out, {std::to_string(GetParam()) + " tensors " + dtype + " of 1.0 MiB, one on each device",
+                    std::string("adding one by one rounds to ") + dtype + " each time; the others round once"});
+    // Of two, there is one addition.
+    EXPECT_EQ(times(out, "  ok, off by "), on_four() ? 3 : 0) << out;
+  }
+}
+
+TEST_P(DevicePrograms, Moves) {
+  const std::string trace = fresh_folder("moves") + ".json";
+  const std::string out = run("moves", {"--mib", "2", "--chunk-mib", "1", "--in-flight", "1", "--trace", trace}, 24);
+  const std::string source = on_four() ? "cpu:3" : "cpu:1";
+  expect_in(
+      out,
+      {"\n8 tensors, 2.0 MiB, on other devices come to cpu\n",
+       "    future = td::to_async(tensor, cpu) of each;  a.matmul(a) on " + source + ", several times;  future.get()\n",
+       "        the tensors that moved meanwhile are equal  ok\n", "        f ran for 8 tensors, which are equal  ok\n",
+       "\nx, 2.0 MiB on " + source + ", moves in chunks of 1.0 MiB, 1 in flight\n",
+       "        50 %\n        100 %\n"
+       "        peak on cpu 2.0 MiB, no more than the result: chunks go to their place  ok\n",
+       "        peak on " + source + " 1.0 MiB for chunks in flight, planned 1.0 MiB  ok\n",
+       "    future.get()  // throws CancelledError\n"
+       "        to_async: cancelled after 1 of 2 chunks\n"
+       "        nothing is left of it on cpu  ok\n",
+       "\ncpu has room for half of x\n",
+       "    x.to(target)  // throws OutOfMemory\n"
+       "        to: too little memory, nothing was moved\n"
+       "          2.0 MiB (2097152 bytes) in 1 chunk\n"
+       "          cpu: 2097152 bytes for results, 0 for chunks in flight; free 1048576  <- too little\n",
+       "    td::gather_to(target, {x})  // throws OutOfMemory\n"
+       "        gather_to: too little memory, nothing was moved\n"
+       "          2.0 MiB (2097152 bytes) in 1 chunk\n"
+       "          cpu: 2097152 bytes for results, 0 for chunks in flight; free 1048576  <- too little\n"
+       "        no device took any memory  ok\n",
+       "        another one is suggested  ok\n"});
+  EXPECT_EQ(times(out, "  <- suggested\n"), 2) << out;
+  EXPECT_EQ(times(out, "  does not fit\n"), 1) << out;
+
+  // The trace holds the products, on the rank's own thread, and the copies.
+  std::map<std::string, std::set<int>> threads;
+  const auto document = nlohmann::json::parse(read_file(trace));
+  for (const auto& event : document.at("traceEvents")) {
+    if (event.contains("ts")) threads[event.at("name").get<std::string>()].insert(event.at("tid").get<int>());
+  }
+  EXPECT_EQ(threads["matmul"], std::set<int>{0});
+  EXPECT_FALSE(threads["copy"].empty()) << testing::PrintToString(threads);
+}
+
+TEST_P(DevicePrograms, AddmmDevices) {
+  const std::string out = run("addmm_devices", {"--size", "65"}, on_four() ? 16 : 10);
+  expect_in(out,
+            {"\ninput and mat1 are on cpu, mat2 on cpu:1; nothing moves unless you say so\n"
+             "    td::addmm(input, mat1, mat2)  // throws DeviceError\n"
+             "        addmm: operands are on different devices\n"
+             "          input  cpu    float32 [65, 65]\n"
+             "          mat1   cpu    float32 [65, 65]\n"
+             "          mat2   cpu:1  float32 [65, 65]  <- differs\n"
+             "          move it with mat2.to(cpu), or move the module with model.to(cpu)\n",
+             "    td::addmm(input, mat1, mat2.to(cpu))  ", "    td::addmm(input.to(cpu:1), mat1.to(cpu:1), mat2)  "});
+  for (const char* split : {"kRows", "kColumns", "kInner"}) {
+    expect_in(out, {std::string("    ") + split + " over 2 devices  ",
+                    std::string("        ") + split + ": gradients of input, mat1 and mat2 are addmm's  ok\n"});
+    EXPECT_EQ(times(out, std::string("    ") + split + " over 4 devices  "), on_four() ? 1 : 0);
+  }
+  EXPECT_EQ(times(out, "    td::addmm(input, mat1, mat2.to(cpu:1))  "), on_four() ? 1 : 0) << out;
+}
+
+TEST(DeviceProgramsFlags, WrongOnesAreUsageErrors) {
+  const std::vector<std::pair<Arguments, std::string>> cases = {
+      {{"device_sums", "--device", "cuda"}, "device_sums: --device: cuda not in {cpu}\n"},
+      {{"device_sums", "--dtype", "int64"}, "device_sums: --dtype: int64 not in {float32,float16,bfloat16}\n"},
+      {{"device_sums", "--mib", "0"}, "device_sums: --mib: expected a whole number from 1 to 65536, got '0'\n"},
+      {{"moves", "--num-devices", "1"}, "moves: --num-devices: expected a whole number from 2 to 16, got '1'\n"},
+      {{"moves", "--in-flight", "2.5"}, "moves: --in-flight: expected a whole number from 1 to 64, got '2.5'\n"},
+      {{"moves", "--trace", ""}, "moves: --trace: the path is empty\n"},
+      {{"addmm_devices", "--size", "x"}, "addmm_devices: --size: expected a whole number from 1 to 65536, got 'x'\n"},
+      {{"addmm_devices", "--nproc"}, "addmm_devices: The following argument was not expected: --nproc\n"},
+  };
+  for (const auto& [command, text] : cases) {
+    const auto result = run_example(command[0], Arguments(command.begin() + 1, command.end()));
+    EXPECT_EQ(result.status, 2) << text;
+    EXPECT_EQ(result.err, text + "usage: " + command[0] + " [FLAG VALUE]..., --help names all flags\n");
+    EXPECT_EQ(result.out, "");
+  }
+}
+
+TEST(DeviceProgramsFlags, HelpNamesThem) {
+  const auto result = run_example("moves", {"--help"});
+  EXPECT_EQ(result.status, 0);
+  for (const char* flag : {"--mib", "--chunk-mib", "--in-flight", "--trace", "--device", "--num-devices"}) {
+    EXPECT_NE(result.out.find(flag), std::string::npos) << flag;
+  }
+}
+
+TEST(DeviceProgramsFlags, ATraceThatCannotBeWrittenIsAnError) {
+  const std::string trace = fresh_folder("missing") + "/moves.json";
+  const auto result = run_example("moves", {"--mib", "1", "--num-devices", "2", "--trace", trace});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_NE(result.err.find(trace), std::string::npos) << result.err;
+}
+
+}  // namespace
