@@ -1,5 +1,6 @@
-#include <tandem/examples/support/brief.h>
 #include <tandem/examples/support/demo.h>
+
+#include <tandem/examples/support/brief.h>
 #include <tandem/examples/support/devices.h>
 #include <tandem/examples/support/progress.h>
 #include <tandem/tandem.h>
