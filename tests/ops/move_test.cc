@@ -82,6 +82,20 @@ TEST_F(Move, TheProgramGoesOnMeanwhile) {
   EXPECT_EQ(product.device(), on(2));
 }
 
+TEST_F(Move, AWaitEndsAtItsTimeout) {
+  // Though there are chunks to help with, none of which comes to its end.
+  const Tensor x = random_on(0, {200 * kChunk}, 22);
+  std::promise<void> go_on;
+  TransferOptions options{.chunk_bytes = kChunk * 4, .max_in_flight = 200};
+  options.progress = [wait = go_on.get_future().share()](int64_t, int64_t) { wait.wait(); };
+  const Future<Tensor> moved = to_async(x, on(1), options);
+  std::future<bool> waited = std::async(std::launch::async, [&] { return moved.wait(std::chrono::milliseconds(0)); });
+  EXPECT_EQ(waited.wait_for(std::chrono::seconds(10)), std::future_status::ready);
+  go_on.set_value();
+  waited.wait();
+  EXPECT_TRUE(is_copy(moved.get(), x, 1));
+}
+
 TEST_F(Move, ContinuationsRunWithAndWithoutFailure) {
   const Tensor x = random_on(0, {kChunk * 3}, 5);
   std::promise<bool> good, bad;
