@@ -69,7 +69,7 @@ Bytes reduced(ReduceOp op, td::DType dtype, int64_t count, int size, int salt = 
   for (int rank = 0; rank < size; ++rank) inputs.push_back(period(dtype, count, rank, salt));
   for (const Bytes& input : inputs) pointers.push_back(input.data());
   Bytes out(inputs[0].size());
-  chores::reduce(op, dtype, pointers, static_cast<int64_t>(out.size()) / td::size_of(dtype), out.data());
+  td::chores::reduce(op, dtype, pointers, static_cast<int64_t>(out.size()) / td::size_of(dtype), out.data());
   return repeated(std::move(out), dtype, count);
 }
 
