@@ -77,6 +77,7 @@
 #include <tandem/profile/step_report.h>
 #include <tandem/profile/trace_file.h>
 #include <tandem/tensor/allocator.h>
+#include <tandem/tensor/bandwidth.h>
 #include <tandem/tensor/device.h>
 #include <tandem/tensor/dtype.h>
 #include <tandem/tensor/factories.h>
