@@ -217,7 +217,7 @@ void GraphTask::run_node(Node& node) {
     results.resize(node.edges_.size());
   }
   for (size_t i = 0; i < results.size(); ++i) {
-    if ((announced >> i & 1) == 0) deliver(&node, i, node.edges_[i], std::move(results[i]));
+    if (i >= 32 || (announced >> i & 1) == 0) deliver(&node, i, node.edges_[i], std::move(results[i]));
   }
   if (!options_.retain_graph && !options_.create_graph) node.release_saved();
 }

@@ -5,7 +5,6 @@
 #include <deque>
 #include <mutex>
 #include <optional>
-#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -57,7 +56,8 @@ class Run final : public RunningChunks, public std::enable_shared_from_this<Run>
 
   bool help() override {
     const std::optional<int64_t> chunk = [&] {
-      std::lock_guard lock(Carriers::instance().mutex);
+      std::unique_lock lock(Carriers::instance().mutex);
+      freed_.wait(lock, [&] { return can_take() || finished_ || stopped() || next_ == work_.num_chunks; });
       return take();
     }();
     if (!chunk) return false;
@@ -67,8 +67,9 @@ class Run final : public RunningChunks, public std::enable_shared_from_this<Run>
 
   bool cancel() override {
     std::unique_lock lock(Carriers::instance().mutex);
-    if (finished_) return cancelled_;
+    if (finished_ || error_) return cancelled_;
     cancelled_ = true;
+    freed_.notify_all();
     finish_if_over(lock);
     return true;
   }
@@ -101,9 +102,10 @@ class Run final : public RunningChunks, public std::enable_shared_from_this<Run>
     std::unique_lock lock(Carriers::instance().mutex);
     --num_in_flight_;
     if (!error) ++num_done_;
-    if (error && !error_) error_ = std::move(error);
+    if (error && !stopped()) error_ = std::move(error);  // the first of failure and cancellation counts
+    freed_.notify_all();
     finish_if_over(lock);
-    // The thread that was here may not come back: another takes its place.
+    // The thread that was here may not come back: a carrier takes its place.
     if (lock.owns_lock() && can_take()) Carriers::instance().changed.notify_one();
   }
 
@@ -131,6 +133,8 @@ class Run final : public RunningChunks, public std::enable_shared_from_this<Run>
 
   ChunkWork work_;
   RankContext context_;
+  std::condition_variable
+      freed_;  // for helpers, with the carriers' mutex: a place is free, or there is nothing to take
   std::mutex progress_mutex_;
   int64_t num_reported_ = 0;
   int64_t next_ = 0;
@@ -161,7 +165,7 @@ bool Carriers::start_one() {
   try {
     start_thread([this, number = num_threads_] { carry(number); }).detach();
     return true;
-  } catch (const std::system_error&) {
+  } catch (...) {  // no thread, or no memory for one
     return false;
   }
 }

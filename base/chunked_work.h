@@ -34,9 +34,9 @@ struct ChunkWork {
 class TANDEM_API RunningChunks {
  public:
   virtual ~RunningChunks() = default;
-  /// Does one chunk on the calling thread; false where there is none to take now.
+  /// Does one chunk on the calling thread, as soon as fewer are in flight than may be; false where none is left to take.
   virtual bool help() = 0;
-  /// No further chunk is taken; false where all is finished already.
+  /// No further chunk is taken, and `finish` gets CancelledError; false where all is finished, or has failed, already.
   virtual bool cancel() = 0;
 };
 

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <csignal>
 #include <exception>
-#include <system_error>
 #include <vector>
 
 #include <tandem/base/parallel_for.h>
@@ -15,6 +14,8 @@
 namespace tandem::inline v0 {
 
 namespace {
+
+constexpr int kFirstBeside = 128;  // numbers in traces of run_together's threads
 
 /// Blocks all signals for the calling thread, and so for threads that it starts.
 class SignalsBlocked {
@@ -52,6 +53,7 @@ void run_together(int n, FunctionRef<void(int i)> fn) {
   share.num_threads = std::max(1, num_threads() / std::max(1, n));
   const auto run = [&](int i) {
     RankContext mine = share;
+    if (i > 0) mine.trace_thread = kFirstBeside + i;
     const RankContext::Use use(mine);
     try {
       fn(i);
@@ -60,14 +62,15 @@ void run_together(int n, FunctionRef<void(int i)> fn) {
     }
   };
   std::vector<std::thread> threads;
+  threads.reserve(static_cast<size_t>(n));
   for (int i = 1; i < n; ++i) {
     try {
       threads.push_back(start_thread([&run, i] {
         use_all_cores();
         run(i);
       }));
-    } catch (const std::system_error&) {
-      run(i);  // the system gives no more threads
+    } catch (...) {
+      run(i);  // the system gives no more threads, or no memory for one
     }
   }
   if (n > 0) run(0);

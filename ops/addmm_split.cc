@@ -11,6 +11,7 @@
 #include <tandem/ops/common.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/matmul.h>
+#include <tandem/ops/transfer.h>
 #include <tandem/ops/view.h>
 
 namespace tandem::inline v0 {
@@ -56,7 +57,10 @@ struct AddmmSplitNode : Node {
       parts[i] = grad.slice(split == SplitDim::kRows ? 0 : 1, first, first + sizes[i]);
       begin += static_cast<size_t>(sizes[i]);
     }
-    for (size_t i = 0; i < n; ++i) parts[i] = to(parts[i], devices[i]);
+    for (size_t i = 0; i < n; ++i) {
+      const bool is_used = context.needs(static_cast<int>(1 + i)) || context.needs(static_cast<int>(1 + n + i));
+      if (is_used) parts[i] = to(parts[i], devices[i]);
+    }
     std::vector<Tensor> a(n), b(n);
     for (size_t i = 0; i < n; ++i) {
       if (context.needs(static_cast<int>(1 + n + i))) a[i] = mat1[i].get();
@@ -120,8 +124,15 @@ Tensor addmm_split(const Tensor& input_argument, const std::vector<Tensor>& mat1
   cast_for(CastPolicy::kLowPrecision, {&input});
   for (Tensor& part : mat1) cast_for(CastPolicy::kLowPrecision, {&part});
   for (Tensor& part : mat2) cast_for(CastPolicy::kLowPrecision, {&part});
-  check_parts(input, mat1, mat2, split, device);
+  const Shape shape = check_parts(input, mat1, mat2, split, device);
   const size_t n = mat1.size();
+  const int64_t element = size_of(input.dtype());
+  ops::Transfer needed("addmm_split", {});
+  needed.expect_result(device, num_elements(shape) * element);
+  for (size_t i = 0; i < n; ++i) {
+    needed.expect_result(mat1[i].device(), mat1[i].size(0) * mat2[i].size(1) * element);
+  }
+  needed.check_memory();
 
   Tensor out;
   {

@@ -23,7 +23,7 @@ enum class SplitDim {
 /// comm::scatter splits a matrix, comm::broadcast copies it.  Memory: a product on each device, and the result.  With beta = 0
 /// input is not read.  Floating, equal dtypes.
 ///
-/// Equal to addmm of the whole within rounding; to the bit for kRows and kColumns of float64, and for a given split always.
+/// Equal to addmm of the whole within rounding; the same bits for the same split.  Memory is checked before anything is computed.
 /// Backward saves the parts: d out goes to the devices, whose products again run at the same time.  Throws ValueError,
 /// StateError, ShapeError, DTypeError, DeviceError, OutOfMemory.
 TANDEM_OP Tensor addmm_split(const Tensor& input, const std::vector<Tensor>& mat1, const std::vector<Tensor>& mat2,

@@ -138,20 +138,29 @@ DeviceSuggestion suggest_device(const std::vector<Tensor>& tensors, const std::v
   for (int i = 0; devices.size() < static_cast<size_t>(cpu_device_count()) && candidates.empty(); ++i) {
     devices.emplace_back(DeviceType::kCpu, i);
   }
-  const DeviceChoice* best = nullptr;
+  bool all_known = true;
   suggestion.choices.reserve(devices.size());
   for (const Device device : devices) {
     DeviceChoice& choice = suggestion.choices.emplace_back();
     choice.device = device;
     choice.plan = planned("suggest_device", tensors, device, options);
+    bool known = true;
     for (const Tensor& tensor : tensors) {
       if (tensor.device() == device || tensor.num_bytes() == 0) continue;
       const double bandwidth = device_bandwidth(tensor.device(), device);
+      known = known && bandwidth > 0;
       if (choice.bytes_per_second == 0 || bandwidth < choice.bytes_per_second) choice.bytes_per_second = bandwidth;
     }
-    if (!choice.plan.fits()) continue;
-    const auto order = [](const DeviceChoice& c) { return std::pair(c.plan.expected_time, c.plan.num_bytes); };
-    if (best == nullptr || order(choice) < order(*best)) best = &choice;
+    if (!known) choice.bytes_per_second = 0;
+    all_known = all_known && (known || !choice.plan.fits());
+  }
+  // Times are compared only where all are known.
+  const auto order = [&](const DeviceChoice& c) {
+    return std::pair(all_known ? c.plan.expected_time : std::chrono::nanoseconds(0), c.plan.num_bytes);
+  };
+  const DeviceChoice* best = nullptr;
+  for (const DeviceChoice& choice : suggestion.choices) {
+    if (choice.plan.fits() && (best == nullptr || order(choice) < order(*best))) best = &choice;
   }
   if (best != nullptr) suggestion.best = best->device;
   return suggestion;
@@ -171,7 +180,8 @@ std::string to_string(const DeviceSuggestion& suggestion) {
     out << "\n";
     row(to_string(choice.device), format_bytes(target.free_bytes),
         format_bytes(target.result_bytes + target.staging_bytes), format_bytes(choice.plan.num_bytes),
-        format_bandwidth(choice.bytes_per_second), format_time(choice.plan.expected_time),
+        format_bandwidth(choice.bytes_per_second),
+        choice.plan.num_bytes > 0 && choice.bytes_per_second == 0 ? "?" : format_time(choice.plan.expected_time),
         !choice.plan.fits()                ? "  does not fit"
         : suggestion.best == choice.device ? "  <- suggested"
                                            : "");

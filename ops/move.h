@@ -17,9 +17,9 @@ namespace tandem::inline v0 {
 /// How a transfer is cut and what is told of it.
 struct TransferOptions {
   int64_t chunk_bytes = int64_t{4} << 20;  ///< of the result, at most; never less than one element
-  int max_in_flight = 2;                   ///< chunks that travel at the same time
-  /// [optional] Called after each chunk, one call at a time, on any thread.  What it throws ends the transfer, whose
-  /// results are dropped.
+  int max_in_flight = 2;                   ///< chunks that travel at the same time, each carried by one thread
+  /// [optional] Called after each chunk, one call at a time, on any thread; not to wait for this transfer itself.  What it
+  /// throws ends the transfer, whose results are dropped.
   std::function<void(int64_t num_bytes, int64_t total_bytes)> progress = {};
 };
 
@@ -52,7 +52,8 @@ TANDEM_OP Tensor to(const Tensor& input, Device device);
 /// The data is copied in chunks, a bounded number in flight, each to its place in the result; input is kept alive, and where it
 /// is not contiguous each chunk is packed on its own device first.  Whoever waits for the future copies too.  The result
 /// is seen whole or not at all: a failure, a cancellation (`Future::cancel`, ends in CancelledError) or a change of input
-/// in place before the end (StateError, naming the operation that changed it) drops it.  Recorded: gradient moved back.
+/// in place that is over before the move is (StateError, naming the operation that changed it) drops it.  Do not write to input
+/// before the move is complete: a change that overlaps its end may go unnoticed.  Recorded: gradient moved back.
 /// Throws DeviceError, and OutOfMemory with the plan's numbers, before anything is started.
 TANDEM_OP Future<Tensor> to_async(const Tensor& input, Device device, const TransferOptions& options = {});
 
@@ -71,7 +72,7 @@ TANDEM_API MovePlan plan_move(const std::vector<Tensor>& tensors, Device device,
 struct DeviceChoice {
   Device device;
   MovePlan plan;
-  double bytes_per_second = 0;  ///< of the slowest way to it that would be used; 0 = nothing to move
+  double bytes_per_second = 0;  ///< of the slowest way to it that would be used; 0 = nothing to move, or not known
 };
 
 struct DeviceSuggestion {

@@ -9,7 +9,7 @@ namespace tandem::inline v0 {
 /// Bytes per second of a large copy from one device to another, or within one.
 ///
 /// Measured on the first call for these two, with the rank's threads, and remembered: the best of some copies of 64 MiB, or of
-/// what is free on both; takes some tens of milliseconds.  0 where less than 1 MiB is free.  For reports and plans: nothing that
+/// what is free on both; takes some tens of milliseconds.  0 where less than 3 MiB is free on either.  For reports and plans: nothing that
 /// tandem computes depends on it.  Throws DeviceError.
 TANDEM_API double device_bandwidth(Device from, Device to);
 

@@ -110,7 +110,6 @@ TEST(ChunkedWork, CancelledAtAnyPoint) {
                                            },
                                        .finish = [&](std::exception_ptr error) { end.set_value(text_of(error)); }});
     reached.get_future().wait();
-    EXPECT_FALSE(running->help());  // its only place is taken
     EXPECT_TRUE(running->cancel());
     auto text = end.get_future();
     EXPECT_EQ(text.wait_for(std::chrono::milliseconds(1)), std::future_status::timeout);  // a chunk is in flight
@@ -118,6 +117,72 @@ TEST(ChunkedWork, CancelledAtAnyPoint) {
     EXPECT_EQ(text.get(), str("op: cancelled after ", point + 1, " of 5 chunks"));
     EXPECT_TRUE(running->cancel());  // that is how it ended
   }
+}
+
+// Whichever is first decides how it ends, and cancel() says which that was.
+TEST(ChunkedWork, OfCancellationAndFailureTheFirstCounts) {
+  for (const bool cancel_first : {true, false}) {
+    std::promise<void> reached, failed;
+    std::promise<void> go_on;
+    std::shared_future<void> may_go_on = go_on.get_future().share();
+    std::promise<std::string> end;
+    const auto running = start_chunks({.name = "op",
+                                       .num_chunks = 3,
+                                       .max_in_flight = 2,
+                                       .run =
+                                           [&](int64_t chunk) {
+                                             if (chunk == 0) {
+                                               reached.set_value();
+                                               may_go_on.wait();
+                                               if (cancel_first) throw std::runtime_error("late");
+                                             } else if (!cancel_first) {
+                                               throw std::runtime_error("early");
+                                             }
+                                           },
+                                       .finish = [&](std::exception_ptr error) { end.set_value(text_of(error)); }});
+    reached.get_future().wait();
+    if (cancel_first) {
+      EXPECT_TRUE(running->cancel());
+      go_on.set_value();
+      EXPECT_EQ(end.get_future().get().find("op: cancelled after "), 0u);
+    } else {
+      while (running->help()) {  // returns when a chunk has failed, here or on a carrier
+      }
+      EXPECT_FALSE(running->cancel());
+      go_on.set_value();
+      EXPECT_EQ(end.get_future().get(), "early");
+    }
+  }
+}
+
+TEST(ChunkedWork, AWaiterTakesThePlaceThatBecomesFree) {
+  // All carriers are held up by other work until this work is done, of which one has the only place for a while.
+  std::promise<void> taken, go_on, end, others_done;
+  std::shared_future<void> may_go_on = go_on.get_future().share();
+  std::shared_future<void> ended = end.get_future().share();
+  const auto work = start_chunks({.name = "op",
+                                  .num_chunks = 4,
+                                  .max_in_flight = 1,
+                                  .run =
+                                      [&](int64_t chunk) {
+                                        if (chunk != 0) return;
+                                        taken.set_value();
+                                        may_go_on.wait();
+                                      },
+                                  .finish = [&](std::exception_ptr) { end.set_value(); }});
+  taken.get_future().wait();
+  const auto others = start_chunks({.name = "others",
+                                    .num_chunks = 64,
+                                    .max_in_flight = 64,
+                                    .run = [&](int64_t) { ended.wait(); },
+                                    .finish = [&](std::exception_ptr) { others_done.set_value(); }});
+  std::thread later([&] { go_on.set_value(); });
+  while (work->help()) {
+  }
+  later.join();
+  ended.wait();
+  others_done.get_future().wait();
+  EXPECT_FALSE(work->cancel());
 }
 
 TEST(ChunkedWork, AllWorkGoesOnAtTheSameTime) {

@@ -32,6 +32,27 @@ class Allocator : public testing::Test {
   const Device device_{"cpu:1"};
 };
 
+TEST_F(Allocator, SaysWhatABlockTakesAndWhatIsFree) {
+  EXPECT_EQ(block_bytes(0), 0);
+  for (const int64_t asked :
+       {int64_t{1}, int64_t{64}, int64_t{65}, int64_t{1000}, int64_t{4097}, (int64_t{1} << 21) + 1}) {
+    const Block block = allocate(device_, asked);
+    EXPECT_EQ(block_bytes(asked), block.num_bytes);
+    EXPECT_EQ(memory_stats(device_).allocated, block_bytes(asked));
+    set_memory_limit(device_, 8 << 20);
+    EXPECT_EQ(free_memory(device_), (8 << 20) - block_bytes(asked));
+    deallocate(device_, block);
+    EXPECT_EQ(free_memory(device_), 8 << 20) << "what is cached can be had";
+    set_memory_limit(device_, 0);
+  }
+  EXPECT_GT(free_memory(device_), 1 << 20);
+  const Block held = allocate(device_, 2048);
+  set_memory_limit(device_, 1024);
+  EXPECT_EQ(free_memory(device_), 0) << "more is held than the limit allows";
+  deallocate(device_, held);
+  EXPECT_THROW(static_cast<void>(free_memory(Device("cpu:63"))), DeviceError);
+}
+
 TEST_F(Allocator, RoundsToSizeClasses) {
   const int64_t expected[][2] = {
       {1, 64},      {64, 64},     {65, 128},    {192, 192},   {193, 256},   {256, 256},

@@ -1,0 +1,57 @@
+#include <tandem/tensor/bandwidth.h>
+
+#include <gtest/gtest.h>
+
+#include <tandem/base/error.h>
+#include <tandem/tensor/allocator.h>
+#include <tandem/tensor/factories.h>
+
+namespace tandem {
+namespace {
+
+class Bandwidth : public testing::Test {
+ protected:
+  void SetUp() override {
+    set_cpu_device_count(4);
+    for (int i = 0; i < 4; ++i) set_memory_limit(Device(DeviceType::kCpu, i), 12 << 20);
+  }
+  void TearDown() override {
+    for (int i = 0; i < 4; ++i) {
+      const Device device(DeviceType::kCpu, i);
+      EXPECT_EQ(memory_stats(device).allocated, 0) << "measuring left something on " << device;
+      set_memory_limit(device, 0);
+    }
+  }
+};
+
+TEST_F(Bandwidth, IsMeasuredOnceForEachPair) {
+  const Device here, there("cpu:1");
+  const double first = device_bandwidth(here, there);
+  EXPECT_GT(first, 1e6);  // a megabyte per second: any machine
+  EXPECT_EQ(device_bandwidth(here, there), first) << "it was measured again";
+  EXPECT_GT(device_bandwidth(there, here), 1e6);
+  EXPECT_GT(device_bandwidth(here, here), 1e6);
+}
+
+TEST_F(Bandwidth, StaysWithinWhatIsFree) {
+  const Device tight("cpu:2"), full("cpu:3");
+  set_memory_limit(tight, 4 << 20);
+  empty_cache(tight);
+  reset_peak_memory(tight);
+  EXPECT_GT(device_bandwidth(Device(), tight), 0);
+  EXPECT_GT(memory_stats(tight).peak_allocated, 0);
+  EXPECT_LE(memory_stats(tight).peak_allocated, 4 << 20);
+  // Where less than 3 MiB is free nothing is measured, and it is tried again when there is more.
+  set_memory_limit(full, (3 << 20) - 1);
+  EXPECT_EQ(device_bandwidth(Device(), full), 0);
+  set_memory_limit(full, 12 << 20);
+  EXPECT_GT(device_bandwidth(Device(), full), 0);
+}
+
+TEST_F(Bandwidth, OfDevicesThatExist) {
+  EXPECT_THROW(static_cast<void>(device_bandwidth(Device(), Device("cpu:63"))), DeviceError);
+  EXPECT_THROW(static_cast<void>(device_bandwidth(Device("cuda"), Device())), DeviceError);
+}
+
+}  // namespace
+}  // namespace tandem
