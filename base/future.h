@@ -133,14 +133,15 @@ class [[nodiscard]] Future {
   }
 
   /// Asks that no more be done for this result, of which other copies of the future wait too.  True: it ends, or has
-  /// ended, with CancelledError, at the latest when what is being done this moment is done.  False: it is complete, or
-  /// cannot be cancelled (a collective, in which other ranks take part).
+  /// ended, with CancelledError, at the latest when what is being done this moment is done.  False: it is complete, has
+  /// failed, or cannot be cancelled (a collective, in which other ranks take part).
   bool cancel() const {
     auto& s = state();
     return s.cancel && s.cancel();
   }
 
-  /// Runs f() when completed, with or without failure: at once on this thread, or later on the completing one.
+  /// Runs f() when completed, with or without failure: at once on this thread, or later on the completing one.  f does not
+  /// throw: get() of a future that failed does, so look at exception() first.
   void then(std::function<void()> f) const {
     {
       std::lock_guard lock(state().mutex);

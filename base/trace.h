@@ -18,7 +18,8 @@ struct TraceEvent {
   /// "backward" (a whole one, and in it one per node, which counts its work too), "comm", "optimizer", "data", "step" and "wait".
   std::string category;
   int rank = 0;
-  int thread = 0;  ///< 0 = the rank's own thread, 1 = its group's worker, 2.. = loader workers
+  int thread = 0;  ///< 0 = the rank's own thread, 1 = its group's worker, 2.. = loader workers,
+                   ///< 64.. = carriers of chunks, 128.. = threads of run_together
   int64_t begin_ns = 0;
   int64_t end_ns = 0;       ///< equal to begin_ns for an instant
   int64_t num_bytes = 0;    ///< read and written, or sent; 0 = not applicable

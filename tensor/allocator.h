@@ -33,7 +33,8 @@ TANDEM_API int64_t block_bytes(int64_t num_bytes);
 
 TANDEM_API MemoryStats memory_stats(Device device);
 /// Bytes that tensors on `device` could still take: what its limit leaves; without a limit what its cache holds and what the
-/// system says to be available (for a CPU device MemAvailable of /proc/meminfo).
+/// system says to be available (for a CPU device MemAvailable of /proc/meminfo, which devices without a limit share: each is
+/// counted as if it were alone).
 TANDEM_API int64_t free_memory(Device device);
 TANDEM_API void reset_peak_memory(Device device);
 /// Makes allocations beyond `num_bytes` throw OutOfMemory; 0 removes the limit.

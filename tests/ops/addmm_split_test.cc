@@ -102,6 +102,22 @@ TEST_F(AddmmSplit, OperandsStayWhereTheyAre) {
   EXPECT_EQ(most_taken(3) - before, block_bytes(64 * 32 * 4)) << "the result alone";
 }
 
+TEST_F(AddmmSplit, WhatDoesNotFitIsRefusedBeforeAnythingIsComputed) {
+  const Parts parts =
+      split_over(random_on(0, {64, 256}, 7), random_on(0, {256, 32}, 8), SplitDim::kInner, {on(1), on(2)});
+  const Tensor input = zeros({32}, {kFloat32, on(3)});
+  for (const int tight : {2, 3}) {  // where a part is; where the result is to be
+    set_memory_limit(on(tight), memory_stats(on(tight)).allocated + 4096);
+    start_trace();
+    EXPECT_EQ(error_text<OutOfMemory>([&] {
+                static_cast<void>(addmm_split(input, parts.mat1, parts.mat2, SplitDim::kInner, on(3)));
+              }).find("addmm_split: too little memory, nothing was moved\n"),
+              0u);
+    for (const TraceEvent& event : stop_trace()) EXPECT_NE(event.name, "matmul");
+    set_memory_limit(on(tight), 24 << 20);
+  }
+}
+
 TEST_F(AddmmSplit, Gradients) {
   for (const SplitDim split : kSplits) {
     SCOPED_TRACE(static_cast<int>(split));

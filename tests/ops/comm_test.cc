@@ -148,7 +148,7 @@ TEST_F(Comm, StridedOperandsArePackedChunkByChunk) {
 // --- copies and parts ------------------------------------------------------------------------------------------------------
 
 TEST_F(Comm, BroadcastGivesEachDeviceItsCopy) {
-  for (const DType dtype : {kFloat32, kFloat16, kInt64}) {
+  for (const DType dtype : {kFloat32, kFloat16, kBFloat16, kInt64}) {
     for (const int64_t size : {0, 1, 257, 1021}) {
       const Tensor x = random_on(1, {size}, 70, dtype);
       const std::vector<Tensor> copies = comm::broadcast(x, {on(0), on(1), on(2), on(3)}, kSmall);
@@ -229,6 +229,30 @@ TEST_F(Comm, AFailureAtAnyChunkLeavesNothing) {
       for (int i = 0; i < kDevices; ++i) EXPECT_EQ(taken(i), held[i]) << i;
     }
   }
+}
+
+TEST_F(Comm, WhatDoesNotFitIsRefusedUntouched) {
+  std::vector<Tensor> parts;
+  for (int i = 0; i < 3; ++i) parts.push_back(random_on(i, {4 * kChunk}, 81));
+  int chunks = 0;
+  TransferOptions options{.chunk_bytes = kChunk * 4, .max_in_flight = 1};
+  options.progress = [&](int64_t, int64_t) { ++chunks; };
+  const auto refused = [&](const char* op, const std::function<void()>& call) {
+    // No room on the last device for even one result.
+    const int last = std::string(op) == "all_reduce" || std::string(op) == "all_gather" ? 2 : 3;
+    const int64_t held[] = {taken(0), taken(1), taken(2), taken(3)};
+    set_memory_limit(on(last), memory_stats(on(last)).allocated + 512);
+    EXPECT_EQ(error_text<OutOfMemory>(call).find(str(op, ": too little memory, nothing was moved\n")), 0u) << op;
+    for (int i = 0; i < kDevices; ++i) EXPECT_EQ(taken(i), held[i]) << op;
+    set_memory_limit(on(last), 24 << 20);
+  };
+  refused("sum_to", [&] { static_cast<void>(comm::sum_to(on(3), parts, options)); });
+  refused("all_reduce", [&] { static_cast<void>(comm::all_reduce(parts, options)); });
+  refused("broadcast", [&] { static_cast<void>(comm::broadcast(parts[0], {on(1), on(3)}, options)); });
+  refused("scatter", [&] { static_cast<void>(comm::scatter(parts[0], {on(1), on(3)}, 0, options)); });
+  refused("gather", [&] { static_cast<void>(comm::gather(parts, 0, on(3), options)); });
+  refused("all_gather", [&] { static_cast<void>(comm::all_gather(parts, 0, options)); });
+  EXPECT_EQ(chunks, 0);
 }
 
 TEST_F(Comm, MistakesAreNamed) {
