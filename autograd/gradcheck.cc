@@ -79,15 +79,15 @@ void gradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& f, std::
     const std::vector<double> gradient = analytic[k].defined()
                                              ? analytic[k].to_vector<double>()
                                              : std::vector<double>(static_cast<size_t>(wanted[k].num_elements()), 0.0);
-    double* data = wanted[k].data<double>();
     for (int64_t i = 0; i < wanted[k].num_elements(); ++i) {
-      double& element = data[element_offset(wanted[k], i)];
-      const double kept = element;
-      element = kept + options.step;
+      const Tensor element =
+          make_view(wanted[k].storage(), kFloat64, {}, {}, wanted[k].impl().offset + element_offset(wanted[k], i));
+      const double kept = element.item<double>();
+      chores::fill(element, kept + options.step);
       const double above = dot(cotangent, f(inputs).to_vector<double>());
-      element = kept - options.step;
+      chores::fill(element, kept - options.step);
       const double below = dot(cotangent, f(inputs).to_vector<double>());
-      element = kept;
+      chores::fill(element, kept);
       const double numeric = (above - below) / (2 * options.step);
       const double got = gradient[static_cast<size_t>(i)];
       const bool close = std::abs(got - numeric) <= options.atol + options.rtol * std::abs(numeric);  // false for NaN

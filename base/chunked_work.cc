@@ -12,12 +12,11 @@
 #include <tandem/base/future.h>
 #include <tandem/base/rank_context.h>
 #include <tandem/base/thread.h>
+#include <tandem/base/trace.h>
 
 namespace tandem::inline v0 {
 
 namespace {
-
-constexpr int kFirstCarrier = 64;  // their numbers in traces; below are a rank's other threads
 
 class Run;
 
@@ -190,7 +189,7 @@ void Carriers::carry(int number) {
     if (more && num_idle_ > 0) changed.notify_one();
     if (more && num_idle_ == 0 && num_threads_ < available_cores() && start_one()) ++num_threads_;
     lock.unlock();
-    run->carry(*chunk, kFirstCarrier + number);
+    run->carry(*chunk, kFirstCarrierThread + number);
     run.reset();  // not while holding the lock: it may be the last
     lock.lock();
   }

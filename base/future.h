@@ -76,7 +76,10 @@ class FutureReference {
     state_->num_futures += change;
     if (state_->num_futures > 0) return;
     value.swap(state_->value);
-    error.swap(state_->error);
+    if (state_->error == nullptr) return;
+    // What was thrown may be read by its receiver for long.  That it failed is remembered.
+    error = std::exchange(state_->error, std::make_exception_ptr(StateError(
+                                             "Future: it failed, and the failure is gone with the last future")));
   }
   std::shared_ptr<FutureState<T>> state_;
 };

@@ -4,6 +4,8 @@
 #include <bit>
 #include <cstdint>
 
+#include <tandem/base/macros.h>
+
 namespace tandem::inline v0 {
 
 /// IEEE 754 binary16.
@@ -11,11 +13,11 @@ struct Half {
   uint16_t bits = 0;
 
   Half() = default;
-  explicit Half(float value) : bits(from_float(value)) {}
-  operator float() const { return to_float(bits); }
+  TANDEM_HOST_DEVICE explicit Half(float value) : bits(from_float(value)) {}
+  TANDEM_HOST_DEVICE operator float() const { return to_float(bits); }
 
-  static uint16_t from_float(float value);
-  static float to_float(uint16_t bits);
+  TANDEM_HOST_DEVICE static uint16_t from_float(float value);
+  TANDEM_HOST_DEVICE static float to_float(uint16_t bits);
 };
 
 /// The upper half of an IEEE 754 binary32.
@@ -23,17 +25,17 @@ struct BFloat16 {
   uint16_t bits = 0;
 
   BFloat16() = default;
-  explicit BFloat16(float value) : bits(from_float(value)) {}
-  operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+  TANDEM_HOST_DEVICE explicit BFloat16(float value) : bits(from_float(value)) {}
+  TANDEM_HOST_DEVICE operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 
-  static uint16_t from_float(float value) {
+  TANDEM_HOST_DEVICE static uint16_t from_float(float value) {
     const uint32_t u = std::bit_cast<uint32_t>(value);
     if ((u & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((u >> 16) | 0x0040u);  // keep NaN a quiet NaN
     return static_cast<uint16_t>((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
   }
 };
 
-inline uint16_t Half::from_float(float value) {
+TANDEM_HOST_DEVICE inline uint16_t Half::from_float(float value) {
   const uint32_t u = std::bit_cast<uint32_t>(value);
   const uint32_t sign = (u >> 16) & 0x8000u;
   const uint32_t magnitude = u & 0x7fffffffu;
@@ -48,7 +50,7 @@ inline uint16_t Half::from_float(float value) {
   return static_cast<uint16_t>(sign | ((rounded - 0x38000000u) >> 13));
 }
 
-inline float Half::to_float(uint16_t bits) {
+TANDEM_HOST_DEVICE inline float Half::to_float(uint16_t bits) {
   const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16;
   const uint32_t magnitude = bits & 0x7fffu;
   if (magnitude >= 0x7c00u) return std::bit_cast<float>(sign | 0x7f800000u | ((magnitude & 0x3ffu) << 13));

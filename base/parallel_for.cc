@@ -63,7 +63,7 @@ struct Job {
 class Worker {
  public:
   Worker() {
-    std::thread([this] { run(); }).detach();
+    start_thread([this] { run(); }).detach();
   }
 
   void offer(Job& job) { store_and_wake(reinterpret_cast<uintptr_t>(&job), worker_sleeps_); }

@@ -28,6 +28,15 @@ struct OpenTraceSpans {
   OpenTraceSpans& operator=(const OpenTraceSpans&) { return *this; }
 };
 
+/// The streams that a thread has made current, by cuda::StreamGuard.  A copy, made for another thread, has none.
+struct OpenStreams {
+  const void* innermost = nullptr;
+
+  OpenStreams() = default;
+  OpenStreams(const OpenStreams&) {}
+  OpenStreams& operator=(const OpenStreams&) { return *this; }
+};
+
 /// The state of one rank, or of a thread that works for one.
 ///
 /// A thread has exactly one current context.  The main thread, and any thread that was given none, gets a fresh one of its
@@ -46,6 +55,7 @@ struct TANDEM_API RankContext {
   uint64_t next_node = 1;                  ///< creation number of the next autograd node
   void* running_backward = nullptr;        ///< the backward that this thread is inside of, owned by autograd/
   OpenTraceSpans open_span;                ///< what the next trace span lies in, and where work is counted
+  OpenStreams open_streams;                ///< owned by tensor/
   RefPtr<ScopeName> module_scope;          ///< the innermost running module, null outside
   std::shared_ptr<void> tensor_slot;       ///< owned by tensor/: devices' generators
   std::shared_ptr<void> distributed_slot;  ///< owned by distributed/: the default group

@@ -10,12 +10,11 @@
 
 #include <tandem/base/parallel_for.h>
 #include <tandem/base/rank_context.h>
+#include <tandem/base/trace.h>
 
 namespace tandem::inline v0 {
 
 namespace {
-
-constexpr int kFirstBeside = 128;  // numbers in traces of run_together's threads
 
 /// Blocks all signals for the calling thread, and so for threads that it starts.
 class SignalsBlocked {
@@ -53,7 +52,7 @@ void run_together(int n, FunctionRef<void(int i)> fn) {
   share.num_threads = std::max(1, num_threads() / std::max(1, n));
   const auto run = [&](int i) {
     RankContext mine = share;
-    if (i > 0) mine.trace_thread = kFirstBeside + i;
+    if (i > 0) mine.trace_thread = kFirstTogetherThread + i;
     const RankContext::Use use(mine);
     try {
       fn(i);

@@ -11,6 +11,15 @@
 
 namespace tandem::inline v0 {
 
+/// Numbers of a rank's threads; where there are several of a kind, of the first.
+enum TraceThread : int {
+  kRankThread = 0,
+  kGroupWorkerThread = 1,
+  kFirstLoaderThread = 2,
+  kFirstCarrierThread = 64,    ///< of chunks, see chunked_work.h
+  kFirstTogetherThread = 128,  ///< see run_together
+};
+
 /// One span or instant.  Times are nanoseconds of CLOCK_MONOTONIC, which all processes of a host share.
 struct TraceEvent {
   std::string name;
@@ -18,8 +27,7 @@ struct TraceEvent {
   /// "backward" (a whole one, and in it one per node, which counts its work too), "comm", "optimizer", "data", "step" and "wait".
   std::string category;
   int rank = 0;
-  int thread = 0;  ///< 0 = the rank's own thread, 1 = its group's worker, 2.. = loader workers,
-                   ///< 64.. = carriers of chunks, 128.. = threads of run_together
+  int thread = 0;  ///< see TraceThread
   int64_t begin_ns = 0;
   int64_t end_ns = 0;       ///< equal to begin_ns for an instant
   int64_t num_bytes = 0;    ///< read and written, or sent; 0 = not applicable
@@ -39,7 +47,7 @@ TANDEM_API void start_trace();
 TANDEM_API std::vector<TraceEvent> stop_trace();
 /// Keeps an event if tracing is on.  Safe from many threads.
 TANDEM_API void record_trace(TraceEvent event);
-/// Number shown for the calling thread in its events.
+/// Number shown for the calling thread in its events, see TraceThread.
 TANDEM_API void set_trace_thread(int thread);
 
 /// Counts work to the calling thread's innermost open span, if tracing is on.  Not from inside a piece of parallel_for.

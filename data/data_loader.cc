@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <tandem/base/rank_context.h>
+#include <tandem/base/thread.h>
 #include <tandem/base/trace.h>
 #include <tandem/data/error_context.h>
 #include <tandem/tensor/chores.h>
@@ -20,7 +21,6 @@ namespace tandem::inline v0::data {
 
 namespace {
 
-constexpr int kFirstWorkerTraceThread = 2;  // 0 is the rank itself, 1 its group's worker
 
 Tensor delivered(const Tensor& tensor, Device device) {
   if (tensor.device() == device) return tensor;
@@ -64,11 +64,11 @@ class DataLoader::Epoch {
     const auto num_workers = static_cast<int>(std::min<int64_t>(options.num_workers, num_batches_));
     try {
       for (int worker = 0; worker < num_workers; ++worker) {
-        workers_.emplace_back([this, worker, context = worker_context(RankContext::current())]() mutable {
+        workers_.push_back(start_thread([this, worker, context = worker_context(RankContext::current())]() mutable {
           RankContext::Use use(context);
-          set_trace_thread(kFirstWorkerTraceThread + worker);
+          set_trace_thread(kFirstLoaderThread + worker);
           work();
-        });
+        }));
       }
     } catch (...) {  // the system gave no further thread: those that run must not outlive this object
       stop();

@@ -258,7 +258,7 @@ std::thread GroupQueue::start_rank_thread(std::function<void()> f) {
 
 void GroupQueue::start_worker() {
   worker_ = start_rank_thread([self = shared_from_this()] {
-    set_trace_thread(1);
+    set_trace_thread(kGroupWorkerThread);
     self->work();
   });
 }

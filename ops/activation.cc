@@ -23,7 +23,7 @@ namespace {
 Tensor run(const KernelContext& context, ActivationOp kind, const Tensor& input) {
   Tensor out = empty_in_order_of(input, input.dtype());
   const auto loop = make_loop<2>(out.shape(), out.num_elements(), {&out, &input});
-  cpu::activation(context, kind, input.dtype(), loop, input.data_ptr(), out.data_ptr());
+  TANDEM_KERNEL(context, activation, kind, input.dtype(), loop, input.data_ptr(), out.data_ptr());
   return out;
 }
 
@@ -83,7 +83,8 @@ Tensor activation_backward(ActivationOp kind, const Tensor& grad, const Tensor& 
   const KernelContext context = ops::check_same_device(name, {{"grad", grad}, {"saved", saved}});
   Tensor out = empty_in_order_of(saved, saved.dtype());
   const auto loop = make_loop<3>(out.shape(), out.num_elements(), {&out, &grad, &saved});
-  cpu::activation_backward(context, kind, out.dtype(), loop, grad.data_ptr(), saved.data_ptr(), out.data_ptr());
+  TANDEM_KERNEL(context, activation_backward, kind, out.dtype(), loop, grad.data_ptr(), saved.data_ptr(),
+                out.data_ptr());
   if (auto* node = record<ActivationBackwardNode>(name, out, grad, saved)) {
     node->kind = kind;
     node->grad.save(grad);

@@ -30,23 +30,23 @@ struct FloatPair {
 
 /// min(|x|, limit) of a limit >= 0; the limit for NaN.  On bits, here and below: of comparisons of floats the compiler makes
 /// jumps around what they leave constant, and then no vector code.
-inline float magnitude_up_to(float x, float limit) {
+TANDEM_HOST_DEVICE inline float magnitude_up_to(float x, float limit) {
   return std::bit_cast<float>(std::min(std::bit_cast<uint32_t>(x) & 0x7fffffffu, std::bit_cast<uint32_t>(limit)));
 }
 /// a where x has a minus sign, else b.
-inline float by_sign(float x, float a, float b) {
+TANDEM_HOST_DEVICE inline float by_sign(float x, float a, float b) {
   const uint32_t negative = sign_mask(std::bit_cast<uint32_t>(x));
   return std::bit_cast<float>((std::bit_cast<uint32_t>(a) & negative) | (std::bit_cast<uint32_t>(b) & ~negative));
 }
 /// `value`, or NaN where x is NaN.
-inline float nan_of(float x, float value) {
+TANDEM_HOST_DEVICE inline float nan_of(float x, float value) {
   const uint32_t is_nan = sign_mask(0x7f800000u - (std::bit_cast<uint32_t>(x) & 0x7fffffffu));
   return std::bit_cast<float>(std::bit_cast<uint32_t>(value) | is_nan);
 }
 
 /// 2^-(w.high + w.low) for w >= 0; 0 below 2^-126.  2^-w = 2^n 2^f, |f| <= 1/2, the second by a polynomial of relative
 /// error 2e-9 (economised from the series).
-TANDEM_INLINED inline float exp2_of_minus(FloatPair w) {
+TANDEM_HOST_DEVICE TANDEM_INLINED inline float exp2_of_minus(FloatPair w) {
   constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it leaves the nearest integer in the low bits
   const float high = -magnitude_up_to(w.high, 127.0f);
   const float shifted = high + kRound;
@@ -66,7 +66,7 @@ TANDEM_INLINED inline float exp2_of_minus(FloatPair w) {
 inline constexpr float kGeluEnd = 16.0f;
 
 /// 2 sqrt(2 / pi) (a + 0.044715 a^3) / ln 2.
-TANDEM_INLINED inline FloatPair gelu_tanh_exponent(float a) {
+TANDEM_HOST_DEVICE TANDEM_INLINED inline FloatPair gelu_tanh_exponent(float a) {
   constexpr float kLinear = 0x1.26aec2p+1f, kLinearLow = 0x1.bce75ap-27f;  // the two constants as pairs
   constexpr float kCubic = 0x1.a5a7dp-4f, kCubicLow = -0x1.151aaep-29f;
   const float q = a * a;
@@ -82,14 +82,14 @@ TANDEM_INLINED inline FloatPair gelu_tanh_exponent(float a) {
 }
 
 /// x sigmoid(v) with v = 2 sqrt(2 / pi) (x + 0.044715 x^3), the same function as with tanh; e = exp(-|v|).
-TANDEM_INLINED inline float gelu_tanh(float x) {
+TANDEM_HOST_DEVICE TANDEM_INLINED inline float gelu_tanh(float x) {
   const float a = magnitude_up_to(x, kGeluEnd);
   const float e = exp2_of_minus(gelu_tanh_exponent(a));
   return nan_of(x, by_sign(x, -a * e, x) / (1.0f + e));
 }
 
 /// sigmoid(v) + x sigmoid(v) (1 - sigmoid(v)) dv/dx.
-TANDEM_INLINED inline float gelu_tanh_derivative(float x) {
+TANDEM_HOST_DEVICE TANDEM_INLINED inline float gelu_tanh_derivative(float x) {
   constexpr float kLinear = 1.59576912f, kCubic = 0.214064488f;  // dv/dx = 2 sqrt(2 / pi) (1 + 3 * 0.044715 x^2)
   const float a = magnitude_up_to(x, kGeluEnd);
   const float e = exp2_of_minus(gelu_tanh_exponent(a));
@@ -106,7 +106,7 @@ struct NormalTail {
 
 /// Phi(-a) = exp(-a^2 / 2) r P(1 - 5 r) with r = 1 / (a + 2.5): r maps the half line to an interval, on which Phi(-a) /
 /// (exp(-a^2 / 2) r) is smooth and nearly constant.  P was fitted at Chebyshev's points to a relative error of 2e-8.
-TANDEM_INLINED inline NormalTail normal_tail(float a) {
+TANDEM_HOST_DEVICE TANDEM_INLINED inline NormalTail normal_tail(float a) {
   constexpr float kScale = 0x1.715476p-1f, kScaleLow = 0x1.4ae0c0p-27f;  // 1 / (2 ln 2)
   const float q = a * a;
   const float q_low = __builtin_fmaf(a, a, -q);
@@ -129,14 +129,14 @@ TANDEM_INLINED inline NormalTail normal_tail(float a) {
 }
 
 /// x Phi(x).
-TANDEM_INLINED inline float gelu_erf(float x) {
+TANDEM_HOST_DEVICE TANDEM_INLINED inline float gelu_erf(float x) {
   const float a = magnitude_up_to(x, kGeluEnd);
   const float tail = normal_tail(a).tail;
   return nan_of(x, by_sign(x, -a * tail, x * (1.0f - tail)));
 }
 
 /// Phi(x) + x phi(x).
-TANDEM_INLINED inline float gelu_erf_derivative(float x) {
+TANDEM_HOST_DEVICE TANDEM_INLINED inline float gelu_erf_derivative(float x) {
   constexpr float kDensity = 0.398942280f;  // 1 / sqrt(2 pi)
   const float a = magnitude_up_to(x, kGeluEnd);
   const NormalTail normal = normal_tail(a);
@@ -144,7 +144,7 @@ TANDEM_INLINED inline float gelu_erf_derivative(float x) {
   return nan_of(x, __builtin_fmaf(std::copysign(a * kDensity, x), normal.exponential, lower_or_upper));
 }
 
-TANDEM_INLINED inline float sigmoid_element(float x) {
+TANDEM_HOST_DEVICE TANDEM_INLINED inline float sigmoid_element(float x) {
   const float e = exp_element(-std::fabs(x));
   return by_sign(x, e, 1.0f) / (1.0f + e);
 }
@@ -152,14 +152,14 @@ TANDEM_INLINED inline float sigmoid_element(float x) {
 /// Beyond this e^-|x| is 0 in float.
 inline constexpr float kSigmoidEnd = 128.0f;
 
-TANDEM_INLINED inline float silu_element(float x) {
+TANDEM_HOST_DEVICE TANDEM_INLINED inline float silu_element(float x) {
   const float a = magnitude_up_to(x, kSigmoidEnd);
   const float e = exp_element(-a);
   return nan_of(x, by_sign(x, -a * e, x) / (1.0f + e));
 }
 
 /// s + x s (1 - s), s = sigmoid(x).
-TANDEM_INLINED inline float silu_derivative(float x) {
+TANDEM_HOST_DEVICE TANDEM_INLINED inline float silu_derivative(float x) {
   const float a = magnitude_up_to(x, kSigmoidEnd);
   const float e = exp_element(-a);
   const float d = 1.0f + e;
@@ -167,7 +167,7 @@ TANDEM_INLINED inline float silu_derivative(float x) {
 }
 
 /// -m / (2 + m) with m = exp(-2 |x|) - 1, which keeps its digits near 0: m = 2^k (e^r - 1) + (2^k - 1).
-TANDEM_INLINED inline float tanh_element(float x) {
+TANDEM_HOST_DEVICE TANDEM_INLINED inline float tanh_element(float x) {
   constexpr float kRound = 12582912.0f;
   const float y = -2.0f * magnitude_up_to(x, 16.0f);
   const float shifted = __builtin_fmaf(y, 1.44269504f, kRound);
@@ -186,43 +186,46 @@ TANDEM_INLINED inline float tanh_element(float x) {
   return nan_of(x, std::copysign(m / (2.0f + m), x));
 }
 
-inline double sigmoid_element(double x) {
+TANDEM_HOST_DEVICE inline double sigmoid_element(double x) {
   const double e = std::exp(-std::fabs(x));
   return (x < 0 ? e : 1) / (1 + e);
 }
-inline double tanh_element(double x) { return std::tanh(x); }
-inline double silu_element(double x) { return x < -1024 ? -0.0 : x * sigmoid_element(x); }
-inline double silu_derivative(double x) {
+TANDEM_HOST_DEVICE inline double tanh_element(double x) { return std::tanh(x); }
+TANDEM_HOST_DEVICE inline double silu_element(double x) { return x < -1024 ? -0.0 : x * sigmoid_element(x); }
+TANDEM_HOST_DEVICE inline double silu_derivative(double x) {
   if (std::fabs(x) > 1024) return x < 0 ? 0 : 1;
   const double s = sigmoid_element(x);
   return s + x * s * sigmoid_element(-x);
 }
 inline constexpr double kGeluEndDouble = 64;  // as kGeluEnd
-inline double gelu_erf(double x) { return x < -kGeluEndDouble ? -0.0 : 0.5 * x * std::erfc(-x * M_SQRT1_2); }
-inline double gelu_erf_derivative(double x) {
+TANDEM_HOST_DEVICE inline double gelu_erf(double x) {
+  return x < -kGeluEndDouble ? -0.0 : 0.5 * x * std::erfc(-x * M_SQRT1_2);
+}
+TANDEM_HOST_DEVICE inline double gelu_erf_derivative(double x) {
   constexpr double kDensity = 0.39894228040143267794;  // 1 / sqrt(2 pi)
   if (std::fabs(x) > kGeluEndDouble) return x < 0 ? 0 : 1;
   return 0.5 * std::erfc(-x * M_SQRT1_2) + x * kDensity * std::exp(-0.5 * x * x);
 }
 inline constexpr double kGeluSlope = 1.5957691216057307117, kGeluCubic = 0.044715;  // 2 sqrt(2 / pi)
-inline double gelu_tanh(double x) {
+TANDEM_HOST_DEVICE inline double gelu_tanh(double x) {
   return x < -kGeluEndDouble ? -0.0 : x * sigmoid_element(kGeluSlope * (x + kGeluCubic * x * x * x));
 }
-inline double gelu_tanh_derivative(double x) {
+TANDEM_HOST_DEVICE inline double gelu_tanh_derivative(double x) {
   if (std::fabs(x) > kGeluEndDouble) return x < 0 ? 0 : 1;
   const double v = kGeluSlope * (x + kGeluCubic * x * x * x);
   const double s = sigmoid_element(v);
   return s + x * s * sigmoid_element(-v) * kGeluSlope * (1 + 3 * kGeluCubic * x * x);
 }
 
-namespace cpu {
-
+// clang-format off
+TANDEM_KERNELS(
 /// out = op(input).  Floating dtypes.
 void activation(const KernelContext& context, ActivationOp op, DType dtype, const Loop<2>& loop, const void* input,
                 void* out);
 /// out = grad * op'.  `saved` is the input of gelu and silu, the output of tanh and sigmoid.
 void activation_backward(const KernelContext& context, ActivationOp op, DType dtype, const Loop<3>& loop,
                          const void* grad, const void* saved, void* out);
+)
+// clang-format on
 
-}  // namespace cpu
 }  // namespace tandem::inline v0

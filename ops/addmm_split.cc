@@ -57,10 +57,12 @@ struct AddmmSplitNode : Node {
       parts[i] = grad.slice(split == SplitDim::kRows ? 0 : 1, first, first + sizes[i]);
       begin += static_cast<size_t>(sizes[i]);
     }
+    std::vector<Device> targets = devices;
     for (size_t i = 0; i < n; ++i) {
       const bool is_used = context.needs(static_cast<int>(1 + i)) || context.needs(static_cast<int>(1 + n + i));
-      if (is_used) parts[i] = to(parts[i], devices[i]);
+      if (!is_used) targets[i] = parts[i].device();  // stays
     }
+    parts = ops::move_each(name(), parts, targets, {});
     std::vector<Tensor> a(n), b(n);
     for (size_t i = 0; i < n; ++i) {
       if (context.needs(static_cast<int>(1 + n + i))) a[i] = mat1[i].get();

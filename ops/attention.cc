@@ -140,9 +140,66 @@ int64_t num_flops(const AttentionSizes& sizes, int64_t width) {
 
 Tensor workspace(int64_t bytes, Device device) { return empty({bytes}, {kUInt8, device}); }
 
+#ifdef TANDEM_WITH_CUDA
+
+cuda::AttentionTensor gpu_rows(const Tensor& tensor) { return {tensor.data_ptr(), tensor.strides()}; }
+
+/// A mask as it lies; holds the strides.
+struct GpuMask {
+  GpuMask(const Tensor& argument, const Shape& scores) {
+    if (!argument.defined()) return;
+    strides = broadcast_strides(argument, scores);
+    mask = {{argument.data_ptr(), strides}, argument.dtype()};
+  }
+  Shape strides;
+  cuda::AttentionMask mask;
+};
+
+std::span<const int64_t> batch_shape(const Tensor& query) { return {query.shape().begin(), query.shape().size() - 2}; }
+
+Tensor gpu_forward(const KernelContext& context, const Tensor& query_argument, const Tensor& key_argument,
+                   const Tensor& value_argument, const Tensor& attn_mask, const Attributes& attributes,
+                   const Tensor& out) {
+  const DType dtype = out.dtype();
+  const Tensor query = dense_rows(query_argument, dtype), key = dense_rows(key_argument, dtype);
+  const Tensor value = dense_rows(value_argument, dtype);
+  const AttentionSizes sizes = sizes_of(query, key, value, attributes);
+  const Tensor statistics = empty({2, sizes.batches, sizes.queries}, {compute_dtype(dtype), query.device()});
+  const GpuMask mask(attn_mask, scores_shape(query, key));
+  trace_work(num_flops(sizes, sizes.head_dim + sizes.value_dim));
+  cuda::attention(context, dtype, batch_shape(query), sizes, gpu_rows(query), gpu_rows(key), gpu_rows(value), mask.mask,
+                  gpu_rows(out), statistics.data_ptr());
+  return statistics;
+}
+
+void gpu_backward(const KernelContext& context, const Tensor& query_argument, const Tensor& key_argument,
+                  const Tensor& value_argument, const Tensor& attn_mask, const Attributes& attributes,
+                  const Tensor& out_argument, const Tensor& statistics, const Tensor& grad_argument,
+                  const Tensor* grads) {
+  const DType dtype = out_argument.dtype();
+  const Tensor query = dense_rows(query_argument, dtype), key = dense_rows(key_argument, dtype);
+  const Tensor value = dense_rows(value_argument, dtype), out = dense_rows(out_argument, dtype);
+  const Tensor grad = dense_rows(grad_argument, dtype);
+  const AttentionSizes sizes = sizes_of(query, key, value, attributes);
+  const GpuMask mask(attn_mask, scores_shape(query, key));
+  const Tensor scratch = workspace(cuda::attention_backward_workspace_bytes(dtype, sizes), query.device());
+  trace_work(num_flops(sizes, 3 * sizes.head_dim + 2 * sizes.value_dim));
+  cuda::attention_backward(context, dtype, batch_shape(query), sizes, gpu_rows(query), gpu_rows(key), gpu_rows(value),
+                           mask.mask, gpu_rows(out), statistics.data_ptr(), gpu_rows(grad), scratch.data_ptr(),
+                           gpu_rows(grads[0]), gpu_rows(grads[1]), gpu_rows(grads[2]));
+}
+
+#endif
+
 /// Writes the result; returns the kernel's statistics, [2, batches, T] in the dtype that is computed in.
 Tensor forward(const Tensor& query_argument, const Tensor& key_argument, const Tensor& value_argument,
                const Tensor& attn_mask, const Attributes& attributes, const Tensor& out) {
+  const KernelContext context = kernel_context(out.device());
+#ifdef TANDEM_WITH_CUDA
+  if (!context.device.is_cpu()) {
+    return gpu_forward(context, query_argument, key_argument, value_argument, attn_mask, attributes, out);
+  }
+#endif
   const DType dtype = compute_dtype(out.dtype());
   const Tensor query = dense_rows(query_argument, dtype), key = dense_rows(key_argument, dtype);
   const Tensor value = dense_rows(value_argument, dtype);
@@ -153,8 +210,8 @@ Tensor forward(const Tensor& query_argument, const Tensor& key_argument, const T
   const AttentionAlgorithm algorithm = attention_algorithm(dtype);
   const Tensor scratch = workspace(cpu::attention_workspace_bytes(dtype, algorithm, sizes), query.device());
   trace_work(num_flops(sizes, sizes.head_dim + sizes.value_dim));
-  cpu::attention({query.device()}, dtype, algorithm, sizes, Rows(query).rows, Rows(key).rows, Rows(value).rows,
-                 mask.mask, scratch.data_ptr(), Rows(result).rows, statistics.data_ptr());
+  cpu::attention(context, dtype, algorithm, sizes, Rows(query).rows, Rows(key).rows, Rows(value).rows, mask.mask,
+                 scratch.data_ptr(), Rows(result).rows, statistics.data_ptr());
   if (!result.is_same(out)) chores::copy(result, out);
   return statistics;
 }
@@ -163,6 +220,13 @@ Tensor forward(const Tensor& query_argument, const Tensor& key_argument, const T
 void backward(const Tensor& query_argument, const Tensor& key_argument, const Tensor& value_argument,
               const Tensor& attn_mask, const Attributes& attributes, const Tensor& out_argument,
               const Tensor& statistics, const Tensor& grad_argument, const Tensor* grads) {
+  const KernelContext context = kernel_context(out_argument.device());
+#ifdef TANDEM_WITH_CUDA
+  if (!context.device.is_cpu()) {
+    return gpu_backward(context, query_argument, key_argument, value_argument, attn_mask, attributes, out_argument,
+                        statistics, grad_argument, grads);
+  }
+#endif
   const DType dtype = statistics.dtype();
   const Tensor query = dense_rows(query_argument, dtype), key = dense_rows(key_argument, dtype);
   const Tensor value = dense_rows(value_argument, dtype), out = dense_rows(out_argument, dtype);
@@ -176,7 +240,7 @@ void backward(const Tensor& query_argument, const Tensor& key_argument, const Te
   const AttentionAlgorithm algorithm = attention_algorithm(dtype);
   const Tensor scratch = workspace(cpu::attention_backward_workspace_bytes(dtype, algorithm, sizes), query.device());
   trace_work(num_flops(sizes, 3 * sizes.head_dim + 2 * sizes.value_dim));
-  cpu::attention_backward({query.device()}, dtype, algorithm, sizes, Rows(query).rows, Rows(key).rows, Rows(value).rows,
+  cpu::attention_backward(context, dtype, algorithm, sizes, Rows(query).rows, Rows(key).rows, Rows(value).rows,
                           mask.mask, Rows(out).rows, statistics.data_ptr(), Rows(grad).rows, scratch.data_ptr(),
                           Rows(results[0]).rows, Rows(results[1]).rows, Rows(results[2]).rows);
   for (int i = 0; i < 3; ++i) {

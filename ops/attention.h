@@ -32,7 +32,7 @@ struct AttentionOptions {
 /// Half types are computed in float32 and rounded once.
 ///
 /// Backward saves query, key, value, the result and two numbers per row, and computes the scores again; the largest scratch
-/// memory is a block of 64 x 256 scores per piece of work.  Only a mask that needs a gradient, and backward under
+/// memory is a block of 64 x 256 scores per piece of work, on a GPU one number per row.  Only a mask that needs a gradient, and backward under
 /// create_graph, are composed of matmul and softmax, which store T x S matrices.  Throws DeviceError, DTypeError, ShapeError.
 TANDEM_OP Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value,
                                               const AttentionOptions& options = {});

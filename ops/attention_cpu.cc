@@ -413,7 +413,7 @@ int64_t attention_backward_workspace_bytes(DType dtype, AttentionAlgorithm algor
   return bytes;
 }
 
-void attention(const KernelContext&, DType dtype, AttentionAlgorithm algorithm, const AttentionSizes& sizes,
+void attention(const CpuContext&, DType dtype, AttentionAlgorithm algorithm, const AttentionSizes& sizes,
                const AttentionRows& query, const AttentionRows& key, const AttentionRows& value,
                const AttentionMask& mask, void* workspace, const AttentionRows& out, void* statistics) {
   visit(dtype, [&]<class T>() {
@@ -433,7 +433,7 @@ void attention(const KernelContext&, DType dtype, AttentionAlgorithm algorithm, 
   });
 }
 
-void attention_backward(const KernelContext&, DType dtype, AttentionAlgorithm algorithm, const AttentionSizes& sizes,
+void attention_backward(const CpuContext&, DType dtype, AttentionAlgorithm algorithm, const AttentionSizes& sizes,
                         const AttentionRows& query, const AttentionRows& key, const AttentionRows& value,
                         const AttentionMask& mask, const AttentionRows& out, const void* statistics,
                         const AttentionRows& grad, void* workspace, const AttentionRows& grad_query,

@@ -9,6 +9,8 @@
 namespace tandem::inline v0::cpu {
 namespace {
 
+using PoolShape = AvgPoolShape<AvgPoolLists>;
+
 constexpr int64_t kGrainElements = 1 << 14;
 
 /// Calls f(image, row) for each of `images` x `rows`, in pieces of rows of `row_elements`.
@@ -30,7 +32,7 @@ C sum_of(const T* x, int64_t n) {
 
 /// One row of windows of one image, for all channels.
 template <class T>
-void mean_row_channels_last(const AvgPoolShape& shape, int64_t row, const T* image, T* out) {
+void mean_row_channels_last(const PoolShape& shape, int64_t row, const T* image, T* out) {
   using C = RowCompute<T>;
   const int64_t channels = shape.channels;
   for (int64_t w = 0; w < shape.width.windows; ++w) {
@@ -49,7 +51,7 @@ void mean_row_channels_last(const AvgPoolShape& shape, int64_t row, const T* ima
 }
 
 template <class T>
-void mean_row_planar(const AvgPoolShape& shape, int64_t row, const T* plane, T* out) {
+void mean_row_planar(const PoolShape& shape, int64_t row, const T* plane, T* out) {
   using C = RowCompute<T>;
   for (int64_t w = 0; w < shape.width.windows; ++w) {
     const int64_t begin = shape.width.begin[w], length = shape.width.end[w] - begin;
@@ -63,7 +65,7 @@ void mean_row_planar(const AvgPoolShape& shape, int64_t row, const T* plane, T* 
 
 /// One row of the image's gradient.
 template <class T>
-void backward_row_channels_last(const AvgPoolShape& shape, int64_t y, const T* grad, T* out) {
+void backward_row_channels_last(const PoolShape& shape, int64_t y, const T* grad, T* out) {
   using C = RowCompute<T>;
   const int64_t channels = shape.channels;
   for (int64_t x = 0; x < shape.width.image; ++x) {
@@ -81,7 +83,7 @@ void backward_row_channels_last(const AvgPoolShape& shape, int64_t y, const T* g
 }
 
 template <class T>
-void backward_row_planar(const AvgPoolShape& shape, int64_t y, const T* grad, T* out) {
+void backward_row_planar(const PoolShape& shape, int64_t y, const T* grad, T* out) {
   using C = RowCompute<T>;
   for (int64_t x = 0; x < shape.width.image; ++x) {
     C sum = 0;
@@ -97,7 +99,7 @@ void backward_row_planar(const AvgPoolShape& shape, int64_t y, const T* grad, T*
 
 }  // namespace
 
-void avg_pool(const KernelContext&, DType dtype, const AvgPoolShape& shape, const void* in, void* out) {
+void avg_pool(const KernelContext&, DType dtype, const PoolShape& shape, const void* in, void* out) {
   const int64_t images = shape.channels_last ? shape.batch : shape.batch * shape.channels;
   const int64_t pixel = shape.channels_last ? shape.channels : 1;
   const int64_t rows = shape.height.windows, row_elements = shape.width.windows * pixel;
@@ -112,8 +114,7 @@ void avg_pool(const KernelContext&, DType dtype, const AvgPoolShape& shape, cons
   });
 }
 
-void avg_pool_backward(const KernelContext&, DType dtype, const AvgPoolShape& shape, const void* grad_out,
-                       void* grad_in) {
+void avg_pool_backward(const KernelContext&, DType dtype, const PoolShape& shape, const void* grad_out, void* grad_in) {
   const int64_t images = shape.channels_last ? shape.batch : shape.batch * shape.channels;
   const int64_t pixel = shape.channels_last ? shape.channels : 1;
   const int64_t rows = shape.height.image, row_elements = shape.width.image * pixel;

@@ -9,6 +9,7 @@
 
 #include <tandem/base/parallel_for.h>
 #include <tandem/ops/lanes.h>
+#include <tandem/ops/norm_functions.h>
 #include <tandem/ops/norm_kernels.h>
 
 namespace tandem::inline v0::cpu {
@@ -192,26 +193,22 @@ struct Affine {
   }
 };
 
-/// The map (x - mean) * scale(c) + offset(c); its numbers are kept in `memory`, 3 C.
-template <class C, class Scale, class Offset>
-Affine<C> make_affine(int64_t channels, const double* mean, C* memory, Scale scale, Offset offset) {
+/// The maps that of(c) gives; their numbers are kept in `memory`, 3 C.
+template <class C, class F>
+Affine<C> make_affine(int64_t channels, C* memory, F of) {
   for (int64_t c = 0; c < channels; ++c) {
-    const C shift = static_cast<C>(mean[c]);
-    memory[c] = shift;
-    memory[channels + c] = static_cast<C>(scale(c));
-    memory[2 * channels + c] = static_cast<C>(offset(c) - (mean[c] - static_cast<double>(shift)) * scale(c));
+    const functions::ChannelMap<C> map = of(c);
+    memory[c] = map.shift;
+    memory[channels + c] = map.scale;
+    memory[2 * channels + c] = map.offset;
   }
   return {memory, memory + channels, memory + 2 * channels};
 }
 
 template <class T, class C>
 Affine<C> normalising(int64_t channels, const BatchNormChannels& per, C* memory) {
-  const T* weight = static_cast<const T*>(per.weight);
-  const T* bias = static_cast<const T*>(per.bias);
-  return make_affine<C>(
-      channels, per.mean, memory,
-      [&](int64_t c) { return per.rstd[c] * (weight == nullptr ? 1.0 : static_cast<double>(weight[c])); },
-      [&](int64_t c) { return bias == nullptr ? 0.0 : static_cast<double>(bias[c]); });
+  return make_affine<C>(channels, memory,
+                        [&](int64_t c) { return functions::channel_of<T>(per, c).template normalising<C>(); });
 }
 
 /// The gradients that count: `grad`, or 0 where relu cut the result off.
@@ -266,7 +263,7 @@ void sample_means(const BatchNormShape& shape, const T* x, double* sums, Compute
 
 }  // namespace
 
-int64_t batch_norm_workspace_bytes(const BatchNormShape& shape) {
+int64_t batch_norm_workspace_bytes(const KernelContext&, const BatchNormShape& shape) {
   return (kMapNumbers + 2 * num_pieces(shape)) * shape.channels * static_cast<int64_t>(sizeof(double));
 }
 
@@ -309,12 +306,16 @@ void batch_norm_moments(const KernelContext&, DType dtype, const BatchNormShape&
   });
 }
 
-void batch_norm_running(const KernelContext&, DType dtype, int64_t n, double momentum, const double* batch,
-                        void* running) {
+void batch_norm_rstd(const KernelContext&, int64_t n, double divisor, double eps, const double* squares, double* rstd) {
+  for (int64_t c = 0; c < n; ++c) rstd[c] = functions::rstd_of(squares[c], divisor, eps);
+}
+
+void batch_norm_running(const KernelContext&, DType dtype, int64_t n, double momentum, double divisor,
+                        const double* batch, void* running) {
   visit_floating_dtype(dtype, [&]<class T>() {
     T* r = static_cast<T*>(running);
     for (int64_t c = 0; c < n; ++c) {
-      const double value = (1 - momentum) * static_cast<double>(r[c]) + momentum * batch[c];
+      const double value = functions::moved(static_cast<double>(r[c]), momentum, batch[c] / divisor);
       r[c] = static_cast<T>(static_cast<Compute<T>>(value));
     }
   });
@@ -384,13 +385,8 @@ void batch_norm_backward(const KernelContext&, DType dtype, const BatchNormShape
     C* memory = static_cast<C*>(workspace);
     const T* x = static_cast<const T*>(in);
     T* dx = static_cast<T*>(grad_in);
-    const T* weight = static_cast<const T*>(channels.weight);
-    // d x = a (g - mean of g - (x - mean) rstd^2 * mean of g (x - mean)), a = weight * rstd.
-    const auto factor = [&](int64_t c) {
-      return channels.rstd[c] * (weight == nullptr ? 1.0 : static_cast<double>(weight[c]));
-    };
     C* factors = memory + 3 * n;
-    for (int64_t c = 0; c < n; ++c) factors[c] = static_cast<C>(factor(c));
+    for (int64_t c = 0; c < n; ++c) factors[c] = static_cast<C>(functions::channel_of<T>(channels, c).factor());
     visit_mask(n, channels, mask, static_cast<const T*>(grad), x, static_cast<const T*>(out), memory, [&](auto counts) {
       if (count == 0) {
         map_channels(shape, [=](int64_t c, int64_t at) {
@@ -398,10 +394,9 @@ void batch_norm_backward(const KernelContext&, DType dtype, const BatchNormShape
         });
         return;
       }
-      const Affine<C> rest = make_affine<C>(
-          n, channels.mean, memory + 4 * n,
-          [&](int64_t c) { return -factor(c) * channels.rstd[c] * channels.rstd[c] * sums[n + c] / count; },
-          [&](int64_t c) { return -factor(c) * sums[c] / count; });
+      const Affine<C> rest = make_affine<C>(n, memory + 4 * n, [&](int64_t c) {
+        return functions::channel_of<T>(channels, c).template rest_of_gradient<C>(sums[c], sums[n + c], count);
+      });
       map_channels(shape, [=](int64_t c, int64_t at) {
         const C along = rest.template at<false>(c, static_cast<C>(x[at]));
         dx[at] = static_cast<T>(fma_of(counts.template at<false, C>(c, at), factors[c], along));

@@ -1,5 +1,6 @@
 #include <tandem/ops/comm.h>
 
+#include <functional>
 #include <span>
 #include <string>
 #include <utility>
@@ -34,6 +35,23 @@ void check_one_per_device(const char* op, const std::vector<Tensor>& tensors) {
   }
 }
 
+/// grad_of(i), a part of the node's gradient, on devices[i], for each input i that needs one; the moves overlap.
+TensorList move_back(const char* op, const BackwardContext& context, const std::vector<Device>& devices,
+                     const std::function<Tensor(size_t i)>& grad_of) {
+  std::vector<Tensor> moved(devices.size());
+  std::vector<Device> targets = devices;
+  for (size_t i = 0; i < devices.size(); ++i) {
+    moved[i] = grad_of(i);
+    if (!context.needs(static_cast<int>(i))) targets[i] = moved[i].device();  // stays
+  }
+  moved = ops::move_each(op, moved, targets, {});
+  TensorList grads(devices.size());
+  for (size_t i = 0; i < devices.size(); ++i) {
+    if (context.needs(static_cast<int>(i))) grads[i] = moved[i];
+  }
+  return grads;
+}
+
 }  // namespace
 
 // --- sums ------------------------------------------------------------------------------------------------------------------
@@ -43,11 +61,7 @@ namespace {
 struct SumNode : Node {
   std::vector<Device> devices;  ///< of the inputs
   TensorList backward(BackwardContext& context) override {
-    TensorList grads(devices.size());
-    for (size_t i = 0; i < devices.size(); ++i) {
-      if (context.needs(static_cast<int>(i))) grads[i] = to(context.grad(), devices[i]);
-    }
-    return grads;
+    return move_back(name(), context, devices, [&](size_t) { return context.grad(); });
   }
 };
 
@@ -56,7 +70,7 @@ std::vector<Tensor> sum_on(const char* op, const std::vector<Tensor>& tensors, s
                            const TransferOptions& options) {
   Transfer transfer(op, options);
   for (const Device device : devices) transfer.expect_result(device, tensors[0].num_bytes());
-  transfer.expect(tensors, devices[0], true);
+  transfer.expect(tensors, devices, true);
   transfer.check_memory();
   std::vector<Tensor> outputs;
   for (const Device device : devices) outputs.push_back(empty(tensors[0].shape(), {tensors[0].dtype(), device}));
@@ -114,14 +128,11 @@ struct GatherNode : Node {
   std::vector<Device> devices;  ///< of the inputs
   std::vector<int64_t> sizes;   ///< of the inputs along dim
   TensorList backward(BackwardContext& context) override {
-    TensorList grads(devices.size());
-    int64_t begin = 0;
-    for (size_t i = 0; i < devices.size(); ++i) {
-      const int64_t end = begin + sizes[i];
-      if (context.needs(static_cast<int>(i))) grads[i] = to(context.grad().slice(dim, begin, end), devices[i]);
-      begin = end;
-    }
-    return grads;
+    int64_t end = 0;
+    return move_back(name(), context, devices, [&](size_t i) {
+      const int64_t begin = std::exchange(end, end + sizes[i]);
+      return context.grad().slice(dim, begin, end);
+    });
   }
 };
 
@@ -152,7 +163,7 @@ std::vector<Tensor> gather_on(const char* op, const std::vector<Tensor>& tensors
   for (const Device device : devices) {
     transfer.expect_result(device, num_elements(shape) * size_of(first.dtype()));
     for (size_t i = 0; i < tensors.size(); ++i) {
-      transfer.expect({&tensors[i], 1}, device, sizes[i] == total || in_runs);
+      transfer.expect({&tensors[i], 1}, {&device, 1}, sizes[i] == total || in_runs);
     }
   }
   transfer.check_memory();

@@ -50,7 +50,7 @@ void append_padded(std::string& out, const std::string& text, size_t width) {
 KernelContext traced(const char* op, Device device, OperandSpan operands) {
   int64_t bytes = 0;
   for (const Operand& operand : operands) bytes += operand.tensor.num_bytes();
-  return {device, TraceSpan(op, "op", bytes)};
+  return {device, TraceSpan(op, "op", bytes), stream_for(device)};
 }
 
 }  // namespace
@@ -94,10 +94,8 @@ KernelContext check_same_device(const char* op, OperandSpan operands) {
     if (operand.tensor.device() != device) [[unlikely]]
       throw_different_devices(op, operands);
   }
-  TANDEM_CHECK(DeviceError, device.is_cpu(),
-               operand_error(op, str("this build has no kernels for ", device), operands));
   if (!trace_enabled()) [[likely]]
-    return {device};
+    return kernel_context(device);
   return traced(op, device, operands);
 }
 

@@ -28,7 +28,7 @@ Tensor compare(const char* op, CompareOp kind, bool swapped, Tensor a, Tensor b)
   const Tensor& left = swapped ? b : a;
   const Tensor& right = swapped ? a : b;
   const auto loop = make_loop<3>(out.shape(), out.num_elements(), {&out, &left, &right});
-  cpu::compare(context, kind, a.dtype(), loop, left.data_ptr(), right.data_ptr(), out.data_ptr());
+  TANDEM_KERNEL(context, compare, kind, a.dtype(), loop, left.data_ptr(), right.data_ptr(), out.data_ptr());
   return out;
 }
 
@@ -40,10 +40,10 @@ Tensor compare(const char* op, CompareOp kind, bool swapped, Tensor a, Scalar b)
   const Element number(b, a.dtype());
   if (swapped) {
     const auto loop = make_loop<3>(out.shape(), out.num_elements(), {&out, nullptr, &a});
-    cpu::compare(context, kind, a.dtype(), loop, number.data(), a.data_ptr(), out.data_ptr());
+    TANDEM_KERNEL(context, compare, kind, a.dtype(), loop, number.source(), a.data_ptr(), out.data_ptr());
   } else {
     const auto loop = make_loop<3>(out.shape(), out.num_elements(), {&out, &a, nullptr});
-    cpu::compare(context, kind, a.dtype(), loop, a.data_ptr(), number.data(), out.data_ptr());
+    TANDEM_KERNEL(context, compare, kind, a.dtype(), loop, a.data_ptr(), number.source(), out.data_ptr());
   }
   return out;
 }
@@ -91,7 +91,7 @@ Tensor where(const Tensor& condition, Tensor a, Tensor b) {
   const Tensor& model = shape == a.shape() ? a : b;
   Tensor out = shape == model.shape() ? empty_in_order_of(model, a.dtype()) : empty(shape, a.options());
   const auto loop = make_loop<4>(out.shape(), out.num_elements(), {&out, &condition, &a, &b});
-  cpu::where(context, size_of(a.dtype()), loop, condition.data_ptr(), a.data_ptr(), b.data_ptr(), out.data_ptr());
+  TANDEM_KERNEL(context, where, size_of(a.dtype()), loop, condition.data_ptr(), a.data_ptr(), b.data_ptr(), out.data_ptr());
   if (auto* node = record<WhereNode>("where", out, a, b)) {
     node->condition.save(condition);
     node->a_shape = a.shape();

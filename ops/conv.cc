@@ -53,12 +53,20 @@ void run(ConvPass pass, DType dtype, Device device, const ConvGeometry& geometry
   kernel(algorithm, scratch.defined() ? scratch.data_ptr() : nullptr);
 }
 
+/// What a GPU's pass works in; counts its work.
+#ifdef TANDEM_WITH_CUDA
+Tensor gpu_scratch(ConvPass pass, DType dtype, Device device, const ConvGeometry& geometry) {
+  trace_work(2 * geometry.work());
+  return empty({cuda::conv_workspace_bytes(dtype, pass, geometry)}, {kUInt8, device});
+}
+#endif
+
 /// conv2d, unrecorded.
 Tensor forward(const KernelContext& context, const ConvGeometry& geometry, const Tensor& input_argument,
                const Tensor& weight_argument, const Tensor& bias_argument, bool relu) {
   const DType dtype = input_argument.dtype();
   const Tensor out = empty_channels_last(output_shape(geometry), input_argument.options());
-  if (is_half(dtype)) {
+  if (is_half(dtype) && context.device.is_cpu()) {
     chores::copy(forward(context, geometry, widened(input_argument), widened(weight_argument),
                          bias_argument.defined() ? widened(bias_argument) : Tensor(), relu),
                  out);
@@ -66,6 +74,14 @@ Tensor forward(const KernelContext& context, const ConvGeometry& geometry, const
   }
   const Tensor input = channels_last(input_argument), weight = row_major(weight_argument);
   const Tensor bias = bias_argument.defined() ? row_major(bias_argument) : Tensor();
+#ifdef TANDEM_WITH_CUDA
+  if (!context.device.is_cpu()) {
+    const Tensor scratch = gpu_scratch(ConvPass::kForward, dtype, out.device(), geometry);
+    cuda::conv_forward(context, dtype, geometry, input.data_ptr(), weight.data_ptr(),
+                       bias.defined() ? bias.data_ptr() : nullptr, relu, scratch.data_ptr(), out.data_ptr());
+    return out;
+  }
+#endif
   run(ConvPass::kForward, dtype, out.device(), geometry, [&](ConvAlgorithm algorithm, void* scratch) {
     cpu::conv_forward(context, dtype, algorithm, geometry, input.data_ptr(), weight.data_ptr(),
                       bias.defined() ? bias.data_ptr() : nullptr, relu, scratch, out.data_ptr());
@@ -77,13 +93,22 @@ Tensor forward(const KernelContext& context, const ConvGeometry& geometry, const
 Tensor input_gradient(const ConvGeometry& geometry, const Tensor& grad_argument, const Tensor& weight_argument) {
   const DType dtype = grad_argument.dtype();
   const Tensor out = empty_channels_last(input_shape(geometry), grad_argument.options());
-  if (is_half(dtype)) {
+  const KernelContext context = kernel_context(out.device());
+  if (is_half(dtype) && context.device.is_cpu()) {
     chores::copy(input_gradient(geometry, widened(grad_argument), widened(weight_argument)), out);
     return out;
   }
   const Tensor grad = channels_last(grad_argument), weight = row_major(weight_argument);
+#ifdef TANDEM_WITH_CUDA
+  if (!context.device.is_cpu()) {
+    const Tensor scratch = gpu_scratch(ConvPass::kBackwardInput, dtype, out.device(), geometry);
+    cuda::conv_backward_input(context, dtype, geometry, grad.data_ptr(), weight.data_ptr(), scratch.data_ptr(),
+                              out.data_ptr());
+    return out;
+  }
+#endif
   run(ConvPass::kBackwardInput, dtype, out.device(), geometry, [&](ConvAlgorithm algorithm, void* scratch) {
-    cpu::conv_backward_input({out.device()}, dtype, algorithm, geometry, grad.data_ptr(), weight.data_ptr(), scratch,
+    cpu::conv_backward_input(context, dtype, algorithm, geometry, grad.data_ptr(), weight.data_ptr(), scratch,
                              out.data_ptr());
   });
   return out;
@@ -94,15 +119,24 @@ Tensor weight_gradient(const ConvGeometry& geometry, const Tensor& input_argumen
                        BackwardContext::Destination slot) {
   const DType dtype = grad_argument.dtype();
   const Tensor out = slot.tensor;
-  if (is_half(dtype)) {
+  const KernelContext context = kernel_context(out.device());
+  if (is_half(dtype) && context.device.is_cpu()) {
     const Tensor wide = slot.accumulate ? widened(out) : empty(out.shape(), {kFloat32, out.device()});
     weight_gradient(geometry, widened(input_argument), widened(grad_argument), {wide, slot.accumulate});
     chores::copy(wide, out);
     return out;
   }
   const Tensor input = channels_last(input_argument), grad = channels_last(grad_argument);
+#ifdef TANDEM_WITH_CUDA
+  if (!context.device.is_cpu()) {
+    const Tensor scratch = gpu_scratch(ConvPass::kBackwardWeight, dtype, out.device(), geometry);
+    cuda::conv_backward_weight(context, dtype, geometry, input.data_ptr(), grad.data_ptr(), slot.accumulate ? 1 : 0,
+                               scratch.data_ptr(), out.data_ptr());
+    return out;
+  }
+#endif
   run(ConvPass::kBackwardWeight, dtype, out.device(), geometry, [&](ConvAlgorithm algorithm, void* scratch) {
-    cpu::conv_backward_weight({out.device()}, dtype, algorithm, geometry, input.data_ptr(), grad.data_ptr(),
+    cpu::conv_backward_weight(context, dtype, algorithm, geometry, input.data_ptr(), grad.data_ptr(),
                               slot.accumulate ? 1 : 0, scratch, out.data_ptr());
   });
   return out;
@@ -174,8 +208,8 @@ Tensor channel_sums(const Tensor& grad) { return sum(grad, {0, 2, 3}); }
 Tensor bias_gradient(BackwardContext& context, const ConvGeometry& geometry) {
   const Tensor grad = channels_last(context.grad());
   const auto [slot, accumulate] = slot_or_new(context, 2, {geometry.out_channels});
-  cpu::sum_rows({slot.device()}, slot.dtype(), geometry.out_pixels(), geometry.out_channels, grad.data_ptr(),
-                accumulate ? 1 : 0, slot.data_ptr());
+  TANDEM_KERNEL(kernel_context(slot.device()), sum_rows, slot.dtype(), geometry.out_pixels(), geometry.out_channels,
+                grad.data_ptr(), accumulate ? 1 : 0, slot.data_ptr());
   return slot;
 }
 
@@ -311,8 +345,8 @@ namespace {
 Tensor mask_where_positive(const Tensor& grad, const Tensor& output) {
   const Tensor dense = channels_last(grad);
   const Tensor masked = empty_channels_last(grad.shape(), grad.options());
-  cpu::mask_and_sum_rows({grad.device()}, grad.dtype(), 1, grad.num_elements(), dense.data_ptr(), output.data_ptr(), 0,
-                         masked.data_ptr(), nullptr);
+  TANDEM_KERNEL(kernel_context(grad.device()), mask_and_sum_rows, grad.dtype(), 1, grad.num_elements(),
+                dense.data_ptr(), output.data_ptr(), 0, masked.data_ptr(), nullptr);
 
   struct MaskNode : Node {
     Saved output{*this, "output"};
@@ -349,9 +383,9 @@ Tensor conv2d_relu(const Tensor& input_argument, const Tensor& weight_argument, 
       const Tensor masked = empty_channels_last(result.shape(), result.options());
       BackwardContext::Destination bias_slot;
       if (needs_bias) bias_slot = slot_or_new(context, 2, {geometry.out_channels});
-      cpu::mask_and_sum_rows({masked.device()}, masked.dtype(), geometry.out_pixels(), geometry.out_channels,
-                             grad.data_ptr(), result.data_ptr(), bias_slot.accumulate ? 1 : 0, masked.data_ptr(),
-                             needs_bias ? bias_slot.tensor.data_ptr() : nullptr);
+      TANDEM_KERNEL(kernel_context(masked.device()), mask_and_sum_rows, masked.dtype(), geometry.out_pixels(),
+                    geometry.out_channels, grad.data_ptr(), result.data_ptr(), bias_slot.accumulate ? 1 : 0,
+                    masked.data_ptr(), needs_bias ? bias_slot.tensor.data_ptr() : nullptr);
       if (needs_bias) {
         grads[2] = bias_slot.tensor;
         context.announce(2, grads[2]);

@@ -207,7 +207,7 @@ int64_t conv_workspace_bytes(DType dtype, ConvAlgorithm algorithm, ConvPass pass
                                 : patch_conv_workspace_bytes<float>(pass, geometry, kernels);
 }
 
-void conv_forward(const KernelContext&, DType dtype, ConvAlgorithm algorithm, const ConvGeometry& geometry,
+void conv_forward(const CpuContext&, DType dtype, ConvAlgorithm algorithm, const ConvGeometry& geometry,
                   const void* input, const void* weight, const void* bias, bool relu, void* workspace, void* out) {
   visit_float_or_double(dtype, [&]<class T>(T) {
     solve<T>(algorithm, ConvPass::kForward, geometry,
@@ -220,7 +220,7 @@ void conv_forward(const KernelContext&, DType dtype, ConvAlgorithm algorithm, co
   });
 }
 
-void conv_backward_input(const KernelContext&, DType dtype, ConvAlgorithm algorithm, const ConvGeometry& geometry,
+void conv_backward_input(const CpuContext&, DType dtype, ConvAlgorithm algorithm, const ConvGeometry& geometry,
                          const void* grad, const void* weight, void* workspace, void* input_grad) {
   visit_float_or_double(dtype, [&]<class T>(T) {
     solve<T>(algorithm, ConvPass::kBackwardInput, geometry,
@@ -231,7 +231,7 @@ void conv_backward_input(const KernelContext&, DType dtype, ConvAlgorithm algori
   });
 }
 
-void conv_backward_weight(const KernelContext&, DType dtype, ConvAlgorithm algorithm, const ConvGeometry& geometry,
+void conv_backward_weight(const CpuContext&, DType dtype, ConvAlgorithm algorithm, const ConvGeometry& geometry,
                           const void* input, const void* grad, double beta, void* workspace, void* weight_grad) {
   visit_float_or_double(dtype, [&]<class T>(T) {
     solve<T>(algorithm, ConvPass::kBackwardWeight, geometry,

@@ -22,11 +22,11 @@ struct ConvGeometry {
   Size2d dilation = 1;
   int64_t groups = 1;
 
-  int64_t group_channels() const { return channels / groups; }
-  int64_t group_out_channels() const { return out_channels / groups; }
-  int64_t taps() const { return kernel.height * kernel.width; }
-  int64_t out_pixels() const { return batch * out.height * out.width; }
-  int64_t weight_elements() const { return out_channels * group_channels() * taps(); }
+  constexpr int64_t group_channels() const { return channels / groups; }
+  constexpr int64_t group_out_channels() const { return out_channels / groups; }
+  constexpr int64_t taps() const { return kernel.height * kernel.width; }
+  constexpr int64_t out_pixels() const { return batch * out.height * out.width; }
+  constexpr int64_t weight_elements() const { return out_channels * group_channels() * taps(); }
   /// Multiplications, those with padding counted too.
   int64_t work() const { return out_pixels() * weight_elements(); }
 };
@@ -60,18 +60,36 @@ namespace cpu {
 int64_t conv_workspace_bytes(DType dtype, ConvAlgorithm algorithm, ConvPass pass, const ConvGeometry& geometry);
 
 /// out = conv2d(input, weight, bias), negative values replaced by 0 if `relu`; bias may be null.
-void conv_forward(const KernelContext& context, DType dtype, ConvAlgorithm algorithm, const ConvGeometry& geometry,
+void conv_forward(const CpuContext& context, DType dtype, ConvAlgorithm algorithm, const ConvGeometry& geometry,
                   const void* input, const void* weight, const void* bias, bool relu, void* workspace, void* out);
 
 /// The gradient of the input for the gradient `grad` of the output.
-void conv_backward_input(const KernelContext& context, DType dtype, ConvAlgorithm algorithm,
-                         const ConvGeometry& geometry, const void* grad, const void* weight, void* workspace,
-                         void* input_grad);
+void conv_backward_input(const CpuContext& context, DType dtype, ConvAlgorithm algorithm, const ConvGeometry& geometry,
+                         const void* grad, const void* weight, void* workspace, void* input_grad);
 
 /// weight_grad = beta * weight_grad + the gradient of the weight, beta 0 (not read) or 1.
-void conv_backward_weight(const KernelContext& context, DType dtype, ConvAlgorithm algorithm,
-                          const ConvGeometry& geometry, const void* input, const void* grad, double beta,
-                          void* workspace, void* weight_grad);
+void conv_backward_weight(const CpuContext& context, DType dtype, ConvAlgorithm algorithm, const ConvGeometry& geometry,
+                          const void* input, const void* grad, double beta, void* workspace, void* weight_grad);
 
 }  // namespace cpu
+
+#ifdef TANDEM_WITH_CUDA
+namespace cuda {
+
+// As above, for any floating dtype; half types are summed in float32.
+
+int64_t conv_workspace_bytes(DType dtype, ConvPass pass, const ConvGeometry& geometry);
+
+void conv_forward(const KernelContext& context, DType dtype, const ConvGeometry& geometry, const void* input,
+                  const void* weight, const void* bias, bool relu, void* workspace, void* out);
+
+void conv_backward_input(const KernelContext& context, DType dtype, const ConvGeometry& geometry, const void* grad,
+                         const void* weight, void* workspace, void* input_grad);
+
+void conv_backward_weight(const KernelContext& context, DType dtype, const ConvGeometry& geometry, const void* input,
+                          const void* grad, double beta, void* workspace, void* weight_grad);
+
+}  // namespace cuda
+#endif
+
 }  // namespace tandem::inline v0

@@ -27,12 +27,13 @@ namespace {
 void run_binary(const KernelContext& context, BinaryOp kind, const Tensor& a, const Tensor& b, const Tensor& out,
                 Scalar alpha = 1) {
   const auto loop = make_loop<3>(out.shape(), out.num_elements(), {&out, &a, &b});
-  cpu::binary(context, kind, out.dtype(), loop, alpha, a.data_ptr(), b.data_ptr(), out.data_ptr());
+  TANDEM_KERNEL(context, binary, kind, out.dtype(), loop, alpha, a.data_ptr(), b.data_ptr(), out.data_ptr());
 }
 
 void run_binary(const KernelContext& context, BinaryOp kind, const Tensor& a, Scalar b, const Tensor& out) {
   const auto loop = make_loop<3>(out.shape(), out.num_elements(), {&out, &a, nullptr});
-  cpu::binary(context, kind, out.dtype(), loop, 1, a.data_ptr(), Element(b, out.dtype()).data(), out.data_ptr());
+  const Element number(b, out.dtype());
+  TANDEM_KERNEL(context, binary, kind, out.dtype(), loop, 1, a.data_ptr(), number.source(), out.data_ptr());
 }
 
 /// a kind b for operands of one dtype.
@@ -52,7 +53,7 @@ Tensor binary(const KernelContext& context, BinaryOp kind, const Tensor& a, Scal
 Tensor unary(const KernelContext& context, UnaryOp kind, const Tensor& a) {
   Tensor out = empty_in_order_of(a, a.dtype());
   const auto loop = make_loop<2>(out.shape(), out.num_elements(), {&out, &a});
-  cpu::unary(context, kind, a.dtype(), loop, a.data_ptr(), out.data_ptr());
+  TANDEM_KERNEL(context, unary, kind, a.dtype(), loop, a.data_ptr(), out.data_ptr());
   return out;
 }
 

@@ -1,84 +1,23 @@
-#include <tandem/ops/elementwise_kernels.h>
+#include <tandem/ops/elementwise_functions.h>
 #include <tandem/ops/elementwise_map.h>
 
 namespace tandem::inline v0::cpu {
 
-void binary(const KernelContext&, BinaryOp op, DType dtype, const Loop<3>& loop, Scalar alpha, const void* a,
-            const void* b, void* out) {
+void binary(const KernelContext&, BinaryOp op, DType dtype, const Loop<3>& loop, Scalar alpha, Source a, Source b,
+            void* out) {
   visit_dtype(dtype, [&]<class T>() {
-    using C = Compute<T>;
-    switch (op) {
-      case BinaryOp::kAdd: {
-        const C factor = alpha.to<C>();
-        if (factor == C{1}) {
-          map_binary<T, T>(loop, a, b, out, [](C x, C y) { return x + y; });
-        } else {
-          map_binary<T, T>(loop, a, b, out, [factor](C x, C y) { return x + factor * y; });
-        }
-        return;
-      }
-      case BinaryOp::kSub: return map_binary<T, T>(loop, a, b, out, [](C x, C y) { return x - y; });
-      case BinaryOp::kMul: return map_binary<T, T>(loop, a, b, out, [](C x, C y) { return x * y; });
-      case BinaryOp::kDiv:
-        if constexpr (!std::is_integral_v<T>) {
-          map_binary<T, T>(loop, a, b, out, [](C x, C y) { return x / y; });
-        }
-        return;
-      case BinaryOp::kReluBackward:
-        if constexpr (!std::is_integral_v<T>) {
-          map_binary<T, T>(loop, a, b, out, [](C x, C y) { return y <= C{0} ? C{0} : x; });
-        }
-        return;
-    }
+    functions::visit<T>(op, alpha, [&](auto f) { map_binary<T, T>(loop, a, b, out, f); });
   });
 }
 
-void compare(const KernelContext&, CompareOp op, DType dtype, const Loop<3>& loop, const void* a, const void* b,
-             void* out) {
+void compare(const KernelContext&, CompareOp op, DType dtype, const Loop<3>& loop, Source a, Source b, void* out) {
   visit_dtype(dtype, [&]<class T>() {
-    // Not the type of arithmetic: unsigned numbers would order negative integers wrongly.
-    using C =
-        std::conditional_t<std::is_integral_v<T>, std::conditional_t<sizeof(T) == 8, int64_t, int32_t>, Compute<T>>;
-    const auto run = [&](auto f) {
-      map_binary<T, bool>(loop, a, b, out,
-                          [f](Compute<T> x, Compute<T> y) { return f(static_cast<C>(x), static_cast<C>(y)); });
-    };
-    switch (op) {
-      case CompareOp::kEqual: return run([](C x, C y) { return x == y; });
-      case CompareOp::kNotEqual: return run([](C x, C y) { return x != y; });
-      case CompareOp::kLess: return run([](C x, C y) { return x < y; });
-      case CompareOp::kLessEqual: return run([](C x, C y) { return x <= y; });
-    }
+    functions::visit<T>(op, [&](auto f) { map_binary<T, bool>(loop, a, b, out, f); });
   });
 }
 
 void unary(const KernelContext&, UnaryOp op, DType dtype, const Loop<2>& loop, const void* a, void* out) {
-  visit_dtype(dtype, [&]<class T>() {
-    using C = Compute<T>;
-    switch (op) {
-      case UnaryOp::kNegate:
-        if constexpr (std::is_integral_v<T>) {
-          map_unary<T>(loop, a, out, [](C x) { return C{0} - x; });
-        } else {
-          map_unary<T>(loop, a, out, [](C x) { return -x; });
-        }
-        return;
-      case UnaryOp::kRelu:
-        if constexpr (std::is_integral_v<T>) {
-          // The arithmetic is unsigned: look at the sign in T.
-          map_unary<T>(loop, a, out, [](C x) { return static_cast<T>(x) > T{0} ? x : C{0}; });
-        } else {
-          map_unary<T>(loop, a, out, [](C x) { return x < C{0} ? C{0} : x; });
-        }
-        return;
-      case UnaryOp::kExp:
-        if constexpr (!std::is_integral_v<T>) map_unary<T>(loop, a, out, [](C x) { return exp_element(x); });
-        return;
-      case UnaryOp::kLog:
-        if constexpr (!std::is_integral_v<T>) map_unary<T>(loop, a, out, [](C x) { return log_element(x); });
-        return;
-    }
-  });
+  visit_dtype(dtype, [&]<class T>() { functions::visit<T>(op, [&](auto f) { map_unary<T>(loop, a, out, f); }); });
 }
 
 namespace {
@@ -122,10 +61,10 @@ void where_of(const Loop<4>& loop, const uint8_t* condition_data, const T* a_dat
 
 }  // namespace
 
-void where(const KernelContext&, int64_t element_bytes, const Loop<4>& loop, const void* condition, const void* a,
-           const void* b, void* out) {
+void where(const KernelContext&, int64_t element_bytes, const Loop<4>& loop, const void* condition, Source a,
+           Source b, void* out) {
   const auto run = [&]<class T>(T) {
-    where_of(loop, static_cast<const uint8_t*>(condition), static_cast<const T*>(a), static_cast<const T*>(b),
+    where_of(loop, static_cast<const uint8_t*>(condition), static_cast<const T*>(a.data), static_cast<const T*>(b.data),
              static_cast<T*>(out));
   };
   switch (element_bytes) {

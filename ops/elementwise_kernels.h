@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
 
 #include <tandem/tensor/dtype.h>
 #include <tandem/tensor/kernel_context.h>
@@ -30,7 +31,7 @@ enum class UnaryOp : int8_t { kNegate, kExp, kLog, kRelu };
 ///
 /// x = k ln 2 + r with |r| <= ln(2)/2, then e^r by its Taylor polynomial (the first term left out is below 6e-9), then
 /// 2^k as two factors because k reaches from -150 (subnormal results) to 128.
-inline float exp_element(float x) {
+TANDEM_HOST_DEVICE inline float exp_element(float x) {
   constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it leaves the nearest integer in the low bits
   x = x > 89.0f ? 89.0f : x;             // written so that NaN passes
   x = x < -104.0f ? -104.0f : x;
@@ -49,17 +50,17 @@ inline float exp_element(float x) {
   const uint32_t half = static_cast<uint32_t>(static_cast<int32_t>(k) >> 1);
   return p * std::bit_cast<float>((half + 127u) << 23) * std::bit_cast<float>((k - half + 127u) << 23);
 }
-inline double exp_element(double x) { return std::exp(x); }
+TANDEM_HOST_DEVICE inline double exp_element(double x) { return std::exp(x); }
 
 /// All ones where the highest bit is set, else zero.
-inline uint32_t sign_mask(uint32_t bits) { return static_cast<uint32_t>(static_cast<int32_t>(bits) >> 31); }
+TANDEM_HOST_DEVICE inline uint32_t sign_mask(uint32_t bits) { return static_cast<uint32_t>(static_cast<int32_t>(bits) >> 31); }
 
 /// log(x) within 2 units in the last place, without branches.  The special cases are masks computed from the bits: of
 /// comparisons the compiler makes jumps around the computation, and then no vector code.
 ///
 /// x = 2^k (1 + f) with sqrt(1/2) <= 1 + f < sqrt(2); with s = f / (2 + f), log(1 + f) = 2 atanh(s) = 2 s + 2/3 s^3 +
 /// ..., arranged as f minus small terms so that the leading part is exact.
-inline float log_element(float x) {
+TANDEM_HOST_DEVICE inline float log_element(float x) {
   constexpr uint32_t kSqrtHalf = 0x3f3504f3u;
   constexpr uint32_t kInfinity = 0x7f800000u;
   const uint32_t original = std::bit_cast<uint32_t>(x);
@@ -87,22 +88,47 @@ inline float log_element(float x) {
   const uint32_t special = (is_zero & 0xff800000u) | (~is_zero & no_number);
   return std::bit_cast<float>((result & is_regular) | (special & ~is_regular));
 }
-inline double log_element(double x) { return std::log(x); }
+TANDEM_HOST_DEVICE inline double log_element(double x) { return std::log(x); }
 
-namespace cpu {
+/// Elements that a kernel reads: on its device, or one number in the host's memory.
+struct Source {
+  const void* data;
+  bool is_number = false;
 
+  Source(const void* elements, bool number = false) : data(elements), is_number(number) {}
+};
+
+/// Type in which arithmetic happens: float for half types, unsigned for integers, where overflow wraps around.
+template <class T>
+using Compute = std::conditional_t<
+    std::is_floating_point_v<T>, T,
+    std::conditional_t<!std::is_integral_v<T>, float, std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>>>;
+
+/// What arithmetic gave, as an element.
+template <class T, class C>
+TANDEM_HOST_DEVICE inline T store(C value) {
+  if constexpr (std::is_same_v<T, C>) {
+    return value;
+  } else if constexpr (std::is_same_v<T, bool>) {
+    return value != 0;
+  } else {
+    return static_cast<T>(value);
+  }
+}
+
+TANDEM_KERNELS(
 /// out = a op b; kAdd: a + alpha b.  a, b and out have `dtype`; kDiv and kReluBackward are for floating ones.
 /// kReluBackward: 0 where b <= 0, else a.  a or b may be exactly out.
-void binary(const KernelContext& context, BinaryOp op, DType dtype, const Loop<3>& loop, Scalar alpha, const void* a,
-            const void* b, void* out);
+void binary(const KernelContext& context, BinaryOp op, DType dtype, const Loop<3>& loop, Scalar alpha, Source a,
+            Source b, void* out);
 /// out (bool) = a op b; a and b have `dtype`.
-void compare(const KernelContext& context, CompareOp op, DType dtype, const Loop<3>& loop, const void* a, const void* b,
+void compare(const KernelContext& context, CompareOp op, DType dtype, const Loop<3>& loop, Source a, Source b,
              void* out);
 /// out = op(a); kExp and kLog are for floating dtypes.
 void unary(const KernelContext& context, UnaryOp op, DType dtype, const Loop<2>& loop, const void* a, void* out);
 /// out = condition ? a : b, for elements of `element_bytes` (1, 2, 4 or 8).
 void where(const KernelContext& context, int64_t element_bytes, const Loop<4>& loop, const void* condition,
-           const void* a, const void* b, void* out);
+           Source a, Source b, void* out);
+)
 
-}  // namespace cpu
 }  // namespace tandem::inline v0

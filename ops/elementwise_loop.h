@@ -66,7 +66,7 @@ class Element {
       std::memcpy(bytes_, &converted, sizeof(T));
     });
   }
-  const void* data() const { return bytes_; }
+  Source source() const { return {bytes_, true}; }
 
  private:
   alignas(8) std::byte bytes_[8];

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <type_traits>
 
 #include <tandem/base/parallel_for.h>
 #include <tandem/ops/elementwise_kernels.h>
@@ -13,23 +12,6 @@ namespace tandem::inline v0::cpu {
 
 /// Elements per piece of parallel work.
 inline constexpr int64_t kElementGrain = 32768;
-
-/// Type in which arithmetic happens: float for half types, unsigned for integers, where overflow wraps around.
-template <class T>
-using Compute = std::conditional_t<
-    std::is_floating_point_v<T>, T,
-    std::conditional_t<!std::is_integral_v<T>, float, std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>>>;
-
-template <class T, class C>
-T store(C value) {
-  if constexpr (std::is_same_v<T, C>) {
-    return value;
-  } else if constexpr (std::is_same_v<T, bool>) {
-    return value != 0;
-  } else {
-    return static_cast<T>(value);
-  }
-}
 
 /// Calls row(offsets, n) for stretches of the innermost dimension: n elements from offsets[k] of operand k on.
 template <int N>
@@ -79,15 +61,15 @@ void for_each_row(const Loop<N>& loop, FunctionRef<void(const int64_t* offsets, 
 /// out[i] = f(a[i], b[i]).  The pragma: an operand is the output itself or does not overlap it, so iterations are
 /// independent either way, which the compiler could not know.
 template <class T, class Out, class F>
-void map_binary(const Loop<3>& loop, const void* a_data, const void* b_data, void* out_data, F f) {
+void map_binary(const Loop<3>& loop, Source a_data, Source b_data, void* out_data, F f) {
   using C = Compute<T>;
   const int64_t out_step = loop.strides[0].back();
   const int64_t a_step = loop.strides[1].back();
   const int64_t b_step = loop.strides[2].back();
   for_each_row<3>(loop, [&](const int64_t* offsets, int64_t n) {
     Out* out = static_cast<Out*>(out_data) + offsets[0];
-    const T* a = static_cast<const T*>(a_data) + offsets[1];
-    const T* b = static_cast<const T*>(b_data) + offsets[2];
+    const T* a = static_cast<const T*>(a_data.data) + offsets[1];
+    const T* b = static_cast<const T*>(b_data.data) + offsets[2];
     if (out_step == 1 && a_step == 1 && b_step == 1) {
 #pragma GCC ivdep
       for (int64_t i = 0; i < n; ++i) out[i] = store<Out>(f(static_cast<C>(a[i]), static_cast<C>(b[i])));

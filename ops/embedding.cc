@@ -3,6 +3,7 @@
 #include <tandem/base/trace.h>
 #include <tandem/ops/common.h>
 #include <tandem/ops/embedding_kernels.h>
+#include <tandem/ops/index_range.h>
 
 namespace tandem::inline v0 {
 
@@ -13,23 +14,13 @@ using autograd::Saved;
 
 namespace {
 
-/// The index [i, j ...] of element `position` in row-major order.
-Shape index_of(int64_t position, const Shape& shape) {
-  Shape index(shape.size(), 0);
-  for (size_t d = shape.size(); d-- > 0;) {
-    index[d] = position % shape[d];
-    position /= shape[d];
-  }
-  return index;
-}
-
 /// The rows of `weight`, unrecorded; indices are row-major and were checked.
 Tensor take_rows(const Tensor& indices, const Tensor& weight) {
   Shape shape = indices.shape();
   shape.push_back(weight.shape()[1]);
   const Tensor dense = row_major(weight), out = empty(shape, weight.options());
   trace_work(0, indices.num_bytes() + 2 * out.num_bytes());  // not the whole weight
-  cpu::embedding({weight.device()}, size_of(weight.dtype()), indices.num_elements(), weight.shape()[1],
+  TANDEM_KERNEL(kernel_context(weight.device()), embedding, size_of(weight.dtype()), indices.num_elements(), weight.shape()[0], weight.shape()[1],
                  indices.data<int64_t>(), dense.data_ptr(), out.data_ptr());
   return out;
 }
@@ -37,8 +28,10 @@ Tensor take_rows(const Tensor& indices, const Tensor& weight) {
 void write_gradient(const Tensor& grad, const Tensor& indices, bool accumulate, const Tensor& out) {
   const Tensor dense = row_major(grad);
   const int64_t n = indices.num_elements(), rows = out.shape()[0];
-  const Tensor workspace = empty({cpu::embedding_backward_workspace_bytes(n, rows)}, {kUInt8, grad.device()});
-  cpu::embedding_backward({grad.device()}, grad.dtype(), n, rows, out.shape()[1], indices.data<int64_t>(),
+  const KernelContext context = kernel_context(grad.device());
+  const Tensor workspace =
+      empty({TANDEM_KERNEL(context, embedding_backward_workspace_bytes, n, rows)}, {kUInt8, grad.device()});
+  TANDEM_KERNEL(context, embedding_backward, grad.dtype(), n, rows, out.shape()[1], indices.data<int64_t>(),
                           dense.data_ptr(), accumulate, workspace.data_ptr(), out.data_ptr());
 }
 
@@ -66,9 +59,7 @@ Tensor embedding(const Tensor& indices_argument, const Tensor& weight) {
   check_floating("embedding", {"weight", weight});
   TANDEM_CHECK(ShapeError, weight.dim() == 2, operand_error("embedding", "weight must be [V, d]", operands));
   const Tensor indices = row_major(indices_argument.detach());
-  const int64_t bad = cpu::find_bad_row(context, indices.num_elements(), weight.shape()[0], indices.data<int64_t>());
-  TANDEM_CHECK(IndexError, bad < 0, "embedding: index ", indices.data<int64_t>()[bad], " at position ",
-               index_of(bad, indices.shape()), " is outside [0, ", weight.shape()[0], ")");
+  check_index_range("embedding", "index", context, indices, weight.shape()[0]);
   const Tensor out = take_rows(indices, weight);
 
   struct EmbeddingNode : Node {

@@ -18,14 +18,7 @@ int64_t row_grain(int64_t d) { return std::max<int64_t>(1, kGrainElements / std:
 
 }  // namespace
 
-int64_t find_bad_row(const KernelContext&, int64_t n, int64_t rows, const int64_t* indices) {
-  for (int64_t i = 0; i < n; ++i) {
-    if (indices[i] < 0 || indices[i] >= rows) return i;
-  }
-  return -1;
-}
-
-void embedding(const KernelContext&, int64_t element_bytes, int64_t n, int64_t d, const int64_t* indices,
+void embedding(const KernelContext&, int64_t element_bytes, int64_t n, int64_t, int64_t d, const int64_t* indices,
                const void* weight, void* out) {
   const int64_t row_bytes = d * element_bytes;
   if (row_bytes == 0) return;
@@ -37,7 +30,7 @@ void embedding(const KernelContext&, int64_t element_bytes, int64_t n, int64_t d
   });
 }
 
-int64_t embedding_backward_workspace_bytes(int64_t n, int64_t rows) {
+int64_t embedding_backward_workspace_bytes(const KernelContext&, int64_t n, int64_t rows) {
   return (n + rows + 1) * static_cast<int64_t>(sizeof(int64_t));
 }
 

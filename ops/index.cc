@@ -7,6 +7,7 @@
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/elementwise_loop.h>
 #include <tandem/ops/index_kernels.h>
+#include <tandem/ops/index_range.h>
 #include <tandem/ops/view.h>
 
 namespace tandem::inline v0 {
@@ -15,6 +16,7 @@ using autograd::BackwardContext;
 using autograd::Node;
 using autograd::record;
 using autograd::Saved;
+using ops::check_index_range;
 using ops::row_major;
 
 namespace {
@@ -34,30 +36,18 @@ Extents block_of(const Shape& shape, int64_t dim) {
   return block;
 }
 
-/// "3" of one dimension, "[1, 0, 2]" of several: where element i of a row-major tensor of `shape` lies.
-std::string position_text(const Shape& shape, int64_t i) {
-  Shape position = shape;
-  for (size_t d = shape.size(); d-- > 0;) {
-    position[d] = i % shape[d];
-    i /= shape[d];
-  }
-  return shape.size() == 1 ? str(position[0]) : str(position);
-}
-
-/// Throws IndexError for the first of `index` (row-major) outside [0, size).
-void check_range(const char* op, const char* what, const KernelContext& context, const Tensor& index, int64_t size) {
-  const int64_t* values = index.data<int64_t>();
-  const int64_t bad = cpu::find_bad_index(context, index.num_elements(), size, values);
-  TANDEM_CHECK(IndexError, bad < 0, op, ": ", what, " ", values[bad], " at position ",
-               position_text(index.shape(), bad), " is outside [0, ", size, ")");
-}
-
 void check_int64(const char* op, const char* name, const Tensor& index, ops::Operands operands) {
   TANDEM_CHECK(DTypeError, index.dtype() == kInt64, ops::operand_error(op, str(name, " must be int64"), operands));
 }
 
 /// The dtype that sums of a floating dtype are formed in.
 DType sum_dtype(DType dtype) { return size_of(dtype) == 2 ? kFloat32 : dtype; }
+
+/// Scratch memory of so many bytes, undefined for none.
+Tensor scratch(int64_t num_bytes, Device device) {
+  return num_bytes > 0 ? empty({num_bytes}, {kUInt8, device}) : Tensor();
+}
+void* data_of(const Tensor& workspace) { return workspace.defined() ? workspace.data_ptr() : nullptr; }
 
 /// `sums` rounded to `dtype`, unrecorded.
 Tensor rounded(const Tensor& sums, DType dtype) {
@@ -83,8 +73,8 @@ Tensor run_gather(const KernelContext& context, const Tensor& input, int64_t dim
   memory = row_major(memory);
   Tensor out = empty(index.shape(), input.options());
   const int64_t size = input.dim() == 0 ? 1 : input.size(dim);
-  cpu::gather(context, size_of(input.dtype()), block.outer, block.size, block.inner, size, index.data<int64_t>(),
-              memory.data_ptr(), out.data_ptr());
+  TANDEM_KERNEL(context, gather, size_of(input.dtype()), block.outer, block.size, block.inner, size,
+                index.data<int64_t>(), memory.data_ptr(), out.data_ptr());
   return out;
 }
 
@@ -104,8 +94,11 @@ Tensor gather_backward(const Tensor& grad, int64_t dim, const Tensor& index, con
   if (!reached.empty()) reached[static_cast<size_t>(dim)] = input_shape[static_cast<size_t>(dim)];
   const Tensor sums = empty(reached, {sum_dtype(grad.dtype()), grad.device()});
   const Tensor memory = row_major(grad);
-  cpu::gather_backward(context, grad.dtype(), block.outer, block.size, block.inner, block_of(reached, dim).size,
-                       index.data<int64_t>(), memory.data_ptr(), sums.data_ptr());
+  const Tensor workspace = scratch(
+      TANDEM_KERNEL(context, gather_backward_workspace_bytes, block.outer, block.size, block.inner), grad.device());
+  TANDEM_KERNEL(context, gather_backward, grad.dtype(), block.outer, block.size, block.inner,
+                block_of(reached, dim).size, index.data<int64_t>(), memory.data_ptr(), data_of(workspace),
+                sums.data_ptr());
   Tensor out = rounded(sums, grad.dtype());
   if (reached != input_shape) {
     const NoGradGuard no_grad;
@@ -155,7 +148,7 @@ Tensor gather(const Tensor& input, int64_t dim, const Tensor& index_argument) {
                          str("index must have input's number of dimensions, and no larger sizes but in dimension ", d),
                          operands));
   const Tensor index = row_major(index_argument.detach());
-  check_range("gather", "index", context, index, input.dim() == 0 ? 1 : input.size(d));
+  check_index_range("gather", "index", context, index, input.dim() == 0 ? 1 : input.size(d));
   Tensor out = run_gather(context, input.detach(), d, index);
   record_gather("gather", out, input, d, index);
   return out;
@@ -181,8 +174,10 @@ Tensor index_select_backward(const Tensor& grad, int64_t dim, const Tensor& inde
   const Extents block = block_of(grad.shape(), dim);
   const Tensor sums = empty(shape, {sum_dtype(grad.dtype()), grad.device()});
   const Tensor memory = row_major(grad);
-  cpu::index_select_backward(context, grad.dtype(), block.outer, block.size, block.inner, size, index.data<int64_t>(),
-                             memory.data_ptr(), sums.data_ptr());
+  const Tensor workspace =
+      scratch(TANDEM_KERNEL(context, index_select_backward_workspace_bytes, block.size, size), grad.device());
+  TANDEM_KERNEL(context, index_select_backward, grad.dtype(), block.outer, block.size, block.inner, size,
+                index.data<int64_t>(), memory.data_ptr(), data_of(workspace), sums.data_ptr());
   Tensor out = rounded(sums, grad.dtype());
   if (auto* node = record<IndexSelectBackwardNode>("index_select_backward", out, grad)) {
     node->index.save(index);
@@ -211,14 +206,14 @@ Tensor index_select(const Tensor& input, int64_t dim, const Tensor& index_argume
   TANDEM_CHECK(IndexError, input.dim() > 0, ops::operand_error("index_select", "input has no dimensions", operands));
   const int64_t d = wrap_dim("index_select", dim, input.dim());
   const Tensor index = row_major(index_argument.detach());
-  check_range("index_select", "index", context, index, input.size(d));
+  check_index_range("index_select", "index", context, index, input.size(d));
   Shape shape = input.shape();
   shape[static_cast<size_t>(d)] = index.num_elements();
   const Extents block = block_of(shape, d);
   Tensor out = empty(shape, input.options());
   const Tensor memory = row_major(input);
-  cpu::index_select(context, block.inner * size_of(input.dtype()), block.outer, block.size, input.size(d),
-                    index.data<int64_t>(), memory.data_ptr(), out.data_ptr());
+  TANDEM_KERNEL(context, index_select, block.inner * size_of(input.dtype()), block.outer, block.size, input.size(d),
+                index.data<int64_t>(), memory.data_ptr(), out.data_ptr());
   if (auto* node = record<IndexSelectNode>("index_select", out, input)) {
     node->index.save(index);
     node->dim = d;
@@ -236,11 +231,11 @@ Tensor one_hot(const Tensor& labels_argument, int64_t num_classes) {
                ops::operand_error("one_hot", str("num_classes is ", num_classes, ", must be at least 1"),
                                   {{"labels", labels_argument}}));
   const Tensor labels = row_major(labels_argument);
-  check_range("one_hot", "label", context, labels, num_classes);
+  check_index_range("one_hot", "label", context, labels, num_classes);
   Shape shape = labels.shape();
   shape.push_back(num_classes);
   Tensor out = empty(shape, {kInt64, labels.device()});
-  cpu::one_hot(context, labels.num_elements(), num_classes, labels.data<int64_t>(), out.data<int64_t>());
+  TANDEM_KERNEL(context, one_hot, labels.num_elements(), num_classes, labels.data<int64_t>(), out.data<int64_t>());
   return out;
 }
 
@@ -260,8 +255,8 @@ TopK topk(const Tensor& input, int64_t k, int64_t dim, bool largest) {
     values = empty(shape, input.options());
     indices = empty(shape, {kInt64, input.device()});
     const int64_t num_rows = size == 0 ? 0 : rows.num_elements() / size;
-    cpu::topk(context, input.dtype(), num_rows, size, k, largest, rows.data_ptr(), values.data_ptr(),
-              indices.data<int64_t>());
+    TANDEM_KERNEL(context, topk, input.dtype(), num_rows, size, k, largest, rows.data_ptr(), values.data_ptr(),
+                  indices.data<int64_t>());
     values = row_major(transpose(values, d, -1));
     indices = row_major(transpose(indices, d, -1));
   }
@@ -295,8 +290,9 @@ Tensor masked_fill(const Tensor& input, const Tensor& mask, Scalar value) {
   const Shape shape = ops::broadcast_shape("masked_fill", operands);
   Tensor out = shape == input.shape() ? empty_in_order_of(input, input.dtype()) : empty(shape, input.options());
   const auto loop = ops::make_loop<4>(out.shape(), out.num_elements(), {&out, &mask, nullptr, &input});
-  cpu::where(context, size_of(input.dtype()), loop, mask.data_ptr(), ops::Element(value, input.dtype()).data(),
-             input.data_ptr(), out.data_ptr());
+  const ops::Element number(value, input.dtype());
+  TANDEM_KERNEL(context, where, size_of(input.dtype()), loop, mask.data_ptr(), number.source(), input.data_ptr(),
+                out.data_ptr());
   if (auto* node = record<MaskedFillNode>("masked_fill", out, input)) {
     node->mask.save(mask);
     node->input_shape = input.shape();
@@ -320,8 +316,8 @@ Tensor tril(const Tensor& input, int64_t diagonal) {
   const int64_t rows = input.size(-2), columns = input.size(-1);
   Tensor out = empty_like(input);
   const Tensor memory = row_major(input);
-  cpu::tril(context, size_of(input.dtype()), input.num_elements() / std::max<int64_t>(rows * columns, 1), rows, columns,
-            diagonal, memory.data_ptr(), out.data_ptr());
+  TANDEM_KERNEL(context, tril, size_of(input.dtype()), input.num_elements() / std::max<int64_t>(rows * columns, 1),
+                rows, columns, diagonal, memory.data_ptr(), out.data_ptr());
   if (auto* node = record<TrilNode>("tril", out, input)) node->diagonal = diagonal;
   return out;
 }

@@ -2,8 +2,9 @@
 //
 // Dimensions count from the end where negative (IndexError outside [-ndim, ndim)).  Indices are int64 and never negative.
 // Results are row-major and share no memory with the operands.  Undefined operands throw StateError, operands on different
-// devices DeviceError.  All gradients are sums in a fixed order, the same bits on any number of threads, and can be
-// differentiated again; half types are summed in float32 and rounded once.
+// devices DeviceError.  All gradients are sums in ascending order, the same bits on any number of threads and on GPUs, and can
+// be differentiated again; half types are summed in float32 and rounded once.  On a GPU an index outside its range is told at
+// the next synchronisation (tensor/cuda.h), any one of those that are; it brings 0.
 #pragma once
 
 #include <cstdint>

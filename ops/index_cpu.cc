@@ -55,13 +55,6 @@ void clear_columns(A* out, int64_t o, int64_t size, int64_t inner, int64_t first
 
 }  // namespace
 
-int64_t find_bad_index(const KernelContext&, int64_t n, int64_t size, const int64_t* index) {
-  for (int64_t i = 0; i < n; ++i) {
-    if (index[i] < 0 || index[i] >= size) return i;
-  }
-  return -1;
-}
-
 void gather(const KernelContext&, int64_t element_bytes, int64_t outer, int64_t n, int64_t inner, int64_t size,
             const int64_t* index, const void* input, void* out) {
   visit_element(element_bytes, [&]<class T>(T) {
@@ -76,8 +69,10 @@ void gather(const KernelContext&, int64_t element_bytes, int64_t outer, int64_t 
   });
 }
 
+int64_t gather_backward_workspace_bytes(const KernelContext&, int64_t, int64_t, int64_t) { return 0; }
+
 void gather_backward(const KernelContext&, DType dtype, int64_t outer, int64_t n, int64_t inner, int64_t size,
-                     const int64_t* index, const void* grad, void* out) {
+                     const int64_t* index, const void* grad, void*, void* out) {
   visit_floating_dtype(dtype, [&]<class T>() {
     using A = Accumulator<T>;
     const T* from = static_cast<const T*>(grad);
@@ -120,8 +115,10 @@ void index_select(const KernelContext&, int64_t row_bytes, int64_t outer, int64_
   });
 }
 
+int64_t index_select_backward_workspace_bytes(const KernelContext&, int64_t, int64_t) { return 0; }
+
 void index_select_backward(const KernelContext&, DType dtype, int64_t outer, int64_t n, int64_t inner, int64_t size,
-                           const int64_t* index, const void* grad, void* out) {
+                           const int64_t* index, const void* grad, void*, void* out) {
   visit_floating_dtype(dtype, [&]<class T>() {
     using A = Accumulator<T>;
     const T* from = static_cast<const T*>(grad);

@@ -145,7 +145,7 @@ void layer_norm(const KernelContext&, DType dtype, int64_t rows, int64_t n, doub
   });
 }
 
-int64_t layer_norm_workspace_bytes(DType dtype, int64_t rows, int64_t n) {
+int64_t layer_norm_workspace_bytes(const KernelContext&, DType dtype, int64_t rows, int64_t n) {
   return 2 * num_pieces(rows, n) * sums_apart(n) * (dtype == kFloat64 ? 8 : 4);
 }
 

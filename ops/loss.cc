@@ -5,6 +5,7 @@
 #include <tandem/ops/compare.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/index.h>
+#include <tandem/ops/index_range.h>
 #include <tandem/ops/loss_kernels.h>
 #include <tandem/ops/reduce.h>
 #include <tandem/ops/softmax.h>
@@ -33,9 +34,7 @@ Tensor checked_labels(const char* op, const KernelContext& context, Operand rows
   TANDEM_CHECK(ShapeError, shape.dim() == 2 && labels_argument.dim() == 1 && shape[0] == labels_argument.shape()[0],
                operand_error(op, str(rows.name, " must be [N, C] and labels [N]"), operands));
   const Tensor labels = row_major(labels_argument.detach());
-  const int64_t bad = cpu::find_bad_label(context, shape[0], shape[1], labels.data<int64_t>());
-  TANDEM_CHECK(IndexError, bad < 0, op, ": label ", labels.data<int64_t>()[bad], " at position ", bad,
-               " is outside [0, ", shape[1], ")");
+  check_index_range(op, "label", context, labels, shape[1]);
   return labels;
 }
 
@@ -56,9 +55,9 @@ Tensor cross_entropy(const Tensor& logits_argument, const Tensor& labels_argumen
   const Tensor losses = empty({n}, {kFloat64, logits.device()});
   const Tensor out = empty({}, logits.options());
   const Tensor dense = row_major(logits);
-  cpu::cross_entropy_rows(context, logits.dtype(), n, classes, dense.data_ptr(), labels.data<int64_t>(),
+  TANDEM_KERNEL(context, cross_entropy_rows, logits.dtype(), n, classes, dense.data_ptr(), labels.data<int64_t>(),
                           shifts.data_ptr(), losses.data<double>());
-  cpu::mean_of_losses(context, logits.dtype(), n, losses.data<double>(), out.data_ptr());
+  TANDEM_KERNEL(context, mean_of_losses, logits.dtype(), n, losses.data<double>(), out.data_ptr());
 
   struct CrossEntropyNode : Node {
     Saved logits{*this, "logits"}, labels{*this, "labels"}, shifts{*this, "shifts"};
@@ -73,7 +72,7 @@ Tensor cross_entropy(const Tensor& logits_argument, const Tensor& labels_argumen
       }
       const Tensor dense = row_major(x);
       const Tensor grad_logits = empty(x.shape(), x.options());
-      cpu::cross_entropy_backward({x.device()}, x.dtype(), rows, x.shape()[1], dense.data_ptr(),
+      TANDEM_KERNEL(kernel_context(x.device()), cross_entropy_backward, x.dtype(), rows, x.shape()[1], dense.data_ptr(),
                                   targets.data<int64_t>(), shifts.get().data_ptr(), grad.data_ptr(),
                                   grad_logits.data_ptr());
       return {grad_logits};

@@ -15,13 +15,6 @@ int64_t row_grain(int64_t classes) { return std::max<int64_t>(1, kGrainElements 
 
 }  // namespace
 
-int64_t find_bad_label(const KernelContext&, int64_t n, int64_t classes, const int64_t* labels) {
-  for (int64_t i = 0; i < n; ++i) {
-    if (labels[i] < 0 || labels[i] >= classes) return i;
-  }
-  return -1;
-}
-
 void cross_entropy_rows(const KernelContext&, DType dtype, int64_t n, int64_t classes, const void* logits,
                         const int64_t* labels, void* shifts, double* losses) {
   visit_floating_dtype(dtype, [&]<class T>() {

@@ -6,11 +6,9 @@
 #include <tandem/tensor/dtype.h>
 #include <tandem/tensor/kernel_context.h>
 
-namespace tandem::inline v0::cpu {
+namespace tandem::inline v0 {
 
-/// The position of the first label outside [0, classes), or -1.
-int64_t find_bad_label(const KernelContext& context, int64_t n, int64_t classes, const int64_t* labels);
-
+TANDEM_KERNELS(
 /// shifts[i] = {max, log sum_j exp(logits[i, j] - max)} of row i, in the type that rows are computed in (float32 for half
 /// types): two numbers, because their sum would lose the small one's digits.  losses[i] (float64) = max + log - label's
 /// logit.  logits row-major n x classes, floating.
@@ -23,5 +21,6 @@ void mean_of_losses(const KernelContext& context, DType dtype, int64_t n, const 
 /// grad_logits[i, j] = (exp(logits[i, j] - max - log) - (j == labels[i])) * grad / n; grad is 0-dim.
 void cross_entropy_backward(const KernelContext& context, DType dtype, int64_t n, int64_t classes, const void* logits,
                             const int64_t* labels, const void* shifts, const void* grad, void* grad_logits);
+)
 
-}  // namespace tandem::inline v0::cpu
+}  // namespace tandem::inline v0

@@ -31,7 +31,7 @@ void check_not_bool(const char* op, const char* name, const Tensor& tensor) {
 Tensor root(const KernelContext& context, RootOp kind, const Tensor& input) {
   Tensor out = empty_in_order_of(input, input.dtype());
   const auto loop = make_loop<2>(out.shape(), out.num_elements(), {&out, &input});
-  cpu::root(context, kind, out.dtype(), loop, input.data_ptr(), out.data_ptr());
+  TANDEM_KERNEL(context, root, kind, out.dtype(), loop, input.data_ptr(), out.data_ptr());
   return out;
 }
 
@@ -115,7 +115,7 @@ Tensor pow(Tensor input, Scalar exponent) {
                                   {{"input", input}}, {}, "make the exponent a floating number"));
   Tensor out = empty_in_order_of(input, input.dtype());
   const auto loop = make_loop<2>(out.shape(), out.num_elements(), {&out, &input});
-  cpu::pow(context, out.dtype(), loop, exponent, input.data_ptr(), out.data_ptr());
+  TANDEM_KERNEL(context, pow, out.dtype(), loop, exponent, input.data_ptr(), out.data_ptr());
   if (auto* node = record<PowScalarNode>("pow", out, input)) {
     node->input.save(input);
     node->exponent = exponent.to_double();
@@ -131,7 +131,7 @@ Tensor pow(Tensor input, Tensor exponent) {
   const Shape shape = ops::broadcast_shape("pow", {{"input", input}, {"exponent", exponent}});
   Tensor out = shape == input.shape() ? empty_in_order_of(input, input.dtype()) : empty(shape, input.options());
   const auto loop = make_loop<3>(out.shape(), out.num_elements(), {&out, &input, &exponent});
-  cpu::pow(context, out.dtype(), loop, input.data_ptr(), exponent.data_ptr(), out.data_ptr());
+  TANDEM_KERNEL(context, pow, out.dtype(), loop, input.data_ptr(), exponent.data_ptr(), out.data_ptr());
   if (!is_floating_point(out.dtype())) return out;
   if (auto* node = record<PowNode>("pow", out, input, exponent)) {
     node->input.save(input);
@@ -167,8 +167,8 @@ Tensor clamp_backward(const Tensor& grad, const Tensor& input, const Bounds& bou
   const KernelContext context = ops::check_same_device("clamp_backward", {{"grad", grad}, {"input", input}});
   Tensor out = empty_in_order_of(input, input.dtype());
   const auto loop = make_loop<3>(out.shape(), out.num_elements(), {&out, &grad, &input});
-  cpu::clamp_backward(context, out.dtype(), loop, bounds.low, bounds.high, grad.data_ptr(), input.data_ptr(),
-                      out.data_ptr());
+  TANDEM_KERNEL(context, clamp_backward, out.dtype(), loop, bounds.low, bounds.high, grad.data_ptr(), input.data_ptr(),
+                out.data_ptr());
   if (auto* node = record<ClampBackwardNode>("clamp_backward", out, grad)) {
     node->input.save(input.detach());
     node->bounds = bounds;
@@ -197,7 +197,7 @@ Tensor clamp(Tensor input, std::optional<Scalar> min, std::optional<Scalar> max)
   if (max) convert(input, dtype_with(input, *max));
   Tensor out = empty_in_order_of(input, input.dtype());
   const auto loop = make_loop<2>(out.shape(), out.num_elements(), {&out, &input});
-  cpu::clamp(context, out.dtype(), loop, min, max, input.data_ptr(), out.data_ptr());
+  TANDEM_KERNEL(context, clamp, out.dtype(), loop, min, max, input.data_ptr(), out.data_ptr());
   if (auto* node = record<ClampNode>("clamp", out, input)) {
     node->input.save(input);
     node->bounds = {min, max};

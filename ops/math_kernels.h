@@ -13,8 +13,8 @@ namespace tandem::inline v0 {
 
 enum class RootOp : int8_t { kSqrt, kRsqrt };
 
-namespace cpu {
-
+// clang-format off
+TANDEM_KERNELS(
 /// out = op(a).  Floating dtypes.
 void root(const KernelContext& context, RootOp op, DType dtype, const Loop<2>& loop, const void* a, void* out);
 
@@ -29,6 +29,7 @@ void clamp(const KernelContext& context, DType dtype, const Loop<2>& loop, std::
 /// out = low <= a <= high ? grad : 0.  Floating dtypes.
 void clamp_backward(const KernelContext& context, DType dtype, const Loop<3>& loop, std::optional<Scalar> low,
                     std::optional<Scalar> high, const void* grad, const void* a, void* out);
+)
+// clang-format on
 
-}  // namespace cpu
 }  // namespace tandem::inline v0

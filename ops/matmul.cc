@@ -76,6 +76,17 @@ Tensor workspace(int64_t bytes, Device device) { return bytes == 0 ? Tensor() : 
 void multiply(const KernelContext& context, Matrix a, Matrix b, double alpha, double beta, const Tensor& bias,
               bool relu, const Tensor& out) {
   const DType dtype = out.dtype();
+#ifdef TANDEM_WITH_CUDA
+  if (!context.device.is_cpu()) {
+    const MatrixOperand left = operand(a), right = operand(b);
+    const Tensor dense_bias = bias.defined() ? row_major(bias) : Tensor();
+    const Tensor scratch = workspace(cuda::product_workspace_bytes(dtype), out.device());
+    trace_work(2 * a.rows * b.cols * a.cols);
+    return cuda::product(context, dtype, 1, a.rows, b.cols, a.cols, alpha, left, nullptr, right, nullptr, beta,
+                         {dense_bias.defined() ? dense_bias.data_ptr() : nullptr, relu},
+                         scratch.defined() ? scratch.data_ptr() : nullptr, out.data_ptr());
+  }
+#endif
   if (is_half(dtype)) {
     // Widened copies of the matrices; a view keeps the strides apart from what the tensor around it has.
     auto widened = [](const Matrix& m) {
@@ -129,7 +140,7 @@ Tensor batched_product(const KernelContext& context, const Tensor& a, const Tens
     multiply(context, rows_of(a), matrix(b), 1, 0, {}, false, out);
     return out;
   }
-  if (is_half(a.dtype())) {
+  if (is_half(a.dtype()) && a.device().is_cpu()) {
     chores::copy(batched_product(context, row_major_copy(a, kFloat32), row_major_copy(b, kFloat32), batch), out);
     return out;
   }
@@ -157,11 +168,19 @@ Tensor batched_product(const KernelContext& context, const Tensor& a, const Tens
   fill_offsets(left_tensor, offsets.data());
   fill_offsets(right_tensor, offsets.data() + batches);
   const int64_t m = left.rows, n = right.cols, k = left.cols;
+  trace_work(2 * batches * m * n * k);
+#ifdef TANDEM_WITH_CUDA
+  if (!context.device.is_cpu()) {
+    const Tensor scratch = workspace(cuda::product_workspace_bytes(out.dtype()), out.device());
+    cuda::product(context, out.dtype(), batches, m, n, k, 1, left_operand, offsets.data(), right_operand,
+                  offsets.data() + batches, 0, {}, scratch.defined() ? scratch.data_ptr() : nullptr, out.data_ptr());
+    return out;
+  }
+#endif
   const ProductAlgorithm algorithm = product_algorithm(m, n, k, left_operand.transposed, right_operand.transposed);
   const Tensor scratch =
       workspace(batches * cpu::product_workspace_bytes(out.dtype(), algorithm, m, n, k, left_operand, right_operand),
                 out.device());
-  trace_work(2 * batches * m * n * k);
   cpu::batched_product(context, out.dtype(), algorithm, batches, m, n, k, left_operand, offsets.data(), right_operand,
                        offsets.data() + batches, scratch.defined() ? scratch.data_ptr() : nullptr, out.data_ptr());
   return out;
@@ -227,7 +246,7 @@ Tensor matmul(const Tensor& input_argument, const Tensor& other_argument) {
       TensorList grads(2);
       const Tensor& grad = context.grad();
       if (input_shape.size() == 2 && other_shape.size() == 2 && !context.create_graph()) {
-        const KernelContext kernels{grad.device()};
+        const KernelContext kernels = kernel_context(grad.device());
         if (context.needs(0)) {
           grads[0] = gradient_product(kernels, context, 0, input_shape, matrix(grad), matrix(other.get()).t());
         }
@@ -324,7 +343,7 @@ Tensor addmm(const Tensor& input_argument, const Tensor& mat1_argument, const Te
     TensorList backward(BackwardContext& context) override {
       TensorList grads(3);
       const Tensor& grad = context.grad();
-      const KernelContext kernels{grad.device()};
+      const KernelContext kernels = kernel_context(grad.device());
       if (context.needs(0)) grads[0] = sum_to_shape(beta == 1 ? grad : mul(grad, beta), input_shape);
       if (context.needs(1)) {
         grads[1] = context.create_graph()
@@ -395,7 +414,7 @@ struct LinearNodeBase : Node {
       if (context.needs(1)) grads[1] = matmul(flat_rows_of(grad).t(), flat_rows_of(x.get()));
       return;
     }
-    const KernelContext kernels{grad.device()};
+    const KernelContext kernels = kernel_context(grad.device());
     if (context.needs(1)) {  // first: it may travel while the other is computed
       grads[1] = gradient_product(kernels, context, 1, weight_shape, rows_of(grad).t(), rows_of(x.get()));
       context.announce(1, grads[1]);
@@ -437,7 +456,7 @@ Tensor linear(const Tensor& x_argument, const Tensor& weight_argument, const Ten
         } else {
           Matrix rows = rows_of(row_major(context.grad()));
           const auto [slot, accumulate] = slot_or_new(context, 2, bias_shape);
-          cpu::sum_rows({slot.device()}, slot.dtype(), rows.rows, rows.cols, rows.tensor.data_ptr(), accumulate ? 1 : 0,
+          TANDEM_KERNEL(kernel_context(slot.device()), sum_rows, slot.dtype(), rows.rows, rows.cols, rows.tensor.data_ptr(), accumulate ? 1 : 0,
                         slot.data_ptr());
           grads[2] = slot;
           context.announce(2, slot);
@@ -459,7 +478,7 @@ namespace {
 Tensor mask_where_positive(const Tensor& grad, const Tensor& output) {
   const Tensor dense = row_major(grad);
   const Tensor masked = empty(grad.shape(), grad.options());
-  cpu::mask_and_sum_rows({grad.device()}, grad.dtype(), 1, grad.num_elements(), dense.data_ptr(), output.data_ptr(), 0,
+  TANDEM_KERNEL(kernel_context(grad.device()), mask_and_sum_rows, grad.dtype(), 1, grad.num_elements(), dense.data_ptr(), output.data_ptr(), 0,
                          masked.data_ptr(), nullptr);
 
   struct MaskNode : Node {
@@ -496,7 +515,7 @@ Tensor linear_relu(const Tensor& x_argument, const Tensor& weight_argument, cons
       const Tensor masked = empty(result.shape(), result.options());
       BackwardContext::Destination bias_slot;
       if (needs_bias) bias_slot = slot_or_new(context, 2, bias_shape);
-      cpu::mask_and_sum_rows({masked.device()}, masked.dtype(), rows.rows, rows.cols, rows.tensor.data_ptr(),
+      TANDEM_KERNEL(kernel_context(masked.device()), mask_and_sum_rows, masked.dtype(), rows.rows, rows.cols, rows.tensor.data_ptr(),
                              result.data_ptr(), bias_slot.accumulate ? 1 : 0, masked.data_ptr(),
                              needs_bias ? bias_slot.tensor.data_ptr() : nullptr);
       if (needs_bias) {

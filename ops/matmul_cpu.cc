@@ -356,13 +356,13 @@ int64_t product_workspace_bytes(DType dtype, ProductAlgorithm algorithm, int64_t
   return (plan.right_floats() + plan.left_floats()) * size_of(kFloat32);
 }
 
-void product(const KernelContext&, DType dtype, ProductAlgorithm algorithm, int64_t m, int64_t n, int64_t k,
+void product(const CpuContext&, DType dtype, ProductAlgorithm algorithm, int64_t m, int64_t n, int64_t k,
              double alpha, const MatrixOperand& a, const MatrixOperand& b, double beta, ProductEpilogue epilogue,
              void* workspace, void* out) {
   solve(dtype, algorithm, {m, n, k, alpha, beta, a, b, epilogue, out, n}, workspace);
 }
 
-void batched_product(const KernelContext&, DType dtype, ProductAlgorithm algorithm, int64_t batches, int64_t m,
+void batched_product(const CpuContext&, DType dtype, ProductAlgorithm algorithm, int64_t batches, int64_t m,
                      int64_t n, int64_t k, const MatrixOperand& a, const int64_t* a_offsets, const MatrixOperand& b,
                      const int64_t* b_offsets, void* workspace, void* out) {
   const int64_t work = std::max<int64_t>(1, m * n * k);

@@ -47,16 +47,34 @@ int64_t product_workspace_bytes(DType dtype, ProductAlgorithm algorithm, int64_t
 
 /// out = epilogue(alpha * a @ b + beta * out): a is m x k, b k x n, out row-major m x n.  With beta = 0 out is not read.
 /// dtype: any but bool and the half types; the epilogue for floating ones only.  float32 uses `algorithm`; k may be 0.
-void product(const KernelContext& context, DType dtype, ProductAlgorithm algorithm, int64_t m, int64_t n, int64_t k,
+void product(const CpuContext& context, DType dtype, ProductAlgorithm algorithm, int64_t m, int64_t n, int64_t k,
              double alpha, const MatrixOperand& a, const MatrixOperand& b, double beta, ProductEpilogue epilogue,
              void* workspace, void* out);
 
 /// The products of `batches` pairs of matrices that lie the given numbers of elements after a.data and b.data; out is
 /// row-major batches x m x n.  dtypes and algorithm as for `product`; the workspace holds `batches` times its bytes.
-void batched_product(const KernelContext& context, DType dtype, ProductAlgorithm algorithm, int64_t batches, int64_t m,
+void batched_product(const CpuContext& context, DType dtype, ProductAlgorithm algorithm, int64_t batches, int64_t m,
                      int64_t n, int64_t k, const MatrixOperand& a, const int64_t* a_offsets, const MatrixOperand& b,
                      const int64_t* b_offsets, void* workspace, void* out);
 
+}  // namespace cpu
+
+#ifdef TANDEM_WITH_CUDA
+namespace cuda {
+
+/// Bytes of scratch that `product` may use.
+int64_t product_workspace_bytes(DType dtype);
+
+/// out = epilogue(alpha * a @ b + beta * out) for `batches` pairs of matrices, which lie the given numbers of elements after
+/// a.data and b.data (null: 0); out is row-major batches x m x n.  dtype: any but bool; half types are summed in float32.
+void product(const KernelContext& context, DType dtype, int64_t batches, int64_t m, int64_t n, int64_t k, double alpha,
+             const MatrixOperand& a, const int64_t* a_offsets, const MatrixOperand& b, const int64_t* b_offsets, double beta,
+             ProductEpilogue epilogue, void* workspace, void* out);
+
+}  // namespace cuda
+#endif
+
+TANDEM_KERNELS(
 /// out[j] = beta * out[j] + sum over i of grad[i, j]; grad row-major rows x cols.  Floating; sums of half types in float32.
 void sum_rows(const KernelContext& context, DType dtype, int64_t rows, int64_t cols, const void* grad, double beta,
               void* out);
@@ -65,6 +83,6 @@ void sum_rows(const KernelContext& context, DType dtype, int64_t rows, int64_t c
 /// unless bias_grad is null.  All row-major rows x cols, floating.
 void mask_and_sum_rows(const KernelContext& context, DType dtype, int64_t rows, int64_t cols, const void* grad,
                        const void* output, double beta, void* masked, void* bias_grad);
+)
 
-}  // namespace cpu
 }  // namespace tandem::inline v0

@@ -9,10 +9,16 @@
 
 #include <tandem/base/parallel_for.h>
 #include <tandem/ops/lanes.h>
+#include <tandem/ops/pool_functions.h>
 #include <tandem/ops/pool_kernels.h>
 
 namespace tandem::inline v0::cpu {
 namespace {
+
+using functions::beats;
+using functions::ceil_div;
+using functions::elements_inside;
+using functions::Range;
 
 /// Elements that a piece of work takes at least.
 constexpr int64_t kGrainElements = 1 << 14;
@@ -33,24 +39,6 @@ struct PlaceType {
 template <class C>
 using PlaceLanes = typename PlaceType<C>::Lanes;
 
-/// Whether x replaces `best`: larger, or the first NaN.
-template <class C>
-bool beats(C x, C best) {
-  return !(x <= best) && best == best;
-}
-
-int64_t ceil_div(int64_t a, int64_t b) { return a >= 0 ? (a + b - 1) / b : -(-a / b); }
-
-/// Kernel elements [begin, end) of window o that lie inside the image.
-struct Range {
-  int64_t begin;
-  int64_t end;
-};
-Range elements_inside(const MaxPoolAxis& axis, int64_t window) {
-  const int64_t start = window * axis.stride - axis.padding;
-  return {std::max<int64_t>(0, ceil_div(-start, axis.dilation)),
-          std::min(axis.kernel, ceil_div(axis.image - start, axis.dilation))};
-}
 /// Windows [begin, end) whose kernel element k lies in [image_begin, image_end).
 Range windows_with(const MaxPoolAxis& axis, int64_t k, int64_t image_begin, int64_t image_end) {
   const int64_t shift = k * axis.dilation - axis.padding;
@@ -60,16 +48,10 @@ Range windows_with(const MaxPoolAxis& axis, int64_t k, int64_t image_begin, int6
 /// Calls f(window, k) for the windows whose kernel element k is element i of the image.
 template <class F>
 inline void for_windows_over(const MaxPoolAxis& axis, int64_t i, F f) {
-  const int64_t last = i + axis.padding;  // where such a window begins, counted from the first one, for k = 0
-  const int64_t begin = std::max<int64_t>(0, ceil_div(last - (axis.kernel - 1) * axis.dilation, axis.stride));
-  const int64_t end = std::min(axis.windows, last / axis.stride + 1);
-  for (int64_t window = begin; window < end; ++window) {
-    const int64_t distance = last - window * axis.stride;
-    if (axis.dilation == 1) {
-      f(window, distance);
-    } else if (distance % axis.dilation == 0) {
-      f(window, distance / axis.dilation);
-    }
+  const Range windows = functions::windows_over(axis, i);
+  for (int64_t window = windows.begin; window < windows.end; ++window) {
+    const int64_t k = functions::element_over(axis, window, i);
+    if (k >= 0) f(window, k);
   }
 }
 
@@ -224,16 +206,8 @@ void two_by_two_row(const MaxPoolShape& shape, const T* upper, T* out, P* places
 template <class V>
 struct Largest;
 template <class C>
-requires(!kIsLanes<C>) struct Largest<C> {
-  C value = -std::numeric_limits<C>::infinity();
-  Lane<C> place = -1;
-
-  void offer(C x, Lane<C> k) {
-    if (place >= 0 && !beats(x, value)) return;
-    value = x;
-    place = k;
-  }
-  void store_place(Lane<C>* to) const { *to = place; }
+requires(!kIsLanes<C>) struct Largest<C> : functions::Largest<C, Lane<C>> {
+  void store_place(Lane<C>* to) const { *to = this->place; }
 };
 template <class V>
 requires(kIsLanes<V>) struct Largest<V> {

@@ -28,7 +28,7 @@ struct MemoryNeed {
   Device device;
   int64_t result_bytes = 0;   ///< of the results that come to be there, as the device's account counts them
   int64_t staging_bytes = 0;  ///< of the chunks in flight, at most
-  int64_t free_bytes = 0;     ///< see free_memory
+  int64_t free_bytes = 0;     ///< see free_memory; less what the needs before take of memory that devices share
   bool fits() const { return result_bytes + staging_bytes <= free_bytes; }
 };
 

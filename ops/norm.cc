@@ -112,6 +112,9 @@ KernelContext check_batch_norm(const char* op, const BatchNormArguments& a, Tail
         StateError, !is_running || !a.training || per_channel[0] < 2 || operand.tensor.strides()[0] != 0,
         operand_error(op, str(operand.name, " is expanded, its elements share memory: clone it first"), operands));
   }
+  TANDEM_CHECK(DeviceError, !a.exchange || context.device.is_cpu(), op,
+               ": ranks exchange statistics on the CPU alone, not on ", context.device,
+               "; move the operands with .to(cpu), or use batch_norm");
   check_eps(op, a.eps);
   TANDEM_CHECK(ValueError, a.momentum >= 0 && a.momentum <= 1, op, ": momentum is ", a.momentum,
                ", expected a number from 0 to 1");
@@ -134,22 +137,21 @@ struct BatchStatistics {
 /// A vector of C numbers as a row of a float64 [rows, C] tensor.
 double* row_of(const Tensor& rows, int64_t row) { return rows.data<double>() + row * rows.shape()[1]; }
 
-/// Moves a running statistic towards `batch`.
-void move_running(const char* op, const KernelContext& context, const Tensor& running, double momentum,
-                  const double* batch) {
+/// Moves a running statistic towards batch / divisor.
+void move_running(const char* op, const KernelContext& context, const Tensor& running, double momentum, double divisor,
+                  const Tensor& batch) {
   const Tensor dense = row_major(running);
-  cpu::batch_norm_running(context, running.dtype(), running.num_elements(), momentum, batch, dense.data_ptr());
+  TANDEM_KERNEL(context, batch_norm_running, running.dtype(), running.num_elements(), momentum, divisor,
+                batch.data<double>(), dense.data_ptr());
   if (!dense.is_same(running)) chores::copy(dense, running);
   autograd::end_in_place(op, running);
 }
 
-/// Joins the moments of ranks, [ranks, 3, C] of counts, means and squared deviations, into the first two rows of `joined`; returns
-/// the number of values.
-double join_moments(const Tensor& gathered, const Tensor& joined) {
+/// Joins the moments of ranks, [ranks, 3, C] of counts, means and squared deviations, into means and squared deviations, [C] each;
+/// returns the number of values.  On the CPU.
+double join_moments(const Tensor& gathered, double* mean, double* squares) {
   const int64_t ranks = gathered.shape()[0], channels = gathered.shape()[2];
   const double* part = gathered.data<double>();
-  double* mean = row_of(joined, 0);
-  double* squares = row_of(joined, 1);
   double count = 0;
   for (int64_t rank = 0; rank < ranks; ++rank, part += 3 * channels) {
     const double more = channels == 0 ? 0 : part[0];
@@ -165,38 +167,52 @@ double join_moments(const Tensor& gathered, const Tensor& joined) {
   return count;
 }
 
+/// Means and squared deviations of the batch, or of the batches of all ranks; returns of how many values per channel they are.
+double batch_moments(const char* op, const KernelContext& context, const BatchNormArguments& a,
+                     const BatchNormShape& shape, const Tensor& dense, const Tensor& workspace, double* mean,
+                     double* squares) {
+  const double local_count = shape.channels == 0 ? 0 : static_cast<double>(shape.per_channel());
+  const auto local = [&](double* local_mean, double* local_squares) {
+    TANDEM_KERNEL(context, batch_norm_moments, a.input.dtype(), shape, dense.data_ptr(), workspace.data_ptr(),
+                  local_mean, local_squares);
+  };
+  if (!a.exchange) {
+    local(mean, squares);
+    return local_count;
+  }
+  const Tensor moments = empty({3, shape.channels}, {kFloat64, context.device});  // counts, means, squared deviations
+  std::fill(row_of(moments, 0), row_of(moments, 1), local_count);
+  local(row_of(moments, 1), row_of(moments, 2));
+  const double count = join_moments(a.exchange->gather(moments), mean, squares);
+  TANDEM_CHECK(ShapeError, count >= 2 || shape.channels == 0, op,
+               ": training needs at least two values per channel, all "
+               "ranks together have ",
+               count);
+  return count;
+}
+
 BatchStatistics batch_statistics(const char* op, const KernelContext& context, const BatchNormArguments& a,
                                  const BatchNormShape& shape, const Tensor& dense, const Tensor& workspace) {
   const int64_t channels = shape.channels;
   const TensorOptions options = {kFloat64, context.device};
   BatchStatistics result{empty({channels}, options), empty({channels}, options)};
-  double* rstd = result.rstd.data<double>();
-  if (!a.training) {
+  const Tensor squares = empty({channels}, options);
+  if (a.training) {
+    result.count =
+        batch_moments(op, context, a, shape, dense, workspace, result.mean.data<double>(), squares.data<double>());
+    if (a.running_mean.defined()) move_running(op, context, a.running_mean, a.momentum, 1, result.mean);
+    if (a.running_var.defined()) move_running(op, context, a.running_var, a.momentum, result.count - 1, squares);
+  } else {
     chores::copy(a.running_mean, result.mean);
-    chores::copy(a.running_var, result.rstd);
-    for (int64_t c = 0; c < channels; ++c) rstd[c] = 1 / std::sqrt(rstd[c] + a.eps);
-    return result;
+    chores::copy(a.running_var, squares);
   }
-  const Tensor moments = empty({3, channels}, options);  // counts, means, squared deviations
-  const double local_count = static_cast<double>(shape.per_channel());
-  std::fill(row_of(moments, 0), row_of(moments, 1), local_count);
-  cpu::batch_norm_moments(context, a.input.dtype(), shape, dense.data_ptr(), workspace.data_ptr(), row_of(moments, 1),
-                          row_of(moments, 2));
-  const Tensor joined = empty({2, channels}, options);
-  result.count = join_moments(a.exchange ? a.exchange->gather(moments) : moments.unsqueeze(0), joined);
-  TANDEM_CHECK(ShapeError, result.count >= 2 || channels == 0, op,
-               ": training needs at least two values per channel, all "
-               "ranks together have ",
-               result.count);
-  double* squares = row_of(joined, 1);
-  std::copy(row_of(joined, 0), squares, result.mean.data<double>());
-  for (int64_t c = 0; c < channels; ++c) rstd[c] = 1 / std::sqrt(squares[c] / result.count + a.eps);
-  if (a.running_mean.defined()) move_running(op, context, a.running_mean, a.momentum, row_of(joined, 0));
-  if (a.running_var.defined()) {
-    for (int64_t c = 0; c < channels; ++c) squares[c] /= result.count - 1;
-    move_running(op, context, a.running_var, a.momentum, squares);
-  }
+  TANDEM_KERNEL(context, batch_norm_rstd, channels, a.training ? result.count : 1.0, a.eps, squares.data<double>(),
+                result.rstd.data<double>());
   return result;
+}
+
+int64_t workspace_bytes(const KernelContext& context, const BatchNormShape& shape) {
+  return TANDEM_KERNEL(context, batch_norm_workspace_bytes, shape);
 }
 
 /// Inputs: input, weight, bias, and residual where there is one.
@@ -219,8 +235,8 @@ struct BatchNormNode : Node {
     const Tensor dense = in_order(x, shape), grad = in_order(context.grad(), shape);
     const Tensor weights = row_major_or_none(weight.get()), biases = row_major_or_none(bias.get());
     const Tensor out = output.get();
-    const KernelContext kernels{x.device()};
-    const Tensor workspace = scratch(cpu::batch_norm_workspace_bytes(shape), x.device());
+    const KernelContext kernels = kernel_context(x.device());
+    const Tensor workspace = scratch(workspace_bytes(kernels, shape), x.device());
     const BatchNormChannels channels = {means.data<double>(), rstds.data<double>(), data_or_null(weights),
                                         data_or_null(biases)};
     const ReluMask mask = tail == Tail::kNone   ? ReluMask::kNone
@@ -229,14 +245,14 @@ struct BatchNormNode : Node {
     const Tensor sums = empty({2, shape.channels}, {kFloat64, x.device()});
     // With a residual the gradients that count are its gradient, and are read instead of the mask from then on.
     const Tensor counted = tail == Tail::kAddRelu ? empty_in_order(x, shape) : Tensor();
-    cpu::batch_norm_backward_sums(kernels, x.dtype(), shape, channels, mask, dense.data_ptr(), data_or_null(out),
-                                  grad.data_ptr(), workspace.data_ptr(), sums.data<double>(),
-                                  counted.defined() ? counted.data_ptr() : nullptr);
+    TANDEM_KERNEL(kernels, batch_norm_backward_sums, x.dtype(), shape, channels, mask, dense.data_ptr(),
+                  data_or_null(out), grad.data_ptr(), workspace.data_ptr(), sums.data<double>(),
+                  counted.defined() ? counted.data_ptr() : nullptr);
     const auto parameter = [&](int i, int64_t row, const double* factor) {
       if (!context.needs(i)) return;
       const auto [slot, accumulate] = slot_or_new(context, i, {shape.channels});
-      cpu::batch_norm_parameter_gradient(kernels, slot.dtype(), shape.channels, row_of(sums, row), factor, accumulate,
-                                         slot.data_ptr());
+      TANDEM_KERNEL(kernels, batch_norm_parameter_gradient, slot.dtype(), shape.channels, row_of(sums, row), factor,
+                    accumulate, slot.data_ptr());
       grads[static_cast<size_t>(i)] = slot;
     };
     parameter(1, 1, channels.rstd);
@@ -246,9 +262,9 @@ struct BatchNormNode : Node {
     if (context.needs(0)) {
       grads[0] = empty_in_order(x, shape);
       const bool masked = counted.defined();
-      cpu::batch_norm_backward(kernels, x.dtype(), shape, channels, masked ? ReluMask::kNone : mask, dense.data_ptr(),
-                               nullptr, masked ? counted.data_ptr() : grad.data_ptr(), sums.data<double>(), count,
-                               workspace.data_ptr(), grads[0].data_ptr());
+      TANDEM_KERNEL(kernels, batch_norm_backward, x.dtype(), shape, channels, masked ? ReluMask::kNone : mask,
+                    dense.data_ptr(), nullptr, masked ? counted.data_ptr() : grad.data_ptr(), sums.data<double>(),
+                    count, workspace.data_ptr(), grads[0].data_ptr());
     }
     if (counted.defined() && context.needs(3)) grads[3] = counted;
     return grads;
@@ -285,10 +301,12 @@ struct BatchNormNode : Node {
     const BatchNormShape shape = batch_norm_shape(x);
     const Tensor dense = in_order(x, shape), out = empty_in_order(x, shape), means = mean.get(), rstds = rstd.get();
     const Tensor weights = row_major_or_none(weight.get()), biases = row_major_or_none(bias.get());
-    const Tensor workspace = scratch(cpu::batch_norm_workspace_bytes(shape), x.device());
-    cpu::batch_norm({x.device()}, x.dtype(), shape,
-                    {means.data<double>(), rstds.data<double>(), data_or_null(weights), data_or_null(biases)}, true,
-                    dense.data_ptr(), nullptr, workspace.data_ptr(), out.data_ptr());
+    const KernelContext kernels = kernel_context(x.device());
+    const Tensor workspace = scratch(workspace_bytes(kernels, shape), x.device());
+    const BatchNormChannels channels = {means.data<double>(), rstds.data<double>(), data_or_null(weights),
+                                        data_or_null(biases)};
+    TANDEM_KERNEL(kernels, batch_norm, x.dtype(), shape, channels, true, dense.data_ptr(), nullptr,
+                  workspace.data_ptr(), out.data_ptr());
     return out;
   }
 };
@@ -304,14 +322,14 @@ Tensor batch_norm_forward(const char* op, BatchNormArguments a, Tail tail) {
   const Tensor residual = tail == Tail::kAddRelu ? in_order(a.residual, shape) : Tensor();
   const Tensor weights = row_major_or_none(a.weight), biases = row_major_or_none(a.bias);
   const Tensor out = empty_in_order(a.input, shape);
-  const Tensor workspace = scratch(cpu::batch_norm_workspace_bytes(shape), context.device);
+  const Tensor workspace = scratch(workspace_bytes(context, shape), context.device);
   const BatchStatistics statistics = batch_statistics(op, context, a, shape, dense, workspace);
   trace_work(0,
              (2 + a.training + (tail == Tail::kAddRelu)) * out.num_bytes());  // the input once more for its statistics
-  cpu::batch_norm(
-      context, a.input.dtype(), shape,
-      {statistics.mean.data<double>(), statistics.rstd.data<double>(), data_or_null(weights), data_or_null(biases)},
-      tail != Tail::kNone, dense.data_ptr(), data_or_null(residual), workspace.data_ptr(), out.data_ptr());
+  const BatchNormChannels channels = {statistics.mean.data<double>(), statistics.rstd.data<double>(),
+                                      data_or_null(weights), data_or_null(biases)};
+  TANDEM_KERNEL(context, batch_norm, a.input.dtype(), shape, channels, tail != Tail::kNone, dense.data_ptr(),
+                data_or_null(residual), workspace.data_ptr(), out.data_ptr());
   BatchNormNode* node = tail == Tail::kAddRelu
                             ? autograd::record<BatchNormNode>(op, out, a.input, a.weight, a.bias, a.residual)
                             : autograd::record<BatchNormNode>(op, out, a.input, a.weight, a.bias);
@@ -398,9 +416,9 @@ Tensor layer_norm(Tensor input, const Shape& normalized_shape, Tensor weight, Te
   const Tensor dense = row_major(input), out = empty(input.shape(), input.options());
   const Tensor weights = row_major_or_none(weight), biases = row_major_or_none(bias);
   const Tensor statistics =
-      empty({rows, cpu::kLayerNormStatistics}, {input.dtype() == kFloat64 ? kFloat64 : kFloat32, context.device});
-  cpu::layer_norm(context, input.dtype(), rows, n, eps, dense.data_ptr(), data_or_null(weights), data_or_null(biases),
-                  statistics.data_ptr(), out.data_ptr());
+      empty({rows, kLayerNormStatistics}, {input.dtype() == kFloat64 ? kFloat64 : kFloat32, context.device});
+  TANDEM_KERNEL(context, layer_norm, input.dtype(), rows, n, eps, dense.data_ptr(), data_or_null(weights),
+                data_or_null(biases), statistics.data_ptr(), out.data_ptr());
 
   struct LayerNormNode : Node {
     Saved input{*this, "input"}, weight{*this, "weight"}, statistics{*this, "statistics"};
@@ -425,8 +443,10 @@ Tensor layer_norm(Tensor input, const Shape& normalized_shape, Tensor weight, Te
       }
       const int64_t row_size = num_elements(normalized_shape), num_rows = x.num_elements() / row_size;
       const Tensor dense_x = row_major(x), grad = row_major(context.grad()), dense_weight = row_major_or_none(weights);
-      const Tensor workspace = scratch(cpu::layer_norm_workspace_bytes(x.dtype(), num_rows, row_size), x.device());
-      cpu::LayerNormGradients to = {};
+      const KernelContext kernels = kernel_context(x.device());
+      const int64_t num_bytes = TANDEM_KERNEL(kernels, layer_norm_workspace_bytes, x.dtype(), num_rows, row_size);
+      const Tensor workspace = scratch(num_bytes, x.device());
+      LayerNormGradients to = {};
       if (context.needs(0)) {
         grads[0] = empty(x.shape(), x.options());
         to.in = grads[0].data_ptr();
@@ -440,9 +460,8 @@ Tensor layer_norm(Tensor input, const Shape& normalized_shape, Tensor weight, Te
       };
       parameter(1, to.weight, to.accumulate_weight);
       parameter(2, to.bias, to.accumulate_bias);
-      cpu::layer_norm_backward({x.device()}, x.dtype(), num_rows, row_size, dense_x.data_ptr(),
-                               data_or_null(dense_weight), statistics.get().data_ptr(), grad.data_ptr(),
-                               workspace.data_ptr(), to);
+      TANDEM_KERNEL(kernels, layer_norm_backward, x.dtype(), num_rows, row_size, dense_x.data_ptr(),
+                    data_or_null(dense_weight), statistics.get().data_ptr(), grad.data_ptr(), workspace.data_ptr(), to);
       return grads;
     }
   };

@@ -47,7 +47,7 @@ class TANDEM_API BatchNormExchange {
 
 /// batch_norm in training over the batches of all ranks: mean and variance are those of the joined batch, of at least two values
 /// per channel in all; a rank may have none.  The gradients of weight and bias are this rank's part.  Its backward cannot be
-/// recorded (StateError).
+/// recorded (StateError).  On the CPU alone (DeviceError).
 TANDEM_OP Tensor sync_batch_norm(Tensor input, const Tensor& running_mean, const Tensor& running_var, Tensor weight,
                                  Tensor bias, std::shared_ptr<BatchNormExchange> exchange, double momentum = 0.1,
                                  double eps = 1e-5);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include <tandem/base/macros.h>
 #include <tandem/tensor/dtype.h>
 #include <tandem/tensor/kernel_context.h>
 
@@ -15,7 +16,7 @@ struct BatchNormShape {
   int64_t inner;
   bool channels_last;
 
-  int64_t per_channel() const { return batch * inner; }
+  TANDEM_HOST_DEVICE int64_t per_channel() const { return batch * inner; }
 };
 
 /// How values of one channel are normalised; [channels] each.
@@ -33,17 +34,33 @@ enum class ReluMask : int8_t {
   kOutput,  ///< the results are given
 };
 
-namespace cpu {
+/// Numbers that layer_norm keeps of each row, in float32 or for float64 in that: the mean as a sum of two parts, and
+/// 1 / sqrt(var + eps).
+inline constexpr int64_t kLayerNormStatistics = 3;
 
+/// Gradients: of the input (unless null), and of weight and bias (unless null), added to what they hold where told so.
+struct LayerNormGradients {
+  void* in;
+  void* weight;
+  bool accumulate_weight;
+  void* bias;
+  bool accumulate_bias;
+};
+
+// clang-format off
+TANDEM_KERNELS(
 /// Bytes of scratch memory that each of the batch norm's kernels needs.
-int64_t batch_norm_workspace_bytes(const BatchNormShape& shape);
+int64_t batch_norm_workspace_bytes(const KernelContext& context, const BatchNormShape& shape);
 
 /// mean[c], and squares[c] = the sum of squared deviations from it.
 void batch_norm_moments(const KernelContext& context, DType dtype, const BatchNormShape& shape, const void* in,
                         void* workspace, double* mean, double* squares);
-/// running = (1 - momentum) running + momentum * batch, n numbers; `dtype` is that of running.
-void batch_norm_running(const KernelContext& context, DType dtype, int64_t n, double momentum, const double* batch,
-                        void* running);
+/// rstd = 1 / sqrt(squares / divisor + eps), n numbers; squares may be rstd.
+void batch_norm_rstd(const KernelContext& context, int64_t n, double divisor, double eps, const double* squares,
+                     double* rstd);
+/// running = (1 - momentum) running + momentum * batch / divisor, n numbers; `dtype` is that of running.
+void batch_norm_running(const KernelContext& context, DType dtype, int64_t n, double momentum, double divisor,
+                        const double* batch, void* running);
 /// out = normalised input (+ residual unless null), cut off below 0 if relu.
 void batch_norm(const KernelContext& context, DType dtype, const BatchNormShape& shape,
                 const BatchNormChannels& channels, bool relu, const void* in, const void* residual, void* workspace,
@@ -62,26 +79,15 @@ void batch_norm_backward(const KernelContext& context, DType dtype, const BatchN
 void batch_norm_parameter_gradient(const KernelContext& context, DType dtype, int64_t n, const double* value,
                                    const double* factor, bool accumulate, void* slot);
 
-/// Numbers that layer_norm keeps of each row, in float32 or for float64 in that: the mean as a sum of two parts, and
-/// 1 / sqrt(var + eps).
-inline constexpr int64_t kLayerNormStatistics = 3;
-
 /// out = normalised rows of n numbers, times weight plus bias ([n], or null); statistics [rows, 3].
 void layer_norm(const KernelContext& context, DType dtype, int64_t rows, int64_t n, double eps, const void* in,
                 const void* weight, const void* bias, void* statistics, void* out);
 /// Bytes of scratch memory that layer_norm_backward needs.
-int64_t layer_norm_workspace_bytes(DType dtype, int64_t rows, int64_t n);
-/// Gradients: of the input (unless null), and of weight and bias (unless null), added to what they hold where told so.
-struct LayerNormGradients {
-  void* in;
-  void* weight;
-  bool accumulate_weight;
-  void* bias;
-  bool accumulate_bias;
-};
+int64_t layer_norm_workspace_bytes(const KernelContext& context, DType dtype, int64_t rows, int64_t n);
 void layer_norm_backward(const KernelContext& context, DType dtype, int64_t rows, int64_t n, const void* in,
                          const void* weight, const void* statistics, const void* grad, void* workspace,
                          const LayerNormGradients& gradients);
+)
+// clang-format on
 
-}  // namespace cpu
 }  // namespace tandem::inline v0

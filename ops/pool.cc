@@ -84,7 +84,8 @@ Tensor max_pool_backward(const Tensor& grad, const Tensor& places, const MaxPool
 Tensor take_largest(const Tensor& input, const Tensor& places, const MaxPoolShape& shape) {
   const Tensor dense = in_order(input, shape.channels_last);
   const Tensor out = empty_in_order(windows_shape(shape), input, shape.channels_last);
-  cpu::take_places({input.device()}, input.dtype(), shape, dense.data_ptr(), places.data_ptr(), out.data_ptr());
+  TANDEM_KERNEL(kernel_context(input.device()), take_places, input.dtype(), shape, dense.data_ptr(), places.data_ptr(),
+                out.data_ptr());
 
   struct TakeLargestNode : Node {
     Saved places{*this, "places"};
@@ -104,7 +105,8 @@ Tensor take_largest(const Tensor& input, const Tensor& places, const MaxPoolShap
 Tensor max_pool_backward(const Tensor& grad, const Tensor& places, const MaxPoolShape& shape) {
   const Tensor dense = in_order(grad, shape.channels_last);
   const Tensor out = empty_in_order(image_shape(shape), grad, shape.channels_last);
-  cpu::max_pool_backward({grad.device()}, grad.dtype(), shape, dense.data_ptr(), places.data_ptr(), out.data_ptr());
+  TANDEM_KERNEL(kernel_context(grad.device()), max_pool_backward, grad.dtype(), shape, dense.data_ptr(),
+                places.data_ptr(), out.data_ptr());
 
   struct MaxPoolBackwardNode : Node {
     Saved places{*this, "places"};
@@ -147,10 +149,10 @@ Tensor max_pool2d(const Tensor& input, Size2d kernel_size, const MaxPool2dOption
   const bool records = autograd::should_record(input);
   const Tensor dense = in_order(input, shape.channels_last);
   const Tensor out = empty_in_order(windows_shape(shape), input, shape.channels_last);
-  const Tensor places = records
-                            ? empty(windows_shape(shape), {cpu::place_dtype(shape.kernel_elements()), input.device()})
-                            : Tensor();  // in the order of `out`
-  cpu::max_pool(context, input.dtype(), shape, dense.data_ptr(), out.data_ptr(), records ? places.data_ptr() : nullptr);
+  const Tensor places = records ? empty(windows_shape(shape), {place_dtype(shape.kernel_elements()), input.device()})
+                                : Tensor();  // in the order of `out`
+  TANDEM_KERNEL(context, max_pool, input.dtype(), shape, dense.data_ptr(), out.data_ptr(),
+                records ? places.data_ptr() : nullptr);
   if (auto* node = autograd::record<MaxPoolNode>("max_pool2d", out, input)) {
     node->places.save(places);
     node->shape = shape;
@@ -162,60 +164,60 @@ Tensor max_pool2d(const Tensor& input, Size2d kernel_size, const MaxPool2dOption
 
 namespace {
 
-/// The windows along one axis, as AvgPoolAxis shows them to kernels.
-class MeanWindows {
+/// The lists of an axis.
+class MeanLists {
  public:
-  MeanWindows() = default;
-  MeanWindows(int64_t image, int64_t windows)
-      : image_(image), begin_(static_cast<size_t>(windows)), end_(begin_), size_(begin_) {}
+  MeanLists() = default;
+  explicit MeanLists(const AvgPoolAxis& axis)
+      : axis_(axis),
+        begin_(list(axis.windows, [&](int64_t o) { return axis.begin(o); })),
+        end_(list(axis.windows, [&](int64_t o) { return axis.end(o); })),
+        size_(list(axis.windows, [&](int64_t o) { return axis.size(o); })),
+        first_(list(axis.image, [&](int64_t i) { return axis.first(i); })),
+        last_(list(axis.image, [&](int64_t i) { return axis.last(i); })) {}
 
-  void set(int64_t window, int64_t begin, int64_t end, int64_t size) {
-    const size_t o = static_cast<size_t>(window);
-    begin_[o] = begin;
-    end_[o] = end;
-    size_[o] = size;
-  }
-  /// To be called when all windows are set.
-  void index_images() {
-    first_.resize(static_cast<size_t>(image_));
-    last_ = first_;
-    size_t first = 0, last = 0;
-    for (int64_t i = 0; i < image_; ++i) {
-      while (first < end_.size() && end_[first] <= i) ++first;
-      while (last < begin_.size() && begin_[last] <= i) ++last;
-      first_[static_cast<size_t>(i)] = static_cast<int64_t>(first);
-      last_[static_cast<size_t>(i)] = static_cast<int64_t>(last);
-    }
-  }
-  int64_t image() const { return image_; }
-  int64_t windows() const { return static_cast<int64_t>(begin_.size()); }
-  AvgPoolAxis axis() const {
-    return {image_, windows(), begin_.data(), end_.data(), size_.data(), first_.data(), last_.data()};
+  AvgPoolLists lists() const {
+    return {axis_.image, axis_.windows, begin_.data(), end_.data(), size_.data(), first_.data(), last_.data()};
   }
 
  private:
-  int64_t image_ = 0;
+  template <class F>
+  static std::vector<int64_t> list(int64_t n, F f) {
+    std::vector<int64_t> values(static_cast<size_t>(n));
+    for (int64_t i = 0; i < n; ++i) values[static_cast<size_t>(i)] = f(i);
+    return values;
+  }
+
+  AvgPoolAxis axis_;
   std::vector<int64_t> begin_, end_, size_, first_, last_;
 };
 
 /// The windows of an operation, without the tensor they lie on.
 struct MeanPlan {
-  MeanWindows height, width;
-  int64_t batch = 0, channels = 0;
-  bool channels_last = false;
+  AvgPoolShape<AvgPoolAxis> shape;
+  MeanLists height, width;  // of a CPU
 
-  AvgPoolShape shape() const { return {batch, channels, height.axis(), width.axis(), channels_last}; }
-  Shape image_shape() const { return {batch, channels, height.image(), width.image()}; }
-  Shape windows_shape() const { return {batch, channels, height.windows(), width.windows()}; }
+  AvgPoolShape<AvgPoolLists> listed() const {
+    return {shape.batch, shape.channels, height.lists(), width.lists(), shape.channels_last};
+  }
+  Shape image_shape() const { return {shape.batch, shape.channels, shape.height.image, shape.width.image}; }
+  Shape windows_shape() const { return {shape.batch, shape.channels, shape.height.windows, shape.width.windows}; }
 };
 
 Tensor mean_of_windows(const char* op, const Tensor& input, const MeanPlan& plan);
 
 /// The gradient of `op`, linear in grad.
 Tensor mean_backward(const char* op, const Tensor& grad, const MeanPlan& plan) {
-  const Tensor dense = in_order(grad, plan.channels_last);
-  const Tensor out = empty_in_order(plan.image_shape(), grad, plan.channels_last);
-  cpu::avg_pool_backward({grad.device()}, grad.dtype(), plan.shape(), dense.data_ptr(), out.data_ptr());
+  const Tensor dense = in_order(grad, plan.shape.channels_last);
+  const Tensor out = empty_in_order(plan.image_shape(), grad, plan.shape.channels_last);
+  const KernelContext context = kernel_context(grad.device());
+  if (context.device.is_cpu()) {
+    cpu::avg_pool_backward(context, grad.dtype(), plan.listed(), dense.data_ptr(), out.data_ptr());
+#ifdef TANDEM_WITH_CUDA
+  } else {
+    cuda::avg_pool_backward(context, grad.dtype(), plan.shape, dense.data_ptr(), out.data_ptr());
+#endif
+  }
 
   struct MeanBackwardNode : Node {
     MeanPlan plan;
@@ -227,9 +229,16 @@ Tensor mean_backward(const char* op, const Tensor& grad, const MeanPlan& plan) {
 
 /// Forward, recorded as `op`.
 Tensor mean_of_windows(const char* op, const Tensor& input, const MeanPlan& plan) {
-  const Tensor dense = in_order(input, plan.channels_last);
-  const Tensor out = empty_in_order(plan.windows_shape(), input, plan.channels_last);
-  cpu::avg_pool({input.device()}, input.dtype(), plan.shape(), dense.data_ptr(), out.data_ptr());
+  const Tensor dense = in_order(input, plan.shape.channels_last);
+  const Tensor out = empty_in_order(plan.windows_shape(), input, plan.shape.channels_last);
+  const KernelContext context = kernel_context(input.device());
+  if (context.device.is_cpu()) {
+    cpu::avg_pool(context, input.dtype(), plan.listed(), dense.data_ptr(), out.data_ptr());
+#ifdef TANDEM_WITH_CUDA
+  } else {
+    cuda::avg_pool(context, input.dtype(), plan.shape, dense.data_ptr(), out.data_ptr());
+#endif
+  }
 
   struct MeanNode : Node {
     MeanPlan plan;
@@ -239,11 +248,13 @@ Tensor mean_of_windows(const char* op, const Tensor& input, const MeanPlan& plan
   return out;
 }
 
-Tensor mean_pool(const char* op, const Tensor& input, MeanWindows height, MeanWindows width) {
-  height.index_images();
-  width.index_images();
-  return mean_of_windows(
-      op, input, {std::move(height), std::move(width), input.shape()[0], input.shape()[1], walks_channels(input)});
+Tensor mean_pool(const char* op, const Tensor& input, const AvgPoolAxis& height, const AvgPoolAxis& width) {
+  MeanPlan plan = {{input.shape()[0], input.shape()[1], height, width, walks_channels(input)}, {}, {}};
+  if (input.device().is_cpu()) {
+    plan.height = MeanLists(height);
+    plan.width = MeanLists(width);
+  }
+  return mean_of_windows(op, input, plan);
 }
 
 }  // namespace
@@ -253,15 +264,9 @@ Tensor avg_pool2d(const Tensor& input, Size2d kernel_size, const AvgPool2dOption
   const Size2d stride = options.stride.value_or(kernel_size), padding = options.padding;
   check_window("avg_pool2d", kernel_size, stride, padding);
   const auto axis = [&](const char* name, int64_t image, int64_t Size2d::*side) {
-    MeanWindows windows(image, count_windows("avg_pool2d", name, input, image, kernel_size.*side, stride.*side,
-                                             padding.*side, 1, options.ceil_mode));
-    for (int64_t o = 0; o < windows.windows(); ++o) {
-      const int64_t begin = o * (stride.*side) - padding.*side;
-      const int64_t end = std::min(begin + kernel_size.*side, image + padding.*side);
-      const int64_t inside_begin = std::max<int64_t>(begin, 0), inside_end = std::min(end, image);
-      windows.set(o, inside_begin, inside_end, options.count_include_pad ? end - begin : inside_end - inside_begin);
-    }
-    return windows;
+    const int64_t windows = count_windows("avg_pool2d", name, input, image, kernel_size.*side, stride.*side,
+                                          padding.*side, 1, options.ceil_mode);
+    return AvgPoolAxis{image, windows, kernel_size.*side, stride.*side, padding.*side, options.count_include_pad};
   };
   return mean_pool("avg_pool2d", input, axis("height", input.shape()[2], &Size2d::height),
                    axis("width", input.shape()[3], &Size2d::width));
@@ -272,16 +277,8 @@ Tensor adaptive_avg_pool2d(const Tensor& input, Size2d output_size) {
   check_between("adaptive_avg_pool2d", "output_size", output_size, 1);
   // Before the windows are listed: a result that is too large is an error of its shape.
   num_elements({input.shape()[0], input.shape()[1], output_size.height, output_size.width});
-  const auto axis = [](int64_t image, int64_t windows) {
-    MeanWindows result(image, windows);
-    for (int64_t o = 0; o < windows; ++o) {
-      const int64_t begin = o * image / windows, end = ((o + 1) * image + windows - 1) / windows;
-      result.set(o, begin, end, end - begin);
-    }
-    return result;
-  };
-  return mean_pool("adaptive_avg_pool2d", input, axis(input.shape()[2], output_size.height),
-                   axis(input.shape()[3], output_size.width));
+  return mean_pool("adaptive_avg_pool2d", input, AvgPoolAxis{input.shape()[2], output_size.height},
+                   AvgPoolAxis{input.shape()[3], output_size.width});
 }
 
 }  // namespace tandem::inline v0

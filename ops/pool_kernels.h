@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include <tandem/base/macros.h>
 #include <tandem/tensor/dtype.h>
 #include <tandem/tensor/kernel_context.h>
 
@@ -29,9 +30,46 @@ struct MaxPoolShape {
   int64_t kernel_elements() const { return height.kernel * width.kernel; }
 };
 
-/// The windows of a mean along one axis: window o covers [begin[o], end[o]) of the image and counts as `size[o]`.  Both begin and
-/// end ascend, so that the windows over element i are [first[i], last[i]).
+/// The windows of a mean along one axis: window o covers [begin(o), end(o)) of the image and counts as size(o).  Both begin and end
+/// ascend, so that the windows over element i are [first(i), last(i)).
 struct AvgPoolAxis {
+  int64_t image = 0;
+  int64_t windows = 0;
+  int64_t kernel =
+      0;  ///< 0: window o of n begins at o / n of the image and ends where the next one begins, rounded outwards
+  int64_t stride = 1;
+  int64_t padding = 0;
+  bool count_padding = false;
+
+  TANDEM_HOST_DEVICE int64_t begin(int64_t o) const {
+    if (kernel == 0) return o * image / windows;
+    return o * stride > padding ? o * stride - padding : 0;
+  }
+  TANDEM_HOST_DEVICE int64_t end(int64_t o) const {
+    if (kernel == 0) return ((o + 1) * image + windows - 1) / windows;
+    const int64_t whole = o * stride - padding + kernel;
+    return whole < image ? whole : image;
+  }
+  TANDEM_HOST_DEVICE int64_t size(int64_t o) const {
+    if (kernel == 0 || !count_padding) return end(o) - begin(o);
+    const int64_t room = image + 2 * padding - o * stride;  // to the end of the padding
+    return kernel < room ? kernel : room;
+  }
+  TANDEM_HOST_DEVICE int64_t first(int64_t i) const {
+    if (kernel == 0) return i * windows / image;
+    const int64_t behind = i + padding - kernel;  // where the last window begins that ends before i
+    const int64_t o = behind < 0 ? 0 : behind / stride + 1;
+    return o < windows ? o : windows;
+  }
+  TANDEM_HOST_DEVICE int64_t last(int64_t i) const {
+    if (kernel == 0) return ((i + 1) * windows + image - 1) / image;
+    const int64_t o = (i + padding) / stride + 1;
+    return o < windows ? o : windows;
+  }
+};
+
+/// The same, listed: what the CPU's kernels read.
+struct AvgPoolLists {
   int64_t image;
   int64_t windows;
   const int64_t* begin;
@@ -41,19 +79,21 @@ struct AvgPoolAxis {
   const int64_t* last;
 };
 
+/// Axis: AvgPoolAxis or AvgPoolLists.
+template <class Axis>
 struct AvgPoolShape {
   int64_t batch;
   int64_t channels;
-  AvgPoolAxis height;
-  AvgPoolAxis width;
+  Axis height;
+  Axis width;
   bool channels_last;
 };
-
-namespace cpu {
 
 /// The dtype of `places` below.
 constexpr DType place_dtype(int64_t kernel_elements) { return kernel_elements < 256 ? kUInt8 : kInt32; }
 
+// clang-format off
+TANDEM_KERNELS(
 /// out = maximum of each window; places (unless null) = which element of its window that is, row-major in the kernel, of
 /// place_dtype; all bits set for a window without elements, whose maximum is -inf.
 void max_pool(const KernelContext& context, DType dtype, const MaxPoolShape& shape, const void* in, void* out,
@@ -64,12 +104,29 @@ void max_pool_backward(const KernelContext& context, DType dtype, const MaxPoolS
 /// out = the elements of `in` at `places`, 0 where there is none.
 void take_places(const KernelContext& context, DType dtype, const MaxPoolShape& shape, const void* in,
                  const void* places, void* out);
+)
+// clang-format on
+
+namespace cpu {
 
 /// out = mean of each window.
-void avg_pool(const KernelContext& context, DType dtype, const AvgPoolShape& shape, const void* in, void* out);
+void avg_pool(const KernelContext& context, DType dtype, const AvgPoolShape<AvgPoolLists>& shape, const void* in,
+              void* out);
 /// grad_in = sum over the windows that cover it of grad_out / size.
-void avg_pool_backward(const KernelContext& context, DType dtype, const AvgPoolShape& shape, const void* grad_out,
-                       void* grad_in);
+void avg_pool_backward(const KernelContext& context, DType dtype, const AvgPoolShape<AvgPoolLists>& shape,
+                       const void* grad_out, void* grad_in);
 
 }  // namespace cpu
+
+#ifdef TANDEM_WITH_CUDA
+namespace cuda {
+
+void avg_pool(const KernelContext& context, DType dtype, const AvgPoolShape<AvgPoolAxis>& shape, const void* in,
+              void* out);
+void avg_pool_backward(const KernelContext& context, DType dtype, const AvgPoolShape<AvgPoolAxis>& shape,
+                       const void* grad_out, void* grad_in);
+
+}  // namespace cuda
+#endif
+
 }  // namespace tandem::inline v0

@@ -23,29 +23,29 @@ Tensor finished(Tensor out, const TensorOptions& options) {
   return out;
 }
 
-/// A new tensor for random values of a floating dtype.
-Tensor floating_result(const char* op, const Shape& shape, const TensorOptions& options) {
-  TANDEM_CHECK(DTypeError, is_floating_point(options.dtype), op, ": the dtype must be floating, it is ", options.dtype);
-  const Tensor out = empty(shape, {options.dtype, options.device});
-  const KernelContext context = check_same_device(op, {{"out", out}});
-  return out;
+void check_result_dtype(const char* op, DType dtype) {
+  TANDEM_CHECK(DTypeError, is_floating_point(dtype), op, ": the dtype must be floating, it is ", dtype);
 }
 
 }  // namespace
 
 Tensor rand(const Shape& shape, TensorOptions options, Generator* generator) {
-  const Tensor out = floating_result("rand", shape, options);
+  check_result_dtype("rand", options.dtype);
+  const Tensor out = empty(shape, {options.dtype, options.device});
+  const KernelContext context = check_same_device("rand", {{"out", out}});
   const int64_t n = out.num_elements();
-  cpu::uniform({out.device()}, options.dtype, reserve(generator, options.device, n * words_per_uniform(options.dtype)),
-               n, out.data_ptr());
+  TANDEM_KERNEL(context, uniform, options.dtype,
+                reserve(generator, options.device, n * words_per_uniform(options.dtype)), n, out.data_ptr());
   return finished(out, options);
 }
 
 Tensor randn(const Shape& shape, TensorOptions options, Generator* generator) {
-  const Tensor out = floating_result("randn", shape, options);
+  check_result_dtype("randn", options.dtype);
+  const Tensor out = empty(shape, {options.dtype, options.device});
+  const KernelContext context = check_same_device("randn", {{"out", out}});
   const int64_t n = out.num_elements(), pairs = (n + 1) / 2;
-  cpu::normal({out.device()}, options.dtype,
-              reserve(generator, options.device, 2 * pairs * words_per_uniform(options.dtype)), n, out.data_ptr());
+  TANDEM_KERNEL(context, normal, options.dtype,
+                reserve(generator, options.device, 2 * pairs * words_per_uniform(options.dtype)), n, out.data_ptr());
   return finished(out, options);
 }
 
@@ -64,7 +64,7 @@ Tensor randint(int64_t low, int64_t high, const Shape& shape, TensorOptions opti
   const Tensor out = empty(shape, {options.dtype, options.device});
   const KernelContext context = check_same_device("randint", {{"out", out}});
   const int64_t n = out.num_elements();
-  cpu::integers({out.device()}, options.dtype, reserve(generator, options.device, 2 * n), low,
+  TANDEM_KERNEL(context, integers, options.dtype, reserve(generator, options.device, 2 * n), low,
                 static_cast<uint64_t>(high) - static_cast<uint64_t>(low), n, out.data_ptr());
   return out;
 }
@@ -73,20 +73,55 @@ Tensor randperm(int64_t n, Device device, Generator* generator) {
   TANDEM_CHECK(ValueError, n >= 0, "randperm: n must not be negative, it is ", n);
   const Tensor out = empty({n}, {kInt64, device});
   const KernelContext context = check_same_device("randperm", {{"out", out}});
-  cpu::permutation({device}, reserve(generator, device, 2 * n), n, out.data<int64_t>());
+  const PhiloxState state = reserve(generator, device, 2 * n);
+  if (device.is_cpu()) {
+    cpu::permutation(context, state, n, out.data<int64_t>());
+  } else {  // each swap needs the one before: a GPU's would take longer than the copy
+    const Tensor made = empty({n}, {kInt64});
+    cpu::permutation(made.device(), state, n, made.data<int64_t>());
+    chores::copy(made, out);
+  }
   return out;
 }
+
+namespace {
+
+/// p is row-major.
+void check_probabilities(const KernelContext& context, const Tensor& p) {
+#ifdef TANDEM_WITH_CUDA
+  if (!context.device.is_cpu()) {
+    return cuda::complain_of_bad_probability(context, p.dtype(), p.num_elements(), p.data_ptr());
+  }
+#endif
+  const int64_t bad = cpu::find_bad_probability(context, p.dtype(), p.num_elements(), p.data_ptr());
+  TANDEM_CHECK(ValueError, bad < 0, bad_probability_text(p.to_vector<double>()[static_cast<size_t>(bad)], bad));
+}
+
+/// weights [rows, classes] are row-major.
+void check_rows(const KernelContext& context, const Tensor& weights, int64_t rows, int64_t classes, int64_t needed) {
+#ifdef TANDEM_WITH_CUDA
+  if (!context.device.is_cpu()) {
+    return cuda::complain_of_bad_row(context, weights.dtype(), rows, classes, needed, weights.data_ptr());
+  }
+#endif
+  const cpu::BadRow bad = cpu::find_bad_row(context, weights.dtype(), rows, classes, needed, weights.data_ptr());
+  TANDEM_CHECK(ValueError, bad.position < 0,
+               bad_weight_text(weights.to_vector<double>()[static_cast<size_t>(bad.row * classes + bad.position)],
+                               bad.row, bad.position));
+  TANDEM_CHECK(ValueError, bad.row < 0, too_few_weights_text(bad.row, bad.positive, needed));
+}
+
+}  // namespace
 
 Tensor bernoulli(const Tensor& p, Generator* generator) {
   const KernelContext context = check_same_device("bernoulli", {{"p", p}});
   check_floating("bernoulli", {"p", p});
   const Tensor dense = row_major(p);
   const int64_t n = p.num_elements();
-  const int64_t bad = cpu::find_bad_probability(context, p.dtype(), n, dense.data_ptr());
-  TANDEM_CHECK(ValueError, bad < 0, "bernoulli: probability ", dense.to_vector<double>()[static_cast<size_t>(bad)],
-               " at position ", bad, " is outside [0, 1]");
+  check_probabilities(context, dense);
   const Tensor out = empty(p.shape(), p.options());
-  cpu::bernoulli(context, p.dtype(), reserve(generator, p.device(), 2 * n), n, dense.data_ptr(), out.data_ptr());
+  TANDEM_KERNEL(context, bernoulli, p.dtype(), reserve(generator, p.device(), 2 * n), n, dense.data_ptr(),
+                out.data_ptr());
   return out;
 }
 
@@ -101,16 +136,7 @@ Tensor multinomial(const Tensor& probabilities, int64_t num_samples, bool replac
   const int64_t classes = probabilities.size(-1);
   const int64_t rows = probabilities.dim() == 1 ? 1 : probabilities.size(0);
   const Tensor weights = row_major(probabilities.detach());
-  const cpu::BadRow bad =
-      cpu::find_bad_row(context, weights.dtype(), rows, classes, replacement ? 1 : num_samples, weights.data_ptr());
-  if (bad.position >= 0) {
-    const double value = weights.to_vector<double>()[static_cast<size_t>(bad.row * classes + bad.position)];
-    throw ValueError(with_module_scope(str("multinomial: row ", bad.row, " holds ", value, " at position ",
-                                           bad.position, ", must be finite and not negative")));
-  }
-  TANDEM_CHECK(ValueError, bad.row < 0 || bad.positive > 0, "multinomial: row ", bad.row, " holds no positive number");
-  TANDEM_CHECK(ValueError, bad.row < 0, "multinomial: row ", bad.row, " holds ", bad.positive,
-               " positive numbers, which are ", "not enough to draw ", num_samples, " without replacement");
+  check_rows(context, weights, rows, classes, replacement ? 1 : num_samples);
 
   Shape shape = probabilities.shape();
   shape.back() = num_samples;
@@ -118,8 +144,8 @@ Tensor multinomial(const Tensor& probabilities, int64_t num_samples, bool replac
   const Tensor workspace = empty({rows, classes}, {kFloat64, probabilities.device()});
   const PhiloxState state =
       reserve(generator, probabilities.device(), 2 * rows * (replacement ? num_samples : classes));
-  cpu::multinomial(context, weights.dtype(), state, rows, classes, num_samples, replacement, weights.data_ptr(),
-                   workspace.data<double>(), out.data<int64_t>());
+  TANDEM_KERNEL(context, multinomial, weights.dtype(), state, rows, classes, num_samples, replacement,
+                weights.data_ptr(), workspace.data<double>(), out.data<int64_t>());
   return out;
 }
 
@@ -129,8 +155,8 @@ namespace {
 Tensor masked(const Tensor& x, PhiloxState state, double p) {
   const Tensor dense = row_major(x);
   const Tensor out = empty(x.shape(), x.options());
-  cpu::dropout({x.device()}, x.dtype(), state, static_cast<uint64_t>(std::llround(p * 0x1p32)), 1 / (1 - p),
-               x.num_elements(), dense.data_ptr(), out.data_ptr());
+  TANDEM_KERNEL(kernel_context(x.device()), dropout, x.dtype(), state, static_cast<uint64_t>(std::llround(p * 0x1p32)),
+                1 / (1 - p), x.num_elements(), dense.data_ptr(), out.data_ptr());
 
   struct DropoutNode : Node {
     PhiloxState state;

@@ -4,6 +4,10 @@
 // number i in row-major order: the same bits for any number of threads and for thread or process ranks.  w_i stands for
 // the stream's i-th 32-bit word from there on (tensor/generator.h).  `generator` null: default_generator(device).  Nothing
 // here but dropout has a gradient.
+//
+// A GPU draws the CPU's bits, except where logarithms, cosines and sines are taken (randn, multinomial without replacement): the
+// last bits of the GPU's own float64 functions may differ, so float64 values may, others hardly ever.  What is wrong with values
+// in a GPU's memory (bernoulli's, multinomial's) is told at the next synchronisation (tensor/cuda.h), of any one that is wrong.
 #pragma once
 
 #include <tandem/base/macros.h>
@@ -30,7 +34,7 @@ TANDEM_OP Tensor randint(int64_t low, int64_t high, const Shape& shape, TensorOp
                          Generator* generator = nullptr);
 
 /// A permutation of 0 .. n - 1, int64 [n], all equally likely: Fisher and Yates' shuffle, which for i = n - 1 .. 1 swaps the
-/// elements i and j, j drawn as by randint(0, i + 1) from words 2i and 2i + 1.
+/// elements i and j, j drawn as by randint(0, i + 1) from words 2i and 2i + 1.  For a GPU it is made on the CPU and copied.
 /// Throws ValueError for a negative n.
 TANDEM_OP Tensor randperm(int64_t n, Device device = {}, Generator* generator = nullptr);
 

@@ -1,9 +1,6 @@
 // CPU kernels of random tensors.
 #include <algorithm>
 #include <cmath>
-#include <limits>
-#include <numbers>
-#include <type_traits>
 
 #include <tandem/base/parallel_for.h>
 #include <tandem/ops/random_kernels.h>
@@ -60,21 +57,6 @@ void for_words(const PhiloxState& state, int64_t n, int64_t per_value, F f) {
   });
 }
 
-uint64_t join(const uint32_t* words) { return words[0] | static_cast<uint64_t>(words[1]) << 32; }
-
-/// A uniform value of type T from its words.  Half types take as many bits as keep the value below 1.
-template <class T>
-T uniform_value(const uint32_t* words) {
-  if constexpr (std::is_same_v<T, double>) {
-    return uniform_double(words[0], words[1]);
-  } else if constexpr (std::is_same_v<T, float>) {
-    return uniform_float(words[0]);
-  } else {
-    constexpr int kBits = std::is_same_v<T, Half> ? 11 : 8;
-    return T(static_cast<float>(words[0] >> (32 - kBits)) * (1.0f / (1 << kBits)));
-  }
-}
-
 }  // namespace
 
 void uniform(const KernelContext&, DType dtype, PhiloxState state, int64_t n, void* out) {
@@ -89,23 +71,13 @@ void uniform(const KernelContext&, DType dtype, PhiloxState state, int64_t n, vo
 
 void normal(const KernelContext&, DType dtype, PhiloxState state, int64_t n, void* out) {
   visit_floating_dtype(dtype, [&]<class T>() {
-    using U = std::conditional_t<std::is_same_v<T, double>, double, float>;
     T* values = static_cast<T*>(out);
     constexpr int64_t kWords = words_per_uniform(dtype_of<T>());
     for_words(state, (n + 1) / 2, 2 * kWords, [=](int64_t begin, int64_t end, const uint32_t* words) {
       for (int64_t pair = begin; pair < end; ++pair) {
-        const uint32_t* of_pair = words + (pair - begin) * 2 * kWords;
-        const double u = uniform_value<U>(of_pair), v = uniform_value<U>(of_pair + kWords);
-        const double radius = std::sqrt(-2 * std::log1p(-u)), angle = 2 * std::numbers::pi * v;
-        auto rounded = [](double value) {
-          if constexpr (std::is_same_v<T, double>) {
-            return value;
-          } else {
-            return T(static_cast<float>(value));
-          }
-        };
-        values[2 * pair] = rounded(radius * std::cos(angle));
-        if (2 * pair + 1 < n) values[2 * pair + 1] = rounded(radius * std::sin(angle));
+        const NormalPair<T> drawn = normal_pair<T>(words + (pair - begin) * 2 * kWords);
+        values[2 * pair] = drawn.first;
+        if (2 * pair + 1 < n) values[2 * pair + 1] = drawn.second;
       }
     });
   });
@@ -127,7 +99,7 @@ void integers(const KernelContext&, DType dtype, PhiloxState state, int64_t low,
   }
 }
 
-void permutation(const KernelContext&, PhiloxState state, int64_t n, int64_t* out) {
+void permutation(const CpuContext&, PhiloxState state, int64_t n, int64_t* out) {
   for (int64_t i = 0; i < n; ++i) out[i] = i;
   // Each swap needs the one before: this runs on one thread.
   for (int64_t i = n - 1; i > 0; --i) {
@@ -138,7 +110,7 @@ void permutation(const KernelContext&, PhiloxState state, int64_t n, int64_t* ou
   }
 }
 
-int64_t find_bad_probability(const KernelContext&, DType dtype, int64_t n, const void* p) {
+int64_t find_bad_probability(const CpuContext&, DType dtype, int64_t n, const void* p) {
   int64_t bad = -1;
   visit_floating_dtype(dtype, [&]<class T>() {
     const T* values = static_cast<const T*>(p);
@@ -165,7 +137,7 @@ void bernoulli(const KernelContext&, DType dtype, PhiloxState state, int64_t n, 
   });
 }
 
-BadRow find_bad_row(const KernelContext&, DType dtype, int64_t rows, int64_t classes, int64_t needed,
+BadRow find_bad_row(const CpuContext&, DType dtype, int64_t rows, int64_t classes, int64_t needed,
                     const void* weights) {
   BadRow bad;
   visit_floating_dtype(dtype, [&]<class T>() {
@@ -210,18 +182,6 @@ class UniformDoubles {
   uint32_t words_[4 * kSideBySide];
 };
 
-/// Draws from partial sums, the last of which is positive.
-void sample_with_replacement(UniformDoubles& uniform_doubles, int64_t first_value, int64_t classes, int64_t samples,
-                             const double* sums, int64_t* out) {
-  for (int64_t s = 0; s < samples; ++s) {
-    const double u = uniform_doubles[first_value + s];
-    const double* found = std::upper_bound(sums, sums + classes, u * sums[classes - 1]);
-    // The product may round up to the total; then it is the first index that reaches it.
-    if (found == sums + classes) found = std::lower_bound(sums, sums + classes, sums[classes - 1]);
-    out[s] = found - sums;
-  }
-}
-
 }  // namespace
 
 void multinomial(const KernelContext&, DType dtype, PhiloxState state, int64_t rows, int64_t classes, int64_t samples,
@@ -240,7 +200,9 @@ void multinomial(const KernelContext&, DType dtype, PhiloxState state, int64_t r
           for (int64_t c = 0; c < classes; ++c) {
             scratch[c] = sum += static_cast<double>(static_cast<Accumulator<T>>(weight[c]));
           }
-          sample_with_replacement(uniform_doubles, row * samples, classes, samples, scratch, drawn);
+          for (int64_t i = 0; i < samples; ++i) {
+            drawn[i] = sampled_index(scratch, classes, uniform_doubles[row * samples + i]);
+          }
           continue;
         }
         // A heap of the `samples` smallest so far, the largest of them on top.
@@ -250,7 +212,7 @@ void multinomial(const KernelContext&, DType dtype, PhiloxState state, int64_t r
         for (int64_t c = 0; c < classes; ++c) {
           const double u = uniform_doubles[row * classes + c];
           const double w = static_cast<double>(static_cast<Accumulator<T>>(weight[c]));
-          scratch[c] = w > 0 ? -std::log1p(-u) / w : std::numeric_limits<double>::infinity();
+          scratch[c] = exponential_value(u, w);
           if (c < samples) {
             drawn[c] = c;
             std::push_heap(drawn, drawn + c + 1, is_before);

@@ -1,8 +1,15 @@
 // Kernels of random tensors.  Private to ops/.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <limits>
+#include <numbers>
+#include <string>
+#include <type_traits>
 
+#include <tandem/base/error.h>
 #include <tandem/tensor/dtype.h>
 #include <tandem/tensor/generator.h>
 #include <tandem/tensor/kernel_context.h>
@@ -10,31 +17,84 @@
 namespace tandem::inline v0 {
 
 /// floor(word * range / 2^64): an integer in [0, range).
-inline uint64_t scale_to_range(uint64_t word, uint64_t range) {
+TANDEM_HOST_DEVICE inline uint64_t scale_to_range(uint64_t word, uint64_t range) {
   return static_cast<uint64_t>((static_cast<unsigned __int128>(word) * range) >> 64);
+}
+TANDEM_HOST_DEVICE inline uint64_t join(const uint32_t* words) {
+  return words[0] | static_cast<uint64_t>(words[1]) << 32;
 }
 
 /// The uniform values that ops/random.h documents.
-inline float uniform_float(uint32_t word) { return static_cast<float>(word >> 8) * 0x1p-24f; }
-inline double uniform_double(uint32_t first, uint32_t second) {
+TANDEM_HOST_DEVICE inline float uniform_float(uint32_t word) { return static_cast<float>(word >> 8) * 0x1p-24f; }
+TANDEM_HOST_DEVICE inline double uniform_double(uint32_t first, uint32_t second) {
   return (static_cast<double>(first >> 5) * 0x1p26 + static_cast<double>(second >> 6)) * 0x1p-53;
 }
 
 /// Words of the stream that one value takes.
 constexpr int64_t words_per_uniform(DType dtype) { return dtype == kFloat64 ? 2 : 1; }
 
-namespace cpu {
+/// A uniform value of type T from its words.  Half types take as many bits as keep the value below 1.
+template <class T>
+TANDEM_HOST_DEVICE T uniform_value(const uint32_t* words) {
+  if constexpr (std::is_same_v<T, double>) {
+    return uniform_double(words[0], words[1]);
+  } else if constexpr (std::is_same_v<T, float>) {
+    return uniform_float(words[0]);
+  } else {
+    constexpr int kBits = std::is_same_v<T, Half> ? 11 : 8;
+    return T(static_cast<float>(words[0] >> (32 - kBits)) * (1.0f / (1 << kBits)));
+  }
+}
 
-/// n values, as ops/random.h says; out row-major.
+/// Two normal values of type T from the words of two uniform ones.
+template <class T>
+struct NormalPair {
+  T first, second;
+};
+template <class T>
+TANDEM_HOST_DEVICE NormalPair<T> normal_pair(const uint32_t* words) {
+  using U = std::conditional_t<std::is_same_v<T, double>, double, float>;
+  const double u = uniform_value<U>(words), v = uniform_value<U>(words + words_per_uniform(dtype_of<T>()));
+  const double radius = std::sqrt(-2 * std::log1p(-u)), angle = 2 * std::numbers::pi * v;
+  return {T(static_cast<U>(radius * std::cos(angle))), T(static_cast<U>(radius * std::sin(angle)))};
+}
+
+/// What multinomial without replacement orders by: an exponential value of rate `weight`, infinite for weight 0.
+TANDEM_HOST_DEVICE inline double exponential_value(double u, double weight) {
+  return weight > 0 ? -std::log1p(-u) / weight : std::numeric_limits<double>::infinity();
+}
+
+/// The first of `classes` partial sums, the last of which is positive, that exceeds u times the last, 0 <= u < 1.
+TANDEM_HOST_DEVICE inline int64_t sampled_index(const double* sums, int64_t classes, double u) {
+  const double* found = std::upper_bound(sums, sums + classes, u * sums[classes - 1]);
+  // The product may round up to the total; then it is the first index that reaches it.
+  if (found == sums + classes) found = std::lower_bound(sums, sums + classes, sums[classes - 1]);
+  return found - sums;
+}
+
+// clang-format off
+TANDEM_KERNELS(
+/// n values, as ops/random.h says; out row-major and a storage's beginning, here and below.
 void uniform(const KernelContext& context, DType dtype, PhiloxState state, int64_t n, void* out);
 void normal(const KernelContext& context, DType dtype, PhiloxState state, int64_t n, void* out);
 /// low + an integer in [0, range); range 0 stands for 2^64.  Integer dtypes.
 void integers(const KernelContext& context, DType dtype, PhiloxState state, int64_t low, uint64_t range, int64_t n,
               void* out);
-void permutation(const KernelContext& context, PhiloxState state, int64_t n, int64_t* out);
-/// The position of the first probability outside [0, 1], or -1.
-int64_t find_bad_probability(const KernelContext& context, DType dtype, int64_t n, const void* p);
 void bernoulli(const KernelContext& context, DType dtype, PhiloxState state, int64_t n, const void* p, void* out);
+/// Samples as ops/random.h says; out [rows, samples].  workspace: rows x classes float64.
+void multinomial(const KernelContext& context, DType dtype, PhiloxState state, int64_t rows, int64_t classes,
+                 int64_t samples, bool replacement, const void* weights, double* workspace, int64_t* out);
+/// out[i] = word i >= threshold ? x[i] * scale : 0.
+void dropout(const KernelContext& context, DType dtype, PhiloxState state, uint64_t threshold, double scale, int64_t n,
+             const void* x, void* out);
+)
+// clang-format on
+
+namespace cpu {
+
+void permutation(const CpuContext& context, PhiloxState state, int64_t n, int64_t* out);
+/// The position of the first probability outside [0, 1], or -1.
+int64_t find_bad_probability(const CpuContext& context, DType dtype, int64_t n, const void* p);
 /// What is wrong with the first bad row of weights [rows, classes].
 struct BadRow {
   int64_t row = -1;       ///< -1: all rows can be drawn from
@@ -42,14 +102,34 @@ struct BadRow {
   int64_t positive = 0;   ///< how many there are
 };
 /// The first row that holds a negative or not finite number, or fewer than `needed` positive ones.
-BadRow find_bad_row(const KernelContext& context, DType dtype, int64_t rows, int64_t classes, int64_t needed,
+BadRow find_bad_row(const CpuContext& context, DType dtype, int64_t rows, int64_t classes, int64_t needed,
                     const void* weights);
-/// Samples as ops/random.h says; out [rows, samples].  workspace: rows x classes float64.
-void multinomial(const KernelContext& context, DType dtype, PhiloxState state, int64_t rows, int64_t classes,
-                 int64_t samples, bool replacement, const void* weights, double* workspace, int64_t* out);
-/// out[i] = word i >= threshold ? x[i] * scale : 0.
-void dropout(const KernelContext& context, DType dtype, PhiloxState state, uint64_t threshold, double scale, int64_t n,
-             const void* x, void* out);
 
 }  // namespace cpu
+
+#ifdef TANDEM_WITH_CUDA
+namespace cuda {
+
+/// The same checks, of which one that fails is told at the next synchronisation (tensor/cuda/complaints.h).
+void complain_of_bad_probability(const KernelContext& context, DType dtype, int64_t n, const void* p);
+void complain_of_bad_row(const KernelContext& context, DType dtype, int64_t rows, int64_t classes, int64_t needed,
+                         const void* weights);
+
+}  // namespace cuda
+#endif
+
+/// The texts of what is found.
+inline std::string bad_probability_text(double p, int64_t position) {
+  return str("bernoulli: probability ", p, " at position ", position, " is outside [0, 1]");
+}
+inline std::string bad_weight_text(double weight, int64_t row, int64_t position) {
+  return str("multinomial: row ", row, " holds ", weight, " at position ", position,
+             ", must be finite and not negative");
+}
+inline std::string too_few_weights_text(int64_t row, int64_t positive, int64_t needed) {
+  if (positive == 0) return str("multinomial: row ", row, " holds no positive number");
+  return str("multinomial: row ", row, " holds ", positive, " positive numbers, which are not enough to draw ", needed,
+             " without replacement");
+}
+
 }  // namespace tandem::inline v0

@@ -97,9 +97,9 @@ Tensor run_sum(const KernelContext& context, const Tensor& input, const Reductio
   const DType dtype = is_floating_point(input.dtype()) ? input.dtype() : kInt64;
   Tensor out = empty(plan.shape, {dtype, input.device()});
   const BlockView block = arrange(input, plan);
-  const int64_t num_bytes = cpu::sum_workspace_bytes(block.sizes);
+  const int64_t num_bytes = TANDEM_KERNEL(context, sum_workspace_bytes, block.sizes);
   const Tensor workspace = num_bytes > 0 ? empty({num_bytes}, {kUInt8, input.device()}) : Tensor();
-  cpu::sum(context, input.dtype(), block.sizes, divisor, block.memory.data_ptr(),
+  TANDEM_KERNEL(context, sum, input.dtype(), block.sizes, divisor, block.memory.data_ptr(),
            num_bytes > 0 ? workspace.data_ptr() : nullptr, out.data_ptr());
   return out;
 }
@@ -231,7 +231,7 @@ Tensor max(const Tensor& input) {
                ops::operand_error("max", "input has no elements", {{"input", input}}));
   Tensor out = empty({}, input.options());
   const Tensor memory = contiguous(input.detach());
-  cpu::max(context, input.dtype(), memory.num_elements(), memory.data_ptr(), out.data_ptr());
+  TANDEM_KERNEL(context, max, input.dtype(), memory.num_elements(), memory.data_ptr(), out.data_ptr());
   if (auto* node = record<MaxNode>("max", out, input)) {
     node->input.save(input);
     node->output.save(out);
@@ -248,7 +248,7 @@ Tensor argmax(const Tensor& input, int64_t dim, bool keepdim) {
   Tensor out = empty(reduction.shape, {kInt64, input.device()});
   if (out.num_elements() == 0) return out;
   const BlockView block = arrange(input, reduction);
-  cpu::argmax(context, input.dtype(), block.sizes, block.memory.data_ptr(), out.data_ptr());
+  TANDEM_KERNEL(context, argmax, input.dtype(), block.sizes, block.memory.data_ptr(), out.data_ptr());
   return out;
 }
 

@@ -123,7 +123,7 @@ void sum_chunks(const ReduceSizes& sizes, int64_t length, A divisor, const T* in
 
 }  // namespace
 
-int64_t sum_workspace_bytes(const ReduceSizes& sizes) {
+int64_t sum_workspace_bytes(const KernelContext&, const ReduceSizes& sizes) {
   const int64_t chunks = num_chunks(sizes);
   return chunks == 1 ? 0 : sizes.outer * chunks * sizes.inner * static_cast<int64_t>(sizeof(double));
 }

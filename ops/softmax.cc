@@ -30,14 +30,14 @@ Tensor softmax_forward(const char* op, Tensor& input, int64_t& dim, bool log) {
   dim = wrap_dim(op, dim, input.dim());
   const Tensor out = empty(input.shape(), input.options());
   const Tensor dense = row_major(input);
-  cpu::softmax(context, input.dtype(), split_at(input.shape(), dim), log, dense.data_ptr(), out.data_ptr());
+  TANDEM_KERNEL(context, softmax, input.dtype(), split_at(input.shape(), dim), log, dense.data_ptr(), out.data_ptr());
   return out;
 }
 
 Tensor softmax_gradient(const Tensor& grad, const Tensor& output, int64_t dim, bool log) {
   const Tensor dense = row_major(grad);
   const Tensor grad_input = empty(output.shape(), output.options());
-  cpu::softmax_backward({output.device()}, output.dtype(), split_at(output.shape(), dim), log, dense.data_ptr(),
+  TANDEM_KERNEL(kernel_context(output.device()), softmax_backward, output.dtype(), split_at(output.shape(), dim), log, dense.data_ptr(),
                         output.data_ptr(), grad_input.data_ptr());
   return grad_input;
 }

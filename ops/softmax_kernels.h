@@ -15,14 +15,13 @@ struct SoftmaxShape {
   int64_t inner;
 };
 
-namespace cpu {
-
+TANDEM_KERNELS(
 /// out = softmax(input), or its logarithm.  Floating dtype; row-major.
 void softmax(const KernelContext& context, DType dtype, SoftmaxShape shape, bool log, const void* input, void* out);
 
 /// grad_input from the gradient of the output and the output; grad_input may be grad.
 void softmax_backward(const KernelContext& context, DType dtype, SoftmaxShape shape, bool log, const void* grad,
                       const void* output, void* grad_input);
+)
 
-}  // namespace cpu
 }  // namespace tandem::inline v0

@@ -6,6 +6,7 @@
 
 #include <tandem/base/format.h>
 #include <tandem/ops/common.h>
+#include <tandem/tensor/allocator.h>
 #include <tandem/tensor/bandwidth.h>
 
 namespace tandem::inline v0::ops {
@@ -49,6 +50,76 @@ Tensor ChunkGrid::slice(const Tensor& tensor, int64_t k) const {
   return make_view(tensor.storage(), tensor.dtype(), sizes, strides, offset);
 }
 
+// --- packing ---------------------------------------------------------------------------------------------------------------
+
+/// Memory for what one chunk has to pack, on each device where it does.
+class PackingSpace {
+ public:
+  /// What a part of so many bytes takes of it.
+  static int64_t bytes_of(int64_t num_bytes) { return (num_bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+  explicit PackingSpace(const std::vector<MemoryNeed>& needs) {
+    for (const MemoryNeed& need : needs) {
+      if (need.staging_bytes > 0) memories_.push_back({empty({need.staging_bytes}, {kUInt8, need.device})});
+    }
+  }
+  /// Room for a row-major tensor of like's shape and dtype on its device.
+  Tensor take(const Tensor& like) {
+    const auto on_device = [&](const Memory& memory) { return memory.bytes.device() == like.device(); };
+    Memory& memory = *std::find_if(memories_.begin(), memories_.end(), on_device);
+    const int64_t begin = std::exchange(memory.num_taken, memory.num_taken + bytes_of(like.num_bytes()));
+    return make_view(memory.bytes.storage(), like.dtype(), like.shape(), row_major_strides(like.shape()),
+                     begin / size_of(like.dtype()));
+  }
+  void clear() {
+    for (Memory& memory : memories_) memory.num_taken = 0;
+  }
+
+ private:
+  static constexpr int64_t kAlignment = 64;
+  struct Memory {
+    Tensor bytes;
+    int64_t num_taken = 0;
+  };
+  std::vector<Memory> memories_;
+};
+
+namespace {
+
+/// One for each chunk in flight, made before the first: what is under way does not fail for want of memory.
+class PackingSpaces {
+ public:
+  PackingSpaces(const std::vector<MemoryNeed>& needs, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) free_.push_back(std::make_unique<PackingSpace>(needs));
+  }
+  /// Calls f with one that nobody else uses meanwhile; no more at a time than there are.
+  template <class F>
+  void lend(F f) {
+    std::unique_lock lock(mutex_);
+    std::unique_ptr<PackingSpace> space = std::move(free_.back());
+    free_.pop_back();
+    lock.unlock();
+    const auto give_back = [&] {
+      space->clear();
+      lock.lock();
+      free_.push_back(std::move(space));
+    };
+    try {
+      f(*space);
+    } catch (...) {
+      give_back();
+      throw;
+    }
+    give_back();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<PackingSpace>> free_;
+};
+
+}  // namespace
+
 // --- the plan --------------------------------------------------------------------------------------------------------------
 
 Transfer::Transfer(const char* op, const TransferOptions& options) : op_(op), options_(options) {
@@ -91,7 +162,8 @@ void Transfer::expect_copy(const Tensor& input, Device device) {
   ++num_chunks_;
 }
 
-void Transfer::expect(std::span<const Tensor> inputs, Device device, bool row_major) {
+void Transfer::expect(std::span<const Tensor> inputs, std::span<const Device> devices, bool row_major) {
+  const Device device = devices[0];  // from there the other outputs are made
   const ChunkGrid grid = grid_of(inputs[0], row_major && all_contiguous(inputs));
   num_chunks_ += grid.size();
   for (const Tensor& input : inputs) {
@@ -101,14 +173,25 @@ void Transfer::expect(std::span<const Tensor> inputs, Device device, bool row_ma
     };
     const int64_t count = std::count_if(inputs.begin(), inputs.end(), is_packed_there);
     if (count == 0) continue;
-    int64_t& bytes = need(input.device()).staging_bytes;  // of one chunk; needs() multiplies
-    bytes = std::max(bytes, count * block_bytes(grid.chunk_bytes()));
+    int64_t& bytes = need(input.device()).staging_bytes;
+    bytes = std::max(bytes, count * PackingSpace::bytes_of(grid.chunk_bytes()));
+  }
+  for (const Device other : devices.subspan(1)) {
+    if (other != device) ways_.push_back({device, other, inputs[0].num_bytes()});
   }
 }
 
+int64_t Transfer::num_spaces() const { return std::min<int64_t>(options_.max_in_flight, num_chunks_); }
+
 std::vector<MemoryNeed> Transfer::needs() const {
   std::vector<MemoryNeed> needs = needs_;
-  for (MemoryNeed& need : needs) need.staging_bytes *= std::min<int64_t>(options_.max_in_flight, num_chunks_);
+  int64_t num_shared_bytes = 0;  // that the needs before take of what several devices share
+  for (MemoryNeed& need : needs) {
+    need.staging_bytes = num_spaces() * block_bytes(need.staging_bytes);
+    if (!shares_free_memory(need.device)) continue;
+    need.free_bytes = std::max<int64_t>(0, need.free_bytes - num_shared_bytes);
+    num_shared_bytes += need.result_bytes + need.staging_bytes;
+  }
   return needs;
 }
 
@@ -140,12 +223,12 @@ void Transfer::add(std::vector<Tensor> inputs, std::vector<Tensor> outputs) {
   steps_.push_back({std::move(inputs), std::move(outputs), grid, num_bytes});
 }
 
-void Transfer::Step::run(int64_t chunk) const {
+void Transfer::Step::run(int64_t chunk, PackingSpace& space) const {
   const Tensor out = grid.slice(outputs[0], chunk);
   const auto part_of = [&](const Tensor& input) {
     const Tensor part = grid.slice(input, chunk);
     if (part.is_contiguous() || !is_packed(input, out.device(), inputs.size())) return part;
-    const Tensor copy = empty(part.shape(), part.options());
+    const Tensor copy = space.take(part);
     chores::copy(part, copy);
     return copy;
   };
@@ -181,10 +264,11 @@ ChunkWork Transfer::work() {
   if (options_.progress) {
     work.progress = [f = options_.progress, num_done, total_bytes](int64_t) { f(num_done->load(), total_bytes); };
   }
-  work.run = [steps = std::move(steps_), list = std::move(chunks), num_done](int64_t i) {
+  const auto spaces = std::make_shared<PackingSpaces>(needs_, num_spaces());
+  work.run = [steps = std::move(steps_), list = std::move(chunks), num_done, spaces](int64_t i) {
     const Chunk& chunk = list[static_cast<size_t>(i)];
     const Step& step = steps[chunk.step];
-    step.run(chunk.number);
+    spaces->lend([&](PackingSpace& space) { step.run(chunk.number, space); });
     *num_done += step.grid.slice(step.outputs[0], chunk.number).num_bytes();
   };
   return work;
@@ -264,7 +348,7 @@ void expect_moves(Transfer& transfer, const std::vector<Tensor>& tensors, std::s
   for (size_t i = 0; i < tensors.size(); ++i) {
     if (tensors[i].device() == devices[i]) continue;
     transfer.expect_result(devices[i], tensors[i].num_bytes());
-    transfer.expect({&tensors[i], 1}, devices[i], true);
+    transfer.expect({&tensors[i], 1}, {&devices[i], 1}, true);
   }
 }
 

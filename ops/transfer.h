@@ -38,6 +38,8 @@ class ChunkGrid {
   int64_t element_size_;
 };
 
+class PackingSpace;
+
 /// A transfer from its plan to its end: `expect` everything, `check_memory`, make the results, `add` the same steps, then `run`
 /// or `start`.
 class Transfer {
@@ -49,8 +51,8 @@ class Transfer {
   void expect_result(Device device, int64_t num_bytes);
   /// `input` will be copied to `device` as a whole, by the calling thread.
   void expect_copy(const Tensor& input, Device device);
-  /// A step will be added whose outputs on `device` are row-major or not.
-  void expect(std::span<const Tensor> inputs, Device device, bool row_major);
+  /// A step will be added, with outputs on these devices that are row-major or not.
+  void expect(std::span<const Tensor> inputs, std::span<const Device> devices, bool row_major);
   /// What was expected; its time only if asked for, as that may have to be measured.
   MovePlan plan(bool with_time) const;
   /// Throws OutOfMemory with the plan's numbers where a device has too little.
@@ -59,9 +61,9 @@ class Transfer {
   /// outputs[i] = inputs[0] + inputs[1] + ... in this order, half types in float32, rounded once; a single input is copied.  All
   /// of one shape and dtype; outputs[0] is row-major where there are several inputs.
   void add(std::vector<Tensor> inputs, std::vector<Tensor> outputs);
-  /// Does the steps, chunks of all of them by turns; rethrows the first failure.
+  /// Does the steps, chunks of all of them by turns; rethrows the first failure.  Throws OutOfMemory.
   void run();
-  /// Starts them; `finish` as in ChunkWork.  There is a step.
+  /// Starts them; `finish` as in ChunkWork.  Throws OutOfMemory, for all that the chunks will need.
   std::shared_ptr<RunningChunks> start(std::function<void(std::exception_ptr)> finish);
 
  private:
@@ -70,7 +72,7 @@ class Transfer {
     std::vector<Tensor> outputs;
     ChunkGrid grid;
     int64_t num_bytes;  // of one output
-    void run(int64_t chunk) const;
+    void run(int64_t chunk, PackingSpace& space) const;
   };
   struct Way {
     Device from, to;
@@ -80,11 +82,12 @@ class Transfer {
   ChunkGrid grid_of(const Tensor& tensor, bool flat) const;
   MemoryNeed& need(Device device);
   std::vector<MemoryNeed> needs() const;
+  int64_t num_spaces() const;  // for packing: chunks that can be in flight
   ChunkWork work();
 
   const char* op_;
   TransferOptions options_;
-  std::vector<MemoryNeed> needs_;  // staging_bytes: of one chunk
+  std::vector<MemoryNeed> needs_;  // staging_bytes: of one chunk, not rounded up
   std::vector<Way> ways_;
   int64_t num_chunks_ = 0;
   std::vector<Step> steps_;

@@ -6,6 +6,7 @@
 #include <tandem/base/trace.h>
 #include <tandem/optim/adam_kernels.h>
 #include <tandem/optim/options.h>
+#include <tandem/optim/step_batches.h>
 #include <tandem/tensor/factories.h>
 
 namespace tandem::inline v0::optim {
@@ -82,22 +83,22 @@ void Adam::prepare(size_t index) {
   kept.mean = empty_like(parameters()[index]);
 }
 
-void Adam::update(size_t index, const Tensor& parameter, const Tensor& gradient) {
-  const AdamOptions& options = options_of(index);
-  Kept& kept = kept_[index];
-  ++kept.steps;
-  const cpu::AdamStep step = {options.lr, options.betas.first, options.betas.second, options.eps, options.weight_decay,
-                              decoupled_, kept.steps};
-  const KernelContext context = {parameter.device()};
-  trace_work(0, 7 * parameter.num_bytes());  // four tensors, of which the gradient is not written
-  const auto run = [&]<class T>(T*) {
-    cpu::adam(context, parameter.num_elements(), gradient.data<T>(), step, parameter.data<T>(), kept.mean.data<T>(),
-              kept.square.data<T>());
-  };
-  if (parameter.dtype() == kFloat32) {
-    run(static_cast<float*>(nullptr));
-  } else {
-    run(static_cast<double*>(nullptr));
+void Adam::update(const std::vector<Update>& updates) {
+  // Those that take the same step in the same place go together: on a GPU they are one launch.
+  StepBatches<AdamStep, AdamTensors> batches;
+  for (const auto& [index, parameter, gradient] : updates) {
+    const AdamOptions& options = options_of(index);
+    Kept& kept = kept_[index];
+    ++kept.steps;
+    trace_work(0, 7 * parameter.num_bytes());  // four tensors, of which the gradient is not written
+    batches.add(parameter,
+                {options.lr, options.betas.first, options.betas.second, options.eps, options.weight_decay, decoupled_,
+                 kept.steps},
+                {parameter.num_elements(), gradient.data_ptr(), parameter.data_ptr(), kept.mean.data_ptr(),
+                 kept.square.data_ptr()});
+  }
+  for (const auto& batch : batches.all()) {
+    TANDEM_KERNEL(kernel_context(batch.device), adam, batch.dtype, batch.step, batch.tensors);
   }
 }
 

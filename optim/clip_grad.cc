@@ -4,6 +4,7 @@
 
 #include <tandem/autograd/node.h>
 #include <tandem/optim/clip_grad_kernels.h>
+#include <tandem/tensor/factories.h>
 
 namespace tandem::inline v0::optim {
 
@@ -11,10 +12,37 @@ namespace {
 
 constexpr double kSmall = 1e-6;  // PyTorch's guard against a norm of 0
 
-/// Calls f with a pointer to the values: float32 or float64.
-template <class F>
-auto with_values(const Tensor& gradient, F f) {
-  return gradient.dtype() == kFloat32 ? f(gradient.data<float>()) : f(gradient.data<double>());
+/// Gradients that one kernel takes together.
+struct Batch {
+  Device device;
+  DType dtype;
+  std::vector<Values> values;
+};
+
+std::vector<Batch> batches_of(const std::vector<Tensor>& gradients) {
+  std::vector<Batch> batches;
+  for (const Tensor& gradient : gradients) {
+    auto found = batches.begin();
+    while (found != batches.end() && (found->device != gradient.device() || found->dtype != gradient.dtype())) ++found;
+    if (found == batches.end()) found = batches.insert(found, {gradient.device(), gradient.dtype(), {}});
+    found->values.push_back({gradient.num_elements(), gradient.data_ptr()});
+  }
+  return batches;
+}
+
+/// The sum of |x|^norm_type, or the largest |x|, over a batch; waits for the device.
+double norm_sum(const Batch& batch, double norm_type) {
+  const KernelContext context = kernel_context(batch.device);
+  if (context.device.is_cpu()) {
+    double sum = 0;
+    cpu::norm_sum(context, batch.dtype, batch.values, norm_type, nullptr, &sum);
+    return sum;
+  }
+  const int64_t size = TANDEM_KERNEL(context, norm_workspace_size, batch.values);
+  const Tensor memory = empty({size + 1}, {kFloat64, batch.device});
+  double* sum = memory.data<double>();
+  TANDEM_KERNEL(context, norm_sum, batch.dtype, batch.values, norm_type, sum + 1, sum);
+  return make_view(memory.storage(), kFloat64, {}, {}, 0).item<double>();
 }
 
 }  // namespace
@@ -29,20 +57,17 @@ double clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm, d
     if (!gradient.defined()) continue;
     TANDEM_CHECK(DTypeError, gradient.dtype() == kFloat32 || gradient.dtype() == kFloat64,
                  "clip_grad_norm_: a gradient is ", gradient.dtype(), ", expected float32 or float64");
-    TANDEM_CHECK(DeviceError, gradient.device().is_cpu(), "clip_grad_norm_: a gradient is on ", gradient.device(),
-                 "; there is no kernel for it");
     TANDEM_CHECK(
         StateError, gradient.is_contiguous() && !gradient.requires_grad(),
         "clip_grad_norm_: a gradient was recorded by a backward with create_graph and cannot be changed in place");
     gradients.push_back(gradient);
   }
 
+  const std::vector<Batch> batches = batches_of(gradients);
   const bool largest = std::isinf(norm_type);
   double sum = 0;
-  for (const Tensor& gradient : gradients) {
-    const double part = with_values(gradient, [&](const auto* values) {
-      return cpu::norm_sum({gradient.device()}, gradient.num_elements(), values, norm_type);
-    });
+  for (const Batch& batch : batches) {
+    const double part = norm_sum(batch, norm_type);
     sum = !largest ? sum + part : part > sum || std::isnan(part) ? part : sum;
   }
   const double norm = largest || norm_type == 1 ? sum : norm_type == 2 ? std::sqrt(sum) : std::pow(sum, 1 / norm_type);
@@ -51,11 +76,8 @@ double clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm, d
 
   const double factor = max_norm / (norm + kSmall);
   if (factor >= 1) return norm;  // false for NaN
-  for (const Tensor& gradient : gradients) {
-    with_values(gradient,
-                [&](auto* values) { cpu::scale({gradient.device()}, gradient.num_elements(), factor, values); });
-    autograd::end_in_place("clip_grad_norm_", gradient);
-  }
+  for (const Batch& batch : batches) TANDEM_KERNEL(kernel_context(batch.device), scale, batch.dtype, batch.values, factor);
+  for (const Tensor& gradient : gradients) autograd::end_in_place("clip_grad_norm_", gradient);
   return norm;
 }
 

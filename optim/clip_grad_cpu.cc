@@ -15,8 +15,9 @@ constexpr int64_t kLanes =
 
 /// The larger, NaN if one is NaN.
 double larger(double a, double b) { return b > a || std::isnan(b) ? b : a; }
+double add(double a, double b) { return a + b; }
 
-/// Folds term(x) of all values into one number: lanes i % kLanes of each piece, then the lanes, then the pieces.
+/// Folds term(x) of n values into one number: lanes i % kLanes of each piece, then the lanes, then the pieces.
 template <class T, class Term, class Fold>
 double fold_all(int64_t n, const T* values, Term term, Fold fold) {
   std::vector<double> partial(static_cast<size_t>((n + kGrain - 1) / kGrain));
@@ -42,35 +43,42 @@ double fold_all(int64_t n, const T* values, Term term, Fold fold) {
   return sum;
 }
 
-}  // namespace
-
 template <class T>
-double norm_sum(const KernelContext&, int64_t n, const T* values, double norm_type) {
-  const auto add = [](double a, double b) { return a + b; };
-  if (std::isinf(norm_type))
-    return fold_all(
-        n, values, [](double x) { return std::abs(x); }, larger);
-  if (norm_type == 1)
-    return fold_all(
-        n, values, [](double x) { return std::abs(x); }, add);
-  if (norm_type == 2)
-    return fold_all(
-        n, values, [](double x) { return x * x; }, add);
-  return fold_all(
-      n, values, [norm_type](double x) { return std::pow(std::abs(x), norm_type); }, add);
+double norm_of(int64_t n, const T* values, double norm_type) {
+  // The usual ones have loops of their own, as vector code.
+  if (std::isinf(norm_type)) return fold_all(n, values, [](double x) { return std::abs(x); }, larger);
+  if (norm_type == 1) return fold_all(n, values, [](double x) { return std::abs(x); }, add);
+  if (norm_type == 2) return fold_all(n, values, [](double x) { return x * x; }, add);
+  return fold_all(n, values, NormTerm{norm_type}, add);
 }
 
 template <class T>
-void scale(const KernelContext&, int64_t n, double factor, T* values) {
+void scale_values(int64_t n, double factor, T* values) {
   parallel_for(n, kGrain, [&](int64_t begin, int64_t end) {
     const T by = static_cast<T>(factor);
     for (int64_t i = begin; i < end; ++i) values[i] *= by;
   });
 }
 
-template double norm_sum(const KernelContext&, int64_t, const float*, double);
-template double norm_sum(const KernelContext&, int64_t, const double*, double);
-template void scale(const KernelContext&, int64_t, double, float*);
-template void scale(const KernelContext&, int64_t, double, double*);
+}  // namespace
+
+int64_t norm_workspace_size(const KernelContext&, std::span<const Values>) { return 0; }
+
+void norm_sum(const KernelContext&, DType dtype, std::span<const Values> tensors, double norm_type, double*, double* out) {
+  double sum = 0;
+  for (const Values& t : tensors) {
+    const double part = dtype == kFloat64 ? norm_of(t.n, static_cast<const double*>(t.data), norm_type)
+                                          : norm_of(t.n, static_cast<const float*>(t.data), norm_type);
+    sum = std::isinf(norm_type) ? larger(sum, part) : sum + part;
+  }
+  *out = sum;
+}
+
+void scale(const KernelContext&, DType dtype, std::span<const Values> tensors, double factor) {
+  for (const Values& t : tensors) {
+    dtype == kFloat64 ? scale_values(t.n, factor, static_cast<double*>(t.data))
+                      : scale_values(t.n, factor, static_cast<float*>(t.data));
+  }
+}
 
 }  // namespace tandem::inline v0::optim::cpu

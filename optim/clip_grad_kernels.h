@@ -1,18 +1,41 @@
 // Kernels of gradient clipping.  Private to optim/.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
+#include <span>
 
+#include <tandem/tensor/dtype.h>
 #include <tandem/tensor/kernel_context.h>
 
-namespace tandem::inline v0::optim::cpu {
+namespace tandem::inline v0::optim {
 
-/// sum |x|^norm_type over n values, or max |x| for an infinite norm_type; NaN if one is NaN.  T: float, double.
-template <class T>
-double norm_sum(const KernelContext& context, int64_t n, const T* values, double norm_type);
+/// n values of one tensor.
+struct Values {
+  int64_t n;
+  void* data;
+};
 
-/// values *= factor, in T.
-template <class T>
-void scale(const KernelContext& context, int64_t n, double factor, T* values);
+/// |x|^norm_type, |x| for an infinite norm_type.
+struct NormTerm {
+  double norm_type;
+  TANDEM_HOST_DEVICE double operator()(double x) const {
+    if (norm_type == 2) return x * x;
+    if (norm_type == 1 || std::isinf(norm_type)) return std::abs(x);
+    return std::pow(std::abs(x), norm_type);
+  }
+};
 
-}  // namespace tandem::inline v0::optim::cpu
+// clang-format off
+TANDEM_KERNELS(
+/// Numbers of scratch that norm_sum needs.
+int64_t norm_workspace_size(const KernelContext& context, std::span<const Values> tensors);
+/// *out = sum of NormTerm over all values, or their maximum for an infinite norm_type; NaN if one is NaN.  float32, float64.
+void norm_sum(const KernelContext& context, DType dtype, std::span<const Values> tensors, double norm_type,
+              double* workspace, double* out);
+/// values *= factor, in their dtype.
+void scale(const KernelContext& context, DType dtype, std::span<const Values> tensors, double factor);
+)
+// clang-format on
+
+}  // namespace tandem::inline v0::optim

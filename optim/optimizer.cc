@@ -55,17 +55,16 @@ Optimizer::~Optimizer() = default;
 
 void Optimizer::step() {
   const TraceSpan span("optimizer step", "optimizer");
-  std::vector<Tensor> gradients;
-  gradients.reserve(parameters_.size());
+  std::vector<Update> updates;
+  updates.reserve(parameters_.size());
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    gradients.push_back(gradient_of(parameters_[i]));
-    if (gradients.back().defined()) prepare(i);
+    const Tensor gradient = gradient_of(parameters_[i]);
+    if (!gradient.defined()) continue;
+    prepare(i);
+    updates.push_back({i, parameters_[i], gradient});
   }
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    if (!gradients[i].defined()) continue;
-    update(i, parameters_[i], gradients[i]);
-    autograd::end_in_place("step", parameters_[i]);
-  }
+  update(updates);
+  for (const Update& done : updates) autograd::end_in_place("step", done.parameter);
 }
 
 void Optimizer::zero_grad() const {
@@ -146,8 +145,6 @@ std::string Optimizer::describe_parameter(size_t index) const {
 
 void Optimizer::check_device(size_t index, const char* what, const Tensor& kept) const {
   const Device device = parameters_[index].device();
-  TANDEM_CHECK(DeviceError, device.is_cpu(), describe_parameter(index), " is on ", device,
-               "; there is no kernel for it");
   TANDEM_CHECK(DeviceError, !kept.defined() || kept.device() == device, describe_parameter(index), " is on ", device,
                ", its ", what, " on ", kept.device(), "; make the optimizer after moving the model");
 }

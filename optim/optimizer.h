@@ -75,19 +75,23 @@ class TANDEM_API Optimizer {
   size_t check_group(int64_t group) const;
   /// "SGD: parameter 3 ('fc1.weight')", to begin an error text with.
   std::string describe_parameter(size_t index) const;
-  /// Throws DeviceError if there is no kernel for the parameter's device, or `kept`, unless it is undefined, is
-  /// elsewhere; `what` names it.
+  /// Throws DeviceError if `kept`, unless it is undefined, is elsewhere than the parameter; `what` names it.
   void check_device(size_t index, const char* what, const Tensor& kept) const;
   /// A copy of what a state holds for parameter `index`, on the parameter's device; undefined for null.
   Tensor copy_for(size_t index, const Tensor* saved) const;
 
   virtual double lr_of(size_t group) const = 0;
   virtual void set_lr_of(size_t group, double lr) = 0;
-  /// Makes the memory that a step of parameter `index` needs.  Throws DeviceError if there is no kernel for it or what is
-  /// kept for it is elsewhere, and OutOfMemory.
+  /// Makes the memory that a step of parameter `index` needs.  Throws DeviceError if what is kept for it is elsewhere, and
+  /// OutOfMemory.
   virtual void prepare(size_t index) = 0;
-  /// Changes parameter `index`, prepared; `gradient` is row-major, of its shape, dtype and device.
-  virtual void update(size_t index, const Tensor& parameter, const Tensor& gradient) = 0;
+  /// A parameter that a step changes, prepared; `gradient` is row-major, of its shape, dtype and device.
+  struct Update {
+    size_t index;
+    Tensor parameter;
+    Tensor gradient;
+  };
+  virtual void update(const std::vector<Update>& updates) = 0;
   virtual void save_options(size_t group, State& state) const = 0;
   virtual void save_kept(size_t index, State& state) const = 0;
   /// Reads the options below "groups.<g>" and what is kept below "state.<i>", noting in `reader` what does not fit.

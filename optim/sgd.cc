@@ -7,6 +7,7 @@
 #include <tandem/base/trace.h>
 #include <tandem/optim/options.h>
 #include <tandem/optim/sgd_kernels.h>
+#include <tandem/optim/step_batches.h>
 #include <tandem/tensor/factories.h>
 
 namespace tandem::inline v0::optim {
@@ -63,24 +64,22 @@ void SGD::prepare(size_t index) {
   if (options_of(index).momentum != 0 && !buffer.defined()) buffer = empty_like(parameters()[index]);
 }
 
-void SGD::update(size_t index, const Tensor& parameter, const Tensor& gradient) {
-  const SGDOptions& options = options_of(index);
-  const bool use_buffer = options.momentum != 0;
-  Kept& kept = kept_[index];
-  const cpu::SgdStep step = {options.lr,           options.momentum, options.dampening,
-                             options.weight_decay, options.nesterov, !kept.started};
-  const KernelContext context = {parameter.device()};
-  trace_work(0, (use_buffer ? 5 : 3) * parameter.num_bytes());  // of its tensors, only the gradient is not written
-  const auto run = [&]<class T>(T*) {
-    cpu::sgd(context, parameter.num_elements(), gradient.data<T>(), step, parameter.data<T>(),
-             use_buffer ? kept.buffer.data<T>() : nullptr);
-  };
-  if (parameter.dtype() == kFloat32) {
-    run(static_cast<float*>(nullptr));
-  } else {
-    run(static_cast<double*>(nullptr));
+void SGD::update(const std::vector<Update>& updates) {
+  StepBatches<SgdStep, SgdTensors> batches;
+  for (const auto& [index, parameter, gradient] : updates) {
+    const SGDOptions& options = options_of(index);
+    const bool use_buffer = options.momentum != 0;
+    Kept& kept = kept_[index];
+    trace_work(0, (use_buffer ? 5 : 3) * parameter.num_bytes());  // of its tensors, only the gradient is not written
+    batches.add(parameter,
+                {options.lr, options.momentum, options.dampening, options.weight_decay, options.nesterov, !kept.started},
+                {parameter.num_elements(), gradient.data_ptr(), parameter.data_ptr(),
+                 use_buffer ? kept.buffer.data_ptr() : nullptr});
+    kept.started = kept.started || use_buffer;
   }
-  kept.started = kept.started || use_buffer;
+  for (const auto& batch : batches.all()) {
+    TANDEM_KERNEL(kernel_context(batch.device), sgd, batch.dtype, batch.step, batch.tensors);
+  }
 }
 
 void SGD::save_options(size_t group, State& state) const {

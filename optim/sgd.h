@@ -38,7 +38,7 @@ class TANDEM_API SGD : public GroupedOptimizer<SGDOptions> {
 
  protected:
   void prepare(size_t index) override;
-  void update(size_t index, const Tensor& parameter, const Tensor& gradient) override;
+  void update(const std::vector<Update>& updates) override;
   void save_options(size_t group, State& state) const override;
   void save_kept(size_t index, State& state) const override;
   std::function<void()> prepare_load(StateReader& reader) override;

@@ -7,47 +7,33 @@ namespace {
 
 constexpr int64_t kGrain = 1 << 15;  // 128 KiB of float32: well above what handing a piece out costs
 
-enum class Momentum { kNone, kFirst, kLater };
-
-/// The step for [begin, end).  What does not change from value to value is a template parameter, so that each loop is
-/// branch-free and the compiler turns it into vector instructions.
-template <class T, bool kDecay, Momentum kMomentum, bool kNesterov>
-void piece(int64_t begin, int64_t end, const T* __restrict gradient, const SgdStep& step, T* __restrict parameter,
+/// The step for [begin, end): loops without branches, which become vector instructions.
+template <class T, bool has_decay, Momentum kind, bool is_nesterov>
+void piece(int64_t begin, int64_t end, const T* __restrict gradient, const SgdFactors<T>& by, T* __restrict parameter,
            T* __restrict buffer) {
-  const T lr = static_cast<T>(step.lr);
-  const T momentum = static_cast<T>(step.momentum);
-  const T share = static_cast<T>(1 - step.dampening);
-  const T decay = static_cast<T>(step.weight_decay);
+  const SgdFactors<T> f = by;  // the loop's stores cannot change a copy
   for (int64_t i = begin; i < end; ++i) {
-    T direction = gradient[i];
-    if constexpr (kDecay) direction += decay * parameter[i];
-    if constexpr (kMomentum != Momentum::kNone) {
-      const T next = kMomentum == Momentum::kFirst ? direction : momentum * buffer[i] + share * direction;
-      buffer[i] = next;
-      direction = kNesterov ? direction + momentum * next : next;
-    }
-    parameter[i] -= lr * direction;
+    sgd_element<has_decay, kind, is_nesterov>(f, gradient[i], parameter[i], buffer + (kind == Momentum::kNone ? 0 : i));
   }
 }
 
-template <class T, bool kDecay>
-auto choose(const SgdStep& step, bool has_buffer) {
-  if (!has_buffer) return &piece<T, kDecay, Momentum::kNone, false>;
-  if (step.first)
-    return step.nesterov ? &piece<T, kDecay, Momentum::kFirst, true> : &piece<T, kDecay, Momentum::kFirst, false>;
-  return step.nesterov ? &piece<T, kDecay, Momentum::kLater, true> : &piece<T, kDecay, Momentum::kLater, false>;
+template <class T>
+void run(const SgdStep& step, std::span<const SgdTensors> tensors) {
+  const SgdFactors<T> factors(step);
+  visit_sgd(step, [&]<bool has_decay, Momentum kind, bool is_nesterov>() {
+    for (const SgdTensors& t : tensors) {
+      parallel_for(t.n, kGrain, [&](int64_t begin, int64_t end) {
+        piece<T, has_decay, kind, is_nesterov>(begin, end, static_cast<const T*>(t.gradient), factors,
+                                               static_cast<T*>(t.parameter), static_cast<T*>(t.buffer));
+      });
+    }
+  });
 }
 
 }  // namespace
 
-template <class T>
-void sgd(const KernelContext&, int64_t n, const T* gradient, const SgdStep& step, T* parameter, T* buffer) {
-  const auto f =
-      step.weight_decay != 0 ? choose<T, true>(step, buffer != nullptr) : choose<T, false>(step, buffer != nullptr);
-  parallel_for(n, kGrain, [&](int64_t begin, int64_t end) { f(begin, end, gradient, step, parameter, buffer); });
+void sgd(const KernelContext&, DType dtype, const SgdStep& step, std::span<const SgdTensors> tensors) {
+  dtype == kFloat64 ? run<double>(step, tensors) : run<float>(step, tensors);
 }
-
-template void sgd(const KernelContext&, int64_t, const float*, const SgdStep&, float*, float*);
-template void sgd(const KernelContext&, int64_t, const double*, const SgdStep&, double*, double*);
 
 }  // namespace tandem::inline v0::optim::cpu

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
+#include <tandem/tensor/dtype.h>
 #include <tandem/tensor/kernel_context.h>
 
-namespace tandem::inline v0::optim::cpu {
+namespace tandem::inline v0::optim {
 
 /// What a step needs to know besides the tensors.
 struct SgdStep {
@@ -15,10 +17,68 @@ struct SgdStep {
   double weight_decay;
   bool nesterov;
   bool first;  ///< the momentum buffer holds nothing yet
+
+  friend bool operator==(const SgdStep&, const SgdStep&) = default;
 };
 
-/// One step for the n values of a parameter.  `buffer` is null exactly if momentum is 0.  T: float, double.
-template <class T>
-void sgd(const KernelContext& context, int64_t n, const T* gradient, const SgdStep& step, T* parameter, T* buffer);
+/// n values of a parameter, of its gradient, and of its momentum buffer, which is null exactly if momentum is 0.
+struct SgdTensors {
+  int64_t n;
+  const void* gradient;
+  void* parameter;
+  void* buffer;
+};
 
-}  // namespace tandem::inline v0::optim::cpu
+enum class Momentum { kNone, kFirst, kLater };
+
+/// The step's numbers as the loop uses them.
+template <class T>
+struct SgdFactors {
+  explicit SgdFactors(const SgdStep& step)
+      : lr(static_cast<T>(step.lr)),
+        momentum(static_cast<T>(step.momentum)),
+        share(static_cast<T>(1 - step.dampening)),
+        decay(static_cast<T>(step.weight_decay)) {}
+
+  T lr;
+  T momentum;
+  T share;
+  T decay;
+};
+
+/// The step of one value; `buffer` is not looked at without momentum.  What does not change from value to value is a template
+/// parameter, so that a loop is without branches.
+template <bool has_decay, Momentum kind, bool is_nesterov, class T>
+TANDEM_HOST_DEVICE inline void sgd_element(const SgdFactors<T>& f, T direction, T& parameter, T* buffer) {
+  if constexpr (has_decay) direction += f.decay * parameter;
+  if constexpr (kind != Momentum::kNone) {
+    const T next = kind == Momentum::kFirst ? direction : f.momentum * *buffer + f.share * direction;
+    *buffer = next;
+    direction = is_nesterov ? direction + f.momentum * next : next;
+  }
+  parameter -= f.lr * direction;
+}
+
+/// Calls run.operator()<has_decay, kind, is_nesterov>() for what a step is.
+template <class Run>
+void visit_sgd(const SgdStep& step, const Run& run) {
+  const auto with_decay = [&]<bool has_decay>() {
+    if (step.momentum == 0) return run.template operator()<has_decay, Momentum::kNone, false>();
+    if (step.first) {
+      return step.nesterov ? run.template operator()<has_decay, Momentum::kFirst, true>()
+                           : run.template operator()<has_decay, Momentum::kFirst, false>();
+    }
+    return step.nesterov ? run.template operator()<has_decay, Momentum::kLater, true>()
+                         : run.template operator()<has_decay, Momentum::kLater, false>();
+  };
+  step.weight_decay != 0 ? with_decay.template operator()<true>() : with_decay.template operator()<false>();
+}
+
+// clang-format off
+TANDEM_KERNELS(
+/// One step for all of these.  float32, float64.
+void sgd(const KernelContext& context, DType dtype, const SgdStep& step, std::span<const SgdTensors> tensors);
+)
+// clang-format on
+
+}  // namespace tandem::inline v0::optim

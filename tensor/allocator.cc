@@ -6,6 +6,9 @@
 // lost. Blocks below 2 MiB come from the C library, larger ones are mapped at 2 MiB boundaries and advised to be huge
 // pages: fewer page faults and TLB misses.
 //
+// A GPU's blocks keep to a stream: what is freed serves the next request for the same stream, whose work comes after all that may
+// still use it.  For other streams it is there again once the cache was given back, which waits for the GPU.
+//
 // `reserved` is what the system gave, `allocated` what tensors hold of it; a limit bounds `reserved`, as a device's
 // memory would.  Cached blocks are given back before OutOfMemory is thrown.
 #include <tandem/tensor/allocator.h>
@@ -27,6 +30,8 @@
 
 #include <tandem/base/env.h>
 #include <tandem/base/error.h>
+#include <tandem/tensor/cuda.h>
+#include <tandem/tensor/cuda_memory.h>
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
@@ -40,6 +45,7 @@ namespace tandem::inline v0 {
 namespace {
 
 constexpr int kMaxCpuDevices = 64;
+constexpr int kMaxGpus = 64;
 constexpr int64_t kAlignment = 64;
 constexpr int64_t kHugePage = int64_t{2} << 20;
 constexpr int64_t kMaxBytes = int64_t{1} << 46;  // half of what x86-64 and AArch64 let a process address
@@ -73,7 +79,9 @@ class SpinLock {
   std::atomic<bool> held_{false};
 };
 
-void* system_allocate(int64_t num_bytes) noexcept {
+/// Null where there is no more.
+void* system_allocate(Device device, int64_t num_bytes) {
+  if (!device.is_cpu()) return cuda::system_allocate(device, num_bytes);
   const size_t size = static_cast<size_t>(num_bytes);
   if (num_bytes < kHugePage) return std::aligned_alloc(kAlignment, size);
   // Map one huge page more than needed, and return what lies before and after the aligned part.
@@ -87,7 +95,8 @@ void* system_allocate(int64_t num_bytes) noexcept {
   return begin + before;
 }
 
-void system_free(void* data, int64_t num_bytes) noexcept {
+void system_free(Device device, void* data, int64_t num_bytes) noexcept {
+  if (!device.is_cpu()) return cuda::system_free(device, data);
   ASAN_UNPOISON_MEMORY_REGION(data, static_cast<size_t>(num_bytes));
   if (num_bytes < kHugePage) {
     std::free(data);
@@ -106,34 +115,40 @@ int64_t available_bytes() {
   return kMaxBytes;
 }
 
-/// The memory of one CPU device.  Safe from many threads.
+/// The memory of one device.  Safe from many threads.
 class DeviceMemory {
  public:
   Block allocate(Device device, int64_t num_bytes) {
+    const uint64_t queue = device.is_cpu() ? 0 : cuda::current_queue(device);
     if (num_bytes > kMaxBytes) throw_out_of_memory(device, num_bytes, num_bytes);
     const int index = size_class(num_bytes);
     const int64_t size = class_bytes(index);
     void* data = nullptr;
     {
       std::lock_guard guard(lock_);
-      std::vector<void*>& free = classes_[static_cast<size_t>(index)].free;
-      if (!free.empty() && fits(stats_.allocated + size)) [[likely]] {
-        data = free.back();
-        free.pop_back();
+      std::vector<Free>& free = classes_[static_cast<size_t>(index)].free;
+      auto found = free.rbegin();
+      while (found != free.rend() && found->queue != queue) ++found;
+      if (found != free.rend() && fits(stats_.allocated + size)) [[likely]] {
+        data = found->data;
+        free.erase(std::next(found).base());
         count_allocated(size);
       }
     }
     if (data == nullptr) data = obtain(device, num_bytes, index);
-    ASAN_UNPOISON_MEMORY_REGION(data, static_cast<size_t>(num_bytes));
-    ASAN_POISON_MEMORY_REGION(static_cast<char*>(data) + num_bytes, static_cast<size_t>(size - num_bytes));
-    return {data, size};
+    if (device.is_cpu()) {
+      ASAN_UNPOISON_MEMORY_REGION(data, static_cast<size_t>(num_bytes));
+      ASAN_POISON_MEMORY_REGION(static_cast<char*>(data) + num_bytes, static_cast<size_t>(size - num_bytes));
+    }
+    return {data, size, queue};
   }
 
-  void deallocate(Block block) noexcept {
+  void deallocate(Device device, Block block) noexcept {
     const size_t index = static_cast<size_t>(size_class(block.num_bytes));
-    ASAN_POISON_MEMORY_REGION(block.data, static_cast<size_t>(block.num_bytes));
+    if (device.is_cpu()) ASAN_POISON_MEMORY_REGION(block.data, static_cast<size_t>(block.num_bytes));
     std::lock_guard guard(lock_);
-    classes_[index].free.push_back(block.data);  // never grows here: obtain() has reserved a place for each block
+    // Never grows here: obtain() has reserved a place for each block.
+    classes_[index].free.push_back({block.data, block.queue});
     stats_.allocated -= block.num_bytes;
   }
 
@@ -150,8 +165,8 @@ class DeviceMemory {
     stats_.limit = num_bytes;
   }
 
-  void empty_cache() {
-    std::vector<void*> freed;
+  void empty_cache(Device device) {
+    std::vector<Free> freed;
     for (int index = 0; index < kNumClasses; ++index) {
       const int64_t size = class_bytes(index);
       {
@@ -162,14 +177,18 @@ class DeviceMemory {
         c.num_blocks -= freed.size();
         stats_.reserved -= static_cast<int64_t>(freed.size()) * size;
       }
-      for (void* data : freed) system_free(data, size);
+      for (const Free& block : freed) system_free(device, block.data, size);
     }
   }
 
  private:
+  struct Free {
+    void* data;
+    uint64_t queue;
+  };
   struct SizeClass {
-    std::vector<void*> free;  // has room for all num_blocks
-    size_t num_blocks = 0;    // in use or free
+    std::vector<Free> free;  // has room for all num_blocks
+    size_t num_blocks = 0;   // in use or free
   };
 
   bool fits(int64_t num_bytes) const { return stats_.limit == 0 || num_bytes <= stats_.limit; }
@@ -182,7 +201,7 @@ class DeviceMemory {
   void* obtain(Device device, int64_t num_bytes, int index) {
     const int64_t size = class_bytes(index);
     for (const bool last_try : {false, true}) {
-      if (last_try) empty_cache();
+      if (last_try) empty_cache(device);
       {
         std::lock_guard guard(lock_);
         if (!fits(stats_.reserved + size)) continue;
@@ -191,7 +210,7 @@ class DeviceMemory {
         ++c.num_blocks;
         stats_.reserved += size;
       }
-      void* data = system_allocate(size);  // outside of the lock: it may take milliseconds
+      void* data = system_allocate(device, size);  // outside of the lock: it may take milliseconds
       std::lock_guard guard(lock_);
       if (data != nullptr) {
         count_allocated(size);
@@ -216,10 +235,11 @@ class DeviceMemory {
   std::array<SizeClass, kNumClasses> classes_;
 };
 
-/// The CPU devices of this process.  One of the library's few process-wide objects: memory belongs to the process.
+/// The devices' memory in this process.  One of the library's few process-wide objects: memory belongs to the process.
 struct Registry {
   std::atomic<int> num_cpu_devices{1};
   std::array<DeviceMemory, kMaxCpuDevices> cpu;
+  std::array<DeviceMemory, kMaxGpus> gpus;
 };
 
 Registry& registry() {
@@ -236,8 +256,11 @@ Registry& registry() {
 }
 
 DeviceMemory& memory_of(Device device) {
-  TANDEM_CHECK(DeviceError, device.is_cpu(), device, ": this build of tandem has no CUDA support");
   Registry& devices = registry();
+  if (!device.is_cpu()) {
+    cuda::check_device(device);
+    return devices.gpus[static_cast<size_t>(device.index)];
+  }
   const int count = devices.num_cpu_devices.load(std::memory_order_relaxed);
   TANDEM_CHECK(DeviceError, device.index >= 0 && device.index < count, device, ": there is no such device; ", count,
                count == 1 ? " CPU device is" : " CPU devices are",
@@ -269,8 +292,10 @@ Block allocate(Device device, int64_t num_bytes) {
 }
 
 void deallocate(Device device, Block block) noexcept {
+  if (block.data == nullptr) return;
   // The block shows that the device exists.
-  if (block.data != nullptr) registry().cpu[static_cast<size_t>(device.index)].deallocate(block);
+  auto* memories = device.is_cpu() ? registry().cpu.data() : registry().gpus.data();
+  memories[device.index].deallocate(device, block);
 }
 
 int64_t block_bytes(int64_t num_bytes) {
@@ -283,8 +308,11 @@ MemoryStats memory_stats(Device device) { return memory_of(device).stats(); }
 int64_t free_memory(Device device) {
   const MemoryStats stats = memory_of(device).stats();
   if (stats.limit != 0) return std::max<int64_t>(0, stats.limit - stats.allocated);
-  return available_bytes() + stats.reserved - stats.allocated;
+  const int64_t available = device.is_cpu() ? available_bytes() : cuda::available_bytes(device);
+  return available + stats.reserved - stats.allocated;
 }
+
+bool shares_free_memory(Device device) { return device.is_cpu() && memory_of(device).stats().limit == 0; }
 
 void reset_peak_memory(Device device) { memory_of(device).reset_peak(); }
 
@@ -293,6 +321,6 @@ void set_memory_limit(Device device, int64_t num_bytes) {
   memory_of(device).set_limit(num_bytes);
 }
 
-void empty_cache(Device device) { memory_of(device).empty_cache(); }
+void empty_cache(Device device) { memory_of(device).empty_cache(device); }
 
 }  // namespace tandem::inline v0

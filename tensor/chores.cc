@@ -9,12 +9,13 @@
 #include <array>
 #include <atomic>
 #include <cstring>
-#include <limits>
 #include <type_traits>
 #include <vector>
 
 #include <tandem/base/parallel_for.h>
 #include <tandem/base/trace.h>
+#include <tandem/tensor/convert.h>
+#include <tandem/tensor/cuda_chores.h>
 #include <tandem/tensor/reduce.h>
 #include <tandem/tensor/stream_copy_avx2.h>
 
@@ -130,29 +131,6 @@ void for_lines(const Walk<kTensors>& walk, const F& line) {
   parallel_for(walk.num_lines(), std::max<int64_t>(1, kGrain / n), [&](int64_t begin, int64_t end) {
     for_positions(walk, walk.dims.size() - 1, begin, end, [&](const auto& offsets) { line(offsets, n); });
   });
-}
-
-/// The value as another type.  Floating to integer truncates toward zero; what does not fit becomes the nearest that
-/// does, NaN 0.  Integers wrap around.
-template <class To, class From>
-To convert(From value) {
-  if constexpr (std::is_same_v<To, From>) {
-    return value;
-  } else if constexpr (sizeof(From) == 2) {  // a half type
-    return convert<To>(static_cast<float>(value));
-  } else if constexpr (std::is_same_v<To, bool>) {
-    return value != 0;
-  } else if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To>) {
-    constexpr From kEnd = static_cast<From>(std::numeric_limits<To>::max() / 2 + 1) * 2;  // the first that does not fit
-    constexpr From kMin = static_cast<From>(std::numeric_limits<To>::min());
-    if (value >= kEnd) return std::numeric_limits<To>::max();
-    if (value > kMin) return static_cast<To>(value);
-    return value <= kMin ? std::numeric_limits<To>::min() : To{0};
-  } else if constexpr (sizeof(To) == 2) {
-    return To(static_cast<float>(value));
-  } else {
-    return static_cast<To>(value);
-  }
 }
 
 template <class To, class From>
@@ -283,36 +261,16 @@ void visit_size(DType dtype, const F& f) {
   }
 }
 
-void check_cpu(const Tensor& tensor) {
-  TANDEM_CHECK(DeviceError, tensor.device().is_cpu(), tensor.device(), ": this build of tandem has no CUDA support");
-}
-
 /// What two tensors must have in common besides their shape.
 enum class Alike { kNothing, kDType, kDTypeAndDevice };
 
 void check_pair(const char* op, const char* a_name, const Tensor& a, const char* b_name, const Tensor& b, Alike alike) {
-  check_cpu(a);
-  check_cpu(b);
   const auto operands = [&] { return str("\n  ", a_name, "  ", describe(a), "\n  ", b_name, "  ", describe(b)); };
   TANDEM_CHECK(ShapeError, a.shape() == b.shape(), op, ": shapes differ", operands());
   if (alike == Alike::kNothing) return;
   TANDEM_CHECK(DTypeError, a.dtype() == b.dtype(), op, ": dtypes differ", operands());
   TANDEM_CHECK(DeviceError, alike == Alike::kDType || a.device() == b.device(), op,
                ": operands are on different devices", operands());
-}
-
-/// The sum in T; integers wrap around, bool is "or".
-template <class T>
-T add(T a, T b) {
-  if constexpr (std::is_same_v<T, bool>) {
-    return a || b;
-  } else if constexpr (sizeof(T) == 2) {
-    return T(static_cast<float>(a) + static_cast<float>(b));
-  } else if constexpr (std::is_integral_v<T>) {
-    return static_cast<T>(static_cast<std::make_unsigned_t<T>>(a) + static_cast<std::make_unsigned_t<T>>(b));
-  } else {
-    return a + b;
-  }
 }
 
 /// The span of a chore that reads or writes every element of tensors like `out` a number of `times`.
@@ -331,9 +289,9 @@ void copy_past_caches(void* out, const void* src, size_t num_bytes) {
 }
 
 void fill(const Tensor& out, Scalar value) {
-  check_cpu(out);
   if (out.num_elements() == 0) return;
   const TraceSpan span = trace_chore("fill", 1, out);
+  if (!out.device().is_cpu()) return cuda::fill(out, value);
   visit_dtype(out.dtype(), [&]<class T>() {
     const T element = value.dtype() == kFloat64 ? convert<T>(value.to_double()) : convert<T>(value.to_int());
     T* data = out.data<T>();
@@ -349,6 +307,7 @@ void copy(const Tensor& src, const Tensor& out, int64_t whole_bytes) {
   check_pair("copy", "src", src, "out", out, Alike::kNothing);
   if (out.num_elements() == 0) return;
   const TraceSpan span = trace_chore("copy", 2, out);
+  if (!src.device().is_cpu() || !out.device().is_cpu()) return cuda::copy(src, out);
   if (src.dtype() == out.dtype()) {
     const int64_t bytes = std::max(whole_bytes, out.num_bytes());
     visit_size(src.dtype(),
@@ -372,6 +331,7 @@ void sum(std::span<const Tensor> inputs, const Tensor& out, int64_t whole_bytes)
     data.push_back(input.data_ptr());
   }
   const TraceSpan span = trace_chore("sum", static_cast<int64_t>(inputs.size()) + 1, out);
+  if (!out.device().is_cpu()) return cuda::sum(inputs, out);
   const int64_t element = size_of(out.dtype());
   if (std::max(whole_bytes, out.num_bytes()) < kStreamedBytes) {
     return reduce(ReduceOp::kSum, out.dtype(), data, out.num_elements(), out.data_ptr());
@@ -390,6 +350,7 @@ void add_into(const Tensor& src, const Tensor& out) {
   check_pair("add_into", "src", src, "out", out, Alike::kDTypeAndDevice);
   if (out.num_elements() == 0) return;
   const TraceSpan span = trace_chore("add_into", 3, out);
+  if (!out.device().is_cpu()) return cuda::add_into(src, out);
   visit_dtype(out.dtype(), [&]<class T>() {
     const T* from = src.data<T>();
     T* to = out.data<T>();
@@ -411,6 +372,7 @@ void add_into(const Tensor& src, const Tensor& out) {
 bool bytes_equal(const Tensor& a, const Tensor& b) {
   check_pair("bytes_equal", "a", a, "b", b, Alike::kDTypeAndDevice);
   if (a.num_elements() == 0) return true;
+  if (!a.device().is_cpu()) return cuda::bytes_equal(a, b);
   std::atomic<bool> equal{true};
   visit_size(a.dtype(), [&]<class T>() {
     const T* a_data = reinterpret_cast<const T*>(a.data_ptr());

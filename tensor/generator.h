@@ -11,7 +11,8 @@
 namespace tandem::inline v0 {
 
 /// Philox4x32-10: four random words, a pure function of (key, counter).
-constexpr std::array<uint32_t, 4> philox(std::array<uint32_t, 2> key, std::array<uint32_t, 4> counter) {
+TANDEM_HOST_DEVICE constexpr std::array<uint32_t, 4> philox(std::array<uint32_t, 2> key,
+                                                            std::array<uint32_t, 4> counter) {
   for (int round = 0; round < 10; ++round) {
     const uint64_t a = uint64_t{0xD2511F53} * counter[0];
     const uint64_t b = uint64_t{0xCD9E8D57} * counter[2];
@@ -31,7 +32,7 @@ struct PhiloxState {
   uint32_t device_number = 0;
   uint64_t offset = 0;
 
-  std::array<uint32_t, 4> block(uint64_t index) const {
+  TANDEM_HOST_DEVICE std::array<uint32_t, 4> block(uint64_t index) const {
     const uint64_t position = offset + index;
     return philox({static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)},
                   {static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32), rank, device_number});

@@ -1,5 +1,6 @@
 """The libraries that Debian provides, each a repository of its own: deps write "@zlib", "@googletest//:gtest_main"."""
 
+load("//third_party:cuda.bzl", "cuda_toolkit")
 load("//tools/build:system_library.bzl", "system_library")
 
 _LIBRARIES = {
@@ -53,3 +54,5 @@ def system_libraries():
     for name, attributes in _LIBRARIES.items():
         if name not in have:
             system_library(name = name, **attributes)
+    if "cuda_toolkit" not in have:
+        cuda_toolkit(name = "cuda_toolkit")

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include <tandem/base/error.h>
+#include <tandem/base/thread.h>
 #include <tandem/distributed/launch/node_messages.h>
 
 namespace tandem::inline v0::distributed {
@@ -75,8 +76,8 @@ NodeLink::NodeLink(const NodeOptions& options, const std::function<bool()>& inte
     throw CommError("launch: " + text);
   }
   watch_ = store_->on_failure([this](int, const std::string&) { notify(); });
-  reader_ = std::thread([this] { read_letters(); });
-  writer_ = std::thread([this] { write_letters(); });
+  reader_ = start_thread([this] { read_letters(); });
+  writer_ = start_thread([this] { write_letters(); });
 }
 
 NodeLink::~NodeLink() {

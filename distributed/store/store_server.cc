@@ -13,6 +13,7 @@
 
 #include <tandem/base/error.h>
 #include <tandem/base/log.h>
+#include <tandem/base/thread.h>
 
 namespace tandem::inline v0::distributed {
 
@@ -74,7 +75,7 @@ StoreServer::~StoreServer() {
 }
 
 void StoreServer::start() {
-  thread_ = std::thread([this] { run(); });
+  thread_ = start_thread([this] { run(); });
 }
 
 void StoreServer::wake() {

@@ -11,6 +11,7 @@
 
 #include <tandem/base/env.h>
 #include <tandem/base/error.h>
+#include <tandem/base/thread.h>
 
 namespace tandem::inline v0::distributed {
 
@@ -58,7 +59,7 @@ TcpStore::TcpStore(const TcpStoreOptions& options) : options_(options) {
   wake_fd_ = FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   TANDEM_CHECK(IoError, bool{wake_fd_}, "store: eventfd: ", std::strerror(errno));
   join();
-  thread_ = std::thread([this] { run(); });
+  thread_ = start_thread([this] { run(); });
 }
 
 TcpStore::~TcpStore() { disconnect(); }

@@ -119,6 +119,60 @@ TEST(ChunkedWork, CancelledAtAnyPoint) {
   }
 }
 
+TEST(ChunkedWork, CancelledBeforeItsFirstChunk) {
+  // Every carrier is held up elsewhere.
+  std::atomic<int> held{0};
+  std::promise<void> go_on, others_done;
+  std::shared_future<void> may_go_on = go_on.get_future().share();
+  const auto others = start_chunks({.name = "others",
+                                    .num_chunks = 64,
+                                    .max_in_flight = 64,
+                                    .run =
+                                        [&](int64_t) {
+                                          ++held;
+                                          may_go_on.wait();
+                                        },
+                                    .finish = [&](std::exception_ptr) { others_done.set_value(); }});
+  while (held < available_cores()) std::this_thread::yield();
+  std::string text;
+  const auto work = start_chunks({.name = "op",
+                                  .num_chunks = 5,
+                                  .max_in_flight = 2,
+                                  .run = [&](int64_t) { ADD_FAILURE() << "a chunk was run"; },
+                                  .finish = [&](std::exception_ptr error) { text = text_of(error); }});
+  EXPECT_TRUE(work->cancel());
+  EXPECT_EQ(text, "op: cancelled after 0 of 5 chunks");  // already: nothing is in flight
+  EXPECT_FALSE(work->help());
+  go_on.set_value();
+  others_done.get_future().wait();
+}
+
+TEST(ChunkedWork, CancelledWithSeveralInFlight) {
+  std::atomic<int> inside{0};
+  std::promise<void> go_on;
+  std::shared_future<void> may_go_on = go_on.get_future().share();
+  std::promise<std::string> end;
+  const auto work = start_chunks({.name = "op",
+                                  .num_chunks = 10,
+                                  .max_in_flight = 3,
+                                  .run =
+                                      [&](int64_t) {
+                                        ++inside;
+                                        may_go_on.wait();
+                                      },
+                                  .finish = [&](std::exception_ptr error) { end.set_value(text_of(error)); }});
+  std::thread first([&] { work->help(); }), second([&] { work->help(); });
+  while (inside < 3) std::this_thread::yield();
+  EXPECT_TRUE(work->cancel());
+  auto text = end.get_future();
+  EXPECT_EQ(text.wait_for(std::chrono::milliseconds(1)), std::future_status::timeout);
+  go_on.set_value();
+  EXPECT_EQ(text.get(), "op: cancelled after 3 of 10 chunks");
+  EXPECT_EQ(inside, 3);
+  first.join();
+  second.join();
+}
+
 // Whichever is first decides how it ends, and cancel() says which that was.
 TEST(ChunkedWork, OfCancellationAndFailureTheFirstCounts) {
   for (const bool cancel_first : {true, false}) {

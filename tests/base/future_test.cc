@@ -72,6 +72,21 @@ TEST(Future, TheValueGoesWithTheLastFuture) {
   EXPECT_THROW(static_cast<void>(promise.future().get()), StateError);
 }
 
+TEST(Future, AFailureIsRememberedWhenTheLastFutureIsGone) {
+  const Promise<int> promise;
+  Future<int> future = promise.future();
+  promise.set_exception(std::make_exception_ptr(std::runtime_error("lost")));
+  future = {};
+  for (int i = 0; i < 2; ++i) {
+    try {
+      promise.future().wait();
+      FAIL();
+    } catch (const StateError& error) {
+      EXPECT_STREQ(error.what(), "Future: it failed, and the failure is gone with the last future");
+    }
+  }
+}
+
 TEST(Future, AValueThatNobodyHasAskedForIsKept) {
   const Promise<int> promise;
   static_cast<void>(promise.future());  // gone before there is a value

@@ -9,6 +9,7 @@
 #include <tandem/base/error.h>
 #include <tandem/base/rank_context.h>
 #include <tandem/distributed/launch.h>
+#include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/generator.h>
 #include <tandem/tests/support/error_text.h>
@@ -62,6 +63,27 @@ TEST(RunThreadsTest, OneRankOnEachDevice) {
   EXPECT_EQ(streams, std::vector<uint32_t>(3, 0)) << "the rank's own device has stream 0, whichever it is";
   EXPECT_THROW(run_threads({td::Device("cpu:63")}, [](Context&) {}), td::DeviceError);
   EXPECT_THROW(run_threads(std::vector<td::Device>(), [](Context&) {}), td::ValueError);
+}
+
+// Tensors of two devices, summed by the ranks that hold them: gathered and added, or reduced.
+TEST(RunThreadsTest, SumsAcrossDevices) {
+  if (td::cpu_device_count() < 2) td::set_cpu_device_count(2);
+  const std::vector<td::Tensor> tensors = {
+      td::tensor({1, 2, 3}), td::from_vector<int64_t>({4, 5, 6}, {3}, {td::kInt64, td::Device("cpu:1")})};
+  const std::vector<double> sum = {5, 7, 9};
+  run_threads({tensors[0].device(), tensors[1].device()}, [&](Context& context) {
+    const td::Tensor& mine = tensors[static_cast<size_t>(context.rank())];
+    std::vector<td::Tensor> parts = {td::empty_like(mine), td::empty_like(mine)};
+    context.group()->all_gather(parts, mine);
+    td::chores::add_into(parts[1], parts[0]);  // refuses tensors of two devices
+    EXPECT_EQ(parts[0].device(), mine.device());
+    EXPECT_EQ(parts[0].to_vector<double>(), sum);
+    const td::Tensor reduced = td::empty_like(mine);
+    td::chores::copy(mine, reduced);
+    context.group()->all_reduce(reduced);
+    EXPECT_EQ(reduced.device(), mine.device());
+    EXPECT_EQ(reduced.to_vector<double>(), sum);
+  });
 }
 
 TEST(RunThreadsTest, RanksShareAStore) {

@@ -129,7 +129,7 @@ TEST(Activation, EndsOfTheLine) {
       const bool bounded = activation.name[0] == 't' || activation.name == std::string("sigmoid");
       const double low = activation.name[0] == 't' ? -1 : 0;
       const double big = dtype == kFloat16 ? 60000 : 0x1p100;
-      Tensor x = tensor({INFINITY, -INFINITY, big, -big, 0.0, -0.0}).to(dtype).set_requires_grad();
+      Tensor x = tensor({INFINITY, -INFINITY, big, -big, 0.0, -0.0}).to(dtype).to(test_device()).set_requires_grad();
       const Tensor y = activation.run(x);
       const std::vector<double> values = y.to_vector<double>();
       EXPECT_EQ(values[0], bounded ? 1 : INFINITY);
@@ -140,7 +140,7 @@ TEST(Activation, EndsOfTheLine) {
       if (values[5] == 0) {
         EXPECT_TRUE(std::signbit(values[5]));
       }
-      y.backward(full({6}, 3, {dtype}));
+      y.backward(full({6}, 3, {dtype, test_device()}));
       const std::vector<double> slopes = x.grad().to_vector<double>();
       EXPECT_EQ(slopes[0], bounded ? 0 : 3);
       EXPECT_EQ(slopes[1], 0);
@@ -150,7 +150,7 @@ TEST(Activation, EndsOfTheLine) {
       EXPECT_NEAR(slopes[4], 3 * at_zero, 1e-6);
       EXPECT_NEAR(slopes[5], 3 * at_zero, 1e-6);
       for (double nan : {NAN, -NAN}) {
-        Tensor z = full({}, nan, {dtype}).set_requires_grad();
+        Tensor z = full({}, nan, {dtype, test_device()}).set_requires_grad();
         const Tensor of_nan = activation.run(z);
         EXPECT_TRUE(std::isnan(of_nan.item()));
         of_nan.backward();
@@ -163,7 +163,7 @@ TEST(Activation, EndsOfTheLine) {
 TEST(Activation, AnElementDoesNotDependOnItsNeighbours) {
   for (const Activation& activation : activations()) {
     for (DType dtype : floating_dtypes()) {
-      const Tensor x = random_tensor({37}, 3, dtype, -5, 5);
+      const Tensor x = random_tensor({37}, 3, dtype, -5, 5).to(test_device());
       const Tensor y = activation.run(x);
       for (int64_t i = 0; i < 37; ++i) {
         EXPECT_EQ(activation.run(x.select(0, i)).item(), y.select(0, i).item()) << activation.name << " " << dtype;

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cmath>
+#include <set>
 
 #include <tandem/autograd/engine.h>
 #include <tandem/autograd/gradcheck.h>
@@ -96,9 +97,11 @@ TEST_F(AddmmSplit, OperandsStayWhereTheyAre) {
   reset_peak_memory(on(3));
   start_trace();
   const Tensor out = addmm_split(input, parts.mat1, parts.mat2, SplitDim::kInner, on(3));
-  int products = 0;
-  for (const TraceEvent& event : stop_trace()) products += event.name == "matmul" ? 1 : 0;
-  EXPECT_EQ(products, 2);
+  std::multiset<int> threads;
+  for (const TraceEvent& event : stop_trace()) {
+    if (event.name == "matmul") threads.insert(event.thread);
+  }
+  EXPECT_EQ(threads, (std::multiset<int>{kRankThread, kFirstTogetherThread + 1})) << "each product has its thread";
   EXPECT_EQ(most_taken(3) - before, block_bytes(64 * 32 * 4)) << "the result alone";
 }
 

@@ -92,10 +92,13 @@ OpCase attention_case(const Sizes& sizes) {
 
 TEST(Attention, MatchesItsFormula) {
   for (const bool is_causal : {false, true}) {
-    check(attention_case({{2}, 3, 3, 3, 3, is_causal}));
-    check(attention_case({{}, 1, 7, 1, 2, is_causal}));
-    check(attention_case({{2, 1}, 7, 2, 8, 1, is_causal}));
+    // Second derivatives are composed of other operations, for which an emulated GPU takes minutes.
+    const auto check_case = test_device().is_cpu() ? check : check_values;
+    check_case(attention_case({{2}, 3, 3, 3, 3, is_causal}));
+    check_case(attention_case({{}, 1, 7, 1, 2, is_causal}));
+    check_case(attention_case({{2, 1}, 7, 2, 8, 1, is_causal}));
   }
+  if (!test_device().is_cpu()) check(attention_case({{2}, 2, 3, 2, 1, true}));
 }
 
 /// The same in recorded operations: what gradients are compared with.
@@ -115,7 +118,12 @@ Tensor added_causal_mask(int64_t queries, int64_t keys) {
 /// A leaf with the values of `tensor`, in its memory order.
 Tensor leaf(const Tensor& tensor) { return tensor.detach().set_requires_grad(); }
 
-/// Value and gradients in `dtype` against `expected` on the same values in float64.
+/// random_tensor where tests run.
+Tensor random_here(const Shape& shape, uint64_t seed, DType dtype = kFloat32) {
+  return random_tensor(shape, seed, dtype).to(test_device());
+}
+
+/// Value and gradients of `actual` where tests run against `expected` on the CPU on the same values in float64.
 void expect_same(const std::function<Tensor(const std::vector<Tensor>&)>& actual,
                  const std::function<Tensor(const std::vector<Tensor>&)>& expected, std::vector<Tensor> inputs,
                  double terms) {
@@ -128,7 +136,7 @@ void expect_same(const std::function<Tensor(const std::vector<Tensor>&)>& actual
   const Tensor out = actual(inputs), exact_out = expected(exact);
   const double tolerance = 8 * epsilon(dtype) * std::sqrt(terms);
   EXPECT_TRUE(close(out, dense(exact_out), tolerance));
-  const Tensor cotangent = random_tensor(out.shape(), 9, dtype, -1, 1);
+  const Tensor cotangent = random_tensor(out.shape(), 9, dtype, -1, 1).to(test_device());
   out.backward(cotangent);
   exact_out.backward(make_tensor(dense(cotangent), kFloat64));
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -145,17 +153,20 @@ INSTANTIATE_TEST_SUITE_P(, AttentionBlocks,
 
 TEST_P(AttentionBlocks, ValuesAndGradients) {
   const auto [dtype, is_causal] = GetParam();
-  // Blocks of 64 queries and 256 keys and their tails; head dimensions around the tiles' widths.
-  const Sizes all[] = {{{2}, 31, 31, 33, 8},   {{3}, 33, 33, 32, 32}, {{1}, 65, 65, 64, 64},
-                       {{2}, 130, 130, 1, 80}, {{1}, 65, 300, 8, 3},  {{1}, 300, 65, 3, 17},
-                       {{1}, 3, 600, 8, 8},    {{17}, 70, 66, 8, 8},  {{2}, 300, 300, 80, 33}};
+  // Blocks of 64 queries and 256 keys and their tails; head dimensions around the tiles' widths, and wider than a GPU's.
+  const Sizes all[] = {{{2}, 31, 31, 33, 8},    {{3}, 33, 33, 32, 32},  {{1}, 65, 65, 64, 64}, {{2}, 130, 130, 1, 80},
+                       {{1}, 65, 300, 8, 3},    {{1}, 300, 65, 3, 17},  {{1}, 3, 600, 8, 8},   {{17}, 70, 66, 8, 8},
+                       {{2}, 300, 300, 80, 33}, {{1}, 5, 70, 130, 200}, {{2}, 67, 5, 3, 129}};
+  // As many as an emulated GPU does in a minute.
+  const int64_t most_scores = test_device().is_cpu() ? std::numeric_limits<int64_t>::max() : 20000;
   for (const Sizes& sizes : all) {
+    if (num_elements(sizes.batch) * sizes.queries * sizes.keys > most_scores) continue;
     SCOPED_TRACE(str(sizes.queries, " x ", sizes.keys, ", ", sizes.head_dim, ", ", sizes.value_dim));
     const double scale = 0.2;
     const Tensor mask = is_causal ? added_causal_mask(sizes.queries, sizes.keys) : zeros({1}, {kFloat64});
     for (const Layout layout : {Layout::kContiguous, Layout::kSliced}) {
       const auto input = [&](int64_t rows, int64_t columns, uint64_t seed) {
-        return make_tensor(random_dense(with(sizes.batch, rows, columns), seed), dtype, layout);
+        return make_tensor(random_dense(with(sizes.batch, rows, columns), seed), dtype, layout, test_device());
       };
       expect_same(
           [&, causal = is_causal](const std::vector<Tensor>& in) {
@@ -183,20 +194,28 @@ TEST(Attention, DefaultScaleIsThatOfTheHeadDimension) {
 }
 
 TEST(Attention, Empty) {
-  const auto shape_of = [](const Shape& q, const Shape& k, const Shape& v) {
-    return scaled_dot_product_attention(empty(q), empty(k), empty(v)).shape();
+  const TensorOptions options{kFloat32, test_device()};
+  const auto shape_of = [&](const Shape& q, const Shape& k, const Shape& v) {
+    return scaled_dot_product_attention(empty(q, options), empty(k, options), empty(v, options)).shape();
   };
   EXPECT_EQ(shape_of({0, 3, 4}, {0, 5, 4}, {0, 5, 2}), Shape({0, 3, 2}));
   EXPECT_EQ(shape_of({2, 0, 4}, {2, 5, 4}, {2, 5, 2}), Shape({2, 0, 2}));
   EXPECT_EQ(shape_of({2, 3, 4}, {2, 5, 4}, {2, 5, 0}), Shape({2, 3, 0}));
   // Without keys there is nothing to attend to; without head dimensions all keys count alike.
-  const Tensor q = leaf(ones({2, 3}));
-  const Tensor nothing = scaled_dot_product_attention(q, empty({0, 3}), empty({0, 1}));
+  const Tensor q = leaf(ones({2, 3}, options));
+  const Tensor nothing = scaled_dot_product_attention(q, empty({0, 3}, options), empty({0, 1}, options));
   EXPECT_EQ(nothing.to_vector<float>(), (std::vector<float>{0, 0}));
-  nothing.backward(ones({2, 1}));
+  nothing.backward(ones({2, 1}, options));
   EXPECT_EQ(q.grad().to_vector<float>(), (std::vector<float>(6, 0)));
-  EXPECT_EQ(scaled_dot_product_attention(empty({1, 0}), empty({2, 0}), tensor({1.0, 3.0}).view({2, 1})).item<float>(),
+  EXPECT_EQ(scaled_dot_product_attention(empty({1, 0}, options), empty({2, 0}, options),
+                                         tensor({1.0, 3.0}).view({2, 1}).to(test_device()))
+                .item<float>(),
             2);
+  // Without queries nothing is attended to.
+  const Tensor key = leaf(ones({2, 3}, options)), value = leaf(ones({2, 1}, options));
+  scaled_dot_product_attention(empty({0, 3}, options), key, value).backward(empty({0, 1}, options));
+  EXPECT_EQ(key.grad().to_vector<float>(), (std::vector<float>(6, 0)));
+  EXPECT_EQ(value.grad().to_vector<float>(), (std::vector<float>(2, 0)));
 }
 
 // --- masks -----------------------------------------------------------------------------------------------------
@@ -209,14 +228,17 @@ Tensor random_bools(const Shape& shape, uint64_t seed) {
 }
 
 TEST(Attention, MasksBroadcast) {
-  const int64_t queries = 67, keys = 300;
+  const int64_t queries = 67, keys = test_device().is_cpu() ? 300 : 70;
+  const std::vector<DType> dtypes =
+      test_device().is_cpu() ? std::vector{kFloat64, kFloat32, kBFloat16} : std::vector{kBFloat16};
   const Shape mask_shapes[] = {{2, 3, queries, keys}, {3, 1, keys}, {queries, 1}, {2, 1, queries, keys}, {1}};
   for (const Shape& shape : mask_shapes) {
-    for (const DType dtype : {kFloat64, kFloat32, kBFloat16}) {
+    for (const DType dtype : dtypes) {
       for (const DType mask_dtype : {kBool, kFloat32, dtype}) {
         for (const bool is_causal : {false, true}) {
           SCOPED_TRACE(str(shape, " ", dtype, " ", mask_dtype, " ", is_causal));
-          const Tensor mask = mask_dtype == kBool ? random_bools(shape, 4) : random_tensor(shape, 4, mask_dtype);
+          const Tensor mask =
+              mask_dtype == kBool ? random_bools(shape, 4).to(test_device()) : random_here(shape, 4, mask_dtype);
           Dense added = dense(mask);
           if (mask_dtype == kBool) {
             for (double& value : added.values) value = value != 0 ? 0 : -kInfinity;
@@ -229,8 +251,8 @@ TEST(Attention, MasksBroadcast) {
                                                     {.attn_mask = mask, .is_causal = is_causal, .scale = 0.4});
               },
               [&](const std::vector<Tensor>& in) { return composed(in[0], in[1], in[2], 0.4, total); },
-              {random_tensor({2, 3, queries, 5}, 1, dtype), random_tensor({2, 3, keys, 5}, 2, dtype),
-               random_tensor({2, 3, keys, 4}, 3, dtype)},
+              {random_here({2, 3, queries, 5}, 1, dtype), random_here({2, 3, keys, 5}, 2, dtype),
+               random_here({2, 3, keys, 4}, 3, dtype)},
               static_cast<double>(keys));
         }
       }
@@ -240,9 +262,9 @@ TEST(Attention, MasksBroadcast) {
 
 TEST(Attention, MaskOfEachLayout) {
   const Dense values = random_dense({7, 9}, 4);
-  const Tensor q = random_tensor({7, 3}, 1), k = random_tensor({9, 3}, 2), v = random_tensor({9, 2}, 3);
+  const Tensor q = random_here({7, 3}, 1), k = random_here({9, 3}, 2), v = random_here({9, 2}, 3);
   for (const Layout layout : kLayouts) {
-    const Tensor mask = make_tensor(values, kFloat32, layout);
+    const Tensor mask = make_tensor(values, kFloat32, layout, test_device());
     const Dense added = dense(mask);
     EXPECT_TRUE(close(
         scaled_dot_product_attention(q, k, v, {.attn_mask = mask, .scale = 0.5}),
@@ -257,12 +279,12 @@ TEST(Attention, QueriesWithoutKeysGetZerosAndSendNone) {
   for (const bool is_bool : {false, true}) {
     Dense added = allowed;
     for (double& value : added.values) value = value != 0 ? 0 : -kInfinity;
-    const Tensor mask = is_bool ? make_tensor(allowed, kBool) : make_tensor(added, kFloat64);
+    const Tensor mask = (is_bool ? make_tensor(allowed, kBool) : make_tensor(added, kFloat64)).to(test_device());
     const auto run = [&](const std::vector<Tensor>& in) {
       return scaled_dot_product_attention(in[0], in[1], in[2], {.attn_mask = mask, .scale = 0.5});
     };
-    std::vector<Tensor> in = {leaf(random_tensor({3, 2}, 1, kFloat64)), leaf(random_tensor({4, 2}, 2, kFloat64)),
-                              leaf(random_tensor({4, 2}, 3, kFloat64))};
+    std::vector<Tensor> in = {leaf(random_here({3, 2}, 1, kFloat64)), leaf(random_here({4, 2}, 2, kFloat64)),
+                              leaf(random_here({4, 2}, 3, kFloat64))};
     const Tensor out = run(in);
     EXPECT_EQ(out.slice(0, 1, 2).to_vector<double>(), (std::vector<double>{0, 0}));
     EXPECT_TRUE(close(out,
@@ -284,7 +306,7 @@ TEST(Attention, MaskThatNeedsAGradient) {
     return reference(in[0], in[1], in[2], 0.3,
                      [&](int64_t, int64_t t, int64_t s) { return in[3][t * 5 + s] + causal_mask(t, s); });
   };
-  check(op);
+  test_device().is_cpu() ? check(op) : check_values(op);  // composed of operations that have their own tests
 }
 
 TEST(Attention, NanSpreadsOverItsRowAlone) {
@@ -292,8 +314,8 @@ TEST(Attention, NanSpreadsOverItsRowAlone) {
     Dense values = random_dense({3, 2}, 1);
     values[2] = std::numeric_limits<double>::quiet_NaN();
     const std::vector<double> out =
-        scaled_dot_product_attention(make_tensor(values, dtype), random_tensor({70, 2}, 2, dtype),
-                                     random_tensor({70, 1}, 3, dtype))
+        scaled_dot_product_attention(make_tensor(values, dtype).to(test_device()), random_here({70, 2}, 2, dtype),
+                                     random_here({70, 1}, 3, dtype))
             .to_vector<double>();
     EXPECT_FALSE(std::isnan(out[0]));
     EXPECT_TRUE(std::isnan(out[1]));
@@ -303,9 +325,10 @@ TEST(Attention, NanSpreadsOverItsRowAlone) {
 
 TEST(Attention, LargeScoresDoNotOverflow) {
   for (const DType dtype : {kFloat32, kFloat64}) {
-    const Tensor q = full({1, 1}, 100.0, {dtype}), k = make_tensor({{300, 1}, std::vector<double>(300, 1)}, dtype);
+    const TensorOptions options{dtype, test_device()};
+    const Tensor q = full({1, 1}, 100.0, options), k = ones({300, 1}, options);
     chores::fill(k.slice(0, 299, 300), 2.0);
-    const Tensor v = zeros({300, 1}, {dtype});
+    const Tensor v = zeros({300, 1}, options);
     chores::fill(v.slice(0, 299, 300), 3.0);
     EXPECT_EQ(scaled_dot_product_attention(q, k, v, {.scale = 1.0}).item<double>(), 3);
   }
@@ -314,7 +337,7 @@ TEST(Attention, LargeScoresDoNotOverflow) {
 // --- memory ----------------------------------------------------------------------------------------------------
 
 TEST(Attention, ResultAndGradientsLieAsTheQueryDoes) {
-  const Tensor memory = leaf(random_tensor({2, 7, 3, 4}, 1));
+  const Tensor memory = leaf(random_here({2, 7, 3, 4}, 1));
   const Tensor heads = memory.transpose(1, 2);  // [2, 3, 7, 4]
   const Tensor out = scaled_dot_product_attention(heads, heads, heads);
   EXPECT_EQ(out.shape(), Shape({2, 3, 7, 4}));
@@ -322,24 +345,25 @@ TEST(Attention, ResultAndGradientsLieAsTheQueryDoes) {
 }
 
 TEST(Attention, StoresNoMatrixOfScores) {
-  const int64_t size = 2048;
-  const Tensor q = leaf(random_tensor({size, 8}, 1)), k = leaf(random_tensor({size, 8}, 2));
-  const Tensor v = leaf(random_tensor({size, 8}, 3)), cotangent = random_tensor({size, 8}, 4);
+  const int64_t size = test_device().is_cpu() ? 2048 : 1024;
+  const Tensor q = leaf(random_here({size, 8}, 1)), k = leaf(random_here({size, 8}, 2));
+  const Tensor v = leaf(random_here({size, 8}, 3)), cotangent = random_here({size, 8}, 4);
   for (const Tensor& t : {q, k, v}) t.grad();
-  reset_peak_memory({});
-  const int64_t before = memory_stats({}).peak_allocated;
+  reset_peak_memory(test_device());
+  const int64_t before = memory_stats(test_device()).peak_allocated;
   scaled_dot_product_attention(q, k, v).backward(cotangent);
-  EXPECT_LT(memory_stats({}).peak_allocated - before, size * size * 4 / 4);
+  EXPECT_LT(memory_stats(test_device()).peak_allocated - before, size * size * 4 / 4);
 }
 
 // Rows that are masked by a large finite number alone weigh all keys alike, in backward too.
 TEST(Attention, LargeFiniteMasks) {
   const int64_t queries = 7, keys = 300;
   for (const double masked : {-1e9, -3.4028234663852886e38}) {
-    const Tensor query = random_tensor({queries, 4}, 1, kFloat32), key = random_tensor({keys, 4}, 2, kFloat32);
-    const Tensor value = random_tensor({keys, 3}, 3, kFloat32).set_requires_grad();
-    const Tensor grad = random_tensor({queries, 3}, 4, kFloat32);
-    scaled_dot_product_attention(query, key, value, {.attn_mask = full({queries, 1}, masked)}).backward(grad);
+    const Tensor query = random_here({queries, 4}, 1), key = random_here({keys, 4}, 2);
+    const Tensor value = random_here({keys, 3}, 3).set_requires_grad();
+    const Tensor grad = random_here({queries, 3}, 4);
+    const Tensor mask = full({queries, 1}, masked, {kFloat32, test_device()});
+    scaled_dot_product_attention(query, key, value, {.attn_mask = mask}).backward(grad);
     const Tensor expected = div(grad.to(kFloat64).sum({0}, true), static_cast<double>(keys)).expand({keys, 3});
     EXPECT_TRUE(close(value.grad(), dense(expected), 1e-5)) << masked;
   }
@@ -361,13 +385,13 @@ TEST(AttentionKernels, EachAlgorithmAgreesWithFloat64) {
       const auto rows = [&](const Tensor& t) { return AttentionRows{t.data_ptr(), offsets.data(), width}; };
       const Tensor statistics = empty({2 * size}, {dtype});
       const Tensor scratch = empty({cpu::attention_workspace_bytes(dtype, algorithm, sizes)}, {kUInt8});
-      cpu::attention({}, dtype, algorithm, sizes, rows(in[0]), rows(in[1]), rows(in[2]), {}, scratch.data_ptr(),
+      cpu::attention(Device(), dtype, algorithm, sizes, rows(in[0]), rows(in[1]), rows(in[2]), {}, scratch.data_ptr(),
                      rows(out[0]), statistics.data_ptr());
       const Tensor backward_scratch =
           empty({cpu::attention_backward_workspace_bytes(dtype, algorithm, sizes)}, {kUInt8});
-      cpu::attention_backward({}, dtype, algorithm, sizes, rows(in[0]), rows(in[1]), rows(in[2]), {}, rows(out[0]),
-                              statistics.data_ptr(), rows(in[3]), backward_scratch.data_ptr(), rows(out[1]),
-                              rows(out[2]), rows(out[3]));
+      cpu::attention_backward(Device(), dtype, algorithm, sizes, rows(in[0]), rows(in[1]), rows(in[2]), {},
+                              rows(out[0]), statistics.data_ptr(), rows(in[3]), backward_scratch.data_ptr(),
+                              rows(out[1]), rows(out[2]), rows(out[3]));
       out.push_back(statistics);
       return out;
     };
@@ -424,18 +448,18 @@ TEST(QkvAttention, MatchesItsFormula) {
 TEST(QkvAttention, EqualsItsParts) {
   for (const bool is_causal : {false, true}) {
     for (const DType dtype : floating_dtypes()) {
-      const Tensor mask = random_tensor({3, 1, 33}, 5, dtype);
+      const Tensor mask = random_here({3, 1, 33}, 5, dtype);
       const auto options = [&] { return AttentionOptions{.attn_mask = mask, .is_causal = is_causal}; };
       const auto parts = [&](const std::vector<Tensor>& in) {
         const auto part = [&](int64_t i) {
           return in[0].slice(-1, 24 * i, 24 * i + 24).view({2, 33, 3, 8}).transpose(1, 2);
         };
         AttentionOptions exact = options();
-        exact.attn_mask = exact.attn_mask.to(kFloat64);
+        exact.attn_mask = exact.attn_mask.cpu().to(kFloat64);
         return scaled_dot_product_attention(part(0), part(1), part(2), exact).transpose(1, 2).flatten(2);
       };
       expect_same([&](const std::vector<Tensor>& in) { return qkv_attention(in[0], 3, options()); }, parts,
-                  {random_tensor({2, 33, 72}, 1, dtype)}, 40);
+                  {random_here({2, 33, 72}, 1, dtype)}, 40);
     }
   }
 }

@@ -141,8 +141,22 @@ TEST_F(Comm, StridedOperandsArePackedChunkByChunk) {
   reset_peak_memory(on(1));
   const Tensor out = comm::sum_to(on(3), parts, kSmall);
   EXPECT_EQ(most_taken(3), block_bytes(64 * kChunk * 4));
-  EXPECT_LE(most_taken(1) - before, 2 * block_bytes(kChunk * 4));
+  EXPECT_EQ(most_taken(1) - before, 2 * block_bytes(kChunk * 4));
   EXPECT_TRUE(is_copy(out, parts[0] + parts[1].cpu() + parts[2].cpu(), 3));
+}
+
+// What is summed in one place and copied on from there counts all its ways.
+TEST_F(Comm, AllReducesPlanCountsEveryWay) {
+  std::vector<Tensor> parts;
+  for (int i = 0; i < 3; ++i) parts.push_back(random_on(i, {kChunk}, 61));
+  set_memory_limit(on(2), memory_stats(on(2)).allocated);
+  EXPECT_EQ(
+      error_text<OutOfMemory>([&] { static_cast<void>(comm::all_reduce(parts, kSmall)); }),
+      str("all_reduce: too little memory, nothing was moved\n"
+          "  4.0 KiB (4096 bytes) in 1 chunk\n"
+          "  cpu: 1024 bytes for results, 0 for chunks in flight; free ",
+          free_memory(on(0)), "\n  cpu:1: 1024 bytes for results, 0 for chunks in flight; free ", free_memory(on(1)),
+          "\n  cpu:2: 1024 bytes for results, 0 for chunks in flight; free 0  <- too little"));
 }
 
 // --- copies and parts ------------------------------------------------------------------------------------------------------

@@ -219,6 +219,60 @@ INSTANTIATE_TEST_SUITE_P(
                       geometry(2, 0, {5, 5}, 4, 3),                 // nothing to sum
                       geometry(2, 3, {5, 5}, 0, 3)));               // no filters
 
+/// Values and gradients, added up `times` times, where tests run against those of float64 on the CPU.
+void check_fronts(const ConvGeometry& g, DType dtype, int times = 2) {
+  const Conv2dOptions options{g.stride, g.padding, g.dilation, g.groups};
+  const Tensor input = random_tensor({g.batch, g.channels, g.size.height, g.size.width}, 1, dtype);
+  const Tensor weight = random_tensor({g.out_channels, g.group_channels(), g.kernel.height, g.kernel.width}, 2, dtype);
+  const Tensor bias = random_tensor({g.out_channels}, 3, dtype);
+  const Tensor cotangent = random_tensor({g.batch, g.out_channels, g.out.height, g.out.width}, 4, dtype, -1, 1);
+  const auto run = [&](Device device, DType run_dtype) {
+    std::vector<Tensor> leaves;
+    for (const Tensor& t : {input, weight, bias}) leaves.push_back(t.to(run_dtype).to(device).detach());
+    std::vector<Tensor> results = {conv2d_relu(leaves[0], leaves[1], leaves[2], options)};
+    for (Tensor& leaf : leaves) leaf.set_requires_grad();
+    for (int i = 0; i < times; ++i) {
+      results.push_back(conv2d(leaves[0], leaves[1], leaves[2], options));
+      results.back().backward(cotangent.to(run_dtype).to(device));
+    }
+    for (const Tensor& leaf : leaves) results.push_back(leaf.grad());
+    return results;
+  };
+  const std::vector<Tensor> actual = run(test_device(), dtype), expected = run({}, kFloat64);
+  // Winograd's transforms, on the CPU, multiply rounding errors by their coefficients.
+  const double c = test_device().is_cpu() && dtype == kFloat32 ? 1000 : 32;
+  const double forward_terms = static_cast<double>(g.group_channels() * g.taps());
+  std::vector<double> terms(static_cast<size_t>(times) + 1, forward_terms);
+  terms.push_back(static_cast<double>(g.group_out_channels() * g.taps()));
+  terms.insert(terms.end(), 2, static_cast<double>(g.out_pixels()));
+  for (size_t i = 0; i < actual.size(); ++i) {
+    EXPECT_TRUE(close(actual[i], dense(expected[i]), c * epsilon(dtype) * std::sqrt(terms[i] + 1))) << "result " << i;
+  }
+}
+
+TEST_P(EveryAlgorithm, FrontsMatchFloat64) {
+  for (const DType dtype : {kFloat32, kFloat16}) {
+    SCOPED_TRACE(str(dtype));
+    check_fronts(GetParam(), dtype);
+  }
+}
+
+TEST(Conv2d, MorePatchesThanAPieceOfAGpu) {
+  // 33.8 MB of them, in forward and in the gradient of the input; a piece has 33.5.
+  check_fronts(geometry(1, 2, 91, 2, {15, 17}, 1, {7, 8}), kFloat64, 1);
+}
+
+TEST(Conv2d, FiltersOfASingleChannel) {
+  const ConvGeometry sizes[] = {geometry(2, 1, {9, 8}, 33, 5, {1, 2}, 1),                       //
+                                geometry(3, 3, {7, 9}, 12, {2, 3}, {3, 1}, {1, 2}, {2, 1}, 3),  //
+                                geometry(2, 35, {30, 33}, 35, 3, 1, 1, 1, 35),                  // two slices of pixels
+                                geometry(1, 2, {1, 1030}, 2, 1, 1, 0, 1, 2)};
+  for (const ConvGeometry& g : sizes) {
+    SCOPED_TRACE(::testing::PrintToString(g));
+    for (const DType dtype : {kFloat64, kFloat32, kBFloat16}) check_fronts(g, dtype);
+  }
+}
+
 TEST(ConvAlgorithm, FollowsFromTheSizes) {
   auto chosen = [](const ConvGeometry& g) { return std::string(to_string(conv_algorithm(ConvPass::kForward, g))); };
   EXPECT_EQ(chosen(geometry(1, 3, 4, 4, 3)), "direct");
@@ -249,11 +303,12 @@ TEST(ConvAlgorithm, TheEnvironmentAsksForTheReference) {
 // --- what the fronts promise -----------------------------------------------------------------------------------------
 
 TEST(Conv2d, ResultsAndInputGradientsAreChannelsLast) {
-  Tensor input = random_tensor({2, 16, 9, 8}, 1);
-  const Tensor weight = random_tensor({33, 16, 3, 3}, 2);
+  Tensor input = random_tensor({2, 16, 9, 8}, 1).to(test_device());
+  const Tensor weight = random_tensor({33, 16, 3, 3}, 2).to(test_device());
   const Tensor out = conv2d(input.set_requires_grad(), weight, {}, {.padding = 1});
   EXPECT_EQ(out.strides(), Shape({9 * 8 * 33, 1, 8 * 33, 33}));
-  const std::vector<Tensor> outputs = {out}, inputs = {input}, cotangents = {random_tensor(out.shape(), 3)};
+  const std::vector<Tensor> outputs = {out}, inputs = {input},
+                            cotangents = {random_tensor(out.shape(), 3).to(test_device())};
   const Tensor grad = tandem::grad(outputs, inputs, cotangents)[0];
   EXPECT_EQ(grad.strides(), Shape({9 * 8 * 16, 1, 8 * 16, 16}));
 }
@@ -261,8 +316,11 @@ TEST(Conv2d, ResultsAndInputGradientsAreChannelsLast) {
 TEST(Conv2d, GradientsAddUpInTheSlot) {
   for (const DType dtype : {kFloat32, kBFloat16}) {
     for (const bool fused : {false, true}) {
-      const Tensor input = random_tensor({3, 16, 9, 8}, 1, dtype), cotangent = random_tensor({3, 33, 7, 6}, 2, dtype);
-      Tensor weight = random_tensor({33, 16, 3, 3}, 3, dtype), bias = random_tensor({33}, 4, dtype);
+      const auto random_here = [&](const Shape& shape, uint64_t seed) {
+        return random_tensor(shape, seed, dtype).to(test_device());
+      };
+      const Tensor input = random_here({3, 16, 9, 8}, 1), cotangent = random_here({3, 33, 7, 6}, 2);
+      Tensor weight = random_here({33, 16, 3, 3}, 3), bias = random_here({33}, 4);
       weight.set_requires_grad();
       bias.set_requires_grad();
       auto backward = [&] {
@@ -285,11 +343,13 @@ TEST(Conv2d, GradientsAddUpInTheSlot) {
 }
 
 TEST(Conv2d, EmptyBatches) {
-  Tensor input = empty({0, 3, 5, 5}).set_requires_grad(), weight = random_tensor({4, 3, 3, 3}, 1).set_requires_grad();
-  Tensor bias = random_tensor({4}, 2).set_requires_grad();
+  const TensorOptions options{kFloat32, test_device()};
+  Tensor input = empty({0, 3, 5, 5}, options).set_requires_grad();
+  Tensor weight = random_tensor({4, 3, 3, 3}, 1).to(test_device()).set_requires_grad();
+  Tensor bias = random_tensor({4}, 2).to(test_device()).set_requires_grad();
   const Tensor out = conv2d(input, weight, bias, {.padding = 1});
   EXPECT_EQ(out.shape(), Shape({0, 4, 5, 5}));
-  out.backward(ones({0, 4, 5, 5}));
+  out.backward(ones({0, 4, 5, 5}, options));
   EXPECT_EQ(input.grad().shape(), Shape({0, 3, 5, 5}));
   EXPECT_TRUE(close(weight.grad(), dense_zeros({4, 3, 3, 3}), 0));
   EXPECT_TRUE(close(bias.grad(), dense_zeros({4}), 0));
@@ -297,13 +357,13 @@ TEST(Conv2d, EmptyBatches) {
 
 TEST(Conv2dRelu, PassesNanOnAndMasksWhereTheResultIsZero) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
-  Tensor x = tensor({1.0, nan, -1.0}).view({3, 1, 1, 1}).set_requires_grad();
-  const Tensor weight = tensor({2.0}).view({1, 1, 1, 1});
+  Tensor x = tensor({1.0, nan, -1.0}).view({3, 1, 1, 1}).to(test_device()).set_requires_grad();
+  const Tensor weight = tensor({2.0}).view({1, 1, 1, 1}).to(test_device());
   const Tensor y = conv2d_relu(x, weight);
   EXPECT_EQ(y.to_vector<float>()[0], 2.0f);
   EXPECT_TRUE(std::isnan(y.to_vector<float>()[1]));
   EXPECT_EQ(y.to_vector<float>()[2], 0.0f);
-  y.backward(tensor({3.0, 5.0, 7.0}).view({3, 1, 1, 1}));
+  y.backward(tensor({3.0, 5.0, 7.0}).view({3, 1, 1, 1}).to(test_device()));
   EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{6, 10, 0}));
 }
 

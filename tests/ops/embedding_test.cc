@@ -88,7 +88,7 @@ TEST(EmbeddingErrors, FullTexts) {
   EXPECT_EQ(error_text<IndexError>([&] {
               embedding(tensor({1, 3, 4, -1}), weight);
             }),
-            "embedding: index 4 at position [2] is outside [0, 4)");
+            "embedding: index 4 at position 2 is outside [0, 4)");
   EXPECT_EQ(error_text<IndexError>([&] {
               embedding(tensor({1, 3, 2, 0, -7, 9}).view({2, 3}).t(), weight);
             }),

@@ -17,11 +17,11 @@ namespace tandem::testing {
 
 inline constexpr int kDevices = 4;
 
-/// cpu .. cpu:3.  Every test gives back what it takes, on all of them.
+/// cpu .. cpu:3, or as many GPUs where TANDEM_TEST_DEVICE says so.  Every test gives back what it takes, on all of them.
 class FourDevices : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (cpu_device_count() < kDevices) set_cpu_device_count(kDevices);
+    if (on(0).is_cpu() && cpu_device_count() < kDevices) set_cpu_device_count(kDevices);
     for (int i = 0; i < kDevices; ++i) {
       empty_cache(on(i));
       reset_peak_memory(on(i));
@@ -36,7 +36,7 @@ class FourDevices : public ::testing::Test {
     }
   }
 
-  static Device on(int i) { return Device(DeviceType::kCpu, i); }
+  static Device on(int i) { return Device(test_device().type, i); }
   /// What a device's account has grown by since the test began, and at most did.
   int64_t taken(int i) const { return memory_stats(on(i)).allocated - before_[static_cast<size_t>(i)]; }
   int64_t most_taken(int i) const { return memory_stats(on(i)).peak_allocated - before_[static_cast<size_t>(i)]; }

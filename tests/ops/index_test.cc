@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <limits>
 #include <numeric>
 #include <vector>
 
@@ -10,6 +12,7 @@
 #include <tandem/autograd/engine.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/view.h>
+#include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/support/op_case.h>
 
@@ -253,6 +256,165 @@ TEST(Tril, MatchesItsFormula) {
   EXPECT_EQ(tril(ones({2, 2}, {kBool})).to_vector<int64_t>(), (Indices{1, 0, 1, 1}));
   EXPECT_EQ(tril(ones({2, 2}, {kInt32}), INT64_MIN).to_vector<int64_t>(), (Indices{0, 0, 0, 0}));
   EXPECT_EQ(tril(ones({2, 2}, {kInt32}), INT64_MAX).to_vector<int64_t>(), (Indices{1, 1, 1, 1}));
+}
+
+// --- on other devices ----------------------------------------------------------------------------
+
+/// What f gives on test_device() has the bits of what it gives on the CPU.
+void expect_the_cpus_bits(const std::function<Tensor(Device)>& f) {
+  const Tensor actual = f(test_device()).cpu(), expected = f(Device());
+  ASSERT_EQ(actual.shape(), expected.shape());
+  ASSERT_EQ(actual.dtype(), expected.dtype());
+  EXPECT_TRUE(chores::bytes_equal(actual, expected));
+}
+
+/// n indices into `size`, some of them often.
+Tensor indices(const Shape& shape, int64_t size, Device device) {
+  Dense values = random_dense(shape, 5, 0, 1);
+  for (double& value : values.values) value = std::floor(value * value * static_cast<double>(size));
+  return make_tensor(values, kInt64).to(device);
+}
+
+TEST(Gather, TheGradientHasTheBitsOfAnAscendingSum) {
+  struct Case {
+    Shape input, index;
+    int64_t dim;
+  };
+  for (const Case& c : {Case{{50}, {1023}, 0}, Case{{300}, {1024}, 0}, Case{{70}, {1025}, 0}, Case{{1000}, {33000}, 0},
+                        Case{{7, 3}, {129, 3}, 0}, Case{{7, 3}, {128, 3}, 0}, Case{{3, 5, 2}, {3, 200, 2}, 1},
+                        Case{{1030, 9}, {1025, 2}, 1}, Case{{1}, {300}, 0}}) {
+    for (DType dtype : floating_dtypes()) {
+      SCOPED_TRACE(str(c.input, " ", c.index, " ", dtype));
+      expect_the_cpus_bits([&](Device device) {
+        Tensor x = random_tensor(c.input, 1, dtype).to(device).set_requires_grad();
+        const Tensor y = gather(x, c.dim, indices(c.index, c.input[static_cast<size_t>(c.dim)], device));
+        y.backward(random_tensor(c.index, 2, dtype).to(device));
+        return x.grad();
+      });
+    }
+  }
+}
+
+TEST(IndexSelect, TheGradientHasTheBitsOfAnAscendingSum) {
+  struct Case {
+    Shape input;
+    int64_t dim, n;
+  };
+  for (const Case& c : {Case{{50}, 0, 1023}, Case{{300, 3}, 0, 2049}, Case{{5, 70, 2}, 1, 1025},
+                        Case{{3, 1000}, 1, 33000}, Case{{1, 33}, 0, 300}, Case{{300}, 0, 0}}) {
+    for (DType dtype : floating_dtypes()) {
+      SCOPED_TRACE(str(c.input, " ", c.n, " ", dtype));
+      expect_the_cpus_bits([&](Device device) {
+        Tensor x = random_tensor(c.input, 1, dtype).to(device).set_requires_grad();
+        const Tensor y = index_select(x, c.dim, indices({c.n}, c.input[static_cast<size_t>(c.dim)], device));
+        y.backward(random_tensor(y.shape(), 2, dtype).to(device));
+        return x.grad();
+      });
+    }
+  }
+}
+
+TEST(IndexSelect, RowsOfAllWidthsAndAlignments) {
+  for (DType dtype : {kBool, kUInt8, kFloat16, kInt32, kFloat64}) {
+    for (int64_t width : {1, 2, 3, 4, 8, 16, 33}) {
+      for (int64_t skipped : {0, 1}) {  // the first element of the rows' memory
+        SCOPED_TRACE(str(dtype, " ", width, " ", skipped));
+        expect_the_cpus_bits([&](Device device) {
+          const Tensor memory = random_tensor({7 * width + 1}, 1, kFloat64, 0, 2).to(dtype).to(device);
+          return index_select(memory.slice(0, skipped, skipped + 7 * width).view({7, width}), 0,
+                              indices({40}, 7, device));
+        });
+      }
+    }
+  }
+}
+
+TEST(TopK, AllDTypesAndSizesHaveOneOrder) {
+  struct Case {
+    Shape shape;
+    int64_t k;
+  };
+  for (const Case& c : {Case{{1, 1}, 1}, Case{{2, 256}, 7}, Case{{2, 257}, 257}, Case{{1, 1023}, 1},
+                        Case{{2, 1025}, 1024}, Case{{1, 1300}, 1025}, Case{{1, 33000}, 50}}) {
+    for (DType dtype : {kBool, kUInt8, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64}) {
+      for (bool largest : {true, false}) {
+        SCOPED_TRACE(str(c.shape, " ", c.k, " ", dtype, " ", largest));
+        // Wide values for few ties, narrow ones for many.
+        for (double width : {dtype == kBool || dtype == kUInt8 ? 200.0 : 30000.0, 3.0}) {
+          const Tensor x = random_tensor(c.shape, 1, kFloat64, dtype == kUInt8 ? 0 : -width, width).to(dtype);
+          expect_the_cpus_bits([&](Device device) { return topk(x.to(device), c.k, 1, largest).indices; });
+          expect_the_cpus_bits([&](Device device) { return topk(x.to(device), c.k, 1, largest).values; });
+        }
+      }
+    }
+  }
+}
+
+TEST(TopK, SpecialNumbersHaveTheirPlaceOnTheDevice) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (DType dtype : floating_dtypes()) {
+    const Tensor x =
+        tensor({0.0, -0.0, NAN, -infinity, 1.0, -NAN, infinity, -0.0, 0.0, -1.0}).to(dtype).to(test_device());
+    EXPECT_EQ(topk(x, 10).indices.to_vector<int64_t>(), (Indices{2, 5, 6, 4, 0, 1, 7, 8, 9, 3})) << dtype;
+    EXPECT_EQ(topk(x, 10, 0, false).indices.to_vector<int64_t>(), (Indices{3, 9, 0, 1, 7, 8, 4, 6, 2, 5})) << dtype;
+  }
+  const int64_t low = std::numeric_limits<int64_t>::min(), high = std::numeric_limits<int64_t>::max();
+  const Tensor ends = tensor({int64_t{-1}, high, low, int64_t{0}, high, int64_t{1}}).to(test_device());
+  EXPECT_EQ(topk(ends, 6).indices.to_vector<int64_t>(), (Indices{1, 4, 5, 3, 0, 2}));
+}
+
+TEST(Index, OtherDTypesOnTheDevice) {
+  for (DType dtype : {kBool, kUInt8, kInt32, kInt64}) {
+    SCOPED_TRACE(to_string(dtype));
+    expect_the_cpus_bits([&](Device device) {
+      return gather(random_tensor({7, 3}, 1, kFloat64, 0, 2).to(dtype).to(device), 0, indices({9, 3}, 7, device));
+    });
+    expect_the_cpus_bits([&](Device device) {
+      return tril(random_tensor({2, 5, 33}, 1, kFloat64, 1, 99).to(dtype).to(device), 3);
+    });
+  }
+  expect_the_cpus_bits([](Device device) { return one_hot(indices({1025}, 33, device), 33); });
+}
+
+/// How a text ends that is told after the operation, on a device that finds faults in its own time.
+std::string told_later() {
+  return test_device().is_cpu() ? ""
+                                : str("; found on ", zeros({}, {kFloat32, test_device()}).device(), " and told now");
+}
+
+TEST(Index, ABadIndexIsToldAndTheDeviceStaysUsable) {
+  const auto here = [](const Tensor& x) { return x.to(test_device()); };
+  const Tensor x = here(random_tensor({5}, 1)), bad = here(tensor({1, 0, 5, 2})), negative = here(tensor({-1}));
+  const Tensor good = here(tensor({1, 0, 4, 2})), nothing = here(zeros({0}));
+  EXPECT_EQ(error_text<IndexError>([&] { gather(x, 0, bad).to_vector<float>(); }),
+            "gather: index 5 at position 2 is outside [0, 5)" + told_later());
+  EXPECT_EQ(error_text<IndexError>([&] { index_select(x, 0, negative).to_vector<float>(); }),
+            "index_select: index -1 at position 0 is outside [0, 5)" + told_later());
+  EXPECT_EQ(error_text<IndexError>([&] { one_hot(bad, 3).to_vector<int64_t>(); }),
+            "one_hot: label 5 at position 2 is outside [0, 3)" + told_later());
+  EXPECT_EQ(error_text<IndexError>([&] { gather(nothing, 0, here(tensor({0}))).to_vector<float>(); }),
+            "gather: index 0 at position 0 is outside [0, 0)" + told_later());
+  EXPECT_EQ(error_text<IndexError>([&] { index_select(nothing, 0, here(tensor({3}))).to_vector<float>(); }),
+            "index_select: index 3 at position 0 is outside [0, 0)" + told_later());
+  const std::vector<float> values = x.to_vector<float>();
+  EXPECT_EQ(gather(x, 0, good).to_vector<float>(), (std::vector<float>{values[1], values[0], values[4], values[2]}));
+}
+
+TEST(Index, AGradientByBadIndicesDoesNoHarm) {
+  for (int64_t n : {3, 300}) {  // columns, one after the other, and sorted
+    const auto backward_of = [&](bool select) {
+      return error_text<IndexError>([&] {
+        Tensor x = zeros({5}, {kFloat32, test_device()}).set_requires_grad();
+        Dense values = dense_zeros({n});
+        values[1] = 1 << 20;
+        const Tensor index = make_tensor(values, kInt64).to(test_device());
+        (select ? index_select(x, 0, index) : gather(x, 0, index)).backward(ones({n}, {kFloat32, test_device()}));
+        x.grad().to_vector<float>();
+      });
+    };
+    EXPECT_EQ(backward_of(false), "gather: index 1048576 at position 1 is outside [0, 5)" + told_later());
+    EXPECT_EQ(backward_of(true), "index_select: index 1048576 at position 1 is outside [0, 5)" + told_later());
+  }
 }
 
 TEST(Index, ErrorTexts) {

@@ -185,9 +185,28 @@ TEST(Math, Clamp) {
 }
 
 TEST(Math, GradientOfClampAtItsBounds) {
-  Tensor x = tensor({-2.0, -1.0, 0.0, 0.5, 0.75, NAN}).set_requires_grad();
-  clamp(x, -1, 0.5).backward(full({6}, 3));
+  Tensor x = tensor({-2.0, -1.0, 0.0, 0.5, 0.75, NAN}).to(test_device()).set_requires_grad();
+  clamp(x, -1, 0.5).backward(full({6}, 3, {kFloat32, test_device()}));
   EXPECT_EQ(x.grad().to_vector<double>(), (Values{0, 3, 3, 3, 0, 0}));
+}
+
+TEST(Math, IntegersAndEdgesOnTheDevice) {
+  const auto here = [](const Tensor& x) { return x.to(test_device()); };
+  for (DType dtype : {kUInt8, kInt32, kInt64}) {
+    SCOPED_TRACE(to_string(dtype));
+    const Tensor x = here(tensor({3, 0, 200, 7, 2}).to(dtype)), e = here(tensor({6, 0, 1, 2, 5}).to(dtype));
+    const int64_t wrapped = dtype == kUInt8 ? 729 % 256 : 729;
+    EXPECT_EQ(pow(x, e).to_vector<int64_t>(), (Numbers{wrapped, 1, 200, 49, 32}));
+    EXPECT_EQ(pow(x, 6).to_vector<int64_t>()[0], wrapped);
+    EXPECT_EQ(clamp(x, 2, 300).to_vector<int64_t>(), (Numbers{3, 2, 200, 7, 2}));
+    EXPECT_EQ(clamp(x, -5, 100).to_vector<int64_t>(), (Numbers{3, 0, 100, 7, 2}));
+  }
+  EXPECT_EQ(pow(here(tensor({3, 1, -1, -1, 0, 2, -2})), here(tensor({4, -5, -5, -4, -1, -1, 3}))).to_vector<int64_t>(),
+            (Numbers{81, 1, -1, 1, 0, 0, -8}));
+  EXPECT_EQ(clamp(here(tensor({-5, 0, 9})), -1, 3).to_vector<int64_t>(), (Numbers{-1, 0, 3}));
+  EXPECT_EQ(pow(here(tensor({0.0, NAN, -2.0})), 0).to_vector<double>(), (Values{1, 1, 1}));
+  EXPECT_TRUE(std::isnan(clamp(here(tensor({NAN})), -1.0, 1.0).item()));
+  EXPECT_EQ(rsqrt(here(tensor({4.0, 0.0, INFINITY}))).to_vector<double>(), (Values{0.5, INFINITY, 0}));
 }
 
 TEST(Math, LargeSizesRunOnThreads) {

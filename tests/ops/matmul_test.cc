@@ -449,7 +449,7 @@ void check_algorithm(ProductAlgorithm algorithm, int64_t m, int64_t n, int64_t k
   for (const double beta : {0.0, 1.0, 0.5}) {
     for (const bool epilogue : {false, true}) {
       const Tensor out = make_tensor(old, kFloat32);
-      cpu::product({}, kFloat32, algorithm, m, n, k, alpha, left, right, beta,
+      cpu::product(Device(), kFloat32, algorithm, m, n, k, alpha, left, right, beta,
                    {epilogue ? bias_values.data_ptr() : nullptr, epilogue}, scratch.data_ptr(), out.data_ptr());
       Dense expected = dense_zeros({m, n});
       for (int64_t i = 0; i < m * n; ++i) {

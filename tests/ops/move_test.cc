@@ -7,7 +7,9 @@
 
 #include <tandem/autograd/engine.h>
 #include <tandem/autograd/gradcheck.h>
-#include <tandem/base/trace.h>
+#include <tandem/base/chunked_work.h>
+#include <tandem/base/rank_context.h>
+#include <tandem/ops/comm.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/matmul.h>
 #include <tandem/ops/reduce.h>
@@ -141,8 +143,8 @@ TEST_F(Move, PeakMemoryIsTheResultAndTheChunksInFlight) {
     ASSERT_EQ(plan.needs.size(), 2u);
     EXPECT_EQ(plan.needs[1].device, on(0));
     EXPECT_EQ(plan.needs[1].staging_bytes, in_flight * block_bytes(kChunk * 4));
-    EXPECT_LE(most_taken(0) - before, plan.needs[1].staging_bytes);
-    EXPECT_GE(most_taken(0) - before, block_bytes(kChunk * 4));
+    EXPECT_EQ(most_taken(0) - before, plan.needs[1].staging_bytes);
+    EXPECT_EQ(taken(0), before) << "given back with the end of the move";
   }
 }
 
@@ -186,6 +188,28 @@ TEST_F(Move, TheSourcesMemoryCountsToo) {
   EXPECT_THROW(static_cast<void>(to_async(x, on(1), kSmall)), OutOfMemory);
   EXPECT_EQ(taken(1), 0);
   EXPECT_TRUE(is_copy(to_async(x, on(1), {.chunk_bytes = kChunk * 4, .max_in_flight = 1}).get(), x, 1));
+}
+
+// What a move will pack is counted from its start on: another is refused rather than failing, or making this one fail, midway.
+TEST_F(Move, TheMemoryOfMovesUnderWayIsCountedTogether) {
+  const Tensor x = random_on(2, {16, kChunk}, 23, kFloat32, Layout::kTransposed);
+  set_memory_limit(on(2), memory_stats(on(2)).allocated + 2 * block_bytes(kChunk * 4));
+  std::promise<void> go_on;
+  TransferOptions options = kSmall;
+  options.progress = [wait = go_on.get_future().share()](int64_t, int64_t) { wait.wait(); };
+  const Future<Tensor> first = to_async(x, on(1), options);
+  EXPECT_EQ(free_memory(on(2)), 0);
+  const int64_t held = taken(3);
+  EXPECT_EQ(error_text<OutOfMemory>([&] { static_cast<void>(to_async(x, on(3), kSmall)); }),
+            str("to_async: too little memory, nothing was moved\n"
+                "  16.0 KiB (16384 bytes) in 16 chunks\n"
+                "  cpu:3: ",
+                block_bytes(16 * kChunk * 4), " bytes for results, 0 for chunks in flight; free ", free_memory(on(3)),
+                "\n  cpu:2: 0 bytes for results, 2048 for chunks in flight; free 0  <- too little"));
+  EXPECT_EQ(taken(3), held);
+  go_on.set_value();
+  EXPECT_TRUE(is_copy(first.get(), x, 1));
+  EXPECT_TRUE(is_copy(to_async(x, on(3), kSmall).get(), x, 3));
 }
 
 TEST_F(Move, AFailureAtAnyChunkLeavesNothing) {
@@ -235,6 +259,33 @@ TEST_F(Move, CancelledAtAnyChunk) {
   complete.wait();
   EXPECT_FALSE(complete.cancel());
   EXPECT_TRUE(is_copy(complete.get(), x, 1));
+}
+
+TEST_F(Move, CancelledBeforeItsFirstChunk) {
+  // Every thread that carries chunks is held up by another move, or behind it.
+  std::atomic<int> held{0};
+  std::promise<void> go_on, others_done;
+  std::shared_future<void> may_go_on = go_on.get_future().share();
+  const auto others = start_chunks({.name = "others",
+                                    .num_chunks = 64,
+                                    .max_in_flight = 64,
+                                    .run =
+                                        [&](int64_t) {
+                                          ++held;
+                                          may_go_on.wait();
+                                        },
+                                    .finish = [&](std::exception_ptr) { others_done.set_value(); }});
+  while (held < available_cores()) std::this_thread::yield();
+  const Tensor x = random_on(0, {6, kChunk}, 24, kFloat32, Layout::kTransposed);
+  const int64_t before = taken(0);
+  const Future<Tensor> future = to_async(x, on(1), kSmall);
+  EXPECT_TRUE(future.cancel());
+  EXPECT_EQ(error_text<CancelledError>([&] { static_cast<void>(future.get()); }),
+            "to_async: cancelled after 0 of 6 chunks");
+  EXPECT_EQ(taken(0), before);
+  EXPECT_EQ(taken(1), 0);
+  go_on.set_value();
+  others_done.get_future().wait();
 }
 
 TEST_F(Move, AChangeOfTheInputMeanwhileIsAnError) {
@@ -317,6 +368,42 @@ TEST_F(Move, PlansAndSuggestions) {
   EXPECT_NE(to_string(second).find("<- suggested"), std::string::npos);
   EXPECT_FALSE(suggest_device(tensors, {on(1)}).best.has_value());
   EXPECT_EQ(taken(3), 0) << "a suggestion moves nothing";
+}
+
+// The fewest bytes, where times cannot be compared.
+TEST_F(Move, ASuggestionWithoutKnownBandwidth) {
+  set_cpu_device_count(kDevices + 2);  // between these nothing was measured, and for that there is too little memory
+  const Device few = on(kDevices), many = on(kDevices + 1);
+  {
+    const std::vector<Tensor> tensors = {zeros({25 << 10}, {kFloat32, few}), zeros({75 << 10}, {kFloat32, many})};
+    set_memory_limit(few, 1 << 20);
+    set_memory_limit(many, 1 << 20);
+    const DeviceSuggestion suggestion = suggest_device(tensors, {few, many});
+    for (const DeviceChoice& choice : suggestion.choices) {
+      EXPECT_EQ(choice.bytes_per_second, 0);
+      EXPECT_TRUE(choice.plan.fits());
+    }
+    EXPECT_EQ(suggestion.best, many);
+    const std::string table = to_string(suggestion);
+    EXPECT_NE(table.find("?  <- suggested"), std::string::npos) << table;
+  }
+  set_cpu_device_count(kDevices);
+}
+
+// CPU devices without a limit take from one memory: what fits on each alone may not fit on both.
+TEST_F(Move, MemoryThatDevicesShareIsCountedOnce) {
+  set_memory_limit(on(1), 0);
+  set_memory_limit(on(2), 0);
+  const int64_t free = std::min(free_memory(on(1)), free_memory(on(2)));
+  const Tensor x = zeros({1}).expand({free / 10 * 6 / 4});
+  const TransferOptions options{.progress = [](int64_t, int64_t) { throw std::runtime_error("it was begun"); }};
+  EXPECT_TRUE(plan_move({x}, on(1)).fits());
+  EXPECT_EQ(error_text<OutOfMemory>([&] {
+              static_cast<void>(comm::broadcast(x, {on(1), on(2)}, options));
+            }).find("broadcast: too little memory, nothing was moved\n"),
+            0u);
+  EXPECT_TRUE(shares_free_memory(on(1)));
+  EXPECT_FALSE(shares_free_memory(on(3)));
 }
 
 TEST_F(Move, MistakesAreNamed) {

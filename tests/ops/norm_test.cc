@@ -31,11 +31,19 @@ struct Options {
 
 constexpr double kEps = 1e-2, kMomentum = 0.3;
 
+/// Random values on the device under test.
+Tensor random_here(const Shape& shape, uint64_t seed, DType dtype = kFloat32) {
+  return make_tensor(random_dense(shape, seed), dtype, Layout::kContiguous, test_device());
+}
+Tensor here(const Dense& values, DType dtype = kFloat32) {
+  return make_tensor(values, dtype, Layout::kContiguous, test_device());
+}
+
 /// Running statistics for evaluation, other ones for each channel.
-Tensor running(int64_t channels, double first, double step) {
+Tensor running(int64_t channels, double first, double step, Device device) {
   std::vector<double> values;
   for (int64_t c = 0; c < channels; ++c) values.push_back(first + step * static_cast<double>(c));
-  return from_vector<double>(values, {channels});
+  return from_vector<double>(values, {channels}, {kFloat32, device});
 }
 
 Dense batch_norm_reference(const Dense& x, const Options& o, const Dense* residual, const Dense* weight,
@@ -66,7 +74,8 @@ Dense batch_norm_reference(const Dense& x, const Options& o, const Dense* residu
 Tensor run_batch_norm(const Options& o, const Tensor& x, const Tensor& residual, const Tensor& weight,
                       const Tensor& bias) {
   const int64_t channels = x.defined() ? x.shape()[1] : 1;
-  const Tensor mean = running(channels, 0.5, -0.25), var = running(channels, 0.5, 1);
+  const Device device = x.defined() ? x.device() : Device();
+  const Tensor mean = running(channels, 0.5, -0.25, device), var = running(channels, 0.5, 1, device);
   switch (o.tail) {
     case Tail::kNone: return batch_norm(x, mean, var, weight, bias, o.training, kMomentum, kEps);
     case Tail::kRelu: return batch_norm_relu(x, mean, var, weight, bias, o.training, kMomentum, kEps);
@@ -148,11 +157,11 @@ TEST_P(BatchNorm, IsTheSameBitsAsItsParts) {
     return y;
   };
   for (const DType dtype : {kFloat32, kFloat64}) {
-    const std::vector<Tensor> in = {ops::channels_last(random_tensor({3, 33, 3, 3}, 1, dtype)).set_requires_grad(),
-                                    ops::channels_last(random_tensor({3, 33, 3, 3}, 2, dtype)).set_requires_grad(),
-                                    random_tensor({33}, 3, dtype).set_requires_grad(),
-                                    random_tensor({33}, 4, dtype).set_requires_grad()};
-    const Tensor cotangent = random_tensor({3, 33, 3, 3}, 5, dtype);
+    const std::vector<Tensor> in = {ops::channels_last(random_here({3, 33, 3, 3}, 1, dtype)).set_requires_grad(),
+                                    ops::channels_last(random_here({3, 33, 3, 3}, 2, dtype)).set_requires_grad(),
+                                    random_here({33}, 3, dtype).set_requires_grad(),
+                                    random_here({33}, 4, dtype).set_requires_grad()};
+    const Tensor cotangent = random_here({3, 33, 3, 3}, 5, dtype);
     const Tensor fused = run(in, true), parts = run(in, false);
     EXPECT_EQ(fused.to_vector<double>(), parts.to_vector<double>());
     std::vector<Tensor> wanted = in;
@@ -165,7 +174,7 @@ TEST_P(BatchNorm, IsTheSameBitsAsItsParts) {
 
 TEST_P(BatchNorm, KeepsTheOrderOfMemory) {
   for (const bool channels_last : {false, true}) {
-    const Tensor plain = random_tensor({2, 3, 4, 5}, 1);
+    const Tensor plain = random_here({2, 3, 4, 5}, 1);
     Tensor leaf = (channels_last ? ops::channels_last(plain) : plain).detach().set_requires_grad();
     Tensor x = neg(leaf), residual = neg(leaf);
     const Tensor y = run_batch_norm({.tail = GetParam()}, x, residual, {}, {});
@@ -173,7 +182,7 @@ TEST_P(BatchNorm, KeepsTheOrderOfMemory) {
     EXPECT_EQ(y.is_contiguous(), !channels_last);
     std::vector<Tensor> wanted = {x};
     if (GetParam() == Tail::kAddRelu) wanted.push_back(residual);
-    for (const Tensor& gradient : grad(std::vector{y}, wanted, std::vector{random_tensor(y.shape(), 2)})) {
+    for (const Tensor& gradient : grad(std::vector{y}, wanted, std::vector{random_here(y.shape(), 2)})) {
       EXPECT_EQ(ops::is_channels_last(gradient), channels_last);
       EXPECT_EQ(gradient.is_contiguous(), !channels_last);
     }
@@ -186,10 +195,10 @@ TEST(BatchNormStatistics, LargeOffsets) {
     for (const DType dtype : {kFloat32, kFloat64}) {
       const Dense values = dense(random_tensor({32, 5, 9, 7}, 1, dtype, 1e4 - 1.7, 1e4 + 1.7));
       const auto inputs = [&](DType type) {
-        Tensor x = make_tensor(values, type);
+        Tensor x = here(values, type);
         if (channels_last) x = ops::channels_last(x);
-        return std::vector<Tensor>{x.set_requires_grad(), random_tensor({5}, 2, type).set_requires_grad(),
-                                   random_tensor({5}, 3, type).set_requires_grad()};
+        return std::vector<Tensor>{x.set_requires_grad(), random_here({5}, 2, type).set_requires_grad(),
+                                   random_here({5}, 3, type).set_requires_grad()};
       };
       const auto in = inputs(dtype);
       const Tensor y = batch_norm_relu(in[0], {}, {}, in[1], in[2], true, 0.1, kEps);
@@ -201,7 +210,7 @@ TEST(BatchNormStatistics, LargeOffsets) {
       if (dtype == kFloat64) continue;
       const Tensor exact = batch_norm_relu(exact_in[0], {}, {}, in[1].detach().to(kFloat64),
                                            in[2].detach().to(kFloat64), true, 0.1, kEps);
-      const Tensor cotangent = random_tensor(y.shape(), 4);
+      const Tensor cotangent = random_here(y.shape(), 4);
       const Tensor a = grad(std::vector{y}, std::vector{in[0]}, std::vector{cotangent})[0];
       const Tensor b = grad(std::vector{exact}, std::vector{exact_in[0]}, std::vector{cotangent.to(kFloat64)})[0];
       EXPECT_TRUE(close(a, dense(b), 1e-6));
@@ -214,7 +223,7 @@ TEST(BatchNormStatistics, TheFirstNumbersUnlikeTheOthers) {
   for (const bool channels_last : {false, true}) {
     Dense values = random_dense({3, 2, 40, 40}, 1);
     for (int64_t i = 0; i < 40; ++i) values[i] = values[1600 + i] = 1e4;
-    const Tensor x = make_tensor(values, kFloat32);
+    const Tensor x = here(values);
     const Tensor y = batch_norm(channels_last ? ops::channels_last(x) : x, {}, {}, {}, {}, true, 0.1, kEps);
     EXPECT_TRUE(close(y, batch_norm_reference(dense(x), {}, nullptr, nullptr, nullptr), 1e-6));
   }
@@ -222,10 +231,11 @@ TEST(BatchNormStatistics, TheFirstNumbersUnlikeTheOthers) {
 
 TEST(BatchNormStatistics, RunningOnesMoveTowardsTheUnbiasedVariance) {
   for (const DType dtype : {kFloat32, kFloat64}) {
-    Tensor mean = from_vector<double>({8, -4}, {2}, {dtype}), var = from_vector<double>({1, 16}, {2}, {dtype});
+    Tensor mean = from_vector<double>({8, -4}, {2}, {dtype, test_device()}),
+           var = from_vector<double>({1, 16}, {2}, {dtype, test_device()});
     const uint32_t version = mean.version();
-    const Tensor x =
-        from_vector<double>({1, 10, 2, 30, 3, 20, 6, 40}, {4, 2});  // means 3 and 25, variances 14/4 and 500/4
+    const Tensor x = from_vector<double>({1, 10, 2, 30, 3, 20, 6, 40}, {4, 2},
+                                         {kFloat32, test_device()});  // means 3 and 25, variances 14/4 and 500/4
     batch_norm(x, mean, var, {}, {}, true, 0.25);
     EXPECT_TRUE(close(mean, {{2}, {0.75 * 8 + 0.25 * 3, 0.75 * -4 + 0.25 * 25}}, 4 * epsilon(dtype)));
     EXPECT_TRUE(close(var, {{2}, {0.75 * 1 + 0.25 * 14.0 / 3, 0.75 * 16 + 0.25 * 500.0 / 3}}, 4 * epsilon(dtype)));
@@ -238,8 +248,8 @@ TEST(BatchNormStatistics, RunningOnesMoveTowardsTheUnbiasedVariance) {
 }
 
 TEST(BatchNormStatistics, RunningOnesOfAnyStridesAndEitherAlone) {
-  const Tensor both = zeros({3, 2});
-  const Tensor x = from_vector<double>({1, 10, 100, 3, 20, 300}, {2, 3});
+  const Tensor both = zeros({3, 2}, {kFloat32, test_device()});
+  const Tensor x = from_vector<double>({1, 10, 100, 3, 20, 300}, {2, 3}, {kFloat32, test_device()});
   batch_norm(x, both.select(1, 1), {}, {}, {}, true, 1.0);
   EXPECT_EQ(both.to_vector<double>(), (std::vector<double>{0, 2, 0, 15, 0, 200}));
   batch_norm(x, {}, both.select(1, 0), {}, {}, true, 1.0);
@@ -248,7 +258,7 @@ TEST(BatchNormStatistics, RunningOnesOfAnyStridesAndEitherAlone) {
 
 TEST(BatchNormStatistics, NanSpreadsOverItsChannelAlone) {
   for (const bool channels_last : {false, true}) {
-    Tensor x = random_tensor({4, 2, 3, 3}, 1);
+    Tensor x = random_here({4, 2, 3, 3}, 1);
     x.select(1, 1).select(0, 2).fill_(NAN);
     if (channels_last) x = ops::channels_last(x);
     const Tensor y = batch_norm_relu(x, {}, {}, {}, {}, true);
@@ -258,9 +268,39 @@ TEST(BatchNormStatistics, NanSpreadsOverItsChannelAlone) {
 }
 
 TEST(BatchNormStatistics, OfNothing) {
-  Tensor mean = ones({3}), var = ones({3});
-  EXPECT_EQ(batch_norm(zeros({0, 3, 2, 2}), mean, var, {}, {}, false).shape(), Shape({0, 3, 2, 2}));
-  EXPECT_EQ(batch_norm(zeros({2, 0}), {}, {}, {}, {}, true).shape(), Shape({2, 0}));
+  const TensorOptions options = {kFloat32, test_device()};
+  const Tensor mean = ones({3}, options), var = ones({3}, options);
+  for (const Shape& shape : {Shape{0, 3, 2, 2}, Shape{0, 3}}) {
+    const Tensor x = zeros(shape, options).set_requires_grad(), weight = ones({3}, options).set_requires_grad();
+    const Tensor y = batch_norm(x, mean, var, weight, {}, false);
+    EXPECT_EQ(y.shape(), shape);
+    y.backward(zeros(shape, options));
+    EXPECT_EQ(weight.grad().to_vector<float>(), (std::vector<float>{0, 0, 0}));
+  }
+  for (const bool training : {false, true}) {
+    const Tensor x = zeros({2, 0}, options).set_requires_grad(), none = ones({0}, options);
+    const Tensor y = batch_norm(x, none, none, {}, {}, training);
+    EXPECT_EQ(y.shape(), Shape({2, 0}));
+    y.backward(zeros({2, 0}, options));
+  }
+}
+
+/// A rank alone.
+struct OneRank : BatchNormExchange {
+  Tensor gather(const Tensor& moments) override { return moments.unsqueeze(0); }
+  void sum(const Tensor&) override {}
+};
+
+TEST(SyncBatchNorm, OfOneRankIsBatchNormAndAGpuHasNone) {
+  const Tensor x = random_here({4, 3, 5}, 1);
+  const auto run = [&] { return sync_batch_norm(x, {}, {}, {}, {}, std::make_shared<OneRank>()); };
+  if (test_device().is_cpu()) {
+    EXPECT_EQ(run().to_vector<float>(), batch_norm(x, {}, {}, {}, {}, true).to_vector<float>());
+  } else {
+    EXPECT_EQ(error_text<DeviceError>(run),
+              "sync_batch_norm: ranks exchange statistics on the CPU alone, not on cuda:0; move the operands with "
+              ".to(cpu), or use batch_norm");
+  }
 }
 
 TEST(BatchNormErrors, FullTexts) {
@@ -386,10 +426,9 @@ TEST(LayerNorm, ManyRowsAndLongOnes) {
 TEST(LayerNorm, LargeOffsets) {
   const Dense values = dense(random_tensor({37, 129}, 1, kFloat32, 1e4 - 1.7, 1e4 + 1.7));
   const auto run = [&](DType dtype) {
-    Tensor x = make_tensor(values, dtype).set_requires_grad(),
-           weight = random_tensor({129}, 2, dtype).set_requires_grad();
-    const Tensor y = layer_norm(x, {129}, weight, random_tensor({129}, 3, dtype));
-    y.backward(random_tensor({37, 129}, 4, kFloat32).to(dtype));
+    Tensor x = here(values, dtype).set_requires_grad(), weight = random_here({129}, 2, dtype).set_requires_grad();
+    const Tensor y = layer_norm(x, {129}, weight, random_here({129}, 3, dtype));
+    y.backward(random_here({37, 129}, 4, kFloat32).to(dtype));
     return std::vector<Tensor>{y, x.grad(), weight.grad()};
   };
   const std::vector<Tensor> actual = run(kFloat32), exact = run(kFloat64);
@@ -397,8 +436,9 @@ TEST(LayerNorm, LargeOffsets) {
 }
 
 TEST(LayerNorm, GradientsAreAddedToFilledSlots) {
-  const Tensor x = random_tensor({70, 33}, 1, kFloat64), cotangent = random_tensor({70, 33}, 2, kFloat64);
-  Tensor weight = ones({33}, {kFloat64}).set_requires_grad(), bias = zeros({33}, {kFloat64}).set_requires_grad();
+  const Tensor x = random_here({70, 33}, 1, kFloat64), cotangent = random_here({70, 33}, 2, kFloat64);
+  Tensor weight = ones({33}, {kFloat64, test_device()}).set_requires_grad(),
+         bias = zeros({33}, {kFloat64, test_device()}).set_requires_grad();
   layer_norm(x, {33}, weight, bias).backward(cotangent);
   const Dense once_weight = dense(weight.grad()), once_bias = dense(bias.grad());
   layer_norm(x, {33}, weight, bias).backward(cotangent);
@@ -409,10 +449,11 @@ TEST(LayerNorm, GradientsAreAddedToFilledSlots) {
 }
 
 TEST(LayerNorm, OfNoRows) {
-  Tensor weight = ones({3}).set_requires_grad(), bias = ones({3}).set_requires_grad();
-  const Tensor y = layer_norm(zeros({0, 3}), {3}, weight, bias);
+  const TensorOptions options = {kFloat32, test_device()};
+  Tensor weight = ones({3}, options).set_requires_grad(), bias = ones({3}, options).set_requires_grad();
+  const Tensor y = layer_norm(zeros({0, 3}, options), {3}, weight, bias);
   EXPECT_EQ(y.shape(), Shape({0, 3}));
-  y.backward(zeros({0, 3}));
+  y.backward(zeros({0, 3}, options));
   EXPECT_EQ(weight.grad().to_vector<float>(), (std::vector<float>{0, 0, 0}));
   EXPECT_EQ(bias.grad().to_vector<float>(), (std::vector<float>{0, 0, 0}));
 }

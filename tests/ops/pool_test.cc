@@ -17,6 +17,12 @@
 namespace tandem::testing {
 namespace {
 
+/// On the device under test.
+Tensor here(const Dense& values, DType dtype = kFloat32) {
+  return make_tensor(values, dtype, Layout::kContiguous, test_device());
+}
+TensorOptions options_here(DType dtype = kFloat32) { return {dtype, test_device()}; }
+
 const double kInf = std::numeric_limits<double>::infinity(), kNan = std::numeric_limits<double>::quiet_NaN();
 
 /// Number of windows by counting them.
@@ -159,10 +165,10 @@ TEST(MaxPool2d, ManyChannelsAndPixels) {
 TEST(MaxPool2d, KernelsOf256ElementsAndMore) {
   // 15 x 17 = 255 elements fit a byte, 16 x 16 do not; the largest one is element 254, or 255.
   for (const Size2d kernel : {Size2d{15, 17}, Size2d{16, 16}}) {
-    Tensor x = zeros({1, 1, kernel.height, kernel.width}, {kFloat64});
+    Tensor x = zeros({1, 1, kernel.height, kernel.width}, options_here(kFloat64));
     x.select(2, kernel.height - 1).select(2, kernel.width - 1).fill_(3);
     x.set_requires_grad();
-    max_pool2d(x, kernel).backward(full({1, 1, 1, 1}, 5, {kFloat64}));
+    max_pool2d(x, kernel).backward(full({1, 1, 1, 1}, 5, options_here(kFloat64)));
     const std::vector<double> grad = x.grad().to_vector<double>();
     EXPECT_EQ(grad.back(), 5);
     EXPECT_EQ(std::count(grad.begin(), grad.end(), 0), kernel.height * kernel.width - 1);
@@ -172,14 +178,14 @@ TEST(MaxPool2d, KernelsOf256ElementsAndMore) {
 /// The gradient of one window over `values` [1, 1, 2, n] for the cotangent 1; in channels-last order for a second channel.
 std::vector<double> gradient_of_window(const std::vector<double>& values, bool channels_last) {
   const int64_t n = static_cast<int64_t>(values.size()) / 2;
-  Tensor x = from_vector<double>(values, {1, 1, 2, n}, {kFloat64});
+  Tensor x = from_vector<double>(values, {1, 1, 2, n}, options_here(kFloat64));
   if (channels_last) {
     x = ops::channels_last(x.expand({1, 2, 2, n}).clone());
     EXPECT_FALSE(x.is_contiguous());
   }
   x = x.detach().set_requires_grad();
   const Tensor y = max_pool2d(x, {2, n});
-  y.backward(ones(y.shape(), {kFloat64}));
+  y.backward(ones(y.shape(), options_here(kFloat64)));
   std::vector<double> grad = x.grad().to_vector<double>();
   grad.resize(values.size());
   return grad;
@@ -200,7 +206,7 @@ TEST(MaxPool2d, NanIsTheLargest) {
     EXPECT_EQ(gradient_of_window({1, kNan, 7, kNan}, channels_last), (std::vector<double>{0, 1, 0, 0}));
     EXPECT_EQ(gradient_of_window({kNan, 2, 7, 9, kNan, 3}, channels_last), (std::vector<double>{1, 0, 0, 0, 0, 0}));
   }
-  const Tensor x = from_vector<float>({1, NAN, 2, 3}, {1, 1, 2, 2});
+  const Tensor x = from_vector<float>({1, NAN, 2, 3}, {1, 1, 2, 2}, options_here());
   EXPECT_TRUE(std::isnan(max_pool2d(x, 2).item<float>()));
 }
 
@@ -217,9 +223,9 @@ TEST(MaxPool2d, ManyChannelsDoWhatOneDoes) {
   };
   for (const DType dtype : {kFloat32, kFloat64}) {
     for (const MaxPool2dOptions& options : {MaxPool2dOptions{}, MaxPool2dOptions{.stride = 1, .padding = 1}}) {
-      Tensor all = ops::channels_last(make_tensor(values, dtype)).detach().set_requires_grad();
+      Tensor all = ops::channels_last(here(values, dtype)).detach().set_requires_grad();
       const Tensor y = max_pool2d(all, 2, options);
-      const Tensor cotangent = random_tensor(y.shape(), 2, dtype);
+      const Tensor cotangent = here(random_dense(y.shape(), 2), dtype);
       y.backward(cotangent);
       for (int64_t c = 0; c < 75; ++c) {
         Tensor one = all.detach().slice(1, c, c + 1).clone().set_requires_grad();
@@ -236,16 +242,50 @@ TEST(MaxPool2d, AWindowBetweenTheElementsOfTheImage) {
   // Elements at -1 and 3 of an image of 3: nothing is inside.
   const MaxPool2dOptions options = {.padding = {0, 1}, .dilation = {1, 4}};
   for (const int64_t channels : {1, 2}) {
-    Tensor x = ops::channels_last(ones({1, channels, 1, 3})).set_requires_grad();
+    Tensor x = ops::channels_last(ones({1, channels, 1, 3}, options_here())).set_requires_grad();
     const Tensor y = max_pool2d(x, {1, 2}, options);
     EXPECT_EQ(y.to_vector<double>(), std::vector<double>(static_cast<size_t>(channels), -kInf));
-    y.backward(full(y.shape(), 3));
+    y.backward(full(y.shape(), 3, options_here()));
     EXPECT_EQ(x.grad().to_vector<double>(), std::vector<double>(static_cast<size_t>(3 * channels), 0));
     const Tensor inputs[] = {x}, outputs[] = {max_pool2d(x, {1, 2}, options)};
-    Tensor cotangent = ones(y.shape()).set_requires_grad();
+    Tensor cotangent = ones(y.shape(), options_here()).set_requires_grad();
     const Tensor first = grad(outputs, inputs, std::vector{cotangent}, {.create_graph = true})[0];
-    const Tensor second = grad(std::vector{first}, std::vector{cotangent}, std::vector{ones(x.shape())})[0];
+    const Tensor second =
+        grad(std::vector{first}, std::vector{cotangent}, std::vector{ones(x.shape(), options_here())})[0];
     EXPECT_EQ(second.to_vector<double>(), std::vector<double>(static_cast<size_t>(channels), 0));
+  }
+}
+
+/// The result of max_pool2d, its gradient for a random cotangent and that gradient's, on a device.
+std::vector<std::vector<double>> all_of_max_pool(const Dense& values, DType dtype, Device device, bool channels_last,
+                                                 Size2d kernel, const MaxPool2dOptions& options) {
+  const auto make = [&](const Dense& of) { return make_tensor(of, dtype, Layout::kContiguous, device); };
+  Tensor x = make(values);
+  if (channels_last) x = ops::channels_last(x).detach();
+  x.set_requires_grad();
+  const Tensor y = max_pool2d(x, kernel, options);
+  Tensor cotangent = make(random_dense(y.shape(), 2)).set_requires_grad();
+  const Tensor first = grad(std::vector{y}, std::vector{x}, std::vector{cotangent}, {.create_graph = true})[0];
+  const Tensor second =
+      grad(std::vector{first}, std::vector{cotangent}, std::vector{make(random_dense(x.shape(), 3))})[0];
+  return {y.to_vector<double>(), first.to_vector<double>(), second.to_vector<double>()};
+}
+
+TEST(MaxPool2d, TheSameBitsOnEveryDevice) {
+  const MaxPool2dOptions overlapping = {.stride = 2, .padding = 1}, apart = {.stride = 3, .dilation = 2};
+  for (const Shape& shape : {Shape{1, 1, 3, 1023}, Shape{1, 2, 4, 1024}, Shape{2, 1, 5, 1025}, Shape{1, 257, 3, 5},
+                             Shape{1, 1025, 5, 3}, Shape{1, 3, 110, 100}}) {
+    for (const bool channels_last : {false, true}) {
+      for (const DType dtype : {kFloat32, kFloat16}) {
+        const Dense values = random_dense(shape, 1);
+        for (const MaxPool2dOptions& options : {MaxPool2dOptions{}, overlapping, apart}) {
+          const Size2d kernel = options.dilation.height == 2 ? Size2d{2, 2} : Size2d{3, 3};
+          EXPECT_EQ(all_of_max_pool(values, dtype, test_device(), channels_last, kernel, options),
+                    all_of_max_pool(values, dtype, Device(), channels_last, kernel, options))
+              << str(shape) << channels_last;
+        }
+      }
+    }
   }
 }
 
@@ -281,6 +321,9 @@ TEST(AdaptiveAvgPool2d, ManyChannelsAndPixels) {
     check_values(op);
     check_values(in_channels_last(op));
   }
+  // Windows of as many elements as a warp of a GPU takes, fewer and more.
+  for (const int64_t side : {7, 8, 9, 33}) check_values(adaptive_case({1, 3, side, side}, 1));
+  check_values(adaptive_case({1, 2, 40, 1025}, {2, 1}));
   const OpCase op = adaptive_case({3, 33, 25, 23}, 7);
   check_threads(op);
   check_threads(in_channels_last(op));
@@ -293,14 +336,15 @@ TEST(Pools, KeepTheOrderOfMemory) {
                         : adaptive_avg_pool2d(x, {2, 3});
   };
   for (int which = 0; which < 3; ++which) {
-    const Tensor x = random_tensor({2, 3, 6, 6}, 1);
+    const Tensor x = here(random_dense({2, 3, 6, 6}, 1));
     for (const bool channels_last : {false, true}) {
       Tensor leaf = (channels_last ? ops::channels_last(x) : x).detach().set_requires_grad();
       Tensor inside = neg(leaf);  // the gradient of something inside the graph shows which order it comes in
       const Tensor y = run(which, inside);
       EXPECT_EQ(ops::is_channels_last(y), channels_last);
       EXPECT_EQ(y.is_contiguous(), !channels_last);
-      const Tensor gradient = grad(std::vector{y}, std::vector{inside}, std::vector{random_tensor(y.shape(), 2)})[0];
+      const Tensor gradient =
+          grad(std::vector{y}, std::vector{inside}, std::vector{here(random_dense(y.shape(), 2))})[0];
       EXPECT_EQ(ops::is_channels_last(gradient), channels_last);
       EXPECT_EQ(gradient.is_contiguous(), !channels_last);
     }
@@ -309,10 +353,10 @@ TEST(Pools, KeepTheOrderOfMemory) {
 
 TEST(Pools, OfNoImagesOrChannels) {
   for (const Shape& shape : {Shape{0, 3, 4, 4}, Shape{2, 0, 4, 4}}) {
-    Tensor x = zeros(shape).set_requires_grad();
+    Tensor x = zeros(shape, options_here()).set_requires_grad();
     for (const Tensor& y : {max_pool2d(x, 2), avg_pool2d(x, 2), adaptive_avg_pool2d(x, 2)}) {
       EXPECT_EQ(y.shape(), Shape({shape[0], shape[1], 2, 2}));
-      y.backward(zeros(y.shape()));
+      y.backward(zeros(y.shape(), options_here()));
     }
   }
 }

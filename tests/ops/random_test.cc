@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <limits>
 #include <numbers>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -287,6 +290,115 @@ TEST(Random, ThreadsDoNotChangeBits) {
   const auto one = draw(1), two = draw(2);
   set_num_threads(0);
   for (size_t i = 0; i < one.size(); ++i) EXPECT_TRUE(chores::bytes_equal(one[i], two[i])) << i;
+}
+
+// --- on other devices ----------------------------------------------------------------------------
+
+/// `f` with a stream, on test_device() and on the CPU.
+std::pair<Tensor, Tensor> on_both(const std::function<Tensor(Device, Generator*)>& f) {
+  Stream stream, same;
+  return {f(test_device(), &stream.generator).cpu(), f(Device(), &same.generator)};
+}
+void expect_the_cpus_bits(const std::function<Tensor(Device, Generator*)>& f) {
+  const auto [actual, expected] = on_both(f);
+  ASSERT_EQ(actual.shape(), expected.shape());
+  ASSERT_EQ(actual.dtype(), expected.dtype());
+  EXPECT_TRUE(chores::bytes_equal(actual, expected));
+}
+
+const int64_t kCounts[] = {0, 1, 2, 3, 5, 7, 1023, 1024, 1025, 33000};
+
+TEST(Random, ADeviceDrawsTheCpusBits) {
+  for (int64_t n : kCounts) {
+    for (DType dtype : floating_dtypes()) {
+      SCOPED_TRACE(str(n, " ", dtype));
+      expect_the_cpus_bits([&](Device device, Generator* g) { return rand({n}, {dtype, device}, g); });
+      expect_the_cpus_bits(
+          [&](Device device, Generator* g) { return bernoulli(random_tensor({n}, 1, dtype, 0, 1).to(device), g); });
+      expect_the_cpus_bits(
+          [&](Device device, Generator* g) { return dropout(random_tensor({n}, 1, dtype).to(device), 0.3, true, g); });
+      // Whose logarithms, cosines and sines are the device's own.
+      const auto [actual, expected] = on_both([&](Device device, Generator* g) {
+        return randn({n}, {dtype, device}, g);
+      });
+      EXPECT_TRUE(close(actual, dense(expected), 4 * epsilon(dtype)));
+    }
+    for (DType dtype : {kUInt8, kInt32, kInt64}) {
+      expect_the_cpus_bits([&](Device device, Generator* g) { return randint(3, 250, {n}, {dtype, device}, g); });
+    }
+    expect_the_cpus_bits([&](Device device, Generator* g) { return randperm(n, device, g); });
+  }
+  const int64_t low = std::numeric_limits<int64_t>::min(), high = std::numeric_limits<int64_t>::max();
+  expect_the_cpus_bits([&](Device device, Generator* g) { return randint(low, high, {33}, {kInt64, device}, g); });
+}
+
+TEST(Random, ADeviceGoesOnWhereAStreamIs) {
+  expect_the_cpus_bits([](Device device, Generator* g) {
+    const Tensor first = rand({5}, {kFloat32, device}, g), second = rand({7}, {kFloat32, device}, g);
+    return second;
+  });
+  expect_the_cpus_bits([](Device device, Generator* g) {  // x begins in the middle of a block
+    Tensor x = random_tensor({40}, 1).to(device).slice(0, 3, 36).detach().set_requires_grad();
+    dropout(x, 0.5, true, g).backward(random_tensor({33}, 2).to(device));
+    return x.grad();
+  });
+}
+
+TEST(Multinomial, ADeviceDrawsTheCpusIndices) {
+  struct Case {
+    int64_t rows, classes, samples;
+  };
+  for (const Case& c :
+       {Case{3, 1, 1}, Case{33, 7, 5}, Case{2, 1023, 1023}, Case{2, 1024, 9}, Case{1, 2100, 1025}, Case{5, 1025, 3}}) {
+    for (DType dtype : floating_dtypes()) {
+      for (bool replacement : {true, false}) {
+        SCOPED_TRACE(str(c.rows, " ", c.classes, " ", c.samples, " ", dtype, " ", replacement));
+        expect_the_cpus_bits([&](Device device, Generator* g) {
+          const Tensor weights = random_tensor({c.rows, c.classes}, 1, dtype, 0.25, 1).to(device);
+          return multinomial(weights, c.samples, replacement, g);
+        });
+      }
+    }
+  }
+  expect_the_cpus_bits([](Device device, Generator* g) {  // zeros are never drawn
+    return multinomial(tensor({0.0, 1.0, 0.0, 2.0, 0.0}).to(device), 2, false, g);
+  });
+  expect_the_cpus_bits([](Device device, Generator* g) {
+    return multinomial(zeros({0, 3}, {kFloat32, device}), 2, true, g);
+  });
+}
+
+TEST(Random, BadProbabilitiesAreToldAndTheDeviceStaysUsable) {
+  const auto here = [](const Tensor& x) { return x.to(test_device()); };
+  const std::string told_later =
+      test_device().is_cpu() ? "" : str("; found on ", here(zeros({})).device(), " and told now");
+  const auto text_of = [&](const Tensor& p) {
+    return error_text<ValueError>([&] { bernoulli(here(p)).to_vector<float>(); });
+  };
+  EXPECT_EQ(text_of(tensor({0.5, 1.5, 1.0})),
+            "bernoulli: probability 1.5 at position 1 is outside [0, 1]" + told_later);
+  EXPECT_EQ(text_of(tensor({0.5, 1.0, NAN})),
+            "bernoulli: probability nan at position 2 is outside [0, 1]" + told_later);
+  const auto text_with = [&](const Tensor& weights, int64_t samples, bool replacement) {
+    return error_text<ValueError>([&] { multinomial(here(weights), samples, replacement).to_vector<int64_t>(); });
+  };
+  for (bool replacement : {true, false}) {
+    for (double value : {-0.5, static_cast<double>(INFINITY), static_cast<double>(NAN)}) {
+      const Tensor bad = ones({2, 3});
+      bad.select(0, 1).select(0, 2).fill_(value);
+      EXPECT_EQ(text_with(bad, 1, replacement),
+                str("multinomial: row 1 holds ", value, " at position 2, must be finite and not negative", told_later));
+    }
+    EXPECT_EQ(text_with(zeros({1, 3}), 1, replacement), "multinomial: row 0 holds no positive number" + told_later);
+    EXPECT_EQ(text_with(zeros({1, 0}), 1, replacement), "multinomial: row 0 holds no positive number" + told_later);
+  }
+  EXPECT_EQ(
+      text_with(tensor({0.0, 1.0, 2.0}), 3, false),
+      "multinomial: row 0 holds 2 positive numbers, which are not enough to draw 3 without replacement" + told_later);
+  EXPECT_EQ(
+      text_with(tensor({4.0, 1.0, 2.0}), 5, false),
+      "multinomial: row 0 holds 3 positive numbers, which are not enough to draw 5 without replacement" + told_later);
+  EXPECT_EQ(multinomial(here(tensor({0.0, 1.0})), 2, true).to_vector<int64_t>(), (std::vector<int64_t>{1, 1}));
 }
 
 // --- multinomial ---------------------------------------------------------------------------------

@@ -10,6 +10,7 @@
 #include <tandem/autograd/engine.h>
 #include <tandem/autograd/grad_mode.h>
 #include <tandem/autograd/gradcheck.h>
+#include <tandem/base/env.h>
 #include <tandem/base/parallel_for.h>
 #include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
@@ -50,7 +51,8 @@ DType dtype_of_input(const Input& input, DType dtype) { return input.dtype.value
 
 bool collects_gradient(const Input& input) { return !input.dtype && input.differentiable; }
 
-std::vector<Tensor> make_inputs(const OpCase& op, DType dtype, const std::vector<Layout>& plan, Device device = {}) {
+std::vector<Tensor> make_inputs(const OpCase& op, DType dtype, const std::vector<Layout>& plan,
+                                Device device = test_device()) {
   std::vector<Tensor> tensors;
   for (size_t i = 0; i < op.inputs.size(); ++i) {
     const Input& input = op.inputs[i];
@@ -64,8 +66,10 @@ std::vector<Tensor> make_inputs(const OpCase& op, DType dtype, const std::vector
 }
 
 std::vector<std::byte> storage_bytes(const Tensor& tensor) {
-  const std::byte* begin = tensor.storage()->data();
-  return {begin, begin + tensor.storage()->num_bytes()};
+  const int64_t num_bytes = tensor.storage()->num_bytes();
+  const std::vector<uint8_t> bytes = make_view(tensor.storage(), kUInt8, {num_bytes}, {1}, 0).to_vector<uint8_t>();
+  const auto* begin = reinterpret_cast<const std::byte*>(bytes.data());
+  return {begin, begin + num_bytes};
 }
 
 double tolerance_of(const OpCase& op, DType dtype) { return op.tolerance * epsilon(dtype) * std::sqrt(op.terms); }
@@ -76,7 +80,7 @@ std::vector<Tensor> as_leaves(const OpCase& op, const std::vector<Tensor>& tenso
   for (size_t i = 0; i < tensors.size(); ++i) {
     const Input& input = op.inputs[i];
     Tensor leaf = tensors[i].detach();
-    if (dtype && !input.dtype) leaf = make_tensor(dense(leaf), *dtype);
+    if (dtype && !input.dtype) leaf = make_tensor(dense(leaf), *dtype, Layout::kContiguous, leaf.device());
     if (collects_gradient(input)) leaf.set_requires_grad();
     leaves.push_back(std::move(leaf));
   }
@@ -91,7 +95,7 @@ std::vector<Tensor> gradients(const OpCase& op, const std::vector<Tensor>& leave
     if (leaf.requires_grad()) wanted.push_back(leaf);
   }
   const Tensor outputs[] = {out};
-  const Tensor cotangents[] = {make_tensor(cotangent, out.dtype())};
+  const Tensor cotangents[] = {make_tensor(cotangent, out.dtype(), Layout::kContiguous, out.device())};
   return grad(outputs, wanted, cotangents);
 }
 
@@ -100,6 +104,11 @@ bool same_bits(const Tensor& a, const Tensor& b) {
 }
 
 }  // namespace
+
+Device test_device() {
+  static const Device device(env_string("TANDEM_TEST_DEVICE").value_or("cpu"));
+  return device;
+}
 
 std::vector<DType> floating_dtypes() { return {kFloat64, kFloat32, kFloat16, kBFloat16}; }
 
@@ -347,9 +356,8 @@ void check_errors(const OpCase& op) {
     EXPECT_NE(text.find(" is undefined"), std::string::npos) << text;
   }
   if (good.size() < 2) return;
-  const int devices = cpu_device_count();
-  if (devices < 2) set_cpu_device_count(2);
-  const std::vector<Tensor> elsewhere = make_inputs(op, dtype, plan, Device("cpu:1"));
+  if (cpu_device_count() < 2) set_cpu_device_count(2);
+  const std::vector<Tensor> elsewhere = make_inputs(op, dtype, plan, Device(test_device().type, 1));
   std::vector<std::string> names;
   for (const Input& input : op.inputs) names.push_back(input.name);
   for (size_t i = 0; i < good.size(); ++i) {

@@ -13,6 +13,9 @@
 
 namespace tandem::testing {
 
+/// The device that the checks of an OpCase make its inputs on: cpu, or what TANDEM_TEST_DEVICE says.
+Device test_device();
+
 /// Row-major values in float64: what naive references compute on.
 struct Dense {
   Shape shape;

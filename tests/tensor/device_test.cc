@@ -81,7 +81,7 @@ TEST(Device, UnknownOnesAreErrors) {
     empty({3}, {kFloat32, Device("cuda")});
     FAIL();
   } catch (const DeviceError& error) {
-    EXPECT_STREQ(error.what(), "cuda:0: this build of tandem has no CUDA support");
+    EXPECT_STREQ(error.what(), "cuda:0: this build of tandem has no CUDA support; build with --config=cuda");
   }
   EXPECT_THROW(memory_stats(Device(DeviceType::kCpu, -1)), DeviceError);
   EXPECT_THROW(memory_stats(Device(DeviceType::kCpu, 256)), DeviceError);  // not cpu:0

@@ -1,5 +1,7 @@
 """Macros that every BUILD file of tandem uses: one place for flags, include paths and test defaults."""
 
+load("//tools/build:cuda.bzl", "cuda_objects")
+
 # Everything that bits and symbols depend on stands here and not in .bazelrc, so that a user's workspace builds the same library.
 COPTS = [
     "-std=c++20",
@@ -12,6 +14,64 @@ COPTS = [
     "-Wshadow",
 ]
 
+# What kernels are compiled with to run on the CPU: the compiler calls a function of //tests/cuda_emulation around each access.  Never
+# in linkopts: the functions would be ThreadSanitizer's.  A sanitizer's build has its own calls instead, and does without these checks.
+EMULATED_CUDA_COPTS = select({
+    "@tandem//tests/cuda_emulation:sanitizer": [],
+    "//conditions:default": [
+        "-fsanitize=thread",
+        "--param=tsan-instrument-func-entry-exit=0",
+        "-Wno-tsan",  # fences mean nothing to it, and nothing here
+    ],
+})
+
+def _with_cuda(emulated, toolkit, none = []):
+    return select({
+        "@tandem//tools/build:cuda_emulated": emulated,
+        "@tandem//tools/build:cuda_toolkit": toolkit,
+        "//conditions:default": none,
+    })
+
+def _kernels(name, srcs, hdrs, deps):
+    """The targets that compile .cu files: <name>_cuda_emulated, a library, and <name>_cuda_objects."""
+    native.cc_library(
+        name = name + "_kernel_headers",
+        hdrs = hdrs,
+        include_prefix = _include_prefix(),
+        tags = ["manual"],
+        visibility = ["//visibility:private"],
+        deps = deps,
+    )
+    cuda_objects(
+        name = name + "_cuda_objects",
+        srcs = srcs,
+        defines = ["TANDEM_WITH_CUDA"],
+        tags = ["manual"],
+        visibility = ["//visibility:private"],
+        deps = [":%s_kernel_headers" % name, "@cuda_toolkit//:headers"],
+    )
+    wrappers = []
+    for file in srcs:
+        wrapper = file + ".emulated.cc"
+        wrappers.append(wrapper)
+        native.genrule(
+            name = file.replace("/", "_") + "_wrapper",
+            outs = [wrapper],
+            cmd = "echo '#include \"%s/%s\"' > $@" % (native.package_name(), file),
+            tags = ["manual"],
+            visibility = ["//visibility:private"],
+        )
+    native.cc_library(
+        name = name + "_cuda_emulated",
+        srcs = wrappers,
+        textual_hdrs = srcs,
+        copts = COPTS + ["-DTANDEM_WITH_CUDA", "-Wno-unknown-pragmas"] + EMULATED_CUDA_COPTS,
+        linkstatic = True,
+        tags = ["manual"],
+        visibility = ["//visibility:private"],
+        deps = [":%s_kernel_headers" % name, "@tandem//tests/cuda_emulation"],
+    )
+
 def _include_prefix():
     package = native.package_name()
     return "tandem/" + package if package else "tandem"
@@ -20,7 +80,19 @@ def _wide_sources(srcs):
     """The files for wider instructions than the baseline."""
     return [s for s in srcs if "_avx" in s and s.endswith(".cc")]
 
-def tandem_cc_library(name, visibility, srcs = [], hdrs = [], copts = [], linkstatic = True, **kwargs):
+def tandem_cc_library(
+        name,
+        visibility,
+        srcs = [],
+        hdrs = [],
+        cuda_srcs = [],
+        cuda_hdrs = [],
+        cuda_deps = [],
+        no_cuda_srcs = [],
+        copts = [],
+        deps = [],
+        linkstatic = True,
+        **kwargs):
     """A library whose headers are included as <tandem/<package>/<file>>.
 
     Files for wider instructions (*_avx*.cc) are a library of their own, which gets a test <name>_symbols_test.
@@ -30,7 +102,12 @@ def tandem_cc_library(name, visibility, srcs = [], hdrs = [], copts = [], linkst
       visibility: who may look into it; name a group of the top BUILD file or a list of packages
       srcs: .cc files
       hdrs: headers, the private ones too: a header in srcs would not be found below <tandem/...>
+      cuda_srcs: .cu and .cc files of builds with GPUs
+      cuda_hdrs: headers that include CUDA's
+      cuda_deps: libraries of CUDA's toolkit
+      no_cuda_srcs: .cc files in their place in builds without
       copts: come after COPTS, so they win (-mavx512f ... for a file of wider instructions)
+      deps: what it includes
       linkstatic: one archive, no shared object per library
       **kwargs: as for cc_library
     """
@@ -49,14 +126,28 @@ def tandem_cc_library(name, visibility, srcs = [], hdrs = [], copts = [], linkst
             args = ["$(locations :%s_archive)" % name],
             data = [":%s_archive" % name],
         )
+    kernels = [s for s in cuda_srcs if s.endswith(".cu")]
+    if kernels:
+        _kernels(name, kernels, hdrs + cuda_hdrs, deps)
+    if cuda_srcs:
+        host = [s for s in cuda_srcs if not s.endswith(".cu")]
+        srcs = srcs + _with_cuda(host, host + ([":%s_cuda_objects" % name] if kernels else []), no_cuda_srcs)
+        deps = deps + _with_cuda(
+            ["@tandem//tests/cuda_emulation"] + ([":%s_cuda_emulated" % name] if kernels else []),
+            ["@cuda_toolkit//:cudart"] + cuda_deps,
+        )
+    if cuda_hdrs:
+        hdrs = hdrs + _with_cuda(cuda_hdrs, cuda_hdrs)
+    with_cuda = ["-DTANDEM_WITH_CUDA"]
     native.cc_library(
         name = name,
         srcs = srcs,
         hdrs = hdrs,
-        copts = COPTS + copts,
+        copts = COPTS + _with_cuda(with_cuda, with_cuda) + copts,
         include_prefix = _include_prefix(),
         linkstatic = linkstatic,
         visibility = visibility,
+        deps = deps,
         **kwargs
     )
 

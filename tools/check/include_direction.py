@@ -38,7 +38,7 @@ CUDA = ("cuda*", "cub/*", "thrust/*", "nccl*", "cudnn*", "cublas*", "curand*", "
 # (headers, files that may include them, what is said)
 THIRD_PARTY = [
     (("Eigen/*", "unsupported/Eigen/*", "oneapi/*", "dnnl*"), ("*_cpu.cc",), "only *_cpu.cc include Eigen or oneDNN"),
-    (CUDA, ("*_cuda.*", "tensor/cuda/*", "distributed/nccl/*"),
+    (CUDA, ("*_cuda.*", "tensor/cuda/*", "distributed/nccl/*", "tests/cuda_emulation/*"),
      "only *_cuda.*, tensor/cuda and distributed/nccl include CUDA or NCCL"),
     (("gloo/*",), ("distributed/gloo/*",), "only distributed/gloo includes Gloo"),
     (("gtest/*", "gmock/*"), ("tests/*",), "only tests include GoogleTest"),
@@ -133,6 +133,8 @@ def _one(path, *includes):
 PLANTED = [
     # The arrows, and both named exceptions.
     (_one("base/a.h", "tandem/base/b.h", "string"), []),
+    (_one("tests/cuda_emulation/a_test.cc", "cuda_runtime.h"), []),
+    (_one("tests/ops/a_test.cc", "cuda_runtime.h"), ["include CUDA or NCCL"]),
     (_one("base/a.h", "tandem/tensor/tensor.h"), ["base/ does not look into tensor/"]),
     (_one("tensor/a.cc", "tandem/ops/relu.h"), ["tensor/ does not look into ops/"]),
     (_one("autograd/engine.cc", "tandem/ops/relu.h"), ["autograd/ does not look into ops/"]),

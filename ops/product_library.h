@@ -1,0 +1,15 @@
+// Products by cuBLASLt.  Private to ops/.
+#pragma once
+
+#include <cstdint>
+
+#include <tandem/ops/matmul_kernels.h>
+
+namespace tandem::inline v0::cuda {
+
+/// cuda::product by the library; false where it has none for these operands.  In the emulation the CPU's product is the library.
+bool library_product(const KernelContext& context, DType dtype, int64_t batches, int64_t m, int64_t n, int64_t k, double alpha,
+                     const MatrixOperand& a, const int64_t* a_offsets, const MatrixOperand& b, const int64_t* b_offsets,
+                     double beta, ProductEpilogue epilogue, void* workspace, void* out);
+
+}  // namespace tandem::inline v0::cuda

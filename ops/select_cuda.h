@@ -1,0 +1,169 @@
+// The first elements of rows in an order.  Private to the *.cu files of ops/.
+//
+// A block has a row.  An element's rank is a number that no other has: the bits of its value, mapped so that they order as the
+// values do, and below them its position.  The rank of the last element that is chosen is found digit by digit from the top, by
+// counting the next digit of those elements that have the digits so far (radix selection; T. Alabi et al., "Fast k-selection
+// algorithms for graphics processing units", 2012).  The chosen ones are sorted by merge exchange (Knuth, "The Art of Computer
+// Programming", volume 3, 5.2.2, algorithm M), whose steps exchange disjoint pairs.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <type_traits>
+
+#include <tandem/base/error.h>
+#include <tandem/tensor/cuda/block.h>
+#include <tandem/tensor/dtype.h>
+
+namespace tandem::inline v0::cuda {
+
+namespace selecting {
+
+constexpr int kDigitBits = 8;
+constexpr int kDigits = 1 << kDigitBits;
+constexpr int64_t kSortedInShared = 1024;  ///< positions
+
+using Rank = unsigned __int128;
+
+/// An unsigned number of T's size.
+template <class T>
+using Bits = std::conditional_t<
+    sizeof(T) == 1, uint8_t,
+    std::conditional_t<sizeof(T) == 2, uint16_t, std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>>>;
+
+/// Orders as the values do, or the other way round if `largest` come first.  NaN counts as the largest, zeros are equal.
+template <class T>
+__device__ Bits<T> key_of(T value, bool largest) {
+  using Key = Bits<T>;
+  constexpr Key kTop = static_cast<Key>(Key{1} << (8 * sizeof(Key) - 1));
+  Key key = std::bit_cast<Key>(value);
+  if constexpr (std::is_integral_v<T>) {
+    if constexpr (std::is_signed_v<T>) key ^= kTop;
+  } else {
+    const auto number = static_cast<Accumulator<T>>(value);
+    if (number != number) {
+      key = static_cast<Key>(~Key{0});
+    } else if (number == 0) {
+      key = kTop;
+    } else {
+      key = static_cast<Key>((key & kTop) != 0 ? ~key : key | kTop);
+    }
+  }
+  return static_cast<Key>(largest ? ~key : key);
+}
+
+/// The elements of a row.
+template <class T>
+struct Ranked {
+  const T* x;
+  int position_bits;  ///< whole digits
+  bool largest;
+  __device__ Rank rank(int64_t i) const {
+    return static_cast<Rank>(key_of(x[i], largest)) << position_bits | static_cast<Rank>(i);
+  }
+};
+
+/// To all threads: a number that the ranks of the first k of a row do not exceed, and those of the others do.
+template <class T>
+__device__ Rank last_rank(const Ranked<T>& row, int64_t size, unsigned k) {
+  struct Found {
+    int digit;
+    unsigned before, count;
+  };
+  __shared__ unsigned counts[kDigits];
+  __shared__ Found found;
+  Rank prefix = 0;      // the digits so far
+  unsigned wanted = k;  // of the elements that have them
+  for (int shift = 8 * static_cast<int>(sizeof(T)) + row.position_bits - kDigitBits;; shift -= kDigitBits) {
+    for (unsigned d = threadIdx.x; d < kDigits; d += blockDim.x) counts[d] = 0;
+    __syncthreads();
+    for (int64_t i = threadIdx.x; i < size; i += blockDim.x) {
+      const Rank digits = row.rank(i) >> shift;
+      if (digits >> kDigitBits == prefix) atomicAdd(&counts[static_cast<int>(digits) & (kDigits - 1)], 1u);
+    }
+    __syncthreads();
+    if (threadIdx.x < kWarp) {  // a lane has some digits side by side
+      constexpr int kOwn = kDigits / kWarp;
+      const int lane = static_cast<int>(threadIdx.x);
+      unsigned own = 0;
+      for (int d = 0; d < kOwn; ++d) own += counts[lane * kOwn + d];
+      unsigned before = own;
+      for (int distance = 1; distance < kWarp; distance *= 2) {
+        const unsigned others = __shfl_up_sync(kAllLanes, before, static_cast<unsigned>(distance));
+        if (lane >= distance) before += others;
+      }
+      before -= own;
+      if (before < wanted && wanted <= before + own) {
+        int digit = lane * kOwn;
+        while (before + counts[digit] < wanted) before += counts[digit++];
+        found = {digit, before, counts[digit]};
+      }
+    }
+    __syncthreads();
+    prefix = prefix << kDigitBits | static_cast<Rank>(found.digit);
+    wanted -= found.before;
+    if (wanted == found.count) return prefix << shift | ((Rank{1} << shift) - 1);  // at the last digit it is one of one
+  }
+}
+
+/// Sorts k positions of a row by rank.
+template <class T>
+__device__ void sort_positions(const Ranked<T>& row, int64_t k, int64_t* positions) {
+  int64_t top = 1;
+  while (2 * top < k) top *= 2;
+  for (int64_t p = top; p > 0; p /= 2) {
+    for (int64_t q = top, r = 0, distance = p;; distance = q - p, q /= 2, r = p) {
+      for (int64_t i = threadIdx.x; i < k - distance; i += blockDim.x) {
+        if ((i & p) != r) continue;
+        const int64_t a = positions[i], b = positions[i + distance];
+        if (row.rank(b) < row.rank(a)) {
+          positions[i] = b;
+          positions[i + distance] = a;
+        }
+      }
+      __syncthreads();
+      if (q == p) break;
+    }
+  }
+}
+
+template <class T>
+__global__ void select_kernel(int64_t rows, int64_t size, int64_t k, bool largest, int position_bits, const T* input,
+                              T* values, int64_t* indices) {
+  __shared__ int64_t in_shared[kSortedInShared];
+  __shared__ unsigned num_chosen;
+  for (int64_t r = blockIdx.x; r < rows; r += gridDim.x) {
+    const Ranked<T> row{input + r * size, position_bits, largest};
+    int64_t* chosen = k <= kSortedInShared ? in_shared : indices + r * k;
+    if (threadIdx.x == 0) num_chosen = 0;
+    const Rank last = last_rank(row, size, static_cast<unsigned>(k));
+    for (int64_t i = threadIdx.x; i < size; i += blockDim.x) {
+      if (row.rank(i) <= last) chosen[atomicAdd(&num_chosen, 1u)] = i;  // in any order: it is sorted
+    }
+    __syncthreads();
+    sort_positions(row, k, chosen);
+    for (int64_t j = threadIdx.x; j < k; j += blockDim.x) {
+      indices[r * k + j] = chosen[j];
+      if (values != nullptr) values[r * k + j] = row.x[chosen[j]];
+    }
+    __syncthreads();  // before the next row's are written
+  }
+}
+
+}  // namespace selecting
+
+/// The positions of the k first of each row of `size` elements, in descending (largest) or ascending order, equal ones by
+/// position; NaN counts as the largest.  1 <= k <= size.  Their values too, unless `values` is null.
+template <class T>
+void select_first(const KernelContext& context, int64_t rows, int64_t size, int64_t k, bool largest, const T* input,
+                  T* values, int64_t* indices) {
+  using namespace selecting;
+  if (rows == 0) return;
+  TANDEM_CHECK(ShapeError, size <= UINT32_MAX, "a GPU chooses from rows of at most 2^32 - 1 elements, not ", size);
+  const int digits = (std::bit_width(static_cast<uint64_t>(size - 1)) + kDigitBits - 1) / kDigitBits;
+  const int threads = size <= 256 ? kWarp : size <= 1024 ? 128 : size <= 8192 ? 512 : 1024;
+  launch_kernel(context, select_kernel<T>, blocks_for(rows, 1), threads, 0, rows, size, k, largest, digits * kDigitBits,
+                input, values, indices);
+}
+
+}  // namespace tandem::inline v0::cuda

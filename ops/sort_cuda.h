@@ -1,0 +1,117 @@
+// Positions sorted by key, equal keys in their order.  Private to the *.cu files of ops/.
+//
+// A radix sort, least significant digit first (Knuth, "The Art of Computer Programming", volume 3, 5.2.5): for each digit, blocks of
+// the sequence count its values, the counts are summed over blocks, and each block scatters its elements.  In a block a thread has
+// one value of the digit and takes its elements in their order, so that nothing depends on which thread is first.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include <tandem/tensor/cuda/launch.h>
+
+namespace tandem::inline v0::cuda {
+
+namespace sorting {  // templates, since several files have these kernels
+
+constexpr int kDigitBits = 8;
+constexpr int kValues = 1 << kDigitBits;
+constexpr int64_t kBlockSize = 2048;
+
+struct alignas(16) Pair {  // one access
+  int64_t key;
+  int64_t position;
+};
+
+__device__ inline int digit_of(int64_t key, int shift) { return static_cast<int>(key >> shift) & (kValues - 1); }
+
+/// counts[value, block]; `keys` in place of pairs in the first pass.
+template <class Key>
+__global__ void count_kernel(int64_t n, int shift, const Key* keys, const Pair* pairs, int64_t* counts) {
+  __shared__ int digits[kBlockSize];
+  const int64_t begin = static_cast<int64_t>(blockIdx.x) * kBlockSize, size = min(kBlockSize, n - begin);
+  for (int64_t i = threadIdx.x; i < size; i += blockDim.x) {
+    digits[i] = digit_of(keys != nullptr ? keys[begin + i] : pairs[begin + i].key, shift);
+  }
+  __syncthreads();
+  int64_t count = 0;
+  for (int64_t i = 0; i < size; ++i) count += digits[i] == static_cast<int>(threadIdx.x);
+  counts[threadIdx.x * gridDim.x + blockIdx.x] = count;
+}
+
+/// counts become the numbers before them.  One block of kValues threads.
+template <class Count>
+__global__ void scan_kernel(int64_t num_blocks, Count* counts) {
+  __shared__ int64_t totals[kValues];
+  const int64_t begin = threadIdx.x * num_blocks;
+  int64_t total = 0;
+  for (int64_t b = 0; b < num_blocks; ++b) total += counts[begin + b];
+  totals[threadIdx.x] = total;
+  __syncthreads();
+  int64_t before = 0;
+  for (int v = 0; v < static_cast<int>(threadIdx.x); ++v) before += totals[v];
+  for (int64_t b = 0; b < num_blocks; ++b) {
+    const int64_t count = counts[begin + b];
+    counts[begin + b] = before;
+    before += count;
+  }
+}
+
+template <class Key>
+__global__ void scatter_kernel(int64_t n, int shift, const Key* keys, const Pair* pairs, const int64_t* counts, Pair* out) {
+  __shared__ int digits[kBlockSize];
+  const int64_t begin = static_cast<int64_t>(blockIdx.x) * kBlockSize, size = min(kBlockSize, n - begin);
+  for (int64_t i = threadIdx.x; i < size; i += blockDim.x) {
+    digits[i] = digit_of(keys != nullptr ? keys[begin + i] : pairs[begin + i].key, shift);
+  }
+  __syncthreads();
+  int64_t next = counts[threadIdx.x * gridDim.x + blockIdx.x];
+  for (int64_t i = 0; i < size; ++i) {
+    if (digits[i] != static_cast<int>(threadIdx.x)) continue;
+    out[next++] = keys != nullptr ? Pair{keys[begin + i], begin + i} : pairs[begin + i];
+  }
+}
+
+/// The first of n pairs whose key is at least `key`.
+__device__ inline int64_t lower_bound(const Pair* pairs, int64_t n, int64_t key) {
+  int64_t begin = 0, end = n;
+  while (begin < end) {
+    const int64_t middle = (begin + end) / 2;
+    if (pairs[middle].key < key) {
+      begin = middle + 1;
+    } else {
+      end = middle;
+    }
+  }
+  return begin;
+}
+
+}  // namespace sorting
+
+/// Bytes of scratch for sorted_pairs.
+inline int64_t sort_workspace_bytes(int64_t n) {
+  const int64_t blocks = (n + sorting::kBlockSize - 1) / sorting::kBlockSize;
+  return 2 * n * static_cast<int64_t>(sizeof(sorting::Pair)) + blocks * sorting::kValues * static_cast<int64_t>(sizeof(int64_t));
+}
+
+/// {key, position} of n keys in [0, num_keys), ascending; in the workspace, which is aligned as new memory is.
+template <class Key>
+const sorting::Pair* sorted_pairs(const KernelContext& context, int64_t n, int64_t num_keys, const Key* keys, void* workspace) {
+  using namespace sorting;
+  Pair* from = static_cast<Pair*>(workspace);
+  Pair* to = from + n;
+  int64_t* counts = reinterpret_cast<int64_t*>(to + n);
+  const int64_t blocks = (n + kBlockSize - 1) / kBlockSize;
+  const int bits = std::bit_width(static_cast<uint64_t>(std::max<int64_t>(num_keys - 1, 1)));
+  for (int shift = 0; shift < bits && n > 0; shift += kDigitBits) {
+    const Key* first = shift == 0 ? keys : nullptr;
+    const dim3 grid(static_cast<unsigned>(blocks));
+    launch_kernel(context, count_kernel<Key>, grid, kValues, 0, n, shift, first, from, counts);
+    launch_kernel(context, scan_kernel<int64_t>, 1, kValues, 0, blocks, counts);
+    launch_kernel(context, scatter_kernel<Key>, grid, kValues, 0, n, shift, first, from, counts, to);
+    std::swap(from, to);
+  }
+  return from;
+}
+
+}  // namespace tandem::inline v0::cuda

@@ -1,0 +1,90 @@
+#include <tandem/optim/clip_grad_kernels.h>
+#include <tandem/optim/tensor_table_cuda.h>
+#include <tandem/tensor/cuda/block.h>
+
+namespace tandem::inline v0::optim::cuda {
+
+namespace {
+
+using tandem::cuda::block_reduce;
+using tandem::cuda::Larger;
+using tandem::cuda::Plus;
+
+using Table = TensorTable<1>;
+
+struct Fold {
+  bool largest;
+  __device__ double operator()(double a, double b) const { return largest ? Larger()(a, b) : a + b; }
+};
+
+/// Each chunk's sum; chunks of all tensors in their order.
+template <class T>
+struct ChunkNorm {
+  NormTerm term;
+  Fold fold;
+  double* sums;
+  int64_t chunks_before = 0;
+
+  void begin_at(int64_t chunks) { chunks_before = chunks; }
+  __device__ void operator()(const Table::Entry& entry, int64_t begin, int64_t end, int64_t chunk) const {
+    const T* values = static_cast<const T*>(entry.data[0]);
+    double sum = 0;
+    for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) sum = fold(sum, term(static_cast<double>(values[i])));
+    sum = block_reduce(sum, 0.0, fold);
+    if (threadIdx.x == 0) sums[chunks_before + chunk] = sum;
+  }
+};
+
+__global__ void fold_kernel(int64_t n, Fold fold, const double* sums, double* out) {
+  double sum = 0;
+  for (int64_t i = threadIdx.x; i < n; i += blockDim.x) sum = fold(sum, sums[i]);
+  sum = block_reduce(sum, 0.0, fold);
+  if (threadIdx.x == 0) *out = sum;
+}
+
+template <class T>
+struct Scale {
+  T factor;
+
+  void begin_at(int64_t) {}
+  __device__ void operator()(const Table::Entry& entry, int64_t begin, int64_t end, int64_t) const {
+    T* values = static_cast<T*>(entry.data[0]);
+    for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) values[i] *= factor;
+  }
+};
+
+template <class F>
+void for_each(const KernelContext& context, std::span<const Values> tensors, F f) {
+  for_each_chunk<1>(context, tensors.size(), [&](size_t i) { return Table::Entry{{tensors[i].data}, tensors[i].n, 0}; }, f);
+}
+
+}  // namespace
+
+int64_t norm_workspace_size(const KernelContext&, std::span<const Values> tensors) {
+  int64_t chunks = 0;
+  for (const Values& t : tensors) chunks += num_chunks(t.n);
+  return chunks;
+}
+
+void norm_sum(const KernelContext& context, DType dtype, std::span<const Values> tensors, double norm_type, double* workspace,
+              double* out) {
+  const NormTerm term{norm_type};
+  const Fold fold{std::isinf(norm_type)};
+  if (dtype == kFloat64) {
+    for_each(context, tensors, ChunkNorm<double>{term, fold, workspace});
+  } else {
+    for_each(context, tensors, ChunkNorm<float>{term, fold, workspace});
+  }
+  tandem::cuda::launch_kernel(context, fold_kernel, 1, tandem::cuda::threads_for_row(norm_workspace_size(context, tensors)), 0,
+                              norm_workspace_size(context, tensors), fold, workspace, out);
+}
+
+void scale(const KernelContext& context, DType dtype, std::span<const Values> tensors, double factor) {
+  if (dtype == kFloat64) {
+    for_each(context, tensors, Scale<double>{factor});
+  } else {
+    for_each(context, tensors, Scale<float>{static_cast<float>(factor)});
+  }
+}
+
+}  // namespace tandem::inline v0::optim::cuda

@@ -1,0 +1,36 @@
+// Parameters that take the same step in the same place.  Private to optim/.
+#pragma once
+
+#include <vector>
+
+#include <tandem/tensor/tensor.h>
+
+namespace tandem::inline v0::optim {
+
+/// Collects the tensors of a step: those of one device, dtype and `Step` together, in the order in which they come.
+template <class Step, class Tensors>
+class StepBatches {
+ public:
+  struct Batch {
+    Device device;
+    DType dtype;
+    Step step;
+    std::vector<Tensors> tensors;
+  };
+
+  void add(const Tensor& parameter, const Step& step, const Tensors& tensors) {
+    for (Batch& batch : batches_) {
+      if (batch.device == parameter.device() && batch.dtype == parameter.dtype() && batch.step == step) {
+        batch.tensors.push_back(tensors);
+        return;
+      }
+    }
+    batches_.push_back({parameter.device(), parameter.dtype(), step, {tensors}});
+  }
+  const std::vector<Batch>& all() const { return batches_; }
+
+ private:
+  std::vector<Batch> batches_;
+};
+
+}  // namespace tandem::inline v0::optim

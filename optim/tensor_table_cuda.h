@@ -1,0 +1,83 @@
+// One launch over many tensors.  For *.cu files of optim/.
+//
+// A launch has a table of the tensors as its argument, and a block for each chunk of one of them: with a hundred parameters of all
+// sizes one launch takes what a hundred would spend on starting.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include <tandem/tensor/cuda/launch.h>
+
+namespace tandem::inline v0::optim::cuda {
+
+inline constexpr int64_t kChunk = 1 << 14;  // elements of a block
+
+inline int64_t num_chunks(int64_t n) { return (n + kChunk - 1) / kChunk; }
+
+/// Tensors with `kPointers` runs of n elements each.  A kernel's arguments may take 32764 bytes.
+template <int kPointers>
+struct TensorTable {
+  struct Entry {
+    void* data[kPointers];
+    int64_t n;
+    int64_t first_chunk;  // of all
+  };
+  static constexpr int kMost = static_cast<int>(28672 / sizeof(Entry));
+
+  int num_entries = 0;
+  int64_t num_chunks = 0;
+  Entry entries[kMost];
+
+  /// The entry that has the chunk.
+  __device__ const Entry& entry_of(int64_t chunk) const {
+    int begin = 0, end = num_entries;
+    while (end - begin > 1) {
+      const int middle = (begin + end) / 2;
+      if (entries[middle].first_chunk <= chunk) {
+        begin = middle;
+      } else {
+        end = middle;
+      }
+    }
+    return entries[begin];
+  }
+};
+
+/// Block b: f(entry, begin, end, b) for elements [begin, end) of the entry that has chunk b.
+template <int kPointers, class F>
+__global__ void for_each_chunk_kernel(const __grid_constant__ TensorTable<kPointers> table, F f) {
+  for (int64_t chunk = blockIdx.x; chunk < table.num_chunks; chunk += gridDim.x) {
+    const auto& entry = table.entry_of(chunk);
+    const int64_t begin = (chunk - entry.first_chunk) * kChunk;
+    f(entry, begin, min(entry.n, begin + kChunk), chunk);
+  }
+}
+
+/// Launches f over all chunks of the tensors; make_entry(i) fills the pointers and n of tensor i of `count`.  f.begin_at(chunk) is
+/// told before each launch how many chunks were in those before.
+template <int kPointers, class MakeEntry, class F>
+void for_each_chunk(const KernelContext& context, size_t count, MakeEntry make_entry, F f) {
+  using tandem::cuda::blocks_for, tandem::cuda::kBlock, tandem::cuda::launch_kernel;
+  TensorTable<kPointers> table;
+  int64_t chunks_before = 0;
+  const auto launch = [&] {
+    if (table.num_chunks == 0) return;
+    f.begin_at(chunks_before);
+    launch_kernel(context, for_each_chunk_kernel<kPointers, F>, blocks_for(table.num_chunks, 1), kBlock, 0, table, f);
+    chunks_before += table.num_chunks;
+    table.num_entries = 0;
+    table.num_chunks = 0;
+  };
+  for (size_t i = 0; i < count; ++i) {
+    auto entry = make_entry(i);
+    if (entry.n == 0) continue;
+    entry.first_chunk = table.num_chunks;
+    table.num_chunks += num_chunks(entry.n);
+    table.entries[table.num_entries++] = entry;
+    if (table.num_entries == TensorTable<kPointers>::kMost) launch();
+  }
+  launch();
+}
+
+}  // namespace tandem::inline v0::optim::cuda

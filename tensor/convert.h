@@ -1,0 +1,49 @@
+// Elements of all dtypes: conversion and sums.
+#pragma once
+
+#include <limits>
+#include <type_traits>
+
+#include <tandem/base/half.h>
+#include <tandem/base/macros.h>
+
+namespace tandem::inline v0::chores {
+
+/// The value as another type.  Floating to integer truncates toward zero; what does not fit becomes the nearest that
+/// does, NaN 0.  Integers wrap around.
+template <class To, class From>
+TANDEM_HOST_DEVICE inline To convert(From value) {
+  if constexpr (std::is_same_v<To, From>) {
+    return value;
+  } else if constexpr (sizeof(From) == 2) {  // a half type
+    return convert<To>(static_cast<float>(value));
+  } else if constexpr (std::is_same_v<To, bool>) {
+    return value != 0;
+  } else if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To>) {
+    constexpr From kEnd = static_cast<From>(std::numeric_limits<To>::max() / 2 + 1) * 2;  // the first that does not fit
+    constexpr From kMin = static_cast<From>(std::numeric_limits<To>::min());
+    if (value >= kEnd) return std::numeric_limits<To>::max();
+    if (value > kMin) return static_cast<To>(value);
+    return value <= kMin ? std::numeric_limits<To>::min() : To{0};
+  } else if constexpr (sizeof(To) == 2) {
+    return To(static_cast<float>(value));
+  } else {
+    return static_cast<To>(value);
+  }
+}
+
+/// The sum in T; integers wrap around, bool is "or".
+template <class T>
+TANDEM_HOST_DEVICE inline T add(T a, T b) {
+  if constexpr (std::is_same_v<T, bool>) {
+    return a || b;
+  } else if constexpr (sizeof(T) == 2) {
+    return T(static_cast<float>(a) + static_cast<float>(b));
+  } else if constexpr (std::is_integral_v<T>) {
+    return static_cast<T>(static_cast<std::make_unsigned_t<T>>(a) + static_cast<std::make_unsigned_t<T>>(b));
+  } else {
+    return a + b;
+  }
+}
+
+}  // namespace tandem::inline v0::chores

@@ -1,0 +1,95 @@
+// GPUs: what is there, streams and events.  In a build without CUDA, and on a machine without a GPU or its driver, there are none:
+// such a build and such a machine compute on the CPU, and asking for a GPU is a DeviceError that says which of the two it is.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include <tandem/base/macros.h>
+#include <tandem/tensor/device.h>
+
+namespace tandem::inline v0::cuda {
+
+/// Whether this build of tandem knows CUDA at all.
+TANDEM_API bool is_built();
+/// GPUs that this process sees; 0 where is_built() is false, or without a driver.
+TANDEM_API int device_count();
+/// Throws DeviceError unless `device` is a GPU that is there.
+TANDEM_API void check_device(Device device);
+
+struct DeviceProperties {
+  std::string name;
+  int compute_major = 0;  ///< compute capability
+  int compute_minor = 0;
+  int num_multiprocessors = 0;
+  int64_t memory_bytes = 0;
+  int64_t l2_bytes = 0;
+  int64_t shared_bytes = 0;  ///< that one block can have
+};
+/// Throws DeviceError.
+TANDEM_API const DeviceProperties& device_properties(Device device);
+
+/// A queue of work on one GPU, done in order.  Streams of one GPU run beside each other unless an event orders them.  A handle:
+/// copies are the same stream.  Safe from many threads.
+class TANDEM_API Stream {
+ public:
+  /// A new one.  Those of higher priority get the GPU first.  Throws DeviceError.
+  explicit Stream(Device device, bool high_priority = false);
+
+  Device device() const;
+  void* handle() const;      ///< the cudaStream_t
+  uint64_t number() const;  ///< another for each stream that there ever was, never 0
+  /// Blocks until all that was queued is done; throws what failed.
+  void synchronize() const;
+  bool is_idle() const;
+  friend bool operator==(const Stream&, const Stream&) = default;
+
+ private:
+  struct Impl;
+  explicit Stream(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+  friend Stream current_stream(Device device);
+  std::shared_ptr<Impl> impl_;
+};
+
+/// The stream to which the calling thread's operations on `device` go: the one of the innermost StreamGuard, else one that the
+/// device has for all threads.  Throws DeviceError.
+TANDEM_API Stream current_stream(Device device);
+
+/// Makes a stream current on its device for this thread until destroyed.
+class TANDEM_API StreamGuard {
+ public:
+  explicit StreamGuard(Stream stream);
+  ~StreamGuard();
+  StreamGuard(const StreamGuard&) = delete;
+  StreamGuard& operator=(const StreamGuard&) = delete;
+
+ private:
+  Stream stream_;
+  const StreamGuard* previous_;
+  friend Stream current_stream(Device device);
+};
+
+/// A point in a stream's work.  A handle, safe from many threads.
+class TANDEM_API Event {
+ public:
+  /// `timed`: for elapsed(); costs a little.
+  explicit Event(Device device, bool timed = false);
+  /// Sets the point to what was queued on `stream` until now.
+  void record(const Stream& stream) const;
+  /// What is queued on `stream` from now on begins after the point was passed.
+  void make_wait(const Stream& stream) const;
+  bool is_completed() const;
+  /// Blocks until the point was passed; throws what failed.
+  void synchronize() const;
+
+ private:
+  struct Impl;
+  std::shared_ptr<Impl> impl_;
+};
+
+/// Blocks until the calling thread's current stream on `device` is done; throws what failed there, among it what kernels found
+/// (an index out of range).
+TANDEM_API void synchronize(Device device);
+
+}  // namespace tandem::inline v0::cuda

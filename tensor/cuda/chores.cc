@@ -1,0 +1,98 @@
+#include <algorithm>
+#include <vector>
+
+#include <tandem/tensor/chores.h>
+#include <tandem/tensor/cuda.h>
+#include <tandem/tensor/cuda/chores_kernels.h>
+#include <tandem/tensor/cuda/complaints.h>
+#include <tandem/tensor/cuda/runtime.h>
+#include <tandem/tensor/cuda_chores.h>
+#include <tandem/tensor/factories.h>
+
+namespace tandem::inline v0::cuda {
+
+namespace {
+
+/// An order of the streams of two GPUs: what is queued on `later` from now on begins after what was queued on `earlier`.
+void order(Device earlier, Device later) {
+  const Event event(earlier);
+  event.record(current_stream(earlier));
+  event.make_wait(current_stream(later));
+}
+
+/// Bytes between memories of which one is a GPU's, or both are.  Between the CPU and a GPU it returns when the data is there.
+void copy_bytes(const Tensor& src, const Tensor& out) {
+  const size_t num_bytes = static_cast<size_t>(out.num_bytes());
+  const Device from = src.device(), to = out.device();
+  const Device gpu = to.is_cpu() ? from : to;
+  const DeviceGuard guard(gpu);
+  const cudaStream_t stream = stream_of(gpu);
+  if (from.is_cpu() || to.is_cpu()) {
+    const cudaMemcpyKind kind = to.is_cpu() ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice;
+    TANDEM_CUDA_CHECK(cudaMemcpyAsync(out.data_ptr(), src.data_ptr(), num_bytes, kind, stream));
+    TANDEM_CUDA_CHECK(cudaStreamSynchronize(stream));
+    throw_complaint(gpu);
+  } else if (from == to) {
+    TANDEM_CUDA_CHECK(cudaMemcpyAsync(out.data_ptr(), src.data_ptr(), num_bytes, cudaMemcpyDeviceToDevice, stream));
+  } else {
+    order(from, to);
+    TANDEM_CUDA_CHECK(cudaMemcpyPeerAsync(out.data_ptr(), to.index, src.data_ptr(), from.index, num_bytes, stream));
+    order(to, from);  // before the source is written again, or its memory reused
+  }
+}
+
+}  // namespace
+
+void fill(const Tensor& out, Scalar value) { fill_elements(kernel_context(out.device()), out, value); }
+
+void copy(const Tensor& src, const Tensor& out) {
+  const Device from = src.device(), to = out.device();
+  const bool plain = src.dtype() == out.dtype() && src.is_contiguous() && out.is_contiguous();
+  if (plain) return copy_bytes(src, out);
+  if (from == to) return copy_elements(kernel_context(from), src, out);
+  // What crosses is row-major, of the narrower dtype.
+  const DType dtype = size_of(out.dtype()) < size_of(src.dtype()) ? out.dtype() : src.dtype();
+  Tensor packed = src, landed = out;
+  if (!src.is_contiguous() || src.dtype() != dtype) {
+    packed = empty(src.shape(), {dtype, from});
+    chores::copy(src, packed);
+  }
+  if (!out.is_contiguous() || out.dtype() != dtype) landed = empty(out.shape(), {dtype, to});
+  copy_bytes(packed, landed);
+  if (!landed.is_same(out)) chores::copy(landed, out);
+}
+
+void sum(std::span<const Tensor> inputs, const Tensor& out) {
+  TANDEM_CHECK(ValueError, inputs.size() <= kMostSummed, "sum: a GPU adds up to ", kMostSummed, " tensors, not ",
+               inputs.size());
+  const Device here = out.device();
+  const KernelContext context = kernel_context(here);
+  std::vector<Tensor> copies;  // of what this GPU does not reach
+  std::vector<const std::byte*> data;
+  for (const Tensor& input : inputs) {
+    const Device there = input.device();
+    if (!there.is_cpu() && reaches(here, there)) {
+      if (there != here) order(there, here);
+      data.push_back(input.data_ptr());
+      continue;
+    }
+    copies.push_back(empty(input.shape(), {input.dtype(), here}));
+    copy_bytes(input, copies.back());
+    data.push_back(copies.back().data_ptr());
+  }
+  sum_elements(context, out.dtype(), data, out.num_elements(), out.data_ptr());
+  for (const Tensor& input : inputs) {
+    // Before an input is written again, or its memory reused.
+    if (!input.device().is_cpu() && input.device() != here) order(here, input.device());
+  }
+}
+
+void add_into(const Tensor& src, const Tensor& out) { add_elements(kernel_context(out.device()), src, out); }
+
+bool bytes_equal(const Tensor& a, const Tensor& b) {
+  const Tensor differ = zeros({1}, {kInt32, a.device()});
+  compare_elements(kernel_context(a.device()), a, b, reinterpret_cast<int32_t*>(differ.data_ptr()));
+  return differ.item<int32_t>() == 0;
+}
+
+}  // namespace tandem::inline v0::cuda

@@ -1,0 +1,147 @@
+#include <tandem/tensor/convert.h>
+#include <tandem/tensor/cuda/chores_kernels.h>
+#include <tandem/tensor/cuda/strided.h>
+
+namespace tandem::inline v0::cuda {
+
+namespace {
+
+template <class T>
+std::span<const int64_t> span_of(const T& shape) {
+  return {shape.data(), shape.size()};
+}
+
+/// The elements of tensors of one shape, dimensions joined where all of them allow it.
+template <size_t N>
+Strided<static_cast<int>(N)> elements_of(const std::array<const Tensor*, N>& tensors) {
+  Shape sizes;
+  std::array<Shape, N> strides;
+  const Shape& shape = tensors[0]->shape();
+  for (size_t d = 0; d < shape.size(); ++d) {
+    if (shape[d] == 1) continue;
+    bool joins = !sizes.empty();
+    for (size_t k = 0; k < N; ++k) joins = joins && strides[k].back() == shape[d] * tensors[k]->strides()[d];
+    if (joins) {
+      sizes.back() *= shape[d];
+    } else {
+      sizes.push_back(shape[d]);
+    }
+    for (size_t k = 0; k < N; ++k) {
+      if (!joins) strides[k].push_back(0);
+      strides[k].back() = tensors[k]->strides()[d];
+    }
+  }
+  std::array<std::span<const int64_t>, N> steps;
+  for (size_t k = 0; k < N; ++k) steps[k] = span_of(strides[k]);
+  return {span_of(sizes), steps};
+}
+
+template <class T>
+struct Fill {
+  T* out;
+  T value;
+  __device__ void operator()(const int64_t (&at)[1]) const { out[at[0]] = value; }
+};
+
+template <class To, class From>
+struct Copy {
+  To* out;
+  const From* src;
+  __device__ void operator()(const int64_t (&at)[2]) const { out[at[0]] = chores::convert<To>(src[at[1]]); }
+};
+
+template <class T>
+struct AddInto {
+  T* out;
+  const T* src;
+  __device__ void operator()(const int64_t (&at)[2]) const { out[at[0]] = chores::add(out[at[0]], src[at[1]]); }
+};
+
+template <class T>
+struct Compare {
+  const T* a;
+  const T* b;
+  int32_t* differ;
+  __device__ void operator()(const int64_t (&at)[2]) const {
+    if (a[at[0]] != b[at[1]]) atomicExch(differ, 1);
+  }
+};
+
+template <class T>
+struct Sum {
+  const T* inputs[kMostSummed];
+  int num_inputs;
+  T* out;
+  __device__ void operator()(int64_t i) const {
+    using Wide = std::conditional_t<sizeof(T) == 2, float, T>;
+    Wide sum = static_cast<Wide>(inputs[0][i]);
+    for (int k = 1; k < num_inputs; ++k) sum = chores::add<Wide>(sum, static_cast<Wide>(inputs[k][i]));
+    out[i] = static_cast<T>(sum);
+  }
+};
+
+/// Bits of an element of so many bytes.
+template <class F>
+void visit_size(DType dtype, const F& f) {
+  switch (size_of(dtype)) {
+    case 1: return f.template operator()<uint8_t>();
+    case 2: return f.template operator()<uint16_t>();
+    case 4: return f.template operator()<uint32_t>();
+    default: return f.template operator()<uint64_t>();
+  }
+}
+
+template <class T>
+T* data_as(const Tensor& tensor) {
+  return reinterpret_cast<T*>(tensor.data_ptr());
+}
+
+}  // namespace
+
+void fill_elements(const KernelContext& context, const Tensor& out, Scalar value) {
+  visit_dtype(out.dtype(), [&]<class T>() {
+    const T element =
+        value.dtype() == kFloat64 ? chores::convert<T>(value.to_double()) : chores::convert<T>(value.to_int());
+    for_each_element(context, elements_of<1>({&out}), Fill<T>{data_as<T>(out), element});
+  });
+}
+
+void copy_elements(const KernelContext& context, const Tensor& src, const Tensor& out) {
+  const auto where = elements_of<2>({&out, &src});
+  if (src.dtype() == out.dtype()) {
+    visit_size(src.dtype(), [&]<class T>() {
+      for_each_element(context, where, Copy<T, T>{data_as<T>(out), data_as<const T>(src)});
+    });
+    return;
+  }
+  visit_dtype(src.dtype(), [&]<class From>() {
+    visit_dtype(out.dtype(), [&]<class To>() {
+      if constexpr (!std::is_same_v<From, To>) {
+        for_each_element(context, where, Copy<To, From>{data_as<To>(out), data_as<const From>(src)});
+      }
+    });
+  });
+}
+
+void add_elements(const KernelContext& context, const Tensor& src, const Tensor& out) {
+  visit_dtype(out.dtype(), [&]<class T>() {
+    for_each_element(context, elements_of<2>({&out, &src}), AddInto<T>{data_as<T>(out), data_as<const T>(src)});
+  });
+}
+
+void sum_elements(const KernelContext& context, DType dtype, std::span<const std::byte* const> inputs, int64_t n,
+                  std::byte* out) {
+  visit_dtype(dtype, [&]<class T>() {
+    Sum<T> sum{{}, static_cast<int>(inputs.size()), reinterpret_cast<T*>(out)};
+    for (size_t k = 0; k < inputs.size(); ++k) sum.inputs[k] = reinterpret_cast<const T*>(inputs[k]);
+    for_each_index(context, n, sum);
+  });
+}
+
+void compare_elements(const KernelContext& context, const Tensor& a, const Tensor& b, int32_t* differ) {
+  visit_size(a.dtype(), [&]<class T>() {
+    for_each_element(context, elements_of<2>({&a, &b}), Compare<T>{data_as<const T>(a), data_as<const T>(b), differ});
+  });
+}
+
+}  // namespace tandem::inline v0::cuda

@@ -1,0 +1,52 @@
+#include <tandem/tensor/cuda/complaints.h>
+
+#include <mutex>
+#include <new>
+#include <utility>
+
+#include <tandem/base/error.h>
+#include <tandem/tensor/cuda.h>
+
+namespace tandem::inline v0::cuda {
+
+namespace {
+
+struct Places {
+  std::mutex mutex;
+  Complaint** of = new Complaint*[static_cast<size_t>(device_count())]();
+};
+
+Places& places() {
+  static Places* const instance = new Places;
+  return *instance;
+}
+
+}  // namespace
+
+Complaint* complaint_of(Device device) {
+  check_device(device);
+  std::lock_guard lock(places().mutex);
+  Complaint*& place = places().of[device.index];
+  if (place == nullptr) {
+    const DeviceGuard guard(device);
+    void* memory = nullptr;
+    TANDEM_CUDA_CHECK(cudaHostAlloc(&memory, sizeof(Complaint), cudaHostAllocPortable | cudaHostAllocMapped));
+    place = new (memory) Complaint();
+  }
+  return place;
+}
+
+void throw_complaint(Device device) {
+  std::unique_lock lock(places().mutex);
+  Complaint* place = places().of[device.index];
+  if (place == nullptr || place->raised == 0) [[likely]]
+    return;
+  const Complaint found = std::exchange(*place, Complaint());
+  lock.unlock();
+  const std::string told = str("; found on ", device, " and told now");
+  if (found.raise != nullptr) found.raise(found, told);
+  throw IndexError(str(found.op, ": ", found.what, " ", found.value, " at position ", found.position,
+                       " is outside [0, ", found.size, ")", told));
+}
+
+}  // namespace tandem::inline v0::cuda

@@ -1,0 +1,95 @@
+#include <map>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include <tandem/base/error.h>
+#include <tandem/tensor/cuda.h>
+#include <tandem/tensor/cuda/runtime.h>
+
+namespace tandem::inline v0::cuda {
+
+namespace {
+
+/// The GPUs as the process found them.
+struct Devices {
+  cudaError_t status = cudaSuccess;  // why there are none
+  std::vector<DeviceProperties> properties;
+
+  Devices() {
+    int count = 0;
+    status = cudaGetDeviceCount(&count);
+    if (status != cudaSuccess) {
+      static_cast<void>(cudaGetLastError());  // an answer, no failure of a later call
+      return;
+    }
+    for (int i = 0; i < count; ++i) {
+      cudaDeviceProp found;
+      TANDEM_CUDA_CHECK(cudaGetDeviceProperties(&found, i));
+      properties.push_back({.name = found.name,
+                            .compute_major = found.major,
+                            .compute_minor = found.minor,
+                            .num_multiprocessors = found.multiProcessorCount,
+                            .memory_bytes = static_cast<int64_t>(found.totalGlobalMem),
+                            .l2_bytes = found.l2CacheSize,
+                            .shared_bytes = static_cast<int64_t>(found.sharedMemPerBlockOptin)});
+    }
+  }
+};
+
+const Devices& devices() {
+  static const Devices* const found = new Devices;
+  return *found;
+}
+
+}  // namespace
+
+void check(cudaError_t status, const char* call) {
+  if (status == cudaSuccess) [[likely]]
+    return;
+  static_cast<void>(cudaGetLastError());  // told here
+  throw BackendError(str(call, ": ", cudaGetErrorString(status), " (", cudaGetErrorName(status), "):"), status);
+}
+
+bool is_built() { return true; }
+
+int device_count() { return static_cast<int>(devices().properties.size()); }
+
+void check_device(Device device) {
+  TANDEM_CHECK(DeviceError, !device.is_cpu(), device, ": is no GPU");
+  const int count = device_count();
+  if (device.index >= 0 && device.index < count) [[likely]]
+    return;
+  const cudaError_t status = devices().status;
+  TANDEM_CHECK(DeviceError, status == cudaSuccess, device, ": there is no GPU that can be used: ", cudaGetErrorString(status),
+               " (", cudaGetErrorName(status), ")");
+  throw DeviceError(with_module_scope(str(device, ": there is no such device; ", count, count == 1 ? " GPU is" : " GPUs are", " here")));
+}
+
+bool reaches(Device device, Device memory) {
+  if (device == memory) return true;
+  static std::mutex* const mutex = new std::mutex;
+  static auto* const known = new std::map<std::pair<int8_t, int8_t>, bool>;
+  std::lock_guard lock(*mutex);
+  const auto [found, is_new] = known->try_emplace({device.index, memory.index});
+  if (!is_new) return found->second;
+  int can = 0;
+  TANDEM_CUDA_CHECK(cudaDeviceCanAccessPeer(&can, device.index, memory.index));
+  if (can != 0) {
+    const DeviceGuard guard(device);
+    const cudaError_t status = cudaDeviceEnablePeerAccess(memory.index, 0);
+    if (status == cudaErrorPeerAccessAlreadyEnabled) {
+      static_cast<void>(cudaGetLastError());
+    } else {
+      check(status, "cudaDeviceEnablePeerAccess");
+    }
+  }
+  return found->second = can != 0;
+}
+
+const DeviceProperties& device_properties(Device device) {
+  check_device(device);
+  return devices().properties[static_cast<size_t>(device.index)];
+}
+
+}  // namespace tandem::inline v0::cuda

@@ -1,0 +1,57 @@
+// How kernels are started, and what they are written with.  For *.cu files.
+//
+// A kernel is a __global__ function; the host starts it by launch_kernel, never by <<<>>>, so that the same file compiles for a
+// GPU and for the emulation (tests/cuda_emulation).  What depends on the chip is behind a function of this file.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include <tandem/tensor/cuda/runtime.h>
+#include <tandem/tensor/kernel_context.h>
+
+namespace tandem::inline v0::cuda {
+
+/// Starts kernel(args...) on the stream, with blocks x threads, in the device of the stream.
+template <class... Params, class... Args>
+void launch_kernel(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream, Args... args) {
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  TANDEM_CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...));
+}
+
+/// The same on the context's device and stream.
+template <class... Params, class... Args>
+void launch_kernel(const KernelContext& context, void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_bytes,
+                   Args... args) {
+  const DeviceGuard guard(context.device);
+  launch_kernel(kernel, grid, block, shared_bytes, static_cast<cudaStream_t>(context.stream), args...);
+}
+
+inline constexpr int kBlock = 256;  ///< threads of a block where nothing speaks for another number
+
+/// Blocks for `n` pieces of work, one for each thread; work beyond that many is for a loop in the kernel.
+inline unsigned blocks_for(int64_t n, int threads = kBlock) {
+  constexpr int64_t kMost = 1 << 20;
+  return static_cast<unsigned>(std::clamp<int64_t>((n + threads - 1) / threads, 1, kMost));
+}
+
+/// Shared memory whose size the launch says.
+template <class T>
+__device__ T* dynamic_shared() {
+#ifdef TANDEM_CUDA_EMULATED
+  return static_cast<T*>(cuda_emulation::dynamic_shared_memory());
+#else
+  extern __shared__ __align__(128) unsigned char tandem_dynamic_shared[];
+  return reinterpret_cast<T*>(tandem_dynamic_shared);
+#endif
+}
+
+/// The calling thread's number in the grid, and how many there are: for (int64_t i = thread_index(); i < n; i += num_threads()).
+__device__ inline int64_t thread_index() { return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; }
+__device__ inline int64_t num_threads() { return static_cast<int64_t>(gridDim.x) * blockDim.x; }
+
+}  // namespace tandem::inline v0::cuda

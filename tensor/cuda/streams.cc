@@ -1,0 +1,115 @@
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include <tandem/base/rank_context.h>
+#include <tandem/tensor/cuda.h>
+#include <tandem/tensor/cuda/complaints.h>
+#include <tandem/tensor/cuda/runtime.h>
+#include <tandem/tensor/cuda_memory.h>
+
+namespace tandem::inline v0::cuda {
+
+struct Stream::Impl {
+  Device device;
+  uint64_t number;
+  cudaStream_t stream = nullptr;
+
+  Impl(Device where, bool high_priority) : device(where) {
+    static std::atomic<uint64_t> num_streams{0};
+    number = ++num_streams;
+    check_device(device);
+    const DeviceGuard guard(device);
+    int least = 0, greatest = 0;
+    TANDEM_CUDA_CHECK(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+    TANDEM_CUDA_CHECK(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, high_priority ? greatest : least));
+  }
+  ~Impl() { cudaStreamDestroy(stream); }  // what is queued is done all the same
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+};
+
+Stream::Stream(Device device, bool high_priority) : impl_(std::make_shared<Impl>(device, high_priority)) {}
+
+Device Stream::device() const { return impl_->device; }
+void* Stream::handle() const { return impl_->stream; }
+uint64_t Stream::number() const { return impl_->number; }
+
+void Stream::synchronize() const {
+  TANDEM_CUDA_CHECK(cudaStreamSynchronize(impl_->stream));
+  throw_complaint(impl_->device);
+}
+
+bool Stream::is_idle() const {
+  const cudaError_t status = cudaStreamQuery(impl_->stream);
+  if (status == cudaErrorNotReady) return false;
+  check(status, "cudaStreamQuery");
+  return true;
+}
+
+Stream current_stream(Device device) {
+  const void* innermost = RankContext::current().open_streams.innermost;
+  for (auto* guard = static_cast<const StreamGuard*>(innermost); guard != nullptr; guard = guard->previous_) {
+    if (guard->stream_.device() == device) return guard->stream_;
+  }
+  check_device(device);
+  // One for each device, never destroyed: memory that outlives everything is given back in its order.
+  struct Shared {
+    std::once_flag made;
+    std::shared_ptr<Stream::Impl> stream;
+  };
+  static Shared* const shared = new Shared[static_cast<size_t>(device_count())];
+  Shared& mine = shared[device.index];
+  std::call_once(mine.made, [&] { mine.stream = std::make_shared<Stream::Impl>(device, false); });
+  return Stream(mine.stream);
+}
+
+uint64_t current_queue(Device device) { return current_stream(device).number(); }
+cudaStream_t stream_of(Device device) { return static_cast<cudaStream_t>(current_stream(device).handle()); }
+
+StreamGuard::StreamGuard(Stream stream)
+    : stream_(std::move(stream)),
+      previous_(static_cast<const StreamGuard*>(RankContext::current().open_streams.innermost)) {
+  RankContext::current().open_streams.innermost = this;
+}
+StreamGuard::~StreamGuard() { RankContext::current().open_streams.innermost = previous_; }
+
+struct Event::Impl {
+  Device device;
+  cudaEvent_t event = nullptr;
+
+  Impl(Device where, bool timed) : device(where) {
+    check_device(device);
+    const DeviceGuard guard(device);
+    TANDEM_CUDA_CHECK(cudaEventCreateWithFlags(&event, timed ? cudaEventDefault : cudaEventDisableTiming));
+  }
+  ~Impl() { cudaEventDestroy(event); }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+};
+
+Event::Event(Device device, bool timed) : impl_(std::make_shared<Impl>(device, timed)) {}
+
+void Event::record(const Stream& stream) const {
+  const DeviceGuard guard(impl_->device);
+  TANDEM_CUDA_CHECK(cudaEventRecord(impl_->event, static_cast<cudaStream_t>(stream.handle())));
+}
+
+void Event::make_wait(const Stream& stream) const {
+  const DeviceGuard guard(stream.device());
+  TANDEM_CUDA_CHECK(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream.handle()), impl_->event, 0));
+}
+
+bool Event::is_completed() const {
+  const cudaError_t status = cudaEventQuery(impl_->event);
+  if (status == cudaErrorNotReady) return false;
+  check(status, "cudaEventQuery");
+  return true;
+}
+
+void Event::synchronize() const { TANDEM_CUDA_CHECK(cudaEventSynchronize(impl_->event)); }
+
+void synchronize(Device device) { current_stream(device).synchronize(); }
+
+}  // namespace tandem::inline v0::cuda

@@ -1,0 +1,20 @@
+// The chores where a GPU takes part.  Private to tensor/.
+#pragma once
+
+#include <span>
+
+#include <tandem/tensor/tensor.h>
+
+namespace tandem::inline v0::cuda {
+
+// As in chores.h, where the arguments were checked; there are elements.
+
+void fill(const Tensor& out, Scalar value);
+/// At least one of the two is on a GPU.
+void copy(const Tensor& src, const Tensor& out);
+/// `out` is on a GPU.
+void sum(std::span<const Tensor> inputs, const Tensor& out);
+void add_into(const Tensor& src, const Tensor& out);
+bool bytes_equal(const Tensor& a, const Tensor& b);
+
+}  // namespace tandem::inline v0::cuda

@@ -1,0 +1,59 @@
+// tensor/cuda.h in a build without CUDA.
+#include <tandem/base/error.h>
+#include <tandem/tensor/cuda.h>
+#include <tandem/tensor/cuda_chores.h>
+#include <tandem/tensor/cuda_memory.h>
+
+namespace tandem::inline v0::cuda {
+
+namespace {
+
+[[noreturn]] void throw_not_built(Device device) {
+  throw DeviceError(with_module_scope(str(device, ": this build of tandem has no CUDA support; build with --config=cuda")));
+}
+
+}  // namespace
+
+bool is_built() { return false; }
+int device_count() { return 0; }
+
+void check_device(Device device) {
+  TANDEM_CHECK(DeviceError, !device.is_cpu(), device, ": is no GPU");
+  throw_not_built(device);
+}
+
+const DeviceProperties& device_properties(Device device) { throw_not_built(device); }
+
+struct Stream::Impl {};
+Stream::Stream(Device device, bool) { throw_not_built(device); }
+Device Stream::device() const { return {}; }
+void* Stream::handle() const { return nullptr; }
+uint64_t Stream::number() const { return 0; }
+void Stream::synchronize() const {}
+bool Stream::is_idle() const { return true; }
+Stream current_stream(Device device) { throw_not_built(device); }
+
+StreamGuard::StreamGuard(Stream stream) : stream_(std::move(stream)), previous_(nullptr) {}
+StreamGuard::~StreamGuard() = default;
+
+struct Event::Impl {};
+Event::Event(Device device, bool) { throw_not_built(device); }
+void Event::record(const Stream&) const {}
+void Event::make_wait(const Stream&) const {}
+bool Event::is_completed() const { return true; }
+void Event::synchronize() const {}
+
+void synchronize(Device device) { check_device(device); }
+
+uint64_t current_queue(Device device) { throw_not_built(device); }
+void* system_allocate(Device device, int64_t) { throw_not_built(device); }
+void system_free(Device, void*) noexcept {}
+int64_t available_bytes(Device device) { throw_not_built(device); }
+
+void fill(const Tensor& out, Scalar) { throw_not_built(out.device()); }
+void copy(const Tensor& src, const Tensor& out) { throw_not_built(src.device().is_cpu() ? out.device() : src.device()); }
+void sum(std::span<const Tensor>, const Tensor& out) { throw_not_built(out.device()); }
+void add_into(const Tensor&, const Tensor& out) { throw_not_built(out.device()); }
+bool bytes_equal(const Tensor& a, const Tensor&) { throw_not_built(a.device()); }
+
+}  // namespace tandem::inline v0::cuda

@@ -1,0 +1,121 @@
+// The functions that a compiler calls around every access with -fsanitize=thread.  Programs with CUDA code link without
+// ThreadSanitizer and find them here.
+#ifndef __SANITIZE_THREAD__
+
+#include <cstddef>
+#include <cstdint>
+
+#include <tandem/tests/cuda_emulation/kernel_run.h>
+
+namespace cuda_emulation {
+namespace {
+
+void access(const volatile void* p, size_t num_bytes, AccessKind kind) {
+  if (KernelRun* run = checked_kernel) {
+    checked_kernel = nullptr;
+    run->memory().access(reinterpret_cast<uintptr_t>(p), num_bytes, kind);
+    checked_kernel = run;
+  }
+}
+
+// The compiler says that the address is a multiple of the size; a device faults where it is not.
+template <size_t kBytes>
+void aligned_access(const volatile void* p, AccessKind kind) {
+  if (KernelRun* run = checked_kernel) {
+    checked_kernel = nullptr;
+    const auto address = reinterpret_cast<uintptr_t>(p);
+    if (address % kBytes != 0) {
+      run->fail(cudaErrorMisalignedAddress,
+                "misaligned address: " + std::to_string(kBytes) + " bytes at " + run->memory().describe(address));
+    }
+    run->memory().access(address, kBytes, kind);
+    checked_kernel = run;
+  }
+}
+
+}  // namespace
+}  // namespace cuda_emulation
+
+using cuda_emulation::access;
+using cuda_emulation::aligned_access;
+using cuda_emulation::kAtomic;
+using cuda_emulation::kPlainRead;
+using cuda_emulation::kPlainWrite;
+
+extern "C" {
+
+void __tsan_init() {}
+void __tsan_func_entry(void*) {}
+void __tsan_func_exit() {}
+
+#define TANDEM_HOOKS(n)                                                         \
+  void __tsan_read##n(void* p) { aligned_access<n>(p, kPlainRead); }            \
+  void __tsan_write##n(void* p) { aligned_access<n>(p, kPlainWrite); }          \
+  void __tsan_volatile_read##n(void* p) { aligned_access<n>(p, kPlainRead); }   \
+  void __tsan_volatile_write##n(void* p) { aligned_access<n>(p, kPlainWrite); } \
+  void __tsan_unaligned_read##n(void* p) { access(p, n, kPlainRead); }          \
+  void __tsan_unaligned_write##n(void* p) { access(p, n, kPlainWrite); }        \
+  void __tsan_unaligned_volatile_read##n(void* p) { access(p, n, kPlainRead); } \
+  void __tsan_unaligned_volatile_write##n(void* p) { access(p, n, kPlainWrite); }
+TANDEM_HOOKS(1)
+TANDEM_HOOKS(2)
+TANDEM_HOOKS(4)
+TANDEM_HOOKS(8)
+TANDEM_HOOKS(16)
+#undef TANDEM_HOOKS
+
+void __tsan_read_range(void* p, size_t n) { access(p, n, kPlainRead); }
+void __tsan_write_range(void* p, size_t n) { access(p, n, kPlainWrite); }
+void __tsan_vptr_read(void** p) { access(p, sizeof(void*), kPlainRead); }
+void __tsan_vptr_update(void** p, void*) { access(p, sizeof(void*), kPlainWrite); }
+
+// The atomic operations of C++ become calls, in the host's code of a file too.
+#define TANDEM_ATOMICS(bits, T)                                                                        \
+  T __tsan_atomic##bits##_load(const volatile T* p, int) {                                             \
+    access(p, sizeof(T), kAtomic);                                                                     \
+    return __atomic_load_n(p, __ATOMIC_SEQ_CST);                                                       \
+  }                                                                                                    \
+  void __tsan_atomic##bits##_store(volatile T* p, T value, int) {                                      \
+    access(p, sizeof(T), kAtomic);                                                                     \
+    __atomic_store_n(p, value, __ATOMIC_SEQ_CST);                                                      \
+  }                                                                                                    \
+  T __tsan_atomic##bits##_exchange(volatile T* p, T value, int) {                                      \
+    access(p, sizeof(T), kAtomic);                                                                     \
+    return __atomic_exchange_n(p, value, __ATOMIC_SEQ_CST);                                            \
+  }                                                                                                    \
+  int __tsan_atomic##bits##_compare_exchange_strong(volatile T* p, T* expected, T value, int, int) {   \
+    access(p, sizeof(T), kAtomic);                                                                     \
+    return __atomic_compare_exchange_n(p, expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
+  }                                                                                                    \
+  int __tsan_atomic##bits##_compare_exchange_weak(volatile T* p, T* expected, T value, int, int) {     \
+    access(p, sizeof(T), kAtomic);                                                                     \
+    return __atomic_compare_exchange_n(p, expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
+  }                                                                                                    \
+  T __tsan_atomic##bits##_compare_exchange_val(volatile T* p, T expected, T value, int, int) {         \
+    access(p, sizeof(T), kAtomic);                                                                     \
+    __atomic_compare_exchange_n(p, &expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);       \
+    return expected;                                                                                   \
+  }
+#define TANDEM_FETCH(bits, T, op)                                   \
+  T __tsan_atomic##bits##_fetch_##op(volatile T* p, T value, int) { \
+    access(p, sizeof(T), kAtomic);                                  \
+    return __atomic_fetch_##op(p, value, __ATOMIC_SEQ_CST);         \
+  }
+#define TANDEM_ALL_ATOMICS(bits, T) \
+  TANDEM_ATOMICS(bits, T)           \
+  TANDEM_FETCH(bits, T, add)        \
+  TANDEM_FETCH(bits, T, sub)        \
+  TANDEM_FETCH(bits, T, and)        \
+  TANDEM_FETCH(bits, T, or)         \
+  TANDEM_FETCH(bits, T, xor)        \
+  TANDEM_FETCH(bits, T, nand)
+TANDEM_ALL_ATOMICS(8, uint8_t)
+TANDEM_ALL_ATOMICS(16, uint16_t)
+TANDEM_ALL_ATOMICS(32, uint32_t)
+TANDEM_ALL_ATOMICS(64, uint64_t)
+void __tsan_atomic_thread_fence(int) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+void __tsan_atomic_signal_fence(int) {}
+
+}  // extern "C"
+
+#endif  // __SANITIZE_THREAD__

@@ -1,0 +1,85 @@
+// The checks of every access of a kernel: whether the address is its to touch, and whether another thread's access of the same
+// bytes is ordered with it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <tandem/tests/cuda_emulation/arena.h>
+#include <tandem/tests/cuda_emulation/fiber.h>
+#include <tandem/tests/cuda_emulation/race_cell.h>
+
+namespace cuda_emulation {
+
+class KernelRun;
+
+class MemoryCheck {
+ public:
+  explicit MemoryCheck(KernelRun& run) : run_(run) {}
+
+  /// `arenas` are those that the kernel may touch, its own device's first; `others` are known for reports alone.
+  void begin_launch(const std::vector<Arena*>& arenas, const std::vector<Arena*>& others, const void* arguments,
+                    size_t num_argument_bytes, char* dynamic_shared, size_t num_dynamic_bytes, uint32_t serial);
+  void begin_block(uint32_t serial) {
+    who.serial = who.block_first = serial;
+    shared_splits_.clear();
+  }
+
+  void access(uintptr_t address, size_t num_bytes, AccessKind kind) {
+    if (address - stack_low < FiberPool::kStackBytes) {
+      return;
+    }
+    const size_t offset = address - own_base_;
+    if (offset < own_size_) {
+      const size_t inside = offset % kMemoryGranule;
+      if (inside + num_bytes <= own_->valid_bytes(offset)) {
+        touch(own_->cells(), offset, num_bytes, kind, launch_first_, splits_, false, address);
+        return;
+      }
+    }
+    access_elsewhere(address, num_bytes, kind);
+  }
+
+  /// A reason why the address cannot be touched, for the handler of signals and for reports.
+  std::string describe(uintptr_t address) const;
+
+  Accessor who{};
+  uintptr_t stack_low = 0;
+
+ private:
+  struct SharedRange {
+    uintptr_t begin;
+    size_t num_bytes;
+    std::vector<RaceCell> cells;
+    bool dynamic;
+  };
+  struct Range {
+    uintptr_t begin;
+    size_t num_bytes;
+  };
+
+  void touch(RaceCell* cells, size_t offset, size_t num_bytes, AccessKind kind, uint32_t scope_first,
+             std::vector<SplitCell>& splits, bool shared, uintptr_t address);
+  void access_elsewhere(uintptr_t address, size_t num_bytes, AccessKind kind);
+  bool in_global(const Arena& arena, uintptr_t address, size_t num_bytes, AccessKind kind);
+  void find_shared_ranges();
+  [[noreturn]] void refuse(uintptr_t address, size_t num_bytes, AccessKind kind);
+  [[noreturn]] void refuse_race(uintptr_t address, size_t num_bytes, AccessKind kind, uint64_t earlier, bool shared);
+
+  KernelRun& run_;
+  Arena* own_ = nullptr;
+  uintptr_t own_base_ = 0;
+  size_t own_size_ = 0;
+  std::vector<Arena*> arenas_;
+  std::vector<Arena*> others_;
+  Range arguments_{};
+  std::vector<SharedRange> shared_;  // the dynamic one first, then thread-local data: where __shared__ variables are
+  std::vector<Range> program_;       // constant data is in here
+  uint32_t launch_first_ = 0;
+  std::vector<SplitCell> splits_;
+  std::vector<SplitCell> shared_splits_;
+};
+
+}  // namespace cuda_emulation

@@ -1,0 +1,138 @@
+// The race check of one cell against a check that forgets nothing: random sequences of accesses, until the first race.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include <tandem/tests/cuda_emulation/race_cell.h>
+#include <tandem/tests/cuda_emulation/random.h>
+
+namespace cuda_emulation {
+namespace {
+
+constexpr uint32_t kWarps = 3, kLanes = 4;  // of 32; few, so that they meet often
+
+/// Barriers of whole warps alone.
+struct Order final : WarpOrder {
+  std::array<uint32_t, kWarps> last{};
+  bool synchronised_since(uint32_t warp, uint32_t, uint32_t, uint32_t time) const override { return time < last[warp]; }
+};
+
+struct Access {
+  uint32_t block, interval, thread, time, mask;
+  AccessKind kind;
+};
+
+bool ordered(const Access& a, const Access& b, const Order& order) {
+  if (a.block != b.block) {
+    return false;
+  }
+  if (a.interval != b.interval || a.thread == b.thread) {
+    return true;
+  }
+  return a.thread / 32 == b.thread / 32 && a.time < order.last[a.thread / 32];
+}
+
+bool conflict(const Access& a, const Access& b) {
+  const bool both_read = a.kind == kPlainRead && b.kind == kPlainRead,
+             both_atomic = a.kind == kAtomic && b.kind == kAtomic;
+  return (a.mask & b.mask) != 0 && !both_read && !both_atomic;
+}
+
+// Which masks and kinds a sequence draws from decides what it exercises.
+void compare(uint64_t seed, const std::vector<uint32_t>& masks, const std::vector<AccessKind>& kinds, int& races,
+             int& ends) {
+  Random random(seed);
+  RaceCell cell{};
+  std::vector<SplitCell> splits;
+  std::vector<Access> past;
+  Order order;
+  const uint32_t launch_first = 1000;
+  uint32_t serial = launch_first, block = 0, interval = 0, block_first = ++serial;
+  cell.write = AccessRecord::make(999, 0, 5, 0xF, kPlainWrite);  // of an earlier launch
+  for (int step = 0; step < 40; ++step) {
+    switch (random.below(12)) {
+      case 0:
+        ++block;
+        interval = 0;
+        block_first = ++serial;
+        order.last = {};
+        break;
+      case 1:
+      case 2:
+        ++interval;
+        ++serial;
+        order.last = {};
+        break;
+      case 3:
+      case 4: ++order.last[random.below(kWarps)]; break;
+      default: break;
+    }
+    Access now{};
+    now.block = block;
+    now.interval = interval;
+    now.thread = static_cast<uint32_t>(random.below(kWarps) * 32 + random.below(kLanes));
+    now.time = order.last[now.thread / 32];
+    now.mask = masks[random.below(masks.size())];
+    now.kind = kinds[random.below(kinds.size())];
+    bool expected = false;
+    for (const Access& earlier : past) {
+      expected = expected || (conflict(earlier, now) && !ordered(earlier, now, order));
+    }
+    bool written = true;
+    for (uint32_t i = 0; i < 4; ++i) {
+      bool byte = (now.mask >> i & 1) == 0;
+      for (const Access& earlier : past) {
+        byte = byte || (earlier.kind == kPlainWrite && (earlier.mask >> i & 1) != 0);
+      }
+      written = written && byte;
+    }
+    bool initialised = false;
+    const auto race = touch_cell(cell, {serial, block_first, now.time, now.thread}, now.mask, now.kind, launch_first,
+                                 splits, order, &initialised);
+    ASSERT_EQ(race.has_value(), expected) << "seed " << seed << ", step " << step;
+    if (expected) {
+      ++races;
+      return;
+    }
+    ASSERT_EQ(initialised, written) << "seed " << seed << ", step " << step;
+    past.push_back(now);
+  }
+  ++ends;
+}
+
+struct Draw {
+  const char* name;
+  std::vector<uint32_t> masks;
+  std::vector<AccessKind> kinds;
+};
+
+TEST(RaceCell, FindsWhatACheckThatForgetsNothingFinds) {
+  const std::vector<Draw> draws = {
+      {"reads and few writes",
+       {0xF},
+       {kPlainRead, kPlainRead, kPlainRead, kPlainRead, kPlainRead, kPlainRead, kPlainWrite}},
+      {"atomics and few reads", {0xF}, {kAtomic, kAtomic, kAtomic, kAtomic, kAtomic, kAtomic, kPlainRead}},
+      {"atomics and few writes", {0xF}, {kAtomic, kAtomic, kAtomic, kAtomic, kAtomic, kAtomic, kPlainWrite}},
+      {"everything", {0xF}, {kPlainRead, kAtomic, kPlainWrite}},
+      {"bytes", {1, 2, 4, 8, 1, 2, 4, 8, 3, 12, 15}, {kPlainRead, kPlainRead, kPlainRead, kPlainWrite}},
+      {"halves", {3, 12}, {kPlainRead, kPlainRead, kPlainRead, kPlainRead, kPlainRead, kPlainWrite, kAtomic}},
+      {"reads", {0xF, 3}, {kPlainRead}},
+  };
+  for (const Draw& draw : draws) {
+    int races = 0, ends = 0;
+    for (uint64_t seed = 0; seed < 20000; ++seed) {
+      compare(seed, draw.masks, draw.kinds, races, ends);
+      ASSERT_FALSE(HasFatalFailure()) << draw.name;
+    }
+    if (std::string(draw.name) == "reads") {
+      EXPECT_EQ(races, 0);
+    } else {
+      EXPECT_GT(races, 1000) << draw.name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace cuda_emulation

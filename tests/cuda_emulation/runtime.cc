@@ -1,0 +1,332 @@
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include <cuda_emulation/control.h>
+#include <tandem/tests/cuda_emulation/runtime.h>
+
+namespace cuda_emulation {
+namespace {
+
+constexpr size_t kPinnedLimit = size_t{4} << 30;
+constexpr int kMaxDevices = 16;
+
+thread_local int device_of_thread = 0;
+thread_local cudaError_t last_error = cudaSuccess;
+thread_local bool in_host_function = false;
+
+long number_from(const char* name, long otherwise) {
+  const char* text = std::getenv(name);
+  return text != nullptr && *text != '\0' ? std::strtol(text, nullptr, 10) : otherwise;
+}
+
+}  // namespace
+
+int current_device() { return device_of_thread; }
+void set_current_device(int device) { device_of_thread = device; }
+bool inside_host_function() { return in_host_function; }
+
+cudaError_t result(cudaError_t error) {
+  if (error != cudaSuccess) {
+    last_error = error;
+  }
+  return error;
+}
+
+cudaError_t take_last_error(bool forget) {
+  const cudaError_t error = last_error;
+  if (forget) {
+    last_error = cudaSuccess;
+  }
+  return error;
+}
+
+Runtime& Runtime::get() {
+  static Runtime* runtime = new Runtime;  // streams may be used by whatever ends after main
+  return *runtime;
+}
+
+Runtime::Runtime() : pinned_("pinned memory", kPinnedLimit, false) {
+  const long count = std::clamp(number_from("TANDEM_EMULATED_GPUS", 2), 0L, static_cast<long>(kMaxDevices));
+  const long mib = std::max(1L, number_from("TANDEM_EMULATED_GPU_MIB", 512));
+  for (int i = 0; i < count; ++i) {
+    devices_.push_back(std::make_unique<Device>(i, static_cast<size_t>(mib) << 20));
+  }
+  checks = number_from("TANDEM_EMULATED_CHECKS", 1) != 0;
+  const char* order = std::getenv("TANDEM_EMULATED_ORDER");
+  if (order != nullptr && *order != '\0' && !set_order(order)) {
+    std::fprintf(stderr, "cuda_emulation: TANDEM_EMULATED_ORDER=%s: lazy, eager or random:SEED\n", order);
+    std::abort();
+  }
+  install_fault_handler();
+}
+
+bool Runtime::set_order(const std::string& order) {
+  const std::string random = "random:";
+  if (order == "lazy") {
+    mode_ = Mode::kLazy;
+  } else if (order == "eager") {
+    mode_ = Mode::kEager;
+  } else if (order.rfind(random, 0) == 0 && order.size() > random.size() &&
+             order.find_first_not_of("0123456789", random.size()) == std::string::npos) {
+    mode_ = Mode::kRandom;
+    random_ = Random(std::strtoull(order.c_str() + random.size(), nullptr, 10));
+  } else {
+    return false;
+  }
+  return true;
+}
+
+Device* Runtime::device_of(const void* p) {
+  for (const auto& device : devices_) {
+    if (device->memory.contains(p)) {
+      return device.get();
+    }
+  }
+  return nullptr;
+}
+
+std::shared_ptr<Stream> Runtime::find(cudaStream_t stream) {
+  const auto it = streams.find(stream);
+  return it == streams.end() ? nullptr : it->second;
+}
+
+void Runtime::set_open(unsigned int arenas) {
+  if (arenas == open_) {
+    return;
+  }
+  for (int i = 0; i < num_devices(); ++i) {
+    device(i).memory.set_open((arenas >> i & 1U) != 0);
+  }
+  open_ = arenas;
+}
+
+uint64_t Runtime::enqueue(Lock& lock, const std::shared_ptr<Stream>& stream, Task task) {
+  stream->tasks.push_back(std::move(task));
+  const uint64_t ticket = ++stream->num_queued;
+  if (mode_ == Mode::kEager || stream->tasks.size() > kMaxQueuedTasks) {
+    force(lock, *stream, ticket);
+  }
+  return ticket;
+}
+
+void Runtime::force(Lock& lock, Stream& stream, uint64_t ticket) {
+  while (stream.num_completed < ticket) {
+    if (stream.busy) {
+      set_open(kNoArenas);
+      changed_.wait(lock);
+      continue;
+    }
+    advance_others(lock, stream);
+    if (!stream.busy && stream.num_completed < ticket) {
+      run_first(lock, stream);
+    }
+  }
+}
+
+bool Runtime::advance(Lock& lock, Stream& stream) {
+  if (stream.busy || stream.tasks.empty()) {
+    return false;
+  }
+  const Task& first = stream.tasks.front();
+  if (first.kind == Task::Kind::kWait && !first.record->done) {
+    const std::shared_ptr<Stream> awaited = first.record->stream;
+    if (awaited->busy || advance(lock, *awaited)) {
+      return true;
+    }
+  }
+  advance_others(lock, stream);
+  if (!stream.busy && !stream.tasks.empty()) {
+    run_first(lock, stream);
+  }
+  return true;
+}
+
+// In random order, whatever else can go on may go on first.
+void Runtime::advance_others(Lock& lock, const Stream& stream) {
+  if (mode_ != Mode::kRandom || advancing_) {
+    return;
+  }
+  advancing_ = true;
+  std::vector<std::shared_ptr<Stream>> others;
+  for (const auto& other : all_streams_) {
+    if (other.get() != &stream && !other->tasks.empty()) {
+      others.push_back(other);
+    }
+  }
+  for (uint64_t tries = others.empty() ? 0 : random_.below(3); tries != 0; --tries) {
+    Stream& other = *others[random_.below(others.size())];
+    for (uint64_t left = random_.below(4); left != 0 && !other.busy && !other.tasks.empty(); --left) {
+      run_first(lock, other);
+    }
+  }
+  advancing_ = false;
+}
+
+void Runtime::run_first(Lock& lock, Stream& stream) {
+  const Task task = std::move(stream.tasks.front());
+  stream.tasks.pop_front();
+  stream.busy = true;
+  const bool failed = stream.device->failed != cudaSuccess;
+  switch (task.kind) {
+    case Task::Kind::kRecord:
+      task.record->done = true;
+      task.record->time = std::chrono::steady_clock::now();
+      break;
+    case Task::Kind::kWait: force(lock, *task.record->stream, task.record->ticket); break;
+    case Task::Kind::kHostFunction:
+      if (!failed) {
+        set_open(kNoArenas);
+        const bool advancing = advancing_;
+        advancing_ = false;
+        lock.unlock();
+        in_host_function = true;
+        task.work();
+        in_host_function = false;
+        lock.lock();
+        advancing_ = advancing;
+      }
+      break;
+    case Task::Kind::kKernel:
+    case Task::Kind::kMemory:
+      if (!failed) {
+        set_open(task.arenas);
+        task.work();
+      }
+      break;
+  }
+  stream.busy = false;
+  ++stream.num_completed;
+  changed_.notify_all();
+}
+
+void Runtime::synchronize(Lock& lock, const Device& device) {
+  {
+    const auto streams_now = all_streams_;  // a function of the host may let others change the list
+    for (const auto& stream : streams_now) {
+      if (stream->device == &device) {
+        force(lock, *stream, stream->num_queued);
+      }
+    }
+  }
+  drop_drained_streams();
+}
+
+void Runtime::synchronize_blocking_streams(Lock& lock, const Device& device) {
+  const auto streams_now = all_streams_;
+  for (const auto& stream : streams_now) {
+    if (stream->device == &device && (stream->flags & cudaStreamNonBlocking) == 0) {
+      force(lock, *stream, stream->num_queued);
+    }
+  }
+}
+
+// Only the list's own pointer is left of a stream that was destroyed.
+void Runtime::drop_drained_streams() {
+  std::erase_if(all_streams_,
+                [](const std::shared_ptr<Stream>& s) { return s.use_count() == 1 && s->tasks.empty() && !s->busy; });
+}
+
+void Runtime::run_kernel(Device& device, const cudaLaunchConfig_t& config, const KernelCall& call) {
+  KernelLaunch launch{&call,
+                      config.gridDim,
+                      config.blockDim,
+                      config.dynamicSmemBytes,
+                      {&device.memory},
+                      {},
+                      checks && call.is_instrumented(),
+                      mode_ == Mode::kRandom ? &random_ : nullptr};
+  for (const auto& other : devices_) {
+    if (other.get() != &device) {
+      (device.peers.count(other->id) != 0 ? launch.arenas : launch.others).push_back(&other->memory);
+    }
+  }
+  launch.arenas.push_back(&pinned_);
+  unsigned int open = 1U << device.id;
+  for (const int peer : device.peers) {
+    open |= 1U << peer;
+  }
+  set_open(open);
+  need_signal_stack();
+  const cudaError_t error = kernel_run_.run(launch);
+  if (error != cudaSuccess) {
+    device.failed = error;
+    last_report = kernel_run_.report();
+  }
+}
+
+void Runtime::refuse(const std::string& text) {
+  last_report = text;
+  std::fprintf(stderr, "cuda_emulation: %s\n", text.c_str());
+}
+
+void Runtime::reset() {
+  for (const auto& stream : all_streams_) {
+    if (stream->device->failed == cudaSuccess || stream->busy) {
+      continue;
+    }
+    for (Task& task : stream->tasks) {
+      if (task.kind == Task::Kind::kRecord) {
+        task.record->done = true;
+      }
+    }
+    stream->num_completed += stream->tasks.size();
+    stream->tasks.clear();
+  }
+  for (const auto& device : devices_) {
+    device->failed = cudaSuccess;
+  }
+  last_report.clear();
+}
+
+size_t Runtime::num_queued_tasks() const {
+  size_t sum = 0;
+  for (const auto& stream : all_streams_) {
+    sum += stream->tasks.size();
+  }
+  return sum;
+}
+
+std::string last_report() {
+  Call call;
+  return call.runtime().last_report;
+}
+
+void reset() {
+  Call call;
+  call.runtime().reset();
+  last_error = cudaSuccess;
+}
+
+bool set_order(const std::string& order) {
+  Call call;
+  return call.runtime().set_order(order);
+}
+
+void set_checks(bool on) {
+  Call call;
+  call.runtime().checks = on;
+}
+
+size_t live_bytes(int device) {
+  Call call;
+  return device < 0 ? call.runtime().pinned().live_bytes() : call.runtime().device(device).memory.live_bytes();
+}
+
+void run_on_device(cudaStream_t handle, std::function<void()> work) {
+  Call call;
+  const auto stream = call.runtime().find(handle);
+  if (stream == nullptr || stream->device->failed != cudaSuccess) {
+    return;
+  }
+  call.runtime().enqueue(call.lock(), stream,
+                         {Task::Kind::kMemory, 1U << stream->device->id, std::move(work), nullptr});
+}
+
+size_t num_queued_tasks() {
+  Call call;
+  return call.runtime().num_queued_tasks();
+}
+
+}  // namespace cuda_emulation

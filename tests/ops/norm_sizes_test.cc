@@ -1,0 +1,88 @@
+// Batch norms and layer_norm of sizes around those at which work is split, on the device under test, against float64 on the CPU.
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tandem/ops/common.h>
+#include <tandem/ops/norm.h>
+#include <tandem/tests/support/op_case.h>
+
+namespace tandem::testing {
+namespace {
+
+constexpr double kEps = 1e-2, kMomentum = 0.3;
+
+/// Values that `dtype` holds, in [low, high).
+Dense random_of(DType dtype, const Shape& shape, uint64_t seed, double low = -2, double high = 2) {
+  return dense(make_tensor(random_dense(shape, seed, low, high), dtype));
+}
+
+/// A result, its gradients for random cotangents, and the running statistics after it, of inputs that `rounded` holds.
+std::vector<Tensor> all_of_batch_norm(const Shape& shape, bool channels_last, DType rounded, DType dtype,
+                                      Device device) {
+  const Shape per_channel = {shape[1]};
+  const auto make = [&](const Dense& of) { return make_tensor(of, dtype, Layout::kContiguous, device); };
+  Tensor x = make(random_of(rounded, shape, 1));
+  if (channels_last) x = ops::channels_last(x).detach();
+  Tensor weight = make(random_of(rounded, per_channel, 2, 0.5, 2)), bias = make(random_of(rounded, per_channel, 3));
+  for (Tensor* leaf : {&x, &weight, &bias}) leaf->set_requires_grad();
+  const Tensor mean = make_tensor(random_dense(per_channel, 5), kFloat32, Layout::kContiguous, device),
+               var = make_tensor(random_dense(per_channel, 6, 0.5, 2), kFloat32, Layout::kContiguous, device);
+  const Tensor y = batch_norm(x, mean, var, weight, bias, true, kMomentum, kEps);
+  y.backward(make(random_of(rounded, shape, 4, -1, 1)));
+  return {mean, var, y, x.grad(), weight.grad(), bias.grad()};
+}
+
+TEST(BatchNormSizes, AroundThoseOfBlocksAndPieces) {
+  std::vector<std::pair<Shape, bool>> shapes = {{{40, 130}, false},  {{17, 65, 3, 3}, true}, {{9, 260, 2, 5}, false},
+                                                {{33000, 1}, false}, {{1, 1, 33000}, false}, {{16500, 1, 2}, false}};
+  for (const int64_t n : {2, 31, 32, 33, 255, 256, 257, 1023, 1024, 1025}) {
+    shapes.push_back({{n, 3}, false});
+    shapes.push_back({{1, 2, n}, false});
+    shapes.push_back({{n, 1, 2}, false});
+  }
+  for (const auto& [shape, channels_last] : shapes) {
+    SCOPED_TRACE(str(shape));
+    const double terms = static_cast<double>(num_elements(shape) / shape[1]);
+    for (const DType dtype : {kFloat32, kFloat64, kBFloat16}) {
+      const std::vector<Tensor> actual = all_of_batch_norm(shape, channels_last, dtype, dtype, test_device());
+      const std::vector<Tensor> exact = all_of_batch_norm(shape, channels_last, dtype, kFloat64, Device());
+      for (size_t i = 0; i < actual.size(); ++i) {
+        const double rounding = epsilon(i < 2 ? kFloat32 : dtype), sums = i < 4 ? 8 : 2 * std::sqrt(terms);
+        const double inexact = dtype == kFloat64 ? 64 * epsilon(kFloat64) : 0;  // of what should be exact
+        EXPECT_TRUE(close(actual[i], dense(exact[i]), sums * rounding + inexact)) << i << " " << dtype;
+      }
+    }
+  }
+}
+
+TEST(LayerNormSizes, AroundThoseOfBlocksAndPieces) {
+  std::vector<Shape> shapes = {{1, 33}, {31, 33}, {257, 33}, {1025, 5}, {33000, 1}, {1, 33000}};
+  for (const int64_t n : {1, 31, 32, 33, 127, 128, 129, 1023, 1024, 1025, 2049}) shapes.push_back({3, n});
+  const auto run = [](const Shape& shape, DType dtype, Device device) {
+    const auto make = [&](const Dense& of) { return make_tensor(of, dtype, Layout::kContiguous, device); };
+    Tensor x = make(random_of(kFloat32, shape, 1)).set_requires_grad();
+    Tensor weight = make(random_of(kFloat32, {shape[1]}, 2, 0.5, 2)).set_requires_grad();
+    Tensor bias = make(random_of(kFloat32, {shape[1]}, 3)).set_requires_grad();
+    const Tensor y = layer_norm(x, {shape[1]}, weight, bias, kEps);
+    y.backward(make(random_of(kFloat32, shape, 4, -1, 1)));
+    return std::vector<Tensor>{y, x.grad(), weight.grad(), bias.grad()};
+  };
+  for (const Shape& shape : shapes) {
+    SCOPED_TRACE(str(shape));
+    const std::vector<Tensor> exact = run(shape, kFloat64, Device());
+    for (const DType dtype : {kFloat32, kFloat64}) {
+      const std::vector<Tensor> actual = run(shape, dtype, test_device());
+      for (size_t i = 0; i < actual.size(); ++i) {
+        const double terms = i < 2 ? 256 : static_cast<double>(std::max<int64_t>(256, shape[0]));
+        EXPECT_TRUE(close(actual[i], dense(exact[i]), 2 * std::sqrt(terms) * epsilon(dtype))) << i << " " << dtype;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tandem::testing

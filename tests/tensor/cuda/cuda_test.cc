@@ -1,0 +1,211 @@
+#include <tandem/tensor/cuda.h>
+
+#include <cmath>
+#include <thread>
+
+#include <tandem/base/error.h>
+#include <tandem/tensor/allocator.h>
+#include <tandem/tensor/chores.h>
+#include <tandem/tensor/factories.h>
+#include <tandem/tests/support/op_case.h>
+
+// What a GPU's memory, streams and chores do, whichever there is: two at least, as the emulation has.
+namespace tandem::testing {
+namespace {
+
+const Device kGpu("cuda:0"), kOther("cuda:1");
+
+constexpr int64_t kSizes[] = {0, 1, 3, 31, 255, 256, 257, 1025, 70001};
+constexpr DType kDTypes[] = {kBool, kUInt8, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64};
+
+Tensor moved(const Tensor& tensor, Device device) {
+  const Tensor out = empty(tensor.shape(), {tensor.dtype(), device});
+  chores::copy(tensor, out);
+  return out;
+}
+
+Tensor whole_numbers(const Shape& shape, DType dtype, uint64_t seed, Layout layout = Layout::kContiguous) {
+  Dense values = random_dense(shape, seed, 0, 50);
+  for (double& value : values.values) value = std::floor(value);
+  return make_tensor(values, dtype, layout);
+}
+
+TEST(Cuda, WhatIsThere) {
+  EXPECT_TRUE(cuda::is_built());
+  ASSERT_GE(cuda::device_count(), 2);
+  const cuda::DeviceProperties& properties = cuda::device_properties(kGpu);
+  EXPECT_FALSE(properties.name.empty());
+  EXPECT_GT(properties.num_multiprocessors, 0);
+  EXPECT_GT(properties.memory_bytes, int64_t{1} << 20);
+  const std::string count = std::to_string(cuda::device_count());
+  EXPECT_EQ(error_text<DeviceError>([] { static_cast<void>(zeros({2}, {kFloat32, Device("cuda:77")})); }),
+            "cuda:77: there is no such device; " + count + " GPUs are here");
+  EXPECT_EQ(error_text<DeviceError>([] { cuda::synchronize(Device()); }), "cpu: is no GPU");
+}
+
+TEST(Cuda, CopiesOfEveryDTypeAndSize) {
+  for (const DType dtype : kDTypes) {
+    for (const int64_t size : kSizes) {
+      SCOPED_TRACE(str(dtype, " ", size));
+      const Tensor x = whole_numbers({size}, dtype, 1);
+      const Tensor there = moved(x, kGpu);
+      EXPECT_TRUE(chores::bytes_equal(moved(there, Device()), x));
+      const Tensor further = moved(there, kOther);
+      EXPECT_EQ(further.device(), kOther);
+      EXPECT_TRUE(chores::bytes_equal(moved(further, Device()), x));
+      EXPECT_TRUE(chores::bytes_equal(moved(there, kGpu), there));
+    }
+  }
+}
+
+TEST(Cuda, CopiesOfEveryLayoutConvert) {
+  for (const Layout from_layout : kLayouts) {
+    for (const Layout to_layout : {Layout::kContiguous, Layout::kTransposed, Layout::kSliced}) {
+      for (const DType from : {kFloat32, kFloat16, kInt64, kUInt8}) {
+        for (const DType to : {kFloat32, kFloat64, kBFloat16, kInt32, kBool}) {
+          SCOPED_TRACE(str(from, " to ", to));
+          const Tensor x = whole_numbers({5, 3, 7}, from, 2, from_layout);
+          const Tensor want = empty(x.shape(), {to});
+          chores::copy(x, want);
+          const Tensor source = make_tensor(dense(x), from, from_layout, kGpu);
+          for (const Device target : {Device(), kGpu, kOther}) {
+            const Tensor out = make_tensor(dense_zeros(x.shape()), to, to_layout, target);
+            chores::copy(source, out);
+            EXPECT_EQ(out.to_vector<double>(), want.to_vector<double>());
+          }
+          const Tensor up = make_tensor(dense_zeros(x.shape()), to, to_layout, kGpu);
+          chores::copy(x, up);
+          EXPECT_EQ(up.to_vector<double>(), want.to_vector<double>());
+        }
+      }
+    }
+  }
+}
+
+TEST(Cuda, FillsAndAdds) {
+  for (const DType dtype : kDTypes) {
+    for (const Layout layout : {Layout::kContiguous, Layout::kTransposed, Layout::kSliced}) {
+      SCOPED_TRACE(str(dtype));
+      const Tensor x = whole_numbers({33, 31}, dtype, 3), y = whole_numbers({33, 31}, dtype, 4);
+      const Tensor want = moved(x, Device());
+      chores::add_into(y, want);
+      const Tensor sum = make_tensor(dense(x), dtype, layout, kGpu);
+      chores::add_into(make_tensor(dense(y), dtype, Layout::kTransposed, kGpu), sum);
+      EXPECT_EQ(sum.to_vector<double>(), want.to_vector<double>());
+      chores::fill(sum, 1);
+      EXPECT_EQ(sum.to_vector<double>(), std::vector<double>(33 * 31, 1));
+      chores::fill(sum, 0);
+      EXPECT_FALSE(chores::bytes_equal(sum, moved(want, kGpu)));
+    }
+  }
+}
+
+TEST(Cuda, SumsAcrossDevicesRoundOnce) {
+  // 2048 + 1 + 1 is 2050 in float16; rounded after each step it would stay 2048.
+  const std::vector<Tensor> parts = {full({300}, 2048, {kFloat16, kOther}), full({300}, 1, {kFloat16}),
+                                     full({300}, 1, {kFloat16, kGpu})};
+  for (const Device target : {kGpu, kOther}) {
+    const Tensor out = empty({300}, {kFloat16, target});
+    chores::sum(parts, out);
+    EXPECT_EQ(out.to_vector<double>(), std::vector<double>(300, 2050));
+  }
+}
+
+TEST(Cuda, ValuesReachTheHost) {
+  const Tensor x = moved(tensor({1.5, 2.5, 3.5}), kGpu);
+  EXPECT_EQ(x.to_vector<double>(), (std::vector<double>{1.5, 2.5, 3.5}));
+  EXPECT_EQ(full({}, 7, {kInt64, kGpu}).item<int64_t>(), 7);
+  EXPECT_EQ(full({}, 7, {kInt64, kGpu}).item<float>(), 7);
+  EXPECT_NE(to_string(x).find("on cuda:0"), std::string::npos) << to_string(x);
+  EXPECT_EQ(arange(0, 5, 1, kGpu).to_vector<int64_t>(), (std::vector<int64_t>{0, 1, 2, 3, 4}));
+}
+
+TEST(CudaMemory, IsCountedCachedAndLimited) {
+  empty_cache(kGpu);
+  reset_peak_memory(kGpu);
+  const int64_t before = memory_stats(kGpu).allocated;
+  const void* first = nullptr;
+  {
+    const Tensor x = zeros({1 << 20}, {kUInt8, kGpu});
+    first = x.data_ptr();
+    EXPECT_EQ(memory_stats(kGpu).allocated - before, block_bytes(1 << 20));
+  }
+  EXPECT_EQ(memory_stats(kGpu).allocated, before);
+  EXPECT_GE(memory_stats(kGpu).reserved, before + (1 << 20)) << "in the cache";
+  EXPECT_EQ(static_cast<const void*>(empty({1 << 20}, {kUInt8, kGpu}).data_ptr()), first) << "and used again";
+  empty_cache(kGpu);
+  EXPECT_EQ(memory_stats(kGpu).reserved, memory_stats(kGpu).allocated);
+  EXPECT_EQ(memory_stats(kGpu).peak_allocated - before, block_bytes(1 << 20));
+
+  set_memory_limit(kGpu, before + (1 << 20));
+  EXPECT_EQ(error_text<OutOfMemory>([] { static_cast<void>(empty({3 << 20}, {kUInt8, kGpu})); }),
+            str("allocate: cuda:0 is out of memory\n  asked      3145728 bytes (", block_bytes(3 << 20),
+                " in its size class)\n  allocated  ", before, " bytes\n  limit      ", before + (1 << 20), " bytes"));
+  set_memory_limit(kGpu, 0);
+}
+
+// What the cache holds is given back before a request is refused.
+TEST(CudaMemory, TheCacheMakesRoom) {
+  empty_cache(kGpu);
+  const int64_t most = free_memory(kGpu) / 2 + (8 << 20);
+  { const Tensor x = empty({most}, {kUInt8, kGpu}); }
+  EXPECT_NO_THROW(static_cast<void>(empty({most + most / 4}, {kUInt8, kGpu})));
+  EXPECT_THROW(static_cast<void>(empty({8 * most}, {kUInt8, kGpu})), OutOfMemory);
+  empty_cache(kGpu);
+}
+
+// Memory that was freed is written again by the work of the same stream alone, which comes later.
+TEST(CudaMemory, KeepsToItsStream) {
+  empty_cache(kGpu);
+  const cuda::Stream stream(kGpu);
+  const void* freed = empty({5000}, {kUInt8, kGpu}).data_ptr();
+  {
+    const cuda::StreamGuard guard(stream);
+    const Tensor elsewhere = empty({5000}, {kUInt8, kGpu});
+    EXPECT_NE(static_cast<const void*>(elsewhere.data_ptr()), freed);
+  }
+  EXPECT_EQ(static_cast<const void*>(empty({5000}, {kUInt8, kGpu}).data_ptr()), freed);
+  empty_cache(kGpu);
+}
+
+TEST(CudaStreams, TheInnermostGuardCounts) {
+  const cuda::Stream usual = cuda::current_stream(kGpu), first(kGpu), second(kGpu, true), other(kOther);
+  EXPECT_TRUE(usual == cuda::current_stream(kGpu));
+  {
+    const cuda::StreamGuard a(first);
+    EXPECT_TRUE(cuda::current_stream(kGpu) == first);
+    {
+      const cuda::StreamGuard b(other), c(second);
+      EXPECT_TRUE(cuda::current_stream(kGpu) == second);
+      EXPECT_TRUE(cuda::current_stream(kOther) == other);
+      std::thread([&] { EXPECT_TRUE(cuda::current_stream(kGpu) == usual) << "another thread's is its own"; }).join();
+    }
+    EXPECT_TRUE(cuda::current_stream(kGpu) == first);
+  }
+  EXPECT_TRUE(cuda::current_stream(kGpu) == usual);
+}
+
+TEST(CudaStreams, EventsOrderThem) {
+  const cuda::Stream producer(kGpu), consumer(kGpu);
+  const Tensor x = zeros({1000}, {kFloat32, kGpu}), y = zeros({1000}, {kFloat32, kGpu});
+  cuda::synchronize(kGpu);
+  const cuda::Event written(kGpu);
+  {
+    const cuda::StreamGuard guard(producer);
+    chores::fill(x, 3);
+    written.record(producer);
+  }
+  {
+    const cuda::StreamGuard guard(consumer);
+    written.make_wait(consumer);
+    chores::copy(x, y);
+    EXPECT_EQ(y.to_vector<float>(), std::vector<float>(1000, 3));
+  }
+  EXPECT_TRUE(written.is_completed());
+  written.synchronize();
+  consumer.synchronize();
+  EXPECT_TRUE(consumer.is_idle());
+}
+
+}  // namespace
+}  // namespace tandem::testing

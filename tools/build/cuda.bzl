@@ -1,0 +1,81 @@
+"""How the files of GPU kernels (*.cu) are compiled: by nvcc, or for the emulation, by the compiler of everything else."""
+
+load("@cuda_toolkit//:defs.bzl", "CUDA_HOME")
+
+_NVCC_FLAGS = [
+    "-std=c++20",
+    "-O3",
+    "-Xcompiler=-fPIC,-fvisibility=hidden,-ffp-contract=off,-march=x86-64-v3,-fno-canonical-system-headers",
+    "--fmad=false",  # what is to be fused says so
+    "--expt-relaxed-constexpr",
+    "--diag-suppress=20012,20013,20014,20015",
+    "-Werror=cross-execution-space-call",
+]
+
+def _choice_impl(ctx):
+    if ctx.build_setting_value not in ctx.attr.values:
+        fail("%s: %s is not one of %s" % (ctx.label, ctx.build_setting_value, ", ".join(ctx.attr.values)))
+    return []
+
+choice = rule(
+    implementation = _choice_impl,
+    build_setting = config.string(flag = True),
+    attrs = {"values": attr.string_list(mandatory = True)},
+    doc = "A flag that takes one of some words.",
+)
+
+_Words = provider(fields = ["words"])
+
+def _words_impl(ctx):
+    return _Words(words = [w for w in ctx.build_setting_value.split(",") if w])
+
+words = rule(
+    implementation = _words_impl,
+    build_setting = config.string(flag = True),
+    doc = "A flag that takes words, separated by commas.",
+)
+
+def _gencode(architecture):
+    """90a: machine code for that chip alone; 80+: code that drivers compile for it and all later ones."""
+    number = architecture.rstrip("+")
+    return "-gencode=arch=compute_%s,code=%s_%s" % (number, "compute" if architecture.endswith("+") else "sm", number)
+
+def _cuda_objects_impl(ctx):
+    cc = ctx.attr._cc_toolchain[cc_common.CcToolchainInfo]
+    compilation = cc_common.merge_cc_infos(cc_infos = [dep[CcInfo] for dep in ctx.attr.deps]).compilation_context
+    outputs = []
+    for src in ctx.files.srcs:
+        out = ctx.actions.declare_file(src.basename[:-len(".cu")] + ".cu.pic.o")
+        outputs.append(out)
+        arguments = ctx.actions.args()
+        arguments.add_all(_NVCC_FLAGS)
+        arguments.add_all([_gencode(a) for a in ctx.attr._architectures[_Words].words])
+        arguments.add(cc.compiler_executable, format = "-ccbin=%s")
+        arguments.add_all(compilation.includes, format_each = "-I%s")
+        arguments.add_all(compilation.system_includes, format_each = "-isystem=%s")
+        arguments.add_all(compilation.quote_includes, format_each = "-Xcompiler=-iquote,%s")
+        arguments.add_all(compilation.defines, format_each = "-D%s")
+        arguments.add_all(ctx.attr.defines, format_each = "-D%s")
+        arguments.add_all(["-c", src, "-o", out])
+        ctx.actions.run(
+            executable = CUDA_HOME + "/bin/nvcc",
+            arguments = [arguments],
+            inputs = depset([src], transitive = [compilation.headers, cc.all_files]),
+            outputs = [out],
+            env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "TMPDIR": "/tmp"},
+            mnemonic = "CudaCompile",
+            progress_message = "Compiling %s" % src.short_path,
+        )
+    return [DefaultInfo(files = depset(outputs))]
+
+cuda_objects = rule(
+    implementation = _cuda_objects_impl,
+    attrs = {
+        "defines": attr.string_list(),
+        "deps": attr.label_list(providers = [CcInfo]),
+        "srcs": attr.label_list(allow_files = [".cu"]),
+        "_architectures": attr.label(default = "//tools/build:cuda_architectures"),
+        "_cc_toolchain": attr.label(default = "@bazel_tools//tools/cpp:current_cc_toolchain"),
+    },
+    doc = "Object files of kernels, by the toolkit's nvcc.",
+)
