@@ -80,9 +80,10 @@ void check_lists(const char* op, const ProcessGroupOptions& group, const Tensors
     const Operand output{"outputs", outputs[i], static_cast<int>(i)};
     const Operand& larger = outputs_are_larger ? output : input;
     const Operand& smaller = outputs_are_larger ? input : output;
-    check_operand(op, input);
-    check_writable(op, output);
+    check_operand(op, input, group);
+    check_writable(op, output, group);
     check_alike(op, larger, smaller);
+    check_same_device(op, input, {"inputs", inputs[0], 0});
     Shape wanted = smaller.tensor.shape();
     wanted.insert(0, group.world_size);
     check_shape(op, larger, wanted, smaller);
@@ -96,7 +97,8 @@ Operations prepare_all_reduce_coalesced(const ProcessGroupOptions& group, const 
   constexpr const char* kOp = "all_reduce_coalesced";
   for (size_t i = 0; i < tensors.size(); ++i) {
     const Operand operand{"tensors", tensors[i], static_cast<int>(i)};
-    check_writable(kOp, operand);
+    check_writable(kOp, operand, group);
+    check_same_device(kOp, operand, {"tensors", tensors[0], 0});
     check_reduce_op(kOp, op, operand);
   }
   if (tensors.empty()) op = ReduceOp::kSum;  // which every dtype takes
@@ -114,7 +116,11 @@ Operations prepare_broadcast_coalesced(const ProcessGroupOptions& group, const T
                                        CollectiveOptions&& options) {
   constexpr const char* kOp = "broadcast_coalesced";
   check_rank(kOp, "root", root, group);
-  for (size_t i = 0; i < tensors.size(); ++i) check_writable(kOp, {"tensors", tensors[i], static_cast<int>(i)});
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const Operand operand{"tensors", tensors[i], static_cast<int>(i)};
+    check_writable(kOp, operand, group);
+    check_same_device(kOp, operand, {"tensors", tensors[0], 0});
+  }
   Operations operations = prepare_packs(tensors, std::move(options), [&](auto& operation, const Pack& pack, auto&& o) {
     const Tensor flat = empty({pack.count}, pack.options);
     prepare_broadcast(operation, group, flat, root, std::move(o));

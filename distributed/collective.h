@@ -62,7 +62,8 @@ struct Signature {
 /// `outputs[rank].data` may be `input`, and `output` may be `inputs[rank].data`; else nothing overlaps.  Parts of no
 /// elements may have null data.
 struct Collective : Signature {
-  int64_t seq = 0;  ///< number in its group, from 1
+  int64_t seq = 0;     ///< number in its group, from 1
+  Device device = {};  ///< of all memory; a GPU in groups of one rank alone
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
   std::vector<Part> inputs = {};

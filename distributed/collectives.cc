@@ -34,7 +34,7 @@ void check_parts(const char* op, const Parts& parts, const Operand& one, const P
     wanted.insert(0, group.world_size);
   }
   for (size_t i = 0; i < parts.tensors.size(); ++i) {
-    check(op, parts.operand(i));
+    check(op, parts.operand(i), group);
     check_alike(op, parts.operand(i), one);
     check_shape(op, parts.operand(i), wanted, one);
   }
@@ -88,7 +88,7 @@ void prepare_all_reduce(CollectiveOperation& operation, const ProcessGroupOption
                         ReduceOp op, CollectiveOptions&& options) {
   constexpr const char* kOp = "all_reduce";
   const Operand operand{"tensor", tensor};
-  check_writable(kOp, operand);
+  check_writable(kOp, operand, group);
   check_reduce_op(kOp, op, operand);
   describe_collective(operation, group, CollectiveKind::kAllReduce, tensor, std::move(options));
   Collective& c = operation.collective;
@@ -103,8 +103,8 @@ void prepare_all_reduce_into(CollectiveOperation& operation, const ProcessGroupO
   constexpr const char* kOp = "all_reduce";
   const Operand out{"output", output};
   const Operand in{"input", input};
-  check_writable(kOp, out);
-  check_operand(kOp, in);
+  check_writable(kOp, out, group);
+  check_operand(kOp, in, group);
   check_alike(kOp, out, in);
   check_shape(kOp, out, input.shape(), in);
   check_reduce_op(kOp, op, in);
@@ -123,7 +123,7 @@ void prepare_reduce(CollectiveOperation& operation, const ProcessGroupOptions& g
   constexpr const char* kOp = "reduce";
   const Operand operand{"tensor", tensor};
   check_rank(kOp, "root", root, group);
-  check_writable(kOp, operand);  // on all ranks, so that all hear of it
+  check_writable(kOp, operand, group);  // on all ranks, so that all hear of it
   check_reduce_op(kOp, op, operand);
   describe_collective(operation, group, CollectiveKind::kReduce, tensor, std::move(options));
   Collective& c = operation.collective;
@@ -141,7 +141,7 @@ void prepare_reduce(CollectiveOperation& operation, const ProcessGroupOptions& g
 void prepare_broadcast(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& tensor, int root,
                        CollectiveOptions&& options) {
   constexpr const char* kOp = "broadcast";
-  check_writable(kOp, {"tensor", tensor});
+  check_writable(kOp, {"tensor", tensor}, group);
   check_rank(kOp, "root", root, group);
   describe_collective(operation, group, CollectiveKind::kBroadcast, tensor, std::move(options));
   Collective& c = operation.collective;
@@ -156,7 +156,7 @@ void prepare_gather(CollectiveOperation& operation, const ProcessGroupOptions& g
   constexpr const char* kOp = "gather";
   check_rank(kOp, "root", root, group);
   const Operand in{"input", input};
-  check_operand(kOp, in);
+  check_operand(kOp, in, group);
   check_parts_of_root(kOp, outputs, in, group, root);
   describe_collective(operation, group, CollectiveKind::kGather, input, std::move(options));
   Collective& c = operation.collective;
@@ -174,12 +174,12 @@ void prepare_all_gather(CollectiveOperation& operation, const ProcessGroupOption
                         const Tensor& input, CollectiveOptions&& options) {
   constexpr const char* kOp = "all_gather";
   const Operand in{"input", input};
-  check_operand(kOp, in);
+  check_operand(kOp, in, group);
   if (outputs.is_list) {
     check_length(kOp, outputs.name, outputs.tensors.size(), group);
     bool equal = true;
     for (size_t rank = 0; rank < outputs.tensors.size(); ++rank) {
-      check_writable(kOp, outputs.operand(rank));
+      check_writable(kOp, outputs.operand(rank), group);
       check_alike(kOp, outputs.operand(rank), in);
       equal &= outputs.tensors[rank].shape() == input.shape();
     }
@@ -209,7 +209,7 @@ void prepare_scatter(CollectiveOperation& operation, const ProcessGroupOptions& 
   constexpr const char* kOp = "scatter";
   check_rank(kOp, "root", root, group);
   const Operand out{"output", output};
-  check_writable(kOp, out);
+  check_writable(kOp, out, group);
   check_parts_of_root(kOp, inputs, out, group, root);
   describe_collective(operation, group, CollectiveKind::kScatter, output, std::move(options));
   Collective& c = operation.collective;
@@ -226,7 +226,7 @@ void prepare_reduce_scatter(CollectiveOperation& operation, const ProcessGroupOp
                             const Inputs& inputs, ReduceOp op, CollectiveOptions&& options) {
   constexpr const char* kOp = "reduce_scatter";
   const Operand out{"output", output};
-  check_writable(kOp, out);
+  check_writable(kOp, out, group);
   check_parts(kOp, inputs, out, group);
   check_reduce_op(kOp, op, out);
   describe_collective(operation, group, CollectiveKind::kReduceScatter, output, std::move(options));
@@ -246,8 +246,8 @@ void prepare_all_to_all(CollectiveOperation& operation, const ProcessGroupOption
     check_length(kOp, inputs.name, inputs.tensors.size(), group);
   }
   for (size_t i = 0; i < inputs.tensors.size(); ++i) {
-    check_writable(kOp, outputs.operand(i));
-    check_operand(kOp, inputs.operand(i));
+    check_writable(kOp, outputs.operand(i), group);
+    check_operand(kOp, inputs.operand(i), group);
     check_alike(kOp, outputs.operand(i), inputs.operand(0));
     check_alike(kOp, inputs.operand(i), inputs.operand(0));
   }
@@ -269,8 +269,8 @@ void prepare_all_to_all_of_splits(CollectiveOperation& operation, const ProcessG
   constexpr const char* kOp = "all_to_all";
   const Operand out{"output", output};
   const Operand in{"input", input};
-  check_writable(kOp, out);
-  check_operand(kOp, in);
+  check_writable(kOp, out, group);
+  check_operand(kOp, in, group);
   check_alike(kOp, out, in);
   const auto check_splits = [&](const Operand& operand, const char* name, const Splits& splits) {
     check_length(kOp, name, splits.size(), group);
@@ -322,9 +322,9 @@ void prepare_message(Message& message, const char* op, const ProcessGroupOptions
   TANDEM_CHECK(ValueError, what.peer != group.rank, op, ": ", peer_name, " ", what.peer, " is this rank itself");
   TANDEM_CHECK(ValueError, what.tag >= 0, op, ": tag ", what.tag, " is negative");
   if (sends) {
-    check_operand(op, operand);
+    check_operand(op, operand, group);
   } else {
-    check_writable(op, operand);
+    check_writable(op, operand, group);
   }
   message.timeout = timeout_of(op, options, group);
   message.shown_peer = job_rank(group, what.peer);

@@ -23,7 +23,7 @@ double cosine(double product, double a2, double b2) {
   return product / (std::sqrt(a2) * std::sqrt(b2));
 }
 
-/// Of tensors a and b: squared norms of the difference and of each, and their product.
+/// Of CPU tensors a and b: squared norms of the difference and of each, and their product.
 struct Comparison {
   Comparison& add(const Tensor& a, const Tensor& b) {
     visit_floating_dtype(a.dtype(), [&]<class T>() {
@@ -229,7 +229,10 @@ void HookedExchange::keep(size_t bucket) {
 
 std::vector<Tensor> HookedExchange::copy_values() const {
   std::vector<Tensor> all;
-  for (const GradientBucket& bucket : buckets_) all.push_back(copy_of(bucket.values));
+  for (const GradientBucket& bucket : buckets_) {
+    all.push_back(empty(bucket.values.shape(), {bucket.values.dtype()}));  // where Comparison reads it
+    chores::copy(bucket.values, all.back());
+  }
   return all;
 }
 

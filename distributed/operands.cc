@@ -26,13 +26,14 @@ std::string to_string(const Operand& operand) {
   return operand.index < 0 ? operand.name : str(operand.name, "[", operand.index, "]");
 }
 
-void check_operand(const char* op, const Operand& operand) {
+void check_operand(const char* op, const Operand& operand, const ProcessGroupOptions& group) {
   TANDEM_CHECK(StateError, operand.tensor.defined(), op, ": ", to_string(operand), " is undefined");
-  TANDEM_CHECK(DeviceError, operand.tensor.device().is_cpu(), op, ": this group moves CPU tensors", line(operand, 0));
+  TANDEM_CHECK(DeviceError, operand.tensor.device().is_cpu() || group.world_size == 1, op,
+               ": this group moves CPU tensors", line(operand, 0));
 }
 
-void check_writable(const char* op, const Operand& operand) {
-  check_operand(op, operand);
+void check_writable(const char* op, const Operand& operand, const ProcessGroupOptions& group) {
+  check_operand(op, operand, group);
   const Shape& shape = operand.tensor.shape();
   for (size_t i = 0; i < shape.size(); ++i) {
     TANDEM_CHECK(ValueError, shape[i] <= 1 || operand.tensor.strides()[i] != 0, op, ": ", to_string(operand),
@@ -40,9 +41,13 @@ void check_writable(const char* op, const Operand& operand) {
   }
 }
 
+void check_same_device(const char* op, const Operand& a, const Operand& b) {
+  TANDEM_CHECK(DeviceError, a.tensor.device() == b.tensor.device(), op, ": devices differ", lines(a, b));
+}
+
 void check_alike(const char* op, const Operand& a, const Operand& b) {
   TANDEM_CHECK(DTypeError, a.tensor.dtype() == b.tensor.dtype(), op, ": dtypes differ", lines(a, b));
-  TANDEM_CHECK(DeviceError, a.tensor.device() == b.tensor.device(), op, ": devices differ", lines(a, b));
+  check_same_device(op, a, b);
 }
 
 void check_shape(const char* op, const Operand& operand, const Shape& wanted, const Operand& other) {
@@ -144,6 +149,7 @@ void describe_collective(CollectiveOperation& operation, const ProcessGroupOptio
   c.name_hash = hash_name(c.name);
   c.where = options.where;
   if (!tensor.defined()) return;
+  c.device = tensor.device();
   c.dtype = tensor.dtype();
   c.shape = tensor.shape();
   c.num_elements = tensor.num_elements();

@@ -45,11 +45,13 @@ struct Inputs : Parts {
 
 // --- checks; they throw the errors of base/error.h, "op: what is wrong" and the operands ---
 
-/// Defined and on a CPU device.
-void check_operand(const char* op, const Operand& operand);
+/// Defined, and where the group moves tensors: on a CPU device, or anywhere in a group of one rank.
+void check_operand(const char* op, const Operand& operand, const ProcessGroupOptions& group);
 /// And none of its elements share memory.
-void check_writable(const char* op, const Operand& operand);
-/// Of one dtype and on one device.
+void check_writable(const char* op, const Operand& operand, const ProcessGroupOptions& group);
+/// On one device.
+void check_same_device(const char* op, const Operand& a, const Operand& b);
+/// And of one dtype.
 void check_alike(const char* op, const Operand& a, const Operand& b);
 void check_shape(const char* op, const Operand& operand, const Shape& wanted, const Operand& other);
 void check_reduce_op(const char* op, ReduceOp reduction, const Operand& operand);

@@ -141,6 +141,8 @@ class PowerSgd final : public GradientHook {
   void place(const GradientPiece& piece, BucketMemory& memory) const {
     const int64_t count = piece.values.num_elements();
     if (count == 0) return;
+    TANDEM_CHECK(DeviceError, piece.values.device().is_cpu(), "power_sgd: compresses gradients on CPU devices\n  '",
+                 piece.name, "'  on ", piece.values.device());
     const int64_t rows = piece.shape.empty() ? 1 : piece.shape[0];
     const int64_t cols = count / rows;
     const int64_t rank = std::min({static_cast<int64_t>(options_.rank), rows, cols});

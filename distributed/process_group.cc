@@ -10,6 +10,7 @@
 #include <tandem/distributed/group_queue.h>
 #include <tandem/distributed/late_backend.h>
 #include <tandem/distributed/monitored_barrier.h>
+#include <tandem/distributed/one_rank.h>
 #include <tandem/distributed/operands.h>
 #include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
@@ -28,14 +29,26 @@ class ProcessGroup::Impl : public GroupQueue {
   void call(const Prepare& prepare, Arguments&&... arguments) {
     CollectiveOperation operation;
     prepare(operation, options(), std::forward<Arguments>(arguments)...);
-    run(operation);
+    is_for_one_rank(operation) ? run_alone(operation) : run(operation);
   }
 
   template <class Prepare, class... Arguments>
   Work call_async(const Prepare& prepare, Arguments&&... arguments) {
     const auto operation = std::make_shared<CollectiveOperation>();
     prepare(*operation, options(), std::forward<Arguments>(arguments)...);
-    return start(operation);
+    return is_for_one_rank(*operation) ? start_alone(*operation) : start(operation);
+  }
+
+  void call(const Operations& operations) {  // of one device
+    if (!is_for_one_rank(*operations.front())) return run(operations);
+    for (const auto& operation : operations) run_alone(*operation);
+  }
+
+  Work call_async(const Operations& operations) {
+    if (!is_for_one_rank(*operations.front())) return start(operations);
+    Work last;
+    for (const auto& operation : operations) last = start_alone(*operation);
+    return last;
   }
 
   void call(const P2POp& what, CollectiveOptions&& call_options) {
@@ -256,40 +269,40 @@ Work ProcessGroup::barrier_async(CollectiveOptions options) {
 // --- several tensors ---
 
 void ProcessGroup::all_reduce_coalesced(const std::vector<Tensor>& tensors, ReduceOp op, CollectiveOptions options) {
-  impl_->run(prepare_all_reduce_coalesced(impl_->options(), tensors, op, std::move(options)));
+  impl_->call(prepare_all_reduce_coalesced(impl_->options(), tensors, op, std::move(options)));
 }
 
 Work ProcessGroup::all_reduce_coalesced_async(const std::vector<Tensor>& tensors, ReduceOp op,
                                               CollectiveOptions options) {
-  return impl_->start(prepare_all_reduce_coalesced(impl_->options(), tensors, op, std::move(options)));
+  return impl_->call_async(prepare_all_reduce_coalesced(impl_->options(), tensors, op, std::move(options)));
 }
 
 void ProcessGroup::broadcast_coalesced(const std::vector<Tensor>& tensors, int root, CollectiveOptions options) {
-  impl_->run(prepare_broadcast_coalesced(impl_->options(), tensors, root, std::move(options)));
+  impl_->call(prepare_broadcast_coalesced(impl_->options(), tensors, root, std::move(options)));
 }
 
 Work ProcessGroup::broadcast_coalesced_async(const std::vector<Tensor>& tensors, int root, CollectiveOptions options) {
-  return impl_->start(prepare_broadcast_coalesced(impl_->options(), tensors, root, std::move(options)));
+  return impl_->call_async(prepare_broadcast_coalesced(impl_->options(), tensors, root, std::move(options)));
 }
 
 void ProcessGroup::all_gather_coalesced(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
                                         CollectiveOptions options) {
-  impl_->run(prepare_all_gather_coalesced(impl_->options(), outputs, inputs, std::move(options)));
+  impl_->call(prepare_all_gather_coalesced(impl_->options(), outputs, inputs, std::move(options)));
 }
 
 Work ProcessGroup::all_gather_coalesced_async(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
                                               CollectiveOptions options) {
-  return impl_->start(prepare_all_gather_coalesced(impl_->options(), outputs, inputs, std::move(options)));
+  return impl_->call_async(prepare_all_gather_coalesced(impl_->options(), outputs, inputs, std::move(options)));
 }
 
 void ProcessGroup::reduce_scatter_coalesced(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
                                             ReduceOp op, CollectiveOptions options) {
-  impl_->run(prepare_reduce_scatter_coalesced(impl_->options(), outputs, inputs, op, std::move(options)));
+  impl_->call(prepare_reduce_scatter_coalesced(impl_->options(), outputs, inputs, op, std::move(options)));
 }
 
 Work ProcessGroup::reduce_scatter_coalesced_async(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
                                                   ReduceOp op, CollectiveOptions options) {
-  return impl_->start(prepare_reduce_scatter_coalesced(impl_->options(), outputs, inputs, op, std::move(options)));
+  return impl_->call_async(prepare_reduce_scatter_coalesced(impl_->options(), outputs, inputs, op, std::move(options)));
 }
 
 // --- messages ---
@@ -338,7 +351,7 @@ double ProcessGroup::reduce_mean(double value, double weight, CollectiveOptions 
 }
 
 Tensor ProcessGroup::reduce_mean(const Tensor& tensor, CollectiveOptions options) {
-  check_operand("reduce_mean", {"tensor", tensor});
+  check_operand("reduce_mean", {"tensor", tensor}, impl_->options());
   const DType dtype = is_floating_point(tensor.dtype()) ? tensor.dtype() : kFloat64;
   const Tensor mean = empty(tensor.shape(), {dtype, tensor.device()});
   chores::copy(tensor, mean);

@@ -288,6 +288,12 @@ void copy_past_caches(void* out, const void* src, size_t num_bytes) {
 #endif
 }
 
+void copy_bytes(Device device, void* out, const void* src, int64_t num_bytes) {
+  if (num_bytes == 0) return;
+  if (!device.is_cpu()) return cuda::copy_bytes(device, out, src, num_bytes);
+  std::memcpy(out, src, static_cast<size_t>(num_bytes));
+}
+
 void fill(const Tensor& out, Scalar value) {
   if (out.num_elements() == 0) return;
   const TraceSpan span = trace_chore("fill", 1, out);

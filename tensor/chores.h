@@ -9,6 +9,8 @@
 
 namespace tandem::inline v0::chores {
 
+/// Bytes between two places of one device's memory that do not overlap; on a GPU in the order of the current stream.
+TANDEM_API void copy_bytes(Device device, void* out, const void* src, int64_t num_bytes);
 /// Sets every element.
 TANDEM_API void fill(const Tensor& out, Scalar value);
 /// Copies between tensors of equal shape, any strides and dtypes (float to integer truncates toward zero), on any pair of

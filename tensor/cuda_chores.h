@@ -9,6 +9,7 @@ namespace tandem::inline v0::cuda {
 
 // As in chores.h, where the arguments were checked; there are elements.
 
+void copy_bytes(Device device, void* out, const void* src, int64_t num_bytes);
 void fill(const Tensor& out, Scalar value);
 /// At least one of the two is on a GPU.
 void copy(const Tensor& src, const Tensor& out);

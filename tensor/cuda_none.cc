@@ -50,6 +50,7 @@ void* system_allocate(Device device, int64_t) { throw_not_built(device); }
 void system_free(Device, void*) noexcept {}
 int64_t available_bytes(Device device) { throw_not_built(device); }
 
+void copy_bytes(Device device, void*, const void*, int64_t) { throw_not_built(device); }
 void fill(const Tensor& out, Scalar) { throw_not_built(out.device()); }
 void copy(const Tensor& src, const Tensor& out) { throw_not_built(src.device().is_cpu() ? out.device() : src.device()); }
 void sum(std::span<const Tensor>, const Tensor& out) { throw_not_built(out.device()); }

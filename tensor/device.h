@@ -26,6 +26,9 @@ struct TANDEM_API Device {
   /// on first use.
   explicit Device(std::string_view text);
 
+  /// GPU number `gpu`; whether it is there is checked on first use.
+  static Device cuda(int gpu = 0) { return {DeviceType::kCuda, gpu}; }
+
   bool is_cpu() const { return type == DeviceType::kCpu; }
   friend bool operator==(const Device&, const Device&) = default;
 };

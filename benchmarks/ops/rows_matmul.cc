@@ -34,7 +34,7 @@ Tensor product(const Product& p, ProductAlgorithm algorithm, const TensorList& i
   const MatrixOperand b{in[1].data_ptr(), p.b_transposed ? p.k : p.n, p.b_transposed};
   const Tensor scratch = empty({cpu::product_workspace_bytes(kFloat32, algorithm, p.m, p.n, p.k, a, b)}, {kUInt8});
   Tensor out = empty({p.m, p.n});
-  cpu::product({}, kFloat32, algorithm, p.m, p.n, p.k, 1, a, b, 0, {}, scratch.data_ptr(), out.data_ptr());
+  cpu::product(Device(), kFloat32, algorithm, p.m, p.n, p.k, 1, a, b, 0, {}, scratch.data_ptr(), out.data_ptr());
   return out;
 }
 

@@ -12,13 +12,14 @@
 #include <tandem/distributed/launch/rank_environment.h>
 #include <tandem/distributed/launch/rank_function.h>
 #include <tandem/distributed/launch/rank_processes.h>
+#include <tandem/tensor/cuda.h>
 
 namespace tandem::inline v0::distributed {
 
 namespace {
 
 constexpr std::chrono::milliseconds kDefaultTimeout{300000};
-constexpr std::string_view kFlags[] = {"--nproc", "--devices", "--log-dir", "--tee", "--timeout", "--max-restarts"};
+constexpr std::string_view kFlags[] = {"--nproc", "--device", "--devices", "--log-dir", "--tee", "--timeout", "--max-restarts"};
 
 std::chrono::milliseconds choose_timeout(const LaunchFlags& flags) {
   if (flags.timeout) return *flags.timeout;
@@ -35,6 +36,7 @@ int start_ranks(const LaunchFlags& flags, int argc, char** argv) {
   if (!flags.log_dir.empty()) {
     options.stdout_target = options.stderr_target = flags.tee ? OutputTarget::kShowAndLog : OutputTarget::kLog;
   }
+  if (!flags.device.empty()) options.variables.emplace_back("TANDEM_DEVICE", flags.device);
   if (flags.timeout) {
     options.variables.emplace_back("TANDEM_TIMEOUT_S", str(static_cast<double>(flags.timeout->count()) / 1000.0));
   }
@@ -99,6 +101,7 @@ LaunchFlags take_launch_flags(int& argc, char** argv) {
       value = argv[++i];
     }
     if (name == "--nproc") flags.num_ranks = parse_num_ranks("launch: --nproc", value);
+    if (name == "--device") flags.device = value;
     if (name == "--devices") flags.devices = parse_devices(value);
     if (name == "--timeout") flags.timeout = parse_seconds("launch: --timeout", value);
     if (name == "--max-restarts") flags.max_restarts = parse_num_restarts("launch: --max-restarts", value);
@@ -107,6 +110,8 @@ LaunchFlags take_launch_flags(int& argc, char** argv) {
       flags.log_dir = value;
     }
   }
+  TANDEM_CHECK(ValueError, flags.device.empty() || flags.devices.empty(),
+               "launch: --device is where each rank computes, and --devices makes a rank of each device: give one");
   TANDEM_CHECK(ValueError, !flags.tee || !flags.log_dir.empty(),
                "launch: --tee shows what --log-dir writes: give both");
   TANDEM_CHECK(
@@ -117,6 +122,15 @@ LaunchFlags take_launch_flags(int& argc, char** argv) {
   for (size_t i = 0; i < kept.size(); ++i) argv[i] = kept[i];
   argv[argc] = nullptr;
   return flags;
+}
+
+Device choose_device(const std::string& choice, int local_rank, int world_size) {
+  if (choice == "cpu") return {};
+  // A group of several ranks moves CPU tensors.
+  if (choice == "auto") return world_size == 1 && cuda::device_count() > 0 ? Device::cuda() : Device();
+  TANDEM_CHECK(ValueError, choice == "cuda", "launch: --device: expected cpu, cuda or auto, got '", choice, "'");
+  cuda::check_device(Device::cuda(local_rank));
+  return Device::cuda(local_rank);
 }
 
 int parse_num_restarts(const std::string& what, const std::string& text) {
@@ -148,9 +162,16 @@ int launch(int& argc, char** argv, const RankFunction& f) {
         "launch: --nproc, --log-dir, --tee and --max-restarts start ranks, but this process is a rank already\n",
         describe_rank_variables(lookup));
     const auto timeout = choose_timeout(flags);
+    const int num_ranks = environment ? environment->world_size : flags.num_ranks.value_or(1);
+    const Device device =
+        choose_device(flags.device.empty() ? env_string("TANDEM_DEVICE").value_or("cpu") : flags.device,
+                      environment ? environment->local_rank : num_ranks - 1, num_ranks);
     if (starts_ranks) return start_ranks(flags, argc, argv);
-    return run_rank_process(environment ? &*environment : nullptr, timeout, f);
-  } catch (const ValueError& e) {
+    return run_rank_process(environment ? &*environment : nullptr, timeout, device, f);
+  } catch (const DeviceError& e) {
+    std::fprintf(stderr, "launch: --device %s\n", e.what());
+    return 2;
+  } catch (const Error& e) {
     std::fprintf(stderr, "%s\n", e.what());
     return 2;
   }

@@ -14,6 +14,7 @@ namespace tandem::inline v0::distributed {
 struct LaunchFlags {
   std::optional<int> num_ranks;
   std::vector<Device> devices;  ///< of thread ranks; none: no --devices
+  std::string device;           ///< of each rank: "cpu", "cuda", "auto"; empty: no --device
   std::string log_dir;
   bool tee = false;
   int max_restarts = 0;
@@ -26,6 +27,10 @@ TANDEM_API LaunchFlags take_launch_flags(int& argc, char** argv);
 
 /// A number of restarts; throws ValueError "what: ...".
 TANDEM_API int parse_num_restarts(const std::string& what, const std::string& text);
+
+/// Where a rank of `world_size` computes whose number on its host is `local_rank`; `choice` is "cpu", "cuda" or "auto".
+/// Throws ValueError for another one, DeviceError where there is no such GPU.
+TANDEM_API Device choose_device(const std::string& choice, int local_rank, int world_size);
 
 /// Says so in one line where there are more ranks than cores.
 TANDEM_API void warn_if_crowded(int num_ranks);

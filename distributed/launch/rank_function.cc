@@ -13,6 +13,7 @@
 #include <tandem/distributed/launch/interrupts.h>
 #include <tandem/distributed/launch/job_store.h>
 #include <tandem/distributed/store/memory_store.h>
+#include <tandem/tensor/generator.h>
 
 namespace tandem::inline v0::distributed {
 
@@ -37,12 +38,14 @@ int status_of(bool should_stop) {
   return 128 + (interrupt_signal() != 0 ? interrupt_signal() : SIGTERM);
 }
 
-int run_only_rank(std::chrono::milliseconds timeout, const RankFunction& f) {
+int run_only_rank(std::chrono::milliseconds timeout, Device device, const RankFunction& f) {
   RankContext rank_context = RankContext::current();
   const RankContext::Use use(rank_context);
+  set_rank_device(device);
   const auto store = std::make_shared<MemoryStore>();
   const auto context = ContextAccess::install(
-      rank_context, {.num_threads = rank_context.num_threads, .timeout = timeout, .store = store});
+      rank_context,
+      {.num_threads = rank_context.num_threads, .device = device, .timeout = timeout, .store = store});
   const RankOutcome outcome = call_rank_function(f, *context, store->failures());
   ContextAccess::drop_group(*context);
   if (!outcome.error) return status_of(context->should_stop());
@@ -122,12 +125,14 @@ int run_device_ranks(const std::vector<Device>& devices, std::chrono::millisecon
   return 1;
 }
 
-int run_rank_process(const RankEnvironment* environment, std::chrono::milliseconds timeout, const RankFunction& f) {
+int run_rank_process(const RankEnvironment* environment, std::chrono::milliseconds timeout, Device device,
+                     const RankFunction& f) {
   const InterruptHandlers interrupts(environment == nullptr || !environment->launched_here);
-  if (environment == nullptr) return run_only_rank(timeout, f);
+  if (environment == nullptr) return run_only_rank(timeout, device, f);
   const RankEnvironment& env = *environment;
   RankContext rank_context = RankContext::current();
   const RankContext::Use use(rank_context);
+  set_rank_device(device);
   const auto limit = timeout.count() > 0 ? timeout : kNoLimit;
   rank_context.rank = env.rank;  // log lines of the store show it already
   rank_context.world_size = env.world_size;
@@ -147,6 +152,7 @@ int run_rank_process(const RankEnvironment* environment, std::chrono::millisecon
                                             .local_rank = env.local_rank,
                                             .local_world_size = env.local_world_size,
                                             .num_threads = env.num_threads > 0 ? env.num_threads : share,
+                                            .device = device,
                                             .timeout = timeout,
                                             .store = store});
   const RankOutcome outcome = call_rank_function(f, *context, store->failures());

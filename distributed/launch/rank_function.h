@@ -38,9 +38,9 @@ TANDEM_API ThreadRanksEnd run_thread_ranks(const std::vector<Device>& devices, s
 TANDEM_API int run_device_ranks(const std::vector<Device>& devices, std::chrono::milliseconds timeout,
                                 const RankFunction& f);
 
-/// Runs f as a rank that is a process of its own, or as the only rank where `environment` is null: joins the store,
-/// runs f, tells the others how it ended.  Returns the exit status.
-TANDEM_API int run_rank_process(const RankEnvironment* environment, std::chrono::milliseconds timeout,
+/// Runs f as a rank that is a process of its own and computes on `device`, or as the only rank where `environment` is null:
+/// joins the store, runs f, tells the others how it ended.  Returns the exit status.
+TANDEM_API int run_rank_process(const RankEnvironment* environment, std::chrono::milliseconds timeout, Device device,
                                 const RankFunction& f);
 
 }  // namespace tandem::inline v0::distributed

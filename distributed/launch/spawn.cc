@@ -39,7 +39,7 @@ std::optional<int> rank_main_entry(int argc, char** argv) {
   const std::vector<std::string> args(argv + std::min(argc, 1), argv + argc);
   const auto seconds = env_string("TANDEM_TIMEOUT_S");
   const auto timeout = seconds ? parse_seconds("TANDEM_TIMEOUT_S", *seconds) : kDefaultTimeout;
-  return run_rank_process(&*environment, timeout, [&](Context& context) { found->second(context, args); });
+  return run_rank_process(&*environment, timeout, Device(), [&](Context& context) { found->second(context, args); });
 }
 
 void spawn(int n, const std::string& name, const std::vector<std::string>& args) {

@@ -11,16 +11,21 @@ namespace examples {
 
 int parse_device_flags(int argc, char** argv, const std::string& description, std::vector<OwnFlag> own,
                        DeviceFlags& flags) {
-  own.push_back({.name = "--device", .help = "kind of the devices", .value = &flags.device, .choices = {"cpu"}});
+  own.push_back({.name = "--device",
+                 .help = "kind of the devices; auto: GPUs where there are so many",
+                 .value = &flags.device,
+                 .choices = {"cpu", "cuda", "auto"}});
   own.push_back(
       {.name = "--num-devices", .help = "how many there are", .value = &flags.num_devices, .least = 2, .most = 16});
   return parse_flags(argc, argv, description, own);
 }
 
 std::vector<td::Device> declare_devices(const DeviceFlags& flags) {
-  td::set_cpu_device_count(static_cast<int>(flags.num_devices));
+  const auto n = static_cast<int>(flags.num_devices);
+  const bool are_gpus = flags.device == "cuda" || (flags.device == "auto" && td::cuda::device_count() >= n);
+  if (!are_gpus) td::set_cpu_device_count(n);
   std::vector<td::Device> devices;
-  for (int64_t i = 0; i < flags.num_devices; ++i) devices.emplace_back(td::str(flags.device, ":", i));
+  for (int i = 0; i < n; ++i) devices.push_back(are_gpus ? td::Device::cuda(i) : td::Device(td::DeviceType::kCpu, i));
   return devices;
 }
 

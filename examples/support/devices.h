@@ -20,7 +20,7 @@ struct DeviceFlags {
 int parse_device_flags(int argc, char** argv, const std::string& description, std::vector<OwnFlag> own,
                        DeviceFlags& flags);
 
-/// The devices that the flags say: cpu, cpu:1, ...  CPU devices are declared.
+/// The devices that the flags say: cpu, cpu:1, ..., which are declared, or cuda:0, cuda:1, ...
 std::vector<tandem::Device> declare_devices(const DeviceFlags& flags);
 
 /// Leaves a device room for so many bytes more than its tensors take now, while it lives.

@@ -92,7 +92,6 @@ int parse_training_flags(int argc, char** argv, const Program& program, Training
   const auto count = [](int64_t least) { return number<int64_t>("a whole number", least, kMost); };
   CommandLine line(argv[0], program.description, program.flags);
   CLI::App& app = line.app;
-  app.add_option("--device", flags.device, "where each rank computes")->check(CLI::IsMember({"cpu"}));
   app.add_option("--epochs", flags.epochs, "passes over the training data")->check(count(1));
   app.add_option("--max-steps", flags.max_steps, "stop after that many steps; 0 = no limit")->check(count(0));
   app.add_option("--batch-size", flags.batch_size, program.batch_help)->check(count(1));
@@ -121,6 +120,7 @@ int parse_training_flags(int argc, char** argv, const Program& program, Training
       ->check(not_empty);
   // Taken out by distributed::launch; declared here for --help and so that they are not refused.
   int nproc = 1;
+  std::string device = "cpu";
   std::string devices;
   std::string log_dir;
   bool tee = false;
@@ -128,6 +128,8 @@ int parse_training_flags(int argc, char** argv, const Program& program, Training
   double timeout = 300;
   auto* ranks = app.add_option_group("Ranks");
   ranks->add_option("--nproc", nproc, "ranks to start, one process each");
+  ranks->add_option("--device", device, "where each rank computes; auto: on a GPU if there is one and one rank")
+      ->check(CLI::IsMember({"cpu", "cuda", "auto"}));
   ranks->add_option("--devices", devices, "ranks that are threads of one process, on these devices: cpu,cpu:1");
   ranks->add_option("--log-dir", log_dir, "folder for each rank's output, rank-R.log");
   ranks->add_flag("--tee", tee, "with --log-dir: show the output too");

@@ -9,7 +9,6 @@
 namespace examples {
 
 struct TrainingFlags {
-  std::string device = "cpu";
   int64_t epochs = 5;
   int64_t max_steps = 0;  ///< 0 = no limit
   int64_t batch_size = 64;

@@ -20,8 +20,8 @@ void order(Device earlier, Device later) {
   event.make_wait(current_stream(later));
 }
 
-/// Bytes between memories of which one is a GPU's, or both are.  Between the CPU and a GPU it returns when the data is there.
-void copy_bytes(const Tensor& src, const Tensor& out) {
+/// All of a tensor, between memories of which one is a GPU's, or both are.  Between the CPU and a GPU it returns when the data is there.
+void copy_whole(const Tensor& src, const Tensor& out) {
   const size_t num_bytes = static_cast<size_t>(out.num_bytes());
   const Device from = src.device(), to = out.device();
   const Device gpu = to.is_cpu() ? from : to;
@@ -33,7 +33,7 @@ void copy_bytes(const Tensor& src, const Tensor& out) {
     TANDEM_CUDA_CHECK(cudaStreamSynchronize(stream));
     throw_complaint(gpu);
   } else if (from == to) {
-    TANDEM_CUDA_CHECK(cudaMemcpyAsync(out.data_ptr(), src.data_ptr(), num_bytes, cudaMemcpyDeviceToDevice, stream));
+    copy_bytes(gpu, out.data_ptr(), src.data_ptr(), out.num_bytes());
   } else {
     order(from, to);
     TANDEM_CUDA_CHECK(cudaMemcpyPeerAsync(out.data_ptr(), to.index, src.data_ptr(), from.index, num_bytes, stream));
@@ -43,12 +43,18 @@ void copy_bytes(const Tensor& src, const Tensor& out) {
 
 }  // namespace
 
+void copy_bytes(Device device, void* out, const void* src, int64_t num_bytes) {
+  const DeviceGuard guard(device);
+  TANDEM_CUDA_CHECK(
+      cudaMemcpyAsync(out, src, static_cast<size_t>(num_bytes), cudaMemcpyDeviceToDevice, stream_of(device)));
+}
+
 void fill(const Tensor& out, Scalar value) { fill_elements(kernel_context(out.device()), out, value); }
 
 void copy(const Tensor& src, const Tensor& out) {
   const Device from = src.device(), to = out.device();
   const bool plain = src.dtype() == out.dtype() && src.is_contiguous() && out.is_contiguous();
-  if (plain) return copy_bytes(src, out);
+  if (plain) return copy_whole(src, out);
   if (from == to) return copy_elements(kernel_context(from), src, out);
   // What crosses is row-major, of the narrower dtype.
   const DType dtype = size_of(out.dtype()) < size_of(src.dtype()) ? out.dtype() : src.dtype();
@@ -58,7 +64,7 @@ void copy(const Tensor& src, const Tensor& out) {
     chores::copy(src, packed);
   }
   if (!out.is_contiguous() || out.dtype() != dtype) landed = empty(out.shape(), {dtype, to});
-  copy_bytes(packed, landed);
+  copy_whole(packed, landed);
   if (!landed.is_same(out)) chores::copy(landed, out);
 }
 
@@ -77,7 +83,7 @@ void sum(std::span<const Tensor> inputs, const Tensor& out) {
       continue;
     }
     copies.push_back(empty(input.shape(), {input.dtype(), here}));
-    copy_bytes(input, copies.back());
+    copy_whole(input, copies.back());
     data.push_back(copies.back().data_ptr());
   }
   sum_elements(context, out.dtype(), data, out.num_elements(), out.data_ptr());

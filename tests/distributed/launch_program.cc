@@ -11,6 +11,8 @@
 
 #include <tandem/base/rank_context.h>
 #include <tandem/distributed/launch.h>
+#include <tandem/tensor/factories.h>
+#include <tandem/tensor/generator.h>
 
 namespace {
 
@@ -46,6 +48,9 @@ void run(Context& context, const std::vector<std::string>& args) {
       const char* value = std::getenv(args[i].c_str());
       say(args[i] + "=" + (value != nullptr ? value : "(unset)") + "\n");
     }
+  } else if (mode == "device") {
+    const td::Tensor x = td::zeros({1}, {td::kFloat32, context.device()});
+    say(to_string(x.device()) + " " + to_string(td::rank_device()) + "\n");
   } else if (mode == "exchange") {
     context.store()->set(std::to_string(rank), std::to_string(10 * rank));
     int64_t sum = 0;

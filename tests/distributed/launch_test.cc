@@ -14,8 +14,10 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <tuple>
 #include <vector>
 
+#include <tandem/tensor/cuda.h>
 #include <tandem/tests/support/subprocess.h>
 #include <tandem/tests/support/temporary_folder.h>
 
@@ -161,6 +163,30 @@ TEST(LaunchTest, SaysOnceThatRanksShareCores) {
   EXPECT_EQ(result.err, n > cores ? warning : "");
 }
 
+TEST(LaunchTest, EachRankComputesOnItsDevice) {
+  const std::string gpu = tandem::cuda::is_built() ? "cuda:0 cuda:0\n" : "";
+  const auto refused = [](const std::string& device) {
+    return "launch: --device " + device + ": this build of tandem has no CUDA support; build with --config=cuda\n";
+  };
+  const std::vector<std::tuple<Arguments, Variables, std::string>> cases = {
+      {{"device"}, {}, "cpu cpu\n"},
+      {{"device", "--device", "cpu"}, {{"TANDEM_DEVICE", "cuda"}}, "cpu cpu\n"},
+      {{"device", "--device=auto"}, {}, gpu.empty() ? "cpu cpu\n" : gpu},
+      {{"device", "--device=auto", "--nproc", "2"}, {}, "[1] cpu cpu\ncpu cpu\n"},
+      {{"device", "--device", "cuda"}, {}, gpu},
+      {{"device"}, {{"TANDEM_DEVICE", "cuda"}}, gpu},
+      {{"device", "--device", "cuda", "--nproc", "2"}, {}, gpu.empty() ? "" : "[1] cuda:1 cuda:1\ncuda:0 cuda:0\n"},
+  };
+  for (const auto& [arguments, variables, out] : cases) {
+    const auto result = run(arguments, variables);
+    std::string lines;
+    for (const std::string& line : sorted_lines(result.out)) lines += line + "\n";
+    EXPECT_EQ(lines, out);
+    EXPECT_EQ(messages(result.err), out.empty() ? refused(arguments.size() > 3 ? "cuda:1" : "cuda:0") : "");
+    EXPECT_EQ(result.status, out.empty() ? 2 : 0);
+  }
+}
+
 TEST(LaunchTest, WrongFlagsAreUsageErrors) {
   const std::vector<std::pair<Arguments, std::string>> cases = {
       {{"--nproc"}, "launch: --nproc needs a value\n"},
@@ -174,6 +200,9 @@ TEST(LaunchTest, WrongFlagsAreUsageErrors) {
       {{"--tee"}, "launch: --tee shows what --log-dir writes: give both\n"},
       {{"--tee=3", "--log-dir", "x"}, "launch: --tee takes no value, got '--tee=3'\n"},
       {{"--log-dir="}, "launch: --log-dir is empty\n"},
+      {{"--device", "gpu"}, "launch: --device: expected cpu, cuda or auto, got 'gpu'\n"},
+      {{"--device", "cpu", "--devices", "cpu"},
+       "launch: --device is where each rank computes, and --devices makes a rank of each device: give one\n"},
       {{"--devices", "cpu,gpu"}, "Device: 'gpu' is none of cpu, cpu:N, cuda, cuda:N\n"},
       {{"--devices", "cpu,cpu:1,cpu:0"}, "launch: --devices 'cpu,cpu:1,cpu:0' names cpu twice\n"},
       {{"--devices", "cpu", "--nproc", "1"},

@@ -97,6 +97,20 @@ TEST(Checks, OneCallTakesTensorsOfOneDevice) {
               "DeviceError all_reduce: devices differ\n"
               "  output  float32 [2] on cpu\n"
               "  input   float32 [2] on cpu:1");
+    EXPECT_EQ(refusal([&] {
+                g.all_reduce_coalesced({here, there});
+              }),
+              "DeviceError all_reduce_coalesced: devices differ\n"
+              "  tensors[1]  float32 [2] on cpu:1\n"
+              "  tensors[0]  float32 [2] on cpu");
+    const Tensor two = zeros({2, 2});
+    const Tensor two_there = zeros({2, 2}, there.options());
+    EXPECT_EQ(refusal([&] {
+                g.all_gather_coalesced({two, two_there}, {here, there});
+              }),
+              "DeviceError all_gather_coalesced: devices differ\n"
+              "  inputs[1]  float32 [2] on cpu:1\n"
+              "  inputs[0]  float32 [2] on cpu");
     g.all_reduce(there);  // any one is fine
   });
 }

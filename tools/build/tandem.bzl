@@ -166,7 +166,7 @@ def tandem_cc_test(name, srcs = None, deps = [], copts = [], size = "small", mai
     native.cc_test(
         name = name,
         srcs = srcs if srcs != None else [name + ".cc"],
-        copts = COPTS + ["-O1"] + copts,  # tests run for moments: what counts is how fast they compile
+        copts = COPTS + ["-O0", "-U_FORTIFY_SOURCE"] + copts,  # tests run for moments: what counts is how fast they compile
         linkstatic = True,
         size = size,
         deps = deps + ([main] if main else []),
