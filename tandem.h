@@ -78,6 +78,7 @@
 #include <tandem/profile/trace_file.h>
 #include <tandem/tensor/allocator.h>
 #include <tandem/tensor/bandwidth.h>
+#include <tandem/tensor/cuda.h>
 #include <tandem/tensor/device.h>
 #include <tandem/tensor/dtype.h>
 #include <tandem/tensor/factories.h>
