@@ -1,6 +1,8 @@
 #include <tandem/ops/index_range.h>
 
 #include <tandem/ops/index_range_kernels.h>
+#include <tandem/tensor/chores.h>
+#include <tandem/tensor/factories.h>
 
 namespace tandem::inline v0::ops {
 
@@ -22,7 +24,13 @@ void check_index_range(const char* op, const char* what, const KernelContext& co
   const int64_t n = index.num_elements();
   const int64_t* values = index.data<int64_t>();
 #ifdef TANDEM_WITH_CUDA
-  if (!context.device.is_cpu()) return cuda::complain_of_bad_index(context, op, what, n, size, values);
+  if (!context.device.is_cpu()) {
+    if (size > 0) return cuda::complain_of_bad_index(context, op, what, n, size, values);
+    // Not even 0 is there for kernels to take.
+    const Tensor here = empty(index.shape(), {kInt64});
+    chores::copy(index, here);
+    return check_index_range(op, what, CpuContext(Device()), here, size);
+  }
 #endif
   const CpuContext checked(context);
   for (int64_t i = 0; i < n; ++i) {

@@ -5,6 +5,7 @@
 
 #include <tandem/base/format.h>
 #include <tandem/tensor/allocator.h>
+#include <tandem/tensor/cuda.h>
 
 namespace tandem::inline v0 {
 
@@ -28,10 +29,13 @@ std::string right(const std::string& text, size_t width) {
 std::string memory_summary(const std::vector<std::pair<std::string, Tensor>>& named) {
   std::string text = left("device", kDeviceWidth);
   for (const char* column : {"allocated", "peak", "reserved", "limit"}) text += right(column, kNumberWidth);
-  for (int i = 0; i < cpu_device_count(); ++i) {
-    const Device device(DeviceType::kCpu, i);
+  std::vector<Device> devices;
+  for (int i = 0; i < cpu_device_count(); ++i) devices.emplace_back(DeviceType::kCpu, i);
+  for (int i = 0; i < cuda::device_count(); ++i) devices.push_back(Device::cuda(i));
+  for (const Device device : devices) {
     const MemoryStats stats = memory_stats(device);
-    text += "\n" + left(to_string(device), kDeviceWidth);
+    text += '\n';
+    text += left(to_string(device), kDeviceWidth);
     for (const int64_t bytes : {stats.allocated, stats.peak_allocated, stats.reserved})
       text += right(format_bytes(bytes), kNumberWidth);
     text += right(stats.limit == 0 ? "none" : format_bytes(stats.limit), kNumberWidth);

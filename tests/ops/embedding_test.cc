@@ -83,6 +83,14 @@ TEST(Embedding, AWeightTiedToTheHeadGetsBothGradients) {
   EXPECT_TRUE(close(tied.grad(), expected, 1e-15));
 }
 
+TEST(EmbeddingErrors, WithoutRowsEveryIndexIsOutside) {
+  const Device device = test_device();
+  const Tensor weight = zeros({0, 3}, {kFloat32, device});
+  EXPECT_EQ(error_text<IndexError>([&] { embedding(zeros({2, 2}, {kInt64, device}), weight); }),
+            "embedding: index 0 at position [0, 0] is outside [0, 0)");
+  EXPECT_EQ(embedding(zeros({0, 2}, {kInt64, device}), weight).shape(), (Shape{0, 2, 3}));
+}
+
 TEST(EmbeddingErrors, FullTexts) {
   const Tensor weight = zeros({4, 2});
   EXPECT_EQ(error_text<IndexError>([&] {

@@ -75,6 +75,14 @@ TEST(CrossEntropy, OfNothingIsNan) {
   EXPECT_TRUE(std::isnan(cross_entropy(empty({0, 3}), empty({0}, {kInt64})).item<float>()));
 }
 
+TEST(CrossEntropy, WithoutClassesEveryLabelIsOutside) {
+  const Device device = test_device();
+  EXPECT_EQ(error_text<IndexError>([&] {
+              cross_entropy(zeros({2, 0}, {kFloat32, device}), zeros({2}, {kInt64, device}));
+            }),
+            "cross_entropy: label 0 at position 0 is outside [0, 0)");
+}
+
 TEST(CrossEntropy, ErrorsAndTheirTexts) {
   const Tensor logits = zeros({4, 10});
   EXPECT_EQ(error_text<IndexError>([&] {

@@ -32,6 +32,9 @@ def _with_cuda(emulated, toolkit, none = []):
         "//conditions:default": none,
     })
 
+# target_compatible_with of what only builds with GPUs can do.
+NEEDS_CUDA = _with_cuda([], [], ["@tandem//tests/cuda_emulation:impossible"])
+
 def _kernels(name, srcs, hdrs, deps):
     """The targets that compile .cu files: <name>_cuda_emulated, a library, and <name>_cuda_objects."""
     native.cc_library(
@@ -136,14 +139,15 @@ def tandem_cc_library(
             ["@tandem//tests/cuda_emulation"] + ([":%s_cuda_emulated" % name] if kernels else []),
             ["@cuda_toolkit//:cudart"] + cuda_deps,
         )
+        define = ["-DTANDEM_WITH_CUDA"]
+        copts = _with_cuda(define, define) + copts
     if cuda_hdrs:
         hdrs = hdrs + _with_cuda(cuda_hdrs, cuda_hdrs)
-    with_cuda = ["-DTANDEM_WITH_CUDA"]
     native.cc_library(
         name = name,
         srcs = srcs,
         hdrs = hdrs,
-        copts = COPTS + _with_cuda(with_cuda, with_cuda) + copts,
+        copts = COPTS + copts,
         include_prefix = _include_prefix(),
         linkstatic = linkstatic,
         visibility = visibility,

@@ -1,0 +1,111 @@
+// The examples on a GPU, emulated or not, beside the CPU: the same steps in the same order, so the weights agree but for rounding.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include <tandem/io/safetensors.h>
+#include <tandem/tests/data/idx_files.h>
+#include <tandem/tests/examples/run_example.h>
+
+namespace {
+
+using namespace tandem::testing_support;
+using tandem::testing::TemporaryFolder;
+using tandem::testing_support::Variables;
+
+/// What operations' own tests check costs an emulated training most of its time.
+const Variables kUnchecked = {{"TANDEM_EMULATED_CHECKS", "0"}};
+
+struct Training {
+  std::string out;
+  std::string folder;
+};
+
+Training train(const std::string& name, Arguments arguments, const std::string& device, const std::string& kind = "") {
+  const std::string folder = fresh_folder(name + kind + "_" + device);
+  arguments.insert(arguments.end(), {"--device", device, "--out", folder});
+  const auto result = run_example(name, arguments, kUnchecked);
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(result.err, "");
+  return {result.out, folder};
+}
+
+void expect_equal_weights(const Training& a, const Training& b, double tolerance) {
+  const auto ours = tandem::io::load_safetensors(a.folder + "/model.safetensors").tensors;
+  const auto theirs = tandem::io::load_safetensors(b.folder + "/model.safetensors").tensors;
+  ASSERT_EQ(ours.size(), theirs.size());
+  ASSERT_GT(ours.size(), 0u);
+  for (size_t i = 0; i < ours.size(); ++i) {
+    ASSERT_EQ(ours[i].first, theirs[i].first);
+    const auto x = ours[i].second.to_vector<double>();
+    const auto y = theirs[i].second.to_vector<double>();
+    ASSERT_EQ(x.size(), y.size());
+    double worst = 0;
+    for (size_t j = 0; j < x.size(); ++j) worst = std::max(worst, std::abs(x[j] - y[j]) / (1 + std::abs(y[j])));
+    EXPECT_LE(worst, tolerance) << ours[i].first;
+  }
+}
+
+void expect_equal_training(const std::string& name, const Arguments& arguments, double tolerance) {
+  const Training gpu = train(name, arguments, "cuda");
+  const Training cpu = train(name, arguments, "cpu");
+  expect_equal_weights(gpu, cpu, tolerance);
+}
+
+TEST(GpuTraining, AnMlpOnDigits) {
+  expect_equal_training("mnist", {"--max-steps", "4", "--batch-size", "16"}, 1e-5);
+}
+
+TEST(GpuTraining, LeNetOnDigitsWithAccumulatedGradients) {
+  const TemporaryFolder data;
+  write_small_data(data.path());
+  expect_equal_training("mnist", {"--model", "lenet", "--data", data.path(), "--epochs", "2", "--batch-size", "4",
+                                  "--accumulate", "2", "--lr", "0.02"},
+                        1e-4);
+}
+
+TEST(GpuTraining, ATransformerThatWritesWhatTheCpuWrites) {
+  const TemporaryFolder data;
+  std::string text;
+  for (int i = 0; i < 100; ++i) text += "abcdefgh";
+  const Arguments arguments = {"--layers", "1",  "--width",    "16",  "--heads",   "2", "--context", "8",
+                               "--data",   data.write("text.txt", text), "--batch-size", "4", "--max-steps", "40", "--lr",
+                               "0.02",     "--dropout", "0.1", "--sample", "16", "--prompt", "fgh", "--top-k", "1"};
+  const Training gpu = train("gpt_char", arguments, "cuda");
+  const Training cpu = train("gpt_char", arguments, "cpu");
+  expect_equal_weights(gpu, cpu, 2e-3);
+  const auto sample = [](const std::string& out) { return out.substr(out.rfind("\nsaved ")); };
+  EXPECT_NE(gpu.out.find("abcdefgh"), std::string::npos) << gpu.out;
+  EXPECT_EQ(sample(gpu.out).substr(sample(gpu.out).find('\n', 1)), sample(cpu.out).substr(sample(cpu.out).find('\n', 1)));
+}
+
+TEST(GpuTraining, AResidualNetwork) {
+  expect_equal_training("resnet_cifar", {"--width", "4", "--images", "60", "--batch-size", "10", "--max-steps", "2"}, 1e-3);
+}
+
+TEST(GpuTraining, HalfPrecisionProducts) {
+  const Training gpu = train("mnist", {"--max-steps", "3", "--batch-size", "16", "--amp"}, "cuda", "_amp");
+  EXPECT_NE(gpu.out.find(" % after 3 steps\n"), std::string::npos) << gpu.out;
+}
+
+TEST(GpuTraining, GoesOnFromACheckpointOfTheOtherDevice) {
+  const TemporaryFolder data;
+  write_small_data(data.path());
+  const Arguments arguments = {"--data", data.path(), "--batch-size", "8", "--epochs", "1", "--save-every", "2"};
+  const auto run = [&](const std::string& folder, Arguments more) {
+    more.insert(more.begin(), arguments.begin(), arguments.end());
+    more.insert(more.end(), {"--out", folder});
+    const auto result = run_example("mnist", more, kUnchecked);
+    EXPECT_EQ(result.status, 0) << result.err;
+  };
+  const Training whole{"", fresh_folder("whole")};
+  const Training resumed{"", fresh_folder("resumed")};
+  run(whole.folder, {"--device", "cpu"});
+  run(resumed.folder, {"--device", "cuda", "--max-steps", "2"});
+  run(resumed.folder, {"--device", "cpu", "--resume"});
+  expect_equal_weights(resumed, whole, 1e-5);
+}
+
+}  // namespace
