@@ -8,6 +8,7 @@
 #include <tandem/ops/common.h>
 #include <tandem/tensor/allocator.h>
 #include <tandem/tensor/bandwidth.h>
+#include <tandem/tensor/cuda.h>
 
 namespace tandem::inline v0::ops {
 
@@ -52,20 +53,39 @@ Tensor ChunkGrid::slice(const Tensor& tensor, int64_t k) const {
 
 // --- packing ---------------------------------------------------------------------------------------------------------------
 
-/// Memory for what one chunk has to pack, on each device where it does.
+/// What one chunk in flight needs for itself: memory on each device where it packs or lands something, and streams of the GPUs.
 class PackingSpace {
  public:
+  /// Where a GPU's current stream was when the transfer began.
+  struct Ready {
+    Device device;
+    cuda::Event event;
+  };
+
   /// What a part of so many bytes takes of it.
   static int64_t bytes_of(int64_t num_bytes) { return (num_bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-  explicit PackingSpace(const std::vector<MemoryNeed>& needs) {
+  /// The streams go on from what `ready` say; `number` tells spaces apart.
+  PackingSpace(const std::vector<MemoryNeed>& needs, const std::vector<Ready>& ready, int number) {
     for (const MemoryNeed& need : needs) {
       if (need.staging_bytes > 0) memories_.push_back({empty({need.staging_bytes}, {kUInt8, need.device})});
     }
+    for (const Ready& gpu : ready) {
+      streams_.push_back(cuda::side_stream(gpu.device, number % kSideStreams));
+      gpu.event.make_wait(streams_.back());
+    }
   }
-  /// Room for a row-major tensor of like's shape and dtype on its device.
-  Tensor take(const Tensor& like) {
-    const auto on_device = [&](const Memory& memory) { return memory.bytes.device() == like.device(); };
+  /// Runs f, which may queue work on the GPUs, to the end of that work.
+  template <class F>
+  void run(const F& f) {
+    if (streams_.empty()) return f();
+    const cuda::StreamGuard guard(streams_);
+    f();
+    for (const cuda::Stream& stream : streams_) stream.synchronize();
+  }
+  /// Room for a row-major tensor of like's shape and dtype on `device`.
+  Tensor take(const Tensor& like, Device device) {
+    const auto on_device = [&](const Memory& memory) { return memory.bytes.device() == device; };
     Memory& memory = *std::find_if(memories_.begin(), memories_.end(), on_device);
     const int64_t begin = std::exchange(memory.num_taken, memory.num_taken + bytes_of(like.num_bytes()));
     return make_view(memory.bytes.storage(), like.dtype(), like.shape(), row_major_strides(like.shape()),
@@ -77,11 +97,13 @@ class PackingSpace {
 
  private:
   static constexpr int64_t kAlignment = 64;
+  static constexpr int kSideStreams = 16;
   struct Memory {
     Tensor bytes;
     int64_t num_taken = 0;
   };
   std::vector<Memory> memories_;
+  std::vector<cuda::Stream> streams_;
 };
 
 namespace {
@@ -89,8 +111,10 @@ namespace {
 /// One for each chunk in flight, made before the first: what is under way does not fail for want of memory.
 class PackingSpaces {
  public:
-  PackingSpaces(const std::vector<MemoryNeed>& needs, int64_t count) {
-    for (int64_t i = 0; i < count; ++i) free_.push_back(std::make_unique<PackingSpace>(needs));
+  PackingSpaces(const std::vector<MemoryNeed>& needs, const std::vector<PackingSpace::Ready>& ready, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) {
+      free_.push_back(std::make_unique<PackingSpace>(needs, ready, static_cast<int>(i)));
+    }
   }
   /// Calls f with one that nobody else uses meanwhile; no more at a time than there are.
   template <class F>
@@ -140,6 +164,11 @@ bool is_packed(const Tensor& input, Device target, size_t num_inputs) {
   return !input.is_contiguous() && (input.device() != target || num_inputs > 1);
 }
 
+/// Whether chunks of `input` come to the target before they are added there.
+bool is_landed(const Tensor& input, Device target, size_t num_inputs) {
+  return num_inputs > 1 && !chores::can_read(target, input.device());
+}
+
 bool all_contiguous(std::span<const Tensor> tensors) {
   return std::all_of(tensors.begin(), tensors.end(), [](const Tensor& t) { return t.is_contiguous(); });
 }
@@ -166,15 +195,20 @@ void Transfer::expect(std::span<const Tensor> inputs, std::span<const Device> de
   const Device device = devices[0];  // from there the other outputs are made
   const ChunkGrid grid = grid_of(inputs[0], row_major && all_contiguous(inputs));
   num_chunks_ += grid.size();
+  std::vector<MemoryNeed> staged;  // by a chunk of this step
+  const auto stage = [&](Device there) {
+    auto found = std::find_if(staged.begin(), staged.end(), [&](const MemoryNeed& n) { return n.device == there; });
+    if (found == staged.end()) found = staged.insert(staged.end(), {there, 0, 0, 0});
+    found->staging_bytes += PackingSpace::bytes_of(grid.chunk_bytes());
+  };
   for (const Tensor& input : inputs) {
     if (input.device() != device) ways_.push_back({input.device(), device, input.num_bytes()});
-    const auto is_packed_there = [&](const Tensor& other) {
-      return other.device() == input.device() && is_packed(other, device, inputs.size());
-    };
-    const int64_t count = std::count_if(inputs.begin(), inputs.end(), is_packed_there);
-    if (count == 0) continue;
-    int64_t& bytes = need(input.device()).staging_bytes;
-    bytes = std::max(bytes, count * PackingSpace::bytes_of(grid.chunk_bytes()));
+    if (is_packed(input, device, inputs.size())) stage(input.device());
+    if (is_landed(input, device, inputs.size())) stage(device);
+  }
+  for (const MemoryNeed& step : staged) {
+    int64_t& bytes = need(step.device).staging_bytes;
+    bytes = std::max(bytes, step.staging_bytes);
   }
   for (const Device other : devices.subspan(1)) {
     if (other != device) ways_.push_back({device, other, inputs[0].num_bytes()});
@@ -226,11 +260,15 @@ void Transfer::add(std::vector<Tensor> inputs, std::vector<Tensor> outputs) {
 void Transfer::Step::run(int64_t chunk, PackingSpace& space) const {
   const Tensor out = grid.slice(outputs[0], chunk);
   const auto part_of = [&](const Tensor& input) {
-    const Tensor part = grid.slice(input, chunk);
-    if (part.is_contiguous() || !is_packed(input, out.device(), inputs.size())) return part;
-    const Tensor copy = space.take(part);
-    chores::copy(part, copy);
-    return copy;
+    Tensor part = grid.slice(input, chunk);
+    const auto copy_to = [&](Device device) {
+      const Tensor copy = space.take(part, device);
+      chores::copy(part, copy);
+      part = copy;
+    };
+    if (!part.is_contiguous() && is_packed(input, out.device(), inputs.size())) copy_to(input.device());
+    if (is_landed(input, out.device(), inputs.size())) copy_to(out.device());
+    return part;
   };
   if (inputs.size() == 1) {
     chores::copy(part_of(inputs[0]), out, num_bytes);
@@ -242,6 +280,21 @@ void Transfer::Step::run(int64_t chunk, PackingSpace& space) const {
   }
   for (size_t i = 1; i < outputs.size(); ++i) chores::copy(out, grid.slice(outputs[i], chunk), num_bytes);
 }
+
+namespace {
+
+std::vector<PackingSpace::Ready> gpus_ready(const std::vector<Tensor>& tensors) {
+  std::vector<PackingSpace::Ready> ready;
+  for (const Tensor& tensor : tensors) {
+    const Device device = tensor.device();
+    if (device.is_cpu() || std::any_of(ready.begin(), ready.end(), [&](const auto& r) { return r.device == device; })) continue;
+    ready.push_back({device, cuda::Event(device)});
+    ready.back().event.record(cuda::current_stream(device));
+  }
+  return ready;
+}
+
+}  // namespace
 
 ChunkWork Transfer::work() {
   struct Chunk {
@@ -264,11 +317,16 @@ ChunkWork Transfer::work() {
   if (options_.progress) {
     work.progress = [f = options_.progress, num_done, total_bytes](int64_t) { f(num_done->load(), total_bytes); };
   }
-  const auto spaces = std::make_shared<PackingSpaces>(needs_, num_spaces());
+  std::vector<Tensor> touched;
+  for (const Step& step : steps_) {
+    touched.insert(touched.end(), step.inputs.begin(), step.inputs.end());
+    touched.insert(touched.end(), step.outputs.begin(), step.outputs.end());
+  }
+  const auto spaces = std::make_shared<PackingSpaces>(needs_, gpus_ready(touched), num_spaces());
   work.run = [steps = std::move(steps_), list = std::move(chunks), num_done, spaces](int64_t i) {
     const Chunk& chunk = list[static_cast<size_t>(i)];
     const Step& step = steps[chunk.step];
-    spaces->lend([&](PackingSpace& space) { step.run(chunk.number, space); });
+    spaces->lend([&](PackingSpace& space) { space.run([&] { step.run(chunk.number, space); }); });
     *num_done += step.grid.slice(step.outputs[0], chunk.number).num_bytes();
   };
   return work;

@@ -329,11 +329,17 @@ void copy(const Tensor& src, const Tensor& out, int64_t whole_bytes) {
   });
 }
 
+bool can_read(Device device, Device memory) {
+  return device.is_cpu() ? memory.is_cpu() : !memory.is_cpu() && cuda::reaches(device, memory);
+}
+
 void sum(std::span<const Tensor> inputs, const Tensor& out, int64_t whole_bytes) {
   std::vector<const std::byte*> data;
   for (const Tensor& input : inputs) {
     check_pair("sum", "input", input, "out", out, Alike::kDType);
     TANDEM_CHECK(ShapeError, input.is_contiguous() && out.is_contiguous(), "sum: a tensor is not row-major");
+    TANDEM_CHECK(DeviceError, can_read(out.device(), input.device()), "sum: ", out.device(), " cannot read memory of ",
+                 input.device());
     data.push_back(input.data_ptr());
   }
   const TraceSpan span = trace_chore("sum", static_cast<int64_t>(inputs.size()) + 1, out);

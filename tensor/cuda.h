@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <tandem/base/macros.h>
 #include <tandem/tensor/device.h>
@@ -49,6 +51,7 @@ class TANDEM_API Stream {
   struct Impl;
   explicit Stream(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
   friend Stream current_stream(Device device);
+  friend Stream side_stream(Device device, int number);
   std::shared_ptr<Impl> impl_;
 };
 
@@ -56,16 +59,22 @@ class TANDEM_API Stream {
 /// device has for all threads.  Throws DeviceError.
 TANDEM_API Stream current_stream(Device device);
 
-/// Makes a stream current on its device for this thread until destroyed.
+/// One of the streams that a GPU has beside its current one for what runs at the same time, as copies do: the same for the same
+/// number from 0 to 15.  Memory that is given back is used again within its stream, so streams for a moment are taken from here.
+/// Throws DeviceError.
+TANDEM_API Stream side_stream(Device device, int number);
+
+/// Makes streams current on their devices for this thread until destroyed.
 class TANDEM_API StreamGuard {
  public:
-  explicit StreamGuard(Stream stream);
+  explicit StreamGuard(std::vector<Stream> streams);
+  explicit StreamGuard(Stream stream) : StreamGuard(std::vector{std::move(stream)}) {}
   ~StreamGuard();
   StreamGuard(const StreamGuard&) = delete;
   StreamGuard& operator=(const StreamGuard&) = delete;
 
  private:
-  Stream stream_;
+  std::vector<Stream> streams_;
   const StreamGuard* previous_;
   friend Stream current_stream(Device device);
 };

@@ -13,7 +13,9 @@ void copy_bytes(Device device, void* out, const void* src, int64_t num_bytes);
 void fill(const Tensor& out, Scalar value);
 /// At least one of the two is on a GPU.
 void copy(const Tensor& src, const Tensor& out);
-/// `out` is on a GPU.
+/// Whether kernels of one GPU read and write the other's memory; what allows it is done in the first call.
+TANDEM_API bool reaches(Device device, Device memory);
+/// All are on GPUs.
 void sum(std::span<const Tensor> inputs, const Tensor& out);
 void add_into(const Tensor& src, const Tensor& out);
 bool bytes_equal(const Tensor& a, const Tensor& b);

@@ -32,8 +32,9 @@ uint64_t Stream::number() const { return 0; }
 void Stream::synchronize() const {}
 bool Stream::is_idle() const { return true; }
 Stream current_stream(Device device) { throw_not_built(device); }
+Stream side_stream(Device device, int) { throw_not_built(device); }
 
-StreamGuard::StreamGuard(Stream stream) : stream_(std::move(stream)), previous_(nullptr) {}
+StreamGuard::StreamGuard(std::vector<Stream> streams) : streams_(std::move(streams)), previous_(nullptr) {}
 StreamGuard::~StreamGuard() = default;
 
 struct Event::Impl {};
@@ -53,6 +54,7 @@ int64_t available_bytes(Device device) { throw_not_built(device); }
 void copy_bytes(Device device, void*, const void*, int64_t) { throw_not_built(device); }
 void fill(const Tensor& out, Scalar) { throw_not_built(out.device()); }
 void copy(const Tensor& src, const Tensor& out) { throw_not_built(src.device().is_cpu() ? out.device() : src.device()); }
+bool reaches(Device device, Device) { throw_not_built(device); }
 void sum(std::span<const Tensor>, const Tensor& out) { throw_not_built(out.device()); }
 void add_into(const Tensor&, const Tensor& out) { throw_not_built(out.device()); }
 bool bytes_equal(const Tensor& a, const Tensor&) { throw_not_built(a.device()); }

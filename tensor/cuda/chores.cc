@@ -73,23 +73,15 @@ void sum(std::span<const Tensor> inputs, const Tensor& out) {
                inputs.size());
   const Device here = out.device();
   const KernelContext context = kernel_context(here);
-  std::vector<Tensor> copies;  // of what this GPU does not reach
   std::vector<const std::byte*> data;
   for (const Tensor& input : inputs) {
-    const Device there = input.device();
-    if (!there.is_cpu() && reaches(here, there)) {
-      if (there != here) order(there, here);
-      data.push_back(input.data_ptr());
-      continue;
-    }
-    copies.push_back(empty(input.shape(), {input.dtype(), here}));
-    copy_whole(input, copies.back());
-    data.push_back(copies.back().data_ptr());
+    if (input.device() != here) order(input.device(), here);
+    data.push_back(input.data_ptr());
   }
   sum_elements(context, out.dtype(), data, out.num_elements(), out.data_ptr());
   for (const Tensor& input : inputs) {
     // Before an input is written again, or its memory reused.
-    if (!input.device().is_cpu() && input.device() != here) order(here, input.device());
+    if (input.device() != here) order(here, input.device());
   }
 }
 

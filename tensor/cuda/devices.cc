@@ -6,6 +6,7 @@
 #include <tandem/base/error.h>
 #include <tandem/tensor/cuda.h>
 #include <tandem/tensor/cuda/runtime.h>
+#include <tandem/tensor/cuda_chores.h>
 
 namespace tandem::inline v0::cuda {
 

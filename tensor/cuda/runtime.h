@@ -31,9 +31,6 @@ class DeviceGuard {
   bool changed_ = false;
 };
 
-/// Whether kernels of one GPU read and write the other's memory; what allows it is done in the first call.
-TANDEM_API bool reaches(Device device, Device memory);
-
 /// The calling thread's current stream of the device.
 TANDEM_API cudaStream_t stream_of(Device device);
 

@@ -3,6 +3,7 @@
 #include <mutex>
 #include <vector>
 
+#include <tandem/base/error.h>
 #include <tandem/base/rank_context.h>
 #include <tandem/tensor/cuda.h>
 #include <tandem/tensor/cuda/complaints.h>
@@ -48,28 +49,48 @@ bool Stream::is_idle() const {
   return true;
 }
 
+namespace {
+
+constexpr int kSideStreams = 16;
+
+/// What makes the streams that all threads share: for each device its own, and those at its side.  Never destroyed: memory that
+/// outlives everything is given back in their order.
+template <class Impl>
+const std::shared_ptr<Impl>& shared_stream(Device device, int number) {
+  check_device(device);
+  struct Shared {
+    std::once_flag made;
+    std::shared_ptr<Impl> stream;
+  };
+  static Shared* const shared = new Shared[static_cast<size_t>(device_count() * (1 + kSideStreams))];
+  Shared& mine = shared[device.index * (1 + kSideStreams) + number];
+  std::call_once(mine.made, [&] { mine.stream = std::make_shared<Impl>(device, false); });
+  return mine.stream;
+}
+
+}  // namespace
+
 Stream current_stream(Device device) {
   const void* innermost = RankContext::current().open_streams.innermost;
   for (auto* guard = static_cast<const StreamGuard*>(innermost); guard != nullptr; guard = guard->previous_) {
-    if (guard->stream_.device() == device) return guard->stream_;
+    for (const Stream& stream : guard->streams_) {
+      if (stream.device() == device) return stream;
+    }
   }
-  check_device(device);
-  // One for each device, never destroyed: memory that outlives everything is given back in its order.
-  struct Shared {
-    std::once_flag made;
-    std::shared_ptr<Stream::Impl> stream;
-  };
-  static Shared* const shared = new Shared[static_cast<size_t>(device_count())];
-  Shared& mine = shared[device.index];
-  std::call_once(mine.made, [&] { mine.stream = std::make_shared<Stream::Impl>(device, false); });
-  return Stream(mine.stream);
+  return Stream(shared_stream<Stream::Impl>(device, 0));
+}
+
+Stream side_stream(Device device, int number) {
+  TANDEM_CHECK(ValueError, number >= 0 && number < kSideStreams, "side_stream: number ", number, " is not in [0, ",
+               kSideStreams, ")");
+  return Stream(shared_stream<Stream::Impl>(device, 1 + number));
 }
 
 uint64_t current_queue(Device device) { return current_stream(device).number(); }
 cudaStream_t stream_of(Device device) { return static_cast<cudaStream_t>(current_stream(device).handle()); }
 
-StreamGuard::StreamGuard(Stream stream)
-    : stream_(std::move(stream)),
+StreamGuard::StreamGuard(std::vector<Stream> streams)
+    : streams_(std::move(streams)),
       previous_(static_cast<const StreamGuard*>(RankContext::current().open_streams.innermost)) {
   RankContext::current().open_streams.innermost = this;
 }

@@ -102,13 +102,30 @@ TEST(Cuda, FillsAndAdds) {
 
 TEST(Cuda, SumsAcrossDevicesRoundOnce) {
   // 2048 + 1 + 1 is 2050 in float16; rounded after each step it would stay 2048.
-  const std::vector<Tensor> parts = {full({300}, 2048, {kFloat16, kOther}), full({300}, 1, {kFloat16}),
-                                     full({300}, 1, {kFloat16, kGpu})};
+  const Tensor one = full({300}, 1, {kFloat16, kGpu});
+  const std::vector<Tensor> parts = {full({300}, 2048, {kFloat16, kOther}), one, one};
   for (const Device target : {kGpu, kOther}) {
     const Tensor out = empty({300}, {kFloat16, target});
     chores::sum(parts, out);
     EXPECT_EQ(out.to_vector<double>(), std::vector<double>(300, 2050));
   }
+  const Tensor here = zeros({300}, {kFloat16});
+  for (const auto& [inputs, out] : {std::pair(std::vector{here, one}, one), std::pair(std::vector{one, here}, here)}) {
+    EXPECT_EQ(error_text<DeviceError>([&] { chores::sum(inputs, out); }),
+              out.device().is_cpu() ? "sum: cpu cannot read memory of cuda:0" : "sum: cuda:0 cannot read memory of cpu");
+  }
+}
+
+TEST(CudaStreams, ThoseAtTheSideAreTheSameForTheSameNumber) {
+  EXPECT_EQ(cuda::side_stream(kGpu, 3), cuda::side_stream(kGpu, 3));
+  EXPECT_FALSE(cuda::side_stream(kGpu, 3) == cuda::side_stream(kGpu, 4));
+  EXPECT_FALSE(cuda::side_stream(kGpu, 0) == cuda::current_stream(kGpu));
+  EXPECT_EQ(cuda::side_stream(kOther, 15).device(), kOther);
+  EXPECT_EQ(error_text<ValueError>([] { static_cast<void>(cuda::side_stream(kGpu, 16)); }),
+            "side_stream: number 16 is not in [0, 16)");
+  const cuda::StreamGuard guard({cuda::side_stream(kGpu, 1), cuda::side_stream(kOther, 2)});
+  EXPECT_EQ(cuda::current_stream(kGpu), cuda::side_stream(kGpu, 1));
+  EXPECT_EQ(cuda::current_stream(kOther), cuda::side_stream(kOther, 2));
 }
 
 TEST(Cuda, ValuesReachTheHost) {
