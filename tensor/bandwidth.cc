@@ -9,6 +9,7 @@
 
 #include <tandem/tensor/allocator.h>
 #include <tandem/tensor/chores.h>
+#include <tandem/tensor/cuda.h>
 #include <tandem/tensor/factories.h>
 
 namespace tandem::inline v0 {
@@ -41,6 +42,9 @@ double measure(Device from, Device to) {
   for (int i = 0; i < kCopies; ++i) {
     const auto begin = std::chrono::steady_clock::now();
     chores::copy(source, target);
+    for (const Device device : {from, to}) {
+      if (!device.is_cpu()) cuda::synchronize(device);
+    }
     const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
     if (i > 0) best = std::max(best, static_cast<double>(num_bytes) / time.count());
   }

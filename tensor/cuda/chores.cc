@@ -5,6 +5,7 @@
 #include <tandem/tensor/cuda.h>
 #include <tandem/tensor/cuda/chores_kernels.h>
 #include <tandem/tensor/cuda/complaints.h>
+#include <tandem/tensor/cuda/pinned.h>
 #include <tandem/tensor/cuda/runtime.h>
 #include <tandem/tensor/cuda_chores.h>
 #include <tandem/tensor/factories.h>
@@ -22,21 +23,19 @@ void order(Device earlier, Device later) {
 
 /// All of a tensor, between memories of which one is a GPU's, or both are.  Between the CPU and a GPU it returns when the data is there.
 void copy_whole(const Tensor& src, const Tensor& out) {
-  const size_t num_bytes = static_cast<size_t>(out.num_bytes());
   const Device from = src.device(), to = out.device();
   const Device gpu = to.is_cpu() ? from : to;
   const DeviceGuard guard(gpu);
   const cudaStream_t stream = stream_of(gpu);
   if (from.is_cpu() || to.is_cpu()) {
-    const cudaMemcpyKind kind = to.is_cpu() ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice;
-    TANDEM_CUDA_CHECK(cudaMemcpyAsync(out.data_ptr(), src.data_ptr(), num_bytes, kind, stream));
-    TANDEM_CUDA_CHECK(cudaStreamSynchronize(stream));
+    copy_pageable(stream, out.data_ptr(), src.data_ptr(), out.num_bytes(), from.is_cpu());
     throw_complaint(gpu);
   } else if (from == to) {
     copy_bytes(gpu, out.data_ptr(), src.data_ptr(), out.num_bytes());
   } else {
     order(from, to);
-    TANDEM_CUDA_CHECK(cudaMemcpyPeerAsync(out.data_ptr(), to.index, src.data_ptr(), from.index, num_bytes, stream));
+    TANDEM_CUDA_CHECK(cudaMemcpyPeerAsync(out.data_ptr(), to.index, src.data_ptr(), from.index,
+                                          static_cast<size_t>(out.num_bytes()), stream));
     order(to, from);  // before the source is written again, or its memory reused
   }
 }

@@ -6,6 +6,7 @@
 #include <tandem/base/error.h>
 #include <tandem/tensor/allocator.h>
 #include <tandem/tensor/chores.h>
+#include <tandem/tensor/cuda/pinned.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/support/op_case.h>
 
@@ -41,6 +42,26 @@ TEST(Cuda, WhatIsThere) {
   EXPECT_EQ(error_text<DeviceError>([] { static_cast<void>(zeros({2}, {kFloat32, Device("cuda:77")})); }),
             "cuda:77: there is no such device; " + count + " GPUs are here");
   EXPECT_EQ(error_text<DeviceError>([] { cuda::synchronize(Device()); }), "cpu: is no GPU");
+}
+
+TEST(Cuda, LargeCopiesGoThroughPinnedMemory) {
+  constexpr int64_t kPiece = int64_t{4} << 20;
+  for (const int64_t num_bytes : {(int64_t{1} << 20) - 1, int64_t{1} << 20, kPiece, kPiece + 1, 3 * kPiece + 5}) {
+    const Tensor x = whole_numbers({num_bytes}, kUInt8, 7);
+    const Tensor there = moved(x, kGpu);
+    EXPECT_TRUE(chores::bytes_equal(moved(there, Device()), x)) << num_bytes;
+  }
+  const int64_t kept = cuda::pinned_bytes();
+  EXPECT_EQ(kept, 2 * kPiece);  // one copy at a time takes two blocks
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 3; ++i) {
+    threads.emplace_back([i] {
+      const Tensor x = full({2 * kPiece + i}, i, {kUInt8});
+      EXPECT_TRUE(chores::bytes_equal(moved(moved(x, i == 1 ? kOther : kGpu), Device()), x));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_LE(cuda::pinned_bytes(), 6 * kPiece);
 }
 
 TEST(Cuda, CopiesOfEveryDTypeAndSize) {

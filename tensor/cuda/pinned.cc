@@ -1,0 +1,137 @@
+#include <tandem/tensor/cuda/pinned.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstring>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include <tandem/base/parallel_for.h>
+
+namespace tandem::inline v0::cuda {
+
+namespace {
+
+constexpr int64_t kPieceBytes = int64_t{4} << 20;
+constexpr int64_t kLeastStaged = int64_t{1} << 20;   // below, the driver's own staging is no slower
+constexpr int64_t kGrainBytes = int64_t{512} << 10;  // of the CPU's copies
+
+/// Blocks of kPieceBytes, kept for the next copy, of whichever GPU.  Never given back: there are two for each copy that ever ran at
+/// the same time.
+class PinnedPool {
+ public:
+  /// Null where the system pins no more.
+  std::byte* take() {
+    {
+      std::lock_guard lock(mutex_);
+      if (!free_.empty()) {
+        std::byte* const block = free_.back();
+        free_.pop_back();
+        return block;
+      }
+    }
+    void* block = nullptr;
+    if (cudaHostAlloc(&block, kPieceBytes, cudaHostAllocPortable) != cudaSuccess) {
+      static_cast<void>(cudaGetLastError());  // an answer, no failure of a later call
+      return nullptr;
+    }
+    std::lock_guard lock(mutex_);
+    num_bytes_ += kPieceBytes;
+    return static_cast<std::byte*>(block);
+  }
+  void give(std::byte* block) {
+    std::lock_guard lock(mutex_);
+    free_.push_back(block);
+  }
+  int64_t num_bytes() {
+    std::lock_guard lock(mutex_);
+    return num_bytes_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::byte*> free_;
+  int64_t num_bytes_ = 0;
+};
+
+PinnedPool& pool() {
+  static PinnedPool* const instance = new PinnedPool;
+  return *instance;
+}
+
+/// Two blocks, and for each an event after the last copy that uses it.
+class Staging {
+ public:
+  explicit Staging(cudaStream_t stream) : stream_(stream) {
+    for (cudaEvent_t& event : passed_) TANDEM_CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    for (std::byte*& block : blocks_) block = pool().take();
+  }
+  ~Staging() {
+    cudaStreamSynchronize(stream_);  // for copies under way where one failed
+    for (cudaEvent_t event : passed_) cudaEventDestroy(event);
+    for (std::byte* block : blocks_) {
+      if (block != nullptr) pool().give(block);
+    }
+  }
+  Staging(const Staging&) = delete;
+  Staging& operator=(const Staging&) = delete;
+
+  bool has_blocks() const { return blocks_[0] != nullptr && blocks_[1] != nullptr; }
+  std::byte* block(int64_t piece) const { return blocks_[static_cast<size_t>(piece % 2)]; }
+
+  void copy(void* out, const void* src, int64_t num_bytes, cudaMemcpyKind kind, int64_t piece) {
+    TANDEM_CUDA_CHECK(cudaMemcpyAsync(out, src, static_cast<size_t>(num_bytes), kind, stream_));
+    TANDEM_CUDA_CHECK(cudaEventRecord(passed_[static_cast<size_t>(piece % 2)], stream_));
+  }
+  void wait(int64_t piece) const { TANDEM_CUDA_CHECK(cudaEventSynchronize(passed_[static_cast<size_t>(piece % 2)])); }
+
+ private:
+  cudaStream_t stream_;
+  std::array<std::byte*, 2> blocks_{};
+  std::array<cudaEvent_t, 2> passed_{};
+};
+
+void copy_on_cpu(std::byte* out, const std::byte* src, int64_t num_bytes) {
+  parallel_for(num_bytes, kGrainBytes, [&](int64_t begin, int64_t end) {
+    std::memcpy(out + begin, src + begin, static_cast<size_t>(end - begin));
+  });
+}
+
+}  // namespace
+
+void copy_pageable(cudaStream_t stream, void* out, const void* src, int64_t num_bytes, bool to_gpu) {
+  const cudaMemcpyKind kind = to_gpu ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost;
+  const auto copy_at_once = [&] {
+    TANDEM_CUDA_CHECK(cudaMemcpyAsync(out, src, static_cast<size_t>(num_bytes), kind, stream));
+    TANDEM_CUDA_CHECK(cudaStreamSynchronize(stream));
+  };
+  if (num_bytes < kLeastStaged) return copy_at_once();
+  Staging staging(stream);
+  if (!staging.has_blocks()) return copy_at_once();
+  auto* const to = static_cast<std::byte*>(out);
+  const auto* const from = static_cast<const std::byte*>(src);
+  const int64_t num_pieces = (num_bytes + kPieceBytes - 1) / kPieceBytes;
+  const auto size_of_piece = [&](int64_t k) { return std::min(kPieceBytes, num_bytes - k * kPieceBytes); };
+  const auto fetch = [&](int64_t k) {
+    if (k < num_pieces) staging.copy(staging.block(k), from + k * kPieceBytes, size_of_piece(k), kind, k);
+  };
+  if (!to_gpu) fetch(0);
+  for (int64_t k = 0; k < num_pieces; ++k) {
+    if (to_gpu) {
+      if (k >= 2) staging.wait(k);
+      copy_on_cpu(staging.block(k), from + k * kPieceBytes, size_of_piece(k));
+      staging.copy(to + k * kPieceBytes, staging.block(k), size_of_piece(k), kind, k);
+    } else {
+      fetch(k + 1);
+      staging.wait(k);
+      copy_on_cpu(to + k * kPieceBytes, staging.block(k), size_of_piece(k));
+    }
+  }
+  TANDEM_CUDA_CHECK(cudaStreamSynchronize(stream));
+}
+
+int64_t pinned_bytes() { return pool().num_bytes(); }
+
+}  // namespace tandem::inline v0::cuda

@@ -1,0 +1,18 @@
+// Copies between the CPU's ordinary memory and a GPU's through pinned memory, which the GPU reads and writes by itself.  Private to
+// tensor/.
+#pragma once
+
+#include <cstdint>
+
+#include <tandem/tensor/cuda/runtime.h>
+
+namespace tandem::inline v0::cuda {
+
+/// Copies from the CPU to the current GPU, or from there, in the order of `stream`, and returns when the data is there.
+/// Large copies go in pieces through two blocks of pinned memory: while the GPU moves one, the CPU fills or empties the other.
+void copy_pageable(cudaStream_t stream, void* out, const void* src, int64_t num_bytes, bool to_gpu);
+
+/// Pinned memory that the process keeps for such copies.
+int64_t pinned_bytes();
+
+}  // namespace tandem::inline v0::cuda
