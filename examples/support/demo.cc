@@ -119,6 +119,9 @@ void WayTable::row(const std::string& way, td::Device device, const std::functio
   const double time = median_milliseconds([&] {
     results.clear();
     results = f();
+    for (const td::Tensor& result : results) {
+      if (!result.device().is_cpu()) td::cuda::synchronize(result.device());
+    }
   });
   const int64_t peak_bytes = peak.bytes();
 

@@ -163,7 +163,7 @@ TEST_P(DevicePrograms, AddmmDevices) {
 
 TEST(DeviceProgramsFlags, WrongOnesAreUsageErrors) {
   const std::vector<std::pair<Arguments, std::string>> cases = {
-      {{"device_sums", "--device", "cuda"}, "device_sums: --device: cuda not in {cpu}\n"},
+      {{"device_sums", "--device", "gpu"}, "device_sums: --device: gpu not in {cpu,cuda,auto}\n"},
       {{"device_sums", "--dtype", "int64"}, "device_sums: --dtype: int64 not in {float32,float16,bfloat16}\n"},
       {{"device_sums", "--mib", "0"}, "device_sums: --mib: expected a whole number from 1 to 65536, got '0'\n"},
       {{"moves", "--num-devices", "1"}, "moves: --num-devices: expected a whole number from 2 to 16, got '1'\n"},
