@@ -52,6 +52,7 @@ struct TANDEM_API RankContext {
   int trace_thread = 0;                    ///< number of this thread in trace events, see set_trace_thread
   bool grad_enabled = true;                ///< whether operations are recorded for backward
   int8_t autocast = -1;                    ///< -1 = off, else the DType that autocast lowers to
+  bool allow_tf32 = false;                 ///< set by cuda::set_allow_tf32
   uint64_t next_node = 1;                  ///< creation number of the next autograd node
   void* running_backward = nullptr;        ///< the backward that this thread is inside of, owned by autograd/
   OpenTraceSpans open_span;                ///< what the next trace span lies in, and where work is counted

@@ -52,6 +52,7 @@ bool library_product(const KernelContext& context, DType dtype, int64_t batches,
 #include <tuple>
 
 #include <tandem/base/error.h>
+#include <tandem/tensor/cuda.h>
 
 namespace tandem::inline v0::cuda {
 
@@ -65,6 +66,11 @@ void check_library(cublasStatus_t status, const char* call) {
   throw BackendError(str(call, ": ", cublasLtGetStatusString(status), ":"), status);
 }
 #define TANDEM_CUBLAS_CHECK(call) check_library((call), #call)
+
+cublasComputeType_t compute_type_of(DType dtype) {
+  if (dtype == kFloat64) return CUBLAS_COMPUTE_64F;
+  return dtype == kFloat32 && allow_tf32() ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+}
 
 cudaDataType_t type_of(DType dtype) {
   switch (dtype) {
@@ -101,10 +107,8 @@ struct Layout {
 struct Description {
   cublasLtMatmulDesc_t description = nullptr;
 
-  explicit Description(DType dtype) {
-    const bool is_double = dtype == kFloat64;
-    TANDEM_CUBLAS_CHECK(cublasLtMatmulDescCreate(&description, is_double ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
-                                                 is_double ? CUDA_R_64F : CUDA_R_32F));
+  Description(cublasComputeType_t compute, DType dtype) {
+    TANDEM_CUBLAS_CHECK(cublasLtMatmulDescCreate(&description, compute, dtype == kFloat64 ? CUDA_R_64F : CUDA_R_32F));
   }
   ~Description() { cublasLtMatmulDescDestroy(description); }
   Description(const Description&) = delete;
@@ -117,8 +121,8 @@ struct Description {
 };
 
 /// All that an algorithm is chosen by.
-using Problem = std::tuple<int, DType, int64_t, int64_t, int64_t, int64_t, bool, bool, int64_t, int64_t, int64_t, int64_t, int,
-                           bool, int>;
+using Problem = std::tuple<int, cublasComputeType_t, DType, int64_t, int64_t, int64_t, int64_t, bool, bool, int64_t, int64_t, int64_t,
+                           int64_t, int, bool, int>;
 
 /// The library's handle and what it advised, in this process.  Safe from many threads.
 struct Library {
@@ -204,7 +208,8 @@ bool library_product(const KernelContext& context, DType dtype, int64_t batches,
   const std::byte *a_data = first(a, a_offsets), *b_data = first(b, b_offsets);
 
   // out^T = b^T a^T, columns first: the memory of out, b and a as they are.
-  Description description(dtype);
+  const cublasComputeType_t compute = compute_type_of(dtype);
+  Description description(compute, dtype);
   description.set(CUBLASLT_MATMUL_DESC_TRANSA, b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
   description.set(CUBLASLT_MATMUL_DESC_TRANSB, a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
   const cublasLtEpilogue_t end = epilogue.bias == nullptr ? (epilogue.relu ? CUBLASLT_EPILOGUE_RELU : CUBLASLT_EPILOGUE_DEFAULT)
@@ -217,8 +222,8 @@ bool library_product(const KernelContext& context, DType dtype, int64_t batches,
   const Layout result(dtype, n, m, n, batches, m * n);
 
   const int aligned = alignment({a_data, b_data, out, epilogue.bias});
-  const Problem problem(context.device.index, dtype, batches, m, n, k, a.transposed, b.transposed, a.leading, b.leading, *a_step,
-                        *b_step, end, beta == 0, aligned);
+  const Problem problem(context.device.index, compute, dtype, batches, m, n, k, a.transposed, b.transposed, a.leading, b.leading,
+                        *a_step, *b_step, end, beta == 0, aligned);
   std::optional<cublasLtMatmulAlgo_t> algorithm;
   {
     std::lock_guard lock(library().mutex);

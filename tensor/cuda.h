@@ -101,4 +101,9 @@ class TANDEM_API Event {
 /// (an index out of range).
 TANDEM_API void synchronize(Device device);
 
+/// Whether products of float32 that the calling rank starts on GPUs may round their operands to tf32, whose mantissa has 10 bits
+/// and which tensor cores multiply several times as fast.  At first they may not.
+TANDEM_API void set_allow_tf32(bool allow);
+TANDEM_API bool allow_tf32();
+
 }  // namespace tandem::inline v0::cuda

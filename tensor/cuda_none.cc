@@ -1,5 +1,6 @@
 // tensor/cuda.h in a build without CUDA.
 #include <tandem/base/error.h>
+#include <tandem/base/rank_context.h>
 #include <tandem/tensor/cuda.h>
 #include <tandem/tensor/cuda_chores.h>
 #include <tandem/tensor/cuda_memory.h>
@@ -58,5 +59,8 @@ bool reaches(Device device, Device) { throw_not_built(device); }
 void sum(std::span<const Tensor>, const Tensor& out) { throw_not_built(out.device()); }
 void add_into(const Tensor&, const Tensor& out) { throw_not_built(out.device()); }
 bool bytes_equal(const Tensor& a, const Tensor&) { throw_not_built(a.device()); }
+
+void set_allow_tf32(bool allow) { RankContext::current().allow_tf32 = allow; }
+bool allow_tf32() { return RankContext::current().allow_tf32; }
 
 }  // namespace tandem::inline v0::cuda

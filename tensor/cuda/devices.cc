@@ -4,6 +4,7 @@
 #include <vector>
 
 #include <tandem/base/error.h>
+#include <tandem/base/rank_context.h>
 #include <tandem/tensor/cuda.h>
 #include <tandem/tensor/cuda/runtime.h>
 #include <tandem/tensor/cuda_chores.h>
@@ -92,5 +93,8 @@ const DeviceProperties& device_properties(Device device) {
   check_device(device);
   return devices().properties[static_cast<size_t>(device.index)];
 }
+
+void set_allow_tf32(bool allow) { RankContext::current().allow_tf32 = allow; }
+bool allow_tf32() { return RankContext::current().allow_tf32; }
 
 }  // namespace tandem::inline v0::cuda

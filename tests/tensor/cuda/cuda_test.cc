@@ -137,6 +137,14 @@ TEST(Cuda, SumsAcrossDevicesRoundOnce) {
   }
 }
 
+TEST(Cuda, Tf32IsOffUntilTheRankAllowsIt) {
+  EXPECT_FALSE(cuda::allow_tf32());
+  cuda::set_allow_tf32(true);
+  EXPECT_TRUE(cuda::allow_tf32());
+  std::thread([] { EXPECT_FALSE(cuda::allow_tf32()) << "a thread of no rank's"; }).join();
+  cuda::set_allow_tf32(false);
+}
+
 TEST(CudaStreams, ThoseAtTheSideAreTheSameForTheSameNumber) {
   EXPECT_EQ(cuda::side_stream(kGpu, 3), cuda::side_stream(kGpu, 3));
   EXPECT_FALSE(cuda::side_stream(kGpu, 3) == cuda::side_stream(kGpu, 4));
