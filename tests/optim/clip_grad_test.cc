@@ -100,7 +100,7 @@ TEST(ClipGradNorm, BumpsTheVersionOfWhatItChanges) {
 
 TEST(ClipGradNorm, CountsEveryValueOfEverySize) {
   for (const int64_t n : {0, 1, 3, 7, 31, 32, 33, (1 << 15) + 1, 100003}) {
-    const td::Tensor p = td::zeros({n}).set_requires_grad();
+    const td::Tensor p = td::zeros({n}, {td::kFloat32, td::testing::test_device()}).set_requires_grad();
     set_gradient(p, td::full({n}, -2));
     EXPECT_EQ(clip_grad_norm_({p}, 1e9, 2.0), std::sqrt(4.0 * static_cast<double>(n)));
     EXPECT_EQ(clip_grad_norm_({p}, 1e9, 1.0), 2.0 * static_cast<double>(n));
@@ -114,7 +114,7 @@ TEST(ClipGradNorm, DoesNotDependOnTheNumberOfThreads) {
     td::set_num_threads(threads);
     std::vector<float> values(300001);
     for (size_t i = 0; i < values.size(); ++i) values[i] = std::sin(static_cast<float>(i * i));
-    const td::Tensor p = td::zeros({300001}).set_requires_grad();
+    const td::Tensor p = td::zeros({300001}, {td::kFloat32, td::testing::test_device()}).set_requires_grad();
     set_gradient(p, td::from_vector<float>(values, {300001}));
     const double norm = clip_grad_norm_({p}, 0.5);
     td::set_num_threads(0);
@@ -127,7 +127,8 @@ TEST(ClipGradNorm, NoticesValuesThatAreNotFinite) {
   for (const double bad : {std::nan(""), kInfinity, -kInfinity}) {
     for (const double norm_type : {2.0, kInfinity}) {
       const auto parameters = three();
-      parameters[0].grad().data<float>()[1] = static_cast<float>(bad);
+      const td::Tensor gradient = parameters[0].grad();
+      td::chores::fill(td::make_view(gradient.storage(), gradient.dtype(), {1}, {1}, gradient.impl().offset + 1), bad);
       EXPECT_EQ(error_text<td::StateError>([&] { clip_grad_norm_(parameters, 1.0, norm_type, true); }),
                 td::str("clip_grad_norm_: the norm of the gradients is ", std::isnan(bad) ? "nan" : "inf"));
       EXPECT_EQ(parameters[2].grad().to_vector<double>(), (std::vector<double>{1, -2}));

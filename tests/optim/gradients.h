@@ -1,4 +1,4 @@
-// Parameters with given gradients, for tests.
+// Parameters with given gradients, for tests; on the device that is tested.
 #pragma once
 
 #include <vector>
@@ -6,12 +6,13 @@
 #include <tandem/autograd/leaf.h>
 #include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tests/support/op_case.h>
 
 namespace tandem::testing {
 
 template <class T>
 Tensor parameter(const std::vector<T>& values, const Shape& shape) {
-  Tensor result = from_vector<T>(values, shape);
+  Tensor result = from_vector<T>(values, shape, {dtype_of<T>(), test_device()});
   result.set_requires_grad();
   return result;
 }

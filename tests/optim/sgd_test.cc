@@ -70,7 +70,7 @@ TEST(Sgd, AgreesWithPyTorch) {
 
 TEST(Sgd, EveryValueOfEverySizeTakesTheSameStep) {
   for (const int64_t n : {0, 1, 3, 7, 31, 32, 33, (1 << 15) + 1, 100003}) {
-    const td::Tensor p = td::full({n}, 2.0).set_requires_grad();
+    const td::Tensor p = td::full({n}, 2.0, {td::kFloat32, td::testing::test_device()}).set_requires_grad();
     SGD sgd({p}, {.lr = 0.25, .momentum = 0.5, .weight_decay = 0.125});
     set_gradient(p, td::full({n}, 3.0));
     sgd.step();  // d = 3.25, b = 3.25, p = 2 - 0.8125
