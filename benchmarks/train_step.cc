@@ -1,6 +1,7 @@
 // Times one training step: zero_grad, forward, backward, optimizer.
 //
 //     ./bazelw run //benchmarks:train_step -- --case mlp --threads 1 --steps 20
+//     ./bazelw run --config=cuda //benchmarks:train_step -- --case gpt2-124m-64 --device cuda --amp
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <string>
@@ -19,8 +20,9 @@ constexpr int kLosses = 10;  // where losses are asked for, the steps that are n
 struct Settings {
   std::vector<std::string> cases{"mlp"};
   std::string json, save, load;
+  std::string device = "cpu";
   int threads = 1, steps = 20;
-  bool losses = false;
+  bool losses = false, amp = false, tf32 = false;
 };
 
 void run(const std::string& name, const Settings& settings, tb::Report& report) {
@@ -28,13 +30,23 @@ void run(const std::string& name, const Settings& settings, tb::Report& report) 
   tandem::manual_seed(1);
   tb::TrainingCase training = tb::make_case(name);
   if (!settings.load.empty()) tb::load_case(training, tb::from_users_folder(settings.load));
+  const tandem::Device device(settings.device);
+  tb::move_case(training, device);
+  tandem::cuda::set_allow_tf32(settings.tf32);
+  if (settings.amp) training.product_dtype = tandem::kBFloat16;
   std::vector<double> losses;
   const double lr = training.optimizer->lr();
   if (settings.losses) training.optimizer->set_lr(training.compared_lr);
   for (int i = 0; i < (settings.losses ? kLosses : kWarmup); ++i) losses.push_back(training.step().item());
   training.optimizer->set_lr(lr);
-  const tb::Times times = tb::time_calls([&] { training.step(); }, 0, settings.steps);
+  const auto step = [&] {
+    training.step();
+    if (!device.is_cpu()) tandem::cuda::synchronize(device);
+  };
+  const tb::Times times = tb::time_calls(step, 0, settings.steps);
   tb::Json line = {{"case", name},
+                   {"device", settings.device},
+                   {"products", settings.amp ? "bfloat16" : settings.tf32 ? "tf32" : "float32"},
                    {"threads", settings.threads},
                    {"step_ms", times.median_ms},
                    {"min_ms", times.min_ms},
@@ -53,6 +65,9 @@ int main(int argc, char** argv) {
       ->delimiter(',')
       ->check(CLI::IsMember(tb::case_names()));
   app.add_option("--threads", s.threads, "of the one process")->check(CLI::Range(1, 1024));
+  app.add_option("--device", s.device, "where it computes")->check(CLI::IsMember({"cpu", "cuda"}));
+  app.add_flag("--amp", s.amp, "products and convolutions in bfloat16");
+  app.add_flag("--tf32", s.tf32, "a GPU's products of float32 in tf32");
   app.add_option("--steps", s.steps, "timed steps, after some that are not")->check(CLI::Range(1, 1000000));
   app.add_option("--json", s.json, "append the lines to this file too");
   app.add_flag("--losses", s.losses, "show the losses of the first ten steps, which are not timed");

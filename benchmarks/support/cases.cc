@@ -57,12 +57,19 @@ TrainingCase gpt_small() { return gpt({.vocabulary = 65, .context = 128, .layers
 
 TrainingCase gpt_384() { return gpt({.vocabulary = 65, .context = 256, .layers = 6, .heads = 6, .width = 384}, 4); }
 
+TrainingCase gpt2_124m(int64_t batch) {
+  return gpt({.vocabulary = 50304, .context = 1024, .layers = 12, .heads = 12, .width = 768}, batch);
+}
+TrainingCase gpt2_124m_4() { return gpt2_124m(4); }
+TrainingCase gpt2_124m_64() { return gpt2_124m(64); }
+
 struct Case {
   const char* name;
   TrainingCase (*make)();
 };
 constexpr Case kCases[] = {
     {"mlp", mlp}, {"lenet", lenet}, {"resnet18", resnet18}, {"gpt-small", gpt_small}, {"gpt-384", gpt_384},
+    {"gpt2-124m-4", gpt2_124m_4}, {"gpt2-124m-64", gpt2_124m_64},  // for GPUs: batches of 4 and 64
 };
 
 }  // namespace
@@ -90,6 +97,12 @@ distributed::GradientHooks hooks_named(const std::vector<std::string>& names) {
     if (name == "power_sgd") hooks.push_back(distributed::power_sgd({.start_step = 0}));
   }
   return hooks;
+}
+
+void move_case(TrainingCase& training, Device device) {
+  training.model->to(device);
+  training.input = training.input.to(device);
+  training.target = training.target.to(device);
 }
 
 void save_case(const TrainingCase& training, const std::string& path) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,12 +21,19 @@ struct TrainingCase {
   /// Learning rate of steps whose losses are compared with another program's.  Where it is less than the optimizer's, the
   /// optimizer's makes any two orders of summation grow apart within a few steps.
   double compared_lr = 0;
+  /// Of products and convolutions, by autocast; none: float32.
+  std::optional<DType> product_dtype = {};
 
   /// One step; returns its loss.
   Tensor step() {
     optimizer->zero_grad();
-    const Tensor scores = (*model)(input);
-    const Tensor loss = cross_entropy(scores.reshape({-1, scores.size(-1)}), target);
+    Tensor loss;
+    {
+      std::optional<Autocast> autocast;
+      if (product_dtype) autocast.emplace(*product_dtype);
+      const Tensor scores = (*model)(input);
+      loss = cross_entropy(scores.reshape({-1, scores.size(-1)}), target);
+    }
     loss.backward();
     optimizer->step();
     return loss;
@@ -36,6 +44,8 @@ struct TrainingCase {
 const std::vector<std::string>& case_names();
 /// Builds a case on the CPU.  Throws ValueError for an unknown name.
 TrainingCase make_case(const std::string& name);
+/// Moves a case that has made no step.
+void move_case(TrainingCase& training, Device device);
 
 /// Gradient hooks, one after the other: "fp16", "bf16", "power_sgd" from the first step on; "none" is none.
 distributed::GradientHooks hooks_named(const std::vector<std::string>& names);

@@ -1,6 +1,7 @@
 """One training case in PyTorch: //benchmarks:train_step's counterpart, from the same weights and data.
 
     python3 torch_step.py CASE STATE.safetensors [--compile] [--channels-last] [--fused] [--threads N] [--steps N]
+                          [--device cuda] [--amp] [--tf32]
 
 Prints one line of JSON: the losses of the first ten steps, which are not timed, then times of `--steps` more.
 """
@@ -139,6 +140,8 @@ CASES = {
     "resnet18": (ResNet18, sgd(lr=0.1, weight_decay=5e-4), 1e-4),
     "gpt-small": (lambda: Gpt(65, 128, 4, 4, 128), adamw, 1e-3),
     "gpt-384": (lambda: Gpt(65, 256, 6, 6, 384), adamw, 1e-3),
+    "gpt2-124m-4": (lambda: Gpt(50304, 1024, 12, 12, 768), adamw, 1e-3),
+    "gpt2-124m-64": (lambda: Gpt(50304, 1024, 12, 12, 768), adamw, 1e-3),
 }
 
 # --- the file that both sides start from ----------------------------------------------------------------------------
@@ -186,14 +189,19 @@ def main():
     parser.add_argument("--fused", action="store_true")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--amp", action="store_true")
+    parser.add_argument("--tf32", action="store_true")
     args = parser.parse_args()
 
     torch.set_num_threads(args.threads)
     state = load_safetensors(args.state)
     make_model, make_optimizer, compared_lr = CASES[args.case]
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = args.tf32
     model = make_model()
     load_model(model, state)
-    data, target = state["input"], state["target"].reshape(-1)
+    model = model.to(args.device)
+    data, target = state["input"].to(args.device), state["target"].reshape(-1).to(args.device)
     del state
     if args.channels_last:
         model = model.to(memory_format=torch.channels_last)
@@ -203,8 +211,9 @@ def main():
 
     def step():
         optimizer.zero_grad(set_to_none=True)
-        scores = network(data)
-        loss = F.cross_entropy(scores.reshape(-1, scores.shape[-1]), target)
+        with torch.autocast(args.device, torch.bfloat16, enabled=args.amp):
+            scores = network(data)
+            loss = F.cross_entropy(scores.reshape(-1, scores.shape[-1]), target)
         loss.backward()
         optimizer.step()
         return loss
@@ -218,6 +227,8 @@ def main():
     for _ in range(args.steps):
         start = time.perf_counter()
         step()
+        if args.device == "cuda":
+            torch.cuda.synchronize()
         times.append(1e3 * (time.perf_counter() - start))
     print(json.dumps({"step_ms": statistics.median(times), "min_ms": min(times), "rss_mb": peak_resident_mb(),
                       "losses": losses, "version": torch.__version__}))

@@ -29,7 +29,7 @@ TEST(Cases, AnotherCasesFile) {
 }
 
 TEST(Cases, UnknownName) {
-  EXPECT_EQ(case_names(), (std::vector<std::string>{"mlp", "lenet", "resnet18", "gpt-small", "gpt-384"}));
+  EXPECT_EQ(case_names(), (std::vector<std::string>{"mlp", "lenet", "resnet18", "gpt-small", "gpt-384", "gpt2-124m-4", "gpt2-124m-64"}));
   EXPECT_EQ(tandem::testing::error_text<ValueError>([] { make_case("vgg"); }), "unknown case 'vgg'");
 }
 
