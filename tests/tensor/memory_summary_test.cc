@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <tandem/tensor/allocator.h>
+#include <tandem/tensor/cuda.h>
 #include <tandem/tensor/factories.h>
 
 namespace td = tandem;
@@ -19,11 +20,16 @@ TEST(MemorySummary, ShowsTheAccountsOfAllDevices) {
   const td::Block block = td::allocate(device, 4 << 20);
   td::deallocate(device, td::allocate(device, 6 << 20));
   td::set_memory_limit(device, 512);
+  std::string gpus;
+  for (int i = 0; i < td::cuda::device_count(); ++i) {
+    gpus += "\ncuda:" + std::to_string(i) + "         0 B         0 B         0 B        none";
+  }
   EXPECT_EQ(td::memory_summary(),
             "device   allocated        peak    reserved       limit\n"
             "cpu            0 B         0 B         0 B        none\n"
             "cpu:1      4.0 MiB    10.0 MiB    10.0 MiB       512 B\n"
-            "cpu:2          0 B         0 B         0 B        none");
+            "cpu:2          0 B         0 B         0 B        none" +
+                gpus);
   td::set_memory_limit(device, 0);
   td::deallocate(device, block);
 }
