@@ -17,6 +17,8 @@
 namespace cuda_emulation {
 namespace {
 
+constexpr size_t kHugePage = size_t{1} << 21;
+
 void* reserve(size_t num_bytes, int protection) {
   void* p = ::mmap(nullptr, num_bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (p == MAP_FAILED) {
@@ -36,8 +38,11 @@ size_t with_redzone(size_t num_bytes) { return rounded(num_bytes) + kMemoryGranu
 // The range is twice the limit, so that dead bytes between blocks and gaps take nothing from what a program may allocate.
 Arena::Arena(std::string name, size_t limit, bool closed)
     : name_(std::move(name)), limit_(limit), closed_(closed), size_(2 * rounded(limit) + (size_t{1} << 20)) {
-  size_ = (size_ + 4095) / 4096 * 4096;
-  base_ = reinterpret_cast<uintptr_t>(reserve(size_, closed ? PROT_NONE : PROT_READ | PROT_WRITE));
+  size_ = (size_ + kHugePage - 1) / kHugePage * kHugePage;
+  // In huge pages, for opening and closing goes over all pages that were touched, before and after each kernel.
+  void* const range = reserve(size_ + kHugePage, closed ? PROT_NONE : PROT_READ | PROT_WRITE);
+  base_ = (reinterpret_cast<uintptr_t>(range) + kHugePage - 1) / kHugePage * kHugePage;
+  ::madvise(reinterpret_cast<void*>(base_), size_, MADV_HUGEPAGE);  // where there are any
   open_ = !closed;
   valid_ = static_cast<uint16_t*>(reserve(size_ / kMemoryGranule * sizeof(uint16_t), PROT_READ | PROT_WRITE));
   cells_ = static_cast<RaceCell*>(reserve(size_ / kBytesOfCell * sizeof(RaceCell), PROT_READ | PROT_WRITE));
