@@ -11,6 +11,7 @@
 #include <tandem/ops/transfer.h>
 #include <tandem/tensor/allocator.h>
 #include <tandem/tensor/bandwidth.h>
+#include <tandem/tensor/cuda.h>
 
 namespace tandem::inline v0 {
 
@@ -135,8 +136,9 @@ DeviceSuggestion suggest_device(const std::vector<Tensor>& tensors, const std::v
                                 const TransferOptions& options) {
   DeviceSuggestion suggestion;
   std::vector<Device> devices = candidates;
-  for (int i = 0; devices.size() < static_cast<size_t>(cpu_device_count()) && candidates.empty(); ++i) {
-    devices.emplace_back(DeviceType::kCpu, i);
+  if (devices.empty()) {
+    for (int i = 0; i < cpu_device_count(); ++i) devices.emplace_back(DeviceType::kCpu, i);
+    for (int i = 0; i < cuda::device_count(); ++i) devices.push_back(Device::cuda(i));
   }
   bool all_known = true;
   suggestion.choices.reserve(devices.size());

@@ -84,7 +84,7 @@ struct DeviceSuggestion {
 TANDEM_API std::string to_string(const DeviceSuggestion& suggestion);
 
 /// Compares devices as targets of gather_to.  A suggestion: nothing is moved, and no function of tandem takes it by itself.
-/// `candidates`: default all CPU devices.  Throws DeviceError, ValueError.
+/// `candidates`: default all CPU devices and GPUs.  Throws DeviceError, ValueError.
 TANDEM_API DeviceSuggestion suggest_device(const std::vector<Tensor>& tensors,
                                            const std::vector<Device>& candidates = {},
                                            const TransferOptions& options = {});

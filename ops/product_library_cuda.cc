@@ -16,7 +16,7 @@ int64_t product_workspace_bytes(DType) { return 0; }
 bool library_product(const KernelContext& context, DType dtype, int64_t batches, int64_t m, int64_t n, int64_t k, double alpha,
                      const MatrixOperand& a, const int64_t* a_offsets, const MatrixOperand& b, const int64_t* b_offsets,
                      double beta, ProductEpilogue epilogue, void*, void* out) {
-  constexpr int64_t kLong = 16 * 16 * 16;
+  constexpr int64_t kLong = 6 * 6 * 6;
   if ((dtype != kFloat32 && dtype != kFloat64) || m * n * k < kLong) return false;
   const auto product = [=](int64_t i, int64_t a_offset, int64_t b_offset) {
     const int64_t element = size_of(dtype);

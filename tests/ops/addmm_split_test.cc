@@ -34,14 +34,14 @@ constexpr SplitDim kSplits[] = {SplitDim::kRows, SplitDim::kColumns, SplitDim::k
 
 // A1
 TEST_F(AddmmSplit, PlainAddmmNamesAllThreeOperands) {
-  const Tensor input = zeros({1000}), mat1 = zeros({1000, 1000}), mat2 = zeros({1000, 1000}, {kFloat32, on(1)});
+  const Tensor input = zeros({1000}), mat1 = zeros({1000, 1000}), mat2 = zeros({1000, 1000}, {kFloat32, cpu(1)});
   EXPECT_EQ(error_text<DeviceError>([&] { static_cast<void>(addmm(input, mat1, mat2)); }),
             "addmm: operands are on different devices\n"
             "  input  cpu    float32 [1000]\n"
             "  mat1   cpu    float32 [1000, 1000]\n"
             "  mat2   cpu:1  float32 [1000, 1000]  <- differs\n"
             "  move it with mat2.to(cpu), or move the module with model.to(cpu)");
-  EXPECT_EQ(error_text<DeviceError>([&] { static_cast<void>(addmm(input, mat1.to(on(1)), mat2)); }),
+  EXPECT_EQ(error_text<DeviceError>([&] { static_cast<void>(addmm(input, mat1.to(cpu(1)), mat2)); }),
             "addmm: operands are on different devices\n"
             "  input  cpu    float32 [1000]        <- differs\n"
             "  mat1   cpu:1  float32 [1000, 1000]\n"
@@ -52,7 +52,7 @@ TEST_F(AddmmSplit, PlainAddmmNamesAllThreeOperands) {
 // A2, A3
 TEST_F(AddmmSplit, MovedExplicitlyItIsComputedThere) {
   const Tensor input = random_on(0, {33}, 1), mat1 = random_on(0, {31, 65}, 2), mat2 = random_on(1, {65, 33}, 3);
-  const Tensor here = addmm(input, mat1, mat2.cpu(), 0.5, 2);
+  const Tensor here = addmm(input, mat1, mat2.to(on(0)), 0.5, 2);
   const Tensor there = addmm(input.to(on(1)), mat1.to(on(1)), mat2, 0.5, 2);
   EXPECT_TRUE(is_copy(there, here, 1));
 }
@@ -65,7 +65,7 @@ TEST_F(AddmmSplit, EveryWayToSplitGivesTheProduct) {
       for (const Shape& input_shape : {Shape{m, n}, Shape{n}, Shape{m, 1}, Shape{}}) {
         const Tensor input = random_on(2, input_shape, 4, dtype), mat1 = random_on(0, {m, k}, 5, dtype),
                      mat2 = random_on(1, {k, n}, 6, dtype);
-        const Dense want = dense(addmm(input.cpu().to(kFloat64), mat1.to(kFloat64), mat2.cpu().to(kFloat64), 0.5, 2));
+        const Dense want = dense(addmm(input.cpu().to(kFloat64), mat1.cpu().to(kFloat64), mat2.cpu().to(kFloat64), 0.5, 2));
         for (const SplitDim split : kSplits) {
           for (const int count : {1, 2, 4}) {
             SCOPED_TRACE(str(dtype, " ", m, "x", k, "x", n, " split ", static_cast<int>(split), " over ", count));
@@ -85,7 +85,8 @@ TEST_F(AddmmSplit, EveryWayToSplitGivesTheProduct) {
 }
 
 TEST_F(AddmmSplit, BetaZeroReadsNoInput) {
-  const Tensor input = full({2, 2}, NAN), a = ones({2, 2}), b = ones({2, 2});
+  const TensorOptions options = {kFloat32, on(0)};
+  const Tensor input = full({2, 2}, NAN, options), a = ones({2, 2}, options), b = ones({2, 2}, options);
   EXPECT_EQ(addmm_split(input, {a}, {b}, SplitDim::kInner, on(0), 0).to_vector<double>(), std::vector<double>(4, 2));
 }
 
@@ -140,7 +141,7 @@ TEST_F(AddmmSplit, MistakesAreNamed) {
   const Tensor a = ones({2, 3}), b = ones({3, 4}), input = ones({4});
   const auto text = [&](const Tensor& in, const std::vector<Tensor>& x, const std::vector<Tensor>& y, SplitDim split) {
     try {
-      static_cast<void>(addmm_split(in, x, y, split, on(0)));
+      static_cast<void>(addmm_split(in, x, y, split, cpu(0)));
     } catch (const Error& error) {
       return std::string(error.what());
     }
@@ -150,12 +151,12 @@ TEST_F(AddmmSplit, MistakesAreNamed) {
             "addmm_split: 2 parts of mat1 and 1 of mat2, must be equal and at least 1");
   EXPECT_EQ(text(input, {}, {}, SplitDim::kRows),
             "addmm_split: 0 parts of mat1 and 0 of mat2, must be equal and at least 1");
-  EXPECT_EQ(text(input, {a, a}, {b, b.to(on(1))}, SplitDim::kRows),
+  EXPECT_EQ(text(input, {a, a}, {b, b.to(cpu(1))}, SplitDim::kRows),
             "addmm_split: operands are on different devices\n"
             "  mat1[1]  cpu    float32 [2, 3]\n"
             "  mat2[1]  cpu:1  float32 [3, 4]  <- differs\n"
             "  move it with mat2[1].to(cpu), or move the module with model.to(cpu)");
-  EXPECT_EQ(text(input.to(on(1)), {a}, {b}, SplitDim::kRows),
+  EXPECT_EQ(text(input.to(cpu(1)), {a}, {b}, SplitDim::kRows),
             "addmm_split: input must be where the result is, on cpu\n"
             "  input  cpu:1  float32 [4]\n"
             "  move it with input.to(cpu)");

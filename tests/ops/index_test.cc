@@ -393,9 +393,9 @@ TEST(Index, ABadIndexIsToldAndTheDeviceStaysUsable) {
   EXPECT_EQ(error_text<IndexError>([&] { one_hot(bad, 3).to_vector<int64_t>(); }),
             "one_hot: label 5 at position 2 is outside [0, 3)" + told_later());
   EXPECT_EQ(error_text<IndexError>([&] { gather(nothing, 0, here(tensor({0}))).to_vector<float>(); }),
-            "gather: index 0 at position 0 is outside [0, 0)" + told_later());
+            "gather: index 0 at position 0 is outside [0, 0)");
   EXPECT_EQ(error_text<IndexError>([&] { index_select(nothing, 0, here(tensor({3}))).to_vector<float>(); }),
-            "index_select: index 3 at position 0 is outside [0, 0)" + told_later());
+            "index_select: index 3 at position 0 is outside [0, 0)");
   const std::vector<float> values = x.to_vector<float>();
   EXPECT_EQ(gather(x, 0, good).to_vector<float>(), (std::vector<float>{values[1], values[0], values[4], values[2]}));
 }

@@ -14,6 +14,7 @@
 #include <tandem/ops/matmul.h>
 #include <tandem/ops/reduce.h>
 #include <tandem/ops/view.h>
+#include <tandem/tensor/cuda.h>
 #include <tandem/tests/ops/four_devices.h>
 
 namespace tandem::testing {
@@ -55,7 +56,7 @@ TEST_F(Move, OfEveryLayoutAndShape) {
 }
 
 TEST_F(Move, WhatIsThereIsNotCopied) {
-  const Tensor x = ones({5});
+  const Tensor x = ones({5}, {kFloat32, on(0)});
   EXPECT_TRUE(to(x, on(0)).is_same(x));
   const Future<Tensor> future = to_async(x, on(0));
   EXPECT_TRUE(future.is_completed());
@@ -159,8 +160,8 @@ TEST_F(Move, WhatDoesNotFitIsRefusedUntouched) {
   const std::string plan =
       str(": too little memory, nothing was moved\n"
           "  4.0 KiB (4096 bytes) in 4 chunks\n"
-          "  cpu:1: 4096 bytes for results, 0 for chunks in flight; free ",
-          free, "  <- too little");
+          "  ",
+          on(1), ": 4096 bytes for results, 0 for chunks in flight; free ", free, "  <- too little");
   EXPECT_EQ(error_text<OutOfMemory>([&] { static_cast<void>(to_async(x, on(1), options)); }), "to_async" + plan);
   EXPECT_EQ(error_text<OutOfMemory>([&] { static_cast<void>(gather_to(on(1), {x}, options)); }), "gather_to" + plan);
   EXPECT_THROW(static_cast<void>(to(x, on(1))), OutOfMemory);
@@ -178,7 +179,8 @@ TEST_F(Move, WhatDoesNotFitIsRefusedUntouched) {
   EXPECT_EQ(error_text<OutOfMemory>([&] { static_cast<void>(to(large, on(1))); }),
             str("to: too little memory, nothing was moved\n"
                 "  2.0 MiB (2097152 bytes) in 1 chunk\n"
-                "  cpu:1: 2097152 bytes for results, 0 for chunks in flight; free ",
+                "  ",
+                on(1), ": 2097152 bytes for results, 0 for chunks in flight; free ",
                 free_memory(on(1)), "  <- too little"));
 }
 
@@ -203,9 +205,9 @@ TEST_F(Move, TheMemoryOfMovesUnderWayIsCountedTogether) {
   EXPECT_EQ(error_text<OutOfMemory>([&] { static_cast<void>(to_async(x, on(3), kSmall)); }),
             str("to_async: too little memory, nothing was moved\n"
                 "  16.0 KiB (16384 bytes) in 16 chunks\n"
-                "  cpu:3: ",
-                block_bytes(16 * kChunk * 4), " bytes for results, 0 for chunks in flight; free ", free_memory(on(3)),
-                "\n  cpu:2: 0 bytes for results, 2048 for chunks in flight; free 0  <- too little"));
+                "  ",
+                on(3), ": ", block_bytes(16 * kChunk * 4), " bytes for results, 0 for chunks in flight; free ", free_memory(on(3)),
+                "\n  ", on(2), ": 0 bytes for results, 2048 for chunks in flight; free 0  <- too little"));
   EXPECT_EQ(taken(3), held);
   go_on.set_value();
   EXPECT_TRUE(is_copy(first.get(), x, 1));
@@ -361,9 +363,9 @@ TEST_F(Move, PlansAndSuggestions) {
   EXPECT_EQ(suggest_device(tensors).best, on(1));
   set_memory_limit(on(1), memory_stats(on(1)).allocated);
   const DeviceSuggestion second = suggest_device(tensors);
-  ASSERT_EQ(second.choices.size(), static_cast<size_t>(cpu_device_count()));
+  ASSERT_EQ(second.choices.size(), static_cast<size_t>(cpu_device_count() + cuda::device_count()));
   EXPECT_TRUE(second.best.has_value() && *second.best != on(1));
-  EXPECT_FALSE(second.choices[1].plan.fits());
+  for (const DeviceChoice& choice : second.choices) EXPECT_EQ(choice.plan.fits(), choice.device != on(1));
   EXPECT_NE(to_string(second).find("does not fit"), std::string::npos);
   EXPECT_NE(to_string(second).find("<- suggested"), std::string::npos);
   EXPECT_FALSE(suggest_device(tensors, {on(1)}).best.has_value());
@@ -373,7 +375,7 @@ TEST_F(Move, PlansAndSuggestions) {
 // The fewest bytes, where times cannot be compared.
 TEST_F(Move, ASuggestionWithoutKnownBandwidth) {
   set_cpu_device_count(kDevices + 2);  // between these nothing was measured, and for that there is too little memory
-  const Device few = on(kDevices), many = on(kDevices + 1);
+  const Device few(DeviceType::kCpu, kDevices), many(DeviceType::kCpu, kDevices + 1);
   {
     const std::vector<Tensor> tensors = {zeros({25 << 10}, {kFloat32, few}), zeros({75 << 10}, {kFloat32, many})};
     set_memory_limit(few, 1 << 20);
@@ -392,18 +394,22 @@ TEST_F(Move, ASuggestionWithoutKnownBandwidth) {
 
 // CPU devices without a limit take from one memory: what fits on each alone may not fit on both.
 TEST_F(Move, MemoryThatDevicesShareIsCountedOnce) {
-  set_memory_limit(on(1), 0);
-  set_memory_limit(on(2), 0);
-  const int64_t free = std::min(free_memory(on(1)), free_memory(on(2)));
+  set_cpu_device_count(kDevices);
+  const Device first("cpu:1"), second("cpu:2"), limited("cpu:3");
+  set_memory_limit(first, 0);
+  set_memory_limit(second, 0);
+  set_memory_limit(limited, 1 << 20);
+  const int64_t free = std::min(free_memory(first), free_memory(second));
   const Tensor x = zeros({1}).expand({free / 10 * 6 / 4});
   const TransferOptions options{.progress = [](int64_t, int64_t) { throw std::runtime_error("it was begun"); }};
-  EXPECT_TRUE(plan_move({x}, on(1)).fits());
+  EXPECT_TRUE(plan_move({x}, first).fits());
   EXPECT_EQ(error_text<OutOfMemory>([&] {
-              static_cast<void>(comm::broadcast(x, {on(1), on(2)}, options));
+              static_cast<void>(comm::broadcast(x, {first, second}, options));
             }).find("broadcast: too little memory, nothing was moved\n"),
             0u);
-  EXPECT_TRUE(shares_free_memory(on(1)));
-  EXPECT_FALSE(shares_free_memory(on(3)));
+  EXPECT_TRUE(shares_free_memory(first));
+  EXPECT_FALSE(shares_free_memory(limited));
+  set_memory_limit(limited, 0);
 }
 
 TEST_F(Move, MistakesAreNamed) {
@@ -419,7 +425,7 @@ TEST_F(Move, MistakesAreNamed) {
             "to_async: chunk_bytes is 0, must be positive");
   EXPECT_EQ(error_text<ValueError>([&] { static_cast<void>(to_async(x, Device("cpu:1"), {.max_in_flight = 0})); }),
             "to_async: max_in_flight is 0, must be positive");
-  for (const char* device : {"cpu:63", "cuda"}) {
+  for (const char* device : {"cpu:63", "cuda:99"}) {
     EXPECT_THROW(static_cast<void>(to(x, Device(device))), DeviceError);
     EXPECT_THROW(static_cast<void>(to_async(x, Device(device))), DeviceError);
     EXPECT_THROW(static_cast<void>(plan_move({x}, Device(device))), DeviceError);

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <tandem/tensor/allocator.h>
+#include <tandem/tensor/cuda.h>
 #include <tandem/tensor/factories.h>
 
 namespace tandem {
@@ -78,10 +79,12 @@ TEST(Device, UnknownOnesAreErrors) {
                  "set_cpu_device_count");
   }
   try {
-    empty({3}, {kFloat32, Device("cuda")});
+    empty({3}, {kFloat32, Device::cuda(99)});
     FAIL();
   } catch (const DeviceError& error) {
-    EXPECT_STREQ(error.what(), "cuda:0: this build of tandem has no CUDA support; build with --config=cuda");
+    EXPECT_EQ(error.what(),
+              cuda::is_built() ? str("cuda:99: there is no such device; ", cuda::device_count(), " GPUs are here")
+                               : "cuda:99: this build of tandem has no CUDA support; build with --config=cuda");
   }
   EXPECT_THROW(memory_stats(Device(DeviceType::kCpu, -1)), DeviceError);
   EXPECT_THROW(memory_stats(Device(DeviceType::kCpu, 256)), DeviceError);  // not cpu:0
