@@ -164,9 +164,9 @@ bool is_packed(const Tensor& input, Device target, size_t num_inputs) {
   return !input.is_contiguous() && (input.device() != target || num_inputs > 1);
 }
 
-/// Whether chunks of `input` come to the target before they are added there.
-bool is_landed(const Tensor& input, Device target, size_t num_inputs) {
-  return num_inputs > 1 && !chores::can_read(target, input.device());
+/// Whether chunks of `input` come to the target before they are added there, or put where they belong.
+bool is_landed(const Tensor& input, Device target, size_t num_inputs, bool is_row_major) {
+  return (num_inputs > 1 || !is_row_major) && !chores::can_read(target, input.device());
 }
 
 bool all_contiguous(std::span<const Tensor> tensors) {
@@ -204,7 +204,7 @@ void Transfer::expect(std::span<const Tensor> inputs, std::span<const Device> de
   for (const Tensor& input : inputs) {
     if (input.device() != device) ways_.push_back({input.device(), device, input.num_bytes()});
     if (is_packed(input, device, inputs.size())) stage(input.device());
-    if (is_landed(input, device, inputs.size())) stage(device);
+    if (is_landed(input, device, inputs.size(), row_major)) stage(device);
   }
   for (const MemoryNeed& step : staged) {
     int64_t& bytes = need(step.device).staging_bytes;
@@ -267,7 +267,7 @@ void Transfer::Step::run(int64_t chunk, PackingSpace& space) const {
       part = copy;
     };
     if (!part.is_contiguous() && is_packed(input, out.device(), inputs.size())) copy_to(input.device());
-    if (is_landed(input, out.device(), inputs.size())) copy_to(out.device());
+    if (is_landed(input, out.device(), inputs.size(), out.is_contiguous())) copy_to(out.device());
     return part;
   };
   if (inputs.size() == 1) {

@@ -55,6 +55,11 @@ void copy(const Tensor& src, const Tensor& out) {
   const bool plain = src.dtype() == out.dtype() && src.is_contiguous() && out.is_contiguous();
   if (plain) return copy_whole(src, out);
   if (from == to) return copy_elements(kernel_context(from), src, out);
+  if (!from.is_cpu() && !to.is_cpu() && reaches(to, from)) {
+    order(from, to);
+    copy_elements(kernel_context(to), src, out);
+    return order(to, from);
+  }
   // What crosses is row-major, of the narrower dtype.
   const DType dtype = size_of(out.dtype()) < size_of(src.dtype()) ? out.dtype() : src.dtype();
   Tensor packed = src, landed = out;

@@ -102,7 +102,7 @@ TEST(LaunchTest, RanksAreThreadsOnDevices) {
   const auto failing = run({"throw", "1", "--devices=cpu,cpu:1,cpu:2"});
   EXPECT_EQ(messages(failing.err), "rank 1 of 3 failed: boom on rank 1 of 3\n");
   EXPECT_EQ(failing.status, 1);
-  const auto missing = run({"say", "--devices", "cuda:0"});
+  const auto missing = run({"say", "--devices", "cuda:99"});
   EXPECT_EQ(missing.err.find("launch: "), 0u) << missing.err;
   EXPECT_EQ(missing.status, 1);
 }

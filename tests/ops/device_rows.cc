@@ -385,7 +385,7 @@ Rows view_rows() {
 
 // --- what crosses ------------------------------------------------------------------------------------------------------------
 
-const Device kOne("cpu:1"), kTwo("cpu:2"), kThree("cpu:3");
+const Device kOne(test_device().type, 1), kTwo(test_device().type, 2), kThree(test_device().type, 3);
 
 std::vector<Placed> placed(const std::vector<Tensor>& tensors, const std::vector<Device>& devices) {
   std::vector<Placed> result;

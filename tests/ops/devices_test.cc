@@ -140,7 +140,7 @@ void expect_refused(const OpRow& row, const Call& call, const std::vector<Device
   RankContext::current().module_scope = make_ref<ScopeName>("Linear 'encoder.fc1'");
   std::string text;
   std::function<void()> run = [&] { text = error_text<DeviceError>([&] { row.run(operands); }); };
-  for (const char* device : {"cpu", "cpu:1", "cpu:2"}) run = [=] { expect_untouched(Device(device), run); };
+  for (int i = 0; i < 3; ++i) run = [=] { expect_untouched(Device(test_device().type, i), run); };
   run();
   RankContext::current().module_scope = {};
   EXPECT_EQ(text, different_devices_text(row.name, present.names, present.tensors) + "\n  in Linear 'encoder.fc1'");
@@ -153,9 +153,9 @@ TEST_F(Devices, EachOperandInTurnOnAnother) {
       if (call.size() - static_cast<size_t>(std::count(call.begin(), call.end(), std::nullopt)) < 2) continue;
       for (size_t k = 0; k < call.size(); ++k) {
         if (!call[k]) continue;
-        SCOPED_TRACE(str(row.signature, ", ", call[k]->name, " ", call[k]->shape, " on cpu:1"));
-        std::vector<Device> devices(call.size(), Device("cpu"));
-        devices[k] = Device("cpu:1");
+        SCOPED_TRACE(str(row.signature, ", ", call[k]->name, " ", call[k]->shape, " on ", on(1)));
+        std::vector<Device> devices(call.size(), on(0));
+        devices[k] = on(1);
         expect_refused(row, call, devices);
       }
     }
@@ -168,9 +168,9 @@ TEST_F(Devices, OperandsOnThreeDevices) {
     for (const Call& call : calls_of(row)) {
       if (std::count(call.begin(), call.end(), std::nullopt) != 0 || call.size() < 3) continue;
       SCOPED_TRACE(row.signature);
-      std::vector<Device> devices(call.size(), Device("cpu:2"));
-      devices[0] = Device("cpu:1");
-      devices[call.size() - 1] = Device("cpu");
+      std::vector<Device> devices(call.size(), on(2));
+      devices[0] = on(1);
+      devices[call.size() - 1] = on(0);
       expect_refused(row, call, devices);
       ++num_calls;
     }
@@ -185,7 +185,7 @@ TEST_F(Devices, TheTextsOfThree) {
     const auto row = std::find_if(rows.begin(), rows.end(), [&](const OpRow& r) { return r.signature == signature; });
     return error_text<DeviceError>([&] { row->run(make_operands(calls_of(*row)[0], devices)); });
   };
-  const Device cpu, one("cpu:1"), two("cpu:2");
+  const Device cpu = FourDevices::cpu(0), one = FourDevices::cpu(1), two = FourDevices::cpu(2);
   EXPECT_EQ(text("addmm(Tensor, Tensor, Tensor, Scalar, Scalar)", {cpu, one, two}),
             "addmm: operands are on different devices\n"
             "  input  cpu    float32 [4]\n"
@@ -247,9 +247,9 @@ void expect_all_on(Device device, const std::vector<Tensor>& tensors, const char
   }
 }
 
-/// The call on cpu:1, its gradients, and theirs.
+/// The call on the second device, its gradients, and theirs.
 void run_on_one(const OpRow& row, std::vector<Tensor> operands, const std::vector<Tensor>& leaves) {
-  const Device one("cpu:1");
+  const Device one(test_device().type, 1);
   if (row.signature.find("_(") != std::string::npos && operands[0].requires_grad()) {
     operands[0] = operands[0] * 1;  // a leaf is not changed in place
   }
@@ -275,9 +275,9 @@ TEST_F(Devices, EverythingStaysWhereTheOperandsAre) {
           for (const bool with_autocast : {false, true}) {
             SCOPED_TRACE(str(row.signature, " ", dtype, layout == Layout::kContiguous ? "" : " transposed",
                              with_autocast ? " under autocast" : ""));
-            std::vector<Tensor> operands = make_operands(call, {Device("cpu:1")}, dtype, layout);
+            std::vector<Tensor> operands = make_operands(call, {on(1)}, dtype, layout);
             const std::vector<Tensor> leaves = make_leaves(call, operands);
-            expect_untouched(Device("cpu"), [&] {
+            expect_untouched(on(0), [&] {
               std::optional<Autocast> autocast;
               if (with_autocast) autocast.emplace(kBFloat16);
               EXPECT_NO_THROW(run_on_one(row, std::move(operands), leaves));
@@ -294,7 +294,7 @@ TEST_F(Devices, ResultsAreWhereTheCallSays) {
     SCOPED_TRACE(row.signature);
     std::vector<Tensor> inputs;
     for (const auto& [shape, i] : row.inputs) inputs.push_back(random_on(i, shape, 3).set_requires_grad());
-    expect_untouched(Device("cpu"), [&] {
+    expect_untouched(on(0), [&] {
       std::vector<Tensor> results;
       for (const auto& [tensor, device] : row.run(inputs)) {
         EXPECT_EQ(tensor.device(), device);
