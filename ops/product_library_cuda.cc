@@ -17,7 +17,7 @@ bool library_product(const KernelContext& context, DType dtype, int64_t batches,
                      const MatrixOperand& a, const int64_t* a_offsets, const MatrixOperand& b, const int64_t* b_offsets,
                      double beta, ProductEpilogue epilogue, void*, void* out) {
   constexpr int64_t kLong = 6 * 6 * 6;
-  if ((dtype != kFloat32 && dtype != kFloat64) || m * n * k < kLong) return false;
+  if ((dtype != kFloat32 && dtype != kFloat64) || batches * m * n * k < kLong) return false;
   const auto product = [=](int64_t i, int64_t a_offset, int64_t b_offset) {
     const int64_t element = size_of(dtype);
     MatrixOperand left = a, right = b;

@@ -185,16 +185,16 @@ TEST_F(Move, WhatDoesNotFitIsRefusedUntouched) {
 }
 
 TEST_F(Move, TheSourcesMemoryCountsToo) {
-  const Tensor x = random_on(2, {64, kChunk}, 9, kFloat32, Layout::kTransposed);
+  const Tensor x = random_on(2, {64, kChunk}, 9, kFloat32, Layout::kTransposed), want = x.cpu();
   set_memory_limit(on(2), memory_stats(on(2)).allocated + 1024);  // one chunk, not two
   EXPECT_THROW(static_cast<void>(to_async(x, on(1), kSmall)), OutOfMemory);
   EXPECT_EQ(taken(1), 0);
-  EXPECT_TRUE(is_copy(to_async(x, on(1), {.chunk_bytes = kChunk * 4, .max_in_flight = 1}).get(), x, 1));
+  EXPECT_TRUE(is_copy(to_async(x, on(1), {.chunk_bytes = kChunk * 4, .max_in_flight = 1}).get(), want, 1));
 }
 
 // What a move will pack is counted from its start on: another is refused rather than failing, or making this one fail, midway.
 TEST_F(Move, TheMemoryOfMovesUnderWayIsCountedTogether) {
-  const Tensor x = random_on(2, {16, kChunk}, 23, kFloat32, Layout::kTransposed);
+  const Tensor x = random_on(2, {16, kChunk}, 23, kFloat32, Layout::kTransposed), want = x.cpu();
   set_memory_limit(on(2), memory_stats(on(2)).allocated + 2 * block_bytes(kChunk * 4));
   std::promise<void> go_on;
   TransferOptions options = kSmall;
@@ -210,8 +210,8 @@ TEST_F(Move, TheMemoryOfMovesUnderWayIsCountedTogether) {
                 "\n  ", on(2), ": 0 bytes for results, 2048 for chunks in flight; free 0  <- too little"));
   EXPECT_EQ(taken(3), held);
   go_on.set_value();
-  EXPECT_TRUE(is_copy(first.get(), x, 1));
-  EXPECT_TRUE(is_copy(to_async(x, on(3), kSmall).get(), x, 3));
+  EXPECT_TRUE(is_copy(first.get(), want, 1));
+  EXPECT_TRUE(is_copy(to_async(x, on(3), kSmall).get(), want, 3));
 }
 
 TEST_F(Move, AFailureAtAnyChunkLeavesNothing) {
