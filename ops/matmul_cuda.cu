@@ -54,17 +54,19 @@ __global__ void product_kernel(int64_t m, int64_t n, int64_t k, Sum<T> alpha, Op
   const int64_t tiles_across = (n + kTile - 1) / kTile, num_tiles = tiles_across * ((m + kTile - 1) / kTile);
   for (int64_t tile = blockIdx.x; tile < num_tiles; tile += gridDim.x) {
     const int64_t row = tile / tiles_across * kTile, column = tile % tiles_across * kTile;
+    const bool has_own = row + y < m && column + x < n;
     S sums[kOwn][kOwn] = {};
     for (int64_t depth = 0; depth < k; depth += kDepth) {
+      const int num_deep = static_cast<int>(min(k - depth, static_cast<int64_t>(kDepth)));
       for (int i = static_cast<int>(threadIdx.x); i < kTile * kDepth; i += kSide * kSide) {
         // Neighbouring threads read neighbouring elements, along whichever side lies so in memory.
         const int ad = a.row_stride == 1 ? i / kTile : i % kDepth, ar = a.row_stride == 1 ? i % kTile : i / kDepth;
         const int bd = b.col_stride == 1 ? i / kTile : i % kDepth, bc = b.col_stride == 1 ? i % kTile : i / kDepth;
-        a_tile[ad][ar] = row + ar < m && depth + ad < k ? static_cast<S>(a.at(row + ar, depth + ad)) : S{0};
-        b_tile[bd][bc] = column + bc < n && depth + bd < k ? static_cast<S>(b.at(depth + bd, column + bc)) : S{0};
+        if (ad < num_deep) a_tile[ad][ar] = row + ar < m ? static_cast<S>(a.at(row + ar, depth + ad)) : S{0};
+        if (bd < num_deep) b_tile[bd][bc] = column + bc < n ? static_cast<S>(b.at(depth + bd, column + bc)) : S{0};
       }
       __syncthreads();
-      for (int d = 0; d < kDepth; ++d) {
+      for (int d = 0; d < num_deep && has_own; ++d) {
         S left[kOwn], right[kOwn];
         for (int i = 0; i < kOwn; ++i) left[i] = a_tile[d][y + i * kSide];
         for (int j = 0; j < kOwn; ++j) right[j] = b_tile[d][x + j * kSide];
