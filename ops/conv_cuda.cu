@@ -1,4 +1,4 @@
-// Convolutions on a GPU as products of patches.
+// Convolutions on a GPU: by cuDNN where it has an algorithm, else as products of patches.
 //
 // Vocabulary.  The *patch* of a result holds the channels of all source pixels that its taps see, tap by tap; patches as rows of a
 // matrix, times the filters, are the results.  The gradient of the input is the same product with the gradient as the source:
@@ -12,6 +12,7 @@
 
 #include <tandem/ops/conv_depthwise_cuda.h>
 #include <tandem/ops/conv_kernels.h>
+#include <tandem/ops/conv_library.h>
 #include <tandem/ops/matmul_kernels.h>
 #include <tandem/tensor/cuda/launch.h>
 
@@ -269,6 +270,36 @@ struct WeightLayout : Layout {
   }
 };
 
+/// For cuDNN: its own, and the filters in its order.
+struct LibraryLayout : Layout {
+  int64_t library, filters;
+
+  LibraryLayout(const ConvGeometry& g, DType dtype) {
+    library = take(conv_library_bytes(dtype));
+    filters = take(g.weight_elements() * size_of(dtype));
+  }
+};
+
+bool library_can(const ConvGeometry& g, DType dtype) { return conv_library_bytes(dtype) > 0 && g.work() > 0; }
+
+/// The filters as [filter][tap][channel], for cuDNN.
+template <class T>
+const T* reorder_filters(const KernelContext& context, DType dtype, const ConvGeometry& g, const T* weight, std::byte* workspace) {
+  const Filters filters{.groups = g.out_channels,
+                        .from = g.group_channels(),
+                        .to = 1,
+                        .taps = g.kernel,
+                        .first = 0,
+                        .step = 1,
+                        .kernel_width = g.kernel.width,
+                        .group_stride = g.group_channels() * g.taps(),
+                        .from_stride = g.taps(),
+                        .to_stride = 0};
+  T* const out = reinterpret_cast<T*>(workspace + LibraryLayout(g, dtype).filters);
+  launch_kernel(context, pick_filters_kernel<T>, blocks_for(filters.num_elements()), kBlock, 0, filters, weight, out);
+  return out;
+}
+
 /// Patches of the rows from `first` on, as the side of products: of each group, one after the other.
 template <class T>
 MatrixOperand make_patches(const KernelContext& context, const Patches& p, int64_t first, int64_t rows, const T* source,
@@ -346,8 +377,8 @@ void run_weight(const KernelContext& context, DType dtype, const ConvGeometry& g
 
 int64_t conv_workspace_bytes(DType dtype, ConvPass pass, const ConvGeometry& geometry) {
   if (depthwise_can(geometry)) return depthwise_workspace_bytes(pass, geometry);
-  if (pass == ConvPass::kBackwardWeight) return WeightLayout(geometry, dtype).used;
-  int64_t most = 0;
+  int64_t most = library_can(geometry, dtype) ? LibraryLayout(geometry, dtype).used : 0;
+  if (pass == ConvPass::kBackwardWeight) return std::max(most, WeightLayout(geometry, dtype).used);
   for_each_step(pass, geometry, [&](const Step& step) { most = std::max(most, StepLayout(step, dtype).used); });
   return most;
 }
@@ -357,9 +388,14 @@ void conv_forward(const KernelContext& context, DType dtype, const ConvGeometry&
   if (geometry.out_pixels() * geometry.out_channels == 0) return;
   if (depthwise_can(geometry)) return depthwise_forward(context, dtype, geometry, input, weight, bias, relu, out);
   visit_floating_dtype(dtype, [&]<class T>() {
+    auto* const memory = static_cast<std::byte*>(workspace);
+    if (library_can(geometry, dtype)) {
+      const T* filters = reorder_filters(context, dtype, geometry, static_cast<const T*>(weight), memory);
+      if (library_conv_forward(context, dtype, geometry, input, filters, bias, relu, memory, out)) return;
+    }
     for_each_step(ConvPass::kForward, geometry, [&](const Step& step) {
       run_step<T>(context, dtype, step, static_cast<const T*>(input), static_cast<const T*>(weight),
-                  static_cast<const T*>(bias), relu, static_cast<std::byte*>(workspace), static_cast<T*>(out));
+                  static_cast<const T*>(bias), relu, memory, static_cast<T*>(out));
     });
   });
 }
@@ -369,9 +405,14 @@ void conv_backward_input(const KernelContext& context, DType dtype, const ConvGe
   if (geometry.batch * geometry.size.height * geometry.size.width * geometry.channels == 0) return;
   if (depthwise_can(geometry)) return depthwise_backward_input(context, dtype, geometry, grad, weight, input_grad);
   visit_floating_dtype(dtype, [&]<class T>() {
+    auto* const memory = static_cast<std::byte*>(workspace);
+    if (library_can(geometry, dtype)) {
+      const T* filters = reorder_filters(context, dtype, geometry, static_cast<const T*>(weight), memory);
+      if (library_conv_backward_input(context, dtype, geometry, grad, filters, memory, input_grad)) return;
+    }
     for_each_step(ConvPass::kBackwardInput, geometry, [&](const Step& step) {
       run_step<T>(context, dtype, step, static_cast<const T*>(grad), static_cast<const T*>(weight), nullptr, false,
-                  static_cast<std::byte*>(workspace), static_cast<T*>(input_grad));
+                  memory, static_cast<T*>(input_grad));
     });
   });
 }
@@ -383,8 +424,18 @@ void conv_backward_weight(const KernelContext& context, DType dtype, const ConvG
     return depthwise_backward_weight(context, dtype, geometry, input, grad, beta, workspace, weight_grad);
   }
   visit_floating_dtype(dtype, [&]<class T>() {
+    auto* const memory = static_cast<std::byte*>(workspace);
+    if (library_can(geometry, dtype)) {
+      T* const part = reinterpret_cast<T*>(memory + LibraryLayout(geometry, dtype).filters);
+      if (library_conv_backward_weight(context, dtype, geometry, input, grad, memory, part)) {
+        launch_kernel(context, add_filters_kernel<T>, blocks_for(geometry.weight_elements()), kBlock, 0, geometry.out_channels,
+                      geometry.taps(), geometry.group_channels(), static_cast<const T*>(part), true, true, beta,
+                      static_cast<Accumulator<T>*>(nullptr), static_cast<T*>(weight_grad));
+        return;
+      }
+    }
     run_weight<T>(context, dtype, geometry, static_cast<const T*>(input), static_cast<const T*>(grad), beta,
-                  static_cast<std::byte*>(workspace), static_cast<T*>(weight_grad));
+                  memory, static_cast<T*>(weight_grad));
   });
 }
 

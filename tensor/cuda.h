@@ -64,7 +64,8 @@ TANDEM_API Stream current_stream(Device device);
 /// Throws DeviceError.
 TANDEM_API Stream side_stream(Device device, int number);
 
-/// Makes streams current on their devices for this thread until destroyed.
+/// Makes streams current on their devices for this thread until destroyed.  Memory is used again in the order of the stream that
+/// was current when it was made: a tensor that another stream reads or writes must live until that stream is done with it.
 class TANDEM_API StreamGuard {
  public:
   explicit StreamGuard(std::vector<Stream> streams);

@@ -1,0 +1,242 @@
+#include <tandem/ops/conv_library.h>
+
+#ifdef TANDEM_CUDA_EMULATED
+
+namespace tandem::inline v0::cuda {
+
+int64_t conv_library_bytes(DType) { return 0; }
+
+bool library_conv_forward(const KernelContext&, DType, const ConvGeometry&, const void*, const void*, const void*, bool, void*,
+                          void*) {
+  return false;
+}
+bool library_conv_backward_input(const KernelContext&, DType, const ConvGeometry&, const void*, const void*, void*, void*) {
+  return false;
+}
+bool library_conv_backward_weight(const KernelContext&, DType, const ConvGeometry&, const void*, const void*, void*, void*) {
+  return false;
+}
+
+}  // namespace tandem::inline v0::cuda
+
+#else
+
+#include <cudnn.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include <tandem/base/error.h>
+#include <tandem/tensor/cuda.h>
+#include <tandem/tensor/cuda/runtime.h>
+
+namespace tandem::inline v0::cuda {
+
+namespace {
+
+constexpr int64_t kWorkspaceBytes = int64_t{64} << 20;
+
+void check_library(cudnnStatus_t status, const char* call) {
+  if (status == CUDNN_STATUS_SUCCESS) [[likely]]
+    return;
+  throw BackendError(str(call, ": ", cudnnGetErrorString(status), ":"), status);
+}
+#define TANDEM_CUDNN_CHECK(call) check_library((call), #call)
+
+cudnnDataType_t type_of(DType dtype) {
+  return dtype == kFloat16 ? CUDNN_DATA_HALF : dtype == kBFloat16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT;
+}
+
+/// A descriptor of the library, destroyed with this.
+template <class T, cudnnStatus_t (*create)(T*), cudnnStatus_t (*destroy)(T)>
+struct Owned {
+  T descriptor = nullptr;
+  Owned() { TANDEM_CUDNN_CHECK(create(&descriptor)); }
+  ~Owned() { destroy(descriptor); }
+  Owned(const Owned&) = delete;
+  Owned& operator=(const Owned&) = delete;
+  operator T() const { return descriptor; }
+};
+using TensorDescriptor = Owned<cudnnTensorDescriptor_t, cudnnCreateTensorDescriptor, cudnnDestroyTensorDescriptor>;
+using FilterDescriptor = Owned<cudnnFilterDescriptor_t, cudnnCreateFilterDescriptor, cudnnDestroyFilterDescriptor>;
+using ConvDescriptor = Owned<cudnnConvolutionDescriptor_t, cudnnCreateConvolutionDescriptor, cudnnDestroyConvolutionDescriptor>;
+using ActivationDescriptor =
+    Owned<cudnnActivationDescriptor_t, cudnnCreateActivationDescriptor, cudnnDestroyActivationDescriptor>;
+
+struct Descriptors {
+  TensorDescriptor input, output, bias;
+  FilterDescriptor filters;
+  ConvDescriptor conv;
+
+  Descriptors(DType dtype, const ConvGeometry& g) {
+    const cudnnDataType_t type = type_of(dtype);
+    const auto n = [](int64_t size) { return static_cast<int>(size); };
+    TANDEM_CUDNN_CHECK(cudnnSetTensor4dDescriptor(input, CUDNN_TENSOR_NHWC, type, n(g.batch), n(g.channels), n(g.size.height),
+                                                  n(g.size.width)));
+    TANDEM_CUDNN_CHECK(cudnnSetTensor4dDescriptor(output, CUDNN_TENSOR_NHWC, type, n(g.batch), n(g.out_channels),
+                                                  n(g.out.height), n(g.out.width)));
+    TANDEM_CUDNN_CHECK(cudnnSetTensor4dDescriptor(bias, CUDNN_TENSOR_NHWC, type, 1, n(g.out_channels), 1, 1));
+    TANDEM_CUDNN_CHECK(cudnnSetFilter4dDescriptor(filters, type, CUDNN_TENSOR_NHWC, n(g.out_channels), n(g.group_channels()),
+                                                  n(g.kernel.height), n(g.kernel.width)));
+    TANDEM_CUDNN_CHECK(cudnnSetConvolution2dDescriptor(conv, n(g.padding.height), n(g.padding.width), n(g.stride.height),
+                                                       n(g.stride.width), n(g.dilation.height), n(g.dilation.width),
+                                                       CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT));
+    TANDEM_CUDNN_CHECK(cudnnSetConvolutionGroupCount(conv, n(g.groups)));
+    const bool is_exact = dtype == kFloat32 && !allow_tf32();
+    TANDEM_CUDNN_CHECK(cudnnSetConvolutionMathType(conv, is_exact ? CUDNN_FMA_MATH : CUDNN_DEFAULT_MATH));
+  }
+};
+
+/// An algorithm of a pass, as the library numbers them, and its kind of arithmetic.
+struct Choice {
+  int algorithm;
+  cudnnMathType_t math;
+};
+
+/// All that a choice depends on.
+using Problem = std::tuple<int, ConvPass, DType, bool, std::array<int64_t, 16>>;
+
+/// One GPU's handle.  The mutex is held while it is used: a handle has one stream at a time.
+struct Handle {
+  std::mutex mutex;
+  cudnnHandle_t handle = nullptr;
+  std::map<Problem, std::optional<Choice>> choices;
+};
+
+Handle& handle_of(Device device) {
+  static Handle* const handles = new Handle[static_cast<size_t>(device_count())];  // never destroyed: the driver may be gone first
+  return handles[device.index];
+}
+
+Problem problem_of(Device device, ConvPass pass, DType dtype, const ConvGeometry& g) {
+  return {device.index,
+          pass,
+          dtype,
+          allow_tf32(),
+          {g.batch, g.channels, g.size.height, g.size.width, g.out_channels, g.out.height, g.out.width, g.kernel.height,
+           g.kernel.width, g.stride.height, g.stride.width, g.padding.height, g.padding.width, g.dilation.height,
+           g.dilation.width, g.groups}};
+}
+
+/// The first of the library's proposals, a rule of the sizes, whose sums have one order and whose workspace fits.
+template <class Result>
+std::optional<Choice> first_fitting(cudnnStatus_t status, const std::array<Result, 8>& results, int count) {
+  if (status != CUDNN_STATUS_SUCCESS) return std::nullopt;
+  for (int i = 0; i < count; ++i) {
+    const Result& r = results[static_cast<size_t>(i)];
+    if (r.status == CUDNN_STATUS_SUCCESS && r.determinism == CUDNN_DETERMINISTIC &&
+        static_cast<int64_t>(r.memory) <= kWorkspaceBytes) {
+      return Choice{static_cast<int>(r.algo), r.mathType};
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<Choice> choose(cudnnHandle_t handle, ConvPass pass, const Descriptors& d) {
+  int count = 0;
+  switch (pass) {
+    case ConvPass::kForward: {
+      std::array<cudnnConvolutionFwdAlgoPerf_t, 8> results;
+      const cudnnStatus_t status =
+          cudnnGetConvolutionForwardAlgorithm_v7(handle, d.input, d.filters, d.conv, d.output, 8, &count, results.data());
+      return first_fitting(status, results, count);
+    }
+    case ConvPass::kBackwardInput: {
+      std::array<cudnnConvolutionBwdDataAlgoPerf_t, 8> results;
+      const cudnnStatus_t status =
+          cudnnGetConvolutionBackwardDataAlgorithm_v7(handle, d.filters, d.output, d.conv, d.input, 8, &count, results.data());
+      return first_fitting(status, results, count);
+    }
+    default: {
+      std::array<cudnnConvolutionBwdFilterAlgoPerf_t, 8> results;
+      const cudnnStatus_t status =
+          cudnnGetConvolutionBackwardFilterAlgorithm_v7(handle, d.input, d.output, d.conv, d.filters, 8, &count, results.data());
+      return first_fitting(status, results, count);
+    }
+  }
+}
+
+/// Calls f(handle, descriptors, algorithm) on the context's stream, where there is an algorithm; f returns the library's status.
+template <class F>
+bool with_algorithm(const KernelContext& context, ConvPass pass, DType dtype, const ConvGeometry& g, const F& f) {
+  const Problem problem = problem_of(context.device, pass, dtype, g);
+  for (const int64_t size : std::get<4>(problem)) {
+    if (size > std::numeric_limits<int>::max()) return false;
+  }
+  const DeviceGuard guard(context.device);
+  const Descriptors descriptors(dtype, g);
+  Handle& own = handle_of(context.device);
+  std::lock_guard lock(own.mutex);
+  if (own.handle == nullptr) TANDEM_CUDNN_CHECK(cudnnCreate(&own.handle));
+  TANDEM_CUDNN_CHECK(cudnnSetStream(own.handle, static_cast<cudaStream_t>(context.stream)));
+  const auto found = own.choices.find(problem);
+  const std::optional<Choice> choice =
+      found != own.choices.end() ? found->second : own.choices[problem] = choose(own.handle, pass, descriptors);
+  if (!choice) return false;
+  TANDEM_CUDNN_CHECK(cudnnSetConvolutionMathType(descriptors.conv, choice->math));
+  const cudnnStatus_t status = f(own.handle, descriptors, choice->algorithm);
+  if (status == CUDNN_STATUS_NOT_SUPPORTED) {  // proposed all the same: never again
+    own.choices[problem] = std::nullopt;
+    return false;
+  }
+  check_library(status, "cudnnConvolution");
+  return true;
+}
+
+constexpr float kOne = 1, kZero = 0;
+
+}  // namespace
+
+int64_t conv_library_bytes(DType dtype) { return dtype == kFloat64 ? 0 : kWorkspaceBytes; }
+
+bool library_conv_forward(const KernelContext& context, DType dtype, const ConvGeometry& geometry, const void* input,
+                          const void* filters, const void* bias, bool relu, void* workspace, void* out) {
+  if (relu && bias == nullptr) return false;
+  const auto run = [&](cudnnHandle_t handle, const Descriptors& d, int algorithm) {
+    if (bias == nullptr) {
+      return cudnnConvolutionForward(handle, &kOne, d.input, input, d.filters, filters, d.conv,
+                                     static_cast<cudnnConvolutionFwdAlgo_t>(algorithm), workspace, kWorkspaceBytes, &kZero,
+                                     d.output, out);
+    }
+    // Added before the result is rounded.  Without relu the library takes one algorithm alone.
+    const ActivationDescriptor activation;
+    TANDEM_CUDNN_CHECK(cudnnSetActivationDescriptor(
+        activation, relu ? CUDNN_ACTIVATION_RELU : CUDNN_ACTIVATION_IDENTITY, CUDNN_PROPAGATE_NAN, 0));
+    const auto chosen =
+        relu ? static_cast<cudnnConvolutionFwdAlgo_t>(algorithm) : CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM;
+    return cudnnConvolutionBiasActivationForward(handle, &kOne, d.input, input, d.filters, filters, d.conv, chosen, workspace,
+                                                 kWorkspaceBytes, &kZero, d.output, out, d.bias, bias, activation, d.output,
+                                                 out);
+  };
+  return with_algorithm(context, ConvPass::kForward, dtype, geometry, run);
+}
+
+bool library_conv_backward_input(const KernelContext& context, DType dtype, const ConvGeometry& geometry, const void* grad,
+                                 const void* filters, void* workspace, void* input_grad) {
+  return with_algorithm(context, ConvPass::kBackwardInput, dtype, geometry,
+                        [&](cudnnHandle_t handle, const Descriptors& d, int algorithm) {
+                          return cudnnConvolutionBackwardData(handle, &kOne, d.filters, filters, d.output, grad, d.conv,
+                                                              static_cast<cudnnConvolutionBwdDataAlgo_t>(algorithm), workspace,
+                                                              kWorkspaceBytes, &kZero, d.input, input_grad);
+                        });
+}
+
+bool library_conv_backward_weight(const KernelContext& context, DType dtype, const ConvGeometry& geometry, const void* input,
+                                  const void* grad, void* workspace, void* filters_grad) {
+  return with_algorithm(context, ConvPass::kBackwardWeight, dtype, geometry,
+                        [&](cudnnHandle_t handle, const Descriptors& d, int algorithm) {
+                          return cudnnConvolutionBackwardFilter(handle, &kOne, d.input, input, d.output, grad, d.conv,
+                                                                static_cast<cudnnConvolutionBwdFilterAlgo_t>(algorithm),
+                                                                workspace, kWorkspaceBytes, &kZero, d.filters, filters_grad);
+                        });
+}
+
+}  // namespace tandem::inline v0::cuda
+
+#endif
