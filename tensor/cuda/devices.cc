@@ -63,6 +63,9 @@ void check_device(Device device) {
   if (device.index >= 0 && device.index < count) [[likely]]
     return;
   const cudaError_t status = devices().status;
+  // So CUDA calls it too where there is no driver.
+  TANDEM_CHECK(DeviceError, status != cudaErrorInsufficientDriver, device,
+               ": this machine has no NVIDIA driver, or one too old for this build of tandem");
   TANDEM_CHECK(DeviceError, status == cudaSuccess, device, ": there is no GPU that can be used: ", cudaGetErrorString(status),
                " (", cudaGetErrorName(status), ")");
   throw DeviceError(with_module_scope(str(device, ": there is no such device; ", count, count == 1 ? " GPU is" : " GPUs are", " here")));

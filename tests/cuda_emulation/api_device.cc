@@ -253,6 +253,7 @@ constexpr ErrorText kErrors[] = {
     TANDEM_ERROR(cudaErrorInvalidDevicePointer, "invalid device pointer"),
     TANDEM_ERROR(cudaErrorInvalidMemcpyDirection, "invalid copy direction for memcpy"),
     TANDEM_ERROR(cudaErrorInvalidDeviceFunction, "invalid device function"),
+    TANDEM_ERROR(cudaErrorInsufficientDriver, "CUDA driver version is insufficient for CUDA runtime version"),
     TANDEM_ERROR(cudaErrorNoDevice, "no CUDA-capable device is detected"),
     TANDEM_ERROR(cudaErrorInvalidDevice, "invalid device ordinal"),
     TANDEM_ERROR(cudaErrorPeerAccessUnsupported, "peer access is not supported between these two devices"),
