@@ -1,5 +1,7 @@
 #include <tandem/ops/conv_library.h>
 
+#include <tandem/tensor/cuda/runtime.h>
+
 #ifdef TANDEM_CUDA_EMULATED
 
 namespace tandem::inline v0::cuda {
@@ -34,7 +36,6 @@ bool library_conv_backward_weight(const KernelContext&, DType, const ConvGeometr
 
 #include <tandem/base/error.h>
 #include <tandem/tensor/cuda.h>
-#include <tandem/tensor/cuda/runtime.h>
 
 namespace tandem::inline v0::cuda {
 
