@@ -6,6 +6,7 @@
 #include <tandem/base/rank_context.h>
 #include <tandem/base/thread.h>
 #include <tandem/base/trace.h>
+#include <tandem/distributed/one_rank.h>
 #include <tandem/tensor/chores.h>
 
 namespace tandem::inline v0::distributed {
@@ -115,6 +116,32 @@ void GroupQueue::run(CollectiveOperation& operation) {
   help(lock, operation, Clock::time_point::max());
   lock.unlock();
   if (operation.error) std::rethrow_exception(operation.error);
+}
+
+void GroupQueue::run_alone(CollectiveOperation& operation) {
+  {
+    std::lock_guard lock(mutex_);
+    operation.collective.seq = ++last_seq_;
+  }
+  try {
+    begin(operation);
+  } catch (const GroupError& error) {
+    fail(operation, error);
+    std::rethrow_exception(operation.error);
+  }
+  move_alone(operation.collective);
+  finish(operation);
+}
+
+Work GroupQueue::start_alone(CollectiveOperation& operation) {
+  const Promise<void> done;
+  try {
+    run_alone(operation);
+    done.set_value();
+  } catch (const CommError&) {
+    done.set_exception(std::current_exception());
+  }
+  return done.future();
 }
 
 void GroupQueue::run(Message& message) {

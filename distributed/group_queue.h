@@ -44,6 +44,10 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
 
   /// Runs the operation on this thread, a collective after those that are queued.
   void run(CollectiveOperation& operation);
+  /// Of is_for_one_rank: at once, on the calling thread.
+  void run_alone(CollectiveOperation& operation);
+  /// The same, and its handle, which is complete: the GPU does the work in the order of the stream that is current now.
+  Work start_alone(CollectiveOperation& operation);
   void run(Message& message);
   /// The same for several that follow each other directly; throws the first's error.
   void run(std::span<const std::shared_ptr<CollectiveOperation>> operations);

@@ -29,23 +29,23 @@ class ProcessGroup::Impl : public GroupQueue {
   void call(const Prepare& prepare, Arguments&&... arguments) {
     CollectiveOperation operation;
     prepare(operation, options(), std::forward<Arguments>(arguments)...);
-    is_for_one_rank(operation) ? run_alone(operation) : run(operation);
+    is_for_one_rank(operation.collective) ? run_alone(operation) : run(operation);
   }
 
   template <class Prepare, class... Arguments>
   Work call_async(const Prepare& prepare, Arguments&&... arguments) {
     const auto operation = std::make_shared<CollectiveOperation>();
     prepare(*operation, options(), std::forward<Arguments>(arguments)...);
-    return is_for_one_rank(*operation) ? start_alone(*operation) : start(operation);
+    return is_for_one_rank(operation->collective) ? start_alone(*operation) : start(operation);
   }
 
   void call(const Operations& operations) {  // of one device
-    if (!is_for_one_rank(*operations.front())) return run(operations);
+    if (!is_for_one_rank(operations.front()->collective)) return run(operations);
     for (const auto& operation : operations) run_alone(*operation);
   }
 
   Work call_async(const Operations& operations) {
-    if (!is_for_one_rank(*operations.front())) return start(operations);
+    if (!is_for_one_rank(operations.front()->collective)) return start(operations);
     Work last;
     for (const auto& operation : operations) last = start_alone(*operation);
     return last;

@@ -61,7 +61,7 @@ struct P2POp {
 ///
 /// `root`, `src`, `dst` and the order of parts are ranks of this group; errors name ranks by their numbers in the job.
 /// Safe from many threads.  CPU tensors of every dtype and any strides, all of a call of one dtype and device; in a group of
-/// one rank a GPU's too.  What is not row-major is copied once, when the operation begins and at its end.  Outputs must not be expanded, nor share
+/// one rank a GPU's too, queued on the caller's current stream, where what follows finds the results.  What is not row-major is copied once, when the operation begins and at its end.  Outputs must not be expanded, nor share
 /// memory with each other or with what is read, unless stated.  Sums run in one order that the group's layout fixes
 /// (docs/determinism.md); half types are summed in float32 and rounded once.  kAvg: floating dtypes, divided once after
 /// the sum.  For bool kSum is "or" and kProduct "and".

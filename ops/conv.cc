@@ -55,9 +55,9 @@ void run(ConvPass pass, DType dtype, Device device, const ConvGeometry& geometry
 
 /// What a GPU's pass works in; counts its work.
 #ifdef TANDEM_WITH_CUDA
-Tensor gpu_scratch(ConvPass pass, DType dtype, Device device, const ConvGeometry& geometry) {
+Tensor gpu_scratch(const KernelContext& context, ConvPass pass, DType dtype, const ConvGeometry& geometry) {
   trace_work(2 * geometry.work());
-  return empty({cuda::conv_workspace_bytes(dtype, pass, geometry)}, {kUInt8, device});
+  return empty({cuda::conv_workspace_bytes(context, dtype, pass, geometry)}, {kUInt8, context.device});
 }
 #endif
 
@@ -76,7 +76,7 @@ Tensor forward(const KernelContext& context, const ConvGeometry& geometry, const
   const Tensor bias = bias_argument.defined() ? row_major(bias_argument) : Tensor();
 #ifdef TANDEM_WITH_CUDA
   if (!context.device.is_cpu()) {
-    const Tensor scratch = gpu_scratch(ConvPass::kForward, dtype, out.device(), geometry);
+    const Tensor scratch = gpu_scratch(context, ConvPass::kForward, dtype, geometry);
     cuda::conv_forward(context, dtype, geometry, input.data_ptr(), weight.data_ptr(),
                        bias.defined() ? bias.data_ptr() : nullptr, relu, scratch.data_ptr(), out.data_ptr());
     return out;
@@ -101,7 +101,7 @@ Tensor input_gradient(const ConvGeometry& geometry, const Tensor& grad_argument,
   const Tensor grad = channels_last(grad_argument), weight = row_major(weight_argument);
 #ifdef TANDEM_WITH_CUDA
   if (!context.device.is_cpu()) {
-    const Tensor scratch = gpu_scratch(ConvPass::kBackwardInput, dtype, out.device(), geometry);
+    const Tensor scratch = gpu_scratch(context, ConvPass::kBackwardInput, dtype, geometry);
     cuda::conv_backward_input(context, dtype, geometry, grad.data_ptr(), weight.data_ptr(), scratch.data_ptr(),
                               out.data_ptr());
     return out;
@@ -129,7 +129,7 @@ Tensor weight_gradient(const ConvGeometry& geometry, const Tensor& input_argumen
   const Tensor input = channels_last(input_argument), grad = channels_last(grad_argument);
 #ifdef TANDEM_WITH_CUDA
   if (!context.device.is_cpu()) {
-    const Tensor scratch = gpu_scratch(ConvPass::kBackwardWeight, dtype, out.device(), geometry);
+    const Tensor scratch = gpu_scratch(context, ConvPass::kBackwardWeight, dtype, geometry);
     cuda::conv_backward_weight(context, dtype, geometry, input.data_ptr(), grad.data_ptr(), slot.accumulate ? 1 : 0,
                                scratch.data_ptr(), out.data_ptr());
     return out;

@@ -3,7 +3,8 @@
 // Vocabulary.  The *patch* of a result holds the channels of all source pixels that its taps see, tap by tap; patches as rows of a
 // matrix, times the filters, are the results.  The gradient of the input is the same product with the gradient as the source:
 // pixels that leave the same remainder by the stride see the same taps, so a stride of 2 makes four products (*steps*), none of
-// which multiplies by zeros of the stride.  So every number is summed in one product, and rounded once.  Patches are made in
+// which multiplies by zeros of the stride.  So every number is summed in one product, and rounded once (after cuDNN a bias rounds
+// again).  Patches are made in
 // *pieces* of the rows: the workspace stays bounded.
 #include <algorithm>
 #include <cstddef>
@@ -102,6 +103,16 @@ __global__ void pick_filters_kernel(Filters f, const T* weight, T* out) {
     const int64_t group = tap / f.taps.width / f.taps.height;
     out[i] = weight[group * f.group_stride + from * f.from_stride + to * f.to_stride +
                     (f.first.height + tap_y * f.step.height) * f.kernel_width + f.first.width + tap_x * f.step.width];
+  }
+}
+
+/// out += bias, negative values replaced by 0 if `relu`: after cuDNN.
+template <class T>
+__global__ void add_bias_kernel(int64_t n, int64_t channels, const T* bias, bool relu, T* out) {
+  using C = Accumulator<T>;
+  for (int64_t i = thread_index(); i < n; i += num_threads()) {
+    const C sum = static_cast<C>(out[i]) + (bias == nullptr ? C{0} : static_cast<C>(bias[i % channels]));
+    out[i] = static_cast<T>(relu && sum < C{0} ? C{0} : sum);
   }
 }
 
@@ -270,21 +281,21 @@ struct WeightLayout : Layout {
   }
 };
 
-/// For cuDNN: its own, and the filters in its order.
+/// For cuDNN: the filters in its order, and what it works in.
 struct LibraryLayout : Layout {
-  int64_t library, filters;
+  int64_t filters, library, library_bytes;
 
-  LibraryLayout(const ConvGeometry& g, DType dtype) {
-    library = take(conv_library_bytes(dtype));
+  LibraryLayout(const KernelContext& context, DType dtype, ConvPass pass, const ConvGeometry& g)
+      : library_bytes(library_conv_bytes(context, dtype, pass, g)) {
     filters = take(g.weight_elements() * size_of(dtype));
+    library = take(library_bytes);
   }
+  bool is_possible() const { return library_bytes > 0; }
 };
-
-bool library_can(const ConvGeometry& g, DType dtype) { return conv_library_bytes(dtype) > 0 && g.work() > 0; }
 
 /// The filters as [filter][tap][channel], for cuDNN.
 template <class T>
-const T* reorder_filters(const KernelContext& context, DType dtype, const ConvGeometry& g, const T* weight, std::byte* workspace) {
+void reorder_filters(const KernelContext& context, const ConvGeometry& g, const T* weight, T* out) {
   const Filters filters{.groups = g.out_channels,
                         .from = g.group_channels(),
                         .to = 1,
@@ -295,9 +306,7 @@ const T* reorder_filters(const KernelContext& context, DType dtype, const ConvGe
                         .group_stride = g.group_channels() * g.taps(),
                         .from_stride = g.taps(),
                         .to_stride = 0};
-  T* const out = reinterpret_cast<T*>(workspace + LibraryLayout(g, dtype).filters);
   launch_kernel(context, pick_filters_kernel<T>, blocks_for(filters.num_elements()), kBlock, 0, filters, weight, out);
-  return out;
 }
 
 /// Patches of the rows from `first` on, as the side of products: of each group, one after the other.
@@ -375,9 +384,10 @@ void run_weight(const KernelContext& context, DType dtype, const ConvGeometry& g
 
 }  // namespace
 
-int64_t conv_workspace_bytes(DType dtype, ConvPass pass, const ConvGeometry& geometry) {
+int64_t conv_workspace_bytes(const KernelContext& context, DType dtype, ConvPass pass, const ConvGeometry& geometry) {
   if (depthwise_can(geometry)) return depthwise_workspace_bytes(pass, geometry);
-  int64_t most = library_can(geometry, dtype) ? LibraryLayout(geometry, dtype).used : 0;
+  const LibraryLayout library(context, dtype, pass, geometry);
+  int64_t most = library.is_possible() ? library.used : 0;
   if (pass == ConvPass::kBackwardWeight) return std::max(most, WeightLayout(geometry, dtype).used);
   for_each_step(pass, geometry, [&](const Step& step) { most = std::max(most, StepLayout(step, dtype).used); });
   return most;
@@ -389,9 +399,16 @@ void conv_forward(const KernelContext& context, DType dtype, const ConvGeometry&
   if (depthwise_can(geometry)) return depthwise_forward(context, dtype, geometry, input, weight, bias, relu, out);
   visit_floating_dtype(dtype, [&]<class T>() {
     auto* const memory = static_cast<std::byte*>(workspace);
-    if (library_can(geometry, dtype)) {
-      const T* filters = reorder_filters(context, dtype, geometry, static_cast<const T*>(weight), memory);
-      if (library_conv_forward(context, dtype, geometry, input, filters, bias, relu, memory, out)) return;
+    if (const LibraryLayout library(context, dtype, ConvPass::kForward, geometry); library.is_possible()) {
+      T* const filters = reinterpret_cast<T*>(memory + library.filters);
+      reorder_filters(context, geometry, static_cast<const T*>(weight), filters);
+      if (library_conv_forward(context, dtype, geometry, input, filters, memory + library.library, out)) {
+        const int64_t n = geometry.out_pixels() * geometry.out_channels;
+        if (bias == nullptr && !relu) return;
+        launch_kernel(context, add_bias_kernel<T>, blocks_for(n), kBlock, 0, n, geometry.out_channels,
+                      static_cast<const T*>(bias), relu, static_cast<T*>(out));
+        return;
+      }
     }
     for_each_step(ConvPass::kForward, geometry, [&](const Step& step) {
       run_step<T>(context, dtype, step, static_cast<const T*>(input), static_cast<const T*>(weight),
@@ -406,9 +423,10 @@ void conv_backward_input(const KernelContext& context, DType dtype, const ConvGe
   if (depthwise_can(geometry)) return depthwise_backward_input(context, dtype, geometry, grad, weight, input_grad);
   visit_floating_dtype(dtype, [&]<class T>() {
     auto* const memory = static_cast<std::byte*>(workspace);
-    if (library_can(geometry, dtype)) {
-      const T* filters = reorder_filters(context, dtype, geometry, static_cast<const T*>(weight), memory);
-      if (library_conv_backward_input(context, dtype, geometry, grad, filters, memory, input_grad)) return;
+    if (const LibraryLayout library(context, dtype, ConvPass::kBackwardInput, geometry); library.is_possible()) {
+      T* const filters = reinterpret_cast<T*>(memory + library.filters);
+      reorder_filters(context, geometry, static_cast<const T*>(weight), filters);
+      if (library_conv_backward_input(context, dtype, geometry, grad, filters, memory + library.library, input_grad)) return;
     }
     for_each_step(ConvPass::kBackwardInput, geometry, [&](const Step& step) {
       run_step<T>(context, dtype, step, static_cast<const T*>(grad), static_cast<const T*>(weight), nullptr, false,
@@ -425,9 +443,9 @@ void conv_backward_weight(const KernelContext& context, DType dtype, const ConvG
   }
   visit_floating_dtype(dtype, [&]<class T>() {
     auto* const memory = static_cast<std::byte*>(workspace);
-    if (library_can(geometry, dtype)) {
-      T* const part = reinterpret_cast<T*>(memory + LibraryLayout(geometry, dtype).filters);
-      if (library_conv_backward_weight(context, dtype, geometry, input, grad, memory, part)) {
+    if (const LibraryLayout library(context, dtype, ConvPass::kBackwardWeight, geometry); library.is_possible()) {
+      T* const part = reinterpret_cast<T*>(memory + library.filters);
+      if (library_conv_backward_weight(context, dtype, geometry, input, grad, memory + library.library, part)) {
         launch_kernel(context, add_filters_kernel<T>, blocks_for(geometry.weight_elements()), kBlock, 0, geometry.out_channels,
                       geometry.taps(), geometry.group_channels(), static_cast<const T*>(part), true, true, beta,
                       static_cast<Accumulator<T>*>(nullptr), static_cast<T*>(weight_grad));

@@ -78,7 +78,7 @@ namespace cuda {
 
 // As above, for any floating dtype; half types are summed in float32.
 
-int64_t conv_workspace_bytes(DType dtype, ConvPass pass, const ConvGeometry& geometry);
+int64_t conv_workspace_bytes(const KernelContext& context, DType dtype, ConvPass pass, const ConvGeometry& geometry);
 
 void conv_forward(const KernelContext& context, DType dtype, const ConvGeometry& geometry, const void* input,
                   const void* weight, const void* bias, bool relu, void* workspace, void* out);

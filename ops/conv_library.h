@@ -7,14 +7,15 @@
 
 namespace tandem::inline v0::cuda {
 
-/// What the library may use of a pass's workspace; 0 where it is not asked: in the emulation, and for float64.
-int64_t conv_library_bytes(DType dtype);
+/// What the library works in for a pass, at least 1; 0 where it has no deterministic algorithm for it that sums products: in
+/// float64, and in the emulation, it is not asked.
+int64_t library_conv_bytes(const KernelContext& context, DType dtype, ConvPass pass, const ConvGeometry& geometry);
 
-// As the functions of conv_kernels.h, with filters in the order [filter][tap][channel]; false where the library has no deterministic
-// algorithm for the sizes, or needs more than that workspace.
+// As the functions of conv_kernels.h, without bias and relu, and with filters in the order [filter][tap][channel].  False where
+// nothing was computed.
 
 bool library_conv_forward(const KernelContext& context, DType dtype, const ConvGeometry& geometry, const void* input,
-                          const void* filters, const void* bias, bool relu, void* workspace, void* out);
+                          const void* filters, void* workspace, void* out);
 bool library_conv_backward_input(const KernelContext& context, DType dtype, const ConvGeometry& geometry, const void* grad,
                                  const void* filters, void* workspace, void* input_grad);
 bool library_conv_backward_weight(const KernelContext& context, DType dtype, const ConvGeometry& geometry, const void* input,

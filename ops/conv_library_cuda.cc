@@ -6,10 +6,9 @@
 
 namespace tandem::inline v0::cuda {
 
-int64_t conv_library_bytes(DType) { return 0; }
+int64_t library_conv_bytes(const KernelContext&, DType, ConvPass, const ConvGeometry&) { return 0; }
 
-bool library_conv_forward(const KernelContext&, DType, const ConvGeometry&, const void*, const void*, const void*, bool, void*,
-                          void*) {
+bool library_conv_forward(const KernelContext&, DType, const ConvGeometry&, const void*, const void*, void*, void*) {
   return false;
 }
 bool library_conv_backward_input(const KernelContext&, DType, const ConvGeometry&, const void*, const void*, void*, void*) {
@@ -41,7 +40,7 @@ namespace tandem::inline v0::cuda {
 
 namespace {
 
-constexpr int64_t kWorkspaceBytes = int64_t{64} << 20;
+constexpr int64_t kMostWorkspaceBytes = int64_t{256} << 20;
 
 void check_library(cudnnStatus_t status, const char* call) {
   if (status == CUDNN_STATUS_SUCCESS) [[likely]]
@@ -67,11 +66,9 @@ struct Owned {
 using TensorDescriptor = Owned<cudnnTensorDescriptor_t, cudnnCreateTensorDescriptor, cudnnDestroyTensorDescriptor>;
 using FilterDescriptor = Owned<cudnnFilterDescriptor_t, cudnnCreateFilterDescriptor, cudnnDestroyFilterDescriptor>;
 using ConvDescriptor = Owned<cudnnConvolutionDescriptor_t, cudnnCreateConvolutionDescriptor, cudnnDestroyConvolutionDescriptor>;
-using ActivationDescriptor =
-    Owned<cudnnActivationDescriptor_t, cudnnCreateActivationDescriptor, cudnnDestroyActivationDescriptor>;
 
 struct Descriptors {
-  TensorDescriptor input, output, bias;
+  TensorDescriptor input, output;
   FilterDescriptor filters;
   ConvDescriptor conv;
 
@@ -82,7 +79,6 @@ struct Descriptors {
                                                   n(g.size.width)));
     TANDEM_CUDNN_CHECK(cudnnSetTensor4dDescriptor(output, CUDNN_TENSOR_NHWC, type, n(g.batch), n(g.out_channels),
                                                   n(g.out.height), n(g.out.width)));
-    TANDEM_CUDNN_CHECK(cudnnSetTensor4dDescriptor(bias, CUDNN_TENSOR_NHWC, type, 1, n(g.out_channels), 1, 1));
     TANDEM_CUDNN_CHECK(cudnnSetFilter4dDescriptor(filters, type, CUDNN_TENSOR_NHWC, n(g.out_channels), n(g.group_channels()),
                                                   n(g.kernel.height), n(g.kernel.width)));
     TANDEM_CUDNN_CHECK(cudnnSetConvolution2dDescriptor(conv, n(g.padding.height), n(g.padding.width), n(g.stride.height),
@@ -94,10 +90,11 @@ struct Descriptors {
   }
 };
 
-/// An algorithm of a pass, as the library numbers them, and its kind of arithmetic.
+/// An algorithm of a pass, as the library numbers them, its kind of arithmetic, and what it works in.
 struct Choice {
   int algorithm;
   cudnnMathType_t math;
+  int64_t workspace_bytes;
 };
 
 /// All that a choice depends on.
@@ -125,15 +122,33 @@ Problem problem_of(Device device, ConvPass pass, DType dtype, const ConvGeometry
            g.dilation.width, g.groups}};
 }
 
-/// The first of the library's proposals, a rule of the sizes, whose sums have one order and whose workspace fits.
+/// There are statuses for each kind of what is not supported.
+bool is_unsupported(cudnnStatus_t status) { return CUDNN_STATUS_CATEGORY(status) == CUDNN_STATUS_NOT_SUPPORTED; }
+
+// Sums by transforms lose digits that sums of products keep.
+bool is_exact(cudnnConvolutionFwdAlgo_t a) {
+  return a != CUDNN_CONVOLUTION_FWD_ALGO_FFT && a != CUDNN_CONVOLUTION_FWD_ALGO_FFT_TILING &&
+         a != CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD && a != CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD_NONFUSED;
+}
+bool is_exact(cudnnConvolutionBwdDataAlgo_t a) {
+  return a != CUDNN_CONVOLUTION_BWD_DATA_ALGO_FFT && a != CUDNN_CONVOLUTION_BWD_DATA_ALGO_FFT_TILING &&
+         a != CUDNN_CONVOLUTION_BWD_DATA_ALGO_WINOGRAD && a != CUDNN_CONVOLUTION_BWD_DATA_ALGO_WINOGRAD_NONFUSED;
+}
+bool is_exact(cudnnConvolutionBwdFilterAlgo_t a) {
+  return a != CUDNN_CONVOLUTION_BWD_FILTER_ALGO_FFT && a != CUDNN_CONVOLUTION_BWD_FILTER_ALGO_FFT_TILING &&
+         a != CUDNN_CONVOLUTION_BWD_FILTER_ALGO_WINOGRAD && a != CUDNN_CONVOLUTION_BWD_FILTER_ALGO_WINOGRAD_NONFUSED;
+}
+
+/// The first of the library's proposals, a rule of the sizes, whose sums have one order and whose workspace is small enough.
 template <class Result>
 std::optional<Choice> first_fitting(cudnnStatus_t status, const std::array<Result, 8>& results, int count) {
-  if (status != CUDNN_STATUS_SUCCESS) return std::nullopt;
+  if (is_unsupported(status)) return std::nullopt;
+  check_library(status, "cudnnGetConvolutionAlgorithm_v7");
   for (int i = 0; i < count; ++i) {
     const Result& r = results[static_cast<size_t>(i)];
-    if (r.status == CUDNN_STATUS_SUCCESS && r.determinism == CUDNN_DETERMINISTIC &&
-        static_cast<int64_t>(r.memory) <= kWorkspaceBytes) {
-      return Choice{static_cast<int>(r.algo), r.mathType};
+    if (r.status == CUDNN_STATUS_SUCCESS && r.determinism == CUDNN_DETERMINISTIC && is_exact(r.algo) &&
+        static_cast<int64_t>(r.memory) <= kMostWorkspaceBytes) {
+      return Choice{static_cast<int>(r.algo), r.mathType, std::max<int64_t>(1, static_cast<int64_t>(r.memory))};
     }
   }
   return std::nullopt;
@@ -163,13 +178,20 @@ std::optional<Choice> choose(cudnnHandle_t handle, ConvPass pass, const Descript
   }
 }
 
-/// Calls f(handle, descriptors, algorithm) on the context's stream, where there is an algorithm; f returns the library's status.
+/// Whether the library's numbers hold all sizes and counts.
+bool is_in_range(const ConvGeometry& g) {
+  const auto fits = [](int64_t count) { return count <= std::numeric_limits<int>::max(); };
+  return fits(g.batch * g.size.height * g.size.width * g.channels) && fits(g.out_pixels() * g.out_channels) &&
+         fits(g.weight_elements()) && fits(g.stride.height) && fits(g.stride.width) && fits(g.padding.height) &&
+         fits(g.padding.width) && fits(g.dilation.height) && fits(g.dilation.width);
+}
+
+/// Calls f(handle, descriptors, choice) with the pass's algorithm if there is one; false where there is none, or f returns that
+/// status.
 template <class F>
 bool with_algorithm(const KernelContext& context, ConvPass pass, DType dtype, const ConvGeometry& g, const F& f) {
+  if (dtype == kFloat64 || g.work() == 0 || !is_in_range(g)) return false;
   const Problem problem = problem_of(context.device, pass, dtype, g);
-  for (const int64_t size : std::get<4>(problem)) {
-    if (size > std::numeric_limits<int>::max()) return false;
-  }
   const DeviceGuard guard(context.device);
   const Descriptors descriptors(dtype, g);
   Handle& own = handle_of(context.device);
@@ -181,8 +203,8 @@ bool with_algorithm(const KernelContext& context, ConvPass pass, DType dtype, co
       found != own.choices.end() ? found->second : own.choices[problem] = choose(own.handle, pass, descriptors);
   if (!choice) return false;
   TANDEM_CUDNN_CHECK(cudnnSetConvolutionMathType(descriptors.conv, choice->math));
-  const cudnnStatus_t status = f(own.handle, descriptors, choice->algorithm);
-  if (status == CUDNN_STATUS_NOT_SUPPORTED) {  // proposed all the same: never again
+  const cudnnStatus_t status = f(own.handle, descriptors, *choice);
+  if (is_unsupported(status)) {  // proposed all the same: never again
     own.choices[problem] = std::nullopt;
     return false;
   }
@@ -194,48 +216,43 @@ constexpr float kOne = 1, kZero = 0;
 
 }  // namespace
 
-int64_t conv_library_bytes(DType dtype) { return dtype == kFloat64 ? 0 : kWorkspaceBytes; }
+int64_t library_conv_bytes(const KernelContext& context, DType dtype, ConvPass pass, const ConvGeometry& geometry) {
+  int64_t num_bytes = 0;
+  with_algorithm(context, pass, dtype, geometry, [&](cudnnHandle_t, const Descriptors&, const Choice& choice) {
+    num_bytes = choice.workspace_bytes;
+    return CUDNN_STATUS_SUCCESS;
+  });
+  return num_bytes;
+}
 
 bool library_conv_forward(const KernelContext& context, DType dtype, const ConvGeometry& geometry, const void* input,
-                          const void* filters, const void* bias, bool relu, void* workspace, void* out) {
-  if (relu && bias == nullptr) return false;
-  const auto run = [&](cudnnHandle_t handle, const Descriptors& d, int algorithm) {
-    if (bias == nullptr) {
-      return cudnnConvolutionForward(handle, &kOne, d.input, input, d.filters, filters, d.conv,
-                                     static_cast<cudnnConvolutionFwdAlgo_t>(algorithm), workspace, kWorkspaceBytes, &kZero,
-                                     d.output, out);
-    }
-    // Added before the result is rounded.  Without relu the library takes one algorithm alone.
-    const ActivationDescriptor activation;
-    TANDEM_CUDNN_CHECK(cudnnSetActivationDescriptor(
-        activation, relu ? CUDNN_ACTIVATION_RELU : CUDNN_ACTIVATION_IDENTITY, CUDNN_PROPAGATE_NAN, 0));
-    const auto chosen =
-        relu ? static_cast<cudnnConvolutionFwdAlgo_t>(algorithm) : CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM;
-    return cudnnConvolutionBiasActivationForward(handle, &kOne, d.input, input, d.filters, filters, d.conv, chosen, workspace,
-                                                 kWorkspaceBytes, &kZero, d.output, out, d.bias, bias, activation, d.output,
-                                                 out);
-  };
-  return with_algorithm(context, ConvPass::kForward, dtype, geometry, run);
+                          const void* filters, void* workspace, void* out) {
+  return with_algorithm(context, ConvPass::kForward, dtype, geometry,
+                        [&](cudnnHandle_t handle, const Descriptors& d, const Choice& choice) {
+                          return cudnnConvolutionForward(handle, &kOne, d.input, input, d.filters, filters, d.conv,
+                                                         static_cast<cudnnConvolutionFwdAlgo_t>(choice.algorithm), workspace,
+                                                         static_cast<size_t>(choice.workspace_bytes), &kZero, d.output, out);
+                        });
 }
 
 bool library_conv_backward_input(const KernelContext& context, DType dtype, const ConvGeometry& geometry, const void* grad,
                                  const void* filters, void* workspace, void* input_grad) {
-  return with_algorithm(context, ConvPass::kBackwardInput, dtype, geometry,
-                        [&](cudnnHandle_t handle, const Descriptors& d, int algorithm) {
-                          return cudnnConvolutionBackwardData(handle, &kOne, d.filters, filters, d.output, grad, d.conv,
-                                                              static_cast<cudnnConvolutionBwdDataAlgo_t>(algorithm), workspace,
-                                                              kWorkspaceBytes, &kZero, d.input, input_grad);
-                        });
+  return with_algorithm(
+      context, ConvPass::kBackwardInput, dtype, geometry, [&](cudnnHandle_t handle, const Descriptors& d, const Choice& choice) {
+        return cudnnConvolutionBackwardData(handle, &kOne, d.filters, filters, d.output, grad, d.conv,
+                                            static_cast<cudnnConvolutionBwdDataAlgo_t>(choice.algorithm), workspace,
+                                            static_cast<size_t>(choice.workspace_bytes), &kZero, d.input, input_grad);
+      });
 }
 
 bool library_conv_backward_weight(const KernelContext& context, DType dtype, const ConvGeometry& geometry, const void* input,
                                   const void* grad, void* workspace, void* filters_grad) {
-  return with_algorithm(context, ConvPass::kBackwardWeight, dtype, geometry,
-                        [&](cudnnHandle_t handle, const Descriptors& d, int algorithm) {
-                          return cudnnConvolutionBackwardFilter(handle, &kOne, d.input, input, d.output, grad, d.conv,
-                                                                static_cast<cudnnConvolutionBwdFilterAlgo_t>(algorithm),
-                                                                workspace, kWorkspaceBytes, &kZero, d.filters, filters_grad);
-                        });
+  return with_algorithm(
+      context, ConvPass::kBackwardWeight, dtype, geometry, [&](cudnnHandle_t handle, const Descriptors& d, const Choice& choice) {
+        return cudnnConvolutionBackwardFilter(handle, &kOne, d.input, input, d.output, grad, d.conv,
+                                              static_cast<cudnnConvolutionBwdFilterAlgo_t>(choice.algorithm), workspace,
+                                              static_cast<size_t>(choice.workspace_bytes), &kZero, d.filters, filters_grad);
+      });
 }
 
 }  // namespace tandem::inline v0::cuda

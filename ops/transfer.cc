@@ -65,23 +65,43 @@ class PackingSpace {
   /// What a part of so many bytes takes of it.
   static int64_t bytes_of(int64_t num_bytes) { return (num_bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-  /// The streams go on from what `ready` say; `number` tells spaces apart.
-  PackingSpace(const std::vector<MemoryNeed>& needs, const std::vector<Ready>& ready, int number) {
+  explicit PackingSpace(const std::vector<MemoryNeed>& needs) {
     for (const MemoryNeed& need : needs) {
       if (need.staging_bytes > 0) memories_.push_back({empty({need.staging_bytes}, {kUInt8, need.device})});
     }
+  }
+  /// Takes streams of these GPUs that go on from there.  After all memory was made: what its stream did with it before is over.
+  void take_streams(const std::vector<Ready>& ready) {
+    static std::atomic<unsigned> num_taken{0};
+    const int number = static_cast<int>(num_taken++ % static_cast<unsigned>(cuda::kSideStreams));
     for (const Ready& gpu : ready) {
-      streams_.push_back(cuda::side_stream(gpu.device, number % kSideStreams));
+      streams_.push_back(cuda::side_stream(gpu.device, number));
       gpu.event.make_wait(streams_.back());
     }
   }
-  /// Runs f, which may queue work on the GPUs, to the end of that work.
+  /// Runs f, which may queue work on the GPUs, to the end of that work, also where f or the work fails: memory goes back then.  What
+  /// kernels of the program complained of stays for its own synchronisation.
   template <class F>
   void run(const F& f) {
     if (streams_.empty()) return f();
+    std::exception_ptr error;
+    const auto attempt = [&](const auto& step) {
+      try {
+        step();
+      } catch (...) {
+        if (!error) error = std::current_exception();
+      }
+    };
     const cuda::StreamGuard guard(streams_);
-    f();
-    for (const cuda::Stream& stream : streams_) stream.synchronize();
+    attempt(f);
+    for (const cuda::Stream& stream : streams_) {
+      attempt([&] {
+        const cuda::Event done(stream.device());
+        done.record(stream);
+        done.synchronize();
+      });
+    }
+    if (error) std::rethrow_exception(error);
   }
   /// Room for a row-major tensor of like's shape and dtype on `device`.
   Tensor take(const Tensor& like, Device device) {
@@ -97,7 +117,6 @@ class PackingSpace {
 
  private:
   static constexpr int64_t kAlignment = 64;
-  static constexpr int kSideStreams = 16;
   struct Memory {
     Tensor bytes;
     int64_t num_taken = 0;
@@ -111,10 +130,11 @@ namespace {
 /// One for each chunk in flight, made before the first: what is under way does not fail for want of memory.
 class PackingSpaces {
  public:
-  PackingSpaces(const std::vector<MemoryNeed>& needs, const std::vector<PackingSpace::Ready>& ready, int64_t count) {
-    for (int64_t i = 0; i < count; ++i) {
-      free_.push_back(std::make_unique<PackingSpace>(needs, ready, static_cast<int>(i)));
-    }
+  PackingSpaces(const std::vector<MemoryNeed>& needs, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) free_.push_back(std::make_unique<PackingSpace>(needs));
+  }
+  void take_streams(const std::vector<PackingSpace::Ready>& ready) {
+    for (const auto& space : free_) space->take_streams(ready);
   }
   /// Calls f with one that nobody else uses meanwhile; no more at a time than there are.
   template <class F>
@@ -193,6 +213,8 @@ void Transfer::expect_copy(const Tensor& input, Device device) {
 
 void Transfer::expect(std::span<const Tensor> inputs, std::span<const Device> devices, bool row_major) {
   const Device device = devices[0];  // from there the other outputs are made
+  TANDEM_CHECK(ValueError, device.is_cpu() || inputs.size() <= chores::kMostSummedOnGpu, op_, ": ", inputs.size(),
+               " tensors, a GPU adds up to ", chores::kMostSummedOnGpu);
   const ChunkGrid grid = grid_of(inputs[0], row_major && all_contiguous(inputs));
   num_chunks_ += grid.size();
   std::vector<MemoryNeed> staged;  // by a chunk of this step
@@ -322,7 +344,8 @@ ChunkWork Transfer::work() {
     touched.insert(touched.end(), step.inputs.begin(), step.inputs.end());
     touched.insert(touched.end(), step.outputs.begin(), step.outputs.end());
   }
-  const auto spaces = std::make_shared<PackingSpaces>(needs_, gpus_ready(touched), num_spaces());
+  const auto spaces = std::make_shared<PackingSpaces>(needs_, num_spaces());
+  spaces->take_streams(gpus_ready(touched));
   work.run = [steps = std::move(steps_), list = std::move(chunks), num_done, spaces](int64_t i) {
     const Chunk& chunk = list[static_cast<size_t>(i)];
     const Step& step = steps[chunk.step];

@@ -28,8 +28,9 @@ TANDEM_API void copy_past_caches(void* out, const void* src, size_t num_bytes);
 /// Whether sums on `device` take what lies on `memory` as it is: CPU devices read each other's memory, GPUs their own and that
 /// of their peers.
 TANDEM_API bool can_read(Device device, Device memory);
-/// out = inputs[0] + inputs[1] + ... in this order, of equal shape and dtype, all row-major, on devices that out's can read; half
-/// types are added in float32 and rounded once.  On the calling thread; `whole_bytes` as for copy.
+inline constexpr size_t kMostSummedOnGpu = 64;
+/// out = inputs[0] + inputs[1] + ... in this order, of equal shape and dtype, all row-major, on devices that out's can read, on a
+/// GPU at most kMostSummedOnGpu; half types are added in float32 and rounded once.  On the calling thread; `whole_bytes` as for copy.
 TANDEM_API void sum(std::span<const Tensor> inputs, const Tensor& out, int64_t whole_bytes = 0);
 /// out += src for equal shape, dtype and device; half types are added in float32.
 TANDEM_API void add_into(const Tensor& src, const Tensor& out);

@@ -59,8 +59,9 @@ class TANDEM_API Stream {
 /// device has for all threads.  Throws DeviceError.
 TANDEM_API Stream current_stream(Device device);
 
+inline constexpr int kSideStreams = 16;
 /// One of the streams that a GPU has beside its current one for what runs at the same time, as copies do: the same for the same
-/// number from 0 to 15.  Memory that is given back is used again within its stream, so streams for a moment are taken from here.
+/// number from 0 to kSideStreams - 1.  Memory that is given back is used again within its stream, so streams for a moment are taken from here.
 /// Throws DeviceError.
 TANDEM_API Stream side_stream(Device device, int number);
 

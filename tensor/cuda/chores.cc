@@ -29,7 +29,7 @@ void copy_whole(const Tensor& src, const Tensor& out) {
   const cudaStream_t stream = stream_of(gpu);
   if (from.is_cpu() || to.is_cpu()) {
     copy_pageable(stream, out.data_ptr(), src.data_ptr(), out.num_bytes(), from.is_cpu());
-    throw_complaint(gpu);
+    if (to.is_cpu()) throw_complaint(gpu);  // of what may have made the values
   } else if (from == to) {
     copy_bytes(gpu, out.data_ptr(), src.data_ptr(), out.num_bytes());
   } else {
@@ -73,7 +73,7 @@ void copy(const Tensor& src, const Tensor& out) {
 }
 
 void sum(std::span<const Tensor> inputs, const Tensor& out) {
-  TANDEM_CHECK(ValueError, inputs.size() <= kMostSummed, "sum: a GPU adds up to ", kMostSummed, " tensors, not ",
+  TANDEM_CHECK(ValueError, inputs.size() <= chores::kMostSummedOnGpu, "sum: a GPU adds up to ", chores::kMostSummedOnGpu, " tensors, not ",
                inputs.size());
   const Device here = out.device();
   const KernelContext context = kernel_context(here);

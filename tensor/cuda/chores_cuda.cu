@@ -69,7 +69,7 @@ struct Compare {
 
 template <class T>
 struct Sum {
-  const T* inputs[kMostSummed];
+  const T* inputs[chores::kMostSummedOnGpu];
   int num_inputs;
   T* out;
   __device__ void operator()(int64_t i) const {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include <tandem/tensor/chores.h>
 #include <tandem/tensor/kernel_context.h>
 #include <tandem/tensor/tensor.h>
 
@@ -13,8 +14,7 @@ void fill_elements(const KernelContext& context, const Tensor& out, Scalar value
 /// Any strides and dtypes.
 void copy_elements(const KernelContext& context, const Tensor& src, const Tensor& out);
 void add_elements(const KernelContext& context, const Tensor& src, const Tensor& out);
-/// out[i] = inputs[0][i] + inputs[1][i] + ..., n elements each; at most kMostSummed inputs.
-inline constexpr int kMostSummed = 64;
+/// out[i] = inputs[0][i] + inputs[1][i] + ..., n elements each; at most chores::kMostSummedOnGpu inputs.
 void sum_elements(const KernelContext& context, DType dtype, std::span<const std::byte* const> inputs, int64_t n, std::byte* out);
 /// *differ |= whether an element differs.
 void compare_elements(const KernelContext& context, const Tensor& a, const Tensor& b, int32_t* differ);

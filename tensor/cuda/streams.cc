@@ -51,8 +51,6 @@ bool Stream::is_idle() const {
 
 namespace {
 
-constexpr int kSideStreams = 16;
-
 /// What makes the streams that all threads share: for each device its own, and those at its side.  Never destroyed: memory that
 /// outlives everything is given back in their order.
 template <class Impl>
