@@ -124,13 +124,20 @@ LaunchFlags take_launch_flags(int& argc, char** argv) {
   return flags;
 }
 
-Device choose_device(const std::string& choice, int local_rank, int world_size) {
+Device choose_device(const std::string& what, const std::string& choice, int local_rank, int world_size) {
   if (choice == "cpu") return {};
   // A group of several ranks moves CPU tensors.
   if (choice == "auto") return world_size == 1 && cuda::device_count() > 0 ? Device::cuda() : Device();
-  TANDEM_CHECK(ValueError, choice == "cuda", "launch: --device: expected cpu, cuda or auto, got '", choice, "'");
-  cuda::check_device(Device::cuda(local_rank));
-  return Device::cuda(local_rank);
+  TANDEM_CHECK(ValueError, choice == "cuda", what, ": expected cpu, cuda or auto, got '", choice, "'");
+  // Where a launcher shows each rank a GPU of its own, that is its only one.
+  const bool is_shown_one = cuda::device_count() == 1 && env_string("CUDA_VISIBLE_DEVICES");
+  const Device device = Device::cuda(is_shown_one ? 0 : local_rank);
+  try {
+    cuda::check_device(device);
+  } catch (const DeviceError& e) {
+    throw ValueError(str(what, ": ", e.what()));
+  }
+  return device;
 }
 
 int parse_num_restarts(const std::string& what, const std::string& text) {
@@ -163,14 +170,12 @@ int launch(int& argc, char** argv, const RankFunction& f) {
         describe_rank_variables(lookup));
     const auto timeout = choose_timeout(flags);
     const int num_ranks = environment ? environment->world_size : flags.num_ranks.value_or(1);
-    const Device device =
-        choose_device(flags.device.empty() ? env_string("TANDEM_DEVICE").value_or("cpu") : flags.device,
-                      environment ? environment->local_rank : num_ranks - 1, num_ranks);
+    const int local_rank = environment ? environment->local_rank : num_ranks - 1;
+    const Device device = flags.device.empty() ? choose_device("TANDEM_DEVICE", env_string("TANDEM_DEVICE").value_or("cpu"),
+                                                               local_rank, num_ranks)
+                                               : choose_device("launch: --device", flags.device, local_rank, num_ranks);
     if (starts_ranks) return start_ranks(flags, argc, argv);
     return run_rank_process(environment ? &*environment : nullptr, timeout, device, f);
-  } catch (const DeviceError& e) {
-    std::fprintf(stderr, "launch: --device %s\n", e.what());
-    return 2;
   } catch (const Error& e) {
     std::fprintf(stderr, "%s\n", e.what());
     return 2;

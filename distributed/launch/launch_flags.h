@@ -28,9 +28,9 @@ TANDEM_API LaunchFlags take_launch_flags(int& argc, char** argv);
 /// A number of restarts; throws ValueError "what: ...".
 TANDEM_API int parse_num_restarts(const std::string& what, const std::string& text);
 
-/// Where a rank of `world_size` computes whose number on its host is `local_rank`; `choice` is "cpu", "cuda" or "auto".
-/// Throws ValueError for another one, DeviceError where there is no such GPU.
-TANDEM_API Device choose_device(const std::string& choice, int local_rank, int world_size);
+/// Where a rank of `world_size` computes whose number on its host is `local_rank`; `choice`, of `what`, is "cpu", "cuda" or "auto".
+/// Throws ValueError for another one or where there is no such GPU.
+TANDEM_API Device choose_device(const std::string& what, const std::string& choice, int local_rank, int world_size);
 
 /// Says so in one line where there are more ranks than cores.
 TANDEM_API void warn_if_crowded(int num_ranks);

@@ -41,7 +41,7 @@ int status_of(bool should_stop) {
 int run_only_rank(std::chrono::milliseconds timeout, Device device, const RankFunction& f) {
   RankContext rank_context = RankContext::current();
   const RankContext::Use use(rank_context);
-  set_rank_device(device);
+  if (!device.is_cpu()) set_rank_device(device);
   const auto store = std::make_shared<MemoryStore>();
   const auto context = ContextAccess::install(
       rank_context,
@@ -132,7 +132,7 @@ int run_rank_process(const RankEnvironment* environment, std::chrono::millisecon
   const RankEnvironment& env = *environment;
   RankContext rank_context = RankContext::current();
   const RankContext::Use use(rank_context);
-  set_rank_device(device);
+  if (!device.is_cpu()) set_rank_device(device);
   const auto limit = timeout.count() > 0 ? timeout : kNoLimit;
   rank_context.rank = env.rank;  // log lines of the store show it already
   rank_context.world_size = env.world_size;

@@ -165,8 +165,8 @@ TEST(LaunchTest, SaysOnceThatRanksShareCores) {
 
 TEST(LaunchTest, EachRankComputesOnItsDevice) {
   const std::string gpu = tandem::cuda::is_built() ? "cuda:0 cuda:0\n" : "";
-  const auto refused = [](const std::string& device) {
-    return "launch: --device " + device + ": this build of tandem has no CUDA support; build with --config=cuda\n";
+  const auto refused = [](const std::string& what, const std::string& device) {
+    return what + ": " + device + ": this build of tandem has no CUDA support; build with --config=cuda\n";
   };
   const std::vector<std::tuple<Arguments, Variables, std::string>> cases = {
       {{"device"}, {}, "cpu cpu\n"},
@@ -182,7 +182,8 @@ TEST(LaunchTest, EachRankComputesOnItsDevice) {
     std::string lines;
     for (const std::string& line : sorted_lines(result.out)) lines += line + "\n";
     EXPECT_EQ(lines, out);
-    EXPECT_EQ(messages(result.err), out.empty() ? refused(arguments.size() > 3 ? "cuda:1" : "cuda:0") : "");
+    const std::string what = arguments.size() > 1 ? "launch: --device" : "TANDEM_DEVICE";
+    EXPECT_EQ(messages(result.err), out.empty() ? refused(what, arguments.size() > 3 ? "cuda:1" : "cuda:0") : "");
     EXPECT_EQ(result.status, out.empty() ? 2 : 0);
   }
 }

@@ -104,6 +104,27 @@ TEST_F(OneRank, ListsAndMeans) {
   g_.all_reduce_coalesced({});
 }
 
+TEST_F(OneRank, ListsOfSeveralDTypesAndOfNothing) {
+  const Tensor whole = empty({2}, {kInt64, test_device()}), nothing = unwritten({0, 3});
+  chores::fill(whole, 5);
+  g_.all_reduce_coalesced({x_, whole, nothing});
+  g_.broadcast_coalesced_async({x_, whole, nothing}, 0).wait();
+  g_.all_reduce(nothing);
+  const Tensor out = unwritten({1, 0, 3});
+  g_.all_gather(out, nothing);
+  EXPECT_EQ(x_.to_vector<float>(), values_);
+  EXPECT_EQ(whole.to_vector<int64_t>(), (std::vector<int64_t>{5, 5}));
+}
+
+TEST_F(OneRank, AnAbortedGroupRefuses) {
+  g_.abort("enough");
+  for (const auto& call : {std::function<void()>([&] { g_.all_reduce(x_); }), std::function<void()>([&] {
+                             g_.all_reduce_async(x_).wait();
+                           })}) {
+    EXPECT_NE(error_text<CommError>(call).find("enough"), std::string::npos);
+  }
+}
+
 TEST_F(OneRank, MistakesAreNamedAsInLargerGroups) {
   const Device there = test_device();
   set_cpu_device_count(2);

@@ -54,6 +54,13 @@ void expect_equal_training(const std::string& name, const Arguments& arguments, 
   expect_equal_weights(gpu, cpu, tolerance);
 }
 
+TEST(GpuTraining, ItsMemoryIsTheGpus) {
+  const auto result = run_example("mnist", {"--device", "cuda", "--max-steps", "1", "--out", fresh_folder("small")},
+                                  {{"TANDEM_EMULATED_GPU_MIB", "2"}});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_NE(result.err.find("cuda:0 is out of memory"), std::string::npos) << result.err;
+}
+
 TEST(GpuTraining, AnMlpOnDigits) {
   expect_equal_training("mnist", {"--max-steps", "4", "--batch-size", "16"}, 1e-5);
 }

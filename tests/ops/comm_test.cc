@@ -118,6 +118,16 @@ TEST_F(Comm, HalvesAreAddedInFloatAndRoundedOnce) {
             "  tensors[1]  cpu  float32 [33]  <- differs");
 }
 
+TEST_F(Comm, MoreThanAGpuAddsIsRefusedAtOnce) {
+  const std::vector<Tensor> parts(chores::kMostSummedOnGpu + 1, random_on(0, {4, 64}, 49, kFloat32, Layout::kTransposed));
+  if (on(0).is_cpu()) {
+    EXPECT_EQ(comm::sum_to(on(0), parts).shape(), (Shape{4, 64}));
+    return;
+  }
+  EXPECT_EQ(error_text<ValueError>([&] { static_cast<void>(comm::sum_to(on(0), parts)); }),
+            "sum_to: 65 tensors, a GPU adds up to 64");
+}
+
 TEST_F(Comm, BitsDependOnNeitherChunksNorThreads) {
   std::vector<Tensor> parts;
   for (int i = 0; i < kDevices; ++i) parts.push_back(random_on(i, {37, 101}, 50 + static_cast<uint64_t>(i)));
