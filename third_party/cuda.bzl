@@ -6,11 +6,6 @@ Nothing is fetched, and a build that does not ask for CUDA needs none of it: wha
 _BUILD = """
 package(default_visibility = ["//visibility:public"])
 
-filegroup(
-    name = "header_files",
-    srcs = glob(["include/*.h", "include/*.hpp", "include/crt/*.h", "include/crt/*.hpp"]),
-)
-
 cc_library(
     name = "headers",
     hdrs = glob(["include/*.h", "include/*.hpp", "include/crt/**"]),

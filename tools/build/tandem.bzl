@@ -1,6 +1,6 @@
 """Macros that every BUILD file of tandem uses: one place for flags, include paths and test defaults."""
 
-load("//tools/build:cuda.bzl", "cuda_objects", "link_only")
+load("//tools/build:cuda.bzl", "cuda_objects")
 
 # Everything that bits and symbols depend on stands here and not in .bazelrc, so that a user's workspace builds the same library.
 COPTS = [
@@ -31,9 +31,6 @@ def _with_cuda(emulated, toolkit, none = []):
         "@tandem//tools/build:cuda_toolkit": toolkit,
         "//conditions:default": none,
     })
-
-# What a test or program depends on that includes CUDA's headers.
-CUDA_HEADERS = _with_cuda(["@tandem//tests/cuda_emulation"], ["@cuda_toolkit//:headers"])
 
 # target_compatible_with of what only builds with GPUs can do.
 NEEDS_CUDA = _with_cuda([], [], ["@tandem//tests/cuda_emulation:impossible"])
@@ -136,28 +133,14 @@ def tandem_cc_library(
     if kernels:
         _kernels(name, kernels, hdrs + cuda_hdrs, deps)
     if cuda_srcs:
-        # CUDA's headers are this target's alone: what depends on it is compiled alike in every configuration, and once.
         host = [s for s in cuda_srcs if not s.endswith(".cu")]
-        srcs = srcs + _with_cuda(
-            host + ["@tandem//tests/cuda_emulation:header_files"],
-            host + ["@cuda_toolkit//:header_files"] + ([":%s_cuda_objects" % name] if kernels else []),
-            no_cuda_srcs,
+        srcs = srcs + _with_cuda(host, host + ([":%s_cuda_objects" % name] if kernels else []), no_cuda_srcs)
+        deps = deps + _with_cuda(
+            ["@tandem//tests/cuda_emulation"] + ([":%s_cuda_emulated" % name] if kernels else []),
+            ["@cuda_toolkit//:cudart"] + cuda_deps,
         )
-        copts = _with_cuda(
-            ["-DTANDEM_WITH_CUDA", "-isystem", "tests/cuda_emulation/include"],
-            ["-DTANDEM_WITH_CUDA", "-isystem", "external/cuda_toolkit/include"],
-        ) + copts
-        link_only(
-            name = name + "_cuda_libraries",
-            tags = ["manual"],
-            visibility = ["//visibility:private"],
-            deps = _with_cuda(
-                ["@tandem//tests/cuda_emulation"] + ([":%s_cuda_emulated" % name] if kernels else []),
-                ["@cuda_toolkit//:cudart"] + cuda_deps,
-            ),
-        )
-        libraries = [":%s_cuda_libraries" % name]
-        deps = deps + _with_cuda(libraries, libraries)
+        define = ["-DTANDEM_WITH_CUDA"]
+        copts = _with_cuda(define, define) + copts
     if cuda_hdrs:
         hdrs = hdrs + _with_cuda(cuda_hdrs, cuda_hdrs)
     native.cc_library(
