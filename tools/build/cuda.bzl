@@ -35,6 +35,15 @@ words = rule(
     doc = "A flag that takes words, separated by commas.",
 )
 
+def _link_only_impl(ctx):
+    return [CcInfo(linking_context = cc_common.merge_cc_infos(cc_infos = [d[CcInfo] for d in ctx.attr.deps]).linking_context)]
+
+link_only = rule(
+    implementation = _link_only_impl,
+    attrs = {"deps": attr.label_list(providers = [CcInfo])},
+    doc = "Libraries without their headers: what depends on this is compiled as if they were not there, and linked with them.",
+)
+
 def _gencode(architecture):
     """90a: machine code for that chip alone; 80+: code that drivers compile for it and all later ones."""
     number = architecture.rstrip("+")

@@ -1,6 +1,6 @@
 """Macros that every BUILD file of tandem uses: one place for flags, include paths and test defaults."""
 
-load("//tools/build:cuda.bzl", "cuda_objects")
+load("//tools/build:cuda.bzl", "cuda_objects", "link_only")
 
 # Everything that bits and symbols depend on stands here and not in .bazelrc, so that a user's workspace builds the same library.
 COPTS = [
@@ -35,45 +35,81 @@ def _with_cuda(emulated, toolkit, none = []):
 # target_compatible_with of what only builds with GPUs can do.
 NEEDS_CUDA = _with_cuda([], [], ["@tandem//tests/cuda_emulation:impossible"])
 
-def _kernels(name, srcs, hdrs, deps):
-    """The targets that compile .cu files: <name>_cuda_emulated, a library, and <name>_cuda_objects."""
+# What includes CUDA's headers depends on these.
+CUDA_HEADERS = _with_cuda(["@tandem//tests/cuda_emulation"], ["@cuda_toolkit//:headers"])
+
+def _cuda(name, srcs, hdrs, copts, deps, cuda_deps):
+    """The targets of a library's files for GPUs.
+
+    CUDA's headers reach these files alone: what depends on the library is compiled alike in every configuration, and once.
+
+    Returns:
+      the objects to add to the library, and what it is linked with
+    """
+    kernels = [s for s in srcs if s.endswith(".cu")]
+    host = [s for s in srcs if not s.endswith(".cu")]
+    private = {"tags": ["manual"], "visibility": ["//visibility:private"]}
+    headers = name + "_cuda_headers"
     native.cc_library(
-        name = name + "_kernel_headers",
+        name = headers,
         hdrs = hdrs,
         include_prefix = _include_prefix(),
-        tags = ["manual"],
-        visibility = ["//visibility:private"],
         deps = deps,
+        **private
     )
-    cuda_objects(
-        name = name + "_cuda_objects",
-        srcs = srcs,
-        defines = ["TANDEM_WITH_CUDA"],
-        tags = ["manual"],
-        visibility = ["//visibility:private"],
-        deps = [":%s_kernel_headers" % name, "@cuda_toolkit//:headers"],
-    )
-    wrappers = []
-    for file in srcs:
-        wrapper = file + ".emulated.cc"
-        wrappers.append(wrapper)
-        native.genrule(
-            name = file.replace("/", "_") + "_wrapper",
-            outs = [wrapper],
-            cmd = "echo '#include \"%s/%s\"' > $@" % (native.package_name(), file),
-            tags = ["manual"],
-            visibility = ["//visibility:private"],
+    objects = {"emulated": [], "toolkit": []}
+    libraries = {"emulated": ["@tandem//tests/cuda_emulation"], "toolkit": ["@cuda_toolkit//:cudart"] + cuda_deps}
+    if host:
+        native.cc_library(
+            name = name + "_cuda_host",
+            srcs = host,
+            copts = COPTS + ["-DTANDEM_WITH_CUDA"] + copts,
+            deps = [":" + headers] + CUDA_HEADERS,
+            **private
         )
-    native.cc_library(
-        name = name + "_cuda_emulated",
-        srcs = wrappers,
-        textual_hdrs = srcs,
-        copts = COPTS + ["-DTANDEM_WITH_CUDA", "-Wno-unknown-pragmas"] + EMULATED_CUDA_COPTS,
-        linkstatic = True,
-        tags = ["manual"],
-        visibility = ["//visibility:private"],
-        deps = [":%s_kernel_headers" % name, "@tandem//tests/cuda_emulation"],
+        native.filegroup(
+            name = name + "_cuda_host_objects",
+            srcs = [":%s_cuda_host" % name],
+            output_group = "compilation_outputs",
+            **private
+        )
+        for choice in objects:
+            objects[choice].append(":%s_cuda_host_objects" % name)
+    if kernels:
+        cuda_objects(
+            name = name + "_cuda_objects",
+            srcs = kernels,
+            defines = ["TANDEM_WITH_CUDA"],
+            deps = [":" + headers, "@cuda_toolkit//:headers"],
+            **private
+        )
+        objects["toolkit"].append(":%s_cuda_objects" % name)
+        wrappers = []
+        for file in kernels:
+            wrapper = file + ".emulated.cc"
+            wrappers.append(wrapper)
+            native.genrule(
+                name = file.replace("/", "_") + "_wrapper",
+                outs = [wrapper],
+                cmd = "echo '#include \"%s/%s\"' > $@" % (native.package_name(), file),
+                **private
+            )
+        native.cc_library(
+            name = name + "_cuda_emulated",
+            srcs = wrappers,
+            textual_hdrs = kernels,
+            copts = COPTS + ["-DTANDEM_WITH_CUDA", "-Wno-unknown-pragmas"] + EMULATED_CUDA_COPTS,
+            linkstatic = True,
+            deps = [":" + headers, "@tandem//tests/cuda_emulation"],
+            **private
+        )
+        libraries["emulated"].append(":%s_cuda_emulated" % name)
+    link_only(
+        name = name + "_cuda_libraries",
+        deps = _with_cuda(**libraries),
+        **private
     )
+    return _with_cuda(**objects), [":%s_cuda_libraries" % name]
 
 def _include_prefix():
     package = native.package_name()
@@ -129,24 +165,16 @@ def tandem_cc_library(
             args = ["$(locations :%s_archive)" % name],
             data = [":%s_archive" % name],
         )
-    kernels = [s for s in cuda_srcs if s.endswith(".cu")]
-    if kernels:
-        _kernels(name, kernels, hdrs + cuda_hdrs, deps)
     if cuda_srcs:
-        host = [s for s in cuda_srcs if not s.endswith(".cu")]
-        srcs = srcs + _with_cuda(host, host + ([":%s_cuda_objects" % name] if kernels else []), no_cuda_srcs)
-        deps = deps + _with_cuda(
-            ["@tandem//tests/cuda_emulation"] + ([":%s_cuda_emulated" % name] if kernels else []),
-            ["@cuda_toolkit//:cudart"] + cuda_deps,
-        )
+        objects, libraries = _cuda(name, cuda_srcs, hdrs + cuda_hdrs, copts, deps, cuda_deps)
+        srcs = srcs + _with_cuda([], [], no_cuda_srcs) + objects
+        deps = deps + _with_cuda(libraries, libraries)
         define = ["-DTANDEM_WITH_CUDA"]
         copts = _with_cuda(define, define) + copts
-    if cuda_hdrs:
-        hdrs = hdrs + _with_cuda(cuda_hdrs, cuda_hdrs)
     native.cc_library(
         name = name,
         srcs = srcs,
-        hdrs = hdrs,
+        hdrs = hdrs + cuda_hdrs,  # in every configuration: a header more, and all above is compiled anew
         copts = COPTS + copts,
         include_prefix = _include_prefix(),
         linkstatic = linkstatic,
