@@ -35,6 +35,8 @@ struct FutureState {
   std::function<bool(std::chrono::steady_clock::time_point deadline)> help;
   /// Asks the producer to stop; returns whether it will.
   std::function<bool()> cancel;
+  /// Called by each waiter on its thread once the result is there.
+  std::function<void()> join;
 
   void finish(std::optional<T> result, std::exception_ptr failure) {
     std::vector<std::function<void()>> run;
@@ -181,6 +183,7 @@ class [[nodiscard]] Future {
   void rethrow() const {
     std::exception_ptr error = exception();
     if (error) std::rethrow_exception(error);
+    if (state().join) state().join();
   }
 
   detail::FutureReference<Value> state_;
@@ -198,6 +201,9 @@ class Promise {
   void set_exception(std::exception_ptr error) const { state_->finish(std::nullopt, std::move(error)); }
   /// Before the future is handed out: what a waiter may do to speed the result up.
   void set_help(std::function<bool(std::chrono::steady_clock::time_point)> help) { state_->help = std::move(help); }
+  /// Before the future is handed out: what each wait() and get() does on its own thread when the result is there, as where a GPU's
+  /// streams are put in order; it may throw.
+  void set_join(std::function<void()> join) { state_->join = std::move(join); }
   /// Before the future is handed out: how a consumer stops the production; returns whether it will stop.
   void set_cancel(std::function<bool()> cancel) { state_->cancel = std::move(cancel); }
 

@@ -18,13 +18,15 @@ enum TraceThread : int {
   kFirstLoaderThread = 2,
   kFirstCarrierThread = 64,    ///< of chunks, see chunked_work.h
   kFirstTogetherThread = 128,  ///< see run_together
+  kGpuLaneThread = 255,        ///< no thread: collectives as they run on a GPU
 };
 
 /// One span or instant.  Times are nanoseconds of CLOCK_MONOTONIC, which all processes of a host share.
 struct TraceEvent {
   std::string name;
   /// "op" (a public operation) and "copy" (a chore of tensor/) count their work; around them lie "forward" (a module),
-  /// "backward" (a whole one, and in it one per node, which counts its work too), "comm", "optimizer", "data", "step" and "wait".
+  /// "backward" (a whole one, and in it one per node, which counts its work too), "comm", "verdict" (ranks agree on a collective of GPUs),
+  /// "optimizer", "data", "step" and "wait".
   std::string category;
   int rank = 0;
   int thread = 0;  ///< see TraceThread

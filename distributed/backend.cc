@@ -16,4 +16,20 @@ void throw_disagreement(const ProcessGroupOptions& options, RankCall one, RankCa
   throw GroupError(": " + text, text, culprit);
 }
 
+namespace {
+
+// What precedes and follows the CPU's backend in "cpu:gloo,cuda:nccl".
+constexpr std::string_view kCpu = "cpu:", kAndNccl = ",cuda:nccl";
+
+bool is_mixed(std::string_view text) { return text.starts_with(kCpu) && text.ends_with(kAndNccl); }
+
+}  // namespace
+
+bool moves_gpu_tensors(const ProcessGroupOptions& options) { return options.backend == "auto" || is_mixed(options.backend); }
+
+std::string cpu_backend(const ProcessGroupOptions& options) {
+  const std::string& text = options.backend;
+  return is_mixed(text) ? text.substr(kCpu.size(), text.size() - kCpu.size() - kAndNccl.size()) : text;
+}
+
 }  // namespace tandem::inline v0::distributed

@@ -106,6 +106,11 @@ inline int job_rank(const ProcessGroupOptions& options, int rank) {
   return options.ranks.empty() ? rank : options.ranks[static_cast<size_t>(rank)];
 }
 
+/// Whether the group has NCCL for tensors on GPUs.
+bool moves_gpu_tensors(const ProcessGroupOptions& options);
+/// What moves its CPU tensors: "auto", "shm", "gloo", or what else the options have.
+std::string cpu_backend(const ProcessGroupOptions& options);
+
 /// What a rank of the group called, as describe_call gives it.
 struct RankCall {
   int rank;

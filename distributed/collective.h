@@ -44,6 +44,7 @@ struct Signature {
   int root = -1;             ///< of those that have one
   int64_t num_elements = 0;  ///< of the input or, where there are parts, of each; all_gather: of all; all_to_all: 0
   uint64_t name_hash = 0;    ///< of the name, and of the sizes that `num_elements` does not tell
+  bool on_gpu = false;       ///< where the tensors are
 
   bool operator==(const Signature&) const = default;
 };
@@ -63,7 +64,7 @@ struct Signature {
 /// elements may have null data.
 struct Collective : Signature {
   int64_t seq = 0;     ///< number in its group, from 1
-  Device device = {};  ///< of all memory; a GPU in groups of one rank alone
+  Device device = {};  ///< of all memory.  Backends are given CPU memory, or what moves no data
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
   std::vector<Part> inputs = {};

@@ -326,6 +326,7 @@ void prepare_message(Message& message, const char* op, const ProcessGroupOptions
   } else {
     check_writable(op, operand, group);
   }
+  TANDEM_CHECK(DeviceError, what.tensor.device().is_cpu(), op, ": messages are of CPU tensors; ", describe(what.tensor));
   message.timeout = timeout_of(op, options, group);
   message.shown_peer = job_rank(group, what.peer);
   Transfer& t = message.transfer;

@@ -235,6 +235,7 @@ void GroupQueue::fail_group(int culprit, const std::string& reason) {
   culprit_ = culprit;
   reason_ = reason;
   backend_->do_abort(culprit, reason);
+  give_up_gpu(failure_text("failed", culprit, reason));
 }
 
 }  // namespace tandem::inline v0::distributed

@@ -85,7 +85,9 @@ void GroupQueue::watch_failures() {
   failures_ = options_.store->on_failure([this](int rank, const std::string& reason) {
     const bool member =
         rank < 0 || std::find(options_.ranks.begin(), options_.ranks.end(), rank) != options_.ranks.end();
-    if (member && rank != own_job_rank()) backend_->do_hear_failure(rank, reason);
+    if (!member || rank == own_job_rank()) return;
+    backend_->do_hear_failure(rank, reason);
+    give_up_gpu(failure_text("failed", rank, reason));
   });
 }
 
@@ -179,6 +181,7 @@ Work GroupQueue::start(std::span<const std::shared_ptr<CollectiveOperation>> ope
   if (operations.size() == 1) return start(operations.front());
   const auto several = std::make_shared<Several>(operations.size());
   several->promise.set_help(make_help(operations.back()));
+  several->promise.set_join(operations.back()->join);
   for (const auto& operation : operations) {
     const Work one = make_work(operation);
     one.then([several, one] { several->one_is_done(one.exception()); });
@@ -190,6 +193,7 @@ Work GroupQueue::start(std::span<const std::shared_ptr<CollectiveOperation>> ope
 Work GroupQueue::make_work(const std::shared_ptr<Operation>& operation) {
   operation->promise.emplace();
   operation->promise->set_help(make_help(operation));
+  operation->promise->set_join(operation->join);
   return operation->promise->future();
 }
 
@@ -235,6 +239,7 @@ void GroupQueue::abort(const std::string& reason) {
   }
   is_aborted_ = true;
   backend_->do_abort(own_job_rank(), reason);
+  give_up_gpu(failure_text("failed", own_job_rank(), reason));
 }
 
 // --- running ---
@@ -266,6 +271,7 @@ void GroupQueue::close() {
   }
   stop_ = true;
   std::thread worker = std::move(worker_);
+  const std::shared_ptr<GpuLane> lane = std::move(gpu_lane_);  // ends with this function, when nothing is queued
   lock.unlock();
   for_worker_.notify_one();
   backend_->do_wake();
@@ -533,7 +539,7 @@ void GroupQueue::finish(Operation& operation) {
   }
   if (operation.trace_begin_ns == 0) return;
   const int thread = RankContext::current().trace_thread;
-  record_trace({operation.shown_name(), "comm", own_job_rank(), thread, operation.trace_begin_ns, trace_now_ns(),
+  record_trace({operation.shown_name(), operation.trace_category, own_job_rank(), thread, operation.trace_begin_ns, trace_now_ns(),
                 operation.num_bytes()});
 }
 

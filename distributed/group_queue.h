@@ -15,6 +15,7 @@
 #include <vector>
 
 #include <tandem/distributed/backend.h>
+#include <tandem/distributed/nccl/gpu_lane.h>
 #include <tandem/distributed/operation.h>
 
 namespace tandem::inline v0::distributed {
@@ -44,10 +45,13 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
 
   /// Runs the operation on this thread, a collective after those that are queued.
   void run(CollectiveOperation& operation);
-  /// Of is_for_one_rank: at once, on the calling thread.
+  /// In a group of one rank, on its GPU: at once, on the calling thread.
   void run_alone(CollectiveOperation& operation);
   /// The same, and its handle, which is complete: the GPU does the work in the order of the stream that is current now.
   Work start_alone(CollectiveOperation& operation);
+  /// Of tensors on the rank's GPU, all of one device: queued there at once.  The handle is complete when all ranks have started the
+  /// same; waiting for it puts the results before what the waiter's current stream is given next.
+  Work start_on_gpu(std::span<CollectiveOperation* const> operations);
   void run(Message& message);
   /// The same for several that follow each other directly; throws the first's error.
   void run(std::span<const std::shared_ptr<CollectiveOperation>> operations);
@@ -56,6 +60,9 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
   std::vector<Work> start(std::span<const std::shared_ptr<Message>> messages);
   /// One handle for several.
   Work start(std::span<const std::shared_ptr<CollectiveOperation>> operations);
+
+  /// See ProcessGroup::allocate.
+  RefPtr<Storage> allocate(int64_t num_bytes, Device device);
 
   bool progress();
   void abort(const std::string& reason);
@@ -77,6 +84,9 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
   void start_worker();
   static std::thread start_rank_thread(std::function<void()> f);
 
+  std::shared_ptr<GpuLane> gpu_lane();
+  std::shared_ptr<GpuLane> connect_gpu(Device device, const Work& verdict, std::chrono::milliseconds timeout);
+  void give_up_gpu(const std::string& reason);
   Work make_work(const std::shared_ptr<Operation>& operation);
   template <class Pending>
   void queue_all(std::span<const std::shared_ptr<Pending>> operations);
@@ -127,6 +137,9 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
   std::thread worker_;
   std::string abort_reason_;
   std::atomic<bool> is_aborted_{false};  // abort_reason_ is there
+  std::shared_ptr<GpuLane> gpu_lane_;     // made by the first collective on a GPU
+  std::mutex gpu_mutex_;                  // who starts collectives on the GPU; before mutex_
+  std::atomic<bool> is_failing_{false};   // a rank was lost, or an operation failed: nobody is to be waited for on the GPU
 
   std::atomic<bool> has_arrivals_{false};  // something came in during a turn
   std::atomic<int> sleepers_{0};           // threads that may be in do_sleep

@@ -42,8 +42,9 @@ std::unique_ptr<Backend> make_hierarchical_backend(const ProcessGroupOptions& op
 
 std::unique_ptr<Backend> make_backend(const ProcessGroupOptions& options) {
   const HostLayout layout = find_hosts(options);
-  if (layout.num_hosts() == 1 && options.backend != "gloo") return shm::make_shm_backend(options);
-  if (options.backend == "shm") fail_for_hosts(options, layout);
+  const std::string kind = cpu_backend(options);
+  if (layout.num_hosts() == 1 && kind != "gloo") return shm::make_shm_backend(options);
+  if (kind == "shm") fail_for_hosts(options, layout);
   const bool is_flat = layout.num_hosts() == 1 || layout.num_hosts() == options.world_size;
   return is_flat ? gloo::make_gloo_backend(options) : make_hierarchical_backend(options, layout);
 }

@@ -28,8 +28,9 @@ std::string to_string(const Operand& operand) {
 
 void check_operand(const char* op, const Operand& operand, const ProcessGroupOptions& group) {
   TANDEM_CHECK(StateError, operand.tensor.defined(), op, ": ", to_string(operand), " is undefined");
-  TANDEM_CHECK(DeviceError, operand.tensor.device().is_cpu() || group.world_size == 1, op,
-               ": this group moves CPU tensors", line(operand, 0));
+  const bool on_gpu = !operand.tensor.device().is_cpu();
+  TANDEM_CHECK(DeviceError, !on_gpu || group.world_size == 1 || moves_gpu_tensors(group), op, ": the group's backend '",
+               group.backend, "' moves CPU tensors; 'cpu:", group.backend, ",cuda:nccl' moves those of GPUs too", line(operand, 0));
 }
 
 void check_writable(const char* op, const Operand& operand, const ProcessGroupOptions& group) {
@@ -150,6 +151,7 @@ void describe_collective(CollectiveOperation& operation, const ProcessGroupOptio
   c.where = options.where;
   if (!tensor.defined()) return;
   c.device = tensor.device();
+  c.on_gpu = !c.device.is_cpu();
   c.dtype = tensor.dtype();
   c.shape = tensor.shape();
   c.num_elements = tensor.num_elements();

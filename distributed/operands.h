@@ -45,7 +45,7 @@ struct Inputs : Parts {
 
 // --- checks; they throw the errors of base/error.h, "op: what is wrong" and the operands ---
 
-/// Defined, and where the group moves tensors: on a CPU device, or anywhere in a group of one rank.
+/// Defined, and where the group moves tensors: on a CPU device, or on a GPU if the group has NCCL or one rank alone.
 void check_operand(const char* op, const Operand& operand, const ProcessGroupOptions& group);
 /// And none of its elements share memory.
 void check_writable(const char* op, const Operand& operand, const ProcessGroupOptions& group);

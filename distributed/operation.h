@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -44,6 +45,8 @@ struct Operation {
   std::chrono::milliseconds timeout{0};
   std::exception_ptr error;
   std::optional<Promise<void>> promise;  ///< asynchronous form
+  std::function<void()> join;            ///< of its promise
+  const char* trace_category = "comm";
   bool done = false;                     ///< guarded by the group's mutex
 
   // Of whoever runs the group.

@@ -10,8 +10,8 @@
 
 namespace tandem::inline v0::distributed {
 
-/// Compares a digest of names, shapes and dtypes, and of `hooks`, over all ranks.  Throws StateError on every rank,
-/// showing the first entry in which a rank differs from rank 0.  Collective.
+/// Compares a digest of names, shapes and dtypes, of `hooks`, and of the tuning file that is named (base/tuning.h), over all ranks.
+/// Throws StateError on every rank, showing the first entry in which a rank differs from rank 0.  Collective.
 void check_same_parameters(const std::vector<std::pair<std::string, Tensor>>& parameters,
                            const std::vector<std::pair<std::string, Tensor>>& buffers, const std::string& hooks,
                            ProcessGroup& group);

@@ -10,7 +10,6 @@
 #include <tandem/distributed/group_queue.h>
 #include <tandem/distributed/late_backend.h>
 #include <tandem/distributed/monitored_barrier.h>
-#include <tandem/distributed/one_rank.h>
 #include <tandem/distributed/operands.h>
 #include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
@@ -29,26 +28,37 @@ class ProcessGroup::Impl : public GroupQueue {
   void call(const Prepare& prepare, Arguments&&... arguments) {
     CollectiveOperation operation;
     prepare(operation, options(), std::forward<Arguments>(arguments)...);
-    is_for_one_rank(operation.collective) ? run_alone(operation) : run(operation);
+    if (!operation.collective.on_gpu) return run(operation);
+    if (options().world_size == 1) return run_alone(operation);
+    start_on_gpu(std::vector{&operation}).wait();
   }
 
   template <class Prepare, class... Arguments>
   Work call_async(const Prepare& prepare, Arguments&&... arguments) {
     const auto operation = std::make_shared<CollectiveOperation>();
     prepare(*operation, options(), std::forward<Arguments>(arguments)...);
-    return is_for_one_rank(operation->collective) ? start_alone(*operation) : start(operation);
+    if (!operation->collective.on_gpu) return start(operation);
+    return options().world_size == 1 ? start_alone(*operation) : start_on_gpu(std::vector{operation.get()});
   }
 
   void call(const Operations& operations) {  // of one device
-    if (!is_for_one_rank(operations.front()->collective)) return run(operations);
+    if (!operations.front()->collective.on_gpu) return run(operations);
+    if (options().world_size > 1) return start_on_gpu(pointers(operations)).wait();
     for (const auto& operation : operations) run_alone(*operation);
   }
 
   Work call_async(const Operations& operations) {
-    if (!is_for_one_rank(operations.front()->collective)) return start(operations);
+    if (!operations.front()->collective.on_gpu) return start(operations);
+    if (options().world_size > 1) return start_on_gpu(pointers(operations));
     Work last;
     for (const auto& operation : operations) last = start_alone(*operation);
     return last;
+  }
+
+  static std::vector<CollectiveOperation*> pointers(const Operations& operations) {
+    std::vector<CollectiveOperation*> result;
+    for (const auto& operation : operations) result.push_back(operation.get());
+    return result;
   }
 
   void call(const P2POp& what, CollectiveOptions&& call_options) {
@@ -88,8 +98,9 @@ void check_options(ProcessGroupOptions& options) {
     TANDEM_CHECK(ValueError, options.ranks[i] >= 0 && (i == 0 || options.ranks[i - 1] < options.ranks[i]),
                  "ProcessGroup: ranks must ascend from 0 or more, and ranks[", i, "] is ", options.ranks[i]);
   }
-  TANDEM_CHECK(ValueError, options.backend == "auto" || options.backend == "shm" || options.backend == "gloo",
-               "ProcessGroup: there is no backend '", options.backend, "': there are auto, shm and gloo");
+  const std::string cpu = cpu_backend(options);
+  TANDEM_CHECK(ValueError, cpu == "auto" || cpu == "shm" || cpu == "gloo", "ProcessGroup: there is no backend '",
+               options.backend, "': there are auto, shm and gloo, and with GPUs cpu:auto,cuda:nccl and the like");
 }
 
 std::unique_ptr<Backend> join(const ProcessGroupOptions& options) {
@@ -365,7 +376,7 @@ void ProcessGroup::abort(const std::string& reason) { impl_->abort(reason); }
 
 RefPtr<Storage> ProcessGroup::allocate(int64_t num_bytes, Device device) {
   TANDEM_CHECK(ValueError, num_bytes >= 0, "allocate: ", num_bytes, " bytes");
-  return impl_->backend().do_allocate(num_bytes, device);
+  return impl_->allocate(num_bytes, device);
 }
 
 }  // namespace tandem::inline v0::distributed

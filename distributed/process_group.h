@@ -32,7 +32,8 @@ struct ProcessGroupOptions {
   std::string name = "default";               ///< must be the same on all ranks and new in this job
   std::chrono::milliseconds timeout{300000};  ///< 0 = none
   bool thread_ranks = false;                  ///< ranks are threads of this process
-  /// "auto": shared memory where all ranks are on one host, else gloo between the hosts; "shm"; "gloo".
+  /// For CPU tensors "auto": shared memory where all ranks are on one host, else gloo between the hosts; "shm"; "gloo".  "auto" has
+  /// NCCL for the tensors of GPUs; beside another one it is asked for by "cpu:gloo,cuda:nccl".
   std::string backend = "auto";
   /// Numbers of the members in the job, ascending; empty: 0 .. world_size - 1.  What errors show.
   std::vector<int> ranks = {};

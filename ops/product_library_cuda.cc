@@ -1,14 +1,125 @@
 #include <tandem/ops/product_library.h>
 
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <tandem/base/env.h>
+#include <tandem/base/error.h>
+#include <tandem/base/tuning.h>
 #include <tandem/tensor/cuda/runtime.h>
+
+namespace tandem::inline v0::cuda {
+
+namespace {
+
+/// All that an algorithm is chosen by.
+struct Problem {
+  int device;
+  bool tf32;
+  DType dtype;
+  int64_t batches, m, n, k;
+  bool a_transposed, b_transposed;
+  int64_t a_leading, b_leading, a_step, b_step;
+  bool bias, relu, adds;
+  int aligned;
+
+  auto operator<=>(const Problem&) const = default;
+  std::string text() const {
+    return str(dtype, tf32 ? " tf32 " : " ", batches, "x", m, "x", n, "x", k, " a ", a_transposed ? "T " : "N ", a_leading, " ", a_step,
+               " b ", b_transposed ? "T " : "N ", b_leading, " ", b_step, bias ? " bias" : "", relu ? " relu" : "", adds ? " adds" : "",
+               " aligned ", aligned);
+  }
+};
+
+/// What was chosen in this process; nothing where the library has no algorithm.  Safe from many threads.
+template <class Algorithm>
+class Choices {
+ public:
+  /// choose() where the problem is new.
+  template <class F>
+  std::optional<Algorithm> get(const Problem& problem, F choose) {
+    std::lock_guard lock(mutex_);
+    const auto found = choices_.find(problem);
+    return found != choices_.end() ? found->second : choices_[problem] = choose();
+  }
+
+ private:
+  std::mutex mutex_;  // guards choices_
+  std::map<Problem, std::optional<Algorithm>> choices_;
+};
+
+/// The file that measured choices go to.
+const std::optional<std::string>& measured_choices() {
+  static const std::optional<std::string> path = env_string("TANDEM_TUNE");
+  return path;
+}
+
+/// The number of the fastest of `count` candidates: run(i) does candidate i's work and waits for it.  The best of some rounds, in which
+/// they take turns.
+template <class F>
+int fastest(int count, F run) {
+  std::vector<double> best(static_cast<size_t>(count), 1e30);
+  for (int round = 0; round < 4; ++round) {  // the first also warms up
+    for (int i = 0; i < count; ++i) {
+      const auto begin = std::chrono::steady_clock::now();
+      run(i);
+      const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+      best[static_cast<size_t>(i)] = std::min(best[static_cast<size_t>(i)], seconds);
+    }
+  }
+  return static_cast<int>(std::min_element(best.begin(), best.end()) - best.begin());
+}
+
+}  // namespace
+
+}  // namespace tandem::inline v0::cuda
 
 #ifdef TANDEM_CUDA_EMULATED
 
 #include <cuda_emulation/control.h>
 
-#include <vector>
-
 namespace tandem::inline v0::cuda {
+
+namespace {
+
+constexpr ProductAlgorithm kAlgorithms[] = {ProductAlgorithm::kDirect, ProductAlgorithm::kAvx2, ProductAlgorithm::kAvx2Swapped,
+                                            ProductAlgorithm::kAvx512, ProductAlgorithm::kAvx512Swapped};
+
+std::string key_of(const Problem& problem) { return "product, emulated: " + problem.text(); }
+
+/// What the tuning file says.
+std::optional<ProductAlgorithm> tuned(const Problem& problem) {
+  const std::string key = key_of(problem);
+  const std::string* const name = Tuning::named().find(key);
+  if (name == nullptr) return std::nullopt;
+  for (const ProductAlgorithm algorithm : kAlgorithms) {
+    if (*name == to_string(algorithm) && is_available(algorithm)) return algorithm;
+  }
+  throw ValueError(str("tuning file: '", *name, "' is no algorithm here for ", key));
+}
+
+/// The algorithm where the tuning file says none.  run(algorithm) computes the product somewhere.
+template <class F>
+ProductAlgorithm choose(const Problem& problem, F run) {
+  if (problem.dtype != kFloat32 || !measured_choices()) {
+    return product_algorithm(problem.m, problem.n, problem.k, problem.a_transposed, problem.b_transposed);
+  }
+  static Choices<ProductAlgorithm>* const choices = new Choices<ProductAlgorithm>;
+  return *choices->get(problem, [&] {
+    std::vector<ProductAlgorithm> candidates;
+    std::copy_if(std::begin(kAlgorithms), std::end(kAlgorithms), std::back_inserter(candidates), is_available);
+    const auto best = static_cast<size_t>(fastest(static_cast<int>(candidates.size()), [&](int i) { run(candidates[static_cast<size_t>(i)]); }));
+    Tuning::append(*measured_choices(), key_of(problem), to_string(candidates[best]));
+    return candidates[best];
+  });
+}
+
+}  // namespace
 
 int64_t product_workspace_bytes(DType) { return 0; }
 
@@ -18,17 +129,26 @@ bool library_product(const KernelContext& context, DType dtype, int64_t batches,
                      double beta, ProductEpilogue epilogue, void*, void* out) {
   constexpr int64_t kLong = 6 * 6 * 6;
   if ((dtype != kFloat32 && dtype != kFloat64) || batches * m * n * k < kLong) return false;
+  const Problem problem{context.device.index, false, dtype, 1, m, n, k, a.transposed, b.transposed, a.leading, b.leading, 0, 0,
+                        epilogue.bias != nullptr, epilogue.relu, beta != 0, 1};
+  const std::optional<ProductAlgorithm> named = tuned(problem);
   const auto product = [=](int64_t i, int64_t a_offset, int64_t b_offset) {
     const int64_t element = size_of(dtype);
     MatrixOperand left = a, right = b;
     left.data = static_cast<const std::byte*>(a.data) + a_offset * element;
     right.data = static_cast<const std::byte*>(b.data) + b_offset * element;
-    const ProductAlgorithm algorithm = product_algorithm(m, n, k, left.transposed, right.transposed);
-    std::vector<std::byte> workspace(
-        static_cast<size_t>(cpu::product_workspace_bytes(dtype, algorithm, m, n, k, left, right)) + 64);
-    cpu::product(Device(), dtype, algorithm, m, n, k, alpha, left, right, beta, epilogue,
-                 reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(workspace.data()) + 63) / 64 * 64),
-                 static_cast<std::byte*>(out) + i * m * n * element);
+    const auto run = [&](ProductAlgorithm algorithm, void* to) {
+      std::vector<std::byte> workspace(
+          static_cast<size_t>(cpu::product_workspace_bytes(dtype, algorithm, m, n, k, left, right)) + 64);
+      cpu::product(Device(), dtype, algorithm, m, n, k, alpha, left, right, beta, epilogue,
+                   reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(workspace.data()) + 63) / 64 * 64), to);
+    };
+    std::vector<std::byte> elsewhere;  // what is measured leaves `out` alone
+    const ProductAlgorithm algorithm = named ? *named : choose(problem, [&](ProductAlgorithm candidate) {
+      elsewhere.resize(static_cast<size_t>(m * n * element));
+      run(candidate, elsewhere.data());
+    });
+    run(algorithm, static_cast<std::byte*>(out) + i * m * n * element);
   };
   for (int64_t i = 0; i < batches; ++i) {
     const int64_t a_offset = a_offsets == nullptr ? 0 : a_offsets[i], b_offset = b_offsets == nullptr ? 0 : b_offsets[i];
@@ -43,16 +163,12 @@ bool library_product(const KernelContext& context, DType dtype, int64_t batches,
 
 #include <cublasLt.h>
 
-#include <array>
-#include <cstring>
-#include <map>
+#include <charconv>
 #include <memory>
-#include <mutex>
-#include <optional>
-#include <tuple>
 
-#include <tandem/base/error.h>
+#include <tandem/base/log.h>
 #include <tandem/tensor/cuda.h>
+#include <tandem/tensor/factories.h>
 
 namespace tandem::inline v0::cuda {
 
@@ -120,15 +236,11 @@ struct Description {
   }
 };
 
-/// All that an algorithm is chosen by.
-using Problem = std::tuple<int, cublasComputeType_t, DType, int64_t, int64_t, int64_t, int64_t, bool, bool, int64_t, int64_t, int64_t,
-                           int64_t, int, bool, int>;
-
 /// The library's handle and what it advised, in this process.  Safe from many threads.
 struct Library {
   cublasLtHandle_t handle = nullptr;
-  std::mutex mutex;  // guards `algorithms`
-  std::map<Problem, std::optional<cublasLtMatmulAlgo_t>> algorithms;
+  Choices<cublasLtMatmulAlgo_t> choices;
+  std::once_flag told;  // that the tuning file is another machine's
 
   Library() { TANDEM_CUBLAS_CHECK(cublasLtCreate(&handle)); }
 };
@@ -145,10 +257,9 @@ int alignment(std::initializer_list<const void*> pointers) {
   return static_cast<int>(bits & -bits);
 }
 
-/// The library's first choice for the shape: a rule, so that bits do not depend on a clock.  Sums of parts only where their order
-/// is fixed.
-std::optional<cublasLtMatmulAlgo_t> choose(cublasLtMatmulDesc_t description, const Layout& a, const Layout& b,
-                                           const Layout& out, int aligned) {
+/// What the library advises for the problem, the best first, at most `most`; sums of parts only where their order is fixed.
+std::vector<cublasLtMatmulAlgo_t> advice(cublasLtMatmulDesc_t description, const Layout& a, const Layout& b, const Layout& out,
+                                         int aligned, int most) {
   cublasLtMatmulPreference_t preference = nullptr;
   TANDEM_CUBLAS_CHECK(cublasLtMatmulPreferenceCreate(&preference));
   const std::unique_ptr<std::remove_pointer_t<cublasLtMatmulPreference_t>, decltype(&cublasLtMatmulPreferenceDestroy)> owner(
@@ -163,13 +274,74 @@ std::optional<cublasLtMatmulAlgo_t> choose(cublasLtMatmulDesc_t description, con
                                CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
     set(attribute, static_cast<uint32_t>(aligned));
   }
-  cublasLtMatmulHeuristicResult_t result = {};
+  std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<size_t>(most));
   int found = 0;
   const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(library().handle, description, a.layout, b.layout, out.layout,
-                                                               out.layout, preference, 1, &result, &found);
-  if (status == CUBLAS_STATUS_NOT_SUPPORTED || found == 0) return std::nullopt;
+                                                               out.layout, preference, most, results.data(), &found);
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED) return {};
   check_library(status, "cublasLtMatmulAlgoGetHeuristic");
-  return result.algo;
+  std::vector<cublasLtMatmulAlgo_t> algorithms;
+  for (int i = 0; i < found; ++i) algorithms.push_back(results[static_cast<size_t>(i)].algo);
+  return algorithms;
+}
+
+/// An algorithm's bytes, which the library's makers let programs keep for the same version, in hexadecimal.
+std::string to_text(const cublasLtMatmulAlgo_t& algorithm) {
+  std::string text;
+  for (const uint64_t word : algorithm.data) {
+    char digits[17];
+    std::snprintf(digits, sizeof(digits), "%016llx", static_cast<unsigned long long>(word));
+    text += digits;
+  }
+  return text;
+}
+
+std::optional<cublasLtMatmulAlgo_t> from_text(const std::string& text) {
+  cublasLtMatmulAlgo_t algorithm = {};
+  constexpr size_t kDigits = 16;
+  if (text.size() != kDigits * std::size(algorithm.data)) return std::nullopt;
+  for (size_t i = 0; i < std::size(algorithm.data); ++i) {
+    uint64_t word = 0;
+    const char* const end = text.data() + (i + 1) * kDigits;
+    if (std::from_chars(end - kDigits, end, word, 16).ptr != end) return std::nullopt;
+    algorithm.data[i] = word;
+  }
+  return algorithm;
+}
+
+/// The algorithm for a problem: the tuning's, else the library's first advice, a rule of the problem and not of a clock; none where it
+/// has none.  run(algorithm) starts the product into memory of its own.
+template <class F>
+std::optional<cublasLtMatmulAlgo_t> choose(const Problem& problem, cublasLtMatmulDesc_t description, const Layout& a, const Layout& b,
+                                           const Layout& out, F run) {
+  const std::string prefix = str("product, ", device_properties(Device::cuda(problem.device)).name, ", cublasLt ",
+                                 cublasLtGetVersion(), ": ");
+  const Tuning& tuning = Tuning::named();
+  if (const std::string* text = tuning.find(prefix + problem.text())) {
+    const auto algorithm = from_text(*text);
+    cublasLtMatmulHeuristicResult_t result = {};
+    TANDEM_CHECK(ValueError,
+                 algorithm && cublasLtMatmulAlgoCheck(library().handle, description, a.layout, b.layout, out.layout, out.layout,
+                                                      &*algorithm, &result) == CUBLAS_STATUS_SUCCESS &&
+                     result.workspaceSize <= static_cast<size_t>(kWorkspaceBytes),
+                 "tuning file: '", *text, "' is no algorithm here for ", prefix, problem.text());
+    return algorithm;
+  }
+  if (tuning.hash() != 0 && !tuning.has_prefix(prefix)) {
+    std::call_once(library().told, [&] {
+      log(LogLevel::kWarning, "the tuning file has nothing that begins with '", prefix, "': the library's advice is taken");
+    });
+  }
+  constexpr int kMostMeasured = 16;
+  const auto advised = advice(description, a, b, out, problem.aligned, measured_choices() ? kMostMeasured : 1);
+  if (advised.empty()) return std::nullopt;
+  if (!measured_choices()) return advised[0];
+  const int best = fastest(static_cast<int>(advised.size()), [&](int i) {
+    for (int repeat = 0; repeat < 5; ++repeat) run(advised[static_cast<size_t>(i)]);
+    synchronize(Device::cuda(problem.device));
+  });
+  Tuning::append(*measured_choices(), prefix + problem.text(), to_text(advised[static_cast<size_t>(best)]));
+  return advised[static_cast<size_t>(best)];
 }
 
 /// The step between batches that lie evenly; nothing where they do not.
@@ -221,25 +393,27 @@ bool library_product(const KernelContext& context, DType dtype, int64_t batches,
   const Layout right(dtype, a.transposed ? m : k, a.transposed ? k : m, a.leading, batches, *a_step);
   const Layout result(dtype, n, m, n, batches, m * n);
 
-  const int aligned = alignment({a_data, b_data, out, epilogue.bias});
-  const Problem problem(context.device.index, compute, dtype, batches, m, n, k, a.transposed, b.transposed, a.leading, b.leading,
-                        *a_step, *b_step, end, beta == 0, aligned);
-  std::optional<cublasLtMatmulAlgo_t> algorithm;
-  {
-    std::lock_guard lock(library().mutex);
-    const auto found = library().algorithms.find(problem);
-    algorithm = found != library().algorithms.end()
-                    ? found->second
-                    : library().algorithms[problem] = choose(description.description, left, right, result, aligned);
-  }
-  if (!algorithm) return false;
   const float narrow[2] = {static_cast<float>(alpha), static_cast<float>(beta)};
   const double wide[2] = {alpha, beta};
   const void* const scale = dtype == kFloat64 ? static_cast<const void*>(wide) : narrow;
   const void* const old_scale = dtype == kFloat64 ? static_cast<const void*>(wide + 1) : narrow + 1;
-  TANDEM_CUBLAS_CHECK(cublasLtMatmul(library().handle, description.description, scale, b_data, left.layout, a_data, right.layout,
-                                     old_scale, out, result.layout, out, result.layout, &*algorithm, workspace,
-                                     static_cast<size_t>(kWorkspaceBytes), static_cast<cudaStream_t>(context.stream)));
+  const auto run = [&](const cublasLtMatmulAlgo_t& algorithm, void* to) {
+    TANDEM_CUBLAS_CHECK(cublasLtMatmul(library().handle, description.description, scale, b_data, left.layout, a_data, right.layout,
+                                       old_scale, to, result.layout, to, result.layout, &algorithm, workspace,
+                                       static_cast<size_t>(kWorkspaceBytes), static_cast<cudaStream_t>(context.stream)));
+  };
+  const Problem problem{context.device.index, compute == CUBLAS_COMPUTE_32F_FAST_TF32, dtype, batches, m, n, k, a.transposed,
+                        b.transposed, a.leading, b.leading, *a_step, *b_step, epilogue.bias != nullptr, epilogue.relu, beta != 0,
+                        alignment({a_data, b_data, out, epilogue.bias})};
+  const auto algorithm = library().choices.get(problem, [&] {
+    Tensor elsewhere;  // what is measured leaves `out` alone
+    return choose(problem, description.description, left, right, result, [&](const cublasLtMatmulAlgo_t& candidate) {
+      if (!elsewhere.defined()) elsewhere = zeros({batches * m * n * element}, {kUInt8, context.device});
+      run(candidate, elsewhere.data_ptr());
+    });
+  });
+  if (!algorithm) return false;
+  run(*algorithm, out);
   return true;
 }
 

@@ -84,7 +84,7 @@ class TANDEM_API StreamGuard {
 /// A point in a stream's work.  A handle, safe from many threads.
 class TANDEM_API Event {
  public:
-  /// `timed`: for elapsed(); costs a little.
+  /// `timed`: for milliseconds_since; costs a little.
   explicit Event(Device device, bool timed = false);
   /// Sets the point to what was queued on `stream` until now.
   void record(const Stream& stream) const;
@@ -93,6 +93,8 @@ class TANDEM_API Event {
   bool is_completed() const;
   /// Blocks until the point was passed; throws what failed.
   void synchronize() const;
+  /// Time on the GPU between two timed events that were passed.
+  double milliseconds_since(const Event& earlier) const;
 
  private:
   struct Impl;

@@ -28,7 +28,7 @@ cc_library(
 )
 """
 
-_LIBRARIES = ["cublasLt", "cudnn"]
+_LIBRARIES = ["cublasLt", "cudnn", "nccl"]
 
 def _cuda_toolkit_impl(rctx):
     rctx.file("WORKSPACE", "")

@@ -86,7 +86,7 @@ std::vector<int> HierarchicalBackend::do_awaited() {
 
 void HierarchicalBackend::do_start(const Collective& collective) {
   call_ = &collective;
-  if (collective.kind != CollectiveKind::kAllReduce) return flat_->do_start(collective);
+  if (collective.kind != CollectiveKind::kAllReduce || !collective.moves_data) return flat_->do_start(collective);
   flat_call_ = collective;
   flat_call_.moves_data = false;
   flat_->do_start(flat_call_);
@@ -122,7 +122,7 @@ bool HierarchicalBackend::do_announce(const Collective& next, bool input_is_read
 }
 
 Advance HierarchicalBackend::do_advance() {
-  if (call_->kind != CollectiveKind::kAllReduce) return flat_->do_advance();
+  if (call_->kind != CollectiveKind::kAllReduce || !call_->moves_data) return flat_->do_advance();
   bool moved = false;
   if (!matched_) {
     const Advance result = flat_->do_advance();

@@ -129,6 +129,12 @@ bool Event::is_completed() const {
 
 void Event::synchronize() const { TANDEM_CUDA_CHECK(cudaEventSynchronize(impl_->event)); }
 
+double Event::milliseconds_since(const Event& earlier) const {
+  float milliseconds = 0;
+  TANDEM_CUDA_CHECK(cudaEventElapsedTime(&milliseconds, earlier.impl_->event, impl_->event));
+  return milliseconds;
+}
+
 void synchronize(Device device) { current_stream(device).synchronize(); }
 
 }  // namespace tandem::inline v0::cuda

@@ -136,6 +136,9 @@ bool Runtime::advance(Lock& lock, Stream& stream) {
       return true;
     }
   }
+  if (first.kind == Task::Kind::kExternal) {
+    return true;
+  }
   advance_others(lock, stream);
   if (!stream.busy && !stream.tasks.empty()) {
     run_first(lock, stream);
@@ -157,7 +160,8 @@ void Runtime::advance_others(Lock& lock, const Stream& stream) {
   }
   for (uint64_t tries = others.empty() ? 0 : random_.below(3); tries != 0; --tries) {
     Stream& other = *others[random_.below(others.size())];
-    for (uint64_t left = random_.below(4); left != 0 && !other.busy && !other.tasks.empty(); --left) {
+    for (uint64_t left = random_.below(4);
+         left != 0 && !other.busy && !other.tasks.empty() && other.tasks.front().kind != Task::Kind::kExternal; --left) {
       run_first(lock, other);
     }
   }
@@ -176,6 +180,7 @@ void Runtime::run_first(Lock& lock, Stream& stream) {
       break;
     case Task::Kind::kWait: force(lock, *task.record->stream, task.record->ticket); break;
     case Task::Kind::kHostFunction:
+    case Task::Kind::kExternal:
       if (!failed) {
         set_open(kNoArenas);
         const bool advancing = advancing_;

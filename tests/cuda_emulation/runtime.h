@@ -2,7 +2,7 @@
 //
 // A call only queues.  A task runs when the host asks for it: force() runs a stream's tasks in order up to the one asked for, and a
 // task that waits for an event forces the event's stream first.  One lock guards everything and is held while tasks run, except
-// functions of the host; who wants a stream that another thread is running waits.
+// functions of the host and what waits for other ranks; who wants a stream that another thread is running waits.
 #pragma once
 
 #include <chrono>
@@ -38,10 +38,10 @@ struct Record {
 };
 
 struct Task {
-  enum class Kind { kKernel, kMemory, kRecord, kWait, kHostFunction };
+  enum class Kind { kKernel, kMemory, kRecord, kWait, kHostFunction, kExternal };
   Kind kind;
   unsigned int arenas;             // bits of the devices whose memory is touched
-  std::function<void()> work;      // kKernel, kMemory, kHostFunction
+  std::function<void()> work;      // but for kRecord, kWait.  kExternal: it may wait for others, and only force() runs it
   std::shared_ptr<Record> record;  // kRecord, kWait
 };
 

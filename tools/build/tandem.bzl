@@ -32,8 +32,9 @@ def _with_cuda(emulated, toolkit, none = []):
         "//conditions:default": none,
     })
 
-# target_compatible_with of what only builds with GPUs can do.
+# target_compatible_with of what only builds with GPUs can do, and only those that emulate them.
 NEEDS_CUDA = _with_cuda([], [], ["@tandem//tests/cuda_emulation:impossible"])
+NEEDS_CUDA_EMULATION = _with_cuda([], ["@tandem//tests/cuda_emulation:impossible"], ["@tandem//tests/cuda_emulation:impossible"])
 
 # What includes CUDA's headers depends on these.
 CUDA_HEADERS = _with_cuda(["@tandem//tests/cuda_emulation"], ["@cuda_toolkit//:headers"])

@@ -1,0 +1,74 @@
+#include <tandem/base/tuning.h>
+
+#include <fstream>
+#include <string_view>
+
+#include <tandem/base/env.h>
+#include <tandem/base/error.h>
+
+namespace tandem::inline v0 {
+
+namespace {
+
+constexpr std::string_view kFirstLine = "tandem tuning 1";
+constexpr std::string_view kBetween = " = ";
+
+}  // namespace
+
+Tuning::Tuning(const std::string& path) {
+  std::ifstream file(path);
+  TANDEM_CHECK(IoError, file, "cannot read the tuning file ", path);
+  std::string line;
+  std::getline(file, line);
+  TANDEM_CHECK(ValueError, line == kFirstLine, path, " is no tuning file: its first line is not '", kFirstLine, "'");
+  for (int number = 2; std::getline(file, line); ++number) {
+    if (line.empty() || line[0] == '#' || line == kFirstLine) continue;  // two may have begun the file at once
+    const size_t at = line.find(kBetween);
+    TANDEM_CHECK(ValueError, at != std::string::npos && at > 0 && at + kBetween.size() < line.size(), path, ": line ", number,
+                 " is not '<key> = <value>'");
+    choices_.emplace(line.substr(0, at), line.substr(at + kBetween.size()));
+  }
+  TANDEM_CHECK(IoError, !file.bad(), "cannot read the tuning file ", path);
+}
+
+const Tuning& Tuning::named() {
+  static const Tuning instance = [] {
+    const auto path = env_string("TANDEM_TUNING");
+    return path ? Tuning(*path) : Tuning();
+  }();
+  return instance;
+}
+
+const std::string* Tuning::find(const std::string& key) const {
+  const auto found = choices_.find(key);
+  return found == choices_.end() ? nullptr : &found->second;
+}
+
+bool Tuning::has_prefix(const std::string& prefix) const {
+  const auto next = choices_.lower_bound(prefix);
+  return next != choices_.end() && next->first.starts_with(prefix);
+}
+
+uint64_t Tuning::hash() const {
+  if (choices_.empty()) return 0;
+  uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
+  const auto add = [&hash](std::string_view text) {
+    for (const char c : text) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
+  };
+  for (const auto& [key, value] : choices_) {
+    add(key);
+    add(kBetween);
+    add(value);
+    add("\n");
+  }
+  return hash;
+}
+
+void Tuning::append(const std::string& path, const std::string& key, const std::string& value) {
+  std::ofstream file(path, std::ios::app | std::ios::ate);
+  if (file && file.tellp() == std::streampos(0)) file << kFirstLine << '\n';
+  file << key << kBetween << value << '\n' << std::flush;
+  TANDEM_CHECK(IoError, file, "cannot write the tuning file ", path);
+}
+
+}  // namespace tandem::inline v0

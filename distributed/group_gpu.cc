@@ -1,0 +1,118 @@
+// Collectives of a group on GPUs: the lane moves the data, and an operation of the queue, which moves none, is their verdict.
+#include <algorithm>
+#include <cstring>
+
+#include <tandem/distributed/group_queue.h>
+#include <tandem/distributed/operands.h>
+#include <tandem/tensor/factories.h>
+
+namespace tandem::inline v0::distributed {
+
+namespace {
+
+/// How long what is under way on the GPU may take after a rank was lost: others may have done their part.
+constexpr std::chrono::milliseconds kGrace{300};
+
+/// What ranks compare of the collective, and when.
+std::shared_ptr<CollectiveOperation> verdict_of(const CollectiveOperation& operation) {
+  auto verdict = std::make_shared<CollectiveOperation>();
+  Collective& c = verdict->collective;
+  c = operation.collective;
+  c.device = {};
+  c.input = nullptr;
+  c.output = nullptr;
+  c.inputs.clear();
+  c.outputs.clear();
+  c.moves_data = false;
+  verdict->timeout = operation.timeout;
+  verdict->trace_category = "verdict";
+  return verdict;
+}
+
+/// A collective that did not get as far as the GPU.
+class FailedWork final : public GpuWork {
+ public:
+  explicit FailedWork(std::exception_ptr error) : error_(std::move(error)) {}
+  void join() override { std::rethrow_exception(error_); }
+
+ private:
+  const std::exception_ptr error_;
+};
+
+}  // namespace
+
+Work GroupQueue::start_on_gpu(std::span<CollectiveOperation* const> operations) {
+  std::lock_guard launching(gpu_mutex_);  // verdicts and launches in one order
+  const Device device = operations.front()->collective.device;
+  const auto lane = gpu_lane();
+  TANDEM_CHECK(DeviceError, lane == nullptr || lane->device() == device, to_string(operations.front()->collective.kind),
+               ": this group moves tensors of ", lane->device(), ", and was given one on ", device,
+               "\n  a rank has one GPU; new_group makes another group");
+  for (CollectiveOperation* const operation : operations) GpuLane::check(operation->collective);
+
+  const auto works = std::make_shared<std::vector<std::shared_ptr<GpuWork>>>();
+  std::vector<std::shared_ptr<CollectiveOperation>> verdicts;
+  for (CollectiveOperation* const operation : operations) verdicts.push_back(verdict_of(*operation));
+  verdicts.back()->join = [works] {
+    for (const auto& work : *works) work->join();
+  };
+  Work verdict = start(std::span<const std::shared_ptr<CollectiveOperation>>(verdicts));
+  try {
+    const auto connected = lane != nullptr ? lane : connect_gpu(device, verdict, operations.front()->timeout);
+    for (CollectiveOperation* const operation : operations) works->push_back(connected->launch(*operation));
+  } catch (const Error& error) {
+    works->push_back(std::make_shared<FailedWork>(std::current_exception()));
+    abort(error.what());
+  }
+  return verdict;
+}
+
+std::shared_ptr<GpuLane> GroupQueue::gpu_lane() {
+  std::lock_guard lock(mutex_);
+  return gpu_lane_;
+}
+
+/// Makes the communicator.  First the verdict, which says better what is wrong where ranks are elsewhere.
+std::shared_ptr<GpuLane> GroupQueue::connect_gpu(Device device, const Work& verdict, std::chrono::milliseconds timeout) {
+  const Clock::time_point deadline = timeout.count() > 0 ? Clock::now() + timeout : Clock::time_point::max();
+  verdict.wait(std::chrono::hours(24 * 365));
+  const Tensor id = empty({static_cast<int64_t>(sizeof(NcclId))}, {kUInt8});
+  if (options_.rank == 0) {
+    const NcclId made = GpuLane::make_id();
+    std::memcpy(id.data_ptr(), made.data(), made.size());
+  }
+  CollectiveOperation broadcast;
+  prepare_broadcast(broadcast, options_, id, 0, {.name = "NCCL's id", .timeout = timeout});
+  run(broadcast);
+  NcclId shared;
+  std::memcpy(shared.data(), id.data_ptr(), shared.size());
+  const auto lane = GpuLane::join({.device = device,
+                                   .rank = options_.rank,
+                                   .world_size = options_.world_size,
+                                   .job_rank = own_job_rank(),
+                                   .who = who(),
+                                   .on_failure =
+                                       [weak = weak_from_this()](const std::string& reason) {
+                                         if (const auto self = weak.lock()) self->abort(reason);
+                                       }},
+                                  shared, deadline, [this] { return is_aborted_.load() || is_failing_.load(); });
+  {
+    std::lock_guard lock(mutex_);
+    gpu_lane_ = lane;
+  }
+  if (is_aborted_ || is_failing_) give_up_gpu("the group has failed");
+  return lane;
+}
+
+void GroupQueue::give_up_gpu(const std::string& reason) {
+  is_failing_ = true;
+  if (const auto lane = gpu_lane()) lane->give_up(reason, kGrace);
+}
+
+RefPtr<Storage> GroupQueue::allocate(int64_t num_bytes, Device device) {
+  if (device.is_cpu()) return backend_->do_allocate(num_bytes, device);
+  if (const auto lane = gpu_lane(); lane != nullptr && lane->device() == device) return lane->allocate(num_bytes);
+  return Storage::allocate(device, num_bytes);
+}
+
+}  // namespace tandem::inline v0::distributed

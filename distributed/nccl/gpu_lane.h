@@ -1,0 +1,66 @@
+// A group's collectives on GPUs: NCCL, on a stream of its own.  Private to distributed/.
+//
+// The lane moves data and knows nothing of ranks that are late, gone or elsewhere in their program: signatures, deadlines and failures
+// are the group's CPU backend's, which compares every collective's signature beside the transfer (design: verdicts).  A collective
+// here begins on the lane's stream when what the caller's current stream holds is done, and later work of a stream that has joined it
+// begins when it is done.  The host waits for nothing.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include <tandem/distributed/operation.h>
+#include <tandem/tensor/device.h>
+#include <tandem/tensor/storage.h>
+
+namespace tandem::inline v0::distributed {
+
+/// What ranks that make a communicator together must have in common.
+using NcclId = std::array<std::byte, 128>;
+
+/// One collective on its way.  Safe from many threads.
+class GpuWork {
+ public:
+  virtual ~GpuWork() = default;
+  /// What the calling thread's current stream is given from now on begins when the collective is done.  Throws CommError where
+  /// the lane has failed.
+  virtual void join() = 0;
+};
+
+/// One rank's part.  launch() by one thread at a time; give_up() and allocate() by any.
+class GpuLane {
+ public:
+  using Clock = std::chrono::steady_clock;
+  struct Options {
+    Device device;
+    int rank = 0;
+    int world_size = 1;
+    int job_rank = 0;                                         ///< shown in traces
+    std::string who;                                          ///< begins errors: "[rank 2 of 4]"
+    std::function<void(const std::string& reason)> on_failure;  ///< called by a thread of the lane, once
+  };
+
+  /// A new id; by one rank, which the others get it from.  Throws BackendError.
+  static NcclId make_id();
+  /// Joins the others; blocks.  Throws CommError at the deadline and where is_given_up() becomes true, BackendError.
+  static std::shared_ptr<GpuLane> join(Options options, const NcclId& id, Clock::time_point deadline,
+                                       const std::function<bool()>& is_given_up);
+  /// Throws DTypeError for what NCCL does not do: bitwise operators of integers.
+  static void check(const Collective& collective);
+
+  virtual ~GpuLane() = default;
+  virtual Device device() const = 0;
+  /// Queues the collective with its copies, and takes from the operation what it reads and writes, to keep until it is done.  Its
+  /// timeout counts from now.
+  virtual std::shared_ptr<GpuWork> launch(CollectiveOperation& operation) = 0;
+  /// What is under way has `grace` left, then it is aborted; nothing is launched any more.
+  virtual void give_up(const std::string& reason, std::chrono::milliseconds grace) = 0;
+  /// Memory that NCCL knows and moves best.
+  virtual RefPtr<Storage> allocate(int64_t num_bytes) = 0;
+};
+
+}  // namespace tandem::inline v0::distributed
