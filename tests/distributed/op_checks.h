@@ -27,33 +27,36 @@ struct Form {
 inline constexpr Form kForms[] = {{false, false}, {true, false}, {false, true}, {true, true}};
 
 /// A tensor full of kUntouched.
-inline Tensor room(const Shape& shape, DType dtype, bool strided) {
-  if (!strided) return full(shape, kUntouched, {dtype});
+inline Tensor room(const Shape& shape, DType dtype, bool strided, Device device = {}) {
+  if (!strided) return full(shape, kUntouched, {dtype, device});
   Shape wider = shape;
   wider.push_back(2);
-  const Tensor both = full(wider, kUntouched, {dtype});
+  const Tensor both = full(wider, kUntouched, {dtype, device});
   Shape strides = row_major_strides(wider);
   strides.pop_back();
   return make_view(both.storage(), dtype, shape, strides, 0);
 }
 
 /// A tensor with f(i) at element i, counted in row-major order.
-inline Tensor filled(const Shape& shape, DType dtype, bool strided, const std::function<double(int64_t)>& f) {
+inline Tensor filled(const Shape& shape, DType dtype, bool strided, const std::function<double(int64_t)>& f,
+                     Device device = {}) {
   std::vector<double> values;
   for (int64_t i = 0; i < num_elements(shape); ++i) values.push_back(f(i));
-  const Tensor out = room(shape, dtype, strided);
-  chores::copy(from_vector<double>(values, shape), out);
+  const Tensor out = room(shape, dtype, strided, device);
+  const Tensor on_cpu = empty(shape, {dtype});
+  chores::copy(from_vector<double>(values, shape), on_cpu);
+  chores::copy(on_cpu, out);
   return out;
 }
 
 /// One rank's part of a test of one dtype, size and form.
 class OpChecks {
  public:
-  OpChecks(ProcessGroup& group, DType dtype, int64_t n, Form form)
-      : g_(group), rank_(group.rank()), world_(group.size()), dtype_(dtype), n_(n), form_(form) {}
+  OpChecks(ProcessGroup& group, DType dtype, int64_t n, Form form, Device device = {})
+      : g_(group), rank_(group.rank()), world_(group.size()), dtype_(dtype), n_(n), form_(form), device_(device) {}
 
   void all_reduce_into_another() {
-    for (const ReduceOp op : reduce_ops_of(dtype_)) {
+    for (const ReduceOp op : reduce_ops()) {
       const auto mine = [&](int64_t i) { return value(rank_, i, op, dtype_); };
       const Tensor in = filled({n_}, dtype_, form_.strided, mine);
       const Tensor out = room({n_}, dtype_, form_.strided);
@@ -66,7 +69,7 @@ class OpChecks {
   }
 
   void reduce() {
-    for (const ReduceOp op : reduce_ops_of(dtype_)) {
+    for (const ReduceOp op : reduce_ops()) {
       const int root = static_cast<int>(op) % world_;
       const auto mine = [&](int64_t i) { return value(rank_, i, op, dtype_); };
       const Tensor x = filled({n_}, dtype_, form_.strided, mine);
@@ -110,7 +113,7 @@ class OpChecks {
     expect(in, mine, "input of gather");
 
     // The input may be its own part of the output.
-    const Tensor all = rank_ == root ? full({world_, n_}, kUntouched, {dtype_}) : Tensor();
+    const Tensor all = rank_ == root ? room({world_, n_}, dtype_, false) : Tensor();
     const Tensor own = rank_ == root ? row(all, rank_) : in;
     if (rank_ == root) chores::copy(in, own);
     g_.gather(all, own, root);
@@ -135,7 +138,7 @@ class OpChecks {
     }
     expect(in, mine, "input of all_gather");
 
-    const Tensor all = full({world_, n_}, kUntouched, {dtype_});
+    const Tensor all = room({world_, n_}, dtype_, false);
     chores::copy(in, row(all, rank_));
     g_.all_gather(all, row(all, rank_));
     expect(all, stacked, "all_gather in place");
@@ -179,7 +182,7 @@ class OpChecks {
   }
 
   void reduce_scatter() {
-    for (const ReduceOp op : reduce_ops_of(dtype_)) {
+    for (const ReduceOp op : reduce_ops()) {
       const auto mine = [&](int64_t i) { return value(rank_, i, op, dtype_); };
       const auto wanted = [&](int64_t i) { return expected(world_, rank_ * n_ + i, op, dtype_); };
       const Tensor in = filled({world_, n_}, dtype_, form_.strided, mine);
@@ -396,6 +399,21 @@ class OpChecks {
     }
   }
 
+  /// What NCCL has, on a GPU.
+  std::vector<ReduceOp> reduce_ops() const {
+    std::vector<ReduceOp> ops = reduce_ops_of(dtype_);
+    std::erase_if(ops, [&](ReduceOp op) {
+      return !device_.is_cpu() && op >= ReduceOp::kBitAnd && (dtype_ != kBool || op == ReduceOp::kBitXor);
+    });
+    return ops;
+  }
+  Tensor room(const Shape& shape, DType dtype, bool strided) const {
+    return distributed::room(shape, dtype, strided, device_);
+  }
+  Tensor filled(const Shape& shape, DType dtype, bool strided, const std::function<double(int64_t)>& f) const {
+    return distributed::filled(shape, dtype, strided, f, device_);
+  }
+
   struct ListPart {
     DType dtype;
     int64_t n;
@@ -436,6 +454,7 @@ class OpChecks {
   const DType dtype_;
   const int64_t n_;
   const Form form_;
+  const Device device_;
 };
 
 }  // namespace tandem::inline v0::distributed

@@ -1,0 +1,76 @@
+// Every collective in every form and dtype among GPUs, against closed forms.  Ranks are threads here, and processes.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include <tandem/base/error.h>
+#include <tandem/distributed/launch.h>
+#include <tandem/distributed/process_group.h>
+#include <tandem/tests/distributed/op_checks.h>
+#include <tandem/tests/distributed/process_ranks.h>
+#include <tandem/tests/distributed/thread_ranks.h>
+
+namespace tandem::inline v0::distributed {
+namespace {
+
+void check_all(ProcessGroup& group, DType dtype, int64_t n, Form form, Device device) {
+  OpChecks check(group, dtype, n, form, device);
+  check.all_reduce_into_another();
+  check.reduce();
+  check.all_gather();
+  check.all_gather_of_unequal_sizes();
+  check.reduce_scatter();
+  check.all_to_all();
+  check.all_to_all_of_unequal_sizes();
+  check.barrier();
+  for (int root = 0; root < group.size(); ++root) {
+    check.broadcast(root);
+    check.gather(root);
+    check.scatter(root);
+  }
+  check.all_reduce_coalesced();
+  check.broadcast_coalesced(group.size() - 1);
+  check.all_gather_coalesced();
+  check.reduce_scatter_coalesced();
+  check.reduce_mean();
+}
+
+void check_every_dtype(ProcessGroup& group, Device device) {
+  for (const DType dtype : kDTypes) {
+    const bool all_forms = dtype == kFloat32 || dtype == kBFloat16;
+    for (const Form form : kForms) {
+      if (all_forms || (form.async && form.strided)) check_all(group, dtype, 37, form, device);
+    }
+  }
+  for (const int64_t n : {0, 1, 20011}) check_all(group, kFloat32, n, {true, false}, device);
+}
+
+class GpuOps : public ::testing::TestWithParam<int> {};
+
+TEST_P(GpuOps, EachIsRightAmongThreads) {
+  ThreadRanks{.world_size = GetParam(), .backend = "auto"}.run(
+      [](ProcessGroup& group) { check_every_dtype(group, Device::cuda(group.rank())); });
+}
+
+TANDEM_RANK_MAIN(check_every_operation_on_gpus) {
+  const auto group = ProcessGroup::create({.store = context.store(),
+                                           .rank = context.rank(),
+                                           .world_size = context.world_size(),
+                                           .name = "gpus",
+                                           .timeout = kLong,
+                                           .backend = args.at(0)});
+  check_every_dtype(*group, Device::cuda(context.rank()));
+  if (::testing::Test::HasFailure()) throw StateError("wrong values");
+}
+
+TEST_P(GpuOps, EachIsRightAmongProcesses) {
+  for (const char* backend : {"auto", "cpu:gloo,cuda:nccl"}) {
+    if (GetParam() != 2 && backend != std::string("auto")) continue;
+    spawn(GetParam(), "check_every_operation_on_gpus", {backend});
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(World, GpuOps, ::testing::Values(1, 2, 4));
+
+}  // namespace
+}  // namespace tandem::inline v0::distributed
