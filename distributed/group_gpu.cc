@@ -57,6 +57,7 @@ Work GroupQueue::start_on_gpu(std::span<CollectiveOperation* const> operations) 
     for (const auto& work : *works) work->join();
   };
   Work verdict = start(std::span<const std::shared_ptr<CollectiveOperation>>(verdicts));
+  for (size_t i = 0; i < operations.size(); ++i) operations[i]->collective.seq = verdicts[i]->collective.seq;
   try {
     const auto connected = lane != nullptr ? lane : connect_gpu(device, verdict, operations.front()->timeout);
     for (CollectiveOperation* const operation : operations) works->push_back(connected->launch(*operation));

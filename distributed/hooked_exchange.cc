@@ -85,6 +85,9 @@ HookedExchange::HookedExchange(std::shared_ptr<ProcessGroup> group, GradientHook
                  " must come first in its chain, for it works on parameters\n  hooks  ", describe(hooks_));
   }
   hooks_.front()->prepare(buckets_);
+  for (const GradientBucket& bucket : buckets_) {
+    if (!side_ && group_->size() > 1 && !bucket.values.device().is_cpu()) side_.emplace(bucket.values.device());
+  }
 }
 
 Work HookedExchange::launch(size_t bucket) {
@@ -96,6 +99,11 @@ Work HookedExchange::launch(size_t bucket) {
     const auto self = weak.lock();
     return self != nullptr && self->help(bucket, deadline);
   });
+  if (is_beside(bucket)) {
+    const cuda::Event closed(side_->device());
+    flight.closed = closed;
+    flight.promise.set_join([closed] { closed.make_wait(cuda::current_stream(closed.device())); });
+  }
   Work work = flight.promise.future();
   if (failure_) {
     flight.promise.set_exception(failure_);
@@ -181,6 +189,13 @@ void HookedExchange::exchange(size_t bucket, const Tensor& values, bool is_last,
   work.then([self = shared_from_this(), bucket, work, done = std::move(done)] {
     if (const std::exception_ptr error = work.exception()) return self->fail(bucket, error);
     try {
+      std::optional<cuda::StreamGuard> beside;
+      if (self->is_beside(bucket)) {
+        beside.emplace(*self->side_);
+        std::lock_guard lock(self->mutex_);
+        self->flights_[bucket].callbacks.push_back(done);
+      }
+      work.wait();  // it is complete: puts the stream in order
       done();
     } catch (...) {
       return self->fail_by_hook(bucket);
@@ -191,6 +206,7 @@ void HookedExchange::exchange(size_t bucket, const Tensor& values, bool is_last,
 }
 
 void HookedExchange::close(size_t bucket) {
+  if (is_beside(bucket)) flights_[bucket].closed->record(*side_);
   const Promise<void> promise = flights_[bucket].promise;  // whoever waits may launch the next step's at once
   promise.set_value();
 }
@@ -291,6 +307,7 @@ void HookedExchange::end_step() {
       log_line(LogLevel::kInfo, str("gradients by ", describe(hooks_), ", ", to_string(report_)));
     }
   }
+  for (Flight& flight : flights_) flight.callbacks.clear();
   ++step_;
 }
 

@@ -86,6 +86,7 @@ class TANDEM_API Event {
  public:
   /// `timed`: for milliseconds_since; costs a little.
   explicit Event(Device device, bool timed = false);
+  Device device() const;
   /// Sets the point to what was queued on `stream` until now.
   void record(const Stream& stream) const;
   /// What is queued on `stream` from now on begins after the point was passed.

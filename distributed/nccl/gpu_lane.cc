@@ -106,6 +106,21 @@ class NcclGroup {
   bool open_ = true;
 };
 
+/// The communicator, which memory that is registered with it may outlive.
+struct Communicator {
+  std::mutex mutex;           // guards `handle`
+  ncclComm_t handle = nullptr;  // null once it was aborted or has ended
+
+  ncclComm_t get() {
+    std::lock_guard lock(mutex);
+    return handle;
+  }
+  ncclComm_t take() {
+    std::lock_guard lock(mutex);
+    return std::exchange(handle, nullptr);
+  }
+};
+
 class Lane;
 
 struct Launched final : GpuWork {
@@ -170,8 +185,7 @@ class Lane final : public GpuLane, public std::enable_shared_from_this<Lane> {
   const Event origin_;  // a point of the GPU's time, and of the host's
   int64_t origin_ns_ = 0;
 
-  std::mutex communicator_mutex_;       // guards communicator_
-  ncclComm_t communicator_ = nullptr;  // null once it was aborted
+  const std::shared_ptr<Communicator> communicator_ = std::make_shared<Communicator>();
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
@@ -198,7 +212,7 @@ Lane::~Lane() {
   changed_.notify_all();
   if (watch_.joinable()) watch_.join();
   if (!failure_.empty()) abort_communicator();
-  if (communicator_ != nullptr) ncclCommDestroy(communicator_);
+  if (const ncclComm_t comm = communicator_->take()) ncclCommDestroy(comm);
 }
 
 // --- coming together ---
@@ -210,10 +224,11 @@ void Lane::join_others(const NcclId& id, Clock::time_point deadline, const std::
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
   const DeviceGuard guard(options_.device);
-  check_nccl(ncclCommInitRankConfig(&communicator_, options_.world_size, unique, options_.rank, &config), "ncclCommInitRankConfig");
+  ncclComm_t& comm = communicator_->handle;  // nobody else knows of it yet
+  check_nccl(ncclCommInitRankConfig(&comm, options_.world_size, unique, options_.rank, &config), "ncclCommInitRankConfig");
   for (;;) {
     ncclResult_t state = ncclSuccess;
-    TANDEM_NCCL_CHECK(ncclCommGetAsyncError(communicator_, &state));
+    TANDEM_NCCL_CHECK(ncclCommGetAsyncError(comm, &state));
     if (state != ncclInProgress) {
       if (state != ncclSuccess) abort_communicator();
       check_nccl(state, "ncclCommInitRankConfig");
@@ -263,15 +278,15 @@ std::shared_ptr<GpuWork> Lane::launch(CollectiveOperation& operation) {
 
 /// The communicator's last call has begun on the GPU.
 bool Lane::is_settled() {
-  std::lock_guard lock(communicator_mutex_);
-  if (communicator_ == nullptr) {
+  std::lock_guard lock(communicator_->mutex);
+  if (communicator_->handle == nullptr) {
     check();
     fail("NCCL: the communicator was aborted");
   }
   ncclResult_t state = ncclSuccess;
-  TANDEM_NCCL_CHECK(ncclCommGetAsyncError(communicator_, &state));
+  TANDEM_NCCL_CHECK(ncclCommGetAsyncError(communicator_->handle, &state));
   if (state == ncclInProgress) return false;
-  check_nccl(state, "NCCL", communicator_);
+  check_nccl(state, "NCCL", communicator_->handle);
   return true;
 }
 
@@ -289,11 +304,7 @@ void Lane::run(const Collective& c) {
   const auto count = static_cast<size_t>(c.num_elements);
   const auto own = static_cast<size_t>(options_.rank);
   const auto stream = static_cast<cudaStream_t>(stream_.handle());
-  ncclComm_t comm = nullptr;
-  {
-    std::lock_guard lock(communicator_mutex_);
-    comm = communicator_;
-  }
+  const ncclComm_t comm = communicator_->get();
   if (comm == nullptr) check();
   if (c.num_elements == 0 && c.kind != Kind::kAllToAll) return;  // on every rank
   switch (c.kind) {
@@ -349,6 +360,7 @@ void Lane::exchange_parts(const Collective& c) {
   if (const Part from = sent(own), to = received(own); to.data != from.data && to.num_elements > 0) {
     chores::copy_bytes(c.device, to.data, from.data, to.num_elements * size_of(c.dtype));
   }
+  const ncclComm_t comm = communicator_->get();
   NcclGroup group;
   bool any = false;
   for (size_t r = 0; r < static_cast<size_t>(options_.world_size); ++r) {
@@ -357,10 +369,10 @@ void Lane::exchange_parts(const Collective& c) {
     const int peer = static_cast<int>(r);
     any = any || to.num_elements > 0 || from.num_elements > 0;
     if (to.num_elements > 0) {
-      TANDEM_NCCL_CHECK(ncclSend(to.data, static_cast<size_t>(to.num_elements), type_of(c.dtype), peer, communicator_, stream));
+      TANDEM_NCCL_CHECK(ncclSend(to.data, static_cast<size_t>(to.num_elements), type_of(c.dtype), peer, comm, stream));
     }
     if (from.num_elements > 0) {
-      TANDEM_NCCL_CHECK(ncclRecv(from.data, static_cast<size_t>(from.num_elements), type_of(c.dtype), peer, communicator_, stream));
+      TANDEM_NCCL_CHECK(ncclRecv(from.data, static_cast<size_t>(from.num_elements), type_of(c.dtype), peer, comm, stream));
     }
   }
   const ncclResult_t result = group.end();
@@ -447,12 +459,7 @@ void Lane::watch() {
 }
 
 void Lane::abort_communicator() {
-  ncclComm_t comm = nullptr;
-  {
-    std::lock_guard lock(communicator_mutex_);
-    comm = std::exchange(communicator_, nullptr);
-  }
-  if (comm != nullptr) ncclCommAbort(comm);
+  if (const ncclComm_t comm = communicator_->take()) ncclCommAbort(comm);
 }
 
 RefPtr<Storage> Lane::allocate(int64_t num_bytes) {
@@ -460,14 +467,17 @@ RefPtr<Storage> Lane::allocate(int64_t num_bytes) {
   void* memory = nullptr;
   void* handle = nullptr;
   TANDEM_NCCL_CHECK(ncclMemAlloc(&memory, static_cast<size_t>(std::max<int64_t>(num_bytes, 1))));
-  std::lock_guard lock(communicator_mutex_);
-  if (communicator_ != nullptr) {
-    TANDEM_NCCL_CHECK(ncclCommRegister(communicator_, memory, static_cast<size_t>(std::max<int64_t>(num_bytes, 1)), &handle));
+  {
+    std::lock_guard lock(communicator_->mutex);
+    const ncclComm_t comm = communicator_->handle;
+    if (comm != nullptr) TANDEM_NCCL_CHECK(ncclCommRegister(comm, memory, static_cast<size_t>(std::max<int64_t>(num_bytes, 1)), &handle));
   }
-  return Storage::adopt(options_.device, memory, num_bytes, [self = shared_from_this(), memory, handle] {
-    std::lock_guard inner(self->communicator_mutex_);
-    if (self->communicator_ != nullptr && handle != nullptr) ncclCommDeregister(self->communicator_, handle);
-    ncclMemFree(memory);
+  return Storage::adopt(options_.device, memory, num_bytes, [communicator = communicator_, memory, handle] {
+    {
+      std::lock_guard lock(communicator->mutex);
+      if (communicator->handle != nullptr && handle != nullptr) ncclCommDeregister(communicator->handle, handle);
+    }
+    ncclMemFree(memory);  // waits for the GPU
   });
 }
 

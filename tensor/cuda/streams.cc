@@ -110,6 +110,8 @@ struct Event::Impl {
 
 Event::Event(Device device, bool timed) : impl_(std::make_shared<Impl>(device, timed)) {}
 
+Device Event::device() const { return impl_->device; }
+
 void Event::record(const Stream& stream) const {
   const DeviceGuard guard(impl_->device);
   TANDEM_CUDA_CHECK(cudaEventRecord(impl_->event, static_cast<cudaStream_t>(stream.handle())));

@@ -146,7 +146,12 @@ bool Runtime::advance(Lock& lock, Stream& stream) {
   return true;
 }
 
-// In random order, whatever else can go on may go on first.
+/// What may keep the thread that runs it until another rank, or another stream, has got somewhere.
+bool may_wait(const Task& task) {
+  return task.kind == Task::Kind::kExternal || (task.kind == Task::Kind::kWait && !task.record->done);
+}
+
+// In random order, whatever else can go on may go on first; but not what waits, maybe for what this thread is about to run.
 void Runtime::advance_others(Lock& lock, const Stream& stream) {
   if (mode_ != Mode::kRandom || advancing_) {
     return;
@@ -161,7 +166,7 @@ void Runtime::advance_others(Lock& lock, const Stream& stream) {
   for (uint64_t tries = others.empty() ? 0 : random_.below(3); tries != 0; --tries) {
     Stream& other = *others[random_.below(others.size())];
     for (uint64_t left = random_.below(4);
-         left != 0 && !other.busy && !other.tasks.empty() && other.tasks.front().kind != Task::Kind::kExternal; --left) {
+         left != 0 && !other.busy && !other.tasks.empty() && !may_wait(other.tasks.front()); --left) {
       run_first(lock, other);
     }
   }

@@ -1,6 +1,7 @@
 // A small network, its data, and its training: on one process, and on the ranks of a job.
 #pragma once
 
+#include <utility>
 #include <vector>
 
 #include <tandem/distributed/context.h>
@@ -31,8 +32,11 @@ inline Tensor values(const Shape& shape, uint64_t seed) {
 /// A network of two layers and data for it, in float64.
 struct Net {
   Tensor w1, b1, w2, b2;
-  explicit Net(uint64_t seed)
-      : w1(values({8, 5}, seed)), b1(values({8}, seed + 1)), w2(values({3, 8}, seed + 2)), b2(values({3}, seed + 3)) {
+  explicit Net(uint64_t seed, Device device = {})
+      : w1(values({8, 5}, seed).to(device)),
+        b1(values({8}, seed + 1).to(device)),
+        w2(values({3, 8}, seed + 2).to(device)),
+        b2(values({3}, seed + 3).to(device)) {
     for (Tensor* p : {&w1, &b1, &w2, &b2}) p->set_requires_grad();
   }
   NamedTensors named() const { return {{"fc1.weight", w1}, {"fc1.bias", b1}, {"fc2.weight", w2}, {"fc2.bias", b2}}; }
@@ -72,19 +76,23 @@ inline std::vector<double> joined_batch(int steps) {
 }
 
 /// The parameters after the same steps of this rank on its part of the batch.
-inline std::vector<double> part_of_batch(Context& context, int steps, BucketSizes sizes) {
-  const Net net(1 + 10 * static_cast<uint64_t>(context.rank()));  // rank 0's values must win
-  GradientReducer reducer(net.named(), {}, context.group(), {.buckets = sizes});
+inline std::vector<double> part_of_batch(Context& context, int steps, BucketSizes sizes, GradientHooks hooks, Device device) {
+  const Net net(1 + 10 * static_cast<uint64_t>(context.rank()), device);  // rank 0's values must win
+  GradientReducer reducer(net.named(), {}, context.group(), {.buckets = sizes, .hooks = std::move(hooks)});
   optim::SGD sgd(net.parameters(), kSgd);
   const int64_t share = kItems / context.world_size();
-  const Tensor x = inputs().slice(0, context.rank() * share, (context.rank() + 1) * share);
-  const Tensor y = labels().slice(0, context.rank() * share, (context.rank() + 1) * share).contiguous();
+  const Tensor x = inputs().slice(0, context.rank() * share, (context.rank() + 1) * share).to(device);
+  const Tensor y = labels().slice(0, context.rank() * share, (context.rank() + 1) * share).contiguous().to(device);
   for (int step = 0; step < steps; ++step) {
     sgd.zero_grad();
     net.loss(x, y).backward();
     sgd.step();
   }
   return all_values(net);
+}
+
+inline std::vector<double> part_of_batch(Context& context, int steps, BucketSizes sizes, GradientHooks hooks = {}) {
+  return part_of_batch(context, steps, sizes, std::move(hooks), context.device());
 }
 
 }  // namespace tandem::distributed

@@ -1,0 +1,120 @@
+// Data-parallel training on GPUs equals one process on the joined batch.  Ranks are threads with a GPU each, and processes.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <mutex>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <tandem/base/error.h>
+#include <tandem/base/trace.h>
+#include <tandem/distributed/launch.h>
+#include <tandem/tests/distributed/small_net.h>
+#include <tandem/tests/support/error_text.h>
+
+namespace tandem::distributed {
+namespace {
+
+using tandem::testing::error_text;
+
+constexpr BucketSizes kTiny = {64, 64, 64};
+constexpr BucketSizes kHuge = {1 << 30, 1 << 30, 1 << 30};
+constexpr int kSteps = 5;
+
+std::vector<Device> gpus(int count) {
+  std::vector<Device> all;
+  for (int i = 0; i < count; ++i) all.push_back(Device::cuda(i));
+  return all;
+}
+
+double largest_difference(const std::vector<double>& a, const std::vector<double>& b) {
+  double largest = a.size() == b.size() ? 0 : 1e300;
+  for (size_t i = 0; i < a.size() && i < b.size(); ++i) largest = std::max(largest, std::abs(a[i] - b[i]));
+  return largest;
+}
+
+class GpuWorlds : public ::testing::TestWithParam<std::tuple<int, BucketSizes>> {};
+
+TEST_P(GpuWorlds, EqualOneProcessOnTheJoinedBatch) {
+  const auto [world, sizes] = GetParam();
+  const std::vector<double> expected = joined_batch(kSteps);
+  run_threads(gpus(world), [&, sizes = sizes](Context& context) {
+    EXPECT_LT(largest_difference(part_of_batch(context, kSteps, sizes), expected), 1e-12);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(, GpuWorlds,
+                         ::testing::Combine(::testing::Values(1, 2, 4), ::testing::Values(kTiny, BucketSizes{}, kHuge)));
+
+TEST(GpuDdp, HooksRoundWhatTravels) {
+  const std::vector<double> expected = joined_batch(kSteps);
+  for (const bool brain : {false, true}) {
+    run_threads(gpus(2), [&](Context& context) {
+      const double difference =
+          largest_difference(part_of_batch(context, kSteps, kTiny, {brain ? bf16() : fp16()}), expected);
+      EXPECT_LT(difference, brain ? 2e-2 : 2e-3);
+      EXPECT_GT(difference, 1e-9);  // else nothing was rounded
+    });
+  }
+}
+
+TEST(GpuDdp, RanksEndWithTheSameBits) {
+  std::mutex mutex;
+  std::vector<std::vector<double>> results;
+  run_threads(gpus(4), [&](Context& context) {
+    const std::vector<double> mine = part_of_batch(context, 2, kTiny);
+    std::lock_guard lock(mutex);
+    results.push_back(mine);
+  });
+  for (const auto& result : results) EXPECT_EQ(result, results[0]);
+}
+
+TEST(GpuDdp, AParameterUsedOnSomeRanksIsAveragedOverAll) {
+  run_threads(gpus(2), [](Context& context) {
+    const TensorOptions options{kFloat64, context.device()};
+    Tensor a = ones({3}, options).set_requires_grad();
+    Tensor b = ones({2}, options).set_requires_grad();
+    GradientReducer reducer({{"a", a}, {"b", b}}, {}, context.group(), {.unused = UnusedParameters::kAllow});
+    Tensor loss = a.sum();
+    if (context.rank() == 1) loss = add(loss, mul(b, Scalar(8)).sum());
+    loss.backward();
+    EXPECT_EQ(a.grad().to_vector<double>(), (std::vector<double>{1, 1, 1}));
+    EXPECT_EQ(b.grad().to_vector<double>(), (std::vector<double>{4, 4}));
+  });
+}
+
+// The first bucket begins to travel before backward has ended, and on the GPU it waits for no more than its own gradients.
+TEST(GpuDdp, BucketsTravelWhileBackwardRuns) {
+  start_trace();
+  run_threads(gpus(2), [](Context& context) { part_of_batch(context, 2, kTiny); });
+  int launched = 0, travelled = 0, verdicts = 0;
+  int64_t first_launch = 0, backward_end = 0;
+  for (const TraceEvent& event : stop_trace()) {
+    if (event.rank != 0) continue;
+    const bool is_bucket = event.name.find("bucket") != std::string::npos;
+    if (event.name.starts_with("launch bucket 0 ")) {
+      ++launched;
+      if (first_launch == 0) first_launch = event.begin_ns;
+    }
+    travelled += is_bucket && event.category == "comm" && event.thread == kGpuLaneThread;
+    verdicts += is_bucket && event.category == "verdict";
+    if (event.category == "wait" && backward_end == 0) backward_end = event.begin_ns;
+  }
+  EXPECT_EQ(launched, 2);
+  EXPECT_GE(verdicts, 4);
+  EXPECT_EQ(travelled, verdicts);
+  EXPECT_LT(first_launch, backward_end);
+}
+
+TANDEM_RANK_MAIN(train_on_gpus) {
+  const std::vector<double> got = part_of_batch(context, kSteps, kTiny, {}, Device::cuda(context.rank()));
+  if (largest_difference(got, joined_batch(kSteps)) > 1e-12) throw StateError("other parameters");
+}
+
+TEST(GpuDdp, ProcessesEqualOneProcess) {
+  for (const int world : {2, 4}) spawn(world, "train_on_gpus");
+}
+
+}  // namespace
+}  // namespace tandem::distributed

@@ -1,0 +1,257 @@
+// What a group does with tensors of GPUs beside moving them: order, errors, failures.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <tandem/base/error.h>
+#include <tandem/distributed/launch.h>
+#include <tandem/distributed/process_group.h>
+#include <tandem/ops/elementwise.h>
+#include <tandem/tensor/cuda.h>
+#include <tandem/tensor/factories.h>
+#include <tandem/tests/distributed/process_ranks.h>
+#include <tandem/tests/distributed/thread_ranks.h>
+#include <tandem/tests/support/error_text.h>
+#include <tandem/tests/support/temporary_folder.h>
+
+namespace tandem::inline v0::distributed {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::error_text;
+using Floats = std::vector<float>;
+using Clock = std::chrono::steady_clock;
+
+Tensor on_gpu(ProcessGroup& group, double value, int64_t n = 4) {
+  return full({n}, value, {kFloat32, Device::cuda(group.rank())});
+}
+
+/// Runs f on thread ranks with a GPU each.
+void run_on_gpus(int world_size, const std::function<void(ProcessGroup&)>& f, std::chrono::milliseconds timeout = std::chrono::seconds(20)) {
+  ThreadRanks{.world_size = world_size, .timeout = timeout, .backend = "auto"}.run(f);
+}
+
+// --- order ---
+
+// What follows a wait() on the stream sees the result, though nobody has synchronised.
+TEST(GpuGroup, WaitPutsTheCurrentStreamBehindTheResult) {
+  run_on_gpus(2, [](ProcessGroup& group) {
+    Tensor x = on_gpu(group, group.rank() + 1);
+    for (int i = 0; i < 5; ++i) {
+      x = mul(x, Scalar(2));
+      const Work work = group.all_reduce_async(x);
+      work.wait();
+      x = add(x, Scalar(1));
+    }
+    // x <- 2 (x0 + x1) + 1
+    double x0 = 1, x1 = 2;
+    for (int i = 0; i < 5; ++i) x0 = x1 = 2 * (x0 + x1) + 1;
+    EXPECT_EQ(x.to_vector<float>(), Floats(4, static_cast<float>(x0)));
+  });
+}
+
+TEST(GpuGroup, ManyTravelAtOnceAndCpuTensorsBetweenThem) {
+  run_on_gpus(4, [](ProcessGroup& group) {
+    std::vector<Tensor> tensors;
+    std::vector<Work> works;
+    for (int i = 0; i < 12; ++i) {
+      const bool cpu = i % 3 == 2;
+      tensors.push_back(cpu ? full({3}, group.rank() + i) : on_gpu(group, group.rank() + i, 100 * i + 1));
+      works.push_back(group.all_reduce_async(tensors.back()));
+    }
+    for (const Work& work : works) work.wait();
+    for (int i = 0; i < 12; ++i) {
+      for (const float value : tensors[static_cast<size_t>(i)].to_vector<float>()) ASSERT_EQ(value, 6 + 4 * i);
+    }
+  });
+}
+
+// Memory of a tensor that its owner has dropped is not used again before the collective has read and written it.
+TEST(GpuGroup, TensorsLiveUntilTheGpuIsDoneWithThem) {
+  run_on_gpus(2, [](ProcessGroup& group) {
+    const Tensor sum = on_gpu(group, 0);
+    Work work;
+    {
+      const Tensor input = on_gpu(group, group.rank() + 1);
+      work = group.all_reduce_async(sum, input);
+    }
+    for (int i = 0; i < 20; ++i) on_gpu(group, -100 - i);  // would take the memory
+    work.wait();
+    EXPECT_EQ(sum.to_vector<float>(), Floats(4, 3));
+  });
+}
+
+TEST(GpuGroup, SeveralGroupsOfOneRank) {
+  run_threads({Device::cuda(0), Device::cuda(1), Device::cuda(2), Device::cuda(3)}, [](Context& context) {
+    const int rank = context.rank();
+    const auto half = context.new_group(rank < 2 ? std::vector{0, 1} : std::vector{2, 3});
+    const auto cross = context.new_group(rank % 2 == 0 ? std::vector{0, 2} : std::vector{1, 3});
+    for (int round = 0; round < 3; ++round) {
+      const Tensor x = full({5}, rank + 1, {kFloat32, context.device()});
+      const Work work = half->all_reduce_async(x);
+      const Tensor y = full({5}, rank + 10, {kFloat32, context.device()});
+      const Work other = cross->all_reduce_async(y);
+      other.wait();
+      work.wait();
+      context.group()->all_reduce(x);
+      EXPECT_EQ(x.to_vector<float>(), Floats(5, 20));
+      EXPECT_EQ(y.to_vector<float>(), Floats(5, rank % 2 == 0 ? 22.0f : 24.0f));
+    }
+  });
+}
+
+// --- errors ---
+
+TEST(GpuGroup, WhatItDoesNotMoveIsAnErrorBeforeAnythingIsSent) {
+  run_on_gpus(2, [](ProcessGroup& group) {
+    const Tensor ints = full({2}, 1, {kInt32, Device::cuda(group.rank())});
+    EXPECT_EQ(error_text<DTypeError>([&] { group.all_reduce(ints, ReduceOp::kBitXor); }),
+              "all_reduce: NCCL has no bitxor of int32; tensors on a CPU device have");
+    const Tensor x = on_gpu(group, 1);
+    EXPECT_THAT(error_text<DeviceError>([&] { group.send(x, 1 - group.rank()); }), HasSubstr("send: messages are of CPU tensors"));
+    EXPECT_THAT(error_text<DeviceError>([&] { group.all_reduce(x, full({4}, 1)); }), HasSubstr("all_reduce: devices differ"));
+    group.all_reduce(x);
+    EXPECT_EQ(x.to_vector<float>(), Floats(4, 2));
+    const Tensor elsewhere = full({4}, 1, {kFloat32, Device::cuda(2 + group.rank())});
+    EXPECT_EQ(error_text<DeviceError>([&] { group.all_reduce(elsewhere); }),
+              str("all_reduce: this group moves tensors of cuda:", group.rank(), ", and was given one on cuda:", 2 + group.rank(),
+                  "\n  a rank has one GPU; new_group makes another group"));
+  });
+}
+
+TEST(GpuGroup, AGroupOfCpuTensorsSaysSo) {
+  ThreadRanks{.world_size = 2, .backend = "shm"}.run([](ProcessGroup& group) {
+    EXPECT_THAT(error_text<DeviceError>([&] { group.all_reduce(on_gpu(group, 1)); }),
+                HasSubstr("all_reduce: the group's backend 'shm' moves CPU tensors; 'cpu:shm,cuda:nccl' moves those of GPUs too"));
+  });
+}
+
+std::vector<std::string> texts_of(const std::vector<std::exception_ptr>& errors) {
+  std::vector<std::string> texts;
+  for (const std::exception_ptr& error : errors) {
+    texts.emplace_back("nothing");
+    try {
+      if (error) std::rethrow_exception(error);
+    } catch (const std::exception& e) {
+      texts.back() = e.what();
+    }
+  }
+  return texts;
+}
+
+/// What the ranks throw, and how long all took, in the best of three attempts: the machine may have stood still.
+std::vector<std::string> heard_within_a_second(int world_size, const std::function<void(ProcessGroup&)>& f) {
+  std::vector<std::string> texts;
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    const ThreadRanks ranks{.world_size = world_size, .backend = "auto"};
+    std::atomic<int64_t> took{0};
+    texts = texts_of(run_on_threads(
+        world_size, [&](int rank) { return ranks.make(rank); },
+        [&](ProcessGroup& group) {
+          group.all_reduce(on_gpu(group, 1));  // the links are there
+          const auto begin = Clock::now();
+          try {
+            f(group);
+          } catch (const Error&) {
+            took = std::max(took.load(), std::chrono::nanoseconds(Clock::now() - begin).count());
+            throw;
+          }
+        }));
+    if (took < 1'500'000'000) return texts;
+  }
+  ADD_FAILURE() << "the ranks heard late";
+  return texts;
+}
+
+TEST(GpuGroup, CallsThatDoNotFitAreAnErrorOfBothWithBothSides) {
+  const auto texts = heard_within_a_second(2, [](ProcessGroup& group) {
+    const Tensor x = on_gpu(group, 1, group.rank() == 0 ? 4 : 5);
+    group.all_reduce(x, ReduceOp::kSum, {.name = "x"});
+  });
+  for (const std::string& text : texts) {
+    EXPECT_THAT(text, HasSubstr("ranks do not agree on what to exchange"));
+    EXPECT_THAT(text, HasSubstr("rank 0  all_reduce sum float32 [4] on a GPU, 'x'"));
+    EXPECT_THAT(text, HasSubstr("rank 1  all_reduce sum float32 [5] on a GPU, 'x'"));
+  }
+}
+
+TEST(GpuGroup, ACpuTensorOfOneRankIsAMismatch) {
+  const auto texts = heard_within_a_second(2, [](ProcessGroup& group) {
+    const Tensor x = group.rank() == 0 ? on_gpu(group, 1) : full({4}, 1);
+    group.all_reduce(x);
+  });
+  for (const std::string& text : texts) {
+    EXPECT_THAT(text, HasSubstr("rank 0  all_reduce sum float32 [4] on a GPU"));
+    EXPECT_THAT(text, HasSubstr("rank 1  all_reduce sum float32 [4], "));
+  }
+}
+
+TEST(GpuGroup, AnExceptionOfOneRankIsHeardByTheOthers) {
+  const auto texts = heard_within_a_second(4, [](ProcessGroup& group) {
+    if (group.rank() == 2) throw ValueError("out of data");
+    const Tensor x = on_gpu(group, 1);
+    group.all_reduce(x);
+    cuda::synchronize(x.device());
+  });
+  EXPECT_EQ(texts[2], "out of data");
+  for (const int rank : {0, 1, 3}) {
+    EXPECT_THAT(texts[static_cast<size_t>(rank)], HasSubstr("rank 2: out of data")) << rank;
+  }
+}
+
+// The GPUs' own deadline: all ranks have called, and one of them is not done, for its stream waits for what does not come.
+TEST(GpuGroup, WhoComesTooLateIsNamed) {
+  const ThreadRanks ranks{.world_size = 2, .timeout = std::chrono::milliseconds(400), .backend = "auto"};
+  const auto texts = texts_of(run_on_threads(
+      2, [&](int rank) { return ranks.make(rank); },
+      [&](ProcessGroup& group) {
+        if (group.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(900));
+        group.all_reduce(on_gpu(group, 1));
+      }));
+  EXPECT_THAT(texts[0], HasSubstr("[rank 0 of 2] all_reduce #1 timed out after 0.4 s"));
+  EXPECT_THAT(texts[0], HasSubstr("missing: rank 1"));
+}
+
+// --- processes ---
+
+TANDEM_RANK_MAIN(one_dies_on_its_gpu) {
+  ProcessGroup& group = *context.group();
+  const Tensor x = full({4}, 1, {kFloat32, Device::cuda(context.rank())});
+  group.all_reduce(x);
+  if (context.rank() == 1) {
+    context.store()->set("died", std::to_string(Clock::now().time_since_epoch().count()));
+    raise(SIGKILL);
+  }
+  const std::string text = error_text<CommError>([&] {
+    for (int i = 0; i < 1000000; ++i) group.all_reduce(x);
+  });
+  const auto heard = Clock::now().time_since_epoch();
+  const auto died = Clock::duration(std::stoll(context.store()->get("died", kLong)));
+  cuda::synchronize(x.device());  // nothing is left behind on the GPU that would not end
+  std::ofstream(args.at(0) + std::to_string(context.rank())) << (heard - died > std::chrono::milliseconds(1500) ? "late " : "in time ") << text;
+}
+
+TEST(GpuGroup, AKilledRankIsHeardWithinASecond) {
+  std::vector<std::string> heard;
+  for (int attempt = 0; attempt < 3; ++attempt) {  // the machine may have stood still
+    const testing::TemporaryFolder folder;
+    EXPECT_EQ(error_text<CommError>([&] { spawn(3, "one_dies_on_its_gpu", {folder / ""}); }),
+              "spawn: rank 1 of 3 failed (killed by SIGKILL)");
+    heard = {testing::read_file(folder / "0"), testing::read_file(folder / "2")};
+    if (heard[0].starts_with("in time") && heard[1].starts_with("in time")) break;
+  }
+  for (const std::string& text : heard) {
+    EXPECT_THAT(text, HasSubstr("in time [rank"));
+    EXPECT_THAT(text, HasSubstr("rank 1: "));
+  }
+}
+
+}  // namespace
+}  // namespace tandem::inline v0::distributed
