@@ -9,6 +9,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <deque>
+#include <limits>
+#include <optional>
+#include <utility>
 
 #include <tandem/autograd/engine.h>
 #include <tandem/autograd/leaf.h>
@@ -19,6 +23,7 @@
 #include <tandem/distributed/hooked_exchange.h>
 #include <tandem/distributed/parameter_digest.h>
 #include <tandem/tensor/chores.h>
+#include <tandem/tensor/cuda.h>
 #include <tandem/tensor/factories.h>
 
 namespace tandem::inline v0::distributed {
@@ -79,6 +84,18 @@ struct GradientReducer::Impl {
   int64_t step_begin_ns = 0, begin_ns = 0, begin_cpu_ns = 0;
   int64_t steps = 0, step_ns = 0, exposed_ns = 0, stolen_ns = 0, comm_ns = 0;
 
+  /// Points of a step in the time of the GPU that computes.
+  struct GpuStep {
+    cuda::Event begin, backward_end, end;
+    std::vector<std::pair<cuda::Event, cuda::Event>> buckets;  ///< ready, arrived
+  };
+  std::optional<Device> gpu;                    ///< that has all buckets, in a group of several ranks
+  std::optional<cuda::Event> gpu_backward_end;  ///< of the step that is running
+  std::optional<cuda::Event> gpu_step_begin;
+  std::vector<cuda::Event> gpu_launches;  ///< of the step that is running, by bucket
+  std::optional<cuda::Stream> gpu_probe;  ///< waits for one bucket after the other
+  std::deque<GpuStep> gpu_steps;  ///< not in the sums yet
+
   void make_buckets();
   void make_hooks();
   void broadcast_values(const NamedTensors& tensors);
@@ -88,6 +105,9 @@ struct GradientReducer::Impl {
   void finish();
   void settle_usage(const std::vector<uint8_t>& records, size_t record_bytes);
   void account(int64_t finish_ns, int64_t finish_cpu_ns);
+  cuda::Event gpu_time(const cuda::Stream& stream) const;
+  void account_on_gpu();
+  void sum_gpu_steps(bool all);
   /// For destructors.
   void abort_quietly(const char* reason) noexcept {
     try {
@@ -185,6 +205,7 @@ void GradientReducer::Impl::begin() {
   });
   exchanging = true;
   next_bucket = 0;
+  gpu_launches.clear();
   for (Bucket& bucket : buckets) bucket.missing = bucket.num_parameters;
   begin_ns = trace_now_ns();
   begin_cpu_ns = thread_cpu_ns();
@@ -205,6 +226,7 @@ void GradientReducer::Impl::on_gradient(size_t parameter) {
 void GradientReducer::Impl::launch(size_t i) {
   Bucket& bucket = buckets[i];
   bucket.launch_ns = trace_now_ns();
+  if (gpu) gpu_launches.push_back(gpu_time(cuda::current_stream(*gpu)));
   bucket.work =
       hooked ? hooked->launch(i) : group->all_reduce_async(bucket.tensor, ReduceOp::kAvg, {.name = bucket.name});
   bucket.work.then([done = bucket.done_ns] { *done = trace_now_ns(); });
@@ -213,6 +235,7 @@ void GradientReducer::Impl::launch(size_t i) {
 void GradientReducer::Impl::finish() {
   const int64_t finish_ns = trace_now_ns();
   const int64_t finish_cpu_ns = thread_cpu_ns();
+  if (gpu) gpu_backward_end = gpu_time(cuda::current_stream(*gpu));
   TraceSpan span("wait for gradients", "wait");
   // The control record of a rank: one byte of flags, then one bit per parameter.
   const auto record_bytes = static_cast<int64_t>(1 + (parameters.size() + 7) / 8);
@@ -272,7 +295,50 @@ void GradientReducer::Impl::settle_usage(const std::vector<uint8_t>& records, si
                "\n  use them in the loss, or construct with unused = UnusedParameters::kAllow");
 }
 
+/// A point in a stream of the GPU.
+cuda::Event GradientReducer::Impl::gpu_time(const cuda::Stream& stream) const {
+  const cuda::Event event(*gpu, true);
+  event.record(stream);
+  return event;
+}
+
+/// On a GPU the times that count are its own: the host runs ahead of it.
+void GradientReducer::Impl::account_on_gpu() {
+  const cuda::Event end = gpu_time(cuda::current_stream(*gpu));
+  if (gpu_step_begin) {
+    gpu_steps.push_back({*gpu_step_begin, *gpu_backward_end, end, {}});
+    const cuda::StreamGuard on(*gpu_probe);
+    for (size_t i = 0; i < buckets.size(); ++i) {
+      buckets[i].work.wait();  // it is complete: the probe's stream goes on where the bucket arrives
+      gpu_steps.back().buckets.emplace_back(gpu_launches[i], gpu_time(*gpu_probe));
+    }
+  }
+  gpu_step_begin = end;
+  sum_gpu_steps(false);
+}
+
+void GradientReducer::Impl::sum_gpu_steps(bool all) {
+  for (; !gpu_steps.empty(); gpu_steps.pop_front()) {
+    const GpuStep& step = gpu_steps.front();
+    const cuda::Event& last = step.buckets.back().second;
+    if (!all && !(step.end.is_completed() && last.is_completed())) return;
+    step.end.synchronize();
+    last.synchronize();
+    const auto ns = [&](const cuda::Event& event) { return static_cast<int64_t>(event.milliseconds_since(step.begin) * 1e6); };
+    ++steps;
+    step_ns += ns(step.end);
+    exposed_ns += ns(step.end) - ns(step.backward_end);
+    int64_t covered = std::numeric_limits<int64_t>::min();
+    for (const auto& [ready, arrived] : step.buckets) {
+      const int64_t from = std::max(ns(ready), covered), until = ns(arrived);
+      comm_ns += std::max<int64_t>(until - from, 0);
+      covered = std::max(covered, until);
+    }
+  }
+}
+
 void GradientReducer::Impl::account(int64_t finish_ns, int64_t finish_cpu_ns) {
+  if (gpu) return account_on_gpu();
   const int64_t now = trace_now_ns();
   if (step_begin_ns != 0) {
     ++steps;
@@ -322,6 +388,11 @@ GradientReducer::GradientReducer(NamedTensors parameters, NamedTensors buffers, 
   }
   TANDEM_CHECK(ValueError, !infos.empty(), "GradientReducer: no parameter requires grad");
   impl.plan = plan_buckets(infos, options.buckets);
+  const Device device = infos.front().device;
+  if (!device.is_cpu() && impl.group->size() > 1) {  // a group has one GPU
+    impl.gpu = device;
+    impl.gpu_probe.emplace(device);
+  }
   impl.make_buckets();
   if (has_hooks) impl.make_hooks();
   for (size_t p = 0; p < impl.parameters.size(); ++p) {
@@ -359,7 +430,8 @@ void GradientReducer::broadcast_buffers() {
 const BucketPlan& GradientReducer::plan() const { return impl_->plan; }
 
 OverlapReport GradientReducer::report() const {
-  const Impl& impl = *impl_;
+  Impl& impl = *impl_;
+  impl.sum_gpu_steps(true);
   OverlapReport report;
   report.steps = impl.steps;
   if (impl.steps == 0) return report;
@@ -383,10 +455,14 @@ void GradientReducer::load_state_dict(const State& state) {
 
 void GradientReducer::reset_report() {
   Impl& impl = *impl_;
+  impl.gpu_steps.clear();
   impl.steps = impl.step_ns = impl.exposed_ns = impl.stolen_ns = impl.comm_ns = 0;
-  impl.step_begin_ns = 0;
+  leave_out_step();
 }
 
-void GradientReducer::leave_out_step() { impl_->step_begin_ns = 0; }
+void GradientReducer::leave_out_step() {
+  impl_->step_begin_ns = 0;
+  impl_->gpu_step_begin.reset();
+}
 
 }  // namespace tandem::inline v0::distributed

@@ -19,10 +19,9 @@ using RankFunction = std::function<void(Context&)>;
 /// out of argv.  Where rank variables are set (torchrun's, see docs/launching.md) this process is a rank of that job; else
 /// with --nproc N > 1 it starts N copies of itself as ranks and waits for them; with --devices cpu,cpu:1 the ranks are threads
 /// of this process, one on each of the devices (CPU devices that are not declared yet are); else it is the only rank.
-/// --device is where each rank computes, Context::device(): the CPU, the GPU of its number on its host, or with auto a GPU
-/// where there is one and the job has one rank; TANDEM_DEVICE says the same.  Groups of several ranks move CPU tensors, so a
-/// model on a GPU is trained by one rank; random numbers are not drawn before launch then.  An exception that
-/// leaves `f` aborts the group and is reported once, with its rank, on stderr.  Status: 0, 1 after an error, 2 after wrong
+/// --device is where each rank computes, Context::device(): the CPU, the GPU of its number on its host, or with auto that GPU
+/// where there is one for each of the host's ranks, else the CPU; TANDEM_DEVICE says the same.  On a GPU random numbers are not
+/// drawn before launch.  An exception that leaves `f` aborts the group and is reported once, with its rank, on stderr.  Status: 0, 1 after an error, 2 after wrong
 /// flags or variables, 130 / 143 after SIGINT / SIGTERM.
 TANDEM_API int launch(int& argc, char** argv, const RankFunction& f);
 

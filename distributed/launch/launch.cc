@@ -124,13 +124,16 @@ LaunchFlags take_launch_flags(int& argc, char** argv) {
   return flags;
 }
 
-Device choose_device(const std::string& what, const std::string& choice, int local_rank, int world_size) {
+Device choose_device(const std::string& what, const std::string& choice, int local_rank, int num_local_ranks,
+                     bool is_shown_its_own) {
   if (choice == "cpu") return {};
-  // A group of several ranks moves CPU tensors.
-  if (choice == "auto") return world_size == 1 && cuda::device_count() > 0 ? Device::cuda() : Device();
-  TANDEM_CHECK(ValueError, choice == "cuda", what, ": expected cpu, cuda or auto, got '", choice, "'");
-  // Where a launcher shows each rank a GPU of its own, that is its only one.
-  const bool is_shown_one = cuda::device_count() == 1 && env_string("CUDA_VISIBLE_DEVICES");
+  TANDEM_CHECK(ValueError, choice == "cuda" || choice == "auto", what, ": expected cpu, cuda or auto, got '", choice, "'");
+  const int count = cuda::device_count();
+  const bool is_shown_one = is_shown_its_own && count == 1 && env_string("CUDA_VISIBLE_DEVICES");
+  const bool are_enough = count >= num_local_ranks || is_shown_one;
+  if (choice == "auto" && !are_enough) return {};
+  TANDEM_CHECK(ValueError, count == 0 || are_enough, what, " ", choice, ": ", num_local_ranks, " ranks here, and ", count,
+               count == 1 ? " GPU" : " GPUs", ": each rank takes one");
   const Device device = Device::cuda(is_shown_one ? 0 : local_rank);
   try {
     cuda::check_device(device);
@@ -169,11 +172,14 @@ int launch(int& argc, char** argv, const RankFunction& f) {
         "launch: --nproc, --log-dir, --tee and --max-restarts start ranks, but this process is a rank already\n",
         describe_rank_variables(lookup));
     const auto timeout = choose_timeout(flags);
-    const int num_ranks = environment ? environment->world_size : flags.num_ranks.value_or(1);
+    const int num_ranks = environment ? environment->local_world_size : flags.num_ranks.value_or(1);
     const int local_rank = environment ? environment->local_rank : num_ranks - 1;
-    const Device device = flags.device.empty() ? choose_device("TANDEM_DEVICE", env_string("TANDEM_DEVICE").value_or("cpu"),
-                                                               local_rank, num_ranks)
-                                               : choose_device("launch: --device", flags.device, local_rank, num_ranks);
+    // Another launcher may show each rank a GPU of its own, which is its only one.
+    const bool is_shown_its_own = environment && !environment->launched_here;
+    const Device device = flags.device.empty()
+                              ? choose_device("TANDEM_DEVICE", env_string("TANDEM_DEVICE").value_or("cpu"), local_rank, num_ranks,
+                                              is_shown_its_own)
+                              : choose_device("launch: --device", flags.device, local_rank, num_ranks, is_shown_its_own);
     if (starts_ranks) return start_ranks(flags, argc, argv);
     return run_rank_process(environment ? &*environment : nullptr, timeout, device, f);
   } catch (const Error& e) {

@@ -28,9 +28,11 @@ TANDEM_API LaunchFlags take_launch_flags(int& argc, char** argv);
 /// A number of restarts; throws ValueError "what: ...".
 TANDEM_API int parse_num_restarts(const std::string& what, const std::string& text);
 
-/// Where a rank of `world_size` computes whose number on its host is `local_rank`; `choice`, of `what`, is "cpu", "cuda" or "auto".
-/// Throws ValueError for another one or where there is no such GPU.
-TANDEM_API Device choose_device(const std::string& what, const std::string& choice, int local_rank, int world_size);
+/// Where the rank computes whose number among the host's `num_local_ranks` is `local_rank`; `choice`, of `what`, is "cpu", "cuda" (the
+/// GPU of that number) or "auto" (the same where there are enough).  `is_shown_its_own`: where a rank sees one GPU by
+/// CUDA_VISIBLE_DEVICES, that is its own.  Throws ValueError for another one or where there is no such GPU.
+TANDEM_API Device choose_device(const std::string& what, const std::string& choice, int local_rank, int num_local_ranks,
+                                bool is_shown_its_own);
 
 /// Says so in one line where there are more ranks than cores.
 TANDEM_API void warn_if_crowded(int num_ranks);

@@ -14,6 +14,7 @@
 #include <tandem/distributed/launch/rank_environment.h>
 #include <tandem/distributed/launch/rank_processes.h>
 #include <tandem/distributed/store/wire.h>
+#include <tandem/tensor/cuda.h>
 
 namespace {
 
@@ -62,7 +63,7 @@ void declare(CLI::App& app, Flags& flags) {
   app.prefix_command();
   app.set_version_flag("--version", "tandem-run 0.1");
   app.add_option(both_spellings("--nproc-per-node"), flags.num_ranks,
-                 "Ranks to start: a number, cpu or auto (one per core)");
+                 "Ranks to start: a number, gpu (one per GPU, each on its own), cpu (one per core) or auto (gpu where there is one)");
   app.add_option(both_spellings("--nnodes"), flags.num_nodes, "Hosts; tandem-run is started on each");
   app.add_option(both_spellings("--node-rank"), flags.node_rank, "This host's number, from 0");
   app.add_option(both_spellings("--rdzv-endpoint"), flags.endpoint,
@@ -170,8 +171,10 @@ void check_gdb(const JobOptions& options) {
 }
 
 JobOptions job_of(Flags flags) {
-  if (flags.num_ranks == "gpu") {
-    throw td::ValueError("--nproc-per-node gpu is not supported yet, only a number, cpu or auto");
+  const int num_gpus = flags.num_ranks == "gpu" || flags.num_ranks == "auto" ? td::cuda::device_count() : 0;
+  if (flags.num_ranks == "gpu" && num_gpus == 0) {
+    throw td::ValueError(td::cuda::is_built() ? "--nproc-per-node gpu: this machine has no GPU, or no driver of one"
+                                              : "--nproc-per-node gpu: this build of tandem has no CUDA support; build with --config=cuda");
   }
   TANDEM_CHECK(ValueError, flags.rdzv_backend == "c10d" || flags.rdzv_backend == "static", "--rdzv-backend ",
                flags.rdzv_backend, " is not supported, only c10d and static");
@@ -180,7 +183,8 @@ JobOptions job_of(Flags flags) {
                "--redirects and --tee write logs: give --log-dir too");
   if (!logs_asked && !flags.log_dir.empty()) flags.redirects = 3;
   JobOptions options;
-  options.num_ranks = td::distributed::parse_num_ranks("--nproc-per-node", flags.num_ranks);
+  options.num_ranks = num_gpus > 0 ? num_gpus : td::distributed::parse_num_ranks("--nproc-per-node", flags.num_ranks);
+  if (num_gpus > 0 && !td::env_string("TANDEM_DEVICE")) options.variables.emplace_back("TANDEM_DEVICE", "cuda");
   options.run_id = flags.run_id;
   options.max_restarts = td::distributed::parse_num_restarts("--max-restarts", flags.max_restarts);
   set_place(flags, &options);

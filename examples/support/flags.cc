@@ -128,7 +128,7 @@ int parse_training_flags(int argc, char** argv, const Program& program, Training
   double timeout = 300;
   auto* ranks = app.add_option_group("Ranks");
   ranks->add_option("--nproc", nproc, "ranks to start, one process each");
-  ranks->add_option("--device", device, "where each rank computes; auto: on a GPU if there is one and one rank")
+  ranks->add_option("--device", device, "where each rank computes; auto: on a GPU if there is one for each")
       ->check(CLI::IsMember({"cpu", "cuda", "auto"}));
   ranks->add_option("--devices", devices, "ranks that are threads of one process, on these devices: cpu,cpu:1");
   ranks->add_option("--log-dir", log_dir, "folder for each rank's output, rank-R.log");

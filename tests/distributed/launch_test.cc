@@ -172,7 +172,7 @@ TEST(LaunchTest, EachRankComputesOnItsDevice) {
       {{"device"}, {}, "cpu cpu\n"},
       {{"device", "--device", "cpu"}, {{"TANDEM_DEVICE", "cuda"}}, "cpu cpu\n"},
       {{"device", "--device=auto"}, {}, gpu.empty() ? "cpu cpu\n" : gpu},
-      {{"device", "--device=auto", "--nproc", "2"}, {}, "[1] cpu cpu\ncpu cpu\n"},
+      {{"device", "--device=auto", "--nproc", "2"}, {}, gpu.empty() ? "[1] cpu cpu\ncpu cpu\n" : "[1] cuda:1 cuda:1\ncuda:0 cuda:0\n"},
       {{"device", "--device", "cuda"}, {}, gpu},
       {{"device"}, {{"TANDEM_DEVICE", "cuda"}}, gpu},
       {{"device", "--device", "cuda", "--nproc", "2"}, {}, gpu.empty() ? "" : "[1] cuda:1 cuda:1\ncuda:0 cuda:0\n"},
@@ -186,6 +186,12 @@ TEST(LaunchTest, EachRankComputesOnItsDevice) {
     EXPECT_EQ(messages(result.err), out.empty() ? refused(what, arguments.size() > 3 ? "cuda:1" : "cuda:0") : "");
     EXPECT_EQ(result.status, out.empty() ? 2 : 0);
   }
+  if (gpu.empty()) return;
+  const Variables two = {{"TANDEM_EMULATED_GPUS", "2"}};
+  const auto crowded = run({"device", "--device", "cuda", "--nproc", "3"}, two);
+  EXPECT_EQ(crowded.status, 2);
+  EXPECT_EQ(messages(crowded.err), "launch: --device cuda: 3 ranks here, and 2 GPUs: each rank takes one\n");
+  EXPECT_EQ(sorted_lines(run({"device", "--device", "auto", "--nproc", "3"}, two).out)[0], "[1] cpu cpu");
 }
 
 TEST(LaunchTest, WrongFlagsAreUsageErrors) {

@@ -71,7 +71,7 @@ TEST(TandemRunTest, WrongFlagsAreUsageErrors) {
       {{}, "no program to run"},
       {{"--bogus", "x"}, "unknown flag --bogus"},
       {{"--nproc-per-node", "0", "x"}, "--nproc-per-node: expected an integer from 1 to 1024, got '0'"},
-      {{"--nproc-per-node", "gpu", "x"}, "--nproc-per-node gpu is not supported yet, only a number, cpu or auto"},
+      {{"--nproc-per-node", "gpu", "x"}, "--nproc-per-node gpu: this build of tandem has no CUDA support; build with --config=cuda"},
       {{"--nnodes", "1:2", "x"}, "--nnodes 1:2 is not supported: jobs do not grow or shrink"},
       {{"--nnodes", "0", "x"}, "--nnodes: expected an integer from 1 to 1024, got '0'"},
       {{"--nnodes", "2", "x"}, "--nnodes 2 needs --node-rank: this host's number, from 0"},

@@ -16,7 +16,7 @@ using tandem::testing::TemporaryFolder;
 using tandem::testing_support::Variables;
 
 /// What operations' own tests check costs an emulated training most of its time.
-const Variables kUnchecked = {{"TANDEM_EMULATED_CHECKS", "0"}};
+const Variables kUnchecked = {{"TANDEM_EMULATED_CHECKS", "0"}, {"TANDEM_EMULATED_GPUS", "4"}};
 
 struct Training {
   std::string out;
@@ -25,7 +25,8 @@ struct Training {
 
 Training train(const std::string& name, Arguments arguments, const std::string& device, const std::string& kind = "") {
   const std::string folder = fresh_folder(name + kind + "_" + device);
-  arguments.insert(arguments.end(), {"--device", device, "--out", folder});
+  const bool are_threads = device.find(',') != std::string::npos;
+  arguments.insert(arguments.end(), {are_threads ? "--devices" : "--device", device, "--out", folder});
   const auto result = run_example(name, arguments, kUnchecked);
   EXPECT_EQ(result.status, 0) << result.err;
   EXPECT_EQ(result.err, "");
@@ -59,6 +60,20 @@ TEST(GpuTraining, ItsMemoryIsTheGpus) {
                                   {{"TANDEM_EMULATED_GPU_MIB", "2"}});
   EXPECT_EQ(result.status, 1);
   EXPECT_NE(result.err.find("cuda:0 is out of memory"), std::string::npos) << result.err;
+}
+
+// As many ranks on as many GPUs, their gradients summed by NCCL, take the CPU's steps.
+TEST(GpuTraining, SeveralRanksWithAGpuEach) {
+  const Arguments arguments = {"--max-steps", "3", "--batch-size", "8", "--nproc", "2"};
+  expect_equal_training("mnist", arguments, 1e-5);
+  const Training threads = train("mnist", {"--max-steps", "3", "--batch-size", "8"}, "cuda:1,cuda:0", "_threads");
+  const Training processes = train("mnist", arguments, "cpu", "_processes");
+  expect_equal_weights(threads, processes, 1e-5);
+}
+
+TEST(GpuTraining, AResidualNetworkOnFourGpus) {
+  expect_equal_training("resnet_cifar",
+                        {"--width", "4", "--images", "64", "--batch-size", "4", "--max-steps", "2", "--nproc", "4"}, 1e-3);
 }
 
 TEST(GpuTraining, AnMlpOnDigits) {
