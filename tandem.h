@@ -71,6 +71,7 @@
 #include <tandem/ops/view.h>
 #include <tandem/optim/adam.h>
 #include <tandem/optim/clip_grad.h>
+#include <tandem/optim/grad_scaler.h>
 #include <tandem/optim/optimizer.h>
 #include <tandem/optim/schedule.h>
 #include <tandem/optim/sgd.h>

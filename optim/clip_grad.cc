@@ -4,6 +4,7 @@
 
 #include <tandem/autograd/node.h>
 #include <tandem/optim/clip_grad_kernels.h>
+#include <tandem/optim/gradient_batches.h>
 #include <tandem/tensor/factories.h>
 
 namespace tandem::inline v0::optim {
@@ -12,26 +13,8 @@ namespace {
 
 constexpr double kSmall = 1e-6;  // PyTorch's guard against a norm of 0
 
-/// Gradients that one kernel takes together.
-struct Batch {
-  Device device;
-  DType dtype;
-  std::vector<Values> values;
-};
-
-std::vector<Batch> batches_of(const std::vector<Tensor>& gradients) {
-  std::vector<Batch> batches;
-  for (const Tensor& gradient : gradients) {
-    auto found = batches.begin();
-    while (found != batches.end() && (found->device != gradient.device() || found->dtype != gradient.dtype())) ++found;
-    if (found == batches.end()) found = batches.insert(found, {gradient.device(), gradient.dtype(), {}});
-    found->values.push_back({gradient.num_elements(), gradient.data_ptr()});
-  }
-  return batches;
-}
-
 /// The sum of |x|^norm_type, or the largest |x|, over a batch; waits for the device.
-double norm_sum(const Batch& batch, double norm_type) {
+double norm_sum(const GradientBatch& batch, double norm_type) {
   const KernelContext context = kernel_context(batch.device);
   if (context.device.is_cpu()) {
     double sum = 0;
@@ -51,22 +34,11 @@ double clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm, d
                        bool error_if_nonfinite) {
   TANDEM_CHECK(ValueError, max_norm >= 0, "clip_grad_norm_: max_norm is ", max_norm, ", expected >= 0");
   TANDEM_CHECK(ValueError, norm_type > 0, "clip_grad_norm_: norm_type is ", norm_type, ", expected > 0");
-  std::vector<Tensor> gradients;
-  for (const Tensor& parameter : parameters) {
-    const Tensor gradient = parameter.requires_grad() ? parameter.grad() : Tensor();
-    if (!gradient.defined()) continue;
-    TANDEM_CHECK(DTypeError, gradient.dtype() == kFloat32 || gradient.dtype() == kFloat64,
-                 "clip_grad_norm_: a gradient is ", gradient.dtype(), ", expected float32 or float64");
-    TANDEM_CHECK(
-        StateError, gradient.is_contiguous() && !gradient.requires_grad(),
-        "clip_grad_norm_: a gradient was recorded by a backward with create_graph and cannot be changed in place");
-    gradients.push_back(gradient);
-  }
-
-  const std::vector<Batch> batches = batches_of(gradients);
+  const std::vector<Tensor> gradients = gradients_of("clip_grad_norm_", parameters);
+  const std::vector<GradientBatch> batches = batches_of(gradients);
   const bool largest = std::isinf(norm_type);
   double sum = 0;
-  for (const Batch& batch : batches) {
+  for (const GradientBatch& batch : batches) {
     const double part = norm_sum(batch, norm_type);
     sum = !largest ? sum + part : part > sum || std::isnan(part) ? part : sum;
   }
@@ -76,7 +48,7 @@ double clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm, d
 
   const double factor = max_norm / (norm + kSmall);
   if (factor >= 1) return norm;  // false for NaN
-  for (const Batch& batch : batches) TANDEM_KERNEL(kernel_context(batch.device), scale, batch.dtype, batch.values, factor);
+  for (const GradientBatch& batch : batches) TANDEM_KERNEL(kernel_context(batch.device), scale, batch.dtype, batch.values, factor);
   for (const Tensor& gradient : gradients) autograd::end_in_place("clip_grad_norm_", gradient);
   return norm;
 }

@@ -1,0 +1,37 @@
+#include <atomic>
+#include <cmath>
+
+#include <tandem/base/parallel_for.h>
+#include <tandem/optim/grad_scaler_kernels.h>
+
+namespace tandem::inline v0::optim::cpu {
+
+namespace {
+
+constexpr int64_t kGrain = 1 << 15;
+
+template <class T>
+bool unscale_values(int64_t n, T factor, T* values) {
+  std::atomic<bool> found{false};
+  parallel_for(n, kGrain, [&](int64_t begin, int64_t end) {
+    T sum = 0;  // of what is 0 for finite values and NaN for others
+    for (int64_t i = begin; i < end; ++i) {
+      sum += values[i] * 0;
+      values[i] *= factor;
+    }
+    if (sum != 0) found.store(true, std::memory_order_relaxed);  // NaN
+  });
+  return found;
+}
+
+}  // namespace
+
+void unscale(const KernelContext&, DType dtype, std::span<const Values> tensors, double factor, int32_t* found) {
+  for (const Values& t : tensors) {
+    const bool here = dtype == kFloat64 ? unscale_values(t.n, factor, static_cast<double*>(t.data))
+                                        : unscale_values(t.n, static_cast<float>(factor), static_cast<float*>(t.data));
+    if (here) *found = 1;
+  }
+}
+
+}  // namespace tandem::inline v0::optim::cpu

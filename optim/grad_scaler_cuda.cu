@@ -1,0 +1,39 @@
+#include <tandem/optim/grad_scaler_kernels.h>
+#include <tandem/optim/tensor_table_cuda.h>
+
+namespace tandem::inline v0::optim::cuda {
+
+namespace {
+
+using Table = TensorTable<1>;
+
+template <class T>
+struct Unscale {
+  T factor;
+  int32_t* found;
+
+  void begin_at(int64_t) {}
+  __device__ void operator()(const Table::Entry& entry, int64_t begin, int64_t end, int64_t) const {
+    T* values = static_cast<T*>(entry.data[0]);
+    bool finite = true;
+    for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) {
+      finite = finite && values[i] * 0 == 0;
+      values[i] *= factor;
+    }
+    if (!finite) atomicExch(found, 1);  // whoever is last writes the same
+  }
+};
+
+template <class T>
+void run(const KernelContext& context, std::span<const Values> tensors, double factor, int32_t* found) {
+  for_each_chunk<1>(context, tensors.size(), [&](size_t i) { return Table::Entry{{tensors[i].data}, tensors[i].n, 0}; },
+                    Unscale<T>{static_cast<T>(factor), found});
+}
+
+}  // namespace
+
+void unscale(const KernelContext& context, DType dtype, std::span<const Values> tensors, double factor, int32_t* found) {
+  dtype == kFloat64 ? run<double>(context, tensors, factor, found) : run<float>(context, tensors, factor, found);
+}
+
+}  // namespace tandem::inline v0::optim::cuda

@@ -1,0 +1,18 @@
+// The kernel of loss scaling.  Private to optim/.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include <tandem/optim/clip_grad_kernels.h>
+
+namespace tandem::inline v0::optim {
+
+// clang-format off
+TANDEM_KERNELS(
+/// values *= factor, and *found = 1 where one was infinite or NaN before; *found stays as it is else.  float32, float64.
+void unscale(const KernelContext& context, DType dtype, std::span<const Values> tensors, double factor, int32_t* found);
+)
+// clang-format on
+
+}  // namespace tandem::inline v0::optim

@@ -1,0 +1,45 @@
+// Gradients as kernels take them.  Private to optim/.
+#pragma once
+
+#include <vector>
+
+#include <tandem/base/error.h>
+#include <tandem/optim/clip_grad_kernels.h>
+#include <tandem/tensor/tensor.h>
+
+namespace tandem::inline v0::optim {
+
+/// Gradients that one kernel takes together.
+struct GradientBatch {
+  Device device;
+  DType dtype;
+  std::vector<Values> values;
+};
+
+inline std::vector<GradientBatch> batches_of(const std::vector<Tensor>& gradients) {
+  std::vector<GradientBatch> batches;
+  for (const Tensor& gradient : gradients) {
+    auto found = batches.begin();
+    while (found != batches.end() && (found->device != gradient.device() || found->dtype != gradient.dtype())) ++found;
+    if (found == batches.end()) found = batches.insert(found, {gradient.device(), gradient.dtype(), {}});
+    found->values.push_back({gradient.num_elements(), gradient.data_ptr()});
+  }
+  return batches;
+}
+
+/// Those that the parameters have.  Throws DTypeError and StateError for one that cannot be changed in place; `op` begins the text.
+inline std::vector<Tensor> gradients_of(const char* op, const std::vector<Tensor>& parameters) {
+  std::vector<Tensor> gradients;
+  for (const Tensor& parameter : parameters) {
+    const Tensor gradient = parameter.requires_grad() ? parameter.grad() : Tensor();
+    if (!gradient.defined()) continue;
+    TANDEM_CHECK(DTypeError, gradient.dtype() == kFloat32 || gradient.dtype() == kFloat64, op, ": a gradient is ",
+                 gradient.dtype(), ", expected float32 or float64");
+    TANDEM_CHECK(StateError, gradient.is_contiguous() && !gradient.requires_grad(), op,
+                 ": a gradient was recorded by a backward with create_graph and cannot be changed in place");
+    gradients.push_back(gradient);
+  }
+  return gradients;
+}
+
+}  // namespace tandem::inline v0::optim

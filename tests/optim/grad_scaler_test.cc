@@ -1,0 +1,174 @@
+#include <tandem/optim/grad_scaler.h>
+
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tandem/base/error.h>
+#include <tandem/ops/elementwise.h>
+#include <tandem/ops/reduce.h>
+#include <tandem/optim/clip_grad.h>
+#include <tandem/optim/sgd.h>
+#include <tandem/tests/optim/gradients.h>
+#include <tandem/tests/support/error_text.h>
+
+namespace td = tandem;
+using td::optim::GradScaler;
+using td::optim::SGD;
+using td::testing::error_text;
+using td::testing::parameter;
+using td::testing::set_gradient;
+
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+struct TwoParameters {
+  std::vector<td::Tensor> all = {parameter<float>({1, 2, 3}, {3}), parameter<double>({5, 6}, {2})};
+  SGD sgd{all, {.lr = 1}};
+
+  void give(const std::vector<float>& first, const std::vector<double>& second) {
+    set_gradient(all[0], td::from_vector<float>(first, {3}));
+    set_gradient(all[1], td::from_vector<double>(second, {2}));
+  }
+};
+
+TEST(GradScaler, BackwardMultipliesAndTheStepDivides) {
+  TwoParameters p;
+  GradScaler scaler({.init_scale = 1024});
+  scaler.backward(td::mul(p.all[0], p.all[0]).sum());
+  EXPECT_EQ(p.all[0].grad().to_vector<float>(), (std::vector<float>{2048, 4096, 6144}));
+  EXPECT_TRUE(scaler.step(p.sgd));
+  scaler.update();
+  EXPECT_EQ(p.all[0].to_vector<float>(), (std::vector<float>{-1, -2, -3}));  // x - 2 x
+  EXPECT_EQ(p.all[1].to_vector<double>(), (std::vector<double>{5, 6}));      // without a gradient
+}
+
+TEST(GradScaler, AnInfinityAnywhereLeavesTheStepOut) {
+  for (const float bad : {kInfinity, -kInfinity, kNan}) {
+    for (const int where : {0, 1, 2, 3, 4}) {
+      TwoParameters p;
+      GradScaler scaler({.init_scale = 8});
+      std::vector<float> first = {8, 8, 8};
+      std::vector<double> second = {8, 8};
+      if (where < 3) first[static_cast<size_t>(where)] = bad;
+      if (where >= 3) second[static_cast<size_t>(where - 3)] = bad;
+      p.give(first, second);
+      EXPECT_FALSE(scaler.step(p.sgd));
+      scaler.update();
+      EXPECT_EQ(p.all[0].to_vector<float>(), (std::vector<float>{1, 2, 3}));
+      EXPECT_EQ(p.all[1].to_vector<double>(), (std::vector<double>{5, 6}));
+      EXPECT_EQ(scaler.get_scale(), 4);
+      p.give({4, 4, 4}, {4, 4});
+      EXPECT_TRUE(scaler.step(p.sgd));
+      EXPECT_EQ(p.all[0].to_vector<float>(), (std::vector<float>{0, 1, 2}));
+    }
+  }
+}
+
+// Larger than a block's share and than a chunk; the largest finite value is none.
+TEST(GradScaler, LargeGradientsAreLookedThroughToTheEnd) {
+  const int64_t n = 40000;
+  for (const int64_t where : {int64_t{-1}, int64_t{0}, int64_t{16383}, int64_t{16384}, n - 1}) {
+    const td::Tensor x = parameter<float>(std::vector<float>(static_cast<size_t>(n), 1), {n});
+    std::vector<float> gradient(static_cast<size_t>(n), std::numeric_limits<float>::max());
+    if (where >= 0) gradient[static_cast<size_t>(where)] = kInfinity;
+    set_gradient(x, td::from_vector<float>(gradient, {n}));
+    SGD sgd({x}, {.lr = 0});
+    GradScaler scaler({.init_scale = 2});
+    EXPECT_EQ(scaler.step(sgd), where < 0) << where;
+    EXPECT_EQ(x.grad().to_vector<float>()[7], std::numeric_limits<float>::max() / 2);
+  }
+}
+
+// torch.amp.GradScaler(init_scale=16, growth_interval=2) after updates with found_inf of 0 0 0 1 0 0: 16 32 32 16 16 32.
+TEST(GradScaler, TheScaleGrowsAndShrinksAsPyTorchs) {
+  TwoParameters p;
+  GradScaler scaler({.init_scale = 16, .growth_interval = 2});
+  std::vector<double> scales;
+  for (const bool bad : {false, false, false, true, false, false}) {
+    p.give({bad ? kInfinity : 1, 1, 1}, {1, 1});
+    scaler.step(p.sgd);
+    scaler.update();
+    scales.push_back(scaler.get_scale());
+  }
+  EXPECT_EQ(scales, (std::vector<double>{16, 32, 32, 16, 16, 32}));
+}
+
+TEST(GradScaler, TheScaleStaysAFloat) {
+  TwoParameters p;
+  GradScaler scaler({.init_scale = 0x1p127, .growth_interval = 1});
+  p.give({1, 1, 1}, {1, 1});
+  scaler.step(p.sgd);
+  scaler.update();
+  EXPECT_EQ(scaler.get_scale(), 0x1p127);
+}
+
+TEST(GradScaler, GradientsCanBeClippedBetween) {
+  TwoParameters p;
+  GradScaler scaler({.init_scale = 4});
+  p.give({12, 0, 16}, {0, 0});
+  scaler.unscale_(p.sgd);
+  EXPECT_NEAR(td::optim::clip_grad_norm_(p.all, 1), 5, 1e-6);
+  EXPECT_TRUE(scaler.step(p.sgd));  // and does not divide again
+  EXPECT_NEAR(p.all[0].to_vector<float>()[2], 3 - 0.8, 1e-6);
+}
+
+TEST(GradScaler, TheRanksDecideTogether) {
+  std::vector<double> told;
+  GradScaler scaler({.init_scale = 2, .share = [&](const td::Tensor& found) {
+                       EXPECT_EQ(found.device(), td::Device());
+                       told.push_back(found.to_vector<double>()[0]);
+                       td::chores::fill(found, 1);  // another rank has found one
+                     }});
+  TwoParameters p;
+  p.give({1, 1, 1}, {1, 1});
+  EXPECT_FALSE(scaler.step(p.sgd));
+  scaler.update();
+  EXPECT_EQ(scaler.get_scale(), 1);
+  p.give({kNan, 1, 1}, {1, 1});
+  EXPECT_FALSE(scaler.step(p.sgd));
+  EXPECT_EQ(told, (std::vector<double>{0, 1}));
+}
+
+TEST(GradScaler, GoesOnFromItsState) {
+  TwoParameters p;
+  GradScaler scaler({.init_scale = 16, .growth_interval = 2});
+  p.give({1, 1, 1}, {1, 1});
+  scaler.step(p.sgd);
+  scaler.update();
+  GradScaler other({.init_scale = 1, .growth_interval = 2});
+  other.load_state_dict(scaler.state_dict());
+  other.step(p.sgd);
+  other.update();
+  EXPECT_EQ(other.get_scale(), 32);
+  td::State wrong = scaler.state_dict();
+  wrong.set("scale", -1.0);
+  EXPECT_NE(error_text<td::StateError>([&] { other.load_state_dict(wrong); }).find("scale: is -1, expected a positive number"),
+            std::string::npos);
+  EXPECT_EQ(other.get_scale(), 32);
+}
+
+TEST(GradScaler, WrongUseIsAnError) {
+  EXPECT_EQ(error_text<td::ValueError>([] { GradScaler({.init_scale = 0}); }),
+            "GradScaler: init_scale is 0, expected a positive number");
+  EXPECT_EQ(error_text<td::ValueError>([] { GradScaler({.growth_factor = 1}); }), "GradScaler: growth_factor is 1, expected > 1");
+  EXPECT_EQ(error_text<td::ValueError>([] { GradScaler({.backoff_factor = 1}); }),
+            "GradScaler: backoff_factor is 1, expected between 0 and 1");
+  EXPECT_EQ(error_text<td::ValueError>([] { GradScaler({.growth_interval = 0}); }),
+            "GradScaler: growth_interval is 0, expected > 0");
+  TwoParameters p;
+  p.give({1, 1, 1}, {1, 1});
+  GradScaler scaler;
+  EXPECT_EQ(error_text<td::StateError>([&] { scaler.update(); }), "GradScaler: update without a step");
+  scaler.step(p.sgd);
+  EXPECT_EQ(error_text<td::StateError>([&] { scaler.step(p.sgd); }),
+            "GradScaler: step was called for this optimizer since the last update");
+  EXPECT_EQ(error_text<td::StateError>([&] { scaler.unscale_(p.sgd); }),
+            "GradScaler: unscale_ was called for this optimizer since the last update");
+}
+
+}  // namespace
