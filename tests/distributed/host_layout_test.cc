@@ -110,14 +110,20 @@ TEST(MakeBackend, SharedMemorySaysWhoIsElsewhere) {
 }
 
 TEST(MakeBackend, UnknownNamesAreRejected) {
-  ProcessGroupOptions options;
-  options.backend = "mpi";
-  try {
-    ProcessGroup::create(options);
-    ADD_FAILURE() << "no error";
-  } catch (const ValueError& e) {
-    EXPECT_STREQ(e.what(), "ProcessGroup: there is no backend 'mpi': there are auto, shm and gloo");
+  for (const char* backend : {"mpi", "cpu:mpi,cuda:nccl", "cpu:gloo", "nccl", "cpu:,cuda:nccl"}) {
+    ProcessGroupOptions options;
+    options.backend = backend;
+    try {
+      ProcessGroup::create(options);
+      ADD_FAILURE() << "no error";
+    } catch (const ValueError& e) {
+      EXPECT_EQ(e.what(), str("ProcessGroup: there is no backend '", backend,
+                              "': there are auto, shm and gloo, and with GPUs cpu:auto,cuda:nccl and the like"));
+    }
   }
+  ProcessGroupOptions mixed;
+  mixed.backend = "cpu:gloo,cuda:nccl";
+  EXPECT_EQ(ProcessGroup::create(mixed)->size(), 1);
 }
 
 }  // namespace
