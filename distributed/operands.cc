@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include <tandem/tensor/cuda.h>
 #include <tandem/tensor/factories.h>
 
 namespace tandem::inline v0::distributed {
@@ -29,7 +30,9 @@ std::string to_string(const Operand& operand) {
 void check_operand(const char* op, const Operand& operand, const ProcessGroupOptions& group) {
   TANDEM_CHECK(StateError, operand.tensor.defined(), op, ": ", to_string(operand), " is undefined");
   const bool on_gpu = !operand.tensor.device().is_cpu();
-  TANDEM_CHECK(DeviceError, !on_gpu || group.world_size == 1 || moves_gpu_tensors(group), op, ": the group's backend '",
+  if (!on_gpu || group.world_size == 1) return;
+  TANDEM_CHECK(DeviceError, cuda::is_built(), op, ": this group moves CPU tensors", line(operand, 0));
+  TANDEM_CHECK(DeviceError, moves_gpu_tensors(group), op, ": the group's backend '",
                group.backend, "' moves CPU tensors; 'cpu:", group.backend, ",cuda:nccl' moves those of GPUs too", line(operand, 0));
 }
 
