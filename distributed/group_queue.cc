@@ -87,7 +87,8 @@ void GroupQueue::watch_failures() {
         rank < 0 || std::find(options_.ranks.begin(), options_.ranks.end(), rank) != options_.ranks.end();
     if (!member || rank == own_job_rank()) return;
     backend_->do_hear_failure(rank, reason);
-    give_up_gpu(failure_text("failed", rank, reason));
+    // Who has left did its part in what is under way; what it did not begin has no verdict, and fails by that.
+    if (reason != "left the job") give_up_gpu(failure_text("failed", rank, reason));
   });
 }
 
