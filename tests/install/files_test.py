@@ -19,7 +19,7 @@ OTHER_FILES = {
     "share/doc/tandem/README.md",
 }
 # Folders of Bazel's and of this build; @WORD@ would be a place that no value was put into.
-BUILD_PATH = re.compile(rb"bazel-out|/_virtual_includes/|/execroot/|/sandbox/|@[A-Z_]+@")
+BUILD_PATH = re.compile(rb"bazel-out|/_include/tandem/|/execroot/|/sandbox/|@[A-Z_]+@")
 failures = []
 
 

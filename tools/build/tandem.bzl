@@ -1,6 +1,7 @@
 """Macros that every BUILD file of tandem uses: one place for flags, include paths and test defaults."""
 
 load("//tools/build:cuda.bzl", "cuda_objects", "link_only")
+load("//tools/build:headers.bzl", "linked_headers")
 
 # Everything that bits and symbols depend on stands here and not in .bazelrc, so that a user's workspace builds the same library.
 COPTS = [
@@ -39,8 +40,8 @@ NEEDS_CUDA_EMULATION = _with_cuda([], ["@tandem//tests/cuda_emulation:impossible
 # What includes CUDA's headers depends on these.
 CUDA_HEADERS = _with_cuda(["@tandem//tests/cuda_emulation"], ["@cuda_toolkit//:headers"])
 
-def _cuda(name, srcs, hdrs, copts, deps, cuda_deps):
-    """The targets of a library's files for GPUs.
+def _cuda(name, srcs, headers, copts, cuda_deps):
+    """The targets of a library's files for GPUs; `headers` is all that they include but for CUDA's.
 
     CUDA's headers reach these files alone: what depends on the library is compiled alike in every configuration, and once.
 
@@ -50,14 +51,6 @@ def _cuda(name, srcs, hdrs, copts, deps, cuda_deps):
     kernels = [s for s in srcs if s.endswith(".cu")]
     host = [s for s in srcs if not s.endswith(".cu")]
     private = {"tags": ["manual"], "visibility": ["//visibility:private"]}
-    headers = name + "_cuda_headers"
-    native.cc_library(
-        name = headers,
-        hdrs = hdrs,
-        include_prefix = _include_prefix(),
-        deps = deps,
-        **private
-    )
     objects = {"emulated": [], "toolkit": []}
     libraries = {"emulated": ["@tandem//tests/cuda_emulation"], "toolkit": ["@cuda_toolkit//:cudart"] + cuda_deps}
     if host:
@@ -65,7 +58,7 @@ def _cuda(name, srcs, hdrs, copts, deps, cuda_deps):
             name = name + "_cuda_host",
             srcs = host,
             copts = COPTS + ["-DTANDEM_WITH_CUDA"] + copts,
-            deps = [":" + headers] + CUDA_HEADERS,
+            deps = headers + CUDA_HEADERS,
             **private
         )
         native.filegroup(
@@ -81,7 +74,7 @@ def _cuda(name, srcs, hdrs, copts, deps, cuda_deps):
             name = name + "_cuda_objects",
             srcs = kernels,
             defines = ["TANDEM_WITH_CUDA"],
-            deps = [":" + headers, "@cuda_toolkit//:headers"],
+            deps = headers + ["@cuda_toolkit//:headers"],
             **private
         )
         objects["toolkit"].append(":%s_cuda_objects" % name)
@@ -101,7 +94,7 @@ def _cuda(name, srcs, hdrs, copts, deps, cuda_deps):
             textual_hdrs = kernels,
             copts = COPTS + ["-DTANDEM_WITH_CUDA", "-Wno-unknown-pragmas"] + EMULATED_CUDA_COPTS,
             linkstatic = True,
-            deps = [":" + headers, "@tandem//tests/cuda_emulation"],
+            deps = headers + ["@tandem//tests/cuda_emulation"],
             **private
         )
         libraries["emulated"].append(":%s_cuda_emulated" % name)
@@ -111,10 +104,6 @@ def _cuda(name, srcs, hdrs, copts, deps, cuda_deps):
         **private
     )
     return _with_cuda(**objects), [":%s_cuda_libraries" % name]
-
-def _include_prefix():
-    package = native.package_name()
-    return "tandem/" + package if package else "tandem"
 
 def _wide_sources(srcs):
     """The files for wider instructions than the baseline."""
@@ -166,8 +155,20 @@ def tandem_cc_library(
             args = ["$(locations :%s_archive)" % name],
             data = [":%s_archive" % name],
         )
+    headers = deps
+    if hdrs or cuda_hdrs:
+        linked_headers(
+            name = name + "_headers",
+            testonly = kwargs.get("testonly", False),
+            hdrs = hdrs + cuda_hdrs,  # in every configuration: a header more, and all above is compiled anew
+            deps = deps,
+            tags = ["manual"],
+            visibility = ["//visibility:private"],
+        )
+        headers = [":%s_headers" % name]
+        deps = headers + deps
     if cuda_srcs:
-        objects, libraries = _cuda(name, cuda_srcs, hdrs + cuda_hdrs, copts, deps, cuda_deps)
+        objects, libraries = _cuda(name, cuda_srcs, headers, copts, cuda_deps)
         srcs = srcs + _with_cuda([], [], no_cuda_srcs) + objects
         deps = deps + _with_cuda(libraries, libraries)
         define = ["-DTANDEM_WITH_CUDA"]
@@ -175,9 +176,7 @@ def tandem_cc_library(
     native.cc_library(
         name = name,
         srcs = srcs,
-        hdrs = hdrs + cuda_hdrs,  # in every configuration: a header more, and all above is compiled anew
         copts = COPTS + copts,
-        include_prefix = _include_prefix(),
         linkstatic = linkstatic,
         visibility = visibility,
         deps = deps,

@@ -1,14 +1,13 @@
 """What //:install copies, as one folder: headers, a static library, CMake and pkg-config files, programs, documents."""
 
 load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
-
-_VIRTUAL = "/_virtual_includes/"  # tandem_cc_library's headers are linked below <this>/<target>/tandem/...
+load("//tools/build:headers.bzl", "INCLUDE_FOLDER")
 
 def _header_argument(file):
     """tandem/ops/math.h=PATH, or nothing for a header that is not ours."""
-    if _VIRTUAL not in file.path:
+    if INCLUDE_FOLDER not in file.path:
         return None
-    return file.path.split(_VIRTUAL)[1].partition("/")[2] + "=" + file.path
+    return file.path.split(INCLUDE_FOLDER)[1] + "=" + file.path
 
 def _install_tree_impl(ctx):
     info = ctx.attr.library[CcInfo]

@@ -1,0 +1,39 @@
+"""Where headers lie while tandem is built: below one folder of each package, whatever target they belong to."""
+
+# Between the package's folder of outputs and the path that sources include.
+INCLUDE_FOLDER = "/_include/"
+
+def _linked_headers_impl(ctx):
+    package = ctx.label.package
+    prefix = "tandem/" + package if package else "tandem"
+    headers = []
+    folder = None
+    for file in ctx.files.hdrs:
+        path = file.short_path
+        if path.startswith("../"):  # of another workspace: ../<its name>/<path>
+            path = path.split("/", 2)[2]
+        if package:
+            path = path[len(package) + 1:]
+        link = ctx.actions.declare_file("%s/%s/%s" % (INCLUDE_FOLDER.strip("/"), prefix, path))
+        ctx.actions.symlink(output = link, target_file = file)
+        headers.append(link)
+        folder = link.path[:-len("/%s/%s" % (prefix, path))]
+    own = cc_common.create_compilation_context(headers = depset(headers), includes = depset([folder]))
+    merged = cc_common.merge_cc_infos(
+        direct_cc_infos = [CcInfo(compilation_context = own)],
+        cc_infos = [CcInfo(compilation_context = d[CcInfo].compilation_context) for d in ctx.attr.deps],
+    )
+    return [merged, DefaultInfo(files = depset(headers))]
+
+linked_headers = rule(
+    implementation = _linked_headers_impl,
+    attrs = {
+        "deps": attr.label_list(providers = [CcInfo]),
+        "hdrs": attr.label_list(mandatory = True, allow_files = [".h"]),
+    },
+    doc = """Headers included as <tandem/<package>/<file>>, and those of `deps`.
+
+    cc_library's include_prefix makes a folder for each target.  Nothing takes a link away from there when its header moves to another
+    target, and a compiler that runs without a sandbox then finds the old one: "undeclared inclusion" in a checkout that is right.
+    """,
+)
