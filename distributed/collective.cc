@@ -20,7 +20,7 @@ std::string describe_call(const Signature& s, const Shape& shape, std::string_vi
   if (reduces) text += str(" ", to_string(s.op));
   if (s.root >= 0) text += str(s.kind == Kind::kReduce || s.kind == Kind::kGather ? " to " : " from ", s.root);
   if (s.kind != Kind::kBarrier) text += str(" ", s.dtype, " ", shape);
-  if (s.on_gpu) text += " on a GPU";
+  if (s.on_gpu) text += s.in_list ? " on a GPU, in a list" : " on a GPU";
   if (!name.empty()) text += str(", '", name, "'");
   text += str(", ", file, ":", line);
   return text;

@@ -45,6 +45,7 @@ struct Signature {
   int64_t num_elements = 0;  ///< of the input or, where there are parts, of each; all_gather: of all; all_to_all: 0
   uint64_t name_hash = 0;    ///< of the name, and of the sizes that `num_elements` does not tell
   bool on_gpu = false;       ///< where the tensors are
+  bool in_list = false;      ///< there, all_gather and reduce_scatter of a list, which go by other calls than one tensor's
 
   bool operator==(const Signature&) const = default;
 };

@@ -194,6 +194,7 @@ void prepare_all_gather(CollectiveOperation& operation, const ProcessGroupOption
   }
   describe_collective(operation, group, CollectiveKind::kAllGather, input, std::move(options));
   Collective& c = operation.collective;
+  c.in_list = c.on_gpu && outputs.is_list;
   std::byte* const memory = memory_to_read(operation, input);
   c.input = memory;
   c.outputs = memory_of(operation, outputs, group.world_size);
@@ -232,6 +233,7 @@ void prepare_reduce_scatter(CollectiveOperation& operation, const ProcessGroupOp
   describe_collective(operation, group, CollectiveKind::kReduceScatter, output, std::move(options));
   Collective& c = operation.collective;
   c.op = op;
+  c.in_list = c.on_gpu && inputs.is_list;
   c.output = memory_to_write(operation, output);
   c.inputs = memory_of(operation, inputs, group.world_size);
   check_parts_apart(kOp, inputs, c.inputs, out, {c.output, c.num_elements}, group.rank);

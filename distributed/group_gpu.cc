@@ -42,6 +42,7 @@ class FailedWork final : public GpuWork {
 }  // namespace
 
 Work GroupQueue::start_on_gpu(std::span<CollectiveOperation* const> operations) {
+  HeldPromises held;  // continuations that connect_gpu's waits complete may start collectives here
   std::lock_guard launching(gpu_mutex_);  // verdicts and launches in one order
   const Device device = operations.front()->collective.device;
   const auto lane = gpu_lane();
@@ -59,9 +60,9 @@ Work GroupQueue::start_on_gpu(std::span<CollectiveOperation* const> operations) 
   Work verdict = start(std::span<const std::shared_ptr<CollectiveOperation>>(verdicts));
   for (size_t i = 0; i < operations.size(); ++i) operations[i]->collective.seq = verdicts[i]->collective.seq;
   try {
-    const auto connected = lane != nullptr ? lane : connect_gpu(device, verdict, operations.front()->timeout);
+    const auto connected = lane != nullptr ? lane : connect_gpu(device, *verdicts.back(), operations.front()->timeout);
     for (CollectiveOperation* const operation : operations) works->push_back(connected->launch(*operation));
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     works->push_back(std::make_shared<FailedWork>(std::current_exception()));
     abort(error.what());
   }
@@ -74,9 +75,13 @@ std::shared_ptr<GpuLane> GroupQueue::gpu_lane() {
 }
 
 /// Makes the communicator.  First the verdict, which says better what is wrong where ranks are elsewhere.
-std::shared_ptr<GpuLane> GroupQueue::connect_gpu(Device device, const Work& verdict, std::chrono::milliseconds timeout) {
+std::shared_ptr<GpuLane> GroupQueue::connect_gpu(Device device, const CollectiveOperation& verdict, std::chrono::milliseconds timeout) {
+  {
+    std::unique_lock lock(mutex_);
+    help(lock, verdict, Clock::time_point::max());
+  }
+  if (verdict.error) std::rethrow_exception(verdict.error);
   const Clock::time_point deadline = timeout.count() > 0 ? Clock::now() + timeout : Clock::time_point::max();
-  verdict.wait(std::chrono::hours(24 * 365));
   const Tensor id = empty({static_cast<int64_t>(sizeof(NcclId))}, {kUInt8});
   if (options_.rank == 0) {
     const NcclId made = GpuLane::make_id();

@@ -43,6 +43,8 @@ void complete(const Operation& operation) {
   }
 }
 
+thread_local HeldPromises* held_promises = nullptr;
+
 /// Joins the handles of several operations.
 struct Several {
   std::mutex mutex;
@@ -67,6 +69,13 @@ struct Several {
 };
 
 }  // namespace
+
+HeldPromises::HeldPromises() { held_promises = this; }
+
+HeldPromises::~HeldPromises() {
+  held_promises = nullptr;
+  for (const auto& operation : operations_) complete(*operation);
+}
 
 GroupQueue::GroupQueue(const ProcessGroupOptions& options, std::unique_ptr<Backend> backend,
                        std::chrono::milliseconds stall)
@@ -429,6 +438,11 @@ void GroupQueue::end_turn(std::unique_lock<std::mutex>& lock) {
     for_worker_.notify_one();
   }
   if (promised.empty()) return;
+  if (held_promises != nullptr) {
+    auto& kept = held_promises->operations_;
+    kept.insert(kept.end(), promised.begin(), promised.end());
+    return;
+  }
   lock.unlock();
   for (const auto& operation : promised) complete(*operation);  // runs continuations
   lock.lock();

@@ -20,6 +20,19 @@
 
 namespace tandem::inline v0::distributed {
 
+/// While it lives, what this thread's turns complete is kept back: continuations run when it ends.
+class HeldPromises {
+ public:
+  HeldPromises();
+  ~HeldPromises();
+  HeldPromises(const HeldPromises&) = delete;
+  HeldPromises& operator=(const HeldPromises&) = delete;
+
+ private:
+  friend class GroupQueue;
+  std::vector<std::shared_ptr<Operation>> operations_;
+};
+
 /// Collectives run one after another, in the order of their start; messages run beside them.
 ///
 /// `running_` is the lock of design: its holder alone touches the backend (but for the calls that may be made beside).
@@ -85,7 +98,7 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
   static std::thread start_rank_thread(std::function<void()> f);
 
   std::shared_ptr<GpuLane> gpu_lane();
-  std::shared_ptr<GpuLane> connect_gpu(Device device, const Work& verdict, std::chrono::milliseconds timeout);
+  std::shared_ptr<GpuLane> connect_gpu(Device device, const CollectiveOperation& verdict, std::chrono::milliseconds timeout);
   void give_up_gpu(const std::string& reason);
   Work make_work(const std::shared_ptr<Operation>& operation);
   template <class Pending>

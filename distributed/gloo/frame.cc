@@ -105,7 +105,8 @@ std::string encode(const SignatureFrame& frame) {
   PayloadWriter writer;
   writer.number(static_cast<int64_t>(frame.number)).number(frame.seq);
   writer.number(static_cast<int64_t>(s.kind)).number(static_cast<int64_t>(s.op)).number(static_cast<int64_t>(s.dtype));
-  writer.number(s.root).number(s.num_elements).number(static_cast<int64_t>(s.name_hash)).number(s.on_gpu ? 1 : 0);
+  writer.number(s.root).number(s.num_elements).number(static_cast<int64_t>(s.name_hash));
+  writer.number(s.on_gpu ? 1 : 0).number(s.in_list ? 1 : 0);
   write_shape(writer, frame.shape);
   writer.text(shown(frame.name)).text(shown(frame.file)).number(frame.line);
   write_list(writer, frame.sends);
@@ -128,9 +129,10 @@ SignatureFrame decode_signature(std::string_view payload, int world_size) {
   s.root = static_cast<int>(root);
   s.num_elements = reader.number();
   s.name_hash = static_cast<uint64_t>(reader.number());
-  const int64_t on_gpu = reader.number();
-  require(on_gpu == 0 || on_gpu == 1, "with tensors that are nowhere");
+  const int64_t on_gpu = reader.number(), in_list = reader.number();
+  require((on_gpu == 0 || on_gpu == 1) && (in_list == 0 || in_list == on_gpu), "with tensors that are nowhere");
   s.on_gpu = on_gpu == 1;
+  s.in_list = in_list == 1;
   frame.shape = read_shape(reader);
   frame.name = read_text(reader, kShownText);
   frame.file = read_text(reader, kShownText);

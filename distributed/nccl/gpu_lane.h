@@ -3,7 +3,8 @@
 // The lane moves data and knows nothing of ranks that are late, gone or elsewhere in their program: signatures, deadlines and failures
 // are the group's CPU backend's, which compares every collective's signature beside the transfer (design: verdicts).  A collective
 // here begins on the lane's stream when what the caller's current stream holds is done, and later work of a stream that has joined it
-// begins when it is done.  The host waits for nothing.
+// begins when it is done.  The host waits where NCCL makes links, at the first call of a kind, and where very many are queued; both
+// end when the lane is given up.
 #pragma once
 
 #include <array>
@@ -26,8 +27,8 @@ using NcclId = std::array<std::byte, 128>;
 class GpuWork {
  public:
   virtual ~GpuWork() = default;
-  /// What the calling thread's current stream is given from now on begins when the collective is done.  Throws CommError where
-  /// the lane has failed.
+  /// What the calling thread's current stream is given from now on begins when the collective is done.  Throws CommError where the
+  /// lane has failed before it was; what fails later is an error of the lane's next collective.
   virtual void join() = 0;
 };
 
@@ -41,8 +42,11 @@ class GpuLane {
     int world_size = 1;
     int job_rank = 0;                                         ///< shown in traces
     std::string who;                                          ///< begins errors: "[rank 2 of 4]"
-    std::function<void(const std::string& reason)> on_failure;  ///< called by a thread of the lane, once
+    std::function<void(const std::string& reason)> on_failure;  ///< called by a thread of the lane, at most once
   };
+
+  /// Of the library, "2.28.9".
+  static std::string version();
 
   /// A new id; by one rank, which the others get it from.  Throws BackendError.
   static NcclId make_id();
@@ -55,11 +59,12 @@ class GpuLane {
   virtual ~GpuLane() = default;
   virtual Device device() const = 0;
   /// Queues the collective with its copies, and takes from the operation what it reads and writes, to keep until it is done.  Its
-  /// timeout counts from now.
+  /// timeout counts from now.  Collectives of several lanes of a GPU run one after the other, as they were launched: so all ranks must
+  /// launch them in one order.  Throws CommError where the lane has failed, BackendError.
   virtual std::shared_ptr<GpuWork> launch(CollectiveOperation& operation) = 0;
   /// What is under way has `grace` left, then it is aborted; nothing is launched any more.
   virtual void give_up(const std::string& reason, std::chrono::milliseconds grace) = 0;
-  /// Memory that NCCL knows and moves best.
+  /// Memory that NCCL knows and moves best.  Throws OutOfMemory.
   virtual RefPtr<Storage> allocate(int64_t num_bytes) = 0;
 };
 

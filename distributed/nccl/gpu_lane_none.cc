@@ -5,6 +5,8 @@ namespace tandem::inline v0::distributed {
 
 NcclId GpuLane::make_id() { throw DeviceError("this build of tandem has no NCCL"); }
 
+std::string GpuLane::version() { throw DeviceError("this build of tandem has no NCCL"); }
+
 std::shared_ptr<GpuLane> GpuLane::join(Options, const NcclId&, Clock::time_point, const std::function<bool()>&) {
   throw DeviceError("this build of tandem has no NCCL");
 }

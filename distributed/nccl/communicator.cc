@@ -1,0 +1,339 @@
+#include <tandem/distributed/nccl/communicator.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <future>
+#include <optional>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include <tandem/base/error.h>
+#include <tandem/base/log.h>
+#include <tandem/base/thread.h>
+#include <tandem/tensor/chores.h>
+#include <tandem/tensor/cuda/runtime.h>
+
+namespace tandem::inline v0::distributed {
+
+namespace {
+
+using cuda::DeviceGuard;
+
+constexpr std::chrono::seconds kEnd{5};  // for the host's other ranks to end their communicators too
+
+void check_nccl(ncclResult_t result, const char* call, ncclComm_t comm = nullptr) {
+  if (result == ncclSuccess || result == ncclInProgress) [[likely]]
+    return;
+  const char* const more = ncclGetLastError(comm);
+  throw BackendError(str(call, ": ", ncclGetErrorString(result), more != nullptr && *more != '\0' ? str(" (", more, ")") : "", ":"),
+                     result);
+}
+#define TANDEM_NCCL_CHECK(call) check_nccl((call), #call)
+
+ncclDataType_t type_of(DType dtype) {
+  switch (dtype) {
+    case kFloat32: return ncclFloat32;
+    case kFloat64: return ncclFloat64;
+    case kFloat16: return ncclFloat16;
+    case kBFloat16: return ncclBfloat16;
+    case kInt64: return ncclInt64;
+    case kInt32: return ncclInt32;
+    case kUInt8:
+    case kBool: return ncclUint8;
+  }
+  return ncclUint8;
+}
+
+/// For bool, whose bytes are 0 and 1, "or" is the larger and "and" the smaller.
+std::optional<ncclRedOp_t> operator_of(ReduceOp op, DType dtype) {
+  const bool is_bool = dtype == kBool;
+  switch (op) {
+    case ReduceOp::kSum: return is_bool ? ncclMax : ncclSum;
+    case ReduceOp::kAvg: return ncclAvg;
+    case ReduceOp::kProduct: return is_bool ? ncclMin : ncclProd;
+    case ReduceOp::kMin: return ncclMin;
+    case ReduceOp::kMax: return ncclMax;
+    case ReduceOp::kBitAnd: return is_bool ? std::optional(ncclMin) : std::nullopt;
+    case ReduceOp::kBitOr: return is_bool ? std::optional(ncclMax) : std::nullopt;
+    case ReduceOp::kBitXor: return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+bool reduces(CollectiveKind kind) {
+  return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduce || kind == CollectiveKind::kReduceScatter;
+}
+
+class NcclGroup {
+ public:
+  NcclGroup() { TANDEM_NCCL_CHECK(ncclGroupStart()); }
+  ~NcclGroup() {
+    if (open_) ncclGroupEnd();
+  }
+  NcclGroup(const NcclGroup&) = delete;
+  NcclGroup& operator=(const NcclGroup&) = delete;
+  ncclResult_t end() {
+    open_ = false;
+    return ncclGroupEnd();
+  }
+
+ private:
+  bool open_ = true;
+};
+
+}  // namespace
+
+// --- beginning and end ---
+
+NcclId GpuLane::make_id() {
+  ncclUniqueId unique;
+  TANDEM_NCCL_CHECK(ncclGetUniqueId(&unique));
+  NcclId id;
+  std::memcpy(id.data(), &unique, sizeof(unique));
+  return id;
+}
+
+std::string GpuLane::version() {
+  int version = 0;
+  TANDEM_NCCL_CHECK(ncclGetVersion(&version));
+  return str(version / 10000, ".", version / 100 % 100, ".", version % 100);
+}
+
+void GpuLane::check(const Collective& collective) {
+  TANDEM_CHECK(DTypeError, !reduces(collective.kind) || operator_of(collective.op, collective.dtype), to_string(collective.kind),
+               ": NCCL has no ", to_string(collective.op), " of ", collective.dtype, "; tensors on a CPU device have");
+}
+
+bool Communicator::join(const NcclId& id, const std::function<bool()>& gives_up) {
+  ncclUniqueId unique;
+  static_assert(sizeof(unique) == sizeof(id));
+  std::memcpy(&unique, id.data(), sizeof(unique));
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  const DeviceGuard guard(device_);
+  check_nccl(ncclCommInitRankConfig(&handle_, world_size_, unique, rank_, &config), "ncclCommInitRankConfig");
+  for (;;) {
+    ncclResult_t state = ncclSuccess;
+    TANDEM_NCCL_CHECK(ncclCommGetAsyncError(handle_, &state));
+    if (state == ncclSuccess) return true;
+    if (state != ncclInProgress) {
+      const std::string more = ncclGetLastError(handle_);
+      abort();
+      throw BackendError(str("ncclCommInitRankConfig: ", ncclGetErrorString(state), " (", more, "):"), state);
+    }
+    if (gives_up()) {
+      abort();
+      return false;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+void Communicator::look() {
+  std::lock_guard lock(mutex_);
+  ncclResult_t state = ncclSuccess;
+  TANDEM_NCCL_CHECK(ncclCommGetAsyncError(handle(), &state));
+  check_nccl(state, "NCCL", handle_);
+}
+
+void Communicator::abort() {
+  std::lock_guard lock(mutex_);
+  if (handle_ != nullptr) ncclCommAbort(std::exchange(handle_, nullptr));
+}
+
+void Communicator::end() {
+  std::unique_lock lock(mutex_);
+  if (handle_ == nullptr) return;
+  ncclResult_t state = ncclSuccess;
+  const ncclResult_t looked = ncclCommGetAsyncError(handle_, &state);
+  for (const Memory& memory : memories_) deregister(memory);
+  const ncclComm_t ending = std::exchange(handle_, nullptr);
+  lock.unlock();
+  if (looked != ncclSuccess || state != ncclSuccess) {
+    ncclCommAbort(ending);
+    return;
+  }
+  const auto promise = std::make_shared<std::promise<void>>();
+  const std::future<void> ended = promise->get_future();
+  try {
+    std::thread thread = start_thread([ending, promise, device = device_] {
+      cudaSetDevice(device.index);
+      ncclCommDestroy(ending);
+      promise->set_value();
+    });
+    if (ended.wait_for(kEnd) == std::future_status::ready) return thread.join();
+    log(LogLevel::kInfo, str("NCCL on ", device_, ": other ranks of this host have not ended theirs; left to end by itself"));
+    thread.detach();
+  } catch (const std::system_error&) {  // no thread
+    ncclCommAbort(ending);
+  }
+}
+
+// --- collectives ---
+
+ncclComm_t Communicator::handle() const {
+  if (handle_ == nullptr) throw BackendError("NCCL: the communicator was aborted:", ncclInvalidUsage);
+  return handle_;
+}
+
+/// Waits until a call has been queued on the GPU.
+void Communicator::settle(std::unique_lock<std::mutex>& lock, ncclResult_t result, const char* call) {
+  check_nccl(result, call, handle_);
+  makes_links_ = result == ncclInProgress;
+  while (makes_links_) {
+    ncclResult_t state = ncclSuccess;
+    const ncclResult_t looked = ncclCommGetAsyncError(handle_, &state);
+    makes_links_ = looked == ncclSuccess && state == ncclInProgress;
+    check_nccl(looked, "ncclCommGetAsyncError", handle_);
+    check_nccl(state, call, handle_);
+    if (!makes_links_) return;
+    lock.unlock();
+    std::this_thread::yield();
+    lock.lock();
+    makes_links_ = handle_ != nullptr;
+    handle();
+  }
+}
+
+void Communicator::run(const Collective& c, const cuda::Stream& on) {
+  using Kind = CollectiveKind;
+  const auto stream = static_cast<cudaStream_t>(on.handle());
+  if (c.num_elements == 0 && c.kind != Kind::kAllToAll) return;  // on every rank
+  if (c.kind == Kind::kGather || c.kind == Kind::kScatter || c.kind == Kind::kAllToAll) return exchange_parts(c, stream);
+  const ncclDataType_t type = type_of(c.dtype);
+  const ncclRedOp_t op = reduces(c.kind) ? *operator_of(c.op, c.dtype) : ncclSum;
+  const auto count = static_cast<size_t>(c.num_elements);
+  if (c.in_list) return run_parts(c, op, stream);
+  std::unique_lock lock(mutex_);
+  const ncclComm_t comm = handle();
+  switch (c.kind) {
+    case Kind::kAllReduce: return settle(lock, ncclAllReduce(c.input, c.output, count, type, op, comm, stream), "ncclAllReduce");
+    case Kind::kReduce: return settle(lock, ncclReduce(c.input, c.output, count, type, op, c.root, comm, stream), "ncclReduce");
+    case Kind::kBroadcast: return settle(lock, ncclBroadcast(c.input, c.output, count, type, c.root, comm, stream), "ncclBroadcast");
+    case Kind::kAllGather: {
+      const auto part = static_cast<size_t>(c.outputs[0].num_elements);
+      return settle(lock, ncclAllGather(c.input, c.outputs[0].data, part, type, comm, stream), "ncclAllGather");
+    }
+    case Kind::kReduceScatter:
+      return settle(lock, ncclReduceScatter(c.inputs[0].data, c.output, count, type, op, comm, stream), "ncclReduceScatter");
+    default: return;
+  }
+}
+
+/// all_gather and reduce_scatter of lists: each part has a root of its own.
+void Communicator::run_parts(const Collective& c, ncclRedOp_t op, cudaStream_t stream) {
+  const ncclDataType_t type = type_of(c.dtype);
+  const auto own = static_cast<size_t>(rank_);
+  std::unique_lock lock(mutex_);
+  const ncclComm_t comm = handle();
+  NcclGroup group;
+  for (size_t r = 0; r < static_cast<size_t>(world_size_); ++r) {
+    const int root = static_cast<int>(r);
+    if (c.kind == CollectiveKind::kAllGather) {
+      const auto part = static_cast<size_t>(c.outputs[r].num_elements);
+      const std::byte* const from = r == own ? c.input : c.outputs[r].data;
+      if (part > 0) TANDEM_NCCL_CHECK(ncclBroadcast(from, c.outputs[r].data, part, type, root, comm, stream));
+    } else {
+      const auto count = static_cast<size_t>(c.num_elements);
+      TANDEM_NCCL_CHECK(ncclReduce(c.inputs[r].data, r == own ? c.output : nullptr, count, type, op, root, comm, stream));
+    }
+  }
+  settle(lock, group.end(), "ncclGroupEnd");
+}
+
+/// gather, scatter, all_to_all: what each has for each other, and a copy of its own.
+void Communicator::exchange_parts(const Collective& c, cudaStream_t stream) {
+  const auto own = static_cast<size_t>(rank_);
+  const Part input{const_cast<std::byte*>(c.input), c.num_elements}, output{c.output, c.num_elements};
+  const bool gathers = c.kind == CollectiveKind::kGather, scatters = c.kind == CollectiveKind::kScatter;
+  const bool is_root = rank_ == c.root;
+  const auto sent = [&](size_t to) {
+    if (gathers) return static_cast<int>(to) == c.root ? input : Part{};
+    return scatters && !is_root ? Part{} : c.inputs[to];
+  };
+  const auto received = [&](size_t from) {
+    if (scatters) return static_cast<int>(from) == c.root ? output : Part{};
+    return gathers && !is_root ? Part{} : c.outputs[from];
+  };
+  if (const Part from = sent(own), to = received(own); to.data != from.data && to.num_elements > 0) {
+    chores::copy_bytes(c.device, to.data, from.data, to.num_elements * size_of(c.dtype));
+  }
+  const ncclDataType_t type = type_of(c.dtype);
+  std::unique_lock lock(mutex_);
+  const ncclComm_t comm = handle();
+  NcclGroup group;
+  bool any = false;
+  for (size_t r = 0; r < static_cast<size_t>(world_size_); ++r) {
+    if (r == own) continue;
+    const Part to = sent(r), from = received(r);
+    const int peer = static_cast<int>(r);
+    any = any || to.num_elements > 0 || from.num_elements > 0;
+    if (to.num_elements > 0) TANDEM_NCCL_CHECK(ncclSend(to.data, static_cast<size_t>(to.num_elements), type, peer, comm, stream));
+    if (from.num_elements > 0) TANDEM_NCCL_CHECK(ncclRecv(from.data, static_cast<size_t>(from.num_elements), type, peer, comm, stream));
+  }
+  const ncclResult_t result = group.end();
+  if (any) settle(lock, result, "ncclGroupEnd");
+}
+
+// --- memory ---
+
+RefPtr<Storage> Communicator::allocate(int64_t num_bytes) {
+  const DeviceGuard guard(device_);
+  const int64_t size = std::max<int64_t>(num_bytes, 1);
+  void* const data = allocate_by(device_, size, [&] {
+    void* memory = nullptr;
+    if (ncclMemAlloc(&memory, static_cast<size_t>(size)) == ncclSuccess) return memory;
+    static_cast<void>(cudaGetLastError());  // whatever failed, NCCL says no more than "unhandled"
+    return static_cast<void*>(nullptr);
+  });
+  ncclResult_t registered = ncclSuccess;
+  {
+    std::lock_guard lock(mutex_);
+    memories_.push_back({data, nullptr, size});
+    if (handle_ != nullptr && !makes_links_) {
+      registered = ncclCommRegister(handle_, data, static_cast<size_t>(size), &memories_.back().handle);
+    }
+  }
+  const RefPtr<Storage> storage = Storage::adopt(device_, data, num_bytes, [self = shared_from_this(), data] { self->give_back(data); });
+  check_nccl(registered, "ncclCommRegister");
+  return storage;
+}
+
+void Communicator::give_back(void* data) {
+  {
+    std::lock_guard lock(mutex_);
+    std::find_if(memories_.begin(), memories_.end(), [&](const Memory& m) { return m.data == data; })->given_back = true;
+  }
+  free_unused();
+}
+
+void Communicator::free_unused() {
+  std::vector<Memory> unused;
+  {
+    std::lock_guard lock(mutex_);
+    if (is_busy_ || makes_links_) return;
+    const auto kept = std::partition(memories_.begin(), memories_.end(), [](const Memory& m) { return !m.given_back; });
+    unused.assign(kept, memories_.end());
+    memories_.erase(kept, memories_.end());
+    for (const Memory& memory : unused) deregister(memory);
+  }
+  if (unused.empty()) return;
+  int previous = 0;
+  cudaGetDevice(&previous);
+  cudaSetDevice(device_.index);
+  cudaDeviceSynchronize();  // ncclMemFree does not wait for those who still use the memory
+  for (const Memory& memory : unused) {
+    ncclMemFree(memory.data);
+    count_freed(device_, memory.num_bytes);
+  }
+  cudaSetDevice(previous);
+}
+
+/// With mutex_ held.
+void Communicator::deregister(const Memory& memory) {
+  if (handle_ != nullptr && memory.handle != nullptr) ncclCommDeregister(handle_, memory.handle);
+}
+
+}  // namespace tandem::inline v0::distributed
