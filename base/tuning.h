@@ -1,5 +1,5 @@
-// Measured choices of algorithms.  Which algorithm runs never depends on a clock, or bits would depend on noise: what was measured is
-// written into a file, and holds where the file is named.
+// Measured choices of algorithms.  A clock decides once, where somebody asks for it (TANDEM_TUNE): what was measured is written into a
+// file, and holds where the file is named, so that runs with one file have one result.
 //
 // A file's first line is `tandem tuning 1`; the others are `<key> = <value>`, or empty, or begin with #.  The first line of a key holds.
 #pragma once

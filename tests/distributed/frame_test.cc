@@ -182,7 +182,7 @@ TEST(FramePayloads, OfValuesThatAreNoneAreErrors) {
   const char* const kLongText = "with a text that is too long";
   const char* const kLongList = "with a list that is too long";
   const Case cases[] = {
-      // Signatures: number, seq, kind, op, dtype, root, count, name's hash, on a GPU, dims, name, file, line, lists, data.
+      // Signatures: number, seq, kind, op, dtype, root, count, name's hash, on a GPU, in a list, dims, name, file, line, lists, data.
       {1, 2, static_cast<int64_t>(CollectiveKind::kBarrier) + 1, kNoValue},
       {1, 2, -1, kNoValue},
       {1, 3, static_cast<int64_t>(ReduceOp::kBitXor) + 1, kNoValue},
@@ -192,12 +192,13 @@ TEST(FramePayloads, OfValuesThatAreNoneAreErrors) {
       {1, 5, int64_t{1} << 32, "with a root that is no rank"},
       {1, 8, 2, "with tensors that are nowhere"},
       {1, 8, -1, "with tensors that are nowhere"},
-      {1, 9, kShownDims + 1, kLongList},
-      {1, 9, -1, kLongList},
-      {1, 10, kShownText + 1, kLongText},
+      {1, 9, 2, "with tensors that are nowhere"},
+      {1, 10, kShownDims + 1, kLongList},
+      {1, 10, -1, kLongList},
       {1, 11, kShownText + 1, kLongText},
-      {1, 13, kWorld + 1, kLongList},
+      {1, 12, kShownText + 1, kLongText},
       {1, 14, kWorld + 1, kLongList},
+      {1, 15, kWorld + 1, kLongList},
       // Messages: id, tag, dtype, count, name's hash, dims, name, file, line, data.
       {2, 2, static_cast<int64_t>(kFloat64) + 1, kNoValue},
       {2, 3, -1, "with a negative count"},
