@@ -3,6 +3,9 @@
 #include <span>
 
 #include <tandem/distributed/operands.h>
+#include <tandem/tensor/chores.h>
+#include <tandem/tensor/cuda.h>
+#include <tandem/tensor/factories.h>
 
 namespace tandem::inline v0::distributed {
 
@@ -68,6 +71,24 @@ void check_results_apart(const char* op, const Parts& parts, const std::vector<P
       check_apart(op, parts.operand(a), memory[a], parts.operand(b), memory[b], false);
     }
   }
+}
+
+/// What stands in the host's memory for a GPU's tensor while its message travels.  Waits for the current stream: for what is sent, or
+/// for those who still use the memory that will be written.
+Tensor in_host_memory(Message& message, const Tensor& tensor) {
+  const Tensor host = empty(tensor.shape(), {tensor.dtype()});
+  if (message.transfer.sends) {
+    chores::copy(tensor, host);
+    return host;
+  }
+  cuda::current_stream(tensor.device()).synchronize();
+  message.at_end = [host, tensor] {
+    const cuda::Stream beside = cuda::side_stream(tensor.device(), 0);
+    const cuda::StreamGuard on(beside);
+    chores::copy(host, tensor);
+    beside.synchronize();
+  };
+  return host;
 }
 
 /// The parts' sizes stand in `c`.
@@ -328,7 +349,6 @@ void prepare_message(Message& message, const char* op, const ProcessGroupOptions
   } else {
     check_writable(op, operand, group);
   }
-  TANDEM_CHECK(DeviceError, what.tensor.device().is_cpu(), op, ": messages are of CPU tensors; ", describe(what.tensor));
   message.timeout = timeout_of(op, options, group);
   message.shown_peer = job_rank(group, what.peer);
   Transfer& t = message.transfer;
@@ -341,7 +361,8 @@ void prepare_message(Message& message, const char* op, const ProcessGroupOptions
   t.name = std::move(options.name);
   t.name_hash = hash_name(t.name);
   t.where = options.where;
-  t.data = sends ? memory_to_read(message, what.tensor) : memory_to_write(message, what.tensor);
+  const Tensor tensor = what.tensor.device().is_cpu() ? what.tensor : in_host_memory(message, what.tensor);
+  t.data = sends ? memory_to_read(message, tensor) : memory_to_write(message, tensor);
   if (!sends) what.tensor.storage()->bump_version("recv");
 }
 

@@ -551,6 +551,7 @@ void GroupQueue::begin(Operation& operation) {
 void GroupQueue::finish(Operation& operation) {
   if (!operation.error) {
     for (const CopyStep& copy : operation.after) chores::copy(copy.from, copy.to);
+    if (operation.at_end) operation.at_end();
   }
   if (operation.trace_begin_ns == 0) return;
   const int thread = RankContext::current().trace_thread;

@@ -42,6 +42,7 @@ struct Operation {
   TensorList kept;               ///< memory that is read and written
   std::vector<CopyStep> before;  ///< made when it begins
   std::vector<CopyStep> after;   ///< made at the end, unless it failed
+  std::function<void()> at_end;  ///< called then
   std::chrono::milliseconds timeout{0};
   std::exception_ptr error;
   std::optional<Promise<void>> promise;  ///< asynchronous form

@@ -61,11 +61,19 @@ struct P2POp {
 /// each time the wait has doubled.
 ///
 /// `root`, `src`, `dst` and the order of parts are ranks of this group; errors name ranks by their numbers in the job.
-/// Safe from many threads.  CPU tensors of every dtype and any strides, all of a call of one dtype and device; in a group of
-/// one rank a GPU's too, queued on the caller's current stream, where what follows finds the results.  What is not row-major is copied once, when the operation begins and at its end.  Outputs must not be expanded, nor share
-/// memory with each other or with what is read, unless stated.  Sums run in one order that the group's layout fixes
-/// (docs/determinism.md); half types are summed in float32 and rounded once.  kAvg: floating dtypes, divided once after
-/// the sum.  For bool kSum is "or" and kProduct "and".
+/// Safe from many threads.  Tensors of every dtype and any strides, all of a call of one dtype and device.  What is not row-major is
+/// copied once, when the operation begins and at its end.  Outputs must not be expanded, nor share memory with each other or with
+/// what is read, unless stated.  For bool kSum is "or" and kProduct "and"; kAvg is of floating dtypes.
+///
+/// CPU tensors: sums run in one order that the group's layout fixes (docs/determinism.md); half types are summed in float32 and
+/// rounded once; kAvg divides once after the sum.
+///
+/// Tensors of the rank's one GPU, where the group has NCCL (ProcessGroupOptions::backend): a collective begins when what the
+/// caller's current stream holds is done, and the tensors are kept and not used again until the GPU is done with them.  wait()
+/// returns when all ranks have started the same, and puts what the waiter's current stream is given next behind the results; the
+/// host does not wait for the GPU.  The first collective on a GPU makes the links, and returns, in the _async forms too, when all
+/// ranks have called it.  Sums have NCCL's order and rounding; bitwise operators of integers are a DTypeError.  Collectives of
+/// groups that share GPUs must be started in one order on all ranks.  A group of one rank copies on the caller's current stream.
 ///
 /// Arguments are checked before anything is sent: StateError for undefined tensors, and DeviceError, DTypeError,
 /// ShapeError and ValueError leave the tensors as they were, and the group usable where all ranks throw them.
@@ -147,7 +155,8 @@ class TANDEM_API ProcessGroup {
   /// Messages between two ranks.  They run beside the collectives and beside each other; those of one pair and tag arrive
   /// in the order in which they were started, those of different tags in any.  A send completes when the receiver has
   /// agreed to it (same dtype, count and name) and has the data; a difference throws CommError on both sides.  Tags are
-  /// 0 or more; a rank sends nothing to itself.
+  /// 0 or more; a rank sends nothing to itself.  A GPU's tensor goes through the host's memory, whatever the other side has: the
+  /// call waits for the caller's current stream, and what is received is there when the message is done.
   void send(const Tensor& tensor, int dst, int tag = 0, Options options = {});
   Work isend(const Tensor& tensor, int dst, int tag = 0, Options options = {});
   void recv(const Tensor& tensor, int src, int tag = 0, Options options = {});
