@@ -49,8 +49,8 @@ double bus_factor(const OpInfo& op, int world) {
 }
 
 CollectiveCase::CollectiveCase(distributed::ProcessGroup& group, const OpInfo& op, DType dtype, int64_t bytes,
-                               bool in_place, bool arena)
-    : group_(group), op_(op), dtype_(dtype), row_(row_elements(op, bytes, size_of(dtype), group.size())) {
+                               bool in_place, bool arena, Device device)
+    : group_(group), op_(op), dtype_(dtype), device_(device), row_(row_elements(op, bytes, size_of(dtype), group.size())) {
   const int64_t n = group.size();
   const bool gathers = op.name == "gather" || op.name == "all_gather";
   const bool scatters = op.name == "scatter" || op.name == "reduce_scatter";
@@ -66,8 +66,8 @@ CollectiveCase::CollectiveCase(distributed::ProcessGroup& group, const OpInfo& o
 
 Tensor CollectiveCase::make(int64_t rows, bool arena) const {
   const Shape shape = rows == 1 ? Shape{row_} : Shape{rows, row_};
-  if (!arena) return empty(shape, {dtype_});
-  return make_view(group_.allocate(rows * row_ * size_of(dtype_)), dtype_, shape, row_major_strides(shape), 0);
+  if (!arena) return empty(shape, {dtype_, device_});
+  return make_view(group_.allocate(rows * row_ * size_of(dtype_), device_), dtype_, shape, row_major_strides(shape), 0);
 }
 
 int64_t CollectiveCase::num_bytes() const { return elements_ * size_of(dtype_); }

@@ -32,7 +32,7 @@ class CollectiveCase {
  public:
   /// Collective where `arena`: memory of the group.
   CollectiveCase(distributed::ProcessGroup& group, const OpInfo& op, DType dtype, int64_t bytes, bool in_place,
-                 bool arena);
+                 bool arena, Device device);
 
   /// "sendrecv" is a message from rank 0 to 1 and one back.
   void call() const;
@@ -47,6 +47,7 @@ class CollectiveCase {
   distributed::ProcessGroup& group_;
   const OpInfo& op_;
   DType dtype_;
+  Device device_;
   int64_t row_;       ///< elements
   int64_t elements_;  ///< of the larger tensor
   Tensor input_;

@@ -2,6 +2,7 @@
 //
 //     ./bazelw run //benchmarks:collectives -- --world 2 --op all_reduce --min 4K --max 64M --factor 4
 //     ./bazelw run //benchmarks:collectives -- --world 4 --backend shm,gloo --peer-mpi --python python3 --json out.json
+//     ./bazelw run --config=cuda //benchmarks:collectives -- --world 8 --backend nccl --op all --min 1K --max 1G
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -55,9 +56,9 @@ void declare(CLI::App& app, Settings& s) {
     return name == "all" ? std::string() : CLI::IsMember(ops)(const_cast<std::string&>(name));
   });
   app.add_option("--world", s.world, "number of ranks")->check(CLI::Range(1, 36));
-  app.add_option("--backend", s.backends, "shm: processes, ordinary memory; shm_arena: the group's; threads; gloo")
+  app.add_option("--backend", s.backends, "shm: processes, ordinary memory; shm_arena: the group's; threads; gloo; nccl: processes, a GPU each; nccl_threads")
       ->delimiter(',')
-      ->check(CLI::IsMember({"shm", "shm_arena", "threads", "gloo"}));
+      ->check(CLI::IsMember({"shm", "shm_arena", "threads", "gloo", "nccl", "nccl_threads"}));
   app.add_option("--dtype", s.dtypes)->delimiter(',')->check(CLI::IsMember({"float32", "bfloat16"}));
   app.add_option("--min", s.min, "smallest size; K, M as 1024")->transform(CLI::AsSizeValue(false));
   app.add_option("--max", s.max, "largest size")->transform(CLI::AsSizeValue(false));
@@ -84,7 +85,18 @@ std::vector<int64_t> sizes(const Settings& s, const std::string& op) {
   return all;
 }
 
-Row measure(ProcessGroup& group, const CollectiveCase& c, const OpInfo& op, const Settings& s) {
+bool is_of_threads(const std::string& backend) { return backend == "threads" || backend == "nccl_threads"; }
+
+/// Microseconds of one of `steps` calls that a GPU is given one after the other, as nccl-tests counts them.
+double mean_on_gpu(const CollectiveCase& c, int64_t steps, td::Device device) {
+  td::cuda::synchronize(device);
+  const auto begin = Clock::now();
+  for (int64_t i = 0; i < steps; ++i) c.call();
+  td::cuda::synchronize(device);
+  return std::chrono::duration<double, std::micro>(Clock::now() - begin).count() / static_cast<double>(steps);
+}
+
+Row measure(ProcessGroup& group, const CollectiveCase& c, const OpInfo& op, const Settings& s, td::Device device) {
   Row row;
   row.bytes = c.num_bytes();
   row.count = c.num_elements();
@@ -98,9 +110,11 @@ Row measure(ProcessGroup& group, const CollectiveCase& c, const OpInfo& op, cons
   for (int64_t i = 0; i < steps; ++i) {
     const auto begin = Clock::now();
     c.call();
+    if (!device.is_cpu()) td::cuda::synchronize(device);
     times.push_back(std::chrono::duration<double, std::micro>(Clock::now() - begin).count());
     mean += times.back() / static_cast<double>(steps);
   }
+  if (!device.is_cpu()) mean = mean_on_gpu(c, steps, device);
   const double of_message = op.name == "sendrecv" ? 0.5 : 1;  // there and back
   std::sort(times.begin(), times.end());
   row.p50_us = times[static_cast<size_t>(steps / 2)] * of_message;
@@ -126,14 +140,17 @@ void run_rank(Context& context, const Settings& s, const std::string& path) {
                                   .name = "benchmark",
                                   .backend = "gloo"});
   }
+  const bool on_gpu = backend.starts_with("nccl");
+  const td::Device device = on_gpu ? td::Device::cuda(context.rank()) : td::Device();
+  if (on_gpu) group->all_reduce(td::full({1}, 0, {td::kFloat32, device}));  // from now on the group's memory is NCCL's
   std::ofstream file;
   if (context.rank() == 0) file.open(path);
   const OpInfo& op = op_info(s.ops[0]);
   for (const int64_t size : sizes(s, op.name)) {
     for (const bool in_place : {false, true}) {
       if (in_place ? !op.in_place : !op.out_of_place) continue;
-      const CollectiveCase c(*group, op, dtype_named(s.dtypes[0]), size, in_place, backend == "shm_arena");
-      const Row row = measure(*group, c, op, s);
+      const CollectiveCase c(*group, op, dtype_named(s.dtypes[0]), size, in_place, backend == "shm_arena" || on_gpu, device);
+      const Row row = measure(*group, c, op, s, device);
       file << size << " " << in_place << " " << row.bytes << " " << row.count << " " << row.us << " " << row.p50_us
            << " " << row.p99_us << " " << row.wrong << "\n";
     }
@@ -146,7 +163,7 @@ TANDEM_RANK_MAIN(collectives) {
   declare(app, settings);
   const std::string path = args.front();
   app.parse(std::vector<std::string>(args.rbegin(), args.rend() - 1));  // in the order that CLI11 wants
-  if (settings.backends[0] == "threads") {
+  if (is_of_threads(settings.backends[0])) {
     td::distributed::run_threads(settings.world, [&](Context& of_thread) { run_rank(of_thread, settings, path); });
   } else {
     run_rank(context, settings, path);
@@ -177,7 +194,7 @@ std::vector<Row> run_ours(const Settings& s, const std::string& op, const std::s
   std::string list;
   for (const int64_t size : sizes(s, op)) list += td::str(list.empty() ? "" : ",", size);
   // Threads are those of a process of their own, which gives its memory back when it ends.
-  td::distributed::spawn(backend == "threads" ? 1 : s.world, "collectives",
+  td::distributed::spawn(is_of_threads(backend) ? 1 : s.world, "collectives",
                          {path, "--op", op, "--dtype", dtype, "--backend", backend, "--sizes", list, "--step-bytes",
                           td::str(s.step_bytes), "--world", td::str(s.world)});
   std::vector<Row> rows;

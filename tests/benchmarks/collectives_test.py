@@ -21,7 +21,7 @@ def run(*flags):
     return subprocess.run([PROGRAM] + list(flags), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-class Collectives(unittest.TestCase):
+class Tables(unittest.TestCase):
     def rows_of(self, *flags):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "rows.json")
@@ -51,6 +51,13 @@ class Collectives(unittest.TestCase):
         self.assertEqual(sum(line.startswith("### ") for line in lines), len(dtypes) * (len(FORMS) + 1))
         self.assertIn("| size | " + " | ".join(backends) + " |", lines)
 
+
+class GpuCollectives(Tables):
+    def test_processes_and_threads(self):
+        self.check(2, ["nccl", "nccl_threads"], ["float32", "bfloat16"])
+
+
+class Collectives(Tables):
     def test_processes_and_threads(self):
         self.check(2, ["shm", "shm_arena", "threads"], ["float32", "bfloat16"])
 
