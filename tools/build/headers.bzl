@@ -21,7 +21,7 @@ def _linked_headers_impl(ctx):
     own = cc_common.create_compilation_context(headers = depset(headers), includes = depset([folder]))
     merged = cc_common.merge_cc_infos(
         direct_cc_infos = [CcInfo(compilation_context = own)],
-        cc_infos = [CcInfo(compilation_context = d[CcInfo].compilation_context) for d in ctx.attr.deps],
+        cc_infos = [d[CcInfo] for d in ctx.attr.deps],
     )
     return [merged, DefaultInfo(files = depset(headers))]
 
@@ -31,7 +31,7 @@ linked_headers = rule(
         "deps": attr.label_list(providers = [CcInfo]),
         "hdrs": attr.label_list(mandatory = True, allow_files = [".h"]),
     },
-    doc = """Headers included as <tandem/<package>/<file>>, and those of `deps`.
+    doc = """Headers included as <tandem/<package>/<file>>, and `deps`.
 
     cc_library's include_prefix makes a folder for each target.  Nothing takes a link away from there when its header moves to another
     target, and a compiler that runs without a sandbox then finds the old one: "undeclared inclusion" in a checkout that is right.
