@@ -100,6 +100,7 @@ Work HookedExchange::launch(size_t bucket) {
     return self != nullptr && self->help(bucket, deadline);
   });
   if (is_beside(bucket)) {
+    flight.ready.emplace(side_->device()).record(cuda::current_stream(side_->device()));
     const cuda::Event closed(side_->device());
     flight.closed = closed;
     flight.promise.set_join([closed] { closed.make_wait(cuda::current_stream(closed.device())); });
@@ -146,6 +147,11 @@ void HookedExchange::open_next(std::unique_lock<std::mutex>& lock) {
 
 void HookedExchange::open(size_t bucket) {
   try {
+    std::optional<cuda::StreamGuard> beside;
+    if (is_beside(bucket)) {
+      flights_[bucket].ready->make_wait(*side_);
+      beside.emplace(*side_);
+    }
     const GradientBucket& values = buckets_[bucket];
     const std::shared_ptr<const GradientBucket> borrowed(std::shared_ptr<void>(), &values);
     average(bucket, 0, borrowed, true, [self = shared_from_this(), bucket] { self->close(bucket); });
