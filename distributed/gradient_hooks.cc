@@ -12,15 +12,18 @@ namespace tandem::inline v0::distributed {
 
 namespace {
 
+/// Sends as `dtype` what is larger, or what is smaller.
 class CastHook final : public GradientHook {
  public:
-  CastHook(DType dtype, const char* name) : dtype_(dtype), name_(name) {}
+  enum class Of { kLarger, kSmaller };
+  CastHook(DType dtype, Of of, const char* name) : dtype_(dtype), of_(of), name_(name) {}
 
   std::string describe() const override { return name_; }
 
   void average(const GradientBucket& bucket, const Exchange& next, std::function<void()> done) override {
     const Tensor& values = bucket.values;
-    if (size_of(values.dtype()) <= size_of(dtype_)) return next(values, std::move(done));
+    const int64_t size = size_of(values.dtype()), sent_size = size_of(dtype_);
+    if (of_ == Of::kLarger ? size <= sent_size : size >= sent_size) return next(values, std::move(done));
     const Tensor sent = empty(values.shape(), {dtype_, values.device()});
     chores::copy(values, sent);
     next(sent, [values, sent, done = std::move(done)] {
@@ -31,13 +34,15 @@ class CastHook final : public GradientHook {
 
  private:
   const DType dtype_;
+  const Of of_;
   const char* const name_;
 };
 
 }  // namespace
 
-std::shared_ptr<GradientHook> fp16() { return std::make_shared<CastHook>(kFloat16, "fp16"); }
-std::shared_ptr<GradientHook> bf16() { return std::make_shared<CastHook>(kBFloat16, "bf16"); }
+std::shared_ptr<GradientHook> fp16() { return std::make_shared<CastHook>(kFloat16, CastHook::Of::kLarger, "fp16"); }
+std::shared_ptr<GradientHook> bf16() { return std::make_shared<CastHook>(kBFloat16, CastHook::Of::kLarger, "bf16"); }
+std::shared_ptr<GradientHook> fp32() { return std::make_shared<CastHook>(kFloat32, CastHook::Of::kSmaller, "fp32"); }
 
 std::string to_string(const HookReport& report) {
   if (report.buckets.empty()) return "no step yet";

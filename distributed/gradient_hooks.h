@@ -61,10 +61,14 @@ class TANDEM_API GradientHook {
 using GradientHooks = std::vector<std::shared_ptr<GradientHook>>;
 
 /// Sends float32 and float64 as float16: half (a quarter of) the bytes.  The group sums in float32 and divides before it
-/// rounds, so the result is round(mean(round(g))); gradients beyond 65504 become infinite.
+/// rounds, so the result is round(mean(round(g))); gradients beyond 65504 become infinite.  On GPUs NCCL sums in float16: with N
+/// ranks it rounds N times, and sums beyond 65504 become infinite too.
 TANDEM_API std::shared_ptr<GradientHook> fp16();
 /// Likewise as bfloat16, which has the range of float32 and three digits fewer than float16's.
 TANDEM_API std::shared_ptr<GradientHook> bf16();
+/// Sends float16 and bfloat16 as float32: twice the bytes, for parameters of half types on GPUs, whose sums NCCL would round at
+/// each rank.  The result is round(mean(g)).  On CPUs sums are made so anyway, and it changes no bit.
+TANDEM_API std::shared_ptr<GradientHook> fp32();
 
 struct PowerSgdOptions {
   int rank = 2;

@@ -100,9 +100,8 @@ Work HookedExchange::launch(size_t bucket) {
     return self != nullptr && self->help(bucket, deadline);
   });
   if (is_beside(bucket)) {
+    flight.ready.emplace(side_->device()).record(cuda::current_stream(side_->device()));
     const cuda::Event closed(side_->device());
-    flight.given.emplace(side_->device());
-    flight.given->record(cuda::current_stream(side_->device()));
     flight.closed = closed;
     flight.promise.set_join([closed] { closed.make_wait(cuda::current_stream(closed.device())); });
   }
@@ -150,7 +149,7 @@ void HookedExchange::open(size_t bucket) {
   try {
     std::optional<cuda::StreamGuard> beside;
     if (is_beside(bucket)) {
-      flights_[bucket].given->make_wait(*side_);
+      flights_[bucket].ready->make_wait(*side_);
       beside.emplace(*side_);
     }
     const GradientBucket& values = buckets_[bucket];

@@ -26,8 +26,8 @@ namespace tandem::inline v0::distributed {
 /// So with hooks of several exchanges nobody else may start collectives on the group while buckets travel.  launch()
 /// and end_step() are called by one thread at a time.  Callbacks hold this object.
 ///
-/// On GPUs hooks run on a stream beside the one that computes, which goes on with backward; whoever waits for a bucket puts the two
-/// in order.
+/// On GPUs hooks run on a stream beside the one that computes, which goes on with backward, whichever thread calls them; whoever
+/// waits for a bucket puts the two in order.
 ///
 /// The end of a shadow step runs it again, from what this rank gave and the hooks remembered, with none of the hooks,
 /// with the first, the first two ..., and then puts back what the step itself has left.
@@ -51,8 +51,8 @@ class HookedExchange : public std::enable_shared_from_this<HookedExchange> {
     Promise<void> promise;
     Work leaf;          ///< the group's operation that is under way; guarded by mutex_
     int exchanges = 0;  ///< operations started
-    std::optional<cuda::Event> given = {};              ///< on a GPU: where launch() was called
-    std::optional<cuda::Event> closed = {};             ///< ... and when the bucket's last callback is done there
+    std::optional<cuda::Event> ready = {};               ///< on a GPU: when the gradients are there
+    std::optional<cuda::Event> closed = {};              ///< ... and when the bucket's last callback is done
     std::vector<std::function<void()>> callbacks = {};  ///< that ran, with the tensors that the GPU may still read; guarded by mutex_
   };
 
@@ -67,7 +67,7 @@ class HookedExchange : public std::enable_shared_from_this<HookedExchange> {
                std::function<void()> done);
   void exchange(size_t bucket, const Tensor& values, bool is_last, std::function<void()> done);
   void close(size_t bucket);
-  /// Whether its hooks run on side_.
+  /// Whether its callbacks run on side_.
   bool is_beside(size_t bucket) const { return side_ && buckets_[bucket].values.device() == side_->device(); }
   void fail(size_t bucket, std::exception_ptr error);
   void fail_by_hook(size_t bucket);

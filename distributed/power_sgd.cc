@@ -1,30 +1,30 @@
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <utility>
 
 #include <tandem/base/error.h>
 #include <tandem/distributed/gradient_hooks.h>
-#include <tandem/distributed/low_rank.h>
+#include <tandem/distributed/low_rank_kernels.h>
 #include <tandem/tensor/chores.h>
 #include <tandem/tensor/dtype.h>
 #include <tandem/tensor/factories.h>
-#include <tandem/tensor/generator.h>
 
 namespace tandem::inline v0::distributed {
 
 namespace {
 
-/// A parameter that is compressed.  Factors hold their columns one after the other, in the type of sums.
+/// A parameter that is compressed.  All is where its gradient is; factors hold their columns one after the other, in the type of
+/// sums.
 struct Matrix {
   GradientPiece piece;
-  int64_t rows = 0;
-  int64_t cols = 0;
-  int64_t rank = 0;
-  Tensor error;       ///< [rows, cols]; between the exchanges gradient + error
-  Tensor q;           ///< [rank, cols]
-  Tensor p;           ///< [rank, rows]; of the running step
-  int64_t draws = 0;  ///< of columns of q
+  LowRankShape shape;
+  Tensor error;   ///< [rows, cols]; between the exchanges gradient + error
+  Tensor q;       ///< [rank, cols]
+  Tensor p;       ///< [rank, rows]; of the running step
+  Tensor draws;   ///< [1] int64: of columns of q
+  Tensor finite;  ///< [1] int32: whether the running step's factors are
+
+  int64_t p_elements() const { return shape.rank * shape.rows; }
+  int64_t q_elements() const { return shape.rank * shape.cols; }
 };
 
 /// What the hook keeps of a bucket: only its own callbacks touch it.
@@ -35,21 +35,12 @@ struct BucketMemory {
   int64_t p_elements = 0;    ///< of all matrices' factors
   int64_t q_elements = 0;
   int64_t rest_elements = 0;
-  Tensor sent;  ///< of the running exchange
 };
 
 DType sum_dtype(DType dtype) { return dtype == kFloat64 ? kFloat64 : kFloat32; }
 
 /// The n elements of a flat tensor from `begin` on.
 Tensor part(const Tensor& flat, int64_t begin, int64_t n) { return flat.slice(0, begin, begin + n); }
-
-template <class A>
-bool all_finite(const Tensor& tensor) {
-  const A* values = tensor.data<A>();
-  bool finite = true;
-  for (int64_t i = 0; i < tensor.num_elements(); ++i) finite = finite && std::isfinite(values[i]);
-  return finite;
-}
 
 class PowerSgd final : public GradientHook {
  public:
@@ -82,11 +73,12 @@ class PowerSgd final : public GradientHook {
     const bool plain = !compresses(memory);
     ++memory.steps;
     if (plain) return next(bucket.values, std::move(done));
-    visit_floating_dtype(bucket.values.dtype(), [&]<class T>() { send_p<T>(memory); });
-    next(memory.sent, [this, &memory, &bucket, next, done = std::move(done)]() mutable {
-      visit_floating_dtype(bucket.values.dtype(), [&]<class T>() { send_q<T>(memory); });
-      next(memory.sent, [this, &memory, &bucket, done = std::move(done)] {
-        visit_floating_dtype(bucket.values.dtype(), [&]<class T>() { deliver<T>(memory); });
+    // What travels is kept by the callbacks, which live until a GPU is done with it.
+    const Tensor p = send_p(memory);
+    next(p, [this, &memory, next, p, done = std::move(done)] {
+      const Tensor q = send_q(memory, p);
+      next(q, [this, &memory, q, done] {
+        deliver(memory, q);
         done();
       });
     });
@@ -119,11 +111,11 @@ class PowerSgd final : public GradientHook {
         for (Matrix& m : memory.matrices) {
           const Tensor error = loaded(m, ".error", m.error);
           const Tensor q = loaded(m, ".factor", m.q);
-          const int64_t draws = state.get<int64_t>(str("memory.", m.piece.name, ".draws"));
+          const Tensor draws = loaded(m, ".draws", m.draws);
           if (checks) continue;
           chores::copy(error, m.error);
           chores::copy(q, m.q);
-          m.draws = draws;
+          chores::copy(draws, m.draws);
         }
         if (!checks) memory.steps = steps;
       }
@@ -141,8 +133,6 @@ class PowerSgd final : public GradientHook {
   void place(const GradientPiece& piece, BucketMemory& memory) const {
     const int64_t count = piece.values.num_elements();
     if (count == 0) return;
-    TANDEM_CHECK(DeviceError, piece.values.device().is_cpu(), "power_sgd: compresses gradients on CPU devices\n  '",
-                 piece.name, "'  on ", piece.values.device());
     const int64_t rows = piece.shape.empty() ? 1 : piece.shape[0];
     const int64_t cols = count / rows;
     const int64_t rank = std::min({static_cast<int64_t>(options_.rank), rows, cols});
@@ -152,89 +142,82 @@ class PowerSgd final : public GradientHook {
       memory.rest_elements += count;
       return;
     }
-    const TensorOptions sums{sum_dtype(piece.values.dtype()), piece.values.device()};
-    Matrix m{piece, rows, cols, rank, zeros({rows, cols}, sums), zeros({rank, cols}, sums), zeros({rank, rows}, sums)};
-    for (int64_t k = 0; k < rank; ++k) draw(m, k);
-    memory.p_elements += rank * rows;
-    memory.q_elements += rank * cols;
+    const Device device = piece.values.device();
+    const TensorOptions sums{sum_dtype(piece.values.dtype()), device};
+    Matrix m{piece,
+             {rows, cols, rank},
+             zeros({rows, cols}, sums),
+             zeros({rank, cols}, sums),
+             zeros({rank, rows}, sums),
+             zeros({1}, {kInt64, device}),
+             zeros({1}, {kInt32, device})};
+    TANDEM_KERNEL(kernel_context(device), draw_columns, piece.values.dtype(), cols, rank, columns_of(m), nullptr,
+                  m.q.data_ptr());
+    memory.p_elements += m.p_elements();
+    memory.q_elements += m.q_elements();
     memory.matrices.push_back(std::move(m));
   }
 
-  /// Column k of q anew: a function of the seed, the parameter, and how many were drawn.
-  void draw(Matrix& m, int64_t k) const {
-    const auto number = static_cast<uint64_t>(m.draws++);
-    const auto parameter = static_cast<uint32_t>(m.piece.parameter);
-    const PhiloxState stream{options_.seed, parameter, 0, number << 32};
-    visit_floating_dtype(m.q.dtype(), [&]<class A>() {
-      A* column = m.q.data<A>() + k * m.cols;
-      for (int64_t j = 0; j < m.cols; ++j) {
-        const uint32_t word = stream.block(static_cast<uint64_t>(j / 4))[static_cast<size_t>(j % 4)];
-        column[j] = static_cast<A>(word * 0x1p-32 - 0.5);
-      }
-    });
+  /// Columns of q: a function of the seed, the parameter, and how many were drawn.
+  ColumnStream columns_of(const Matrix& m) const {
+    return {{options_.seed, static_cast<uint32_t>(m.piece.parameter), 0, 0}, m.draws.data<int64_t>()};
   }
 
-  template <class T>
-  void send_p(BucketMemory& memory) const {
-    using A = Accumulator<T>;
+  Tensor send_p(const BucketMemory& memory) const {
     const Tensor& any = memory.matrices.front().piece.values;
-    memory.sent = empty({memory.p_elements + memory.rest_elements}, {any.dtype(), any.device()});
+    const Tensor sent = empty({memory.p_elements + memory.rest_elements}, {any.dtype(), any.device()});
+    const KernelContext context = kernel_context(any.device());
     int64_t at = 0;
-    for (Matrix& m : memory.matrices) {
+    for (const Matrix& m : memory.matrices) {
       // Their product's columns are of the size of the gradient, so last step's are made orthonormal first.
-      orthonormalize<A>(m.q.data<A>(), m.cols, m.rank, [&](int64_t k) {
-        draw(m, k);
-        return true;
-      });
-      add_and_project<T, A>(m.piece.values.data<T>(), m.error.data<A>(), m.rows, m.cols, m.q.data<A>(), m.rank,
-                            m.p.data<A>());
-      chores::copy(m.p, part(memory.sent, at, m.rank * m.rows).reshape({m.rank, m.rows}));
-      at += m.rank * m.rows;
+      TANDEM_KERNEL(context, orthonormalize, any.dtype(), m.shape.cols, m.shape.rank, columns_of(m), m.q.data_ptr());
+      TANDEM_KERNEL(context, add_and_project, any.dtype(), m.shape, m.piece.values.data_ptr(), m.error.data_ptr(),
+                    m.q.data_ptr(), m.p.data_ptr());
+      chores::copy(m.p, part(sent, at, m.p_elements()).reshape(m.p.shape()));
+      at += m.p_elements();
     }
     for (const Tensor& rest : memory.rest) {
-      chores::copy(rest, part(memory.sent, at, rest.num_elements()));
+      chores::copy(rest, part(sent, at, rest.num_elements()));
       at += rest.num_elements();
     }
+    return sent;
   }
 
-  template <class T>
-  void send_q(BucketMemory& memory) const {
-    using A = Accumulator<T>;
-    const Tensor received = std::exchange(memory.sent, empty({memory.q_elements}, {memory.sent.dtype()}));
+  Tensor send_q(const BucketMemory& memory, const Tensor& received) const {
+    const Tensor sent = empty({memory.q_elements}, received.options());
+    const KernelContext context = kernel_context(received.device());
+    const DType dtype = received.dtype();
     int64_t at = 0;
     int64_t q_at = 0;
-    for (Matrix& m : memory.matrices) {
-      chores::copy(part(received, at, m.rank * m.rows).reshape({m.rank, m.rows}), m.p);
-      at += m.rank * m.rows;
-      // What is not finite stays as it is: deliver() sees it.
-      if (all_finite<A>(m.p)) orthonormalize<A>(m.p.data<A>(), m.rows, m.rank, [](int64_t) { return false; });
-      project_transposed<A>(m.error.data<A>(), m.rows, m.cols, m.p.data<A>(), m.rank, m.q.data<A>());
-      chores::copy(m.q, part(memory.sent, q_at, m.rank * m.cols).reshape({m.rank, m.cols}));
-      q_at += m.rank * m.cols;
+    for (const Matrix& m : memory.matrices) {
+      chores::copy(part(received, at, m.p_elements()).reshape(m.p.shape()), m.p);
+      at += m.p_elements();
+      // Of what is not finite nothing is made here: deliver() sees it.
+      TANDEM_KERNEL(context, orthonormalize, dtype, m.shape.rows, m.shape.rank, ColumnStream{}, m.p.data_ptr());
+      TANDEM_KERNEL(context, project_transposed, dtype, m.shape, m.error.data_ptr(), m.p.data_ptr(), m.q.data_ptr());
+      chores::copy(m.q, part(sent, q_at, m.q_elements()).reshape(m.q.shape()));
+      q_at += m.q_elements();
     }
     for (const Tensor& rest : memory.rest) {
       chores::copy(part(received, at, rest.num_elements()), rest);
       at += rest.num_elements();
     }
+    return sent;
   }
 
-  template <class T>
-  void deliver(BucketMemory& memory) const {
-    using A = Accumulator<T>;
-    const Tensor received = std::exchange(memory.sent, {});
+  void deliver(const BucketMemory& memory, const Tensor& received) const {
+    const KernelContext context = kernel_context(received.device());
+    const DType dtype = received.dtype();
     int64_t at = 0;
-    for (Matrix& m : memory.matrices) {
-      chores::copy(part(received, at, m.rank * m.cols).reshape({m.rank, m.cols}), m.q);
-      at += m.rank * m.cols;
-      if (all_finite<A>(m.p) && all_finite<A>(m.q)) {
-        subtract_product<T, A>(m.error.data<A>(), m.rows, m.cols, m.p.data<A>(), m.q.data<A>(), m.rank,
-                               m.piece.values.data<T>());
-        continue;
-      }
-      // All ranks hold the same factors, so all come here.
-      chores::fill(m.piece.values, std::numeric_limits<double>::quiet_NaN());
-      chores::fill(m.error, 0);
-      for (int64_t k = 0; k < m.rank; ++k) draw(m, k);
+    for (const Matrix& m : memory.matrices) {
+      chores::copy(part(received, at, m.q_elements()).reshape(m.q.shape()), m.q);
+      at += m.q_elements();
+      auto* finite = m.finite.data<int32_t>();
+      TANDEM_KERNEL(context, all_finite, dtype, m.shape, m.p.data_ptr(), m.q.data_ptr(), finite);
+      TANDEM_KERNEL(context, subtract_product, dtype, m.shape, m.p.data_ptr(), m.q.data_ptr(), finite,
+                    m.error.data_ptr(), m.piece.values.data_ptr());
+      // All ranks hold the same factors, so all begin anew together.
+      TANDEM_KERNEL(context, draw_columns, dtype, m.shape.cols, m.shape.rank, columns_of(m), finite, m.q.data_ptr());
     }
   }
 

@@ -14,10 +14,11 @@ namespace tandem::inline v0::nn {
 /// BatchNorm2d whose statistics, in training, are those of the batches of all ranks of a group together: for batches too small
 /// to have good ones of their own.
 ///
-/// Ranks may have different numbers of images, or none.  In training forward exchanges 3 C numbers of each rank and backward 2 C,
-/// both float64 and blocking, so all ranks must run the same layers in the same order.  The gradients of weight and bias are
-/// those of the rank's own images: DistributedDataParallel averages them as all others.  Its backward cannot be recorded
-/// (create_graph).  The result, the gradients and the running statistics equal those of BatchNorm2d on the joined batch.
+/// Ranks may have different numbers of images, or none.  In training forward exchanges 3 C numbers of each rank (on GPUs one
+/// more, between the hosts) and backward 2 C, all float64 and blocking, so all ranks must run the same layers in the same order;
+/// a GPU is not waited for.  The gradients of weight and bias are those of the rank's own images: DistributedDataParallel averages
+/// them as all others.  Its backward cannot be recorded (create_graph).  The result, the gradients and the running statistics equal
+/// those of BatchNorm2d on the joined batch.
 class TANDEM_API SyncBatchNorm : public BatchNorm2d {
  public:
   /// Throws ValueError for a group that is null, and as BatchNorm2d.

@@ -306,6 +306,15 @@ void batch_norm_moments(const KernelContext&, DType dtype, const BatchNormShape&
   });
 }
 
+void batch_norm_join(const KernelContext&, int64_t ranks, int64_t channels, const double* gathered, double* mean,
+                     double* squares) {
+  for (int64_t c = 0; c < channels; ++c) {
+    const functions::JoinedMoments all = functions::joined_moments(ranks, channels, gathered, c);
+    mean[c] = all.mean;
+    squares[c] = all.squares;
+  }
+}
+
 void batch_norm_rstd(const KernelContext&, int64_t n, double divisor, double eps, const double* squares, double* rstd) {
   for (int64_t c = 0; c < n; ++c) rstd[c] = functions::rstd_of(squares[c], divisor, eps);
 }

@@ -287,6 +287,19 @@ struct InputGradient {
   }
 };
 
+struct Join {
+  int64_t ranks;
+  int64_t channels;
+  const double* gathered;
+  double* mean;
+  double* squares;
+  __device__ void operator()(int64_t c) const {
+    const functions::JoinedMoments all = functions::joined_moments(ranks, channels, gathered, c);
+    mean[c] = all.mean;
+    squares[c] = all.squares;
+  }
+};
+
 struct Rstd {
   double divisor;
   double eps;
@@ -336,6 +349,11 @@ void batch_norm_moments(const KernelContext& context, DType dtype, const BatchNo
       sum(context, shape, workspace, AddMoments<T>{x, mean}, StoreMoments{count, mean, mean, squares});
     }
   });
+}
+
+void batch_norm_join(const KernelContext& context, int64_t ranks, int64_t channels, const double* gathered, double* mean,
+                     double* squares) {
+  for_each_index(context, channels, Join{ranks, channels, gathered, mean, squares});
 }
 
 void batch_norm_rstd(const KernelContext& context, int64_t n, double divisor, double eps, const double* squares,

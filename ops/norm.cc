@@ -1,5 +1,6 @@
 #include <tandem/ops/norm.h>
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -112,9 +113,6 @@ KernelContext check_batch_norm(const char* op, const BatchNormArguments& a, Tail
         StateError, !is_running || !a.training || per_channel[0] < 2 || operand.tensor.strides()[0] != 0,
         operand_error(op, str(operand.name, " is expanded, its elements share memory: clone it first"), operands));
   }
-  TANDEM_CHECK(DeviceError, !a.exchange || context.device.is_cpu(), op,
-               ": ranks exchange statistics on the CPU alone, not on ", context.device,
-               "; move the operands with .to(cpu), or use batch_norm");
   check_eps(op, a.eps);
   TANDEM_CHECK(ValueError, a.momentum >= 0 && a.momentum <= 1, op, ": momentum is ", a.momentum,
                ", expected a number from 0 to 1");
@@ -147,26 +145,6 @@ void move_running(const char* op, const KernelContext& context, const Tensor& ru
   autograd::end_in_place(op, running);
 }
 
-/// Joins the moments of ranks, [ranks, 3, C] of counts, means and squared deviations, into means and squared deviations, [C] each;
-/// returns the number of values.  On the CPU.
-double join_moments(const Tensor& gathered, double* mean, double* squares) {
-  const int64_t ranks = gathered.shape()[0], channels = gathered.shape()[2];
-  const double* part = gathered.data<double>();
-  double count = 0;
-  for (int64_t rank = 0; rank < ranks; ++rank, part += 3 * channels) {
-    const double more = channels == 0 ? 0 : part[0];
-    if (more == 0) continue;
-    const double share = more / (count + more);
-    for (int64_t c = 0; c < channels; ++c) {
-      const double difference = part[channels + c] - (count == 0 ? 0 : mean[c]);
-      mean[c] = count == 0 ? part[channels + c] : mean[c] + difference * share;
-      squares[c] = part[2 * channels + c] + (count == 0 ? 0 : squares[c] + difference * difference * count * share);
-    }
-    count += more;
-  }
-  return count;
-}
-
 /// Means and squared deviations of the batch, or of the batches of all ranks; returns of how many values per channel they are.
 double batch_moments(const char* op, const KernelContext& context, const BatchNormArguments& a,
                      const BatchNormShape& shape, const Tensor& dense, const Tensor& workspace, double* mean,
@@ -181,9 +159,16 @@ double batch_moments(const char* op, const KernelContext& context, const BatchNo
     return local_count;
   }
   const Tensor moments = empty({3, shape.channels}, {kFloat64, context.device});  // counts, means, squared deviations
-  std::fill(row_of(moments, 0), row_of(moments, 1), local_count);
+  chores::fill(moments.slice(0, 0, 1), local_count);
   local(row_of(moments, 1), row_of(moments, 2));
-  const double count = join_moments(a.exchange->gather(moments), mean, squares);
+  const Tensor gathered = row_major(a.exchange->gather(moments));
+  TANDEM_KERNEL(context, batch_norm_join, gathered.shape()[0], shape.channels, gathered.data<double>(), mean, squares);
+  // Hosts know their counts: reading them from a GPU would wait for it.
+  const Tensor counts = context.device.is_cpu()
+                            ? gathered.slice(1, 0, 1).slice(2, 0, std::min<int64_t>(1, shape.channels))
+                            : a.exchange->gather(full({1}, local_count, {kFloat64}));
+  double count = 0;
+  for (const double one : counts.to_vector<double>()) count += one;
   TANDEM_CHECK(ShapeError, count >= 2 || shape.channels == 0, op,
                ": training needs at least two values per channel, all "
                "ranks together have ",

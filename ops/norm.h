@@ -34,20 +34,21 @@ TANDEM_OP Tensor batch_norm_add_relu(Tensor input, Tensor residual, const Tensor
                                      const Tensor& running_var, Tensor weight, Tensor bias, bool training,
                                      double momentum = 0.1, double eps = 1e-5);
 
-/// Joins the statistics of ranks that normalise one batch together: what sync_batch_norm asks of its group.  Called once in
-/// forward and once in backward.
+/// Joins the statistics of ranks that normalise one batch together: what sync_batch_norm asks of its group, on the device of its
+/// input.
 class TANDEM_API BatchNormExchange {
  public:
   virtual ~BatchNormExchange() = default;
-  /// All ranks' `moments` (float64, one shape) one after the other in the order of ranks: [ranks, ...].
+  /// All ranks' `moments` (float64, one shape) one after the other in the order of ranks: [ranks, ...].  Once in each forward, and
+  /// where that is on a GPU once more for a number on the CPU.
   virtual Tensor gather(const Tensor& moments) = 0;
-  /// `sums` (float64) becomes the sum over all ranks.
+  /// `sums` (float64) becomes the sum over all ranks.  Once in each backward.
   virtual void sum(const Tensor& sums) = 0;
 };
 
 /// batch_norm in training over the batches of all ranks: mean and variance are those of the joined batch, of at least two values
 /// per channel in all; a rank may have none.  The gradients of weight and bias are this rank's part.  Its backward cannot be
-/// recorded (StateError).  On the CPU alone (DeviceError).
+/// recorded (StateError).
 TANDEM_OP Tensor sync_batch_norm(Tensor input, const Tensor& running_mean, const Tensor& running_var, Tensor weight,
                                  Tensor bias, std::shared_ptr<BatchNormExchange> exchange, double momentum = 0.1,
                                  double eps = 1e-5);

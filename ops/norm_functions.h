@@ -50,6 +50,27 @@ struct BatchNormChannel {
   }
 };
 
+struct JoinedMoments {
+  double mean;
+  double squares;
+};
+
+/// Those of channel c over all ranks, in their order; for `gathered` see batch_norm_join.
+TANDEM_HOST_DEVICE inline JoinedMoments joined_moments(int64_t ranks, int64_t channels, const double* gathered, int64_t c) {
+  double count = 0;
+  JoinedMoments all = {0, 0};
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    const double* part = gathered + rank * 3 * channels + c;
+    const double more = part[0];
+    if (more == 0) continue;  // whose mean is no number
+    const double share = more / (count + more), difference = part[channels] - all.mean;
+    all.squares = part[2 * channels] + (count == 0 ? 0 : all.squares + difference * difference * count * share);
+    all.mean = count == 0 ? part[channels] : all.mean + difference * share;
+    count += more;
+  }
+  return all;
+}
+
 /// T: the dtype of weight and bias.
 template <class T>
 TANDEM_HOST_DEVICE inline BatchNormChannel channel_of(const BatchNormChannels& all, int64_t c) {

@@ -55,6 +55,10 @@ int64_t batch_norm_workspace_bytes(const KernelContext& context, const BatchNorm
 /// mean[c], and squares[c] = the sum of squared deviations from it.
 void batch_norm_moments(const KernelContext& context, DType dtype, const BatchNormShape& shape, const void* in,
                         void* workspace, double* mean, double* squares);
+/// The moments of all ranks together from those of each: gathered [ranks, 3, channels] has their counts, means, and sums of squared
+/// deviations from those.
+void batch_norm_join(const KernelContext& context, int64_t ranks, int64_t channels, const double* gathered, double* mean,
+                     double* squares);
 /// rstd = 1 / sqrt(squares / divisor + eps), n numbers; squares may be rstd.
 void batch_norm_rstd(const KernelContext& context, int64_t n, double divisor, double eps, const double* squares,
                      double* rstd);

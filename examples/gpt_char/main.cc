@@ -120,8 +120,9 @@ void train(td::distributed::Context& ctx, const examples::TrainingFlags& flags, 
       const td::HookHandle alone = part < flags.accumulate ? ddp.no_sync() : td::HookHandle();
       run.backward(loss);
     }
+    run.unscale_gradients();
     td::optim::clip_grad_norm_(parameters, 1.0);
-    adamw.step();
+    run.optimizer_step();
     schedule.step();
     run.end_step([&] { return evaluate(model, validation, ctx, flags); });
   }

@@ -93,7 +93,7 @@ void train(td::distributed::Context& ctx, const examples::TrainingFlags& flags, 
       const td::HookHandle alone = part < flags.accumulate ? ddp.no_sync() : td::HookHandle();
       run.backward(loss);
     }
-    sgd.step();
+    run.optimizer_step();
     schedule.step();
     run.end_step([&] { return examples::evaluate_classifier(model, *data.test, data.normalize, ctx, flags); });
   }

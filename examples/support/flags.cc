@@ -97,7 +97,9 @@ int parse_training_flags(int argc, char** argv, const Program& program, Training
   app.add_option("--batch-size", flags.batch_size, program.batch_help)->check(count(1));
   app.add_option("--accumulate", flags.accumulate, "batches whose gradients add up to one step")->check(count(1));
   app.add_option("--lr", flags.lr, "learning rate")->check(number<double>("a number", 0, 1e9));
-  app.add_flag("--amp", flags.amp, "products and convolutions in bfloat16");
+  app.add_option("--amp", flags.amp,
+                 "what products and convolutions are computed in instead of float32; float16 scales the loss")
+      ->check(CLI::IsMember({"none", "bfloat16", "float16"}));
   app.add_option("--compress", flags.compress,
                  "how gradients travel: none, or fp16, bf16, power_sgd; several by commas")
       ->delimiter(',')

@@ -68,6 +68,10 @@ TrainingRun::TrainingRun(td::distributed::Context& ctx, const TrainingFlags& fla
                  .steps_per_epoch = steps_per_epoch_,
                  .log_every = flags.log_every}) {
   if (is_rank0()) make_output_folders(flags);
+  if (flags.amp != "float16") return;
+  scaler_.emplace(td::optim::GradScalerOptions{.share = [group = ctx.group()](const td::Tensor& found) {
+    group->all_reduce(found, td::distributed::ReduceOp::kMax, {.name = "whether gradients are finite"});
+  }});
 }
 
 void TrainingRun::start() {
@@ -89,7 +93,7 @@ std::vector<std::pair<std::string, std::string>> TrainingRun::identity() const {
   all.emplace_back("--batch-size", std::to_string(flags_.batch_size));
   all.emplace_back("--accumulate", std::to_string(flags_.accumulate));
   all.emplace_back("--lr", td::str(flags_.lr));
-  all.emplace_back("--amp", flags_.amp ? "yes" : "no");
+  all.emplace_back("--amp", flags_.amp);
   std::string compress;
   for (const std::string& name : flags_.compress) compress += (compress.empty() ? "" : ",") + name;
   all.emplace_back("--compress", compress);
@@ -149,6 +153,7 @@ void TrainingRun::resume() {
   }
   parts_.sampler.load_state_dict(rank.get<td::State>("sampler"));
   td::default_generator(ctx_.device()).load_state_dict(rank.get<td::State>("generator"));
+  if (scaler_) scaler_->load_state_dict(loaded->state.optimizer.get<td::State>("scaler"));
   metrics_.load_state_dict(rank.get<td::State>("metrics"));
   if (rank.find("gradient_hooks")) parts_.reducer.load_state_dict(rank.get<td::State>("gradient_hooks"));
   progress_.start_at(loaded->step);
@@ -168,12 +173,22 @@ bool TrainingRun::goes_on() {
 
 void TrainingRun::backward(const td::Tensor& loss) {
   const auto parts = static_cast<double>(flags_.accumulate);
-  if (flags_.accumulate == 1) {
-    loss.backward();
-  } else {
-    (loss * (1 / parts)).backward();
-  }
+  const td::Tensor part = flags_.accumulate == 1 ? loss : loss * (1 / parts);
+  scaler_ ? scaler_->backward(part) : part.backward();
   step_loss_ += loss.item() / parts;
+}
+
+void TrainingRun::unscale_gradients() {
+  if (scaler_) scaler_->unscale_(parts_.optimizer);
+}
+
+void TrainingRun::optimizer_step() {
+  if (!scaler_) return parts_.optimizer.step();
+  const bool stepped = scaler_->step(parts_.optimizer);
+  scaler_->update();
+  if (stepped) return;
+  note(td::str("step ", step() + 1, " left out: its gradients are not finite; loss scale ", scaler_->get_scale(),
+               " from now on"));
 }
 
 void TrainingRun::end_step(const std::function<Validation()>& evaluate) {
@@ -252,6 +267,7 @@ void TrainingRun::save_checkpoint() {
   state.model = parts_.model.state_dict();
   state.optimizer.set("optimizer", parts_.optimizer.state_dict());
   if (parts_.schedule != nullptr) state.optimizer.set("schedule", parts_.schedule->state_dict());
+  if (scaler_) state.optimizer.set("scaler", scaler_->state_dict());
   td::State flags;
   for (const auto& [name, value] : identity()) flags.set(name, value);
   state.rank.set("identity", flags);

@@ -47,11 +47,11 @@ void check_batches(const std::string& name, const tandem::data::Dataset& train, 
                    const tandem::data::DataLoader& loader, const tandem::data::Sampler& sampler,
                    const tandem::distributed::Context& ctx, const TrainingFlags& flags);
 
-/// Products and convolutions in bfloat16 while it lives, if --amp says so; losses and norms stay in float32.
+/// Products and convolutions in what --amp says while it lives; losses and norms stay in float32.
 class Amp {
  public:
   explicit Amp(const TrainingFlags& flags) {
-    if (flags.amp) autocast_.emplace(tandem::kBFloat16);
+    if (flags.amp != "none") autocast_.emplace(flags.amp == "float16" ? tandem::kFloat16 : tandem::kBFloat16);
   }
 
  private:
@@ -79,15 +79,18 @@ class Batches {
 ///     TrainingRun run(ctx, flags, options, parts);
 ///     run.start();                                   // goes on from a checkpoint if --resume says so
 ///     while (run.goes_on()) {
-///       ...                                          // forward, run.backward(loss) for each batch, optimizer and schedule
+///       ...                                          // forward, and run.backward(loss) for each batch
+///       run.optimizer_step();
+///       schedule.step();
 ///       run.end_step([&] { return evaluate(...); });
 ///     }
 ///     run.finish();
 ///
 /// Below --out it writes model.safetensors, loss.svg, throughput.svg, events/ for TensorBoard, and with --save-every or at
 /// an interrupt checkpoints/.  A checkpoint holds everything that the steps after it depend on: weights, buffers, optimizer,
-/// schedule, data position, random stream and gradient hooks of each rank; so a training that was killed and resumed ends in
-/// the same bytes as one that was not.  A checkpoint, chart or event file that cannot be written is a warning; the training goes on.
+/// schedule, loss scale, data position, random stream and gradient hooks of each rank; so a training that was killed and resumed
+/// ends in the same bytes as one that was not.  A checkpoint, chart or event file that cannot be written is a warning; the training
+/// goes on.
 class TrainingRun {
  public:
   /// Makes the folders that the flags name.
@@ -101,8 +104,13 @@ class TrainingRun {
   void start();
   /// Whether there is another step to make: there is, unless all are made or a signal arrived.
   bool goes_on();
-  /// d loss / --accumulate, added to the gradients.
+  /// d loss / --accumulate, added to the gradients; with --amp float16 times the loss scale.
   void backward(const tandem::Tensor& loss);
+  /// For whoever looks at the gradients before the step: divides them by the loss scale, if there is one.
+  void unscale_gradients();
+  /// The optimizer's step.  With --amp float16 all ranks leave it out where the gradients of one are not finite, say so, and
+  /// make the loss scale smaller.
+  void optimizer_step();
   /// Ends a step.  Where one is due, validates, and saves a checkpoint.  Throws ValueError if the loss is no finite number.
   void end_step(const std::function<Validation()>& validate);
   /// Saves what is to be saved and says how it went.
@@ -137,6 +145,7 @@ class TrainingRun {
   int64_t items_per_step_;
   std::string checkpoints_;  ///< folder
   std::unique_ptr<tandem::io::Checkpointer> checkpointer_;
+  std::optional<tandem::optim::GradScaler> scaler_;  ///< with --amp float16
   Progress progress_;
   Metrics metrics_;
   std::unique_ptr<tandem::io::EventFile> events_;

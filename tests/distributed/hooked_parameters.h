@@ -24,8 +24,8 @@ inline void expect_near(const std::vector<double>& got, const std::vector<double
 
 class HookedParameters {
  public:
-  explicit HookedParameters(std::vector<Shape> shapes, DType dtype = kFloat32) : dtype_(dtype) {
-    for (const Shape& shape : shapes) parameters_.push_back(ones(shape, {dtype}).set_requires_grad());
+  explicit HookedParameters(std::vector<Shape> shapes, DType dtype = kFloat32, Device device = {}) : dtype_(dtype) {
+    for (const Shape& shape : shapes) parameters_.push_back(ones(shape, {dtype, device}).set_requires_grad());
   }
 
   const Tensor& operator[](size_t i) const { return parameters_[i]; }
@@ -47,7 +47,7 @@ class HookedParameters {
     for (size_t i = 0; i < parameters_.size(); ++i) {
       Tensor parameter = parameters_[i];
       parameter.zero_grad();
-      const Tensor term = mul(parameter, gradients[i]).sum();
+      const Tensor term = mul(parameter, gradients[i].to(parameter.device())).sum();
       loss = loss.defined() ? add(loss, term) : term;
     }
     loss.backward();

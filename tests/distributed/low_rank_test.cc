@@ -1,9 +1,11 @@
-#include <tandem/distributed/low_rank.h>
+// PowerSGD's kernels of the CPU; those of GPUs are compared with them in gpu_power_sgd_test.cc.
+#include <tandem/distributed/low_rank_kernels.h>
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include <tandem/tensor/dtype.h>
@@ -11,6 +13,7 @@
 namespace tandem::distributed {
 namespace {
 
+const KernelContext kCpu = {};
 constexpr int64_t kSizes[] = {1, 3, 7, 15, 16, 17, 31, 33, 300};
 
 /// Small integers, so that float sums are exact in any order.
@@ -37,8 +40,9 @@ TYPED_TEST(LowRank, ProductsEqualTheDefinition) {
         const auto q = integers<A>(rank * cols, 3);
         auto m = before;
         std::vector<A> p(static_cast<size_t>(rank * rows), A(99)), back(static_cast<size_t>(rank * cols), A(99));
-        add_and_project<T, A>(gradient.data(), m.data(), rows, cols, q.data(), rank, p.data());
-        project_transposed<A>(m.data(), rows, cols, p.data(), rank, back.data());
+        const LowRankShape shape = {rows, cols, rank};
+        cpu::add_and_project(kCpu, dtype_of<T>(), shape, gradient.data(), m.data(), q.data(), p.data());
+        cpu::project_transposed(kCpu, dtype_of<T>(), shape, m.data(), p.data(), back.data());
         const auto at = [](const auto& v, int64_t i, int64_t n, int64_t j) {
           return static_cast<double>(v[static_cast<size_t>(i * n + j)]);
         };
@@ -61,9 +65,11 @@ TYPED_TEST(LowRank, ProductsEqualTheDefinition) {
         }
         auto rest = m;
         std::vector<T> result(static_cast<size_t>(rows * cols));
-        subtract_product<T, A>(rest.data(), rows, cols, integers<A>(rank * rows, 4).data(), q.data(), rank,
-                               result.data());
         const auto small = integers<A>(rank * rows, 4);
+        int32_t finite = 7;
+        cpu::all_finite(kCpu, dtype_of<T>(), shape, small.data(), q.data(), &finite);
+        ASSERT_EQ(finite, 1);
+        cpu::subtract_product(kCpu, dtype_of<T>(), shape, small.data(), q.data(), &finite, rest.data(), result.data());
         for (int64_t i = 0; i < rows; ++i) {
           for (int64_t j = 0; j < cols; ++j) {
             double sum = 0;
@@ -80,11 +86,34 @@ TYPED_TEST(LowRank, ProductsEqualTheDefinition) {
 TEST(LowRank, WhatIsRoundedAwayStaysInTheMatrix) {
   std::vector<float> m = {1.0f + 0x1p-10f};
   const float p = 1.0f + 0x1p-10f, q = 1;
+  const int32_t finite = 1;
   BFloat16 result{};
-  subtract_product<BFloat16, float>(m.data(), 1, 1, &p, &q, 1, &result);
+  cpu::subtract_product(kCpu, kBFloat16, {1, 1, 1}, &p, &q, &finite, m.data(), &result);
   EXPECT_EQ(static_cast<float>(result), 1.0f);
   EXPECT_EQ(m[0], 0x1p-10f);
 }
+
+TEST(LowRank, FactorsThatAreNotFiniteGiveNanAndLeaveNothing) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const bool in_p : {false, true}) {
+    std::vector<float> m = {1, 2, 3, 4}, p = {1, in_p ? infinity : 2}, q = {in_p ? 1 : std::nanf(""), 2}, result(4);
+    int32_t finite = 7;
+    cpu::all_finite(kCpu, kFloat32, {2, 2, 1}, p.data(), q.data(), &finite);
+    EXPECT_EQ(finite, 0);
+    cpu::subtract_product(kCpu, kFloat32, {2, 2, 1}, p.data(), q.data(), &finite, m.data(), result.data());
+    EXPECT_EQ(m, (std::vector<float>(4, 0)));
+    for (const float v : result) EXPECT_TRUE(std::isnan(v));
+    const std::vector<float> before = p;
+    cpu::orthonormalize(kCpu, kFloat32, 2, 1, {}, p.data());
+    EXPECT_EQ(p == before, in_p);
+  }
+}
+
+/// Columns that were drawn from this stream.
+struct Drawn {
+  int64_t draws = 3;
+  ColumnStream stream() { return {{42, 7, 0, 0}, &draws}; }
+};
 
 template <class A>
 void expect_orthonormal(double tolerance) {
@@ -93,10 +122,9 @@ void expect_orthonormal(double tolerance) {
     for (int64_t i = 0; i < n; ++i) columns[static_cast<size_t>(i)] *= A(1e3);  // large
     for (int64_t i = n; i < 2 * n; ++i) columns[static_cast<size_t>(i)] += columns[static_cast<size_t>(i - n)];  // near
     const std::vector<A> first(columns.begin(), columns.begin() + n);
-    orthonormalize<A>(columns.data(), n, 4, [](int64_t) {
-      ADD_FAILURE();
-      return false;
-    });
+    Drawn drawn;
+    cpu::orthonormalize(kCpu, dtype_of<A>(), n, 4, drawn.stream(), columns.data());
+    EXPECT_EQ(drawn.draws, 3);  // none was needed
     for (int64_t k = 0; k < 4; ++k) {
       for (int64_t l = 0; l <= k; ++l) {
         double sum = 0;
@@ -121,28 +149,41 @@ TEST(LowRank, ColumnsBecomeOrthonormal) {
 TEST(LowRank, DependentColumnsBecomeZeroOrAnotherOne) {
   const std::vector<float> dependent = {3, 0, 4, -6, 0, -8, 0, 2, 0, 0, 0, 0};  // b = -2 a, c, 0
   std::vector<float> columns = dependent;
-  std::vector<int64_t> asked;
-  orthonormalize<float>(columns.data(), 3, 4, [&](int64_t k) {
-    asked.push_back(k);
-    return false;
-  });
-  EXPECT_EQ(asked, (std::vector<int64_t>{1, 3}));
+  cpu::orthonormalize(kCpu, kFloat32, 3, 4, {}, columns.data());
   EXPECT_EQ(columns, (std::vector<float>{0.6f, 0, 0.8f, 0, 0, 0, 0, 1, 0, 0, 0, 0}));
 
+  // Space has three dimensions: for the fourth column the one that is drawn is no better.
   columns = dependent;
-  orthonormalize<float>(columns.data(), 3, 2, [&](int64_t k) {
-    const float other[] = {0, 5, 0};
-    std::copy(other, other + 3, columns.begin() + 3 * k);
-    return true;
-  });
-  EXPECT_EQ((std::vector<float>(columns.begin(), columns.begin() + 6)), (std::vector<float>{0.6f, 0, 0.8f, 0, 1, 0}));
+  Drawn drawn;
+  cpu::orthonormalize(kCpu, kFloat32, 3, 4, drawn.stream(), columns.data());
+  EXPECT_EQ(drawn.draws, 5);
+  for (int64_t k = 0; k < 3; ++k) {
+    double norm = 0, along = 0;
+    for (int64_t j = 0; j < 3; ++j) {
+      const double v = columns[static_cast<size_t>(3 * k + j)];
+      norm += v * v;
+      along += v * columns[static_cast<size_t>((3 * k + 3) % 9 + j)];
+    }
+    EXPECT_NEAR(norm, 1, 1e-6);
+    EXPECT_NEAR(along, 0, 1e-6);
+  }
+  EXPECT_EQ((std::vector<float>(columns.begin() + 9, columns.end())), (std::vector<float>{0, 0, 0}));
+}
 
-  columns = dependent;
-  orthonormalize<float>(columns.data(), 3, 2, [&](int64_t k) {  // no better than the one before
-    std::copy(dependent.begin(), dependent.begin() + 3, columns.begin() + 3 * k);
-    return true;
-  });
-  EXPECT_EQ((std::vector<float>(columns.begin(), columns.begin() + 6)), (std::vector<float>{0.6f, 0, 0.8f, 0, 0, 0}));
+TEST(LowRank, DrawnColumnsGoOnFromTheCount) {
+  Drawn drawn;
+  std::vector<double> columns(10), next(5);
+  const int32_t yes = 0, no = 1;
+  cpu::draw_columns(kCpu, kFloat64, 5, 2, drawn.stream(), &no, columns.data());
+  EXPECT_EQ(columns, std::vector<double>(10));
+  EXPECT_EQ(drawn.draws, 3);
+  cpu::draw_columns(kCpu, kFloat64, 5, 2, drawn.stream(), &yes, columns.data());
+  EXPECT_EQ(drawn.draws, 5);
+  drawn.draws = 4;
+  cpu::draw_columns(kCpu, kFloat64, 5, 1, drawn.stream(), nullptr, next.data());
+  EXPECT_EQ((std::vector<double>(columns.begin() + 5, columns.end())), next);
+  EXPECT_NE(columns[0], columns[5]);
+  for (const double v : columns) EXPECT_LT(std::abs(v), 0.5);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// PowerSGD, as a hook of the reducer.
+// PowerSGD, as a hook of the reducer.  On CPUs and on GPUs.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,11 +12,15 @@
 #include <tandem/distributed/launch.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/view.h>
+#include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/distributed/hooked_parameters.h>
+#include <tandem/tests/support/rank_devices.h>
 
 namespace tandem::distributed {
 namespace {
+
+using testing::rank_devices;
 
 constexpr BucketSizes kTiny = {64, 64, 64};
 
@@ -24,9 +28,9 @@ class Worlds : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(, Worlds, ::testing::Values(1, 2, 3, 4));
 
 TEST(PowerSgd, KeepsParametersWhole) {
-  run_threads(2, [](Context& context) {
+  run_threads(rank_devices(2), [](Context& context) {
     const auto buckets = [&](const GradientHooks& hooks) {
-      const HookedParameters p({{40, 30}, {64, 5}, {7}});
+      const HookedParameters p({{40, 30}, {64, 5}, {7}}, kFloat32, context.device());
       return GradientReducer(p.named(), {}, context.group(), {.buckets = kTiny, .hooks = hooks}).plan().buckets.size();
     };
     EXPECT_EQ(buckets({}), 95u + 1u);
@@ -50,8 +54,8 @@ Tensor product_of_rank(int64_t rank, int64_t rows, int64_t cols, int of) {
 TEST_P(Worlds, IsExactForMatricesOfItsRank) {
   for (const DType dtype : {kFloat32, kFloat64}) {
     for (const int64_t rank_of_matrix : {1, 2, 3}) {  // also less than the hook's
-      run_threads(GetParam(), [&](Context& context) {
-        const HookedParameters p({{33, 31}, {7}, {17, 4, 5}}, dtype);
+      run_threads(rank_devices(GetParam()), [&](Context& context) {
+        const HookedParameters p({{33, 31}, {7}, {17, 4, 5}}, dtype, context.device());
         GradientReducer reducer(p.named(), {}, context.group(), {.hooks = {power_sgd({.rank = 3, .start_step = 0})}});
         const auto gradients = [&](int rank) {
           return std::vector{product_of_rank(rank_of_matrix, 33, 31, rank).to(dtype), p.gradient(1, rank, 0),
@@ -74,8 +78,8 @@ TEST_P(Worlds, IsExactForMatricesOfItsRank) {
 }
 
 TEST_P(Worlds, IsExactUntilItStarts) {
-  run_threads(GetParam(), [&](Context& context) {
-    const HookedParameters p({{33, 31}}, kFloat64);
+  run_threads(rank_devices(GetParam()), [&](Context& context) {
+    const HookedParameters p({{33, 31}}, kFloat64, context.device());
     GradientReducer reducer(p.named(), {}, context.group(), {.hooks = {power_sgd({.rank = 2, .start_step = 2})}});
     for (int step = 0; step < 4; ++step) {
       p.backward(context.rank(), step);
@@ -109,8 +113,8 @@ TEST_P(Worlds, LosesNothing) {
       ASSERT_EQ(sum.size(), more.size());
       for (size_t j = 0; j < sum.size(); ++j) sum[j] += factor * more[j];
     };
-    run_threads(world, [&](Context& context) {
-      const HookedParameters p({{33, 31}, {16, 9}}, kFloat64);
+    run_threads(rank_devices(world), [&](Context& context) {
+      const HookedParameters p({{33, 31}, {16, 9}}, kFloat64, context.device());
       GradientHooks hooks = {power_sgd({.rank = 2, .start_step = 1, .min_saving = 1})};
       if (through_bf16) hooks.push_back(bf16());
       GradientReducer reducer(p.named(), {}, context.group(), {.buckets = kTiny, .hooks = hooks});
@@ -141,8 +145,8 @@ TEST_P(Worlds, LosesNothing) {
 }
 
 TEST_P(Worlds, ConstantGradientsArriveInTheMean) {
-  run_threads(GetParam(), [&](Context& context) {
-    const HookedParameters p({{20, 24}}, kFloat64);
+  run_threads(rank_devices(GetParam()), [&](Context& context) {
+    const HookedParameters p({{20, 24}}, kFloat64, context.device());
     GradientReducer reducer(p.named(), {}, context.group(), {.hooks = {power_sgd({.rank = 2, .start_step = 0})}});
     const std::vector<double> expected = p.mean(0, GetParam(), 7);
     std::vector<double> sum(expected.size());
@@ -157,8 +161,8 @@ TEST_P(Worlds, ConstantGradientsArriveInTheMean) {
 }
 
 TEST(PowerSgd, ANetMayHaveNoGradientForAWhile) {
-  run_threads(2, [](Context& context) {
-    const HookedParameters p({{20, 24}}, kFloat64);
+  run_threads(rank_devices(2), [](Context& context) {
+    const HookedParameters p({{20, 24}}, kFloat64, context.device());
     GradientReducer reducer(p.named(), {}, context.group(), {.hooks = {power_sgd({.rank = 2, .start_step = 0})}});
     const Tensor nothing = zeros({20, 24}, {kFloat64});
     const Tensor something = product_of_rank(1, 20, 24, 3);
@@ -173,14 +177,14 @@ TEST(PowerSgd, ANetMayHaveNoGradientForAWhile) {
 
 TEST(PowerSgd, GradientsThatAreNotFiniteLeaveNoTrace) {
   for (const double bad : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
-    run_threads(3, [&](Context& context) {
-      const HookedParameters p({{20, 24}, {3}}, kFloat64);
+    run_threads(rank_devices(3), [&](Context& context) {
+      const HookedParameters p({{20, 24}, {3}}, kFloat64, context.device());
       GradientReducer reducer(p.named(), {}, context.group(), {.hooks = {power_sgd({.rank = 2, .start_step = 0})}});
       const Tensor good = product_of_rank(2, 20, 24, 3);
       const Tensor three = ones({3}, {kFloat64});
       p.backward(context.rank(), 1);  // leaves an error
       const Tensor broken = good.clone();
-      if (context.rank() == 1) broken.data<double>()[7] = bad;
+      if (context.rank() == 1) chores::fill(broken[0].slice(0, 7, 8), bad);
       p.backward({broken, three});
       for (const double v : p[0].grad().to_vector<double>()) EXPECT_FALSE(std::isfinite(v));
       EXPECT_EQ(p[1].grad().to_vector<double>(), (std::vector<double>{1, 1, 1}));

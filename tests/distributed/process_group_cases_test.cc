@@ -1,28 +1,42 @@
-// What users of other libraries do first with a process group, one case each, on four ranks.
+// What users of other libraries do first with a process group, one case each, on four ranks.  With CPU tensors, and with a GPU for
+// each rank.
 #include <tandem/distributed/process_group.h>
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <tandem/base/trace.h>
+#include <tandem/tensor/chores.h>
+#include <tandem/tensor/cuda.h>
 #include <tandem/tensor/device.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/distributed/closed_form.h>
 #include <tandem/tests/distributed/thread_ranks.h>
 #include <tandem/tests/distributed/thrown.h>
+#include <tandem/tests/support/rank_devices.h>
 
 namespace tandem::inline v0::distributed {
 namespace {
 
+const bool kOnGpus = !testing::test_device().is_cpu();
+/// What signatures say of it.
+const char* const kWhere = kOnGpus ? " on a GPU" : "";
+
+ThreadRanks ranks_of(int world_size) { return {.world_size = world_size, .backend = kOnGpus ? "auto" : ""}; }
+
 /// Runs f on the ranks of a new group of four.
-void on_four_ranks(const std::function<void(ProcessGroup&)>& f) {
-  ThreadRanks ranks{.world_size = 4};
-  ranks.run(f);
+void on_four_ranks(const std::function<void(ProcessGroup&)>& f) { ranks_of(4).run(f); }
+
+/// Where a rank's tensors are.
+TensorOptions on(const ProcessGroup& group, DType dtype = kFloat32) {
+  return {dtype, testing::rank_devices(group.size())[static_cast<size_t>(group.rank())]};
 }
 
 int wrong(const Tensor& tensor, double want) {
@@ -45,10 +59,10 @@ TEST(Cases, P2ReduceToRankZeroLeavesTheOthersAsTheyWere) {
     const std::pair<ReduceOp, double> results[] = {
         {ReduceOp::kSum, 4}, {ReduceOp::kProduct, 1}, {ReduceOp::kMax, 1}, {ReduceOp::kMin, 1}};
     for (const auto& [op, result] : results) {
-      const Tensor x = ones({1});
+      const Tensor x = ones({1}, on(g));
       g.reduce(x, 0, op);
       EXPECT_EQ(x.item(), g.rank() == 0 ? result : 1);
-      const Tensor y = full({1}, g.rank() + 2);
+      const Tensor y = full({1}, g.rank() + 2, on(g));
       g.reduce(y, 0, op);
       const double of_two_to_five = op == ReduceOp::kSum       ? 14
                                     : op == ReduceOp::kProduct ? 120
@@ -64,7 +78,7 @@ TEST(Cases, P3AllReduceGivesFourEverywhere) {
     const std::pair<ReduceOp, double> results[] = {
         {ReduceOp::kSum, 4}, {ReduceOp::kProduct, 1}, {ReduceOp::kMax, 1}, {ReduceOp::kMin, 1}};
     for (const auto& [op, result] : results) {
-      const Tensor x = ones({1});
+      const Tensor x = ones({1}, on(g));
       g.all_reduce(x, op);
       EXPECT_EQ(x.item(), result);
     }
@@ -73,9 +87,9 @@ TEST(Cases, P3AllReduceGivesFourEverywhere) {
 
 TEST(Cases, P4ScatterGivesEachRankItsElement) {
   on_four_ranks([](ProcessGroup& g) {
-    const Tensor x = zeros({1});
+    const Tensor x = zeros({1}, on(g));
     std::vector<Tensor> list;
-    if (g.rank() == 0) list = {tensor({1.0f}), tensor({2.0f}), tensor({3.0f}), tensor({4.0f})};
+    for (int r = 0; g.rank() == 0 && r < 4; ++r) list.push_back(full({1}, r + 1, on(g)));
     g.scatter(x, list, 0);
     EXPECT_EQ(x.item(), g.rank() + 1);
   });
@@ -84,88 +98,107 @@ TEST(Cases, P4ScatterGivesEachRankItsElement) {
 TEST(Cases, P5GatherCollectsOnRankZero) {
   on_four_ranks([](ProcessGroup& g) {
     std::vector<Tensor> list;
-    if (g.rank() == 0) list = {zeros({1}), zeros({1}), zeros({1}), zeros({1})};
-    g.gather(list, full({1}, g.rank()), 0);
+    for (int r = 0; g.rank() == 0 && r < 4; ++r) list.push_back(zeros({1}, on(g)));
+    g.gather(list, full({1}, g.rank(), on(g)), 0);
     for (size_t r = 0; r < list.size(); ++r) EXPECT_EQ(list[r].item(), static_cast<double>(r));
   });
 }
 
 TEST(Cases, P5GatherOfDifferentShapesIsAnErrorOnEveryRank) {
-  const auto thrown = run_all({.world_size = 4}, [](ProcessGroup& g) {
+  const auto thrown = run_all(ranks_of(4), [](ProcessGroup& g) {
     const int64_t n = g.rank() == 2 ? 5 : 4;
-    g.gather(g.rank() == 0 ? zeros({4, n}) : Tensor(), zeros({n}), 0, {.name = "scores"});
+    g.gather(g.rank() == 0 ? zeros({4, n}, on(g)) : Tensor(), zeros({n}, on(g)), 0, {.name = "scores"});
   });
   for (const Thrown& t : thrown) {
     // Seen by itself, or heard from another who saw it first.
     EXPECT_NE(t.text.find("] gather #1"), std::string::npos) << t.text;
     EXPECT_NE(t.text.find("ranks do not agree on what to exchange\n"), std::string::npos) << t.text;
-    EXPECT_NE(t.text.find("  rank 2  gather to 0 float32 [5], 'scores', "), std::string::npos) << t.text;
+    EXPECT_NE(t.text.find(str("  rank 2  gather to 0 float32 [5]", kWhere, ", 'scores', ")), std::string::npos)
+        << t.text;
   }
 }
 
 TEST(Cases, P6AllGatherGivesAllToAll) {
   on_four_ranks([](ProcessGroup& g) {
-    const std::vector<Tensor> list = {zeros({1}), zeros({1}), zeros({1}), zeros({1})};
-    g.all_gather(list, full({1}, g.rank()));
+    std::vector<Tensor> list;
+    for (int r = 0; r < 4; ++r) list.push_back(zeros({1}, on(g)));
+    g.all_gather(list, full({1}, g.rank(), on(g)));
     for (size_t r = 0; r < list.size(); ++r) EXPECT_EQ(list[r].item(), static_cast<double>(r));
-    const Tensor all = zeros({4, 1});
-    g.all_gather(all, full({1}, g.rank()));
+    const Tensor all = zeros({4, 1}, on(g));
+    g.all_gather(all, full({1}, g.rank(), on(g)));
     EXPECT_EQ(all.to_vector<float>(), (std::vector<float>{0, 1, 2, 3}));
   });
 }
 
 TEST(Cases, P7BroadcastGivesRankZerosTensor) {
   on_four_ranks([](ProcessGroup& g) {
-    const Tensor x = full({10, 10}, g.rank() + 7);
+    const Tensor x = full({10, 10}, g.rank() + 7, on(g));
     g.broadcast(x, 0);
     EXPECT_EQ(wrong(x, 7), 0);
   });
 }
 
-TEST(Cases, P8BroadcastOfHalfTheBytes) {
+TEST(Cases, P8BroadcastOfHalfTheBytesWithoutASecondCopy) {
   on_four_ranks([](ProcessGroup& g) {
-    const Tensor x = full({1000, 100}, g.rank() + 0.5, {kFloat16});
+    constexpr int64_t kBytes = int64_t{8} << 20;
+    const Tensor x = full({2048, 2048}, g.rank() + 0.5, on(g, kFloat16));
+    EXPECT_EQ(x.num_bytes(), kBytes);
+    g.barrier();
+    if (g.rank() == 0 || kOnGpus) reset_peak_memory(x.device());
+    const int64_t before = memory_stats(x.device()).allocated;
+    g.barrier();
     g.broadcast(x, 0);
+    g.barrier();
+    EXPECT_LT(memory_stats(x.device()).peak_allocated, before + kBytes / 10);
     EXPECT_EQ(wrong(x, 0.5), 0);
-    EXPECT_EQ(x.num_bytes(), 200000);
   });
 }
 
 TEST(Cases, P9OtherWorkRunsWhileAnAllReduceDoes) {
+  std::atomic<int> done{0};  // ranks whose work is
   start_trace();
-  on_four_ranks([](ProcessGroup& g) {
-    const Tensor x = full({1000, 1000}, g.rank());
+  on_four_ranks([&](ProcessGroup& g) {
+    const Tensor x = full({1000, 1000}, g.rank(), on(g));
+    g.broadcast(full({1}, 1, on(g)), 0);  // the first on GPUs connects them, and waits for all
+    if (g.rank() == 3) {
+      while (done < 3) std::this_thread::yield();
+    }
     const Work work = g.all_reduce_async(x, ReduceOp::kSum, {.name = "gradients"});
-    {
-      const TraceSpan span("other work", "op");
-      std::vector<double> sums(1, 0);
-      // As long as the exchange takes, and then some.
-      while (!work.is_completed()) sums[0] += 1;
+    if (g.rank() < 3) {
+      {
+        const TraceSpan span("other work", "op");
+        EXPECT_EQ(wrong(full({1000}, 2), 2), 0);
+      }
+      EXPECT_FALSE(work.is_completed());  // rank 3 is still to come
+      ++done;
     }
     work.wait();
     EXPECT_EQ(wrong(x, 6), 0);
   });
   std::vector<TraceEvent> exchanges;
   std::vector<TraceEvent> work;
+  const std::string category = kOnGpus ? "verdict" : "comm";
+  int on_gpu = 0;
   for (const TraceEvent& event : stop_trace()) {
-    if (event.name == "gradients") exchanges.push_back(event);
+    if (event.name == "gradients" && event.category == category) exchanges.push_back(event);
+    if (event.name == "gradients" && event.thread == kGpuLaneThread) ++on_gpu;
     if (event.name == "other work") work.push_back(event);
   }
   ASSERT_EQ(exchanges.size(), 4u);
-  ASSERT_EQ(work.size(), 4u);
-  // On each rank the worker's exchange lies, at least in part, in the time of the work.
-  const auto by_rank = [](const TraceEvent& a, const TraceEvent& b) { return a.rank < b.rank; };
-  std::sort(exchanges.begin(), exchanges.end(), by_rank);
-  for (const TraceEvent& exchange : exchanges) {
-    EXPECT_EQ(exchange.thread, 1);
-    EXPECT_TRUE(std::any_of(work.begin(), work.end(), [&](const TraceEvent& w) {
-      return w.begin_ns < exchange.end_ns && exchange.begin_ns < w.end_ns;
-    }));
+  ASSERT_EQ(work.size(), 3u);
+  EXPECT_EQ(on_gpu, kOnGpus ? 4 : 0);
+  for (const TraceEvent& w : work) {
+    for (const TraceEvent& exchange : exchanges) EXPECT_TRUE(exchange.rank != w.rank || exchange.end_ns > w.end_ns);
   }
 }
 
 TEST(Cases, P10ATensorOnAnotherDeviceIsNamedOnEveryRank) {
-  const auto thrown = run_all({.world_size = 4}, [](ProcessGroup& g) {
+  const std::string refused =
+      cuda::is_built()
+          ? "all_reduce: the group's backend 'shm' moves CPU tensors; 'cpu:shm,cuda:nccl' moves those of GPUs too\n"
+            "  tensor  float32 [3] on cuda:0"
+          : "all_reduce: this group moves CPU tensors\n  tensor  float32 [3] on cuda:0";
+  const auto thrown = run_all({.world_size = 4, .backend = "shm"}, [&](ProcessGroup& g) {
     float memory[3] = {};
     const auto storage = Storage::adopt(Device(DeviceType::kCuda, 0), memory, sizeof(memory), {});
     const Tensor far = make_view(storage, kFloat32, {3}, {1}, 0);
@@ -173,38 +206,53 @@ TEST(Cases, P10ATensorOnAnotherDeviceIsNamedOnEveryRank) {
       g.all_reduce(g.rank() == 1 ? far : zeros({3}));
     } catch (const DeviceError& e) {
       // As the launchers do with an exception that leaves a rank's function.
-      EXPECT_STREQ(e.what(), "all_reduce: this group moves CPU tensors\n  tensor  float32 [3] on cuda:0");
+      EXPECT_EQ(e.what(), refused);
       g.abort(e.what());
       g.barrier();
     }
   });
   for (const Thrown& t : thrown) {
-    EXPECT_NE(t.text.find("rank 1: all_reduce: this group moves CPU tensors\n  tensor  float32 [3] on cuda:0"),
-              std::string::npos)
-        << t.text;
+    EXPECT_NE(t.text.find("rank 1: " + refused), std::string::npos) << t.text;
   }
 }
 
 TEST(Cases, P10DifferentSizesAndDtypesAreShownOnEveryRank) {
-  const auto sizes = run_all({.world_size = 4}, [](ProcessGroup& g) { g.all_reduce(zeros({3 + g.rank() / 3})); });
-  const auto dtypes = run_all({.world_size = 4},
-                              [](ProcessGroup& g) { g.all_reduce(zeros({3}, {g.rank() == 3 ? kFloat64 : kFloat32})); });
+  const auto sizes = run_all(ranks_of(4), [](ProcessGroup& g) { g.all_reduce(zeros({3 + g.rank() / 3}, on(g))); });
+  const auto dtypes = run_all(
+      ranks_of(4), [](ProcessGroup& g) { g.all_reduce(zeros({3}, on(g, g.rank() == 3 ? kFloat64 : kFloat32))); });
   for (size_t rank = 0; rank < 4; ++rank) {
-    EXPECT_NE(sizes[rank].text.find("  rank 3  all_reduce sum float32 [4], "), std::string::npos) << sizes[rank].text;
-    EXPECT_NE(dtypes[rank].text.find("  rank 3  all_reduce sum float64 [3], "), std::string::npos) << dtypes[rank].text;
+    const std::string other_size = str("  rank 3  all_reduce sum float32 [4]", kWhere, ", ");
+    const std::string other_dtype = str("  rank 3  all_reduce sum float64 [3]", kWhere, ", ");
+    EXPECT_NE(sizes[rank].text.find(other_size), std::string::npos) << sizes[rank].text;
+    EXPECT_NE(dtypes[rank].text.find(other_dtype), std::string::npos) << dtypes[rank].text;
   }
 }
 
+TEST(Cases, S2S3SumsOfTwoRanksDevices) {
+  ranks_of(2).run([](ProcessGroup& g) {
+    const std::vector<float> sum = {5, 7, 9};
+    const Tensor mine = zeros({3}, on(g));
+    chores::copy(g.rank() == 0 ? tensor({1.0, 2.0, 3.0}) : tensor({4.0, 5.0, 6.0}), mine);
+    const std::vector<Tensor> both = {zeros({3}, on(g)), zeros({3}, on(g))};
+    g.all_gather(both, mine);
+    chores::add_into(both[1], both[0]);
+    EXPECT_EQ(both[0].to_vector<float>(), sum);
+    g.all_reduce(mine);
+    EXPECT_EQ(mine.to_vector<float>(), sum);
+    EXPECT_EQ(mine.device(), on(g).device);
+  });
+}
+
 TEST(Cases, UnequalAllGatherComparesAllSizesThatAnybodyStates) {
-  const auto thrown = run_all({.world_size = 2}, [](ProcessGroup& g) {
+  const auto thrown = run_all(ranks_of(2), [](ProcessGroup& g) {
     // The sums are equal; what rank 1 thinks of rank 0's size is not.
-    const std::vector<Tensor> outputs =
-        g.rank() == 0 ? std::vector{zeros({2}), zeros({4})} : std::vector{zeros({3}), zeros({3})};
-    g.all_gather(outputs, zeros({g.rank() == 0 ? 2 : 3}));
+    const bool first = g.rank() == 0;
+    g.all_gather({zeros({first ? 2 : 3}, on(g)), zeros({first ? 4 : 3}, on(g))}, zeros({first ? 2 : 3}, on(g)));
   });
   for (const Thrown& t : thrown) {
-    EXPECT_NE(t.text.find("rank 0  all_gather float32 [2], 'into [2] [4]', "), std::string::npos) << t.text;
-    EXPECT_NE(t.text.find("rank 1  all_gather float32 [3], "), std::string::npos) << t.text;
+    EXPECT_NE(t.text.find(str("rank 0  all_gather float32 [2]", kWhere, ", 'into [2] [4]', ")), std::string::npos)
+        << t.text;
+    EXPECT_NE(t.text.find(str("rank 1  all_gather float32 [3]", kWhere, ", ")), std::string::npos) << t.text;
   }
 }
 

@@ -29,14 +29,14 @@ inline Tensor values(const Shape& shape, uint64_t seed) {
   return from_vector(v, shape);
 }
 
-/// A network of two layers and data for it, in float64.
+/// A network of two layers.
 struct Net {
   Tensor w1, b1, w2, b2;
-  explicit Net(uint64_t seed, Device device = {})
-      : w1(values({8, 5}, seed).to(device)),
-        b1(values({8}, seed + 1).to(device)),
-        w2(values({3, 8}, seed + 2).to(device)),
-        b2(values({3}, seed + 3).to(device)) {
+  explicit Net(uint64_t seed, Device device = {}, DType dtype = kFloat64)
+      : w1(values({8, 5}, seed).to(device).to(dtype)),
+        b1(values({8}, seed + 1).to(device).to(dtype)),
+        w2(values({3, 8}, seed + 2).to(device).to(dtype)),
+        b2(values({3}, seed + 3).to(device).to(dtype)) {
     for (Tensor* p : {&w1, &b1, &w2, &b2}) p->set_requires_grad();
   }
   NamedTensors named() const { return {{"fc1.weight", w1}, {"fc1.bias", b1}, {"fc2.weight", w2}, {"fc2.bias", b2}}; }
@@ -56,7 +56,7 @@ inline Tensor labels() {
 inline std::vector<double> all_values(const Net& net) {
   std::vector<double> all;
   for (const Tensor& p : net.parameters()) {
-    for (const double v : p.to_vector<double>()) all.push_back(v);
+    for (const double v : p.detach().to(kFloat64).to_vector<double>()) all.push_back(v);
   }
   return all;
 }

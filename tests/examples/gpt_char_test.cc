@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -63,6 +64,47 @@ TEST(GptCharTest, WritesFromASavedModel) {
   ASSERT_EQ(second.status, 0) << second.err;
   EXPECT_NE(second.out.find(": 150 steps of 150 done\n"), std::string::npos) << second.out;
   EXPECT_EQ(sample_of(second.out), sample_of(first.out));
+}
+
+TEST(GptCharTest, LearnsInHalfTypes) {
+  const TemporaryFolder data;
+  std::string text;
+  for (int i = 0; i < 100; ++i) text += "abcdefgh";
+  const std::string file = write_text(data, text);
+  for (const std::string dtype : {"bfloat16", "float16"}) {
+    const auto result = run_example("gpt_char", small({"--nproc", "2", "--data", file, "--max-steps", "40", "--lr",
+                                                       "0.02", "--amp", dtype, "--out", fresh_folder(dtype)}));
+    ASSERT_EQ(result.status, 0) << result.err;
+    EXPECT_LT(number_after(result.out, "\nvalidation loss "), 0.5) << result.out;  // ln 8 = 2.1 in the beginning
+  }
+}
+
+// Gradients of single characters are beyond float16 at the scale in the beginning.
+TEST(GptCharTest, TheLossScaleGoesOnFromWhereItWas) {
+  const TemporaryFolder data;
+  std::string text;
+  for (int i = 0; i < 100; ++i) text += "abcdefgh";
+  const std::string file = write_text(data, text);
+  const auto run = [&](const std::string& out, const Arguments& more) {
+    Arguments arguments = {"--nproc", "2",       "--layers",  "1", "--width",      "16", "--heads", "2",
+                           "--data",  file,      "--context", "1", "--batch-size", "1",  "--lr",    "0.1",
+                           "--amp",   "float16", "--out",     out};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const auto result = run_example("gpt_char", arguments);
+    EXPECT_EQ(result.status, 0) << result.err;
+    return result.out;
+  };
+  const std::string left_out = "step 1 left out: its gradients are not finite; loss scale 32768 from now on\n";
+  const std::string whole = fresh_folder("whole"), parts = fresh_folder("parts");
+  // The schedule depends on the number of steps, so what an interruption leaves is taken from the whole run.
+  EXPECT_NE(run(whole, {"--max-steps", "12", "--save-every", "6"}).find(left_out), std::string::npos);
+  std::filesystem::create_directories(parts);
+  std::filesystem::copy(whole + "/checkpoints", parts + "/checkpoints", std::filesystem::copy_options::recursive);
+  std::filesystem::remove_all(parts + "/checkpoints/step-00000012");
+  const std::string rest = run(parts, {"--max-steps", "12", "--save-every", "6", "--resume"});
+  EXPECT_NE(rest.find(": 6 steps of 12 done\n"), std::string::npos) << rest;
+  EXPECT_EQ(rest.find(" left out: "), std::string::npos) << rest;
+  EXPECT_TRUE(read_file(whole + "/model.safetensors") == read_file(parts + "/model.safetensors"));
 }
 
 TEST(GptCharTest, RanksTakePartsOfTheSameBatch) {

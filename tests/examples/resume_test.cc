@@ -118,7 +118,7 @@ TEST_F(ResumeTest, OtherFlagsAreRefusedWithAList) {
   ASSERT_EQ(run_example("mnist", training(data, out, {"--max-steps", "2", "--save-every", "2"})).status, 0);
   const auto result =
       run_example("mnist", {"--nproc", "2", "--data", data.path(), "--out", out, "--resume", "--batch-size", "5",
-                            "--model", "lenet", "--lr", "0.125", "--seed", "7", "--amp", "--accumulate", "2"});
+                            "--model", "lenet", "--lr", "0.125", "--seed", "7", "--amp", "bfloat16", "--accumulate", "2"});
   EXPECT_EQ(result.status, 1);
   EXPECT_TRUE(result.err.ends_with("mnist: the checkpoints in '" + out +
                                    "/checkpoints' are of another training\n"
@@ -126,7 +126,7 @@ TEST_F(ResumeTest, OtherFlagsAreRefusedWithAList) {
                                    "  --batch-size  4 there, 5 here\n"
                                    "  --accumulate  1 there, 2 here\n"
                                    "  --lr          0.05 there, 0.125 here\n"
-                                   "  --amp         no there, yes here\n"
+                                   "  --amp         none there, bfloat16 here\n"
                                    "  --seed        1 there, 7 here\n"
                                    "  repeat its flags to go on with it, or choose another --out\n"))
       << result.err;

@@ -1,4 +1,5 @@
-// Ranks that are threads normalise parts of a batch: together they must do what one rank does with all of it.
+// Ranks that are threads normalise parts of a batch: together they must do what one rank does with all of it.  On CPUs and on GPUs;
+// the one rank is on the CPU.
 #include <tandem/nn/sync_batch_norm.h>
 
 #include <mutex>
@@ -14,6 +15,7 @@
 #include <tandem/ops/view.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/support/op_case.h>
+#include <tandem/tests/support/rank_devices.h>
 
 namespace tandem::testing {
 namespace {
@@ -35,10 +37,11 @@ Tensor images(int64_t n, uint64_t seed, bool channels_last) {
 template <class Norm>
 Step step(const Tensor& x, const Tensor& cotangent, Norm norm) {
   Step s;
-  s.mean = full({kChannels}, 0.5, {kFloat64});
-  s.var = full({kChannels}, 2, {kFloat64});
-  Tensor input = x.detach(), weight = random_tensor({kChannels}, 11, kFloat64),
-         bias = random_tensor({kChannels}, 12, kFloat64);
+  const Device device = x.device();
+  s.mean = full({kChannels}, 0.5, {kFloat64, device});
+  s.var = full({kChannels}, 2, {kFloat64, device});
+  Tensor input = x.detach(), weight = random_tensor({kChannels}, 11, kFloat64).to(device),
+         bias = random_tensor({kChannels}, 12, kFloat64).to(device);
   input.set_requires_grad();
   weight.set_requires_grad();
   bias.set_requires_grad();
@@ -58,10 +61,13 @@ void expect_equals_joined_batch(const std::vector<int64_t>& sizes, bool channels
                             return batch_norm(x, mean, var, w, b, true, kMomentum, kEps);
                           });
   std::vector<Step> parts(sizes.size());
-  distributed::run_threads(static_cast<int>(sizes.size()), [&](distributed::Context& context) {
+  distributed::run_threads(rank_devices(static_cast<int>(sizes.size())), [&](distributed::Context& context) {
     const size_t rank = static_cast<size_t>(context.rank());
     const int64_t begin = std::accumulate(sizes.begin(), sizes.begin() + context.rank(), int64_t{0});
-    const auto part = [&](const Tensor& t) { return t.slice(0, begin, begin + sizes[rank]); };
+    const auto part = [&](const Tensor& t) {
+      const Tensor here = t.slice(0, begin, begin + sizes[rank]).to(context.device());
+      return channels_last ? ops::channels_last(here) : here;
+    };
     parts[rank] =
         step(part(batch), part(cotangent),
              [&](const Tensor& x, const Tensor& mean, const Tensor& var, const Tensor& w, const Tensor& b) {
@@ -94,7 +100,7 @@ TEST(SyncBatchNorm, EqualsBatchNormOnTheJoinedBatch) {
     expect_equals_joined_batch({1, 4}, channels_last);
     expect_equals_joined_batch({3, 1, 2}, channels_last);
     expect_equals_joined_batch({0, 3, 0, 1}, channels_last);
-    expect_equals_joined_batch({1, 2, 3, 1, 2, 3, 1}, channels_last);
+    if (test_device().is_cpu()) expect_equals_joined_batch({1, 2, 3, 1, 2, 3, 1}, channels_last);
   }
 }
 
@@ -103,9 +109,9 @@ TEST(SyncBatchNorm, LargeOffsetsPerRank) {
   const int64_t n = 4;
   const Tensor batch = cat({images(n, 1, false) + 1e4, images(n, 2, false) - 1e4});
   const Tensor expected = batch_norm(batch, {}, {}, {}, {}, true, kMomentum, kEps);
-  distributed::run_threads(2, [&](distributed::Context& context) {
+  distributed::run_threads(rank_devices(2), [&](distributed::Context& context) {
     const int64_t begin = n * context.rank();
-    const Tensor y = sync_batch_norm(batch.slice(0, begin, begin + n), {}, {}, {}, {},
+    const Tensor y = sync_batch_norm(batch.slice(0, begin, begin + n).to(context.device()), {}, {}, {}, {},
                                      nn::exchange_over(context.group(), "bn"), kMomentum, kEps);
     EXPECT_TRUE(close(y, dense(expected.slice(0, begin, begin + n)), 1e-12));
   });
@@ -124,10 +130,12 @@ TEST(SyncBatchNormLayer, DoesWhatBatchNorm2dDoes) {
     const nn::BatchNorm2dOptions options = {.eps = kEps, .momentum = kMomentum, .relu = with_relu};
     nn::BatchNorm2d one(kChannels, options);
     const std::vector<Tensor> whole = run(one, batch, residual);
-    distributed::run_threads(3, [&](distributed::Context& context) {
+    distributed::run_threads(rank_devices(3), [&](distributed::Context& context) {
       const auto part = [&](const Tensor& t) { return t.slice(0, 2 * context.rank(), 2 * context.rank() + 2); };
       nn::SyncBatchNorm layer(kChannels, context.group(), options);
-      const std::vector<Tensor> results = run(layer, part(batch), part(residual));
+      layer.to(context.device());
+      const std::vector<Tensor> results =
+          run(layer, part(batch).to(context.device()), part(residual).to(context.device()));
       for (size_t i = 0; i < results.size(); ++i) EXPECT_TRUE(close(results[i], dense(part(whole[i])), 2e-6)) << i;
       EXPECT_TRUE(close(layer.running_mean, dense(one.running_mean), 1e-6));
       EXPECT_TRUE(close(layer.running_var, dense(one.running_var), 1e-6));

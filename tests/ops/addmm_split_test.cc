@@ -47,6 +47,11 @@ TEST_F(AddmmSplit, PlainAddmmNamesAllThreeOperands) {
             "  mat1   cpu:1  float32 [1000, 1000]\n"
             "  mat2   cpu:1  float32 [1000, 1000]\n"
             "  move it with input.to(cpu:1), or move the module with model.to(cpu:1)");
+  for (const int i : {0, 1}) {  // one operand on a GPU, and two on different ones
+    const std::vector<Tensor> operands = {input, i == 0 ? mat1 : mat1.to(on(i)), mat2.to(on(3))};
+    EXPECT_EQ(error_text<DeviceError>([&] { static_cast<void>(addmm(operands[0], operands[1], operands[2])); }),
+              different_devices_text("addmm", {"input", "mat1", "mat2"}, operands));
+  }
 }
 
 // A2, A3

@@ -33,6 +33,10 @@ TEST_F(Comm, PlainAdditionIsRefused) {
             "  a  cpu    int64 [3]\n"
             "  b  cpu:1  int64 [3]  <- differs\n"
             "  move it with b.to(cpu), or move the module with model.to(cpu)");
+  for (const int i : {0, 1}) {  // on a GPU, and on two
+    const Tensor x = i == 0 ? a : a.to(on(i)), y = b.to(on(3));
+    EXPECT_EQ(error_text<DeviceError>([&] { static_cast<void>(x + y); }), different_devices_text("add", {"a", "b"}, {x, y}));
+  }
   EXPECT_EQ(a.to_vector<double>(), (Values{1, 2, 3}));
 }
 
