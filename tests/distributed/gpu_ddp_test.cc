@@ -35,18 +35,28 @@ double largest_difference(const std::vector<double>& a, const std::vector<double
   return largest;
 }
 
-class GpuWorlds : public ::testing::TestWithParam<std::tuple<int, BucketSizes>> {};
+struct Buckets {
+  const char* name;
+  BucketSizes sizes;
+};
+class GpuWorlds : public ::testing::TestWithParam<std::tuple<int, Buckets>> {};
 
 TEST_P(GpuWorlds, EqualOneProcessOnTheJoinedBatch) {
-  const auto [world, sizes] = GetParam();
+  const auto [world, buckets] = GetParam();
   const std::vector<double> expected = joined_batch(kSteps);
-  run_threads(gpus(world), [&, sizes = sizes](Context& context) {
+  run_threads(gpus(world), [&, sizes = buckets.sizes](Context& context) {
     EXPECT_LT(largest_difference(part_of_batch(context, kSteps, sizes), expected), 1e-12);
   });
 }
 
+// tools/gpu_check chooses by these names.
 INSTANTIATE_TEST_SUITE_P(, GpuWorlds,
-                         ::testing::Combine(::testing::Values(1, 2, 4), ::testing::Values(kTiny, BucketSizes{}, kHuge)));
+                         ::testing::Combine(::testing::Values(1, 2, 4),
+                                            ::testing::Values(Buckets{"Tiny", kTiny}, Buckets{"Usual", {}},
+                                                              Buckets{"Huge", kHuge})),
+                         [](const auto& world) {
+                           return "Of" + std::to_string(std::get<0>(world.param)) + std::get<1>(world.param).name;
+                         });
 
 TEST(GpuDdp, HooksRoundWhatTravels) {
   const std::vector<double> expected = joined_batch(kSteps);
@@ -60,7 +70,7 @@ TEST(GpuDdp, HooksRoundWhatTravels) {
   }
 }
 
-TEST(GpuDdp, RanksEndWithTheSameBits) {
+TEST(GpuDdpOf4, RanksEndWithTheSameBits) {
   std::mutex mutex;
   std::vector<std::vector<double>> results;
   run_threads(gpus(4), [&](Context& context) {
@@ -113,11 +123,9 @@ TANDEM_RANK_MAIN(train_on_gpus) {
   if (largest_difference(got, joined_batch(kSteps)) > 1e-12) throw StateError("other parameters");
 }
 
-TEST(GpuDdp, ProcessesEqualOneProcess) {
-  spawn(2, "train_on_gpus");
-}
+TEST(GpuDdp, ProcessesEqualOneProcess) { spawn(2, "train_on_gpus"); }
 
-TEST(GpuDdp, FourProcessesEqualOneProcess) { spawn(4, "train_on_gpus"); }
+TEST(GpuDdpOf4, ProcessesEqualOneProcess) { spawn(4, "train_on_gpus"); }
 
 }  // namespace
 }  // namespace tandem::distributed

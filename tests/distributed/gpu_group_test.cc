@@ -1,4 +1,7 @@
 // What a group does with tensors of GPUs beside moving them: order, errors, failures.
+//
+// Each rank has a GPU of its own, but for those of GpuProcesses, which may share one; GpuGroupOf4 takes four.  tools/gpu_check
+// chooses by these names.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -35,8 +38,8 @@ Tensor on_gpu(ProcessGroup& group, double value, int64_t n = 4) {
 }
 
 /// Runs f on thread ranks with a GPU each.
-void run_on_gpus(int world_size, const std::function<void(ProcessGroup&)>& f, std::chrono::milliseconds timeout = std::chrono::seconds(20)) {
-  ThreadRanks{.world_size = world_size, .timeout = timeout, .backend = "auto"}.run(f);
+void run_on_gpus(int world_size, const std::function<void(ProcessGroup&)>& f) {
+  ThreadRanks{.world_size = world_size, .backend = "auto"}.run(f);
 }
 
 // --- order ---
@@ -58,7 +61,7 @@ TEST(GpuGroup, WaitPutsTheCurrentStreamBehindTheResult) {
   });
 }
 
-TEST(GpuGroup, ManyTravelAtOnceAndCpuTensorsBetweenThem) {
+TEST(GpuGroupOf4, ManyTravelAtOnceAndCpuTensorsBetweenThem) {
   run_on_gpus(4, [](ProcessGroup& group) {
     std::vector<Tensor> tensors;
     std::vector<Work> works;
@@ -89,7 +92,7 @@ TEST(GpuGroup, TensorsLiveUntilTheGpuIsDoneWithThem) {
   });
 }
 
-TEST(GpuGroup, SeveralGroupsOfOneRank) {
+TEST(GpuGroupOf4, SeveralGroupsOfOneRank) {
   run_threads({Device::cuda(0), Device::cuda(1), Device::cuda(2), Device::cuda(3)}, [](Context& context) {
     const int rank = context.rank();
     const auto half = context.new_group(rank < 2 ? std::vector{0, 1} : std::vector{2, 3});
@@ -168,9 +171,9 @@ TEST(GpuGroup, WhatItDoesNotMoveIsAnErrorBeforeAnythingIsSent) {
     EXPECT_THAT(error_text<DeviceError>([&] { group.all_reduce(x, full({4}, 1)); }), HasSubstr("all_reduce: devices differ"));
     group.all_reduce(x);
     EXPECT_EQ(x.to_vector<float>(), Floats(4, 2));
-    const Tensor elsewhere = full({4}, 1, {kFloat32, Device::cuda(2 + group.rank())});
+    const Tensor elsewhere = full({4}, 1, {kFloat32, Device::cuda(1 - group.rank())});
     EXPECT_EQ(error_text<DeviceError>([&] { group.all_reduce(elsewhere); }),
-              str("all_reduce: this group moves tensors of cuda:", group.rank(), ", and was given one on cuda:", 2 + group.rank(),
+              str("all_reduce: this group moves tensors of cuda:", group.rank(), ", and was given one on cuda:", 1 - group.rank(),
                   "\n  a rank has one GPU; new_group makes another group"));
   });
 }
@@ -257,7 +260,7 @@ TEST(GpuGroup, ACpuTensorOfOneRankIsAMismatch) {
   }
 }
 
-TEST(GpuGroup, AnExceptionOfOneRankIsHeardByTheOthers) {
+TEST(GpuGroupOf4, AnExceptionOfOneRankIsHeardByTheOthers) {
   const auto texts = heard_within_a_second(4, [](ProcessGroup& group) {
     if (group.rank() == 2) throw ValueError("out of data");
     const Tensor x = on_gpu(group, 1);
@@ -298,10 +301,11 @@ TANDEM_RANK_MAIN(one_dies_on_its_gpu) {
   const auto heard = Clock::now().time_since_epoch();
   const auto died = Clock::duration(std::stoll(context.store()->get("died", kLong)));
   cuda::synchronize(x.device());  // nothing is left behind on the GPU that would not end
-  std::ofstream(args.at(0) + std::to_string(context.rank())) << (heard - died > std::chrono::milliseconds(1500) ? "late " : "in time ") << text;
+  const char* const when = heard - died > std::chrono::milliseconds(1500) ? "late " : "in time ";
+  std::ofstream(args.at(0) + std::to_string(context.rank())) << when << text;
 }
 
-TEST(GpuGroup, AKilledRankIsHeardWithinASecond) {
+TEST(GpuProcesses, AKilledRankIsHeardWithinASecond) {
   std::string heard;
   for (int attempt = 0; attempt < 3; ++attempt) {  // the machine may have stood still
     const testing::TemporaryFolder folder;

@@ -55,6 +55,32 @@ class OpChecks {
   OpChecks(ProcessGroup& group, DType dtype, int64_t n, Form form, Device device = {})
       : g_(group), rank_(group.rank()), world_(group.size()), dtype_(dtype), n_(n), form_(form), device_(device) {}
 
+  /// Every operation, but for messages of GPUs, which groups do not move.
+  void all() {
+    all_reduce_into_another();
+    reduce();
+    all_gather();
+    all_gather_of_unequal_sizes();
+    reduce_scatter();
+    all_to_all();
+    all_to_all_of_unequal_sizes();
+    barrier();
+    for (int root = 0; root < world_; ++root) {
+      broadcast(root);
+      gather(root);
+      scatter(root);
+    }
+    if (!is_walked_whole(dtype_)) return;
+    all_reduce_coalesced();
+    broadcast_coalesced(world_ - 1);
+    all_gather_coalesced();
+    reduce_scatter_coalesced();
+    reduce_mean();
+    if (!device_.is_cpu()) return;
+    send_and_recv();
+    batch_of_messages();
+  }
+
   void all_reduce_into_another() {
     for (const ReduceOp op : reduce_ops()) {
       const auto mine = [&](int64_t i) { return value(rank_, i, op, dtype_); };

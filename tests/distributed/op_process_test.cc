@@ -14,31 +14,6 @@
 namespace tandem::inline v0::distributed {
 namespace {
 
-void check_all(ProcessGroup& group, DType dtype, int64_t n, Form form) {
-  OpChecks check(group, dtype, n, form);
-  check.all_reduce_into_another();
-  check.reduce();
-  check.all_gather();
-  check.all_gather_of_unequal_sizes();
-  check.reduce_scatter();
-  check.all_to_all();
-  check.all_to_all_of_unequal_sizes();
-  check.barrier();
-  for (int root = 0; root < group.size(); ++root) {
-    check.broadcast(root);
-    check.gather(root);
-    check.scatter(root);
-  }
-  if (!is_walked_whole(dtype)) return;
-  check.all_reduce_coalesced();
-  check.broadcast_coalesced(group.size() - 1);
-  check.all_gather_coalesced();
-  check.reduce_scatter_coalesced();
-  check.reduce_mean();
-  check.send_and_recv();
-  check.batch_of_messages();
-}
-
 void check_monitored_barrier(ProcessGroup& group, Store& store) {
   for (int round = 1; round <= 3; ++round) {
     store.add("came", 1);
@@ -58,11 +33,11 @@ TANDEM_RANK_MAIN(check_every_operation) {
                             .backend = args.at(0),
                             .host_id = hosts.empty() ? "" : hosts.substr(static_cast<size_t>(context.rank()), 1)});
   for (const DType dtype : kDTypes) {
-    for (const Form form : kForms) check_all(*group, dtype, 37, form);
+    for (const Form form : kForms) OpChecks(*group, dtype, 37, form).all();
   }
   // None, one, and more than travels beside a signature or in a slot.
-  for (const int64_t n : {0, 1, 20011}) check_all(*group, kFloat32, n, {true, false});
-  check_all(*group, kBFloat16, 50021, {false, false});
+  for (const int64_t n : {0, 1, 20011}) OpChecks(*group, kFloat32, n, {true, false}).all();
+  OpChecks(*group, kBFloat16, 50021, {false, false}).all();
   check_monitored_barrier(*group, *context.store());
   if (::testing::Test::HasFailure()) throw StateError("wrong values");
 }
