@@ -59,20 +59,19 @@ void batched_product(const CpuContext& context, DType dtype, ProductAlgorithm al
 
 }  // namespace cpu
 
-#ifdef TANDEM_WITH_CUDA
 namespace cuda {
 
-/// Bytes of scratch that `product` may use.
+/// Bytes of scratch that the library's product needs.
 int64_t product_workspace_bytes(DType dtype);
 
 /// out = epilogue(alpha * a @ b + beta * out) for `batches` pairs of matrices, which lie the given numbers of elements after
-/// a.data and b.data (null: 0); out is row-major batches x m x n.  dtype: any but bool; half types are summed in float32.
+/// a.data and b.data (null: 0); out is row-major batches x m x n.  dtype: any but bool; half types are summed in float32.  Without
+/// workspace it is the own kernel's.
 void product(const KernelContext& context, DType dtype, int64_t batches, int64_t m, int64_t n, int64_t k, double alpha,
              const MatrixOperand& a, const int64_t* a_offsets, const MatrixOperand& b, const int64_t* b_offsets, double beta,
              ProductEpilogue epilogue, void* workspace, void* out);
 
 }  // namespace cuda
-#endif
 
 TANDEM_KERNELS(
 /// out[j] = beta * out[j] + sum over i of grad[i, j]; grad row-major rows x cols.  Floating; sums of half types in float32.

@@ -7,7 +7,8 @@
 
 namespace tandem::inline v0::cuda {
 
-/// cuda::product by the library; false where it has none for these operands.  In the emulation the CPU's product is the library.
+/// cuda::product by the library; false where it has none for these operands, or no workspace.  In the emulation the CPU's product is
+/// the library.
 ///
 /// The algorithm is the library's first advice, or what the tuning file (base/tuning.h) says for the problem.  Where TANDEM_TUNE names
 /// a file, the fastest of the library's advice is measured at each new problem, taken, and written there.

@@ -121,14 +121,14 @@ ProductAlgorithm choose(const Problem& problem, F run) {
 
 }  // namespace
 
-int64_t product_workspace_bytes(DType) { return 0; }
+int64_t product_workspace_bytes(DType dtype) { return dtype == kFloat32 || dtype == kFloat64 ? 1 : 0; }
 
 /// The CPU's product, for what the own kernel would take long for; all else proves that kernel.
 bool library_product(const KernelContext& context, DType dtype, int64_t batches, int64_t m, int64_t n, int64_t k, double alpha,
                      const MatrixOperand& a, const int64_t* a_offsets, const MatrixOperand& b, const int64_t* b_offsets,
-                     double beta, ProductEpilogue epilogue, void*, void* out) {
+                     double beta, ProductEpilogue epilogue, void* workspace, void* out) {
   constexpr int64_t kLong = 6 * 6 * 6;
-  if ((dtype != kFloat32 && dtype != kFloat64) || batches * m * n * k < kLong) return false;
+  if ((dtype != kFloat32 && dtype != kFloat64) || batches * m * n * k < kLong || workspace == nullptr) return false;
   const Problem problem{context.device.index, false, dtype, 1, m, n, k, a.transposed, b.transposed, a.leading, b.leading, 0, 0,
                         epilogue.bias != nullptr, epilogue.relu, beta != 0, 1};
   const std::optional<ProductAlgorithm> named = tuned(problem);
@@ -138,10 +138,10 @@ bool library_product(const KernelContext& context, DType dtype, int64_t batches,
     left.data = static_cast<const std::byte*>(a.data) + a_offset * element;
     right.data = static_cast<const std::byte*>(b.data) + b_offset * element;
     const auto run = [&](ProductAlgorithm algorithm, void* to) {
-      std::vector<std::byte> workspace(
+      std::vector<std::byte> scratch(
           static_cast<size_t>(cpu::product_workspace_bytes(dtype, algorithm, m, n, k, left, right)) + 64);
       cpu::product(Device(), dtype, algorithm, m, n, k, alpha, left, right, beta, epilogue,
-                   reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(workspace.data()) + 63) / 64 * 64), to);
+                   reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(scratch.data()) + 63) / 64 * 64), to);
     };
     std::vector<std::byte> elsewhere;  // what is measured leaves `out` alone
     const ProductAlgorithm algorithm = named ? *named : choose(problem, [&](ProductAlgorithm candidate) {

@@ -52,10 +52,12 @@ struct CpuContext : KernelContext {
   }
 #endif
 
-/// Calls the kernel of that name for the context's device.
+/// Calls the kernel of that name for the context's device; `context` is evaluated once.
 #ifdef TANDEM_WITH_CUDA
-#define TANDEM_KERNEL(context, name, ...) \
-  ((context).device.is_cpu() ? cpu::name(context, __VA_ARGS__) : cuda::name(context, __VA_ARGS__))
+#define TANDEM_KERNEL(context, name, ...)                                                                                  \
+  [&](const KernelContext& once) {                                                                                         \
+    return once.device.is_cpu() ? cpu::name(once, __VA_ARGS__) : cuda::name(once, __VA_ARGS__);                            \
+  }(context)
 #else
 #define TANDEM_KERNEL(context, name, ...) cpu::name(context, __VA_ARGS__)
 #endif

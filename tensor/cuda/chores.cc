@@ -25,17 +25,16 @@ void order(Device earlier, Device later) {
 void copy_whole(const Tensor& src, const Tensor& out) {
   const Device from = src.device(), to = out.device();
   const Device gpu = to.is_cpu() ? from : to;
-  const DeviceGuard guard(gpu);
-  const cudaStream_t stream = stream_of(gpu);
   if (from.is_cpu() || to.is_cpu()) {
-    copy_pageable(stream, out.data_ptr(), src.data_ptr(), out.num_bytes(), from.is_cpu());
+    copy_pageable(gpu, out.data_ptr(), src.data_ptr(), out.num_bytes(), from.is_cpu());
     if (to.is_cpu()) throw_complaint(gpu);  // of what may have made the values
   } else if (from == to) {
     copy_bytes(gpu, out.data_ptr(), src.data_ptr(), out.num_bytes());
   } else {
+    const DeviceGuard guard(gpu);
     order(from, to);
     TANDEM_CUDA_CHECK(cudaMemcpyPeerAsync(out.data_ptr(), to.index, src.data_ptr(), from.index,
-                                          static_cast<size_t>(out.num_bytes()), stream));
+                                          static_cast<size_t>(out.num_bytes()), stream_of(to)));
     order(to, from);  // before the source is written again, or its memory reused
   }
 }

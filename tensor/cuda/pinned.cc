@@ -4,11 +4,12 @@
 #include <array>
 #include <cstddef>
 #include <cstring>
+#include <memory>
 #include <mutex>
-#include <utility>
 #include <vector>
 
 #include <tandem/base/parallel_for.h>
+#include <tandem/tensor/cuda.h>
 
 namespace tandem::inline v0::cuda {
 
@@ -18,42 +19,45 @@ constexpr int64_t kPieceBytes = int64_t{4} << 20;
 constexpr int64_t kLeastStaged = int64_t{1} << 20;   // below, the driver's own staging is no slower
 constexpr int64_t kGrainBytes = int64_t{512} << 10;  // of the CPU's copies
 
-/// Blocks of kPieceBytes, kept for the next copy, of whichever GPU.  Never given back: there are two for each copy that ever ran at
-/// the same time.
+/// Blocks of kPieceBytes, kept for the next copy, of whichever GPU.  Never freed: there are two for each copy that ever ran at the
+/// same time.
 class PinnedPool {
  public:
+  struct GiveBack {
+    PinnedPool* pool;
+    void operator()(std::byte* block) const noexcept {
+      std::lock_guard lock(pool->mutex_);
+      pool->free_.push_back(block);
+    }
+  };
+  using Block = std::unique_ptr<std::byte, GiveBack>;
+
   /// Null where the system pins no more.
-  std::byte* take() {
-    {
-      std::lock_guard lock(mutex_);
-      if (!free_.empty()) {
-        std::byte* const block = free_.back();
-        free_.pop_back();
-        return block;
+  Block take() {
+    std::lock_guard lock(mutex_);
+    if (free_.empty()) {
+      free_.reserve(static_cast<size_t>(num_blocks_ + 1));  // room for all, so that giving back needs none
+      void* block = nullptr;
+      if (cudaHostAlloc(&block, kPieceBytes, cudaHostAllocPortable) != cudaSuccess) {
+        static_cast<void>(cudaGetLastError());  // an answer, no failure of a later call
+        return Block(nullptr, {this});
       }
+      ++num_blocks_;
+      return Block(static_cast<std::byte*>(block), {this});
     }
-    void* block = nullptr;
-    if (cudaHostAlloc(&block, kPieceBytes, cudaHostAllocPortable) != cudaSuccess) {
-      static_cast<void>(cudaGetLastError());  // an answer, no failure of a later call
-      return nullptr;
-    }
-    std::lock_guard lock(mutex_);
-    num_bytes_ += kPieceBytes;
-    return static_cast<std::byte*>(block);
-  }
-  void give(std::byte* block) {
-    std::lock_guard lock(mutex_);
-    free_.push_back(block);
+    std::byte* const block = free_.back();
+    free_.pop_back();
+    return Block(block, {this});
   }
   int64_t num_bytes() {
     std::lock_guard lock(mutex_);
-    return num_bytes_;
+    return num_blocks_ * kPieceBytes;
   }
 
  private:
-  std::mutex mutex_;
+  std::mutex mutex_;  // guards what follows
   std::vector<std::byte*> free_;
-  int64_t num_bytes_ = 0;
+  int64_t num_blocks_ = 0;
 };
 
 PinnedPool& pool() {
@@ -64,33 +68,29 @@ PinnedPool& pool() {
 /// Two blocks, and for each an event after the last copy that uses it.
 class Staging {
  public:
-  explicit Staging(cudaStream_t stream) : stream_(stream) {
-    for (cudaEvent_t& event : passed_) TANDEM_CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
-    for (std::byte*& block : blocks_) block = pool().take();
-  }
-  ~Staging() {
-    cudaStreamSynchronize(stream_);  // for copies under way where one failed
-    for (cudaEvent_t event : passed_) cudaEventDestroy(event);
-    for (std::byte* block : blocks_) {
-      if (block != nullptr) pool().give(block);
-    }
-  }
+  explicit Staging(const Stream& stream)
+      : stream_(stream),
+        passed_{Event(stream.device()), Event(stream.device())},
+        blocks_{pool().take(), pool().take()} {}
+  ~Staging() { cudaStreamSynchronize(handle()); }  // for copies under way where one failed
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
 
   bool has_blocks() const { return blocks_[0] != nullptr && blocks_[1] != nullptr; }
-  std::byte* block(int64_t piece) const { return blocks_[static_cast<size_t>(piece % 2)]; }
+  std::byte* block(int64_t piece) const { return blocks_[static_cast<size_t>(piece % 2)].get(); }
 
   void copy(void* out, const void* src, int64_t num_bytes, cudaMemcpyKind kind, int64_t piece) {
-    TANDEM_CUDA_CHECK(cudaMemcpyAsync(out, src, static_cast<size_t>(num_bytes), kind, stream_));
-    TANDEM_CUDA_CHECK(cudaEventRecord(passed_[static_cast<size_t>(piece % 2)], stream_));
+    TANDEM_CUDA_CHECK(cudaMemcpyAsync(out, src, static_cast<size_t>(num_bytes), kind, handle()));
+    passed_[static_cast<size_t>(piece % 2)].record(stream_);
   }
-  void wait(int64_t piece) const { TANDEM_CUDA_CHECK(cudaEventSynchronize(passed_[static_cast<size_t>(piece % 2)])); }
+  void wait(int64_t piece) const { passed_[static_cast<size_t>(piece % 2)].synchronize(); }
 
  private:
-  cudaStream_t stream_;
-  std::array<std::byte*, 2> blocks_{};
-  std::array<cudaEvent_t, 2> passed_{};
+  cudaStream_t handle() const { return static_cast<cudaStream_t>(stream_.handle()); }
+
+  const Stream stream_;
+  std::array<Event, 2> passed_;
+  std::array<PinnedPool::Block, 2> blocks_;
 };
 
 void copy_on_cpu(std::byte* out, const std::byte* src, int64_t num_bytes) {
@@ -101,14 +101,16 @@ void copy_on_cpu(std::byte* out, const std::byte* src, int64_t num_bytes) {
 
 }  // namespace
 
-void copy_pageable(cudaStream_t stream, void* out, const void* src, int64_t num_bytes, bool to_gpu) {
+void copy_pageable(Device gpu, void* out, const void* src, int64_t num_bytes, bool to_gpu) {
+  const DeviceGuard guard(gpu);
+  const cudaStream_t stream = stream_of(gpu);
   const cudaMemcpyKind kind = to_gpu ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost;
   const auto copy_at_once = [&] {
     TANDEM_CUDA_CHECK(cudaMemcpyAsync(out, src, static_cast<size_t>(num_bytes), kind, stream));
     TANDEM_CUDA_CHECK(cudaStreamSynchronize(stream));
   };
   if (num_bytes < kLeastStaged) return copy_at_once();
-  Staging staging(stream);
+  Staging staging(current_stream(gpu));
   if (!staging.has_blocks()) return copy_at_once();
   auto* const to = static_cast<std::byte*>(out);
   const auto* const from = static_cast<const std::byte*>(src);

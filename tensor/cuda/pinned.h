@@ -8,9 +8,9 @@
 
 namespace tandem::inline v0::cuda {
 
-/// Copies from the CPU to the current GPU, or from there, in the order of `stream`, and returns when the data is there.
+/// Copies from the CPU to a GPU, or from there, in the order of its current stream, and returns when the data is there.
 /// Large copies go in pieces through two blocks of pinned memory: while the GPU moves one, the CPU fills or empties the other.
-void copy_pageable(cudaStream_t stream, void* out, const void* src, int64_t num_bytes, bool to_gpu);
+void copy_pageable(Device gpu, void* out, const void* src, int64_t num_bytes, bool to_gpu);
 
 /// Pinned memory that the process keeps for such copies.
 int64_t pinned_bytes();

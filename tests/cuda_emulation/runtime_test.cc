@@ -35,8 +35,9 @@ IN_EVERY_ORDER(Runtime);
 TEST_P(Runtime, DevicesAndTheirLimits) {
   int count = 0, value = 0;
   ASSERT_CUDA(cudaGetDeviceCount(&count));
-  EXPECT_EQ(count, 2);
-  EXPECT_EQ(cudaSetDevice(2), cudaErrorInvalidDevice);
+  const char* const wanted = std::getenv("TANDEM_EMULATED_GPUS");
+  EXPECT_EQ(count, wanted == nullptr ? 2 : std::atoi(wanted));
+  EXPECT_EQ(cudaSetDevice(count), cudaErrorInvalidDevice);
   EXPECT_EQ(cudaPeekAtLastError(), cudaErrorInvalidDevice);
   EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidDevice);
   EXPECT_EQ(cudaGetLastError(), cudaSuccess);

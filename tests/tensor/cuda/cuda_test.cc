@@ -64,6 +64,18 @@ TEST(Cuda, LargeCopiesGoThroughPinnedMemory) {
   EXPECT_LE(cuda::pinned_bytes(), 6 * kPiece);
 }
 
+TEST(Cuda, ACopyThatFailsGivesItsPinnedMemoryBack) {
+  const Tensor x = zeros({9 << 20}, {kUInt8});
+  const Tensor there = moved(x, kGpu);
+  const int64_t kept = cuda::pinned_bytes();
+  for (const bool to_gpu : {true, false}) {
+    EXPECT_THROW(cuda::copy_pageable(kGpu, to_gpu ? nullptr : x.data_ptr(), to_gpu ? x.data_ptr() : nullptr, x.num_bytes(), to_gpu),
+                 BackendError);
+  }
+  EXPECT_TRUE(chores::bytes_equal(moved(there, Device()), x));
+  EXPECT_EQ(cuda::pinned_bytes(), kept);
+}
+
 TEST(Cuda, CopiesOfEveryDTypeAndSize) {
   for (const DType dtype : kDTypes) {
     for (const int64_t size : kSizes) {
