@@ -1,130 +1,127 @@
-// NCCL's calls.  A communicator has a thread, which joins the others and then runs the streams as far as collectives are queued in
-// them, as a GPU does by itself.
+// NCCL's calls.  A communicator is one thread's at a time and gone when it was destroyed or aborted: other use ends the process.
 #include <nccl.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-#include <atomic>
+#include <algorithm>
+#include <chrono>
 #include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <set>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include <tandem/tests/cuda_emulation/nccl_server.h>
-#include <tandem/tests/cuda_emulation/runtime.h>
+#include <tandem/tests/cuda_emulation/nccl_communicator.h>
+
+/// A handle.  Guarded by Handles::mutex.
+struct ncclComm {
+  std::shared_ptr<cuda_emulation::Communicator> communicator;  // until it was destroyed or aborted
+  const char* call = "";                                       // the newest
+  std::thread::id caller = {};
+  int num_running = 0;             // calls
+  std::thread::id grouping = {};   // who has calls on it in an open group
+  std::set<void*> registered = {};
+};
 
 namespace cuda_emulation {
 namespace {
 
 using Kind = NcclRequest::Kind;
 
-struct Exchange {
-  NcclRequest request;
-  const void* send = nullptr;
-  void* recv = nullptr;
-  size_t recv_bytes = 0;
-  std::vector<std::byte> bytes = {};  // what goes, then what came
+/// How long a launch keeps its thread at least, as NCCL's does: so that calls of other threads meet it.
+constexpr std::chrono::microseconds kLaunchTime{50};
+
+struct Handles {
+  std::mutex mutex;  // after the runtime's
+  std::condition_variable left;
+  std::deque<ncclComm> all;  // for ever, so that no address stands for two
 };
 
-/// What outlives the handle: queued tasks have it too.
-struct Member {
-  int rank = 0;
-  int num_ranks = 0;
-  int device = 0;
-  bool blocking = true;
-  std::atomic<ncclResult_t> state{ncclInProgress};
-  std::atomic<bool> aborted{false};
-
-  std::mutex mutex;
-  std::condition_variable changed;
-  int connection = -1;
-  bool stop = false;
-  std::deque<std::pair<std::shared_ptr<Stream>, uint64_t>> issued;
-
-  void join(const std::string& server);
-  void run(const std::string& server);
-  void issue(std::shared_ptr<Stream> stream, uint64_t ticket);
-  bool exchange(std::vector<Exchange>& group);
-  bool send(const Exchange& e);
-  bool receive(Exchange& e);
-};
-
-void Member::join(const std::string& server) {
-  Exchange hello;
-  hello.request = {Kind::kHello, rank, num_ranks, ncclUint8, 0, -1, 0, 0};
-  const int fd = connect_to_nccl_server(server);
-  {
-    std::lock_guard lock(mutex);
-    connection = fd;
-    if (aborted && fd >= 0) shutdown(fd, SHUT_RDWR);
-  }
-  state = fd >= 0 && send(hello) && receive(hello) ? ncclSuccess : ncclSystemError;
+Handles& handles() {
+  static Handles* all = new Handles;  // communicators may be used by whatever ends after main
+  return *all;
 }
 
-void Member::run(const std::string& server) {
-  join(server);
-  std::unique_lock lock(mutex);
-  for (;;) {
-    changed.wait(lock, [&] { return stop || !issued.empty(); });
-    if (issued.empty()) return;
-    const auto [stream, ticket] = issued.front();
-    issued.pop_front();
-    lock.unlock();
-    {
-      cuda_emulation::Call call;
-      call.runtime().force(call.lock(), *stream, ticket);
+[[noreturn]] void end_process(const std::string& text) {
+  std::fprintf(stderr, "cuda_emulation: %s\n", text.c_str());
+  std::abort();
+}
+
+thread_local std::string last_error;
+
+ncclResult_t fail(ncclResult_t result, const std::string& text) {
+  last_error = text;
+  return result;
+}
+
+/// With the lock.
+Communicator& find(ncclComm_t comm, const char* call) {
+  const auto& all = handles().all;
+  const bool known = std::any_of(all.begin(), all.end(), [comm](const ncclComm& one) { return &one == comm; });
+  if (!known) end_process(std::string(call) + ": no communicator");
+  if (comm->communicator == nullptr) end_process(std::string(call) + " after the communicator was destroyed or aborted");
+  return *comm->communicator;
+}
+
+/// A call on a communicator while it runs.
+class Running {
+ public:
+  Running(ncclComm_t comm, const char* call) : comm_(comm) {
+    std::lock_guard lock(handles().mutex);
+    const Communicator& found = find(comm, call);
+    const auto self = std::this_thread::get_id();
+    if ((comm->num_running > 0 && comm->caller != self) || (comm->grouping != std::thread::id() && comm->grouping != self)) {
+      end_process(std::string(call) + " while another thread is in " + comm->call +
+                  (comm->num_running > 0 ? "" : " of an open group") + " on the communicator of rank " +
+                  std::to_string(found.rank));
     }
-    lock.lock();
+    communicator_ = comm->communicator;
+    comm->call = call;
+    comm->caller = self;
+    ++comm->num_running;
   }
-}
-
-void Member::issue(std::shared_ptr<Stream> stream, uint64_t ticket) {
-  std::lock_guard lock(mutex);
-  issued.emplace_back(std::move(stream), ticket);
-  changed.notify_one();
-}
-
-bool Member::send(const Exchange& e) {
-  NcclRequest request = e.request;
-  request.num_bytes = e.bytes.size();
-  return write_all(connection, &request, sizeof(request)) && write_all(connection, e.bytes.data(), e.bytes.size());
-}
-
-bool Member::receive(Exchange& e) {
-  uint64_t num_bytes = 0;
-  if (!read_all(connection, &num_bytes, sizeof(num_bytes))) return false;
-  e.bytes.resize(num_bytes);
-  return read_all(connection, e.bytes.data(), num_bytes);
-}
-
-/// On the stream's turn, and not before the communicator is there.  A rank that is gone is waited for like one that is late.
-bool Member::exchange(std::vector<Exchange>& group) {
-  bool good = true;
-  for (Exchange& e : group) {
-    if (e.request.kind == Kind::kRecv) continue;
-    good = good && !aborted && send(e) && (e.request.kind == Kind::kSend || receive(e));
+  ~Running() {
+    std::lock_guard lock(handles().mutex);
+    --comm_->num_running;
+    handles().left.notify_all();
   }
-  for (Exchange& e : group) {
-    if (e.request.kind == Kind::kRecv) good = good && !aborted && send(e) && receive(e);
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+
+  Communicator* operator->() const { return communicator_.get(); }
+  Communicator& operator*() const { return *communicator_; }
+  void set_grouping(bool on) {
+    std::lock_guard lock(handles().mutex);
+    comm_->grouping = on ? std::this_thread::get_id() : std::thread::id();
   }
-  while (!good && !aborted) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  return good && !aborted;
-}
+  /// The handle is of no communicator any more.
+  void end() {
+    std::lock_guard lock(handles().mutex);
+    comm_->communicator = nullptr;
+  }
 
-}  // namespace
-}  // namespace cuda_emulation
-
-struct ncclComm {
-  std::shared_ptr<cuda_emulation::Member> member;
-  std::thread thread;
+ private:
+  const ncclComm_t comm_;
+  std::shared_ptr<Communicator> communicator_;
 };
 
-namespace cuda_emulation {
-namespace {
+/// NCCL's kernels of two communicators must not wait for each other's place on a GPU: ranks could run them in different orders.
+bool is_ordered(const Runtime& runtime, const Communicator& own, const Stream& stream) {
+  static const bool implicit = [] {
+    const char* const text = std::getenv("NCCL_LAUNCH_ORDER_IMPLICIT");
+    return text != nullptr && std::atoi(text) != 0;
+  }();
+  std::lock_guard lock(handles().mutex);
+  return implicit || std::all_of(handles().all.begin(), handles().all.end(), [&](const ncclComm& other) {
+           return other.communicator == nullptr || other.communicator.get() == &own || other.communicator->device != own.device ||
+                  other.communicator->is_before(runtime, stream);
+         });
+}
 
 struct Pending {
   ncclComm_t comm;
@@ -135,96 +132,86 @@ struct Pending {
 thread_local int group_depth = 0;
 thread_local std::vector<Pending> pending;
 
-ncclResult_t launch(Pending& group) {
-  const std::shared_ptr<Member> member = group.comm->member;
-  if (member->state != ncclSuccess) return ncclInvalidUsage;
-  Call call;
-  Runtime& runtime = call.runtime();
-  const auto stream = runtime.find(group.stream);
-  if (stream == nullptr || stream->device->id != member->device) return ncclInvalidArgument;
-  for (const Exchange& e : group.exchanges) {
-    const Arena& memory = stream->device->memory;
-    if (e.request.num_bytes > 0 && !memory.live(e.send, e.request.num_bytes)) return ncclInvalidArgument;
-    if (e.recv_bytes > 0 && !memory.live(e.recv, e.recv_bytes)) return ncclInvalidArgument;
-  }
-  struct State {
-    std::vector<Exchange> exchanges;
-    bool arrived = false;
-  };
-  const auto state = std::make_shared<State>(State{std::move(group.exchanges)});
-  const unsigned int arena = 1U << member->device;
-  runtime.enqueue(call.lock(), stream, {Task::Kind::kMemory, arena, [state] {
-                    for (Exchange& e : state->exchanges) {
-                      const auto* bytes = static_cast<const std::byte*>(e.send);
-                      e.bytes.assign(bytes, bytes + e.request.num_bytes);
-                    }
-                  }, nullptr});
-  runtime.enqueue(call.lock(), stream, {Task::Kind::kExternal, kNoArenas, [state, member] {
-                    state->arrived = member->exchange(state->exchanges);
-                  }, nullptr});
-  const uint64_t ticket = runtime.enqueue(call.lock(), stream, {Task::Kind::kMemory, arena, [state] {
-                    if (!state->arrived) return;
-                    for (const Exchange& e : state->exchanges) {
-                      if (e.recv_bytes > 0) std::memcpy(e.recv, e.bytes.data(), e.recv_bytes);
-                    }
-                  }, nullptr});
-  member->issue(stream, ticket);
-  return member->blocking ? ncclSuccess : ncclInProgress;
+/// ncclSuccess where the communicator takes a call.
+ncclResult_t check_ready(const Communicator& communicator) {
+  const ncclResult_t state = communicator.state();
+  return state == ncclInProgress ? fail(ncclInvalidArgument, "the communicator's last call is still in progress") : state;
 }
 
-ncclResult_t submit(ncclComm_t comm, cudaStream_t stream, Exchange exchange) {
-  if (comm == nullptr) return ncclInvalidArgument;
-  exchange.request.rank = comm->member->rank;
-  exchange.request.num_ranks = comm->member->num_ranks;
+ncclResult_t launch(const Running& communicator, Pending& group) {
+  if (const ncclResult_t state = check_ready(*communicator); state != ncclSuccess) return state;
+  NcclLaunch launch{nullptr, std::move(group.exchanges)};
+  {
+    Call call;
+    Runtime& runtime = call.runtime();
+    launch.stream = runtime.find(group.stream);
+    if (launch.stream == nullptr || launch.stream->device->id != communicator->device) {
+      return fail(ncclInvalidArgument, "no stream of the communicator's device");
+    }
+    const Arena& memory = launch.stream->device->memory;
+    for (const Exchange& e : launch.exchanges) {
+      for (const auto& [p, num_bytes] : {std::pair<const void*, size_t>(e.send, e.request.num_bytes), {e.recv, e.recv_bytes}}) {
+        if (num_bytes == 0) continue;
+        if (!memory.live(p, num_bytes)) return fail(ncclInvalidArgument, "no memory of the communicator's device");
+        launch.uses.push_back(runtime.use_of(p));
+      }
+    }
+    if (!is_ordered(runtime, *communicator, *launch.stream)) {
+      runtime.refuse("NCCL: calls of two communicators are queued on one device and no event orders them; ranks may run them in "
+                     "different orders, and wait for each other for ever (NCCL_LAUNCH_ORDER_IMPLICIT=1)");
+      return fail(ncclInvalidUsage, runtime.last_report);
+    }
+  }
+  communicator->launch(std::move(launch));
+  std::this_thread::sleep_for(kLaunchTime);
+  return communicator->blocking ? communicator->wait() : ncclInProgress;
+}
+
+ncclResult_t submit(const char* name, ncclComm_t comm, cudaStream_t stream, Exchange exchange) {
+  Running communicator(comm, name);
+  exchange.request.rank = communicator->rank;
+  exchange.request.num_ranks = communicator->num_ranks;
   if (group_depth == 0) {
     Pending alone{comm, stream, {}};
     alone.exchanges.push_back(std::move(exchange));
-    return launch(alone);
+    return launch(communicator, alone);
   }
+  if (const ncclResult_t state = check_ready(*communicator); state != ncclSuccess) return state;
   for (Pending& group : pending) {
-    if (group.comm == comm && group.stream == stream) {
-      group.exchanges.push_back(std::move(exchange));
-      return ncclSuccess;
-    }
+    if (group.comm != comm) continue;
+    if (group.stream != stream) return fail(ncclInvalidUsage, "several streams in one group");
+    group.exchanges.push_back(std::move(exchange));
+    return ncclSuccess;
   }
+  communicator.set_grouping(true);
   pending.push_back({comm, stream, {}});
   pending.back().exchanges.push_back(std::move(exchange));
   return ncclSuccess;
 }
 
-ncclResult_t collective(Kind kind, const void* send, void* recv, size_t count, size_t send_count, size_t recv_count,
-                        ncclDataType_t type, int op, int root, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t collective(const char* name, Kind kind, const void* send, void* recv, size_t count, size_t send_count,
+                        size_t recv_count, ncclDataType_t type, int op, int root, ncclComm_t comm, cudaStream_t stream) {
   Exchange e;
   e.request = {kind, 0, 0, type, op, root, count, send_count * size_of(type)};
   e.send = send;
   e.recv = recv;
   e.recv_bytes = recv_count * size_of(type);
-  return submit(comm, stream, std::move(e));
+  return submit(name, comm, stream, std::move(e));
 }
 
-ncclResult_t end(ncclComm_t comm, bool abort) {
-  if (comm == nullptr) return ncclInvalidArgument;
-  Member& member = *comm->member;
-  {
-    std::lock_guard lock(member.mutex);
-    if (abort) {
-      member.aborted = true;
-      if (member.connection >= 0) shutdown(member.connection, SHUT_RDWR);
-    }
-    member.stop = true;
-    member.changed.notify_one();
-  }
-  comm->thread.join();
-  if (member.connection >= 0) close(member.connection);
-  delete comm;
-  return ncclSuccess;
-}
+int rank_of(ncclComm_t comm, const char* name) { return Running(comm, name)->rank; }
+size_t num_ranks_of(ncclComm_t comm, const char* name) { return static_cast<size_t>(Running(comm, name)->num_ranks); }
 
 }  // namespace
 }  // namespace cuda_emulation
 
 using cuda_emulation::collective;
+using cuda_emulation::Communicator;
+using cuda_emulation::end_process;
+using cuda_emulation::fail;
+using cuda_emulation::handles;
 using cuda_emulation::Kind;
+using cuda_emulation::Running;
 
 ncclResult_t ncclGetVersion(int* version) {
   *version = NCCL_VERSION_CODE;
@@ -253,67 +240,81 @@ const char* ncclGetErrorString(ncclResult_t result) {
   return "unknown result code";
 }
 
-const char* ncclGetLastError(ncclComm_t) { return ""; }
+const char* ncclGetLastError(ncclComm_t) { return cuda_emulation::last_error.c_str(); }
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int num_ranks, ncclUniqueId id, int rank, ncclConfig_t* config) {
   if (comm == nullptr || rank < 0 || rank >= num_ranks) return ncclInvalidArgument;
-  auto member = std::make_shared<cuda_emulation::Member>();
-  member->rank = rank;
-  member->num_ranks = num_ranks;
-  member->device = cuda_emulation::current_device();
-  member->blocking = config == nullptr || config->blocking != 0;
-  *comm = new ncclComm;
-  (*comm)->member = member;
-  (*comm)->thread = std::thread([member, name = std::string(id.internal)] { member->run(name); });
-  if (!member->blocking) return ncclInProgress;
-  while (member->state == ncclInProgress) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  return member->state;
+  const bool blocking = config == nullptr || config->blocking != 0;
+  const auto communicator = std::make_shared<Communicator>(rank, num_ranks, cuda_emulation::current_device(), blocking);
+  {
+    std::lock_guard lock(handles().mutex);
+    *comm = &handles().all.emplace_back(ncclComm{communicator});
+  }
+  communicator->start(id.internal);
+  return blocking ? communicator->wait() : ncclInProgress;
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
-  if (comm == nullptr) return ncclInvalidArgument;
-  *state = comm->member->state;
+  *state = Running(comm, "ncclCommGetAsyncError")->state();
   return ncclSuccess;
 }
 
-ncclResult_t ncclCommDestroy(ncclComm_t comm) { return cuda_emulation::end(comm, false); }
-ncclResult_t ncclCommAbort(ncclComm_t comm) { return cuda_emulation::end(comm, true); }
+ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  if (comm == nullptr) return ncclSuccess;
+  Running communicator(comm, "ncclCommDestroy");
+  if (const ncclResult_t state = cuda_emulation::check_ready(*communicator); state != ncclSuccess) return state;
+  communicator->leave();
+  communicator.end();
+  return ncclSuccess;
+}
+
+// The one call that may be made while another thread's is under way, which it ends.
+ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  if (comm == nullptr) return ncclSuccess;
+  std::unique_lock lock(handles().mutex);
+  cuda_emulation::find(comm, "ncclCommAbort").abort();
+  handles().left.wait(lock, [&] { return comm->num_running == 0; });
+  comm->communicator = nullptr;
+  return ncclSuccess;
+}
 
 ncclResult_t ncclAllReduce(const void* send, void* recv, size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
                            cudaStream_t stream) {
-  return collective(Kind::kAllReduce, send, recv, count, count, count, type, op, -1, comm, stream);
+  return collective("ncclAllReduce", Kind::kAllReduce, send, recv, count, count, count, type, op, -1, comm, stream);
 }
 
 ncclResult_t ncclReduce(const void* send, void* recv, size_t count, ncclDataType_t type, ncclRedOp_t op, int root,
                         ncclComm_t comm, cudaStream_t stream) {
-  const bool receives = comm != nullptr && comm->member->rank == root;
-  return collective(Kind::kReduce, send, recv, count, count, receives ? count : 0, type, op, root, comm, stream);
+  const bool receives = cuda_emulation::rank_of(comm, "ncclReduce") == root;
+  return collective("ncclReduce", Kind::kReduce, send, recv, count, count, receives ? count : 0, type, op, root, comm, stream);
 }
 
 ncclResult_t ncclBroadcast(const void* send, void* recv, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
                            cudaStream_t stream) {
-  const bool sends = comm != nullptr && comm->member->rank == root;
-  return collective(Kind::kBroadcast, send, recv, count, sends ? count : 0, count, type, 0, root, comm, stream);
+  const bool sends = cuda_emulation::rank_of(comm, "ncclBroadcast") == root;
+  return collective("ncclBroadcast", Kind::kBroadcast, send, recv, count, sends ? count : 0, count, type, 0, root, comm, stream);
 }
 
 ncclResult_t ncclAllGather(const void* send, void* recv, size_t send_count, ncclDataType_t type, ncclComm_t comm,
                            cudaStream_t stream) {
-  const size_t n = comm != nullptr ? static_cast<size_t>(comm->member->num_ranks) : 0;
-  return collective(Kind::kAllGather, send, recv, send_count, send_count, n * send_count, type, 0, -1, comm, stream);
+  const size_t n = cuda_emulation::num_ranks_of(comm, "ncclAllGather");
+  return collective("ncclAllGather", Kind::kAllGather, send, recv, send_count, send_count, n * send_count, type, 0, -1, comm,
+                    stream);
 }
 
 ncclResult_t ncclReduceScatter(const void* send, void* recv, size_t recv_count, ncclDataType_t type, ncclRedOp_t op,
                                ncclComm_t comm, cudaStream_t stream) {
-  const size_t n = comm != nullptr ? static_cast<size_t>(comm->member->num_ranks) : 0;
-  return collective(Kind::kReduceScatter, send, recv, recv_count, n * recv_count, recv_count, type, op, -1, comm, stream);
+  const size_t n = cuda_emulation::num_ranks_of(comm, "ncclReduceScatter");
+  return collective("ncclReduceScatter", Kind::kReduceScatter, send, recv, recv_count, n * recv_count, recv_count, type, op, -1,
+                    comm, stream);
 }
 
 ncclResult_t ncclSend(const void* send, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream) {
-  return collective(Kind::kSend, send, nullptr, count, count, 0, type, 0, peer, comm, stream);
+  return collective("ncclSend", Kind::kSend, send, nullptr, count, count, 0, type, 0, peer, comm, stream);
 }
 
 ncclResult_t ncclRecv(void* recv, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream) {
-  return collective(Kind::kRecv, nullptr, recv, count, 0, count, type, 0, peer, comm, stream);
+  return collective("ncclRecv", Kind::kRecv, nullptr, recv, count, 0, count, type, 0, peer, comm, stream);
 }
 
 ncclResult_t ncclGroupStart() {
@@ -327,7 +328,9 @@ ncclResult_t ncclGroupEnd() {
   if (--group_depth > 0) return ncclSuccess;
   ncclResult_t result = ncclSuccess;
   for (Pending& group : pending) {
-    const ncclResult_t one = launch(group);
+    Running communicator(group.comm, "ncclGroupEnd");
+    const ncclResult_t one = launch(communicator, group);
+    communicator.set_grouping(false);
     if (result == ncclSuccess || result == ncclInProgress) result = one;
   }
   pending.clear();
@@ -335,15 +338,39 @@ ncclResult_t ncclGroupEnd() {
 }
 
 ncclResult_t ncclMemAlloc(void** memory, size_t num_bytes) {
-  return cudaMalloc(memory, num_bytes) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+  return cudaMalloc(memory, num_bytes) == cudaSuccess ? ncclSuccess : fail(ncclUnhandledCudaError, "out of memory");
 }
 
-ncclResult_t ncclMemFree(void* memory) { return cudaFree(memory) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError; }
+// Does not wait for the GPU.
+ncclResult_t ncclMemFree(void* memory) {
+  if (memory == nullptr) return ncclSuccess;
+  {
+    std::lock_guard lock(handles().mutex);
+    for (const ncclComm& comm : handles().all) {
+      const bool registered = comm.communicator != nullptr && comm.registered.count(memory) != 0;
+      if (registered) end_process("ncclMemFree of memory that is registered");
+    }
+  }
+  cuda_emulation::Call call;
+  cuda_emulation::Device* const device = call.runtime().device_of(memory);
+  return device != nullptr && device->memory.release(memory) ? ncclSuccess : fail(ncclUnhandledCudaError, "invalid argument");
+}
 
-ncclResult_t ncclCommRegister(ncclComm_t comm, void* memory, size_t, void** handle) {
-  if (comm == nullptr) return ncclInvalidArgument;
+ncclResult_t ncclCommRegister(ncclComm_t comm, void* memory, size_t num_bytes, void** handle) {
+  const Running communicator(comm, "ncclCommRegister");
+  if (const ncclResult_t state = cuda_emulation::check_ready(*communicator); state != ncclSuccess) return state;
+  {
+    cuda_emulation::Call call;
+    if (!call.runtime().device(communicator->device).memory.live(memory, num_bytes)) return ncclInvalidArgument;
+  }
+  std::lock_guard lock(handles().mutex);
+  comm->registered.insert(memory);
   *handle = memory;
   return ncclSuccess;
 }
 
-ncclResult_t ncclCommDeregister(ncclComm_t comm, void*) { return comm == nullptr ? ncclInvalidArgument : ncclSuccess; }
+ncclResult_t ncclCommDeregister(ncclComm_t comm, void* handle) {
+  const Running communicator(comm, "ncclCommDeregister");
+  std::lock_guard lock(handles().mutex);
+  return comm->registered.erase(handle) != 0 ? ncclSuccess : fail(ncclInvalidArgument, "memory that is not registered");
+}

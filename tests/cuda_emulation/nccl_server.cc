@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -44,42 +45,73 @@ class Server {
   void serve(int connection);
 
  private:
-  void answer(int connection, int rank, uint64_t number, const NcclRequest& request, Bytes input);
+  void answer(int connection, uint64_t number, const NcclRequest& request, Bytes input);
+  bool meet(int connection, const NcclRequest& request, const Bytes& input);
+  bool wait_for(std::unique_lock<std::mutex>& lock, int connection, const std::function<bool()>& ready);
   void finish(Call& call);
 
   const int listener_;
   std::mutex mutex_;
   std::condition_variable changed_;
+  std::map<NcclMeeting, int> arrived_;                                   // how many ranks
   std::map<uint64_t, Call> calls_;                                       // by number
   std::map<std::pair<int, int>, std::deque<std::pair<NcclRequest, Bytes>>> messages_;  // by sender and receiver
 };
 
 void Server::serve(int connection) {
   NcclRequest request;
-  int rank = -1;
   uint64_t number = 0;
+  bool meets = false, has_left = false;
   while (read_all(connection, &request, sizeof(request))) {
     Bytes input(request.num_bytes);
     if (!read_all(connection, input.data(), input.size())) break;
-    if (request.kind == Kind::kHello) rank = request.rank;
-    const bool is_message = request.kind == Kind::kSend || request.kind == Kind::kRecv;
-    answer(connection, rank, is_message ? 0 : ++number, request, std::move(input));
+    if (request.kind == Kind::kMeet) {
+      meets = true;
+      has_left = has_left || meet(connection, request, input);
+    } else {
+      const bool is_message = request.kind == Kind::kSend || request.kind == Kind::kRecv;
+      answer(connection, is_message ? 0 : ++number, request, std::move(input));
+    }
   }
+  std::lock_guard lock(mutex_);
+  if (meets && !has_left) ++arrived_[NcclMeeting::goodbye()];
+  changed_.notify_all();
 }
 
-void Server::answer(int connection, int rank, uint64_t number, const NcclRequest& request, Bytes input) {
-  // Who waits here for a rank that is gone waits until nobody is left: the connection's end is noticed when its rank aborts.
-  const auto wait_for = [&](std::unique_lock<std::mutex>& lock, auto ready) {
-    char none;
-    while (!ready()) {
-      changed_.wait_for(lock, std::chrono::milliseconds(50));
-      lock.unlock();
-      const ssize_t peeked = recv(connection, &none, 1, MSG_PEEK | MSG_DONTWAIT);
-      lock.lock();
-      if (peeked == 0) return false;
-    }
-    return true;
+/// Whether the rank has said goodbye.
+bool Server::meet(int connection, const NcclRequest& request, const Bytes& input) {
+  std::vector<NcclMeeting> meetings(input.size() / sizeof(NcclMeeting));
+  std::memcpy(meetings.data(), input.data(), input.size());
+  const auto is_there = [&](const NcclMeeting& meeting) {
+    return arrived_[meeting] >= (meeting.from == NcclMeeting::kAll ? request.num_ranks : 2);
   };
+  std::unique_lock lock(mutex_);
+  for (const NcclMeeting& meeting : meetings) ++arrived_[meeting];
+  changed_.notify_all();
+  if (wait_for(lock, connection, [&] { return std::all_of(meetings.begin(), meetings.end(), is_there); })) {
+    if (meetings[0] == NcclMeeting::hello()) shutdown(listener_, SHUT_RDWR);  // all have come
+    lock.unlock();
+    const uint64_t none = 0;
+    write_all(connection, &none, sizeof(none));
+  }
+  return meetings[0] == NcclMeeting::goodbye();
+}
+
+/// False where the connection has ended.  Who waits for a rank that is gone waits until it aborts.
+bool Server::wait_for(std::unique_lock<std::mutex>& lock, int connection, const std::function<bool()>& ready) {
+  char none;
+  while (!ready()) {
+    changed_.wait_for(lock, std::chrono::milliseconds(50));
+    lock.unlock();
+    const ssize_t peeked = recv(connection, &none, 1, MSG_PEEK | MSG_DONTWAIT);
+    lock.lock();
+    if (peeked == 0) return false;
+  }
+  return true;
+}
+
+void Server::answer(int connection, uint64_t number, const NcclRequest& request, Bytes input) {
+  const int rank = request.rank;
   std::unique_lock lock(mutex_);
   if (request.kind == Kind::kSend) {
     messages_[{rank, request.peer}].emplace_back(request, std::move(input));
@@ -90,7 +122,7 @@ void Server::answer(int connection, int rank, uint64_t number, const NcclRequest
   if (request.kind == Kind::kRecv) {
     auto& queue = messages_[{request.peer, rank}];
     const auto fits = [&] { return queue.front().first.count == request.count && queue.front().first.type == request.type; };
-    if (!wait_for(lock, [&] { return !queue.empty() && fits(); })) return;
+    if (!wait_for(lock, connection, [&] { return !queue.empty() && fits(); })) return;
     output = std::move(queue.front().second);
     queue.pop_front();
   } else {
@@ -107,7 +139,7 @@ void Server::answer(int connection, int rank, uint64_t number, const NcclRequest
     call.inputs[own] = std::move(input);
     if (++call.num_called == request.num_ranks) finish(call);
     changed_.notify_all();
-    if (!wait_for(lock, [&] { return call.done; })) return;
+    if (!wait_for(lock, connection, [&] { return call.done; })) return;
     output = std::move(call.outputs[own]);
     if (--call.num_left == 0) calls_.erase(number);
   }
@@ -156,7 +188,7 @@ void Server::finish(Call& call) {
       }
       break;
     }
-    default: shutdown(listener_, SHUT_RDWR); break;  // all have come
+    default: break;
   }
   call.done = true;
 }

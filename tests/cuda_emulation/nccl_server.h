@@ -1,9 +1,11 @@
 // Where the ranks of an emulated NCCL communicator meet: a thread of the process that made the id, at a socket of that name.
 //
-// A rank has one connection and sends one request after the other.  Collectives are answered when all ranks have sent theirs; calls
-// that do not fit each other are never answered.  Private to the emulation.
+// A rank has a connection for data and one for meetings, and sends one request after the other on each.  Collectives are answered
+// when all ranks have sent theirs, meetings when enough have come to each; calls that do not fit each other are never answered.
+// Private to the emulation.
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -14,15 +16,26 @@
 namespace cuda_emulation {
 
 struct NcclRequest {
-  enum class Kind : uint32_t { kHello, kAllReduce, kReduce, kBroadcast, kAllGather, kReduceScatter, kSend, kRecv };
-  Kind kind = Kind::kHello;
+  enum class Kind : uint32_t { kMeet, kAllReduce, kReduce, kBroadcast, kAllGather, kReduceScatter, kSend, kRecv };
+  Kind kind = Kind::kMeet;
   int32_t rank = 0;
   int32_t num_ranks = 0;
   int32_t type = 0;
   int32_t op = 0;
   int32_t peer = -1;      // root, or the other side of a message
   uint64_t count = 0;     // elements of the call's count argument
-  uint64_t num_bytes = 0;  // that follow
+  uint64_t num_bytes = 0;  // that follow; kMeet: NcclMeetings
+};
+
+/// Where ranks wait for each other: all of them, or two.
+struct NcclMeeting {
+  static constexpr int32_t kAll = -1;
+  int32_t from = kAll;  // the rank that sends to `to`
+  int32_t to = 0;       // kAll: a number for the occasion
+  auto operator<=>(const NcclMeeting&) const = default;
+
+  static NcclMeeting hello() { return {kAll, -1}; }
+  static NcclMeeting goodbye() { return {kAll, -2}; }  // a rank that is gone counts too
 };
 
 /// Begins to serve a new communicator; the socket's name.

@@ -183,7 +183,11 @@ void Runtime::run_first(Lock& lock, Stream& stream) {
       task.record->done = true;
       task.record->time = std::chrono::steady_clock::now();
       break;
-    case Task::Kind::kWait: force(lock, *task.record->stream, task.record->ticket); break;
+    case Task::Kind::kWait:
+      stream.awaited = task.record;
+      force(lock, *task.record->stream, task.record->ticket);
+      stream.awaited = nullptr;
+      break;
     case Task::Kind::kHostFunction:
     case Task::Kind::kExternal:
       if (!failed) {
@@ -230,6 +234,36 @@ void Runtime::synchronize_blocking_streams(Lock& lock, const Device& device) {
       force(lock, *stream, stream->num_queued);
     }
   }
+}
+
+bool Runtime::is_behind(const Stream& stream, const Stream& other, uint64_t ticket) const {
+  std::map<const Stream*, uint64_t> known;  // how far each is done before what is queued next
+  std::vector<std::pair<const Stream*, uint64_t>> found = {{&stream, stream.num_queued}};
+  while (!found.empty()) {
+    const auto [at, until] = found.back();
+    found.pop_back();
+    const uint64_t before = std::max(known[at], at->num_completed);
+    if (until <= before) continue;
+    known[at] = until;
+    if (at->awaited != nullptr) found.emplace_back(at->awaited->stream.get(), at->awaited->ticket);
+    uint64_t number = at->num_queued - at->tasks.size();
+    for (const Task& task : at->tasks) {
+      if (++number <= until && task.kind == Task::Kind::kWait) found.emplace_back(task.record->stream.get(), task.record->ticket);
+    }
+  }
+  return std::max(known[&other], other.num_completed) >= ticket;
+}
+
+Use Runtime::use_of(const void* p) {
+  Device* const device = device_of(p);
+  return {device, p, device != nullptr ? device->memory.block_number(p) : 0};
+}
+
+bool Runtime::is_alive(const Use& use, const char* task) {
+  if (use.device == nullptr || use.device->memory.block_number(use.p) == use.block) return true;
+  use.device->failed = cudaErrorIllegalAddress;
+  refuse(std::string(task) + ": memory of " + use.device->memory.name() + " was freed before what was queued with it ran");
+  return false;
 }
 
 // Only the list's own pointer is left of a stream that was destroyed.

@@ -53,6 +53,13 @@ struct Device {
   std::set<int> peers;
 };
 
+/// Memory that a task was queued with.
+struct Use {
+  Device* device = nullptr;  // none: memory of the host
+  const void* p = nullptr;
+  uint64_t block = 0;
+};
+
 struct Stream {
   Device* device;
   unsigned int flags;
@@ -61,6 +68,7 @@ struct Stream {
   uint64_t num_queued = 0;  // tickets given
   uint64_t num_completed = 0;
   bool busy = false;  // some thread runs its first task
+  std::shared_ptr<Record> awaited;  // by that task
 };
 
 class Runtime {
@@ -84,6 +92,13 @@ class Runtime {
   void synchronize(Lock& lock, const Device& device);
   /// As the legacy default stream does: streams made with cudaStreamNonBlocking go on by themselves.
   void synchronize_blocking_streams(Lock& lock, const Device& device);
+
+  /// Whether what is queued on `stream` from now on begins after `other` has passed the ticket.
+  bool is_behind(const Stream& stream, const Stream& other, uint64_t ticket) const;
+
+  /// Of a task that is queued now, and whether that memory was not freed meanwhile: else its device fails.
+  Use use_of(const void* p);
+  bool is_alive(const Use& use, const char* task);
 
   std::shared_ptr<Stream> find(cudaStream_t stream);
   std::map<void*, std::shared_ptr<Stream>> streams;  // by handle, those that were not destroyed

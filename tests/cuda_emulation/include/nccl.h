@@ -1,8 +1,9 @@
 // NCCL's names and numbers, as far as tandem uses them, for the emulation: ranks are threads or processes of one machine.
 //
 // As on GPUs, a collective is queued in its stream and runs there by and by, without anybody asking; ranks whose calls do not fit
-// each other, or of which one is gone, wait for ever, until the communicator is aborted.  A sum of half types is rounded after each
-// rank.  See README.md.
+// each other, or of which one is gone, wait for ever, until the communicator is aborted.  A call on a communicator that does not
+// block is ncclInProgress until it is queued, which for the first of its kind is when all ranks have made it.  A sum of half types is
+// rounded after each rank.  What is reported: README.md.
 #pragma once
 
 #include <climits>
@@ -12,8 +13,8 @@
 
 #define NCCL_MAJOR 2
 #define NCCL_MINOR 28
-#define NCCL_PATCH 0
-#define NCCL_VERSION_CODE 22800
+#define NCCL_PATCH 9
+#define NCCL_VERSION_CODE 22809
 #define NCCL_CONFIG_UNDEF_INT INT_MIN
 #define NCCL_UNIQUE_ID_BYTES 128
 
@@ -65,7 +66,9 @@ const char* ncclGetLastError(ncclComm_t comm);
 /// With config->blocking = 0 the communicator is made meanwhile: ncclCommGetAsyncError says ncclInProgress until it is there.
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int num_ranks, ncclUniqueId id, int rank, ncclConfig_t* config);
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state);
+/// Waits until the other ranks have destroyed or aborted theirs, or are gone.
 ncclResult_t ncclCommDestroy(ncclComm_t comm);
+/// Waits for nothing, and may be called while another thread's call is under way.
 ncclResult_t ncclCommAbort(ncclComm_t comm);
 
 ncclResult_t ncclAllReduce(const void* send, void* recv, size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
@@ -85,6 +88,7 @@ ncclResult_t ncclGroupStart();
 ncclResult_t ncclGroupEnd();
 
 ncclResult_t ncclMemAlloc(void** memory, size_t num_bytes);
+/// At once, though the GPU may still use it.
 ncclResult_t ncclMemFree(void* memory);
 ncclResult_t ncclCommRegister(ncclComm_t comm, void* memory, size_t num_bytes, void** handle);
 ncclResult_t ncclCommDeregister(ncclComm_t comm, void* handle);

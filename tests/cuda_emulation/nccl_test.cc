@@ -1,0 +1,294 @@
+// The emulated NCCL: what it reports and where it waits, as the real one does.  One thread is both ranks, with a device each.
+#include <gmock/gmock.h>
+#include <nccl.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <tandem/tests/cuda_emulation/test_support.h>
+
+namespace cuda_emulation::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using namespace std::chrono_literals;
+using Floats = std::vector<float>;
+
+constexpr size_t kCount = 3;
+
+/// What a rank has on its device.
+struct Side {
+  explicit Side(int rank) : values(Floats(kCount, static_cast<float>(rank + 1))) {}
+  Stream stream;
+  Buffer<float> values;
+};
+
+class Nccl : public CudaTest {
+ protected:
+  void SetUp() override {
+    CudaTest::SetUp();
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
+    for (int rank = 0; rank < 2; ++rank) {
+      cudaSetDevice(rank);
+      sides_[static_cast<size_t>(rank)] = std::make_unique<Side>(rank);
+    }
+    comms_ = join();
+  }
+  void TearDown() override {
+    for (const ncclComm_t comm : comms_) EXPECT_EQ(ncclCommAbort(comm), ncclSuccess);
+    for (auto& side : sides_) side.reset();
+    CudaTest::TearDown();
+  }
+
+  std::array<ncclComm_t, 2> join() {
+    ncclUniqueId id;
+    EXPECT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+    std::array<ncclComm_t, 2> comms = {};
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    for (int rank = 0; rank < 2; ++rank) {
+      cudaSetDevice(rank);
+      EXPECT_EQ(ncclCommInitRankConfig(&comms[static_cast<size_t>(rank)], 2, id, rank, &config), ncclInProgress);
+    }
+    for (const ncclComm_t comm : comms) EXPECT_EQ(settled(comm), ncclSuccess);
+    return comms;
+  }
+
+  static ncclResult_t state(ncclComm_t comm) {
+    ncclResult_t state = ncclInternalError;
+    EXPECT_EQ(ncclCommGetAsyncError(comm, &state), ncclSuccess);
+    return state;
+  }
+  static ncclResult_t settled(ncclComm_t comm) {
+    ncclResult_t result = state(comm);
+    for (; result == ncclInProgress; result = state(comm)) std::this_thread::sleep_for(1ms);
+    return result;
+  }
+  static bool stays_in_progress(ncclComm_t comm) {
+    std::this_thread::sleep_for(100ms);
+    return state(comm) == ncclInProgress;
+  }
+
+  Side& side(size_t rank) { return *sides_[rank]; }
+  float* data(size_t rank) { return side(rank).values.data(); }
+  ncclResult_t all_reduce(ncclComm_t comm, size_t rank) {
+    return ncclAllReduce(data(rank), data(rank), kCount, ncclFloat32, ncclSum, comm, side(rank).stream);
+  }
+  ncclResult_t all_reduce(size_t rank) { return all_reduce(comms_[rank], rank); }
+  void all_reduce() {
+    for (const size_t rank : {0U, 1U}) EXPECT_EQ(all_reduce(rank), ncclInProgress);
+    for (const ncclComm_t comm : comms_) EXPECT_EQ(settled(comm), ncclSuccess);
+    for (const size_t rank : {0U, 1U}) EXPECT_CUDA(cudaStreamSynchronize(side(rank).stream));
+  }
+
+  std::array<std::unique_ptr<Side>, 2> sides_;
+  std::array<ncclComm_t, 2> comms_ = {};
+};
+
+TEST_F(Nccl, Sums) {
+  all_reduce();
+  for (const size_t rank : {0U, 1U}) EXPECT_EQ(side(rank).values.values(), Floats(kCount, 3));
+}
+
+// --- links ---
+
+TEST_F(Nccl, TheFirstCallOfAKindIsInProgressUntilAllHaveMadeIt) {
+  EXPECT_EQ(all_reduce(0), ncclInProgress);
+  EXPECT_TRUE(stays_in_progress(comms_[0]));
+  EXPECT_EQ(all_reduce(0), ncclInvalidArgument);  // nothing is called meanwhile
+  EXPECT_EQ(ncclCommDestroy(comms_[0]), ncclInvalidArgument);
+  EXPECT_EQ(all_reduce(1), ncclInProgress);
+  EXPECT_EQ(settled(comms_[0]), ncclSuccess);
+  EXPECT_EQ(settled(comms_[1]), ncclSuccess);
+  EXPECT_EQ(all_reduce(0), ncclInProgress);
+  EXPECT_EQ(settled(comms_[0]), ncclSuccess);  // it has its links
+  const auto broadcast = [&](size_t rank) {
+    return ncclBroadcast(data(rank), data(rank), kCount, ncclFloat32, 0, comms_[rank], side(rank).stream);
+  };
+  EXPECT_EQ(broadcast(0), ncclInProgress);
+  EXPECT_TRUE(stays_in_progress(comms_[0]));
+}
+
+TEST_F(Nccl, AMessageNeedsALinkBetweenItsTwo) {
+  ASSERT_EQ(ncclSend(data(0), kCount, ncclFloat32, 1, comms_[0], side(0).stream), ncclInProgress);
+  EXPECT_TRUE(stays_in_progress(comms_[0]));
+  ASSERT_EQ(ncclRecv(data(1), kCount, ncclFloat32, 0, comms_[1], side(1).stream), ncclInProgress);
+  EXPECT_EQ(settled(comms_[0]), ncclSuccess);
+  EXPECT_EQ(settled(comms_[1]), ncclSuccess);
+  EXPECT_CUDA(cudaStreamSynchronize(side(1).stream));
+  EXPECT_EQ(side(1).values.values(), Floats(kCount, 1));
+}
+
+// What a stream is given before the call has its place there comes before it.
+TEST_F(Nccl, ACallIsQueuedWhenItIsNoLongerInProgress) {
+  EXPECT_EQ(all_reduce(0), ncclInProgress);
+  EXPECT_CUDA(cudaMemsetAsync(data(0), 0, kCount * sizeof(float), side(0).stream));
+  EXPECT_EQ(all_reduce(1), ncclInProgress);
+  for (const ncclComm_t comm : comms_) EXPECT_EQ(settled(comm), ncclSuccess);
+  for (const size_t rank : {0U, 1U}) EXPECT_CUDA(cudaStreamSynchronize(side(rank).stream));
+  EXPECT_EQ(side(0).values.values(), Floats(kCount, 2));
+}
+
+// --- the end ---
+
+TEST_F(Nccl, AbortEndsACallThatIsInProgressAndWaitsForNothing) {
+  EXPECT_EQ(all_reduce(0), ncclInProgress);
+  EXPECT_EQ(ncclCommAbort(comms_[0]), ncclSuccess);
+  comms_[0] = nullptr;
+  EXPECT_CUDA(cudaStreamSynchronize(side(0).stream));
+}
+
+TEST_F(Nccl, AbortDrainsTheStream) {
+  all_reduce();
+  EXPECT_EQ(all_reduce(0), ncclInProgress);
+  EXPECT_EQ(settled(comms_[0]), ncclSuccess);
+  std::this_thread::sleep_for(50ms);
+  EXPECT_EQ(cudaStreamQuery(side(0).stream), cudaErrorNotReady);
+  EXPECT_EQ(ncclCommAbort(comms_[0]), ncclSuccess);
+  comms_[0] = nullptr;
+  EXPECT_CUDA(cudaStreamSynchronize(side(0).stream));
+  EXPECT_EQ(side(0).values.values(), Floats(kCount, 3));  // as the first sum has left it
+}
+
+TEST_F(Nccl, DestroyWaitsForTheOthers) {
+  for (const bool aborts : {false, true}) {
+    std::atomic<bool> ended{false};
+    std::thread first([&] {
+      EXPECT_EQ(ncclCommDestroy(comms_[0]), ncclSuccess);
+      ended = true;
+    });
+    std::this_thread::sleep_for(100ms);
+    EXPECT_FALSE(ended);
+    EXPECT_EQ(aborts ? ncclCommAbort(comms_[1]) : ncclCommDestroy(comms_[1]), ncclSuccess);
+    first.join();
+    comms_ = join();
+  }
+}
+
+TEST_F(Nccl, AbortEndsADestroyThatWaits) {
+  std::thread first([&] { EXPECT_EQ(ncclCommDestroy(comms_[0]), ncclSuccess); });
+  std::this_thread::sleep_for(50ms);
+  EXPECT_EQ(ncclCommAbort(comms_[0]), ncclSuccess);
+  first.join();
+  comms_[0] = nullptr;
+}
+
+// --- faults of the caller ---
+
+using NcclDeathTest = Nccl;
+
+TEST_F(NcclDeathTest, UseAfterTheEnd) {
+  EXPECT_DEATH(
+      {
+        ncclCommAbort(comms_[0]);
+        all_reduce(0);
+      },
+      "ncclAllReduce after the communicator was destroyed or aborted");
+}
+
+TEST_F(NcclDeathTest, AnAbortWithinAnOpenGroup) {
+  EXPECT_DEATH(
+      {
+        ncclGroupStart();
+        all_reduce(0);
+        std::thread([&] { ncclCommAbort(comms_[0]); }).join();
+        ncclGroupEnd();
+      },
+      "ncclGroupEnd after the communicator was destroyed or aborted");
+}
+
+TEST_F(NcclDeathTest, TwoThreadsAtOnce) {
+  EXPECT_DEATH(
+      {
+        ncclGroupStart();
+        all_reduce(0);
+        std::thread([&] { state(comms_[0]); }).join();
+      },
+      "ncclCommGetAsyncError while another thread is in ncclAllReduce of an open group on the communicator of rank 0");
+  EXPECT_DEATH(
+      {
+        std::thread first([&] { ncclCommDestroy(comms_[0]); });
+        std::this_thread::sleep_for(100ms);
+        state(comms_[0]);
+        first.join();
+      },
+      "ncclCommGetAsyncError while another thread is in ncclCommDestroy on the communicator of rank 0");
+}
+
+TEST_F(NcclDeathTest, RegisteredMemoryIsFreed) {
+  EXPECT_DEATH(
+      {
+        void* memory = nullptr;
+        void* handle = nullptr;
+        cudaSetDevice(0);
+        ncclMemAlloc(&memory, 64);
+        ncclCommRegister(comms_[0], memory, 64, &handle);
+        ncclMemFree(memory);
+      },
+      "ncclMemFree of memory that is registered");
+}
+
+TEST_F(Nccl, MemoryIsFreedThoughTheGpuStillUsesIt) {
+  all_reduce();
+  for (const bool again : {false, true}) {  // the same address
+    void* memory = nullptr;
+    cudaSetDevice(0);
+    ASSERT_EQ(ncclMemAlloc(&memory, kCount * sizeof(float)), ncclSuccess);
+    EXPECT_CUDA(cudaMemsetAsync(memory, 0, kCount * sizeof(float), side(0).stream));
+    EXPECT_EQ(ncclAllReduce(memory, memory, kCount, ncclFloat32, ncclSum, comms_[0], side(0).stream), ncclInProgress);
+    EXPECT_EQ(settled(comms_[0]), ncclSuccess);
+    std::this_thread::sleep_for(50ms);  // rank 1 has not come
+    EXPECT_EQ(ncclMemFree(memory), ncclSuccess);
+    void* other = nullptr;
+    if (again) {
+      EXPECT_EQ(ncclMemAlloc(&other, kCount * sizeof(float)), ncclSuccess);
+      EXPECT_EQ(other, memory);
+    }
+    EXPECT_EQ(all_reduce(1), ncclInProgress);
+    EXPECT_EQ(cudaStreamSynchronize(side(0).stream), cudaErrorIllegalAddress);
+    EXPECT_EQ(last_report(), "NCCL: memory of cuda:0 was freed before what was queued with it ran");
+    reset();
+    EXPECT_EQ(ncclMemFree(other), ncclSuccess);
+    EXPECT_EQ(settled(comms_[1]), ncclSuccess);
+  }
+}
+
+TEST_F(Nccl, MemoryRunsOut) {
+  void* memory = nullptr;
+  EXPECT_EQ(ncclMemAlloc(&memory, size_t{1} << 40), ncclUnhandledCudaError);
+}
+
+// --- two communicators of a device ---
+
+TEST_F(Nccl, TwoCommunicatorsOfADeviceAreOrderedByEvents) {
+  all_reduce();
+  const auto others = join();
+  cudaSetDevice(0);
+  const Side mine(0);
+  const auto other = [&] {
+    return ncclAllReduce(mine.values.data(), mine.values.data(), kCount, ncclFloat32, ncclSum, others[0], mine.stream);
+  };
+  EXPECT_EQ(all_reduce(0), ncclInProgress);
+  EXPECT_EQ(settled(comms_[0]), ncclSuccess);
+  EXPECT_EQ(other(), ncclInvalidUsage);
+  EXPECT_THAT(last_report(), HasSubstr("calls of two communicators are queued on one device and no event orders them"));
+  EXPECT_THAT(ncclGetLastError(others[0]), HasSubstr("no event orders them"));
+  const Event event;
+  const Stream between;
+  EXPECT_CUDA(cudaEventRecord(event, side(0).stream));
+  EXPECT_CUDA(cudaStreamWaitEvent(between, event, 0));
+  EXPECT_CUDA(cudaEventRecord(event, between));
+  EXPECT_CUDA(cudaStreamWaitEvent(mine.stream, event, 0));
+  EXPECT_EQ(other(), ncclInProgress);
+  for (const ncclComm_t comm : others) EXPECT_EQ(ncclCommAbort(comm), ncclSuccess);
+  EXPECT_EQ(all_reduce(1), ncclInProgress);
+  EXPECT_CUDA(cudaStreamSynchronize(mine.stream));
+}
+
+}  // namespace
+}  // namespace cuda_emulation::testing
