@@ -39,7 +39,9 @@ TEST(Cuda, WhatIsThere) {
   EXPECT_GT(properties.num_multiprocessors, 0);
   EXPECT_GT(properties.memory_bytes, int64_t{1} << 20);
   const std::string count = std::to_string(cuda::device_count());
-  EXPECT_EQ(error_text<DeviceError>([] { static_cast<void>(zeros({2}, {kFloat32, Device("cuda:77")})); }),
+  EXPECT_EQ(error_text<DeviceError>([] {
+              static_cast<void>(zeros({2}, {kFloat32, Device("cuda:77")}));
+            }),
             "cuda:77: there is no such device; " + count + (count == "1" ? " GPU is here" : " GPUs are here"));
   EXPECT_EQ(error_text<DeviceError>([] { cuda::synchronize(Device()); }), "cpu: is no GPU");
 }
@@ -69,7 +71,8 @@ TEST(Cuda, ACopyThatFailsGivesItsPinnedMemoryBack) {
   const Tensor there = moved(x, kGpu);
   const int64_t kept = cuda::pinned_bytes();
   for (const bool to_gpu : {true, false}) {
-    EXPECT_THROW(cuda::copy_pageable(kGpu, to_gpu ? nullptr : x.data_ptr(), to_gpu ? x.data_ptr() : nullptr, x.num_bytes(), to_gpu),
+    EXPECT_THROW(cuda::copy_pageable(kGpu, to_gpu ? nullptr : x.data_ptr(), to_gpu ? x.data_ptr() : nullptr,
+                                     x.num_bytes(), to_gpu),
                  BackendError);
   }
   EXPECT_TRUE(chores::bytes_equal(moved(there, Device()), x));
