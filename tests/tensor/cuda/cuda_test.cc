@@ -206,7 +206,9 @@ void check_order(DType dtype, const std::function<void(const Tensor& x, const Te
     chores::fill(x, 3);
     f(x, y);
     chores::fill(x, 4);
-    if (x_first) EXPECT_EQ(x.to_vector<float>(), std::vector<float>(1000, 4));
+    if (x_first) {
+      EXPECT_EQ(x.to_vector<float>(), std::vector<float>(1000, 4));
+    }
     EXPECT_EQ(y.to_vector<double>(), std::vector<double>(1000, 3));
   }
 }
