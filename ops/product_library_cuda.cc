@@ -124,9 +124,9 @@ ProductAlgorithm choose(const Problem& problem, F run) {
 int64_t product_workspace_bytes(DType dtype) { return dtype == kFloat32 || dtype == kFloat64 ? 1 : 0; }
 
 /// The CPU's product, for what the own kernel would take long for; all else proves that kernel.
-bool library_product(const KernelContext& context, DType dtype, int64_t batches, int64_t m, int64_t n, int64_t k, double alpha,
-                     const MatrixOperand& a, const int64_t* a_offsets, const MatrixOperand& b, const int64_t* b_offsets,
-                     double beta, ProductEpilogue epilogue, void* workspace, void* out) {
+bool library_product(const KernelContext& context, DType dtype, int64_t batches, int64_t m, int64_t n, int64_t k,
+                     double alpha, const MatrixOperand& a, const int64_t* a_offsets, const MatrixOperand& b,
+                     const int64_t* b_offsets, double beta, ProductEpilogue epilogue, void* workspace, void* out) {
   constexpr int64_t kLong = 6 * 6 * 6;
   if ((dtype != kFloat32 && dtype != kFloat64) || batches * m * n * k < kLong || workspace == nullptr) return false;
   const Problem problem{context.device.index, false, dtype, 1, m, n, k, a.transposed, b.transposed, a.leading, b.leading, 0, 0,

@@ -54,9 +54,9 @@ struct CpuContext : KernelContext {
 
 /// Calls the kernel of that name for the context's device; `context` is evaluated once.
 #ifdef TANDEM_WITH_CUDA
-#define TANDEM_KERNEL(context, name, ...)                                                                                  \
-  [&](const KernelContext& once) {                                                                                         \
-    return once.device.is_cpu() ? cpu::name(once, __VA_ARGS__) : cuda::name(once, __VA_ARGS__);                            \
+#define TANDEM_KERNEL(context, name, ...)                                                       \
+  [&](const KernelContext& once) {                                                              \
+    return once.device.is_cpu() ? cpu::name(once, __VA_ARGS__) : cuda::name(once, __VA_ARGS__); \
   }(context)
 #else
 #define TANDEM_KERNEL(context, name, ...) cpu::name(context, __VA_ARGS__)

@@ -1,8 +1,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <functional>
 #include <thread>
 
 #include <tandem/tests/cuda_emulation/nccl_communicator.h>
@@ -27,6 +29,58 @@ std::set<NcclMeeting> links_of(const NcclLaunch& launch) {
   }
   return links;
 }
+
+/// A call on the GPU.  Its memory is its own until it is over: what it writes is 0xFF meanwhile.
+struct Transfer {
+  NcclLaunch launch;
+  std::vector<std::vector<std::byte>> inputs = {};
+  bool arrived = false;
+
+  bool is_alive(Runtime& runtime) const {
+    return std::all_of(launch.uses.begin(), launch.uses.end(), [&](const Use& use) { return runtime.is_alive(use, "NCCL"); });
+  }
+
+  void begin(Runtime& runtime) {
+    if (!is_alive(runtime)) return;
+    for (Exchange& e : launch.exchanges) {
+      const auto* bytes = static_cast<const std::byte*>(e.send);
+      e.bytes.assign(bytes, bytes + e.request.num_bytes);
+      inputs.push_back(e.bytes);
+    }
+    for (const Exchange& e : launch.exchanges) {
+      if (e.recv_bytes > 0) std::memset(e.recv, 0xFF, e.recv_bytes);
+    }
+  }
+
+  void end(Runtime& runtime) const {
+    if (!is_alive(runtime) || !arrived) return;  // it may write until it is aborted
+    if (!is_untouched()) {
+      runtime.fail(*launch.stream->device, "NCCL: memory of " + launch.stream->device->memory.name() +
+                                               " was written while a call had it");
+      return;
+    }
+    for (const Exchange& e : launch.exchanges) {
+      if (e.recv_bytes > 0) std::memcpy(e.recv, e.bytes.data(), e.recv_bytes);
+    }
+  }
+
+  bool is_untouched() const {
+    const auto is_written = [&](const Exchange& in) {
+      return std::any_of(launch.exchanges.begin(), launch.exchanges.end(), [&](const Exchange& e) {
+        const auto* const from = static_cast<const std::byte*>(in.send);
+        const auto* const to = static_cast<const std::byte*>(e.recv);
+        return from < to + e.recv_bytes && to < from + in.request.num_bytes;
+      });
+    };
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const Exchange& e = launch.exchanges[i];
+      if (!inputs[i].empty() && !is_written(e) && std::memcmp(e.send, inputs[i].data(), inputs[i].size()) != 0) return false;
+      const auto* const output = static_cast<const std::byte*>(e.recv);
+      if (!std::all_of(output, output + e.recv_bytes, [](std::byte byte) { return byte == std::byte{0xFF}; })) return false;
+    }
+    return true;
+  }
+};
 
 }  // namespace
 
@@ -88,39 +142,20 @@ void Communicator::run_launcher(const std::string& server) {
   changed_.notify_all();
 }
 
-/// Three tasks: the GPU reads, exchanges, writes.
 void Communicator::queue(NcclLaunch launch) {
-  struct State {
-    NcclLaunch launch;
-    bool arrived = false;
-  };
   const auto stream = launch.stream;
-  const auto state = std::make_shared<State>(State{std::move(launch)});
+  const auto transfer = std::make_shared<Transfer>(Transfer{std::move(launch)});
   const unsigned int arena = 1U << device;
   Call call;
   Runtime& runtime = call.runtime();
-  const auto is_alive = [&runtime, state] {
-    for (const Use& use : state->launch.uses) {
-      if (!runtime.is_alive(use, "NCCL")) return false;
-    }
-    return true;
+  const auto enqueue = [&](Task::Kind kind, unsigned int arenas, std::function<void()> work) {
+    return runtime.enqueue(call.lock(), stream, {kind, arenas, std::move(work), nullptr});
   };
-  runtime.enqueue(call.lock(), stream, {Task::Kind::kMemory, arena, [state, is_alive] {
-                    if (!is_alive()) return;
-                    for (Exchange& e : state->launch.exchanges) {
-                      const auto* bytes = static_cast<const std::byte*>(e.send);
-                      e.bytes.assign(bytes, bytes + e.request.num_bytes);
-                    }
-                  }, nullptr});
-  runtime.enqueue(call.lock(), stream, {Task::Kind::kExternal, kNoArenas, [state, self = shared_from_this()] {
-                    state->arrived = self->exchange(state->launch.exchanges);
-                  }, nullptr});
-  const uint64_t ticket = runtime.enqueue(call.lock(), stream, {Task::Kind::kMemory, arena, [state, is_alive] {
-                    if (!is_alive() || !state->arrived) return;  // it may write until it is aborted
-                    for (const Exchange& e : state->launch.exchanges) {
-                      if (e.recv_bytes > 0) std::memcpy(e.recv, e.bytes.data(), e.recv_bytes);
-                    }
-                  }, nullptr});
+  enqueue(Task::Kind::kMemory, arena, [transfer, &runtime] { transfer->begin(runtime); });
+  enqueue(Task::Kind::kExternal, kNoArenas, [transfer, self = shared_from_this()] {
+    transfer->arrived = self->exchange(transfer->launch.exchanges);
+  });
+  const uint64_t ticket = enqueue(Task::Kind::kMemory, arena, [transfer, &runtime] { transfer->end(runtime); });
   std::lock_guard lock(mutex_);
   last_stream_ = stream;
   last_ticket_ = ticket;

@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <memory>
 #include <string>
 #include <thread>
@@ -15,7 +16,9 @@
 namespace cuda_emulation::testing {
 namespace {
 
+using ::testing::Each;
 using ::testing::HasSubstr;
+using ::testing::IsNan;
 using namespace std::chrono_literals;
 using Floats = std::vector<float>;
 
@@ -152,7 +155,7 @@ TEST_F(Nccl, AbortDrainsTheStream) {
   EXPECT_EQ(ncclCommAbort(comms_[0]), ncclSuccess);
   comms_[0] = nullptr;
   EXPECT_CUDA(cudaStreamSynchronize(side(0).stream));
-  EXPECT_EQ(side(0).values.values(), Floats(kCount, 3));  // as the first sum has left it
+  EXPECT_THAT(side(0).values.values(), Each(IsNan()));
 }
 
 TEST_F(Nccl, DestroyWaitsForTheOthers) {
@@ -254,6 +257,25 @@ TEST_F(Nccl, MemoryIsFreedThoughTheGpuStillUsesIt) {
     EXPECT_EQ(last_report(), "NCCL: memory of cuda:0 was freed before what was queued with it ran");
     reset();
     EXPECT_EQ(ncclMemFree(other), ncclSuccess);
+    EXPECT_EQ(settled(comms_[1]), ncclSuccess);
+  }
+}
+
+TEST_F(Nccl, MemoryIsACallsOwnUntilItIsOver) {
+  all_reduce();
+  for (const bool input : {false, true}) {
+    cudaSetDevice(0);
+    const Buffer<float> from(Floats(kCount, 1)), to(Floats(kCount, 1));
+    const Stream other;
+    EXPECT_EQ(ncclAllReduce(from.data(), to.data(), kCount, ncclFloat32, ncclSum, comms_[0], side(0).stream), ncclInProgress);
+    EXPECT_EQ(settled(comms_[0]), ncclSuccess);
+    while (!std::isnan(to.values()[0])) std::this_thread::sleep_for(1ms);  // it has not begun
+    EXPECT_CUDA(cudaMemsetAsync(input ? from.data() : to.data(), 0, sizeof(float), other));
+    EXPECT_CUDA(cudaStreamSynchronize(other));
+    EXPECT_EQ(all_reduce(1), ncclInProgress);
+    EXPECT_EQ(cudaStreamSynchronize(side(0).stream), cudaErrorIllegalAddress);
+    EXPECT_EQ(last_report(), "NCCL: memory of cuda:0 was written while a call had it");
+    reset();
     EXPECT_EQ(settled(comms_[1]), ncclSuccess);
   }
 }

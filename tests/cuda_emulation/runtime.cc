@@ -261,8 +261,8 @@ Use Runtime::use_of(const void* p) {
 
 bool Runtime::is_alive(const Use& use, const char* task) {
   if (use.device == nullptr || use.device->memory.block_number(use.p) == use.block) return true;
-  use.device->failed = cudaErrorIllegalAddress;
-  refuse(std::string(task) + ": memory of " + use.device->memory.name() + " was freed before what was queued with it ran");
+  fail(*use.device, std::string(task) + ": memory of " + use.device->memory.name() +
+                        " was freed before what was queued with it ran");
   return false;
 }
 
@@ -303,6 +303,11 @@ void Runtime::run_kernel(Device& device, const cudaLaunchConfig_t& config, const
 void Runtime::refuse(const std::string& text) {
   last_report = text;
   std::fprintf(stderr, "cuda_emulation: %s\n", text.c_str());
+}
+
+void Runtime::fail(Device& device, const std::string& text) {
+  device.failed = cudaErrorIllegalAddress;
+  refuse(text);
 }
 
 void Runtime::reset() {

@@ -115,6 +115,7 @@ class Runtime {
   void run_kernel(Device& device, const cudaLaunchConfig_t& config, const KernelCall& call);
 
   void refuse(const std::string& text);  // a report for a call that CUDA would accept
+  void fail(Device& device, const std::string& text);  // ... and for what a task may not do
   std::string last_report;
   bool set_order(const std::string& order);
   bool checks = true;

@@ -50,13 +50,11 @@ TEST_P(GpuWorlds, EqualOneProcessOnTheJoinedBatch) {
 }
 
 // tools/gpu_check chooses by these names.
-INSTANTIATE_TEST_SUITE_P(, GpuWorlds,
-                         ::testing::Combine(::testing::Values(1, 2, 4),
-                                            ::testing::Values(Buckets{"Tiny", kTiny}, Buckets{"Usual", {}},
-                                                              Buckets{"Huge", kHuge})),
-                         [](const auto& world) {
-                           return "Of" + std::to_string(std::get<0>(world.param)) + std::get<1>(world.param).name;
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    , GpuWorlds,
+    ::testing::Combine(::testing::Values(1, 2, 4),
+                       ::testing::Values(Buckets{"Tiny", kTiny}, Buckets{"Usual", {}}, Buckets{"Huge", kHuge})),
+    [](const auto& world) { return "Of" + std::to_string(std::get<0>(world.param)) + std::get<1>(world.param).name; });
 
 TEST(GpuDdp, HooksRoundWhatTravels) {
   const std::vector<double> expected = joined_batch(kSteps);

@@ -173,8 +173,8 @@ TEST(GpuGroup, WhatItDoesNotMoveIsAnErrorBeforeAnythingIsSent) {
     EXPECT_EQ(x.to_vector<float>(), Floats(4, 2));
     const Tensor elsewhere = full({4}, 1, {kFloat32, Device::cuda(1 - group.rank())});
     EXPECT_EQ(error_text<DeviceError>([&] { group.all_reduce(elsewhere); }),
-              str("all_reduce: this group moves tensors of cuda:", group.rank(), ", and was given one on cuda:", 1 - group.rank(),
-                  "\n  a rank has one GPU; new_group makes another group"));
+              str("all_reduce: this group moves tensors of cuda:", group.rank(), ", and was given one on cuda:",
+                  1 - group.rank(), "\n  a rank has one GPU; new_group makes another group"));
   });
 }
 

@@ -48,17 +48,18 @@ struct Matrices {
 };
 
 void check_product(DType dtype, bool a_transposed, bool b_transposed, double alpha, double beta, bool epilogue) {
-  SCOPED_TRACE(str(dtype, a_transposed ? " aT" : "", b_transposed ? " bT" : "", " beta ", beta, epilogue ? " epilogue" : ""));
+  SCOPED_TRACE(
+      str(dtype, a_transposed ? " aT" : "", b_transposed ? " bT" : "", " beta ", beta, epilogue ? " epilogue" : ""));
   const Matrices a(kM, kK, a_transposed, dtype, 1), b(kK, kN, b_transposed, dtype, 2);
   const Dense old_values = whole_numbers({kBatches, kM, kN}, dtype, 3), bias_values = whole_numbers({kN}, dtype, 4);
   const Tensor bias = make_tensor(bias_values, dtype, Layout::kContiguous, kGpu);
   const Tensor out = make_tensor(old_values, dtype, Layout::kContiguous, kGpu);
   const KernelContext context = kernel_context(kGpu);
   const ProductEpilogue end{epilogue ? bias.data_ptr() : nullptr, epilogue};
-  ASSERT_FALSE(cuda::library_product(context, dtype, kBatches, kM, kN, kK, alpha, a.operand(), a.offsets.data(), b.operand(),
-                                     b.offsets.data(), beta, end, nullptr, out.data_ptr()));
-  cuda::product(context, dtype, kBatches, kM, kN, kK, alpha, a.operand(), a.offsets.data(), b.operand(), b.offsets.data(), beta,
-                end, nullptr, out.data_ptr());
+  ASSERT_FALSE(cuda::library_product(context, dtype, kBatches, kM, kN, kK, alpha, a.operand(), a.offsets.data(),
+                                     b.operand(), b.offsets.data(), beta, end, nullptr, out.data_ptr()));
+  cuda::product(context, dtype, kBatches, kM, kN, kK, alpha, a.operand(), a.offsets.data(), b.operand(),
+                b.offsets.data(), beta, end, nullptr, out.data_ptr());
 
   Dense expected = dense_zeros({kBatches, kM, kN});
   for (int64_t i = 0; i < expected.num_elements(); ++i) {

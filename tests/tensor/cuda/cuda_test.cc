@@ -1,6 +1,7 @@
 #include <tandem/tensor/cuda.h>
 
 #include <cmath>
+#include <functional>
 #include <thread>
 
 #include <tandem/base/error.h>
@@ -39,7 +40,9 @@ TEST(Cuda, WhatIsThere) {
   EXPECT_GT(properties.num_multiprocessors, 0);
   EXPECT_GT(properties.memory_bytes, int64_t{1} << 20);
   const std::string count = std::to_string(cuda::device_count());
-  EXPECT_EQ(error_text<DeviceError>([] { static_cast<void>(zeros({2}, {kFloat32, Device("cuda:77")})); }),
+  EXPECT_EQ(error_text<DeviceError>([] {
+              static_cast<void>(zeros({2}, {kFloat32, Device("cuda:77")}));
+            }),
             "cuda:77: there is no such device; " + count + (count == "1" ? " GPU is here" : " GPUs are here"));
   EXPECT_EQ(error_text<DeviceError>([] { cuda::synchronize(Device()); }), "cpu: is no GPU");
 }
@@ -69,7 +72,8 @@ TEST(Cuda, ACopyThatFailsGivesItsPinnedMemoryBack) {
   const Tensor there = moved(x, kGpu);
   const int64_t kept = cuda::pinned_bytes();
   for (const bool to_gpu : {true, false}) {
-    EXPECT_THROW(cuda::copy_pageable(kGpu, to_gpu ? nullptr : x.data_ptr(), to_gpu ? x.data_ptr() : nullptr, x.num_bytes(), to_gpu),
+    EXPECT_THROW(cuda::copy_pageable(kGpu, to_gpu ? nullptr : x.data_ptr(), to_gpu ? x.data_ptr() : nullptr,
+                                     x.num_bytes(), to_gpu),
                  BackendError);
   }
   EXPECT_TRUE(chores::bytes_equal(moved(there, Device()), x));
@@ -191,6 +195,29 @@ TEST(CudaStreams, ThoseAtTheSideAreTheSameForTheSameNumber) {
   EXPECT_EQ(cuda::side_stream(kGpu, 15).device(), kGpu);
   EXPECT_EQ(error_text<ValueError>([] { static_cast<void>(cuda::side_stream(kGpu, 16)); }),
             "side_stream: number 16 is not in [0, 16)");
+}
+
+/// Fills x on one GPU, reads it by f(x, y) on the other, and fills it once more; nobody waits before either GPU is asked first.
+void check_order(DType dtype, const std::function<void(const Tensor& x, const Tensor& y)>& f) {
+  for (const bool x_first : {false, true}) {
+    const Tensor x = zeros({1000}, {kFloat32, kGpu}), y = zeros({1000}, {dtype, kOther});
+    cuda::synchronize(kGpu);
+    cuda::synchronize(kOther);
+    chores::fill(x, 3);
+    f(x, y);
+    chores::fill(x, 4);
+    if (x_first) {
+      EXPECT_EQ(x.to_vector<float>(), std::vector<float>(1000, 4));
+    }
+    EXPECT_EQ(y.to_vector<double>(), std::vector<double>(1000, 3));
+  }
+}
+
+TEST(TwoGpus, WhatOneReadsOfTheOtherIsWrittenBeforeAndKeptUntilThen) {
+  const auto copy = [](const Tensor& x, const Tensor& y) { chores::copy(x, y); };
+  check_order(kFloat32, copy);
+  check_order(kFloat64, copy);  // by a kernel
+  check_order(kFloat32, [](const Tensor& x, const Tensor& y) { chores::sum(std::vector{x}, y); });
 }
 
 TEST(TwoGpus, AGuardHasAStreamForEach) {
