@@ -86,7 +86,9 @@ Tensor in_host_memory(Message& message, const Tensor& tensor) {
     const cuda::Stream beside = cuda::side_stream(tensor.device(), 0);
     const cuda::StreamGuard on(beside);
     chores::copy(host, tensor);
-    beside.synchronize();
+    const cuda::Event there(tensor.device());
+    there.record(beside);
+    there.synchronize();
   };
   return host;
 }

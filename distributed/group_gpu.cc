@@ -21,8 +21,13 @@ std::shared_ptr<CollectiveOperation> verdict_of(const CollectiveOperation& opera
   c.device = {};
   c.input = nullptr;
   c.output = nullptr;
-  c.inputs.clear();
-  c.outputs.clear();
+  if (c.kind != CollectiveKind::kAllToAll) {  // whose counts are compared
+    c.inputs.clear();
+    c.outputs.clear();
+  }
+  for (auto* const parts : {&c.inputs, &c.outputs}) {
+    for (Part& part : *parts) part.data = nullptr;
+  }
   c.moves_data = false;
   verdict->timeout = operation.timeout;
   verdict->trace_category = "verdict";
@@ -42,7 +47,7 @@ class FailedWork final : public GpuWork {
 }  // namespace
 
 Work GroupQueue::start_on_gpu(std::span<CollectiveOperation* const> operations) {
-  HeldPromises held;  // continuations that connect_gpu's waits complete may start collectives here
+  const HandsOver hands_over;  // connect_gpu's waits: continuations may start collectives here
   std::lock_guard launching(gpu_mutex_);  // verdicts and launches in one order
   const Device device = operations.front()->collective.device;
   const auto lane = gpu_lane();
@@ -116,9 +121,7 @@ void GroupQueue::give_up_gpu(const std::string& reason) {
 }
 
 RefPtr<Storage> GroupQueue::allocate(int64_t num_bytes, Device device) {
-  if (device.is_cpu()) return backend_->do_allocate(num_bytes, device);
-  if (const auto lane = gpu_lane(); lane != nullptr && lane->device() == device) return lane->allocate(num_bytes);
-  return Storage::allocate(device, num_bytes);
+  return device.is_cpu() ? backend_->do_allocate(num_bytes, device) : Storage::allocate(device, num_bytes);
 }
 
 }  // namespace tandem::inline v0::distributed

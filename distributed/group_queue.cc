@@ -43,7 +43,7 @@ void complete(const Operation& operation) {
   }
 }
 
-thread_local HeldPromises* held_promises = nullptr;
+thread_local bool hands_over = false;
 
 /// Joins the handles of several operations.
 struct Several {
@@ -70,12 +70,8 @@ struct Several {
 
 }  // namespace
 
-HeldPromises::HeldPromises() { held_promises = this; }
-
-HeldPromises::~HeldPromises() {
-  held_promises = nullptr;
-  for (const auto& operation : operations_) complete(*operation);
-}
+HandsOver::HandsOver() { hands_over = true; }
+HandsOver::~HandsOver() { hands_over = false; }
 
 GroupQueue::GroupQueue(const ProcessGroupOptions& options, std::unique_ptr<Backend> backend,
                        std::chrono::milliseconds stall)
@@ -143,6 +139,7 @@ void GroupQueue::run_alone(CollectiveOperation& operation) {
   }
   move_alone(operation.collective);
   finish(operation);
+  if (operation.error) std::rethrow_exception(operation.error);
 }
 
 Work GroupQueue::start_alone(CollectiveOperation& operation) {
@@ -263,7 +260,6 @@ bool GroupQueue::progress() {
 }
 
 void GroupQueue::close() {
-  failures_.remove();
   std::unique_lock lock(mutex_);
   if (const size_t count = queue_.size() + num_messages_; count > 0) {
     lock.unlock();
@@ -279,9 +275,13 @@ void GroupQueue::close() {
     }
     --helpers_;
   }
+  lock.unlock();
+  if (const auto lane = gpu_lane()) lane->finish();  // while deaths of ranks are still heard
+  failures_.remove();
+  lock.lock();
   stop_ = true;
   std::thread worker = std::move(worker_);
-  const std::shared_ptr<GpuLane> lane = std::move(gpu_lane_);  // ends with this function, when nothing is queued
+  const std::shared_ptr<GpuLane> lane = std::move(gpu_lane_);  // ends with this function
   lock.unlock();
   for_worker_.notify_one();
   backend_->do_wake();
@@ -310,8 +310,15 @@ void GroupQueue::start_worker() {
 void GroupQueue::work() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    for_worker_.wait(lock, [&] { return stop_ || (has_work() && helpers_ == 0 && !running_); });
+    for_worker_.wait(lock, [&] { return stop_ || !handed_over_.empty() || (has_work() && helpers_ == 0 && !running_); });
+    while (!handed_over_.empty()) {
+      const auto operations = std::exchange(handed_over_, {});
+      lock.unlock();
+      for (const auto& operation : operations) complete(*operation);
+      lock.lock();
+    }
     if (stop_) return;
+    if (!has_work() || helpers_ > 0 || running_) continue;
     if (poll_turn(lock)) continue;
     const Clock::time_point until = worker_until_;
     lock.unlock();
@@ -319,7 +326,7 @@ void GroupQueue::work() {
     backend_->do_sleep(
         [&] {
           std::unique_lock inner(mutex_);
-          if (stop_ || helpers_ > 0 || running_ || !has_work()) return true;
+          if (stop_ || !handed_over_.empty() || helpers_ > 0 || running_ || !has_work()) return true;
           return poll_turn(inner);
         },
         until);
@@ -438,9 +445,10 @@ void GroupQueue::end_turn(std::unique_lock<std::mutex>& lock) {
     for_worker_.notify_one();
   }
   if (promised.empty()) return;
-  if (held_promises != nullptr) {
-    auto& kept = held_promises->operations_;
-    kept.insert(kept.end(), promised.begin(), promised.end());
+  if (hands_over) {
+    handed_over_.insert(handed_over_.end(), promised.begin(), promised.end());
+    for_worker_.notify_one();
+    wake_runner();
     return;
   }
   lock.unlock();
@@ -550,8 +558,12 @@ void GroupQueue::begin(Operation& operation) {
 
 void GroupQueue::finish(Operation& operation) {
   if (!operation.error) {
-    for (const CopyStep& copy : operation.after) chores::copy(copy.from, copy.to);
-    if (operation.at_end) operation.at_end();
+    try {
+      for (const CopyStep& copy : operation.after) chores::copy(copy.from, copy.to);
+      if (operation.at_end) operation.at_end();
+    } catch (...) {
+      operation.error = std::current_exception();  // this rank's alone: the others have what they need
+    }
   }
   if (operation.trace_begin_ns == 0) return;
   const int thread = RankContext::current().trace_thread;

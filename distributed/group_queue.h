@@ -20,17 +20,13 @@
 
 namespace tandem::inline v0::distributed {
 
-/// While it lives, what this thread's turns complete is kept back: continuations run when it ends.
-class HeldPromises {
+/// While it lives, the worker completes what this thread's turns end: continuations may wait for a lock that this thread holds.
+class HandsOver {
  public:
-  HeldPromises();
-  ~HeldPromises();
-  HeldPromises(const HeldPromises&) = delete;
-  HeldPromises& operator=(const HeldPromises&) = delete;
-
- private:
-  friend class GroupQueue;
-  std::vector<std::shared_ptr<Operation>> operations_;
+  HandsOver();
+  ~HandsOver();
+  HandsOver(const HandsOver&) = delete;
+  HandsOver& operator=(const HandsOver&) = delete;
 };
 
 /// Collectives run one after another, in the order of their start; messages run beside them.
@@ -141,6 +137,7 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
   std::condition_variable for_worker_;   // work is left to it, or it should stop
   std::deque<std::shared_ptr<CollectiveOperation>> queue_;
   std::vector<std::shared_ptr<Message>> arrived_;  // not yet known to the holder of running_
+  std::vector<std::shared_ptr<Operation>> handed_over_;  // that the worker is to complete
   size_t num_messages_ = 0;                        // that are not done
   int64_t last_seq_ = 0;
   int64_t last_transfer_seq_ = 0;

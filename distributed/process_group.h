@@ -71,7 +71,7 @@ struct P2POp {
 /// Tensors of the rank's one GPU, where the group has NCCL (ProcessGroupOptions::backend): a collective begins when what the
 /// caller's current stream holds is done, and the tensors are kept and not used again until the GPU is done with them.  wait()
 /// returns when all ranks have started the same, and puts what the waiter's current stream is given next behind the results; the
-/// host does not wait for the GPU.  The first collective on a GPU makes the links, and returns, in the _async forms too, when all
+/// host does not wait for the GPU.  The first collective of each kind makes links, and returns, in the _async forms too, when all
 /// ranks have called it.  Sums have NCCL's order and rounding; bitwise operators of integers are a DTypeError.  Collectives of
 /// groups that share GPUs must be started in one order on all ranks.  A group of one rank copies on the caller's current stream.
 ///

@@ -22,7 +22,6 @@
 #include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
-#include <exception>
 #include <fstream>
 #include <mutex>
 #include <string>
@@ -153,39 +152,6 @@ class DeviceMemory {
     stats_.allocated -= block.num_bytes;
   }
 
-  /// What `get` gives, which is called without the lock: it may take milliseconds.  Once more after giving back what is cached.
-  void* obtain_by(Device device, int64_t asked, int64_t size, FunctionRef<void*()> get) {
-    for (const bool last_try : {false, true}) {
-      if (last_try) empty_cache(device);
-      {
-        std::lock_guard guard(lock_);
-        if (!fits(stats_.reserved + size)) continue;
-        stats_.reserved += size;
-      }
-      void* data = nullptr;
-      std::exception_ptr error;
-      try {
-        data = get();
-      } catch (...) {
-        error = std::current_exception();
-      }
-      std::lock_guard guard(lock_);
-      if (data != nullptr) {
-        count_allocated(size);
-        return data;
-      }
-      stats_.reserved -= size;
-      if (error) std::rethrow_exception(error);
-    }
-    throw_out_of_memory(device, asked, size);
-  }
-
-  void count_freed(int64_t size) noexcept {
-    std::lock_guard guard(lock_);
-    stats_.allocated -= size;
-    stats_.reserved -= size;
-  }
-
   MemoryStats stats() {
     std::lock_guard guard(lock_);
     return stats_;
@@ -231,22 +197,29 @@ class DeviceMemory {
     stats_.peak_allocated = std::max(stats_.peak_allocated, stats_.allocated);
   }
 
-  /// A new block from the system.
+  /// A new block from the system, once more after giving back what is cached.
   void* obtain(Device device, int64_t num_bytes, int index) {
     const int64_t size = class_bytes(index);
-    {
+    for (const bool last_try : {false, true}) {
+      if (last_try) empty_cache(device);
+      {
+        std::lock_guard guard(lock_);
+        if (!fits(stats_.reserved + size)) continue;
+        SizeClass& c = classes_[static_cast<size_t>(index)];
+        if (c.free.capacity() <= c.num_blocks) c.free.reserve(2 * c.num_blocks + 1);
+        ++c.num_blocks;
+        stats_.reserved += size;
+      }
+      void* data = system_allocate(device, size);  // outside of the lock: it may take milliseconds
       std::lock_guard guard(lock_);
-      SizeClass& c = classes_[static_cast<size_t>(index)];
-      if (c.free.capacity() <= c.num_blocks) c.free.reserve(2 * c.num_blocks + 1);
-      ++c.num_blocks;
-    }
-    try {
-      return obtain_by(device, num_bytes, size, [&] { return system_allocate(device, size); });
-    } catch (...) {
-      std::lock_guard guard(lock_);
+      if (data != nullptr) {
+        count_allocated(size);
+        return data;
+      }
       --classes_[static_cast<size_t>(index)].num_blocks;
-      throw;
+      stats_.reserved -= size;
     }
+    throw_out_of_memory(device, num_bytes, size);
   }
 
   [[noreturn]] void throw_out_of_memory(Device device, int64_t num_bytes, int64_t size) {
@@ -324,12 +297,6 @@ void deallocate(Device device, Block block) noexcept {
   auto* memories = device.is_cpu() ? registry().cpu.data() : registry().gpus.data();
   memories[device.index].deallocate(device, block);
 }
-
-void* allocate_by(Device device, int64_t num_bytes, FunctionRef<void*()> obtain) {
-  return memory_of(device).obtain_by(device, num_bytes, num_bytes, obtain);
-}
-
-void count_freed(Device device, int64_t num_bytes) noexcept { memory_of(device).count_freed(num_bytes); }
 
 int64_t block_bytes(int64_t num_bytes) {
   if (num_bytes <= 0) return 0;

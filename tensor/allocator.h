@@ -3,7 +3,6 @@
 
 #include <cstdint>
 
-#include <tandem/base/function_ref.h>
 #include <tandem/base/macros.h>
 #include <tandem/tensor/device.h>
 
@@ -25,18 +24,11 @@ struct Block {
 };
 
 /// Memory of `device` for at least num_bytes, on a GPU for work on the calling thread's current stream.  Contents are undefined
-/// (poisoned under AddressSanitizer beyond num_bytes).  Throws OutOfMemory with bytes asked, allocated, and limit; DeviceError if the
-/// device does not exist.
+/// (poisoned under AddressSanitizer beyond num_bytes).  Throws OutOfMemory with bytes asked, allocated, and limit; DeviceError if the device does not exist.
 TANDEM_API Block allocate(Device device, int64_t num_bytes);
 /// Gives a block back to the device's cache, from where it serves allocations for the same stream: no work that was queued before
 /// is waited for.
 TANDEM_API void deallocate(Device device, Block block) noexcept;
-
-/// Memory that a library obtains: counted, limited and tried again without the cache as allocate's is, but never cached.  `obtain`
-/// returns null where the system has no more.  Throws OutOfMemory.
-TANDEM_API void* allocate_by(Device device, int64_t num_bytes, FunctionRef<void*()> obtain);
-/// Ends its account, when the library has freed it.
-TANDEM_API void count_freed(Device device, int64_t num_bytes) noexcept;
 
 /// Bytes by which a block of num_bytes adds to its device's account: its size class.
 TANDEM_API int64_t block_bytes(int64_t num_bytes);

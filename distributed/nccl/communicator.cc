@@ -113,7 +113,9 @@ bool Communicator::join(const NcclId& id, const std::function<bool()>& gives_up)
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
   const DeviceGuard guard(device_);
-  check_nccl(ncclCommInitRankConfig(&handle_, world_size_, unique, rank_, &config), "ncclCommInitRankConfig");
+  const ncclResult_t begun = ncclCommInitRankConfig(&handle_, world_size_, unique, rank_, &config);
+  if (begun != ncclInProgress && begun != ncclSuccess) abort();
+  check_nccl(begun, "ncclCommInitRankConfig");
   for (;;) {
     ncclResult_t state = ncclSuccess;
     TANDEM_NCCL_CHECK(ncclCommGetAsyncError(handle_, &state));
@@ -148,7 +150,6 @@ void Communicator::end() {
   if (handle_ == nullptr) return;
   ncclResult_t state = ncclSuccess;
   const ncclResult_t looked = ncclCommGetAsyncError(handle_, &state);
-  for (const Memory& memory : memories_) deregister(memory);
   const ncclComm_t ending = std::exchange(handle_, nullptr);
   lock.unlock();
   if (looked != ncclSuccess || state != ncclSuccess) {
@@ -275,65 +276,6 @@ void Communicator::exchange_parts(const Collective& c, cudaStream_t stream) {
   }
   const ncclResult_t result = group.end();
   if (any) settle(lock, result, "ncclGroupEnd");
-}
-
-// --- memory ---
-
-RefPtr<Storage> Communicator::allocate(int64_t num_bytes) {
-  const DeviceGuard guard(device_);
-  const int64_t size = std::max<int64_t>(num_bytes, 1);
-  void* const data = allocate_by(device_, size, [&] {
-    void* memory = nullptr;
-    if (ncclMemAlloc(&memory, static_cast<size_t>(size)) == ncclSuccess) return memory;
-    static_cast<void>(cudaGetLastError());  // whatever failed, NCCL says no more than "unhandled"
-    return static_cast<void*>(nullptr);
-  });
-  ncclResult_t registered = ncclSuccess;
-  {
-    std::lock_guard lock(mutex_);
-    memories_.push_back({data, nullptr, size});
-    if (handle_ != nullptr && !makes_links_) {
-      registered = ncclCommRegister(handle_, data, static_cast<size_t>(size), &memories_.back().handle);
-    }
-  }
-  const RefPtr<Storage> storage = Storage::adopt(device_, data, num_bytes, [self = shared_from_this(), data] { self->give_back(data); });
-  check_nccl(registered, "ncclCommRegister");
-  return storage;
-}
-
-void Communicator::give_back(void* data) {
-  {
-    std::lock_guard lock(mutex_);
-    std::find_if(memories_.begin(), memories_.end(), [&](const Memory& m) { return m.data == data; })->given_back = true;
-  }
-  free_unused();
-}
-
-void Communicator::free_unused() {
-  std::vector<Memory> unused;
-  {
-    std::lock_guard lock(mutex_);
-    if (is_busy_ || makes_links_) return;
-    const auto kept = std::partition(memories_.begin(), memories_.end(), [](const Memory& m) { return !m.given_back; });
-    unused.assign(kept, memories_.end());
-    memories_.erase(kept, memories_.end());
-    for (const Memory& memory : unused) deregister(memory);
-  }
-  if (unused.empty()) return;
-  int previous = 0;
-  cudaGetDevice(&previous);
-  cudaSetDevice(device_.index);
-  cudaDeviceSynchronize();  // ncclMemFree does not wait for those who still use the memory
-  for (const Memory& memory : unused) {
-    ncclMemFree(memory.data);
-    count_freed(device_, memory.num_bytes);
-  }
-  cudaSetDevice(previous);
-}
-
-/// With mutex_ held.
-void Communicator::deregister(const Memory& memory) {
-  if (handle_ != nullptr && memory.handle != nullptr) ncclCommDeregister(handle_, memory.handle);
 }
 
 }  // namespace tandem::inline v0::distributed

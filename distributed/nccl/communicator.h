@@ -1,32 +1,28 @@
 // NCCL's communicator, and the calls on it.  Private to distributed/nccl.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <mutex>
 #include <string>
-#include <vector>
 
 #include <nccl.h>
 
 #include <tandem/distributed/collective.h>
 #include <tandem/distributed/nccl/gpu_lane.h>
 #include <tandem/tensor/cuda.h>
-#include <tandem/tensor/storage.h>
 
 namespace tandem::inline v0::distributed {
 
 /// Not blocking: a call that has to make links first returns at once, and is waited for here, so that abort() always gets through.
 /// All of NCCL's calls are made under one mutex: not even those that only look are safe beside another.
-class Communicator : public std::enable_shared_from_this<Communicator> {
+class Communicator {
  public:
   Communicator(Device device, int rank, int world_size) : device_(device), rank_(rank), world_size_(world_size) {}
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
-  /// Blocks until all ranks have come.  False where `gives_up` says so, which is asked now and then.
+  /// Blocks until all ranks have come.  False where `gives_up` says so, which is asked now and then.  Throws BackendError.
   bool join(const NcclId& id, const std::function<bool()>& gives_up);
   /// Queues the collective; by one thread at a time.  Throws BackendError, also where it was aborted meanwhile.
   void run(const Collective& collective, const cuda::Stream& stream);
@@ -36,26 +32,11 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   /// After the last call, when nothing is under way: waits for the host's other ranks to end theirs, but not for long.
   void end();
 
-  /// Memory that NCCL moves without copies of its own.  Throws OutOfMemory.
-  RefPtr<Storage> allocate(int64_t num_bytes);
-  /// Whether collectives are under way: what is given back meanwhile stays until free_unused(), for freeing it waits for them.
-  void set_busy(bool busy) { is_busy_ = busy; }
-  void free_unused();
-
  private:
-  struct Memory {
-    void* data;
-    void* handle;  // of its registration; may be null
-    int64_t num_bytes;
-    bool given_back = false;
-  };
-
   ncclComm_t handle() const;
   void settle(std::unique_lock<std::mutex>& lock, ncclResult_t result, const char* call);
   void run_parts(const Collective& c, ncclRedOp_t op, cudaStream_t stream);
   void exchange_parts(const Collective& c, cudaStream_t stream);
-  void give_back(void* data);
-  void deregister(const Memory& memory);
 
   const Device device_;
   const int rank_;
@@ -64,8 +45,6 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::mutex mutex_;              // guards what follows, and is held through every call of NCCL
   ncclComm_t handle_ = nullptr;   // null once it was aborted or has ended
   bool makes_links_ = false;      // a call is on its way: none may be made but to look and to abort
-  std::vector<Memory> memories_;
-  std::atomic<bool> is_busy_{false};
 };
 
 }  // namespace tandem::inline v0::distributed

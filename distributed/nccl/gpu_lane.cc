@@ -29,7 +29,6 @@ using cuda::Stream;
 using cuda::StreamGuard;
 
 constexpr std::chrono::milliseconds kLook{20};  // between two looks at what is under way
-constexpr std::chrono::seconds kLastWork{10};   // for what is under way when a lane is let go
 constexpr std::chrono::seconds kAnchor{10};     // between two points of a trace
 // CUDA blocks a thread whose stream holds about a thousand launches, inside of NCCL, where nothing could end them any more.
 constexpr size_t kMaxUnderWay = 128;
@@ -95,7 +94,7 @@ class Lane final : public GpuLane, public std::enable_shared_from_this<Lane> {
   explicit Lane(Options options)
       : options_(std::move(options)),
         stream_(options_.device, true),
-        communicator_(std::make_shared<Communicator>(options_.device, options_.rank, options_.world_size)) {}
+        communicator_(options_.device, options_.rank, options_.world_size) {}
 
   void join_others(const NcclId& id, Clock::time_point deadline, const std::function<bool()>& is_given_up);
   void close();
@@ -103,7 +102,7 @@ class Lane final : public GpuLane, public std::enable_shared_from_this<Lane> {
   Device device() const override { return options_.device; }
   std::shared_ptr<GpuWork> launch(CollectiveOperation& operation) override;
   void give_up(const std::string& reason, std::chrono::milliseconds grace) override;
-  RefPtr<Storage> allocate(int64_t num_bytes) override { return communicator_->allocate(num_bytes); }
+  void finish() override;
   void join(const Launched& work);
 
  private:
@@ -119,7 +118,7 @@ class Lane final : public GpuLane, public std::enable_shared_from_this<Lane> {
 
   const Options options_;
   const Stream stream_;
-  const std::shared_ptr<Communicator> communicator_;
+  Communicator communicator_;
   const uint64_t id_ = [] {
     static std::atomic<uint64_t> last{0};
     return ++last;
@@ -149,20 +148,28 @@ void let_go(const Works& works) {
 
 void Lane::join_others(const NcclId& id, Clock::time_point deadline, const std::function<bool()>& is_given_up) {
   const auto is_late = [&] { return Clock::now() >= deadline; };
-  if (!communicator_->join(id, [&] { return is_late() || is_given_up(); })) {
+  if (!communicator_.join(id, [&] { return is_late() || is_given_up(); })) {
     fail(is_given_up() ? "NCCL: given up while ranks were joining" : "NCCL: not all ranks have joined by the deadline");
   }
-  watch_ = start_thread([self = shared_from_this()] { self->watch(); });
+  try {
+    watch_ = start_thread([self = shared_from_this()] { self->watch(); });
+  } catch (...) {
+    communicator_.abort();
+    throw;
+  }
+}
+
+void Lane::finish() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return under_way_.empty() || !failure_.empty(); });
 }
 
 /// When its owner has let it go, which on_failure may have been.
 void Lane::close() {
+  finish();
   bool has_failed = false;
   {
-    std::unique_lock lock(mutex_);
-    // All ranks have launched what is under way, or this one has heard that they did not.
-    changed_.wait_for(lock, kLastWork, [&] { return under_way_.empty() || !failure_.empty(); });
-    if (!under_way_.empty() && failure_.empty()) failure_ = "its group was destroyed";
+    std::lock_guard lock(mutex_);
     has_failed = !failure_.empty();
     stop_ = true;
   }
@@ -175,7 +182,7 @@ void Lane::close() {
   if (has_failed) {
     abort();
   } else {
-    communicator_->end();
+    communicator_.end();
   }
   Works left;
   {
@@ -184,12 +191,12 @@ void Lane::close() {
     under_way_.clear();
   }
   try {
-    stream_.synchronize();  // an aborted kernel may have begun to write
+    const Event last(options_.device);
+    last.record(stream_);
+    last.synchronize();  // an aborted kernel may have begun to write
   } catch (const Error&) {  // was told to who launched
   }
   let_go(left);
-  communicator_->set_busy(false);
-  communicator_->free_unused();
 }
 
 // --- launching ---
@@ -235,7 +242,6 @@ void Lane::take_place(const std::shared_ptr<Launched>& work) {
   changed_.wait(lock, [&] { return under_way_.size() < kMaxUnderWay || !failure_.empty(); });
   if (!failure_.empty()) fail(failure_);
   under_way_.push_back(work);
-  communicator_->set_busy(true);
   changed_.notify_all();
 }
 
@@ -249,7 +255,7 @@ void Lane::queue(Launched& work, const Collective& collective) {
   const StreamGuard on(stream_);
   work.begun.record(stream_);
   for (const CopyStep& copy : work.before) chores::copy(copy.from, copy.to);
-  communicator_->run(collective, stream_);
+  communicator_.run(collective, stream_);
   for (const CopyStep& copy : work.after) chores::copy(copy.from, copy.to);
   work.done.record(stream_);
   order.lane = id_;
@@ -281,7 +287,7 @@ std::string Lane::look(std::unique_lock<std::mutex>& lock, Works& done) {
       if (now >= work->deadline) return str(work->title, " was not done on ", options_.device, " by its deadline");
     }
     lock.unlock();
-    communicator_->look();  // throws what NCCL has noticed meanwhile
+    communicator_.look();  // throws what NCCL has noticed meanwhile
     lock.lock();
     return "";
   } catch (const Error& error) {
@@ -309,13 +315,10 @@ void Lane::watch() {
     const bool aborts = Clock::now() >= abort_at_;
     if (aborts) abort_at_ = Clock::time_point::max();
     const bool tells = aborts && !problem.empty() && !std::exchange(told, true);
-    const bool is_idle = under_way_.empty();
-    if (is_idle) communicator_->set_busy(false);
     changed_.notify_all();
     lock.unlock();
-    let_go(done);
-    if (is_idle) communicator_->free_unused();
     if (aborts) abort();
+    let_go(done);
     if (tells) options_.on_failure(problem);
     lock.lock();
   }
@@ -333,7 +336,7 @@ void Lane::abort() {
       }
     }
   }
-  communicator_->abort();
+  communicator_.abort();
 }
 
 // --- traces ---

@@ -16,7 +16,6 @@
 
 #include <tandem/distributed/operation.h>
 #include <tandem/tensor/device.h>
-#include <tandem/tensor/storage.h>
 
 namespace tandem::inline v0::distributed {
 
@@ -32,7 +31,7 @@ class GpuWork {
   virtual void join() = 0;
 };
 
-/// One rank's part.  launch() by one thread at a time; give_up() and allocate() by any.
+/// One rank's part.  launch() by one thread at a time; the others by any.
 class GpuLane {
  public:
   using Clock = std::chrono::steady_clock;
@@ -64,8 +63,8 @@ class GpuLane {
   virtual std::shared_ptr<GpuWork> launch(CollectiveOperation& operation) = 0;
   /// What is under way has `grace` left, then it is aborted; nothing is launched any more.
   virtual void give_up(const std::string& reason, std::chrono::milliseconds grace) = 0;
-  /// Memory that NCCL knows and moves best.  Throws OutOfMemory.
-  virtual RefPtr<Storage> allocate(int64_t num_bytes) = 0;
+  /// Blocks until what was launched is done, or has failed.
+  virtual void finish() = 0;
 };
 
 }  // namespace tandem::inline v0::distributed

@@ -160,6 +160,23 @@ TEST(GpuGroup, AMessageWaitsForThoseWhoReadItsTensor) {
   });
 }
 
+// While the first collective waits for the other rank, a continuation sends what that one waits for.
+TEST(GpuGroup, ContinuationsRunWhileTheFirstCollectiveWaits) {
+  run_on_gpus(2, [](ProcessGroup& group) {
+    const Tensor number = full({1}, group.rank());
+    if (group.rank() == 0) {
+      const Work came = group.irecv(number, 1);
+      came.then([&group, number] { const Work reply = group.isend(number, 1, 5); });
+      group.all_reduce(on_gpu(group, 1));
+    } else {
+      group.send(number, 0);
+      group.recv(number, 0, 5);
+      group.all_reduce(on_gpu(group, 1));
+    }
+    EXPECT_EQ(number.item(), 1);
+  });
+}
+
 // --- errors ---
 
 TEST(GpuGroup, WhatItDoesNotMoveIsAnErrorBeforeAnythingIsSent) {
@@ -246,6 +263,19 @@ TEST(GpuGroup, AListOnOneRankAndATensorOnTheOtherAreAMismatch) {
   for (const std::string& text : texts) {
     EXPECT_THAT(text, HasSubstr("rank 0  all_gather float32 [4] on a GPU, "));
     EXPECT_THAT(text, HasSubstr("rank 1  all_gather float32 [4] on a GPU, in a list, "));
+  }
+}
+
+TEST(GpuGroup, PartsOfAnAllToAllThatDoNotFitAreAMismatch) {
+  const auto texts = heard_within_a_second(2, [](ProcessGroup& group) {
+    const int64_t sent = group.rank() == 0 ? 5 : 2, wanted = group.rank() == 0 ? 2 : 3;
+    group.all_to_all(on_gpu(group, 0, 1 + wanted), on_gpu(group, 1, 1 + sent),
+                     group.rank() == 0 ? std::vector<int64_t>{1, wanted} : std::vector<int64_t>{wanted, 1},
+                     group.rank() == 0 ? std::vector<int64_t>{1, sent} : std::vector<int64_t>{sent, 1});
+  });
+  for (const std::string& text : texts) {
+    EXPECT_THAT(text, HasSubstr("rank 0  sends 5 elements to rank 1"));
+    EXPECT_THAT(text, HasSubstr("rank 1  expects 3 elements from rank 0"));
   }
 }
 
