@@ -9,8 +9,11 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <fstream>
+#include <future>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <tandem/base/error.h>
@@ -20,9 +23,12 @@
 #include <tandem/tensor/cuda.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/distributed/gpu_of_rank.h>
+#include <tandem/tests/distributed/gpu_stall.h>
 #include <tandem/tests/distributed/process_ranks.h>
 #include <tandem/tests/distributed/thread_ranks.h>
+#include <tandem/tests/distributed/time_to_hear.h>
 #include <tandem/tests/support/error_text.h>
+#include <tandem/tests/support/stopped_process.h>
 #include <tandem/tests/support/temporary_folder.h>
 
 namespace tandem::inline v0::distributed {
@@ -77,19 +83,53 @@ TEST(GpuGroupOf4, ManyTravelAtOnceAndCpuTensorsBetweenThem) {
   });
 }
 
-// Memory of a tensor that its owner has dropped is not used again before the collective has read and written it.
+// Memory of a tensor that its owner has dropped is not used again before the collective has read and written it, which for rank 0
+// is when rank 1 has come.
 TEST(GpuGroup, TensorsLiveUntilTheGpuIsDoneWithThem) {
-  run_on_gpus(2, [](ProcessGroup& group) {
+  std::promise<void> overwritten;
+  run_on_gpus(2, [&](ProcessGroup& group) {
     const Tensor sum = on_gpu(group, 0);
+    group.all_reduce(sum);  // the links are there
+    if (group.rank() == 1) overwritten.get_future().wait_for(kLong);
     Work work;
     {
       const Tensor input = on_gpu(group, group.rank() + 1);
       work = group.all_reduce_async(sum, input);
     }
-    for (int i = 0; i < 20; ++i) on_gpu(group, -100 - i);  // would take the memory
+    if (group.rank() == 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the GPU has begun
+      std::vector<Tensor> others;
+      for (int i = 0; i < 20; ++i) others.push_back(on_gpu(group, -100 - i));  // would take the memory
+      cuda::synchronize(sum.device());
+      overwritten.set_value();
+    }
     work.wait();
     EXPECT_EQ(sum.to_vector<float>(), Floats(4, 3));
   });
+}
+
+// Ranks need not agree on where the tensors of a list lie.
+TEST(GpuGroup, ListsThatLieSideBySideOnOneRankAlone) {
+  run_on_gpus(2, [](ProcessGroup& group) {
+    const bool together = group.rank() == 0;
+    const auto list = [&](double value) {
+      const Tensor all = on_gpu(group, value, 8);
+      return together ? std::vector{all.slice(0, 0, 4), all.slice(0, 4, 8)}
+                      : std::vector{on_gpu(group, value), on_gpu(group, value)};
+    };
+    const auto expect = [&](const Tensor& tensor, float value) { EXPECT_EQ(tensor.to_vector<float>(), Floats(4, value)); };
+    const std::vector<Tensor> gathered = list(0);
+    group.all_gather(gathered, on_gpu(group, group.rank() + 1));
+    expect(gathered[0], 1);
+    expect(gathered[1], 2);
+    const Tensor sum = on_gpu(group, 0);
+    group.reduce_scatter(sum, list(group.rank() + 1));
+    expect(sum, 3);
+    const std::vector<Tensor> exchanged = list(0);
+    group.all_to_all(exchanged, list(group.rank() + 1));
+    expect(exchanged[0], 1);
+    expect(exchanged[1], 2);
+  }, std::chrono::seconds(5));
 }
 
 TEST(GpuGroupOf4, SeveralGroupsOfOneRank) {
@@ -317,35 +357,105 @@ TEST(GpuGroup, WhoComesTooLateIsNamed) {
 
 // --- processes ---
 
+/// What a rank leaves for its test: whether it heard of another's death in time, and what.
+void write_heard(Context& context, const std::string& folder, Clock::time_point heard, const std::string& text) {
+  const auto died = Clock::duration(std::stoll(context.store()->get("died", kLong)));
+  const auto took = heard.time_since_epoch() - died;
+  const char* const when = took < Clock::duration(0) ? "before " : took > kHeardWithin ? "late " : "in time ";
+  std::ofstream(folder + std::to_string(context.rank())) << when << text;
+}
+
+[[noreturn]] void die(Context& context) {
+  context.store()->set("died", std::to_string(Clock::now().time_since_epoch().count()));
+  raise(SIGKILL);
+  abort();
+}
+
+/// What rank 0 of two heard where rank 1 was killed.
+std::string heard_of_death(const std::string& function) {
+  std::string heard;
+  for (int attempt = 0; attempt < 3 && !heard.starts_with("in time"); ++attempt) {  // the machine may have stood still
+    const testing::TemporaryFolder folder;
+    EXPECT_EQ(error_text<CommError>([&] { spawn(2, function, {folder / ""}); }),
+              "spawn: rank 1 of 2 failed (killed by SIGKILL)");
+    heard = testing::read_file(folder / "0");
+  }
+  return heard;
+}
+
 TANDEM_RANK_MAIN(one_dies_on_its_gpu) {
   ProcessGroup& group = *context.group();
   const Tensor x = full({4}, 1, {kFloat32, gpu_of_rank(context.rank())});
   group.all_reduce(x);
-  if (context.rank() == 1) {
-    context.store()->set("died", std::to_string(Clock::now().time_since_epoch().count()));
-    raise(SIGKILL);
-  }
+  if (context.rank() == 1) die(context);
   const std::string text = error_text<CommError>([&] {
     for (int i = 0; i < 1000000; ++i) group.all_reduce(x);
   });
-  const auto heard = Clock::now().time_since_epoch();
-  const auto died = Clock::duration(std::stoll(context.store()->get("died", kLong)));
+  const auto heard = Clock::now();
   cuda::synchronize(x.device());  // nothing is left behind on the GPU that would not end
-  const char* const when = heard - died > std::chrono::milliseconds(1500) ? "late " : "in time ";
-  std::ofstream(args.at(0) + std::to_string(context.rank())) << when << text;
+  write_heard(context, args.at(0), heard, text);
 }
 
 TEST(GpuProcesses, AKilledRankIsHeardWithinASecond) {
-  std::string heard;
-  for (int attempt = 0; attempt < 3; ++attempt) {  // the machine may have stood still
-    const testing::TemporaryFolder folder;
-    EXPECT_EQ(error_text<CommError>([&] { spawn(2, "one_dies_on_its_gpu", {folder / ""}); }),
-              "spawn: rank 1 of 2 failed (killed by SIGKILL)");
-    heard = testing::read_file(folder / "0");
-    if (heard.starts_with("in time")) break;
-  }
+  const std::string heard = heard_of_death("one_dies_on_its_gpu");
   EXPECT_THAT(heard, HasSubstr("in time [rank 0 of 2]"));
   EXPECT_THAT(heard, HasSubstr("rank 1: "));
+}
+
+TANDEM_RANK_MAIN(one_dies_after_its_verdict) {
+  ProcessGroup& group = *context.group();
+  const Tensor x = full({4}, 1, {kFloat32, gpu_of_rank(context.rank())});
+  group.all_reduce(x);
+  cuda::synchronize(x.device());
+  if (context.rank() == 1) {
+    const Stall stall(cuda::current_stream(x.device()));  // its GPU will not do its part
+    const Work work = group.all_reduce_async(x);
+    while (!work.is_completed()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    die(context);
+  }
+  group.all_reduce(x);  // begins on the GPU, and does not end
+  cuda::synchronize(x.device());
+  const auto heard = Clock::now();
+  write_heard(context, args.at(0), heard, error_text<CommError>([&] { group.all_reduce(x); }));
+}
+
+TEST(GpuGroup, ARankThatIsKilledWhileGpusExchangeIsHeardWithinASecond) {
+  const std::string heard = heard_of_death("one_dies_after_its_verdict");
+  EXPECT_THAT(heard, HasSubstr("in time [rank 0 of 2]"));
+  EXPECT_THAT(heard, HasSubstr("rank 1: "));
+}
+
+TANDEM_RANK_MAIN(one_stops_on_its_gpu) {
+  ProcessGroup& group = *context.group();
+  const Tensor x = full({4}, 1, {kFloat32, gpu_of_rank(context.rank())});
+  group.all_reduce(x);
+  cuda::synchronize(x.device());
+  if (context.rank() == 1) {
+    context.store()->set("stopped", std::to_string(getpid()));
+    raise(SIGSTOP);
+    return;
+  }
+  const pid_t other = std::stoi(context.store()->get("stopped", kLong));
+  const std::string text = error_text<CommError>([&] {
+    group.all_reduce(x, ReduceOp::kSum, {.timeout = std::chrono::milliseconds(700)});
+  });
+  cuda::synchronize(x.device());
+  std::ofstream(args.at(0) + std::to_string(context.rank())) << text;
+  context.store()->set(str("heard ", context.rank()), "yes");
+  if (context.rank() != 0) return;
+  context.store()->get("heard 2", kLong);
+  testing::wake_when_stopped(other);
+}
+
+TEST(GpuGroup, AStoppedRankIsNamedAtTheDeadline) {
+  const testing::TemporaryFolder folder;
+  spawn(3, "one_stops_on_its_gpu", {folder / ""});
+  for (const char* const rank : {"0", "2"}) {
+    const std::string text = testing::read_file(folder / rank);
+    EXPECT_THAT(text, HasSubstr(str("[rank ", rank, " of 3] all_reduce #")));
+    EXPECT_THAT(text, HasSubstr("timed out after 0.7 s"));
+    EXPECT_THAT(text, HasSubstr("missing: rank 1"));
+  }
 }
 
 }  // namespace

@@ -1,0 +1,344 @@
+// A lane by itself: deadlines, giving up, and who outlives whom.  Two lanes, each in a thread of its own with a GPU of its own.
+#include <tandem/distributed/nccl/gpu_lane.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <tandem/base/error.h>
+#include <tandem/tensor/allocator.h>
+#include <tandem/tensor/chores.h>
+#include <tandem/tensor/cuda.h>
+#include <tandem/tensor/factories.h>
+#include <tandem/tests/distributed/gpu_stall.h>
+#include <tandem/tests/support/error_text.h>
+
+namespace tandem::inline v0::distributed {
+namespace {
+
+using ::testing::HasSubstr;
+using namespace std::chrono_literals;
+using testing::error_text;
+using Clock = GpuLane::Clock;
+using Floats = std::vector<float>;
+
+/// Something that happens once, and is not waited for for ever: a rank that fails does not keep the other.
+class Signal {
+ public:
+  void set() { happened_.set_value(); }
+  bool wait(std::chrono::milliseconds limit = 20s) { return future_.wait_for(limit) == std::future_status::ready; }
+
+ private:
+  std::promise<void> happened_;
+  const std::shared_future<void> future_{happened_.get_future()};
+};
+
+/// What a lane's on_failure was told.
+class Told {
+ public:
+  void add(const std::string& reason) {
+    std::lock_guard lock(mutex_);
+    reasons_.push_back(reason);
+    changed_.notify_all();
+  }
+  /// The first reason, as soon as it is there.
+  std::string first() {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, 20s, [&] { return !reasons_.empty(); }) ? reasons_[0] : "nothing";
+  }
+  size_t count() {
+    std::lock_guard lock(mutex_);
+    return reasons_.size();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::string> reasons_;
+};
+
+struct Rank {
+  int rank;
+  Device device;
+  std::shared_ptr<GpuLane> lane = nullptr;
+  std::shared_ptr<Told> told = std::make_shared<Told>();
+  std::function<void()> on_failure = [] {};
+  int64_t seq = 0;
+
+  Tensor ones() const { return full({4}, 1, {kFloat32, device}); }
+  Tensor ones_of_the_lane() const {
+    const Tensor x = make_view(lane->allocate(16), kFloat32, {4}, {1}, 0);
+    chores::fill(x, 1);
+    return x;
+  }
+  /// In place; the lane has the last handle to what it is given as an rvalue.
+  std::shared_ptr<GpuWork> all_reduce(Tensor x, std::chrono::milliseconds timeout = 0ms) {
+    CollectiveOperation operation;
+    Collective& c = operation.collective;
+    c.kind = CollectiveKind::kAllReduce;
+    c.num_elements = x.num_elements();
+    c.seq = ++seq;
+    c.device = device;
+    c.input = c.output = x.data_ptr();
+    operation.kept = {std::move(x)};
+    operation.timeout = timeout;
+    return lane->launch(operation);
+  }
+  /// One that is done, so that links are there.
+  std::shared_ptr<GpuWork> all_reduce() {
+    const auto work = all_reduce(ones());
+    work->join();
+    cuda::synchronize(device);
+    return work;
+  }
+  /// All streams are empty, and nothing on the GPU went wrong.
+  void drain() const {
+    EXPECT_EQ(cudaSetDevice(device.index), cudaSuccess);
+    EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  }
+};
+
+/// f(rank) for both.
+void run_lanes(const std::function<void(Rank&)>& f) {
+  const NcclId id = GpuLane::make_id();
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      Rank own{rank, Device::cuda(rank)};
+      try {
+        own.lane = GpuLane::join({.device = own.device,
+                                  .rank = rank,
+                                  .world_size = 2,
+                                  .job_rank = rank,
+                                  .who = str("[rank ", rank, " of 2]"),
+                                  .on_failure =
+                                      [&own, told = own.told](const std::string& reason) {
+                                        own.on_failure();
+                                        told->add(reason);
+                                      }},
+                                 id, Clock::now() + 20s, [] { return false; });
+        f(own);
+      } catch (const std::exception& error) {
+        ADD_FAILURE() << "rank " << rank << " threw " << error.what();
+      }
+      own.lane.reset();  // before what its callback uses
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+/// f(rank 0), in which calls never end, because rank 1 makes none.
+void run_with_an_absent_rank(const std::function<void(Rank&)>& prepare, const std::function<void(Rank&)>& f) {
+  Signal is_over;
+  run_lanes([&](Rank& r) {
+    prepare(r);
+    if (r.rank == 1) {
+      is_over.wait();
+      return;
+    }
+    const std::shared_ptr<Signal> at_the_end(&is_over, [](Signal* signal) { signal->set(); });
+    f(r);
+  });
+}
+
+/// The same, where both have their links, and what has made them is `done`.
+void run_with_an_absent_rank(const std::function<void(Rank&, GpuWork& done)>& f) {
+  std::array<std::shared_ptr<GpuWork>, 2> done;
+  const auto of = [&](const Rank& r) -> auto& { return done[static_cast<size_t>(r.rank)]; };
+  run_with_an_absent_rank([&](Rank& r) { of(r) = r.all_reduce(); }, [&](Rank& r) { f(r, *of(r)); });
+}
+
+// --- many at once ---
+
+// The thread that looks at what is under way, one that launches and one that allocates.
+TEST(GpuLane, ThreadsDoNotMeetInNccl) {
+  run_lanes([](Rank& r) {
+    std::atomic<bool> stop{false};
+    std::thread allocates([&] {
+      while (!stop) {
+        static_cast<void>(r.lane->allocate(1 << 10));
+        std::this_thread::sleep_for(100us);
+      }
+    });
+    const Tensor x = r.ones();
+    std::shared_ptr<GpuWork> last;
+    for (int i = 0; i < 300; ++i) last = r.all_reduce(full({1}, i, {kFloat32, r.device}));
+    last->join();
+    r.all_reduce(x)->join();
+    stop = true;
+    allocates.join();
+    EXPECT_EQ(x.to_vector<float>(), Floats(4, 2));
+  });
+}
+
+// --- deadlines, and giving up ---
+
+TEST(GpuLane, ADeadlineIsHeardOnceAndEndsTheWork) {
+  run_with_an_absent_rank([](Rank& r, GpuWork& done) {
+    const std::string reason = "all_reduce #2 was not done on cuda:0 by its deadline";
+    const auto late = r.all_reduce(r.ones(), 300ms);
+    late->join();
+    EXPECT_EQ(r.told->first(), reason);
+    cuda::synchronize(r.device);
+    EXPECT_EQ(error_text<CommError>([&] { late->join(); }), "[rank 0 of 2] " + reason);
+    EXPECT_EQ(error_text<CommError>([&] { r.all_reduce(r.ones()); }), "[rank 0 of 2] " + reason);
+    done.join();  // its result is there
+    std::this_thread::sleep_for(100ms);
+    EXPECT_EQ(r.told->count(), 1U);
+  });
+}
+
+TEST(GpuLane, WhatIsUnderWayMayEndWithinTheGrace) {
+  Signal given_up;
+  run_lanes([&](Rank& r) {
+    r.all_reduce();
+    if (r.rank == 1) {
+      EXPECT_TRUE(given_up.wait());
+    }
+    const Tensor x = r.ones();
+    const auto work = r.all_reduce(x);
+    work->join();
+    if (r.rank == 0) {
+      r.lane->give_up("a rank was lost", 10s);
+      EXPECT_THAT(error_text<CommError>([&] { r.all_reduce(r.ones()); }), HasSubstr("a rank was lost"));
+      std::this_thread::sleep_for(100ms);
+      given_up.set();
+    }
+    EXPECT_EQ(x.to_vector<float>(), Floats(4, 2));
+    work->join();
+  });
+}
+
+TEST(GpuLane, WhatIsUnderWayIsAbortedAfterTheGrace) {
+  run_with_an_absent_rank([](Rank& r, GpuWork&) {
+    const auto work = r.all_reduce(r.ones());
+    work->join();
+    const auto begin = Clock::now();
+    r.lane->give_up("a rank was lost", 300ms);
+    cuda::synchronize(r.device);
+    const auto took = Clock::now() - begin;
+    EXPECT_GE(took, 290ms);
+    EXPECT_LT(took, 5s);
+    EXPECT_EQ(error_text<CommError>([&] { work->join(); }), "[rank 0 of 2] a rank was lost");
+  });
+}
+
+/// Gives a lane up after some time.
+class GivesUp {
+ public:
+  GivesUp(std::shared_ptr<GpuLane> lane, std::chrono::milliseconds after)
+      : thread_([this, lane = std::move(lane), after] {
+          if (!over_.wait(after)) lane->give_up("a rank was lost", 300ms);
+        }) {}
+  ~GivesUp() {
+    over_.set();
+    thread_.join();
+  }
+
+ private:
+  Signal over_;
+  std::thread thread_;
+};
+
+// The first call waits until links are made.
+TEST(GpuLane, GivingUpEndsTheFirstLaunch) {
+  run_with_an_absent_rank([](Rank&) {}, [](Rank& r) {
+    const auto begin = Clock::now();
+    const GivesUp gives_up(r.lane, 200ms);
+    EXPECT_EQ(error_text<CommError>([&] { r.all_reduce(r.ones()); }), "[rank 0 of 2] a rank was lost");
+    EXPECT_LT(Clock::now() - begin, 3s);
+    r.drain();
+  });
+}
+
+TEST(GpuLane, TheDeadlineEndsTheFirstLaunch) {
+  run_with_an_absent_rank([](Rank&) {}, [](Rank& r) {
+    const GivesUp at_last(r.lane, 10s);
+    EXPECT_THAT(error_text<CommError>([&] { r.all_reduce(r.ones(), 300ms); }), HasSubstr("deadline"));
+    r.drain();
+  });
+}
+
+TEST(GpuLane, ALaneThatWasGivenUpSaysSoWhenItIsGone) {
+  run_with_an_absent_rank([](Rank& r, GpuWork& done) {
+    const auto late = r.all_reduce(r.ones());
+    r.lane->give_up("a rank was lost", 0ms);
+    r.lane.reset();
+    EXPECT_EQ(error_text<CommError>([&] { late->join(); }), "[rank 0 of 2] a rank was lost");
+    done.join();
+    r.drain();
+  });
+}
+
+// --- the end ---
+
+TEST(GpuLane, MemoryOfWorkOutlivesTheLane) {
+  run_with_an_absent_rank([](Rank& r, GpuWork&) {
+    r.drain();
+    Stall stall(cuda::current_stream(r.device));
+    r.all_reduce(r.ones_of_the_lane());  // nothing of it begins before the stall ends
+    r.lane->give_up("the end", 0ms);
+    std::thread ends([&] {
+      std::this_thread::sleep_for(500ms);
+      stall.end();
+    });
+    r.lane.reset();
+    ends.join();
+    r.drain();
+  });
+}
+
+TEST(GpuLane, OneThatEndsLongBeforeTheOthersDoesNotWaitForThemLong) {
+  Signal gone;
+  run_lanes([&](Rank& r) {
+    r.all_reduce();
+    if (r.rank == 1) {
+      EXPECT_TRUE(gone.wait(15s));
+      return;
+    }
+    r.lane.reset();
+    gone.set();
+  });
+}
+
+TEST(GpuLane, TheCallbacksOwnerMayDropIt) {
+  run_with_an_absent_rank([](Rank& r, GpuWork&) {
+    r.on_failure = [&r] { r.lane.reset(); };
+    r.all_reduce(r.ones_of_the_lane(), 200ms);
+    EXPECT_THAT(r.told->first(), HasSubstr("by its deadline"));
+    r.drain();
+  });
+}
+
+// --- memory ---
+
+TEST(GpuLane, MemoryIsCountedAndMayRunOut) {
+  run_lanes([](Rank& r) {
+    constexpr int64_t kBytes = 1 << 20;
+    const int64_t before = memory_stats(r.device).allocated;
+    {
+      const auto memory = r.lane->allocate(kBytes);
+      EXPECT_GE(memory_stats(r.device).allocated, before + kBytes);
+    }
+    EXPECT_EQ(memory_stats(r.device).allocated, before);
+    EXPECT_THAT(error_text<OutOfMemory>([&] { static_cast<void>(r.lane->allocate(int64_t{1} << 44)); }),
+                HasSubstr(str(r.device, " is out of memory")));
+    EXPECT_EQ(memory_stats(r.device).allocated, before);
+    r.drain();
+  });
+}
+
+}  // namespace
+}  // namespace tandem::inline v0::distributed
