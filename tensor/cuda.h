@@ -32,6 +32,13 @@ struct DeviceProperties {
 /// Throws DeviceError.
 TANDEM_API const DeviceProperties& device_properties(Device device);
 
+/// Of CUDA, as "13.0": what this build runs with, and the newest that the driver can.  Empty where is_built() is false.
+struct Versions {
+  std::string runtime;
+  std::string driver;
+};
+TANDEM_API Versions versions();
+
 /// A queue of work on one GPU, done in order.  Streams of one GPU run beside each other unless an event orders them.  A handle:
 /// copies are the same stream.  Safe from many threads.
 class TANDEM_API Stream {

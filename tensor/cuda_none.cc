@@ -25,6 +25,8 @@ void check_device(Device device) {
 
 const DeviceProperties& device_properties(Device device) { throw_not_built(device); }
 
+Versions versions() { return {}; }
+
 struct Stream::Impl {};
 Stream::Stream(Device device, bool) { throw_not_built(device); }
 Device Stream::device() const { return {}; }

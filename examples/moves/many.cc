@@ -62,13 +62,15 @@ void show_overlap(Demo& demo, const Tensors& tensors, td::Device target, td::Dev
   const int num_threads = td::num_threads();
   td::set_num_threads(std::max(1, num_threads - 1));  // products leave a core to the moves
   const td::Tensor a = td::rand({512, 512}, {td::kFloat32, worker});
-  const double product_ms = median_milliseconds([&] { a.matmul(a); });
+  td::Tensor product;
+  const auto compute_times = [&](int count) {
+    for (int i = 0; i < count; ++i) product = a.matmul(a);
+    if (!worker.is_cpu()) td::cuda::synchronize(worker);  // until then they are only queued
+  };
+  const double product_ms = median_milliseconds([&] { compute_times(1); });
   const double moves_ms = median_milliseconds([&] { get_all(start_moves(tensors, target, options)); });
   const auto num_products = static_cast<int>(std::ceil(moves_ms / product_ms));  // take about as long
-  td::Tensor product;
-  const auto compute = [&] {
-    for (int i = 0; i < num_products; ++i) product = a.matmul(a);
-  };
+  const auto compute = [&] { compute_times(num_products); };
   const double products_ms = median_milliseconds(compute);
 
   Tensors moved;

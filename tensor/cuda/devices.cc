@@ -97,6 +97,14 @@ const DeviceProperties& device_properties(Device device) {
   return devices().properties[static_cast<size_t>(device.index)];
 }
 
+Versions versions() {
+  const auto text = [](int version) { return str(version / 1000, ".", version % 1000 / 10); };
+  int runtime = 0, driver = 0;
+  TANDEM_CUDA_CHECK(cudaRuntimeGetVersion(&runtime));
+  TANDEM_CUDA_CHECK(cudaDriverGetVersion(&driver));
+  return {text(runtime), text(driver)};
+}
+
 void set_allow_tf32(bool allow) { RankContext::current().allow_tf32 = allow; }
 bool allow_tf32() { return RankContext::current().allow_tf32; }
 

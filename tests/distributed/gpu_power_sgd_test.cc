@@ -5,11 +5,13 @@
 #include <cmath>
 #include <limits>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <tandem/distributed/gradient_hooks.h>
 #include <tandem/distributed/launch.h>
+#include <tandem/tensor/cuda.h>
 #include <tandem/tests/distributed/hooked_parameters.h>
 
 namespace tandem::distributed {
@@ -80,16 +82,21 @@ INSTANTIATE_TEST_SUITE_P(, GpuPowerSgd,
                                            Case{"float32_through_bfloat16", kFloat32, 5e-2, true}),
                          case_name);
 
-// Buckets' second exchanges are started by whichever thread has completed the first, and memory is reused from step to step.
-TEST(GpuPowerSgdRanks, EndWithTheSameBits) {
+// Buckets' second exchanges are started by whichever thread has completed the first, which knows nothing of the stream on which the
+// rank computes, and memory is reused from step to step.
+TEST(GpuPowerSgdRanks, EndWithTheSameBitsOnAnyStream) {
   std::mutex mutex;
   std::vector<std::vector<double>> results;
-  run_threads({Device::cuda(0), Device::cuda(1), Device::cuda(2), Device::cuda(3)}, [&](Context& context) {
-    const std::vector<double> mine =
-        part_of_batch(context, 6, kTiny, {power_sgd({.rank = 1, .start_step = 1, .min_saving = 1})});
-    std::lock_guard lock(mutex);
-    results.push_back(mine);
-  });
+  for (const bool on_own_stream : {false, true}) {
+    run_threads({Device::cuda(0), Device::cuda(1), Device::cuda(2), Device::cuda(3)}, [&](Context& context) {
+      std::optional<cuda::StreamGuard> own;
+      if (on_own_stream) own.emplace(cuda::Stream(context.device()));
+      const auto hook = power_sgd({.rank = 1, .start_step = 1, .min_saving = 1});
+      const std::vector<double> mine = part_of_batch(context, 6, kTiny, {hook});
+      std::lock_guard lock(mutex);
+      results.push_back(mine);
+    });
+  }
   for (const auto& result : results) EXPECT_EQ(result, results[0]);
   const std::vector<double> exact = joined_batch(6);
   EXPECT_GT(distance(results[0], exact), 1e-6);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <string>
 
 #include <tandem/io/safetensors.h>
@@ -123,7 +124,33 @@ TEST(GpuTraining, HalfPrecisionProductsOnTwoGpus) {
   }
   // Gradients of single characters are beyond float16 at the scale in the beginning.
   const Training small = run("float16", "1", "3");
-  EXPECT_NE(small.out.find("step 1 left out: its gradients are not finite; loss scale 32768 from now on\n"), std::string::npos) << small.out;
+  const std::string left_out = "step 1 left out: its gradients are not finite; loss scale 32768 from now on\n";
+  EXPECT_NE(small.out.find(left_out), std::string::npos) << small.out;
+}
+
+TEST(GpuTraining, PowerSgdGoesOnWithWhatItRemembers) {
+  const TemporaryFolder data;
+  std::string text;
+  for (int i = 0; i < 100; ++i) text += "abcdefgh";
+  const std::string file = data.write("text.txt", text), whole = fresh_folder("whole"), parts = fresh_folder("parts");
+  const auto run = [&](const std::string& folder, const Arguments& more) {
+    Arguments arguments = {"--device",       "cuda", "--nproc",      "2",  "--data",      file, "--layers",   "1",
+                           "--width",        "16",   "--heads",      "2",  "--context",   "4",  "--batch-size", "2",
+                           "--max-steps",    "14",   "--save-every", "12", "--compress",  "power_sgd,bf16",
+                           "--shadow-every", "12",   "--out",        folder};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const auto result = run_example("gpt_char", arguments, kUnchecked);
+    EXPECT_EQ(result.status, 0) << result.err;
+    return result.out;
+  };
+  const std::string out = run(whole, {});
+  EXPECT_NE(out.find("\ngradients, step 12: relative error 0."), std::string::npos) << out;
+  std::filesystem::create_directories(parts);
+  std::filesystem::copy(whole + "/checkpoints", parts + "/checkpoints", std::filesystem::copy_options::recursive);
+  std::filesystem::remove_all(parts + "/checkpoints/step-00000014");
+  const std::string rest = run(parts, {"--resume"});
+  EXPECT_NE(rest.find(": 12 steps of 14 done\n"), std::string::npos) << rest;
+  EXPECT_TRUE(read_file(whole + "/model.safetensors") == read_file(parts + "/model.safetensors"));
 }
 
 TEST(GpuTraining, GoesOnFromACheckpointOfTheOtherDevice) {

@@ -1,0 +1,50 @@
+// The line about a group's GPUs.
+#include <tandem/distributed/gpu_report.h>
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include <tandem/tensor/cuda.h>
+#include <tandem/tensor/factories.h>
+
+namespace tandem::distributed {
+namespace {
+
+Tensor cards_of(const std::vector<Tensor>& cards) {
+  const int64_t bytes = cards.front().num_elements();
+  const Tensor all = empty({static_cast<int64_t>(cards.size()), bytes}, {kUInt8});
+  for (size_t i = 0; i < cards.size(); ++i) {
+    std::memcpy(all.data<uint8_t>() + static_cast<int64_t>(i) * bytes, cards[i].data_ptr(), static_cast<size_t>(bytes));
+  }
+  return all;
+}
+
+TEST(GpuReport, EqualGpusAreCounted) {
+  const Device gpu = Device::cuda(0);
+  const cuda::Versions versions = cuda::versions();
+  EXPECT_NE(versions.runtime.find('.'), std::string::npos);
+  EXPECT_NE(versions.driver.find('.'), std::string::npos);
+  const std::string card =
+      cuda::device_properties(gpu).name + ", CUDA " + versions.runtime + ", driver for " + versions.driver;
+  const Tensor mine = gpu_card(gpu);
+  EXPECT_EQ(describe_gpus(cards_of({mine, mine}), "1 host x 2: shm between processes", "2.27.3"),
+            "2 ranks, 1 host x 2: shm between processes; nccl 2.27.3 between 2 x " + card);
+}
+
+TEST(GpuReport, DifferentOnesAreNamedInTheOrderOfRanks) {
+  const Tensor mine = gpu_card(Device::cuda(0)), other = gpu_card(Device::cuda(0)),
+               longest = full({128}, int{'x'}, {kUInt8});
+  other.data<uint8_t>()[0] = '?';
+  longest.data<uint8_t>()[127] = 0;
+  const std::string text =
+      describe_gpus(cards_of({longest, mine, longest, other}), "2 hosts x 2: gloo over eth0", "2.27.3");
+  const std::string card = reinterpret_cast<const char*>(mine.data<uint8_t>());
+  EXPECT_EQ(text, "4 ranks, 2 hosts x 2: gloo over eth0; nccl 2.27.3 between 2 x " + std::string(127, 'x') +
+                      " and 1 x " + card + " and 1 x ?" + card.substr(1));
+}
+
+}  // namespace
+}  // namespace tandem::distributed
