@@ -2,8 +2,11 @@
 #include <algorithm>
 #include <cstring>
 
+#include <tandem/base/log.h>
+#include <tandem/distributed/gpu_report.h>
 #include <tandem/distributed/group_queue.h>
 #include <tandem/distributed/operands.h>
+#include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
 
 namespace tandem::inline v0::distributed {
@@ -87,16 +90,25 @@ std::shared_ptr<GpuLane> GroupQueue::connect_gpu(Device device, const Collective
   }
   if (verdict.error) std::rethrow_exception(verdict.error);
   const Clock::time_point deadline = timeout.count() > 0 ? Clock::now() + timeout : Clock::time_point::max();
-  const Tensor id = empty({static_cast<int64_t>(sizeof(NcclId))}, {kUInt8});
+  // What ranks tell each other: of rank 0 the id, of all what their GPUs are.
+  constexpr int64_t kIdBytes = sizeof(NcclId);
+  const Tensor card = gpu_card(device);
+  const Tensor own = zeros({kIdBytes + card.num_elements()}, {kUInt8});
   if (options_.rank == 0) {
     const NcclId made = GpuLane::make_id();
-    std::memcpy(id.data_ptr(), made.data(), made.size());
+    std::memcpy(own.data_ptr(), made.data(), made.size());
   }
-  CollectiveOperation broadcast;
-  prepare_broadcast(broadcast, options_, id, 0, {.name = "NCCL's id", .timeout = timeout});
-  run(broadcast);
+  chores::copy(card, own.slice(0, kIdBytes, own.size(0)));
+  const Tensor all = empty({options_.world_size, own.size(0)}, {kUInt8});
+  CollectiveOperation gather;
+  prepare_all_gather(gather, options_, all, own, {.name = "NCCL's id", .timeout = timeout});
+  run(gather);
   NcclId shared;
-  std::memcpy(shared.data(), id.data_ptr(), shared.size());
+  std::memcpy(shared.data(), all.data_ptr(), shared.size());
+  if (options_.rank == 0 && log_enabled(LogLevel::kWarning)) {
+    const Tensor cards = all.slice(1, kIdBytes, all.size(1)).contiguous();
+    log_line(LogLevel::kInfo, str("group '", options_.name, "': ", describe_gpus(cards, backend_->describe(), GpuLane::version())));
+  }
   const auto lane = GpuLane::join({.device = device,
                                    .rank = options_.rank,
                                    .world_size = options_.world_size,

@@ -110,15 +110,11 @@ cudaError_t copy_async(const Copy& copy, cudaMemcpyKind kind, cudaStream_t handl
   if (const cudaError_t error = check_copy(runtime, copy, kind, to, from); error != cudaSuccess) {
     return error;
   }
-  const Use written = runtime.use_of(copy.destination), read = runtime.use_of(copy.source);
-  Task task{Task::Kind::kMemory, to.arenas() | from.arenas(), [=, &runtime] {
-              if (runtime.is_alive(written, "a copy") && runtime.is_alive(read, "a copy")) copy.run();
-            }, nullptr};
+  Task task{Task::Kind::kMemory, to.arenas() | from.arenas(), [copy] { copy.run(); }, nullptr};
   if (from.pageable() && !to.pageable()) {  // the bytes of now
     auto bytes = std::make_shared<std::vector<char>>(copy.source_span());
     std::memcpy(bytes->data(), copy.source, bytes->size());
-    task.work = [=, &runtime] {
-      if (!runtime.is_alive(written, "a copy")) return;
+    task.work = [copy, bytes] {
       Copy staged = copy;
       staged.source = bytes->data();
       staged.run();
@@ -143,7 +139,6 @@ using cuda_emulation::result;
 using cuda_emulation::Runtime;
 using cuda_emulation::state_of_current;
 using cuda_emulation::Task;
-using cuda_emulation::Use;
 
 cudaError_t cudaMalloc(void** pointer, size_t bytes) {
   Call call;
@@ -310,9 +305,7 @@ cudaError_t cudaMemsetAsync(void* pointer, int value, size_t bytes, cudaStream_t
   if (!place.valid || place.pageable()) {
     return result(cudaErrorInvalidValue);
   }
-  const Use written = runtime.use_of(pointer);
-  runtime.enqueue(call.lock(), stream, {Task::Kind::kMemory, place.arenas(), [=, &runtime] {
-                    if (runtime.is_alive(written, "cudaMemsetAsync")) std::memset(pointer, value, bytes);
-                  }, nullptr});
+  runtime.enqueue(call.lock(), stream,
+                  {Task::Kind::kMemory, place.arenas(), [=] { std::memset(pointer, value, bytes); }, nullptr});
   return result(stream->device->failed);
 }

@@ -83,7 +83,7 @@ void* Arena::allocate(size_t num_bytes) {
       freed_.erase(before);
     }
   }
-  blocks_[offset] = {num_bytes, ++num_allocated_};
+  blocks_[offset] = num_bytes;
   live_bytes_ += rounded(num_bytes);
   mark(offset, num_bytes, true);
   void* p = reinterpret_cast<void*>(base_ + offset);
@@ -102,7 +102,7 @@ bool Arena::release(void* p) {
   if (offset >= size_ || it == blocks_.end()) {
     return false;
   }
-  const size_t num_bytes = it->second.num_bytes;
+  const size_t num_bytes = it->second;
   const bool was_open = open_;
   set_open(true);
   std::memset(p, 0xFF, num_bytes);
@@ -138,18 +138,13 @@ std::optional<MemoryBlock> Arena::block_before(const void* p) const {
     return std::nullopt;
   }
   --it;
-  return MemoryBlock{base_ + it->first, it->second.num_bytes};
+  return MemoryBlock{base_ + it->first, it->second};
 }
 
 bool Arena::live(const void* p, size_t num_bytes) const {
   const auto block = block_before(p);
   const size_t inside = block ? reinterpret_cast<uintptr_t>(p) - block->begin : 0;
   return block && inside <= block->num_bytes && num_bytes <= block->num_bytes - inside;
-}
-
-uint64_t Arena::block_number(const void* p) const {
-  const auto block = live(p, 0) ? block_before(p) : std::nullopt;
-  return block ? blocks_.at(block->begin - base_).number : 0;
 }
 
 bool Arena::was_freed(const void* p) const {

@@ -46,8 +46,6 @@ class Arena {
   bool live(const void* p, size_t num_bytes) const;
   /// The live block around an address or the nearest one before it.
   std::optional<MemoryBlock> block_before(const void* p) const;
-  /// Of the live block around an address: another for each that there ever was; 0 where there is none.
-  uint64_t block_number(const void* p) const;
   /// The freed block that lay around an address, unless its memory was used again.
   bool was_freed(const void* p) const;
 
@@ -72,12 +70,7 @@ class Arena {
   uint16_t* valid_ = nullptr;
   RaceCell* cells_ = nullptr;
   size_t live_bytes_ = 0;
-  struct Block {
-    size_t num_bytes;  // asked for
-    uint64_t number;
-  };
-  std::map<size_t, Block> blocks_;   // by offset
-  uint64_t num_allocated_ = 0;
+  std::map<size_t, size_t> blocks_;  // offset -> bytes asked for
   std::map<size_t, size_t> free_;    // offset -> bytes, whole granules
   std::map<size_t, size_t> freed_;   // offset -> bytes of blocks that were
 };

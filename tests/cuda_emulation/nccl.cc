@@ -10,7 +10,6 @@
 #include <deque>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -25,7 +24,6 @@ struct ncclComm {
   std::thread::id caller = {};
   int num_running = 0;             // calls
   std::thread::id grouping = {};   // who has calls on it in an open group
-  std::set<void*> registered = {};
 };
 
 namespace cuda_emulation {
@@ -151,9 +149,7 @@ ncclResult_t launch(const Running& communicator, Pending& group) {
     const Arena& memory = launch.stream->device->memory;
     for (const Exchange& e : launch.exchanges) {
       for (const auto& [p, num_bytes] : {std::pair<const void*, size_t>(e.send, e.request.num_bytes), {e.recv, e.recv_bytes}}) {
-        if (num_bytes == 0) continue;
-        if (!memory.live(p, num_bytes)) return fail(ncclInvalidArgument, "no memory of the communicator's device");
-        launch.uses.push_back(runtime.use_of(p));
+        if (num_bytes > 0 && !memory.live(p, num_bytes)) return fail(ncclInvalidArgument, "no memory of the communicator's device");
       }
     }
     if (!is_ordered(runtime, *communicator, *launch.stream)) {
@@ -335,42 +331,4 @@ ncclResult_t ncclGroupEnd() {
   }
   pending.clear();
   return result;
-}
-
-ncclResult_t ncclMemAlloc(void** memory, size_t num_bytes) {
-  return cudaMalloc(memory, num_bytes) == cudaSuccess ? ncclSuccess : fail(ncclUnhandledCudaError, "out of memory");
-}
-
-// Does not wait for the GPU.
-ncclResult_t ncclMemFree(void* memory) {
-  if (memory == nullptr) return ncclSuccess;
-  {
-    std::lock_guard lock(handles().mutex);
-    for (const ncclComm& comm : handles().all) {
-      const bool registered = comm.communicator != nullptr && comm.registered.count(memory) != 0;
-      if (registered) end_process("ncclMemFree of memory that is registered");
-    }
-  }
-  cuda_emulation::Call call;
-  cuda_emulation::Device* const device = call.runtime().device_of(memory);
-  return device != nullptr && device->memory.release(memory) ? ncclSuccess : fail(ncclUnhandledCudaError, "invalid argument");
-}
-
-ncclResult_t ncclCommRegister(ncclComm_t comm, void* memory, size_t num_bytes, void** handle) {
-  const Running communicator(comm, "ncclCommRegister");
-  if (const ncclResult_t state = cuda_emulation::check_ready(*communicator); state != ncclSuccess) return state;
-  {
-    cuda_emulation::Call call;
-    if (!call.runtime().device(communicator->device).memory.live(memory, num_bytes)) return ncclInvalidArgument;
-  }
-  std::lock_guard lock(handles().mutex);
-  comm->registered.insert(memory);
-  *handle = memory;
-  return ncclSuccess;
-}
-
-ncclResult_t ncclCommDeregister(ncclComm_t comm, void* handle) {
-  const Running communicator(comm, "ncclCommDeregister");
-  std::lock_guard lock(handles().mutex);
-  return comm->registered.erase(handle) != 0 ? ncclSuccess : fail(ncclInvalidArgument, "memory that is not registered");
 }

@@ -36,12 +36,7 @@ struct Transfer {
   std::vector<std::vector<std::byte>> inputs = {};
   bool arrived = false;
 
-  bool is_alive(Runtime& runtime) const {
-    return std::all_of(launch.uses.begin(), launch.uses.end(), [&](const Use& use) { return runtime.is_alive(use, "NCCL"); });
-  }
-
-  void begin(Runtime& runtime) {
-    if (!is_alive(runtime)) return;
+  void begin() {
     for (Exchange& e : launch.exchanges) {
       const auto* bytes = static_cast<const std::byte*>(e.send);
       e.bytes.assign(bytes, bytes + e.request.num_bytes);
@@ -53,7 +48,7 @@ struct Transfer {
   }
 
   void end(Runtime& runtime) const {
-    if (!is_alive(runtime) || !arrived) return;  // it may write until it is aborted
+    if (!arrived) return;  // it may write until it is aborted
     if (!is_untouched()) {
       runtime.fail(*launch.stream->device, "NCCL: memory of " + launch.stream->device->memory.name() +
                                                " was written while a call had it");
@@ -151,7 +146,7 @@ void Communicator::queue(NcclLaunch launch) {
   const auto enqueue = [&](Task::Kind kind, unsigned int arenas, std::function<void()> work) {
     return runtime.enqueue(call.lock(), stream, {kind, arenas, std::move(work), nullptr});
   };
-  enqueue(Task::Kind::kMemory, arena, [transfer, &runtime] { transfer->begin(runtime); });
+  enqueue(Task::Kind::kMemory, arena, [transfer] { transfer->begin(); });
   enqueue(Task::Kind::kExternal, kNoArenas, [transfer, self = shared_from_this()] {
     transfer->arrived = self->exchange(transfer->launch.exchanges);
   });

@@ -36,7 +36,6 @@ struct Exchange {
 struct NcclLaunch {
   std::shared_ptr<Stream> stream;
   std::vector<Exchange> exchanges;
-  std::vector<Use> uses = {};  // of memory
 };
 
 /// Safe from many threads.  Its threads and queued tasks keep it: it is left or aborted before it is let go.

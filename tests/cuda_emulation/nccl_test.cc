@@ -223,44 +223,6 @@ TEST_F(NcclDeathTest, TwoThreadsAtOnce) {
       "ncclCommGetAsyncError while another thread is in ncclCommDestroy on the communicator of rank 0");
 }
 
-TEST_F(NcclDeathTest, RegisteredMemoryIsFreed) {
-  EXPECT_DEATH(
-      {
-        void* memory = nullptr;
-        void* handle = nullptr;
-        cudaSetDevice(0);
-        ncclMemAlloc(&memory, 64);
-        ncclCommRegister(comms_[0], memory, 64, &handle);
-        ncclMemFree(memory);
-      },
-      "ncclMemFree of memory that is registered");
-}
-
-TEST_F(Nccl, MemoryIsFreedThoughTheGpuStillUsesIt) {
-  all_reduce();
-  for (const bool again : {false, true}) {  // the same address
-    void* memory = nullptr;
-    cudaSetDevice(0);
-    ASSERT_EQ(ncclMemAlloc(&memory, kCount * sizeof(float)), ncclSuccess);
-    EXPECT_CUDA(cudaMemsetAsync(memory, 0, kCount * sizeof(float), side(0).stream));
-    EXPECT_EQ(ncclAllReduce(memory, memory, kCount, ncclFloat32, ncclSum, comms_[0], side(0).stream), ncclInProgress);
-    EXPECT_EQ(settled(comms_[0]), ncclSuccess);
-    std::this_thread::sleep_for(50ms);  // rank 1 has not come
-    EXPECT_EQ(ncclMemFree(memory), ncclSuccess);
-    void* other = nullptr;
-    if (again) {
-      EXPECT_EQ(ncclMemAlloc(&other, kCount * sizeof(float)), ncclSuccess);
-      EXPECT_EQ(other, memory);
-    }
-    EXPECT_EQ(all_reduce(1), ncclInProgress);
-    EXPECT_EQ(cudaStreamSynchronize(side(0).stream), cudaErrorIllegalAddress);
-    EXPECT_EQ(last_report(), "NCCL: memory of cuda:0 was freed before what was queued with it ran");
-    reset();
-    EXPECT_EQ(ncclMemFree(other), ncclSuccess);
-    EXPECT_EQ(settled(comms_[1]), ncclSuccess);
-  }
-}
-
 TEST_F(Nccl, MemoryIsACallsOwnUntilItIsOver) {
   all_reduce();
   for (const bool input : {false, true}) {
@@ -278,11 +240,6 @@ TEST_F(Nccl, MemoryIsACallsOwnUntilItIsOver) {
     reset();
     EXPECT_EQ(settled(comms_[1]), ncclSuccess);
   }
-}
-
-TEST_F(Nccl, MemoryRunsOut) {
-  void* memory = nullptr;
-  EXPECT_EQ(ncclMemAlloc(&memory, size_t{1} << 40), ncclUnhandledCudaError);
 }
 
 // --- two communicators of a device ---

@@ -254,18 +254,6 @@ bool Runtime::is_behind(const Stream& stream, const Stream& other, uint64_t tick
   return std::max(known[&other], other.num_completed) >= ticket;
 }
 
-Use Runtime::use_of(const void* p) {
-  Device* const device = device_of(p);
-  return {device, p, device != nullptr ? device->memory.block_number(p) : 0};
-}
-
-bool Runtime::is_alive(const Use& use, const char* task) {
-  if (use.device == nullptr || use.device->memory.block_number(use.p) == use.block) return true;
-  fail(*use.device, std::string(task) + ": memory of " + use.device->memory.name() +
-                        " was freed before what was queued with it ran");
-  return false;
-}
-
 // Only the list's own pointer is left of a stream that was destroyed.
 void Runtime::drop_drained_streams() {
   std::erase_if(all_streams_,

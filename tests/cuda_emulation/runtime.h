@@ -53,13 +53,6 @@ struct Device {
   std::set<int> peers;
 };
 
-/// Memory that a task was queued with.
-struct Use {
-  Device* device = nullptr;  // none: memory of the host
-  const void* p = nullptr;
-  uint64_t block = 0;
-};
-
 struct Stream {
   Device* device;
   unsigned int flags;
@@ -95,10 +88,6 @@ class Runtime {
 
   /// Whether what is queued on `stream` from now on begins after `other` has passed the ticket.
   bool is_behind(const Stream& stream, const Stream& other, uint64_t ticket) const;
-
-  /// Of a task that is queued now, and whether that memory was not freed meanwhile: else its device fails.
-  Use use_of(const void* p);
-  bool is_alive(const Use& use, const char* task);
 
   std::shared_ptr<Stream> find(cudaStream_t stream);
   std::map<void*, std::shared_ptr<Stream>> streams;  // by handle, those that were not destroyed

@@ -86,9 +86,3 @@ ncclResult_t ncclRecv(void* recv, size_t count, ncclDataType_t type, int peer, n
 
 ncclResult_t ncclGroupStart();
 ncclResult_t ncclGroupEnd();
-
-ncclResult_t ncclMemAlloc(void** memory, size_t num_bytes);
-/// At once, though the GPU may still use it.
-ncclResult_t ncclMemFree(void* memory);
-ncclResult_t ncclCommRegister(ncclComm_t comm, void* memory, size_t num_bytes, void** handle);
-ncclResult_t ncclCommDeregister(ncclComm_t comm, void* handle);
