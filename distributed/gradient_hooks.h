@@ -50,7 +50,8 @@ class TANDEM_API GradientHook {
   /// Exchanges that the next average() of this bucket makes; at least 1, and the same on all ranks.
   virtual int num_exchanges(const GradientBucket& /*bucket*/) const { return 1; }
   /// Replaces bucket.values by (something near) the mean over the ranks, by `num_exchanges` calls of `next`, then calls
-  /// `done`.  Never waits.  `bucket` lives until `done` was called.
+  /// `done`.  Never waits.  `bucket` lives until `done` was called.  For a bucket on a GPU the current stream is one beside
+  /// backward's, and what the callbacks given to `next` hold lives until the GPU is done with the step.
   virtual void average(const GradientBucket& bucket, const Exchange& next, std::function<void()> done) = 0;
   /// All that the next steps depend on, this rank's: shadow steps take a hook back to it too.
   virtual State state_dict() const { return {}; }
