@@ -447,7 +447,7 @@ TANDEM_RANK_MAIN(one_stops_on_its_gpu) {
   testing::wake_when_stopped(other);
 }
 
-TEST(GpuGroup, AStoppedRankIsNamedAtTheDeadline) {
+TEST(GpuGroupOf4, AStoppedRankIsNamedAtTheDeadline) {
   const testing::TemporaryFolder folder;
   spawn(3, "one_stops_on_its_gpu", {folder / ""});
   for (const char* const rank : {"0", "2"}) {
