@@ -6,7 +6,6 @@
 #include <tandem/distributed/gpu_report.h>
 #include <tandem/distributed/group_queue.h>
 #include <tandem/distributed/operands.h>
-#include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
 
 namespace tandem::inline v0::distributed {
@@ -93,20 +92,24 @@ std::shared_ptr<GpuLane> GroupQueue::connect_gpu(Device device, const Collective
   // What ranks tell each other: of rank 0 the id, of all what their GPUs are.
   constexpr int64_t kIdBytes = sizeof(NcclId);
   const Tensor card = gpu_card(device);
-  const Tensor own = zeros({kIdBytes + card.num_elements()}, {kUInt8});
+  const int64_t card_bytes = card.num_bytes(), row = kIdBytes + card_bytes;
+  const Tensor own = zeros({row}, {kUInt8});
   if (options_.rank == 0) {
     const NcclId made = GpuLane::make_id();
     std::memcpy(own.data_ptr(), made.data(), made.size());
   }
-  chores::copy(card, own.slice(0, kIdBytes, own.size(0)));
-  const Tensor all = empty({options_.world_size, own.size(0)}, {kUInt8});
+  std::memcpy(own.data_ptr() + kIdBytes, card.data_ptr(), static_cast<size_t>(card_bytes));
+  const Tensor all = empty({options_.world_size, row}, {kUInt8});
   CollectiveOperation gather;
   prepare_all_gather(gather, options_, all, own, {.name = "NCCL's id", .timeout = timeout});
   run(gather);
   NcclId shared;
   std::memcpy(shared.data(), all.data_ptr(), shared.size());
   if (options_.rank == 0 && log_enabled(LogLevel::kWarning)) {
-    const Tensor cards = all.slice(1, kIdBytes, all.size(1)).contiguous();
+    const Tensor cards = empty({options_.world_size, card_bytes}, {kUInt8});
+    for (int64_t rank = 0; rank < options_.world_size; ++rank) {
+      std::memcpy(cards.data_ptr() + rank * card_bytes, all.data_ptr() + rank * row + kIdBytes, static_cast<size_t>(card_bytes));
+    }
     log_line(LogLevel::kInfo, str("group '", options_.name, "': ", describe_gpus(cards, backend_->describe(), GpuLane::version())));
   }
   const auto lane = GpuLane::join({.device = device,
