@@ -87,9 +87,10 @@ bool Server::meet(int connection, const NcclRequest& request, const Bytes& input
   };
   std::unique_lock lock(mutex_);
   for (const NcclMeeting& meeting : meetings) ++arrived_[meeting];
+  // All have come.  Once: it is closed then, and the number may soon be another socket's.
+  if (meetings[0] == NcclMeeting::hello() && is_there(meetings[0])) shutdown(listener_, SHUT_RDWR);
   changed_.notify_all();
   if (wait_for(lock, connection, [&] { return std::all_of(meetings.begin(), meetings.end(), is_there); })) {
-    if (meetings[0] == NcclMeeting::hello()) shutdown(listener_, SHUT_RDWR);  // all have come
     lock.unlock();
     const uint64_t none = 0;
     write_all(connection, &none, sizeof(none));
