@@ -37,7 +37,7 @@ constexpr size_t kMaxUnderWay = 128;
 /// that another such kernel has, may wait for ever.
 struct LaunchOrder {
   std::mutex mutex;
-  uint64_t lane = 0;          // that launched last
+  uint64_t stream = 0;        // number of the lane's that launched last
   std::optional<Event> done;  // what it launched
 };
 
@@ -119,10 +119,6 @@ class Lane final : public GpuLane, public std::enable_shared_from_this<Lane> {
   const Options options_;
   const Stream stream_;
   Communicator communicator_;
-  const uint64_t id_ = [] {
-    static std::atomic<uint64_t> last{0};
-    return ++last;
-  }();
   std::shared_ptr<const Anchor> anchor_;  // of who launches
 
   std::mutex mutex_;  // guards what follows
@@ -251,14 +247,14 @@ void Lane::queue(Launched& work, const Collective& collective) {
   const Event ready(options_.device);
   ready.record(cuda::current_stream(options_.device));
   ready.make_wait(stream_);
-  if (order.done && order.lane != id_) order.done->make_wait(stream_);
+  if (order.done && order.stream != stream_.number()) order.done->make_wait(stream_);
   const StreamGuard on(stream_);
   work.begun.record(stream_);
   for (const CopyStep& copy : work.before) chores::copy(copy.from, copy.to);
   communicator_.run(collective, stream_);
   for (const CopyStep& copy : work.after) chores::copy(copy.from, copy.to);
   work.done.record(stream_);
-  order.lane = id_;
+  order.stream = stream_.number();
   order.done = work.done;
 }
 

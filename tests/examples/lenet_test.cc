@@ -43,7 +43,7 @@ TEST(LenetTest, ThreadsOnTwoDevicesEqualTwoProcesses) {
 
 TEST(LenetTest, LowPrecisionProductsTrainToo) {
   const auto result = run_example("mnist", {"--model", "lenet", "--nproc", "2", "--batch-size", "16", "--max-steps",
-                                            "60", "--amp", "--out", fresh_folder("amp")});
+                                            "60", "--amp", "bfloat16", "--out", fresh_folder("amp")});
   ASSERT_EQ(result.status, 0) << result.err;
   EXPECT_GE(number_after(result.out, "\ntest accuracy "), 60) << result.out;
 }
