@@ -15,12 +15,16 @@ TOOL = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.real
 TESTS = ["gpu_tests", "gpu_ops_test", "gpu_ddp_test", "gpu_group_test"]
 PASSES = "echo '[  PASSED  ] 7 tests.'"
 STEPS = """case "$*" in *--save*) touch "$4" ;; *) echo '{"step_ms": 2.5}' ;; esac"""
+SPOKEN = ["epoch 1  step 50/300  loss 2.1  700 tokens/s  0:01 left", "epoch 1  step 300/300  loss 2.0  900 tokens/s  0:00 left",
+          "accuracy 0.9"]
 BUILT = {
     "tests/gpu": "gpu_tests",
     "benchmarks/gpu/gpu": "rows",
     "benchmarks/train_step": "train_step",
     "examples/mnist/mnist": "mnist",
     "examples/gpt_char/gpt_char": "gpt_char",
+    "examples/resnet_cifar/resnet_cifar": "resnet_cifar",
+    "benchmarks/collectives/collectives": "collectives",
     **{f"tests/distributed/{name}": name for name in TESTS[1:]},
 }
 
@@ -47,8 +51,11 @@ class OnAMachine(unittest.TestCase):
             self.program(name, PASSES)
         self.program("rows", """echo 'copies:'; echo '{"name": "copy", "ms": 0.5}'""")
         self.program("train_step", STEPS)
-        for name in ("mnist", "gpt_char"):
-            self.program(name, "echo accuracy 0.9")
+        for name in ("mnist", "gpt_char", "resnet_cifar"):
+            self.program(name, "echo 'epoch 1  step 50/300  loss 2.1  700 tokens/s  0:01 left'\n"
+                               "echo 'epoch 1  step 300/300  loss 2.0  900 tokens/s  0:00 left'\necho accuracy 0.9")
+        self.program("collectives", """while [ "$1" != --json ]; do shift; done
+echo '# all_reduce, nccl'; echo '{"op": "all_reduce", "busbw_gbs": 350.5}' >> $2""")
         self.program("machine/compute-sanitizer", "echo 'ERROR SUMMARY: 0 errors'")
 
     def path(self, name):
@@ -93,10 +100,12 @@ class Report(OnAMachine):
             self.assertEqual((result["passed"], result["failed"], result["status"]), (7, [], 0))
         self.assertEqual(report["rows"], [{"name": "copy", "ms": 0.5}])
         self.assertEqual([(row["name"], row["device"], row["status"], row["end"]) for row in report["examples"]],
-                         [(name, device, 0, ["accuracy 0.9"]) for name in ("mnist", "gpt_char") for device in ("cuda", "cpu")])
+                         [(name, device, 0, SPOKEN) for name in ("mnist", "gpt_char") for device in ("cuda", "cpu")])
         self.assertEqual(report["train_step"], [{"step_ms": 2.5}] * 21)  # seven models, each in three ways
         self.assertEqual([kind["status"] for kind in report["compute_sanitizer"].values()], [0, 0])
-        self.assertEqual(report["not_run"], ["tests that take more than 1 GPU(s)", "PyTorch: not installed, or without a GPU"])
+        self.assertEqual(report["not_run"], ["tests that take more than 1 GPU(s)",
+                                             "bandwidth of collectives, and scaling: they take two GPUs",
+                                             "PyTorch: not installed, or without a GPU"])
         self.assertLess(report["seconds"], 60)
 
     def test_programs_find_the_libraries_and_test_the_gpu(self):
@@ -191,6 +200,22 @@ class Gpus(OnAMachine):
     def test_four(self):
         self.gpus(4)
         self.assertEqual(self.filters(), ["*", "*"])
+
+    def test_several_exchange_and_scale(self):
+        self.gpus(4)
+        for _ in range(2):  # rows of an earlier run are not taken for this one's
+            _, report = self.check()
+        self.assertIn(" --backend nccl --world 4 ", self.calls("collectives")[0])
+        self.assertEqual(report["collectives"], {"status": 0, "table": ["# all_reduce, nccl"],
+                                                 "rows": [{"op": "all_reduce", "busbw_gbs": 350.5}]})
+        self.assertEqual(report["scaling"], [{"name": name, "ranks": ranks, "status": 0, "rate": 900, "of": "tokens"}
+                                             for name in ("gpt_char", "resnet_cifar") for ranks in (1, 4)])
+        for name, script in {"resnet_cifar": "echo no rate", "collectives": "exit 1"}.items():
+            with self.subTest(name):
+                self.setUp()
+                self.gpus(4)
+                self.program(name, script)
+                self.assertEqual(self.check()[0].returncode, 1)
 
     def none(self):
         done, report = self.check()
