@@ -23,8 +23,8 @@
 #include <tandem/tensor/cuda.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/distributed/gpu_of_rank.h>
-#include <tandem/tests/distributed/gpu_stall.h>
 #include <tandem/tests/distributed/process_ranks.h>
+#include <tandem/tests/distributed/stall_cuda.h>
 #include <tandem/tests/distributed/thread_ranks.h>
 #include <tandem/tests/distributed/time_to_hear.h>
 #include <tandem/tests/support/error_text.h>

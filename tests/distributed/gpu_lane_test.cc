@@ -22,7 +22,7 @@
 #include <tandem/tensor/chores.h>
 #include <tandem/tensor/cuda.h>
 #include <tandem/tensor/factories.h>
-#include <tandem/tests/distributed/gpu_stall.h>
+#include <tandem/tests/distributed/stall_cuda.h>
 #include <tandem/tests/support/error_text.h>
 
 namespace tandem::inline v0::distributed {
