@@ -30,7 +30,11 @@ Training train(const std::string& name, Arguments arguments, const std::string& 
   arguments.insert(arguments.end(), {are_threads ? "--devices" : "--device", device, "--out", folder});
   const auto result = run_example(name, arguments, kUnchecked);
   EXPECT_EQ(result.status, 0) << result.err;
-  EXPECT_EQ(result.err, "");
+  const bool are_several = are_threads || std::find(arguments.begin(), arguments.end(), "--nproc") != arguments.end();
+  const bool joins_gpus = are_several && device.rfind("cuda", 0) == 0;
+  const auto lines = std::count(result.err.begin(), result.err.end(), '\n');
+  EXPECT_EQ(lines, joins_gpus ? 1 : 0) << result.err;
+  EXPECT_EQ(result.err.find(" x tandem emulated GPU, CUDA ") != std::string::npos, joins_gpus) << result.err;
   return {result.out, folder};
 }
 

@@ -298,7 +298,7 @@ Rows norm_rows() {
       {with_relu, inputs(image, false, true), norm_relu(false)},
       {with_add, inputs(image, true), norm_add_relu(true)},
       {with_add, inputs(image, true, true), norm_add_relu(false)},
-      {sync, inputs(image), sync_norm, kNoSecondGradient | kCpuAlone},
+      {sync, inputs(image), sync_norm, kNoSecondGradient},
       {"layer_norm(Tensor, Shape, Tensor, Tensor, double)",
        {{"input", {2, 3, 5}}, maybe({"weight", {3, 5}}), maybe({"bias", {3, 5}})},
        [](const In& x) {

@@ -24,7 +24,6 @@ enum Trait : unsigned {
   kBroadcasts = 1,        ///< each operand may have no dimensions
   kNoGradient = 2,        ///< of any order
   kNoSecondGradient = 4,  ///< its backward cannot be recorded
-  kCpuAlone = 8,          ///< GPUs are refused
 };
 
 /// A call whose operands must be on one device, where its results are too.
