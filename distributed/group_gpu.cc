@@ -117,6 +117,11 @@ std::shared_ptr<GpuLane> GroupQueue::connect_gpu(Device device, const Collective
                                    .world_size = options_.world_size,
                                    .job_rank = own_job_rank(),
                                    .who = who(),
+                                   .describe_others =
+                                       [weak = weak_from_this()] {
+                                         const auto self = weak.lock();
+                                         return self ? self->describe_behind() : "";
+                                       },
                                    .on_failure =
                                        [weak = weak_from_this()](const std::string& reason) {
                                          if (const auto self = weak.lock()) self->abort(reason);
@@ -128,6 +133,21 @@ std::shared_ptr<GpuLane> GroupQueue::connect_gpu(Device device, const Collective
   }
   if (is_aborted_ || is_failing_) give_up_gpu("the group has failed");
   return lane;
+}
+
+/// Who has started fewer operations than others: "\n  behind: rank 3 (last reached all_reduce #5, 31.2 s ago)".
+std::string GroupQueue::describe_behind() const {
+  std::vector<LastStarted> last;
+  for (int rank = 0; rank < options_.world_size; ++rank) last.push_back(backend_->do_last_started(rank));
+  const auto is_before = [](const LastStarted& a, const LastStarted& b) { return a.seq < b.seq; };
+  const int64_t most = std::max_element(last.begin(), last.end(), is_before)->seq;
+  std::string behind;
+  for (size_t rank = 0; rank < last.size(); ++rank) {
+    if (last[rank].seq == most) continue;
+    behind += str(behind.empty() ? "\n  behind: rank " : ", rank ", job_rank(options_, static_cast<int>(rank)), " (",
+                  describe_last(last[rank], "last reached"), ")");
+  }
+  return behind.empty() ? "\n  all ranks have started it: a GPU has not done its part" : behind;
 }
 
 void GroupQueue::give_up_gpu(const std::string& reason) {

@@ -96,6 +96,7 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
   std::shared_ptr<GpuLane> gpu_lane();
   std::shared_ptr<GpuLane> connect_gpu(Device device, const CollectiveOperation& verdict, std::chrono::milliseconds timeout);
   void give_up_gpu(const std::string& reason);
+  std::string describe_behind() const;
   Work make_work(const std::shared_ptr<Operation>& operation);
   template <class Pending>
   void queue_all(std::span<const std::shared_ptr<Pending>> operations);

@@ -154,7 +154,9 @@ void HookedExchange::open(size_t bucket) {
     }
     const GradientBucket& values = buckets_[bucket];
     const std::shared_ptr<const GradientBucket> borrowed(std::shared_ptr<void>(), &values);
-    average(bucket, 0, borrowed, true, [self = shared_from_this(), bucket] { self->close(bucket); });
+    average(bucket, 0, borrowed, true, [weak = weak_from_this(), bucket] {
+      if (const auto self = weak.lock()) self->close(bucket);
+    });
   } catch (...) {
     fail_by_hook(bucket);
   }
@@ -165,8 +167,9 @@ void HookedExchange::average(size_t bucket, size_t level, const std::shared_ptr<
   if (level == num_hooks_) return exchange(bucket, values->values, is_last, std::move(done));
   GradientHook& hook = *hooks_[level];
   const auto left = std::make_shared<int>(hook.num_exchanges(*values));
-  const auto next = [self = shared_from_this(), bucket, level, is_last, left](const Tensor& sent,
-                                                                              std::function<void()> then) {
+  const auto next = [weak = weak_from_this(), bucket, level, is_last, left](const Tensor& sent, std::function<void()> then) {
+    const auto self = weak.lock();
+    if (self == nullptr) return;
     TANDEM_CHECK(StateError, *left > 0, "GradientReducer: ", self->hooks_[level]->describe(),
                  " makes more exchanges than it announced");
     const bool last = --*left == 0 && is_last;
@@ -175,7 +178,9 @@ void HookedExchange::average(size_t bucket, size_t level, const std::shared_ptr<
     self->average(bucket, level + 1, inner, last, std::move(then));
   };
   // Holds `values` until the hook is done with them.
-  hook.average(*values, next, [self = shared_from_this(), level, left, values, done = std::move(done)] {
+  hook.average(*values, next, [weak = weak_from_this(), level, left, values, done = std::move(done)] {
+    const auto self = weak.lock();
+    if (self == nullptr) return;
     TANDEM_CHECK(StateError, *left == 0, "GradientReducer: ", self->hooks_[level]->describe(),
                  " makes fewer exchanges than it announced");
     done();

@@ -24,7 +24,8 @@ namespace tandem::inline v0::distributed {
 /// group's worker or a waiting thread, goes on with its bucket and opens the next.
 ///
 /// So with hooks of several exchanges nobody else may start collectives on the group while buckets travel.  launch()
-/// and end_step() are called by one thread at a time.  Callbacks hold this object.
+/// and end_step() are called by one thread at a time.  An exchange under way holds this object; callbacks that
+/// are kept do not.
 ///
 /// On GPUs hooks run on a stream beside the one that computes, which goes on with backward, whichever thread calls them; whoever
 /// waits for a bucket puts the two in order.

@@ -113,6 +113,7 @@ class Lane final : public GpuLane, public std::enable_shared_from_this<Lane> {
   void take_place(const std::shared_ptr<Launched>& work);
   void watch();
   std::string look(std::unique_lock<std::mutex>& lock, Works& done);
+  std::string describe_late(const Launched& work) const;
   void trace(const Launched& work) const;
   void abort();
 
@@ -279,17 +280,28 @@ std::string Lane::look(std::unique_lock<std::mutex>& lock, Works& done) {
     }
     if (under_way_.empty() || !failure_.empty()) return "";
     const Clock::time_point now = Clock::now();
-    for (const auto& work : under_way_) {
-      if (now >= work->deadline) return str(work->title, " was not done on ", options_.device, " by its deadline");
-    }
+    const auto late = std::find_if(under_way_.begin(), under_way_.end(), [&](const auto& work) { return now >= work->deadline; });
+    const std::shared_ptr<Launched> work = late != under_way_.end() ? *late : nullptr;
+    std::string problem;
     lock.unlock();
-    communicator_.look();  // throws what NCCL has noticed meanwhile
+    if (work != nullptr) {
+      problem = describe_late(*work);
+    } else {
+      communicator_.look();  // throws what NCCL has noticed meanwhile
+    }
     lock.lock();
-    return "";
+    return problem;
   } catch (const Error& error) {
     if (!lock.owns_lock()) lock.lock();
     return error.what();
   }
+}
+
+std::string Lane::describe_late(const Launched& work) const {
+  const bool has_begun = work.is_launched && work.begun.is_completed();
+  return str(work.title, " was not done on ", options_.device, " by its deadline",
+             has_begun ? "" : "; it has not begun, for what that GPU was given before is not done",
+             options_.describe_others ? options_.describe_others() : "");
 }
 
 /// The thread that lets memory go, looks at the deadlines, and aborts.

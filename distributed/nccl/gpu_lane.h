@@ -41,6 +41,8 @@ class GpuLane {
     int world_size = 1;
     int job_rank = 0;                                         ///< shown in traces
     std::string who;                                          ///< begins errors: "[rank 2 of 4]"
+    /// For the error of what is not done in time: what the other ranks were seen to do.  May be empty; called by a thread of the lane.
+    std::function<std::string()> describe_others;
     std::function<void(const std::string& reason)> on_failure;  ///< called by a thread of the lane, at most once
   };
 

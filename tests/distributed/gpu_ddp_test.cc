@@ -1,9 +1,15 @@
 // Data-parallel training on GPUs equals one process on the joined batch.  Ranks are threads with a GPU each, and processes.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <barrier>
+#include <chrono>
 #include <cstdlib>
+#include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <vector>
 
@@ -12,6 +18,7 @@
 #include <tandem/distributed/launch.h>
 #include <tandem/tensor/cuda.h>
 #include <tandem/tests/distributed/gpu_of_rank.h>
+#include <tandem/tests/distributed/hooked_parameters.h>
 #include <tandem/tests/distributed/small_net.h>
 #include <tandem/tests/support/error_text.h>
 
@@ -91,6 +98,52 @@ TEST(GpuDdp, AParameterUsedOnSomeRanksIsAveragedOverAll) {
     loss.backward();
     EXPECT_EQ(a.grad().to_vector<double>(), (std::vector<double>{1, 1, 1}));
     EXPECT_EQ(b.grad().to_vector<double>(), (std::vector<double>{4, 4}));
+  });
+}
+
+/// Sends a bucket as it is, in two exchanges, and counts the first ones that have come back.
+class Twice final : public GradientHook {
+ public:
+  std::string describe() const override { return "twice"; }
+  int num_exchanges(const GradientBucket& /*bucket*/) const override { return 2; }
+  void average(const GradientBucket& bucket, const Exchange& next, std::function<void()> done) override {
+    next(bucket.values, [this, next, values = bucket.values, done] {
+      ++came_back;
+      next(values, done);
+    });
+  }
+  std::atomic<int> came_back{0};
+};
+
+// What the GPU may still read is kept to the end of the step, and no longer where the step has no end.
+TEST(GpuDdp, AFailedStepKeepsNothing) {
+  std::barrier<> both(2);
+  run_threads(gpus(2), [&](Context& context) {
+    std::weak_ptr<Twice> left;
+    {
+      const auto hook = std::make_shared<Twice>();
+      left = hook;
+      const HookedParameters p({{40, 4}, {50, 3}, {60, 2}}, kFloat32, context.device());
+      GradientReducer reducer(many_modules(p), {}, context.group(), {.buckets = kTiny, .hooks = {hook}});
+      p.backward(context.rank(), 0);
+      const int in_a_step = hook->came_back;
+      EXPECT_GT(in_a_step, 1);
+      int gradients = 0;
+      std::vector<HookHandle> handles;
+      for (size_t i = 0; i < 3; ++i) {
+        handles.push_back(p[i].register_post_accumulate_grad_hook([&](const Tensor&) {
+          if (++gradients < 3) return;
+          while (hook->came_back == in_a_step) std::this_thread::yield();  // a bucket is on its way
+          both.arrive_and_wait();
+          throw ValueError("no more");
+        }));
+      }
+      EXPECT_EQ(error_text<ValueError>([&] { p.backward(context.rank(), 1); }), "no more");
+    }
+    context.group()->abort("over");
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (!left.expired() && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+    EXPECT_TRUE(left.expired());
   });
 }
 

@@ -447,6 +447,35 @@ TANDEM_RANK_MAIN(one_stops_on_its_gpu) {
   testing::wake_when_stopped(other);
 }
 
+TANDEM_RANK_MAIN(one_stops_after_its_verdict) {
+  ProcessGroup& group = *context.group();
+  const Tensor x = full({4}, 1, {kFloat32, gpu_of_rank(context.rank())});
+  group.all_reduce(x);
+  cuda::synchronize(x.device());
+  if (context.rank() == 1) {
+    const Stall stall(cuda::current_stream(x.device()));  // its GPU will not do its part
+    const Work work = group.all_reduce_async(x, ReduceOp::kSum, {.name = "x"});
+    while (!work.is_completed()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    context.store()->set("stopped", std::to_string(getpid()));
+    raise(SIGSTOP);
+    _exit(0);
+  }
+  group.all_reduce(x, ReduceOp::kSum, {.name = "x", .timeout = std::chrono::milliseconds(700)});  // it goes on: only its GPU waits
+  const pid_t other = std::stoi(context.store()->get("stopped", kLong));
+  const std::string text = error_text<CommError>([&] { group.all_reduce(x); });
+  cuda::synchronize(x.device());
+  std::ofstream(args.at(0) + "0") << text;
+  testing::wake_when_stopped(other);
+}
+
+// The first to be late is what GPUs wait for; who is missing shows in what was started after it.
+TEST(GpuGroup, ARankThatStopsWhileGpusExchangeIsNamedAtTheDeadline) {
+  const testing::TemporaryFolder folder;
+  spawn(2, "one_stops_after_its_verdict", {folder / ""});
+  const std::string text = testing::read_file(folder / "0");
+  EXPECT_THAT(text, HasSubstr("all_reduce #2 was not done on cuda:0 by its deadline\n  behind: rank 1 (last reached all_reduce #2 'x', "));
+}
+
 TEST(GpuGroupOf4, AStoppedRankIsNamedAtTheDeadline) {
   const testing::TemporaryFolder folder;
   spawn(3, "one_stops_on_its_gpu", {folder / ""});

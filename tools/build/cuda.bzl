@@ -56,6 +56,9 @@ def _cuda_objects_impl(ctx):
     for src in ctx.files.srcs:
         out = ctx.actions.declare_file(src.basename[:-len(".cu")] + ".cu.pic.o")
         outputs.append(out)
+
+        # nvcc's temporary files are named by its process number, which is 2 in every sandbox.
+        scratch = ctx.actions.declare_directory(out.basename + ".tmp")
         arguments = ctx.actions.args()
         arguments.add_all(_NVCC_FLAGS)
         arguments.add_all([_gencode(a) for a in ctx.attr._architectures[_Words].words])
@@ -70,8 +73,8 @@ def _cuda_objects_impl(ctx):
             executable = CUDA_HOME + "/bin/nvcc",
             arguments = [arguments],
             inputs = depset([src], transitive = [compilation.headers, cc.all_files]),
-            outputs = [out],
-            env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "TMPDIR": "/tmp"},
+            outputs = [out, scratch],
+            env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "TMPDIR": scratch.path},
             mnemonic = "CudaCompile",
             progress_message = "Compiling %s" % src.short_path,
         )
