@@ -206,6 +206,7 @@ void GroupQueue::fail(Operation& operation, const GroupError& error, int culprit
   operation.error = std::make_exception_ptr(
       CommError(str(who(), " ", operation.title(), error.what()), own_job_rank(), error.culprit(), operation.number()));
   operation.ended = true;
+  if (const auto lane = gpu_lane()) lane->hush();
   fail_group(culprit, error.reason());
 }
 
@@ -235,7 +236,8 @@ void GroupQueue::fail_group(int culprit, const std::string& reason) {
   culprit_ = culprit;
   reason_ = reason;
   backend_->do_abort(culprit, reason);
-  give_up_gpu(failure_text("failed", culprit, reason));
+  give_up_gpu(failure_text("failed", culprit, reason), culprit);
+  post_failure(culprit, reason);
 }
 
 }  // namespace tandem::inline v0::distributed

@@ -1,11 +1,18 @@
 // Collectives of a group on GPUs: the lane moves the data, and an operation of the queue, which moves none, is their verdict.
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <functional>
+#include <future>
+#include <sstream>
+#include <system_error>
+#include <thread>
 
 #include <tandem/base/log.h>
 #include <tandem/distributed/gpu_report.h>
 #include <tandem/distributed/group_queue.h>
 #include <tandem/distributed/operands.h>
+#include <tandem/distributed/store.h>
 #include <tandem/tensor/factories.h>
 
 namespace tandem::inline v0::distributed {
@@ -14,6 +21,8 @@ namespace {
 
 /// How long what is under way on the GPU may take after a rank was lost: others may have done their part.
 constexpr std::chrono::milliseconds kGrace{300};
+constexpr std::chrono::milliseconds kRollCall{1000};
+constexpr std::chrono::milliseconds kNews{1000};
 
 /// What ranks compare of the collective, and when.
 std::shared_ptr<CollectiveOperation> verdict_of(const CollectiveOperation& operation) {
@@ -34,6 +43,35 @@ std::shared_ptr<CollectiveOperation> verdict_of(const CollectiveOperation& opera
   verdict->timeout = operation.timeout;
   verdict->trace_category = "verdict";
   return verdict;
+}
+
+/// Those of [begin, end) for which no key is there, by halves.
+void find_missing(Store& store, const std::function<std::string(int)>& key, int begin, int end, std::vector<int>& missing) {
+  std::vector<std::string> keys;
+  for (int rank = begin; rank < end; ++rank) keys.push_back(key(rank));
+  if (store.check(keys)) return;
+  if (end - begin == 1) {
+    missing.push_back(begin);
+    return;
+  }
+  const int middle = begin + (end - begin) / 2;
+  find_missing(store, key, begin, middle, missing);
+  find_missing(store, key, middle, end, missing);
+}
+
+/// Signs for this rank; the members that have not signed when all might have.
+std::vector<int> find_silent(const ProcessGroupOptions& options, int64_t seq) {
+  const std::string roll = str("group/", options.name, "/late/", seq);
+  const auto key = [&](int rank) { return str(roll, "/", rank); };
+  options.store->set(key(options.rank), "here");
+  const auto until = std::chrono::steady_clock::now() + kRollCall;
+  for (int64_t signed_here = options.store->add(roll, 1); signed_here < options.world_size; signed_here = options.store->add(roll, 0)) {
+    if (std::chrono::steady_clock::now() >= until) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  std::vector<int> silent;
+  find_missing(*options.store, key, 0, options.world_size, silent);
+  return silent;
 }
 
 /// A collective that did not get as far as the GPU.
@@ -60,7 +98,12 @@ Work GroupQueue::start_on_gpu(std::span<CollectiveOperation* const> operations) 
 
   const auto works = std::make_shared<std::vector<std::shared_ptr<GpuWork>>>();
   std::vector<std::shared_ptr<CollectiveOperation>> verdicts;
-  for (CollectiveOperation* const operation : operations) verdicts.push_back(verdict_of(*operation));
+  std::vector<GpuLane::Agreed> agreed;
+  for (CollectiveOperation* const operation : operations) {
+    agreed.push_back(std::make_shared<GpuLane::Agreed::element_type>());
+    verdicts.push_back(verdict_of(*operation));
+    verdicts.back()->at_end = [when = agreed.back()] { when->store(GpuLane::Clock::now()); };
+  }
   verdicts.back()->join = [works] {
     for (const auto& work : *works) work->join();
   };
@@ -68,10 +111,10 @@ Work GroupQueue::start_on_gpu(std::span<CollectiveOperation* const> operations) 
   for (size_t i = 0; i < operations.size(); ++i) operations[i]->collective.seq = verdicts[i]->collective.seq;
   try {
     const auto connected = lane != nullptr ? lane : connect_gpu(device, *verdicts.back(), operations.front()->timeout);
-    for (CollectiveOperation* const operation : operations) works->push_back(connected->launch(*operation));
+    for (size_t i = 0; i < operations.size(); ++i) works->push_back(connected->launch(*operations[i], agreed[i]));
   } catch (const std::exception& error) {
     works->push_back(std::make_shared<FailedWork>(std::current_exception()));
-    abort(error.what());
+    if (!is_failing_) abort(error.what());  // else the cause is known to all
   }
   return verdict;
 }
@@ -88,6 +131,7 @@ std::shared_ptr<GpuLane> GroupQueue::connect_gpu(Device device, const Collective
     help(lock, verdict, Clock::time_point::max());
   }
   if (verdict.error) std::rethrow_exception(verdict.error);
+  is_on_gpu_ = true;
   const Clock::time_point deadline = timeout.count() > 0 ? Clock::now() + timeout : Clock::time_point::max();
   // What ranks tell each other: of rank 0 the id, of all what their GPUs are.
   constexpr int64_t kIdBytes = sizeof(NcclId);
@@ -117,42 +161,108 @@ std::shared_ptr<GpuLane> GroupQueue::connect_gpu(Device device, const Collective
                                    .world_size = options_.world_size,
                                    .job_rank = own_job_rank(),
                                    .who = who(),
-                                   .describe_others =
-                                       [weak = weak_from_this()] {
+                                   .find_absent =
+                                       [weak = weak_from_this()](int64_t seq) {
                                          const auto self = weak.lock();
-                                         return self ? self->describe_behind() : "";
+                                         return self ? self->call_roll(seq) : GpuLane::Absence();
+                                       },
+                                   .look_for_news =
+                                       [weak = weak_from_this()] {
+                                         if (const auto self = weak.lock()) self->look_for_news();
                                        },
                                    .on_failure =
-                                       [weak = weak_from_this()](const std::string& reason) {
-                                         if (const auto self = weak.lock()) self->abort(reason);
+                                       [weak = weak_from_this()](const std::string& reason, int culprit) {
+                                         const auto self = weak.lock();
+                                         if (self) self->abort(reason, culprit < 0 ? self->own_job_rank() : culprit);
                                        }},
-                                  shared, deadline, [this] { return is_aborted_.load() || is_failing_.load(); });
+                                  shared, deadline, [this, asked = Clock::now()]() mutable {
+                                    if (Clock::now() - asked >= kNews) {
+                                      asked = Clock::now();
+                                      look_for_news();
+                                    }
+                                    return is_aborted_.load() || is_failing_.load();
+                                  });
   {
     std::lock_guard lock(mutex_);
     gpu_lane_ = lane;
   }
-  if (is_aborted_ || is_failing_) give_up_gpu("the group has failed");
+  if (is_aborted_ || is_failing_) give_up_gpu("the group has failed", -1);
   return lane;
 }
 
-/// Who has started fewer operations than others: "\n  behind: rank 3 (last reached all_reduce #5, 31.2 s ago)".
-std::string GroupQueue::describe_behind() const {
-  std::vector<LastStarted> last;
-  for (int rank = 0; rank < options_.world_size; ++rank) last.push_back(backend_->do_last_started(rank));
-  const auto is_before = [](const LastStarted& a, const LastStarted& b) { return a.seq < b.seq; };
-  const int64_t most = std::max_element(last.begin(), last.end(), is_before)->seq;
-  std::string behind;
-  for (size_t rank = 0; rank < last.size(); ++rank) {
-    if (last[rank].seq == most) continue;
-    behind += str(behind.empty() ? "\n  behind: rank " : ", rank ", job_rank(options_, static_cast<int>(rank)), " (",
-                  describe_last(last[rank], "last reached"), ")");
+/// All ranks have started collective `seq`, and on this one it is not done in time.  Healthy ranks for which it is not done find that
+/// at the same moment: so each signs here, and who does not within a second is who is missing.  On a thread that nobody waits for
+/// long: the store may be what does not answer.
+GpuLane::Absence GroupQueue::call_roll(int64_t seq) const {
+  if (options_.store == nullptr) return {};
+  const auto silent = std::make_shared<std::promise<std::vector<int>>>();
+  std::future<std::vector<int>> answer = silent->get_future();
+  start_rank_thread([options = options_, seq, silent] {
+    try {
+      silent->set_value(find_silent(options, seq));
+    } catch (const Error&) {
+    }
+  }).detach();
+  if (answer.wait_for(kRollCall + kGrace) != std::future_status::ready) return {.text = "\n  the store does not answer: is rank 0 alive?"};
+  std::vector<int> ranks;
+  try {
+    ranks = answer.get();
+  } catch (const std::future_error&) {
+    return {.text = "\n  the store has failed"};
   }
-  return behind.empty() ? "\n  all ranks have started it: a GPU has not done its part" : behind;
+  if (ranks.empty()) return {.text = "\n  all ranks wait for it: a GPU has not done its part"};
+  constexpr size_t kShown = 8;
+  std::string text = "\n  silent, or done with it: rank ";
+  for (size_t i = 0; i < std::min(ranks.size(), kShown); ++i) {
+    text += str(i == 0 ? "" : ", rank ", job_rank(options_, ranks[i]), " (",
+                describe_last(backend_->do_last_started(ranks[i]), "last reached"), ")");
+  }
+  if (ranks.size() > kShown) text += str(" and ", ranks.size() - kShown, " more");
+  return {.text = text, .culprit = ranks.size() == 1 ? job_rank(options_, ranks[0]) : -1};
 }
 
-void GroupQueue::give_up_gpu(const std::string& reason) {
+/// Ranks hear of a failure by their CPU backend where somebody runs their queue.  Of one that waits for its GPU nobody may: so it also
+/// stands in the store, where lanes look now and then.
+void GroupQueue::post_failure(int culprit, const std::string& reason) {
+  if (!is_on_gpu_ || options_.store == nullptr) return;
+  try {
+    start_rank_thread([store = options_.store, key = failure_key(), text = str(culprit, " ", reason)] {
+      try {
+        store->compare_set(key, "", text);
+      } catch (const Error&) {  // then the store's failure is heard
+      }
+    }).detach();
+  } catch (const std::system_error&) {  // no thread
+  }
+}
+
+void GroupQueue::look_for_news() {
+  if (options_.store == nullptr || is_failing_ || asks_->exchange(true)) return;
+  try {
+    start_rank_thread([weak = weak_from_this(), store = options_.store, key = failure_key(), asks = asks_] {
+      try {
+        if (store->check({key})) {
+          std::istringstream text(store->get(key, kNews));
+          int culprit = -1;
+          std::string reason;
+          text >> culprit;
+          std::getline(text.ignore(), reason, '\0');
+          if (const auto self = weak.lock()) self->abort(reason, culprit);
+        }
+      } catch (const Error&) {  // then the store's failure is heard
+      }
+      *asks = false;
+    }).detach();
+  } catch (const std::system_error&) {
+    *asks_ = false;
+  }
+}
+
+std::string GroupQueue::failure_key() const { return str("group/", options_.name, "/failed"); }
+
+void GroupQueue::give_up_gpu(const std::string& reason, int culprit) {
   is_failing_ = true;
-  if (const auto lane = gpu_lane()) lane->give_up(reason, kGrace);
+  if (const auto lane = gpu_lane()) lane->give_up(reason, culprit, kGrace);
 }
 
 RefPtr<Storage> GroupQueue::allocate(int64_t num_bytes, Device device) {

@@ -90,10 +90,10 @@ void GroupQueue::watch_failures() {
   failures_ = options_.store->on_failure([this](int rank, const std::string& reason) {
     const bool member =
         rank < 0 || std::find(options_.ranks.begin(), options_.ranks.end(), rank) != options_.ranks.end();
-    if (!member || rank == own_job_rank()) return;
-    backend_->do_hear_failure(rank, reason);
+    if (!member) return;
+    if (rank != own_job_rank()) backend_->do_hear_failure(rank, reason);
     // Who has left did its part in what is under way; what it did not begin has no verdict, and fails by that.
-    if (reason != "left the job") give_up_gpu(failure_text("failed", rank, reason));
+    if (reason != "left the job") give_up_gpu(failure_text("failed", rank, reason), rank);
   });
 }
 
@@ -239,14 +239,20 @@ void GroupQueue::wake_runner() {
   if (sleepers_.load() > 0) backend_->do_wake();
 }
 
-void GroupQueue::abort(const std::string& reason) {
+void GroupQueue::abort(const std::string& reason) { abort(reason, own_job_rank()); }
+
+void GroupQueue::abort(const std::string& reason, int culprit) {
   {
     std::lock_guard lock(mutex_);
-    if (!is_aborted_) abort_reason_ = reason;
+    if (!is_aborted_) {
+      abort_reason_ = reason;
+      abort_culprit_ = culprit;
+    }
   }
   is_aborted_ = true;
-  backend_->do_abort(own_job_rank(), reason);
-  give_up_gpu(failure_text("failed", own_job_rank(), reason));
+  backend_->do_abort(culprit, reason);
+  give_up_gpu(failure_text("failed", culprit, reason), culprit);
+  post_failure(culprit, reason);
 }
 
 // --- running ---
@@ -546,7 +552,7 @@ void GroupQueue::begin(Operation& operation) {
   }
   if (is_aborted_.load()) {
     std::lock_guard lock(mutex_);
-    throw GroupError(failure_text(" failed", own_job_rank(), abort_reason_), abort_reason_, own_job_rank());
+    throw GroupError(failure_text(" failed", abort_culprit_, abort_reason_), abort_reason_, abort_culprit_);
   }
   if (trace_enabled()) operation.trace_begin_ns = trace_now_ns();
   operation.started = true;

@@ -95,8 +95,12 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
 
   std::shared_ptr<GpuLane> gpu_lane();
   std::shared_ptr<GpuLane> connect_gpu(Device device, const CollectiveOperation& verdict, std::chrono::milliseconds timeout);
-  void give_up_gpu(const std::string& reason);
-  std::string describe_behind() const;
+  void give_up_gpu(const std::string& reason, int culprit);
+  GpuLane::Absence call_roll(int64_t seq) const;
+  void post_failure(int culprit, const std::string& reason);
+  void look_for_news();
+  std::string failure_key() const;
+  void abort(const std::string& reason, int culprit);
   Work make_work(const std::shared_ptr<Operation>& operation);
   template <class Pending>
   void queue_all(std::span<const std::shared_ptr<Pending>> operations);
@@ -147,9 +151,12 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
   bool stop_ = false;
   std::thread worker_;
   std::string abort_reason_;
+  int abort_culprit_ = -1;
   std::atomic<bool> is_aborted_{false};  // abort_reason_ is there
   std::shared_ptr<GpuLane> gpu_lane_;     // made by the first collective on a GPU
   std::mutex gpu_mutex_;                  // who starts collectives on the GPU; before mutex_
+  std::atomic<bool> is_on_gpu_{false};    // collectives are, or ranks are about to join
+  const std::shared_ptr<std::atomic<bool>> asks_ = std::make_shared<std::atomic<bool>>(false);  // a thread looks for news
   std::atomic<bool> is_failing_{false};   // a rank was lost, or an operation failed: nobody is to be waited for on the GPU
 
   std::atomic<bool> has_arrivals_{false};  // something came in during a turn

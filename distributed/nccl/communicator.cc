@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <future>
+#include <memory>
 #include <optional>
 #include <system_error>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include <tandem/base/error.h>
 #include <tandem/base/log.h>
@@ -21,7 +24,9 @@ namespace {
 
 using cuda::DeviceGuard;
 
-constexpr std::chrono::seconds kEnd{5};  // for the host's other ranks to end their communicators too
+constexpr std::chrono::seconds kEnd{5};    // for the host's other ranks to end their communicators too
+constexpr std::chrono::seconds kAbort{1};  // the same, where nobody counts on them
+constexpr std::chrono::seconds kExit{2};   // what is left then may take when the process ends
 
 void check_nccl(ncclResult_t result, const char* call, ncclComm_t comm = nullptr) {
   if (result == ncclSuccess || result == ncclInProgress) [[likely]]
@@ -83,6 +88,35 @@ class NcclGroup {
   bool open_ = true;
 };
 
+/// Threads that NCCL holds up.  One that goes on while the process ends would meet what CUDA takes down then, so the end waits for
+/// them a little; those that still wait do no harm.
+class Left {
+ public:
+  static void leave(std::thread thread, std::future<void> ended) {
+    Left& left = instance();
+    std::lock_guard lock(left.mutex_);
+    thread.detach();
+    left.ends_.push_back(std::move(ended));
+  }
+
+ private:
+  static Left& instance() {
+    static auto* const left = [] {
+      std::atexit([] { instance().wait(); });  // registered after CUDA's own, so it comes before them
+      return new Left;
+    }();
+    return *left;
+  }
+  void wait() {
+    const auto until = std::chrono::steady_clock::now() + kExit;
+    std::lock_guard lock(mutex_);
+    for (const auto& end : ends_) end.wait_until(until);
+  }
+
+  std::mutex mutex_;
+  std::vector<std::future<void>> ends_;
+};
+
 }  // namespace
 
 // --- beginning and end ---
@@ -141,8 +175,10 @@ void Communicator::look() {
 }
 
 void Communicator::abort() {
-  std::lock_guard lock(mutex_);
-  if (handle_ != nullptr) ncclCommAbort(std::exchange(handle_, nullptr));
+  std::unique_lock lock(mutex_);
+  const ncclComm_t ending = std::exchange(handle_, nullptr);
+  lock.unlock();
+  if (ending != nullptr) finish(ending, ncclCommAbort, kAbort);
 }
 
 void Communicator::end() {
@@ -153,23 +189,34 @@ void Communicator::end() {
   const ncclComm_t ending = std::exchange(handle_, nullptr);
   lock.unlock();
   if (looked != ncclSuccess || state != ncclSuccess) {
-    ncclCommAbort(ending);
-    return;
+    finish(ending, ncclCommAbort, kAbort);
+  } else if (!finish(ending, ncclCommDestroy, kEnd)) {
+    log(LogLevel::kInfo, str("NCCL on ", device_, ": other ranks of this host have not ended theirs; left to end by itself"));
   }
+}
+
+/// Both calls may wait for other ranks of the host; what they do to the GPU's streams they do at once.
+bool Communicator::finish(ncclComm_t comm, ncclResult_t (*call)(ncclComm_t), std::chrono::milliseconds limit) const {
   const auto promise = std::make_shared<std::promise<void>>();
-  const std::future<void> ended = promise->get_future();
+  std::future<void> ended = promise->get_future();
+  std::thread thread;
   try {
-    std::thread thread = start_thread([ending, promise, device = device_] {
+    thread = start_thread([comm, call, promise, device = device_] {
       cudaSetDevice(device.index);
-      ncclCommDestroy(ending);
+      call(comm);
       promise->set_value();
     });
-    if (ended.wait_for(kEnd) == std::future_status::ready) return thread.join();
-    log(LogLevel::kInfo, str("NCCL on ", device_, ": other ranks of this host have not ended theirs; left to end by itself"));
-    thread.detach();
   } catch (const std::system_error&) {  // no thread
-    ncclCommAbort(ending);
+    ncclCommAbort(comm);
+    return true;
   }
+  const bool in_time = ended.wait_for(limit) == std::future_status::ready;
+  if (in_time) {
+    thread.join();
+  } else {
+    Left::leave(std::move(thread), std::move(ended));
+  }
+  return in_time;
 }
 
 // --- collectives ---

@@ -1,6 +1,7 @@
 // NCCL's communicator, and the calls on it.  Private to distributed/nccl.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <mutex>
@@ -28,12 +29,14 @@ class Communicator {
   void run(const Collective& collective, const cuda::Stream& stream);
   /// Throws BackendError where NCCL has found something to be wrong.
   void look();
+  /// What is under way ends at once.  Waits for the host's other ranks as NCCL may, but only for a moment.
   void abort();
   /// After the last call, when nothing is under way: waits for the host's other ranks to end theirs, but not for long.
   void end();
 
  private:
   ncclComm_t handle() const;
+  bool finish(ncclComm_t comm, ncclResult_t (*call)(ncclComm_t), std::chrono::milliseconds limit) const;
   void settle(std::unique_lock<std::mutex>& lock, ncclResult_t result, const char* call);
   void run_parts(const Collective& c, ncclRedOp_t op, cudaStream_t stream);
   void exchange_parts(const Collective& c, cudaStream_t stream);

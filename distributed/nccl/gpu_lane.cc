@@ -17,6 +17,7 @@
 #include <tandem/distributed/nccl/communicator.h>
 #include <tandem/tensor/chores.h>
 #include <tandem/tensor/cuda.h>
+#include <tandem/tensor/cuda/complaints.h>
 #include <tandem/tensor/cuda/runtime.h>
 
 namespace tandem::inline v0::distributed {
@@ -29,7 +30,10 @@ using cuda::Stream;
 using cuda::StreamGuard;
 
 constexpr std::chrono::milliseconds kLook{20};  // between two looks at what is under way
+constexpr std::chrono::seconds kNews{1};        // without anything ending
 constexpr std::chrono::seconds kAnchor{10};     // between two points of a trace
+/// Where NCCL says that something is wrong, who knows the cause may say so too.
+constexpr std::chrono::milliseconds kCause{300};
 // CUDA blocks a thread whose stream holds about a thousand launches, inside of NCCL, where nothing could end them any more.
 constexpr size_t kMaxUnderWay = 128;
 
@@ -56,7 +60,8 @@ struct Anchor {
 class Lane;
 
 struct Launched final : GpuWork {
-  Launched(std::shared_ptr<Lane> of, CollectiveOperation& operation, Device device, std::shared_ptr<const Anchor> traced)
+  Launched(std::shared_ptr<Lane> of, CollectiveOperation& operation, const GpuLane::Agreed& all_started, Device device,
+           std::shared_ptr<const Anchor> traced)
       : lane(std::move(of)),
         kept(std::move(operation.kept)),
         before(std::move(operation.before)),
@@ -64,26 +69,36 @@ struct Launched final : GpuWork {
         title(operation.title()),
         shown_name(operation.shown_name()),
         num_bytes(operation.num_bytes()),
+        seq(operation.number()),
+        all_end_together(operation.collective.root < 0),
+        timeout(operation.timeout),
+        agreed(all_started),
         anchor(std::move(traced)),
         begun(device, anchor != nullptr),
-        done(device, anchor != nullptr) {
-    if (operation.timeout.count() > 0) deadline = GpuLane::Clock::now() + operation.timeout;
-  }
+        done(device, anchor != nullptr) {}
   void join() override;
 
   bool is_done() const { return is_launched && done.is_completed(); }
+  bool is_late(GpuLane::Clock::time_point now) const {
+    const auto since = agreed->load();
+    return timeout.count() > 0 && since != GpuLane::Clock::time_point() && now - since >= timeout;
+  }
 
   const std::shared_ptr<Lane> lane;
   TensorList kept;  // what it reads and writes, and the copies' tensors; gone when it is done
   std::vector<CopyStep> before, after;
   const std::string title, shown_name;
   const int64_t num_bytes;
+  const int64_t seq;
+  const bool all_end_together;
+  const std::chrono::milliseconds timeout;
+  const GpuLane::Agreed agreed;
   const std::shared_ptr<const Anchor> anchor;  // for a trace; else null
   const Event begun;
   const Event done;
-  GpuLane::Clock::time_point deadline = GpuLane::Clock::time_point::max();
   std::atomic<bool> is_launched{false};  // `done` stands behind all of it
-  std::atomic<bool> is_lost{false};      // was aborted
+  bool is_lost = false;                  // was aborted; with the lane's mutex
+  bool is_joined = false;                // likewise
 };
 
 using Works = std::vector<std::shared_ptr<Launched>>;
@@ -100,20 +115,30 @@ class Lane final : public GpuLane, public std::enable_shared_from_this<Lane> {
   void close();
 
   Device device() const override { return options_.device; }
-  std::shared_ptr<GpuWork> launch(CollectiveOperation& operation) override;
-  void give_up(const std::string& reason, std::chrono::milliseconds grace) override;
+  std::shared_ptr<GpuWork> launch(CollectiveOperation& operation, const Agreed& agreed) override;
+  void give_up(const std::string& reason, int culprit, std::chrono::milliseconds grace) override;
+  void hush() override;
   void finish() override;
-  void join(const Launched& work);
+  void join(Launched& work);
 
  private:
-  [[noreturn]] void fail(const std::string& reason) const { throw CommError(options_.who + " " + reason, options_.job_rank, -1, -1); }
+  struct Problem {
+    std::string text;
+    int culprit = -1;
+    std::chrono::milliseconds grace{0};  // in which a better reason may come
+  };
+
+  CommError error_of(const std::string& reason, int culprit) const {
+    return CommError(options_.who + " " + reason, options_.job_rank, culprit, -1);
+  }
+  [[noreturn]] void fail_as_told(std::unique_lock<std::mutex>& lock);
   void check();
   void queue(Launched& work, const Collective& collective);
   std::shared_ptr<const Anchor> anchor();
   void take_place(const std::shared_ptr<Launched>& work);
   void watch();
-  std::string look(std::unique_lock<std::mutex>& lock, Works& done);
-  std::string describe_late(const Launched& work) const;
+  Problem look(std::unique_lock<std::mutex>& lock, Works& done);
+  Problem describe_late(const Launched& work) const;
   void trace(const Launched& work) const;
   void abort();
 
@@ -126,6 +151,10 @@ class Lane final : public GpuLane, public std::enable_shared_from_this<Lane> {
   std::condition_variable changed_;
   std::deque<std::shared_ptr<Launched>> under_way_;
   std::string failure_;
+  int culprit_ = -1;
+  bool is_told_ = false;         // who uses the lane has had an error of it
+  bool has_left_error_ = false;  // on the device
+  Problem problem_;  // becomes the failure when abort_at_ has come, unless there is one by then
   Clock::time_point abort_at_ = Clock::time_point::max();
   bool stop_ = false;
   std::thread watch_;
@@ -146,7 +175,7 @@ void let_go(const Works& works) {
 void Lane::join_others(const NcclId& id, Clock::time_point deadline, const std::function<bool()>& is_given_up) {
   const auto is_late = [&] { return Clock::now() >= deadline; };
   if (!communicator_.join(id, [&] { return is_late() || is_given_up(); })) {
-    fail(is_given_up() ? "NCCL: given up while ranks were joining" : "NCCL: not all ranks have joined by the deadline");
+    throw error_of(is_given_up() ? "NCCL: given up while ranks were joining" : "NCCL: not all ranks have joined by the deadline", -1);
   }
   try {
     watch_ = start_thread([self = shared_from_this()] { self->watch(); });
@@ -199,22 +228,30 @@ void Lane::close() {
 // --- launching ---
 
 void Lane::check() {
-  std::lock_guard lock(mutex_);
-  if (!failure_.empty()) fail(failure_);
+  std::unique_lock lock(mutex_);
+  if (!failure_.empty()) fail_as_told(lock);
 }
 
-void Lane::join(const Launched& work) {
+void Lane::fail_as_told(std::unique_lock<std::mutex>& lock) {
+  const CommError error = error_of(failure_, culprit_);
+  lock.unlock();
+  hush();
+  throw error;
+}
+
+void Lane::join(Launched& work) {
   {
-    std::lock_guard lock(mutex_);
-    if (!failure_.empty() && (work.is_lost || !work.is_done())) fail(failure_);
+    std::unique_lock lock(mutex_);
+    if (!failure_.empty() && (work.is_lost || !work.is_done())) fail_as_told(lock);
+    work.is_joined = true;
   }
   work.done.make_wait(cuda::current_stream(options_.device));
 }
 
-std::shared_ptr<GpuWork> Lane::launch(CollectiveOperation& operation) {
+std::shared_ptr<GpuWork> Lane::launch(CollectiveOperation& operation, const Agreed& agreed) {
   const DeviceGuard guard(options_.device);
   check();
-  const auto work = std::make_shared<Launched>(shared_from_this(), operation, options_.device, anchor());
+  const auto work = std::make_shared<Launched>(shared_from_this(), operation, agreed, options_.device, anchor());
   take_place(work);
   try {
     queue(*work, operation.collective);
@@ -225,6 +262,10 @@ std::shared_ptr<GpuWork> Lane::launch(CollectiveOperation& operation) {
     } catch (const Error&) {
     }
     work->is_launched = true;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait_for(lock, 2 * kCause, [&] { return !failure_.empty(); });
+    }
     check();  // says better what has ended it
     throw;
   }
@@ -237,7 +278,7 @@ std::shared_ptr<GpuWork> Lane::launch(CollectiveOperation& operation) {
 void Lane::take_place(const std::shared_ptr<Launched>& work) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return under_way_.size() < kMaxUnderWay || !failure_.empty(); });
-  if (!failure_.empty()) fail(failure_);
+  if (!failure_.empty()) fail_as_told(lock);
   under_way_.push_back(work);
   changed_.notify_all();
 }
@@ -261,28 +302,37 @@ void Lane::queue(Launched& work, const Collective& collective) {
 
 // --- what is under way ---
 
-void Lane::give_up(const std::string& reason, std::chrono::milliseconds grace) {
+void Lane::give_up(const std::string& reason, int culprit, std::chrono::milliseconds grace) {
   {
     std::lock_guard lock(mutex_);
-    if (failure_.empty()) failure_ = reason;
+    if (failure_.empty()) {
+      failure_ = reason;
+      culprit_ = culprit;
+    }
     abort_at_ = std::min(abort_at_, Clock::now() + (under_way_.empty() ? std::chrono::milliseconds(0) : grace));
   }
   changed_.notify_all();
 }
 
+void Lane::hush() {
+  std::lock_guard lock(mutex_);
+  is_told_ = true;
+  if (std::exchange(has_left_error_, false)) cuda::leave_error(options_.device, nullptr);
+}
+
 /// Takes what is done off the list, to be let go without the lock; what is wrong, if anything.
-std::string Lane::look(std::unique_lock<std::mutex>& lock, Works& done) {
+Lane::Problem Lane::look(std::unique_lock<std::mutex>& lock, Works& done) {
   try {
     while (!under_way_.empty() && under_way_.front()->is_done()) {
       done.push_back(under_way_.front());
       under_way_.pop_front();
       trace(*done.back());
     }
-    if (under_way_.empty() || !failure_.empty()) return "";
-    const Clock::time_point now = Clock::now();
-    const auto late = std::find_if(under_way_.begin(), under_way_.end(), [&](const auto& work) { return now >= work->deadline; });
+    if (under_way_.empty() || !failure_.empty() || !problem_.text.empty()) return {};
+    const auto late =
+        std::find_if(under_way_.begin(), under_way_.end(), [now = Clock::now()](const auto& work) { return work->is_late(now); });
     const std::shared_ptr<Launched> work = late != under_way_.end() ? *late : nullptr;
-    std::string problem;
+    Problem problem;
     lock.unlock();
     if (work != nullptr) {
       problem = describe_late(*work);
@@ -293,41 +343,51 @@ std::string Lane::look(std::unique_lock<std::mutex>& lock, Works& done) {
     return problem;
   } catch (const Error& error) {
     if (!lock.owns_lock()) lock.lock();
-    return error.what();
+    return {.text = error.what(), .grace = kCause};
   }
 }
 
-std::string Lane::describe_late(const Launched& work) const {
+Lane::Problem Lane::describe_late(const Launched& work) const {
   const bool has_begun = work.is_launched && work.begun.is_completed();
-  return str(work.title, " was not done on ", options_.device, " by its deadline",
-             has_begun ? "" : "; it has not begun, for what that GPU was given before is not done",
-             options_.describe_others ? options_.describe_others() : "");
+  const Absence absence = options_.find_absent ? options_.find_absent(work.seq) : Absence();
+  return {.text = str(work.title, " was not done on ", options_.device, " by its deadline",
+                      has_begun ? "" : "; it has not begun, for what that GPU was given before is not done", absence.text),
+          .culprit = work.all_end_together ? absence.culprit : -1};
 }
 
 /// The thread that lets memory go, looks at the deadlines, and aborts.
 void Lane::watch() {
   bool told = false;
+  Clock::time_point quiet_since = Clock::now();
   std::unique_lock lock(mutex_);
   while (!stop_) {
     if (under_way_.empty() && abort_at_ == Clock::time_point::max()) {
       changed_.wait(lock);
+      quiet_since = Clock::now();
     } else {
       changed_.wait_for(lock, kLook);
     }
     Works done;
-    const std::string problem = look(lock, done);
-    if (!problem.empty() && failure_.empty()) {
-      failure_ = problem;
-      abort_at_ = Clock::now();
+    if (const Problem found = look(lock, done); !found.text.empty() && failure_.empty()) {
+      problem_ = found;
+      abort_at_ = Clock::now() + found.grace;
     }
     const bool aborts = Clock::now() >= abort_at_;
     if (aborts) abort_at_ = Clock::time_point::max();
-    const bool tells = aborts && !problem.empty() && !std::exchange(told, true);
+    const bool tells = aborts && failure_.empty() && !std::exchange(told, true);
+    if (tells) {
+      failure_ = problem_.text;
+      culprit_ = problem_.culprit;
+    }
+    if (!done.empty()) quiet_since = Clock::now();
+    const bool asks = failure_.empty() && options_.look_for_news && Clock::now() - quiet_since >= kNews;
+    if (asks) quiet_since = Clock::now();
     changed_.notify_all();
     lock.unlock();
+    if (asks) options_.look_for_news();
+    if (tells) options_.on_failure(problem_.text, problem_.culprit);  // first: NCCL may keep who aborts
     if (aborts) abort();
     let_go(done);
-    if (tells) options_.on_failure(problem);
     lock.lock();
   }
 }
@@ -338,10 +398,14 @@ void Lane::abort() {
     std::lock_guard lock(mutex_);
     for (const auto& work : under_way_) {
       try {
-        if (!work->is_done()) work->is_lost = true;
+        if (work->is_done()) continue;
       } catch (const Error&) {
-        work->is_lost = true;
       }
+      if (std::exchange(work->is_lost, true) || !work->is_joined || is_told_) continue;
+      has_left_error_ = true;
+      const std::string what = str(failure_, "\n  ", work->title, " had been waited for: what was computed from it on ",
+                                   options_.device, " is wrong");
+      cuda::leave_error(options_.device, std::make_exception_ptr(error_of(what, culprit_)));
     }
   }
   communicator_.abort();

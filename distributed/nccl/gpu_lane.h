@@ -8,6 +8,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <functional>
@@ -27,7 +28,8 @@ class GpuWork {
  public:
   virtual ~GpuWork() = default;
   /// What the calling thread's current stream is given from now on begins when the collective is done.  Throws CommError where the
-  /// lane has failed before it was; what fails later is an error of the lane's next collective.
+  /// lane has failed before it was; what fails later is an error of the lane's next collective, or of the GPU's next
+  /// synchronisation where that comes first.
   virtual void join() = 0;
 };
 
@@ -35,15 +37,25 @@ class GpuWork {
 class GpuLane {
  public:
   using Clock = std::chrono::steady_clock;
+  /// When all ranks had started a collective; not before, the epoch.
+  using Agreed = std::shared_ptr<std::atomic<Clock::time_point>>;
+  /// Who does not wait for a collective that others wait for.
+  struct Absence {
+    std::string text;
+    int culprit = -1;  ///< a rank of the job, where there is one alone
+  };
   struct Options {
     Device device;
     int rank = 0;
     int world_size = 1;
     int job_rank = 0;                                         ///< shown in traces
     std::string who;                                          ///< begins errors: "[rank 2 of 4]"
-    /// For the error of what is not done in time: what the other ranks were seen to do.  May be empty; called by a thread of the lane.
-    std::function<std::string()> describe_others;
-    std::function<void(const std::string& reason)> on_failure;  ///< called by a thread of the lane, at most once
+    /// What there is to say of the others where collective `seq` is not done in time.  May be empty; called by a thread of the lane.
+    std::function<Absence(int64_t seq)> find_absent = {};
+    /// Called each second in which nothing ended, by a thread of the lane: returns at once, and may have the lane given up.
+    std::function<void()> look_for_news = {};
+    /// Called by a thread of the lane, at most once.  `culprit`: a rank of the job, or -1.
+    std::function<void(const std::string& reason, int culprit)> on_failure;
   };
 
   /// Of the library, "2.28.9".
@@ -60,11 +72,13 @@ class GpuLane {
   virtual ~GpuLane() = default;
   virtual Device device() const = 0;
   /// Queues the collective with its copies, and takes from the operation what it reads and writes, to keep until it is done.  Its
-  /// timeout counts from now.  Collectives of several lanes of a GPU run one after the other, as they were launched: so all ranks must
+  /// timeout counts from `agreed`: until then the caller looks at deadlines.  Collectives of several lanes of a GPU run one after the other, as they were launched: so all ranks must
   /// launch them in one order.  Throws CommError where the lane has failed, BackendError.
-  virtual std::shared_ptr<GpuWork> launch(CollectiveOperation& operation) = 0;
+  virtual std::shared_ptr<GpuWork> launch(CollectiveOperation& operation, const Agreed& agreed) = 0;
   /// What is under way has `grace` left, then it is aborted; nothing is launched any more.
-  virtual void give_up(const std::string& reason, std::chrono::milliseconds grace) = 0;
+  virtual void give_up(const std::string& reason, int culprit, std::chrono::milliseconds grace) = 0;
+  /// Who uses the lane has been told of its failure: the GPU's next synchronisation need not say it too.
+  virtual void hush() = 0;
   /// Blocks until what was launched is done, or has failed.
   virtual void finish() = 0;
 };

@@ -3,6 +3,7 @@
 #include <mutex>
 #include <new>
 #include <utility>
+#include <vector>
 
 #include <tandem/base/error.h>
 #include <tandem/tensor/cuda.h>
@@ -14,6 +15,7 @@ namespace {
 struct Places {
   std::mutex mutex;
   Complaint** of = new Complaint*[static_cast<size_t>(device_count())]();
+  std::vector<std::exception_ptr> errors = std::vector<std::exception_ptr>(static_cast<size_t>(device_count()));
 };
 
 Places& places() {
@@ -36,8 +38,18 @@ Complaint* complaint_of(Device device) {
   return place;
 }
 
+void leave_error(Device device, std::exception_ptr error) {
+  check_device(device);
+  std::lock_guard lock(places().mutex);
+  std::exception_ptr& place = places().errors[static_cast<size_t>(device.index)];
+  if (!place || !error) place = std::move(error);
+}
+
 void throw_complaint(Device device) {
   std::unique_lock lock(places().mutex);
+  if (std::exception_ptr& error = places().errors[static_cast<size_t>(device.index)]; error) {
+    std::rethrow_exception(std::exchange(error, nullptr));
+  }
   Complaint* place = places().of[device.index];
   if (place == nullptr || place->raised == 0) [[likely]]
     return;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <string>
 
 #include <tandem/tensor/cuda/runtime.h>
@@ -29,6 +30,8 @@ struct Complaint {
 Complaint* complaint_of(Device device);
 /// Throws if there is one, IndexError or what it says, and removes it.  After the work that may have left it.
 void throw_complaint(Device device);
+/// What the host has found wrong in values on their way, to be thrown there too; the first alone.  Null: there is nothing any more.
+void leave_error(Device device, std::exception_ptr error);
 
 #if defined(__CUDACC__) || defined(TANDEM_CUDA_EMULATED)
 __device__ inline void complain(Complaint* place, const Complaint& found) {

@@ -264,13 +264,18 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   return ncclSuccess;
 }
 
-// The one call that may be made while another thread's is under way, which it ends.
+// The one call that may be made while another thread's is under way, which it ends.  NCCL's may then wait for other ranks of the host:
+// TANDEM_EMULATED_ABORT_MS says for how long.
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   if (comm == nullptr) return ncclSuccess;
   std::unique_lock lock(handles().mutex);
   cuda_emulation::find(comm, "ncclCommAbort").abort();
   handles().left.wait(lock, [&] { return comm->num_running == 0; });
   comm->communicator = nullptr;
+  lock.unlock();
+  if (const char* const text = std::getenv("TANDEM_EMULATED_ABORT_MS")) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(std::atoi(text)));
+  }
   return ncclSuccess;
 }
 

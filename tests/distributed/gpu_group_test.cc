@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <future>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -343,6 +344,53 @@ TEST(GpuGroupOf4, AnExceptionOfOneRankIsHeardByTheOthers) {
   }
 }
 
+// Its own exchange, which the others will not end, does not keep it.
+TEST(GpuGroup, ARankThatThrowsWhileGpusExchangeEndsAtOnce) {
+  const auto texts = heard_within_a_second(2, [](ProcessGroup& group) {
+    const Tensor x = on_gpu(group, 1);
+    std::optional<Stall> stall;
+    if (group.rank() == 1) stall.emplace(cuda::current_stream(x.device()));
+    const Work work = group.all_reduce_async(x);
+    while (!work.is_completed()) std::this_thread::yield();
+    if (group.rank() == 0) throw ValueError("out of data");
+    std::this_thread::sleep_for(std::chrono::milliseconds(600));  // longer than the grace of what is under way
+    group.all_reduce(on_gpu(group, 1));
+  });
+  EXPECT_EQ(texts[0], "out of data");
+  EXPECT_THAT(texts[1], HasSubstr("rank 0: out of data"));
+}
+
+// Of two that were started, the first is late on one rank, which then starts no second: nobody else is to blame.
+TEST(GpuGroup, WhoStartsLateAndThenNothingIsNamed) {
+  std::promise<void> over;
+  const ThreadRanks ranks{.world_size = 2, .timeout = std::chrono::milliseconds(600), .backend = "auto"};
+  int culprit = -1;
+  const auto texts = texts_of(run_on_threads(
+      2, [&](int rank) { return ranks.make(rank); },
+      [&](ProcessGroup& group) {
+        const Tensor x = on_gpu(group, 1);
+        group.all_reduce(x);
+        if (group.rank() == 1) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(300));
+          group.all_reduce(x);
+          over.get_future().wait_for(kLong);
+          return;
+        }
+        const Work first = group.all_reduce_async(x), second = group.all_reduce_async(x);
+        first.wait();
+        try {
+          second.wait();
+        } catch (const CommError& error) {
+          culprit = error.peer();
+          over.set_value();
+          throw;
+        }
+      }));
+  EXPECT_EQ(culprit, 1);
+  EXPECT_THAT(texts[0], HasSubstr("[rank 0 of 2] all_reduce #4 timed out after 0.6 s"));
+  EXPECT_THAT(texts[0], HasSubstr("missing: rank 1"));
+}
+
 TEST(GpuGroup, WhoComesTooLateIsNamed) {
   const ThreadRanks ranks{.world_size = 2, .timeout = std::chrono::milliseconds(400), .backend = "auto"};
   const auto texts = texts_of(run_on_threads(
@@ -363,6 +411,14 @@ void write_heard(Context& context, const std::string& folder, Clock::time_point 
   const auto took = heard.time_since_epoch() - died;
   const char* const when = took < Clock::duration(0) ? "before " : took > kHeardWithin ? "late " : "in time ";
   std::ofstream(folder + std::to_string(context.rank())) << when << text;
+}
+
+/// Nothing is left behind on the GPU that would not end; the values may be wrong.
+void drain(Device device) {
+  try {
+    cuda::synchronize(device);
+  } catch (const CommError&) {
+  }
 }
 
 [[noreturn]] void die(Context& context) {
@@ -392,7 +448,7 @@ TANDEM_RANK_MAIN(one_dies_on_its_gpu) {
     for (int i = 0; i < 1000000; ++i) group.all_reduce(x);
   });
   const auto heard = Clock::now();
-  cuda::synchronize(x.device());  // nothing is left behind on the GPU that would not end
+  drain(x.device());
   write_heard(context, args.at(0), heard, text);
 }
 
@@ -414,9 +470,10 @@ TANDEM_RANK_MAIN(one_dies_after_its_verdict) {
     die(context);
   }
   group.all_reduce(x);  // begins on the GPU, and does not end
-  cuda::synchronize(x.device());
+  const std::string text = error_text<CommError>([&] { cuda::synchronize(x.device()); });
   const auto heard = Clock::now();
-  write_heard(context, args.at(0), heard, error_text<CommError>([&] { group.all_reduce(x); }));
+  EXPECT_THAT(error_text<CommError>([&] { group.all_reduce(x); }), HasSubstr("rank 1: "));
+  write_heard(context, args.at(0), heard, text);
 }
 
 TEST(GpuGroup, ARankThatIsKilledWhileGpusExchangeIsHeardWithinASecond) {
@@ -439,7 +496,7 @@ TANDEM_RANK_MAIN(one_stops_on_its_gpu) {
   const std::string text = error_text<CommError>([&] {
     group.all_reduce(x, ReduceOp::kSum, {.timeout = std::chrono::milliseconds(700)});
   });
-  cuda::synchronize(x.device());
+  drain(x.device());
   std::ofstream(args.at(0) + std::to_string(context.rank())) << text;
   context.store()->set(str("heard ", context.rank()), "yes");
   if (context.rank() != 0) return;
@@ -458,22 +515,34 @@ TANDEM_RANK_MAIN(one_stops_after_its_verdict) {
     while (!work.is_completed()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     context.store()->set("stopped", std::to_string(getpid()));
     raise(SIGSTOP);
-    _exit(0);
+    return;
   }
-  group.all_reduce(x, ReduceOp::kSum, {.name = "x", .timeout = std::chrono::milliseconds(700)});  // it goes on: only its GPU waits
+  group.all_reduce(x, ReduceOp::kSum, {.name = "x", .timeout = std::chrono::milliseconds(700)});  // the host goes on
   const pid_t other = std::stoi(context.store()->get("stopped", kLong));
-  const std::string text = error_text<CommError>([&] { group.all_reduce(x); });
-  cuda::synchronize(x.device());
-  std::ofstream(args.at(0) + "0") << text;
+  int culprit = -1;
+  try {
+    x.to_vector<float>();
+  } catch (const CommError& error) {
+    culprit = error.peer();
+    std::ofstream(args.at(0) + std::to_string(context.rank())) << culprit << " " << error.what();
+  }
+  context.store()->set(str("heard ", context.rank()), "yes");
+  if (context.rank() != 0) return;
+  context.store()->get("heard 2", kLong);
   testing::wake_when_stopped(other);
 }
 
-// The first to be late is what GPUs wait for; who is missing shows in what was started after it.
-TEST(GpuGroup, ARankThatStopsWhileGpusExchangeIsNamedAtTheDeadline) {
+// Nobody calls the group any more: who copies what the GPU never got hears so, and who did not do its part.
+TEST(GpuGroupOf4, ARankThatStopsWhileGpusExchangeIsNamed) {
   const testing::TemporaryFolder folder;
-  spawn(2, "one_stops_after_its_verdict", {folder / ""});
-  const std::string text = testing::read_file(folder / "0");
-  EXPECT_THAT(text, HasSubstr("all_reduce #2 was not done on cuda:0 by its deadline\n  behind: rank 1 (last reached all_reduce #2 'x', "));
+  spawn(3, "one_stops_after_its_verdict", {folder / ""});
+  for (const char* const rank : {"0", "2"}) {
+    const std::string text = testing::read_file(folder / rank);
+    EXPECT_THAT(text, HasSubstr("1 [rank "));
+    EXPECT_THAT(text, HasSubstr("all_reduce #3 was not done on cuda:"));
+    EXPECT_THAT(text, HasSubstr("silent, or done with it: rank 1 (last reached all_reduce #3 'x', "));
+    EXPECT_THAT(text, HasSubstr("all_reduce #3 had been waited for: what was computed from it on cuda:"));
+  }
 }
 
 TEST(GpuGroupOf4, AStoppedRankIsNamedAtTheDeadline) {

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdlib>
 #include <functional>
 #include <future>
 #include <memory>
@@ -69,6 +70,8 @@ class Told {
   std::vector<std::string> reasons_;
 };
 
+GpuLane::Agreed agreed_at(Clock::time_point when) { return std::make_shared<GpuLane::Agreed::element_type>(when); }
+
 struct Rank {
   int rank;
   Device device;
@@ -79,7 +82,7 @@ struct Rank {
 
   Tensor ones() const { return full({4}, 1, {kFloat32, device}); }
   /// In place; the lane has the last handle to what it is given as an rvalue.
-  std::shared_ptr<GpuWork> all_reduce(Tensor x, std::chrono::milliseconds timeout = 0ms) {
+  std::shared_ptr<GpuWork> all_reduce(Tensor x, std::chrono::milliseconds timeout = 0ms, GpuLane::Agreed agreed = nullptr) {
     CollectiveOperation operation;
     Collective& c = operation.collective;
     c.kind = CollectiveKind::kAllReduce;
@@ -89,7 +92,7 @@ struct Rank {
     c.input = c.output = x.data_ptr();
     operation.kept = {std::move(x)};
     operation.timeout = timeout;
-    return lane->launch(operation);
+    return lane->launch(operation, agreed != nullptr ? agreed : agreed_at(Clock::now()));
   }
   /// One that is done, so that links are there.
   std::shared_ptr<GpuWork> all_reduce() {
@@ -119,7 +122,7 @@ void run_lanes(const std::function<void(Rank&)>& f) {
                                   .job_rank = rank,
                                   .who = str("[rank ", rank, " of 2]"),
                                   .on_failure =
-                                      [&own, told = own.told](const std::string& reason) {
+                                      [&own, told = own.told](const std::string& reason, int) {
                                         own.on_failure();
                                         told->add(reason);
                                       }},
@@ -177,13 +180,44 @@ TEST(GpuLane, ADeadlineIsHeardOnceAndEndsTheWork) {
     const auto late = r.all_reduce(r.ones(), 300ms);
     late->join();
     EXPECT_EQ(r.told->first(), reason);
-    cuda::synchronize(r.device);
+    // Nobody looks at what the GPU made of it without being told.
+    EXPECT_EQ(error_text<CommError>([&] { cuda::synchronize(r.device); }),
+              "[rank 0 of 2] " + reason + "\n  all_reduce #2 had been waited for: what was computed from it on cuda:0 is wrong");
+    cuda::synchronize(r.device);  // once
     EXPECT_EQ(error_text<CommError>([&] { late->join(); }), "[rank 0 of 2] " + reason);
     EXPECT_EQ(error_text<CommError>([&] { r.all_reduce(r.ones()); }), "[rank 0 of 2] " + reason);
     done.join();  // its result is there
     std::this_thread::sleep_for(100ms);
     EXPECT_EQ(r.told->count(), 1U);
   });
+}
+
+// Until all ranks have started a collective, who launched it looks at deadlines.
+TEST(GpuLane, TheTimeCountsFromWhereAllHaveStarted) {
+  run_with_an_absent_rank([](Rank& r, GpuWork&) {
+    const GpuLane::Agreed agreed = agreed_at({});
+    r.all_reduce(r.ones(), 200ms, agreed);
+    std::this_thread::sleep_for(500ms);
+    EXPECT_EQ(r.told->count(), 0U);
+    agreed->store(Clock::now());
+    EXPECT_THAT(r.told->first(), HasSubstr("by its deadline"));
+    r.drain();
+  });
+}
+
+// NCCL may keep the thread that aborts; the others hear of it nevertheless.
+TEST(GpuLane, AnAbortThatTakesLongKeepsNobody) {
+  setenv("TANDEM_EMULATED_ABORT_MS", "4000", 1);
+  run_with_an_absent_rank([](Rank& r, GpuWork&) {
+    const auto begin = Clock::now();
+    r.all_reduce(r.ones(), 200ms);
+    EXPECT_THAT(r.told->first(), HasSubstr("by its deadline"));
+    EXPECT_THAT(error_text<CommError>([&] { r.all_reduce(r.ones()); }), HasSubstr("by its deadline"));
+    r.lane.reset();
+    EXPECT_LT(Clock::now() - begin, 3s);
+    r.drain();
+  });
+  unsetenv("TANDEM_EMULATED_ABORT_MS");
 }
 
 TEST(GpuLane, WhatIsUnderWayMayEndWithinTheGrace) {
@@ -197,7 +231,7 @@ TEST(GpuLane, WhatIsUnderWayMayEndWithinTheGrace) {
     const auto work = r.all_reduce(x);
     work->join();
     if (r.rank == 0) {
-      r.lane->give_up("a rank was lost", 10s);
+      r.lane->give_up("a rank was lost", 1, 10s);
       EXPECT_THAT(error_text<CommError>([&] { r.all_reduce(r.ones()); }), HasSubstr("a rank was lost"));
       std::this_thread::sleep_for(100ms);
       given_up.set();
@@ -212,8 +246,8 @@ TEST(GpuLane, WhatIsUnderWayIsAbortedAfterTheGrace) {
     const auto work = r.all_reduce(r.ones());
     work->join();
     const auto begin = Clock::now();
-    r.lane->give_up("a rank was lost", 300ms);
-    cuda::synchronize(r.device);
+    r.lane->give_up("a rank was lost", 1, 300ms);
+    EXPECT_THAT(error_text<CommError>([&] { cuda::synchronize(r.device); }), HasSubstr("a rank was lost\n  all_reduce #2"));
     const auto took = Clock::now() - begin;
     EXPECT_GE(took, 290ms);
     EXPECT_LT(took, 5s);
@@ -226,7 +260,7 @@ class GivesUp {
  public:
   GivesUp(std::shared_ptr<GpuLane> lane, std::chrono::milliseconds after)
       : thread_([this, lane = std::move(lane), after] {
-          if (!over_.wait(after)) lane->give_up("a rank was lost", 300ms);
+          if (!over_.wait(after)) lane->give_up("a rank was lost", 1, 300ms);
         }) {}
   ~GivesUp() {
     over_.set();
@@ -260,7 +294,7 @@ TEST(GpuLane, TheDeadlineEndsTheFirstLaunch) {
 TEST(GpuLane, ALaneThatWasGivenUpSaysSoWhenItIsGone) {
   run_with_an_absent_rank([](Rank& r, GpuWork& done) {
     const auto late = r.all_reduce(r.ones());
-    r.lane->give_up("a rank was lost", 0ms);
+    r.lane->give_up("a rank was lost", 1, 0ms);
     r.lane.reset();
     EXPECT_EQ(error_text<CommError>([&] { late->join(); }), "[rank 0 of 2] a rank was lost");
     done.join();
@@ -275,7 +309,7 @@ TEST(GpuLane, MemoryOfWorkOutlivesTheLane) {
     r.drain();
     Stall stall(cuda::current_stream(r.device));
     r.all_reduce(r.ones());  // nothing of it begins before the stall ends
-    r.lane->give_up("the end", 0ms);
+    r.lane->give_up("the end", 1, 0ms);
     std::thread ends([&] {
       std::this_thread::sleep_for(500ms);
       stall.end();
