@@ -128,6 +128,11 @@ class [[nodiscard]] Future {
     return true;
   }
 
+  /// Does at once what waits do when the result is there (see Promise::set_join), for who looks at completion later; may throw.
+  void join() const {
+    if (state().join) state().join();
+  }
+
   /// Blocks, then returns the value; rethrows the failure.
   T get() const {
     wait();
@@ -183,7 +188,7 @@ class [[nodiscard]] Future {
   void rethrow() const {
     std::exception_ptr error = exception();
     if (error) std::rethrow_exception(error);
-    if (state().join) state().join();
+    join();
   }
 
   detail::FutureReference<Value> state_;

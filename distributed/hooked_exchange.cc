@@ -86,8 +86,25 @@ HookedExchange::HookedExchange(std::shared_ptr<ProcessGroup> group, GradientHook
   }
   hooks_.front()->prepare(buckets_);
   for (const GradientBucket& bucket : buckets_) {
-    if (!side_ && group_->size() > 1 && !bucket.values.device().is_cpu()) side_.emplace(bucket.values.device());
+    if (group_->size() > 1 && !bucket.values.device().is_cpu()) gpu_ = bucket.values.device();
   }
+}
+
+HookedExchange::~HookedExchange() {
+  for (const cuda::Stream& stream : beside_) {
+    try {
+      cuda::Event end(stream.device());
+      end.record(stream);
+      end.synchronize();
+    } catch (const Error&) {  // was told to who waited
+    }
+  }
+}
+
+const cuda::Stream& HookedExchange::beside(int num_exchanges) {
+  const auto place = static_cast<size_t>(num_exchanges);
+  while (beside_.size() <= place) beside_.emplace_back(*gpu_);
+  return beside_[place];
 }
 
 Work HookedExchange::launch(size_t bucket) {
@@ -100,8 +117,8 @@ Work HookedExchange::launch(size_t bucket) {
     return self != nullptr && self->help(bucket, deadline);
   });
   if (is_beside(bucket)) {
-    flight.ready.emplace(side_->device()).record(cuda::current_stream(side_->device()));
-    const cuda::Event closed(side_->device());
+    flight.ready.emplace(*gpu_).record(cuda::current_stream(*gpu_));
+    const cuda::Event closed(*gpu_);
     flight.closed = closed;
     flight.promise.set_join([closed] { closed.make_wait(cuda::current_stream(closed.device())); });
   }
@@ -147,16 +164,18 @@ void HookedExchange::open_next(std::unique_lock<std::mutex>& lock) {
 
 void HookedExchange::open(size_t bucket) {
   try {
-    std::optional<cuda::StreamGuard> beside;
+    std::optional<cuda::StreamGuard> on;
     if (is_beside(bucket)) {
-      flights_[bucket].ready->make_wait(*side_);
-      beside.emplace(*side_);
+      flights_[bucket].ready->make_wait(beside(0));
+      on.emplace(beside(0));
     }
     const GradientBucket& values = buckets_[bucket];
     const std::shared_ptr<const GradientBucket> borrowed(std::shared_ptr<void>(), &values);
     average(bucket, 0, borrowed, true, [weak = weak_from_this(), bucket] {
       if (const auto self = weak.lock()) self->close(bucket);
     });
+  } catch (const CommError&) {
+    fail(bucket, std::current_exception());
   } catch (...) {
     fail_by_hook(bucket);
   }
@@ -197,17 +216,13 @@ void HookedExchange::exchange(size_t bucket, const Tensor& values, bool is_last,
     flight.leaf = work;
     if (is_last) is_open_ = false;
   }
+  if (is_beside(bucket)) return go_on_beside(bucket, work, std::move(done));
   work.then([self = shared_from_this(), bucket, work, done = std::move(done)] {
     if (const std::exception_ptr error = work.exception()) return self->fail(bucket, error);
     try {
-      std::optional<cuda::StreamGuard> beside;
-      if (self->is_beside(bucket)) {
-        beside.emplace(*self->side_);
-        std::lock_guard lock(self->mutex_);
-        self->flights_[bucket].callbacks.push_back(done);
-      }
-      work.wait();  // it is complete: puts the stream in order
       done();
+    } catch (const CommError&) {
+      return self->fail(bucket, std::current_exception());
     } catch (...) {
       return self->fail_by_hook(bucket);
     }
@@ -216,10 +231,23 @@ void HookedExchange::exchange(size_t bucket, const Tensor& values, bool is_last,
   });
 }
 
+/// That all ranks have started the same is seen when the bucket closes.
+void HookedExchange::go_on_beside(size_t bucket, const Work& work, std::function<void()> done) {
+  const cuda::StreamGuard on(beside(flights_[bucket].exchanges));
+  work.join();
+  flights_[bucket].callbacks.push_back(done);
+  done();
+}
+
 void HookedExchange::close(size_t bucket) {
-  if (is_beside(bucket)) flights_[bucket].closed->record(*side_);
   const Promise<void> promise = flights_[bucket].promise;  // whoever waits may launch the next step's at once
-  promise.set_value();
+  if (!is_beside(bucket)) return promise.set_value();
+  flights_[bucket].closed->record(cuda::current_stream(*gpu_));
+  const Work last = flights_[bucket].leaf;
+  last.then([self = shared_from_this(), bucket, last, promise] {
+    if (const std::exception_ptr error = last.exception()) return self->fail(bucket, error);
+    promise.set_value();
+  });
 }
 
 void HookedExchange::fail(size_t bucket, std::exception_ptr error) {

@@ -23,12 +23,13 @@ namespace tandem::inline v0::distributed {
 /// exchange keep as many buckets in flight as there are, and start them in launch()).  Who completes an exchange, the
 /// group's worker or a waiting thread, goes on with its bucket and opens the next.
 ///
-/// So with hooks of several exchanges nobody else may start collectives on the group while buckets travel.  launch()
+/// So with hooks of several exchanges nobody else may start collectives on a CPU group while buckets travel.  launch()
 /// and end_step() are called by one thread at a time.  An exchange under way holds this object; callbacks that
 /// are kept do not.
 ///
-/// On GPUs hooks run on a stream beside the one that computes, which goes on with backward, whichever thread calls them; whoever
-/// waits for a bucket puts the two in order.
+/// On GPUs nothing waits for that: a bucket's exchanges and callbacks are all given to the GPU by launch(), beside the stream that
+/// computes, so their order among the rank's collectives is the program's.  What follows the k-th exchange of a bucket has a stream
+/// of its own, or it would keep the next bucket waiting; whoever waits for a bucket puts the computing stream behind the last.
 ///
 /// The end of a shadow step runs it again, from what this rank gave and the hooks remembered, with none of the hooks,
 /// with the first, the first two ..., and then puts back what the step itself has left.
@@ -37,6 +38,8 @@ class HookedExchange : public std::enable_shared_from_this<HookedExchange> {
   /// Throws ValueError where the chain makes no sense.  `shadow_every` = k > 0: each k-th step is a shadow step.
   HookedExchange(std::shared_ptr<ProcessGroup> group, GradientHooks hooks, std::vector<GradientBucket> buckets,
                  int64_t shadow_every);
+  /// Waits for what a failed step has left on the GPU: it writes memory that goes with this object.
+  ~HookedExchange();
 
   /// Averages buckets[bucket] after those that were launched before; in index order.
   Work launch(size_t bucket);
@@ -54,7 +57,7 @@ class HookedExchange : public std::enable_shared_from_this<HookedExchange> {
     int exchanges = 0;  ///< operations started
     std::optional<cuda::Event> ready = {};               ///< on a GPU: when the gradients are there
     std::optional<cuda::Event> closed = {};              ///< ... and when the bucket's last callback is done
-    std::vector<std::function<void()>> callbacks = {};  ///< that ran, with the tensors that the GPU may still read; guarded by mutex_
+    std::vector<std::function<void()>> callbacks = {};   ///< that ran, with the tensors that the GPU may still read
   };
 
   using Clock = std::chrono::steady_clock;
@@ -67,9 +70,11 @@ class HookedExchange : public std::enable_shared_from_this<HookedExchange> {
   void average(size_t bucket, size_t level, const std::shared_ptr<const GradientBucket>& values, bool is_last,
                std::function<void()> done);
   void exchange(size_t bucket, const Tensor& values, bool is_last, std::function<void()> done);
+  void go_on_beside(size_t bucket, const Work& work, std::function<void()> done);
   void close(size_t bucket);
-  /// Whether its callbacks run on side_.
-  bool is_beside(size_t bucket) const { return side_ && buckets_[bucket].values.device() == side_->device(); }
+  bool is_beside(size_t bucket) const { return gpu_ && buckets_[bucket].values.device() == *gpu_; }
+  /// The stream of what follows that many of a bucket's exchanges.
+  const cuda::Stream& beside(int num_exchanges);
   void fail(size_t bucket, std::exception_ptr error);
   void fail_by_hook(size_t bucket);
   bool is_shadow_step() const { return shadow_every_ > 0 && (step_ + 1) % shadow_every_ == 0; }
@@ -85,7 +90,8 @@ class HookedExchange : public std::enable_shared_from_this<HookedExchange> {
   const GradientHooks hooks_;
   const std::vector<GradientBucket> buckets_;
   const int64_t shadow_every_;
-  std::optional<cuda::Stream> side_;  ///< of the GPU that has buckets, in a group of several ranks
+  std::optional<Device> gpu_;         ///< that has buckets, in a group of several ranks
+  std::vector<cuda::Stream> beside_;  ///< see beside(); of who calls launch()
   int64_t step_ = 0;  ///< steps that have ended; changes while nothing is in flight
   HookReport report_;
   size_t num_hooks_;           ///< of the chain, that average; fewer than all while a shadow step is run again

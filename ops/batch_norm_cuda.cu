@@ -81,7 +81,7 @@ struct Walk {
       for (int64_t position = begin + row; position < end; position += rows) f(position * shape.channels + c);
       return;
     }
-    const int64_t stretches = (shape.inner + stretch - 1) / stretch;
+    const int64_t stretches = max(int64_t{1}, (shape.inner + stretch - 1) / stretch);
     const int64_t first_image = piece(block) / stretches * images, last_image = min(first_image + images, shape.batch);
     const int64_t begin = piece(block) % stretches * stretch, end = min(begin + stretch, shape.inner);
     for (int64_t image = first_image + row; image < last_image; image += rows) {

@@ -64,7 +64,7 @@ void GradScaler::update() {
   if (found) {
     scale_ *= options_.backoff_factor;
     growth_tracker_ = 0;
-  } else if (++growth_tracker_ == options_.growth_interval) {
+  } else if (++growth_tracker_ >= options_.growth_interval) {
     const double larger = scale_ * options_.growth_factor;
     if (std::isfinite(static_cast<float>(larger))) scale_ = larger;
     growth_tracker_ = 0;

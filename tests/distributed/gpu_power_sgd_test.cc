@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <mutex>
@@ -84,6 +85,27 @@ INSTANTIATE_TEST_SUITE_P(, GpuPowerSgd,
                                            Case{"bfloat16", kBFloat16, 5e-2}, Case{"float16", kFloat16, 1e-2},
                                            Case{"float32_through_bfloat16", kFloat32, 5e-2, true}),
                          case_name);
+
+// As SyncBatchNorm in a group of its own does: GPUs want the collectives of all groups in one order, which is the program's, whenever
+// ranks agree on a bucket.
+TEST(GpuPowerSgdRanks, OtherGroupsExchangeDuringBackward) {
+  run_threads({Device::cuda(0), Device::cuda(1)}, [](Context& context) {
+    const auto other = context.new_group({0, 1}, {.timeout = std::chrono::seconds(20)});
+    const HookedParameters p({{20, 10}, {30, 8}, {40, 6}, {12, 12}, {9, 30}}, kFloat32, context.device());
+    const GradientHooks hooks = {power_sgd({.rank = 1, .start_step = 0, .min_saving = 1})};
+    GradientReducer reducer(many_modules(p), {}, context.group(), {.buckets = kTiny, .hooks = hooks});
+    const Tensor sum = zeros({1}, {kFloat32, context.device()});
+    std::vector<HookHandle> handles;
+    for (size_t i = 0; i < 5; ++i) {
+      handles.push_back(p[i].register_post_accumulate_grad_hook([&](const Tensor&) { other->all_reduce(sum); }));
+    }
+    for (int step = 0; step < 30; ++step) {
+      sum.fill_(1);
+      p.backward(context.rank(), step);
+      ASSERT_EQ(sum.item<float>(), 32);
+    }
+  });
+}
 
 TEST(GpuPowerSgdRanks, EndWithTheSameBits) {
   std::mutex mutex;

@@ -270,7 +270,7 @@ TEST(BatchNormStatistics, NanSpreadsOverItsChannelAlone) {
 TEST(BatchNormStatistics, OfNothing) {
   const TensorOptions options = {kFloat32, test_device()};
   const Tensor mean = ones({3}, options), var = ones({3}, options);
-  for (const Shape& shape : {Shape{0, 3, 2, 2}, Shape{0, 3}}) {
+  for (const Shape& shape : {Shape{0, 3, 2, 2}, Shape{0, 3}, Shape{2, 3, 0}}) {
     const Tensor x = zeros(shape, options).set_requires_grad(), weight = ones({3}, options).set_requires_grad();
     const Tensor y = batch_norm(x, mean, var, weight, {}, false);
     EXPECT_EQ(y.shape(), shape);

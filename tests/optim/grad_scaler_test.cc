@@ -145,6 +145,11 @@ TEST(GradScaler, GoesOnFromItsState) {
   other.step(p.sgd);
   other.update();
   EXPECT_EQ(other.get_scale(), 32);
+  GradScaler sooner({.init_scale = 1, .growth_interval = 1});  // which the state has reached already
+  sooner.load_state_dict(scaler.state_dict());
+  sooner.step(p.sgd);
+  sooner.update();
+  EXPECT_EQ(sooner.get_scale(), 32);
   td::State wrong = scaler.state_dict();
   wrong.set("scale", -1.0);
   EXPECT_NE(error_text<td::StateError>([&] { other.load_state_dict(wrong); }).find("scale: is -1, expected a positive number"),
