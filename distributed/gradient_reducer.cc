@@ -252,7 +252,14 @@ void GradientReducer::Impl::finish() {
       chores::fill(leaf.slot(), 0);
     }
   }
-  while (next_bucket < buckets.size()) launch(next_bucket++);
+  try {
+    while (next_bucket < buckets.size()) launch(next_bucket++);
+  } catch (const CommError&) {
+    throw;
+  } catch (...) {
+    abort_quietly("backward failed before all gradients were exchanged");  // the others wait for this rank
+    throw;
+  }
   if (hooked) {  // which starts collectives until the last bucket is done
     for (Bucket& bucket : buckets) bucket.work.wait();
     hooked->end_step();

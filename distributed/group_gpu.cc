@@ -149,11 +149,14 @@ std::shared_ptr<GpuLane> GroupQueue::connect_gpu(Device device, const Collective
   run(gather);
   NcclId shared;
   std::memcpy(shared.data(), all.data_ptr(), shared.size());
+  const Tensor cards = empty({options_.world_size, card_bytes}, {kUInt8});
+  for (int64_t rank = 0; rank < options_.world_size; ++rank) {
+    std::memcpy(cards.data_ptr() + rank * card_bytes, all.data_ptr() + rank * row + kIdBytes, static_cast<size_t>(card_bytes));
+  }
+  const std::string shared_gpu = find_shared_gpu(cards, options_.ranks);  // all ranks find the same
+  TANDEM_CHECK(DeviceError, shared_gpu.empty(), "group '", options_.name, "': ", shared_gpu,
+               "\n  NCCL wants a GPU of its own for each rank; which one a rank has, its local rank and CUDA_VISIBLE_DEVICES say");
   if (options_.rank == 0 && log_enabled(LogLevel::kWarning)) {
-    const Tensor cards = empty({options_.world_size, card_bytes}, {kUInt8});
-    for (int64_t rank = 0; rank < options_.world_size; ++rank) {
-      std::memcpy(cards.data_ptr() + rank * card_bytes, all.data_ptr() + rank * row + kIdBytes, static_cast<size_t>(card_bytes));
-    }
     log_line(LogLevel::kInfo, str("group '", options_.name, "': ", describe_gpus(cards, backend_->describe(), GpuLane::version())));
   }
   const auto lane = GpuLane::join({.device = device,

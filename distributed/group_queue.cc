@@ -299,7 +299,13 @@ void GroupQueue::close() {
 }
 
 std::thread GroupQueue::start_rank_thread(std::function<void()> f) {
-  return start_thread([f = std::move(f), context = RankContext::current()]() mutable {
+  RankContext context = RankContext::current();
+  // Modes are of the code around, which the thread outlives.
+  context.grad_enabled = true;
+  context.autocast = -1;
+  context.running_backward = nullptr;
+  context.module_scope = nullptr;
+  return start_thread([f = std::move(f), context]() mutable {
     const RankContext::Use use(context);
     f();
   });

@@ -22,6 +22,7 @@ TANDEM_API void check_device(Device device);
 
 struct DeviceProperties {
   std::string name;
+  std::string uuid;       ///< "GPU-b4c1...", of one GPU of the world
   int compute_major = 0;  ///< compute capability
   int compute_minor = 0;
   int num_multiprocessors = 0;

@@ -129,12 +129,12 @@ Device choose_device(const std::string& what, const std::string& choice, int loc
   if (choice == "cpu") return {};
   TANDEM_CHECK(ValueError, choice == "cuda" || choice == "auto", what, ": expected cpu, cuda or auto, got '", choice, "'");
   const int count = cuda::device_count();
-  const bool is_shown_one = is_shown_its_own && count == 1 && env_string("CUDA_VISIBLE_DEVICES");
-  const bool are_enough = count >= num_local_ranks || is_shown_one;
+  const bool are_own = is_shown_its_own && count > 0 && count < num_local_ranks;
+  const bool are_enough = count >= num_local_ranks || are_own;
   if (choice == "auto" && !are_enough) return {};
   TANDEM_CHECK(ValueError, count == 0 || are_enough, what, " ", choice, ": ", num_local_ranks, " ranks here, and ", count,
                count == 1 ? " GPU" : " GPUs", ": each rank takes one");
-  const Device device = Device::cuda(is_shown_one ? 0 : local_rank);
+  const Device device = Device::cuda(are_own ? local_rank % count : local_rank);
   try {
     cuda::check_device(device);
   } catch (const DeviceError& e) {
@@ -174,8 +174,10 @@ int launch(int& argc, char** argv, const RankFunction& f) {
     const auto timeout = choose_timeout(flags);
     const int num_ranks = environment ? environment->local_world_size : flags.num_ranks.value_or(1);
     const int local_rank = environment ? environment->local_rank : num_ranks - 1;
-    // Another launcher may show each rank a GPU of its own, which is its only one.
-    const bool is_shown_its_own = environment && !environment->launched_here;
+    // Another launcher, or a script around the program, may show each rank GPUs of its own.
+    const auto shown = env_string("CUDA_VISIBLE_DEVICES");
+    const bool is_shown_its_own =
+        environment && shown && (!environment->launched_here || *shown != env_string("TANDEM_LAUNCHER_GPUS").value_or("all"));
     const Device device = flags.device.empty()
                               ? choose_device("TANDEM_DEVICE", env_string("TANDEM_DEVICE").value_or("cpu"), local_rank, num_ranks,
                                               is_shown_its_own)

@@ -29,8 +29,8 @@ TANDEM_API LaunchFlags take_launch_flags(int& argc, char** argv);
 TANDEM_API int parse_num_restarts(const std::string& what, const std::string& text);
 
 /// Where the rank computes whose number among the host's `num_local_ranks` is `local_rank`; `choice`, of `what`, is "cpu", "cuda" (the
-/// GPU of that number) or "auto" (the same where there are enough).  `is_shown_its_own`: where a rank sees one GPU by
-/// CUDA_VISIBLE_DEVICES, that is its own.  Throws ValueError for another one or where there is no such GPU.
+/// GPU of that number) or "auto" (the same where there are enough).  `is_shown_its_own`: CUDA_VISIBLE_DEVICES is the rank's own, so that
+/// fewer GPUs than ranks are those of the ranks that see them: it takes the one of its number modulo their count.  Throws ValueError for another one or where there is no such GPU.
 TANDEM_API Device choose_device(const std::string& what, const std::string& choice, int local_rank, int num_local_ranks,
                                 bool is_shown_its_own);
 

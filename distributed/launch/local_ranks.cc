@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdlib>
 
+#include <tandem/base/env.h>
 #include <tandem/base/error.h>
 #include <tandem/base/rank_context.h>
 
@@ -65,6 +66,7 @@ void LocalRanks::start_rank(int local_rank) {
 
 std::vector<std::string> LocalRanks::environment(const RankPlace& place) const {
   Variables set = rank_variables(place);
+  set.emplace_back("TANDEM_LAUNCHER_GPUS", env_string("CUDA_VISIBLE_DEVICES").value_or("all"));
   set.insert(set.end(), options_.variables.begin(), options_.variables.end());
   if (no_deadlines_) {
     std::erase_if(set, [](const auto& variable) { return variable.first == "TANDEM_TIMEOUT_S"; });

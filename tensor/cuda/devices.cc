@@ -18,6 +18,17 @@ struct Devices {
   cudaError_t status = cudaSuccess;  // why there are none
   std::vector<DeviceProperties> properties;
 
+  /// As nvidia-smi shows it.
+  static std::string text_of(const char (&bytes)[16]) {
+    std::string text = "GPU-";
+    for (size_t i = 0; i < 16; ++i) {
+      char digits[4];
+      std::snprintf(digits, sizeof(digits), "%02x", static_cast<unsigned>(static_cast<unsigned char>(bytes[i])));
+      text += str(i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", digits);
+    }
+    return text;
+  }
+
   Devices() {
     int count = 0;
     status = cudaGetDeviceCount(&count);
@@ -29,6 +40,7 @@ struct Devices {
       cudaDeviceProp found;
       TANDEM_CUDA_CHECK(cudaGetDeviceProperties(&found, i));
       properties.push_back({.name = found.name,
+                            .uuid = text_of(found.uuid.bytes),
                             .compute_major = found.major,
                             .compute_minor = found.minor,
                             .num_multiprocessors = found.multiProcessorCount,

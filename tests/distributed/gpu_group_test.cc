@@ -482,6 +482,19 @@ TEST(GpuGroup, ARankThatIsKilledWhileGpusExchangeIsHeardWithinASecond) {
   EXPECT_THAT(heard, HasSubstr("rank 1: "));
 }
 
+TANDEM_RANK_MAIN(both_on_one_gpu) {
+  const Tensor x = full({4}, 1, {kFloat32, Device::cuda(0)});
+  std::ofstream(args.at(0) + std::to_string(context.rank())) << error_text<DeviceError>([&] { context.group()->all_reduce(x); });
+}
+
+TEST(GpuGroup, RanksOnOneGpuAreNamed) {
+  const testing::TemporaryFolder folder;
+  spawn(2, "both_on_one_gpu", {folder / ""});
+  for (const char* const rank : {"0", "1"}) {
+    EXPECT_THAT(testing::read_file(folder / rank), HasSubstr("group 'default': ranks 0 and 1 are both on "));
+  }
+}
+
 TANDEM_RANK_MAIN(one_stops_on_its_gpu) {
   ProcessGroup& group = *context.group();
   const Tensor x = full({4}, 1, {kFloat32, gpu_of_rank(context.rank())});

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -35,8 +37,8 @@ TEST(GpuReport, EqualGpusAreCounted) {
 }
 
 TEST(GpuReport, DifferentOnesAreNamedInTheOrderOfRanks) {
-  const Tensor mine = gpu_card(Device::cuda(0)), other = gpu_card(Device::cuda(0)),
-               longest = full({128}, int{'x'}, {kUInt8});
+  const Tensor mine = gpu_card(Device::cuda(0)), other = gpu_card(Device::cuda(0)), longest = gpu_card(Device::cuda(0));
+  std::fill_n(longest.data<uint8_t>(), 127, uint8_t{'x'});
   other.data<uint8_t>()[0] = '?';
   longest.data<uint8_t>()[127] = 0;
   const std::string text =
@@ -44,6 +46,19 @@ TEST(GpuReport, DifferentOnesAreNamedInTheOrderOfRanks) {
   const std::string card = reinterpret_cast<const char*>(mine.data<uint8_t>());
   EXPECT_EQ(text, "4 ranks, 2 hosts x 2: gloo over eth0; nccl 2.27.3 between 2 x " + std::string(127, 'x') +
                       " and 1 x " + card + " and 1 x ?" + card.substr(1));
+}
+
+TEST(GpuReport, AGpuOfTwoRanksIsFound) {
+  const Tensor first = gpu_card(Device::cuda(0)), second = gpu_card(Device::cuda(1)), third = gpu_card(Device::cuda(0));
+  EXPECT_EQ(find_shared_gpu(cards_of({first, second}), {0, 1}), "");
+  const cuda::DeviceProperties& gpu = cuda::device_properties(Device::cuda(0));
+  EXPECT_EQ(gpu.uuid.size(), 40U);
+  EXPECT_EQ(find_shared_gpu(cards_of({second, first, third}), {2, 5, 7}).find("ranks 5 and 7 are both on " + gpu.name + " " + gpu.uuid + " of "),
+            0U);
+  setenv("NCCL_HOSTID", "another", 1);
+  const Tensor elsewhere = gpu_card(Device::cuda(0));
+  unsetenv("NCCL_HOSTID");
+  EXPECT_EQ(find_shared_gpu(cards_of({first, elsewhere}), {0, 1}), "");
 }
 
 }  // namespace

@@ -17,6 +17,8 @@
 #include <tuple>
 #include <vector>
 
+#include <tandem/base/error.h>
+#include <tandem/distributed/launch/launch_flags.h>
 #include <tandem/tensor/cuda.h>
 #include <tandem/tests/support/subprocess.h>
 #include <tandem/tests/support/temporary_folder.h>
@@ -191,6 +193,23 @@ TEST(LaunchTest, EachRankComputesOnItsDevice) {
   const auto crowded = run({"device", "--device", "cuda", "--nproc", "3"}, two);
   EXPECT_EQ(crowded.status, 2);
   EXPECT_EQ(messages(crowded.err), "launch: --device cuda: 3 ranks here, and 2 GPUs: each rank takes one\n");
+  EXPECT_EQ(sorted_lines(run({"device", "--device", "auto", "--nproc", "3"}, two).out)[0], "[1] cpu cpu");
+}
+
+TEST(LaunchTest, ARankThatIsShownGpusOfItsOwnTakesOneOfThem) {
+  using tandem::Device;
+  if (!tandem::cuda::is_built()) return;  // what such a build says is above
+  const int count = tandem::cuda::device_count();
+  const auto chosen = [&](const std::string& choice, int local_rank, bool is_shown_its_own) {
+    return tandem::distributed::choose_device("--device", choice, local_rank, 4 * count, is_shown_its_own);
+  };
+  EXPECT_EQ(chosen("cuda", count + 1, true), Device::cuda(count > 1 ? 1 : 0));
+  EXPECT_EQ(chosen("auto", 0, true), Device::cuda(0));
+  EXPECT_EQ(chosen("auto", 0, false), Device());
+  EXPECT_THROW(chosen("cuda", 0, false), tandem::ValueError);
+
+  // All ranks see the launcher's GPUs, which are too few for them.
+  const Variables two = {{"TANDEM_EMULATED_GPUS", "2"}, {"CUDA_VISIBLE_DEVICES", "0,1"}};
   EXPECT_EQ(sorted_lines(run({"device", "--device", "auto", "--nproc", "3"}, two).out)[0], "[1] cpu cpu");
 }
 

@@ -14,8 +14,10 @@
 #include <string>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include <tandem/base/rank_context.h>
 #include <tandem/distributed/late_backend.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/distributed/closed_form.h>
@@ -74,6 +76,24 @@ TEST(Work, AContinuationMayUseTheGroup) {
     });
     done.get_future().wait();
     EXPECT_EQ(count_wrong(y, [](int64_t) { return 6; }), 0);
+  });
+}
+
+// The worker outlives the code that started it: what a continuation computes there is what it computes everywhere.
+TEST(Work, ContinuationsDoNotInheritModes) {
+  run_all({}, [](ProcessGroup& g) {
+    RankContext context = RankContext::current();
+    context.grad_enabled = false;
+    context.autocast = static_cast<int8_t>(kBFloat16);
+    const RankContext::Use use(context);
+    const Tensor x = zeros({2});
+    std::promise<std::pair<bool, int>> modes;
+    if (g.rank() == 0) std::this_thread::sleep_for(milliseconds(50));  // the other's is completed by its worker
+    g.all_reduce_async(x).then([&] { modes.set_value({RankContext::current().grad_enabled, RankContext::current().autocast}); });
+    const auto seen = modes.get_future().get();
+    if (g.rank() == 1) {
+      EXPECT_EQ(seen, std::pair(true, -1));
+    }
   });
 }
 
