@@ -206,7 +206,7 @@ void GroupQueue::fail(Operation& operation, const GroupError& error, int culprit
   operation.error = std::make_exception_ptr(
       CommError(str(who(), " ", operation.title(), error.what()), own_job_rank(), error.culprit(), operation.number()));
   operation.ended = true;
-  if (const auto lane = gpu_lane()) lane->hush();
+  hush_gpu();
   fail_group(culprit, error.reason());
 }
 

@@ -268,6 +268,11 @@ void GroupQueue::give_up_gpu(const std::string& reason, int culprit) {
   if (const auto lane = gpu_lane()) lane->give_up(reason, culprit, kGrace);
 }
 
+/// This rank knows of the failure: it is the one that fails, or has an error of it.
+void GroupQueue::hush_gpu() {
+  if (const auto lane = gpu_lane()) lane->hush();
+}
+
 RefPtr<Storage> GroupQueue::allocate(int64_t num_bytes, Device device) {
   return device.is_cpu() ? backend_->do_allocate(num_bytes, device) : Storage::allocate(device, num_bytes);
 }

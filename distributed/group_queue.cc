@@ -91,7 +91,11 @@ void GroupQueue::watch_failures() {
     const bool member =
         rank < 0 || std::find(options_.ranks.begin(), options_.ranks.end(), rank) != options_.ranks.end();
     if (!member) return;
-    if (rank != own_job_rank()) backend_->do_hear_failure(rank, reason);
+    if (rank == own_job_rank()) {
+      hush_gpu();
+    } else {
+      backend_->do_hear_failure(rank, reason);
+    }
     // Who has left did its part in what is under way; what it did not begin has no verdict, and fails by that.
     if (reason != "left the job") give_up_gpu(failure_text("failed", rank, reason), rank);
   });
@@ -239,7 +243,10 @@ void GroupQueue::wake_runner() {
   if (sleepers_.load() > 0) backend_->do_wake();
 }
 
-void GroupQueue::abort(const std::string& reason) { abort(reason, own_job_rank()); }
+void GroupQueue::abort(const std::string& reason) {
+  hush_gpu();
+  abort(reason, own_job_rank());
+}
 
 void GroupQueue::abort(const std::string& reason, int culprit) {
   {

@@ -96,6 +96,7 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
   std::shared_ptr<GpuLane> gpu_lane();
   std::shared_ptr<GpuLane> connect_gpu(Device device, const CollectiveOperation& verdict, std::chrono::milliseconds timeout);
   void give_up_gpu(const std::string& reason, int culprit);
+  void hush_gpu();
   GpuLane::Absence call_roll(int64_t seq) const;
   void post_failure(int culprit, const std::string& reason);
   void look_for_news();
