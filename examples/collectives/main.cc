@@ -2,6 +2,7 @@
 //
 //     ./bazelw run //examples/collectives
 //     ./bazelw run //examples/collectives -- --nproc 2 --backend gloo --check
+//     ./bazelw run --config=cuda //examples/collectives -- --device cuda    # a GPU for each process
 #include <tandem/examples/collectives/tour.h>
 #include <tandem/examples/support/flags.h>
 #include <tandem/tandem.h>
@@ -23,23 +24,26 @@ struct Flags {
   bool check = false;
 };
 
-std::shared_ptr<td::distributed::ProcessGroup> make_group(td::distributed::Context& ctx, const std::string& backend) {
-  if (backend == "auto") return ctx.group();
-  std::vector<int> everybody;
-  for (int r = 0; r < ctx.world_size(); ++r) everybody.push_back(r);
-  return td::distributed::new_group(everybody, {.backend = backend});
+/// What moves CPU tensors as --backend says, and GPUs' by NCCL.
+std::string full_backend(const std::string& backend, td::Device device) {
+  return backend == "auto" || device.is_cpu() ? backend : td::str("cpu:", backend, ",cuda:nccl");
 }
 
 examples::Stop hello(td::distributed::Context& ctx) {
-  examples::Stop stop("hello", "td::distributed::launch(argc, argv, f)", "every rank runs f, and knows its number");
+  examples::Stop stop("hello", "td::distributed::launch(argc, argv, f)",
+                      "every rank runs f, and knows its number and its device");
   stop.check("after", td::str("hello from rank ", ctx.rank(), " of ", ctx.world_size()),
              td::str("hello from rank ", ctx.group()->rank(), " of ", ctx.group()->size()));
+  stop.show("device", td::to_string(ctx.device()));
   return stop;
 }
 
-void tour(td::distributed::Context& ctx, const Flags& flags) {
+void run_tour(td::distributed::Context& ctx, const Flags& flags) {
   using namespace examples;
-  const auto group = make_group(ctx, flags.backend);
+  const std::string backend = full_backend(flags.backend, ctx.device());
+  auto group = ctx.group();
+  if (backend != "auto") group = td::distributed::new_group(group->ranks(), {.backend = backend});
+  const Tour tour = {.group = *group, .device = ctx.device(), .backend = backend};
   int wrong = 0;
   const auto visit = [&](const Stop& stop) {
     wrong += stop.wrong();
@@ -51,36 +55,36 @@ void tour(td::distributed::Context& ctx, const Flags& flags) {
   };
 
   visit(hello(ctx));
-  visit(all_reduce(*group));
-  visit(all_reduce_bits(*group));
-  visit(all_reduce_bfloat16(*group));
-  visit(all_reduce_coalesced(*group));
-  visit(reduce(*group));
-  visit(reduce_scatter(*group));
-  visit(reduce_scatter_coalesced(*group));
-  visit(reduce_mean(*group));
-  visit(broadcast(*group));
-  visit(broadcast_coalesced(*group));
-  visit(broadcast_large(*group, flags.side));
-  visit(scatter(*group));
-  visit(gather(*group));
-  visit(all_gather(*group));
-  visit(all_gather_unequal(*group));
-  visit(all_gather_coalesced(*group));
-  visit(all_to_all(*group));
-  visit(all_to_all_uneven(*group));
-  visit(send_recv(*group));
-  visit(ring_shift(*group));
-  visit(barrier(*group, *ctx.store()));
-  visit(monitored_barrier(*group));
-  visit(sub_groups(*group, flags.backend));
-  visit(all_reduce_async(*group, flags.trace));
-  visit(then(*group));
-  visit(groups_in_flight(*group, flags.backend));
-  visit(mismatched_dtypes(*group, flags.backend));
-  visit(mismatched_sizes(*group, flags.backend));
-  visit(mismatched_gather(*group, flags.backend));
-  visit(wrong_device(*group, flags.backend));
+  visit(all_reduce(tour));
+  visit(all_reduce_bits(tour));
+  visit(all_reduce_bfloat16(tour));
+  visit(all_reduce_coalesced(tour));
+  visit(reduce(tour));
+  visit(reduce_scatter(tour));
+  visit(reduce_scatter_coalesced(tour));
+  visit(reduce_mean(tour));
+  visit(broadcast(tour));
+  visit(broadcast_coalesced(tour));
+  visit(broadcast_large(tour, flags.side));
+  visit(scatter(tour));
+  visit(gather(tour));
+  visit(all_gather(tour));
+  visit(all_gather_unequal(tour));
+  visit(all_gather_coalesced(tour));
+  visit(all_to_all(tour));
+  visit(all_to_all_uneven(tour));
+  visit(send_recv(tour));
+  visit(ring_shift(tour));
+  visit(barrier(tour, *ctx.store()));
+  visit(monitored_barrier(tour));
+  visit(sub_groups(tour));
+  visit(all_reduce_async(tour, flags.trace));
+  visit(then(tour));
+  visit(groups_in_flight(tour));
+  visit(mismatched_dtypes(tour));
+  visit(mismatched_sizes(tour));
+  visit(mismatched_gather(tour));
+  visit(wrong_device(tour));
   group->barrier();  // nobody leaves while others still look at tables
   require_right(wrong);
 }
@@ -90,13 +94,17 @@ int parse_flags(int argc, char** argv, Flags& flags) {
   CLI::App app("A tour of the collectives: what each rank brings, and what it has afterwards.", "collectives");
   app.option_defaults()->always_capture_default()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app.add_flag("--check", flags.check, "one line of JSON per rank and operation; status 1 where a value is wrong");
-  app.add_option("--backend", flags.backend, "how the ranks exchange")->check(CLI::IsMember({"auto", "shm", "gloo"}));
+  app.add_option("--backend", flags.backend, "how the ranks exchange tensors of CPUs; those of GPUs go by NCCL")
+      ->check(CLI::IsMember({"auto", "shm", "gloo"}));
   app.add_option("--side", flags.side, "rows and columns of the float16 matrix that is broadcast")
       ->check(CLI::Range(2000, 20000));
   app.add_option("--trace", flags.trace, "write a trace of the all_reduce beside other work, for ui.perfetto.dev");
   int nproc = 1;  // taken out by launch; declared here for --help and so that it is not refused
+  std::string device = "cpu";
   double timeout = 300;
   app.add_option("--nproc", nproc, "ranks to start, one process each");
+  app.add_option("--device", device, "where each rank computes; auto: on a GPU if there is one for each")
+      ->check(CLI::IsMember({"cpu", "cuda", "auto"}));
   app.add_option("--timeout", timeout, "seconds that a collective may take");
   try {
     app.parse(argc, argv);
@@ -114,5 +122,5 @@ int main(int argc, char** argv) {
   Flags flags;
   const int status = parse_flags(argc, argv, flags);
   if (status >= 0) return status;
-  return td::distributed::launch(argc, argv, [&](td::distributed::Context& ctx) { tour(ctx, flags); });
+  return td::distributed::launch(argc, argv, [&](td::distributed::Context& ctx) { run_tour(ctx, flags); });
 }

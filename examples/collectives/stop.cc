@@ -2,6 +2,7 @@
 #include <tandem/examples/support/brief.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -62,12 +63,12 @@ void Stop::show(const std::string& column, const td::Tensor& tensor) { show(colu
 void Stop::show(const std::string& column, const std::vector<td::Tensor>& tensors) { show(column, brief(tensors)); }
 void Stop::show(const std::string& column, const std::string& text) { cells_.push_back({column, text}); }
 
-void Stop::check(const std::string& column, const td::Tensor& got, const Values& expected) {
-  add_checked(column, brief(got), values({got}), expected);
+void Stop::check(const std::string& column, const td::Tensor& got, const Values& expected, double tolerance) {
+  add_checked(column, brief(got), values({got}), expected, tolerance);
 }
 
 void Stop::check(const std::string& column, const std::vector<td::Tensor>& got, const Values& expected) {
-  add_checked(column, brief(got), values(got), expected);
+  add_checked(column, brief(got), values(got), expected, 0);
 }
 
 void Stop::check(const std::string& column, const std::string& got, const std::string& expected) {
@@ -76,8 +77,10 @@ void Stop::check(const std::string& column, const std::string& got, const std::s
                     nlohmann::json(expected).dump()});
 }
 
-void Stop::add_checked(const std::string& column, const std::string& text, const Values& got, const Values& expected) {
-  const bool ok = got == expected;  // NaN is never equal
+void Stop::add_checked(const std::string& column, const std::string& text, const Values& got, const Values& expected,
+                       double tolerance) {
+  const auto is_near = [&](double a, double b) { return std::abs(a - b) <= tolerance * std::abs(b); };  // NaN is never
+  const bool ok = std::equal(got.begin(), got.end(), expected.begin(), expected.end(), is_near);
   const std::string expected_json = nlohmann::json(expected).dump();
   cells_.push_back({column, ok ? text : text + " WRONG, expected " + expected_json, true, ok,
                     nlohmann::json(got).dump(), expected_json});

@@ -22,8 +22,9 @@ class Stop {
   void show(const std::string& column, const std::vector<tandem::Tensor>& tensors);
   void show(const std::string& column, const std::string& text);
 
-  /// A column that must hold `expected`: the elements in row-major order, of a list one tensor after the other.
-  void check(const std::string& column, const tandem::Tensor& got, const Values& expected);
+  /// A column that must hold `expected`: the elements in row-major order, of a list one tensor after the other.  Each may be
+  /// off by `tolerance` of it.
+  void check(const std::string& column, const tandem::Tensor& got, const Values& expected, double tolerance = 0);
   void check(const std::string& column, const std::vector<tandem::Tensor>& got, const Values& expected);
   void check(const std::string& column, const std::string& got, const std::string& expected);
 
@@ -48,7 +49,8 @@ class Stop {
     std::string expected = {};  // likewise
   };
 
-  void add_checked(const std::string& column, const std::string& text, const Values& got, const Values& expected);
+  void add_checked(const std::string& column, const std::string& text, const Values& got, const Values& expected,
+                   double tolerance);
 
   std::string op_;
   std::string call_;

@@ -7,50 +7,60 @@
 #include <tandem/distributed/context.h>
 #include <tandem/distributed/process_group.h>
 #include <tandem/examples/collectives/stop.h>
+#include <tandem/tensor/device.h>
 
 namespace examples {
 
 using tandem::distributed::ProcessGroup;
 using tandem::distributed::Store;
 
+/// What all stops share.
+struct Tour {
+  ProcessGroup& group;
+  tandem::Device device;  ///< of the tensors, unless a stop says otherwise: the rank's own GPU, or the CPU
+  std::string backend;    ///< of further groups
+
+  bool is_on_gpu() const { return !device.is_cpu(); }
+};
+
 // reductions.cc: numbers of all ranks become one.
-Stop all_reduce(ProcessGroup& group);
-Stop all_reduce_bits(ProcessGroup& group);
-Stop all_reduce_bfloat16(ProcessGroup& group);
-Stop all_reduce_coalesced(ProcessGroup& group);
-Stop reduce(ProcessGroup& group);
-Stop reduce_scatter(ProcessGroup& group);
-Stop reduce_scatter_coalesced(ProcessGroup& group);
-Stop reduce_mean(ProcessGroup& group);
+Stop all_reduce(const Tour& tour);
+Stop all_reduce_bits(const Tour& tour);
+Stop all_reduce_bfloat16(const Tour& tour);
+Stop all_reduce_coalesced(const Tour& tour);
+Stop reduce(const Tour& tour);
+Stop reduce_scatter(const Tour& tour);
+Stop reduce_scatter_coalesced(const Tour& tour);
+Stop reduce_mean(const Tour& tour);
 
 // moves.cc: numbers of one rank come to others.
-Stop broadcast(ProcessGroup& group);
-Stop broadcast_coalesced(ProcessGroup& group);
-Stop broadcast_large(ProcessGroup& group, int64_t side);
-Stop scatter(ProcessGroup& group);
-Stop gather(ProcessGroup& group);
-Stop all_gather(ProcessGroup& group);
-Stop all_gather_unequal(ProcessGroup& group);
-Stop all_gather_coalesced(ProcessGroup& group);
-Stop all_to_all(ProcessGroup& group);
-Stop all_to_all_uneven(ProcessGroup& group);
+Stop broadcast(const Tour& tour);
+Stop broadcast_coalesced(const Tour& tour);
+Stop broadcast_large(const Tour& tour, int64_t side);
+Stop scatter(const Tour& tour);
+Stop gather(const Tour& tour);
+Stop all_gather(const Tour& tour);
+Stop all_gather_unequal(const Tour& tour);
+Stop all_gather_coalesced(const Tour& tour);
+Stop all_to_all(const Tour& tour);
+Stop all_to_all_uneven(const Tour& tour);
 
 // messages.cc: from one rank to one other.
-Stop send_recv(ProcessGroup& group);
-Stop ring_shift(ProcessGroup& group);
+Stop send_recv(const Tour& tour);
+Stop ring_shift(const Tour& tour);
 
 // meetings.cc: waiting for each other, groups of some ranks, mistakes.
-Stop barrier(ProcessGroup& group, Store& store);
-Stop monitored_barrier(ProcessGroup& group);
-Stop sub_groups(ProcessGroup& group, const std::string& backend);
-Stop mismatched_dtypes(ProcessGroup& group, const std::string& backend);
-Stop mismatched_sizes(ProcessGroup& group, const std::string& backend);
-Stop mismatched_gather(ProcessGroup& group, const std::string& backend);
-Stop wrong_device(ProcessGroup& group, const std::string& backend);
+Stop barrier(const Tour& tour, Store& store);
+Stop monitored_barrier(const Tour& tour);
+Stop sub_groups(const Tour& tour);
+Stop mismatched_dtypes(const Tour& tour);
+Stop mismatched_sizes(const Tour& tour);
+Stop mismatched_gather(const Tour& tour);
+Stop wrong_device(const Tour& tour);
 
 // asynchronous.cc: going on while numbers travel.
-Stop all_reduce_async(ProcessGroup& group, const std::string& trace_path);
-Stop then(ProcessGroup& group);
-Stop groups_in_flight(ProcessGroup& group, const std::string& backend);
+Stop all_reduce_async(const Tour& tour, const std::string& trace_path);
+Stop then(const Tour& tour);
+Stop groups_in_flight(const Tour& tour);
 
 }  // namespace examples

@@ -52,6 +52,17 @@ TEST(Stop, WrongValuesAreCountedAndShown) {
       << stop.json_lines(0);
 }
 
+TEST(Stop, ATolerancePermitsSoMuchOfTheExpectedValue) {
+  Stop stop("all_reduce", "group.all_reduce(x)", "means");
+  stop.check("near", td::tensor({1.5, -4.5}), {1, -4}, 0.5);
+  EXPECT_EQ(stop.wrong(), 0);
+  stop.check("beyond", td::tensor({1.5, -7.0}), {1, -4}, 0.5);
+  stop.check("nan", td::full({}, std::numeric_limits<double>::quiet_NaN()), {1}, 0.5);
+  stop.check("number", td::tensor({4.0}), {4, 4}, 0.5);
+  stop.check("exactly", td::tensor({1.5}), {1});
+  EXPECT_EQ(stop.wrong(), 4);
+}
+
 TEST(Stop, AWrongValueEndsTheTourWithAnError) {
   examples::require_right(0);
   const auto text_of = [](int wrong) -> std::string {

@@ -5,67 +5,16 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <sstream>
 #include <string>
 #include <vector>
 
+#include <tandem/tensor/cuda.h>
+#include <tandem/tests/examples/collectives_tour.h>
 #include <tandem/tests/examples/run_example.h>
 
 namespace {
 
 using namespace tandem::testing_support;
-
-const std::set<std::string> kOps = {
-    "hello",
-    "all_reduce sum",
-    "all_reduce product",
-    "all_reduce max",
-    "all_reduce min",
-    "all_reduce avg",
-    "all_reduce x after",
-    "all_reduce bitand",
-    "all_reduce bitor",
-    "all_reduce bitxor",
-    "all_reduce bfloat16",
-    "all_reduce_coalesced",
-    "reduce sum",
-    "reduce product",
-    "reduce max",
-    "reduce min",
-    "reduce_scatter",
-    "reduce_scatter_coalesced",
-    "reduce_mean",
-    "broadcast",
-    "broadcast_coalesced",
-    "broadcast memory",
-    "broadcast memory of x.t()",
-    "broadcast float16",
-    "scatter",
-    "gather",
-    "all_gather list",
-    "all_gather tensor",
-    "all_gather unequal",
-    "all_gather_coalesced",
-    "all_to_all",
-    "all_to_all uneven",
-    "send_recv",
-    "batch_isend_irecv",
-    "barrier",
-    "monitored_barrier missing",
-    "monitored_barrier",
-    "sub_groups all_reduce",
-    "sub_groups broadcast",
-    "all_reduce_async sum",
-    "all_reduce_async product",
-    "all_reduce_async during a product",
-    "then",
-    "groups_in_flight first group",
-    "groups_in_flight second group",
-    "mismatched_dtypes error",
-    "mismatched_sizes error",
-    "mismatched_gather error",
-    "wrong_device error",
-};
 
 struct Case {
   std::string backend;
@@ -77,17 +26,7 @@ class CollectivesTour : public testing::TestWithParam<Case> {};
 TEST_P(CollectivesTour, EveryResultIsRightOnEveryRank) {
   const auto result = run_example("collectives", {"--check", "--nproc", std::to_string(GetParam().ranks), "--backend",
                                                   GetParam().backend, "--timeout", "30"});
-  EXPECT_EQ(result.status, 0) << result.err;
-  std::map<int, std::set<std::string>> ops;
-  std::istringstream out(result.out);
-  for (std::string line; std::getline(out, line);) {
-    const auto json = nlohmann::json::parse(line);
-    EXPECT_TRUE(json.at("ok").get<bool>()) << line;
-    EXPECT_EQ(json.at("got"), json.at("expected")) << line;
-    EXPECT_TRUE(ops[json.at("rank").get<int>()].insert(json.at("op").get<std::string>()).second) << "twice: " << line;
-  }
-  ASSERT_EQ(ops.size(), static_cast<size_t>(GetParam().ranks)) << result.out;
-  for (const auto& [rank, names] : ops) EXPECT_EQ(names, kOps) << "rank " << rank;
+  expect_whole_tour(result, GetParam().ranks);
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, CollectivesTour,
@@ -136,6 +75,7 @@ TEST(CollectivesFlags, WrongOnesAreUsageErrors) {
   const std::vector<std::pair<Arguments, std::string>> cases = {
       {{"--backend", "mpi"}, "collectives: --backend: mpi not in {auto,shm,gloo}\n"},
       {{"--side", "1999"}, "collectives: --side: Value 1999 not in range 2000 to 20000\n"},
+      {{"--device", "gpu"}, "collectives: --device: gpu not in {cpu,cuda,auto}\n"},
       {{"--bogus"}, "collectives: The following argument was not expected: --bogus\n"},
   };
   for (const auto& [arguments, text] : cases) {
@@ -144,6 +84,19 @@ TEST(CollectivesFlags, WrongOnesAreUsageErrors) {
     EXPECT_EQ(result.err, text);
     EXPECT_EQ(result.out, "");
   }
+}
+
+TEST(CollectivesFlags, GpusNeedABuildWithCuda) {
+  if (tandem::cuda::is_built()) GTEST_SKIP() << "this build has it";
+  for (const char* ranks : {"1", "4"}) {
+    const auto result = run_example("collectives", {"--check", "--device", "cuda", "--nproc", ranks});
+    EXPECT_EQ(result.status, 2);
+    EXPECT_EQ(result.err, std::string("launch: --device: cuda:") + (ranks[0] == '1' ? "0" : "3") +
+                              ": this build of tandem has no CUDA support; build with --config=cuda\n");
+    EXPECT_EQ(result.out, "");
+  }
+  const auto result = run_example("collectives", {"--check", "--device", "auto", "--nproc", "2"});
+  EXPECT_EQ(result.status, 0) << result.err;
 }
 
 }  // namespace
