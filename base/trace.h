@@ -18,6 +18,7 @@ enum TraceThread : int {
   kFirstLoaderThread = 2,
   kFirstCarrierThread = 64,    ///< of chunks, see chunked_work.h
   kFirstTogetherThread = 128,  ///< see run_together
+  kGpuStepThread = 254,        ///< no thread: a reducer's steps as a GPU computes them
   kGpuLaneThread = 255,        ///< no thread: collectives as they run on a GPU
 };
 

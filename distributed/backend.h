@@ -131,6 +131,8 @@ struct ProcessGroupAccess {
                                             std::chrono::milliseconds stall = kStall);
   /// As ProcessGroup::create, but returns at once: see LateBackend.
   static std::shared_ptr<ProcessGroup> make_late(ProcessGroupOptions options);
+  /// Blocks until what the group has launched on its GPU is done, or has failed: traces have it from then on.
+  static void finish_gpu(ProcessGroup& group);
 };
 
 }  // namespace tandem::inline v0::distributed

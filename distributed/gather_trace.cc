@@ -4,6 +4,7 @@
 #include <cstring>
 #include <string>
 
+#include <tandem/distributed/backend.h>
 #include <tandem/tensor/factories.h>
 
 namespace tandem::inline v0::distributed {
@@ -41,6 +42,7 @@ class Reader {
 }  // namespace
 
 std::vector<TraceEvent> gather_trace(ProcessGroup& group) {
+  ProcessGroupAccess::finish_gpu(group);
   group.barrier({.name = "end of trace"});
   std::string mine;
   for (const TraceEvent& event : stop_trace()) {

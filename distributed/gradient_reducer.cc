@@ -25,6 +25,7 @@
 #include <tandem/tensor/chores.h>
 #include <tandem/tensor/cuda.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/gpu_trace_clock.h>
 
 namespace tandem::inline v0::distributed {
 
@@ -87,12 +88,14 @@ struct GradientReducer::Impl {
   /// Points of a step in the time of the GPU that computes.
   struct GpuStep {
     cuda::Event begin, backward_end, end;
+    std::shared_ptr<const cuda::CommonMoment> moment;          ///< of a trace
     std::vector<std::pair<cuda::Event, cuda::Event>> buckets;  ///< ready, arrived
   };
   std::optional<Device> gpu;                    ///< that has all buckets, in a group of several ranks
   std::optional<cuda::Event> gpu_backward_end;  ///< of the step that is running
   std::optional<cuda::Event> gpu_step_begin;
   std::vector<cuda::Event> gpu_launches;  ///< of the step that is running, by bucket
+  std::optional<cuda::GpuTraceClock> gpu_clock;
   std::optional<cuda::Stream> gpu_probe;  ///< waits for one bucket after the other
   std::deque<GpuStep> gpu_steps;  ///< not in the sums yet
 
@@ -313,7 +316,7 @@ cuda::Event GradientReducer::Impl::gpu_time(const cuda::Stream& stream) const {
 void GradientReducer::Impl::account_on_gpu() {
   const cuda::Event end = gpu_time(cuda::current_stream(*gpu));
   if (gpu_step_begin) {
-    gpu_steps.push_back({*gpu_step_begin, *gpu_backward_end, end, {}});
+    gpu_steps.push_back({*gpu_step_begin, *gpu_backward_end, end, gpu_clock->moment(), {}});
     const cuda::StreamGuard on(*gpu_probe);
     for (size_t i = 0; i < buckets.size(); ++i) {
       buckets[i].work.wait();  // it is complete: the probe's stream goes on where the bucket arrives
@@ -332,6 +335,14 @@ void GradientReducer::Impl::sum_gpu_steps(bool all) {
     step.end.synchronize();
     last.synchronize();
     const auto ns = [&](const cuda::Event& event) { return static_cast<int64_t>(event.milliseconds_since(step.begin) * 1e6); };
+    if (step.moment != nullptr) {
+      const auto span = [&](const char* name, const char* category, const cuda::Event& begin, const cuda::Event& end) {
+        const int rank = RankContext::current().rank;
+        record_trace({name, category, rank, kGpuStepThread, step.moment->host_ns_of(begin), step.moment->host_ns_of(end)});
+      };
+      span("computes", "step", step.begin, step.backward_end);
+      span("wait for gradients", "wait", step.backward_end, step.end);
+    }
     ++steps;
     step_ns += ns(step.end);
     exposed_ns += ns(step.end) - ns(step.backward_end);
@@ -399,6 +410,7 @@ GradientReducer::GradientReducer(NamedTensors parameters, NamedTensors buffers, 
   if (!device.is_cpu() && impl.group->size() > 1) {  // a group has one GPU
     impl.gpu = device;
     impl.gpu_probe.emplace(device);
+    impl.gpu_clock.emplace(device);
   }
   impl.make_buckets();
   if (has_hooks) impl.make_hooks();

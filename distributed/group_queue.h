@@ -70,6 +70,10 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
   /// One handle for several.
   Work start(std::span<const std::shared_ptr<CollectiveOperation>> operations);
 
+  /// Blocks until what was launched on the GPU is done, or has failed.
+  void finish_gpu() {
+    if (const auto lane = gpu_lane()) lane->finish();
+  }
   /// See ProcessGroup::allocate.
   RefPtr<Storage> allocate(int64_t num_bytes, Device device);
 

@@ -84,6 +84,8 @@ std::shared_ptr<ProcessGroup> ProcessGroupAccess::make(const ProcessGroupOptions
   return std::shared_ptr<ProcessGroup>(new ProcessGroup(std::move(impl)));
 }
 
+void ProcessGroupAccess::finish_gpu(ProcessGroup& group) { group.impl_->finish_gpu(); }
+
 namespace {
 
 void check_options(ProcessGroupOptions& options) {

@@ -19,6 +19,7 @@ using Json = nlohmann::ordered_json;
 std::string thread_name(int thread) {
   if (thread == 0) return "compute";
   if (thread == 255) return "collectives on the GPU";
+  if (thread == 254) return "steps on the GPU";
   if (thread >= 128) return str("device ", thread - 127);  // run_together
   if (thread >= 64) return str("carrier ", thread - 63);   // of chunks
   return thread == 1 ? "communication" : str("loader ", thread - 1);

@@ -19,6 +19,7 @@
 #include <tandem/tensor/cuda.h>
 #include <tandem/tensor/cuda/complaints.h>
 #include <tandem/tensor/cuda/runtime.h>
+#include <tandem/tensor/gpu_trace_clock.h>
 
 namespace tandem::inline v0::distributed {
 
@@ -31,7 +32,6 @@ using cuda::StreamGuard;
 
 constexpr std::chrono::milliseconds kLook{20};  // between two looks at what is under way
 constexpr std::chrono::seconds kNews{1};        // without anything ending
-constexpr std::chrono::seconds kAnchor{10};     // between two points of a trace
 /// Where NCCL says that something is wrong, who knows the cause may say so too.
 constexpr std::chrono::milliseconds kCause{300};
 // CUDA blocks a thread whose stream holds about a thousand launches, inside of NCCL, where nothing could end them any more.
@@ -50,18 +50,11 @@ LaunchOrder& launch_order(Device device) {
   return (*orders)[static_cast<size_t>(device.index) % orders->size()];
 }
 
-/// A moment in the time of the host, and in the GPU's, from which milliseconds are exact enough for a while.
-struct Anchor {
-  Event event;
-  int64_t host_ns;
-  GpuLane::Clock::time_point made;
-};
-
 class Lane;
 
 struct Launched final : GpuWork {
   Launched(std::shared_ptr<Lane> of, CollectiveOperation& operation, const GpuLane::Agreed& all_started, Device device,
-           std::shared_ptr<const Anchor> traced)
+           std::shared_ptr<const cuda::CommonMoment> traced)
       : lane(std::move(of)),
         kept(std::move(operation.kept)),
         before(std::move(operation.before)),
@@ -73,9 +66,9 @@ struct Launched final : GpuWork {
         all_end_together(operation.collective.root < 0),
         timeout(operation.timeout),
         agreed(all_started),
-        anchor(std::move(traced)),
-        begun(device, anchor != nullptr),
-        done(device, anchor != nullptr) {}
+        moment(std::move(traced)),
+        begun(device, moment != nullptr),
+        done(device, moment != nullptr) {}
   void join() override;
 
   bool is_done() const { return is_launched && done.is_completed(); }
@@ -93,7 +86,7 @@ struct Launched final : GpuWork {
   const bool all_end_together;
   const std::chrono::milliseconds timeout;
   const GpuLane::Agreed agreed;
-  const std::shared_ptr<const Anchor> anchor;  // for a trace; else null
+  const std::shared_ptr<const cuda::CommonMoment> moment;  // for a trace; else null
   const Event begun;
   const Event done;
   std::atomic<bool> is_launched{false};  // `done` stands behind all of it
@@ -109,7 +102,8 @@ class Lane final : public GpuLane, public std::enable_shared_from_this<Lane> {
   explicit Lane(Options options)
       : options_(std::move(options)),
         stream_(options_.device, true),
-        communicator_(options_.device, options_.rank, options_.world_size) {}
+        communicator_(options_.device, options_.rank, options_.world_size),
+        trace_clock_(options_.device) {}
 
   void join_others(const NcclId& id, Clock::time_point deadline, const std::function<bool()>& is_given_up);
   void close();
@@ -134,7 +128,6 @@ class Lane final : public GpuLane, public std::enable_shared_from_this<Lane> {
   [[noreturn]] void fail_as_told(std::unique_lock<std::mutex>& lock);
   void check();
   void queue(Launched& work, const Collective& collective);
-  std::shared_ptr<const Anchor> anchor();
   void take_place(const std::shared_ptr<Launched>& work);
   void watch();
   Problem look(std::unique_lock<std::mutex>& lock, Works& done);
@@ -145,7 +138,7 @@ class Lane final : public GpuLane, public std::enable_shared_from_this<Lane> {
   const Options options_;
   const Stream stream_;
   Communicator communicator_;
-  std::shared_ptr<const Anchor> anchor_;  // of who launches
+  cuda::GpuTraceClock trace_clock_;  // of who launches
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
@@ -251,7 +244,7 @@ void Lane::join(Launched& work) {
 std::shared_ptr<GpuWork> Lane::launch(CollectiveOperation& operation, const Agreed& agreed) {
   const DeviceGuard guard(options_.device);
   check();
-  const auto work = std::make_shared<Launched>(shared_from_this(), operation, agreed, options_.device, anchor());
+  const auto work = std::make_shared<Launched>(shared_from_this(), operation, agreed, options_.device, trace_clock_.moment());
   take_place(work);
   try {
     queue(*work, operation.collective);
@@ -413,24 +406,10 @@ void Lane::abort() {
 
 // --- traces ---
 
-/// A new one now and then: counted from one point of time, a GPU's milliseconds become coarse after some hours.
-std::shared_ptr<const Anchor> Lane::anchor() {
-  if (!trace_enabled()) return nullptr;
-  if (anchor_ != nullptr && Clock::now() - anchor_->made < kAnchor) return anchor_;
-  const Stream aside(options_.device);
-  Event event(options_.device, true);
-  event.record(aside);
-  event.synchronize();
-  anchor_ = std::make_shared<const Anchor>(Anchor{event, trace_now_ns(), Clock::now()});
-  return anchor_;
-}
-
 void Lane::trace(const Launched& work) const {
-  if (work.anchor == nullptr) return;
-  const auto when = [&](const Event& event) {
-    return work.anchor->host_ns + static_cast<int64_t>(event.milliseconds_since(work.anchor->event) * 1e6);
-  };
-  record_trace({work.shown_name, "comm", options_.job_rank, kGpuLaneThread, when(work.begun), when(work.done), work.num_bytes});
+  if (work.moment == nullptr) return;
+  record_trace({work.shown_name, "comm", options_.job_rank, kGpuLaneThread, work.moment->host_ns_of(work.begun),
+                work.moment->host_ns_of(work.done), work.num_bytes});
 }
 
 }  // namespace
