@@ -84,6 +84,43 @@ TEST(GpuGroupOf4, ManyTravelAtOnceAndCpuTensorsBetweenThem) {
   });
 }
 
+TEST(GpuGroup, AWaitWithABoundEndsThoughTheOtherRankHasNotCome) {
+  std::promise<void> waited;
+  run_on_gpus(2, [&](ProcessGroup& group) {
+    const Tensor x = on_gpu(group, group.rank() + 1);
+    group.all_reduce(on_gpu(group, 1));  // the links are there
+    if (group.rank() == 1) waited.get_future().wait_for(kLong);
+    const Work work = group.all_reduce_async(x);
+    if (group.rank() == 0) {
+      EXPECT_FALSE(work.wait(std::chrono::milliseconds(100)));
+      EXPECT_FALSE(work.is_completed());
+      waited.set_value();
+    }
+    EXPECT_TRUE(work.wait(kLong));
+    EXPECT_TRUE(work.is_completed());
+    EXPECT_EQ(x.to_vector<float>(), Floats(4, 3));
+  });
+}
+
+TEST(GpuGroup, CpuTensorsTravelBetweenHostsBesideNccl) {
+  ThreadRanks{.world_size = 2, .backend = "cpu:gloo,cuda:nccl", .hosts = "ab"}.run([](ProcessGroup& group) {
+    const int rank = group.rank();
+    for (int round = 0; round < 3; ++round) {
+      const Tensor on_host = full({5}, rank + 5, {kInt32}), all = zeros({2, 4}), x = on_gpu(group, rank + round);
+      std::vector<Work> works = {group.all_reduce_async(x), group.all_reduce_async(on_host, ReduceOp::kBitXor)};
+      works.push_back(group.all_gather_async(all, full({4}, rank - round)));
+      const Tensor y = on_gpu(group, 7 * rank);
+      works.push_back(group.broadcast_async(y, 1));
+      for (const Work& work : works) work.wait();
+      EXPECT_EQ(x.to_vector<float>(), Floats(4, static_cast<float>(1 + 2 * round)));
+      EXPECT_EQ(on_host.to_vector<int32_t>(), std::vector<int32_t>(5, 5 ^ 6));
+      const auto low = static_cast<float>(-round);
+      EXPECT_EQ(all.to_vector<float>(), Floats({low, low, low, low, low + 1, low + 1, low + 1, low + 1}));
+      EXPECT_EQ(y.to_vector<float>(), Floats(4, 7));
+    }
+  });
+}
+
 // Memory of a tensor that its owner has dropped is not used again before the collective has read and written it, which for rank 0
 // is when rank 1 has come.
 TEST(GpuGroup, TensorsLiveUntilTheGpuIsDoneWithThem) {
@@ -476,7 +513,7 @@ TANDEM_RANK_MAIN(one_dies_after_its_verdict) {
   write_heard(context, args.at(0), heard, text);
 }
 
-TEST(GpuGroup, ARankThatIsKilledWhileGpusExchangeIsHeardWithinASecond) {
+TEST(GpuProcesses, ARankThatIsKilledWhileGpusExchangeIsHeardWithinASecond) {
   const std::string heard = heard_of_death("one_dies_after_its_verdict");
   EXPECT_THAT(heard, HasSubstr("in time [rank 0 of 2]"));
   EXPECT_THAT(heard, HasSubstr("rank 1: "));

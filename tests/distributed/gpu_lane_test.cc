@@ -1,4 +1,7 @@
-// A lane by itself: deadlines, giving up, and who outlives whom.  Two lanes, each in a thread of its own with a GPU of its own.
+// A lane by itself: deadlines, giving up, and who outlives whom.
+//
+// Two lanes, each in a thread of its own with a GPU of its own; of GpuLaneOf1 one.  What GpuLaneEmulated takes no GPU has.
+// tools/gpu_check chooses by these names.
 #include <tandem/distributed/nccl/gpu_lane.h>
 
 #include <gmock/gmock.h>
@@ -108,19 +111,19 @@ struct Rank {
   }
 };
 
-/// f(rank) for both.
-void run_lanes(const std::function<void(Rank&)>& f) {
+/// f(rank) for both, or for as many as there are.
+void run_lanes(const std::function<void(Rank&)>& f, int world_size = 2) {
   const NcclId id = GpuLane::make_id();
   std::vector<std::thread> threads;
-  for (int rank = 0; rank < 2; ++rank) {
+  for (int rank = 0; rank < world_size; ++rank) {
     threads.emplace_back([&, rank] {
       Rank own{rank, Device::cuda(rank)};
       try {
         own.lane = GpuLane::join({.device = own.device,
                                   .rank = rank,
-                                  .world_size = 2,
+                                  .world_size = world_size,
                                   .job_rank = rank,
-                                  .who = str("[rank ", rank, " of 2]"),
+                                  .who = str("[rank ", rank, " of ", world_size, "]"),
                                   .on_failure =
                                       [&own, told = own.told](const std::string& reason, int) {
                                         own.on_failure();
@@ -172,6 +175,75 @@ TEST(GpuLane, ThreadsDoNotMeetInNccl) {
   });
 }
 
+// --- one rank ---
+
+/// Of a rank that is alone, with one part for itself.
+std::shared_ptr<GpuWork> launch_alone(Rank& r, CollectiveKind kind, ReduceOp op, const Tensor& output, const Tensor& input,
+                                      std::chrono::milliseconds timeout = 0ms) {
+  CollectiveOperation operation;
+  Collective& c = operation.collective;
+  c.kind = kind;
+  c.op = op;
+  c.root = kind == CollectiveKind::kBroadcast ? 0 : -1;
+  c.num_elements = input.num_elements();
+  c.seq = ++r.seq;
+  c.device = r.device;
+  c.input = input.data_ptr();
+  c.output = output.data_ptr();
+  c.inputs = {{input.data_ptr(), c.num_elements}};
+  c.outputs = {{output.data_ptr(), c.num_elements}};
+  operation.kept = {output, input};
+  operation.timeout = timeout;
+  return r.lane->launch(operation, agreed_at(Clock::now()));
+}
+
+TEST(GpuLaneOf1, EachCollectiveOfARankAloneIsACopy) {
+  run_lanes(
+      [](Rank& r) {
+        const TensorOptions options{kFloat32, r.device};
+        std::vector<Tensor> results;
+        float value = 0;
+        using Kind = CollectiveKind;
+        for (const Kind kind : {Kind::kAllReduce, Kind::kBroadcast, Kind::kAllGather, Kind::kReduceScatter}) {
+          for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAvg}) {
+            const Tensor input = full({4}, ++value, options);
+            results.push_back(zeros({4}, options));
+            launch_alone(r, kind, op, results.back(), input)->join();
+            EXPECT_EQ(input.to_vector<float>(), Floats(4, value));
+          }
+        }
+        const Tensor in_place = full({4}, ++value, options);
+        results.push_back(in_place);
+        launch_alone(r, Kind::kAllReduce, ReduceOp::kMax, in_place, in_place)->join();
+        r.lane->finish();
+        r.lane.reset();
+        for (size_t i = 0; i < results.size(); ++i) {
+          EXPECT_EQ(results[i].to_vector<float>(), Floats(4, static_cast<float>(i + 1))) << i;
+        }
+        r.drain();
+        EXPECT_EQ(r.told->count(), 0U);
+      },
+      1);
+}
+
+TEST(GpuLaneOf1, WhatTheGpuWasGivenBeforeIsToBlameAtTheDeadline) {
+  run_lanes(
+      [](Rank& r) {
+        r.all_reduce();
+        Stall stall(cuda::current_stream(r.device));
+        const Tensor x = full({4}, 1, {kFloat32, r.device});
+        const auto late = launch_alone(r, CollectiveKind::kAllReduce, ReduceOp::kSum, x, x, 300ms);
+        const std::string reason = "all_reduce #2 was not done on cuda:0 by its deadline; it has not begun, for what that GPU was "
+                                   "given before is not done";
+        EXPECT_EQ(r.told->first(), reason);
+        EXPECT_EQ(error_text<CommError>([&] { late->join(); }), "[rank 0 of 1] " + reason);
+        stall.end();
+        r.lane.reset();
+        r.drain();
+      },
+      1);
+}
+
 // --- deadlines, and giving up ---
 
 TEST(GpuLane, ADeadlineIsHeardOnceAndEndsTheWork) {
@@ -206,7 +278,7 @@ TEST(GpuLane, TheTimeCountsFromWhereAllHaveStarted) {
 }
 
 // NCCL may keep the thread that aborts; the others hear of it nevertheless.
-TEST(GpuLane, AnAbortThatTakesLongKeepsNobody) {
+TEST(GpuLaneEmulated, AnAbortThatTakesLongKeepsNobody) {
   setenv("TANDEM_EMULATED_ABORT_MS", "4000", 1);
   run_with_an_absent_rank([](Rank& r, GpuWork&) {
     const auto begin = Clock::now();

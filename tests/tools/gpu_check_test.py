@@ -12,8 +12,11 @@ import time
 import unittest
 
 TOOL = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))), "tools", "gpu_check")
-TESTS = ["gpu_tests", "gpu_ops_test", "gpu_ddp_test", "gpu_group_test"]
+TESTS = ["gpu_tests", "gpu_ops_test", "gpu_ddp_test", "gpu_group_test", "gpu_lane_test"]
 PASSES = "echo '[  PASSED  ] 7 tests.'"
+# What two processes that share a GPU take for NCCL, and nobody else.
+SHARED = {"NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1", "NCCL_MNNVL_ENABLE": "0", "NCCL_NVLS_ENABLE": "0",
+          "NCCL_MAX_CTAS": "2"}
 STEPS = """case "$*" in *--save*) touch "$4" ;; *) echo '{"step_ms": 2.5}' ;; esac"""
 SPOKEN = ["epoch 1  step 50/300  loss 2.1  700 tokens/s  0:01 left", "epoch 1  step 300/300  loss 2.0  900 tokens/s  0:00 left",
           "accuracy 0.9"]
@@ -63,7 +66,7 @@ echo '# all_reduce, nccl'; echo '{"op": "all_reduce", "busbw_gbs": 350.5}' >> $2
 
     def program(self, name, script):
         write(self.path(name), f"""#!/bin/sh
-echo "{name} $* NCCL_NET=$NCCL_NET $TANDEM_TEST_DEVICE $LD_LIBRARY_PATH" >> {self.path('calls')}
+echo "{name} $* $(env | grep ^NCCL_ | sort | tr '\\n' ' ')$TANDEM_TEST_DEVICE $LD_LIBRARY_PATH" >> {self.path('calls')}
 {script}
 """, 0o755)
 
@@ -185,21 +188,24 @@ class Gpus(OnAMachine):
         self.assertEqual(done.returncode, 0, done)
         for name in TESTS:
             self.assertIn(f" --gtest_filter={report['tests'][name]['filter']} ", self.calls(name)[-1])
-        return [report["tests"][name]["filter"] for name in TESTS[:2]]
+        return [report["tests"][name]["filter"] for name in ("gpu_tests", "gpu_ops_test", "gpu_lane_test")]
 
     def test_one(self):
-        self.assertEqual(self.filters(), ["-TwoGpus*", "*Of1*:*Processes*-*Of4*"])
-        self.assertIn(" NCCL_NET=Socket ", self.calls("gpu_ops_test")[0])
+        self.assertEqual(self.filters(), ["-TwoGpus*", "*Of1*:*Processes*-*Of4*", "*Of1*"])
+        variables = " ".join(f"{name}={value}" for name, value in sorted(SHARED.items()))
+        for name in TESTS:
+            self.assertIn(f" {variables} cuda ", self.calls(name)[0])
 
     def test_two_and_three(self):
         for count in (2, 3):
             self.gpus(count)
-            self.assertEqual(self.filters(), ["*", "-*Of4*"])
-        self.assertIn(" NCCL_NET= ", self.calls("gpu_ops_test")[0])
+            self.assertEqual(self.filters(), ["*", "-*Of4*", "-*Emulated*"])
+            for name in TESTS:
+                self.assertNotIn(" NCCL_", self.calls(name)[-1])
 
     def test_four(self):
         self.gpus(4)
-        self.assertEqual(self.filters(), ["*", "*"])
+        self.assertEqual(self.filters(), ["*", "*", "-*Emulated*"])
 
     def test_several_exchange_and_scale(self):
         self.gpus(4)
