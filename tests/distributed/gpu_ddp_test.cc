@@ -1,13 +1,17 @@
 // Data-parallel training on GPUs equals one process on the joined batch.  Ranks are threads with a GPU each, and processes.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <barrier>
 #include <chrono>
 #include <cstdlib>
+#include <fstream>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -15,12 +19,14 @@
 
 #include <tandem/base/error.h>
 #include <tandem/base/trace.h>
+#include <tandem/distributed/gather_trace.h>
 #include <tandem/distributed/launch.h>
 #include <tandem/tensor/cuda.h>
 #include <tandem/tests/distributed/gpu_of_rank.h>
 #include <tandem/tests/distributed/hooked_parameters.h>
 #include <tandem/tests/distributed/small_net.h>
 #include <tandem/tests/support/error_text.h>
+#include <tandem/tests/support/temporary_folder.h>
 
 namespace tandem::distributed {
 namespace {
@@ -231,6 +237,44 @@ TEST(GpuDdp, ReportAddsUp) {
     train(3);
     EXPECT_EQ(reducer.report().steps, 3);
   });
+}
+
+/// Writes how many of rank 0's steps have a bucket that travelled while the GPU computed, and how many transfers each rank's trace has.
+TANDEM_RANK_MAIN(trace_steps) {
+  constexpr int kTraced = 4;
+  const Device device = gpu_of_rank(context.rank());
+  const Net net(1, device);
+  const GradientReducer reducer(net.named(), {}, context.group(), {.buckets = kTiny});
+  const int64_t share = kItems / 2;
+  const Tensor x = inputs().slice(0, 0, share).to(device), y = labels().slice(0, 0, share).contiguous().to(device);
+  start_trace();
+  for (int step = 0; step < kTraced; ++step) net.loss(x, y).backward();
+  if (reducer.report().steps != kTraced - 1) throw StateError("other steps");  // which the trace has, then
+  const std::vector<TraceEvent> events = gather_trace(*context.group());
+  if (context.rank() != 0) return;
+  std::map<int, int> transfers;
+  int overlapped = 0;
+  for (const TraceEvent& event : events) {
+    transfers[event.rank] += event.thread == kGpuLaneThread;
+    if (event.rank != 0 || event.name != "computes") continue;
+    if (event.thread != kGpuStepThread) throw StateError("another row");
+    overlapped += std::any_of(events.begin(), events.end(), [&](const TraceEvent& other) {
+      return other.rank == 0 && other.thread == kGpuLaneThread && other.begin_ns > event.begin_ns && other.begin_ns < event.end_ns;
+    });
+  }
+  std::ofstream(args.at(0)) << overlapped << " " << transfers[0] << " " << transfers[1];
+}
+
+TEST(GpuDdp, ATraceOfProcessesShowsTheOverlap) {
+  const testing::TemporaryFolder folder;
+  int overlapped = 0, transfers = 0, others = 0;
+  for (int attempt = 0; attempt < 3 && overlapped == 0; ++attempt) {  // the machine may have stood still
+    spawn(2, "trace_steps", {folder / "trace"});
+    std::istringstream(testing::read_file(folder / "trace")) >> overlapped >> transfers >> others;
+    EXPECT_GE(transfers, 8);  // two buckets or more in each step
+    EXPECT_EQ(transfers, others);
+  }
+  EXPECT_GT(overlapped, 0);
 }
 
 TANDEM_RANK_MAIN(train_on_gpus) {

@@ -2,9 +2,13 @@
 #pragma once
 
 #include <cstdlib>
+#include <functional>
 #include <string>
 
+#include <tandem/distributed/process_group.h>
 #include <tandem/tensor/cuda.h>
+#include <tandem/tensor/factories.h>
+#include <tandem/tests/distributed/thread_ranks.h>
 
 namespace tandem::inline v0::distributed {
 
@@ -14,6 +18,15 @@ inline Device gpu_of_rank(int rank) {
   if (cuda::device_count() != 1) return Device::cuda(rank);
   setenv("NCCL_HOSTID", ("rank " + std::to_string(rank)).c_str(), 1);
   return Device::cuda(0);
+}
+
+inline Tensor on_gpu(ProcessGroup& group, double value, int64_t n = 4) {
+  return full({n}, value, {kFloat32, Device::cuda(group.rank())});
+}
+
+/// Runs f on thread ranks with a GPU each.
+inline void run_on_gpus(int world_size, const std::function<void(ProcessGroup&)>& f) {
+  ThreadRanks{.world_size = world_size, .backend = "auto"}.run(f);
 }
 
 }  // namespace tandem::inline v0::distributed
