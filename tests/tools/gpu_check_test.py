@@ -12,11 +12,11 @@ import time
 import unittest
 
 TOOL = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))), "tools", "gpu_check")
-TESTS = ["gpu_tests", "gpu_ops_test", "gpu_ddp_test", "gpu_group_test", "gpu_lane_test"]
+TESTS = ["gpu_tests", "gpu_ops_test", "gpu_ddp_test", "gpu_ddp_failure_test", "gpu_group_test", "gpu_lane_test"]
 PASSES = "echo '[  PASSED  ] 7 tests.'"
 # What two processes that share a GPU take for NCCL, and nobody else.
-SHARED = {"NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1", "NCCL_MNNVL_ENABLE": "0", "NCCL_NVLS_ENABLE": "0",
-          "NCCL_MAX_CTAS": "2"}
+SHARED = {"NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1", "NCCL_MNNVL_ENABLE": "0",
+          "NCCL_NVLS_ENABLE": "0", "NCCL_MAX_CTAS": "2"}
 STEPS = """case "$*" in *--save*) touch "$4" ;; *) echo '{"step_ms": 2.5}' ;; esac"""
 SPOKEN = ["epoch 1  step 50/300  loss 2.1  700 tokens/s  0:01 left", "epoch 1  step 300/300  loss 2.0  900 tokens/s  0:00 left",
           "accuracy 0.9"]
