@@ -55,7 +55,7 @@ TANDEM_API std::string to_string(const OverlapReport& report);
 /// rank, naming the first difference), then take rank 0's values of parameters and buffers.  From then on each backward
 /// that reaches a parameter, outside no_sync, is collective too: it ends when all gradients are averaged.  Parameters that
 /// do not require grad are left alone after construction.  Knows no module.  Not safe from many threads.  With hooks of
-/// several exchanges (PowerSGD) backward may run no other collectives on the group: give SyncBatchNorm one of its own.
+/// several exchanges (PowerSGD) on CPUs backward may run no other collectives on the group: give SyncBatchNorm one of its own.
 class TANDEM_API GradientReducer {
  public:
   GradientReducer(NamedTensors parameters, NamedTensors buffers, std::shared_ptr<ProcessGroup> group,

@@ -142,7 +142,7 @@ void run_rank(Context& context, const Settings& s, const std::string& path) {
   }
   const bool on_gpu = backend.starts_with("nccl");
   const td::Device device = on_gpu ? td::Device::cuda(context.rank()) : td::Device();
-  if (on_gpu) group->all_reduce(td::full({1}, 0, {td::kFloat32, device}));  // from now on the group's memory is NCCL's
+  if (on_gpu) group->all_reduce(td::full({1}, 0, {td::kFloat32, device}));  // makes the links
   std::ofstream file;
   if (context.rank() == 0) file.open(path);
   const OpInfo& op = op_info(s.ops[0]);

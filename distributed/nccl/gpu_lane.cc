@@ -310,7 +310,7 @@ void Lane::give_up(const std::string& reason, int culprit, std::chrono::millisec
 void Lane::hush() {
   std::lock_guard lock(mutex_);
   is_told_ = true;
-  if (std::exchange(has_left_error_, false)) cuda::leave_error(options_.device, nullptr);
+  if (std::exchange(has_left_error_, false)) cuda::take_error_back(options_.device, this);
 }
 
 /// Takes what is done off the list, to be let go without the lock; what is wrong, if anything.
@@ -398,7 +398,7 @@ void Lane::abort() {
       has_left_error_ = true;
       const std::string what = str(failure_, "\n  ", work->title, " had been waited for: what was computed from it on ",
                                    options_.device, " is wrong");
-      cuda::leave_error(options_.device, std::make_exception_ptr(error_of(what, culprit_)));
+      cuda::leave_error(options_.device, this, std::make_exception_ptr(error_of(what, culprit_)));
     }
   }
   communicator_.abort();

@@ -15,7 +15,11 @@ namespace {
 struct Places {
   std::mutex mutex;
   Complaint** of = new Complaint*[static_cast<size_t>(device_count())]();
-  std::vector<std::exception_ptr> errors = std::vector<std::exception_ptr>(static_cast<size_t>(device_count()));
+  struct Left {
+    const void* owner = nullptr;
+    std::exception_ptr error;
+  };
+  std::vector<Left> errors = std::vector<Left>(static_cast<size_t>(device_count()));
 };
 
 Places& places() {
@@ -38,17 +42,23 @@ Complaint* complaint_of(Device device) {
   return place;
 }
 
-void leave_error(Device device, std::exception_ptr error) {
+void leave_error(Device device, const void* owner, std::exception_ptr error) {
   check_device(device);
   std::lock_guard lock(places().mutex);
-  std::exception_ptr& place = places().errors[static_cast<size_t>(device.index)];
-  if (!place || !error) place = std::move(error);
+  Places::Left& place = places().errors[static_cast<size_t>(device.index)];
+  if (!place.error) place = {owner, std::move(error)};
+}
+
+void take_error_back(Device device, const void* owner) {
+  std::lock_guard lock(places().mutex);
+  Places::Left& place = places().errors[static_cast<size_t>(device.index)];
+  if (place.owner == owner) place = {};
 }
 
 void throw_complaint(Device device) {
   std::unique_lock lock(places().mutex);
-  if (std::exception_ptr& error = places().errors[static_cast<size_t>(device.index)]; error) {
-    std::rethrow_exception(std::exchange(error, nullptr));
+  if (Places::Left& left = places().errors[static_cast<size_t>(device.index)]; left.error) {
+    std::rethrow_exception(std::exchange(left, {}).error);
   }
   Complaint* place = places().of[device.index];
   if (place == nullptr || place->raised == 0) [[likely]]

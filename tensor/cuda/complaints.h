@@ -30,8 +30,10 @@ struct Complaint {
 Complaint* complaint_of(Device device);
 /// Throws if there is one, IndexError or what it says, and removes it.  After the work that may have left it.
 void throw_complaint(Device device);
-/// What the host has found wrong in values on their way, to be thrown there too; the first alone.  Null: there is nothing any more.
-void leave_error(Device device, std::exception_ptr error);
+/// What the host has found wrong in values on their way, to be thrown there too; the first alone.
+void leave_error(Device device, const void* owner, std::exception_ptr error);
+/// Takes back what `owner` has left there, if it still is.
+void take_error_back(Device device, const void* owner);
 
 #if defined(__CUDACC__) || defined(TANDEM_CUDA_EMULATED)
 __device__ inline void complain(Complaint* place, const Complaint& found) {
