@@ -19,7 +19,7 @@ SHARED = {"NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "
           "NCCL_NVLS_ENABLE": "0", "NCCL_MAX_CTAS": "2"}
 STEPS = """case "$*" in *--save*) touch "$4" ;; *) echo '{"step_ms": 2.5}' ;; esac"""
 SPOKEN = ["epoch 1  step 50/300  loss 2.1  700 tokens/s  0:01 left", "epoch 1  step 300/300  loss 2.0  900 tokens/s  0:00 left",
-          "accuracy 0.9"]
+          "accuracy 90.5 % after 300 steps"]
 BUILT = {
     "tests/gpu": "gpu_tests",
     "benchmarks/gpu/gpu": "rows",
@@ -56,7 +56,7 @@ class OnAMachine(unittest.TestCase):
         self.program("train_step", STEPS)
         for name in ("mnist", "gpt_char", "resnet_cifar"):
             self.program(name, "echo 'epoch 1  step 50/300  loss 2.1  700 tokens/s  0:01 left'\n"
-                               "echo 'epoch 1  step 300/300  loss 2.0  900 tokens/s  0:00 left'\necho accuracy 0.9")
+                               "echo 'epoch 1  step 300/300  loss 2.0  900 tokens/s  0:00 left'\necho 'accuracy 90.5 % after 300 steps'")
         self.program("collectives", """while [ "$1" != --json ]; do shift; done
 echo '# all_reduce, nccl'; echo '{"op": "all_reduce", "busbw_gbs": 350.5}' >> $2""")
         self.program("machine/compute-sanitizer", "echo 'ERROR SUMMARY: 0 errors'")
@@ -149,6 +149,32 @@ exit 1""")
                 self.program(name, script)
                 done, _ = self.check()
                 self.assertEqual(done.returncode, 1, done)
+
+    def test_results_that_should_be_equal_are_compared(self):
+        ends = """case "$*" in *cuda*) echo "test %s after 30 steps" ;; *) echo "test %s after 30 steps" ;; esac"""
+        for name, gpu, cpu, differ in (("mnist", "accuracy 96.10 %", "accuracy 95.20 %", False),
+                                       ("mnist", "accuracy 94.10 %", "accuracy 95.20 %", True),
+                                       ("gpt_char", "loss 1.5000", "loss 1.4600", False),
+                                       ("gpt_char", "loss 1.4000", "loss 1.4600", True), ("gpt_char", "loss nan", "loss 1.4", True)):
+            with self.subTest(name, gpu=gpu):
+                self.setUp()
+                self.program(name, ends % (gpu, cpu))
+                done, report = self.check()
+                self.assertEqual(done.returncode, int(differ), done)
+                self.assertEqual(len(report["differences"]), int(differ))
+                if differ:
+                    self.assertIn(name, report["differences"][0])
+
+    def test_losses_are_compared_with_pytorchs(self):
+        for theirs, differ in (("[2.0, 1.0]", 0), ("[2.0, 1.002]", 9), ("[2.0]", 27), ("[2.0, NaN]", 27)):
+            with self.subTest(theirs):
+                self.setUp()
+                write(self.path("packages/torch.py"), "class cuda:\n    is_available = staticmethod(lambda: True)\n")
+                write(self.path("torch_step.py"), f"print('{{\"losses\": {theirs}}}')")
+                self.program("train_step", """case "$*" in *--save*) touch "$4" ;; *) echo '{"losses": [2.0, 1.0]}' ;; esac""")
+                done, report = self.check()
+                self.assertEqual(len(report["differences"]), differ, report["differences"])
+                self.assertEqual(done.returncode, int(differ > 0))
 
     def test_a_missing_program_is_named(self):
         os.remove(self.path("rows"))
