@@ -13,11 +13,13 @@
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/distributed/hooked_parameters.h>
 #include <tandem/tests/support/error_text.h>
+#include <tandem/tests/support/rank_devices.h>
 
 namespace tandem::distributed {
 namespace {
 
 using tandem::testing::error_text;
+using tandem::testing::rank_devices;
 
 constexpr BucketSizes kTiny = {64, 64, 64};
 
@@ -26,10 +28,10 @@ INSTANTIATE_TEST_SUITE_P(, Worlds, ::testing::Values(1, 2, 3, 4));
 
 TEST_P(Worlds, ShadowReportsTheErrorAndChangesNothing) {
   const int world = GetParam();
-  run_threads(world, [&](Context& context) {
+  run_threads(rank_devices(world), [&](Context& context) {
     const std::vector<Shape> shapes = {{33, 7}, {3}, {12, 12}};
-    const HookedParameters p(shapes);
-    const HookedParameters q(shapes);
+    const HookedParameters p(shapes, kFloat32, context.device());
+    const HookedParameters q(shapes, kFloat32, context.device());
     const auto options = [](int64_t every) {
       return ReducerOptions{.buckets = kTiny,
                             .hooks = {power_sgd({.rank = 1, .start_step = 0, .min_saving = 1}), bf16()},
@@ -72,10 +74,10 @@ TEST_P(Worlds, ShadowReportsTheErrorAndChangesNothing) {
 
 TEST_P(Worlds, ShadowTellsTheHooksOfAChainApart) {
   const int world = GetParam();
-  run_threads(world, [&](Context& context) {
+  run_threads(rank_devices(world), [&](Context& context) {
     const std::vector<Shape> shapes = {{33, 7}, {3}, {12, 12}};
-    const HookedParameters p(shapes);
-    const HookedParameters q(shapes);
+    const HookedParameters p(shapes, kFloat32, context.device());
+    const HookedParameters q(shapes, kFloat32, context.device());
     const auto low_rank = [] { return power_sgd({.rank = 1, .start_step = 0, .min_saving = 1}); };
     const auto make = [&](const HookedParameters& parameters, GradientHooks hooks) {
       return GradientReducer(many_modules(parameters), {}, context.group(),
@@ -116,8 +118,8 @@ TEST_P(Worlds, ShadowTellsTheHooksOfAChainApart) {
 }
 
 TEST(GradientShadow, AChainThatBeginsLaterHasNoErrorOfItsFirstHookBefore) {
-  run_threads(2, [](Context& context) {
-    const HookedParameters p({{33, 7}, {3}});
+  run_threads(rank_devices(2), [](Context& context) {
+    const HookedParameters p({{33, 7}, {3}}, kFloat32, context.device());
     GradientReducer reducer(many_modules(p), {}, context.group(),
                             {.buckets = kTiny, .hooks = {power_sgd({.start_step = 1}), bf16()}, .shadow_every = 1});
     p.backward(context.rank(), 0);
@@ -135,8 +137,8 @@ TEST(GradientShadow, AChainThatBeginsLaterHasNoErrorOfItsFirstHookBefore) {
 }
 
 TEST(GradientShadow, ReportOfNothing) {
-  run_threads(2, [](Context& context) {
-    const HookedParameters p({Shape{3}, Shape{2}});
+  run_threads(rank_devices(2), [](Context& context) {
+    const HookedParameters p({Shape{3}, Shape{2}}, kFloat32, context.device());
     GradientReducer reducer(many_modules(p), {}, context.group(),
                             {.buckets = kTiny, .hooks = {fp16()}, .shadow_every = 1});
     // The mean is too small for float16 in one bucket, and 0 in the other.
@@ -168,8 +170,8 @@ struct Stubborn final : GradientHook {
 };
 
 TEST(GradientShadow, AFailureInAShadowStepReachesTheOthers) {
-  run_threads(2, [](Context& context) {
-    const HookedParameters p({{9, 8}});
+  run_threads(rank_devices(2), [](Context& context) {
+    const HookedParameters p({{9, 8}}, kFloat32, context.device());
     GradientReducer reducer(p.named(), {}, context.group(),
                             {.hooks = {std::make_shared<Stubborn>()}, .shadow_every = 2});
     p.backward(context.rank(), 0);
