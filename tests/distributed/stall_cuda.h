@@ -4,28 +4,63 @@
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <future>
 #include <memory>
+#include <thread>
 
+#include <tandem/base/error.h>
 #include <tandem/tensor/cuda.h>
 
 namespace tandem::inline v0::distributed {
 
-/// What `stream` is given from now on begins when this has ended.
+/// What `stream` is given from now on begins when this has ended.  Begins at once: what the stream has been given is done soon.
 class Stall {
  public:
-  explicit Stall(const cuda::Stream& stream) {
-    auto* const ended = new std::shared_future<void>(end_.get_future().share());
+  explicit Stall(const cuda::Stream& stream) : passed_(stream.device()) {
+    auto* const state = new State{{}, end_.get_future()};
+    std::future<void> begun = state->begun.get_future();
     EXPECT_EQ(cudaLaunchHostFunc(
                   static_cast<cudaStream_t>(stream.handle()),
-                  [](void* p) { std::unique_ptr<std::shared_future<void>>(static_cast<std::shared_future<void>*>(p))->wait(); },
-                  ended),
+                  [](void* p) {
+                    const std::unique_ptr<State> own(static_cast<State*>(p));
+                    own->begun.set_value();
+                    own->ended.wait();
+                  },
+                  state),
               cudaSuccess);
+    passed_.record(stream);
+    // An emulated stream runs on a thread that asks for it; none of the test's, nor a lane's with its lock, must be that one.
+    asks_ = std::thread([this] {
+      try {
+        passed_.synchronize();
+      } catch (const Error&) {
+      }
+    });
+    EXPECT_EQ(begun.wait_for(std::chrono::seconds(20)), std::future_status::ready);
   }
-  void end() { end_.set_value(); }
+  ~Stall() {
+    end();
+    asks_.join();
+  }
+  Stall(const Stall&) = delete;
+  Stall& operator=(const Stall&) = delete;
+
+  void end() {
+    if (!is_over_.exchange(true)) end_.set_value();
+  }
 
  private:
-  std::promise<void> end_;  // destroying it ends the stall too
+  struct State {
+    std::promise<void> begun;
+    std::future<void> ended;
+  };
+
+  const cuda::Event passed_;
+  std::promise<void> end_;
+  std::atomic<bool> is_over_{false};
+  std::thread asks_;
 };
 
 }  // namespace tandem::inline v0::distributed
