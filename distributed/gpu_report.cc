@@ -57,8 +57,8 @@ std::string find_shared_gpu(const Tensor& cards, const std::vector<int>& ranks) 
     const auto [owner, is_first] = owners.emplace(identity, rank);
     if (is_first) continue;
     const std::string kind = card_of(cards, rank);
-    return str("ranks ", ranks[static_cast<size_t>(owner->second)], " and ", ranks[static_cast<size_t>(rank)], " are both on ", kind.substr(0, kind.find(',')), " ",
-               identity.substr(0, identity.find('\n')));
+    return str("ranks ", ranks[static_cast<size_t>(owner->second)], " and ", ranks[static_cast<size_t>(rank)], " are both on ",
+               kind.substr(0, kind.find(',')), " ", identity.substr(0, identity.find('\n')));
   }
   return "";
 }

@@ -207,6 +207,7 @@ void GroupQueue::fail(Operation& operation, const GroupError& error, int culprit
       CommError(str(who(), " ", operation.title(), error.what()), own_job_rank(), error.culprit(), operation.number()));
   operation.ended = true;
   hush_gpu();
+  give_up_gpu(failure_text("failed", culprit, error.reason()), error.culprit());
   fail_group(culprit, error.reason());
 }
 

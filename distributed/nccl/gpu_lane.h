@@ -72,8 +72,9 @@ class GpuLane {
   virtual ~GpuLane() = default;
   virtual Device device() const = 0;
   /// Queues the collective with its copies, and takes from the operation what it reads and writes, to keep until it is done.  Its
-  /// timeout counts from `agreed`: until then the caller looks at deadlines.  Collectives of several lanes of a GPU run one after the other, as they were launched: so all ranks must
-  /// launch them in one order.  Throws CommError where the lane has failed, BackendError.
+  /// timeout counts from `agreed`: until then the caller looks at deadlines.  Collectives of several lanes of a GPU run one after the
+  /// other, as they were launched: so all ranks must launch them in one order.  Throws CommError where the lane has failed,
+  /// BackendError.
   virtual std::shared_ptr<GpuWork> launch(CollectiveOperation& operation, const Agreed& agreed) = 0;
   /// What is under way has `grace` left, then it is aborted; nothing is launched any more.
   virtual void give_up(const std::string& reason, int culprit, std::chrono::milliseconds grace) = 0;

@@ -13,7 +13,7 @@ namespace {
 
 using Floats = std::vector<float>;
 
-// Tags in another order than the sends', a reply in front of a collective that was started before it, strides, and a side on the CPU.
+// Tags in another order than the sends', a reply in front of a collective that was started before it, strides, a side on the CPU.
 TEST(GpuMessages, MessagesKeepTheirMeaning) {
   run_on_gpus(2, [](ProcessGroup& group) {
     const int other = 1 - group.rank();

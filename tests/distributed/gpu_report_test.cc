@@ -53,8 +53,8 @@ TEST(GpuReport, AGpuOfTwoRanksIsFound) {
   EXPECT_EQ(find_shared_gpu(cards_of({first, second}), {0, 1}), "");
   const cuda::DeviceProperties& gpu = cuda::device_properties(Device::cuda(0));
   EXPECT_EQ(gpu.uuid.size(), 40U);
-  EXPECT_EQ(find_shared_gpu(cards_of({second, first, third}), {2, 5, 7}).find("ranks 5 and 7 are both on " + gpu.name + " " + gpu.uuid + " of "),
-            0U);
+  const std::string found = find_shared_gpu(cards_of({second, first, third}), {2, 5, 7});
+  EXPECT_EQ(found.find("ranks 5 and 7 are both on " + gpu.name + " " + gpu.uuid + " of "), 0U) << found;
   setenv("NCCL_HOSTID", "another", 1);
   const Tensor elsewhere = gpu_card(Device::cuda(0));
   unsetenv("NCCL_HOSTID");
