@@ -80,6 +80,7 @@
 #include <tandem/tensor/allocator.h>
 #include <tandem/tensor/bandwidth.h>
 #include <tandem/tensor/cuda.h>
+#include <tandem/tensor/cuda_graph.h>
 #include <tandem/tensor/device.h>
 #include <tandem/tensor/dtype.h>
 #include <tandem/tensor/factories.h>

@@ -4,6 +4,7 @@
 
 #include <tandem/autograd/engine.h>
 #include <tandem/tensor/chores.h>
+#include <tandem/tensor/cuda_capture.h>
 #include <tandem/tensor/factories.h>
 
 namespace tandem::inline v0::autograd {
@@ -92,6 +93,13 @@ void Leaf::accumulate(Tensor gradient) {
     slot_.storage()->bump_version("backward");
   }
   filled_ = true;
+  if (cuda::is_capturing(device_)) {
+    cuda::on_replay([self = RefPtr<Leaf>(this), slot = slot_] {
+      self->slot_ = slot;
+      self->filled_ = true;
+      slot.storage()->bump_version("backward");
+    });
+  }
 }
 
 void Leaf::accumulate_with_graph(const Tensor& gradient) {

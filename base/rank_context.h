@@ -28,9 +28,11 @@ struct OpenTraceSpans {
   OpenTraceSpans& operator=(const OpenTraceSpans&) { return *this; }
 };
 
-/// The streams that a thread has made current, by cuda::StreamGuard.  A copy, made for another thread, has none.
+/// The streams that a thread has made current, by cuda::StreamGuard, and the capture of a cuda::Graph that it is inside of.  A copy,
+/// made for another thread, has none.
 struct OpenStreams {
   const void* innermost = nullptr;
+  void* capture = nullptr;
 
   OpenStreams() = default;
   OpenStreams(const OpenStreams&) {}

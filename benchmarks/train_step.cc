@@ -4,6 +4,7 @@
 //     ./bazelw run --config=cuda //benchmarks:train_step -- --case gpt2-124m-64 --device cuda --amp
 #include <CLI/CLI.hpp>
 #include <iostream>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,7 +23,7 @@ struct Settings {
   std::string json, save, load;
   std::string device = "cpu";
   int threads = 1, steps = 20;
-  bool losses = false, amp = false, tf32 = false;
+  bool losses = false, amp = false, tf32 = false, graph = false;
 };
 
 void run(const std::string& name, const Settings& settings, tb::Report& report) {
@@ -39,14 +40,17 @@ void run(const std::string& name, const Settings& settings, tb::Report& report) 
   if (settings.losses) training.optimizer->set_lr(training.compared_lr);
   for (int i = 0; i < (settings.losses ? kLosses : kWarmup); ++i) losses.push_back(training.step().item());
   training.optimizer->set_lr(lr);
+  std::optional<tandem::cuda::Graph> graph;
+  if (settings.graph) graph.emplace(device).capture([&] { training.step(); });
   const auto step = [&] {
-    training.step();
+    graph ? graph->replay() : static_cast<void>(training.step());
     if (!device.is_cpu()) tandem::cuda::synchronize(device);
   };
   const tb::Times times = tb::time_calls(step, 0, settings.steps);
   tb::Json line = {{"case", name},
                    {"device", settings.device},
                    {"products", settings.amp ? "bfloat16" : settings.tf32 ? "tf32" : "float32"},
+                   {"graph", settings.graph},
                    {"threads", settings.threads},
                    {"step_ms", times.median_ms},
                    {"min_ms", times.min_ms},
@@ -68,6 +72,7 @@ int main(int argc, char** argv) {
   app.add_option("--device", s.device, "where it computes")->check(CLI::IsMember({"cpu", "cuda"}));
   app.add_flag("--amp", s.amp, "products and convolutions in bfloat16");
   app.add_flag("--tf32", s.tf32, "a GPU's products of float32 in tf32");
+  app.add_flag("--graph", s.graph, "replays a captured step of a GPU");
   app.add_option("--steps", s.steps, "timed steps, after some that are not")->check(CLI::Range(1, 1000000));
   app.add_option("--json", s.json, "append the lines to this file too");
   app.add_flag("--losses", s.losses, "show the losses of the first ten steps, which are not timed");

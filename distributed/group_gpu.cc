@@ -13,6 +13,7 @@
 #include <tandem/distributed/group_queue.h>
 #include <tandem/distributed/operands.h>
 #include <tandem/distributed/store.h>
+#include <tandem/tensor/cuda_capture.h>
 #include <tandem/tensor/factories.h>
 
 namespace tandem::inline v0::distributed {
@@ -94,6 +95,7 @@ Work GroupQueue::start_on_gpu(std::span<CollectiveOperation* const> operations) 
   TANDEM_CHECK(DeviceError, lane == nullptr || lane->device() == device, to_string(operations.front()->collective.kind),
                ": this group moves tensors of ", lane->device(), ", and was given one on ", device,
                "\n  a rank has one GPU; new_group makes another group");
+  cuda::refuse_in_capture("a collective of several ranks");
   for (CollectiveOperation* const operation : operations) GpuLane::check(operation->collective);
 
   const auto works = std::make_shared<std::vector<std::shared_ptr<GpuWork>>>();

@@ -5,6 +5,7 @@
 
 #include <tandem/ops/common.h>
 #include <tandem/ops/random_kernels.h>
+#include <tandem/tensor/cuda_capture.h>
 
 namespace tandem::inline v0 {
 
@@ -14,8 +15,11 @@ using autograd::Node;
 
 namespace {
 
-PhiloxState reserve(Generator* generator, Device device, int64_t words) {
-  return (generator != nullptr ? *generator : default_generator(device)).reserve(words);
+PhiloxState reserve(Generator* given, Device device, int64_t words) {
+  Generator& generator = given != nullptr ? *given : default_generator(device);
+  PhiloxState state = generator.reserve(words);
+  state.of_step = cuda::step_value(device, state, [&generator, words] { return generator.reserve(words); });
+  return state;
 }
 
 Tensor finished(Tensor out, const TensorOptions& options) {

@@ -7,6 +7,7 @@
 #include <tandem/optim/adam_kernels.h>
 #include <tandem/optim/options.h>
 #include <tandem/optim/step_batches.h>
+#include <tandem/tensor/cuda_capture.h>
 #include <tandem/tensor/factories.h>
 
 namespace tandem::inline v0::optim {
@@ -75,9 +76,16 @@ void Adam::set_options(int64_t group, const AdamOptions& options) {
   groups_[index].options = options;
 }
 
+AdamStep Adam::step_of(size_t index) const {
+  const AdamOptions& options = options_of(index);
+  return {group_of(index), options.lr, options.betas.first, options.betas.second, options.eps, options.weight_decay, decoupled_,
+          kept_[index].steps};
+}
+
 void Adam::prepare(size_t index) {
   Kept& kept = kept_[index];
   check_device(index, "moments", kept.mean);
+  if (kept.steps == 0) refuse_first_in_capture(index);
   if (kept.mean.defined()) return;
   kept.square = empty_like(parameters()[index]);
   kept.mean = empty_like(parameters()[index]);
@@ -87,18 +95,22 @@ void Adam::update(const std::vector<Update>& updates) {
   // Those that take the same step in the same place go together: on a GPU they are one launch.
   StepBatches<AdamStep, AdamTensors> batches;
   for (const auto& [index, parameter, gradient] : updates) {
-    const AdamOptions& options = options_of(index);
     Kept& kept = kept_[index];
     ++kept.steps;
     trace_work(0, 7 * parameter.num_bytes());  // four tensors, of which the gradient is not written
-    batches.add(parameter,
-                {options.lr, options.betas.first, options.betas.second, options.eps, options.weight_decay, decoupled_,
-                 kept.steps},
+    batches.add(index, parameter, step_of(index),
                 {parameter.num_elements(), gradient.data_ptr(), parameter.data_ptr(), kept.mean.data_ptr(),
                  kept.square.data_ptr()});
   }
   for (const auto& batch : batches.all()) {
-    TANDEM_KERNEL(kernel_context(batch.device), adam, batch.dtype, batch.step, batch.tensors);
+    AdamStep step = batch.step;
+    const auto next = [this, indices = batch.indices, decay = decay_of(step)] {
+      check_replay(decay_of(step_of(indices[0])) == decay);
+      for (const size_t index : indices) ++kept_[index].steps;
+      return AdamFactors<double>(step_of(indices[0]));
+    };
+    step.of_step = tandem::cuda::step_value(batch.device, AdamFactors<double>(step), next);
+    TANDEM_KERNEL(kernel_context(batch.device), adam, batch.dtype, step, batch.tensors);
   }
 }
 

@@ -11,6 +11,8 @@
 
 namespace tandem::inline v0::optim {
 
+struct AdamStep;
+
 struct AdamOptions {
   double lr = 1e-3;
   std::pair<double, double> betas = {0.9, 0.999};  ///< how much of the moments stays at each step
@@ -54,6 +56,9 @@ class TANDEM_API Adam : public GroupedOptimizer<AdamOptions> {
     Tensor mean;    ///< m
     Tensor square;  ///< v
   };
+
+  /// The step of parameter `index` that was counted last.
+  AdamStep step_of(size_t index) const;
 
   bool decoupled_;
   std::vector<Kept> kept_;

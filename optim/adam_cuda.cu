@@ -9,10 +9,12 @@ using Table = TensorTable<4>;
 
 template <class T, Decay decay, bool is_first>
 struct Adam {
-  AdamFactors<T> factors;
+  AdamFactors<T> of_launch;
+  const AdamFactors<double>* of_step;
 
   void begin_at(int64_t) {}
   __device__ void operator()(const Table::Entry& entry, int64_t begin, int64_t end, int64_t) const {
+    const AdamFactors<T> factors = of_step == nullptr ? of_launch : AdamFactors<T>(*of_step);
     const T* gradient = static_cast<const T*>(entry.data[0]);
     T* parameter = static_cast<T*>(entry.data[1]);
     T* mean = static_cast<T*>(entry.data[2]);
@@ -31,9 +33,9 @@ void run(const KernelContext& context, const AdamStep& step, std::span<const Ada
   };
   const AdamFactors<T> factors(step);
   if (step.number == 1) {
-    for_each_chunk<4>(context, tensors.size(), entry, Adam<T, decay, true>{factors});
+    for_each_chunk<4>(context, tensors.size(), entry, Adam<T, decay, true>{factors, step.of_step});
   } else {
-    for_each_chunk<4>(context, tensors.size(), entry, Adam<T, decay, false>{factors});
+    for_each_chunk<4>(context, tensors.size(), entry, Adam<T, decay, false>{factors, step.of_step});
   }
 }
 

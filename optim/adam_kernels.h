@@ -10,8 +10,12 @@
 
 namespace tandem::inline v0::optim {
 
+template <class T>
+struct AdamFactors;
+
 /// What a step needs to know besides the tensors.
 struct AdamStep {
+  size_t group;  ///< of parameters: its options change together
   double lr;
   double beta1;
   double beta2;
@@ -19,6 +23,7 @@ struct AdamStep {
   double weight_decay;
   bool decoupled;  ///< weight_decay shrinks the parameter instead of joining the gradient
   int64_t number;  ///< 1 in a parameter's first step
+  const AdamFactors<double>* of_step = nullptr;  ///< in a cuda::Graph: the factors of each replay, in the GPU's memory
 
   friend bool operator==(const AdamStep&, const AdamStep&) = default;
 };
@@ -42,6 +47,17 @@ inline Decay decay_of(const AdamStep& step) {
 /// The step's numbers as the loop uses them.
 template <class T>
 struct AdamFactors {
+  template <class From>
+  TANDEM_HOST_DEVICE explicit AdamFactors(const AdamFactors<From>& from)
+      : weight_decay(static_cast<T>(from.weight_decay)),
+        shrink(static_cast<T>(from.shrink)),
+        old_mean(static_cast<T>(from.old_mean)),
+        new_mean(static_cast<T>(from.new_mean)),
+        old_square(static_cast<T>(from.old_square)),
+        new_square(static_cast<T>(from.new_square)),
+        eps(static_cast<T>(from.eps)),
+        size(static_cast<T>(from.size)),
+        root_scale(static_cast<T>(from.root_scale)) {}
   explicit AdamFactors(const AdamStep& step)
       : weight_decay(static_cast<T>(step.weight_decay)),
         shrink(static_cast<T>(1 - step.lr * step.weight_decay)),

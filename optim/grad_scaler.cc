@@ -1,10 +1,13 @@
 #include <tandem/optim/grad_scaler.h>
 
 #include <cmath>
+#include <cstring>
 
 #include <tandem/autograd/node.h>
 #include <tandem/optim/grad_scaler_kernels.h>
 #include <tandem/optim/gradient_batches.h>
+#include <tandem/tensor/chores.h>
+#include <tandem/tensor/cuda_capture.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/state_reader.h>
 
@@ -19,7 +22,16 @@ GradScaler::GradScaler(GradScalerOptions options) : options_(std::move(options))
                ", expected > 0");
 }
 
-void GradScaler::backward(const Tensor& loss) const { loss.backward(full(loss.shape(), scale_, loss.options())); }
+void GradScaler::backward(const Tensor& loss) const {
+  const Tensor seed = full(loss.shape(), scale_, loss.options());
+  const Device device = loss.device();
+  if (tandem::cuda::is_capturing(device)) {  // each replay copies its own scale over the captured one
+    const auto write = [this](void* bytes) { std::memcpy(bytes, &scale_, sizeof(scale_)); };
+    const Tensor of_step = tandem::cuda::add_step_bytes(&scale_, sizeof(scale_), write);
+    chores::copy(make_view(of_step.storage(), kFloat64, loss.shape(), loss.strides(), of_step.impl().offset), seed);
+  }
+  loss.backward(seed);
+}
 
 GradScaler::Unscaled* GradScaler::find(const Optimizer& optimizer) {
   for (Unscaled& one : unscaled_) {

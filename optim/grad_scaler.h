@@ -36,6 +36,8 @@ struct GradScalerOptions {
 ///       scaler.update();
 ///     }
 ///
+/// In a cuda::Graph backward may be, with the scale of each replay; step decides on the host, so it stays outside.
+///
 /// A step costs one pass over the gradients, one launch on a GPU, and one wait for its finding.  P. Micikevicius et al., "Mixed
 /// Precision Training", 2018.  Not safe from many threads.
 class TANDEM_API GradScaler {

@@ -9,6 +9,7 @@
 #include <tandem/autograd/node.h>
 #include <tandem/base/trace.h>
 #include <tandem/tensor/chores.h>
+#include <tandem/tensor/cuda_capture.h>
 #include <tandem/tensor/factories.h>
 
 namespace tandem::inline v0::optim {
@@ -64,7 +65,12 @@ void Optimizer::step() {
     updates.push_back({i, parameters_[i], gradient});
   }
   update(updates);
-  for (const Update& done : updates) autograd::end_in_place("step", done.parameter);
+  for (const Update& done : updates) {
+    autograd::end_in_place("step", done.parameter);
+    if (tandem::cuda::is_capturing(done.parameter.device())) {
+      tandem::cuda::on_replay([parameter = done.parameter] { autograd::end_in_place("step", parameter); });
+    }
+  }
 }
 
 void Optimizer::zero_grad() const {
@@ -147,6 +153,16 @@ void Optimizer::check_device(size_t index, const char* what, const Tensor& kept)
   const Device device = parameters_[index].device();
   TANDEM_CHECK(DeviceError, !kept.defined() || kept.device() == device, describe_parameter(index), " is on ", device,
                ", its ", what, " on ", kept.device(), "; make the optimizer after moving the model");
+}
+
+void Optimizer::refuse_first_in_capture(size_t index) const {
+  TANDEM_CHECK(StateError, !cuda::is_capturing(parameters_[index].device()), describe_parameter(index),
+               " takes its first step, which cannot be captured; take one step before");
+}
+
+void Optimizer::check_replay(bool fit) const {
+  TANDEM_CHECK(StateError, fit, name_,
+               ": its options were changed so that they need other kernels than those of the graph; capture another");
 }
 
 Tensor Optimizer::copy_for(size_t index, const Tensor* saved) const {

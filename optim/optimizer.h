@@ -77,6 +77,10 @@ class TANDEM_API Optimizer {
   std::string describe_parameter(size_t index) const;
   /// Throws DeviceError if `kept`, unless it is undefined, is elsewhere than the parameter; `what` names it.
   void check_device(size_t index, const char* what, const Tensor& kept) const;
+  /// Throws StateError where parameter `index`, which has taken no step, would take its first one in a cuda::Graph.
+  void refuse_first_in_capture(size_t index) const;
+  /// Throws StateError unless the options `fit` the kernels of the graph that is about to be replayed.
+  void check_replay(bool fit) const;
   /// A copy of what a state holds for parameter `index`, on the parameter's device; undefined for null.
   Tensor copy_for(size_t index, const Tensor* saved) const;
 

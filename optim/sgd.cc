@@ -8,6 +8,7 @@
 #include <tandem/optim/options.h>
 #include <tandem/optim/sgd_kernels.h>
 #include <tandem/optim/step_batches.h>
+#include <tandem/tensor/cuda_capture.h>
 #include <tandem/tensor/factories.h>
 
 namespace tandem::inline v0::optim {
@@ -58,27 +59,41 @@ void SGD::set_options(int64_t group, const SGDOptions& options) {
   groups_[index].options = options;
 }
 
+SgdStep SGD::step_of(size_t index) const {
+  const SGDOptions& options = options_of(index);
+  return {group_of(index),     options.lr,       options.momentum,       options.dampening,
+          options.weight_decay, options.nesterov, !kept_[index].started};
+}
+
 void SGD::prepare(size_t index) {
   Tensor& buffer = kept_[index].buffer;
   check_device(index, "momentum buffer", buffer);
-  if (options_of(index).momentum != 0 && !buffer.defined()) buffer = empty_like(parameters()[index]);
+  if (options_of(index).momentum == 0) return;
+  if (!kept_[index].started) refuse_first_in_capture(index);
+  if (!buffer.defined()) buffer = empty_like(parameters()[index]);
 }
 
 void SGD::update(const std::vector<Update>& updates) {
   StepBatches<SgdStep, SgdTensors> batches;
   for (const auto& [index, parameter, gradient] : updates) {
-    const SGDOptions& options = options_of(index);
-    const bool use_buffer = options.momentum != 0;
+    const bool use_buffer = options_of(index).momentum != 0;
     Kept& kept = kept_[index];
     trace_work(0, (use_buffer ? 5 : 3) * parameter.num_bytes());  // of its tensors, only the gradient is not written
-    batches.add(parameter,
-                {options.lr, options.momentum, options.dampening, options.weight_decay, options.nesterov, !kept.started},
+    batches.add(index, parameter, step_of(index),
                 {parameter.num_elements(), gradient.data_ptr(), parameter.data_ptr(),
                  use_buffer ? kept.buffer.data_ptr() : nullptr});
     kept.started = kept.started || use_buffer;
   }
   for (const auto& batch : batches.all()) {
-    TANDEM_KERNEL(kernel_context(batch.device), sgd, batch.dtype, batch.step, batch.tensors);
+    SgdStep step = batch.step;
+    const auto next = [this, step, index = batch.indices[0]] {
+      const SgdStep now = step_of(index);
+      check_replay((now.weight_decay != 0) == (step.weight_decay != 0) && (now.momentum != 0) == (step.momentum != 0) &&
+                   now.nesterov == step.nesterov);
+      return SgdFactors<double>(now);
+    };
+    step.of_step = tandem::cuda::step_value(batch.device, SgdFactors<double>(step), next);
+    TANDEM_KERNEL(kernel_context(batch.device), sgd, batch.dtype, step, batch.tensors);
   }
 }
 

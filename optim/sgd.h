@@ -9,6 +9,8 @@
 
 namespace tandem::inline v0::optim {
 
+struct SgdStep;
+
 struct SGDOptions {
   double lr = 1e-3;
   double momentum = 0;
@@ -49,6 +51,9 @@ class TANDEM_API SGD : public GroupedOptimizer<SGDOptions> {
     Tensor buffer;         ///< undefined while no step with momentum was prepared
     bool started = false;  ///< whether a step has filled it
   };
+
+  /// The step that parameter `index` takes next.
+  SgdStep step_of(size_t index) const;
 
   std::vector<Kept> kept_;
 };

@@ -9,10 +9,12 @@ using Table = TensorTable<3>;
 
 template <class T, bool has_decay, Momentum kind, bool is_nesterov>
 struct Sgd {
-  SgdFactors<T> factors;
+  SgdFactors<T> of_launch;
+  const SgdFactors<double>* of_step;
 
   void begin_at(int64_t) {}
   __device__ void operator()(const Table::Entry& entry, int64_t begin, int64_t end, int64_t) const {
+    const SgdFactors<T> factors = of_step == nullptr ? of_launch : SgdFactors<T>(*of_step);
     const T* gradient = static_cast<const T*>(entry.data[0]);
     T* parameter = static_cast<T*>(entry.data[1]);
     T* buffer = static_cast<T*>(entry.data[2]);
@@ -29,7 +31,7 @@ void run(const KernelContext& context, const SgdStep& step, std::span<const SgdT
     return Table::Entry{{const_cast<void*>(t.gradient), t.parameter, t.buffer}, t.n, 0};
   };
   visit_sgd(step, [&]<bool has_decay, Momentum kind, bool is_nesterov>() {
-    for_each_chunk<3>(context, tensors.size(), entry, Sgd<T, has_decay, kind, is_nesterov>{SgdFactors<T>(step)});
+    for_each_chunk<3>(context, tensors.size(), entry, Sgd<T, has_decay, kind, is_nesterov>{SgdFactors<T>(step), step.of_step});
   });
 }
 

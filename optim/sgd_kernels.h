@@ -9,14 +9,19 @@
 
 namespace tandem::inline v0::optim {
 
+template <class T>
+struct SgdFactors;
+
 /// What a step needs to know besides the tensors.
 struct SgdStep {
+  size_t group;  ///< of parameters: its options change together
   double lr;
   double momentum;
   double dampening;
   double weight_decay;
   bool nesterov;
   bool first;  ///< the momentum buffer holds nothing yet
+  const SgdFactors<double>* of_step = nullptr;  ///< in a cuda::Graph: the factors of each replay, in the GPU's memory
 
   friend bool operator==(const SgdStep&, const SgdStep&) = default;
 };
@@ -34,6 +39,12 @@ enum class Momentum { kNone, kFirst, kLater };
 /// The step's numbers as the loop uses them.
 template <class T>
 struct SgdFactors {
+  template <class From>
+  TANDEM_HOST_DEVICE explicit SgdFactors(const SgdFactors<From>& from)
+      : lr(static_cast<T>(from.lr)),
+        momentum(static_cast<T>(from.momentum)),
+        share(static_cast<T>(from.share)),
+        decay(static_cast<T>(from.decay)) {}
   explicit SgdFactors(const SgdStep& step)
       : lr(static_cast<T>(step.lr)),
         momentum(static_cast<T>(step.momentum)),

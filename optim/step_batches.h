@@ -15,17 +15,19 @@ class StepBatches {
     Device device;
     DType dtype;
     Step step;
+    std::vector<size_t> indices;  ///< of the parameters
     std::vector<Tensors> tensors;
   };
 
-  void add(const Tensor& parameter, const Step& step, const Tensors& tensors) {
+  void add(size_t index, const Tensor& parameter, const Step& step, const Tensors& tensors) {
     for (Batch& batch : batches_) {
       if (batch.device == parameter.device() && batch.dtype == parameter.dtype() && batch.step == step) {
+        batch.indices.push_back(index);
         batch.tensors.push_back(tensors);
         return;
       }
     }
-    batches_.push_back({parameter.device(), parameter.dtype(), step, {tensors}});
+    batches_.push_back({parameter.device(), parameter.dtype(), step, {index}, {tensors}});
   }
   const std::vector<Batch>& all() const { return batches_; }
 

@@ -26,6 +26,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <tandem/base/env.h>
@@ -147,6 +148,9 @@ class DeviceMemory {
     const size_t index = static_cast<size_t>(size_class(block.num_bytes));
     if (device.is_cpu()) ASAN_POISON_MEMORY_REGION(block.data, static_cast<size_t>(block.num_bytes));
     std::lock_guard guard(lock_);
+    for (cuda::GraphMemory* graph : graphs_) {
+      if (graph->capturing == std::this_thread::get_id() && graph->queue != block.queue) return graph->held.push_back(block);
+    }
     // Never grows here: obtain() has reserved a place for each block.
     classes_[index].free.push_back({block.data, block.queue});
     stats_.allocated -= block.num_bytes;
@@ -172,13 +176,27 @@ class DeviceMemory {
       {
         std::lock_guard guard(lock_);
         SizeClass& c = classes_[static_cast<size_t>(index)];
-        freed.assign(c.free.begin(), c.free.end());
-        c.free.clear();
+        const auto kept = std::stable_partition(c.free.begin(), c.free.end(), [&](const Free& block) { return is_of_graph(block); });
+        freed.assign(kept, c.free.end());
+        c.free.erase(kept, c.free.end());
         c.num_blocks -= freed.size();
         stats_.reserved -= static_cast<int64_t>(freed.size()) * size;
       }
       for (const Free& block : freed) system_free(device, block.data, size);
     }
+  }
+
+  void add(cuda::GraphMemory* graph) {
+    std::lock_guard guard(lock_);
+    graphs_.push_back(graph);
+  }
+  void remove(cuda::GraphMemory* graph) {
+    std::lock_guard guard(lock_);
+    std::erase(graphs_, graph);
+  }
+  void set_capturing(cuda::GraphMemory& graph, std::thread::id thread) {
+    std::lock_guard guard(lock_);
+    graph.capturing = thread;
   }
 
  private:
@@ -191,6 +209,9 @@ class DeviceMemory {
     size_t num_blocks = 0;   // in use or free
   };
 
+  bool is_of_graph(const Free& block) const {
+    return std::any_of(graphs_.begin(), graphs_.end(), [&](const cuda::GraphMemory* graph) { return graph->queue == block.queue; });
+  }
   bool fits(int64_t num_bytes) const { return stats_.limit == 0 || num_bytes <= stats_.limit; }
   void count_allocated(int64_t size) {
     stats_.allocated += size;
@@ -233,6 +254,7 @@ class DeviceMemory {
   SpinLock lock_;
   MemoryStats stats_;
   std::array<SizeClass, kNumClasses> classes_;
+  std::vector<cuda::GraphMemory*> graphs_;
 };
 
 /// The devices' memory in this process.  One of the library's few process-wide objects: memory belongs to the process.
@@ -322,5 +344,24 @@ void set_memory_limit(Device device, int64_t num_bytes) {
 }
 
 void empty_cache(Device device) { memory_of(device).empty_cache(device); }
+
+namespace cuda {
+
+GraphMemory::GraphMemory(Device on, uint64_t of) : device(on), queue(of) { memory_of(device).add(this); }
+
+GraphMemory::~GraphMemory() {
+  memory_of(device).remove(this);
+  release();
+}
+
+void GraphMemory::set_capturing(bool on) {
+  memory_of(device).set_capturing(*this, on ? std::this_thread::get_id() : std::thread::id());
+}
+
+void GraphMemory::release() noexcept {
+  for (const Block& block : std::exchange(held, {})) deallocate(device, block);
+}
+
+}  // namespace cuda
 
 }  // namespace tandem::inline v0

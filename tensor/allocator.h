@@ -42,7 +42,7 @@ TANDEM_API bool shares_free_memory(Device device);
 TANDEM_API void reset_peak_memory(Device device);
 /// Makes allocations beyond `num_bytes` throw OutOfMemory; 0 removes the limit.
 TANDEM_API void set_memory_limit(Device device, int64_t num_bytes);
-/// Returns cached blocks to the system.
+/// Returns cached blocks to the system, but for what a cuda::Graph may still use.
 TANDEM_API void empty_cache(Device device);
 
 }  // namespace tandem::inline v0

@@ -2,7 +2,9 @@
 #include <tandem/base/error.h>
 #include <tandem/base/rank_context.h>
 #include <tandem/tensor/cuda.h>
+#include <tandem/tensor/cuda_capture.h>
 #include <tandem/tensor/cuda_chores.h>
+#include <tandem/tensor/cuda_graph.h>
 #include <tandem/tensor/cuda_memory.h>
 
 namespace tandem::inline v0::cuda {
@@ -50,6 +52,16 @@ void Event::synchronize() const {}
 double Event::milliseconds_since(const Event&) const { return 0; }
 
 void synchronize(Device device) { check_device(device); }
+
+struct Graph::Impl {};
+Graph::Graph(Device device) { throw_not_built(device); }
+Graph::~Graph() = default;
+void Graph::capture(const std::function<void()>&) {}
+void Graph::replay() {}
+bool is_capturing(Device) { return false; }
+void refuse_in_capture(const char*) {}
+void on_replay(std::function<void()>) {}
+Tensor add_step_bytes(const void*, size_t, std::function<void(void*)>) { return {}; }
 
 uint64_t current_queue(Device device) { throw_not_built(device); }
 void* system_allocate(Device device, int64_t) { throw_not_built(device); }

@@ -31,11 +31,13 @@ struct PhiloxState {
   uint32_t rank = 0;
   uint32_t device_number = 0;
   uint64_t offset = 0;
+  const PhiloxState* of_step = nullptr;  ///< in a cuda::Graph: the state in its place, of each replay, in the GPU's memory
 
   TANDEM_HOST_DEVICE std::array<uint32_t, 4> block(uint64_t index) const {
-    const uint64_t position = offset + index;
-    return philox({static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)},
-                  {static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32), rank, device_number});
+    const PhiloxState& now = of_step == nullptr ? *this : *of_step;
+    const uint64_t position = now.offset + index;
+    return philox({static_cast<uint32_t>(now.seed), static_cast<uint32_t>(now.seed >> 32)},
+                  {static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32), now.rank, now.device_number});
   }
 };
 

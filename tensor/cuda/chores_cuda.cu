@@ -96,7 +96,25 @@ T* data_as(const Tensor& tensor) {
   return reinterpret_cast<T*>(tensor.data_ptr());
 }
 
+constexpr int kNumbersOfLaunch = 256;
+struct Numbers {
+  double values[kNumbersOfLaunch];
+};
+
+__global__ void write_numbers_kernel(const __grid_constant__ Numbers numbers, int count, double* out) {
+  if (const int i = static_cast<int>(threadIdx.x); i < count) out[i] = numbers.values[i];
+}
+
 }  // namespace
+
+void write_numbers(const KernelContext& context, std::span<const double> numbers, double* out) {
+  for (size_t begin = 0; begin < numbers.size(); begin += kNumbersOfLaunch) {
+    const std::span<const double> part = numbers.subspan(begin, std::min<size_t>(kNumbersOfLaunch, numbers.size() - begin));
+    Numbers now;
+    std::copy(part.begin(), part.end(), now.values);
+    launch_kernel(context, write_numbers_kernel, 1, kNumbersOfLaunch, 0, now, static_cast<int>(part.size()), out + begin);
+  }
+}
 
 void fill_elements(const KernelContext& context, const Tensor& out, Scalar value) {
   visit_dtype(out.dtype(), [&]<class T>() {

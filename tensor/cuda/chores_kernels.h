@@ -16,6 +16,8 @@ void copy_elements(const KernelContext& context, const Tensor& src, const Tensor
 void add_elements(const KernelContext& context, const Tensor& src, const Tensor& out);
 /// out[i] = inputs[0][i] + inputs[1][i] + ..., n elements each; at most chores::kMostSummedOnGpu inputs.
 void sum_elements(const KernelContext& context, DType dtype, std::span<const std::byte* const> inputs, int64_t n, std::byte* out);
+/// Writes the numbers to out, of the GPU's memory; they are read in the call.
+void write_numbers(const KernelContext& context, std::span<const double> numbers, double* out);
 /// *differ |= whether an element differs.
 void compare_elements(const KernelContext& context, const Tensor& a, const Tensor& b, int32_t* differ);
 

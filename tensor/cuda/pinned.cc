@@ -10,6 +10,7 @@
 
 #include <tandem/base/parallel_for.h>
 #include <tandem/tensor/cuda.h>
+#include <tandem/tensor/cuda_capture.h>
 
 namespace tandem::inline v0::cuda {
 
@@ -102,6 +103,7 @@ void copy_on_cpu(std::byte* out, const std::byte* src, int64_t num_bytes) {
 }  // namespace
 
 void copy_pageable(Device gpu, void* out, const void* src, int64_t num_bytes, bool to_gpu) {
+  refuse_in_capture("a copy between the CPU and a GPU (item, to, printing)");
   const DeviceGuard guard(gpu);
   const cudaStream_t stream = stream_of(gpu);
   const cudaMemcpyKind kind = to_gpu ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost;

@@ -8,6 +8,7 @@
 #include <tandem/tensor/cuda.h>
 #include <tandem/tensor/cuda/complaints.h>
 #include <tandem/tensor/cuda/runtime.h>
+#include <tandem/tensor/cuda_capture.h>
 #include <tandem/tensor/cuda_memory.h>
 
 namespace tandem::inline v0::cuda {
@@ -38,6 +39,7 @@ void* Stream::handle() const { return impl_->stream; }
 uint64_t Stream::number() const { return impl_->number; }
 
 void Stream::synchronize() const {
+  refuse_in_capture("waiting for a stream (item, printing, synchronize)");
   TANDEM_CUDA_CHECK(cudaStreamSynchronize(impl_->stream));
   throw_complaint(impl_->device);
 }
@@ -69,13 +71,17 @@ const std::shared_ptr<Impl>& shared_stream(Device device, int number) {
 }  // namespace
 
 Stream current_stream(Device device) {
-  const void* innermost = RankContext::current().open_streams.innermost;
-  for (auto* guard = static_cast<const StreamGuard*>(innermost); guard != nullptr; guard = guard->previous_) {
+  const OpenStreams& open = RankContext::current().open_streams;
+  for (auto* guard = static_cast<const StreamGuard*>(open.innermost); guard != nullptr; guard = guard->previous_) {
     for (const Stream& stream : guard->streams_) {
-      if (stream.device() == device) return stream;
+      if (stream.device() != device) continue;
+      if (open.capture != nullptr) refuse_other_stream(device, stream.number());
+      return stream;
     }
   }
-  return Stream(shared_stream<Stream::Impl>(device, 0));
+  const std::shared_ptr<Stream::Impl>& shared = shared_stream<Stream::Impl>(device, 0);
+  if (open.capture != nullptr) refuse_other_stream(device, shared->number);
+  return Stream(shared);
 }
 
 Stream side_stream(Device device, int number) {
@@ -113,11 +119,13 @@ Event::Event(Device device, bool timed) : impl_(std::make_shared<Impl>(device, t
 Device Event::device() const { return impl_->device; }
 
 void Event::record(const Stream& stream) const {
+  refuse_in_capture("an event");
   const DeviceGuard guard(impl_->device);
   TANDEM_CUDA_CHECK(cudaEventRecord(impl_->event, static_cast<cudaStream_t>(stream.handle())));
 }
 
 void Event::make_wait(const Stream& stream) const {
+  refuse_in_capture("an event");
   const DeviceGuard guard(stream.device());
   TANDEM_CUDA_CHECK(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream.handle()), impl_->event, 0));
 }

@@ -273,6 +273,8 @@ constexpr ErrorText kErrors[] = {
     TANDEM_ERROR(cudaErrorLaunchFailure, "unspecified launch failure"),
     TANDEM_ERROR(cudaErrorNotPermitted, "operation not permitted"),
     TANDEM_ERROR(cudaErrorNotSupported, "operation not supported"),
+    TANDEM_ERROR(cudaErrorStreamCaptureUnsupported, "operation not permitted when stream is capturing"),
+    TANDEM_ERROR(cudaErrorStreamCaptureInvalidated, "operation failed due to a previous error during capture"),
     TANDEM_ERROR(cudaErrorUnknown, "unknown error"),
 };
 #undef TANDEM_ERROR

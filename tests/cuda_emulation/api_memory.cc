@@ -120,6 +120,9 @@ cudaError_t copy_async(const Copy& copy, cudaMemcpyKind kind, cudaStream_t handl
       staged.run();
     };
   }
+  if (to.pageable() && spoils_capture(*stream)) {
+    return cudaErrorStreamCaptureUnsupported;
+  }
   const uint64_t ticket = runtime.enqueue(call.lock(), stream, std::move(task));
   if (to.pageable()) {
     runtime.force(call.lock(), *stream, ticket);

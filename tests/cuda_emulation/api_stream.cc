@@ -105,6 +105,7 @@ using cuda_emulation::event_of;
 using cuda_emulation::Record;
 using cuda_emulation::result;
 using cuda_emulation::Runtime;
+using cuda_emulation::spoils_capture;
 using cuda_emulation::state_of;
 using cuda_emulation::Stream;
 using cuda_emulation::stream_of;
@@ -158,6 +159,9 @@ cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
   if (stream == nullptr) {
     return result(error);
   }
+  if (spoils_capture(*stream)) {
+    return result(cudaErrorStreamCaptureUnsupported);
+  }
   call.runtime().force(call.lock(), *stream, stream->num_queued);
   return result(stream->device->failed);
 }
@@ -168,6 +172,9 @@ cudaError_t cudaStreamQuery(cudaStream_t handle) {
   const auto stream = stream_of(call.runtime(), handle, "cudaStreamQuery", error);
   if (stream == nullptr) {
     return result(error);
+  }
+  if (spoils_capture(*stream)) {
+    return result(cudaErrorStreamCaptureUnsupported);
   }
   call.runtime().advance(call.lock(), *stream);
   if (stream->device->failed != cudaSuccess) {
@@ -185,6 +192,9 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event_handle, u
     return result(error != cudaSuccess ? error
                   : event == nullptr   ? cudaErrorInvalidResourceHandle
                                        : cudaErrorInvalidValue);
+  }
+  if (spoils_capture(*stream)) {
+    return result(cudaErrorStreamCaptureUnsupported);
   }
   if (event->last != nullptr) {
     call.runtime().enqueue(call.lock(), stream, {Task::Kind::kWait, cuda_emulation::kNoArenas, nullptr, event->last});
@@ -237,6 +247,9 @@ cudaError_t cudaEventRecord(cudaEvent_t handle, cudaStream_t stream_handle) {
     call.runtime().refuse("cudaEventRecord: the event belongs to cuda:" + std::to_string(event->device) +
                           ", the stream to cuda:" + std::to_string(stream->device->id));
     return result(cudaErrorInvalidResourceHandle);
+  }
+  if (spoils_capture(*stream)) {
+    return result(cudaErrorStreamCaptureUnsupported);
   }
   auto record = std::make_shared<Record>();
   record->stream = stream;

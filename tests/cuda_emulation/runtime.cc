@@ -102,7 +102,18 @@ void Runtime::set_open(unsigned int arenas) {
   open_ = arenas;
 }
 
+bool spoils_capture(const Stream& stream) {
+  if (stream.capture != nullptr) {
+    stream.capture->spoiled = true;
+  }
+  return stream.capture != nullptr;
+}
+
 uint64_t Runtime::enqueue(Lock& lock, const std::shared_ptr<Stream>& stream, Task task) {
+  if (stream->capture != nullptr) {
+    stream->capture->tasks.push_back(std::move(task));
+    return stream->num_completed;
+  }
   stream->tasks.push_back(std::move(task));
   const uint64_t ticket = ++stream->num_queued;
   if (mode_ == Mode::kEager || stream->tasks.size() > kMaxQueuedTasks) {

@@ -53,6 +53,13 @@ struct Device {
   std::set<int> peers;
 };
 
+/// What a stream that is captured was given, to be given to streams again and again.
+struct Graph {
+  Device* device;
+  std::vector<Task> tasks;
+  bool spoiled = false;  // by a call that cannot be captured
+};
+
 struct Stream {
   Device* device;
   unsigned int flags;
@@ -62,6 +69,7 @@ struct Stream {
   uint64_t num_completed = 0;
   bool busy = false;  // some thread runs its first task
   std::shared_ptr<Record> awaited;  // by that task
+  std::shared_ptr<Graph> capture;   // where tasks go meanwhile
 };
 
 class Runtime {
@@ -76,7 +84,7 @@ class Runtime {
   Device* device_of(const void* p);
   Arena& pinned() { return pinned_; }
 
-  /// Appends a task; eager order runs it at once.
+  /// Appends a task; eager order runs it at once.  A stream that is captured keeps it for its graph.
   uint64_t enqueue(Lock& lock, const std::shared_ptr<Stream>& stream, Task task);
   /// Runs the stream up to and with this ticket.
   void force(Lock& lock, Stream& stream, uint64_t ticket);
@@ -97,6 +105,7 @@ class Runtime {
     std::shared_ptr<Record> last;
   };
   std::map<void*, std::unique_ptr<Event>> events;
+  std::map<void*, std::shared_ptr<Graph>> graphs;  // by handle; of those that can be launched too
   void add(const std::shared_ptr<Stream>& stream) { all_streams_.push_back(stream); }
 
   /// Opens exactly these devices' memory.
@@ -152,6 +161,9 @@ cudaError_t take_last_error(bool forget);
 
 int current_device();
 void set_current_device(int device);
+
+/// Whether the stream is captured, which ends in an error for a call that cannot be.
+bool spoils_capture(const Stream& stream);
 
 /// Whether this thread is inside a function given to cudaLaunchHostFunc, which may not call the API.
 bool inside_host_function();

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <numeric>
 #include <thread>
 
@@ -249,6 +250,47 @@ TEST_P(Runtime, FunctionsOfTheHostRunInOrder) {
   EXPECT_EQ(state.seen, (std::vector<int>{1, 2, 3}));
   EXPECT_EQ(state.inside, cudaErrorNotPermitted);
   EXPECT_CUDA(cudaFreeHost(pinned));
+}
+
+TEST_P(Runtime, GraphsRepeatWhatAStreamWasGiven) {
+  const Stream stream, other;
+  const Event event;
+  const Buffer<int> x(std::vector<int>(64, 0)), y(64);
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t launchable = nullptr;
+  ASSERT_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
+  EXPECT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed), cudaErrorInvalidValue);
+  EXPECT_CUDA(launch(stream, 1, 64, 0, add, x.data(), 64, 1));
+  EXPECT_CUDA(cudaMemcpyAsync(y.data(), x.data(), x.num_bytes(), cudaMemcpyDeviceToDevice, stream));
+  EXPECT_CUDA(launch(other, 1, 64, 0, add, x.data(), 64, 10));  // is not captured
+  ASSERT_CUDA(cudaStreamEndCapture(stream, &graph));
+  EXPECT_CUDA(cudaStreamSynchronize(stream));
+  EXPECT_CUDA(cudaStreamSynchronize(other));
+  EXPECT_THAT(x.values(), Each(10));
+  ASSERT_CUDA(cudaGraphInstantiate(&launchable, graph, 0));
+  EXPECT_CUDA(cudaGraphDestroy(graph));
+  for (int round = 1; round < 4; ++round) {
+    EXPECT_CUDA(cudaGraphLaunch(launchable, other));
+    EXPECT_CUDA(cudaStreamSynchronize(other));
+    EXPECT_THAT(y.values(), Each(10 + round));
+  }
+  EXPECT_CUDA(cudaGraphExecDestroy(launchable));
+  EXPECT_EQ(cudaGraphLaunch(launchable, other), cudaErrorInvalidValue);
+  EXPECT_EQ(cudaStreamEndCapture(stream, &graph), cudaErrorInvalidValue);
+
+  int value = 0;
+  const std::function<cudaError_t()> spoilers[] = {
+      [&] { return cudaStreamSynchronize(stream); }, [&] { return cudaStreamQuery(stream); },
+      [&] { return cudaEventRecord(event, stream); }, [&] { return cudaStreamWaitEvent(stream, event); },
+      [&] { return cudaMemcpyAsync(&value, x.data(), 4, cudaMemcpyDeviceToHost, stream); }};
+  for (const auto& spoiler : spoilers) {
+    ASSERT_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
+    EXPECT_EQ(spoiler(), cudaErrorStreamCaptureUnsupported);
+    EXPECT_EQ(cudaStreamEndCapture(stream, &graph), cudaErrorStreamCaptureInvalidated);
+    EXPECT_EQ(graph, nullptr);
+  }
+  EXPECT_CUDA(cudaStreamSynchronize(stream));
+  reset();  // of the refused calls
 }
 
 TEST_P(Runtime, AStreamThatWasDestroyedStillDoesItsTasks) {

@@ -104,7 +104,7 @@ class Report(OnAMachine):
         self.assertEqual(report["rows"], [{"name": "copy", "ms": 0.5}])
         self.assertEqual([(row["name"], row["device"], row["status"], row["end"]) for row in report["examples"]],
                          [(name, device, 0, SPOKEN) for name in ("mnist", "gpt_char") for device in ("cuda", "cpu")])
-        self.assertEqual(report["train_step"], [{"step_ms": 2.5}] * 21)  # seven models, each in three ways
+        self.assertEqual(report["train_step"], [{"step_ms": 2.5}] * 42)  # seven models, each in three ways, usual and captured
         self.assertEqual([kind["status"] for kind in report["compute_sanitizer"].values()], [0, 0])
         self.assertEqual(report["not_run"], ["tests that take more than 1 GPU(s)",
                                              "bandwidth of collectives, and scaling: they take two GPUs",
@@ -139,7 +139,7 @@ exit 1""")
         self.assertEqual(report["rows"][0], {"name": "copy", "ms": 0.5})
         self.assertEqual((report["rows"][1]["failed"], report["rows"][1]["status"]), ("rows", 3))
         self.assertIn("no more memory", report["rows"][1]["output"])
-        self.assertEqual(len(report["train_step"]), 21)
+        self.assertEqual(len(report["train_step"]), 42)
 
     def test_each_kind_of_program_counts(self):
         for name, script in {"gpu_group_test": "echo '[  PASSED  ] 0 tests.'", "rows": "exit 1", "mnist": "exit 1",

@@ -1,0 +1,155 @@
+#include <tandem/tensor/cuda_graph.h>
+
+#include <cstring>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <tandem/base/error.h>
+#include <tandem/base/rank_context.h>
+#include <tandem/base/trace.h>
+#include <tandem/tensor/cuda.h>
+#include <tandem/tensor/cuda/chores_kernels.h>
+#include <tandem/tensor/cuda/runtime.h>
+#include <tandem/tensor/cuda_capture.h>
+#include <tandem/tensor/cuda_memory.h>
+#include <tandem/tensor/factories.h>
+
+namespace tandem::inline v0::cuda {
+
+namespace {
+
+constexpr size_t kMostNumbers = 4096;
+
+/// What a capture leaves for replays, besides the GPU's work.
+struct Recorded {
+  Device device;
+  uint64_t queue;                                    ///< of the stream that is captured
+  Tensor block;                                      ///< [kMostNumbers] float64 of the GPU's memory
+  std::vector<double> numbers;                       ///< what a replay writes there
+  std::vector<std::function<void()>> before_replay;  ///< what makes them, among others
+};
+
+Recorded* recorded_now() { return static_cast<Recorded*>(RankContext::current().open_streams.capture); }
+
+}  // namespace
+
+struct Graph::Impl {
+  explicit Impl(Device device) : stream(device), memory(device, stream.number()), recorded{device, stream.number(), {}, {}, {}} {}
+  ~Impl() {
+    if (launched_on) cudaStreamSynchronize(static_cast<cudaStream_t>(launched_on->handle()));  // what fails is told elsewhere
+    if (graph != nullptr) cudaGraphExecDestroy(graph);
+  }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  void record(const std::function<void()>& f);
+  void launch();
+
+  const Stream stream;  ///< captured, and never given work itself: memory of its order is the graph's alone
+  GraphMemory memory;
+  Recorded recorded;
+  cudaGraphExec_t graph = nullptr;
+  std::optional<Stream> launched_on;
+  bool broken = false;
+};
+
+void Graph::Impl::record(const std::function<void()>& f) {
+  const auto handle = static_cast<cudaStream_t>(stream.handle());
+  const DeviceGuard device_guard(recorded.device);
+  const StreamGuard stream_guard(stream);
+  void*& capture = RankContext::current().open_streams.capture;
+  recorded.block = empty({static_cast<int64_t>(kMostNumbers)}, {kFloat64, recorded.device});
+
+  cudaGraph_t made = nullptr;
+  // Relaxed: the allocator may ask the driver for memory meanwhile; what must not be in a graph is refused here.
+  TANDEM_CUDA_CHECK(cudaStreamBeginCapture(handle, cudaStreamCaptureModeRelaxed));
+  capture = &recorded;
+  memory.set_capturing(true);
+  const auto end = [&] {
+    memory.set_capturing(false);
+    capture = nullptr;
+    return cudaStreamEndCapture(handle, &made);
+  };
+  try {
+    f();
+    check(end(), "cudaStreamEndCapture");
+    TANDEM_CUDA_CHECK(cudaGraphInstantiate(&graph, made, 0));
+  } catch (...) {
+    if (capture != nullptr) end();
+    if (made != nullptr) cudaGraphDestroy(made);
+    static_cast<void>(cudaGetLastError());
+    recorded.numbers.clear();
+    recorded.before_replay.clear();
+    memory.release();
+    throw;
+  }
+  cudaGraphDestroy(made);
+}
+
+void Graph::Impl::launch() {
+  const DeviceGuard guard(recorded.device);
+  const Stream now = current_stream(recorded.device);
+  if (launched_on && !(*launched_on == now)) {
+    const Event done(recorded.device);
+    done.record(*launched_on);
+    done.make_wait(now);
+  }
+  launched_on = now;
+  write_numbers(kernel_context(recorded.device), recorded.numbers, recorded.block.data<double>());
+  TANDEM_CUDA_CHECK(cudaGraphLaunch(graph, static_cast<cudaStream_t>(now.handle())));
+}
+
+Graph::Graph(Device device) : impl_((check_device(device), std::make_unique<Impl>(device))) {}
+Graph::~Graph() = default;
+
+void Graph::capture(const std::function<void()>& f) {
+  TANDEM_CHECK(StateError, impl_->graph == nullptr, "Graph: this one has captured already; make another");
+  refuse_in_capture("another graph");
+  const TraceSpan span("graph capture", "cuda");
+  impl_->record(f);
+  impl_->launch();
+}
+
+void Graph::replay() {
+  TANDEM_CHECK(StateError, impl_->graph != nullptr, "Graph: nothing was captured");
+  TANDEM_CHECK(StateError, !impl_->broken,
+               "Graph: an earlier replay threw, when some of what changes from step to step had changed");
+  refuse_in_capture("a replay");
+  const TraceSpan span("graph replay", "cuda");
+  impl_->broken = true;
+  for (const std::function<void()>& f : impl_->recorded.before_replay) f();
+  impl_->launch();
+  impl_->broken = false;
+}
+
+bool is_capturing(Device device) {
+  const Recorded* const recorded = recorded_now();
+  return recorded != nullptr && recorded->device == device;
+}
+
+void refuse_in_capture(const char* what) {
+  TANDEM_CHECK(StateError, recorded_now() == nullptr, "Graph: ", what, " cannot be captured; do it before or after");
+}
+
+void refuse_other_stream(Device device, uint64_t queue) {
+  const Recorded& recorded = *recorded_now();
+  TANDEM_CHECK(StateError, device == recorded.device, "Graph: ", device, " cannot be used while a graph of ", recorded.device,
+               " is captured");
+  TANDEM_CHECK(StateError, queue == recorded.queue, "Graph: another stream cannot be captured; leave the StreamGuard out");
+}
+
+void on_replay(std::function<void()> f) { recorded_now()->before_replay.push_back(std::move(f)); }
+
+Tensor add_step_bytes(const void* now, size_t num_bytes, std::function<void(void* bytes)> make) {
+  Recorded& recorded = *recorded_now();
+  const size_t begin = recorded.numbers.size(), count = num_bytes / sizeof(double);
+  TANDEM_CHECK(StateError, begin + count <= kMostNumbers, "Graph: its block has room for ", kMostNumbers,
+               " numbers that change from step to step, and more are needed");
+  recorded.numbers.resize(begin + count);
+  std::memcpy(&recorded.numbers[begin], now, num_bytes);
+  on_replay([&recorded, begin, make = std::move(make)] { make(&recorded.numbers[begin]); });
+  return make_view(recorded.block.storage(), kFloat64, {static_cast<int64_t>(count)}, {1}, static_cast<int64_t>(begin));
+}
+
+}  // namespace tandem::inline v0::cuda

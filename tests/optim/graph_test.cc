@@ -1,0 +1,434 @@
+// cuda::Graph: steps that are captured and replayed leave what the same steps leave one after the other.
+#include <tandem/tensor/cuda_graph.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tandem/optim/adam.h>
+#include <tandem/optim/clip_grad.h>
+#include <tandem/optim/grad_scaler.h>
+#include <tandem/optim/schedule.h>
+#include <tandem/optim/sgd.h>
+#include <tandem/ops/attention.h>
+#include <tandem/ops/conv.h>
+#include <tandem/ops/elementwise.h>
+#include <tandem/ops/embedding.h>
+#include <tandem/ops/loss.h>
+#include <tandem/ops/matmul.h>
+#include <tandem/ops/norm.h>
+#include <tandem/ops/pool.h>
+#include <tandem/ops/random.h>
+#include <tandem/ops/reduce.h>
+#include <tandem/ops/view.h>
+#include <tandem/tensor/allocator.h>
+#include <tandem/tensor/chores.h>
+#include <tandem/tensor/cuda.h>
+#include <tandem/tensor/factories.h>
+#include <tandem/tests/support/error_text.h>
+
+namespace tandem::testing {
+namespace {
+
+const Device kGpu("cuda:0");
+
+/// Something that is trained: made anew, it begins as it began before.
+struct Training {
+  std::vector<Tensor> parameters;
+  std::vector<Tensor> buffers;
+  Tensor input, labels;
+  std::unique_ptr<optim::Optimizer> optimizer;
+  std::function<Tensor(const Training&)> forward;
+  Tensor loss;
+
+  void step() {
+    optimizer->zero_grad();
+    loss = cross_entropy(forward(*this), labels);
+    loss.backward();
+    optimizer->step();
+  }
+  /// The batch and the learning rate of step i.
+  void prepare(int64_t i) const {
+    Generator generator(static_cast<uint64_t>(100 + i));
+    if (is_floating_point(input.dtype())) {
+      input.copy_(rand(input.shape(), {input.dtype(), kGpu}, &generator));
+    } else {
+      input.copy_(randint(0, 7, input.shape(), {kInt64, kGpu}, &generator));
+    }
+    labels.copy_(randint(0, 5, labels.shape(), {kInt64, kGpu}, &generator));
+    optimizer->set_lr(0.01 / static_cast<double>(i + 1));
+  }
+};
+
+Tensor parameter(const Shape& shape, Generator& generator) {
+  Tensor made = randn(shape, {kFloat32, kGpu}, &generator);
+  made.mul_(0.2);
+  made.set_requires_grad();
+  return made;
+}
+
+Training perceptron() {
+  Generator generator(1);
+  Training made;
+  for (const Shape& shape : {Shape{16, 12}, Shape{16}, Shape{5, 16}, Shape{5}}) made.parameters.push_back(parameter(shape, generator));
+  made.input = empty({9, 12}, {kFloat32, kGpu});
+  made.labels = empty({9}, {kInt64, kGpu});
+  made.forward = [](const Training& t) {
+    const Tensor hidden = dropout(linear_relu(t.input, t.parameters[0], t.parameters[1]), 0.4, true);
+    return linear(hidden, t.parameters[2], t.parameters[3]);
+  };
+  return made;
+}
+
+Training convolutions() {
+  Generator generator(2);
+  Training made;
+  for (const Shape& shape : {Shape{4, 2, 3, 3}, Shape{4}, Shape{4}, Shape{4}, Shape{5, 36}, Shape{5}}) {
+    made.parameters.push_back(parameter(shape, generator));
+  }
+  made.buffers = {zeros({4}, {kFloat32, kGpu}), ones({4}, {kFloat32, kGpu})};
+  made.input = empty({3, 2, 6, 6}, {kFloat32, kGpu});
+  made.labels = empty({3}, {kInt64, kGpu});
+  made.forward = [](const Training& t) {
+    const std::vector<Tensor>& p = t.parameters;
+    const Tensor convolved = conv2d(t.input, p[0], p[1], {.padding = 1});
+    const Tensor normed = batch_norm_relu(convolved, t.buffers[0], t.buffers[1], p[2], p[3], true);
+    return linear(max_pool2d(normed, 2).reshape({3, 36}), p[4], p[5]);
+  };
+  return made;
+}
+
+Training transformer() {
+  Generator generator(3);
+  Training made;
+  for (const Shape& shape : {Shape{7, 16}, Shape{16}, Shape{16}, Shape{48, 16}, Shape{48}, Shape{5, 16}}) {
+    made.parameters.push_back(parameter(shape, generator));
+  }
+  made.input = empty({2, 6}, {kInt64, kGpu});
+  made.labels = empty({12}, {kInt64, kGpu});
+  made.forward = [](const Training& t) {
+    const std::vector<Tensor>& p = t.parameters;
+    const Tensor x = dropout(embedding(t.input, p[0]), 0.2, true);
+    const Tensor projected = linear(layer_norm(x, {16}, p[1], p[2]), p[3], p[4]);
+    const Tensor heads = qkv_attention(projected, 2, {.is_causal = true});
+    return linear((x + heads).reshape({12, 16}), p[5]);
+  };
+  return made;
+}
+
+struct Case {
+  const char* name;
+  Training (*make)();
+};
+const Case kCases[] = {{"perceptron", perceptron}, {"convolutions", convolutions}, {"transformer", transformer}};
+
+std::unique_ptr<optim::Optimizer> two_groups(const Training& training) {
+  const auto middle = training.parameters.begin() + 2;
+  return std::make_unique<optim::AdamW>(std::vector<optim::ParameterGroup<optim::AdamWOptions>>{
+      {.parameters = {training.parameters.begin(), middle}, .options = {.lr = 0.01, .weight_decay = 0.1}},
+      {.parameters = {middle, training.parameters.end()}, .options = {.lr = 0.01, .weight_decay = 0}}});
+}
+
+std::unique_ptr<optim::Optimizer> with_momentum(const Training& training) {
+  return std::make_unique<optim::SGD>(training.parameters,
+                                      optim::SGDOptions{.lr = 0.01, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true});
+}
+
+using MakeOptimizer = std::unique_ptr<optim::Optimizer> (*)(const Training&);
+
+void expect_equal(const std::vector<Tensor>& left, const std::vector<Tensor>& right, const std::string& what) {
+  ASSERT_EQ(left.size(), right.size());
+  for (size_t i = 0; i < left.size(); ++i) EXPECT_TRUE(chores::bytes_equal(left[i], right[i])) << what << " " << i;
+}
+
+// Seven steps: all as usual, and two as usual, one captured and four replayed, each with its own batch, learning rate and dropout.
+TEST(Graph, ReplaysAreSteps) {
+  for (const Case& one : kCases) {
+    for (const MakeOptimizer make_optimizer : {&two_groups, &with_momentum}) {
+      const auto run = [&](bool captured, Training& training, std::vector<double>& losses) {
+        manual_seed(7);
+        training = one.make();
+        training.optimizer = make_optimizer(training);
+        cuda::Graph graph(kGpu);
+        for (int64_t i = 0; i < 7; ++i) {
+          training.prepare(i);
+          if (!captured || i < 2) {
+            training.step();
+          } else if (i == 2) {
+            graph.capture([&] { training.step(); });
+          } else {
+            graph.replay();
+          }
+          losses.push_back(training.loss.item());
+        }
+      };
+      Training usual, replayed;
+      std::vector<double> losses, losses_of_replays;
+      run(false, usual, losses);
+      const State generator = default_generator(kGpu).state_dict();
+      run(true, replayed, losses_of_replays);
+      EXPECT_EQ(losses, losses_of_replays) << one.name;
+      expect_equal(usual.parameters, replayed.parameters, one.name);
+      expect_equal(usual.buffers, replayed.buffers, one.name);
+      for (size_t i = 0; i < usual.parameters.size(); ++i) {
+        EXPECT_TRUE(chores::bytes_equal(usual.parameters[i].grad(), replayed.parameters[i].grad())) << one.name << " " << i;
+      }
+      EXPECT_EQ(generator.get<int64_t>("offset"), default_generator(kGpu).state_dict().get<int64_t>("offset")) << one.name;
+      const State kept = usual.optimizer->state_dict(), kept_of_replays = replayed.optimizer->state_dict();
+      if (make_optimizer == &two_groups) {
+        EXPECT_EQ(kept_of_replays.get<int64_t>("state.0.step"), 7);
+        EXPECT_TRUE(chores::bytes_equal(kept.get<Tensor>("state.0.exp_avg_sq"), kept_of_replays.get<Tensor>("state.0.exp_avg_sq")));
+      }
+    }
+  }
+}
+
+// What was trained by replays goes on without them, and the other way round.
+TEST(Graph, StepsAndReplaysTakeTurns) {
+  const auto run = [](bool captured, Training& training) {
+    manual_seed(7);
+    training = perceptron();
+    training.optimizer = two_groups(training);
+    cuda::Graph graph(kGpu);
+    for (int64_t i = 0; i < 8; ++i) {
+      training.prepare(i);
+      if (captured && i == 2) {
+        graph.capture([&] { training.step(); });
+      } else if (captured && i > 2 && i % 2 == 1) {
+        graph.replay();
+      } else {
+        training.step();
+      }
+    }
+  };
+  Training usual, replayed;
+  run(false, usual);
+  run(true, replayed);
+  expect_equal(usual.parameters, replayed.parameters, "parameter");
+}
+
+TEST(Graph, RandomStreamsGoOn) {
+  const Tensor p = full({50}, 0.3, {kFloat32, kGpu}), weights = rand({4, 9}, {kFloat32, kGpu});
+  const auto draw = [&](Generator* generator) {
+    return std::vector<Tensor>{rand({37}, {kFloat32, kGpu}, generator),       randn({38}, {kFloat64, kGpu}, generator),
+                               randint(-3, 90, {41}, {kInt64, kGpu}, generator), bernoulli(p, generator),
+                               multinomial(weights, 3, false, generator),        multinomial(weights, 12, true, generator),
+                               dropout(p, 0.5, true, generator)};
+  };
+  Generator mine(5);
+  for (Generator* const generator : {static_cast<Generator*>(nullptr), &mine}) {
+    const auto seed = [&](uint64_t with) { generator != nullptr ? generator->manual_seed(with) : manual_seed(with); };
+    std::vector<std::vector<Tensor>> expected;
+    seed(3);
+    for (int i = 0; i < 3; ++i) expected.push_back(draw(generator));
+    seed(4);
+    expected.push_back(draw(generator));
+
+    seed(3);
+    cuda::Graph graph(kGpu);
+    std::vector<Tensor> drawn;
+    graph.capture([&] { drawn = draw(generator); });
+    expect_equal(drawn, expected[0], "captured");
+    graph.replay();
+    expect_equal(drawn, expected[1], "replayed");
+    graph.replay();
+    expect_equal(drawn, expected[2], "replayed again");
+    seed(4);
+    graph.replay();
+    expect_equal(drawn, expected[3], "with another seed");
+  }
+}
+
+TEST(Graph, TheLossScaleGoesAlong) {
+  Tensor w = from_vector<float>({1, -2, 3}, {3}).to(kGpu);
+  w.set_requires_grad();
+  optim::GradScaler scaler({.init_scale = 8, .growth_interval = 1});
+  optim::SGD sgd({w}, {.lr = 0});
+  cuda::Graph graph(kGpu);
+  const auto backward = [&] {
+    sgd.zero_grad();
+    scaler.backward(w.sum());
+  };
+  graph.capture(backward);
+  for (const float scale : {8.0f, 16.0f, 32.0f}) {
+    EXPECT_EQ(scaler.get_scale(), scale);
+    if (scale > 8) graph.replay();
+    EXPECT_EQ(w.grad().to_vector<float>(), (std::vector<float>{scale, scale, scale}));
+    EXPECT_TRUE(scaler.step(sgd));
+    EXPECT_EQ(w.grad().to_vector<float>(), (std::vector<float>{1, 1, 1}));
+    scaler.update();
+  }
+}
+
+TEST(Graph, GradientsAreInTheirSlots) {
+  Tensor w = full({3}, 2, {kFloat32, kGpu});
+  w.set_requires_grad();
+  cuda::Graph graph(kGpu);
+  graph.capture([&] {
+    w.zero_grad();
+    (w * w).sum().backward();
+  });
+  w.zero_grad();
+  EXPECT_FALSE(w.grad().defined());
+  graph.replay();
+  EXPECT_EQ(w.grad().to_vector<float>(), (std::vector<float>{4, 4, 4}));
+  w.zero_grad();
+  (w * 5).sum().backward();  // a gradient elsewhere
+  graph.replay();
+  EXPECT_EQ(w.grad().to_vector<float>(), (std::vector<float>{4, 4, 4}));
+
+  // Without zero_grad each replay adds.
+  cuda::Graph adding(kGpu);
+  adding.capture([&] { (w * 3).sum().backward(); });
+  EXPECT_EQ(w.grad().to_vector<float>(), (std::vector<float>{7, 7, 7}));
+  adding.replay();
+  EXPECT_EQ(w.grad().to_vector<float>(), (std::vector<float>{10, 10, 10}));
+}
+
+TEST(Graph, VersionsMoveOn) {
+  Tensor w = full({3}, 2, {kFloat32, kGpu});
+  w.set_requires_grad();
+  optim::SGD sgd({w}, {.lr = 0.5});
+  const auto step = [&] {
+    sgd.zero_grad();
+    (w * w).sum().backward();
+    sgd.step();
+  };
+  cuda::Graph graph(kGpu);
+  graph.capture(step);
+  const Tensor squares = (w * w).sum();
+  graph.replay();
+  EXPECT_NE(error_text<StateError>([&] { squares.backward(); }).find("step"), std::string::npos);
+}
+
+TEST(Graph, WhatCannotBeCapturedSaysSo) {
+  const Tensor x = full({4}, 2, {kFloat32, kGpu}), y = full({4}, 1, {kFloat32, kGpu});
+  const auto refused = [&](const std::function<void()>& f) {
+    cuda::Graph graph(kGpu);
+    const std::string text = error_text<StateError>([&] {
+      graph.capture([&] {
+        y.add_(x);
+        f();
+      });
+    });
+    graph.capture([&] { y.add_(x); });  // the same object, and the GPU has done nothing of the first
+    return text;
+  };
+  const std::string copy = "Graph: a copy between the CPU and a GPU (item, to, printing) cannot be captured; do it before or after";
+  EXPECT_EQ(refused([&] { static_cast<void>(y.sum().item()); }), copy);
+  EXPECT_EQ(refused([&] { static_cast<void>(y.to(Device())); }), copy);
+  EXPECT_EQ(refused([&] { static_cast<void>(ones({4}).to(kGpu)); }), copy);
+  EXPECT_EQ(refused([&] { cuda::synchronize(kGpu); }),
+            "Graph: waiting for a stream (item, printing, synchronize) cannot be captured; do it before or after");
+  EXPECT_EQ(refused([&] { cuda::Event(kGpu).record(cuda::current_stream(kGpu)); }),
+            "Graph: an event cannot be captured; do it before or after");
+  EXPECT_EQ(refused([&] {
+              const cuda::StreamGuard guard{cuda::Stream(kGpu)};
+              y.add_(x);
+            }),
+            "Graph: another stream cannot be captured; leave the StreamGuard out");
+  cuda::Graph other(kGpu);
+  EXPECT_EQ(refused([&] { other.capture([] {}); }), "Graph: another graph cannot be captured; do it before or after");
+  other.capture([] {});
+  EXPECT_EQ(refused([&] { other.replay(); }), "Graph: a replay cannot be captured; do it before or after");
+  EXPECT_EQ(error_text<StateError>([&] { other.capture([] {}); }), "Graph: this one has captured already; make another");
+  EXPECT_EQ(error_text<StateError>([] { cuda::Graph(kGpu).replay(); }), "Graph: nothing was captured");
+  EXPECT_EQ(y.to_vector<float>(), (std::vector<float>{17, 17, 17, 17}));  // eight captures that went well
+}
+
+TEST(Graph, OtherGpusAreRefused_TwoGpus) {
+  if (cuda::device_count() < 2) GTEST_SKIP() << "one GPU";
+  cuda::Graph graph(kGpu);
+  EXPECT_EQ(error_text<StateError>([&] { graph.capture([] { static_cast<void>(zeros({3}, {kFloat32, Device("cuda:1")})); }); }),
+            "Graph: cuda:1 cannot be used while a graph of cuda:0 is captured");
+}
+
+TEST(Graph, AFirstStepIsRefused) {
+  Tensor w = full({3}, 2, {kFloat32, kGpu});
+  w.set_requires_grad();
+  w.sum().backward();
+  optim::AdamW adamw({w});
+  optim::SGD momentum({w}, {.lr = 0.1, .momentum = 0.9});
+  optim::SGD plain({w}, {.lr = 0.5});
+  cuda::Graph graph(kGpu);
+  EXPECT_EQ(error_text<StateError>([&] { graph.capture([&] { adamw.step(); }); }),
+            "AdamW: parameter 0 takes its first step, which cannot be captured; take one step before");
+  EXPECT_EQ(error_text<StateError>([&] { graph.capture([&] { momentum.step(); }); }),
+            "SGD: parameter 0 takes its first step, which cannot be captured; take one step before");
+  graph.capture([&] { plain.step(); });  // keeps nothing
+  EXPECT_EQ(w.to_vector<float>(), (std::vector<float>{1.5, 1.5, 1.5}));
+}
+
+TEST(Graph, OptionsThatNeedOtherKernelsAreRefused) {
+  Tensor w = full({3}, 2, {kFloat32, kGpu});
+  w.set_requires_grad();
+  w.sum().backward();
+  optim::SGD sgd({w}, {.lr = 0.5});
+  cuda::Graph graph(kGpu);
+  graph.capture([&] { sgd.step(); });
+  sgd.set_options(0, {.lr = 0.25});
+  graph.replay();
+  EXPECT_EQ(w.to_vector<float>(), (std::vector<float>{1.25, 1.25, 1.25}));
+  sgd.set_options(0, {.lr = 0.25, .weight_decay = 0.1});
+  EXPECT_EQ(error_text<StateError>([&] { graph.replay(); }),
+            "SGD: its options were changed so that they need other kernels than those of the graph; capture another");
+  EXPECT_EQ(error_text<StateError>([&] { graph.replay(); }),
+            "Graph: an earlier replay threw, when some of what changes from step to step had changed");
+}
+
+// What replays touch is nobody else's, although no tensor holds it any more; and goes when the graph goes.
+TEST(Graph, ItsMemoryIsItsOwn) {
+  empty_cache(kGpu);
+  const MemoryStats before = memory_stats(kGpu);
+  {
+    const Tensor x = full({1000}, 1, {kFloat32, kGpu});
+    Tensor out, inner = full({1000}, 2, {kFloat32, kGpu});
+    cuda::Graph graph(kGpu);
+    graph.capture([&] {
+      out = ((x + inner) * 3) + inner;
+      inner = Tensor();  // made outside, and given back here
+    });
+    EXPECT_EQ(out.to_vector<float>(), std::vector<float>(1000, 11));
+    empty_cache(kGpu);
+    std::vector<Tensor> others;
+    for (int i = 0; i < 8; ++i) others.push_back(full({1000}, -5, {kFloat32, kGpu}));
+    graph.replay();
+    EXPECT_EQ(out.to_vector<float>(), std::vector<float>(1000, 11));
+    for (const Tensor& other : others) EXPECT_EQ(other.to_vector<float>(), std::vector<float>(1000, -5));
+  }
+  empty_cache(kGpu);
+  EXPECT_EQ(memory_stats(kGpu).allocated, before.allocated);
+  EXPECT_EQ(memory_stats(kGpu).reserved, before.reserved);
+}
+
+TEST(Graph, ReplaysOfSeveralStreamsFollowEachOther) {
+  const Tensor x = zeros({3}, {kFloat32, kGpu});
+  cuda::Graph graph(kGpu);
+  graph.capture([&] { x.add_(1); });
+  for (int i = 0; i < 5; ++i) {
+    const cuda::StreamGuard guard{cuda::side_stream(kGpu, i)};
+    graph.replay();
+  }
+  const cuda::StreamGuard guard{cuda::side_stream(kGpu, 4)};
+  EXPECT_EQ(x.to_vector<float>(), (std::vector<float>{6, 6, 6}));
+}
+
+// An index out of range in a replay is told at the next synchronisation, as after the operation itself.
+TEST(Graph, ComplaintsOfReplaysAreTold) {
+  const Tensor table = ones({4, 2}, {kFloat32, kGpu}), index = zeros({1}, {kInt64, kGpu});
+  cuda::Graph graph(kGpu);
+  graph.capture([&] { static_cast<void>(embedding(index, table)); });
+  cuda::synchronize(kGpu);
+  index.fill_(9);
+  graph.replay();
+  EXPECT_NE(error_text<IndexError>([] { cuda::synchronize(kGpu); }).find("9"), std::string::npos);
+  index.fill_(1);
+  graph.replay();
+  cuda::synchronize(kGpu);
+}
+
+}  // namespace
+}  // namespace tandem::testing
