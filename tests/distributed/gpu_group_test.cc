@@ -22,6 +22,7 @@
 #include <tandem/distributed/process_group.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/tensor/cuda.h>
+#include <tandem/tensor/cuda_graph.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/distributed/gpu_of_rank.h>
 #include <tandem/tests/distributed/process_ranks.h>
@@ -195,6 +196,18 @@ TEST(GpuGroup, WhatItDoesNotMoveIsAnErrorBeforeAnythingIsSent) {
     EXPECT_EQ(error_text<DeviceError>([&] { group.all_reduce(elsewhere); }),
               str("all_reduce: this group moves tensors of cuda:", group.rank(), ", and was given one on cuda:",
                   1 - group.rank(), "\n  a rank has one GPU; new_group makes another group"));
+  });
+}
+
+// No rank has sent anything, so the group goes on.
+TEST(GpuGroup, ACollectiveInAGraphIsRefused) {
+  run_on_gpus(2, [](ProcessGroup& group) {
+    const Tensor x = on_gpu(group, group.rank() + 1);
+    cuda::Graph graph(x.device());
+    EXPECT_EQ(error_text<StateError>([&] { graph.capture([&] { group.all_reduce(x); }); }),
+              "Graph: a collective of several ranks cannot be captured; do it before or after");
+    group.all_reduce(x);
+    EXPECT_EQ(x.to_vector<float>(), Floats(4, 3));
   });
 }
 

@@ -339,8 +339,7 @@ TEST(Graph, WhatCannotBeCapturedSaysSo) {
   EXPECT_EQ(y.to_vector<float>(), (std::vector<float>{17, 17, 17, 17}));  // eight captures that went well
 }
 
-TEST(Graph, OtherGpusAreRefused_TwoGpus) {
-  if (cuda::device_count() < 2) GTEST_SKIP() << "one GPU";
+TEST(TwoGpus, AGraphOfOneRefusesTheOther) {
   cuda::Graph graph(kGpu);
   EXPECT_EQ(error_text<StateError>([&] { graph.capture([] { static_cast<void>(zeros({3}, {kFloat32, Device("cuda:1")})); }); }),
             "Graph: cuda:1 cannot be used while a graph of cuda:0 is captured");
