@@ -245,7 +245,10 @@ void GraphTask::deliver(const Node* from, size_t input, const Edge& edge, Tensor
     }
     leaf.contributed_ = true;
   }
-  if (--leaf.edges_left_ == 0 && leaf.contributed_ && !capturing_) leaf.run_hooks();
+  if (--leaf.edges_left_ == 0 && leaf.contributed_ && !capturing_) {
+    leaf.follow_replays();
+    leaf.run_hooks();
+  }
 }
 
 void GraphTask::add_to(Tensor& sum, Tensor gradient) {

@@ -93,13 +93,6 @@ void Leaf::accumulate(Tensor gradient) {
     slot_.storage()->bump_version("backward");
   }
   filled_ = true;
-  if (cuda::is_capturing(device_)) {
-    cuda::on_replay([self = RefPtr<Leaf>(this), slot = slot_] {
-      self->slot_ = slot;
-      self->filled_ = true;
-      slot.storage()->bump_version("backward");
-    });
-  }
 }
 
 void Leaf::accumulate_with_graph(const Tensor& gradient) {
@@ -108,6 +101,19 @@ void Leaf::accumulate_with_graph(const Tensor& gradient) {
   slot_ = filled_ ? autograd::accumulate_with_graph(slot_, gradient) : gradient;
   shared_slot_ = true;
   filled_ = true;
+}
+
+void Leaf::follow_replays() {
+  if (!cuda::is_capturing(device_)) return;
+  cuda::on_replay([self = RefPtr<Leaf>(this), slot = slot_, foreign = foreign_slot_, shared = shared_slot_] {
+    const bool is_mine = self->device_ == slot.device() && self->foreign_slot_ == foreign;
+    TANDEM_CHECK(StateError, is_mine && (!foreign || self->slot_.is_same(slot)), "Graph: the gradient of '", self->name,
+                 "' has another place than in the graph; capture another");
+    self->slot_ = slot;
+    self->shared_slot_ = shared;
+    self->filled_ = true;
+    slot.storage()->bump_version("backward");
+  });
 }
 
 void Leaf::run_hooks() {

@@ -55,6 +55,8 @@ class TANDEM_API Leaf : public RefCounted {
   /// Adds a contribution: overwrites an empty slot, or takes `gradient` over as the slot where nobody else holds it.
   void accumulate(Tensor gradient);
   void accumulate_with_graph(const Tensor& gradient);
+  /// In a cuda::Graph: each replay leaves the gradient in this slot.
+  void follow_replays();
   void run_hooks();
   /// Makes the slot writable: replaces one that create_graph left, which others may hold, by a copy.
   void prepare_slot();

@@ -1,4 +1,5 @@
 #include <tandem/autograd/node.h>
+#include <tandem/tensor/cuda_capture.h>
 
 #include <algorithm>
 
@@ -146,6 +147,9 @@ void end_in_place(const char* op, const Tensor& self) {
   TensorImpl& impl = self.impl();
   impl.storage->bump_version(op);
   impl.history_version = impl.storage->version();
+  if (cuda::is_capturing(self.device())) {
+    cuda::on_replay([op, self] { end_in_place(op, self); });
+  }
 }
 
 }  // namespace tandem::inline v0::autograd

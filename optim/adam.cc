@@ -104,10 +104,18 @@ void Adam::update(const std::vector<Update>& updates) {
   }
   for (const auto& batch : batches.all()) {
     AdamStep step = batch.step;
-    const auto next = [this, indices = batch.indices, decay = decay_of(step)] {
-      check_replay(decay_of(step_of(indices[0])) == decay);
-      for (const size_t index : indices) ++kept_[index].steps;
-      return AdamFactors<double>(step_of(indices[0]));
+    const auto next = [this, batch] {
+      const size_t first = batch.indices[0];
+      for (size_t i = 0; i < batch.indices.size(); ++i) {
+        const size_t index = batch.indices[i];
+        const Kept& kept = kept_[index];
+        const AdamTensors& there = batch.tensors[i];
+        const bool is_there = kept.steps > 0 && kept.mean.data_ptr() == there.mean && kept.square.data_ptr() == there.square;
+        check_replay(index, there.parameter, there.gradient,
+                     is_there && kept.steps == kept_[first].steps && decay_of(step_of(index)) == decay_of(batch.step));
+      }
+      for (const size_t index : batch.indices) ++kept_[index].steps;
+      return AdamFactors<double>(step_of(first));
     };
     step.of_step = tandem::cuda::step_value(batch.device, AdamFactors<double>(step), next);
     TANDEM_KERNEL(kernel_context(batch.device), adam, batch.dtype, step, batch.tensors);

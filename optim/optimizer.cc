@@ -65,12 +65,7 @@ void Optimizer::step() {
     updates.push_back({i, parameters_[i], gradient});
   }
   update(updates);
-  for (const Update& done : updates) {
-    autograd::end_in_place("step", done.parameter);
-    if (tandem::cuda::is_capturing(done.parameter.device())) {
-      tandem::cuda::on_replay([parameter = done.parameter] { autograd::end_in_place("step", parameter); });
-    }
-  }
+  for (const Update& done : updates) autograd::end_in_place("step", done.parameter);
 }
 
 void Optimizer::zero_grad() const {
@@ -160,9 +155,11 @@ void Optimizer::refuse_first_in_capture(size_t index) const {
                " takes its first step, which cannot be captured; take one step before");
 }
 
-void Optimizer::check_replay(bool fit) const {
-  TANDEM_CHECK(StateError, fit, name_,
-               ": its options were changed so that they need other kernels than those of the graph; capture another");
+void Optimizer::check_replay(size_t index, const void* parameter, const void* gradient, bool fit) const {
+  const Tensor now = parameters_[index].grad();
+  TANDEM_CHECK(StateError, fit && parameters_[index].data_ptr() == parameter && now.defined() && now.data_ptr() == gradient,
+               describe_parameter(index),
+               ", its gradient, state or options have changed, and the graph's step does not fit; capture another");
 }
 
 Tensor Optimizer::copy_for(size_t index, const Tensor* saved) const {

@@ -79,8 +79,9 @@ class TANDEM_API Optimizer {
   void check_device(size_t index, const char* what, const Tensor& kept) const;
   /// Throws StateError where parameter `index`, which has taken no step, would take its first one in a cuda::Graph.
   void refuse_first_in_capture(size_t index) const;
-  /// Throws StateError unless the options `fit` the kernels of the graph that is about to be replayed.
-  void check_replay(bool fit) const;
+  /// For replays of a cuda::Graph: throws StateError unless parameter `index` and its gradient still are where its kernels find them,
+  /// and what is kept for it, and its options, `fit` too.
+  void check_replay(size_t index, const void* parameter, const void* gradient, bool fit) const;
   /// A copy of what a state holds for parameter `index`, on the parameter's device; undefined for null.
   Tensor copy_for(size_t index, const Tensor* saved) const;
 

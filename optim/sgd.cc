@@ -86,11 +86,18 @@ void SGD::update(const std::vector<Update>& updates) {
   }
   for (const auto& batch : batches.all()) {
     SgdStep step = batch.step;
-    const auto next = [this, step, index = batch.indices[0]] {
-      const SgdStep now = step_of(index);
-      check_replay((now.weight_decay != 0) == (step.weight_decay != 0) && (now.momentum != 0) == (step.momentum != 0) &&
-                   now.nesterov == step.nesterov);
-      return SgdFactors<double>(now);
+    const auto next = [this, batch] {
+      const SgdStep& then = batch.step;
+      for (size_t i = 0; i < batch.indices.size(); ++i) {
+        const size_t index = batch.indices[i];
+        const SgdStep now = step_of(index);
+        const SgdTensors& there = batch.tensors[i];
+        const bool is_there = there.buffer == nullptr || (kept_[index].started && kept_[index].buffer.data_ptr() == there.buffer);
+        check_replay(index, there.parameter, there.gradient,
+                     is_there && (now.weight_decay != 0) == (then.weight_decay != 0) &&
+                         (now.momentum != 0) == (then.momentum != 0) && now.nesterov == then.nesterov);
+      }
+      return SgdFactors<double>(step_of(batch.indices[0]));
     };
     step.of_step = tandem::cuda::step_value(batch.device, SgdFactors<double>(step), next);
     TANDEM_KERNEL(kernel_context(batch.device), sgd, batch.dtype, step, batch.tensors);

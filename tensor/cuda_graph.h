@@ -23,8 +23,8 @@ namespace tandem::inline v0::cuda {
 ///
 /// A replay runs the same kernels on the same memory, in the calling thread's current stream.  What the host changes from step to
 /// step goes along, in a small block of the GPU's memory that a replay writes first: learning rates and other options of optimizers,
-/// their step numbers, positions of random streams, the scale of a GradScaler.  Gradients are in their slots and versions have moved
-/// on as after the function itself; whatever else it did on the host is not done again.
+/// their step numbers, positions of random streams, the scale of a GradScaler.  Gradients are in their slots and versions have
+/// moved on as after the function itself; whatever else it did on the host is not done again.
 ///
 /// The graph keeps the memory that was made and given back meanwhile; a replay overwrites what an earlier one left there, such as the
 /// loss.  Whoever uses it keeps alive the tensors, optimizers, generators and scalers from outside that it works with.
@@ -41,10 +41,11 @@ class TANDEM_API Graph {
   Graph& operator=(const Graph&) = delete;
 
   /// Calls f, recording, and then gives the GPU what was recorded.  Once, else StateError.  What f throws is thrown on, and the GPU
-  /// has done nothing of it then.
+  /// has done nothing of it then; what f has counted on the host stays counted.
   void capture(const std::function<void()>& f);
-  /// Throws StateError where nothing was captured, where an optimizer's options changed so that they need other kernels (weight decay
-  /// from or to 0), and after a replay that threw.
+  /// Throws StateError where nothing was captured; where an optimizer's step does not fit any more, because its options need other
+  /// kernels (weight decay from or to 0), or because a parameter, its gradient or its state is elsewhere (moved, made by another
+  /// backward, loaded); and after a replay that threw.
   void replay();
 
  private:

@@ -110,7 +110,7 @@ __global__ void write_numbers_kernel(const __grid_constant__ Numbers numbers, in
 void write_numbers(const KernelContext& context, std::span<const double> numbers, double* out) {
   for (size_t begin = 0; begin < numbers.size(); begin += kNumbersOfLaunch) {
     const std::span<const double> part = numbers.subspan(begin, std::min<size_t>(kNumbersOfLaunch, numbers.size() - begin));
-    Numbers now;
+    Numbers now = {};
     std::copy(part.begin(), part.end(), now.values);
     launch_kernel(context, write_numbers_kernel, 1, kNumbersOfLaunch, 0, now, static_cast<int>(part.size()), out + begin);
   }

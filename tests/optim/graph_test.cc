@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include <tandem/autograd/leaf.h>
 #include <tandem/optim/adam.h>
 #include <tandem/optim/clip_grad.h>
 #include <tandem/optim/grad_scaler.h>
@@ -275,6 +276,19 @@ TEST(Graph, GradientsAreInTheirSlots) {
   EXPECT_FALSE(w.grad().defined());
   graph.replay();
   EXPECT_EQ(w.grad().to_vector<float>(), (std::vector<float>{4, 4, 4}));
+  // Where a kernel writes into the slot itself.
+  Tensor weight = full({2, 3}, 1, {kFloat32, kGpu});
+  weight.set_requires_grad();
+  linear(ones({4, 3}, {kFloat32, kGpu}), weight).sum().backward();
+  cuda::Graph in_place(kGpu);
+  in_place.capture([&] {
+    weight.zero_grad();
+    linear(ones({4, 3}, {kFloat32, kGpu}), weight).sum().backward();
+  });
+  weight.zero_grad();
+  in_place.replay();
+  EXPECT_EQ(weight.grad().to_vector<float>(), std::vector<float>(6, 4));
+
   w.zero_grad();
   (w * 5).sum().backward();  // a gradient elsewhere
   graph.replay();
@@ -302,6 +316,13 @@ TEST(Graph, VersionsMoveOn) {
   const Tensor squares = (w * w).sum();
   graph.replay();
   EXPECT_NE(error_text<StateError>([&] { squares.backward(); }).find("step"), std::string::npos);
+
+  const Tensor counter = zeros({3}, {kFloat32, kGpu});
+  cuda::Graph counting(kGpu);
+  counting.capture([&] { counter.add_(1); });
+  const Tensor product = (w * counter).sum();
+  counting.replay();
+  EXPECT_NE(error_text<StateError>([&] { product.backward(); }).find("add_"), std::string::npos);
 }
 
 TEST(Graph, WhatCannotBeCapturedSaysSo) {
@@ -373,9 +394,50 @@ TEST(Graph, OptionsThatNeedOtherKernelsAreRefused) {
   EXPECT_EQ(w.to_vector<float>(), (std::vector<float>{1.25, 1.25, 1.25}));
   sgd.set_options(0, {.lr = 0.25, .weight_decay = 0.1});
   EXPECT_EQ(error_text<StateError>([&] { graph.replay(); }),
-            "SGD: its options were changed so that they need other kernels than those of the graph; capture another");
+            "SGD: parameter 0, its gradient, state or options have changed, and the graph's step does not fit; capture another");
   EXPECT_EQ(error_text<StateError>([&] { graph.replay(); }),
             "Graph: an earlier replay threw, when some of what changes from step to step had changed");
+}
+
+// Memory that the graph's kernels know is not the optimizer's any more: a replay would train what nobody sees.
+TEST(Graph, AStepThatIsElsewhereIsRefused) {
+  const std::function<void(Training&)> changes[] = {
+      [](Training& t) { t.optimizer->load_state_dict(t.optimizer->state_dict()); },
+      [](Training& t) {  // a gradient of another backward
+        t.optimizer->zero_grad();
+        cross_entropy(t.forward(t) * 2, t.labels).backward();
+        t.parameters[0].zero_grad();
+      },
+      [](Training& t) { t.optimizer->zero_grad(); },
+      [](Training& t) {  // one parameter's step alone is not taken
+        t.parameters[1].zero_grad();
+        t.optimizer->step();
+        autograd::leaf(t.parameters[1]).mark_filled();
+      }};
+  for (const MakeOptimizer make_optimizer : {&two_groups, &with_momentum}) {
+    for (size_t i = 0; i < std::size(changes); ++i) {
+      if (i == 3 && make_optimizer == &with_momentum) continue;  // which counts no steps
+      Training training = perceptron();
+      training.optimizer = make_optimizer(training);
+      training.prepare(0);
+      training.step();
+      cuda::Graph graph(kGpu);
+      graph.capture([&] { training.optimizer->step(); });
+      graph.replay();
+      changes[i](training);
+      EXPECT_NE(error_text<StateError>([&] { graph.replay(); }).find("the graph's step does not fit"), std::string::npos) << i;
+    }
+  }
+}
+
+TEST(Graph, AGradientWithAnotherPlaceIsRefused) {
+  Tensor w = full({3}, 2, {kFloat32, kGpu});
+  w.set_requires_grad();
+  cuda::Graph graph(kGpu);
+  graph.capture([&] { w.sum().backward(); });
+  autograd::leaf(w).set_slot(zeros({3}, {kFloat32, kGpu}));
+  EXPECT_EQ(error_text<StateError>([&] { graph.replay(); }),
+            "Graph: the gradient of '' has another place than in the graph; capture another");
 }
 
 // What replays touch is nobody else's, although no tensor holds it any more; and goes when the graph goes.
