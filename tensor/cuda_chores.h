@@ -11,6 +11,8 @@ namespace tandem::inline v0::cuda {
 
 void copy_bytes(Device device, void* out, const void* src, int64_t num_bytes);
 void fill(const Tensor& out, Scalar value);
+/// out[i] = begin + i * step, int64, row-major; wraps as unsigned numbers do.
+void fill_range(const Tensor& out, int64_t begin, int64_t step);
 /// At least one of the two is on a GPU.
 void copy(const Tensor& src, const Tensor& out);
 /// Whether kernels of one GPU read and write the other's memory; what allows it is done in the first call.

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include <tandem/tensor/chores.h>
+#include <tandem/tensor/cuda_chores.h>
 
 namespace tandem::inline v0 {
 
@@ -65,15 +66,15 @@ Tensor arange(int64_t begin, int64_t end, int64_t step, Device device) {
   const uint64_t count = distance / stride + (distance % stride != 0);
   TANDEM_CHECK(ShapeError, count <= static_cast<uint64_t>(INT64_MAX / 8), "arange: ", count,
                " elements do not fit memory");
-  // A GPU's is made on the CPU.
-  Tensor result = empty({static_cast<int64_t>(count)}, {kInt64, device.is_cpu() ? device : Device()});
+  const Tensor result = empty({static_cast<int64_t>(count)}, {kInt64, device});
+  if (!device.is_cpu()) {
+    cuda::fill_range(result, begin, step);
+    return result;
+  }
   int64_t* out = result.data<int64_t>();
   uint64_t value = static_cast<uint64_t>(begin);
   for (uint64_t i = 0; i < count; ++i, value += static_cast<uint64_t>(step)) out[i] = static_cast<int64_t>(value);
-  if (device.is_cpu()) return result;
-  const Tensor there = empty(result.shape(), {kInt64, device});
-  chores::copy(result, there);
-  return there;
+  return result;
 }
 
 Tensor tensor(std::initializer_list<double> values) { return from_values<float>(values); }

@@ -49,6 +49,10 @@ void copy_bytes(Device device, void* out, const void* src, int64_t num_bytes) {
 
 void fill(const Tensor& out, Scalar value) { fill_elements(kernel_context(out.device()), out, value); }
 
+void fill_range(const Tensor& out, int64_t begin, int64_t step) {
+  range_elements(kernel_context(out.device()), begin, step, out.num_elements(), out.data<int64_t>());
+}
+
 void copy(const Tensor& src, const Tensor& out) {
   const Device from = src.device(), to = out.device();
   const bool plain = src.dtype() == out.dtype() && src.is_contiguous() && out.is_contiguous();

@@ -43,6 +43,13 @@ struct Fill {
   __device__ void operator()(const int64_t (&at)[1]) const { out[at[0]] = value; }
 };
 
+struct Range {
+  uint64_t begin;
+  uint64_t step;
+  int64_t* out;
+  __device__ void operator()(int64_t i) const { out[i] = static_cast<int64_t>(begin + static_cast<uint64_t>(i) * step); }
+};
+
 template <class To, class From>
 struct Copy {
   To* out;
@@ -122,6 +129,10 @@ void fill_elements(const KernelContext& context, const Tensor& out, Scalar value
         value.dtype() == kFloat64 ? chores::convert<T>(value.to_double()) : chores::convert<T>(value.to_int());
     for_each_element(context, elements_of<1>({&out}), Fill<T>{data_as<T>(out), element});
   });
+}
+
+void range_elements(const KernelContext& context, int64_t begin, int64_t step, int64_t n, int64_t* out) {
+  for_each_index(context, n, Range{static_cast<uint64_t>(begin), static_cast<uint64_t>(step), out});
 }
 
 void copy_elements(const KernelContext& context, const Tensor& src, const Tensor& out) {

@@ -11,6 +11,8 @@ namespace tandem::inline v0::cuda {
 
 /// All on the context's device.
 void fill_elements(const KernelContext& context, const Tensor& out, Scalar value);
+/// out[i] = begin + i * step of n.
+void range_elements(const KernelContext& context, int64_t begin, int64_t step, int64_t n, int64_t* out);
 /// Any strides and dtypes.
 void copy_elements(const KernelContext& context, const Tensor& src, const Tensor& out);
 void add_elements(const KernelContext& context, const Tensor& src, const Tensor& out);

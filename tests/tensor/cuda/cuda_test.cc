@@ -1,6 +1,8 @@
 #include <tandem/tensor/cuda.h>
 
+#include <array>
 #include <cmath>
+#include <cstdint>
 #include <functional>
 #include <thread>
 
@@ -218,6 +220,13 @@ TEST(TwoGpus, WhatOneReadsOfTheOtherIsWrittenBeforeAndKeptUntilThen) {
   check_order(kFloat32, copy);
   check_order(kFloat64, copy);  // by a kernel
   check_order(kFloat32, [](const Tensor& x, const Tensor& y) { chores::sum(std::vector{x}, y); });
+}
+
+TEST(Cuda, ARangeIsMadeThere) {
+  for (const auto& [begin, end, step] : std::vector<std::array<int64_t, 3>>{
+           {0, 0, 1}, {0, 1, 1}, {0, 70001, 1}, {-7, 90, 3}, {5, -6, -2}, {INT64_MAX - 4, INT64_MAX, 3}, {INT64_MIN, INT64_MAX, INT64_MAX}}) {
+    EXPECT_TRUE(chores::bytes_equal(moved(arange(begin, end, step, kGpu), Device()), arange(begin, end, step))) << begin << " " << step;
+  }
 }
 
 TEST(TwoGpus, AGuardHasAStreamForEach) {
