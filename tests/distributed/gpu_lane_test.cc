@@ -264,6 +264,17 @@ TEST(GpuLane, ADeadlineIsHeardOnceAndEndsTheWork) {
   });
 }
 
+TEST(GpuLane, WhatACallHasToldTheGpuDoesNotTellAgain) {
+  run_with_an_absent_rank([](Rank& r, GpuWork&) {
+    const auto late = r.all_reduce(r.ones(), 300ms);
+    late->join();
+    EXPECT_THAT(r.told->first(), HasSubstr("by its deadline"));
+    std::this_thread::sleep_for(300ms);  // the lane is aborted after it has told
+    EXPECT_THAT(error_text<CommError>([&] { late->join(); }), HasSubstr("by its deadline"));
+    EXPECT_NO_THROW(cuda::synchronize(r.device));
+  });
+}
+
 // Until all ranks have started a collective, who launched it looks at deadlines.
 TEST(GpuLane, TheTimeCountsFromWhereAllHaveStarted) {
   run_with_an_absent_rank([](Rank& r, GpuWork&) {
