@@ -9,6 +9,7 @@
 #include <tandem/autograd/graph_task.h>
 #include <tandem/base/trace.h>
 #include <tandem/tensor/chores.h>
+#include <tandem/tensor/cuda_capture.h>
 #include <tandem/tensor/factories.h>
 
 namespace tandem::inline v0::autograd {
@@ -148,6 +149,7 @@ void GraphTask::meet(const Edge& edge) {
       leaf.task_ = this;
       leaf.edges_total_ = leaf.edges_left_ = 0;
       leaf.contributed_ = false;
+      leaf.was_filled_ = leaf.filled_;
       leaves_.push_back(edge.leaf);
     }
     ++leaf.edges_total_;
@@ -314,7 +316,12 @@ Tensor Tensor::grad() const {
 
 void Tensor::zero_grad() const {
   const TensorImpl& self = impl();
-  if (!self.has_node && self.autograd) static_cast<autograd::Leaf&>(*self.autograd).mark_empty();
+  if (self.has_node) return;
+  if (self.autograd) {
+    static_cast<autograd::Leaf&>(*self.autograd).mark_empty();
+  } else if (self.requires_grad && cuda::is_capturing(device())) {
+    autograd::leaf(*this).mark_empty();  // a replay that comes here may find a gradient
+  }
 }
 
 void Tensor::backward(const Tensor& gradient, bool retain_graph, bool create_graph) const {

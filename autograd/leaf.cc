@@ -103,17 +103,29 @@ void Leaf::accumulate_with_graph(const Tensor& gradient) {
   filled_ = true;
 }
 
+void Leaf::mark_empty() {
+  filled_ = false;
+  if (cuda::is_capturing(device_)) {
+    cuda::on_replay([self = RefPtr<Leaf>(this)] { self->filled_ = false; });
+  }
+}
+
 void Leaf::follow_replays() {
   if (!cuda::is_capturing(device_)) return;
-  cuda::on_replay([self = RefPtr<Leaf>(this), slot = slot_, foreign = foreign_slot_, shared = shared_slot_] {
-    const bool is_mine = self->device_ == slot.device() && self->foreign_slot_ == foreign;
-    TANDEM_CHECK(StateError, is_mine && (!foreign || self->slot_.is_same(slot)), "Graph: the gradient of '", self->name,
-                 "' has another place than in the graph; capture another");
+  const auto replay = [self = RefPtr<Leaf>(this), slot = slot_, foreign = foreign_slot_, shared = shared_slot_, filled = was_filled_] {
+    // Whether kernels overwrite or add, and where, is the graph's.
+    const bool same_place = self->device_ == slot.device() && self->foreign_slot_ == foreign &&
+                            ((!filled && !foreign) || self->slot_.is_same(slot));
+    TANDEM_CHECK(StateError, same_place && self->filled_ == filled, "Graph: the gradient of '", self->name, "' is ",
+                 self->filled_ ? "filled" : "empty", same_place ? "" : ", and elsewhere", "; where the graph was captured it was ",
+                 filled ? "filled" : "empty", "; call zero_grad as there, or capture another");
     self->slot_ = slot;
     self->shared_slot_ = shared;
     self->filled_ = true;
     slot.storage()->bump_version("backward");
-  });
+  };
+  cuda::on_replay(replay);
+  cuda::on_failed_capture([self = RefPtr<Leaf>(this), filled = was_filled_] { self->filled_ = filled; });
 }
 
 void Leaf::run_hooks() {

@@ -33,7 +33,7 @@ class TANDEM_API Leaf : public RefCounted {
   Tensor grad() const { return filled_ ? slot_ : Tensor(); }
   /// The slot, filled or not; made if there is none.
   const Tensor& slot();
-  void mark_empty() { filled_ = false; }
+  void mark_empty();
   void mark_filled() { filled_ = true; }
   /// Uses `slot` from now on, moving the present gradient into it; an undefined one gives the memory up again, keeping
   /// the gradient in memory of its own.  Throws ShapeError, DTypeError or DeviceError where `slot` does not match, and
@@ -55,7 +55,7 @@ class TANDEM_API Leaf : public RefCounted {
   /// Adds a contribution: overwrites an empty slot, or takes `gradient` over as the slot where nobody else holds it.
   void accumulate(Tensor gradient);
   void accumulate_with_graph(const Tensor& gradient);
-  /// In a cuda::Graph: each replay leaves the gradient in this slot.
+  /// In a cuda::Graph: each replay leaves the gradient in this slot, which must be as it was when this backward met the leaf.
   void follow_replays();
   void run_hooks();
   /// Makes the slot writable: replaces one that create_graph left, which others may hold, by a copy.
@@ -75,6 +75,7 @@ class TANDEM_API Leaf : public RefCounted {
   int32_t edges_total_ = 0;   ///< edges into this leaf from the part of the graph that is differentiated
   int32_t edges_left_ = 0;    ///< of those, how many have not delivered yet
   bool contributed_ = false;  ///< whether any of them delivered a gradient
+  bool was_filled_ = false;   ///< before any of them did
   int32_t capture_ = -1;      ///< position among grad()'s inputs, if one of them
 };
 

@@ -147,7 +147,7 @@ void end_in_place(const char* op, const Tensor& self) {
   TensorImpl& impl = self.impl();
   impl.storage->bump_version(op);
   impl.history_version = impl.storage->version();
-  if (cuda::is_capturing(self.device())) {
+  if (cuda::is_capturing(self.device()) && !cuda::is_of_capture(self)) {
     cuda::on_replay([op, self] { end_in_place(op, self); });
   }
 }

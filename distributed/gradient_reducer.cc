@@ -25,6 +25,7 @@
 #include <tandem/tensor/chores.h>
 #include <tandem/tensor/cuda.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/cuda_capture.h>
 #include <tandem/tensor/gpu_trace_clock.h>
 
 namespace tandem::inline v0::distributed {
@@ -190,6 +191,7 @@ void GradientReducer::Impl::broadcast_values(const NamedTensors& tensors) {
 }
 
 void GradientReducer::Impl::begin() {
+  cuda::refuse_in_capture("the exchange of gradients");
   // If backward fails before its end, nobody will finish: tell the others, who wait for this rank's buckets.
   struct Ending {
     Impl* impl;

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include <tandem/base/rank_context.h>
 #include <tandem/ops/common.h>
 #include <tandem/ops/random_kernels.h>
 #include <tandem/tensor/cuda_capture.h>
@@ -18,7 +19,9 @@ namespace {
 PhiloxState reserve(Generator* given, Device device, int64_t words) {
   Generator& generator = given != nullptr ? *given : default_generator(device);
   PhiloxState state = generator.reserve(words);
-  state.of_step = cuda::step_value(device, state, [&generator, words] { return generator.reserve(words); });
+  // The calling rank's own generators live as long as its slot does.
+  const auto keeps = given != nullptr ? nullptr : RankContext::current().tensor_slot;
+  state.of_step = cuda::step_value(device, state, [&generator, words, keeps] { return generator.reserve(words); });
   return state;
 }
 
@@ -164,12 +167,14 @@ Tensor masked(const Tensor& x, PhiloxState state, double p) {
 
   struct DropoutNode : Node {
     PhiloxState state;
+    Tensor block;  // where state.of_step is
     double p = 0;
 
     TensorList backward(BackwardContext& context) override { return {masked(context.grad(), state, p)}; }
   };
   if (auto* node = autograd::record<DropoutNode>("dropout", out, x)) {
     node->state = state;
+    node->block = cuda::step_block(x.device());
     node->p = p;
   }
   return out;

@@ -28,7 +28,7 @@ void GradScaler::backward(const Tensor& loss) const {
   if (tandem::cuda::is_capturing(device)) {  // each replay copies its own scale over the captured one
     const auto write = [this](void* bytes) { std::memcpy(bytes, &scale_, sizeof(scale_)); };
     const Tensor of_step = tandem::cuda::add_step_bytes(&scale_, sizeof(scale_), write);
-    chores::copy(make_view(of_step.storage(), kFloat64, loss.shape(), loss.strides(), of_step.impl().offset), seed);
+    chores::copy(make_view(of_step.storage(), kFloat64, loss.shape(), Shape(static_cast<size_t>(loss.dim()), 0), of_step.impl().offset), seed);
   }
   loss.backward(seed);
 }

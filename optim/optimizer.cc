@@ -60,7 +60,10 @@ void Optimizer::step() {
   updates.reserve(parameters_.size());
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const Tensor gradient = gradient_of(parameters_[i]);
-    if (!gradient.defined()) continue;
+    if (!gradient.defined()) {
+      refuse_in_replays(i);
+      continue;
+    }
     prepare(i);
     updates.push_back({i, parameters_[i], gradient});
   }
@@ -150,13 +153,21 @@ void Optimizer::check_device(size_t index, const char* what, const Tensor& kept)
                ", its ", what, " on ", kept.device(), "; make the optimizer after moving the model");
 }
 
+void Optimizer::refuse_in_replays(size_t index) const {
+  if (!tandem::cuda::is_capturing(parameters_[index].device())) return;
+  tandem::cuda::on_replay([this, index] {
+    TANDEM_CHECK(StateError, !gradient_of(parameters_[index]).defined(), describe_parameter(index),
+                 " has a gradient, which it had not where the graph was captured; capture another");
+  });
+}
+
 void Optimizer::refuse_first_in_capture(size_t index) const {
-  TANDEM_CHECK(StateError, !cuda::is_capturing(parameters_[index].device()), describe_parameter(index),
+  TANDEM_CHECK(StateError, !tandem::cuda::is_capturing(parameters_[index].device()), describe_parameter(index),
                " takes its first step, which cannot be captured; take one step before");
 }
 
 void Optimizer::check_replay(size_t index, const void* parameter, const void* gradient, bool fit) const {
-  const Tensor now = parameters_[index].grad();
+  const Tensor now = gradient_of(parameters_[index]);
   TANDEM_CHECK(StateError, fit && parameters_[index].data_ptr() == parameter && now.defined() && now.data_ptr() == gradient,
                describe_parameter(index),
                ", its gradient, state or options have changed, and the graph's step does not fit; capture another");

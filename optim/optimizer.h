@@ -104,6 +104,9 @@ class TANDEM_API Optimizer {
   virtual std::function<void()> prepare_load(StateReader& reader) = 0;
 
  private:
+  /// In a cuda::Graph: replays throw StateError where parameter `index`, which has no gradient now, has one.
+  void refuse_in_replays(size_t index) const;
+
   const char* name_;
   std::vector<Tensor> parameters_;
   std::vector<size_t> group_ends_;  ///< index behind the last parameter of each group

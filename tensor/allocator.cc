@@ -209,6 +209,11 @@ class DeviceMemory {
     size_t num_blocks = 0;   // in use or free
   };
 
+  bool is_captured_here() {
+    std::lock_guard guard(lock_);
+    return std::any_of(graphs_.begin(), graphs_.end(),
+                       [](const cuda::GraphMemory* graph) { return graph->capturing == std::this_thread::get_id(); });
+  }
   bool is_of_graph(const Free& block) const {
     return std::any_of(graphs_.begin(), graphs_.end(), [&](const cuda::GraphMemory* graph) { return graph->queue == block.queue; });
   }
@@ -222,7 +227,10 @@ class DeviceMemory {
   void* obtain(Device device, int64_t num_bytes, int index) {
     const int64_t size = class_bytes(index);
     for (const bool last_try : {false, true}) {
-      if (last_try) empty_cache(device);
+      if (last_try) {
+        if (is_captured_here()) break;  // a captured stream allows no wait, and giving memory back to the driver is one
+        empty_cache(device);
+      }
       {
         std::lock_guard guard(lock_);
         if (!fits(stats_.reserved + size)) continue;

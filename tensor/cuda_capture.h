@@ -5,6 +5,7 @@
 #include <cstring>
 #include <functional>
 #include <type_traits>
+#include <utility>
 
 #include <tandem/base/macros.h>
 #include <tandem/tensor/device.h>
@@ -18,6 +19,12 @@ TANDEM_API bool is_capturing(Device device);
 TANDEM_API void refuse_in_capture(const char* what);
 /// Each replay of the graph that is being captured calls f before it starts, in the order of these calls.
 TANDEM_API void on_replay(std::function<void()> f);
+/// f is called if the capture fails: the GPU has not done what it was given.
+TANDEM_API void on_failed_capture(std::function<void()> f);
+/// Whether the calling thread captures a graph and the tensor's memory was made in it.
+TANDEM_API bool is_of_capture(const Tensor& tensor);
+/// The memory of what add_step_bytes returns, for whoever may read it after the graph; undefined where `device` is not captured.
+TANDEM_API Tensor step_block(Device device);
 /// Room in the block that replays write first, as float64 [num_bytes / 8]: the bytes at `now` until then, afterwards what make(bytes)
 /// has left, called as on_replay says.  num_bytes is a multiple of 8.
 TANDEM_API Tensor add_step_bytes(const void* now, size_t num_bytes, std::function<void(void* bytes)> make);

@@ -16,8 +16,8 @@ namespace tandem::inline v0::cuda {
 ///     cuda::Graph graph(device);
 ///     graph.capture([&] { loss = train(x, labels); });  // does what train does
 ///     while (next(batch)) {
-///       x.copy_(batch.x);
-///       labels.copy_(batch.labels);
+///       x.copy_(batch.x.to(device));
+///       labels.copy_(batch.labels.to(device));
 ///       graph.replay();                                 // does it again, with what x and labels hold now
 ///     }
 ///
@@ -41,11 +41,13 @@ class TANDEM_API Graph {
   Graph& operator=(const Graph&) = delete;
 
   /// Calls f, recording, and then gives the GPU what was recorded.  Once, else StateError.  What f throws is thrown on, and the GPU
-  /// has done nothing of it then; what f has counted on the host stays counted.
+  /// has done nothing of it then: gradients are as before, tensors that f made hold nothing, what f has counted on the host stays
+  /// counted.
   void capture(const std::function<void()>& f);
   /// Throws StateError where nothing was captured; where an optimizer's step does not fit any more, because its options need other
   /// kernels (weight decay from or to 0), or because a parameter, its gradient or its state is elsewhere (moved, made by another
-  /// backward, loaded); and after a replay that threw.
+  /// backward, loaded) or there is one more or less (frozen); where gradients are filled that were empty when a captured backward
+  /// began, or the other way round; and after a replay that threw.
   void replay();
 
  private:

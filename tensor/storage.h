@@ -29,6 +29,9 @@ class TANDEM_API Storage : public RefCounted {
   int64_t num_bytes() const { return num_bytes_; }
   Device device() const { return device_; }
 
+  /// The stream in whose order the memory is used (Block); 0 for a CPU's, and for foreign memory.
+  uint64_t queue() const { return parent_ ? parent_->queue() : block_.queue; }
+
   /// Times the contents were changed in place.
   uint32_t version() const { return version_.load(std::memory_order_relaxed); }
   /// Notes a change by the operation `op` (a string literal).

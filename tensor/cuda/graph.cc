@@ -28,6 +28,7 @@ struct Recorded {
   Tensor block;                                      ///< [kMostNumbers] float64 of the GPU's memory
   std::vector<double> numbers;                       ///< what a replay writes there
   std::vector<std::function<void()>> before_replay;  ///< what makes them, among others
+  std::vector<std::function<void()>> at_failure;     ///< of the capture
 };
 
 Recorded* recorded_now() { return static_cast<Recorded*>(RankContext::current().open_streams.capture); }
@@ -35,7 +36,7 @@ Recorded* recorded_now() { return static_cast<Recorded*>(RankContext::current().
 }  // namespace
 
 struct Graph::Impl {
-  explicit Impl(Device device) : stream(device), memory(device, stream.number()), recorded{device, stream.number(), {}, {}, {}} {}
+  explicit Impl(Device device) : stream(device), memory(device, stream.number()), recorded{device, stream.number(), {}, {}, {}, {}} {}
   ~Impl() {
     if (launched_on) cudaStreamSynchronize(static_cast<cudaStream_t>(launched_on->handle()));  // what fails is told elsewhere
     if (graph != nullptr) cudaGraphExecDestroy(graph);
@@ -79,12 +80,15 @@ void Graph::Impl::record(const std::function<void()>& f) {
     if (capture != nullptr) end();
     if (made != nullptr) cudaGraphDestroy(made);
     static_cast<void>(cudaGetLastError());
+    for (auto undo = recorded.at_failure.rbegin(); undo != recorded.at_failure.rend(); ++undo) (*undo)();
     recorded.numbers.clear();
     recorded.before_replay.clear();
+    recorded.at_failure.clear();
     memory.release();
     throw;
   }
   cudaGraphDestroy(made);
+  recorded.at_failure.clear();
 }
 
 void Graph::Impl::launch() {
@@ -140,6 +144,15 @@ void refuse_other_stream(Device device, uint64_t queue) {
 }
 
 void on_replay(std::function<void()> f) { recorded_now()->before_replay.push_back(std::move(f)); }
+
+void on_failed_capture(std::function<void()> f) { recorded_now()->at_failure.push_back(std::move(f)); }
+
+bool is_of_capture(const Tensor& tensor) {
+  const Recorded* const recorded = recorded_now();
+  return recorded != nullptr && tensor.storage()->queue() == recorded->queue;
+}
+
+Tensor step_block(Device device) { return is_capturing(device) ? recorded_now()->block : Tensor(); }
 
 Tensor add_step_bytes(const void* now, size_t num_bytes, std::function<void(void* bytes)> make) {
   Recorded& recorded = *recorded_now();

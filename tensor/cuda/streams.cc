@@ -45,6 +45,7 @@ void Stream::synchronize() const {
 }
 
 bool Stream::is_idle() const {
+  refuse_in_capture("asking whether a stream is done");
   const cudaError_t status = cudaStreamQuery(impl_->stream);
   if (status == cudaErrorNotReady) return false;
   check(status, "cudaStreamQuery");
@@ -137,7 +138,10 @@ bool Event::is_completed() const {
   return true;
 }
 
-void Event::synchronize() const { TANDEM_CUDA_CHECK(cudaEventSynchronize(impl_->event)); }
+void Event::synchronize() const {
+  refuse_in_capture("waiting for an event");
+  TANDEM_CUDA_CHECK(cudaEventSynchronize(impl_->event));
+}
 
 double Event::milliseconds_since(const Event& earlier) const {
   float milliseconds = 0;

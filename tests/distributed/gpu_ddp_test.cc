@@ -22,6 +22,7 @@
 #include <tandem/distributed/gather_trace.h>
 #include <tandem/distributed/launch.h>
 #include <tandem/tensor/cuda.h>
+#include <tandem/tensor/cuda_graph.h>
 #include <tandem/tests/distributed/gpu_of_rank.h>
 #include <tandem/tests/distributed/hooked_parameters.h>
 #include <tandem/tests/distributed/small_net.h>
@@ -120,6 +121,23 @@ class Twice final : public GradientHook {
   }
   std::atomic<int> came_back{0};
 };
+
+// Before anything is exchanged, so that the group goes on.
+TEST(GpuDdp, AStepInAGraphIsRefused) {
+  run_threads(gpus(2), [](Context& context) {
+    const HookedParameters p({{40, 4}, {50, 3}}, kFloat32, context.device());
+    GradientReducer reducer(many_modules(p), {}, context.group(), {.buckets = kTiny});
+    std::vector<Tensor> gradients;
+    for (size_t i = 0; i < 2; ++i) gradients.push_back(p.gradient(i, context.rank(), 0).to(context.device()));
+    p.backward(gradients);
+    const std::vector<float> usual = p[0].grad().to_vector<float>();
+    cuda::Graph graph(context.device());
+    EXPECT_EQ(error_text<StateError>([&] { graph.capture([&] { p.backward(gradients); }); }),
+              "Graph: the exchange of gradients cannot be captured; do it before or after");
+    p.backward(gradients);
+    EXPECT_EQ(p[0].grad().to_vector<float>(), usual);
+  });
+}
 
 // What the GPU may still read is kept to the end of the step, and no longer where the step has no end.
 TEST(GpuDdp, AFailedStepKeepsNothing) {

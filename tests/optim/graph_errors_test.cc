@@ -1,0 +1,214 @@
+// cuda::Graph: what cannot be captured, and replays that do not fit any more.
+#include <tandem/tensor/cuda_graph.h>
+
+#include <functional>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tandem/autograd/leaf.h>
+#include <tandem/base/error.h>
+#include <tandem/ops/elementwise.h>
+#include <tandem/ops/loss.h>
+#include <tandem/ops/reduce.h>
+#include <tandem/optim/adam.h>
+#include <tandem/optim/sgd.h>
+#include <tandem/tensor/allocator.h>
+#include <tandem/tensor/cuda.h>
+#include <tandem/tensor/factories.h>
+#include <tandem/tests/optim/captured_training.h>
+#include <tandem/tests/support/error_text.h>
+
+namespace tandem::testing {
+namespace {
+
+TEST(Graph, WhatCannotBeCapturedSaysSo) {
+  const Tensor x = full({4}, 2, {kFloat32, kGpu}), y = full({4}, 1, {kFloat32, kGpu});
+  const auto refused = [&](const std::function<void()>& f) {
+    cuda::Graph graph(kGpu);
+    const std::string text = error_text<StateError>([&] {
+      graph.capture([&] {
+        y.add_(x);
+        f();
+      });
+    });
+    graph.capture([&] { y.add_(x); });  // the same object, and the GPU has done nothing of the first
+    return text;
+  };
+  const std::string copy = "Graph: a copy between the CPU and a GPU (item, to, printing) cannot be captured; do it before or after";
+  EXPECT_EQ(refused([&] { static_cast<void>(y.sum().item()); }), copy);
+  EXPECT_EQ(refused([&] { static_cast<void>(y.to(Device())); }), copy);
+  EXPECT_EQ(refused([&] { static_cast<void>(ones({4}).to(kGpu)); }), copy);
+  EXPECT_EQ(refused([&] { cuda::synchronize(kGpu); }),
+            "Graph: waiting for a stream (item, printing, synchronize) cannot be captured; do it before or after");
+  EXPECT_EQ(refused([&] { cuda::Event(kGpu).record(cuda::current_stream(kGpu)); }),
+            "Graph: an event cannot be captured; do it before or after");
+  EXPECT_EQ(refused([&] {
+              const cuda::StreamGuard guard{cuda::Stream(kGpu)};
+              y.add_(x);
+            }),
+            "Graph: another stream cannot be captured; leave the StreamGuard out");
+  cuda::Graph other(kGpu);
+  EXPECT_EQ(refused([&] { other.capture([] {}); }), "Graph: another graph cannot be captured; do it before or after");
+  other.capture([] {});
+  EXPECT_EQ(refused([&] { other.replay(); }), "Graph: a replay cannot be captured; do it before or after");
+  EXPECT_EQ(error_text<StateError>([&] { other.capture([] {}); }), "Graph: this one has captured already; make another");
+  EXPECT_EQ(error_text<StateError>([] { cuda::Graph(kGpu).replay(); }), "Graph: nothing was captured");
+  EXPECT_EQ(y.to_vector<float>(), (std::vector<float>{17, 17, 17, 17}));  // eight captures that went well
+}
+
+TEST(TwoGpus, AGraphOfOneRefusesTheOther) {
+  cuda::Graph graph(kGpu);
+  EXPECT_EQ(error_text<StateError>([&] { graph.capture([] { static_cast<void>(zeros({3}, {kFloat32, Device("cuda:1")})); }); }),
+            "Graph: cuda:1 cannot be used while a graph of cuda:0 is captured");
+}
+
+TEST(Graph, AFirstStepIsRefused) {
+  Tensor w = full({3}, 2, {kFloat32, kGpu});
+  w.set_requires_grad();
+  w.sum().backward();
+  optim::AdamW adamw({w});
+  optim::SGD momentum({w}, {.lr = 0.1, .momentum = 0.9});
+  optim::SGD plain({w}, {.lr = 0.5});
+  cuda::Graph graph(kGpu);
+  EXPECT_EQ(error_text<StateError>([&] { graph.capture([&] { adamw.step(); }); }),
+            "AdamW: parameter 0 takes its first step, which cannot be captured; take one step before");
+  EXPECT_EQ(error_text<StateError>([&] { graph.capture([&] { momentum.step(); }); }),
+            "SGD: parameter 0 takes its first step, which cannot be captured; take one step before");
+  graph.capture([&] { plain.step(); });  // keeps nothing
+  EXPECT_EQ(w.to_vector<float>(), (std::vector<float>{1.5, 1.5, 1.5}));
+}
+
+TEST(Graph, OptionsThatNeedOtherKernelsAreRefused) {
+  Tensor w = full({3}, 2, {kFloat32, kGpu});
+  w.set_requires_grad();
+  w.sum().backward();
+  optim::SGD sgd({w}, {.lr = 0.5});
+  cuda::Graph graph(kGpu);
+  graph.capture([&] { sgd.step(); });
+  sgd.set_options(0, {.lr = 0.25});
+  graph.replay();
+  EXPECT_EQ(w.to_vector<float>(), (std::vector<float>{1.25, 1.25, 1.25}));
+  sgd.set_options(0, {.lr = 0.25, .weight_decay = 0.1});
+  EXPECT_EQ(error_text<StateError>([&] { graph.replay(); }),
+            "SGD: parameter 0, its gradient, state or options have changed, and the graph's step does not fit; capture another");
+  EXPECT_EQ(error_text<StateError>([&] { graph.replay(); }),
+            "Graph: an earlier replay threw, when some of what changes from step to step had changed");
+}
+
+// Memory that the graph's kernels know is not the optimizer's any more: a replay would train what nobody sees.
+TEST(Graph, AStepThatIsElsewhereIsRefused) {
+  const std::function<void(Training&)> changes[] = {
+      [](Training& t) { t.optimizer->load_state_dict(t.optimizer->state_dict()); },
+      [](Training& t) {  // a gradient of another backward
+        t.optimizer->zero_grad();
+        cross_entropy(t.forward(t) * 2, t.labels).backward();
+        t.parameters[0].zero_grad();
+      },
+      [](Training& t) { t.optimizer->zero_grad(); },
+      [](Training& t) {  // one parameter's step alone is not taken
+        t.parameters[1].zero_grad();
+        t.optimizer->step();
+        autograd::leaf(t.parameters[1]).mark_filled();
+      }};
+  for (const MakeOptimizer make_optimizer : {&two_groups, &with_momentum}) {
+    for (size_t i = 0; i < std::size(changes); ++i) {
+      if (i == 3 && make_optimizer == &with_momentum) continue;  // which counts no steps
+      Training training = perceptron();
+      training.optimizer = make_optimizer(training);
+      training.prepare(0);
+      training.step();
+      cuda::Graph graph(kGpu);
+      graph.capture([&] { training.optimizer->step(); });
+      graph.replay();
+      changes[i](training);
+      EXPECT_NE(error_text<StateError>([&] { graph.replay(); }).find("the graph's step does not fit"), std::string::npos) << i;
+    }
+  }
+}
+
+TEST(Graph, AGradientWithAnotherPlaceIsRefused) {
+  Tensor w = full({3}, 2, {kFloat32, kGpu});
+  w.set_requires_grad();
+  cuda::Graph graph(kGpu);
+  graph.capture([&] { w.sum().backward(); });
+  autograd::leaf(w).set_slot(zeros({3}, {kFloat32, kGpu}));
+  EXPECT_EQ(error_text<StateError>([&] { graph.replay(); }),
+            "Graph: the gradient of '' is filled, and elsewhere; where the graph was captured it was empty; call zero_grad as there, or "
+            "capture another");
+}
+
+// Whether a backward overwrites or adds is the graph's for good.
+TEST(Graph, GradientsThatAreFilledWhereTheyWereEmptyAreRefused) {
+  Tensor w = full({3}, 2, {kFloat32, kGpu});
+  w.set_requires_grad();
+  cuda::Graph overwriting(kGpu);
+  overwriting.capture([&] { (w * w).sum().backward(); });
+  EXPECT_EQ(error_text<StateError>([&] { overwriting.replay(); }),
+            "Graph: the gradient of '' is filled; where the graph was captured it was empty; call zero_grad as there, or capture another");
+  cuda::Graph adding(kGpu);
+  adding.capture([&] { (w * w).sum().backward(); });
+  w.zero_grad();
+  EXPECT_EQ(error_text<StateError>([&] { adding.replay(); }),
+            "Graph: the gradient of '' is empty; where the graph was captured it was filled; call zero_grad as there, or capture another");
+}
+
+TEST(Graph, AFailedCaptureLeavesGradientsAsTheyWere) {
+  Tensor w = full({3}, 2, {kFloat32, kGpu});
+  w.set_requires_grad();
+  const auto fail = [&] {
+    cuda::Graph graph(kGpu);
+    EXPECT_NE(error_text<StateError>([&] {
+                graph.capture([&] {
+                  (w * w).sum().backward();
+                  cuda::synchronize(kGpu);
+                });
+              }),
+              "");
+  };
+  fail();
+  EXPECT_FALSE(w.grad().defined());
+  (w * w).sum().backward();
+  fail();
+  EXPECT_EQ(w.grad().to_vector<float>(), (std::vector<float>{4, 4, 4}));
+}
+
+// A step takes the parameters that it took.
+TEST(Graph, WhoIsTrainedStays) {
+  Tensor a = full({3}, 2, {kFloat32, kGpu}), b = full({3}, 2, {kFloat32, kGpu});
+  a.set_requires_grad();
+  b.set_requires_grad();
+  optim::SGD sgd({a, b}, {.lr = 0.5});
+  a.sum().backward();
+  {
+    cuda::Graph graph(kGpu);
+    graph.capture([&] { sgd.step(); });
+    graph.replay();
+    b.sum().backward();
+    EXPECT_EQ(error_text<StateError>([&] { graph.replay(); }),
+              "SGD: parameter 1 has a gradient, which it had not where the graph was captured; capture another");
+  }
+  cuda::Graph graph(kGpu);
+  graph.capture([&] { sgd.step(); });
+  a.set_requires_grad(false);
+  a.zero_grad();
+  EXPECT_EQ(error_text<StateError>([&] { graph.replay(); }),
+            "SGD: parameter 0, its gradient, state or options have changed, and the graph's step does not fit; capture another");
+}
+
+TEST(Graph, NoMemoryInACaptureIsAnErrorOfIt) {
+  const Tensor x = ones({1000}, {kFloat32, kGpu});
+  set_memory_limit(kGpu, memory_stats(kGpu).reserved + (1 << 20));
+  {
+    cuda::Graph graph(kGpu);
+    EXPECT_NE(error_text<OutOfMemory>([&] { graph.capture([&] { static_cast<void>(zeros({1 << 22}, {kFloat32, kGpu})); }); }), "");
+    graph.capture([&] { x.add_(1); });
+  }
+  set_memory_limit(kGpu, 0);
+  EXPECT_EQ(x.to_vector<float>(), std::vector<float>(1000, 2));
+}
+
+}  // namespace
+}  // namespace tandem::testing
