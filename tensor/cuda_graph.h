@@ -41,8 +41,8 @@ class TANDEM_API Graph {
   Graph& operator=(const Graph&) = delete;
 
   /// Calls f, recording, and then gives the GPU what was recorded.  Once, else StateError.  What f throws is thrown on, and the GPU
-  /// has done nothing of it then: gradients are as before, tensors that f made hold nothing, what f has counted on the host stays
-  /// counted.
+  /// has done nothing of it then: gradients that f would have made are empty, those it would have added to as before, other tensors
+  /// of f hold nothing, and what f has counted on the host stays counted.
   void capture(const std::function<void()>& f);
   /// Throws StateError where nothing was captured; where an optimizer's step does not fit any more, because its options need other
   /// kernels (weight decay from or to 0), or because a parameter, its gradient or its state is elsewhere (moved, made by another
