@@ -186,6 +186,8 @@ inline void fail_in_the_middle(Context& context, const std::vector<std::string>&
       .store = context.store(), .rank = context.rank(), .world_size = kFailingWorld, .name = "torn"};
   VictimMemory memory;
   std::unique_ptr<Backend> backend = make(options);
+  store.add("joined", 1);  // who has not yet would hear of the failure there
+  while (context.rank() == kVictim && store.add("joined", 0) < kFailingWorld) usleep(1000);
   if (context.rank() == kVictim && how != "disagrees" && how != "mixes_devices") {
     store.set("pid", std::to_string(getpid()));
     call_partly(*backend, operation, moves, memory);
