@@ -10,6 +10,7 @@
 
 #include <tandem/autograd/leaf.h>
 #include <tandem/base/error.h>
+#include <tandem/nn/layers.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/loss.h>
 #include <tandem/ops/reduce.h>
@@ -138,6 +139,30 @@ TEST(Graph, AGradientWithAnotherPlaceIsRefused) {
   EXPECT_EQ(error_text<StateError>([&] { graph.replay(); }),
             "Graph: the gradient of '' is filled, and elsewhere; where the graph was captured it was empty; call zero_grad as there, or "
             "capture another");
+  cuda::Graph adding(kGpu);
+  adding.capture([&] { w.sum().backward(); });
+  autograd::leaf(w).set_slot({});  // keeps the gradient, in memory of its own
+  EXPECT_EQ(error_text<StateError>([&] { adding.replay(); }),
+            "Graph: the gradient of '' is filled, and elsewhere; where the graph was captured it was filled; call zero_grad as there, or "
+            "capture another");
+}
+
+TEST(Graph, AModelThatWasMovedIsRefused) {
+  nn::Linear model(3, 2);
+  model.to(kGpu);
+  optim::SGD sgd(model.parameters(), {.lr = 0.5});
+  const Tensor x = ones({4, 3}, {kFloat32, kGpu});
+  cuda::Graph graph(kGpu);
+  graph.capture([&] {
+    sgd.zero_grad();
+    model.forward(x).sum().backward();
+    sgd.step();
+  });
+  graph.replay();
+  sgd.zero_grad();
+  model.to(Device());
+  model.to(kGpu);
+  EXPECT_NE(error_text<StateError>([&] { graph.replay(); }).find("the graph's step does not fit"), std::string::npos);
 }
 
 // Whether a backward overwrites or adds is the graph's for good.
