@@ -50,7 +50,6 @@ Tensor gpu_card(Device device) {
 }
 
 std::string find_shared_gpu(const Tensor& cards, const std::vector<int>& ranks) {
-  if (env_string("NCCL_MULTI_RANK_GPU_ENABLE").value_or("0") != "0") return "";
   std::map<std::string, int64_t> owners;
   for (int64_t rank = 0; rank < cards.shape()[0]; ++rank) {
     const std::string identity = card_of(cards, rank) + kIdentityAt;

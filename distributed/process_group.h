@@ -71,9 +71,11 @@ struct P2POp {
 /// Tensors of the rank's one GPU, where the group has NCCL (ProcessGroupOptions::backend): a collective begins when what the
 /// caller's current stream holds is done, and the tensors are kept and not used again until the GPU is done with them.  wait()
 /// returns when all ranks have started the same, and puts what the waiter's current stream is given next behind the results; the
-/// host does not wait for the GPU.  The first collective of each kind makes links, and returns, in the _async forms too, when all
-/// ranks have called it.  Sums have NCCL's order and rounding; bitwise operators of integers are a DTypeError.  Collectives of
-/// groups that share GPUs must be started in one order on all ranks.  A group of one rank copies on the caller's current stream.
+/// host does not wait for the GPU.  NCCL makes links when it first takes one of its algorithms, which depends on kind and size;
+/// such a call returns, in the _async forms too, when all ranks have made it.  Sums have NCCL's order and rounding: kAvg multiplies
+/// by 1 / ranks, rounded to the dtype, which in half types is off by up to 0.2 % where the number of ranks is no power of two; kMin
+/// and kMax leave NaN out, where CPU tensors pass it on.  Bitwise operators of integers are a DTypeError.  Collectives of groups
+/// that share GPUs must be started in one order on all ranks.  A group of one rank copies on the caller's current stream.
 ///
 /// Arguments are checked before anything is sent: StateError for undefined tensors, and DeviceError, DTypeError,
 /// ShapeError and ValueError leave the tensors as they were, and the group usable where all ranks throw them.

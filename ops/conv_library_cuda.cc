@@ -26,6 +26,8 @@ bool library_conv_backward_weight(const KernelContext&, DType, const ConvGeometr
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
+#include <initializer_list>
 #include <limits>
 #include <map>
 #include <mutex>
@@ -51,6 +53,14 @@ void check_library(cudnnStatus_t status, const char* call) {
 
 cudnnDataType_t type_of(DType dtype) {
   return dtype == kFloat16 ? CUDNN_DATA_HALF : dtype == kBFloat16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT;
+}
+
+/// Whether factors may not be rounded to tf32.
+bool keeps_float32(DType dtype) { return dtype == kFloat32 && !allow_tf32(); }
+
+/// The library's kernels may read 16 bytes at once, and are chosen without being told where the data lie.
+bool are_aligned(std::initializer_list<const void*> pointers) {
+  return std::all_of(pointers.begin(), pointers.end(), [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; });
 }
 
 /// A descriptor of the library, destroyed with this.
@@ -85,8 +95,9 @@ struct Descriptors {
                                                        n(g.stride.width), n(g.dilation.height), n(g.dilation.width),
                                                        CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT));
     TANDEM_CUDNN_CHECK(cudnnSetConvolutionGroupCount(conv, n(g.groups)));
-    const bool is_exact = dtype == kFloat32 && !allow_tf32();
-    TANDEM_CUDNN_CHECK(cudnnSetConvolutionMathType(conv, is_exact ? CUDNN_FMA_MATH : CUDNN_DEFAULT_MATH));
+    TANDEM_CUDNN_CHECK(cudnnSetConvolutionMathType(conv, keeps_float32(dtype)   ? CUDNN_FMA_MATH
+                                                         : dtype == kFloat16 ? CUDNN_TENSOR_OP_MATH
+                                                                             : CUDNN_DEFAULT_MATH));
   }
 };
 
@@ -202,7 +213,7 @@ bool with_algorithm(const KernelContext& context, ConvPass pass, DType dtype, co
   const std::optional<Choice> choice =
       found != own.choices.end() ? found->second : own.choices[problem] = choose(own.handle, pass, descriptors);
   if (!choice) return false;
-  TANDEM_CUDNN_CHECK(cudnnSetConvolutionMathType(descriptors.conv, choice->math));
+  if (!keeps_float32(dtype)) TANDEM_CUDNN_CHECK(cudnnSetConvolutionMathType(descriptors.conv, choice->math));
   const cudnnStatus_t status = f(own.handle, descriptors, *choice);
   if (is_unsupported(status)) {  // proposed all the same: never again
     own.choices[problem] = std::nullopt;
@@ -227,6 +238,7 @@ int64_t library_conv_bytes(const KernelContext& context, DType dtype, ConvPass p
 
 bool library_conv_forward(const KernelContext& context, DType dtype, const ConvGeometry& geometry, const void* input,
                           const void* filters, void* workspace, void* out) {
+  if (!are_aligned({input, filters, out})) return false;
   return with_algorithm(context, ConvPass::kForward, dtype, geometry,
                         [&](cudnnHandle_t handle, const Descriptors& d, const Choice& choice) {
                           return cudnnConvolutionForward(handle, &kOne, d.input, input, d.filters, filters, d.conv,
@@ -237,6 +249,7 @@ bool library_conv_forward(const KernelContext& context, DType dtype, const ConvG
 
 bool library_conv_backward_input(const KernelContext& context, DType dtype, const ConvGeometry& geometry, const void* grad,
                                  const void* filters, void* workspace, void* input_grad) {
+  if (!are_aligned({grad, filters, input_grad})) return false;
   return with_algorithm(
       context, ConvPass::kBackwardInput, dtype, geometry, [&](cudnnHandle_t handle, const Descriptors& d, const Choice& choice) {
         return cudnnConvolutionBackwardData(handle, &kOne, d.filters, filters, d.output, grad, d.conv,
@@ -247,6 +260,7 @@ bool library_conv_backward_input(const KernelContext& context, DType dtype, cons
 
 bool library_conv_backward_weight(const KernelContext& context, DType dtype, const ConvGeometry& geometry, const void* input,
                                   const void* grad, void* workspace, void* filters_grad) {
+  if (!are_aligned({input, grad, filters_grad})) return false;
   return with_algorithm(
       context, ConvPass::kBackwardWeight, dtype, geometry, [&](cudnnHandle_t handle, const Descriptors& d, const Choice& choice) {
         return cudnnConvolutionBackwardFilter(handle, &kOne, d.input, input, d.output, grad, d.conv,

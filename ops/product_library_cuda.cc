@@ -47,6 +47,10 @@ class Choices {
     const auto found = choices_.find(problem);
     return found != choices_.end() ? found->second : choices_[problem] = choose();
   }
+  void refuse(const Problem& problem) {
+    std::lock_guard lock(mutex_);
+    choices_[problem] = std::nullopt;
+  }
 
  private:
   std::mutex mutex_;  // guards choices_
@@ -236,18 +240,21 @@ struct Description {
   }
 };
 
-/// The library's handle and what it advised, in this process.  Safe from many threads.
+/// The library's handle of a GPU, which is its alone, and what was advised for it, in this process.  Safe from many threads.
 struct Library {
   cublasLtHandle_t handle = nullptr;
+  std::once_flag made;
   Choices<cublasLtMatmulAlgo_t> choices;
   std::once_flag told;  // that the tuning file is another machine's
-
-  Library() { TANDEM_CUBLAS_CHECK(cublasLtCreate(&handle)); }
 };
 
-Library& library() {
-  static Library* const instance = new Library;  // never destroyed: the driver may be gone first
-  return *instance;
+/// The GPU is the thread's current one.
+Library& library_of(Device device) {
+  // Never destroyed: the driver may be gone first.
+  static Library* const libraries = new Library[static_cast<size_t>(device_count())];
+  Library& own = libraries[device.index];
+  std::call_once(own.made, [&] { TANDEM_CUBLAS_CHECK(cublasLtCreate(&own.handle)); });
+  return own;
 }
 
 /// What pointers are aligned to, up to 16 bytes.
@@ -258,8 +265,8 @@ int alignment(std::initializer_list<const void*> pointers) {
 }
 
 /// What the library advises for the problem, the best first, at most `most`; sums of parts only where their order is fixed.
-std::vector<cublasLtMatmulAlgo_t> advice(cublasLtMatmulDesc_t description, const Layout& a, const Layout& b, const Layout& out,
-                                         int aligned, int most) {
+std::vector<cublasLtMatmulAlgo_t> advice(cublasLtHandle_t handle, cublasLtMatmulDesc_t description, const Layout& a,
+                                         const Layout& b, const Layout& out, int aligned, int most) {
   cublasLtMatmulPreference_t preference = nullptr;
   TANDEM_CUBLAS_CHECK(cublasLtMatmulPreferenceCreate(&preference));
   const std::unique_ptr<std::remove_pointer_t<cublasLtMatmulPreference_t>, decltype(&cublasLtMatmulPreferenceDestroy)> owner(
@@ -268,20 +275,23 @@ std::vector<cublasLtMatmulAlgo_t> advice(cublasLtMatmulDesc_t description, const
     TANDEM_CUBLAS_CHECK(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value)));
   };
   set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kWorkspaceBytes));
-  set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-      static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE));
+  // Parts are added up in what products are computed in: half types in float32.
+  set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
   for (const auto attribute : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
                                CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
     set(attribute, static_cast<uint32_t>(aligned));
   }
   std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<size_t>(most));
   int found = 0;
-  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(library().handle, description, a.layout, b.layout, out.layout,
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle, description, a.layout, b.layout, out.layout,
                                                                out.layout, preference, most, results.data(), &found);
   if (status == CUBLAS_STATUS_NOT_SUPPORTED) return {};
   check_library(status, "cublasLtMatmulAlgoGetHeuristic");
   std::vector<cublasLtMatmulAlgo_t> algorithms;
-  for (int i = 0; i < found; ++i) algorithms.push_back(results[static_cast<size_t>(i)].algo);
+  for (int i = 0; i < found; ++i) {
+    const cublasLtMatmulHeuristicResult_t& result = results[static_cast<size_t>(i)];
+    if (result.state == CUBLAS_STATUS_SUCCESS) algorithms.push_back(result.algo);
+  }
   return algorithms;
 }
 
@@ -312,8 +322,8 @@ std::optional<cublasLtMatmulAlgo_t> from_text(const std::string& text) {
 /// The algorithm for a problem: the tuning's, else the library's first advice, a rule of the problem and not of a clock; none where it
 /// has none.  run(algorithm) starts the product into memory of its own.
 template <class F>
-std::optional<cublasLtMatmulAlgo_t> choose(const Problem& problem, cublasLtMatmulDesc_t description, const Layout& a, const Layout& b,
-                                           const Layout& out, F run) {
+std::optional<cublasLtMatmulAlgo_t> choose(Library& library, const Problem& problem, cublasLtMatmulDesc_t description,
+                                           const Layout& a, const Layout& b, const Layout& out, F run) {
   const std::string prefix = str("product, ", device_properties(Device::cuda(problem.device)).name, ", cublasLt ",
                                  cublasLtGetVersion(), ": ");
   const Tuning& tuning = Tuning::named();
@@ -321,19 +331,19 @@ std::optional<cublasLtMatmulAlgo_t> choose(const Problem& problem, cublasLtMatmu
     const auto algorithm = from_text(*text);
     cublasLtMatmulHeuristicResult_t result = {};
     TANDEM_CHECK(ValueError,
-                 algorithm && cublasLtMatmulAlgoCheck(library().handle, description, a.layout, b.layout, out.layout, out.layout,
+                 algorithm && cublasLtMatmulAlgoCheck(library.handle, description, a.layout, b.layout, out.layout, out.layout,
                                                       &*algorithm, &result) == CUBLAS_STATUS_SUCCESS &&
                      result.workspaceSize <= static_cast<size_t>(kWorkspaceBytes),
                  "tuning file: '", *text, "' is no algorithm here for ", prefix, problem.text());
     return algorithm;
   }
   if (tuning.hash() != 0 && !tuning.has_prefix(prefix)) {
-    std::call_once(library().told, [&] {
+    std::call_once(library.told, [&] {
       log(LogLevel::kWarning, "the tuning file has nothing that begins with '", prefix, "': the library's advice is taken");
     });
   }
   constexpr int kMostMeasured = 16;
-  const auto advised = advice(description, a, b, out, problem.aligned, measured_choices() ? kMostMeasured : 1);
+  const auto advised = advice(library.handle, description, a, b, out, problem.aligned, measured_choices() ? kMostMeasured : 1);
   if (advised.empty()) return std::nullopt;
   if (!measured_choices()) return advised[0];
   const int best = fastest(static_cast<int>(advised.size()), [&](int i) {
@@ -374,6 +384,7 @@ bool library_product(const KernelContext& context, DType dtype, int64_t batches,
     return true;
   }
   const DeviceGuard guard(context.device);
+  Library& library = library_of(context.device);
   const auto first = [&](const MatrixOperand& operand, const int64_t* offsets) {
     return static_cast<const std::byte*>(operand.data) + (offsets == nullptr ? 0 : offsets[0]) * element;
   };
@@ -398,22 +409,27 @@ bool library_product(const KernelContext& context, DType dtype, int64_t batches,
   const void* const scale = dtype == kFloat64 ? static_cast<const void*>(wide) : narrow;
   const void* const old_scale = dtype == kFloat64 ? static_cast<const void*>(wide + 1) : narrow + 1;
   const auto run = [&](const cublasLtMatmulAlgo_t& algorithm, void* to) {
-    TANDEM_CUBLAS_CHECK(cublasLtMatmul(library().handle, description.description, scale, b_data, left.layout, a_data, right.layout,
-                                       old_scale, to, result.layout, to, result.layout, &algorithm, workspace,
-                                       static_cast<size_t>(kWorkspaceBytes), static_cast<cudaStream_t>(context.stream)));
+    return cublasLtMatmul(library.handle, description.description, scale, b_data, left.layout, a_data, right.layout, old_scale, to,
+                          result.layout, to, result.layout, &algorithm, workspace, static_cast<size_t>(kWorkspaceBytes),
+                          static_cast<cudaStream_t>(context.stream));
   };
   const Problem problem{context.device.index, compute == CUBLAS_COMPUTE_32F_FAST_TF32, dtype, batches, m, n, k, a.transposed,
                         b.transposed, a.leading, b.leading, *a_step, *b_step, epilogue.bias != nullptr, epilogue.relu, beta != 0,
                         alignment({a_data, b_data, out, epilogue.bias})};
-  const auto algorithm = library().choices.get(problem, [&] {
+  const auto algorithm = library.choices.get(problem, [&] {
     Tensor elsewhere;  // what is measured leaves `out` alone
-    return choose(problem, description.description, left, right, result, [&](const cublasLtMatmulAlgo_t& candidate) {
+    return choose(library, problem, description.description, left, right, result, [&](const cublasLtMatmulAlgo_t& candidate) {
       if (!elsewhere.defined()) elsewhere = zeros({batches * m * n * element}, {kUInt8, context.device});
-      run(candidate, elsewhere.data_ptr());
+      check_library(run(candidate, elsewhere.data_ptr()), "cublasLtMatmul");
     });
   });
   if (!algorithm) return false;
-  run(*algorithm, out);
+  const cublasStatus_t status = run(*algorithm, out);
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED) {  // advised all the same: never again
+    library.choices.refuse(problem);
+    return false;
+  }
+  check_library(status, "cublasLtMatmul");
   return true;
 }
 

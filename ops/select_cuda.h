@@ -22,6 +22,7 @@ namespace selecting {
 constexpr int kDigitBits = 8;
 constexpr int kDigits = 1 << kDigitBits;
 constexpr int64_t kSortedInShared = 1024;  ///< positions
+constexpr int kMostThreads = 1024;         ///< of a block
 
 using Rank = unsigned __int128;
 
@@ -128,8 +129,9 @@ __device__ void sort_positions(const Ranked<T>& row, int64_t k, int64_t* positio
 }
 
 template <class T>
-__global__ void select_kernel(int64_t rows, int64_t size, int64_t k, bool largest, int position_bits, const T* input,
-                              T* values, int64_t* indices) {
+__global__ void __launch_bounds__(kMostThreads)
+    select_kernel(int64_t rows, int64_t size, int64_t k, bool largest, int position_bits, const T* input, T* values,
+                  int64_t* indices) {
   __shared__ int64_t in_shared[kSortedInShared];
   __shared__ unsigned num_chosen;
   for (int64_t r = blockIdx.x; r < rows; r += gridDim.x) {
@@ -161,7 +163,7 @@ void select_first(const KernelContext& context, int64_t rows, int64_t size, int6
   if (rows == 0) return;
   TANDEM_CHECK(ShapeError, size <= UINT32_MAX, "a GPU chooses from rows of at most 2^32 - 1 elements, not ", size);
   const int digits = (std::bit_width(static_cast<uint64_t>(size - 1)) + kDigitBits - 1) / kDigitBits;
-  const int threads = size <= 256 ? kWarp : size <= 1024 ? 128 : size <= 8192 ? 512 : 1024;
+  const int threads = size <= 256 ? kWarp : size <= 1024 ? 128 : size <= 8192 ? 512 : kMostThreads;
   launch_kernel(context, select_kernel<T>, blocks_for(rows, 1), threads, 0, rows, size, k, largest, digits * kDigitBits,
                 input, values, indices);
 }

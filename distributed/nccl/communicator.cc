@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include <tandem/base/env.h>
 #include <tandem/base/error.h>
 #include <tandem/base/log.h>
 #include <tandem/base/thread.h>
@@ -141,6 +142,8 @@ void GpuLane::check(const Collective& collective) {
 }
 
 bool Communicator::join(const NcclId& id, const std::function<bool()>& gives_up) {
+  TANDEM_CHECK(ValueError, env_string("NCCL_COMM_BLOCKING").value_or("0") == "0",
+               "NCCL_COMM_BLOCKING makes NCCL's calls wait where nothing could end them when a rank is gone: unset it");
   ncclUniqueId unique;
   static_assert(sizeof(unique) == sizeof(id));
   std::memcpy(&unique, id.data(), sizeof(unique));

@@ -233,9 +233,16 @@ void Lane::fail_as_told(std::unique_lock<std::mutex>& lock) {
 }
 
 void Lane::join(Launched& work) {
+  bool has_failed = false;
   {
+    std::lock_guard lock(mutex_);
+    has_failed = !failure_.empty();
+    work.is_joined = work.is_joined || !has_failed;
+  }
+  if (has_failed) {
+    const bool is_done = work.is_done();
     std::unique_lock lock(mutex_);
-    if (!failure_.empty() && (work.is_lost || !work.is_done())) fail_as_told(lock);
+    if (work.is_lost || !is_done) fail_as_told(lock);
     work.is_joined = true;
   }
   work.done.make_wait(cuda::current_stream(options_.device));
@@ -316,10 +323,15 @@ void Lane::hush() {
 /// Takes what is done off the list, to be let go without the lock; what is wrong, if anything.
 Lane::Problem Lane::look(std::unique_lock<std::mutex>& lock, Works& done) {
   try {
-    while (!under_way_.empty() && under_way_.front()->is_done()) {
-      done.push_back(under_way_.front());
+    while (!under_way_.empty()) {
+      const std::shared_ptr<Launched> first = under_way_.front();
+      lock.unlock();  // who gives up must get through where the driver keeps who asks
+      const bool is_done = first->is_done();
+      if (is_done) trace(*first);
+      lock.lock();
+      if (!is_done) break;
+      done.push_back(first);
       under_way_.pop_front();
-      trace(*done.back());
     }
     if (under_way_.empty() || !failure_.empty() || !problem_.text.empty()) return {};
     const auto late =
@@ -361,7 +373,8 @@ void Lane::watch() {
       changed_.wait_for(lock, kLook);
     }
     Works done;
-    if (const Problem found = look(lock, done); !found.text.empty() && failure_.empty()) {
+    const Problem found = look(lock, done);
+    if (!found.text.empty() && failure_.empty() && problem_.text.empty()) {  // a GPU that has failed says so at every look
       problem_ = found;
       abort_at_ = Clock::now() + found.grace;
     }
@@ -381,19 +394,28 @@ void Lane::watch() {
     if (tells) options_.on_failure(problem_.text, problem_.culprit);  // first: NCCL may keep who aborts
     if (aborts) abort();
     let_go(done);
+    done.clear();
     lock.lock();
   }
 }
 
 /// Ends what the GPU waits for.
 void Lane::abort() {
+  Works pending;
   {
     std::lock_guard lock(mutex_);
-    for (const auto& work : under_way_) {
-      try {
-        if (work->is_done()) continue;
-      } catch (const Error&) {
-      }
+    pending.assign(under_way_.begin(), under_way_.end());
+  }
+  std::erase_if(pending, [](const auto& work) {
+    try {
+      return work->is_done();
+    } catch (const Error&) {
+      return false;
+    }
+  });
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& work : pending) {
       if (std::exchange(work->is_lost, true) || !work->is_joined || is_told_) continue;
       has_left_error_ = true;
       const std::string what = str(failure_, "\n  ", work->title, " had been waited for: what was computed from it on ",

@@ -3,8 +3,8 @@
 // The lane moves data and knows nothing of ranks that are late, gone or elsewhere in their program: signatures, deadlines and failures
 // are the group's CPU backend's, which compares every collective's signature beside the transfer (design: verdicts).  A collective
 // here begins on the lane's stream when what the caller's current stream holds is done, and later work of a stream that has joined it
-// begins when it is done.  The host waits where NCCL makes links, at the first call of a kind, and where very many are queued; both
-// end when the lane is given up.
+// begins when it is done.  The host waits where NCCL makes links, when it first takes one of its algorithms (by kind and size),
+// and where very many are queued; both end when the lane is given up.
 #pragma once
 
 #include <array>

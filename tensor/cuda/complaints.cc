@@ -1,5 +1,6 @@
 #include <tandem/tensor/cuda/complaints.h>
 
+#include <atomic>
 #include <mutex>
 #include <new>
 #include <utility>
@@ -61,9 +62,12 @@ void throw_complaint(Device device) {
     std::rethrow_exception(std::exchange(left, {}).error);
   }
   Complaint* place = places().of[device.index];
-  if (place == nullptr || place->raised == 0) [[likely]]
+  // Kernels of other streams may be writing one now.
+  if (place == nullptr || std::atomic_ref(place->ready).load(std::memory_order_acquire) == 0) [[likely]]
     return;
-  const Complaint found = std::exchange(*place, Complaint());
+  const Complaint found = *place;
+  place->ready = 0;
+  std::atomic_ref(place->raised).store(0, std::memory_order_release);  // theirs from here on
   lock.unlock();
   const std::string told = str("; found on ", device, " and told now");
   if (found.raise != nullptr) found.raise(found, told);

@@ -24,6 +24,7 @@ struct Complaint {
   double number = 0;
   /// A function of the host that throws another error, of the numbers above; its text ends with `told`.
   void (*raise)(const Complaint& found, const std::string& told) = nullptr;
+  int32_t ready = 0;  ///< all of the above is there; `raised` only says whose place it is
 };
 
 /// The device's place, which its kernels may write.
@@ -46,6 +47,7 @@ __device__ inline void complain(Complaint* place, const Complaint& found) {
   place->number = found.number;
   place->raise = found.raise;
   __threadfence_system();
+  *static_cast<volatile int32_t*>(&place->ready) = 1;
 }
 __device__ inline void complain(Complaint* place, const char* op, const char* what, int64_t value, int64_t position,
                                 int64_t size) {

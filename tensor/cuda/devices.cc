@@ -1,3 +1,5 @@
+#include <cuda.h>
+
 #include <map>
 #include <mutex>
 #include <utility>
@@ -65,6 +67,24 @@ void check(cudaError_t status, const char* call) {
   throw BackendError(str(call, ": ", cudaGetErrorString(status), " (", cudaGetErrorName(status), "):"), status);
 }
 
+bool has_context(Device device) noexcept {
+  // The driver is asked without being linked: programs start where there is none.
+  using GetState = CUresult (*)(CUdevice, unsigned int* flags, int* is_active);
+  static const GetState get_state = [] {
+    void* found = nullptr;
+    cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
+    constexpr unsigned int kSinceVersion = 7000;
+    const cudaError_t status =
+        cudaGetDriverEntryPointByVersion("cuDevicePrimaryCtxGetState", &found, kSinceVersion, cudaEnableDefault, &result);
+    if (status != cudaSuccess) static_cast<void>(cudaGetLastError());  // an answer, no failure of a later call
+    return result == cudaDriverEntryPointSuccess ? reinterpret_cast<GetState>(found) : nullptr;
+  }();
+  unsigned int flags = 0;
+  int is_active = 1;  // where nobody can say
+  if (get_state != nullptr && get_state(device.index, &flags, &is_active) != CUDA_SUCCESS) is_active = 0;
+  return is_active != 0;
+}
+
 bool is_built() { return true; }
 
 int device_count() { return static_cast<int>(devices().properties.size()); }
@@ -88,8 +108,8 @@ bool reaches(Device device, Device memory) {
   static std::mutex* const mutex = new std::mutex;
   static auto* const known = new std::map<std::pair<int8_t, int8_t>, bool>;
   std::lock_guard lock(*mutex);
-  const auto [found, is_new] = known->try_emplace({device.index, memory.index});
-  if (!is_new) return found->second;
+  const std::pair pair(device.index, memory.index);
+  if (const auto found = known->find(pair); found != known->end()) return found->second;
   int can = 0;
   TANDEM_CUDA_CHECK(cudaDeviceCanAccessPeer(&can, device.index, memory.index));
   if (can != 0) {
@@ -101,7 +121,7 @@ bool reaches(Device device, Device memory) {
       check(status, "cudaDeviceEnablePeerAccess");
     }
   }
-  return found->second = can != 0;
+  return (*known)[pair] = can != 0;
 }
 
 const DeviceProperties& device_properties(Device device) {

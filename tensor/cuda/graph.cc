@@ -38,6 +38,7 @@ Recorded* recorded_now() { return static_cast<Recorded*>(RankContext::current().
 struct Graph::Impl {
   explicit Impl(Device device) : stream(device), memory(device, stream.number()), recorded{device, stream.number(), {}, {}, {}, {}} {}
   ~Impl() {
+    const DeviceGuard guard(recorded.device, std::nothrow);
     if (launched_on) cudaStreamSynchronize(static_cast<cudaStream_t>(launched_on->handle()));  // what fails is told elsewhere
     if (graph != nullptr) cudaGraphExecDestroy(graph);
   }

@@ -17,11 +17,8 @@ void* system_allocate(Device device, int64_t num_bytes) {
 }
 
 void system_free(Device device, void* data) noexcept {
-  int previous = 0;
-  cudaGetDevice(&previous);
-  cudaSetDevice(device.index);
+  const DeviceGuard guard(device, std::nothrow);
   cudaFree(data);  // what fails here has failed before, and was told
-  cudaSetDevice(previous);
 }
 
 int64_t available_bytes(Device device) {

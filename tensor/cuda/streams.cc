@@ -27,7 +27,10 @@ struct Stream::Impl {
     TANDEM_CUDA_CHECK(cudaDeviceGetStreamPriorityRange(&least, &greatest));
     TANDEM_CUDA_CHECK(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, high_priority ? greatest : least));
   }
-  ~Impl() { cudaStreamDestroy(stream); }  // what is queued is done all the same
+  ~Impl() {
+    const DeviceGuard guard(device, std::nothrow);
+    cudaStreamDestroy(stream);  // what is queued is done all the same
+  }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 };
@@ -40,12 +43,14 @@ uint64_t Stream::number() const { return impl_->number; }
 
 void Stream::synchronize() const {
   refuse_in_capture("waiting for a stream (item, printing, synchronize)");
+  const DeviceGuard guard(impl_->device);
   TANDEM_CUDA_CHECK(cudaStreamSynchronize(impl_->stream));
   throw_complaint(impl_->device);
 }
 
 bool Stream::is_idle() const {
   refuse_in_capture("asking whether a stream is done");
+  const DeviceGuard guard(impl_->device);
   const cudaError_t status = cudaStreamQuery(impl_->stream);
   if (status == cudaErrorNotReady) return false;
   check(status, "cudaStreamQuery");
@@ -110,7 +115,10 @@ struct Event::Impl {
     const DeviceGuard guard(device);
     TANDEM_CUDA_CHECK(cudaEventCreateWithFlags(&event, timed ? cudaEventDefault : cudaEventDisableTiming));
   }
-  ~Impl() { cudaEventDestroy(event); }
+  ~Impl() {
+    const DeviceGuard guard(device, std::nothrow);
+    cudaEventDestroy(event);
+  }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 };
@@ -132,6 +140,7 @@ void Event::make_wait(const Stream& stream) const {
 }
 
 bool Event::is_completed() const {
+  const DeviceGuard guard(impl_->device);
   const cudaError_t status = cudaEventQuery(impl_->event);
   if (status == cudaErrorNotReady) return false;
   check(status, "cudaEventQuery");
@@ -140,10 +149,12 @@ bool Event::is_completed() const {
 
 void Event::synchronize() const {
   refuse_in_capture("waiting for an event");
+  const DeviceGuard guard(impl_->device);
   TANDEM_CUDA_CHECK(cudaEventSynchronize(impl_->event));
 }
 
 double Event::milliseconds_since(const Event& earlier) const {
+  const DeviceGuard guard(impl_->device);
   float milliseconds = 0;
   TANDEM_CUDA_CHECK(cudaEventElapsedTime(&milliseconds, earlier.impl_->event, impl_->event));
   return milliseconds;

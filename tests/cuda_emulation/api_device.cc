@@ -2,6 +2,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
+
+#include <cuda.h>
 
 #include <tandem/tests/cuda_emulation/runtime.h>
 
@@ -191,6 +194,7 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned int flags) {
   }
   Call call;
   auto& device = call.runtime().device(current_device());
+  call.runtime().device(peer).has_context = true;
   return result(device.failed != cudaSuccess       ? device.failed
                 : device.peers.insert(peer).second ? cudaSuccess
                                                    : cudaErrorPeerAccessAlreadyEnabled);
@@ -230,13 +234,39 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
 
 namespace {
 
+CUresult get_state_of_context(CUdevice device, unsigned int* flags, int* is_active) {
+  if (!is_device(device) || flags == nullptr || is_active == nullptr) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  *flags = 0;
+  *is_active = Runtime::get().device(device).has_context ? 1 : 0;
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned int, unsigned long long,
+                                             cudaDriverEntryPointQueryResult* found) {
+  if (symbol == nullptr || function == nullptr) {
+    return result(cudaErrorInvalidValue);
+  }
+  const bool is_known = std::strcmp(symbol, "cuDevicePrimaryCtxGetState") == 0;
+  *function = is_known ? reinterpret_cast<void*>(&get_state_of_context) : nullptr;
+  if (found != nullptr) {
+    *found = is_known ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+  }
+  return result(is_known ? cudaSuccess : cudaErrorSymbolNotFound);
+}
+
+namespace {
+
 cudaError_t last_error(bool forget) {
   const cudaError_t error = cuda_emulation::take_last_error(forget);
   if (!is_device(current_device())) {
     return error;
   }
-  Call call;
-  const cudaError_t failed = call.runtime().device(current_device()).failed;
+  const std::lock_guard lock(Runtime::get().mutex());
+  const cudaError_t failed = Runtime::get().device(current_device()).failed;
   return failed != cudaSuccess ? failed : error;
 }
 
@@ -264,6 +294,7 @@ constexpr ErrorText kErrors[] = {
     TANDEM_ERROR(cudaErrorInvalidDevice, "invalid device ordinal"),
     TANDEM_ERROR(cudaErrorPeerAccessUnsupported, "peer access is not supported between these two devices"),
     TANDEM_ERROR(cudaErrorInvalidResourceHandle, "invalid resource handle"),
+    TANDEM_ERROR(cudaErrorSymbolNotFound, "named symbol not found"),
     TANDEM_ERROR(cudaErrorNotReady, "device not ready"),
     TANDEM_ERROR(cudaErrorIllegalAddress, "an illegal memory access was encountered"),
     TANDEM_ERROR(cudaErrorLaunchOutOfResources, "too many resources requested for launch"),

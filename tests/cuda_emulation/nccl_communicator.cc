@@ -24,7 +24,9 @@ std::set<NcclMeeting> links_of(const NcclLaunch& launch) {
     } else if (r.kind == Kind::kRecv) {
       links.insert({r.peer, r.rank});
     } else {
-      links.insert({NcclMeeting::kAll, static_cast<int32_t>(r.kind)});
+      constexpr size_t kLarge = 4096;  // bytes from which NCCL takes another algorithm, which has links of its own
+      const bool is_large = std::max<size_t>(r.num_bytes, e.recv_bytes) >= kLarge;
+      links.insert({NcclMeeting::kAll, 2 * static_cast<int32_t>(r.kind) + (is_large ? 1 : 0)});
     }
   }
   return links;
@@ -113,6 +115,7 @@ bool Communicator::meet(const std::vector<NcclMeeting>& meetings) {
 }
 
 void Communicator::run_launcher(const std::string& server) {
+  set_current_device(device);
   const bool met = connect(server) && meet({NcclMeeting::hello()});
   std::unique_lock lock(mutex_);
   state_ = met ? ncclSuccess : ncclSystemError;
@@ -161,6 +164,7 @@ void Communicator::queue(NcclLaunch launch) {
 // --- the runner ---
 
 void Communicator::run_streams() {
+  set_current_device(device);
   std::unique_lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [&] { return all_queued_ || !queued_.empty(); });

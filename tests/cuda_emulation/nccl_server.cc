@@ -245,8 +245,9 @@ void reduce_into(ncclDataType_t type, ncclRedOp_t op, size_t count, void* sum, c
       case ncclSum:
       case ncclAvg: return each<T>(sum, term, count, [](W a, W b) { return static_cast<W>(a + b); });
       case ncclProd: return each<T>(sum, term, count, [](W a, W b) { return static_cast<W>(a * b); });
-      case ncclMax: return each<T>(sum, term, count, [](W a, W b) { return std::max(a, b); });
-      case ncclMin: return each<T>(sum, term, count, [](W a, W b) { return std::min(a, b); });
+      // NaN is left out, as by the device's fmax and fmin.
+      case ncclMax: return each<T>(sum, term, count, [](W a, W b) { return a != a || a < b ? b : a; });
+      case ncclMin: return each<T>(sum, term, count, [](W a, W b) { return a != a || b < a ? b : a; });
     }
   });
 }

@@ -24,7 +24,18 @@ long number_from(const char* name, long otherwise) {
 }  // namespace
 
 int current_device() { return device_of_thread; }
-void set_current_device(int device) { device_of_thread = device; }
+void set_current_device(int device) {
+  device_of_thread = device;
+  Runtime::get().device(device).has_context = true;
+}
+
+// CUDA makes a context on the thread's current GPU, whatever the call is about.
+Call::Call() : lock_(Runtime::get().mutex()) {
+  if (device_of_thread < runtime().num_devices()) {
+    runtime().device(device_of_thread).has_context = true;
+  }
+}
+
 bool inside_host_function() { return in_host_function; }
 
 cudaError_t result(cudaError_t error) {
@@ -345,6 +356,11 @@ void reset() {
   Call call;
   call.runtime().reset();
   last_error = cudaSuccess;
+}
+
+void fail(int device, const std::string& text) {
+  Call call;
+  call.runtime().fail(call.runtime().device(device), text);
 }
 
 bool set_order(const std::string& order) {

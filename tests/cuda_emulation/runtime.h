@@ -5,6 +5,7 @@
 // functions of the host and what waits for other ranks; who wants a stream that another thread is running waits.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -50,6 +51,7 @@ struct Device {
   int id;
   Arena memory;
   cudaError_t failed = cudaSuccess;
+  std::atomic<bool> has_context = false;  // made by the first call on it
   std::set<int> peers;
 };
 
@@ -144,7 +146,7 @@ class Runtime {
 /// What a call of the API holds: the lock, and open memory only as long as it lasts.
 class Call {
  public:
-  Call() : lock_(Runtime::get().mutex()) {}
+  Call();
   ~Call() { Runtime::get().set_open(kNoArenas); }
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;

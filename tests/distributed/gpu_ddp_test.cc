@@ -23,6 +23,7 @@
 #include <tandem/distributed/launch.h>
 #include <tandem/tensor/cuda.h>
 #include <tandem/tensor/cuda_graph.h>
+#include <tandem/tests/distributed/gpu_contexts.h>
 #include <tandem/tests/distributed/gpu_of_rank.h>
 #include <tandem/tests/distributed/hooked_parameters.h>
 #include <tandem/tests/distributed/small_net.h>
@@ -296,7 +297,9 @@ TEST(GpuDdp, ATraceOfProcessesShowsTheOverlap) {
 }
 
 TANDEM_RANK_MAIN(train_on_gpus) {
-  const std::vector<double> got = part_of_batch(context, kSteps, kTiny, {}, gpu_of_rank(context.rank()));
+  const Device device = gpu_of_rank(context.rank());
+  const std::vector<double> got = part_of_batch(context, kSteps, kTiny, {}, device);
+  check_no_other_gpu(device);
   if (largest_difference(got, joined_batch(kSteps)) > 1e-12) throw StateError("other parameters");
 }
 

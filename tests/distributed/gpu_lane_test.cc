@@ -264,6 +264,31 @@ TEST(GpuLane, ADeadlineIsHeardOnceAndEndsTheWork) {
   });
 }
 
+TEST(GpuLaneOf1, CallsThatNothingCouldEndAreRefused) {
+  setenv("NCCL_COMM_BLOCKING", "1", 1);
+  const GpuLane::Options options{.device = Device::cuda(0), .who = "a rank", .on_failure = [](const std::string&, int) {}};
+  EXPECT_THAT(error_text<ValueError>([&] { GpuLane::join(options, GpuLane::make_id(), Clock::now() + 20s, [] { return false; }); }),
+              HasSubstr("NCCL_COMM_BLOCKING"));
+  unsetenv("NCCL_COMM_BLOCKING");
+}
+
+#ifdef TANDEM_CUDA_EMULATED
+// A real one would not come back for the tests that follow.
+TEST(GpuLaneEmulated, AGpuThatHasFailedEndsTheLane) {
+  run_with_an_absent_rank([](Rank& r, GpuWork&) {
+    const Tensor x = r.ones();
+    const auto lost = r.all_reduce(r.ones());
+    fail_gpu(r.device);
+    EXPECT_THAT(r.told->first(), HasSubstr("an illegal memory access"));
+    EXPECT_THAT(error_text<BackendError>([&] { lost->join(); }), HasSubstr("an illegal memory access"));
+    EXPECT_THAT(error_text<CommError>([&] { r.all_reduce(x); }), HasSubstr("an illegal memory access"));
+    r.lane.reset();
+    EXPECT_EQ(r.told->count(), 1U);
+    mend_gpus();
+  });
+}
+#endif
+
 TEST(GpuLane, WhatACallHasToldTheGpuDoesNotTellAgain) {
   run_with_an_absent_rank([](Rank& r, GpuWork&) {
     const auto late = r.all_reduce(r.ones(), 300ms);

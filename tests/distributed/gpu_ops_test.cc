@@ -6,6 +6,7 @@
 #include <tandem/base/error.h>
 #include <tandem/distributed/launch.h>
 #include <tandem/distributed/process_group.h>
+#include <tandem/tests/distributed/gpu_contexts.h>
 #include <tandem/tests/distributed/gpu_of_rank.h>
 #include <tandem/tests/distributed/op_checks.h>
 #include <tandem/tests/distributed/process_ranks.h>
@@ -38,7 +39,9 @@ TANDEM_RANK_MAIN(check_every_operation_on_gpus) {
                                            .name = "gpus",
                                            .timeout = kLong,
                                            .backend = args.at(0)});
-  check_every_dtype(*group, gpu_of_rank(context.rank()));
+  const Device device = gpu_of_rank(context.rank());
+  check_every_dtype(*group, device);
+  check_no_other_gpu(device);
   if (::testing::Test::HasFailure()) throw StateError("wrong values");
 }
 

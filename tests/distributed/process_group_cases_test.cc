@@ -159,7 +159,7 @@ TEST(Cases, P9OtherWorkRunsWhileAnAllReduceDoes) {
   start_trace();
   on_four_ranks([&](ProcessGroup& g) {
     const Tensor x = full({1000, 1000}, g.rank(), on(g));
-    g.all_reduce(full({1}, 1, on(g)));  // the first of its kind on GPUs makes links, and waits for all
+    g.all_reduce(zeros({1000, 1000}, on(g)));  // the first of its kind and size on GPUs makes links, and waits for all
     if (g.rank() == 3) {
       while (done < 3) std::this_thread::yield();
     }

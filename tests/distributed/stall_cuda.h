@@ -1,7 +1,10 @@
-// A stream that does not go on, in tests.
+// A stream that does not go on, and a GPU that has failed, in tests.
 #pragma once
 
 #include <cuda_runtime.h>
+#ifdef TANDEM_CUDA_EMULATED
+#include <cuda_emulation/control.h>
+#endif
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -62,5 +65,11 @@ class Stall {
   std::atomic<bool> is_over_{false};
   std::thread asks_;
 };
+
+#ifdef TANDEM_CUDA_EMULATED
+/// As a kernel's illegal access does, until mended.
+inline void fail_gpu(Device device) { cuda_emulation::fail(device.index, "a kernel of the test"); }
+inline void mend_gpus() { cuda_emulation::reset(); }
+#endif
 
 }  // namespace tandem::inline v0::distributed

@@ -348,13 +348,13 @@ TEST(LinearRelu, MatchesItsFormula) {
 
 TEST(LinearRelu, PassesNanOnAndMasksWhereTheResultIsZero) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
-  Tensor x = tensor({1.0, nan, -1.0}).view({3, 1}).set_requires_grad();
-  const Tensor weight = tensor({2.0}).view({1, 1});
+  Tensor x = tensor({1.0, nan, -1.0}).view({3, 1}).to(test_device()).set_requires_grad();
+  const Tensor weight = tensor({2.0}).view({1, 1}).to(test_device());
   const Tensor y = linear_relu(x, weight);
   EXPECT_EQ(y.to_vector<float>()[0], 2.0f);
   EXPECT_TRUE(std::isnan(y.to_vector<float>()[1]));
   EXPECT_EQ(y.to_vector<float>()[2], 0.0f);
-  y.backward(tensor({3.0, 5.0, 7.0}).view({3, 1}));
+  y.backward(tensor({3.0, 5.0, 7.0}).view({3, 1}).to(test_device()));
   EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{6, 10, 0}));
 }
 

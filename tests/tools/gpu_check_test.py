@@ -116,7 +116,7 @@ class Report(OnAMachine):
         for name in TESTS:
             [call] = self.calls(name)
             self.assertIn(" cuda ", call)
-            self.assertIn(self.path("packages/nvidia/cublas/lib"), call)
+            self.assertIn(f" {self.path('lib')}:{self.path('packages/nvidia/cublas/lib')}:", call)
 
     def test_what_failed_is_told_and_the_rest_is_run(self):
         self.program("gpu_ops_test", """echo '[  FAILED  ] 2 tests, listed below:'
@@ -170,7 +170,9 @@ exit 1""")
             with self.subTest(theirs):
                 self.setUp()
                 write(self.path("packages/torch.py"), "class cuda:\n    is_available = staticmethod(lambda: True)\n")
-                write(self.path("torch_step.py"), f"print('{{\"losses\": {theirs}}}')")
+                # With its own libraries.
+                write(self.path("torch_step.py"),
+                      f"import os\nassert 'LD_LIBRARY_PATH' not in os.environ\nprint('{{\"losses\": {theirs}}}')")
                 self.program("train_step", """case "$*" in *--save*) touch "$4" ;; *) echo '{"losses": [2.0, 1.0]}' ;; esac""")
                 done, report = self.check()
                 self.assertEqual(len(report["differences"]), differ, report["differences"])
@@ -283,6 +285,11 @@ class Collect(unittest.TestCase):
         os.makedirs(os.path.join(self.top, "tools"))
         shutil.copy(TOOL, os.path.join(self.top, "tools"))
         write(os.path.join(self.top, "benchmarks/vs_pytorch/torch_step.py"), "")
+        self.library("libother.so.1", "int other(void) { return 3; }")
+        self.library("libnccl.so.2", "int nccl(void) { return 4; }")
+        write(os.path.join(self.top, "main.c"), "int other(void); int nccl(void); int main(void) { return other() + nccl() - 7; }")
+        subprocess.run(["cc", "main.c", "system/libother.so.1", "system/libnccl.so.2", "-o", "program",
+                        f"-Wl,-rpath,{self.top}/system"], cwd=self.top, check=True)
         for path in BUILT:
             self.build(path, container((2, 80, 0x11), (1, 80, 0x8011)) + bytes(40) + container((2, 90, 0x100011)))
 
@@ -292,7 +299,13 @@ class Collect(unittest.TestCase):
         with open(os.path.join(self.top, "code"), "wb") as file:
             file.write(code)
         added = ["--add-section", f".nv_fatbin={self.top}/code"] if code else []
-        subprocess.run(["objcopy", *added, "/bin/true", program], check=True)
+        subprocess.run(["objcopy", *added, os.path.join(self.top, "program"), program], check=True)
+
+    def library(self, name, code):
+        write(os.path.join(self.top, "library.c"), code)
+        os.makedirs(os.path.join(self.top, "system"), exist_ok=True)
+        subprocess.run(["cc", "-shared", "-fPIC", f"-Wl,-soname,{name}", "library.c", "-o", f"system/{name}"], cwd=self.top,
+                       check=True)
 
     def collect(self):
         command = [sys.executable, os.path.join(self.top, "tools/gpu_check"), "--collect", os.path.join(self.top, "to")]
@@ -302,10 +315,21 @@ class Collect(unittest.TestCase):
         done = self.collect()
         self.assertEqual(done.returncode, 0, done)
         self.assertEqual(set(os.listdir(os.path.join(self.top, "to"))),
-                         {"gpu_check", "collected.json", "torch_step.py", *BUILT.values()})
+                         {"gpu_check", "collected.json", "torch_step.py", "lib", *BUILT.values()})
         with open(os.path.join(self.top, "to/collected.json"), encoding="ascii") as file:
             self.assertEqual(json.load(file)["architectures"], {name: ["compute_80", "sm_80", "sm_90a"] for name in BUILT.values()})
         self.assertEqual(subprocess.run([os.path.join(self.top, "to/rows")], check=False).returncode, 0)
+
+    def test_libraries_that_another_machine_may_lack_come_along(self):
+        self.assertEqual(self.collect().returncode, 0)
+        self.assertEqual(os.listdir(os.path.join(self.top, "to/lib")), ["libother.so.1"])  # C's and NVIDIA's are of the machine
+        os.remove(os.path.join(self.top, "system/libother.so.1"))
+        program = os.path.join(self.top, "to/rows")
+        self.assertNotEqual(subprocess.run([program], stderr=subprocess.DEVNULL, check=False).returncode, 0)
+        environment = {"LD_LIBRARY_PATH": os.path.join(self.top, "to/lib")}
+        self.assertEqual(subprocess.run([program], env=environment, check=False).returncode, 0)
+        done = self.collect()
+        self.assertEqual((done.returncode, done.stdout), (1, "gpu_check: not found: libother.so.1\n"))
 
     def test_programs_without_code_for_gpus_are_refused(self):
         self.build("tests/gpu", b"")

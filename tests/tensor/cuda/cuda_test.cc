@@ -9,6 +9,7 @@
 #include <tandem/base/error.h>
 #include <tandem/tensor/allocator.h>
 #include <tandem/tensor/chores.h>
+#include <tandem/tensor/cuda/complaints.h>
 #include <tandem/tensor/cuda/pinned.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/support/op_case.h>
@@ -336,6 +337,21 @@ TEST(CudaStreams, EventsOrderThem) {
   written.synchronize();
   consumer.synchronize();
   EXPECT_TRUE(consumer.is_idle());
+}
+
+TEST(Cuda, AComplaintThatAKernelStillWritesIsNotRead) {
+  cuda::Complaint* const place = cuda::complaint_of(kGpu);
+  place->raised = 1;
+  cuda::synchronize(kGpu);
+  place->op = "gather";
+  place->what = "index";
+  place->value = 9;
+  place->size = 4;
+  place->ready = 1;
+  EXPECT_EQ(error_text<IndexError>([] { cuda::synchronize(kGpu); }),
+            "gather: index 9 at position 0 is outside [0, 4); found on cuda:0 and told now");
+  EXPECT_EQ(place->raised, 0);
+  cuda::synchronize(kGpu);
 }
 
 }  // namespace

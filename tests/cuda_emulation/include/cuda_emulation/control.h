@@ -15,6 +15,9 @@ std::string last_report();
 /// stay valid.
 void reset();
 
+/// Fails a device as a kernel's illegal access does; last_report() is the text.
+void fail(int device, const std::string& text);
+
 /// "lazy", "eager" or "random:SEED", as TANDEM_EMULATED_ORDER gives it at the start; returns whether the text is one of them.
 bool set_order(const std::string& order);
 
