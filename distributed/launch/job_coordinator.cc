@@ -176,6 +176,7 @@ void JobCoordinator::on_lost(int node, const std::string& why) {
   for (Rank& rank : ranks_) {
     if (rank.node != node || rank.ended) continue;
     rank.ended = true;
+    rank.when = Clock::now();
     const int number = static_cast<int>(&rank - ranks_.data());
     server_->report({number, RankEnd::kDied, str("died (its launcher ", why, ")")});
   }
@@ -266,29 +267,28 @@ void JobCoordinator::decide() {
 }
 
 JobResult JobCoordinator::verdict() const {
-  // The root cause is what happened first: an announcement or a lost connection at the store, or a bad status of a
-  // process that the store knows nothing of or took leave from.
+  // The root cause is what happened first: an announcement, a lost connection at the store, or the end of a process.  The
+  // store may be the later one to notice a death, and then hear first of a rank that was stopped because of it.
   const auto events = server_->failures().events();
-  const RankEndEvent* first = nullptr;
-  std::vector<bool> left(ranks_.size(), true);
-  for (const RankEndEvent& event : events) {
-    if (event.end == RankEnd::kLeft) continue;
-    left[static_cast<size_t>(event.rank)] = false;
-    if (first == nullptr) first = &event;
-  }
-  int number = first != nullptr ? first->rank : -1;
-  auto when = first != nullptr ? first->when : Clock::time_point::max();
+  std::vector<const RankEndEvent*> event_of(ranks_.size(), nullptr);
+  for (const RankEndEvent& event : events) event_of[static_cast<size_t>(event.rank)] = &event;
+  int number = -1;
+  auto when = Clock::time_point::max();
   int stopped = 0;
   for (size_t r = 0; r < ranks_.size(); ++r) {
     const Rank& rank = ranks_[r];
-    if (rank.wait_status == 0 || !left[r]) continue;
+    const RankEndEvent* event = event_of[r];
+    const bool failed = event != nullptr && event->end != RankEnd::kLeft;
     const int status = WIFEXITED(rank.wait_status) ? WEXITSTATUS(rank.wait_status) : -1;
-    if (status == 128 + SIGINT || status == 128 + SIGTERM) {
+    if (!failed && rank.wait_status == 0) continue;
+    if (!failed && (status == 128 + SIGINT || status == 128 + SIGTERM)) {
       stopped = status;  // by a signal that somebody sent to the ranks themselves
-    } else if (rank.when < when) {
+      continue;
+    }
+    const auto ended = failed ? std::min(event->when, rank.when) : rank.when;
+    if (ended < when) {
       number = static_cast<int>(r);
-      when = rank.when;
-      first = nullptr;
+      when = ended;
     }
   }
   JobResult result;
@@ -306,8 +306,9 @@ JobResult JobCoordinator::verdict() const {
   result.failed_rank = number;
   result.message = str("rank ", number, " of ", ranks_.size(), nodes_.size() > 1 ? " on " + node_text(rank.node) : "",
                        " failed (", status_text(rank.wait_status), ")");
-  if (first != nullptr && first->end == RankEnd::kFailed) {
-    result.message += ": " + first->reason;
+  const RankEndEvent* event = event_of[static_cast<size_t>(number)];
+  if (event != nullptr && event->end == RankEnd::kFailed) {
+    result.message += ": " + event->reason;
   } else if (rank.wait_status == 0) {
     result.message += ": it ended before its function returned";
   }

@@ -1,12 +1,19 @@
-// What node 0's launcher makes of letters that no launcher of this job writes.
+// What node 0's launcher makes of letters that no launcher of this job writes, and of news that come in another order than
+// what they tell of.
 #include <tandem/distributed/launch/job_coordinator.h>
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <climits>
+#include <csignal>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include <tandem/base/error.h>
+#include <tandem/distributed/store/tcp_store.h>
 
 namespace {
 
@@ -19,6 +26,14 @@ NodeEvent joined(int node, int num_ranks) {
   event.num_nodes = 2;
   event.num_ranks = num_ranks;
   event.text = "host";
+  return event;
+}
+
+NodeEvent killed(int rank, int signal) {
+  NodeEvent event;
+  event.kind = NodeEvent::Kind::kEnded;
+  event.exit.rank = rank;
+  event.exit.wait_status = signal;
   return event;
 }
 
@@ -76,6 +91,48 @@ TEST(JobCoordinator, OfAStrangeNodeNothingIsBelieved) {
   job.coordinator.on_lost(-1, "died");
   EXPECT_FALSE(job.coordinator.finished());
   EXPECT_TRUE(job.told.empty());
+}
+
+TEST(JobCoordinator, ADeathIsTheCauseWhereTheStoreNoticesItAfterItsConsequences) {
+  for (const bool consequence_joined : {false, true}) {
+    Job job;
+    for (const int node : {0, 1}) job.coordinator.on_event(joined(node, 1));
+    const RankPlace place = job.told.at(0).place;
+    job.coordinator.serve();
+    const auto join = [&](int rank) {
+      return std::make_unique<TcpStore>(TcpStoreOptions{
+          .host = place.store_host, .port = place.store_port, .token = place.token, .rank = rank, .world_size = 2});
+    };
+    std::unique_ptr<TcpStore> one = join(1);
+    job.coordinator.on_event(killed(1, SIGKILL));  // its connection is still open
+    ASSERT_EQ(job.count(NodeCommand::Kind::kStop), 1);
+    EXPECT_EQ(job.told.back().ranks, std::vector<int>{0});  // has not joined: stopped by a signal
+    if (consequence_joined) {
+      join(0);  // and dies
+      EXPECT_THROW(one->get_from("never", {0}, std::chrono::seconds(60)), tandem::CommError);
+      EXPECT_EQ(one->failures().first_failure().value().rank, 0);
+      one.reset();
+    }
+    job.coordinator.on_event(killed(0, SIGTERM));
+    ASSERT_TRUE(job.coordinator.finished());
+    EXPECT_EQ(job.coordinator.result().message, "rank 1 of 2 on node 1 (host) failed (killed by SIGKILL)");
+    EXPECT_EQ(job.coordinator.result().failed_rank, 1);
+  }
+}
+
+TEST(JobCoordinator, AnAnnouncementBeforeADeathIsTheCause) {
+  Job job;
+  for (const int node : {0, 1}) job.coordinator.on_event(joined(node, 1));
+  const RankPlace place = job.told.at(0).place;
+  job.coordinator.serve();
+  TcpStore one({.host = place.store_host, .port = place.store_port, .token = place.token, .rank = 1, .world_size = 2});
+  one.announce_failure(1, "boom");
+  job.coordinator.on_event(killed(0, SIGTERM));
+  NodeEvent failed = killed(1, 0);
+  failed.exit.wait_status = 1 << 8;
+  job.coordinator.on_event(failed);
+  ASSERT_TRUE(job.coordinator.finished());
+  EXPECT_EQ(job.coordinator.result().message, "rank 1 of 2 on node 1 (host) failed (exit status 1): boom");
 }
 
 }  // namespace
