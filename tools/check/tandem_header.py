@@ -32,8 +32,10 @@ def compile_header(root, header, arguments):
         with open(os.path.join(folder, "user.cc"), "w", encoding="utf-8") as f:
             f.write("#include <%s>\n" % header)
         command = ["g++", *FLAGS, "-I.", *arguments, "user.cc"]
-        return subprocess.run(
-            command, check=True, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True).stdout
+        done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode != 0:
+        sys.exit(done.stdout)
+    return done.stdout
 
 
 def headers(root):
