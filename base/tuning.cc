@@ -1,10 +1,13 @@
 #include <tandem/base/tuning.h>
 
-#include <fstream>
+#include <filesystem>
+#include <sstream>
 #include <string_view>
+#include <system_error>
 
 #include <tandem/base/env.h>
 #include <tandem/base/error.h>
+#include <tandem/base/file.h>
 
 namespace tandem::inline v0 {
 
@@ -16,8 +19,7 @@ constexpr std::string_view kBetween = " = ";
 }  // namespace
 
 Tuning::Tuning(const std::string& path) {
-  std::ifstream file(path);
-  TANDEM_CHECK(IoError, file, "cannot read the tuning file ", path);
+  std::istringstream file(InputFile("Tuning", path).text());
   std::string line;
   std::getline(file, line);
   TANDEM_CHECK(ValueError, line == kFirstLine, path, " is no tuning file: its first line is not '", kFirstLine, "'");
@@ -28,7 +30,6 @@ Tuning::Tuning(const std::string& path) {
                  " is not '<key> = <value>'");
     choices_.emplace(line.substr(0, at), line.substr(at + kBetween.size()));
   }
-  TANDEM_CHECK(IoError, !file.bad(), "cannot read the tuning file ", path);
 }
 
 const Tuning& Tuning::named() {
@@ -65,10 +66,10 @@ uint64_t Tuning::hash() const {
 }
 
 void Tuning::append(const std::string& path, const std::string& key, const std::string& value) {
-  std::ofstream file(path, std::ios::app | std::ios::ate);
-  if (file && file.tellp() == std::streampos(0)) file << kFirstLine << '\n';
-  file << key << kBetween << value << '\n' << std::flush;
-  TANDEM_CHECK(IoError, file, "cannot write the tuning file ", path);
+  std::error_code missing;
+  const auto size = std::filesystem::file_size(path, missing);
+  const std::string choice = str(key, kBetween, value, '\n');
+  write_file("Tuning", path, missing || size == 0 ? str(kFirstLine, '\n', choice) : choice, WriteMode::kAppend);
 }
 
 }  // namespace tandem::inline v0

@@ -1,10 +1,10 @@
 #include <tandem/data/cifar.h>
 
-#include <cstring>
 #include <filesystem>
+#include <string>
 #include <vector>
 
-#include <tandem/data/read_file.h>
+#include <tandem/base/file.h>
 #include <tandem/tensor/factories.h>
 
 namespace tandem::inline v0::data {
@@ -16,6 +16,7 @@ constexpr int64_t kChannels = 3;
 constexpr int64_t kPixels = kChannels * kSide * kSide;
 constexpr int64_t kRecord = 1 + kPixels;
 constexpr int kClasses = 10;
+constexpr const char* kOp = "CifarDataset";
 
 std::vector<std::string> file_names(CifarSplit split) {
   if (split == CifarSplit::kTest) return {"test_batch.bin"};
@@ -30,12 +31,13 @@ CifarDataset::CifarDataset(const std::string& folder, CifarSplit split, CifarOpt
   TANDEM_CHECK(ValueError, options.records_per_file >= 1, "CifarDataset: records_per_file ", options.records_per_file,
                " is less than 1");
   const std::filesystem::path inner = std::filesystem::path(folder) / "cifar-10-batches-bin";
-  const std::filesystem::path where = std::filesystem::is_directory(inner) ? inner : std::filesystem::path(folder);
+  // "inner/." exists where inner is a folder.
+  const std::filesystem::path where = path_exists(kOp, inner / ".") ? inner : std::filesystem::path(folder);
   const std::vector<std::string> names = file_names(split);
   std::string list;
   bool complete = true;
   for (const std::string& name : names) {
-    const bool found = std::filesystem::exists(where / name);
+    const bool found = path_exists(kOp, where / name);
     complete = complete && found;
     list += "\n  " + name + (found ? "  found" : "  missing");
   }
@@ -45,23 +47,19 @@ CifarDataset::CifarDataset(const std::string& folder, CifarSplit split, CifarOpt
   const auto num_files = static_cast<int64_t>(names.size());
   for (int64_t i = 0; i < num_files; ++i) {
     const std::string path = where / names[static_cast<size_t>(i)];
-    // Compared before the file is read, so that a wrong file costs no memory.
-    std::error_code error;
-    const auto num_bytes = static_cast<int64_t>(std::filesystem::file_size(path, error));
-    TANDEM_CHECK(IoError, !error, "CifarDataset: cannot read '", path, "': ", error.message());
+    const InputFile file(kOp, path);
+    const int64_t num_bytes = file.size();  // compared before the file is read, so that a wrong file costs no memory
     TANDEM_CHECK(IoError, num_bytes % kRecord == 0 && num_bytes / kRecord == options.records_per_file,
                  "CifarDataset: '", path, "' has ", num_bytes, " bytes, expected ", options.records_per_file,
                  " records of ", kRecord, " bytes");
-    const std::vector<uint8_t> bytes = read_file("CifarDataset", path);
-    TANDEM_CHECK(IoError, static_cast<int64_t>(bytes.size()) == num_bytes, "CifarDataset: '", path,
-                 "' changed while it was read");
+    if (!records_.defined()) records_ = empty({num_files * options.records_per_file, kRecord}, {kUInt8});
+    uint8_t* bytes = records_.data<uint8_t>() + i * num_bytes;
+    file.read(bytes, 0, num_bytes);
     for (int64_t r = 0; r < options.records_per_file; ++r) {
-      const int label = bytes[static_cast<size_t>(r * kRecord)];
+      const int label = bytes[r * kRecord];
       TANDEM_CHECK(IoError, label < kClasses, "CifarDataset: '", path, "': label ", r, " is ", label,
                    ", expected 0 to 9");
     }
-    if (!records_.defined()) records_ = empty({num_files * options.records_per_file, kRecord}, {kUInt8});
-    std::memcpy(records_.data<uint8_t>() + i * num_bytes, bytes.data(), bytes.size());
   }
 }
 

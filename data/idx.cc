@@ -6,9 +6,9 @@
 #include <array>
 #include <iomanip>
 #include <limits>
-#include <vector>
+#include <string>
 
-#include <tandem/data/read_file.h>
+#include <tandem/base/file.h>
 #include <tandem/tensor/factories.h>
 
 namespace tandem::inline v0::data {
@@ -23,13 +23,13 @@ constexpr int kGzipWindowBits = 15 + 16;    // zlib: the largest window, gzip fr
 class Source {
  public:
   explicit Source(const std::string& path)
-      : path_(path), compressed_(path.ends_with(".gz")), file_(read_file("read_idx", path)) {
+      : path_(path), compressed_(path.ends_with(".gz")), file_(InputFile("read_idx", path).text()) {
     if (!compressed_) return;
-    TANDEM_CHECK(IoError, file_.size() >= 2 && file_[0] == 0x1f && file_[1] == 0x8b, "read_idx: '", path_,
+    TANDEM_CHECK(IoError, file_.starts_with("\x1f\x8b"), "read_idx: '", path_,
                  "' is not a gzip file: it does not begin with 1f 8b");
     TANDEM_CHECK(IoError, file_.size() <= std::numeric_limits<uInt>::max(), "read_idx: '", path_,
                  "' is larger than 4 GiB");
-    stream_.next_in = file_.data();
+    stream_.next_in = reinterpret_cast<Bytef*>(file_.data());
     stream_.avail_in = static_cast<uInt>(file_.size());
     TANDEM_CHECK(IoError, inflateInit2(&stream_, kGzipWindowBits) == Z_OK, "read_idx: zlib cannot start on '", path_,
                  "'");
@@ -77,7 +77,7 @@ class Source {
  private:
   const std::string& path_;
   bool compressed_;
-  std::vector<uint8_t> file_;
+  std::string file_;
   size_t position_ = 0;
   z_stream stream_ = {};
   bool ended_ = false;

@@ -1,8 +1,9 @@
 #include <tandem/data/mnist.h>
 
-#include <filesystem>
+#include <string>
 #include <utility>
 
+#include <tandem/base/file.h>
 #include <tandem/data/idx.h>
 #include <tandem/tensor/factories.h>
 
@@ -18,7 +19,7 @@ constexpr int kClasses = 10;
 std::string find_file(const std::string& folder, const std::string& name) {
   for (const char* ending : {"", ".gz"}) {
     const std::string path = folder + "/" + name + ending;
-    if (std::filesystem::exists(path)) return path;
+    if (path_exists("MnistDataset", path)) return path;
   }
   return "";
 }

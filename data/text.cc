@@ -1,10 +1,9 @@
 #include <tandem/data/text.h>
 
 #include <bit>
-#include <cstring>
 #include <utility>
 
-#include <tandem/data/read_file.h>
+#include <tandem/base/file.h>
 #include <tandem/tensor/factories.h>
 
 namespace tandem::inline v0::data {
@@ -21,10 +20,7 @@ std::string_view part_of(std::string_view text, TextSplit split) {
 
 }  // namespace
 
-std::string read_text(const std::string& path) {
-  const std::vector<uint8_t> bytes = read_file("read_text", path);
-  return {bytes.begin(), bytes.end()};
-}
+std::string read_text(const std::string& path) { return InputFile("read_text", path).text(); }
 
 CharVocabulary::CharVocabulary(std::string_view text) {
   std::array<bool, 256> occurs = {};
@@ -59,11 +55,11 @@ std::string CharVocabulary::decode(std::span<const int64_t> tokens) const {
 }
 
 std::vector<uint16_t> read_tokens(const std::string& path, int64_t vocabulary_size) {
-  const std::vector<uint8_t> bytes = read_file("read_tokens", path);
-  TANDEM_CHECK(IoError, bytes.size() % sizeof(uint16_t) == 0, "read_tokens: '", path, "' has ", bytes.size(),
+  const InputFile file("read_tokens", path);
+  TANDEM_CHECK(IoError, file.size() % int64_t{sizeof(uint16_t)} == 0, "read_tokens: '", path, "' has ", file.size(),
                " bytes, expected two for each token");
-  std::vector<uint16_t> tokens(bytes.size() / sizeof(uint16_t));
-  if (!bytes.empty()) std::memcpy(tokens.data(), bytes.data(), bytes.size());
+  std::vector<uint16_t> tokens(static_cast<size_t>(file.size()) / sizeof(uint16_t));
+  file.read(tokens.data(), 0, file.size());
   for (size_t i = 0; i < tokens.size(); ++i) {
     TANDEM_CHECK(IoError, tokens[i] < vocabulary_size, "read_tokens: '", path, "': token ", i, " is ", tokens[i],
                  ", the vocabulary has ", vocabulary_size);

@@ -13,7 +13,7 @@
 
 namespace tandem::inline v0::data {
 
-/// The bytes of a file.  Throws IoError with the path and the system's reason.
+/// The bytes of a regular file.  Throws IoError with the path and the system's reason.
 TANDEM_API std::string read_text(const std::string& path);
 
 /// The distinct bytes of a text in ascending order, numbered from 0.  Bytes and not characters of some encoding, so that

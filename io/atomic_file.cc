@@ -10,6 +10,7 @@
 #include <cstring>
 #include <filesystem>
 #include <utility>
+#include <vector>
 
 #include <tandem/base/error.h>
 
@@ -17,7 +18,7 @@ namespace tandem::inline v0::io {
 
 namespace {
 
-constexpr size_t kLargestWrite = size_t{1} << 30;  // Linux writes at most 2 GiB - 4 KiB per call
+constexpr int64_t kPiece = 1 << 20;                // bytes of a digest that are read at once: they stay in the caches
 constexpr int kMaxTemporaries = 1000;              // leftovers of killed processes before we give up
 constexpr const char* kTemporarySuffix = ".tmp";
 
@@ -31,6 +32,18 @@ int sync_descriptor(int descriptor) {
 }
 
 }  // namespace
+
+FileDigest digest_of(const InputFile& file) {
+  FileDigest result;
+  std::vector<uint8_t> piece(static_cast<size_t>(std::min(file.size(), kPiece)));
+  while (result.num_bytes < file.size()) {
+    const int64_t count = std::min(file.size() - result.num_bytes, kPiece);
+    file.read(piece.data(), result.num_bytes, count);
+    result.crc32 = static_cast<uint32_t>(crc32_z(result.crc32, piece.data(), static_cast<size_t>(count)));
+    result.num_bytes += count;
+  }
+  return result;
+}
 
 AtomicFile::AtomicFile(const char* op, std::string path) : op_(op), path_(std::move(path)) {
   for (int k = 0; k < kMaxTemporaries && descriptor_ < 0; ++k) {
@@ -51,16 +64,8 @@ void AtomicFile::write(const void* data, size_t num_bytes) {
   if (num_bytes == 0) return;  // no bytes may come as a null pointer, for which zlib begins its sum anew
   digest_.num_bytes += static_cast<int64_t>(num_bytes);
   digest_.crc32 = static_cast<uint32_t>(crc32_z(digest_.crc32, static_cast<const Bytef*>(data), num_bytes));
-  const auto* from = static_cast<const char*>(data);
-  while (num_bytes > 0) {
-    const ssize_t written = ::write(descriptor_, from, std::min(num_bytes, kLargestWrite));
-    if (written < 0) {
-      if (errno == EINTR) continue;
-      fail("cannot write", temporary_);
-    }
-    from += written;
-    num_bytes -= static_cast<size_t>(written);
-  }
+  errno = write_all(descriptor_, {static_cast<const char*>(data), num_bytes});
+  if (errno != 0) fail("cannot write", temporary_);
 }
 
 void AtomicFile::commit() {

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string>
 
+#include <tandem/base/file.h>
+
 namespace tandem::inline v0::io {
 
 /// What a file holds, for comparing.
@@ -13,6 +15,9 @@ struct FileDigest {
   uint32_t crc32 = 0;  ///< zlib's
   bool operator==(const FileDigest&) const = default;
 };
+
+/// Of the whole file, read piece by piece.
+FileDigest digest_of(const InputFile& file);
 
 /// Collects bytes in a temporary file beside `path`, which `commit` forces to disk and renames to `path`; without
 /// commit the destructor removes it and `path` stays as it was.  Every member throws IoError with the path and the

@@ -18,11 +18,11 @@
 #include <utility>
 #include <vector>
 
+#include <tandem/base/file.h>
 #include <tandem/base/log.h>
 #include <tandem/base/trace.h>
 #include <tandem/base/version.h>
 #include <tandem/io/digest_writers.h>
-#include <tandem/io/input_file.h>
 #include <tandem/io/manifest.h>
 #include <tandem/io/state_file.h>
 
@@ -87,8 +87,9 @@ std::vector<Found> find_checkpoints(const fs::path& folder, std::vector<std::str
   std::vector<Found> found;
   for (const std::string& name : names_in(folder)) {
     const fs::path manifest = folder / name / kManifestName;
-    if (!name.starts_with(kFolderPrefix) || !is_there(manifest)) continue;
+    if (!name.starts_with(kFolderPrefix)) continue;
     try {
+      if (!path_exists(kOp, manifest)) continue;
       found.push_back({folder / name, parse_manifest(manifest, InputFile(kOp, manifest).text())});
     } catch (const IoError& error) {
       problems.push_back(error.what());
@@ -105,7 +106,7 @@ void verify(const Found& checkpoint) {
     const InputFile file(kOp, checkpoint.folder / name);
     TANDEM_CHECK(IoError, file.size() == expected.num_bytes, kOp, ": '", file.path(), "' has ", file.size(),
                  " bytes, the manifest says ", expected.num_bytes);
-    TANDEM_CHECK(IoError, file.digest() == expected, kOp, ": '", file.path(),
+    TANDEM_CHECK(IoError, digest_of(file) == expected, kOp, ": '", file.path(),
                  "' is damaged: its checksum differs from the manifest's");
   }
 }
@@ -199,8 +200,7 @@ void Checkpointer::lock() {
   const int length = std::snprintf(text.data(), text.size(), "process %d on %s", ::getpid(), host.data());
   // Only for that message: a full disk may refuse it.
   if (::ftruncate(descriptor, 0) == 0) {
-    [[maybe_unused]] const ssize_t written =
-        ::pwrite(descriptor, text.data(), std::min(static_cast<size_t>(length), text.size() - 1), 0);
+    write_all(descriptor, {text.data(), std::min(static_cast<size_t>(length), text.size() - 1)});
   }
 }
 
@@ -257,7 +257,7 @@ void Checkpointer::write_manifest(int64_t step, Manifest& manifest) const {
   const fs::path path = path_of(step);
   for (int rank = 1; rank < options_.world_size; ++rank) {
     const std::string name = rank_file_name(rank);
-    manifest.files[name] = InputFile(kOp, path / name).digest();
+    manifest.files[name] = digest_of(InputFile(kOp, path / name));
   }
   manifest.library_version = kVersion;
   manifest.step = step;

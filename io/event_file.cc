@@ -15,6 +15,7 @@
 #include <system_error>
 
 #include <tandem/base/error.h>
+#include <tandem/base/file.h>
 #include <tandem/base/log.h>
 #include <tandem/io/crc32c.h>
 #include <tandem/io/json.h>
@@ -76,7 +77,7 @@ std::string new_event() {
   return event;
 }
 
-std::string system_reason() { return std::generic_category().message(errno); }
+std::string system_reason(int error) { return std::generic_category().message(error); }
 
 }  // namespace
 
@@ -92,7 +93,7 @@ EventFile::EventFile(const std::string& folder) {
         std::filesystem::path(folder) / str("events.out.tfevents.", seconds, ".", host.data(), ".", ::getpid(), ".", k);
     descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
     if (descriptor_ < 0 && errno != EEXIST) {
-      give_up(str("cannot create '", path_, "': ", system_reason()));
+      give_up(str("cannot create '", path_, "': ", system_reason(errno)));
       return;
     }
   }
@@ -136,16 +137,8 @@ void EventFile::append(const std::string& event) {
   append_raw(record, masked_crc32c(record));
   record += event;
   append_raw(record, masked_crc32c(event));
-  std::string_view left = record;
-  while (!left.empty()) {
-    const ssize_t written = ::write(descriptor_, left.data(), left.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) {
-      give_up(str("cannot write '", path_, "': ", system_reason()));
-      return;
-    }
-    left.remove_prefix(static_cast<size_t>(written));
-  }
+  const int error = write_all(descriptor_, record);
+  if (error != 0) give_up(str("cannot write '", path_, "': ", system_reason(error)));
 }
 
 void EventFile::give_up(const std::string& reason) {

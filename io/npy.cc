@@ -7,8 +7,8 @@
 #include <string_view>
 #include <system_error>
 
+#include <tandem/base/file.h>
 #include <tandem/io/atomic_file.h>
-#include <tandem/io/input_file.h>
 #include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
 

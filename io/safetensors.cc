@@ -6,9 +6,9 @@
 #include <set>
 #include <string_view>
 
+#include <tandem/base/file.h>
 #include <tandem/io/atomic_file.h>
 #include <tandem/io/digest_writers.h>
-#include <tandem/io/input_file.h>
 #include <tandem/io/json.h>
 #include <tandem/io/safetensors_header.h>
 #include <tandem/tensor/chores.h>

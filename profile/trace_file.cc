@@ -1,14 +1,12 @@
 #include <tandem/profile/trace_file.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
 #include <tandem/base/error.h>
+#include <tandem/base/file.h>
 
 namespace tandem::inline v0::profile {
 
@@ -69,10 +67,7 @@ std::string to_chrome_json(const std::vector<TraceEvent>& events) {
 }
 
 void write_chrome_trace(const std::string& path, const std::vector<TraceEvent>& events) {
-  std::ofstream file(path, std::ios::binary);
-  file << to_chrome_json(events);
-  file.close();
-  TANDEM_CHECK(IoError, file.good(), "trace: could not write '", path, "': ", std::strerror(errno));
+  write_file("write_chrome_trace", path, to_chrome_json(events));
 }
 
 }  // namespace tandem::inline v0::profile

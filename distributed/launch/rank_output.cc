@@ -12,6 +12,7 @@
 #include <fstream>
 
 #include <tandem/base/error.h>
+#include <tandem/base/file.h>
 
 namespace tandem::inline v0::distributed {
 
@@ -24,16 +25,6 @@ constexpr size_t kTailLines = 10;
 
 // While so much waits to be shown, ranks' pipes are left to fill up, and then the ranks wait.
 constexpr size_t kMaxPending = 256u << 10;
-
-/// Writes all of it to a file; what cannot be written is lost, because a full disk must not end the ranks.
-void write_file(int fd, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t n = write(fd, bytes.data(), bytes.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return;
-    bytes.remove_prefix(static_cast<size_t>(n));
-  }
-}
 
 bool same_file(int a, int b) {
   struct stat first = {};
@@ -160,7 +151,8 @@ void RankOutput::write_line(Stream& stream, bool ended) {
   std::string text = stream.prefix + stream.line;
   if (ended || !stream.prefix.empty()) text += '\n';
   stream.sink->pending += text;
-  if (stream.log) write_file(stream.log.get(), std::string_view(text).substr(stream.prefix.size()));
+  // A failure is ignored, because a full disk must not end the ranks.
+  if (stream.log) write_all(stream.log.get(), std::string_view(text).substr(stream.prefix.size()));
   stream.line.clear();
 }
 

@@ -11,6 +11,7 @@
 #include <optional>
 
 #include <tandem/base/error.h>
+#include <tandem/base/file.h>
 #include <tandem/base/log.h>
 #include <tandem/base/thread.h>
 #include <tandem/distributed/store/wire.h>
@@ -88,12 +89,12 @@ FileStore::~FileStore() {
 
 void FileStore::open_file() {
   for (;;) {
-    fd_ = FileDescriptor(open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    fd_ = FileDescriptor(open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0600));
     TANDEM_CHECK(IoError, bool{fd_}, "store: cannot open ", path_, ": ", std::strerror(errno));
+    regular_file_size("store", path_, fd_.get());  // for its check: nothing else can be locked and shortened
     const Lock lock(*this, F_WRLCK);
     struct stat status = {};
     TANDEM_CHECK(IoError, fstat(fd_.get(), &status) == 0, "store: cannot look at ", path_, ": ", std::strerror(errno));
-    TANDEM_CHECK(IoError, S_ISREG(status.st_mode), "store: ", path_, " is no ordinary file");
     if (status.st_nlink == 0) continue;  // the ranks of an earlier job have just removed it
     char magic[file_log::kMagic.size()];
     const ssize_t n = pread(fd_.get(), magic, sizeof(magic), 0);
@@ -101,6 +102,7 @@ void FileStore::open_file() {
     TANDEM_CHECK(IoError, n >= 0 && file_log::kMagic.starts_with(found), "store: ", path_, " is no store of tandem");
     if (found != file_log::kMagic) {
       // New, or whoever made it was killed at once.
+      const FileSizeSignalGuard guard;
       const ssize_t written = pwrite(fd_.get(), file_log::kMagic.data(), file_log::kMagic.size(), 0);
       TANDEM_CHECK(IoError, written == static_cast<ssize_t>(file_log::kMagic.size()), "store: cannot write ", path_,
                    ": ", std::strerror(errno));
@@ -153,6 +155,7 @@ void FileStore::with_file(bool change, FunctionRef<void()> f) {
 
 void FileStore::append(const Record& record) {
   const std::string bytes = file_log::encode(record);
+  const FileSizeSignalGuard guard;
   for (size_t done = 0; done < bytes.size();) {
     const ssize_t n = pwrite(fd_.get(), bytes.data() + done, bytes.size() - done, read_ + static_cast<int64_t>(done));
     if (n < 0 && errno == EINTR) continue;

@@ -104,7 +104,7 @@ TEST_F(Cifar, RefusesFilesOfAnotherSize) {
             "CifarDataset: 'DIR/test_batch.bin' has 12292 bytes, expected 10000 records of 3073 bytes");
   std::filesystem::remove(folder_ / "test_batch.bin");
   std::filesystem::create_directory(folder_ / "test_batch.bin");
-  EXPECT_EQ(error_of(CifarSplit::kTest, 2), "CifarDataset: cannot read 'DIR/test_batch.bin': Is a directory");
+  EXPECT_EQ(error_of(CifarSplit::kTest, 2), "CifarDataset: 'DIR/test_batch.bin' is a folder, not a regular file");
 }
 
 TEST_F(Cifar, RefusesLabelsBeyondNine) {

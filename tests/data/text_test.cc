@@ -131,7 +131,7 @@ TEST(ReadText, ReadsAnyBytes) {
   write_file(folder / "t", bytes);
   EXPECT_EQ(td::data::read_text(folder / "t"), bytes);
   EXPECT_EQ(folder.shortened(error_text<td::IoError>([&] { td::data::read_text(folder.path()); })),
-            "read_text: cannot read 'DIR': it has no size (is it a folder?)");
+            "read_text: 'DIR' is a folder, not a regular file");
 }
 
 }  // namespace

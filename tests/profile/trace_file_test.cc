@@ -46,7 +46,7 @@ TEST(TraceFile, FolderThatDoesNotExist) {
     write_chrome_trace("/nonexistent/trace.json", {});
     FAIL() << "nothing was thrown";
   } catch (const IoError& error) {
-    EXPECT_STREQ(error.what(), "trace: could not write '/nonexistent/trace.json': No such file or directory");
+    EXPECT_STREQ(error.what(), "write_chrome_trace: cannot write '/nonexistent/trace.json': No such file or directory");
   }
 }
 

@@ -1,0 +1,134 @@
+#include <tandem/base/file.h>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <utility>
+
+#include <tandem/base/error.h>
+
+namespace tandem::inline v0 {
+
+namespace {
+
+constexpr size_t kMaxTransfer = size_t{1} << 30;  // Linux reads and writes at most 2 GiB - 4 KiB per call
+
+const char* kind_of(mode_t mode) {
+  if (S_ISFIFO(mode)) return "a FIFO";
+  if (S_ISSOCK(mode)) return "a socket";
+  if (S_ISCHR(mode)) return "a character device";
+  if (S_ISBLK(mode)) return "a block device";
+  if (S_ISDIR(mode)) return "a folder";
+  return "of an unknown kind";
+}
+
+void check_regular_mode(const char* op, const std::string& path, mode_t mode) {
+  TANDEM_CHECK(IoError, S_ISREG(mode), op, ": '", path, "' is ", kind_of(mode), ", not a regular file");
+}
+
+sigset_t file_size_signal() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGXFSZ);
+  return set;
+}
+
+}  // namespace
+
+InputFile::InputFile(const char* op, std::string path)
+    // O_NONBLOCK: opening a FIFO without a writer would wait for one.
+    : op_(op), path_(std::move(path)), descriptor_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
+  if (descriptor_ < 0) {
+    const int error = errno;
+    struct stat status = {};
+    if (::stat(path_.c_str(), &status) == 0) check_regular_mode(op, path_, status.st_mode);  // sockets cannot be opened
+    throw IoError(str(op, ": cannot open '", path_, "': ", std::strerror(error)));
+  }
+  try {
+    size_ = regular_file_size(op, path_, descriptor_);
+    char byte = 0;
+    TANDEM_CHECK(IoError, size_ > 0 || ::pread(descriptor_, &byte, 1, 0) <= 0, op, ": '", path_,
+                 "' holds bytes though its size is 0; copy it to a file on disk first");
+  } catch (...) {
+    ::close(descriptor_);
+    throw;
+  }
+}
+
+InputFile::~InputFile() { ::close(descriptor_); }
+
+void InputFile::read(void* out, int64_t offset, int64_t num_bytes) const {
+  auto* to = static_cast<char*>(out);
+  while (num_bytes > 0) {
+    const ssize_t got = ::pread(descriptor_, to, std::min(static_cast<size_t>(num_bytes), kMaxTransfer), offset);
+    if (got < 0 && errno == EINTR) continue;
+    TANDEM_CHECK(IoError, got >= 0, op_, ": cannot read '", path_, "': ", std::strerror(errno));
+    TANDEM_CHECK(IoError, got > 0, op_, ": '", path_, "' became shorter while it was read");
+    to += got;
+    offset += got;
+    num_bytes -= got;
+  }
+}
+
+std::string InputFile::text() const {
+  std::string result(static_cast<size_t>(size_), '\0');
+  read(result.data(), 0, size_);
+  return result;
+}
+
+int64_t regular_file_size(const char* op, const std::string& path, int descriptor) {
+  struct stat status = {};
+  TANDEM_CHECK(IoError, ::fstat(descriptor, &status) == 0, op, ": cannot open '", path, "': ", std::strerror(errno));
+  check_regular_mode(op, path, status.st_mode);
+  return status.st_size;
+}
+
+bool path_exists(const char* op, const std::string& path) {
+  struct stat status = {};
+  if (::stat(path.c_str(), &status) == 0) return true;
+  TANDEM_CHECK(IoError, errno == ENOENT || errno == ENOTDIR, op, ": cannot look at '", path, "': ", std::strerror(errno));
+  return false;
+}
+
+FileSizeSignalGuard::FileSizeSignalGuard() {
+  sigset_t pending;
+  was_pending_ = sigpending(&pending) == 0 && sigismember(&pending, SIGXFSZ) == 1;
+  const sigset_t signal = file_size_signal();
+  pthread_sigmask(SIG_BLOCK, &signal, &old_mask_);
+}
+
+FileSizeSignalGuard::~FileSizeSignalGuard() {
+  const int error = errno;
+  const sigset_t signal = file_size_signal();
+  const timespec now = {};
+  while (!was_pending_ && sigtimedwait(&signal, nullptr, &now) < 0 && errno == EINTR) {
+  }
+  pthread_sigmask(SIG_SETMASK, &old_mask_, nullptr);
+  errno = error;
+}
+
+int write_all(int descriptor, std::string_view bytes) {
+  const FileSizeSignalGuard guard;
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(descriptor, bytes.data(), std::min(bytes.size(), kMaxTransfer));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return errno;
+    bytes.remove_prefix(static_cast<size_t>(written));
+  }
+  return 0;
+}
+
+void write_file(const char* op, const std::string& path, std::string_view bytes, WriteMode mode) {
+  const int flags = O_WRONLY | O_CREAT | O_CLOEXEC | (mode == WriteMode::kAppend ? O_APPEND : O_TRUNC);
+  const int descriptor = ::open(path.c_str(), flags, 0666);
+  int error = descriptor < 0 ? errno : write_all(descriptor, bytes);
+  if (descriptor >= 0 && ::close(descriptor) != 0 && error == 0) error = errno;
+  TANDEM_CHECK(IoError, error == 0, op, ": cannot write '", path, "': ", std::strerror(error));
+}
+
+}  // namespace tandem::inline v0

@@ -1,0 +1,125 @@
+#include <tandem/base/file.h>
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <ctime>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include <tandem/base/error.h>
+#include <tandem/tests/support/error_text.h>
+#include <tandem/tests/support/temporary_folder.h>
+
+namespace tandem {
+namespace {
+
+using testing::error_text;
+using testing::read_file;
+using testing::TemporaryFolder;
+
+TEST(InputFile, ReadsByPosition) {
+  const TemporaryFolder folder;
+  const InputFile file("op", folder.write("file", std::string("abcdef")));
+  EXPECT_EQ(file.size(), 6);
+  EXPECT_EQ(file.text(), "abcdef");
+  std::string part(3, ' ');
+  file.read(part.data(), 2, 3);
+  EXPECT_EQ(part, "cde");
+  EXPECT_EQ(folder.shortened(error_text<IoError>([&] { file.read(part.data(), 4, 3); })),
+            "op: 'DIR/file' became shorter while it was read");
+}
+
+TEST(PathExists, IsFalseOnlyWhereNothingIsThere) {
+  const TemporaryFolder folder;
+  const std::string file = folder.write("file", std::string("x"));
+  EXPECT_TRUE(path_exists("op", folder.path()));
+  EXPECT_TRUE(path_exists("op", file));
+  EXPECT_FALSE(path_exists("op", folder / "missing"));
+  EXPECT_FALSE(path_exists("op", file + "/below"));
+  const std::string name(300, 'x');
+  EXPECT_EQ(error_text<IoError>([&] { path_exists("op", name); }), "op: cannot look at '" + name + "': File name too long");
+}
+
+TEST(WriteFile, ReplacesOrAppends) {
+  const TemporaryFolder folder;
+  write_file("op", folder / "file", "a longer text");
+  write_file("op", folder / "file", "first");
+  EXPECT_EQ(read_file(folder / "file"), "first");
+  write_file("op", folder / "file", ", second", WriteMode::kAppend);
+  EXPECT_EQ(read_file(folder / "file"), "first, second");
+}
+
+TEST(WriteFile, FailuresHaveThePathAndTheReason) {
+  const TemporaryFolder folder;
+  EXPECT_EQ(folder.shortened(error_text<IoError>([&] { write_file("op", folder / "missing/file", "x"); })),
+            "op: cannot write 'DIR/missing/file': No such file or directory");
+  EXPECT_EQ(folder.shortened(error_text<IoError>([&] { write_file("op", folder.path(), "x"); })),
+            "op: cannot write 'DIR': Is a directory");
+  EXPECT_EQ(error_text<IoError>([] { write_file("op", "/dev/full", "x"); }),
+            "op: cannot write '/dev/full': No space left on device");
+}
+
+bool is_blocked(int signal) {
+  sigset_t mask;
+  pthread_sigmask(SIG_SETMASK, nullptr, &mask);
+  return sigismember(&mask, signal) == 1;
+}
+
+bool is_pending(int signal) {
+  sigset_t pending;
+  sigpending(&pending);
+  return sigismember(&pending, signal) == 1;
+}
+
+/// Ends the process: with status 0 if a write beyond the limit failed with EFBIG under `disposition`, and the mask and the set of
+/// pending signals are afterwards as before.
+[[noreturn]] void write_beyond_limit(const std::string& path, sighandler_t disposition) {
+  std::signal(SIGXFSZ, disposition);
+  const rlimit limit = {10, 10};
+  if (setrlimit(RLIMIT_FSIZE, &limit) != 0) std::_Exit(2);
+  try {
+    write_file("op", path, "0123456789 is within the limit, the rest is not");
+  } catch (const IoError& error) {
+    const bool right = std::string(error.what()).ends_with("': File too large");
+    std::_Exit(right && !is_blocked(SIGXFSZ) && !is_pending(SIGXFSZ) ? 0 : 3);
+  }
+  std::_Exit(4);
+}
+
+TEST(FileSizeLimit, WriteBeyondItIsAnErrorUnderEveryDisposition) {
+  const TemporaryFolder folder;
+  const sighandler_t handler = [](int) { std::_Exit(5); };
+  for (const sighandler_t disposition : {SIG_DFL, SIG_IGN, handler}) {
+    EXPECT_EXIT(write_beyond_limit(folder / "file", disposition), ::testing::ExitedWithCode(0), "");
+    EXPECT_EQ(read_file(folder / "file"), "0123456789");
+  }
+}
+
+TEST(FileSizeLimit, SignalThatWasPendingBeforeStaysPending) {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGXFSZ);
+  sigset_t old;
+  pthread_sigmask(SIG_BLOCK, &set, &old);
+  raise(SIGXFSZ);
+  { const FileSizeSignalGuard guard; }
+  EXPECT_TRUE(is_pending(SIGXFSZ));
+  EXPECT_TRUE(is_blocked(SIGXFSZ));
+  const timespec now = {};
+  EXPECT_EQ(sigtimedwait(&set, nullptr, &now), SIGXFSZ);
+  pthread_sigmask(SIG_SETMASK, &old, nullptr);
+}
+
+TEST(FileSizeLimit, GuardKeepsErrno) {
+  errno = EFBIG;
+  { const FileSizeSignalGuard guard; }
+  EXPECT_EQ(errno, EFBIG);
+}
+
+}  // namespace
+}  // namespace tandem

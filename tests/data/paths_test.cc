@@ -1,0 +1,78 @@
+// Data sets in folders that the system refuses to look into.
+#include <linux/capability.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include <tandem/base/error.h>
+#include <tandem/data/cifar.h>
+#include <tandem/data/mnist.h>
+#include <tandem/tests/support/error_text.h>
+#include <tandem/tests/support/temporary_folder.h>
+
+namespace td = tandem;
+namespace fs = std::filesystem;
+using td::testing::error_text;
+
+namespace {
+
+void open_mnist(const std::string& folder) { td::data::MnistDataset data(folder, td::data::MnistSplit::kTrain); }
+void open_cifar(const std::string& folder) { td::data::CifarDataset data(folder, td::data::CifarSplit::kTest); }
+
+/// Gives up the capabilities by which root ignores permissions, then prints what f throws as an IoError and ends with status 0.
+[[noreturn]] void run_unprivileged(const std::function<void()>& f) {
+  __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
+  const __user_cap_data_struct none[2] = {};
+  if (syscall(SYS_capset, &header, none) != 0) std::_Exit(2);
+  try {
+    f();
+  } catch (const td::IoError& error) {
+    std::fputs(error.what(), stderr);
+    std::_Exit(0);
+  }
+  std::_Exit(3);
+}
+
+TEST(DataPaths, LoopOfLinksIsAnIoErrorWithTheReason) {
+  const td::testing::TemporaryFolder folder;
+  fs::create_symlink("loop", folder / "loop");
+  const std::string loop = folder / "loop";
+  EXPECT_EQ(error_text<td::IoError>([&] { open_mnist(loop); }),
+            "MnistDataset: cannot look at '" + loop + "/train-images-idx3-ubyte': Too many levels of symbolic links");
+  EXPECT_EQ(error_text<td::IoError>([&] { open_cifar(loop); }),
+            "CifarDataset: cannot look at '" + loop + "/cifar-10-batches-bin/.': Too many levels of symbolic links");
+}
+
+TEST(DataPaths, TooLongNameIsAnIoErrorWithTheReason) {
+  const std::string name(300, 'x');
+  EXPECT_EQ(error_text<td::IoError>([&] { open_mnist(name); }),
+            "MnistDataset: cannot look at '" + name + "/train-images-idx3-ubyte': File name too long");
+  EXPECT_EQ(error_text<td::IoError>([&] { open_cifar(name); }),
+            "CifarDataset: cannot look at '" + name + "/cifar-10-batches-bin/.': File name too long");
+}
+
+TEST(DataPaths, FolderBelowAFileLacksTheFiles) {
+  const td::testing::TemporaryFolder folder;
+  const std::string below = folder.write("file", std::string("x")) + "/below";
+  EXPECT_TRUE(error_text<td::IoError>([&] { open_mnist(below); }).starts_with("MnistDataset: '" + below + "' lacks files"));
+  EXPECT_TRUE(error_text<td::IoError>([&] { open_cifar(below); }).starts_with("CifarDataset: '" + below + "' lacks files"));
+}
+
+TEST(DataPaths, FolderWithoutPermissionIsAnIoErrorWithTheReason) {
+  const td::testing::TemporaryFolder folder;
+  fs::create_directory(folder / "closed");
+  fs::permissions(folder / "closed", fs::perms::none);
+  EXPECT_EXIT(run_unprivileged([&] { open_mnist(folder / "closed"); }), ::testing::ExitedWithCode(0),
+              "MnistDataset: cannot look at '.*/closed/train-images-idx3-ubyte': Permission denied$");
+  EXPECT_EXIT(run_unprivileged([&] { open_cifar(folder / "closed"); }), ::testing::ExitedWithCode(0),
+              "CifarDataset: cannot look at '.*/closed/cifar-10-batches-bin/.': Permission denied$");
+}
+
+}  // namespace

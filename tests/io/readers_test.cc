@@ -1,0 +1,124 @@
+// What every reader of files refuses alike, whatever its format.
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tandem/base/error.h>
+#include <tandem/base/tuning.h>
+#include <tandem/data/cifar.h>
+#include <tandem/data/idx.h>
+#include <tandem/data/text.h>
+#include <tandem/io/npy.h>
+#include <tandem/io/safetensors.h>
+#include <tandem/io/state_file.h>
+#include <tandem/tests/support/error_text.h>
+#include <tandem/tests/support/temporary_folder.h>
+
+namespace td = tandem;
+namespace fs = std::filesystem;
+using td::testing::error_text;
+using td::testing::write_file;
+
+namespace {
+
+struct Reader {
+  std::string op;  // begins its error texts
+  std::function<void(const std::string& path)> read;
+};
+
+const std::vector<Reader>& readers() {
+  static const std::vector<Reader> all = {
+      {"read_idx", [](const std::string& path) { td::data::read_idx(path); }},
+      {"read_text", [](const std::string& path) { td::data::read_text(path); }},
+      {"read_tokens", [](const std::string& path) { td::data::read_tokens(path, 10); }},
+      {"load_npy", [](const std::string& path) { td::io::load_npy(path); }},
+      {"load_safetensors", [](const std::string& path) { td::io::load_safetensors(path); }},
+      {"load_safetensors", [](const std::string& path) { td::io::load_state(path); }},
+      {"Tuning", [](const std::string& path) { td::Tuning tuning(path); }},
+      {"CifarDataset",
+       [](const std::string& path) {  // through a link, as it chooses the name
+         const td::testing::TemporaryFolder folder;
+         fs::create_symlink(path, folder / "test_batch.bin");
+         const auto read = [&] {
+           td::data::CifarDataset(folder.path(), td::data::CifarSplit::kTest, {.records_per_file = 1});
+         };
+         const std::string text = error_text<td::IoError>(read);
+         EXPECT_EQ(text.substr(0, text.find(" is ")), "CifarDataset: '" + (folder / "test_batch.bin") + "'");
+         throw td::IoError("CifarDataset: '" + path + "'" + text.substr(std::min(text.find(" is "), text.size())));
+       }},
+  };
+  return all;
+}
+
+void expect_refused(const std::string& path, const std::string& kind) {
+  for (const Reader& reader : readers()) {
+    EXPECT_EQ(error_text<td::IoError>([&] { reader.read(path); }),
+              reader.op + ": '" + path + "' is " + kind + ", not a regular file");
+  }
+}
+
+TEST(Readers, FifoIsRefusedWithoutWaiting) {
+  const td::testing::TemporaryFolder folder;
+  ASSERT_EQ(mkfifo((folder / "fifo").c_str(), 0600), 0);
+  expect_refused(folder / "fifo", "a FIFO");
+}
+
+TEST(Readers, DeviceIsRefused) { expect_refused("/dev/zero", "a character device"); }
+
+TEST(Readers, FolderIsRefused) {
+  const td::testing::TemporaryFolder folder;
+  expect_refused(folder.path(), "a folder");
+}
+
+TEST(Readers, SocketIsRefused) {
+  const td::testing::TemporaryFolder folder;
+  // Bound by a short relative name: a socket's address holds 107 characters.
+  const fs::path before = fs::current_path();
+  fs::current_path(folder.path());
+  const int socket = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = "socket"};
+  ASSERT_EQ(bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0) << std::strerror(errno);
+  fs::current_path(before);
+  expect_refused(folder / "socket", "a socket");
+  close(socket);
+}
+
+TEST(Readers, FileOfUnknownSizeIsRefused) {
+  EXPECT_EQ(error_text<td::IoError>([] { td::data::read_text("/proc/self/status"); }),
+            "read_text: '/proc/self/status' holds bytes though its size is 0; copy it to a file on disk first");
+}
+
+TEST(Readers, SymbolicLinkToARegularFileIsFollowed) {
+  const td::testing::TemporaryFolder folder;
+  write_file(folder / "file", "text");
+  fs::create_symlink("file", folder / "link");
+  fs::create_symlink("link", folder / "link of a link");
+  EXPECT_EQ(td::data::read_text(folder / "link of a link"), "text");
+  fs::create_symlink("missing", folder / "broken");
+  EXPECT_EQ(error_text<td::IoError>([&] { td::data::read_text(folder / "broken"); }),
+            "read_text: cannot open '" + (folder / "broken") + "': No such file or directory");
+}
+
+TEST(Readers, RefusedFileIsClosed) {
+  const auto lowest_free = [] {
+    const int descriptor = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    close(descriptor);
+    return descriptor;
+  };
+  const int before = lowest_free();
+  expect_refused("/dev/zero", "a character device");
+  EXPECT_EQ(lowest_free(), before);
+}
+
+}  // namespace
