@@ -8,7 +8,6 @@
 #include <iostream>
 #include <limits>
 #include <sstream>
-#include <stdexcept>
 #include <variant>
 #include <vector>
 
@@ -143,15 +142,6 @@ int parse_training_flags(int argc, char** argv, const Program& program, Training
 
 int parse_flags(int argc, char** argv, const std::string& description, const std::vector<OwnFlag>& flags) {
   return CommandLine(argv[0], description, flags).parse(argc, argv, "[FLAG VALUE]...");
-}
-
-void make_output_folders(const TrainingFlags& flags) {
-  for (const std::filesystem::path& folder :
-       {std::filesystem::path(flags.out), std::filesystem::path(flags.trace).parent_path()}) {
-    std::error_code error;
-    if (!folder.empty()) std::filesystem::create_directories(folder, error);
-    if (error) throw std::runtime_error("cannot make the folder '" + folder.string() + "': " + error.message());
-  }
 }
 
 }  // namespace examples

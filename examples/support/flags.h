@@ -57,8 +57,4 @@ int parse_flags(int argc, char** argv, const std::string& description, const std
 /// user was.  False, after a line on stderr, where that folder cannot be entered.
 bool enter_users_folder();
 
-/// Makes the folders that `out` and `trace` need, so that a wrong path is noticed before the training.  Throws
-/// std::runtime_error naming the folder and the reason.
-void make_output_folders(const TrainingFlags& flags);
-
 }  // namespace examples

@@ -1,9 +1,10 @@
 #include <tandem/examples/support/training_run.h>
 
+#include <tandem/base/file.h>
+
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
+#include <utility>
 
 namespace examples {
 
@@ -12,10 +13,6 @@ namespace td = tandem;
 namespace {
 
 constexpr int64_t kTracedSteps = 30;
-
-std::string in_folder(const std::string& folder, const char* name) {
-  return (std::filesystem::path(folder) / name).lexically_normal().string();
-}
 
 }  // namespace
 
@@ -60,14 +57,15 @@ TrainingRun::TrainingRun(td::distributed::Context& ctx, const TrainingFlags& fla
       steps_per_epoch_(std::max<int64_t>(1, options_.batches_per_epoch / flags.accumulate)),
       validate_every_(options_.validate_every > 0 ? options_.validate_every : steps_per_epoch_),
       items_per_step_(options_.items_per_batch * flags.accumulate * ctx.world_size()),
-      checkpoints_(in_folder(flags.out, "checkpoints")),
+      paths_(flags),
       progress_({.enabled = ctx.rank() == 0,
                  .total_steps = total_,
                  .items_per_step = items_per_step_,
                  .items = options_.items,
                  .steps_per_epoch = steps_per_epoch_,
                  .log_every = flags.log_every}) {
-  if (is_rank0()) make_output_folders(flags);
+  if (is_rank0()) try_outputs(options_.name, flags, parts_.model.state_dict().tensors());
+  ctx_.group()->barrier();  // no rank goes on where that has failed
   if (flags.amp != "float16") return;
   scaler_.emplace(td::optim::GradScalerOptions{.share = [group = ctx.group()](const td::Tensor& found) {
     group->all_reduce(found, td::distributed::ReduceOp::kMax, {.name = "whether gradients are finite"});
@@ -80,8 +78,8 @@ void TrainingRun::start() {
                flags_.accumulate * flags_.batch_size * ctx_.world_size(), " over all ranks; ", count(total_, "step")));
   if (flags_.resume) {
     resume();
-  } else if (std::filesystem::exists(std::filesystem::path(checkpoints_) / "latest")) {
-    throw td::ValueError(td::str(options_.name, ": '", checkpoints_,
+  } else if (td::path_exists(options_.name.c_str(), paths_.checkpoints + "/latest")) {
+    throw td::ValueError(td::str(options_.name, ": '", paths_.checkpoints,
                                  "' holds checkpoints: go on from them with --resume, or choose another --out"));
   }
   tracing_ = !flags_.trace.empty();
@@ -112,7 +110,7 @@ void TrainingRun::check_identity(const td::State& saved) const {
     width = std::max(width, name.size());
   }
   if (differences.empty()) return;
-  std::string text = td::str(options_.name, ": the checkpoints in '", checkpoints_, "' are of another training");
+  std::string text = td::str(options_.name, ": the checkpoints in '", paths_.checkpoints, "' are of another training");
   for (const auto& [name, what] : differences) {
     text += "\n  " + name + std::string(width + 2 - name.size(), ' ') + what;
   }
@@ -125,7 +123,7 @@ td::io::Checkpointer& TrainingRun::checkpointer() {
     options.rank = ctx_.rank();
     options.world_size = ctx_.world_size();
     options.barrier = [group = ctx_.group()] { group->barrier(); };
-    checkpointer_ = std::make_unique<td::io::Checkpointer>(checkpoints_, std::move(options));
+    checkpointer_ = std::make_unique<td::io::Checkpointer>(paths_.checkpoints, std::move(options));
   }
   return *checkpointer_;
 }
@@ -137,11 +135,11 @@ void TrainingRun::resume() {
   ctx_.group()->all_reduce(range, td::distributed::ReduceOp::kMax);
   const auto most = range.to_vector<int64_t>();
   if (most[0] != -most[1]) {
-    throw td::ValueError(td::str(options_.name, ": ranks find different checkpoints in '", checkpoints_, "': of steps ",
+    throw td::ValueError(td::str(options_.name, ": ranks find different checkpoints in '", paths_.checkpoints, "': of steps ",
                                  -most[1], " and ", most[0], "; all ranks must see the same folder"));
   }
   if (!loaded) {
-    note(td::str("nothing to resume from in ", checkpoints_, ": starts from the beginning"));
+    note(td::str("nothing to resume from in ", paths_.checkpoints, ": starts from the beginning"));
     return;
   }
   const td::State& rank = loaded->state.rank;
@@ -158,7 +156,7 @@ void TrainingRun::resume() {
   if (rank.find("gradient_hooks")) parts_.reducer.load_state_dict(rank.get<td::State>("gradient_hooks"));
   progress_.start_at(loaded->step);
   first_step_ = saved_step_ = events_step_ = loaded->step;
-  note(td::str("resumed from ", checkpoints_, ": ", count(loaded->step, "step"), " of ", total_, " done"));
+  note(td::str("resumed from ", paths_.checkpoints, ": ", count(loaded->step, "step"), " of ", total_, " done"));
   if (loaded->world_size != ctx_.world_size()) {
     note(td::str("saved by ", count(loaded->world_size, "rank"), ": with ", ctx_.world_size(),
                  " the training goes on, but not to the same bits"));
@@ -226,23 +224,21 @@ void TrainingRun::report() {
   metrics_.merge(*ctx_.group());
   if (!is_rank0()) return;
   add_events();
-  write_chart("loss.svg", metrics_.loss_plot(options_.title, options_.validation));
-  write_chart("throughput.svg", metrics_.throughput_plot(options_.title, options_.items, items_per_step_));
+  write_chart(paths_.loss_chart, metrics_.loss_plot(options_.title, options_.validation));
+  write_chart(paths_.throughput_chart, metrics_.throughput_plot(options_.title, options_.items, items_per_step_));
 }
 
-void TrainingRun::write_chart(const char* file, const Plot& plot) {
-  const std::string path = in_folder(flags_.out, file);
-  std::ofstream out(path, std::ios::trunc);
-  out << to_svg(plot);
-  out.close();
-  if (out || warned_) return;
-  warned_ = true;
-  td::log(td::LogLevel::kWarning, "cannot write '", path, "'; the training goes on");
+void TrainingRun::write_chart(const std::string& path, const Plot& plot) {
+  try {
+    td::write_file(options_.name.c_str(), path, to_svg(plot));
+  } catch (const td::IoError& error) {
+    if (!std::exchange(warned_, true)) td::log(td::LogLevel::kWarning, error.what(), "; the training goes on");
+  }
 }
 
 void TrainingRun::add_events() {
   if (events_ == nullptr) {
-    events_ = std::make_unique<td::io::EventFile>(in_folder(flags_.out, "events"));
+    events_ = std::make_unique<td::io::EventFile>(paths_.events);
     if (first_step_ > 0) events_->resume(first_step_ + 1);
   }
   while (events_step_ < step()) {
@@ -284,16 +280,19 @@ void TrainingRun::end_trace() {
   const auto events = td::distributed::gather_trace(*ctx_.group());
   parts_.reducer.leave_out_step();
   if (!is_rank0()) return;
-  td::profile::write_chrome_trace(flags_.trace, events);
-  note(td::str("trace of the first steps: ", flags_.trace, " (open it at ui.perfetto.dev)"));
+  try {
+    td::profile::write_chrome_trace(paths_.trace, events);
+    note(td::str("trace of the first steps: ", paths_.trace, " (open it at ui.perfetto.dev)"));
+  } catch (const td::IoError& error) {
+    td::log(td::LogLevel::kWarning, error.what(), "; the training goes on");
+  }
 }
 
 void TrainingRun::save_model() {
   parts_.reducer.broadcast_buffers();
   if (!is_rank0()) return;
-  const std::string path = in_folder(flags_.out, "model.safetensors");
-  td::io::save_safetensors(path, parts_.model.state_dict().tensors());
-  note(td::str("saved ", path));
+  save_weights(options_.name, paths_.model, parts_.model.state_dict().tensors());
+  note(td::str("saved ", paths_.model));
 }
 
 void TrainingRun::finish() {

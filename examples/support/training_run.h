@@ -4,6 +4,7 @@
 
 #include <tandem/examples/support/flags.h>
 #include <tandem/examples/support/metrics.h>
+#include <tandem/examples/support/outputs.h>
 #include <tandem/examples/support/progress.h>
 #include <tandem/tandem.h>
 
@@ -89,11 +90,14 @@ class Batches {
 /// Below --out it writes model.safetensors, loss.svg, throughput.svg, events/ for TensorBoard, and with --save-every or at
 /// an interrupt checkpoints/.  A checkpoint holds everything that the steps after it depend on: weights, buffers, optimizer,
 /// schedule, loss scale, data position, random stream and gradient hooks of each rank; so a training that was killed and resumed
-/// ends in the same bytes as one that was not.  A checkpoint, chart or event file that cannot be written is a warning; the training
-/// goes on.
+/// ends in the same bytes as one that was not.
+///
+/// All of these are tried before the first step.  What cannot be written later is a warning, and the training goes on; weights that
+/// cannot be written at the end are saved to another place, and finish() throws.
 class TrainingRun {
  public:
-  /// Makes the folders that the flags name.
+  /// Makes the folders that the flags name and tries to write there (try_outputs).  Throws IoError on rank 0 where that fails, and
+  /// CommError on the others.
   TrainingRun(tandem::distributed::Context& ctx, const TrainingFlags& flags, TrainingRunOptions options,
               TrainedParts parts);
 
@@ -113,7 +117,8 @@ class TrainingRun {
   void optimizer_step();
   /// Ends a step.  Where one is due, validates, and saves a checkpoint.  Throws ValueError if the loss is no finite number.
   void end_step(const std::function<Validation()>& validate);
-  /// Saves what is to be saved and says how it went.
+  /// Saves what is to be saved and says how it went.  Throws IoError on rank 0 if the weights are not where --out says
+  /// (save_weights).
   void finish();
 
   /// A line on rank 0's terminal.
@@ -131,7 +136,7 @@ class TrainingRun {
   void validate(const std::function<Validation()>& validate);
   /// Makes metrics whole and writes charts and events.
   void report();
-  void write_chart(const char* file, const Plot& plot);
+  void write_chart(const std::string& path, const Plot& plot);
   void add_events();
   void end_trace();
 
@@ -143,7 +148,7 @@ class TrainingRun {
   int64_t steps_per_epoch_;
   int64_t validate_every_;
   int64_t items_per_step_;
-  std::string checkpoints_;  ///< folder
+  OutputPaths paths_;
   std::unique_ptr<tandem::io::Checkpointer> checkpointer_;
   std::optional<tandem::optim::GradScaler> scaler_;  ///< with --amp float16
   Progress progress_;

@@ -215,25 +215,6 @@ TEST(MnistTest, RelativePathsCountFromWhereTheUserIs) {
   EXPECT_EQ(nowhere.status, 2);
 }
 
-TEST(MnistTest, FoldersThatCannotBeMadeAreNoticedBeforeTheTraining) {
-  const TemporaryFolder folder;
-  write_small_data(folder.path());
-  const std::string file = folder.write("a_file", std::string("1"));
-  const std::vector<std::pair<Arguments, std::string>> cases = {
-      {{"--out", file + "/a"}, file + "/a"},
-      {{"--out", folder.path(), "--trace", file + "/b/trace.json"}, file + "/b"},
-  };
-  for (const auto& [flags, wrong] : cases) {
-    Arguments arguments = {"--nproc", "2", "--batch-size", "4", "--data", folder.path()};
-    arguments.insert(arguments.end(), flags.begin(), flags.end());
-    const auto result = run_example("mnist", arguments);
-    EXPECT_EQ(result.err,
-              "rank 0 of 2 failed (exit status 1): cannot make the folder '" + wrong + "': Not a directory\n");
-    EXPECT_EQ(result.out, "");
-    EXPECT_EQ(result.status, 1);
-  }
-}
-
 TEST(MnistTest, SaysThatThereIsNoStepToTrain) {
   const TemporaryFolder folder;
   write_small_data(folder.path());

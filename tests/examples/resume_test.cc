@@ -144,26 +144,6 @@ TEST_F(ResumeTest, AnotherNumberOfRanksGoesOnAndSaysSo) {
   EXPECT_NE(result.out.find(" % after 12 steps\n"), std::string::npos) << result.out;
 }
 
-TEST_F(ResumeTest, ACheckpointThatCannotBeSavedDoesNotEndTheTraining) {
-  const std::string out = fresh_folder("full");
-  fs::create_directories(out);
-  data.write("unused", std::string("1"));
-  fs::copy_file(data.path() + "/unused", out + "/checkpoints");  // a file where the folder should be
-  const auto result = run_example("mnist", training(data, out, {"--max-steps", "4", "--save-every", "2"}));
-  EXPECT_EQ(result.status, 0) << result.err;
-  EXPECT_GE(count(result.err, "checkpoints"), 2) << result.err;  // a warning each time
-  EXPECT_TRUE(result.out.ends_with("\nsaved " + out + "/model.safetensors\n")) << result.out;
-}
-
-TEST_F(ResumeTest, ChartsThatCannotBeWrittenAreOneWarning) {
-  const std::string out = fresh_folder("no_charts");
-  fs::create_directories(out + "/loss.svg");
-  const auto result = run_example("mnist", training(data, out, {"--max-steps", "12"}));
-  EXPECT_EQ(result.status, 0) << result.err;
-  EXPECT_EQ(count(result.err, "cannot write '" + out + "/loss.svg'; the training goes on\n"), 1) << result.err;
-  EXPECT_NE(read_file(out + "/throughput.svg").find(">images per second, all ranks</text>"), std::string::npos);
-}
-
 TEST_F(ResumeTest, AnInterruptedTrainingGoesOn) {
   const std::string out = fresh_folder("interrupted");
   const Arguments endless = training(data, out, {"--epochs", "1000000"});

@@ -1,0 +1,118 @@
+#include <tandem/examples/support/outputs.h>
+
+#include <fcntl.h>
+#include <tandem/base/error.h>
+#include <tandem/base/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+#include <vector>
+
+namespace examples {
+
+namespace td = tandem;
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string in_folder(const std::string& folder, const std::string& name) {
+  return (fs::path(folder) / name).lexically_normal().string();
+}
+
+void make_folder(const fs::path& folder) {
+  std::error_code error;
+  if (!folder.empty()) fs::create_directories(folder, error);
+  if (error) throw td::IoError(td::str("cannot make the folder '", folder.string(), "': ", error.message()));
+}
+
+/// Opens the file for writing as it is, or makes and removes it.  O_NONBLOCK: a FIFO without a reader is an error.
+void try_file(const std::string& path) {
+  int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  const bool is_new = descriptor >= 0;
+  if (!is_new && errno == EEXIST) {
+    descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
+  }
+  if (descriptor < 0) throw td::IoError(td::str("cannot write '", path, "': ", std::strerror(errno)));
+  ::close(descriptor);
+  if (is_new) ::unlink(path.c_str());
+}
+
+/// Makes and removes the folder, or a file in it where it exists.
+void try_folder(const std::string& path) {
+  std::error_code error;
+  const bool is_new = fs::create_directory(path, error);
+  if (error) throw td::IoError(td::str("cannot make the folder '", path, "': ", error.message()));
+  is_new ? static_cast<void>(fs::remove(path, error)) : try_file(path + "/trial");
+}
+
+void try_weights(const std::string& path, const td::io::NamedTensors& weights) {
+  std::error_code ignored;
+  if (fs::is_directory(path, ignored)) throw td::IoError(td::str("cannot write '", path, "': it is a folder"));
+  const std::string trial = path + ".trial";
+  td::io::save_safetensors(trial, weights);
+  fs::remove(trial, ignored);
+}
+
+/// The first path "FOLDER/NAME-model-K.safetensors" that names nothing.
+std::string new_path(const std::string& name, const std::string& folder) {
+  for (int k = 0;; ++k) {
+    const std::string path = in_folder(folder, td::str(name, "-model-", k, ".safetensors"));
+    if (!td::path_exists(name.c_str(), path)) return path;
+  }
+}
+
+}  // namespace
+
+OutputPaths::OutputPaths(const TrainingFlags& flags)
+    : model(in_folder(flags.out, "model.safetensors")),
+      loss_chart(in_folder(flags.out, "loss.svg")),
+      throughput_chart(in_folder(flags.out, "throughput.svg")),
+      events(in_folder(flags.out, "events")),
+      checkpoints(in_folder(flags.out, "checkpoints")),
+      trace(flags.trace) {}
+
+void try_outputs(const std::string& name, const TrainingFlags& flags, const td::io::NamedTensors& weights) {
+  const OutputPaths paths(flags);
+  try {
+    make_folder(flags.out);
+    make_folder(fs::path(paths.trace).parent_path());
+    try_weights(paths.model, weights);
+    try_file(paths.loss_chart);
+    try_file(paths.throughput_chart);
+    try_folder(paths.events);
+    try_folder(paths.checkpoints);
+    if (!paths.trace.empty()) try_file(paths.trace);
+  } catch (const td::IoError& error) {
+    throw td::IoError(td::str(name, ": an output cannot be written, nothing is trained\n  ", error.what()));
+  }
+}
+
+void save_weights(const std::string& name, const std::string& path, const td::io::NamedTensors& weights) {
+  std::string problems;
+  try {
+    td::io::save_safetensors(path, weights);
+    return;
+  } catch (const td::IoError& error) {
+    problems = td::str("\n  ", error.what());
+  }
+  std::error_code ignored;
+  for (const std::string& folder : {std::string("."), fs::temp_directory_path(ignored).string()}) {
+    std::string kept;
+    try {
+      kept = new_path(name, folder);
+      td::io::save_safetensors(kept, weights);
+    } catch (const td::IoError& error) {
+      problems += td::str("\n  ", error.what());
+      continue;
+    }
+    const std::string absolute = fs::absolute(kept, ignored).lexically_normal().string();
+    throw td::IoError(td::str(name, ": the trained weights are saved to '", absolute, "', because '", path,
+                              "' cannot be written", problems));
+  }
+  throw td::IoError(td::str(name, ": the trained weights are LOST: they cannot be written anywhere", problems));
+}
+
+}  // namespace examples

@@ -1,0 +1,215 @@
+// Outputs of a training that cannot be written: found before the first step, or, where that comes later, without a loss of weights.
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <csignal>
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <tandem/io/safetensors.h>
+#include <tandem/tests/data/idx_files.h>
+#include <tandem/tests/examples/run_example.h>
+
+namespace {
+
+using namespace tandem::testing_support;
+using tandem::testing::TemporaryFolder;
+namespace fs = std::filesystem;
+
+const std::string kRefused = "mnist: an output cannot be written, nothing is trained\n  ";
+
+int64_t count(const std::string& text, const std::string& part) {
+  int64_t n = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + part.size())) ++n;
+  return n;
+}
+
+/// Puts an empty folder in place of a file that a running training may make again at any time.
+void replace_by_folder(const std::string& path) {
+  do {
+    fs::remove(path);
+  } while (mkdir(path.c_str(), 0777) != 0 && errno == EEXIST);
+}
+
+class OutputsTest : public ::testing::Test {
+ protected:
+  OutputsTest() { write_small_data(data.path()); }
+
+  Arguments training(const Arguments& more) const {
+    Arguments arguments = {"--batch-size", "4", "--data", data.path()};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return arguments;
+  }
+
+  /// Nothing is trained on one rank and on two, with the one error.
+  void expect_refused(const Arguments& more, const std::string& reason) const {
+    Arguments ranks = training(more);
+    const auto alone = run_example("mnist", ranks);
+    EXPECT_EQ(alone.err, "rank 0 of 1 failed: " + kRefused + reason + "\n");
+    EXPECT_EQ(alone.status, 1);
+    ranks.insert(ranks.end(), {"--nproc", "2"});
+    const auto two = run_example("mnist", ranks);
+    EXPECT_EQ(two.err, "rank 0 of 2 failed (exit status 1): " + kRefused + reason + "\n");
+    EXPECT_EQ(two.out, "");
+    EXPECT_EQ(two.status, 1);
+  }
+
+  TemporaryFolder data;
+  TemporaryFolder folder;
+};
+
+TEST_F(OutputsTest, FoldersThatCannotBeMadeAreRefusedBeforeTheTraining) {
+  const std::string file = folder.write("a_file", std::string("1"));
+  fs::create_symlink("nowhere", folder / "broken");
+  fs::create_symlink("loop", folder / "loop");
+  const std::vector<std::pair<Arguments, std::string>> cases = {
+      {{"--out", file}, "cannot make the folder '" + file + "': Not a directory"},
+      {{"--out", file + "/a"}, "cannot make the folder '" + file + "/a': Not a directory"},
+      {{"--out", folder / "broken"}, "cannot make the folder '" + (folder / "broken") + "': File exists"},
+      {{"--out", folder / "loop"}, "cannot make the folder '" + (folder / "loop") + "': Too many levels of symbolic links"},
+      {{"--out", "/proc/tandem"}, "cannot make the folder '/proc/tandem': No such file or directory"},
+      {{"--out", folder / "good", "--trace", file + "/b/trace.json"},
+       "cannot make the folder '" + file + "/b': Not a directory"},
+  };
+  for (const auto& [flags, reason] : cases) expect_refused(flags, reason);
+}
+
+TEST_F(OutputsTest, FilesThatCannotBeWrittenAreRefusedBeforeTheTraining) {
+  const std::string out = folder / "out";
+  for (const std::string name : {"model.safetensors", "loss.svg", "throughput.svg"}) {
+    fs::create_directories(out + "/" + name);
+    expect_refused({"--out", out},
+                   "cannot write '" + out + "/" + name + "': " +
+                       (name == "model.safetensors" ? "it is a folder" : "Is a directory"));
+    fs::remove(out + "/" + name);
+  }
+  for (const std::string name : {"events", "checkpoints"}) {
+    fs::create_symlink("nowhere", out + "/" + name);
+    expect_refused({"--out", out}, "cannot make the folder '" + out + "/" + name + "': File exists");
+    fs::remove(out + "/" + name);
+  }
+  ASSERT_EQ(mkfifo((folder / "fifo").c_str(), 0600), 0);
+  expect_refused({"--out", out, "--trace", folder / "fifo"},
+                 "cannot write '" + (folder / "fifo") + "': No such device or address");
+  EXPECT_TRUE(fs::is_empty(out));  // what was tried is gone
+}
+
+TEST_F(OutputsTest, RelativeFolderThatIsAFileIsRefused) {
+  const std::string file = folder.write("a_file", std::string("1"));
+  const auto result = run_example("mnist", training({"--out", "a_file"}), {{"BUILD_WORKING_DIRECTORY", folder.path()}});
+  EXPECT_EQ(result.err, "rank 0 of 1 failed: " + kRefused + "cannot make the folder 'a_file': Not a directory\n");
+  EXPECT_EQ(read_file(file), "1");
+}
+
+TEST_F(OutputsTest, WeightsThatDoNotFitAreRefusedBeforeTheTraining) {
+  Arguments command = example_command("mnist", training({"--out", folder / "out"}));
+  command.insert(command.begin(), {"/bin/sh", "-c", "ulimit -f 16; exec \"$@\"", "sh"});  // 8 KiB; the weights have more
+  const auto result = Subprocess(command).wait();
+  EXPECT_EQ(result.err, "rank 0 of 1 failed: " + kRefused + "save_safetensors: cannot write '" +
+                            (folder / "out/model.safetensors.trial.tmp0") + "': File too large\n");
+  EXPECT_EQ(result.status, 1);
+  EXPECT_TRUE(fs::is_empty(folder / "out"));
+}
+
+TEST_F(OutputsTest, FilesOfAnEarlierRunAreKeptUntilTheyAreReplaced) {
+  const std::string out = folder / "out";
+  fs::create_directories(out);
+  folder.write("out/model.safetensors", std::string("weights"));
+  folder.write("out/loss.svg", std::string("chart"));
+  fs::create_symlink("nowhere", out + "/checkpoints");
+  expect_refused({"--out", out}, "cannot make the folder '" + out + "/checkpoints': File exists");
+  EXPECT_EQ(read_file(out + "/model.safetensors"), "weights");
+  EXPECT_EQ(read_file(out + "/loss.svg"), "chart");
+}
+
+TEST_F(OutputsTest, WeightsThatTheirFolderDoesNotTakeAreSavedToTheCurrentFolder) {
+  fs::create_directory(folder / "current");
+  folder.write("current/mnist-model-0.safetensors", std::string("another run's"));
+  const std::string out = folder / "out";
+  Subprocess job(example_command("mnist", training({"--nproc", "2", "--epochs", "1000000", "--out", out})),
+                 {{"BUILD_WORKING_DIRECTORY", folder / "current"}});
+  ASSERT_TRUE(job.wait_for_output("epoch 2: "));
+  fs::rename(out, folder / "gone");
+  folder.write("out", std::string("a file in the way"));  // else the folder is made again, for the last checkpoint
+  job.send_signal(SIGTERM);
+  const auto result = job.wait();
+  EXPECT_EQ(result.status, 143);  // the launcher's, of a job that a signal stopped
+  const std::string kept = folder / "current/mnist-model-1.safetensors";
+  EXPECT_NE(result.err.find("rank 0 of 2 failed (exit status 1): mnist: the trained weights are saved to '" + kept +
+                            "', because '" + out + "/model.safetensors' cannot be written\n  save_safetensors: cannot create '" +
+                            out + "/model.safetensors.tmp0': Not a directory\n"),
+            std::string::npos)
+      << result.err;
+  EXPECT_EQ(count(result.err, " failed"), 1) << result.err;
+  EXPECT_FALSE(tandem::io::load_safetensors(kept).tensors.empty());
+  EXPECT_EQ(read_file(folder / "current/mnist-model-0.safetensors"), "another run's");
+}
+
+TEST_F(OutputsTest, WithoutACurrentFolderWeightsAreSavedToTheTemporaryFolder) {
+  fs::create_directory(folder / "current");
+  fs::create_directory(folder / "temporary");
+  Subprocess job(example_command("mnist", training({"--epochs", "1000000", "--out", "out"})),
+                 {{"BUILD_WORKING_DIRECTORY", folder / "current"}, {"TMPDIR", folder / "temporary"}});
+  ASSERT_TRUE(job.wait_for_output("epoch 2: "));
+  fs::rename(folder / "current/out", folder / "gone");
+  fs::remove(folder / "current");
+  job.send_signal(SIGTERM);
+  const auto result = job.wait();
+  EXPECT_EQ(result.status, 1);
+  const std::string kept = folder / "temporary/mnist-model-0.safetensors";
+  EXPECT_NE(result.err.find("mnist: the trained weights are saved to '" + kept + "', because 'out/model.safetensors'"),
+            std::string::npos)
+      << result.err;
+  EXPECT_FALSE(tandem::io::load_safetensors(kept).tensors.empty());
+}
+
+TEST_F(OutputsTest, ALimitOfFileSizesIsAWarningEachAndAnErrorAtTheEnd) {
+  const std::string out = folder / "out";
+  fs::create_directory(folder / "temporary");
+  Subprocess job(example_command("mnist", training({"--epochs", "1000000", "--save-every", "2", "--out", out})),
+                 {{"BUILD_WORKING_DIRECTORY", folder.path()}, {"TMPDIR", folder / "temporary"}});
+  ASSERT_TRUE(job.wait_for_output("epoch 2: "));
+  const rlimit limit = {1000, RLIM_INFINITY};
+  ASSERT_EQ(prlimit(job.pid(), RLIMIT_FSIZE, &limit, nullptr), 0);
+  ASSERT_TRUE(job.wait_for_output(": loss ", 6));  // epochs: the training goes on
+  job.send_signal(SIGTERM);
+  const auto result = job.wait();
+  EXPECT_EQ(result.status, 1);
+  EXPECT_GE(count(result.err, " is not saved: "), 2) << result.err;
+  EXPECT_EQ(count(result.err, "EventFile: cannot write '"), 1) << result.err;
+  EXPECT_EQ(count(result.err, "mnist: cannot write '" + out + "/loss.svg': File too large; the training goes on\n"), 1)
+      << result.err;
+  EXPECT_EQ(count(result.err, "mnist: the trained weights are LOST: they cannot be written anywhere\n  save_safetensors: "), 1)
+      << result.err;
+  EXPECT_TRUE(fs::exists(out + "/checkpoints/latest"));
+}
+
+TEST_F(OutputsTest, ChartsThatCannotBeWrittenAreOneWarning) {
+  const std::string out = folder / "out";
+  Subprocess job(example_command("mnist", training({"--nproc", "2", "--epochs", "1000000", "--out", out})));
+  ASSERT_TRUE(job.wait_for_output("epoch 1: "));
+  replace_by_folder(out + "/loss.svg");
+  ASSERT_TRUE(job.wait_for_output(": loss ", 4));
+  job.send_signal(SIGTERM);
+  const auto result = job.wait();
+  EXPECT_EQ(result.status, 143);
+  EXPECT_EQ(count(result.err, "mnist: cannot write '" + out + "/loss.svg': Is a directory; the training goes on\n"), 1)
+      << result.err;
+  EXPECT_NE(read_file(out + "/throughput.svg").find(">images per second, all ranks</text>"), std::string::npos);
+}
+
+TEST_F(OutputsTest, ATraceThatCannotBeWrittenIsAWarning) {
+  const auto result =
+      run_example("mnist", training({"--max-steps", "2", "--out", folder / "out", "--trace", "/dev/full"}));
+  EXPECT_EQ(result.status, 0);
+  EXPECT_NE(result.err.find("write_chrome_trace: cannot write '/dev/full': No space left on device; the training goes on\n"),
+            std::string::npos)
+      << result.err;
+  EXPECT_TRUE(fs::exists(folder / "out/model.safetensors"));
+}
+
+}  // namespace
