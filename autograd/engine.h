@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <initializer_list>
 #include <span>
 #include <vector>
 
@@ -36,5 +37,12 @@ namespace tandem::inline v0 {
 /// tensors inside the graph, at least one (ValueError); undefined is returned for one on which no output depends.
 TANDEM_API std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor> inputs,
                                     std::span<const Tensor> grad_outputs = {}, autograd::BackwardOptions options = {});
+/// The same for lists in braces: grad({y}, {x}).
+TANDEM_API inline std::vector<Tensor> grad(std::initializer_list<Tensor> outputs, std::initializer_list<Tensor> inputs,
+                                           std::initializer_list<Tensor> grad_outputs = {},
+                                           autograd::BackwardOptions options = {}) {
+  return grad(std::span(outputs.begin(), outputs.size()), std::span(inputs.begin(), inputs.size()),
+              std::span(grad_outputs.begin(), grad_outputs.size()), options);
+}
 
 }  // namespace tandem::inline v0

@@ -27,3 +27,10 @@ TANDEM_API void gradgradcheck(const std::function<Tensor(const std::vector<Tenso
                               GradcheckOptions options = {});
 
 }  // namespace tandem::inline v0::autograd
+
+namespace tandem::inline v0 {
+
+using autograd::gradcheck;
+using autograd::gradgradcheck;
+
+}  // namespace tandem::inline v0

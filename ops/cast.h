@@ -32,7 +32,10 @@ class TANDEM_API Autocast {
   int8_t previous_;
 };
 
-/// input converted to `dtype`; `input` itself where it has it.  Saves nothing; gradient: converted back.
+/// input converted to `dtype`; `input` itself where it has it.  Floating numbers become integers by truncation toward zero; those
+/// beyond the integer dtype's range, the infinities too, become the end of it, and NaN becomes 0.  Integers wrap around in narrower
+/// ones.  bool is whether a number is not 0 (NaN is not).  A floating dtype rounds to the nearest, ties to even, and what is beyond
+/// its range becomes infinite.  Saves nothing; gradient: converted back.
 TANDEM_OP Tensor to(const Tensor& input, DType dtype);
 
 }  // namespace tandem::inline v0

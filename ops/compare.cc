@@ -1,6 +1,7 @@
 #include <tandem/ops/compare.h>
 
 #include <tandem/ops/elementwise_loop.h>
+#include <tandem/tensor/chores.h>
 
 namespace tandem::inline v0 {
 
@@ -37,6 +38,11 @@ Tensor compare(const char* op, CompareOp kind, bool swapped, Tensor a, Scalar b)
   const KernelContext context = ops::check_same_device(op, {{"a", a}});
   convert(a, dtype_with(a, b));
   Tensor out = empty_in_order_of(a, kBool);
+  if (!can_hold(a.dtype(), b)) {  // beyond all that a can be
+    const bool is_less = (b.to_int() > 0) != swapped;  // what stands on the left
+    chores::fill(out, kind == CompareOp::kNotEqual || (kind != CompareOp::kEqual && is_less));
+    return out;
+  }
   const Element number(b, a.dtype());
   if (swapped) {
     const auto loop = make_loop<3>(out.shape(), out.num_elements(), {&out, nullptr, &a});
@@ -102,11 +108,13 @@ Tensor where(const Tensor& condition, Tensor a, Tensor b) {
 
 Tensor where(const Tensor& condition, const Tensor& a, Scalar b) {
   const KernelContext context = ops::check_same_device("where", {{"condition", condition}, {"a", a}});
+  check_fits("where", "b", b, dtype_with(a, b));
   return where(condition, a, scalar_tensor(b, {dtype_with(a, b), a.device()}));
 }
 
 Tensor where(const Tensor& condition, Scalar a, const Tensor& b) {
   const KernelContext context = ops::check_same_device("where", {{"condition", condition}, {"b", b}});
+  check_fits("where", "a", a, dtype_with(b, a));
   return where(condition, scalar_tensor(a, {dtype_with(b, a), b.device()}), b);
 }
 

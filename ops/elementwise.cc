@@ -61,6 +61,10 @@ void check_not_bool(const char* op, const char* name, const Tensor& tensor) {
   TANDEM_CHECK(DTypeError, tensor.dtype() != kBool, ops::operand_error(op, "bool is not accepted", {{name, tensor}}));
 }
 
+void check_not_bool(const char* op, const char* name, Scalar value) {
+  TANDEM_CHECK(DTypeError, value.dtype() != kBool, op, ": bool is not accepted (", name, " is a bool)");
+}
+
 void check_alpha(const char* op, Scalar alpha, DType dtype) {
   TANDEM_CHECK(DTypeError, alpha.dtype() != kFloat64 || is_floating_point(dtype), op, ": alpha is the floating number ",
                alpha.to_double(), ", but the result is ", dtype);
@@ -164,8 +168,9 @@ Tensor add(Tensor a, Scalar b) {
 Tensor sub(Tensor a, Tensor b, Scalar alpha) {
   cast_for(CastPolicy::kWidest, {&a, &b});
   const KernelContext context = ops::check_same_device("sub", {{"a", a}, {"b", b}});
-  promote_operands(a, b);
   check_not_bool("sub", "a", a);
+  check_not_bool("sub", "b", b);
+  promote_operands(a, b);
   check_alpha("sub", alpha, a.dtype());
   Tensor out = binary("sub", context, BinaryOp::kAdd, a, b, negative(alpha));
   record_add("sub", out, a, b, negative(alpha));
@@ -175,8 +180,9 @@ Tensor sub(Tensor a, Tensor b, Scalar alpha) {
 Tensor sub(Tensor a, Scalar b) {
   cast_for(CastPolicy::kWidest, {&a});
   const KernelContext context = ops::check_same_device("sub", {{"a", a}});
-  convert(a, dtype_with(a, b));
   check_not_bool("sub", "a", a);
+  check_not_bool("sub", "b", b);
+  convert(a, dtype_with(a, b));
   Tensor out = binary(context, BinaryOp::kSub, a, b);
   record<AddScalarNode>("sub", out, a);
   return out;
@@ -184,7 +190,11 @@ Tensor sub(Tensor a, Scalar b) {
 
 Tensor sub(Scalar a, const Tensor& b) {
   const KernelContext context = ops::check_same_device("sub", {{"b", b}});
-  return sub(scalar_tensor(a, {dtype_with(b, a), b.device()}), b);
+  check_not_bool("sub", "a", a);
+  check_not_bool("sub", "b", b);
+  const Tensor number = empty({}, {dtype_with(b, a), b.device()});
+  chores::fill(number, a);  // an integer wraps around
+  return sub(number, b);
 }
 
 const Tensor& Tensor::add_(const Tensor& other, Scalar alpha) const {
@@ -213,6 +223,7 @@ const Tensor& Tensor::sub_(const Tensor& other, Scalar alpha) const {
   const KernelContext context = ops::check_same_device("sub_", {{"self", *this}, {"other", other}});
   check_in_place("sub_", *this, ops::result_dtype(*this, other));
   check_not_bool("sub_", "self", *this);
+  check_not_bool("sub_", "other", other);
   check_alpha("sub_", alpha, dtype());
   const Tensor b = in_place_operand("sub_", *this, other);
   autograd::begin_in_place("sub_", *this, will_record(*this, b));
@@ -226,6 +237,7 @@ const Tensor& Tensor::sub_(Scalar other) const {
   const KernelContext context = ops::check_same_device("sub_", {{"self", *this}});
   check_in_place("sub_", *this, dtype_with(*this, other));
   check_not_bool("sub_", "self", *this);
+  check_not_bool("sub_", "other", other);
   autograd::begin_in_place("sub_", *this, will_record(*this));
   record<AddScalarNode>("sub_", *this, *this);
   run_binary(context, BinaryOp::kSub, *this, other, *this);
@@ -537,6 +549,7 @@ struct CopyNode : Node {
 const Tensor& Tensor::fill_(Scalar value) const {
   const KernelContext context = ops::check_same_device("fill_", {{"self", *this}});
   check_in_place("fill_", *this, dtype());
+  check_fits("fill_", "value", value, dtype());
   autograd::begin_in_place("fill_", *this, will_record(*this));
   record<FillNode>("fill_", *this, *this);
   chores::fill(*this, value);

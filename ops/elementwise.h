@@ -16,7 +16,7 @@ namespace tandem::inline v0 {
 /// a + alpha * b.  Any dtype.  Saves nothing.
 TANDEM_OP Tensor add(Tensor a, Tensor b, Scalar alpha = 1);
 TANDEM_OP Tensor add(Tensor a, Scalar b);
-/// a - alpha * b.  Throws DTypeError for bool.  Saves nothing.
+/// a - alpha * b.  Throws DTypeError where a or b is bool: a mask is inverted by eq(mask, 0).  Saves nothing.
 TANDEM_OP Tensor sub(Tensor a, Tensor b, Scalar alpha = 1);
 TANDEM_OP Tensor sub(Tensor a, Scalar b);
 TANDEM_OP Tensor sub(Scalar a, const Tensor& b);
@@ -45,7 +45,8 @@ TANDEM_OP Tensor clone(const Tensor& input);
 TANDEM_OP Tensor contiguous(const Tensor& input);
 
 // The in-place forms are members of Tensor: add_ sub_ mul_ div_ fill_ zero_ copy_.  `other` broadcasts to self's shape
-// and is converted to self's dtype, which must be able to hold the result's kind (DTypeError: float into integers).
+// and is converted to self's dtype, which must be able to hold the result's kind (DTypeError: float into integers).  fill_ takes
+// every kind, but no number that an integer dtype does not hold (ValueError: 300 or -1 in uint8).
 // They throw StateError where self is expanded, is a leaf that requires grad while recording, or is a view for which
 // the change would have to be recorded (or has views while it enters the graph); self is unchanged after a throw.  mul_ and div_ save a copy of self only if
 // `other` needs a gradient.

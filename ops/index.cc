@@ -287,6 +287,7 @@ Tensor masked_fill(const Tensor& input, const Tensor& mask, Scalar value) {
                                   str("the value is a ", value.dtype() == kFloat64 ? "floating number" : "number",
                                       ", which input cannot hold"),
                                   operands));
+  check_fits("masked_fill", "value", value, input.dtype());
   const Shape shape = ops::broadcast_shape("masked_fill", operands);
   Tensor out = shape == input.shape() ? empty_in_order_of(input, input.dtype()) : empty(shape, input.options());
   const auto loop = ops::make_loop<4>(out.shape(), out.num_elements(), {&out, &mask, nullptr, &input});

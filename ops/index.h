@@ -38,7 +38,8 @@ struct TopK {
 TANDEM_OP TopK topk(const Tensor& input, int64_t k, int64_t dim = -1, bool largest = true);
 
 /// `value` where mask, else input.  mask is bool (else DTypeError) and broadcasts with input (ShapeError); the result has
-/// input's dtype, which must be able to hold the value's kind (DTypeError: float into integers).  Saves mask.
+/// input's dtype, which must be able to hold the value's kind (DTypeError: float into integers) and the value (ValueError: 300 or
+/// -1 in uint8).  Saves mask.
 TANDEM_OP Tensor masked_fill(const Tensor& input, const Tensor& mask, Scalar value);
 
 /// The lower triangle of each matrix in the last two dimensions, the rest 0: element [i, j] stays where j <= i + diagonal.

@@ -142,6 +142,18 @@ Tensor flatten(const Tensor& input, int64_t start_dim, int64_t end_dim) {
   return reshape_as("flatten", input, shape);
 }
 
+Tensor squeeze(const Tensor& input) {
+  check_defined("squeeze", input);
+  Shape shape;
+  Shape strides;
+  for (size_t d = 0; d < input.shape().size(); ++d) {
+    if (input.shape()[d] == 1) continue;
+    shape.push_back(input.shape()[d]);
+    strides.push_back(input.strides()[d]);
+  }
+  return recorded_view("squeeze", input, shape, strides);
+}
+
 Tensor squeeze(const Tensor& input, int64_t dim) {
   check_defined("squeeze", input);
   const size_t d = static_cast<size_t>(wrap_dim("squeeze", dim, input.dim()));
@@ -543,6 +555,7 @@ std::vector<Tensor> Tensor::split(int64_t split_size, int64_t dim) const {
 }
 std::vector<Tensor> Tensor::chunk(int64_t chunks, int64_t dim) const { return tandem::chunk(*this, chunks, dim); }
 Tensor Tensor::expand(const Shape& shape) const { return tandem::expand(*this, shape); }
+Tensor Tensor::squeeze() const { return tandem::squeeze(*this); }
 Tensor Tensor::squeeze(int64_t dim) const { return tandem::squeeze(*this, dim); }
 Tensor Tensor::unsqueeze(int64_t dim) const { return tandem::unsqueeze(*this, dim); }
 

@@ -34,6 +34,8 @@ TANDEM_OP Tensor select(const Tensor& input, int64_t dim, int64_t index);
 /// `input` repeated along dimensions of size 1, and along new ones in front, without copying: several elements share
 /// memory.  -1 keeps a dimension's size.  Throws ShapeError where another size would change.
 TANDEM_OP Tensor expand(const Tensor& input, const Shape& shape);
+/// Without the dimensions of size 1.
+TANDEM_OP Tensor squeeze(const Tensor& input);
 /// Without dimension dim if its size is 1, else the same shape.
 TANDEM_OP Tensor squeeze(const Tensor& input, int64_t dim);
 /// With a dimension of size 1 before dimension dim; dim lies in [-ndim - 1, ndim].

@@ -42,10 +42,19 @@ Tensor empty_in_order_of(const Tensor& like, DType dtype) {
                                      impl.shape, impl.strides, 0));
 }
 
-Tensor full(const Shape& shape, Scalar value, TensorOptions options) {
+namespace {
+
+Tensor filled(const char* op, const Shape& shape, Scalar value, TensorOptions options) {
+  check_fits(op, "value", value, options.dtype);
   Tensor result = empty(shape, options);
   chores::fill(result, value);
   return result;
+}
+
+}  // namespace
+
+Tensor full(const Shape& shape, Scalar value, TensorOptions options) {
+  return filled("full", shape, value, options);
 }
 
 Tensor zeros(const Shape& shape, TensorOptions options) { return full(shape, 0, options); }
@@ -83,7 +92,7 @@ Tensor tensor(std::initializer_list<int> values) { return from_values<int64_t>(v
 Tensor tensor(std::initializer_list<int64_t> values) { return from_values<int64_t>(values); }
 Tensor tensor(std::initializer_list<bool> values) { return from_values<bool>(values); }
 
-Tensor scalar_tensor(Scalar value, TensorOptions options) { return full({}, value, options); }
+Tensor scalar_tensor(Scalar value, TensorOptions options) { return filled("scalar_tensor", {}, value, options); }
 
 template <class T>
 Tensor from_vector(const std::vector<T>& values, const Shape& shape, TensorOptions options) {

@@ -12,6 +12,7 @@ namespace tandem::inline v0 {
 TANDEM_API Tensor empty(const Shape& shape, TensorOptions options = {});
 TANDEM_API Tensor zeros(const Shape& shape, TensorOptions options = {});
 TANDEM_API Tensor ones(const Shape& shape, TensorOptions options = {});
+/// Throws ValueError for a number that an integer dtype does not hold (300 or -1 in uint8, NaN); a fraction is truncated.
 TANDEM_API Tensor full(const Shape& shape, Scalar value, TensorOptions options = {});
 TANDEM_API Tensor empty_like(const Tensor& tensor);  ///< row-major, same shape, dtype, device; not a leaf of anything
 /// Uninitialised, `like`'s shape and device, another dtype.  Its memory has like's order of dimensions where like has no gaps
@@ -21,6 +22,8 @@ TANDEM_API Tensor zeros_like(const Tensor& tensor);
 TANDEM_API Tensor ones_like(const Tensor& tensor);
 /// int64 [ceil((end - begin) / step)]: begin, begin + step, ...
 TANDEM_API Tensor arange(int64_t begin, int64_t end, int64_t step = 1, Device device = {});
+/// 0, 1, .. end - 1.
+TANDEM_API inline Tensor arange(int64_t end) { return arange(0, end); }
 
 /// One dimension from values: float32 for floating values, int64 for integers, bool for bools, unless `options` says so.
 TANDEM_API Tensor tensor(std::initializer_list<double> values);
@@ -28,7 +31,7 @@ TANDEM_API Tensor tensor(std::initializer_list<float> values);
 TANDEM_API Tensor tensor(std::initializer_list<int> values);
 TANDEM_API Tensor tensor(std::initializer_list<int64_t> values);
 TANDEM_API Tensor tensor(std::initializer_list<bool> values);
-/// A 0-dim tensor: float32 for a floating value, int64 for an integer.
+/// A 0-dim tensor of `options`' dtype.  Throws as full.
 TANDEM_API Tensor scalar_tensor(Scalar value, TensorOptions options);
 /// Row-major copy of `values` with the given shape, dtype and device.  Throws ShapeError if the number differs.
 template <class T>

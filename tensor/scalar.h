@@ -4,6 +4,7 @@
 #include <concepts>
 #include <cstdint>
 
+#include <tandem/base/macros.h>
 #include <tandem/tensor/dtype.h>
 
 namespace tandem::inline v0 {
@@ -39,5 +40,11 @@ class Scalar {
     int64_t integer_;
   };
 };
+
+/// Whether an element of `dtype` holds the number: an integer dtype, what is in its range after truncation, so no NaN; bool and
+/// the floating dtypes, which round, every number.
+TANDEM_API bool can_hold(DType dtype, Scalar value);
+/// Throws ValueError "OP: NAME 300 does not fit uint8, whose numbers are 0 to 255; choose another dtype" unless can_hold.
+TANDEM_API void check_fits(const char* op, const char* name, Scalar value, DType dtype);
 
 }  // namespace tandem::inline v0

@@ -146,6 +146,7 @@ class TANDEM_API Tensor {
   std::vector<Tensor> split(int64_t split_size, int64_t dim = 0) const;
   std::vector<Tensor> chunk(int64_t chunks, int64_t dim = 0) const;
   Tensor expand(const Shape& shape) const;
+  Tensor squeeze() const;
   Tensor squeeze(int64_t dim) const;
   Tensor unsqueeze(int64_t dim) const;
   Tensor contiguous() const;  ///< this if row-major, else a row-major copy

@@ -366,6 +366,16 @@ TEST(Engine, GradOfInnerTensorsAndOfUnreachedOnes) {
   EXPECT_EQ(g[3].item(), 36);
 }
 
+TEST(Engine, GradTakesListsInBraces) {
+  const Tensor x = leaf_of({3}), y = leaf_of({5});
+  const std::vector<Tensor> grads = grad({mul(x, y), y}, {x, y});
+  EXPECT_EQ(grads[0].item(), 5);
+  EXPECT_EQ(grads[1].item(), 4);
+  const Tensor scaled = grad({mul(x, y)}, {x}, {leaf_of({2}).detach()}, {.create_graph = true})[0];
+  EXPECT_EQ(scaled.item(), 10);
+  EXPECT_TRUE(scaled.requires_grad());
+}
+
 TEST(Engine, GradRunsOnlyWhatLeadsToItsInputs) {
   std::vector<std::string> journal;
   Tensor x = leaf_of({2}), z = leaf_of({3});

@@ -50,7 +50,7 @@ TEST(Gradcheck, AcceptsRightGradients) {
 }
 
 TEST(Gradcheck, FindsAWrongFactor) {
-  EXPECT_NO_THROW(autograd::gradcheck([](const Inputs& in) { return square(in[0], 2); }, {leaf_of({0.3, -1.2})}));
+  EXPECT_NO_THROW(tandem::gradcheck([](const Inputs& in) { return square(in[0], 2); }, {leaf_of({0.3, -1.2})}));
   EXPECT_THROW(autograd::gradcheck([](const Inputs& in) { return square(in[0], 2.001); }, {leaf_of({0.3, -1.2})}),
                StateError);
 }

@@ -1,6 +1,10 @@
 #include <tandem/ops/cast.h>
 
+#include <algorithm>
+#include <cmath>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include <tandem/base/rank_context.h>
 #include <tandem/ops/elementwise.h>
@@ -33,6 +37,22 @@ TEST(Cast, ToDTypeIsRecorded) {
   EXPECT_TRUE(x.to(kFloat32).is_same(x));
   EXPECT_FALSE(x.to(kInt64).requires_grad());
   EXPECT_EQ(x.to(kInt64).to_vector<double>(), (Values{1, 2}));
+}
+
+TEST(Cast, FloatingToIntegerTruncatesAndSaturatesForEveryPair) {
+  const std::vector<double> values = {2.75, -2.75, 1e30, -1e30, INFINITY, -INFINITY, NAN};
+  const std::vector<std::pair<DType, std::pair<int64_t, int64_t>>> integers = {
+      {kUInt8, {0, 255}}, {kInt32, {INT32_MIN, INT32_MAX}}, {kInt64, {INT64_MIN, INT64_MAX}}};
+  for (const DType from : {kFloat16, kBFloat16, kFloat32, kFloat64}) {
+    const Tensor x = from_vector<double>(values, {7}).to(from);
+    for (const auto& [dtype, range] : integers) {
+      const auto [lowest, highest] = range;
+      EXPECT_EQ(x.to(dtype).to_vector<int64_t>(),
+                (std::vector<int64_t>{2, std::max<int64_t>(-2, lowest), highest, lowest, highest, lowest, 0}))
+          << from << " to " << dtype;
+    }
+    EXPECT_EQ(x.to(kBool).to_vector<bool>(), std::vector<bool>(7, true)) << from;
+  }
 }
 
 TEST(Cast, PoliciesUnderAutocast) {

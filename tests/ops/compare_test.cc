@@ -88,6 +88,27 @@ OpCase where_case(const Shape& condition, const Shape& a, const Shape& b, const 
   return op;
 }
 
+TEST(Compare, NumbersBeyondAnIntegerDTypeAreComparedByValue) {
+  const auto values = [](const Tensor& result) { return result.to_vector<bool>(); };
+  const std::vector<bool> all = {true, true}, none = {false, false};
+  for (const DType dtype : {kUInt8, kInt32}) {
+    const Tensor x = tensor({0, 44}).to(dtype);
+    for (const bool above : {true, false}) {
+      const int64_t far = above ? (int64_t{1} << 40) + 44 : -(int64_t{1} << 40) + 44;  // 44 in the lowest bits
+      EXPECT_EQ(values(eq(x, far)), none);
+      EXPECT_EQ(values(ne(x, far)), all);
+      EXPECT_EQ(values(lt(x, far)), above ? all : none);
+      EXPECT_EQ(values(le(x, far)), above ? all : none);
+      EXPECT_EQ(values(gt(x, far)), above ? none : all);
+      EXPECT_EQ(values(ge(x, far)), above ? none : all);
+    }
+  }
+  const Tensor bytes = tensor({1, 255}).to(kUInt8);
+  EXPECT_EQ(values(eq(bytes, -1)), none);
+  EXPECT_EQ(values(eq(bytes, 255)), (std::vector<bool>{false, true}));
+  EXPECT_EQ(values(lt(bytes, 256)), all);
+}
+
 TEST(Compare, Where) {
   check(where_case({3, 33}, {3, 33}, {3, 33}, {3, 33}));
   check(where_case({5, 1}, {7}, {2, 1, 1}, {2, 5, 7}));
@@ -116,6 +137,13 @@ TEST(Compare, WhereKeepsIntegersAndPromotes) {
     EXPECT_EQ(chosen.to_vector<double>(), (Values{1, 0}));
   }
   EXPECT_EQ(where(condition, tensor({1, 2}), tensor({0.5, 0.25})).to_vector<double>(), (Values{1, 0.25}));
+}
+
+TEST(Compare, WhereRefusesANumberThatDoesNotFit) {
+  const Tensor x = tensor({1, 2}).to(kUInt8), condition = tensor({true, false});
+  const std::string rest = " 300 does not fit uint8, whose numbers are 0 to 255; choose another dtype";
+  EXPECT_EQ(error_text<ValueError>([&] { where(condition, x, 300); }), "where: b" + rest);
+  EXPECT_EQ(error_text<ValueError>([&] { where(condition, 300, x); }), "where: a" + rest);
 }
 
 TEST(Compare, ErrorTexts) {

@@ -365,6 +365,7 @@ Rows view_rows() {
        [](const In& x) {
          return expand(x[0], {2, 3, 7});
        }},
+      {"squeeze(Tensor)", {{"input", {3, 1}}}, [](const In& x) { return squeeze(x[0]); }},
       {"squeeze(Tensor, int64_t)", {{"input", {3, 1}}}, [](const In& x) { return squeeze(x[0], 1); }},
       {"unsqueeze(Tensor, int64_t)", kInput, [](const In& x) { return unsqueeze(x[0], 1); }},
       {"split(Tensor, int64_t, int64_t)", kInput, [](const In& x) { return split(x[0], 2, 1); }},

@@ -278,6 +278,20 @@ TEST(Elementwise, SavesOnlyWhatTheGradientNeeds) {
   EXPECT_EQ(holders(b), of_b + 2);
 }
 
+TEST(Elementwise, NumbersBeyondAnIntegerDTypeWrapAroundInArithmetic) {
+  const Tensor x = tensor({1, 250}).to(kUInt8);
+  const auto expect = [](const Tensor& result, std::vector<int64_t> values) {
+    EXPECT_EQ(result.dtype(), kUInt8);
+    EXPECT_EQ(result.to_vector<int64_t>(), values);
+  };
+  expect(x + 300, {45, 38});
+  expect(x - 300, {213, 206});
+  expect(300 - x, {43, 50});
+  expect(x * 300, {44, 248});
+  expect(x - 1, {0, 249});
+  expect(add(x, x, 257), {2, 244});
+}
+
 TEST(Elementwise, ErrorTexts) {
   const Tensor a = zeros({2, 3});
   const Tensor b = zeros({4});
@@ -289,6 +303,26 @@ TEST(Elementwise, ErrorTexts) {
   EXPECT_EQ(error_text<DTypeError>([&] { static_cast<void>(flags - flags); }),
             "sub: bool is not accepted\n"
             "  a  cpu  bool [2]");
+  const Tensor numbers = tensor({1, 2});
+  EXPECT_EQ(error_text<DTypeError>([&] { static_cast<void>(numbers - flags); }),
+            "sub: bool is not accepted\n"
+            "  b  cpu  bool [2]");
+  EXPECT_EQ(error_text<DTypeError>([&] { static_cast<void>(flags - a.slice(1, 0, 2)); }),
+            "sub: bool is not accepted\n"
+            "  a  cpu  bool [2]");
+  EXPECT_EQ(error_text<DTypeError>([&] { static_cast<void>(flags - 1); }),
+            "sub: bool is not accepted\n"
+            "  a  cpu  bool [2]");
+  EXPECT_EQ(error_text<DTypeError>([&] { static_cast<void>(1 - flags); }),
+            "sub: bool is not accepted\n"
+            "  b  cpu  bool [2]");
+  EXPECT_EQ(error_text<DTypeError>([&] { static_cast<void>(numbers - true); }), "sub: bool is not accepted (b is a bool)");
+  EXPECT_EQ(error_text<DTypeError>([&] { static_cast<void>(true - numbers); }), "sub: bool is not accepted (a is a bool)");
+  EXPECT_EQ(error_text<DTypeError>([&] { numbers.sub_(flags); }),
+            "sub_: bool is not accepted\n"
+            "  other  cpu  bool [2]");
+  EXPECT_EQ(error_text<DTypeError>([&] { numbers.sub_(true); }), "sub_: bool is not accepted (other is a bool)");
+  EXPECT_EQ(numbers.to_vector<int64_t>(), (std::vector<int64_t>{1, 2}));
   EXPECT_EQ(error_text<DTypeError>([&] { static_cast<void>(neg(flags)); }),
             "neg: bool is not accepted\n"
             "  input  cpu  bool [2]");

@@ -128,6 +128,15 @@ TEST(InPlace, FillAndCopyForgetTheHistory) {
   EXPECT_EQ(copied.to_vector<double>(), (Values{1, 2, 3}));
 }
 
+TEST(InPlace, FillRefusesANumberThatDoesNotFit) {
+  const Tensor x = tensor({1, 2}).to(kUInt8);
+  const std::string rest = " does not fit uint8, whose numbers are 0 to 255; choose another dtype";
+  EXPECT_EQ(error_text<ValueError>([&] { x.fill_(300); }), "fill_: value 300" + rest);
+  EXPECT_EQ(error_text<ValueError>([&] { x.fill_(NAN); }), "fill_: value nan" + rest);
+  EXPECT_EQ(x.to_vector<int64_t>(), (std::vector<int64_t>{1, 2}));
+  EXPECT_EQ(x.fill_(2.75).to_vector<int64_t>(), (std::vector<int64_t>{2, 2}));
+}
+
 TEST(InPlace, BumpsTheVersionAndNamesItself) {
   const Tensor x = zeros({3});
   x.add_(1);

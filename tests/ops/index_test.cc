@@ -233,6 +233,13 @@ TEST(MaskedFill, MatchesItsFormula) {
   EXPECT_EQ(masked_fill(tensor({1, 2}), tensor({true, false}), 7).to_vector<int64_t>(), (Indices{7, 2}));
 }
 
+TEST(MaskedFill, RefusesANumberThatDoesNotFit) {
+  const Tensor x = tensor({1, 2}).to(kUInt8), mask = tensor({true, false});
+  EXPECT_EQ(error_text<ValueError>([&] { masked_fill(x, mask, -1); }),
+            "masked_fill: value -1 does not fit uint8, whose numbers are 0 to 255; choose another dtype");
+  EXPECT_EQ(masked_fill(x, mask, 255).to_vector<int64_t>(), (std::vector<int64_t>{255, 2}));
+}
+
 TEST(Tril, MatchesItsFormula) {
   for (const Shape& shape :
        {Shape{5, 5}, Shape{3, 7}, Shape{7, 3}, Shape{2, 3, 4, 5}, Shape{1, 1}, Shape{3, 0}, Shape{0, 3}}) {

@@ -96,6 +96,10 @@ TEST(View, SqueezeAndUnsqueeze) {
   check(reshape_case("squeeze", {3, 1, 2}, {3, 2}, [](const Tensor& x) { return x.squeeze(-2); }));
   check(reshape_case("squeeze", {3, 1, 2}, {3, 1, 2}, [](const Tensor& x) { return x.squeeze(0); }));
   check(reshape_case("squeeze", {}, {}, [](const Tensor& x) { return x.squeeze(0); }));
+  check(reshape_case("squeeze", {1, 3, 1, 2, 1}, {3, 2}, [](const Tensor& x) { return x.squeeze(); }));
+  check(reshape_case("squeeze", {3, 2}, {3, 2}, [](const Tensor& x) { return squeeze(x); }));
+  check(reshape_case("squeeze", {1, 1}, {}, [](const Tensor& x) { return x.squeeze(); }));
+  check(reshape_case("squeeze", {0, 1}, {0}, [](const Tensor& x) { return x.squeeze(); }));
   check(reshape_case("unsqueeze", {3, 2}, {3, 1, 2}, [](const Tensor& x) { return x.unsqueeze(1); }));
   check(reshape_case("unsqueeze", {3, 2}, {3, 2, 1}, [](const Tensor& x) { return x.unsqueeze(-1); }));
   check(reshape_case("unsqueeze", {}, {1}, [](const Tensor& x) { return x.unsqueeze(0); }));

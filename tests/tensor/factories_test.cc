@@ -1,5 +1,7 @@
 #include <tandem/tensor/factories.h>
 
+#include <cmath>
+
 #include <gtest/gtest.h>
 
 #include <tandem/tests/support/error_text.h>
@@ -68,6 +70,30 @@ TEST(Factories, RequiresGradForFloatingTypesOnly) {
   }
 }
 
+TEST(Factories, NumbersThatAnIntegerDTypeCannotHoldAreRefused) {
+  const auto text = [](DType dtype, Scalar value) { return error_text<ValueError>([&] { full({2}, value, {dtype}); }); };
+  const std::string of_uint8 = " does not fit uint8, whose numbers are 0 to 255; choose another dtype";
+  EXPECT_EQ(text(kUInt8, 256), "full: value 256" + of_uint8);
+  EXPECT_EQ(text(kUInt8, -1), "full: value -1" + of_uint8);
+  EXPECT_EQ(text(kUInt8, 256.0), "full: value 256" + of_uint8);
+  EXPECT_EQ(text(kUInt8, -1.0), "full: value -1" + of_uint8);
+  EXPECT_EQ(text(kUInt8, NAN), "full: value nan" + of_uint8);
+  EXPECT_EQ(text(kInt32, int64_t{1} << 31),
+            "full: value 2147483648 does not fit int32, whose numbers are -2147483648 to 2147483647; choose another dtype");
+  EXPECT_EQ(text(kInt64, 0x1p63),
+            "full: value 9.22337e+18 does not fit int64, whose numbers are -9223372036854775808 to 9223372036854775807; "
+            "choose another dtype");
+  EXPECT_EQ(text(kInt64, -INFINITY).substr(0, 30), "full: value -inf does not fit ");
+  EXPECT_EQ(error_text<ValueError>([] { scalar_tensor(300, {kUInt8}); }), "scalar_tensor: value 300" + of_uint8);
+
+  EXPECT_EQ(full({1}, 255.9, {kUInt8}).item<int64_t>(), 255);  // truncated
+  EXPECT_EQ(full({1}, -0.9, {kUInt8}).item<int64_t>(), 0);
+  EXPECT_EQ(full({1}, -0x1p63, {kInt64}).item<int64_t>(), INT64_MIN);
+  EXPECT_EQ(full({1}, -2147483648.5, {kInt32}).item<int64_t>(), INT32_MIN);
+  EXPECT_EQ(full({1}, 300, {kBool}).item<int64_t>(), 1);
+  EXPECT_EQ(full({1}, 1e300, {kFloat32}).item<double>(), INFINITY);
+}
+
 TEST(Factories, Arange) {
   using Values = std::vector<int64_t>;
   EXPECT_EQ(arange(0, 5).to_vector<int64_t>(), (Values{0, 1, 2, 3, 4}));
@@ -76,6 +102,9 @@ TEST(Factories, Arange) {
   EXPECT_EQ(arange(5, 0, -2).to_vector<int64_t>(), (Values{5, 3, 1}));
   EXPECT_EQ(arange(3, 3).to_vector<int64_t>(), Values());
   EXPECT_EQ(arange(INT64_MIN, INT64_MAX, INT64_MAX).to_vector<int64_t>(), (Values{INT64_MIN, -1, INT64_MAX - 1}));
+  EXPECT_EQ(arange(4).to_vector<int64_t>(), (Values{0, 1, 2, 3}));
+  EXPECT_EQ(arange(0).to_vector<int64_t>(), Values());
+  EXPECT_EQ(error_text<ValueError>([] { arange(-1); }), "arange: no step of 1 leads from 0 to -1");
   EXPECT_EQ(arange(0, 3).dtype(), kInt64);
   EXPECT_EQ(error_text<ValueError>([] { arange(0, 3, 0); }), "arange: step is 0");
   EXPECT_EQ(error_text<ValueError>([] { arange(3, 0); }), "arange: no step of 1 leads from 3 to 0");

@@ -1,0 +1,58 @@
+// The variables in the tables of docs/from_pytorch.md.  The rows are compiled and never run, so none of these has a value.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <tandem/tandem.h>
+
+namespace td = tandem;
+namespace nn = tandem::nn;
+
+using Block = nn::Linear;
+
+struct Prelude : nn::Module {
+  Prelude();  // not defined: for the references
+
+  // numbers and settings
+  int argc;
+  char** argv;
+  int64_t a, b, c, d, h, n, index;
+  uint64_t seed;
+  std::string path;
+  td::Shape shape;
+  td::Device device;
+  std::vector<float> values;
+  std::vector<double> m, s;
+  std::function<void()> step;
+  std::function<void(const td::Tensor& grad)> hook;
+
+  // tensors
+  td::Tensor x, y, w, t, p, q, k, v, bias, residual, attn_mask, loss;
+  std::vector<td::Tensor> inputs, matrices, others;
+
+  // modules
+  nn::Sequential& model;
+  nn::BatchNorm2d& bn;
+  nn::MultiheadAttention& attn;
+  nn::Embedding& embedding;
+
+  // training
+  td::optim::AdamW& opt;
+  td::optim::AdamOptions options;
+  td::optim::StepLR& schedule;
+  td::data::Dataset& ds;
+  td::io::Checkpointer& checkpoints;
+
+  // several processes
+  td::distributed::Context& ctx;
+  td::DistributedDataParallel<nn::Sequential>& ddp;
+
+  // What the user writes: of a program, and of gradcheck.
+  struct Function {
+    void operator()(td::distributed::Context& context) const;
+    td::Tensor operator()(const std::vector<td::Tensor>& in) const;
+  } f;
+};
