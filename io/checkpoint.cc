@@ -209,7 +209,7 @@ void Checkpointer::clean() const {
   for (const std::string& name : names_in(folder_)) {
     const fs::path path = fs::path(folder_) / name;
     std::error_code error;
-    if (name.starts_with(kFolderPrefix) && fs::is_directory(path, error) && !is_there(path / kManifestName)) {
+    if (name.starts_with(kFolderPrefix) && fs::is_directory(path, error) && !path_exists(kOp, path / kManifestName)) {
       remove_checkpoint(path);
     } else if (name.starts_with(kLatestName) && is_temporary(name)) {
       fs::remove(path, error);
@@ -223,11 +223,11 @@ void Checkpointer::make_folder(int64_t step) {
   const fs::path path = path_of(step);
   const fs::path set_aside = path.string() + kSetAsideSuffix;
   std::error_code error;
-  if (is_there(path / kManifestName)) {
-    if (is_there(set_aside)) remove_checkpoint(set_aside);
+  if (path_exists(kOp, path / kManifestName)) {
+    if (path_exists(kOp, set_aside)) remove_checkpoint(set_aside);
     fs::rename(path, set_aside, error);
     check_system(error, "rename", path);
-  } else if (is_there(path)) {
+  } else if (path_exists(kOp, path)) {
     remove_checkpoint(path);
   }
   fs::create_directory(path, error);

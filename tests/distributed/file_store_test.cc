@@ -2,11 +2,14 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <thread>
@@ -225,6 +228,31 @@ TEST(FileStoreTest, AnotherFileIsAnError) {
   EXPECT_EQ(folder.shortened(error_text<td::IoError>([&] { make_file_store(folder.path()); })),
             "store: cannot open DIR: Is a directory");
   EXPECT_THROW(make_file_store(""), td::ValueError);
+}
+
+TEST(FileStoreTest, FifoIsRefused) {
+  const TemporaryFolder folder;
+  ASSERT_EQ(mkfifo((folder / "fifo").c_str(), 0600), 0);
+  EXPECT_EQ(folder.shortened(error_text<td::IoError>([&] { make_file_store(folder / "fifo"); })),
+            "store: 'DIR/fifo' is a FIFO, not a regular file");
+}
+
+TEST(FileStoreTest, RecordBeyondTheLimitOfFileSizesIsAnError) {
+  const TemporaryFolder folder;
+  const auto set_beyond_limit = [&] {
+    const rlimit limit = {1000, 1000};
+    if (setrlimit(RLIMIT_FSIZE, &limit) != 0) std::_Exit(2);
+    const auto store = make_file_store(folder / "store");
+    try {
+      store->set("key", std::string(2000, 'x'));
+    } catch (const td::IoError& error) {
+      store->set("key", "short");  // what was written of the long one is cut off
+      std::_Exit(std::string(error.what()).ends_with("/store: File too large") ? 0 : 3);
+    }
+    std::_Exit(4);
+  };
+  EXPECT_EXIT(set_beyond_limit(), ::testing::ExitedWithCode(0), "");
+  EXPECT_EQ(make_file_store(folder / "store")->get("key", 20s), "short");
 }
 
 }  // namespace

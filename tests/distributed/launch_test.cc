@@ -488,6 +488,16 @@ TEST(LaunchTest, TeeShowsWhatTheLogsGet) {
   EXPECT_EQ(read_file(folder + "/rank-1.log"), "rank 1 of 2 local 1 of 2 args\n");
 }
 
+TEST(LaunchTest, LogBeyondTheLimitOfFileSizesDoesNotEndTheRanks) {
+  const TemporaryFolder base;
+  Arguments command = with_program({"--nproc=2", "--tee", "--log-dir=" + (base / "logs"), "say"});
+  command.insert(command.begin(), {"/bin/sh", "-c", "ulimit -f 0; exec \"$@\"", "sh"});
+  const auto result = run_program(command);
+  EXPECT_EQ(sorted_lines(result.out),
+            (Arguments{"[0] rank 0 of 2 local 0 of 2 args", "[1] rank 1 of 2 local 1 of 2 args"}));
+  EXPECT_EQ(result.status, 0);
+}
+
 TEST(LaunchTest, AFailureShowsTheEndOfItsLog) {
   const TemporaryFolder base;
   const std::string folder = base / "tail";

@@ -78,6 +78,16 @@ TEST_F(OutputsTest, FoldersThatCannotBeMadeAreRefusedBeforeTheTraining) {
   for (const auto& [flags, reason] : cases) expect_refused(flags, reason);
 }
 
+TEST_F(OutputsTest, EveryExampleTriesItsOutputs) {
+  const std::string file = folder.write("a_file", std::string("1"));
+  for (const std::string name : {"mnist", "resnet_cifar", "gpt_char"}) {
+    const auto result = run_example(name, {"--max-steps", "1", "--batch-size", "4", "--out", file});
+    EXPECT_EQ(result.err, "rank 0 of 1 failed: " + name + ": an output cannot be written, nothing is trained\n"
+                          "  cannot make the folder '" + file + "': Not a directory\n");
+    EXPECT_EQ(result.status, 1);
+  }
+}
+
 TEST_F(OutputsTest, FilesThatCannotBeWrittenAreRefusedBeforeTheTraining) {
   const std::string out = folder / "out";
   for (const std::string name : {"model.safetensors", "loss.svg", "throughput.svg"}) {

@@ -268,6 +268,23 @@ TEST_F(Checkpoint, IfAllAreDamagedLoadingSaysSo) {
             "manifest's");
 }
 
+TEST_F(Checkpoint, ManifestThatTheSystemDoesNotShowIsAnErrorAndIsKept) {
+  ASSERT_TRUE(Checkpointer(path_).save(1, state_of(1)));
+  const std::string manifest = path_ + "/step-00000001/manifest.json";
+  fs::rename(manifest, folder_ / "kept");
+  fs::create_symlink("manifest.json", manifest);  // a loop
+  const std::string reason =
+      "Checkpointer: cannot look at 'DIR/run/step-00000001/manifest.json': Too many levels of symbolic links";
+  EXPECT_EQ(folder_.shortened(error_text<td::IoError>([&] { load_checkpoint(path_); })),
+            "load_checkpoint: none of the checkpoints in 'DIR/run' can be loaded\n  " + reason);
+  bool saved = true;
+  EXPECT_EQ(log_of([&] { saved = Checkpointer(path_).save(1, state_of(2)); }),
+            "warning the checkpoint of step 1 is not saved: " + reason + "\n");
+  EXPECT_FALSE(saved);
+  fs::rename(folder_ / "kept", manifest);
+  EXPECT_EQ(value_of(load_checkpoint(path_)->state), 1);
+}
+
 TEST_F(Checkpoint, AFolderThatCannotBeMadeIsAWarning) {
   write_file(path_, "a file in the way");
   bool saved = true;
