@@ -45,6 +45,12 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, ignored);
 }
 
+/// Not the opposite of is_there: both are false where the system does not show the path.
+bool is_missing(const fs::path& path) {
+  std::error_code error;
+  return !fs::exists(path, error) && !error;
+}
+
 /// Throws IoError "Checkpointer: cannot <what> '<path>': <reason>" if there is an error.
 void check_system(const std::error_code& error, const char* what, const fs::path& path) {
   TANDEM_CHECK(IoError, !error, kOp, ": cannot ", what, " '", path.string(), "': ", error.message());
@@ -311,7 +317,7 @@ bool Checkpointer::save(int64_t step, const CheckpointState& state) {
   if (options_.rank == 0) attempt(problem, [&] { make_folder(step); });
   meet();
   // Whether rank 0 could make the folder; otherwise one of that name may hold an older checkpoint.
-  const bool is_new = is_there(path) && !is_there(manifest_path);
+  const bool is_new = is_there(path) && is_missing(manifest_path);
   if (is_new) attempt(problem, [&] { write_files(step, state, manifest); });
   meet();
   if (options_.rank == 0 && problem.empty()) attempt(problem, [&] { write_manifest(step, manifest); });
