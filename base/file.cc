@@ -91,7 +91,8 @@ int64_t regular_file_size(const char* op, const std::string& path, int descripto
 bool path_exists(const char* op, const std::string& path) {
   struct stat status = {};
   if (::stat(path.c_str(), &status) == 0) return true;
-  TANDEM_CHECK(IoError, errno == ENOENT || errno == ENOTDIR, op, ": cannot look at '", path, "': ", std::strerror(errno));
+  TANDEM_CHECK(IoError, errno == ENOENT || errno == ENOTDIR, op, ": cannot look at '", path,
+               "': ", std::strerror(errno));
   return false;
 }
 

@@ -38,7 +38,7 @@ Tensor compare(const char* op, CompareOp kind, bool swapped, Tensor a, Scalar b)
   const KernelContext context = ops::check_same_device(op, {{"a", a}});
   convert(a, dtype_with(a, b));
   Tensor out = empty_in_order_of(a, kBool);
-  if (!can_hold(a.dtype(), b)) {  // beyond all that a can be
+  if (!can_hold(a.dtype(), b)) {                       // beyond all that a can be
     const bool is_less = (b.to_int() > 0) != swapped;  // what stands on the left
     chores::fill(out, kind == CompareOp::kNotEqual || (kind != CompareOp::kEqual && is_less));
     return out;

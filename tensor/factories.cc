@@ -53,9 +53,7 @@ Tensor filled(const char* op, const Shape& shape, Scalar value, TensorOptions op
 
 }  // namespace
 
-Tensor full(const Shape& shape, Scalar value, TensorOptions options) {
-  return filled("full", shape, value, options);
-}
+Tensor full(const Shape& shape, Scalar value, TensorOptions options) { return filled("full", shape, value, options); }
 
 Tensor zeros(const Shape& shape, TensorOptions options) { return full(shape, 0, options); }
 Tensor ones(const Shape& shape, TensorOptions options) { return full(shape, 1, options); }

@@ -35,11 +35,10 @@ bool can_hold(DType dtype, Scalar value) {
 void check_fits(const char* op, const char* name, Scalar value, DType dtype) {
   if (can_hold(dtype, value)) return;
   const std::string number = value.dtype() == kFloat64 ? str(value.to_double()) : str(value.to_int());
-  const std::string range = with_limits(dtype, std::string(), [](auto limits) {
-    return str(int64_t{limits.lowest()}, " to ", int64_t{limits.max()});
-  });
-  throw ValueError(with_module_scope(
-      str(op, ": ", name, " ", number, " does not fit ", dtype, ", whose numbers are ", range, "; choose another dtype")));
+  const std::string range = with_limits(
+      dtype, std::string(), [](auto limits) { return str(int64_t{limits.lowest()}, " to ", int64_t{limits.max()}); });
+  throw ValueError(with_module_scope(str(op, ": ", name, " ", number, " does not fit ", dtype, ", whose numbers are ",
+                                         range, "; choose another dtype")));
 }
 
 }  // namespace tandem::inline v0

@@ -135,8 +135,8 @@ void TrainingRun::resume() {
   ctx_.group()->all_reduce(range, td::distributed::ReduceOp::kMax);
   const auto most = range.to_vector<int64_t>();
   if (most[0] != -most[1]) {
-    throw td::ValueError(td::str(options_.name, ": ranks find different checkpoints in '", paths_.checkpoints, "': of steps ",
-                                 -most[1], " and ", most[0], "; all ranks must see the same folder"));
+    throw td::ValueError(td::str(options_.name, ": ranks find different checkpoints in '", paths_.checkpoints,
+                                 "': of steps ", -most[1], " and ", most[0], "; all ranks must see the same folder"));
   }
   if (!loaded) {
     note(td::str("nothing to resume from in ", paths_.checkpoints, ": starts from the beginning"));

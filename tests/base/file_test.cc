@@ -42,7 +42,8 @@ TEST(PathExists, IsFalseOnlyWhereNothingIsThere) {
   EXPECT_FALSE(path_exists("op", folder / "missing"));
   EXPECT_FALSE(path_exists("op", file + "/below"));
   const std::string name(300, 'x');
-  EXPECT_EQ(error_text<IoError>([&] { path_exists("op", name); }), "op: cannot look at '" + name + "': File name too long");
+  EXPECT_EQ(error_text<IoError>([&] { path_exists("op", name); }),
+            "op: cannot look at '" + name + "': File name too long");
 }
 
 TEST(WriteFile, ReplacesOrAppends) {

@@ -61,8 +61,10 @@ TEST(DataPaths, TooLongNameIsAnIoErrorWithTheReason) {
 TEST(DataPaths, FolderBelowAFileLacksTheFiles) {
   const td::testing::TemporaryFolder folder;
   const std::string below = folder.write("file", std::string("x")) + "/below";
-  EXPECT_TRUE(error_text<td::IoError>([&] { open_mnist(below); }).starts_with("MnistDataset: '" + below + "' lacks files"));
-  EXPECT_TRUE(error_text<td::IoError>([&] { open_cifar(below); }).starts_with("CifarDataset: '" + below + "' lacks files"));
+  EXPECT_TRUE(
+      error_text<td::IoError>([&] { open_mnist(below); }).starts_with("MnistDataset: '" + below + "' lacks files"));
+  EXPECT_TRUE(
+      error_text<td::IoError>([&] { open_cifar(below); }).starts_with("CifarDataset: '" + below + "' lacks files"));
 }
 
 TEST(DataPaths, FolderWithoutPermissionIsAnIoErrorWithTheReason) {

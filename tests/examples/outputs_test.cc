@@ -70,7 +70,8 @@ TEST_F(OutputsTest, FoldersThatCannotBeMadeAreRefusedBeforeTheTraining) {
       {{"--out", file}, "cannot make the folder '" + file + "': Not a directory"},
       {{"--out", file + "/a"}, "cannot make the folder '" + file + "/a': Not a directory"},
       {{"--out", folder / "broken"}, "cannot make the folder '" + (folder / "broken") + "': File exists"},
-      {{"--out", folder / "loop"}, "cannot make the folder '" + (folder / "loop") + "': Too many levels of symbolic links"},
+      {{"--out", folder / "loop"},
+       "cannot make the folder '" + (folder / "loop") + "': Too many levels of symbolic links"},
       {{"--out", "/proc/tandem"}, "cannot make the folder '/proc/tandem': No such file or directory"},
       {{"--out", folder / "good", "--trace", file + "/b/trace.json"},
        "cannot make the folder '" + file + "/b': Not a directory"},
@@ -82,8 +83,10 @@ TEST_F(OutputsTest, EveryExampleTriesItsOutputs) {
   const std::string file = folder.write("a_file", std::string("1"));
   for (const std::string name : {"mnist", "resnet_cifar", "gpt_char"}) {
     const auto result = run_example(name, {"--max-steps", "1", "--batch-size", "4", "--out", file});
-    EXPECT_EQ(result.err, "rank 0 of 1 failed: " + name + ": an output cannot be written, nothing is trained\n"
-                          "  cannot make the folder '" + file + "': Not a directory\n");
+    EXPECT_EQ(result.err, "rank 0 of 1 failed: " + name +
+                              ": an output cannot be written, nothing is trained\n"
+                              "  cannot make the folder '" +
+                              file + "': Not a directory\n");
     EXPECT_EQ(result.status, 1);
   }
 }
@@ -92,9 +95,8 @@ TEST_F(OutputsTest, FilesThatCannotBeWrittenAreRefusedBeforeTheTraining) {
   const std::string out = folder / "out";
   for (const std::string name : {"model.safetensors", "loss.svg", "throughput.svg"}) {
     fs::create_directories(out + "/" + name);
-    expect_refused({"--out", out},
-                   "cannot write '" + out + "/" + name + "': " +
-                       (name == "model.safetensors" ? "it is a folder" : "Is a directory"));
+    expect_refused({"--out", out}, "cannot write '" + out + "/" + name +
+                                       "': " + (name == "model.safetensors" ? "it is a folder" : "Is a directory"));
     fs::remove(out + "/" + name);
   }
   for (const std::string name : {"events", "checkpoints"}) {
@@ -117,7 +119,8 @@ TEST_F(OutputsTest, RelativeFolderThatIsAFileIsRefused) {
 
 TEST_F(OutputsTest, WeightsThatDoNotFitAreRefusedBeforeTheTraining) {
   Arguments command = example_command("mnist", training({"--out", folder / "out"}));
-  command.insert(command.begin(), {"/bin/sh", "-c", "ulimit -f 16; exec \"$@\"", "sh"});  // 8 KiB; the weights have more
+  command.insert(command.begin(),
+                 {"/bin/sh", "-c", "ulimit -f 16; exec \"$@\"", "sh"});  // 8 KiB; the weights have more
   const auto result = Subprocess(command).wait();
   EXPECT_EQ(result.err, "rank 0 of 1 failed: " + kRefused + "save_safetensors: cannot write '" +
                             (folder / "out/model.safetensors.trial.tmp0") + "': File too large\n");
@@ -150,8 +153,9 @@ TEST_F(OutputsTest, WeightsThatTheirFolderDoesNotTakeAreSavedToTheCurrentFolder)
   EXPECT_EQ(result.status, 143);  // the launcher's, of a job that a signal stopped
   const std::string kept = folder / "current/mnist-model-1.safetensors";
   EXPECT_NE(result.err.find("rank 0 of 2 failed (exit status 1): mnist: the trained weights are saved to '" + kept +
-                            "', because '" + out + "/model.safetensors' cannot be written\n  save_safetensors: cannot create '" +
-                            out + "/model.safetensors.tmp0': Not a directory\n"),
+                            "', because '" + out +
+                            "/model.safetensors' cannot be written\n  save_safetensors: cannot create '" + out +
+                            "/model.safetensors.tmp0': Not a directory\n"),
             std::string::npos)
       << result.err;
   EXPECT_EQ(count(result.err, " failed"), 1) << result.err;
@@ -193,7 +197,9 @@ TEST_F(OutputsTest, ALimitOfFileSizesIsAWarningEachAndAnErrorAtTheEnd) {
   EXPECT_EQ(count(result.err, "EventFile: cannot write '"), 1) << result.err;
   EXPECT_EQ(count(result.err, "mnist: cannot write '" + out + "/loss.svg': File too large; the training goes on\n"), 1)
       << result.err;
-  EXPECT_EQ(count(result.err, "mnist: the trained weights are LOST: they cannot be written anywhere\n  save_safetensors: "), 1)
+  EXPECT_EQ(
+      count(result.err, "mnist: the trained weights are LOST: they cannot be written anywhere\n  save_safetensors: "),
+      1)
       << result.err;
   EXPECT_TRUE(fs::exists(out + "/checkpoints/latest"));
 }
@@ -216,8 +222,9 @@ TEST_F(OutputsTest, ATraceThatCannotBeWrittenIsAWarning) {
   const auto result =
       run_example("mnist", training({"--max-steps", "2", "--out", folder / "out", "--trace", "/dev/full"}));
   EXPECT_EQ(result.status, 0);
-  EXPECT_NE(result.err.find("write_chrome_trace: cannot write '/dev/full': No space left on device; the training goes on\n"),
-            std::string::npos)
+  EXPECT_NE(
+      result.err.find("write_chrome_trace: cannot write '/dev/full': No space left on device; the training goes on\n"),
+      std::string::npos)
       << result.err;
   EXPECT_TRUE(fs::exists(folder / "out/model.safetensors"));
 }

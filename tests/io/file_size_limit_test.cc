@@ -28,7 +28,7 @@ using td::testing::read_file;
 
 namespace {
 
-constexpr rlim_t kLimit = 4096;        // bytes; the test's own output to a file stays below
+constexpr rlim_t kLimit = 4096;          // bytes; the test's own output to a file stays below
 constexpr int64_t kElements = 4 * 4096;  // of one byte: what is written is longer
 
 /// In a process whose files have at most kLimit bytes and whose SIGXFSZ has its default action: calls f, prints the text of an
@@ -57,7 +57,10 @@ TEST(FileSizeLimit, WritersThrowIoError) {
   td::State state;
   state.set("values", values);
   const std::vector<std::pair<std::string, std::function<void(const std::string& path)>>> writers = {
-      {"save_safetensors", [&](const std::string& path) { td::io::save_safetensors(path, {{"values", values}}); }},
+      {"save_safetensors",
+       [&](const std::string& path) {
+         td::io::save_safetensors(path, {{"values", values}});
+       }},
       {"save_safetensors", [&](const std::string& path) { td::io::save_state(path, state); }},
       {"save_npy", [&](const std::string& path) { td::io::save_npy(path, values); }},
       {"write_chrome_trace", [&](const std::string& path) { td::profile::write_chrome_trace(path, long_trace()); }},

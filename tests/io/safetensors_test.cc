@@ -393,7 +393,8 @@ TEST_F(Safetensors, NoChangedHeaderByteGoesUnnoticedOrCrashes) {
 TEST_F(Safetensors, NamesTheReasonWhyAFileCannotBeRead) {
   EXPECT_EQ(error_of<td::IoError>([&] { load_safetensors(path_); }),
             "load_safetensors: cannot open 'DIR/model.safetensors': No such file or directory");
-  EXPECT_EQ(error_of<td::IoError>([&] { load_safetensors(folder_.path()); }), "load_safetensors: 'DIR' is a folder, not a regular file");
+  EXPECT_EQ(error_of<td::IoError>([&] { load_safetensors(folder_.path()); }),
+            "load_safetensors: 'DIR' is a folder, not a regular file");
 }
 
 }  // namespace

@@ -316,8 +316,10 @@ TEST(Elementwise, ErrorTexts) {
   EXPECT_EQ(error_text<DTypeError>([&] { static_cast<void>(1 - flags); }),
             "sub: bool is not accepted\n"
             "  b  cpu  bool [2]");
-  EXPECT_EQ(error_text<DTypeError>([&] { static_cast<void>(numbers - true); }), "sub: bool is not accepted (b is a bool)");
-  EXPECT_EQ(error_text<DTypeError>([&] { static_cast<void>(true - numbers); }), "sub: bool is not accepted (a is a bool)");
+  EXPECT_EQ(error_text<DTypeError>([&] { static_cast<void>(numbers - true); }),
+            "sub: bool is not accepted (b is a bool)");
+  EXPECT_EQ(error_text<DTypeError>([&] { static_cast<void>(true - numbers); }),
+            "sub: bool is not accepted (a is a bool)");
   EXPECT_EQ(error_text<DTypeError>([&] { numbers.sub_(flags); }),
             "sub_: bool is not accepted\n"
             "  other  cpu  bool [2]");

@@ -71,18 +71,22 @@ TEST(Factories, RequiresGradForFloatingTypesOnly) {
 }
 
 TEST(Factories, NumbersThatAnIntegerDTypeCannotHoldAreRefused) {
-  const auto text = [](DType dtype, Scalar value) { return error_text<ValueError>([&] { full({2}, value, {dtype}); }); };
+  const auto text = [](DType dtype, Scalar value) {
+    return error_text<ValueError>([&] { full({2}, value, {dtype}); });
+  };
   const std::string of_uint8 = " does not fit uint8, whose numbers are 0 to 255; choose another dtype";
   EXPECT_EQ(text(kUInt8, 256), "full: value 256" + of_uint8);
   EXPECT_EQ(text(kUInt8, -1), "full: value -1" + of_uint8);
   EXPECT_EQ(text(kUInt8, 256.0), "full: value 256" + of_uint8);
   EXPECT_EQ(text(kUInt8, -1.0), "full: value -1" + of_uint8);
   EXPECT_EQ(text(kUInt8, NAN), "full: value nan" + of_uint8);
-  EXPECT_EQ(text(kInt32, int64_t{1} << 31),
-            "full: value 2147483648 does not fit int32, whose numbers are -2147483648 to 2147483647; choose another dtype");
-  EXPECT_EQ(text(kInt64, 0x1p63),
-            "full: value 9.22337e+18 does not fit int64, whose numbers are -9223372036854775808 to 9223372036854775807; "
-            "choose another dtype");
+  EXPECT_EQ(
+      text(kInt32, int64_t{1} << 31),
+      "full: value 2147483648 does not fit int32, whose numbers are -2147483648 to 2147483647; choose another dtype");
+  EXPECT_EQ(
+      text(kInt64, 0x1p63),
+      "full: value 9.22337e+18 does not fit int64, whose numbers are -9223372036854775808 to 9223372036854775807; "
+      "choose another dtype");
   EXPECT_EQ(text(kInt64, -INFINITY).substr(0, 30), "full: value -inf does not fit ");
   EXPECT_EQ(error_text<ValueError>([] { scalar_tensor(300, {kUInt8}); }), "scalar_tensor: value 300" + of_uint8);
 
