@@ -34,15 +34,16 @@ TEST(GptCharTest, LearnsItsOwnDocumentationAndWrites) {
   const std::string out = fresh_folder("docs");
   const auto result = run_example(
       "gpt_char", {"--nproc",      "2", "--layers", "1",     "--width",     "32",  "--heads",  "2",  "--context", "32",
-                   "--batch-size", "8", "--lr",     "0.005", "--max-steps", "500", "--sample", "50", "--out",     out});
+                   "--batch-size", "8", "--lr",     "0.005", "--max-steps", "800", "--sample", "50", "--out",     out});
   ASSERT_EQ(result.status, 0) << result.err;
   EXPECT_EQ(result.err, "");
   EXPECT_EQ(result.out.find("GPT of 1 layer of width 32 on 2 ranks; tandem's documentation, "), 0u) << result.out;
-  EXPECT_NE(result.out.find("\nbatch 8 per rank, 16 over all ranks; 500 steps\n"), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("\nbatch 8 per rank, 16 over all ranks; 800 steps\n"), std::string::npos) << result.out;
   EXPECT_NE(result.out.find("\nstep 100: loss "), std::string::npos) << result.out;
-  EXPECT_NE(result.out.find(" after 500 steps\n"), std::string::npos) << result.out;
-  // About 4.5 would be all characters equally likely, 3.2 their frequencies alone.
-  EXPECT_LT(number_after(result.out, "\nvalidation loss "), 2.85) << result.out;
+  EXPECT_NE(result.out.find(" after 800 steps\n"), std::string::npos) << result.out;
+  // About 4.5 would be all characters equally likely, 3.2 their frequencies alone.  Seeds 1 to 5 give 2.56 to 2.67; the rest of
+  // the way to the bound is for pages that change.
+  EXPECT_LT(number_after(result.out, "\nvalidation loss "), 2.8) << result.out;
   const std::string sample = sample_of(result.out);
   EXPECT_EQ(sample.size(), 51u) << result.out;  // and a line break
 }
