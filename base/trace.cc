@@ -7,12 +7,14 @@
 #include <mutex>
 
 #include <tandem/base/rank_context.h>
+#include <tandem/base/trace_clock.h>
 
 namespace tandem::inline v0 {
 
 struct OpenTraceSpan {
   TraceEvent event;
   OpenTraceSpan* enclosing;
+  std::shared_ptr<TraceClock> clock;  // null: the host's
   int64_t operand_bytes = 0;
   bool contains_work = false;
 };
@@ -23,6 +25,8 @@ namespace {
 struct Recorder {
   std::mutex mutex;
   std::vector<TraceEvent> events;
+  std::shared_ptr<TraceClock> clock;       // of spans; null: the host's
+  std::vector<TraceEvent> marked_events;  // whose times are marks of `clock`
 };
 
 Recorder& recorder() {
@@ -45,18 +49,33 @@ int64_t trace_now_ns() {
 
 bool trace_enabled() { return recording().load(std::memory_order_relaxed); }
 
-void start_trace() {
+void start_trace() { start_trace(nullptr); }
+
+void start_trace(std::shared_ptr<TraceClock> clock) {
   std::lock_guard lock(recorder().mutex);
   recorder().events.clear();
+  recorder().marked_events.clear();
+  recorder().clock = std::move(clock);
   recording().store(true, std::memory_order_relaxed);
 }
 
 std::vector<TraceEvent> stop_trace() {
-  std::vector<TraceEvent> events;
+  std::vector<TraceEvent> events, marked_events;
+  std::shared_ptr<TraceClock> clock;
   {
     std::lock_guard lock(recorder().mutex);
     recording().store(false, std::memory_order_relaxed);
     events.swap(recorder().events);
+    marked_events.swap(recorder().marked_events);
+    clock.swap(recorder().clock);
+  }
+  if (clock != nullptr) {
+    const std::vector<int64_t> times = clock->times_ns();
+    for (TraceEvent& event : marked_events) {
+      event.begin_ns = times[static_cast<size_t>(event.begin_ns)];
+      event.end_ns = times[static_cast<size_t>(event.end_ns)];
+      events.push_back(std::move(event));
+    }
   }
   std::stable_sort(events.begin(), events.end(),
                    [](const TraceEvent& a, const TraceEvent& b) { return a.begin_ns < b.begin_ns; });
@@ -87,7 +106,12 @@ void trace_operand_bytes(int64_t num_bytes) {
 void TraceSpan::open(std::string_view name, std::string_view category, int64_t num_bytes) {
   RankContext& context = RankContext::current();
   OpenTraceSpan* const enclosing = context.open_span.innermost;
-  open_ = new OpenTraceSpan{{}, enclosing};
+  std::shared_ptr<TraceClock> clock;
+  {
+    std::lock_guard lock(recorder().mutex);
+    clock = recorder().clock;
+  }
+  open_ = new OpenTraceSpan{{}, enclosing, std::move(clock)};
   TraceEvent& event = open_->event;
   event.name = name;
   event.category = category;
@@ -98,16 +122,22 @@ void TraceSpan::open(std::string_view name, std::string_view category, int64_t n
   // A module's own span is named after it.
   if (context.module_scope && category != "forward") event.module = context.module_scope->text;
   context.open_span.innermost = open_;
-  event.begin_ns = trace_now_ns();
+  event.begin_ns = open_->clock == nullptr ? trace_now_ns() : open_->clock->mark();
 }
 
 void TraceSpan::close() {
   TraceEvent& event = open_->event;
-  event.end_ns = trace_now_ns();
+  event.end_ns = open_->clock == nullptr ? trace_now_ns() : open_->clock->mark();
   const bool works_itself = !open_->contains_work || event.num_flops != 0;
   if (event.num_bytes == 0 && works_itself) event.num_bytes = open_->operand_bytes;
   RankContext::current().open_span.innermost = open_->enclosing;
-  record_trace(std::move(event));
+  if (open_->clock == nullptr) {
+    record_trace(std::move(event));
+  } else if (event.begin_ns != TraceClock::kNoMark && event.end_ns != TraceClock::kNoMark) {
+    std::lock_guard lock(recorder().mutex);
+    // Not after this trace has stopped: marks are the clock's own.
+    if (recorder().clock == open_->clock) recorder().marked_events.push_back(std::move(event));
+  }
   delete open_;
 }
 

@@ -3,13 +3,17 @@
 //     ./bazelw run //benchmarks:train_step -- --case mlp --threads 1 --steps 20
 //     ./bazelw run --config=cuda //benchmarks:train_step -- --case gpt2-124m-64 --device cuda --amp
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <iostream>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include <tandem/benchmarks/support/cases.h>
 #include <tandem/benchmarks/support/report.h>
+#include <tandem/profile/step_report.h>
+#include <tandem/tensor/gpu_trace_clock.h>
 
 namespace {
 
@@ -23,8 +27,30 @@ struct Settings {
   std::string json, save, load;
   std::string device = "cpu";
   int threads = 1, steps = 20;
-  bool losses = false, amp = false, tf32 = false, graph = false;
+  bool losses = false, amp = false, tf32 = false, graph = false, operations = false;
 };
+
+/// What each operation takes in a step: the mean of the faster half of some traced steps.  Times are by events on a GPU, by the
+/// host's clock on a CPU; they add up to "operations_ms".
+void add_operations(tb::TrainingCase& training, tandem::Device device, tb::Json& line) {
+  constexpr int kTracedSteps = 5;
+  tandem::start_trace(device.is_cpu() ? nullptr : std::make_shared<tandem::cuda::GpuSpanClock>(device));
+  for (int i = 0; i < kTracedSteps; ++i) {
+    const tandem::TraceSpan span("step", "step");
+    training.step();
+  }
+  const tandem::profile::StepReport report = tandem::profile::step_report(tandem::stop_trace());
+  line["operations_ms"] = report.step_ms;
+  line["operations"] = tb::Json::array();
+  for (const tandem::profile::StepRow& row : report.rows) {
+    line["operations"].push_back({{"phase", row.phase},
+                                  {"op", row.op},
+                                  {"count", row.calls},
+                                  {"ms", std::round(row.ms * 1e4) / 1e4},
+                                  {"flops", row.flops},
+                                  {"bytes", row.bytes}});
+  }
+}
 
 void run(const std::string& name, const Settings& settings, tb::Report& report) {
   tandem::set_num_threads(settings.threads);
@@ -57,6 +83,7 @@ void run(const std::string& name, const Settings& settings, tb::Report& report) 
                    {"items_per_s", static_cast<double>(training.items_per_step) * 1e3 / times.median_ms},
                    {"rss_mb", tb::peak_resident_mb()}};
   if (settings.losses) line["losses"] = losses;
+  if (settings.operations) add_operations(training, device, line);
   report.line(std::move(line));
 }
 
@@ -76,6 +103,7 @@ int main(int argc, char** argv) {
   app.add_option("--steps", s.steps, "timed steps, after some that are not")->check(CLI::Range(1, 1000000));
   app.add_option("--json", s.json, "append the lines to this file too");
   app.add_flag("--losses", s.losses, "show the losses of the first ten steps, which are not timed");
+  app.add_flag("--operations", s.operations, "show what each operation takes in a step, on a GPU by events");
   app.add_option("--load", s.load, "begin with the weights and data of this file");
   app.add_option("--save", s.save, "write the case's weights and data to this file, and do no more");
   try {

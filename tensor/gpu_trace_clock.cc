@@ -1,8 +1,22 @@
 #include <tandem/tensor/gpu_trace_clock.h>
 
+#include <tandem/base/error.h>
 #include <tandem/base/trace.h>
 
 namespace tandem::inline v0::cuda {
+
+namespace {
+
+/// The present moment.  Waits for an event in a stream of its own.
+CommonMoment present_moment(Device device) {
+  const Stream aside(device);
+  const Event event(device, true);
+  event.record(aside);
+  event.synchronize();
+  return {event, trace_now_ns()};
+}
+
+}  // namespace
 
 int64_t CommonMoment::host_ns_of(const Event& timed) const {
   return host_ns + static_cast<int64_t>(timed.milliseconds_since(event) * 1e6);
@@ -12,12 +26,33 @@ std::shared_ptr<const CommonMoment> GpuTraceClock::moment() {
   constexpr int64_t kLongest = 10'000'000'000;
   if (!trace_enabled()) return nullptr;
   if (newest_ != nullptr && trace_now_ns() - newest_->host_ns < kLongest) return newest_;
-  const Stream aside(device_);
-  const Event event(device_, true);
-  event.record(aside);
-  event.synchronize();
-  newest_ = std::make_shared<const CommonMoment>(CommonMoment{event, trace_now_ns()});
+  newest_ = std::make_shared<const CommonMoment>(present_moment(device_));
   return newest_;
+}
+
+GpuSpanClock::GpuSpanClock(Device device) : device_(device), begin_(present_moment(device)) {}
+
+int64_t GpuSpanClock::mark() noexcept {
+  try {
+    const Event event(device_, true);
+    event.record(current_stream(device_));
+    std::lock_guard lock(mutex_);
+    marks_.push_back(event);
+    return static_cast<int64_t>(marks_.size()) - 1;
+  } catch (const Error&) {
+    return kNoMark;  // inside of a capture; a GPU that has failed says so at its next synchronization
+  }
+}
+
+std::vector<int64_t> GpuSpanClock::times_ns() {
+  std::lock_guard lock(mutex_);
+  std::vector<int64_t> times;
+  times.reserve(marks_.size());
+  for (const Event& event : marks_) {
+    event.synchronize();
+    times.push_back(begin_.host_ns_of(event));
+  }
+  return times;
 }
 
 }  // namespace tandem::inline v0::cuda

@@ -1,11 +1,15 @@
 #include <tandem/base/trace.h>
 
+#include <memory>
+#include <stdexcept>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include <tandem/base/rank_context.h>
+#include <tandem/base/trace_clock.h>
 
 namespace tandem {
 namespace {
@@ -183,6 +187,68 @@ TEST(Trace, RecordsFromManyThreads) {
   std::vector<int> count(4);
   for (const TraceEvent& event : stop_trace()) ++count[static_cast<size_t>(event.rank)];
   EXPECT_EQ(count, std::vector<int>(4, 33));
+}
+
+/// Mark i was reached at `times[i]`; from `first_missing` on there is no mark.
+class ListedTimes : public TraceClock {
+ public:
+  explicit ListedTimes(std::vector<int64_t> times, int64_t first_missing = 100) : times_(std::move(times)), first_missing_(first_missing) {}
+  int64_t mark() noexcept override { return next_ < first_missing_ ? next_++ : kNoMark; }
+  std::vector<int64_t> times_ns() override {
+    if (times_.empty()) throw std::runtime_error("the work failed");
+    return times_;
+  }
+
+ private:
+  const std::vector<int64_t> times_;
+  const int64_t first_missing_;
+  int64_t next_ = 0;
+};
+
+TEST(TraceClock, SpansBeginAndEndAtItsMarks) {
+  start_trace(std::make_shared<ListedTimes>(std::vector<int64_t>{100, 200, 500, 900}));
+  {
+    const TraceSpan outer("outer", "step");
+    const TraceSpan inner("inner", "op", 12);
+  }
+  record_trace(event("by the host's clock", 300));
+  const std::vector<TraceEvent> events = stop_trace();
+  ASSERT_EQ(events.size(), 3u);
+  EXPECT_EQ(events[0].name, "outer");
+  EXPECT_EQ(std::pair(events[0].begin_ns, events[0].end_ns), std::pair(int64_t{100}, int64_t{900}));
+  EXPECT_EQ(events[1].name, "inner");
+  EXPECT_EQ(std::pair(events[1].begin_ns, events[1].end_ns), std::pair(int64_t{200}, int64_t{500}));
+  EXPECT_EQ(events[1].num_bytes, 12);
+  EXPECT_EQ(events[2].begin_ns, 300);
+}
+
+TEST(TraceClock, SpansWithoutAMarkAreDropped) {
+  start_trace(std::make_shared<ListedTimes>(std::vector<int64_t>{100, 200, 300}, 3));
+  { const TraceSpan whole("whole", "op"); }
+  { const TraceSpan half("half", "op"); }
+  { const TraceSpan without("without", "op"); }
+  const std::vector<TraceEvent> events = stop_trace();
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0].name, "whole");
+}
+
+TEST(TraceClock, ASpanOfAnEarlierTraceIsDropped) {
+  start_trace(std::make_shared<ListedTimes>(std::vector<int64_t>{100}));
+  {
+    const TraceSpan span("of the first trace", "op");
+    stop_trace();
+    start_trace(std::make_shared<ListedTimes>(std::vector<int64_t>{100, 200}));
+  }
+  EXPECT_TRUE(stop_trace().empty());
+}
+
+TEST(TraceClock, WhatFailedInTheWorkIsThrownByStopTrace) {
+  start_trace(std::make_shared<ListedTimes>(std::vector<int64_t>()));
+  EXPECT_THROW(stop_trace(), std::runtime_error);
+  EXPECT_FALSE(trace_enabled());
+  start_trace();
+  { const TraceSpan span("by the host's clock", "op"); }
+  EXPECT_EQ(stop_trace().size(), 1u);
 }
 
 }  // namespace

@@ -1,17 +1,24 @@
 #include <tandem/tensor/cuda.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include <tandem/base/error.h>
+#include <tandem/base/trace.h>
 #include <tandem/tensor/allocator.h>
 #include <tandem/tensor/chores.h>
 #include <tandem/tensor/cuda/complaints.h>
 #include <tandem/tensor/cuda/pinned.h>
+#include <tandem/tensor/cuda_graph.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/gpu_trace_clock.h>
 #include <tandem/tests/support/op_case.h>
 
 // What a GPU's memory, streams and chores do, whichever there is.  TwoGpus takes two: tools/gpu_check chooses by that name.
@@ -93,6 +100,45 @@ TEST(Cuda, CopiesOfEveryDTypeAndSize) {
       EXPECT_TRUE(chores::bytes_equal(moved(there, kGpu), there));
     }
   }
+}
+
+TEST(CudaTrace, ASpanLastsUntilTheGpuHasDoneItsWork) {
+  const Tensor x = zeros({1 << 20}, {kFloat32, kGpu});
+  start_trace(std::make_shared<cuda::GpuSpanClock>(kGpu));
+  {
+    const TraceSpan outer("outer", "step");
+    {
+      const TraceSpan inner("inner", "op");
+      chores::fill(x, 2);
+    }
+    chores::fill(x, 3);
+  }
+  const std::vector<TraceEvent> events = stop_trace();
+  std::vector<TraceEvent> ours;
+  for (const TraceEvent& event : events) {
+    if (event.category != "copy") ours.push_back(event);
+  }
+  ASSERT_EQ(ours.size(), 2u);
+  EXPECT_EQ(ours[0].name, "outer");
+  EXPECT_EQ(ours[1].name, "inner");
+  EXPECT_LE(ours[0].begin_ns, ours[1].begin_ns);
+  EXPECT_LT(ours[1].begin_ns, ours[1].end_ns);
+  EXPECT_LT(ours[1].end_ns, ours[0].end_ns);
+}
+
+TEST(CudaTrace, SpansInsideOfACaptureAreDropped) {
+  const Tensor x = zeros({4}, {kFloat32, kGpu});
+  start_trace(std::make_shared<cuda::GpuSpanClock>(kGpu));
+  cuda::Graph graph(kGpu);
+  graph.capture([&] {
+    const TraceSpan span("inside", "op");
+    chores::fill(x, 2);
+  });
+  { const TraceSpan span("after", "op"); }
+  std::vector<std::string> names;
+  for (const TraceEvent& event : stop_trace()) names.push_back(event.name);
+  EXPECT_EQ(std::count(names.begin(), names.end(), "inside"), 0);
+  EXPECT_EQ(std::count(names.begin(), names.end(), "after"), 1);
 }
 
 TEST(TwoGpus, CopiesOfEveryDTypeAndSize) {
