@@ -7,6 +7,7 @@ _NVCC_FLAGS = [
     "-O3",
     "-Xcompiler=-fPIC,-fvisibility=hidden,-ffp-contract=off,-march=x86-64-v3,-fno-canonical-system-headers",
     "--fmad=false",  # what is to be fused says so
+    "--compress-mode=size",  # else machine code is stored as it is: 12 times the size, in each program
     "--expt-relaxed-constexpr",
     "--diag-suppress=20012,20013,20014,20015",
     "-Werror=cross-execution-space-call",
