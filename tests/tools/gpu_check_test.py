@@ -3,7 +3,9 @@
 
 import json
 import os
+import re
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -11,13 +13,27 @@ import tempfile
 import time
 import unittest
 
-TOOL = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))), "tools", "gpu_check")
-TESTS = ["gpu_tests", "gpu_ops_test", "gpu_ddp_test", "gpu_ddp_failure_test", "gpu_group_test", "gpu_lane_test"]
+sys.dont_write_bytecode = True
+TOOLS = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))), "tools")
+sys.path.insert(0, TOOLS)
+from gpu_checks import collect  # pylint: disable=wrong-import-position
+
+# Programs of tests, and their suites.
+SUITES = {
+    "gpu_tests": ["Softmax", "Conv2d", "Cuda", "Sgd", "Matmul", "Linear"],
+    "gpu_ops_test": ["World/GpuOps"],
+    "gpu_ddp_test": ["GpuDdp", "World/GpuWorlds"],
+    "gpu_ddp_failure_test": ["GpuDdpProcesses"],
+    "gpu_group_test": ["GpuProcesses"],
+    "gpu_lane_test": ["GpuLaneOf1"],
+}
+TESTS = list(SUITES)
 PASSES = "echo '[  PASSED  ] 7 tests.'"
 # What two processes that share a GPU take for NCCL, and nobody else.
 SHARED = {"NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1", "NCCL_MNNVL_ENABLE": "0",
           "NCCL_NVLS_ENABLE": "0", "NCCL_MAX_CTAS": "2"}
-STEPS = """case "$*" in *--save*) touch "$4" ;; *) echo '{"step_ms": 2.5}' ;; esac"""
+STEPS = """[ -z "$TANDEM_TUNE" ] || echo 'product = 1' >> "$TANDEM_TUNE"
+case "$*" in *--save*) touch "$4" ;; *) echo '{"step_ms": 2.5}' ;; esac"""
 SPOKEN = ["epoch 1  step 50/300  loss 2.1  700 tokens/s  0:01 left", "epoch 1  step 300/300  loss 2.0  900 tokens/s  0:00 left",
           "accuracy 90.5 % after 300 steps"]
 BUILT = {
@@ -40,44 +56,57 @@ def write(path, text, mode=0o644):
 
 
 class OnAMachine(unittest.TestCase):
-    """A folder as --collect makes it, and a machine with one GPU where all is well, until a test changes something."""
+    """A file as --collect makes it, and a machine with one GPU where all is well, until a test changes something."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = folder.name
-        shutil.copy(TOOL, self.folder)
-        write(self.path("collected.json"), '{"architectures": {"gpu_tests": ["sm_90a"]}}')
+        write(self.path("packed/collected.json"), '{"architectures": {"gpu_tests": ["sm_90a"]}}')
         write(self.path("packages/nvidia/cublas/lib/libcublasLt.so.13.1.0"), "")
         self.gpus(1)
         for name in TESTS:
-            self.program(name, PASSES)
-        self.program("rows", """echo 'copies:'; echo '{"name": "copy", "ms": 0.5}'""")
+            self.add_tests(name, PASSES)
+        self.program("rows", """case "$*" in
+*--properties*) echo '{"multiprocessors": 132, "cudnn": 91900}' ;; *) echo 'copies:'; echo '{"name": "copy", "ms": 0.5}' ;; esac""")
         self.program("train_step", STEPS)
         for name in ("mnist", "gpt_char", "resnet_cifar"):
             self.program(name, "echo 'epoch 1  step 50/300  loss 2.1  700 tokens/s  0:01 left'\n"
                                "echo 'epoch 1  step 300/300  loss 2.0  900 tokens/s  0:00 left'\necho 'accuracy 90.5 % after 300 steps'")
         self.program("collectives", """while [ "$1" != --json ]; do shift; done
 echo '# all_reduce, nccl'; echo '{"op": "all_reduce", "busbw_gbs": 350.5}' >> $2""")
-        self.program("machine/compute-sanitizer", "echo 'ERROR SUMMARY: 0 errors'")
+        self.program("machine/compute-sanitizer", PASSES + "; echo 'ERROR SUMMARY: 0 errors'")
 
     def path(self, name):
         return os.path.join(self.folder, name)
 
     def program(self, name, script):
-        write(self.path(name), f"""#!/bin/sh
+        """One of the machine's, or of those that were packed."""
+        write(self.path(name if "/" in name else f"packed/{name}"), f"""#!/bin/sh
 echo "{name} $* $(env | grep ^NCCL_ | sort | tr '\\n' ' ')$TANDEM_TEST_DEVICE $LD_LIBRARY_PATH" >> {self.path('calls')}
 {script}
 """, 0o755)
 
+    def add_tests(self, name, script):
+        """A program of tests: two in each of its suites."""
+        listing = "".join(f"{suite}.\\n  One\\n  Two/0  # GetParam() = 4\\n" for suite in SUITES[name])
+        self.program(name, f"""case "$*" in *--gtest_list_tests*) printf '{listing}'; exit ;; esac
+{script}""")
+
     def gpus(self, count):
         self.program("machine/nvidia-smi", "echo 'NVIDIA H200, 580.65, 143771 MiB, 1980 MHz, 9.0'\n" * count)
 
-    def check(self, *arguments):
-        """Status, what was said, and the report."""
+    def start(self, *arguments):
+        collect.pack(self.path("packed"), self.path("gpu_check.pyz"))
         environment = {"PATH": f"{self.path('machine')}:/usr/bin:/bin", "PYTHONPATH": self.path("packages")}
-        done = subprocess.run([sys.executable, self.path("gpu_check"), "--out", self.path("report.json"), *arguments],
-                              env=environment, text=True, check=False, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        return subprocess.Popen([sys.executable, self.path("gpu_check.pyz"), "--out", self.path("report.json"), *arguments],
+                                env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def check(self, *arguments):
+        """Status, what was printed, and the report."""
+        with self.start(*arguments) as process:
+            out, err = process.communicate()
+        done = subprocess.CompletedProcess(arguments, process.returncode, out, err)
         report = None
         if os.path.exists(self.path("report.json")):
             with open(self.path("report.json"), encoding="utf-8") as file:
@@ -100,31 +129,44 @@ class Report(OnAMachine):
         self.assertEqual(report["collected"], {"architectures": {"gpu_tests": ["sm_90a"]}})
         self.assertEqual(list(report["tests"]), TESTS)
         for result in report["tests"].values():
-            self.assertEqual((result["passed"], result["failed"], result["status"]), (7, [], 0))
+            self.assertEqual((result["failed"], result["status"]), ([], 0))
+            self.assertEqual({suite["passed"] for suite in result["suites"].values()}, {7})
+        self.assertEqual({name: set(result["suites"]) for name, result in report["tests"].items()},
+                         {name: set(suites) for name, suites in SUITES.items()})
+        self.assertEqual(report["tests"]["gpu_ddp_test"]["passed"], 14)
+        self.assertEqual(report["properties"], {"multiprocessors": 132, "cudnn": 91900})
         self.assertEqual(report["rows"], [{"name": "copy", "ms": 0.5}])
         self.assertEqual([(row["name"], row["device"], row["status"], row["end"]) for row in report["examples"]],
                          [(name, device, 0, SPOKEN) for name in ("mnist", "gpt_char") for device in ("cuda", "cpu")])
-        self.assertEqual(report["train_step"], [{"step_ms": 2.5}] * 42)  # seven models, each in three ways, usual and captured
+        # Seven models, each in three ways, but the largest not in float32; usual and captured.
+        self.assertEqual(report["train_step"], [{"step_ms": 2.5}] * 40)
         self.assertEqual([kind["status"] for kind in report["compute_sanitizer"].values()], [0, 0])
+        self.assertEqual(set(report["compute_sanitizer"]["racecheck"]["suites"]),
+                         {"LayerNorm", "Reduce", "Softmax", "CrossEntropy", "NllLoss", "MseLoss", "Attention"})
+        self.assertEqual(report["tuning"], {"file": "report.tuning", "products": 20, "train_step": [{"step_ms": 2.5}] * 2})
+        with open(self.path("report.tuning"), encoding="ascii") as file:
+            self.assertEqual(file.read(), "product = 1\n" * 20)
+        self.assertEqual(report["running"], [])
         self.assertEqual(report["not_run"], ["tests that take more than 1 GPU(s)",
-                                             "bandwidth of collectives, and scaling: they take two GPUs",
-                                             "PyTorch: not installed, or without a GPU"])
-        self.assertLess(report["seconds"], 60)
+                                             "PyTorch: not installed, or without a GPU",
+                                             "bandwidth of collectives, and scaling: they take two GPUs"])
+        self.assertEqual(list(report["seconds"]), ["smoke", "speed", "tune", "sanitize"])
 
     def test_programs_find_the_libraries_and_test_the_gpu(self):
-        self.check()
+        self.check("--parts", "smoke")
         for name in TESTS:
-            [call] = self.calls(name)
-            self.assertIn(" cuda ", call)
-            self.assertIn(f" {self.path('lib')}:{self.path('packages/nvidia/cublas/lib')}:", call)
+            self.assertEqual(len(self.calls(name)), 1 + len(SUITES[name]))
+            for call in self.calls(name):
+                self.assertIn(" cuda ", call)
+                self.assertRegex(call, f" /[^ :]+/lib:{self.path('packages/nvidia/cublas/lib')}:")
 
     def test_what_failed_is_told_and_the_rest_is_run(self):
-        self.program("gpu_ops_test", """echo '[  FAILED  ] 2 tests, listed below:'
+        self.add_tests("gpu_ops_test", """echo '[  FAILED  ] 2 tests, listed below:'
 echo '[  FAILED  ] World/GpuOps.EachIsRightAmongProcesses/Of2, where GetParam() = 2'
 echo '[  FAILED  ] World/GpuOps.EachIsRightAmongThreads/Of1, where GetParam() = 1 (3 ms)'
 exit 1""")
-        self.program("gpu_ddp_test", "kill -SEGV $$")
-        self.program("gpu_group_test", "echo '[  PASSED  ] 0 tests.'")
+        self.add_tests("gpu_ddp_test", "kill -SEGV $$")
+        self.add_tests("gpu_group_test", "echo '[  PASSED  ] 0 tests.'")
         self.program("rows", """echo '{"name": "copy", "ms": 0.5}'; echo no more memory; exit 3""")
         done, report = self.check()
         self.assertEqual(done.returncode, 1, done)
@@ -133,21 +175,24 @@ exit 1""")
         self.assertEqual(result["failed"],
                          ["World/GpuOps.EachIsRightAmongProcesses/Of2", "World/GpuOps.EachIsRightAmongThreads/Of1"])
         self.assertEqual((result["passed"], result["status"]), (0, 1))
-        self.assertIn("2 tests, listed below", result["output"])
+        self.assertIn("2 tests, listed below", result["suites"]["World/GpuOps"]["output"])
         self.assertEqual(report["tests"]["gpu_ddp_test"]["status"], -11)
-        self.assertIn("0 tests", report["tests"]["gpu_group_test"]["output"])  # nothing was proved
+        self.assertIn("0 tests", report["tests"]["gpu_group_test"]["suites"]["GpuProcesses"]["output"])  # nothing was proved
         self.assertEqual(report["rows"][0], {"name": "copy", "ms": 0.5})
         self.assertEqual((report["rows"][1]["failed"], report["rows"][1]["status"]), ("rows", 3))
         self.assertIn("no more memory", report["rows"][1]["output"])
-        self.assertEqual(len(report["train_step"]), 42)
+        self.assertEqual(len(report["train_step"]), 40)
 
     def test_each_kind_of_program_counts(self):
-        for name, script in {"gpu_group_test": "echo '[  PASSED  ] 0 tests.'", "rows": "exit 1", "mnist": "exit 1",
-                             "train_step": "exit 1", "machine/compute-sanitizer": "exit 9"}.items():
-            with self.subTest(name):
+        for name, script, part in (("gpu_group_test", "echo '[  PASSED  ] 0 tests.'", "smoke"), ("gpu_group_test", "exit 1", "smoke"),
+                                   ("rows", "exit 1", "smoke"), ("rows", "exit 1", "speed"), ("mnist", "exit 1", "smoke"),
+                                   ("train_step", "exit 1", "speed"), ("train_step", "exit 1", "tune"),
+                                   ("train_step", "echo '{}'", "tune"), ("machine/compute-sanitizer", "exit 9", "sanitize"),
+                                   ("machine/compute-sanitizer", "echo '[  PASSED  ] 0 tests.'", "sanitize")):
+            with self.subTest(name, script=script):
                 self.setUp()
                 self.program(name, script)
-                done, _ = self.check()
+                done, _ = self.check("--parts", part)
                 self.assertEqual(done.returncode, 1, done)
 
     def test_results_that_should_be_equal_are_compared(self):
@@ -159,42 +204,121 @@ exit 1""")
             with self.subTest(name, gpu=gpu):
                 self.setUp()
                 self.program(name, ends % (gpu, cpu))
-                done, report = self.check()
+                done, report = self.check("--parts", "smoke")
                 self.assertEqual(done.returncode, int(differ), done)
                 self.assertEqual(len(report["differences"]), int(differ))
                 if differ:
                     self.assertIn(name, report["differences"][0])
 
     def test_losses_are_compared_with_pytorchs(self):
-        for theirs, differ in (("[2.0, 1.0]", 0), ("[2.0, 1.002]", 9), ("[2.0]", 27), ("[2.0, NaN]", 27)):
+        for theirs, differ in (("[2.0, 1.0]", 0), ("[2.0, 1.002]", 7), ("[2.0]", 25), ("[2.0, NaN]", 25)):
             with self.subTest(theirs):
                 self.setUp()
                 write(self.path("packages/torch.py"), "class cuda:\n    is_available = staticmethod(lambda: True)\n")
                 # With its own libraries.
-                write(self.path("torch_step.py"),
+                write(self.path("packed/torch_step.py"),
                       f"import os\nassert 'LD_LIBRARY_PATH' not in os.environ\nprint('{{\"losses\": {theirs}}}')")
                 self.program("train_step", """case "$*" in *--save*) touch "$4" ;; *) echo '{"losses": [2.0, 1.0]}' ;; esac""")
-                done, report = self.check()
+                done, report = self.check("--parts", "speed")
                 self.assertEqual(len(report["differences"]), differ, report["differences"])
                 self.assertEqual(done.returncode, int(differ > 0))
 
     def test_a_missing_program_is_named(self):
-        os.remove(self.path("rows"))
-        done, report = self.check()
+        os.remove(self.path("packed/rows"))
+        done, report = self.check("--parts", "smoke,speed", "--only", "rows,mnist*,gpt_char*")
         self.assertEqual(done.returncode, 1)
         self.assertIn("rows: ./rows does not start: No such file or directory", report["not_run"])
         self.assertEqual(len(report["examples"]), 4)
 
 
+class Suites(OnAMachine):
+    def test_a_crashing_suite_costs_only_itself(self):
+        self.add_tests("gpu_tests", f"""case "$*" in *Matmul*) kill -SEGV $$ ;; esac
+{PASSES}""")
+        done, report = self.check("--parts", "smoke")
+        self.assertEqual(done.returncode, 1, done)
+        suites = report["tests"]["gpu_tests"]["suites"]
+        self.assertEqual({name: suite["status"] for name, suite in suites.items()},
+                         {name: -11 if name == "Matmul" else 0 for name in SUITES["gpu_tests"]})
+        self.assertEqual(report["tests"]["gpu_tests"]["status"], -11)
+        self.assertEqual(report["tests"]["gpu_tests"]["passed"], 35)
+
+    def test_each_suite_runs_the_tests_that_the_filter_leaves(self):
+        self.check("--parts", "smoke", "--only", "gpu_ops_test*")
+        listing, suite = self.calls("gpu_ops_test")
+        self.assertIn(" --gtest_list_tests --gtest_filter=*Of1*:*Processes*-*Of4* ", f" {listing}")
+        self.assertIn(" --gtest_filter=World/GpuOps.One:World/GpuOps.Two/0 ", suite)
+
+    def test_the_most_telling_suites_run_first(self):
+        _, report = self.check("--parts", "smoke")
+        steps = [step["step"] for step in report["steps"]]
+        lists = [f"{name}: list" for name in TESTS]
+        self.assertEqual(steps[:12], ["properties", *lists, "gpu_tests Cuda", "gpu_tests Matmul", "gpu_tests Linear", "gpu_tests Conv2d",
+                                      "gpu_ops_test World/GpuOps"])
+        self.assertEqual(steps[-4:], ["mnist on cuda", "mnist on cpu", "gpt_char on cuda", "gpt_char on cpu"])
+
+    def test_a_suite_of_that_name_must_exist(self):
+        self.program("gpu_tests", f"""case "$*" in *--gtest_list_tests*) printf 'Cuda.\\n  One\\n'; exit ;; esac
+{PASSES}""")
+        done, report = self.check("--parts", "smoke")
+        self.assertEqual(done.returncode, 1, done)
+        self.assertIn("gpu_tests Matmul: there is no such suite", report["not_run"])
+
+    def test_a_program_that_cannot_list_its_tests_is_a_failure(self):
+        self.program("gpu_tests", "echo cannot open libcudnn.so.9; exit 127")
+        done, report = self.check("--parts", "smoke")
+        self.assertEqual(done.returncode, 1, done)
+        self.assertEqual(report["tests"]["gpu_tests"]["status"], 127)
+        self.assertIn("cannot open libcudnn", report["tests"]["gpu_tests"]["output"])
+        self.assertEqual(report["tests"]["gpu_ops_test"]["status"], 0)
+
+    def test_the_sanitizer_runs_suite_by_suite(self):
+        self.program("machine/compute-sanitizer", f"""case "$*" in *racecheck*Softmax*) echo race; exit 9 ;; esac
+{PASSES}""")
+        done, report = self.check("--parts", "sanitize")
+        self.assertEqual(done.returncode, 1, done)
+        self.assertEqual({kind: result["status"] for kind, result in report["compute_sanitizer"].items()},
+                         {"memcheck": 0, "racecheck": 9})
+        self.assertEqual([suite for suite, result in report["compute_sanitizer"]["racecheck"]["suites"].items() if result["status"]],
+                         ["Softmax"])
+        self.assertEqual(len(self.calls("machine/compute-sanitizer")), 14)
+
+
+class Steps(OnAMachine):
+    def test_gpt2_in_bfloat16_comes_first_beside_pytorch(self):
+        write(self.path("packages/torch.py"), "class cuda:\n    is_available = staticmethod(lambda: True)\n")
+        write(self.path("packed/torch_step.py"), "print('{}')")
+        _, report = self.check("--parts", "speed")
+        steps = [step["step"] for step in report["steps"]]
+        leading = [f"{case}{step}" for case in ("gpt2-124m-64", "gpt2-124m-4") for step in (
+            ": weights", " --amp", " --amp in PyTorch --fused", " --amp in PyTorch --fused --compile", " --amp, captured")]
+        self.assertEqual(steps[:11], [*leading, "rows"])
+        self.assertEqual(steps[11:15], ["mlp: weights", "mlp", "mlp in PyTorch --fused", "mlp, captured"])
+        self.assertNotIn("gpt2-124m-64", steps)
+        self.assertIn("gpt2-124m-64 --tf32", steps)
+        self.assertEqual(len(steps), len(set(steps)))
+        self.assertIn(" --losses --operations ", self.calls("train_step")[1])
+
+    def test_steps_with_the_tuning_file(self):
+        write(self.path("report.tuning"), "product = stale\n")
+        self.program("train_step", """echo "{\\"tuning\\": \\"$TANDEM_TUNING\\"}"
+[ -z "$TANDEM_TUNE" ] || echo 'product = 1' >> "$TANDEM_TUNE\"""")
+        done, report = self.check("--parts", "tune")
+        self.assertEqual(done.returncode, 0, done)
+        self.assertEqual(report["tuning"]["products"], 20)
+        self.assertEqual(report["tuning"]["train_step"], [{"tuning": self.path("report.tuning")}] * 2)
+
+
 class Time(OnAMachine):
     def test_what_hangs_is_ended_with_what_it_started_and_the_rest_has_no_time(self):
-        self.program("gpu_tests", f"echo half; sleep 100 & echo $! > {self.path('child')}; wait")
+        self.add_tests("gpu_tests", f"echo half; sleep 100 & echo $! > {self.path('child')}; wait")
         begin = time.monotonic()
-        done, report = self.check("--seconds", "7")
+        done, report = self.check("--seconds", "7", "--parts", "smoke")
         self.assertLess(time.monotonic() - begin, 12)
         self.assertEqual(done.returncode, 1)
-        self.assertIn("gpu_tests: not done after 7 s; its output ended with half\n", report["not_run"])
-        for name in TESTS[1:] + ["rows", "mnist on cuda", "compute-sanitizer memcheck"]:
+        self.assertTrue([text for text in report["not_run"]
+                         if re.match(r"gpu_tests Cuda: not done after [67] s; its output ended with half\n", text)], report["not_run"])
+        for name in ["gpu_tests Matmul", "gpu_tests Softmax", "gpu_ops_test World/GpuOps", "mnist on cuda"]:
             self.assertIn(f"{name}: no time left", report["not_run"])
         with open(self.path("child"), encoding="ascii") as file:
             status = f"/proc/{file.read().strip()}/status"
@@ -202,27 +326,64 @@ class Time(OnAMachine):
             with open(status, encoding="ascii") as file:
                 self.assertIn("State:\tZ", file.read())
 
-    def test_what_had_no_time_is_no_failure(self):
-        self.program("gpu_tests", PASSES + "; sleep 3")
-        done, report = self.check("--seconds", "7")
+    def test_what_had_no_time_is_no_failure_and_another_part_has_its_own(self):
+        self.add_tests("gpu_tests", PASSES + "; sleep 3")
+        done, report = self.check("--seconds", "7", "--parts", "smoke,speed", "--only", "gpu_tests*,mnist*,rows")
         self.assertEqual(done.returncode, 0, done)
-        self.assertEqual(list(report["tests"]), ["gpu_tests"])
-        self.assertIn("rows: no time left", report["not_run"])
+        self.assertEqual(list(report["tests"]["gpu_tests"]["suites"]), ["Cuda"])
+        self.assertIn("mnist on cuda: no time left", report["not_run"])
+        self.assertEqual(report["rows"], [{"name": "copy", "ms": 0.5}])
+
+    def test_a_killed_check_leaves_the_report_of_what_was_done(self):
+        self.program("train_step", f"""case "$*" in *--save*) touch "$4" ;; *) touch {self.path('begun')}; sleep 100 ;; esac""")
+        with self.start("--parts", "smoke,speed", "--only", "gpu_tests*,gpt2*") as process:
+            deadline = time.monotonic() + 60
+            while not os.path.exists(self.path("begun")) and time.monotonic() < deadline:
+                time.sleep(0.05)
+            with open(self.path("report.json"), encoding="utf-8") as file:
+                report = json.load(file)
+            process.send_signal(signal.SIGINT)
+            process.communicate()
+        self.assertEqual(report["running"], ["gpt2-124m-64 --amp"])
+        self.assertEqual(report["tests"]["gpu_tests"]["passed"], 42)
+        self.assertEqual(report["steps"][-1]["step"], "gpt2-124m-64: weights")
+
+
+class Parts(OnAMachine):
+    def test_only_the_steps_asked_for(self):
+        done, report = self.check("--parts", "speed,smoke", "--only", "lenet --amp,lenet: weights,gpu_lane_test*")
+        self.assertEqual(done.returncode, 0, done)
+        self.assertEqual([step["step"] for step in report["steps"]],
+                         ["lenet: weights", "lenet --amp", "gpu_lane_test: list", "gpu_lane_test GpuLaneOf1"])
+
+    def test_an_unknown_part_is_named(self):
+        done, report = self.check("--parts", "smoke,sped")
+        self.assertEqual((done.returncode, report), (2, None))
+        self.assertIn("'sped' is not one of smoke, speed, tune, sanitize", done.stderr)
+
+    def test_a_program_started_by_hand(self):
+        self.program("rows", 'echo "$0 $*"; exit 3')
+        done, _ = self.check("--run", "rows", "--divisor", "8")
+        self.assertEqual(done.returncode, 3, done)
+        self.assertRegex(done.stdout, r"/rows --divisor 8\n")
+        self.assertRegex(self.calls("rows")[0], f" /[^ :]+/lib:{self.path('packages/nvidia/cublas/lib')}:")
 
 
 class Gpus(OnAMachine):
     def filters(self):
-        done, report = self.check()
+        with open(self.path("calls"), "w", encoding="ascii"):
+            pass
+        done, report = self.check("--parts", "smoke")
         self.assertEqual(done.returncode, 0, done)
         for name in TESTS:
-            self.assertIn(f" --gtest_filter={report['tests'][name]['filter']} ", self.calls(name)[-1])
+            self.assertIn(f" --gtest_list_tests --gtest_filter={report['tests'][name]['filter']} ", self.calls(name)[0])
         return [report["tests"][name]["filter"] for name in ("gpu_tests", "gpu_ops_test", "gpu_lane_test")]
 
     def test_one(self):
         self.assertEqual(self.filters(), ["-TwoGpus*", "*Of1*:*Processes*-*Of4*", "*Of1*"])
         variables = " ".join(f"{name}={value}" for name, value in sorted(SHARED.items()))
         for name in TESTS:
-            self.assertIn(f" {variables} cuda ", self.calls(name)[0])
+            self.assertIn(f" {variables} cuda ", self.calls(name)[-1])
 
     def test_two_and_three(self):
         for count in (2, 3):
@@ -238,7 +399,7 @@ class Gpus(OnAMachine):
     def test_several_exchange_and_scale(self):
         self.gpus(4)
         for _ in range(2):  # rows of an earlier run are not taken for this one's
-            _, report = self.check()
+            _, report = self.check("--parts", "speed")
         self.assertIn(" --backend nccl --world 4 ", self.calls("collectives")[0])
         self.assertEqual(report["collectives"], {"status": 0, "table": ["# all_reduce, nccl"],
                                                  "rows": [{"op": "all_reduce", "busbw_gbs": 350.5}]})
@@ -249,7 +410,7 @@ class Gpus(OnAMachine):
                 self.setUp()
                 self.gpus(4)
                 self.program(name, script)
-                self.assertEqual(self.check()[0].returncode, 1)
+                self.assertEqual(self.check("--parts", "speed")[0].returncode, 1)
 
     def none(self):
         done, report = self.check()
@@ -264,10 +425,11 @@ class Gpus(OnAMachine):
         os.remove(self.path("machine/nvidia-smi"))
         self.assertEqual(self.none(), "gpu_check: no GPU: nvidia-smi: nvidia-smi does not start: No such file or directory")
 
-    def test_no_folder_of_programs(self):
-        os.remove(self.path("collected.json"))
-        self.assertEqual(self.none(),
-                         f"gpu_check: {self.folder} has no programs: --collect makes the folder to run it in; see --help")
+    def test_no_programs(self):
+        done = subprocess.run([sys.executable, os.path.join(TOOLS, "gpu_check")], text=True, check=False, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE)
+        self.assertEqual((done.returncode, done.stderr), (1, f"gpu_check: {TOOLS}/gpu_check has no programs: --collect makes a file that "
+                                                             "has; see --help\n"))
 
 
 def container(*entries):
@@ -282,8 +444,7 @@ class Collect(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.top = folder.name
-        os.makedirs(os.path.join(self.top, "tools"))
-        shutil.copy(TOOL, os.path.join(self.top, "tools"))
+        shutil.copytree(TOOLS, os.path.join(self.top, "tools"))
         write(os.path.join(self.top, "benchmarks/vs_pytorch/torch_step.py"), "")
         self.library("libother.so.1", "int other(void) { return 3; }")
         self.library("libnccl.so.2", "int nccl(void) { return 4; }")
@@ -307,15 +468,20 @@ class Collect(unittest.TestCase):
         subprocess.run(["cc", "-shared", "-fPIC", f"-Wl,-soname,{name}", "library.c", "-o", f"system/{name}"], cwd=self.top,
                        check=True)
 
-    def collect(self):
-        command = [sys.executable, os.path.join(self.top, "tools/gpu_check"), "--collect", os.path.join(self.top, "to")]
-        return subprocess.run(command, text=True, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    def collect(self, *arguments):
+        """Collects, and unpacks what came of it."""
+        command = [sys.executable, os.path.join(self.top, "tools/gpu_check"), "--collect", os.path.join(self.top, "gpu_check.pyz"),
+                   *arguments]
+        done = subprocess.run(command, text=True, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        if done.returncode == 0:
+            collect.unpack(os.path.join(self.top, "gpu_check.pyz"), os.path.join(self.top, "to"))
+        return done
 
     def test_programs_and_the_chips_that_they_are_for(self):
         done = self.collect()
         self.assertEqual(done.returncode, 0, done)
         self.assertEqual(set(os.listdir(os.path.join(self.top, "to"))),
-                         {"gpu_check", "collected.json", "torch_step.py", "lib", *BUILT.values()})
+                         {"collected.json", "torch_step.py", "lib", *BUILT.values()})
         with open(os.path.join(self.top, "to/collected.json"), encoding="ascii") as file:
             self.assertEqual(json.load(file)["architectures"], {name: ["compute_80", "sm_80", "sm_90a"] for name in BUILT.values()})
         self.assertEqual(subprocess.run([os.path.join(self.top, "to/rows")], check=False).returncode, 0)
@@ -337,12 +503,51 @@ class Collect(unittest.TestCase):
         done = self.collect()
         self.assertEqual((done.returncode, done.stdout), (1, "gpu_check: no code for GPUs in tests/gpu benchmarks/train_step: "
                                                              "built without --config=cuda; see --help\n"))
-        self.assertFalse(os.path.exists(os.path.join(self.top, "to")))
+        self.assertFalse(os.path.exists(os.path.join(self.top, "gpu_check.pyz")))
 
     def test_programs_that_are_not_built_are_named(self):
         os.remove(os.path.join(self.top, "out/bin/tests/gpu"))
         done = self.collect()
         self.assertEqual((done.returncode, done.stdout), (1, "gpu_check: not built: tests/gpu; see --help\n"))
+
+    def test_an_archive_larger_than_the_limit_is_an_error_that_names_the_largest_members(self):
+        self.build("examples/mnist/mnist", container((2, 90, 0x100011)) + os.urandom(1 << 20))
+        done = self.collect("--limit-mib", "0.5")
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stdout, r"^gpu_check: /\S+/gpu_check.pyz would take 1\.\d MiB \(limit 0\.5 MiB\); the largest members, before "
+                                      r"compression: mnist 1\.0 MiB, ")
+        self.assertFalse(os.path.exists(os.path.join(self.top, "gpu_check.pyz")))
+        self.assertEqual(self.collect("--limit-mib", "2").returncode, 0)
+
+
+class Archive(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.top = folder.name
+        os.makedirs(os.path.join(self.top, "files/lib"))
+
+    def pack(self, name):
+        collect.pack(os.path.join(self.top, "files"), os.path.join(self.top, name))
+        with open(os.path.join(self.top, name), "rb") as file:
+            return file.read()
+
+    def test_what_programs_repeat_is_stored_once(self):
+        noise = os.urandom(9 << 20)  # more than xz looks back by itself
+        for name in ("one", "two", "three"):
+            with open(os.path.join(self.top, "files", name), "wb") as file:
+                file.write(noise)
+        self.assertLess(len(self.pack("packed")), 10 << 20)
+
+    def test_files_come_back(self):
+        write(os.path.join(self.top, "files/program"), "#!/bin/sh\necho runs\n", 0o755)
+        write(os.path.join(self.top, "files/lib/library"), "text")
+        self.pack("packed")
+        collect.unpack(os.path.join(self.top, "packed"), os.path.join(self.top, "to"))
+        self.assertEqual(sorted(os.listdir(os.path.join(self.top, "to"))), ["lib", "program"])
+        self.assertEqual(subprocess.check_output([os.path.join(self.top, "to/program")]), b"runs\n")
+        with open(os.path.join(self.top, "to/lib/library"), encoding="ascii") as file:
+            self.assertEqual(file.read(), "text")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,144 @@
+"""The archive that travels to a machine with a GPU: one file that Python runs, with all programs in it."""
+
+import json
+import lzma
+import os
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipapp
+import zipfile
+
+TOOLS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+PROGRAMS = {
+    "gpu_tests": "tests/gpu",
+    "rows": "benchmarks/gpu/gpu",
+    "train_step": "benchmarks/train_step",
+    "mnist": "examples/mnist/mnist",
+    "gpt_char": "examples/gpt_char/gpt_char",
+    "resnet_cifar": "examples/resnet_cifar/resnet_cifar",
+    "collectives": "benchmarks/collectives/collectives",
+    "gpu_ops_test": "tests/distributed/gpu_ops_test",
+    "gpu_ddp_test": "tests/distributed/gpu_ddp_test",
+    "gpu_ddp_failure_test": "tests/distributed/gpu_ddp_failure_test",
+    "gpu_group_test": "tests/distributed/gpu_group_test",
+    "gpu_lane_test": "tests/distributed/gpu_lane_test",
+}
+TORCH_STEP = "benchmarks/vs_pytorch/torch_step.py"
+COLLECTED = "collected.json"
+ARCHIVE = "programs.tar.xz"
+# The programs repeat each other: the dictionary must reach from one to the next.  More effort than preset 0 takes several times as
+# long for a twentieth of the size.
+XZ = [{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 64 << 20}]
+LIMIT_MIB = 25
+
+
+def architectures(path):
+    """What a program's kernels were compiled for, as nvcc names it: sm_90a is machine code, compute_80 what the driver compiles.
+
+    The section .nv_fatbin is a row of containers: a header of magic number, version, the header's size and the contents' size, then
+    entries of kind, sizes, ..., chip's number, ..., flags.
+    """
+    sections = subprocess.run(["readelf", "-SW", path], check=True, text=True, stdout=subprocess.PIPE).stdout
+    place = re.search(r"\] \.nv_fatbin +\S+ +\S+ +(\S+) +(\S+)", sections)
+    if place is None:
+        return []
+    with open(path, "rb") as file:
+        file.seek(int(place.group(1), 16))
+        data = file.read(int(place.group(2), 16))
+    found = set()
+    container = 0
+    while container + 16 <= len(data):
+        magic, _, header, size = struct.unpack_from("<IHHQ", data, container)
+        if magic != 0xBA55ED50:
+            container += 8  # containers are aligned to 8 bytes
+            continue
+        entry, container = container + header, container + header + size
+        while entry < container:
+            kind, _, header, size = struct.unpack_from("<HHIQ", data, entry)
+            chip, _, _, flags = struct.unpack_from("<IIIQ", data, entry + 28)
+            found.add(f"{'sm' if kind == 2 else 'compute'}_{chip}{'a' if flags & 0x100000 else ''}")
+            entry += header + size
+    return sorted(found)
+
+
+def libraries_of(program):
+    """Name and path of the shared libraries that a program needs and another machine may lack: not the C and C++ libraries, which an
+    older one of would be the wrong one there, nor NVIDIA's."""
+    listed = subprocess.run(["ldd", program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False).stdout
+    found = {}
+    for name, path in re.findall(r"^\s*(\S+) => (/\S+|not found)", listed, re.MULTILINE):
+        if not re.match(r"(lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+|cu\w*|nv\w*|nccl)|ld-linux.*)\.so", name):
+            found[name] = path
+    return found
+
+
+def stage(folder):
+    """Copies what was built into a folder: the programs, stripped, the libraries that they need, and PyTorch's counterpart."""
+    root = os.path.dirname(TOOLS)
+    built = {name: os.path.join(root, "out/bin", path) for name, path in PROGRAMS.items()}
+    missing = [PROGRAMS[name] for name in built if not os.path.exists(built[name])]
+    if missing:
+        sys.exit(f"gpu_check: not built: {' '.join(missing)}; see --help")
+    chips = {name: architectures(path) for name, path in built.items()}
+    without = [PROGRAMS[name] for name in built if not chips[name]]
+    if without:
+        sys.exit(f"gpu_check: no code for GPUs in {' '.join(without)}: built without --config=cuda; see --help")
+    libraries = {}
+    for path in built.values():
+        libraries.update(libraries_of(path))
+    lost = sorted(name for name, path in libraries.items() if path == "not found")
+    if lost:
+        sys.exit(f"gpu_check: not found: {' '.join(lost)}")
+    os.mkdir(os.path.join(folder, "lib"))
+    for name, path in libraries.items():
+        shutil.copy(path, os.path.join(folder, "lib", name))
+    for name, path in built.items():
+        subprocess.run(["strip", "-o", os.path.join(folder, name), path], check=True)
+    with open(os.path.join(folder, COLLECTED), "w", encoding="ascii") as file:
+        json.dump({"architectures": chips}, file, indent=1)
+    shutil.copy(os.path.join(root, TORCH_STEP), folder)
+
+
+def pack(folder, target):
+    """Makes a Python program of gpu_check and the files of a folder."""
+    with tempfile.TemporaryDirectory(prefix="gpu_check.") as source:
+        shutil.copy(os.path.join(TOOLS, "gpu_check"), os.path.join(source, "__main__.py"))
+        os.mkdir(os.path.join(source, "gpu_checks"))
+        for name in os.listdir(os.path.join(TOOLS, "gpu_checks")):
+            if name.endswith(".py"):
+                shutil.copy(os.path.join(TOOLS, "gpu_checks", name), os.path.join(source, "gpu_checks"))
+        with lzma.open(os.path.join(source, ARCHIVE), "wb", filters=XZ) as stream, tarfile.open(fileobj=stream, mode="w") as tar:
+            for name in sorted(os.listdir(folder)):
+                tar.add(os.path.join(folder, name), name)
+        zipapp.create_archive(source, target, interpreter="/usr/bin/env python3")
+
+
+def unpack(program, folder):
+    """Puts the files of a program that pack() made into a folder."""
+    with zipfile.ZipFile(program) as file, file.open(ARCHIVE) as stream, tarfile.open(fileobj=stream, mode="r|xz") as tar:
+        tar.extractall(folder, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
+
+
+def collect(target, limit_mib):
+    """Makes the file that travels, unless it is larger than the limit."""
+    with tempfile.TemporaryDirectory(prefix="gpu_check.") as folder:
+        files, packed = os.path.join(folder, "files"), os.path.join(folder, "packed")
+        os.mkdir(files)
+        stage(files)
+        pack(files, packed)
+        sizes = {os.path.relpath(os.path.join(at, name), files): os.path.getsize(os.path.join(at, name)) / 2**20
+                 for at, _, names in os.walk(files) for name in names}
+        mib = os.path.getsize(packed) / 2**20
+        if mib > limit_mib:
+            largest = sorted(sizes, key=sizes.get, reverse=True)[:5]
+            sys.exit(f"gpu_check: {target} would take {mib:.1f} MiB (limit {limit_mib:g} MiB); the largest members, before compression: "
+                     f"{', '.join(f'{name} {sizes[name]:.1f} MiB' for name in largest)}; build for fewer chips (see --help), or set "
+                     "--limit-mib")
+        shutil.copy(packed, target)
+        os.chmod(target, 0o755)
+    print(f"gpu_check: {target}, {mib:.1f} MiB: {len(PROGRAMS)} programs, {len(sizes)} files, {sum(sizes.values()):.0f} MiB unpacked")
