@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """tools/gpu_check where there is no GPU: scripts stand for nvidia-smi and for the programs that were built."""
 
+import glob
 import json
 import os
 import re
@@ -16,7 +17,7 @@ import unittest
 sys.dont_write_bytecode = True
 TOOLS = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))), "tools")
 sys.path.insert(0, TOOLS)
-from gpu_checks import collect  # pylint: disable=wrong-import-position
+from gpu_checks import collect, smoke  # pylint: disable=wrong-import-position
 
 # Programs of tests, and their suites.
 SUITES = {
@@ -265,11 +266,12 @@ class Suites(OnAMachine):
         self.assertIn("gpu_tests Matmul: there is no such suite", report["not_run"])
 
     def test_a_program_that_cannot_list_its_tests_is_a_failure(self):
-        self.program("gpu_tests", "echo cannot open libcudnn.so.9; exit 127")
+        self.program("gpu_tests", "printf 'Cuda.\\n  One\\n'; echo cannot open libcudnn.so.9; exit 127")
         done, report = self.check("--parts", "smoke")
         self.assertEqual(done.returncode, 1, done)
         self.assertEqual(report["tests"]["gpu_tests"]["status"], 127)
         self.assertIn("cannot open libcudnn", report["tests"]["gpu_tests"]["output"])
+        self.assertEqual(report["tests"]["gpu_tests"]["suites"], {})
         self.assertEqual(report["tests"]["gpu_ops_test"]["status"], 0)
 
     def test_the_sanitizer_runs_suite_by_suite(self):
@@ -281,7 +283,20 @@ class Suites(OnAMachine):
                          {"memcheck": 0, "racecheck": 9})
         self.assertEqual([suite for suite, result in report["compute_sanitizer"]["racecheck"]["suites"].items() if result["status"]],
                          ["Softmax"])
-        self.assertEqual(len(self.calls("machine/compute-sanitizer")), 14)
+        calls = self.calls("machine/compute-sanitizer")
+        self.assertEqual(len(calls), 14)
+        self.assertIn(" --tool memcheck --error-exitcode 9 ./gpu_tests --gtest_color=no --gtest_filter=LayerNorm.* ", calls[0])
+
+
+class Names(unittest.TestCase):
+    def test_the_suites_that_are_named_exist(self):
+        found = set()
+        for folder in ("ops", "tensor/cuda"):
+            for path in glob.glob(os.path.join(os.path.dirname(TOOLS), "tests", folder, "*_test.cc")):
+                with open(path, encoding="utf-8") as file:
+                    found.update(re.findall(r"^TEST(?:_P|_F)?\((\w+),", file.read(), re.M))
+        named = [suite for program, suite in smoke.FIRST if program == "gpu_tests"] + smoke.SANITIZED
+        self.assertEqual([suite for suite in named if suite not in found], [])
 
 
 class Steps(OnAMachine):
