@@ -131,6 +131,23 @@ TEST(CudaTrace, ASpanLastsUntilTheGpuHasDoneItsWork) {
   }
 }
 
+TEST(CudaTrace, MarksEncloseTheWorkOfTheCurrentStream) {
+  const Tensor x = zeros({1 << 20}, {kFloat32, kGpu});
+  cuda::GpuSpanClock clock(kGpu);
+  const cuda::Stream stream = cuda::current_stream(kGpu);
+  const cuda::Event begin(kGpu, true), end(kGpu, true);
+  clock.mark();
+  begin.record(stream);
+  chores::fill(x, 2);
+  end.record(stream);
+  clock.mark();
+  const std::vector<int64_t> times = clock.times_ns();
+  stream.synchronize();
+  ASSERT_EQ(times.size(), 2u);
+  constexpr double kResolutionNs = 1000;  // of events
+  EXPECT_GE(static_cast<double>(times[1] - times[0]) + kResolutionNs, end.milliseconds_since(begin) * 1e6);
+}
+
 TEST(CudaTrace, SpansInsideOfACaptureAreDropped) {
   const Tensor x = zeros({4}, {kFloat32, kGpu});
   start_trace(std::make_shared<cuda::GpuSpanClock>(kGpu));
