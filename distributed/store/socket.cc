@@ -106,7 +106,7 @@ std::string listening_address(const std::string& host) {
   return foreign ? "" : host;
 }
 
-FileDescriptor listen_on(const std::string& host, int port) {
+FileDescriptor listen_on(const std::string& host, int port, const char* owner) {
   std::string error;
   const Addresses list = resolve(host, port, true, &error);
   for (const addrinfo* address = list.get(); address != nullptr; address = address->ai_next) {
@@ -118,7 +118,7 @@ FileDescriptor listen_on(const std::string& host, int port) {
     }
     error = std::strerror(errno);
   }
-  throw IoError(str("store: cannot listen on ", host.empty() ? "*" : host, ":", port, ": ", error));
+  throw IoError(str(owner, ": cannot listen on ", host.empty() ? "*" : host, ":", port, ": ", error));
 }
 
 int local_port(int fd) {

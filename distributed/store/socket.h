@@ -33,8 +33,9 @@ class TANDEM_API FileDescriptor {
 /// leads here by translation.
 TANDEM_API std::string listening_address(const std::string& host);
 
-/// A non-blocking listening socket; "" is every address of this machine.  Throws IoError naming the address.
-TANDEM_API FileDescriptor listen_on(const std::string& host, int port);
+/// A non-blocking listening socket; "" is every address of this machine.  Throws IoError, which begins with `owner` and
+/// names the address.
+TANDEM_API FileDescriptor listen_on(const std::string& host, int port, const char* owner = "store");
 TANDEM_API int local_port(int fd);
 
 /// A non-blocking connection; tries again until `deadline`, because the host may start later.  Throws CommError naming

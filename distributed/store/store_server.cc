@@ -1,6 +1,5 @@
 #include <tandem/distributed/store/store_server.h>
 
-#include <netdb.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -27,8 +26,10 @@ namespace {
 // A rank that does not read for so long that this much waits for it is disconnected.
 constexpr size_t kMaxOutgoing = 64u << 20;
 
-constexpr int kMaxDropsLogged = 10;
 constexpr size_t kMaxReason = 64u << 10;
+
+// Connections that are accepted before those of the ranks are served again.
+constexpr int kMaxAccepts = 16;
 
 std::string encode_end(const RankEndEvent& event) {
   return PayloadWriter()
@@ -36,16 +37,6 @@ std::string encode_end(const RankEndEvent& event) {
       .number(static_cast<int>(event.end))
       .text(std::string_view(event.reason).substr(0, kMaxReason))
       .take();
-}
-
-std::string address_text(const sockaddr_storage& address, socklen_t length) {
-  char host[NI_MAXHOST];
-  char port[NI_MAXSERV];
-  if (getnameinfo(reinterpret_cast<const sockaddr*>(&address), length, host, sizeof(host), port, sizeof(port),
-                  NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
-    return "an unknown address";
-  }
-  return str(host, ":", port);
 }
 
 }  // namespace
@@ -144,7 +135,7 @@ void StoreServer::run() {
       if ((events & POLLOUT) != 0) flush(*connections[i]);
       if ((events & (POLLIN | POLLHUP | POLLERR)) != 0) receive(*connections[i]);
     }
-    accept_all();
+    accept_some();
   }
 }
 
@@ -161,14 +152,14 @@ int StoreServer::poll_timeout_ms() {
   return timeout;
 }
 
-void StoreServer::accept_all() {
-  for (;;) {
+void StoreServer::accept_some() {
+  for (int i = 0; i < kMaxAccepts; ++i) {
     sockaddr_storage address{};
     socklen_t length = sizeof(address);
     const int fd = accept4(listen_fd_, reinterpret_cast<sockaddr*>(&address), &length, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) {
-      // Without a free descriptor the listener stays readable: leave it alone for a moment instead of spinning.
-      out_of_descriptors_ = errno == EMFILE || errno == ENFILE;
+      // Without a free descriptor or memory the listener stays readable: leave it alone for a moment instead of spinning.
+      out_of_descriptors_ = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
       if (errno == EINTR || errno == ECONNABORTED) continue;
       return;
     }
@@ -177,12 +168,15 @@ void StoreServer::accept_all() {
     // All ranks may come at once.
     const size_t limit = kMaxStrangers + joined_.size();
     if (static_cast<size_t>(std::count_if(connections_.begin(), connections_.end(), is_stranger)) >= limit) {
-      drop(*std::find_if(connections_.begin(), connections_.end(), is_stranger),
-           "too many connections without a token");
+      // It may be a rank that has had no time to show its token: it is to come back.
+      const std::string why = "too many connections without a token";
+      Connection& oldest = *std::find_if(connections_.begin(), connections_.end(), is_stranger);
+      send(oldest, FrameType::kNotYet, 0, PayloadWriter().text(why).take());
+      drop(oldest, why);
     }
     Connection& connection = connections_.emplace_back();
     connection.fd = fd;
-    connection.peer = address_text(address, length);
+    connection.other_end = address;
     connection.accepted = std::chrono::steady_clock::now();
   }
 }
@@ -384,10 +378,7 @@ void StoreServer::flush(Connection& connection) {
 
 void StoreServer::drop(Connection& connection, const std::string& why) {
   connection.closing = true;
-  if (drops_logged_ >= kMaxDropsLogged) return;
-  ++drops_logged_;
-  log(LogLevel::kWarning, "store: dropped the connection from ", connection.peer, ": ", why,
-      drops_logged_ == kMaxDropsLogged ? " (further ones are not shown)" : "");
+  drop_log_.warn(connection.other_end, why);
 }
 
 void StoreServer::lose_rank(const Connection& connection, const std::string& why) {

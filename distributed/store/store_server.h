@@ -2,6 +2,8 @@
 // distributed/.
 #pragma once
 
+#include <sys/socket.h>
+
 #include <chrono>
 #include <condition_variable>
 #include <list>
@@ -12,6 +14,7 @@
 #include <vector>
 
 #include <tandem/base/macros.h>
+#include <tandem/distributed/store/drop_log.h>
 #include <tandem/distributed/store/failure_board.h>
 #include <tandem/distributed/store/key_value_map.h>
 #include <tandem/distributed/store/socket.h>
@@ -33,7 +36,8 @@ struct StoreServerOptions {
 ///
 /// Nothing that a stranger sends or leaves out blocks it: sockets never block, a connection that has not shown the
 /// token may send kMaxHelloPayload bytes within hello_timeout, there are at most kMaxStrangers of those beside one for
-/// each rank, and every breach of the protocol closes that one connection.
+/// each rank, and every breach of the protocol closes that one connection.  Where there are too many the oldest is closed; a
+/// rank that this hits is asked to try again.
 ///
 /// A rank that has left may come back for the next round, when all have left; until then it is asked to try again.
 ///
@@ -66,9 +70,9 @@ class TANDEM_API StoreServer {
  private:
   struct Connection {
     int fd = -1;
-    std::string peer;   // address, for the log
-    int rank = -1;      // -1: has not shown the token
-    bool left = false;  // has said goodbye: its end is none of the rank's, who may have joined again
+    sockaddr_storage other_end = {};  // for the log
+    int rank = -1;                    // -1: has not shown the token
+    bool left = false;                // has said goodbye: its end is none of the rank's, who may have joined again
     bool closing = false;
     std::chrono::steady_clock::time_point accepted;
     SilenceWatch silence;
@@ -82,7 +86,7 @@ class TANDEM_API StoreServer {
   };
 
   void run();
-  void accept_all();
+  void accept_some();
   void receive(Connection& connection);
   void handle(Connection& connection, const wire::Frame& frame);
   void handle_hello(Connection& connection, const wire::Frame& frame);
@@ -113,7 +117,7 @@ class TANDEM_API StoreServer {
   std::condition_variable emptied_;
   bool stop_ = false;
   bool out_of_descriptors_ = false;
-  int drops_logged_ = 0;
+  DropLog drop_log_{"store"};
   std::chrono::steady_clock::time_point next_look_;  // for silence
   std::list<Connection> connections_;                // a list: Waiter and the loop hold pointers
   KeyValueMap values_;

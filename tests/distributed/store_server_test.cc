@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <atomic>
 #include <future>
 #include <memory>
 #include <random>
@@ -151,7 +152,34 @@ TEST_F(StoreServerTest, ManyConnectionsDoNotKeepRanksOut) {
   for (size_t i = 0; i < 2 * StoreServer::kMaxStrangers + 2; ++i)
     crowd.push_back(std::make_unique<Stranger>(server_.port()));
   expect_in_order();
-  EXPECT_TRUE(crowd.front()->is_dropped());  // for those that came later
+  EXPECT_TRUE(crowd.front()->is_answered());  // for those that came later: a rank is to try again
+}
+
+TEST_F(StoreServerTest, AFloodOfConnectionsKeepsNoRankOut) {
+  std::atomic<bool> stop{false};
+  std::atomic<int> visits{0};
+  std::vector<std::thread> flood;
+  for (int i = 0; i < 3; ++i) {
+    flood.emplace_back([&] {
+      std::vector<std::unique_ptr<Stranger>> crowd;
+      for (; !stop; ++visits) {
+        crowd.push_back(std::make_unique<Stranger>(server_.port()));
+        if (crowd.size() > 100) crowd.clear();
+      }
+    });
+  }
+  const int kTimes = 20;
+  for (int i = 0; i < kTimes; ++i) {
+    auto one = join(1);
+    one->set(std::to_string(i), "x");
+    EXPECT_EQ(zero_->get(std::to_string(i), 20s), "x");
+    one->leave();
+    zero_->leave();
+    zero_ = join(0);
+  }
+  stop = true;
+  for (std::thread& thread : flood) thread.join();
+  EXPECT_GT(visits, kTimes);
 }
 
 TEST_F(StoreServerTest, RandomBytesInAHelloDoNotDisturb) {
