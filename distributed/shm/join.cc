@@ -18,6 +18,7 @@
 #include <new>
 #include <random>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -148,6 +149,7 @@ struct Hello {
   int32_t rank = -1;
 };
 
+constexpr std::chrono::milliseconds kAcceptPause{10};
 // A stranger that says nothing for so long is turned away.
 constexpr std::chrono::milliseconds kHelloTime{1000};
 constexpr size_t kMaxDescriptors = 250;  // the kernel's limit for one message is 253
@@ -229,6 +231,7 @@ std::vector<SharedFile> exchange_as_host(const ProcessGroupOptions& options, Sha
     }
     if (!rendezvous.wait_readable(listener.fd())) rendezvous.fail_for_missing(missing);
     Socket peer(accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (peer.fd() < 0) std::this_thread::sleep_for(kAcceptPause);  // without descriptors the socket stays readable
     Hello hello;
     std::vector<SharedFile> received;
     if (peer.fd() < 0 || !peer.peer_is_same_user() || !peer.wait_readable(kHelloTime) ||
