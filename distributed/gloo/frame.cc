@@ -70,11 +70,9 @@ FrameHeader check_header(std::span<const std::byte> record, const Expected& expe
   std::memcpy(&header, record.data(), sizeof(header));
   require(header.magic == kMagic, "that is none: wrong magic number");
   require(header.seq == expected.seq, "out of turn");
-  require(header.type >= static_cast<uint16_t>(FrameType::kHello) &&
+  require(header.type >= static_cast<uint16_t>(FrameType::kCredit) &&
               header.type <= static_cast<uint16_t>(FrameType::kGoodbye),
           "of an unknown type");
-  const bool first = expected.seq == 0;
-  require((header.type == static_cast<uint16_t>(FrameType::kHello)) == first, "that is no greeting, or a second one");
   require(header.length <= expected.max_payload && header.length <= record.size() - sizeof(header),
           "that is longer than a record");
   require(header.data_length <= expected.max_data, "that is longer than a slot");
@@ -87,17 +85,6 @@ FrameHeader check_header(std::span<const std::byte> record, const Expected& expe
   require(header.released_data >= expected.last.released_data && header.released_data <= header.arrived_data,
           "that acknowledges what was not sent");
   return header;
-}
-
-std::string encode(const HelloFrame& frame) { return PayloadWriter().text(frame.token).number(frame.rank).take(); }
-
-HelloFrame decode_hello(std::string_view payload) {
-  PayloadReader reader(payload);
-  HelloFrame frame;
-  frame.token = read_text(reader, 2 * wire::kTokenBytes);
-  frame.rank = reader.number();
-  reader.finish();
-  return frame;
 }
 
 std::string encode(const SignatureFrame& frame) {

@@ -22,14 +22,13 @@ inline constexpr size_t kShownDims = 8;
 inline constexpr size_t kMaxReason = 2048;
 
 enum class FrameType : uint16_t {
-  kHello = 1,  // token, rank.  Must be the first
-  kCredit,     // nothing but the counters of its header
-  kSignature,  // SignatureFrame
-  kData,       // bytes of a collective or a message, in a slot
-  kOffer,      // MessageFrame: a rank wants to send
-  kAnswer,     // AnswerFrame: the receiver wants the data, has it, or disagrees
-  kPoison,     // the rank takes part no longer: culprit, reason
-  kGoodbye,    // the rank leaves
+  kCredit = 1,  // nothing but the counters of its header
+  kSignature,   // SignatureFrame
+  kData,        // bytes of a collective or a message, in a slot
+  kOffer,       // MessageFrame: a rank wants to send
+  kAnswer,      // AnswerFrame: the receiver wants the data, has it, or disagrees
+  kPoison,      // the rank takes part no longer: culprit, reason
+  kGoodbye,     // the rank leaves
 };
 
 struct FrameHeader {
@@ -64,11 +63,6 @@ struct Expected {
 
 /// The header at the beginning of `record`, the whole of which can be read.  Throws IoError where it cannot be one.
 FrameHeader check_header(std::span<const std::byte> record, const Expected& expected);
-
-struct HelloFrame {
-  std::string token;
-  int64_t rank = -1;
-};
 
 /// What one rank passed to a collective.
 struct SignatureFrame {
@@ -112,14 +106,12 @@ struct PoisonFrame {
   std::string reason;
 };
 
-std::string encode(const HelloFrame& frame);
 std::string encode(const SignatureFrame& frame);
 std::string encode(const MessageFrame& frame);
 std::string encode(const AnswerFrame& frame);
 std::string encode(const PoisonFrame& frame);
 
 // Throw IoError where the payload is none.
-HelloFrame decode_hello(std::string_view payload);
 /// `world_size` limits the lists.
 SignatureFrame decode_signature(std::string_view payload, int world_size);
 MessageFrame decode_message(std::string_view payload);

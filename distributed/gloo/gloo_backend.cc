@@ -168,7 +168,6 @@ void GlooBackend::take_frame(Frame& frame) {
     case FrameType::kOffer:
     case FrameType::kAnswer: messages_.take(frame); return;
     case FrameType::kPoison: from.poison = decode_poison(frame.payload); return;
-    case FrameType::kHello:
     case FrameType::kCredit:
     case FrameType::kGoodbye: return;
   }

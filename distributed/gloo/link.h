@@ -32,7 +32,7 @@ struct Tuning {
 /// A frame that has arrived.
 struct Frame {
   int peer = -1;
-  FrameType type = FrameType::kHello;
+  FrameType type = FrameType::kCredit;
   uint8_t stream = 0;
   uint64_t channel = 0;
   uint64_t offset = 0;
@@ -69,13 +69,13 @@ class LinkEvents {
 /// nothing throws for a lost connection: what is sent is dropped, and link_lost is told.
 class Link {
  public:
-  /// `pair` is connected.  `rank` and `peer` are the ends.
+  /// `pair` is connected and has read nothing yet.  `rank` and `peer` are the ends.
   Link(::gloo::transport::Pair* pair, int rank, int peer, const Tuning& tuning, size_t max_payload, LinkEvents* events);
   ~Link();
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
 
-  /// Begins to receive.  The peer's rings must exist before something is sent.
+  /// Begins to receive.
   void start();
   /// Joins the link's thread, after the connection was shut down from outside.
   void stop();

@@ -16,7 +16,8 @@
 #include <tandem/base/error.h>
 #include <tandem/base/thread.h>
 #include <tandem/distributed/backend.h>
-#include <tandem/distributed/gloo/gloo_sockets.h>
+#include <tandem/distributed/gloo/connected_pairs.h>
+#include <tandem/distributed/gloo/handshake.h>
 #include <tandem/distributed/hosts/host_layout.h>
 #include <tandem/distributed/store/failure_board.h>
 #include <tandem/distributed/store/wire.h>
@@ -25,9 +26,6 @@ namespace tandem::inline v0::distributed::gloo {
 
 namespace {
 
-// All ranks are there when connecting begins; more is lost time.
-constexpr std::chrono::seconds kConnectTime[] = {std::chrono::seconds(5), std::chrono::seconds(10),
-                                                 std::chrono::seconds(20)};
 constexpr std::chrono::seconds kGoodbyeTime{1};
 constexpr std::chrono::milliseconds kLastDataTime{700};
 constexpr std::chrono::milliseconds kCutTime{100};
@@ -48,46 +46,12 @@ std::string reason_of(const std::string& why) {
 /// What all ranks of one running kernel and network have in common: host_identity() without the part that users set.
 std::string machine_of(const std::string& identity) { return identity.substr(0, identity.rfind('/')); }
 
-std::string to_hex(const std::vector<char>& bytes) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string text;
-  for (const char c : bytes) {
-    text += kDigits[static_cast<unsigned char>(c) >> 4];
-    text += kDigits[c & 15];
-  }
-  return text;
-}
-
-std::vector<char> from_hex(std::string_view text) {
-  const auto digit = [](char c) { return c <= '9' ? c - '0' : c - 'a' + 10; };
-  std::vector<char> bytes;
-  for (size_t i = 0; i + 1 < text.size(); i += 2) {
-    bytes.push_back(static_cast<char>(digit(text[i]) << 4 | digit(text[i + 1])));
-  }
-  return bytes;
-}
-
-std::vector<std::string> split(const std::string& text) {
-  std::vector<std::string> parts;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(' ', begin), text.size());
-    parts.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
-}
-
 std::shared_ptr<::gloo::transport::Device> make_device(const std::string& address) {
   ::gloo::transport::tcp::attr attributes;
   attributes.hostname = address;
   std::shared_ptr<::gloo::transport::Device> device;
   without_signals([&] { device = ::gloo::transport::tcp::CreateDevice(attributes); });  // it starts a thread
   return device;
-}
-
-void raise(const FileDescriptor& event) {
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t n = write(event.get(), &one, sizeof(one));
 }
 
 }  // namespace
@@ -118,7 +82,9 @@ class Mesh::Flusher final : public ::gloo::transport::tcp::Handler {
   }
 
   void want() {
-    if (!is_wanted_.exchange(true)) raise(wanted_);
+    if (is_wanted_.exchange(true)) return;
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t n = write(wanted_.get(), &one, sizeof(one));
   }
 
   void handleEvents(int) override {
@@ -178,9 +144,7 @@ Mesh::Mesh(const ProcessGroupOptions& options, const Tuning& tuning)
       watches_(static_cast<size_t>(options.world_size)),
       gone_(static_cast<size_t>(options.world_size)),
       links_(static_cast<size_t>(options.world_size)),
-      lost_(static_cast<size_t>(options.world_size)),
-      greeted_(static_cast<size_t>(options.world_size)),
-      all_greeted_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+      lost_(static_cast<size_t>(options.world_size)) {
   if (options.world_size == 1) {
     hosts_ = {host_identity(options)};
     return;
@@ -207,190 +171,64 @@ void Mesh::join() {
   Rendezvous rendezvous(options_, "gloo");
   if (options_.rank == 0) rendezvous.set("token", wire::token_to_hex(wire::random_token()));
   hosts_ = rendezvous.exchange("host", host_identity(options_));
-  token_ = rendezvous.get("token", 0);
+  const std::string token = rendezvous.get("token", 0);
   const bool same_machine = std::all_of(
       hosts_.begin(), hosts_.end(), [&](const std::string& host) { return machine_of(host) == machine_of(hosts_[0]); });
   interface_ = choose_interface(options_, same_machine);
   device_ = make_device(interface_.address);
-  connect(rendezvous);
-  rendezvous.meet();
-  greet(rendezvous);
+  connect(rendezvous, token);
   rendezvous.finish();
 }
 
-void Mesh::connect(Rendezvous& rendezvous) {
-  // A stranger that comes first takes the place of a peer: all begin again on other ports.
-  std::string why;
-  for (int attempt = 0; attempt < static_cast<int>(std::size(kConnectTime)); ++attempt) {
-    why = try_connect(rendezvous, attempt);
-    if (why.empty()) return;
-  }
-  fail_to_join(options_, why);
-}
-
-/// Both ends of every pair, as this rank knows them.
-struct Mesh::Attempt {
-  explicit Attempt(const Mesh& mesh)
-      : size(mesh.options_.world_size),
-        rank(mesh.options_.rank),
-        connected(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-        awaited_peer(rank == 0 ? 1 : 0) {}
-  ~Attempt() {
-    if (!thread.joinable()) return;
-    for (int peer = 0; peer < size; ++peer) {
-      if (peer != rank) context->getPair(peer)->close();  // ends a connect() that waits
-    }
-    thread.join();
-  }
-
-  /// Connects all pairs, on a thread because that waits.
-  void start(const std::vector<std::string>& addresses) {
-    thread = start_thread([this, addresses] {
-      for (int peer = 0; peer < size && error.empty(); ++peer) {
-        if (peer == rank) continue;
-        awaited_peer = peer;
-        try {
-          context->getPair(peer)->connect(from_hex(addresses[static_cast<size_t>(peer)]));
-        } catch (const std::exception& e) {
-          error = e.what();
-        }
-      }
-      raise(connected);
-    });
-  }
-
-  /// Empty, or why not all are connected.
-  std::string finish(Rendezvous& rendezvous, Clock::time_point until) {
-    if (!rendezvous.wait_readable(connected.get(), until)) return "not all connections came about";
-    thread.join();
-    return error;
-  }
-
-  const int size;
-  const int rank;
-  std::shared_ptr<::gloo::transport::Context> context;
-  FileDescriptor connected;
+/// Returns when all ranks have all their links.
+void Mesh::connect(Rendezvous& rendezvous, const std::string& token) {
+  Connections connections = connect_ranks(options_, interface_, token, rendezvous);
+  const int missing = connections.missing;
   std::string error;
-  std::atomic<int> awaited_peer;
-  std::thread thread;
-};
-
-std::string Mesh::try_connect(Rendezvous& rendezvous, int number) {
-  const size_t size = static_cast<size_t>(options_.world_size);
-  sockets_.clear();
-  sockets_.resize(size);
-  links_.clear();
-  links_.resize(size);
-  context_ = device_->createContext(options_.rank, options_.world_size);
-  context_->setTimeout(::gloo::kNoTimeout);
-
-  Attempt attempt(*this);
-  attempt.context = context_;
-  std::string own;
-  for (int peer = 0; peer < options_.world_size; ++peer) {
-    std::string address = "-";
-    if (peer != options_.rank) {
-      const std::vector<char> bytes = context_->createPair(peer)->address().bytes();
-      shield_listener(bytes);
-      address = to_hex(bytes);
-    }
-    own += str(own.empty() ? "" : " ", address);
-  }
-  // addresses[r][p]: where rank r listens for rank p.
-  std::vector<std::vector<std::string>> addresses;
-  for (const std::string& text : rendezvous.exchange(str("addresses", number), own)) addresses.push_back(split(text));
-  std::vector<std::string> towards_us;
-  for (const auto& list : addresses) {
-    if (list.size() != size) return "a rank did not say where it listens";
-    towards_us.push_back(list[static_cast<size_t>(options_.rank)]);
-  }
-  attempt.start(towards_us);
-  std::string error = attempt.finish(rendezvous, Clock::now() + kConnectTime[number]);
-  if (!error.empty() && Clock::now() >= rendezvous.deadline()) {
-    const int peer = attempt.awaited_peer;
+  if (missing < 0) {
+    sockets_ = std::move(connections.sockets);
+    error = start_links();
+  } else if (Clock::now() >= rendezvous.deadline()) {
     fail_to_join(
         options_,
-        str("did not come together within ", format_seconds(options_.timeout), "\n  rank ", job_rank(options_, peer),
+        str("did not come together within ", format_seconds(options_.timeout), "\n  rank ", job_rank(options_, missing),
             ": the connection over ", interface_.name, " (", interface_.address, ") did not come about"),
-        peer);
+        missing);
+  } else {
+    error = str("no connection to rank ", job_rank(options_, missing), connections.error.empty() ? "" : ": ",
+                connections.error);
   }
-
-  // What each connection's end is called, so that both can see that it leads to the other.
-  LinkEvents* const events = this;
-  std::vector<std::string> own_ends(size, "-");
-  for (int peer = 0; peer < options_.world_size && error.empty(); ++peer) {
-    if (peer == options_.rank) continue;
-    ::gloo::transport::Pair* pair = context_->getPair(peer).get();
-    own_ends[static_cast<size_t>(peer)] = to_hex(pair->address().bytes());
-    links_[static_cast<size_t>(peer)] =
-        std::make_unique<Link>(pair, options_.rank, peer, tuning_, max_payload_, events);
+  const std::vector<std::string> errors = rendezvous.exchange("connected", error.empty() ? "ok" : error);
+  for (int rank = 0; rank < options_.world_size; ++rank) {
+    const std::string& text = errors[static_cast<size_t>(rank)];
+    if (text == "ok") continue;
+    fail_to_join(options_, str("the ranks cannot connect over ", interface_.name, " (", interface_.address,
+                               ")\n  rank ", job_rank(options_, rank), ": ", text));
   }
-  std::string ends;
-  for (const std::string& end : own_ends) ends += str(ends.empty() ? "" : " ", end);
-  const std::vector<std::string> all_ends =
-      rendezvous.exchange(str("ends", number), error.empty() ? ends : str("! ", error));
-  std::string verdict = "ok";
-  for (int peer = 0; peer < options_.world_size; ++peer) {
-    const std::string& text = all_ends[static_cast<size_t>(peer)];
-    if (text.rfind("! ", 0) == 0) {
-      verdict = str("rank ", job_rank(options_, peer), ": ", text.substr(2));
-      break;
-    }
-    if (peer == options_.rank) continue;
-    const std::vector<std::string> list = split(text);
-    FileDescriptor& socket = sockets_[static_cast<size_t>(peer)];
-    if (list.size() == size && error.empty()) {
-      socket = find_connection(from_hex(own_ends[static_cast<size_t>(peer)]),
-                               from_hex(list[static_cast<size_t>(options_.rank)]));
-    }
-    if (!socket) {
-      verdict = str("rank ", job_rank(options_, options_.rank), ": the connection to rank ", job_rank(options_, peer),
-                    " leads to somebody else, or has ended");
-      break;
-    }
-  }
-  for (const std::string& text : rendezvous.exchange(str("verdict", number), verdict)) {
-    if (text != "ok") {
-      for (FileDescriptor& socket : sockets_) {
-        if (socket) shutdown(socket.get(), SHUT_RDWR);
-      }
-      return str("the ranks cannot connect over ", interface_.name, " (", interface_.address, ")\n  ", text);
-    }
-  }
-  for (const FileDescriptor& socket : sockets_) {
-    if (!socket) continue;
-    lift_shield(socket.get());
-    tune_connection(socket.get());
-  }
-  return "";
 }
 
-void Mesh::greet(Rendezvous& rendezvous) {
+/// Empty, or why a connection cannot be used.
+std::string Mesh::start_links() {
+  for (const FileDescriptor& socket : sockets_) {
+    if (socket) tune_connection(socket.get());
+  }
+  context_ = device_->createContext(options_.rank, options_.world_size);
+  context_->setTimeout(::gloo::kNoTimeout);
+  LinkEvents* const events = this;
+  try {
+    make_connected_pairs(*device_, *context_, sockets_, [&](int peer, ::gloo::transport::Pair& pair) {
+      links_[static_cast<size_t>(peer)] =
+          std::make_unique<Link>(&pair, options_.rank, peer, tuning_, max_payload_, events);
+    });
+  } catch (const std::exception& e) {
+    return reason_of(e.what());
+  }
   flusher_ = std::make_unique<Flusher>(*this);
-  for (int peer = 0; peer < options_.world_size; ++peer) {
-    if (peer == options_.rank) continue;
-    link(peer).start();
-    link(peer).send(FrameType::kHello, encode(HelloFrame{token_, options_.rank}));
+  for (const auto& link : links_) {
+    if (link != nullptr) link->start();
   }
-  said_hello_ = true;
-  if (!rendezvous.wait_readable(all_greeted_.get())) {
-    std::vector<int> missing;
-    std::unique_lock lock(mutex_);
-    for (int peer = 0; peer < options_.world_size; ++peer) {
-      if (peer != options_.rank && greeted_[static_cast<size_t>(peer)] == 0) missing.push_back(peer);
-    }
-    lock.unlock();
-    if (!missing.empty()) rendezvous.fail_for_missing(missing);
-  }
-  for (int peer = 0; peer < options_.world_size; ++peer) {
-    // Who has greeted may have gone again: the first operation tells why.
-    std::unique_lock lock(mutex_);
-    const auto why = lost_[static_cast<size_t>(peer)];
-    if (!why || greeted_[static_cast<size_t>(peer)] != 0) continue;
-    lock.unlock();
-    rendezvous.blame_ended();
-    fail_to_join(options_, str("rank ", job_rank(options_, peer), ": ", *why), peer);
-  }
+  has_started_ = true;
+  return "";
 }
 
 /// Makes room for a whole data frame: where less fits, what follows waits for the peer's delayed acknowledgement.  Not for
@@ -403,16 +241,6 @@ void Mesh::hold_a_chunk(size_t peer) {
 // --- while it runs ---
 
 void Mesh::frame_arrived(Frame frame) {
-  if (frame.type == FrameType::kHello) {
-    const HelloFrame hello = decode_hello(frame.payload);
-    if (!wire::equal_constant_time(hello.token, token_) || hello.rank != frame.peer) {
-      throw IoError("gloo: received a greeting with a wrong token");
-    }
-    std::lock_guard lock(mutex_);
-    greeted_[static_cast<size_t>(frame.peer)] = 1;
-    if (++num_greeted_ == options_.world_size - 1) raise(all_greeted_);
-    return;
-  }
   {
     std::lock_guard lock(mutex_);
     inbox_.push_back(std::move(frame));
@@ -428,12 +256,9 @@ void Mesh::link_lost(int peer, const std::string& why, bool left) {
   {
     std::unique_lock lock(mutex_);
     // Whoever throws out of the function that has the group leaves before the store hears what was thrown.
-    if (left && greeted_[static_cast<size_t>(peer)] != 0) {
-      changed_.wait_for(lock, kReasonTime, [&] { return !asks_; });
-    }
+    if (left) changed_.wait_for(lock, kReasonTime, [&] { return !asks_; });
     std::optional<std::string>& lost = lost_[static_cast<size_t>(peer)];
     if (!lost) lost = reason_of(why);
-    if (greeted_[static_cast<size_t>(peer)] == 0) raise(all_greeted_);
   }
   wake();
 }
@@ -533,7 +358,7 @@ void Mesh::poison(const std::string& payload) {
 void Mesh::close(std::chrono::milliseconds patience) {
   stop_asking();
   for (const auto& link : links_) {
-    if (link != nullptr && said_hello_) link->send(FrameType::kGoodbye, {});
+    if (link != nullptr && has_started_) link->send(FrameType::kGoodbye, {});
   }
   // Closing at once would reset connections on which something is unread, and lose what is on the way: poison or a goodbye,
   // which are worth a moment where no answer is expected.
@@ -541,7 +366,7 @@ void Mesh::close(std::chrono::milliseconds patience) {
   for (size_t peer = 0; peer < links_.size(); ++peer) {
     const auto& link = links_[peer];
     const auto longest = [&] { return link->is_lost() || gone_[peer] ? std::min(kLastWordTime, patience) : patience; };
-    while (said_hello_ && link != nullptr && !link->is_heard() && Clock::now() - begin < longest()) {
+    while (has_started_ && link != nullptr && !link->is_heard() && Clock::now() - begin < longest()) {
       std::this_thread::sleep_for(std::chrono::microseconds(200));
     }
   }

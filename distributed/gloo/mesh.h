@@ -62,13 +62,11 @@ class Mesh final : private LinkEvents {
   void expect_nothing_of(int job_rank);
 
  private:
-  struct Attempt;
   class Flusher;
 
   void join();
-  void connect(Rendezvous& rendezvous);
-  std::string try_connect(Rendezvous& rendezvous, int attempt);
-  void greet(Rendezvous& rendezvous);
+  void connect(Rendezvous& rendezvous, const std::string& token);
+  std::string start_links();
   void hold_a_chunk(size_t peer);
   /// Waits that long for peers to hear of it.
   void close(std::chrono::milliseconds patience);
@@ -85,7 +83,6 @@ class Mesh final : private LinkEvents {
   const size_t max_payload_;
   std::vector<std::string> hosts_;  // identities, by rank
   Interface interface_;
-  std::string token_;
 
   std::shared_ptr<::gloo::transport::Device> device_;
   std::shared_ptr<::gloo::transport::Context> context_;
@@ -93,7 +90,7 @@ class Mesh final : private LinkEvents {
   std::vector<SilenceWatch> watches_;    // of sockets_
   std::vector<std::atomic<bool>> gone_;  // by rank: nothing is expected of it
   std::vector<std::unique_ptr<Link>> links_;
-  std::unique_ptr<Flusher> flusher_;  // from greeting on
+  std::unique_ptr<Flusher> flusher_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
@@ -105,10 +102,7 @@ class Mesh final : private LinkEvents {
   std::atomic<bool> notifies_{false};  // also_wake_ is set and stays
   std::function<void()> also_wake_;
 
-  std::vector<uint8_t> greeted_;  // by rank
-  int num_greeted_ = 0;
-  bool said_hello_ = false;     // of the thread that makes and ends this
-  FileDescriptor all_greeted_;  // readable once all have greeted, or one cannot
+  bool has_started_ = false;  // of the thread that makes and ends this
 };
 
 }  // namespace tandem::inline v0::distributed::gloo

@@ -1,7 +1,5 @@
-// Ranks that disagree, throw or leave in the middle of each kind of collective over gloo; strangers at its ports.
-#include <fcntl.h>
+// Ranks that disagree, throw or leave in the middle of each kind of collective over gloo.
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -15,7 +13,6 @@
 #include <vector>
 
 #include <tandem/distributed/gloo/gloo_backend.h>
-#include <tandem/distributed/gloo/gloo_sockets.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/distributed/backend_ranks.h>
 #include <tandem/tests/distributed/thread_ranks.h>
@@ -258,56 +255,6 @@ TEST(GlooFailure, AConnectionThatIsClosedInOneDirectionEndsTheGroup) {
     });
     EXPECT_LT(took, kHeardWithin);
   }
-}
-
-/// A connection between two sockets of this process whose listener was shielded; what a stranger says is not heard.
-TEST(GlooSockets, AShieldedConnectionIsDeafUntilItIsLifted) {
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  const FileDescriptor listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  ASSERT_EQ(bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
-  ASSERT_EQ(listen(listener.get(), 1), 0);
-  socklen_t size = sizeof(address);
-  getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &size);
-  std::vector<char> bytes(sizeof(sockaddr_storage) + 8);
-  std::memcpy(bytes.data(), &address, sizeof(address));
-  gl::shield_listener(bytes);
-
-  const FileDescriptor client(socket(AF_INET, SOCK_STREAM, 0));  // as Gloo makes them
-  ASSERT_EQ(connect(client.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
-  const FileDescriptor server(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-  ASSERT_EQ(send(client.get(), "boo", 3, MSG_NOSIGNAL), 3);
-  char text[4] = {};
-  EXPECT_EQ(recv(server.get(), text, 3, MSG_DONTWAIT), -1);  // loopback delivers in send()
-  gl::lift_shield(server.get());
-  EXPECT_EQ(recv(server.get(), text, 3, MSG_WAITALL), 3);  // sent again
-  EXPECT_STREQ(text, "boo");
-
-  // Two connections with the same end here: what tells them apart is the other.
-  const FileDescriptor other(socket(AF_INET, SOCK_STREAM, 0));
-  ASSERT_EQ(connect(other.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
-  const FileDescriptor to_other(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-  const auto end_of = [](const FileDescriptor& socket) {
-    sockaddr_in end = {};
-    socklen_t end_size = sizeof(end);
-    getsockname(socket.get(), reinterpret_cast<sockaddr*>(&end), &end_size);
-    std::vector<char> result(sizeof(sockaddr_storage) + 8);
-    std::memcpy(result.data(), &end, sizeof(end));
-    return result;
-  };
-  for (const FileDescriptor* socket : {&client, &other}) {
-    const FileDescriptor end = gl::find_connection(bytes, end_of(*socket));
-    ASSERT_TRUE(end);
-    ASSERT_EQ(send(end.get(), "x", 1, MSG_NOSIGNAL), 1);
-    EXPECT_EQ(recv(socket->get(), text, 1, MSG_WAITALL), 1);
-  }
-  EXPECT_FALSE(gl::find_connection(bytes, bytes));
-  const FileDescriptor found = gl::find_connection(end_of(client), bytes);
-  EXPECT_TRUE(found);
-  // Programs that the rank starts would keep the connection alive when the rank is gone.
-  EXPECT_EQ(fcntl(client.get(), F_GETFD), FD_CLOEXEC);
-  EXPECT_EQ(fcntl(found.get(), F_GETFD), FD_CLOEXEC);
 }
 
 }  // namespace
