@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <netinet/in.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <future>
@@ -180,6 +183,39 @@ TEST_F(StoreServerTest, AFloodOfConnectionsKeepsNoRankOut) {
   stop = true;
   for (std::thread& thread : flood) thread.join();
   EXPECT_GT(visits, kTimes);
+}
+
+/// While it lives, this process can open no further descriptor.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    const FileDescriptor next(dup(0));
+    const rlimit limit = {static_cast<rlim_t>(next.get()), before_.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &limit);
+  }
+  ~NoDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_ = {};
+};
+
+TEST_F(StoreServerTest, WithoutDescriptorsRanksAreServedAndOthersWait) {
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(static_cast<uint16_t>(server_.port()));
+  const FileDescriptor waiting(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  std::string bytes = hello(token_);
+  {
+    const NoDescriptors none;
+    ASSERT_LT(dup(0), 0);
+    ASSERT_EQ(connect(waiting.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+    ASSERT_EQ(send(waiting.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+    for (int i = 0; i < 100; ++i) EXPECT_EQ(zero_->add("key", 1), i + 1);
+    EXPECT_EQ(recv(waiting.get(), bytes.data(), 1, MSG_DONTWAIT), -1);
+  }
+  EXPECT_EQ(recv(waiting.get(), bytes.data(), 1, 0), 1);  // the welcome
 }
 
 TEST_F(StoreServerTest, RandomBytesInAHelloDoNotDisturb) {
