@@ -1,5 +1,7 @@
 #include <tandem/ops/loss.h>
 
+#include <algorithm>
+
 #include <tandem/ops/cast.h>
 #include <tandem/ops/common.h>
 #include <tandem/ops/compare.h>
@@ -68,7 +70,7 @@ Tensor cross_entropy(const Tensor& logits_argument, const Tensor& labels_argumen
       const int64_t rows = x.shape()[0];
       if (context.create_graph()) {
         const Tensor difference = sub(softmax(x, 1), one_hot_like(x, targets));
-        return {mul(difference, div(grad, static_cast<double>(rows)))};
+        return {mul(difference, div(grad, static_cast<double>(std::max<int64_t>(1, rows))))};
       }
       const Tensor dense = row_major(x);
       const Tensor grad_logits = empty(x.shape(), x.options());
@@ -121,7 +123,8 @@ Tensor mse_loss(const Tensor& input_argument, const Tensor& target_argument) {
 
     TensorList backward(BackwardContext& context) override {
       const Tensor x = input.get(), y = target.get();
-      const Tensor slope = mul(sub(x, y), mul(context.grad(), 2 / static_cast<double>(x.num_elements())));
+      const double count = static_cast<double>(std::max<int64_t>(1, x.num_elements()));
+      const Tensor slope = mul(sub(x, y), mul(context.grad(), 2 / count));
       TensorList grads(2);
       if (context.needs(0)) grads[0] = slope;
       if (context.needs(1)) grads[1] = neg(slope);

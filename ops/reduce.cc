@@ -128,7 +128,8 @@ Tensor sum_or_mean(const char* op, const KernelContext& context, const Tensor& i
   if (auto* node = record<SumNode>(op, out, input)) {
     node->input_shape = input.shape();
     node->kept_shape = plan.kept_shape;
-    node->divisor = divisor;
+    // The gradient of an empty input has no elements to divide, and 0 / 0 would be the gradient's own gradient.
+    node->divisor = input.num_elements() == 0 ? 1 : divisor;
   }
   return out;
 }
@@ -176,7 +177,9 @@ struct VarNode : Node {
   double divisor = 1;
   TensorList backward(BackwardContext& context) override {
     const Tensor x = input.get();
-    const Tensor scale = reshape(mul(context.grad(), 2 / divisor), kept_shape);
+    // As of a mean: of an empty input there is nothing to scale.
+    const double factor = x.num_elements() == 0 ? 0 : 2 / divisor;
+    const Tensor scale = reshape(mul(context.grad(), factor), kept_shape);
     return {mul(sub(x, mean(x, dims, true)), scale)};
   }
 };

@@ -29,8 +29,8 @@ TANDEM_OP Tensor mean(Tensor input, const Shape& dims, bool keepdim = false);
 /// Under autocast half types are raised to float32.
 TANDEM_OP Tensor var(Tensor input, const Shape& dims = {}, int64_t correction = 1, bool keepdim = false);
 
-/// Largest element, 0-dim; NaN if there is one.  Any dtype.  Throws ShapeError for no elements.  Saves its input and
-/// its output; the gradient is shared evenly among equal largest elements.
+/// Largest element, 0-dim; NaN if there is one; of zeros of both signs the positive one, wherever it is.  Any dtype.  Throws
+/// ShapeError for no elements.  Saves its input and its output; the gradient is shared evenly among equal largest elements.
 TANDEM_OP Tensor max(const Tensor& input);
 
 /// Index of the first largest element (of the first NaN if there is one) along `dim`, which stays with size 1 if

@@ -5,6 +5,7 @@
 #include <tandem/ops/reduce_kernels.h>
 
 #include <algorithm>
+#include <cmath>
 #include <type_traits>
 
 #include <tandem/base/parallel_for.h>
@@ -214,7 +215,15 @@ void max(const KernelContext&, DType dtype, int64_t n, const void* in, void* out
   visit_dtype(dtype, [&]<class T>() {
     using C = Comparable<T>;
     const T* values = static_cast<const T*>(in);
-    *static_cast<T*>(out) = static_cast<T>(max_of<T, C>(values, n));
+    C largest = max_of<T, C>(values, n);
+    if constexpr (!std::is_integral_v<C>) {  // comparisons treat zeros of both signs as equal
+      const auto is_positive_zero = [](T value) {
+        const C x = static_cast<C>(value);
+        return x == C{0} && !std::signbit(x);
+      };
+      if (largest == C{0}) largest = std::any_of(values, values + n, is_positive_zero) ? C{0} : -C{0};
+    }
+    *static_cast<T*>(out) = static_cast<T>(largest);
   });
 }
 

@@ -181,6 +181,16 @@ __global__ void largest_kernel(int64_t num_rows, int64_t n, int64_t step, const 
       if (next.beats(best)) best = next;
     }
     best = best_of_block(best);
+    if constexpr (!std::is_integral_v<C>) {
+      if (out != nullptr && best.value == C{0}) {  // of both signs, perhaps: their sum is -0 if all are
+        C zeros = -C{0};
+        for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
+          const C x = static_cast<C>(from[i * step]);
+          zeros += x == C{0} ? x : -C{0};
+        }
+        best.value = block_reduce(zeros, -C{0}, Plus());
+      }
+    }
     if (threadIdx.x == 0) {
       if (out != nullptr) out[row] = static_cast<T>(best.value);
       if (out_index != nullptr) out_index[row] = best.index;

@@ -2,7 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <utility>
+#include <vector>
 
+#include <tandem/autograd/engine.h>
 #include <tandem/base/parallel_for.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/view.h>
@@ -241,6 +245,50 @@ TEST(Reduce, MaxSeesNaNAnywhere) {
     EXPECT_EQ(argmax(x, 0).item<int64_t>(), position);
     EXPECT_EQ(argmax(x.view({70, 1}).expand({70, 3}).contiguous(), 0).to_vector<int64_t>(),
               (std::vector<int64_t>{position, position, position}));
+  }
+}
+
+TEST(Reduce, MaxOfZerosOfBothSignsIsPositive) {
+  for (const DType dtype : floating_dtypes()) {
+    for (const int64_t n : {2, 31, 32, 33, 70, 1100}) {
+      for (const int64_t position : {int64_t{0}, n / 2, n - 1}) {
+        const Tensor x = full({n}, -0.0, {dtype, test_device()});
+        x.select(0, n - 1 - position).fill_(-1.0);
+        EXPECT_TRUE(std::signbit(max(x).item())) << dtype << " " << n;
+        x.select(0, position).fill_(0.0);
+        EXPECT_FALSE(std::signbit(max(x).item())) << dtype << " " << n << " " << position;
+      }
+    }
+  }
+}
+
+TEST(Reduce, MeanAndVarOfNothingHaveSecondGradients) {
+  for (const auto& [f, shape] : std::vector<std::pair<std::function<Tensor(const Tensor&)>, Shape>>{
+           {[](const Tensor& x) { return mean(x); }, {0}},
+           {[](const Tensor& x) { return mean(x, {0}); }, {0, 3}},
+           {[](const Tensor& x) { return var(x); }, {0}},
+           {[](const Tensor& x) { return var(x, {0}, 0); }, {0, 3}}}) {
+    const Tensor x = zeros(shape, {kFloat64, test_device()}).set_requires_grad();
+    const Tensor y[] = {f(x)}, inputs[] = {x};
+    const Tensor cotangents[] = {ones_like(y[0]).set_requires_grad()};
+    const std::vector<Tensor> first = grad(y, inputs, cotangents, {.create_graph = true});
+    const Tensor ones[] = {ones_like(first[0])};
+    const Tensor second = grad(first, cotangents, ones)[0];
+    EXPECT_EQ(second.to_vector<double>(), dense_zeros(y[0].shape()).values);
+    EXPECT_TRUE(std::isnan(y[0].to_vector<double>()[0]));
+  }
+}
+
+// As PyTorch's: NaN where the divisor is 0, 0 where it is 1.
+TEST(Reduce, VarOfOneNumberHasGradients) {
+  for (const int64_t correction : {0, 1}) {
+    const Tensor x = full({1}, 3.0, {kFloat64, test_device()}).set_requires_grad();
+    const Tensor y[] = {var(x, {}, correction)}, inputs[] = {x};
+    const std::vector<Tensor> first = grad(y, inputs, {}, {.create_graph = true});
+    const std::vector<Tensor> second = grad(first, inputs);
+    for (const double value : {y[0].item(), first[0].item(), second[0].item()}) {
+      EXPECT_TRUE(correction == 0 ? value == 0 : std::isnan(value)) << correction << " " << value;
+    }
   }
 }
 
