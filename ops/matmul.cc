@@ -40,13 +40,23 @@ Tensor row_major_copy(const Tensor& tensor, DType dtype) {
   return copy;
 }
 
+/// The product of all sizes but the last.  Not a quotient by the last one, which may be 0.
+int64_t num_rows(const Tensor& tensor) {
+  int64_t rows = 1;
+  for (size_t d = 0; d + 1 < tensor.shape().size(); ++d) rows *= tensor.shape()[d];
+  return rows;
+}
+
 /// All dimensions but the last as rows; copies where the strides do not allow it.
 Matrix rows_of(const Tensor& tensor) {
   if (tensor.dim() == 2) return matrix(tensor);
   const int64_t cols = tensor.shape().back();
-  int64_t rows = 1;
-  for (size_t d = 0; d + 1 < tensor.shape().size(); ++d) rows *= tensor.shape()[d];
-  return {row_major(tensor), rows, cols, cols, 1};
+  return {row_major(tensor), num_rows(tensor), cols, cols, 1};
+}
+
+/// The same as a recorded 2-d tensor.
+Tensor flat_rows(const Tensor& tensor) {
+  return tensor.dim() == 2 ? tensor : tensor.reshape({num_rows(tensor), tensor.shape().back()});
 }
 
 bool is_half(DType dtype) { return dtype == kFloat16 || dtype == kBFloat16; }
@@ -199,12 +209,6 @@ Shape batch_shape(const Tensor& a, const Tensor& b) {
     batch.push_back(in_a == 1 ? in_b : in_a);
   }
   return batch;
-}
-
-Tensor flat_rows(const Tensor& tensor) {
-  return tensor.dim() == 2
-             ? tensor
-             : tensor.reshape({tensor.num_elements() / std::max<int64_t>(1, tensor.size(-1)), tensor.size(-1)});
 }
 
 }  // namespace
@@ -411,7 +415,7 @@ struct LinearNodeBase : Node {
   void product_gradients(BackwardContext& context, const Tensor& grad, TensorList& grads) {
     if (context.create_graph()) {
       if (context.needs(0)) grads[0] = matmul(grad, weight.get()).reshape(x_shape);
-      if (context.needs(1)) grads[1] = matmul(flat_rows_of(grad).t(), flat_rows_of(x.get()));
+      if (context.needs(1)) grads[1] = matmul(flat_rows(grad).t(), flat_rows(x.get()));
       return;
     }
     const KernelContext kernels = kernel_context(grad.device());
@@ -422,14 +426,6 @@ struct LinearNodeBase : Node {
     if (context.needs(0)) {
       grads[0] = gradient_product(kernels, context, 0, x_shape, rows_of(grad), matrix(weight.get()));
     }
-  }
-
-  /// The rows of an n-d tensor as a recorded 2-d one.
-  static Tensor flat_rows_of(const Tensor& tensor) {
-    if (tensor.dim() == 2) return tensor;
-    int64_t rows = 1;
-    for (size_t d = 0; d + 1 < tensor.shape().size(); ++d) rows *= tensor.shape()[d];
-    return tensor.reshape({rows, tensor.shape().back()});
   }
 };
 

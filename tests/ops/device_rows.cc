@@ -229,6 +229,8 @@ Rows product_rows() {
       {"matmul(Tensor, Tensor)", {{"input", {31, 40}}, {"other", {40, 33}}}, product},
       {"matmul(Tensor, Tensor)", {{"input", {5}}, {"other", {5}}}, product},
       {"matmul(Tensor, Tensor)", {{"input", {2, 1, 3, 5}}, {"other", {4, 5, 2}}}, product},
+      {"matmul(Tensor, Tensor)", {{"input", {4, 3, 5}}, {"other", {5, 2}}}, product},
+      {"matmul(Tensor, Tensor)", {{"input", {5}}, {"other", {4, 5, 2}}}, product},
       {"bmm(Tensor, Tensor)", {{"input", {2, 3, 5}}, {"mat2", {2, 5, 4}}}, [](const In& x) { return bmm(x[0], x[1]); }},
       {"addmm(Tensor, Tensor, Tensor, Scalar, Scalar)",
        {{"input", {4}}, {"mat1", {3, 5}}, {"mat2", {5, 4}}},
