@@ -403,12 +403,12 @@ void batch_norm_backward(const KernelContext&, DType dtype, const BatchNormShape
         });
         return;
       }
-      const Affine<C> rest = make_affine<C>(n, memory + 4 * n, [&](int64_t c) {
-        return functions::channel_of<T>(channels, c).template rest_of_gradient<C>(sums[c], sums[n + c], count);
+      const Affine<C> subtracted = make_affine<C>(n, memory + 4 * n, [&](int64_t c) {
+        return functions::channel_of<T>(channels, c).template subtracted_from_gradient<C>(sums[c], sums[n + c], count);
       });
       map_channels(shape, [=](int64_t c, int64_t at) {
-        const C along = rest.template at<false>(c, static_cast<C>(x[at]));
-        dx[at] = static_cast<T>(fma_of(counts.template at<false, C>(c, at), factors[c], along));
+        const C rest = counts.template at<false, C>(c, at) - subtracted.template at<false>(c, static_cast<C>(x[at]));
+        dx[at] = static_cast<T>(rest * factors[c]);
       });
     });
   });

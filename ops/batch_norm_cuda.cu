@@ -20,7 +20,6 @@ namespace {
 using functions::BatchNormChannel;
 using functions::channel_of;
 using functions::ChannelMap;
-using functions::fused;
 
 /// Two sums that are formed together.
 struct Sums {
@@ -271,19 +270,18 @@ struct InputGradient {
 
   struct Numbers {
     ChannelMap<C> result;
-    ChannelMap<C> rest;
+    ChannelMap<C> subtracted;
     C factor;
   };
   __device__ Numbers numbers(int64_t c) const {
     const BatchNormChannel channel = channel_of<T>(channels, c);
     Numbers of = {channel.normalising<C>(), {}, static_cast<C>(channel.factor())};
-    if (count != 0) of.rest = channel.rest_of_gradient<C>(sums[c], sums[num_channels + c], count);
+    if (count != 0) of.subtracted = channel.subtracted_from_gradient<C>(sums[c], sums[num_channels + c], count);
     return of;
   }
   __device__ void operator()(const Numbers& of, int64_t at) const {
     const C g = gradients.at(of.result, at);
-    grad_in[at] =
-        static_cast<T>(count == 0 ? g * of.factor : fused(g, of.factor, of.rest(static_cast<C>(gradients.in[at]))));
+    grad_in[at] = static_cast<T>((count == 0 ? g : g - of.subtracted(static_cast<C>(gradients.in[at]))) * of.factor);
   }
 };
 

@@ -122,10 +122,13 @@ void backward_row(int64_t n, const T* x, const T* weight, const Accumulator<T>* 
     sum.b = fma_of(part, value, sum.b);
   });
   if (out == nullptr) return;
-  const C offset = -row.rstd * (sums.a / static_cast<C>(n)), slope = -row.rstd * (sums.b / static_cast<C>(n));
+  // The subtraction of the mean precedes the factor rstd, which is large where the row is nearly constant, so that the result of
+  // equal gradients is exactly 0.
+  const C mean = sums.a / static_cast<C>(n), slope = -row.rstd * row.rstd / static_cast<C>(n) * sums.b;
   for_lanes<C>(n, [&]<class V>(int64_t i) {
-    const V rest = fma_of(row.template normal<V>(x + i), spread<V>(slope), spread<V>(offset));
-    store_as(out + i, fma_of(weighted.template operator()<V>(i), spread<V>(row.rstd), rest));
+    const V rest =
+        fma_of(load_as<V>(x + i) - spread<V>(row.mean), spread<V>(slope), spread<V>(-row.correction * slope));
+    store_as(out + i, fma_of(weighted.template operator()<V>(i) - spread<V>(mean), spread<V>(row.rstd), rest));
   });
 }
 

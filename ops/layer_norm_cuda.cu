@@ -83,11 +83,12 @@ __global__ void input_gradient_kernel(int64_t rows, int64_t n, const T* in, cons
       sum += part;
       along = fused(part, of_row.normal(static_cast<C>(x[i])), along);
     }
-    const C offset = -of_row.rstd * (block_reduce(sum, C{0}, Plus()) / count);
-    const C slope = -of_row.rstd * (block_reduce(along, C{0}, Plus()) / count);
+    // As on the CPU, the subtraction of the mean precedes the factor rstd.
+    const C mean = block_reduce(sum, C{0}, Plus()) / count;
+    const C slope = -of_row.rstd * of_row.rstd / count * block_reduce(along, C{0}, Plus());
     for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
-      const C rest = fused(of_row.normal(static_cast<C>(x[i])), slope, offset);
-      grad_in[row * n + i] = static_cast<T>(fused(weighted(i), of_row.rstd, rest));
+      const C rest = fused(static_cast<C>(x[i]) - of_row.mean, slope, -of_row.correction * slope);
+      grad_in[row * n + i] = static_cast<T>(fused(weighted(i) - mean, of_row.rstd, rest));
     }
   }
 }

@@ -43,10 +43,11 @@ struct BatchNormChannel {
   }
   /// d x = factor (g - mean of g - (x - mean) rstd^2 * mean of g (x - mean)) for the gradient g of a result.
   TANDEM_HOST_DEVICE double factor() const { return rstd * weight; }
-  /// What of d x depends on x, where the sums of g and of g (x - mean) run over `count` numbers.
+  /// The map of x that d x subtracts from g, where the sums of g and of g (x - mean) run over `count` numbers.  The subtraction
+  /// precedes the factor, which is large where a channel is nearly constant, so that d x of equal g is exactly 0.
   template <class C>
-  TANDEM_HOST_DEVICE ChannelMap<C> rest_of_gradient(double sum, double sum_along, double count) const {
-    return map_around<C>(mean, -factor() * rstd * rstd * sum_along / count, -factor() * sum / count);
+  TANDEM_HOST_DEVICE ChannelMap<C> subtracted_from_gradient(double sum, double sum_along, double count) const {
+    return map_around<C>(mean, rstd * rstd * sum_along / count, sum / count);
   }
 };
 

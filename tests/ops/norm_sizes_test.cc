@@ -1,11 +1,13 @@
 // Batch norms and layer_norm of sizes around those at which work is split, on the device under test, against float64 on the CPU.
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include <tandem/autograd/engine.h>
 #include <tandem/ops/common.h>
 #include <tandem/ops/norm.h>
 #include <tandem/tests/support/op_case.h>
@@ -79,6 +81,92 @@ TEST(LayerNormSizes, AroundThoseOfBlocksAndPieces) {
       for (size_t i = 0; i < actual.size(); ++i) {
         const double terms = i < 2 ? 256 : static_cast<double>(std::max<int64_t>(256, shape[0]));
         EXPECT_TRUE(close(actual[i], dense(exact[i]), 2 * std::sqrt(terms) * epsilon(dtype))) << i << " " << dtype;
+      }
+    }
+  }
+}
+
+// --- cancellation --------------------------------------------------------------------------------------------------------------
+//
+// Where rows or channels are nearly constant, 1 / sqrt(var + eps) is large and multiplies what is left of g - mean(g).
+
+/// d x for the cotangent `grad`, by kernels or by recorded operations.
+Tensor input_gradient(const std::function<Tensor(const Tensor&)>& norm, const Dense& values, const Dense& grad_values,
+                      DType dtype, bool recorded) {
+  const auto make = [&](const Dense& of) { return make_tensor(of, dtype, Layout::kContiguous, test_device()); };
+  const Tensor x = make(values).set_requires_grad();
+  const Tensor y[] = {norm(x)}, inputs[] = {x}, cotangents[] = {make(grad_values)};
+  return grad(y, inputs, cotangents, {.create_graph = recorded})[0].detach();
+}
+
+TEST(LayerNormSizes, OneElementHasNoGradient) {
+  for (const DType dtype : floating_dtypes()) {
+    for (const bool recorded : {false, true}) {
+      const Tensor weight = full({1}, 2.7, {dtype, test_device()});
+      const auto norm = [&](const Tensor& x) { return layer_norm(x, {1}, weight, {}); };
+      const Dense x = random_dense({37, 1}, 1, -1000, 1000), g = random_dense({37, 1}, 2, -3, 3);
+      EXPECT_EQ(input_gradient(norm, x, g, dtype, recorded).to_vector<double>(), dense_zeros({37, 1}).values)
+          << dtype << (recorded ? " recorded" : "");
+    }
+  }
+}
+
+TEST(LayerNormSizes, EqualElementsHaveNoGradientWhereCotangentsAreEqual) {
+  for (const DType dtype : {kFloat64, kFloat32}) {
+    for (const int64_t n : {2, 3, 7, 31, 33, 500}) {
+      for (const double value : {0.0, 3.0, 1e4}) {
+        const auto norm = [n](const Tensor& x) { return layer_norm(x, {n}, {}, {}); };
+        const Dense x{{3, n}, std::vector<double>(static_cast<size_t>(3 * n), value)};
+        const Dense g{{3, n}, std::vector<double>(static_cast<size_t>(3 * n), 1.25)};  // whose sums are exact
+        EXPECT_EQ(input_gradient(norm, x, g, dtype, false).to_vector<double>(), dense_zeros({3, n}).values)
+            << n << " " << value;
+      }
+    }
+  }
+}
+
+TEST(BatchNormSizes, EqualCotangentsHaveNoGradient) {
+  for (const DType dtype : {kFloat64, kFloat32}) {
+    for (const Shape& shape : {Shape{2, 3}, Shape{5, 3, 7, 3}, Shape{1, 2, 33}}) {
+      const Tensor weight = full({shape[1]}, 2.7, {dtype, test_device()});
+      const auto norm = [&](const Tensor& x) { return batch_norm(x, {}, {}, weight, {}, true); };
+      const auto all = [&](double value) {
+        return Dense{shape, std::vector<double>(static_cast<size_t>(num_elements(shape)), value)};
+      };
+      for (const double value : {0.0, 3.0, 1e4}) {
+        EXPECT_EQ(input_gradient(norm, all(value), all(1.25), dtype, false).to_vector<double>(), all(0).values)
+            << shape << " " << value;
+      }
+    }
+  }
+}
+
+/// Fails unless the kernels' gradient is about as close to the exact one as that of recorded operations.
+void expect_as_exact_as_recorded(const std::function<Tensor(const Tensor&)>& norm, const Shape& shape, double offset,
+                                 double spread) {
+  Dense x = random_dense(shape, 1, -spread, spread), g = random_dense(shape, 2, 1, 1.001);
+  for (double& value : x.values) value = static_cast<float>(value + offset);
+  for (double& value : g.values) value = static_cast<float>(value);
+  const std::vector<double> exact = input_gradient(norm, x, g, kFloat64, true).to_vector<double>();
+  double errors[2] = {};
+  for (const bool recorded : {false, true}) {
+    const std::vector<double> actual = input_gradient(norm, x, g, kFloat32, recorded).to_vector<double>();
+    for (size_t i = 0; i < exact.size(); ++i)
+      errors[recorded] = std::max(errors[recorded], std::abs(actual[i] - exact[i]));
+  }
+  const double rstd = 1 / std::sqrt(spread * spread / 3 + 1e-5);
+  EXPECT_LE(errors[false], 2 * errors[true] + 4 * epsilon(kFloat32) * rstd) << shape << " " << offset << " " << spread;
+}
+
+TEST(NormSizes, KernelsAreAsExactAsRecordedOperations) {
+  for (const double offset : {0.0, 3.0, 1000.0}) {
+    for (const double spread : {0.0, 1e-3, 1.0}) {
+      for (const int64_t n : {2, 3, 7, 31, 33, 500}) {
+        const auto layer = [n](const Tensor& x) { return layer_norm(x, {n}, {}, {}); };
+        expect_as_exact_as_recorded(layer, {3, n}, offset, spread);
+        const auto batch = [](const Tensor& x) { return batch_norm(x, {}, {}, {}, {}, true); };
+        expect_as_exact_as_recorded(batch, {n, 3}, offset, spread);
+        expect_as_exact_as_recorded(batch, {n, 3, 2, 2}, offset, spread);
       }
     }
   }
