@@ -273,6 +273,20 @@ struct ScaleNode : Node {
   }
 };
 
+/// The gradient of a / b by b, of grad's shape, rounded once.
+Tensor div_backward(const Tensor& grad, const Tensor& a, const Tensor& b, bool recorded) {
+  if (recorded) {
+    const DType compute = promote(grad.dtype(), kFloat32);
+    const Tensor wide_b = to(b, compute);
+    return to(neg(mul(to(grad, compute), div(div(to(a, compute), wide_b), wide_b))), grad.dtype());
+  }
+  Tensor out = empty_in_order_of(grad, grad.dtype());
+  const auto loop = make_loop<4>(out.shape(), out.num_elements(), {&out, &grad, &a, &b});
+  TANDEM_KERNEL(kernel_context(out.device()), div_backward, out.dtype(), loop, grad.data_ptr(), a.data_ptr(),
+                b.data_ptr(), out.data_ptr());
+  return out;
+}
+
 /// a / b.
 struct DivNode : Node {
   Saved a{*this, "a"};
@@ -280,10 +294,12 @@ struct DivNode : Node {
   Shape a_shape, b_shape;
   TensorList backward(BackwardContext& context) override {
     TensorList grads(2);
+    const Tensor& grad = context.grad();
     const Tensor divisor = b.get();
-    const Tensor quotient = div(context.grad(), divisor);
-    if (context.needs(0)) grads[0] = ops::sum_to_shape(quotient, a_shape);
-    if (context.needs(1)) grads[1] = ops::sum_to_shape(neg(div(mul(quotient, a.get()), divisor)), b_shape);
+    if (context.needs(0)) grads[0] = ops::sum_to_shape(div(grad, divisor), a_shape);
+    if (context.needs(1)) {
+      grads[1] = ops::sum_to_shape(div_backward(grad, a.get(), divisor, context.create_graph()), b_shape);
+    }
     return grads;
   }
 };

@@ -10,6 +10,12 @@ void binary(const KernelContext&, BinaryOp op, DType dtype, const Loop<3>& loop,
   });
 }
 
+void div_backward(const KernelContext&, DType dtype, const Loop<4>& loop, const void* grad, const void* a,
+                  const void* b, void* out) {
+  visit_floating_dtype(dtype,
+                       [&]<class T>() { map_ternary<T>(loop, grad, a, b, out, functions::DivBackward<Compute<T>>{}); });
+}
+
 void compare(const KernelContext&, CompareOp op, DType dtype, const Loop<3>& loop, Source a, Source b, void* out) {
   visit_dtype(dtype, [&]<class T>() {
     functions::visit<T>(op, [&](auto f) { map_binary<T, bool>(loop, a, b, out, f); });

@@ -36,6 +36,12 @@ struct ReluBackward {
   TANDEM_HOST_DEVICE C operator()(C grad, C output) const { return output <= C{0} ? C{0} : grad; }
 };
 
+/// -grad a / b^2, in the order in which b^2 does not overflow.
+template <class C>
+struct DivBackward {
+  TANDEM_HOST_DEVICE C operator()(C grad, C a, C b) const { return -grad * ((a / b) / b); }
+};
+
 /// Calls run(f) with what `op` computes of elements of type T.
 template <class T, class Run>
 void visit(BinaryOp op, Scalar alpha, const Run& run) {

@@ -121,6 +121,9 @@ TANDEM_KERNELS(
 /// kReluBackward: 0 where b <= 0, else a.  a or b may be exactly out.
 void binary(const KernelContext& context, BinaryOp op, DType dtype, const Loop<3>& loop, Scalar alpha, Source a,
             Source b, void* out);
+/// out = -grad ((a / b) / b), the divisor's gradient in a / b.  Floating dtypes.
+void div_backward(const KernelContext& context, DType dtype, const Loop<4>& loop, const void* grad, const void* a,
+                  const void* b, void* out);
 /// out (bool) = a op b; a and b have `dtype`.
 void compare(const KernelContext& context, CompareOp op, DType dtype, const Loop<3>& loop, Source a, Source b,
              void* out);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include <tandem/base/parallel_for.h>
 #include <tandem/ops/elementwise_kernels.h>
@@ -85,6 +86,41 @@ void map_binary(const Loop<3>& loop, Source a_data, Source b_data, void* out_dat
       for (int64_t i = 0; i < n; ++i) {
         out[i * out_step] = store<Out>(f(static_cast<C>(a[i * a_step]), static_cast<C>(b[i * b_step])));
       }
+    }
+  });
+}
+
+/// Calls f with the step as a constant where it is 0 or 1.
+template <class F>
+void visit_step(int64_t step, F f) {
+  step == 0 ? f(std::integral_constant<int64_t, 0>()) : f(std::integral_constant<int64_t, 1>());
+}
+
+/// out[i] = f(a[i], b[i], c[i]).  out overlaps no operand.
+template <class T, class F>
+void map_ternary(const Loop<4>& loop, const void* a_data, const void* b_data, const void* c_data, void* out_data, F f) {
+  using C = Compute<T>;
+  const auto step = [&](size_t operand) { return loop.strides[operand].back(); };
+  for_each_row<4>(loop, [&](const int64_t* offsets, int64_t n) {
+    T* out = static_cast<T*>(out_data) + offsets[0];
+    const T* a = static_cast<const T*>(a_data) + offsets[1];
+    const T* b = static_cast<const T*>(b_data) + offsets[2];
+    const T* c = static_cast<const T*>(c_data) + offsets[3];
+    const auto run = [&](auto out_step, auto a_step, auto b_step, auto c_step) {
+#pragma GCC ivdep
+      for (int64_t i = 0; i < n; ++i) {
+        const C x = static_cast<C>(a[i * a_step]), y = static_cast<C>(b[i * b_step]), z = static_cast<C>(c[i * c_step]);
+        out[i * out_step] = store<T>(f(x, y, z));
+      }
+    };
+    if (step(0) == 1 && step(1) <= 1 && step(2) <= 1 && step(3) <= 1) {
+      visit_step(step(1), [&](auto a_step) {
+        visit_step(step(2), [&](auto b_step) {
+          visit_step(step(3), [&](auto c_step) { run(std::integral_constant<int64_t, 1>(), a_step, b_step, c_step); });
+        });
+      });
+    } else {
+      run(step(0), step(1), step(2), step(3));
     }
   });
 }

@@ -1,7 +1,9 @@
 #include <tandem/ops/elementwise.h>
 
 #include <cmath>
+#include <vector>
 
+#include <tandem/autograd/engine.h>
 #include <tandem/ops/elementwise_kernels.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/support/op_case.h>
@@ -337,6 +339,49 @@ TEST(Elementwise, ErrorTexts) {
             "add: b is undefined\n"
             "  a  cpu        float32 [2, 3]\n"
             "  b  undefined");
+}
+
+// A gradient that is rounded once is off by a quarter of a unit in the last place on average, which is from 1 / 8 to 1 / 4 of the
+// dtype's epsilon by the size of the result.
+TEST(Elementwise, GradientOfHalfDivisorIsRoundedOnce) {
+  for (const DType dtype : {kFloat16, kBFloat16}) {
+    for (const bool create_graph : {false, true}) {
+      const auto make = [&](uint64_t seed, double low) {
+        return random_tensor({4000}, seed, dtype, low, 2).to(test_device());
+      };
+      const Tensor a = make(1, 0.5), b = make(2, 0.5).set_requires_grad(), cotangent = make(3, 0.5);
+      const Tensor y[] = {div(a, b)}, inputs[] = {b}, cotangents[] = {cotangent};
+      const Values actual = grad(y, inputs, cotangents, {.create_graph = create_graph})[0].to_vector<double>();
+      const Values as = a.to_vector<double>(), bs = b.detach().to_vector<double>(), gs = cotangent.to_vector<double>();
+      double error = 0, rounding = 0;
+      for (size_t i = 0; i < actual.size(); ++i) {
+        const double exact = -gs[i] * as[i] / (bs[i] * bs[i]);
+        error += std::abs(actual[i] / exact - 1);
+        rounding += std::abs(full({}, exact, {dtype}).item() / exact - 1);
+      }
+      EXPECT_LE(error, 1.001 * rounding) << dtype << (create_graph ? " recorded" : "");
+    }
+  }
+}
+
+TEST(Elementwise, GradientOfDivisorReadsAnyLayout) {
+  const Shape shape = {5, 33};
+  for (const Layout of_a : kLayouts) {
+    for (const Layout of_b : kLayouts) {
+      for (const bool broadcast_a : {false, true}) {
+        for (const Layout of_grad : kLayouts) {
+          const auto make = [&](const Shape& of, uint64_t seed, Layout layout) {
+            return make_tensor(random_dense(of, seed, 0.5, 2), kFloat64, layout, test_device());
+          };
+          const Tensor a = make(broadcast_a ? Shape{} : shape, 1, of_a), b = make(shape, 2, of_b).set_requires_grad();
+          const Tensor y[] = {div(a, b)}, inputs[] = {b}, cotangents[] = {make(shape, 3, of_grad)};
+          const Dense expected = dense_map(shape, {dense(cotangents[0]), dense(a), dense(b.detach())},
+                                           [](const Values& v) { return -v[0] * v[1] / (v[2] * v[2]); });
+          EXPECT_TRUE(close(grad(y, inputs, cotangents)[0], expected, 8 * epsilon(kFloat64)));
+        }
+      }
+    }
+  }
 }
 
 }  // namespace
