@@ -7,6 +7,7 @@
 #include <tandem/ops/common.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/elementwise_loop.h>
+#include <tandem/ops/math.h>
 
 namespace tandem::inline v0 {
 
@@ -38,24 +39,28 @@ const char* backward_name(ActivationOp kind) {
   return "sigmoid_backward";
 }
 
-/// The derivative, by what activation_backward saves, of what it multiplies grad with.
+/// The derivative, by what activation_backward saves, of what it multiplies grad with.  Beyond the bounds of the clamps it is 0.
 Tensor second_factor(ActivationOp kind, const Tensor& saved) {
-  const Tensor& x = saved;
   switch (kind) {
     case ActivationOp::kGeluErf: {  // (Phi + x phi)' = phi (2 - x^2)
+      const Tensor x = clamp(saved, -kGeluEndDouble, kGeluEndDouble);
       const Tensor square = x * x;
       return exp(square * -0.5) * (2 - square) * (std::numbers::inv_sqrtpi / std::numbers::sqrt2);
     }
-    case ActivationOp::kGeluTanh: {  // with s = sigmoid(v): s' = s (1 - s) v'
+    case ActivationOp::
+        kGeluTanh: {  // with s = sigmoid(v): s' = s (1 - s) v', where 1 - s = sigmoid(-v) keeps its digits
+      const Tensor x = clamp(saved, -kGeluEndDouble, kGeluEndDouble);
       const Tensor square = x * x;
-      const Tensor s = sigmoid(kGeluSlope * x * (1 + kGeluCubic * square));
+      const Tensor v = kGeluSlope * x * (1 + kGeluCubic * square);
+      const Tensor s = sigmoid(v), rest = sigmoid(-v);
       const Tensor v1 = kGeluSlope * (1 + 3 * kGeluCubic * square);
       const Tensor v2 = 6 * kGeluCubic * kGeluSlope * x;
-      return s * (1 - s) * (2 * v1 + x * (v2 + v1 * v1 * (1 - 2 * s)));
+      return s * rest * (2 * v1 + x * (v2 + v1 * v1 * (rest - s)));
     }
     case ActivationOp::kSilu: {
-      const Tensor s = sigmoid(x);
-      return s * (1 - s) * (2 + x * (1 - 2 * s));
+      const Tensor x = clamp(saved, -kSigmoidEndDouble, kSigmoidEndDouble);
+      const Tensor s = sigmoid(x), rest = sigmoid(-x);
+      return s * rest * (2 + x * (rest - s));
     }
     case ActivationOp::kTanh: return -2 * saved;
     case ActivationOp::kSigmoid: break;
@@ -72,7 +77,11 @@ struct ActivationBackwardNode : Node {
   TensorList backward(BackwardContext& context) override {
     TensorList grads(2);
     if (context.needs(0)) grads[0] = activation_backward(kind, context.grad(), saved.get());
-    if (context.needs(1)) grads[1] = context.grad() * grad.get() * second_factor(kind, saved.get());
+    if (context.needs(1)) {  // half types in float32, rounded once
+      const DType dtype = context.grad().dtype(), compute = promote(dtype, kFloat32);
+      const Tensor product = to(context.grad(), compute) * to(grad.get(), compute);
+      grads[1] = to(product * second_factor(kind, to(saved.get(), compute)), dtype);
+    }
     return grads;
   }
 };

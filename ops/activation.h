@@ -2,7 +2,8 @@
 //
 // Common to all: any shape and strides; the result has the shape and dtype of the input, and the memory order of a dense
 // one.  Half types are computed in float32 and rounded once.  Undefined inputs throw StateError.  Every gradient is one
-// pass over memory, and can be differentiated again.
+// pass over memory, and can be differentiated again.  At infinities and the largest numbers, values and all gradients are the
+// limits, in every dtype; PyTorch's gelu and silu are NaN at some of them, because they multiply infinity by 0.
 #pragma once
 
 #include <cstdint>

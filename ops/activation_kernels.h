@@ -191,9 +191,12 @@ TANDEM_HOST_DEVICE inline double sigmoid_element(double x) {
   return (x < 0 ? e : 1) / (1 + e);
 }
 TANDEM_HOST_DEVICE inline double tanh_element(double x) { return std::tanh(x); }
-TANDEM_HOST_DEVICE inline double silu_element(double x) { return x < -1024 ? -0.0 : x * sigmoid_element(x); }
+inline constexpr double kSigmoidEndDouble = 1024;  // as kSigmoidEnd
+TANDEM_HOST_DEVICE inline double silu_element(double x) {
+  return x < -kSigmoidEndDouble ? -0.0 : x * sigmoid_element(x);
+}
 TANDEM_HOST_DEVICE inline double silu_derivative(double x) {
-  if (std::fabs(x) > 1024) return x < 0 ? 0 : 1;
+  if (std::fabs(x) > kSigmoidEndDouble) return x < 0 ? 0 : 1;
   const double s = sigmoid_element(x);
   return s + x * s * sigmoid_element(-x);
 }

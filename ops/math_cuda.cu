@@ -29,7 +29,7 @@ void clamp(const KernelContext& context, DType dtype, const Loop<2>& loop, std::
 void clamp_backward(const KernelContext& context, DType dtype, const Loop<3>& loop, std::optional<Scalar> low,
                     std::optional<Scalar> high, const void* grad, const void* a, void* out) {
   visit_floating_dtype(dtype, [&]<class T>() {
-    map_binary<T, T>(context, loop, grad, a, out, functions::ClampBackward<T>(functions::Bounds<T>(low, high)));
+    functions::visit_clamp_backward<T>(low, high, [&](auto f) { map_binary<T, T>(context, loop, grad, a, out, f); });
   });
 }
 

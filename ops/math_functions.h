@@ -63,6 +63,21 @@ template <class C>
 struct Inverse {
   TANDEM_HOST_DEVICE C operator()(C x) const { return C{1} / x; }
 };
+/// x^0.5, which unlike the square root is 0 at -0 and infinite at -infinity.
+template <class C>
+struct HalfPower {
+  TANDEM_HOST_DEVICE C operator()(C x) const {
+    constexpr C kInfinity = std::numeric_limits<C>::infinity();
+    return x == -kInfinity ? kInfinity : std::sqrt(x + C{0});
+  }
+};
+/// x^-0.5, which unlike rsqrt is infinite at -0 and 0 at -infinity.
+template <class C>
+struct MinusHalfPower {
+  TANDEM_HOST_DEVICE C operator()(C x) const {
+    return x == -std::numeric_limits<C>::infinity() ? C{0} : C{1} / std::sqrt(x + C{0});
+  }
+};
 template <class C>
 struct PowerOf {
   C exponent;
@@ -81,8 +96,8 @@ void visit_power(Scalar exponent, const Run& run) {
     if (e == C{2}) return run(Square<C>{});
     if (e == C{3}) return run(Cube<C>{});
     if (e == C{-1}) return run(Inverse<C>{});
-    if (e == C{0.5}) return run(SquareRoot<C>{});
-    if (e == C{-0.5}) return run(InverseSquareRoot<C>{});
+    if (e == C{0.5}) return run(HalfPower<C>{});
+    if (e == C{-0.5}) return run(MinusHalfPower<C>{});
     return run(PowerOf<C>{e});
   }
 }
@@ -140,14 +155,26 @@ struct Clamp {
   }
 };
 
-/// g where low <= x <= high, else 0.
-template <class T>
-struct ClampBackward {
-  using C = Compute<T>;
+/// g where low < x < high, else 0.  A low bound that is missing is NaN here: infinite x passes it.
+template <class C>
+struct GradientBelow {
   C low, high;
-
-  explicit ClampBackward(Bounds<T> bounds) : low(static_cast<C>(bounds.low)), high(static_cast<C>(bounds.high)) {}
-  TANDEM_HOST_DEVICE C operator()(C g, C x) const { return (x >= low) & (x <= high) ? g : C{0}; }
+  TANDEM_HOST_DEVICE C operator()(C g, C x) const { return !(x <= low) & (x < high) ? g : C{0}; }
 };
+/// g where low < x, else 0.
+template <class C>
+struct GradientAbove {
+  C low;
+  TANDEM_HOST_DEVICE C operator()(C g, C x) const { return x > low ? g : C{0}; }
+};
+
+/// Calls run(f) with the gradient of clamp, of elements of type T; at least one bound is there.
+template <class T, class Run>
+void visit_clamp_backward(std::optional<Scalar> low, std::optional<Scalar> high, const Run& run) {
+  using C = Compute<T>;
+  const C least = low ? static_cast<C>(low->to<T>()) : std::numeric_limits<C>::quiet_NaN();
+  if (high) return run(GradientBelow<C>{least, static_cast<C>(high->to<T>())});
+  return run(GradientAbove<C>{least});
+}
 
 }  // namespace tandem::inline v0::functions

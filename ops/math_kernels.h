@@ -26,7 +26,7 @@ void pow(const KernelContext& context, DType dtype, const Loop<3>& loop, const v
 /// out = min(max(a, low), high).  Any dtype but bool.
 void clamp(const KernelContext& context, DType dtype, const Loop<2>& loop, std::optional<Scalar> low,
            std::optional<Scalar> high, const void* a, void* out);
-/// out = low <= a <= high ? grad : 0.  Floating dtypes.
+/// out = low < a < high ? grad : 0, where a missing bound does not bind.  Floating dtypes.
 void clamp_backward(const KernelContext& context, DType dtype, const Loop<3>& loop, std::optional<Scalar> low,
                     std::optional<Scalar> high, const void* grad, const void* a, void* out);
 )

@@ -187,7 +187,17 @@ TEST(Math, Clamp) {
 TEST(Math, GradientOfClampAtItsBounds) {
   Tensor x = tensor({-2.0, -1.0, 0.0, 0.5, 0.75, NAN}).to(test_device()).set_requires_grad();
   clamp(x, -1, 0.5).backward(full({6}, 3, {kFloat32, test_device()}));
-  EXPECT_EQ(x.grad().to_vector<double>(), (Values{0, 3, 3, 3, 0, 0}));
+  EXPECT_EQ(x.grad().to_vector<double>(), (Values{0, 0, 3, 0, 0, 0}));
+  Tensor y = tensor({-INFINITY, 0.0, INFINITY, NAN}).to(test_device()).set_requires_grad();
+  const Tensor cotangent = full({4}, 3, {kFloat32, test_device()});
+  clamp(y, 0).backward(cotangent);
+  EXPECT_EQ(y.grad().to_vector<double>(), (Values{0, 0, 3, 0}));
+  y.zero_grad();
+  clamp(y, {}, 0).backward(cotangent);
+  EXPECT_EQ(y.grad().to_vector<double>(), (Values{3, 0, 0, 0}));
+  y.zero_grad();
+  clamp(y, -INFINITY, INFINITY).backward(cotangent);
+  EXPECT_EQ(y.grad().to_vector<double>(), (Values{0, 3, 0, 0}));
 }
 
 TEST(Math, IntegersAndEdgesOnTheDevice) {
