@@ -117,7 +117,7 @@ TEST(LayerNormSizes, EqualElementsHaveNoGradientWhereCotangentsAreEqual) {
       for (const double value : {0.0, 3.0, 1e4}) {
         const auto norm = [n](const Tensor& x) { return layer_norm(x, {n}, {}, {}); };
         const Dense x{{3, n}, std::vector<double>(static_cast<size_t>(3 * n), value)};
-        const Dense g{{3, n}, std::vector<double>(static_cast<size_t>(3 * n), 1.25)};  // whose sums are exact
+        const Dense g{{3, n}, std::vector<double>(static_cast<size_t>(3 * n), 1.3125)};  // whose sums are exact
         EXPECT_EQ(input_gradient(norm, x, g, dtype, false).to_vector<double>(), dense_zeros({3, n}).values)
             << n << " " << value;
       }
