@@ -16,6 +16,17 @@ void throw_disagreement(const ProcessGroupOptions& options, RankCall one, RankCa
   throw GroupError(": " + text, text, culprit);
 }
 
+void throw_parts_disagree(const ProcessGroupOptions& options, DType dtype, const RankCall& sender,
+                          const ShownShape& sent, const RankCall& receiver, const ShownShape& expected) {
+  const auto call = [&](const RankCall& c, const char* verb, const ShownShape& shape, const char* preposition,
+                        int peer) {
+    return RankCall{c.rank, str(verb, " ", dtype, " ", to_string(shape), " ", preposition, " rank ",
+                                job_rank(options, peer), ": ", c.call)};
+  };
+  throw_disagreement(options, call(sender, "sends", sent, "to", receiver.rank),
+                     call(receiver, "expects", expected, "from", sender.rank));
+}
+
 namespace {
 
 // What precedes and follows the CPU's backend in "cpu:gloo,cuda:nccl".

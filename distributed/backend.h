@@ -118,6 +118,9 @@ struct RankCall {
 };
 /// Throws the GroupError of two calls that do not fit each other.
 [[noreturn]] void throw_disagreement(const ProcessGroupOptions& options, RankCall one, RankCall other);
+/// Throws that of an all_to_all in which `sender` sends another shape to `receiver` than that expects.
+[[noreturn]] void throw_parts_disagree(const ProcessGroupOptions& options, DType dtype, const RankCall& sender,
+                                       const ShownShape& sent, const RankCall& receiver, const ShownShape& expected);
 
 /// The backend that options.backend names.  Collective.  Throws CommError as ProcessGroup::create.
 std::unique_ptr<Backend> make_backend(const ProcessGroupOptions& options);

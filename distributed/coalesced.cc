@@ -53,19 +53,41 @@ void copy_out(Operation& operation, const Pack& pack, const Tensor& flat, const 
   }
 }
 
-/// prepare(operation, pack, options) for each pack of the list.  The signature compares the list's length and all sizes
-/// beside what one operation shows.
+/// "float32 [2, 3], 12 x [4], int32 [5]", and "and 7 more" past the end of what errors show.
+std::string describe_list(const Tensors& list) {
+  constexpr size_t kRoomForMore = 32;
+  std::string text;
+  for (size_t begin = 0, end = 0; begin < list.size(); begin = end) {
+    const DType dtype = list[begin].dtype();
+    const Shape& shape = list[begin].shape();
+    while (end < list.size() && list[end].dtype() == dtype && list[end].shape() == shape) ++end;
+    std::string run = begin == 0 ? "" : ", ";
+    if (begin == 0 || list[begin - 1].dtype() != dtype) run += str(dtype, " ");
+    if (end - begin > 1) run += str(end - begin, " x ");
+    run += to_string(ShownShape(shape));
+    if (text.size() + run.size() + kRoomForMore > kMaxShownTensors)
+      return str(text, ", and ", list.size() - begin, " more");
+    text += run;
+  }
+  return text;
+}
+
+/// prepare(operation, pack, options) for each pack of the list.  The signature compares the list's length and all dtypes and
+/// shapes beside what one operation shows.
 template <class Prepare>
 Operations prepare_packs(const Tensors& list, CollectiveOptions&& options, const Prepare& prepare) {
   if (!options.name.empty()) options.name += ", ";
   options.name += str(list.size(), list.size() == 1 ? " tensor" : " tensors");
-  std::string sizes = options.name;
-  for (const Tensor& tensor : list) sizes += str(" ", tensor.dtype(), " ", tensor.num_elements());
+  std::string shapes = options.name;
+  for (const Tensor& tensor : list) shapes += str(" ", tensor.dtype(), " ", tensor.shape());
+  const std::string shown = describe_list(list);
   Operations operations;
   for (const auto& [dtype, pack] : pack_by_dtype(list)) {
     operations.push_back(std::make_shared<CollectiveOperation>());
     prepare(*operations.back(), pack, CollectiveOptions(options));
-    operations.back()->collective.name_hash = hash_name(sizes);
+    Collective& c = operations.back()->collective;
+    c.name_hash = hash_name(shapes);
+    c.tensors = shown;
   }
   return operations;
 }

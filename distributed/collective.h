@@ -34,7 +34,24 @@ using v0::to_string;
 struct Part {
   std::byte* data = nullptr;
   int64_t num_elements = 0;
+  Shape shape = {};  ///< of all_to_all, whose two sides are compared
 };
+
+inline constexpr size_t kMaxShownDims = 16;
+inline constexpr size_t kMaxShownTensors = 512;  ///< bytes of Collective::tensors
+
+/// A shape as errors show it.
+struct ShownShape {
+  int64_t dims = 0;
+  int64_t sizes[kMaxShownDims] = {};  ///< the first ones
+
+  ShownShape() = default;
+  ShownShape(const Shape& shape) { *this = shape; }
+  ShownShape& operator=(const Shape& shape);
+};
+
+/// "[4, 3]"; of more than kMaxShownDims dimensions "[1, 2, ..., 20 dimensions]".
+std::string to_string(const ShownShape& shape);
 
 /// What ranks compare before data is used.
 struct Signature {
@@ -43,7 +60,8 @@ struct Signature {
   DType dtype = kFloat32;
   int root = -1;             ///< of those that have one
   int64_t num_elements = 0;  ///< of the input or, where there are parts, of each; all_gather: of all; all_to_all: 0
-  uint64_t name_hash = 0;    ///< of the name, and of the sizes that `num_elements` does not tell
+  uint64_t name_hash = 0;    ///< of the name, and of the shapes of a list whose elements differ
+  uint64_t shape_hash = 0;   ///< of what all ranks have in common: the input or, where there are parts, each; else 0
   bool on_gpu = false;       ///< where the tensors are
   bool in_list = false;      ///< there, all_gather and reduce_scatter of a list, which go by other calls than one tensor's
 
@@ -70,7 +88,8 @@ struct Collective : Signature {
   std::byte* output = nullptr;
   std::vector<Part> inputs = {};
   std::vector<Part> outputs = {};
-  Shape shape = {};                 ///< of the input; shown, never compared
+  Shape shape = {};          ///< of the input; shown
+  std::string tensors = {};  ///< shown in place of dtype and shape where not empty: "float32 [2, 3], [4], int32 [5]"
   std::string name = {};            ///< CollectiveOptions::name
   std::source_location where = {};  ///< shown, never compared
   bool moves_data = true;           ///< false: signatures are compared and nothing else happens
@@ -86,6 +105,7 @@ struct Transfer {
   DType dtype = kFloat32;
   int64_t num_elements = 0;
   uint64_t name_hash = 0;
+  uint64_t shape_hash = 0;
   std::byte* data = nullptr;  ///< only read where this rank sends
   int64_t seq = 0;            ///< number among this rank's transfers, from 1
   Shape shape = {};
@@ -97,18 +117,24 @@ struct Transfer {
   int64_t num_bytes() const { return num_elements * size_of(dtype); }
 };
 
-/// What one rank passed, for mismatch errors: "all_reduce sum float32 [4, 3], 'fc1.weight', train.cc:12".
-std::string describe_call(const Signature& signature, const Shape& shape, std::string_view name, std::string_view file,
+/// What one rank passed, for mismatch errors: "all_reduce sum float32 [4, 3], 'fc1.weight', train.cc:12".  `tensors` as in
+/// Collective.
+std::string describe_call(const Signature& signature, const ShownShape& shape, std::string_view tensors,
+                          std::string_view name, std::string_view file, uint32_t line);
+/// "send float32 [4, 3] to rank 2 tag 7, 'x', train.cc:12".  Shape and call site are not those of `transfer`, which may describe
+/// another rank's.
+std::string describe_call(const Transfer& transfer, int shown_peer, const ShownShape& shape, std::string_view file,
                           uint32_t line);
-/// "send float32 [4, 3] to rank 2 tag 7, 'x', train.cc:12".
-std::string describe_call(const Transfer& transfer, int shown_peer);
-/// The same with a call site in place of transfer.where, for messages of other ranks.
-std::string describe_call(const Transfer& transfer, int shown_peer, std::string_view file, uint32_t line);
 
 /// `headline`, then "  rank 2: reason" (without the rank where it is no rank's fault) on a line of its own.
 std::string failure_text(const std::string& headline, int culprit, std::string_view reason);
 
 /// 64 bits of `name`; 0 for the empty one.
 uint64_t hash_name(std::string_view name);
+
+/// 64 bits that stand for a shape in signatures.  Shapes of equal length that differ in one size never collide.  Any other two do
+/// with a probability of about 2^-64, and then a mismatch is not noticed where the counts are equal; memory stays safe, because
+/// counts are compared as they are.
+uint64_t hash_shape(const Shape& shape);
 
 }  // namespace tandem::inline v0::distributed

@@ -15,14 +15,17 @@ std::vector<Part> memory_of(Operation& operation, const Parts& parts, int world_
   const auto memory = parts.is_result ? memory_to_write : memory_to_read;
   std::vector<Part> result;
   if (parts.is_list) {
-    for (const Tensor& tensor : parts.tensors) result.push_back({memory(operation, tensor), tensor.num_elements()});
+    for (const Tensor& tensor : parts.tensors)
+      result.push_back({memory(operation, tensor), tensor.num_elements(), tensor.shape()});
     return result;
   }
   const Tensor& tensor = parts.tensors[0];
   const int64_t count = tensor.num_elements() / world_size;
+  Shape row = tensor.shape();
+  row.erase(0);
   std::byte* const begin = memory(operation, tensor);
   for (int rank = 0; rank < world_size; ++rank) {
-    result.push_back({begin + rank * count * size_of(tensor.dtype()), count});
+    result.push_back({begin + rank * count * size_of(tensor.dtype()), count, row});
   }
   return result;
 }
@@ -93,7 +96,7 @@ Tensor in_host_memory(Message& message, const Tensor& tensor) {
   return host;
 }
 
-/// The parts' sizes stand in `c`.
+/// The parts have their own sizes and shapes, which ranks compare by pairs.
 void finish_all_to_all(CollectiveOperation& operation, const Parts& outputs, const Parts& inputs) {
   constexpr const char* kOp = "all_to_all";
   Collective& c = operation.collective;
@@ -102,6 +105,7 @@ void finish_all_to_all(CollectiveOperation& operation, const Parts& outputs, con
   }
   check_results_apart(kOp, outputs, c.outputs);
   c.num_elements = 0;
+  c.shape_hash = 0;
   bump_versions(kOp, outputs.tensors);
 }
 
@@ -198,9 +202,9 @@ void prepare_all_gather(CollectiveOperation& operation, const ProcessGroupOption
   constexpr const char* kOp = "all_gather";
   const Operand in{"input", input};
   check_operand(kOp, in, group);
+  bool equal = true;
   if (outputs.is_list) {
     check_length(kOp, outputs.name, outputs.tensors.size(), group);
-    bool equal = true;
     for (size_t rank = 0; rank < outputs.tensors.size(); ++rank) {
       check_writable(kOp, outputs.operand(rank), group);
       check_alike(kOp, outputs.operand(rank), in);
@@ -208,7 +212,7 @@ void prepare_all_gather(CollectiveOperation& operation, const ProcessGroupOption
     }
     check_shape(kOp, outputs.operand(static_cast<size_t>(group.rank)), input.shape(), in);
     if (!equal) {
-      // All shapes count, and the name is what is compared beside the count of all elements.
+      // The inputs differ between ranks by contract.  The name has all shapes, and is compared.
       options.name += options.name.empty() ? "into" : " into";
       for (const Tensor& output : outputs.tensors) options.name += str(" ", output.shape());
     }
@@ -217,6 +221,7 @@ void prepare_all_gather(CollectiveOperation& operation, const ProcessGroupOption
   }
   describe_collective(operation, group, CollectiveKind::kAllGather, input, std::move(options));
   Collective& c = operation.collective;
+  if (!equal) c.shape_hash = 0;
   c.in_list = c.on_gpu && outputs.is_list;
   std::byte* const memory = memory_to_read(operation, input);
   c.input = memory;
@@ -324,7 +329,9 @@ void prepare_all_to_all_of_splits(CollectiveOperation& operation, const ProcessG
   const auto split = [&](std::byte* begin, const Splits& splits) {
     std::vector<Part> parts;
     for (const int64_t rows : splits) {
-      parts.push_back({begin, rows * row_elements});
+      Shape part = row;
+      part.insert(0, rows);
+      parts.push_back({begin, rows * row_elements, part});
       begin += rows * row_elements * size_of(input.dtype());
     }
     return parts;
@@ -360,6 +367,7 @@ void prepare_message(Message& message, const char* op, const ProcessGroupOptions
   t.dtype = what.tensor.dtype();
   t.num_elements = what.tensor.num_elements();
   t.shape = what.tensor.shape();
+  t.shape_hash = hash_shape(t.shape);
   t.name = std::move(options.name);
   t.name_hash = hash_name(t.name);
   t.where = options.where;

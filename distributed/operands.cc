@@ -158,6 +158,7 @@ void describe_collective(CollectiveOperation& operation, const ProcessGroupOptio
   c.dtype = tensor.dtype();
   c.shape = tensor.shape();
   c.num_elements = tensor.num_elements();
+  c.shape_hash = hash_shape(c.shape);
 }
 
 }  // namespace tandem::inline v0::distributed

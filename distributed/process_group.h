@@ -54,8 +54,10 @@ struct P2POp {
 ///
 /// A group is a FIFO queue and a lock: collectives run in the order in which they were started, which must be the same
 /// on all ranks.  The blocking forms run on the caller's thread where nothing is queued; the _async forms queue and
-/// return a Work.  Every collective carries a number and a signature (kind, operator, dtype, count, root, name); ranks
-/// compare them before data is used, and a difference throws CommError on every rank, with both sides.  A collective
+/// return a Work.  Every collective carries a number and a signature (kind, operator, dtype, shape, root, name); ranks
+/// compare them before data is used, and a difference throws CommError on every rank, with both sides.  Shapes are compared as
+/// they are, also of tensors without elements: [2, 3] fits neither [3, 2] nor [6], and [] does not fit [1].  Where flat data is
+/// meant, pass `tensor.view({-1})` on every rank.  Strides may differ between ranks.  A collective
 /// that misses its deadline, a member that dies or calls abort, poison the group: this and all later operations throw
 /// CommError.  After five seconds of waiting the group logs one line: who is missing, and what they did last; and again
 /// each time the wait has doubled.
@@ -101,22 +103,22 @@ class TANDEM_API ProcessGroup {
   void all_reduce(const Tensor& output, const Tensor& input, ReduceOp op = ReduceOp::kSum, Options options = {});
   Work all_reduce_async(const Tensor& output, const Tensor& input, ReduceOp op = ReduceOp::kSum, Options options = {});
 
-  /// On root: tensor = reduction over all ranks' tensors.  The other ranks' tensors are unchanged.
+  /// On root: tensor = reduction over all ranks' tensors (same shape and dtype).  The other ranks' tensors are unchanged.
   void reduce(const Tensor& tensor, int root, ReduceOp op = ReduceOp::kSum, Options options = {});
   Work reduce_async(const Tensor& tensor, int root, ReduceOp op = ReduceOp::kSum, Options options = {});
 
-  /// tensor = root's tensor.
+  /// tensor = root's tensor (same shape and dtype on all ranks).
   void broadcast(const Tensor& tensor, int root, Options options = {});
   Work broadcast_async(const Tensor& tensor, int root, Options options = {});
 
-  /// On root: output [size(), ...], or outputs [...] by rank, = the inputs [...] of all ranks; its own part may be its
-  /// input.  Elsewhere the output is an undefined tensor, or an empty list.
+  /// On root: output [size(), ...], or outputs [...] by rank, = the inputs [...], of one shape, of all ranks; its own part may
+  /// be its input.  Elsewhere the output is an undefined tensor, or an empty list.
   void gather(const Tensor& output, const Tensor& input, int root, Options options = {});
   Work gather_async(const Tensor& output, const Tensor& input, int root, Options options = {});
   void gather(const std::vector<Tensor>& outputs, const Tensor& input, int root, Options options = {});
   Work gather_async(const std::vector<Tensor>& outputs, const Tensor& input, int root, Options options = {});
 
-  /// output [size(), ...] = the inputs [...] of all ranks, stacked in rank order.  output[rank()] may be the input.
+  /// output [size(), ...] = the inputs [...], of one shape, of all ranks, stacked in rank order.  output[rank()] may be the input.
   void all_gather(const Tensor& output, const Tensor& input, Options options = {});
   Work all_gather_async(const Tensor& output, const Tensor& input, Options options = {});
   /// outputs[r] = rank r's input.  Shapes may differ between ranks: every rank states all of them by its outputs, and the
@@ -124,15 +126,15 @@ class TANDEM_API ProcessGroup {
   void all_gather(const std::vector<Tensor>& outputs, const Tensor& input, Options options = {});
   Work all_gather_async(const std::vector<Tensor>& outputs, const Tensor& input, Options options = {});
 
-  /// output [...] = row, or element, `rank()` of root's input [size(), ...], or inputs [...]; on root the output may be
-  /// that row or element.  Elsewhere than on root the input is an undefined tensor, or an empty list.
+  /// output [...], of one shape on all ranks, = row, or element, `rank()` of root's input [size(), ...], or inputs [...]; on root
+  /// the output may be that row or element.  Elsewhere than on root the input is an undefined tensor, or an empty list.
   void scatter(const Tensor& output, const Tensor& input, int root, Options options = {});
   Work scatter_async(const Tensor& output, const Tensor& input, int root, Options options = {});
   void scatter(const Tensor& output, const std::vector<Tensor>& inputs, int root, Options options = {});
   Work scatter_async(const Tensor& output, const std::vector<Tensor>& inputs, int root, Options options = {});
 
-  /// output [...] = reduction over all ranks of row, or element, `rank()` of their inputs [size(), ...], or [...].  The
-  /// output may be that row or element.
+  /// output [...], of one shape on all ranks, = reduction over all ranks of row, or element, `rank()` of their inputs [size(), ...],
+  /// or [...].  The output may be that row or element.
   void reduce_scatter(const Tensor& output, const Tensor& input, ReduceOp op = ReduceOp::kSum, Options options = {});
   Work reduce_scatter_async(const Tensor& output, const Tensor& input, ReduceOp op = ReduceOp::kSum,
                             Options options = {});
@@ -144,11 +146,11 @@ class TANDEM_API ProcessGroup {
   /// output[r] = rank r's input[rank()], both [size(), ...].
   void all_to_all(const Tensor& output, const Tensor& input, Options options = {});
   Work all_to_all_async(const Tensor& output, const Tensor& input, Options options = {});
-  /// outputs[r] = rank r's inputs[rank()]; sizes may differ between pairs, and both sides of a pair must state the same.
+  /// outputs[r] = rank r's inputs[rank()]; shapes may differ between pairs, and both sides of a pair must state the same.
   void all_to_all(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs, Options options = {});
   Work all_to_all_async(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs, Options options = {});
   /// The same on parts of dimension 0: of input, input_splits[r] rows go to rank r; of output, output_splits[r] come from
-  /// it.
+  /// it.  A part is [rows, ...], also where it has one row, or none.
   void all_to_all(const Tensor& output, const Tensor& input, const std::vector<int64_t>& output_splits,
                   const std::vector<int64_t>& input_splits, Options options = {});
   Work all_to_all_async(const Tensor& output, const Tensor& input, const std::vector<int64_t>& output_splits,
@@ -156,7 +158,7 @@ class TANDEM_API ProcessGroup {
 
   /// Messages between two ranks.  They run beside the collectives and beside each other; those of one pair and tag arrive
   /// in the order in which they were started, those of different tags in any.  A send completes when the receiver has
-  /// agreed to it (same dtype, count and name) and has the data; a difference throws CommError on both sides.  Tags are
+  /// agreed to it (same dtype, shape and name) and has the data; a difference throws CommError on both sides.  Tags are
   /// 0 or more; a rank sends nothing to itself.  A GPU's tensor goes through the host's memory, whatever the other side has: the
   /// call waits for the caller's current stream, and what is received is there when the message is done.
   void send(const Tensor& tensor, int dst, int tag = 0, Options options = {});
@@ -175,7 +177,7 @@ class TANDEM_API ProcessGroup {
   void monitored_barrier(Options options = {});
 
   /// Several tensors in one operation per dtype; element i of each rank's list corresponds.  Ranks compare the dtypes and
-  /// sizes of all elements.  The stacked lists are as for all_gather and reduce_scatter: [size(), ...] of [...].
+  /// shapes of all elements.  The stacked lists are as for all_gather and reduce_scatter: [size(), ...] of [...].
   void all_reduce_coalesced(const std::vector<Tensor>& tensors, ReduceOp op = ReduceOp::kSum, Options options = {});
   Work all_reduce_coalesced_async(const std::vector<Tensor>& tensors, ReduceOp op = ReduceOp::kSum,
                                   Options options = {});
@@ -193,7 +195,7 @@ class TANDEM_API ProcessGroup {
   /// The mean over all ranks' values, each counting `weight` (of samples, say) times; for metrics.  A value of weight 0
   /// may be anything; NaN where all weights are zero.
   double reduce_mean(double value, double weight = 1, Options options = {});
-  /// The mean of a tensor over all ranks, a new tensor; integers and bool become float64.
+  /// The mean of a tensor, of one shape on all ranks, a new tensor; integers and bool become float64.
   Tensor reduce_mean(const Tensor& tensor, Options options = {});
 
   /// Runs what is queued as far as it goes without waiting; returns whether anything is left.  For hooks.

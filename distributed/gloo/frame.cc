@@ -36,28 +36,33 @@ int64_t read_count(PayloadReader& reader, int64_t most) {
   return count;
 }
 
-void write_shape(PayloadWriter& writer, const Shape& shape) {
-  const size_t dims = std::min(shape.size(), kShownDims);
-  writer.number(static_cast<int64_t>(dims));
-  for (size_t i = 0; i < dims; ++i) writer.number(shape[i]);
+size_t num_sizes(const ShownShape& shape) { return std::min(static_cast<size_t>(shape.dims), kMaxShownDims); }
+
+void write_shape(PayloadWriter& writer, const ShownShape& shape) {
+  writer.number(shape.dims);
+  for (size_t i = 0; i < num_sizes(shape); ++i) writer.number(shape.sizes[i]);
 }
 
-Shape read_shape(PayloadReader& reader) {
-  const int64_t dims = read_count(reader, kShownDims);
-  Shape shape;
-  for (int64_t i = 0; i < dims; ++i) shape.push_back(reader.number());
+ShownShape read_shape(PayloadReader& reader) {
+  ShownShape shape;
+  shape.dims = reader.number();
+  require(shape.dims >= 0, "with a negative count");
+  for (size_t i = 0; i < num_sizes(shape); ++i) shape.sizes[i] = reader.number();
   return shape;
 }
 
-void write_list(PayloadWriter& writer, const std::vector<int64_t>& list) {
-  writer.number(static_cast<int64_t>(list.size()));
-  for (const int64_t value : list) writer.number(value);
+void write_parts(PayloadWriter& writer, const std::vector<PartFrame>& parts) {
+  writer.number(static_cast<int64_t>(parts.size()));
+  for (const PartFrame& part : parts) writer.number(part.num_elements).number(static_cast<int64_t>(part.shape_hash));
 }
 
-std::vector<int64_t> read_list(PayloadReader& reader, int world_size) {
-  std::vector<int64_t> list(static_cast<size_t>(read_count(reader, world_size)));
-  for (int64_t& value : list) value = reader.number();
-  return list;
+std::vector<PartFrame> read_parts(PayloadReader& reader, int world_size) {
+  std::vector<PartFrame> parts(static_cast<size_t>(read_count(reader, world_size)));
+  for (PartFrame& part : parts) {
+    part.num_elements = reader.number();
+    part.shape_hash = static_cast<uint64_t>(reader.number());
+  }
+  return parts;
 }
 
 std::string_view shown(const std::string& text) { return std::string_view(text).substr(0, kShownText); }
@@ -92,12 +97,15 @@ std::string encode(const SignatureFrame& frame) {
   PayloadWriter writer;
   writer.number(static_cast<int64_t>(frame.number)).number(frame.seq);
   writer.number(static_cast<int64_t>(s.kind)).number(static_cast<int64_t>(s.op)).number(static_cast<int64_t>(s.dtype));
-  writer.number(s.root).number(s.num_elements).number(static_cast<int64_t>(s.name_hash));
+  writer.number(s.root).number(s.num_elements);
+  writer.number(static_cast<int64_t>(s.name_hash)).number(static_cast<int64_t>(s.shape_hash));
   writer.number(s.on_gpu ? 1 : 0).number(s.in_list ? 1 : 0);
   write_shape(writer, frame.shape);
-  writer.text(shown(frame.name)).text(shown(frame.file)).number(frame.line);
-  write_list(writer, frame.sends);
-  write_list(writer, frame.receives);
+  writer.text(frame.tensors).text(shown(frame.name)).text(shown(frame.file)).number(frame.line);
+  write_parts(writer, frame.sends);
+  write_parts(writer, frame.expects);
+  write_shape(writer, frame.sent);
+  write_shape(writer, frame.expected);
   writer.text(frame.data);
   return writer.take();
 }
@@ -116,16 +124,20 @@ SignatureFrame decode_signature(std::string_view payload, int world_size) {
   s.root = static_cast<int>(root);
   s.num_elements = reader.number();
   s.name_hash = static_cast<uint64_t>(reader.number());
+  s.shape_hash = static_cast<uint64_t>(reader.number());
   const int64_t on_gpu = reader.number(), in_list = reader.number();
   require((on_gpu == 0 || on_gpu == 1) && (in_list == 0 || in_list == on_gpu), "with tensors that are nowhere");
   s.on_gpu = on_gpu == 1;
   s.in_list = in_list == 1;
   frame.shape = read_shape(reader);
+  frame.tensors = read_text(reader, kMaxShownTensors);
   frame.name = read_text(reader, kShownText);
   frame.file = read_text(reader, kShownText);
   frame.line = static_cast<uint32_t>(reader.number());
-  frame.sends = read_list(reader, world_size);
-  frame.receives = read_list(reader, world_size);
+  frame.sends = read_parts(reader, world_size);
+  frame.expects = read_parts(reader, world_size);
+  frame.sent = read_shape(reader);
+  frame.expected = read_shape(reader);
   frame.data = read_text(reader, kInlineBytes);
   reader.finish();
   return frame;
@@ -135,7 +147,8 @@ namespace {
 
 void write_message(PayloadWriter& writer, const MessageFrame& frame) {
   writer.number(static_cast<int64_t>(frame.id)).number(frame.tag).number(static_cast<int64_t>(frame.dtype));
-  writer.number(frame.num_elements).number(static_cast<int64_t>(frame.name_hash));
+  writer.number(frame.num_elements);
+  writer.number(static_cast<int64_t>(frame.name_hash)).number(static_cast<int64_t>(frame.shape_hash));
   write_shape(writer, frame.shape);
   writer.text(shown(frame.name)).text(shown(frame.file)).number(frame.line).text(frame.data);
 }
@@ -148,6 +161,7 @@ MessageFrame read_message(PayloadReader& reader) {
   frame.num_elements = reader.number();
   require(frame.num_elements >= 0, "with a negative count");
   frame.name_hash = static_cast<uint64_t>(reader.number());
+  frame.shape_hash = static_cast<uint64_t>(reader.number());
   frame.shape = read_shape(reader);
   frame.name = read_text(reader, kShownText);
   frame.file = read_text(reader, kShownText);

@@ -18,7 +18,6 @@ namespace tandem::inline v0::distributed::gloo {
 inline constexpr uint32_t kMagic = 0x314c4754;   // "TGL1": protocol 1
 inline constexpr size_t kInlineBytes = 8 << 10;  ///< data up to this size travels beside the signature
 inline constexpr size_t kShownText = 192;        ///< of names and files
-inline constexpr size_t kShownDims = 8;
 inline constexpr size_t kMaxReason = 2048;
 
 enum class FrameType : uint16_t {
@@ -64,17 +63,28 @@ struct Expected {
 /// The header at the beginning of `record`, the whole of which can be read.  Throws IoError where it cannot be one.
 FrameHeader check_header(std::span<const std::byte> record, const Expected& expected);
 
+/// What a rank of an all_to_all sends to, or expects from, one other.
+struct PartFrame {
+  int64_t num_elements = 0;
+  uint64_t shape_hash = 0;
+
+  bool operator==(const PartFrame&) const = default;
+};
+
 /// What one rank passed to a collective.
 struct SignatureFrame {
   uint64_t number = 0;  ///< of the collective on its backend, from 1
   int64_t seq = 0;      ///< of the front
   Signature signature;
-  Shape shape;
+  ShownShape shape;
+  std::string tensors;  ///< Collective::tensors
   std::string name;
   std::string file;
   uint32_t line = 0;
-  std::vector<int64_t> sends;  ///< all_to_all: elements by rank
-  std::vector<int64_t> receives;
+  std::vector<PartFrame> sends;  ///< all_to_all: by rank
+  std::vector<PartFrame> expects;
+  ShownShape sent;      ///< all_to_all: to the receiver of this frame
+  ShownShape expected;  ///< and from it
   std::string data;  ///< what this rank puts in, where it is small
 };
 
@@ -85,7 +95,8 @@ struct MessageFrame {
   DType dtype = kFloat32;
   int64_t num_elements = 0;
   uint64_t name_hash = 0;
-  Shape shape;
+  uint64_t shape_hash = 0;
+  ShownShape shape;
   std::string name;
   std::string file;
   uint32_t line = 0;

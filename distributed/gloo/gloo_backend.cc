@@ -9,7 +9,16 @@ namespace tandem::inline v0::distributed::gloo {
 
 namespace {
 
-std::string call_of(const SignatureFrame& f) { return describe_call(f.signature, f.shape, f.name, f.file, f.line); }
+std::string call_of(const SignatureFrame& f) {
+  return describe_call(f.signature, f.shape, f.tensors, f.name, f.file, f.line);
+}
+
+/// What only the frame to rank `to` has.
+void set_parts(SignatureFrame& frame, const Collective& collective, int to) {
+  if (collective.kind != CollectiveKind::kAllToAll) return;
+  frame.sent = collective.inputs[static_cast<size_t>(to)].shape;
+  frame.expected = collective.outputs[static_cast<size_t>(to)].shape;
+}
 
 }  // namespace
 
@@ -52,6 +61,7 @@ void GlooBackend::do_start(const Collective& collective) {
   }
   unmatched_ = size_ - 1;
   streaming_ = false;
+  parts_disagree_ = false;
   reduction_ = {};
   forwards_from_ = -1;
   own_part_ = nullptr;
@@ -79,9 +89,11 @@ bool GlooBackend::do_announce(const Collective& next, bool input_is_ready) {
   if ((next.moves_data && !is_large) || announced_.size() == kMostAnnounced) return false;
   announced_.push_back({make_signature(next, number_ + announced_.size() + 1),
                         is_large && next.moves_data && input_is_ready ? next.input : nullptr});
-  const std::string signature = encode(announced_.back().frame);
+  SignatureFrame& frame = announced_.back().frame;
   for (int to = 0; to < size_; ++to) {
-    if (is_peer(to)) link(to).send(FrameType::kSignature, signature);
+    if (!is_peer(to)) continue;
+    set_parts(frame, next, to);
+    link(to).send(FrameType::kSignature, encode(frame));
   }
   return true;
 }
@@ -92,18 +104,20 @@ SignatureFrame GlooBackend::make_signature(const Collective& collective, uint64_
   frame.seq = collective.seq;
   frame.signature = collective;
   frame.shape = collective.shape;
+  frame.tensors = collective.tensors;
   frame.name = collective.name;
   frame.file = collective.where.file_name();
   frame.line = collective.where.line();
   if (collective.kind == CollectiveKind::kAllToAll) {
-    for (const Part& part : collective.inputs) frame.sends.push_back(part.num_elements);
-    for (const Part& part : collective.outputs) frame.receives.push_back(part.num_elements);
+    for (const Part& part : collective.inputs) frame.sends.push_back({part.num_elements, hash_shape(part.shape)});
+    for (const Part& part : collective.outputs) frame.expects.push_back({part.num_elements, hash_shape(part.shape)});
   }
   return frame;
 }
 
 void GlooBackend::post_signature(int to, SignatureFrame& frame) {
   Outgoing& out = peer(to).out[0];
+  set_parts(frame, *call_, to);
   frame.data.clear();
   if (out.total <= static_cast<int64_t>(kInlineBytes)) {
     frame.data.assign(reinterpret_cast<const char*>(out.base), static_cast<size_t>(out.total));
@@ -120,7 +134,7 @@ Advance GlooBackend::do_advance() {
   const std::vector<uint8_t> lost = lost_links();
   bool moved = dispatch();
   moved |= match_signatures();
-  if (unmatched_ == 0) {
+  if (unmatched_ == 0 && !parts_disagree_) {
     if (!streaming_) open_streams();
     moved |= move();
     if (is_complete()) {
@@ -188,27 +202,27 @@ bool GlooBackend::match_signatures() {
     p.matched = moved = true;
     --unmatched_;
   }
-  if (unmatched_ == 0 && call_->kind == CollectiveKind::kAllToAll) check_counts();
+  if (unmatched_ == 0 && call_->kind == CollectiveKind::kAllToAll) check_parts();
   return moved;
 }
 
-void GlooBackend::check_counts() const {
-  const auto at = [](const std::vector<int64_t>& list, int rank) {
-    return static_cast<size_t>(rank) < list.size() ? list[static_cast<size_t>(rank)] : 0;
+void GlooBackend::check_parts() {
+  const auto at = [](const std::vector<PartFrame>& list, int rank) {
+    return static_cast<size_t>(rank) < list.size() ? list[static_cast<size_t>(rank)] : PartFrame();
   };
   const auto frame_of = [&](int rank) -> const SignatureFrame& {
     return rank == rank_ ? own_ : peers_[static_cast<size_t>(rank)].signatures.front();
   };
   for (int from = 0; from < size_; ++from) {
     for (int to = 0; to < size_; ++to) {
-      const int64_t sent = at(frame_of(from).sends, to);
-      const int64_t wanted = at(frame_of(to).receives, from);
-      if (sent == wanted) continue;
-      const int sender = job_rank(options_, from);
-      const int receiver = job_rank(options_, to);
-      throw_disagreement(options_,
-                         {from, str("sends ", sent, " elements to rank ", receiver, ": ", call_of(frame_of(from)))},
-                         {to, str("expects ", wanted, " elements from rank ", sender, ": ", call_of(frame_of(to)))});
+      if (at(frame_of(from).sends, to) == at(frame_of(to).expects, from)) continue;
+      // All ranks find the same pair.  Its two ranks have both shapes, and poison the others with them.
+      parts_disagree_ = true;
+      if (from != rank_ && to != rank_) return;
+      const ShownShape sent = from == rank_ ? call_->inputs[static_cast<size_t>(to)].shape : frame_of(from).sent;
+      const ShownShape expected = to == rank_ ? call_->outputs[static_cast<size_t>(from)].shape : frame_of(to).expected;
+      throw_parts_disagree(options_, call_->dtype, {from, call_of(frame_of(from))}, sent, {to, call_of(frame_of(to))},
+                           expected);
     }
   }
 }

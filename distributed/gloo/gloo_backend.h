@@ -125,7 +125,7 @@ class GlooBackend final : public Backend {
   void take_frame(Frame& frame);
   void note_started(int rank, const SignatureFrame& frame);
   bool match_signatures();
-  void check_counts() const;
+  void check_parts();
   bool is_missing(int rank);
   /// Which links are gone; read before the frames, because what a rank sent before it failed still counts.
   std::vector<uint8_t> lost_links() const;
@@ -189,6 +189,7 @@ class GlooBackend final : public Backend {
   std::vector<Peer> peers_;
   int unmatched_ = 0;
   bool streaming_ = false;
+  bool parts_disagree_ = false;  // those of two other ranks, which fail the collective
   Reduction reduction_;
   int forwards_from_ = -1;  // second streams carry what comes from there, or (-1) results
   std::vector<std::byte> scratch_;

@@ -140,7 +140,7 @@ class Mesh::Flusher final : public ::gloo::transport::tcp::Handler {
 Mesh::Mesh(const ProcessGroupOptions& options, const Tuning& tuning)
     : options_(options),
       tuning_(tuning),
-      max_payload_(kInlineBytes + 1024 + 16 * static_cast<size_t>(options.world_size)),
+      max_payload_(kInlineBytes + 2048 + 32 * static_cast<size_t>(options.world_size)),
       watches_(static_cast<size_t>(options.world_size)),
       gone_(static_cast<size_t>(options.world_size)),
       links_(static_cast<size_t>(options.world_size)),

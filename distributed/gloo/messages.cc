@@ -21,6 +21,7 @@ MessageFrame frame_of(const Transfer& transfer) {
   frame.dtype = transfer.dtype;
   frame.num_elements = transfer.num_elements;
   frame.name_hash = transfer.name_hash;
+  frame.shape_hash = transfer.shape_hash;
   frame.shape = transfer.shape;
   frame.name = transfer.name;
   frame.file = transfer.where.file_name();
@@ -33,9 +34,8 @@ std::string describe(const MessageFrame& frame, bool sends, int shown_peer) {
   transfer.sends = sends;
   transfer.tag = static_cast<int>(frame.tag);
   transfer.dtype = frame.dtype;
-  transfer.shape = frame.shape;
   transfer.name = frame.name;
-  return describe_call(transfer, shown_peer, frame.file, frame.line);
+  return describe_call(transfer, shown_peer, frame.shape, frame.file, frame.line);
 }
 
 template <class List>
@@ -177,7 +177,7 @@ void Messages::accept(int rank, const MessageFrame& offer, Transfer& transfer) {
   AnswerFrame answer;
   answer.id = offer.id;
   if (offer.dtype != transfer.dtype || offer.num_elements != transfer.num_elements ||
-      offer.name_hash != transfer.name_hash) {
+      offer.shape_hash != transfer.shape_hash || offer.name_hash != transfer.name_hash) {
     answer.verdict = Verdict::kMismatch;
     answer.posted = frame_of(transfer);
     mesh_.link(rank).send(FrameType::kAnswer, encode(answer));

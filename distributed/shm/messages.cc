@@ -11,13 +11,15 @@ namespace {
 void write_announcement(Announcement& out, const Transfer& transfer) {
   out.num_elements = transfer.num_elements;
   out.name_hash = transfer.name_hash;
+  out.shape_hash = transfer.shape_hash;
   out.tag = transfer.tag;
   out.dtype = transfer.dtype;
   write_shown(out.shown, transfer.shape, transfer.name, transfer.where);
 }
 
 bool agree(const Announcement& sent, const Transfer& posted) {
-  return sent.dtype == posted.dtype && sent.num_elements == posted.num_elements && sent.name_hash == posted.name_hash;
+  return sent.dtype == posted.dtype && sent.num_elements == posted.num_elements &&
+         sent.shape_hash == posted.shape_hash && sent.name_hash == posted.name_hash;
 }
 
 std::string describe(const Announcement& a, bool sends, int shown_peer) {
@@ -25,9 +27,8 @@ std::string describe(const Announcement& a, bool sends, int shown_peer) {
   transfer.sends = sends;
   transfer.tag = a.tag;
   transfer.dtype = a.dtype;
-  transfer.shape = shape_of(a.shown);
   transfer.name = a.shown.name;
-  return describe_call(transfer, shown_peer, a.shown.file, a.shown.line);
+  return describe_call(transfer, shown_peer, a.shown.shape, a.shown.file, a.shown.line);
 }
 
 }  // namespace

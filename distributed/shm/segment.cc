@@ -27,9 +27,9 @@ Layout::Layout(int world_size, const Tuning& tuning) {
   // Slices are lines at least.
   const int64_t round_bytes = std::max(tuning.chunk_bytes, static_cast<int64_t>(kLine) * world_size);
   ring_bytes = round_up(static_cast<size_t>(round_bytes * tuning.slots), page);
-  counts = round_up(sizeof(SegmentHeader), kLine);
-  counts_bytes = 2 * sizeof(int64_t) * static_cast<size_t>(world_size);
-  slots = round_up(counts + kParities * counts_bytes, page);
+  parts = round_up(sizeof(SegmentHeader), kLine);
+  parts_bytes = 2 * sizeof(PostedPart) * static_cast<size_t>(world_size);
+  slots = round_up(parts + kParities * parts_bytes, page);
   staging = slots + round_up(static_cast<size_t>(kParities * tuning.slot_bytes), page);
   results = staging + kParities * ring_bytes;
   channels = results + ring_bytes;
@@ -48,8 +48,7 @@ void copy_text(char* out, std::string_view text, size_t room) {
 }
 
 void write_shown(Shown& shown, const Shape& shape, std::string_view name, const std::source_location& where) {
-  shown.dims = static_cast<int32_t>(std::min<size_t>(shape.size(), kMaxShownDims));
-  std::copy_n(shape.begin(), shown.dims, shown.shape);
+  shown.shape = shape;
   shown.line = where.line();
   copy_text(shown.name, name, sizeof(shown.name));
   copy_text(shown.file, where.file_name(), sizeof(shown.file));

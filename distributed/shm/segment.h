@@ -22,7 +22,6 @@ namespace tandem::inline v0::distributed::shm {
 
 inline constexpr size_t kLine = 64;  ///< bytes of a cache line
 inline constexpr int kParities = 2;  ///< a record or slot is reused by the collective after the next
-inline constexpr int kMaxShownDims = 8;
 inline constexpr size_t kShownText = 192;
 
 /// The signature of one collective on one rank, and where its data is.  One cache line: whoever waits for `seq` to
@@ -33,11 +32,11 @@ struct alignas(kLine) Record {
 };
 static_assert(sizeof(Record) == kLine);
 
-/// What errors show of a collective beyond its signature.
+/// What errors show of a collective, or message, beyond its signature.
 struct Shown {
-  int64_t shape[kMaxShownDims] = {};
-  int32_t dims = 0;
+  ShownShape shape;
   uint32_t line = 0;
+  uint32_t tensors_bytes = 0;  ///< of SegmentHeader::tensors
   char name[kShownText] = {};
   char file[kShownText] = {};
 };
@@ -45,7 +44,13 @@ struct Shown {
 /// As much of the text as `room` bytes hold, with a zero at its end.
 void copy_text(char* out, std::string_view text, size_t room);
 void write_shown(Shown& shown, const Shape& shape, std::string_view name, const std::source_location& where);
-inline Shape shape_of(const Shown& shown) { return Shape(shown.shape, shown.shape + shown.dims); }
+
+/// What a rank of an all_to_all sends to, or expects from, one other.
+struct PostedPart {
+  int64_t num_elements;
+  uint64_t shape_hash;
+  ShownShape shape;
+};
 
 /// How far the rank is within its collective.  Each counter holds stamp(seq, rounds done), so it only grows.
 struct alignas(kLine) Counters {
@@ -91,6 +96,7 @@ struct SegmentHeader {
   alignas(kLine) std::atomic<int64_t> finished{0};   ///< collectives completed
   Started started;
   Shown shown[kParities];
+  char tensors[kParities][kMaxShownTensors] = {};  ///< Collective::tensors; only written where there are several
   Poison poison;
   uint64_t cores[16] = {};  ///< the rank's affinity mask when it joined
 };
@@ -106,6 +112,7 @@ struct alignas(kLine) Announcement {
   int64_t number;  ///< among those of the pair, from 1
   int64_t num_elements;
   uint64_t name_hash;
+  uint64_t shape_hash;
   int32_t tag;
   DType dtype;
   Shown shown;
@@ -153,7 +160,7 @@ struct Tuning {
 /// Where things are in a segment.
 struct Layout {
   explicit Layout(int world_size, const Tuning& tuning);
-  size_t counts;   ///< kParities tables of all_to_all: elements that go to each rank, then elements that come from each
+  size_t parts;  ///< kParities tables of all_to_all: PostedPart for each rank that is sent to, then for each that sends
   size_t slots;    ///< kParities slots of tuning.slot_bytes
   size_t staging;  ///< kParities rings of inputs
   size_t results;  ///< ring of results, or of what a source sends
@@ -161,7 +168,7 @@ struct Layout {
   size_t inboxes;   ///< one for each sender
   size_t total;
   size_t ring_bytes;     ///< of one ring
-  size_t counts_bytes;   ///< of one table
+  size_t parts_bytes;    ///< of one table
   size_t channel_bytes;  ///< of one channel with its data
   size_t pieces;         ///< within a channel: what is in the ring
   size_t small;          ///< within a channel: data of small messages, by entry

@@ -95,12 +95,14 @@ void ShmBackend::do_start(const Collective& collective) {
   num_bytes_ = collective.num_bytes();
   matched_ = 0;
   staged_ = produced_ = consumed_ = 0;
-  if (collective.kind == CollectiveKind::kAllToAll) post_counts();
+  if (collective.kind == CollectiveKind::kAllToAll) post_parts();
   choose_path();
   if (is_tried()) trials_.begin(num_bytes_);
 
   SegmentHeader& header = own();
   write_shown(header.shown[parity_], collective.shape, collective.name, collective.where);
+  const size_t tensors_bytes = collective.tensors.copy(header.tensors[parity_], kMaxShownTensors);
+  header.shown[parity_].tensors_bytes = static_cast<uint32_t>(tensors_bytes);
 
   if (path_ == Path::kSlots && sends(rank_)) send_to_slot();
   const bool same_text = number_ > 1 && collective.kind == last_kind_ && collective.name == last_name_;
@@ -173,7 +175,7 @@ bool ShmBackend::match_records() {
     if (!(mine.signature == theirs.signature)) throw_mismatch(matched_);
   }
   if (call_->kind == CollectiveKind::kAllToAll) {
-    match_counts();
+    match_parts();
     choose_path();  // again: now everybody's counts are known
   }
   return true;
@@ -190,39 +192,42 @@ void ShmBackend::look_for_mismatch() const {
 
 std::string ShmBackend::describe_record(int rank) const {
   const Shown& shown = header(rank).shown[parity_];
-  return describe_call(record(rank).signature, shape_of(shown), shown.name, shown.file, shown.line);
+  const std::string_view tensors(header(rank).tensors[parity_], shown.tensors_bytes);
+  return describe_call(record(rank).signature, shown.shape, tensors, shown.name, shown.file, shown.line);
 }
 
 void ShmBackend::throw_mismatch(int peer) const {
   throw_disagreement(options_, {rank_, describe_record(rank_)}, {peer, describe_record(peer)});
 }
 
-const int64_t* ShmBackend::counts(int from) const {
-  return reinterpret_cast<const int64_t*>(segment(from) + layout_.counts +
-                                          static_cast<size_t>(parity_) * layout_.counts_bytes);
+const PostedPart* ShmBackend::parts(int rank) const {
+  return reinterpret_cast<const PostedPart*>(segment(rank) + layout_.parts +
+                                             static_cast<size_t>(parity_) * layout_.parts_bytes);
 }
 
-void ShmBackend::post_counts() {
-  int64_t* table = const_cast<int64_t*>(counts(rank_));
-  for (const Part& part : call_->inputs) *table++ = part.num_elements;
-  for (const Part& part : call_->outputs) *table++ = part.num_elements;
-}
-
-void ShmBackend::match_counts() const {
-  // All of the table, so that every rank finds the same pair.
-  for (int from = 0; from < size_; ++from) {
-    for (int to = 0; to < size_; ++to) {
-      if (counts(from)[to] != counts(to)[size_ + from]) throw_counts_mismatch(from, to);
+void ShmBackend::post_parts() {
+  PostedPart* posted = const_cast<PostedPart*>(parts(rank_));
+  for (const auto* const parts : {&call_->inputs, &call_->outputs}) {
+    for (const Part& part : *parts) {
+      posted->num_elements = part.num_elements;
+      posted->shape_hash = hash_shape(part.shape);
+      posted->shape = part.shape;
+      ++posted;
     }
   }
 }
 
-void ShmBackend::throw_counts_mismatch(int from, int to) const {
-  const int sender = job_rank(options_, from);
-  const int receiver = job_rank(options_, to);
-  throw_disagreement(
-      options_, {from, str("sends ", counts(from)[to], " elements to rank ", receiver, ": ", describe_record(from))},
-      {to, str("expects ", counts(to)[size_ + from], " elements from rank ", sender, ": ", describe_record(to))});
+void ShmBackend::match_parts() const {
+  // All of the table, so that every rank finds the same pair.
+  for (int from = 0; from < size_; ++from) {
+    for (int to = 0; to < size_; ++to) {
+      const PostedPart& sent = parts(from)[to];
+      const PostedPart& expected = parts(to)[size_ + from];
+      if (sent.num_elements == expected.num_elements && sent.shape_hash == expected.shape_hash) continue;
+      throw_parts_disagree(options_, call_->dtype, {from, describe_record(from)}, sent.shape, {to, describe_record(to)},
+                           expected.shape);
+    }
+  }
 }
 
 // --- the rest ---

@@ -58,13 +58,13 @@ class ShmBackend final : public Backend {
   const Record& record(int rank) const { return header(rank).records[parity_]; }
   std::byte* segment(int rank) const { return mapping_->segments[static_cast<size_t>(rank)]; }
   std::byte* slot(int rank) const;
-  /// What rank `from` sends to all others in an all_to_all, by rank, then what it expects of them.
-  const int64_t* counts(int from) const;
+  /// What the rank sends to all others in an all_to_all, by rank, then what it expects from them.
+  const PostedPart* parts(int rank) const;
 
   /// Whether all peers' counters have passed `rounds` rounds of this collective.
   bool peers_passed(std::atomic<int64_t> Counters::*counter, int64_t rounds) const;
 
-  void post_counts();
+  void post_parts();
   void choose_path();
   /// Copies into a ring of this rank's, in that round.
   void put(int64_t round, std::byte* out, const std::byte* in, int64_t num_bytes) const;
@@ -73,9 +73,8 @@ class ShmBackend final : public Backend {
   /// For a rank that hears of a failure while it waits for a record: it may have been a difference, which this rank can
   /// show as well.
   void look_for_mismatch() const;
-  void match_counts() const;
+  void match_parts() const;
   [[noreturn]] void throw_mismatch(int peer) const;
-  [[noreturn]] void throw_counts_mismatch(int from, int to) const;
   std::string describe_record(int rank) const;
 
   using Stage = CacheTrials::Stage;

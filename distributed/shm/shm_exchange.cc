@@ -102,7 +102,7 @@ int64_t ShmBackend::part_bytes(int from, int to) const {
     case CollectiveKind::kAllGather: {
       return call_->outputs[static_cast<size_t>(from)].num_elements * size_of(call_->dtype);
     }
-    case CollectiveKind::kAllToAll: return counts(from)[to] * size_of(call_->dtype);
+    case CollectiveKind::kAllToAll: return parts(from)[to].num_elements * size_of(call_->dtype);
     default: return num_bytes_;
   }
 }

@@ -133,6 +133,7 @@ inline void call_partly(Backend& backend, const std::string& operation, int move
       t.peer = rank;
       t.tag = 5;
       t.num_elements = kFailingCount;
+      t.shape_hash = hash_shape({kFailingCount});
       t.data = bytes(out[static_cast<size_t>(rank)]);
       backend.do_start_transfer(t);
       started.push_back(&t);
@@ -157,11 +158,12 @@ inline void call_partly(Backend& backend, const std::string& operation, int move
     c.num_elements = c.kind == CollectiveKind::kAllToAll    ? 0
                      : c.kind == CollectiveKind::kAllGather ? kFailingWorld * kFailingCount
                                                             : kFailingCount;
+    if (c.kind != CollectiveKind::kAllToAll) c.shape_hash = hash_shape({kFailingCount});
     c.input = bytes(in[static_cast<size_t>(i)]);
     c.output = bytes((c.kind == CollectiveKind::kBroadcast ? in : out)[static_cast<size_t>(i)]);
     for (int rank = 0; rank < kFailingWorld; ++rank) {
-      c.inputs.push_back({bytes(in[static_cast<size_t>(rank)]), kFailingCount});
-      c.outputs.push_back({bytes(out[static_cast<size_t>(rank)]), kFailingCount});
+      c.inputs.push_back({bytes(in[static_cast<size_t>(rank)]), kFailingCount, {kFailingCount}});
+      c.outputs.push_back({bytes(out[static_cast<size_t>(rank)]), kFailingCount, {kFailingCount}});
     }
   }
   backend.do_start(collectives[0]);
@@ -271,8 +273,9 @@ inline std::string title_of(const std::string& operation) {
 /// found it.
 inline std::string disagreement(const std::string& operation, int rank) {
   const std::string title = operation == "send" && rank == kVictim ? "recv from rank 0 tag 5" : title_of(operation);
-  const std::string own = "[a-z0-9_ :]* float32 \\[200000\\][a-z0-9 ]*, [^ \n]*(failing_ranks\\.h|_test\\.cc):[0-9]+";
-  const std::string other = "[a-z0-9_ :]* float32 \\[200007\\][a-z0-9 ]*, [^ \n]*(failing_ranks\\.h|_test\\.cc):[0-9]+";
+  const std::string own = "[]a-z0-9_ :[]* float32 \\[200000\\][a-z0-9 ]*, [^ \n]*(failing_ranks\\.h|_test\\.cc):[0-9]+";
+  const std::string other =
+      "[]a-z0-9_ :[]* float32 \\[200007\\][a-z0-9 ]*, [^ \n]*(failing_ranks\\.h|_test\\.cc):[0-9]+";
   return str("\\[rank ", rank, " of 4\\] ", title, "( failed\n  rank [0-3])?: ranks do not agree on what to exchange\n",
              "(  rank [01]  ", own, "\n  rank 2  ", other, "|  rank 2  ", other, "\n  rank 3  ", own, ")");
 }

@@ -174,7 +174,8 @@ TEST(FramePayloads, OfValuesThatAreNoneAreErrors) {
   const char* const kLongText = "with a text that is too long";
   const char* const kLongList = "with a list that is too long";
   const Case cases[] = {
-      // Signatures: number, seq, kind, op, dtype, root, count, name's hash, on a GPU, in a list, dims, name, file, line, lists, data.
+      // Signatures: number, seq, kind, op, dtype, root, count, name's hash, shape's hash, on a GPU, in a list, dims, tensors, name, file,
+      // line, lists, dims of two parts, data.
       {0, 2, static_cast<int64_t>(CollectiveKind::kBarrier) + 1, kNoValue},
       {0, 2, -1, kNoValue},
       {0, 3, static_cast<int64_t>(ReduceOp::kBitXor) + 1, kNoValue},
@@ -182,21 +183,23 @@ TEST(FramePayloads, OfValuesThatAreNoneAreErrors) {
       {0, 5, -2, "with a root that is no rank"},
       {0, 5, kWorld, "with a root that is no rank"},
       {0, 5, int64_t{1} << 32, "with a root that is no rank"},
-      {0, 8, 2, "with tensors that are nowhere"},
-      {0, 8, -1, "with tensors that are nowhere"},
       {0, 9, 2, "with tensors that are nowhere"},
-      {0, 10, kShownDims + 1, kLongList},
-      {0, 10, -1, kLongList},
-      {0, 11, kShownText + 1, kLongText},
-      {0, 12, kShownText + 1, kLongText},
-      {0, 14, kWorld + 1, kLongList},
-      {0, 15, kWorld + 1, kLongList},
-      // Messages: id, tag, dtype, count, name's hash, dims, name, file, line, data.
+      {0, 9, -1, "with tensors that are nowhere"},
+      {0, 10, 2, "with tensors that are nowhere"},
+      {0, 11, -1, "with a negative count"},
+      {0, 12, kMaxShownTensors + 1, kLongText},
+      {0, 13, kShownText + 1, kLongText},
+      {0, 14, kShownText + 1, kLongText},
+      {0, 16, kWorld + 1, kLongList},
+      {0, 17, kWorld + 1, kLongList},
+      {0, 18, -1, "with a negative count"},
+      {0, 19, -1, "with a negative count"},
+      // Messages: id, tag, dtype, count, name's hash, shape's hash, dims, name, file, line, data.
       {1, 2, static_cast<int64_t>(kFloat64) + 1, kNoValue},
       {1, 3, -1, "with a negative count"},
-      {1, 5, kShownDims + 1, kLongList},
-      {1, 6, kShownText + 1, kLongText},
+      {1, 6, -1, "with a negative count"},
       {1, 7, kShownText + 1, kLongText},
+      {1, 8, kShownText + 1, kLongText},
       // Answers: id, verdict, message.
       {2, 1, static_cast<int64_t>(AnswerFrame::Verdict::kMismatch) + 1, kNoValue},
       {2, 5, -1, "with a negative count"},
@@ -229,12 +232,17 @@ TEST(FramePayloads, OfTextsThatAreTooLongAreErrors) {
 TEST(FramePayloads, OfNamesAndReasonsTheBeginningIsSent) {
   SignatureFrame signature = some_signature();
   signature.name = signature.file = std::string(kShownText + 5, 'n');
-  signature.shape = Shape(kShownDims + 2, 3);
-  signature.sends = {1, 2, 3, 4};
+  signature.tensors = std::string(kMaxShownTensors, 't');
+  signature.shape = Shape(kMaxShownDims + 2, 3);
+  signature.sends = {{1, 5}, {2, 6}, {3, 7}, {4, 8}};
+  signature.expected = Shape{4, 5};
   const SignatureFrame got = decode_signature(encode(signature), kWorld);
   EXPECT_EQ(got.name, std::string(kShownText, 'n'));
   EXPECT_EQ(got.file, std::string(kShownText, 'n'));
-  EXPECT_EQ(got.shape, Shape(kShownDims, 3));
+  EXPECT_EQ(got.tensors, signature.tensors);
+  EXPECT_EQ(to_string(got.shape), to_string(signature.shape));
+  EXPECT_EQ(to_string(got.sent), "[]");
+  EXPECT_EQ(to_string(got.expected), "[4, 5]");
   EXPECT_EQ(got.sends, signature.sends);
   EXPECT_EQ(got.data, signature.data);
   EXPECT_EQ(decode_poison(encode(PoisonFrame{2, 1, std::string(kMaxReason + 1, 'r')})).reason,

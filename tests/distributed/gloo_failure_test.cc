@@ -53,8 +53,8 @@ struct Call {
     collective.output = reinterpret_cast<std::byte*>(output.data());
     if (kind == Kind::kBroadcast) collective.output = reinterpret_cast<std::byte*>(input.data());
     for (int r = 0; r < size; ++r) {
-      collective.inputs.push_back({reinterpret_cast<std::byte*>(input.data() + r * count), count});
-      collective.outputs.push_back({reinterpret_cast<std::byte*>(output.data() + r * count), count});
+      collective.inputs.push_back({reinterpret_cast<std::byte*>(input.data() + r * count), count, {count}});
+      collective.outputs.push_back({reinterpret_cast<std::byte*>(output.data() + r * count), count, {count}});
     }
   }
   Call(const Call&) = default;
@@ -83,18 +83,18 @@ TEST(GlooFailure, ADifferenceIsShownWithBothSidesOnEveryRank) {
   }
 }
 
-TEST(GlooFailure, EveryRankSeesWhichCountsOfAnAllToAllDiffer) {
+TEST(GlooFailure, EveryRankSeesWhichPartsOfAnAllToAllDiffer) {
   const std::vector<std::string> errors = try_backend_ranks(4, gloo_backend(), [&](Backend& backend, int rank) {
     Call call(Kind::kAllToAll, 4, 30);
-    if (rank == 2) call.collective.inputs[1].num_elements = 29;
+    if (rank == 2) call.collective.inputs[1] = {call.collective.inputs[1].data, 29, {29}};
     run_collective(backend, call.collective);
   });
   for (const std::string& error : errors) {
     EXPECT_NE(
-        error.find(": ranks do not agree on what to exchange\n  rank 1  expects 30 elements from rank 2: all_to_all "),
+        error.find(": ranks do not agree on what to exchange\n  rank 1  expects float32 [30] from rank 2: all_to_all "),
         std::string::npos)
         << error;
-    EXPECT_NE(error.find("\n  rank 2  sends 29 elements to rank 1: all_to_all "), std::string::npos) << error;
+    EXPECT_NE(error.find("\n  rank 2  sends float32 [29] to rank 1: all_to_all "), std::string::npos) << error;
   }
 }
 

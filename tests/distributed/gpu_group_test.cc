@@ -282,6 +282,16 @@ TEST(GpuGroup, AListOnOneRankAndATensorOnTheOtherAreAMismatch) {
   }
 }
 
+TEST(GpuGroup, TransposedTensorsAreAMismatch) {
+  const auto texts = heard_within_a_second(2, [](ProcessGroup& group) {
+    group.all_reduce(on_gpu(group, 1, 6).view(group.rank() == 0 ? Shape{2, 3} : Shape{3, 2}));
+  });
+  for (const std::string& text : texts) {
+    EXPECT_THAT(text, HasSubstr("rank 0  all_reduce sum float32 [2, 3] on a GPU, "));
+    EXPECT_THAT(text, HasSubstr("rank 1  all_reduce sum float32 [3, 2] on a GPU, "));
+  }
+}
+
 TEST(GpuGroup, PartsOfAnAllToAllThatDoNotFitAreAMismatch) {
   const auto texts = heard_within_a_second(2, [](ProcessGroup& group) {
     const int64_t sent = group.rank() == 0 ? 5 : 2, wanted = group.rank() == 0 ? 2 : 3;
@@ -290,8 +300,8 @@ TEST(GpuGroup, PartsOfAnAllToAllThatDoNotFitAreAMismatch) {
                      group.rank() == 0 ? std::vector<int64_t>{1, sent} : std::vector<int64_t>{sent, 1});
   });
   for (const std::string& text : texts) {
-    EXPECT_THAT(text, HasSubstr("rank 0  sends 5 elements to rank 1"));
-    EXPECT_THAT(text, HasSubstr("rank 1  expects 3 elements from rank 0"));
+    EXPECT_THAT(text, HasSubstr("rank 0  sends float32 [5] to rank 1"));
+    EXPECT_THAT(text, HasSubstr("rank 1  expects float32 [3] from rank 0"));
   }
 }
 

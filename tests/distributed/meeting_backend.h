@@ -170,7 +170,7 @@ class MeetingBackend : public Backend {
     for (const int rank : {std::min(options_.rank, peer), std::max(options_.rank, peer)}) {
       const Collective& c = rank == options_.rank ? mine : theirs;
       text += str("\n  rank ", job_rank(options_, rank), "  ",
-                  describe_call(c, c.shape, c.name, c.where.file_name(), c.where.line()));
+                  describe_call(c, c.shape, c.tensors, c.name, c.where.file_name(), c.where.line()));
     }
     throw GroupError(": " + text, text, job_rank(options_, peer));
   }

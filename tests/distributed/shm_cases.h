@@ -32,7 +32,8 @@ inline Values sums(int size, int to, int64_t count) {
 }
 
 inline Part part_of(Values& v) {
-  return {v.empty() ? nullptr : reinterpret_cast<std::byte*>(v.data()), static_cast<int64_t>(v.size())};
+  const auto count = static_cast<int64_t>(v.size());
+  return {v.empty() ? nullptr : reinterpret_cast<std::byte*>(v.data()), count, {count}};
 }
 
 inline std::byte* bytes_of(Values& v) { return part_of(v).data; }

@@ -155,6 +155,11 @@ TEST(ShmMismatch, EveryPartOfTheSignatureIsShownOnAllRanks) {
        },
        "reduce sum to 1 int32 [3, 13], 'x', "},
       {[](Collective& c) {
+         c.shape = {5, 8};
+         c.shape_hash = hash_shape(c.shape);
+       },
+       "reduce sum to 1 int32 [5, 8], 'x', "},
+      {[](Collective& c) {
          c.name = "y";
          c.name_hash = hash_name(c.name);
        },
@@ -213,8 +218,8 @@ TEST(ShmMismatch, CountsOfAllToAllAreComparedByAll) {
     });
     const std::string call = str("all_to_all int32 [4, ", count, "], ", place(here));
     EXPECT_EQ(thrown,
-              std::vector<std::string>(4, str(kDisagree, "\n  rank 1  sends ", count, " elements to rank 3: ", call,
-                                              "\n  rank 3  expects ", count + 2, " elements from rank 1: ", call)));
+              std::vector<std::string>(4, str(kDisagree, "\n  rank 1  sends int32 [", count, "] to rank 3: ", call,
+                                              "\n  rank 3  expects int32 [", count + 2, "] from rank 1: ", call)));
   }
 }
 
