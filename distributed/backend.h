@@ -14,17 +14,20 @@
 namespace tandem::inline v0::distributed {
 
 /// A failure that makes the group unusable: what follows the operation's label ("[rank 2 of 4] all_reduce #7") in this
-/// rank's error, and what its peers should hear.  Ranks in texts, and `culprit`, are numbers in the job.
+/// rank's error, and what its peers should hear.  Ranks in texts, and `culprit`, are numbers in the job.  With a headline this rank's
+/// error is a MissingRanksError.
 class GroupError : public Error {
  public:
-  GroupError(const std::string& after_label, std::string reason, int culprit)
-      : Error(after_label), reason_(std::move(reason)), culprit_(culprit) {}
+  GroupError(const std::string& after_label, std::string reason, int culprit, std::string headline = {})
+      : Error(after_label), reason_(std::move(reason)), culprit_(culprit), headline_(std::move(headline)) {}
   const std::string& reason() const { return reason_; }
   int culprit() const { return culprit_; }
+  const std::string& headline() const { return headline_; }
 
  private:
   std::string reason_;
   int culprit_;
+  std::string headline_;
 };
 
 /// What a rank started last, as far as this rank knows.

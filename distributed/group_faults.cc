@@ -7,6 +7,7 @@
 #include <tandem/base/log.h>
 #include <tandem/distributed/group_queue.h>
 #include <tandem/distributed/store/failure_board.h>
+#include <tandem/distributed/store/missing_ranks.h>
 
 namespace tandem::inline v0::distributed {
 
@@ -93,42 +94,60 @@ bool GroupQueue::check_times() {
 // --- timeouts ---
 
 void GroupQueue::expire(CollectiveOperation& operation) {
-  if (!backend_->has_members()) return time_out(operation, kNotAllHaveCome, -1);
+  if (!backend_->has_members()) return time_out(operation, kNotAllHaveCome, -1, {});
   // "reached #1873: ranks 0 1 2.  missing: rank 3 (last reached all_gather #1860 'control record', 31.2 s ago)"
   const int64_t seq = operation.collective.seq;
   std::string there;
   std::string missing;
   int first_missing = -1;
+  MissingRanks ranks =
+      missing_ranks(str(to_string(operation.collective.kind), " (collective ", seq, ")"), operation.timeout);
   for (int rank = 0; rank < options_.world_size; ++rank) {
     const int shown = job_rank(options_, rank);
     const LastStarted last = backend_->do_last_started(rank);
     if (last.seq >= seq) {
       there += str(" ", shown);
+      ranks.waiting.push_back(shown);
       continue;
     }
     if (missing.empty()) first_missing = shown;
     missing += str(missing.empty() ? "" : ", ", "rank ", shown, " (", describe_last(last, "last reached"), ")");
+    ranks.missing.push_back(shown);
   }
   if (missing.empty()) {
+    ranks.have_started = true;
     for (const int rank : backend_->do_awaited()) {
       const int shown = job_rank(options_, rank);
       if (missing.empty()) first_missing = shown;
       missing += str(missing.empty() ? "data of rank " : ", rank ", shown, " (",
                      describe_last(backend_->do_last_started(rank), "last reached"), ")");
+      ranks.missing.push_back(shown);
+      std::erase(ranks.waiting, shown);
     }
+    std::sort(ranks.missing.begin(), ranks.missing.end());
   }
   time_out(operation, str("reached #", seq, ": ranks", there, ".  missing: ", missing.empty() ? "none" : missing),
-           first_missing);
+           first_missing, ranks);
 }
 
 void GroupQueue::expire(Message& message) {
-  if (!backend_->has_members()) return time_out(message, kNotAllHaveCome, -1);
+  if (!backend_->has_members()) return time_out(message, kNotAllHaveCome, -1, {});
   const LastStarted last = backend_->do_last_started(message.transfer.peer);
+  MissingRanks ranks = missing_ranks(message.title(), message.timeout);
+  ranks.missing = {message.shown_peer};
+  ranks.waiting = {own_job_rank()};
   time_out(message, str("rank ", message.shown_peer, " (", describe_last(last, "last reached"), ")"),
-           message.shown_peer);
+           message.shown_peer, ranks);
 }
 
-void GroupQueue::time_out(Operation& operation, const std::string& progress, int culprit) {
+MissingRanks GroupQueue::missing_ranks(std::string operation, std::chrono::milliseconds timeout) const {
+  return {.world_size = is_whole_job_ ? options_.world_size : 0,
+          .group = is_whole_job_ ? "" : options_.name,
+          .operation = std::move(operation),
+          .timeout = timeout};
+}
+
+void GroupQueue::time_out(Operation& operation, const std::string& progress, int culprit, const MissingRanks& ranks) {
   const std::string after = format_seconds(operation.timeout);
   std::string subject;
   for (const std::string& part : {operation.name(), operation.payload(), std::string(backend_->name())}) {
@@ -136,7 +155,8 @@ void GroupQueue::time_out(Operation& operation, const std::string& progress, int
   }
   const std::string what = str(" timed out after ", after, "\n  ", subject, "\n  ", progress);
   const std::string reason = str(operation.title(), " timed out after ", after, "; ", progress);
-  fail(operation, GroupError(what, reason, culprit), own_job_rank());
+  const std::string headline = ranks.missing.empty() ? "" : to_headline(ranks);
+  fail(operation, GroupError(what, reason, culprit, headline), own_job_rank());
 }
 
 // --- stalls ---
@@ -203,8 +223,11 @@ void GroupQueue::log_once(const CollectiveOperation& operation, const std::strin
 // --- failures ---
 
 void GroupQueue::fail(Operation& operation, const GroupError& error, int culprit) {
-  operation.error = std::make_exception_ptr(
-      CommError(str(who(), " ", operation.title(), error.what()), own_job_rank(), error.culprit(), operation.number()));
+  const std::string text = str(who(), " ", operation.title(), error.what());
+  operation.error = error.headline().empty()
+                        ? std::make_exception_ptr(CommError(text, own_job_rank(), error.culprit(), operation.number()))
+                        : std::make_exception_ptr(MissingRanksError(error.headline(), text, own_job_rank(),
+                                                                    error.culprit(), operation.number()));
   operation.ended = true;
   hush_gpu();
   give_up_gpu(failure_text("failed", culprit, error.reason()), error.culprit());

@@ -17,6 +17,7 @@
 #include <tandem/distributed/backend.h>
 #include <tandem/distributed/nccl/gpu_lane.h>
 #include <tandem/distributed/operation.h>
+#include <tandem/distributed/store/missing_ranks.h>
 
 namespace tandem::inline v0::distributed {
 
@@ -48,6 +49,9 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
   int own_job_rank() const { return job_rank(options_, options_.rank); }
   /// "[rank 2 of 4]"; in a group of some ranks only "[rank 2, group 'evaluation']".
   std::string who() const;
+
+  /// For the headline of an operation whose deadline has passed; without ranks.
+  MissingRanks missing_ranks(std::string operation, std::chrono::milliseconds timeout) const;
 
   /// Passes the store's news of failed ranks on to whoever waits.
   void watch_failures();
@@ -125,7 +129,7 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
   bool is_due(Operation& operation, Clock::time_point now) const;
   void expire(CollectiveOperation& operation);
   void expire(Message& message);
-  void time_out(Operation& operation, const std::string& progress, int culprit);
+  void time_out(Operation& operation, const std::string& progress, int culprit, const MissingRanks& ranks);
   void report_stall(CollectiveOperation& operation, Clock::time_point now);
   void report_stall(Message& message, Clock::time_point now);
   std::string describe_stall(const Operation& operation, Clock::time_point now, const std::string& waited_for) const;

@@ -17,6 +17,7 @@
 #include <tandem/distributed/launch/rank_environment.h>
 #include <tandem/distributed/rendezvous.h>
 #include <tandem/distributed/store/memory_store.h>
+#include <tandem/distributed/store/missing_ranks.h>
 
 namespace tandem::inline v0::distributed {
 
@@ -258,7 +259,7 @@ void init_process_group(const InitOptions& options) {
   } catch (const std::exception& e) {
     restore(rank_context, *session);
     try {
-      place.store->announce_failure(place.rank, e.what());
+      place.store->announce_failure(place.rank, failure_to_announce(e));
     } catch (const Error&) {
       // Whoever cannot be reached hears of it by other ways.
     }

@@ -9,6 +9,7 @@
 #include <tandem/base/thread.h>
 #include <tandem/distributed/store/failure_board.h>
 #include <tandem/distributed/store/forwarding_store.h>
+#include <tandem/distributed/store/missing_ranks.h>
 
 namespace tandem::inline v0::distributed {
 
@@ -121,7 +122,7 @@ void LateBackend::make(const std::function<std::unique_ptr<Backend>(const Proces
   try {
     backend_ = make(options_);
   } catch (const CommError& e) {
-    error_.emplace(str(" failed\n  ", e.what()), e.what(), e.peer());
+    error_.emplace(str(" failed\n  ", e.what()), e.what(), e.peer(), headline_of(e));
     state = State::kFailed;
   } catch (const std::exception& e) {
     error_.emplace(str(" failed\n  ", e.what()), e.what(), own_rank);

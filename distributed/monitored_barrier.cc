@@ -23,12 +23,13 @@ constexpr const char* kAllCame = "all";
 class MonitoredBarrier {
  public:
   MonitoredBarrier(const ProcessGroupOptions& options, const std::string& who, int64_t number,
-                   std::chrono::milliseconds timeout)
+                   const MissingRanks& shown)
       : options_(options),
         store_(*options.store),
         title_(str(who, " monitored_barrier #", number)),
         number_(number),
-        timeout_(timeout) {}
+        shown_(shown),
+        timeout_(shown.timeout) {}
 
   void run() {
     store_.set(arrival(number_, options_.rank), "1");
@@ -40,7 +41,10 @@ class MonitoredBarrier {
       verdict = wait();
     }
     if (verdict == kAllCame) return;
-    throw failure(verdict, std::stoi(verdict.substr(verdict.rfind(kMissing) + std::string_view(kMissing).size())));
+    const size_t end = verdict.find('\n');
+    const std::string text = verdict.substr(end + 1);
+    const int first = std::stoi(text.substr(text.rfind(kMissing) + std::string_view(kMissing).size()));
+    throw MissingRanksError(verdict.substr(0, end), title_ + text, job_rank(options_, options_.rank), first);
   }
 
  private:
@@ -88,21 +92,24 @@ class MonitoredBarrier {
     }
   }
 
-  /// What follows the title in everybody's error.
+  /// The headline, then what follows the title in the error of each rank.
   std::string time_out() {
     std::string came;
     std::string missing;
+    MissingRanks ranks = shown_;
     for (int rank = 0; rank < options_.world_size; ++rank) {
       const int shown = job_rank(options_, rank);
       if (store_.check({arrival(number_, rank)})) {
         came += str(" ", shown);
+        ranks.waiting.push_back(shown);
       } else {
         missing += missing.empty() ? str(kMissing, shown) : str(", rank ", shown);
+        ranks.missing.push_back(shown);
       }
     }
     // All have come while this rank looked.
     if (missing.empty()) return kAllCame;
-    return str(" timed out after ", format_seconds(timeout_), "\n  came: ranks", came, missing);
+    return str(to_headline(ranks), "\n timed out after ", format_seconds(timeout_), "\n  came: ranks", came, missing);
   }
 
   /// The ranks of the job that the store knows to have ended, and why.
@@ -115,7 +122,7 @@ class MonitoredBarrier {
 
   std::string reason_of(int rank) { return ended()[rank]; }
 
-  /// All have come to this barrier, so nobody looks at what the one before has left.
+  /// All have come to this barrier, so shown looks at what the one before has left.
   void remove_previous() {
     if (number_ == 1) return;
     for (int rank = 0; rank < options_.world_size; ++rank) store_.delete_key(arrival(number_ - 1, rank));
@@ -127,15 +134,16 @@ class MonitoredBarrier {
   Store& store_;
   const std::string title_;
   const int64_t number_;
+  const MissingRanks& shown_;
   const std::chrono::milliseconds timeout_;
 };
 
 }  // namespace
 
 void monitored_barrier(const ProcessGroupOptions& options, const std::string& who, int64_t number,
-                       std::chrono::milliseconds timeout) {
+                       const MissingRanks& shown) {
   if (options.world_size == 1) return;
-  MonitoredBarrier(options, who, number, timeout).run();
+  MonitoredBarrier(options, who, number, shown).run();
 }
 
 }  // namespace tandem::inline v0::distributed

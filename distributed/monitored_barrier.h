@@ -1,17 +1,17 @@
 // The barrier that knows who is missing.  Private to distributed/.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <string>
 
 #include <tandem/distributed/process_group.h>
+#include <tandem/distributed/store/missing_ranks.h>
 
 namespace tandem::inline v0::distributed {
 
 /// The `number`-th (from 1) of the group, whose `options.ranks` are filled in.  `who` begins errors: "[rank 2 of 4]".
-/// A timeout of 0 is none.
+/// `shown` has no ranks; its timeout is the deadline, 0 = none.
 void monitored_barrier(const ProcessGroupOptions& options, const std::string& who, int64_t number,
-                       std::chrono::milliseconds timeout);
+                       const MissingRanks& shown);
 
 }  // namespace tandem::inline v0::distributed

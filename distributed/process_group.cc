@@ -350,7 +350,9 @@ std::vector<Work> ProcessGroup::batch_isend_irecv(const std::vector<P2POp>& ops,
 
 void ProcessGroup::monitored_barrier(CollectiveOptions options) {
   const auto timeout = timeout_of("monitored_barrier", options, impl_->options());
-  distributed::monitored_barrier(impl_->options(), impl_->who(), ++impl_->monitored_barriers, timeout);
+  const int64_t number = ++impl_->monitored_barriers;
+  distributed::monitored_barrier(impl_->options(), impl_->who(), number,
+                                 impl_->missing_ranks(str("monitored_barrier ", number), timeout));
 }
 
 double ProcessGroup::reduce_mean(double value, double weight, CollectiveOptions options) {

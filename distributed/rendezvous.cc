@@ -17,6 +17,7 @@
 #include <tandem/base/error.h>
 #include <tandem/distributed/backend.h>
 #include <tandem/distributed/store/failure_board.h>
+#include <tandem/distributed/store/missing_ranks.h>
 #include <tandem/distributed/store/socket.h>
 
 namespace tandem::inline v0::distributed {
@@ -32,11 +33,13 @@ std::chrono::milliseconds remaining(Clock::time_point deadline) {
 
 }  // namespace
 
-void fail_to_join(const ProcessGroupOptions& options, const std::string& what, int peer) {
+void fail_to_join(const ProcessGroupOptions& options, const std::string& what, int peer, const std::string& headline) {
   const int rank = job_rank(options, options.rank);
   const std::string who = options.ranks.empty() ? str("rank ", rank, " of ", options.world_size) : str("rank ", rank);
-  throw CommError(str("[", who, "] group '", options.name, "': ", what), rank,
-                  peer < 0 ? peer : job_rank(options, peer));
+  const std::string text = str("[", who, "] group '", options.name, "': ", what);
+  const int peer_in_job = peer < 0 ? peer : job_rank(options, peer);
+  if (headline.empty()) throw CommError(text, rank, peer_in_job);
+  throw MissingRanksError(headline, text, rank, peer_in_job);
 }
 
 std::string host_identity(const ProcessGroupOptions& options) {
@@ -147,12 +150,19 @@ class Rendezvous::Impl {
   }
 
   [[noreturn]] void fail_for_missing(const std::vector<int>& ranks) {
+    MissingRanks in_job{.world_size = options_.ranks.empty() ? options_.world_size : 0,
+                        .operation = str("joining group '", options_.name, "'"),
+                        .timeout = options_.timeout};
     std::string missing;
-    for (const int rank : ranks) missing += str(" ", shown(rank));
+    for (int rank = 0; rank < options_.world_size; ++rank) {
+      const bool is_missing = std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+      (is_missing ? in_job.missing : in_job.waiting).push_back(shown(rank));
+      if (is_missing) missing += str(" ", shown(rank));
+    }
     fail_to_join(options_,
                  str("did not come together within ", format_seconds(options_.timeout), "\n  missing: rank",
                      ranks.size() == 1 ? "" : "s", missing),
-                 ranks.front());
+                 ranks.front(), to_headline(in_job));
   }
 
   Clock::time_point deadline() const { return deadline_; }

@@ -15,11 +15,13 @@ namespace tandem::inline v0::distributed {
 /// TANDEM_HOST_ID.
 std::string host_identity(const ProcessGroupOptions& options);
 
-/// Throws CommError "[rank 2 of 4] group 'default': what".  `peer` is a rank of the group, -1 for none.
-[[noreturn]] void fail_to_join(const ProcessGroupOptions& options, const std::string& what, int peer = -1);
+/// Throws CommError "[rank 2 of 4] group 'default': what", a MissingRanksError if there is a headline.  `peer` is a rank of the
+/// group, -1 for none.
+[[noreturn]] void fail_to_join(const ProcessGroupOptions& options, const std::string& what, int peer = -1,
+                               const std::string& headline = {});
 
 /// Waits for what other ranks do to join, and gives up as soon as one of them can no longer do it.  Ranks are ranks of
-/// the group.  Throws CommError naming those that are missing at the deadline.
+/// the group.  Throws MissingRanksError naming those that are missing at the deadline.
 class Rendezvous {
  public:
   using Clock = std::chrono::steady_clock;

@@ -11,6 +11,7 @@
 
 #include <tandem/base/error.h>
 #include <tandem/base/log.h>
+#include <tandem/distributed/store/missing_ranks.h>
 
 namespace tandem::inline v0::distributed {
 
@@ -304,14 +305,16 @@ JobResult JobCoordinator::verdict() const {
   // A rank that the forwarded signal, or ours, has ended is no failure.
   if (interrupt_ != 0 && WIFSIGNALED(rank.wait_status)) return result;
   result.failed_rank = number;
-  result.message = str("rank ", number, " of ", ranks_.size(), nodes_.size() > 1 ? " on " + node_text(rank.node) : "",
-                       " failed (", status_text(rank.wait_status), ")");
   const RankEndEvent* event = event_of[static_cast<size_t>(number)];
+  std::string reason;
   if (event != nullptr && event->end == RankEnd::kFailed) {
-    result.message += ": " + event->reason;
+    reason = event->reason;
   } else if (rank.wait_status == 0) {
-    result.message += ": it ended before its function returned";
+    reason = "it ended before its function returned";
   }
+  result.message = describe_failure(
+      str("rank ", number, " of ", ranks_.size(), nodes_.size() > 1 ? " on " + node_text(rank.node) : ""),
+      str(" (", status_text(rank.wait_status), ")"), reason);
   const std::string& tail = rank.exit.log_tail;
   if (!tail.empty())
     result.message += str("\n  the end of ", rank.exit.log_path, ":\n", tail.substr(0, tail.size() - 1));

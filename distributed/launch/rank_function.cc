@@ -13,6 +13,7 @@
 #include <tandem/distributed/launch/interrupts.h>
 #include <tandem/distributed/launch/job_store.h>
 #include <tandem/distributed/store/memory_store.h>
+#include <tandem/distributed/store/missing_ranks.h>
 #include <tandem/tensor/generator.h>
 
 namespace tandem::inline v0::distributed {
@@ -29,7 +30,7 @@ constexpr std::chrono::milliseconds kNoLimit = std::chrono::hours(24 * 3650);
 constexpr std::chrono::milliseconds kCauseTime{500};
 
 void print_failure(int rank, int world_size, const std::string& text) {
-  std::fprintf(stderr, "rank %d of %d failed: %s\n", rank, world_size, text.c_str());
+  std::fprintf(stderr, "%s\n", describe_failure(str("rank ", rank, " of ", world_size), "", text).c_str());
 }
 
 /// The status of a rank whose function returned: 130 or 143 where that was because of a signal, on whichever rank.
@@ -55,7 +56,7 @@ int run_only_rank(std::chrono::milliseconds timeout, Device device, const RankFu
 
 /// A peer's abort travels through shared memory while its exception is still on the way to the store: gives that a
 /// moment to become known, so that the cause is told before its consequences.
-void wait_for_failure(FailureBoard& failures) {
+void wait_for_failure(FailureBoard& failures, std::chrono::milliseconds time) {
   std::mutex mutex;
   std::condition_variable changed;
   bool failed = false;
@@ -66,7 +67,7 @@ void wait_for_failure(FailureBoard& failures) {
     changed.notify_all();
   });
   std::unique_lock lock(mutex);
-  changed.wait_for(lock, kCauseTime, [&] { return failed; });
+  changed.wait_for(lock, time, [&] { return failed; });
 }
 
 /// Tells the others about the exception, or that this rank ends because of theirs.  Shows it where nobody else will.
@@ -98,11 +99,15 @@ RankOutcome call_rank_function(const RankFunction& f, Context& context, FailureB
     f(context);
     return outcome;
   } catch (const CommError& e) {
-    if (e.peer() >= 0 && e.peer() != context.rank()) wait_for_failure(failures);
+    // A rank that names the missing ones announces its failure before those that were only notified of it.
+    const bool names_missing = !headline_of(e).empty();
+    if (e.peer() >= 0 && e.peer() != context.rank())
+      wait_for_failure(failures, names_missing ? kCauseTime / 2 : kCauseTime);
     const auto first = failures.first_failure();
     outcome.consequence = first && first->rank != context.rank();
-    outcome.text = e.what();
-    outcome.error = std::current_exception();
+    outcome.text = failure_to_announce(e);
+    outcome.error = names_missing ? std::make_exception_ptr(CommError(outcome.text, e.rank(), e.peer(), e.seq()))
+                                  : std::current_exception();
   } catch (const std::exception& e) {
     outcome.text = e.what();
     outcome.error = std::current_exception();

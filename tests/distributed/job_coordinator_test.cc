@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <tandem/base/error.h>
+#include <tandem/distributed/store/missing_ranks.h>
 #include <tandem/distributed/store/tcp_store.h>
 
 namespace {
@@ -133,6 +134,55 @@ TEST(JobCoordinator, AnAnnouncementBeforeADeathIsTheCause) {
   job.coordinator.on_event(failed);
   ASSERT_TRUE(job.coordinator.finished());
   EXPECT_EQ(job.coordinator.result().message, "rank 1 of 2 on node 1 (host) failed (exit status 1): boom");
+}
+
+TEST(MissingRanks, HeadlinesNameAllWhoAreMissingAndWhoWaited) {
+  MissingRanks ranks{.missing = {2},
+                     .waiting = {0, 1},
+                     .world_size = 3,
+                     .operation = "all_reduce (collective 7)",
+                     .timeout = std::chrono::seconds(2)};
+  EXPECT_EQ(to_headline(ranks),
+            "rank 2 of 3 did not take part in all_reduce (collective 7) within 2.0 s; waiting: ranks 0, 1");
+  ranks.missing = {1, 3, 4, 5, 9, 10};
+  ranks.waiting = {0};
+  ranks.world_size = 0;
+  ranks.group = "evaluation";
+  ranks.have_started = true;
+  EXPECT_EQ(to_headline(ranks),
+            "ranks 1, 3-5, 9, 10 did not finish all_reduce (collective 7) of group 'evaluation' within 2.0 s; waiting: "
+            "rank 0");
+}
+
+TEST(MissingRanks, OnlyAHeadlineStandsAlone) {
+  const std::string headline =
+      "rank 2 of 3 did not take part in barrier (collective 1) within 2.0 s; waiting: ranks 0, 1";
+  const MissingRanksError error(headline, "barrier timed out", 0, 2);
+  EXPECT_EQ(describe_failure("rank 0 of 3", " (exit status 1)", failure_to_announce(error)),
+            headline + "\nbarrier timed out");
+  for (const char* text : {"boom", "rank 2 left", "failed\nrank 2; waiting: rank 0"}) {
+    EXPECT_EQ(describe_failure("rank 0 of 3", " (exit status 1)", text),
+              std::string("rank 0 of 3 failed (exit status 1): ") + text);
+  }
+  EXPECT_EQ(describe_failure("rank 0 of 3", " (killed by SIGKILL)", ""), "rank 0 of 3 failed (killed by SIGKILL)");
+}
+
+TEST(JobCoordinator, ADeadlineIsBlamedOnTheMissingRanks) {
+  Job job;
+  for (const int node : {0, 1}) job.coordinator.on_event(joined(node, 1));
+  const RankPlace place = job.told.at(0).place;
+  job.coordinator.serve();
+  TcpStore zero({.host = place.store_host, .port = place.store_port, .token = place.token, .rank = 0, .world_size = 2});
+  const std::string text =
+      "rank 1 of 2 did not take part in barrier (collective 1) within 2.0 s; waiting: rank 0\ndetails";
+  zero.announce_failure(0, text);
+  NodeEvent failed = killed(0, 0);
+  failed.exit.wait_status = 1 << 8;
+  job.coordinator.on_event(failed);
+  job.coordinator.on_event(killed(1, SIGTERM));
+  ASSERT_TRUE(job.coordinator.finished());
+  EXPECT_EQ(job.coordinator.result().message, text);
+  EXPECT_EQ(job.coordinator.result().failed_rank, 0);
 }
 
 }  // namespace

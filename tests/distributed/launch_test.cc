@@ -356,12 +356,13 @@ TEST(LaunchTest, TimeoutIsTheDeadlineOfCollectives) {
     const auto result = flag ? run({"--nproc", "2", "--timeout", "0.4", "stuck", "1"})
                              : run({"--nproc", "2", "stuck", "1"}, by_variable);
     const std::string before =
-        "rank 0 of 2 failed (exit status 1): [rank 0 of 2] barrier #2 timed out after 0.4 s\n"
+        "rank 1 of 2 did not take part in barrier (collective 2) within 0.4 s; waiting: rank 0\n"
+        "[rank 0 of 2] barrier #2 timed out after 0.4 s\n"
         "  shm\n"
         "  reached #2: ranks 0.  missing: rank 1 (last reached barrier #1, ";
     const std::string err = messages(result.err);
     EXPECT_TRUE(err.starts_with(before) && err.ends_with(" s ago)\n")) << err;
-    EXPECT_EQ(std::count(err.begin(), err.end(), '\n'), 3) << err;
+    EXPECT_EQ(std::count(err.begin(), err.end(), '\n'), 4) << err;
     EXPECT_EQ(result.status, 1);
   }
 }

@@ -12,6 +12,7 @@
 
 #include <tandem/distributed/process_group.h>
 #include <tandem/distributed/store/memory_store.h>
+#include <tandem/distributed/store/missing_ranks.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/distributed/thread_ranks.h>
 #include <tandem/tests/distributed/thrown.h>
@@ -131,6 +132,39 @@ TEST(Timeout, NamesWhoIsMissingAndWhatItDidLast) {
                                                           missing)))
       << thrown[2].text;
   EXPECT_EQ(thrown[2].peer, 0);
+}
+
+TEST(Timeout, HeadlineNamesARankThatStandsStillInTheOperation) {
+  const ThreadRanks ranks{.tuning = {.slot_bytes = 64, .chunk_bytes = 128, .slots = 3, .small_bytes = 64}};
+  std::promise<void> is_ready;
+  std::promise<void> has_failed;
+  std::shared_future<void> failed = has_failed.get_future().share();
+  std::string headline;
+  std::string text;
+  run_all(ranks, [&](ProcessGroup& group) {
+    const Tensor x = full({30000}, 1);
+    const Tensor note = zeros({3});
+    if (group.rank() == 0) {
+      const Work work = group.all_reduce_async(x);
+      // Its worker has started the all_reduce, and is blocked from the time when the message comes.
+      group.irecv(note, 1).then([failed] { failed.wait(); });
+      is_ready.set_value();
+      failed.wait();
+      work.wait();
+      return;
+    }
+    is_ready.get_future().wait();
+    group.send(note, 0);
+    try {
+      group.all_reduce(x, ReduceOp::kSum, {.timeout = std::chrono::milliseconds(300)});
+    } catch (const CommError& e) {
+      headline = headline_of(e);
+      text = e.what();
+    }
+    has_failed.set_value();
+  });
+  EXPECT_EQ(headline, "rank 0 of 2 did not finish all_reduce (collective 1) within 0.3 s; waiting: rank 1") << text;
+  EXPECT_NE(text.find("missing: data of rank 0 "), std::string::npos) << text;
 }
 
 TEST(Timeout, AnAsynchronousOperationFailsWithoutAWaiter) {

@@ -1,7 +1,10 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <barrier>
+#include <functional>
 #include <future>
+#include <latch>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -9,6 +12,8 @@
 #include <tandem/base/error.h>
 #include <tandem/base/rank_context.h>
 #include <tandem/distributed/launch.h>
+#include <tandem/distributed/launch/rank_function.h>
+#include <tandem/distributed/process_group.h>
 #include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/generator.h>
@@ -126,6 +131,86 @@ TEST(RunThreadsTest, TheCauseCountsEvenWhereItsConsequenceIsFaster) {
     consequence = {};
     EXPECT_EQ(error_text<std::out_of_range>([&] { run_threads(2, f); }), "index 9 of 3");
   }
+}
+
+/// What ends four ranks of which 2 and 3 stay away from `call` until it has failed on 0 and 1.
+std::string error_without_two_ranks(const std::function<void(ProcessGroup&)>& call) {
+  std::barrier together(2);
+  std::latch failed(2);
+  return error_text<td::CommError>([&] {
+    run_threads(4, [&](Context& context) {
+      context.group()->barrier();
+      if (context.rank() >= 2) return failed.wait();
+      together.arrive_and_wait();
+      try {
+        call(*context.group());
+      } catch (const td::CommError&) {
+        failed.count_down();
+        throw;
+      }
+    });
+  });
+}
+
+TEST(RunThreadsTest, ADeadlineNamesAllMissingRanks) {
+  const std::chrono::seconds timeout(1);
+  const std::string in_collective = error_without_two_ranks(
+      [&](ProcessGroup& g) { g.all_reduce(td::zeros({3}), ReduceOp::kSum, {.timeout = timeout}); });
+  EXPECT_TRUE(in_collective.starts_with(
+      "ranks 2, 3 of 4 did not take part in all_reduce (collective 2) within 1.0 s; waiting: ranks 0, 1\n[rank "))
+      << in_collective;
+  EXPECT_NE(in_collective.find(" of 4] all_reduce #2 timed out after 1.0 s\n  3 float32 (12 B), shm\n"),
+            std::string::npos)
+      << in_collective;
+  const std::string in_barrier =
+      error_without_two_ranks([&](ProcessGroup& g) { g.monitored_barrier({.timeout = timeout}); });
+  EXPECT_TRUE(in_barrier.starts_with(
+      "ranks 2, 3 of 4 did not take part in monitored_barrier 1 within 1.0 s; waiting: ranks 0, 1\n[rank "))
+      << in_barrier;
+  EXPECT_TRUE(in_barrier.ends_with(
+      " of 4] monitored_barrier #1 timed out after 1.0 s\n  came: ranks 0 1\n  missing: rank 2, rank 3"))
+      << in_barrier;
+  const std::string in_message =
+      error_without_two_ranks([&](ProcessGroup& g) { g.recv(td::zeros({3}), 3, 7, {.timeout = timeout}); });
+  EXPECT_TRUE(
+      in_message.starts_with("rank 3 of 4 did not take part in recv from rank 3 tag 7 within 1.0 s; waiting: rank "))
+      << in_message;
+}
+
+TEST(RunThreadsTest, ADeadlineOfJoiningNamesTheMissingRank) {
+  std::latch failed(2);
+  const ThreadRanksEnd end =
+      run_thread_ranks(std::vector<td::Device>(3), std::chrono::seconds(1), [&](Context& context) {
+        if (context.rank() == 2) return failed.wait();
+        try {
+          context.group();
+        } catch (const td::CommError&) {
+          failed.count_down();
+          throw;
+        }
+      });
+  EXPECT_TRUE(end.text.starts_with(
+      "rank 2 of 3 did not take part in joining group 'default' within 1.0 s; waiting: ranks 0, 1\n[rank "))
+      << end.text;
+}
+
+TEST(RunThreadsTest, AReasonOfTheMissingRankItselfComesFirst) {
+  std::latch failed(1);
+  const auto f = [&](Context& context) {
+    context.group()->barrier();
+    if (context.rank() == 1) {
+      failed.wait();
+      throw std::out_of_range("index 9 of 3");
+    }
+    try {
+      context.group()->barrier({.timeout = std::chrono::milliseconds(100)});
+    } catch (const td::CommError& e) {
+      EXPECT_EQ(e.peer(), 1);
+      failed.count_down();
+      throw;
+    }
+  };
+  EXPECT_EQ(error_text<std::out_of_range>([&] { run_threads(2, f); }), "index 9 of 3");
 }
 
 TEST(RunThreadsTest, AnAnnouncedFailureIsNoSuccess) {
