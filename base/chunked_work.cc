@@ -164,7 +164,8 @@ bool Carriers::start_one() {
   try {
     start_thread([this, number = num_threads_] { carry(number); }).detach();
     return true;
-  } catch (...) {  // no thread, or no memory for one
+  } catch (const ResourceError& e) {
+    warn_of_fewer_threads("chunks", e);
     return false;
   }
 }

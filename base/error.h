@@ -71,6 +71,12 @@ class TANDEM_API IoError : public Error {
   using Error::Error;
 };
 
+/// The operating system starts no further thread or process: a limit is reached.
+class TANDEM_API ResourceError : public Error {
+ public:
+  using Error::Error;
+};
+
 /// A collective, the store or a peer failed.
 class TANDEM_API CommError : public Error {
  public:
@@ -107,6 +113,9 @@ std::string str(const Args&... args) {
   (out << ... << args);
   return out.str();
 }
+
+/// e.what(); of a std::bad_alloc also what it means and what to do.
+TANDEM_API std::string error_text(const std::exception& e);
 
 /// `message` followed by "\n  in Linear 'fc1'" where a module is running, else `message`.
 TANDEM_API std::string with_module_scope(std::string message);

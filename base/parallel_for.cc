@@ -12,7 +12,6 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
-#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -138,8 +137,8 @@ class Pool {
     }
     try {
       for (; count > 0; --count) team.push_back(new Worker);
-    } catch (const std::system_error&) {
-      // The system gives no more threads: the caller does the rest itself.
+    } catch (const ResourceError& e) {
+      warn_of_fewer_threads("parallel_for", e);  // the caller does the rest itself
     }
     return team;
   }

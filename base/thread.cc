@@ -1,13 +1,20 @@
 #include <tandem/base/thread.h>
 
 #include <sched.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <exception>
+#include <new>
+#include <system_error>
 #include <vector>
 
+#include <tandem/base/log.h>
 #include <tandem/base/parallel_for.h>
 #include <tandem/base/rank_context.h>
 #include <tandem/base/trace.h>
@@ -32,11 +39,53 @@ class SignalsBlocked {
   sigset_t before_;
 };
 
+/// Whether there is memory for a thread's stack: without it pthread_create fails with EAGAIN too.
+bool has_room_for_stack() {
+  pthread_attr_t attributes;
+  if (pthread_getattr_default_np(&attributes) != 0) return true;
+  size_t num_bytes = 0;
+  pthread_attr_getstacksize(&attributes, &num_bytes);
+  pthread_attr_destroy(&attributes);
+  void* const stack = mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+  if (stack == MAP_FAILED) return false;
+  munmap(stack, num_bytes);
+  return true;
+}
+
+[[noreturn]] void throw_no_thread(const std::system_error& e) {
+  const int error = e.code().value() == EAGAIN && !has_room_for_stack() ? ENOMEM : e.code().value();
+  throw ResourceError(str("cannot start a thread ", limit_text(error)));
+}
+
+constinit std::atomic<bool> has_warned{false};
+
 }  // namespace
+
+std::thread start_program_thread(std::function<void()> f) {
+  try {
+    return std::thread(std::move(f));
+  } catch (const std::system_error& e) {
+    throw_no_thread(e);
+  } catch (const std::bad_alloc&) {
+    throw ResourceError(str("cannot start a thread ", limit_text(ENOMEM)));
+  }
+}
 
 std::thread start_thread(std::function<void()> f) {
   const SignalsBlocked blocked;
-  return std::thread(std::move(f));
+  return start_program_thread(std::move(f));
+}
+
+std::string limit_text(int error) {
+  std::string text = str("(", std::strerror(error), ")");
+  if (error == EAGAIN) text += ": the limit of processes and threads (ulimit -u, cgroup pids.max) is reached; ";
+  if (error == ENOMEM) text += ": the limit of memory (ulimit -v, cgroup memory.max) is reached; ";
+  if (error == EAGAIN || error == ENOMEM) text += "raise it, or use fewer ranks, workers and threads";
+  return text;
+}
+
+void warn_of_fewer_threads(const char* operation, const ResourceError& e) {
+  if (!has_warned.exchange(true)) log(LogLevel::kWarning, operation, ": ", e.what(), "\n  continues with fewer threads");
 }
 
 void use_all_cores() {
@@ -68,8 +117,9 @@ void run_together(int n, FunctionRef<void(int i)> fn) {
         use_all_cores();
         run(i);
       }));
-    } catch (...) {
-      run(i);  // the system gives no more threads, or no memory for one
+    } catch (const ResourceError& e) {
+      warn_of_fewer_threads("run_together", e);
+      run(i);
     }
   }
   if (n > 0) run(0);
@@ -81,7 +131,11 @@ void run_together(int n, FunctionRef<void(int i)> fn) {
 
 void without_signals(const std::function<void()>& f) {
   const SignalsBlocked blocked;
-  f();
+  try {
+    f();
+  } catch (const std::system_error& e) {
+    throw_no_thread(e);
+  }
 }
 
 }  // namespace tandem::inline v0

@@ -62,6 +62,7 @@ class DataLoader::Epoch {
     if (num_batches_ == 0) sampler.advance(num_items);
     ring_.resize(static_cast<size_t>(options.num_workers * options.prefetch));
     const auto num_workers = static_cast<int>(std::min<int64_t>(options.num_workers, num_batches_));
+    workers_.reserve(static_cast<size_t>(num_workers));
     try {
       for (int worker = 0; worker < num_workers; ++worker) {
         workers_.push_back(start_thread([this, worker, context = worker_context(RankContext::current())]() mutable {

@@ -37,7 +37,8 @@ struct DataLoaderOptions {
 /// own members are for one thread; dataset and sampler must outlive loader and iterators.
 class TANDEM_API DataLoader {
  public:
-  /// Throws ValueError unless batch_size >= 1, num_workers >= 0 and prefetch >= 1.
+  /// Throws ValueError unless batch_size >= 1, num_workers >= 0 and prefetch >= 1; begin() throws ResourceError where the
+  /// system starts no thread for a worker.
   DataLoader(const Dataset& dataset, Sampler& sampler, DataLoaderOptions options = {});
 
   /// Number of batches in a whole epoch.

@@ -1,7 +1,6 @@
 // What a group says and does when an operation fails, or waits for too long.
 #include <algorithm>
 #include <sstream>
-#include <system_error>
 #include <utility>
 
 #include <tandem/base/log.h>
@@ -214,7 +213,7 @@ void GroupQueue::log_once(const CollectiveOperation& operation, const std::strin
       if (claims_report(options, seq, number)) log(LogLevel::kWarning, line);
       *reporting = false;
     }).detach();
-  } catch (const std::system_error&) {
+  } catch (const ResourceError&) {
     *reporting_ = false;
     log(LogLevel::kWarning, line);  // twice is better than not at all
   }

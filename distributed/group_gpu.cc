@@ -5,7 +5,6 @@
 #include <functional>
 #include <future>
 #include <sstream>
-#include <system_error>
 #include <thread>
 
 #include <tandem/base/log.h>
@@ -202,12 +201,16 @@ GpuLane::Absence GroupQueue::call_roll(int64_t seq) const {
   if (options_.store == nullptr) return {};
   const auto silent = std::make_shared<std::promise<std::vector<int>>>();
   std::future<std::vector<int>> answer = silent->get_future();
-  start_rank_thread([options = options_, seq, silent] {
-    try {
-      silent->set_value(find_silent(options, seq));
-    } catch (const Error&) {
-    }
-  }).detach();
+  try {
+    start_rank_thread([options = options_, seq, silent] {
+      try {
+        silent->set_value(find_silent(options, seq));
+      } catch (const Error&) {
+      }
+    }).detach();
+  } catch (const ResourceError& e) {
+    return {.text = str("\n  the store cannot be asked: ", e.what())};
+  }
   if (answer.wait_for(kRollCall + kGrace) != std::future_status::ready) return {.text = "\n  the store does not answer: is rank 0 alive?"};
   std::vector<int> ranks;
   try {
@@ -237,7 +240,7 @@ void GroupQueue::post_failure(int culprit, const std::string& reason) {
       } catch (const Error&) {  // then the store's failure is heard
       }
     }).detach();
-  } catch (const std::system_error&) {  // no thread
+  } catch (const ResourceError&) {  // no thread
   }
 }
 
@@ -258,7 +261,7 @@ void GroupQueue::look_for_news() {
       }
       *asks = false;
     }).detach();
-  } catch (const std::system_error&) {
+  } catch (const ResourceError&) {
     *asks_ = false;
   }
 }

@@ -68,8 +68,13 @@ class Mesh::Flusher final : public ::gloo::transport::tcp::Handler {
       : mesh_(mesh),
         device_(static_cast<::gloo::transport::tcp::Device&>(*mesh.device_)),
         wanted_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-    writer_ = start_thread([this] { run(); });
     device_.registerDescriptor(wanted_.get(), EPOLLIN, this);
+    try {
+      writer_ = start_thread([this] { run(); });
+    } catch (...) {
+      device_.unregisterDescriptor(wanted_.get(), this);
+      throw;
+    }
   }
   ~Flusher() override {
     device_.unregisterDescriptor(wanted_.get(), this);  // waits until no handleEvents runs

@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include <tandem/base/error.h>
+#include <tandem/base/thread.h>
 
 namespace tandem::inline v0::distributed {
 
@@ -133,7 +134,7 @@ Child start_child(const ChildProgram& program, const LauncherSignals& signals) {
   Child child;
   child.pid = fork();
   if (child.pid == 0) become_child(plan);
-  TANDEM_CHECK(IoError, child.pid > 0, "launch: cannot start ", program.name, ": ", std::strerror(errno));
+  TANDEM_CHECK(ResourceError, child.pid > 0, "launch: cannot start ", program.name, " ", limit_text(errno));
   error_out.reset();
   int error = 0;
   ssize_t n = 0;

@@ -45,8 +45,8 @@ int start_ranks(const LaunchFlags& flags, int argc, char** argv) {
     const JobResult result = run_job(options);
     if (!result.message.empty()) std::fprintf(stderr, "%s\n", result.message.c_str());
     return result.status;
-  } catch (const Error& e) {
-    std::fprintf(stderr, "%s\n", e.what());
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "%s\n", error_text(e).c_str());
     return 1;
   }
 }
@@ -187,6 +187,9 @@ int launch(int& argc, char** argv, const RankFunction& f) {
   } catch (const Error& e) {
     std::fprintf(stderr, "%s\n", e.what());
     return 2;
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "launch: %s\n", error_text(e).c_str());
+    return 1;
   }
 }
 

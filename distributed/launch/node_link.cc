@@ -76,11 +76,18 @@ NodeLink::NodeLink(const NodeOptions& options, const std::function<bool()>& inte
     throw CommError("launch: " + text);
   }
   watch_ = store_->on_failure([this](int, const std::string&) { notify(); });
-  reader_ = start_thread([this] { read_letters(); });
-  writer_ = start_thread([this] { write_letters(); });
+  try {
+    reader_ = start_thread([this] { read_letters(); });
+    writer_ = start_thread([this] { write_letters(); });
+  } catch (...) {
+    stop();
+    throw;
+  }
 }
 
-NodeLink::~NodeLink() {
+NodeLink::~NodeLink() { stop(); }
+
+void NodeLink::stop() {
   {
     std::lock_guard lock(mutex_);
     stop_ = true;

@@ -48,6 +48,7 @@ class TANDEM_API NodeLink {
   void leave();
 
  private:
+  void stop();
   void complain(const std::string& text);
   std::unique_ptr<TcpStore> connect(int slot, std::chrono::milliseconds timeout) const;
   void read_letters();

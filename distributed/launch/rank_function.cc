@@ -109,7 +109,7 @@ RankOutcome call_rank_function(const RankFunction& f, Context& context, FailureB
     outcome.error = names_missing ? std::make_exception_ptr(CommError(outcome.text, e.rank(), e.peer(), e.seq()))
                                   : std::current_exception();
   } catch (const std::exception& e) {
-    outcome.text = e.what();
+    outcome.text = error_text(e);
     outcome.error = std::current_exception();
   } catch (...) {
     outcome.text = "an exception that is no std::exception";
@@ -125,7 +125,7 @@ int run_device_ranks(const std::vector<Device>& devices, std::chrono::millisecon
     if (!end.error) return status_of(end.stopped);
     print_failure(end.rank, static_cast<int>(devices.size()), end.text);
   } catch (const std::exception& e) {
-    std::fprintf(stderr, "launch: %s\n", e.what());
+    std::fprintf(stderr, "launch: %s\n", error_text(e).c_str());
   }
   return 1;
 }
@@ -145,8 +145,8 @@ int run_rank_process(const RankEnvironment* environment, std::chrono::millisecon
   JobStore job;
   try {
     job = join_job_store(env, timeout);
-  } catch (const Error& e) {
-    print_failure(env.rank, env.world_size, e.what());
+  } catch (const std::exception& e) {
+    print_failure(env.rank, env.world_size, error_text(e));
     return 1;
   }
   const std::shared_ptr<TcpStore>& store = job.store;

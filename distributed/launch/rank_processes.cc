@@ -145,7 +145,7 @@ void Launcher::start(const NodeCommand& command) {
   try {
     local_.start(first, command.no_deadlines);
     if (coordinator_) coordinator_->serve();
-  } catch (const IoError& e) {
+  } catch (const Error& e) {
     if (!link_) throw;
     NodeEvent failed = event(NodeEvent::Kind::kCannotStart);
     failed.text = e.what();

@@ -50,8 +50,8 @@ struct JobResult {
 };
 
 /// Runs the job to its end; says on stderr why it starts ranks again.  Call it where no other thread depends on this one:
-/// it blocks, and ranks die with the calling thread.  Throws IoError where the job could not be started, and CommError
-/// where the launchers of several hosts did not come together (then nothing is left running).
+/// it blocks, and ranks die with the calling thread.  Throws IoError or ResourceError where the job could not be
+/// started, and CommError where the launchers of several hosts did not come together (then nothing is left running).
 TANDEM_API JobResult run_job(const JobOptions& options);
 
 }  // namespace tandem::inline v0::distributed

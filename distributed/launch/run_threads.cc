@@ -1,11 +1,11 @@
 #include <algorithm>
 #include <mutex>
-#include <system_error>
 #include <thread>
 #include <vector>
 
 #include <tandem/base/error.h>
 #include <tandem/base/rank_context.h>
+#include <tandem/base/thread.h>
 #include <tandem/distributed/launch.h>
 #include <tandem/distributed/launch/context_access.h>
 #include <tandem/distributed/launch/rank_function.h>
@@ -65,11 +65,14 @@ ThreadRanksEnd run_thread_ranks(const std::vector<Device>& devices, std::chrono:
   for (const Device device : devices) static_cast<void>(memory_stats(device));  // throws where there is no such device
   ThreadJob job{.devices = devices, .timeout = timeout, .f = f};
   std::vector<std::thread> threads;
+  threads.reserve(devices.size());
   try {
-    for (int rank = 0; rank < n; ++rank) threads.emplace_back([&job, rank] { run_rank(job, rank); });
-  } catch (const std::system_error& e) {
+    for (int rank = 0; rank < n; ++rank) {
+      threads.push_back(start_program_thread([&job, rank] { run_rank(job, rank); }));
+    }
+  } catch (const std::exception& e) {
     for (int rank = static_cast<int>(threads.size()); rank < n; ++rank) {
-      job.store->announce_failure(rank, str("its thread could not be started: ", e.what()));
+      job.store->announce_failure(rank, error_text(e));
     }
     for (std::thread& thread : threads) thread.join();
     throw;

@@ -7,7 +7,6 @@
 #include <future>
 #include <memory>
 #include <optional>
-#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -209,7 +208,7 @@ bool Communicator::finish(ncclComm_t comm, ncclResult_t (*call)(ncclComm_t), std
       call(comm);
       promise->set_value();
     });
-  } catch (const std::system_error&) {  // no thread
+  } catch (const ResourceError&) {  // no thread
     ncclCommAbort(comm);
     return true;
   }

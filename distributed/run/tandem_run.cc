@@ -233,6 +233,9 @@ int main(int argc, char** argv) {
     return usage_error(e.what());
   } catch (const td::ValueError& e) {
     return usage_error(e.what());
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "tandem-run: %s\n", td::error_text(e).c_str());
+    return 1;
   }
   if (!flags.rdzv_conf.empty()) std::fprintf(stderr, "tandem-run: --rdzv-conf is ignored: see --timeout\n");
   td::distributed::warn_if_crowded(options.num_ranks);
@@ -240,8 +243,8 @@ int main(int argc, char** argv) {
     const auto result = td::distributed::run_job(options);
     if (!result.message.empty()) std::fprintf(stderr, "%s\n", result.message.c_str());
     return result.status;
-  } catch (const td::Error& e) {
-    std::fprintf(stderr, "%s\n", e.what());
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "%s\n", td::error_text(e).c_str());
     return 1;
   }
 }

@@ -11,6 +11,7 @@
 
 #include <tandem/base/error.h>
 #include <tandem/base/file.h>
+#include <tandem/base/thread.h>
 
 namespace tandem::inline v0::distributed::shm {
 
@@ -133,7 +134,7 @@ std::byte* map_memory(int fd, size_t num_bytes, bool writable) {
   const int flags = fd >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
   void* memory = mmap(nullptr, num_bytes, protection, flags, fd, 0);
   TANDEM_CHECK(CommError, memory != MAP_FAILED, "shared memory: mapping ", num_bytes,
-               " bytes failed: ", std::strerror(errno));
+               " bytes failed ", limit_text(errno));
   return static_cast<std::byte*>(memory);
 }
 

@@ -1,5 +1,6 @@
 #include <tandem/base/thread.h>
 
+#include <pthread.h>
 #include <signal.h>
 
 #include <array>
@@ -11,6 +12,7 @@
 
 #include <gtest/gtest.h>
 
+#include <tandem/base/error.h>
 #include <tandem/base/parallel_for.h>
 #include <tandem/base/rank_context.h>
 
@@ -37,6 +39,26 @@ TEST(Thread, TakesNoSignalAndLeavesTheCallersAlone) {
   EXPECT_TRUE(takes(SIGINT));
   EXPECT_THROW(without_signals([] { throw std::runtime_error("no"); }), std::runtime_error);
   EXPECT_TRUE(takes(SIGINT));
+}
+
+TEST(StartThread, StackWithoutMemoryIsNamed) {
+  pthread_attr_t before;
+  pthread_attr_t huge;
+  ASSERT_EQ(pthread_getattr_default_np(&before), 0);
+  ASSERT_EQ(pthread_getattr_default_np(&huge), 0);
+  pthread_attr_setstacksize(&huge, size_t{1} << 48);
+  pthread_setattr_default_np(&huge);
+  std::string text;
+  try {
+    start_thread([] {}).join();
+  } catch (const ResourceError& e) {
+    text = e.what();
+  }
+  pthread_setattr_default_np(&before);
+  pthread_attr_destroy(&huge);
+  pthread_attr_destroy(&before);
+  EXPECT_TRUE(text.starts_with("cannot start a thread (Cannot allocate memory): the limit of memory (ulimit -v, ")) << text;
+  start_thread([] {}).join();
 }
 
 TEST(RunTogether, AllRunAtTheSameTimeWithTheirShareOfTheThreads) {

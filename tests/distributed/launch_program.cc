@@ -2,6 +2,7 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -9,8 +10,11 @@
 #include <string>
 #include <vector>
 
+#include <tandem/base/chunked_work.h>
+#include <tandem/base/parallel_for.h>
 #include <tandem/base/rank_context.h>
 #include <tandem/distributed/launch.h>
+#include <tandem/distributed/process_group.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/generator.h>
 
@@ -93,6 +97,19 @@ void run(Context& context, const std::vector<std::string>& args) {
       if (chosen && step == 5) raise(SIGKILL);
       context.group()->barrier();
     }
+  } else if (mode == "reduce") {
+    const td::Tensor x = td::ones({1});
+    context.group()->all_reduce_async(x).wait();
+  } else if (mode == "parallel_for" || mode == "chunks") {
+    std::atomic<int64_t> sum{0};
+    td::set_num_threads(4);
+    const auto add = [&](int64_t i) { sum += i; };
+    for (int round = 0; round < 2; ++round) {
+      sum = 0;
+      if (mode == "chunks") td::run_chunks({.name = "op", .num_chunks = 100, .max_in_flight = 2, .run = add});
+      if (mode == "parallel_for") td::parallel_for(100, 1, [&](int64_t begin, int64_t) { add(begin); });
+    }
+    say("sum " + std::to_string(sum) + "\n");
   } else if (mode == "stuck") {
     context.group()->barrier();
     if (chosen) context.store()->get("never", kLong);
