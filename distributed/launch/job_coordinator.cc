@@ -20,6 +20,9 @@ namespace {
 // A launcher is given up that is silent for so long after one of its ranks died, or must have been killed.
 constexpr std::chrono::seconds kSilence{3};
 
+// A process that is killed may reset its connection; one that ends later than this has lost it before.
+constexpr std::chrono::seconds kDying{1};
+
 // What parse_num_ranks lets through; a letter may say more.
 constexpr int kMaxRanksOfNode = 1024;
 
@@ -309,6 +312,9 @@ JobResult JobCoordinator::verdict() const {
   std::string reason;
   if (event != nullptr && event->end == RankEnd::kFailed) {
     reason = event->reason;
+  } else if (event != nullptr && event->end == RankEnd::kLost &&
+             (!WIFSIGNALED(rank.wait_status) || rank.when - event->when > kDying)) {
+    reason = "it " + event->reason;
   } else if (rank.wait_status == 0) {
     reason = "it ended before its function returned";
   }
@@ -324,6 +330,14 @@ JobResult JobCoordinator::verdict() const {
 int JobCoordinator::lost_node() const {
   const auto lost = std::find_if(nodes_.begin(), nodes_.end(), [](const Node& n) { return !n.lost.empty(); });
   return lost == nodes_.end() ? -1 : static_cast<int>(lost - nodes_.begin());
+}
+
+std::vector<int> JobCoordinator::lost_nodes() const {
+  std::vector<int> lost;
+  for (size_t n = 0; n < nodes_.size(); ++n) {
+    if (!nodes_[n].lost.empty()) lost.push_back(static_cast<int>(n));
+  }
+  return lost;
 }
 
 std::string JobCoordinator::node_text(int node) const {

@@ -42,6 +42,8 @@ class JobCoordinator {
 
   bool finished() const { return finished_; }
   const JobResult& result() const { return result_; }
+  /// Nodes whose launchers are gone, or are given up.
+  std::vector<int> lost_nodes() const;
 
  private:
   struct Node {

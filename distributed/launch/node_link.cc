@@ -93,7 +93,7 @@ void NodeLink::stop() {
     stop_ = true;
   }
   changed_.notify_all();
-  if (store_) store_->leave();  // wakes them where they wait for the store
+  if (store_) store_->disconnect();  // wakes them where they wait for the store; a node 0 that is stopped answers no goodbye
   if (reader_.joinable()) reader_.join();
   if (writer_.joinable()) writer_.join();
   watch_.remove();
@@ -105,7 +105,6 @@ std::unique_ptr<TcpStore> NodeLink::connect(int slot, std::chrono::milliseconds 
                                                     .token = options_.token,
                                                     .rank = slot,
                                                     .world_size = kSlots,
-                                                    .host_rank = options_.node == 0 ? -1 : 0,
                                                     .connect_timeout = timeout});
 }
 
@@ -175,7 +174,14 @@ void NodeLink::read_letters() {
       ++number;
       notify();
     } catch (const CommError&) {
+      const auto events = store_->failures().events();
+      const auto end = std::find_if(events.begin(), events.end(), [](const auto& e) { return e.rank < 0; });
       std::unique_lock lock(mutex_);
+      if (end != events.end()) {
+        if (end->end != RankEnd::kLeft) connection_lost_ = end->reason;
+        notify();
+        return;
+      }
       if (changed_.wait_for(lock, kAskAgain, [&] { return stop_; })) return;
     }
   }
@@ -191,19 +197,23 @@ std::vector<std::string> NodeLink::received() {
 std::vector<std::pair<int, std::string>> NodeLink::lost() {
   std::vector<std::pair<int, std::string>> nodes;
   for (const RankEndEvent& event : store_->failures().events()) {
-    if (event.end == RankEnd::kLeft || event.rank >= kMaxNodes || event.rank == options_.node) continue;
+    if (event.end == RankEnd::kLeft || event.rank < 0 || event.rank >= kMaxNodes) continue;
     if (told_lost_.insert(event.rank).second) nodes.emplace_back(event.rank, event.reason);
   }
+  std::lock_guard lock(mutex_);
+  if (const auto why = std::exchange(connection_lost_, std::nullopt)) nodes.emplace_back(0, *why);
   return nodes;
 }
 
-void NodeLink::leave() {
+void NodeLink::leave(const std::vector<int>& given_up) {
   {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, kLeaveTime, [&] { return outgoing_.empty(); });
   }
   store_->leave();
-  if (server_) server_->wait_until_empty(kLeaveTime);
+  if (!server_) return;
+  for (const int node : given_up) server_->disconnect(node);
+  server_->wait_until_empty(kLeaveTime);
 }
 
 }  // namespace tandem::inline v0::distributed

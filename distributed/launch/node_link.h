@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -42,10 +43,11 @@ class TANDEM_API NodeLink {
   void send(std::string letter);
   /// The letters that came since, in order.
   std::vector<std::string> received();
-  /// Launchers that died since, and how that showed; node 0 for those that see no more of it.
+  /// Launchers that died since, and how that showed: node 0 where the connection to its store was lost, on node 0 too.  Call
+  /// it before received(), which then has all letters that were sent before the loss.
   std::vector<std::pair<int, std::string>> lost();
-  /// Says goodbye; node 0 gives the others a moment to do so first.
-  void leave();
+  /// Says goodbye.  Node 0 disconnects the nodes that are given up, and gives the others a moment to leave first.
+  void leave(const std::vector<int>& given_up = {});
 
  private:
   void stop();
@@ -66,6 +68,7 @@ class TANDEM_API NodeLink {
   std::condition_variable changed_;  // stop_ or outgoing_
   bool stop_ = false;
   std::vector<std::string> letters_;  // received
+  std::optional<std::string> connection_lost_;  // why no further letter can be read; until lost() has returned it
   std::deque<std::string> outgoing_;  // its first one is being written
   std::thread reader_;
   std::thread writer_;

@@ -73,9 +73,10 @@ void wait_for_failure(FailureBoard& failures, std::chrono::milliseconds time) {
 /// Tells the others about the exception, or that this rank ends because of theirs.  Shows it where nobody else will.
 void report_failure(const RankEnvironment& env, const RankOutcome& outcome, TcpStore& store) {
   if (outcome.consequence) {
-    // A rank that was killed cannot have said so itself; our launcher would.
+    // A rank that was killed cannot have said so itself; our launcher would.  That this rank's connection was lost is known
+    // to nobody else.
     const auto first = store.failures().first_failure();
-    if (!env.launched_here && first && first->end == RankEnd::kDied) {
+    if (first && (first->rank < 0 || (!env.launched_here && first->end != RankEnd::kFailed))) {
       print_failure(env.rank, env.world_size, outcome.text);
     }
     store.leave();

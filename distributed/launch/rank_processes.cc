@@ -69,7 +69,7 @@ class Launcher {
     }
     while (interrupt_ == 0 && !local_.flush(0)) step();
     local_.flush(kLastOutputMs);
-    if (link_ && !deserted_) link_->leave();
+    if (link_ && !deserted_) link_->leave(coordinator_ ? coordinator_->lost_nodes() : std::vector<int>());
     return *result_;
   }
 
@@ -198,6 +198,7 @@ void Launcher::interrupt(int signal) {
 }
 
 void Launcher::read_letters() {
+  const auto lost = link_->lost();
   for (const std::string& letter : link_->received()) {
     if (coordinator_) {
       coordinator_->on_event(decode_event(letter));
@@ -205,8 +206,9 @@ void Launcher::read_letters() {
       execute(decode_command(letter));
     }
   }
-  for (const auto& [node, why] : link_->lost()) {
+  for (const auto& [node, why] : lost) {
     if (coordinator_) {
+      TANDEM_CHECK(CommError, node != 0, "launch: ", why);
       coordinator_->on_lost(node, why);
     } else if (node == 0) {
       desert("node 0's launcher is gone: " + why);

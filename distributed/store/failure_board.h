@@ -20,6 +20,7 @@ enum class RankEnd : uint8_t {
   kFailed,  ///< it announced an error
   kDied,    ///< its connection ended without a goodbye
   kLeft,    ///< its function returned
+  kLost,    ///< its connection was lost, as by a reset; the rank may still run
 };
 
 struct RankEndEvent {

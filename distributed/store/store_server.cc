@@ -94,6 +94,14 @@ bool StoreServer::wait_until_empty(std::chrono::milliseconds timeout, bool all_j
   });
 }
 
+void StoreServer::disconnect(int rank) {
+  std::lock_guard lock(mutex_);
+  for (Connection& connection : connections_) {
+    if (connection.rank == rank) connection.closing = true;
+  }
+  wake();
+}
+
 void StoreServer::run() {
   std::vector<pollfd> polled;
   std::vector<Connection*> connections;
@@ -197,7 +205,7 @@ void StoreServer::look_for_silence() {
   next_look_ = now + SilenceWatch::kInterval;
   for (Connection& connection : connections_) {
     if (connection.closing || !connection.silence.is_lost(connection.fd)) continue;
-    lose_rank(connection, "cannot be reached (its connection timed out)");
+    lose_rank(connection, RankEnd::kLost, "cannot be reached (its connection timed out)");
     connection.closing = true;
   }
 }
@@ -210,7 +218,14 @@ void StoreServer::receive(Connection& connection) {
       if (n < 0 && errno == EINTR) continue;
       if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
       if (n <= 0) {
-        lose_rank(connection, "died (its connection closed)");
+        // A send may have had the errno of a reset; EPIPE says no more than that the rank has closed.
+        const int error = n < 0 ? errno : connection.send_error == EPIPE ? 0 : connection.send_error;
+        if (error == 0) {
+          lose_rank(connection, RankEnd::kDied, "died (its connection closed)");
+        } else {
+          lose_rank(connection, RankEnd::kLost,
+                    str("lost its connection to the store at ", options_.host, ":", port_, " (", std::strerror(error), ")"));
+        }
         connection.closing = true;
         return;
       }
@@ -222,9 +237,9 @@ void StoreServer::receive(Connection& connection) {
       }
       if (static_cast<size_t>(n) < sizeof(bytes)) return;  // poll tells about more; others get their turn
     }
-  } catch (const Error& e) {
-    lose_rank(connection, str("broke the store's protocol: ", e.what()));
-    drop(connection, e.what());
+  } catch (const std::exception& e) {
+    lose_rank(connection, RankEnd::kLost, str("broke the store's protocol: ", error_text(e)));
+    drop(connection, error_text(e));
   }
 }
 
@@ -354,7 +369,7 @@ void StoreServer::send(Connection& connection, FrameType type, uint32_t id, std:
   connection.out += wire::encode(type, id, payload);
   flush(connection);
   if (connection.out.size() - connection.sent > kMaxOutgoing) {
-    lose_rank(connection, "does not read what the store sends");
+    lose_rank(connection, RankEnd::kLost, "does not read what the store sends");
     drop(connection, "does not read");
   }
 }
@@ -369,7 +384,10 @@ void StoreServer::flush(Connection& connection) {
     const ssize_t n = ::send(connection.fd, out.data() + connection.sent, out.size() - connection.sent, MSG_NOSIGNAL);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-    if (n < 0) break;  // a broken connection shows itself to recv as well, which knows what to do
+    if (n < 0) {
+      connection.send_error = errno;
+      break;  // a broken connection shows itself to recv as well, which knows what to do
+    }
     connection.sent += static_cast<size_t>(n);
   }
   out.clear();
@@ -381,8 +399,8 @@ void StoreServer::drop(Connection& connection, const std::string& why) {
   drop_log_.warn(connection.other_end, why);
 }
 
-void StoreServer::lose_rank(const Connection& connection, const std::string& why) {
-  if (connection.rank >= 0 && !connection.left) end_rank({connection.rank, RankEnd::kDied, why});
+void StoreServer::lose_rank(const Connection& connection, RankEnd end, const std::string& why) {
+  if (connection.rank >= 0 && !connection.left) end_rank({connection.rank, end, why});
 }
 
 void StoreServer::end_rank(RankEndEvent event) {

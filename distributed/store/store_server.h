@@ -65,6 +65,8 @@ class TANDEM_API StoreServer {
   /// Waits until no rank is connected, and, where `all_joined`, each has been; false if `timeout` (0: none) passed
   /// first.
   bool wait_until_empty(std::chrono::milliseconds timeout, bool all_joined = false);
+  /// Closes the connection of a rank that is given up; nobody waits for it then.
+  void disconnect(int rank);
   FailureBoard& failures() { return failures_; }
 
  private:
@@ -78,7 +80,8 @@ class TANDEM_API StoreServer {
     SilenceWatch silence;
     wire::FrameBuffer in;
     std::string out;
-    size_t sent = 0;  // of `out`
+    size_t sent = 0;     // of `out`
+    int send_error = 0;  // errno
   };
   struct Waiter {
     Connection* connection;
@@ -98,7 +101,7 @@ class TANDEM_API StoreServer {
   void flush(Connection& connection);
   void drop(Connection& connection, const std::string& why);
   /// The connection is no more; unless its rank has left, that is its end.
-  void lose_rank(const Connection& connection, const std::string& why);
+  void lose_rank(const Connection& connection, RankEnd end, const std::string& why);
   void end_rank(RankEndEvent event);
   void remove_closed();
   void drop_silent_strangers();

@@ -25,6 +25,9 @@ namespace {
 
 constexpr std::chrono::seconds kGoodbyeTimeout{2};
 
+// For the reason of a connection's loss, where a send has failed.
+constexpr std::chrono::seconds kReasonTime{1};
+
 // For how long the host of a job that failed stays for ranks that have not joined yet: they are to hear why.
 constexpr std::chrono::milliseconds kLateRanks{30000};
 
@@ -65,6 +68,10 @@ TcpStore::TcpStore(const TcpStoreOptions& options) : options_(options) {
 TcpStore::~TcpStore() { disconnect(); }
 
 std::string TcpStore::host_text() const { return str(options_.host, ":", options_.port); }
+
+std::string TcpStore::lost_text(const std::string& why) const {
+  return str("the connection to the store's host ", host_text(), " was lost: ", why);
+}
 
 void TcpStore::join() {
   const auto deadline = deadline_after(options_.connect_timeout);
@@ -159,8 +166,14 @@ void TcpStore::send_all(std::string_view bytes, Clock::time_point deadline) {
       shutdown(fd_.get(), SHUT_RDWR);
       throw does_not_read();
     }
-    throw CommError(str("store: the connection to the store's host ", host_text(), " was lost: ", std::strerror(errno)),
-                    options_.rank);
+    const int error = errno;
+    lock.lock();
+    send_error_ = error;
+    changed_.notify_all();
+    changed_.wait_for(lock, kReasonTime, [&] { return !lost_.empty(); });
+    const std::string text = lost_.empty() ? lost_text(std::strerror(error)) : lost_;
+    lock.unlock();
+    throw CommError("store: " + text, options_.rank);
   }
 }
 
@@ -262,7 +275,7 @@ void TcpStore::announce_failure(int rank, const std::string& reason) {
   const std::string why = str("it did not answer within ", format_seconds(kAnnounceTime));
   std::lock_guard lock(mutex_);
   cut(why);
-  throw CommError(str("store: the connection to the store's host ", host_text(), " was lost: ", why), options_.rank);
+  throw CommError("store: " + lost_text(why), options_.rank);
 }
 
 /// Ends the connection: the control thread finds out.  With mutex_ held.
@@ -331,16 +344,24 @@ void TcpStore::run() {
       char bytes[65536];
       const ssize_t n = recv(fd_.get(), bytes, sizeof(bytes), 0);
       if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-      if (n <= 0) {
-        const int error = errno;
-        std::lock_guard lock(mutex_);
-        throw IoError(!cut_.empty() ? cut_ : n < 0 ? std::strerror(error) : "it closed the connection");
-      }
+      if (n <= 0) throw IoError(reason_of_loss(n < 0 ? errno : 0));
       in_.append(bytes, static_cast<size_t>(n));
     }
-  } catch (const Error& e) {
-    lose(e.what());
+  } catch (const std::exception& e) {
+    lose(error_text(e));
   }
+}
+
+/// `error`: of recv, 0 where the host has closed the connection.  Whoever first calls the kernel after a reset gets its errno,
+/// so a send that is under way may have it.
+std::string TcpStore::reason_of_loss(int error) {
+  std::unique_lock lock(mutex_);
+  if (!cut_.empty()) return cut_;
+  if (error == 0 || error == ENOTCONN) {
+    changed_.wait_for(lock, kReasonTime, [&] { return !sending_ || send_error_ != 0; });
+    error = send_error_ == EPIPE ? 0 : send_error_;
+  }
+  return error == 0 ? "it closed the connection" : std::strerror(error);
 }
 
 void TcpStore::handle(const wire::Frame& frame) {
@@ -365,7 +386,7 @@ void TcpStore::handle(const wire::Frame& frame) {
 }
 
 void TcpStore::lose(const std::string& why) {
-  const std::string text = str("the connection to the store's host ", host_text(), " was lost: ", why);
+  const std::string text = lost_text(why);
   {
     std::lock_guard lock(mutex_);
     lost_ = text;

@@ -58,6 +58,8 @@ class TANDEM_API TcpStore final : public Store {
   /// calls, fail.
   void leave();
   void leave(int rank) override;
+  /// Disconnects without a goodbye: the others see this rank die.  Callers that still wait here, and later calls, fail.
+  void disconnect();
   /// Runs the host as long as this lives, and until leave() has seen the other ranks leave too.
   void keep(std::unique_ptr<StoreServer> server);
   FailureBoard& failures() { return failures_; }
@@ -90,7 +92,8 @@ class TANDEM_API TcpStore final : public Store {
   void handle(const wire::Frame& frame);
   void lose(const std::string& why);
   void cut(const std::string& why);
-  void disconnect();
+  std::string reason_of_loss(int error);
+  std::string lost_text(const std::string& why) const;
   std::string host_text() const;
 
   const TcpStoreOptions options_;
@@ -107,6 +110,7 @@ class TANDEM_API TcpStore final : public Store {
   std::map<uint32_t, Request*> pending_;
   bool stop_ = false;
   bool sending_ = false;  // one frame at a time on the socket
+  int send_error_ = 0;    // errno of the send that failed
   std::string cut_;       // why this side ended the connection
   std::string lost_;      // why the connection is gone; empty while it lives
 };

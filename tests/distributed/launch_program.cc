@@ -17,6 +17,7 @@
 #include <tandem/distributed/process_group.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/generator.h>
+#include <tandem/tests/support/reset_connection.h>
 
 namespace {
 
@@ -79,6 +80,13 @@ void run(Context& context, const std::vector<std::string>& args) {
     while (chosen && context.store()->add("all know", 0) < context.world_size()) usleep(1000);
     if (chosen) raise(SIGKILL);
     context.store()->get("never", kLong);
+  } else if (mode == "reset" || mode == "reset-and-return") {  // the chosen rank's connection to the store
+    context.store()->set(std::to_string(rank), "here");
+    for (int r = 0; r < context.world_size(); ++r) context.store()->get(std::to_string(r), kLong);
+    context.store()->add("all know", 1);
+    while (chosen && context.store()->add("all know", 0) < context.world_size()) usleep(1000);
+    if (chosen && td::testing_support::reset_connections(std::stoi(std::getenv("MASTER_PORT"))) != 1) std::abort();
+    if (!chosen || mode == "reset") context.store()->get("never", kLong);
   } else if (mode == "fail-until") {  // RANK, the restart that goes well, "throw" or "kill"
     const std::string restart = std::getenv("TORCHELASTIC_RESTART_COUNT");
     context.group()->barrier();

@@ -332,6 +332,39 @@ TEST(LaunchTest, AKilledRankIsReportedOnce) {
   }
 }
 
+TEST(LaunchTest, RankThatLosesItsConnectionSaysWhy) {
+  const std::string lost = "it lost its connection to the store at 127.0.0.1:";
+  const std::string reset = " was lost: Connection reset by peer\n";
+  for (const std::string rank : {"0", "1"}) {
+    const auto result = run({"--nproc", "2", "reset", rank});
+    const std::string said = "rank " + rank + " of 2 failed: store: the connection to the store's host 127.0.0.1:";
+    EXPECT_NE(result.err.find(said), std::string::npos) << result.err;
+    EXPECT_NE(result.err.find(reset), std::string::npos) << result.err;
+    EXPECT_NE(result.err.find("rank " + rank + " of 2 failed (exit status 1): " + lost), std::string::npos) << result.err;
+    EXPECT_TRUE(result.err.ends_with(" (Connection reset by peer)\n")) << result.err;
+    EXPECT_EQ(result.status, 1);
+  }
+  const auto returned = run({"--nproc", "2", "reset-and-return", "1"});
+  EXPECT_NE(returned.err.find("rank 1 of 2 failed (exit status 0): " + lost), std::string::npos) << returned.err;
+  // Under another launcher each rank shows its error.
+  for (const int chosen : {0, 1}) {
+    const int port = free_port();
+    std::vector<std::unique_ptr<Subprocess>> ranks;
+    for (const int rank : {0, 1}) {
+      ranks.push_back(std::make_unique<Subprocess>(with_program({"reset", std::to_string(chosen)}),
+                                                   torchrun_variables(rank, 2, port)));
+    }
+    const std::string store = "127.0.0.1:" + std::to_string(port);
+    const auto own = ranks[static_cast<size_t>(chosen)]->wait();
+    EXPECT_EQ(own.err, "rank " + std::to_string(chosen) + " of 2 failed: store: the connection to the store's host " + store + reset);
+    const auto other = ranks[static_cast<size_t>(1 - chosen)]->wait();
+    EXPECT_EQ(other.err, "rank " + std::to_string(1 - chosen) + " of 2 failed: store: waiting for key 'never': rank " +
+                             std::to_string(chosen) + " lost its connection to the store at " + store +
+                             " (Connection reset by peer)\n");
+    for (const auto& result : {own, other}) EXPECT_EQ(result.status, 1);
+  }
+}
+
 TEST(LaunchTest, ARankThatExitsIsReported) {
   const auto with_status = run({"--nproc", "2", "exit", "0", "7"});
   EXPECT_NE(with_status.err.find("rank 0 of 2 failed (exit status 7)\n"), std::string::npos) << with_status.err;

@@ -273,7 +273,11 @@ TEST(TandemRunNodesTest, ALauncherThatIsKilledTakesTheJobWithIt) {
     auto& [port, nodes, pidfds] = jobs[killed];
     const auto result = nodes[1 - killed]->wait();
     EXPECT_EQ(result.status, 1);
-    const std::string said = killed == 1 ? node_text(1) + ": its launcher died (its connection closed)\n"
+    // A process that is killed with something unread resets its connection.
+    const bool is_reset = result.err.find(" (Connection reset by peer)\n") != std::string::npos;
+    const std::string how = is_reset ? "lost its connection to the store at " + endpoint(port) + " (Connection reset by peer)"
+                                     : "died (its connection closed)";
+    const std::string said = killed == 1 ? node_text(1) + ": its launcher " + how + "\n"
                                          : "launch: node 0's launcher is gone: the connection to the store's host " +
                                                endpoint(port) + " was lost: ";
     EXPECT_EQ(messages(result.err).find(said), 0u) << result.err;
@@ -294,6 +298,44 @@ TEST(TandemRunNodesTest, ALauncherThatIsStoppedIsGivenUpAfterAFailure) {
     EXPECT_EQ(messages(result.err),
               stopped == 0 ? "launch: node 0 does not answer\n" : node_text(1) + ": its launcher does not answer\n");
     EXPECT_EQ(result.status, 1);
+  }
+}
+
+TEST(TandemRunNodesTest, StoppedLauncherThatContinuesEndsWithTheJobThatHasGivenItUp) {
+  TwoNodes jobs[2] = {TwoNodes({kProgram, "wait"}), TwoNodes({kProgram, "wait"})};
+  for (const int stopped : {0, 1}) {
+    auto& nodes = jobs[stopped].nodes;
+    for (auto& node : nodes) ASSERT_TRUE(node->wait_for_output("pid "));
+    nodes[stopped]->send_signal(SIGSTOP);
+    kill(pid_in(nodes[1]->out()), SIGKILL);
+  }
+  for (const int stopped : {0, 1}) {
+    auto& nodes = jobs[stopped].nodes;
+    EXPECT_EQ(nodes[1 - stopped]->wait().status, 1);
+    nodes[stopped]->send_signal(SIGCONT);
+    const auto result = nodes[stopped]->wait();
+    // Node 1 finds out by waiting that node 0 does not answer: it need not.  Node 0 sees one of node 1's ends first.
+    const std::string said = stopped == 0 ? node_text(1)
+                                          : "launch: node 0's launcher is gone: the connection to the store's host " +
+                                                endpoint(jobs[1].port) + " was lost: ";
+    EXPECT_NE(messages(result.err).find(said), std::string::npos) << result.err;
+    EXPECT_EQ(result.status, 1);
+  }
+}
+
+TEST(TandemRunNodesTest, RankThatLosesItsConnectionIsNamedWithTheReason) {
+  for (const std::string rank : {"0", "1"}) {
+    const int port = free_port();
+    std::unique_ptr<Subprocess> nodes[2] = {start_node(port, 2, 0, {kProgram, "reset", rank}),
+                                            start_node(port, 2, 1, {kProgram, "reset", rank})};
+    for (auto& node : nodes) {
+      const auto result = node->wait();
+      const std::string named = "rank " + rank + " of 2 on " + node_text(std::stoi(rank)) +
+                                " failed (exit status 1): it lost its connection to the store at 127.0.0.1:";
+      EXPECT_NE(result.err.find(named), std::string::npos) << result.err;
+      EXPECT_TRUE(result.err.ends_with(" (Connection reset by peer)\n")) << result.err;
+      EXPECT_EQ(result.status, 1);
+    }
   }
 }
 
