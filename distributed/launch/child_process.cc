@@ -32,6 +32,7 @@ struct ChildPlan {
   sigset_t signal_mask = {};
   struct sigaction pipe_action = {};
   pid_t parent = 0;
+  const GroupGuard* guard = nullptr;
 };
 
 /// Makes the group the terminal's foreground.  SIGTTOU, which a background process gets for that, is blocked meanwhile.
@@ -48,6 +49,7 @@ void set_foreground(pid_t group) {
 [[noreturn]] void become_child(const ChildPlan& plan) {
   // A group of its own: a terminal's Ctrl-C reaches the launcher alone, which forwards it once.
   setpgid(0, 0);
+  plan.guard->add(getpid());
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != plan.parent) _exit(1);  // it died before prctl
   if (plan.pinned) sched_setaffinity(0, sizeof(plan.cores), &plan.cores);
@@ -105,7 +107,7 @@ int LauncherSignals::next() {
   return static_cast<int>(info.ssi_signo);
 }
 
-Child start_child(const ChildProgram& program, const LauncherSignals& signals) {
+Child start_child(const ChildProgram& program, const LauncherSignals& signals, const GroupGuard& guard) {
   std::vector<std::string> arguments = program.arguments;
   std::vector<std::string> variables = program.variables;
   const std::vector<char*> argv = pointers(arguments);
@@ -130,6 +132,7 @@ Child start_child(const ChildProgram& program, const LauncherSignals& signals) {
   plan.signal_mask = signals.old_mask();
   plan.pipe_action = signals.old_pipe();
   plan.parent = getpid();
+  plan.guard = &guard;
 
   Child child;
   child.pid = fork();
@@ -149,6 +152,7 @@ Child start_child(const ChildProgram& program, const LauncherSignals& signals) {
   }
   while (waitpid(child.pid, nullptr, 0) < 0 && errno == EINTR) {
   }
+  guard.remove(child.pid);
   throw IoError(str("launch: cannot run '", program.program, "': ", std::strerror(error)));
 }
 

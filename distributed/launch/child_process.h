@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <tandem/base/macros.h>
+#include <tandem/distributed/launch/group_guard.h>
 #include <tandem/distributed/store/socket.h>
 
 namespace tandem::inline v0::distributed {
@@ -53,10 +54,10 @@ struct Child {
   FileDescriptor pidfd;
 };
 
-/// Starts it, by exec, in a process group of its own; it dies with the calling thread.  Throws IoError where that fails,
-/// also where the program cannot be run.  Nothing between fork and exec allocates or locks, so that other threads of the
-/// caller do no harm.
-Child start_child(const ChildProgram& program, const LauncherSignals& signals);
+/// Starts it, by exec, in a process group of its own; it dies with the calling thread.  The group is added to
+/// `guard`; the caller removes it.  Throws IoError where the program cannot be run, and ResourceError where the system starts
+/// no process.  Nothing between fork and exec allocates or locks, so that other threads of the caller do no harm.
+Child start_child(const ChildProgram& program, const LauncherSignals& signals, const GroupGuard& guard);
 
 /// Makes this process's group the terminal's foreground again, where stdin is one.
 void take_terminal_back();

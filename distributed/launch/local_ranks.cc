@@ -20,8 +20,10 @@ LocalRanks::~LocalRanks() {
   signal_all(SIGKILL);
   if (options_.gdb_rank && running()) take_terminal_back();
   for (const LocalRank& rank : ranks_) {
-    while (rank.running && waitpid(rank.child.pid, nullptr, 0) < 0 && errno == EINTR) {
+    if (!rank.running) continue;
+    while (waitpid(rank.child.pid, nullptr, 0) < 0 && errno == EINTR) {
     }
+    guard_->remove(rank.child.pid);
   }
 }
 
@@ -31,6 +33,7 @@ void LocalRanks::start(const RankPlace& first, bool no_deadlines) {
   stopping_ = told_to_stop_ = false;
   ask_at_.reset();
   kill_at_.reset();
+  if (!guard_) guard_.emplace(options_.num_ranks);
   output_.begin(first.restart);
   ranks_.clear();
   ranks_.resize(static_cast<size_t>(options_.num_ranks));
@@ -60,7 +63,7 @@ void LocalRanks::start_rank(int local_rank) {
     program.arguments.insert(program.arguments.end(), options_.arguments.begin() + 1, options_.arguments.end());
   }
   LocalRank& rank = ranks_[static_cast<size_t>(local_rank)];
-  rank.child = start_child(program, signals_);
+  rank.child = start_child(program, signals_, *guard_);
   rank.running = true;
 }
 
@@ -197,6 +200,7 @@ std::optional<RankExit> LocalRanks::reap(int local_rank) {
   RankExit end;
   end.rank = first_.rank + local_rank;
   waitpid(rank.child.pid, &end.wait_status, 0);
+  guard_->remove(rank.child.pid);
   rank.running = false;
   rank.child.pidfd.reset();
   if (options_.gdb_rank == end.rank) take_terminal_back();

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <tandem/distributed/launch/child_process.h>
+#include <tandem/distributed/launch/group_guard.h>
 #include <tandem/distributed/launch/rank_environment.h>
 #include <tandem/distributed/launch/rank_output.h>
 #include <tandem/distributed/launch/rank_processes.h>
@@ -34,8 +35,8 @@ class LocalRanks {
   LocalRanks(const LocalRanks&) = delete;
   LocalRanks& operator=(const LocalRanks&) = delete;
 
-  /// Starts all ranks of this host; `first` is where its first one is to be.  Throws IoError where one cannot be started.
-  /// None may be running.
+  /// Starts all ranks of this host; `first` is where its first one is to be.  None may be running.
+  /// Throws IoError or ResourceError where one cannot be started.
   void start(const RankPlace& first, bool no_deadlines);
   bool running() const;
 
@@ -76,6 +77,7 @@ class LocalRanks {
 
   const JobOptions& options_;
   const LauncherSignals& signals_;
+  std::optional<GroupGuard> guard_;  // once ranks were started
   RankOutput output_;
   RankPlace first_;
   bool no_deadlines_ = false;

@@ -1,5 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -13,13 +16,24 @@ namespace {
 
 using tandem::testing::read_file;
 using tandem::testing::TemporaryFolder;
+using tandem::testing_support::open_pidfd;
 using tandem::testing_support::run_program;
 using tandem::testing_support::sorted_lines;
 using tandem::testing_support::Subprocess;
+using tandem::testing_support::wait_for_end;
 using Arguments = std::vector<std::string>;
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
 const std::string kProgram = "tests/distributed/launch_program";
+
+/// pidfds of the processes whose "pid N" is in the output.
+std::vector<int> pidfds_of(const std::string& out) {
+  std::vector<int> pidfds;
+  for (size_t at = out.find("pid "); at != std::string::npos; at = out.find("pid ", at + 1)) {
+    pidfds.push_back(open_pidfd(std::stoi(out.substr(at + 4))));
+  }
+  return pidfds;
+}
 
 Subprocess::Result run(Arguments arguments) {
   arguments.insert(arguments.begin(), "distributed/run/tandem-run");
@@ -115,6 +129,38 @@ TEST(TandemRunTest, AProgramThatDoesNotExistIsAnError) {
   EXPECT_NE(result.err.find("launch: cannot run './no/such/program': No such file or directory\n"), std::string::npos)
       << result.err;
   EXPECT_EQ(result.status, 1);
+}
+
+TEST(TandemRunTest, KilledLauncherTakesWhatItsRanksStartedWithIt) {
+  for (const bool whole_group : {false, true}) {
+    Subprocess job({"distributed/run/tandem-run", "--nproc-per-node", "2", "sh", "-c", "sleep 100 & echo pid $!; wait"}, {},
+                   Subprocess::Output::kSession);
+    ASSERT_TRUE(job.wait_for_output("pid ", 2));
+    const std::vector<int> pidfds = pidfds_of(job.out());
+    kill(whole_group ? -job.pid() : job.pid(), SIGKILL);
+    for (const int pidfd : pidfds) {
+      EXPECT_TRUE(wait_for_end(pidfd));
+      close(pidfd);
+    }
+  }
+}
+
+TEST(TandemRunTest, KilledRankTakesWhatItStartedWithIt) {
+  Subprocess job({"distributed/run/tandem-run", "sh", "-c", "sleep 100 & echo pid $!; read line; wait"});
+  ASSERT_TRUE(job.wait_for_output("pid "));
+  const std::vector<int> pidfds = pidfds_of(job.out());
+  const pid_t child = std::stoi(job.out().substr(4));
+  kill(getpgid(child), SIGKILL);  // the group is the rank
+  EXPECT_EQ(job.wait().err, "rank 0 of 1 failed (killed by SIGKILL)\n");
+  EXPECT_TRUE(wait_for_end(pidfds[0]));
+  close(pidfds[0]);
+}
+
+TEST(TandemRunTest, RankThatEndsLeavesWhatItStartedAlone) {
+  Subprocess job({"distributed/run/tandem-run", "sh", "-c", "sleep 100 & echo pid $!"});
+  EXPECT_EQ(job.wait().status, 0);
+  const pid_t child = std::stoi(job.out().substr(4));
+  EXPECT_EQ(kill(child, SIGKILL), 0);
 }
 
 /// A folder with a program named gdb that says how it was called and runs what it is to debug.

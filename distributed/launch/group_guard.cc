@@ -1,0 +1,73 @@
+#include <tandem/distributed/launch/group_guard.h>
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <csignal>
+#include <cstring>
+#include <vector>
+
+#include <tandem/base/error.h>
+#include <tandem/base/thread.h>
+
+namespace tandem::inline v0::distributed {
+
+namespace {
+
+/// The guard's whole life.  It is the child of a process that may have threads: it neither allocates nor locks.  `groups` is
+/// as long as there can be groups, 0 where a place is free.
+[[noreturn]] void guard(int in, int out, std::vector<pid_t>& groups) {
+  setsid();
+  prctl(PR_SET_NAME, "tandem-guard");
+  sigset_t all;
+  sigfillset(&all);
+  sigprocmask(SIG_SETMASK, &all, nullptr);
+  close(out);
+  dup2(in, 0);
+  // Nobody is to wait for the end of a file or connection that the guard has inherited.
+  syscall(SYS_close_range, 1, UINT_MAX, 0);
+  [[maybe_unused]] const int status = chdir("/");
+  for (pid_t change = 0;;) {
+    const ssize_t n = read(0, &change, sizeof(change));
+    if (n < 0 && errno == EINTR) continue;
+    if (n != sizeof(change)) break;
+    const auto place = std::find(groups.begin(), groups.end(), change > 0 ? 0 : -change);
+    if (place != groups.end()) *place = std::max(change, 0);
+  }
+  for (const pid_t group : groups) {
+    if (group != 0) kill(-group, SIGKILL);
+  }
+  _exit(0);
+}
+
+}  // namespace
+
+GroupGuard::GroupGuard(int max_groups) {
+  std::vector<pid_t> groups(static_cast<size_t>(max_groups), 0);
+  int ends[2];
+  TANDEM_CHECK(IoError, pipe2(ends, O_CLOEXEC) == 0, "launch: no pipe for the ranks' guard: ", std::strerror(errno));
+  const FileDescriptor in(ends[0]);
+  pipe_ = FileDescriptor(ends[1]);
+  pid_ = fork();
+  if (pid_ == 0) guard(in.get(), pipe_.get(), groups);
+  TANDEM_CHECK(ResourceError, pid_ > 0, "launch: cannot start the ranks' guard ", limit_text(errno));
+}
+
+GroupGuard::~GroupGuard() {
+  pipe_.reset();
+  while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+  }
+}
+
+void GroupGuard::send(pid_t change) const {
+  // So few bytes never wait.  A guard that somebody has killed takes none: the ranks do without.
+  [[maybe_unused]] const ssize_t n = write(pipe_.get(), &change, sizeof(change));
+}
+
+}  // namespace tandem::inline v0::distributed
