@@ -7,6 +7,7 @@
 
 #include <tandem/distributed/gloo/gloo_backend.h>
 #include <tandem/tests/distributed/failing_ranks.h>
+#include <tandem/tests/distributed/killed_rank.h>
 
 namespace tandem::inline v0::distributed {
 namespace {
@@ -22,7 +23,7 @@ TANDEM_RANK_MAIN(fail_over_gloo) {
 class GlooDeath : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(GlooDeath, AKilledRankIsNamedOnAllOthers) {
-  expect_heard("fail_over_gloo", GetParam(), "killed", "died \\(its connection closed\\)");
+  expect_heard("fail_over_gloo", GetParam(), "killed", kKilledReason);
 }
 
 TEST_P(GlooDeath, ARankThatThrowsIsHeardOnAllOthers) {
@@ -52,7 +53,7 @@ INSTANTIATE_TEST_SUITE_P(Operations, GlooDeath, ::testing::ValuesIn(failing_oper
                          [](const auto& param_info) { return param_info.param; });
 
 TEST(GlooDeathQueued, AllQueuedWorksOfAllOthersFail) {
-  expect_queued_heard("fail_over_gloo", "killed", "died \\(its connection closed\\)");
+  expect_queued_heard("fail_over_gloo", "killed", kKilledReason);
   expect_queued_heard("fail_over_gloo", "throws", "out of data");
 }
 

@@ -11,6 +11,7 @@
 #include <tandem/distributed/hosts/hierarchical_backend.h>
 #include <tandem/distributed/shm/shm_backend.h>
 #include <tandem/tests/distributed/failing_ranks.h>
+#include <tandem/tests/distributed/killed_rank.h>
 
 namespace tandem::inline v0::distributed {
 namespace {
@@ -34,7 +35,7 @@ TANDEM_RANK_MAIN(fail_over_hosts) { fail_in_the_middle(context, args, make_two_h
 class HostDeath : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(HostDeath, AKilledRankIsNamedOnAllOthers) {
-  expect_heard("fail_over_hosts", GetParam(), "killed", "died \\(its connection closed\\)");
+  expect_heard("fail_over_hosts", GetParam(), "killed", kKilledReason);
 }
 
 TEST_P(HostDeath, ARankThatThrowsIsHeardOnAllOthers) {
@@ -58,7 +59,7 @@ INSTANTIATE_TEST_SUITE_P(Operations, HostDeath, ::testing::ValuesIn(failing_oper
                          [](const auto& param_info) { return param_info.param; });
 
 TEST(HostDeathQueued, AllQueuedWorksOfAllOthersFail) {
-  expect_queued_heard("fail_over_hosts", "killed", "died \\(its connection closed\\)");
+  expect_queued_heard("fail_over_hosts", "killed", kKilledReason);
   expect_queued_heard("fail_over_hosts", "throws", "out of data");
 }
 

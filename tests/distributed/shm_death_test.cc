@@ -9,6 +9,7 @@
 
 #include <tandem/distributed/shm/shm_backend.h>
 #include <tandem/tests/distributed/failing_ranks.h>
+#include <tandem/tests/distributed/killed_rank.h>
 
 namespace tandem::inline v0::distributed {
 namespace {
@@ -23,7 +24,7 @@ TANDEM_RANK_MAIN(fail_over_shm) {
 class ShmDeath : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(ShmDeath, AKilledRankIsNamedOnAllOthers) {
-  expect_heard("fail_over_shm", GetParam(), "killed", "died \\(its connection closed\\)");
+  expect_heard("fail_over_shm", GetParam(), "killed", kKilledReason);
 }
 
 TEST_P(ShmDeath, ARankThatThrowsIsHeardOnAllOthers) {
@@ -49,7 +50,7 @@ INSTANTIATE_TEST_SUITE_P(Operations, ShmDeath, ::testing::ValuesIn(failing_opera
                          [](const auto& param_info) { return param_info.param; });
 
 TEST(ShmDeathQueued, AllQueuedWorksOfAllOthersFail) {
-  expect_queued_heard("fail_over_shm", "killed", "died \\(its connection closed\\)");
+  expect_queued_heard("fail_over_shm", "killed", kKilledReason);
   expect_queued_heard("fail_over_shm", "throws", "out of data");
 }
 
