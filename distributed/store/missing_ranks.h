@@ -15,11 +15,11 @@ namespace tandem::inline v0::distributed {
 
 /// What ranks waited for in vain.  Ranks are numbers in the job, ascending.
 struct MissingRanks {
-  std::vector<int> missing;
-  std::vector<int> waiting;
-  int world_size = 0;     ///< of the job; 0: not shown
-  std::string group;      ///< "": not shown
-  std::string operation;  ///< "all_reduce (collective 7)"
+  std::vector<int> missing = {};
+  std::vector<int> waiting = {};
+  int world_size = 0;          ///< of the job; 0: not shown
+  std::string group = {};      ///< "": not shown
+  std::string operation = {};  ///< "all_reduce (collective 7)"
   std::chrono::milliseconds timeout{0};
   bool have_started = false;  ///< the missing ranks stand still in the operation
 };

@@ -349,7 +349,7 @@ TEST_F(StoreServerTest, AConnectionThatClosesAfterItsRankCameBackIsNoDeath) {
 TEST_F(StoreServerTest, ARankThatLeftWaitsForTheOthers) {
   join(1)->leave();
   try {
-    TcpStore({.port = server_.port(), .token = token_, .rank = 1, .world_size = 2, .connect_timeout = 100ms});
+    TcpStore({.port = server_.port(), .token = token_, .rank = 1, .world_size = 2, .connect_timeout = 2s});
     FAIL() << "rank 0 has not left";
   } catch (const td::CommError& e) {
     EXPECT_EQ(e.what(), "store: 127.0.0.1:" + std::to_string(server_.port()) +
