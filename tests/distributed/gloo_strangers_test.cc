@@ -126,7 +126,7 @@ class Stranger {
 /// While it lives, a thread connects to every TCP port at which this process listens.
 class Attack {
  public:
-  enum class How { kGarbage, kReset };
+  enum class How { kSend, kReset };
   explicit Attack(How how) : how_(how), thread_([this] { run(); }) {}
   ~Attack() {
     stop_ = true;
@@ -146,7 +146,7 @@ class Attack {
         size = sizeof(address);
         getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
         if (address.ss_family != AF_INET) continue;
-        const FileDescriptor connection = visit(address, how_ == How::kGarbage ? kGarbage : "", 5);
+        const FileDescriptor connection = visit(address, how_ == How::kSend ? kGarbage : "", 5);
         if (!connection) continue;
         ++visits_;
         const linger at_once = {1, 0};
@@ -278,7 +278,7 @@ TEST(GlooStrangers, ARankWhoseConnectionIsClosedConnectsAgain) {
 }
 
 TEST(GlooStrangers, AnAttackOnEveryListeningPortEndsNoStart) {
-  for (const Attack::How how : {Attack::How::kGarbage, Attack::How::kReset}) {
+  for (const Attack::How how : {Attack::How::kSend, Attack::How::kReset}) {
     const Attack attack(how);
     for (int start = 0; start < 8 || (attack.visits() == 0 && start < 100); ++start) {
       for (const std::string& error : join_and_add([](const ProcessGroupOptions& options) { return options.store; })) {
