@@ -47,8 +47,8 @@ Tensor second_factor(ActivationOp kind, const Tensor& saved) {
       const Tensor square = x * x;
       return exp(square * -0.5) * (2 - square) * (std::numbers::inv_sqrtpi / std::numbers::sqrt2);
     }
-    case ActivationOp::
-        kGeluTanh: {  // with s = sigmoid(v): s' = s (1 - s) v', where 1 - s = sigmoid(-v) keeps its digits
+    case ActivationOp::kGeluTanh: {
+      // With s = sigmoid(v): s' = s (1 - s) v', where 1 - s = sigmoid(-v) keeps its digits.
       const Tensor x = clamp(saved, -kGeluEndDouble, kGeluEndDouble);
       const Tensor square = x * x;
       const Tensor v = kGeluSlope * x * (1 + kGeluCubic * square);
