@@ -30,10 +30,19 @@ def fail(message, output=""):
     sys.exit(f"kill_resume: {message}\n{output}")
 
 
-def children(pid):
+def name_of(pid):
+    try:
+        with open(f"/proc/{pid}/comm", encoding="ascii", errors="replace") as file:
+            return file.read().strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def ranks_of(pid):
+    """The launcher's children but for its guard, which kills the ranks' process groups when the launcher has died."""
     try:
         with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
-            return [int(child) for child in file.read().split()]
+            return [int(child) for child in file.read().split() if name_of(child) != "tandem-guard"]
     except FileNotFoundError:
         return []
 
@@ -82,7 +91,7 @@ class Job:
             match = STEP.search(line)
             if match and reached is None and int(match[1]) >= step:
                 reached = int(match[1])
-                ranks = children(self.process.pid) or [self.process.pid]
+                ranks = ranks_of(self.process.pid) or [self.process.pid]
                 job = sorted({*ranks, self.process.pid})
                 for victim in choose(ranks, job):
                     kill(victim)
@@ -106,7 +115,7 @@ class Job:
             awaits_restart = awaits_restart and not line.startswith("restart ")
             match = STEP.search(line)
             if match and not awaits_restart and len(reached) < len(steps) and int(match[1]) >= steps[len(reached)]:
-                if ranks := children(self.process.pid):
+                if ranks := ranks_of(self.process.pid):
                     reached.append(int(match[1]))
                     kill(choose(ranks))
                     awaits_restart = True
