@@ -527,13 +527,18 @@ TEST(LaunchTest, TeeShowsWhatTheLogsGet) {
 }
 
 TEST(LaunchTest, LogBeyondTheLimitOfFileSizesDoesNotEndTheRanks) {
+  constexpr size_t kLimit = 1 << 20;  // ThreadSanitizer's runtime makes a file of half of that in each process
+  constexpr int kLines = 70000;       // of 17 bytes
   const TemporaryFolder base;
-  Arguments command = with_program({"--nproc=2", "--tee", "--log-dir=" + (base / "logs"), "say"});
-  command.insert(command.begin(), {"/bin/sh", "-c", "ulimit -f 0; exec \"$@\"", "sh"});
+  const std::string folder = base / "logs";
+  Arguments command = with_program({"--nproc=2", "--tee", "--log-dir=" + folder, "lines", std::to_string(kLines)});
+  command.insert(command.begin(), {"/bin/sh", "-c", "ulimit -f 2048; exec \"$@\"", "sh"});  // of 512 bytes each
   const auto result = run_program(command);
-  EXPECT_EQ(sorted_lines(result.out),
-            (Arguments{"[0] rank 0 of 2 local 0 of 2 args", "[1] rank 1 of 2 local 1 of 2 args"}));
+  EXPECT_EQ(messages(result.err), "");
   EXPECT_EQ(result.status, 0);
+  EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 2 * kLines);
+  EXPECT_EQ(read_file(folder + "/rank-0.log").size(), kLimit);
+  EXPECT_EQ(read_file(folder + "/rank-1.log").size(), kLimit);
 }
 
 TEST(LaunchTest, AFailureShowsTheEndOfItsLog) {
