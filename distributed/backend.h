@@ -14,7 +14,7 @@
 namespace tandem::inline v0::distributed {
 
 /// A failure that makes the group unusable: what follows the operation's label ("[rank 2 of 4] all_reduce #7") in this
-/// rank's error, and what its peers should hear.  Ranks in texts, and `culprit`, are numbers in the job.  With a headline this rank's
+/// rank's error, and the text for its peers.  Ranks in texts, and `culprit`, are numbers in the job.  With a headline this rank's
 /// error is a MissingRanksError.
 class GroupError : public Error {
  public:

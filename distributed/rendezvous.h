@@ -21,7 +21,7 @@ std::string host_identity(const ProcessGroupOptions& options);
                                const std::string& headline = {});
 
 /// Waits for what other ranks do to join, and gives up as soon as one of them can no longer do it.  Ranks are ranks of
-/// the group.  Throws MissingRanksError naming those that are missing at the deadline.
+/// the group.  Throws MissingRanksError naming the ranks that are missing at the deadline.
 class Rendezvous {
  public:
   using Clock = std::chrono::steady_clock;

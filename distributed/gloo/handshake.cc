@@ -264,7 +264,7 @@ class Connector {
   const FileDescriptor listener_;
   const FileDescriptor events_;
   std::vector<FileDescriptor> sockets_;           // by rank: the other end knows the token
-  std::vector<Clock::time_point> next_attempts_;  // by rank, of those that this rank connects to
+  std::vector<Clock::time_point> next_attempts_;  // by rank; only lower ranks are used
   std::vector<std::string> errors_;               // by rank: of the last attempt
   std::vector<std::string> addresses_;            // by rank
   std::map<int, Handshake> handshakes_;           // by descriptor

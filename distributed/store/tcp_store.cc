@@ -352,7 +352,7 @@ void TcpStore::run() {
   }
 }
 
-/// `error`: of recv, 0 where the host has closed the connection.  Whoever first calls the kernel after a reset gets its errno,
+/// `error`: of recv, 0 where the host has closed the connection.  After a reset only the first system call gets its errno,
 /// so a send that is under way may have it.
 std::string TcpStore::reason_of_loss(int error) {
   std::unique_lock lock(mutex_);

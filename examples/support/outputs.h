@@ -21,7 +21,7 @@ struct OutputPaths {
 };
 
 /// Makes the folders of --out and --trace, and writes or opens every output for a moment: the weights, these tensors, are written
-/// whole beside their place, so that a full disk or a limit of file sizes is found too.  Existing files are not changed and new
+/// whole to a second file, so that a full disk or a limit of file sizes is found too.  Existing files are not changed and new
 /// ones are removed.  Throws IoError "NAME: an output cannot be written, nothing is trained", then the path and the reason.
 void try_outputs(const std::string& name, const TrainingFlags& flags, const tandem::io::NamedTensors& weights);
 

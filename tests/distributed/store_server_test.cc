@@ -155,7 +155,7 @@ TEST_F(StoreServerTest, ManyConnectionsDoNotKeepRanksOut) {
   for (size_t i = 0; i < 2 * StoreServer::kMaxStrangers + 2; ++i)
     crowd.push_back(std::make_unique<Stranger>(server_.port()));
   expect_in_order();
-  EXPECT_TRUE(crowd.front()->is_answered());  // for those that came later: a rank is to try again
+  EXPECT_TRUE(crowd.front()->is_answered());  // it was displaced; a rank would try again
 }
 
 TEST_F(StoreServerTest, AFloodOfConnectionsKeepsNoRankOut) {

@@ -150,7 +150,7 @@ TEST(ThreadLimit, DataLoaderFailsWithAnError) {
 }
 
 TEST(ThreadLimit, LoopsAndChunksUseFewerThreadsAndWarn) {
-  // In another process: those that were started before stay.
+  // In another process, because worker threads that were started before stay.
   for (const auto& [what, number] : {std::pair{"parallel_for", "1"}, {"parallel_for", "3"}, {"chunks", "1"}}) {
     Subprocess program({"tests/distributed/launch_program", what}, {{"FAILING_THREAD", number}, {"FAILING_THREAD_OF", ""}});
     const auto result = program.wait();

@@ -1,4 +1,4 @@
-// Threads that cannot be started: programs that link this call a pthread_create that fails when it is told to.
+// Threads that cannot be started: programs that link this call a pthread_create that fails on request.
 #pragma once
 
 namespace tandem::testing_support {

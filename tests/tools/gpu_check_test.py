@@ -82,7 +82,7 @@ echo '# all_reduce, nccl'; echo '{"op": "all_reduce", "busbw_gbs": 350.5}' >> $2
         return os.path.join(self.folder, name)
 
     def program(self, name, script):
-        """One of the machine's, or of those that were packed."""
+        """A program of this machine, or a packed one."""
         write(self.path(name if "/" in name else f"packed/{name}"), f"""#!/bin/sh
 echo "{name} $* $(env | grep ^NCCL_ | sort | tr '\\n' ' ')$TANDEM_TEST_DEVICE $LD_LIBRARY_PATH" >> {self.path('calls')}
 {script}
@@ -484,7 +484,7 @@ class Collect(unittest.TestCase):
                        check=True)
 
     def collect(self, *arguments):
-        """Collects, and unpacks what came of it."""
+        """Collects, and unpacks the archive."""
         command = [sys.executable, os.path.join(self.top, "tools/gpu_check"), "--collect", os.path.join(self.top, "gpu_check.pyz"),
                    *arguments]
         done = subprocess.run(command, text=True, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)

@@ -20,7 +20,7 @@ FROM_CPU = {"mnist": 1.0, "gpt_char": 0.05}
 
 
 def test_filters(num_gpus):
-    """For each program of tests those that so many GPUs are enough for.
+    """The filter of each test program: the tests that need at most that many GPUs.
 
     Their names say how many: TwoGpus takes two, Of4 four.  Of the other tests of groups Of1 takes one, and Processes share it; the
     rest take two.  Emulated takes what no GPU has.

@@ -53,7 +53,7 @@ def has_torch():
 
 
 def steps(check, which, with_torch):
-    """Training steps, with what each operation takes, beside PyTorch's from the same weights; then captured."""
+    """Training steps, with the time of each operation, and PyTorch's from the same weights; then captured."""
     for case, flag in which:
         weights = weights_of(check, case)
         if weights is None:
@@ -126,7 +126,7 @@ def many(check):
 
 
 def tune(check):
-    """Measures cuBLASLt's algorithms for the products of all steps into a tuning file beside the report, and times steps with it."""
+    """Measures cuBLASLt's algorithms for the products of all steps into a tuning file next to the report, and times steps with it."""
     path = os.path.splitext(check.out)[0] + ".tuning"
     with contextlib.suppress(FileNotFoundError):
         os.remove(path)  # its choices would be kept
