@@ -12,7 +12,7 @@
 #include <tandem/tensor/cuda_capture.h>
 #include <tandem/tensor/factories.h>
 
-namespace tandem::inline v0::autograd {
+namespace tandem { inline namespace v0 { namespace autograd {
 
 namespace {
 
@@ -281,9 +281,9 @@ void queue_callback(std::function<void()> f) {
   task->queue_callback(std::move(f));
 }
 
-}  // namespace tandem::inline v0::autograd
+}}}  // namespace tandem::v0::autograd
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor> inputs,
                          std::span<const Tensor> grad_outputs, autograd::BackwardOptions options) {
@@ -339,4 +339,4 @@ HookHandle Tensor::register_post_accumulate_grad_hook(std::function<void(const T
   return autograd::leaf(*this).add_hook(std::move(f));
 }
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

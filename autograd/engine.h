@@ -8,7 +8,7 @@
 
 #include <tandem/tensor/tensor.h>
 
-namespace tandem::inline v0::autograd {
+namespace tandem { inline namespace v0 { namespace autograd {
 
 struct BackwardOptions {
   bool retain_graph = false;  ///< keep what was saved, for another backward through the same graph
@@ -29,9 +29,9 @@ TANDEM_API void queue_callback(std::function<void()> f);
 /// Defined in ops/elementwise.cc: a + b, recorded; how gradients are accumulated under create_graph.
 TANDEM_API Tensor accumulate_with_graph(const Tensor& a, const Tensor& b);
 
-}  // namespace tandem::inline v0::autograd
+}}}  // namespace tandem::v0::autograd
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 /// d(sum over outputs of <grad_outputs, output>) / d inputs, without touching any slot or hook.  Inputs are leaves or
 /// tensors inside the graph, at least one (ValueError); undefined is returned for one on which no output depends.
@@ -45,4 +45,4 @@ TANDEM_API inline std::vector<Tensor> grad(std::initializer_list<Tensor> outputs
               std::span(grad_outputs.begin(), grad_outputs.size()), options);
 }
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

@@ -3,7 +3,7 @@
 
 #include <tandem/base/rank_context.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 inline bool is_grad_enabled() { return RankContext::current().grad_enabled; }
 
@@ -33,4 +33,4 @@ struct EnableGradGuard : detail::GradMode {
   EnableGradGuard() : GradMode(true) {}
 };
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

@@ -7,7 +7,7 @@
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/generator.h>
 
-namespace tandem::inline v0::autograd {
+namespace tandem { inline namespace v0 { namespace autograd {
 
 namespace {
 
@@ -121,4 +121,4 @@ void gradgradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& f, s
   }
 }
 
-}  // namespace tandem::inline v0::autograd
+}}}  // namespace tandem::v0::autograd

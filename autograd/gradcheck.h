@@ -6,7 +6,7 @@
 
 #include <tandem/tensor/tensor.h>
 
-namespace tandem::inline v0::autograd {
+namespace tandem { inline namespace v0 { namespace autograd {
 
 struct GradcheckOptions {
   double step = 1e-6;
@@ -26,11 +26,11 @@ TANDEM_API void gradcheck(const std::function<Tensor(const std::vector<Tensor>&)
 TANDEM_API void gradgradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& f, std::vector<Tensor> inputs,
                               GradcheckOptions options = {});
 
-}  // namespace tandem::inline v0::autograd
+}}}  // namespace tandem::v0::autograd
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 using autograd::gradcheck;
 using autograd::gradgradcheck;
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

@@ -8,7 +8,7 @@
 #include <tandem/autograd/engine.h>
 #include <tandem/autograd/node.h>
 
-namespace tandem::inline v0::autograd {
+namespace tandem { inline namespace v0 { namespace autograd {
 
 /// Runs one backward and clears the marks it left on nodes and leaves, however it ends.
 ///
@@ -54,4 +54,4 @@ class GraphTask {
   std::vector<std::function<void()>> callbacks_;
 };
 
-}  // namespace tandem::inline v0::autograd
+}}}  // namespace tandem::v0::autograd

@@ -7,7 +7,7 @@
 #include <tandem/tensor/cuda_capture.h>
 #include <tandem/tensor/factories.h>
 
-namespace tandem::inline v0::autograd {
+namespace tandem { inline namespace v0 { namespace autograd {
 
 namespace {
 
@@ -112,13 +112,15 @@ void Leaf::mark_empty() {
 
 void Leaf::follow_replays() {
   if (!cuda::is_capturing(device_)) return;
-  const auto replay = [self = RefPtr<Leaf>(this), slot = slot_, foreign = foreign_slot_, shared = shared_slot_, filled = was_filled_] {
+  const auto replay = [self = RefPtr<Leaf>(this), slot = slot_, foreign = foreign_slot_, shared = shared_slot_,
+                       filled = was_filled_] {
     // Whether kernels overwrite or add, and where, is the graph's.
     const bool same_place = self->device_ == slot.device() && self->foreign_slot_ == foreign &&
                             ((!filled && !foreign) || self->slot_.is_same(slot));
     TANDEM_CHECK(StateError, same_place && self->filled_ == filled, "Graph: the gradient of '", self->name, "' is ",
-                 self->filled_ ? "filled" : "empty", same_place ? "" : ", and elsewhere", "; where the graph was captured it was ",
-                 filled ? "filled" : "empty", "; call zero_grad as there, or capture another");
+                 self->filled_ ? "filled" : "empty", same_place ? "" : ", and elsewhere",
+                 "; where the graph was captured it was ", filled ? "filled" : "empty",
+                 "; call zero_grad as there, or capture another");
     self->slot_ = slot;
     self->shared_slot_ = shared;
     self->filled_ = true;
@@ -149,4 +151,4 @@ Leaf& leaf(const Tensor& tensor) {
   return static_cast<Leaf&>(*impl.autograd);
 }
 
-}  // namespace tandem::inline v0::autograd
+}}}  // namespace tandem::v0::autograd

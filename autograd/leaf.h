@@ -9,7 +9,7 @@
 
 #include <tandem/tensor/tensor.h>
 
-namespace tandem::inline v0::autograd {
+namespace tandem { inline namespace v0 { namespace autograd {
 
 class GraphTask;
 
@@ -82,4 +82,4 @@ class TANDEM_API Leaf : public RefCounted {
 /// The leaf state of `tensor`, made on first use.  Throws StateError unless it is a leaf that requires grad.
 TANDEM_API Leaf& leaf(const Tensor& tensor);
 
-}  // namespace tandem::inline v0::autograd
+}}}  // namespace tandem::v0::autograd

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace tandem::inline v0::autograd {
+namespace tandem { inline namespace v0 { namespace autograd {
 
 namespace {
 
@@ -152,4 +152,4 @@ void end_in_place(const char* op, const Tensor& self) {
   }
 }
 
-}  // namespace tandem::inline v0::autograd
+}}}  // namespace tandem::v0::autograd

@@ -18,7 +18,7 @@
 #include <tandem/base/trace.h>
 #include <tandem/tensor/tensor.h>
 
-namespace tandem::inline v0::autograd {
+namespace tandem { inline namespace v0 { namespace autograd {
 
 class Node;
 class GraphTask;
@@ -184,4 +184,4 @@ TANDEM_API void begin_in_place(const char* op, const Tensor& self, bool will_rec
 /// Last line of an in-place operation: bumps the version, and keeps `self` usable in the graph.
 TANDEM_API void end_in_place(const char* op, const Tensor& self);
 
-}  // namespace tandem::inline v0::autograd
+}}}  // namespace tandem::v0::autograd

@@ -14,7 +14,7 @@
 #include <tandem/base/thread.h>
 #include <tandem/base/trace.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 namespace {
 
@@ -220,4 +220,4 @@ void run_chunks(ChunkWork work) {
   done.wait();
 }
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

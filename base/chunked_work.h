@@ -13,7 +13,7 @@
 
 #include <tandem/base/macros.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 /// What is to be done.  The functions run on any thread, under a copy of the RankContext of the thread that started the work,
 /// with one thread to compute and nothing recorded for backward.
@@ -47,4 +47,4 @@ TANDEM_API std::shared_ptr<RunningChunks> start_chunks(ChunkWork work);
 /// Does the work with the calling thread among those that take chunks; rethrows its failure.  `finish` may be empty.
 TANDEM_API void run_chunks(ChunkWork work);
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

@@ -5,7 +5,7 @@
 
 #include <tandem/base/error.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 std::optional<std::string> env_string(const char* name) {
   const char* value = std::getenv(name);
@@ -23,4 +23,4 @@ std::optional<int64_t> env_int(const char* name) {
   return value;
 }
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

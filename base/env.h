@@ -7,7 +7,7 @@
 
 #include <tandem/base/macros.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 /// The variable's value; nullopt if unset or empty.
 TANDEM_API std::optional<std::string> env_string(const char* name);
@@ -15,4 +15,4 @@ TANDEM_API std::optional<std::string> env_string(const char* name);
 /// The variable as a decimal integer; nullopt if unset or empty.  Throws ValueError if it is anything else.
 TANDEM_API std::optional<int64_t> env_int(const char* name);
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

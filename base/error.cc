@@ -4,12 +4,13 @@
 
 #include <tandem/base/rank_context.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 std::string error_text(const std::exception& e) {
   if (dynamic_cast<const std::bad_alloc*>(&e) == nullptr) return e.what();
   return str("out of memory (", e.what(),
-             "): the limit of memory (ulimit -v, cgroup memory.max) is reached; raise it, or use fewer ranks, workers and threads");
+             "): the limit of memory (ulimit -v, cgroup memory.max) is reached; raise it, or use fewer ranks, workers "
+             "and threads");
 }
 
 std::string with_module_scope(std::string message) {
@@ -17,4 +18,4 @@ std::string with_module_scope(std::string message) {
   return message;
 }
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

@@ -8,7 +8,7 @@
 
 #include <tandem/base/macros.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 /// Root of all exceptions that tandem throws.  what() is "operation: what is wrong", then one indented line per operand
 /// and, where a module was running, "  in Linear 'encoder.fc1'".
@@ -120,7 +120,7 @@ TANDEM_API std::string error_text(const std::exception& e);
 /// `message` followed by "\n  in Linear 'fc1'" where a module is running, else `message`.
 TANDEM_API std::string with_module_scope(std::string message);
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0
 
 /// Throws `ErrorType` with the remaining arguments concatenated (and the running module named) unless `condition` holds.
 /// The arguments are evaluated only on failure.

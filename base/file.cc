@@ -12,7 +12,7 @@
 
 #include <tandem/base/error.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 namespace {
 
@@ -132,4 +132,4 @@ void write_file(const char* op, const std::string& path, std::string_view bytes,
   TANDEM_CHECK(IoError, error == 0, op, ": cannot write '", path, "': ", std::strerror(error));
 }
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

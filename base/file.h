@@ -9,7 +9,7 @@
 
 #include <tandem/base/macros.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 /// A regular file that is open for reading; symbolic links are followed.  Every member throws IoError, whose text begins with
 /// `op` and has the path and the system's reason.  Safe to read from many threads.
@@ -68,4 +68,4 @@ enum class WriteMode { kReplace, kAppend };
 TANDEM_API void write_file(const char* op, const std::string& path, std::string_view bytes,
                            WriteMode mode = WriteMode::kReplace);
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

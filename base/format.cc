@@ -5,7 +5,7 @@
 
 #include <tandem/base/error.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 std::string format_bytes(int64_t num_bytes) {
   if (num_bytes < 1024) return str(num_bytes, " B");
@@ -18,4 +18,4 @@ std::string format_bytes(int64_t num_bytes) {
   return text;
 }
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

@@ -5,7 +5,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 template <class Signature>
 class FunctionRef;
@@ -27,4 +27,4 @@ class FunctionRef<R(Args...)> {
   R (*call_)(void*, Args...);
 };
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

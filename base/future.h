@@ -15,7 +15,7 @@
 #include <tandem/base/error.h>
 #include <tandem/base/macros.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 namespace detail {
 
@@ -80,8 +80,9 @@ class FutureReference {
     value.swap(state_->value);
     if (state_->error == nullptr) return;
     // What was thrown may be read by its receiver for long.  That it failed is remembered.
-    error = std::exchange(state_->error, std::make_exception_ptr(StateError(
-                                             "Future: it failed, and the failure is gone with the last future")));
+    error = std::exchange(
+        state_->error,
+        std::make_exception_ptr(StateError("Future: it failed, and the failure is gone with the last future")));
   }
   std::shared_ptr<FutureState<T>> state_;
 };
@@ -219,4 +220,4 @@ class Promise {
 /// Handle of an asynchronous collective: wait(), wait(timeout), is_completed(), exception(), then().
 using Work = Future<void>;
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

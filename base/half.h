@@ -6,7 +6,7 @@
 
 #include <tandem/base/macros.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 /// IEEE 754 binary16.
 struct Half {
@@ -61,4 +61,4 @@ TANDEM_HOST_DEVICE inline float Half::to_float(uint16_t bits) {
   return std::bit_cast<float>(sign | ((magnitude << 13) + 0x38000000u));
 }
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

@@ -8,7 +8,7 @@
 #include <tandem/base/env.h>
 #include <tandem/base/rank_context.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 namespace {
 
@@ -50,4 +50,4 @@ void log_line(LogLevel level, const std::string& text) {
   logger().log(kLevels[static_cast<int>(level)], "{}{}", rank, text);
 }
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

@@ -6,7 +6,7 @@
 #include <tandem/base/error.h>
 #include <tandem/base/macros.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError, kOff };
 
@@ -21,4 +21,4 @@ void log(LogLevel level, const Args&... args) {
   if (log_enabled(level)) log_line(level, str(args...));
 }
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

@@ -20,7 +20,7 @@
 #include <tandem/base/small_vector.h>
 #include <tandem/base/thread.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 namespace {
 
@@ -187,4 +187,4 @@ void parallel_for(int64_t n, int64_t grain, FunctionRef<void(int64_t, int64_t)> 
   if (job.error) std::rethrow_exception(job.error);
 }
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

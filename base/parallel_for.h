@@ -6,7 +6,7 @@
 #include <tandem/base/function_ref.h>
 #include <tandem/base/macros.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 /// Calls fn(begin, end) over consecutive pieces of [0, n), each of `grain` items (the last may be shorter), possibly at
 /// the same time on the pool's threads; returns when all are done.  The pieces depend on n and grain alone, never on the
@@ -20,4 +20,4 @@ TANDEM_API int num_threads();
 /// Sets the calling rank's thread budget; 0 = all cores.  Throws ValueError if negative.
 TANDEM_API void set_num_threads(int n);
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 namespace {
 
@@ -37,4 +37,4 @@ int available_cores() {
   return cores;
 }
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

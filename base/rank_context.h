@@ -8,7 +8,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/base/ref_counted.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 /// Text that names a running module in errors and traces, such as "Linear 'encoder.fc1'".
 class TANDEM_API ScopeName : public RefCounted {
@@ -82,4 +82,4 @@ struct TANDEM_API RankContext {
 /// Cores this process may run on (its affinity mask).
 TANDEM_API int available_cores();
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

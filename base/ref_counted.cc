@@ -1,7 +1,7 @@
 #include <tandem/base/ref_counted.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 RefCounted::~RefCounted() = default;  // the key function: one vtable in the library
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

@@ -8,7 +8,7 @@
 
 #include <tandem/base/macros.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 /// Base of objects held by RefPtr.  Counting is safe from many threads.
 class TANDEM_API RefCounted {
@@ -76,4 +76,4 @@ RefPtr<T> make_ref(Args&&... args) {
   return RefPtr<T>(new T(std::forward<Args>(args)...));
 }
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

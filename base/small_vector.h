@@ -8,7 +8,7 @@
 #include <new>
 #include <utility>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 /// Sequence of T with room for N elements inside the object and heap memory beyond.
 template <class T, size_t N>
@@ -127,4 +127,4 @@ class SmallVector {
   size_t capacity_ = N;
 };
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

@@ -19,7 +19,7 @@
 #include <tandem/base/rank_context.h>
 #include <tandem/base/trace.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 namespace {
 
@@ -85,7 +85,8 @@ std::string limit_text(int error) {
 }
 
 void warn_of_fewer_threads(const char* operation, const ResourceError& e) {
-  if (!has_warned.exchange(true)) log(LogLevel::kWarning, operation, ": ", e.what(), "\n  continues with fewer threads");
+  if (!has_warned.exchange(true))
+    log(LogLevel::kWarning, operation, ": ", e.what(), "\n  continues with fewer threads");
 }
 
 void use_all_cores() {
@@ -138,4 +139,4 @@ void without_signals(const std::function<void()>& f) {
   }
 }
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

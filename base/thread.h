@@ -9,7 +9,7 @@
 #include <tandem/base/function_ref.h>
 #include <tandem/base/macros.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 /// Runs f on a new thread that takes no signal: those are for the threads of the program, and a write to a connection that
 /// the peer has closed must not end it.  The thread has a RankContext of its own; whoever works for a rank uses a copy of
@@ -39,4 +39,4 @@ TANDEM_API void run_together(int n, FunctionRef<void(int i)> fn);
 /// ResourceError where f throws the std::system_error of a thread that could not be started.
 TANDEM_API void without_signals(const std::function<void()>& f);
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

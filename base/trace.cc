@@ -9,7 +9,7 @@
 #include <tandem/base/rank_context.h>
 #include <tandem/base/trace_clock.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 struct OpenTraceSpan {
   TraceEvent event;
@@ -25,7 +25,7 @@ namespace {
 struct Recorder {
   std::mutex mutex;
   std::vector<TraceEvent> events;
-  std::shared_ptr<TraceClock> clock;       // of spans; null: the host's
+  std::shared_ptr<TraceClock> clock;      // of spans; null: the host's
   std::vector<TraceEvent> marked_events;  // whose times are marks of `clock`
 };
 
@@ -141,4 +141,4 @@ void TraceSpan::close() {
   delete open_;
 }
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

@@ -9,7 +9,7 @@
 
 #include <tandem/base/macros.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 /// Numbers of a rank's threads; where there are several of a kind, of the first.
 enum TraceThread : int {
@@ -81,4 +81,4 @@ class TANDEM_API TraceSpan {
   OpenTraceSpan* open_ = nullptr;  // null while tracing is off: then a span costs a load and two comparisons
 };
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

@@ -7,7 +7,7 @@
 
 #include <tandem/base/macros.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 /// A clock whose times are known after the work only.  Safe from many threads.
 class TANDEM_API TraceClock {
@@ -25,4 +25,4 @@ class TANDEM_API TraceClock {
 /// record_trace() gets are kept.  stop_trace() reads the clock, and throws what its times_ns() throws.
 TANDEM_API void start_trace(std::shared_ptr<TraceClock> clock);
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

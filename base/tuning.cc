@@ -9,7 +9,7 @@
 #include <tandem/base/error.h>
 #include <tandem/base/file.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 namespace {
 
@@ -26,8 +26,8 @@ Tuning::Tuning(const std::string& path) {
   for (int number = 2; std::getline(file, line); ++number) {
     if (line.empty() || line[0] == '#' || line == kFirstLine) continue;  // two may have begun the file at once
     const size_t at = line.find(kBetween);
-    TANDEM_CHECK(ValueError, at != std::string::npos && at > 0 && at + kBetween.size() < line.size(), path, ": line ", number,
-                 " is not '<key> = <value>'");
+    TANDEM_CHECK(ValueError, at != std::string::npos && at > 0 && at + kBetween.size() < line.size(), path, ": line ",
+                 number, " is not '<key> = <value>'");
     choices_.emplace(line.substr(0, at), line.substr(at + kBetween.size()));
   }
 }
@@ -72,4 +72,4 @@ void Tuning::append(const std::string& path, const std::string& key, const std::
   write_file("Tuning", path, missing || size == 0 ? str(kFirstLine, '\n', choice) : choice, WriteMode::kAppend);
 }
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

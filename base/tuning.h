@@ -10,7 +10,7 @@
 
 #include <tandem/base/macros.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 /// A file of choices.  Safe to read from many threads.
 class TANDEM_API Tuning {
@@ -36,4 +36,4 @@ class TANDEM_API Tuning {
   std::map<std::string, std::string> choices_;
 };
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

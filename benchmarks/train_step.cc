@@ -75,7 +75,9 @@ void run(const std::string& name, const Settings& settings, tb::Report& report) 
   const tb::Times times = tb::time_calls(step, 0, settings.steps);
   tb::Json line = {{"case", name},
                    {"device", settings.device},
-                   {"products", settings.amp ? "bfloat16" : settings.tf32 ? "tf32" : "float32"},
+                   {"products", settings.amp    ? "bfloat16"
+                                : settings.tf32 ? "tf32"
+                                                : "float32"},
                    {"graph", settings.graph},
                    {"threads", settings.threads},
                    {"step_ms", times.median_ms},

@@ -7,7 +7,7 @@
 #include <tandem/base/file.h>
 #include <tandem/tensor/factories.h>
 
-namespace tandem::inline v0::data {
+namespace tandem { inline namespace v0 { namespace data {
 
 namespace {
 
@@ -87,4 +87,4 @@ Batch CifarDataset::get_batch(std::span<const int64_t> indices) const {
   return batch;
 }
 
-}  // namespace tandem::inline v0::data
+}}}  // namespace tandem::v0::data

@@ -8,7 +8,7 @@
 #include <tandem/data/dataset.h>
 #include <tandem/data/transform.h>
 
-namespace tandem::inline v0::data {
+namespace tandem { inline namespace v0 { namespace data {
 
 enum class CifarSplit { kTrain, kTest };
 
@@ -41,4 +41,4 @@ class TANDEM_API CifarDataset : public Dataset {
   Tensor records_;  ///< uint8 [n, 3073], as they are in the files
 };
 
-}  // namespace tandem::inline v0::data
+}}}  // namespace tandem::v0::data

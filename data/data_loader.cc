@@ -17,10 +17,9 @@
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/generator.h>
 
-namespace tandem::inline v0::data {
+namespace tandem { inline namespace v0 { namespace data {
 
 namespace {
-
 
 Tensor delivered(const Tensor& tensor, Device device) {
   if (tensor.device() == device) return tensor;
@@ -226,4 +225,4 @@ DataLoader::Iterator& DataLoader::Iterator::operator++() {
   return *this;
 }
 
-}  // namespace tandem::inline v0::data
+}}}  // namespace tandem::v0::data

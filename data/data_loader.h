@@ -10,7 +10,7 @@
 #include <tandem/data/sampler.h>
 #include <tandem/data/transform.h>
 
-namespace tandem::inline v0::data {
+namespace tandem { inline namespace v0 { namespace data {
 
 struct DataLoaderOptions {
   int64_t batch_size = 1;
@@ -76,4 +76,4 @@ class TANDEM_API DataLoader {
   DataLoaderOptions options_;
 };
 
-}  // namespace tandem::inline v0::data
+}}}  // namespace tandem::v0::data

@@ -3,7 +3,7 @@
 #include <tandem/data/error_context.h>
 #include <tandem/data/stack.h>
 
-namespace tandem::inline v0::data {
+namespace tandem { inline namespace v0 { namespace data {
 
 Dataset::~Dataset() = default;
 
@@ -28,4 +28,4 @@ void check_item(const char* dataset, int64_t index, int64_t size) {
   TANDEM_CHECK(IndexError, index >= 0 && index < size, dataset, ": item ", index, " is outside the ", size, " items");
 }
 
-}  // namespace tandem::inline v0::data
+}}}  // namespace tandem::v0::data

@@ -7,7 +7,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/tensor/tensor.h>
 
-namespace tandem::inline v0::data {
+namespace tandem { inline namespace v0 { namespace data {
 
 /// One item of a dataset, on the CPU.
 struct Example {
@@ -41,4 +41,4 @@ class TANDEM_API Dataset {
 /// Throws IndexError naming `dataset` unless 0 <= index < size.
 TANDEM_API void check_item(const char* dataset, int64_t index, int64_t size);
 
-}  // namespace tandem::inline v0::data
+}}}  // namespace tandem::v0::data

@@ -6,7 +6,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/data/dataset.h>
 
-namespace tandem::inline v0::data {
+namespace tandem { inline namespace v0 { namespace data {
 
 /// Images float32 [1, 28, 28] with values in [0, 1] and labels int64 [], 0 to 9: each item a pure function of (seed,
 /// index).
@@ -28,4 +28,4 @@ class TANDEM_API DigitsDataset : public Dataset {
   uint64_t seed_;
 };
 
-}  // namespace tandem::inline v0::data
+}}}  // namespace tandem::v0::data

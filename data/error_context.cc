@@ -5,7 +5,7 @@
 
 #include <tandem/base/error.h>
 
-namespace tandem::inline v0::data {
+namespace tandem { inline namespace v0 { namespace data {
 
 namespace {
 
@@ -43,4 +43,4 @@ void rethrow_with_context(const std::string& context) {
   }
 }
 
-}  // namespace tandem::inline v0::data
+}}}  // namespace tandem::v0::data

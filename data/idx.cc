@@ -11,7 +11,7 @@
 #include <tandem/base/file.h>
 #include <tandem/tensor/factories.h>
 
-namespace tandem::inline v0::data {
+namespace tandem { inline namespace v0 { namespace data {
 
 namespace {
 
@@ -125,4 +125,4 @@ Tensor read_idx(const std::string& path) {
   return values;
 }
 
-}  // namespace tandem::inline v0::data
+}}}  // namespace tandem::v0::data

@@ -6,7 +6,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/tensor/tensor.h>
 
-namespace tandem::inline v0::data {
+namespace tandem { inline namespace v0 { namespace data {
 
 /// The values of an IDX file of unsigned bytes, as uint8 of the file's shape.  A name that ends in ".gz" is read
 /// through gzip.  Throws IoError naming the file, the field and what was expected where it cannot be read, is no IDX
@@ -14,4 +14,4 @@ namespace tandem::inline v0::data {
 /// claims is compared with the size of the file before memory is taken for it.
 TANDEM_API Tensor read_idx(const std::string& path);
 
-}  // namespace tandem::inline v0::data
+}}}  // namespace tandem::v0::data

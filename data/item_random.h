@@ -7,7 +7,7 @@
 
 #include <tandem/tensor/generator.h>
 
-namespace tandem::inline v0::data {
+namespace tandem { inline namespace v0 { namespace data {
 
 /// A stream of random numbers that is a pure function of (seed, index, stream): whoever makes the item, whenever, draws
 /// the same.  `stream` tells apart what draws under the same seed.
@@ -40,4 +40,4 @@ class ItemRandom {
   size_t used_ = 4;
 };
 
-}  // namespace tandem::inline v0::data
+}}}  // namespace tandem::v0::data

@@ -7,7 +7,7 @@
 #include <tandem/data/idx.h>
 #include <tandem/tensor/factories.h>
 
-namespace tandem::inline v0::data {
+namespace tandem { inline namespace v0 { namespace data {
 
 namespace {
 
@@ -95,4 +95,4 @@ Batch MnistDataset::get_batch(std::span<const int64_t> indices) const {
   return batch;
 }
 
-}  // namespace tandem::inline v0::data
+}}}  // namespace tandem::v0::data

@@ -8,7 +8,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/data/dataset.h>
 
-namespace tandem::inline v0::data {
+namespace tandem { inline namespace v0 { namespace data {
 
 enum class MnistSplit { kTrain, kTest };
 
@@ -42,4 +42,4 @@ class TANDEM_API MnistDataset : public Dataset {
   std::array<float, 256> value_of_;  ///< what each byte becomes
 };
 
-}  // namespace tandem::inline v0::data
+}}}  // namespace tandem::v0::data

@@ -6,7 +6,7 @@
 
 #include <tandem/tensor/generator.h>
 
-namespace tandem::inline v0::data {
+namespace tandem { inline namespace v0 { namespace data {
 
 namespace {
 
@@ -168,4 +168,4 @@ Sampler::Place DistributedSampler::load(const State& state, int64_t position) {
   return place;
 }
 
-}  // namespace tandem::inline v0::data
+}}}  // namespace tandem::v0::data

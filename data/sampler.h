@@ -7,7 +7,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/tensor/state.h>
 
-namespace tandem::inline v0::data {
+namespace tandem { inline namespace v0 { namespace data {
 
 /// The order of items of each epoch: a pure function of the epoch's number, and where the training stands in it.
 ///
@@ -135,4 +135,4 @@ class TANDEM_API DistributedSampler : public Sampler {
   Options options_;
 };
 
-}  // namespace tandem::inline v0::data
+}}}  // namespace tandem::v0::data

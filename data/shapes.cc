@@ -12,7 +12,7 @@
 #include <tandem/data/item_random.h>
 #include <tandem/tensor/factories.h>
 
-namespace tandem::inline v0::data {
+namespace tandem { inline namespace v0 { namespace data {
 
 namespace {
 
@@ -172,4 +172,4 @@ Batch ShapesDataset::get_batch(std::span<const int64_t> indices) const {
   return batch;
 }
 
-}  // namespace tandem::inline v0::data
+}}}  // namespace tandem::v0::data

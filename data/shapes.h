@@ -6,7 +6,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/data/dataset.h>
 
-namespace tandem::inline v0::data {
+namespace tandem { inline namespace v0 { namespace data {
 
 /// Images float32 [3, 32, 32] with values in [0, 1] and labels int64 [], 0 to 9: each item a pure function of (seed,
 /// index).  The classes: disc, square, triangle, ring, cross, half disc, stripes, squares of a chessboard, dots, star.
@@ -28,4 +28,4 @@ class TANDEM_API ShapesDataset : public Dataset {
   uint64_t seed_;
 };
 
-}  // namespace tandem::inline v0::data
+}}}  // namespace tandem::v0::data

@@ -3,7 +3,7 @@
 #include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
 
-namespace tandem::inline v0::data {
+namespace tandem { inline namespace v0 { namespace data {
 
 void stack_into(Tensor& stacked, const Tensor& item, int64_t row, int64_t num_rows, const char* what) {
   TANDEM_CHECK(StateError, item.defined(), what, " is undefined");
@@ -21,4 +21,4 @@ void stack_into(Tensor& stacked, const Tensor& item, int64_t row, int64_t num_ro
                                row * item.num_elements()));
 }
 
-}  // namespace tandem::inline v0::data
+}}}  // namespace tandem::v0::data

@@ -6,7 +6,7 @@
 #include <tandem/base/file.h>
 #include <tandem/tensor/factories.h>
 
-namespace tandem::inline v0::data {
+namespace tandem { inline namespace v0 { namespace data {
 
 namespace {
 
@@ -109,4 +109,4 @@ Batch TokenDataset::get_batch(std::span<const int64_t> indices) const {
 CharTextDataset::CharTextDataset(std::string_view text, TextSplit split, TokenOptions options)
     : vocabulary_(text), tokens_(vocabulary_.encode(part_of(text, split)), options) {}
 
-}  // namespace tandem::inline v0::data
+}}}  // namespace tandem::v0::data

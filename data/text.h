@@ -11,7 +11,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/data/dataset.h>
 
-namespace tandem::inline v0::data {
+namespace tandem { inline namespace v0 { namespace data {
 
 /// The bytes of a regular file.  Throws IoError with the path and the system's reason.
 TANDEM_API std::string read_text(const std::string& path);
@@ -88,4 +88,4 @@ class TANDEM_API CharTextDataset : public Dataset {
   TokenDataset tokens_;
 };
 
-}  // namespace tandem::inline v0::data
+}}}  // namespace tandem::v0::data

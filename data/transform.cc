@@ -9,7 +9,7 @@
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/generator.h>
 
-namespace tandem::inline v0::data {
+namespace tandem { inline namespace v0 { namespace data {
 
 namespace {
 
@@ -130,4 +130,4 @@ Tensor transform_images(const Transform& transform, const Tensor& images, std::s
   return result;
 }
 
-}  // namespace tandem::inline v0::data
+}}}  // namespace tandem::v0::data

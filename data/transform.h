@@ -10,7 +10,7 @@
 #include <tandem/data/item_random.h>
 #include <tandem/tensor/tensor.h>
 
-namespace tandem::inline v0::data {
+namespace tandem { inline namespace v0 { namespace data {
 
 /// Makes an image from an image; `random` is the item's own.  Called from several threads at a time.  A transform draws
 /// equally many numbers whatever they are, so that those after it do not depend on them.
@@ -43,4 +43,4 @@ TANDEM_API Transform chain(std::vector<Transform> transforms);
 TANDEM_API Tensor transform_images(const Transform& transform, const Tensor& images, std::span<const int64_t> indices,
                                    uint64_t seed, int64_t epoch);
 
-}  // namespace tandem::inline v0::data
+}}}  // namespace tandem::v0::data

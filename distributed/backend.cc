@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 void Backend::do_notify(const std::function<void()>&) {
   throw StateError(str(name(), ": cannot be one of several backends of a group"));
@@ -36,11 +36,13 @@ bool is_mixed(std::string_view text) { return text.starts_with(kCpu) && text.end
 
 }  // namespace
 
-bool moves_gpu_tensors(const ProcessGroupOptions& options) { return options.backend == "auto" || is_mixed(options.backend); }
+bool moves_gpu_tensors(const ProcessGroupOptions& options) {
+  return options.backend == "auto" || is_mixed(options.backend);
+}
 
 std::string cpu_backend(const ProcessGroupOptions& options) {
   const std::string& text = options.backend;
   return is_mixed(text) ? text.substr(kCpu.size(), text.size() - kCpu.size() - kAndNccl.size()) : text;
 }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

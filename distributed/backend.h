@@ -11,7 +11,7 @@
 #include <tandem/distributed/collective.h>
 #include <tandem/distributed/process_group.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 /// A failure that makes the group unusable: what follows the operation's label ("[rank 2 of 4] all_reduce #7") in this
 /// rank's error, and the text for its peers.  Ranks in texts, and `culprit`, are numbers in the job.  With a headline this rank's
@@ -141,4 +141,4 @@ struct ProcessGroupAccess {
   static void finish_gpu(ProcessGroup& group);
 };
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
@@ -98,4 +98,4 @@ BucketPlan plan_buckets(const std::vector<ParameterInfo>& parameters, const Buck
   return plan;
 }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

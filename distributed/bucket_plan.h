@@ -13,7 +13,7 @@
 #include <tandem/tensor/device.h>
 #include <tandem/tensor/dtype.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 /// What the plan needs to know of a parameter.
 struct ParameterInfo {
@@ -56,4 +56,4 @@ struct BucketPlan {
 /// agree on the parameters agree on the plan.
 TANDEM_API BucketPlan plan_buckets(const std::vector<ParameterInfo>& parameters, const BucketSizes& sizes = {});
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

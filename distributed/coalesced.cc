@@ -5,7 +5,7 @@
 #include <tandem/distributed/operands.h>
 #include <tandem/tensor/factories.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
@@ -190,4 +190,4 @@ Operations prepare_reduce_scatter_coalesced(const ProcessGroupOptions& group, co
   return operations;
 }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 const char* to_string(CollectiveKind kind) {
   constexpr const char* kNames[] = {"all_reduce", "reduce",         "broadcast",  "gather", "all_gather",
@@ -71,4 +71,4 @@ uint64_t hash_shape(const Shape& shape) {
   return hash;
 }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

@@ -12,7 +12,7 @@
 #include <tandem/tensor/dtype.h>
 #include <tandem/tensor/shape.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 enum class CollectiveKind : uint8_t {
   kAllReduce,
@@ -63,7 +63,7 @@ struct Signature {
   uint64_t name_hash = 0;    ///< of the name, and of the shapes of a list whose elements differ
   uint64_t shape_hash = 0;   ///< of what all ranks have in common: the input or, where there are parts, each; else 0
   bool on_gpu = false;       ///< where the tensors are
-  bool in_list = false;      ///< there, all_gather and reduce_scatter of a list, which go by other calls than one tensor's
+  bool in_list = false;  ///< there, all_gather and reduce_scatter of a list, which go by other calls than one tensor's
 
   bool operator==(const Signature&) const = default;
 };
@@ -90,7 +90,7 @@ struct Collective : Signature {
   std::vector<Part> outputs = {};
   Shape shape = {};          ///< of the input; shown
   std::string tensors = {};  ///< shown in place of dtype and shape where not empty: "float32 [2, 3], [4], int32 [5]"
-  std::string name = {};            ///< CollectiveOptions::name
+  std::string name = {};     ///< CollectiveOptions::name
   std::source_location where = {};  ///< shown, never compared
   bool moves_data = true;           ///< false: signatures are compared and nothing else happens
 
@@ -137,4 +137,4 @@ uint64_t hash_name(std::string_view name);
 /// counts are compared as they are.
 uint64_t hash_shape(const Shape& shape);
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

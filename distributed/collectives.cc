@@ -7,7 +7,7 @@
 #include <tandem/tensor/cuda.h>
 #include <tandem/tensor/factories.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
@@ -376,4 +376,4 @@ void prepare_message(Message& message, const char* op, const ProcessGroupOptions
   if (!sends) what.tensor.storage()->bump_version("recv");
 }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

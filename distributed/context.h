@@ -12,7 +12,7 @@
 #include <tandem/distributed/store.h>
 #include <tandem/tensor/device.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 struct InitSession;
 
@@ -73,4 +73,4 @@ class TANDEM_API Context {
   std::shared_ptr<ProcessGroup> group_;
 };
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

@@ -8,7 +8,7 @@
 #include <tandem/distributed/gradient_reducer.h>
 #include <tandem/distributed/process_group.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 /// Trains a module on all ranks of a group: each rank computes on its own part of a batch, and backward leaves the mean of
 /// all ranks' gradients in every rank's parameters, exchanged while it runs.
@@ -47,4 +47,4 @@ class DistributedDataParallel {
   HookHandle frozen_;
 };
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

@@ -7,7 +7,7 @@
 #include <tandem/distributed/backend.h>
 #include <tandem/tensor/factories.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
@@ -85,4 +85,4 @@ std::vector<TraceEvent> gather_trace(ProcessGroup& group) {
   return events;
 }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

@@ -7,9 +7,9 @@
 #include <tandem/base/trace.h>
 #include <tandem/distributed/process_group.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 /// Stops tracing on all ranks of the group and returns all their events on rank 0, none elsewhere.  Collective.
 TANDEM_API std::vector<TraceEvent> gather_trace(ProcessGroup& group);
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

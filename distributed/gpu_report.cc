@@ -13,7 +13,7 @@
 #include <tandem/tensor/cuda.h>
 #include <tandem/tensor/factories.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
@@ -56,8 +56,8 @@ std::string find_shared_gpu(const Tensor& cards, const std::vector<int>& ranks) 
     const auto [owner, is_first] = owners.emplace(identity, rank);
     if (is_first) continue;
     const std::string kind = card_of(cards, rank);
-    return str("ranks ", ranks[static_cast<size_t>(owner->second)], " and ", ranks[static_cast<size_t>(rank)], " are both on ",
-               kind.substr(0, kind.find(',')), " ", identity.substr(0, identity.find('\n')));
+    return str("ranks ", ranks[static_cast<size_t>(owner->second)], " and ", ranks[static_cast<size_t>(rank)],
+               " are both on ", kind.substr(0, kind.find(',')), " ", identity.substr(0, identity.find('\n')));
   }
   return "";
 }
@@ -79,4 +79,4 @@ std::string describe_gpus(const Tensor& cards, const std::string& cpu_backend, c
   return str(ranks, ranks == 1 ? " rank, " : " ranks, ", cpu_backend, "; nccl ", nccl_version, " between ", gpus);
 }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

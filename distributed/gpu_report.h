@@ -7,7 +7,7 @@
 #include <tandem/tensor/device.h>
 #include <tandem/tensor/tensor.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 /// What a rank tells the others of its GPU, [512] uint8 on the CPU: "NVIDIA H200, CUDA 13.0, driver for 13.1" and zeros; from 128 on
 /// which one it is, "GPU-b4c1... of host-7", and behind a newline what tells NCCL one host from the other.  Throws DeviceError.
@@ -22,4 +22,4 @@ std::string describe_gpus(const Tensor& cards, const std::string& cpu_backend, c
 /// numbers to show.
 std::string find_shared_gpu(const Tensor& cards, const std::vector<int>& ranks);
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

@@ -14,7 +14,7 @@
 #include <tandem/tensor/state.h>
 #include <tandem/tensor/tensor.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 /// The gradient of one parameter in a bucket, or the part of it that lies there.
 struct GradientPiece {
@@ -113,4 +113,4 @@ struct HookReport {
 /// hooks "; by hook: power_sgd(...) 0.013, bf16 0.0024".
 TANDEM_API std::string to_string(const HookReport& report);
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

@@ -24,11 +24,11 @@
 #include <tandem/distributed/parameter_digest.h>
 #include <tandem/tensor/chores.h>
 #include <tandem/tensor/cuda.h>
-#include <tandem/tensor/factories.h>
 #include <tandem/tensor/cuda_capture.h>
+#include <tandem/tensor/factories.h>
 #include <tandem/tensor/gpu_trace_clock.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
@@ -98,7 +98,7 @@ struct GradientReducer::Impl {
   std::vector<cuda::Event> gpu_launches;  ///< of the step that is running, by bucket
   std::optional<cuda::GpuTraceClock> gpu_clock;
   std::optional<cuda::Stream> gpu_probe;  ///< waits for one bucket after the other
-  std::deque<GpuStep> gpu_steps;  ///< not in the sums yet
+  std::deque<GpuStep> gpu_steps;          ///< not in the sums yet
 
   void make_buckets();
   void make_hooks();
@@ -336,11 +336,14 @@ void GradientReducer::Impl::sum_gpu_steps(bool all) {
     if (!all && !(step.end.is_completed() && last.is_completed())) return;
     step.end.synchronize();
     last.synchronize();
-    const auto ns = [&](const cuda::Event& event) { return static_cast<int64_t>(event.milliseconds_since(step.begin) * 1e6); };
+    const auto ns = [&](const cuda::Event& event) {
+      return static_cast<int64_t>(event.milliseconds_since(step.begin) * 1e6);
+    };
     if (step.moment != nullptr) {
       const auto span = [&](const char* name, const char* category, const cuda::Event& begin, const cuda::Event& end) {
         const int rank = RankContext::current().rank;
-        record_trace({name, category, rank, kGpuStepThread, step.moment->host_ns_of(begin), step.moment->host_ns_of(end)});
+        record_trace(
+            {name, category, rank, kGpuStepThread, step.moment->host_ns_of(begin), step.moment->host_ns_of(end)});
       };
       span("computes", "step", step.begin, step.backward_end);
       span("wait for gradients", "wait", step.backward_end, step.end);
@@ -486,4 +489,4 @@ void GradientReducer::leave_out_step() {
   impl_->gpu_step_begin.reset();
 }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

@@ -15,7 +15,7 @@
 #include <tandem/tensor/state.h>
 #include <tandem/tensor/tensor.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 
@@ -88,4 +88,4 @@ class TANDEM_API GradientReducer {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

@@ -8,7 +8,7 @@
 #include <tandem/distributed/store/failure_board.h>
 #include <tandem/distributed/store/missing_ranks.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
@@ -263,4 +263,4 @@ void GroupQueue::fail_group(int culprit, const std::string& reason) {
   post_failure(culprit, reason);
 }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

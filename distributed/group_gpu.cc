@@ -15,7 +15,7 @@
 #include <tandem/tensor/cuda_capture.h>
 #include <tandem/tensor/factories.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
@@ -46,7 +46,8 @@ std::shared_ptr<CollectiveOperation> verdict_of(const CollectiveOperation& opera
 }
 
 /// Those of [begin, end) for which no key is there, by halves.
-void find_missing(Store& store, const std::function<std::string(int)>& key, int begin, int end, std::vector<int>& missing) {
+void find_missing(Store& store, const std::function<std::string(int)>& key, int begin, int end,
+                  std::vector<int>& missing) {
   std::vector<std::string> keys;
   for (int rank = begin; rank < end; ++rank) keys.push_back(key(rank));
   if (store.check(keys)) return;
@@ -65,7 +66,8 @@ std::vector<int> find_silent(const ProcessGroupOptions& options, int64_t seq) {
   const auto key = [&](int rank) { return str(roll, "/", rank); };
   options.store->set(key(options.rank), "here");
   const auto until = std::chrono::steady_clock::now() + kRollCall;
-  for (int64_t signed_here = options.store->add(roll, 1); signed_here < options.world_size; signed_here = options.store->add(roll, 0)) {
+  for (int64_t signed_here = options.store->add(roll, 1); signed_here < options.world_size;
+       signed_here = options.store->add(roll, 0)) {
     if (std::chrono::steady_clock::now() >= until) break;
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
@@ -87,7 +89,7 @@ class FailedWork final : public GpuWork {
 }  // namespace
 
 Work GroupQueue::start_on_gpu(std::span<CollectiveOperation* const> operations) {
-  const HandsOver hands_over;  // connect_gpu's waits: continuations may start collectives here
+  const HandsOver hands_over;             // connect_gpu's waits: continuations may start collectives here
   std::lock_guard launching(gpu_mutex_);  // verdicts and launches in one order
   const Device device = operations.front()->collective.device;
   const auto lane = gpu_lane();
@@ -126,7 +128,8 @@ std::shared_ptr<GpuLane> GroupQueue::gpu_lane() {
 }
 
 /// Makes the communicator.  First the verdict, which says better what is wrong where ranks are elsewhere.
-std::shared_ptr<GpuLane> GroupQueue::connect_gpu(Device device, const CollectiveOperation& verdict, std::chrono::milliseconds timeout) {
+std::shared_ptr<GpuLane> GroupQueue::connect_gpu(Device device, const CollectiveOperation& verdict,
+                                                 std::chrono::milliseconds timeout) {
   {
     std::unique_lock lock(mutex_);
     help(lock, verdict, Clock::time_point::max());
@@ -152,13 +155,16 @@ std::shared_ptr<GpuLane> GroupQueue::connect_gpu(Device device, const Collective
   std::memcpy(shared.data(), all.data_ptr(), shared.size());
   const Tensor cards = empty({options_.world_size, card_bytes}, {kUInt8});
   for (int64_t rank = 0; rank < options_.world_size; ++rank) {
-    std::memcpy(cards.data_ptr() + rank * card_bytes, all.data_ptr() + rank * row + kIdBytes, static_cast<size_t>(card_bytes));
+    std::memcpy(cards.data_ptr() + rank * card_bytes, all.data_ptr() + rank * row + kIdBytes,
+                static_cast<size_t>(card_bytes));
   }
   const std::string shared_gpu = find_shared_gpu(cards, options_.ranks);  // all ranks find the same
   TANDEM_CHECK(DeviceError, shared_gpu.empty(), "group '", options_.name, "': ", shared_gpu,
-               "\n  NCCL wants a GPU of its own for each rank; which one a rank has, its local rank and CUDA_VISIBLE_DEVICES say");
+               "\n  NCCL wants a GPU of its own for each rank; which one a rank has, its local rank and "
+               "CUDA_VISIBLE_DEVICES say");
   if (options_.rank == 0 && log_enabled(LogLevel::kWarning)) {
-    log_line(LogLevel::kInfo, str("group '", options_.name, "': ", describe_gpus(cards, backend_->describe(), GpuLane::version())));
+    log_line(LogLevel::kInfo,
+             str("group '", options_.name, "': ", describe_gpus(cards, backend_->describe(), GpuLane::version())));
   }
   const auto lane = GpuLane::join({.device = device,
                                    .rank = options_.rank,
@@ -211,7 +217,8 @@ GpuLane::Absence GroupQueue::call_roll(int64_t seq) const {
   } catch (const ResourceError& e) {
     return {.text = str("\n  the store cannot be asked: ", e.what())};
   }
-  if (answer.wait_for(kRollCall + kGrace) != std::future_status::ready) return {.text = "\n  the store does not answer: is rank 0 alive?"};
+  if (answer.wait_for(kRollCall + kGrace) != std::future_status::ready)
+    return {.text = "\n  the store does not answer: is rank 0 alive?"};
   std::vector<int> ranks;
   try {
     ranks = answer.get();
@@ -282,4 +289,4 @@ RefPtr<Storage> GroupQueue::allocate(int64_t num_bytes, Device device) {
   return device.is_cpu() ? backend_->do_allocate(num_bytes, device) : Storage::allocate(device, num_bytes);
 }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

@@ -9,7 +9,7 @@
 #include <tandem/distributed/one_rank.h>
 #include <tandem/tensor/chores.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
@@ -329,7 +329,8 @@ void GroupQueue::start_worker() {
 void GroupQueue::work() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    for_worker_.wait(lock, [&] { return stop_ || !handed_over_.empty() || (has_work() && helpers_ == 0 && !running_); });
+    for_worker_.wait(lock,
+                     [&] { return stop_ || !handed_over_.empty() || (has_work() && helpers_ == 0 && !running_); });
     while (!handed_over_.empty()) {
       const auto operations = std::exchange(handed_over_, {});
       lock.unlock();
@@ -586,8 +587,8 @@ void GroupQueue::finish(Operation& operation) {
   }
   if (operation.trace_begin_ns == 0) return;
   const int thread = RankContext::current().trace_thread;
-  record_trace({operation.shown_name(), operation.trace_category, own_job_rank(), thread, operation.trace_begin_ns, trace_now_ns(),
-                operation.num_bytes()});
+  record_trace({operation.shown_name(), operation.trace_category, own_job_rank(), thread, operation.trace_begin_ns,
+                trace_now_ns(), operation.num_bytes()});
 }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

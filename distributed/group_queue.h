@@ -19,7 +19,7 @@
 #include <tandem/distributed/operation.h>
 #include <tandem/distributed/store/missing_ranks.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 /// While it lives, the worker completes what this thread's turns end: continuations may wait for a lock that this thread holds.
 class HandsOver {
@@ -102,7 +102,8 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
   static std::thread start_rank_thread(std::function<void()> f);
 
   std::shared_ptr<GpuLane> gpu_lane();
-  std::shared_ptr<GpuLane> connect_gpu(Device device, const CollectiveOperation& verdict, std::chrono::milliseconds timeout);
+  std::shared_ptr<GpuLane> connect_gpu(Device device, const CollectiveOperation& verdict,
+                                       std::chrono::milliseconds timeout);
   void give_up_gpu(const std::string& reason, int culprit);
   void hush_gpu();
   GpuLane::Absence call_roll(int64_t seq) const;
@@ -150,9 +151,9 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
   std::condition_variable for_helpers_;  // running_ is free, or an operation is done
   std::condition_variable for_worker_;   // work is left to it, or it should stop
   std::deque<std::shared_ptr<CollectiveOperation>> queue_;
-  std::vector<std::shared_ptr<Message>> arrived_;  // not yet known to the holder of running_
+  std::vector<std::shared_ptr<Message>> arrived_;        // not yet known to the holder of running_
   std::vector<std::shared_ptr<Operation>> handed_over_;  // that the worker is to complete
-  size_t num_messages_ = 0;                        // that are not done
+  size_t num_messages_ = 0;                              // that are not done
   int64_t last_seq_ = 0;
   int64_t last_transfer_seq_ = 0;
   bool running_ = false;
@@ -162,11 +163,13 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
   std::string abort_reason_;
   int abort_culprit_ = -1;
   std::atomic<bool> is_aborted_{false};  // abort_reason_ is there
-  std::shared_ptr<GpuLane> gpu_lane_;     // made by the first collective on a GPU
-  std::mutex gpu_mutex_;                  // who starts collectives on the GPU; before mutex_
-  std::atomic<bool> is_on_gpu_{false};    // collectives are, or ranks are about to join
-  const std::shared_ptr<std::atomic<bool>> asks_ = std::make_shared<std::atomic<bool>>(false);  // a thread looks for news
-  std::atomic<bool> is_failing_{false};   // a rank was lost, or an operation failed: nobody is to be waited for on the GPU
+  std::shared_ptr<GpuLane> gpu_lane_;    // made by the first collective on a GPU
+  std::mutex gpu_mutex_;                 // who starts collectives on the GPU; before mutex_
+  std::atomic<bool> is_on_gpu_{false};   // collectives are, or ranks are about to join
+  const std::shared_ptr<std::atomic<bool>> asks_ =
+      std::make_shared<std::atomic<bool>>(false);  // a thread looks for news
+  std::atomic<bool> is_failing_{
+      false};  // a rank was lost, or an operation failed: nobody is to be waited for on the GPU
 
   std::atomic<bool> has_arrivals_{false};  // something came in during a turn
   std::atomic<int> sleepers_{0};           // threads that may be in do_sleep
@@ -184,4 +187,4 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
   std::string reason_;
 };
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

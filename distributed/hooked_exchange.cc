@@ -8,7 +8,7 @@
 #include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
@@ -186,7 +186,8 @@ void HookedExchange::average(size_t bucket, size_t level, const std::shared_ptr<
   if (level == num_hooks_) return exchange(bucket, values->values, is_last, std::move(done));
   GradientHook& hook = *hooks_[level];
   const auto left = std::make_shared<int>(hook.num_exchanges(*values));
-  const auto next = [weak = weak_from_this(), bucket, level, is_last, left](const Tensor& sent, std::function<void()> then) {
+  const auto next = [weak = weak_from_this(), bucket, level, is_last, left](const Tensor& sent,
+                                                                            std::function<void()> then) {
     const auto self = weak.lock();
     if (self == nullptr) return;
     TANDEM_CHECK(StateError, *left > 0, "GradientReducer: ", self->hooks_[level]->describe(),
@@ -373,4 +374,4 @@ void HookedExchange::load_state_dict(const State& state) {
   step_ = step;
 }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

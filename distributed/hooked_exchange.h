@@ -15,7 +15,7 @@
 #include <tandem/distributed/process_group.h>
 #include <tandem/tensor/cuda.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 /// A hook may start its second exchange only when the first is done, which happens at another moment on each rank.
 /// What is the same on all ranks is the order of buckets: so the bucket whose exchanges are being started is *open*,
@@ -53,11 +53,11 @@ class HookedExchange : public std::enable_shared_from_this<HookedExchange> {
   /// A bucket on its way.
   struct Flight {
     Promise<void> promise;
-    Work leaf;          ///< the group's operation that is under way; guarded by mutex_
-    int exchanges = 0;  ///< operations started
-    std::optional<cuda::Event> ready = {};               ///< on a GPU: when the gradients are there
-    std::optional<cuda::Event> closed = {};              ///< ... and when the bucket's last callback is done
-    std::vector<std::function<void()>> callbacks = {};   ///< that ran, with the tensors that the GPU may still read
+    Work leaf;                                          ///< the group's operation that is under way; guarded by mutex_
+    int exchanges = 0;                                  ///< operations started
+    std::optional<cuda::Event> ready = {};              ///< on a GPU: when the gradients are there
+    std::optional<cuda::Event> closed = {};             ///< ... and when the bucket's last callback is done
+    std::vector<std::function<void()>> callbacks = {};  ///< that ran, with the tensors that the GPU may still read
   };
 
   using Clock = std::chrono::steady_clock;
@@ -92,7 +92,7 @@ class HookedExchange : public std::enable_shared_from_this<HookedExchange> {
   const int64_t shadow_every_;
   std::optional<Device> gpu_;         ///< that has buckets, in a group of several ranks
   std::vector<cuda::Stream> beside_;  ///< see beside(); of who calls launch()
-  int64_t step_ = 0;  ///< steps that have ended; changes while nothing is in flight
+  int64_t step_ = 0;                  ///< steps that have ended; changes while nothing is in flight
   HookReport report_;
   size_t num_hooks_;           ///< of the chain, that average; fewer than all while a shadow step is run again
   std::vector<Tensor> given_;  ///< of a shadow step, by bucket: this rank's values
@@ -109,4 +109,4 @@ class HookedExchange : public std::enable_shared_from_this<HookedExchange> {
 /// "power_sgd(rank 2) > bf16".
 std::string describe(const GradientHooks& hooks);
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

@@ -19,7 +19,7 @@
 #include <tandem/distributed/store/memory_store.h>
 #include <tandem/distributed/store/missing_ranks.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 /// What a rank of init_process_group gives back at the end.
 struct InitSession {
@@ -300,4 +300,4 @@ void destroy_process_group(std::shared_ptr<ProcessGroup>& group) {
   if (all) destroy_process_group();
 }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

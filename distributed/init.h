@@ -11,7 +11,7 @@
 #include <tandem/distributed/process_group.h>
 #include <tandem/distributed/store.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 struct InitOptions {
   std::string backend = "auto";  ///< as ProcessGroupOptions::backend
@@ -63,4 +63,4 @@ TANDEM_API void destroy_process_group();
 /// Lets go of a group of new_group, which ends with its last holder; of the default group: the same as above.
 TANDEM_API void destroy_process_group(std::shared_ptr<ProcessGroup>& group);
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

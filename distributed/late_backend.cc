@@ -11,7 +11,7 @@
 #include <tandem/distributed/store/forwarding_store.h>
 #include <tandem/distributed/store/missing_ranks.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
@@ -261,4 +261,4 @@ std::vector<int> LateBackend::do_awaited() {
   return backend != nullptr && collective_ == nullptr ? backend->do_awaited() : std::vector<int>();
 }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

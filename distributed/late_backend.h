@@ -14,7 +14,7 @@
 
 #include <tandem/distributed/backend.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 /// For groups whose members come in any order: nobody waits for them but the operations.  These begin once all have come;
 /// where that fails, they fail with the reason.
@@ -77,4 +77,4 @@ class LateBackend final : public Backend {
   std::thread thread_;
 };
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

@@ -9,7 +9,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/distributed/context.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 using RankFunction = std::function<void(Context&)>;
 
@@ -45,7 +45,7 @@ TANDEM_API void run_threads(const std::vector<Device>& devices, const RankFuncti
 /// Registers a function for spawn; used by TANDEM_RANK_MAIN.
 TANDEM_API bool register_rank_main(const char* name, void (*f)(Context&, const std::vector<std::string>&));
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed
 
 /// Defines a function that spawn(n, "name", args) runs on each rank:
 ///     TANDEM_RANK_MAIN(hello) { std::cout << context.rank() << "\n"; }    // also in scope: args

@@ -2,7 +2,7 @@
 
 #include <tandem/distributed/low_rank_kernels.h>
 
-namespace tandem::inline v0::distributed::cpu {
+namespace tandem { inline namespace v0 { namespace distributed::cpu {
 
 namespace {
 
@@ -164,4 +164,4 @@ void subtract_product(const KernelContext&, DType dtype, const LowRankShape& sha
   });
 }
 
-}  // namespace tandem::inline v0::distributed::cpu
+}}}  // namespace tandem::v0::distributed::cpu

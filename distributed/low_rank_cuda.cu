@@ -3,7 +3,7 @@
 #include <tandem/tensor/cuda/block.h>
 #include <tandem/tensor/cuda/strided.h>
 
-namespace tandem::inline v0::distributed::cuda {
+namespace tandem { inline namespace v0 { namespace distributed::cuda {
 
 namespace {
 
@@ -211,4 +211,4 @@ void subtract_product(const KernelContext& context, DType dtype, const LowRankSh
   });
 }
 
-}  // namespace tandem::inline v0::distributed::cuda
+}}}  // namespace tandem::v0::distributed::cuda

@@ -10,7 +10,7 @@
 #include <tandem/tensor/generator.h>
 #include <tandem/tensor/kernel_context.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 struct LowRankShape {
   int64_t rows;
@@ -59,4 +59,4 @@ void subtract_product(const KernelContext& context, DType dtype, const LowRankSh
 )
 // clang-format on
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

@@ -6,7 +6,7 @@
 #include <tandem/distributed/rendezvous.h>
 #include <tandem/distributed/shm/shm_backend.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
@@ -49,4 +49,4 @@ std::unique_ptr<Backend> make_backend(const ProcessGroupOptions& options) {
   return is_flat ? gloo::make_gloo_backend(options) : make_hierarchical_backend(options, layout);
 }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

@@ -12,7 +12,7 @@
 #include <tandem/distributed/backend.h>
 #include <tandem/distributed/store/failure_board.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
@@ -146,4 +146,4 @@ void monitored_barrier(const ProcessGroupOptions& options, const std::string& wh
   MonitoredBarrier(options, who, number, shown).run();
 }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

@@ -7,11 +7,11 @@
 #include <tandem/distributed/process_group.h>
 #include <tandem/distributed/store/missing_ranks.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 /// The `number`-th (from 1) of the group, whose `options.ranks` are filled in.  `who` begins errors: "[rank 2 of 4]".
 /// `shown` has no ranks; its timeout is the deadline, 0 = none.
 void monitored_barrier(const ProcessGroupOptions& options, const std::string& who, int64_t number,
                        const MissingRanks& shown);
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

@@ -2,7 +2,7 @@
 
 #include <tandem/tensor/chores.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 void move_alone(const Collective& c) {
   const std::byte* from = c.inputs.empty() ? c.input : c.inputs[0].data;
@@ -10,4 +10,4 @@ void move_alone(const Collective& c) {
   if (to.data != from) chores::copy_bytes(c.device, to.data, from, to.num_elements * size_of(c.dtype));
 }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

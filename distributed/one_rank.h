@@ -3,9 +3,9 @@
 
 #include <tandem/distributed/collective.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 /// Makes the copies, in the order of the calling thread's current stream.
 void move_alone(const Collective& collective);
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

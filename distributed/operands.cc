@@ -5,7 +5,7 @@
 #include <tandem/tensor/cuda.h>
 #include <tandem/tensor/factories.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
@@ -32,8 +32,8 @@ void check_operand(const char* op, const Operand& operand, const ProcessGroupOpt
   const bool on_gpu = !operand.tensor.device().is_cpu();
   if (!on_gpu || group.world_size == 1) return;
   TANDEM_CHECK(DeviceError, cuda::is_built(), op, ": this group moves CPU tensors", line(operand, 0));
-  TANDEM_CHECK(DeviceError, moves_gpu_tensors(group), op, ": the group's backend '",
-               group.backend, "' moves CPU tensors; 'cpu:", group.backend, ",cuda:nccl' moves those of GPUs too", line(operand, 0));
+  TANDEM_CHECK(DeviceError, moves_gpu_tensors(group), op, ": the group's backend '", group.backend,
+               "' moves CPU tensors; 'cpu:", group.backend, ",cuda:nccl' moves those of GPUs too", line(operand, 0));
 }
 
 void check_writable(const char* op, const Operand& operand, const ProcessGroupOptions& group) {
@@ -161,4 +161,4 @@ void describe_collective(CollectiveOperation& operation, const ProcessGroupOptio
   c.shape_hash = hash_shape(c.shape);
 }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

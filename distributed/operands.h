@@ -9,7 +9,7 @@
 #include <tandem/distributed/process_group.h>
 #include <tandem/tensor/tensor.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 /// An argument as errors name it: "output", "outputs[3]".
 struct Operand {
@@ -125,4 +125,4 @@ Operations prepare_all_gather_coalesced(const ProcessGroupOptions& group, const 
 Operations prepare_reduce_scatter_coalesced(const ProcessGroupOptions& group, const Tensors& outputs,
                                             const Tensors& inputs, ReduceOp op, CollectiveOptions&& options);
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

@@ -3,7 +3,7 @@
 #include <tandem/base/format.h>
 #include <tandem/distributed/store/failure_board.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 std::string CollectiveOperation::title() const { return str(to_string(collective.kind), " #", collective.seq); }
 
@@ -46,4 +46,4 @@ std::string describe_last(const LastStarted& last, const char* last_word) {
              format_seconds(ago), " ago");
 }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

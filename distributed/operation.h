@@ -14,7 +14,7 @@
 #include <tandem/distributed/collective.h>
 #include <tandem/tensor/tensor.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 /// A copy between a caller's tensor and the row-major memory that stands for it.
 struct CopyStep {
@@ -48,7 +48,7 @@ struct Operation {
   std::optional<Promise<void>> promise;  ///< asynchronous form
   std::function<void()> join;            ///< of its promise
   const char* trace_category = "comm";
-  bool done = false;                     ///< guarded by the group's mutex
+  bool done = false;  ///< guarded by the group's mutex
 
   // Of whoever runs the group.
   bool started = false;
@@ -92,4 +92,4 @@ struct Message final : Operation {
 /// "has started nothing yet", or "last: all_gather #1860 'control record', 31.2 s ago".
 std::string describe_last(const LastStarted& last, const char* last_word = "last:");
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

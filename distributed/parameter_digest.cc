@@ -6,7 +6,7 @@
 #include <tandem/base/tuning.h>
 #include <tandem/tensor/factories.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
@@ -74,4 +74,4 @@ void check_same_parameters(const std::vector<std::pair<std::string, Tensor>>& pa
   }
 }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

@@ -8,7 +8,7 @@
 #include <tandem/distributed/process_group.h>
 #include <tandem/tensor/tensor.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 /// Compares a digest of names, shapes and dtypes, of `hooks`, and of the tuning file that is named (base/tuning.h), over all ranks.
 /// Throws StateError on every rank, showing the first entry in which a rank differs from rank 0.  Collective.
@@ -16,4 +16,4 @@ void check_same_parameters(const std::vector<std::pair<std::string, Tensor>>& pa
                            const std::vector<std::pair<std::string, Tensor>>& buffers, const std::string& hooks,
                            ProcessGroup& group);
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

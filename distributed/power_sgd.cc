@@ -8,7 +8,7 @@
 #include <tandem/tensor/dtype.h>
 #include <tandem/tensor/factories.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
@@ -229,4 +229,4 @@ class PowerSgd final : public GradientHook {
 
 std::shared_ptr<GradientHook> power_sgd(PowerSgdOptions options) { return std::make_shared<PowerSgd>(options); }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

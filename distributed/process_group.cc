@@ -14,7 +14,7 @@
 #include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 /// Turns arguments into operations; the queue runs them.
 class ProcessGroup::Impl : public GroupQueue {
@@ -383,4 +383,4 @@ RefPtr<Storage> ProcessGroup::allocate(int64_t num_bytes, Device device) {
   return impl_->allocate(num_bytes, device);
 }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

@@ -14,7 +14,7 @@
 #include <tandem/tensor/reduce_op.h>
 #include <tandem/tensor/tensor.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 using v0::ReduceOp;
 
@@ -213,4 +213,4 @@ class TANDEM_API ProcessGroup {
   std::shared_ptr<Impl> impl_;
 };
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

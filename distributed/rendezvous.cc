@@ -20,7 +20,7 @@
 #include <tandem/distributed/store/missing_ranks.h>
 #include <tandem/distributed/store/socket.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
@@ -243,4 +243,4 @@ void Rendezvous::finish() { impl_->finish(); }
 
 Rendezvous::Clock::time_point Rendezvous::deadline() const { return impl_->deadline(); }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

@@ -9,7 +9,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/distributed/process_group.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 /// What ranks of one host have in common: the running kernel, the network namespace, and options.host_id or
 /// TANDEM_HOST_ID.
@@ -58,4 +58,4 @@ class Rendezvous {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

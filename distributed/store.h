@@ -11,7 +11,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/tensor/tensor.h>  // HookHandle
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 /// A key-value map that all ranks of a job share, and the place where a rank's end is noticed.  Safe from many threads.
 ///
@@ -102,4 +102,4 @@ TANDEM_API std::shared_ptr<Store> make_tcp_store(const TcpStoreSettings& setting
 /// The keys of `store` that begin with `prefix`, without it.  num_keys counts all.
 TANDEM_API std::shared_ptr<Store> make_prefix_store(const std::string& prefix, std::shared_ptr<Store> store);
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

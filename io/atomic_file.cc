@@ -14,12 +14,12 @@
 
 #include <tandem/base/error.h>
 
-namespace tandem::inline v0::io {
+namespace tandem { inline namespace v0 { namespace io {
 
 namespace {
 
-constexpr int64_t kPiece = 1 << 20;                // bytes of a digest that are read at once: they stay in the caches
-constexpr int kMaxTemporaries = 1000;              // leftovers of killed processes before we give up
+constexpr int64_t kPiece = 1 << 20;    // bytes of a digest that are read at once: they stay in the caches
+constexpr int kMaxTemporaries = 1000;  // leftovers of killed processes before we give up
 constexpr const char* kTemporarySuffix = ".tmp";
 
 /// fsync, again where a signal came between; 0 or -1 with errno.
@@ -101,4 +101,4 @@ void sync_folder(const char* op, const std::string& folder) {
                "': ", std::strerror(error));
 }
 
-}  // namespace tandem::inline v0::io
+}}}  // namespace tandem::v0::io

@@ -7,7 +7,7 @@
 
 #include <tandem/base/file.h>
 
-namespace tandem::inline v0::io {
+namespace tandem { inline namespace v0 { namespace io {
 
 /// What a file holds, for comparing.
 struct FileDigest {
@@ -52,4 +52,4 @@ bool is_temporary(const std::string& name);
 /// IoError.
 void sync_folder(const char* op, const std::string& folder);
 
-}  // namespace tandem::inline v0::io
+}}}  // namespace tandem::v0::io

@@ -26,7 +26,7 @@
 #include <tandem/io/manifest.h>
 #include <tandem/io/state_file.h>
 
-namespace tandem::inline v0::io {
+namespace tandem { inline namespace v0 { namespace io {
 
 namespace {
 
@@ -343,4 +343,4 @@ bool Checkpointer::save(int64_t step, const CheckpointState& state) {
   return false;
 }
 
-}  // namespace tandem::inline v0::io
+}}}  // namespace tandem::v0::io

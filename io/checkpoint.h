@@ -20,7 +20,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/tensor/state.h>
 
-namespace tandem::inline v0::io {
+namespace tandem { inline namespace v0 { namespace io {
 
 struct Manifest;
 
@@ -95,4 +95,4 @@ class TANDEM_API Checkpointer {
   int lock_ = -1;  ///< rank 0: descriptor of the locked file
 };
 
-}  // namespace tandem::inline v0::io
+}}}  // namespace tandem::v0::io

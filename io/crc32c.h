@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace tandem::inline v0::io {
+namespace tandem { inline namespace v0 { namespace io {
 
 constexpr std::array<uint32_t, 256> kCrc32cTable = [] {
   constexpr uint32_t kPolynomial = 0x82f63b78;  // reversed
@@ -31,4 +31,4 @@ constexpr uint32_t masked_crc32c(std::string_view bytes) {
   return (value >> 15 | value << 17) + 0xa282ead8;
 }
 
-}  // namespace tandem::inline v0::io
+}}}  // namespace tandem::v0::io

@@ -7,11 +7,11 @@
 #include <tandem/io/safetensors.h>
 #include <tandem/tensor/state.h>
 
-namespace tandem::inline v0::io {
+namespace tandem { inline namespace v0 { namespace io {
 
 /// save_safetensors; returns the digest of the file.
 FileDigest write_safetensors(const std::string& path, const NamedTensors& tensors, const Metadata& metadata);
 /// save_state; returns the digest of the file.
 FileDigest write_state(const std::string& path, const State& state);
 
-}  // namespace tandem::inline v0::io
+}}}  // namespace tandem::v0::io

@@ -20,7 +20,7 @@
 #include <tandem/io/crc32c.h>
 #include <tandem/io/json.h>
 
-namespace tandem::inline v0::io {
+namespace tandem { inline namespace v0 { namespace io {
 
 namespace {
 
@@ -147,4 +147,4 @@ void EventFile::give_up(const std::string& reason) {
   log(LogLevel::kWarning, "EventFile: ", reason, "; the run goes on without it");
 }
 
-}  // namespace tandem::inline v0::io
+}}}  // namespace tandem::v0::io

@@ -7,7 +7,7 @@
 
 #include <tandem/base/macros.h>
 
-namespace tandem::inline v0::io {
+namespace tandem { inline namespace v0 { namespace io {
 
 /// Appends to "FOLDER/events.out.tfevents.<seconds>.<host>.<process>.<k>", which TensorBoard shows while it grows:
 ///
@@ -43,4 +43,4 @@ class TANDEM_API EventFile {
   int descriptor_ = -1;
 };
 
-}  // namespace tandem::inline v0::io
+}}}  // namespace tandem::v0::io

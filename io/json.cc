@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <system_error>
 
-namespace tandem::inline v0::io {
+namespace tandem { inline namespace v0 { namespace io {
 
 namespace {
 
@@ -203,4 +203,4 @@ std::variant<int64_t, double> JsonReader::number() {
   return value;
 }
 
-}  // namespace tandem::inline v0::io
+}}}  // namespace tandem::v0::io

@@ -8,7 +8,7 @@
 
 #include <tandem/base/error.h>
 
-namespace tandem::inline v0::io {
+namespace tandem { inline namespace v0 { namespace io {
 
 /// Whether `text` is well-formed UTF-8 (RFC 3629: no overlong forms, no surrogates).
 bool is_valid_utf8(std::string_view text);
@@ -54,4 +54,4 @@ class JsonReader {
   size_t position_ = 0;
 };
 
-}  // namespace tandem::inline v0::io
+}}}  // namespace tandem::v0::io

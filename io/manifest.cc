@@ -10,7 +10,7 @@
 #include <tandem/base/error.h>
 #include <tandem/io/json.h>
 
-namespace tandem::inline v0::io {
+namespace tandem { inline namespace v0 { namespace io {
 
 namespace {
 
@@ -135,4 +135,4 @@ Manifest parse_manifest(const std::string& path, std::string_view text) {
   return manifest;
 }
 
-}  // namespace tandem::inline v0::io
+}}}  // namespace tandem::v0::io

@@ -8,7 +8,7 @@
 
 #include <tandem/io/atomic_file.h>
 
-namespace tandem::inline v0::io {
+namespace tandem { inline namespace v0 { namespace io {
 
 constexpr int64_t kManifestFormat = 1;
 
@@ -30,4 +30,4 @@ std::string manifest_text(const Manifest& manifest);
 /// are not exactly those of a checkpoint of world_size ranks.
 Manifest parse_manifest(const std::string& path, std::string_view text);
 
-}  // namespace tandem::inline v0::io
+}}}  // namespace tandem::v0::io

@@ -12,7 +12,7 @@
 #include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
 
-namespace tandem::inline v0::io {
+namespace tandem { inline namespace v0 { namespace io {
 
 namespace {
 
@@ -263,4 +263,4 @@ Tensor load_npy(const std::string& path) {
   return result;
 }
 
-}  // namespace tandem::inline v0::io
+}}}  // namespace tandem::v0::io

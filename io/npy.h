@@ -6,7 +6,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/tensor/tensor.h>
 
-namespace tandem::inline v0::io {
+namespace tandem { inline namespace v0 { namespace io {
 
 /// Writes a tensor (any device, any strides) in C order, so that numpy.load reads it.  The file appears whole or not at all.  Throws DTypeError for bfloat16, which the format does not
 /// have (save it as float32, or with save_safetensors); StateError for an undefined tensor; IoError with the path and
@@ -20,4 +20,4 @@ TANDEM_API void save_npy(const std::string& path, const Tensor& tensor);
 /// Throws DTypeError for an element type that tandem does not have: objects, texts, records, big-endian numbers.
 TANDEM_API Tensor load_npy(const std::string& path);
 
-}  // namespace tandem::inline v0::io
+}}}  // namespace tandem::v0::io

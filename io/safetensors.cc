@@ -14,7 +14,7 @@
 #include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
 
-namespace tandem::inline v0::io {
+namespace tandem { inline namespace v0 { namespace io {
 
 namespace {
 
@@ -154,4 +154,4 @@ SafetensorsFile load_safetensors(const std::string& path) {
   return result;
 }
 
-}  // namespace tandem::inline v0::io
+}}}  // namespace tandem::v0::io

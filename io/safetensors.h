@@ -12,7 +12,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/tensor/tensor.h>
 
-namespace tandem::inline v0::io {
+namespace tandem { inline namespace v0 { namespace io {
 
 using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 using Metadata = std::map<std::string, std::string>;
@@ -43,4 +43,4 @@ TANDEM_API void save_safetensors(const std::string& path, const NamedTensors& te
 /// refers to a tensor.  Throws DTypeError for an element type that tandem does not have.
 TANDEM_API SafetensorsFile load_safetensors(const std::string& path);
 
-}  // namespace tandem::inline v0::io
+}}}  // namespace tandem::v0::io

@@ -8,7 +8,7 @@
 #include <tandem/base/error.h>
 #include <tandem/io/json.h>
 
-namespace tandem::inline v0::io {
+namespace tandem { inline namespace v0 { namespace io {
 
 namespace {
 
@@ -251,4 +251,4 @@ Header parse_header(const std::string& path, std::string_view text, int64_t num_
   return header;
 }
 
-}  // namespace tandem::inline v0::io
+}}}  // namespace tandem::v0::io

@@ -10,7 +10,7 @@
 #include <tandem/tensor/dtype.h>
 #include <tandem/tensor/shape.h>
 
-namespace tandem::inline v0::io {
+namespace tandem { inline namespace v0 { namespace io {
 
 constexpr int64_t kMaxHeaderBytes = 100'000'000;  // the format's limit
 constexpr size_t kMaxTensors = 1'000'000;
@@ -41,4 +41,4 @@ std::string write_header(const Header& header);
 /// that fit shapes.  `path` is named in the IoError or DTypeError that a deviation throws.
 Header parse_header(const std::string& path, std::string_view text, int64_t num_data_bytes);
 
-}  // namespace tandem::inline v0::io
+}}}  // namespace tandem::v0::io

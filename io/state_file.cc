@@ -14,7 +14,7 @@
 #include <tandem/io/json.h>
 #include <tandem/io/safetensors.h>
 
-namespace tandem::inline v0::io {
+namespace tandem { inline namespace v0 { namespace io {
 
 namespace {
 
@@ -173,4 +173,4 @@ State load_state(const std::string& path) {
   return state;
 }
 
-}  // namespace tandem::inline v0::io
+}}}  // namespace tandem::v0::io

@@ -6,7 +6,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/tensor/state.h>
 
-namespace tandem::inline v0::io {
+namespace tandem { inline namespace v0 { namespace io {
 
 /// Writes `state` to `path` as a safetensors file: its tensors by their paths ("fc1.weight"), as save_safetensors does,
 /// and everything else as JSON in the file's metadata under "state":
@@ -27,4 +27,4 @@ TANDEM_API void save_state(const std::string& path, const State& state);
 /// deviates from the form above or does not name exactly the tensors of the file.
 TANDEM_API State load_state(const std::string& path);
 
-}  // namespace tandem::inline v0::io
+}}}  // namespace tandem::v0::io

@@ -2,7 +2,7 @@
 
 #include <tandem/ops/elementwise.h>
 
-namespace tandem::inline v0::nn {
+namespace tandem { inline namespace v0 { namespace nn {
 
 Tensor ReLU::forward(const Tensor& input) { return relu(input); }
 
@@ -16,4 +16,4 @@ Tensor Tanh::forward(const Tensor& input) { return tanh(input); }
 
 Tensor Sigmoid::forward(const Tensor& input) { return sigmoid(input); }
 
-}  // namespace tandem::inline v0::nn
+}}}  // namespace tandem::v0::nn

@@ -7,7 +7,7 @@
 #include <tandem/nn/module.h>
 #include <tandem/ops/activation.h>
 
-namespace tandem::inline v0::nn {
+namespace tandem { inline namespace v0 { namespace nn {
 
 /// max(x, 0).
 class TANDEM_API ReLU : public Layer {
@@ -44,4 +44,4 @@ class TANDEM_API Sigmoid : public Layer {
   Tensor forward(const Tensor& input) override;
 };
 
-}  // namespace tandem::inline v0::nn
+}}}  // namespace tandem::v0::nn

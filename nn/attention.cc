@@ -5,7 +5,7 @@
 #include <tandem/ops/matmul.h>
 #include <tandem/tensor/factories.h>
 
-namespace tandem::inline v0::nn {
+namespace tandem { inline namespace v0 { namespace nn {
 
 namespace {
 
@@ -42,4 +42,4 @@ std::string MultiheadAttention::extra_repr() const {
              is_causal_ ? ", causal" : "");
 }
 
-}  // namespace tandem::inline v0::nn
+}}}  // namespace tandem::v0::nn

@@ -8,7 +8,7 @@
 #include <tandem/nn/layers.h>
 #include <tandem/nn/module.h>
 
-namespace tandem::inline v0::nn {
+namespace tandem { inline namespace v0 { namespace nn {
 
 struct MultiheadAttentionOptions {
   bool bias = true;        ///< of both projections
@@ -44,4 +44,4 @@ class TANDEM_API MultiheadAttention : public Layer {
   bool is_causal_;
 };
 
-}  // namespace tandem::inline v0::nn
+}}}  // namespace tandem::v0::nn

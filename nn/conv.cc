@@ -7,7 +7,7 @@
 #include <tandem/ops/conv.h>
 #include <tandem/tensor/factories.h>
 
-namespace tandem::inline v0::nn {
+namespace tandem { inline namespace v0 { namespace nn {
 
 namespace {
 
@@ -57,4 +57,4 @@ std::string Conv2d::extra_repr() const {
   return text;
 }
 
-}  // namespace tandem::inline v0::nn
+}}}  // namespace tandem::v0::nn

@@ -8,7 +8,7 @@
 #include <tandem/nn/module.h>
 #include <tandem/ops/size2d.h>
 
-namespace tandem::inline v0::nn {
+namespace tandem { inline namespace v0 { namespace nn {
 
 struct Conv2dOptions {
   Size2d stride = 1;
@@ -37,4 +37,4 @@ class TANDEM_API Conv2d : public Layer {
   Conv2dOptions options_;
 };
 
-}  // namespace tandem::inline v0::nn
+}}}  // namespace tandem::v0::nn

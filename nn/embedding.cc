@@ -4,7 +4,7 @@
 #include <tandem/ops/embedding.h>
 #include <tandem/tensor/factories.h>
 
-namespace tandem::inline v0::nn {
+namespace tandem { inline namespace v0 { namespace nn {
 
 namespace {
 
@@ -25,4 +25,4 @@ Tensor Embedding::forward(const Tensor& indices) { return embedding(indices, wei
 
 std::string Embedding::extra_repr() const { return str(weight.size(0), ", ", weight.size(1)); }
 
-}  // namespace tandem::inline v0::nn
+}}}  // namespace tandem::v0::nn

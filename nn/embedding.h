@@ -7,7 +7,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/nn/module.h>
 
-namespace tandem::inline v0::nn {
+namespace tandem { inline namespace v0 { namespace nn {
 
 /// Row i of `weight` for each i of an int64 tensor [...] -> [..., embedding_dim].
 ///
@@ -22,4 +22,4 @@ class TANDEM_API Embedding : public Layer {
   Tensor& weight;
 };
 
-}  // namespace tandem::inline v0::nn
+}}}  // namespace tandem::v0::nn

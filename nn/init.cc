@@ -7,7 +7,7 @@
 #include <tandem/ops/random.h>
 #include <tandem/tensor/generator.h>
 
-namespace tandem::inline v0::nn::init {
+namespace tandem { inline namespace v0 { namespace nn::init {
 
 namespace {
 
@@ -67,4 +67,4 @@ const Tensor& xavier_uniform_(const Tensor& tensor, double gain) {
   return symmetric_(tensor, gain * std::sqrt(6 / (fans.in + fans.out)));
 }
 
-}  // namespace tandem::inline v0::nn::init
+}}}  // namespace tandem::v0::nn::init

@@ -9,7 +9,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/tensor/tensor.h>
 
-namespace tandem::inline v0::nn::init {
+namespace tandem { inline namespace v0 { namespace nn::init {
 
 /// Uniform in [low, high].  Throws ValueError unless low <= high.
 TANDEM_API const Tensor& uniform_(const Tensor& tensor, double low = 0, double high = 1);
@@ -27,4 +27,4 @@ TANDEM_API const Tensor& kaiming_uniform_(const Tensor& tensor, double slope = 0
 /// training deep feedforward neural networks", AISTATS 2010.
 TANDEM_API const Tensor& xavier_uniform_(const Tensor& tensor, double gain = 1);
 
-}  // namespace tandem::inline v0::nn::init
+}}}  // namespace tandem::v0::nn::init

@@ -8,7 +8,7 @@
 #include <tandem/ops/view.h>
 #include <tandem/tensor/factories.h>
 
-namespace tandem::inline v0::nn {
+namespace tandem { inline namespace v0 { namespace nn {
 
 namespace {
 
@@ -50,4 +50,4 @@ Tensor Dropout::forward(const Tensor& input) { return dropout(input, p_, is_trai
 
 std::string Dropout::extra_repr() const { return str(p_); }
 
-}  // namespace tandem::inline v0::nn
+}}}  // namespace tandem::v0::nn

@@ -7,7 +7,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/nn/module.h>
 
-namespace tandem::inline v0::nn {
+namespace tandem { inline namespace v0 { namespace nn {
 
 struct LinearOptions {
   bool bias = true;
@@ -63,4 +63,4 @@ class TANDEM_API Dropout : public Layer {
   double p_;
 };
 
-}  // namespace tandem::inline v0::nn
+}}}  // namespace tandem::v0::nn

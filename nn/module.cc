@@ -13,7 +13,7 @@
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/state_reader.h>
 
-namespace tandem::inline v0::nn {
+namespace tandem { inline namespace v0 { namespace nn {
 
 namespace {
 
@@ -246,4 +246,4 @@ void Module::forget_scope_names() {
   for (const Child& child : children_) child.module->forget_scope_names();
 }
 
-}  // namespace tandem::inline v0::nn
+}}}  // namespace tandem::v0::nn

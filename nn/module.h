@@ -16,7 +16,7 @@
 #include <tandem/tensor/state.h>
 #include <tandem/tensor/tensor.h>
 
-namespace tandem::inline v0::nn {
+namespace tandem { inline namespace v0 { namespace nn {
 
 /// A part of a model: owns parameters, buffers (tensors that are saved but not trained) and child modules.
 ///
@@ -175,4 +175,4 @@ class TANDEM_API Layer : public Module {
 TANDEM_API std::string to_string(const Module& module);
 TANDEM_API std::ostream& operator<<(std::ostream& out, const Module& module);
 
-}  // namespace tandem::inline v0::nn
+}}}  // namespace tandem::v0::nn

@@ -10,7 +10,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/nn/module.h>
 
-namespace tandem::inline v0::nn {
+namespace tandem { inline namespace v0 { namespace nn {
 
 /// Holds modules of type T, which are named "0", "1", ... as in PyTorch, for a model that calls them itself:
 ///
@@ -46,4 +46,4 @@ class ModuleList : public Module {
   std::vector<T*> modules_;
 };
 
-}  // namespace tandem::inline v0::nn
+}}}  // namespace tandem::v0::nn

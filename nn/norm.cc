@@ -7,7 +7,7 @@
 #include <tandem/ops/norm.h>
 #include <tandem/tensor/factories.h>
 
-namespace tandem::inline v0::nn {
+namespace tandem { inline namespace v0 { namespace nn {
 
 namespace {
 
@@ -92,4 +92,4 @@ std::string LayerNorm::extra_repr() const {
   return text;
 }
 
-}  // namespace tandem::inline v0::nn
+}}}  // namespace tandem::v0::nn

@@ -7,7 +7,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/nn/module.h>
 
-namespace tandem::inline v0::nn {
+namespace tandem { inline namespace v0 { namespace nn {
 
 struct BatchNorm2dOptions {
   double eps = 1e-5;
@@ -73,4 +73,4 @@ class TANDEM_API LayerNorm : public Layer {
   double eps_;
 };
 
-}  // namespace tandem::inline v0::nn
+}}}  // namespace tandem::v0::nn

@@ -2,7 +2,7 @@
 
 #include <tandem/nn/size_text.h>
 
-namespace tandem::inline v0::nn {
+namespace tandem { inline namespace v0 { namespace nn {
 
 namespace {
 
@@ -35,4 +35,4 @@ Tensor AdaptiveAvgPool2d::forward(const Tensor& input) { return adaptive_avg_poo
 
 std::string AdaptiveAvgPool2d::extra_repr() const { return "output " + kernel_text(output_size_); }
 
-}  // namespace tandem::inline v0::nn
+}}}  // namespace tandem::v0::nn

@@ -7,7 +7,7 @@
 #include <tandem/nn/module.h>
 #include <tandem/ops/pool.h>
 
-namespace tandem::inline v0::nn {
+namespace tandem { inline namespace v0 { namespace nn {
 
 /// The largest value of each window: max_pool2d.
 class TANDEM_API MaxPool2d : public Layer {
@@ -46,4 +46,4 @@ class TANDEM_API AdaptiveAvgPool2d : public Layer {
   Size2d output_size_;
 };
 
-}  // namespace tandem::inline v0::nn
+}}}  // namespace tandem::v0::nn

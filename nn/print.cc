@@ -5,7 +5,7 @@
 #include <tandem/base/format.h>
 #include <tandem/nn/module.h>
 
-namespace tandem::inline v0::nn {
+namespace tandem { inline namespace v0 { namespace nn {
 
 namespace {
 
@@ -103,4 +103,4 @@ std::string to_string(const Module& module) {
 
 std::ostream& operator<<(std::ostream& out, const Module& module) { return out << to_string(module); }
 
-}  // namespace tandem::inline v0::nn
+}}}  // namespace tandem::v0::nn

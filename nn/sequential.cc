@@ -1,6 +1,6 @@
 #include <tandem/nn/sequential.h>
 
-namespace tandem::inline v0::nn {
+namespace tandem { inline namespace v0 { namespace nn {
 
 Tensor Sequential::forward(const Tensor& input) {
   Tensor value = input;
@@ -14,4 +14,4 @@ Layer& Sequential::operator[](int64_t index) const {
   return *layers_[static_cast<size_t>(index)];
 }
 
-}  // namespace tandem::inline v0::nn
+}}}  // namespace tandem::v0::nn

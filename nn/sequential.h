@@ -9,7 +9,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/nn/module.h>
 
-namespace tandem::inline v0::nn {
+namespace tandem { inline namespace v0 { namespace nn {
 
 /// Passes its input through its layers, which are named "0", "1", ... as in PyTorch:
 ///
@@ -47,4 +47,4 @@ class TANDEM_API Sequential : public Layer {
   std::vector<Layer*> layers_;
 };
 
-}  // namespace tandem::inline v0::nn
+}}}  // namespace tandem::v0::nn

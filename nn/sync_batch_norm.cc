@@ -5,7 +5,7 @@
 #include <tandem/ops/elementwise.h>
 #include <tandem/tensor/factories.h>
 
-namespace tandem::inline v0::nn {
+namespace tandem { inline namespace v0 { namespace nn {
 
 namespace {
 
@@ -67,4 +67,4 @@ Tensor SyncBatchNorm::add_relu(const Tensor& input, const Tensor& residual) {
   return relu(normalise(input) + residual);
 }
 
-}  // namespace tandem::inline v0::nn
+}}}  // namespace tandem::v0::nn

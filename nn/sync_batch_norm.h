@@ -9,7 +9,7 @@
 #include <tandem/nn/norm.h>
 #include <tandem/ops/norm.h>
 
-namespace tandem::inline v0::nn {
+namespace tandem { inline namespace v0 { namespace nn {
 
 /// BatchNorm2d whose statistics, in training, are those of the batches of all ranks of a group together: for batches too small
 /// to have good ones of their own.
@@ -37,4 +37,4 @@ class TANDEM_API SyncBatchNorm : public BatchNorm2d {
 TANDEM_API std::shared_ptr<BatchNormExchange> exchange_over(std::shared_ptr<distributed::ProcessGroup> group,
                                                             std::string name);
 
-}  // namespace tandem::inline v0::nn
+}}}  // namespace tandem::v0::nn

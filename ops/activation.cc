@@ -9,7 +9,7 @@
 #include <tandem/ops/elementwise_loop.h>
 #include <tandem/ops/math.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 using autograd::BackwardContext;
 using autograd::Node;
@@ -160,4 +160,4 @@ Tensor sigmoid(Tensor input) { return by_output("sigmoid", ActivationOp::kSigmoi
 Tensor Tensor::tanh() const { return tandem::tanh(*this); }
 Tensor Tensor::sigmoid() const { return tandem::sigmoid(*this); }
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

@@ -11,7 +11,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/tensor/tensor.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 enum class GeluApproximation : int8_t {
   kNone,  ///< x Phi(x), Phi being the normal distribution function: 0.5 x (1 + erf(x / sqrt(2)))
@@ -35,4 +35,4 @@ TANDEM_OP Tensor tanh(Tensor input);
 /// the last place.
 TANDEM_OP Tensor sigmoid(Tensor input);
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

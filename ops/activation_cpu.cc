@@ -2,7 +2,7 @@
 #include <tandem/ops/activation_functions.h>
 #include <tandem/ops/elementwise_map.h>
 
-namespace tandem::inline v0::cpu {
+namespace tandem { inline namespace v0 { namespace cpu {
 
 void activation(const KernelContext&, ActivationOp op, DType dtype, const Loop<2>& loop, const void* input, void* out) {
   visit_floating_dtype(dtype, [&]<class T>() {
@@ -18,4 +18,4 @@ void activation_backward(const KernelContext&, ActivationOp op, DType dtype, con
   });
 }
 
-}  // namespace tandem::inline v0::cpu
+}}}  // namespace tandem::v0::cpu

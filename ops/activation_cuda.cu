@@ -1,7 +1,7 @@
 #include <tandem/ops/activation_functions.h>
 #include <tandem/ops/elementwise_map_cuda.h>
 
-namespace tandem::inline v0::cuda {
+namespace tandem { inline namespace v0 { namespace cuda {
 
 void activation(const KernelContext& context, ActivationOp op, DType dtype, const Loop<2>& loop, const void* input,
                 void* out) {
@@ -19,4 +19,4 @@ void activation_backward(const KernelContext& context, ActivationOp op, DType dt
   });
 }
 
-}  // namespace tandem::inline v0::cuda
+}}}  // namespace tandem::v0::cuda

@@ -3,7 +3,7 @@
 
 #include <tandem/ops/activation_kernels.h>
 
-namespace tandem::inline v0::functions {
+namespace tandem { inline namespace v0 { namespace functions {
 
 /// The function itself, of x.
 template <class C, ActivationOp op>
@@ -41,4 +41,4 @@ void visit(ActivationOp op, const Run& run) {
   }
 }
 
-}  // namespace tandem::inline v0::functions
+}}}  // namespace tandem::v0::functions

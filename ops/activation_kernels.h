@@ -15,7 +15,7 @@
 #include <tandem/tensor/dtype.h>
 #include <tandem/tensor/kernel_context.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 /// Loops hold each formula several times: where the compiler leaves one a call there is no vector code.
 #define TANDEM_INLINED __attribute__((always_inline))
@@ -231,4 +231,4 @@ void activation_backward(const KernelContext& context, ActivationOp op, DType dt
 )
 // clang-format on
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

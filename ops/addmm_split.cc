@@ -14,7 +14,7 @@
 #include <tandem/ops/transfer.h>
 #include <tandem/ops/view.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 namespace {
 
@@ -167,4 +167,4 @@ Tensor addmm_split(const Tensor& input_argument, const std::vector<Tensor>& mat1
   return out;
 }
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

@@ -7,7 +7,7 @@
 #include <tandem/ops/move.h>
 #include <tandem/tensor/tensor.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 /// How mat1 [m, k] and mat2 [k, n] are split into parts, part i of both on one device.
 enum class SplitDim {
@@ -29,4 +29,4 @@ enum class SplitDim {
 TANDEM_OP Tensor addmm_split(const Tensor& input, const std::vector<Tensor>& mat1, const std::vector<Tensor>& mat2,
                              SplitDim split, Device device, Scalar beta = 1, Scalar alpha = 1);
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

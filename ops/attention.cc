@@ -16,7 +16,7 @@
 #include <tandem/ops/softmax.h>
 #include <tandem/ops/view.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 using namespace ops;
 using autograd::BackwardContext;
@@ -457,4 +457,4 @@ Tensor qkv_attention(const Tensor& qkv_argument, int64_t num_heads, const Attent
   return out;
 }
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

@@ -10,7 +10,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/tensor/tensor.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 /// What a query attends to, and how scores are scaled.
 struct AttentionOptions {
@@ -46,4 +46,4 @@ TANDEM_OP Tensor scaled_dot_product_attention(const Tensor& query, const Tensor&
 /// dimension is no multiple of 3 * num_heads.
 TANDEM_OP Tensor qkv_attention(const Tensor& qkv, int64_t num_heads, const AttentionOptions& options = {});
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

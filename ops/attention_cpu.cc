@@ -13,7 +13,7 @@
 #include <tandem/ops/row_math.h>
 #include <tandem/ops/tile_pass.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 namespace {
 
 constexpr int64_t kQueryBlock = 64, kKeyBlock = 256;
@@ -457,4 +457,4 @@ void attention_backward(const CpuContext&, DType dtype, AttentionAlgorithm algor
 }
 
 }  // namespace cpu
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

@@ -14,7 +14,7 @@
 #include <tandem/ops/row_math_cuda.h>
 #include <tandem/tensor/cuda/strided.h>
 
-namespace tandem::inline v0::cuda {
+namespace tandem { inline namespace v0 { namespace cuda {
 
 namespace {
 
@@ -575,4 +575,4 @@ void attention_backward(const KernelContext& context, DType dtype, std::span<con
   });
 }
 
-}  // namespace tandem::inline v0::cuda
+}}}  // namespace tandem::v0::cuda

@@ -7,7 +7,7 @@
 #include <tandem/tensor/dtype.h>
 #include <tandem/tensor/kernel_context.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 /// `batches` independent attentions: scale * query @ key^T is [queries, keys] in each.
 struct AttentionSizes {
@@ -101,4 +101,4 @@ void attention_backward(const KernelContext& context, DType dtype, std::span<con
 }  // namespace cuda
 #endif
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

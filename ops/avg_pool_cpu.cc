@@ -6,7 +6,7 @@
 #include <tandem/ops/pool_kernels.h>
 #include <tandem/ops/row_math.h>
 
-namespace tandem::inline v0::cpu {
+namespace tandem { inline namespace v0 { namespace cpu {
 namespace {
 
 using PoolShape = AvgPoolShape<AvgPoolLists>;
@@ -128,4 +128,4 @@ void avg_pool_backward(const KernelContext&, DType dtype, const PoolShape& shape
   });
 }
 
-}  // namespace tandem::inline v0::cpu
+}}}  // namespace tandem::v0::cpu

@@ -5,7 +5,7 @@
 #include <tandem/tensor/cuda/block.h>
 #include <tandem/tensor/cuda/strided.h>
 
-namespace tandem::inline v0::cuda {
+namespace tandem { inline namespace v0 { namespace cuda {
 
 namespace {
 
@@ -119,4 +119,4 @@ void avg_pool_backward(const KernelContext& context, DType dtype, const PoolShap
   });
 }
 
-}  // namespace tandem::inline v0::cuda
+}}}  // namespace tandem::v0::cuda

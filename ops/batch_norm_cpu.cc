@@ -12,7 +12,7 @@
 #include <tandem/ops/norm_functions.h>
 #include <tandem/ops/norm_kernels.h>
 
-namespace tandem::inline v0::cpu {
+namespace tandem { inline namespace v0 { namespace cpu {
 namespace {
 
 /// Elements of a piece.
@@ -426,4 +426,4 @@ void batch_norm_parameter_gradient(const KernelContext&, DType dtype, int64_t n,
   });
 }
 
-}  // namespace tandem::inline v0::cpu
+}}}  // namespace tandem::v0::cpu

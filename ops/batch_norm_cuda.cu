@@ -13,7 +13,7 @@
 #include <tandem/tensor/cuda/block.h>
 #include <tandem/tensor/cuda/strided.h>
 
-namespace tandem::inline v0::cuda {
+namespace tandem { inline namespace v0 { namespace cuda {
 
 namespace {
 
@@ -349,8 +349,8 @@ void batch_norm_moments(const KernelContext& context, DType dtype, const BatchNo
   });
 }
 
-void batch_norm_join(const KernelContext& context, int64_t ranks, int64_t channels, const double* gathered, double* mean,
-                     double* squares) {
+void batch_norm_join(const KernelContext& context, int64_t ranks, int64_t channels, const double* gathered,
+                     double* mean, double* squares) {
   for_each_index(context, channels, Join{ranks, channels, gathered, mean, squares});
 }
 
@@ -402,4 +402,4 @@ void batch_norm_parameter_gradient(const KernelContext& context, DType dtype, in
   });
 }
 
-}  // namespace tandem::inline v0::cuda
+}}}  // namespace tandem::v0::cuda

@@ -2,7 +2,7 @@
 
 #include <tandem/ops/common.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 namespace {
 
@@ -71,4 +71,4 @@ Tensor to(const Tensor& input, DType dtype) {
 
 Tensor Tensor::to(DType dtype) const { return tandem::to(*this, dtype); }
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

@@ -6,7 +6,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/tensor/tensor.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 /// What autocast does to an operation's floating operands.
 enum class CastPolicy {
@@ -38,4 +38,4 @@ class TANDEM_API Autocast {
 /// its range becomes infinite.  Saves nothing; gradient: converted back.
 TANDEM_OP Tensor to(const Tensor& input, DType dtype);
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

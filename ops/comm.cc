@@ -9,7 +9,7 @@
 #include <tandem/ops/transfer.h>
 #include <tandem/ops/view.h>
 
-namespace tandem::inline v0::comm {
+namespace tandem { inline namespace v0 { namespace comm {
 
 using autograd::BackwardContext;
 using autograd::Node;
@@ -198,4 +198,4 @@ std::vector<Tensor> all_gather(const std::vector<Tensor>& tensors, int64_t dim, 
   return gather_on("all_gather", tensors, dim, devices_of(tensors), options);
 }
 
-}  // namespace tandem::inline v0::comm
+}}}  // namespace tandem::v0::comm

@@ -19,7 +19,7 @@
 ///   that is cheap;
 /// - record themselves; the gradient goes the way back;
 /// - throw ValueError (no tensors, bad options), StateError (undefined), ShapeError, DTypeError, DeviceError, OutOfMemory.
-namespace tandem::inline v0::comm {
+namespace tandem { inline namespace v0 { namespace comm {
 
 /// tensors[0] + tensors[1] + ... on `device`, of equal shape and dtype.  d tensors[i] = d out, moved to its device.
 TANDEM_OP Tensor sum_to(Device device, const std::vector<Tensor>& tensors, const TransferOptions& options = {});
@@ -47,4 +47,4 @@ TANDEM_OP Tensor gather(const std::vector<Tensor>& tensors, int64_t dim, Device 
 TANDEM_OP std::vector<Tensor> all_gather(const std::vector<Tensor>& tensors, int64_t dim = 0,
                                          const TransferOptions& options = {});
 
-}  // namespace tandem::inline v0::comm
+}}}  // namespace tandem::v0::comm

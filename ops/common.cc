@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
-namespace tandem::inline v0::ops {
+namespace tandem { inline namespace v0 { namespace ops {
 
 namespace {
 
@@ -204,4 +204,4 @@ Tensor row_major(const Tensor& tensor) {
   return copy;
 }
 
-}  // namespace tandem::inline v0::ops
+}}}  // namespace tandem::v0::ops

@@ -13,7 +13,7 @@
 #include <tandem/tensor/kernel_context.h>
 #include <tandem/tensor/tensor.h>
 
-namespace tandem::inline v0::ops {
+namespace tandem { inline namespace v0 { namespace ops {
 
 /// An argument with the name that the public function gives it.
 struct Operand {
@@ -81,4 +81,4 @@ Tensor empty_channels_last(const Shape& shape, TensorOptions options);
 /// Defined in ops/reduce.cc.
 Tensor sum_to_shape(const Tensor& grad, const Shape& shape);
 
-}  // namespace tandem::inline v0::ops
+}}}  // namespace tandem::v0::ops

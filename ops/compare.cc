@@ -3,7 +3,7 @@
 #include <tandem/ops/elementwise_loop.h>
 #include <tandem/tensor/chores.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 using autograd::BackwardContext;
 using autograd::Node;
@@ -97,7 +97,8 @@ Tensor where(const Tensor& condition, Tensor a, Tensor b) {
   const Tensor& model = shape == a.shape() ? a : b;
   Tensor out = shape == model.shape() ? empty_in_order_of(model, a.dtype()) : empty(shape, a.options());
   const auto loop = make_loop<4>(out.shape(), out.num_elements(), {&out, &condition, &a, &b});
-  TANDEM_KERNEL(context, where, size_of(a.dtype()), loop, condition.data_ptr(), a.data_ptr(), b.data_ptr(), out.data_ptr());
+  TANDEM_KERNEL(context, where, size_of(a.dtype()), loop, condition.data_ptr(), a.data_ptr(), b.data_ptr(),
+                out.data_ptr());
   if (auto* node = record<WhereNode>("where", out, a, b)) {
     node->condition.save(condition);
     node->a_shape = a.shape();
@@ -118,4 +119,4 @@ Tensor where(const Tensor& condition, Scalar a, const Tensor& b) {
   return where(condition, scalar_tensor(a, {dtype_with(b, a), b.device()}), b);
 }
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

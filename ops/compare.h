@@ -4,7 +4,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/tensor/tensor.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 /// Comparisons: bool results, no gradients.  Everything compares unequal with NaN and not less, greater or equal.  An integer
 /// number is compared by its value, though the tensor's dtype may not hold it: every uint8 is less than 300.
@@ -27,4 +27,4 @@ TANDEM_OP Tensor where(const Tensor& condition, Tensor a, Tensor b);
 TANDEM_OP Tensor where(const Tensor& condition, const Tensor& a, Scalar b);
 TANDEM_OP Tensor where(const Tensor& condition, Scalar a, const Tensor& b);
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

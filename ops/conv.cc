@@ -10,14 +10,13 @@
 #include <tandem/ops/matmul_kernels.h>
 #include <tandem/ops/reduce.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 using autograd::BackwardContext;
 using autograd::Node;
 using autograd::Saved;
 
-namespace ops {
-namespace {
+namespace ops { namespace {
 
 bool is_half(DType dtype) { return dtype == kFloat16 || dtype == kBFloat16; }
 
@@ -311,8 +310,7 @@ Tensor checked_forward(const char* op, Tensor& input, Tensor& weight, Tensor& bi
   return forward(context, geometry, input, weight, bias, relu);
 }
 
-}  // namespace
-}  // namespace ops
+}}  // namespace ops
 
 using namespace ops;
 
@@ -403,4 +401,4 @@ Tensor conv2d_relu(const Tensor& input_argument, const Tensor& weight_argument, 
   return out;
 }
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

@@ -11,7 +11,7 @@
 #include <tandem/ops/size2d.h>
 #include <tandem/tensor/tensor.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 struct Conv2dOptions {
   Size2d stride = 1;
@@ -41,4 +41,4 @@ TANDEM_OP Tensor conv2d(const Tensor& input, const Tensor& weight, const Tensor&
 TANDEM_OP Tensor conv2d_relu(const Tensor& input, const Tensor& weight, const Tensor& bias = {},
                              Conv2dOptions options = {});
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

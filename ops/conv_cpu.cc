@@ -5,7 +5,7 @@
 #include <tandem/base/parallel_for.h>
 #include <tandem/ops/conv_passes.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 namespace {
 
@@ -244,4 +244,4 @@ void conv_backward_weight(const CpuContext&, DType dtype, ConvAlgorithm algorith
 }
 
 }  // namespace cpu
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

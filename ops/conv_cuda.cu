@@ -17,7 +17,7 @@
 #include <tandem/ops/matmul_kernels.h>
 #include <tandem/tensor/cuda/launch.h>
 
-namespace tandem::inline v0::cuda {
+namespace tandem { inline namespace v0 { namespace cuda {
 
 namespace {
 
@@ -426,7 +426,8 @@ void conv_backward_input(const KernelContext& context, DType dtype, const ConvGe
     if (const LibraryLayout library(context, dtype, ConvPass::kBackwardInput, geometry); library.is_possible()) {
       T* const filters = reinterpret_cast<T*>(memory + library.filters);
       reorder_filters(context, geometry, static_cast<const T*>(weight), filters);
-      if (library_conv_backward_input(context, dtype, geometry, grad, filters, memory + library.library, input_grad)) return;
+      if (library_conv_backward_input(context, dtype, geometry, grad, filters, memory + library.library, input_grad))
+        return;
     }
     for_each_step(ConvPass::kBackwardInput, geometry, [&](const Step& step) {
       run_step<T>(context, dtype, step, static_cast<const T*>(grad), static_cast<const T*>(weight), nullptr, false,
@@ -446,15 +447,15 @@ void conv_backward_weight(const KernelContext& context, DType dtype, const ConvG
     if (const LibraryLayout library(context, dtype, ConvPass::kBackwardWeight, geometry); library.is_possible()) {
       T* const part = reinterpret_cast<T*>(memory + library.filters);
       if (library_conv_backward_weight(context, dtype, geometry, input, grad, memory + library.library, part)) {
-        launch_kernel(context, add_filters_kernel<T>, blocks_for(geometry.weight_elements()), kBlock, 0, geometry.out_channels,
-                      geometry.taps(), geometry.group_channels(), static_cast<const T*>(part), true, true, beta,
-                      static_cast<Accumulator<T>*>(nullptr), static_cast<T*>(weight_grad));
+        launch_kernel(context, add_filters_kernel<T>, blocks_for(geometry.weight_elements()), kBlock, 0,
+                      geometry.out_channels, geometry.taps(), geometry.group_channels(), static_cast<const T*>(part),
+                      true, true, beta, static_cast<Accumulator<T>*>(nullptr), static_cast<T*>(weight_grad));
         return;
       }
     }
-    run_weight<T>(context, dtype, geometry, static_cast<const T*>(input), static_cast<const T*>(grad), beta,
-                  memory, static_cast<T*>(weight_grad));
+    run_weight<T>(context, dtype, geometry, static_cast<const T*>(input), static_cast<const T*>(grad), beta, memory,
+                  static_cast<T*>(weight_grad));
   });
 }
 
-}  // namespace tandem::inline v0::cuda
+}}}  // namespace tandem::v0::cuda

@@ -4,7 +4,7 @@
 #include <tandem/base/parallel_for.h>
 #include <tandem/ops/conv_passes.h>
 
-namespace tandem::inline v0::cpu {
+namespace tandem { inline namespace v0 { namespace cpu {
 
 namespace {
 
@@ -167,4 +167,4 @@ void depthwise_conv(ConvPass pass, const ConvGeometry& geometry, const ConvData<
 template void depthwise_conv<float>(ConvPass, const ConvGeometry&, const ConvData<float>&);
 template void depthwise_conv<double>(ConvPass, const ConvGeometry&, const ConvData<double>&);
 
-}  // namespace tandem::inline v0::cpu
+}}}  // namespace tandem::v0::cpu

@@ -5,7 +5,7 @@
 #include <tandem/ops/conv_depthwise_cuda.h>
 #include <tandem/tensor/cuda/launch.h>
 
-namespace tandem::inline v0::cuda {
+namespace tandem { inline namespace v0 { namespace cuda {
 
 namespace {
 
@@ -170,4 +170,4 @@ void depthwise_backward_weight(const KernelContext& context, DType dtype, const 
   });
 }
 
-}  // namespace tandem::inline v0::cuda
+}}}  // namespace tandem::v0::cuda

@@ -3,7 +3,7 @@
 
 #include <tandem/ops/conv_kernels.h>
 
-namespace tandem::inline v0::cuda {
+namespace tandem { inline namespace v0 { namespace cuda {
 
 /// Whether each group has one channel of the input, and any number of filters.
 bool depthwise_can(const ConvGeometry& geometry);
@@ -21,4 +21,4 @@ void depthwise_backward_input(const KernelContext& context, DType dtype, const C
 void depthwise_backward_weight(const KernelContext& context, DType dtype, const ConvGeometry& geometry,
                                const void* input, const void* grad, double beta, void* workspace, void* weight_grad);
 
-}  // namespace tandem::inline v0::cuda
+}}}  // namespace tandem::v0::cuda

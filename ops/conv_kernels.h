@@ -7,7 +7,7 @@
 #include <tandem/tensor/dtype.h>
 #include <tandem/tensor/kernel_context.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 /// All sizes of a convolution; `out` is the one that follows from the others.
 struct ConvGeometry {
@@ -92,4 +92,4 @@ void conv_backward_weight(const KernelContext& context, DType dtype, const ConvG
 }  // namespace cuda
 #endif
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

@@ -4,21 +4,23 @@
 
 #ifdef TANDEM_CUDA_EMULATED
 
-namespace tandem::inline v0::cuda {
+namespace tandem { inline namespace v0 { namespace cuda {
 
 int64_t library_conv_bytes(const KernelContext&, DType, ConvPass, const ConvGeometry&) { return 0; }
 
 bool library_conv_forward(const KernelContext&, DType, const ConvGeometry&, const void*, const void*, void*, void*) {
   return false;
 }
-bool library_conv_backward_input(const KernelContext&, DType, const ConvGeometry&, const void*, const void*, void*, void*) {
+bool library_conv_backward_input(const KernelContext&, DType, const ConvGeometry&, const void*, const void*, void*,
+                                 void*) {
   return false;
 }
-bool library_conv_backward_weight(const KernelContext&, DType, const ConvGeometry&, const void*, const void*, void*, void*) {
+bool library_conv_backward_weight(const KernelContext&, DType, const ConvGeometry&, const void*, const void*, void*,
+                                  void*) {
   return false;
 }
 
-}  // namespace tandem::inline v0::cuda
+}}}  // namespace tandem::v0::cuda
 
 #else
 
@@ -38,7 +40,7 @@ bool library_conv_backward_weight(const KernelContext&, DType, const ConvGeometr
 #include <tandem/base/error.h>
 #include <tandem/tensor/cuda.h>
 
-namespace tandem::inline v0::cuda {
+namespace tandem { inline namespace v0 { namespace cuda {
 
 namespace {
 
@@ -60,7 +62,8 @@ bool keeps_float32(DType dtype) { return dtype == kFloat32 && !allow_tf32(); }
 
 /// The library's kernels may read 16 bytes at once, and are chosen without being told where the data lie.
 bool are_aligned(std::initializer_list<const void*> pointers) {
-  return std::all_of(pointers.begin(), pointers.end(), [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; });
+  return std::all_of(pointers.begin(), pointers.end(),
+                     [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; });
 }
 
 /// A descriptor of the library, destroyed with this.
@@ -75,7 +78,8 @@ struct Owned {
 };
 using TensorDescriptor = Owned<cudnnTensorDescriptor_t, cudnnCreateTensorDescriptor, cudnnDestroyTensorDescriptor>;
 using FilterDescriptor = Owned<cudnnFilterDescriptor_t, cudnnCreateFilterDescriptor, cudnnDestroyFilterDescriptor>;
-using ConvDescriptor = Owned<cudnnConvolutionDescriptor_t, cudnnCreateConvolutionDescriptor, cudnnDestroyConvolutionDescriptor>;
+using ConvDescriptor =
+    Owned<cudnnConvolutionDescriptor_t, cudnnCreateConvolutionDescriptor, cudnnDestroyConvolutionDescriptor>;
 
 struct Descriptors {
   TensorDescriptor input, output;
@@ -85,19 +89,19 @@ struct Descriptors {
   Descriptors(DType dtype, const ConvGeometry& g) {
     const cudnnDataType_t type = type_of(dtype);
     const auto n = [](int64_t size) { return static_cast<int>(size); };
-    TANDEM_CUDNN_CHECK(cudnnSetTensor4dDescriptor(input, CUDNN_TENSOR_NHWC, type, n(g.batch), n(g.channels), n(g.size.height),
-                                                  n(g.size.width)));
+    TANDEM_CUDNN_CHECK(cudnnSetTensor4dDescriptor(input, CUDNN_TENSOR_NHWC, type, n(g.batch), n(g.channels),
+                                                  n(g.size.height), n(g.size.width)));
     TANDEM_CUDNN_CHECK(cudnnSetTensor4dDescriptor(output, CUDNN_TENSOR_NHWC, type, n(g.batch), n(g.out_channels),
                                                   n(g.out.height), n(g.out.width)));
-    TANDEM_CUDNN_CHECK(cudnnSetFilter4dDescriptor(filters, type, CUDNN_TENSOR_NHWC, n(g.out_channels), n(g.group_channels()),
-                                                  n(g.kernel.height), n(g.kernel.width)));
-    TANDEM_CUDNN_CHECK(cudnnSetConvolution2dDescriptor(conv, n(g.padding.height), n(g.padding.width), n(g.stride.height),
-                                                       n(g.stride.width), n(g.dilation.height), n(g.dilation.width),
-                                                       CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT));
+    TANDEM_CUDNN_CHECK(cudnnSetFilter4dDescriptor(filters, type, CUDNN_TENSOR_NHWC, n(g.out_channels),
+                                                  n(g.group_channels()), n(g.kernel.height), n(g.kernel.width)));
+    TANDEM_CUDNN_CHECK(cudnnSetConvolution2dDescriptor(conv, n(g.padding.height), n(g.padding.width),
+                                                       n(g.stride.height), n(g.stride.width), n(g.dilation.height),
+                                                       n(g.dilation.width), CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT));
     TANDEM_CUDNN_CHECK(cudnnSetConvolutionGroupCount(conv, n(g.groups)));
-    TANDEM_CUDNN_CHECK(cudnnSetConvolutionMathType(conv, keeps_float32(dtype)   ? CUDNN_FMA_MATH
-                                                         : dtype == kFloat16 ? CUDNN_TENSOR_OP_MATH
-                                                                             : CUDNN_DEFAULT_MATH));
+    TANDEM_CUDNN_CHECK(cudnnSetConvolutionMathType(conv, keeps_float32(dtype) ? CUDNN_FMA_MATH
+                                                         : dtype == kFloat16  ? CUDNN_TENSOR_OP_MATH
+                                                                              : CUDNN_DEFAULT_MATH));
   }
 };
 
@@ -109,17 +113,18 @@ struct Choice {
 };
 
 /// All that a choice depends on.
-using Problem = std::tuple<int, ConvPass, DType, bool, std::array<int64_t, 16>>;
+using Problem = std::tuple<int, ConvPass, DType, bool, std::array<int64_t, 16> >;
 
 /// One GPU's handle.  The mutex is held while it is used: a handle has one stream at a time.
 struct Handle {
   std::mutex mutex;
   cudnnHandle_t handle = nullptr;
-  std::map<Problem, std::optional<Choice>> choices;
+  std::map<Problem, std::optional<Choice> > choices;
 };
 
 Handle& handle_of(Device device) {
-  static Handle* const handles = new Handle[static_cast<size_t>(device_count())];  // never destroyed: the driver may be gone first
+  static Handle* const handles =
+      new Handle[static_cast<size_t>(device_count())];  // never destroyed: the driver may be gone first
   return handles[device.index];
 }
 
@@ -170,20 +175,20 @@ std::optional<Choice> choose(cudnnHandle_t handle, ConvPass pass, const Descript
   switch (pass) {
     case ConvPass::kForward: {
       std::array<cudnnConvolutionFwdAlgoPerf_t, 8> results;
-      const cudnnStatus_t status =
-          cudnnGetConvolutionForwardAlgorithm_v7(handle, d.input, d.filters, d.conv, d.output, 8, &count, results.data());
+      const cudnnStatus_t status = cudnnGetConvolutionForwardAlgorithm_v7(handle, d.input, d.filters, d.conv, d.output,
+                                                                          8, &count, results.data());
       return first_fitting(status, results, count);
     }
     case ConvPass::kBackwardInput: {
       std::array<cudnnConvolutionBwdDataAlgoPerf_t, 8> results;
-      const cudnnStatus_t status =
-          cudnnGetConvolutionBackwardDataAlgorithm_v7(handle, d.filters, d.output, d.conv, d.input, 8, &count, results.data());
+      const cudnnStatus_t status = cudnnGetConvolutionBackwardDataAlgorithm_v7(handle, d.filters, d.output, d.conv,
+                                                                               d.input, 8, &count, results.data());
       return first_fitting(status, results, count);
     }
     default: {
       std::array<cudnnConvolutionBwdFilterAlgoPerf_t, 8> results;
-      const cudnnStatus_t status =
-          cudnnGetConvolutionBackwardFilterAlgorithm_v7(handle, d.input, d.output, d.conv, d.filters, 8, &count, results.data());
+      const cudnnStatus_t status = cudnnGetConvolutionBackwardFilterAlgorithm_v7(handle, d.input, d.output, d.conv,
+                                                                                 d.filters, 8, &count, results.data());
       return first_fitting(status, results, count);
     }
   }
@@ -242,33 +247,36 @@ bool library_conv_forward(const KernelContext& context, DType dtype, const ConvG
   return with_algorithm(context, ConvPass::kForward, dtype, geometry,
                         [&](cudnnHandle_t handle, const Descriptors& d, const Choice& choice) {
                           return cudnnConvolutionForward(handle, &kOne, d.input, input, d.filters, filters, d.conv,
-                                                         static_cast<cudnnConvolutionFwdAlgo_t>(choice.algorithm), workspace,
-                                                         static_cast<size_t>(choice.workspace_bytes), &kZero, d.output, out);
+                                                         static_cast<cudnnConvolutionFwdAlgo_t>(choice.algorithm),
+                                                         workspace, static_cast<size_t>(choice.workspace_bytes), &kZero,
+                                                         d.output, out);
                         });
 }
 
-bool library_conv_backward_input(const KernelContext& context, DType dtype, const ConvGeometry& geometry, const void* grad,
-                                 const void* filters, void* workspace, void* input_grad) {
+bool library_conv_backward_input(const KernelContext& context, DType dtype, const ConvGeometry& geometry,
+                                 const void* grad, const void* filters, void* workspace, void* input_grad) {
   if (!are_aligned({grad, filters, input_grad})) return false;
-  return with_algorithm(
-      context, ConvPass::kBackwardInput, dtype, geometry, [&](cudnnHandle_t handle, const Descriptors& d, const Choice& choice) {
-        return cudnnConvolutionBackwardData(handle, &kOne, d.filters, filters, d.output, grad, d.conv,
-                                            static_cast<cudnnConvolutionBwdDataAlgo_t>(choice.algorithm), workspace,
-                                            static_cast<size_t>(choice.workspace_bytes), &kZero, d.input, input_grad);
-      });
+  return with_algorithm(context, ConvPass::kBackwardInput, dtype, geometry,
+                        [&](cudnnHandle_t handle, const Descriptors& d, const Choice& choice) {
+                          return cudnnConvolutionBackwardData(
+                              handle, &kOne, d.filters, filters, d.output, grad, d.conv,
+                              static_cast<cudnnConvolutionBwdDataAlgo_t>(choice.algorithm), workspace,
+                              static_cast<size_t>(choice.workspace_bytes), &kZero, d.input, input_grad);
+                        });
 }
 
-bool library_conv_backward_weight(const KernelContext& context, DType dtype, const ConvGeometry& geometry, const void* input,
-                                  const void* grad, void* workspace, void* filters_grad) {
+bool library_conv_backward_weight(const KernelContext& context, DType dtype, const ConvGeometry& geometry,
+                                  const void* input, const void* grad, void* workspace, void* filters_grad) {
   if (!are_aligned({input, grad, filters_grad})) return false;
-  return with_algorithm(
-      context, ConvPass::kBackwardWeight, dtype, geometry, [&](cudnnHandle_t handle, const Descriptors& d, const Choice& choice) {
-        return cudnnConvolutionBackwardFilter(handle, &kOne, d.input, input, d.output, grad, d.conv,
-                                              static_cast<cudnnConvolutionBwdFilterAlgo_t>(choice.algorithm), workspace,
-                                              static_cast<size_t>(choice.workspace_bytes), &kZero, d.filters, filters_grad);
-      });
+  return with_algorithm(context, ConvPass::kBackwardWeight, dtype, geometry,
+                        [&](cudnnHandle_t handle, const Descriptors& d, const Choice& choice) {
+                          return cudnnConvolutionBackwardFilter(
+                              handle, &kOne, d.input, input, d.output, grad, d.conv,
+                              static_cast<cudnnConvolutionBwdFilterAlgo_t>(choice.algorithm), workspace,
+                              static_cast<size_t>(choice.workspace_bytes), &kZero, d.filters, filters_grad);
+                        });
 }
 
-}  // namespace tandem::inline v0::cuda
+}}}  // namespace tandem::v0::cuda
 
 #endif

@@ -4,7 +4,7 @@
 #include <tandem/ops/conv_kernels.h>
 #include <tandem/ops/product_tile.h>
 
-namespace tandem::inline v0::cpu {
+namespace tandem { inline namespace v0 { namespace cpu {
 
 /// Pointers of a pass: those it does not read or write are null.
 template <class T>
@@ -40,4 +40,4 @@ int64_t winograd_workspace_bytes(ConvPass pass, const ConvGeometry& geometry, co
 void winograd_conv(ConvPass pass, const ConvGeometry& geometry, const ProductKernels& kernels,
                    const ConvData<float>& data);
 
-}  // namespace tandem::inline v0::cpu
+}}}  // namespace tandem::v0::cpu

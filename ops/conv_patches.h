@@ -14,7 +14,7 @@
 
 #include <tandem/ops/conv_kernels.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 /// One side of a grid of positions, height or width.
 struct PatchSide {
@@ -213,4 +213,4 @@ void gather_rows(const PatchGrid& grid, const T* source, int64_t begin, int64_t 
   }
 }
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

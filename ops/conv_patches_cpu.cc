@@ -12,7 +12,7 @@
 #include <tandem/ops/conv_passes.h>
 #include <tandem/ops/conv_patches.h>
 
-namespace tandem::inline v0::cpu {
+namespace tandem { inline namespace v0 { namespace cpu {
 
 namespace {
 
@@ -418,4 +418,4 @@ template int64_t patch_conv_workspace_bytes<double>(ConvPass, const ConvGeometry
 template void patch_conv<float>(ConvPass, const ConvGeometry&, const ProductKernels&, const ConvData<float>&);
 template void patch_conv<double>(ConvPass, const ConvGeometry&, const ProductKernels&, const ConvData<double>&);
 
-}  // namespace tandem::inline v0::cpu
+}}}  // namespace tandem::v0::cpu

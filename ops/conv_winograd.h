@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 /// Eight channels, at any address.
 typedef float Lanes __attribute__((vector_size(32), aligned(4), may_alias));
@@ -106,4 +106,4 @@ struct Winograd {
   }
 };
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

@@ -13,7 +13,7 @@
 #include <tandem/ops/conv_passes.h>
 #include <tandem/ops/conv_winograd_tiles.h>
 
-namespace tandem::inline v0::cpu {
+namespace tandem { inline namespace v0 { namespace cpu {
 
 using namespace winograd;
 
@@ -426,4 +426,4 @@ void winograd_conv(ConvPass pass, const ConvGeometry& g, const ProductKernels& k
   g.kernel.height == 3 ? run<3>(pass, g, kernels, data) : run<5>(pass, g, kernels, data);
 }
 
-}  // namespace tandem::inline v0::cpu
+}}}  // namespace tandem::v0::cpu

@@ -8,7 +8,7 @@
 #include <tandem/ops/conv_passes.h>
 #include <tandem/ops/conv_winograd.h>
 
-namespace tandem::inline v0::cpu::winograd {
+namespace tandem { inline namespace v0 { namespace cpu::winograd {
 
 constexpr int64_t kMaxTasks = 16;
 constexpr int64_t kAllPoints = kPoints * kPoints;
@@ -186,4 +186,4 @@ inline void multiply(const ProductKernels& kernels, int64_t rows, int64_t column
   }
 }
 
-}  // namespace tandem::inline v0::cpu::winograd
+}}}  // namespace tandem::v0::cpu::winograd

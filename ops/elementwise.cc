@@ -6,7 +6,7 @@
 #include <tandem/ops/elementwise_kernels.h>
 #include <tandem/ops/elementwise_loop.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 using autograd::BackwardContext;
 using autograd::Node;
@@ -588,4 +588,4 @@ const Tensor& Tensor::copy_(const Tensor& src) const {
   return *this;
 }
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

@@ -11,7 +11,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/tensor/tensor.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 /// a + alpha * b.  Any dtype.  Saves nothing.
 TANDEM_OP Tensor add(Tensor a, Tensor b, Scalar alpha = 1);
@@ -68,4 +68,4 @@ TANDEM_API inline Tensor operator/(const Tensor& a, Scalar b) { return div(a, b)
 TANDEM_API inline Tensor operator/(Scalar a, const Tensor& b) { return div(a, b); }
 TANDEM_API inline Tensor operator-(const Tensor& a) { return neg(a); }
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

@@ -1,13 +1,12 @@
 #include <tandem/ops/elementwise_functions.h>
 #include <tandem/ops/elementwise_map.h>
 
-namespace tandem::inline v0::cpu {
+namespace tandem { inline namespace v0 { namespace cpu {
 
 void binary(const KernelContext&, BinaryOp op, DType dtype, const Loop<3>& loop, Scalar alpha, Source a, Source b,
             void* out) {
-  visit_dtype(dtype, [&]<class T>() {
-    functions::visit<T>(op, alpha, [&](auto f) { map_binary<T, T>(loop, a, b, out, f); });
-  });
+  visit_dtype(
+      dtype, [&]<class T>() { functions::visit<T>(op, alpha, [&](auto f) { map_binary<T, T>(loop, a, b, out, f); }); });
 }
 
 void div_backward(const KernelContext&, DType dtype, const Loop<4>& loop, const void* grad, const void* a,
@@ -17,9 +16,8 @@ void div_backward(const KernelContext&, DType dtype, const Loop<4>& loop, const 
 }
 
 void compare(const KernelContext&, CompareOp op, DType dtype, const Loop<3>& loop, Source a, Source b, void* out) {
-  visit_dtype(dtype, [&]<class T>() {
-    functions::visit<T>(op, [&](auto f) { map_binary<T, bool>(loop, a, b, out, f); });
-  });
+  visit_dtype(dtype,
+              [&]<class T>() { functions::visit<T>(op, [&](auto f) { map_binary<T, bool>(loop, a, b, out, f); }); });
 }
 
 void unary(const KernelContext&, UnaryOp op, DType dtype, const Loop<2>& loop, const void* a, void* out) {
@@ -67,8 +65,8 @@ void where_of(const Loop<4>& loop, const uint8_t* condition_data, const T* a_dat
 
 }  // namespace
 
-void where(const KernelContext&, int64_t element_bytes, const Loop<4>& loop, const void* condition, Source a,
-           Source b, void* out) {
+void where(const KernelContext&, int64_t element_bytes, const Loop<4>& loop, const void* condition, Source a, Source b,
+           void* out) {
   const auto run = [&]<class T>(T) {
     where_of(loop, static_cast<const uint8_t*>(condition), static_cast<const T*>(a.data), static_cast<const T*>(b.data),
              static_cast<T*>(out));
@@ -81,4 +79,4 @@ void where(const KernelContext&, int64_t element_bytes, const Loop<4>& loop, con
   }
 }
 
-}  // namespace tandem::inline v0::cpu
+}}}  // namespace tandem::v0::cpu

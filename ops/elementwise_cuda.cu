@@ -1,25 +1,25 @@
 #include <tandem/ops/elementwise_functions.h>
 #include <tandem/ops/elementwise_map_cuda.h>
 
-namespace tandem::inline v0::cuda {
+namespace tandem { inline namespace v0 { namespace cuda {
 
-void binary(const KernelContext& context, BinaryOp op, DType dtype, const Loop<3>& loop, Scalar alpha, Source a, Source b,
-            void* out) {
+void binary(const KernelContext& context, BinaryOp op, DType dtype, const Loop<3>& loop, Scalar alpha, Source a,
+            Source b, void* out) {
   visit_dtype(dtype, [&]<class T>() {
     functions::visit<T>(op, alpha, [&](auto f) { map_binary<T, T>(context, loop, a, b, out, f); });
   });
 }
 
-void compare(const KernelContext& context, CompareOp op, DType dtype, const Loop<3>& loop, Source a, Source b, void* out) {
+void compare(const KernelContext& context, CompareOp op, DType dtype, const Loop<3>& loop, Source a, Source b,
+             void* out) {
   visit_dtype(dtype, [&]<class T>() {
     functions::visit<T>(op, [&](auto f) { map_binary<T, bool>(context, loop, a, b, out, f); });
   });
 }
 
 void unary(const KernelContext& context, UnaryOp op, DType dtype, const Loop<2>& loop, const void* a, void* out) {
-  visit_dtype(dtype, [&]<class T>() {
-    functions::visit<T>(op, [&](auto f) { map_unary<T>(context, loop, a, out, f); });
-  });
+  visit_dtype(dtype,
+              [&]<class T>() { functions::visit<T>(op, [&](auto f) { map_unary<T>(context, loop, a, out, f); }); });
 }
 
 namespace {
@@ -74,4 +74,4 @@ void where(const KernelContext& context, int64_t element_bytes, const Loop<4>& l
   }
 }
 
-}  // namespace tandem::inline v0::cuda
+}}}  // namespace tandem::v0::cuda

@@ -7,7 +7,7 @@
 
 #include <tandem/ops/elementwise_kernels.h>
 
-namespace tandem::inline v0::functions {
+namespace tandem { inline namespace v0 { namespace functions {
 
 /// a + factor b.
 template <class C>
@@ -132,4 +132,4 @@ void visit(UnaryOp op, const Run& run) {
   }
 }
 
-}  // namespace tandem::inline v0::functions
+}}}  // namespace tandem::v0::functions

@@ -11,7 +11,7 @@
 #include <tandem/tensor/scalar.h>
 #include <tandem/tensor/shape.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 /// Where the N operands of an elementwise kernel lie; operand 0 is the output.  `sizes` holds at least one dimension
 /// and is merged: neighbouring dimensions that all operands walk in one go are one.  Strides in elements, 0 for a
@@ -53,7 +53,9 @@ TANDEM_HOST_DEVICE inline float exp_element(float x) {
 TANDEM_HOST_DEVICE inline double exp_element(double x) { return std::exp(x); }
 
 /// All ones where the highest bit is set, else zero.
-TANDEM_HOST_DEVICE inline uint32_t sign_mask(uint32_t bits) { return static_cast<uint32_t>(static_cast<int32_t>(bits) >> 31); }
+TANDEM_HOST_DEVICE inline uint32_t sign_mask(uint32_t bits) {
+  return static_cast<uint32_t>(static_cast<int32_t>(bits) >> 31);
+}
 
 /// log(x) within 2 units in the last place, without branches.  The special cases are masks computed from the bits: of
 /// comparisons the compiler makes jumps around the computation, and then no vector code.
@@ -117,21 +119,20 @@ TANDEM_HOST_DEVICE inline T store(C value) {
 }
 
 TANDEM_KERNELS(
-/// out = a op b; kAdd: a + alpha b.  a, b and out have `dtype`; kDiv and kReluBackward are for floating ones.
-/// kReluBackward: 0 where b <= 0, else a.  a or b may be exactly out.
-void binary(const KernelContext& context, BinaryOp op, DType dtype, const Loop<3>& loop, Scalar alpha, Source a,
-            Source b, void* out);
-/// out = -grad ((a / b) / b), the divisor's gradient in a / b.  Floating dtypes.
-void div_backward(const KernelContext& context, DType dtype, const Loop<4>& loop, const void* grad, const void* a,
-                  const void* b, void* out);
-/// out (bool) = a op b; a and b have `dtype`.
-void compare(const KernelContext& context, CompareOp op, DType dtype, const Loop<3>& loop, Source a, Source b,
-             void* out);
-/// out = op(a); kExp and kLog are for floating dtypes.
-void unary(const KernelContext& context, UnaryOp op, DType dtype, const Loop<2>& loop, const void* a, void* out);
-/// out = condition ? a : b, for elements of `element_bytes` (1, 2, 4 or 8).
-void where(const KernelContext& context, int64_t element_bytes, const Loop<4>& loop, const void* condition,
-           Source a, Source b, void* out);
-)
+    /// out = a op b; kAdd: a + alpha b.  a, b and out have `dtype`; kDiv and kReluBackward are for floating ones.
+    /// kReluBackward: 0 where b <= 0, else a.  a or b may be exactly out.
+    void binary(const KernelContext& context, BinaryOp op, DType dtype, const Loop<3>& loop, Scalar alpha, Source a,
+                Source b, void* out);
+    /// out = -grad ((a / b) / b), the divisor's gradient in a / b.  Floating dtypes.
+    void div_backward(const KernelContext& context, DType dtype, const Loop<4>& loop, const void* grad, const void* a,
+                      const void* b, void* out);
+    /// out (bool) = a op b; a and b have `dtype`.
+    void compare(const KernelContext& context, CompareOp op, DType dtype, const Loop<3>& loop, Source a, Source b,
+                 void* out);
+    /// out = op(a); kExp and kLog are for floating dtypes.
+    void unary(const KernelContext& context, UnaryOp op, DType dtype, const Loop<2>& loop, const void* a, void* out);
+    /// out = condition ? a : b, for elements of `element_bytes` (1, 2, 4 or 8).
+    void where(const KernelContext& context, int64_t element_bytes, const Loop<4>& loop, const void* condition,
+               Source a, Source b, void* out);)
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

@@ -9,7 +9,7 @@
 #include <tandem/ops/common.h>
 #include <tandem/ops/elementwise_kernels.h>
 
-namespace tandem::inline v0::ops {
+namespace tandem { inline namespace v0 { namespace ops {
 
 /// The walk over `shape`, of num_elements, for operands that broadcast to it; null stands for a single number.
 template <int N>
@@ -100,4 +100,4 @@ inline Tensor empty_for(const char* op, const Tensor& a, const Tensor& b, DType 
   return empty(shape, {dtype, a.device()});
 }
 
-}  // namespace tandem::inline v0::ops
+}}}  // namespace tandem::v0::ops

@@ -9,7 +9,7 @@
 #include <tandem/base/parallel_for.h>
 #include <tandem/ops/elementwise_kernels.h>
 
-namespace tandem::inline v0::cpu {
+namespace tandem { inline namespace v0 { namespace cpu {
 
 /// Elements per piece of parallel work.
 inline constexpr int64_t kElementGrain = 32768;
@@ -143,4 +143,4 @@ void map_unary(const Loop<2>& loop, const void* a_data, void* out_data, F f) {
   });
 }
 
-}  // namespace tandem::inline v0::cpu
+}}}  // namespace tandem::v0::cpu

@@ -9,7 +9,7 @@
 #include <tandem/ops/elementwise_kernels.h>
 #include <tandem/tensor/cuda/strided.h>
 
-namespace tandem::inline v0::cuda {
+namespace tandem { inline namespace v0 { namespace cuda {
 
 /// Elements of an operand: in the GPU's memory, or one number for all.
 template <class T>
@@ -67,7 +67,9 @@ struct MapBinary {
   int64_t n;
   F f;
 
-  __device__ Out compute(T x, T y) const { return store<Out>(f(static_cast<Compute<T>>(x), static_cast<Compute<T>>(y))); }
+  __device__ Out compute(T x, T y) const {
+    return store<Out>(f(static_cast<Compute<T>>(x), static_cast<Compute<T>>(y)));
+  }
   /// Elements of any operands.
   __device__ void operator()(const int64_t (&at)[3]) const { out[at[0]] = compute(a[at[1]], b[at[2]]); }
   /// A pack of flat ones.
@@ -133,4 +135,4 @@ void map_unary(const KernelContext& context, const Loop<2>& loop, Source a, void
   for_each_element(context, strided(loop), kernel);
 }
 
-}  // namespace tandem::inline v0::cuda
+}}}  // namespace tandem::v0::cuda

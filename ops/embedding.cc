@@ -5,7 +5,7 @@
 #include <tandem/ops/embedding_kernels.h>
 #include <tandem/ops/index_range.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 using namespace ops;
 using autograd::BackwardContext;
@@ -20,8 +20,8 @@ Tensor take_rows(const Tensor& indices, const Tensor& weight) {
   shape.push_back(weight.shape()[1]);
   const Tensor dense = row_major(weight), out = empty(shape, weight.options());
   trace_work(0, indices.num_bytes() + 2 * out.num_bytes());  // not the whole weight
-  TANDEM_KERNEL(kernel_context(weight.device()), embedding, size_of(weight.dtype()), indices.num_elements(), weight.shape()[0], weight.shape()[1],
-                 indices.data<int64_t>(), dense.data_ptr(), out.data_ptr());
+  TANDEM_KERNEL(kernel_context(weight.device()), embedding, size_of(weight.dtype()), indices.num_elements(),
+                weight.shape()[0], weight.shape()[1], indices.data<int64_t>(), dense.data_ptr(), out.data_ptr());
   return out;
 }
 
@@ -32,7 +32,7 @@ void write_gradient(const Tensor& grad, const Tensor& indices, bool accumulate, 
   const Tensor workspace =
       empty({TANDEM_KERNEL(context, embedding_backward_workspace_bytes, n, rows)}, {kUInt8, grad.device()});
   TANDEM_KERNEL(context, embedding_backward, grad.dtype(), n, rows, out.shape()[1], indices.data<int64_t>(),
-                          dense.data_ptr(), accumulate, workspace.data_ptr(), out.data_ptr());
+                dense.data_ptr(), accumulate, workspace.data_ptr(), out.data_ptr());
 }
 
 /// The gradient of embedding as an operation, linear in grad; its own gradient is embedding.
@@ -81,4 +81,4 @@ Tensor embedding(const Tensor& indices_argument, const Tensor& weight) {
   return out;
 }
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

@@ -4,7 +4,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/tensor/tensor.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 /// result[..., :] = weight[indices[...], :], of shape [indices' shape, d].
 ///
@@ -13,4 +13,4 @@ namespace tandem::inline v0 {
 /// over its uses in their order, whatever the number of threads, formed in float32 for half types; it can be differentiated again.
 TANDEM_OP Tensor embedding(const Tensor& indices, const Tensor& weight);
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

@@ -5,7 +5,7 @@
 #include <tandem/base/parallel_for.h>
 #include <tandem/ops/embedding_kernels.h>
 
-namespace tandem::inline v0::cpu {
+namespace tandem { inline namespace v0 { namespace cpu {
 namespace {
 
 constexpr int64_t kGrainElements = 1 << 14;
@@ -74,4 +74,4 @@ void embedding_backward(const KernelContext&, DType dtype, int64_t n, int64_t ro
   });
 }
 
-}  // namespace tandem::inline v0::cpu
+}}}  // namespace tandem::v0::cpu

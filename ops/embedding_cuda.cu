@@ -2,7 +2,7 @@
 #include <tandem/ops/sort_cuda.h>
 #include <tandem/tensor/cuda/strided.h>
 
-namespace tandem::inline v0::cuda {
+namespace tandem { inline namespace v0 { namespace cuda {
 
 namespace {
 
@@ -39,8 +39,8 @@ __global__ void embedding_backward_kernel(int64_t n, int64_t rows, int64_t d, co
 
 }  // namespace
 
-void embedding(const KernelContext& context, int64_t element_bytes, int64_t n, int64_t rows, int64_t d, const int64_t* indices,
-               const void* weight, void* out) {
+void embedding(const KernelContext& context, int64_t element_bytes, int64_t n, int64_t rows, int64_t d,
+               const int64_t* indices, const void* weight, void* out) {
   const auto run = [&]<class T>(T) {
     for_each_index(context, n * d, TakeRows<T>{rows, d, indices, static_cast<const T*>(weight), static_cast<T*>(out)});
   };
@@ -53,8 +53,8 @@ void embedding(const KernelContext& context, int64_t element_bytes, int64_t n, i
 
 int64_t embedding_backward_workspace_bytes(const KernelContext&, int64_t n, int64_t) { return sort_workspace_bytes(n); }
 
-void embedding_backward(const KernelContext& context, DType dtype, int64_t n, int64_t rows, int64_t d, const int64_t* indices,
-                        const void* grad, bool accumulate, void* workspace, void* grad_weight) {
+void embedding_backward(const KernelContext& context, DType dtype, int64_t n, int64_t rows, int64_t d,
+                        const int64_t* indices, const void* grad, bool accumulate, void* workspace, void* grad_weight) {
   if (rows * d == 0) return;
   const sorting::Pair* pairs = sorted_pairs(context, n, rows, indices, workspace);
   visit_floating_dtype(dtype, [&]<class T>() {
@@ -63,4 +63,4 @@ void embedding_backward(const KernelContext& context, DType dtype, int64_t n, in
   });
 }
 
-}  // namespace tandem::inline v0::cuda
+}}}  // namespace tandem::v0::cuda

@@ -6,18 +6,18 @@
 #include <tandem/tensor/dtype.h>
 #include <tandem/tensor/kernel_context.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 TANDEM_KERNELS(
-/// out[i] = weight[indices[i]], `rows` rows of d elements of element_bytes.
-void embedding(const KernelContext& context, int64_t element_bytes, int64_t n, int64_t rows, int64_t d,
-               const int64_t* indices, const void* weight, void* out);
+    /// out[i] = weight[indices[i]], `rows` rows of d elements of element_bytes.
+    void embedding(const KernelContext& context, int64_t element_bytes, int64_t n, int64_t rows, int64_t d,
+                   const int64_t* indices, const void* weight, void* out);
 
-/// Bytes of scratch memory that embedding_backward needs.
-int64_t embedding_backward_workspace_bytes(const KernelContext& context, int64_t n, int64_t rows);
-/// grad_weight[r] = sum of grad[i] over the i with indices[i] == r in ascending order, or += that; all `rows` rows are written.
-void embedding_backward(const KernelContext& context, DType dtype, int64_t n, int64_t rows, int64_t d,
-                        const int64_t* indices, const void* grad, bool accumulate, void* workspace, void* grad_weight);
-)
+    /// Bytes of scratch memory that embedding_backward needs.
+    int64_t embedding_backward_workspace_bytes(const KernelContext& context, int64_t n, int64_t rows);
+    /// grad_weight[r] = sum of grad[i] over the i with indices[i] == r in ascending order, or += that; all `rows` rows are written.
+    void embedding_backward(const KernelContext& context, DType dtype, int64_t n, int64_t rows, int64_t d,
+                            const int64_t* indices, const void* grad, bool accumulate, void* workspace,
+                            void* grad_weight);)
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

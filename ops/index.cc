@@ -10,7 +10,7 @@
 #include <tandem/ops/index_range.h>
 #include <tandem/ops/view.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 using autograd::BackwardContext;
 using autograd::Node;
@@ -325,4 +325,4 @@ Tensor tril(const Tensor& input, int64_t diagonal) {
 
 Tensor Tensor::masked_fill(const Tensor& mask, Scalar value) const { return tandem::masked_fill(*this, mask, value); }
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

@@ -12,7 +12,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/tensor/tensor.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 /// out[i, j, k] = input[i, index[i, j, k], k] for dim = 1, and likewise for others: along dimension dim the position comes
 /// from `index`, which has input's number of dimensions, any size along dim, and no larger sizes than input elsewhere
@@ -46,4 +46,4 @@ TANDEM_OP Tensor masked_fill(const Tensor& input, const Tensor& mask, Scalar val
 /// Any dtype.  Throws ShapeError for less than two dimensions.  Saves nothing.
 TANDEM_OP Tensor tril(const Tensor& input, int64_t diagonal = 0);
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

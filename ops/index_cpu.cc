@@ -6,7 +6,7 @@
 #include <tandem/base/parallel_for.h>
 #include <tandem/ops/index_kernels.h>
 
-namespace tandem::inline v0::cpu {
+namespace tandem { inline namespace v0 { namespace cpu {
 namespace {
 
 /// Elements that one piece of work takes at least.
@@ -206,4 +206,4 @@ void tril(const KernelContext&, int64_t element_bytes, int64_t matrices, int64_t
   });
 }
 
-}  // namespace tandem::inline v0::cpu
+}}}  // namespace tandem::v0::cpu

@@ -8,7 +8,7 @@
 #include <tandem/ops/select_cuda.h>
 #include <tandem/ops/sort_cuda.h>
 
-namespace tandem::inline v0::cuda {
+namespace tandem { inline namespace v0 { namespace cuda {
 
 namespace {
 
@@ -247,4 +247,4 @@ void tril(const KernelContext& context, int64_t element_bytes, int64_t matrices,
   });
 }
 
-}  // namespace tandem::inline v0::cuda
+}}}  // namespace tandem::v0::cuda

@@ -8,7 +8,7 @@
 #include <tandem/tensor/dtype.h>
 #include <tandem/tensor/kernel_context.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 // clang-format off
 TANDEM_KERNELS(
@@ -45,4 +45,4 @@ void tril(const KernelContext& context, int64_t element_bytes, int64_t matrices,
 )
 // clang-format on
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

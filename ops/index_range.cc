@@ -4,7 +4,7 @@
 #include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
 
-namespace tandem::inline v0::ops {
+namespace tandem { inline namespace v0 { namespace ops {
 
 namespace {
 
@@ -20,7 +20,8 @@ std::string position_text(const Shape& shape, int64_t i) {
 
 }  // namespace
 
-void check_index_range(const char* op, const char* what, const KernelContext& context, const Tensor& index, int64_t size) {
+void check_index_range(const char* op, const char* what, const KernelContext& context, const Tensor& index,
+                       int64_t size) {
   const int64_t n = index.num_elements();
   const int64_t* values = index.data<int64_t>();
 #ifdef TANDEM_WITH_CUDA
@@ -39,4 +40,4 @@ void check_index_range(const char* op, const char* what, const KernelContext& co
   }
 }
 
-}  // namespace tandem::inline v0::ops
+}}}  // namespace tandem::v0::ops

@@ -2,7 +2,7 @@
 #include <tandem/tensor/cuda/complaints.h>
 #include <tandem/tensor/cuda/strided.h>
 
-namespace tandem::inline v0::cuda {
+namespace tandem { inline namespace v0 { namespace cuda {
 
 namespace {
 
@@ -24,4 +24,4 @@ void complain_of_bad_index(const KernelContext& context, const char* op, const c
   for_each_index(context, n, CheckIndex{complaint_of(context.device), op, what, size, index});
 }
 
-}  // namespace tandem::inline v0::cuda
+}}}  // namespace tandem::v0::cuda

@@ -9,7 +9,7 @@
 
 #include <tandem/tensor/dtype.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 template <class C>
 struct LaneTypes;
@@ -115,4 +115,4 @@ inline __attribute__((always_inline)) float sum_lanes(Lanes<float> v) {
 }
 inline __attribute__((always_inline)) double sum_lanes(Lanes<double> v) { return (v[0] + v[2]) + (v[1] + v[3]); }
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

@@ -11,7 +11,7 @@
 #include <tandem/ops/lanes.h>
 #include <tandem/ops/norm_kernels.h>
 
-namespace tandem::inline v0::cpu {
+namespace tandem { inline namespace v0 { namespace cpu {
 namespace {
 
 constexpr int64_t kGrainElements = 1 << 14;
@@ -187,4 +187,4 @@ void layer_norm_backward(const KernelContext&, DType dtype, int64_t rows, int64_
   });
 }
 
-}  // namespace tandem::inline v0::cpu
+}}}  // namespace tandem::v0::cpu

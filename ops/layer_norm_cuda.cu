@@ -9,7 +9,7 @@
 #include <tandem/ops/norm_kernels.h>
 #include <tandem/tensor/cuda/block.h>
 
-namespace tandem::inline v0::cuda {
+namespace tandem { inline namespace v0 { namespace cuda {
 
 namespace {
 
@@ -204,4 +204,4 @@ void layer_norm_backward(const KernelContext& context, DType dtype, int64_t rows
   });
 }
 
-}  // namespace tandem::inline v0::cuda
+}}}  // namespace tandem::v0::cuda

@@ -12,7 +12,7 @@
 #include <tandem/ops/reduce.h>
 #include <tandem/ops/softmax.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 using namespace ops;
 using autograd::BackwardContext;
@@ -58,7 +58,7 @@ Tensor cross_entropy(const Tensor& logits_argument, const Tensor& labels_argumen
   const Tensor out = empty({}, logits.options());
   const Tensor dense = row_major(logits);
   TANDEM_KERNEL(context, cross_entropy_rows, logits.dtype(), n, classes, dense.data_ptr(), labels.data<int64_t>(),
-                          shifts.data_ptr(), losses.data<double>());
+                shifts.data_ptr(), losses.data<double>());
   TANDEM_KERNEL(context, mean_of_losses, logits.dtype(), n, losses.data<double>(), out.data_ptr());
 
   struct CrossEntropyNode : Node {
@@ -75,8 +75,7 @@ Tensor cross_entropy(const Tensor& logits_argument, const Tensor& labels_argumen
       const Tensor dense = row_major(x);
       const Tensor grad_logits = empty(x.shape(), x.options());
       TANDEM_KERNEL(kernel_context(x.device()), cross_entropy_backward, x.dtype(), rows, x.shape()[1], dense.data_ptr(),
-                                  targets.data<int64_t>(), shifts.get().data_ptr(), grad.data_ptr(),
-                                  grad_logits.data_ptr());
+                    targets.data<int64_t>(), shifts.get().data_ptr(), grad.data_ptr(), grad_logits.data_ptr());
       return {grad_logits};
     }
   };
@@ -138,4 +137,4 @@ Tensor mse_loss(const Tensor& input_argument, const Tensor& target_argument) {
   return out;
 }
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

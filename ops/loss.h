@@ -4,7 +4,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/tensor/tensor.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 /// The mean over i of -log softmax(logits_i)[labels_i].
 ///
@@ -29,4 +29,4 @@ TANDEM_OP Tensor nll_loss(const Tensor& log_probs, const Tensor& labels);
 /// that dtype (float32 under autocast); NaN for no elements.  Half types are computed in float32.  Saves both.
 TANDEM_OP Tensor mse_loss(const Tensor& input, const Tensor& target);
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

@@ -6,7 +6,7 @@
 #include <tandem/ops/loss_kernels.h>
 #include <tandem/ops/row_math.h>
 
-namespace tandem::inline v0::cpu {
+namespace tandem { inline namespace v0 { namespace cpu {
 namespace {
 
 constexpr int64_t kGrainElements = 1 << 14;
@@ -60,4 +60,4 @@ void cross_entropy_backward(const KernelContext&, DType dtype, int64_t n, int64_
   });
 }
 
-}  // namespace tandem::inline v0::cpu
+}}}  // namespace tandem::v0::cpu

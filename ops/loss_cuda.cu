@@ -1,7 +1,7 @@
 #include <tandem/ops/loss_kernels.h>
 #include <tandem/ops/row_math_cuda.h>
 
-namespace tandem::inline v0::cuda {
+namespace tandem { inline namespace v0 { namespace cuda {
 
 namespace {
 
@@ -9,8 +9,8 @@ namespace {
 __device__ int64_t valid_label(int64_t label, int64_t classes) { return label >= 0 && label < classes ? label : 0; }
 
 template <class T>
-__global__ void cross_entropy_kernel(int64_t n, int64_t classes, const T* logits, const int64_t* labels, Accumulator<T>* shifts,
-                                     double* losses) {
+__global__ void cross_entropy_kernel(int64_t n, int64_t classes, const T* logits, const int64_t* labels,
+                                     Accumulator<T>* shifts, double* losses) {
   using C = Accumulator<T>;
   for (int64_t i = blockIdx.x; i < n; i += gridDim.x) {
     const T* x = logits + i * classes;
@@ -53,8 +53,8 @@ void cross_entropy_rows(const KernelContext& context, DType dtype, int64_t n, in
                         const int64_t* labels, void* shifts, double* losses) {
   if (n == 0) return;
   visit_floating_dtype(dtype, [&]<class T>() {
-    launch_kernel(context, cross_entropy_kernel<T>, blocks_for(n, 1), threads_for_row(classes), 0, n, classes, static_cast<const T*>(logits),
-                  labels, static_cast<Accumulator<T>*>(shifts), losses);
+    launch_kernel(context, cross_entropy_kernel<T>, blocks_for(n, 1), threads_for_row(classes), 0, n, classes,
+                  static_cast<const T*>(logits), labels, static_cast<Accumulator<T>*>(shifts), losses);
   });
 }
 
@@ -74,4 +74,4 @@ void cross_entropy_backward(const KernelContext& context, DType dtype, int64_t n
   });
 }
 
-}  // namespace tandem::inline v0::cuda
+}}}  // namespace tandem::v0::cuda

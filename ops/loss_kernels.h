@@ -6,21 +6,21 @@
 #include <tandem/tensor/dtype.h>
 #include <tandem/tensor/kernel_context.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 TANDEM_KERNELS(
-/// shifts[i] = {max, log sum_j exp(logits[i, j] - max)} of row i, in the type that rows are computed in (float32 for half
-/// types): two numbers, because their sum would lose the small one's digits.  losses[i] (float64) = max + log - label's
-/// logit.  logits row-major n x classes, floating.
-void cross_entropy_rows(const KernelContext& context, DType dtype, int64_t n, int64_t classes, const void* logits,
-                        const int64_t* labels, void* shifts, double* losses);
+    /// shifts[i] = {max, log sum_j exp(logits[i, j] - max)} of row i, in the type that rows are computed in (float32 for half
+    /// types): two numbers, because their sum would lose the small one's digits.  losses[i] (float64) = max + log - label's
+    /// logit.  logits row-major n x classes, floating.
+    void cross_entropy_rows(const KernelContext& context, DType dtype, int64_t n, int64_t classes, const void* logits,
+                            const int64_t* labels, void* shifts, double* losses);
 
-/// out (0-dim, dtype) = mean of n losses, summed in order.
-void mean_of_losses(const KernelContext& context, DType dtype, int64_t n, const double* losses, void* out);
+    /// out (0-dim, dtype) = mean of n losses, summed in order.
+    void mean_of_losses(const KernelContext& context, DType dtype, int64_t n, const double* losses, void* out);
 
-/// grad_logits[i, j] = (exp(logits[i, j] - max - log) - (j == labels[i])) * grad / n; grad is 0-dim.
-void cross_entropy_backward(const KernelContext& context, DType dtype, int64_t n, int64_t classes, const void* logits,
-                            const int64_t* labels, const void* shifts, const void* grad, void* grad_logits);
-)
+    /// grad_logits[i, j] = (exp(logits[i, j] - max - log) - (j == labels[i])) * grad / n; grad is 0-dim.
+    void cross_entropy_backward(const KernelContext& context, DType dtype, int64_t n, int64_t classes,
+                                const void* logits, const int64_t* labels, const void* shifts, const void* grad,
+                                void* grad_logits);)
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

@@ -9,7 +9,7 @@
 #include <tandem/ops/elementwise_loop.h>
 #include <tandem/ops/math_kernels.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 using autograd::BackwardContext;
 using autograd::Node;
@@ -208,4 +208,4 @@ Tensor clamp(Tensor input, std::optional<Scalar> min, std::optional<Scalar> max)
 Tensor Tensor::sqrt() const { return tandem::sqrt(*this); }
 Tensor Tensor::pow(Scalar exponent) const { return tandem::pow(*this, exponent); }
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

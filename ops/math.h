@@ -8,7 +8,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/tensor/tensor.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 /// Square root, NaN below 0; integers and bools are converted to float32 first.  The gradient at 0 is infinite.  Saves its
 /// output.
@@ -35,4 +35,4 @@ TANDEM_OP Tensor pow(Tensor input, Tensor exponent);
 /// 2.15.  Saves its input.
 TANDEM_OP Tensor clamp(Tensor input, std::optional<Scalar> min, std::optional<Scalar> max = {});
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

@@ -3,7 +3,7 @@
 #include <tandem/ops/elementwise_map.h>
 #include <tandem/ops/math_functions.h>
 
-namespace tandem::inline v0::cpu {
+namespace tandem { inline namespace v0 { namespace cpu {
 
 void root(const KernelContext&, RootOp op, DType dtype, const Loop<2>& loop, const void* a, void* out) {
   visit_floating_dtype(
@@ -32,4 +32,4 @@ void clamp_backward(const KernelContext&, DType dtype, const Loop<3>& loop, std:
   });
 }
 
-}  // namespace tandem::inline v0::cpu
+}}}  // namespace tandem::v0::cpu

@@ -1,7 +1,7 @@
 #include <tandem/ops/elementwise_map_cuda.h>
 #include <tandem/ops/math_functions.h>
 
-namespace tandem::inline v0::cuda {
+namespace tandem { inline namespace v0 { namespace cuda {
 
 void root(const KernelContext& context, RootOp op, DType dtype, const Loop<2>& loop, const void* a, void* out) {
   visit_floating_dtype(dtype, [&]<class T>() {
@@ -33,4 +33,4 @@ void clamp_backward(const KernelContext& context, DType dtype, const Loop<3>& lo
   });
 }
 
-}  // namespace tandem::inline v0::cuda
+}}}  // namespace tandem::v0::cuda

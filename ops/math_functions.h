@@ -11,7 +11,7 @@
 
 #include <tandem/ops/math_kernels.h>
 
-namespace tandem::inline v0::functions {
+namespace tandem { inline namespace v0 { namespace functions {
 
 template <class C>
 struct SquareRoot {
@@ -177,4 +177,4 @@ void visit_clamp_backward(std::optional<Scalar> low, std::optional<Scalar> high,
   return run(GradientAbove<C>{least});
 }
 
-}  // namespace tandem::inline v0::functions
+}}}  // namespace tandem::v0::functions

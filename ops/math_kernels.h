@@ -9,7 +9,7 @@
 #include <tandem/tensor/kernel_context.h>
 #include <tandem/tensor/scalar.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 enum class RootOp : int8_t { kSqrt, kRsqrt };
 
@@ -32,4 +32,4 @@ void clamp_backward(const KernelContext& context, DType dtype, const Loop<3>& lo
 )
 // clang-format on
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

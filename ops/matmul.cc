@@ -9,14 +9,13 @@
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/matmul_kernels.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 using autograd::BackwardContext;
 using autograd::Node;
 using autograd::Saved;
 
-namespace ops {
-namespace {
+namespace ops { namespace {
 
 /// A 2-d tensor, possibly seen transposed.  Row `batch_offset` elements further, where it is one of a batch.
 struct Matrix {
@@ -211,8 +210,7 @@ Shape batch_shape(const Tensor& a, const Tensor& b) {
   return batch;
 }
 
-}  // namespace
-}  // namespace ops
+}}  // namespace ops
 
 using namespace ops;
 
@@ -452,8 +450,8 @@ Tensor linear(const Tensor& x_argument, const Tensor& weight_argument, const Ten
         } else {
           Matrix rows = rows_of(row_major(context.grad()));
           const auto [slot, accumulate] = slot_or_new(context, 2, bias_shape);
-          TANDEM_KERNEL(kernel_context(slot.device()), sum_rows, slot.dtype(), rows.rows, rows.cols, rows.tensor.data_ptr(), accumulate ? 1 : 0,
-                        slot.data_ptr());
+          TANDEM_KERNEL(kernel_context(slot.device()), sum_rows, slot.dtype(), rows.rows, rows.cols,
+                        rows.tensor.data_ptr(), accumulate ? 1 : 0, slot.data_ptr());
           grads[2] = slot;
           context.announce(2, slot);
         }
@@ -474,8 +472,8 @@ namespace {
 Tensor mask_where_positive(const Tensor& grad, const Tensor& output) {
   const Tensor dense = row_major(grad);
   const Tensor masked = empty(grad.shape(), grad.options());
-  TANDEM_KERNEL(kernel_context(grad.device()), mask_and_sum_rows, grad.dtype(), 1, grad.num_elements(), dense.data_ptr(), output.data_ptr(), 0,
-                         masked.data_ptr(), nullptr);
+  TANDEM_KERNEL(kernel_context(grad.device()), mask_and_sum_rows, grad.dtype(), 1, grad.num_elements(),
+                dense.data_ptr(), output.data_ptr(), 0, masked.data_ptr(), nullptr);
 
   struct MaskNode : Node {
     Saved output{*this, "output"};
@@ -511,9 +509,9 @@ Tensor linear_relu(const Tensor& x_argument, const Tensor& weight_argument, cons
       const Tensor masked = empty(result.shape(), result.options());
       BackwardContext::Destination bias_slot;
       if (needs_bias) bias_slot = slot_or_new(context, 2, bias_shape);
-      TANDEM_KERNEL(kernel_context(masked.device()), mask_and_sum_rows, masked.dtype(), rows.rows, rows.cols, rows.tensor.data_ptr(),
-                             result.data_ptr(), bias_slot.accumulate ? 1 : 0, masked.data_ptr(),
-                             needs_bias ? bias_slot.tensor.data_ptr() : nullptr);
+      TANDEM_KERNEL(kernel_context(masked.device()), mask_and_sum_rows, masked.dtype(), rows.rows, rows.cols,
+                    rows.tensor.data_ptr(), result.data_ptr(), bias_slot.accumulate ? 1 : 0, masked.data_ptr(),
+                    needs_bias ? bias_slot.tensor.data_ptr() : nullptr);
       if (needs_bias) {
         grads[2] = bias_slot.tensor;
         context.announce(2, grads[2]);
@@ -531,4 +529,4 @@ Tensor linear_relu(const Tensor& x_argument, const Tensor& weight_argument, cons
   return out;
 }
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

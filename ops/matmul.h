@@ -4,7 +4,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/tensor/tensor.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 /// out = input @ other.
 ///
@@ -48,4 +48,4 @@ TANDEM_OP Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bia
 /// Backward saves x, weight and y, and masks d y where y is 0 in the same pass that sums it for the bias.
 TANDEM_OP Tensor linear_relu(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

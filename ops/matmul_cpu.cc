@@ -9,7 +9,7 @@
 #include <tandem/ops/matmul_kernels.h>
 #include <tandem/ops/product_tile.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 namespace {
 
@@ -356,14 +356,14 @@ int64_t product_workspace_bytes(DType dtype, ProductAlgorithm algorithm, int64_t
   return (plan.right_floats() + plan.left_floats()) * size_of(kFloat32);
 }
 
-void product(const CpuContext&, DType dtype, ProductAlgorithm algorithm, int64_t m, int64_t n, int64_t k,
-             double alpha, const MatrixOperand& a, const MatrixOperand& b, double beta, ProductEpilogue epilogue,
-             void* workspace, void* out) {
+void product(const CpuContext&, DType dtype, ProductAlgorithm algorithm, int64_t m, int64_t n, int64_t k, double alpha,
+             const MatrixOperand& a, const MatrixOperand& b, double beta, ProductEpilogue epilogue, void* workspace,
+             void* out) {
   solve(dtype, algorithm, {m, n, k, alpha, beta, a, b, epilogue, out, n}, workspace);
 }
 
-void batched_product(const CpuContext&, DType dtype, ProductAlgorithm algorithm, int64_t batches, int64_t m,
-                     int64_t n, int64_t k, const MatrixOperand& a, const int64_t* a_offsets, const MatrixOperand& b,
+void batched_product(const CpuContext&, DType dtype, ProductAlgorithm algorithm, int64_t batches, int64_t m, int64_t n,
+                     int64_t k, const MatrixOperand& a, const int64_t* a_offsets, const MatrixOperand& b,
                      const int64_t* b_offsets, void* workspace, void* out) {
   const int64_t work = std::max<int64_t>(1, m * n * k);
   const int64_t grain = std::max<int64_t>(1, (int64_t{1} << 20) / work);
@@ -450,4 +450,4 @@ void mask_and_sum_rows(const KernelContext&, DType dtype, int64_t rows, int64_t 
 }
 
 }  // namespace cpu
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

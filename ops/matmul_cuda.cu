@@ -6,7 +6,7 @@
 #include <tandem/ops/product_library.h>
 #include <tandem/tensor/cuda/strided.h>
 
-namespace tandem::inline v0::cuda {
+namespace tandem { inline namespace v0 { namespace cuda {
 
 namespace {
 
@@ -106,10 +106,11 @@ void visit_product_dtype(DType dtype, const F& f) {
 }  // namespace
 
 void product(const KernelContext& context, DType dtype, int64_t batches, int64_t m, int64_t n, int64_t k, double alpha,
-             const MatrixOperand& a, const int64_t* a_offsets, const MatrixOperand& b, const int64_t* b_offsets, double beta,
-             ProductEpilogue epilogue, void* workspace, void* out) {
+             const MatrixOperand& a, const int64_t* a_offsets, const MatrixOperand& b, const int64_t* b_offsets,
+             double beta, ProductEpilogue epilogue, void* workspace, void* out) {
   if (m == 0 || n == 0 || batches == 0) return;
-  if (library_product(context, dtype, batches, m, n, k, alpha, a, a_offsets, b, b_offsets, beta, epilogue, workspace, out)) {
+  if (library_product(context, dtype, batches, m, n, k, alpha, a, a_offsets, b, b_offsets, beta, epilogue, workspace,
+                      out)) {
     return;
   }
   visit_product_dtype(dtype, [&]<class T>() {
@@ -135,7 +136,8 @@ constexpr int64_t kRowBlock = 32;  // rows that are summed in T's accumulator be
 /// Threads side by side have neighbouring columns; those below each other blocks of rows.  With `output`, the gradients that count
 /// (output > 0) are written to `masked`.
 template <class T>
-__global__ void sum_rows_kernel(int64_t rows, int64_t cols, const T* grad, const T* output, double beta, T* masked, T* out) {
+__global__ void sum_rows_kernel(int64_t rows, int64_t cols, const T* grad, const T* output, double beta, T* masked,
+                                T* out) {
   using S = Accumulator<T>;
   __shared__ double totals[kMostRows][kColumns];
   for (int64_t first = static_cast<int64_t>(blockIdx.x) * kColumns; first < cols;
@@ -168,7 +170,8 @@ __global__ void sum_rows_kernel(int64_t rows, int64_t cols, const T* grad, const
 
 }  // namespace
 
-void sum_rows(const KernelContext& context, DType dtype, int64_t rows, int64_t cols, const void* grad, double beta, void* out) {
+void sum_rows(const KernelContext& context, DType dtype, int64_t rows, int64_t cols, const void* grad, double beta,
+              void* out) {
   mask_and_sum_rows(context, dtype, rows, cols, grad, nullptr, beta, nullptr, out);
 }
 
@@ -177,10 +180,10 @@ void mask_and_sum_rows(const KernelContext& context, DType dtype, int64_t rows, 
   if (cols == 0) return;
   const auto threads_below = static_cast<unsigned>(std::clamp<int64_t>(rows / kRowBlock, 1, kMostRows));
   visit_floating_dtype(dtype, [&]<class T>() {
-    launch_kernel(context, sum_rows_kernel<T>, blocks_for((cols + kColumns - 1) / kColumns, 1), dim3(kColumns, threads_below), 0, rows,
-                  cols, static_cast<const T*>(grad), static_cast<const T*>(output), beta, static_cast<T*>(masked),
-                  static_cast<T*>(bias_grad));
+    launch_kernel(context, sum_rows_kernel<T>, blocks_for((cols + kColumns - 1) / kColumns, 1),
+                  dim3(kColumns, threads_below), 0, rows, cols, static_cast<const T*>(grad),
+                  static_cast<const T*>(output), beta, static_cast<T*>(masked), static_cast<T*>(bias_grad));
   });
 }
 
-}  // namespace tandem::inline v0::cuda
+}}}  // namespace tandem::v0::cuda

@@ -6,7 +6,7 @@
 #include <tandem/tensor/dtype.h>
 #include <tandem/tensor/kernel_context.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 /// A matrix operand as kernels take it: element (i, j) is data[transposed ? j * leading + i : i * leading + j].
 struct MatrixOperand {
@@ -68,20 +68,19 @@ int64_t product_workspace_bytes(DType dtype);
 /// a.data and b.data (null: 0); out is row-major batches x m x n.  dtype: any but bool; half types are summed in float32.  Without
 /// workspace it is the own kernel's.
 void product(const KernelContext& context, DType dtype, int64_t batches, int64_t m, int64_t n, int64_t k, double alpha,
-             const MatrixOperand& a, const int64_t* a_offsets, const MatrixOperand& b, const int64_t* b_offsets, double beta,
-             ProductEpilogue epilogue, void* workspace, void* out);
+             const MatrixOperand& a, const int64_t* a_offsets, const MatrixOperand& b, const int64_t* b_offsets,
+             double beta, ProductEpilogue epilogue, void* workspace, void* out);
 
 }  // namespace cuda
 
 TANDEM_KERNELS(
-/// out[j] = beta * out[j] + sum over i of grad[i, j]; grad row-major rows x cols.  Floating; sums of half types in float32.
-void sum_rows(const KernelContext& context, DType dtype, int64_t rows, int64_t cols, const void* grad, double beta,
-              void* out);
+    /// out[j] = beta * out[j] + sum over i of grad[i, j]; grad row-major rows x cols.  Floating; sums of half types in float32.
+    void sum_rows(const KernelContext& context, DType dtype, int64_t rows, int64_t cols, const void* grad, double beta,
+                  void* out);
 
-/// masked[i, j] = output[i, j] > 0 ? grad[i, j] : 0, and bias_grad[j] = beta * bias_grad[j] + sum over i of masked[i, j]
-/// unless bias_grad is null.  All row-major rows x cols, floating.
-void mask_and_sum_rows(const KernelContext& context, DType dtype, int64_t rows, int64_t cols, const void* grad,
-                       const void* output, double beta, void* masked, void* bias_grad);
-)
+    /// masked[i, j] = output[i, j] > 0 ? grad[i, j] : 0, and bias_grad[j] = beta * bias_grad[j] + sum over i of masked[i, j]
+    /// unless bias_grad is null.  All row-major rows x cols, floating.
+    void mask_and_sum_rows(const KernelContext& context, DType dtype, int64_t rows, int64_t cols, const void* grad,
+                           const void* output, double beta, void* masked, void* bias_grad);)
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

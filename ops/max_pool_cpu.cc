@@ -12,7 +12,7 @@
 #include <tandem/ops/pool_functions.h>
 #include <tandem/ops/pool_kernels.h>
 
-namespace tandem::inline v0::cpu {
+namespace tandem { inline namespace v0 { namespace cpu {
 namespace {
 
 using functions::beats;
@@ -498,4 +498,4 @@ void take_places(const KernelContext&, DType dtype, const MaxPoolShape& shape, c
   });
 }
 
-}  // namespace tandem::inline v0::cpu
+}}}  // namespace tandem::v0::cpu

@@ -5,7 +5,7 @@
 #include <tandem/ops/pool_kernels.h>
 #include <tandem/tensor/cuda/strided.h>
 
-namespace tandem::inline v0::cuda {
+namespace tandem { inline namespace v0 { namespace cuda {
 
 namespace {
 
@@ -147,4 +147,4 @@ void take_places(const KernelContext& context, DType dtype, const MaxPoolShape& 
   });
 }
 
-}  // namespace tandem::inline v0::cuda
+}}}  // namespace tandem::v0::cuda

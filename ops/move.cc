@@ -13,7 +13,7 @@
 #include <tandem/tensor/bandwidth.h>
 #include <tandem/tensor/cuda.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 namespace {
 
@@ -191,4 +191,4 @@ std::string to_string(const DeviceSuggestion& suggestion) {
   return out.str();
 }
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

@@ -12,7 +12,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/tensor/tensor.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 /// How a transfer is cut and what is told of it.
 struct TransferOptions {
@@ -89,4 +89,4 @@ TANDEM_API DeviceSuggestion suggest_device(const std::vector<Tensor>& tensors,
                                            const std::vector<Device>& candidates = {},
                                            const TransferOptions& options = {});
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

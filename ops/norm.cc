@@ -14,7 +14,7 @@
 #include <tandem/ops/reduce.h>
 #include <tandem/ops/view.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 using namespace ops;
 using autograd::BackwardContext;
@@ -460,4 +460,4 @@ Tensor layer_norm(Tensor input, const Shape& normalized_shape, Tensor weight, Te
   return out;
 }
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

@@ -10,7 +10,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/tensor/tensor.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 /// y = (x - mean_c) / sqrt(var_c + eps) * weight_c + bias_c for each channel c of input [N, C] or [N, C, ...].
 ///
@@ -61,4 +61,4 @@ TANDEM_OP Tensor sync_batch_norm(Tensor input, const Tensor& running_mean, const
 /// 2016.
 TANDEM_OP Tensor layer_norm(Tensor input, const Shape& normalized_shape, Tensor weight, Tensor bias, double eps = 1e-5);
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

@@ -7,7 +7,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/ops/norm_kernels.h>
 
-namespace tandem::inline v0::functions {
+namespace tandem { inline namespace v0 { namespace functions {
 
 /// a * b + c, rounded once.
 TANDEM_HOST_DEVICE inline float fused(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
@@ -57,7 +57,8 @@ struct JoinedMoments {
 };
 
 /// Those of channel c over all ranks, in their order; for `gathered` see batch_norm_join.
-TANDEM_HOST_DEVICE inline JoinedMoments joined_moments(int64_t ranks, int64_t channels, const double* gathered, int64_t c) {
+TANDEM_HOST_DEVICE inline JoinedMoments joined_moments(int64_t ranks, int64_t channels, const double* gathered,
+                                                       int64_t c) {
   double count = 0;
   JoinedMoments all = {0, 0};
   for (int64_t rank = 0; rank < ranks; ++rank) {
@@ -91,4 +92,4 @@ TANDEM_HOST_DEVICE inline double moved(double running, double momentum, double v
   return (1 - momentum) * running + momentum * value;
 }
 
-}  // namespace tandem::inline v0::functions
+}}}  // namespace tandem::v0::functions

@@ -7,7 +7,7 @@
 #include <tandem/tensor/dtype.h>
 #include <tandem/tensor/kernel_context.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 /// A tensor [batch, channels, inner] in one of two orders of memory: row-major, or with the channels innermost.
 struct BatchNormShape {
@@ -94,4 +94,4 @@ void layer_norm_backward(const KernelContext& context, DType dtype, int64_t rows
 )
 // clang-format on
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

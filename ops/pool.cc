@@ -7,7 +7,7 @@
 #include <tandem/ops/common.h>
 #include <tandem/ops/pool_kernels.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 using namespace ops;
 using autograd::BackwardContext;
@@ -281,4 +281,4 @@ Tensor adaptive_avg_pool2d(const Tensor& input, Size2d output_size) {
                    AvgPoolAxis{input.shape()[3], output_size.width});
 }
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

@@ -15,7 +15,7 @@
 #include <tandem/ops/size2d.h>
 #include <tandem/tensor/tensor.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 struct MaxPool2dOptions {
   std::optional<Size2d> stride = {};  ///< kernel_size where not given
@@ -44,4 +44,4 @@ TANDEM_OP Tensor avg_pool2d(const Tensor& input, Size2d kernel_size, const AvgPo
 /// ceil((i + 1) size / n).  Saves nothing.  Throws ValueError for an output size below 1.
 TANDEM_OP Tensor adaptive_avg_pool2d(const Tensor& input, Size2d output_size);
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

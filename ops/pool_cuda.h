@@ -5,7 +5,7 @@
 
 #include <tandem/tensor/cuda/launch.h>
 
-namespace tandem::inline v0::cuda {
+namespace tandem { inline namespace v0 { namespace cuda {
 
 /// An element of images [batch, channels, rows, columns]: `image` counts channels-last images, or planes.
 struct PoolPosition {
@@ -30,4 +30,4 @@ __device__ inline PoolPosition position_of(int64_t i, int64_t n, int64_t rows, i
                                   static_cast<uint32_t>(pixel));
 }
 
-}  // namespace tandem::inline v0::cuda
+}}}  // namespace tandem::v0::cuda

@@ -7,7 +7,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/ops/pool_kernels.h>
 
-namespace tandem::inline v0::functions {
+namespace tandem { inline namespace v0 { namespace functions {
 
 /// Whether x replaces `best`: larger, or the first NaN.
 template <class C>
@@ -56,4 +56,4 @@ TANDEM_HOST_DEVICE inline int64_t element_over(const MaxPoolAxis& axis, int64_t 
   return distance % axis.dilation == 0 ? distance / axis.dilation : -1;
 }
 
-}  // namespace tandem::inline v0::functions
+}}}  // namespace tandem::v0::functions

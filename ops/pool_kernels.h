@@ -8,7 +8,7 @@
 #include <tandem/tensor/dtype.h>
 #include <tandem/tensor/kernel_context.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 /// The windows of a maximum along one axis: element k of window o is the image's o * stride - padding + k * dilation, if it has one.
 struct MaxPoolAxis {
@@ -129,4 +129,4 @@ void avg_pool_backward(const KernelContext& context, DType dtype, const AvgPoolS
 }  // namespace cuda
 #endif
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

@@ -1,8 +1,7 @@
 // Tiles of float32 products for AVX2 and FMA, the baseline: 6 x 16, 12 of 16 registers hold sums.
 #include <immintrin.h>
 
-namespace tandem::inline v0 {
-namespace {
+namespace tandem { inline namespace v0 { namespace {
 
 struct V {
   using Vector = __m256;
@@ -26,13 +25,12 @@ struct V {
   static Vector positive(Vector a) { return _mm256_max_ps(zero(), a); }
 };
 
-}  // namespace
-}  // namespace tandem::inline v0
+}}}  // namespace tandem::v0
 
 #include <tandem/ops/product_tile_inl.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 const ProductKernels kProductAvx2 = {"avx2", V::kRows, kColumns, solve, pack_right, pack_left};
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

@@ -1,8 +1,7 @@
 // Tiles of float32 products for AVX-512: 6 x 64, 24 of 32 registers hold sums.
 #include <immintrin.h>
 
-namespace tandem::inline v0 {
-namespace {
+namespace tandem { inline namespace v0 { namespace {
 
 struct V {
   using Vector = __m512;
@@ -25,13 +24,12 @@ struct V {
   static Vector positive(Vector a) { return _mm512_maskz_max_ps(0xffff, zero(), a); }
 };
 
-}  // namespace
-}  // namespace tandem::inline v0
+}}}  // namespace tandem::v0
 
 #include <tandem/ops/product_tile_inl.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 const ProductKernels kProductAvx512 = {"avx512", V::kRows, kColumns, solve, pack_right, pack_left};
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

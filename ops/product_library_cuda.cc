@@ -13,9 +13,7 @@
 #include <tandem/base/tuning.h>
 #include <tandem/tensor/cuda/runtime.h>
 
-namespace tandem::inline v0::cuda {
-
-namespace {
+namespace tandem { inline namespace v0 { namespace cuda { namespace {
 
 /// All that an algorithm is chosen by.
 struct Problem {
@@ -30,9 +28,9 @@ struct Problem {
 
   auto operator<=>(const Problem&) const = default;
   std::string text() const {
-    return str(dtype, tf32 ? " tf32 " : " ", batches, "x", m, "x", n, "x", k, " a ", a_transposed ? "T " : "N ", a_leading, " ", a_step,
-               " b ", b_transposed ? "T " : "N ", b_leading, " ", b_step, bias ? " bias" : "", relu ? " relu" : "", adds ? " adds" : "",
-               " aligned ", aligned);
+    return str(dtype, tf32 ? " tf32 " : " ", batches, "x", m, "x", n, "x", k, " a ", a_transposed ? "T " : "N ",
+               a_leading, " ", a_step, " b ", b_transposed ? "T " : "N ", b_leading, " ", b_step, bias ? " bias" : "",
+               relu ? " relu" : "", adds ? " adds" : "", " aligned ", aligned);
   }
 };
 
@@ -79,20 +77,19 @@ int fastest(int count, F run) {
   return static_cast<int>(std::min_element(best.begin(), best.end()) - best.begin());
 }
 
-}  // namespace
-
-}  // namespace tandem::inline v0::cuda
+}}}}  // namespace tandem::v0::cuda
 
 #ifdef TANDEM_CUDA_EMULATED
 
 #include <cuda_emulation/control.h>
 
-namespace tandem::inline v0::cuda {
+namespace tandem { inline namespace v0 { namespace cuda {
 
 namespace {
 
-constexpr ProductAlgorithm kAlgorithms[] = {ProductAlgorithm::kDirect, ProductAlgorithm::kAvx2, ProductAlgorithm::kAvx2Swapped,
-                                            ProductAlgorithm::kAvx512, ProductAlgorithm::kAvx512Swapped};
+constexpr ProductAlgorithm kAlgorithms[] = {ProductAlgorithm::kDirect, ProductAlgorithm::kAvx2,
+                                            ProductAlgorithm::kAvx2Swapped, ProductAlgorithm::kAvx512,
+                                            ProductAlgorithm::kAvx512Swapped};
 
 std::string key_of(const Problem& problem) { return "product, emulated: " + problem.text(); }
 
@@ -117,7 +114,8 @@ ProductAlgorithm choose(const Problem& problem, F run) {
   return *choices->get(problem, [&] {
     std::vector<ProductAlgorithm> candidates;
     std::copy_if(std::begin(kAlgorithms), std::end(kAlgorithms), std::back_inserter(candidates), is_available);
-    const auto best = static_cast<size_t>(fastest(static_cast<int>(candidates.size()), [&](int i) { run(candidates[static_cast<size_t>(i)]); }));
+    const auto best = static_cast<size_t>(
+        fastest(static_cast<int>(candidates.size()), [&](int i) { run(candidates[static_cast<size_t>(i)]); }));
     Tuning::append(*measured_choices(), key_of(problem), to_string(candidates[best]));
     return candidates[best];
   });
@@ -133,8 +131,9 @@ bool library_product(const KernelContext& context, DType dtype, int64_t batches,
                      const int64_t* b_offsets, double beta, ProductEpilogue epilogue, void* workspace, void* out) {
   constexpr int64_t kLong = 6 * 6 * 6;
   if ((dtype != kFloat32 && dtype != kFloat64) || batches * m * n * k < kLong || workspace == nullptr) return false;
-  const Problem problem{context.device.index, false, dtype, 1, m, n, k, a.transposed, b.transposed, a.leading, b.leading, 0, 0,
-                        epilogue.bias != nullptr, epilogue.relu, beta != 0, 1};
+  const Problem problem{context.device.index, false,        dtype,     1,         m, n, k,
+                        a.transposed,         b.transposed, a.leading, b.leading, 0, 0, epilogue.bias != nullptr,
+                        epilogue.relu,        beta != 0,    1};
   const std::optional<ProductAlgorithm> named = tuned(problem);
   const auto product = [=](int64_t i, int64_t a_offset, int64_t b_offset) {
     const int64_t element = size_of(dtype);
@@ -155,13 +154,14 @@ bool library_product(const KernelContext& context, DType dtype, int64_t batches,
     run(algorithm, static_cast<std::byte*>(out) + i * m * n * element);
   };
   for (int64_t i = 0; i < batches; ++i) {
-    const int64_t a_offset = a_offsets == nullptr ? 0 : a_offsets[i], b_offset = b_offsets == nullptr ? 0 : b_offsets[i];
+    const int64_t a_offset = a_offsets == nullptr ? 0 : a_offsets[i],
+                  b_offset = b_offsets == nullptr ? 0 : b_offsets[i];
     cuda_emulation::run_on_device(static_cast<cudaStream_t>(context.stream), [=] { product(i, a_offset, b_offset); });
   }
   return true;
 }
 
-}  // namespace tandem::inline v0::cuda
+}}}  // namespace tandem::v0::cuda
 
 #else
 
@@ -174,7 +174,7 @@ bool library_product(const KernelContext& context, DType dtype, int64_t batches,
 #include <tandem/tensor/cuda.h>
 #include <tandem/tensor/factories.h>
 
-namespace tandem::inline v0::cuda {
+namespace tandem { inline namespace v0 { namespace cuda {
 
 namespace {
 
@@ -269,16 +269,17 @@ std::vector<cublasLtMatmulAlgo_t> advice(cublasLtHandle_t handle, cublasLtMatmul
                                          const Layout& b, const Layout& out, int aligned, int most) {
   cublasLtMatmulPreference_t preference = nullptr;
   TANDEM_CUBLAS_CHECK(cublasLtMatmulPreferenceCreate(&preference));
-  const std::unique_ptr<std::remove_pointer_t<cublasLtMatmulPreference_t>, decltype(&cublasLtMatmulPreferenceDestroy)> owner(
-      preference, cublasLtMatmulPreferenceDestroy);
+  const std::unique_ptr<std::remove_pointer_t<cublasLtMatmulPreference_t>, decltype(&cublasLtMatmulPreferenceDestroy)>
+      owner(preference, cublasLtMatmulPreferenceDestroy);
   const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
     TANDEM_CUBLAS_CHECK(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value)));
   };
   set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kWorkspaceBytes));
   // Parts are added up in what products are computed in: half types in float32.
   set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
-  for (const auto attribute : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
-                               CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
+  for (const auto attribute :
+       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
     set(attribute, static_cast<uint32_t>(aligned));
   }
   std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<size_t>(most));
@@ -324,26 +325,29 @@ std::optional<cublasLtMatmulAlgo_t> from_text(const std::string& text) {
 template <class F>
 std::optional<cublasLtMatmulAlgo_t> choose(Library& library, const Problem& problem, cublasLtMatmulDesc_t description,
                                            const Layout& a, const Layout& b, const Layout& out, F run) {
-  const std::string prefix = str("product, ", device_properties(Device::cuda(problem.device)).name, ", cublasLt ",
-                                 cublasLtGetVersion(), ": ");
+  const std::string prefix =
+      str("product, ", device_properties(Device::cuda(problem.device)).name, ", cublasLt ", cublasLtGetVersion(), ": ");
   const Tuning& tuning = Tuning::named();
   if (const std::string* text = tuning.find(prefix + problem.text())) {
     const auto algorithm = from_text(*text);
     cublasLtMatmulHeuristicResult_t result = {};
     TANDEM_CHECK(ValueError,
-                 algorithm && cublasLtMatmulAlgoCheck(library.handle, description, a.layout, b.layout, out.layout, out.layout,
-                                                      &*algorithm, &result) == CUBLAS_STATUS_SUCCESS &&
+                 algorithm &&
+                     cublasLtMatmulAlgoCheck(library.handle, description, a.layout, b.layout, out.layout, out.layout,
+                                             &*algorithm, &result) == CUBLAS_STATUS_SUCCESS &&
                      result.workspaceSize <= static_cast<size_t>(kWorkspaceBytes),
                  "tuning file: '", *text, "' is no algorithm here for ", prefix, problem.text());
     return algorithm;
   }
   if (tuning.hash() != 0 && !tuning.has_prefix(prefix)) {
     std::call_once(library.told, [&] {
-      log(LogLevel::kWarning, "the tuning file has nothing that begins with '", prefix, "': the library's advice is taken");
+      log(LogLevel::kWarning, "the tuning file has nothing that begins with '", prefix,
+          "': the library's advice is taken");
     });
   }
   constexpr int kMostMeasured = 16;
-  const auto advised = advice(library.handle, description, a, b, out, problem.aligned, measured_choices() ? kMostMeasured : 1);
+  const auto advised =
+      advice(library.handle, description, a, b, out, problem.aligned, measured_choices() ? kMostMeasured : 1);
   if (advised.empty()) return std::nullopt;
   if (!measured_choices()) return advised[0];
   const int best = fastest(static_cast<int>(advised.size()), [&](int i) {
@@ -368,16 +372,16 @@ std::optional<int64_t> batch_step(int64_t batches, const int64_t* offsets) {
 
 int64_t product_workspace_bytes(DType dtype) { return is_floating_point(dtype) ? kWorkspaceBytes : 0; }
 
-bool library_product(const KernelContext& context, DType dtype, int64_t batches, int64_t m, int64_t n, int64_t k, double alpha,
-                     const MatrixOperand& a, const int64_t* a_offsets, const MatrixOperand& b, const int64_t* b_offsets,
-                     double beta, ProductEpilogue epilogue, void* workspace, void* out) {
+bool library_product(const KernelContext& context, DType dtype, int64_t batches, int64_t m, int64_t n, int64_t k,
+                     double alpha, const MatrixOperand& a, const int64_t* a_offsets, const MatrixOperand& b,
+                     const int64_t* b_offsets, double beta, ProductEpilogue epilogue, void* workspace, void* out) {
   if (!is_floating_point(dtype) || k == 0 || workspace == nullptr) return false;
   const int64_t element = size_of(dtype);
   const std::optional<int64_t> a_step = batch_step(batches, a_offsets), b_step = batch_step(batches, b_offsets);
   if (!a_step || !b_step) {  // one by one
     for (int64_t i = 0; i < batches; ++i) {
-      if (!library_product(context, dtype, 1, m, n, k, alpha, a, a_offsets + i, b, b_offsets + i, beta, epilogue, workspace,
-                           static_cast<std::byte*>(out) + i * m * n * element)) {
+      if (!library_product(context, dtype, 1, m, n, k, alpha, a, a_offsets + i, b, b_offsets + i, beta, epilogue,
+                           workspace, static_cast<std::byte*>(out) + i * m * n * element)) {
         return false;
       }
     }
@@ -395,9 +399,10 @@ bool library_product(const KernelContext& context, DType dtype, int64_t batches,
   Description description(compute, dtype);
   description.set(CUBLASLT_MATMUL_DESC_TRANSA, b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
   description.set(CUBLASLT_MATMUL_DESC_TRANSB, a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
-  const cublasLtEpilogue_t end = epilogue.bias == nullptr ? (epilogue.relu ? CUBLASLT_EPILOGUE_RELU : CUBLASLT_EPILOGUE_DEFAULT)
-                                 : epilogue.relu          ? CUBLASLT_EPILOGUE_RELU_BIAS
-                                                          : CUBLASLT_EPILOGUE_BIAS;
+  const cublasLtEpilogue_t end = epilogue.bias == nullptr
+                                     ? (epilogue.relu ? CUBLASLT_EPILOGUE_RELU : CUBLASLT_EPILOGUE_DEFAULT)
+                                 : epilogue.relu ? CUBLASLT_EPILOGUE_RELU_BIAS
+                                                 : CUBLASLT_EPILOGUE_BIAS;
   description.set(CUBLASLT_MATMUL_DESC_EPILOGUE, end);
   if (epilogue.bias != nullptr) description.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, epilogue.bias);
   const Layout left(dtype, b.transposed ? k : n, b.transposed ? n : k, b.leading, batches, *b_step);
@@ -409,19 +414,34 @@ bool library_product(const KernelContext& context, DType dtype, int64_t batches,
   const void* const scale = dtype == kFloat64 ? static_cast<const void*>(wide) : narrow;
   const void* const old_scale = dtype == kFloat64 ? static_cast<const void*>(wide + 1) : narrow + 1;
   const auto run = [&](const cublasLtMatmulAlgo_t& algorithm, void* to) {
-    return cublasLtMatmul(library.handle, description.description, scale, b_data, left.layout, a_data, right.layout, old_scale, to,
-                          result.layout, to, result.layout, &algorithm, workspace, static_cast<size_t>(kWorkspaceBytes),
-                          static_cast<cudaStream_t>(context.stream));
+    return cublasLtMatmul(library.handle, description.description, scale, b_data, left.layout, a_data, right.layout,
+                          old_scale, to, result.layout, to, result.layout, &algorithm, workspace,
+                          static_cast<size_t>(kWorkspaceBytes), static_cast<cudaStream_t>(context.stream));
   };
-  const Problem problem{context.device.index, compute == CUBLAS_COMPUTE_32F_FAST_TF32, dtype, batches, m, n, k, a.transposed,
-                        b.transposed, a.leading, b.leading, *a_step, *b_step, epilogue.bias != nullptr, epilogue.relu, beta != 0,
+  const Problem problem{context.device.index,
+                        compute == CUBLAS_COMPUTE_32F_FAST_TF32,
+                        dtype,
+                        batches,
+                        m,
+                        n,
+                        k,
+                        a.transposed,
+                        b.transposed,
+                        a.leading,
+                        b.leading,
+                        *a_step,
+                        *b_step,
+                        epilogue.bias != nullptr,
+                        epilogue.relu,
+                        beta != 0,
                         alignment({a_data, b_data, out, epilogue.bias})};
   const auto algorithm = library.choices.get(problem, [&] {
     Tensor elsewhere;  // what is measured leaves `out` alone
-    return choose(library, problem, description.description, left, right, result, [&](const cublasLtMatmulAlgo_t& candidate) {
-      if (!elsewhere.defined()) elsewhere = zeros({batches * m * n * element}, {kUInt8, context.device});
-      check_library(run(candidate, elsewhere.data_ptr()), "cublasLtMatmul");
-    });
+    return choose(library, problem, description.description, left, right, result,
+                  [&](const cublasLtMatmulAlgo_t& candidate) {
+                    if (!elsewhere.defined()) elsewhere = zeros({batches * m * n * element}, {kUInt8, context.device});
+                    check_library(run(candidate, elsewhere.data_ptr()), "cublasLtMatmul");
+                  });
   });
   if (!algorithm) return false;
   const cublasStatus_t status = run(*algorithm, out);
@@ -433,6 +453,6 @@ bool library_product(const KernelContext& context, DType dtype, int64_t batches,
   return true;
 }
 
-}  // namespace tandem::inline v0::cuda
+}}}  // namespace tandem::v0::cuda
 
 #endif

@@ -7,7 +7,7 @@
 // columns as zeros.  The left side is read where it is if k runs along memory, else packed as panels of k times kRows.
 #pragma once
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 /// One tile: out(i, j) = f(alpha * sum_l left(i, l) * right(l, j) + beta * out(i, j)), f adds the bias and replaces negative
 /// values by 0.
@@ -48,4 +48,4 @@ using ProductKernels = TileKernels<float>;
 extern const ProductKernels kProductAvx2;
 extern const ProductKernels kProductAvx512;
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

@@ -6,8 +6,7 @@
 
 #include <tandem/ops/product_tile.h>
 
-namespace tandem::inline v0 {
-namespace {
+namespace tandem { inline namespace v0 { namespace {
 
 constexpr int kColumns = V::kVectors * V::kLanes;
 
@@ -211,5 +210,4 @@ void pack_left(const float* source, long k, long rows, long k_stride, float* pan
   }
 }
 
-}  // namespace
-}  // namespace tandem::inline v0
+}}}  // namespace tandem::v0

@@ -8,7 +8,7 @@
 #include <tandem/ops/random_kernels.h>
 #include <tandem/tensor/cuda_capture.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 using namespace ops;
 using autograd::BackwardContext;
@@ -190,4 +190,4 @@ Tensor dropout(const Tensor& x, double p, bool training, Generator* generator) {
   return masked(x, reserve(generator, x.device(), x.num_elements()), p);
 }
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

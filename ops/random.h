@@ -15,7 +15,7 @@
 #include <tandem/tensor/generator.h>
 #include <tandem/tensor/tensor.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 /// Uniform in [0, 1).  float32: (w_i >> 8) / 2^24.  float64: ((w_2i >> 5) * 2^26 + (w_2i+1 >> 6)) / 2^53.  float16: the
 /// upper 11 bits of w_i / 2^11; bfloat16: the upper 8 / 2^8.  Throws DTypeError for other dtypes.
@@ -63,4 +63,4 @@ TANDEM_OP Tensor multinomial(const Tensor& probabilities, int64_t num_samples, b
 /// N. Srivastava et al., "Dropout: a simple way to prevent neural networks from overfitting", 2014.
 TANDEM_OP Tensor dropout(const Tensor& x, double p, bool training = true, Generator* generator = nullptr);
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

@@ -5,7 +5,7 @@
 #include <tandem/base/parallel_for.h>
 #include <tandem/ops/random_kernels.h>
 
-namespace tandem::inline v0::cpu {
+namespace tandem { inline namespace v0 { namespace cpu {
 namespace {
 
 /// Words that one piece of work draws; a multiple of what is drawn side by side.
@@ -243,4 +243,4 @@ void dropout(const KernelContext&, DType dtype, PhiloxState state, uint64_t thre
   });
 }
 
-}  // namespace tandem::inline v0::cpu
+}}}  // namespace tandem::v0::cpu

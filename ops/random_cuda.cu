@@ -4,7 +4,7 @@
 #include <tandem/ops/select_cuda.h>
 #include <tandem/tensor/cuda/complaints.h>
 
-namespace tandem::inline v0::cuda {
+namespace tandem { inline namespace v0 { namespace cuda {
 
 namespace {
 
@@ -278,4 +278,4 @@ void multinomial(const KernelContext& context, DType dtype, PhiloxState state, i
   });
 }
 
-}  // namespace tandem::inline v0::cuda
+}}}  // namespace tandem::v0::cuda

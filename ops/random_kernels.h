@@ -14,7 +14,7 @@
 #include <tandem/tensor/generator.h>
 #include <tandem/tensor/kernel_context.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 /// floor(word * range / 2^64): an integer in [0, range).
 TANDEM_HOST_DEVICE inline uint64_t scale_to_range(uint64_t word, uint64_t range) {
@@ -132,4 +132,4 @@ inline std::string too_few_weights_text(int64_t row, int64_t positive, int64_t n
              " without replacement");
 }
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

@@ -9,7 +9,7 @@
 #include <tandem/ops/reduce_kernels.h>
 #include <tandem/ops/view.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 using autograd::BackwardContext;
 using autograd::Node;
@@ -100,7 +100,7 @@ Tensor run_sum(const KernelContext& context, const Tensor& input, const Reductio
   const int64_t num_bytes = TANDEM_KERNEL(context, sum_workspace_bytes, block.sizes);
   const Tensor workspace = num_bytes > 0 ? empty({num_bytes}, {kUInt8, input.device()}) : Tensor();
   TANDEM_KERNEL(context, sum, input.dtype(), block.sizes, divisor, block.memory.data_ptr(),
-           num_bytes > 0 ? workspace.data_ptr() : nullptr, out.data_ptr());
+                num_bytes > 0 ? workspace.data_ptr() : nullptr, out.data_ptr());
   return out;
 }
 
@@ -265,4 +265,4 @@ Tensor Tensor::var(const Shape& dims, int64_t correction, bool keepdim) const {
 Tensor Tensor::max() const { return tandem::max(*this); }
 Tensor Tensor::argmax(int64_t dim, bool keepdim) const { return tandem::argmax(*this, dim, keepdim); }
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

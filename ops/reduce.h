@@ -8,7 +8,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/tensor/tensor.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 /// Sum of all elements, 0-dim; 0 for none.  Any dtype; integers and bool give int64.  Saves nothing.  Under autocast
 /// half types are raised to float32.
@@ -38,4 +38,4 @@ TANDEM_OP Tensor max(const Tensor& input);
 /// empty.
 TANDEM_OP Tensor argmax(const Tensor& input, int64_t dim, bool keepdim = false);
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

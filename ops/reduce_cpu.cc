@@ -10,7 +10,7 @@
 
 #include <tandem/base/parallel_for.h>
 
-namespace tandem::inline v0::cpu {
+namespace tandem { inline namespace v0 { namespace cpu {
 
 namespace {
 
@@ -256,4 +256,4 @@ void argmax(const KernelContext&, DType dtype, const ReduceSizes& sizes, const v
   });
 }
 
-}  // namespace tandem::inline v0::cpu
+}}}  // namespace tandem::v0::cpu

@@ -5,7 +5,7 @@
 #include <tandem/ops/reduce_kernels.h>
 #include <tandem/tensor/cuda/block.h>
 
-namespace tandem::inline v0::cuda {
+namespace tandem { inline namespace v0 { namespace cuda {
 
 namespace {
 
@@ -86,16 +86,17 @@ void sum_stretches(const KernelContext& context, const ReduceSizes& sizes, int64
   const int64_t stretches = std::max<int64_t>(1, (sizes.reduce + length - 1) / length);
   if (sizes.outer * sizes.inner == 0) return;
   if (sizes.inner == 1 && sizes.reduce <= 8 * kWarp) {
-    launch_kernel(context, sum_short_rows_kernel<T, A, Out>, blocks_for(sizes.outer, kBlock / kWarp), kBlock, 0, sizes.outer,
-                  sizes.reduce, divisor, in, out);
+    launch_kernel(context, sum_short_rows_kernel<T, A, Out>, blocks_for(sizes.outer, kBlock / kWarp), kBlock, 0,
+                  sizes.outer, sizes.reduce, divisor, in, out);
   } else if (sizes.inner == 1) {
-    launch_kernel(context, sum_rows_kernel<T, A, Out>, blocks_for(sizes.outer * stretches, 1), threads_for_row(std::min(length, sizes.reduce)), 0,
-                  sizes.outer * stretches, sizes.reduce, length, stretches, divisor, in, out);
+    launch_kernel(context, sum_rows_kernel<T, A, Out>, blocks_for(sizes.outer * stretches, 1),
+                  threads_for_row(std::min(length, sizes.reduce)), 0, sizes.outer * stretches, sizes.reduce, length,
+                  stretches, divisor, in, out);
   } else {
     const auto rows = static_cast<unsigned>(std::clamp<int64_t>(sizes.reduce / 4, 1, kMostRows));
     const int64_t num_blocks = sizes.outer * stretches * ((sizes.inner + kColumns - 1) / kColumns);
-    launch_kernel(context, sum_columns_kernel<T, A, Out>, blocks_for(num_blocks, 1), dim3(kColumns, rows), 0, num_blocks,
-                  sizes, length, stretches, divisor, in, out);
+    launch_kernel(context, sum_columns_kernel<T, A, Out>, blocks_for(num_blocks, 1), dim3(kColumns, rows), 0,
+                  num_blocks, sizes, length, stretches, divisor, in, out);
   }
 }
 
@@ -202,17 +203,17 @@ __global__ void largest_kernel(int64_t num_rows, int64_t n, int64_t step, const 
 
 void max(const KernelContext& context, DType dtype, int64_t n, const void* in, void* out) {
   visit_dtype(dtype, [&]<class T>() {
-    launch_kernel(context, largest_kernel<T>, 1, threads_for_row(n), 0, int64_t{1}, n, int64_t{1}, static_cast<const T*>(in),
-                  static_cast<T*>(out), nullptr);
+    launch_kernel(context, largest_kernel<T>, 1, threads_for_row(n), 0, int64_t{1}, n, int64_t{1},
+                  static_cast<const T*>(in), static_cast<T*>(out), nullptr);
   });
 }
 
 void argmax(const KernelContext& context, DType dtype, const ReduceSizes& sizes, const void* in, void* out) {
   visit_dtype(dtype, [&]<class T>() {
     const int64_t rows = sizes.outer * sizes.inner;
-    launch_kernel(context, largest_kernel<T>, blocks_for(rows, 1), threads_for_row(sizes.reduce), 0, rows, sizes.reduce, sizes.inner,
-                  static_cast<const T*>(in), nullptr, static_cast<int64_t*>(out));
+    launch_kernel(context, largest_kernel<T>, blocks_for(rows, 1), threads_for_row(sizes.reduce), 0, rows, sizes.reduce,
+                  sizes.inner, static_cast<const T*>(in), nullptr, static_cast<int64_t*>(out));
   });
 }
 
-}  // namespace tandem::inline v0::cuda
+}}}  // namespace tandem::v0::cuda

@@ -11,7 +11,7 @@
 #include <tandem/ops/elementwise_kernels.h>
 #include <tandem/tensor/dtype.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 inline constexpr int64_t kRowLanes = 16;
 
@@ -65,4 +65,4 @@ C row_sum(int64_t n, F f) {
   return join_lanes(lanes, [](C a, C b) { return a + b; });
 }
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

@@ -8,7 +8,7 @@
 #include <tandem/ops/elementwise_kernels.h>
 #include <tandem/tensor/cuda/block.h>
 
-namespace tandem::inline v0::cuda {
+namespace tandem { inline namespace v0 { namespace cuda {
 
 /// The largest number of a row and the sum of exponentials of the distances from it.
 template <class C>
@@ -31,4 +31,4 @@ __device__ RowSum<C> sum_of_exponentials(int64_t n, Element element) {
 __device__ inline float log_of(float x) { return logf(x); }
 __device__ inline double log_of(double x) { return log(x); }
 
-}  // namespace tandem::inline v0::cuda
+}}}  // namespace tandem::v0::cuda

@@ -15,7 +15,7 @@
 #include <tandem/tensor/cuda/block.h>
 #include <tandem/tensor/dtype.h>
 
-namespace tandem::inline v0::cuda {
+namespace tandem { inline namespace v0 { namespace cuda {
 
 namespace selecting {
 
@@ -168,4 +168,4 @@ void select_first(const KernelContext& context, int64_t rows, int64_t size, int6
                 input, values, indices);
 }
 
-}  // namespace tandem::inline v0::cuda
+}}}  // namespace tandem::v0::cuda

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <ostream>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 /// Height and width of a window, a stride, a padding ...: `3` stands for both, `{3, 5}` for height 3 and width 5.
 struct Size2d {
@@ -21,4 +21,4 @@ struct Size2d {
   }
 };
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

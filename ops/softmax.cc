@@ -5,7 +5,7 @@
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/softmax_kernels.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 using namespace ops;
 using autograd::BackwardContext;
@@ -37,8 +37,8 @@ Tensor softmax_forward(const char* op, Tensor& input, int64_t& dim, bool log) {
 Tensor softmax_gradient(const Tensor& grad, const Tensor& output, int64_t dim, bool log) {
   const Tensor dense = row_major(grad);
   const Tensor grad_input = empty(output.shape(), output.options());
-  TANDEM_KERNEL(kernel_context(output.device()), softmax_backward, output.dtype(), split_at(output.shape(), dim), log, dense.data_ptr(),
-                        output.data_ptr(), grad_input.data_ptr());
+  TANDEM_KERNEL(kernel_context(output.device()), softmax_backward, output.dtype(), split_at(output.shape(), dim), log,
+                dense.data_ptr(), output.data_ptr(), grad_input.data_ptr());
   return grad_input;
 }
 
@@ -91,4 +91,4 @@ Tensor log_softmax(const Tensor& input_argument, int64_t dim) {
   return out;
 }
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

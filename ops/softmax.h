@@ -4,7 +4,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/tensor/tensor.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 /// y_i = exp(x_i) / sum_j exp(x_j) over dimension `dim`, computed from x - max(x): no overflow.
 ///
@@ -18,4 +18,4 @@ TANDEM_OP Tensor softmax(const Tensor& input, int64_t dim);
 /// Saves the result; d x = d y - exp(y) * sum(d y).
 TANDEM_OP Tensor log_softmax(const Tensor& input, int64_t dim);
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

@@ -7,7 +7,7 @@
 #include <tandem/ops/row_math.h>
 #include <tandem/ops/softmax_kernels.h>
 
-namespace tandem::inline v0::cpu {
+namespace tandem { inline namespace v0 { namespace cpu {
 namespace {
 
 /// Elements that one piece of work takes at least.
@@ -141,4 +141,4 @@ void softmax_backward(const KernelContext&, DType dtype, SoftmaxShape shape, boo
   });
 }
 
-}  // namespace tandem::inline v0::cpu
+}}}  // namespace tandem::v0::cpu

@@ -2,7 +2,7 @@
 #include <tandem/ops/row_math_cuda.h>
 #include <tandem/ops/softmax_kernels.h>
 
-namespace tandem::inline v0::cuda {
+namespace tandem { inline namespace v0 { namespace cuda {
 
 namespace {
 
@@ -13,7 +13,8 @@ __global__ void softmax_kernel(SoftmaxShape shape, bool log, const T* input, T* 
     const int64_t start = row / shape.inner * shape.size * shape.inner + row % shape.inner;
     const T* x = input + start;
     T* y = out + start;
-    const RowSum<C> sum = sum_of_exponentials<C>(shape.size, [&](int64_t i) { return static_cast<C>(x[i * shape.inner]); });
+    const RowSum<C> sum =
+        sum_of_exponentials<C>(shape.size, [&](int64_t i) { return static_cast<C>(x[i * shape.inner]); });
     const C logarithm = log_of(sum.sum), scale = C{1} / sum.sum;
     for (int64_t i = threadIdx.x; i < shape.size; i += blockDim.x) {
       const C shifted = static_cast<C>(x[i * shape.inner]) - sum.max;
@@ -46,8 +47,8 @@ __global__ void softmax_backward_kernel(SoftmaxShape shape, bool log, const T* g
 void softmax(const KernelContext& context, DType dtype, SoftmaxShape shape, bool log, const void* input, void* out) {
   if (shape.outer * shape.size * shape.inner == 0) return;
   visit_floating_dtype(dtype, [&]<class T>() {
-    launch_kernel(context, softmax_kernel<T>, blocks_for(shape.outer * shape.inner, 1), threads_for_row(shape.size), 0, shape, log,
-                  static_cast<const T*>(input), static_cast<T*>(out));
+    launch_kernel(context, softmax_kernel<T>, blocks_for(shape.outer * shape.inner, 1), threads_for_row(shape.size), 0,
+                  shape, log, static_cast<const T*>(input), static_cast<T*>(out));
   });
 }
 
@@ -55,9 +56,10 @@ void softmax_backward(const KernelContext& context, DType dtype, SoftmaxShape sh
                       const void* output, void* grad_input) {
   if (shape.outer * shape.size * shape.inner == 0) return;
   visit_floating_dtype(dtype, [&]<class T>() {
-    launch_kernel(context, softmax_backward_kernel<T>, blocks_for(shape.outer * shape.inner, 1), threads_for_row(shape.size), 0,
-                  shape, log, static_cast<const T*>(grad), static_cast<const T*>(output), static_cast<T*>(grad_input));
+    launch_kernel(context, softmax_backward_kernel<T>, blocks_for(shape.outer * shape.inner, 1),
+                  threads_for_row(shape.size), 0, shape, log, static_cast<const T*>(grad),
+                  static_cast<const T*>(output), static_cast<T*>(grad_input));
   });
 }
 
-}  // namespace tandem::inline v0::cuda
+}}}  // namespace tandem::v0::cuda

@@ -6,7 +6,7 @@
 #include <tandem/tensor/dtype.h>
 #include <tandem/tensor/kernel_context.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 /// A row-major tensor seen as [outer, size, inner]; the operation runs over the middle dimension.
 struct SoftmaxShape {
@@ -16,12 +16,11 @@ struct SoftmaxShape {
 };
 
 TANDEM_KERNELS(
-/// out = softmax(input), or its logarithm.  Floating dtype; row-major.
-void softmax(const KernelContext& context, DType dtype, SoftmaxShape shape, bool log, const void* input, void* out);
+    /// out = softmax(input), or its logarithm.  Floating dtype; row-major.
+    void softmax(const KernelContext& context, DType dtype, SoftmaxShape shape, bool log, const void* input, void* out);
 
-/// grad_input from the gradient of the output and the output; grad_input may be grad.
-void softmax_backward(const KernelContext& context, DType dtype, SoftmaxShape shape, bool log, const void* grad,
-                      const void* output, void* grad_input);
-)
+    /// grad_input from the gradient of the output and the output; grad_input may be grad.
+    void softmax_backward(const KernelContext& context, DType dtype, SoftmaxShape shape, bool log, const void* grad,
+                          const void* output, void* grad_input);)
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

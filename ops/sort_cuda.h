@@ -10,7 +10,7 @@
 
 #include <tandem/tensor/cuda/launch.h>
 
-namespace tandem::inline v0::cuda {
+namespace tandem { inline namespace v0 { namespace cuda {
 
 namespace sorting {  // templates, since several files have these kernels
 
@@ -58,7 +58,8 @@ __global__ void scan_kernel(int64_t num_blocks, Count* counts) {
 }
 
 template <class Key>
-__global__ void scatter_kernel(int64_t n, int shift, const Key* keys, const Pair* pairs, const int64_t* counts, Pair* out) {
+__global__ void scatter_kernel(int64_t n, int shift, const Key* keys, const Pair* pairs, const int64_t* counts,
+                               Pair* out) {
   __shared__ int digits[kBlockSize];
   const int64_t begin = static_cast<int64_t>(blockIdx.x) * kBlockSize, size = min(kBlockSize, n - begin);
   for (int64_t i = threadIdx.x; i < size; i += blockDim.x) {
@@ -91,12 +92,14 @@ __device__ inline int64_t lower_bound(const Pair* pairs, int64_t n, int64_t key)
 /// Bytes of scratch for sorted_pairs.
 inline int64_t sort_workspace_bytes(int64_t n) {
   const int64_t blocks = (n + sorting::kBlockSize - 1) / sorting::kBlockSize;
-  return 2 * n * static_cast<int64_t>(sizeof(sorting::Pair)) + blocks * sorting::kValues * static_cast<int64_t>(sizeof(int64_t));
+  return 2 * n * static_cast<int64_t>(sizeof(sorting::Pair)) +
+         blocks * sorting::kValues * static_cast<int64_t>(sizeof(int64_t));
 }
 
 /// {key, position} of n keys in [0, num_keys), ascending; in the workspace, which is aligned as new memory is.
 template <class Key>
-const sorting::Pair* sorted_pairs(const KernelContext& context, int64_t n, int64_t num_keys, const Key* keys, void* workspace) {
+const sorting::Pair* sorted_pairs(const KernelContext& context, int64_t n, int64_t num_keys, const Key* keys,
+                                  void* workspace) {
   using namespace sorting;
   Pair* from = static_cast<Pair*>(workspace);
   Pair* to = from + n;
@@ -114,4 +117,4 @@ const sorting::Pair* sorted_pairs(const KernelContext& context, int64_t n, int64
   return from;
 }
 
-}  // namespace tandem::inline v0::cuda
+}}}  // namespace tandem::v0::cuda

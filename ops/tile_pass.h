@@ -7,7 +7,7 @@
 
 #include <tandem/ops/product_tile.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 /// Tiles in plain C++: float64's, and the reference of the others.
 template <class T>
@@ -109,4 +109,4 @@ void multiply_tiles(const TileKernels<T>& kernels, int64_t rows, int64_t columns
   }
 }
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

@@ -10,7 +10,7 @@
 #include <tandem/tensor/bandwidth.h>
 #include <tandem/tensor/cuda.h>
 
-namespace tandem::inline v0::ops {
+namespace tandem { inline namespace v0 { namespace ops {
 
 // --- chunks ----------------------------------------------------------------------------------------------------------------
 
@@ -309,7 +309,8 @@ std::vector<PackingSpace::Ready> gpus_ready(const std::vector<Tensor>& tensors) 
   std::vector<PackingSpace::Ready> ready;
   for (const Tensor& tensor : tensors) {
     const Device device = tensor.device();
-    if (device.is_cpu() || std::any_of(ready.begin(), ready.end(), [&](const auto& r) { return r.device == device; })) continue;
+    if (device.is_cpu() || std::any_of(ready.begin(), ready.end(), [&](const auto& r) { return r.device == device; }))
+      continue;
     ready.push_back({device, cuda::Event(device)});
     ready.back().event.record(cuda::current_stream(device));
   }
@@ -433,4 +434,4 @@ void expect_moves(Transfer& transfer, const std::vector<Tensor>& tensors, std::s
   }
 }
 
-}  // namespace tandem::inline v0::ops
+}}}  // namespace tandem::v0::ops

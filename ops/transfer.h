@@ -14,7 +14,7 @@
 #include <tandem/ops/move.h>
 #include <tandem/tensor/tensor.h>
 
-namespace tandem::inline v0::ops {
+namespace tandem { inline namespace v0 { namespace ops {
 
 /// The same cut through tensors of one shape: chunks of at most so many bytes, in row-major order, of nearly equal size.
 class ChunkGrid {
@@ -108,4 +108,4 @@ void expect_moves(Transfer& transfer, const std::vector<Tensor>& tensors, std::s
 std::vector<Tensor> move_each(const char* op, const std::vector<Tensor>& tensors, std::span<const Device> devices,
                               const TransferOptions& options);
 
-}  // namespace tandem::inline v0::ops
+}}}  // namespace tandem::v0::ops

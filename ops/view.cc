@@ -7,7 +7,7 @@
 #include <tandem/ops/common.h>
 #include <tandem/ops/elementwise.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 using autograd::BackwardContext;
 using autograd::Node;
@@ -559,4 +559,4 @@ Tensor Tensor::squeeze() const { return tandem::squeeze(*this); }
 Tensor Tensor::squeeze(int64_t dim) const { return tandem::squeeze(*this, dim); }
 Tensor Tensor::unsqueeze(int64_t dim) const { return tandem::unsqueeze(*this, dim); }
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

@@ -11,7 +11,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/tensor/tensor.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 /// `input` in another shape with as many elements; one size may be -1 and is inferred.  Throws ShapeError where the
 /// number of elements differs, or where the strides do not permit it without a copy.
@@ -64,4 +64,4 @@ TANDEM_OP Tensor cat(const std::vector<Tensor>& tensors, int64_t dim = 0);
 /// Saves nothing.
 TANDEM_OP Tensor stack(const std::vector<Tensor>& tensors, int64_t dim = 0);
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

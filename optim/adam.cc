@@ -10,7 +10,7 @@
 #include <tandem/tensor/cuda_capture.h>
 #include <tandem/tensor/factories.h>
 
-namespace tandem::inline v0::optim {
+namespace tandem { inline namespace v0 { namespace optim {
 
 namespace {
 
@@ -78,8 +78,8 @@ void Adam::set_options(int64_t group, const AdamOptions& options) {
 
 AdamStep Adam::step_of(size_t index) const {
   const AdamOptions& options = options_of(index);
-  return {group_of(index), options.lr, options.betas.first, options.betas.second, options.eps, options.weight_decay, decoupled_,
-          kept_[index].steps};
+  return {group_of(index), options.lr,           options.betas.first, options.betas.second,
+          options.eps,     options.weight_decay, decoupled_,          kept_[index].steps};
 }
 
 void Adam::prepare(size_t index) {
@@ -110,7 +110,8 @@ void Adam::update(const std::vector<Update>& updates) {
         const size_t index = batch.indices[i];
         const Kept& kept = kept_[index];
         const AdamTensors& there = batch.tensors[i];
-        const bool is_there = kept.steps > 0 && kept.mean.data_ptr() == there.mean && kept.square.data_ptr() == there.square;
+        const bool is_there =
+            kept.steps > 0 && kept.mean.data_ptr() == there.mean && kept.square.data_ptr() == there.square;
         check_replay(index, there.parameter, there.gradient,
                      is_there && kept.steps == kept_[first].steps && decay_of(step_of(index)) == decay_of(batch.step));
       }
@@ -166,4 +167,4 @@ std::function<void()> Adam::prepare_load(StateReader& reader) {
   };
 }
 
-}  // namespace tandem::inline v0::optim
+}}}  // namespace tandem::v0::optim

@@ -9,7 +9,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/optim/optimizer.h>
 
-namespace tandem::inline v0::optim {
+namespace tandem { inline namespace v0 { namespace optim {
 
 struct AdamStep;
 
@@ -84,4 +84,4 @@ class TANDEM_API AdamW : public Adam {
   explicit AdamW(std::vector<ParameterGroup<AdamWOptions>> groups);
 };
 
-}  // namespace tandem::inline v0::optim
+}}}  // namespace tandem::v0::optim

@@ -1,7 +1,7 @@
 #include <tandem/base/parallel_for.h>
 #include <tandem/optim/adam_kernels.h>
 
-namespace tandem::inline v0::optim::cpu {
+namespace tandem { inline namespace v0 { namespace optim::cpu {
 
 namespace {
 
@@ -42,4 +42,4 @@ void adam(const KernelContext&, DType dtype, const AdamStep& step, std::span<con
   dtype == kFloat64 ? run<double>(step, tensors) : run<float>(step, tensors);
 }
 
-}  // namespace tandem::inline v0::optim::cpu
+}}}  // namespace tandem::v0::optim::cpu

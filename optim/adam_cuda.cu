@@ -1,7 +1,7 @@
 #include <tandem/optim/adam_kernels.h>
 #include <tandem/optim/tensor_table_cuda.h>
 
-namespace tandem::inline v0::optim::cuda {
+namespace tandem { inline namespace v0 { namespace optim::cuda {
 
 namespace {
 
@@ -54,4 +54,4 @@ void adam(const KernelContext& context, DType dtype, const AdamStep& step, std::
   dtype == kFloat64 ? run<double>(context, step, tensors) : run<float>(context, step, tensors);
 }
 
-}  // namespace tandem::inline v0::optim::cuda
+}}}  // namespace tandem::v0::optim::cuda

@@ -8,7 +8,7 @@
 #include <tandem/tensor/dtype.h>
 #include <tandem/tensor/kernel_context.h>
 
-namespace tandem::inline v0::optim {
+namespace tandem { inline namespace v0 { namespace optim {
 
 template <class T>
 struct AdamFactors;
@@ -21,8 +21,8 @@ struct AdamStep {
   double beta2;
   double eps;
   double weight_decay;
-  bool decoupled;  ///< weight_decay shrinks the parameter instead of joining the gradient
-  int64_t number;  ///< 1 in a parameter's first step
+  bool decoupled;                                ///< weight_decay shrinks the parameter instead of joining the gradient
+  int64_t number;                                ///< 1 in a parameter's first step
   const AdamFactors<double>* of_step = nullptr;  ///< in a cuda::Graph: the factors of each replay, in the GPU's memory
 
   friend bool operator==(const AdamStep&, const AdamStep&) = default;
@@ -102,4 +102,4 @@ void adam(const KernelContext& context, DType dtype, const AdamStep& step, std::
 )
 // clang-format on
 
-}  // namespace tandem::inline v0::optim
+}}}  // namespace tandem::v0::optim

@@ -7,7 +7,7 @@
 #include <tandem/optim/gradient_batches.h>
 #include <tandem/tensor/factories.h>
 
-namespace tandem::inline v0::optim {
+namespace tandem { inline namespace v0 { namespace optim {
 
 namespace {
 
@@ -48,9 +48,10 @@ double clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm, d
 
   const double factor = max_norm / (norm + kSmall);
   if (factor >= 1) return norm;  // false for NaN
-  for (const GradientBatch& batch : batches) TANDEM_KERNEL(kernel_context(batch.device), scale, batch.dtype, batch.values, factor);
+  for (const GradientBatch& batch : batches)
+    TANDEM_KERNEL(kernel_context(batch.device), scale, batch.dtype, batch.values, factor);
   for (const Tensor& gradient : gradients) autograd::end_in_place("clip_grad_norm_", gradient);
   return norm;
 }
 
-}  // namespace tandem::inline v0::optim
+}}}  // namespace tandem::v0::optim

@@ -6,7 +6,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/tensor/tensor.h>
 
-namespace tandem::inline v0::optim {
+namespace tandem { inline namespace v0 { namespace optim {
 
 /// Scales the gradients of all parameters together so that their norm is max_norm where it was larger, and returns the
 /// norm they had: (sum |g|^norm_type)^(1 / norm_type) over all values of all gradients, or the largest |g| for an
@@ -21,4 +21,4 @@ namespace tandem::inline v0::optim {
 TANDEM_API double clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm, double norm_type = 2.0,
                                   bool error_if_nonfinite = false);
 
-}  // namespace tandem::inline v0::optim
+}}}  // namespace tandem::v0::optim

@@ -5,7 +5,7 @@
 #include <tandem/base/parallel_for.h>
 #include <tandem/optim/clip_grad_kernels.h>
 
-namespace tandem::inline v0::optim::cpu {
+namespace tandem { inline namespace v0 { namespace optim::cpu {
 
 namespace {
 
@@ -46,9 +46,15 @@ double fold_all(int64_t n, const T* values, Term term, Fold fold) {
 template <class T>
 double norm_of(int64_t n, const T* values, double norm_type) {
   // The usual ones have loops of their own, as vector code.
-  if (std::isinf(norm_type)) return fold_all(n, values, [](double x) { return std::abs(x); }, larger);
-  if (norm_type == 1) return fold_all(n, values, [](double x) { return std::abs(x); }, add);
-  if (norm_type == 2) return fold_all(n, values, [](double x) { return x * x; }, add);
+  if (std::isinf(norm_type))
+    return fold_all(
+        n, values, [](double x) { return std::abs(x); }, larger);
+  if (norm_type == 1)
+    return fold_all(
+        n, values, [](double x) { return std::abs(x); }, add);
+  if (norm_type == 2)
+    return fold_all(
+        n, values, [](double x) { return x * x; }, add);
   return fold_all(n, values, NormTerm{norm_type}, add);
 }
 
@@ -64,7 +70,8 @@ void scale_values(int64_t n, double factor, T* values) {
 
 int64_t norm_workspace_size(const KernelContext&, std::span<const Values>) { return 0; }
 
-void norm_sum(const KernelContext&, DType dtype, std::span<const Values> tensors, double norm_type, double*, double* out) {
+void norm_sum(const KernelContext&, DType dtype, std::span<const Values> tensors, double norm_type, double*,
+              double* out) {
   double sum = 0;
   for (const Values& t : tensors) {
     const double part = dtype == kFloat64 ? norm_of(t.n, static_cast<const double*>(t.data), norm_type)
@@ -81,4 +88,4 @@ void scale(const KernelContext&, DType dtype, std::span<const Values> tensors, d
   }
 }
 
-}  // namespace tandem::inline v0::optim::cpu
+}}}  // namespace tandem::v0::optim::cpu

@@ -2,7 +2,7 @@
 #include <tandem/optim/tensor_table_cuda.h>
 #include <tandem/tensor/cuda/block.h>
 
-namespace tandem::inline v0::optim::cuda {
+namespace tandem { inline namespace v0 { namespace optim::cuda {
 
 namespace {
 
@@ -29,7 +29,8 @@ struct ChunkNorm {
   __device__ void operator()(const Table::Entry& entry, int64_t begin, int64_t end, int64_t chunk) const {
     const T* values = static_cast<const T*>(entry.data[0]);
     double sum = 0;
-    for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) sum = fold(sum, term(static_cast<double>(values[i])));
+    for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x)
+      sum = fold(sum, term(static_cast<double>(values[i])));
     sum = block_reduce(sum, 0.0, fold);
     if (threadIdx.x == 0) sums[chunks_before + chunk] = sum;
   }
@@ -55,7 +56,12 @@ struct Scale {
 
 template <class F>
 void for_each(const KernelContext& context, std::span<const Values> tensors, F f) {
-  for_each_chunk<1>(context, tensors.size(), [&](size_t i) { return Table::Entry{{tensors[i].data}, tensors[i].n, 0}; }, f);
+  for_each_chunk<1>(
+      context, tensors.size(),
+      [&](size_t i) {
+        return Table::Entry{{tensors[i].data}, tensors[i].n, 0};
+      },
+      f);
 }
 
 }  // namespace
@@ -66,8 +72,8 @@ int64_t norm_workspace_size(const KernelContext&, std::span<const Values> tensor
   return chunks;
 }
 
-void norm_sum(const KernelContext& context, DType dtype, std::span<const Values> tensors, double norm_type, double* workspace,
-              double* out) {
+void norm_sum(const KernelContext& context, DType dtype, std::span<const Values> tensors, double norm_type,
+              double* workspace, double* out) {
   const NormTerm term{norm_type};
   const Fold fold{std::isinf(norm_type)};
   if (dtype == kFloat64) {
@@ -75,7 +81,8 @@ void norm_sum(const KernelContext& context, DType dtype, std::span<const Values>
   } else {
     for_each(context, tensors, ChunkNorm<float>{term, fold, workspace});
   }
-  tandem::cuda::launch_kernel(context, fold_kernel, 1, tandem::cuda::threads_for_row(norm_workspace_size(context, tensors)), 0,
+  tandem::cuda::launch_kernel(context, fold_kernel, 1,
+                              tandem::cuda::threads_for_row(norm_workspace_size(context, tensors)), 0,
                               norm_workspace_size(context, tensors), fold, workspace, out);
 }
 
@@ -87,4 +94,4 @@ void scale(const KernelContext& context, DType dtype, std::span<const Values> te
   }
 }
 
-}  // namespace tandem::inline v0::optim::cuda
+}}}  // namespace tandem::v0::optim::cuda

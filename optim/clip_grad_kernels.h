@@ -8,7 +8,7 @@
 #include <tandem/tensor/dtype.h>
 #include <tandem/tensor/kernel_context.h>
 
-namespace tandem::inline v0::optim {
+namespace tandem { inline namespace v0 { namespace optim {
 
 /// n values of one tensor.
 struct Values {
@@ -38,4 +38,4 @@ void scale(const KernelContext& context, DType dtype, std::span<const Values> te
 )
 // clang-format on
 
-}  // namespace tandem::inline v0::optim
+}}}  // namespace tandem::v0::optim

@@ -11,11 +11,13 @@
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/state_reader.h>
 
-namespace tandem::inline v0::optim {
+namespace tandem { inline namespace v0 { namespace optim {
 
 GradScaler::GradScaler(GradScalerOptions options) : options_(std::move(options)), scale_(options_.init_scale) {
-  TANDEM_CHECK(ValueError, std::isfinite(scale_) && scale_ > 0, "GradScaler: init_scale is ", scale_, ", expected a positive number");
-  TANDEM_CHECK(ValueError, options_.growth_factor > 1, "GradScaler: growth_factor is ", options_.growth_factor, ", expected > 1");
+  TANDEM_CHECK(ValueError, std::isfinite(scale_) && scale_ > 0, "GradScaler: init_scale is ", scale_,
+               ", expected a positive number");
+  TANDEM_CHECK(ValueError, options_.growth_factor > 1, "GradScaler: growth_factor is ", options_.growth_factor,
+               ", expected > 1");
   TANDEM_CHECK(ValueError, options_.backoff_factor > 0 && options_.backoff_factor < 1, "GradScaler: backoff_factor is ",
                options_.backoff_factor, ", expected between 0 and 1");
   TANDEM_CHECK(ValueError, options_.growth_interval > 0, "GradScaler: growth_interval is ", options_.growth_interval,
@@ -28,7 +30,9 @@ void GradScaler::backward(const Tensor& loss) const {
   if (tandem::cuda::is_capturing(device)) {  // each replay copies its own scale over the captured one
     const auto write = [this](void* bytes) { std::memcpy(bytes, &scale_, sizeof(scale_)); };
     const Tensor of_step = tandem::cuda::add_step_bytes(&scale_, sizeof(scale_), write);
-    chores::copy(make_view(of_step.storage(), kFloat64, loss.shape(), Shape(static_cast<size_t>(loss.dim()), 0), of_step.impl().offset), seed);
+    chores::copy(make_view(of_step.storage(), kFloat64, loss.shape(), Shape(static_cast<size_t>(loss.dim()), 0),
+                           of_step.impl().offset),
+                 seed);
   }
   loss.backward(seed);
 }
@@ -41,13 +45,15 @@ GradScaler::Unscaled* GradScaler::find(const Optimizer& optimizer) {
 }
 
 void GradScaler::unscale_(Optimizer& optimizer) {
-  TANDEM_CHECK(StateError, find(optimizer) == nullptr, "GradScaler: unscale_ was called for this optimizer since the last update");
+  TANDEM_CHECK(StateError, find(optimizer) == nullptr,
+               "GradScaler: unscale_ was called for this optimizer since the last update");
   const std::vector<Tensor> gradients = gradients_of("GradScaler", optimizer.parameters());
   bool any = false;
   std::vector<Tensor> flags;
   for (const GradientBatch& batch : batches_of(gradients)) {  // all are under way before one is waited for
     flags.push_back(zeros({1}, {kInt32, batch.device}));
-    TANDEM_KERNEL(kernel_context(batch.device), unscale, batch.dtype, batch.values, 1 / scale_, flags.back().data<int32_t>());
+    TANDEM_KERNEL(kernel_context(batch.device), unscale, batch.dtype, batch.values, 1 / scale_,
+                  flags.back().data<int32_t>());
   }
   for (const Tensor& gradient : gradients) autograd::end_in_place("unscale_", gradient);
   for (const Tensor& flag : flags) any = flag.to_vector<int32_t>()[0] != 0 || any;
@@ -94,11 +100,13 @@ void GradScaler::load_state_dict(const State& state) {
   StateReader reader(state);
   const auto* scale = reader.read<double>("scale");
   const auto* tracker = reader.read<int64_t>("growth_tracker");
-  if (scale != nullptr && !(std::isfinite(*scale) && *scale > 0)) reader.refuse("scale", str("is ", *scale, ", expected a positive number"));
-  if (tracker != nullptr && *tracker < 0) reader.refuse("growth_tracker", str("is ", *tracker, ", expected at least 0"));
+  if (scale != nullptr && !(std::isfinite(*scale) && *scale > 0))
+    reader.refuse("scale", str("is ", *scale, ", expected a positive number"));
+  if (tracker != nullptr && *tracker < 0)
+    reader.refuse("growth_tracker", str("is ", *tracker, ", expected at least 0"));
   reader.finish("GradScaler: the state does not fit");
   scale_ = *scale;
   growth_tracker_ = *tracker;
 }
 
-}  // namespace tandem::inline v0::optim
+}}}  // namespace tandem::v0::optim

@@ -10,12 +10,12 @@
 #include <tandem/tensor/state.h>
 #include <tandem/tensor/tensor.h>
 
-namespace tandem::inline v0::optim {
+namespace tandem { inline namespace v0 { namespace optim {
 
 struct GradScalerOptions {
   double init_scale = 65536;
-  double growth_factor = 2;       ///< of the scale after growth_interval steps in a row without infinities
-  double backoff_factor = 0.5;    ///< of the scale after a step with one
+  double growth_factor = 2;     ///< of the scale after growth_interval steps in a row without infinities
+  double backoff_factor = 0.5;  ///< of the scale after a step with one
   int64_t growth_interval = 2000;
   /// Makes one decision of the ranks': replaces found [1], a float64 on the CPU, 1 where this rank has found an infinity, by the
   /// largest of all ranks'.  Empty: each decides for itself, which is the same where gradients are equal on all ranks, as
@@ -76,4 +76,4 @@ class TANDEM_API GradScaler {
   std::vector<Unscaled> unscaled_;  // since the last update
 };
 
-}  // namespace tandem::inline v0::optim
+}}}  // namespace tandem::v0::optim

@@ -4,7 +4,7 @@
 #include <tandem/base/parallel_for.h>
 #include <tandem/optim/grad_scaler_kernels.h>
 
-namespace tandem::inline v0::optim::cpu {
+namespace tandem { inline namespace v0 { namespace optim::cpu {
 
 namespace {
 
@@ -34,4 +34,4 @@ void unscale(const KernelContext&, DType dtype, std::span<const Values> tensors,
   }
 }
 
-}  // namespace tandem::inline v0::optim::cpu
+}}}  // namespace tandem::v0::optim::cpu

@@ -1,7 +1,7 @@
 #include <tandem/optim/grad_scaler_kernels.h>
 #include <tandem/optim/tensor_table_cuda.h>
 
-namespace tandem::inline v0::optim::cuda {
+namespace tandem { inline namespace v0 { namespace optim::cuda {
 
 namespace {
 
@@ -26,14 +26,19 @@ struct Unscale {
 
 template <class T>
 void run(const KernelContext& context, std::span<const Values> tensors, double factor, int32_t* found) {
-  for_each_chunk<1>(context, tensors.size(), [&](size_t i) { return Table::Entry{{tensors[i].data}, tensors[i].n, 0}; },
-                    Unscale<T>{static_cast<T>(factor), found});
+  for_each_chunk<1>(
+      context, tensors.size(),
+      [&](size_t i) {
+        return Table::Entry{{tensors[i].data}, tensors[i].n, 0};
+      },
+      Unscale<T>{static_cast<T>(factor), found});
 }
 
 }  // namespace
 
-void unscale(const KernelContext& context, DType dtype, std::span<const Values> tensors, double factor, int32_t* found) {
+void unscale(const KernelContext& context, DType dtype, std::span<const Values> tensors, double factor,
+             int32_t* found) {
   dtype == kFloat64 ? run<double>(context, tensors, factor, found) : run<float>(context, tensors, factor, found);
 }
 
-}  // namespace tandem::inline v0::optim::cuda
+}}}  // namespace tandem::v0::optim::cuda

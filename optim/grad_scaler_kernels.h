@@ -6,7 +6,7 @@
 
 #include <tandem/optim/clip_grad_kernels.h>
 
-namespace tandem::inline v0::optim {
+namespace tandem { inline namespace v0 { namespace optim {
 
 // clang-format off
 TANDEM_KERNELS(
@@ -15,4 +15,4 @@ void unscale(const KernelContext& context, DType dtype, std::span<const Values> 
 )
 // clang-format on
 
-}  // namespace tandem::inline v0::optim
+}}}  // namespace tandem::v0::optim

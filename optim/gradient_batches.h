@@ -7,7 +7,7 @@
 #include <tandem/optim/clip_grad_kernels.h>
 #include <tandem/tensor/tensor.h>
 
-namespace tandem::inline v0::optim {
+namespace tandem { inline namespace v0 { namespace optim {
 
 /// Gradients that one kernel takes together.
 struct GradientBatch {
@@ -42,4 +42,4 @@ inline std::vector<Tensor> gradients_of(const char* op, const std::vector<Tensor
   return gradients;
 }
 
-}  // namespace tandem::inline v0::optim
+}}}  // namespace tandem::v0::optim

@@ -12,7 +12,7 @@
 #include <tandem/tensor/cuda_capture.h>
 #include <tandem/tensor/factories.h>
 
-namespace tandem::inline v0::optim {
+namespace tandem { inline namespace v0 { namespace optim {
 
 namespace {
 
@@ -168,7 +168,8 @@ void Optimizer::refuse_first_in_capture(size_t index) const {
 
 void Optimizer::check_replay(size_t index, const void* parameter, const void* gradient, bool fit) const {
   const Tensor now = gradient_of(parameters_[index]);
-  TANDEM_CHECK(StateError, fit && parameters_[index].data_ptr() == parameter && now.defined() && now.data_ptr() == gradient,
+  TANDEM_CHECK(StateError,
+               fit && parameters_[index].data_ptr() == parameter && now.defined() && now.data_ptr() == gradient,
                describe_parameter(index),
                ", its gradient, state or options have changed, and the graph's step does not fit; capture another");
 }
@@ -180,4 +181,4 @@ Tensor Optimizer::copy_for(size_t index, const Tensor* saved) const {
   return copy;
 }
 
-}  // namespace tandem::inline v0::optim
+}}}  // namespace tandem::v0::optim

@@ -12,7 +12,7 @@
 #include <tandem/tensor/state_reader.h>
 #include <tandem/tensor/tensor.h>
 
-namespace tandem::inline v0::optim {
+namespace tandem { inline namespace v0 { namespace optim {
 
 /// Parameters that take their steps with the same options:
 ///
@@ -136,4 +136,4 @@ class GroupedOptimizer : public Optimizer {
   }
 };
 
-}  // namespace tandem::inline v0::optim
+}}}  // namespace tandem::v0::optim

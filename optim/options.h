@@ -6,7 +6,7 @@
 
 #include <tandem/tensor/state_reader.h>
 
-namespace tandem::inline v0::optim {
+namespace tandem { inline namespace v0 { namespace optim {
 
 /// What is wrong with a number that must be finite and >= 0; "" if nothing is.
 inline std::string not_negative(const char* name, double value) {
@@ -19,4 +19,4 @@ void read_into(StateReader& reader, const std::string& path, const char* name, T
   if (const T* saved = reader.read<T>(str(path, ".", name))) value = *saved;
 }
 
-}  // namespace tandem::inline v0::optim
+}}}  // namespace tandem::v0::optim

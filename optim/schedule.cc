@@ -8,7 +8,7 @@
 
 #include <tandem/optim/options.h>
 
-namespace tandem::inline v0::optim {
+namespace tandem { inline namespace v0 { namespace optim {
 
 namespace {
 
@@ -188,4 +188,4 @@ std::function<void()> CosineWarmupLR::prepare_load(StateReader& reader) {
   return [this, options] { options_ = options; };
 }
 
-}  // namespace tandem::inline v0::optim
+}}}  // namespace tandem::v0::optim

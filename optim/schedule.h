@@ -9,7 +9,7 @@
 #include <tandem/optim/optimizer.h>
 #include <tandem/tensor/state.h>
 
-namespace tandem::inline v0::optim {
+namespace tandem { inline namespace v0 { namespace optim {
 
 /// Sets the learning rate of each group of an optimizer to factor(steps) times the group's initial one, which is the
 /// one it has when the schedule is made.  Making it applies factor(0); each step() afterwards counts one step, of an
@@ -111,4 +111,4 @@ class TANDEM_API CosineWarmupLR : public Schedule {
   CosineWarmupOptions options_;
 };
 
-}  // namespace tandem::inline v0::optim
+}}}  // namespace tandem::v0::optim

@@ -11,7 +11,7 @@
 #include <tandem/tensor/cuda_capture.h>
 #include <tandem/tensor/factories.h>
 
-namespace tandem::inline v0::optim {
+namespace tandem { inline namespace v0 { namespace optim {
 
 namespace {
 
@@ -61,7 +61,7 @@ void SGD::set_options(int64_t group, const SGDOptions& options) {
 
 SgdStep SGD::step_of(size_t index) const {
   const SGDOptions& options = options_of(index);
-  return {group_of(index),     options.lr,       options.momentum,       options.dampening,
+  return {group_of(index),      options.lr,       options.momentum,     options.dampening,
           options.weight_decay, options.nesterov, !kept_[index].started};
 }
 
@@ -92,7 +92,8 @@ void SGD::update(const std::vector<Update>& updates) {
         const size_t index = batch.indices[i];
         const SgdStep now = step_of(index);
         const SgdTensors& there = batch.tensors[i];
-        const bool is_there = there.buffer == nullptr || (kept_[index].started && kept_[index].buffer.data_ptr() == there.buffer);
+        const bool is_there =
+            there.buffer == nullptr || (kept_[index].started && kept_[index].buffer.data_ptr() == there.buffer);
         check_replay(index, there.parameter, there.gradient,
                      is_there && (now.weight_decay != 0) == (then.weight_decay != 0) &&
                          (now.momentum != 0) == (then.momentum != 0) && now.nesterov == then.nesterov);
@@ -132,4 +133,4 @@ std::function<void()> SGD::prepare_load(StateReader& reader) {
   };
 }
 
-}  // namespace tandem::inline v0::optim
+}}}  // namespace tandem::v0::optim

@@ -7,7 +7,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/optim/optimizer.h>
 
-namespace tandem::inline v0::optim {
+namespace tandem { inline namespace v0 { namespace optim {
 
 struct SgdStep;
 
@@ -58,4 +58,4 @@ class TANDEM_API SGD : public GroupedOptimizer<SGDOptions> {
   std::vector<Kept> kept_;
 };
 
-}  // namespace tandem::inline v0::optim
+}}}  // namespace tandem::v0::optim

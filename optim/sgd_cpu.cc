@@ -1,7 +1,7 @@
 #include <tandem/base/parallel_for.h>
 #include <tandem/optim/sgd_kernels.h>
 
-namespace tandem::inline v0::optim::cpu {
+namespace tandem { inline namespace v0 { namespace optim::cpu {
 
 namespace {
 
@@ -36,4 +36,4 @@ void sgd(const KernelContext&, DType dtype, const SgdStep& step, std::span<const
   dtype == kFloat64 ? run<double>(step, tensors) : run<float>(step, tensors);
 }
 
-}  // namespace tandem::inline v0::optim::cpu
+}}}  // namespace tandem::v0::optim::cpu

@@ -1,7 +1,7 @@
 #include <tandem/optim/sgd_kernels.h>
 #include <tandem/optim/tensor_table_cuda.h>
 
-namespace tandem::inline v0::optim::cuda {
+namespace tandem { inline namespace v0 { namespace optim::cuda {
 
 namespace {
 
@@ -19,7 +19,8 @@ struct Sgd {
     T* parameter = static_cast<T*>(entry.data[1]);
     T* buffer = static_cast<T*>(entry.data[2]);
     for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) {
-      sgd_element<has_decay, kind, is_nesterov>(factors, gradient[i], parameter[i], buffer + (kind == Momentum::kNone ? 0 : i));
+      sgd_element<has_decay, kind, is_nesterov>(factors, gradient[i], parameter[i],
+                                                buffer + (kind == Momentum::kNone ? 0 : i));
     }
   }
 };
@@ -31,7 +32,8 @@ void run(const KernelContext& context, const SgdStep& step, std::span<const SgdT
     return Table::Entry{{const_cast<void*>(t.gradient), t.parameter, t.buffer}, t.n, 0};
   };
   visit_sgd(step, [&]<bool has_decay, Momentum kind, bool is_nesterov>() {
-    for_each_chunk<3>(context, tensors.size(), entry, Sgd<T, has_decay, kind, is_nesterov>{SgdFactors<T>(step), step.of_step});
+    for_each_chunk<3>(context, tensors.size(), entry,
+                      Sgd<T, has_decay, kind, is_nesterov>{SgdFactors<T>(step), step.of_step});
   });
 }
 
@@ -41,4 +43,4 @@ void sgd(const KernelContext& context, DType dtype, const SgdStep& step, std::sp
   dtype == kFloat64 ? run<double>(context, step, tensors) : run<float>(context, step, tensors);
 }
 
-}  // namespace tandem::inline v0::optim::cuda
+}}}  // namespace tandem::v0::optim::cuda

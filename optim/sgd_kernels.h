@@ -7,7 +7,7 @@
 #include <tandem/tensor/dtype.h>
 #include <tandem/tensor/kernel_context.h>
 
-namespace tandem::inline v0::optim {
+namespace tandem { inline namespace v0 { namespace optim {
 
 template <class T>
 struct SgdFactors;
@@ -20,7 +20,7 @@ struct SgdStep {
   double dampening;
   double weight_decay;
   bool nesterov;
-  bool first;  ///< the momentum buffer holds nothing yet
+  bool first;                                   ///< the momentum buffer holds nothing yet
   const SgdFactors<double>* of_step = nullptr;  ///< in a cuda::Graph: the factors of each replay, in the GPU's memory
 
   friend bool operator==(const SgdStep&, const SgdStep&) = default;
@@ -92,4 +92,4 @@ void sgd(const KernelContext& context, DType dtype, const SgdStep& step, std::sp
 )
 // clang-format on
 
-}  // namespace tandem::inline v0::optim
+}}}  // namespace tandem::v0::optim

@@ -5,7 +5,7 @@
 
 #include <tandem/tensor/tensor.h>
 
-namespace tandem::inline v0::optim {
+namespace tandem { inline namespace v0 { namespace optim {
 
 /// Collects the tensors of a step: those of one device, dtype and `Step` together, in the order in which they come.
 template <class Step, class Tensors>
@@ -35,4 +35,4 @@ class StepBatches {
   std::vector<Batch> batches_;
 };
 
-}  // namespace tandem::inline v0::optim
+}}}  // namespace tandem::v0::optim

@@ -9,7 +9,7 @@
 
 #include <tandem/tensor/cuda/launch.h>
 
-namespace tandem::inline v0::optim::cuda {
+namespace tandem { inline namespace v0 { namespace optim::cuda {
 
 inline constexpr int64_t kChunk = 1 << 14;  // elements of a block
 
@@ -80,4 +80,4 @@ void for_each_chunk(const KernelContext& context, size_t count, MakeEntry make_e
   launch();
 }
 
-}  // namespace tandem::inline v0::optim::cuda
+}}}  // namespace tandem::v0::optim::cuda

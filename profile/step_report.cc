@@ -5,7 +5,7 @@
 #include <map>
 #include <tuple>
 
-namespace tandem::inline v0::profile {
+namespace tandem { inline namespace v0 { namespace profile {
 
 namespace {
 
@@ -180,4 +180,4 @@ std::string to_text(const StepReport& report, MachineRates rates) {
   return text + line("step", "", "", total, report.step_ms, rates);
 }
 
-}  // namespace tandem::inline v0::profile
+}}}  // namespace tandem::v0::profile

@@ -8,7 +8,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/base/trace.h>
 
-namespace tandem::inline v0::profile {
+namespace tandem { inline namespace v0 { namespace profile {
 
 /// One line of the table.  Numbers are means per step.
 struct StepRow {
@@ -49,4 +49,4 @@ TANDEM_API double roofline_share(const StepRow& row, MachineRates rates);
 /// The report as text for people: a line per row and per phase, and their sum.
 TANDEM_API std::string to_text(const StepReport& report, MachineRates rates);
 
-}  // namespace tandem::inline v0::profile
+}}}  // namespace tandem::v0::profile

@@ -8,7 +8,7 @@
 #include <tandem/base/error.h>
 #include <tandem/base/file.h>
 
-namespace tandem::inline v0::profile {
+namespace tandem { inline namespace v0 { namespace profile {
 
 namespace {
 
@@ -70,4 +70,4 @@ void write_chrome_trace(const std::string& path, const std::vector<TraceEvent>& 
   write_file("write_chrome_trace", path, to_chrome_json(events));
 }
 
-}  // namespace tandem::inline v0::profile
+}}}  // namespace tandem::v0::profile

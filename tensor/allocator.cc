@@ -41,7 +41,7 @@
 #define ASAN_UNPOISON_MEMORY_REGION(address, size) ((void)(address), (void)(size))
 #endif
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 namespace {
 
@@ -149,7 +149,8 @@ class DeviceMemory {
     if (device.is_cpu()) ASAN_POISON_MEMORY_REGION(block.data, static_cast<size_t>(block.num_bytes));
     std::lock_guard guard(lock_);
     for (cuda::GraphMemory* graph : graphs_) {
-      if (graph->capturing == std::this_thread::get_id() && graph->queue != block.queue) return graph->held.push_back(block);
+      if (graph->capturing == std::this_thread::get_id() && graph->queue != block.queue)
+        return graph->held.push_back(block);
     }
     // Never grows here: obtain() has reserved a place for each block.
     classes_[index].free.push_back({block.data, block.queue});
@@ -176,7 +177,8 @@ class DeviceMemory {
       {
         std::lock_guard guard(lock_);
         SizeClass& c = classes_[static_cast<size_t>(index)];
-        const auto kept = std::stable_partition(c.free.begin(), c.free.end(), [&](const Free& block) { return is_of_graph(block); });
+        const auto kept =
+            std::stable_partition(c.free.begin(), c.free.end(), [&](const Free& block) { return is_of_graph(block); });
         freed.assign(kept, c.free.end());
         c.free.erase(kept, c.free.end());
         c.num_blocks -= freed.size();
@@ -215,7 +217,8 @@ class DeviceMemory {
                        [](const cuda::GraphMemory* graph) { return graph->capturing == std::this_thread::get_id(); });
   }
   bool is_of_graph(const Free& block) const {
-    return std::any_of(graphs_.begin(), graphs_.end(), [&](const cuda::GraphMemory* graph) { return graph->queue == block.queue; });
+    return std::any_of(graphs_.begin(), graphs_.end(),
+                       [&](const cuda::GraphMemory* graph) { return graph->queue == block.queue; });
   }
   bool fits(int64_t num_bytes) const { return stats_.limit == 0 || num_bytes <= stats_.limit; }
   void count_allocated(int64_t size) {
@@ -372,4 +375,4 @@ void GraphMemory::release() noexcept {
 
 }  // namespace cuda
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

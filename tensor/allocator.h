@@ -6,7 +6,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/tensor/device.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 /// Account of a device's memory, in bytes.
 struct MemoryStats {
@@ -45,4 +45,4 @@ TANDEM_API void set_memory_limit(Device device, int64_t num_bytes);
 /// Returns cached blocks to the system, but for what a cuda::Graph may still use.
 TANDEM_API void empty_cache(Device device);
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

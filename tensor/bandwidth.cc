@@ -12,7 +12,7 @@
 #include <tandem/tensor/cuda.h>
 #include <tandem/tensor/factories.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 namespace {
 
@@ -63,4 +63,4 @@ double device_bandwidth(Device from, Device to) {
   return bandwidth;
 }
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

@@ -4,7 +4,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/tensor/device.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 /// Bytes per second of a large copy from one device to another, or within one.
 ///
@@ -13,4 +13,4 @@ namespace tandem::inline v0 {
 /// tandem computes depends on it.  Throws DeviceError.
 TANDEM_API double device_bandwidth(Device from, Device to);
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

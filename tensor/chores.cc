@@ -19,7 +19,7 @@
 #include <tandem/tensor/reduce.h>
 #include <tandem/tensor/stream_copy_avx2.h>
 
-namespace tandem::inline v0::chores {
+namespace tandem { inline namespace v0 { namespace chores {
 
 namespace {
 
@@ -407,4 +407,4 @@ bool bytes_equal(const Tensor& a, const Tensor& b) {
   return equal;
 }
 
-}  // namespace tandem::inline v0::chores
+}}}  // namespace tandem::v0::chores

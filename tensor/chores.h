@@ -7,7 +7,7 @@
 
 #include <tandem/tensor/tensor.h>
 
-namespace tandem::inline v0::chores {
+namespace tandem { inline namespace v0 { namespace chores {
 
 /// Bytes between two places of one device's memory that do not overlap; on a GPU in the order of the current stream.
 TANDEM_API void copy_bytes(Device device, void* out, const void* src, int64_t num_bytes);
@@ -37,4 +37,4 @@ TANDEM_API void add_into(const Tensor& src, const Tensor& out);
 /// Whether two tensors of equal shape, dtype and device hold the same bits.
 TANDEM_API bool bytes_equal(const Tensor& a, const Tensor& b);
 
-}  // namespace tandem::inline v0::chores
+}}}  // namespace tandem::v0::chores

@@ -7,7 +7,7 @@
 #include <tandem/base/half.h>
 #include <tandem/base/macros.h>
 
-namespace tandem::inline v0::chores {
+namespace tandem { inline namespace v0 { namespace chores {
 
 /// The value as another type.  Floating to integer truncates toward zero; what does not fit becomes the nearest that
 /// does, NaN 0.  Integers wrap around.
@@ -46,4 +46,4 @@ TANDEM_HOST_DEVICE inline T add(T a, T b) {
   }
 }
 
-}  // namespace tandem::inline v0::chores
+}}}  // namespace tandem::v0::chores

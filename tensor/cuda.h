@@ -11,7 +11,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/tensor/device.h>
 
-namespace tandem::inline v0::cuda {
+namespace tandem { inline namespace v0 { namespace cuda {
 
 /// Whether this build of tandem knows CUDA at all.
 TANDEM_API bool is_built();
@@ -48,7 +48,7 @@ class TANDEM_API Stream {
   explicit Stream(Device device, bool high_priority = false);
 
   Device device() const;
-  void* handle() const;      ///< the cudaStream_t
+  void* handle() const;     ///< the cudaStream_t
   uint64_t number() const;  ///< another for each stream that there ever was, never 0
   /// Blocks until all that was queued is done; throws what failed.
   void synchronize() const;
@@ -119,4 +119,4 @@ TANDEM_API void synchronize(Device device);
 TANDEM_API void set_allow_tf32(bool allow);
 TANDEM_API bool allow_tf32();
 
-}  // namespace tandem::inline v0::cuda
+}}}  // namespace tandem::v0::cuda

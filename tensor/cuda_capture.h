@@ -11,7 +11,7 @@
 #include <tandem/tensor/device.h>
 #include <tandem/tensor/tensor.h>
 
-namespace tandem::inline v0::cuda {
+namespace tandem { inline namespace v0 { namespace cuda {
 
 /// Whether the calling thread captures a graph of `device`.
 TANDEM_API bool is_capturing(Device device);
@@ -42,4 +42,4 @@ const T* step_value(Device device, const T& now, Make make) {
   return reinterpret_cast<const T*>(add_step_bytes(&now, sizeof(T), write).data_ptr());
 }
 
-}  // namespace tandem::inline v0::cuda
+}}}  // namespace tandem::v0::cuda

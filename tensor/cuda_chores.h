@@ -5,7 +5,7 @@
 
 #include <tandem/tensor/tensor.h>
 
-namespace tandem::inline v0::cuda {
+namespace tandem { inline namespace v0 { namespace cuda {
 
 // As in chores.h, where the arguments were checked; there are elements.
 
@@ -22,4 +22,4 @@ void sum(std::span<const Tensor> inputs, const Tensor& out);
 void add_into(const Tensor& src, const Tensor& out);
 bool bytes_equal(const Tensor& a, const Tensor& b);
 
-}  // namespace tandem::inline v0::cuda
+}}}  // namespace tandem::v0::cuda

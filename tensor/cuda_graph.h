@@ -7,7 +7,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/tensor/device.h>
 
-namespace tandem::inline v0::cuda {
+namespace tandem { inline namespace v0 { namespace cuda {
 
 /// What a function gives a GPU, recorded, and given to it again by one call of the driver: for steps whose kernels take less time
 /// than the CPU takes to start them.
@@ -55,4 +55,4 @@ class TANDEM_API Graph {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace tandem::inline v0::cuda
+}}}  // namespace tandem::v0::cuda

@@ -8,7 +8,7 @@
 #include <tandem/tensor/allocator.h>
 #include <tandem/tensor/device.h>
 
-namespace tandem::inline v0::cuda {
+namespace tandem { inline namespace v0 { namespace cuda {
 
 /// Number of the calling thread's current stream on `device`; another for each stream that there ever was, never 0.
 uint64_t current_queue(Device device);
@@ -42,4 +42,4 @@ class GraphMemory {
   std::vector<Block> held;
 };
 
-}  // namespace tandem::inline v0::cuda
+}}}  // namespace tandem::v0::cuda

@@ -7,12 +7,13 @@
 #include <tandem/tensor/cuda_graph.h>
 #include <tandem/tensor/cuda_memory.h>
 
-namespace tandem::inline v0::cuda {
+namespace tandem { inline namespace v0 { namespace cuda {
 
 namespace {
 
 [[noreturn]] void throw_not_built(Device device) {
-  throw DeviceError(with_module_scope(str(device, ": this build of tandem has no CUDA support; build with --config=cuda")));
+  throw DeviceError(
+      with_module_scope(str(device, ": this build of tandem has no CUDA support; build with --config=cuda")));
 }
 
 }  // namespace
@@ -74,7 +75,9 @@ int64_t available_bytes(Device device) { throw_not_built(device); }
 void copy_bytes(Device device, void*, const void*, int64_t) { throw_not_built(device); }
 void fill(const Tensor& out, Scalar) { throw_not_built(out.device()); }
 void fill_range(const Tensor& out, int64_t, int64_t) { throw_not_built(out.device()); }
-void copy(const Tensor& src, const Tensor& out) { throw_not_built(src.device().is_cpu() ? out.device() : src.device()); }
+void copy(const Tensor& src, const Tensor& out) {
+  throw_not_built(src.device().is_cpu() ? out.device() : src.device());
+}
 bool reaches(Device device, Device) { throw_not_built(device); }
 void sum(std::span<const Tensor>, const Tensor& out) { throw_not_built(out.device()); }
 void add_into(const Tensor&, const Tensor& out) { throw_not_built(out.device()); }
@@ -83,4 +86,4 @@ bool bytes_equal(const Tensor& a, const Tensor&) { throw_not_built(a.device()); 
 void set_allow_tf32(bool allow) { RankContext::current().allow_tf32 = allow; }
 bool allow_tf32() { return RankContext::current().allow_tf32; }
 
-}  // namespace tandem::inline v0::cuda
+}}}  // namespace tandem::v0::cuda

@@ -5,7 +5,7 @@
 
 #include <tandem/base/error.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 Device::Device(std::string_view text) {
   std::string_view rest = text;
@@ -35,4 +35,4 @@ std::string to_string(Device device) {
 
 std::ostream& operator<<(std::ostream& out, Device device) { return out << to_string(device); }
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

@@ -8,7 +8,7 @@
 
 #include <tandem/base/macros.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 enum class DeviceType : int8_t { kCpu, kCuda };
 
@@ -42,4 +42,4 @@ TANDEM_API int cpu_device_count();
 /// Declares cpu:0 .. cpu:(n-1).  Throws ValueError unless 1 <= n <= 64, StateError if a device in use would vanish.
 TANDEM_API void set_cpu_device_count(int n);
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <ostream>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 const char* to_string(DType dtype) {
   constexpr const char* kNames[] = {"bool", "uint8", "int32", "int64", "float16", "bfloat16", "float32", "float64"};
@@ -18,4 +18,4 @@ DType promote(DType a, DType b) {
   return mixed_halves ? kFloat32 : std::max(a, b);
 }
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

@@ -9,7 +9,7 @@
 #include <tandem/base/half.h>
 #include <tandem/base/macros.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 /// Element type of a tensor.  The order is the order of promotion within a kind.
 enum class DType : int8_t { kBool, kUInt8, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64 };
@@ -76,4 +76,4 @@ using Accumulator = std::conditional_t<std::is_same_v<T, Half> || std::is_same_v
 /// gives float32; uint8 with int32 gives int32.
 TANDEM_API DType promote(DType a, DType b);
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

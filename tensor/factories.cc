@@ -6,7 +6,7 @@
 #include <tandem/tensor/chores.h>
 #include <tandem/tensor/cuda_chores.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 namespace {
 
@@ -112,4 +112,4 @@ template TANDEM_API Tensor from_vector(const std::vector<BFloat16>&, const Shape
 template TANDEM_API Tensor from_vector(const std::vector<float>&, const Shape&, TensorOptions);
 template TANDEM_API Tensor from_vector(const std::vector<double>&, const Shape&, TensorOptions);
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

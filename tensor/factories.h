@@ -6,7 +6,7 @@
 
 #include <tandem/tensor/tensor.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 /// Uninitialised.  Throws ShapeError for negative or overflowing sizes, OutOfMemory, DeviceError.
 TANDEM_API Tensor empty(const Shape& shape, TensorOptions options = {});
@@ -37,4 +37,4 @@ TANDEM_API Tensor scalar_tensor(Scalar value, TensorOptions options);
 template <class T>
 Tensor from_vector(const std::vector<T>& values, const Shape& shape, TensorOptions options = {dtype_of<T>()});
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

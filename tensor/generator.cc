@@ -7,7 +7,7 @@
 #include <tandem/base/error.h>
 #include <tandem/base/rank_context.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 namespace {
 
@@ -95,4 +95,4 @@ void manual_seed(uint64_t seed) {
   for (auto& [device, generator] : slot.generators) generator.manual_seed(seed);
 }
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

@@ -8,7 +8,7 @@
 #include <tandem/tensor/device.h>
 #include <tandem/tensor/state.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 /// Philox4x32-10: four random words, a pure function of (key, counter).
 TANDEM_HOST_DEVICE constexpr std::array<uint32_t, 4> philox(std::array<uint32_t, 2> key,
@@ -31,13 +31,15 @@ struct PhiloxState {
   uint32_t rank = 0;
   uint32_t device_number = 0;
   uint64_t offset = 0;
-  const PhiloxState* of_step = nullptr;  ///< in a cuda::Graph: the state in its place, of each replay, in the GPU's memory
+  const PhiloxState* of_step =
+      nullptr;  ///< in a cuda::Graph: the state in its place, of each replay, in the GPU's memory
 
   TANDEM_HOST_DEVICE std::array<uint32_t, 4> block(uint64_t index) const {
     const PhiloxState& now = of_step == nullptr ? *this : *of_step;
     const uint64_t position = now.offset + index;
-    return philox({static_cast<uint32_t>(now.seed), static_cast<uint32_t>(now.seed >> 32)},
-                  {static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32), now.rank, now.device_number});
+    return philox(
+        {static_cast<uint32_t>(now.seed), static_cast<uint32_t>(now.seed >> 32)},
+        {static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32), now.rank, now.device_number});
   }
 };
 
@@ -71,4 +73,4 @@ TANDEM_API Generator& default_generator(Device device = {});
 /// Seeds all generators of the calling rank.  Streams of different ranks stay different.
 TANDEM_API void manual_seed(uint64_t seed);
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

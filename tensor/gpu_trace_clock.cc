@@ -3,7 +3,7 @@
 #include <tandem/base/error.h>
 #include <tandem/base/trace.h>
 
-namespace tandem::inline v0::cuda {
+namespace tandem { inline namespace v0 { namespace cuda {
 
 namespace {
 
@@ -55,4 +55,4 @@ std::vector<int64_t> GpuSpanClock::times_ns() {
   return times;
 }
 
-}  // namespace tandem::inline v0::cuda
+}}}  // namespace tandem::v0::cuda

@@ -10,7 +10,7 @@
 #include <tandem/base/trace_clock.h>
 #include <tandem/tensor/cuda.h>
 
-namespace tandem::inline v0::cuda {
+namespace tandem { inline namespace v0 { namespace cuda {
 
 /// A moment that the GPU and the host both know.
 struct TANDEM_API CommonMoment {
@@ -51,4 +51,4 @@ class TANDEM_API GpuSpanClock : public TraceClock {
   std::vector<Event> marks_;
 };
 
-}  // namespace tandem::inline v0::cuda
+}}}  // namespace tandem::v0::cuda

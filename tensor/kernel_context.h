@@ -6,7 +6,7 @@
 #include <tandem/tensor/cuda.h>
 #include <tandem/tensor/device.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 /// The device on which a kernel runs.  Kernels never allocate, validate or synchronise; they split work with
 /// parallel_for, whose pieces depend on sizes alone, or over the threads of a GPU.
@@ -32,7 +32,8 @@ struct CpuContext : KernelContext {
 
  private:
   void check() const {
-    TANDEM_CHECK(DeviceError, device.is_cpu(), device, ": there is no kernel for GPUs yet; move the operands to the CPU");
+    TANDEM_CHECK(DeviceError, device.is_cpu(), device,
+                 ": there is no kernel for GPUs yet; move the operands to the CPU");
   }
 };
 
@@ -62,4 +63,4 @@ struct CpuContext : KernelContext {
 #define TANDEM_KERNEL(context, name, ...) cpu::name(context, __VA_ARGS__)
 #endif
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

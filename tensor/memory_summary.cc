@@ -7,7 +7,7 @@
 #include <tandem/tensor/allocator.h>
 #include <tandem/tensor/cuda.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 namespace {
 
@@ -69,4 +69,4 @@ std::string memory_summary(const std::vector<std::pair<std::string, Tensor>>& na
   return text;
 }
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

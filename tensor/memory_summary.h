@@ -8,7 +8,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/tensor/tensor.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 /// The accounts of all devices (memory_stats), a line each:
 ///
@@ -19,4 +19,4 @@ namespace tandem::inline v0 {
 /// ten of them.  Tensors of one storage, tied parameters or slices of a bucket, each count with their own size.
 TANDEM_API std::string memory_summary(const std::vector<std::pair<std::string, Tensor>>& named = {});
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

@@ -9,7 +9,7 @@
 #include <tandem/tensor/chores.h>
 #include <tandem/tensor/tensor.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 namespace {
 
@@ -140,4 +140,4 @@ std::string to_string(const Tensor& tensor) {
 
 std::ostream& operator<<(std::ostream& out, const Tensor& tensor) { return out << to_string(tensor); }
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

@@ -6,16 +6,16 @@
 
 #include <tandem/tensor/reduce_halves_avx2.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 const char* to_string(ReduceOp op) {
   constexpr const char* kNames[] = {"sum", "avg", "product", "min", "max", "bitand", "bitor", "bitxor"};
   return kNames[static_cast<int>(op)];
 }
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0
 
-namespace tandem::inline v0::chores {
+namespace tandem { inline namespace v0 { namespace chores {
 
 namespace {
 
@@ -189,4 +189,4 @@ void reduce_plain(ReduceOp op, DType dtype, std::span<const std::byte* const> in
   });
 }
 
-}  // namespace tandem::inline v0::chores
+}}}  // namespace tandem::v0::chores

@@ -5,7 +5,7 @@
 
 #include <tandem/base/macros.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 /// The bitwise ones take integers and bool.
 enum class ReduceOp : uint8_t { kSum, kAvg, kProduct, kMin, kMax, kBitAnd, kBitOr, kBitXor };
@@ -13,4 +13,4 @@ enum class ReduceOp : uint8_t { kSum, kAvg, kProduct, kMin, kMax, kBitAnd, kBitO
 /// "sum", "avg", "product", "min", "max", "bitand", "bitor", "bitxor".
 TANDEM_API const char* to_string(ReduceOp op);
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

@@ -6,7 +6,7 @@
 
 #include <tandem/base/error.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 namespace {
 
@@ -41,4 +41,4 @@ void check_fits(const char* op, const char* name, Scalar value, DType dtype) {
                                          range, "; choose another dtype")));
 }
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

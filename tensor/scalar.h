@@ -7,7 +7,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/tensor/dtype.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 /// A double, int64_t or bool.
 class Scalar {
@@ -47,4 +47,4 @@ TANDEM_API bool can_hold(DType dtype, Scalar value);
 /// Throws ValueError "OP: NAME 300 does not fit uint8, whose numbers are 0 to 255; choose another dtype" unless can_hold.
 TANDEM_API void check_fits(const char* op, const char* name, Scalar value, DType dtype);
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

@@ -6,7 +6,7 @@
 
 #include <tandem/base/error.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 std::string to_string(const Shape& shape) {
   std::string text = "[";
@@ -60,4 +60,4 @@ int64_t wrap_dim(const char* op, int64_t dim, int64_t ndim) {
   return dim < 0 ? dim + dims : dim;
 }
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

@@ -11,7 +11,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/base/small_vector.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 /// Sizes or strides, one int64_t per dimension; up to six dimensions live inside the object.
 class TANDEM_API Shape : public SmallVector<int64_t, 6> {
@@ -44,4 +44,4 @@ TANDEM_API bool is_dense(const Shape& shape, const Shape& strides);
 /// dimension.
 TANDEM_API int64_t wrap_dim(const char* op, int64_t dim, int64_t ndim);
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

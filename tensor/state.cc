@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 namespace {
 
@@ -61,4 +61,4 @@ std::vector<std::pair<std::string, Tensor>> State::tensors() const {
   return result;
 }
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

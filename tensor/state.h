@@ -12,7 +12,7 @@
 
 #include <tandem/tensor/tensor.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 /// An ordered map from name to Tensor, int64_t, double, bool, string or State.  Names hold no '.'; a path such as
 /// "fc1.weight" walks through nested states.
@@ -50,4 +50,4 @@ class TANDEM_API State {
   std::vector<std::pair<std::string, Value>> entries_;
 };
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

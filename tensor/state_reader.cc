@@ -2,7 +2,7 @@
 
 #include <array>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 namespace {
 
@@ -83,4 +83,4 @@ void StateReader::finish(const std::string& heading) {
   TANDEM_CHECK(StateError, problems_.empty(), heading, problems_);
 }
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

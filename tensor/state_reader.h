@@ -9,7 +9,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/tensor/state.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 /// Reads a State and collects everything that does not fit, so that one error names all of it: entries that are
 /// missing, that are of another type, shape or dtype than asked for, that their reader refused, and that nobody asked
@@ -44,4 +44,4 @@ class TANDEM_API StateReader {
   std::string problems_;
 };
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

@@ -4,7 +4,7 @@
 
 #include <tandem/base/error.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 RefPtr<Storage> Storage::allocate(Device device, int64_t num_bytes) {
   RefPtr<Storage> storage(new Storage(device, nullptr, num_bytes));
@@ -34,4 +34,4 @@ Storage::~Storage() {
   if (release_) release_();
 }
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

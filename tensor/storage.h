@@ -9,7 +9,7 @@
 #include <tandem/tensor/allocator.h>
 #include <tandem/tensor/device.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 /// A span of device memory with the version counter of the tensors that view it.
 ///
@@ -55,4 +55,4 @@ class TANDEM_API Storage : public RefCounted {
   std::function<void()> release_;  ///< gives foreign memory back
 };
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

@@ -2,7 +2,7 @@
 
 #include <immintrin.h>
 
-namespace tandem::inline v0::chores {
+namespace tandem { inline namespace v0 { namespace chores {
 
 void stream_copy_avx2(std::byte* out, const std::byte* in, size_t num_bytes) {
   const size_t whole = num_bytes / 64 * 64;
@@ -16,4 +16,4 @@ void stream_copy_avx2(std::byte* out, const std::byte* in, size_t num_bytes) {
   _mm_sfence();
 }
 
-}  // namespace tandem::inline v0::chores
+}}}  // namespace tandem::v0::chores

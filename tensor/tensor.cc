@@ -5,7 +5,7 @@
 
 #include <tandem/tensor/chores.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 namespace {
 
@@ -96,4 +96,4 @@ std::string describe(const Tensor& tensor) {
   return str(tensor.dtype(), " ", tensor.shape(), " on ", tensor.device());
 }
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

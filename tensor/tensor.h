@@ -21,7 +21,7 @@
 #include <tandem/tensor/shape.h>
 #include <tandem/tensor/storage.h>
 
-namespace tandem::inline v0 {
+namespace tandem { inline namespace v0 {
 
 class Tensor;
 
@@ -209,4 +209,4 @@ TANDEM_API std::string describe(const Tensor& tensor);
 TANDEM_API std::string to_string(const Tensor& tensor);
 TANDEM_API std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
 
-}  // namespace tandem::inline v0
+}}  // namespace tandem::v0

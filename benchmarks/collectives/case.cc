@@ -50,7 +50,11 @@ double bus_factor(const OpInfo& op, int world) {
 
 CollectiveCase::CollectiveCase(distributed::ProcessGroup& group, const OpInfo& op, DType dtype, int64_t bytes,
                                bool in_place, bool arena, Device device)
-    : group_(group), op_(op), dtype_(dtype), device_(device), row_(row_elements(op, bytes, size_of(dtype), group.size())) {
+    : group_(group),
+      op_(op),
+      dtype_(dtype),
+      device_(device),
+      row_(row_elements(op, bytes, size_of(dtype), group.size())) {
   const int64_t n = group.size();
   const bool gathers = op.name == "gather" || op.name == "all_gather";
   const bool scatters = op.name == "scatter" || op.name == "reduce_scatter";

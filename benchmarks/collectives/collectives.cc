@@ -56,7 +56,9 @@ void declare(CLI::App& app, Settings& s) {
     return name == "all" ? std::string() : CLI::IsMember(ops)(const_cast<std::string&>(name));
   });
   app.add_option("--world", s.world, "number of ranks")->check(CLI::Range(1, 36));
-  app.add_option("--backend", s.backends, "shm: processes, ordinary memory; shm_arena: the group's; threads; gloo; nccl: processes, a GPU each; nccl_threads")
+  app.add_option("--backend", s.backends,
+                 "shm: processes, ordinary memory; shm_arena: the group's; threads; gloo; nccl: processes, a GPU each; "
+                 "nccl_threads")
       ->delimiter(',')
       ->check(CLI::IsMember({"shm", "shm_arena", "threads", "gloo", "nccl", "nccl_threads"}));
   app.add_option("--dtype", s.dtypes)->delimiter(',')->check(CLI::IsMember({"float32", "bfloat16"}));
@@ -149,7 +151,8 @@ void run_rank(Context& context, const Settings& s, const std::string& path) {
   for (const int64_t size : sizes(s, op.name)) {
     for (const bool in_place : {false, true}) {
       if (in_place ? !op.in_place : !op.out_of_place) continue;
-      const CollectiveCase c(*group, op, dtype_named(s.dtypes[0]), size, in_place, backend == "shm_arena" || on_gpu, device);
+      const CollectiveCase c(*group, op, dtype_named(s.dtypes[0]), size, in_place, backend == "shm_arena" || on_gpu,
+                             device);
       const Row row = measure(*group, c, op, s, device);
       file << size << " " << in_place << " " << row.bytes << " " << row.count << " " << row.us << " " << row.p50_us
            << " " << row.p99_us << " " << row.wrong << "\n";

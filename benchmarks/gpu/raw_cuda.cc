@@ -112,7 +112,8 @@ double fastest_product(const std::vector<Tensor>&, const std::vector<Tensor>&, c
 
 double fastest_product(const std::vector<Tensor>& a, const std::vector<Tensor>& b, const TimeCalls& time) {
   const auto check = [](cublasStatus_t status) {
-    if (status != CUBLAS_STATUS_SUCCESS) throw BackendError(str("cuBLASLt: ", cublasLtGetStatusString(status), ":"), status);
+    if (status != CUBLAS_STATUS_SUCCESS)
+      throw BackendError(str("cuBLASLt: ", cublasLtGetStatusString(status), ":"), status);
   };
   const Device gpu = a.front().device();
   const DType dtype = a.front().dtype();
@@ -135,15 +136,16 @@ double fastest_product(const std::vector<Tensor>& a, const std::vector<Tensor>& 
   check(cublasLtMatrixLayoutCreate(&layout, type, static_cast<uint64_t>(n), static_cast<uint64_t>(n), n));
   check(cublasLtMatmulPreferenceCreate(&preference));
   const auto limit = static_cast<uint64_t>(kWorkspaceBytes);
-  check(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &limit, sizeof limit));
+  check(
+      cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &limit, sizeof limit));
   std::array<cublasLtMatmulHeuristicResult_t, 32> found = {};
   int num_found = 0;
   check(cublasLtMatmulAlgoGetHeuristic(handle, description, layout, layout, layout, layout, preference,
                                        static_cast<int>(found.size()), found.data(), &num_found));
   const float one = 1, none = 0;
   const auto product = [&](const cublasLtMatmulAlgo_t& algorithm, size_t operands) {
-    return cublasLtMatmul(handle, description, &one, b[operands].data_ptr(), layout, a[operands].data_ptr(), layout, &none,
-                          out.data_ptr(), layout, out.data_ptr(), layout, &algorithm, workspace.data_ptr(),
+    return cublasLtMatmul(handle, description, &one, b[operands].data_ptr(), layout, a[operands].data_ptr(), layout,
+                          &none, out.data_ptr(), layout, out.data_ptr(), layout, &algorithm, workspace.data_ptr(),
                           static_cast<size_t>(kWorkspaceBytes), static_cast<cudaStream_t>(stream.handle()));
   };
   const cublasLtMatmulAlgo_t* best = nullptr;

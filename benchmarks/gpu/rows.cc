@@ -64,7 +64,8 @@ class Rows {
     const double ms = time(f);
     report_.line({{"row", name}, {"dtype", td::to_string(dtype)}, {"ms", ms}, {"gb_per_s", num_bytes / ms / 1e6}});
   }
-  void product_row(const std::string& name, td::DType dtype, int64_t m, int64_t n, int64_t k, bool with_fastest = false);
+  void product_row(const std::string& name, td::DType dtype, int64_t m, int64_t n, int64_t k,
+                   bool with_fastest = false);
 
   const Settings& settings_;
   tb::Report& report_;
@@ -95,8 +96,8 @@ void Rows::product_row(const std::string& name, td::DType dtype, int64_t m, int6
   const std::vector<td::Tensor> b = copies_of(td::randn({n, k}).to(gpu_).to(dtype));
   const double ms = time([&](int i) { static_cast<void>(td::linear(in_turn(a, i), in_turn(b, i), {})); });
   const double flops = 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
-  tb::Json line = {{"row", name},          {"dtype", td::to_string(dtype)}, {"m", m}, {"n", n}, {"k", k}, {"ms", ms},
-                   {"tflops", flops / ms / 1e9}};
+  tb::Json line = {{"row", name}, {"dtype", td::to_string(dtype)}, {"m", m}, {"n", n}, {"k", k},
+                   {"ms", ms},    {"tflops", flops / ms / 1e9}};
   const double fastest_ms = with_fastest ? tb::fastest_product(a, b, [this](const auto& f) { return time(f); }) : 0;
   if (fastest_ms > 0) line["fastest_ms"] = fastest_ms;
   report_.line(std::move(line));
@@ -153,7 +154,8 @@ void Rows::kernels() {
   }
   std::vector<td::Tensor> parameters;
   for (int i = 0; i < 12; ++i) {
-    for (const td::Shape& shape : {td::Shape{width, 3 * width}, {width, width}, {width, 4 * width}, {4 * width, width}, {width}}) {
+    for (const td::Shape& shape :
+         {td::Shape{width, 3 * width}, {width, width}, {width, 4 * width}, {4 * width, width}, {width}}) {
       parameters.push_back(td::randn(shape).to(gpu_).set_requires_grad());
     }
   }

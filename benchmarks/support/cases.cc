@@ -68,8 +68,13 @@ struct Case {
   TrainingCase (*make)();
 };
 constexpr Case kCases[] = {
-    {"mlp", mlp}, {"lenet", lenet}, {"resnet18", resnet18}, {"gpt-small", gpt_small}, {"gpt-384", gpt_384},
-    {"gpt2-124m-4", gpt2_124m_4}, {"gpt2-124m-64", gpt2_124m_64},  // for GPUs: batches of 4 and 64
+    {"mlp", mlp},
+    {"lenet", lenet},
+    {"resnet18", resnet18},
+    {"gpt-small", gpt_small},
+    {"gpt-384", gpt_384},
+    {"gpt2-124m-4", gpt2_124m_4},
+    {"gpt2-124m-64", gpt2_124m_64},  // for GPUs: batches of 4 and 64
 };
 
 }  // namespace

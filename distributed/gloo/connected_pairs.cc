@@ -23,7 +23,7 @@
 
 #include <tandem/base/error.h>
 
-namespace tandem::inline v0::distributed::gloo {
+namespace tandem { inline namespace v0 { namespace distributed::gloo {
 
 namespace {
 
@@ -135,4 +135,4 @@ void make_connected_pairs(::gloo::transport::Device& device, ::gloo::transport::
   task.wait();
 }
 
-}  // namespace tandem::inline v0::distributed::gloo
+}}}  // namespace tandem::v0::distributed::gloo

@@ -12,7 +12,7 @@ class Device;
 class Pair;
 }  // namespace gloo::transport
 
-namespace tandem::inline v0::distributed::gloo {
+namespace tandem { inline namespace v0 { namespace distributed::gloo {
 
 /// Makes the pair of each socket's rank in `context`, which `device` made; both are of TCP.  A pair has a descriptor of its
 /// own for the connection.  Calls prepare(rank, pair) before the pair reads, on another thread: a buffer that is made later
@@ -25,4 +25,4 @@ void make_connected_pairs(::gloo::transport::Device& device, ::gloo::transport::
                           const std::vector<FileDescriptor>& sockets,
                           FunctionRef<void(int rank, ::gloo::transport::Pair& pair)> prepare);
 
-}  // namespace tandem::inline v0::distributed::gloo
+}}}  // namespace tandem::v0::distributed::gloo

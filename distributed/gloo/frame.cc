@@ -6,7 +6,7 @@
 #include <tandem/base/error.h>
 #include <tandem/distributed/store/wire.h>
 
-namespace tandem::inline v0::distributed::gloo {
+namespace tandem { inline namespace v0 { namespace distributed::gloo {
 
 namespace {
 
@@ -217,4 +217,4 @@ PoisonFrame decode_poison(std::string_view payload) {
   return frame;
 }
 
-}  // namespace tandem::inline v0::distributed::gloo
+}}}  // namespace tandem::v0::distributed::gloo

@@ -13,7 +13,7 @@
 
 #include <tandem/distributed/collective.h>
 
-namespace tandem::inline v0::distributed::gloo {
+namespace tandem { inline namespace v0 { namespace distributed::gloo {
 
 inline constexpr uint32_t kMagic = 0x314c4754;   // "TGL1": protocol 1
 inline constexpr size_t kInlineBytes = 8 << 10;  ///< data up to this size travels beside the signature
@@ -85,7 +85,7 @@ struct SignatureFrame {
   std::vector<PartFrame> expects;
   ShownShape sent;      ///< all_to_all: to the receiver of this frame
   ShownShape expected;  ///< and from it
-  std::string data;  ///< what this rank puts in, where it is small
+  std::string data;     ///< what this rank puts in, where it is small
 };
 
 /// A message that a rank wants to send.
@@ -129,4 +129,4 @@ MessageFrame decode_message(std::string_view payload);
 AnswerFrame decode_answer(std::string_view payload);
 PoisonFrame decode_poison(std::string_view payload);
 
-}  // namespace tandem::inline v0::distributed::gloo
+}}}  // namespace tandem::v0::distributed::gloo

@@ -5,7 +5,7 @@
 
 #include <tandem/base/error.h>
 
-namespace tandem::inline v0::distributed::gloo {
+namespace tandem { inline namespace v0 { namespace distributed::gloo {
 
 namespace {
 
@@ -354,4 +354,4 @@ std::unique_ptr<Backend> make_gloo_backend(const ProcessGroupOptions& options, c
   return std::make_unique<GlooBackend>(options, tuning);
 }
 
-}  // namespace tandem::inline v0::distributed::gloo
+}}}  // namespace tandem::v0::distributed::gloo

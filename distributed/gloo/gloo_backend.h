@@ -13,7 +13,7 @@
 #include <tandem/distributed/gloo/mesh.h>
 #include <tandem/distributed/gloo/messages.h>
 
-namespace tandem::inline v0::distributed::gloo {
+namespace tandem { inline namespace v0 { namespace distributed::gloo {
 
 /// The backend of one rank.
 ///
@@ -209,4 +209,4 @@ class GlooBackend final : public Backend {
 /// Joins the ranks of `options`; collective.
 std::unique_ptr<Backend> make_gloo_backend(const ProcessGroupOptions& options, const Tuning& tuning = {});
 
-}  // namespace tandem::inline v0::distributed::gloo
+}}}  // namespace tandem::v0::distributed::gloo

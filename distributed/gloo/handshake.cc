@@ -20,7 +20,7 @@
 #include <tandem/distributed/store/failure_board.h>
 #include <tandem/distributed/store/wire.h>
 
-namespace tandem::inline v0::distributed::gloo {
+namespace tandem { inline namespace v0 { namespace distributed::gloo {
 
 namespace {
 
@@ -278,4 +278,4 @@ Connections connect_ranks(const ProcessGroupOptions& options, const Interface& i
   return Connector(options, interface, token, rendezvous).run();
 }
 
-}  // namespace tandem::inline v0::distributed::gloo
+}}}  // namespace tandem::v0::distributed::gloo

@@ -9,7 +9,7 @@
 #include <tandem/distributed/rendezvous.h>
 #include <tandem/distributed/store/socket.h>
 
-namespace tandem::inline v0::distributed::gloo {
+namespace tandem { inline namespace v0 { namespace distributed::gloo {
 
 struct Connections {
   std::vector<FileDescriptor> sockets;  ///< by rank; empty for this rank itself
@@ -28,4 +28,4 @@ struct Connections {
 Connections connect_ranks(const ProcessGroupOptions& options, const Interface& interface, const std::string& token,
                           Rendezvous& rendezvous);
 
-}  // namespace tandem::inline v0::distributed::gloo
+}}}  // namespace tandem::v0::distributed::gloo

@@ -16,7 +16,7 @@
 #include <tandem/distributed/rendezvous.h>
 #include <tandem/distributed/store/socket.h>
 
-namespace tandem::inline v0::distributed::gloo {
+namespace tandem { inline namespace v0 { namespace distributed::gloo {
 
 namespace {
 
@@ -111,4 +111,4 @@ Interface choose_interface(const ProcessGroupOptions& options, bool same_machine
   return *found;
 }
 
-}  // namespace tandem::inline v0::distributed::gloo
+}}}  // namespace tandem::v0::distributed::gloo

@@ -6,7 +6,7 @@
 
 #include <tandem/distributed/process_group.h>
 
-namespace tandem::inline v0::distributed::gloo {
+namespace tandem { inline namespace v0 { namespace distributed::gloo {
 
 struct Interface {
   std::string name;     ///< "eth0"
@@ -22,4 +22,4 @@ std::vector<Interface> list_interfaces();
 /// store's host, else the first that is no loopback.  Throws CommError that lists what there is.
 Interface choose_interface(const ProcessGroupOptions& options, bool same_machine);
 
-}  // namespace tandem::inline v0::distributed::gloo
+}}}  // namespace tandem::v0::distributed::gloo

@@ -12,7 +12,7 @@
 #include <tandem/base/error.h>
 #include <tandem/base/thread.h>
 
-namespace tandem::inline v0::distributed::gloo {
+namespace tandem { inline namespace v0 { namespace distributed::gloo {
 
 namespace {
 
@@ -304,4 +304,4 @@ void Link::write(const Entry& entry) {
   }
 }
 
-}  // namespace tandem::inline v0::distributed::gloo
+}}}  // namespace tandem::v0::distributed::gloo

@@ -20,7 +20,7 @@ class Buffer;
 class Pair;
 }  // namespace gloo::transport
 
-namespace tandem::inline v0::distributed::gloo {
+namespace tandem { inline namespace v0 { namespace distributed::gloo {
 
 /// Sizes that all ranks of a group agree on.
 struct Tuning {
@@ -157,4 +157,4 @@ class Link {
   bool credit_due_ = false;
 };
 
-}  // namespace tandem::inline v0::distributed::gloo
+}}}  // namespace tandem::v0::distributed::gloo

@@ -22,7 +22,7 @@
 #include <tandem/distributed/store/failure_board.h>
 #include <tandem/distributed/store/wire.h>
 
-namespace tandem::inline v0::distributed::gloo {
+namespace tandem { inline namespace v0 { namespace distributed::gloo {
 
 namespace {
 
@@ -388,4 +388,4 @@ void Mesh::close(std::chrono::milliseconds patience) {
   sockets_.clear();
 }
 
-}  // namespace tandem::inline v0::distributed::gloo
+}}}  // namespace tandem::v0::distributed::gloo

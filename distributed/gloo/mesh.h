@@ -25,7 +25,7 @@ class Context;
 class Device;
 }  // namespace gloo::transport
 
-namespace tandem::inline v0::distributed::gloo {
+namespace tandem { inline namespace v0 { namespace distributed::gloo {
 
 /// A rank's links, the inbox where their threads put what arrives, and whoever sleeps until something does.
 class Mesh final : private LinkEvents {
@@ -105,4 +105,4 @@ class Mesh final : private LinkEvents {
   bool has_started_ = false;  // of the thread that makes and ends this
 };
 
-}  // namespace tandem::inline v0::distributed::gloo
+}}}  // namespace tandem::v0::distributed::gloo

@@ -7,7 +7,7 @@
 #include <tandem/base/error.h>
 #include <tandem/distributed/backend.h>
 
-namespace tandem::inline v0::distributed::gloo {
+namespace tandem { inline namespace v0 { namespace distributed::gloo {
 
 namespace {
 
@@ -227,4 +227,4 @@ void Messages::throw_mismatch(int from, const MessageFrame& sent, int to, const 
   throw_disagreement(options_, {from, describe(sent, true, receiver)}, {to, describe(posted, false, sender)});
 }
 
-}  // namespace tandem::inline v0::distributed::gloo
+}}}  // namespace tandem::v0::distributed::gloo

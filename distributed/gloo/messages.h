@@ -8,7 +8,7 @@
 #include <tandem/distributed/collective.h>
 #include <tandem/distributed/gloo/mesh.h>
 
-namespace tandem::inline v0::distributed::gloo {
+namespace tandem { inline namespace v0 { namespace distributed::gloo {
 
 /// This rank's messages, to and from all others.
 ///
@@ -66,4 +66,4 @@ class Messages {
   bool moved_ = false;
 };
 
-}  // namespace tandem::inline v0::distributed::gloo
+}}}  // namespace tandem::v0::distributed::gloo

@@ -5,7 +5,7 @@
 #include <tandem/distributed/gloo/gloo_backend.h>
 #include <tandem/tensor/reduce.h>
 
-namespace tandem::inline v0::distributed::gloo {
+namespace tandem { inline namespace v0 { namespace distributed::gloo {
 
 namespace {
 
@@ -176,4 +176,4 @@ void GlooBackend::finish_alone() {
   if (own_bytes_ > 0) std::memcpy(own_target_, own_part_, static_cast<size_t>(own_bytes_));
 }
 
-}  // namespace tandem::inline v0::distributed::gloo
+}}}  // namespace tandem::v0::distributed::gloo

@@ -8,7 +8,7 @@
 #include <tandem/distributed/hosts/partial_results.h>
 #include <tandem/tensor/reduce.h>
 
-namespace tandem::inline v0::distributed::gloo {
+namespace tandem { inline namespace v0 { namespace distributed::gloo {
 
 namespace {
 
@@ -214,4 +214,4 @@ bool GlooBackend::is_complete() {
   return true;
 }
 
-}  // namespace tandem::inline v0::distributed::gloo
+}}}  // namespace tandem::v0::distributed::gloo

@@ -6,7 +6,7 @@
 #include <tandem/base/error.h>
 #include <tandem/distributed/hosts/partial_results.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
@@ -276,4 +276,4 @@ void HierarchicalBackend::start_gather() {
   local_phase_ = Phase::kGather;
 }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

@@ -9,7 +9,7 @@
 #include <tandem/distributed/backend.h>
 #include <tandem/distributed/hosts/host_layout.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 /// Sizes that all ranks of a group agree on; results do not depend on them.
 struct HostTuning {
@@ -124,4 +124,4 @@ class HierarchicalBackend final : public Backend {
   bool cross_runs_ = false;
 };
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

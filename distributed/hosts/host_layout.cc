@@ -6,7 +6,7 @@
 #include <tandem/distributed/backend.h>
 #include <tandem/distributed/rendezvous.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
@@ -82,4 +82,4 @@ HostLayout find_hosts(const ProcessGroupOptions& options) {
   return layout;
 }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

@@ -7,7 +7,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/distributed/process_group.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 /// Ranks of the group by host: hosts ascend by their lowest rank, ranks ascend within a host.
 struct HostLayout {
@@ -36,4 +36,4 @@ ProcessGroupOptions options_across(const ProcessGroupOptions& options, const Hos
 /// Collective.  Throws CommError as ProcessGroup::create.
 HostLayout find_hosts(const ProcessGroupOptions& options);
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

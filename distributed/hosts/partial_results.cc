@@ -6,8 +6,7 @@
 #include <cstring>
 #include <type_traits>
 
-
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
@@ -87,4 +86,4 @@ void reduce_by_hosts(const HostLayout& layout, ReduceOp op, DType dtype, std::sp
   finish_partial(op, dtype, static_cast<int>(inputs.size()), slot(0), count, out);
 }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

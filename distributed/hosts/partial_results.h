@@ -10,7 +10,7 @@
 #include <tandem/distributed/process_group.h>
 #include <tandem/tensor/dtype.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 /// The operator that combines partial results: kSum for kAvg, which divides at the end.
 ReduceOp partial_op(ReduceOp op);
@@ -31,4 +31,4 @@ void finish_partial(ReduceOp op, DType dtype, int num_ranks, const std::byte* in
 void reduce_by_hosts(const HostLayout& layout, ReduceOp op, DType dtype, std::span<const std::byte* const> inputs,
                      int64_t count, std::vector<std::byte>& scratch, std::byte* out);
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

@@ -13,7 +13,7 @@
 #include <tandem/base/error.h>
 #include <tandem/base/thread.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
@@ -163,4 +163,4 @@ std::string status_text(int wait_status) {
                                   : str("exit status ", WEXITSTATUS(wait_status));
 }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

@@ -13,7 +13,7 @@
 #include <tandem/distributed/launch/group_guard.h>
 #include <tandem/distributed/store/socket.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 /// Blocks SIGINT and SIGTERM so that they arrive as reads, and ignores SIGPIPE; undone on destruction.  Threads that are
 /// made meanwhile inherit this.
@@ -65,4 +65,4 @@ void take_terminal_back();
 /// "exit status 3", "killed by SIGKILL".
 std::string status_text(int wait_status);
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

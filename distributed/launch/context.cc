@@ -5,7 +5,7 @@
 #include <tandem/distributed/launch/context_access.h>
 #include <tandem/distributed/launch/interrupts.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 bool Context::should_stop() const { return world_size_ == 1 ? stop_requested() : stop_agreed_; }
 
@@ -42,4 +42,4 @@ std::shared_ptr<Context> ContextAccess::install(RankContext& rank_context, const
 
 void ContextAccess::drop_group(Context& context) { context.group_.reset(); }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

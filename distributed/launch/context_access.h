@@ -9,7 +9,7 @@
 #include <tandem/base/rank_context.h>
 #include <tandem/distributed/context.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 struct ContextOptions {
   int rank = 0;
@@ -35,4 +35,4 @@ struct TANDEM_API ContextAccess {
   static const std::shared_ptr<InitSession>& session(const Context& context) { return context.session_; }
 };
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

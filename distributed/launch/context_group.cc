@@ -7,7 +7,7 @@
 #include <tandem/distributed/context.h>
 #include <tandem/distributed/process_group.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
@@ -68,4 +68,4 @@ std::shared_ptr<ProcessGroup> Context::new_group(const std::vector<int>& ranks, 
                                         .interface = interface_});
 }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

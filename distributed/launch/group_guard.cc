@@ -16,7 +16,7 @@
 #include <tandem/base/error.h>
 #include <tandem/base/thread.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
@@ -70,4 +70,4 @@ void GroupGuard::send(pid_t change) const {
   [[maybe_unused]] const ssize_t n = write(pipe_.get(), &change, sizeof(change));
 }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

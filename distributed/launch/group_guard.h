@@ -5,7 +5,7 @@
 
 #include <tandem/distributed/store/socket.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 /// A process that kills the process groups of the ranks when their launcher has died.  The kernel kills the ranks themselves
 /// then (PR_SET_PDEATHSIG), but not what they have started.
@@ -32,4 +32,4 @@ class GroupGuard {
   FileDescriptor pipe_;  // groups to add; negative ones are to be removed
 };
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

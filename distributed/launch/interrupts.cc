@@ -6,7 +6,7 @@
 #include <atomic>
 #include <cerrno>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
@@ -58,4 +58,4 @@ InterruptHandlers::~InterruptHandlers() {
   state.signal = 0;
 }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

@@ -5,7 +5,7 @@
 
 #include <tandem/base/macros.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 /// The signal that asked this process to stop, 0 if none has.
 TANDEM_API int interrupt_signal();
@@ -25,4 +25,4 @@ class TANDEM_API InterruptHandlers {
   struct sigaction old_term_ = {};
 };
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

@@ -13,7 +13,7 @@
 #include <tandem/base/log.h>
 #include <tandem/distributed/store/missing_ranks.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
@@ -354,4 +354,4 @@ void JobCoordinator::finish(int status, const std::string& message, int failed_r
   hooks_.tell(command);
 }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

@@ -13,7 +13,7 @@
 #include <tandem/distributed/store/socket.h>
 #include <tandem/distributed/store/store_server.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 /// Waits for all launchers, hosts the store of their ranks, has the ranks started, finds out which one failed first, ends
 /// the others, and starts all again or finishes the job.  Used by one thread.
@@ -94,4 +94,4 @@ class JobCoordinator {
   HookHandle watch_;  // of server_'s failures: goes first
 };
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

@@ -3,7 +3,7 @@
 #include <tandem/base/error.h>
 #include <tandem/distributed/store/socket.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 JobStore join_job_store(const RankEnvironment& env, std::chrono::milliseconds timeout) {
   JobStore job;
@@ -29,4 +29,4 @@ JobStore join_job_store(const RankEnvironment& env, std::chrono::milliseconds ti
   return job;
 }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

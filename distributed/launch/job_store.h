@@ -9,7 +9,7 @@
 #include <tandem/distributed/store/store_server.h>
 #include <tandem/distributed/store/tcp_store.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 struct JobStore {
   std::unique_ptr<StoreServer> server;  ///< where this rank hosts the store
@@ -20,4 +20,4 @@ struct JobStore {
 /// and CommError where the store was not reached within `timeout` (0: none) or is none of this job.
 TANDEM_API JobStore join_job_store(const RankEnvironment& env, std::chrono::milliseconds timeout);
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

@@ -14,12 +14,13 @@
 #include <tandem/distributed/launch/rank_processes.h>
 #include <tandem/tensor/cuda.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
 constexpr std::chrono::milliseconds kDefaultTimeout{300000};
-constexpr std::string_view kFlags[] = {"--nproc", "--device", "--devices", "--log-dir", "--tee", "--timeout", "--max-restarts"};
+constexpr std::string_view kFlags[] = {"--nproc", "--device",  "--devices",     "--log-dir",
+                                       "--tee",   "--timeout", "--max-restarts"};
 
 std::chrono::milliseconds choose_timeout(const LaunchFlags& flags) {
   if (flags.timeout) return *flags.timeout;
@@ -127,13 +128,14 @@ LaunchFlags take_launch_flags(int& argc, char** argv) {
 Device choose_device(const std::string& what, const std::string& choice, int local_rank, int num_local_ranks,
                      bool is_shown_its_own) {
   if (choice == "cpu") return {};
-  TANDEM_CHECK(ValueError, choice == "cuda" || choice == "auto", what, ": expected cpu, cuda or auto, got '", choice, "'");
+  TANDEM_CHECK(ValueError, choice == "cuda" || choice == "auto", what, ": expected cpu, cuda or auto, got '", choice,
+               "'");
   const int count = cuda::device_count();
   const bool are_own = is_shown_its_own && count > 0 && count < num_local_ranks;
   const bool are_enough = count >= num_local_ranks || are_own;
   if (choice == "auto" && !are_enough) return {};
-  TANDEM_CHECK(ValueError, count == 0 || are_enough, what, " ", choice, ": ", num_local_ranks, " ranks here, and ", count,
-               count == 1 ? " GPU" : " GPUs", ": each rank takes one");
+  TANDEM_CHECK(ValueError, count == 0 || are_enough, what, " ", choice, ": ", num_local_ranks, " ranks here, and ",
+               count, count == 1 ? " GPU" : " GPUs", ": each rank takes one");
   const Device device = Device::cuda(are_own ? local_rank % count : local_rank);
   try {
     cuda::check_device(device);
@@ -177,11 +179,12 @@ int launch(int& argc, char** argv, const RankFunction& f) {
     // Another launcher, or a script around the program, may show each rank GPUs of its own.
     const auto shown = env_string("CUDA_VISIBLE_DEVICES");
     const bool is_shown_its_own =
-        environment && shown && (!environment->launched_here || *shown != env_string("TANDEM_LAUNCHER_GPUS").value_or("all"));
-    const Device device = flags.device.empty()
-                              ? choose_device("TANDEM_DEVICE", env_string("TANDEM_DEVICE").value_or("cpu"), local_rank, num_ranks,
-                                              is_shown_its_own)
-                              : choose_device("launch: --device", flags.device, local_rank, num_ranks, is_shown_its_own);
+        environment && shown &&
+        (!environment->launched_here || *shown != env_string("TANDEM_LAUNCHER_GPUS").value_or("all"));
+    const Device device =
+        flags.device.empty() ? choose_device("TANDEM_DEVICE", env_string("TANDEM_DEVICE").value_or("cpu"), local_rank,
+                                             num_ranks, is_shown_its_own)
+                             : choose_device("launch: --device", flags.device, local_rank, num_ranks, is_shown_its_own);
     if (starts_ranks) return start_ranks(flags, argc, argv);
     return run_rank_process(environment ? &*environment : nullptr, timeout, device, f);
   } catch (const Error& e) {
@@ -193,4 +196,4 @@ int launch(int& argc, char** argv, const RankFunction& f) {
   }
 }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

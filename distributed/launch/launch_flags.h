@@ -9,7 +9,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/tensor/device.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 struct LaunchFlags {
   std::optional<int> num_ranks;
@@ -37,4 +37,4 @@ TANDEM_API Device choose_device(const std::string& what, const std::string& choi
 /// Says so in one line where there are more ranks than cores.
 TANDEM_API void warn_if_crowded(int num_ranks);
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

@@ -6,7 +6,7 @@
 #include <tandem/base/error.h>
 #include <tandem/distributed/store/wire.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
@@ -204,4 +204,4 @@ std::optional<RankEnvironment> read_launcher_environment(const Lookup& lookup) {
   return std::nullopt;
 }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

@@ -8,7 +8,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/distributed/launch/rank_environment.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 /// Reads OpenMPI's OMPI_COMM_WORLD_*, else PMI_* of MPICH and Intel, else SLURM_* of a step that srun started; nullopt
 /// where none is there.  MASTER_ADDR and MASTER_PORT go first; without them the store is on the first host, on a port that
@@ -21,4 +21,4 @@ TANDEM_API std::string first_slurm_host(const std::string& list);
 /// Tasks by node of Slurm's list: "4(x2),3" -> 4 4 3; empty where it is no such list.
 TANDEM_API std::vector<int> slurm_tasks_by_node(const std::string& list);
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

@@ -11,7 +11,7 @@
 #include <tandem/base/error.h>
 #include <tandem/base/rank_context.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 LocalRanks::LocalRanks(const JobOptions& options, const LauncherSignals& signals)
     : options_(options), signals_(signals), output_(options.log_dir) {}
@@ -216,4 +216,4 @@ LocalRanks::Clock::time_point LocalRanks::next_deadline() const {
   return std::min(ask_at_.value_or(Clock::time_point::max()), kill_at_.value_or(Clock::time_point::max()));
 }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

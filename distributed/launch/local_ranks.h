@@ -14,7 +14,7 @@
 #include <tandem/distributed/launch/rank_output.h>
 #include <tandem/distributed/launch/rank_processes.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 /// The end of a rank's process.
 struct RankExit {
@@ -88,4 +88,4 @@ class LocalRanks {
   std::optional<Clock::time_point> kill_at_;
 };
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

@@ -11,7 +11,7 @@
 #include <tandem/base/thread.h>
 #include <tandem/distributed/launch/node_messages.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
@@ -93,7 +93,8 @@ void NodeLink::stop() {
     stop_ = true;
   }
   changed_.notify_all();
-  if (store_) store_->disconnect();  // wakes them where they wait for the store; a node 0 that is stopped answers no goodbye
+  if (store_)
+    store_->disconnect();  // wakes them where they wait for the store; a node 0 that is stopped answers no goodbye
   if (reader_.joinable()) reader_.join();
   if (writer_.joinable()) writer_.join();
   watch_.remove();
@@ -216,4 +217,4 @@ void NodeLink::leave(const std::vector<int>& given_up) {
   server_->wait_until_empty(kLeaveTime);
 }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

@@ -20,7 +20,7 @@
 #include <tandem/distributed/store/store_server.h>
 #include <tandem/distributed/store/tcp_store.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 /// One launcher's end.  Node 0 hosts the store; the connections say who is alive.  Letters to node 0 are numbered keys
 /// "up/1", "up/2" .. in the order in which they were written; those of node 0, which all others read, are "down/1" ..
@@ -67,11 +67,11 @@ class TANDEM_API NodeLink {
   std::mutex mutex_;
   std::condition_variable changed_;  // stop_ or outgoing_
   bool stop_ = false;
-  std::vector<std::string> letters_;  // received
+  std::vector<std::string> letters_;            // received
   std::optional<std::string> connection_lost_;  // why no further letter can be read; until lost() has returned it
-  std::deque<std::string> outgoing_;  // its first one is being written
+  std::deque<std::string> outgoing_;            // its first one is being written
   std::thread reader_;
   std::thread writer_;
 };
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

@@ -3,7 +3,7 @@
 #include <tandem/base/error.h>
 #include <tandem/distributed/store/wire.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
@@ -95,4 +95,4 @@ NodeCommand decode_command(const std::string& text) {
   return command;
 }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

@@ -8,7 +8,7 @@
 
 #include <tandem/distributed/launch/local_ranks.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 struct NodeEvent {
   enum class Kind : uint8_t {
@@ -52,4 +52,4 @@ std::string encode(const NodeCommand& command);
 NodeEvent decode_event(const std::string& text);
 NodeCommand decode_command(const std::string& text);
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

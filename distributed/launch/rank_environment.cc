@@ -9,7 +9,7 @@
 #include <tandem/distributed/launch/launcher_variables.h>
 #include <tandem/distributed/store/wire.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
@@ -154,4 +154,4 @@ int parse_num_ranks(const std::string& what, const std::string& text) {
   return static_cast<int>(parse_int(what, text, 1, kMaxRanks));
 }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

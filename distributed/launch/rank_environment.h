@@ -10,7 +10,7 @@
 
 #include <tandem/base/macros.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 struct RankEnvironment {
   int rank = 0;
@@ -71,4 +71,4 @@ TANDEM_API std::chrono::milliseconds parse_seconds(const std::string& what, cons
 /// A number of ranks, or "auto" or "cpu" for one per core.  Throws ValueError beyond 1024.
 TANDEM_API int parse_num_ranks(const std::string& what, const std::string& text);
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

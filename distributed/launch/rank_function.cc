@@ -16,7 +16,7 @@
 #include <tandem/distributed/store/missing_ranks.h>
 #include <tandem/tensor/generator.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
@@ -45,8 +45,7 @@ int run_only_rank(std::chrono::milliseconds timeout, Device device, const RankFu
   if (!device.is_cpu()) set_rank_device(device);
   const auto store = std::make_shared<MemoryStore>();
   const auto context = ContextAccess::install(
-      rank_context,
-      {.num_threads = rank_context.num_threads, .device = device, .timeout = timeout, .store = store});
+      rank_context, {.num_threads = rank_context.num_threads, .device = device, .timeout = timeout, .store = store});
   const RankOutcome outcome = call_rank_function(f, *context, store->failures());
   ContextAccess::drop_group(*context);
   if (!outcome.error) return status_of(context->should_stop());
@@ -171,4 +170,4 @@ int run_rank_process(const RankEnvironment* environment, std::chrono::millisecon
   return status;
 }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

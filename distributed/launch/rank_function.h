@@ -11,7 +11,7 @@
 #include <tandem/distributed/launch/rank_environment.h>
 #include <tandem/distributed/store/failure_board.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 struct RankOutcome {
   std::exception_ptr error;  ///< null: f returned
@@ -43,4 +43,4 @@ TANDEM_API int run_device_ranks(const std::vector<Device>& devices, std::chrono:
 TANDEM_API int run_rank_process(const RankEnvironment* environment, std::chrono::milliseconds timeout, Device device,
                                 const RankFunction& f);
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

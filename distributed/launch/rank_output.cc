@@ -14,7 +14,7 @@
 #include <tandem/base/error.h>
 #include <tandem/base/file.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
@@ -193,4 +193,4 @@ std::string RankOutput::log_tail(int rank) const {
   return text;
 }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

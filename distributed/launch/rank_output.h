@@ -11,7 +11,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/distributed/store/socket.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 /// Where a rank's stdout or stderr goes.
 enum class OutputTarget : uint8_t { kShow, kLog, kShowAndLog };
@@ -75,4 +75,4 @@ class TANDEM_API RankOutput {
   std::list<Stream> streams_;
 };
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

@@ -16,7 +16,7 @@
 #include <tandem/distributed/launch/node_link.h>
 #include <tandem/distributed/launch/node_messages.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
@@ -243,4 +243,4 @@ void Launcher::say(const std::string& text) {
 
 JobResult run_job(const JobOptions& options) { return Launcher(options).run(); }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

@@ -11,7 +11,7 @@
 #include <tandem/distributed/launch/rank_environment.h>
 #include <tandem/distributed/launch/rank_output.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 constexpr int kMaxNodes = 1024;
 
@@ -54,4 +54,4 @@ struct JobResult {
 /// started, and CommError where the launchers of several hosts did not come together (then nothing is left running).
 TANDEM_API JobResult run_job(const JobOptions& options);
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

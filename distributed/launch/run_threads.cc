@@ -13,7 +13,7 @@
 #include <tandem/tensor/allocator.h>
 #include <tandem/tensor/generator.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
@@ -99,4 +99,4 @@ void run_threads(int n, const RankFunction& f) {
 
 void run_threads(const std::vector<Device>& devices, const RankFunction& f) { run_or_throw(devices, f); }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

@@ -8,7 +8,7 @@
 #include <tandem/distributed/launch/rank_function.h>
 #include <tandem/distributed/launch/rank_processes.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
@@ -63,4 +63,4 @@ void spawn(int n, const std::string& name, const std::vector<std::string>& args)
                ")");
 }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

@@ -18,7 +18,7 @@
 #include <tandem/tensor/chores.h>
 #include <tandem/tensor/cuda/runtime.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
@@ -32,8 +32,9 @@ void check_nccl(ncclResult_t result, const char* call, ncclComm_t comm = nullptr
   if (result == ncclSuccess || result == ncclInProgress) [[likely]]
     return;
   const char* const more = ncclGetLastError(comm);
-  throw BackendError(str(call, ": ", ncclGetErrorString(result), more != nullptr && *more != '\0' ? str(" (", more, ")") : "", ":"),
-                     result);
+  throw BackendError(
+      str(call, ": ", ncclGetErrorString(result), more != nullptr && *more != '\0' ? str(" (", more, ")") : "", ":"),
+      result);
 }
 #define TANDEM_NCCL_CHECK(call) check_nccl((call), #call)
 
@@ -68,7 +69,8 @@ std::optional<ncclRedOp_t> operator_of(ReduceOp op, DType dtype) {
 }
 
 bool reduces(CollectiveKind kind) {
-  return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduce || kind == CollectiveKind::kReduceScatter;
+  return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduce ||
+         kind == CollectiveKind::kReduceScatter;
 }
 
 class NcclGroup {
@@ -136,8 +138,9 @@ std::string GpuLane::version() {
 }
 
 void GpuLane::check(const Collective& collective) {
-  TANDEM_CHECK(DTypeError, !reduces(collective.kind) || operator_of(collective.op, collective.dtype), to_string(collective.kind),
-               ": NCCL has no ", to_string(collective.op), " of ", collective.dtype, "; tensors on a CPU device have");
+  TANDEM_CHECK(DTypeError, !reduces(collective.kind) || operator_of(collective.op, collective.dtype),
+               to_string(collective.kind), ": NCCL has no ", to_string(collective.op), " of ", collective.dtype,
+               "; tensors on a CPU device have");
 }
 
 bool Communicator::join(const NcclId& id, const std::function<bool()>& gives_up) {
@@ -193,7 +196,8 @@ void Communicator::end() {
   if (looked != ncclSuccess || state != ncclSuccess) {
     finish(ending, ncclCommAbort, kAbort);
   } else if (!finish(ending, ncclCommDestroy, kEnd)) {
-    log(LogLevel::kInfo, str("NCCL on ", device_, ": other ranks of this host have not ended theirs; left to end by itself"));
+    log(LogLevel::kInfo,
+        str("NCCL on ", device_, ": other ranks of this host have not ended theirs; left to end by itself"));
   }
 }
 
@@ -251,7 +255,8 @@ void Communicator::run(const Collective& c, const cuda::Stream& on) {
   using Kind = CollectiveKind;
   const auto stream = static_cast<cudaStream_t>(on.handle());
   if (c.num_elements == 0 && c.kind != Kind::kAllToAll) return;  // on every rank
-  if (c.kind == Kind::kGather || c.kind == Kind::kScatter || c.kind == Kind::kAllToAll) return exchange_parts(c, stream);
+  if (c.kind == Kind::kGather || c.kind == Kind::kScatter || c.kind == Kind::kAllToAll)
+    return exchange_parts(c, stream);
   const ncclDataType_t type = type_of(c.dtype);
   const ncclRedOp_t op = reduces(c.kind) ? *operator_of(c.op, c.dtype) : ncclSum;
   const auto count = static_cast<size_t>(c.num_elements);
@@ -259,15 +264,19 @@ void Communicator::run(const Collective& c, const cuda::Stream& on) {
   std::unique_lock lock(mutex_);
   const ncclComm_t comm = handle();
   switch (c.kind) {
-    case Kind::kAllReduce: return settle(lock, ncclAllReduce(c.input, c.output, count, type, op, comm, stream), "ncclAllReduce");
-    case Kind::kReduce: return settle(lock, ncclReduce(c.input, c.output, count, type, op, c.root, comm, stream), "ncclReduce");
-    case Kind::kBroadcast: return settle(lock, ncclBroadcast(c.input, c.output, count, type, c.root, comm, stream), "ncclBroadcast");
+    case Kind::kAllReduce:
+      return settle(lock, ncclAllReduce(c.input, c.output, count, type, op, comm, stream), "ncclAllReduce");
+    case Kind::kReduce:
+      return settle(lock, ncclReduce(c.input, c.output, count, type, op, c.root, comm, stream), "ncclReduce");
+    case Kind::kBroadcast:
+      return settle(lock, ncclBroadcast(c.input, c.output, count, type, c.root, comm, stream), "ncclBroadcast");
     case Kind::kAllGather: {
       const auto part = static_cast<size_t>(c.outputs[0].num_elements);
       return settle(lock, ncclAllGather(c.input, c.outputs[0].data, part, type, comm, stream), "ncclAllGather");
     }
     case Kind::kReduceScatter:
-      return settle(lock, ncclReduceScatter(c.inputs[0].data, c.output, count, type, op, comm, stream), "ncclReduceScatter");
+      return settle(lock, ncclReduceScatter(c.inputs[0].data, c.output, count, type, op, comm, stream),
+                    "ncclReduceScatter");
     default: return;
   }
 }
@@ -287,7 +296,8 @@ void Communicator::run_parts(const Collective& c, ncclRedOp_t op, cudaStream_t s
       if (part > 0) TANDEM_NCCL_CHECK(ncclBroadcast(from, c.outputs[r].data, part, type, root, comm, stream));
     } else {
       const auto count = static_cast<size_t>(c.num_elements);
-      TANDEM_NCCL_CHECK(ncclReduce(c.inputs[r].data, r == own ? c.output : nullptr, count, type, op, root, comm, stream));
+      TANDEM_NCCL_CHECK(
+          ncclReduce(c.inputs[r].data, r == own ? c.output : nullptr, count, type, op, root, comm, stream));
     }
   }
   settle(lock, group.end(), "ncclGroupEnd");
@@ -320,11 +330,13 @@ void Communicator::exchange_parts(const Collective& c, cudaStream_t stream) {
     const Part to = sent(r), from = received(r);
     const int peer = static_cast<int>(r);
     any = any || to.num_elements > 0 || from.num_elements > 0;
-    if (to.num_elements > 0) TANDEM_NCCL_CHECK(ncclSend(to.data, static_cast<size_t>(to.num_elements), type, peer, comm, stream));
-    if (from.num_elements > 0) TANDEM_NCCL_CHECK(ncclRecv(from.data, static_cast<size_t>(from.num_elements), type, peer, comm, stream));
+    if (to.num_elements > 0)
+      TANDEM_NCCL_CHECK(ncclSend(to.data, static_cast<size_t>(to.num_elements), type, peer, comm, stream));
+    if (from.num_elements > 0)
+      TANDEM_NCCL_CHECK(ncclRecv(from.data, static_cast<size_t>(from.num_elements), type, peer, comm, stream));
   }
   const ncclResult_t result = group.end();
   if (any) settle(lock, result, "ncclGroupEnd");
 }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

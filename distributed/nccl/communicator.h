@@ -13,7 +13,7 @@
 #include <tandem/distributed/nccl/gpu_lane.h>
 #include <tandem/tensor/cuda.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 /// Not blocking: a call that has to make links first returns at once, and is waited for here, so that abort() always gets through.
 /// All of NCCL's calls are made under one mutex: not even those that only look are safe beside another.
@@ -45,9 +45,9 @@ class Communicator {
   const int rank_;
   const int world_size_;
 
-  std::mutex mutex_;              // guards what follows, and is held through every call of NCCL
-  ncclComm_t handle_ = nullptr;   // null once it was aborted or has ended
-  bool makes_links_ = false;      // a call is on its way: none may be made but to look and to abort
+  std::mutex mutex_;             // guards what follows, and is held through every call of NCCL
+  ncclComm_t handle_ = nullptr;  // null once it was aborted or has ended
+  bool makes_links_ = false;     // a call is on its way: none may be made but to look and to abort
 };
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

@@ -21,7 +21,7 @@
 #include <tandem/tensor/cuda/runtime.h>
 #include <tandem/tensor/gpu_trace_clock.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
@@ -46,7 +46,8 @@ struct LaunchOrder {
 };
 
 LaunchOrder& launch_order(Device device) {
-  static auto* const orders = new std::array<LaunchOrder, 64>;  // never destroyed: the driver goes first when a process ends
+  static auto* const orders =
+      new std::array<LaunchOrder, 64>;  // never destroyed: the driver goes first when a process ends
   return (*orders)[static_cast<size_t>(device.index) % orders->size()];
 }
 
@@ -147,7 +148,7 @@ class Lane final : public GpuLane, public std::enable_shared_from_this<Lane> {
   int culprit_ = -1;
   bool is_told_ = false;         // who uses the lane has had an error of it
   bool has_left_error_ = false;  // on the device
-  Problem problem_;  // becomes the failure when abort_at_ has come, unless there is one by then
+  Problem problem_;              // becomes the failure when abort_at_ has come, unless there is one by then
   Clock::time_point abort_at_ = Clock::time_point::max();
   bool stop_ = false;
   std::thread watch_;
@@ -168,7 +169,9 @@ void let_go(const Works& works) {
 void Lane::join_others(const NcclId& id, Clock::time_point deadline, const std::function<bool()>& is_given_up) {
   const auto is_late = [&] { return Clock::now() >= deadline; };
   if (!communicator_.join(id, [&] { return is_late() || is_given_up(); })) {
-    throw error_of(is_given_up() ? "NCCL: given up while ranks were joining" : "NCCL: not all ranks have joined by the deadline", -1);
+    throw error_of(
+        is_given_up() ? "NCCL: given up while ranks were joining" : "NCCL: not all ranks have joined by the deadline",
+        -1);
   }
   try {
     watch_ = start_thread([self = shared_from_this()] { self->watch(); });
@@ -212,7 +215,7 @@ void Lane::close() {
   try {
     const Event last(options_.device);
     last.record(stream_);
-    last.synchronize();  // an aborted kernel may have begun to write
+    last.synchronize();     // an aborted kernel may have begun to write
   } catch (const Error&) {  // was told to who launched
   }
   let_go(left);
@@ -251,7 +254,8 @@ void Lane::join(Launched& work) {
 std::shared_ptr<GpuWork> Lane::launch(CollectiveOperation& operation, const Agreed& agreed) {
   const DeviceGuard guard(options_.device);
   check();
-  const auto work = std::make_shared<Launched>(shared_from_this(), operation, agreed, options_.device, trace_clock_.moment());
+  const auto work =
+      std::make_shared<Launched>(shared_from_this(), operation, agreed, options_.device, trace_clock_.moment());
   take_place(work);
   try {
     queue(*work, operation.collective);
@@ -334,8 +338,8 @@ Lane::Problem Lane::look(std::unique_lock<std::mutex>& lock, Works& done) {
       under_way_.pop_front();
     }
     if (under_way_.empty() || !failure_.empty() || !problem_.text.empty()) return {};
-    const auto late =
-        std::find_if(under_way_.begin(), under_way_.end(), [now = Clock::now()](const auto& work) { return work->is_late(now); });
+    const auto late = std::find_if(under_way_.begin(), under_way_.end(),
+                                   [now = Clock::now()](const auto& work) { return work->is_late(now); });
     const std::shared_ptr<Launched> work = late != under_way_.end() ? *late : nullptr;
     Problem problem;
     lock.unlock();
@@ -355,9 +359,10 @@ Lane::Problem Lane::look(std::unique_lock<std::mutex>& lock, Works& done) {
 Lane::Problem Lane::describe_late(const Launched& work) const {
   const bool has_begun = work.is_launched && work.begun.is_completed();
   const Absence absence = options_.find_absent ? options_.find_absent(work.seq) : Absence();
-  return {.text = str(work.title, " was not done on ", options_.device, " by its deadline",
-                      has_begun ? "" : "; it has not begun, for what that GPU was given before is not done", absence.text),
-          .culprit = work.all_end_together ? absence.culprit : -1};
+  return {
+      .text = str(work.title, " was not done on ", options_.device, " by its deadline",
+                  has_begun ? "" : "; it has not begun, for what that GPU was given before is not done", absence.text),
+      .culprit = work.all_end_together ? absence.culprit : -1};
 }
 
 /// The thread that lets memory go, looks at the deadlines, and aborts.
@@ -374,7 +379,8 @@ void Lane::watch() {
     }
     Works done;
     const Problem found = look(lock, done);
-    if (!found.text.empty() && failure_.empty() && problem_.text.empty()) {  // a GPU that has failed says so at every look
+    if (!found.text.empty() && failure_.empty() &&
+        problem_.text.empty()) {  // a GPU that has failed says so at every look
       problem_ = found;
       abort_at_ = Clock::now() + found.grace;
     }
@@ -443,4 +449,4 @@ std::shared_ptr<GpuLane> GpuLane::join(Options options, const NcclId& id, Clock:
   return {lane.get(), [lane](GpuLane*) { lane->close(); }};
 }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

@@ -18,7 +18,7 @@
 #include <tandem/distributed/operation.h>
 #include <tandem/tensor/device.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 /// What ranks that make a communicator together must have in common.
 using NcclId = std::array<std::byte, 128>;
@@ -48,8 +48,8 @@ class GpuLane {
     Device device;
     int rank = 0;
     int world_size = 1;
-    int job_rank = 0;                                         ///< shown in traces
-    std::string who;                                          ///< begins errors: "[rank 2 of 4]"
+    int job_rank = 0;  ///< shown in traces
+    std::string who;   ///< begins errors: "[rank 2 of 4]"
     /// What there is to say of the others where collective `seq` is not done in time.  May be empty; called by a thread of the lane.
     std::function<Absence(int64_t seq)> find_absent = {};
     /// Called each second in which nothing ended, by a thread of the lane: returns at once, and may have the lane given up.
@@ -84,4 +84,4 @@ class GpuLane {
   virtual void finish() = 0;
 };
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

@@ -1,7 +1,7 @@
 // In builds without CUDA there are no tensors on GPUs, so nothing gets here.
 #include <tandem/distributed/nccl/gpu_lane.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 NcclId GpuLane::make_id() { throw DeviceError("this build of tandem has no NCCL"); }
 
@@ -13,4 +13,4 @@ std::shared_ptr<GpuLane> GpuLane::join(Options, const NcclId&, Clock::time_point
 
 void GpuLane::check(const Collective&) {}
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

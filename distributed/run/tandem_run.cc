@@ -63,7 +63,8 @@ void declare(CLI::App& app, Flags& flags) {
   app.prefix_command();
   app.set_version_flag("--version", "tandem-run 0.1");
   app.add_option(both_spellings("--nproc-per-node"), flags.num_ranks,
-                 "Ranks to start: a number, gpu (one per GPU, each on its own), cpu (one per core) or auto (gpu where there is one)");
+                 "Ranks to start: a number, gpu (one per GPU, each on its own), cpu (one per core) or auto (gpu where "
+                 "there is one)");
   app.add_option(both_spellings("--nnodes"), flags.num_nodes, "Hosts; tandem-run is started on each");
   app.add_option(both_spellings("--node-rank"), flags.node_rank, "This host's number, from 0");
   app.add_option(both_spellings("--rdzv-endpoint"), flags.endpoint,
@@ -173,8 +174,10 @@ void check_gdb(const JobOptions& options) {
 JobOptions job_of(Flags flags) {
   const int num_gpus = flags.num_ranks == "gpu" || flags.num_ranks == "auto" ? td::cuda::device_count() : 0;
   if (flags.num_ranks == "gpu" && num_gpus == 0) {
-    throw td::ValueError(td::cuda::is_built() ? "--nproc-per-node gpu: this machine has no GPU, or no driver of one"
-                                              : "--nproc-per-node gpu: this build of tandem has no CUDA support; build with --config=cuda");
+    throw td::ValueError(
+        td::cuda::is_built()
+            ? "--nproc-per-node gpu: this machine has no GPU, or no driver of one"
+            : "--nproc-per-node gpu: this build of tandem has no CUDA support; build with --config=cuda");
   }
   TANDEM_CHECK(ValueError, flags.rdzv_backend == "c10d" || flags.rdzv_backend == "static", "--rdzv-backend ",
                flags.rdzv_backend, " is not supported, only c10d and static");

@@ -8,7 +8,7 @@
 #include <tandem/distributed/shm/futex.h>
 #include <tandem/distributed/shm/segment.h>
 
-namespace tandem::inline v0::distributed::shm {
+namespace tandem { inline namespace v0 { namespace distributed::shm {
 
 /// The doorbells as one rank uses them.
 class Bells {
@@ -46,4 +46,4 @@ class Bells {
   const int rank_;
 };
 
-}  // namespace tandem::inline v0::distributed::shm
+}}}  // namespace tandem::v0::distributed::shm

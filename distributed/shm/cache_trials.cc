@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace tandem::inline v0::distributed::shm {
+namespace tandem { inline namespace v0 { namespace distributed::shm {
 
 namespace {
 
@@ -44,4 +44,4 @@ void CacheTrials::end(int64_t rounds) {
   prefers_caches_ = through_.total() > 0 && through_.total() < kTolerance * past_.total();
 }
 
-}  // namespace tandem::inline v0::distributed::shm
+}}}  // namespace tandem::v0::distributed::shm

@@ -6,7 +6,7 @@
 #include <tandem/base/function_ref.h>
 #include <tandem/base/macros.h>
 
-namespace tandem::inline v0::distributed::shm {
+namespace tandem { inline namespace v0 { namespace distributed::shm {
 
 /// Through the caches is up to twice as fast where cores share one, and several times slower where they do not.  What
 /// the operating system says of that is wrong in many virtual machines, and ranks move between cores: so now and then
@@ -58,4 +58,4 @@ class CacheTrials {
   bool prefers_caches_ = false;
 };
 
-}  // namespace tandem::inline v0::distributed::shm
+}}}  // namespace tandem::v0::distributed::shm

@@ -8,7 +8,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/tensor/chores.h>
 
-namespace tandem::inline v0::distributed::shm {
+namespace tandem { inline namespace v0 { namespace distributed::shm {
 
 inline constexpr int64_t kAlignment = 64;
 inline constexpr int64_t kFewBytes = 256;  // up to here the way through the cache is the shorter
@@ -30,4 +30,4 @@ inline void send_bytes(std::byte* out, const std::byte* in, int64_t num_bytes) {
   copy_bytes(out, in, num_bytes);
 }
 
-}  // namespace tandem::inline v0::distributed::shm
+}}}  // namespace tandem::v0::distributed::shm

@@ -27,7 +27,7 @@
 #include <tandem/distributed/collective.h>
 #include <tandem/distributed/rendezvous.h>
 
-namespace tandem::inline v0::distributed::shm {
+namespace tandem { inline namespace v0 { namespace distributed::shm {
 
 namespace {
 
@@ -332,4 +332,4 @@ std::shared_ptr<Mapping> join(const ProcessGroupOptions& options, const Layout& 
   return mapping;
 }
 
-}  // namespace tandem::inline v0::distributed::shm
+}}}  // namespace tandem::v0::distributed::shm

@@ -7,7 +7,7 @@
 #include <tandem/distributed/process_group.h>
 #include <tandem/distributed/shm/segment.h>
 
-namespace tandem::inline v0::distributed::shm {
+namespace tandem { inline namespace v0 { namespace distributed::shm {
 
 /// Makes this rank's segment and maps those of all others; returns when all ranks have done so.  Thread ranks get one
 /// mapping, which they share.  Processes pass descriptors over an abstract Unix socket of rank 0, whose name and token
@@ -15,4 +15,4 @@ namespace tandem::inline v0::distributed::shm {
 /// deadline, or on other hosts.
 std::shared_ptr<Mapping> join(const ProcessGroupOptions& options, const Layout& layout);
 
-}  // namespace tandem::inline v0::distributed::shm
+}}}  // namespace tandem::v0::distributed::shm

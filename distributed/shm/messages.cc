@@ -4,7 +4,7 @@
 
 #include <tandem/distributed/shm/copy.h>
 
-namespace tandem::inline v0::distributed::shm {
+namespace tandem { inline namespace v0 { namespace distributed::shm {
 
 namespace {
 
@@ -262,4 +262,4 @@ void Messages::throw_mismatch(int from, const Announcement& sent, int to, const 
   throw_disagreement(options_, {from, describe(sent, true, receiver)}, {to, describe(posted, false, sender)});
 }
 
-}  // namespace tandem::inline v0::distributed::shm
+}}}  // namespace tandem::v0::distributed::shm

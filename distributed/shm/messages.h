@@ -10,7 +10,7 @@
 #include <tandem/distributed/shm/bells.h>
 #include <tandem/distributed/shm/segment.h>
 
-namespace tandem::inline v0::distributed::shm {
+namespace tandem { inline namespace v0 { namespace distributed::shm {
 
 /// The messages of one rank.
 ///
@@ -92,4 +92,4 @@ class Messages {
   int64_t num_running_ = 0;
 };
 
-}  // namespace tandem::inline v0::distributed::shm
+}}}  // namespace tandem::v0::distributed::shm

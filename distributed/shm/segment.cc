@@ -13,7 +13,7 @@
 #include <tandem/base/file.h>
 #include <tandem/base/thread.h>
 
-namespace tandem::inline v0::distributed::shm {
+namespace tandem { inline namespace v0 { namespace distributed::shm {
 
 namespace {
 
@@ -133,9 +133,9 @@ std::byte* map_memory(int fd, size_t num_bytes, bool writable) {
   const int protection = writable ? PROT_READ | PROT_WRITE : PROT_READ;
   const int flags = fd >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
   void* memory = mmap(nullptr, num_bytes, protection, flags, fd, 0);
-  TANDEM_CHECK(CommError, memory != MAP_FAILED, "shared memory: mapping ", num_bytes,
-               " bytes failed ", limit_text(errno));
+  TANDEM_CHECK(CommError, memory != MAP_FAILED, "shared memory: mapping ", num_bytes, " bytes failed ",
+               limit_text(errno));
   return static_cast<std::byte*>(memory);
 }
 
-}  // namespace tandem::inline v0::distributed::shm
+}}}  // namespace tandem::v0::distributed::shm

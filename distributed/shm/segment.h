@@ -18,7 +18,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/distributed/collective.h>
 
-namespace tandem::inline v0::distributed::shm {
+namespace tandem { inline namespace v0 { namespace distributed::shm {
 
 inline constexpr size_t kLine = 64;  ///< bytes of a cache line
 inline constexpr int kParities = 2;  ///< a record or slot is reused by the collective after the next
@@ -161,9 +161,9 @@ struct Tuning {
 struct Layout {
   explicit Layout(int world_size, const Tuning& tuning);
   size_t parts;  ///< kParities tables of all_to_all: PostedPart for each rank that is sent to, then for each that sends
-  size_t slots;    ///< kParities slots of tuning.slot_bytes
-  size_t staging;  ///< kParities rings of inputs
-  size_t results;  ///< ring of results, or of what a source sends
+  size_t slots;  ///< kParities slots of tuning.slot_bytes
+  size_t staging;   ///< kParities rings of inputs
+  size_t results;   ///< ring of results, or of what a source sends
   size_t channels;  ///< one for each receiver.  Only what lies before is sure to be used.
   size_t inboxes;   ///< one for each sender
   size_t total;
@@ -218,4 +218,4 @@ class SharedFile {
 std::byte* map_memory(int fd, size_t num_bytes, bool writable);
 size_t page_bytes();
 
-}  // namespace tandem::inline v0::distributed::shm
+}}}  // namespace tandem::v0::distributed::shm

@@ -5,7 +5,7 @@
 #include <tandem/distributed/shm/shm_backend.h>
 #include <tandem/tensor/reduce.h>
 
-namespace tandem::inline v0::distributed::shm {
+namespace tandem { inline namespace v0 { namespace distributed::shm {
 
 std::byte* ShmBackend::staging(int rank, int64_t round, int reducer) const {
   return segment(rank) + layout_.staging + ((round % tuning_.slots) * size_ + reducer) * block_bytes_;
@@ -104,4 +104,4 @@ void ShmBackend::copy_results(int64_t round) {
   }
 }
 
-}  // namespace tandem::inline v0::distributed::shm
+}}}  // namespace tandem::v0::distributed::shm

@@ -9,7 +9,7 @@
 #include <tandem/distributed/shm/join.h>
 #include <tandem/distributed/store/failure_board.h>
 
-namespace tandem::inline v0::distributed::shm {
+namespace tandem { inline namespace v0 { namespace distributed::shm {
 
 namespace {
 
@@ -280,4 +280,4 @@ std::unique_ptr<Backend> make_shm_backend(const ProcessGroupOptions& options, co
   return std::make_unique<ShmBackend>(options, tuning);
 }
 
-}  // namespace tandem::inline v0::distributed::shm
+}}}  // namespace tandem::v0::distributed::shm

@@ -15,7 +15,7 @@
 #include <tandem/distributed/shm/messages.h>
 #include <tandem/distributed/shm/segment.h>
 
-namespace tandem::inline v0::distributed::shm {
+namespace tandem { inline namespace v0 { namespace distributed::shm {
 
 /// The backend of one rank.
 ///
@@ -174,4 +174,4 @@ class ShmBackend final : public Backend {
 /// Joins the ranks of `options`; collective.
 std::unique_ptr<Backend> make_shm_backend(const ProcessGroupOptions& options, const Tuning& tuning = {});
 
-}  // namespace tandem::inline v0::distributed::shm
+}}}  // namespace tandem::v0::distributed::shm

@@ -6,7 +6,7 @@
 #include <tandem/distributed/shm/shm_backend.h>
 #include <tandem/tensor/reduce.h>
 
-namespace tandem::inline v0::distributed::shm {
+namespace tandem { inline namespace v0 { namespace distributed::shm {
 
 ShmBackend::Block ShmBackend::block(int64_t index, int64_t num_bytes) const {
   const int64_t begin = std::min(index * block_bytes_, num_bytes);
@@ -282,4 +282,4 @@ void ShmBackend::take_round(int64_t round) {
   }
 }
 
-}  // namespace tandem::inline v0::distributed::shm
+}}}  // namespace tandem::v0::distributed::shm

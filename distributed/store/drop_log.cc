@@ -14,7 +14,7 @@
 
 #include <tandem/base/log.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
@@ -75,4 +75,4 @@ void DropLog::warn(const sockaddr_storage& other_end, const std::string& why) {
       why, num_warnings_ == kMaxWarnings ? " (further ones are not shown)" : "");
 }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

@@ -8,7 +8,7 @@
 
 struct sockaddr_storage;
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 /// The warnings of one listening socket, the first ten of them.  Used by one thread at a time.
 class TANDEM_API DropLog {
@@ -24,4 +24,4 @@ class TANDEM_API DropLog {
   int num_warnings_ = 0;
 };
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

@@ -6,7 +6,7 @@
 #include <tandem/base/error.h>
 #include <tandem/base/log.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 bool FailureBoard::report(RankEndEvent event) {
   event.when = std::chrono::steady_clock::now();
@@ -101,4 +101,4 @@ std::string format_seconds(std::chrono::milliseconds duration) {
   return text;
 }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

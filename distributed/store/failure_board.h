@@ -13,7 +13,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/tensor/tensor.h>  // HookHandle
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 /// How a rank ended.
 enum class RankEnd : uint8_t {
@@ -75,4 +75,4 @@ TANDEM_API std::string missing_key_text(const std::string& key, const std::vecto
 /// "30.0 s".
 TANDEM_API std::string format_seconds(std::chrono::milliseconds duration);
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

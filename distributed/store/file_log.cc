@@ -5,9 +5,7 @@
 #include <tandem/base/error.h>
 #include <tandem/distributed/store/wire.h>
 
-namespace tandem::inline v0::distributed {
-
-namespace file_log {
+namespace tandem { inline namespace v0 { namespace distributed { namespace file_log {
 
 namespace {
 
@@ -58,6 +56,4 @@ size_t parse(std::string_view bytes, FunctionRef<void(const Record& record)> f) 
   }
 }
 
-}  // namespace file_log
-
-}  // namespace tandem::inline v0::distributed
+}}}}  // namespace tandem::v0::distributed::file_log

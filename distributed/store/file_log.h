@@ -10,9 +10,7 @@
 #include <tandem/base/function_ref.h>
 #include <tandem/base/macros.h>
 
-namespace tandem::inline v0::distributed {
-
-namespace file_log {
+namespace tandem { inline namespace v0 { namespace distributed { namespace file_log {
 
 enum class RecordKind : uint32_t { kSet = 1, kDelete, kEnd };
 
@@ -29,6 +27,4 @@ TANDEM_API std::string encode(const Record& record);
 /// Calls f with each whole record at the beginning of `bytes`, and returns how many bytes those are.
 TANDEM_API size_t parse(std::string_view bytes, FunctionRef<void(const Record& record)> f);
 
-}  // namespace file_log
-
-}  // namespace tandem::inline v0::distributed
+}}}}  // namespace tandem::v0::distributed::file_log

@@ -16,7 +16,7 @@
 #include <tandem/base/thread.h>
 #include <tandem/distributed/store/wire.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
@@ -286,4 +286,4 @@ std::shared_ptr<Store> make_file_store(const std::string& path, FileStoreOptions
   return std::make_shared<FileStore>(path, options);
 }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

@@ -19,7 +19,7 @@
 #include <tandem/distributed/store/key_value_map.h>
 #include <tandem/distributed/store/socket.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 /// Safe from many threads, and beside other objects of the same file in this and other processes.
 class TANDEM_API FileStore final : public Store {
@@ -72,4 +72,4 @@ class TANDEM_API FileStore final : public Store {
   size_t ends_told_ = 0;
 };
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

@@ -10,7 +10,7 @@
 
 #include <tandem/distributed/store.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 class ForwardingStore : public Store {
  public:
@@ -38,4 +38,4 @@ class ForwardingStore : public Store {
   const std::shared_ptr<Store> store_;
 };
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

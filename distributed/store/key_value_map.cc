@@ -5,7 +5,7 @@
 
 #include <tandem/base/error.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 const std::string* KeyValueMap::find(const std::string& key) const {
   const auto found = values_.find(key);
@@ -40,4 +40,4 @@ std::chrono::steady_clock::time_point deadline_after(std::chrono::milliseconds t
   return timeout.count() == 0 ? Clock::time_point::max() : Clock::now() + timeout;
 }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

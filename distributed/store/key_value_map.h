@@ -9,7 +9,7 @@
 
 #include <tandem/base/macros.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 /// Not safe from many threads: its store has a lock.
 class TANDEM_API KeyValueMap {
@@ -34,4 +34,4 @@ class TANDEM_API KeyValueMap {
 /// When `timeout` has passed; time_point::max() for 0, which is none.
 TANDEM_API std::chrono::steady_clock::time_point deadline_after(std::chrono::milliseconds timeout);
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

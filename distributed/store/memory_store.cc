@@ -3,7 +3,7 @@
 #include <tandem/base/error.h>
 #include <tandem/distributed/store/wire.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 void MemoryStore::set(const std::string& key, const std::string& value) {
   wire::check_size(key, value);
@@ -75,4 +75,4 @@ HookHandle MemoryStore::on_failure(std::function<void(int rank, const std::strin
 
 std::shared_ptr<Store> make_memory_store() { return std::make_shared<MemoryStore>(); }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

@@ -11,7 +11,7 @@
 #include <tandem/distributed/store/failure_board.h>
 #include <tandem/distributed/store/key_value_map.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 /// Safe from many threads.  Callbacks run on the thread that reports the failure.
 class TANDEM_API MemoryStore final : public Store {
@@ -39,4 +39,4 @@ class TANDEM_API MemoryStore final : public Store {
   FailureBoard failures_;
 };
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

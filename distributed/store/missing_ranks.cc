@@ -2,7 +2,7 @@
 
 #include <tandem/distributed/store/failure_board.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
@@ -32,8 +32,8 @@ bool has_headline(std::string_view announced) {
 std::string to_headline(const MissingRanks& ranks) {
   return str("rank", list(ranks.missing), ranks.world_size > 0 ? str(" of ", ranks.world_size) : "",
              ranks.have_started ? " did not finish " : " did not take part in ", ranks.operation,
-             ranks.group.empty() ? "" : str(" of group '", ranks.group, "'"), " within ",
-             format_seconds(ranks.timeout), kWaiting, list(ranks.waiting));
+             ranks.group.empty() ? "" : str(" of group '", ranks.group, "'"), " within ", format_seconds(ranks.timeout),
+             kWaiting, list(ranks.waiting));
 }
 
 std::string headline_of(const std::exception& error) {
@@ -51,4 +51,4 @@ std::string describe_failure(const std::string& rank, const std::string& how, st
   return str(rank, " failed", how, announced.empty() ? "" : ": ", announced);
 }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

@@ -11,7 +11,7 @@
 #include <tandem/base/error.h>
 #include <tandem/base/macros.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 /// What ranks waited for in vain.  Ranks are numbers in the job, ascending.
 struct MissingRanks {
@@ -46,4 +46,4 @@ TANDEM_API std::string failure_to_announce(const std::exception& error);
 /// "rank 1 of 4 failed (exit status 1): loss is NaN"; the text alone where it has a headline.  `how` is "" or " (exit status 1)".
 TANDEM_API std::string describe_failure(const std::string& rank, const std::string& how, std::string_view announced);
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

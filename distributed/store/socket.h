@@ -8,7 +8,7 @@
 
 struct tcp_info;
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 /// Owns a file descriptor.
 class TANDEM_API FileDescriptor {
@@ -71,4 +71,4 @@ class TANDEM_API SilenceWatch {
 /// Milliseconds until `deadline` for poll(), rounded up, at least 0; -1 where there is none.
 TANDEM_API int milliseconds_until(std::chrono::steady_clock::time_point deadline);
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

@@ -8,7 +8,7 @@
 #include <tandem/distributed/store/forwarding_store.h>
 #include <tandem/distributed/store/key_value_map.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
@@ -70,4 +70,4 @@ std::shared_ptr<Store> make_prefix_store(const std::string& prefix, std::shared_
   return std::make_shared<PrefixStore>(prefix, std::move(store));
 }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

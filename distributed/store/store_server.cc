@@ -14,7 +14,7 @@
 #include <tandem/base/log.h>
 #include <tandem/base/thread.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 using wire::FrameType;
 using wire::PayloadReader;
@@ -223,8 +223,9 @@ void StoreServer::receive(Connection& connection) {
         if (error == 0) {
           lose_rank(connection, RankEnd::kDied, "died (its connection closed)");
         } else {
-          lose_rank(connection, RankEnd::kLost,
-                    str("lost its connection to the store at ", options_.host, ":", port_, " (", std::strerror(error), ")"));
+          lose_rank(
+              connection, RankEnd::kLost,
+              str("lost its connection to the store at ", options_.host, ":", port_, " (", std::strerror(error), ")"));
         }
         connection.closing = true;
         return;
@@ -427,4 +428,4 @@ void StoreServer::remove_closed() {
   if (removed_rank) emptied_.notify_all();
 }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

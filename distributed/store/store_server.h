@@ -20,7 +20,7 @@
 #include <tandem/distributed/store/socket.h>
 #include <tandem/distributed/store/wire.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 struct StoreServerOptions {
   std::string host = "127.0.0.1";  ///< address or name to listen on
@@ -131,4 +131,4 @@ class TANDEM_API StoreServer {
   std::vector<RankEndEvent> broadcasts_;  // reported, not yet told to the ranks
 };
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

@@ -13,7 +13,7 @@
 #include <tandem/base/error.h>
 #include <tandem/base/thread.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 using wire::FrameType;
 using wire::PayloadReader;
@@ -427,4 +427,4 @@ std::shared_ptr<Store> make_tcp_store(const TcpStoreSettings& settings) {
   return store;
 }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

@@ -17,7 +17,7 @@
 #include <tandem/distributed/store/store_server.h>
 #include <tandem/distributed/store/wire.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 struct TcpStoreOptions {
   std::string host = "127.0.0.1";
@@ -115,4 +115,4 @@ class TANDEM_API TcpStore final : public Store {
   std::string lost_;      // why the connection is gone; empty while it lives
 };
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

@@ -5,7 +5,7 @@
 #include <cerrno>
 #include <cstring>
 
-namespace tandem::inline v0::distributed::wire {
+namespace tandem { inline namespace v0 { namespace distributed::wire {
 
 void check_size(std::string_view key, std::string_view value, std::string_view other) {
   const size_t num_bytes = key.size() + value.size() + other.size();
@@ -170,4 +170,4 @@ std::string random_token() {
   return token;
 }
 
-}  // namespace tandem::inline v0::distributed::wire
+}}}  // namespace tandem::v0::distributed::wire

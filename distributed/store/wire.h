@@ -11,7 +11,7 @@
 #include <tandem/base/error.h>
 #include <tandem/base/macros.h>
 
-namespace tandem::inline v0::distributed::wire {
+namespace tandem { inline namespace v0 { namespace distributed::wire {
 
 inline constexpr uint32_t kMagic = 0x32445454;  // "TTD2": protocol 2
 inline constexpr size_t kTokenBytes = 32;
@@ -125,4 +125,4 @@ TANDEM_API std::string token_from_name(std::string_view name);
 /// 32 bytes of the kernel's random generator.
 TANDEM_API std::string random_token();
 
-}  // namespace tandem::inline v0::distributed::wire
+}}}  // namespace tandem::v0::distributed::wire

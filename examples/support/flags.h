@@ -14,7 +14,7 @@ struct TrainingFlags {
   int64_t batch_size = 64;
   int64_t accumulate = 1;  ///< batches per step
   double lr = 0.05;
-  std::string amp = "none";  ///< or what products are computed in: "bfloat16", "float16"
+  std::string amp = "none";                      ///< or what products are computed in: "bfloat16", "float16"
   std::vector<std::string> compress = {"none"};  ///< gradient hooks, one after the other
   int64_t shadow_every = 0;                      ///< steps; 0 = never compared with exact gradients
   uint64_t seed = 1;

@@ -5,7 +5,7 @@
 
 #include <tandem/tensor/cuda/launch.h>
 
-namespace tandem::inline v0::cuda {
+namespace tandem { inline namespace v0 { namespace cuda {
 
 inline constexpr int kWarp = 32;
 inline constexpr unsigned kAllLanes = 0xffffffffu;
@@ -17,7 +17,8 @@ inline int threads_for_row(int64_t n) { return n <= 2 * kWarp ? kWarp : n <= 102
 /// f over the warp's values, by halves; every lane gets the result.
 template <class T, class F>
 __device__ T warp_reduce(T value, F f) {
-  for (int distance = kWarp / 2; distance > 0; distance /= 2) value = f(value, __shfl_xor_sync(kAllLanes, value, distance));
+  for (int distance = kWarp / 2; distance > 0; distance /= 2)
+    value = f(value, __shfl_xor_sync(kAllLanes, value, distance));
   return value;
 }
 
@@ -51,4 +52,4 @@ struct Larger {
   }
 };
 
-}  // namespace tandem::inline v0::cuda
+}}}  // namespace tandem::v0::cuda

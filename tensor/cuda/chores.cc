@@ -10,7 +10,7 @@
 #include <tandem/tensor/cuda_chores.h>
 #include <tandem/tensor/factories.h>
 
-namespace tandem::inline v0::cuda {
+namespace tandem { inline namespace v0 { namespace cuda {
 
 namespace {
 
@@ -76,8 +76,8 @@ void copy(const Tensor& src, const Tensor& out) {
 }
 
 void sum(std::span<const Tensor> inputs, const Tensor& out) {
-  TANDEM_CHECK(ValueError, inputs.size() <= chores::kMostSummedOnGpu, "sum: a GPU adds up to ", chores::kMostSummedOnGpu, " tensors, not ",
-               inputs.size());
+  TANDEM_CHECK(ValueError, inputs.size() <= chores::kMostSummedOnGpu, "sum: a GPU adds up to ",
+               chores::kMostSummedOnGpu, " tensors, not ", inputs.size());
   const Device here = out.device();
   const KernelContext context = kernel_context(here);
   std::vector<const std::byte*> data;
@@ -100,4 +100,4 @@ bool bytes_equal(const Tensor& a, const Tensor& b) {
   return differ.item<int32_t>() == 0;
 }
 
-}  // namespace tandem::inline v0::cuda
+}}}  // namespace tandem::v0::cuda

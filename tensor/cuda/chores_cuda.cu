@@ -2,7 +2,7 @@
 #include <tandem/tensor/cuda/chores_kernels.h>
 #include <tandem/tensor/cuda/strided.h>
 
-namespace tandem::inline v0::cuda {
+namespace tandem { inline namespace v0 { namespace cuda {
 
 namespace {
 
@@ -47,7 +47,9 @@ struct Range {
   uint64_t begin;
   uint64_t step;
   int64_t* out;
-  __device__ void operator()(int64_t i) const { out[i] = static_cast<int64_t>(begin + static_cast<uint64_t>(i) * step); }
+  __device__ void operator()(int64_t i) const {
+    out[i] = static_cast<int64_t>(begin + static_cast<uint64_t>(i) * step);
+  }
 };
 
 template <class To, class From>
@@ -116,10 +118,12 @@ __global__ void write_numbers_kernel(const __grid_constant__ Numbers numbers, in
 
 void write_numbers(const KernelContext& context, std::span<const double> numbers, double* out) {
   for (size_t begin = 0; begin < numbers.size(); begin += kNumbersOfLaunch) {
-    const std::span<const double> part = numbers.subspan(begin, std::min<size_t>(kNumbersOfLaunch, numbers.size() - begin));
+    const std::span<const double> part =
+        numbers.subspan(begin, std::min<size_t>(kNumbersOfLaunch, numbers.size() - begin));
     Numbers now = {};
     std::copy(part.begin(), part.end(), now.values);
-    launch_kernel(context, write_numbers_kernel, 1, kNumbersOfLaunch, 0, now, static_cast<int>(part.size()), out + begin);
+    launch_kernel(context, write_numbers_kernel, 1, kNumbersOfLaunch, 0, now, static_cast<int>(part.size()),
+                  out + begin);
   }
 }
 
@@ -173,4 +177,4 @@ void compare_elements(const KernelContext& context, const Tensor& a, const Tenso
   });
 }
 
-}  // namespace tandem::inline v0::cuda
+}}}  // namespace tandem::v0::cuda

@@ -7,7 +7,7 @@
 #include <tandem/tensor/kernel_context.h>
 #include <tandem/tensor/tensor.h>
 
-namespace tandem::inline v0::cuda {
+namespace tandem { inline namespace v0 { namespace cuda {
 
 /// All on the context's device.
 void fill_elements(const KernelContext& context, const Tensor& out, Scalar value);
@@ -17,10 +17,11 @@ void range_elements(const KernelContext& context, int64_t begin, int64_t step, i
 void copy_elements(const KernelContext& context, const Tensor& src, const Tensor& out);
 void add_elements(const KernelContext& context, const Tensor& src, const Tensor& out);
 /// out[i] = inputs[0][i] + inputs[1][i] + ..., n elements each; at most chores::kMostSummedOnGpu inputs.
-void sum_elements(const KernelContext& context, DType dtype, std::span<const std::byte* const> inputs, int64_t n, std::byte* out);
+void sum_elements(const KernelContext& context, DType dtype, std::span<const std::byte* const> inputs, int64_t n,
+                  std::byte* out);
 /// Writes the numbers to out, of the GPU's memory; they are read in the call.
 void write_numbers(const KernelContext& context, std::span<const double> numbers, double* out);
 /// *differ |= whether an element differs.
 void compare_elements(const KernelContext& context, const Tensor& a, const Tensor& b, int32_t* differ);
 
-}  // namespace tandem::inline v0::cuda
+}}}  // namespace tandem::v0::cuda

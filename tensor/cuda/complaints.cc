@@ -9,7 +9,7 @@
 #include <tandem/base/error.h>
 #include <tandem/tensor/cuda.h>
 
-namespace tandem::inline v0::cuda {
+namespace tandem { inline namespace v0 { namespace cuda {
 
 namespace {
 
@@ -75,4 +75,4 @@ void throw_complaint(Device device) {
                        " is outside [0, ", found.size, ")", told));
 }
 
-}  // namespace tandem::inline v0::cuda
+}}}  // namespace tandem::v0::cuda

@@ -10,7 +10,7 @@
 
 #include <tandem/tensor/cuda/runtime.h>
 
-namespace tandem::inline v0::cuda {
+namespace tandem { inline namespace v0 { namespace cuda {
 
 /// An index outside its range, "<op>: <what> <value> at position <position> is outside [0, <size>)", unless `raise` says
 /// otherwise.
@@ -55,4 +55,4 @@ __device__ inline void complain(Complaint* place, const char* op, const char* wh
 }
 #endif
 
-}  // namespace tandem::inline v0::cuda
+}}}  // namespace tandem::v0::cuda

@@ -11,7 +11,7 @@
 #include <tandem/tensor/cuda/runtime.h>
 #include <tandem/tensor/cuda_chores.h>
 
-namespace tandem::inline v0::cuda {
+namespace tandem { inline namespace v0 { namespace cuda {
 
 namespace {
 
@@ -74,8 +74,8 @@ bool has_context(Device device) noexcept {
     void* found = nullptr;
     cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
     constexpr unsigned int kSinceVersion = 7000;
-    const cudaError_t status =
-        cudaGetDriverEntryPointByVersion("cuDevicePrimaryCtxGetState", &found, kSinceVersion, cudaEnableDefault, &result);
+    const cudaError_t status = cudaGetDriverEntryPointByVersion("cuDevicePrimaryCtxGetState", &found, kSinceVersion,
+                                                                cudaEnableDefault, &result);
     if (status != cudaSuccess) static_cast<void>(cudaGetLastError());  // an answer, no failure of a later call
     return result == cudaDriverEntryPointSuccess ? reinterpret_cast<GetState>(found) : nullptr;
   }();
@@ -98,9 +98,10 @@ void check_device(Device device) {
   // So CUDA calls it too where there is no driver.
   TANDEM_CHECK(DeviceError, status != cudaErrorInsufficientDriver, device,
                ": this machine has no NVIDIA driver, or one too old for this build of tandem");
-  TANDEM_CHECK(DeviceError, status == cudaSuccess, device, ": there is no GPU that can be used: ", cudaGetErrorString(status),
-               " (", cudaGetErrorName(status), ")");
-  throw DeviceError(with_module_scope(str(device, ": there is no such device; ", count, count == 1 ? " GPU is" : " GPUs are", " here")));
+  TANDEM_CHECK(DeviceError, status == cudaSuccess, device,
+               ": there is no GPU that can be used: ", cudaGetErrorString(status), " (", cudaGetErrorName(status), ")");
+  throw DeviceError(with_module_scope(
+      str(device, ": there is no such device; ", count, count == 1 ? " GPU is" : " GPUs are", " here")));
 }
 
 bool reaches(Device device, Device memory) {
@@ -140,4 +141,4 @@ Versions versions() {
 void set_allow_tf32(bool allow) { RankContext::current().allow_tf32 = allow; }
 bool allow_tf32() { return RankContext::current().allow_tf32; }
 
-}  // namespace tandem::inline v0::cuda
+}}}  // namespace tandem::v0::cuda

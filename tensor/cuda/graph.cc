@@ -15,7 +15,7 @@
 #include <tandem/tensor/cuda_memory.h>
 #include <tandem/tensor/factories.h>
 
-namespace tandem::inline v0::cuda {
+namespace tandem { inline namespace v0 { namespace cuda {
 
 namespace {
 
@@ -36,10 +36,12 @@ Recorded* recorded_now() { return static_cast<Recorded*>(RankContext::current().
 }  // namespace
 
 struct Graph::Impl {
-  explicit Impl(Device device) : stream(device), memory(device, stream.number()), recorded{device, stream.number(), {}, {}, {}, {}} {}
+  explicit Impl(Device device)
+      : stream(device), memory(device, stream.number()), recorded{device, stream.number(), {}, {}, {}, {}} {}
   ~Impl() {
     const DeviceGuard guard(recorded.device, std::nothrow);
-    if (launched_on) cudaStreamSynchronize(static_cast<cudaStream_t>(launched_on->handle()));  // what fails is told elsewhere
+    if (launched_on)
+      cudaStreamSynchronize(static_cast<cudaStream_t>(launched_on->handle()));  // what fails is told elsewhere
     if (graph != nullptr) cudaGraphExecDestroy(graph);
   }
   Impl(const Impl&) = delete;
@@ -139,9 +141,10 @@ void refuse_in_capture(const char* what) {
 
 void refuse_other_stream(Device device, uint64_t queue) {
   const Recorded& recorded = *recorded_now();
-  TANDEM_CHECK(StateError, device == recorded.device, "Graph: ", device, " cannot be used while a graph of ", recorded.device,
-               " is captured");
-  TANDEM_CHECK(StateError, queue == recorded.queue, "Graph: another stream cannot be captured; leave the StreamGuard out");
+  TANDEM_CHECK(StateError, device == recorded.device, "Graph: ", device, " cannot be used while a graph of ",
+               recorded.device, " is captured");
+  TANDEM_CHECK(StateError, queue == recorded.queue,
+               "Graph: another stream cannot be captured; leave the StreamGuard out");
 }
 
 void on_replay(std::function<void()> f) { recorded_now()->before_replay.push_back(std::move(f)); }
@@ -166,4 +169,4 @@ Tensor add_step_bytes(const void* now, size_t num_bytes, std::function<void(void
   return make_view(recorded.block.storage(), kFloat64, {static_cast<int64_t>(count)}, {1}, static_cast<int64_t>(begin));
 }
 
-}  // namespace tandem::inline v0::cuda
+}}}  // namespace tandem::v0::cuda

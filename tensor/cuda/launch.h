@@ -10,11 +10,12 @@
 #include <tandem/tensor/cuda/runtime.h>
 #include <tandem/tensor/kernel_context.h>
 
-namespace tandem::inline v0::cuda {
+namespace tandem { inline namespace v0 { namespace cuda {
 
 /// Starts kernel(args...) on the stream, with blocks x threads, in the device of the stream.
 template <class... Params, class... Args>
-void launch_kernel(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream, Args... args) {
+void launch_kernel(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
+                   Args... args) {
   cudaLaunchConfig_t config = {};
   config.gridDim = grid;
   config.blockDim = block;
@@ -54,4 +55,4 @@ __device__ T* dynamic_shared() {
 __device__ inline int64_t thread_index() { return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; }
 __device__ inline int64_t num_threads() { return static_cast<int64_t>(gridDim.x) * blockDim.x; }
 
-}  // namespace tandem::inline v0::cuda
+}}}  // namespace tandem::v0::cuda

@@ -2,7 +2,7 @@
 #include <tandem/tensor/cuda/runtime.h>
 #include <tandem/tensor/cuda_memory.h>
 
-namespace tandem::inline v0::cuda {
+namespace tandem { inline namespace v0 { namespace cuda {
 
 void* system_allocate(Device device, int64_t num_bytes) {
   const DeviceGuard guard(device);
@@ -28,4 +28,4 @@ int64_t available_bytes(Device device) {
   return static_cast<int64_t>(free);
 }
 
-}  // namespace tandem::inline v0::cuda
+}}}  // namespace tandem::v0::cuda

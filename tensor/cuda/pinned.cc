@@ -12,7 +12,7 @@
 #include <tandem/tensor/cuda.h>
 #include <tandem/tensor/cuda_capture.h>
 
-namespace tandem::inline v0::cuda {
+namespace tandem { inline namespace v0 { namespace cuda {
 
 namespace {
 
@@ -138,4 +138,4 @@ void copy_pageable(Device gpu, void* out, const void* src, int64_t num_bytes, bo
 
 int64_t pinned_bytes() { return pool().num_bytes(); }
 
-}  // namespace tandem::inline v0::cuda
+}}}  // namespace tandem::v0::cuda

@@ -6,7 +6,7 @@
 
 #include <tandem/tensor/cuda/runtime.h>
 
-namespace tandem::inline v0::cuda {
+namespace tandem { inline namespace v0 { namespace cuda {
 
 /// Copies from the CPU to a GPU, or from there, in the order of its current stream, and returns when the data is there.
 /// Large copies go in pieces through two blocks of pinned memory: while the GPU moves one, the CPU fills or empties the other.
@@ -15,4 +15,4 @@ void copy_pageable(Device gpu, void* out, const void* src, int64_t num_bytes, bo
 /// Pinned memory that the process keeps for such copies.
 int64_t pinned_bytes();
 
-}  // namespace tandem::inline v0::cuda
+}}}  // namespace tandem::v0::cuda

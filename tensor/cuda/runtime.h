@@ -8,7 +8,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/tensor/device.h>
 
-namespace tandem::inline v0::cuda {
+namespace tandem { inline namespace v0 { namespace cuda {
 
 /// Throws BackendError with the call, its status and what that means.
 TANDEM_API void check(cudaError_t status, const char* call);
@@ -47,4 +47,4 @@ class DeviceGuard {
 /// The calling thread's current stream of the device.
 TANDEM_API cudaStream_t stream_of(Device device);
 
-}  // namespace tandem::inline v0::cuda
+}}}  // namespace tandem::v0::cuda

@@ -11,7 +11,7 @@
 #include <tandem/tensor/cuda_capture.h>
 #include <tandem/tensor/cuda_memory.h>
 
-namespace tandem::inline v0::cuda {
+namespace tandem { inline namespace v0 { namespace cuda {
 
 struct Stream::Impl {
   Device device;
@@ -162,4 +162,4 @@ double Event::milliseconds_since(const Event& earlier) const {
 
 void synchronize(Device device) { current_stream(device).synchronize(); }
 
-}  // namespace tandem::inline v0::cuda
+}}}  // namespace tandem::v0::cuda

@@ -8,7 +8,7 @@
 #include <tandem/base/error.h>
 #include <tandem/tensor/cuda/launch.h>
 
-namespace tandem::inline v0::cuda {
+namespace tandem { inline namespace v0 { namespace cuda {
 
 /// Where the elements of N operands lie, as kernels take it: outermost dimension first, strides in elements.  All of one
 /// dimension with strides of 0 or 1 is the usual case, for which a walk is a plain loop.
@@ -90,4 +90,4 @@ void for_each_index(const KernelContext& context, int64_t n, F f) {
   launch_kernel(context, for_each_index_kernel<F>, blocks_for(n), kBlock, 0, n, f);
 }
 
-}  // namespace tandem::inline v0::cuda
+}}}  // namespace tandem::v0::cuda

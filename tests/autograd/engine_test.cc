@@ -11,8 +11,7 @@
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/support/error_text.h>
 
-namespace tandem {
-namespace {
+namespace tandem { namespace {
 
 using autograd::BackwardContext;
 using testing::error_text;
@@ -388,5 +387,4 @@ TEST(Engine, GradRunsOnlyWhatLeadsToItsInputs) {
   EXPECT_FALSE(x.grad().defined());
 }
 
-}  // namespace
-}  // namespace tandem
+}}  // namespace tandem

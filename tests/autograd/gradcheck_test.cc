@@ -10,8 +10,7 @@
 #include <tandem/ops/elementwise.h>
 #include <tandem/tensor/factories.h>
 
-namespace tandem {
-namespace {
+namespace tandem { namespace {
 
 using Inputs = std::vector<Tensor>;
 
@@ -119,5 +118,4 @@ TEST(Gradcheck, RefusesFloat32) {
                DTypeError);
 }
 
-}  // namespace
-}  // namespace tandem
+}}  // namespace tandem

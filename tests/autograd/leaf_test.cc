@@ -10,8 +10,7 @@
 #include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
 
-namespace tandem {
-namespace {
+namespace tandem { namespace {
 
 /// y = 2 x, whose backward writes into the slot where it may; counts how often it did.
 struct DirectNode final : autograd::Node {
@@ -261,5 +260,4 @@ TEST(Leaf, OnlyLeavesThatRequireGradHaveOne) {
   EXPECT_THROW(autograd::leaf(mul(x, Scalar(2))), StateError);
 }
 
-}  // namespace
-}  // namespace tandem
+}}  // namespace tandem

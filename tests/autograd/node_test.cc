@@ -8,8 +8,7 @@
 #include <tandem/ops/elementwise.h>
 #include <tandem/tensor/factories.h>
 
-namespace tandem {
-namespace {
+namespace tandem { namespace {
 
 struct IdentityNode final : autograd::Node {
   autograd::Saved output{*this, "output"};
@@ -74,5 +73,4 @@ TEST(Node, ReleasedAfterBackward) {
   EXPECT_EQ(alias.storage()->use_count(), 1u);
 }
 
-}  // namespace
-}  // namespace tandem
+}}  // namespace tandem

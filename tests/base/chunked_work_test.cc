@@ -15,8 +15,7 @@
 #include <tandem/base/parallel_for.h>
 #include <tandem/base/rank_context.h>
 
-namespace tandem {
-namespace {
+namespace tandem { namespace {
 
 std::string text_of(const std::exception_ptr& error) {
   if (!error) return "";
@@ -313,5 +312,4 @@ TEST(ChunkedWork, NonsenseIsRefused) {
   EXPECT_THROW(run_chunks({.name = "op", .num_chunks = 1, .max_in_flight = 0}), ValueError);
 }
 
-}  // namespace
-}  // namespace tandem
+}}  // namespace tandem

@@ -6,8 +6,7 @@
 
 #include <tandem/base/error.h>
 
-namespace tandem {
-namespace {
+namespace tandem { namespace {
 
 constexpr char kName[] = "TANDEM_ENV_TEST";
 
@@ -40,5 +39,4 @@ TEST(Env, ShowsWhatDoesNotParse) {
   }
 }
 
-}  // namespace
-}  // namespace tandem
+}}  // namespace tandem

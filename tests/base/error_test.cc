@@ -4,8 +4,7 @@
 
 #include <tandem/base/rank_context.h>
 
-namespace tandem {
-namespace {
+namespace tandem { namespace {
 
 TEST(Error, StrConcatenates) { EXPECT_EQ(str("a", 1, ' ', 2.5, " ", true), "a1 2.5 true"); }
 
@@ -51,5 +50,4 @@ TEST(Error, CarriesWhatCallersActOn) {
   EXPECT_EQ(backend.status(), 7);
 }
 
-}  // namespace
-}  // namespace tandem
+}}  // namespace tandem

@@ -15,8 +15,7 @@
 #include <tandem/tests/support/error_text.h>
 #include <tandem/tests/support/temporary_folder.h>
 
-namespace tandem {
-namespace {
+namespace tandem { namespace {
 
 using testing::error_text;
 using testing::read_file;
@@ -122,5 +121,4 @@ TEST(FileSizeLimit, GuardKeepsErrno) {
   EXPECT_EQ(errno, EFBIG);
 }
 
-}  // namespace
-}  // namespace tandem
+}}  // namespace tandem

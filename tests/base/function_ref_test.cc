@@ -4,8 +4,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tandem {
-namespace {
+namespace tandem { namespace {
 
 TEST(FunctionRef, CallsWhatItRefersTo) {
   int total = 0;
@@ -31,5 +30,4 @@ TEST(FunctionRef, CopiesReferToTheSameObject) {
   EXPECT_EQ(counter(), 3);
 }
 
-}  // namespace
-}  // namespace tandem
+}}  // namespace tandem

@@ -6,8 +6,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tandem {
-namespace {
+namespace tandem { namespace {
 
 using std::chrono::nanoseconds;
 
@@ -212,5 +211,4 @@ TEST(Future, DefaultConstructedHasNothingToWaitFor) {
   }
 }
 
-}  // namespace
-}  // namespace tandem
+}}  // namespace tandem

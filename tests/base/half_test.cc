@@ -5,8 +5,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tandem {
-namespace {
+namespace tandem { namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
@@ -93,5 +92,4 @@ TEST(BFloat16, NanWithLowPayloadStaysNan) {
   EXPECT_TRUE(std::isnan(static_cast<float>(BFloat16(std::bit_cast<float>(0xffffffffu)))));
 }
 
-}  // namespace
-}  // namespace tandem
+}}  // namespace tandem

@@ -3,8 +3,7 @@
 #include <tandem/base/log.h>
 #include <tandem/base/rank_context.h>
 
-namespace tandem {
-namespace {
+namespace tandem { namespace {
 
 TEST(LogDebug, RankZeroWritesEverything) {
   EXPECT_TRUE(log_enabled(LogLevel::kDebug));
@@ -20,5 +19,4 @@ TEST(LogDebug, OtherRanksWriteWarningsAndErrorsOnly) {
   EXPECT_TRUE(log_enabled(LogLevel::kWarning));
 }
 
-}  // namespace
-}  // namespace tandem
+}}  // namespace tandem

@@ -2,8 +2,7 @@
 
 #include <tandem/base/log.h>
 
-namespace tandem {
-namespace {
+namespace tandem { namespace {
 
 TEST(LogLevelError, ShowsTheValueAndWhatIsAccepted) {
   try {
@@ -14,5 +13,4 @@ TEST(LogLevelError, ShowsTheValueAndWhatIsAccepted) {
   }
 }
 
-}  // namespace
-}  // namespace tandem
+}}  // namespace tandem

@@ -7,8 +7,7 @@
 
 #include <tandem/base/rank_context.h>
 
-namespace tandem {
-namespace {
+namespace tandem { namespace {
 
 std::string captured(LogLevel level, const char* text) {
   testing::internal::CaptureStderr();
@@ -39,5 +38,4 @@ TEST(Log, LineHasTheRankInAWorldOfSeveral) {
               testing::MatchesRegex("[0-9:]+\\.[0-9]+ error \\[rank 1/4\\] lost \\{\\} 33\n"));
 }
 
-}  // namespace
-}  // namespace tandem
+}}  // namespace tandem

@@ -15,8 +15,7 @@
 #include <tandem/base/error.h>
 #include <tandem/base/rank_context.h>
 
-namespace tandem {
-namespace {
+namespace tandem { namespace {
 
 class ParallelFor : public testing::TestWithParam<int> {
  protected:
@@ -174,5 +173,4 @@ TEST(ParallelForBudget, RefusesNonsense) {
   EXPECT_THROW(parallel_for(3, 0, [](int64_t, int64_t) {}), ValueError);
 }
 
-}  // namespace
-}  // namespace tandem
+}}  // namespace tandem

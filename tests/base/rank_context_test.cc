@@ -4,8 +4,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tandem {
-namespace {
+namespace tandem { namespace {
 
 TEST(RankContext, EachThreadHasItsOwn) {
   RankContext& mine = RankContext::current();
@@ -60,5 +59,4 @@ TEST(RankContext, CopiesShareTheSlotsButNotTheModes) {
 
 TEST(RankContext, ThereIsACore) { EXPECT_GE(available_cores(), 1); }
 
-}  // namespace
-}  // namespace tandem
+}}  // namespace tandem

@@ -5,8 +5,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tandem {
-namespace {
+namespace tandem { namespace {
 
 struct Counted : RefCounted {
   explicit Counted(int& alive) : alive_(alive) { ++alive_; }
@@ -82,5 +81,4 @@ TEST(RefPtr, CountsFromManyThreads) {
   EXPECT_EQ(alive, 0);
 }
 
-}  // namespace
-}  // namespace tandem
+}}  // namespace tandem

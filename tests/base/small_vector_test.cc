@@ -7,8 +7,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tandem {
-namespace {
+namespace tandem { namespace {
 
 using Strings = SmallVector<std::string, 3>;
 
@@ -98,5 +97,4 @@ TEST(SmallVector, PushesItsOwnElement) {
   EXPECT_EQ(v[1], text(0));
 }
 
-}  // namespace
-}  // namespace tandem
+}}  // namespace tandem

@@ -16,8 +16,7 @@
 #include <tandem/base/parallel_for.h>
 #include <tandem/base/rank_context.h>
 
-namespace tandem {
-namespace {
+namespace tandem { namespace {
 
 bool takes(int signal) {
   sigset_t blocked;
@@ -57,7 +56,8 @@ TEST(StartThread, StackWithoutMemoryIsNamed) {
   pthread_setattr_default_np(&before);
   pthread_attr_destroy(&huge);
   pthread_attr_destroy(&before);
-  EXPECT_TRUE(text.starts_with("cannot start a thread (Cannot allocate memory): the limit of memory (ulimit -v, ")) << text;
+  EXPECT_TRUE(text.starts_with("cannot start a thread (Cannot allocate memory): the limit of memory (ulimit -v, "))
+      << text;
   start_thread([] {}).join();
 }
 
@@ -104,5 +104,4 @@ TEST(RunTogether, TheFirstFailureIsRethrownWhenAllAreDone) {
   EXPECT_EQ(done, 5);
 }
 
-}  // namespace
-}  // namespace tandem
+}}  // namespace tandem

@@ -11,8 +11,7 @@
 #include <tandem/base/rank_context.h>
 #include <tandem/base/trace_clock.h>
 
-namespace tandem {
-namespace {
+namespace tandem { namespace {
 
 TraceEvent event(const char* name, int64_t time_ns) {
   TraceEvent result;
@@ -192,7 +191,8 @@ TEST(Trace, RecordsFromManyThreads) {
 /// Mark i was reached at `times[i]`; from `first_missing` on there is no mark.
 class ListedTimes : public TraceClock {
  public:
-  explicit ListedTimes(std::vector<int64_t> times, int64_t first_missing = 100) : times_(std::move(times)), first_missing_(first_missing) {}
+  explicit ListedTimes(std::vector<int64_t> times, int64_t first_missing = 100)
+      : times_(std::move(times)), first_missing_(first_missing) {}
   int64_t mark() noexcept override { return next_ < first_missing_ ? next_++ : kNoMark; }
   std::vector<int64_t> times_ns() override {
     if (times_.empty()) throw std::runtime_error("the work failed");
@@ -251,5 +251,4 @@ TEST(TraceClock, WhatFailedInTheWorkIsThrownByStopTrace) {
   EXPECT_EQ(stop_trace().size(), 1u);
 }
 
-}  // namespace
-}  // namespace tandem
+}}  // namespace tandem

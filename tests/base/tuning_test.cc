@@ -9,8 +9,7 @@
 #include <tandem/base/error.h>
 #include <tandem/tests/support/temporary_folder.h>
 
-namespace tandem {
-namespace {
+namespace tandem { namespace {
 
 using testing::TemporaryFolder;
 
@@ -75,5 +74,4 @@ TEST(Tuning, TheFileThatIsNamedIsReadOnce) {
   EXPECT_EQ(*Tuning::named().find("a"), "1");
 }
 
-}  // namespace
-}  // namespace tandem
+}}  // namespace tandem

@@ -6,8 +6,7 @@
 
 #include <tandem/tests/support/error_text.h>
 
-namespace tandem::benchmarks {
-namespace {
+namespace tandem::benchmarks { namespace {
 
 TEST(Cases, LossesContinueFromAFile) {
   const std::string path = ::testing::TempDir() + "/lenet.safetensors";
@@ -29,7 +28,8 @@ TEST(Cases, AnotherCasesFile) {
 }
 
 TEST(Cases, UnknownName) {
-  EXPECT_EQ(case_names(), (std::vector<std::string>{"mlp", "lenet", "resnet18", "gpt-small", "gpt-384", "gpt2-124m-4", "gpt2-124m-64"}));
+  EXPECT_EQ(case_names(), (std::vector<std::string>{"mlp", "lenet", "resnet18", "gpt-small", "gpt-384", "gpt2-124m-4",
+                                                    "gpt2-124m-64"}));
   EXPECT_EQ(tandem::testing::error_text<ValueError>([] { make_case("vgg"); }), "unknown case 'vgg'");
 }
 
@@ -41,5 +41,4 @@ TEST(Cases, TokensArePredicted) {
   EXPECT_NEAR(gpt.step().item<double>(), 4.17, 0.2);
 }
 
-}  // namespace
-}  // namespace tandem::benchmarks
+}}  // namespace tandem::benchmarks

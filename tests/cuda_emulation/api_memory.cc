@@ -5,8 +5,7 @@
 
 #include <tandem/tests/cuda_emulation/runtime.h>
 
-namespace cuda_emulation {
-namespace {
+namespace cuda_emulation { namespace {
 
 /// The state in which every call of this file begins.
 cudaError_t state_of_current(Runtime& runtime) {
@@ -130,8 +129,7 @@ cudaError_t copy_async(const Copy& copy, cudaMemcpyKind kind, cudaStream_t handl
   return stream->device->failed;
 }
 
-}  // namespace
-}  // namespace cuda_emulation
+}}  // namespace cuda_emulation
 
 using cuda_emulation::Call;
 using cuda_emulation::Copy;

@@ -3,8 +3,7 @@
 
 #include <tandem/tests/cuda_emulation/test_support.h>
 
-namespace cuda_emulation::testing {
-namespace {
+namespace cuda_emulation::testing { namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -458,5 +457,4 @@ TEST_F(Faults, BadAddressesWithoutChecks) {
   EXPECT_CUDA(cudaFree(there));
 }
 
-}  // namespace
-}  // namespace cuda_emulation::testing
+}}  // namespace cuda_emulation::testing

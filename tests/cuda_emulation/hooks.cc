@@ -7,8 +7,7 @@
 
 #include <tandem/tests/cuda_emulation/kernel_run.h>
 
-namespace cuda_emulation {
-namespace {
+namespace cuda_emulation { namespace {
 
 void access(const volatile void* p, size_t num_bytes, AccessKind kind) {
   if (KernelRun* run = checked_kernel) {
@@ -33,8 +32,7 @@ void aligned_access(const volatile void* p, AccessKind kind) {
   }
 }
 
-}  // namespace
-}  // namespace cuda_emulation
+}}  // namespace cuda_emulation
 
 using cuda_emulation::access;
 using cuda_emulation::aligned_access;

@@ -4,8 +4,7 @@
 
 #include <tandem/tests/cuda_emulation/test_support.h>
 
-namespace cuda_emulation::testing {
-namespace {
+namespace cuda_emulation::testing { namespace {
 
 class Kernels : public EveryOrder {};
 IN_EVERY_ORDER(Kernels);
@@ -376,5 +375,4 @@ TEST(Intrinsics, Values) {
   EXPECT_EQ(rsqrtf(4.0F), 0.5F);
 }
 
-}  // namespace
-}  // namespace cuda_emulation::testing
+}}  // namespace cuda_emulation::testing

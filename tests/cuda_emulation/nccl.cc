@@ -22,12 +22,11 @@ struct ncclComm {
   std::shared_ptr<cuda_emulation::Communicator> communicator;  // until it was destroyed or aborted
   const char* call = "";                                       // the newest
   std::thread::id caller = {};
-  int num_running = 0;             // calls
-  std::thread::id grouping = {};   // who has calls on it in an open group
+  int num_running = 0;            // calls
+  std::thread::id grouping = {};  // who has calls on it in an open group
 };
 
-namespace cuda_emulation {
-namespace {
+namespace cuda_emulation { namespace {
 
 using Kind = NcclRequest::Kind;
 
@@ -62,7 +61,8 @@ Communicator& find(ncclComm_t comm, const char* call) {
   const auto& all = handles().all;
   const bool known = std::any_of(all.begin(), all.end(), [comm](const ncclComm& one) { return &one == comm; });
   if (!known) end_process(std::string(call) + ": no communicator");
-  if (comm->communicator == nullptr) end_process(std::string(call) + " after the communicator was destroyed or aborted");
+  if (comm->communicator == nullptr)
+    end_process(std::string(call) + " after the communicator was destroyed or aborted");
   return *comm->communicator;
 }
 
@@ -73,7 +73,8 @@ class Running {
     std::lock_guard lock(handles().mutex);
     const Communicator& found = find(comm, call);
     const auto self = std::this_thread::get_id();
-    if ((comm->num_running > 0 && comm->caller != self) || (comm->grouping != std::thread::id() && comm->grouping != self)) {
+    if ((comm->num_running > 0 && comm->caller != self) ||
+        (comm->grouping != std::thread::id() && comm->grouping != self)) {
       end_process(std::string(call) + " while another thread is in " + comm->call +
                   (comm->num_running > 0 ? "" : " of an open group") + " on the communicator of rank " +
                   std::to_string(found.rank));
@@ -116,8 +117,8 @@ bool is_ordered(const Runtime& runtime, const Communicator& own, const Stream& s
   }();
   std::lock_guard lock(handles().mutex);
   return implicit || std::all_of(handles().all.begin(), handles().all.end(), [&](const ncclComm& other) {
-           return other.communicator == nullptr || other.communicator.get() == &own || other.communicator->device != own.device ||
-                  other.communicator->is_before(runtime, stream);
+           return other.communicator == nullptr || other.communicator.get() == &own ||
+                  other.communicator->device != own.device || other.communicator->is_before(runtime, stream);
          });
 }
 
@@ -133,7 +134,8 @@ thread_local std::vector<Pending> pending;
 /// ncclSuccess where the communicator takes a call.
 ncclResult_t check_ready(const Communicator& communicator) {
   const ncclResult_t state = communicator.state();
-  return state == ncclInProgress ? fail(ncclInvalidArgument, "the communicator's last call is still in progress") : state;
+  return state == ncclInProgress ? fail(ncclInvalidArgument, "the communicator's last call is still in progress")
+                                 : state;
 }
 
 ncclResult_t launch(const Running& communicator, Pending& group) {
@@ -148,13 +150,16 @@ ncclResult_t launch(const Running& communicator, Pending& group) {
     }
     const Arena& memory = launch.stream->device->memory;
     for (const Exchange& e : launch.exchanges) {
-      for (const auto& [p, num_bytes] : {std::pair<const void*, size_t>(e.send, e.request.num_bytes), {e.recv, e.recv_bytes}}) {
-        if (num_bytes > 0 && !memory.live(p, num_bytes)) return fail(ncclInvalidArgument, "no memory of the communicator's device");
+      for (const auto& [p, num_bytes] :
+           {std::pair<const void*, size_t>(e.send, e.request.num_bytes), {e.recv, e.recv_bytes}}) {
+        if (num_bytes > 0 && !memory.live(p, num_bytes))
+          return fail(ncclInvalidArgument, "no memory of the communicator's device");
       }
     }
     if (!is_ordered(runtime, *communicator, *launch.stream)) {
-      runtime.refuse("NCCL: calls of two communicators are queued on one device and no event orders them; ranks may run them in "
-                     "different orders, and wait for each other for ever (NCCL_LAUNCH_ORDER_IMPLICIT=1)");
+      runtime.refuse(
+          "NCCL: calls of two communicators are queued on one device and no event orders them; ranks may run them in "
+          "different orders, and wait for each other for ever (NCCL_LAUNCH_ORDER_IMPLICIT=1)");
       return fail(ncclInvalidUsage, runtime.last_report);
     }
   }
@@ -186,7 +191,8 @@ ncclResult_t submit(const char* name, ncclComm_t comm, cudaStream_t stream, Exch
 }
 
 ncclResult_t collective(const char* name, Kind kind, const void* send, void* recv, size_t count, size_t send_count,
-                        size_t recv_count, ncclDataType_t type, int op, int root, ncclComm_t comm, cudaStream_t stream) {
+                        size_t recv_count, ncclDataType_t type, int op, int root, ncclComm_t comm,
+                        cudaStream_t stream) {
   Exchange e;
   e.request = {kind, 0, 0, type, op, root, count, send_count * size_of(type)};
   e.send = send;
@@ -198,8 +204,7 @@ ncclResult_t collective(const char* name, Kind kind, const void* send, void* rec
 int rank_of(ncclComm_t comm, const char* name) { return Running(comm, name)->rank; }
 size_t num_ranks_of(ncclComm_t comm, const char* name) { return static_cast<size_t>(Running(comm, name)->num_ranks); }
 
-}  // namespace
-}  // namespace cuda_emulation
+}}  // namespace cuda_emulation
 
 using cuda_emulation::collective;
 using cuda_emulation::Communicator;
@@ -279,38 +284,41 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
   return ncclSuccess;
 }
 
-ncclResult_t ncclAllReduce(const void* send, void* recv, size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
-                           cudaStream_t stream) {
+ncclResult_t ncclAllReduce(const void* send, void* recv, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                           ncclComm_t comm, cudaStream_t stream) {
   return collective("ncclAllReduce", Kind::kAllReduce, send, recv, count, count, count, type, op, -1, comm, stream);
 }
 
 ncclResult_t ncclReduce(const void* send, void* recv, size_t count, ncclDataType_t type, ncclRedOp_t op, int root,
                         ncclComm_t comm, cudaStream_t stream) {
   const bool receives = cuda_emulation::rank_of(comm, "ncclReduce") == root;
-  return collective("ncclReduce", Kind::kReduce, send, recv, count, count, receives ? count : 0, type, op, root, comm, stream);
+  return collective("ncclReduce", Kind::kReduce, send, recv, count, count, receives ? count : 0, type, op, root, comm,
+                    stream);
 }
 
 ncclResult_t ncclBroadcast(const void* send, void* recv, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
                            cudaStream_t stream) {
   const bool sends = cuda_emulation::rank_of(comm, "ncclBroadcast") == root;
-  return collective("ncclBroadcast", Kind::kBroadcast, send, recv, count, sends ? count : 0, count, type, 0, root, comm, stream);
+  return collective("ncclBroadcast", Kind::kBroadcast, send, recv, count, sends ? count : 0, count, type, 0, root, comm,
+                    stream);
 }
 
 ncclResult_t ncclAllGather(const void* send, void* recv, size_t send_count, ncclDataType_t type, ncclComm_t comm,
                            cudaStream_t stream) {
   const size_t n = cuda_emulation::num_ranks_of(comm, "ncclAllGather");
-  return collective("ncclAllGather", Kind::kAllGather, send, recv, send_count, send_count, n * send_count, type, 0, -1, comm,
-                    stream);
+  return collective("ncclAllGather", Kind::kAllGather, send, recv, send_count, send_count, n * send_count, type, 0, -1,
+                    comm, stream);
 }
 
 ncclResult_t ncclReduceScatter(const void* send, void* recv, size_t recv_count, ncclDataType_t type, ncclRedOp_t op,
                                ncclComm_t comm, cudaStream_t stream) {
   const size_t n = cuda_emulation::num_ranks_of(comm, "ncclReduceScatter");
-  return collective("ncclReduceScatter", Kind::kReduceScatter, send, recv, recv_count, n * recv_count, recv_count, type, op, -1,
-                    comm, stream);
+  return collective("ncclReduceScatter", Kind::kReduceScatter, send, recv, recv_count, n * recv_count, recv_count, type,
+                    op, -1, comm, stream);
 }
 
-ncclResult_t ncclSend(const void* send, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclSend(const void* send, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
   return collective("ncclSend", Kind::kSend, send, nullptr, count, count, 0, type, 0, peer, comm, stream);
 }
 

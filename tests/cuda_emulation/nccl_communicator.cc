@@ -52,8 +52,8 @@ struct Transfer {
   void end(Runtime& runtime) const {
     if (!arrived) return;  // it may write until it is aborted
     if (!is_untouched()) {
-      runtime.fail(*launch.stream->device, "NCCL: memory of " + launch.stream->device->memory.name() +
-                                               " was written while a call had it");
+      runtime.fail(*launch.stream->device,
+                   "NCCL: memory of " + launch.stream->device->memory.name() + " was written while a call had it");
       return;
     }
     for (const Exchange& e : launch.exchanges) {
@@ -71,9 +71,11 @@ struct Transfer {
     };
     for (size_t i = 0; i < inputs.size(); ++i) {
       const Exchange& e = launch.exchanges[i];
-      if (!inputs[i].empty() && !is_written(e) && std::memcmp(e.send, inputs[i].data(), inputs[i].size()) != 0) return false;
+      if (!inputs[i].empty() && !is_written(e) && std::memcmp(e.send, inputs[i].data(), inputs[i].size()) != 0)
+        return false;
       const auto* const output = static_cast<const std::byte*>(e.recv);
-      if (!std::all_of(output, output + e.recv_bytes, [](std::byte byte) { return byte == std::byte{0xFF}; })) return false;
+      if (!std::all_of(output, output + e.recv_bytes, [](std::byte byte) { return byte == std::byte{0xFF}; }))
+        return false;
     }
     return true;
   }
@@ -150,9 +152,8 @@ void Communicator::queue(NcclLaunch launch) {
     return runtime.enqueue(call.lock(), stream, {kind, arenas, std::move(work), nullptr});
   };
   enqueue(Task::Kind::kMemory, arena, [transfer] { transfer->begin(); });
-  enqueue(Task::Kind::kExternal, kNoArenas, [transfer, self = shared_from_this()] {
-    transfer->arrived = self->exchange(transfer->launch.exchanges);
-  });
+  enqueue(Task::Kind::kExternal, kNoArenas,
+          [transfer, self = shared_from_this()] { transfer->arrived = self->exchange(transfer->launch.exchanges); });
   const uint64_t ticket = enqueue(Task::Kind::kMemory, arena, [transfer, &runtime] { transfer->end(runtime); });
   std::lock_guard lock(mutex_);
   last_stream_ = stream;

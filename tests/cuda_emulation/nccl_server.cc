@@ -53,8 +53,8 @@ class Server {
   const int listener_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::map<NcclMeeting, int> arrived_;                                   // how many ranks
-  std::map<uint64_t, Call> calls_;                                       // by number
+  std::map<NcclMeeting, int> arrived_;                                                 // how many ranks
+  std::map<uint64_t, Call> calls_;                                                     // by number
   std::map<std::pair<int, int>, std::deque<std::pair<NcclRequest, Bytes>>> messages_;  // by sender and receiver
 };
 
@@ -122,7 +122,9 @@ void Server::answer(int connection, uint64_t number, const NcclRequest& request,
   Bytes output;
   if (request.kind == Kind::kRecv) {
     auto& queue = messages_[{request.peer, rank}];
-    const auto fits = [&] { return queue.front().first.count == request.count && queue.front().first.type == request.type; };
+    const auto fits = [&] {
+      return queue.front().first.count == request.count && queue.front().first.type == request.type;
+    };
     if (!wait_for(lock, connection, [&] { return !queue.empty() && fits(); })) return;
     output = std::move(queue.front().second);
     queue.pop_front();
@@ -255,7 +257,8 @@ void reduce_into(ncclDataType_t type, ncclRedOp_t op, size_t count, void* sum, c
 void divide(ncclDataType_t type, size_t count, int n, void* values) {
   visit(type, [&](auto value) {
     using T = decltype(value);
-    each<T>(values, values, count, [n](Wide<T> a, Wide<T>) { return static_cast<Wide<T>>(a / static_cast<Wide<T>>(n)); });
+    each<T>(values, values, count,
+            [n](Wide<T> a, Wide<T>) { return static_cast<Wide<T>>(a / static_cast<Wide<T>>(n)); });
   });
 }
 
@@ -291,7 +294,8 @@ std::string start_nccl_server() {
   const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   socklen_t length = 0;
   const sockaddr_un address = address_of(name, length);
-  if (listener < 0 || bind(listener, reinterpret_cast<const sockaddr*>(&address), length) != 0 || listen(listener, 64) != 0) {
+  if (listener < 0 || bind(listener, reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
+      listen(listener, 64) != 0) {
     if (listener >= 0) close(listener);
     return "";
   }

@@ -22,8 +22,8 @@ struct NcclRequest {
   int32_t num_ranks = 0;
   int32_t type = 0;
   int32_t op = 0;
-  int32_t peer = -1;      // root, or the other side of a message
-  uint64_t count = 0;     // elements of the call's count argument
+  int32_t peer = -1;       // root, or the other side of a message
+  uint64_t count = 0;      // elements of the call's count argument
   uint64_t num_bytes = 0;  // that follow; kMeet: NcclMeetings
 };
 

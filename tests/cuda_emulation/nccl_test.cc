@@ -13,8 +13,7 @@
 
 #include <tandem/tests/cuda_emulation/test_support.h>
 
-namespace cuda_emulation::testing {
-namespace {
+namespace cuda_emulation::testing { namespace {
 
 using ::testing::Each;
 using ::testing::HasSubstr;
@@ -229,7 +228,8 @@ TEST_F(Nccl, MemoryIsACallsOwnUntilItIsOver) {
     cudaSetDevice(0);
     const Buffer<float> from(Floats(kCount, 1)), to(Floats(kCount, 1));
     const Stream other;
-    EXPECT_EQ(ncclAllReduce(from.data(), to.data(), kCount, ncclFloat32, ncclSum, comms_[0], side(0).stream), ncclInProgress);
+    EXPECT_EQ(ncclAllReduce(from.data(), to.data(), kCount, ncclFloat32, ncclSum, comms_[0], side(0).stream),
+              ncclInProgress);
     EXPECT_EQ(settled(comms_[0]), ncclSuccess);
     while (!std::isnan(to.values()[0])) std::this_thread::sleep_for(1ms);  // it has not begun
     EXPECT_CUDA(cudaMemsetAsync(input ? from.data() : to.data(), 0, sizeof(float), other));
@@ -269,5 +269,4 @@ TEST_F(Nccl, TwoCommunicatorsOfADeviceAreOrderedByEvents) {
   EXPECT_CUDA(cudaStreamSynchronize(mine.stream));
 }
 
-}  // namespace
-}  // namespace cuda_emulation::testing
+}}  // namespace cuda_emulation::testing

@@ -8,8 +8,7 @@
 #include <tandem/tests/cuda_emulation/race_cell.h>
 #include <tandem/tests/cuda_emulation/random.h>
 
-namespace cuda_emulation {
-namespace {
+namespace cuda_emulation { namespace {
 
 constexpr uint32_t kWarps = 3, kLanes = 4;  // of 32; few, so that they meet often
 
@@ -134,5 +133,4 @@ TEST(RaceCell, FindsWhatACheckThatForgetsNothingFinds) {
   }
 }
 
-}  // namespace
-}  // namespace cuda_emulation
+}}  // namespace cuda_emulation

@@ -270,7 +270,8 @@ bool Runtime::is_behind(const Stream& stream, const Stream& other, uint64_t tick
     if (at->awaited != nullptr) found.emplace_back(at->awaited->stream.get(), at->awaited->ticket);
     uint64_t number = at->num_queued - at->tasks.size();
     for (const Task& task : at->tasks) {
-      if (++number <= until && task.kind == Task::Kind::kWait) found.emplace_back(task.record->stream.get(), task.record->ticket);
+      if (++number <= until && task.kind == Task::Kind::kWait)
+        found.emplace_back(task.record->stream.get(), task.record->ticket);
     }
   }
   return std::max(known[&other], other.num_completed) >= ticket;

@@ -41,8 +41,8 @@ struct Record {
 struct Task {
   enum class Kind { kKernel, kMemory, kRecord, kWait, kHostFunction, kExternal };
   Kind kind;
-  unsigned int arenas;             // bits of the devices whose memory is touched
-  std::function<void()> work;      // but for kRecord, kWait.  kExternal: it may wait for others, and only force() runs it
+  unsigned int arenas;         // bits of the devices whose memory is touched
+  std::function<void()> work;  // but for kRecord, kWait.  kExternal: it may wait for others, and only force() runs it
   std::shared_ptr<Record> record;  // kRecord, kWait
 };
 
@@ -69,7 +69,7 @@ struct Stream {
   std::deque<Task> tasks;
   uint64_t num_queued = 0;  // tickets given
   uint64_t num_completed = 0;
-  bool busy = false;  // some thread runs its first task
+  bool busy = false;                // some thread runs its first task
   std::shared_ptr<Record> awaited;  // by that task
   std::shared_ptr<Graph> capture;   // where tasks go meanwhile
 };
@@ -114,7 +114,7 @@ class Runtime {
   void set_open(unsigned int arenas);
   void run_kernel(Device& device, const cudaLaunchConfig_t& config, const KernelCall& call);
 
-  void refuse(const std::string& text);  // a report for a call that CUDA would accept
+  void refuse(const std::string& text);                // a report for a call that CUDA would accept
   void fail(Device& device, const std::string& text);  // ... and for what a task may not do
   std::string last_report;
   bool set_order(const std::string& order);

@@ -10,8 +10,7 @@
 
 #include <tandem/tests/cuda_emulation/test_support.h>
 
-namespace cuda_emulation::testing {
-namespace {
+namespace cuda_emulation::testing { namespace {
 
 using ::testing::Each;
 using ::testing::HasSubstr;
@@ -498,5 +497,4 @@ TEST(NoDevice, IsAnErrorOfEachCall) {
   EXPECT_EXIT(in_a_machine_without(2), ::testing::ExitedWithCode(0), "count -1 error 100");
 }
 
-}  // namespace
-}  // namespace cuda_emulation::testing
+}}  // namespace cuda_emulation::testing

@@ -13,8 +13,7 @@
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/distributed/thread_ranks.h>
 
-namespace tandem::inline v0::distributed {
-namespace {
+namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
 constexpr int kWorld = 3;
 constexpr int64_t kCount = 20000;  // more than travels beside a signature
@@ -168,5 +167,4 @@ INSTANTIATE_TEST_SUITE_P(Each, ArrivalOrder,
                          ::testing::Values(Setting{kWorld}, Setting{kWorld, "gloo"}, Setting{kWorld, "auto", "aba"}),
                          setting_name);
 
-}  // namespace
-}  // namespace tandem::inline v0::distributed
+}}}}  // namespace tandem::v0::distributed

@@ -20,8 +20,7 @@
 #include <tandem/tests/support/sanitizers.h>
 #include <tandem/tests/support/temporary_folder.h>
 
-namespace tandem::inline v0::distributed {
-namespace {
+namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
 using Clock = std::chrono::steady_clock;
 using testing::TemporaryFolder;
@@ -122,7 +121,8 @@ TEST_P(BackendFailures, AKilledRankIsNamedOnAllOthers) {
     for (int rank = 0; rank < 4; ++rank) {
       if (rank == victim) continue;
       EXPECT_THAT(testing::read_file(folder / str("rank", rank)),
-                  ::testing::MatchesRegex(str("\\[rank ", rank, " of 4\\] all_reduce #2 failed\n  rank ", victim, ": ", kKilledReason)));
+                  ::testing::MatchesRegex(
+                      str("\\[rank ", rank, " of 4\\] all_reduce #2 failed\n  rank ", victim, ": ", kKilledReason)));
     }
   }
 }
@@ -149,5 +149,4 @@ TANDEM_RANK_MAIN(stop_one) {
 
 TEST_P(BackendFailures, AStoppedRankIsNamedAtTheDeadline) { spawn(2, "stop_one", {GetParam()}); }
 
-}  // namespace
-}  // namespace tandem::inline v0::distributed
+}}}}  // namespace tandem::v0::distributed

@@ -13,7 +13,7 @@
 #include <tandem/distributed/backend.h>
 #include <tandem/distributed/store.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 using MakeBackend = std::function<std::unique_ptr<Backend>(const ProcessGroupOptions&)>;
 
@@ -105,4 +105,4 @@ inline void run_backend_ranks(int world_size, const MakeBackend& make, const std
   }
 }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

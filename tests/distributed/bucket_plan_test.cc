@@ -4,8 +4,7 @@
 
 #include <algorithm>
 
-namespace tandem::distributed {
-namespace {
+namespace tandem::distributed { namespace {
 
 std::vector<ParameterInfo> mlp() {
   return {{"fc1.weight", 1024 * 784}, {"fc1.bias", 1024},        {"fc2.weight", 1024 * 1024},
@@ -107,5 +106,4 @@ TEST(BucketPlan, BuffersPerDtypeInterleaveByReadiness) {
   EXPECT_EQ(order, (std::vector<int>{3, 2, 1, 0}));
 }
 
-}  // namespace
-}  // namespace tandem::distributed
+}}  // namespace tandem::distributed

@@ -7,8 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace tandem::distributed::shm {
-namespace {
+namespace tandem::distributed::shm { namespace {
 
 constexpr int64_t kBytes = 1000;
 constexpr int64_t kBetween = 10 * kBytes;
@@ -94,5 +93,4 @@ TEST(CacheTrials, UntilTheFirstIsOverNothingElseGoesThroughTheCaches) {
   EXPECT_FALSE(rank.trials.prefers_caches());
 }
 
-}  // namespace
-}  // namespace tandem::distributed::shm
+}}  // namespace tandem::distributed::shm

@@ -12,7 +12,7 @@
 #include <tandem/tensor/tensor.h>
 #include <tandem/tests/support/sanitizers.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 inline constexpr DType kDTypes[] = {kBool, kUInt8, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64};
 inline constexpr ReduceOp kReduceOps[] = {ReduceOp::kSum, ReduceOp::kAvg,    ReduceOp::kProduct, ReduceOp::kMin,
@@ -105,4 +105,4 @@ int count_wrong(const Tensor& tensor, const Want& want) {
   return wrong;
 }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

@@ -24,7 +24,7 @@
 #include <tandem/tests/support/stopped_process.h>
 #include <tandem/tests/support/temporary_folder.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 inline constexpr int64_t kFailingCount = 200000;  // floats: many chunks of the backends' tunings in these tests
 inline constexpr int kFailingWorld = 4;
@@ -329,4 +329,4 @@ inline void expect_disagreement(const std::string& function, const std::string& 
   EXPECT_LT(heard.seconds, seconds_allowed("disagrees"));
 }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

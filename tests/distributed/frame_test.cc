@@ -15,8 +15,7 @@
 #include <tandem/distributed/store/wire.h>
 #include <tandem/tests/support/error_text.h>
 
-namespace tandem::inline v0::distributed::gloo {
-namespace {
+namespace tandem { inline namespace v0 { namespace distributed::gloo { namespace {
 
 using testing::error_text;
 
@@ -249,5 +248,4 @@ TEST(FramePayloads, OfNamesAndReasonsTheBeginningIsSent) {
             std::string(kMaxReason, 'r'));
 }
 
-}  // namespace
-}  // namespace tandem::inline v0::distributed::gloo
+}}}}  // namespace tandem::v0::distributed::gloo

@@ -12,8 +12,7 @@
 #include <tandem/base/trace.h>
 #include <tandem/distributed/launch.h>
 
-namespace tandem::inline v0::distributed {
-namespace {
+namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
 /// Rank r records r events of its own, so that the ranks' traces differ in size and rank 0's is the shortest.
 TANDEM_RANK_MAIN(record_and_gather) {
@@ -51,5 +50,4 @@ TEST(GatherTraceTest, RankZeroGetsAllEventsInOrderOfTime) {
             "step 0 with \"quotes\"|1|2|2000|5000|0|0|Linear 'fc0'\n");
 }
 
-}  // namespace
-}  // namespace tandem::inline v0::distributed
+}}}}  // namespace tandem::v0::distributed

@@ -7,8 +7,7 @@
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/distributed/thread_ranks.h>
 
-namespace tandem::inline v0::distributed {
-namespace {
+namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
 class GlooCrossing : public ::testing::TestWithParam<int> {};
 
@@ -44,5 +43,4 @@ TEST_P(GlooCrossing, EverythingArrives) {
 
 INSTANTIATE_TEST_SUITE_P(Slots, GlooCrossing, ::testing::Values(1, 2, 3, 5, 8));
 
-}  // namespace
-}  // namespace tandem::inline v0::distributed
+}}}}  // namespace tandem::v0::distributed

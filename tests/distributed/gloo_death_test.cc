@@ -9,8 +9,7 @@
 #include <tandem/tests/distributed/failing_ranks.h>
 #include <tandem/tests/distributed/killed_rank.h>
 
-namespace tandem::inline v0::distributed {
-namespace {
+namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
 using ::testing::MatchesRegex;
 
@@ -57,5 +56,4 @@ TEST(GlooDeathQueued, AllQueuedWorksOfAllOthersFail) {
   expect_queued_heard("fail_over_gloo", "throws", "out of data");
 }
 
-}  // namespace
-}  // namespace tandem::inline v0::distributed
+}}}}  // namespace tandem::v0::distributed

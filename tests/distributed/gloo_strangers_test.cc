@@ -29,8 +29,7 @@
 #include <tandem/tests/distributed/thread_ranks.h>
 #include <tandem/tests/distributed/thrown.h>
 
-namespace tandem::inline v0::distributed {
-namespace {
+namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
 using testing::ContainsRegex;
 using testing::MatchesRegex;
@@ -479,5 +478,4 @@ TEST(GlooPeer, OneThatSendsNonsenseHearsOfItThoughTheOtherLeavesAtOnce) {
   EXPECT_GE(blamed, kTimes - 2);
 }
 
-}  // namespace
-}  // namespace tandem::inline v0::distributed
+}}}}  // namespace tandem::v0::distributed

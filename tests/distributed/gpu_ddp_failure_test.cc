@@ -32,14 +32,13 @@
 #include <tandem/tests/support/stopped_process.h>
 #include <tandem/tests/support/temporary_folder.h>
 
-namespace tandem::distributed {
-namespace {
+namespace tandem::distributed { namespace {
 
+using tandem::testing::error_text;
 using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-using tandem::testing::error_text;
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
@@ -277,8 +276,9 @@ TEST_P(GpuDdpFailure, AnotherOrderOfReducersIsShownWithBothSides) {
         all.add(context.rank(), end);
       },
       kHeardWithin);
-  ends->expect_all(AllOf(HasSubstr("ranks do not agree on what to exchange"), HasSubstr("rank 1  all_reduce avg float64 ["),
-                         HasSubstr(" on a GPU, 'bucket 0 of "), HasSubstr(": 'a."), HasSubstr(": 'b.")));
+  ends->expect_all(AllOf(HasSubstr("ranks do not agree on what to exchange"),
+                         HasSubstr("rank 1  all_reduce avg float64 ["), HasSubstr(" on a GPU, 'bucket 0 of "),
+                         HasSubstr(": 'a."), HasSubstr(": 'b.")));
 }
 
 TEST_P(GpuDdpFailure, ACollectiveOfOneRankAloneIsShownBesideTheOthersBucket) {
@@ -290,14 +290,16 @@ TEST_P(GpuDdpFailure, ACollectiveOfOneRankAloneIsShownBesideTheOthersBucket) {
           if (context.rank() == kBad) {
             fault = {place, [&] {
                        all.fail();
-                       context.group()->all_reduce(ones({3}, {kFloat32, context.device()}), ReduceOp::kMax, {.name = "metric"});
+                       context.group()->all_reduce(ones({3}, {kFloat32, context.device()}), ReduceOp::kMax,
+                                                   {.name = "metric"});
                      }};
           }
           all.add(context.rank(), train(context.group(), context.device(), fault));
         },
         kHeardWithin);
     ends->expect_all(AllOf(HasSubstr("ranks do not agree on what to exchange"),
-                           HasSubstr("rank 1  all_reduce max float32 [3] on a GPU, 'metric'"), HasSubstr(" on a GPU, 'bucket ")));
+                           HasSubstr("rank 1  all_reduce max float32 [3] on a GPU, 'metric'"),
+                           HasSubstr(" on a GPU, 'bucket ")));
   }
 }
 
@@ -307,8 +309,9 @@ TEST_P(GpuDdpFailure, OtherShapesAreAnErrorOfAllBeforeTheFirstStep) {
   run_threads(gpus(GetParam()), [&](Context& context) {
     const TensorOptions options{kFloat32, context.device()};
     const Tensor w = zeros({context.rank() == kBad ? 3 : 2, 4}, options).set_requires_grad();
-    const std::string text =
-        error_text<StateError>([&] { const GradientReducer reducer({{"fc.weight", w}}, {}, context.group()); });
+    const std::string text = error_text<StateError>([&] {
+      const GradientReducer reducer({{"fc.weight", w}}, {}, context.group());
+    });
     const Tensor x = ones({2}, options);
     context.group()->all_reduce(x);  // the group is as it was
     EXPECT_EQ(x.to_vector<float>(), std::vector<float>(2, static_cast<float>(context.world_size())));
@@ -343,7 +346,8 @@ TANDEM_RANK_MAIN(train_until_one_fails) {
   }
   const End end = train(stops ? impatient_group(context, device) : context.group(), device, fault);
   if (context.rank() == kBad) return;
-  const int64_t took = std::chrono::nanoseconds(end.when.time_since_epoch()).count() - std::stoll(store.get("failed", kLong));
+  const int64_t took =
+      std::chrono::nanoseconds(end.when.time_since_epoch()).count() - std::stoll(store.get("failed", kLong));
   std::ofstream(args.at(0) + std::to_string(context.rank())) << end.culprit << " " << took << " " << end.text;
   if (stops && store.add("heard", 1) == context.world_size() - 1) {
     tandem::testing::wake_when_stopped(std::stoi(store.get("stopped", kLong)));
@@ -356,7 +360,8 @@ class GpuDdpProcesses : public ::testing::TestWithParam<int> {
   std::vector<std::string> heard(const std::string& how, Place place, std::chrono::nanoseconds bound) {
     std::vector<std::string> texts;
     std::chrono::nanoseconds slowest{0};
-    for (int attempt = 0; attempt < 3 && (attempt == 0 || slowest >= bound); ++attempt) {  // the machine may have stood still
+    for (int attempt = 0; attempt < 3 && (attempt == 0 || slowest >= bound);
+         ++attempt) {  // the machine may have stood still
       const testing::TemporaryFolder folder;
       std::string failure;
       try {
@@ -403,5 +408,4 @@ TEST_P(GpuDdpProcesses, AStoppedRankIsNamedAtTheDeadline) {
 
 INSTANTIATE_TEST_SUITE_P(, GpuDdpProcesses, ::testing::Values(2, 4), name_of);
 
-}  // namespace
-}  // namespace tandem::distributed
+}}  // namespace tandem::distributed

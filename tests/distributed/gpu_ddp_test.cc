@@ -30,8 +30,7 @@
 #include <tandem/tests/support/error_text.h>
 #include <tandem/tests/support/temporary_folder.h>
 
-namespace tandem::distributed {
-namespace {
+namespace tandem::distributed { namespace {
 
 using tandem::testing::error_text;
 
@@ -197,7 +196,8 @@ TracedStep traced_step() {
     const int64_t share = kItems / 2;
     net.loss(inputs().slice(0, 0, share).to(device), labels().slice(0, 0, share).contiguous().to(device)).backward();
     stream.synchronize();
-    if (context.rank() == 0) step.last_gradient_ns = origin_ns + static_cast<int64_t>(last.milliseconds_since(origin) * 1e6);
+    if (context.rank() == 0)
+      step.last_gradient_ns = origin_ns + static_cast<int64_t>(last.milliseconds_since(origin) * 1e6);
   });
   for (TraceEvent& event : stop_trace()) {
     if (event.rank == 0) step.events.push_back(std::move(event));
@@ -208,7 +208,8 @@ TracedStep traced_step() {
 // On the GPU the first bucket's exchange begins when its own gradients are there, before the last gradient is.
 TEST(GpuDdp, BucketsTravelWhileBackwardRuns) {
   bool overlaps = false;
-  for (int attempt = 0; attempt < 3 && !overlaps; ++attempt) {  // the machine may have stood still while clocks were compared
+  for (int attempt = 0; attempt < 3 && !overlaps;
+       ++attempt) {  // the machine may have stood still while clocks were compared
     const TracedStep step = traced_step();
     int travelled = 0, verdicts = 0;
     int64_t first_ns = 0;
@@ -278,7 +279,8 @@ TANDEM_RANK_MAIN(trace_steps) {
     if (event.rank != 0 || event.name != "computes") continue;
     if (event.thread != kGpuStepThread) throw StateError("another row");
     overlapped += std::any_of(events.begin(), events.end(), [&](const TraceEvent& other) {
-      return other.rank == 0 && other.thread == kGpuLaneThread && other.begin_ns > event.begin_ns && other.begin_ns < event.end_ns;
+      return other.rank == 0 && other.thread == kGpuLaneThread && other.begin_ns > event.begin_ns &&
+             other.begin_ns < event.end_ns;
     });
   }
   std::ofstream(args.at(0)) << overlapped << " " << transfers[0] << " " << transfers[1];
@@ -307,5 +309,4 @@ TEST(GpuDdp, ProcessesEqualOneProcess) { spawn(2, "train_on_gpus"); }
 
 TEST(GpuDdpOf4, ProcessesEqualOneProcess) { spawn(4, "train_on_gpus"); }
 
-}  // namespace
-}  // namespace tandem::distributed
+}}  // namespace tandem::distributed

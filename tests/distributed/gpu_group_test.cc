@@ -33,11 +33,10 @@
 #include <tandem/tests/support/stopped_process.h>
 #include <tandem/tests/support/temporary_folder.h>
 
-namespace tandem::inline v0::distributed {
-namespace {
+namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
-using ::testing::HasSubstr;
 using testing::error_text;
+using ::testing::HasSubstr;
 using Floats = std::vector<float>;
 using Clock = std::chrono::steady_clock;
 
@@ -147,7 +146,9 @@ TEST(GpuGroup, ListsThatLieSideBySideOnOneRankAlone) {
       return together ? std::vector{all.slice(0, 0, 4), all.slice(0, 4, 8)}
                       : std::vector{on_gpu(group, value), on_gpu(group, value)};
     };
-    const auto expect = [&](const Tensor& tensor, float value) { EXPECT_EQ(tensor.to_vector<float>(), Floats(4, value)); };
+    const auto expect = [&](const Tensor& tensor, float value) {
+      EXPECT_EQ(tensor.to_vector<float>(), Floats(4, value));
+    };
     const std::vector<Tensor> gathered = list(0);
     group.all_gather(gathered, on_gpu(group, group.rank() + 1));
     expect(gathered[0], 1);
@@ -189,7 +190,8 @@ TEST(GpuGroup, WhatItDoesNotMoveIsAnErrorBeforeAnythingIsSent) {
     EXPECT_EQ(error_text<DTypeError>([&] { group.all_reduce(ints, ReduceOp::kBitXor); }),
               "all_reduce: NCCL has no bitxor of int32; tensors on a CPU device have");
     const Tensor x = on_gpu(group, 1);
-    EXPECT_THAT(error_text<DeviceError>([&] { group.all_reduce(x, full({4}, 1)); }), HasSubstr("all_reduce: devices differ"));
+    EXPECT_THAT(error_text<DeviceError>([&] { group.all_reduce(x, full({4}, 1)); }),
+                HasSubstr("all_reduce: devices differ"));
     group.all_reduce(x);
     EXPECT_EQ(x.to_vector<float>(), Floats(4, 2));
     const Tensor elsewhere = full({4}, 1, {kFloat32, Device::cuda(1 - group.rank())});
@@ -213,8 +215,10 @@ TEST(GpuGroup, ACollectiveInAGraphIsRefused) {
 
 TEST(GpuGroup, AGroupOfCpuTensorsSaysSo) {
   ThreadRanks{.world_size = 2, .backend = "shm"}.run([](ProcessGroup& group) {
-    EXPECT_THAT(error_text<DeviceError>([&] { group.all_reduce(on_gpu(group, 1)); }),
-                HasSubstr("all_reduce: the group's backend 'shm' moves CPU tensors; 'cpu:shm,cuda:nccl' moves those of GPUs too"));
+    EXPECT_THAT(
+        error_text<DeviceError>([&] { group.all_reduce(on_gpu(group, 1)); }),
+        HasSubstr(
+            "all_reduce: the group's backend 'shm' moves CPU tensors; 'cpu:shm,cuda:nccl' moves those of GPUs too"));
   });
 }
 
@@ -469,7 +473,8 @@ TEST(GpuProcesses, ARankThatIsKilledWhileGpusExchangeIsHeardWithinASecond) {
 
 TANDEM_RANK_MAIN(both_on_one_gpu) {
   const Tensor x = full({4}, 1, {kFloat32, Device::cuda(0)});
-  std::ofstream(args.at(0) + std::to_string(context.rank())) << error_text<DeviceError>([&] { context.group()->all_reduce(x); });
+  std::ofstream(args.at(0) + std::to_string(context.rank()))
+      << error_text<DeviceError>([&] { context.group()->all_reduce(x); });
 }
 
 TEST(GpuGroup, RanksOnOneGpuAreNamed) {
@@ -491,9 +496,8 @@ TANDEM_RANK_MAIN(one_stops_on_its_gpu) {
     return;
   }
   const pid_t other = std::stoi(context.store()->get("stopped", kLong));
-  const std::string text = error_text<CommError>([&] {
-    group.all_reduce(x, ReduceOp::kSum, {.timeout = std::chrono::milliseconds(700)});
-  });
+  const std::string text =
+      error_text<CommError>([&] { group.all_reduce(x, ReduceOp::kSum, {.timeout = std::chrono::milliseconds(700)}); });
   drain(x.device());
   std::ofstream(args.at(0) + std::to_string(context.rank())) << text;
   context.store()->set(str("heard ", context.rank()), "yes");
@@ -554,5 +558,4 @@ TEST(GpuGroupOf4, AStoppedRankIsNamedAtTheDeadline) {
   }
 }
 
-}  // namespace
-}  // namespace tandem::inline v0::distributed
+}}}}  // namespace tandem::v0::distributed

@@ -29,8 +29,7 @@
 #include <tandem/tests/distributed/stall_cuda.h>
 #include <tandem/tests/support/error_text.h>
 
-namespace tandem::inline v0::distributed {
-namespace {
+namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
 using ::testing::HasSubstr;
 using namespace std::chrono_literals;
@@ -85,7 +84,8 @@ struct Rank {
 
   Tensor ones() const { return full({4}, 1, {kFloat32, device}); }
   /// In place; the lane has the last handle to what it is given as an rvalue.
-  std::shared_ptr<GpuWork> all_reduce(Tensor x, std::chrono::milliseconds timeout = 0ms, GpuLane::Agreed agreed = nullptr) {
+  std::shared_ptr<GpuWork> all_reduce(Tensor x, std::chrono::milliseconds timeout = 0ms,
+                                      GpuLane::Agreed agreed = nullptr) {
     CollectiveOperation operation;
     Collective& c = operation.collective;
     c.kind = CollectiveKind::kAllReduce;
@@ -178,8 +178,8 @@ TEST(GpuLane, ThreadsDoNotMeetInNccl) {
 // --- one rank ---
 
 /// Of a rank that is alone, with one part for itself.
-std::shared_ptr<GpuWork> launch_alone(Rank& r, CollectiveKind kind, ReduceOp op, const Tensor& output, const Tensor& input,
-                                      std::chrono::milliseconds timeout = 0ms) {
+std::shared_ptr<GpuWork> launch_alone(Rank& r, CollectiveKind kind, ReduceOp op, const Tensor& output,
+                                      const Tensor& input, std::chrono::milliseconds timeout = 0ms) {
   CollectiveOperation operation;
   Collective& c = operation.collective;
   c.kind = kind;
@@ -233,8 +233,9 @@ TEST(GpuLaneOf1, WhatTheGpuWasGivenBeforeIsToBlameAtTheDeadline) {
         Stall stall(cuda::current_stream(r.device));
         const Tensor x = full({4}, 1, {kFloat32, r.device});
         const auto late = launch_alone(r, CollectiveKind::kAllReduce, ReduceOp::kSum, x, x, 300ms);
-        const std::string reason = "all_reduce #2 was not done on cuda:0 by its deadline; it has not begun, for what that GPU was "
-                                   "given before is not done";
+        const std::string reason =
+            "all_reduce #2 was not done on cuda:0 by its deadline; it has not begun, for what that GPU was "
+            "given before is not done";
         EXPECT_EQ(r.told->first(), reason);
         EXPECT_EQ(error_text<CommError>([&] { late->join(); }), "[rank 0 of 1] " + reason);
         stall.end();
@@ -254,7 +255,8 @@ TEST(GpuLane, ADeadlineIsHeardOnceAndEndsTheWork) {
     EXPECT_EQ(r.told->first(), reason);
     // Nobody looks at what the GPU made of it without being told.
     EXPECT_EQ(error_text<CommError>([&] { cuda::synchronize(r.device); }),
-              "[rank 0 of 2] " + reason + "\n  all_reduce #2 had been waited for: what was computed from it on cuda:0 is wrong");
+              "[rank 0 of 2] " + reason +
+                  "\n  all_reduce #2 had been waited for: what was computed from it on cuda:0 is wrong");
     cuda::synchronize(r.device);  // once
     EXPECT_EQ(error_text<CommError>([&] { late->join(); }), "[rank 0 of 2] " + reason);
     EXPECT_EQ(error_text<CommError>([&] { r.all_reduce(r.ones()); }), "[rank 0 of 2] " + reason);
@@ -266,8 +268,10 @@ TEST(GpuLane, ADeadlineIsHeardOnceAndEndsTheWork) {
 
 TEST(GpuLaneOf1, CallsThatNothingCouldEndAreRefused) {
   setenv("NCCL_COMM_BLOCKING", "1", 1);
-  const GpuLane::Options options{.device = Device::cuda(0), .who = "a rank", .on_failure = [](const std::string&, int) {}};
-  EXPECT_THAT(error_text<ValueError>([&] { GpuLane::join(options, GpuLane::make_id(), Clock::now() + 20s, [] { return false; }); }),
+  const GpuLane::Options options{
+      .device = Device::cuda(0), .who = "a rank", .on_failure = [](const std::string&, int) {}};
+  EXPECT_THAT(error_text<ValueError>(
+                  [&] { GpuLane::join(options, GpuLane::make_id(), Clock::now() + 20s, [] { return false; }); }),
               HasSubstr("NCCL_COMM_BLOCKING"));
   unsetenv("NCCL_COMM_BLOCKING");
 }
@@ -355,7 +359,8 @@ TEST(GpuLane, WhatIsUnderWayIsAbortedAfterTheGrace) {
     work->join();
     const auto begin = Clock::now();
     r.lane->give_up("a rank was lost", 1, 300ms);
-    EXPECT_THAT(error_text<CommError>([&] { cuda::synchronize(r.device); }), HasSubstr("a rank was lost\n  all_reduce #2"));
+    EXPECT_THAT(error_text<CommError>([&] { cuda::synchronize(r.device); }),
+                HasSubstr("a rank was lost\n  all_reduce #2"));
     const auto took = Clock::now() - begin;
     EXPECT_GE(took, 290ms);
     EXPECT_LT(took, 5s);
@@ -382,21 +387,25 @@ class GivesUp {
 
 // The first call waits until links are made.
 TEST(GpuLane, GivingUpEndsTheFirstLaunch) {
-  run_with_an_absent_rank([](Rank&) {}, [](Rank& r) {
-    const auto begin = Clock::now();
-    const GivesUp gives_up(r.lane, 200ms);
-    EXPECT_EQ(error_text<CommError>([&] { r.all_reduce(r.ones()); }), "[rank 0 of 2] a rank was lost");
-    EXPECT_LT(Clock::now() - begin, 3s);
-    r.drain();
-  });
+  run_with_an_absent_rank([](Rank&) {},
+                          [](Rank& r) {
+                            const auto begin = Clock::now();
+                            const GivesUp gives_up(r.lane, 200ms);
+                            EXPECT_EQ(error_text<CommError>([&] { r.all_reduce(r.ones()); }),
+                                      "[rank 0 of 2] a rank was lost");
+                            EXPECT_LT(Clock::now() - begin, 3s);
+                            r.drain();
+                          });
 }
 
 TEST(GpuLane, TheDeadlineEndsTheFirstLaunch) {
-  run_with_an_absent_rank([](Rank&) {}, [](Rank& r) {
-    const GivesUp at_last(r.lane, 10s);
-    EXPECT_THAT(error_text<CommError>([&] { r.all_reduce(r.ones(), 300ms); }), HasSubstr("deadline"));
-    r.drain();
-  });
+  run_with_an_absent_rank([](Rank&) {},
+                          [](Rank& r) {
+                            const GivesUp at_last(r.lane, 10s);
+                            EXPECT_THAT(error_text<CommError>([&] { r.all_reduce(r.ones(), 300ms); }),
+                                        HasSubstr("deadline"));
+                            r.drain();
+                          });
 }
 
 TEST(GpuLane, ALaneThatWasGivenUpSaysSoWhenItIsGone) {
@@ -450,5 +459,4 @@ TEST(GpuLane, TheCallbacksOwnerMayDropIt) {
   });
 }
 
-}  // namespace
-}  // namespace tandem::inline v0::distributed
+}}}}  // namespace tandem::v0::distributed

@@ -8,8 +8,7 @@
 #include <tandem/ops/view.h>
 #include <tandem/tests/distributed/gpu_of_rank.h>
 
-namespace tandem::inline v0::distributed {
-namespace {
+namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
 using Floats = std::vector<float>;
 
@@ -20,7 +19,8 @@ TEST(GpuMessages, MessagesKeepTheirMeaning) {
     const Device device = Device::cuda(group.rank());
     group.all_reduce(on_gpu(group, 1));  // the first returns when all have called it
     if (group.rank() == 0) {
-      const Tensor x = mul(from_vector<float>({1, 2, 3, 4, 5, 6}, {2, 3}).to(device), Scalar(1));  // on its way when it is sent
+      const Tensor x =
+          mul(from_vector<float>({1, 2, 3, 4, 5, 6}, {2, 3}).to(device), Scalar(1));  // on its way when it is sent
       const Work first = group.isend(x.t(), other, 1);
       const Work second = group.isend(mul(x, Scalar(10)), other, 2);
       const Tensor sum = on_gpu(group, 1);
@@ -77,5 +77,4 @@ TEST(GpuMessages, ContinuationsRunWhileTheFirstCollectiveWaits) {
   });
 }
 
-}  // namespace
-}  // namespace tandem::inline v0::distributed
+}}}}  // namespace tandem::v0::distributed

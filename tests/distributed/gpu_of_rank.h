@@ -10,7 +10,7 @@
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/distributed/thread_ranks.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 /// That of its number; where there is one alone all ranks share it, which NCCL permits if they are processes that seem to be on
 /// different hosts.  Before the process's first collective.
@@ -29,4 +29,4 @@ inline void run_on_gpus(int world_size, const std::function<void(ProcessGroup&)>
   ThreadRanks{.world_size = world_size, .backend = "auto"}.run(f);
 }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

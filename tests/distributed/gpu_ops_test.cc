@@ -12,8 +12,7 @@
 #include <tandem/tests/distributed/process_ranks.h>
 #include <tandem/tests/distributed/thread_ranks.h>
 
-namespace tandem::inline v0::distributed {
-namespace {
+namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
 void check_every_dtype(ProcessGroup& group, Device device) {
   for (const DType dtype : kDTypes) {
@@ -56,5 +55,4 @@ TEST_P(GpuOps, EachIsRightAmongProcesses) {
 INSTANTIATE_TEST_SUITE_P(World, GpuOps, ::testing::Values(1, 2, 4),
                          [](const auto& world) { return "Of" + std::to_string(world.param); });
 
-}  // namespace
-}  // namespace tandem::inline v0::distributed
+}}}}  // namespace tandem::v0::distributed

@@ -15,8 +15,7 @@
 #include <tandem/tensor/cuda.h>
 #include <tandem/tests/distributed/hooked_parameters.h>
 
-namespace tandem::distributed {
-namespace {
+namespace tandem::distributed { namespace {
 
 constexpr BucketSizes kTiny = {64, 64, 64};
 constexpr int kSteps = 3;
@@ -122,5 +121,4 @@ TEST(GpuPowerSgdRanks, EndWithTheSameBits) {
   EXPECT_LT(distance(results[0], exact), 0.5);
 }
 
-}  // namespace
-}  // namespace tandem::distributed
+}}  // namespace tandem::distributed

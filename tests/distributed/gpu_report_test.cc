@@ -12,8 +12,7 @@
 #include <tandem/tensor/cuda.h>
 #include <tandem/tensor/factories.h>
 
-namespace tandem::distributed {
-namespace {
+namespace tandem::distributed { namespace {
 
 Tensor cards_of(const std::vector<Tensor>& cards) {
   const int64_t bytes = cards.front().num_elements();
@@ -61,5 +60,4 @@ TEST(GpuReport, AGpuOfTwoRanksIsFound) {
   EXPECT_EQ(find_shared_gpu(cards_of({first, elsewhere}), {0, 1}), "");
 }
 
-}  // namespace
-}  // namespace tandem::distributed
+}}  // namespace tandem::distributed

@@ -11,20 +11,21 @@
 
 namespace {
 
-using ::testing::Each;
-using ::testing::HasSubstr;
-using ::testing::Not;
 using tandem::testing_support::run_program;
 using tandem::testing_support::sorted_lines;
 using tandem::testing_support::Subprocess;
+using ::testing::Each;
+using ::testing::HasSubstr;
+using ::testing::Not;
 using Arguments = std::vector<std::string>;
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
 /// Starts ranks that print where they compute.
 Subprocess::Result run(const std::string& num_ranks, const std::string& num_gpus, Variables variables = {}) {
   variables.emplace_back("TANDEM_EMULATED_GPUS", num_gpus);
-  return run_program({"distributed/run/tandem-run", "--nproc-per-node", num_ranks, "tests/distributed/launch_program", "device"},
-                     variables);
+  return run_program(
+      {"distributed/run/tandem-run", "--nproc-per-node", num_ranks, "tests/distributed/launch_program", "device"},
+      variables);
 }
 
 const Arguments kTwoGpus = {"[1] cuda:1 cuda:1", "cuda:0 cuda:0"};
@@ -47,7 +48,8 @@ TEST(GpuTandemRunTest, EachRankTakesTheGpuOfItsNumber) {
       {"2", "0", {{"TANDEM_DEVICE", "auto"}}, kTwoOnTheCpu},
   };
   for (const auto& [num_ranks, num_gpus, variables, expected] : cases) {
-    SCOPED_TRACE(num_ranks + " ranks, " + num_gpus + " GPUs" + (variables.empty() ? "" : ", TANDEM_DEVICE=" + variables[0].second));
+    SCOPED_TRACE(num_ranks + " ranks, " + num_gpus + " GPUs" +
+                 (variables.empty() ? "" : ", TANDEM_DEVICE=" + variables[0].second));
     const auto result = run(num_ranks, num_gpus, variables);
     EXPECT_EQ(sorted_lines(result.out), expected);
     EXPECT_THAT(result.err, Not(HasSubstr("GPU")));
@@ -64,8 +66,9 @@ TEST(GpuTandemRunTest, AutoIsTheCoresWhereThereIsNoGpu) {
 
 TEST(GpuTandemRunTest, AskingForGpusThatAreNotThereIsAnError) {
   const auto none = run("gpu", "0");
-  EXPECT_EQ(none.err, "tandem-run: --nproc-per-node gpu: this machine has no GPU, or no driver of one\n"
-                      "Run with --help for the flags.\n");
+  EXPECT_EQ(none.err,
+            "tandem-run: --nproc-per-node gpu: this machine has no GPU, or no driver of one\n"
+            "Run with --help for the flags.\n");
   EXPECT_EQ(none.out, "");
   EXPECT_EQ(none.status, 2);
 

@@ -10,8 +10,7 @@
 #include <tandem/distributed/launch.h>
 #include <tandem/tests/distributed/hooked_parameters.h>
 
-namespace tandem::distributed {
-namespace {
+namespace tandem::distributed { namespace {
 
 constexpr int kSteps = 5;
 
@@ -56,5 +55,4 @@ TEST(GradientHooks, ProcessesAgreeWithThreadsToTheBit) {
   }
 }
 
-}  // namespace
-}  // namespace tandem::distributed
+}}  // namespace tandem::distributed

@@ -18,8 +18,7 @@
 #include <tandem/tests/distributed/small_net.h>
 #include <tandem/tests/support/error_text.h>
 
-namespace tandem::distributed {
-namespace {
+namespace tandem::distributed { namespace {
 
 using tandem::testing::error_text;
 
@@ -448,5 +447,4 @@ TEST(GradientHooks, StateOfAnother) {
   });
 }
 
-}  // namespace
-}  // namespace tandem::distributed
+}}  // namespace tandem::distributed

@@ -12,8 +12,7 @@
 #include <tandem/distributed/launch.h>
 #include <tandem/tests/distributed/small_net.h>
 
-namespace tandem::distributed {
-namespace {
+namespace tandem::distributed { namespace {
 
 constexpr int kSteps = 5;
 constexpr BucketSizes kTiny = {64, 64, 64};
@@ -54,5 +53,4 @@ TEST_P(ProcessWorlds, EqualTheJoinedBatchAndThreadRanksToTheBit) {
 
 INSTANTIATE_TEST_SUITE_P(, ProcessWorlds, testing::Values(2, 3, 4));
 
-}  // namespace
-}  // namespace tandem::distributed
+}}  // namespace tandem::distributed

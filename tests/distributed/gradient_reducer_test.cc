@@ -16,8 +16,7 @@
 #include <tandem/tests/distributed/small_net.h>
 #include <tandem/tests/support/error_text.h>
 
-namespace tandem::distributed {
-namespace {
+namespace tandem::distributed { namespace {
 
 constexpr int kWorlds[] = {1, 2, 3, 4, 7};
 constexpr BucketSizes kTiny = {64, 64, 64};
@@ -371,5 +370,4 @@ TEST(GradientReducer, NothingToReduce) {
   });
 }
 
-}  // namespace
-}  // namespace tandem::distributed
+}}  // namespace tandem::distributed

@@ -15,8 +15,7 @@
 #include <tandem/tests/support/error_text.h>
 #include <tandem/tests/support/rank_devices.h>
 
-namespace tandem::distributed {
-namespace {
+namespace tandem::distributed { namespace {
 
 using tandem::testing::error_text;
 using tandem::testing::rank_devices;
@@ -184,5 +183,4 @@ TEST(GradientShadow, AFailureInAShadowStepReachesTheOthers) {
   });
 }
 
-}  // namespace
-}  // namespace tandem::distributed
+}}  // namespace tandem::distributed

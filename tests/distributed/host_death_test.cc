@@ -13,8 +13,7 @@
 #include <tandem/tests/distributed/failing_ranks.h>
 #include <tandem/tests/distributed/killed_rank.h>
 
-namespace tandem::inline v0::distributed {
-namespace {
+namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
 /// Ranks 0 and 1 on one host, 2 and 3 on the other.
 std::unique_ptr<Backend> make_two_hosts(const ProcessGroupOptions& given) {
@@ -63,5 +62,4 @@ TEST(HostDeathQueued, AllQueuedWorksOfAllOthersFail) {
   expect_queued_heard("fail_over_hosts", "throws", "out of data");
 }
 
-}  // namespace
-}  // namespace tandem::inline v0::distributed
+}}}}  // namespace tandem::v0::distributed

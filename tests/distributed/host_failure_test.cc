@@ -14,8 +14,7 @@
 #include <tandem/tests/distributed/host_ranks.h>
 #include <tandem/tests/distributed/time_to_hear.h>
 
-namespace tandem::inline v0::distributed {
-namespace {
+namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
 using Clock = std::chrono::steady_clock;
 
@@ -212,7 +211,9 @@ class NotingBackend final : public Backend {
   void do_wake() override {}
   void do_abort(int, const std::string& reason) override { told_->push_back(str(what_, ": ", reason)); }
   void do_hear_failure(int, const std::string&) override {}
-  RefPtr<Storage> do_allocate(int64_t num_bytes, Device device) override { return Storage::allocate(device, num_bytes); }
+  RefPtr<Storage> do_allocate(int64_t num_bytes, Device device) override {
+    return Storage::allocate(device, num_bytes);
+  }
   LastStarted do_last_started(int) const override { return {}; }
   std::vector<int> do_awaited() override { return {}; }
   void do_notify(const std::function<void()>&) override {}
@@ -236,5 +237,4 @@ TEST(HostFailure, AnAbortIsToldInsideTheHostFirst) {
   EXPECT_EQ(told, (std::vector<std::string>{"inside: no disk", "flat: no disk", "across: no disk"}));
 }
 
-}  // namespace
-}  // namespace tandem::inline v0::distributed
+}}}}  // namespace tandem::v0::distributed

@@ -11,8 +11,7 @@
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/distributed/host_ranks.h>
 
-namespace tandem::inline v0::distributed {
-namespace {
+namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
 const char* const kWorlds[] = {"ab", "aabb", "abab", "aaabbb", "aabbcc", "aaaa", "aab", "aaabcc", "abbccc"};
 
@@ -236,5 +235,4 @@ TEST(Hierarchy, DescribesItself) {
   EXPECT_EQ(describe("aab"), "2 hosts x 2 + 1: meeting inside, gloo over eth7 across (1 flow)");
 }
 
-}  // namespace
-}  // namespace tandem::inline v0::distributed
+}}}}  // namespace tandem::v0::distributed

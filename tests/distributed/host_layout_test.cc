@@ -10,8 +10,7 @@
 #include <tandem/distributed/backend.h>
 #include <tandem/distributed/store.h>
 
-namespace tandem::inline v0::distributed {
-namespace {
+namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
 using Hosts = std::vector<std::vector<int>>;
 
@@ -126,5 +125,4 @@ TEST(MakeBackend, UnknownNamesAreRejected) {
   EXPECT_EQ(ProcessGroup::create(mixed)->size(), 1);
 }
 
-}  // namespace
-}  // namespace tandem::inline v0::distributed
+}}}}  // namespace tandem::v0::distributed

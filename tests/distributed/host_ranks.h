@@ -18,7 +18,7 @@
 #include <tandem/tests/distributed/meeting_backend.h>
 #include <tandem/tests/distributed/thread_ranks.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 /// The meetings of all groups, by name.
 class Network {
@@ -85,4 +85,4 @@ struct HostRanks {
   }
 };
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

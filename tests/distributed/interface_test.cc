@@ -12,8 +12,7 @@
 #include <tandem/distributed/process_group.h>
 #include <tandem/tests/distributed/thrown.h>
 
-namespace tandem::inline v0::distributed::gloo {
-namespace {
+namespace tandem { inline namespace v0 { namespace distributed::gloo { namespace {
 
 constexpr const char* kVariables[] = {"TANDEM_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "MASTER_ADDR"};
 
@@ -87,5 +86,4 @@ TEST_F(InterfaceTest, TowardsTheAddressOfTheFirstRank) {
   }
 }
 
-}  // namespace
-}  // namespace tandem::inline v0::distributed::gloo
+}}}}  // namespace tandem::v0::distributed::gloo

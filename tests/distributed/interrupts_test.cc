@@ -12,8 +12,7 @@ extern "C" int timer_settime(timer_t, int, const itimerspec*, itimerspec*) noexc
   return -1;
 }
 
-namespace tandem::inline v0::distributed {
-namespace {
+namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
 TEST(InterruptHandlers, WhatASignalInterruptsKeepsItsErrno) {
   const InterruptHandlers handlers(true);
@@ -23,5 +22,4 @@ TEST(InterruptHandlers, WhatASignalInterruptsKeepsItsErrno) {
   EXPECT_EQ(interrupt_signal(), SIGTERM);
 }
 
-}  // namespace
-}  // namespace tandem::inline v0::distributed
+}}}}  // namespace tandem::v0::distributed

@@ -24,8 +24,7 @@
 #include <tandem/tests/support/stopped_process.h>
 #include <tandem/tests/support/temporary_folder.h>
 
-namespace tandem::inline v0::distributed {
-namespace {
+namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
 using Clock = std::chrono::steady_clock;
 
@@ -202,5 +201,4 @@ INSTANTIATE_TEST_SUITE_P(Each, JoinDeath,
                          ::testing::Values(Setting{3, "shm"}, Setting{3, "gloo"}, Setting{3, "auto", "aab"}),
                          setting_name);
 
-}  // namespace
-}  // namespace tandem::inline v0::distributed
+}}}}  // namespace tandem::v0::distributed

@@ -11,8 +11,7 @@
 #include <tandem/tests/distributed/thread_ranks.h>
 #include <tandem/tests/support/temporary_folder.h>
 
-namespace tandem::inline v0::distributed {
-namespace {
+namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
 /// What making the group throws on this rank.
 std::string join_error(Context& context) {
@@ -121,5 +120,4 @@ TEST(JoinTest, NoKeysPileUpAndNamesAreStillUsedUp) {
   }
 }
 
-}  // namespace
-}  // namespace tandem::inline v0::distributed
+}}}}  // namespace tandem::v0::distributed

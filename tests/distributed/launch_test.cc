@@ -174,7 +174,9 @@ TEST(LaunchTest, EachRankComputesOnItsDevice) {
       {{"device"}, {}, "cpu cpu\n"},
       {{"device", "--device", "cpu"}, {{"TANDEM_DEVICE", "cuda"}}, "cpu cpu\n"},
       {{"device", "--device=auto"}, {}, gpu.empty() ? "cpu cpu\n" : gpu},
-      {{"device", "--device=auto", "--nproc", "2"}, {}, gpu.empty() ? "[1] cpu cpu\ncpu cpu\n" : "[1] cuda:1 cuda:1\ncuda:0 cuda:0\n"},
+      {{"device", "--device=auto", "--nproc", "2"},
+       {},
+       gpu.empty() ? "[1] cpu cpu\ncpu cpu\n" : "[1] cuda:1 cuda:1\ncuda:0 cuda:0\n"},
       {{"device", "--device", "cuda"}, {}, gpu},
       {{"device"}, {{"TANDEM_DEVICE", "cuda"}}, gpu},
       {{"device", "--device", "cuda", "--nproc", "2"}, {}, gpu.empty() ? "" : "[1] cuda:1 cuda:1\ncuda:0 cuda:0\n"},
@@ -344,7 +346,8 @@ TEST(LaunchTest, RankThatLosesItsConnectionSaysWhy) {
     const std::string said = "rank " + rank + " of 2 failed: store: the connection to the store's host 127.0.0.1:";
     EXPECT_NE(result.err.find(said), std::string::npos) << result.err;
     EXPECT_NE(result.err.find(reset), std::string::npos) << result.err;
-    EXPECT_NE(result.err.find("rank " + rank + " of 2 failed (exit status 1): " + lost), std::string::npos) << result.err;
+    EXPECT_NE(result.err.find("rank " + rank + " of 2 failed (exit status 1): " + lost), std::string::npos)
+        << result.err;
     EXPECT_TRUE(result.err.ends_with(" (Connection reset by peer)\n")) << result.err;
     EXPECT_EQ(result.status, 1);
   }
@@ -360,7 +363,8 @@ TEST(LaunchTest, RankThatLosesItsConnectionSaysWhy) {
     }
     const std::string store = "127.0.0.1:" + std::to_string(port);
     const auto own = ranks[static_cast<size_t>(chosen)]->wait();
-    EXPECT_EQ(own.err, "rank " + std::to_string(chosen) + " of 2 failed: store: the connection to the store's host " + store + reset);
+    EXPECT_EQ(own.err, "rank " + std::to_string(chosen) + " of 2 failed: store: the connection to the store's host " +
+                           store + reset);
     const auto other = ranks[static_cast<size_t>(1 - chosen)]->wait();
     EXPECT_EQ(other.err, "rank " + std::to_string(1 - chosen) + " of 2 failed: store: waiting for key 'never': rank " +
                              std::to_string(chosen) + " lost its connection to the store at " + store +

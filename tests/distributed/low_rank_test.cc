@@ -10,8 +10,7 @@
 
 #include <tandem/tensor/dtype.h>
 
-namespace tandem::distributed {
-namespace {
+namespace tandem::distributed { namespace {
 
 const KernelContext kCpu = {};
 constexpr int64_t kSizes[] = {1, 3, 7, 15, 16, 17, 31, 33, 300};
@@ -186,5 +185,4 @@ TEST(LowRank, DrawnColumnsGoOnFromTheCount) {
   for (const double v : columns) EXPECT_LT(std::abs(v), 0.5);
 }
 
-}  // namespace
-}  // namespace tandem::distributed
+}}  // namespace tandem::distributed

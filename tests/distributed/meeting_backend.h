@@ -16,7 +16,7 @@
 #include <tandem/distributed/backend.h>
 #include <tandem/tensor/reduce.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 /// Where the ranks of one group meet.
 struct Meeting {
@@ -147,7 +147,9 @@ class MeetingBackend : public Backend {
     std::lock_guard lock(meeting_->mutex);
     meeting_->wakes[options_.rank] = wake;
   }
-  RefPtr<Storage> do_allocate(int64_t num_bytes, Device device) override { return Storage::allocate(device, num_bytes); }
+  RefPtr<Storage> do_allocate(int64_t num_bytes, Device device) override {
+    return Storage::allocate(device, num_bytes);
+  }
   LastStarted do_last_started(int rank) const override {
     std::lock_guard lock(meeting_->mutex);
     LastStarted last;
@@ -214,4 +216,4 @@ class MeetingBackend : public Backend {
   std::vector<std::pair<int, std::string>> heard_;
 };
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

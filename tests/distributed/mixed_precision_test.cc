@@ -17,8 +17,7 @@
 #include <tandem/tests/distributed/small_net.h>
 #include <tandem/tests/support/rank_devices.h>
 
-namespace tandem::distributed {
-namespace {
+namespace tandem::distributed { namespace {
 
 using testing::rank_devices;
 
@@ -154,5 +153,4 @@ TEST(MixedPrecision, Fp32LeavesWiderTypesAlone) {
   });
 }
 
-}  // namespace
-}  // namespace tandem::distributed
+}}  // namespace tandem::distributed

@@ -23,9 +23,12 @@ using Losses = std::vector<std::pair<int, std::string>>;
 class NodeLinkTest : public testing::Test {
  protected:
   std::unique_ptr<NodeLink> make(int node) const {
-    return std::make_unique<NodeLink>(
-        NodeOptions{.num_nodes = 2, .node = node, .host = "127.0.0.1", .port = port_, .token = std::string(wire::kTokenBytes, 't')},
-        [] { return false; });
+    return std::make_unique<NodeLink>(NodeOptions{.num_nodes = 2,
+                                                  .node = node,
+                                                  .host = "127.0.0.1",
+                                                  .port = port_,
+                                                  .token = std::string(wire::kTokenBytes, 't')},
+                                      [] { return false; });
   }
   /// Waits for losses, as a launcher does; none where there are none for long.
   static Losses wait_for_losses(NodeLink& link, std::vector<std::string>* letters = nullptr) {
@@ -51,7 +54,8 @@ TEST_F(NodeLinkTest, LeavingDisconnectsNodesThatAreGivenUp) {
   const Losses lost = wait_for_losses(*one_);  // node 0's store still runs
   ASSERT_EQ(lost.size(), 1u);
   EXPECT_EQ(lost[0].first, 0);
-  EXPECT_TRUE(lost[0].second.starts_with("the connection to the store's host " + host_ + " was lost: ")) << lost[0].second;
+  EXPECT_TRUE(lost[0].second.starts_with("the connection to the store's host " + host_ + " was lost: "))
+      << lost[0].second;
 }
 
 TEST_F(NodeLinkTest, LossOfNodeZeroIsReportedAfterItHasLeft) {

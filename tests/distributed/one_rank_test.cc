@@ -12,8 +12,7 @@
 #include <tandem/tests/support/error_text.h>
 #include <tandem/tests/support/op_case.h>
 
-namespace tandem::inline v0::distributed {
-namespace {
+namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
 using testing::error_text;
 using testing::test_device;
@@ -33,7 +32,9 @@ Tensor unwritten(const Shape& shape) {
 }
 
 /// [3, 2] in memory of [2, 3]: each collective makes it row-major first.
-Tensor transposed(const Tensor& x) { return make_view(x.storage(), x.dtype(), {x.size(1), x.size(0)}, {1, x.size(1)}, 0); }
+Tensor transposed(const Tensor& x) {
+  return make_view(x.storage(), x.dtype(), {x.size(1), x.size(0)}, {1, x.size(1)}, 0);
+}
 
 class OneRank : public ::testing::Test {
  protected:
@@ -118,9 +119,8 @@ TEST_F(OneRank, ListsOfSeveralDTypesAndOfNothing) {
 
 TEST_F(OneRank, AnAbortedGroupRefuses) {
   g_.abort("enough");
-  for (const auto& call : {std::function<void()>([&] { g_.all_reduce(x_); }), std::function<void()>([&] {
-                             g_.all_reduce_async(x_).wait();
-                           })}) {
+  for (const auto& call : {std::function<void()>([&] { g_.all_reduce(x_); }),
+                           std::function<void()>([&] { g_.all_reduce_async(x_).wait(); })}) {
     EXPECT_NE(error_text<CommError>(call).find("enough"), std::string::npos);
   }
 }
@@ -138,9 +138,8 @@ TEST_F(OneRank, MistakesAreNamedAsInLargerGroups) {
             str("broadcast_coalesced: devices differ\n  tensors[1]  float32 [2, 3] on ", elsewhere.device(),
                 "\n  tensors[0]  float32 [2, 3] on ", there));
   EXPECT_EQ(error_text<ShapeError>([&] { g_.all_gather(x_, x_); }),
-            str("all_gather: output must be [1, 2, 3]\n  output  float32 [2, 3] on ", there, "\n  input   float32 [2, 3] on ",
-                there));
+            str("all_gather: output must be [1, 2, 3]\n  output  float32 [2, 3] on ", there,
+                "\n  input   float32 [2, 3] on ", there));
 }
 
-}  // namespace
-}  // namespace tandem::inline v0::distributed
+}}}}  // namespace tandem::v0::distributed

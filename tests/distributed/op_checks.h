@@ -12,7 +12,7 @@
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/distributed/closed_form.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 inline constexpr double kUntouched = 1;
 
@@ -483,4 +483,4 @@ class OpChecks {
   const Device device_;
 };
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

@@ -11,8 +11,7 @@
 #include <tandem/tests/distributed/process_ranks.h>
 #include <tandem/tests/distributed/thread_ranks.h>
 
-namespace tandem::inline v0::distributed {
-namespace {
+namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
 void check_monitored_barrier(ProcessGroup& group, Store& store) {
   for (int round = 1; round <= 3; ++round) {
@@ -53,5 +52,4 @@ INSTANTIATE_TEST_SUITE_P(Each, OpProcesses,
                                            Setting{2, "auto", "ab"}, Setting{4, "auto", "aabb"}),
                          setting_name);
 
-}  // namespace
-}  // namespace tandem::inline v0::distributed
+}}}}  // namespace tandem::v0::distributed

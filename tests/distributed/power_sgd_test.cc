@@ -17,8 +17,7 @@
 #include <tandem/tests/distributed/hooked_parameters.h>
 #include <tandem/tests/support/rank_devices.h>
 
-namespace tandem::distributed {
-namespace {
+namespace tandem::distributed { namespace {
 
 using testing::rank_devices;
 
@@ -194,5 +193,4 @@ TEST(PowerSgd, GradientsThatAreNotFiniteLeaveNoTrace) {
   }
 }
 
-}  // namespace
-}  // namespace tandem::distributed
+}}  // namespace tandem::distributed

@@ -22,8 +22,7 @@
 #include <tandem/tests/distributed/thrown.h>
 #include <tandem/tests/support/rank_devices.h>
 
-namespace tandem::inline v0::distributed {
-namespace {
+namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
 const bool kOnGpus = !testing::test_device().is_cpu();
 /// What signatures say of it.
@@ -251,10 +250,10 @@ TEST(Cases, UnequalAllGatherComparesAllSizesThatAnybodyStates) {
   });
   for (const Thrown& t : thrown) {
     const std::string where = kOnGpus ? " on a GPU, in a list" : "";
-    EXPECT_NE(t.text.find(str("rank 0  all_gather float32 [2]", where, ", 'into [2] [4]', ")), std::string::npos) << t.text;
+    EXPECT_NE(t.text.find(str("rank 0  all_gather float32 [2]", where, ", 'into [2] [4]', ")), std::string::npos)
+        << t.text;
     EXPECT_NE(t.text.find(str("rank 1  all_gather float32 [3]", where, ", ")), std::string::npos) << t.text;
   }
 }
 
-}  // namespace
-}  // namespace tandem::inline v0::distributed
+}}}}  // namespace tandem::v0::distributed

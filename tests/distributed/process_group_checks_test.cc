@@ -11,8 +11,7 @@
 #include <tandem/tests/distributed/thread_ranks.h>
 #include <tandem/tests/distributed/thrown.h>
 
-namespace tandem::inline v0::distributed {
-namespace {
+namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
 using Tensors = std::vector<Tensor>;
 using Splits = std::vector<int64_t>;
@@ -386,5 +385,4 @@ TEST(Checks, OptionsOfAGroup) {
             "ValueError ProcessGroup: ranks must ascend from 0 or more, and ranks[0] is -1");
 }
 
-}  // namespace
-}  // namespace tandem::inline v0::distributed
+}}}}  // namespace tandem::v0::distributed

@@ -17,8 +17,7 @@
 #include <tandem/tests/distributed/thread_ranks.h>
 #include <tandem/tests/distributed/thrown.h>
 
-namespace tandem::inline v0::distributed {
-namespace {
+namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
 using Clock = std::chrono::steady_clock;
 
@@ -344,5 +343,4 @@ TEST(WrongUse, OfCreate) {
             "[rank 1 of 2] group 'default': a group of that name was made before in this job");
 }
 
-}  // namespace
-}  // namespace tandem::inline v0::distributed
+}}}}  // namespace tandem::v0::distributed

@@ -16,8 +16,7 @@
 #include <tandem/tests/distributed/thread_ranks.h>
 #include <tandem/tests/distributed/thrown.h>
 
-namespace tandem::inline v0::distributed {
-namespace {
+namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
 // So small that messages of a few hundred elements take many pieces.
 constexpr shm::Tuning kTinyPieces{
@@ -357,5 +356,4 @@ TEST(Messages, WrongUseIsReportedBeforeAnythingIsSent) {
   for (const Thrown& t : thrown) EXPECT_EQ(t.text, "nothing");
 }
 
-}  // namespace
-}  // namespace tandem::inline v0::distributed
+}}}}  // namespace tandem::v0::distributed

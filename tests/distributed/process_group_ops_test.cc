@@ -14,8 +14,7 @@
 #include <tandem/tests/distributed/thread_ranks.h>
 #include <tandem/tests/distributed/thrown.h>
 
-namespace tandem::inline v0::distributed {
-namespace {
+namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
 // Chunks so small that tensors of a few hundred elements take many rounds.
 constexpr shm::Tuning kTinyChunks{
@@ -52,8 +51,8 @@ class Worlds : public ::testing::TestWithParam<Setting> {
 INSTANTIATE_TEST_SUITE_P(Each, Worlds,
                          ::testing::Values(Setting{1}, Setting{2}, Setting{3}, Setting{4}, Setting{7},
                                            Setting{1, "gloo"}, Setting{2, "gloo"}, Setting{3, "gloo"},
-                                           Setting{4, "gloo"}, Setting{7, "gloo"},
-                                           Setting{4, "auto", "aabb"}, Setting{3, "auto", "aba"}),
+                                           Setting{4, "gloo"}, Setting{7, "gloo"}, Setting{4, "auto", "aabb"},
+                                           Setting{3, "auto", "aba"}),
                          setting_name);
 
 TEST_P(Worlds, AllReduceIntoAnother) {
@@ -239,5 +238,4 @@ TEST(ReduceMean, RefusesWeightsThatAreNone) {
   });
 }
 
-}  // namespace
-}  // namespace tandem::inline v0::distributed
+}}}}  // namespace tandem::v0::distributed

@@ -17,8 +17,7 @@
 #include <tandem/tests/distributed/closed_form.h>
 #include <tandem/tests/distributed/thread_ranks.h>
 
-namespace tandem::inline v0::distributed {
-namespace {
+namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
 using Values = std::vector<double>;
 
@@ -305,5 +304,4 @@ TEST_P(RandomPrograms, OnTwoHosts) {
   }
 }
 
-}  // namespace
-}  // namespace tandem::inline v0::distributed
+}}}}  // namespace tandem::v0::distributed

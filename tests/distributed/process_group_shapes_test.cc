@@ -18,8 +18,7 @@
 #include <tandem/tests/distributed/thrown.h>
 #include <tandem/tests/support/rank_devices.h>
 
-namespace tandem::inline v0::distributed {
-namespace {
+namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
 using Tensors = std::vector<Tensor>;
 
@@ -358,5 +357,4 @@ TEST(ShapeHash, SmallShapesDoNotCollide) {
   EXPECT_EQ(hashes.size(), count);
 }
 
-}  // namespace
-}  // namespace tandem::inline v0::distributed
+}}}}  // namespace tandem::v0::distributed

@@ -17,8 +17,7 @@
 #include <tandem/tests/distributed/closed_form.h>
 #include <tandem/tests/distributed/thread_ranks.h>
 
-namespace tandem::inline v0::distributed {
-namespace {
+namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
 // Chunks so small that tensors of a few hundred elements take many rounds.
 constexpr shm::Tuning kTinyChunks{.slot_bytes = 64, .chunk_bytes = 128, .slots = 3};
@@ -344,5 +343,4 @@ TEST(ProcessGroup, TracesLaunchAndRun) {
   EXPECT_EQ(count, (std::map<std::string, int>{{"launch bucket 0", 2}, {"bucket 0", 2}, {"barrier", 2}}));
 }
 
-}  // namespace
-}  // namespace tandem::inline v0::distributed
+}}}}  // namespace tandem::v0::distributed

@@ -24,8 +24,7 @@
 #include <tandem/tests/distributed/thread_ranks.h>
 #include <tandem/tests/distributed/thrown.h>
 
-namespace tandem::inline v0::distributed {
-namespace {
+namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
 using std::chrono::milliseconds;
 
@@ -88,7 +87,9 @@ TEST(Work, ContinuationsDoNotInheritModes) {
     const Tensor x = zeros({2});
     std::promise<std::pair<bool, int>> modes;
     if (g.rank() == 0) std::this_thread::sleep_for(milliseconds(50));  // the other's is completed by its worker
-    g.all_reduce_async(x).then([&] { modes.set_value({RankContext::current().grad_enabled, RankContext::current().autocast}); });
+    g.all_reduce_async(x).then([&] {
+      modes.set_value({RankContext::current().grad_enabled, RankContext::current().autocast});
+    });
     const auto seen = modes.get_future().get();
     if (g.rank() == 1) {
       EXPECT_EQ(seen, std::pair(true, -1));
@@ -550,5 +551,4 @@ TEST(NoDeadline, ATimeoutOfZeroAndOneThatNoClockHoldsAreNone) {
   }
 }
 
-}  // namespace
-}  // namespace tandem::inline v0::distributed
+}}}}  // namespace tandem::v0::distributed

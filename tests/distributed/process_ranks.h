@@ -8,7 +8,7 @@
 #include <tandem/base/error.h>
 #include <tandem/tensor/tensor.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 inline constexpr std::chrono::seconds kLong{100};
 
@@ -24,4 +24,4 @@ inline bool same_bytes(const Tensor& a, const Tensor& b) {
   return a.shape() == b.shape() && (num_bytes == 0 || std::memcmp(a.data_ptr(), b.data_ptr(), num_bytes) == 0);
 }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

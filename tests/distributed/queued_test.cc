@@ -8,8 +8,7 @@
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/distributed/thread_ranks.h>
 
-namespace tandem::inline v0::distributed {
-namespace {
+namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
 constexpr int64_t kRows = 600;
 constexpr int64_t kColumns = 500;  // together more than the slots of a link hold of a slice
@@ -137,5 +136,4 @@ INSTANTIATE_TEST_SUITE_P(Each, Queued,
                                            Setting{4, "gloo"}, Setting{2, "auto", "ab"}, Setting{4, "auto", "aabb"}),
                          setting_name);
 
-}  // namespace
-}  // namespace tandem::inline v0::distributed
+}}}}  // namespace tandem::v0::distributed

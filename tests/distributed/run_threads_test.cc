@@ -73,8 +73,8 @@ TEST(RunThreadsTest, OneRankOnEachDevice) {
 // Tensors of two devices, summed by the ranks that hold them: gathered and added, or reduced.
 TEST(RunThreadsTest, SumsAcrossDevices) {
   if (td::cpu_device_count() < 2) td::set_cpu_device_count(2);
-  const std::vector<td::Tensor> tensors = {
-      td::tensor({1, 2, 3}), td::from_vector<int64_t>({4, 5, 6}, {3}, {td::kInt64, td::Device("cpu:1")})};
+  const std::vector<td::Tensor> tensors = {td::tensor({1, 2, 3}),
+                                           td::from_vector<int64_t>({4, 5, 6}, {3}, {td::kInt64, td::Device("cpu:1")})};
   const std::vector<double> sum = {5, 7, 9};
   run_threads({tensors[0].device(), tensors[1].device()}, [&](Context& context) {
     const td::Tensor& mine = tensors[static_cast<size_t>(context.rank())];

@@ -8,7 +8,7 @@
 #include <tandem/distributed/collective.h>
 #include <tandem/tests/distributed/shm_ranks.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 using Values = std::vector<int32_t>;
 
@@ -231,4 +231,4 @@ inline void run_variant(ShmRank& self, int variant, int64_t count) {
   }
 }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

@@ -15,8 +15,7 @@
 #include <tandem/tests/distributed/shm_cases.h>
 #include <tandem/tests/distributed/shm_ranks.h>
 
-namespace tandem::inline v0::distributed {
-namespace {
+namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
 // Slots of a few lines, rounds of a few lines, rings of one to three rounds, and ways into them that change.
 const shm::Tuning kTunings[] = {
@@ -242,5 +241,4 @@ TEST(ShmCollective, WithoutDataComparesSignaturesOnly) {
 INSTANTIATE_TEST_SUITE_P(Worlds, ShmCollectives, testing::Values(1, 2, 3, 4, 7),
                          [](const auto& param_info) { return str("world", param_info.param); });
 
-}  // namespace
-}  // namespace tandem::inline v0::distributed
+}}}}  // namespace tandem::v0::distributed

@@ -11,8 +11,7 @@
 #include <tandem/tests/distributed/failing_ranks.h>
 #include <tandem/tests/distributed/killed_rank.h>
 
-namespace tandem::inline v0::distributed {
-namespace {
+namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
 TANDEM_RANK_MAIN(fail_over_shm) {
   fail_in_the_middle(context, args, [](const ProcessGroupOptions& options) {
@@ -23,9 +22,7 @@ TANDEM_RANK_MAIN(fail_over_shm) {
 
 class ShmDeath : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(ShmDeath, AKilledRankIsNamedOnAllOthers) {
-  expect_heard("fail_over_shm", GetParam(), "killed", kKilledReason);
-}
+TEST_P(ShmDeath, AKilledRankIsNamedOnAllOthers) { expect_heard("fail_over_shm", GetParam(), "killed", kKilledReason); }
 
 TEST_P(ShmDeath, ARankThatThrowsIsHeardOnAllOthers) {
   expect_heard("fail_over_shm", GetParam(), "throws", "out of data");
@@ -68,5 +65,4 @@ TEST(ShmLeftovers, NothingIsLeftAfterAFailure) {
   }
 }
 
-}  // namespace
-}  // namespace tandem::inline v0::distributed
+}}}}  // namespace tandem::v0::distributed

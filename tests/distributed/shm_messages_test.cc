@@ -12,8 +12,7 @@
 #include <tandem/distributed/collective.h>
 #include <tandem/tests/distributed/shm_ranks.h>
 
-namespace tandem::inline v0::distributed {
-namespace {
+namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
 /// A message with memory of its own.
 struct Message {
@@ -277,5 +276,4 @@ TEST(ShmMessage, WhatThePeerHadFinishedStillCompletes) {
   }
 }
 
-}  // namespace
-}  // namespace tandem::inline v0::distributed
+}}}}  // namespace tandem::v0::distributed

@@ -23,8 +23,7 @@
 #include <tandem/tests/distributed/shm_cases.h>
 #include <tandem/tests/distributed/thrown.h>
 
-namespace tandem::inline v0::distributed {
-namespace {
+namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
 TANDEM_RANK_MAIN(look_at_mappings) {
   ProcessGroup& group = *context.group();
@@ -112,5 +111,4 @@ TANDEM_RANK_MAIN(come_too_late) {
 
 TEST(ShmProcess, JoiningNamesTheRanksThatAreMissing) { spawn(3, "come_too_late"); }
 
-}  // namespace
-}  // namespace tandem::inline v0::distributed
+}}}}  // namespace tandem::v0::distributed

@@ -13,7 +13,7 @@
 #include <tandem/distributed/shm/shm_backend.h>
 #include <tandem/distributed/store.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 /// One rank, driven as the front drives it.
 class ShmRank {
@@ -140,4 +140,4 @@ inline std::vector<std::string> run_shm_threads(int world_size, const shm::Tunin
   return thrown;
 }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

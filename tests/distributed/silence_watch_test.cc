@@ -13,8 +13,7 @@
 
 #include <tandem/distributed/store/socket.h>
 
-namespace tandem::distributed {
-namespace {
+namespace tandem::distributed { namespace {
 
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
@@ -186,5 +185,4 @@ TEST(SilenceWatch, RareAnswersAreAnswers) {
   }
 }
 
-}  // namespace
-}  // namespace tandem::distributed
+}}  // namespace tandem::distributed

@@ -76,7 +76,8 @@ inline std::vector<double> joined_batch(int steps) {
 }
 
 /// The parameters after the same steps of this rank on its part of the batch.
-inline std::vector<double> part_of_batch(Context& context, int steps, BucketSizes sizes, GradientHooks hooks, Device device) {
+inline std::vector<double> part_of_batch(Context& context, int steps, BucketSizes sizes, GradientHooks hooks,
+                                         Device device) {
   const Net net(1 + 10 * static_cast<uint64_t>(context.rank()), device);  // rank 0's values must win
   GradientReducer reducer(net.named(), {}, context.group(), {.buckets = sizes, .hooks = std::move(hooks)});
   optim::SGD sgd(net.parameters(), kSgd);

@@ -16,7 +16,7 @@
 #include <tandem/base/error.h>
 #include <tandem/tensor/cuda.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 /// What `stream` is given from now on begins when this has ended.  Begins at once: what the stream has been given is done soon.
 class Stall {
@@ -72,4 +72,4 @@ inline void fail_gpu(Device device) { cuda_emulation::fail(device.index, "a kern
 inline void mend_gpus() { cuda_emulation::reset(); }
 #endif
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

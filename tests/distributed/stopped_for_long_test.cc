@@ -26,8 +26,7 @@
 #include <tandem/tests/distributed/process_ranks.h>
 #include <tandem/tests/support/error_text.h>
 
-namespace tandem::inline v0::distributed {
-namespace {
+namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
 /// More than the kernel's buffers hold.
 std::string large_value() { return std::string(15 << 20, 'x'); }
@@ -125,5 +124,4 @@ TEST(StoppedForLong, GoesOnWhereALostMachineWouldNot) {
   spawn(2, "go_on_after_long", {});
 }
 
-}  // namespace
-}  // namespace tandem::inline v0::distributed
+}}}}  // namespace tandem::v0::distributed

@@ -10,8 +10,7 @@
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/distributed/thread_ranks.h>
 
-namespace tandem::inline v0::distributed {
-namespace {
+namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
 constexpr int64_t kEach = 2053;  // elements for each rank of a reduce_scatter
 
@@ -86,5 +85,4 @@ INSTANTIATE_TEST_SUITE_P(
       return str(setting.backend[0] == 0 ? "shm" : setting.backend, setting.world_size, setting.hosts);
     });
 
-}  // namespace
-}  // namespace tandem::inline v0::distributed
+}}}}  // namespace tandem::v0::distributed

@@ -275,8 +275,9 @@ TEST(TandemRunNodesTest, ALauncherThatIsKilledTakesTheJobWithIt) {
     EXPECT_EQ(result.status, 1);
     // A process that is killed with something unread resets its connection.
     const bool is_reset = result.err.find(" (Connection reset by peer)\n") != std::string::npos;
-    const std::string how = is_reset ? "lost its connection to the store at " + endpoint(port) + " (Connection reset by peer)"
-                                     : "died (its connection closed)";
+    const std::string how =
+        is_reset ? "lost its connection to the store at " + endpoint(port) + " (Connection reset by peer)"
+                 : "died (its connection closed)";
     const std::string said = killed == 1 ? node_text(1) + ": its launcher " + how + "\n"
                                          : "launch: node 0's launcher is gone: the connection to the store's host " +
                                                endpoint(port) + " was lost: ";

@@ -85,7 +85,8 @@ TEST(TandemRunTest, WrongFlagsAreUsageErrors) {
       {{}, "no program to run"},
       {{"--bogus", "x"}, "unknown flag --bogus"},
       {{"--nproc-per-node", "0", "x"}, "--nproc-per-node: expected an integer from 1 to 1024, got '0'"},
-      {{"--nproc-per-node", "gpu", "x"}, "--nproc-per-node gpu: this build of tandem has no CUDA support; build with --config=cuda"},
+      {{"--nproc-per-node", "gpu", "x"},
+       "--nproc-per-node gpu: this build of tandem has no CUDA support; build with --config=cuda"},
       {{"--nnodes", "1:2", "x"}, "--nnodes 1:2 is not supported: jobs do not grow or shrink"},
       {{"--nnodes", "0", "x"}, "--nnodes: expected an integer from 1 to 1024, got '0'"},
       {{"--nnodes", "2", "x"}, "--nnodes 2 needs --node-rank: this host's number, from 0"},
@@ -133,8 +134,8 @@ TEST(TandemRunTest, AProgramThatDoesNotExistIsAnError) {
 
 TEST(TandemRunTest, KilledLauncherTakesWhatItsRanksStartedWithIt) {
   for (const bool whole_group : {false, true}) {
-    Subprocess job({"distributed/run/tandem-run", "--nproc-per-node", "2", "sh", "-c", "sleep 100 & echo pid $!; wait"}, {},
-                   Subprocess::Output::kSession);
+    Subprocess job({"distributed/run/tandem-run", "--nproc-per-node", "2", "sh", "-c", "sleep 100 & echo pid $!; wait"},
+                   {}, Subprocess::Output::kSession);
     ASSERT_TRUE(job.wait_for_output("pid ", 2));
     const std::vector<int> pidfds = pidfds_of(job.out());
     kill(whole_group ? -job.pid() : job.pid(), SIGKILL);

@@ -15,8 +15,7 @@
 #include <tandem/tests/distributed/failing_ranks.h>
 #include <tandem/tests/distributed/thread_ranks.h>
 
-namespace tandem::inline v0::distributed {
-namespace {
+namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
@@ -126,5 +125,4 @@ INSTANTIATE_TEST_SUITE_P(Each, ThreadFailure,
                                            Setting{kFailingWorld, "auto", "aabb"}),
                          setting_name);
 
-}  // namespace
-}  // namespace tandem::inline v0::distributed
+}}}}  // namespace tandem::v0::distributed

@@ -152,7 +152,8 @@ TEST(ThreadLimit, DataLoaderFailsWithAnError) {
 TEST(ThreadLimit, LoopsAndChunksUseFewerThreadsAndWarn) {
   // In another process, because worker threads that were started before stay.
   for (const auto& [what, number] : {std::pair{"parallel_for", "1"}, {"parallel_for", "3"}, {"chunks", "1"}}) {
-    Subprocess program({"tests/distributed/launch_program", what}, {{"FAILING_THREAD", number}, {"FAILING_THREAD_OF", ""}});
+    Subprocess program({"tests/distributed/launch_program", what},
+                       {{"FAILING_THREAD", number}, {"FAILING_THREAD_OF", ""}});
     const auto result = program.wait();
     EXPECT_EQ(result.out, "sum 4950\n");
     const size_t found = result.err.find(std::string(what) + ": " + kLimit);

@@ -15,7 +15,7 @@
 #include <tandem/distributed/shm/shm_backend.h>
 #include <tandem/distributed/store.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 /// How many ranks, and the way between them.
 struct Setting {
@@ -89,4 +89,4 @@ struct ThreadRanks {
   }
 };
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

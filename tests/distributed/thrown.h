@@ -10,7 +10,7 @@
 #include <tandem/distributed/process_group.h>
 #include <tandem/tests/distributed/thread_ranks.h>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 /// What one rank's call threw.
 struct Thrown {
@@ -54,4 +54,4 @@ std::string text_of(const F& f) {
   return "nothing of that type";
 }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

@@ -3,7 +3,7 @@
 
 #include <chrono>
 
-namespace tandem::inline v0::distributed {
+namespace tandem { inline namespace v0 { namespace distributed {
 
 /// All have heard of it within a second; half of another for what else the machine does.
 inline constexpr std::chrono::milliseconds kHeardWithin{1500};
@@ -16,4 +16,4 @@ std::chrono::nanoseconds time_to_hear(const F& run) {
   return took;
 }
 
-}  // namespace tandem::inline v0::distributed
+}}}  // namespace tandem::v0::distributed

@@ -78,18 +78,18 @@ TEST(GpuTraining, SeveralRanksWithAGpuEach) {
 
 TEST(GpuTraining, AResidualNetworkOnFourGpus) {
   expect_equal_training("resnet_cifar",
-                        {"--width", "4", "--images", "64", "--batch-size", "4", "--max-steps", "2", "--nproc", "4"}, 1e-3);
+                        {"--width", "4", "--images", "64", "--batch-size", "4", "--max-steps", "2", "--nproc", "4"},
+                        1e-3);
 }
 
-TEST(GpuTraining, AnMlpOnDigits) {
-  expect_equal_training("mnist", {"--max-steps", "4", "--batch-size", "16"}, 1e-5);
-}
+TEST(GpuTraining, AnMlpOnDigits) { expect_equal_training("mnist", {"--max-steps", "4", "--batch-size", "16"}, 1e-5); }
 
 TEST(GpuTraining, LeNetOnDigitsWithAccumulatedGradients) {
   const TemporaryFolder data;
   write_small_data(data.path());
-  expect_equal_training("mnist", {"--model", "lenet", "--data", data.path(), "--epochs", "2", "--batch-size", "4",
-                                  "--accumulate", "2", "--lr", "0.02"},
+  expect_equal_training("mnist",
+                        {"--model", "lenet", "--data", data.path(), "--epochs", "2", "--batch-size", "4",
+                         "--accumulate", "2", "--lr", "0.02"},
                         1e-4);
 }
 
@@ -97,19 +97,30 @@ TEST(GpuTraining, ATransformerThatWritesWhatTheCpuWrites) {
   const TemporaryFolder data;
   std::string text;
   for (int i = 0; i < 100; ++i) text += "abcdefgh";
-  const Arguments arguments = {"--layers", "1",  "--width",    "16",  "--heads",   "2", "--context", "8",
-                               "--data",   data.write("text.txt", text), "--batch-size", "4", "--max-steps", "40", "--lr",
-                               "0.02",     "--dropout", "0.1", "--sample", "16", "--prompt", "fgh", "--top-k", "1"};
+  const Arguments arguments = {"--layers",     "1",
+                               "--width",      "16",
+                               "--heads",      "2",
+                               "--context",    "8",
+                               "--data",       data.write("text.txt", text),
+                               "--batch-size", "4",
+                               "--max-steps",  "40",
+                               "--lr",         "0.02",
+                               "--dropout",    "0.1",
+                               "--sample",     "16",
+                               "--prompt",     "fgh",
+                               "--top-k",      "1"};
   const Training gpu = train("gpt_char", arguments, "cuda");
   const Training cpu = train("gpt_char", arguments, "cpu");
   expect_equal_weights(gpu, cpu, 2e-3);
   const auto sample = [](const std::string& out) { return out.substr(out.rfind("\nsaved ")); };
   EXPECT_NE(gpu.out.find("abcdefgh"), std::string::npos) << gpu.out;
-  EXPECT_EQ(sample(gpu.out).substr(sample(gpu.out).find('\n', 1)), sample(cpu.out).substr(sample(cpu.out).find('\n', 1)));
+  EXPECT_EQ(sample(gpu.out).substr(sample(gpu.out).find('\n', 1)),
+            sample(cpu.out).substr(sample(cpu.out).find('\n', 1)));
 }
 
 TEST(GpuTraining, AResidualNetwork) {
-  expect_equal_training("resnet_cifar", {"--width", "4", "--images", "60", "--batch-size", "10", "--max-steps", "2"}, 1e-3);
+  expect_equal_training("resnet_cifar", {"--width", "4", "--images", "60", "--batch-size", "10", "--max-steps", "2"},
+                        1e-3);
 }
 
 TEST(GpuTraining, HalfPrecisionProductsOnTwoGpus) {
@@ -118,8 +129,9 @@ TEST(GpuTraining, HalfPrecisionProductsOnTwoGpus) {
   for (int i = 0; i < 100; ++i) text += "abcdefgh";
   const std::string file = data.write("text.txt", text);
   const auto run = [&](const std::string& dtype, const char* size, const char* steps) {
-    return train("gpt_char", {"--nproc", "2", "--layers", "1", "--width", "16", "--heads", "2", "--data", file, "--lr", "0.02",
-                              "--context", size, "--batch-size", size, "--max-steps", steps, "--amp", dtype},
+    return train("gpt_char",
+                 {"--nproc", "2",    "--layers",  "1",  "--width",      "16", "--heads",     "2",   "--data", file,
+                  "--lr",    "0.02", "--context", size, "--batch-size", size, "--max-steps", steps, "--amp",  dtype},
                  "cuda", dtype + size);
   };
   for (const std::string dtype : {"bfloat16", "float16"}) {
@@ -138,10 +150,19 @@ TEST(GpuTraining, PowerSgdGoesOnWithWhatItRemembers) {
   for (int i = 0; i < 100; ++i) text += "abcdefgh";
   const std::string file = data.write("text.txt", text), whole = fresh_folder("whole"), parts = fresh_folder("parts");
   const auto run = [&](const std::string& folder, const Arguments& more) {
-    Arguments arguments = {"--device",       "cuda", "--nproc",      "2",  "--data",      file, "--layers",   "1",
-                           "--width",        "16",   "--heads",      "2",  "--context",   "4",  "--batch-size", "2",
-                           "--max-steps",    "14",   "--save-every", "12", "--compress",  "power_sgd,bf16",
-                           "--shadow-every", "12",   "--out",        folder};
+    Arguments arguments = {"--device",       "cuda",
+                           "--nproc",        "2",
+                           "--data",         file,
+                           "--layers",       "1",
+                           "--width",        "16",
+                           "--heads",        "2",
+                           "--context",      "4",
+                           "--batch-size",   "2",
+                           "--max-steps",    "14",
+                           "--save-every",   "12",
+                           "--compress",     "power_sgd,bf16",
+                           "--shadow-every", "12",
+                           "--out",          folder};
     arguments.insert(arguments.end(), more.begin(), more.end());
     const auto result = run_example("gpt_char", arguments, kUnchecked);
     EXPECT_EQ(result.status, 0) << result.err;

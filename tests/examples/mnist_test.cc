@@ -19,9 +19,10 @@ using tandem::testing::TemporaryFolder;
 
 TEST(MnistTest, HelpNamesEveryFlag) {
   const auto result = run_example("mnist", {"--help"});
-  for (const char* flag : {"--model", "--nproc", "--device", "--epochs", "--max-steps", "--batch-size", "--lr",
-                           "--accumulate", "--amp", "--seed", "--data", "--out", "--resume", "--save-every",
-                           "--log-every", "--trace", "--log-dir", "--tee", "--max-restarts", "--timeout"}) {
+  for (const char* flag :
+       {"--model",      "--nproc", "--device",  "--epochs", "--max-steps",    "--batch-size", "--lr",
+        "--accumulate", "--amp",   "--seed",    "--data",   "--out",          "--resume",     "--save-every",
+        "--log-every",  "--trace", "--log-dir", "--tee",    "--max-restarts", "--timeout"}) {
     EXPECT_NE(result.out.find(flag), std::string::npos) << flag;
   }
   EXPECT_NE(result.out.find("Usage: mnist "), std::string::npos) << result.out;

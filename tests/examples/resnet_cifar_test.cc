@@ -31,8 +31,9 @@ TEST(ResnetCifarTest, LearnsDrawnShapes) {
 }
 
 TEST(ResnetCifarTest, LowPrecisionProductsTrainToo) {
-  const auto result = run_example("resnet_cifar", {"--width", "4", "--images", "100", "--batch-size", "10",
-                                                   "--max-steps", "4", "--amp", "bfloat16", "--out", fresh_folder("amp")});
+  const auto result =
+      run_example("resnet_cifar", {"--width", "4", "--images", "100", "--batch-size", "10", "--max-steps", "4", "--amp",
+                                   "bfloat16", "--out", fresh_folder("amp")});
   EXPECT_EQ(result.status, 0) << result.err;
   EXPECT_NE(result.out.find(" % after 4 steps\n"), std::string::npos) << result.out;
 }

@@ -116,9 +116,9 @@ TEST_F(ResumeTest, CheckpointsAreNotOverwrittenByAnotherTraining) {
 TEST_F(ResumeTest, OtherFlagsAreRefusedWithAList) {
   const std::string out = fresh_folder("other_flags");
   ASSERT_EQ(run_example("mnist", training(data, out, {"--max-steps", "2", "--save-every", "2"})).status, 0);
-  const auto result =
-      run_example("mnist", {"--nproc", "2", "--data", data.path(), "--out", out, "--resume", "--batch-size", "5",
-                            "--model", "lenet", "--lr", "0.125", "--seed", "7", "--amp", "bfloat16", "--accumulate", "2"});
+  const auto result = run_example(
+      "mnist", {"--nproc", "2", "--data", data.path(), "--out", out, "--resume", "--batch-size", "5", "--model",
+                "lenet", "--lr", "0.125", "--seed", "7", "--amp", "bfloat16", "--accumulate", "2"});
   EXPECT_EQ(result.status, 1);
   EXPECT_TRUE(result.err.ends_with("mnist: the checkpoints in '" + out +
                                    "/checkpoints' are of another training\n"

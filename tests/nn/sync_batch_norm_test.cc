@@ -17,8 +17,7 @@
 #include <tandem/tests/support/op_case.h>
 #include <tandem/tests/support/rank_devices.h>
 
-namespace tandem::testing {
-namespace {
+namespace tandem::testing { namespace {
 
 constexpr int64_t kChannels = 5;
 constexpr double kEps = 1e-2, kMomentum = 0.3;
@@ -176,5 +175,4 @@ TEST(SyncBatchNormLayer, ErrorsAndTheirTexts) {
   });
 }
 
-}  // namespace
-}  // namespace tandem::testing
+}}  // namespace tandem::testing

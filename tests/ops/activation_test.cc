@@ -11,8 +11,7 @@
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/support/op_case.h>
 
-namespace tandem::testing {
-namespace {
+namespace tandem::testing { namespace {
 
 // --- the functions, in long double ---------------------------------------------------------------
 
@@ -212,5 +211,4 @@ TEST(Activation, ErrorTexts) {
             "  input  cpu  int64 [2]");
 }
 
-}  // namespace
-}  // namespace tandem::testing
+}}  // namespace tandem::testing

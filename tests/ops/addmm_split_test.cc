@@ -12,8 +12,7 @@
 #include <tandem/ops/reduce.h>
 #include <tandem/tests/ops/four_devices.h>
 
-namespace tandem::testing {
-namespace {
+namespace tandem::testing { namespace {
 
 using AddmmSplit = FourDevices;
 
@@ -70,7 +69,8 @@ TEST_F(AddmmSplit, EveryWayToSplitGivesTheProduct) {
       for (const Shape& input_shape : {Shape{m, n}, Shape{n}, Shape{m, 1}, Shape{}}) {
         const Tensor input = random_on(2, input_shape, 4, dtype), mat1 = random_on(0, {m, k}, 5, dtype),
                      mat2 = random_on(1, {k, n}, 6, dtype);
-        const Dense want = dense(addmm(input.cpu().to(kFloat64), mat1.cpu().to(kFloat64), mat2.cpu().to(kFloat64), 0.5, 2));
+        const Dense want =
+            dense(addmm(input.cpu().to(kFloat64), mat1.cpu().to(kFloat64), mat2.cpu().to(kFloat64), 0.5, 2));
         for (const SplitDim split : kSplits) {
           for (const int count : {1, 2, 4}) {
             SCOPED_TRACE(str(dtype, " ", m, "x", k, "x", n, " split ", static_cast<int>(split), " over ", count));
@@ -190,5 +190,4 @@ TEST_F(AddmmSplit, MistakesAreNamed) {
   EXPECT_EQ(text(Tensor(), {a}, {b}, SplitDim::kRows), "addmm_split: input is undefined\n  input  undefined");
 }
 
-}  // namespace
-}  // namespace tandem::testing
+}}  // namespace tandem::testing

@@ -22,8 +22,7 @@
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/support/op_case.h>
 
-namespace tandem::testing {
-namespace {
+namespace tandem::testing { namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
@@ -561,5 +560,4 @@ TEST(QkvAttentionErrors, FullTexts) {
             "  attn_mask  cpu  float32 [2, 2, 2]");
 }
 
-}  // namespace
-}  // namespace tandem::testing
+}}  // namespace tandem::testing

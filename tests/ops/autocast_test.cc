@@ -22,8 +22,7 @@
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/support/op_case.h>
 
-namespace tandem::testing {
-namespace {
+namespace tandem::testing { namespace {
 
 using Tensors = std::vector<Tensor>;
 
@@ -330,5 +329,4 @@ TEST(HalfTypes, LongSumsAreFormedInFloat32) {
   }
 }
 
-}  // namespace
-}  // namespace tandem::testing
+}}  // namespace tandem::testing

@@ -12,8 +12,7 @@
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/support/op_case.h>
 
-namespace tandem::testing {
-namespace {
+namespace tandem::testing { namespace {
 
 using Values = std::vector<double>;
 
@@ -122,5 +121,4 @@ TEST(Cast, ErrorTexts) {
             "  input  undefined");
 }
 
-}  // namespace
-}  // namespace tandem::testing
+}}  // namespace tandem::testing

@@ -14,8 +14,7 @@
 #include <tandem/ops/view.h>
 #include <tandem/tests/ops/four_devices.h>
 
-namespace tandem::testing {
-namespace {
+namespace tandem::testing { namespace {
 
 using Comm = FourDevices;
 using Values = std::vector<double>;
@@ -35,7 +34,8 @@ TEST_F(Comm, PlainAdditionIsRefused) {
             "  move it with b.to(cpu), or move the module with model.to(cpu)");
   for (const int i : {0, 1}) {  // on a GPU, and on two
     const Tensor x = i == 0 ? a : a.to(on(i)), y = b.to(on(3));
-    EXPECT_EQ(error_text<DeviceError>([&] { static_cast<void>(x + y); }), different_devices_text("add", {"a", "b"}, {x, y}));
+    EXPECT_EQ(error_text<DeviceError>([&] { static_cast<void>(x + y); }),
+              different_devices_text("add", {"a", "b"}, {x, y}));
   }
   EXPECT_EQ(a.to_vector<double>(), (Values{1, 2, 3}));
 }
@@ -123,7 +123,8 @@ TEST_F(Comm, HalvesAreAddedInFloatAndRoundedOnce) {
 }
 
 TEST_F(Comm, MoreThanAGpuAddsIsRefusedAtOnce) {
-  const std::vector<Tensor> parts(chores::kMostSummedOnGpu + 1, random_on(0, {4, 64}, 49, kFloat32, Layout::kTransposed));
+  const std::vector<Tensor> parts(chores::kMostSummedOnGpu + 1,
+                                  random_on(0, {4, 64}, 49, kFloat32, Layout::kTransposed));
   if (on(0).is_cpu()) {
     EXPECT_EQ(comm::sum_to(on(0), parts).shape(), (Shape{4, 64}));
     return;
@@ -164,13 +165,13 @@ TEST_F(Comm, AllReducesPlanCountsEveryWay) {
   std::vector<Tensor> parts;
   for (int i = 0; i < 3; ++i) parts.push_back(random_on(i, {kChunk}, 61));
   set_memory_limit(on(2), memory_stats(on(2)).allocated);
-  EXPECT_EQ(
-      error_text<OutOfMemory>([&] { static_cast<void>(comm::all_reduce(parts, kSmall)); }),
-      str("all_reduce: too little memory, nothing was moved\n"
-          "  4.0 KiB (4096 bytes) in 1 chunk\n"
-          "  ",
-          on(0), ": 1024 bytes for results, 0 for chunks in flight; free ", free_memory(on(0)), "\n  ", on(1),
-          ": 1024 bytes for results, 0 for chunks in flight; free ", free_memory(on(1)), "\n  ", on(2), ": 1024 bytes for results, 0 for chunks in flight; free 0  <- too little"));
+  EXPECT_EQ(error_text<OutOfMemory>([&] { static_cast<void>(comm::all_reduce(parts, kSmall)); }),
+            str("all_reduce: too little memory, nothing was moved\n"
+                "  4.0 KiB (4096 bytes) in 1 chunk\n"
+                "  ",
+                on(0), ": 1024 bytes for results, 0 for chunks in flight; free ", free_memory(on(0)), "\n  ", on(1),
+                ": 1024 bytes for results, 0 for chunks in flight; free ", free_memory(on(1)), "\n  ", on(2),
+                ": 1024 bytes for results, 0 for chunks in flight; free 0  <- too little"));
 }
 
 // --- copies and parts ------------------------------------------------------------------------------------------------------
@@ -360,5 +361,4 @@ TEST_F(Comm, GradientsGoTheWayBack) {
   }
 }
 
-}  // namespace
-}  // namespace tandem::testing
+}}  // namespace tandem::testing

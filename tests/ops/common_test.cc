@@ -3,8 +3,7 @@
 #include <tandem/ops/view.h>
 #include <tandem/tests/support/op_case.h>
 
-namespace tandem::testing {
-namespace {
+namespace tandem::testing { namespace {
 
 TEST(OpsCommon, OperandTable) {
   const Tensor a = zeros({2, 3});
@@ -129,5 +128,4 @@ TEST(OpsCommon, SumToShape) {
   }
 }
 
-}  // namespace
-}  // namespace tandem::testing
+}}  // namespace tandem::testing

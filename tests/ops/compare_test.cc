@@ -5,8 +5,7 @@
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/support/op_case.h>
 
-namespace tandem::testing {
-namespace {
+namespace tandem::testing { namespace {
 
 using Values = std::vector<double>;
 
@@ -159,5 +158,4 @@ TEST(Compare, ErrorTexts) {
             "  b  cpu  float32 [3]");
 }
 
-}  // namespace
-}  // namespace tandem::testing
+}}  // namespace tandem::testing

@@ -27,8 +27,7 @@ void PrintTo(const ConvGeometry& g, std::ostream* out) {
        << " dilation " << g.dilation << " groups " << g.groups;
 }
 
-namespace testing {
-namespace {
+namespace testing { namespace {
 
 /// conv2d in float64, one number after the other.
 Dense reference(const Dense& input, const Dense& weight, const Dense* bias, const Conv2dOptions& o) {
@@ -432,6 +431,5 @@ TEST(Conv2d, OptionErrors) {
             "  input  cpu  int64 [1, 3, 5, 5]");
 }
 
-}  // namespace
-}  // namespace testing
+}}  // namespace testing
 }  // namespace tandem

@@ -11,8 +11,7 @@
 #include <tandem/ops/view.h>
 #include <tandem/tests/ops/four_devices.h>
 
-namespace tandem::testing {
-namespace {
+namespace tandem::testing { namespace {
 
 class Program : public FourDevices, public ::testing::WithParamInterface<int> {
  protected:
@@ -159,5 +158,4 @@ TEST_P(Program, GivesWhatOneDeviceGives) {
 
 INSTANTIATE_TEST_SUITE_P(Seeds, Program, ::testing::Range(1, 13));
 
-}  // namespace
-}  // namespace tandem::testing
+}}  // namespace tandem::testing

@@ -22,8 +22,7 @@
 #include <tandem/tests/ops/four_devices.h>
 #include <tandem/tests/ops/op_signatures.h>
 
-namespace tandem::testing {
-namespace {
+namespace tandem::testing { namespace {
 
 class Devices : public FourDevices {};
 
@@ -48,7 +47,7 @@ TEST(OpSignatures, AreReadFromAHeader) {
       "class Tensor {\n"
       "  const Tensor& zero_() const;\n"
       "};\n"
-      "namespace tandem::inline v0::deep {\n"
+      "namespace tandem { inline namespace v0 { namespace deep {\n"
       "TANDEM_OP\nTensor wave(Tensor);\n";
   using Set = std::set<std::string>;
   EXPECT_EQ(declared_signatures(header, "TANDEM_OP"),
@@ -308,5 +307,4 @@ TEST_F(Devices, ResultsAreWhereTheCallSays) {
   }
 }
 
-}  // namespace
-}  // namespace tandem::testing
+}}  // namespace tandem::testing

@@ -8,8 +8,7 @@
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/support/op_case.h>
 
-namespace tandem::testing {
-namespace {
+namespace tandem::testing { namespace {
 
 using Values = std::vector<double>;
 
@@ -384,5 +383,4 @@ TEST(Elementwise, GradientOfDivisorReadsAnyLayout) {
   }
 }
 
-}  // namespace
-}  // namespace tandem::testing
+}}  // namespace tandem::testing

@@ -9,8 +9,7 @@
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/support/op_case.h>
 
-namespace tandem::testing {
-namespace {
+namespace tandem::testing { namespace {
 
 OpCase embedding_case(Shape indices, int64_t rows, int64_t d) {
   OpCase op;
@@ -86,7 +85,9 @@ TEST(Embedding, AWeightTiedToTheHeadGetsBothGradients) {
 TEST(EmbeddingErrors, WithoutRowsEveryIndexIsOutside) {
   const Device device = test_device();
   const Tensor weight = zeros({0, 3}, {kFloat32, device});
-  EXPECT_EQ(error_text<IndexError>([&] { embedding(zeros({2, 2}, {kInt64, device}), weight); }),
+  EXPECT_EQ(error_text<IndexError>([&] {
+              embedding(zeros({2, 2}, {kInt64, device}), weight);
+            }),
             "embedding: index 0 at position [0, 0] is outside [0, 0)");
   EXPECT_EQ(embedding(zeros({0, 2}, {kInt64, device}), weight).shape(), (Shape{0, 2, 3}));
 }
@@ -118,5 +119,4 @@ TEST(EmbeddingErrors, FullTexts) {
             "  weight   cpu  float32 [4]");
 }
 
-}  // namespace
-}  // namespace tandem::testing
+}}  // namespace tandem::testing

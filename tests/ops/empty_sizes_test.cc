@@ -14,8 +14,7 @@
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/ops/device_rows.h>
 
-namespace tandem::testing {
-namespace {
+namespace tandem::testing { namespace {
 
 /// The row's operands with zero in place of every size that `emptied` holds.
 std::vector<Tensor> make_operands(const OpRow& row, const std::set<int64_t>& emptied, bool with_optional) {
@@ -101,5 +100,4 @@ TEST(EmptySizes, HaveDerivativesWhereForwardAcceptsThem) {
   EXPECT_GE(num_accepted, 300);
 }
 
-}  // namespace
-}  // namespace tandem::testing
+}}  // namespace tandem::testing

@@ -8,8 +8,7 @@
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/support/op_case.h>
 
-namespace tandem::testing {
-namespace {
+namespace tandem::testing { namespace {
 
 using Values = std::vector<double>;
 
@@ -248,5 +247,4 @@ TEST(InPlace, AccumulateWithGraphIsRecorded) {
   EXPECT_TRUE(sum.requires_grad());
 }
 
-}  // namespace
-}  // namespace tandem::testing
+}}  // namespace tandem::testing

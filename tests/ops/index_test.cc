@@ -16,8 +16,7 @@
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/support/op_case.h>
 
-namespace tandem::testing {
-namespace {
+namespace tandem::testing { namespace {
 
 using Values = std::vector<double>;
 using Indices = std::vector<int64_t>;
@@ -494,5 +493,4 @@ TEST(Index, ErrorTexts) {
             "  input  cpu  float32 [3]");
 }
 
-}  // namespace
-}  // namespace tandem::testing
+}}  // namespace tandem::testing

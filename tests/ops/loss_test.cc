@@ -12,8 +12,7 @@
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/support/op_case.h>
 
-namespace tandem::testing {
-namespace {
+namespace tandem::testing { namespace {
 
 /// cross_entropy in float64.
 double reference(const Dense& logits, const Dense& labels) {
@@ -222,5 +221,4 @@ TEST(MseLoss, ErrorsAndTheirTexts) {
             "  input  cpu  int64 [2]");
 }
 
-}  // namespace
-}  // namespace tandem::testing
+}}  // namespace tandem::testing

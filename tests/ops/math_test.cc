@@ -11,8 +11,7 @@
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/support/op_case.h>
 
-namespace tandem::testing {
-namespace {
+namespace tandem::testing { namespace {
 
 using Values = std::vector<double>;
 using Numbers = std::vector<int64_t>;
@@ -266,5 +265,4 @@ TEST(Math, ErrorTexts) {
   EXPECT_EQ(error_text<ValueError>([&] { static_cast<void>(clamp(zeros({2}), {}, NAN)); }), "clamp: max is NaN");
 }
 
-}  // namespace
-}  // namespace tandem::testing
+}}  // namespace tandem::testing

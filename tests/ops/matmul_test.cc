@@ -17,8 +17,7 @@
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/support/op_case.h>
 
-namespace tandem::testing {
-namespace {
+namespace tandem::testing { namespace {
 
 /// a [.., m, k] @ b [.., k, n], batches broadcast, in float64.
 Dense product(const Dense& a, const Dense& b) {
@@ -532,5 +531,4 @@ TEST(ProductAlgorithms, ThreadsDoNotChangeBits) {
   for (size_t i = 0; i < one.size(); ++i) EXPECT_TRUE(chores::bytes_equal(one[i], two[i])) << i;
 }
 
-}  // namespace
-}  // namespace tandem::testing
+}}  // namespace tandem::testing

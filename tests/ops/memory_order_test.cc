@@ -8,8 +8,7 @@
 #include <tandem/ops/elementwise.h>
 #include <tandem/tests/support/op_case.h>
 
-namespace tandem {
-namespace {
+namespace tandem { namespace {
 
 using testing::close;
 using testing::dense;
@@ -80,5 +79,4 @@ TEST(MemoryOrder, ContributionsAreSummedInIt) {
                     dense_map(a.shape(), {dense(cotangent)}, [](const auto& v) { return 16 * v[0]; }), 1e-5));
 }
 
-}  // namespace
-}  // namespace tandem
+}}  // namespace tandem

@@ -17,8 +17,7 @@
 #include <tandem/tensor/cuda.h>
 #include <tandem/tests/ops/four_devices.h>
 
-namespace tandem::testing {
-namespace {
+namespace tandem::testing { namespace {
 
 using Move = FourDevices;
 
@@ -176,12 +175,12 @@ TEST_F(Move, WhatDoesNotFitIsRefusedUntouched) {
   // A large tensor is refused with the plan's numbers by `to`, too.
   set_memory_limit(on(1), 1 << 20);
   const Tensor large = zeros({1 << 19});
-  EXPECT_EQ(error_text<OutOfMemory>([&] { static_cast<void>(to(large, on(1))); }),
-            str("to: too little memory, nothing was moved\n"
-                "  2.0 MiB (2097152 bytes) in 1 chunk\n"
-                "  ",
-                on(1), ": 2097152 bytes for results, 0 for chunks in flight; free ",
-                free_memory(on(1)), "  <- too little"));
+  EXPECT_EQ(
+      error_text<OutOfMemory>([&] { static_cast<void>(to(large, on(1))); }),
+      str("to: too little memory, nothing was moved\n"
+          "  2.0 MiB (2097152 bytes) in 1 chunk\n"
+          "  ",
+          on(1), ": 2097152 bytes for results, 0 for chunks in flight; free ", free_memory(on(1)), "  <- too little"));
 }
 
 TEST_F(Move, TheSourcesMemoryCountsToo) {
@@ -206,8 +205,9 @@ TEST_F(Move, TheMemoryOfMovesUnderWayIsCountedTogether) {
             str("to_async: too little memory, nothing was moved\n"
                 "  16.0 KiB (16384 bytes) in 16 chunks\n"
                 "  ",
-                on(3), ": ", block_bytes(16 * kChunk * 4), " bytes for results, 0 for chunks in flight; free ", free_memory(on(3)),
-                "\n  ", on(2), ": 0 bytes for results, 2048 for chunks in flight; free 0  <- too little"));
+                on(3), ": ", block_bytes(16 * kChunk * 4), " bytes for results, 0 for chunks in flight; free ",
+                free_memory(on(3)), "\n  ", on(2),
+                ": 0 bytes for results, 2048 for chunks in flight; free 0  <- too little"));
   EXPECT_EQ(taken(3), held);
   go_on.set_value();
   EXPECT_TRUE(is_copy(first.get(), want, 1));
@@ -433,5 +433,4 @@ TEST_F(Move, MistakesAreNamed) {
   }
 }
 
-}  // namespace
-}  // namespace tandem::testing
+}}  // namespace tandem::testing

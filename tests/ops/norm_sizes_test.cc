@@ -12,8 +12,7 @@
 #include <tandem/ops/norm.h>
 #include <tandem/tests/support/op_case.h>
 
-namespace tandem::testing {
-namespace {
+namespace tandem::testing { namespace {
 
 constexpr double kEps = 1e-2, kMomentum = 0.3;
 
@@ -172,5 +171,4 @@ TEST(NormSizes, KernelsAreAsExactAsRecordedOperations) {
   }
 }
 
-}  // namespace
-}  // namespace tandem::testing
+}}  // namespace tandem::testing

@@ -15,8 +15,7 @@
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/support/op_case.h>
 
-namespace tandem::testing {
-namespace {
+namespace tandem::testing { namespace {
 
 enum class Tail { kNone, kRelu, kAddRelu };
 
@@ -488,5 +487,4 @@ TEST(LayerNormErrors, FullTexts) {
             "  input  cpu  int32 [2, 3]");
 }
 
-}  // namespace
-}  // namespace tandem::testing
+}}  // namespace tandem::testing

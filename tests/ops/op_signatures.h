@@ -29,7 +29,7 @@ inline std::set<std::string> declared_signatures(std::string text, const std::st
   for (size_t at = text.find(marker); at != std::string::npos; at = text.find(marker, at + 1)) {
     const size_t open = text.find('(', at), name = text.find_last_of(" \n", open) + 1;
     std::string signature = text.substr(name, open - name) + '(';
-    const std::string inner = "namespace tandem::inline v0::";
+    const std::string inner = "inline namespace v0 { namespace ";
     if (const size_t scope = text.rfind(inner, at); scope != std::string::npos) {
       const size_t begin = scope + inner.size();
       signature = text.substr(begin, text.find(' ', begin) - begin) + "::" + signature;

@@ -14,8 +14,7 @@
 #include <tandem/ops/view.h>
 #include <tandem/tests/support/op_case.h>
 
-namespace tandem::testing {
-namespace {
+namespace tandem::testing { namespace {
 
 /// "category name [flops bytes] module" of each event of f, oldest first.
 std::vector<std::string> traced(const std::function<void()>& f) {
@@ -83,5 +82,4 @@ TEST(OpTrace, SpanEndsWithTheFrontThatThrows) {
   EXPECT_EQ(lines, (Lines{"op matmul [0 280] ", "op relu [0 280] "}));
 }
 
-}  // namespace
-}  // namespace tandem::testing
+}}  // namespace tandem::testing

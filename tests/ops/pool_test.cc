@@ -14,8 +14,7 @@
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/support/op_case.h>
 
-namespace tandem::testing {
-namespace {
+namespace tandem::testing { namespace {
 
 /// On the device under test.
 Tensor here(const Dense& values, DType dtype = kFloat32) {
@@ -444,5 +443,4 @@ TEST(PoolErrors, SizesThatOverflow) {
             "  input  cpu  float32 [1, 1, 1, 2147483648]");
 }
 
-}  // namespace
-}  // namespace tandem::testing
+}}  // namespace tandem::testing

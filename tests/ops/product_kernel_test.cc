@@ -11,8 +11,7 @@
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/support/op_case.h>
 
-namespace tandem::testing {
-namespace {
+namespace tandem::testing { namespace {
 
 constexpr int64_t kM = 65, kN = 67, kK = 33;  // one more than a tile has, three more, and one more than two depths
 constexpr int64_t kBatches = 2;
@@ -86,5 +85,4 @@ TEST(ProductKernel, EveryDTypeAndTransposition) {
   }
 }
 
-}  // namespace
-}  // namespace tandem::testing
+}}  // namespace tandem::testing

@@ -17,15 +17,17 @@
 #include <tandem/tests/support/error_text.h>
 #include <tandem/tests/support/temporary_folder.h>
 
-namespace tandem {
-namespace {
+namespace tandem { namespace {
 
-constexpr int64_t kRows = 13, kDepth = 2100;  // deep enough for sums of several blocks, whose bits tell algorithms apart
-constexpr ProductAlgorithm kAlgorithms[] = {ProductAlgorithm::kDirect, ProductAlgorithm::kAvx2, ProductAlgorithm::kAvx2Swapped,
-                                            ProductAlgorithm::kAvx512, ProductAlgorithm::kAvx512Swapped};
+constexpr int64_t kRows = 13,
+                  kDepth = 2100;  // deep enough for sums of several blocks, whose bits tell algorithms apart
+constexpr ProductAlgorithm kAlgorithms[] = {ProductAlgorithm::kDirect, ProductAlgorithm::kAvx2,
+                                            ProductAlgorithm::kAvx2Swapped, ProductAlgorithm::kAvx512,
+                                            ProductAlgorithm::kAvx512Swapped};
 
 std::string key(int64_t n) {
-  return str("product, emulated: float32 1x", kRows, "x", n, "x", kDepth, " a N ", kDepth, " 0 b N ", n, " 0 aligned 1");
+  return str("product, emulated: float32 1x", kRows, "x", n, "x", kDepth, " a N ", kDepth, " 0 b N ", n,
+             " 0 aligned 1");
 }
 
 struct Operands {
@@ -33,7 +35,8 @@ struct Operands {
   explicit Operands(int64_t n) : a(empty({kRows, kDepth})), b(empty({kDepth, n})) {
     for (const Tensor& t : {a, b}) {
       float* values = t.data<float>();
-      for (int64_t i = 0; i < t.num_elements(); ++i) values[i] = static_cast<float>((i * 7919 + 13) % 1009) / 1009 - 0.5f;
+      for (int64_t i = 0; i < t.num_elements(); ++i)
+        values[i] = static_cast<float>((i * 7919 + 13) % 1009) / 1009 - 0.5f;
     }
   }
 
@@ -43,7 +46,8 @@ struct Operands {
     const MatrixOperand left{a.data_ptr(), kDepth, false}, right{b.data_ptr(), n, false};
     const Tensor workspace =
         empty({cpu::product_workspace_bytes(kFloat32, algorithm, kRows, n, kDepth, left, right) + 64}, {kUInt8});
-    cpu::product(Device(), kFloat32, algorithm, kRows, n, kDepth, 1, left, right, 0, {}, workspace.data_ptr(), out.data_ptr());
+    cpu::product(Device(), kFloat32, algorithm, kRows, n, kDepth, 1, left, right, 0, {}, workspace.data_ptr(),
+                 out.data_ptr());
     return out.to_vector<float>();
   }
 
@@ -84,7 +88,8 @@ TEST(ProductTuning, TheFileHoldsThenTheRuleAndNewProblemsAreMeasured) {
   ASSERT_NE(written.find(key(41)), nullptr);
   bool is_the_written_one = false;
   for (const ProductAlgorithm algorithm : available) {
-    is_the_written_one = is_the_written_one || (*written.find(key(41)) == to_string(algorithm) && first == fresh.on_cpu(algorithm));
+    is_the_written_one =
+        is_the_written_one || (*written.find(key(41)) == to_string(algorithm) && first == fresh.on_cpu(algorithm));
   }
   EXPECT_TRUE(is_the_written_one) << *written.find(key(41));
   EXPECT_EQ(fresh.on_gpu(), first);
@@ -93,5 +98,4 @@ TEST(ProductTuning, TheFileHoldsThenTheRuleAndNewProblemsAreMeasured) {
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2);  // measured once
 }
 
-}  // namespace
-}  // namespace tandem
+}}  // namespace tandem

@@ -17,8 +17,7 @@
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/support/op_case.h>
 
-namespace tandem::testing {
-namespace {
+namespace tandem::testing { namespace {
 
 /// The stream's words from `state` on.
 std::vector<uint32_t> words(PhiloxState state, int64_t n) {
@@ -534,5 +533,4 @@ TEST(Multinomial, ErrorsAndTheirTexts) {
             "  probabilities  undefined");
 }
 
-}  // namespace
-}  // namespace tandem::testing
+}}  // namespace tandem::testing

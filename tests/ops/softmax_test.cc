@@ -10,8 +10,7 @@
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/support/op_case.h>
 
-namespace tandem::testing {
-namespace {
+namespace tandem::testing { namespace {
 
 /// softmax over `dim`, or its logarithm, in float64.
 Dense reference(const Dense& x, int64_t dim, bool log) {
@@ -110,5 +109,4 @@ TEST(SoftmaxErrors, FullTexts) {
   EXPECT_EQ(error_text<DTypeError>([] { log_softmax(empty({2}, {kInt64}), 0); }).substr(0, 12), "log_softmax:");
 }
 
-}  // namespace
-}  // namespace tandem::testing
+}}  // namespace tandem::testing

@@ -18,8 +18,7 @@
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/support/op_case.h>
 
-namespace tandem::testing {
-namespace {
+namespace tandem::testing { namespace {
 
 constexpr double kCotangent = -1.5;
 
@@ -155,5 +154,4 @@ TEST(SpecialValues, AgreeWithPyTorch) {
   EXPECT_EQ(num_used, fixture.size());
 }
 
-}  // namespace
-}  // namespace tandem::testing
+}}  // namespace tandem::testing

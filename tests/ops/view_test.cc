@@ -7,8 +7,7 @@
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/support/op_case.h>
 
-namespace tandem::testing {
-namespace {
+namespace tandem::testing { namespace {
 
 using Values = std::vector<double>;
 
@@ -411,5 +410,4 @@ TEST(View, ErrorTexts) {
             "  input  undefined");
 }
 
-}  // namespace
-}  // namespace tandem::testing
+}}  // namespace tandem::testing

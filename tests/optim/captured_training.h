@@ -55,7 +55,8 @@ inline Tensor parameter(const Shape& shape, Generator& generator) {
 inline Training perceptron() {
   Generator generator(1);
   Training made;
-  for (const Shape& shape : {Shape{16, 12}, Shape{16}, Shape{5, 16}, Shape{5}}) made.parameters.push_back(parameter(shape, generator));
+  for (const Shape& shape : {Shape{16, 12}, Shape{16}, Shape{5, 16}, Shape{5}})
+    made.parameters.push_back(parameter(shape, generator));
   made.input = empty({9, 12}, {kFloat32, kGpu});
   made.labels = empty({9}, {kInt64, kGpu});
   made.forward = [](const Training& t) {
@@ -73,8 +74,8 @@ inline std::unique_ptr<optim::Optimizer> two_groups(const Training& training) {
 }
 
 inline std::unique_ptr<optim::Optimizer> with_momentum(const Training& training) {
-  return std::make_unique<optim::SGD>(training.parameters,
-                                      optim::SGDOptions{.lr = 0.01, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true});
+  return std::make_unique<optim::SGD>(
+      training.parameters, optim::SGDOptions{.lr = 0.01, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true});
 }
 
 using MakeOptimizer = std::unique_ptr<optim::Optimizer> (*)(const Training&);

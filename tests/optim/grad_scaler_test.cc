@@ -152,7 +152,9 @@ TEST(GradScaler, GoesOnFromItsState) {
   EXPECT_EQ(sooner.get_scale(), 32);
   td::State wrong = scaler.state_dict();
   wrong.set("scale", -1.0);
-  EXPECT_NE(error_text<td::StateError>([&] { other.load_state_dict(wrong); }).find("scale: is -1, expected a positive number"),
+  EXPECT_NE(error_text<td::StateError>([&] {
+              other.load_state_dict(wrong);
+            }).find("scale: is -1, expected a positive number"),
             std::string::npos);
   EXPECT_EQ(other.get_scale(), 32);
 }
@@ -160,7 +162,8 @@ TEST(GradScaler, GoesOnFromItsState) {
 TEST(GradScaler, WrongUseIsAnError) {
   EXPECT_EQ(error_text<td::ValueError>([] { GradScaler({.init_scale = 0}); }),
             "GradScaler: init_scale is 0, expected a positive number");
-  EXPECT_EQ(error_text<td::ValueError>([] { GradScaler({.growth_factor = 1}); }), "GradScaler: growth_factor is 1, expected > 1");
+  EXPECT_EQ(error_text<td::ValueError>([] { GradScaler({.growth_factor = 1}); }),
+            "GradScaler: growth_factor is 1, expected > 1");
   EXPECT_EQ(error_text<td::ValueError>([] { GradScaler({.backoff_factor = 1}); }),
             "GradScaler: backoff_factor is 1, expected between 0 and 1");
   EXPECT_EQ(error_text<td::ValueError>([] { GradScaler({.growth_interval = 0}); }),

@@ -22,8 +22,7 @@
 #include <tandem/tests/optim/captured_training.h>
 #include <tandem/tests/support/error_text.h>
 
-namespace tandem::testing {
-namespace {
+namespace tandem::testing { namespace {
 
 TEST(Graph, WhatCannotBeCapturedSaysSo) {
   const Tensor x = full({4}, 2, {kFloat32, kGpu}), y = full({4}, 1, {kFloat32, kGpu});
@@ -38,7 +37,8 @@ TEST(Graph, WhatCannotBeCapturedSaysSo) {
     graph.capture([&] { y.add_(x); });  // the same object, and the GPU has done nothing of the first
     return text;
   };
-  const std::string copy = "Graph: a copy between the CPU and a GPU (item, to, printing) cannot be captured; do it before or after";
+  const std::string copy =
+      "Graph: a copy between the CPU and a GPU (item, to, printing) cannot be captured; do it before or after";
   EXPECT_EQ(refused([&] { static_cast<void>(y.sum().item()); }), copy);
   EXPECT_EQ(refused([&] { static_cast<void>(y.to(Device())); }), copy);
   EXPECT_EQ(refused([&] { static_cast<void>(ones({4}).to(kGpu)); }), copy);
@@ -55,14 +55,17 @@ TEST(Graph, WhatCannotBeCapturedSaysSo) {
   EXPECT_EQ(refused([&] { other.capture([] {}); }), "Graph: another graph cannot be captured; do it before or after");
   other.capture([] {});
   EXPECT_EQ(refused([&] { other.replay(); }), "Graph: a replay cannot be captured; do it before or after");
-  EXPECT_EQ(error_text<StateError>([&] { other.capture([] {}); }), "Graph: this one has captured already; make another");
+  EXPECT_EQ(error_text<StateError>([&] { other.capture([] {}); }),
+            "Graph: this one has captured already; make another");
   EXPECT_EQ(error_text<StateError>([] { cuda::Graph(kGpu).replay(); }), "Graph: nothing was captured");
   EXPECT_EQ(y.to_vector<float>(), (std::vector<float>{17, 17, 17, 17}));  // eight captures that went well
 }
 
 TEST(TwoGpus, AGraphOfOneRefusesTheOther) {
   cuda::Graph graph(kGpu);
-  EXPECT_EQ(error_text<StateError>([&] { graph.capture([] { static_cast<void>(zeros({3}, {kFloat32, Device("cuda:1")})); }); }),
+  EXPECT_EQ(error_text<StateError>([&] {
+              graph.capture([] { static_cast<void>(zeros({3}, {kFloat32, Device("cuda:1")})); });
+            }),
             "Graph: cuda:1 cannot be used while a graph of cuda:0 is captured");
 }
 
@@ -94,7 +97,8 @@ TEST(Graph, OptionsThatNeedOtherKernelsAreRefused) {
   EXPECT_EQ(w.to_vector<float>(), (std::vector<float>{1.25, 1.25, 1.25}));
   sgd.set_options(0, {.lr = 0.25, .weight_decay = 0.1});
   EXPECT_EQ(error_text<StateError>([&] { graph.replay(); }),
-            "SGD: parameter 0, its gradient, state or options have changed, and the graph's step does not fit; capture another");
+            "SGD: parameter 0, its gradient, state or options have changed, and the graph's step does not fit; capture "
+            "another");
   EXPECT_EQ(error_text<StateError>([&] { graph.replay(); }),
             "Graph: an earlier replay threw, when some of what changes from step to step had changed");
 }
@@ -125,7 +129,9 @@ TEST(Graph, AStepThatIsElsewhereIsRefused) {
       graph.capture([&] { training.optimizer->step(); });
       graph.replay();
       changes[i](training);
-      EXPECT_NE(error_text<StateError>([&] { graph.replay(); }).find("the graph's step does not fit"), std::string::npos) << i;
+      EXPECT_NE(error_text<StateError>([&] { graph.replay(); }).find("the graph's step does not fit"),
+                std::string::npos)
+          << i;
     }
   }
 }
@@ -137,13 +143,15 @@ TEST(Graph, AGradientWithAnotherPlaceIsRefused) {
   graph.capture([&] { w.sum().backward(); });
   autograd::leaf(w).set_slot(zeros({3}, {kFloat32, kGpu}));
   EXPECT_EQ(error_text<StateError>([&] { graph.replay(); }),
-            "Graph: the gradient of '' is filled, and elsewhere; where the graph was captured it was empty; call zero_grad as there, or "
+            "Graph: the gradient of '' is filled, and elsewhere; where the graph was captured it was empty; call "
+            "zero_grad as there, or "
             "capture another");
   cuda::Graph adding(kGpu);
   adding.capture([&] { w.sum().backward(); });
   autograd::leaf(w).set_slot({});  // keeps the gradient, in memory of its own
   EXPECT_EQ(error_text<StateError>([&] { adding.replay(); }),
-            "Graph: the gradient of '' is filled, and elsewhere; where the graph was captured it was filled; call zero_grad as there, or "
+            "Graph: the gradient of '' is filled, and elsewhere; where the graph was captured it was filled; call "
+            "zero_grad as there, or "
             "capture another");
 }
 
@@ -172,12 +180,14 @@ TEST(Graph, GradientsThatAreFilledWhereTheyWereEmptyAreRefused) {
   cuda::Graph overwriting(kGpu);
   overwriting.capture([&] { (w * w).sum().backward(); });
   EXPECT_EQ(error_text<StateError>([&] { overwriting.replay(); }),
-            "Graph: the gradient of '' is filled; where the graph was captured it was empty; call zero_grad as there, or capture another");
+            "Graph: the gradient of '' is filled; where the graph was captured it was empty; call zero_grad as there, "
+            "or capture another");
   cuda::Graph adding(kGpu);
   adding.capture([&] { (w * w).sum().backward(); });
   w.zero_grad();
   EXPECT_EQ(error_text<StateError>([&] { adding.replay(); }),
-            "Graph: the gradient of '' is empty; where the graph was captured it was filled; call zero_grad as there, or capture another");
+            "Graph: the gradient of '' is empty; where the graph was captured it was filled; call zero_grad as there, "
+            "or capture another");
 }
 
 TEST(Graph, AFailedCaptureLeavesGradientsAsTheyWere) {
@@ -220,7 +230,8 @@ TEST(Graph, WhoIsTrainedStays) {
   a.set_requires_grad(false);
   a.zero_grad();
   EXPECT_EQ(error_text<StateError>([&] { graph.replay(); }),
-            "SGD: parameter 0, its gradient, state or options have changed, and the graph's step does not fit; capture another");
+            "SGD: parameter 0, its gradient, state or options have changed, and the graph's step does not fit; capture "
+            "another");
 }
 
 TEST(Graph, NoMemoryInACaptureIsAnErrorOfIt) {
@@ -230,7 +241,10 @@ TEST(Graph, NoMemoryInACaptureIsAnErrorOfIt) {
   set_memory_limit(kGpu, reserved + (1 << 20));
   {
     cuda::Graph graph(kGpu);
-    EXPECT_NE(error_text<OutOfMemory>([&] { graph.capture([&] { static_cast<void>(zeros({1 << 22}, {kFloat32, kGpu})); }); }), "");
+    EXPECT_NE(error_text<OutOfMemory>([&] {
+                graph.capture([&] { static_cast<void>(zeros({1 << 22}, {kFloat32, kGpu})); });
+              }),
+              "");
     EXPECT_GE(memory_stats(kGpu).reserved, reserved);  // nothing went back to the driver meanwhile
     graph.capture([&] { x.add_(1); });
   }
@@ -238,5 +252,4 @@ TEST(Graph, NoMemoryInACaptureIsAnErrorOfIt) {
   EXPECT_EQ(x.to_vector<float>(), std::vector<float>(1000, 2));
 }
 
-}  // namespace
-}  // namespace tandem::testing
+}}  // namespace tandem::testing

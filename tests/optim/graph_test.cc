@@ -11,11 +11,6 @@
 #include <tandem/autograd/grad_mode.h>
 #include <tandem/autograd/leaf.h>
 #include <tandem/base/error.h>
-#include <tandem/optim/adam.h>
-#include <tandem/optim/clip_grad.h>
-#include <tandem/optim/grad_scaler.h>
-#include <tandem/optim/schedule.h>
-#include <tandem/optim/sgd.h>
 #include <tandem/ops/attention.h>
 #include <tandem/ops/conv.h>
 #include <tandem/ops/elementwise.h>
@@ -27,6 +22,11 @@
 #include <tandem/ops/random.h>
 #include <tandem/ops/reduce.h>
 #include <tandem/ops/view.h>
+#include <tandem/optim/adam.h>
+#include <tandem/optim/clip_grad.h>
+#include <tandem/optim/grad_scaler.h>
+#include <tandem/optim/schedule.h>
+#include <tandem/optim/sgd.h>
 #include <tandem/tensor/allocator.h>
 #include <tandem/tensor/chores.h>
 #include <tandem/tensor/cuda.h>
@@ -34,8 +34,7 @@
 #include <tandem/tests/optim/captured_training.h>
 #include <tandem/tests/support/error_text.h>
 
-namespace tandem::testing {
-namespace {
+namespace tandem::testing { namespace {
 
 Training convolutions() {
   Generator generator(2);
@@ -114,13 +113,16 @@ TEST(Graph, ReplaysAreSteps) {
       expect_equal(usual.parameters, replayed.parameters, one.name);
       expect_equal(usual.buffers, replayed.buffers, one.name);
       for (size_t i = 0; i < usual.parameters.size(); ++i) {
-        EXPECT_TRUE(chores::bytes_equal(usual.parameters[i].grad(), replayed.parameters[i].grad())) << one.name << " " << i;
+        EXPECT_TRUE(chores::bytes_equal(usual.parameters[i].grad(), replayed.parameters[i].grad()))
+            << one.name << " " << i;
       }
-      EXPECT_EQ(generator.get<int64_t>("offset"), default_generator(kGpu).state_dict().get<int64_t>("offset")) << one.name;
+      EXPECT_EQ(generator.get<int64_t>("offset"), default_generator(kGpu).state_dict().get<int64_t>("offset"))
+          << one.name;
       const State kept = usual.optimizer->state_dict(), kept_of_replays = replayed.optimizer->state_dict();
       if (make_optimizer == &two_groups) {
         EXPECT_EQ(kept_of_replays.get<int64_t>("state.0.step"), 7);
-        EXPECT_TRUE(chores::bytes_equal(kept.get<Tensor>("state.0.exp_avg_sq"), kept_of_replays.get<Tensor>("state.0.exp_avg_sq")));
+        EXPECT_TRUE(chores::bytes_equal(kept.get<Tensor>("state.0.exp_avg_sq"),
+                                        kept_of_replays.get<Tensor>("state.0.exp_avg_sq")));
       }
     }
   }
@@ -153,9 +155,12 @@ TEST(Graph, StepsAndReplaysTakeTurns) {
 TEST(Graph, RandomStreamsGoOn) {
   const Tensor p = full({50}, 0.3, {kFloat32, kGpu}), weights = rand({4, 9}, {kFloat32, kGpu});
   const auto draw = [&](Generator* generator) {
-    return std::vector<Tensor>{rand({37}, {kFloat32, kGpu}, generator),       randn({38}, {kFloat64, kGpu}, generator),
-                               randint(-3, 90, {41}, {kInt64, kGpu}, generator), bernoulli(p, generator),
-                               multinomial(weights, 3, false, generator),        multinomial(weights, 12, true, generator),
+    return std::vector<Tensor>{rand({37}, {kFloat32, kGpu}, generator),
+                               randn({38}, {kFloat64, kGpu}, generator),
+                               randint(-3, 90, {41}, {kInt64, kGpu}, generator),
+                               bernoulli(p, generator),
+                               multinomial(weights, 3, false, generator),
+                               multinomial(weights, 12, true, generator),
                                dropout(p, 0.5, true, generator)};
   };
   Generator mine(5);
@@ -361,5 +366,4 @@ TEST(Graph, ComplaintsOfReplaysAreTold) {
   cuda::synchronize(kGpu);
 }
 
-}  // namespace
-}  // namespace tandem::testing
+}}  // namespace tandem::testing

@@ -273,10 +273,9 @@ TEST(Sgd, RefusesAParameterThatMovedAway) {
   const td::Tensor moved = td::full({1}, 5, {td::kFloat32, td::Device("cpu:1")});
   p.impl().storage = moved.storage();
   td::autograd::leaf(p).move_to(td::Device("cpu:1"));
-  EXPECT_EQ(
-      error_text<td::DeviceError>([&] { sgd.step(); }),
-      td::str("SGD: parameter 0 ('w') is on cpu:1, its momentum buffer on ", td::testing::test_device(),
-              "; make the optimizer after moving the model"));
+  EXPECT_EQ(error_text<td::DeviceError>([&] { sgd.step(); }),
+            td::str("SGD: parameter 0 ('w') is on cpu:1, its momentum buffer on ", td::testing::test_device(),
+                    "; make the optimizer after moving the model"));
   EXPECT_EQ(p.item<float>(), 5);
 }
 

@@ -2,8 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tandem::profile {
-namespace {
+namespace tandem::profile { namespace {
 
 /// A step of 100 us that begins at `start` us: forward, backward and optimizer of one linear layer.  In the order in which
 /// spans end, as a trace keeps them.
@@ -134,5 +133,4 @@ TEST(StepReport, Text) {
             "step                                                   3      1.000  100.0 %     50.0      4.0    25 %\n");
 }
 
-}  // namespace
-}  // namespace tandem::profile
+}}  // namespace tandem::profile

@@ -7,8 +7,7 @@
 
 #include <tandem/base/error.h>
 
-namespace tandem::profile {
-namespace {
+namespace tandem::profile { namespace {
 
 TEST(TraceFile, WholeText) {
   const std::vector<TraceEvent> events = {
@@ -50,5 +49,4 @@ TEST(TraceFile, FolderThatDoesNotExist) {
   }
 }
 
-}  // namespace
-}  // namespace tandem::profile
+}}  // namespace tandem::profile

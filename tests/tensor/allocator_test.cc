@@ -13,8 +13,7 @@
 #include <sanitizer/asan_interface.h>
 #endif
 
-namespace tandem {
-namespace {
+namespace tandem { namespace {
 
 /// Each test has a CPU device of its own, so that the account holds nothing else.
 class Allocator : public testing::Test {
@@ -241,5 +240,4 @@ TEST_F(Allocator, FreedAndPaddingBytesArePoisoned) {
 }
 #endif
 
-}  // namespace
-}  // namespace tandem
+}}  // namespace tandem

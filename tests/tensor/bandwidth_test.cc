@@ -6,8 +6,7 @@
 #include <tandem/tensor/allocator.h>
 #include <tandem/tensor/factories.h>
 
-namespace tandem {
-namespace {
+namespace tandem { namespace {
 
 class Bandwidth : public testing::Test {
  protected:
@@ -53,5 +52,4 @@ TEST_F(Bandwidth, OfDevicesThatExist) {
   EXPECT_THROW(static_cast<void>(device_bandwidth(Device("cuda:99"), Device())), DeviceError);
 }
 
-}  // namespace
-}  // namespace tandem
+}}  // namespace tandem

@@ -14,8 +14,7 @@
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/support/error_text.h>
 
-namespace tandem {
-namespace {
+namespace tandem { namespace {
 
 constexpr DType kAll[] = {kBool, kUInt8, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64};
 
@@ -392,5 +391,4 @@ TEST(Chores, SumsOfEveryDType) {
             "sum: dtypes differ\n  input  float64 [2] on cpu\n  out  float32 [2] on cpu");
 }
 
-}  // namespace
-}  // namespace tandem
+}}  // namespace tandem

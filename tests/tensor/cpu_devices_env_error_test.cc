@@ -2,8 +2,7 @@
 
 #include <tandem/tensor/factories.h>
 
-namespace tandem {
-namespace {
+namespace tandem { namespace {
 
 TEST(CpuDevicesEnvError, ShowsTheValueAndWhatIsAccepted) {
   for (int i = 0; i < 2; ++i) {  // each use says it again
@@ -16,5 +15,4 @@ TEST(CpuDevicesEnvError, ShowsTheValueAndWhatIsAccepted) {
   }
 }
 
-}  // namespace
-}  // namespace tandem
+}}  // namespace tandem

@@ -2,8 +2,7 @@
 
 #include <tandem/tensor/factories.h>
 
-namespace tandem {
-namespace {
+namespace tandem { namespace {
 
 TEST(CpuDevicesEnv, DeclaresThem) {
   EXPECT_EQ(cpu_device_count(), 3);
@@ -11,5 +10,4 @@ TEST(CpuDevicesEnv, DeclaresThem) {
   EXPECT_THROW(empty({3}, {kFloat32, Device("cpu:3")}), DeviceError);
 }
 
-}  // namespace
-}  // namespace tandem
+}}  // namespace tandem

@@ -8,8 +8,7 @@
 #include <tandem/tensor/cuda.h>
 #include <tandem/tensor/factories.h>
 
-namespace tandem {
-namespace {
+namespace tandem { namespace {
 
 TEST(Device, ParsesAndPrints) {
   EXPECT_EQ(Device("cpu"), Device());
@@ -82,13 +81,12 @@ TEST(Device, UnknownOnesAreErrors) {
     empty({3}, {kFloat32, Device::cuda(99)});
     FAIL();
   } catch (const DeviceError& error) {
-    EXPECT_EQ(error.what(),
-              cuda::is_built() ? str("cuda:99: there is no such device; ", cuda::device_count(), " GPUs are here")
-                               : "cuda:99: this build of tandem has no CUDA support; build with --config=cuda");
+    EXPECT_EQ(error.what(), cuda::is_built()
+                                ? str("cuda:99: there is no such device; ", cuda::device_count(), " GPUs are here")
+                                : "cuda:99: this build of tandem has no CUDA support; build with --config=cuda");
   }
   EXPECT_THROW(memory_stats(Device(DeviceType::kCpu, -1)), DeviceError);
   EXPECT_THROW(memory_stats(Device(DeviceType::kCpu, 256)), DeviceError);  // not cpu:0
 }
 
-}  // namespace
-}  // namespace tandem
+}}  // namespace tandem

@@ -4,8 +4,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tandem {
-namespace {
+namespace tandem { namespace {
 
 constexpr DType kAll[] = {kBool, kUInt8, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64};
 
@@ -55,5 +54,4 @@ TEST(DType, Accumulators) {
   EXPECT_TRUE((std::is_same_v<Accumulator<bool>, int64_t>));
 }
 
-}  // namespace
-}  // namespace tandem
+}}  // namespace tandem

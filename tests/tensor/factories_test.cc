@@ -6,8 +6,7 @@
 
 #include <tandem/tests/support/error_text.h>
 
-namespace tandem {
-namespace {
+namespace tandem { namespace {
 
 using testing::error_text;
 
@@ -168,5 +167,4 @@ TEST(Factories, BadShapes) {
   EXPECT_THROW(empty({int64_t{1} << 50}), OutOfMemory);
 }
 
-}  // namespace
-}  // namespace tandem
+}}  // namespace tandem

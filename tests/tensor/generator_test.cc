@@ -6,8 +6,7 @@
 
 #include <tandem/base/rank_context.h>
 
-namespace tandem {
-namespace {
+namespace tandem { namespace {
 
 using Words = std::array<uint32_t, 4>;
 
@@ -143,5 +142,4 @@ TEST_F(DefaultGenerator, ThreadsThatWorkForTheRankShareIt) {
   EXPECT_EQ(&default_generator(), &mine);
 }
 
-}  // namespace
-}  // namespace tandem
+}}  // namespace tandem

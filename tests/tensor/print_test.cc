@@ -5,8 +5,7 @@
 
 #include <tandem/tensor/factories.h>
 
-namespace tandem {
-namespace {
+namespace tandem { namespace {
 
 TEST(Print, Vectors) {
   EXPECT_EQ(to_string(tensor({1.0, -2.5, 31.0})), "[ 1.0000, -2.5000, 31.0000]\nfloat32 [3] on cpu");
@@ -54,5 +53,4 @@ TEST(Print, ReadsViewsAndOtherDevices) {
   EXPECT_EQ(out.str(), "[[1., 4.],\n [2., 5.],\n [3., 6.]]\nfloat32 [3, 2] on cpu:1");
 }
 
-}  // namespace
-}  // namespace tandem
+}}  // namespace tandem

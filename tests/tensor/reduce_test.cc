@@ -13,8 +13,7 @@
 #include <tandem/base/half.h>
 #include <tandem/tensor/reduce.h>
 
-namespace tandem::inline v0::chores {
-namespace {
+namespace tandem { inline namespace v0 { namespace chores { namespace {
 
 constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kAvg,    ReduceOp::kProduct, ReduceOp::kMin,
                              ReduceOp::kMax, ReduceOp::kBitAnd, ReduceOp::kBitOr,   ReduceOp::kBitXor};
@@ -185,5 +184,4 @@ TEST(ReduceKernels, NaNPassesThroughMinAndMax) {
   }
 }
 
-}  // namespace
-}  // namespace tandem::inline v0::chores
+}}}}  // namespace tandem::v0::chores

@@ -2,8 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tandem {
-namespace {
+namespace tandem { namespace {
 
 TEST(Scalar, KeepsItsKind) {
   EXPECT_EQ(Scalar(2.5).dtype(), kFloat64);
@@ -24,5 +23,4 @@ TEST(Scalar, Converts) {
   EXPECT_EQ(Scalar((int64_t{1} << 53) + 1).to<int64_t>(), (int64_t{1} << 53) + 1);
 }
 
-}  // namespace
-}  // namespace tandem
+}}  // namespace tandem

@@ -6,8 +6,7 @@
 
 #include <tandem/base/error.h>
 
-namespace tandem {
-namespace {
+namespace tandem { namespace {
 
 TEST(Shape, Prints) {
   EXPECT_EQ(to_string(Shape{}), "[]");
@@ -71,5 +70,4 @@ TEST(Shape, WrapDim) {
   }
 }
 
-}  // namespace
-}  // namespace tandem
+}}  // namespace tandem

@@ -5,8 +5,7 @@
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/support/error_text.h>
 
-namespace tandem {
-namespace {
+namespace tandem { namespace {
 
 using testing::error_text;
 
@@ -88,5 +87,4 @@ TEST(State, Errors) {
   EXPECT_EQ(state.get<State>("a").entries().size(), 1u);
 }
 
-}  // namespace
-}  // namespace tandem
+}}  // namespace tandem

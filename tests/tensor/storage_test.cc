@@ -7,8 +7,7 @@
 
 #include <tandem/base/error.h>
 
-namespace tandem {
-namespace {
+namespace tandem { namespace {
 
 TEST(Storage, OwnsItsMemory) {
   set_cpu_device_count(2);
@@ -90,5 +89,4 @@ TEST(Storage, CountsChangesAndNamesTheLastWriter) {
   EXPECT_STREQ(storage->last_writer(), "mul_");
 }
 
-}  // namespace
-}  // namespace tandem
+}}  // namespace tandem

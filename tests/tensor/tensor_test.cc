@@ -5,8 +5,7 @@
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/support/error_text.h>
 
-namespace tandem {
-namespace {
+namespace tandem { namespace {
 
 using testing::error_text;
 
@@ -139,5 +138,4 @@ TEST(HookHandle, RemovesOnce) {
   EXPECT_EQ(removed, 2);
 }
 
-}  // namespace
-}  // namespace tandem
+}}  // namespace tandem

@@ -216,7 +216,8 @@ enum cudaDriverEntryPointQueryResult {
 constexpr unsigned int cudaEnableDefault = 0;
 /// Knows cuDevicePrimaryCtxGetState.
 cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned int version,
-                                             unsigned long long flags, cudaDriverEntryPointQueryResult* found = nullptr);
+                                             unsigned long long flags,
+                                             cudaDriverEntryPointQueryResult* found = nullptr);
 cudaError_t cudaGetLastError();
 cudaError_t cudaPeekAtLastError();
 const char* cudaGetErrorName(cudaError_t error);

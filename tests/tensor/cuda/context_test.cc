@@ -12,8 +12,7 @@
 #include <tandem/tensor/cuda_memory.h>
 #include <tandem/tensor/factories.h>
 
-namespace tandem {
-namespace {
+namespace tandem { namespace {
 
 const Device kFirst("cuda:0"), kOwn("cuda:1");
 
@@ -71,5 +70,4 @@ TEST(Contexts, AThreadsGpuIsItsOwnAgainWhereItIsInUse) {
   }).join();
 }
 
-}  // namespace
-}  // namespace tandem
+}}  // namespace tandem

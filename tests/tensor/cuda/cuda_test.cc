@@ -22,8 +22,7 @@
 #include <tandem/tests/support/op_case.h>
 
 // What a GPU's memory, streams and chores do, whichever there is.  TwoGpus takes two: tools/gpu_check chooses by that name.
-namespace tandem::testing {
-namespace {
+namespace tandem::testing { namespace {
 
 const Device kGpu("cuda:0"), kOther("cuda:1");
 
@@ -246,8 +245,9 @@ TEST(TwoGpus, SumsAcrossThemRoundOnce) {
 TEST(Cuda, SumsOfWhatTheDeviceCannotReadAreRefused) {
   const Tensor one = full({300}, 1, {kFloat16, kGpu}), here = zeros({300}, {kFloat16});
   for (const auto& [inputs, out] : {std::pair(std::vector{here, one}, one), std::pair(std::vector{one, here}, here)}) {
-    EXPECT_EQ(error_text<DeviceError>([&] { chores::sum(inputs, out); }),
-              out.device().is_cpu() ? "sum: cpu cannot read memory of cuda:0" : "sum: cuda:0 cannot read memory of cpu");
+    EXPECT_EQ(
+        error_text<DeviceError>([&] { chores::sum(inputs, out); }),
+        out.device().is_cpu() ? "sum: cpu cannot read memory of cuda:0" : "sum: cuda:0 cannot read memory of cpu");
   }
 }
 
@@ -292,9 +292,15 @@ TEST(TwoGpus, WhatOneReadsOfTheOtherIsWrittenBeforeAndKeptUntilThen) {
 }
 
 TEST(Cuda, ARangeIsMadeThere) {
-  for (const auto& [begin, end, step] : std::vector<std::array<int64_t, 3>>{
-           {0, 0, 1}, {0, 1, 1}, {0, 70001, 1}, {-7, 90, 3}, {5, -6, -2}, {INT64_MAX - 4, INT64_MAX, 3}, {INT64_MIN, INT64_MAX, INT64_MAX}}) {
-    EXPECT_TRUE(chores::bytes_equal(moved(arange(begin, end, step, kGpu), Device()), arange(begin, end, step))) << begin << " " << step;
+  for (const auto& [begin, end, step] : std::vector<std::array<int64_t, 3>>{{0, 0, 1},
+                                                                            {0, 1, 1},
+                                                                            {0, 70001, 1},
+                                                                            {-7, 90, 3},
+                                                                            {5, -6, -2},
+                                                                            {INT64_MAX - 4, INT64_MAX, 3},
+                                                                            {INT64_MIN, INT64_MAX, INT64_MAX}}) {
+    EXPECT_TRUE(chores::bytes_equal(moved(arange(begin, end, step, kGpu), Device()), arange(begin, end, step)))
+        << begin << " " << step;
   }
 }
 
@@ -339,7 +345,9 @@ TEST(CudaMemory, IsCountedCachedAndLimited) {
   EXPECT_EQ(memory_stats(kGpu).peak_allocated - before, block_bytes(1 << 20));
 
   set_memory_limit(kGpu, before + (1 << 20));
-  EXPECT_EQ(error_text<OutOfMemory>([] { static_cast<void>(empty({3 << 20}, {kUInt8, kGpu})); }),
+  EXPECT_EQ(error_text<OutOfMemory>([] {
+              static_cast<void>(empty({3 << 20}, {kUInt8, kGpu}));
+            }),
             str("allocate: cuda:0 is out of memory\n  asked      3145728 bytes (", block_bytes(3 << 20),
                 " in its size class)\n  allocated  ", before, " bytes\n  limit      ", before + (1 << 20), " bytes"));
   set_memory_limit(kGpu, 0);
@@ -422,5 +430,4 @@ TEST(Cuda, AComplaintThatAKernelStillWritesIsNotRead) {
   cuda::synchronize(kGpu);
 }
 
-}  // namespace
-}  // namespace tandem::testing
+}}  // namespace tandem::testing
