@@ -1,7 +1,7 @@
 #include <memory>
 
 #include <tandem/benchmarks/ops/rows.h>
-#include <tandem/ops/matmul_kernels.h>
+#include <tandem/ops/matmul/matmul_kernels.h>
 
 using namespace tandem;
 

@@ -10,7 +10,7 @@
 
 #include <tandem/distributed/context.h>
 #include <tandem/distributed/launch.h>
-#include <tandem/ops/common.h>
+#include <tandem/ops/common/common.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/view.h>
 #include <tandem/tensor/factories.h>

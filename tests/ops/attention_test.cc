@@ -11,7 +11,7 @@
 
 #include <tandem/autograd/engine.h>
 #include <tandem/autograd/gradcheck.h>
-#include <tandem/ops/attention_kernels.h>
+#include <tandem/ops/attention/attention_kernels.h>
 #include <tandem/ops/compare.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/matmul.h>

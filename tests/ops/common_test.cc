@@ -1,4 +1,4 @@
-#include <tandem/ops/common.h>
+#include <tandem/ops/common/common.h>
 
 #include <tandem/ops/view.h>
 #include <tandem/tests/support/op_case.h>

@@ -12,7 +12,7 @@
 #include <tandem/autograd/engine.h>
 #include <tandem/autograd/gradcheck.h>
 #include <tandem/base/parallel_for.h>
-#include <tandem/ops/conv_kernels.h>
+#include <tandem/ops/conv/conv_kernels.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>

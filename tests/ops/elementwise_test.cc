@@ -4,7 +4,7 @@
 #include <vector>
 
 #include <tandem/autograd/engine.h>
-#include <tandem/ops/elementwise_kernels.h>
+#include <tandem/ops/elementwise/elementwise_kernels.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/support/op_case.h>
 

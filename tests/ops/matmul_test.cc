@@ -12,7 +12,7 @@
 #include <tandem/autograd/gradcheck.h>
 #include <tandem/base/parallel_for.h>
 #include <tandem/ops/elementwise.h>
-#include <tandem/ops/matmul_kernels.h>
+#include <tandem/ops/matmul/matmul_kernels.h>
 #include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/support/op_case.h>

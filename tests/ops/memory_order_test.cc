@@ -3,7 +3,7 @@
 
 #include <tandem/autograd/engine.h>
 #include <tandem/ops/cast.h>
-#include <tandem/ops/common.h>
+#include <tandem/ops/common/common.h>
 #include <tandem/ops/compare.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/tests/support/op_case.h>

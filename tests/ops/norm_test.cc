@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <tandem/autograd/engine.h>
-#include <tandem/ops/common.h>
+#include <tandem/ops/common/common.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/view.h>
 #include <tandem/tensor/factories.h>

@@ -5,8 +5,8 @@
 
 #include <gtest/gtest.h>
 
-#include <tandem/ops/matmul_kernels.h>
-#include <tandem/ops/product_library.h>
+#include <tandem/ops/matmul/cublaslt_matmul.h>
+#include <tandem/ops/matmul/matmul_kernels.h>
 #include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/support/op_case.h>

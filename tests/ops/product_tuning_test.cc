@@ -12,7 +12,7 @@
 #include <tandem/base/error.h>
 #include <tandem/base/tuning.h>
 #include <tandem/ops/matmul.h>
-#include <tandem/ops/matmul_kernels.h>
+#include <tandem/ops/matmul/matmul_kernels.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/support/error_text.h>
 #include <tandem/tests/support/temporary_folder.h>

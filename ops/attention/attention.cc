@@ -1,0 +1,460 @@
+#include <tandem/ops/attention.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#include <tandem/base/trace.h>
+#include <tandem/ops/attention/attention_kernels.h>
+#include <tandem/ops/cast.h>
+#include <tandem/ops/common/common.h>
+#include <tandem/ops/compare.h>
+#include <tandem/ops/elementwise.h>
+#include <tandem/ops/matmul.h>
+#include <tandem/ops/softmax.h>
+#include <tandem/ops/view.h>
+
+namespace tandem { inline namespace v0 {
+
+using namespace ops;
+using autograd::BackwardContext;
+using autograd::Node;
+using autograd::Saved;
+
+namespace {
+
+constexpr double kNoScore = -std::numeric_limits<double>::infinity();
+
+/// The options as a node keeps them, the scale decided.
+struct Attributes {
+  bool is_causal = false;
+  double scale = 1;
+};
+
+Attributes attributes_of(const AttentionOptions& options, int64_t head_dim) {
+  return {options.is_causal,
+          options.scale.value_or(1 / std::sqrt(static_cast<double>(std::max<int64_t>(1, head_dim))))};
+}
+
+/// [..., T, S] of queries [..., T, d] and keys [..., S, d].
+Shape scores_shape(const Tensor& query, const Tensor& key) {
+  Shape shape = query.shape();
+  shape.back() = key.size(-2);
+  return shape;
+}
+
+void check_mask(const char* op, const Tensor& mask, const Shape& scores, Operands operands) {
+  TANDEM_CHECK(DTypeError, mask.dtype() == kBool || is_floating_point(mask.dtype()),
+               operand_error(op, "attn_mask must be bool or floating", operands));
+  bool fits = mask.dim() <= scores.dim();
+  for (int64_t d = 1; fits && d <= mask.dim(); ++d) {
+    fits = mask.size(-d) == 1 || mask.size(-d) == scores[static_cast<size_t>(scores.dim() - d)];
+  }
+  TANDEM_CHECK(ShapeError, fits,
+               operand_error(op, str("attn_mask does not broadcast to the scores' shape ", scores), operands));
+}
+
+/// Uninitialised, dense, its dimensions but the last in the order in which those of `like` lie in memory.
+Tensor empty_in_order(const Tensor& like, const Shape& shape, DType dtype) {
+  const size_t dims = shape.size();
+  std::vector<size_t> order(dims - 1);
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return like.strides()[a] > like.strides()[b]; });
+  Shape strides(dims, 1);
+  int64_t step = std::max<int64_t>(1, shape.back());
+  for (size_t i = dims - 1; i-- > 0;) {
+    strides[order[i]] = step;
+    step *= std::max<int64_t>(1, shape[order[i]]);
+  }
+  const Tensor memory = empty(shape, {dtype, like.device()});
+  return make_view(memory.storage(), dtype, shape, strides, memory.impl().offset);
+}
+
+/// The tensor as kernels read it: `dtype`, the last dimension dense, rows apart.
+Tensor dense_rows(const Tensor& tensor, DType dtype) {
+  const bool has_dense_rows = tensor.strides().back() == 1 || tensor.shape().back() <= 1;
+  const bool has_one_row = tensor.strides()[tensor.shape().size() - 2] == 0;
+  if (tensor.dtype() == dtype && has_dense_rows && !has_one_row) return tensor;
+  const Tensor copy = empty(tensor.shape(), {dtype, tensor.device()});
+  chores::copy(tensor, copy);
+  return copy;
+}
+
+/// Where the matrices of all batches begin, for a tensor of shape [..., rows, columns] with these strides.
+std::vector<int64_t> matrix_offsets(const Shape& shape, const Shape& strides) {
+  std::vector<int64_t> offsets = {0};
+  for (size_t d = 0; d + 2 < shape.size(); ++d) {
+    std::vector<int64_t> next;
+    next.reserve(offsets.size() * static_cast<size_t>(shape[d]));
+    for (const int64_t offset : offsets) {
+      for (int64_t i = 0; i < shape[d]; ++i) next.push_back(offset + i * strides[d]);
+    }
+    offsets = std::move(next);
+  }
+  return offsets;
+}
+
+/// Rows of a tensor as kernels take them; holds the offsets.
+struct Rows {
+  explicit Rows(const Tensor& tensor) : offsets(matrix_offsets(tensor.shape(), tensor.strides())) {
+    rows = {tensor.data_ptr(), offsets.data(), tensor.strides()[tensor.shape().size() - 2]};
+  }
+  std::vector<int64_t> offsets;
+  AttentionRows rows;
+};
+
+/// The same for a mask, which may be undefined.
+struct Mask {
+  Mask(const Tensor& argument, const Shape& scores, DType dtype) {
+    if (!argument.defined()) return;
+    tensor = argument;
+    if (tensor.dtype() != kBool && tensor.dtype() != dtype) {
+      tensor = empty(argument.shape(), {dtype, argument.device()});
+      chores::copy(argument, tensor);
+    }
+    const Shape strides = broadcast_strides(tensor, scores);
+    offsets = matrix_offsets(scores, strides);
+    mask = {tensor.data_ptr(), offsets.data(), strides[scores.size() - 2], strides.back(), tensor.dtype() == kBool};
+  }
+  Tensor tensor;
+  std::vector<int64_t> offsets;
+  AttentionMask mask;
+};
+
+AttentionSizes sizes_of(const Tensor& query, const Tensor& key, const Tensor& value, const Attributes& attributes) {
+  int64_t batches = 1;
+  for (size_t d = 0; d + 2 < query.shape().size(); ++d) batches *= query.shape()[d];
+  return {batches,        query.size(-2),   key.size(-2),        query.size(-1),
+          value.size(-1), attributes.scale, attributes.is_causal};
+}
+
+DType compute_dtype(DType dtype) { return dtype == kFloat64 ? kFloat64 : kFloat32; }
+
+/// Operations of a product of the scores' size with rows of `width`; half of it where half of the scores are masked.
+int64_t num_flops(const AttentionSizes& sizes, int64_t width) {
+  return 2 * sizes.batches * sizes.queries * sizes.keys * width / (sizes.is_causal ? 2 : 1);
+}
+
+Tensor workspace(int64_t bytes, Device device) { return empty({bytes}, {kUInt8, device}); }
+
+#ifdef TANDEM_WITH_CUDA
+
+cuda::AttentionTensor gpu_rows(const Tensor& tensor) { return {tensor.data_ptr(), tensor.strides()}; }
+
+/// A mask as it lies; holds the strides.
+struct GpuMask {
+  GpuMask(const Tensor& argument, const Shape& scores) {
+    if (!argument.defined()) return;
+    strides = broadcast_strides(argument, scores);
+    mask = {{argument.data_ptr(), strides}, argument.dtype()};
+  }
+  Shape strides;
+  cuda::AttentionMask mask;
+};
+
+std::span<const int64_t> batch_shape(const Tensor& query) { return {query.shape().begin(), query.shape().size() - 2}; }
+
+Tensor gpu_forward(const KernelContext& context, const Tensor& query_argument, const Tensor& key_argument,
+                   const Tensor& value_argument, const Tensor& attn_mask, const Attributes& attributes,
+                   const Tensor& out) {
+  const DType dtype = out.dtype();
+  const Tensor query = dense_rows(query_argument, dtype), key = dense_rows(key_argument, dtype);
+  const Tensor value = dense_rows(value_argument, dtype);
+  const AttentionSizes sizes = sizes_of(query, key, value, attributes);
+  const Tensor statistics = empty({2, sizes.batches, sizes.queries}, {compute_dtype(dtype), query.device()});
+  const GpuMask mask(attn_mask, scores_shape(query, key));
+  trace_work(num_flops(sizes, sizes.head_dim + sizes.value_dim));
+  cuda::attention(context, dtype, batch_shape(query), sizes, gpu_rows(query), gpu_rows(key), gpu_rows(value), mask.mask,
+                  gpu_rows(out), statistics.data_ptr());
+  return statistics;
+}
+
+void gpu_backward(const KernelContext& context, const Tensor& query_argument, const Tensor& key_argument,
+                  const Tensor& value_argument, const Tensor& attn_mask, const Attributes& attributes,
+                  const Tensor& out_argument, const Tensor& statistics, const Tensor& grad_argument,
+                  const Tensor* grads) {
+  const DType dtype = out_argument.dtype();
+  const Tensor query = dense_rows(query_argument, dtype), key = dense_rows(key_argument, dtype);
+  const Tensor value = dense_rows(value_argument, dtype), out = dense_rows(out_argument, dtype);
+  const Tensor grad = dense_rows(grad_argument, dtype);
+  const AttentionSizes sizes = sizes_of(query, key, value, attributes);
+  const GpuMask mask(attn_mask, scores_shape(query, key));
+  const Tensor scratch = workspace(cuda::attention_backward_workspace_bytes(dtype, sizes), query.device());
+  trace_work(num_flops(sizes, 3 * sizes.head_dim + 2 * sizes.value_dim));
+  cuda::attention_backward(context, dtype, batch_shape(query), sizes, gpu_rows(query), gpu_rows(key), gpu_rows(value),
+                           mask.mask, gpu_rows(out), statistics.data_ptr(), gpu_rows(grad), scratch.data_ptr(),
+                           gpu_rows(grads[0]), gpu_rows(grads[1]), gpu_rows(grads[2]));
+}
+
+#endif
+
+/// Writes the result; returns the kernel's statistics, [2, batches, T] in the dtype that is computed in.
+Tensor forward(const Tensor& query_argument, const Tensor& key_argument, const Tensor& value_argument,
+               const Tensor& attn_mask, const Attributes& attributes, const Tensor& out) {
+  const KernelContext context = kernel_context(out.device());
+#ifdef TANDEM_WITH_CUDA
+  if (!context.device.is_cpu()) {
+    return gpu_forward(context, query_argument, key_argument, value_argument, attn_mask, attributes, out);
+  }
+#endif
+  const DType dtype = compute_dtype(out.dtype());
+  const Tensor query = dense_rows(query_argument, dtype), key = dense_rows(key_argument, dtype);
+  const Tensor value = dense_rows(value_argument, dtype);
+  const Tensor result = out.dtype() == dtype ? out : empty_in_order(out, out.shape(), dtype);
+  const AttentionSizes sizes = sizes_of(query, key, value, attributes);
+  const Tensor statistics = empty({2, sizes.batches, sizes.queries}, {dtype, query.device()});
+  const Mask mask(attn_mask, scores_shape(query, key), dtype);
+  const AttentionAlgorithm algorithm = attention_algorithm(dtype);
+  const Tensor scratch = workspace(cpu::attention_workspace_bytes(dtype, algorithm, sizes), query.device());
+  trace_work(num_flops(sizes, sizes.head_dim + sizes.value_dim));
+  cpu::attention(context, dtype, algorithm, sizes, Rows(query).rows, Rows(key).rows, Rows(value).rows, mask.mask,
+                 scratch.data_ptr(), Rows(result).rows, statistics.data_ptr());
+  if (!result.is_same(out)) chores::copy(result, out);
+  return statistics;
+}
+
+/// The gradients of query, key and value, written into grads[0 .. 2].
+void backward(const Tensor& query_argument, const Tensor& key_argument, const Tensor& value_argument,
+              const Tensor& attn_mask, const Attributes& attributes, const Tensor& out_argument,
+              const Tensor& statistics, const Tensor& grad_argument, const Tensor* grads) {
+  const KernelContext context = kernel_context(out_argument.device());
+#ifdef TANDEM_WITH_CUDA
+  if (!context.device.is_cpu()) {
+    return gpu_backward(context, query_argument, key_argument, value_argument, attn_mask, attributes, out_argument,
+                        statistics, grad_argument, grads);
+  }
+#endif
+  const DType dtype = statistics.dtype();
+  const Tensor query = dense_rows(query_argument, dtype), key = dense_rows(key_argument, dtype);
+  const Tensor value = dense_rows(value_argument, dtype), out = dense_rows(out_argument, dtype);
+  const Tensor grad = dense_rows(grad_argument, dtype);
+  Tensor results[3];
+  for (int i = 0; i < 3; ++i) {
+    results[i] = grads[i].dtype() == dtype ? grads[i] : empty_in_order(grads[i], grads[i].shape(), dtype);
+  }
+  const AttentionSizes sizes = sizes_of(query, key, value, attributes);
+  const Mask mask(attn_mask, scores_shape(query, key), dtype);
+  const AttentionAlgorithm algorithm = attention_algorithm(dtype);
+  const Tensor scratch = workspace(cpu::attention_backward_workspace_bytes(dtype, algorithm, sizes), query.device());
+  trace_work(num_flops(sizes, 3 * sizes.head_dim + 2 * sizes.value_dim));
+  cpu::attention_backward(context, dtype, algorithm, sizes, Rows(query).rows, Rows(key).rows, Rows(value).rows,
+                          mask.mask, Rows(out).rows, statistics.data_ptr(), Rows(grad).rows, scratch.data_ptr(),
+                          Rows(results[0]).rows, Rows(results[1]).rows, Rows(results[2]).rows);
+  for (int i = 0; i < 3; ++i) {
+    if (!results[i].is_same(grads[i])) chores::copy(results[i], grads[i]);
+  }
+}
+
+Tensor transposed(const Tensor& tensor) { return tensor.transpose(-2, -1); }
+
+/// The weights of the values composed of operations, [..., T, S]; rows without keys are zeros.
+Tensor composed_weights(const Tensor& query, const Tensor& key, const Tensor& attn_mask, const Attributes& attributes,
+                        const Tensor& statistics) {
+  const Shape shape = scores_shape(query, key);
+  Tensor scores = mul(matmul(query, transposed(key)), attributes.scale);
+  if (attn_mask.defined()) {
+    scores =
+        attn_mask.dtype() == kBool ? where(attn_mask, scores, kNoScore) : add(scores, to(attn_mask, scores.dtype()));
+  }
+  if (attributes.is_causal) {
+    const Device device = query.device();
+    const Tensor queries = arange(0, query.size(-2), 1, device).unsqueeze(1);
+    scores = where(le(arange(0, key.size(-2), 1, device).unsqueeze(0), queries), scores, kNoScore);
+  }
+  if (!attn_mask.defined()) return softmax(scores, -1);
+  // A row of -infinities has no softmax: it is computed on zeros and then left out.
+  Shape rows = shape;
+  rows.back() = 1;
+  const Tensor empty_rows = eq(statistics.select(0, 1).view(rows), kNoScore);
+  return where(empty_rows, 0, softmax(where(empty_rows, 0, scores), -1));
+}
+
+/// The gradients of query, key and value, composed of operations.
+TensorList composed_backward(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& attn_mask,
+                             const Attributes& attributes, const Tensor& statistics, const Tensor& grad) {
+  const Tensor weights = composed_weights(query, key, attn_mask, attributes, statistics);
+  const Tensor weights_grad = matmul(grad, transposed(value));
+  const Tensor errors =
+      mul(mul(weights, sub(weights_grad, mul(weights, weights_grad).sum({-1}, true))), attributes.scale);
+  return {matmul(errors, key), matmul(transposed(errors), query), matmul(transposed(weights), grad)};
+}
+
+void check_qkv(const char* op, const Tensor& query, const Tensor& key, const Tensor& value, Operands operands) {
+  TANDEM_CHECK(ShapeError, query.dim() >= 2 && key.dim() == query.dim() && value.dim() == query.dim(),
+               operand_error(op, "query, key and value must have as many dimensions, at least 2", operands));
+  for (int64_t d = 0; d < query.dim() - 2; ++d) {
+    TANDEM_CHECK(ShapeError, key.size(d) == query.size(d) && value.size(d) == query.size(d),
+                 operand_error(op, str("sizes differ in dimension ", d), operands));
+  }
+  TANDEM_CHECK(ShapeError, key.size(-1) == query.size(-1),
+               operand_error(op, str("a query has ", query.size(-1), " elements, a key ", key.size(-1)), operands));
+  TANDEM_CHECK(ShapeError, key.size(-2) == value.size(-2),
+               operand_error(op, str("there are ", key.size(-2), " keys but ", value.size(-2), " values"), operands));
+}
+
+}  // namespace
+
+Tensor scaled_dot_product_attention(const Tensor& query_argument, const Tensor& key_argument,
+                                    const Tensor& value_argument, const AttentionOptions& options) {
+  constexpr const char* kName = "scaled_dot_product_attention";
+  Tensor query = query_argument, key = key_argument, value = value_argument;
+  const Tensor& attn_mask = options.attn_mask;
+  cast_for(CastPolicy::kLowPrecision, {&query, &key, &value});
+  const auto check = [&](Operands operands) {
+    KernelContext context = check_same_device(kName, operands);
+    check_same_dtype(kName, {{"query", query}, {"key", key}, {"value", value}});
+    check_floating(kName, {"query", query});
+    check_qkv(kName, query, key, value, operands);
+    if (attn_mask.defined()) check_mask(kName, attn_mask, scores_shape(query, key), operands);
+    return context;
+  };
+  const KernelContext kernels =
+      attn_mask.defined() ? check({{"query", query}, {"key", key}, {"value", value}, {"attn_mask", attn_mask}})
+                          : check({{"query", query}, {"key", key}, {"value", value}});
+  const Attributes attributes = attributes_of(options, query.size(-1));
+
+  Shape shape = query.shape();
+  shape.back() = value.size(-1);
+  const Tensor out = empty_in_order(query, shape, query.dtype());
+  const Tensor statistics = forward(query, key, value, attn_mask, attributes, out);
+  if (attn_mask.defined() && autograd::should_record(attn_mask)) {
+    return matmul(composed_weights(query, key, attn_mask, attributes, statistics), value);
+  }
+
+  struct AttentionNode : Node {
+    Saved query{*this, "query"}, key{*this, "key"}, value{*this, "value"}, attn_mask{*this, "attn_mask"};
+    Saved out{*this, "out"}, statistics{*this, "statistics"};
+    Attributes attributes;
+
+    TensorList backward(BackwardContext& context) override {
+      const Tensor q = query.get(), k = key.get(), v = value.get(), mask = attn_mask.get();
+      TensorList grads(3);
+      if (context.create_graph()) {
+        grads = composed_backward(q, k, v, mask, attributes, statistics.get(), context.grad());
+      } else {
+        const Tensor results[] = {empty_in_order(q, q.shape(), q.dtype()), empty_in_order(k, k.shape(), k.dtype()),
+                                  empty_in_order(v, v.shape(), v.dtype())};
+        v0::backward(q, k, v, mask, attributes, out.get(), statistics.get(), context.grad(), results);
+        for (size_t i = 0; i < 3; ++i) grads[i] = results[i];
+      }
+      for (int i = 0; i < 3; ++i) {
+        if (!context.needs(i)) grads[static_cast<size_t>(i)] = Tensor();
+      }
+      return grads;
+    }
+  };
+  if (auto* node = autograd::record<AttentionNode>(kName, out, query, key, value)) {
+    node->query.save(query);
+    node->key.save(key);
+    node->value.save(value);
+    node->attn_mask.save(attn_mask);
+    node->out.save(out);
+    node->statistics.save(statistics);
+    node->attributes = attributes;
+  }
+  return out;
+}
+
+namespace {
+
+/// Part `part` of qkv [..., T, 3 * H * d] as [..., H, T, d], recorded.
+Tensor part_of(const Tensor& qkv, int64_t num_heads, int part) {
+  const int64_t width = qkv.size(-1) / 3;
+  Shape shape = qkv.shape();
+  shape.back() = num_heads;
+  shape.push_back(width / num_heads);
+  return qkv.slice(-1, part * width, (part + 1) * width).view(shape).transpose(-3, -2);
+}
+
+/// The same of a row-major tensor that is not in the graph.
+Tensor plain_part_of(const Tensor& qkv, int64_t num_heads, int part) {
+  NoGradGuard no_grad;
+  return part_of(qkv, num_heads, part);
+}
+
+/// [..., T, H * d] seen as [..., H, T, d], or the other way round, recorded.
+Tensor split_heads(const Tensor& tensor, int64_t num_heads) {
+  Shape shape = tensor.shape();
+  shape.back() = num_heads;
+  shape.push_back(tensor.size(-1) / num_heads);
+  return tensor.view(shape).transpose(-3, -2);
+}
+Tensor join_heads(const Tensor& tensor) { return tensor.transpose(-3, -2).flatten(-2); }
+
+}  // namespace
+
+Tensor qkv_attention(const Tensor& qkv_argument, int64_t num_heads, const AttentionOptions& options) {
+  constexpr const char* kName = "qkv_attention";
+  Tensor qkv = qkv_argument;
+  const Tensor& attn_mask = options.attn_mask;
+  cast_for(CastPolicy::kLowPrecision, {&qkv});
+  const auto check = [&](Operands operands) {
+    KernelContext context = check_same_device(kName, operands);
+    check_floating(kName, {"qkv", qkv});
+    TANDEM_CHECK(ValueError, num_heads >= 1, operand_error(kName, str("num_heads is ", num_heads), operands));
+    TANDEM_CHECK(ShapeError, qkv.dim() >= 2, operand_error(kName, "qkv must have at least 2 dimensions", operands));
+    TANDEM_CHECK(ShapeError, qkv.size(-1) % (3 * num_heads) == 0,
+                 operand_error(kName, str("the last dimension must be a multiple of 3 * ", num_heads), operands));
+    if (attn_mask.defined()) {
+      Shape scores = qkv.shape();
+      scores.back() = qkv.size(-2);
+      scores.insert(scores.size() - 2, num_heads);
+      check_mask(kName, attn_mask, scores, operands);
+    }
+    return context;
+  };
+  const KernelContext kernels =
+      attn_mask.defined() ? check({{"qkv", qkv}, {"attn_mask", attn_mask}}) : check({{"qkv", qkv}});
+  const int64_t width = qkv.size(-1) / 3;
+  const Attributes attributes = attributes_of(options, width / num_heads);
+  if (attn_mask.defined() && autograd::should_record(attn_mask)) {
+    return join_heads(scaled_dot_product_attention(part_of(qkv, num_heads, 0), part_of(qkv, num_heads, 1),
+                                                   part_of(qkv, num_heads, 2), options));
+  }
+
+  const Tensor dense = row_major(qkv);
+  Shape shape = qkv.shape();
+  shape.back() = width;
+  const Tensor out = empty(shape, qkv.options());
+  const Tensor statistics =
+      forward(plain_part_of(dense, num_heads, 0), plain_part_of(dense, num_heads, 1),
+              plain_part_of(dense, num_heads, 2), attn_mask, attributes, split_heads(out, num_heads));
+
+  struct QkvAttentionNode : Node {
+    Saved qkv{*this, "qkv"}, attn_mask{*this, "attn_mask"}, out{*this, "out"}, statistics{*this, "statistics"};
+    Attributes attributes;
+    int64_t num_heads = 1;
+
+    TensorList backward(BackwardContext& context) override {
+      const Tensor saved = qkv.get(), mask = attn_mask.get();
+      if (context.create_graph()) {
+        const TensorList grads =
+            composed_backward(part_of(saved, num_heads, 0), part_of(saved, num_heads, 1), part_of(saved, num_heads, 2),
+                              mask, attributes, statistics.get(), split_heads(context.grad(), num_heads));
+        return {cat({join_heads(grads[0]), join_heads(grads[1]), join_heads(grads[2])}, -1)};
+      }
+      const Tensor input = row_major(saved), grad = row_major(context.grad());
+      const Tensor result = empty(input.shape(), input.options());
+      const Tensor parts[] = {plain_part_of(result, num_heads, 0), plain_part_of(result, num_heads, 1),
+                              plain_part_of(result, num_heads, 2)};
+      v0::backward(plain_part_of(input, num_heads, 0), plain_part_of(input, num_heads, 1),
+                   plain_part_of(input, num_heads, 2), mask, attributes, split_heads(out.get(), num_heads),
+                   statistics.get(), split_heads(grad, num_heads), parts);
+      return {result};
+    }
+  };
+  if (auto* node = autograd::record<QkvAttentionNode>(kName, out, qkv)) {
+    node->qkv.save(qkv);
+    node->attn_mask.save(attn_mask);
+    node->out.save(out);
+    node->statistics.save(statistics);
+    node->attributes = attributes;
+    node->num_heads = num_heads;
+  }
+  return out;
+}
+
+}}  // namespace tandem::v0

@@ -1,0 +1,460 @@
+// CPU kernels of attention.
+//
+// Vocabulary.  Queries come in blocks of 64, keys in blocks of at most 256.  Forward makes the scores of a block as rows of
+// queries; backward makes them transposed, as rows of keys by 64 columns of queries: so every product but one reads both its
+// sides where they lie.  Under a causal mask tiles above the diagonal are left out, those it crosses are cut short.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include <tandem/base/parallel_for.h>
+#include <tandem/ops/attention/attention_kernels.h>
+#include <tandem/ops/elementwise/elementwise_kernels.h>
+#include <tandem/ops/matmul/gemm_blocks.h>
+#include <tandem/ops/softmax/row_math.h>
+
+namespace tandem { inline namespace v0 {
+namespace {
+
+constexpr int64_t kQueryBlock = 64, kKeyBlock = 256;
+/// Columns that no vector is wider than; rows of scores are filled up to a multiple, so that vector code meets no tails.
+constexpr int64_t kLanes = 16;
+/// Pieces of work that have scratch memory of their own.
+constexpr int64_t kPieces = 16;
+
+int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+
+template <class T>
+const TileKernels<T>& kernels_of(AttentionAlgorithm algorithm) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (algorithm == AttentionAlgorithm::kAvx512) return kProductAvx512;
+    if (algorithm == AttentionAlgorithm::kAvx2) return kProductAvx2;
+  }
+  return kPlainTiles<T>;
+}
+
+template <class T>
+constexpr T kInfinity = std::numeric_limits<T>::infinity();
+
+/// Parts of a piece's scratch memory, one after the other, in elements.
+struct Scratch {
+  int64_t used = 0;
+  int64_t take(int64_t elements) {
+    const int64_t at = used;
+    used += round_up(elements, 16);
+    return at;
+  }
+};
+
+/// How the forward is cut: tasks are (batch, group of query blocks).
+template <class T>
+struct ForwardPlan {
+  const TileKernels<T>& kernels;
+  int64_t key_block, groups, blocks_per_group;
+  Scratch scratch;
+  int64_t keys, values, scores, max, sum;
+
+  ForwardPlan(AttentionAlgorithm algorithm, const AttentionSizes& sizes) : kernels(kernels_of<T>(algorithm)) {
+    key_block = std::min(kKeyBlock, round_up(sizes.keys, 64));
+    const int64_t blocks = std::max<int64_t>(1, (sizes.queries + kQueryBlock - 1) / kQueryBlock);
+    // Each group packs the keys again, so there are several only where batches alone would leave threads idle.
+    const int64_t wanted = std::clamp<int64_t>(kPieces / std::max<int64_t>(1, sizes.batches), 1, blocks);
+    blocks_per_group = (blocks + wanted - 1) / wanted;
+    groups = (blocks + blocks_per_group - 1) / blocks_per_group;
+    keys = scratch.take(sizes.head_dim * key_block);
+    values = scratch.take(round_up(sizes.value_dim, kernels.columns) * key_block);
+    scores = scratch.take(kQueryBlock * key_block);
+    max = scratch.take(blocks_per_group * kQueryBlock);
+    sum = scratch.take(blocks_per_group * kQueryBlock);
+  }
+  int64_t tasks(const AttentionSizes& sizes) const { return sizes.batches * groups; }
+};
+
+int64_t task_grain(int64_t tasks) { return std::max<int64_t>(1, (tasks + kPieces - 1) / kPieces); }
+
+int64_t pieces_of(int64_t tasks) { return (tasks + task_grain(tasks) - 1) / task_grain(tasks); }
+
+template <class T>
+void pack_columns(const TileKernels<T>& kernels, const T* source, int64_t k, int64_t columns, int64_t k_stride,
+                  int64_t column_stride, T* packed) {
+  for (int64_t j = 0; j < columns; j += kernels.columns) {
+    kernels.pack_right(source + j * column_stride, k, std::min<int64_t>(kernels.columns, columns - j), k_stride,
+                       column_stride, packed + j * k);
+  }
+}
+
+/// Rows as the right side of a product with `depth` of them: where they lie if no vector reaches beyond their end, else packed.
+template <class T>
+RightSide<T> right_rows(const TileKernels<T>& kernels, const T* source, int64_t depth, int64_t columns, int64_t stride,
+                        T* packed) {
+  if (columns % kLanes == 0) return {source, stride, kernels.columns};
+  pack_columns(kernels, source, depth, columns, stride, 1, packed);
+  return {packed, kernels.columns, depth * kernels.columns};
+}
+
+/// Adds a mask to `count` scores.
+template <class T>
+void add_mask(const AttentionMask& mask, int64_t at, int64_t step, int64_t count, T* scores) {
+  if (mask.is_bool) {
+    const bool* allowed = static_cast<const bool*>(mask.data) + at;
+    for (int64_t i = 0; i < count; ++i) scores[i] = allowed[i * step] ? scores[i] : -kInfinity<T>;
+  } else {
+    const T* added = static_cast<const T*>(mask.data) + at;
+    for (int64_t i = 0; i < count; ++i) scores[i] += added[i * step];
+  }
+}
+
+template <class T>
+void scale_row(T* row, int64_t n, T factor) {
+  for (int64_t i = 0; i < n; ++i) row[i] *= factor;
+}
+
+/// The largest of n values, n a multiple of kLanes; NaN if one is.
+template <class T>
+T largest(const T* x, int64_t n) {
+  typedef T Vector __attribute__((vector_size(32), aligned(sizeof(T)), may_alias));
+  constexpr int64_t kWidth = 32 / sizeof(T);
+  Vector max = Vector{} - kInfinity<T>, nans = {};
+  for (int64_t i = 0; i < n; i += kWidth) {
+    const Vector value = *reinterpret_cast<const Vector*>(x + i);
+    max = value > max ? value : max;
+    nans = value == value ? nans : value;
+  }
+  T result = max[0], nan = nans[0];
+  for (int64_t l = 1; l < kWidth; ++l) {
+    result = max[l] > result ? max[l] : result;
+    nan += nans[l];
+  }
+  return nan == nan ? result : nan;
+}
+
+/// The sum of n values, n a multiple of kLanes.
+template <class T>
+T total(const T* x, int64_t n) {
+  typedef T Vector __attribute__((vector_size(32), aligned(sizeof(T)), may_alias));
+  constexpr int64_t kWidth = 32 / sizeof(T);
+  Vector sum = {};
+  for (int64_t i = 0; i < n; i += kWidth) sum += *reinterpret_cast<const Vector*>(x + i);
+  T result = sum[0];
+  for (int64_t l = 1; l < kWidth; ++l) result += sum[l];
+  return result;
+}
+
+/// Replaces n scores of a row by exp(score - max), where max and sum run over all blocks so far, and what follows up to a
+/// multiple of kLanes by zeros; returns what the row's results so far must be multiplied with.
+template <class T>
+T exponentials(T* scores, int64_t n, T& max, T& sum) {
+  const int64_t filled = round_up(n, kLanes);
+  std::fill(scores + n, scores + filled, -kInfinity<T>);
+  const T block_max = largest(scores, filled);
+  const T new_max = max >= block_max ? max : block_max;  // a NaN wins
+  if (new_max == -kInfinity<T>) {                        // nothing to attend to yet
+    std::fill_n(scores, filled, T(0));
+    return 1;
+  }
+  T factor = 1;
+  if (max != new_max) factor = sum == 0 ? T(0) : exp_element(max - new_max);
+  for (int64_t i = 0; i < filled; ++i) scores[i] = exp_element(scores[i] - new_max);
+  std::fill(scores + n, scores + filled, T(0));
+  max = new_max;
+  sum = sum * factor + total(scores, filled);
+  return factor;
+}
+
+template <class T>
+void forward_group(const ForwardPlan<T>& plan, const AttentionSizes& sizes, int64_t group, const T* query,
+                   int64_t query_stride, const T* key, int64_t key_stride, const T* value, int64_t value_stride,
+                   const AttentionMask& mask, int64_t mask_offset, T* workspace, T* out, int64_t out_stride, T* row_max,
+                   T* log_sum) {
+  const TileKernels<T>& kernels = plan.kernels;
+  const int64_t group_begin = group * plan.blocks_per_group * kQueryBlock;
+  const int64_t group_end = std::min(sizes.queries, group_begin + plan.blocks_per_group * kQueryBlock);
+  const int64_t keys_needed = sizes.is_causal ? std::min(sizes.keys, group_end) : sizes.keys;
+  T* const packed_keys = workspace + plan.keys;
+  T* const scores = workspace + plan.scores;
+  T* const max = workspace + plan.max - group_begin;
+  T* const sum = workspace + plan.sum - group_begin;
+  std::fill(max + group_begin, max + group_end, -kInfinity<T>);
+  std::fill(sum + group_begin, sum + group_end, T(0));
+  if (keys_needed == 0) {
+    for (int64_t i = group_begin; i < group_end; ++i) std::fill_n(out + i * out_stride, sizes.value_dim, T(0));
+  }
+
+  for (int64_t key_begin = 0; key_begin < keys_needed; key_begin += plan.key_block) {
+    const int64_t num_keys = std::min(plan.key_block, keys_needed - key_begin);
+    pack_columns(kernels, key + key_begin * key_stride, sizes.head_dim, num_keys, 1, key_stride, packed_keys);
+    const RightSide<T> values = right_rows(kernels, value + key_begin * value_stride, num_keys, sizes.value_dim,
+                                           value_stride, workspace + plan.values);
+    const int64_t first_block =
+        sizes.is_causal ? std::max(group_begin, key_begin / kQueryBlock * kQueryBlock) : group_begin;
+    for (int64_t begin = first_block; begin < group_end; begin += kQueryBlock) {
+      const int64_t num_queries = std::min(kQueryBlock, group_end - begin);
+      // Keys of this block that query begin + i attends to.
+      const auto limit = [&](int64_t i) {
+        return sizes.is_causal ? std::clamp<int64_t>(begin + i + 1 - key_begin, 0, num_keys) : num_keys;
+      };
+      multiply_tiles<T>(kernels, num_queries, num_keys, {query + begin * query_stride, query_stride},
+                        {packed_keys, kernels.columns, sizes.head_dim * kernels.columns}, static_cast<T>(sizes.scale),
+                        0, false, scores, plan.key_block, [&](int64_t i, int64_t rows) {
+                          return TileRange{0, sizes.head_dim, 0, limit(i + rows - 1)};
+                        });
+      for (int64_t i = 0; i < num_queries; ++i) {
+        T* const row = scores + i * plan.key_block;
+        const int64_t n = limit(i);
+        if (mask.data != nullptr) {
+          add_mask(mask, mask_offset + (begin + i) * mask.query_stride + key_begin * mask.key_stride, mask.key_stride,
+                   n, row);
+        }
+        const T factor = exponentials(row, n, max[begin + i], sum[begin + i]);
+        if (key_begin > 0 && factor != 1) scale_row(out + (begin + i) * out_stride, sizes.value_dim, factor);
+        // The tile that this row is in reads as far as its last row does.
+        const int64_t filled = round_up(n, kLanes);
+        const int64_t read = limit(std::min(i / kernels.rows * kernels.rows + kernels.rows, num_queries) - 1);
+        if (filled < read) std::fill(row + filled, row + read, T(0));
+      }
+      multiply_tiles<T>(kernels, num_queries, sizes.value_dim, {scores, plan.key_block}, values, 1,
+                        key_begin == 0 ? 0 : 1, false, out + begin * out_stride, out_stride,
+                        [&](int64_t i, int64_t rows) {
+                          return TileRange{0, limit(i + rows - 1), 0, sizes.value_dim};
+                        });
+    }
+  }
+  for (int64_t i = group_begin; i < group_end; ++i) {
+    const bool empty = sum[i] == 0;
+    scale_row(out + i * out_stride, sizes.value_dim, empty ? T(0) : 1 / sum[i]);
+    row_max[i] = max[i];
+    log_sum[i] = empty ? -kInfinity<T> : std::log(sum[i]);
+  }
+}
+
+/// How the backward is cut: one task a batch.
+template <class T>
+struct BackwardPlan {
+  const TileKernels<T>& kernels;
+  int64_t key_block;
+  Scratch scratch;
+  int64_t key_rows, query_columns, grad_columns, query_rows, grad_rows, weights, errors, row_max, log_sum, products;
+
+  BackwardPlan(AttentionAlgorithm algorithm, const AttentionSizes& sizes) : kernels(kernels_of<T>(algorithm)) {
+    key_block = std::min(kKeyBlock, round_up(sizes.keys, 64));
+    key_rows = scratch.take(round_up(sizes.head_dim, kernels.rows) * key_block);
+    query_columns = scratch.take(sizes.head_dim * kQueryBlock);
+    grad_columns = scratch.take(sizes.value_dim * kQueryBlock);
+    query_rows = scratch.take(round_up(sizes.head_dim, kernels.columns) * kQueryBlock);
+    grad_rows = scratch.take(round_up(sizes.value_dim, kernels.columns) * kQueryBlock);
+    weights = scratch.take(kQueryBlock * key_block);
+    errors = scratch.take(kQueryBlock * key_block);
+    row_max = scratch.take(kQueryBlock);
+    log_sum = scratch.take(kQueryBlock);
+    products = scratch.take(round_up(sizes.queries, kQueryBlock));
+  }
+};
+
+/// weights = exp(scores - max - log_sum) and errors = weights * (errors - products) for queries [first, 64) of one key;
+/// both 0 before.
+template <class T>
+void weigh_key(int64_t first, const T* __restrict max, const T* __restrict log_sum, const T* __restrict products,
+               T* __restrict weights, T* __restrict errors) {
+  for (int64_t c = first / kLanes * kLanes; c < kQueryBlock; ++c) {
+    weights[c] = exp_element(weights[c] - max[c] - log_sum[c]);
+    errors[c] = weights[c] * (errors[c] - products[c]);
+  }
+  std::fill(weights, weights + first, T(0));
+  std::fill(errors, errors + first, T(0));
+}
+
+template <class T>
+void backward_batch(const BackwardPlan<T>& plan, const AttentionSizes& sizes, const T* query, int64_t query_stride,
+                    const T* key, int64_t key_stride, const T* value, int64_t value_stride, const AttentionMask& mask,
+                    int64_t mask_offset, const T* out, int64_t out_stride, const T* row_max, const T* log_sum,
+                    const T* grad, int64_t grad_stride, T* workspace, T* grad_query, int64_t grad_query_stride,
+                    T* grad_key, int64_t grad_key_stride, T* grad_value, int64_t grad_value_stride) {
+  const TileKernels<T>& kernels = plan.kernels;
+  T* const weights = workspace + plan.weights;
+  T* const errors = workspace + plan.errors;
+  T* const block_max = workspace + plan.row_max;
+  T* const block_log_sum = workspace + plan.log_sum;
+  T* const products = workspace + plan.products;
+  const T scale = static_cast<T>(sizes.scale);
+
+  for (int64_t i = 0; i < sizes.keys; ++i) {
+    std::fill_n(grad_key + i * grad_key_stride, sizes.head_dim, T(0));
+    std::fill_n(grad_value + i * grad_value_stride, sizes.value_dim, T(0));
+  }
+  if (sizes.keys == 0) {
+    for (int64_t i = 0; i < sizes.queries; ++i) std::fill_n(grad_query + i * grad_query_stride, sizes.head_dim, T(0));
+  }
+  for (int64_t i = 0; i < sizes.queries; ++i) {
+    const T* const y = out + i * out_stride;
+    const T* const g = grad + i * grad_stride;
+    products[i] = row_sum<T>(sizes.value_dim, [=](int64_t j) { return y[j] * g[j]; });
+  }
+  std::fill(products + sizes.queries, products + round_up(sizes.queries, kQueryBlock), T(0));
+
+  const int64_t keys_needed = sizes.is_causal ? std::min(sizes.keys, sizes.queries) : sizes.keys;
+  for (int64_t key_begin = 0; key_begin < keys_needed; key_begin += plan.key_block) {
+    const int64_t block_keys = std::min(plan.key_block, keys_needed - key_begin);
+    T* const key_rows = workspace + plan.key_rows;
+    for (int64_t d = 0; d < sizes.head_dim; d += kernels.rows) {
+      kernels.pack_left(key + key_begin * key_stride + d, block_keys,
+                        std::min<int64_t>(kernels.rows, sizes.head_dim - d), key_stride, key_rows + d * block_keys);
+    }
+    const int64_t first_block = sizes.is_causal ? key_begin / kQueryBlock * kQueryBlock : 0;
+    for (int64_t begin = first_block; begin < sizes.queries; begin += kQueryBlock) {
+      const int64_t num_queries = std::min(kQueryBlock, sizes.queries - begin);
+      const int64_t num_keys = sizes.is_causal ? std::min(block_keys, begin + num_queries - key_begin) : block_keys;
+      // The first query of this block that attends to key key_begin + i.
+      const auto first = [&](int64_t i) {
+        return sizes.is_causal ? std::max<int64_t>(0, key_begin + i - begin) : int64_t{0};
+      };
+      for (int64_t c = 0; c < kQueryBlock; ++c) {
+        // Rows without keys, and those beyond the last, have weights 0.
+        const bool empty = c >= num_queries || log_sum[begin + c] == -kInfinity<T>;
+        block_max[c] = empty ? kInfinity<T> : row_max[begin + c];
+        block_log_sum[c] = empty ? T(0) : log_sum[begin + c];
+      }
+      const T* const block_query = query + begin * query_stride;
+      const T* const block_grad = grad + begin * grad_stride;
+      T* const query_columns = workspace + plan.query_columns;
+      T* const grad_columns = workspace + plan.grad_columns;
+      for (int64_t j = 0; j < kQueryBlock; j += kernels.columns) {
+        const int64_t columns = std::clamp<int64_t>(num_queries - j, 0, kernels.columns);
+        kernels.pack_right(block_query + j * query_stride, sizes.head_dim, columns, 1, query_stride,
+                           query_columns + j * sizes.head_dim);
+        kernels.pack_right(block_grad + j * grad_stride, sizes.value_dim, columns, 1, grad_stride,
+                           grad_columns + j * sizes.value_dim);
+      }
+      const RightSide<T> query_rows =
+          right_rows(kernels, block_query, num_queries, sizes.head_dim, query_stride, workspace + plan.query_rows);
+      const RightSide<T> grad_rows =
+          right_rows(kernels, block_grad, num_queries, sizes.value_dim, grad_stride, workspace + plan.grad_rows);
+
+      // Scores, and the gradients of the weights.
+      const auto later_queries = [&](int64_t depth) {
+        return [&first, depth](int64_t i, int64_t) {
+          return TileRange{0, depth, first(i) / kLanes * kLanes, kQueryBlock};
+        };
+      };
+      multiply_tiles<T>(kernels, num_keys, kQueryBlock, {key + key_begin * key_stride, key_stride},
+                        {query_columns, kernels.columns, sizes.head_dim * kernels.columns}, scale, 0, false, weights,
+                        kQueryBlock, later_queries(sizes.head_dim));
+      multiply_tiles<T>(kernels, num_keys, kQueryBlock, {value + key_begin * value_stride, value_stride},
+                        {grad_columns, kernels.columns, sizes.value_dim * kernels.columns}, 1, 0, false, errors,
+                        kQueryBlock, later_queries(sizes.value_dim));
+      for (int64_t i = 0; i < num_keys; ++i) {
+        T* const row = weights + i * kQueryBlock;
+        if (mask.data != nullptr) {
+          add_mask(mask, mask_offset + begin * mask.query_stride + (key_begin + i) * mask.key_stride, mask.query_stride,
+                   num_queries, row);
+        }
+        weigh_key(first(i), block_max, block_log_sum, products + begin, row, errors + i * kQueryBlock);
+      }
+
+      // grad_value += weights^T @ grad, grad_key += scale * errors^T @ query.
+      const auto earlier_keys = [&](int64_t columns) {
+        return [&first, num_queries, columns](int64_t i, int64_t) {
+          return TileRange{first(i), num_queries, 0, columns};
+        };
+      };
+      multiply_tiles<T>(kernels, num_keys, sizes.value_dim, {weights, kQueryBlock}, grad_rows, 1, 1, false,
+                        grad_value + key_begin * grad_value_stride, grad_value_stride, earlier_keys(sizes.value_dim));
+      multiply_tiles<T>(kernels, num_keys, sizes.head_dim, {errors, kQueryBlock}, query_rows, scale, 1, false,
+                        grad_key + key_begin * grad_key_stride, grad_key_stride, earlier_keys(sizes.head_dim));
+
+      // grad_query += scale * errors @ key, as its transpose; 32 queries read no further than the last of them does.
+      constexpr int64_t kTogether = 32;
+      for (int64_t c = 0; c < num_queries; c += kTogether) {
+        const int64_t columns = std::min(kTogether, num_queries - c);
+        const int64_t depth = sizes.is_causal ? std::min(num_keys, begin + c + columns - key_begin) : num_keys;
+        multiply_tiles<T>(kernels, sizes.head_dim, columns, {key_rows, 0, block_keys * kernels.rows},
+                          {errors + c, kQueryBlock, kernels.columns}, scale, key_begin == 0 ? 0 : 1, true,
+                          grad_query + (begin + c) * grad_query_stride, grad_query_stride, [&](int64_t, int64_t) {
+                            return TileRange{0, depth, 0, columns};
+                          });
+      }
+    }
+  }
+}
+
+template <class F>
+void visit(DType dtype, F f) {
+  dtype == kFloat64 ? f.template operator()<double>() : f.template operator()<float>();
+}
+
+template <class T>
+T* rows(const AttentionRows& operand, int64_t batch) {
+  return static_cast<T*>(operand.data) + operand.offsets[batch];
+}
+
+}  // namespace
+
+AttentionAlgorithm attention_algorithm(DType dtype) {
+  if (dtype != kFloat32) return AttentionAlgorithm::kPlain;
+  return __builtin_cpu_supports("x86-64-v4") ? AttentionAlgorithm::kAvx512 : AttentionAlgorithm::kAvx2;
+}
+
+namespace cpu {
+
+int64_t attention_workspace_bytes(DType dtype, AttentionAlgorithm algorithm, const AttentionSizes& sizes) {
+  int64_t bytes = 0;
+  visit(dtype, [&]<class T>() {
+    const ForwardPlan<T> plan(algorithm, sizes);
+    bytes = pieces_of(plan.tasks(sizes)) * plan.scratch.used * static_cast<int64_t>(sizeof(T));
+  });
+  return bytes;
+}
+
+int64_t attention_backward_workspace_bytes(DType dtype, AttentionAlgorithm algorithm, const AttentionSizes& sizes) {
+  int64_t bytes = 0;
+  visit(dtype, [&]<class T>() {
+    const BackwardPlan<T> plan(algorithm, sizes);
+    bytes = pieces_of(sizes.batches) * plan.scratch.used * static_cast<int64_t>(sizeof(T));
+  });
+  return bytes;
+}
+
+void attention(const CpuContext&, DType dtype, AttentionAlgorithm algorithm, const AttentionSizes& sizes,
+               const AttentionRows& query, const AttentionRows& key, const AttentionRows& value,
+               const AttentionMask& mask, void* workspace, const AttentionRows& out, void* statistics) {
+  visit(dtype, [&]<class T>() {
+    const ForwardPlan<T> plan(algorithm, sizes);
+    const int64_t tasks = plan.tasks(sizes), grain = task_grain(tasks);
+    parallel_for(tasks, grain, [&](int64_t task, int64_t end) {
+      T* const scratch = static_cast<T*>(workspace) + task / grain * plan.scratch.used;
+      for (; task < end; ++task) {
+        const int64_t batch = task / plan.groups;
+        forward_group<T>(plan, sizes, task % plan.groups, rows<const T>(query, batch), query.row_stride,
+                         rows<const T>(key, batch), key.row_stride, rows<const T>(value, batch), value.row_stride, mask,
+                         mask.data == nullptr ? 0 : mask.offsets[batch], scratch, rows<T>(out, batch), out.row_stride,
+                         static_cast<T*>(statistics) + batch * sizes.queries,
+                         static_cast<T*>(statistics) + (sizes.batches + batch) * sizes.queries);
+      }
+    });
+  });
+}
+
+void attention_backward(const CpuContext&, DType dtype, AttentionAlgorithm algorithm, const AttentionSizes& sizes,
+                        const AttentionRows& query, const AttentionRows& key, const AttentionRows& value,
+                        const AttentionMask& mask, const AttentionRows& out, const void* statistics,
+                        const AttentionRows& grad, void* workspace, const AttentionRows& grad_query,
+                        const AttentionRows& grad_key, const AttentionRows& grad_value) {
+  visit(dtype, [&]<class T>() {
+    const BackwardPlan<T> plan(algorithm, sizes);
+    const int64_t grain = task_grain(sizes.batches);
+    parallel_for(sizes.batches, grain, [&](int64_t batch, int64_t end) {
+      T* const scratch = static_cast<T*>(workspace) + batch / grain * plan.scratch.used;
+      for (; batch < end; ++batch) {
+        backward_batch<T>(
+            plan, sizes, rows<const T>(query, batch), query.row_stride, rows<const T>(key, batch), key.row_stride,
+            rows<const T>(value, batch), value.row_stride, mask, mask.data == nullptr ? 0 : mask.offsets[batch],
+            rows<const T>(out, batch), out.row_stride, static_cast<const T*>(statistics) + batch * sizes.queries,
+            static_cast<const T*>(statistics) + (sizes.batches + batch) * sizes.queries, rows<const T>(grad, batch),
+            grad.row_stride, scratch, rows<T>(grad_query, batch), grad_query.row_stride, rows<T>(grad_key, batch),
+            grad_key.row_stride, rows<T>(grad_value, batch), grad_value.row_stride);
+      }
+    });
+  });
+}
+
+}  // namespace cpu
+}}  // namespace tandem::v0

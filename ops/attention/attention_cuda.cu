@@ -1,0 +1,578 @@
+// Attention on a GPU.
+//
+// Vocabulary.  A *tile* is 64 queries by 64 keys.  A block owns the rows of one side of its tiles and walks over those of the
+// other: forward and the gradient of queries own queries, the gradients of keys and values own keys.  So each result is written by
+// one block, in an order that depends on sizes alone; the price is that scores are made once in each of the three kernels.
+//
+// The 256 threads are 16 x 16; thread (x, y) has the 4 x 4 numbers of a tile in rows 4 y .. and columns 4 x .., in registers.
+// Products read both sides from shared memory, where `depth` (what is summed over) runs over rows.  Results wider than a block's
+// registers are cut into groups of columns, each of a block of its own.
+#include <algorithm>
+#include <limits>
+
+#include <tandem/ops/attention/attention_kernels.h>
+#include <tandem/ops/softmax/row_math_cuda.h>
+#include <tandem/tensor/cuda/strided.h>
+
+namespace tandem { inline namespace v0 { namespace cuda {
+
+namespace {
+
+constexpr int kTile = 64;
+constexpr int kOwn = 4;  // rows and columns of a thread
+constexpr int kSide = kTile / kOwn;
+constexpr int kThreads = kSide * kSide;
+
+template <class C>
+constexpr int kDepth = sizeof(C) == 8 ? 16 : 32;  // rows of a side that are in shared memory at a time
+template <class C>
+constexpr C kNoScore = -std::numeric_limits<C>::infinity();
+
+/// Four neighbours, read at once.
+template <class C>
+struct alignas(16) Four {
+  C at[kOwn];
+};
+
+/// Wider than a tile by one, so that threads that write a column of it meet different banks.
+template <class C>
+using TileRow = Four<C>[kSide + 1];
+
+template <class C>
+struct SharedTiles {
+  TileRow<C> left[kTile];
+  TileRow<C> right[kDepth<C>];
+};
+
+/// Rows of an operand; those at and beyond `count` count as zeros.
+template <class T>
+struct Rows {
+  T* data;
+  int64_t stride;
+  int64_t count;
+
+  /// Of the batch that begins there.
+  __device__ Rows at(int64_t offset) const { return {data + offset, stride, count}; }
+  /// From row `first` on, a tile at most.
+  __device__ Rows from(int64_t first) const {
+    return {data + first * stride, stride, count - first < kTile ? count - first : kTile};
+  }
+  /// From column `first` on.
+  __device__ Rows columns_from(int64_t first) const { return {data + first, stride, count}; }
+};
+
+__device__ inline float multiply_add(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+__device__ inline double multiply_add(double a, double b, double c) { return __builtin_fma(a, b, c); }
+
+__device__ inline int thread_x() { return static_cast<int>(threadIdx.x) % kSide; }
+__device__ inline int thread_y() { return static_cast<int>(threadIdx.x) / kSide; }
+
+/// tile[d][r] = element first + d of row r, for d < depth.  A warp reads 8 neighbours of 4 rows, so that neither memory nor the
+/// banks that it writes to are visited twice.
+template <class T, class C>
+__device__ void load_transposed(const Rows<T>& rows, int64_t first, int depth, TileRow<C>* tile) {
+  constexpr int kTogether = 8;
+  for (int i = static_cast<int>(threadIdx.x); i < kDepth<C> * kTile; i += kThreads) {
+    const int d = i / (kTogether * kTile) * kTogether + i % kTogether, r = i / kTogether % kTile;
+    if (d < depth)
+      tile[d][r / kOwn].at[r % kOwn] = r < rows.count ? static_cast<C>(rows.data[r * rows.stride + first + d]) : C{0};
+  }
+}
+
+/// tile[r][c] = element c of row first + r, for r < depth; zeros at and beyond `columns`.
+template <class T, class C>
+__device__ void load_rows(const Rows<T>& rows, int64_t first, int depth, int64_t columns, TileRow<C>* tile) {
+  for (int i = static_cast<int>(threadIdx.x); i < depth * kTile; i += kThreads) {
+    const int r = i / kTile, c = i % kTile;
+    tile[r][c / kOwn].at[c % kOwn] = c < columns ? static_cast<C>(rows.data[(first + r) * rows.stride + c]) : C{0};
+  }
+}
+
+/// sums[i][j] += sum over d < depth of left[d][4 y + i] * right[d][4 x + j].
+template <class C>
+__device__ void multiply(int depth, const TileRow<C>* left, const TileRow<C>* right, C (&sums)[kOwn][kOwn]) {
+  const int x = thread_x(), y = thread_y();
+  for (int d = 0; d < depth; ++d) {
+    const Four<C> a = left[d][y], b = right[d][x];
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+#pragma unroll
+      for (int j = 0; j < kOwn; ++j) sums[i][j] = multiply_add(a.at[i], b.at[j], sums[i][j]);
+    }
+  }
+}
+
+/// sums[i][j] = the product of row 4 y + i of `left` and row 4 x + j of `right`, of `depth` elements each.
+template <class T, class C>
+__device__ void multiply_rows(const Rows<T>& left, const Rows<T>& right, int64_t depth, SharedTiles<C>& tiles,
+                              C (&sums)[kOwn][kOwn]) {
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) {
+#pragma unroll
+    for (int j = 0; j < kOwn; ++j) sums[i][j] = C{0};
+  }
+  for (int64_t first = 0; first < depth; first += kDepth<C>) {
+    const int part = static_cast<int>(min(depth - first, static_cast<int64_t>(kDepth<C>)));
+    load_transposed<T, C>(left, first, part, tiles.left);
+    load_transposed<T, C>(right, first, part, tiles.right);
+    __syncthreads();
+    multiply<C>(part, tiles.left, tiles.right, sums);
+    __syncthreads();
+  }
+}
+
+/// tiles.left = the tile of `factors`, transposed: what is summed over runs over rows.
+template <class C>
+__device__ void store_transposed(const C (&factors)[kOwn][kOwn], SharedTiles<C>& tiles) {
+  const int x = thread_x(), y = thread_y();
+#pragma unroll
+  for (int j = 0; j < kOwn; ++j) {
+    Four<C> column;
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) column.at[i] = factors[i][j];
+    tiles.left[x * kOwn + j][y] = column;
+  }
+  __syncthreads();
+}
+
+/// The columns of a block's results: kChunks tiles of them.
+template <class C, int kChunks>
+struct Results {
+  C sums[kChunks][kOwn][kOwn] = {};
+
+  /// Adds the products of tiles.left with `rows`, of which `columns` columns are left.
+  template <class T>
+  __device__ void add(const Rows<T>& rows, int64_t columns, SharedTiles<C>& tiles) {
+#pragma unroll
+    for (int chunk = 0; chunk < kChunks; ++chunk) {
+      const int64_t begin = chunk * kTile;
+      for (int64_t first = 0; first < rows.count && begin < columns; first += kDepth<C>) {
+        const int part = static_cast<int>(min(rows.count - first, static_cast<int64_t>(kDepth<C>)));
+        load_rows<T, C>(rows.columns_from(begin), first, part, columns - begin, tiles.right);
+        __syncthreads();
+        multiply<C>(part, tiles.left + first, tiles.right, sums[chunk]);
+        __syncthreads();
+      }
+    }
+  }
+
+  /// Writes row 4 y + i of the results, times factors[i].
+  template <class T>
+  __device__ void write(const Rows<T>& rows, int64_t columns, const C (&factors)[kOwn]) const {
+    const int x = thread_x(), y = thread_y();
+#pragma unroll
+    for (int chunk = 0; chunk < kChunks; ++chunk) {
+#pragma unroll
+      for (int i = 0; i < kOwn; ++i) {
+        const int r = y * kOwn + i;
+#pragma unroll
+        for (int j = 0; j < kOwn; ++j) {
+          const int c = chunk * kTile + x * kOwn + j;
+          if (r < rows.count && c < columns)
+            rows.data[r * rows.stride + c] = static_cast<T>(sums[chunk][i][j] * factors[i]);
+        }
+      }
+    }
+  }
+};
+
+/// A mask whose dtype is known when it runs only: it is read once per score.
+struct MaskRows {
+  const void* data;  // null: none
+  DType dtype;
+  int64_t query_stride;
+  int64_t key_stride;
+
+  template <class C>
+  __device__ C apply(C score, int64_t at) const {
+    switch (dtype) {
+      case kBool: return static_cast<const bool*>(data)[at] ? score : kNoScore<C>;
+      case kFloat16: return score + static_cast<C>(static_cast<float>(static_cast<const Half*>(data)[at]));
+      case kBFloat16: return score + static_cast<C>(static_cast<float>(static_cast<const BFloat16*>(data)[at]));
+      case kFloat32: return score + static_cast<C>(static_cast<const float*>(data)[at]);
+      default: return score + static_cast<C>(static_cast<const double*>(data)[at]);
+    }
+  }
+};
+
+/// The score of one batch's query t for key s, made of their product; -infinity where t does not attend to s.
+template <class C>
+struct Scores {
+  int64_t queries, keys;
+  C scale;
+  bool is_causal;
+  MaskRows mask;
+  int64_t mask_offset;
+
+  __device__ C operator()(C product, int64_t t, int64_t s) const {
+    if (t >= queries || s >= keys || (is_causal && s > t)) return kNoScore<C>;
+    const C score = scale * product;
+    return mask.data == nullptr ? score : mask.apply(score, mask_offset + t * mask.query_stride + s * mask.key_stride);
+  }
+};
+
+template <class C>
+__device__ Scores<C> scores_of(const AttentionSizes& sizes, const MaskRows& mask, int64_t mask_offset) {
+  return {sizes.queries, sizes.keys, static_cast<C>(sizes.scale), sizes.is_causal, mask, mask_offset};
+}
+
+/// f over the 16 threads of the same y; all of them get the result.
+template <class C, class F>
+__device__ C row_reduce(C value, F f) {
+  for (int distance = kSide / 2; distance > 0; distance /= 2)
+    value = f(value, __shfl_xor_sync(kAllLanes, value, distance));
+  return value;
+}
+
+/// What a block does: a batch, a tile of the side that it owns, a group of columns of its results.
+struct Task {
+  int64_t batch;
+  int64_t begin;  // the first row
+  int64_t first_column;
+
+  /// `longest_first`: the last tile of a batch before its others.
+  __device__ Task(int64_t task, int64_t tiles, int64_t groups, int64_t group_columns, bool longest_first) {
+    batch = task / groups / tiles;
+    const int64_t tile = task / groups % tiles;
+    begin = (longest_first ? tiles - 1 - tile : tile) * kTile;
+    first_column = task % groups * group_columns;
+  }
+};
+
+/// How tasks are counted: tiles of `rows`, groups of the columns of results.
+struct Split {
+  int64_t tiles;
+  int64_t groups;
+  int64_t tasks;
+
+  Split(int64_t batches, int64_t rows, int64_t columns, int64_t group_columns)
+      : tiles((rows + kTile - 1) / kTile),
+        groups(std::max<int64_t>(1, (columns + group_columns - 1) / group_columns)),
+        tasks(batches * tiles * groups) {}
+};
+
+// Operands in the order of a kernel's Strided.
+enum { kQuery, kKey, kValue, kMask, kOut, kForwardOperands };
+
+template <class T, int kChunks>
+__global__ void __launch_bounds__(kThreads)
+    attention_kernel(Split split, AttentionSizes sizes, Strided<kForwardOperands> batches, Rows<const T> query,
+                     Rows<const T> key, Rows<const T> value, MaskRows mask, Rows<T> out, Accumulator<T>* statistics) {
+  using C = Accumulator<T>;
+  __shared__ SharedTiles<C> tiles;
+  for (int64_t index = blockIdx.x; index < split.tasks; index += gridDim.x) {
+    const Task task(index, split.tiles, split.groups, kChunks * kTile, sizes.is_causal);
+    int64_t offsets[kForwardOperands];
+    batches.offsets(task.batch, offsets);
+    const Scores<C> score = scores_of<C>(sizes, mask, offsets[kMask]);
+    const Rows<const T> keys = key.at(offsets[kKey]);
+    const Rows<const T> values = value.at(offsets[kValue]);
+    const Rows<const T> own = query.at(offsets[kQuery]).from(task.begin);
+    const int x = thread_x(), y = thread_y();
+    const int64_t t = task.begin + y * kOwn, columns = sizes.value_dim - task.first_column;
+
+    C max[kOwn], sum[kOwn] = {};
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) max[i] = kNoScore<C>;
+    Results<C, kChunks> results;
+    const int64_t keys_needed = sizes.is_causal ? min(sizes.keys, task.begin + kTile) : sizes.keys;
+    for (int64_t begin = 0; begin < keys_needed; begin += kTile) {
+      C weights[kOwn][kOwn];
+      multiply_rows<const T, C>(own, keys.from(begin), sizes.head_dim, tiles, weights);
+#pragma unroll
+      for (int i = 0; i < kOwn; ++i) {
+        C largest = max[i];
+#pragma unroll
+        for (int j = 0; j < kOwn; ++j) {
+          weights[i][j] = score(weights[i][j], t + i, begin + x * kOwn + j);
+          largest = Larger()(largest, weights[i][j]);
+        }
+        largest = row_reduce(largest, Larger());
+        const bool is_empty = largest == kNoScore<C>;
+        C total = 0;
+#pragma unroll
+        for (int j = 0; j < kOwn; ++j) {
+          weights[i][j] = is_empty ? C{0} : exp_element(weights[i][j] - largest);
+          total += weights[i][j];
+        }
+        total = row_reduce(total, Plus());
+        if (max[i] != largest) {
+          const C factor = sum[i] == C{0} ? C{0} : exp_element(max[i] - largest);
+          sum[i] *= factor;
+#pragma unroll
+          for (int chunk = 0; chunk < kChunks; ++chunk) {
+#pragma unroll
+            for (int j = 0; j < kOwn; ++j) results.sums[chunk][i][j] *= factor;
+          }
+        }
+        max[i] = largest;
+        sum[i] += total;
+      }
+      store_transposed(weights, tiles);
+      results.add(values.from(begin).columns_from(task.first_column), columns, tiles);
+    }
+
+    C factors[kOwn];
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+      const bool is_empty = sum[i] == C{0};
+      factors[i] = is_empty ? C{0} : C{1} / sum[i];
+      if (x == 0 && task.first_column == 0 && t + i < sizes.queries) {
+        const int64_t row = task.batch * sizes.queries + t + i;
+        statistics[row] = max[i];
+        statistics[sizes.batches * sizes.queries + row] = is_empty ? kNoScore<C> : log_of(sum[i]);
+      }
+    }
+    results.write(out.at(offsets[kOut]).from(task.begin).columns_from(task.first_column), columns, factors);
+  }
+}
+
+/// products[row] = the product of a row of the result and of its gradient: what the softmax's backward subtracts.  A warp a row.
+template <class T>
+__global__ void row_products_kernel(AttentionSizes sizes, Strided<2> batches, Rows<const T> out, Rows<const T> grad,
+                                    Accumulator<T>* products) {
+  using C = Accumulator<T>;
+  const int64_t num_rows = sizes.batches * sizes.queries;
+  for (int64_t row = thread_index() / kWarp; row < num_rows; row += num_threads() / kWarp) {
+    int64_t offsets[2];
+    batches.offsets(row / sizes.queries, offsets);
+    const T* const y = out.data + offsets[0] + row % sizes.queries * out.stride;
+    const T* const g = grad.data + offsets[1] + row % sizes.queries * grad.stride;
+    C sum = 0;
+    for (int64_t i = threadIdx.x % kWarp; i < sizes.value_dim; i += kWarp)
+      sum += static_cast<C>(y[i]) * static_cast<C>(g[i]);
+    sum = warp_reduce(sum, Plus());
+    if (threadIdx.x % kWarp == 0) products[row] = sum;
+  }
+}
+
+/// Numbers of a query that turn scores and the gradients of weights into weights and the gradients of scores.
+template <class C>
+struct QueryNumbers {
+  C max = 0;
+  C log_sum = 0;
+  C product = 0;
+
+  QueryNumbers() = default;
+  /// Of query t of a batch; queries that do not exist have no scores, so that theirs do not matter.
+  __device__ QueryNumbers(const AttentionSizes& sizes, int64_t batch, int64_t t, const C* statistics,
+                          const C* products) {
+    if (t >= sizes.queries) return;
+    const int64_t row = batch * sizes.queries + t;
+    max = statistics[row];
+    log_sum = statistics[sizes.batches * sizes.queries + row];
+    product = products[row];
+    if (log_sum == kNoScore<C>) {  // a query without keys: all its weights become 0
+      max = -kNoScore<C>;
+      log_sum = 0;
+    }
+  }
+
+  __device__ C weight(C score) const { return exp_element(score - max - log_sum); }
+};
+
+enum { kGrad = kMask + 1, kFirstResult, kSecondResult, kBackwardOperands };
+
+/// What both kernels of the backward read.
+template <class T>
+struct BackwardInputs {
+  AttentionSizes sizes;
+  Strided<kBackwardOperands> batches;
+  Rows<const T> query, key, value, grad;
+  MaskRows mask;
+  const Accumulator<T>* statistics;
+  const Accumulator<T>* products;
+};
+
+template <class T, int kChunks>
+__global__ void __launch_bounds__(kThreads)
+    attention_query_gradient_kernel(Split split, BackwardInputs<T> in, Rows<T> out) {
+  using C = Accumulator<T>;
+  __shared__ SharedTiles<C> tiles;
+  const AttentionSizes& sizes = in.sizes;
+  for (int64_t index = blockIdx.x; index < split.tasks; index += gridDim.x) {
+    const Task task(index, split.tiles, split.groups, kChunks * kTile, sizes.is_causal);
+    int64_t offsets[kBackwardOperands];
+    in.batches.offsets(task.batch, offsets);
+    const Scores<C> score = scores_of<C>(sizes, in.mask, offsets[kMask]);
+    const Rows<const T> keys = in.key.at(offsets[kKey]);
+    const Rows<const T> values = in.value.at(offsets[kValue]);
+    const Rows<const T> own = in.query.at(offsets[kQuery]).from(task.begin);
+    const Rows<const T> own_grad = in.grad.at(offsets[kGrad]).from(task.begin);
+    const int x = thread_x(), y = thread_y();
+    const int64_t t = task.begin + y * kOwn, columns = sizes.head_dim - task.first_column;
+
+    QueryNumbers<C> numbers[kOwn];
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) numbers[i] = {sizes, task.batch, t + i, in.statistics, in.products};
+    Results<C, kChunks> results;
+    const int64_t keys_needed = sizes.is_causal ? min(sizes.keys, task.begin + kTile) : sizes.keys;
+    for (int64_t begin = 0; begin < keys_needed; begin += kTile) {
+      C weights[kOwn][kOwn], errors[kOwn][kOwn];
+      multiply_rows<const T, C>(own, keys.from(begin), sizes.head_dim, tiles, weights);
+      multiply_rows<const T, C>(own_grad, values.from(begin), sizes.value_dim, tiles, errors);
+#pragma unroll
+      for (int i = 0; i < kOwn; ++i) {
+#pragma unroll
+        for (int j = 0; j < kOwn; ++j) {
+          const C weight = numbers[i].weight(score(weights[i][j], t + i, begin + x * kOwn + j));
+          errors[i][j] = weight * (errors[i][j] - numbers[i].product);
+        }
+      }
+      store_transposed(errors, tiles);
+      results.add(keys.from(begin).columns_from(task.first_column), columns, tiles);
+    }
+    C factors[kOwn];
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) factors[i] = score.scale;
+    results.write(out.at(offsets[kFirstResult]).from(task.begin).columns_from(task.first_column), columns, factors);
+  }
+}
+
+template <class T, int kChunks>
+__global__ void __launch_bounds__(kThreads)
+    attention_key_gradient_kernel(Split split, BackwardInputs<T> in, Rows<T> key_out, Rows<T> value_out) {
+  using C = Accumulator<T>;
+  __shared__ SharedTiles<C> tiles;
+  const AttentionSizes& sizes = in.sizes;
+  for (int64_t index = blockIdx.x; index < split.tasks; index += gridDim.x) {
+    const Task task(index, split.tiles, split.groups, kChunks * kTile, /*longest_first=*/false);
+    int64_t offsets[kBackwardOperands];
+    in.batches.offsets(task.batch, offsets);
+    const Scores<C> score = scores_of<C>(sizes, in.mask, offsets[kMask]);
+    const Rows<const T> queries = in.query.at(offsets[kQuery]);
+    const Rows<const T> grads = in.grad.at(offsets[kGrad]);
+    const Rows<const T> own = in.key.at(offsets[kKey]).from(task.begin);
+    const Rows<const T> own_values = in.value.at(offsets[kValue]).from(task.begin);
+    const int x = thread_x(), y = thread_y();
+    const int64_t s = task.begin + y * kOwn;
+    const int64_t key_columns = sizes.head_dim - task.first_column, value_columns = sizes.value_dim - task.first_column;
+
+    Results<C, kChunks> key_results, value_results;
+    for (int64_t begin = sizes.is_causal ? task.begin : 0; begin < sizes.queries; begin += kTile) {
+      C weights[kOwn][kOwn], errors[kOwn][kOwn];
+      multiply_rows<const T, C>(own, queries.from(begin), sizes.head_dim, tiles, weights);
+      multiply_rows<const T, C>(own_values, grads.from(begin), sizes.value_dim, tiles, errors);
+#pragma unroll
+      for (int j = 0; j < kOwn; ++j) {
+        const int64_t t = begin + x * kOwn + j;
+        const QueryNumbers<C> numbers(sizes, task.batch, t, in.statistics, in.products);
+#pragma unroll
+        for (int i = 0; i < kOwn; ++i) {
+          weights[i][j] = numbers.weight(score(weights[i][j], t, s + i));
+          errors[i][j] = weights[i][j] * (errors[i][j] - numbers.product);
+        }
+      }
+      store_transposed(weights, tiles);
+      value_results.add(grads.from(begin).columns_from(task.first_column), value_columns, tiles);
+      store_transposed(errors, tiles);
+      key_results.add(queries.from(begin).columns_from(task.first_column), key_columns, tiles);
+    }
+    C factors[kOwn];
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) factors[i] = score.scale;
+    key_results.write(key_out.at(offsets[kFirstResult]).from(task.begin).columns_from(task.first_column), key_columns,
+                      factors);
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) factors[i] = C{1};
+    value_results.write(value_out.at(offsets[kSecondResult]).from(task.begin).columns_from(task.first_column),
+                        value_columns, factors);
+  }
+}
+
+template <class T>
+Rows<T> rows_of(const AttentionTensor& tensor, int64_t count) {
+  return {static_cast<T*>(tensor.data), tensor.strides[tensor.strides.size() - 2], count};
+}
+
+std::span<const int64_t> batch_strides(const AttentionTensor& tensor) {
+  return tensor.strides.first(tensor.strides.size() - 2);
+}
+
+/// A mask, or none: then its strides of the batch are not read, and those of another tensor stand in for them.
+MaskRows mask_rows(const AttentionMask& mask) {
+  if (mask.tensor.data == nullptr) return {nullptr, kBool, 0, 0};
+  const auto strides = mask.tensor.strides.last(2);
+  return {mask.tensor.data, mask.dtype, strides[0], strides[1]};
+}
+const AttentionTensor& mask_or(const AttentionMask& mask, const AttentionTensor& other) {
+  return mask.tensor.data == nullptr ? other : mask.tensor;
+}
+
+/// Calls f.operator()<T, kChunks>() for results of that many columns.
+template <class F>
+void visit(DType dtype, int64_t columns, const F& f) {
+  visit_floating_dtype(dtype, [&]<class T>() {
+    if (columns <= kTile) {
+      f.template operator()<T, 1>();
+    } else {
+      f.template operator()<T, 2>();
+    }
+  });
+}
+
+}  // namespace
+
+void attention(const KernelContext& context, DType dtype, std::span<const int64_t> batch_shape,
+               const AttentionSizes& sizes, const AttentionTensor& query, const AttentionTensor& key,
+               const AttentionTensor& value, const AttentionMask& mask, const AttentionTensor& out, void* statistics) {
+  if (sizes.batches * sizes.queries == 0) return;
+  const Strided<kForwardOperands> batches(batch_shape, {batch_strides(query), batch_strides(key), batch_strides(value),
+                                                        batch_strides(mask_or(mask, query)), batch_strides(out)});
+  visit(dtype, sizes.value_dim, [&]<class T, int kChunks>() {
+    const Split split(sizes.batches, sizes.queries, sizes.value_dim, kChunks * kTile);
+    launch_kernel(context, attention_kernel<T, kChunks>, blocks_for(split.tasks, 1), kThreads, 0, split, sizes, batches,
+                  rows_of<const T>(query, sizes.queries), rows_of<const T>(key, sizes.keys),
+                  rows_of<const T>(value, sizes.keys), mask_rows(mask), rows_of<T>(out, sizes.queries),
+                  static_cast<Accumulator<T>*>(statistics));
+  });
+}
+
+int64_t attention_backward_workspace_bytes(DType dtype, const AttentionSizes& sizes) {
+  return sizes.batches * sizes.queries * (dtype == kFloat64 ? 8 : 4);
+}
+
+void attention_backward(const KernelContext& context, DType dtype, std::span<const int64_t> batch_shape,
+                        const AttentionSizes& sizes, const AttentionTensor& query, const AttentionTensor& key,
+                        const AttentionTensor& value, const AttentionMask& mask, const AttentionTensor& out,
+                        const void* statistics, const AttentionTensor& grad, void* workspace,
+                        const AttentionTensor& grad_query, const AttentionTensor& grad_key,
+                        const AttentionTensor& grad_value) {
+  if (sizes.batches == 0) return;
+  const auto batches = [&](const AttentionTensor& first, const AttentionTensor& second) {
+    return Strided<kBackwardOperands>(batch_shape, {batch_strides(query), batch_strides(key), batch_strides(value),
+                                                    batch_strides(mask_or(mask, query)), batch_strides(grad),
+                                                    batch_strides(first), batch_strides(second)});
+  };
+  visit_floating_dtype(dtype, [&]<class T>() {
+    launch_kernel(context, row_products_kernel<T>, blocks_for(sizes.batches * sizes.queries, kBlock / kWarp), kBlock, 0,
+                  sizes, Strided<2>(batch_shape, {batch_strides(out), batch_strides(grad)}),
+                  rows_of<const T>(out, sizes.queries), rows_of<const T>(grad, sizes.queries),
+                  static_cast<Accumulator<T>*>(workspace));
+  });
+  const auto inputs = [&]<class T>(const AttentionTensor& first, const AttentionTensor& second) {
+    return BackwardInputs<T>{sizes,
+                             batches(first, second),
+                             rows_of<const T>(query, sizes.queries),
+                             rows_of<const T>(key, sizes.keys),
+                             rows_of<const T>(value, sizes.keys),
+                             rows_of<const T>(grad, sizes.queries),
+                             mask_rows(mask),
+                             static_cast<const Accumulator<T>*>(statistics),
+                             static_cast<const Accumulator<T>*>(workspace)};
+  };
+  visit(dtype, sizes.head_dim, [&]<class T, int kChunks>() {
+    const Split split(sizes.batches, sizes.queries, sizes.head_dim, kChunks * kTile);
+    launch_kernel(context, attention_query_gradient_kernel<T, kChunks>, blocks_for(split.tasks, 1), kThreads, 0, split,
+                  inputs.template operator()<T>(grad_query, grad_query), rows_of<T>(grad_query, sizes.queries));
+  });
+  const int64_t widest = std::max(sizes.head_dim, sizes.value_dim);
+  visit(dtype, widest, [&]<class T, int kChunks>() {
+    const Split split(sizes.batches, sizes.keys, widest, kChunks * kTile);
+    launch_kernel(context, attention_key_gradient_kernel<T, kChunks>, blocks_for(split.tasks, 1), kThreads, 0, split,
+                  inputs.template operator()<T>(grad_key, grad_value), rows_of<T>(grad_key, sizes.keys),
+                  rows_of<T>(grad_value, sizes.keys));
+  });
+}
+
+}}}  // namespace tandem::v0::cuda

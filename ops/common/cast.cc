@@ -1,0 +1,74 @@
+#include <tandem/ops/cast.h>
+
+#include <tandem/ops/common/common.h>
+
+namespace tandem { inline namespace v0 {
+
+namespace {
+
+/// Low-precision casts leave float64 alone: whoever uses it wants its digits.
+void cast_where(std::initializer_list<Tensor*> tensors, DType dtype) {
+  for (Tensor* tensor : tensors) {
+    if (tensor->defined() && is_floating_point(tensor->dtype()) && tensor->dtype() != kFloat64) {
+      *tensor = to(*tensor, dtype);
+    }
+  }
+}
+
+void autocast(CastPolicy policy, DType low_precision, std::initializer_list<Tensor*> tensors) {
+  switch (policy) {
+    case CastPolicy::kLowPrecision: return cast_where(tensors, low_precision);
+    case CastPolicy::kFloat32: return cast_where(tensors, kFloat32);
+    case CastPolicy::kWidest: break;
+  }
+  DType widest = kFloat16;
+  bool first = true;
+  for (const Tensor* tensor : tensors) {
+    if (!tensor->defined() || !is_floating_point(tensor->dtype())) continue;
+    widest = first ? tensor->dtype() : promote(widest, tensor->dtype());
+    first = false;
+  }
+  for (Tensor* tensor : tensors) {
+    if (tensor->defined() && is_floating_point(tensor->dtype())) *tensor = to(*tensor, widest);
+  }
+}
+
+}  // namespace
+
+void cast_for(CastPolicy policy, std::initializer_list<Tensor*> tensors) {
+  const int8_t low_precision = RankContext::current().autocast;
+  if (low_precision >= 0) [[unlikely]]
+    autocast(policy, static_cast<DType>(low_precision), tensors);
+}
+
+Autocast::Autocast(DType dtype) : previous_(RankContext::current().autocast) {
+  TANDEM_CHECK(DTypeError, dtype == kFloat16 || dtype == kBFloat16, "Autocast: dtype must be float16 or bfloat16, not ",
+               dtype);
+  RankContext::current().autocast = static_cast<int8_t>(dtype);
+}
+
+Autocast::~Autocast() { RankContext::current().autocast = previous_; }
+
+namespace {
+
+struct ToDTypeNode : autograd::Node {
+  DType dtype = kFloat32;  ///< of the input
+  TensorList backward(autograd::BackwardContext& context) override { return {to(context.grad(), dtype)}; }
+};
+
+}  // namespace
+
+Tensor to(const Tensor& input, DType dtype) {
+  TANDEM_CHECK(StateError, input.defined(), ops::operand_error("to", "input is undefined", {{"input", input}}));
+  if (input.dtype() == dtype) return input;
+  Tensor output = empty_in_order_of(input, dtype);
+  chores::copy(input, output);
+  if (is_floating_point(dtype)) {
+    if (auto* node = autograd::record<ToDTypeNode>("to", output, input)) node->dtype = input.dtype();
+  }
+  return output;
+}
+
+Tensor Tensor::to(DType dtype) const { return tandem::to(*this, dtype); }
+
+}}  // namespace tandem::v0

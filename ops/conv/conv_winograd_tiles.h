@@ -1,0 +1,189 @@
+// What the passes of Winograd's algorithm share: tiles, their transforms, transformed filters, products.  Private to ops/, for
+// conv_winograd_cpu.cc alone.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include <tandem/ops/conv/conv_passes.h>
+#include <tandem/ops/conv/conv_winograd.h>
+
+namespace tandem { inline namespace v0 { namespace cpu::winograd {
+
+constexpr int64_t kMaxTasks = 16;
+constexpr int64_t kAllPoints = kPoints * kPoints;
+/// Floats between the blocks of two points beyond what they hold: at distances that are powers of two, the 36 blocks would
+/// meet in a few sets of the cache.
+constexpr int64_t kPad = 16;
+
+inline int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+inline int64_t divide_up(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
+
+inline Lanes load(const float* p, int64_t count) {
+  if (count >= kLanes) return *reinterpret_cast<const Lanes*>(p);
+  Lanes value = {};
+  for (int64_t i = 0; i < count; ++i) value[i] = p[i];
+  return value;
+}
+
+inline void store(float* p, Lanes value, int64_t count) {
+  if (count >= kLanes) {
+    *reinterpret_cast<Lanes*>(p) = value;
+    return;
+  }
+  for (int64_t i = 0; i < count; ++i) p[i] = value[i];
+}
+
+/// A channels-last tensor.
+struct Map {
+  int64_t height, width, channels;
+};
+
+/// Where a tile lies.
+struct Place {
+  int64_t image, y, x;
+};
+
+/// The tiles that cover a result.
+struct Tiles {
+  int64_t size;  ///< results along one side
+  int64_t rows, columns, count;
+
+  Tiles(int64_t batch, Size2d result, int64_t tile_size)
+      : size(tile_size),
+        rows(divide_up(result.height, tile_size)),
+        columns(divide_up(result.width, tile_size)),
+        count(batch * rows * columns) {}
+
+  Place place(int64_t tile) const {
+    return {tile / (rows * columns), tile / columns % rows * size, tile % columns * size};
+  }
+};
+
+/// Pixels [y, y + N) x [x, x + N) of a map, zeros where they lie outside, 8 channels from `channel` on: out[i][j].
+template <int N>
+inline __attribute__((always_inline)) void load_square(const float* image, const Map& map, int64_t y, int64_t x,
+                                                       bool inside, int64_t channel, int64_t count, Lanes (*out)[N]) {
+  const int64_t line = map.width * map.channels;
+  const int64_t begin = y * line + x * map.channels + channel;
+  if (inside) {
+    for (int64_t i = 0; i < N; ++i) {
+      for (int64_t j = 0; j < N; ++j) {
+        out[i][j] = *reinterpret_cast<const Lanes*>(image + (begin + i * line + j * map.channels));
+      }
+    }
+    return;
+  }
+  for (int64_t i = 0; i < N; ++i) {
+    const bool row = y + i >= 0 && y + i < map.height;
+    for (int64_t j = 0; j < N; ++j) {
+      const bool pixel = row && x + j >= 0 && x + j < map.width;
+      out[i][j] = pixel ? load(image + (begin + i * line + j * map.channels), count) : Lanes{};
+    }
+  }
+}
+
+/// Applies `transform`, from N values to P, to the columns and the rows of a square.
+template <int N, int P, class Transform>
+inline __attribute__((always_inline)) void transform_square(const Lanes (*in)[N], Lanes (*out)[P],
+                                                            Transform transform) {
+  Lanes half[P][N];
+  for (int j = 0; j < N; ++j) {
+    Lanes column[N], result[P];
+    for (int i = 0; i < N; ++i) column[i] = in[i][j];
+    transform(column, result);
+    for (int i = 0; i < P; ++i) half[i][j] = result[i];
+  }
+  for (int i = 0; i < P; ++i) transform(half[i], out[i]);
+}
+
+/// Transforms the N x N pixels at a place for all channels: point p's values begin at out + p * point_stride, rounded up to
+/// whole lanes.
+template <int N, class Transform>
+void transform_tile(const float* map_data, const Map& map, const Place& place, float* out, int64_t point_stride,
+                    Transform transform) {
+  const float* image = map_data + place.image * map.height * map.width * map.channels;
+  const bool covered = place.y >= 0 && place.x >= 0 && place.y + N <= map.height && place.x + N <= map.width;
+  for (int64_t channel = 0; channel < map.channels; channel += kLanes) {
+    const int64_t count = std::min(kLanes, map.channels - channel);
+    Lanes square[N][N], points[kPoints][kPoints];
+    load_square<N>(image, map, place.y, place.x, covered && count == kLanes, channel, count, square);
+    transform_square<N, kPoints>(square, points, transform);
+    for (int64_t p = 0; p < kAllPoints; ++p) {
+      *reinterpret_cast<Lanes*>(out + p * point_stride + channel) = points[p / kPoints][p % kPoints];
+    }
+  }
+}
+
+/// Filters in panels of the columns of a product: forward, columns are filters and rows channels; `backward`, for the gradient
+/// of the input, the other way round.
+template <int R>
+struct FilterPanels {
+  const float* weight;
+  int64_t depth, columns;  ///< of the product
+  int64_t width;           ///< of a panel, a multiple of 16
+  bool backward;
+  bool turned;  ///< taps in reverse order
+
+  int64_t panels() const { return divide_up(columns, width); }
+
+  /// Rows [begin, end) of a panel: point p's block of rows, `width` long, begins at out + p * point_stride.
+  void transform(int64_t panel, int64_t begin, int64_t end, float* out, int64_t point_stride) const {
+    constexpr int64_t kAllTaps = R * R, kColumns = 16, kChunk = 16;
+    alignas(64) float taps[kChunk * kAllTaps * kColumns];
+    for (int64_t part = 0; part < width; part += kColumns) {
+      const int64_t column = panel * width + part, count = std::clamp<int64_t>(columns - column, 0, kColumns);
+      for (int64_t row = begin; row < end; row += kChunk) {
+        const int64_t rows = std::min(kChunk, end - row);
+        if (backward) {
+          for (int64_t i = 0; i < rows; ++i) {
+            kProductAvx2.pack_right(weight + ((row + i) * columns + column) * kAllTaps, kAllTaps, count, 1, kAllTaps,
+                                    taps + i * kAllTaps * kColumns);
+          }
+        } else {
+          kProductAvx2.pack_right(weight + (column * depth + row) * kAllTaps, rows * kAllTaps, count, 1,
+                                  depth * kAllTaps, taps);
+        }
+        for (int64_t i = 0; i < rows; ++i) {
+          for (int64_t lane = 0; lane < kColumns; lane += kLanes) {
+            Lanes square[R][R], points[kPoints][kPoints];
+            for (int64_t t = 0; t < kAllTaps; ++t) {
+              const int64_t from = turned ? kAllTaps - 1 - t : t;
+              square[t / R][t % R] = *reinterpret_cast<const Lanes*>(taps + (i * kAllTaps + from) * kColumns + lane);
+            }
+            transform_square<R, kPoints>(square, points, Winograd<R>::filter);
+            float* to = out + (row - begin + i) * width + part + lane;
+            for (int64_t p = 0; p < kAllPoints; ++p) {
+              *reinterpret_cast<Lanes*>(to + p * point_stride) = points[p / kPoints][p % kPoints];
+            }
+          }
+        }
+      }
+    }
+  }
+};
+
+/// left @ right of some rows at one point, tile by tile.
+inline void multiply(const ProductKernels& kernels, int64_t rows, int64_t columns, int64_t depth, const float* left,
+                     int64_t left_stride, const float* right, int64_t right_stride, bool add, float* out,
+                     int64_t out_stride) {
+  ProductTile tile{};
+  tile.k = depth;
+  tile.left_stride = left_stride;
+  tile.right_stride = right_stride;
+  tile.alpha = 1;
+  tile.beta = add ? 1.0f : 0.0f;
+  tile.out_leading = out_stride;
+  for (int64_t j = 0; j < columns; j += kernels.columns) {
+    tile.columns = std::min(kernels.columns, columns - j);
+    tile.right = right + j;
+    for (int64_t i = 0; i < rows; i += kernels.rows) {
+      tile.rows = std::min(kernels.rows, rows - i);
+      tile.left = left + i * left_stride;
+      tile.out = out + i * out_stride + j;
+      kernels.tile(tile);
+    }
+  }
+}
+
+}}}  // namespace tandem::v0::cpu::winograd

@@ -1,0 +1,216 @@
+// Patches: what a convolution reads for one of its results.  Private to ops/.
+//
+// Vocabulary.  A *position* is a place of a grid for which one row of numbers is gathered from a channels-last *source*: the
+// taps it sees, in order of rows and columns, the channels of a group of each.  Positions are numbered image by image, row
+// by row.  The forward pass has one grid, that of its outputs.  The gradient of the input is made of the same kind of
+// patches, now of the output's gradient: inputs whose indices leave the same remainder by the stride see the same taps, so
+// there is a grid, and a set of taps, for each pair of remainders.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <numeric>
+
+#include <tandem/ops/conv/conv_kernels.h>
+
+namespace tandem { inline namespace v0 {
+
+/// One side of a grid of positions, height or width.
+struct PatchSide {
+  int64_t positions = 0;
+  int64_t source = 0;  ///< size of the source
+  int64_t step = 1;    ///< pixels of the source from one position to the next
+  int64_t taps = 0;
+  int64_t first = 0;       ///< pixel of tap 0 of position 0; may lie outside
+  int64_t tap_step = 1;    ///< pixels from one tap to the next
+  int64_t first_tap = 0;   ///< the filter's index of tap 0 ..
+  int64_t tap_stride = 1;  ///< .. and from one tap to the next
+  int64_t out_first = 0;   ///< the index of position 0 in the result ..
+  int64_t out_stride = 1;  ///< .. and from one position to the next
+
+  static PatchSide forward(int64_t size, int64_t out, int64_t kernel, int64_t stride, int64_t padding,
+                           int64_t dilation) {
+    return {.positions = out, .source = size, .step = stride, .taps = kernel, .first = -padding, .tap_step = dilation};
+  }
+
+  /// Inputs `remainder`, `remainder` + stride, ...: input i meets tap t at output (i + padding - t * dilation) / stride where
+  /// that is whole.  Taps are in falling order, so that outputs rise.
+  static PatchSide backward(int64_t size, int64_t out, int64_t kernel, int64_t stride, int64_t padding,
+                            int64_t dilation, int64_t remainder) {
+    PatchSide side{.source = out, .out_first = remainder, .out_stride = stride};
+    side.positions = (size - remainder + stride - 1) / stride;
+    const int64_t common = std::gcd(stride, dilation);
+    const int64_t period = stride / common;  // of the taps that fit
+    int64_t tap = 0;
+    while (tap < std::min(period, kernel) && (remainder + padding - tap * dilation) % stride != 0) ++tap;
+    if (tap >= std::min(period, kernel)) return side;
+    side.taps = (kernel - 1 - tap) / period + 1;
+    side.first_tap = tap + (side.taps - 1) * period;
+    side.tap_stride = -period;
+    side.first = (remainder + padding - side.first_tap * dilation) / stride;
+    side.tap_step = dilation / common;
+    return side;
+  }
+};
+
+struct PatchGrid {
+  int64_t batch = 0;
+  PatchSide y, x;
+  int64_t source_channels = 0;  ///< from one pixel of the source to the next
+  int64_t channels = 0;         ///< of a group
+
+  int64_t rows() const { return batch * y.positions * x.positions; }
+  int64_t row_length() const { return y.taps * x.taps * channels; }
+
+  static PatchGrid forward(const ConvGeometry& g) {
+    return {g.batch,
+            PatchSide::forward(g.size.height, g.out.height, g.kernel.height, g.stride.height, g.padding.height,
+                               g.dilation.height),
+            PatchSide::forward(g.size.width, g.out.width, g.kernel.width, g.stride.width, g.padding.width,
+                               g.dilation.width),
+            g.channels, g.group_channels()};
+  }
+  static PatchGrid backward(const ConvGeometry& g, int64_t remainder_y, int64_t remainder_x) {
+    return {g.batch,
+            PatchSide::backward(g.size.height, g.out.height, g.kernel.height, g.stride.height, g.padding.height,
+                                g.dilation.height, remainder_y),
+            PatchSide::backward(g.size.width, g.out.width, g.kernel.width, g.stride.width, g.padding.width,
+                                g.dilation.width, remainder_x),
+            g.out_channels, g.group_out_channels()};
+  }
+
+  /// Whether rows lie in the source as they are: the row of position i begins i * source_channels from its begin.
+  bool is_source() const {
+    auto plain = [](const PatchSide& side) {
+      return side.taps == 1 && side.first == 0 && side.step == 1 && side.positions == side.source;
+    };
+    return plain(y) && plain(x);
+  }
+};
+
+/// Copies `count` neighbours; most are too few for a call of memcpy.
+template <class T>
+inline void copy_run(const T* from, int64_t count, T* to) {
+  if (count >= 64) {
+    std::memcpy(to, from, static_cast<size_t>(count) * sizeof(T));
+    return;
+  }
+  for (int64_t i = 0; i < count; ++i) to[i] = from[i];
+}
+
+/// The same in steps of 32 bytes: up to kOvershoot elements after the run are read and written.
+constexpr int64_t kOvershoot = 8;
+template <class T>
+inline void copy_steps(const T* from, int64_t count, T* to) {
+  constexpr int64_t kStep = 32 / sizeof(T);
+  for (int64_t i = 0; i < count; i += kStep) std::memcpy(to + i, from + i, 32);
+}
+
+/// Writes rows [begin, end) of the group whose first channel `source` points at: write(row - begin, column, values, count)
+/// for runs of neighbours, values null for zeros.
+template <class T, class Write>
+void for_patch_runs(const PatchGrid& grid, const T* source, int64_t begin, int64_t end, Write write) {
+  const PatchSide &y = grid.y, &x = grid.x;
+  const int64_t line = x.taps * grid.channels;
+  const bool runs = x.tap_step == 1 && grid.channels == grid.source_channels;
+  int64_t at_x = begin % x.positions, at_y = begin / x.positions % y.positions;
+  int64_t image = begin / (x.positions * y.positions);
+  for (int64_t row = 0; row < end - begin; ++row) {
+    const T* pixels = source + image * y.source * x.source * grid.source_channels;
+    const int64_t source_x = at_x * x.step + x.first;
+    for (int64_t tap_y = 0; tap_y < y.taps; ++tap_y) {
+      const int64_t source_y = at_y * y.step + y.first + tap_y * y.tap_step;
+      const int64_t column = tap_y * line;
+      if (source_y < 0 || source_y >= y.source) {
+        write(row, column, static_cast<const T*>(nullptr), line);
+        continue;
+      }
+      const T* from = pixels + source_y * x.source * grid.source_channels;
+      if (runs) {
+        const int64_t low = std::clamp<int64_t>(-source_x, 0, x.taps);
+        const int64_t high = std::clamp<int64_t>(x.source - source_x, low, x.taps);
+        if (low > 0) write(row, column, static_cast<const T*>(nullptr), low * grid.channels);
+        if (high > low) {
+          write(row, column + low * grid.channels, from + (source_x + low) * grid.channels,
+                (high - low) * grid.channels);
+        }
+        if (high < x.taps) {
+          write(row, column + high * grid.channels, static_cast<const T*>(nullptr), (x.taps - high) * grid.channels);
+        }
+        continue;
+      }
+      for (int64_t tap_x = 0; tap_x < x.taps; ++tap_x) {
+        const int64_t pixel = source_x + tap_x * x.tap_step;
+        const bool inside = pixel >= 0 && pixel < x.source;
+        write(row, column + tap_x * grid.channels, inside ? from + pixel * grid.source_channels : nullptr,
+              grid.channels);
+      }
+    }
+    if (++at_x == x.positions) {
+      at_x = 0;
+      if (++at_y == y.positions) {
+        at_y = 0;
+        ++image;
+      }
+    }
+  }
+}
+
+/// From one row of gathered patches to the next: each has room for what copy_steps writes too much.
+inline int64_t patch_stride(const PatchGrid& grid) { return (grid.row_length() + 7) / 8 * 8 + kOvershoot; }
+
+/// Rows [begin, end) as a matrix of patch_stride(grid) columns.
+template <class T>
+void gather_rows(const PatchGrid& grid, const T* source, int64_t begin, int64_t end, T* out) {
+  const PatchSide &y = grid.y, &x = grid.x;
+  const int64_t stride = patch_stride(grid), line = x.taps * grid.channels, step = x.step * grid.channels;
+  if (x.tap_step != 1 || grid.channels != grid.source_channels) {
+    for_patch_runs(grid, source, begin, end, [=](int64_t row, int64_t column, const T* values, int64_t count) {
+      T* to = out + row * stride + column;
+      values == nullptr ? static_cast<void>(std::fill_n(to, count, T(0))) : copy_run(values, count, to);
+    });
+    return;
+  }
+  // Lines of taps, for all positions of a row of the grid; what a copy writes too much, a later one puts right.
+  const T* const source_end = source + grid.batch * y.source * x.source * grid.channels;
+  for (int64_t row = begin; row < end;) {
+    const int64_t first_x = row % x.positions, at_y = row / x.positions % y.positions;
+    const int64_t image = row / (x.positions * y.positions);
+    const int64_t count = std::min(end - row, x.positions - first_x);
+    // Positions whose taps all lie inside: [low, high).
+    const int64_t low = std::clamp<int64_t>((-x.first + x.step - 1) / x.step - first_x, 0, count);
+    const int64_t fitting = x.source - x.taps - x.first;
+    const int64_t high = std::clamp<int64_t>(fitting < 0 ? 0 : fitting / x.step + 1 - first_x, low, count);
+    for (int64_t tap_y = 0; tap_y < y.taps; ++tap_y) {
+      T* to = out + (row - begin) * stride + tap_y * line;
+      const int64_t source_y = at_y * y.step + y.first + tap_y * y.tap_step;
+      if (source_y < 0 || source_y >= y.source) {
+        for (int64_t i = 0; i < count; ++i) std::fill_n(to + i * stride, line, T(0));
+        continue;
+      }
+      const T* pixels = source + (image * y.source + source_y) * x.source * grid.channels;
+      auto border = [&](int64_t i) {
+        const int64_t source_x = (first_x + i) * x.step + x.first;
+        const int64_t from = std::clamp<int64_t>(-source_x, 0, x.taps);
+        const int64_t past = std::clamp<int64_t>(x.source - source_x, from, x.taps);
+        std::fill_n(to + i * stride, from * grid.channels, T(0));
+        copy_run(pixels + (source_x + from) * grid.channels, (past - from) * grid.channels,
+                 to + i * stride + from * grid.channels);
+        std::fill_n(to + i * stride + past * grid.channels, (x.taps - past) * grid.channels, T(0));
+      };
+      for (int64_t i = 0; i < low; ++i) border(i);
+      const T* from = pixels + ((first_x + low) * x.step + x.first) * grid.channels;
+      const bool room = high > low && from + (high - low - 1) * step + line + kOvershoot <= source_end;
+      if (room && line < 64) {
+        for (int64_t i = low; i < high; ++i, from += step) copy_steps(from, line, to + i * stride);
+      } else {
+        for (int64_t i = low; i < high; ++i, from += step) copy_run(from, line, to + i * stride);
+      }
+      for (int64_t i = high; i < count; ++i) border(i);
+    }
+    row += count;
+  }
+}
+
+}}  // namespace tandem::v0

@@ -1,0 +1,421 @@
+// Convolutions as products of patches and filters.
+//
+// Forward, and the gradient of the input: the rows of a grid (conv_patches.h) are gathered in pieces that stay in cache, and
+// each piece is multiplied by the filters, packed once per call.  The gradient of the weight: the output's gradient,
+// transposed, times the patches, summed over pieces of rows in slices; the slices' sums are added in order.  Pieces and
+// slices follow from the sizes, so results do not depend on the number of threads.
+#include <algorithm>
+
+#include <Eigen/Core>
+
+#include <tandem/base/parallel_for.h>
+#include <tandem/ops/conv/conv_passes.h>
+#include <tandem/ops/conv/im2col.h>
+
+namespace tandem { inline namespace v0 { namespace cpu {
+
+namespace {
+
+/// Tasks of a call, each with scratch of its own.
+constexpr int64_t kMaxTasks = 16;
+
+int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+int64_t divide_up(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
+
+/// The filters of a group as the matrix that patches are multiplied by: row (tap_y, tap_x, channel) of the patch, column.
+template <class T>
+struct FilterMatrix {
+  const T* data;  ///< of (tap 0 of the first row of the filter, channel 0, column 0)
+  int64_t column_stride, channel_stride;
+  int64_t kernel_width;
+  const PatchGrid& grid;
+  int64_t columns;
+
+  const T* element(int64_t row, int64_t column) const {
+    const int64_t channel = row % grid.channels, tap = row / grid.channels;
+    const int64_t y = grid.y.first_tap + tap / grid.x.taps * grid.y.tap_stride;
+    const int64_t x = grid.x.first_tap + tap % grid.x.taps * grid.x.tap_stride;
+    return data + column * column_stride + channel * channel_stride + y * kernel_width + x;
+  }
+};
+
+/// Products rows x depth by depth x columns whose right side is packed beforehand.
+template <class T>
+class PackedProduct;
+
+template <>
+class PackedProduct<double> {
+ public:
+  PackedProduct(const ProductKernels&, int64_t depth, int64_t columns) : depth_(depth), columns_(columns) {}
+
+  int64_t packed_elements() const { return depth_ * columns_; }
+
+  void pack(const FilterMatrix<double>& filters, double* packed) const {
+    parallel_for(depth_, std::max<int64_t>(1, (1 << 14) / std::max<int64_t>(1, columns_)),
+                 [&](int64_t begin, int64_t end) {
+                   for (int64_t l = begin; l < end; ++l) {
+                     for (int64_t j = 0; j < columns_; ++j) packed[l * columns_ + j] = *filters.element(l, j);
+                   }
+                 });
+  }
+
+  void multiply(int64_t rows, const double* left, int64_t left_stride, const double* packed, const double* bias,
+                bool relu, double* out, int64_t out_leading) const {
+    using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+    using Stride = Eigen::OuterStride<>;
+    Eigen::Map<Matrix, 0, Stride> result(out, rows, columns_, Stride(out_leading));
+    result.setZero();
+    if (depth_ > 0) {
+      result.noalias() += Eigen::Map<const Matrix, 0, Stride>(left, rows, depth_, Stride(left_stride)) *
+                          Eigen::Map<const Matrix>(packed, depth_, columns_);
+    }
+    for (int64_t i = 0; i < rows; ++i) {
+      for (int64_t j = 0; j < columns_; ++j) {
+        const double value = out[i * out_leading + j] + (bias != nullptr ? bias[j] : 0.0);
+        out[i * out_leading + j] = relu && value < 0 ? 0.0 : value;
+      }
+    }
+  }
+
+ private:
+  int64_t depth_, columns_;
+};
+
+template <>
+class PackedProduct<float> {
+ public:
+  PackedProduct(const ProductKernels& kernels, int64_t depth, int64_t columns)
+      : kernels_(kernels), depth_(depth), columns_(columns) {
+    constexpr int64_t kMaxDepth = 1024;
+    block_ = std::max<int64_t>(1, divide_up(depth, std::max<int64_t>(1, divide_up(depth, kMaxDepth))));
+  }
+
+  int64_t packed_elements() const { return depth_ * round_up(columns_, kernels_.columns); }
+
+  void pack(const FilterMatrix<float>& filters, float* packed) const {
+    const int64_t panels = divide_up(columns_, kernels_.columns), width = kernels_.columns;
+    parallel_for(panels, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t panel = begin; panel < end; ++panel) {
+        const int64_t count = std::min(width, columns_ - panel * width);
+        for (int64_t l = 0; l < depth_; ++l) {
+          const float* from = filters.element(l, panel * width);
+          float* to = at(packed, l, panel);
+          for (int64_t j = 0; j < count; ++j) to[j] = from[j * filters.column_stride];
+          std::fill(to + count, to + width, 0.0f);
+        }
+      }
+    });
+  }
+
+  void multiply(int64_t rows, const float* left, int64_t left_stride, const float* packed, const float* bias, bool relu,
+                float* out, int64_t out_leading) const {
+    for (int64_t begin = 0; begin == 0 || begin < depth_; begin += block_) {
+      const bool last = begin + block_ >= depth_;
+      ProductTile tile{};
+      tile.k = std::min(block_, depth_ - begin);
+      tile.left_stride = left_stride;
+      tile.right_stride = kernels_.columns;
+      tile.alpha = 1;
+      tile.beta = begin == 0 ? 0.0f : 1.0f;
+      tile.relu = relu && last;
+      tile.out_leading = out_leading;
+      for (int64_t panel = 0; panel * kernels_.columns < columns_; ++panel) {
+        const int64_t j = panel * kernels_.columns;
+        tile.columns = std::min(kernels_.columns, columns_ - j);
+        tile.right = at(packed, begin, panel);
+        tile.bias = bias != nullptr && last ? bias + j : nullptr;
+        for (int64_t i = 0; i < rows; i += kernels_.rows) {
+          tile.rows = std::min(kernels_.rows, rows - i);
+          tile.left = left + i * left_stride + begin;
+          tile.out = out + i * out_leading + j;
+          kernels_.tile(tile);
+        }
+      }
+    }
+  }
+
+ private:
+  /// Row l of a panel: blocks of depth lie one after the other, in each the panels.
+  template <class Pointer>
+  Pointer at(Pointer packed, int64_t l, int64_t panel) const {
+    const int64_t block = l / block_ * block_;
+    const int64_t block_depth = std::min(block_, depth_ - block);
+    return packed + block * round_up(columns_, kernels_.columns) +
+           (panel * block_depth + (l - block)) * kernels_.columns;
+  }
+
+  const ProductKernels& kernels_;
+  int64_t depth_, columns_;
+  int64_t block_;  ///< of the depth
+};
+
+/// One grid of patches times the filters of a group.
+template <class T>
+struct GridProduct {
+  const PatchGrid& grid;
+  PackedProduct<T> product;
+  int64_t columns;
+  int64_t piece_rows;
+  int64_t pieces, tasks;
+  bool gathers;   ///< else rows are read where they are
+  bool scatters;  ///< results are not neighbours
+
+  GridProduct(const PatchGrid& patches, const ProductKernels& kernels, int64_t columns_)
+      : grid(patches), product(kernels, patches.row_length(), columns_), columns(columns_) {
+    // Some 2^16 numbers of a piece of patches stay in cache beside the panels that they are multiplied by; 48 rows at least,
+    // so that filters that do not are read rarely enough.
+    constexpr int64_t kPieceElements = 1 << 16;
+    piece_rows = std::clamp<int64_t>(kPieceElements / std::max<int64_t>(1, grid.row_length()) / 48, 1, 4) * 48;
+    pieces = divide_up(grid.rows(), piece_rows);
+    tasks = std::min(kMaxTasks, pieces);
+    gathers = !grid.is_source();
+    scatters = grid.y.out_stride != 1 || grid.x.out_stride != 1;
+  }
+
+  int64_t task_elements() const {
+    return (gathers ? round_up(piece_rows * patch_stride(grid), 16) : 0) +
+           (scatters ? round_up(piece_rows * columns, 16) : 0);
+  }
+  int64_t packed_elements() const { return round_up(product.packed_elements(), 16); }
+  int64_t workspace_elements() const { return packed_elements() + tasks * task_elements(); }
+
+  /// out: position 0 of a result of out_height x out_width pixels of out_channels numbers.
+  void run(const FilterMatrix<T>& filters, const T* source, const T* bias, bool relu, T* workspace, T* out,
+           int64_t out_channels, Size2d out_size) const {
+    if (pieces == 0 || columns == 0) return;
+    product.pack(filters, workspace);
+    parallel_for(tasks, 1, [&](int64_t first, int64_t past) {
+      for (int64_t task = first; task < past; ++task) {
+        T* patches = workspace + packed_elements() + task * task_elements();
+        T* results = patches + (gathers ? round_up(piece_rows * patch_stride(grid), 16) : 0);
+        for (int64_t piece = task * pieces / tasks; piece < (task + 1) * pieces / tasks; ++piece) {
+          const int64_t begin = piece * piece_rows, end = std::min(grid.rows(), begin + piece_rows);
+          const T* left = source + begin * grid.source_channels;
+          int64_t left_stride = grid.source_channels;
+          if (gathers) {
+            gather_rows(grid, source, begin, end, patches);
+            left = patches;
+            left_stride = patch_stride(grid);
+          }
+          // A tile takes a stride of 0 for a packed left side.
+          if (left_stride == 0) left_stride = 1;
+          T* to = scatters ? results : out + begin * out_channels;
+          product.multiply(end - begin, left, left_stride, workspace, bias, relu, to,
+                           scatters ? columns : out_channels);
+          if (scatters) scatter(results, begin, end, out, out_channels, out_size);
+        }
+      }
+    });
+  }
+
+  void scatter(const T* results, int64_t begin, int64_t end, T* out, int64_t out_channels, Size2d out_size) const {
+    for (int64_t row = begin; row < end; ++row) {
+      const int64_t x = grid.x.out_first + row % grid.x.positions * grid.x.out_stride;
+      const int64_t y = grid.y.out_first + row / grid.x.positions % grid.y.positions * grid.y.out_stride;
+      const int64_t image = row / (grid.x.positions * grid.y.positions);
+      copy_run(results + (row - begin) * columns, columns,
+               out + ((image * out_size.height + y) * out_size.width + x) * out_channels);
+    }
+  }
+};
+
+/// Calls f(grid) for the grids of the input's gradient.
+template <class F>
+void for_backward_grids(const ConvGeometry& g, F f) {
+  for (int64_t y = 0; y < std::min(g.stride.height, g.size.height); ++y) {
+    for (int64_t x = 0; x < std::min(g.stride.width, g.size.width); ++x) f(PatchGrid::backward(g, y, x));
+  }
+}
+
+/// The gradient of the weight of one group.
+template <class T>
+struct WeightProduct {
+  const ConvGeometry& geometry;
+  const PatchGrid grid;
+  const ProductKernels& kernels;
+  int64_t filters, depth;  ///< rows and columns of the gradient as it is summed
+  int64_t panel_width, panels;
+  int64_t columns_per_task, column_tasks, piece_rows, slices;
+
+  WeightProduct(const ConvGeometry& g, const ProductKernels& product_kernels)
+      : geometry(g),
+        grid(PatchGrid::forward(g)),
+        kernels(product_kernels),
+        filters(g.group_out_channels()),
+        depth(grid.row_length()),
+        panel_width(product_kernels.columns),
+        panels(std::max<int64_t>(1, divide_up(depth, panel_width))) {
+    // Tasks are panels of columns, and slices of the rows where these are too few: slices cost a sum each.
+    columns_per_task = panel_width * divide_up(panels, kMaxTasks);
+    column_tasks = std::max<int64_t>(1, divide_up(depth, columns_per_task));
+    // Some 2^17 numbers of patches at a time stay in cache.
+    constexpr int64_t kPieceElements = 1 << 17;
+    piece_rows = std::clamp<int64_t>(kPieceElements / right_stride() / 64, 2, 8) * 64;
+    slices = std::clamp<int64_t>(divide_up(grid.rows(), piece_rows), 1, divide_up(kMaxTasks, column_tasks));
+  }
+
+  int64_t sum_elements() const { return round_up(filters * depth, 16); }
+  /// Many columns pay for a copy of the gradients that lies as tiles read it.
+  bool packs() const { return columns_per_task > 4 * panel_width; }
+  int64_t left_elements() const { return packs() ? round_up(piece_rows * round_up(filters, kernels.rows), 16) : 0; }
+  int64_t right_stride() const { return column_tasks == 1 ? patch_stride(grid) : columns_per_task + kOvershoot; }
+  /// Tiles read whole vectors, beyond the last row too.
+  int64_t right_elements() const { return round_up(piece_rows * right_stride(), 16) + panel_width; }
+  int64_t task_elements() const { return left_elements() + right_elements(); }
+  int64_t workspace_elements() const { return slices * sum_elements() + slices * column_tasks * task_elements(); }
+
+  void run(const T* source, const T* grad, T beta, T* workspace, T* weight_grad) const {
+    if (filters == 0 || depth == 0) return;
+    const int64_t pieces = divide_up(grid.rows(), piece_rows);
+    parallel_for(slices * column_tasks, 1, [&](int64_t first, int64_t past) {
+      for (int64_t task = first; task < past; ++task) {
+        const int64_t slice = task % slices, column = task / slices * columns_per_task;
+        T* left = workspace + slices * sum_elements() + task * task_elements();
+        T* sums = workspace + slice * sum_elements();
+        const int64_t begin = slice * pieces / slices, end = (slice + 1) * pieces / slices;
+        const int64_t columns = std::min(columns_per_task, depth - column);
+        if (begin == end) {
+          for (int64_t o = 0; o < filters; ++o) std::fill_n(sums + o * depth + column, columns, T(0));
+        }
+        for (int64_t piece = begin; piece < end; ++piece) {
+          const int64_t row = piece * piece_rows, rows = std::min(piece_rows, grid.rows() - row);
+          add_piece(source, grad, row, rows, column, columns, piece == begin, left, left + left_elements(),
+                    sums + column);
+        }
+      }
+    });
+    // Sums are [filter][tap][channel], weights [filter][channel][tap].
+    const int64_t taps = geometry.taps(), channels = grid.channels;
+    parallel_for(filters, std::max<int64_t>(1, (1 << 14) / depth), [&](int64_t begin, int64_t end) {
+      for (int64_t o = begin; o < end; ++o) {
+        const T* sums = workspace + o * depth;
+        T* out = weight_grad + o * depth;
+        for (int64_t c = 0; c < channels; ++c) {
+          for (int64_t tap = 0; tap < taps; ++tap) {
+            T total = sums[tap * channels + c];
+            for (int64_t s = 1; s < slices; ++s) total += sums[s * sum_elements() + tap * channels + c];
+            out[c * taps + tap] = beta == 0 ? total : out[c * taps + tap] + total;
+          }
+        }
+      }
+    });
+  }
+
+  /// sums[o][j] (+)= sum over rows of grad[row][o] * patch[row][column + j]; rows of sums are `depth` long.
+  void add_piece(const T* source, const T* grad, int64_t row, int64_t rows, int64_t column, int64_t columns, bool first,
+                 T* left, T* right, T* sums) const {
+    grad += row * geometry.out_channels;
+    if (columns == depth) {
+      gather_rows(grid, source, row, row + rows, right);
+    } else {
+      gather_columns(source, row, rows, column, columns, right);
+    }
+    if constexpr (std::is_same_v<T, double>) {
+      using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+      using Stride = Eigen::OuterStride<>;
+      Eigen::Map<Matrix, 0, Stride> out(sums, filters, columns, Stride(depth));
+      if (first) out.setZero();
+      out.noalias() +=
+          Eigen::Map<const Matrix, 0, Stride>(grad, rows, filters, Stride(geometry.out_channels)).transpose() *
+          Eigen::Map<const Matrix, 0, Stride>(right, rows, columns, Stride(right_stride()));
+    } else {
+      const bool pack = packs();
+      for (int64_t o = 0; pack && o < filters; o += kernels.rows) {
+        kernels.pack_left(grad + o, rows, std::min(kernels.rows, filters - o), geometry.out_channels, left + o * rows);
+      }
+      ProductTile tile{};
+      tile.k = rows;
+      tile.left_k_stride = pack ? 0 : geometry.out_channels;
+      tile.right_stride = right_stride();
+      tile.alpha = 1;
+      tile.beta = first ? 0.0f : 1.0f;
+      tile.out_leading = depth;
+      for (int64_t j = 0; j < columns; j += panel_width) {
+        tile.columns = std::min(panel_width, columns - j);
+        tile.right = right + j;
+        for (int64_t o = 0; o < filters; o += kernels.rows) {
+          tile.rows = std::min(kernels.rows, filters - o);
+          tile.left = pack ? left + o * rows : grad + o;
+          tile.out = sums + o * depth + j;
+          kernels.tile(tile);
+        }
+      }
+    }
+  }
+
+  /// Columns [column, column + columns) of some rows.
+  void gather_columns(const T* source, int64_t row, int64_t rows, int64_t column, int64_t columns, T* right) const {
+    for_patch_runs(grid, source, row, row + rows, [=, this](int64_t i, int64_t run, const T* values, int64_t count) {
+      int64_t j = run - column;
+      if (j < 0) {
+        count += j;
+        if (values != nullptr) values -= j;
+        j = 0;
+      }
+      count = std::min(count, columns - j);
+      if (count <= 0) return;
+      T* to = right + i * right_stride() + j;
+      values == nullptr ? static_cast<void>(std::fill_n(to, count, T(0))) : copy_run(values, count, to);
+    });
+  }
+};
+
+}  // namespace
+
+template <class T>
+int64_t patch_conv_workspace_bytes(ConvPass pass, const ConvGeometry& g, const ProductKernels& kernels) {
+  int64_t elements = 0;
+  switch (pass) {
+    case ConvPass::kForward: {
+      const PatchGrid grid = PatchGrid::forward(g);
+      elements = GridProduct<T>(grid, kernels, g.group_out_channels()).workspace_elements();
+      break;
+    }
+    case ConvPass::kBackwardInput:
+      for_backward_grids(g, [&](const PatchGrid& grid) {
+        elements = std::max(elements, GridProduct<T>(grid, kernels, g.group_channels()).workspace_elements());
+      });
+      break;
+    case ConvPass::kBackwardWeight: elements = WeightProduct<T>(g, kernels).workspace_elements(); break;
+  }
+  return elements * static_cast<int64_t>(sizeof(T));
+}
+
+template <class T>
+void patch_conv(ConvPass pass, const ConvGeometry& g, const ProductKernels& kernels, const ConvData<T>& data) {
+  T* workspace = static_cast<T*>(data.workspace);
+  const int64_t depth = g.group_channels(), filters = g.group_out_channels(), taps = g.taps();
+  for (int64_t group = 0; group < g.groups; ++group) {
+    const T* weight = data.weight == nullptr ? nullptr : data.weight + group * filters * depth * taps;
+    const T* input = data.input == nullptr ? nullptr : data.input + group * depth;
+    const T* grad = data.grad == nullptr ? nullptr : data.grad + group * filters;
+    switch (pass) {
+      case ConvPass::kForward: {
+        const PatchGrid grid = PatchGrid::forward(g);
+        GridProduct<T>(grid, kernels, filters)
+            .run({weight, depth * taps, taps, g.kernel.width, grid, filters}, input,
+                 data.bias == nullptr ? nullptr : data.bias + group * filters, data.relu, workspace,
+                 data.out + group * filters, g.out_channels, g.out);
+        break;
+      }
+      case ConvPass::kBackwardInput:
+        for_backward_grids(g, [&](const PatchGrid& grid) {
+          GridProduct<T>(grid, kernels, depth)
+              .run({weight, taps, depth * taps, g.kernel.width, grid, depth}, grad, nullptr, false, workspace,
+                   data.out + group * depth, g.channels, g.size);
+        });
+        break;
+      case ConvPass::kBackwardWeight:
+        WeightProduct<T>(g, kernels)
+            .run(input, grad, static_cast<T>(data.beta), workspace, data.out + group * filters * depth * taps);
+        break;
+    }
+  }
+}
+
+template int64_t patch_conv_workspace_bytes<float>(ConvPass, const ConvGeometry&, const ProductKernels&);
+template int64_t patch_conv_workspace_bytes<double>(ConvPass, const ConvGeometry&, const ProductKernels&);
+template void patch_conv<float>(ConvPass, const ConvGeometry&, const ProductKernels&, const ConvData<float>&);
+template void patch_conv<double>(ConvPass, const ConvGeometry&, const ProductKernels&, const ConvData<double>&);
+
+}}}  // namespace tandem::v0::cpu

@@ -1,0 +1,82 @@
+#include <tandem/ops/elementwise/elementwise_functions.h>
+#include <tandem/ops/elementwise/elementwise_map.h>
+
+namespace tandem { inline namespace v0 { namespace cpu {
+
+void binary(const KernelContext&, BinaryOp op, DType dtype, const Loop<3>& loop, Scalar alpha, Source a, Source b,
+            void* out) {
+  visit_dtype(
+      dtype, [&]<class T>() { functions::visit<T>(op, alpha, [&](auto f) { map_binary<T, T>(loop, a, b, out, f); }); });
+}
+
+void div_backward(const KernelContext&, DType dtype, const Loop<4>& loop, const void* grad, const void* a,
+                  const void* b, void* out) {
+  visit_floating_dtype(dtype,
+                       [&]<class T>() { map_ternary<T>(loop, grad, a, b, out, functions::DivBackward<Compute<T>>{}); });
+}
+
+void compare(const KernelContext&, CompareOp op, DType dtype, const Loop<3>& loop, Source a, Source b, void* out) {
+  visit_dtype(dtype,
+              [&]<class T>() { functions::visit<T>(op, [&](auto f) { map_binary<T, bool>(loop, a, b, out, f); }); });
+}
+
+void unary(const KernelContext&, UnaryOp op, DType dtype, const Loop<2>& loop, const void* a, void* out) {
+  visit_dtype(dtype, [&]<class T>() { functions::visit<T>(op, [&](auto f) { map_unary<T>(loop, a, out, f); }); });
+}
+
+namespace {
+
+/// T is unsigned: choosing by a mask reads both operands whatever the condition is, so that loops become vector code (as they
+/// do of bytes, not of bools).
+template <class T>
+void where_of(const Loop<4>& loop, const uint8_t* condition_data, const T* a_data, const T* b_data, T* out_data) {
+  const int64_t out_step = loop.strides[0].back();
+  const int64_t condition_step = loop.strides[1].back();
+  const int64_t a_step = loop.strides[2].back();
+  const int64_t b_step = loop.strides[3].back();
+  const auto choose = [](uint8_t condition, T a, T b) {
+    const T mask = static_cast<T>(T{0} - static_cast<T>(condition));
+    return static_cast<T>((a & mask) | (b & static_cast<T>(~mask)));
+  };
+  for_each_row<4>(loop, [&](const int64_t* offsets, int64_t n) {
+    T* out = out_data + offsets[0];
+    const uint8_t* condition = condition_data + offsets[1];
+    const T* a = a_data + offsets[2];
+    const T* b = b_data + offsets[3];
+    const bool dense = out_step == 1 && condition_step == 1;
+    if (dense && a_step == 1 && b_step == 0) {
+      const T b0 = *b;
+#pragma GCC ivdep
+      for (int64_t i = 0; i < n; ++i) out[i] = choose(condition[i], a[i], b0);
+    } else if (dense && a_step == 0 && b_step == 1) {
+      const T a0 = *a;
+#pragma GCC ivdep
+      for (int64_t i = 0; i < n; ++i) out[i] = choose(condition[i], a0, b[i]);
+    } else if (dense && a_step == 1 && b_step == 1) {
+#pragma GCC ivdep
+      for (int64_t i = 0; i < n; ++i) out[i] = choose(condition[i], a[i], b[i]);
+    } else {
+      for (int64_t i = 0; i < n; ++i) {
+        out[i * out_step] = choose(condition[i * condition_step], a[i * a_step], b[i * b_step]);
+      }
+    }
+  });
+}
+
+}  // namespace
+
+void where(const KernelContext&, int64_t element_bytes, const Loop<4>& loop, const void* condition, Source a, Source b,
+           void* out) {
+  const auto run = [&]<class T>(T) {
+    where_of(loop, static_cast<const uint8_t*>(condition), static_cast<const T*>(a.data), static_cast<const T*>(b.data),
+             static_cast<T*>(out));
+  };
+  switch (element_bytes) {
+    case 1: return run(uint8_t{});
+    case 2: return run(uint16_t{});
+    case 4: return run(uint32_t{});
+    default: return run(uint64_t{});
+  }
+}
+
+}}}  // namespace tandem::v0::cpu

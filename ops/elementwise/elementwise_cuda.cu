@@ -1,0 +1,77 @@
+#include <tandem/ops/elementwise/elementwise_functions.h>
+#include <tandem/ops/elementwise/elementwise_map_cuda.h>
+
+namespace tandem { inline namespace v0 { namespace cuda {
+
+void binary(const KernelContext& context, BinaryOp op, DType dtype, const Loop<3>& loop, Scalar alpha, Source a,
+            Source b, void* out) {
+  visit_dtype(dtype, [&]<class T>() {
+    functions::visit<T>(op, alpha, [&](auto f) { map_binary<T, T>(context, loop, a, b, out, f); });
+  });
+}
+
+void compare(const KernelContext& context, CompareOp op, DType dtype, const Loop<3>& loop, Source a, Source b,
+             void* out) {
+  visit_dtype(dtype, [&]<class T>() {
+    functions::visit<T>(op, [&](auto f) { map_binary<T, bool>(context, loop, a, b, out, f); });
+  });
+}
+
+void unary(const KernelContext& context, UnaryOp op, DType dtype, const Loop<2>& loop, const void* a, void* out) {
+  visit_dtype(dtype,
+              [&]<class T>() { functions::visit<T>(op, [&](auto f) { map_unary<T>(context, loop, a, out, f); }); });
+}
+
+namespace {
+
+template <class T>
+struct DivBackward {
+  T* out;
+  const T* grad;
+  const T* a;
+  const T* b;
+  __device__ void operator()(const int64_t (&at)[4]) const {
+    using C = Compute<T>;
+    const functions::DivBackward<C> f;
+    out[at[0]] = store<T>(f(static_cast<C>(grad[at[1]]), static_cast<C>(a[at[2]]), static_cast<C>(b[at[3]])));
+  }
+};
+
+}  // namespace
+
+void div_backward(const KernelContext& context, DType dtype, const Loop<4>& loop, const void* grad, const void* a,
+                  const void* b, void* out) {
+  visit_floating_dtype(dtype, [&]<class T>() {
+    const DivBackward<T> kernel{static_cast<T*>(out), static_cast<const T*>(grad), static_cast<const T*>(a),
+                                static_cast<const T*>(b)};
+    for_each_element(context, strided(loop), kernel);
+  });
+}
+
+namespace {
+
+template <class T>
+struct Where {
+  T* out;
+  const bool* condition;
+  Elements<T> a, b;
+  __device__ void operator()(const int64_t (&at)[4]) const { out[at[0]] = condition[at[1]] ? a[at[2]] : b[at[3]]; }
+};
+
+}  // namespace
+
+void where(const KernelContext& context, int64_t element_bytes, const Loop<4>& loop, const void* condition, Source a,
+           Source b, void* out) {
+  const auto run = [&]<class T>(T) {
+    const Where<T> kernel{static_cast<T*>(out), static_cast<const bool*>(condition), Elements<T>(a), Elements<T>(b)};
+    for_each_element(context, strided(loop), kernel);
+  };
+  switch (element_bytes) {
+    case 1: return run(uint8_t{});
+    case 2: return run(uint16_t{});
+    case 4: return run(uint32_t{});
+    default: return run(uint64_t{});
+  }
+}
+
+}}}  // namespace tandem::v0::cuda

@@ -1,0 +1,103 @@
+// What the fronts of the elementwise kernels share: loops over broadcast operands, numbers as operands, promotion.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include <tandem/ops/cast.h>
+#include <tandem/ops/common/common.h>
+#include <tandem/ops/elementwise/elementwise_kernels.h>
+
+namespace tandem { inline namespace v0 { namespace ops {
+
+/// The walk over `shape`, of num_elements, for operands that broadcast to it; null stands for a single number.
+template <int N>
+Loop<N> make_loop(const Shape& shape, int64_t num_elements, const std::array<const Tensor*, N>& operands) {
+  Loop<N> loop;
+  loop.num_elements = num_elements;
+  const Tensor& out = *operands[0];
+  const bool dense = out.is_contiguous() || is_dense(out.shape(), out.strides());
+  bool flat = dense;  // each operand is one stretch of memory in the same order, or one element
+  for (const Tensor* t : operands) {
+    flat = flat && (t == nullptr || t->num_elements() == 1 ||
+                    (t->num_elements() == num_elements &&
+                     (out.is_contiguous() ? t->is_contiguous() : t->strides() == out.strides())));
+  }
+  if (flat || num_elements <= 1) {
+    loop.sizes.push_back(num_elements);
+    for (int k = 0; k < N; ++k) {
+      const bool steps = operands[k] != nullptr && (k == 0 || operands[k]->num_elements() != 1);
+      loop.strides[k].push_back(steps ? 1 : 0);
+    }
+    return loop;
+  }
+  std::array<Shape, N> strides;
+  for (int k = 0; k < N; ++k) {
+    strides[k] = operands[k] == nullptr ? Shape(shape.size(), 0) : broadcast_strides(*operands[k], shape);
+  }
+  SmallVector<size_t, 6> order;  // of dimensions, as they lie in the output's memory
+  for (size_t d = 0; d < shape.size(); ++d) {
+    if (shape[d] != 1) order.push_back(d);
+  }
+  if (!out.is_contiguous()) {
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return strides[0][a] > strides[0][b]; });
+  }
+  for (const size_t d : order) {
+    bool merges = !loop.sizes.empty();
+    for (int k = 0; k < N && merges; ++k) merges = loop.strides[k].back() == shape[d] * strides[k][d];
+    if (merges) {
+      loop.sizes.back() *= shape[d];
+      for (int k = 0; k < N; ++k) loop.strides[k].back() = strides[k][d];
+    } else {
+      loop.sizes.push_back(shape[d]);
+      for (int k = 0; k < N; ++k) loop.strides[k].push_back(strides[k][d]);
+    }
+  }
+  return loop;
+}
+
+/// A number as a kernel's operand: one element of a dtype.
+class Element {
+ public:
+  Element(Scalar value, DType dtype) {
+    visit_dtype(dtype, [&]<class T>() {
+      const T converted = value.to<T>();
+      std::memcpy(bytes_, &converted, sizeof(T));
+    });
+  }
+  Source source() const { return {bytes_, true}; }
+
+ private:
+  alignas(8) std::byte bytes_[8];
+};
+
+/// dtype of an operation on `tensor` and `number`.
+inline DType dtype_with(const Tensor& tensor, Scalar number) {
+  return result_dtype(tensor.dtype(), number.dtype() == kFloat64 ? kFloat32 : number.dtype());
+}
+
+/// What division, exp and log compute in.
+inline DType floating_or_float32(DType dtype) { return is_floating_point(dtype) ? dtype : kFloat32; }
+
+/// Converts where needed; the usual case, nothing to do, costs a comparison.
+inline void convert(Tensor& tensor, DType dtype) {
+  if (tensor.dtype() != dtype) tensor = to(tensor, dtype);
+}
+inline void promote_operands(Tensor& a, Tensor& b) {
+  if (a.dtype() == b.dtype()) return;
+  const DType dtype = result_dtype(a, b);
+  convert(a, dtype);
+  convert(b, dtype);
+}
+
+/// An uninitialised result for operands named a and b.
+inline Tensor empty_for(const char* op, const Tensor& a, const Tensor& b, DType dtype) {
+  if (a.shape() == b.shape()) return empty_in_order_of(a, dtype);
+  const Shape shape = broadcast_shape(op, {{"a", a}, {"b", b}});
+  if (shape == a.shape()) return empty_in_order_of(a, dtype);
+  if (shape == b.shape()) return empty_in_order_of(b, dtype);
+  return empty(shape, {dtype, a.device()});
+}
+
+}}}  // namespace tandem::v0::ops

@@ -1,0 +1,138 @@
+// Walks of elementwise kernels on a GPU.  Private to the *.cu files of ops/.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+
+#include <tandem/ops/elementwise/elementwise_kernels.h>
+#include <tandem/tensor/cuda/strided.h>
+
+namespace tandem { inline namespace v0 { namespace cuda {
+
+/// Elements of an operand: in the GPU's memory, or one number for all.
+template <class T>
+struct Elements {
+  const T* data;
+  T number;
+
+  explicit Elements(Source source) : data(source.is_number ? nullptr : static_cast<const T*>(source.data)), number() {
+    if (source.is_number) std::memcpy(&number, source.data, sizeof(T));
+  }
+  __device__ T operator[](int64_t i) const { return data == nullptr ? number : data[i]; }
+};
+
+/// Elements that a thread moves at once.
+template <class T, int n>
+struct alignas(sizeof(T) * n) Pack {
+  T values[n];
+};
+
+/// `n` elements from i on, where they are (step 1), or one of them for all (step 0).
+template <int n, class T>
+__device__ Pack<T, n> load(const Elements<T>& from, int64_t i, int step) {
+  if (from.data != nullptr && step == 1) return *reinterpret_cast<const Pack<T, n>*>(from.data + i);
+  Pack<T, n> pack;
+  const T value = from[0];
+  for (int v = 0; v < n; ++v) pack.values[v] = value;
+  return pack;
+}
+
+/// The N operands of a loop as kernels take them.
+template <int N>
+Strided<N> strided(const Loop<N>& loop) {
+  std::array<std::span<const int64_t>, N> steps;
+  for (int k = 0; k < N; ++k) steps[k] = {loop.strides[k].data(), loop.strides[k].size()};
+  return {{loop.sizes.data(), loop.sizes.size()}, steps};
+}
+
+/// Whether the operands of a loop lie in one stretch each, or are single elements, aligned for accesses of 16 bytes.
+template <int N>
+bool is_flat(const Loop<N>& loop, const std::array<const void*, N>& data) {
+  if (loop.sizes.size() != 1 || loop.strides[0][0] != 1) return false;
+  for (int k = 0; k < N; ++k) {
+    if (loop.strides[k][0] == 1 && reinterpret_cast<uintptr_t>(data[k]) % 16 != 0) return false;
+    if (loop.strides[k][0] > 1) return false;
+  }
+  return true;
+}
+
+template <class T, class Out, class F>
+struct MapBinary {
+  static constexpr int kPack = 16 / static_cast<int>(std::max(sizeof(T), sizeof(Out)));
+  Out* out;
+  Elements<T> a, b;
+  int a_step, b_step;  // of flat operands
+  int64_t n;
+  F f;
+
+  __device__ Out compute(T x, T y) const {
+    return store<Out>(f(static_cast<Compute<T>>(x), static_cast<Compute<T>>(y)));
+  }
+  /// Elements of any operands.
+  __device__ void operator()(const int64_t (&at)[3]) const { out[at[0]] = compute(a[at[1]], b[at[2]]); }
+  /// A pack of flat ones.
+  __device__ void operator()(int64_t pack) const {
+    const int64_t begin = pack * kPack;
+    if (begin + kPack <= n) {
+      const auto x = load<kPack>(a, begin, a_step), y = load<kPack>(b, begin, b_step);
+      Pack<Out, kPack> result;
+      for (int v = 0; v < kPack; ++v) result.values[v] = compute(x.values[v], y.values[v]);
+      *reinterpret_cast<Pack<Out, kPack>*>(out + begin) = result;
+    } else {
+      for (int64_t i = begin; i < n; ++i) out[i] = compute(a[i * a_step], b[i * b_step]);
+    }
+  }
+};
+
+/// out[i] = f(a[i], b[i]).
+template <class T, class Out, class F>
+void map_binary(const KernelContext& context, const Loop<3>& loop, Source a, Source b, void* out, F f) {
+  using Kernel = MapBinary<T, Out, F>;
+  Kernel kernel{static_cast<Out*>(out), Elements<T>(a), Elements<T>(b), 0, 0, loop.num_elements, f};
+  if (is_flat<3>(loop, {out, a.data, b.data})) {
+    kernel.a_step = static_cast<int>(loop.strides[1][0]);
+    kernel.b_step = static_cast<int>(loop.strides[2][0]);
+    return for_each_index(context, (loop.num_elements + Kernel::kPack - 1) / Kernel::kPack, kernel);
+  }
+  for_each_element(context, strided(loop), kernel);
+}
+
+template <class T, class Out, class F>
+struct MapUnary {
+  static constexpr int kPack = 16 / static_cast<int>(std::max(sizeof(T), sizeof(Out)));
+  Out* out;
+  Elements<T> a;
+  int a_step;
+  int64_t n;
+  F f;
+
+  __device__ Out compute(T x) const { return store<Out>(f(static_cast<Compute<T>>(x))); }
+  __device__ void operator()(const int64_t (&at)[2]) const { out[at[0]] = compute(a[at[1]]); }
+  __device__ void operator()(int64_t pack) const {
+    const int64_t begin = pack * kPack;
+    if (begin + kPack <= n) {
+      const auto x = load<kPack>(a, begin, a_step);
+      Pack<Out, kPack> result;
+      for (int v = 0; v < kPack; ++v) result.values[v] = compute(x.values[v]);
+      *reinterpret_cast<Pack<Out, kPack>*>(out + begin) = result;
+    } else {
+      for (int64_t i = begin; i < n; ++i) out[i] = compute(a[i * a_step]);
+    }
+  }
+};
+
+/// out[i] = f(a[i]).
+template <class T, class F>
+void map_unary(const KernelContext& context, const Loop<2>& loop, Source a, void* out, F f) {
+  using Kernel = MapUnary<T, T, F>;
+  Kernel kernel{static_cast<T*>(out), Elements<T>(a), 0, loop.num_elements, f};
+  if (is_flat<2>(loop, {out, a.data})) {
+    kernel.a_step = static_cast<int>(loop.strides[1][0]);
+    return for_each_index(context, (loop.num_elements + Kernel::kPack - 1) / Kernel::kPack, kernel);
+  }
+  for_each_element(context, strided(loop), kernel);
+}
+
+}}}  // namespace tandem::v0::cuda

@@ -1,0 +1,209 @@
+// CPU kernels of selection by index.
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+
+#include <tandem/base/parallel_for.h>
+#include <tandem/ops/index/index_kernels.h>
+
+namespace tandem { inline namespace v0 { namespace cpu {
+namespace {
+
+/// Elements that one piece of work takes at least.
+constexpr int64_t kGrain = 1 << 14;
+/// Columns of [outer, n, inner] that are summed side by side.
+constexpr int64_t kColumns = 256;
+
+int64_t grain_of(int64_t elements_per_item) {
+  return std::max<int64_t>(1, kGrain / std::max<int64_t>(1, elements_per_item));
+}
+
+/// Calls f with an unsigned number of that many bytes.
+template <class F>
+void visit_element(int64_t element_bytes, F f) {
+  switch (element_bytes) {
+    case 1: return f(uint8_t{});
+    case 2: return f(uint16_t{});
+    case 4: return f(uint32_t{});
+    default: return f(uint64_t{});
+  }
+}
+
+/// Calls f(o, first, last) for columns [first, last) of block o: those belong to one piece alone, so that sums over the
+/// middle dimension have a fixed order.  An item costs `length` steps per column.
+template <class F>
+void for_columns(int64_t outer, int64_t inner, int64_t length, F f) {
+  const int64_t stripes = (inner + kColumns - 1) / kColumns;
+  parallel_for(outer * stripes, grain_of(length * std::min(inner, kColumns)), [&](int64_t begin, int64_t end) {
+    for (int64_t item = begin; item < end; ++item) {
+      const int64_t first = item % stripes * kColumns;
+      f(item / stripes, first, std::min(first + kColumns, inner));
+    }
+  });
+}
+
+/// Zeros in columns [first, last) of block o of a [outer, size, inner] tensor.
+template <class A>
+void clear_columns(A* out, int64_t o, int64_t size, int64_t inner, int64_t first, int64_t last) {
+  A* block = out + o * size * inner;
+  if (last - first == inner) {
+    std::fill(block, block + size * inner, A{});
+    return;
+  }
+  for (int64_t s = 0; s < size; ++s) std::fill(block + s * inner + first, block + s * inner + last, A{});
+}
+
+}  // namespace
+
+void gather(const KernelContext&, int64_t element_bytes, int64_t outer, int64_t n, int64_t inner, int64_t size,
+            const int64_t* index, const void* input, void* out) {
+  visit_element(element_bytes, [&]<class T>(T) {
+    const T* from = static_cast<const T*>(input);
+    T* to = static_cast<T*>(out);
+    for_columns(outer, inner, n, [&](int64_t o, int64_t first, int64_t last) {
+      for (int64_t i = 0; i < n; ++i) {
+        const int64_t row = (o * n + i) * inner;
+        for (int64_t k = first; k < last; ++k) to[row + k] = from[(o * size + index[row + k]) * inner + k];
+      }
+    });
+  });
+}
+
+int64_t gather_backward_workspace_bytes(const KernelContext&, int64_t, int64_t, int64_t) { return 0; }
+
+void gather_backward(const KernelContext&, DType dtype, int64_t outer, int64_t n, int64_t inner, int64_t size,
+                     const int64_t* index, const void* grad, void*, void* out) {
+  visit_floating_dtype(dtype, [&]<class T>() {
+    using A = Accumulator<T>;
+    const T* from = static_cast<const T*>(grad);
+    A* to = static_cast<A*>(out);
+    for_columns(outer, inner, n + size, [&](int64_t o, int64_t first, int64_t last) {
+      clear_columns(to, o, size, inner, first, last);
+      for (int64_t i = 0; i < n; ++i) {
+        const int64_t row = (o * n + i) * inner;
+        for (int64_t k = first; k < last; ++k) {
+          to[(o * size + index[row + k]) * inner + k] += static_cast<A>(from[row + k]);
+        }
+      }
+    });
+  });
+}
+
+void index_select(const KernelContext&, int64_t row_bytes, int64_t outer, int64_t n, int64_t size, const int64_t* index,
+                  const void* input, void* out) {
+  if (row_bytes == 0) return;  // there may be no memory
+  const std::byte* from = static_cast<const std::byte*>(input);
+  std::byte* to = static_cast<std::byte*>(out);
+  if (row_bytes == 1 || row_bytes == 2 || row_bytes == 4 || row_bytes == 8) {  // a copy of a known size is one move
+    visit_element(row_bytes, [&]<class T>(T) {
+      constexpr int64_t kBytes = sizeof(T);
+      parallel_for(outer, grain_of(n), [&](int64_t begin, int64_t end) {
+        for (int64_t o = begin; o < end; ++o) {
+          for (int64_t i = 0; i < n; ++i) {
+            std::memcpy(to + (o * n + i) * kBytes, from + (o * size + index[i]) * kBytes, kBytes);
+          }
+        }
+      });
+    });
+    return;
+  }
+  parallel_for(outer * n, grain_of(row_bytes / 4), [&](int64_t begin, int64_t end) {
+    for (int64_t item = begin; item < end; ++item) {
+      std::memcpy(to + item * row_bytes, from + (item / n * size + index[item % n]) * row_bytes,
+                  static_cast<size_t>(row_bytes));
+    }
+  });
+}
+
+int64_t index_select_backward_workspace_bytes(const KernelContext&, int64_t, int64_t) { return 0; }
+
+void index_select_backward(const KernelContext&, DType dtype, int64_t outer, int64_t n, int64_t inner, int64_t size,
+                           const int64_t* index, const void* grad, void*, void* out) {
+  visit_floating_dtype(dtype, [&]<class T>() {
+    using A = Accumulator<T>;
+    const T* from = static_cast<const T*>(grad);
+    A* to = static_cast<A*>(out);
+    for_columns(outer, inner, n + size, [&](int64_t o, int64_t first, int64_t last) {
+      clear_columns(to, o, size, inner, first, last);
+      for (int64_t i = 0; i < n; ++i) {
+        const T* source = from + (o * n + i) * inner;
+        A* target = to + (o * size + index[i]) * inner;
+        if (inner == 1) {
+          *target += static_cast<A>(*source);
+        } else {
+          for (int64_t k = first; k < last; ++k) target[k] += static_cast<A>(source[k]);
+        }
+      }
+    });
+  });
+}
+
+void one_hot(const KernelContext&, int64_t n, int64_t classes, const int64_t* labels, int64_t* out) {
+  parallel_for(n, grain_of(classes), [&](int64_t begin, int64_t end) {
+    std::fill(out + begin * classes, out + end * classes, int64_t{0});
+    for (int64_t i = begin; i < end; ++i) out[i * classes + labels[i]] = 1;
+  });
+}
+
+namespace {
+
+/// T, or float for half types.
+template <class T>
+using Comparable = std::conditional_t<std::is_integral_v<T> || std::is_floating_point_v<T>, T, float>;
+
+/// Whether a stands before b in descending order; NaN before everything else.
+template <class C>
+bool is_larger(C a, C b) {
+  return a > b || (a != a && b == b);
+}
+
+}  // namespace
+
+// A heap of the k best positions so far, the worst of them on top, lives in the output; it is sorted at the end.
+void topk(const KernelContext&, DType dtype, int64_t rows, int64_t size, int64_t k, bool largest, const void* input,
+          void* values, int64_t* indices) {
+  if (k == 0) return;
+  visit_dtype(dtype, [&]<class T>() {
+    using C = Comparable<T>;
+    parallel_for(rows, grain_of(size), [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        const T* x = static_cast<const T*>(input) + row * size;
+        int64_t* chosen = indices + row * k;
+        const auto is_before = [&](int64_t a, int64_t b) {
+          const C left = static_cast<C>(x[a]), right = static_cast<C>(x[b]);
+          const bool first = largest ? is_larger(left, right) : is_larger(right, left);
+          const bool second = largest ? is_larger(right, left) : is_larger(left, right);
+          return first || (!second && a < b);
+        };
+        for (int64_t i = 0; i < k; ++i) chosen[i] = i;
+        std::make_heap(chosen, chosen + k, is_before);
+        for (int64_t i = k; i < size; ++i) {
+          if (!is_before(i, chosen[0])) continue;
+          std::pop_heap(chosen, chosen + k, is_before);
+          chosen[k - 1] = i;
+          std::push_heap(chosen, chosen + k, is_before);
+        }
+        std::sort_heap(chosen, chosen + k, is_before);
+        for (int64_t i = 0; i < k; ++i) static_cast<T*>(values)[row * k + i] = x[chosen[i]];
+      }
+    });
+  });
+}
+
+void tril(const KernelContext&, int64_t element_bytes, int64_t matrices, int64_t rows, int64_t columns,
+          int64_t diagonal, const void* input, void* out) {
+  if (columns == 0) return;  // there may be no memory
+  const std::byte* from = static_cast<const std::byte*>(input);
+  std::byte* to = static_cast<std::byte*>(out);
+  const int64_t row_bytes = columns * element_bytes;
+  parallel_for(matrices * rows, grain_of(columns), [&](int64_t begin, int64_t end) {
+    for (int64_t item = begin; item < end; ++item) {
+      const int64_t last = std::clamp<int64_t>(diagonal, -rows, columns) + item % rows;
+      const int64_t kept = std::clamp<int64_t>(last + 1, 0, columns) * element_bytes;
+      std::memcpy(to + item * row_bytes, from + item * row_bytes, static_cast<size_t>(kept));
+      std::memset(to + item * row_bytes + kept, 0, static_cast<size_t>(row_bytes - kept));
+    }
+  });
+}
+
+}}}  // namespace tandem::v0::cpu

@@ -1,0 +1,250 @@
+// Kernels of selection by index.  An index outside its range was complained of (index_range.h): it brings 0, and nothing is added
+// for it.
+#include <algorithm>
+#include <cstddef>
+
+#include <tandem/ops/elementwise/elementwise_map_cuda.h>
+#include <tandem/ops/index/index_kernels.h>
+#include <tandem/ops/index/sort_cuda.h>
+#include <tandem/ops/index/topk_cuda.h>
+
+namespace tandem { inline namespace v0 { namespace cuda {
+
+namespace {
+
+__device__ bool is_in(int64_t index, int64_t size) { return index >= 0 && index < size; }
+
+/// Calls f with an unsigned number of that many bytes.
+template <class F>
+void visit_element(int64_t element_bytes, const F& f) {
+  switch (element_bytes) {
+    case 1: return f(uint8_t{});
+    case 2: return f(uint16_t{});
+    case 4: return f(uint32_t{});
+    default: return f(uint64_t{});
+  }
+}
+
+/// What lies behind the memory in which n pairs are sorted.
+int64_t* after_sort(void* workspace, int64_t n) {
+  return reinterpret_cast<int64_t*>(static_cast<std::byte*>(workspace) + sort_workspace_bytes(n));
+}
+
+template <class A>
+struct Clear {
+  A* out;
+  __device__ void operator()(int64_t i) const { out[i] = A{}; }
+};
+
+template <class T>
+struct Gather {
+  int64_t n, inner, size;
+  const int64_t* index;
+  const T* input;
+  T* out;
+  __device__ void operator()(int64_t i) const {
+    const int64_t column = i / inner, k = i % inner, at = index[i];
+    out[i] = is_in(at, size) ? input[(column / n * size + at) * inner + k] : T{};
+  }
+};
+
+/// A column of grad [outer, n, inner], one after the other.
+template <class T>
+struct AddColumn {
+  int64_t n, inner, size;
+  const int64_t* index;
+  const T* grad;
+  Accumulator<T>* out;
+  __device__ void operator()(int64_t column) const {
+    const int64_t o = column / inner, k = column % inner;
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t from = (o * n + i) * inner + k, at = index[from];
+      if (is_in(at, size)) out[(o * size + at) * inner + k] += static_cast<Accumulator<T>>(grad[from]);
+    }
+  }
+};
+
+/// Where in out each element of grad goes; out's end for those that go nowhere.
+struct FindTarget {
+  int64_t n, inner, size, nowhere;
+  const int64_t* index;
+  int64_t* targets;
+  __device__ void operator()(int64_t i) const {
+    const int64_t column = i / inner, k = i % inner, at = index[i];
+    targets[i] = is_in(at, size) ? (column / n * size + at) * inner + k : nowhere;
+  }
+};
+
+/// The elements of grad that go to one place lie side by side in `pairs`: the thread of the first adds them up.
+template <class T>
+struct AddRun {
+  int64_t n, nowhere;
+  const sorting::Pair* pairs;
+  const T* grad;
+  Accumulator<T>* out;
+  __device__ void operator()(int64_t first) const {
+    const int64_t target = pairs[first].key;
+    if (target == nowhere || (first > 0 && pairs[first - 1].key == target)) return;
+    Accumulator<T> sum = 0;
+    for (int64_t i = first; i < n && pairs[i].key == target; ++i) {
+      sum += static_cast<Accumulator<T>>(grad[pairs[i].position]);
+    }
+    out[target] = sum;
+  }
+};
+
+/// Whether gradients are sorted by where they go: where there are too few columns for a thread each, and those are long.
+/// Both ways add in the same order.
+bool sorts(int64_t outer, int64_t n, int64_t inner) { return n > 128 && outer * inner < (1 << 14); }
+
+}  // namespace
+
+void gather(const KernelContext& context, int64_t element_bytes, int64_t outer, int64_t n, int64_t inner, int64_t size,
+            const int64_t* index, const void* input, void* out) {
+  visit_element(element_bytes, [&]<class T>(T) {
+    for_each_index(context, outer * n * inner,
+                   Gather<T>{n, inner, size, index, static_cast<const T*>(input), static_cast<T*>(out)});
+  });
+}
+
+int64_t gather_backward_workspace_bytes(const KernelContext&, int64_t outer, int64_t n, int64_t inner) {
+  const int64_t all = outer * n * inner;
+  return sorts(outer, n, inner) ? all * static_cast<int64_t>(sizeof(int64_t)) + sort_workspace_bytes(all) : 0;
+}
+
+void gather_backward(const KernelContext& context, DType dtype, int64_t outer, int64_t n, int64_t inner, int64_t size,
+                     const int64_t* index, const void* grad, void* workspace, void* out) {
+  const int64_t all = outer * n * inner, num_targets = outer * size * inner;
+  visit_floating_dtype(dtype, [&]<class T>() {
+    const T* from = static_cast<const T*>(grad);
+    auto* to = static_cast<Accumulator<T>*>(out);
+    for_each_index(context, num_targets, Clear<Accumulator<T>>{to});
+    if (!sorts(outer, n, inner)) {
+      for_each_index(context, outer * inner, AddColumn<T>{n, inner, size, index, from, to});
+      return;
+    }
+    int64_t* targets = after_sort(workspace, all);
+    for_each_index(context, all, FindTarget{n, inner, size, num_targets, index, targets});
+    const sorting::Pair* pairs = sorted_pairs(context, all, num_targets + 1, targets, workspace);
+    for_each_index(context, all, AddRun<T>{all, num_targets, pairs, from, to});
+  });
+}
+
+namespace {
+
+/// Rows of `units` pieces of type U.
+template <class U>
+struct SelectRows {
+  int64_t n, size, units;
+  const int64_t* index;
+  const U* input;
+  U* out;
+  __device__ void operator()(int64_t i) const {
+    const int64_t row = i / units, at = index[row % n];
+    out[i] = is_in(at, size) ? input[(row / n * size + at) * units + i % units] : U{};
+  }
+};
+
+/// starts[row]: the first pair of that row or a later one.
+struct FindStart {
+  int64_t n;
+  const sorting::Pair* pairs;
+  int64_t* starts;
+  __device__ void operator()(int64_t row) const { starts[row] = sorting::lower_bound(pairs, n, row); }
+};
+
+/// An element of out [outer, size, inner]: pairs[starts[row]] .. pairs[starts[row + 1] - 1] name the slices that row was.
+template <class T>
+struct AddUses {
+  int64_t n, inner, size;
+  const sorting::Pair* pairs;
+  const int64_t* starts;
+  const T* grad;
+  Accumulator<T>* out;
+  __device__ void operator()(int64_t i) const {
+    const int64_t row = i / inner, k = i % inner, o = row / size;
+    const int64_t end = starts[row % size + 1];
+    Accumulator<T> sum = 0;
+    for (int64_t use = starts[row % size]; use < end; ++use) {
+      sum += static_cast<Accumulator<T>>(grad[(o * n + pairs[use].position) * inner + k]);
+    }
+    out[i] = sum;
+  }
+};
+
+}  // namespace
+
+void index_select(const KernelContext& context, int64_t row_bytes, int64_t outer, int64_t n, int64_t size,
+                  const int64_t* index, const void* input, void* out) {
+  if (row_bytes == 0) return;  // there may be no memory
+  const auto run = [&]<class U>(U) {
+    const int64_t units = row_bytes / static_cast<int64_t>(sizeof(U));
+    for_each_index(context, outer * n * units,
+                   SelectRows<U>{n, size, units, index, static_cast<const U*>(input), static_cast<U*>(out)});
+  };
+  // The widest pieces that rows consist of and that lie where such pieces may.
+  const uint64_t low_bits =
+      static_cast<uint64_t>(row_bytes) | reinterpret_cast<uintptr_t>(input) | reinterpret_cast<uintptr_t>(out);
+  if (low_bits % 16 == 0) return run(Pack<uint64_t, 2>{});
+  visit_element(int64_t{1} << std::min(std::countr_zero(low_bits), 3), run);
+}
+
+int64_t index_select_backward_workspace_bytes(const KernelContext&, int64_t n, int64_t size) {
+  return sort_workspace_bytes(n) + (size + 1) * static_cast<int64_t>(sizeof(int64_t));
+}
+
+void index_select_backward(const KernelContext& context, DType dtype, int64_t outer, int64_t n, int64_t inner,
+                           int64_t size, const int64_t* index, const void* grad, void* workspace, void* out) {
+  int64_t* starts = after_sort(workspace, n);
+  const sorting::Pair* pairs = sorted_pairs(context, n, size, index, workspace);
+  for_each_index(context, size + 1, FindStart{n, pairs, starts});
+  visit_floating_dtype(dtype, [&]<class T>() {
+    for_each_index(
+        context, outer * size * inner,
+        AddUses<T>{n, inner, size, pairs, starts, static_cast<const T*>(grad), static_cast<Accumulator<T>*>(out)});
+  });
+}
+
+namespace {
+
+struct OneHot {
+  int64_t classes;
+  const int64_t* labels;
+  int64_t* out;
+  __device__ void operator()(int64_t i) const { out[i] = labels[i / classes] == i % classes; }
+};
+
+template <class T>
+struct LowerTriangle {
+  int64_t rows, columns, diagonal;
+  const T* input;
+  T* out;
+  __device__ void operator()(int64_t i) const {
+    out[i] = i % columns <= i / columns % rows + diagonal ? input[i] : T{};
+  }
+};
+
+}  // namespace
+
+void one_hot(const KernelContext& context, int64_t n, int64_t classes, const int64_t* labels, int64_t* out) {
+  for_each_index(context, n * classes, OneHot{classes, labels, out});
+}
+
+void topk(const KernelContext& context, DType dtype, int64_t rows, int64_t size, int64_t k, bool largest,
+          const void* input, void* values, int64_t* indices) {
+  if (k == 0) return;
+  visit_dtype(dtype, [&]<class T>() {
+    select_first(context, rows, size, k, largest, static_cast<const T*>(input), static_cast<T*>(values), indices);
+  });
+}
+
+void tril(const KernelContext& context, int64_t element_bytes, int64_t matrices, int64_t rows, int64_t columns,
+          int64_t diagonal, const void* input, void* out) {
+  visit_element(element_bytes, [&]<class T>(T) {
+    const int64_t nearest = std::clamp<int64_t>(diagonal, -rows, columns);
+    for_each_index(context, matrices * rows * columns,
+                   LowerTriangle<T>{rows, columns, nearest, static_cast<const T*>(input), static_cast<T*>(out)});
+  });
+}
+
+}}}  // namespace tandem::v0::cuda

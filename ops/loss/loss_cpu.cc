@@ -1,0 +1,63 @@
+// CPU kernels of losses.
+#include <algorithm>
+#include <cmath>
+
+#include <tandem/base/parallel_for.h>
+#include <tandem/ops/loss/loss_kernels.h>
+#include <tandem/ops/softmax/row_math.h>
+
+namespace tandem { inline namespace v0 { namespace cpu {
+namespace {
+
+constexpr int64_t kGrainElements = 1 << 14;
+
+int64_t row_grain(int64_t classes) { return std::max<int64_t>(1, kGrainElements / std::max<int64_t>(1, classes)); }
+
+}  // namespace
+
+void cross_entropy_rows(const KernelContext&, DType dtype, int64_t n, int64_t classes, const void* logits,
+                        const int64_t* labels, void* shifts, double* losses) {
+  visit_floating_dtype(dtype, [&]<class T>() {
+    using C = RowCompute<T>;
+    parallel_for(n, row_grain(classes), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const T* x = static_cast<const T*>(logits) + i * classes;
+        const C max = row_max(x, classes);
+        const C sum = row_sum<C>(classes, [&](int64_t j) { return exp_element(static_cast<C>(x[j]) - max); });
+        const C logarithm = std::log(sum);
+        static_cast<C*>(shifts)[2 * i] = max;
+        static_cast<C*>(shifts)[2 * i + 1] = logarithm;
+        losses[i] = static_cast<double>(logarithm) + static_cast<double>(max - static_cast<C>(x[labels[i]]));
+      }
+    });
+  });
+}
+
+void mean_of_losses(const KernelContext&, DType dtype, int64_t n, const double* losses, void* out) {
+  double sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += losses[i];
+  const double mean = sum / static_cast<double>(n);
+  visit_floating_dtype(dtype,
+                       [&]<class T>() { *static_cast<T*>(out) = static_cast<T>(static_cast<RowCompute<T>>(mean)); });
+}
+
+void cross_entropy_backward(const KernelContext&, DType dtype, int64_t n, int64_t classes, const void* logits,
+                            const int64_t* labels, const void* shifts, const void* grad, void* grad_logits) {
+  visit_floating_dtype(dtype, [&]<class T>() {
+    using C = RowCompute<T>;
+    const C scale = static_cast<C>(*static_cast<const T*>(grad)) / static_cast<C>(n);
+    parallel_for(n, row_grain(classes), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const T* x = static_cast<const T*>(logits) + i * classes;
+        T* out = static_cast<T*>(grad_logits) + i * classes;
+        const C max = static_cast<const C*>(shifts)[2 * i], logarithm = static_cast<const C*>(shifts)[2 * i + 1];
+        auto probability = [&](int64_t j) { return exp_element((static_cast<C>(x[j]) - max) - logarithm); };
+        for (int64_t j = 0; j < classes; ++j) out[j] = static_cast<T>(probability(j) * scale);
+        const int64_t label = labels[i];
+        out[label] = static_cast<T>((probability(label) - C(1)) * scale);
+      }
+    });
+  });
+}
+
+}}}  // namespace tandem::v0::cpu

@@ -1,0 +1,77 @@
+#include <tandem/ops/loss/loss_kernels.h>
+#include <tandem/ops/softmax/row_math_cuda.h>
+
+namespace tandem { inline namespace v0 { namespace cuda {
+
+namespace {
+
+/// A label outside its range was complained of; here it does no harm.
+__device__ int64_t valid_label(int64_t label, int64_t classes) { return label >= 0 && label < classes ? label : 0; }
+
+template <class T>
+__global__ void cross_entropy_kernel(int64_t n, int64_t classes, const T* logits, const int64_t* labels,
+                                     Accumulator<T>* shifts, double* losses) {
+  using C = Accumulator<T>;
+  for (int64_t i = blockIdx.x; i < n; i += gridDim.x) {
+    const T* x = logits + i * classes;
+    const RowSum<C> sum = sum_of_exponentials<C>(classes, [&](int64_t j) { return static_cast<C>(x[j]); });
+    if (threadIdx.x != 0) continue;
+    const C logarithm = log_of(sum.sum);
+    shifts[2 * i] = sum.max;
+    shifts[2 * i + 1] = logarithm;
+    const C label_logit = static_cast<C>(x[valid_label(labels[i], classes)]);
+    losses[i] = static_cast<double>(logarithm) + static_cast<double>(sum.max - label_logit);
+  }
+}
+
+template <class T>
+__global__ void mean_kernel(int64_t n, const double* losses, T* out) {
+  double sum = 0;
+  for (int64_t i = threadIdx.x; i < n; i += blockDim.x) sum += losses[i];
+  sum = block_reduce(sum, 0.0, Plus());
+  if (threadIdx.x == 0) *out = static_cast<T>(static_cast<Accumulator<T>>(sum / static_cast<double>(n)));
+}
+
+template <class T>
+__global__ void cross_entropy_backward_kernel(int64_t n, int64_t classes, const T* logits, const int64_t* labels,
+                                              const Accumulator<T>* shifts, const T* grad, T* grad_logits) {
+  using C = Accumulator<T>;
+  const C scale = static_cast<C>(*grad) / static_cast<C>(n);
+  for (int64_t i = blockIdx.x; i < n; i += gridDim.x) {
+    const C max = shifts[2 * i], logarithm = shifts[2 * i + 1];
+    const int64_t label = valid_label(labels[i], classes);
+    for (int64_t j = threadIdx.x; j < classes; j += blockDim.x) {
+      const C probability = exp_element((static_cast<C>(logits[i * classes + j]) - max) - logarithm);
+      grad_logits[i * classes + j] = static_cast<T>((probability - (j == label ? C{1} : C{0})) * scale);
+    }
+  }
+}
+
+}  // namespace
+
+void cross_entropy_rows(const KernelContext& context, DType dtype, int64_t n, int64_t classes, const void* logits,
+                        const int64_t* labels, void* shifts, double* losses) {
+  if (n == 0) return;
+  visit_floating_dtype(dtype, [&]<class T>() {
+    launch_kernel(context, cross_entropy_kernel<T>, blocks_for(n, 1), threads_for_row(classes), 0, n, classes,
+                  static_cast<const T*>(logits), labels, static_cast<Accumulator<T>*>(shifts), losses);
+  });
+}
+
+void mean_of_losses(const KernelContext& context, DType dtype, int64_t n, const double* losses, void* out) {
+  visit_floating_dtype(dtype, [&]<class T>() {
+    launch_kernel(context, mean_kernel<T>, 1, threads_for_row(n), 0, n, losses, static_cast<T*>(out));
+  });
+}
+
+void cross_entropy_backward(const KernelContext& context, DType dtype, int64_t n, int64_t classes, const void* logits,
+                            const int64_t* labels, const void* shifts, const void* grad, void* grad_logits) {
+  if (n == 0 || classes == 0) return;
+  visit_floating_dtype(dtype, [&]<class T>() {
+    launch_kernel(context, cross_entropy_backward_kernel<T>, blocks_for(n, 1), threads_for_row(classes), 0, n, classes,
+                  static_cast<const T*>(logits), labels, static_cast<const Accumulator<T>*>(shifts),
+                  static_cast<const T*>(grad), static_cast<T*>(grad_logits));
+  });
+}
+
+}}}  // namespace tandem::v0::cuda

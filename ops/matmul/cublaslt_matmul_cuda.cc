@@ -1,0 +1,458 @@
+#include <tandem/ops/matmul/cublaslt_matmul.h>
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <tandem/base/env.h>
+#include <tandem/base/error.h>
+#include <tandem/base/tuning.h>
+#include <tandem/tensor/cuda/runtime.h>
+
+namespace tandem { inline namespace v0 { namespace cuda { namespace {
+
+/// All that an algorithm is chosen by.
+struct Problem {
+  int device;
+  bool tf32;
+  DType dtype;
+  int64_t batches, m, n, k;
+  bool a_transposed, b_transposed;
+  int64_t a_leading, b_leading, a_step, b_step;
+  bool bias, relu, adds;
+  int aligned;
+
+  auto operator<=>(const Problem&) const = default;
+  std::string text() const {
+    return str(dtype, tf32 ? " tf32 " : " ", batches, "x", m, "x", n, "x", k, " a ", a_transposed ? "T " : "N ",
+               a_leading, " ", a_step, " b ", b_transposed ? "T " : "N ", b_leading, " ", b_step, bias ? " bias" : "",
+               relu ? " relu" : "", adds ? " adds" : "", " aligned ", aligned);
+  }
+};
+
+/// What was chosen in this process; nothing where the library has no algorithm.  Safe from many threads.
+template <class Algorithm>
+class Choices {
+ public:
+  /// choose() where the problem is new.
+  template <class F>
+  std::optional<Algorithm> get(const Problem& problem, F choose) {
+    std::lock_guard lock(mutex_);
+    const auto found = choices_.find(problem);
+    return found != choices_.end() ? found->second : choices_[problem] = choose();
+  }
+  void refuse(const Problem& problem) {
+    std::lock_guard lock(mutex_);
+    choices_[problem] = std::nullopt;
+  }
+
+ private:
+  std::mutex mutex_;  // guards choices_
+  std::map<Problem, std::optional<Algorithm>> choices_;
+};
+
+/// The file that measured choices go to.
+const std::optional<std::string>& measured_choices() {
+  static const std::optional<std::string> path = env_string("TANDEM_TUNE");
+  return path;
+}
+
+/// The number of the fastest of `count` candidates: run(i) does candidate i's work and waits for it.  The best of some rounds, in which
+/// they take turns.
+template <class F>
+int fastest(int count, F run) {
+  std::vector<double> best(static_cast<size_t>(count), 1e30);
+  for (int round = 0; round < 4; ++round) {  // the first also warms up
+    for (int i = 0; i < count; ++i) {
+      const auto begin = std::chrono::steady_clock::now();
+      run(i);
+      const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+      best[static_cast<size_t>(i)] = std::min(best[static_cast<size_t>(i)], seconds);
+    }
+  }
+  return static_cast<int>(std::min_element(best.begin(), best.end()) - best.begin());
+}
+
+}}}}  // namespace tandem::v0::cuda
+
+#ifdef TANDEM_CUDA_EMULATED
+
+#include <cuda_emulation/control.h>
+
+namespace tandem { inline namespace v0 { namespace cuda {
+
+namespace {
+
+constexpr ProductAlgorithm kAlgorithms[] = {ProductAlgorithm::kDirect, ProductAlgorithm::kAvx2,
+                                            ProductAlgorithm::kAvx2Swapped, ProductAlgorithm::kAvx512,
+                                            ProductAlgorithm::kAvx512Swapped};
+
+std::string key_of(const Problem& problem) { return "product, emulated: " + problem.text(); }
+
+/// What the tuning file says.
+std::optional<ProductAlgorithm> tuned(const Problem& problem) {
+  const std::string key = key_of(problem);
+  const std::string* const name = Tuning::named().find(key);
+  if (name == nullptr) return std::nullopt;
+  for (const ProductAlgorithm algorithm : kAlgorithms) {
+    if (*name == to_string(algorithm) && is_available(algorithm)) return algorithm;
+  }
+  throw ValueError(str("tuning file: '", *name, "' is no algorithm here for ", key));
+}
+
+/// The algorithm where the tuning file says none.  run(algorithm) computes the product somewhere.
+template <class F>
+ProductAlgorithm choose(const Problem& problem, F run) {
+  if (problem.dtype != kFloat32 || !measured_choices()) {
+    return product_algorithm(problem.m, problem.n, problem.k, problem.a_transposed, problem.b_transposed);
+  }
+  static Choices<ProductAlgorithm>* const choices = new Choices<ProductAlgorithm>;
+  return *choices->get(problem, [&] {
+    std::vector<ProductAlgorithm> candidates;
+    std::copy_if(std::begin(kAlgorithms), std::end(kAlgorithms), std::back_inserter(candidates), is_available);
+    const auto best = static_cast<size_t>(
+        fastest(static_cast<int>(candidates.size()), [&](int i) { run(candidates[static_cast<size_t>(i)]); }));
+    Tuning::append(*measured_choices(), key_of(problem), to_string(candidates[best]));
+    return candidates[best];
+  });
+}
+
+}  // namespace
+
+int64_t product_workspace_bytes(DType dtype) { return dtype == kFloat32 || dtype == kFloat64 ? 1 : 0; }
+
+/// The CPU's product, for what the own kernel would take long for; all else proves that kernel.
+bool library_product(const KernelContext& context, DType dtype, int64_t batches, int64_t m, int64_t n, int64_t k,
+                     double alpha, const MatrixOperand& a, const int64_t* a_offsets, const MatrixOperand& b,
+                     const int64_t* b_offsets, double beta, ProductEpilogue epilogue, void* workspace, void* out) {
+  constexpr int64_t kLong = 6 * 6 * 6;
+  if ((dtype != kFloat32 && dtype != kFloat64) || batches * m * n * k < kLong || workspace == nullptr) return false;
+  const Problem problem{context.device.index, false,        dtype,     1,         m, n, k,
+                        a.transposed,         b.transposed, a.leading, b.leading, 0, 0, epilogue.bias != nullptr,
+                        epilogue.relu,        beta != 0,    1};
+  const std::optional<ProductAlgorithm> named = tuned(problem);
+  const auto product = [=](int64_t i, int64_t a_offset, int64_t b_offset) {
+    const int64_t element = size_of(dtype);
+    MatrixOperand left = a, right = b;
+    left.data = static_cast<const std::byte*>(a.data) + a_offset * element;
+    right.data = static_cast<const std::byte*>(b.data) + b_offset * element;
+    const auto run = [&](ProductAlgorithm algorithm, void* to) {
+      std::vector<std::byte> scratch(
+          static_cast<size_t>(cpu::product_workspace_bytes(dtype, algorithm, m, n, k, left, right)) + 64);
+      cpu::product(Device(), dtype, algorithm, m, n, k, alpha, left, right, beta, epilogue,
+                   reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(scratch.data()) + 63) / 64 * 64), to);
+    };
+    std::vector<std::byte> elsewhere;  // what is measured leaves `out` alone
+    const ProductAlgorithm algorithm = named ? *named : choose(problem, [&](ProductAlgorithm candidate) {
+      elsewhere.resize(static_cast<size_t>(m * n * element));
+      run(candidate, elsewhere.data());
+    });
+    run(algorithm, static_cast<std::byte*>(out) + i * m * n * element);
+  };
+  for (int64_t i = 0; i < batches; ++i) {
+    const int64_t a_offset = a_offsets == nullptr ? 0 : a_offsets[i],
+                  b_offset = b_offsets == nullptr ? 0 : b_offsets[i];
+    cuda_emulation::run_on_device(static_cast<cudaStream_t>(context.stream), [=] { product(i, a_offset, b_offset); });
+  }
+  return true;
+}
+
+}}}  // namespace tandem::v0::cuda
+
+#else
+
+#include <cublasLt.h>
+
+#include <charconv>
+#include <memory>
+
+#include <tandem/base/log.h>
+#include <tandem/tensor/cuda.h>
+#include <tandem/tensor/factories.h>
+
+namespace tandem { inline namespace v0 { namespace cuda {
+
+namespace {
+
+constexpr int64_t kWorkspaceBytes = int64_t{32} << 20;  // what the library's makers advise for Hopper
+
+void check_library(cublasStatus_t status, const char* call) {
+  if (status == CUBLAS_STATUS_SUCCESS) [[likely]]
+    return;
+  throw BackendError(str(call, ": ", cublasLtGetStatusString(status), ":"), status);
+}
+#define TANDEM_CUBLAS_CHECK(call) check_library((call), #call)
+
+cublasComputeType_t compute_type_of(DType dtype) {
+  if (dtype == kFloat64) return CUBLAS_COMPUTE_64F;
+  return dtype == kFloat32 && allow_tf32() ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+}
+
+cudaDataType_t type_of(DType dtype) {
+  switch (dtype) {
+    case kFloat64: return CUDA_R_64F;
+    case kFloat16: return CUDA_R_16F;
+    case kBFloat16: return CUDA_R_16BF;
+    default: return CUDA_R_32F;
+  }
+}
+
+/// A matrix as the library sees it, columns first: a row-major one is its transposed.
+struct Layout {
+  cublasLtMatrixLayout_t layout = nullptr;
+
+  Layout(DType dtype, int64_t rows, int64_t columns, int64_t leading, int64_t batches, int64_t batch_stride) {
+    TANDEM_CUBLAS_CHECK(cublasLtMatrixLayoutCreate(&layout, type_of(dtype), static_cast<uint64_t>(rows),
+                                                   static_cast<uint64_t>(columns), leading));
+    if (batches == 1) return;
+    const int32_t count = static_cast<int32_t>(batches);
+    set(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, count);
+    set(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, batch_stride);
+  }
+  ~Layout() { cublasLtMatrixLayoutDestroy(layout); }
+  Layout(const Layout&) = delete;
+  Layout& operator=(const Layout&) = delete;
+
+ private:
+  template <class T>
+  void set(cublasLtMatrixLayoutAttribute_t attribute, const T& value) {
+    TANDEM_CUBLAS_CHECK(cublasLtMatrixLayoutSetAttribute(layout, attribute, &value, sizeof(value)));
+  }
+};
+
+struct Description {
+  cublasLtMatmulDesc_t description = nullptr;
+
+  Description(cublasComputeType_t compute, DType dtype) {
+    TANDEM_CUBLAS_CHECK(cublasLtMatmulDescCreate(&description, compute, dtype == kFloat64 ? CUDA_R_64F : CUDA_R_32F));
+  }
+  ~Description() { cublasLtMatmulDescDestroy(description); }
+  Description(const Description&) = delete;
+  Description& operator=(const Description&) = delete;
+
+  template <class T>
+  void set(cublasLtMatmulDescAttributes_t attribute, const T& value) {
+    TANDEM_CUBLAS_CHECK(cublasLtMatmulDescSetAttribute(description, attribute, &value, sizeof(value)));
+  }
+};
+
+/// The library's handle of a GPU, which is its alone, and what was advised for it, in this process.  Safe from many threads.
+struct Library {
+  cublasLtHandle_t handle = nullptr;
+  std::once_flag made;
+  Choices<cublasLtMatmulAlgo_t> choices;
+  std::once_flag told;  // that the tuning file is another machine's
+};
+
+/// The GPU is the thread's current one.
+Library& library_of(Device device) {
+  // Never destroyed: the driver may be gone first.
+  static Library* const libraries = new Library[static_cast<size_t>(device_count())];
+  Library& own = libraries[device.index];
+  std::call_once(own.made, [&] { TANDEM_CUBLAS_CHECK(cublasLtCreate(&own.handle)); });
+  return own;
+}
+
+/// What pointers are aligned to, up to 16 bytes.
+int alignment(std::initializer_list<const void*> pointers) {
+  uintptr_t bits = 16;
+  for (const void* pointer : pointers) bits |= reinterpret_cast<uintptr_t>(pointer);
+  return static_cast<int>(bits & -bits);
+}
+
+/// What the library advises for the problem, the best first, at most `most`; sums of parts only where their order is fixed.
+std::vector<cublasLtMatmulAlgo_t> advice(cublasLtHandle_t handle, cublasLtMatmulDesc_t description, const Layout& a,
+                                         const Layout& b, const Layout& out, int aligned, int most) {
+  cublasLtMatmulPreference_t preference = nullptr;
+  TANDEM_CUBLAS_CHECK(cublasLtMatmulPreferenceCreate(&preference));
+  const std::unique_ptr<std::remove_pointer_t<cublasLtMatmulPreference_t>, decltype(&cublasLtMatmulPreferenceDestroy)>
+      owner(preference, cublasLtMatmulPreferenceDestroy);
+  const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
+    TANDEM_CUBLAS_CHECK(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value)));
+  };
+  set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kWorkspaceBytes));
+  // Parts are added up in what products are computed in: half types in float32.
+  set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+  for (const auto attribute :
+       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
+    set(attribute, static_cast<uint32_t>(aligned));
+  }
+  std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<size_t>(most));
+  int found = 0;
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle, description, a.layout, b.layout, out.layout,
+                                                               out.layout, preference, most, results.data(), &found);
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED) return {};
+  check_library(status, "cublasLtMatmulAlgoGetHeuristic");
+  std::vector<cublasLtMatmulAlgo_t> algorithms;
+  for (int i = 0; i < found; ++i) {
+    const cublasLtMatmulHeuristicResult_t& result = results[static_cast<size_t>(i)];
+    if (result.state == CUBLAS_STATUS_SUCCESS) algorithms.push_back(result.algo);
+  }
+  return algorithms;
+}
+
+/// An algorithm's bytes, which the library's makers let programs keep for the same version, in hexadecimal.
+std::string to_text(const cublasLtMatmulAlgo_t& algorithm) {
+  std::string text;
+  for (const uint64_t word : algorithm.data) {
+    char digits[17];
+    std::snprintf(digits, sizeof(digits), "%016llx", static_cast<unsigned long long>(word));
+    text += digits;
+  }
+  return text;
+}
+
+std::optional<cublasLtMatmulAlgo_t> from_text(const std::string& text) {
+  cublasLtMatmulAlgo_t algorithm = {};
+  constexpr size_t kDigits = 16;
+  if (text.size() != kDigits * std::size(algorithm.data)) return std::nullopt;
+  for (size_t i = 0; i < std::size(algorithm.data); ++i) {
+    uint64_t word = 0;
+    const char* const end = text.data() + (i + 1) * kDigits;
+    if (std::from_chars(end - kDigits, end, word, 16).ptr != end) return std::nullopt;
+    algorithm.data[i] = word;
+  }
+  return algorithm;
+}
+
+/// The algorithm for a problem: the tuning's, else the library's first advice, a rule of the problem and not of a clock; none where it
+/// has none.  run(algorithm) starts the product into memory of its own.
+template <class F>
+std::optional<cublasLtMatmulAlgo_t> choose(Library& library, const Problem& problem, cublasLtMatmulDesc_t description,
+                                           const Layout& a, const Layout& b, const Layout& out, F run) {
+  const std::string prefix =
+      str("product, ", device_properties(Device::cuda(problem.device)).name, ", cublasLt ", cublasLtGetVersion(), ": ");
+  const Tuning& tuning = Tuning::named();
+  if (const std::string* text = tuning.find(prefix + problem.text())) {
+    const auto algorithm = from_text(*text);
+    cublasLtMatmulHeuristicResult_t result = {};
+    TANDEM_CHECK(ValueError,
+                 algorithm &&
+                     cublasLtMatmulAlgoCheck(library.handle, description, a.layout, b.layout, out.layout, out.layout,
+                                             &*algorithm, &result) == CUBLAS_STATUS_SUCCESS &&
+                     result.workspaceSize <= static_cast<size_t>(kWorkspaceBytes),
+                 "tuning file: '", *text, "' is no algorithm here for ", prefix, problem.text());
+    return algorithm;
+  }
+  if (tuning.hash() != 0 && !tuning.has_prefix(prefix)) {
+    std::call_once(library.told, [&] {
+      log(LogLevel::kWarning, "the tuning file has nothing that begins with '", prefix,
+          "': the library's advice is taken");
+    });
+  }
+  constexpr int kMostMeasured = 16;
+  const auto advised =
+      advice(library.handle, description, a, b, out, problem.aligned, measured_choices() ? kMostMeasured : 1);
+  if (advised.empty()) return std::nullopt;
+  if (!measured_choices()) return advised[0];
+  const int best = fastest(static_cast<int>(advised.size()), [&](int i) {
+    for (int repeat = 0; repeat < 5; ++repeat) run(advised[static_cast<size_t>(i)]);
+    synchronize(Device::cuda(problem.device));
+  });
+  Tuning::append(*measured_choices(), prefix + problem.text(), to_text(advised[static_cast<size_t>(best)]));
+  return advised[static_cast<size_t>(best)];
+}
+
+/// The step between batches that lie evenly; nothing where they do not.
+std::optional<int64_t> batch_step(int64_t batches, const int64_t* offsets) {
+  if (batches == 1) return 0;
+  const int64_t step = offsets[1] - offsets[0];
+  for (int64_t i = 2; i < batches; ++i) {
+    if (offsets[i] - offsets[i - 1] != step) return std::nullopt;
+  }
+  return step < 0 ? std::nullopt : std::optional(step);
+}
+
+}  // namespace
+
+int64_t product_workspace_bytes(DType dtype) { return is_floating_point(dtype) ? kWorkspaceBytes : 0; }
+
+bool library_product(const KernelContext& context, DType dtype, int64_t batches, int64_t m, int64_t n, int64_t k,
+                     double alpha, const MatrixOperand& a, const int64_t* a_offsets, const MatrixOperand& b,
+                     const int64_t* b_offsets, double beta, ProductEpilogue epilogue, void* workspace, void* out) {
+  if (!is_floating_point(dtype) || k == 0 || workspace == nullptr) return false;
+  const int64_t element = size_of(dtype);
+  const std::optional<int64_t> a_step = batch_step(batches, a_offsets), b_step = batch_step(batches, b_offsets);
+  if (!a_step || !b_step) {  // one by one
+    for (int64_t i = 0; i < batches; ++i) {
+      if (!library_product(context, dtype, 1, m, n, k, alpha, a, a_offsets + i, b, b_offsets + i, beta, epilogue,
+                           workspace, static_cast<std::byte*>(out) + i * m * n * element)) {
+        return false;
+      }
+    }
+    return true;
+  }
+  const DeviceGuard guard(context.device);
+  Library& library = library_of(context.device);
+  const auto first = [&](const MatrixOperand& operand, const int64_t* offsets) {
+    return static_cast<const std::byte*>(operand.data) + (offsets == nullptr ? 0 : offsets[0]) * element;
+  };
+  const std::byte *a_data = first(a, a_offsets), *b_data = first(b, b_offsets);
+
+  // out^T = b^T a^T, columns first: the memory of out, b and a as they are.
+  const cublasComputeType_t compute = compute_type_of(dtype);
+  Description description(compute, dtype);
+  description.set(CUBLASLT_MATMUL_DESC_TRANSA, b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+  description.set(CUBLASLT_MATMUL_DESC_TRANSB, a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+  const cublasLtEpilogue_t end = epilogue.bias == nullptr
+                                     ? (epilogue.relu ? CUBLASLT_EPILOGUE_RELU : CUBLASLT_EPILOGUE_DEFAULT)
+                                 : epilogue.relu ? CUBLASLT_EPILOGUE_RELU_BIAS
+                                                 : CUBLASLT_EPILOGUE_BIAS;
+  description.set(CUBLASLT_MATMUL_DESC_EPILOGUE, end);
+  if (epilogue.bias != nullptr) description.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, epilogue.bias);
+  const Layout left(dtype, b.transposed ? k : n, b.transposed ? n : k, b.leading, batches, *b_step);
+  const Layout right(dtype, a.transposed ? m : k, a.transposed ? k : m, a.leading, batches, *a_step);
+  const Layout result(dtype, n, m, n, batches, m * n);
+
+  const float narrow[2] = {static_cast<float>(alpha), static_cast<float>(beta)};
+  const double wide[2] = {alpha, beta};
+  const void* const scale = dtype == kFloat64 ? static_cast<const void*>(wide) : narrow;
+  const void* const old_scale = dtype == kFloat64 ? static_cast<const void*>(wide + 1) : narrow + 1;
+  const auto run = [&](const cublasLtMatmulAlgo_t& algorithm, void* to) {
+    return cublasLtMatmul(library.handle, description.description, scale, b_data, left.layout, a_data, right.layout,
+                          old_scale, to, result.layout, to, result.layout, &algorithm, workspace,
+                          static_cast<size_t>(kWorkspaceBytes), static_cast<cudaStream_t>(context.stream));
+  };
+  const Problem problem{context.device.index,
+                        compute == CUBLAS_COMPUTE_32F_FAST_TF32,
+                        dtype,
+                        batches,
+                        m,
+                        n,
+                        k,
+                        a.transposed,
+                        b.transposed,
+                        a.leading,
+                        b.leading,
+                        *a_step,
+                        *b_step,
+                        epilogue.bias != nullptr,
+                        epilogue.relu,
+                        beta != 0,
+                        alignment({a_data, b_data, out, epilogue.bias})};
+  const auto algorithm = library.choices.get(problem, [&] {
+    Tensor elsewhere;  // what is measured leaves `out` alone
+    return choose(library, problem, description.description, left, right, result,
+                  [&](const cublasLtMatmulAlgo_t& candidate) {
+                    if (!elsewhere.defined()) elsewhere = zeros({batches * m * n * element}, {kUInt8, context.device});
+                    check_library(run(candidate, elsewhere.data_ptr()), "cublasLtMatmul");
+                  });
+  });
+  if (!algorithm) return false;
+  const cublasStatus_t status = run(*algorithm, out);
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED) {  // advised all the same: never again
+    library.choices.refuse(problem);
+    return false;
+  }
+  check_library(status, "cublasLtMatmul");
+  return true;
+}
+
+}}}  // namespace tandem::v0::cuda
+
+#endif

@@ -1,0 +1,213 @@
+// The code of product_tile.h for an instruction set, whose file includes this one after defining, in its anonymous
+// namespace, struct V: Vector, kLanes, kRows, kVectors, zero(), broadcast(float), load(const float*), store(float*, Vector),
+// load_some(const float*, n), store_some(float*, Vector, n), fma(a, b, c), multiply, add, positive(Vector) (negative -> 0).
+// Everything here is in an anonymous namespace, so that no code for wider instructions leaks out.
+#pragma once
+
+#include <tandem/ops/matmul/gemm_tile.h>
+
+namespace tandem { inline namespace v0 { namespace {
+
+constexpr int kColumns = V::kVectors * V::kLanes;
+
+/// Neighbours, at any address.
+typedef float Four __attribute__((vector_size(16), aligned(4), may_alias));
+typedef float Eight __attribute__((vector_size(32), aligned(4), may_alias));
+
+/// Transposes a block: out[j * out_stride + i] = in[i * in_stride + j], 4 x 4.
+inline void transpose4(const float* in, long in_stride, float* out, long out_stride) {
+  auto row = [&](long i) { return *reinterpret_cast<const Four*>(in + i * in_stride); };
+  const Four a = row(0), b = row(1), c = row(2), d = row(3);
+  const Four ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+  const Four cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5), cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+  auto store = [&](long j, Four value) { *reinterpret_cast<Four*>(out + j * out_stride) = value; };
+  store(0, __builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5));
+  store(1, __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7));
+  store(2, __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5));
+  store(3, __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7));
+}
+
+/// Sums of a tile, in registers.
+template <int R, int C>
+struct Sums {
+  V::Vector at[R][C];
+};
+
+template <int R, int C, bool kPacked>
+inline __attribute__((always_inline)) Sums<R, C> multiply_tile(const ProductTile& t) {
+  Sums<R, C> sums;
+  for (int r = 0; r < R; ++r) {
+    for (int c = 0; c < C; ++c) sums.at[r][c] = V::zero();
+  }
+  const float* right = t.right;
+  const long right_stride = t.right_stride;
+  if constexpr (kPacked) {
+    const float* left = t.left;
+    const long left_stride = t.left_k_stride != 0 ? t.left_k_stride : V::kRows;
+    for (long l = 0; l < t.k; ++l) {
+      typename V::Vector columns[C];
+      for (int c = 0; c < C; ++c) columns[c] = V::load(right + c * V::kLanes);
+      for (int r = 0; r < R; ++r) {
+        const typename V::Vector value = V::broadcast(left[r]);
+        for (int c = 0; c < C; ++c) sums.at[r][c] = V::fma(value, columns[c], sums.at[r][c]);
+      }
+      left += left_stride;
+      right += right_stride;
+    }
+  } else {
+    // Three rows share a pointer: their addresses are p, p + stride, p + 2 * stride.
+    constexpr int kPointers = (R + 2) / 3;
+    const float* left[kPointers];
+    for (int p = 0; p < kPointers; ++p) left[p] = t.left + 3 * p * t.left_stride;
+    const long stride = t.left_stride;
+    for (long l = 0; l < t.k; ++l) {
+      typename V::Vector columns[C];
+      for (int c = 0; c < C; ++c) columns[c] = V::load(right + c * V::kLanes);
+      for (int r = 0; r < R; ++r) {
+        const typename V::Vector value = V::broadcast(left[r / 3][(r % 3) * stride]);
+        for (int c = 0; c < C; ++c) sums.at[r][c] = V::fma(value, columns[c], sums.at[r][c]);
+      }
+      for (int p = 0; p < kPointers; ++p) ++left[p];
+      right += right_stride;
+    }
+  }
+  return sums;
+}
+
+template <int R, int C>
+inline __attribute__((always_inline)) void store_tile(const ProductTile& t, const Sums<R, C>& sums) {
+  if (!t.transposed) {
+    const typename V::Vector alpha = V::broadcast(t.alpha), beta = V::broadcast(t.beta);
+    for (int r = 0; r < R; ++r) {
+      for (int c = 0; c < C; ++c) {
+        float* out = t.out + r * t.out_leading + c * V::kLanes;
+        const long n = t.columns - c * V::kLanes;
+        if (n <= 0) break;
+        typename V::Vector value = V::multiply(alpha, sums.at[r][c]);
+        if (t.beta != 0) value = V::fma(beta, n >= V::kLanes ? V::load(out) : V::load_some(out, n), value);
+        if (t.bias != nullptr) {
+          const float* bias = t.bias + c * V::kLanes;
+          value = V::add(value, n >= V::kLanes ? V::load(bias) : V::load_some(bias, n));
+        }
+        if (t.relu) value = V::positive(value);
+        n >= V::kLanes ? V::store(out, value) : V::store_some(out, value, n);
+      }
+    }
+    return;
+  }
+  alignas(64) float values[R][C * V::kLanes];
+  const typename V::Vector alpha = V::broadcast(t.alpha);
+  for (int r = 0; r < R; ++r) {
+    const typename V::Vector bias = V::broadcast(t.bias != nullptr ? t.bias[r] : 0.0f);
+    for (int c = 0; c < C; ++c) {
+      typename V::Vector value = V::multiply(alpha, sums.at[r][c]);
+      if (t.beta == 0) {
+        value = V::add(value, bias);
+        if (t.relu) value = V::positive(value);
+      }
+      V::store(values[r] + c * V::kLanes, value);
+    }
+  }
+  if (t.beta == 0) {
+    long j = 0;
+    for (; j + 4 <= t.columns; j += 4) {
+      int r = 0;
+      for (; r + 4 <= R; r += 4) transpose4(values[r] + j, C * V::kLanes, t.out + j * t.out_leading + r, t.out_leading);
+      for (; r < R; ++r) {
+        for (long i = j; i < j + 4; ++i) t.out[i * t.out_leading + r] = values[r][i];
+      }
+    }
+    for (; j < t.columns; ++j) {
+      for (int r = 0; r < R; ++r) t.out[j * t.out_leading + r] = values[r][j];
+    }
+    return;
+  }
+  for (long j = 0; j < t.columns; ++j) {
+    for (int r = 0; r < R; ++r) {
+      float* out = t.out + j * t.out_leading + r;
+      float value = values[r][j] + t.beta * *out;
+      if (t.bias != nullptr) value += t.bias[r];
+      *out = t.relu && value < 0 ? 0.0f : value;
+    }
+  }
+}
+
+template <int R, int C>
+void solve_tile(const ProductTile& t) {
+  if (!t.transposed) {  // the lines that the tile will be written to come while it is computed
+    for (int r = 0; r < R; ++r) {
+      for (int c = 0; c < C * V::kLanes; c += 16) __builtin_prefetch(t.out + r * t.out_leading + c, 1);
+    }
+  }
+  store_tile<R, C>(t, t.left_stride == 0 ? multiply_tile<R, C, true>(t) : multiply_tile<R, C, false>(t));
+}
+
+template <int R, int C>
+void solve_columns(const ProductTile& t) {
+  if constexpr (C > 1) {
+    if (t.columns <= (C - 1) * V::kLanes) return solve_columns<R, C - 1>(t);
+  }
+  solve_tile<R, C>(t);
+}
+
+template <int R>
+void solve_rows(const ProductTile& t) {
+  if constexpr (R > 1) {
+    if (t.rows < R) return solve_rows<R - 1>(t);
+  }
+  solve_columns<R, V::kVectors>(t);
+}
+
+void solve(const ProductTile& t) { solve_rows<V::kRows>(t); }
+
+void pack_right(const float* source, long k, long columns, long k_stride, long column_stride, float* panel) {
+  if (column_stride == 1) {
+    if (columns == kColumns) {
+      for (long l = 0; l < k; ++l) {
+        for (int c = 0; c < V::kVectors; ++c) {
+          V::store(panel + l * kColumns + c * V::kLanes, V::load(source + l * k_stride + c * V::kLanes));
+        }
+      }
+      return;
+    }
+    for (long l = 0; l < k; ++l) {
+      for (long j = 0; j < columns; ++j) panel[l * kColumns + j] = source[l * k_stride + j];
+      for (long j = columns; j < kColumns; ++j) panel[l * kColumns + j] = 0;
+    }
+    return;
+  }
+  // Lines of the source and of the panel are gone through once: sixteen of k at a time, for all columns.
+  constexpr long kTogether = 16;
+  for (long begin = 0; begin < k; begin += kTogether) {
+    const long end = begin + kTogether < k ? begin + kTogether : k;
+    long j = 0;
+    for (; j + 4 <= columns; j += 4) {
+      const float* from = source + j * column_stride;
+      long l = begin;
+      for (; l + 4 <= end; l += 4) transpose4(from + l, column_stride, panel + l * kColumns + j, kColumns);
+      for (; l < end; ++l) {
+        for (long i = 0; i < 4; ++i) panel[l * kColumns + j + i] = from[i * column_stride + l];
+      }
+    }
+    for (; j < kColumns; ++j) {
+      for (long l = begin; l < end; ++l) panel[l * kColumns + j] = j < columns ? source[j * column_stride + l] : 0;
+    }
+  }
+}
+
+void pack_left(const float* source, long k, long rows, long k_stride, float* panel) {
+  if (rows == V::kRows) {
+    // Eight at a time: what is too much is overwritten by the next, but for the last.
+    static_assert(V::kRows <= 8);
+    for (long l = 0; l + 1 < k; ++l) {
+      *reinterpret_cast<Eight*>(panel + l * V::kRows) = *reinterpret_cast<const Eight*>(source + l * k_stride);
+    }
+    for (int i = 0; i < V::kRows; ++i) panel[(k - 1) * V::kRows + i] = source[(k - 1) * k_stride + i];
+    return;
+  }
+  for (long l = 0; l < k; ++l) {
+    for (long i = 0; i < V::kRows; ++i) panel[l * V::kRows + i] = i < rows ? source[l * k_stride + i] : 0;
+  }
+}
+
+}}}  // namespace tandem::v0

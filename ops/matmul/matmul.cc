@@ -1,0 +1,532 @@
+#include <tandem/ops/matmul.h>
+
+#include <algorithm>
+#include <vector>
+
+#include <tandem/base/trace.h>
+#include <tandem/ops/cast.h>
+#include <tandem/ops/common/common.h>
+#include <tandem/ops/elementwise.h>
+#include <tandem/ops/matmul/matmul_kernels.h>
+
+namespace tandem { inline namespace v0 {
+
+using autograd::BackwardContext;
+using autograd::Node;
+using autograd::Saved;
+
+namespace ops { namespace {
+
+/// A 2-d tensor, possibly seen transposed.  Row `batch_offset` elements further, where it is one of a batch.
+struct Matrix {
+  Tensor tensor;
+  int64_t rows;
+  int64_t cols;
+  int64_t row_stride;
+  int64_t col_stride;
+
+  Matrix t() && { return {std::move(tensor), cols, rows, col_stride, row_stride}; }
+};
+
+Matrix matrix(const Tensor& tensor) {
+  const size_t d = tensor.shape().size();
+  return {tensor, tensor.shape()[d - 2], tensor.shape()[d - 1], tensor.strides()[d - 2], tensor.strides()[d - 1]};
+}
+
+Tensor row_major_copy(const Tensor& tensor, DType dtype) {
+  Tensor copy = empty(tensor.shape(), {dtype, tensor.device()});
+  chores::copy(tensor, copy);
+  return copy;
+}
+
+/// The product of all sizes but the last.  Not a quotient by the last one, which may be 0.
+int64_t num_rows(const Tensor& tensor) {
+  int64_t rows = 1;
+  for (size_t d = 0; d + 1 < tensor.shape().size(); ++d) rows *= tensor.shape()[d];
+  return rows;
+}
+
+/// All dimensions but the last as rows; copies where the strides do not allow it.
+Matrix rows_of(const Tensor& tensor) {
+  if (tensor.dim() == 2) return matrix(tensor);
+  const int64_t cols = tensor.shape().back();
+  return {row_major(tensor), num_rows(tensor), cols, cols, 1};
+}
+
+/// The same as a recorded 2-d tensor.
+Tensor flat_rows(const Tensor& tensor) {
+  return tensor.dim() == 2 ? tensor : tensor.reshape({num_rows(tensor), tensor.shape().back()});
+}
+
+bool is_half(DType dtype) { return dtype == kFloat16 || dtype == kBFloat16; }
+
+bool has_row_major_rows(const Matrix& m) {
+  return (m.cols <= 1 || m.col_stride == 1) && (m.rows <= 1 || m.row_stride >= std::max<int64_t>(1, m.cols));
+}
+
+/// The matrix as kernels take it.  Strides that they do not take are resolved by a copy, which `m` then holds.
+MatrixOperand operand(Matrix& m) {
+  if (has_row_major_rows(m))
+    return {m.tensor.data_ptr(), m.rows <= 1 ? std::max<int64_t>(1, m.cols) : m.row_stride, false};
+  Matrix transposed = Matrix(m).t();
+  if (has_row_major_rows(transposed)) {
+    return {m.tensor.data_ptr(), m.cols <= 1 ? std::max<int64_t>(1, m.rows) : m.col_stride, true};
+  }
+  const Tensor& t = m.tensor;
+  Tensor view = make_view(t.storage(), t.dtype(), {m.rows, m.cols}, {m.row_stride, m.col_stride}, t.impl().offset);
+  m = matrix(row_major_copy(view, t.dtype()));
+  return {m.tensor.data_ptr(), std::max<int64_t>(1, m.cols), false};
+}
+
+/// Scratch for a kernel; undefined for 0 bytes.
+Tensor workspace(int64_t bytes, Device device) { return bytes == 0 ? Tensor() : empty({bytes}, {kUInt8, device}); }
+
+/// out = epilogue(alpha * a @ b + beta * out), unrecorded; out is row-major with a.rows rows in all.
+void multiply(const KernelContext& context, Matrix a, Matrix b, double alpha, double beta, const Tensor& bias,
+              bool relu, const Tensor& out) {
+  const DType dtype = out.dtype();
+#ifdef TANDEM_WITH_CUDA
+  if (!context.device.is_cpu()) {
+    const MatrixOperand left = operand(a), right = operand(b);
+    const Tensor dense_bias = bias.defined() ? row_major(bias) : Tensor();
+    const Tensor scratch = workspace(cuda::product_workspace_bytes(dtype), out.device());
+    trace_work(2 * a.rows * b.cols * a.cols);
+    return cuda::product(context, dtype, 1, a.rows, b.cols, a.cols, alpha, left, nullptr, right, nullptr, beta,
+                         {dense_bias.defined() ? dense_bias.data_ptr() : nullptr, relu},
+                         scratch.defined() ? scratch.data_ptr() : nullptr, out.data_ptr());
+  }
+#endif
+  if (is_half(dtype)) {
+    // Widened copies of the matrices; a view keeps the strides apart from what the tensor around it has.
+    auto widened = [](const Matrix& m) {
+      const Tensor& t = m.tensor;
+      return matrix(row_major_copy(
+          make_view(t.storage(), t.dtype(), {m.rows, m.cols}, {m.row_stride, m.col_stride}, t.impl().offset),
+          kFloat32));
+    };
+    Tensor wide = beta == 0 ? empty(out.shape(), {kFloat32, out.device()}) : row_major_copy(out, kFloat32);
+    multiply(context, widened(a), widened(b), alpha, beta, bias.defined() ? row_major_copy(bias, kFloat32) : Tensor(),
+             relu, wide);
+    chores::copy(wide, out);
+    return;
+  }
+  const MatrixOperand left = operand(a);
+  const MatrixOperand right = operand(b);
+  const Tensor dense_bias = bias.defined() ? row_major(bias) : Tensor();
+  const ProductAlgorithm algorithm = product_algorithm(a.rows, b.cols, a.cols, left.transposed, right.transposed);
+  const Tensor scratch =
+      workspace(cpu::product_workspace_bytes(dtype, algorithm, a.rows, b.cols, a.cols, left, right), out.device());
+  trace_work(2 * a.rows * b.cols * a.cols);
+  cpu::product(context, dtype, algorithm, a.rows, b.cols, a.cols, alpha, left, right, beta,
+               {dense_bias.defined() ? dense_bias.data_ptr() : nullptr, relu},
+               scratch.defined() ? scratch.data_ptr() : nullptr, out.data_ptr());
+}
+
+/// The gradient alpha * a @ b of input i, written into its leaf's slot where the engine hands it out.
+Tensor gradient_product(const KernelContext& context, BackwardContext& backward, int i, const Shape& shape, Matrix a,
+                        Matrix b, double alpha = 1) {
+  const auto [slot, accumulate] = backward.destination(i);
+  Tensor out = slot.defined() ? slot : empty(shape, backward.grad().options());
+  multiply(context, std::move(a), std::move(b), alpha, accumulate ? 1 : 0, {}, false, out);
+  return out;
+}
+
+Tensor swap_last_two(const Tensor& tensor) { return tensor.transpose(-2, -1); }
+
+void check_dtype(const char* op, Operands operands) {
+  check_same_dtype(op, operands);
+  TANDEM_CHECK(DTypeError, operands.begin()->tensor.dtype() != kBool,
+               operand_error(op, "bool matrices have no product", operands));
+}
+
+/// The product of two tensors of at least two dimensions, unrecorded.
+Tensor batched_product(const KernelContext& context, const Tensor& a, const Tensor& b, const Shape& batch) {
+  Shape shape = batch;
+  shape.push_back(a.size(-2));
+  shape.push_back(b.size(-1));
+  const Tensor out = empty(shape, a.options());
+  if (b.dim() == 2) {  // one product with all rows of a
+    multiply(context, rows_of(a), matrix(b), 1, 0, {}, false, out);
+    return out;
+  }
+  if (is_half(a.dtype()) && a.device().is_cpu()) {
+    chores::copy(batched_product(context, row_major_copy(a, kFloat32), row_major_copy(b, kFloat32), batch), out);
+    return out;
+  }
+  Tensor left_tensor = a, right_tensor = b;
+  Matrix left = matrix(a), right = matrix(b);
+  // Only the last two strides matter to the kernel; where they do not fit, the whole batch is copied at once.
+  auto fits = [](const Matrix& m) { return has_row_major_rows(m) || has_row_major_rows(Matrix(m).t()); };
+  if (!fits(left)) left = matrix(left_tensor = row_major_copy(a, a.dtype()));
+  if (!fits(right)) right = matrix(right_tensor = row_major_copy(b, b.dtype()));
+  const MatrixOperand left_operand = operand(left), right_operand = operand(right);
+
+  const int64_t batches = num_elements(batch);
+  std::vector<int64_t> offsets(static_cast<size_t>(2 * batches));
+  auto fill_offsets = [&](const Tensor& t, int64_t* out_offsets) {
+    for (int64_t i = 0; i < batches; ++i) {
+      int64_t rest = i, offset = 0;
+      for (int64_t d = batch.dim() - 1, own = t.dim() - 3; d >= 0 && own >= 0; --d, --own) {
+        const int64_t index = rest % batch[static_cast<size_t>(d)];
+        rest /= batch[static_cast<size_t>(d)];
+        if (t.shape()[static_cast<size_t>(own)] != 1) offset += index * t.strides()[static_cast<size_t>(own)];
+      }
+      out_offsets[i] = offset;
+    }
+  };
+  fill_offsets(left_tensor, offsets.data());
+  fill_offsets(right_tensor, offsets.data() + batches);
+  const int64_t m = left.rows, n = right.cols, k = left.cols;
+  trace_work(2 * batches * m * n * k);
+#ifdef TANDEM_WITH_CUDA
+  if (!context.device.is_cpu()) {
+    const Tensor scratch = workspace(cuda::product_workspace_bytes(out.dtype()), out.device());
+    cuda::product(context, out.dtype(), batches, m, n, k, 1, left_operand, offsets.data(), right_operand,
+                  offsets.data() + batches, 0, {}, scratch.defined() ? scratch.data_ptr() : nullptr, out.data_ptr());
+    return out;
+  }
+#endif
+  const ProductAlgorithm algorithm = product_algorithm(m, n, k, left_operand.transposed, right_operand.transposed);
+  const Tensor scratch =
+      workspace(batches * cpu::product_workspace_bytes(out.dtype(), algorithm, m, n, k, left_operand, right_operand),
+                out.device());
+  cpu::batched_product(context, out.dtype(), algorithm, batches, m, n, k, left_operand, offsets.data(), right_operand,
+                       offsets.data() + batches, scratch.defined() ? scratch.data_ptr() : nullptr, out.data_ptr());
+  return out;
+}
+
+/// The batch dimensions of a and b, broadcast.
+Shape batch_shape(const Tensor& a, const Tensor& b) {
+  Shape batch;
+  const int64_t dims = std::max(a.dim(), b.dim()) - 2;
+  for (int64_t d = dims; d > 0; --d) {
+    const int64_t in_a = a.dim() - 2 >= d ? a.size(-2 - d) : 1;
+    const int64_t in_b = b.dim() - 2 >= d ? b.size(-2 - d) : 1;
+    TANDEM_CHECK(ShapeError, in_a == in_b || in_a == 1 || in_b == 1,
+                 operand_error("matmul", str("batch sizes ", in_a, " and ", in_b, " do not broadcast"),
+                               {{"input", a}, {"other", b}}));
+    batch.push_back(in_a == 1 ? in_b : in_a);
+  }
+  return batch;
+}
+
+}}  // namespace ops
+
+using namespace ops;
+
+Tensor matmul(const Tensor& input_argument, const Tensor& other_argument) {
+  Tensor input = input_argument, other = other_argument;
+  cast_for(CastPolicy::kLowPrecision, {&input, &other});
+  const Operands operands = {{"input", input}, {"other", other}};
+  const KernelContext context = check_same_device("matmul", operands);
+  check_dtype("matmul", operands);
+  TANDEM_CHECK(ShapeError, input.dim() > 0 && other.dim() > 0,
+               operand_error("matmul", "a 0-dim operand has no product", operands));
+  const int64_t inner = input.shape().back();
+  const int64_t other_inner = other.dim() == 1 ? other.size(0) : other.size(-2);
+  TANDEM_CHECK(ShapeError, inner == other_inner,
+               operand_error("matmul", str("inner sizes ", inner, " and ", other_inner, " differ"), operands));
+  if (input.dim() == 1) {
+    const Tensor product = matmul(input.unsqueeze(0), other);
+    return product.squeeze(other.dim() == 1 ? -1 : -2);
+  }
+  if (other.dim() == 1) return matmul(input, other.unsqueeze(1)).squeeze(-1);
+
+  Tensor out;
+  if (input.dim() == 2 && other.dim() == 2) {
+    out = empty({input.size(0), other.size(1)}, input.options());
+    multiply(context, matrix(input), matrix(other), 1, 0, {}, false, out);
+  } else {
+    out = batched_product(context, input, other, batch_shape(input, other));
+  }
+
+  struct MatmulNode : Node {
+    Saved input{*this, "input"}, other{*this, "other"};
+    Shape input_shape, other_shape;
+
+    TensorList backward(BackwardContext& context) override {
+      TensorList grads(2);
+      const Tensor& grad = context.grad();
+      if (input_shape.size() == 2 && other_shape.size() == 2 && !context.create_graph()) {
+        const KernelContext kernels = kernel_context(grad.device());
+        if (context.needs(0)) {
+          grads[0] = gradient_product(kernels, context, 0, input_shape, matrix(grad), matrix(other.get()).t());
+        }
+        if (context.needs(1)) {
+          grads[1] = gradient_product(kernels, context, 1, other_shape, matrix(input.get()).t(), matrix(grad));
+        }
+        return grads;
+      }
+      if (context.needs(0)) grads[0] = sum_to_shape(matmul(grad, swap_last_two(other.get())), input_shape);
+      if (context.needs(1)) {
+        const Tensor saved = input.get();
+        grads[1] = other_shape.size() == 2 ? matmul(swap_last_two(flat_rows(saved)), flat_rows(grad))
+                                           : sum_to_shape(matmul(swap_last_two(saved), grad), other_shape);
+      }
+      return grads;
+    }
+  };
+  if (auto* node = autograd::record<MatmulNode>("matmul", out, input, other)) {
+    if (other.requires_grad()) node->input.save(input);
+    if (input.requires_grad()) node->other.save(other);
+    node->input_shape = input.shape();
+    node->other_shape = other.shape();
+  }
+  return out;
+}
+
+Tensor Tensor::matmul(const Tensor& other) const { return v0::matmul(*this, other); }
+
+Tensor bmm(const Tensor& input_argument, const Tensor& mat2_argument) {
+  Tensor input = input_argument, mat2 = mat2_argument;
+  cast_for(CastPolicy::kLowPrecision, {&input, &mat2});
+  const Operands operands = {{"input", input}, {"mat2", mat2}};
+  const KernelContext context = check_same_device("bmm", operands);
+  check_dtype("bmm", operands);
+  TANDEM_CHECK(ShapeError, input.dim() == 3 && mat2.dim() == 3,
+               operand_error("bmm", "input and mat2 must have 3 dimensions", operands));
+  TANDEM_CHECK(ShapeError, input.size(0) == mat2.size(0),
+               operand_error("bmm", str("batch sizes ", input.size(0), " and ", mat2.size(0), " differ"), operands));
+  TANDEM_CHECK(ShapeError, input.size(2) == mat2.size(1),
+               operand_error("bmm", str("inner sizes ", input.size(2), " and ", mat2.size(1), " differ"), operands));
+  const Tensor out = batched_product(context, input, mat2, {input.size(0)});
+
+  struct BmmNode : Node {
+    Saved input{*this, "input"}, mat2{*this, "mat2"};
+
+    TensorList backward(BackwardContext& context) override {
+      TensorList grads(2);
+      if (context.needs(0)) grads[0] = bmm(context.grad(), swap_last_two(mat2.get()));
+      if (context.needs(1)) grads[1] = bmm(swap_last_two(input.get()), context.grad());
+      return grads;
+    }
+  };
+  if (auto* node = autograd::record<BmmNode>("bmm", out, input, mat2)) {
+    if (mat2.requires_grad()) node->input.save(input);
+    if (input.requires_grad()) node->mat2.save(mat2);
+  }
+  return out;
+}
+
+Tensor addmm(const Tensor& input_argument, const Tensor& mat1_argument, const Tensor& mat2_argument, Scalar beta,
+             Scalar alpha) {
+  Tensor input = input_argument, mat1 = mat1_argument, mat2 = mat2_argument;
+  cast_for(CastPolicy::kLowPrecision, {&input, &mat1, &mat2});
+  const Operands operands = {{"input", input}, {"mat1", mat1}, {"mat2", mat2}};
+  const KernelContext context = check_same_device("addmm", operands);
+  check_dtype("addmm", operands);
+  TANDEM_CHECK(ShapeError, mat1.dim() == 2 && mat2.dim() == 2,
+               operand_error("addmm", "mat1 and mat2 must have 2 dimensions", operands));
+  TANDEM_CHECK(ShapeError, mat1.size(1) == mat2.size(0),
+               operand_error("addmm", str("inner sizes ", mat1.size(1), " and ", mat2.size(0), " differ"), operands));
+  const Shape shape = {mat1.size(0), mat2.size(1)};
+  auto expands_to = [&](const Shape& from) {
+    if (from.size() > 2) return false;
+    for (size_t d = 0; d < from.size(); ++d) {
+      if (from[d] != 1 && from[d] != shape[d + 2 - from.size()]) return false;
+    }
+    return true;
+  };
+  TANDEM_CHECK(ShapeError, expands_to(input.shape()),
+               operand_error("addmm", str("input does not broadcast to ", shape), operands));
+
+  const Tensor out = empty(shape, mat1.options());
+  if (beta.to_double() != 0) {
+    chores::copy(make_view(input.storage(), input.dtype(), shape, broadcast_strides(input, shape), input.impl().offset),
+                 out);
+  }
+  multiply(context, matrix(mat1), matrix(mat2), alpha.to_double(), beta.to_double(), {}, false, out);
+
+  struct AddmmNode : Node {
+    Saved mat1{*this, "mat1"}, mat2{*this, "mat2"};
+    Shape input_shape, mat1_shape, mat2_shape;
+    double beta = 1, alpha = 1;
+
+    TensorList backward(BackwardContext& context) override {
+      TensorList grads(3);
+      const Tensor& grad = context.grad();
+      const KernelContext kernels = kernel_context(grad.device());
+      if (context.needs(0)) grads[0] = sum_to_shape(beta == 1 ? grad : mul(grad, beta), input_shape);
+      if (context.needs(1)) {
+        grads[1] = context.create_graph()
+                       ? mul(matmul(grad, mat2.get().t()), alpha)
+                       : gradient_product(kernels, context, 1, mat1_shape, matrix(grad), matrix(mat2.get()).t(), alpha);
+      }
+      if (context.needs(2)) {
+        grads[2] = context.create_graph()
+                       ? mul(matmul(mat1.get().t(), grad), alpha)
+                       : gradient_product(kernels, context, 2, mat2_shape, matrix(mat1.get()).t(), matrix(grad), alpha);
+      }
+      return grads;
+    }
+  };
+  if (auto* node = autograd::record<AddmmNode>("addmm", out, input, mat1, mat2)) {
+    if (mat2.requires_grad()) node->mat1.save(mat1);
+    if (mat1.requires_grad()) node->mat2.save(mat2);
+    node->input_shape = input.shape();
+    node->mat1_shape = mat1.shape();
+    node->mat2_shape = mat2.shape();
+    node->beta = beta.to_double();
+    node->alpha = alpha.to_double();
+  }
+  return out;
+}
+
+namespace {
+
+/// The checks and the forward of linear and linear_relu; the arguments are replaced by what autocast makes of them.
+Tensor linear_forward(const char* op, Tensor& x, Tensor& weight, Tensor& bias, bool relu) {
+  cast_for(CastPolicy::kLowPrecision, {&x, &weight, &bias});
+  auto check = [&](Operands operands) {
+    KernelContext context = check_same_device(op, operands);
+    check_same_dtype(op, operands);
+    check_floating(op, *operands.begin());
+    TANDEM_CHECK(ShapeError, weight.dim() == 2,
+                 operand_error(op, "weight must have 2 dimensions, [out, in]", operands));
+    TANDEM_CHECK(ShapeError, x.dim() >= 1 && x.shape().back() == weight.shape()[1],
+                 operand_error(op, str("the last dimension of x must have size ", weight.shape()[1]), operands));
+    TANDEM_CHECK(ShapeError, !bias.defined() || (bias.dim() == 1 && bias.shape()[0] == weight.shape()[0]),
+                 operand_error(op, str("bias must have shape [", weight.shape()[0], "]"), operands));
+    return context;
+  };
+  const KernelContext context =
+      bias.defined() ? check({{"x", x}, {"weight", weight}, {"bias", bias}}) : check({{"x", x}, {"weight", weight}});
+  Shape shape = x.shape();
+  shape.back() = weight.shape()[0];
+  const Tensor out = empty(shape, x.options());
+  multiply(context, rows_of(x), matrix(weight).t(), 1, 0, bias, relu, out);
+  return out;
+}
+
+/// The gradients of x, weight and bias of y = x @ weight^T + bias, where `grad` is that of y; bias_grad is done.
+struct LinearNodeBase : Node {
+  Saved x{*this, "x"}, weight{*this, "weight"};
+  Shape x_shape, weight_shape;
+
+  void save(const Tensor& x_argument, const Tensor& weight_argument) {
+    if (weight_argument.requires_grad()) x.save(x_argument);
+    if (x_argument.requires_grad()) weight.save(weight_argument);
+    x_shape = x_argument.shape();
+    weight_shape = weight_argument.shape();
+  }
+
+  void product_gradients(BackwardContext& context, const Tensor& grad, TensorList& grads) {
+    if (context.create_graph()) {
+      if (context.needs(0)) grads[0] = matmul(grad, weight.get()).reshape(x_shape);
+      if (context.needs(1)) grads[1] = matmul(flat_rows(grad).t(), flat_rows(x.get()));
+      return;
+    }
+    const KernelContext kernels = kernel_context(grad.device());
+    if (context.needs(1)) {  // first: it may travel while the other is computed
+      grads[1] = gradient_product(kernels, context, 1, weight_shape, rows_of(grad).t(), rows_of(x.get()));
+      context.announce(1, grads[1]);
+    }
+    if (context.needs(0)) {
+      grads[0] = gradient_product(kernels, context, 0, x_shape, rows_of(grad), matrix(weight.get()));
+    }
+  }
+};
+
+/// Where the gradient of input i is written: the leaf's slot, or new memory.
+BackwardContext::Destination slot_or_new(BackwardContext& context, int i, const Shape& shape) {
+  BackwardContext::Destination destination = context.destination(i);
+  if (!destination.tensor.defined()) destination = {empty(shape, context.grad().options()), false};
+  return destination;
+}
+
+}  // namespace
+
+Tensor linear(const Tensor& x_argument, const Tensor& weight_argument, const Tensor& bias_argument) {
+  Tensor x = x_argument, weight = weight_argument, bias = bias_argument;
+  const Tensor out = linear_forward("linear", x, weight, bias, false);
+
+  struct LinearNode : LinearNodeBase {
+    TensorList backward(BackwardContext& context) override {
+      TensorList grads(num_inputs());
+      if (num_inputs() == 3 && context.needs(2)) {
+        const Shape bias_shape = {weight_shape[0]};
+        if (context.create_graph()) {
+          grads[2] = sum_to_shape(context.grad(), bias_shape);
+        } else {
+          Matrix rows = rows_of(row_major(context.grad()));
+          const auto [slot, accumulate] = slot_or_new(context, 2, bias_shape);
+          TANDEM_KERNEL(kernel_context(slot.device()), sum_rows, slot.dtype(), rows.rows, rows.cols,
+                        rows.tensor.data_ptr(), accumulate ? 1 : 0, slot.data_ptr());
+          grads[2] = slot;
+          context.announce(2, slot);
+        }
+      }
+      product_gradients(context, context.grad(), grads);
+      return grads;
+    }
+  };
+  auto* node = bias.defined() ? autograd::record<LinearNode>("linear", out, x, weight, bias)
+                              : autograd::record<LinearNode>("linear", out, x, weight);
+  if (node != nullptr) node->save(x, weight);
+  return out;
+}
+
+namespace {
+
+/// grad where output is positive, else 0: the backward of a fused ReLU, and its own.
+Tensor mask_where_positive(const Tensor& grad, const Tensor& output) {
+  const Tensor dense = row_major(grad);
+  const Tensor masked = empty(grad.shape(), grad.options());
+  TANDEM_KERNEL(kernel_context(grad.device()), mask_and_sum_rows, grad.dtype(), 1, grad.num_elements(),
+                dense.data_ptr(), output.data_ptr(), 0, masked.data_ptr(), nullptr);
+
+  struct MaskNode : Node {
+    Saved output{*this, "output"};
+    TensorList backward(BackwardContext& context) override {
+      return {mask_where_positive(context.grad(), output.get())};
+    }
+  };
+  if (auto* node = autograd::record<MaskNode>("linear_relu_backward", masked, grad)) node->output.save(output.detach());
+  return masked;
+}
+
+}  // namespace
+
+Tensor linear_relu(const Tensor& x_argument, const Tensor& weight_argument, const Tensor& bias_argument) {
+  Tensor x = x_argument, weight = weight_argument, bias = bias_argument;
+  const Tensor out = linear_forward("linear_relu", x, weight, bias, true);
+
+  struct LinearReluNode : LinearNodeBase {
+    Saved output{*this, "output"};
+
+    TensorList backward(BackwardContext& context) override {
+      TensorList grads(num_inputs());
+      const Shape bias_shape = {weight_shape[0]};
+      const bool needs_bias = num_inputs() == 3 && context.needs(2);
+      const Tensor result = output.get();
+      if (context.create_graph()) {
+        const Tensor masked = mask_where_positive(context.grad(), result);
+        product_gradients(context, masked, grads);
+        if (needs_bias) grads[2] = sum_to_shape(masked, bias_shape);
+        return grads;
+      }
+      Matrix rows = rows_of(row_major(context.grad()));
+      const Tensor masked = empty(result.shape(), result.options());
+      BackwardContext::Destination bias_slot;
+      if (needs_bias) bias_slot = slot_or_new(context, 2, bias_shape);
+      TANDEM_KERNEL(kernel_context(masked.device()), mask_and_sum_rows, masked.dtype(), rows.rows, rows.cols,
+                    rows.tensor.data_ptr(), result.data_ptr(), bias_slot.accumulate ? 1 : 0, masked.data_ptr(),
+                    needs_bias ? bias_slot.tensor.data_ptr() : nullptr);
+      if (needs_bias) {
+        grads[2] = bias_slot.tensor;
+        context.announce(2, grads[2]);
+      }
+      product_gradients(context, masked, grads);
+      return grads;
+    }
+  };
+  auto* node = bias.defined() ? autograd::record<LinearReluNode>("linear_relu", out, x, weight, bias)
+                              : autograd::record<LinearReluNode>("linear_relu", out, x, weight);
+  if (node != nullptr) {
+    node->save(x, weight);
+    node->output.save(out);
+  }
+  return out;
+}
+
+}}  // namespace tandem::v0

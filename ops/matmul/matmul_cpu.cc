@@ -1,0 +1,453 @@
+// CPU kernels of matrix products.
+#include <algorithm>
+#include <cmath>
+#include <type_traits>
+
+#include <Eigen/Core>
+
+#include <tandem/base/parallel_for.h>
+#include <tandem/ops/matmul/gemm_tile.h>
+#include <tandem/ops/matmul/matmul_kernels.h>
+
+namespace tandem { inline namespace v0 {
+
+namespace {
+
+bool has_avx512() {
+  static const bool has = __builtin_cpu_supports("x86-64-v4");
+  return has;
+}
+
+bool is_swapped(ProductAlgorithm algorithm) {
+  return algorithm == ProductAlgorithm::kAvx2Swapped || algorithm == ProductAlgorithm::kAvx512Swapped;
+}
+
+bool is_avx512(ProductAlgorithm algorithm) { return algorithm >= ProductAlgorithm::kAvx512; }
+
+const ProductKernels& kernels_of(ProductAlgorithm algorithm) {
+  return is_avx512(algorithm) ? kProductAvx512 : kProductAvx2;
+}
+
+}  // namespace
+
+const char* to_string(ProductAlgorithm algorithm) {
+  constexpr const char* kNames[] = {"direct", "avx2", "avx2 swapped", "avx512", "avx512 swapped"};
+  return kNames[static_cast<int>(algorithm)];
+}
+
+bool is_available(ProductAlgorithm algorithm) { return !is_avx512(algorithm) || has_avx512(); }
+
+ProductAlgorithm product_algorithm(int64_t m, int64_t n, int64_t k, bool a_transposed, bool b_transposed) {
+  constexpr int64_t kSmall = 24 * 24 * 24;
+  if (m * n * k <= kSmall) return ProductAlgorithm::kDirect;
+  // Swapped, no weight of x @ weight^T is copied.  With few columns, packing the rows of x would cost more than that; with
+  // many rows, the copy of the weight hardly counts and tiles that are stored as they are win.
+  constexpr int64_t kFewColumns = 32, kManyRows = 512;
+  // Where both sides must be packed, the larger one goes to the right: panels of columns are copied in longer stretches.
+  constexpr int64_t kMuchLarger = 4;
+  const bool swapped = b_transposed ? !a_transposed && n > kFewColumns && m <= kManyRows
+                                    : a_transposed && n > kFewColumns && m >= kMuchLarger * n;
+  // A packed panel of AVX-512 is 64 columns wide, one of AVX2 16: a narrow right side would be mostly zeros.
+  constexpr int64_t kNarrow = 16;
+  if (has_avx512() && (swapped ? m : n) > kNarrow) {
+    return swapped ? ProductAlgorithm::kAvx512Swapped : ProductAlgorithm::kAvx512;
+  }
+  return swapped ? ProductAlgorithm::kAvx2Swapped : ProductAlgorithm::kAvx2;
+}
+
+namespace cpu {
+namespace {
+
+/// One product on one thread: what is split over tiles of the output.
+struct Problem {
+  int64_t m, n, k;
+  double alpha, beta;
+  MatrixOperand a, b;
+  ProductEpilogue epilogue;
+  void* out;
+  int64_t out_leading;
+};
+
+template <class T>
+const T* element(const MatrixOperand& operand, int64_t i, int64_t j) {
+  const T* data = static_cast<const T*>(operand.data);
+  return operand.transposed ? data + j * operand.leading + i : data + i * operand.leading + j;
+}
+
+/// The part of a problem that computes rows [i, i + m) and columns [j, j + n) of the output.
+template <class T>
+Problem tile(const Problem& p, int64_t i, int64_t m, int64_t j, int64_t n) {
+  Problem part = p;
+  part.m = m;
+  part.n = n;
+  part.a.data = element<T>(p.a, i, 0);
+  part.b.data = element<T>(p.b, 0, j);
+  part.out = static_cast<T*>(p.out) + i * p.out_leading + j;
+  if (p.epilogue.bias != nullptr) part.epilogue.bias = static_cast<const T*>(p.epilogue.bias) + j;
+  return part;
+}
+
+template <class T>
+void apply_epilogue(const Problem& p) {
+  const T* bias = static_cast<const T*>(p.epilogue.bias);
+  if (bias == nullptr && !p.epilogue.relu) return;
+  for (int64_t i = 0; i < p.m; ++i) {
+    T* row = static_cast<T*>(p.out) + i * p.out_leading;
+    if (bias != nullptr && p.epilogue.relu) {
+      for (int64_t j = 0; j < p.n; ++j) {
+        const T value = row[j] + bias[j];
+        row[j] = value < 0 ? T(0) : value;
+      }
+    } else if (bias != nullptr) {
+      for (int64_t j = 0; j < p.n; ++j) row[j] += bias[j];
+    } else {
+      for (int64_t j = 0; j < p.n; ++j) row[j] = row[j] < 0 ? T(0) : row[j];
+    }
+  }
+}
+
+/// out = alpha * sums + beta * out for `cols` neighbours.
+template <class T>
+void store(const T* sums, int64_t cols, T alpha, T beta, T* out) {
+  if (beta == 0) {
+    for (int64_t j = 0; j < cols; ++j) out[j] = alpha * sums[j];
+  } else {
+    for (int64_t j = 0; j < cols; ++j) out[j] = alpha * sums[j] + beta * out[j];
+  }
+}
+
+/// The direct algorithm: sums of a few rows by sixteen columns live in registers while k runs.  A transposed b is copied
+/// panel by panel into a block of rows on the stack, 128 values of k at a time.
+template <class T>
+void direct_product(const Problem& p) {
+  constexpr int64_t kRows = 4, kCols = 16, kDepth = 128;
+  const T alpha = static_cast<T>(p.alpha);
+  for (int64_t j = 0; j < p.n; j += kCols) {
+    const int64_t cols = std::min(kCols, p.n - j);
+    T panel[kDepth * kCols];
+    for (int64_t begin = 0; begin == 0 || begin < p.k; begin += kDepth) {
+      const int64_t depth = std::min(kDepth, p.k - begin);
+      const T beta = begin == 0 ? static_cast<T>(p.beta) : T(1);
+      const T* b = element<T>(p.b, begin, j);
+      int64_t b_stride = p.b.leading;
+      if (p.b.transposed || cols < kCols) {
+        for (int64_t l = 0; l < depth; ++l) {
+          for (int64_t c = 0; c < cols; ++c) panel[l * kCols + c] = *element<T>(p.b, begin + l, j + c);
+          for (int64_t c = cols; c < kCols; ++c) panel[l * kCols + c] = T(0);
+        }
+        b = panel;
+        b_stride = kCols;
+      }
+      const int64_t a_col = p.a.transposed ? p.a.leading : 1;
+      for (int64_t i = 0; i < p.m; i += kRows) {
+        const int64_t rows = std::min(kRows, p.m - i);
+        const T* a[kRows];
+        for (int64_t r = 0; r < kRows; ++r) a[r] = element<T>(p.a, i + std::min(r, rows - 1), begin);
+        T sums[kRows][kCols] = {};
+        for (int64_t l = 0; l < depth; ++l) {
+          for (int64_t r = 0; r < kRows; ++r) {
+            const T factor = a[r][l * a_col];
+            for (int64_t c = 0; c < kCols; ++c) {
+              if constexpr (std::is_floating_point_v<T>) {
+                sums[r][c] = std::fma(factor, b[l * b_stride + c], sums[r][c]);
+              } else {
+                sums[r][c] = static_cast<T>(sums[r][c] + factor * b[l * b_stride + c]);
+              }
+            }
+          }
+        }
+        for (int64_t r = 0; r < rows; ++r) {
+          store(sums[r], cols, alpha, beta, static_cast<T*>(p.out) + (i + r) * p.out_leading + j);
+        }
+      }
+    }
+  }
+}
+
+int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+
+/// How a float32 product is laid out for the tiles of an instruction set.
+///
+/// k is cut into equal blocks of at most kMaxDepth; for each, the right side is packed as a whole, then tiles are
+/// computed in pieces of some rows by some columns.  All of it follows from the sizes.
+struct TilePlan {
+  static constexpr int64_t kMaxDepth = 1024;
+
+  const ProductKernels& kernels;
+  bool swapped;
+  int64_t rows, columns;  ///< of left @ right
+  int64_t depth;          ///< of a block of k
+  bool pack_left;
+  int64_t left_row_stride, left_k_stride, right_k_stride, right_column_stride;
+
+  TilePlan(ProductAlgorithm algorithm, int64_t m, int64_t n, int64_t k, const MatrixOperand& a, const MatrixOperand& b)
+      : kernels(kernels_of(algorithm)),
+        swapped(is_swapped(algorithm)),
+        rows(swapped ? n : m),
+        columns(swapped ? m : n) {
+    const int64_t blocks = std::max<int64_t>(1, (k + kMaxDepth - 1) / kMaxDepth);
+    depth = (k + blocks - 1) / blocks;
+    const int64_t a_row = a.transposed ? 1 : a.leading, a_k = a.transposed ? a.leading : 1;
+    const int64_t b_k = b.transposed ? 1 : b.leading, b_column = b.transposed ? b.leading : 1;
+    left_row_stride = swapped ? b_column : a_row;
+    left_k_stride = swapped ? b_k : a_k;
+    right_k_stride = swapped ? a_k : b_k;
+    right_column_stride = swapped ? a_row : b_column;
+    pack_left = left_k_stride != 1;
+  }
+
+  int64_t right_floats() const { return depth * round_up(columns, kernels.columns); }
+  int64_t left_floats() const { return pack_left ? depth * round_up(rows, kernels.rows) : 0; }
+};
+
+/// Calls f(first, past) for runs of the panels that cover `size`, each `width` wide, worth a thread's while.
+template <class F>
+void for_panels(int64_t size, int64_t width, int64_t depth, F f) {
+  constexpr int64_t kGrainFloats = 1 << 15;
+  parallel_for((size + width - 1) / width, std::max<int64_t>(1, kGrainFloats / (width * depth)), f);
+}
+
+void tiled_product(ProductAlgorithm algorithm, const Problem& p, float* workspace) {
+  const TilePlan plan(algorithm, p.m, p.n, p.k, p.a, p.b);
+  const ProductKernels& kernels = plan.kernels;
+  const float* left = static_cast<const float*>(plan.swapped ? p.b.data : p.a.data);
+  const float* right = static_cast<const float*>(plan.swapped ? p.a.data : p.b.data);
+  float* const packed_right = workspace;
+  float* const packed_left = workspace + plan.right_floats();
+
+  for (int64_t begin = 0; begin < p.k; begin += plan.depth) {
+    const int64_t depth = std::min(plan.depth, p.k - begin);
+    const bool last = begin + depth == p.k;
+    for_panels(plan.columns, kernels.columns, depth, [&](int64_t first, int64_t past) {
+      for (int64_t j = first * kernels.columns; j < std::min(plan.columns, past * kernels.columns);
+           j += kernels.columns) {
+        kernels.pack_right(right + j * plan.right_column_stride + begin * plan.right_k_stride, depth,
+                           std::min(kernels.columns, plan.columns - j), plan.right_k_stride, plan.right_column_stride,
+                           packed_right + j * depth);
+      }
+    });
+    if (plan.pack_left) {
+      // A few rows of all panels of a piece at a time: rows may lie pages apart, and a page should be looked up once.
+      constexpr int64_t kTogether = 32;
+      for_panels(plan.rows, kernels.rows, depth, [&](int64_t first, int64_t past) {
+        for (int64_t l = 0; l < depth; l += kTogether) {
+          for (int64_t i = first * kernels.rows; i < std::min(plan.rows, past * kernels.rows); i += kernels.rows) {
+            kernels.pack_left(left + i * plan.left_row_stride + (begin + l) * plan.left_k_stride,
+                              std::min(kTogether, depth - l), std::min(kernels.rows, plan.rows - i), plan.left_k_stride,
+                              packed_left + i * depth + l * kernels.rows);
+          }
+        }
+      });
+    }
+
+    // A piece: 48 rows by as many panels of columns as make some 2^22 multiplications.
+    constexpr int64_t kPieceRows = 48, kPieceWork = int64_t{1} << 22;
+    const int64_t piece_columns =
+        kernels.columns * std::max<int64_t>(1, kPieceWork / (kPieceRows * depth * kernels.columns));
+    const int64_t row_pieces = (plan.rows + kPieceRows - 1) / kPieceRows;
+    const int64_t column_pieces = (plan.columns + piece_columns - 1) / piece_columns;
+    // The smaller side is gone through faster, so that what is left of the larger one in cache is used up.
+    const bool columns_first = plan.columns < plan.rows;
+    parallel_for(row_pieces * column_pieces, 1, [&](int64_t first, int64_t past) {
+      for (int64_t piece = first; piece < past; ++piece) {
+        const int64_t row_piece = columns_first ? piece / column_pieces : piece % row_pieces;
+        const int64_t column_piece = columns_first ? piece % column_pieces : piece / row_pieces;
+        const int64_t row_end = std::min(plan.rows, (row_piece + 1) * kPieceRows);
+        const int64_t column_end = std::min(plan.columns, (column_piece + 1) * piece_columns);
+        ProductTile tile{};
+        tile.k = depth;
+        tile.right_stride = kernels.columns;
+        tile.left_stride = plan.pack_left ? 0 : plan.left_row_stride;
+        tile.alpha = static_cast<float>(p.alpha);
+        tile.beta = begin == 0 ? static_cast<float>(p.beta) : 1.0f;
+        tile.relu = last && p.epilogue.relu;
+        tile.transposed = plan.swapped;
+        tile.out_leading = p.out_leading;
+        const float* bias = last ? static_cast<const float*>(p.epilogue.bias) : nullptr;
+        for (int64_t j = column_piece * piece_columns; j < column_end; j += kernels.columns) {
+          tile.columns = std::min(kernels.columns, column_end - j);
+          tile.right = packed_right + j * depth;
+          for (int64_t i = row_piece * kPieceRows; i < row_end; i += kernels.rows) {
+            tile.rows = std::min(kernels.rows, row_end - i);
+            tile.left = plan.pack_left ? packed_left + i * depth : left + i * plan.left_row_stride + begin;
+            tile.bias = bias == nullptr ? nullptr : bias + (plan.swapped ? i : j);
+            tile.out = static_cast<float*>(p.out) + (plan.swapped ? j * p.out_leading + i : i * p.out_leading + j);
+            kernels.tile(tile);
+          }
+        }
+      }
+    });
+  }
+}
+
+void eigen_product(const Problem& p) {
+  using RowMajor = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+  using ColMajor = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::ColMajor>;
+  using Stride = Eigen::OuterStride<>;
+  Eigen::Map<RowMajor, 0, Stride> out(static_cast<double*>(p.out), p.m, p.n, Stride(p.out_leading));
+  auto multiply = [&]<class Left, class Right>(Left*, Right*) {
+    const Eigen::Map<const Left, 0, Stride> a(static_cast<const double*>(p.a.data), p.m, p.k, Stride(p.a.leading));
+    const Eigen::Map<const Right, 0, Stride> b(static_cast<const double*>(p.b.data), p.k, p.n, Stride(p.b.leading));
+    if (p.beta == 0) {
+      out.setZero();
+    } else if (p.beta != 1) {
+      out *= p.beta;
+    }
+    out.noalias() += p.alpha * (a * b);
+  };
+  RowMajor* row = nullptr;
+  ColMajor* col = nullptr;
+  if (p.a.transposed) {
+    p.b.transposed ? multiply(col, col) : multiply(col, row);
+  } else {
+    p.b.transposed ? multiply(row, col) : multiply(row, row);
+  }
+}
+
+/// Calls f on tiles of the output: pieces of the longer side, as many as bring 2^24 multiplications each, sixteen at most.
+template <class T, class F>
+void for_tiles(const Problem& p, F f) {
+  const int64_t work = p.m * p.n * std::max<int64_t>(1, p.k);
+  if (work < int64_t{1} << 22) {
+    f(p);
+    return;
+  }
+  const int64_t pieces = std::clamp<int64_t>(work >> 24, 2, 16);
+  const int64_t side = std::max(p.m, p.n);
+  const int64_t size = (side / pieces + 63) / 64 * 64;
+  parallel_for((side + size - 1) / size, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t piece = begin; piece < end; ++piece) {
+      const int64_t start = piece * size, length = std::min(size, side - start);
+      f(p.m > p.n ? tile<T>(p, start, length, 0, p.n) : tile<T>(p, 0, p.m, start, length));
+    }
+  });
+}
+
+void solve(DType dtype, ProductAlgorithm algorithm, const Problem& p, void* workspace) {
+  if (p.m == 0 || p.n == 0) return;
+  switch (dtype) {
+    case kUInt8: return direct_product<uint8_t>(p);
+    case kInt32: return direct_product<int32_t>(p);
+    case kInt64: return direct_product<int64_t>(p);
+    case kFloat64:
+      if (p.m * p.n * p.k <= 16 * 16 * 16) {
+        direct_product<double>(p);
+        return apply_epilogue<double>(p);
+      }
+      return for_tiles<double>(p, [](const Problem& part) {
+        eigen_product(part);
+        apply_epilogue<double>(part);
+      });
+    default: break;
+  }
+  if (algorithm == ProductAlgorithm::kDirect || p.k == 0) {
+    direct_product<float>(p);
+    return apply_epilogue<float>(p);
+  }
+  tiled_product(algorithm, p, static_cast<float*>(workspace));
+}
+
+}  // namespace
+
+int64_t product_workspace_bytes(DType dtype, ProductAlgorithm algorithm, int64_t m, int64_t n, int64_t k,
+                                const MatrixOperand& a, const MatrixOperand& b) {
+  if (dtype != kFloat32 || algorithm == ProductAlgorithm::kDirect) return 0;
+  const TilePlan plan(algorithm, m, n, k, a, b);
+  return (plan.right_floats() + plan.left_floats()) * size_of(kFloat32);
+}
+
+void product(const CpuContext&, DType dtype, ProductAlgorithm algorithm, int64_t m, int64_t n, int64_t k, double alpha,
+             const MatrixOperand& a, const MatrixOperand& b, double beta, ProductEpilogue epilogue, void* workspace,
+             void* out) {
+  solve(dtype, algorithm, {m, n, k, alpha, beta, a, b, epilogue, out, n}, workspace);
+}
+
+void batched_product(const CpuContext&, DType dtype, ProductAlgorithm algorithm, int64_t batches, int64_t m, int64_t n,
+                     int64_t k, const MatrixOperand& a, const int64_t* a_offsets, const MatrixOperand& b,
+                     const int64_t* b_offsets, void* workspace, void* out) {
+  const int64_t work = std::max<int64_t>(1, m * n * k);
+  const int64_t grain = std::max<int64_t>(1, (int64_t{1} << 20) / work);
+  const int64_t bytes = size_of(dtype), workspace_bytes = product_workspace_bytes(dtype, algorithm, m, n, k, a, b);
+  parallel_for(batches, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      MatrixOperand left = a, right = b;
+      left.data = static_cast<const std::byte*>(a.data) + a_offsets[i] * bytes;
+      right.data = static_cast<const std::byte*>(b.data) + b_offsets[i] * bytes;
+      solve(dtype, algorithm, {m, n, k, 1, 0, left, right, {}, static_cast<std::byte*>(out) + i * m * n * bytes, n},
+            static_cast<std::byte*>(workspace) + i * workspace_bytes);
+    }
+  });
+}
+
+namespace {
+
+/// Columns that one piece of a sum over rows takes, and rows that are summed in T before the sum joins the total.
+constexpr int64_t kColumnPiece = 256, kRowBlock = 32;
+
+/// Calls load(i, j, count, values), which brings `count` values of row i from column j on, for all rows and writes
+/// their sums.
+template <class T, class Load>
+void sum_rows_of(int64_t rows, int64_t cols, double beta, T* out, Load load) {
+  using Sum = Accumulator<T>;
+  const int64_t grain = kColumnPiece * std::max<int64_t>(1, (1 << 16) / (kColumnPiece * std::max<int64_t>(1, rows)));
+  parallel_for(cols, grain, [&](int64_t piece_begin, int64_t piece_end) {
+    for (int64_t j = piece_begin; j < piece_end; j += kColumnPiece) {
+      const int64_t count = std::min(kColumnPiece, piece_end - j);
+      double total[kColumnPiece] = {};
+      for (int64_t i = 0; i < rows; i += kRowBlock) {
+        Sum block[kColumnPiece] = {};
+        Sum values[kColumnPiece];
+        for (int64_t row = i; row < std::min(rows, i + kRowBlock); ++row) {
+          load(row, j, count, values);
+          for (int64_t c = 0; c < count; ++c) block[c] += values[c];
+        }
+        for (int64_t c = 0; c < count; ++c) total[c] += static_cast<double>(block[c]);
+      }
+      if (out == nullptr) continue;
+      for (int64_t c = 0; c < count; ++c) {
+        const double old = beta == 0 ? 0.0 : beta * static_cast<double>(static_cast<Sum>(out[j + c]));
+        out[j + c] = static_cast<T>(static_cast<Sum>(total[c] + old));
+      }
+    }
+  });
+}
+
+}  // namespace
+
+void sum_rows(const KernelContext&, DType dtype, int64_t rows, int64_t cols, const void* grad, double beta, void* out) {
+  visit_floating_dtype(dtype, [&]<class T>() {
+    const T* source = static_cast<const T*>(grad);
+    sum_rows_of<T>(rows, cols, beta, static_cast<T*>(out),
+                   [=](int64_t i, int64_t j, int64_t count, Accumulator<T>* values) {
+                     const T* const row = source + i * cols + j;
+                     // Rows lie pages apart, which no hardware looks over.
+                     for (int64_t c = 0; c < count; c += 64 / sizeof(T)) __builtin_prefetch(row + 4 * cols + c);
+                     for (int64_t c = 0; c < count; ++c) values[c] = static_cast<Accumulator<T>>(row[c]);
+                   });
+  });
+}
+
+void mask_and_sum_rows(const KernelContext&, DType dtype, int64_t rows, int64_t cols, const void* grad,
+                       const void* output, double beta, void* masked, void* bias_grad) {
+  visit_floating_dtype(dtype, [&]<class T>() {
+    using Sum = Accumulator<T>;
+    const T* source = static_cast<const T*>(grad);
+    const T* result = static_cast<const T*>(output);
+    T* target = static_cast<T*>(masked);
+    sum_rows_of<T>(rows, cols, beta, static_cast<T*>(bias_grad), [=](int64_t i, int64_t j, int64_t count, Sum* values) {
+      const int64_t at = i * cols + j;
+      const T* const __restrict gradients = source + at;
+      const T* const __restrict results = result + at;
+      Sum* const __restrict sums = values;
+      // The gradient is loaded whatever the result is: a loop without branches becomes vector code.
+      for (int64_t c = 0; c < count; ++c) {
+        const Sum gradient = static_cast<Sum>(gradients[c]);
+        sums[c] = static_cast<Sum>(results[c]) <= Sum(0) ? Sum(0) : gradient;
+      }
+      for (int64_t c = 0; c < count; ++c) target[at + c] = static_cast<T>(sums[c]);
+    });
+  });
+}
+
+}  // namespace cpu
+}}  // namespace tandem::v0

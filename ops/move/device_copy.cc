@@ -1,0 +1,437 @@
+#include <tandem/ops/move/device_copy.h>
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include <tandem/base/format.h>
+#include <tandem/ops/common/common.h>
+#include <tandem/tensor/allocator.h>
+#include <tandem/tensor/bandwidth.h>
+#include <tandem/tensor/cuda.h>
+
+namespace tandem { inline namespace v0 { namespace ops {
+
+// --- chunks ----------------------------------------------------------------------------------------------------------------
+
+ChunkGrid::ChunkGrid(const Shape& shape, bool flat, int64_t element_size, int64_t chunk_bytes)
+    : shape_(flat ? Shape{num_elements(shape)} : shape), flat_(flat), element_size_(element_size) {
+  const int64_t wanted = std::max<int64_t>(1, chunk_bytes / element_size);
+  if (num_elements(shape_) == 0) return;  // no chunk: parts_ is 0
+  if (shape_.empty()) {
+    rows_ = parts_ = 1;
+    return;
+  }
+  // The first dimension of which one index fits.
+  for (size_t d = 1; d < shape_.size(); ++d) inner_ *= shape_[d];
+  while (dim_ + 1 < shape_.size() && inner_ > wanted) {
+    num_outer_ *= shape_[dim_];
+    inner_ /= shape_[++dim_];
+  }
+  const int64_t size = shape_[dim_];
+  parts_ = (size - 1) / std::clamp<int64_t>(wanted / inner_, 1, size) + 1;
+  rows_ = (size - 1) / parts_ + 1;
+  parts_ = (size - 1) / rows_ + 1;
+}
+
+Tensor ChunkGrid::slice(const Tensor& tensor, int64_t k) const {
+  Shape strides = flat_ ? Shape{1} : tensor.strides();
+  Shape sizes = shape_;
+  int64_t offset = tensor.impl().offset;
+  if (!shape_.empty()) {
+    const int64_t begin = k % parts_ * rows_;
+    int64_t outer = k / parts_;
+    offset += begin * strides[dim_];
+    sizes[dim_] = std::min(rows_, shape_[dim_] - begin);
+    for (size_t d = dim_; d-- > 0; outer /= shape_[d]) {
+      offset += outer % shape_[d] * strides[d];
+      sizes[d] = 1;
+    }
+  }
+  return make_view(tensor.storage(), tensor.dtype(), sizes, strides, offset);
+}
+
+// --- packing ---------------------------------------------------------------------------------------------------------------
+
+/// What one chunk in flight needs for itself: memory on each device where it packs or lands something, and streams of the GPUs.
+class PackingSpace {
+ public:
+  /// Where a GPU's current stream was when the transfer began.
+  struct Ready {
+    Device device;
+    cuda::Event event;
+  };
+
+  /// What a part of so many bytes takes of it.
+  static int64_t bytes_of(int64_t num_bytes) { return (num_bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+  explicit PackingSpace(const std::vector<MemoryNeed>& needs) {
+    for (const MemoryNeed& need : needs) {
+      if (need.staging_bytes > 0) memories_.push_back({empty({need.staging_bytes}, {kUInt8, need.device})});
+    }
+  }
+  /// Takes streams of these GPUs that go on from there.  After all memory was made: what its stream did with it before is over.
+  void take_streams(const std::vector<Ready>& ready) {
+    static std::atomic<unsigned> num_taken{0};
+    const int number = static_cast<int>(num_taken++ % static_cast<unsigned>(cuda::kSideStreams));
+    for (const Ready& gpu : ready) {
+      streams_.push_back(cuda::side_stream(gpu.device, number));
+      gpu.event.make_wait(streams_.back());
+    }
+  }
+  /// Runs f, which may queue work on the GPUs, to the end of that work, also where f or the work fails: memory goes back then.  What
+  /// kernels of the program complained of stays for its own synchronisation.
+  template <class F>
+  void run(const F& f) {
+    if (streams_.empty()) return f();
+    std::exception_ptr error;
+    const auto attempt = [&](const auto& step) {
+      try {
+        step();
+      } catch (...) {
+        if (!error) error = std::current_exception();
+      }
+    };
+    const cuda::StreamGuard guard(streams_);
+    attempt(f);
+    for (const cuda::Stream& stream : streams_) {
+      attempt([&] {
+        const cuda::Event done(stream.device());
+        done.record(stream);
+        done.synchronize();
+      });
+    }
+    if (error) std::rethrow_exception(error);
+  }
+  /// Room for a row-major tensor of like's shape and dtype on `device`.
+  Tensor take(const Tensor& like, Device device) {
+    const auto on_device = [&](const Memory& memory) { return memory.bytes.device() == device; };
+    Memory& memory = *std::find_if(memories_.begin(), memories_.end(), on_device);
+    const int64_t begin = std::exchange(memory.num_taken, memory.num_taken + bytes_of(like.num_bytes()));
+    return make_view(memory.bytes.storage(), like.dtype(), like.shape(), row_major_strides(like.shape()),
+                     begin / size_of(like.dtype()));
+  }
+  void clear() {
+    for (Memory& memory : memories_) memory.num_taken = 0;
+  }
+
+ private:
+  static constexpr int64_t kAlignment = 64;
+  struct Memory {
+    Tensor bytes;
+    int64_t num_taken = 0;
+  };
+  std::vector<Memory> memories_;
+  std::vector<cuda::Stream> streams_;
+};
+
+namespace {
+
+/// One for each chunk in flight, made before the first: what is under way does not fail for want of memory.
+class PackingSpaces {
+ public:
+  PackingSpaces(const std::vector<MemoryNeed>& needs, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) free_.push_back(std::make_unique<PackingSpace>(needs));
+  }
+  void take_streams(const std::vector<PackingSpace::Ready>& ready) {
+    for (const auto& space : free_) space->take_streams(ready);
+  }
+  /// Calls f with one that nobody else uses meanwhile; no more at a time than there are.
+  template <class F>
+  void lend(F f) {
+    std::unique_lock lock(mutex_);
+    std::unique_ptr<PackingSpace> space = std::move(free_.back());
+    free_.pop_back();
+    lock.unlock();
+    const auto give_back = [&] {
+      space->clear();
+      lock.lock();
+      free_.push_back(std::move(space));
+    };
+    try {
+      f(*space);
+    } catch (...) {
+      give_back();
+      throw;
+    }
+    give_back();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<PackingSpace>> free_;
+};
+
+}  // namespace
+
+// --- the plan --------------------------------------------------------------------------------------------------------------
+
+Transfer::Transfer(const char* op, const TransferOptions& options) : op_(op), options_(options) {
+  TANDEM_CHECK(ValueError, options.chunk_bytes > 0, op, ": chunk_bytes is ", options.chunk_bytes, ", must be positive");
+  TANDEM_CHECK(ValueError, options.max_in_flight > 0, op, ": max_in_flight is ", options.max_in_flight,
+               ", must be positive");
+}
+
+ChunkGrid Transfer::grid_of(const Tensor& tensor, bool flat) const {
+  return ChunkGrid(tensor.shape(), flat, size_of(tensor.dtype()), options_.chunk_bytes);
+}
+
+namespace {
+
+/// Whether chunks of `input`, one of so many of a step, are packed where they are first: what crosses, and what is added, is
+/// contiguous.
+bool is_packed(const Tensor& input, Device target, size_t num_inputs) {
+  return !input.is_contiguous() && (input.device() != target || num_inputs > 1);
+}
+
+/// Whether chunks of `input` come to the target before they are added there, or put where they belong.
+bool is_landed(const Tensor& input, Device target, size_t num_inputs, bool is_row_major) {
+  return (num_inputs > 1 || !is_row_major) && !chores::can_read(target, input.device());
+}
+
+bool all_contiguous(std::span<const Tensor> tensors) {
+  return std::all_of(tensors.begin(), tensors.end(), [](const Tensor& t) { return t.is_contiguous(); });
+}
+
+}  // namespace
+
+MemoryNeed& Transfer::need(Device device) {
+  for (MemoryNeed& need : needs_) {
+    if (need.device == device) return need;
+  }
+  needs_.push_back({device, 0, 0, free_memory(device)});
+  return needs_.back();
+}
+
+void Transfer::expect_result(Device device, int64_t num_bytes) { need(device).result_bytes += block_bytes(num_bytes); }
+
+void Transfer::expect_copy(const Tensor& input, Device device) {
+  expect_result(device, input.num_bytes());
+  ways_.push_back({input.device(), device, input.num_bytes()});
+  ++num_chunks_;
+}
+
+void Transfer::expect(std::span<const Tensor> inputs, std::span<const Device> devices, bool row_major) {
+  const Device device = devices[0];  // from there the other outputs are made
+  TANDEM_CHECK(ValueError, device.is_cpu() || inputs.size() <= chores::kMostSummedOnGpu, op_, ": ", inputs.size(),
+               " tensors, a GPU adds up to ", chores::kMostSummedOnGpu);
+  const ChunkGrid grid = grid_of(inputs[0], row_major && all_contiguous(inputs));
+  num_chunks_ += grid.size();
+  std::vector<MemoryNeed> staged;  // by a chunk of this step
+  const auto stage = [&](Device there) {
+    auto found = std::find_if(staged.begin(), staged.end(), [&](const MemoryNeed& n) { return n.device == there; });
+    if (found == staged.end()) found = staged.insert(staged.end(), {there, 0, 0, 0});
+    found->staging_bytes += PackingSpace::bytes_of(grid.chunk_bytes());
+  };
+  for (const Tensor& input : inputs) {
+    if (input.device() != device) ways_.push_back({input.device(), device, input.num_bytes()});
+    if (is_packed(input, device, inputs.size())) stage(input.device());
+    if (is_landed(input, device, inputs.size(), row_major)) stage(device);
+  }
+  for (const MemoryNeed& step : staged) {
+    int64_t& bytes = need(step.device).staging_bytes;
+    bytes = std::max(bytes, step.staging_bytes);
+  }
+  for (const Device other : devices.subspan(1)) {
+    if (other != device) ways_.push_back({device, other, inputs[0].num_bytes()});
+  }
+}
+
+int64_t Transfer::num_spaces() const { return std::min<int64_t>(options_.max_in_flight, num_chunks_); }
+
+std::vector<MemoryNeed> Transfer::needs() const {
+  std::vector<MemoryNeed> needs = needs_;
+  int64_t num_shared_bytes = 0;  // that the needs before take of what several devices share
+  for (MemoryNeed& need : needs) {
+    need.staging_bytes = num_spaces() * block_bytes(need.staging_bytes);
+    if (!shares_free_memory(need.device)) continue;
+    need.free_bytes = std::max<int64_t>(0, need.free_bytes - num_shared_bytes);
+    num_shared_bytes += need.result_bytes + need.staging_bytes;
+  }
+  return needs;
+}
+
+MovePlan Transfer::plan(bool with_time) const {
+  MovePlan plan;
+  plan.num_chunks = num_chunks_;
+  plan.needs = needs();
+  for (const Way& way : ways_) {
+    plan.num_bytes += way.num_bytes;
+    const double bandwidth = with_time && way.num_bytes > 0 ? device_bandwidth(way.from, way.to) : 0;
+    if (bandwidth == 0) continue;
+    const std::chrono::duration<double> time(static_cast<double>(way.num_bytes) / bandwidth);
+    plan.expected_time += std::chrono::duration_cast<std::chrono::nanoseconds>(time);
+  }
+  return plan;
+}
+
+void Transfer::check_memory() const {
+  const std::vector<MemoryNeed> all = needs();
+  if (std::all_of(all.begin(), all.end(), [](const MemoryNeed& need) { return need.fits(); })) return;
+  throw OutOfMemory(with_module_scope(str(op_, ": too little memory, nothing was moved\n  ", to_string(plan(false)))));
+}
+
+// --- the work --------------------------------------------------------------------------------------------------------------
+
+void Transfer::add(std::vector<Tensor> inputs, std::vector<Tensor> outputs) {
+  const ChunkGrid grid = grid_of(inputs[0], all_contiguous(inputs) && all_contiguous(outputs));
+  const int64_t num_bytes = outputs[0].num_bytes();
+  steps_.push_back({std::move(inputs), std::move(outputs), grid, num_bytes});
+}
+
+void Transfer::Step::run(int64_t chunk, PackingSpace& space) const {
+  const Tensor out = grid.slice(outputs[0], chunk);
+  const auto part_of = [&](const Tensor& input) {
+    Tensor part = grid.slice(input, chunk);
+    const auto copy_to = [&](Device device) {
+      const Tensor copy = space.take(part, device);
+      chores::copy(part, copy);
+      part = copy;
+    };
+    if (!part.is_contiguous() && is_packed(input, out.device(), inputs.size())) copy_to(input.device());
+    if (is_landed(input, out.device(), inputs.size(), out.is_contiguous())) copy_to(out.device());
+    return part;
+  };
+  if (inputs.size() == 1) {
+    chores::copy(part_of(inputs[0]), out, num_bytes);
+  } else {
+    std::vector<Tensor> parts;
+    for (const Tensor& input : inputs) parts.push_back(part_of(input));
+    // What is copied on from there is better in the caches.
+    chores::sum(parts, out, outputs.size() > 1 ? 0 : num_bytes);
+  }
+  for (size_t i = 1; i < outputs.size(); ++i) chores::copy(out, grid.slice(outputs[i], chunk), num_bytes);
+}
+
+namespace {
+
+std::vector<PackingSpace::Ready> gpus_ready(const std::vector<Tensor>& tensors) {
+  std::vector<PackingSpace::Ready> ready;
+  for (const Tensor& tensor : tensors) {
+    const Device device = tensor.device();
+    if (device.is_cpu() || std::any_of(ready.begin(), ready.end(), [&](const auto& r) { return r.device == device; }))
+      continue;
+    ready.push_back({device, cuda::Event(device)});
+    ready.back().event.record(cuda::current_stream(device));
+  }
+  return ready;
+}
+
+}  // namespace
+
+ChunkWork Transfer::work() {
+  struct Chunk {
+    size_t step;
+    int64_t number;
+    double place;  // in its step, from 0 to 1
+  };
+  std::vector<Chunk> chunks;
+  int64_t total_bytes = 0;
+  for (size_t s = 0; s < steps_.size(); ++s) {
+    const int64_t n = steps_[s].grid.size();
+    for (int64_t k = 0; k < n; ++k) chunks.push_back({s, k, static_cast<double>(k) / static_cast<double>(n)});
+    total_bytes += steps_[s].num_bytes;
+  }
+  std::stable_sort(chunks.begin(), chunks.end(), [](const Chunk& a, const Chunk& b) { return a.place < b.place; });
+
+  const auto num_done = std::make_shared<std::atomic<int64_t>>(0);  // bytes
+  ChunkWork work{
+      .name = op_, .num_chunks = static_cast<int64_t>(chunks.size()), .max_in_flight = options_.max_in_flight};
+  if (options_.progress) {
+    work.progress = [f = options_.progress, num_done, total_bytes](int64_t) { f(num_done->load(), total_bytes); };
+  }
+  std::vector<Tensor> touched;
+  for (const Step& step : steps_) {
+    touched.insert(touched.end(), step.inputs.begin(), step.inputs.end());
+    touched.insert(touched.end(), step.outputs.begin(), step.outputs.end());
+  }
+  const auto spaces = std::make_shared<PackingSpaces>(needs_, num_spaces());
+  spaces->take_streams(gpus_ready(touched));
+  work.run = [steps = std::move(steps_), list = std::move(chunks), num_done, spaces](int64_t i) {
+    const Chunk& chunk = list[static_cast<size_t>(i)];
+    const Step& step = steps[chunk.step];
+    spaces->lend([&](PackingSpace& space) { space.run([&] { step.run(chunk.number, space); }); });
+    *num_done += step.grid.slice(step.outputs[0], chunk.number).num_bytes();
+  };
+  return work;
+}
+
+void Transfer::run() {
+  ChunkWork all = work();
+  if (all.num_chunks > 0) run_chunks(std::move(all));
+}
+
+std::shared_ptr<RunningChunks> Transfer::start(std::function<void(std::exception_ptr)> finish) {
+  ChunkWork all = work();
+  if (all.num_chunks == 0) {
+    finish(nullptr);
+    return nullptr;
+  }
+  all.finish = std::move(finish);
+  return start_chunks(std::move(all));
+}
+
+// --- checks ----------------------------------------------------------------------------------------------------------------
+
+std::string nth(const char* name, size_t i) { return str(name, "[", i, "]"); }
+
+void check_tensors(const char* op, const std::vector<Tensor>& tensors) {
+  TANDEM_CHECK(ValueError, !tensors.empty(), op, ": no tensors");
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    TANDEM_CHECK(StateError, tensors[i].defined(), op, ": ", nth("tensors", i), " is undefined");
+  }
+}
+
+void check_alike(const char* op, const std::vector<Tensor>& tensors) {
+  check_tensors(op, tensors);
+  for (size_t i = 1; i < tensors.size(); ++i) {
+    const std::string name = nth("tensors", i);
+    const Operands pair = {{"tensors[0]", tensors[0]}, {name.c_str(), tensors[i]}};
+    TANDEM_CHECK(ShapeError, tensors[i].shape() == tensors[0].shape(), operand_error(op, "shapes differ", pair));
+    check_same_dtype(op, pair);
+  }
+}
+
+// --- moves -----------------------------------------------------------------------------------------------------------------
+
+namespace {
+
+struct MoveNode : autograd::Node {
+  Device device;  ///< of the input
+  TensorList backward(autograd::BackwardContext& context) override { return {to(context.grad(), device)}; }
+};
+
+}  // namespace
+
+Tensor record_move(const char* op, const Tensor& input, const Tensor& output) {
+  if (auto* node = autograd::record<MoveNode>(op, output, input)) node->device = input.device();
+  return output;
+}
+
+std::vector<Tensor> move_each(const char* op, const std::vector<Tensor>& tensors, std::span<const Device> devices,
+                              const TransferOptions& options) {
+  Transfer transfer(op, options);
+  expect_moves(transfer, tensors, devices);
+  transfer.check_memory();
+  std::vector<Tensor> outputs = tensors;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (tensors[i].device() == devices[i]) continue;
+    outputs[i] = empty(tensors[i].shape(), {tensors[i].dtype(), devices[i]});
+    transfer.add({tensors[i]}, {outputs[i]});
+  }
+  transfer.run();
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (!outputs[i].is_same(tensors[i])) record_move(op, tensors[i], outputs[i]);
+  }
+  return outputs;
+}
+
+void expect_moves(Transfer& transfer, const std::vector<Tensor>& tensors, std::span<const Device> devices) {
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (tensors[i].device() == devices[i]) continue;
+    transfer.expect_result(devices[i], tensors[i].num_bytes());
+    transfer.expect({&tensors[i], 1}, {&devices[i], 1}, true);
+  }
+}
+
+}}}  // namespace tandem::v0::ops

@@ -1,0 +1,194 @@
+#include <tandem/ops/move.h>
+
+#include <algorithm>
+#include <iomanip>
+#include <memory>
+#include <sstream>
+#include <utility>
+
+#include <tandem/base/format.h>
+#include <tandem/ops/common/common.h>
+#include <tandem/ops/move/device_copy.h>
+#include <tandem/tensor/allocator.h>
+#include <tandem/tensor/bandwidth.h>
+#include <tandem/tensor/cuda.h>
+
+namespace tandem { inline namespace v0 {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int64_t kLargeBytes = int64_t{1} << 20;
+
+void check_input(const char* op, const Tensor& input) {
+  TANDEM_CHECK(StateError, input.defined(), ops::operand_error(op, "input is undefined", {{"input", input}}));
+}
+
+}  // namespace
+
+// --- to --------------------------------------------------------------------------------------------------------------------
+
+Tensor to(const Tensor& input, Device device) {
+  check_input("to", input);
+  if (input.device() == device) return input;
+  // What is small fits or not by itself; to ask for the free memory would take longer than to move it.
+  if (input.num_bytes() >= kLargeBytes) {
+    ops::Transfer transfer("to", {});
+    transfer.expect_copy(input, device);
+    transfer.check_memory();
+  }
+  const Tensor output = empty(input.shape(), {input.dtype(), device});
+  chores::copy(input, output);
+  return ops::record_move("to", input, output);
+}
+
+Tensor Tensor::to(Device device) const { return tandem::to(*this, device); }
+
+Future<Tensor> to_async(const Tensor& input, Device device, const TransferOptions& options) {
+  check_input("to_async", input);
+  Promise<Tensor> promise;
+  ops::Transfer transfer("to_async", options);
+  if (input.device() == device) {
+    promise.set_value(input);
+    return promise.future();
+  }
+  ops::expect_moves(transfer, {input}, {&device, 1});
+  transfer.check_memory();
+  Tensor output = empty(input.shape(), {input.dtype(), device});
+  transfer.add({input.detach()}, {output.detach()});
+  ops::record_move("to_async", input, output);
+  const std::shared_ptr<RunningChunks> running =
+      transfer.start([promise, result = std::move(output), storage = input.storage(),
+                      version = input.version()](std::exception_ptr error) mutable {
+        if (!error && storage->version() != version) {
+          error = std::make_exception_ptr(StateError(str("to_async: input was changed in place by ",
+                                                         storage->last_writer(), " before the move was complete")));
+        }
+        storage = {};
+        if (!error) return promise.set_value(std::exchange(result, {}));
+        result = {};  // before anybody hears of the end
+        promise.set_exception(std::move(error));
+      });
+  if (running != nullptr) {
+    // A chunk takes what it takes: not for those who wait until a point in time.
+    promise.set_help(
+        [running](Clock::time_point deadline) { return deadline == Clock::time_point::max() && running->help(); });
+    promise.set_cancel([running] { return running->cancel(); });
+  }
+  return promise.future();
+}
+
+// --- gather_to, plans ------------------------------------------------------------------------------------------------------
+
+std::vector<Tensor> gather_to(Device device, const std::vector<Tensor>& tensors, const TransferOptions& options) {
+  ops::check_tensors("gather_to", tensors);
+  return ops::move_each("gather_to", tensors, std::vector<Device>(tensors.size(), device), options);
+}
+
+namespace {
+
+MovePlan planned(const char* op, const std::vector<Tensor>& tensors, Device device, const TransferOptions& options) {
+  ops::check_tensors(op, tensors);
+  ops::Transfer transfer(op, options);
+  transfer.expect_result(device, 0);  // the target stands first, even where all is there already
+  ops::expect_moves(transfer, tensors, std::vector<Device>(tensors.size(), device));
+  return transfer.plan(true);
+}
+
+std::string format_time(std::chrono::nanoseconds time) {
+  std::ostringstream out;
+  out << std::fixed << std::setprecision(1) << std::chrono::duration<double, std::milli>(time).count() << " ms";
+  return out.str();
+}
+
+std::string format_bandwidth(double bytes_per_second) {
+  if (bytes_per_second == 0) return "-";
+  std::ostringstream out;
+  out << std::fixed << std::setprecision(1) << bytes_per_second / 1e9 << " GB/s";
+  return out.str();
+}
+
+}  // namespace
+
+MovePlan plan_move(const std::vector<Tensor>& tensors, Device device, const TransferOptions& options) {
+  return planned("plan_move", tensors, device, options);
+}
+
+bool MovePlan::fits() const {
+  return std::all_of(needs.begin(), needs.end(), [](const MemoryNeed& need) { return need.fits(); });
+}
+
+std::string to_string(const MovePlan& plan) {
+  std::string text = str(format_bytes(plan.num_bytes), " (", plan.num_bytes, " bytes) in ", plan.num_chunks,
+                         plan.num_chunks == 1 ? " chunk" : " chunks");
+  if (plan.expected_time.count() > 0) text += str(", about ", format_time(plan.expected_time));
+  for (const MemoryNeed& need : plan.needs) {
+    text += str("\n  ", need.device, ": ", need.result_bytes, " bytes for results, ", need.staging_bytes,
+                " for chunks in flight; free ", need.free_bytes, need.fits() ? "" : "  <- too little");
+  }
+  return text;
+}
+
+// --- suggestions -----------------------------------------------------------------------------------------------------------
+
+DeviceSuggestion suggest_device(const std::vector<Tensor>& tensors, const std::vector<Device>& candidates,
+                                const TransferOptions& options) {
+  DeviceSuggestion suggestion;
+  std::vector<Device> devices = candidates;
+  if (devices.empty()) {
+    for (int i = 0; i < cpu_device_count(); ++i) devices.emplace_back(DeviceType::kCpu, i);
+    for (int i = 0; i < cuda::device_count(); ++i) devices.push_back(Device::cuda(i));
+  }
+  bool all_known = true;
+  suggestion.choices.reserve(devices.size());
+  for (const Device device : devices) {
+    DeviceChoice& choice = suggestion.choices.emplace_back();
+    choice.device = device;
+    choice.plan = planned("suggest_device", tensors, device, options);
+    bool known = true;
+    for (const Tensor& tensor : tensors) {
+      if (tensor.device() == device || tensor.num_bytes() == 0) continue;
+      const double bandwidth = device_bandwidth(tensor.device(), device);
+      known = known && bandwidth > 0;
+      if (choice.bytes_per_second == 0 || bandwidth < choice.bytes_per_second) choice.bytes_per_second = bandwidth;
+    }
+    if (!known) choice.bytes_per_second = 0;
+    all_known = all_known && (known || !choice.plan.fits());
+  }
+  // Times are compared only where all are known.
+  const auto order = [&](const DeviceChoice& c) {
+    return std::pair(all_known ? c.plan.expected_time : std::chrono::nanoseconds(0), c.plan.num_bytes);
+  };
+  const DeviceChoice* best = nullptr;
+  for (const DeviceChoice& choice : suggestion.choices) {
+    if (choice.plan.fits() && (best == nullptr || order(choice) < order(*best))) best = &choice;
+  }
+  if (best != nullptr) suggestion.best = best->device;
+  return suggestion;
+}
+
+std::string to_string(const DeviceSuggestion& suggestion) {
+  std::ostringstream out;
+  const auto row = [&](const std::string& device, const std::string& free, const std::string& needed,
+                       const std::string& moved, const std::string& bandwidth, const std::string& time,
+                       const std::string& note) {
+    out << std::left << std::setw(8) << device << std::right << std::setw(12) << free << std::setw(12) << needed
+        << std::setw(12) << moved << std::setw(13) << bandwidth << std::setw(12) << time << note;
+  };
+  row("device", "free", "needed", "to move", "bandwidth", "time", "");
+  for (const DeviceChoice& choice : suggestion.choices) {
+    const MemoryNeed& target = choice.plan.needs.front();
+    out << "\n";
+    row(to_string(choice.device), format_bytes(target.free_bytes),
+        format_bytes(target.result_bytes + target.staging_bytes), format_bytes(choice.plan.num_bytes),
+        format_bandwidth(choice.bytes_per_second),
+        choice.plan.num_bytes > 0 && choice.bytes_per_second == 0 ? "?" : format_time(choice.plan.expected_time),
+        !choice.plan.fits()                ? "  does not fit"
+        : suggestion.best == choice.device ? "  <- suggested"
+                                           : "");
+  }
+  return out.str();
+}
+
+}}  // namespace tandem::v0

@@ -1,0 +1,429 @@
+// CPU kernels of the batch norms.
+//
+// Sums run over *pieces* whose sizes depend on the shape alone; the pieces' sums, in float64, are joined in their order.  Within a
+// piece a few numbers at a time are summed in the type of the arithmetic, then added to the piece's sums.  Data are shifted
+// first by something near their mean, so that a common offset costs no digits: in forward by the mean of a few of them, in
+// backward by the mean.  Per channel the maps are written as (x - shift) * scale + offset for the same reason.
+#include <algorithm>
+#include <type_traits>
+
+#include <tandem/base/parallel_for.h>
+#include <tandem/ops/common/simd.h>
+#include <tandem/ops/norm/norm_functions.h>
+#include <tandem/ops/norm/norm_kernels.h>
+
+namespace tandem { inline namespace v0 { namespace cpu {
+namespace {
+
+/// Elements of a piece.
+constexpr int64_t kPieceElements = 1 << 15;
+/// Positions of a channels-last tensor whose numbers are added before they go to a piece's sums, how many of them at a time, and
+/// in how many channels.
+constexpr int64_t kBlock = 64;
+constexpr int64_t kRows = 4;
+constexpr int64_t kStripe = 256;
+/// Numbers of a planar row that are.
+constexpr int64_t kStretch = 512;
+/// Positions whose mean is the shift of a channel's data, and how many variances its square may be away from the mean.
+constexpr int64_t kSamples = 32;
+constexpr double kFarShift = 64;
+/// Numbers per channel, of float64 or smaller, that maps and shifts take of the scratch memory, before the pieces' sums.
+constexpr int64_t kMapNumbers = 8;
+
+template <class T>
+using Compute = Accumulator<T>;
+
+/// Positions of a channels-last tensor, or images of a planar one, that make a piece.
+int64_t piece_length(const BatchNormShape& shape) {
+  if (shape.channels_last) return std::max<int64_t>(32, kPieceElements / std::max<int64_t>(1, shape.channels));
+  return std::max<int64_t>(1, kPieceElements / std::max<int64_t>(1, shape.inner));
+}
+int64_t num_pieces(const BatchNormShape& shape) {
+  const int64_t items = shape.channels_last ? shape.per_channel() : shape.batch, length = piece_length(shape);
+  return (items + length - 1) / length;
+}
+
+// Loops are written once for both orders of memory: with kAlong, the lanes of a V are neighbouring channels, else they are
+// numbers of one channel.
+
+/// values[c] and, with kAlong, its neighbours.
+template <bool kAlong, class V, class C>
+inline __attribute__((always_inline)) V of_channel(const C* values, int64_t c) {
+  if constexpr (kAlong) {
+    return load_as<V>(values + c);
+  } else {
+    return spread<V>(values[c]);
+  }
+}
+
+/// Two sums that are formed together.
+template <class V>
+struct Sums {
+  V a = {};
+  V b = {};
+};
+
+/// Adds to a[c] and b[c], c < count, what f.operator()<true, V>(first + c, position, Sums<V>&) gives for kCount positions.
+template <class C, int64_t kCount, class F>
+inline __attribute__((always_inline)) void sum_rows(int64_t channels, int64_t row, int64_t first, int64_t count, C* a,
+                                                    C* b, F f) {
+  for_lanes<C>(
+      count, [&]<class V>(int64_t c) __attribute__((always_inline)) {
+        Sums<V> part;
+#pragma GCC unroll 4
+        for (int64_t r = 0; r < kCount; ++r)
+          f.template operator()<true, V>(first + c, (row + r) * channels + first + c, part);
+        store_as(a + c, load_as<V>(a + c) + part.a);
+        store_as(b + c, load_as<V>(b + c) + part.b);
+      });
+}
+
+/// sums[c] and sums[channels + c] = the sums that f gives over the positions [begin, end), f as above.
+template <class C, class F>
+void sum_positions(int64_t channels, int64_t begin, int64_t end, double* sums, F f) {
+  std::fill(sums, sums + 2 * channels, 0.0);
+  for (int64_t first = 0; first < channels; first += kStripe) {
+    const int64_t count = std::min(kStripe, channels - first);
+    for (int64_t row = begin; row < end;) {
+      C a[kStripe] = {}, b[kStripe] = {};
+      const int64_t last = std::min(end, row + kBlock);
+      for (; row + kRows <= last; row += kRows) sum_rows<C, kRows>(channels, row, first, count, a, b, f);
+      for (; row < last; ++row) sum_rows<C, 1>(channels, row, first, count, a, b, f);
+      for (int64_t c = 0; c < count; ++c) sums[first + c] += static_cast<double>(a[c]);
+      for (int64_t c = 0; c < count; ++c) sums[channels + first + c] += static_cast<double>(b[c]);
+    }
+  }
+}
+
+/// The sums that f.operator()<false, V>(c, position, Sums<V>&) gives for n positions of one channel.
+template <class C, class F>
+inline __attribute__((always_inline)) Sums<double> sum_stretch(int64_t c, int64_t begin, int64_t n, F f) {
+  constexpr int64_t kWidth = kLaneCount<C>;
+  using V = Lanes<C>;
+  Sums<V> first, second;  // two, because an addition waits for the one before
+  int64_t i = 0;
+  for (; i + 2 * kWidth <= n; i += 2 * kWidth) {
+    f.template operator()<false, V>(c, begin + i, first);
+    f.template operator()<false, V>(c, begin + i + kWidth, second);
+  }
+  if (i + kWidth <= n) {
+    f.template operator()<false, V>(c, begin + i, first);
+    i += kWidth;
+  }
+  Sums<C> rest;
+  for (; i < n; ++i) f.template operator()<false, C>(c, begin + i, rest);
+  return {static_cast<double>(sum_lanes(first.a + second.a) + rest.a),
+          static_cast<double>(sum_lanes(first.b + second.b) + rest.b)};
+}
+
+/// sums[0, c] and sums[1, c] = the sums that f gives over the tensor, f as above, positions in elements.
+template <class C, class F>
+void sum_channels(const BatchNormShape& shape, double* partial, double* sums, F f) {
+  const int64_t channels = shape.channels, length = piece_length(shape), pieces = num_pieces(shape);
+  if (shape.channels_last) {
+    parallel_for(pieces, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t piece = begin; piece < end; ++piece) {
+        sum_positions<C>(channels, piece * length, std::min(shape.per_channel(), (piece + 1) * length),
+                         partial + 2 * piece * channels, f);
+      }
+    });
+  } else {
+    const int64_t inner = shape.inner;
+    const int64_t grain =
+        std::max<int64_t>(1, kPieceElements / std::max<int64_t>(1, std::min(length, shape.batch) * inner));
+    parallel_for(pieces * channels, grain, [&](int64_t begin, int64_t end) {
+      const F g = f;  // a copy of its own, which no store can change: what it holds stays in registers
+      for (int64_t item = begin; item < end; ++item) {
+        const int64_t piece = item / channels, c = item % channels;
+        Sums<double> sum;
+        for (int64_t image = piece * length; image < std::min(shape.batch, (piece + 1) * length); ++image) {
+          for (int64_t i = 0; i < inner; i += kStretch) {
+            const Sums<double> more =
+                sum_stretch<C>(c, (image * channels + c) * inner + i, std::min(kStretch, inner - i), g);
+            sum.a += more.a;
+            sum.b += more.b;
+          }
+        }
+        partial[2 * piece * channels + c] = sum.a;
+        partial[(2 * piece + 1) * channels + c] = sum.b;
+      }
+    });
+  }
+  std::fill(sums, sums + 2 * channels, 0.0);
+  for (int64_t piece = 0; piece < pieces; ++piece) {
+    for (int64_t c = 0; c < 2 * channels; ++c) sums[c] += partial[2 * piece * channels + c];
+  }
+}
+
+/// Calls f(c, position) for all elements.  The iterations are independent, which lets them become vector code.
+template <class F>
+void map_channels(const BatchNormShape& shape, F f) {
+  const int64_t channels = shape.channels;
+  if (shape.channels_last) {
+    const int64_t grain = std::max<int64_t>(1, kPieceElements / std::max<int64_t>(1, channels));
+    parallel_for(shape.per_channel(), grain, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+#pragma GCC ivdep
+        for (int64_t c = 0; c < channels; ++c) f(c, row * channels + c);
+      }
+    });
+  } else {
+    const int64_t grain = std::max<int64_t>(1, kPieceElements / std::max<int64_t>(1, shape.inner));
+    parallel_for(shape.batch * channels, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        const int64_t c = row % channels;
+#pragma GCC ivdep
+        for (int64_t i = 0; i < shape.inner; ++i) f(c, row * shape.inner + i);
+      }
+    });
+  }
+}
+
+/// value = (x - shift[c]) * scale[c] + offset[c].
+template <class C>
+struct Affine {
+  const C* shift;
+  const C* scale;
+  const C* offset;
+
+  template <bool kAlong, class V>
+  inline __attribute__((always_inline)) V at(int64_t c, V x) const {
+    return fma_of(x - of_channel<kAlong, V>(shift, c), of_channel<kAlong, V>(scale, c),
+                  of_channel<kAlong, V>(offset, c));
+  }
+};
+
+/// The maps that of(c) gives; their numbers are kept in `memory`, 3 C.
+template <class C, class F>
+Affine<C> make_affine(int64_t channels, C* memory, F of) {
+  for (int64_t c = 0; c < channels; ++c) {
+    const functions::ChannelMap<C> map = of(c);
+    memory[c] = map.shift;
+    memory[channels + c] = map.scale;
+    memory[2 * channels + c] = map.offset;
+  }
+  return {memory, memory + channels, memory + 2 * channels};
+}
+
+template <class T, class C>
+Affine<C> normalising(int64_t channels, const BatchNormChannels& per, C* memory) {
+  return make_affine<C>(channels, memory,
+                        [&](int64_t c) { return functions::channel_of<T>(per, c).template normalising<C>(); });
+}
+
+/// The gradients that count: `grad`, or 0 where relu cut the result off.
+template <ReluMask kMask, class T>
+struct Counted {
+  const T* grad;
+  const T* in;
+  const T* out;
+  Affine<Compute<T>> result;
+
+  template <bool kAlong, class V>
+  inline __attribute__((always_inline)) V at(int64_t c, int64_t position) const {
+    const V g = load_as<V>(grad + position);
+    if constexpr (kMask == ReluMask::kNone) return g;
+    const V y = kMask == ReluMask::kOutput ? load_as<V>((kMask == ReluMask::kOutput ? out : grad) + position)
+                                           : result.template at<kAlong, V>(c, load_as<V>(in + position));
+    return y <= V{} ? V{} : g;
+  }
+};
+
+/// Calls f(counted); the numbers of a mask's map are kept in `memory`, 3 C.
+template <class T, class F>
+void visit_mask(int64_t channels, const BatchNormChannels& per, ReluMask mask, const T* grad, const T* in, const T* out,
+                Compute<T>* memory, F f) {
+  switch (mask) {
+    case ReluMask::kNone: return f(Counted<ReluMask::kNone, T>{grad, in, out, {}});
+    case ReluMask::kInput: return f(Counted<ReluMask::kInput, T>{grad, in, out, normalising<T>(channels, per, memory)});
+    case ReluMask::kOutput: return f(Counted<ReluMask::kOutput, T>{grad, in, out, {}});
+  }
+}
+
+/// shifts[c] = the mean of the channel's first numbers; `sums` is scratch memory for C numbers.
+template <class T>
+void sample_means(const BatchNormShape& shape, const T* x, double* sums, Compute<T>* shifts) {
+  const int64_t channels = shape.channels;
+  const int64_t count = std::min(kSamples, shape.channels_last ? shape.per_channel() : shape.inner);
+  std::fill(sums, sums + channels, 0.0);
+  if (shape.channels_last) {
+    for (int64_t row = 0; row < count; ++row) {
+#pragma GCC ivdep
+      for (int64_t c = 0; c < channels; ++c)
+        sums[c] += static_cast<double>(static_cast<Compute<T>>(x[row * channels + c]));
+    }
+  } else {
+    for (int64_t c = 0; c < channels; ++c) {
+      for (int64_t i = 0; i < count; ++i)
+        sums[c] += static_cast<double>(static_cast<Compute<T>>(x[c * shape.inner + i]));
+    }
+  }
+  for (int64_t c = 0; c < channels; ++c) shifts[c] = static_cast<Compute<T>>(sums[c] / static_cast<double>(count));
+}
+
+}  // namespace
+
+int64_t batch_norm_workspace_bytes(const KernelContext&, const BatchNormShape& shape) {
+  return (kMapNumbers + 2 * num_pieces(shape)) * shape.channels * static_cast<int64_t>(sizeof(double));
+}
+
+void batch_norm_moments(const KernelContext&, DType dtype, const BatchNormShape& shape, const void* in, void* workspace,
+                        double* mean, double* squares) {
+  const int64_t channels = shape.channels;
+  if (shape.per_channel() == 0) {
+    std::fill(mean, mean + channels, 0.0);
+    std::fill(squares, squares + channels, 0.0);
+    return;
+  }
+  visit_floating_dtype(dtype, [&]<class T>() {
+    using C = Compute<T>;
+    const T* x = static_cast<const T*>(in);
+    double* sums = static_cast<double*>(workspace);
+    C* shifts = reinterpret_cast<C*>(sums + 2 * channels);
+    double* partial = sums + kMapNumbers * channels;
+    sample_means(shape, x, sums, shifts);
+    const double n = static_cast<double>(shape.per_channel());
+    for (int round = 0; round < 2; ++round) {
+      sum_channels<C>(
+          shape, partial,
+          sums, [=]<bool kAlong, class V>(int64_t c, int64_t at, Sums<V> & sum) __attribute__((always_inline)) {
+            const V value = load_as<V>(x + at) - of_channel<kAlong, V>(shifts, c);
+            sum.a += value;
+            sum.b += value * value;
+          });
+      bool exact = true;
+      for (int64_t c = 0; c < channels; ++c) {
+        const double shifted_mean = sums[c] / n;
+        const double deviations = sums[channels + c] - sums[c] * shifted_mean;
+        mean[c] = static_cast<double>(shifts[c]) + shifted_mean;
+        squares[c] = deviations < 0 ? 0 : deviations;  // a rounding error below zero; NaN passes
+        exact = exact && !(sums[c] * shifted_mean > kFarShift * deviations);
+      }
+      if (exact) break;
+      // The first numbers were unlike the others: once more, around the mean.
+      for (int64_t c = 0; c < channels; ++c) shifts[c] = static_cast<C>(mean[c]);
+    }
+  });
+}
+
+void batch_norm_join(const KernelContext&, int64_t ranks, int64_t channels, const double* gathered, double* mean,
+                     double* squares) {
+  for (int64_t c = 0; c < channels; ++c) {
+    const functions::JoinedMoments all = functions::joined_moments(ranks, channels, gathered, c);
+    mean[c] = all.mean;
+    squares[c] = all.squares;
+  }
+}
+
+void batch_norm_rstd(const KernelContext&, int64_t n, double divisor, double eps, const double* squares, double* rstd) {
+  for (int64_t c = 0; c < n; ++c) rstd[c] = functions::rstd_of(squares[c], divisor, eps);
+}
+
+void batch_norm_running(const KernelContext&, DType dtype, int64_t n, double momentum, double divisor,
+                        const double* batch, void* running) {
+  visit_floating_dtype(dtype, [&]<class T>() {
+    T* r = static_cast<T*>(running);
+    for (int64_t c = 0; c < n; ++c) {
+      const double value = functions::moved(static_cast<double>(r[c]), momentum, batch[c] / divisor);
+      r[c] = static_cast<T>(static_cast<Compute<T>>(value));
+    }
+  });
+}
+
+void batch_norm(const KernelContext&, DType dtype, const BatchNormShape& shape, const BatchNormChannels& channels,
+                bool relu, const void* in, const void* residual, void* workspace, void* out) {
+  visit_floating_dtype(dtype, [&]<class T>() {
+    using C = Compute<T>;
+    const Affine<C> result = normalising<T>(shape.channels, channels, static_cast<C*>(workspace));
+    const T* x = static_cast<const T*>(in);
+    const T* r = static_cast<const T*>(residual);
+    T* y = static_cast<T*>(out);
+    if (r != nullptr) {
+      map_channels(shape, [=](int64_t c, int64_t at) {
+        const C value = result.template at<false>(c, static_cast<C>(x[at])) + static_cast<C>(r[at]);
+        y[at] = static_cast<T>(value < C(0) ? C(0) : value);
+      });
+    } else if (relu) {
+      map_channels(shape, [=](int64_t c, int64_t at) {
+        const C value = result.template at<false>(c, static_cast<C>(x[at]));
+        y[at] = static_cast<T>(value < C(0) ? C(0) : value);
+      });
+    } else {
+      map_channels(shape, [=](int64_t c, int64_t at) {
+        y[at] = static_cast<T>(result.template at<false>(c, static_cast<C>(x[at])));
+      });
+    }
+  });
+}
+
+void batch_norm_backward_sums(const KernelContext&, DType dtype, const BatchNormShape& shape,
+                              const BatchNormChannels& channels, ReluMask mask, const void* in, const void* out,
+                              const void* grad, void* workspace, double* sums, void* counted) {
+  const int64_t n = shape.channels;
+  visit_floating_dtype(dtype, [&]<class T>() {
+    using C = Compute<T>;
+    const T* x = static_cast<const T*>(in);
+    C* memory = static_cast<C*>(workspace);
+    C* means = memory + 3 * n;
+    double* partial = static_cast<double*>(workspace) + kMapNumbers * n;
+    for (int64_t c = 0; c < n; ++c) means[c] = static_cast<C>(channels.mean[c]);
+    visit_mask(n, channels, mask, static_cast<const T*>(grad), x, static_cast<const T*>(out), memory, [&](auto counts) {
+      T* kept = static_cast<T*>(counted);
+      const auto run = [&]<bool kKeep>() {
+        sum_channels<C>(
+            shape, partial,
+            sums, [=]<bool kAlong, class V>(int64_t c, int64_t at, Sums<V> & sum) __attribute__((always_inline)) {
+              const V gradient = counts.template at<kAlong, V>(c, at);
+              if constexpr (kKeep) store_as(kept + at, gradient);
+              sum.a += gradient;
+              sum.b += gradient * (load_as<V>(x + at) - of_channel<kAlong, V>(means, c));
+            });
+      };
+      kept == nullptr ? run.template operator()<false>() : run.template operator()<true>();
+    });
+    for (int64_t c = 0; c < n; ++c) sums[n + c] -= sums[c] * (channels.mean[c] - static_cast<double>(means[c]));
+  });
+}
+
+void batch_norm_backward(const KernelContext&, DType dtype, const BatchNormShape& shape,
+                         const BatchNormChannels& channels, ReluMask mask, const void* in, const void* out,
+                         const void* grad, const double* sums, double count, void* workspace, void* grad_in) {
+  const int64_t n = shape.channels;
+  visit_floating_dtype(dtype, [&]<class T>() {
+    using C = Compute<T>;
+    C* memory = static_cast<C*>(workspace);
+    const T* x = static_cast<const T*>(in);
+    T* dx = static_cast<T*>(grad_in);
+    C* factors = memory + 3 * n;
+    for (int64_t c = 0; c < n; ++c) factors[c] = static_cast<C>(functions::channel_of<T>(channels, c).factor());
+    visit_mask(n, channels, mask, static_cast<const T*>(grad), x, static_cast<const T*>(out), memory, [&](auto counts) {
+      if (count == 0) {
+        map_channels(shape, [=](int64_t c, int64_t at) {
+          dx[at] = static_cast<T>(counts.template at<false, C>(c, at) * factors[c]);
+        });
+        return;
+      }
+      const Affine<C> subtracted = make_affine<C>(n, memory + 4 * n, [&](int64_t c) {
+        return functions::channel_of<T>(channels, c).template subtracted_from_gradient<C>(sums[c], sums[n + c], count);
+      });
+      map_channels(shape, [=](int64_t c, int64_t at) {
+        const C rest = counts.template at<false, C>(c, at) - subtracted.template at<false>(c, static_cast<C>(x[at]));
+        dx[at] = static_cast<T>(rest * factors[c]);
+      });
+    });
+  });
+}
+
+void batch_norm_parameter_gradient(const KernelContext&, DType dtype, int64_t n, const double* value,
+                                   const double* factor, bool accumulate, void* slot) {
+  visit_floating_dtype(dtype, [&]<class T>() {
+    T* out = static_cast<T*>(slot);
+    for (int64_t c = 0; c < n; ++c) {
+      const double gradient =
+          value[c] * (factor == nullptr ? 1.0 : factor[c]) + (accumulate ? static_cast<double>(out[c]) : 0);
+      out[c] = static_cast<T>(static_cast<Compute<T>>(gradient));
+    }
+  });
+}
+
+}}}  // namespace tandem::v0::cpu

@@ -1,0 +1,405 @@
+// GPU kernels of the batch norms.
+//
+// A block has a *piece* of a channel, or in channels-last memory of a few neighbouring ones, so that a thread computes the numbers of
+// its channel once and keeps them in registers; its neighbours in a warp are at neighbouring addresses.  Sums are formed in float64:
+// of threads, of blocks, and of the pieces, whose sizes depend on the shape alone.
+//
+// In float64 the squares of float32 numbers are exact, and a mean of 10^4 deviations costs 10^8 of 10^16, so that float32 and half
+// types are read once for both moments; float64 is read a second time, for the deviations from its mean.
+#include <bit>
+
+#include <tandem/ops/norm/norm_functions.h>
+#include <tandem/ops/norm/norm_kernels.h>
+#include <tandem/tensor/cuda/block.h>
+#include <tandem/tensor/cuda/strided.h>
+
+namespace tandem { inline namespace v0 { namespace cuda {
+
+namespace {
+
+using functions::BatchNormChannel;
+using functions::channel_of;
+using functions::ChannelMap;
+
+/// Two sums that are formed together.
+struct Sums {
+  double a;
+  double b;
+};
+
+/// How the threads of blocks lie over a tensor: `width` of them side by side in memory, threads / width rows of those.
+struct Walk {
+  BatchNormShape shape;
+  int width;        // a power of two
+  int threads;      // of a block, the same
+  int64_t units;    // channels, or stripes of `width` channels
+  int64_t images;   // of a piece: images of a planar tensor, positions of a channels-last one
+  int64_t stretch;  // of a piece of a planar tensor: numbers of each image
+  int64_t pieces;
+
+  explicit Walk(const BatchNormShape& of) : shape(of) {
+    const auto ceil_div = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
+    // Enough blocks for a GPU, where there is so much work.
+    const int64_t length = std::clamp<int64_t>(shape.per_channel() * shape.channels / 1024, 1024, 8192);
+    const int64_t along = std::clamp<int64_t>(shape.channels_last ? shape.channels : shape.inner, 1, kBlock);
+    width = static_cast<int>(std::bit_ceil(static_cast<uint64_t>(along)));
+    if (shape.channels_last) {
+      width = std::min(width, 64);
+      units = ceil_div(shape.channels, width);
+      images = length / width;
+      stretch = 1;
+      pieces = ceil_div(shape.per_channel(), images);
+      threads = threads_for(width * std::min(images, shape.per_channel()));
+    } else {
+      units = shape.channels;
+      stretch = std::clamp<int64_t>(shape.inner, 1, length);
+      images = length / stretch;
+      pieces = ceil_div(shape.batch, images) * ceil_div(shape.inner, stretch);
+      threads = threads_for(stretch * std::min(images, shape.batch));
+    }
+    pieces = std::max<int64_t>(pieces, 1);
+  }
+
+  /// For a piece of so many elements.
+  int threads_for(int64_t elements) const {
+    const int64_t some = std::clamp<int64_t>(elements, std::max(width, kWarp), kBlock);
+    return static_cast<int>(std::bit_ceil(static_cast<uint64_t>(some)));
+  }
+  TANDEM_HOST_DEVICE int64_t num_blocks() const { return units * pieces; }
+  __device__ int64_t piece(int64_t block) const { return block / units; }
+  /// The calling thread's channel, which may be behind the last one.
+  __device__ int64_t channel(int64_t block) const {
+    return shape.channels_last ? block % units * width + threadIdx.x % width : block % units;
+  }
+  /// Calls f(offset) for the elements of channel c and the block's piece that are the calling thread's.
+  template <class F>
+  __device__ void for_each(int64_t block, int64_t c, F f) const {
+    const int64_t row = threadIdx.x / width, rows = threads / width;
+    if (shape.channels_last) {
+      const int64_t begin = piece(block) * images, end = min(begin + images, shape.per_channel());
+      for (int64_t position = begin + row; position < end; position += rows) f(position * shape.channels + c);
+      return;
+    }
+    const int64_t stretches = max(int64_t{1}, (shape.inner + stretch - 1) / stretch);
+    const int64_t first_image = piece(block) / stretches * images, last_image = min(first_image + images, shape.batch);
+    const int64_t begin = piece(block) % stretches * stretch, end = min(begin + stretch, shape.inner);
+    for (int64_t image = first_image + row; image < last_image; image += rows) {
+      const int64_t start = (image * shape.channels + c) * shape.inner;
+      for (int64_t i = begin + threadIdx.x % width; i < end; i += width) f(start + i);
+    }
+  }
+};
+
+/// Calls f(f.numbers(c), offset) for all elements.
+template <class F>
+__global__ void map_kernel(Walk walk, F f) {
+  for (int64_t block = blockIdx.x; block < walk.num_blocks(); block += gridDim.x) {
+    const int64_t c = walk.channel(block);
+    if (c >= walk.shape.channels) continue;
+    const auto numbers = f.numbers(c);
+    walk.for_each(block, c, [&](int64_t at) { f(numbers, at); });
+  }
+}
+
+template <class F>
+void map(const KernelContext& context, const BatchNormShape& shape, F f) {
+  if (shape.per_channel() * shape.channels == 0) return;
+  const Walk walk(shape);
+  launch_kernel(context, map_kernel<F>, blocks_for(walk.num_blocks(), 1), walk.threads, 0, walk, f);
+}
+
+/// partial[0, c, piece] and partial[1, c, piece] = the sums to which f(f.numbers(c), offset, sums) adds.
+template <class F>
+__global__ void sum_kernel(Walk walk, F f, double* partial) {
+  __shared__ double a[kBlock], b[kBlock];
+  const int thread = static_cast<int>(threadIdx.x);
+  const int first = walk.shape.channels_last ? walk.width : 1;  // threads whose sums are those of channels in the end
+  for (int64_t block = blockIdx.x; block < walk.num_blocks(); block += gridDim.x) {
+    const int64_t c = walk.channel(block);
+    Sums sums = {0, 0};
+    if (c < walk.shape.channels) {
+      const auto numbers = f.numbers(c);
+      walk.for_each(block, c, [&](int64_t at) { f(numbers, at, sums); });
+    }
+    __syncthreads();  // of an earlier round everything was read
+    a[thread] = sums.a;
+    b[thread] = sums.b;
+    for (int distance = walk.threads / 2; distance >= first; distance /= 2) {
+      __syncthreads();
+      if (thread >= distance) continue;
+      a[thread] += a[thread + distance];
+      b[thread] += b[thread + distance];
+    }
+    if (thread >= first || c >= walk.shape.channels) continue;
+    const int64_t at = c * walk.pieces + walk.piece(block);
+    partial[at] = a[thread];
+    partial[walk.shape.channels * walk.pieces + at] = b[thread];
+  }
+}
+
+/// Calls finish(c, sums over the pieces): a warp for each channel.
+template <class Finish>
+__global__ void join_kernel(int64_t channels, int64_t pieces, const double* partial, Finish finish) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  for (int64_t c = thread_index() / kWarp; c < channels; c += num_threads() / kWarp) {
+    Sums sums = {0, 0};
+    for (int64_t piece = lane; piece < pieces; piece += kWarp) {
+      sums.a += partial[c * pieces + piece];
+      sums.b += partial[(channels + c) * pieces + piece];
+    }
+    sums.a = warp_reduce(sums.a, Plus());
+    sums.b = warp_reduce(sums.b, Plus());
+    if (lane == 0) finish(c, sums);
+  }
+}
+
+template <class F, class Finish>
+void sum(const KernelContext& context, const BatchNormShape& shape, void* workspace, F f, Finish finish) {
+  if (shape.channels == 0) return;
+  const Walk walk(shape);
+  double* partial = static_cast<double*>(workspace);
+  launch_kernel(context, sum_kernel<F>, blocks_for(walk.num_blocks(), 1), walk.threads, 0, walk, f, partial);
+  const int warps = static_cast<int>(std::min<int64_t>(shape.channels, kBlock / kWarp));
+  launch_kernel(context, join_kernel<Finish>, blocks_for(shape.channels, warps), warps * kWarp, 0, shape.channels,
+                walk.pieces, partial, finish);
+}
+
+/// Sums of numbers and of their squares, after `shift` (null: 0) was taken away.
+template <class T>
+struct AddMoments {
+  const T* in;
+  const double* shift;
+
+  __device__ double numbers(int64_t c) const { return shift == nullptr ? 0 : shift[c]; }
+  __device__ void operator()(double from, int64_t at, Sums& sums) const {
+    const double value = static_cast<double>(in[at]) - from;
+    sums.a += value;
+    sums.b += value * value;
+  }
+};
+
+struct StoreMoments {
+  double count;
+  const double* shift;  // may be mean
+  double* mean;
+  double* squares;
+
+  __device__ void operator()(int64_t c, Sums sums) const {
+    const double shifted_mean = sums.a / count;
+    const double deviations = sums.b - sums.a * shifted_mean;
+    mean[c] = (shift == nullptr ? 0 : shift[c]) + shifted_mean;
+    squares[c] = deviations < 0 ? 0 : deviations;  // a rounding error below zero; NaN passes
+  }
+};
+
+template <class T>
+struct Normalise {
+  using C = Accumulator<T>;
+  BatchNormChannels channels;
+  bool relu;
+  const T* in;
+  const T* residual;
+  T* out;
+
+  __device__ ChannelMap<C> numbers(int64_t c) const { return channel_of<T>(channels, c).template normalising<C>(); }
+  __device__ void operator()(const ChannelMap<C>& result, int64_t at) const {
+    C value = result(static_cast<C>(in[at]));
+    if (residual != nullptr) value += static_cast<C>(residual[at]);
+    out[at] = static_cast<T>(relu && value < C{0} ? C{0} : value);
+  }
+};
+
+/// The gradients that count: `grad`, or 0 where relu cut the result off.
+template <class T>
+struct Counted {
+  using C = Accumulator<T>;
+  ReluMask mask;
+  const T* in;
+  const T* out;
+  const T* grad;
+
+  __device__ C at(const ChannelMap<C>& result, int64_t i) const {
+    const C g = static_cast<C>(grad[i]);
+    if (mask == ReluMask::kNone) return g;
+    const C y = mask == ReluMask::kOutput ? static_cast<C>(out[i]) : result(static_cast<C>(in[i]));
+    return y <= C{0} ? C{0} : g;
+  }
+};
+
+template <class T>
+struct AddGradients {
+  using C = Accumulator<T>;
+  BatchNormChannels channels;
+  Counted<T> gradients;
+  T* counted;  // null: not kept
+
+  struct Numbers {
+    ChannelMap<C> result;
+    double mean;
+  };
+  __device__ Numbers numbers(int64_t c) const {
+    const BatchNormChannel channel = channel_of<T>(channels, c);
+    return {channel.normalising<C>(), channel.mean};
+  }
+  __device__ void operator()(const Numbers& of, int64_t at, Sums& sums) const {
+    const C g = gradients.at(of.result, at);
+    if (counted != nullptr) counted[at] = static_cast<T>(g);
+    sums.a += static_cast<double>(g);
+    sums.b += static_cast<double>(g) * (static_cast<double>(gradients.in[at]) - of.mean);
+  }
+};
+
+struct StoreSums {
+  int64_t channels;
+  double* sums;
+  __device__ void operator()(int64_t c, Sums of) const {
+    sums[c] = of.a;
+    sums[channels + c] = of.b;
+  }
+};
+
+template <class T>
+struct InputGradient {
+  using C = Accumulator<T>;
+  BatchNormChannels channels;
+  Counted<T> gradients;
+  const double* sums;
+  int64_t num_channels;
+  double count;
+  T* grad_in;
+
+  struct Numbers {
+    ChannelMap<C> result;
+    ChannelMap<C> subtracted;
+    C factor;
+  };
+  __device__ Numbers numbers(int64_t c) const {
+    const BatchNormChannel channel = channel_of<T>(channels, c);
+    Numbers of = {channel.normalising<C>(), {}, static_cast<C>(channel.factor())};
+    if (count != 0) of.subtracted = channel.subtracted_from_gradient<C>(sums[c], sums[num_channels + c], count);
+    return of;
+  }
+  __device__ void operator()(const Numbers& of, int64_t at) const {
+    const C g = gradients.at(of.result, at);
+    grad_in[at] = static_cast<T>((count == 0 ? g : g - of.subtracted(static_cast<C>(gradients.in[at]))) * of.factor);
+  }
+};
+
+struct Join {
+  int64_t ranks;
+  int64_t channels;
+  const double* gathered;
+  double* mean;
+  double* squares;
+  __device__ void operator()(int64_t c) const {
+    const functions::JoinedMoments all = functions::joined_moments(ranks, channels, gathered, c);
+    mean[c] = all.mean;
+    squares[c] = all.squares;
+  }
+};
+
+struct Rstd {
+  double divisor;
+  double eps;
+  const double* squares;
+  double* rstd;
+  __device__ void operator()(int64_t c) const { rstd[c] = functions::rstd_of(squares[c], divisor, eps); }
+};
+
+template <class T>
+struct MoveRunning {
+  double momentum;
+  double divisor;
+  const double* batch;
+  T* running;
+  __device__ void operator()(int64_t c) const {
+    const double value = functions::moved(static_cast<double>(running[c]), momentum, batch[c] / divisor);
+    running[c] = static_cast<T>(static_cast<Accumulator<T>>(value));
+  }
+};
+
+template <class T>
+struct ParameterGradient {
+  const double* value;
+  const double* factor;
+  bool accumulate;
+  T* slot;
+  __device__ void operator()(int64_t c) const {
+    const double gradient =
+        value[c] * (factor == nullptr ? 1.0 : factor[c]) + (accumulate ? static_cast<double>(slot[c]) : 0);
+    slot[c] = static_cast<T>(static_cast<Accumulator<T>>(gradient));
+  }
+};
+
+}  // namespace
+
+int64_t batch_norm_workspace_bytes(const KernelContext&, const BatchNormShape& shape) {
+  return 2 * Walk(shape).pieces * shape.channels * static_cast<int64_t>(sizeof(double));
+}
+
+void batch_norm_moments(const KernelContext& context, DType dtype, const BatchNormShape& shape, const void* in,
+                        void* workspace, double* mean, double* squares) {
+  const double count = static_cast<double>(shape.per_channel());
+  visit_floating_dtype(dtype, [&]<class T>() {
+    const T* x = static_cast<const T*>(in);
+    sum(context, shape, workspace, AddMoments<T>{x, nullptr}, StoreMoments{count, nullptr, mean, squares});
+    if constexpr (sizeof(T) == sizeof(double)) {
+      sum(context, shape, workspace, AddMoments<T>{x, mean}, StoreMoments{count, mean, mean, squares});
+    }
+  });
+}
+
+void batch_norm_join(const KernelContext& context, int64_t ranks, int64_t channels, const double* gathered,
+                     double* mean, double* squares) {
+  for_each_index(context, channels, Join{ranks, channels, gathered, mean, squares});
+}
+
+void batch_norm_rstd(const KernelContext& context, int64_t n, double divisor, double eps, const double* squares,
+                     double* rstd) {
+  for_each_index(context, n, Rstd{divisor, eps, squares, rstd});
+}
+
+void batch_norm_running(const KernelContext& context, DType dtype, int64_t n, double momentum, double divisor,
+                        const double* batch, void* running) {
+  visit_floating_dtype(dtype, [&]<class T>() {
+    for_each_index(context, n, MoveRunning<T>{momentum, divisor, batch, static_cast<T*>(running)});
+  });
+}
+
+void batch_norm(const KernelContext& context, DType dtype, const BatchNormShape& shape,
+                const BatchNormChannels& channels, bool relu, const void* in, const void* residual, void*, void* out) {
+  visit_floating_dtype(dtype, [&]<class T>() {
+    map(context, shape,
+        Normalise<T>{channels, relu, static_cast<const T*>(in), static_cast<const T*>(residual), static_cast<T*>(out)});
+  });
+}
+
+void batch_norm_backward_sums(const KernelContext& context, DType dtype, const BatchNormShape& shape,
+                              const BatchNormChannels& channels, ReluMask mask, const void* in, const void* out,
+                              const void* grad, void* workspace, double* sums, void* counted) {
+  visit_floating_dtype(dtype, [&]<class T>() {
+    const Counted<T> gradients = {mask, static_cast<const T*>(in), static_cast<const T*>(out),
+                                  static_cast<const T*>(grad)};
+    sum(context, shape, workspace, AddGradients<T>{channels, gradients, static_cast<T*>(counted)},
+        StoreSums{shape.channels, sums});
+  });
+}
+
+void batch_norm_backward(const KernelContext& context, DType dtype, const BatchNormShape& shape,
+                         const BatchNormChannels& channels, ReluMask mask, const void* in, const void* out,
+                         const void* grad, const double* sums, double count, void*, void* grad_in) {
+  visit_floating_dtype(dtype, [&]<class T>() {
+    const Counted<T> gradients = {mask, static_cast<const T*>(in), static_cast<const T*>(out),
+                                  static_cast<const T*>(grad)};
+    map(context, shape, InputGradient<T>{channels, gradients, sums, shape.channels, count, static_cast<T*>(grad_in)});
+  });
+}
+
+void batch_norm_parameter_gradient(const KernelContext& context, DType dtype, int64_t n, const double* value,
+                                   const double* factor, bool accumulate, void* slot) {
+  visit_floating_dtype(dtype, [&]<class T>() {
+    for_each_index(context, n, ParameterGradient<T>{value, factor, accumulate, static_cast<T*>(slot)});
+  });
+}
+
+}}}  // namespace tandem::v0::cuda

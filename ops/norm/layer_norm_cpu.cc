@@ -1,0 +1,190 @@
+// CPU kernels of layer_norm.
+//
+// A row is read three times, and stays in the nearest cache meanwhile: its sum, the sums of its deviations and their squares,
+// the result.  The sum of deviations corrects the mean, which alone would be off by half a unit of its last place: too much where
+// the mean is much larger than the deviations.  Sums run over lanes that are joined in a fixed order.
+#include <algorithm>
+#include <cmath>
+#include <type_traits>
+
+#include <tandem/base/parallel_for.h>
+#include <tandem/ops/common/simd.h>
+#include <tandem/ops/norm/norm_kernels.h>
+
+namespace tandem { inline namespace v0 { namespace cpu {
+namespace {
+
+constexpr int64_t kGrainElements = 1 << 14;
+
+/// Two sums that are formed together.
+template <class V>
+struct Sums {
+  V a;
+  V b;
+};
+
+/// The sums over [0, n) to which f.operator()<V>(i, sums) adds one element or several, see lanes.h.  There are kParts of them,
+/// because an addition waits for the one before.
+template <class C, int kParts, class F>
+inline __attribute__((always_inline)) Sums<C> sum_row(int64_t n, F f) {
+  constexpr int64_t kWidth = kLaneCount<C>;
+  using V = Lanes<C>;
+  static_assert(kParts == 2 || kParts == 4);
+  Sums<V> first = {}, second = {}, third = {}, fourth = {};  // no array: that would live in memory
+  int64_t i = 0;
+  for (; i + kParts * kWidth <= n; i += kParts * kWidth) {
+    f.template operator()<V>(i, first);
+    f.template operator()<V>(i + kWidth, second);
+    if constexpr (kParts == 4) {
+      f.template operator()<V>(i + 2 * kWidth, third);
+      f.template operator()<V>(i + 3 * kWidth, fourth);
+    }
+  }
+  for (; i + kWidth <= n; i += kWidth) f.template operator()<V>(i, first);
+  Sums<C> sum = {sum_lanes((first.a + second.a) + (third.a + fourth.a)),
+                 sum_lanes((first.b + second.b) + (third.b + fourth.b))};
+  for (; i < n; ++i) f.template operator()<C>(i, sum);
+  return sum;
+}
+
+/// Rows of a piece of backward, whose sums for weight and bias are formed together.
+int64_t piece_rows(int64_t n) { return std::clamp<int64_t>(kGrainElements / std::max<int64_t>(1, n), 16, 256); }
+/// Elements from a piece's sums for weight to those for bias: not a multiple of 4096 bytes for common n, because loads are then
+/// mistaken for what was stored that far away and wait for it.
+int64_t sums_apart(int64_t n) { return n + 16; }
+int64_t num_pieces(int64_t rows, int64_t n) { return (rows + piece_rows(n) - 1) / piece_rows(n); }
+
+/// The row's mean in two parts, and 1 / sqrt(var + eps).
+template <class C>
+struct Statistics {
+  C mean;
+  C correction;
+  C rstd;
+
+  /// The normalised elements at x.
+  template <class V, class T>
+  inline __attribute__((always_inline)) V normal(const T* x) const {
+    return fma_of(load_as<V>(x) - spread<V>(mean), spread<V>(rstd), spread<V>(-correction * rstd));
+  }
+};
+
+template <class T>
+void forward_row(int64_t n, double eps, const T* x, const T* weight, const T* bias, Accumulator<T>* statistics,
+                 T* out) {
+  using C = Accumulator<T>;
+  const C count = static_cast<C>(n);
+  const C mean = sum_row<C, 4>(n, [&]<class V>(int64_t i, Sums<V>& sum) { sum.a += load_as<V>(x + i); }).a / count;
+  const Sums<C> sums = sum_row<C, 4>(n, [&]<class V>(int64_t i, Sums<V>& sum) {
+    const V deviation = load_as<V>(x + i) - spread<V>(mean);
+    sum.a += deviation;
+    sum.b = fma_of(deviation, deviation, sum.b);
+  });
+  const C correction = sums.a / count;
+  const C variance = sums.b / count - correction * correction;
+  const Statistics<C> row = {mean, correction, C(1) / std::sqrt(variance + static_cast<C>(eps))};
+  statistics[0] = row.mean;
+  statistics[1] = row.correction;
+  statistics[2] = row.rstd;
+  if (weight != nullptr && bias != nullptr) {
+    for_lanes<C>(n, [&]<class V>(int64_t i) {
+      store_as(out + i, fma_of(row.template normal<V>(x + i), load_as<V>(weight + i), load_as<V>(bias + i)));
+    });
+  } else if (weight != nullptr) {
+    for_lanes<C>(
+        n, [&]<class V>(int64_t i) { store_as(out + i, row.template normal<V>(x + i) * load_as<V>(weight + i)); });
+  } else if (bias != nullptr) {
+    for_lanes<C>(n,
+                 [&]<class V>(int64_t i) { store_as(out + i, row.template normal<V>(x + i) + load_as<V>(bias + i)); });
+  } else {
+    for_lanes<C>(n, [&]<class V>(int64_t i) { store_as(out + i, row.template normal<V>(x + i)); });
+  }
+}
+
+/// Adds a row to the sums for weight and bias, and writes the input's gradient unless `out` is null.
+template <bool kWeight, class T>
+void backward_row(int64_t n, const T* x, const T* weight, const Accumulator<T>* statistics, const T* grad,
+                  Accumulator<T>* weight_sum, Accumulator<T>* bias_sum, T* out) {
+  using C = Accumulator<T>;
+  const Statistics<C> row = {statistics[0], statistics[1], statistics[2]};
+  const auto weighted = [&]<class V>(int64_t i) {
+    if constexpr (kWeight) {
+      return load_as<V>(grad + i) * load_as<V>(weight + i);
+    } else {
+      return load_as<V>(grad + i);
+    }
+  };
+  const Sums<C> sums = sum_row<C, 2>(n, [&]<class V>(int64_t i, Sums<V>& sum) {
+    const V value = row.template normal<V>(x + i), gradient = load_as<V>(grad + i);
+    const V part = weighted.template operator()<V>(i);
+    store_as(weight_sum + i, fma_of(gradient, value, load_as<V>(weight_sum + i)));
+    store_as(bias_sum + i, gradient + load_as<V>(bias_sum + i));
+    sum.a += part;
+    sum.b = fma_of(part, value, sum.b);
+  });
+  if (out == nullptr) return;
+  // The subtraction of the mean precedes the factor rstd, which is large where the row is nearly constant, so that the result of
+  // equal gradients is exactly 0.
+  const C mean = sums.a / static_cast<C>(n), slope = -row.rstd * row.rstd / static_cast<C>(n) * sums.b;
+  for_lanes<C>(n, [&]<class V>(int64_t i) {
+    const V rest =
+        fma_of(load_as<V>(x + i) - spread<V>(row.mean), spread<V>(slope), spread<V>(-row.correction * slope));
+    store_as(out + i, fma_of(weighted.template operator()<V>(i) - spread<V>(mean), spread<V>(row.rstd), rest));
+  });
+}
+
+}  // namespace
+
+void layer_norm(const KernelContext&, DType dtype, int64_t rows, int64_t n, double eps, const void* in,
+                const void* weight, const void* bias, void* statistics, void* out) {
+  visit_floating_dtype(dtype, [&]<class T>() {
+    using C = Accumulator<T>;
+    parallel_for(rows, std::max<int64_t>(1, kGrainElements / n), [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        forward_row(n, eps, static_cast<const T*>(in) + row * n, static_cast<const T*>(weight),
+                    static_cast<const T*>(bias), static_cast<C*>(statistics) + row * kLayerNormStatistics,
+                    static_cast<T*>(out) + row * n);
+      }
+    });
+  });
+}
+
+int64_t layer_norm_workspace_bytes(const KernelContext&, DType dtype, int64_t rows, int64_t n) {
+  return 2 * num_pieces(rows, n) * sums_apart(n) * (dtype == kFloat64 ? 8 : 4);
+}
+
+void layer_norm_backward(const KernelContext&, DType dtype, int64_t rows, int64_t n, const void* in, const void* weight,
+                         const void* statistics, const void* grad, void* workspace,
+                         const LayerNormGradients& gradients) {
+  const int64_t pieces = num_pieces(rows, n), length = piece_rows(n), apart = sums_apart(n);
+  visit_floating_dtype(dtype, [&]<class T>() {
+    using C = Accumulator<T>;
+    C* sums = static_cast<C*>(workspace);
+    parallel_for(pieces, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t piece = begin; piece < end; ++piece) {
+        C* weight_sum = sums + 2 * piece * apart;
+        std::fill(weight_sum, weight_sum + apart + n, C(0));
+        for (int64_t row = piece * length; row < std::min(rows, (piece + 1) * length); ++row) {
+          T* to = gradients.in == nullptr ? nullptr : static_cast<T*>(gradients.in) + row * n;
+          const auto run = weight == nullptr ? &backward_row<false, T> : &backward_row<true, T>;
+          run(n, static_cast<const T*>(in) + row * n, static_cast<const T*>(weight),
+              static_cast<const C*>(statistics) + row * kLayerNormStatistics, static_cast<const T*>(grad) + row * n,
+              weight_sum, weight_sum + apart, to);
+        }
+      }
+    });
+    const auto finish = [&](const C* from, bool accumulate, void* slot) {
+      if (slot == nullptr) return;
+      T* to = static_cast<T*>(slot);
+      for (int64_t i = 0; i < n; ++i) {
+        double sum = 0;
+        for (int64_t piece = 0; piece < pieces; ++piece) sum += static_cast<double>(from[2 * piece * apart + i]);
+        if (accumulate) sum += static_cast<double>(to[i]);
+        to[i] = static_cast<T>(static_cast<C>(sum));
+      }
+    };
+    finish(sums, gradients.accumulate_weight, gradients.weight);
+    finish(sums + apart, gradients.accumulate_bias, gradients.bias);
+  });
+}
+
+}}}  // namespace tandem::v0::cpu

@@ -1,0 +1,95 @@
+// What the batch norms compute of single numbers and of single channels, for both kinds of devices.  Private to the kernels of ops/.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include <tandem/base/macros.h>
+#include <tandem/ops/norm/norm_kernels.h>
+
+namespace tandem { inline namespace v0 { namespace functions {
+
+/// a * b + c, rounded once.
+TANDEM_HOST_DEVICE inline float fused(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+TANDEM_HOST_DEVICE inline double fused(double a, double b, double c) { return __builtin_fma(a, b, c); }
+
+/// x to (x - shift) * scale + offset, for the numbers of a channel.
+template <class C>
+struct ChannelMap {
+  C shift;
+  C scale;
+  C offset;
+
+  TANDEM_HOST_DEVICE C operator()(C x) const { return fused(x - shift, scale, offset); }
+};
+
+/// x to (x - mean) * scale + offset: the digits of the mean that C does not hold are in the offset.
+template <class C>
+TANDEM_HOST_DEVICE inline ChannelMap<C> map_around(double mean, double scale, double offset) {
+  const C shift = static_cast<C>(mean);
+  return {shift, static_cast<C>(scale), static_cast<C>(offset - (mean - static_cast<double>(shift)) * scale)};
+}
+
+/// One of BatchNormChannels.
+struct BatchNormChannel {
+  double mean;
+  double rstd;
+  double weight;
+  double bias;
+
+  template <class C>
+  TANDEM_HOST_DEVICE ChannelMap<C> normalising() const {
+    return map_around<C>(mean, factor(), bias);
+  }
+  /// d x = factor (g - mean of g - (x - mean) rstd^2 * mean of g (x - mean)) for the gradient g of a result.
+  TANDEM_HOST_DEVICE double factor() const { return rstd * weight; }
+  /// The map of x that d x subtracts from g, where the sums of g and of g (x - mean) run over `count` numbers.  The subtraction
+  /// precedes the factor, which is large where a channel is nearly constant, so that d x of equal g is exactly 0.
+  template <class C>
+  TANDEM_HOST_DEVICE ChannelMap<C> subtracted_from_gradient(double sum, double sum_along, double count) const {
+    return map_around<C>(mean, rstd * rstd * sum_along / count, sum / count);
+  }
+};
+
+struct JoinedMoments {
+  double mean;
+  double squares;
+};
+
+/// Those of channel c over all ranks, in their order; for `gathered` see batch_norm_join.
+TANDEM_HOST_DEVICE inline JoinedMoments joined_moments(int64_t ranks, int64_t channels, const double* gathered,
+                                                       int64_t c) {
+  double count = 0;
+  JoinedMoments all = {0, 0};
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    const double* part = gathered + rank * 3 * channels + c;
+    const double more = part[0];
+    if (more == 0) continue;  // whose mean is no number
+    const double share = more / (count + more), difference = part[channels] - all.mean;
+    all.squares = part[2 * channels] + (count == 0 ? 0 : all.squares + difference * difference * count * share);
+    all.mean = count == 0 ? part[channels] : all.mean + difference * share;
+    count += more;
+  }
+  return all;
+}
+
+/// T: the dtype of weight and bias.
+template <class T>
+TANDEM_HOST_DEVICE inline BatchNormChannel channel_of(const BatchNormChannels& all, int64_t c) {
+  const T* weight = static_cast<const T*>(all.weight);
+  const T* bias = static_cast<const T*>(all.bias);
+  return {all.mean[c], all.rstd[c], weight == nullptr ? 1.0 : static_cast<double>(weight[c]),
+          bias == nullptr ? 0.0 : static_cast<double>(bias[c])};
+}
+
+/// 1 / sqrt(var + eps).
+TANDEM_HOST_DEVICE inline double rstd_of(double squares, double divisor, double eps) {
+  return 1 / std::sqrt(squares / divisor + eps);
+}
+
+/// A running statistic that moves towards `value`.
+TANDEM_HOST_DEVICE inline double moved(double running, double momentum, double value) {
+  return (1 - momentum) * running + momentum * value;
+}
+
+}}}  // namespace tandem::v0::functions

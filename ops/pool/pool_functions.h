@@ -1,0 +1,59 @@
+// Where the windows of maxima lie, and which of two numbers is the larger, for both kinds of devices.  Private to the kernels of ops/.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+#include <tandem/base/macros.h>
+#include <tandem/ops/pool/pool_kernels.h>
+
+namespace tandem { inline namespace v0 { namespace functions {
+
+/// Whether x replaces `best`: larger, or the first NaN.
+template <class C>
+TANDEM_HOST_DEVICE inline bool beats(C x, C best) {
+  return !(x <= best) && best == best;
+}
+
+/// The largest so far and its place, negative while there is none.
+template <class C, class Place>
+struct Largest {
+  C value = -std::numeric_limits<C>::infinity();
+  Place place = -1;
+
+  TANDEM_HOST_DEVICE void offer(C x, Place k) {
+    if (place >= 0 && !beats(x, value)) return;
+    value = x;
+    place = k;
+  }
+};
+
+TANDEM_HOST_DEVICE inline int64_t ceil_div(int64_t a, int64_t b) { return a >= 0 ? (a + b - 1) / b : -(-a / b); }
+TANDEM_HOST_DEVICE inline int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+TANDEM_HOST_DEVICE inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+struct Range {
+  int64_t begin;
+  int64_t end;
+};
+/// Kernel elements [begin, end) of window o that lie inside the image.
+TANDEM_HOST_DEVICE inline Range elements_inside(const MaxPoolAxis& axis, int64_t window) {
+  const int64_t start = window * axis.stride - axis.padding;
+  return {larger(0, ceil_div(-start, axis.dilation)),
+          smaller(axis.kernel, ceil_div(axis.image - start, axis.dilation))};
+}
+/// Windows [begin, end) that reach over element i of the image.
+TANDEM_HOST_DEVICE inline Range windows_over(const MaxPoolAxis& axis, int64_t i) {
+  const int64_t last =
+      i + axis.padding;  // where such a window begins, counted from the first one, for kernel element 0
+  return {larger(0, ceil_div(last - (axis.kernel - 1) * axis.dilation, axis.stride)),
+          smaller(axis.windows, last / axis.stride + 1)};
+}
+/// Which of its kernel elements is element i of the image for such a window; -1: none.
+TANDEM_HOST_DEVICE inline int64_t element_over(const MaxPoolAxis& axis, int64_t window, int64_t i) {
+  const int64_t distance = i + axis.padding - window * axis.stride;
+  if (axis.dilation == 1) return distance;
+  return distance % axis.dilation == 0 ? distance / axis.dilation : -1;
+}
+
+}}}  // namespace tandem::v0::functions

@@ -1,0 +1,193 @@
+#include <tandem/ops/random.h>
+
+#include <cmath>
+#include <limits>
+
+#include <tandem/base/rank_context.h>
+#include <tandem/ops/common/common.h>
+#include <tandem/ops/random/random_kernels.h>
+#include <tandem/tensor/cuda_capture.h>
+
+namespace tandem { inline namespace v0 {
+
+using namespace ops;
+using autograd::BackwardContext;
+using autograd::Node;
+
+namespace {
+
+PhiloxState reserve(Generator* given, Device device, int64_t words) {
+  Generator& generator = given != nullptr ? *given : default_generator(device);
+  PhiloxState state = generator.reserve(words);
+  // The calling rank's own generators live as long as its slot does.
+  const auto keeps = given != nullptr ? nullptr : RankContext::current().tensor_slot;
+  state.of_step = cuda::step_value(device, state, [&generator, words, keeps] { return generator.reserve(words); });
+  return state;
+}
+
+Tensor finished(Tensor out, const TensorOptions& options) {
+  if (options.requires_grad) out.set_requires_grad();
+  return out;
+}
+
+void check_result_dtype(const char* op, DType dtype) {
+  TANDEM_CHECK(DTypeError, is_floating_point(dtype), op, ": the dtype must be floating, it is ", dtype);
+}
+
+}  // namespace
+
+Tensor rand(const Shape& shape, TensorOptions options, Generator* generator) {
+  check_result_dtype("rand", options.dtype);
+  const Tensor out = empty(shape, {options.dtype, options.device});
+  const KernelContext context = check_same_device("rand", {{"out", out}});
+  const int64_t n = out.num_elements();
+  TANDEM_KERNEL(context, uniform, options.dtype,
+                reserve(generator, options.device, n * words_per_uniform(options.dtype)), n, out.data_ptr());
+  return finished(out, options);
+}
+
+Tensor randn(const Shape& shape, TensorOptions options, Generator* generator) {
+  check_result_dtype("randn", options.dtype);
+  const Tensor out = empty(shape, {options.dtype, options.device});
+  const KernelContext context = check_same_device("randn", {{"out", out}});
+  const int64_t n = out.num_elements(), pairs = (n + 1) / 2;
+  TANDEM_KERNEL(context, normal, options.dtype,
+                reserve(generator, options.device, 2 * pairs * words_per_uniform(options.dtype)), n, out.data_ptr());
+  return finished(out, options);
+}
+
+Tensor randint(int64_t low, int64_t high, const Shape& shape, TensorOptions options, Generator* generator) {
+  TANDEM_CHECK(ValueError, low < high, "randint: low must be below high, they are ", low, " and ", high);
+  TANDEM_CHECK(DTypeError, is_integral(options.dtype), "randint: the dtype must be an integer type, it is ",
+               options.dtype);
+  const int64_t smallest = options.dtype == kUInt8   ? 0
+                           : options.dtype == kInt32 ? std::numeric_limits<int32_t>::min()
+                                                     : std::numeric_limits<int64_t>::min();
+  const int64_t largest = options.dtype == kUInt8   ? 255
+                          : options.dtype == kInt32 ? std::numeric_limits<int32_t>::max()
+                                                    : std::numeric_limits<int64_t>::max();
+  TANDEM_CHECK(ValueError, low >= smallest && high - 1 <= largest, "randint: [", low, ", ", high, ") does not fit ",
+               options.dtype);
+  const Tensor out = empty(shape, {options.dtype, options.device});
+  const KernelContext context = check_same_device("randint", {{"out", out}});
+  const int64_t n = out.num_elements();
+  TANDEM_KERNEL(context, integers, options.dtype, reserve(generator, options.device, 2 * n), low,
+                static_cast<uint64_t>(high) - static_cast<uint64_t>(low), n, out.data_ptr());
+  return out;
+}
+
+Tensor randperm(int64_t n, Device device, Generator* generator) {
+  TANDEM_CHECK(ValueError, n >= 0, "randperm: n must not be negative, it is ", n);
+  const Tensor out = empty({n}, {kInt64, device});
+  const KernelContext context = check_same_device("randperm", {{"out", out}});
+  const PhiloxState state = reserve(generator, device, 2 * n);
+  if (device.is_cpu()) {
+    cpu::permutation(context, state, n, out.data<int64_t>());
+  } else {  // each swap needs the one before: a GPU's would take longer than the copy
+    const Tensor made = empty({n}, {kInt64});
+    cpu::permutation(made.device(), state, n, made.data<int64_t>());
+    chores::copy(made, out);
+  }
+  return out;
+}
+
+namespace {
+
+/// p is row-major.
+void check_probabilities(const KernelContext& context, const Tensor& p) {
+#ifdef TANDEM_WITH_CUDA
+  if (!context.device.is_cpu()) {
+    return cuda::complain_of_bad_probability(context, p.dtype(), p.num_elements(), p.data_ptr());
+  }
+#endif
+  const int64_t bad = cpu::find_bad_probability(context, p.dtype(), p.num_elements(), p.data_ptr());
+  TANDEM_CHECK(ValueError, bad < 0, bad_probability_text(p.to_vector<double>()[static_cast<size_t>(bad)], bad));
+}
+
+/// weights [rows, classes] are row-major.
+void check_rows(const KernelContext& context, const Tensor& weights, int64_t rows, int64_t classes, int64_t needed) {
+#ifdef TANDEM_WITH_CUDA
+  if (!context.device.is_cpu()) {
+    return cuda::complain_of_bad_row(context, weights.dtype(), rows, classes, needed, weights.data_ptr());
+  }
+#endif
+  const cpu::BadRow bad = cpu::find_bad_row(context, weights.dtype(), rows, classes, needed, weights.data_ptr());
+  TANDEM_CHECK(ValueError, bad.position < 0,
+               bad_weight_text(weights.to_vector<double>()[static_cast<size_t>(bad.row * classes + bad.position)],
+                               bad.row, bad.position));
+  TANDEM_CHECK(ValueError, bad.row < 0, too_few_weights_text(bad.row, bad.positive, needed));
+}
+
+}  // namespace
+
+Tensor bernoulli(const Tensor& p, Generator* generator) {
+  const KernelContext context = check_same_device("bernoulli", {{"p", p}});
+  check_floating("bernoulli", {"p", p});
+  const Tensor dense = row_major(p);
+  const int64_t n = p.num_elements();
+  check_probabilities(context, dense);
+  const Tensor out = empty(p.shape(), p.options());
+  TANDEM_KERNEL(context, bernoulli, p.dtype(), reserve(generator, p.device(), 2 * n), n, dense.data_ptr(),
+                out.data_ptr());
+  return out;
+}
+
+Tensor multinomial(const Tensor& probabilities, int64_t num_samples, bool replacement, Generator* generator) {
+  const Operands operands = {{"probabilities", probabilities}};
+  const KernelContext context = check_same_device("multinomial", operands);
+  check_floating("multinomial", {"probabilities", probabilities});
+  TANDEM_CHECK(ShapeError, probabilities.dim() == 1 || probabilities.dim() == 2,
+               operand_error("multinomial", "probabilities must be [N, C] or [C]", operands));
+  TANDEM_CHECK(ValueError, num_samples >= 1,
+               operand_error("multinomial", str("num_samples is ", num_samples, ", must be at least 1"), operands));
+  const int64_t classes = probabilities.size(-1);
+  const int64_t rows = probabilities.dim() == 1 ? 1 : probabilities.size(0);
+  const Tensor weights = row_major(probabilities.detach());
+  check_rows(context, weights, rows, classes, replacement ? 1 : num_samples);
+
+  Shape shape = probabilities.shape();
+  shape.back() = num_samples;
+  const Tensor out = empty(shape, {kInt64, probabilities.device()});
+  const Tensor workspace = empty({rows, classes}, {kFloat64, probabilities.device()});
+  const PhiloxState state =
+      reserve(generator, probabilities.device(), 2 * rows * (replacement ? num_samples : classes));
+  TANDEM_KERNEL(context, multinomial, weights.dtype(), state, rows, classes, num_samples, replacement,
+                weights.data_ptr(), workspace.data<double>(), out.data<int64_t>());
+  return out;
+}
+
+namespace {
+
+/// x under the mask that `state` draws, recorded: its own backward.
+Tensor masked(const Tensor& x, PhiloxState state, double p) {
+  const Tensor dense = row_major(x);
+  const Tensor out = empty(x.shape(), x.options());
+  TANDEM_KERNEL(kernel_context(x.device()), dropout, x.dtype(), state, static_cast<uint64_t>(std::llround(p * 0x1p32)),
+                1 / (1 - p), x.num_elements(), dense.data_ptr(), out.data_ptr());
+
+  struct DropoutNode : Node {
+    PhiloxState state;
+    Tensor block;  // where state.of_step is
+    double p = 0;
+
+    TensorList backward(BackwardContext& context) override { return {masked(context.grad(), state, p)}; }
+  };
+  if (auto* node = autograd::record<DropoutNode>("dropout", out, x)) {
+    node->state = state;
+    node->block = cuda::step_block(x.device());
+    node->p = p;
+  }
+  return out;
+}
+
+}  // namespace
+
+Tensor dropout(const Tensor& x, double p, bool training, Generator* generator) {
+  const KernelContext context = check_same_device("dropout", {{"x", x}});
+  check_floating("dropout", {"x", x});
+  TANDEM_CHECK(ValueError, p >= 0 && p < 1, "dropout: p must be in [0, 1), it is ", p);
+  if (!training || p == 0) return x;
+  return masked(x, reserve(generator, x.device(), x.num_elements()), p);
+}
+
+}}  // namespace tandem::v0

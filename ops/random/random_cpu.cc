@@ -1,0 +1,246 @@
+// CPU kernels of random tensors.
+#include <algorithm>
+#include <cmath>
+
+#include <tandem/base/parallel_for.h>
+#include <tandem/ops/random/random_kernels.h>
+
+namespace tandem { inline namespace v0 { namespace cpu {
+namespace {
+
+/// Words that one piece of work draws; a multiple of what is drawn side by side.
+constexpr int64_t kGrainWords = 1 << 12;
+
+/// Blocks of the stream that are drawn side by side, as vector code.
+constexpr int64_t kSideBySide = 16;
+
+/// words[4 b + j] = word j of block first + b, for kSideBySide blocks: PhiloxState::block, written so that the compiler
+/// sees the same step for all of them.
+void draw_side_by_side(const PhiloxState& state, uint64_t first, uint32_t* words) {
+  uint32_t counter[4][kSideBySide];
+  for (int64_t b = 0; b < kSideBySide; ++b) {
+    const uint64_t position = state.offset + first + static_cast<uint64_t>(b);
+    counter[0][b] = static_cast<uint32_t>(position);
+    counter[1][b] = static_cast<uint32_t>(position >> 32);
+    counter[2][b] = state.rank;
+    counter[3][b] = state.device_number;
+  }
+  uint32_t key[2] = {static_cast<uint32_t>(state.seed), static_cast<uint32_t>(state.seed >> 32)};
+  for (int round = 0; round < 10; ++round) {
+    for (int64_t b = 0; b < kSideBySide; ++b) {
+      const uint64_t even = uint64_t{0xD2511F53} * counter[0][b];
+      const uint64_t odd = uint64_t{0xCD9E8D57} * counter[2][b];
+      counter[0][b] = static_cast<uint32_t>(odd >> 32) ^ counter[1][b] ^ key[0];
+      counter[1][b] = static_cast<uint32_t>(odd);
+      counter[2][b] = static_cast<uint32_t>(even >> 32) ^ counter[3][b] ^ key[1];
+      counter[3][b] = static_cast<uint32_t>(even);
+    }
+    key[0] += 0x9E3779B9;
+    key[1] += 0xBB67AE85;
+  }
+  for (int64_t b = 0; b < kSideBySide; ++b) {
+    for (int64_t j = 0; j < 4; ++j) words[4 * b + j] = counter[j][b];
+  }
+}
+
+/// Calls f(begin, end, words) for pieces [begin, end) of n values that take `per_value` words each (1, 2 or 4);
+/// words[0] is the first of value `begin`.
+template <class F>
+void for_words(const PhiloxState& state, int64_t n, int64_t per_value, F f) {
+  parallel_for(n, kGrainWords / per_value, [&](int64_t begin, int64_t end) {
+    uint32_t words[kGrainWords];
+    const int64_t first = begin * per_value, count = (end - begin) * per_value;
+    for (int64_t w = 0; w < count; w += 4 * kSideBySide) {
+      draw_side_by_side(state, static_cast<uint64_t>((first + w) / 4), words + w);
+    }
+    f(begin, end, words);
+  });
+}
+
+}  // namespace
+
+void uniform(const KernelContext&, DType dtype, PhiloxState state, int64_t n, void* out) {
+  visit_floating_dtype(dtype, [&]<class T>() {
+    T* values = static_cast<T*>(out);
+    constexpr int64_t kWords = words_per_uniform(dtype_of<T>());
+    for_words(state, n, kWords, [=](int64_t begin, int64_t end, const uint32_t* words) {
+      for (int64_t i = begin; i < end; ++i) values[i] = uniform_value<T>(words + (i - begin) * kWords);
+    });
+  });
+}
+
+void normal(const KernelContext&, DType dtype, PhiloxState state, int64_t n, void* out) {
+  visit_floating_dtype(dtype, [&]<class T>() {
+    T* values = static_cast<T*>(out);
+    constexpr int64_t kWords = words_per_uniform(dtype_of<T>());
+    for_words(state, (n + 1) / 2, 2 * kWords, [=](int64_t begin, int64_t end, const uint32_t* words) {
+      for (int64_t pair = begin; pair < end; ++pair) {
+        const NormalPair<T> drawn = normal_pair<T>(words + (pair - begin) * 2 * kWords);
+        values[2 * pair] = drawn.first;
+        if (2 * pair + 1 < n) values[2 * pair + 1] = drawn.second;
+      }
+    });
+  });
+}
+
+void integers(const KernelContext&, DType dtype, PhiloxState state, int64_t low, uint64_t range, int64_t n, void* out) {
+  auto fill = [&]<class T>(T* values) {
+    for_words(state, n, 2, [=](int64_t begin, int64_t end, const uint32_t* words) {
+      for (int64_t i = begin; i < end; ++i) {
+        const uint64_t drawn = scale_to_range(join(words + 2 * (i - begin)), range);
+        values[i] = static_cast<T>(static_cast<uint64_t>(low) + drawn);
+      }
+    });
+  };
+  switch (dtype) {
+    case kUInt8: return fill(static_cast<uint8_t*>(out));
+    case kInt32: return fill(static_cast<int32_t*>(out));
+    default: return fill(static_cast<int64_t*>(out));
+  }
+}
+
+void permutation(const CpuContext&, PhiloxState state, int64_t n, int64_t* out) {
+  for (int64_t i = 0; i < n; ++i) out[i] = i;
+  // Each swap needs the one before: this runs on one thread.
+  for (int64_t i = n - 1; i > 0; --i) {
+    const auto block = state.block(static_cast<uint64_t>(i / 2));
+    const int64_t j = static_cast<int64_t>(
+        scale_to_range(join(&block[static_cast<size_t>(2 * (i % 2))]), static_cast<uint64_t>(i) + 1));
+    std::swap(out[i], out[j]);
+  }
+}
+
+int64_t find_bad_probability(const CpuContext&, DType dtype, int64_t n, const void* p) {
+  int64_t bad = -1;
+  visit_floating_dtype(dtype, [&]<class T>() {
+    const T* values = static_cast<const T*>(p);
+    for (int64_t i = 0; i < n && bad < 0; ++i) {
+      const double value = static_cast<double>(static_cast<Accumulator<T>>(values[i]));
+      if (!(value >= 0 && value <= 1)) bad = i;
+    }
+  });
+  return bad;
+}
+
+void bernoulli(const KernelContext&, DType dtype, PhiloxState state, int64_t n, const void* p, void* out) {
+  visit_floating_dtype(dtype, [&]<class T>() {
+    using C = Accumulator<T>;
+    const T* probabilities = static_cast<const T*>(p);
+    T* values = static_cast<T*>(out);
+    for_words(state, n, 2, [=](int64_t begin, int64_t end, const uint32_t* words) {
+      for (int64_t i = begin; i < end; ++i) {
+        const uint32_t* own = words + 2 * (i - begin);
+        const bool one = uniform_double(own[0], own[1]) < static_cast<double>(static_cast<C>(probabilities[i]));
+        values[i] = static_cast<T>(one ? C(1) : C(0));
+      }
+    });
+  });
+}
+
+BadRow find_bad_row(const CpuContext&, DType dtype, int64_t rows, int64_t classes, int64_t needed,
+                    const void* weights) {
+  BadRow bad;
+  visit_floating_dtype(dtype, [&]<class T>() {
+    const T* values = static_cast<const T*>(weights);
+    for (int64_t row = 0; row < rows; ++row) {
+      int64_t positive = 0;
+      for (int64_t c = 0; c < classes; ++c) {
+        const double weight = static_cast<double>(static_cast<Accumulator<T>>(values[row * classes + c]));
+        if (!(weight >= 0) || std::isinf(weight)) {
+          bad = {row, c, 0};
+          return;
+        }
+        positive += weight > 0;
+      }
+      if (positive < needed) {
+        bad = {row, -1, positive};
+        return;
+      }
+    }
+  });
+  return bad;
+}
+
+namespace {
+
+/// rand's float64 values of a stream, in any order; quick where they are asked for one after the other.
+class UniformDoubles {
+ public:
+  explicit UniformDoubles(const PhiloxState& state) : state_(state) {}
+  double operator[](int64_t i) {
+    if (i < begin_ || i >= begin_ + kDrawn) {
+      begin_ = i / 2 * 2;
+      draw_side_by_side(state_, static_cast<uint64_t>(begin_ / 2), words_);
+    }
+    return uniform_double(words_[2 * (i - begin_)], words_[2 * (i - begin_) + 1]);
+  }
+
+ private:
+  static constexpr int64_t kDrawn = 2 * kSideBySide;  ///< values at a time, two of a block
+  const PhiloxState& state_;
+  int64_t begin_ = -kDrawn;
+  uint32_t words_[4 * kSideBySide];
+};
+
+}  // namespace
+
+void multinomial(const KernelContext&, DType dtype, PhiloxState state, int64_t rows, int64_t classes, int64_t samples,
+                 bool replacement, const void* weights, double* workspace, int64_t* out) {
+  visit_floating_dtype(dtype, [&]<class T>() {
+    const T* values = static_cast<const T*>(weights);
+    const int64_t grain = std::max<int64_t>(1, kGrainWords / (classes + samples));
+    parallel_for(rows, grain, [&](int64_t begin, int64_t end) {
+      UniformDoubles uniform_doubles(state);
+      for (int64_t row = begin; row < end; ++row) {
+        const T* weight = values + row * classes;
+        double* scratch = workspace + row * classes;
+        int64_t* drawn = out + row * samples;
+        if (replacement) {
+          double sum = 0;
+          for (int64_t c = 0; c < classes; ++c) {
+            scratch[c] = sum += static_cast<double>(static_cast<Accumulator<T>>(weight[c]));
+          }
+          for (int64_t i = 0; i < samples; ++i) {
+            drawn[i] = sampled_index(scratch, classes, uniform_doubles[row * samples + i]);
+          }
+          continue;
+        }
+        // A heap of the `samples` smallest so far, the largest of them on top.
+        const auto is_before = [&](int64_t a, int64_t b) {
+          return scratch[a] < scratch[b] || (scratch[a] == scratch[b] && a < b);
+        };
+        for (int64_t c = 0; c < classes; ++c) {
+          const double u = uniform_doubles[row * classes + c];
+          const double w = static_cast<double>(static_cast<Accumulator<T>>(weight[c]));
+          scratch[c] = exponential_value(u, w);
+          if (c < samples) {
+            drawn[c] = c;
+            std::push_heap(drawn, drawn + c + 1, is_before);
+          } else if (is_before(c, drawn[0])) {
+            std::pop_heap(drawn, drawn + samples, is_before);
+            drawn[samples - 1] = c;
+            std::push_heap(drawn, drawn + samples, is_before);
+          }
+        }
+        std::sort_heap(drawn, drawn + samples, is_before);
+      }
+    });
+  });
+}
+
+void dropout(const KernelContext&, DType dtype, PhiloxState state, uint64_t threshold, double scale, int64_t n,
+             const void* x, void* out) {
+  visit_floating_dtype(dtype, [&]<class T>() {
+    using C = Accumulator<T>;
+    const T* values = static_cast<const T*>(x);
+    T* result = static_cast<T*>(out);
+    const C factor = static_cast<C>(scale);
+    for_words(state, n, 1, [=](int64_t begin, int64_t end, const uint32_t* words) {
+      for (int64_t i = begin; i < end; ++i) {
+        result[i] = static_cast<T>(words[i - begin] >= threshold ? static_cast<C>(values[i]) * factor : C(0));
+      }
+    });
+  });
+}
+
+}}}  // namespace tandem::v0::cpu

@@ -1,0 +1,562 @@
+#include <tandem/ops/view.h>
+
+#include <algorithm>
+#include <optional>
+
+#include <tandem/ops/cast.h>
+#include <tandem/ops/common/common.h>
+#include <tandem/ops/elementwise.h>
+
+namespace tandem { inline namespace v0 {
+
+using autograd::BackwardContext;
+using autograd::Node;
+using autograd::record;
+
+namespace {
+
+Tensor view_of(const Tensor& input, const Shape& shape, const Shape& strides, int64_t offset) {
+  Tensor out = make_view(input.storage(), input.dtype(), shape, strides, offset);
+  out.impl().is_view = true;
+  return out;
+}
+
+void check_defined(const char* op, const Tensor& input) {
+  TANDEM_CHECK(StateError, input.defined(), ops::operand_error(op, "input is undefined", {{"input", input}}));
+}
+
+}  // namespace
+
+// --- view, reshape, flatten, squeeze, unsqueeze --------------------------------------------------
+
+namespace {
+
+/// Between shapes of the same number of elements in the same order.
+struct ViewNode : Node {
+  Shape input_shape;
+  TensorList backward(BackwardContext& context) override { return {reshape(context.grad(), input_shape)}; }
+};
+
+Tensor recorded_view(const char* op, const Tensor& input, const Shape& shape, const Shape& strides) {
+  Tensor out = view_of(input, shape, strides, input.impl().offset);
+  if (auto* node = record<ViewNode>(op, out, input)) node->input_shape = input.shape();
+  return out;
+}
+
+/// `shape` with -1 replaced by what is left.  Throws ShapeError where the number of elements does not fit.
+Shape infer_shape(const char* op, const Tensor& input, const Shape& shape) {
+  int64_t known = 1;
+  int64_t unknown = -1;
+  bool fits = true;
+  for (size_t d = 0; d < shape.size(); ++d) {
+    if (shape[d] == -1 && unknown < 0) {
+      unknown = static_cast<int64_t>(d);
+    } else {
+      fits = fits && shape[d] >= 0 && !__builtin_mul_overflow(known, shape[d], &known);
+    }
+  }
+  const int64_t n = input.num_elements();
+  Shape result = shape;
+  if (fits && unknown >= 0 && known > 0 && n % known == 0) {
+    result[static_cast<size_t>(unknown)] = n / known;
+  } else {
+    fits = fits && unknown < 0 && known == n;
+  }
+  TANDEM_CHECK(ShapeError, fits,
+               ops::operand_error(op, str(n, " elements do not fit shape ", shape), {{"input", input}}));
+  return result;
+}
+
+/// Strides with which `input` can be seen in `shape` without a copy, if there are.
+///
+/// Runs of dimensions that are contiguous among themselves can be cut up freely; a dimension of `shape` must not span
+/// two runs.  Both shapes are walked from the end, one run at a time.
+std::optional<Shape> view_strides(const Tensor& input, const Shape& shape) {
+  if (input.is_contiguous() || input.num_elements() == 0) return row_major_strides(shape);
+  const Shape& sizes = input.shape();
+  const Shape& steps = input.strides();
+  Shape strides(shape.size(), 1);
+  size_t left = shape.size();  // dimensions of `shape` not placed yet
+  for (size_t d = sizes.size(); d > 0;) {
+    if (sizes[d - 1] == 1) {
+      --d;
+      continue;
+    }
+    const int64_t step = steps[d - 1];
+    int64_t run = 1;
+    while (d > 0 && (sizes[d - 1] == 1 || steps[d - 1] == step * run)) {
+      run *= sizes[d - 1];
+      --d;
+    }
+    int64_t placed = 1;
+    while (left > 0 && (placed < run || shape[left - 1] == 1)) {
+      strides[left - 1] = step * placed;
+      placed *= shape[left - 1];
+      --left;
+    }
+    if (placed != run) return std::nullopt;
+  }
+  return strides;
+}
+
+Tensor reshape_as(const char* op, const Tensor& input, const Shape& shape) {
+  const auto strides = view_strides(input, shape);
+  if (strides) return recorded_view(op, input, shape, *strides);
+  return recorded_view(op, clone(input), shape, row_major_strides(shape));
+}
+
+}  // namespace
+
+Tensor view(const Tensor& input, const Shape& shape) {
+  check_defined("view", input);
+  const Shape full = infer_shape("view", input, shape);
+  const auto strides = view_strides(input, full);
+  TANDEM_CHECK(
+      ShapeError, strides,
+      ops::operand_error("view", str("the strides ", input.strides(), " do not permit shape ", full, " without a copy"),
+                         {{"input", input}}, {}, "use reshape"));
+  return recorded_view("view", input, full, *strides);
+}
+
+Tensor reshape(const Tensor& input, const Shape& shape) {
+  check_defined("reshape", input);
+  return reshape_as("reshape", input, infer_shape("reshape", input, shape));
+}
+
+Tensor flatten(const Tensor& input, int64_t start_dim, int64_t end_dim) {
+  check_defined("flatten", input);
+  const int64_t start = wrap_dim("flatten", start_dim, input.dim());
+  const int64_t end = wrap_dim("flatten", end_dim, input.dim());
+  TANDEM_CHECK(ShapeError, start <= end,
+               ops::operand_error("flatten", str("start_dim ", start_dim, " lies behind end_dim ", end_dim),
+                                  {{"input", input}}));
+  Shape shape;
+  int64_t joined = 1;
+  for (int64_t d = 0; d < input.dim(); ++d) {
+    const int64_t size = input.shape()[static_cast<size_t>(d)];
+    if (d < start || d > end) shape.push_back(size);
+    if (d >= start && d <= end) joined *= size;
+    if (d == end) shape.push_back(joined);
+  }
+  if (input.dim() == 0) shape.push_back(1);
+  return reshape_as("flatten", input, shape);
+}
+
+Tensor squeeze(const Tensor& input) {
+  check_defined("squeeze", input);
+  Shape shape;
+  Shape strides;
+  for (size_t d = 0; d < input.shape().size(); ++d) {
+    if (input.shape()[d] == 1) continue;
+    shape.push_back(input.shape()[d]);
+    strides.push_back(input.strides()[d]);
+  }
+  return recorded_view("squeeze", input, shape, strides);
+}
+
+Tensor squeeze(const Tensor& input, int64_t dim) {
+  check_defined("squeeze", input);
+  const size_t d = static_cast<size_t>(wrap_dim("squeeze", dim, input.dim()));
+  Shape shape = input.shape();
+  Shape strides = input.strides();
+  if (d < shape.size() && shape[d] == 1) {
+    shape.erase(d);
+    strides.erase(d);
+  }
+  return recorded_view("squeeze", input, shape, strides);
+}
+
+Tensor unsqueeze(const Tensor& input, int64_t dim) {
+  check_defined("unsqueeze", input);
+  const size_t d = static_cast<size_t>(wrap_dim("unsqueeze", dim, input.dim() + 1));
+  Shape shape = input.shape();
+  Shape strides = input.strides();
+  strides.insert(d, d < shape.size() ? shape[d] * strides[d] : 1);
+  shape.insert(d, 1);
+  return recorded_view("unsqueeze", input, shape, strides);
+}
+
+// --- transpose, permute --------------------------------------------------------------------------
+
+namespace {
+
+struct PermuteNode : Node {
+  Shape inverse;
+  TensorList backward(BackwardContext& context) override { return {permute(context.grad(), inverse)}; }
+};
+
+/// `dims` is a permutation.
+Tensor recorded_permute(const char* op, const Tensor& input, const Shape& dims) {
+  Shape shape = input.shape();
+  Shape strides = input.strides();
+  Shape inverse = dims;
+  for (size_t d = 0; d < dims.size(); ++d) {
+    const size_t from = static_cast<size_t>(dims[d]);
+    shape[d] = input.shape()[from];
+    strides[d] = input.strides()[from];
+    inverse[from] = static_cast<int64_t>(d);
+  }
+  Tensor out = view_of(input, shape, strides, input.impl().offset);
+  if (auto* node = record<PermuteNode>(op, out, input)) node->inverse = inverse;
+  return out;
+}
+
+Tensor exchange(const char* op, const Tensor& input, size_t dim0, size_t dim1) {
+  Shape dims;
+  for (int64_t d = 0; d < input.dim(); ++d) dims.push_back(d);
+  if (!dims.empty()) std::swap(dims[dim0], dims[dim1]);
+  return recorded_permute(op, input, dims);
+}
+
+}  // namespace
+
+Tensor transpose(const Tensor& input, int64_t dim0, int64_t dim1) {
+  check_defined("transpose", input);
+  const int64_t first = wrap_dim("transpose", dim0, input.dim());
+  const int64_t second = wrap_dim("transpose", dim1, input.dim());
+  return exchange("transpose", input, static_cast<size_t>(first), static_cast<size_t>(second));
+}
+
+Tensor t(const Tensor& input) {
+  check_defined("t", input);
+  TANDEM_CHECK(ShapeError, input.dim() == 2, ops::operand_error("t", "input must be a matrix", {{"input", input}}));
+  return exchange("t", input, 0, 1);
+}
+
+Tensor permute(const Tensor& input, const Shape& dims) {
+  check_defined("permute", input);
+  Shape wrapped;
+  for (int64_t dim : dims) wrapped.push_back(wrap_dim("permute", dim, input.dim()));
+  Shape sorted = wrapped;
+  std::sort(sorted.begin(), sorted.end());
+  bool each_once = dims.dim() == input.dim();
+  for (size_t d = 0; each_once && d < sorted.size(); ++d) each_once = sorted[d] == static_cast<int64_t>(d);
+  TANDEM_CHECK(
+      ShapeError, each_once,
+      ops::operand_error("permute", str("dims ", dims, " do not name each dimension once"), {{"input", input}}));
+  return recorded_permute("permute", input, wrapped);
+}
+
+// --- slice, select -------------------------------------------------------------------------------
+
+namespace {
+
+/// Where a slice lies in dimension `dim` of a tensor of `shape`.
+struct Range {
+  Shape shape;
+  int64_t dim = 0;
+  int64_t begin = 0;
+  int64_t count = 0;
+  int64_t step = 1;
+};
+
+/// The part of `input` that `range` describes.
+Tensor part_of(const Tensor& input, const Range& range) {
+  const size_t d = static_cast<size_t>(range.dim);
+  Shape shape = input.shape();
+  Shape strides = input.strides();
+  const int64_t offset =
+      input.impl().offset + (range.count > 0 && input.num_elements() > 0 ? range.begin * strides[d] : 0);
+  shape[d] = range.count;
+  strides[d] *= range.step;
+  return view_of(input, shape, strides, offset);
+}
+
+Tensor embed(const Tensor& grad, const Range& range);
+
+struct EmbedNode : Node {
+  Range range;
+  TensorList backward(BackwardContext& context) override {
+    const int64_t end = range.begin + range.count * range.step;
+    return {slice(context.grad(), range.dim, range.begin, end, range.step)};
+  }
+};
+
+/// Zeros of range.shape with `grad` in the place of the slice: the gradient of slice, an operation of its own.
+Tensor embed(const Tensor& grad, const Range& range) {
+  Tensor out = zeros(range.shape, grad.options());
+  chores::copy(grad, part_of(out, range));
+  if (auto* node = record<EmbedNode>("slice_backward", out, grad)) node->range = range;
+  return out;
+}
+
+struct SliceNode : Node {
+  Range range;
+  bool selects = false;  ///< the dimension disappeared
+  TensorList backward(BackwardContext& context) override {
+    return {embed(selects ? unsqueeze(context.grad(), range.dim) : context.grad(), range)};
+  }
+};
+
+}  // namespace
+
+Tensor slice(const Tensor& input, int64_t dim, int64_t begin, int64_t end, int64_t step) {
+  check_defined("slice", input);
+  const int64_t d = wrap_dim("slice", dim, input.dim());
+  TANDEM_CHECK(IndexError, input.dim() > 0, ops::operand_error("slice", "input has no dimensions", {{"input", input}}));
+  TANDEM_CHECK(ValueError, step >= 1,
+               ops::operand_error("slice", str("step is ", step, ", must be at least 1"), {{"input", input}}));
+  const int64_t size = input.size(d);
+  const auto clamp = [size](int64_t i) { return std::clamp<int64_t>(i < 0 ? i + size : i, 0, size); };
+  const int64_t first = clamp(begin);
+  const int64_t length = std::max<int64_t>(clamp(end) - first, 0);
+  step = std::min(step, std::max<int64_t>(size, 1));  // a larger one takes no other element, but its products overflow
+  const Range range{input.shape(), d, first, length / step + (length % step != 0), step};
+  Tensor out = part_of(input, range);
+  if (auto* node = record<SliceNode>("slice", out, input)) node->range = range;
+  return out;
+}
+
+Tensor select(const Tensor& input, int64_t dim, int64_t index) {
+  check_defined("select", input);
+  const int64_t d = wrap_dim("select", dim, input.dim());
+  TANDEM_CHECK(IndexError, input.dim() > 0,
+               ops::operand_error("select", "input has no dimensions", {{"input", input}}));
+  const int64_t size = input.size(d);
+  TANDEM_CHECK(IndexError, index >= -size && index < size,
+               ops::operand_error("select", str("index ", index, " lies outside dimension ", d, " of size ", size),
+                                  {{"input", input}}));
+  const Range range{input.shape(), d, index < 0 ? index + size : index, 1, 1};
+  const Tensor part = part_of(input, range);
+  Shape shape = part.shape();
+  Shape strides = part.strides();
+  shape.erase(static_cast<size_t>(d));
+  strides.erase(static_cast<size_t>(d));
+  Tensor out = view_of(input, shape, strides, part.impl().offset);
+  if (auto* node = record<SliceNode>("select", out, input)) {
+    node->range = range;
+    node->selects = true;
+  }
+  return out;
+}
+
+// --- split, chunk --------------------------------------------------------------------------------
+
+namespace {
+
+/// Consecutive slices of dimension d with those sizes, which add up to its size.
+std::vector<Tensor> slices(const char* op, const Tensor& input, int64_t d, const Shape& sizes) {
+  std::vector<Tensor> parts;
+  int64_t begin = 0;
+  for (const int64_t size : sizes) {
+    const Range range{input.shape(), d, begin, size, 1};
+    parts.push_back(part_of(input, range));
+    if (auto* node = record<SliceNode>(op, parts.back(), input)) node->range = range;
+    begin += size;
+  }
+  return parts;
+}
+
+std::vector<Tensor> equal_slices(const char* op, const Tensor& input, int64_t d, int64_t split_size) {
+  const int64_t size = input.size(d);
+  Shape sizes;
+  for (int64_t begin = 0; begin == 0 || begin < size; begin += split_size) {
+    sizes.push_back(std::min(split_size, size - begin));
+  }
+  return slices(op, input, d, sizes);
+}
+
+/// Dimension `dim` of an input that has one.
+int64_t split_dim(const char* op, const Tensor& input, int64_t dim) {
+  check_defined(op, input);
+  const int64_t d = wrap_dim(op, dim, input.dim());
+  TANDEM_CHECK(IndexError, input.dim() > 0, ops::operand_error(op, "input has no dimensions", {{"input", input}}));
+  return d;
+}
+
+}  // namespace
+
+std::vector<Tensor> split(const Tensor& input, int64_t split_size, int64_t dim) {
+  const int64_t d = split_dim("split", input, dim);
+  TANDEM_CHECK(
+      ValueError, split_size >= 1,
+      ops::operand_error("split", str("split_size is ", split_size, ", must be at least 1"), {{"input", input}}));
+  return equal_slices("split", input, d, std::min(split_size, std::max<int64_t>(input.size(d), 1)));
+}
+
+std::vector<Tensor> split(const Tensor& input, const Shape& split_sizes, int64_t dim) {
+  const int64_t d = split_dim("split", input, dim);
+  int64_t total = 0;
+  for (const int64_t size : split_sizes) {
+    TANDEM_CHECK(
+        ValueError, size >= 0,
+        ops::operand_error("split", str("split_sizes ", split_sizes, " has a negative one"), {{"input", input}}));
+    if (__builtin_add_overflow(total, size, &total)) total = INT64_MAX;  // more than any dimension
+  }
+  TANDEM_CHECK(
+      ShapeError, total == input.size(d),
+      ops::operand_error(
+          "split", str("split_sizes ", split_sizes, " do not add up to dimension ", d, " of size ", input.size(d)),
+          {{"input", input}}));
+  return slices("split", input, d, split_sizes);
+}
+
+std::vector<Tensor> chunk(const Tensor& input, int64_t chunks, int64_t dim) {
+  const int64_t d = split_dim("chunk", input, dim);
+  TANDEM_CHECK(ValueError, chunks >= 1,
+               ops::operand_error("chunk", str("chunks is ", chunks, ", must be at least 1"), {{"input", input}}));
+  const int64_t size = input.size(d);
+  return equal_slices("chunk", input, d, std::max<int64_t>(size / chunks + (size % chunks != 0), 1));
+}
+
+// --- expand --------------------------------------------------------------------------------------
+
+namespace {
+
+struct ExpandNode : Node {
+  Shape input_shape;
+  TensorList backward(BackwardContext& context) override { return {ops::sum_to_shape(context.grad(), input_shape)}; }
+};
+
+}  // namespace
+
+Tensor expand(const Tensor& input, const Shape& shape) {
+  check_defined("expand", input);
+  bool fits = shape.size() >= input.shape().size();
+  const size_t added = fits ? shape.size() - input.shape().size() : 0;
+  Shape sizes = shape;
+  for (size_t d = 0; fits && d < shape.size(); ++d) {
+    const int64_t size = d < added ? 1 : input.shape()[d - added];
+    if (shape[d] == -1 && d >= added) sizes[d] = size;
+    fits = sizes[d] >= 0 && (size == 1 || size == sizes[d]);
+  }
+  TANDEM_CHECK(ShapeError, fits,
+               ops::operand_error("expand", str("input does not expand to ", shape), {{"input", input}}));
+  Tensor out = view_of(input, sizes, ops::broadcast_strides(input, sizes), input.impl().offset);
+  if (auto* node = record<ExpandNode>("expand", out, input)) node->input_shape = input.shape();
+  return out;
+}
+
+// --- cat -----------------------------------------------------------------------------------------
+
+namespace {
+
+struct CatNode : Node {
+  int64_t dim = 0;
+  std::vector<int64_t> ends;  ///< where each tensor ends along dim
+  TensorList backward(BackwardContext& context) override {
+    TensorList grads(ends.size());
+    for (size_t i = 0; i < ends.size(); ++i) {
+      const int64_t begin = i == 0 ? 0 : ends[i - 1];
+      if (context.needs(static_cast<int>(i))) grads[i] = slice(context.grad(), dim, begin, ends[i]);
+    }
+    return grads;
+  }
+};
+
+/// Throws unless `other` can stand beside `first`, giving their names by number.
+void check_cat_pair(const Tensor& first, const Tensor& other, size_t number, int64_t dim) {
+  bool fits = other.dim() == first.dim();
+  for (int64_t d = 0; fits && d < first.dim(); ++d) fits = d == dim || other.size(d) == first.size(d);
+  if (fits) return;
+  const std::string name = str("tensors[", number, "]");
+  throw ShapeError(with_module_scope(ops::operand_error("cat", str("sizes differ in another dimension than ", dim),
+                                                        {{"tensors[0]", first}, {name.c_str(), other}})));
+}
+
+}  // namespace
+
+Tensor cat(const std::vector<Tensor>& tensors, int64_t dim) {
+  TANDEM_CHECK(ValueError, !tensors.empty(), "cat: no tensors");
+  const Tensor& first = tensors.front();
+  const KernelContext context = ops::check_same_device_list("cat", tensors);
+  TANDEM_CHECK(ShapeError, first.dim() > 0,
+               ops::operand_error("cat", "tensors must have a dimension", {{"tensors[0]", first}}));
+  const int64_t d = wrap_dim("cat", dim, first.dim());
+  DType dtype = first.dtype();
+  Shape shape = first.shape();
+  shape[static_cast<size_t>(d)] = 0;
+  std::vector<int64_t> ends;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    check_cat_pair(first, tensors[i], i, d);
+    dtype = promote(dtype, tensors[i].dtype());
+    shape[static_cast<size_t>(d)] += tensors[i].size(d);
+    ends.push_back(shape[static_cast<size_t>(d)]);
+  }
+  std::vector<Tensor> parts = tensors;
+  for (Tensor& part : parts) part = to(part, dtype);
+  Tensor out = empty(shape, {dtype, first.device()});
+  for (size_t i = 0; i < parts.size(); ++i) {
+    chores::copy(parts[i], part_of(out, {shape, d, i == 0 ? 0 : ends[i - 1], parts[i].size(d), 1}));
+  }
+  if (auto* node = autograd::record_list<CatNode>("cat", out, parts)) {
+    node->dim = d;
+    node->ends = std::move(ends);
+  }
+  return out;
+}
+
+// --- stack ---------------------------------------------------------------------------------------
+
+namespace {
+
+struct StackNode : Node {
+  int64_t dim = 0;
+  size_t count = 0;
+  TensorList backward(BackwardContext& context) override {
+    TensorList grads(count);
+    for (size_t i = 0; i < count; ++i) {
+      if (context.needs(static_cast<int>(i))) grads[i] = select(context.grad(), dim, static_cast<int64_t>(i));
+    }
+    return grads;
+  }
+};
+
+}  // namespace
+
+Tensor stack(const std::vector<Tensor>& tensors, int64_t dim) {
+  TANDEM_CHECK(ValueError, !tensors.empty(), "stack: no tensors");
+  const Tensor& first = tensors.front();
+  const KernelContext context = ops::check_same_device_list("stack", tensors);
+  const int64_t d = wrap_dim("stack", dim, first.dim() + 1);
+  DType dtype = first.dtype();
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (tensors[i].shape() != first.shape()) {
+      const std::string name = str("tensors[", i, "]");
+      throw ShapeError(with_module_scope(
+          ops::operand_error("stack", "shapes differ", {{"tensors[0]", first}, {name.c_str(), tensors[i]}})));
+    }
+    dtype = promote(dtype, tensors[i].dtype());
+  }
+  std::vector<Tensor> parts = tensors;
+  for (Tensor& part : parts) part = to(part, dtype);
+  Shape shape = first.shape();
+  shape.insert(static_cast<size_t>(d), static_cast<int64_t>(parts.size()));
+  Tensor out = empty(shape, {dtype, first.device()});
+  for (size_t i = 0; i < parts.size() && out.num_elements() > 0; ++i) {
+    Shape one = shape;
+    one[static_cast<size_t>(d)] = 1;
+    Shape strides = parts[i].strides();
+    strides.insert(static_cast<size_t>(d), 1);
+    chores::copy(make_view(parts[i].storage(), dtype, one, strides, parts[i].impl().offset),
+                 part_of(out, {shape, d, static_cast<int64_t>(i), 1, 1}));
+  }
+  if (auto* node = autograd::record_list<StackNode>("stack", out, parts)) {
+    node->dim = d;
+    node->count = parts.size();
+  }
+  return out;
+}
+
+// --- members -------------------------------------------------------------------------------------
+
+Tensor Tensor::view(const Shape& shape) const { return tandem::view(*this, shape); }
+Tensor Tensor::reshape(const Shape& shape) const { return tandem::reshape(*this, shape); }
+Tensor Tensor::flatten(int64_t start_dim, int64_t end_dim) const { return tandem::flatten(*this, start_dim, end_dim); }
+Tensor Tensor::transpose(int64_t dim0, int64_t dim1) const { return tandem::transpose(*this, dim0, dim1); }
+Tensor Tensor::t() const { return tandem::t(*this); }
+Tensor Tensor::permute(const Shape& dims) const { return tandem::permute(*this, dims); }
+Tensor Tensor::slice(int64_t dim, int64_t begin, int64_t end, int64_t step) const {
+  return tandem::slice(*this, dim, begin, end, step);
+}
+Tensor Tensor::select(int64_t dim, int64_t index) const { return tandem::select(*this, dim, index); }
+std::vector<Tensor> Tensor::split(int64_t split_size, int64_t dim) const {
+  return tandem::split(*this, split_size, dim);
+}
+std::vector<Tensor> Tensor::chunk(int64_t chunks, int64_t dim) const { return tandem::chunk(*this, chunks, dim); }
+Tensor Tensor::expand(const Shape& shape) const { return tandem::expand(*this, shape); }
+Tensor Tensor::squeeze() const { return tandem::squeeze(*this); }
+Tensor Tensor::squeeze(int64_t dim) const { return tandem::squeeze(*this, dim); }
+Tensor Tensor::unsqueeze(int64_t dim) const { return tandem::unsqueeze(*this, dim); }
+
+}}  // namespace tandem::v0
