@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include <tandem/distributed/gradient_reducer.h>
+#include <tandem/distributed/ddp/gradient_reducer.h>
 #include <tandem/distributed/process_group.h>
 
 namespace tandem { inline namespace v0 {

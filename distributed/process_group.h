@@ -10,7 +10,7 @@
 
 #include <tandem/base/future.h>
 #include <tandem/base/macros.h>
-#include <tandem/distributed/store.h>
+#include <tandem/distributed/process_group_options.h>
 #include <tandem/tensor/reduce_op.h>
 #include <tandem/tensor/tensor.h>
 
@@ -23,22 +23,6 @@ struct CollectiveOptions {
   std::string name = {};                 ///< what is exchanged, e.g. "bucket 3 of 7: 'fc1.weight' .. 'fc2.bias'"
   std::chrono::milliseconds timeout{0};  ///< 0 = the group's
   std::source_location where = std::source_location::current();
-};
-
-struct ProcessGroupOptions {
-  std::shared_ptr<Store> store;
-  int rank = 0;
-  int world_size = 1;
-  std::string name = "default";               ///< must be the same on all ranks and new in this job
-  std::chrono::milliseconds timeout{300000};  ///< 0 = none
-  bool thread_ranks = false;                  ///< ranks are threads of this process
-  /// For CPU tensors "auto": shared memory where all ranks are on one host, else gloo between the hosts; "shm"; "gloo".  "auto" has
-  /// NCCL for the tensors of GPUs; beside another one it is asked for by "cpu:gloo,cuda:nccl".
-  std::string backend = "auto";
-  /// Numbers of the members in the job, ascending; empty: 0 .. world_size - 1.  What errors show.
-  std::vector<int> ranks = {};
-  std::string host_id = {};    ///< stands for TANDEM_HOST_ID: ranks that differ in it count as being on different hosts
-  std::string interface = {};  ///< network interface or address of gloo; empty: TANDEM_SOCKET_IFNAME, else chosen
 };
 
 /// One message of batch_isend_irecv.

@@ -11,7 +11,7 @@
 
 #include <tandem/base/macros.h>
 #include <tandem/distributed/launch/group_guard.h>
-#include <tandem/distributed/store/socket.h>
+#include <tandem/distributed/rendezvous/socket.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
 

@@ -3,8 +3,8 @@
 #include <utility>
 
 #include <tandem/base/error.h>
-#include <tandem/distributed/backend.h>
 #include <tandem/distributed/context.h>
+#include <tandem/distributed/group/process_group_access.h>
 #include <tandem/distributed/process_group.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {

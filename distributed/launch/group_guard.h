@@ -3,7 +3,7 @@
 
 #include <sys/types.h>
 
-#include <tandem/distributed/store/socket.h>
+#include <tandem/distributed/rendezvous/socket.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
 

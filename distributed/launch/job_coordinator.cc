@@ -11,7 +11,7 @@
 
 #include <tandem/base/error.h>
 #include <tandem/base/log.h>
-#include <tandem/distributed/store/missing_ranks.h>
+#include <tandem/distributed/rendezvous/missing_ranks.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
 

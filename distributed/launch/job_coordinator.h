@@ -10,8 +10,8 @@
 
 #include <tandem/distributed/launch/node_messages.h>
 #include <tandem/distributed/launch/rank_processes.h>
-#include <tandem/distributed/store/socket.h>
-#include <tandem/distributed/store/store_server.h>
+#include <tandem/distributed/rendezvous/socket.h>
+#include <tandem/distributed/rendezvous/store_server.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
 

@@ -1,7 +1,7 @@
 #include <tandem/distributed/launch/job_store.h>
 
 #include <tandem/base/error.h>
-#include <tandem/distributed/store/socket.h>
+#include <tandem/distributed/rendezvous/socket.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
 

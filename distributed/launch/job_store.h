@@ -6,8 +6,8 @@
 
 #include <tandem/base/macros.h>
 #include <tandem/distributed/launch/rank_environment.h>
-#include <tandem/distributed/store/store_server.h>
-#include <tandem/distributed/store/tcp_store.h>
+#include <tandem/distributed/rendezvous/store_server.h>
+#include <tandem/distributed/rendezvous/tcp_store.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
 

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include <tandem/base/error.h>
-#include <tandem/distributed/store/wire.h>
+#include <tandem/distributed/rendezvous/wire.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
 

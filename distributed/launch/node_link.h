@@ -16,9 +16,9 @@
 
 #include <tandem/base/macros.h>
 #include <tandem/distributed/launch/rank_processes.h>
-#include <tandem/distributed/store/socket.h>
-#include <tandem/distributed/store/store_server.h>
-#include <tandem/distributed/store/tcp_store.h>
+#include <tandem/distributed/rendezvous/socket.h>
+#include <tandem/distributed/rendezvous/store_server.h>
+#include <tandem/distributed/rendezvous/tcp_store.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
 

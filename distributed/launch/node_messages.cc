@@ -1,7 +1,7 @@
 #include <tandem/distributed/launch/node_messages.h>
 
 #include <tandem/base/error.h>
-#include <tandem/distributed/store/wire.h>
+#include <tandem/distributed/rendezvous/wire.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
 

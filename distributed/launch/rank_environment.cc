@@ -7,7 +7,7 @@
 #include <tandem/base/error.h>
 #include <tandem/base/rank_context.h>
 #include <tandem/distributed/launch/launcher_variables.h>
-#include <tandem/distributed/store/wire.h>
+#include <tandem/distributed/rendezvous/wire.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
 

@@ -12,8 +12,8 @@
 #include <tandem/distributed/launch/context_access.h>
 #include <tandem/distributed/launch/interrupts.h>
 #include <tandem/distributed/launch/job_store.h>
-#include <tandem/distributed/store/memory_store.h>
-#include <tandem/distributed/store/missing_ranks.h>
+#include <tandem/distributed/rendezvous/memory_store.h>
+#include <tandem/distributed/rendezvous/missing_ranks.h>
 #include <tandem/tensor/generator.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {

@@ -9,7 +9,7 @@
 #include <tandem/base/macros.h>
 #include <tandem/distributed/launch.h>
 #include <tandem/distributed/launch/rank_environment.h>
-#include <tandem/distributed/store/failure_board.h>
+#include <tandem/distributed/rendezvous/failure_board.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include <tandem/base/macros.h>
-#include <tandem/distributed/store/socket.h>
+#include <tandem/distributed/rendezvous/socket.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
 

@@ -9,7 +9,7 @@
 #include <tandem/distributed/launch.h>
 #include <tandem/distributed/launch/context_access.h>
 #include <tandem/distributed/launch/rank_function.h>
-#include <tandem/distributed/store/memory_store.h>
+#include <tandem/distributed/rendezvous/memory_store.h>
 #include <tandem/tensor/allocator.h>
 #include <tandem/tensor/generator.h>
 

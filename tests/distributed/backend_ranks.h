@@ -10,7 +10,7 @@
 #include <vector>
 
 #include <tandem/base/error.h>
-#include <tandem/distributed/backend.h>
+#include <tandem/distributed/backends/backend.h>
 #include <tandem/distributed/store.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {

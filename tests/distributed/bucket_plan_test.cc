@@ -1,4 +1,4 @@
-#include <tandem/distributed/bucket_plan.h>
+#include <tandem/distributed/ddp/bucket_plan.h>
 
 #include <gtest/gtest.h>
 

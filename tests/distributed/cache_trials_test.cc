@@ -1,4 +1,4 @@
-#include <tandem/distributed/shm/cache_trials.h>
+#include <tandem/distributed/backends/shm/cache_trials.h>
 
 #include <gtest/gtest.h>
 

@@ -14,7 +14,8 @@
 #include <vector>
 
 #include <tandem/base/error.h>
-#include <tandem/distributed/backend.h>
+#include <tandem/distributed/backends/backend.h>
+#include <tandem/distributed/group/process_group_access.h>
 #include <tandem/distributed/launch.h>
 #include <tandem/distributed/process_group.h>
 #include <tandem/tensor/device.h>

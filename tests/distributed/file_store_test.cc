@@ -1,4 +1,4 @@
-#include <tandem/distributed/store/file_store.h>
+#include <tandem/distributed/rendezvous/file_store.h>
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -13,9 +13,9 @@
 
 #include <tandem/base/error.h>
 #include <tandem/distributed/launch/job_store.h>
-#include <tandem/distributed/store/socket.h>
-#include <tandem/distributed/store/tcp_store.h>
-#include <tandem/distributed/store/wire.h>
+#include <tandem/distributed/rendezvous/socket.h>
+#include <tandem/distributed/rendezvous/tcp_store.h>
+#include <tandem/distributed/rendezvous/wire.h>
 #include <tandem/tests/support/error_text.h>
 
 namespace {

@@ -1,5 +1,5 @@
 // What a gloo link takes for a frame, and every reason not to.
-#include <tandem/distributed/gloo/frame.h>
+#include <tandem/distributed/backends/gloo/frame.h>
 
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@
 #include <vector>
 
 #include <tandem/base/error.h>
-#include <tandem/distributed/store/wire.h>
+#include <tandem/distributed/rendezvous/wire.h>
 #include <tandem/tests/support/error_text.h>
 
 namespace tandem { inline namespace v0 { namespace distributed::gloo { namespace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include <tandem/distributed/gloo/gloo_backend.h>
+#include <tandem/distributed/backends/gloo/gloo_backend.h>
 #include <tandem/tensor/reduce.h>
 #include <tandem/tests/distributed/backend_ranks.h>
 #include <tandem/tests/distributed/closed_form.h>

@@ -3,7 +3,8 @@
 
 #include <vector>
 
-#include <tandem/distributed/gloo/gloo_backend.h>
+#include <tandem/distributed/backends/gloo/gloo_backend.h>
+#include <tandem/distributed/group/process_group_access.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/distributed/thread_ranks.h>
 

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include <tandem/distributed/gloo/gloo_backend.h>
+#include <tandem/distributed/backends/gloo/gloo_backend.h>
 #include <tandem/tests/distributed/failing_ranks.h>
 #include <tandem/tests/distributed/killed_rank.h>
 

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include <tandem/distributed/gloo/gloo_backend.h>
+#include <tandem/distributed/backends/gloo/gloo_backend.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/distributed/backend_ranks.h>
 #include <tandem/tests/distributed/thread_ranks.h>

@@ -17,13 +17,13 @@
 #include <thread>
 #include <vector>
 
-#include <tandem/distributed/gloo/gloo_backend.h>
-#include <tandem/distributed/gloo/handshake.h>
-#include <tandem/distributed/gloo/interface.h>
-#include <tandem/distributed/rendezvous.h>
-#include <tandem/distributed/store/forwarding_store.h>
-#include <tandem/distributed/store/socket.h>
-#include <tandem/distributed/store/wire.h>
+#include <tandem/distributed/backends/gloo/gloo_backend.h>
+#include <tandem/distributed/backends/gloo/handshake.h>
+#include <tandem/distributed/backends/gloo/interface.h>
+#include <tandem/distributed/rendezvous/forwarding_store.h>
+#include <tandem/distributed/rendezvous/rendezvous.h>
+#include <tandem/distributed/rendezvous/socket.h>
+#include <tandem/distributed/rendezvous/wire.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/distributed/backend_ranks.h>
 #include <tandem/tests/distributed/thread_ranks.h>

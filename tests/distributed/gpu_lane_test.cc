@@ -2,7 +2,7 @@
 //
 // Two lanes, each in a thread of its own with a GPU of its own; of GpuLaneOf1 one.  What GpuLaneEmulated takes no GPU has.
 // tools/gpu_check chooses by these names.
-#include <tandem/distributed/nccl/gpu_lane.h>
+#include <tandem/distributed/backends/nccl/gpu_lane.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // The line about a group's GPUs.
-#include <tandem/distributed/gpu_report.h>
+#include <tandem/distributed/group/gpu_report.h>
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Process ranks train like one process on the joined batch, and to the same bits as thread ranks.
-#include <tandem/distributed/gradient_reducer.h>
+#include <tandem/distributed/ddp/gradient_reducer.h>
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include <tandem/distributed/gradient_reducer.h>
+#include <tandem/distributed/ddp/gradient_reducer.h>
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <tandem/autograd/engine.h>
-#include <tandem/distributed/gradient_reducer.h>
+#include <tandem/distributed/ddp/gradient_reducer.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/reduce.h>
 #include <tandem/ops/view.h>

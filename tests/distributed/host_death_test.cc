@@ -7,9 +7,9 @@
 #include <string>
 #include <utility>
 
-#include <tandem/distributed/gloo/gloo_backend.h>
-#include <tandem/distributed/hosts/hierarchical_backend.h>
-#include <tandem/distributed/shm/shm_backend.h>
+#include <tandem/distributed/backends/gloo/gloo_backend.h>
+#include <tandem/distributed/backends/hierarchical/hierarchical_backend.h>
+#include <tandem/distributed/backends/shm/shm_backend.h>
 #include <tandem/tests/distributed/failing_ranks.h>
 #include <tandem/tests/distributed/killed_rank.h>
 

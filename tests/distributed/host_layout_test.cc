@@ -1,4 +1,4 @@
-#include <tandem/distributed/hosts/host_layout.h>
+#include <tandem/distributed/rendezvous/host_layout.h>
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,8 @@
 #include <vector>
 
 #include <tandem/base/error.h>
-#include <tandem/distributed/backend.h>
+#include <tandem/distributed/backends/backend.h>
+#include <tandem/distributed/group/process_group_access.h>
 #include <tandem/distributed/store.h>
 
 namespace tandem { inline namespace v0 { namespace distributed { namespace {

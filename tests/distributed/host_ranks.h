@@ -10,10 +10,11 @@
 #include <string>
 #include <vector>
 
-#include <tandem/distributed/backend.h>
-#include <tandem/distributed/hosts/hierarchical_backend.h>
-#include <tandem/distributed/hosts/host_layout.h>
-#include <tandem/distributed/shm/shm_backend.h>
+#include <tandem/distributed/backends/backend.h>
+#include <tandem/distributed/backends/hierarchical/hierarchical_backend.h>
+#include <tandem/distributed/backends/shm/shm_backend.h>
+#include <tandem/distributed/group/process_group_access.h>
+#include <tandem/distributed/rendezvous/host_layout.h>
 #include <tandem/distributed/store.h>
 #include <tandem/tests/distributed/meeting_backend.h>
 #include <tandem/tests/distributed/thread_ranks.h>

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include <tandem/distributed/store/socket.h>
+#include <tandem/distributed/rendezvous/socket.h>
 #include <tandem/tests/support/subprocess.h>
 #include <tandem/tests/support/temporary_folder.h>
 

@@ -16,7 +16,7 @@
 #include <tandem/base/error.h>
 #include <tandem/base/rank_context.h>
 #include <tandem/distributed/launch.h>
-#include <tandem/distributed/store/socket.h>
+#include <tandem/distributed/rendezvous/socket.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/support/error_text.h>
 #include <tandem/tests/support/temporary_folder.h>

@@ -1,5 +1,5 @@
 // Which network interface a group over the network uses.
-#include <tandem/distributed/gloo/interface.h>
+#include <tandem/distributed/backends/gloo/interface.h>
 
 #include <gtest/gtest.h>
 

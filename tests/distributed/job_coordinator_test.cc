@@ -13,8 +13,8 @@
 #include <vector>
 
 #include <tandem/base/error.h>
-#include <tandem/distributed/store/missing_ranks.h>
-#include <tandem/distributed/store/tcp_store.h>
+#include <tandem/distributed/rendezvous/missing_ranks.h>
+#include <tandem/distributed/rendezvous/tcp_store.h>
 
 namespace {
 

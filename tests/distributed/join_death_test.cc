@@ -17,7 +17,7 @@
 #include <tandem/base/error.h>
 #include <tandem/distributed/launch.h>
 #include <tandem/distributed/process_group.h>
-#include <tandem/distributed/store/forwarding_store.h>
+#include <tandem/distributed/rendezvous/forwarding_store.h>
 #include <tandem/tests/distributed/killed_rank.h>
 #include <tandem/tests/distributed/thread_ranks.h>
 #include <tandem/tests/support/sanitizers.h>

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include <tandem/base/error.h>
-#include <tandem/distributed/store/wire.h>
+#include <tandem/distributed/rendezvous/wire.h>
 #include <tandem/tests/distributed/variables.h>
 
 namespace {

@@ -1,5 +1,5 @@
 // PowerSGD's kernels of the CPU; those of GPUs are compared with them in gpu_power_sgd_test.cc.
-#include <tandem/distributed/low_rank_kernels.h>
+#include <tandem/distributed/ddp/low_rank_kernels.h>
 
 #include <gtest/gtest.h>
 

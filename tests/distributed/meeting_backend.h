@@ -13,7 +13,8 @@
 #include <vector>
 
 #include <tandem/base/error.h>
-#include <tandem/distributed/backend.h>
+#include <tandem/distributed/backends/backend.h>
+#include <tandem/distributed/rendezvous/failure_board.h>
 #include <tandem/tensor/reduce.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {

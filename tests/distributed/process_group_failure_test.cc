@@ -11,8 +11,8 @@
 #include <vector>
 
 #include <tandem/distributed/process_group.h>
-#include <tandem/distributed/store/memory_store.h>
-#include <tandem/distributed/store/missing_ranks.h>
+#include <tandem/distributed/rendezvous/memory_store.h>
+#include <tandem/distributed/rendezvous/missing_ranks.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/distributed/thread_ranks.h>
 #include <tandem/tests/distributed/thrown.h>

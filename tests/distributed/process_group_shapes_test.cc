@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include <tandem/distributed/collective.h>
+#include <tandem/distributed/backends/collective.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/distributed/thread_ranks.h>
 #include <tandem/tests/distributed/thrown.h>

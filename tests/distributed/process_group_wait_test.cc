@@ -17,7 +17,8 @@
 #include <vector>
 
 #include <tandem/base/rank_context.h>
-#include <tandem/distributed/late_backend.h>
+#include <tandem/distributed/group/deferred_backend.h>
+#include <tandem/distributed/group/process_group_access.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/distributed/closed_form.h>
 #include <tandem/tests/distributed/meeting_backend.h>

@@ -7,7 +7,7 @@
 
 #include <tandem/base/error.h>
 #include <tandem/base/rank_context.h>
-#include <tandem/distributed/store/wire.h>
+#include <tandem/distributed/rendezvous/wire.h>
 #include <tandem/tests/distributed/variables.h>
 
 namespace {

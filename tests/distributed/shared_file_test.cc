@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <tandem/base/error.h>
-#include <tandem/distributed/shm/segment.h>
+#include <tandem/distributed/backends/shm/segment.h>
 
 namespace {
 

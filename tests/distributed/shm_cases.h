@@ -5,7 +5,7 @@
 #include <vector>
 
 #include <tandem/base/error.h>
-#include <tandem/distributed/collective.h>
+#include <tandem/distributed/backends/collective.h>
 #include <tandem/tests/distributed/shm_ranks.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {

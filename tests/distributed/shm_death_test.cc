@@ -7,7 +7,7 @@
 #include <set>
 #include <string>
 
-#include <tandem/distributed/shm/shm_backend.h>
+#include <tandem/distributed/backends/shm/shm_backend.h>
 #include <tandem/tests/distributed/failing_ranks.h>
 #include <tandem/tests/distributed/killed_rank.h>
 

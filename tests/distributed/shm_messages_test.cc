@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include <tandem/distributed/collective.h>
+#include <tandem/distributed/backends/collective.h>
 #include <tandem/tests/distributed/shm_ranks.h>
 
 namespace tandem { inline namespace v0 { namespace distributed { namespace {

@@ -14,10 +14,11 @@
 #include <vector>
 
 #include <tandem/base/error.h>
-#include <tandem/distributed/backend.h>
+#include <tandem/distributed/backends/backend.h>
+#include <tandem/distributed/backends/shm/shm_backend.h>
+#include <tandem/distributed/group/process_group_access.h>
 #include <tandem/distributed/launch.h>
 #include <tandem/distributed/process_group.h>
-#include <tandem/distributed/shm/shm_backend.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/distributed/process_ranks.h>
 #include <tandem/tests/distributed/shm_cases.h>

@@ -11,7 +11,7 @@
 #include <string>
 #include <thread>
 
-#include <tandem/distributed/store/socket.h>
+#include <tandem/distributed/rendezvous/socket.h>
 
 namespace tandem::distributed { namespace {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include <tandem/distributed/context.h>
-#include <tandem/distributed/gradient_reducer.h>
+#include <tandem/distributed/ddp/gradient_reducer.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/loss.h>
 #include <tandem/ops/matmul.h>

@@ -14,14 +14,15 @@
 #include <thread>
 #include <vector>
 
-#include <tandem/distributed/backend.h>
-#include <tandem/distributed/gloo/gloo_backend.h>
+#include <tandem/distributed/backends/backend.h>
+#include <tandem/distributed/backends/gloo/gloo_backend.h>
+#include <tandem/distributed/group/process_group_access.h>
 #include <tandem/distributed/launch.h>
 #include <tandem/distributed/process_group.h>
+#include <tandem/distributed/rendezvous/socket.h>
+#include <tandem/distributed/rendezvous/store_server.h>
+#include <tandem/distributed/rendezvous/tcp_store.h>
 #include <tandem/distributed/store.h>
-#include <tandem/distributed/store/socket.h>
-#include <tandem/distributed/store/store_server.h>
-#include <tandem/distributed/store/tcp_store.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/distributed/process_ranks.h>
 #include <tandem/tests/support/error_text.h>

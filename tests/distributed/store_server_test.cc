@@ -1,4 +1,4 @@
-#include <tandem/distributed/store/store_server.h>
+#include <tandem/distributed/rendezvous/store_server.h>
 
 #include <gtest/gtest.h>
 
@@ -17,9 +17,9 @@
 #include <vector>
 
 #include <tandem/base/error.h>
-#include <tandem/distributed/store/socket.h>
-#include <tandem/distributed/store/tcp_store.h>
-#include <tandem/distributed/store/wire.h>
+#include <tandem/distributed/rendezvous/socket.h>
+#include <tandem/distributed/rendezvous/tcp_store.h>
+#include <tandem/distributed/rendezvous/wire.h>
 
 namespace {
 

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include <tandem/base/error.h>
-#include <tandem/distributed/store/file_store.h>
-#include <tandem/distributed/store/memory_store.h>
-#include <tandem/distributed/store/store_server.h>
-#include <tandem/distributed/store/tcp_store.h>
+#include <tandem/distributed/rendezvous/file_store.h>
+#include <tandem/distributed/rendezvous/memory_store.h>
+#include <tandem/distributed/rendezvous/store_server.h>
+#include <tandem/distributed/rendezvous/tcp_store.h>
 #include <tandem/tests/support/error_text.h>
 #include <tandem/tests/support/temporary_folder.h>
 

@@ -20,9 +20,9 @@
 #include <tandem/distributed/launch.h>
 #include <tandem/distributed/launch/node_link.h>
 #include <tandem/distributed/process_group.h>
+#include <tandem/distributed/rendezvous/store_server.h>
+#include <tandem/distributed/rendezvous/tcp_store.h>
 #include <tandem/distributed/store.h>
-#include <tandem/distributed/store/store_server.h>
-#include <tandem/distributed/store/tcp_store.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/support/failing_threads.h>
 #include <tandem/tests/support/subprocess.h>

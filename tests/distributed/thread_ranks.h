@@ -11,8 +11,9 @@
 #include <vector>
 
 #include <tandem/base/error.h>
-#include <tandem/distributed/backend.h>
-#include <tandem/distributed/shm/shm_backend.h>
+#include <tandem/distributed/backends/backend.h>
+#include <tandem/distributed/backends/shm/shm_backend.h>
+#include <tandem/distributed/group/process_group_access.h>
 #include <tandem/distributed/store.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {

@@ -1,4 +1,4 @@
-#include <tandem/distributed/store/wire.h>
+#include <tandem/distributed/rendezvous/wire.h>
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // What a link of a gloo group receives: a record, that is a header and a payload of the type that the header names.
-#include <tandem/distributed/gloo/frame.h>
+#include <tandem/distributed/backends/gloo/frame.h>
 
 #include <span>
 #include <string>

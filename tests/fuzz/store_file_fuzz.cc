@@ -1,5 +1,5 @@
 // The file of a file store.
-#include <tandem/distributed/store/file_log.h>
+#include <tandem/distributed/rendezvous/file_log.h>
 
 #include <cstdlib>
 #include <string>

@@ -1,5 +1,5 @@
 // What ranks send to the store's host.
-#include <tandem/distributed/store/wire.h>
+#include <tandem/distributed/rendezvous/wire.h>
 
 #include <tandem/tests/fuzz/fuzz.h>
 

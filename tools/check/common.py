@@ -10,8 +10,8 @@ import re
 import sys
 import tempfile
 
-LIBRARY_ROOMS = ("base", "tensor", "autograd", "ops", "nn", "optim", "data", "io", "distributed", "profile")
-TOP_ROOMS = ("examples", "benchmarks", "tests", "tools", "docs", "third_party")
+LIBRARY_PACKAGES = ("base", "tensor", "autograd", "ops", "nn", "optim", "data", "io", "distributed", "profile")
+OTHER_FOLDERS = ("examples", "benchmarks", "tests", "tools", "docs", "third_party")
 CXX = (".h", ".cc", ".cu", ".cuh")
 
 
@@ -23,15 +23,15 @@ def workspace_root():
     return root
 
 
-def files(root, rooms, suffixes):
-    """Relative paths of the files with these suffixes in these rooms and, for the room "", directly in the root; sorted."""
+def files(root, folders, suffixes):
+    """Relative paths of the files with these suffixes below these folders and, for the folder "", directly in the root; sorted."""
     found = []
-    for room in rooms:
-        if room == "":
+    for folder in folders:
+        if folder == "":
             found += [f for f in os.listdir(root) if f.endswith(suffixes) and os.path.isfile(os.path.join(root, f))]
             continue
-        for folder, _, names in os.walk(os.path.join(root, room)):
-            found += [os.path.relpath(os.path.join(folder, n), root) for n in names if n.endswith(suffixes)]
+        for path, _, names in os.walk(os.path.join(root, folder)):
+            found += [os.path.relpath(os.path.join(path, n), root) for n in names if n.endswith(suffixes)]
     return sorted(found)
 
 

@@ -10,7 +10,7 @@ LIMIT = 600
 
 
 def check(root):
-    paths = common.files(root, ("",) + common.LIBRARY_ROOMS + common.TOP_ROOMS, common.CXX + (".bzl", ".py", "BUILD"))
+    paths = common.files(root, ("",) + common.LIBRARY_PACKAGES + common.OTHER_FOLDERS, common.CXX + (".bzl", ".py", "BUILD"))
     violations = []
     for path in paths:
         lines = common.read(root, path).count("\n")

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Every #include follows the arrows between the rooms, and third-party headers stay where they belong.
+"""Every #include follows the dependencies between the packages, and third-party headers stay where they belong.
 
     base <- tensor <- autograd <- ops <- nn <- examples, benchmarks
 """
@@ -11,8 +11,9 @@ import sys
 sys.dont_write_bytecode = True
 import common
 
-# room -> the other rooms it may look into.  The top (umbrella header, examples, benchmarks, tests, tools) sees everything.
-SEES = {
+# Package -> the other packages whose headers it may include. A file belongs to the longest of these paths that contains it. The
+# umbrella header, examples, benchmarks, tests and tools may include everything.
+DEPENDS = {
     "base": set(),
     "tensor": {"base"},
     "autograd": {"base", "tensor"},
@@ -25,11 +26,47 @@ SEES = {
     "profile": {"base"},
 }
 
-# Files that see more than their room, with the reason.
+# Folders of ops/ and distributed/ and the other folders that they may include; all of them include the public headers above them.
+# Only their own package, tests and benchmarks include their headers.
+_OPS = {
+    "common": set(),
+    "elementwise": {"common"},
+    "view": {"common"},
+    "reduce": {"common"},
+    "index": {"common", "elementwise"},
+    "matmul": {"common"},
+    "softmax": {"common", "elementwise"},
+    "attention": {"common", "elementwise", "matmul", "softmax"},
+    "loss": {"common", "index", "softmax"},
+    "pool": {"common", "softmax"},
+    "norm": {"common"},
+    "embedding": {"common", "index"},
+    "random": {"common", "elementwise", "index"},
+    "conv": {"common", "matmul"},
+    "move": {"common"},
+}
+_DISTRIBUTED = {
+    "rendezvous": set(),
+    "backends": {"rendezvous"},
+    "backends/shm": {"backends", "rendezvous"},
+    "backends/gloo": {"backends", "rendezvous"},
+    "backends/hierarchical": {"backends", "rendezvous"},
+    "backends/single": {"backends", "rendezvous"},
+    "backends/nccl": {"backends", "rendezvous"},
+    "group": {"rendezvous", "backends", "backends/shm", "backends/gloo", "backends/hierarchical", "backends/single", "backends/nccl"},
+    "launch": {"group", "rendezvous"},
+    "ddp": {"group"},
+}
+for _top, _folders in (("ops", _OPS), ("distributed", _DISTRIBUTED)):
+    for _folder, _others in _folders.items():
+        DEPENDS[_top + "/" + _folder] = DEPENDS[_top] | {_top} | {_top + "/" + other for other in _others}
+
+# Files that may include more than their package, with the reason.
 EXCEPTIONS = [
-    ("nn/sync_batch_norm*", {"distributed"}, "its statistics are summed over the group"),
-    ("distributed/gradient_reducer*", {"autograd"}, "it stands on leaf hooks and gradient slots"),
-    ("distributed/distributed_data_parallel*", {"autograd"}, "a thin template over the reducer"),
+    ("nn/sync_batch_norm*", {"distributed"}, "its statistics are reduced over the group"),
+    ("distributed/ddp/*", {"autograd"}, "DistributedDataParallel is built on leaf hooks and gradient slots"),
+    ("distributed/distributed_data_parallel.h", {"autograd", "distributed/ddp"}, "a thin template over the reducer"),
+    ("distributed/backends/nccl/*", {"distributed/group"}, "it launches the queue's operations itself"),
 ]
 
 INTRINSICS = ("*intrin.h", "cpuid.h")
@@ -38,13 +75,13 @@ CUDA = ("cuda*", "cub/*", "thrust/*", "nccl*", "cudnn*", "cublas*", "curand*", "
 # (headers, files that may include them, what is said)
 THIRD_PARTY = [
     (("Eigen/*", "unsupported/Eigen/*", "oneapi/*", "dnnl*"), ("*_cpu.cc",), "only *_cpu.cc include Eigen or oneDNN"),
-    (CUDA, ("*_cuda.*", "tensor/cuda/*", "distributed/nccl/*", "tests/cuda_emulation/*"),
-     "only *_cuda.*, tensor/cuda and distributed/nccl include CUDA or NCCL"),
-    (("gloo/*",), ("distributed/gloo/*",), "only distributed/gloo includes Gloo"),
+    (CUDA, ("*_cuda.*", "tensor/cuda/*", "distributed/backends/nccl/*", "tests/cuda_emulation/*"),
+     "only *_cuda.*, tensor/cuda and distributed/backends/nccl include CUDA or NCCL"),
+    (("gloo/*",), ("distributed/backends/gloo/*",), "only distributed/backends/gloo includes Gloo"),
     (("gtest/*", "gmock/*"), ("tests/*",), "only tests include GoogleTest"),
     (("spdlog/*", "fmt/*", "nlohmann/*", "CLI/*", "zlib.h", "zconf.h"), ("*.cc", "*.cu", "tests/*", "benchmarks/*", "examples/*", "tools/*"),
      "headers do not pass these on to users"),
-    (INTRINSICS, ("*_avx*.cc",), "intrinsics stand in *_avx*.cc alone"),
+    (INTRINSICS, ("*_avx*.cc",), "only *_avx*.cc include intrinsics"),
 ]
 
 # A file for wider instructions may see these and nothing with inline functions, directly or through its own header.
@@ -58,27 +95,32 @@ def _matches(name, patterns):
     return any(fnmatch.fnmatchcase(name, p) for p in patterns)
 
 
-def _room(path):
-    return path.split("/")[0] if "/" in path else ""
+def _package(path):
+    """The longest package that contains the file; the top folder's name where no package does."""
+    folder = path.rpartition("/")[0]
+    while folder and folder not in DEPENDS and "/" in folder:
+        folder = folder.rpartition("/")[0]
+    return folder
 
 
-def _may_see(path, room):
-    own = _room(path)
-    if own not in SEES or room == own:
-        return True
-    return room in SEES[own] or any(fnmatch.fnmatchcase(path, p) and room in rooms for p, rooms, _ in EXCEPTIONS)
+def _may_include(path, package):
+    own = _package(path)
+    return package == own or package in DEPENDS[own] or any(
+        fnmatch.fnmatchcase(path, p) and package in others for p, others, _ in EXCEPTIONS)
 
 
 def _check_tandem(path, target, violations):
-    room = _room(target)
-    if room not in SEES and room not in ("", "tests", "examples", "benchmarks", "tools"):
-        violations.append("%s: <tandem/%s> is in no room" % (path, target))
-    elif _room(path) in SEES and room not in SEES:
-        violations.append("%s: a library does not include <tandem/%s>, which stands above it" % (path, target))
-    elif not _may_see(path, room):
-        violations.append("%s: %s/ does not look into %s/: <tandem/%s>" % (path, _room(path), room, target))
-    elif _matches(target, _PRIVATE) and _room(path) not in (room, "tests", "benchmarks"):
-        violations.append("%s: <tandem/%s> is private to %s/" % (path, target, room))
+    own, package = _package(path), _package(target)
+    top = package.split("/")[0]
+    if package not in DEPENDS:
+        if top not in ("", "tests", "examples", "benchmarks", "tools"):
+            violations.append("%s: <tandem/%s> is in no package" % (path, target))
+        elif own in DEPENDS:
+            violations.append("%s: a library must not include <tandem/%s>, which depends on it" % (path, target))
+    elif own in DEPENDS and not _may_include(path, package):
+        violations.append("%s: %s/ must not depend on %s/: <tandem/%s>" % (path, own, package, target))
+    elif (package != top or _matches(target, _PRIVATE)) and path.split("/")[0] not in (top, "tests", "benchmarks"):
+        violations.append("%s: <tandem/%s> is private to %s/" % (path, target, top))
 
 
 def _check_wide(path, includes, violations):
@@ -105,7 +147,7 @@ def _check_wide(path, includes, violations):
 
 
 def check(root):
-    paths = common.files(root, ("",) + common.LIBRARY_ROOMS + common.TOP_ROOMS, common.CXX)
+    paths = common.files(root, ("",) + common.LIBRARY_PACKAGES + common.OTHER_FOLDERS, common.CXX)
     includes = {}
     violations = []
     for path in paths:
@@ -131,26 +173,40 @@ def _one(path, *includes):
 
 
 PLANTED = [
-    # The arrows, and both named exceptions.
+    # Dependencies and their exceptions.
     (_one("base/a.h", "tandem/base/b.h", "string"), []),
     (_one("tests/cuda_emulation/a_test.cc", "cuda_runtime.h"), []),
     (_one("tests/ops/a_test.cc", "cuda_runtime.h"), ["include CUDA or NCCL"]),
-    (_one("base/a.h", "tandem/tensor/tensor.h"), ["base/ does not look into tensor/"]),
-    (_one("tensor/a.cc", "tandem/ops/relu.h"), ["tensor/ does not look into ops/"]),
-    (_one("autograd/engine.cc", "tandem/ops/relu.h"), ["autograd/ does not look into ops/"]),
-    (_one("optim/sgd.cc", "tandem/nn/module.h"), ["optim/ does not look into nn/"]),
-    (_one("profile/report.cc", "tandem/tensor/tensor.h"), ["profile/ does not look into tensor/"]),
-    (_one("io/checkpoint.cc", "tandem/distributed/group.h"), ["io/ does not look into distributed/"]),
-    (_one("nn/linear.cc", "tandem/distributed/group.h"), ["nn/ does not look into distributed/"]),
+    (_one("base/a.h", "tandem/tensor/tensor.h"), ["base/ must not depend on tensor/"]),
+    (_one("tensor/a.cc", "tandem/ops/relu.h"), ["tensor/ must not depend on ops/"]),
+    (_one("autograd/engine.cc", "tandem/ops/relu.h"), ["autograd/ must not depend on ops/"]),
+    (_one("optim/sgd.cc", "tandem/nn/module.h"), ["optim/ must not depend on nn/"]),
+    (_one("profile/report.cc", "tandem/tensor/tensor.h"), ["profile/ must not depend on tensor/"]),
+    (_one("io/checkpoint.cc", "tandem/distributed/group.h"), ["io/ must not depend on distributed/"]),
+    (_one("nn/linear.cc", "tandem/distributed/group.h"), ["nn/ must not depend on distributed/"]),
     (_one("nn/sync_batch_norm.cc", "tandem/distributed/group.h", "tandem/ops/norm.h"), []),
-    (_one("distributed/shm/group.cc", "tandem/autograd/node.h"), ["distributed/ does not look into autograd/"]),
-    (_one("distributed/gradient_reducer.cc", "tandem/autograd/node.h"), []),
-    (_one("distributed/gradient_reducer.cc", "tandem/nn/module.h"), ["distributed/ does not look into nn/"]),
-    (_one("nn/a.cc", "tandem/tandem.h"), ["which stands above it"]),
-    (_one("nn/a.cc", "tandem/tests/support/op_case.h"), ["which stands above it"]),
-    (_one("tests/nn/a.cc", "tandem/tandem.h", "tandem/ops/softmax_kernels.h", "gtest/gtest.h"), []),
-    (_one("tests/nn/a.cc", "tandem/nowhere/a.h"), ["is in no room"]),
-    (_one("nn/a.cc", "tandem/ops/softmax_kernels.h"), ["is private to ops/"]),
+    (_one("distributed/backends/shm/group.cc", "tandem/autograd/node.h"), ["distributed/backends/shm/ must not depend on autograd/"]),
+    (_one("distributed/ddp/gradient_reducer.cc", "tandem/autograd/node.h"), []),
+    (_one("distributed/ddp/gradient_reducer.cc", "tandem/nn/module.h"), ["distributed/ddp/ must not depend on nn/"]),
+    # Folders of ops/ and distributed/.
+    (_one("ops/conv/conv.cc", "tandem/ops/matmul/matmul_kernels.h", "tandem/ops/reduce.h", "tandem/base/error.h"), []),
+    (_one("ops/matmul/matmul.cc", "tandem/ops/conv/im2col.h"), ["ops/matmul/ must not depend on ops/conv/"]),
+    (_one("ops/conv.h", "tandem/ops/conv/im2col.h"), ["ops/ must not depend on ops/conv/"]),
+    (_one("nn/conv.cc", "tandem/ops/conv/im2col.h"), ["nn/ must not depend on ops/conv/"]),
+    (_one("examples/a.cc", "tandem/ops/conv/im2col.h"), ["is private to ops/"]),
+    (_one("distributed/rendezvous/a.cc", "tandem/distributed/backends/backend.h"),
+     ["distributed/rendezvous/ must not depend on distributed/backends/"]),
+    (_one("distributed/backends/shm/a.cc", "tandem/distributed/backends/gloo/frame.h"),
+     ["distributed/backends/shm/ must not depend on distributed/backends/gloo/"]),
+    (_one("distributed/backends/gloo/detail/a.cc", "tandem/distributed/rendezvous/store.h"), []),
+    (_one("distributed/distributed_data_parallel.h", "tandem/distributed/ddp/gradient_reducer.h"), []),
+    (_one("distributed/launch.h", "tandem/distributed/group/operation.h"), ["distributed/ must not depend on distributed/group/"]),
+    (_one("nn/a.cc", "tandem/tandem.h"), ["which depends on it"]),
+    (_one("nn/a.cc", "tandem/tests/support/op_case.h"), ["which depends on it"]),
+    (_one("tests/nn/a.cc", "tandem/tandem.h", "tandem/ops/softmax/softmax_kernels.h", "gtest/gtest.h"), []),
+    (_one("tests/nn/a.cc", "tandem/nowhere/a.h"), ["is in no package"]),
+    (_one("nn/a.cc", "tandem/optim/sgd_kernels.h"), ["must not depend on optim/"]),
+    (_one("nn/a.cc", "tandem/tensor/primitives_kernels.h"), ["is private to tensor/"]),
     # Quotes, and lines that only look like includes.
     ({"ops/a.cc": '#include "tensor/tensor.h"\n'}, ['#include "tensor/tensor.h"']),
     ({"ops/a.cc": '  #  include  "a.h"\n// #include "b.h"\n'}, ['#include "a.h"']),
@@ -160,13 +216,13 @@ PLANTED = [
     (_one("ops/conv/conv_cpu.cc", "oneapi/dnnl/dnnl.hpp", "Eigen/Core"), []),
     (_one("tensor/copy.cc", "cuda_runtime.h"), ["only *_cuda.*"]),
     (_one("ops/conv/conv_cuda.cu", "cuda_runtime.h"), []),
-    (_one("distributed/group.cc", "gloo/context.h"), ["only distributed/gloo"]),
+    (_one("distributed/group.cc", "gloo/context.h"), ["only distributed/backends/gloo"]),
     (_one("base/log.h", "spdlog/spdlog.h"), ["do not pass these on"]),
     (_one("base/log.cc", "spdlog/spdlog.h"), []),
     (_one("tandem.h", "nlohmann/json.hpp"), ["do not pass these on"]),
     (_one("tests/support/json.h", "nlohmann/json.hpp"), []),
     (_one("io/a.cc", "gtest/gtest.h"), ["only tests"]),
-    (_one("ops/add_cpu.cc", "immintrin.h"), ["alone"]),
+    (_one("ops/add_cpu.cc", "immintrin.h"), ["only *_avx*.cc"]),
     # Files for wider instructions.
     ({**_one("ops/add_avx512.cc", "immintrin.h", "cstdint", "tandem/ops/add_avx512.h"),
       **_one("ops/add_avx512.h", "cstdint")}, []),

@@ -207,7 +207,7 @@ def _allowed(root):
 
 
 def check(root):
-    paths = common.files(root, ("",) + common.LIBRARY_ROOMS, common.CXX)
+    paths = common.files(root, ("",) + common.LIBRARY_PACKAGES, common.CXX)
     allowed, violations = _allowed(root)
     used = set()
     for path in paths:

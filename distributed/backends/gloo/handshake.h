@@ -1,0 +1,31 @@
+// How the ranks of a group connect to each other.  Private to distributed/gloo.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <tandem/distributed/backends/gloo/interface.h>
+#include <tandem/distributed/process_group_options.h>
+#include <tandem/distributed/rendezvous/rendezvous.h>
+#include <tandem/distributed/rendezvous/socket.h>
+
+namespace tandem { inline namespace v0 { namespace distributed::gloo {
+
+struct Connections {
+  std::vector<FileDescriptor> sockets;  ///< by rank; empty for this rank itself
+  int missing = -1;                     ///< the first rank without a connection; -1: none is missing
+  std::string error;                    ///< why it is missing
+};
+
+/// Connects this rank with every other rank of the group over `interface`; collective.
+///
+/// A rank connects to the lower ranks, and accepts the higher ones at one listening socket.  Both ends first send a message
+/// of fixed size with `token`, which only the ranks know.  A connection without it is closed and named in a warning.  It
+/// never takes the place of a rank: a rank whose connection closes early connects again.
+///
+/// `token` has 2 * wire::kTokenBytes characters.  Gives up at the rendezvous' deadline, and after 30 s.  Throws CommError
+/// where this rank cannot listen or another rank has ended.
+Connections connect_ranks(const ProcessGroupOptions& options, const Interface& interface, const std::string& token,
+                          Rendezvous& rendezvous);
+
+}}}  // namespace tandem::v0::distributed::gloo

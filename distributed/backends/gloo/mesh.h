@@ -1,0 +1,108 @@
+// Links between all ranks of a group.  Private to distributed/gloo.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <tandem/base/function_ref.h>
+#include <tandem/distributed/backends/gloo/interface.h>
+#include <tandem/distributed/backends/gloo/link.h>
+#include <tandem/distributed/process_group_options.h>
+#include <tandem/distributed/rendezvous/host_layout.h>
+#include <tandem/distributed/rendezvous/rendezvous.h>
+#include <tandem/distributed/rendezvous/socket.h>
+
+namespace gloo::transport {
+class Context;
+class Device;
+}  // namespace gloo::transport
+
+namespace tandem { inline namespace v0 { namespace distributed::gloo {
+
+/// A rank's links, the inbox where their threads put what arrives, and whoever sleeps until something does.
+class Mesh final : private LinkEvents {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// Connects all ranks of `options`; collective.  Throws CommError.
+  Mesh(const ProcessGroupOptions& options, const Tuning& tuning);
+  /// Says goodbye.  Waits for a second at most until the peers have heard it.
+  ~Mesh() override;
+
+  Link& link(int peer) { return *links_[static_cast<size_t>(peer)]; }
+  /// Longest payload of a record.
+  size_t max_payload() const { return max_payload_; }
+  HostLayout hosts() const { return group_by_host(hosts_); }
+  /// "eth0"; "" for one rank alone.
+  const std::string& interface_name() const { return interface_.name; }
+
+  /// Appends what has arrived.
+  void take(std::vector<Frame>& frames);
+  /// Why the link to `peer` is gone: "died (its connection closed)".  All its frames can be taken by then.
+  std::optional<std::string> lost(int peer) const;
+
+  /// Tells all that this rank takes part no longer, and sends no data from now on.  Returns when nobody reads memory that
+  /// was to be sent: peers that do not take it within 0.7 s are cut off.
+  void poison(const std::string& payload);
+
+  /// As Backend::do_sleep.
+  void sleep(FunctionRef<bool()> changed, Clock::time_point until);
+  void wake();
+  /// As Backend::do_notify.
+  void notify(const std::function<void()>& wake);
+  /// That rank of the job (-1: the store's host, and so maybe any) takes part no longer: parting waits for it a moment only.
+  void expect_nothing_of(int job_rank);
+
+ private:
+  class Flusher;
+
+  void join();
+  void connect(Rendezvous& rendezvous, const std::string& token);
+  std::string start_links();
+  void hold_a_chunk(size_t peer);
+  /// Waits that long for peers to hear of it.
+  void close(std::chrono::milliseconds patience);
+
+  void frame_arrived(Frame frame) override;
+  void link_moved(int peer) override;
+  void flush_wanted() override;
+  void link_lost(int peer, const std::string& why, bool left) override;
+  void look_for_silence();
+  void stop_asking();
+
+  const ProcessGroupOptions options_;
+  const Tuning tuning_;
+  const size_t max_payload_;
+  std::vector<std::string> hosts_;  // identities, by rank
+  Interface interface_;
+
+  std::shared_ptr<::gloo::transport::Device> device_;
+  std::shared_ptr<::gloo::transport::Context> context_;
+  std::vector<FileDescriptor> sockets_;  // of the connections, by rank: Gloo has no way to end one that wakes all
+  std::vector<SilenceWatch> watches_;    // of sockets_
+  std::vector<std::atomic<bool>> gone_;  // by rank: nothing is expected of it
+  std::vector<std::unique_ptr<Link>> links_;
+  std::unique_ptr<Flusher> flusher_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Frame> inbox_;
+  std::vector<std::optional<std::string>> lost_;
+  bool asks_ = true;  // why others leave
+  std::atomic<uint32_t> sleepers_{0};
+  std::atomic<uint64_t> changes_{0};
+  std::atomic<bool> notifies_{false};  // also_wake_ is set and stays
+  std::function<void()> also_wake_;
+
+  bool has_started_ = false;  // of the thread that makes and ends this
+};
+
+}}}  // namespace tandem::v0::distributed::gloo

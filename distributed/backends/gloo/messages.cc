@@ -1,0 +1,231 @@
+#include <tandem/distributed/backends/gloo/messages.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include <tandem/base/error.h>
+#include <tandem/distributed/backends/backend.h>
+#include <tandem/distributed/rendezvous/failure_board.h>
+
+namespace tandem { inline namespace v0 { namespace distributed::gloo {
+
+namespace {
+
+using Verdict = AnswerFrame::Verdict;
+
+bool is_small(const Transfer& transfer) { return transfer.num_bytes() <= static_cast<int64_t>(kInlineBytes); }
+
+MessageFrame frame_of(const Transfer& transfer) {
+  MessageFrame frame;
+  frame.tag = transfer.tag;
+  frame.dtype = transfer.dtype;
+  frame.num_elements = transfer.num_elements;
+  frame.name_hash = transfer.name_hash;
+  frame.shape_hash = transfer.shape_hash;
+  frame.shape = transfer.shape;
+  frame.name = transfer.name;
+  frame.file = transfer.where.file_name();
+  frame.line = transfer.where.line();
+  return frame;
+}
+
+std::string describe(const MessageFrame& frame, bool sends, int shown_peer) {
+  Transfer transfer;
+  transfer.sends = sends;
+  transfer.tag = static_cast<int>(frame.tag);
+  transfer.dtype = frame.dtype;
+  transfer.name = frame.name;
+  return describe_call(transfer, shown_peer, frame.shape, frame.file, frame.line);
+}
+
+template <class List>
+auto find_id(List& list, uint64_t id) {
+  const auto found = std::find_if(list.begin(), list.end(), [&](const auto& entry) { return entry.id == id; });
+  if (found == list.end()) throw IoError("gloo: received a frame of a message that there is not");
+  return found;
+}
+
+}  // namespace
+
+Messages::Messages(const ProcessGroupOptions& options, const Tuning& tuning, Mesh& mesh)
+    : options_(options), tuning_(tuning), mesh_(mesh), peers_(static_cast<size_t>(options.world_size)) {}
+
+void Messages::start(Transfer& transfer) {
+  Peer& peer = peers_[static_cast<size_t>(transfer.peer)];
+  if (!transfer.sends) {
+    peer.posted.push_back(&transfer);
+    return;
+  }
+  MessageFrame offer = frame_of(transfer);
+  offer.id = ++peer.last_id;
+  if (is_small(transfer)) {
+    offer.data.assign(reinterpret_cast<const char*>(transfer.data), static_cast<size_t>(transfer.num_bytes()));
+  }
+  peer.sending.push_back({offer.id, &transfer});
+  mesh_.link(transfer.peer).send(FrameType::kOffer, encode(offer));
+}
+
+bool Messages::any() const {
+  for (size_t rank = 0; rank < peers_.size(); ++rank) {
+    if (waits_for(static_cast<int>(rank))) return true;
+  }
+  return false;
+}
+
+bool Messages::waits_for(int rank) const {
+  const Peer& peer = peers_[static_cast<size_t>(rank)];
+  return !peer.sending.empty() || !peer.posted.empty() || !peer.receiving.empty();
+}
+
+// --- what arrives ---
+
+void Messages::take(Frame& frame) {
+  moved_ = true;
+  Peer& peer = peers_[static_cast<size_t>(frame.peer)];
+  switch (frame.type) {
+    case FrameType::kOffer: peer.offers.push_back(decode_message(frame.payload)); break;
+    case FrameType::kAnswer: peer.answers.push_back(decode_answer(frame.payload)); break;
+    default: take_data(peer, frame);
+  }
+}
+
+void Messages::take_data(Peer& peer, Frame& frame) {
+  const auto message = find_id(peer.receiving, frame.channel & ~kMessageBit);
+  Transfer& transfer = *message->transfer;
+  if (frame.offset != static_cast<uint64_t>(message->arrived) ||
+      frame.data_bytes > transfer.num_bytes() - message->arrived) {
+    throw IoError("gloo: received data beyond the end of a message");
+  }
+  std::memcpy(transfer.data + message->arrived, frame.data, static_cast<size_t>(frame.data_bytes));
+  message->arrived += frame.data_bytes;
+  mesh_.link(frame.peer).release(frame.data_index);
+  if (message->arrived < transfer.num_bytes()) return;
+  transfer.done = true;
+  mesh_.link(frame.peer).send(FrameType::kAnswer, encode(AnswerFrame{message->id, Verdict::kDone, {}}));
+  peer.receiving.erase(message);
+}
+
+void Messages::take_answer(int rank, const AnswerFrame& answer) {
+  Peer& peer = peers_[static_cast<size_t>(rank)];
+  const auto message = find_id(peer.sending, answer.id);
+  switch (answer.verdict) {
+    case Verdict::kSend:
+      if (is_small(*message->transfer)) throw IoError("gloo: received an answer that asks for a message that it has");
+      message->is_wanted = true;
+      return;
+    case Verdict::kDone:
+      // The memory is the caller's again after this.  Small messages went with their offers.
+      if (!is_small(*message->transfer) &&
+          (message->sent < message->transfer->num_bytes() || mesh_.link(rank).arrived_data() < message->last_index)) {
+        throw IoError("gloo: received an answer that has a message which was not sent yet");
+      }
+      message->transfer->done = true;
+      peer.sending.erase(message);
+      return;
+    case Verdict::kMismatch:
+      message->transfer->failed = true;
+      throw_mismatch(options_.rank, frame_of(*message->transfer), rank, answer.posted);
+  }
+}
+
+// --- going on ---
+
+bool Messages::advance() {
+  bool moved = std::exchange(moved_, false);
+  for (int rank = 0; rank < options_.world_size; ++rank) {
+    Peer& peer = peers_[static_cast<size_t>(rank)];
+    while (!peer.answers.empty()) {
+      const AnswerFrame answer = std::move(peer.answers.front());
+      peer.answers.pop_front();
+      try {
+        take_answer(rank, answer);
+      } catch (const IoError& e) {
+        const int culprit = job_rank(options_, rank);
+        throw GroupError(failure_text(" failed", culprit, e.what()), e.what(), culprit);
+      }
+      moved = true;
+    }
+    moved |= match(rank);
+    moved |= send(rank);
+  }
+  return moved;
+}
+
+/// Brings what is posted and what is offered together, each tag in its order.
+bool Messages::match(int rank) {
+  Peer& peer = peers_[static_cast<size_t>(rank)];
+  bool moved = false;
+  for (size_t i = 0; i < peer.posted.size() && !peer.offers.empty();) {
+    Transfer& transfer = *peer.posted[i];
+    const auto found = std::find_if(peer.offers.begin(), peer.offers.end(),
+                                    [&](const MessageFrame& offer) { return offer.tag == transfer.tag; });
+    if (found == peer.offers.end()) {
+      ++i;
+      continue;
+    }
+    const MessageFrame offer = std::move(*found);
+    peer.offers.erase(found);
+    peer.posted.erase(peer.posted.begin() + static_cast<std::ptrdiff_t>(i));
+    accept(rank, offer, transfer);
+    moved = true;
+  }
+  return moved;
+}
+
+void Messages::accept(int rank, const MessageFrame& offer, Transfer& transfer) {
+  Peer& peer = peers_[static_cast<size_t>(rank)];
+  AnswerFrame answer;
+  answer.id = offer.id;
+  if (offer.dtype != transfer.dtype || offer.num_elements != transfer.num_elements ||
+      offer.shape_hash != transfer.shape_hash || offer.name_hash != transfer.name_hash) {
+    answer.verdict = Verdict::kMismatch;
+    answer.posted = frame_of(transfer);
+    mesh_.link(rank).send(FrameType::kAnswer, encode(answer));
+    transfer.failed = true;
+    throw_mismatch(rank, offer, options_.rank, answer.posted);
+  }
+  const int64_t num_bytes = transfer.num_bytes();
+  if (static_cast<int64_t>(offer.data.size()) != (is_small(transfer) ? num_bytes : 0)) {
+    const std::string reason = "gloo: received a message with data of another size";
+    throw GroupError(failure_text(" failed", job_rank(options_, rank), reason), reason, job_rank(options_, rank));
+  }
+  if (is_small(transfer)) {
+    if (num_bytes > 0) std::memcpy(transfer.data, offer.data.data(), static_cast<size_t>(num_bytes));
+    transfer.done = true;
+    answer.verdict = Verdict::kDone;
+  } else {
+    peer.receiving.push_back({offer.id, &transfer});
+    answer.verdict = Verdict::kSend;
+  }
+  mesh_.link(rank).send(FrameType::kAnswer, encode(answer));
+}
+
+/// A chunk of each message in turn, while there is room.
+bool Messages::send(int rank) {
+  bool moved = false;
+  for (bool any = true; any;) {
+    any = false;
+    for (Sending& message : peers_[static_cast<size_t>(rank)].sending) {
+      const Transfer& transfer = *message.transfer;
+      const int64_t num_bytes = std::min(tuning_.chunk_bytes, transfer.num_bytes() - message.sent);
+      if (!message.is_wanted || num_bytes == 0) continue;
+      const uint64_t index =
+          mesh_.link(rank).try_send_data(transfer.data + message.sent, num_bytes, kMessageBit | message.id, 0,
+                                         static_cast<uint64_t>(message.sent), false);
+      if (index == 0) return moved;
+      message.last_index = index;
+      message.sent += num_bytes;
+      any = moved = true;
+    }
+  }
+  return moved;
+}
+
+void Messages::throw_mismatch(int from, const MessageFrame& sent, int to, const MessageFrame& posted) const {
+  const int sender = job_rank(options_, from);
+  const int receiver = job_rank(options_, to);
+  throw_disagreement(options_, {from, describe(sent, true, receiver)}, {to, describe(posted, false, sender)});
+}
+
+}}}  // namespace tandem::v0::distributed::gloo

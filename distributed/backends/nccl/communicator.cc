@@ -1,0 +1,342 @@
+#include <tandem/distributed/backends/nccl/communicator.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <future>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <tandem/base/env.h>
+#include <tandem/base/error.h>
+#include <tandem/base/log.h>
+#include <tandem/base/thread.h>
+#include <tandem/tensor/chores.h>
+#include <tandem/tensor/cuda/runtime.h>
+
+namespace tandem { inline namespace v0 { namespace distributed {
+
+namespace {
+
+using cuda::DeviceGuard;
+
+constexpr std::chrono::seconds kEnd{5};    // for the host's other ranks to end their communicators too
+constexpr std::chrono::seconds kAbort{1};  // the same, where nobody counts on them
+constexpr std::chrono::seconds kExit{2};   // what is left then may take when the process ends
+
+void check_nccl(ncclResult_t result, const char* call, ncclComm_t comm = nullptr) {
+  if (result == ncclSuccess || result == ncclInProgress) [[likely]]
+    return;
+  const char* const more = ncclGetLastError(comm);
+  throw BackendError(
+      str(call, ": ", ncclGetErrorString(result), more != nullptr && *more != '\0' ? str(" (", more, ")") : "", ":"),
+      result);
+}
+#define TANDEM_NCCL_CHECK(call) check_nccl((call), #call)
+
+ncclDataType_t type_of(DType dtype) {
+  switch (dtype) {
+    case kFloat32: return ncclFloat32;
+    case kFloat64: return ncclFloat64;
+    case kFloat16: return ncclFloat16;
+    case kBFloat16: return ncclBfloat16;
+    case kInt64: return ncclInt64;
+    case kInt32: return ncclInt32;
+    case kUInt8:
+    case kBool: return ncclUint8;
+  }
+  return ncclUint8;
+}
+
+/// For bool, whose bytes are 0 and 1, "or" is the larger and "and" the smaller.
+std::optional<ncclRedOp_t> operator_of(ReduceOp op, DType dtype) {
+  const bool is_bool = dtype == kBool;
+  switch (op) {
+    case ReduceOp::kSum: return is_bool ? ncclMax : ncclSum;
+    case ReduceOp::kAvg: return ncclAvg;
+    case ReduceOp::kProduct: return is_bool ? ncclMin : ncclProd;
+    case ReduceOp::kMin: return ncclMin;
+    case ReduceOp::kMax: return ncclMax;
+    case ReduceOp::kBitAnd: return is_bool ? std::optional(ncclMin) : std::nullopt;
+    case ReduceOp::kBitOr: return is_bool ? std::optional(ncclMax) : std::nullopt;
+    case ReduceOp::kBitXor: return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+bool reduces(CollectiveKind kind) {
+  return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduce ||
+         kind == CollectiveKind::kReduceScatter;
+}
+
+class NcclGroup {
+ public:
+  NcclGroup() { TANDEM_NCCL_CHECK(ncclGroupStart()); }
+  ~NcclGroup() {
+    if (open_) ncclGroupEnd();
+  }
+  NcclGroup(const NcclGroup&) = delete;
+  NcclGroup& operator=(const NcclGroup&) = delete;
+  ncclResult_t end() {
+    open_ = false;
+    return ncclGroupEnd();
+  }
+
+ private:
+  bool open_ = true;
+};
+
+/// Threads that NCCL holds up.  One that goes on while the process ends would meet what CUDA takes down then, so the end waits for
+/// them a little; those that still wait do no harm.
+class Left {
+ public:
+  static void leave(std::thread thread, std::future<void> ended) {
+    Left& left = instance();
+    std::lock_guard lock(left.mutex_);
+    thread.detach();
+    left.ends_.push_back(std::move(ended));
+  }
+
+ private:
+  static Left& instance() {
+    static auto* const left = [] {
+      std::atexit([] { instance().wait(); });  // registered after CUDA's own, so it comes before them
+      return new Left;
+    }();
+    return *left;
+  }
+  void wait() {
+    const auto until = std::chrono::steady_clock::now() + kExit;
+    std::lock_guard lock(mutex_);
+    for (const auto& end : ends_) end.wait_until(until);
+  }
+
+  std::mutex mutex_;
+  std::vector<std::future<void>> ends_;
+};
+
+}  // namespace
+
+// --- beginning and end ---
+
+NcclId GpuLane::make_id() {
+  ncclUniqueId unique;
+  TANDEM_NCCL_CHECK(ncclGetUniqueId(&unique));
+  NcclId id;
+  std::memcpy(id.data(), &unique, sizeof(unique));
+  return id;
+}
+
+std::string GpuLane::version() {
+  int version = 0;
+  TANDEM_NCCL_CHECK(ncclGetVersion(&version));
+  return str(version / 10000, ".", version / 100 % 100, ".", version % 100);
+}
+
+void GpuLane::check(const Collective& collective) {
+  TANDEM_CHECK(DTypeError, !reduces(collective.kind) || operator_of(collective.op, collective.dtype),
+               to_string(collective.kind), ": NCCL has no ", to_string(collective.op), " of ", collective.dtype,
+               "; tensors on a CPU device have");
+}
+
+bool Communicator::join(const NcclId& id, const std::function<bool()>& gives_up) {
+  TANDEM_CHECK(ValueError, env_string("NCCL_COMM_BLOCKING").value_or("0") == "0",
+               "NCCL_COMM_BLOCKING makes NCCL's calls wait where nothing could end them when a rank is gone: unset it");
+  ncclUniqueId unique;
+  static_assert(sizeof(unique) == sizeof(id));
+  std::memcpy(&unique, id.data(), sizeof(unique));
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  const DeviceGuard guard(device_);
+  const ncclResult_t begun = ncclCommInitRankConfig(&handle_, world_size_, unique, rank_, &config);
+  if (begun != ncclInProgress && begun != ncclSuccess) abort();
+  check_nccl(begun, "ncclCommInitRankConfig");
+  for (;;) {
+    ncclResult_t state = ncclSuccess;
+    TANDEM_NCCL_CHECK(ncclCommGetAsyncError(handle_, &state));
+    if (state == ncclSuccess) return true;
+    if (state != ncclInProgress) {
+      const std::string more = ncclGetLastError(handle_);
+      abort();
+      throw BackendError(str("ncclCommInitRankConfig: ", ncclGetErrorString(state), " (", more, "):"), state);
+    }
+    if (gives_up()) {
+      abort();
+      return false;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+void Communicator::look() {
+  std::lock_guard lock(mutex_);
+  ncclResult_t state = ncclSuccess;
+  TANDEM_NCCL_CHECK(ncclCommGetAsyncError(handle(), &state));
+  check_nccl(state, "NCCL", handle_);
+}
+
+void Communicator::abort() {
+  std::unique_lock lock(mutex_);
+  const ncclComm_t ending = std::exchange(handle_, nullptr);
+  lock.unlock();
+  if (ending != nullptr) finish(ending, ncclCommAbort, kAbort);
+}
+
+void Communicator::end() {
+  std::unique_lock lock(mutex_);
+  if (handle_ == nullptr) return;
+  ncclResult_t state = ncclSuccess;
+  const ncclResult_t looked = ncclCommGetAsyncError(handle_, &state);
+  const ncclComm_t ending = std::exchange(handle_, nullptr);
+  lock.unlock();
+  if (looked != ncclSuccess || state != ncclSuccess) {
+    finish(ending, ncclCommAbort, kAbort);
+  } else if (!finish(ending, ncclCommDestroy, kEnd)) {
+    log(LogLevel::kInfo,
+        str("NCCL on ", device_, ": other ranks of this host have not ended theirs; left to end by itself"));
+  }
+}
+
+/// Both calls may wait for other ranks of the host; what they do to the GPU's streams they do at once.
+bool Communicator::finish(ncclComm_t comm, ncclResult_t (*call)(ncclComm_t), std::chrono::milliseconds limit) const {
+  const auto promise = std::make_shared<std::promise<void>>();
+  std::future<void> ended = promise->get_future();
+  std::thread thread;
+  try {
+    thread = start_thread([comm, call, promise, device = device_] {
+      cudaSetDevice(device.index);
+      call(comm);
+      promise->set_value();
+    });
+  } catch (const ResourceError&) {  // no thread
+    ncclCommAbort(comm);
+    return true;
+  }
+  const bool in_time = ended.wait_for(limit) == std::future_status::ready;
+  if (in_time) {
+    thread.join();
+  } else {
+    Left::leave(std::move(thread), std::move(ended));
+  }
+  return in_time;
+}
+
+// --- collectives ---
+
+ncclComm_t Communicator::handle() const {
+  if (handle_ == nullptr) throw BackendError("NCCL: the communicator was aborted:", ncclInvalidUsage);
+  return handle_;
+}
+
+/// Waits until a call has been queued on the GPU.
+void Communicator::settle(std::unique_lock<std::mutex>& lock, ncclResult_t result, const char* call) {
+  check_nccl(result, call, handle_);
+  makes_links_ = result == ncclInProgress;
+  while (makes_links_) {
+    ncclResult_t state = ncclSuccess;
+    const ncclResult_t looked = ncclCommGetAsyncError(handle_, &state);
+    makes_links_ = looked == ncclSuccess && state == ncclInProgress;
+    check_nccl(looked, "ncclCommGetAsyncError", handle_);
+    check_nccl(state, call, handle_);
+    if (!makes_links_) return;
+    lock.unlock();
+    std::this_thread::yield();
+    lock.lock();
+    makes_links_ = handle_ != nullptr;
+    handle();
+  }
+}
+
+void Communicator::run(const Collective& c, const cuda::Stream& on) {
+  using Kind = CollectiveKind;
+  const auto stream = static_cast<cudaStream_t>(on.handle());
+  if (c.num_elements == 0 && c.kind != Kind::kAllToAll) return;  // on every rank
+  if (c.kind == Kind::kGather || c.kind == Kind::kScatter || c.kind == Kind::kAllToAll)
+    return exchange_parts(c, stream);
+  const ncclDataType_t type = type_of(c.dtype);
+  const ncclRedOp_t op = reduces(c.kind) ? *operator_of(c.op, c.dtype) : ncclSum;
+  const auto count = static_cast<size_t>(c.num_elements);
+  if (c.in_list) return run_parts(c, op, stream);
+  std::unique_lock lock(mutex_);
+  const ncclComm_t comm = handle();
+  switch (c.kind) {
+    case Kind::kAllReduce:
+      return settle(lock, ncclAllReduce(c.input, c.output, count, type, op, comm, stream), "ncclAllReduce");
+    case Kind::kReduce:
+      return settle(lock, ncclReduce(c.input, c.output, count, type, op, c.root, comm, stream), "ncclReduce");
+    case Kind::kBroadcast:
+      return settle(lock, ncclBroadcast(c.input, c.output, count, type, c.root, comm, stream), "ncclBroadcast");
+    case Kind::kAllGather: {
+      const auto part = static_cast<size_t>(c.outputs[0].num_elements);
+      return settle(lock, ncclAllGather(c.input, c.outputs[0].data, part, type, comm, stream), "ncclAllGather");
+    }
+    case Kind::kReduceScatter:
+      return settle(lock, ncclReduceScatter(c.inputs[0].data, c.output, count, type, op, comm, stream),
+                    "ncclReduceScatter");
+    default: return;
+  }
+}
+
+/// all_gather and reduce_scatter of lists: each part has a root of its own.
+void Communicator::run_parts(const Collective& c, ncclRedOp_t op, cudaStream_t stream) {
+  const ncclDataType_t type = type_of(c.dtype);
+  const auto own = static_cast<size_t>(rank_);
+  std::unique_lock lock(mutex_);
+  const ncclComm_t comm = handle();
+  NcclGroup group;
+  for (size_t r = 0; r < static_cast<size_t>(world_size_); ++r) {
+    const int root = static_cast<int>(r);
+    if (c.kind == CollectiveKind::kAllGather) {
+      const auto part = static_cast<size_t>(c.outputs[r].num_elements);
+      const std::byte* const from = r == own ? c.input : c.outputs[r].data;
+      if (part > 0) TANDEM_NCCL_CHECK(ncclBroadcast(from, c.outputs[r].data, part, type, root, comm, stream));
+    } else {
+      const auto count = static_cast<size_t>(c.num_elements);
+      TANDEM_NCCL_CHECK(
+          ncclReduce(c.inputs[r].data, r == own ? c.output : nullptr, count, type, op, root, comm, stream));
+    }
+  }
+  settle(lock, group.end(), "ncclGroupEnd");
+}
+
+/// gather, scatter, all_to_all: what each has for each other, and a copy of its own.
+void Communicator::exchange_parts(const Collective& c, cudaStream_t stream) {
+  const auto own = static_cast<size_t>(rank_);
+  const Part input{const_cast<std::byte*>(c.input), c.num_elements}, output{c.output, c.num_elements};
+  const bool gathers = c.kind == CollectiveKind::kGather, scatters = c.kind == CollectiveKind::kScatter;
+  const bool is_root = rank_ == c.root;
+  const auto sent = [&](size_t to) {
+    if (gathers) return static_cast<int>(to) == c.root ? input : Part{};
+    return scatters && !is_root ? Part{} : c.inputs[to];
+  };
+  const auto received = [&](size_t from) {
+    if (scatters) return static_cast<int>(from) == c.root ? output : Part{};
+    return gathers && !is_root ? Part{} : c.outputs[from];
+  };
+  if (const Part from = sent(own), to = received(own); to.data != from.data && to.num_elements > 0) {
+    chores::copy_bytes(c.device, to.data, from.data, to.num_elements * size_of(c.dtype));
+  }
+  const ncclDataType_t type = type_of(c.dtype);
+  std::unique_lock lock(mutex_);
+  const ncclComm_t comm = handle();
+  NcclGroup group;
+  bool any = false;
+  for (size_t r = 0; r < static_cast<size_t>(world_size_); ++r) {
+    if (r == own) continue;
+    const Part to = sent(r), from = received(r);
+    const int peer = static_cast<int>(r);
+    any = any || to.num_elements > 0 || from.num_elements > 0;
+    if (to.num_elements > 0)
+      TANDEM_NCCL_CHECK(ncclSend(to.data, static_cast<size_t>(to.num_elements), type, peer, comm, stream));
+    if (from.num_elements > 0)
+      TANDEM_NCCL_CHECK(ncclRecv(from.data, static_cast<size_t>(from.num_elements), type, peer, comm, stream));
+  }
+  const ncclResult_t result = group.end();
+  if (any) settle(lock, result, "ncclGroupEnd");
+}
+
+}}}  // namespace tandem::v0::distributed

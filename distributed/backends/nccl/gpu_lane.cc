@@ -1,0 +1,452 @@
+#include <tandem/distributed/backends/nccl/gpu_lane.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <tandem/base/error.h>
+#include <tandem/base/thread.h>
+#include <tandem/base/trace.h>
+#include <tandem/distributed/backends/nccl/communicator.h>
+#include <tandem/tensor/chores.h>
+#include <tandem/tensor/cuda.h>
+#include <tandem/tensor/cuda/complaints.h>
+#include <tandem/tensor/cuda/runtime.h>
+#include <tandem/tensor/gpu_trace_clock.h>
+
+namespace tandem { inline namespace v0 { namespace distributed {
+
+namespace {
+
+using cuda::DeviceGuard;
+using cuda::Event;
+using cuda::Stream;
+using cuda::StreamGuard;
+
+constexpr std::chrono::milliseconds kLook{20};  // between two looks at what is under way
+constexpr std::chrono::seconds kNews{1};        // without anything ending
+/// Where NCCL says that something is wrong, who knows the cause may say so too.
+constexpr std::chrono::milliseconds kCause{300};
+// CUDA blocks a thread whose stream holds about a thousand launches, inside of NCCL, where nothing could end them any more.
+constexpr size_t kMaxUnderWay = 128;
+
+/// NCCL wants the communicators of a GPU to be used one after the other: kernels that wait for other ranks, and for room on the GPU
+/// that another such kernel has, may wait for ever.
+struct LaunchOrder {
+  std::mutex mutex;
+  uint64_t stream = 0;        // number of the lane's that launched last
+  std::optional<Event> done;  // what it launched
+};
+
+LaunchOrder& launch_order(Device device) {
+  static auto* const orders =
+      new std::array<LaunchOrder, 64>;  // never destroyed: the driver goes first when a process ends
+  return (*orders)[static_cast<size_t>(device.index) % orders->size()];
+}
+
+class Lane;
+
+struct Launched final : GpuWork {
+  Launched(std::shared_ptr<Lane> of, CollectiveOperation& operation, const GpuLane::Agreed& all_started, Device device,
+           std::shared_ptr<const cuda::CommonMoment> traced)
+      : lane(std::move(of)),
+        kept(std::move(operation.kept)),
+        before(std::move(operation.before)),
+        after(std::move(operation.after)),
+        title(operation.title()),
+        shown_name(operation.shown_name()),
+        num_bytes(operation.num_bytes()),
+        seq(operation.number()),
+        all_end_together(operation.collective.root < 0),
+        timeout(operation.timeout),
+        agreed(all_started),
+        moment(std::move(traced)),
+        begun(device, moment != nullptr),
+        done(device, moment != nullptr) {}
+  void join() override;
+
+  bool is_done() const { return is_launched && done.is_completed(); }
+  bool is_late(GpuLane::Clock::time_point now) const {
+    const auto since = agreed->load();
+    return timeout.count() > 0 && since != GpuLane::Clock::time_point() && now - since >= timeout;
+  }
+
+  const std::shared_ptr<Lane> lane;
+  TensorList kept;  // what it reads and writes, and the copies' tensors; gone when it is done
+  std::vector<CopyStep> before, after;
+  const std::string title, shown_name;
+  const int64_t num_bytes;
+  const int64_t seq;
+  const bool all_end_together;
+  const std::chrono::milliseconds timeout;
+  const GpuLane::Agreed agreed;
+  const std::shared_ptr<const cuda::CommonMoment> moment;  // for a trace; else null
+  const Event begun;
+  const Event done;
+  std::atomic<bool> is_launched{false};  // `done` stands behind all of it
+  bool is_lost = false;                  // was aborted; with the lane's mutex
+  bool is_joined = false;                // likewise
+};
+
+using Works = std::vector<std::shared_ptr<Launched>>;
+
+/// Lives as long as what it has launched; close() ends what it does.
+class Lane final : public GpuLane, public std::enable_shared_from_this<Lane> {
+ public:
+  explicit Lane(Options options)
+      : options_(std::move(options)),
+        stream_(options_.device, true),
+        communicator_(options_.device, options_.rank, options_.world_size),
+        trace_clock_(options_.device) {}
+
+  void join_others(const NcclId& id, Clock::time_point deadline, const std::function<bool()>& is_given_up);
+  void close();
+
+  Device device() const override { return options_.device; }
+  std::shared_ptr<GpuWork> launch(CollectiveOperation& operation, const Agreed& agreed) override;
+  void give_up(const std::string& reason, int culprit, std::chrono::milliseconds grace) override;
+  void hush() override;
+  void finish() override;
+  void join(Launched& work);
+
+ private:
+  struct Problem {
+    std::string text;
+    int culprit = -1;
+    std::chrono::milliseconds grace{0};  // in which a better reason may come
+  };
+
+  CommError error_of(const std::string& reason, int culprit) const {
+    return CommError(options_.who + " " + reason, options_.job_rank, culprit, -1);
+  }
+  [[noreturn]] void fail_as_told(std::unique_lock<std::mutex>& lock);
+  void check();
+  void queue(Launched& work, const Collective& collective);
+  void take_place(const std::shared_ptr<Launched>& work);
+  void watch();
+  Problem look(std::unique_lock<std::mutex>& lock, Works& done);
+  Problem describe_late(const Launched& work) const;
+  void trace(const Launched& work) const;
+  void abort();
+
+  const Options options_;
+  const Stream stream_;
+  Communicator communicator_;
+  cuda::GpuTraceClock trace_clock_;  // of who launches
+
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  std::deque<std::shared_ptr<Launched>> under_way_;
+  std::string failure_;
+  int culprit_ = -1;
+  bool is_told_ = false;         // who uses the lane has had an error of it
+  bool has_left_error_ = false;  // on the device
+  Problem problem_;              // becomes the failure when abort_at_ has come, unless there is one by then
+  Clock::time_point abort_at_ = Clock::time_point::max();
+  bool stop_ = false;
+  std::thread watch_;
+};
+
+void Launched::join() { lane->join(*this); }
+
+void let_go(const Works& works) {
+  for (const auto& work : works) {
+    work->kept.clear();
+    work->before.clear();
+    work->after.clear();
+  }
+}
+
+// --- beginning and end ---
+
+void Lane::join_others(const NcclId& id, Clock::time_point deadline, const std::function<bool()>& is_given_up) {
+  const auto is_late = [&] { return Clock::now() >= deadline; };
+  if (!communicator_.join(id, [&] { return is_late() || is_given_up(); })) {
+    throw error_of(
+        is_given_up() ? "NCCL: given up while ranks were joining" : "NCCL: not all ranks have joined by the deadline",
+        -1);
+  }
+  try {
+    watch_ = start_thread([self = shared_from_this()] { self->watch(); });
+  } catch (...) {
+    communicator_.abort();
+    throw;
+  }
+}
+
+void Lane::finish() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return under_way_.empty() || !failure_.empty(); });
+}
+
+/// When its owner has let it go, which on_failure may have been.
+void Lane::close() {
+  finish();
+  bool has_failed = false;
+  {
+    std::lock_guard lock(mutex_);
+    has_failed = !failure_.empty();
+    stop_ = true;
+  }
+  changed_.notify_all();
+  if (watch_.get_id() == std::this_thread::get_id()) {
+    watch_.detach();
+  } else if (watch_.joinable()) {
+    watch_.join();
+  }
+  if (has_failed) {
+    abort();
+  } else {
+    communicator_.end();
+  }
+  Works left;
+  {
+    std::lock_guard lock(mutex_);
+    left.assign(under_way_.begin(), under_way_.end());
+    under_way_.clear();
+  }
+  try {
+    const Event last(options_.device);
+    last.record(stream_);
+    last.synchronize();     // an aborted kernel may have begun to write
+  } catch (const Error&) {  // was told to who launched
+  }
+  let_go(left);
+}
+
+// --- launching ---
+
+void Lane::check() {
+  std::unique_lock lock(mutex_);
+  if (!failure_.empty()) fail_as_told(lock);
+}
+
+void Lane::fail_as_told(std::unique_lock<std::mutex>& lock) {
+  const CommError error = error_of(failure_, culprit_);
+  lock.unlock();
+  hush();
+  throw error;
+}
+
+void Lane::join(Launched& work) {
+  bool has_failed = false;
+  {
+    std::lock_guard lock(mutex_);
+    has_failed = !failure_.empty();
+    work.is_joined = work.is_joined || !has_failed;
+  }
+  if (has_failed) {
+    const bool is_done = work.is_done();
+    std::unique_lock lock(mutex_);
+    if (work.is_lost || !is_done) fail_as_told(lock);
+    work.is_joined = true;
+  }
+  work.done.make_wait(cuda::current_stream(options_.device));
+}
+
+std::shared_ptr<GpuWork> Lane::launch(CollectiveOperation& operation, const Agreed& agreed) {
+  const DeviceGuard guard(options_.device);
+  check();
+  const auto work =
+      std::make_shared<Launched>(shared_from_this(), operation, agreed, options_.device, trace_clock_.moment());
+  take_place(work);
+  try {
+    queue(*work, operation.collective);
+  } catch (...) {
+    // What was queued of it may run, so that its memory is kept until then.
+    try {
+      work->done.record(stream_);
+    } catch (const Error&) {
+    }
+    work->is_launched = true;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait_for(lock, 2 * kCause, [&] { return !failure_.empty(); });
+    }
+    check();  // says better what has ended it
+    throw;
+  }
+  work->is_launched = true;
+  changed_.notify_all();
+  return work;
+}
+
+/// Puts it among what is under way, where its deadline is looked at.
+void Lane::take_place(const std::shared_ptr<Launched>& work) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return under_way_.size() < kMaxUnderWay || !failure_.empty(); });
+  if (!failure_.empty()) fail_as_told(lock);
+  under_way_.push_back(work);
+  changed_.notify_all();
+}
+
+void Lane::queue(Launched& work, const Collective& collective) {
+  LaunchOrder& order = launch_order(options_.device);
+  std::lock_guard lock(order.mutex);
+  const Event ready(options_.device);
+  ready.record(cuda::current_stream(options_.device));
+  ready.make_wait(stream_);
+  if (order.done && order.stream != stream_.number()) order.done->make_wait(stream_);
+  const StreamGuard on(stream_);
+  work.begun.record(stream_);
+  for (const CopyStep& copy : work.before) chores::copy(copy.from, copy.to);
+  communicator_.run(collective, stream_);
+  for (const CopyStep& copy : work.after) chores::copy(copy.from, copy.to);
+  work.done.record(stream_);
+  order.stream = stream_.number();
+  order.done = work.done;
+}
+
+// --- what is under way ---
+
+void Lane::give_up(const std::string& reason, int culprit, std::chrono::milliseconds grace) {
+  {
+    std::lock_guard lock(mutex_);
+    if (failure_.empty()) {
+      failure_ = reason;
+      culprit_ = culprit;
+    }
+    abort_at_ = std::min(abort_at_, Clock::now() + (under_way_.empty() ? std::chrono::milliseconds(0) : grace));
+  }
+  changed_.notify_all();
+}
+
+void Lane::hush() {
+  std::lock_guard lock(mutex_);
+  is_told_ = true;
+  if (std::exchange(has_left_error_, false)) cuda::take_error_back(options_.device, this);
+}
+
+/// Takes what is done off the list, to be let go without the lock; what is wrong, if anything.
+Lane::Problem Lane::look(std::unique_lock<std::mutex>& lock, Works& done) {
+  try {
+    while (!under_way_.empty()) {
+      const std::shared_ptr<Launched> first = under_way_.front();
+      lock.unlock();  // who gives up must get through where the driver keeps who asks
+      const bool is_done = first->is_done();
+      if (is_done) trace(*first);
+      lock.lock();
+      if (!is_done) break;
+      done.push_back(first);
+      under_way_.pop_front();
+    }
+    if (under_way_.empty() || !failure_.empty() || !problem_.text.empty()) return {};
+    const auto late = std::find_if(under_way_.begin(), under_way_.end(),
+                                   [now = Clock::now()](const auto& work) { return work->is_late(now); });
+    const std::shared_ptr<Launched> work = late != under_way_.end() ? *late : nullptr;
+    Problem problem;
+    lock.unlock();
+    if (work != nullptr) {
+      problem = describe_late(*work);
+    } else {
+      communicator_.look();  // throws what NCCL has noticed meanwhile
+    }
+    lock.lock();
+    return problem;
+  } catch (const Error& error) {
+    if (!lock.owns_lock()) lock.lock();
+    return {.text = error.what(), .grace = kCause};
+  }
+}
+
+Lane::Problem Lane::describe_late(const Launched& work) const {
+  const bool has_begun = work.is_launched && work.begun.is_completed();
+  const Absence absence = options_.find_absent ? options_.find_absent(work.seq) : Absence();
+  return {
+      .text = str(work.title, " was not done on ", options_.device, " by its deadline",
+                  has_begun ? "" : "; it has not begun, for what that GPU was given before is not done", absence.text),
+      .culprit = work.all_end_together ? absence.culprit : -1};
+}
+
+/// The thread that lets memory go, looks at the deadlines, and aborts.
+void Lane::watch() {
+  bool told = false;
+  Clock::time_point quiet_since = Clock::now();
+  std::unique_lock lock(mutex_);
+  while (!stop_) {
+    if (under_way_.empty() && abort_at_ == Clock::time_point::max()) {
+      changed_.wait(lock);
+      quiet_since = Clock::now();
+    } else {
+      changed_.wait_for(lock, kLook);
+    }
+    Works done;
+    const Problem found = look(lock, done);
+    if (!found.text.empty() && failure_.empty() &&
+        problem_.text.empty()) {  // a GPU that has failed says so at every look
+      problem_ = found;
+      abort_at_ = Clock::now() + found.grace;
+    }
+    const bool aborts = Clock::now() >= abort_at_;
+    if (aborts) abort_at_ = Clock::time_point::max();
+    const bool tells = aborts && failure_.empty() && !std::exchange(told, true);
+    if (tells) {
+      failure_ = problem_.text;
+      culprit_ = problem_.culprit;
+    }
+    if (!done.empty()) quiet_since = Clock::now();
+    const bool asks = failure_.empty() && options_.look_for_news && Clock::now() - quiet_since >= kNews;
+    if (asks) quiet_since = Clock::now();
+    changed_.notify_all();
+    lock.unlock();
+    if (asks) options_.look_for_news();
+    if (tells) options_.on_failure(problem_.text, problem_.culprit);  // first: NCCL may keep who aborts
+    if (aborts) abort();
+    let_go(done);
+    done.clear();
+    lock.lock();
+  }
+}
+
+/// Ends what the GPU waits for.
+void Lane::abort() {
+  Works pending;
+  {
+    std::lock_guard lock(mutex_);
+    pending.assign(under_way_.begin(), under_way_.end());
+  }
+  std::erase_if(pending, [](const auto& work) {
+    try {
+      return work->is_done();
+    } catch (const Error&) {
+      return false;
+    }
+  });
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& work : pending) {
+      if (std::exchange(work->is_lost, true) || !work->is_joined || is_told_) continue;
+      has_left_error_ = true;
+      const std::string what = str(failure_, "\n  ", work->title, " had been waited for: what was computed from it on ",
+                                   options_.device, " is wrong");
+      cuda::leave_error(options_.device, this, std::make_exception_ptr(error_of(what, culprit_)));
+    }
+  }
+  communicator_.abort();
+}
+
+// --- traces ---
+
+void Lane::trace(const Launched& work) const {
+  if (work.moment == nullptr) return;
+  record_trace({work.shown_name, "comm", options_.job_rank, kGpuLaneThread, work.moment->host_ns_of(work.begun),
+                work.moment->host_ns_of(work.done), work.num_bytes});
+}
+
+}  // namespace
+
+std::shared_ptr<GpuLane> GpuLane::join(Options options, const NcclId& id, Clock::time_point deadline,
+                                       const std::function<bool()>& is_given_up) {
+  const auto lane = std::make_shared<Lane>(std::move(options));
+  lane->join_others(id, deadline, is_given_up);
+  return {lane.get(), [lane](GpuLane*) { lane->close(); }};
+}
+
+}}}  // namespace tandem::v0::distributed

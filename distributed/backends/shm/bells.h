@@ -1,0 +1,49 @@
+// Counters that peers look at, and waking those who sleep meanwhile.  Private to distributed/shm.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include <tandem/base/macros.h>
+#include <tandem/distributed/backends/shm/futex.h>
+#include <tandem/distributed/backends/shm/segment.h>
+
+namespace tandem { inline namespace v0 { namespace distributed::shm {
+
+/// The doorbells as one rank uses them.
+class Bells {
+ public:
+  Bells(const Mapping& mapping, int rank) : mapping_(mapping), rank_(rank) {}
+
+  void ring(int rank) const {
+    std::atomic<uint32_t>& count = mapping_.doorbell(rank).count;
+    count.fetch_add(1, std::memory_order_seq_cst);
+    futex_wake_all(count);
+  }
+
+  /// Advances a counter of this rank that all peers look at.
+  void publish(std::atomic<int64_t>& counter, int64_t value) const {
+    // Sequentially consistent on both sides: either this rank sees that a peer is about to sleep and rings, or the
+    // peer, who looks once more after saying so, sees the counter.
+    counter.store(value, std::memory_order_seq_cst);
+    const int size = static_cast<int>(mapping_.segments.size());
+    for (int rank = 0; rank < size; ++rank) {
+      if (rank != rank_) ring_sleeper(rank);
+    }
+  }
+  /// The same for a counter that one peer looks at.
+  void publish_to(int rank, std::atomic<int64_t>& counter, int64_t value) const {
+    counter.store(value, std::memory_order_seq_cst);
+    ring_sleeper(rank);
+  }
+
+ private:
+  void ring_sleeper(int rank) const {
+    if (mapping_.header(rank).sleepers.load(std::memory_order_seq_cst) != 0) ring(rank);
+  }
+
+  const Mapping& mapping_;
+  const int rank_;
+};
+
+}}}  // namespace tandem::v0::distributed::shm

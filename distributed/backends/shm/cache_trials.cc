@@ -1,0 +1,47 @@
+#include <tandem/distributed/backends/shm/cache_trials.h>
+
+#include <ctime>
+
+#include <algorithm>
+
+namespace tandem { inline namespace v0 { namespace distributed::shm {
+
+namespace {
+
+/// Of this thread, so that ranks which wait for a core do not count.
+int64_t thread_ns() {
+  timespec t{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
+}
+
+}  // namespace
+
+void CacheTrials::begin(int64_t num_bytes) {
+  bytes_since_ += num_bytes;
+  if (on_trial_ || bytes_since_ < bytes_between_) return;
+  on_trial_ = true;
+  bytes_since_ = tried_ = 0;
+  past_ = through_ = {};
+}
+
+bool CacheTrials::through_caches(int64_t round) const { return is_tried(round) ? round % 2 != 0 : prefers_caches_; }
+
+void CacheTrials::run(Stage stage, int64_t round, int64_t num_bytes, FunctionRef<void()> body) {
+  if (!is_tried(round)) return body();
+  const int64_t begin = thread_ns();
+  body();
+  if (tried_ + round < kUncounted) return;
+  double& least = (through_caches(round) ? through_ : past_).ns[static_cast<size_t>(stage)];
+  const double now = static_cast<double>(thread_ns() - begin) / static_cast<double>(num_bytes);
+  least = least == 0 ? now : std::min(least, now);
+}
+
+void CacheTrials::end(int64_t rounds) {
+  tried_ += rounds;
+  if (!on_trial_ || tried_ < kRounds) return;
+  on_trial_ = false;
+  prefers_caches_ = through_.total() > 0 && through_.total() < kTolerance * past_.total();
+}
+
+}}}  // namespace tandem::v0::distributed::shm

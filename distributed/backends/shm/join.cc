@@ -1,0 +1,335 @@
+#include <tandem/distributed/backends/shm/join.h>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <new>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <tandem/base/env.h>
+#include <tandem/base/error.h>
+#include <tandem/distributed/backends/collective.h>
+#include <tandem/distributed/rendezvous/rendezvous.h>
+
+namespace tandem { inline namespace v0 { namespace distributed::shm {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+[[noreturn]] void fail(const ProcessGroupOptions& options, const std::string& what, int peer = -1) {
+  fail_to_join(options, what, peer);
+}
+
+std::chrono::milliseconds remaining(Clock::time_point deadline) {
+  return std::max(std::chrono::milliseconds(0),
+                  std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()));
+}
+
+std::string random_token() {
+  std::random_device random;
+  std::string token;
+  for (int i = 0; i < 4; ++i) {
+    char part[9];
+    std::snprintf(part, sizeof(part), "%08x", random());
+    token += part;
+  }
+  return token;
+}
+
+/// Makes the rank's header, so that its pages exist and peers find it clean.
+void initialise(std::byte* segment, const Layout& layout) {
+  std::memset(segment, 0, layout.channels);  // peers should meet no page fault
+  auto* header = new (segment) SegmentHeader;
+  cpu_set_t cores;
+  static_assert(sizeof(cores) == sizeof(header->cores));
+  if (sched_getaffinity(0, sizeof(cores), &cores) == 0) std::memcpy(header->cores, &cores, sizeof(cores));
+}
+
+// --- ranks that are threads ---
+
+/// Mappings on offer to other threads of this process, by token.  Weak: an offer ends with the rank that made it.
+struct Offers {
+  std::mutex mutex;
+  std::map<std::string, std::weak_ptr<Mapping>> by_token;
+};
+
+/// Found by token from other threads, which share nothing else with this one: a store carries text only.
+Offers& offers() {
+  static Offers instance;
+  return instance;
+}
+
+std::shared_ptr<Mapping> join_threads(const ProcessGroupOptions& options, const Layout& layout,
+                                      Rendezvous& rendezvous) {
+  std::shared_ptr<Mapping> mapping;
+  if (options.rank == 0) {
+    mapping = std::make_shared<Mapping>();
+    mapping->segment_bytes = layout.total;
+    mapping->segments.resize(static_cast<size_t>(options.world_size));
+    for (std::byte*& segment : mapping->segments) segment = map_memory(-1, layout.total, true);
+    mapping->doorbells = map_memory(-1, static_cast<size_t>(options.world_size) * page_bytes(), true);
+    const std::string token = random_token();
+    {
+      std::lock_guard lock(offers().mutex);
+      offers().by_token[token] = mapping;
+    }
+    rendezvous.set("offer", token);
+    initialise(mapping->segments[0], layout);
+    rendezvous.meet();
+    std::lock_guard lock(offers().mutex);
+    offers().by_token.erase(token);
+    return mapping;
+  }
+  const std::string token = rendezvous.get("offer", 0);
+  {
+    std::lock_guard lock(offers().mutex);
+    const auto found = offers().by_token.find(token);
+    if (found != offers().by_token.end()) mapping = found->second.lock();
+  }
+  if (mapping == nullptr) fail(options, "rank 0 is no thread of this process, or has given up", 0);
+  initialise(mapping->segments[static_cast<size_t>(options.rank)], layout);
+  rendezvous.meet();
+  return mapping;
+}
+
+// --- ranks that are processes ---
+
+class Socket {
+ public:
+  explicit Socket(int fd) : fd_(fd) {}
+  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Socket& operator=(Socket&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Socket() {
+    if (fd_ >= 0) close(fd_);
+  }
+  int fd() const { return fd_; }
+
+  /// Whether something can be read before `timeout` has passed.
+  bool wait_readable(std::chrono::milliseconds timeout) const {
+    pollfd entry = {fd_, POLLIN, 0};
+    for (const auto deadline = Clock::now() + timeout;;) {
+      const int ready = poll(&entry, 1, static_cast<int>(remaining(deadline).count()));
+      if (ready >= 0 || errno != EINTR) return ready > 0;
+    }
+  }
+
+  bool peer_is_same_user() const {
+    ucred peer = {};
+    socklen_t size = sizeof(peer);
+    return getsockopt(fd_, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
+  }
+
+ private:
+  int fd_;
+};
+
+/// What a rank says when it joins, and rank 0 when it answers.
+struct Hello {
+  char token[33] = {};
+  int32_t rank = -1;
+};
+
+constexpr std::chrono::milliseconds kAcceptPause{10};
+// A stranger that says nothing for so long is turned away.
+constexpr std::chrono::milliseconds kHelloTime{1000};
+constexpr size_t kMaxDescriptors = 250;  // the kernel's limit for one message is 253
+
+bool send_hello(const Socket& socket, const Hello& hello, const std::vector<int>& descriptors) {
+  iovec part = {const_cast<Hello*>(&hello), sizeof(hello)};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMaxDescriptors)] = {};
+  const size_t payload = sizeof(int) * descriptors.size();
+  msghdr message = {};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = CMSG_SPACE(payload);
+  cmsghdr* head = CMSG_FIRSTHDR(&message);
+  head->cmsg_level = SOL_SOCKET;
+  head->cmsg_type = SCM_RIGHTS;
+  head->cmsg_len = CMSG_LEN(payload);
+  std::memcpy(CMSG_DATA(head), descriptors.data(), payload);
+  return sendmsg(socket.fd(), &message, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof(hello));
+}
+
+bool receive_hello(const Socket& socket, Hello& hello, std::vector<SharedFile>& descriptors) {
+  iovec part = {&hello, sizeof(hello)};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMaxDescriptors)] = {};
+  msghdr message = {};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof(control);
+  const ssize_t size = recvmsg(socket.fd(), &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+  for (cmsghdr* head = CMSG_FIRSTHDR(&message); size > 0 && head != nullptr; head = CMSG_NXTHDR(&message, head)) {
+    if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS) continue;
+    for (size_t i = 0; i < (head->cmsg_len - CMSG_LEN(0)) / sizeof(int); ++i) {
+      int fd;
+      std::memcpy(&fd, CMSG_DATA(head) + i * sizeof(int), sizeof(int));
+      descriptors.emplace_back(fd);
+    }
+  }
+  return size == static_cast<ssize_t>(sizeof(hello));
+}
+
+Hello make_hello(const std::string& token, int rank) {
+  Hello hello;
+  std::memcpy(hello.token, token.data(), std::min(token.size(), sizeof(hello.token) - 1));
+  hello.rank = rank;
+  return hello;
+}
+
+bool has_token(const Hello& hello, const std::string& token) {
+  return std::string(hello.token, strnlen(hello.token, sizeof(hello.token))) == token;
+}
+
+/// Rank 0: collects everybody's segment and hands all of them, then the doorbells, to everybody.  Returns them in rank
+/// order, the doorbells last.
+std::vector<SharedFile> exchange_as_host(const ProcessGroupOptions& options, SharedFile segment, SharedFile doorbells,
+                                         Rendezvous& rendezvous) {
+  // SEQPACKET: one message is one record, descriptors included.
+  Socket listener(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  // Binding to the bare family makes the kernel choose a free abstract name.
+  if (listener.fd() < 0 || bind(listener.fd(), reinterpret_cast<sockaddr*>(&address), sizeof(sa_family_t)) != 0 ||
+      listen(listener.fd(), options.world_size) != 0) {
+    fail(options, str("cannot listen on a Unix socket: ", std::strerror(errno)));
+  }
+  socklen_t size = sizeof(address);
+  getsockname(listener.fd(), reinterpret_cast<sockaddr*>(&address), &size);
+  const std::string name(address.sun_path + 1, size - offsetof(sockaddr_un, sun_path) - 1);
+  const std::string token = random_token();
+  rendezvous.set("host", str(host_identity(options), " ", name, " ", token));
+
+  std::vector<SharedFile> files(static_cast<size_t>(options.world_size));
+  files[0] = std::move(segment);
+  std::vector<Socket> peers;
+  while (peers.size() + 1 < files.size()) {
+    std::vector<int> missing;
+    for (size_t rank = 0; rank < files.size(); ++rank) {
+      if (files[rank].fd() < 0) missing.push_back(static_cast<int>(rank));
+    }
+    if (!rendezvous.wait_readable(listener.fd())) rendezvous.fail_for_missing(missing);
+    Socket peer(accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (peer.fd() < 0) std::this_thread::sleep_for(kAcceptPause);  // without descriptors the socket stays readable
+    Hello hello;
+    std::vector<SharedFile> received;
+    if (peer.fd() < 0 || !peer.peer_is_same_user() || !peer.wait_readable(kHelloTime) ||
+        !receive_hello(peer, hello, received) || !has_token(hello, token) || received.size() != 1 || hello.rank < 1 ||
+        hello.rank >= options.world_size || files[static_cast<size_t>(hello.rank)].fd() >= 0) {
+      continue;
+    }
+    files[static_cast<size_t>(hello.rank)] = std::move(received[0]);
+    peers.push_back(std::move(peer));
+  }
+  files.push_back(std::move(doorbells));
+  std::vector<int> descriptors;
+  for (const SharedFile& file : files) descriptors.push_back(file.fd());
+  for (const Socket& peer : peers) send_hello(peer, make_hello(token, 0), descriptors);
+  return files;
+}
+
+/// Another rank: sends its segment to rank 0 and gets all.
+std::vector<SharedFile> exchange_as_guest(const ProcessGroupOptions& options, const SharedFile& segment,
+                                          Rendezvous& rendezvous) {
+  const std::string text = rendezvous.get("host", 0);
+  const size_t first = text.find(' ');
+  const size_t second = text.find(' ', first + 1);
+  if (text.substr(0, first) != host_identity(options)) {
+    fail(options, "rank 0 is on another host, and shared memory joins the ranks of one host only", 0);
+  }
+  const std::string name = text.substr(first + 1, second - first - 1);
+  const std::string token = text.substr(second + 1);
+
+  Socket host(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path + 1, name.data(), std::min(name.size(), sizeof(address.sun_path) - 1));
+  const socklen_t size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  if (host.fd() < 0 || connect(host.fd(), reinterpret_cast<sockaddr*>(&address), size) != 0) {
+    const int error = errno;
+    rendezvous.blame_ended();
+    fail(options, str("rank 0 does not listen: ", std::strerror(error)), 0);
+  }
+  if (!host.peer_is_same_user()) fail(options, "the socket of rank 0 belongs to another user", 0);
+  const bool sent = send_hello(host, make_hello(token, options.rank), {segment.fd()});
+  if (sent && !rendezvous.wait_readable(host.fd())) rendezvous.fail_for_missing({0});
+  Hello answer;
+  std::vector<SharedFile> files;
+  if (!sent || !receive_hello(host, answer, files) || !has_token(answer, token) ||
+      files.size() != static_cast<size_t>(options.world_size) + 1) {
+    rendezvous.blame_ended();
+    fail(options, "rank 0 did not bring the ranks together: it gave up, ended, or waits for a rank that is missing", 0);
+  }
+  return files;
+}
+
+std::shared_ptr<Mapping> join_processes(const ProcessGroupOptions& options, const Layout& layout,
+                                        Rendezvous& rendezvous) {
+  const size_t world_size = static_cast<size_t>(options.world_size);
+  if (world_size + 1 > kMaxDescriptors)
+    fail(options, str("shared memory joins at most ", kMaxDescriptors - 1, " ranks"));
+  auto mapping = std::make_shared<Mapping>();
+  mapping->segment_bytes = layout.total;
+  mapping->segments.resize(world_size);
+  const size_t self = static_cast<size_t>(options.rank);
+
+  SharedFile segment = SharedFile::create("tandem-segment", layout.total);
+  mapping->segments[self] = map_memory(segment.fd(), layout.total, true);
+  initialise(mapping->segments[self], layout);
+  segment.seal_writes();
+
+  std::vector<SharedFile> files;
+  if (options.rank == 0) {
+    SharedFile doorbells = SharedFile::create("tandem-doorbells", world_size * page_bytes());
+    files = exchange_as_host(options, std::move(segment), std::move(doorbells), rendezvous);
+  } else {
+    files = exchange_as_guest(options, segment, rendezvous);
+  }
+  mapping->doorbells = map_memory(files[world_size].fd(), world_size * page_bytes(), true);
+  for (size_t rank = 0; rank < world_size; ++rank) {
+    if (rank != self) mapping->segments[rank] = map_memory(files[rank].fd(), layout.total, false);
+  }
+  rendezvous.meet();
+  return mapping;
+}
+
+}  // namespace
+
+std::shared_ptr<Mapping> join(const ProcessGroupOptions& options, const Layout& layout) {
+  if (options.world_size == 1) {
+    auto mapping = std::make_shared<Mapping>();
+    mapping->segment_bytes = layout.total;
+    mapping->segments.push_back(map_memory(-1, layout.total, true));
+    mapping->doorbells = map_memory(-1, page_bytes(), true);
+    initialise(mapping->segments[0], layout);
+    return mapping;
+  }
+  Rendezvous rendezvous(options, "shm");
+  auto mapping =
+      options.thread_ranks ? join_threads(options, layout, rendezvous) : join_processes(options, layout, rendezvous);
+  rendezvous.finish();
+  return mapping;
+}
+
+}}}  // namespace tandem::v0::distributed::shm

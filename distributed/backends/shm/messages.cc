@@ -1,0 +1,265 @@
+#include <tandem/distributed/backends/shm/messages.h>
+
+#include <algorithm>
+
+#include <tandem/distributed/backends/shm/copy.h>
+
+namespace tandem { inline namespace v0 { namespace distributed::shm {
+
+namespace {
+
+void write_announcement(Announcement& out, const Transfer& transfer) {
+  out.num_elements = transfer.num_elements;
+  out.name_hash = transfer.name_hash;
+  out.shape_hash = transfer.shape_hash;
+  out.tag = transfer.tag;
+  out.dtype = transfer.dtype;
+  write_shown(out.shown, transfer.shape, transfer.name, transfer.where);
+}
+
+bool agree(const Announcement& sent, const Transfer& posted) {
+  return sent.dtype == posted.dtype && sent.num_elements == posted.num_elements &&
+         sent.shape_hash == posted.shape_hash && sent.name_hash == posted.name_hash;
+}
+
+std::string describe(const Announcement& a, bool sends, int shown_peer) {
+  Transfer transfer;
+  transfer.sends = sends;
+  transfer.tag = a.tag;
+  transfer.dtype = a.dtype;
+  transfer.name = a.shown.name;
+  return describe_call(transfer, shown_peer, a.shown.shape, a.shown.file, a.shown.line);
+}
+
+}  // namespace
+
+Messages::Messages(const ProcessGroupOptions& options, const Tuning& tuning, const Layout& layout,
+                   const Mapping& mapping, const Bells& bells)
+    : options_(options),
+      tuning_(tuning),
+      layout_(layout),
+      mapping_(mapping),
+      bells_(bells),
+      peers_(static_cast<size_t>(options.world_size)) {}
+
+// --- where things are ---
+
+std::byte* Messages::channel_bytes(int from, int to) const {
+  return mapping_.segments[static_cast<size_t>(from)] + layout_.channels +
+         layout_.channel_bytes * static_cast<size_t>(to);
+}
+
+Inbox& Messages::inbox(int to, int from) const {
+  std::byte* const first = mapping_.segments[static_cast<size_t>(to)] + layout_.inboxes;
+  return reinterpret_cast<Inbox*>(first)[from];
+}
+
+Piece& Messages::piece(int from, int to, int64_t number) const {
+  return reinterpret_cast<Piece*>(channel_bytes(from, to) + layout_.pieces)[number % tuning_.pieces];
+}
+
+std::byte* Messages::piece_data(int from, int to, int64_t number) const {
+  return channel_bytes(from, to) + layout_.ring + number % tuning_.pieces * tuning_.piece_bytes;
+}
+
+std::byte* Messages::small_data(int from, int to, int32_t entry) const {
+  return channel_bytes(from, to) + layout_.small + entry * tuning_.small_bytes;
+}
+
+// --- the lives of messages ---
+
+void Messages::start(Transfer& transfer) {
+  Peer& peer = peers_[static_cast<size_t>(transfer.peer)];
+  if (transfer.sends) {
+    if (peer.num_announced == 0 && peer.started.empty()) {
+      for (int32_t entry = kMaxAnnounced; entry > 0; --entry) peer.free_entries.push_back(entry - 1);
+    }
+    peer.started.push_back(&transfer);
+  } else {
+    peer.receiving.resize(kMaxAnnounced);
+    peer.posted.push_back(&transfer);
+  }
+  ++peer.num_running;
+  ++num_running_;
+  if (transfer.sends) announce(transfer.peer, peer);
+}
+
+bool Messages::any_with(int rank) const { return peers_[static_cast<size_t>(rank)].num_running > 0; }
+
+void Messages::clear() {
+  for (Peer& peer : peers_) peer = Peer();
+  num_running_ = 0;
+}
+
+void Messages::finish(Peer& peer, Transfer& transfer) {
+  transfer.done = true;
+  --peer.num_running;
+  --num_running_;
+}
+
+bool Messages::advance() {
+  bool moved = false;
+  for (int rank = 0; rank < options_.world_size; ++rank) {
+    Peer& peer = peers_[static_cast<size_t>(rank)];
+    if (peer.num_running == 0) continue;
+    moved |= hear_answers(rank, peer);
+    moved |= finish_sent(rank, peer);
+    moved |= announce(rank, peer);
+    moved |= send_piece(rank, peer);
+    moved |= match(rank, peer);
+    moved |= take_piece(rank, peer);
+  }
+  return moved;
+}
+
+// --- of the sender ---
+
+bool Messages::announce(int rank, Peer& peer) {
+  bool moved = false;
+  Channel& out = channel(options_.rank, rank);
+  while (!peer.started.empty() && !peer.free_entries.empty()) {
+    Transfer& transfer = *peer.started.front();
+    peer.started.pop_front();
+    // The one that was free last: its pages are in use, and its lines in a cache.
+    const int32_t entry = peer.free_entries.back();
+    peer.free_entries.pop_back();
+    write_announcement(out.entries[entry], transfer);
+    out.entries[entry].number = ++peer.num_announced;
+    if (transfer.num_bytes() <= tuning_.small_bytes)
+      send_bytes(small_data(options_.rank, rank, entry), transfer.data, transfer.num_bytes());
+    // The receiver has read what stood here before: it answered that message, or the entry would not be free.
+    out.order[(peer.num_announced - 1) % kMaxAnnounced] = entry;
+    peer.announced.push_back({&transfer, peer.num_announced, entry});
+    bells_.publish_to(rank, out.announced, peer.num_announced);
+    moved = true;
+  }
+  return moved;
+}
+
+bool Messages::hear_answers(int rank, Peer& peer) {
+  const Inbox& answers = inbox(rank, options_.rank);
+  bool moved = false;
+  for (size_t i = 0; i < peer.announced.size();) {
+    const Outgoing message = peer.announced[i];
+    const int64_t given = answers.answers[message.entry].load(std::memory_order_seq_cst);
+    if (given == answer(message.number, true)) {
+      message.transfer->failed = true;
+      throw_mismatch(options_.rank, channel(options_.rank, rank).entries[message.entry], rank, answers.refusing);
+    }
+    if (given != answer(message.number, false)) {
+      ++i;
+      continue;
+    }
+    moved = true;
+    if (message.transfer->num_bytes() <= tuning_.small_bytes) {
+      peer.free_entries.push_back(message.entry);
+      finish(peer, *message.transfer);
+    } else {
+      peer.sending.push_back(message);
+    }
+    peer.announced.erase(peer.announced.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+  return moved;
+}
+
+bool Messages::send_piece(int rank, Peer& peer) {
+  if (peer.sending.empty()) return false;
+  const int64_t taken = inbox(rank, options_.rank).taken.load(std::memory_order_seq_cst);
+  if (peer.num_sent - taken >= tuning_.pieces) return false;
+  Outgoing& message = peer.sending.front();
+  const int64_t total = message.transfer->num_bytes();
+  const int64_t num_bytes = std::min(tuning_.piece_bytes, total - message.bytes_sent);
+  send_bytes(piece_data(options_.rank, rank, peer.num_sent), message.transfer->data + message.bytes_sent, num_bytes);
+  piece(options_.rank, rank, peer.num_sent) = {num_bytes, message.entry};
+  bells_.publish_to(rank, channel(options_.rank, rank).sent, ++peer.num_sent);
+  message.bytes_sent += num_bytes;
+  if (message.bytes_sent == total) {
+    message.last_piece = peer.num_sent;
+    peer.draining.push_back(message);
+    peer.sending.pop_front();
+  }
+  return true;
+}
+
+bool Messages::finish_sent(int rank, Peer& peer) {
+  if (peer.draining.empty()) return false;
+  const int64_t taken = inbox(rank, options_.rank).taken.load(std::memory_order_seq_cst);
+  bool moved = false;
+  while (!peer.draining.empty() && peer.draining.front().last_piece <= taken) {
+    peer.free_entries.push_back(peer.draining.front().entry);
+    finish(peer, *peer.draining.front().transfer);
+    peer.draining.pop_front();
+    moved = true;
+  }
+  return moved;
+}
+
+// --- of the receiver ---
+
+bool Messages::match(int rank, Peer& peer) {
+  if (peer.posted.empty()) return false;
+  const Channel& in = channel(rank, options_.rank);
+  const int64_t announced = in.announced.load(std::memory_order_seq_cst);
+  while (peer.num_seen < announced) peer.arrived.push_back(in.order[peer.num_seen++ % kMaxAnnounced]);
+  bool moved = false;
+  for (size_t i = 0; i < peer.posted.size() && !peer.arrived.empty();) {
+    Transfer& transfer = *peer.posted[i];
+    const auto found = std::find_if(peer.arrived.begin(), peer.arrived.end(),
+                                    [&](int32_t entry) { return in.entries[entry].tag == transfer.tag; });
+    if (found == peer.arrived.end()) {
+      ++i;
+      continue;
+    }
+    const int32_t entry = *found;
+    peer.arrived.erase(found);
+    peer.posted.erase(peer.posted.begin() + static_cast<std::ptrdiff_t>(i));
+    accept(rank, peer, entry, transfer);
+    moved = true;
+  }
+  return moved;
+}
+
+void Messages::accept(int rank, Peer& peer, int32_t entry, Transfer& transfer) {
+  const Announcement& sent = channel(rank, options_.rank).entries[entry];
+  Inbox& own = inbox(options_.rank, rank);
+  const int64_t number = sent.number;
+  if (!agree(sent, transfer)) {
+    write_announcement(own.refusing, transfer);
+    bells_.publish_to(rank, own.answers[entry], answer(number, true));
+    transfer.failed = true;
+    throw_mismatch(rank, sent, options_.rank, own.refusing);
+  }
+  if (transfer.num_bytes() <= tuning_.small_bytes) {
+    copy_bytes(transfer.data, small_data(rank, options_.rank, entry), transfer.num_bytes());
+    finish(peer, transfer);
+  } else {
+    peer.receiving[static_cast<size_t>(entry)] = {&transfer, 0};
+    ++peer.num_receiving;
+  }
+  bells_.publish_to(rank, own.answers[entry], answer(number, false));
+}
+
+bool Messages::take_piece(int rank, Peer& peer) {
+  if (peer.num_receiving == 0) return false;
+  const int64_t sent = channel(rank, options_.rank).sent.load(std::memory_order_seq_cst);
+  if (peer.num_taken == sent) return false;
+  const Piece& next = piece(rank, options_.rank, peer.num_taken);
+  Incoming& message = peer.receiving[static_cast<size_t>(next.entry)];
+  copy_bytes(message.transfer->data + message.bytes_taken, piece_data(rank, options_.rank, peer.num_taken),
+             next.num_bytes);
+  message.bytes_taken += next.num_bytes;
+  if (message.bytes_taken == message.transfer->num_bytes()) {
+    finish(peer, *message.transfer);
+    --peer.num_receiving;
+  }
+  bells_.publish_to(rank, inbox(options_.rank, rank).taken, ++peer.num_taken);
+  return true;
+}
+
+void Messages::throw_mismatch(int from, const Announcement& sent, int to, const Announcement& posted) const {
+  const int sender = job_rank(options_, from);
+  const int receiver = job_rank(options_, to);
+  throw_disagreement(options_, {from, describe(sent, true, receiver)}, {to, describe(posted, false, sender)});
+}
+
+}}}  // namespace tandem::v0::distributed::shm

@@ -1,0 +1,95 @@
+// Messages between pairs of ranks over shared memory.  Private to distributed/shm.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include <tandem/distributed/backends/backend.h>
+#include <tandem/distributed/backends/shm/bells.h>
+#include <tandem/distributed/backends/shm/segment.h>
+
+namespace tandem { inline namespace v0 { namespace distributed::shm {
+
+/// The messages of one rank.
+///
+/// A sender announces its messages, in order, in entries of the pair's Channel; an entry is free again when its message
+/// is over.  The receiver finds for each receive, oldest first, the first announced message of that tag, compares the
+/// two, and answers in its Inbox.  Small data lies beside the announcement, so that the answer is the end of it.  Large
+/// data follows the answer in pieces through the ring of the pair: only messages with a receive send pieces, so that
+/// whatever lies in the ring can always be taken out.
+class Messages {
+ public:
+  Messages(const ProcessGroupOptions& options, const Tuning& tuning, const Layout& layout, const Mapping& mapping,
+           const Bells& bells);
+
+  void start(Transfer& transfer);
+  /// Goes on without waiting, a piece or so per pair; whether anything moved.  Throws GroupError where a message differs
+  /// from its receive.
+  bool advance();
+  bool any() const { return num_running_ > 0; }
+  /// Whether a message to or from that rank is not over.
+  bool any_with(int rank) const;
+  /// Forgets all, after a failure.
+  void clear();
+
+ private:
+  struct Outgoing {
+    Transfer* transfer = nullptr;
+    int64_t number = 0;
+    int32_t entry = 0;
+    int64_t bytes_sent = 0;
+    int64_t last_piece = 0;  ///< number of the piece after which it is over, once all are in the ring
+  };
+  struct Incoming {
+    Transfer* transfer = nullptr;
+    int64_t bytes_taken = 0;
+  };
+  /// What goes on with one other rank, or this rank itself.
+  struct Peer {
+    int64_t num_running = 0;
+    // Outgoing messages, in the order of their lives.
+    std::deque<Transfer*> started;
+    std::vector<Outgoing> announced;
+    std::deque<Outgoing> sending;   ///< the receiver has agreed; pieces of the first are put into the ring
+    std::deque<Outgoing> draining;  ///< all pieces are in the ring
+    std::vector<int32_t> free_entries;
+    int64_t num_announced = 0;
+    int64_t num_sent = 0;  ///< pieces
+    // Incoming.
+    std::deque<Transfer*> posted;
+    std::deque<int32_t> arrived;      ///< entries of announced messages without a receive
+    std::vector<Incoming> receiving;  ///< by entry
+    int64_t num_receiving = 0;
+    int64_t num_seen = 0;   ///< announcements
+    int64_t num_taken = 0;  ///< pieces
+  };
+
+  std::byte* channel_bytes(int from, int to) const;
+  Channel& channel(int from, int to) const { return *reinterpret_cast<Channel*>(channel_bytes(from, to)); }
+  Inbox& inbox(int to, int from) const;
+  Piece& piece(int from, int to, int64_t number) const;
+  std::byte* piece_data(int from, int to, int64_t number) const;
+  std::byte* small_data(int from, int to, int32_t entry) const;
+
+  bool announce(int rank, Peer& peer);
+  bool hear_answers(int rank, Peer& peer);
+  bool send_piece(int rank, Peer& peer);
+  bool finish_sent(int rank, Peer& peer);
+  bool match(int rank, Peer& peer);
+  void accept(int rank, Peer& peer, int32_t entry, Transfer& transfer);
+  bool take_piece(int rank, Peer& peer);
+  void finish(Peer& peer, Transfer& transfer);
+  [[noreturn]] void throw_mismatch(int from, const Announcement& sent, int to, const Announcement& posted) const;
+
+  const ProcessGroupOptions& options_;
+  const Tuning& tuning_;
+  const Layout& layout_;
+  const Mapping& mapping_;
+  const Bells& bells_;
+  std::vector<Peer> peers_;
+  int64_t num_running_ = 0;
+};
+
+}}}  // namespace tandem::v0::distributed::shm

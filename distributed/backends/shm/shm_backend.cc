@@ -1,0 +1,283 @@
+#include <tandem/distributed/backends/shm/shm_backend.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include <tandem/base/trace.h>
+#include <tandem/distributed/backends/shm/futex.h>
+#include <tandem/distributed/backends/shm/join.h>
+#include <tandem/distributed/rendezvous/failure_board.h>
+
+namespace tandem { inline namespace v0 { namespace distributed::shm {
+
+namespace {
+
+// A rank that was killed between advancing a counter and ringing leaves sleepers; this is how long they oversleep.
+constexpr std::chrono::milliseconds kLongestSleep{50};
+
+/// Whether each rank can have a core of its own.
+bool cores_suffice(const Mapping& mapping, int size) {
+  uint64_t all[16] = {};
+  for (int rank = 0; rank < size; ++rank) {
+    for (size_t i = 0; i < std::size(all); ++i) all[i] |= mapping.header(rank).cores[i];
+  }
+  int count = 0;
+  for (const uint64_t part : all) count += std::popcount(part);
+  return size <= count;
+}
+
+}  // namespace
+
+ShmBackend::ShmBackend(const ProcessGroupOptions& options, const Tuning& tuning)
+    : options_(options),
+      rank_(options.rank),
+      size_(options.world_size),
+      tuning_(tuning),
+      layout_(options.world_size, tuning_),
+      mapping_(join(options, layout_)),
+      bells_(*mapping_, rank_),
+      messages_(options_, tuning_, layout_, *mapping_, bells_),
+      inputs_(static_cast<size_t>(options.world_size)),
+      trials_(tuning_.trial_bytes) {
+  may_spin_ = cores_suffice(*mapping_, size_);
+}
+
+std::byte* ShmBackend::slot(int rank) const {
+  return segment(rank) + layout_.slots + static_cast<size_t>(parity_ * tuning_.slot_bytes);
+}
+
+// --- waking and being woken ---
+
+void ShmBackend::do_sleep(FunctionRef<bool()> changed, Clock::time_point until) {
+  std::atomic<uint32_t>& count = mapping_->doorbell(rank_).count;
+  own().sleepers.fetch_add(1, std::memory_order_seq_cst);
+  const uint32_t before = count.load(std::memory_order_seq_cst);
+  if (!changed()) {
+    const auto left = until - Clock::now();
+    if (left > left.zero()) futex_wait(count, before, std::min<std::chrono::nanoseconds>(left, kLongestSleep));
+  }
+  own().sleepers.fetch_sub(1, std::memory_order_seq_cst);
+}
+
+void ShmBackend::do_wake() { bells_.ring(rank_); }
+
+void ShmBackend::do_abort(int culprit, const std::string& reason) {
+  Poison& poison = own().poison;
+  uint32_t state = Poison::kClean;
+  if (!poison.state.compare_exchange_strong(state, Poison::kWriting)) return;
+  poison.culprit = culprit;
+  copy_text(poison.reason, reason, sizeof(poison.reason));
+  poison.state.store(Poison::kWritten, std::memory_order_seq_cst);
+  for (int rank = 0; rank < size_; ++rank) bells_.ring(rank);
+}
+
+void ShmBackend::do_hear_failure(int culprit, const std::string& reason) {
+  {
+    std::lock_guard lock(failures_mutex_);
+    failures_.push_back({culprit, reason});
+    num_failures_.store(failures_.size(), std::memory_order_release);
+  }
+  bells_.ring(rank_);
+}
+
+bool ShmBackend::is_missing(int rank) const { return header(rank).finished.load(std::memory_order_acquire) < number_; }
+
+void ShmBackend::fail(int culprit, const std::string& reason) const {
+  throw GroupError(failure_text(" failed", culprit, reason), reason, culprit);
+}
+
+// --- one collective ---
+
+void ShmBackend::do_start(const Collective& collective) {
+  call_ = &collective;
+  parity_ = static_cast<int>(++number_ & 1);
+  num_bytes_ = collective.num_bytes();
+  matched_ = 0;
+  staged_ = produced_ = consumed_ = 0;
+  if (collective.kind == CollectiveKind::kAllToAll) post_parts();
+  choose_path();
+  if (is_tried()) trials_.begin(num_bytes_);
+
+  SegmentHeader& header = own();
+  write_shown(header.shown[parity_], collective.shape, collective.name, collective.where);
+  const size_t tensors_bytes = collective.tensors.copy(header.tensors[parity_], kMaxShownTensors);
+  header.shown[parity_].tensors_bytes = static_cast<uint32_t>(tensors_bytes);
+
+  if (path_ == Path::kSlots && sends(rank_)) send_to_slot();
+  const bool same_text = number_ > 1 && collective.kind == last_kind_ && collective.name == last_name_;
+  header.started.write(collective, same_text, trace_now_ns());
+  if (!same_text) {
+    last_kind_ = collective.kind;
+    last_name_ = collective.name;
+  }
+  Record& record = header.records[parity_];
+  record.signature = collective;
+  bells_.publish(record.seq, number_);
+}
+
+Advance ShmBackend::do_advance() {
+  // Failures are read before the counters: what a rank published before it failed still counts.
+  const size_t num_heard = num_failures_.load(std::memory_order_acquire);
+  int poisoned = -1;
+  for (int rank = size_ - 1; rank >= 0; --rank) {
+    if (header(rank).poison.state.load(std::memory_order_seq_cst) == Poison::kWritten && is_missing(rank))
+      poisoned = rank;
+  }
+  const Advance result = step();
+  if (result == Advance::kDone) {
+    own().finished.store(number_, std::memory_order_release);
+    if (is_tried()) trials_.end(rounds_);
+  }
+  if (result != Advance::kIdle) return result;
+  if (poisoned >= 0) look_for_mismatch();
+  fail_if_needed(poisoned, num_heard, [&](int rank) { return is_missing(rank); });
+  return Advance::kIdle;
+}
+
+void ShmBackend::fail_if_needed(int poisoned, size_t num_heard, FunctionRef<bool(int)> is_needed) {
+  if (poisoned >= 0) fail(header(poisoned).poison.culprit, header(poisoned).poison.reason);
+  if (num_heard == 0) return;
+  std::lock_guard lock(failures_mutex_);
+  for (size_t i = 0; i < num_heard; ++i) {
+    const auto& [culprit, reason] = failures_[i];
+    if (culprit < 0) fail(culprit, reason);
+    for (int rank = 0; rank < size_; ++rank) {
+      if (job_rank(options_, rank) == culprit && is_needed(rank)) fail(culprit, reason);
+    }
+  }
+}
+
+Advance ShmBackend::step() {
+  const bool matched = match_records();
+  switch (path_) {
+    case Path::kNothing: return matched ? Advance::kDone : Advance::kIdle;
+    case Path::kSlots:
+      if (!matched) return Advance::kIdle;
+      finish_slots();
+      return Advance::kDone;
+    case Path::kWhole: return step_whole();
+    case Path::kSlices:
+      // Nothing is staged before all have arrived: until then peers may read what a whole exchange left in that ring.
+      return matched ? step_slices() : Advance::kIdle;
+    case Path::kExchange: break;
+  }
+  return matched ? step_exchange() : Advance::kIdle;
+}
+
+bool ShmBackend::match_records() {
+  if (matched_ == size_) return true;
+  const Record& mine = own().records[parity_];
+  for (; matched_ < size_; ++matched_) {
+    if (matched_ == rank_) continue;
+    const Record& theirs = record(matched_);
+    if (theirs.seq.load(std::memory_order_seq_cst) != number_) return false;
+    if (!(mine.signature == theirs.signature)) throw_mismatch(matched_);
+  }
+  if (call_->kind == CollectiveKind::kAllToAll) {
+    match_parts();
+    choose_path();  // again: now everybody's counts are known
+  }
+  return true;
+}
+
+void ShmBackend::look_for_mismatch() const {
+  for (int rank = matched_; rank < size_; ++rank) {
+    const Record& theirs = record(rank);
+    if (theirs.seq.load(std::memory_order_seq_cst) == number_ &&
+        !(own().records[parity_].signature == theirs.signature))
+      throw_mismatch(rank);
+  }
+}
+
+std::string ShmBackend::describe_record(int rank) const {
+  const Shown& shown = header(rank).shown[parity_];
+  const std::string_view tensors(header(rank).tensors[parity_], shown.tensors_bytes);
+  return describe_call(record(rank).signature, shown.shape, tensors, shown.name, shown.file, shown.line);
+}
+
+void ShmBackend::throw_mismatch(int peer) const {
+  throw_disagreement(options_, {rank_, describe_record(rank_)}, {peer, describe_record(peer)});
+}
+
+const PostedPart* ShmBackend::parts(int rank) const {
+  return reinterpret_cast<const PostedPart*>(segment(rank) + layout_.parts +
+                                             static_cast<size_t>(parity_) * layout_.parts_bytes);
+}
+
+void ShmBackend::post_parts() {
+  PostedPart* posted = const_cast<PostedPart*>(parts(rank_));
+  for (const auto* const parts : {&call_->inputs, &call_->outputs}) {
+    for (const Part& part : *parts) {
+      posted->num_elements = part.num_elements;
+      posted->shape_hash = hash_shape(part.shape);
+      posted->shape = part.shape;
+      ++posted;
+    }
+  }
+}
+
+void ShmBackend::match_parts() const {
+  // All of the table, so that every rank finds the same pair.
+  for (int from = 0; from < size_; ++from) {
+    for (int to = 0; to < size_; ++to) {
+      const PostedPart& sent = parts(from)[to];
+      const PostedPart& expected = parts(to)[size_ + from];
+      if (sent.num_elements == expected.num_elements && sent.shape_hash == expected.shape_hash) continue;
+      throw_parts_disagree(options_, call_->dtype, {from, describe_record(from)}, sent.shape, {to, describe_record(to)},
+                           expected.shape);
+    }
+  }
+}
+
+// --- the rest ---
+
+RefPtr<Storage> ShmBackend::do_allocate(int64_t num_bytes, Device device) {
+  // What travels goes through rings.  Peers reading it where it lies was measured: slower by half and more
+  // wherever the lines are dirty in the writer's cache, and no faster elsewhere.
+  return Storage::allocate(device, num_bytes);
+}
+
+LastStarted ShmBackend::do_last_started(int rank) const {
+  const Started::Seen seen = header(rank).started.read();
+  return {seen.seq, std::chrono::nanoseconds(trace_now_ns() - seen.ns), seen.what};
+}
+
+std::vector<int> ShmBackend::do_awaited() {
+  std::vector<int> ranks;
+  for (int rank = 0; matched_ == size_ && rank < size_; ++rank) {
+    if (rank != rank_ && is_missing(rank) && can_move(rank)) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+std::string ShmBackend::describe() const {
+  return str("1 host x ", size_, ": shm between ", options_.thread_ranks ? "threads" : "processes");
+}
+
+// --- messages ---
+
+void ShmBackend::do_start_transfer(Transfer& transfer) { messages_.start(transfer); }
+
+Advance ShmBackend::do_advance_transfers() {
+  if (!messages_.any()) return Advance::kIdle;
+  const size_t num_heard = num_failures_.load(std::memory_order_acquire);
+  int poisoned = -1;
+  for (int rank = size_ - 1; rank >= 0; --rank) {
+    if (header(rank).poison.state.load(std::memory_order_seq_cst) == Poison::kWritten) poisoned = rank;
+  }
+  try {
+    if (messages_.advance()) return Advance::kMoved;
+    fail_if_needed(poisoned, num_heard, [&](int rank) { return messages_.any_with(rank); });
+  } catch (const GroupError&) {
+    messages_.clear();
+    throw;
+  }
+  return Advance::kIdle;
+}
+
+std::unique_ptr<Backend> make_shm_backend(const ProcessGroupOptions& options, const Tuning& tuning) {
+  return std::make_unique<ShmBackend>(options, tuning);
+}
+
+}}}  // namespace tandem::v0::distributed::shm

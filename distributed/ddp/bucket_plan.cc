@@ -1,0 +1,101 @@
+#include <tandem/distributed/ddp/bucket_plan.h>
+
+#include <algorithm>
+
+namespace tandem { inline namespace v0 { namespace distributed {
+
+namespace {
+
+constexpr int64_t kAlignBytes = 64;
+
+int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+
+std::string module_of(const std::string& name) {
+  const size_t dot = name.rfind('.');
+  return dot == std::string::npos ? name : name.substr(0, dot);
+}
+
+/// Consecutive parameters of one module in one buffer.
+struct Run {
+  int64_t begin;
+  int64_t end;
+  int first_parameter;
+  int last_parameter;
+};
+
+/// Cuts one buffer's runs into buckets.
+void cut(int buffer, int64_t element_bytes, const std::vector<Run>& runs, const BucketSizes& sizes,
+         std::vector<BucketPlan::Bucket>& buckets) {
+  const auto bytes = [&](int64_t begin, int64_t end) { return (end - begin) * element_bytes; };
+  const int64_t align = kAlignBytes / element_bytes;
+  const int64_t cap = std::max(round_up(sizes.bucket_bytes / element_bytes, align), align);
+  const auto join = [&](size_t first, size_t last) {  // runs [first, last) as one bucket
+    buckets.push_back(
+        {buffer, runs[first].begin, runs[last - 1].end, runs[last - 1].first_parameter, runs[first].last_parameter});
+  };
+  size_t next = 0;
+  bool is_first = true;
+  while (next < runs.size()) {
+    const Run& run = runs[next];
+    if (run.end - run.begin > cap && sizes.split) {  // a module too large for one bucket: even pieces
+      const int64_t pieces = (run.end - run.begin + cap - 1) / cap;
+      const int64_t piece = round_up((run.end - run.begin + pieces - 1) / pieces, align);
+      for (int64_t begin = run.begin; begin < run.end; begin += piece) {
+        buckets.push_back({buffer, begin, std::min(begin + piece, run.end), run.first_parameter, run.last_parameter});
+      }
+      ++next;
+    } else {
+      // Towards the end each takes no more than half of what is left, so that little is when backward ends.
+      const int64_t left = bytes(run.begin, runs.back().end);
+      const int64_t limit =
+          is_first ? sizes.first_bytes
+                   : std::clamp(left / 2, sizes.last_bytes, std::max(sizes.bucket_bytes, sizes.last_bytes));
+      size_t last = next + 1;
+      while (last < runs.size() && bytes(run.begin, runs[last].end) <= limit) ++last;
+      join(next, last);
+      next = last;
+    }
+    is_first = false;
+  }
+}
+
+}  // namespace
+
+BucketPlan plan_buckets(const std::vector<ParameterInfo>& parameters, const BucketSizes& sizes) {
+  BucketPlan plan;
+  plan.placements.resize(parameters.size());
+  std::vector<std::vector<Run>> runs;
+  std::vector<std::string> open_module;
+  for (int i = static_cast<int>(parameters.size()) - 1; i >= 0; --i) {
+    const ParameterInfo& p = parameters[static_cast<size_t>(i)];
+    auto found = std::find_if(plan.buffers.begin(), plan.buffers.end(),
+                              [&](const auto& b) { return b.dtype == p.dtype && b.device == p.device; });
+    const auto index = static_cast<size_t>(found - plan.buffers.begin());
+    if (found == plan.buffers.end()) {
+      plan.buffers.push_back({p.dtype, p.device, 0});
+      runs.emplace_back();
+      open_module.emplace_back();
+    }
+    int64_t& used = plan.buffers[index].num_elements;
+    plan.placements[static_cast<size_t>(i)] = {static_cast<int>(index), used};
+    const int64_t begin = used;
+    used += round_up(p.num_elements, kAlignBytes / size_of(p.dtype));
+    const std::string module = module_of(p.name);
+    if (runs[index].empty() || open_module[index] != module) {
+      runs[index].push_back({begin, used, i, i});
+      open_module[index] = module;
+    } else {
+      runs[index].back().end = used;
+      runs[index].back().first_parameter = i;
+    }
+  }
+  for (size_t b = 0; b < runs.size(); ++b) {
+    cut(static_cast<int>(b), size_of(plan.buffers[b].dtype), runs[b], sizes, plan.buckets);
+  }
+  // Buffers' buckets interleave in the order in which they become ready.
+  std::stable_sort(plan.buckets.begin(), plan.buckets.end(),
+                   [](const auto& a, const auto& b) { return a.first_parameter > b.first_parameter; });
+  return plan;
+}
+
+}}}  // namespace tandem::v0::distributed

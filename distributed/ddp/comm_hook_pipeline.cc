@@ -1,0 +1,377 @@
+#include <tandem/distributed/ddp/comm_hook_pipeline.h>
+
+#include <cmath>
+#include <utility>
+
+#include <tandem/base/error.h>
+#include <tandem/base/log.h>
+#include <tandem/tensor/chores.h>
+#include <tandem/tensor/factories.h>
+
+namespace tandem { inline namespace v0 { namespace distributed {
+
+namespace {
+
+double relative(double difference2, double exact2) {
+  if (difference2 == 0) return 0;
+  return std::sqrt(difference2 / exact2);
+}
+
+double cosine(double product, double a2, double b2) {
+  if (a2 == 0 && b2 == 0) return 1;
+  if (a2 == 0 || b2 == 0) return 0;
+  return product / (std::sqrt(a2) * std::sqrt(b2));
+}
+
+/// Of CPU tensors a and b: squared norms of the difference and of each, and their product.
+struct Comparison {
+  Comparison& add(const Tensor& a, const Tensor& b) {
+    visit_floating_dtype(a.dtype(), [&]<class T>() {
+      const T* p = a.data<T>();
+      const T* q = b.data<T>();
+      for (int64_t i = 0; i < a.num_elements(); ++i) {
+        const auto x = static_cast<double>(p[i]);
+        const auto y = static_cast<double>(q[i]);
+        difference2 += (x - y) * (x - y);
+        a2 += x * x;
+        b2 += y * y;
+        product += x * y;
+      }
+    });
+    return *this;
+  }
+  double difference2 = 0, a2 = 0, b2 = 0, product = 0;
+};
+
+Tensor copy_of(const Tensor& tensor) {
+  const Tensor copy = empty_like(tensor);
+  chores::copy(tensor, copy);
+  return copy;
+}
+
+/// With tensors of its own.
+State copy_of(const State& state) {
+  State copy;
+  for (const auto& [name, value] : state.entries()) {
+    if (const auto* tensor = std::get_if<Tensor>(&value)) {
+      copy.set(name, copy_of(*tensor));
+    } else if (const auto* nested = std::get_if<std::shared_ptr<State>>(&value)) {
+      copy.set(name, copy_of(**nested));
+    } else {
+      copy.set(name, value);
+    }
+  }
+  return copy;
+}
+
+}  // namespace
+
+std::string describe(const GradientHooks& hooks) {
+  std::string text;
+  for (const auto& hook : hooks) text += str(text.empty() ? "" : " > ", hook->describe());
+  return text;
+}
+
+HookedExchange::HookedExchange(std::shared_ptr<ProcessGroup> group, GradientHooks hooks,
+                               std::vector<GradientBucket> buckets, int64_t shadow_every)
+    : group_(std::move(group)),
+      hooks_(std::move(hooks)),
+      buckets_(std::move(buckets)),
+      shadow_every_(shadow_every),
+      num_hooks_(hooks_.size()),
+      flights_(buckets_.size()) {
+  for (size_t i = 1; i < hooks_.size(); ++i) {
+    TANDEM_CHECK(ValueError, !hooks_[i]->needs_pieces(), "GradientReducer: ", hooks_[i]->describe(),
+                 " must come first in its chain, for it works on parameters\n  hooks  ", describe(hooks_));
+  }
+  hooks_.front()->prepare(buckets_);
+  for (const GradientBucket& bucket : buckets_) {
+    if (group_->size() > 1 && !bucket.values.device().is_cpu()) gpu_ = bucket.values.device();
+  }
+}
+
+HookedExchange::~HookedExchange() {
+  for (const cuda::Stream& stream : beside_) {
+    try {
+      cuda::Event end(stream.device());
+      end.record(stream);
+      end.synchronize();
+    } catch (const Error&) {  // was told to who waited
+    }
+  }
+}
+
+const cuda::Stream& HookedExchange::beside(int num_exchanges) {
+  const auto place = static_cast<size_t>(num_exchanges);
+  while (beside_.size() <= place) beside_.emplace_back(*gpu_);
+  return beside_[place];
+}
+
+Work HookedExchange::launch(size_t bucket) {
+  if (is_shadow_step() && !runs_again()) keep(bucket);
+  std::unique_lock lock(mutex_);
+  Flight& flight = flights_[bucket];
+  flight = {};
+  flight.promise.set_help([weak = weak_from_this(), bucket](Clock::time_point deadline) {
+    const auto self = weak.lock();
+    return self != nullptr && self->help(bucket, deadline);
+  });
+  if (is_beside(bucket)) {
+    flight.ready.emplace(*gpu_).record(cuda::current_stream(*gpu_));
+    const cuda::Event closed(*gpu_);
+    flight.closed = closed;
+    flight.promise.set_join([closed] { closed.make_wait(cuda::current_stream(closed.device())); });
+  }
+  Work work = flight.promise.future();
+  if (failure_) {
+    flight.promise.set_exception(failure_);
+    return work;
+  }
+  waiting_.push_back(bucket);
+  open_next(lock);
+  return work;
+}
+
+bool HookedExchange::help(size_t bucket, Clock::time_point deadline) {
+  Work leaf;
+  {
+    std::lock_guard lock(mutex_);
+    leaf = flights_[bucket].leaf;
+  }
+  if (!leaf.valid() || leaf.is_completed()) return false;
+  try {
+    if (deadline != Clock::time_point::max()) return leaf.wait(deadline - Clock::now());
+    leaf.wait();
+    return true;
+  } catch (...) {
+    return false;  // the bucket's own future tells
+  }
+}
+
+void HookedExchange::open_next(std::unique_lock<std::mutex>& lock) {
+  if (opening_) return;  // the thread that is at it looks again
+  opening_ = true;
+  while (!is_open_ && !waiting_.empty()) {
+    const size_t bucket = waiting_.front();
+    waiting_.pop_front();
+    is_open_ = true;
+    lock.unlock();
+    open(bucket);
+    lock.lock();
+  }
+  opening_ = false;
+}
+
+void HookedExchange::open(size_t bucket) {
+  try {
+    std::optional<cuda::StreamGuard> on;
+    if (is_beside(bucket)) {
+      flights_[bucket].ready->make_wait(beside(0));
+      on.emplace(beside(0));
+    }
+    const GradientBucket& values = buckets_[bucket];
+    const std::shared_ptr<const GradientBucket> borrowed(std::shared_ptr<void>(), &values);
+    average(bucket, 0, borrowed, true, [weak = weak_from_this(), bucket] {
+      if (const auto self = weak.lock()) self->close(bucket);
+    });
+  } catch (const CommError&) {
+    fail(bucket, std::current_exception());
+  } catch (...) {
+    fail_by_hook(bucket);
+  }
+}
+
+void HookedExchange::average(size_t bucket, size_t level, const std::shared_ptr<const GradientBucket>& values,
+                             bool is_last, std::function<void()> done) {
+  if (level == num_hooks_) return exchange(bucket, values->values, is_last, std::move(done));
+  GradientHook& hook = *hooks_[level];
+  const auto left = std::make_shared<int>(hook.num_exchanges(*values));
+  const auto next = [weak = weak_from_this(), bucket, level, is_last, left](const Tensor& sent,
+                                                                            std::function<void()> then) {
+    const auto self = weak.lock();
+    if (self == nullptr) return;
+    TANDEM_CHECK(StateError, *left > 0, "GradientReducer: ", self->hooks_[level]->describe(),
+                 " makes more exchanges than it announced");
+    const bool last = --*left == 0 && is_last;
+    const GradientBucket& whole = self->buckets_[bucket];
+    auto inner = std::make_shared<const GradientBucket>(GradientBucket{sent, whole.index, whole.name, {}});
+    self->average(bucket, level + 1, inner, last, std::move(then));
+  };
+  // Holds `values` until the hook is done with them.
+  hook.average(*values, next, [weak = weak_from_this(), level, left, values, done = std::move(done)] {
+    const auto self = weak.lock();
+    if (self == nullptr) return;
+    TANDEM_CHECK(StateError, *left == 0, "GradientReducer: ", self->hooks_[level]->describe(),
+                 " makes fewer exchanges than it announced");
+    done();
+  });
+}
+
+void HookedExchange::exchange(size_t bucket, const Tensor& values, bool is_last, std::function<void()> done) {
+  Flight& flight = flights_[bucket];
+  std::string name = str(buckets_[bucket].name, runs_again() ? " (shadow)" : "");
+  if (flight.exchanges++ > 0) name += str(", exchange ", flight.exchanges);
+  const Work work = group_->all_reduce_async(values, ReduceOp::kAvg, {.name = std::move(name)});
+  {
+    std::lock_guard lock(mutex_);
+    flight.leaf = work;
+    if (is_last) is_open_ = false;
+  }
+  if (is_beside(bucket)) return go_on_beside(bucket, work, std::move(done));
+  work.then([self = shared_from_this(), bucket, work, done = std::move(done)] {
+    if (const std::exception_ptr error = work.exception()) return self->fail(bucket, error);
+    try {
+      done();
+    } catch (const CommError&) {
+      return self->fail(bucket, std::current_exception());
+    } catch (...) {
+      return self->fail_by_hook(bucket);
+    }
+    std::unique_lock lock(self->mutex_);
+    self->open_next(lock);
+  });
+}
+
+/// That all ranks have started the same is seen when the bucket closes.
+void HookedExchange::go_on_beside(size_t bucket, const Work& work, std::function<void()> done) {
+  const cuda::StreamGuard on(beside(flights_[bucket].exchanges));
+  work.join();
+  flights_[bucket].callbacks.push_back(done);
+  done();
+}
+
+void HookedExchange::close(size_t bucket) {
+  const Promise<void> promise = flights_[bucket].promise;  // whoever waits may launch the next step's at once
+  if (!is_beside(bucket)) return promise.set_value();
+  flights_[bucket].closed->record(cuda::current_stream(*gpu_));
+  const Work last = flights_[bucket].leaf;
+  last.then([self = shared_from_this(), bucket, last, promise] {
+    if (const std::exception_ptr error = last.exception()) return self->fail(bucket, error);
+    promise.set_value();
+  });
+}
+
+void HookedExchange::fail(size_t bucket, std::exception_ptr error) {
+  std::vector<Promise<void>> promises;
+  {
+    std::lock_guard lock(mutex_);
+    if (!failure_) failure_ = error;
+    promises.push_back(flights_[bucket].promise);
+    for (const size_t other : waiting_) promises.push_back(flights_[other].promise);
+    waiting_.clear();
+  }
+  for (const Promise<void>& promise : promises) promise.set_exception(error);
+}
+
+void HookedExchange::fail_by_hook(size_t bucket) {
+  const std::exception_ptr error = std::current_exception();
+  fail(bucket, error);
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& e) {
+    group_->abort(str("a gradient hook failed: ", e.what()));
+  } catch (...) {
+    group_->abort("a gradient hook failed");
+  }
+}
+
+void HookedExchange::keep(size_t bucket) {
+  if (bucket == 0) {
+    remembered_ = copy_of(state_dict());
+    given_.clear();
+  }
+  given_.push_back(copy_of(buckets_[bucket].values));
+}
+
+std::vector<Tensor> HookedExchange::copy_values() const {
+  std::vector<Tensor> all;
+  for (const GradientBucket& bucket : buckets_) {
+    all.push_back(empty(bucket.values.shape(), {bucket.values.dtype()}));  // where Comparison reads it
+    chores::copy(bucket.values, all.back());
+  }
+  return all;
+}
+
+std::vector<Tensor> HookedExchange::run_again(size_t num_hooks) {
+  load_state_dict(remembered_);
+  for (size_t i = 0; i < buckets_.size(); ++i) chores::copy(given_[i], buckets_[i].values);
+  num_hooks_ = num_hooks;
+  std::vector<Work> works;
+  for (size_t i = 0; i < buckets_.size(); ++i) works.push_back(launch(i));
+  for (const Work& work : works) work.wait();
+  return copy_values();
+}
+
+HookReport HookedExchange::compare() {
+  const State left = copy_of(state_dict());
+  const std::vector<Tensor> delivered = copy_values();
+  const std::vector<Tensor> exact = run_again(0);
+  HookReport report;
+  report.step = step_ + 1;
+  Comparison all;
+  for (size_t i = 0; i < buckets_.size(); ++i) {
+    const Comparison c = Comparison().add(delivered[i], exact[i]);
+    report.buckets.push_back({buckets_[i].name, relative(c.difference2, c.b2), cosine(c.product, c.b2, c.a2)});
+    all.add(delivered[i], exact[i]);
+  }
+  report.relative_error = relative(all.difference2, all.b2);
+  report.cosine = cosine(all.product, all.b2, all.a2);
+  std::vector<Tensor> without = exact;
+  for (size_t k = 1; k <= hooks_.size(); ++k) {
+    std::vector<Tensor> with = k < hooks_.size() ? run_again(k) : delivered;
+    Comparison c;
+    for (size_t i = 0; i < buckets_.size(); ++i) c.add(with[i], without[i]);
+    report.hooks.push_back({hooks_[k - 1]->describe(), relative(c.difference2, all.b2)});
+    without = std::move(with);
+  }
+  load_state_dict(left);
+  for (size_t i = 0; i < buckets_.size(); ++i) chores::copy(delivered[i], buckets_[i].values);
+  num_hooks_ = hooks_.size();
+  given_.clear();
+  remembered_ = {};
+  return report;
+}
+
+void HookedExchange::end_step() {
+  if (is_shadow_step()) {
+    try {
+      report_ = compare();
+    } catch (const CommError&) {
+      throw;
+    } catch (const std::exception& e) {
+      group_->abort(str("a shadow step failed: ", e.what()));  // the others wait for this rank
+      throw;
+    }
+    // The user asked for it.
+    if (group_->rank() == 0 && log_enabled(LogLevel::kWarning)) {
+      log_line(LogLevel::kInfo, str("gradients by ", describe(hooks_), ", ", to_string(report_)));
+    }
+  }
+  for (Flight& flight : flights_) flight.callbacks.clear();
+  ++step_;
+}
+
+State HookedExchange::state_dict() const {
+  State state;
+  state.set("hooks", describe(hooks_));
+  state.set("step", step_);
+  for (size_t i = 0; i < hooks_.size(); ++i) {
+    State hook = hooks_[i]->state_dict();
+    if (!hook.empty()) state.set(str("hook ", i), std::move(hook));
+  }
+  return state;
+}
+
+void HookedExchange::load_state_dict(const State& state) {
+  const auto& saved = state.get<std::string>("hooks");
+  TANDEM_CHECK(StateError, saved == describe(hooks_), "GradientReducer: the state is of other hooks\n  saved  ", saved,
+               "\n  here   ", describe(hooks_));
+  const auto step = state.get<int64_t>("step");
+  for (size_t i = 0; i < hooks_.size(); ++i) {
+    if (hooks_[i]->state_dict().empty()) continue;
+    hooks_[i]->load_state_dict(state.get<State>(str("hook ", i)));
+  }
+  step_ = step;
+}
+
+}}}  // namespace tandem::v0::distributed

@@ -1,0 +1,164 @@
+#include <tandem/distributed/group/argument_checks.h>
+
+#include <algorithm>
+
+#include <tandem/tensor/cuda.h>
+#include <tandem/tensor/factories.h>
+
+namespace tandem { inline namespace v0 { namespace distributed {
+
+namespace {
+
+/// "\n  output  float32 [3, 4] on cpu".
+std::string line(const Operand& operand, size_t width) {
+  std::string name = to_string(operand);
+  name.resize(std::max(name.size(), width), ' ');
+  return str("\n  ", name, "  ", describe(operand.tensor));
+}
+
+std::string lines(const Operand& a, const Operand& b) {
+  const size_t width = std::max(to_string(a).size(), to_string(b).size());
+  return line(a, width) + line(b, width);
+}
+
+}  // namespace
+
+std::string to_string(const Operand& operand) {
+  return operand.index < 0 ? operand.name : str(operand.name, "[", operand.index, "]");
+}
+
+void check_operand(const char* op, const Operand& operand, const ProcessGroupOptions& group) {
+  TANDEM_CHECK(StateError, operand.tensor.defined(), op, ": ", to_string(operand), " is undefined");
+  const bool on_gpu = !operand.tensor.device().is_cpu();
+  if (!on_gpu || group.world_size == 1) return;
+  TANDEM_CHECK(DeviceError, cuda::is_built(), op, ": this group moves CPU tensors", line(operand, 0));
+  TANDEM_CHECK(DeviceError, moves_gpu_tensors(group), op, ": the group's backend '", group.backend,
+               "' moves CPU tensors; 'cpu:", group.backend, ",cuda:nccl' moves those of GPUs too", line(operand, 0));
+}
+
+void check_writable(const char* op, const Operand& operand, const ProcessGroupOptions& group) {
+  check_operand(op, operand, group);
+  const Shape& shape = operand.tensor.shape();
+  for (size_t i = 0; i < shape.size(); ++i) {
+    TANDEM_CHECK(ValueError, shape[i] <= 1 || operand.tensor.strides()[i] != 0, op, ": ", to_string(operand),
+                 " is expanded, so its elements share memory and cannot be written", line(operand, 0));
+  }
+}
+
+void check_same_device(const char* op, const Operand& a, const Operand& b) {
+  TANDEM_CHECK(DeviceError, a.tensor.device() == b.tensor.device(), op, ": devices differ", lines(a, b));
+}
+
+void check_alike(const char* op, const Operand& a, const Operand& b) {
+  TANDEM_CHECK(DTypeError, a.tensor.dtype() == b.tensor.dtype(), op, ": dtypes differ", lines(a, b));
+  check_same_device(op, a, b);
+}
+
+void check_shape(const char* op, const Operand& operand, const Shape& wanted, const Operand& other) {
+  TANDEM_CHECK(ShapeError, operand.tensor.shape() == wanted, op, ": ", to_string(operand), " must be ", wanted,
+               lines(operand, other));
+}
+
+void check_reduce_op(const char* op, ReduceOp reduction, const Operand& operand) {
+  const bool floating = is_floating_point(operand.tensor.dtype());
+  const bool bitwise = reduction >= ReduceOp::kBitAnd;
+  TANDEM_CHECK(DTypeError, reduction != ReduceOp::kAvg || floating, op, ": avg needs a floating dtype",
+               line(operand, 0));
+  TANDEM_CHECK(DTypeError, !bitwise || !floating, op, ": ", to_string(reduction), " needs integers or bool",
+               line(operand, 0));
+}
+
+void check_rank(const char* op, const char* name, int rank, const ProcessGroupOptions& group) {
+  TANDEM_CHECK(ValueError, rank >= 0 && rank < group.world_size, op, ": ", name, " ", rank, " is not in [0, ",
+               group.world_size, ")");
+}
+
+void check_length(const char* op, const char* name, size_t length, const ProcessGroupOptions& group) {
+  TANDEM_CHECK(ValueError, length == static_cast<size_t>(group.world_size), op, ": ", name, " has ", length,
+               length == 1 ? " element" : " elements", " for a group of ", group.world_size, " ranks");
+}
+
+template <class ErrorType>
+void refuse(const char* op, const Operand& operand, const std::string& must_be) {
+  throw ErrorType(with_module_scope(str(op, ": ", to_string(operand), " must be ", must_be, line(operand, 0))));
+}
+template void refuse<ValueError>(const char* op, const Operand& operand, const std::string& must_be);
+template void refuse<ShapeError>(const char* op, const Operand& operand, const std::string& must_be);
+
+void check_apart(const char* op, const Operand& a, const Part& a_part, const Operand& b, const Part& b_part,
+                 bool may_be_same) {
+  const int64_t bytes = size_of(a.tensor.dtype());
+  const bool overlap = a_part.data < b_part.data + b_part.num_elements * bytes &&
+                       b_part.data < a_part.data + a_part.num_elements * bytes;
+  const bool same = a_part.data == b_part.data && a_part.num_elements == b_part.num_elements;
+  TANDEM_CHECK(ValueError, !overlap || (same && may_be_same), op, ": ", to_string(a), " and ", to_string(b),
+               " share memory", lines(a, b));
+}
+
+std::byte* memory_to_read(Operation& operation, const Tensor& tensor) {
+  if (tensor.is_contiguous()) {
+    operation.kept.push_back(tensor);
+    return tensor.data_ptr();
+  }
+  const Tensor copy = empty(tensor.shape(), tensor.options());
+  operation.before.push_back({tensor, copy});
+  return copy.data_ptr();
+}
+
+std::byte* memory_to_write(Operation& operation, const Tensor& tensor) {
+  if (tensor.is_contiguous()) {
+    operation.kept.push_back(tensor);
+    return tensor.data_ptr();
+  }
+  const Tensor copy = empty(tensor.shape(), tensor.options());
+  operation.after.push_back({copy, tensor});
+  return copy.data_ptr();
+}
+
+std::byte* memory_to_update(Operation& operation, const Tensor& tensor) {
+  if (!tensor.is_contiguous()) {
+    const Tensor copy = empty(tensor.shape(), tensor.options());
+    operation.before.push_back({tensor, copy});
+    operation.after.push_back({copy, tensor});
+    return copy.data_ptr();
+  }
+  operation.kept.push_back(tensor);
+  return tensor.data_ptr();
+}
+
+void bump_versions(const char* op, std::span<const Tensor> results) {
+  for (const Tensor& tensor : results) tensor.storage()->bump_version(op);
+}
+
+std::chrono::milliseconds timeout_of(const char* op, const CollectiveOptions& options,
+                                     const ProcessGroupOptions& group) {
+  const std::chrono::milliseconds timeout = checked_timeout(op, options.timeout);
+  if (timeout.count() > 0) return timeout;
+  return options.timeout.count() > 0 ? timeout : group.timeout;
+}
+
+std::chrono::milliseconds checked_timeout(const char* op, std::chrono::milliseconds timeout) {
+  TANDEM_CHECK(ValueError, timeout.count() >= 0, op, ": a timeout of ", timeout.count(), " ms is negative");
+  // Sums of it and a time must not overflow.
+  constexpr std::chrono::hours kLongest(24 * 365 * 100);
+  return timeout > kLongest ? std::chrono::milliseconds(0) : timeout;
+}
+
+void describe_collective(CollectiveOperation& operation, const ProcessGroupOptions& group, CollectiveKind kind,
+                         const Tensor& tensor, CollectiveOptions&& options) {
+  Collective& c = operation.collective;
+  operation.timeout = timeout_of(to_string(kind), options, group);
+  c.kind = kind;
+  c.name = std::move(options.name);
+  c.name_hash = hash_name(c.name);
+  c.where = options.where;
+  if (!tensor.defined()) return;
+  c.device = tensor.device();
+  c.on_gpu = !c.device.is_cpu();
+  c.dtype = tensor.dtype();
+  c.shape = tensor.shape();
+  c.num_elements = tensor.num_elements();
+  c.shape_hash = hash_shape(c.shape);
+}
+
+}}}  // namespace tandem::v0::distributed

@@ -1,0 +1,128 @@
+// Checks of arguments, and operations made of them.  Private to distributed/.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include <tandem/distributed/group/operation.h>
+#include <tandem/distributed/process_group.h>
+#include <tandem/tensor/tensor.h>
+
+namespace tandem { inline namespace v0 { namespace distributed {
+
+/// An argument as errors name it: "output", "outputs[3]".
+struct Operand {
+  const char* name;
+  const Tensor& tensor;
+  int index = -1;
+};
+
+std::string to_string(const Operand& operand);
+
+using Tensors = std::vector<Tensor>;
+using Splits = std::vector<int64_t>;
+
+/// An argument that has a part for each rank: one tensor [size(), ...], or a list.
+struct Parts {
+  const char* name;
+  std::span<const Tensor> tensors;
+  bool is_list;
+  bool is_result;
+
+  Operand operand(size_t rank) const {
+    return is_list ? Operand{name, tensors[rank], static_cast<int>(rank)} : Operand{name, tensors[0]};
+  }
+};
+struct Outputs : Parts {
+  Outputs(const Tensor& tensor) : Parts{"output", {&tensor, 1}, false, true} {}
+  Outputs(const Tensors& list) : Parts{"outputs", list, true, true} {}
+};
+struct Inputs : Parts {
+  Inputs(const Tensor& tensor) : Parts{"input", {&tensor, 1}, false, false} {}
+  Inputs(const Tensors& list) : Parts{"inputs", list, true, false} {}
+};
+
+// --- checks; they throw the errors of base/error.h, "op: what is wrong" and the operands ---
+
+/// Defined, and where the group moves tensors: on a CPU device, or on a GPU if the group has NCCL or one rank alone.
+void check_operand(const char* op, const Operand& operand, const ProcessGroupOptions& group);
+/// And none of its elements share memory.
+void check_writable(const char* op, const Operand& operand, const ProcessGroupOptions& group);
+/// On one device.
+void check_same_device(const char* op, const Operand& a, const Operand& b);
+/// And of one dtype.
+void check_alike(const char* op, const Operand& a, const Operand& b);
+void check_shape(const char* op, const Operand& operand, const Shape& wanted, const Operand& other);
+void check_reduce_op(const char* op, ReduceOp reduction, const Operand& operand);
+/// `name`: "root", "dst".
+void check_rank(const char* op, const char* name, int rank, const ProcessGroupOptions& group);
+/// As many tensors as ranks.
+void check_length(const char* op, const char* name, size_t length, const ProcessGroupOptions& group);
+
+/// `must_be` where it is wrong: "gather: output must be undefined elsewhere than on root 2".
+template <class ErrorType = ValueError>
+[[noreturn]] void refuse(const char* op, const Operand& operand, const std::string& must_be);
+/// That a result and what is read share no memory; `may_be_same`: but they may be the very same.
+void check_apart(const char* op, const Operand& a, const Part& a_part, const Operand& b, const Part& b_part,
+                 bool may_be_same);
+
+// --- row-major memory; the operation keeps it and makes the copies ---
+
+/// For reading the tensor; a copy where it is not row-major.
+std::byte* memory_to_read(Operation& operation, const Tensor& tensor);
+/// For a result that goes to the tensor.
+std::byte* memory_to_write(Operation& operation, const Tensor& tensor);
+/// For both.
+std::byte* memory_to_update(Operation& operation, const Tensor& tensor);
+/// Results count as changed from the start of the operation on.
+void bump_versions(const char* op, std::span<const Tensor> results);
+
+/// Name, call site and timeout, and the dtype, shape and count of `tensor`, which may be undefined.
+void describe_collective(CollectiveOperation& operation, const ProcessGroupOptions& group, CollectiveKind kind,
+                         const Tensor& tensor, CollectiveOptions&& options);
+/// Not negative; 0 = none, also where it is longer than any time that a clock can hold.
+std::chrono::milliseconds checked_timeout(const char* op, std::chrono::milliseconds timeout);
+/// `options.timeout`, else the group's; 0 = none.
+std::chrono::milliseconds timeout_of(const char* op, const CollectiveOptions& options,
+                                     const ProcessGroupOptions& group);
+
+// --- the operations, each checked and complete but for its number ---
+
+void prepare_all_reduce(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& tensor,
+                        ReduceOp op, CollectiveOptions&& options);
+void prepare_all_reduce_into(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& output,
+                             const Tensor& input, ReduceOp op, CollectiveOptions&& options);
+void prepare_reduce(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& tensor, int root,
+                    ReduceOp op, CollectiveOptions&& options);
+void prepare_broadcast(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& tensor, int root,
+                       CollectiveOptions&& options);
+void prepare_gather(CollectiveOperation& operation, const ProcessGroupOptions& group, const Outputs& outputs,
+                    const Tensor& input, int root, CollectiveOptions&& options);
+void prepare_all_gather(CollectiveOperation& operation, const ProcessGroupOptions& group, const Outputs& outputs,
+                        const Tensor& input, CollectiveOptions&& options);
+void prepare_scatter(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& output,
+                     const Inputs& inputs, int root, CollectiveOptions&& options);
+void prepare_reduce_scatter(CollectiveOperation& operation, const ProcessGroupOptions& group, const Tensor& output,
+                            const Inputs& inputs, ReduceOp op, CollectiveOptions&& options);
+void prepare_all_to_all(CollectiveOperation& operation, const ProcessGroupOptions& group, const Outputs& outputs,
+                        const Inputs& inputs, CollectiveOptions&& options);
+void prepare_all_to_all_of_splits(CollectiveOperation& operation, const ProcessGroupOptions& group,
+                                  const Tensor& output, const Tensor& input, const Splits& output_splits,
+                                  const Splits& input_splits, CollectiveOptions&& options);
+void prepare_barrier(CollectiveOperation& operation, const ProcessGroupOptions& group, CollectiveOptions&& options);
+void prepare_message(Message& message, const char* op, const ProcessGroupOptions& group, const P2POp& what,
+                     CollectiveOptions&& options);
+
+using Operations = std::vector<std::shared_ptr<CollectiveOperation>>;
+
+Operations prepare_all_reduce_coalesced(const ProcessGroupOptions& group, const Tensors& tensors, ReduceOp op,
+                                        CollectiveOptions&& options);
+Operations prepare_broadcast_coalesced(const ProcessGroupOptions& group, const Tensors& tensors, int root,
+                                       CollectiveOptions&& options);
+Operations prepare_all_gather_coalesced(const ProcessGroupOptions& group, const Tensors& outputs, const Tensors& inputs,
+                                        CollectiveOptions&& options);
+Operations prepare_reduce_scatter_coalesced(const ProcessGroupOptions& group, const Tensors& outputs,
+                                            const Tensors& inputs, ReduceOp op, CollectiveOptions&& options);
+
+}}}  // namespace tandem::v0::distributed

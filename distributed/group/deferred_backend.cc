@@ -1,0 +1,264 @@
+#include <tandem/distributed/group/deferred_backend.h>
+
+#include <algorithm>
+#include <exception>
+
+#include <tandem/base/error.h>
+#include <tandem/base/log.h>
+#include <tandem/base/rank_context.h>
+#include <tandem/base/thread.h>
+#include <tandem/distributed/rendezvous/failure_board.h>
+#include <tandem/distributed/rendezvous/forwarding_store.h>
+#include <tandem/distributed/rendezvous/missing_ranks.h>
+
+namespace tandem { inline namespace v0 { namespace distributed {
+
+namespace {
+
+constexpr std::chrono::seconds kPatience{1};
+
+}  // namespace
+
+/// Until it is cancelled it passes everything on; then it behaves as if its host were lost.  By a key in it the members tell
+/// each other who has given up; whoever joins looks for that where it has waited in vain, and takes it for a rank's end.
+class LateBackend::CancelledStore final : public ForwardingStore {
+ public:
+  explicit CancelledStore(const ProcessGroupOptions& options)
+      : ForwardingStore(options.store),
+        own_rank_(job_rank(options, options.rank)),
+        ends_(store_->on_failure([this](int rank, const std::string& reason) { report(rank, reason); })) {}
+
+  void cancel() {
+    give_up(own_rank_, kReason);
+    is_cancelled_ = true;
+    report(-1, kReason);
+  }
+  /// The first time counts.  The joining thread tells it, so that nobody else waits for the store.
+  void give_up(int culprit, const std::string& reason) {
+    std::lock_guard lock(mutex_);
+    if (!given_up_.empty()) return;
+    given_up_ = str(culprit < 0 ? own_rank_ : culprit, " ", reason.substr(0, kMaxReason));
+  }
+  /// On the joining thread.
+  void tell() {
+    {
+      std::lock_guard lock(mutex_);
+      if (has_told_ || given_up_.empty()) return;
+      has_told_ = true;
+    }
+    try {
+      store_->compare_set(kGivenUp, "", given_up_);
+    } catch (const CommError&) {
+      // The store is lost, which the others hear themselves.
+    }
+  }
+  std::string get_from(const std::string& key, const std::vector<int>& ranks,
+                       std::chrono::milliseconds timeout) override {
+    tell();
+    if (is_cancelled_) throw CommError(kReason);
+    try {
+      return ForwardingStore::get_from(key, ranks, timeout);
+    } catch (const CommError& e) {
+      if (e.peer() < 0 && !has_told_) look_who_gave_up();
+      throw;
+    }
+  }
+  HookHandle on_failure(std::function<void(int rank, const std::string& reason)> f) override {
+    return board_.on_failure(std::move(f));
+  }
+
+ private:
+  static constexpr const char* kReason = "the group was destroyed before all members had come";
+  static constexpr const char* kGivenUp = "given up";
+  static constexpr size_t kMaxReason = 64u << 10;
+
+  void report(int rank, const std::string& reason) {
+    board_.report({.rank = rank, .end = RankEnd::kFailed, .reason = reason});
+  }
+  void look_who_gave_up() {
+    if (!store_->check({kGivenUp})) return;
+    const std::string text = store_->get_from(kGivenUp, {own_rank_}, kPatience);
+    const int culprit = std::stoi(text);
+    const std::string reason = text.substr(text.find(' ') + 1);
+    report(culprit, reason);
+    throw CommError(reason, own_rank_, culprit);
+  }
+
+  const int own_rank_;  // in the job
+  FailureBoard board_;
+  std::atomic<bool> is_cancelled_{false};
+  bool has_told_ = false;  // of the joining thread
+  std::mutex mutex_;
+  std::string given_up_;  // culprit and reason; set once
+  HookHandle ends_;
+};
+
+LateBackend::LateBackend(const ProcessGroupOptions& options,
+                         std::function<std::unique_ptr<Backend>(const ProcessGroupOptions&)> make)
+    : store_(std::make_shared<CancelledStore>(options)), options_([&] {
+        ProcessGroupOptions mine = options;
+        mine.store = store_;
+        return mine;
+      }()) {
+  thread_ = start_thread([this, f = std::move(make), context = RankContext::current()]() mutable {
+    const RankContext::Use use(context);
+    this->make(f);
+  });
+}
+
+LateBackend::~LateBackend() {
+  // An exception that ends this rank is to be told at once.
+  if (std::uncaught_exceptions() == 0) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, kPatience, [&] { return state_.load() != State::kComing; });
+  }
+  if (made() == nullptr) store_->cancel();
+  thread_.join();
+}
+
+void LateBackend::make(const std::function<std::unique_ptr<Backend>(const ProcessGroupOptions&)>& make) {
+  const int own_rank = job_rank(options_, options_.rank);
+  State state = State::kMade;
+  try {
+    backend_ = make(options_);
+  } catch (const CommError& e) {
+    error_.emplace(str(" failed\n  ", e.what()), e.what(), e.peer(), headline_of(e));
+    state = State::kFailed;
+  } catch (const std::exception& e) {
+    error_.emplace(str(" failed\n  ", e.what()), e.what(), own_rank);
+    state = State::kFailed;
+  }
+  // That others have not come, or have failed, the rest hear themselves.
+  if (state == State::kFailed && (error_->culprit() < 0 || error_->culprit() == own_rank)) {
+    store_->give_up(own_rank, error_->reason());
+    store_->tell();
+  }
+  {
+    std::lock_guard lock(mutex_);
+    if (state == State::kMade) {
+      for (const auto& f : when_made_) f(*backend_);
+    }
+    state_.store(state, std::memory_order_release);
+  }
+  changed_.notify_all();
+}
+
+void LateBackend::check() const {
+  const State state = state_.load(std::memory_order_acquire);
+  if (state == State::kFailed) throw *error_;
+  if (state == State::kComing && is_aborted_.load(std::memory_order_acquire)) throw *aborted_;
+}
+
+void LateBackend::when_made(std::function<void(Backend&)> f) {
+  {
+    std::lock_guard lock(mutex_);
+    if (state_.load() != State::kMade) {
+      when_made_.push_back(std::move(f));
+      return;
+    }
+  }
+  f(*backend_);
+}
+
+const char* LateBackend::name() const {
+  const Backend* backend = made();
+  return backend != nullptr ? backend->name() : "members to come";
+}
+
+std::string LateBackend::describe() const {
+  const Backend* backend = made();
+  return backend != nullptr ? backend->describe() : "members to come";
+}
+
+bool LateBackend::may_spin() const {
+  const Backend* backend = made();
+  return backend != nullptr && backend->may_spin();
+}
+
+void LateBackend::do_start(const Collective& collective) {
+  if (Backend* backend = made()) return backend->do_start(collective);
+  collective_ = &collective;
+}
+
+bool LateBackend::do_announce(const Collective& next, bool input_is_ready) {
+  Backend* backend = made();
+  return backend != nullptr && collective_ == nullptr && backend->do_announce(next, input_is_ready);
+}
+
+Advance LateBackend::do_advance() {
+  check();
+  Backend* backend = made();
+  if (backend == nullptr) return Advance::kIdle;
+  if (collective_ != nullptr) backend->do_start(*std::exchange(collective_, nullptr));
+  return backend->do_advance();
+}
+
+void LateBackend::do_start_transfer(Transfer& transfer) {
+  // Not before those that wait: their order is what peers compare.
+  if (Backend* backend = made(); backend != nullptr && transfers_.empty()) return backend->do_start_transfer(transfer);
+  transfers_.push_back(&transfer);
+}
+
+Advance LateBackend::do_advance_transfers() {
+  check();
+  Backend* backend = made();
+  if (backend == nullptr) return Advance::kIdle;
+  for (Transfer* transfer : std::exchange(transfers_, {})) backend->do_start_transfer(*transfer);
+  return backend->do_advance_transfers();
+}
+
+void LateBackend::do_sleep(FunctionRef<bool()> changed, Clock::time_point until) {
+  if (Backend* backend = made()) return backend->do_sleep(changed, until);
+  uint64_t before = 0;
+  {
+    std::lock_guard lock(mutex_);
+    before = wakes_;
+  }
+  if (changed()) return;
+  constexpr std::chrono::hours kLong{1};
+  std::unique_lock lock(mutex_);
+  changed_.wait_until(lock, std::min(until, Clock::now() + kLong),
+                      [&] { return wakes_ != before || state_.load() != State::kComing; });
+}
+
+void LateBackend::do_wake() {
+  if (Backend* backend = made()) return backend->do_wake();
+  {
+    std::lock_guard lock(mutex_);
+    ++wakes_;
+  }
+  changed_.notify_all();
+  if (Backend* backend = made()) backend->do_wake();  // whoever has gone to sleep there since
+}
+
+void LateBackend::do_abort(int culprit, const std::string& reason) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!aborted_) aborted_.emplace(failure_text(" failed", culprit, reason), reason, culprit);
+    is_aborted_.store(true, std::memory_order_release);
+  }
+  store_->give_up(culprit, reason);
+  when_made([=](Backend& backend) { backend.do_abort(culprit, reason); });
+  do_wake();
+}
+
+void LateBackend::do_hear_failure(int culprit, const std::string& reason) {
+  when_made([=](Backend& backend) { backend.do_hear_failure(culprit, reason); });
+}
+
+RefPtr<Storage> LateBackend::do_allocate(int64_t num_bytes, Device device) {
+  Backend* backend = made();
+  return backend != nullptr ? backend->do_allocate(num_bytes, device) : Storage::allocate(device, num_bytes);
+}
+
+LastStarted LateBackend::do_last_started(int rank) const {
+  const Backend* backend = made();
+  return backend != nullptr ? backend->do_last_started(rank) : LastStarted();
+}
+
+std::vector<int> LateBackend::do_awaited() {
+  Backend* backend = made();
+  return backend != nullptr && collective_ == nullptr ? backend->do_awaited() : std::vector<int>();
+}
+
+}}}  // namespace tandem::v0::distributed

@@ -1,0 +1,80 @@
+// A backend that is still being made.  Private to distributed/.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <tandem/distributed/backends/backend.h>
+
+namespace tandem { inline namespace v0 { namespace distributed {
+
+/// For groups whose members come in any order: nobody waits for them but the operations.  These begin once all have come;
+/// where that fails, they fail with the reason.
+class LateBackend final : public Backend {
+ public:
+  /// Calls make(options), on a thread of its own, with a store that gives up when this is destroyed.
+  LateBackend(const ProcessGroupOptions& options,
+              std::function<std::unique_ptr<Backend>(const ProcessGroupOptions&)> make);
+  /// Lets the members come for a second more, unless an exception is on its way; those that come later hear of it.
+  ~LateBackend() override;
+  LateBackend(const LateBackend&) = delete;
+  LateBackend& operator=(const LateBackend&) = delete;
+
+  const char* name() const override;
+  std::string describe() const override;
+  bool has_members() const override { return made() != nullptr; }
+  bool may_spin() const override;
+  void do_start(const Collective& collective) override;
+  bool do_announce(const Collective& next, bool input_is_ready) override;
+  Advance do_advance() override;
+  void do_start_transfer(Transfer& transfer) override;
+  Advance do_advance_transfers() override;
+  void do_sleep(FunctionRef<bool()> changed, Clock::time_point until) override;
+  void do_wake() override;
+  void do_abort(int culprit, const std::string& reason) override;
+  void do_hear_failure(int culprit, const std::string& reason) override;
+  RefPtr<Storage> do_allocate(int64_t num_bytes, Device device) override;
+  LastStarted do_last_started(int rank) const override;
+  std::vector<int> do_awaited() override;
+
+ private:
+  class CancelledStore;
+  enum class State : uint8_t { kComing, kMade, kFailed };
+
+  void make(const std::function<std::unique_ptr<Backend>(const ProcessGroupOptions&)>& make);
+  /// None while it is being made.
+  Backend* made() const { return state_.load(std::memory_order_acquire) == State::kMade ? backend_.get() : nullptr; }
+  /// Throws where it could not be made, or was aborted before it was.
+  void check() const;
+  /// Calls f(backend) once it is made: now or then.
+  void when_made(std::function<void(Backend&)> f);
+
+  const std::shared_ptr<CancelledStore> store_;
+  const ProcessGroupOptions options_;
+  std::unique_ptr<Backend> backend_;
+  std::atomic<State> state_{State::kComing};
+  std::optional<GroupError> error_;
+  std::optional<GroupError> aborted_;
+  std::atomic<bool> is_aborted_{false};  // aborted_ is there, and stays
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  uint64_t wakes_ = 0;
+  std::vector<std::function<void(Backend&)>> when_made_;
+
+  // Of the group's running thread: what it began meanwhile.
+  const Collective* collective_ = nullptr;
+  std::vector<Transfer*> transfers_;
+
+  std::thread thread_;
+};
+
+}}}  // namespace tandem::v0::distributed

@@ -1,0 +1,82 @@
+#include <tandem/distributed/group/gpu_report.h>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include <tandem/base/env.h>
+#include <tandem/base/error.h>
+#include <tandem/tensor/cuda.h>
+#include <tandem/tensor/factories.h>
+
+namespace tandem { inline namespace v0 { namespace distributed {
+
+namespace {
+
+constexpr size_t kCardBytes = 512;
+constexpr size_t kIdentityAt = 128;
+
+const char* card_of(const Tensor& cards, int64_t rank) {
+  return reinterpret_cast<const char*>(cards.data<uint8_t>() + rank * cards.shape()[1]);
+}
+
+/// As NCCL knows hosts apart.
+std::string nccl_host(const std::string& name) {
+  if (const auto id = env_string("NCCL_HOSTID")) return *id;
+  std::string boot;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
+  return str(name, " ", boot);
+}
+
+}  // namespace
+
+Tensor gpu_card(Device device) {
+  const cuda::Versions versions = cuda::versions();
+  std::string text =
+      str(cuda::device_properties(device).name, ", CUDA ", versions.runtime, ", driver for ", versions.driver);
+  text.resize(kIdentityAt - 1);  // a zero behind it
+  char host[128] = "";
+  gethostname(host, sizeof(host) - 1);
+  std::string identity = str(cuda::device_properties(device).uuid, " of ", host, "\n", nccl_host(host));
+  identity.resize(kCardBytes - kIdentityAt - 1);
+  const Tensor card = zeros({static_cast<int64_t>(kCardBytes)}, {kUInt8});
+  std::copy(text.begin(), text.end(), card.data<uint8_t>());
+  std::copy(identity.begin(), identity.end(), card.data<uint8_t>() + kIdentityAt);
+  return card;
+}
+
+std::string find_shared_gpu(const Tensor& cards, const std::vector<int>& ranks) {
+  std::map<std::string, int64_t> owners;
+  for (int64_t rank = 0; rank < cards.shape()[0]; ++rank) {
+    const std::string identity = card_of(cards, rank) + kIdentityAt;
+    const auto [owner, is_first] = owners.emplace(identity, rank);
+    if (is_first) continue;
+    const std::string kind = card_of(cards, rank);
+    return str("ranks ", ranks[static_cast<size_t>(owner->second)], " and ", ranks[static_cast<size_t>(rank)],
+               " are both on ", kind.substr(0, kind.find(',')), " ", identity.substr(0, identity.find('\n')));
+  }
+  return "";
+}
+
+std::string describe_gpus(const Tensor& cards, const std::string& cpu_backend, const std::string& nccl_version) {
+  const int64_t ranks = cards.shape()[0];
+  std::vector<std::pair<std::string, int>> kinds;  // in the order of ranks
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    const std::string card = card_of(cards, rank);
+    const auto known = std::find_if(kinds.begin(), kinds.end(), [&](const auto& kind) { return kind.first == card; });
+    if (known != kinds.end()) {
+      ++known->second;
+    } else {
+      kinds.emplace_back(card, 1);
+    }
+  }
+  std::string gpus;
+  for (const auto& [card, count] : kinds) gpus += str(gpus.empty() ? "" : " and ", count, " x ", card);
+  return str(ranks, ranks == 1 ? " rank, " : " ranks, ", cpu_backend, "; nccl ", nccl_version, " between ", gpus);
+}
+
+}}}  // namespace tandem::v0::distributed

@@ -1,0 +1,266 @@
+// What a group says and does when an operation fails, or waits for too long.
+#include <algorithm>
+#include <sstream>
+#include <utility>
+
+#include <tandem/base/log.h>
+#include <tandem/distributed/group/group_queue.h>
+#include <tandem/distributed/rendezvous/failure_board.h>
+#include <tandem/distributed/rendezvous/missing_ranks.h>
+
+namespace tandem { inline namespace v0 { namespace distributed {
+
+namespace {
+
+constexpr const char* kNotAllHaveCome = "not all members have come";
+
+std::chrono::milliseconds to_milliseconds(std::chrono::nanoseconds duration) {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(duration);
+}
+
+/// Whether no other rank has made the `number`-th report of the wait for operation `seq`, or a later one.  Who cannot ask
+/// reports.
+bool claims_report(const ProcessGroupOptions& options, int64_t seq, int number) {
+  const std::string mine = str(seq, " ", number, " ", options.rank);
+  std::string last;
+  try {
+    for (;;) {
+      const std::string found = options.store->compare_set(str("group/", options.name, "/stall"), last, mine);
+      if (found == mine) return true;
+      int64_t found_seq = 0;
+      int found_number = 0;
+      std::istringstream(found) >> found_seq >> found_number;
+      if (std::pair(found_seq, found_number) >= std::pair(seq, number)) return false;
+      last = found;
+    }
+  } catch (const CommError&) {
+    return true;
+  }
+}
+
+}  // namespace
+
+Backend::Clock::time_point GroupQueue::wake_at() const {
+  Clock::time_point first = Clock::time_point::max();
+  const auto consider = [&](const Operation& operation) {
+    first = std::min({first, operation.deadline, operation.next_report});
+  };
+  if (head_ != nullptr) consider(*head_);
+  for (const auto& message : active_) consider(*message);
+  return first;
+}
+
+/// Whether its deadline has passed.  Joining, which began earlier, has the group's, and says who is missing: so while members
+/// are to come this gives way to it for a moment.
+bool GroupQueue::is_due(Operation& operation, Clock::time_point now) const {
+  constexpr std::chrono::milliseconds kMoment{100};
+  if (now < operation.deadline) return false;
+  const bool joining_ends = options_.timeout.count() > 0 && operation.timeout >= options_.timeout;
+  if (!joining_ends || backend_->has_members()) return true;
+  operation.deadline = now + kMoment;
+  return false;
+}
+
+/// Reports what waits for long, and fails what waits for too long; true if something did.
+bool GroupQueue::check_times() {
+  const Clock::time_point now = Clock::now();
+  bool failed = false;
+  if (head_ != nullptr && !head_->ended) {
+    if (is_due(*head_, now)) {
+      expire(*head_);
+      failed = true;
+    } else if (now >= head_->next_report) {
+      report_stall(*head_, now);
+    }
+  }
+  Message* due = nullptr;  // of several messages the first stands for all
+  for (const auto& message : active_) {
+    if (message->ended) continue;
+    if (is_due(*message, now)) {
+      expire(*message);
+      failed = true;
+    } else if (now >= message->next_report && due == nullptr) {
+      due = message.get();
+    }
+  }
+  if (due == nullptr) return failed;
+  report_stall(*due, now);
+  const Clock::time_point next = now + (now - due->began);
+  for (const auto& message : active_) message->next_report = std::max(message->next_report, next);
+  return failed;
+}
+
+// --- timeouts ---
+
+void GroupQueue::expire(CollectiveOperation& operation) {
+  if (!backend_->has_members()) return time_out(operation, kNotAllHaveCome, -1, {});
+  // "reached #1873: ranks 0 1 2.  missing: rank 3 (last reached all_gather #1860 'control record', 31.2 s ago)"
+  const int64_t seq = operation.collective.seq;
+  std::string there;
+  std::string missing;
+  int first_missing = -1;
+  MissingRanks ranks =
+      missing_ranks(str(to_string(operation.collective.kind), " (collective ", seq, ")"), operation.timeout);
+  for (int rank = 0; rank < options_.world_size; ++rank) {
+    const int shown = job_rank(options_, rank);
+    const LastStarted last = backend_->do_last_started(rank);
+    if (last.seq >= seq) {
+      there += str(" ", shown);
+      ranks.waiting.push_back(shown);
+      continue;
+    }
+    if (missing.empty()) first_missing = shown;
+    missing += str(missing.empty() ? "" : ", ", "rank ", shown, " (", describe_last(last, "last reached"), ")");
+    ranks.missing.push_back(shown);
+  }
+  if (missing.empty()) {
+    ranks.have_started = true;
+    for (const int rank : backend_->do_awaited()) {
+      const int shown = job_rank(options_, rank);
+      if (missing.empty()) first_missing = shown;
+      missing += str(missing.empty() ? "data of rank " : ", rank ", shown, " (",
+                     describe_last(backend_->do_last_started(rank), "last reached"), ")");
+      ranks.missing.push_back(shown);
+      std::erase(ranks.waiting, shown);
+    }
+    std::sort(ranks.missing.begin(), ranks.missing.end());
+  }
+  time_out(operation, str("reached #", seq, ": ranks", there, ".  missing: ", missing.empty() ? "none" : missing),
+           first_missing, ranks);
+}
+
+void GroupQueue::expire(Message& message) {
+  if (!backend_->has_members()) return time_out(message, kNotAllHaveCome, -1, {});
+  const LastStarted last = backend_->do_last_started(message.transfer.peer);
+  MissingRanks ranks = missing_ranks(message.title(), message.timeout);
+  ranks.missing = {message.shown_peer};
+  ranks.waiting = {own_job_rank()};
+  time_out(message, str("rank ", message.shown_peer, " (", describe_last(last, "last reached"), ")"),
+           message.shown_peer, ranks);
+}
+
+MissingRanks GroupQueue::missing_ranks(std::string operation, std::chrono::milliseconds timeout) const {
+  return {.world_size = is_whole_job_ ? options_.world_size : 0,
+          .group = is_whole_job_ ? "" : options_.name,
+          .operation = std::move(operation),
+          .timeout = timeout};
+}
+
+void GroupQueue::time_out(Operation& operation, const std::string& progress, int culprit, const MissingRanks& ranks) {
+  const std::string after = format_seconds(operation.timeout);
+  std::string subject;
+  for (const std::string& part : {operation.name(), operation.payload(), std::string(backend_->name())}) {
+    if (!part.empty()) subject += str(subject.empty() ? "" : ", ", part);
+  }
+  const std::string what = str(" timed out after ", after, "\n  ", subject, "\n  ", progress);
+  const std::string reason = str(operation.title(), " timed out after ", after, "; ", progress);
+  const std::string headline = ranks.missing.empty() ? "" : to_headline(ranks);
+  fail(operation, GroupError(what, reason, culprit, headline), own_job_rank());
+}
+
+// --- stalls ---
+
+/// One line for the group: from the lowest of those who wait and are alive.  The k-th report of a wait is made by the first
+/// who claims it in the store, and each rank gives way for a moment to the lower ones that are in the operation.
+void GroupQueue::report_stall(CollectiveOperation& operation, Clock::time_point now) {
+  const int64_t seq = operation.collective.seq;
+  std::string missing;
+  int lower = 0;
+  for (int rank = 0; rank < options_.world_size; ++rank) {
+    if (rank == options_.rank) continue;
+    const LastStarted last = backend_->do_last_started(rank);
+    if (rank < options_.rank && last.seq >= seq) ++lower;
+    if (last.seq >= seq) continue;
+    missing +=
+        str(missing.empty() ? " for rank " : ", rank ", job_rank(options_, rank), " (", describe_last(last), ")");
+  }
+  if (missing.empty()) {
+    for (const int rank : backend_->do_awaited()) {
+      missing += str(missing.empty() ? " for data of rank " : ", rank ", job_rank(options_, rank), " (",
+                     describe_last(backend_->do_last_started(rank)), ")");
+    }
+  }
+  operation.has_given_way = lower > 0 && !operation.has_given_way;
+  if (operation.has_given_way) {
+    operation.next_report = now + std::min(lower * stall_ / 10, stall_);
+    return;
+  }
+  operation.next_report = now + (now - operation.began);
+  ++operation.num_reports;
+  log_once(operation, describe_stall(operation, now, missing.empty() ? ", though all ranks have started it" : missing));
+}
+
+void GroupQueue::report_stall(Message& message, Clock::time_point now) {
+  const LastStarted last = backend_->do_last_started(message.transfer.peer);
+  log(LogLevel::kWarning,
+      describe_stall(message, now, str(" for rank ", message.shown_peer, " (", describe_last(last), ")")));
+}
+
+std::string GroupQueue::describe_stall(const Operation& operation, Clock::time_point now,
+                                       const std::string& waited_for) const {
+  const std::string shown = operation.name().empty() ? "" : str(" '", operation.name(), "'");
+  return str("group '", options_.name, "': ", operation.title(), shown, " waits since ",
+             format_seconds(to_milliseconds(now - operation.began)),
+             backend_->has_members() ? waited_for : " for members to come");
+}
+
+/// On a thread of its own, which nobody waits for: the store may be what does not answer.
+void GroupQueue::log_once(const CollectiveOperation& operation, const std::string& line) {
+  if (reporting_->exchange(true)) return;
+  try {
+    start_rank_thread([options = options_, line, seq = operation.collective.seq, number = operation.num_reports,
+                       reporting = reporting_] {
+      if (claims_report(options, seq, number)) log(LogLevel::kWarning, line);
+      *reporting = false;
+    }).detach();
+  } catch (const ResourceError&) {
+    *reporting_ = false;
+    log(LogLevel::kWarning, line);  // twice is better than not at all
+  }
+}
+
+// --- failures ---
+
+void GroupQueue::fail(Operation& operation, const GroupError& error, int culprit) {
+  const std::string text = str(who(), " ", operation.title(), error.what());
+  operation.error = error.headline().empty()
+                        ? std::make_exception_ptr(CommError(text, own_job_rank(), error.culprit(), operation.number()))
+                        : std::make_exception_ptr(MissingRanksError(error.headline(), text, own_job_rank(),
+                                                                    error.culprit(), operation.number()));
+  operation.ended = true;
+  hush_gpu();
+  give_up_gpu(failure_text("failed", culprit, error.reason()), error.culprit());
+  fail_group(culprit, error.reason());
+}
+
+void GroupQueue::fail_with_current_exception(Operation& operation) {
+  operation.error = std::current_exception();
+  operation.ended = true;
+  fail_group(own_job_rank(), "an operation ended with an exception");
+}
+
+/// The error is of those that the backend says so of; else all have it.
+void GroupQueue::fail_messages(const GroupError& error) {
+  const bool is_of_some = std::any_of(active_.begin(), active_.end(), [](const auto& m) { return m->transfer.failed; });
+  const GroupError of_others(failure_text(" failed", error.culprit(), error.reason()), error.reason(), error.culprit());
+  for (const auto& message : active_) {
+    if (message->ended) continue;
+    if (message->transfer.done) {
+      message->ended = true;
+    } else {
+      fail(*message, is_of_some && !message->transfer.failed ? of_others : error);
+    }
+  }
+}
+
+void GroupQueue::fail_group(int culprit, const std::string& reason) {
+  if (failed_) return;
+  failed_ = true;
+  culprit_ = culprit;
+  reason_ = reason;
+  backend_->do_abort(culprit, reason);
+  give_up_gpu(failure_text("failed", culprit, reason), culprit);
+  post_failure(culprit, reason);
+}
+
+}}}  // namespace tandem::v0::distributed

@@ -1,0 +1,292 @@
+// Collectives of a group on GPUs: the lane moves the data, and an operation of the queue, which moves none, is their verdict.
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <future>
+#include <sstream>
+#include <thread>
+
+#include <tandem/base/log.h>
+#include <tandem/distributed/group/argument_checks.h>
+#include <tandem/distributed/group/gpu_report.h>
+#include <tandem/distributed/group/group_queue.h>
+#include <tandem/distributed/store.h>
+#include <tandem/tensor/cuda_capture.h>
+#include <tandem/tensor/factories.h>
+
+namespace tandem { inline namespace v0 { namespace distributed {
+
+namespace {
+
+/// How long what is under way on the GPU may take after a rank was lost: others may have done their part.
+constexpr std::chrono::milliseconds kGrace{300};
+constexpr std::chrono::milliseconds kRollCall{1000};
+constexpr std::chrono::milliseconds kNews{1000};
+
+/// What ranks compare of the collective, and when.
+std::shared_ptr<CollectiveOperation> verdict_of(const CollectiveOperation& operation) {
+  auto verdict = std::make_shared<CollectiveOperation>();
+  Collective& c = verdict->collective;
+  c = operation.collective;
+  c.device = {};
+  c.input = nullptr;
+  c.output = nullptr;
+  if (c.kind != CollectiveKind::kAllToAll) {  // whose counts are compared
+    c.inputs.clear();
+    c.outputs.clear();
+  }
+  for (auto* const parts : {&c.inputs, &c.outputs}) {
+    for (Part& part : *parts) part.data = nullptr;
+  }
+  c.moves_data = false;
+  verdict->timeout = operation.timeout;
+  verdict->trace_category = "verdict";
+  return verdict;
+}
+
+/// Those of [begin, end) for which no key is there, by halves.
+void find_missing(Store& store, const std::function<std::string(int)>& key, int begin, int end,
+                  std::vector<int>& missing) {
+  std::vector<std::string> keys;
+  for (int rank = begin; rank < end; ++rank) keys.push_back(key(rank));
+  if (store.check(keys)) return;
+  if (end - begin == 1) {
+    missing.push_back(begin);
+    return;
+  }
+  const int middle = begin + (end - begin) / 2;
+  find_missing(store, key, begin, middle, missing);
+  find_missing(store, key, middle, end, missing);
+}
+
+/// Signs for this rank; the members that have not signed when all might have.
+std::vector<int> find_silent(const ProcessGroupOptions& options, int64_t seq) {
+  const std::string roll = str("group/", options.name, "/late/", seq);
+  const auto key = [&](int rank) { return str(roll, "/", rank); };
+  options.store->set(key(options.rank), "here");
+  const auto until = std::chrono::steady_clock::now() + kRollCall;
+  for (int64_t signed_here = options.store->add(roll, 1); signed_here < options.world_size;
+       signed_here = options.store->add(roll, 0)) {
+    if (std::chrono::steady_clock::now() >= until) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  std::vector<int> silent;
+  find_missing(*options.store, key, 0, options.world_size, silent);
+  return silent;
+}
+
+/// A collective that did not get as far as the GPU.
+class FailedWork final : public GpuWork {
+ public:
+  explicit FailedWork(std::exception_ptr error) : error_(std::move(error)) {}
+  void join() override { std::rethrow_exception(error_); }
+
+ private:
+  const std::exception_ptr error_;
+};
+
+}  // namespace
+
+Work GroupQueue::start_on_gpu(std::span<CollectiveOperation* const> operations) {
+  const HandsOver hands_over;             // connect_gpu's waits: continuations may start collectives here
+  std::lock_guard launching(gpu_mutex_);  // verdicts and launches in one order
+  const Device device = operations.front()->collective.device;
+  const auto lane = gpu_lane();
+  TANDEM_CHECK(DeviceError, lane == nullptr || lane->device() == device, to_string(operations.front()->collective.kind),
+               ": this group moves tensors of ", lane->device(), ", and was given one on ", device,
+               "\n  a rank has one GPU; new_group makes another group");
+  cuda::refuse_in_capture("a collective of several ranks");
+  for (CollectiveOperation* const operation : operations) GpuLane::check(operation->collective);
+
+  const auto works = std::make_shared<std::vector<std::shared_ptr<GpuWork>>>();
+  std::vector<std::shared_ptr<CollectiveOperation>> verdicts;
+  std::vector<GpuLane::Agreed> agreed;
+  for (CollectiveOperation* const operation : operations) {
+    agreed.push_back(std::make_shared<GpuLane::Agreed::element_type>());
+    verdicts.push_back(verdict_of(*operation));
+    verdicts.back()->at_end = [when = agreed.back()] { when->store(GpuLane::Clock::now()); };
+  }
+  verdicts.back()->join = [works] {
+    for (const auto& work : *works) work->join();
+  };
+  Work verdict = start(std::span<const std::shared_ptr<CollectiveOperation>>(verdicts));
+  for (size_t i = 0; i < operations.size(); ++i) operations[i]->collective.seq = verdicts[i]->collective.seq;
+  try {
+    const auto connected = lane != nullptr ? lane : connect_gpu(device, *verdicts.back(), operations.front()->timeout);
+    for (size_t i = 0; i < operations.size(); ++i) works->push_back(connected->launch(*operations[i], agreed[i]));
+  } catch (const std::exception& error) {
+    works->push_back(std::make_shared<FailedWork>(std::current_exception()));
+    if (!is_failing_) abort(error.what());  // else the cause is known to all
+  }
+  return verdict;
+}
+
+std::shared_ptr<GpuLane> GroupQueue::gpu_lane() {
+  std::lock_guard lock(mutex_);
+  return gpu_lane_;
+}
+
+/// Makes the communicator.  First the verdict, which says better what is wrong where ranks are elsewhere.
+std::shared_ptr<GpuLane> GroupQueue::connect_gpu(Device device, const CollectiveOperation& verdict,
+                                                 std::chrono::milliseconds timeout) {
+  {
+    std::unique_lock lock(mutex_);
+    help(lock, verdict, Clock::time_point::max());
+  }
+  if (verdict.error) std::rethrow_exception(verdict.error);
+  is_on_gpu_ = true;
+  const Clock::time_point deadline = timeout.count() > 0 ? Clock::now() + timeout : Clock::time_point::max();
+  // What ranks tell each other: of rank 0 the id, of all what their GPUs are.
+  constexpr int64_t kIdBytes = sizeof(NcclId);
+  const Tensor card = gpu_card(device);
+  const int64_t card_bytes = card.num_bytes(), row = kIdBytes + card_bytes;
+  const Tensor own = zeros({row}, {kUInt8});
+  if (options_.rank == 0) {
+    const NcclId made = GpuLane::make_id();
+    std::memcpy(own.data_ptr(), made.data(), made.size());
+  }
+  std::memcpy(own.data_ptr() + kIdBytes, card.data_ptr(), static_cast<size_t>(card_bytes));
+  const Tensor all = empty({options_.world_size, row}, {kUInt8});
+  CollectiveOperation gather;
+  prepare_all_gather(gather, options_, all, own, {.name = "NCCL's id", .timeout = timeout});
+  run(gather);
+  NcclId shared;
+  std::memcpy(shared.data(), all.data_ptr(), shared.size());
+  const Tensor cards = empty({options_.world_size, card_bytes}, {kUInt8});
+  for (int64_t rank = 0; rank < options_.world_size; ++rank) {
+    std::memcpy(cards.data_ptr() + rank * card_bytes, all.data_ptr() + rank * row + kIdBytes,
+                static_cast<size_t>(card_bytes));
+  }
+  const std::string shared_gpu = find_shared_gpu(cards, options_.ranks);  // all ranks find the same
+  TANDEM_CHECK(DeviceError, shared_gpu.empty(), "group '", options_.name, "': ", shared_gpu,
+               "\n  NCCL wants a GPU of its own for each rank; which one a rank has, its local rank and "
+               "CUDA_VISIBLE_DEVICES say");
+  if (options_.rank == 0 && log_enabled(LogLevel::kWarning)) {
+    log_line(LogLevel::kInfo,
+             str("group '", options_.name, "': ", describe_gpus(cards, backend_->describe(), GpuLane::version())));
+  }
+  const auto lane = GpuLane::join({.device = device,
+                                   .rank = options_.rank,
+                                   .world_size = options_.world_size,
+                                   .job_rank = own_job_rank(),
+                                   .who = who(),
+                                   .find_absent =
+                                       [weak = weak_from_this()](int64_t seq) {
+                                         const auto self = weak.lock();
+                                         return self ? self->call_roll(seq) : GpuLane::Absence();
+                                       },
+                                   .look_for_news =
+                                       [weak = weak_from_this()] {
+                                         if (const auto self = weak.lock()) self->look_for_news();
+                                       },
+                                   .on_failure =
+                                       [weak = weak_from_this()](const std::string& reason, int culprit) {
+                                         const auto self = weak.lock();
+                                         if (self) self->abort(reason, culprit < 0 ? self->own_job_rank() : culprit);
+                                       }},
+                                  shared, deadline, [this, asked = Clock::now()]() mutable {
+                                    if (Clock::now() - asked >= kNews) {
+                                      asked = Clock::now();
+                                      look_for_news();
+                                    }
+                                    return is_aborted_.load() || is_failing_.load();
+                                  });
+  {
+    std::lock_guard lock(mutex_);
+    gpu_lane_ = lane;
+  }
+  if (is_aborted_ || is_failing_) give_up_gpu("the group has failed", -1);
+  return lane;
+}
+
+/// All ranks have started collective `seq`, and on this one it is not done in time.  Healthy ranks for which it is not done find that
+/// at the same moment: so each signs here, and who does not within a second is who is missing.  On a thread that nobody waits for
+/// long: the store may be what does not answer.
+GpuLane::Absence GroupQueue::call_roll(int64_t seq) const {
+  if (options_.store == nullptr) return {};
+  const auto silent = std::make_shared<std::promise<std::vector<int>>>();
+  std::future<std::vector<int>> answer = silent->get_future();
+  try {
+    start_rank_thread([options = options_, seq, silent] {
+      try {
+        silent->set_value(find_silent(options, seq));
+      } catch (const Error&) {
+      }
+    }).detach();
+  } catch (const ResourceError& e) {
+    return {.text = str("\n  the store cannot be asked: ", e.what())};
+  }
+  if (answer.wait_for(kRollCall + kGrace) != std::future_status::ready)
+    return {.text = "\n  the store does not answer: is rank 0 alive?"};
+  std::vector<int> ranks;
+  try {
+    ranks = answer.get();
+  } catch (const std::future_error&) {
+    return {.text = "\n  the store has failed"};
+  }
+  if (ranks.empty()) return {.text = "\n  all ranks wait for it: a GPU has not done its part"};
+  constexpr size_t kShown = 8;
+  std::string text = "\n  silent, or done with it: rank ";
+  for (size_t i = 0; i < std::min(ranks.size(), kShown); ++i) {
+    text += str(i == 0 ? "" : ", rank ", job_rank(options_, ranks[i]), " (",
+                describe_last(backend_->do_last_started(ranks[i]), "last reached"), ")");
+  }
+  if (ranks.size() > kShown) text += str(" and ", ranks.size() - kShown, " more");
+  return {.text = text, .culprit = ranks.size() == 1 ? job_rank(options_, ranks[0]) : -1};
+}
+
+/// Ranks hear of a failure by their CPU backend where somebody runs their queue.  Of one that waits for its GPU nobody may: so it also
+/// stands in the store, where lanes look now and then.
+void GroupQueue::post_failure(int culprit, const std::string& reason) {
+  if (!is_on_gpu_ || options_.store == nullptr) return;
+  try {
+    start_rank_thread([store = options_.store, key = failure_key(), text = str(culprit, " ", reason)] {
+      try {
+        store->compare_set(key, "", text);
+      } catch (const Error&) {  // then the store's failure is heard
+      }
+    }).detach();
+  } catch (const ResourceError&) {  // no thread
+  }
+}
+
+void GroupQueue::look_for_news() {
+  if (options_.store == nullptr || is_failing_ || asks_->exchange(true)) return;
+  try {
+    start_rank_thread([weak = weak_from_this(), store = options_.store, key = failure_key(), asks = asks_] {
+      try {
+        if (store->check({key})) {
+          std::istringstream text(store->get(key, kNews));
+          int culprit = -1;
+          std::string reason;
+          text >> culprit;
+          std::getline(text.ignore(), reason, '\0');
+          if (const auto self = weak.lock()) self->abort(reason, culprit);
+        }
+      } catch (const Error&) {  // then the store's failure is heard
+      }
+      *asks = false;
+    }).detach();
+  } catch (const ResourceError&) {
+    *asks_ = false;
+  }
+}
+
+std::string GroupQueue::failure_key() const { return str("group/", options_.name, "/failed"); }
+
+void GroupQueue::give_up_gpu(const std::string& reason, int culprit) {
+  is_failing_ = true;
+  if (const auto lane = gpu_lane()) lane->give_up(reason, culprit, kGrace);
+}
+
+/// This rank knows of the failure: it is the one that fails, or has an error of it.
+void GroupQueue::hush_gpu() {
+  if (const auto lane = gpu_lane()) lane->hush();
+}
+
+RefPtr<Storage> GroupQueue::allocate(int64_t num_bytes, Device device) {
+  return device.is_cpu() ? backend_->do_allocate(num_bytes, device) : Storage::allocate(device, num_bytes);
+}
+
+}}}  // namespace tandem::v0::distributed

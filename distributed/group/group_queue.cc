@@ -1,0 +1,595 @@
+#include <tandem/distributed/group/group_queue.h>
+
+#include <algorithm>
+#include <functional>
+
+#include <tandem/base/rank_context.h>
+#include <tandem/base/thread.h>
+#include <tandem/base/trace.h>
+#include <tandem/distributed/backends/single/single_rank.h>
+#include <tandem/distributed/rendezvous/failure_board.h>
+#include <tandem/tensor/chores.h>
+
+namespace tandem { inline namespace v0 { namespace distributed {
+
+namespace {
+
+// Polls before a blocked caller goes to sleep, about 50 us: longer than ranks in step are apart, shorter than a time
+// slice.
+constexpr int kSpins = 1500;
+
+void pause_briefly() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+ProcessGroupOptions with_ranks(ProcessGroupOptions options) {
+  if (!options.ranks.empty()) return options;
+  for (int rank = 0; rank < options.world_size; ++rank) options.ranks.push_back(rank);
+  return options;
+}
+
+/// A pointer to what its owner keeps until it is done.
+template <class Pending>
+std::shared_ptr<Pending> borrow(Pending& operation) {
+  return std::shared_ptr<Pending>(std::shared_ptr<void>(), &operation);
+}
+
+void complete(const Operation& operation) {
+  if (operation.error) {
+    operation.promise->set_exception(operation.error);
+  } else {
+    operation.promise->set_value();
+  }
+}
+
+thread_local bool hands_over = false;
+
+/// Joins the handles of several operations.
+struct Several {
+  std::mutex mutex;
+  size_t left;
+  std::exception_ptr error;  // of the first that failed
+  Promise<void> promise;
+
+  explicit Several(size_t count) : left(count) {}
+
+  void one_is_done(const std::exception_ptr& its_error) {
+    {
+      std::lock_guard lock(mutex);
+      if (!error) error = its_error;
+      if (--left > 0) return;
+    }
+    if (error) {
+      promise.set_exception(error);
+    } else {
+      promise.set_value();
+    }
+  }
+};
+
+}  // namespace
+
+HandsOver::HandsOver() { hands_over = true; }
+HandsOver::~HandsOver() { hands_over = false; }
+
+GroupQueue::GroupQueue(const ProcessGroupOptions& options, std::unique_ptr<Backend> backend,
+                       std::chrono::milliseconds stall)
+    : options_(with_ranks(options)),
+      is_whole_job_(options.ranks.empty()),
+      backend_(std::move(backend)),
+      stall_(stall) {}
+
+std::string GroupQueue::who() const {
+  return is_whole_job_ ? str("[rank ", options_.rank, " of ", options_.world_size, "]")
+                       : str("[rank ", own_job_rank(), ", group '", options_.name, "']");
+}
+
+void GroupQueue::watch_failures() {
+  if (options_.store == nullptr) return;
+  failures_ = options_.store->on_failure([this](int rank, const std::string& reason) {
+    const bool member =
+        rank < 0 || std::find(options_.ranks.begin(), options_.ranks.end(), rank) != options_.ranks.end();
+    if (!member) return;
+    if (rank == own_job_rank()) {
+      hush_gpu();
+    } else {
+      backend_->do_hear_failure(rank, reason);
+    }
+    // Who has left did its part in what is under way; what it did not begin has no verdict, and fails by that.
+    if (reason != "left the job") give_up_gpu(failure_text("failed", rank, reason), rank);
+  });
+}
+
+// --- starting ---
+
+void GroupQueue::enqueue(std::shared_ptr<CollectiveOperation> operation) {
+  operation->collective.seq = ++last_seq_;
+  queue_.push_back(std::move(operation));
+  if (running_) tell_runner();
+}
+
+void GroupQueue::enqueue(std::shared_ptr<Message> message) {
+  message->transfer.seq = ++last_transfer_seq_;
+  arrived_.push_back(std::move(message));
+  ++num_messages_;
+  if (running_) tell_runner();
+}
+
+/// That something has come in during its turn.
+void GroupQueue::tell_runner() {
+  has_arrivals_.store(true);
+  wake_runner();
+}
+
+void GroupQueue::run(CollectiveOperation& operation) {
+  std::unique_lock lock(mutex_);
+  enqueue(borrow(operation));
+  help(lock, operation, Clock::time_point::max());
+  lock.unlock();
+  if (operation.error) std::rethrow_exception(operation.error);
+}
+
+void GroupQueue::run_alone(CollectiveOperation& operation) {
+  {
+    std::lock_guard lock(mutex_);
+    operation.collective.seq = ++last_seq_;
+  }
+  try {
+    begin(operation);
+  } catch (const GroupError& error) {
+    fail(operation, error);
+    std::rethrow_exception(operation.error);
+  }
+  move_alone(operation.collective);
+  finish(operation);
+  if (operation.error) std::rethrow_exception(operation.error);
+}
+
+Work GroupQueue::start_alone(CollectiveOperation& operation) {
+  const Promise<void> done;
+  try {
+    run_alone(operation);
+    done.set_value();
+  } catch (const CommError&) {
+    done.set_exception(std::current_exception());
+  }
+  return done.future();
+}
+
+void GroupQueue::run(Message& message) {
+  std::unique_lock lock(mutex_);
+  enqueue(borrow(message));
+  help(lock, message, Clock::time_point::max());
+  lock.unlock();
+  if (message.error) std::rethrow_exception(message.error);
+}
+
+void GroupQueue::run(std::span<const std::shared_ptr<CollectiveOperation>> operations) {
+  std::unique_lock lock(mutex_);
+  for (const auto& operation : operations) enqueue(operation);
+  help(lock, *operations.back(), Clock::time_point::max());
+  lock.unlock();
+  for (const auto& operation : operations) {
+    if (operation->error) std::rethrow_exception(operation->error);
+  }
+}
+
+Work GroupQueue::start(const std::shared_ptr<CollectiveOperation>& operation) {
+  Work work = make_work(operation);
+  queue_all(std::span(&operation, 1));
+  return work;
+}
+
+std::vector<Work> GroupQueue::start(std::span<const std::shared_ptr<Message>> messages) {
+  std::vector<Work> works;
+  for (const auto& message : messages) works.push_back(make_work(message));
+  queue_all(messages);
+  return works;
+}
+
+Work GroupQueue::start(std::span<const std::shared_ptr<CollectiveOperation>> operations) {
+  if (operations.size() == 1) return start(operations.front());
+  const auto several = std::make_shared<Several>(operations.size());
+  several->promise.set_help(make_help(operations.back()));
+  several->promise.set_join(operations.back()->join);
+  for (const auto& operation : operations) {
+    const Work one = make_work(operation);
+    one.then([several, one] { several->one_is_done(one.exception()); });
+  }
+  queue_all(operations);
+  return several->promise.future();
+}
+
+Work GroupQueue::make_work(const std::shared_ptr<Operation>& operation) {
+  operation->promise.emplace();
+  operation->promise->set_help(make_help(operation));
+  operation->promise->set_join(operation->join);
+  return operation->promise->future();
+}
+
+std::function<bool(Backend::Clock::time_point)> GroupQueue::make_help(const std::shared_ptr<Operation>& operation) {
+  return [group = weak_from_this(), weak = std::weak_ptr(operation)](Clock::time_point deadline) {
+    const auto self = group.lock();
+    const auto waited = weak.lock();
+    if (self == nullptr || waited == nullptr) return false;
+    std::unique_lock lock(self->mutex_);
+    self->help(lock, *waited, deadline);
+    return false;
+  };
+}
+
+template <class Pending>
+void GroupQueue::queue_all(std::span<const std::shared_ptr<Pending>> operations) {
+  if (trace_enabled()) {
+    const int thread = RankContext::current().trace_thread;
+    for (const auto& operation : operations) {
+      const int64_t now = trace_now_ns();
+      record_trace({"launch " + operation->shown_name(), "comm", own_job_rank(), thread, now, now, 0});
+    }
+  }
+  {
+    std::lock_guard lock(mutex_);
+    // First: where there can be no worker nothing is queued.
+    if (!operations.empty() && !worker_.joinable()) start_worker();
+    for (const auto& operation : operations) enqueue(operation);
+  }
+  for_worker_.notify_one();
+  wake_runner();
+}
+
+void GroupQueue::wake_runner() {
+  // Either this sees that somebody is about to sleep, or the sleeper, who looks once more, sees what has come in.
+  if (sleepers_.load() > 0) backend_->do_wake();
+}
+
+void GroupQueue::abort(const std::string& reason) {
+  hush_gpu();
+  abort(reason, own_job_rank());
+}
+
+void GroupQueue::abort(const std::string& reason, int culprit) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!is_aborted_) {
+      abort_reason_ = reason;
+      abort_culprit_ = culprit;
+    }
+  }
+  is_aborted_ = true;
+  backend_->do_abort(culprit, reason);
+  give_up_gpu(failure_text("failed", culprit, reason), culprit);
+  post_failure(culprit, reason);
+}
+
+// --- running ---
+
+bool GroupQueue::progress() {
+  std::unique_lock lock(mutex_);
+  while (has_work() && !running_) {
+    if (!poll_turn(lock)) return true;
+  }
+  return has_work();
+}
+
+void GroupQueue::close() {
+  std::unique_lock lock(mutex_);
+  if (const size_t count = queue_.size() + num_messages_; count > 0) {
+    lock.unlock();
+    abort(str("destroyed its group while ", count, count == 1 ? " operation was" : " operations were", " queued"));
+    lock.lock();
+  }
+  while (has_work()) {
+    ++helpers_;
+    if (running_) {
+      for_helpers_.wait(lock);
+    } else {
+      wait_turn(lock, Clock::time_point::max());
+    }
+    --helpers_;
+  }
+  lock.unlock();
+  if (const auto lane = gpu_lane()) lane->finish();  // while deaths of ranks are still heard
+  failures_.remove();
+  lock.lock();
+  stop_ = true;
+  std::thread worker = std::move(worker_);
+  const std::shared_ptr<GpuLane> lane = std::move(gpu_lane_);  // ends with this function
+  lock.unlock();
+  for_worker_.notify_one();
+  backend_->do_wake();
+  if (worker.get_id() == std::this_thread::get_id()) {
+    worker.detach();  // a continuation dropped the last handle; the worker holds this object until it ends
+  } else if (worker.joinable()) {
+    worker.join();
+  }
+}
+
+std::thread GroupQueue::start_rank_thread(std::function<void()> f) {
+  RankContext context = RankContext::current();
+  // Modes are of the code around, which the thread outlives.
+  context.grad_enabled = true;
+  context.autocast = -1;
+  context.running_backward = nullptr;
+  context.module_scope = nullptr;
+  return start_thread([f = std::move(f), context]() mutable {
+    const RankContext::Use use(context);
+    f();
+  });
+}
+
+void GroupQueue::start_worker() {
+  worker_ = start_rank_thread([self = shared_from_this()] {
+    set_trace_thread(kGroupWorkerThread);
+    self->work();
+  });
+}
+
+/// The worker: goes on with what is there unless somebody who waits for it does.
+void GroupQueue::work() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    for_worker_.wait(lock,
+                     [&] { return stop_ || !handed_over_.empty() || (has_work() && helpers_ == 0 && !running_); });
+    while (!handed_over_.empty()) {
+      const auto operations = std::exchange(handed_over_, {});
+      lock.unlock();
+      for (const auto& operation : operations) complete(*operation);
+      lock.lock();
+    }
+    if (stop_) return;
+    if (!has_work() || helpers_ > 0 || running_) continue;
+    if (poll_turn(lock)) continue;
+    const Clock::time_point until = worker_until_;
+    lock.unlock();
+    sleepers_.fetch_add(1);
+    backend_->do_sleep(
+        [&] {
+          std::unique_lock inner(mutex_);
+          if (stop_ || !handed_over_.empty() || helpers_ > 0 || running_ || !has_work()) return true;
+          return poll_turn(inner);
+        },
+        until);
+    sleepers_.fetch_sub(1);
+    lock.lock();
+  }
+}
+
+/// Runs turns on this thread until `operation` is done or `until` has passed.
+void GroupQueue::help(std::unique_lock<std::mutex>& lock, const Operation& operation, Clock::time_point until) {
+  ++helpers_;
+  while (!operation.done) {
+    if (!running_) {
+      if (!wait_turn(lock, until)) break;
+    } else if (until == Clock::time_point::max()) {
+      for_helpers_.wait(lock);
+    } else if (for_helpers_.wait_until(lock, until) == std::cv_status::timeout) {
+      break;
+    }
+  }
+  --helpers_;
+  if (helpers_ == 0 && has_work()) for_worker_.notify_one();
+}
+
+/// A turn that waits for peers until something has ended; false where `until` passed first.
+bool GroupQueue::wait_turn(std::unique_lock<std::mutex>& lock, Clock::time_point until) {
+  begin_turn(lock);
+  Advance result = Advance::kIdle;
+  do {
+    int idle = 0;
+    const int longest = backend_->may_spin() ? kSpins : 1;
+    while (result != Advance::kDone && idle < longest) {
+      result = step();
+      idle = result == Advance::kIdle ? idle + 1 : 0;
+      if (idle > 0) pause_briefly();
+    }
+    if (result == Advance::kDone) break;
+    sleepers_.fetch_add(1);
+    backend_->do_sleep(
+        [&] {
+          result = step();
+          return result != Advance::kIdle;
+        },
+        std::min(until, wake_at()));
+    sleepers_.fetch_sub(1);
+    if (result != Advance::kDone && check_times()) result = Advance::kDone;
+  } while (result != Advance::kDone && Clock::now() < until);
+  end_turn(lock);
+  return result == Advance::kDone;
+}
+
+/// A turn that goes as far as it can without waiting; true if something has ended.
+bool GroupQueue::poll_turn(std::unique_lock<std::mutex>& lock) {
+  begin_turn(lock);
+  Advance result = Advance::kMoved;
+  while (result == Advance::kMoved) result = step();
+  const bool ended = result == Advance::kDone || check_times();
+  worker_until_ = wake_at();
+  end_turn(lock);
+  return ended;
+}
+
+void GroupQueue::begin_turn(std::unique_lock<std::mutex>& lock) {
+  running_ = true;
+  collect();
+  lock.unlock();
+}
+
+/// Shows the holder of running_ what has come in.
+void GroupQueue::collect() {
+  if (head_ == nullptr && !queue_.empty()) head_ = queue_.front();
+  while (behind_.size() + 1 < queue_.size()) behind_.push_back(queue_[behind_.size() + 1]);
+  if (arrived_.empty()) return;
+  std::move(arrived_.begin(), arrived_.end(), std::back_inserter(active_));
+  arrived_.clear();
+}
+
+void GroupQueue::end_turn(std::unique_lock<std::mutex>& lock) {
+  const bool head_ended = head_ != nullptr && head_->ended;
+  if (head_ended) finish(*head_);
+  bool messages_ended = false;
+  for (const auto& message : active_) {
+    if (!message->ended) continue;
+    finish(*message);
+    messages_ended = true;
+  }
+
+  std::vector<std::shared_ptr<Operation>> promised;
+  lock.lock();
+  running_ = false;
+  has_arrivals_.store(false, std::memory_order_relaxed);
+  const auto leave = [&](auto& operation) {
+    operation->done = true;
+    if (operation->promise) promised.push_back(std::move(operation));
+    operation = nullptr;
+  };
+  if (head_ended) {
+    queue_.pop_front();
+    leave(head_);
+    if (!behind_.empty()) behind_.pop_front();
+    if (num_announced_ > 0) --num_announced_;
+  }
+  if (messages_ended) {
+    for (auto& message : active_) {
+      if (!message->ended) continue;
+      --num_messages_;
+      leave(message);
+    }
+    const auto begun = std::span(active_).first(num_begun_);
+    num_begun_ -= static_cast<size_t>(std::count(begun.begin(), begun.end(), nullptr));
+    std::erase(active_, nullptr);
+  }
+  if (helpers_ > 0) {
+    for_helpers_.notify_all();
+  } else if (has_work()) {
+    for_worker_.notify_one();
+  }
+  if (promised.empty()) return;
+  if (hands_over) {
+    handed_over_.insert(handed_over_.end(), promised.begin(), promised.end());
+    for_worker_.notify_one();
+    wake_runner();
+    return;
+  }
+  lock.unlock();
+  for (const auto& operation : promised) complete(*operation);  // runs continuations
+  lock.lock();
+}
+
+// --- by the holder of running_ ---
+
+/// Goes on with everything once, without waiting; kDone where something has ended.
+Advance GroupQueue::step() {
+  if (has_arrivals_.load()) {
+    std::lock_guard lock(mutex_);
+    has_arrivals_.store(false, std::memory_order_relaxed);
+    collect();
+  }
+  Advance result = Advance::kIdle;
+  if (head_ != nullptr) result = advance_head();
+  if (!active_.empty()) result = std::max(result, advance_messages());
+  return result;
+}
+
+Advance GroupQueue::advance_head() {
+  CollectiveOperation& head = *head_;
+  try {
+    if (!head.started) {
+      begin(head);
+      backend_->do_start(head.collective);
+    }
+    const Advance result = backend_->do_advance();
+    head.ended = result == Advance::kDone;
+    // What is known ahead may let the backend go on.
+    return !head.ended && announce() ? Advance::kMoved : result;
+  } catch (const GroupError& e) {
+    fail(head, e);
+  } catch (...) {
+    fail_with_current_exception(head);
+  }
+  return Advance::kDone;
+}
+
+/// Tells the peers of what is queued behind the head.  Whether there was something to tell.
+bool GroupQueue::announce() {
+  bool any = false;
+  for (; num_announced_ < behind_.size(); ++num_announced_) {
+    const CollectiveOperation& before = num_announced_ > 0 ? *behind_[num_announced_ - 1] : *head_;
+    const CollectiveOperation& next = *behind_[num_announced_];
+    const bool input_is_ready = before.after.empty() && next.before.empty();
+    if (!backend_->do_announce(next.collective, input_is_ready)) break;
+    any = true;
+  }
+  return any;
+}
+
+Advance GroupQueue::advance_messages() {
+  Advance result = Advance::kIdle;
+  for (; num_begun_ < active_.size(); ++num_begun_) {
+    Message& message = *active_[num_begun_];
+    try {
+      begin(message);
+      backend_->do_start_transfer(message.transfer);
+    } catch (const GroupError& e) {
+      fail(message, e);
+      result = Advance::kDone;
+    } catch (...) {
+      fail_with_current_exception(message);
+      result = Advance::kDone;
+    }
+  }
+  try {
+    // A message that has failed is the backend's no longer, so it is left alone from then on.
+    if (failed_) throw GroupError(failure_text(" failed", culprit_, reason_), reason_, culprit_);
+    if (backend_->do_advance_transfers() != Advance::kIdle) result = std::max(result, Advance::kMoved);
+  } catch (const GroupError& e) {
+    fail_messages(e);
+    return Advance::kDone;
+  } catch (...) {
+    for (const auto& message : active_) {
+      if (!message->ended) fail_with_current_exception(*message);
+    }
+    return Advance::kDone;
+  }
+  if (result != Advance::kMoved) return result;
+  for (const auto& message : active_) {
+    if (!message->transfer.done) continue;
+    message->ended = true;
+    result = Advance::kDone;
+  }
+  return result;
+}
+
+void GroupQueue::begin(Operation& operation) {
+  if (failed_) {
+    throw GroupError(failure_text(": the group has failed before", culprit_, reason_), reason_, culprit_);
+  }
+  if (is_aborted_.load()) {
+    std::lock_guard lock(mutex_);
+    throw GroupError(failure_text(" failed", abort_culprit_, abort_reason_), abort_reason_, abort_culprit_);
+  }
+  if (trace_enabled()) operation.trace_begin_ns = trace_now_ns();
+  operation.started = true;
+  operation.began = Clock::now();
+  operation.next_report = operation.began + stall_;
+  if (operation.timeout.count() > 0) operation.deadline = operation.began + operation.timeout;
+  for (const CopyStep& copy : operation.before) chores::copy(copy.from, copy.to);
+}
+
+void GroupQueue::finish(Operation& operation) {
+  if (!operation.error) {
+    try {
+      for (const CopyStep& copy : operation.after) chores::copy(copy.from, copy.to);
+      if (operation.at_end) operation.at_end();
+    } catch (...) {
+      operation.error = std::current_exception();  // this rank's alone: the others have what they need
+    }
+  }
+  if (operation.trace_begin_ns == 0) return;
+  const int thread = RankContext::current().trace_thread;
+  record_trace({operation.shown_name(), operation.trace_category, own_job_rank(), thread, operation.trace_begin_ns,
+                trace_now_ns(), operation.num_bytes()});
+}
+
+}}}  // namespace tandem::v0::distributed

@@ -1,0 +1,53 @@
+#include <tandem/base/error.h>
+#include <tandem/distributed/backends/backend.h>
+#include <tandem/distributed/backends/gloo/gloo_backend.h>
+#include <tandem/distributed/backends/hierarchical/hierarchical_backend.h>
+#include <tandem/distributed/backends/shm/shm_backend.h>
+#include <tandem/distributed/group/process_group_access.h>
+#include <tandem/distributed/rendezvous/host_layout.h>
+#include <tandem/distributed/rendezvous/rendezvous.h>
+
+namespace tandem { inline namespace v0 { namespace distributed {
+
+namespace {
+
+[[noreturn]] void fail_for_hosts(const ProcessGroupOptions& options, const HostLayout& layout) {
+  std::string text = str("shared memory joins the ranks of one host only, and these are on ", layout.num_hosts());
+  for (const std::vector<int>& ranks : layout.hosts) {
+    text += ranks.size() == 1 ? "\n  rank" : "\n  ranks";
+    for (const int rank : ranks) text += str(" ", job_rank(options, rank));
+  }
+  fail_to_join(options, text);
+}
+
+std::unique_ptr<Backend> make_hierarchical_backend(const ProcessGroupOptions& options, const HostLayout& layout) {
+  Rendezvous rendezvous(options, "parts");
+  HostBackends backends;
+  try {
+    auto flat = std::make_unique<gloo::GlooBackend>(options, gloo::Tuning{});
+    backends.link = flat->link_name();
+    backends.flat = std::move(flat);
+    backends.local = shm::make_shm_backend(options_inside(options, layout));
+    if (layout.is_even() || layout.local_rank(options.rank) == 0) {
+      backends.cross = gloo::make_gloo_backend(options_across(options, layout));
+    }
+  } catch (const CommError& e) {
+    if (e.peer() >= 0) rendezvous.blame_ended();  // maybe a rank that has no share in what failed
+    throw;
+  }
+  rendezvous.finish();
+  return std::make_unique<HierarchicalBackend>(options, layout, std::move(backends));
+}
+
+}  // namespace
+
+std::unique_ptr<Backend> make_backend(const ProcessGroupOptions& options) {
+  const HostLayout layout = find_hosts(options);
+  const std::string kind = cpu_backend(options);
+  if (layout.num_hosts() == 1 && kind != "gloo") return shm::make_shm_backend(options);
+  if (kind == "shm") fail_for_hosts(options, layout);
+  const bool is_flat = layout.num_hosts() == 1 || layout.num_hosts() == options.world_size;
+  return is_flat ? gloo::make_gloo_backend(options) : make_hierarchical_backend(options, layout);
+}
+
+}}}  // namespace tandem::v0::distributed

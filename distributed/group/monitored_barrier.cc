@@ -1,0 +1,149 @@
+// Ranks count themselves in the store, and wait for a verdict.  The last to arrive gives it: all are here; else the first
+// whose deadline passes, which lists those that have not counted themselves.  The first verdict counts, and who comes
+// later finds it, so that all ranks agree on how each barrier ended.  Where a member has ended, whoever waits for it fails
+// without a verdict.
+#include <tandem/distributed/group/monitored_barrier.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include <tandem/base/error.h>
+#include <tandem/distributed/backends/backend.h>
+#include <tandem/distributed/rendezvous/failure_board.h>
+
+namespace tandem { inline namespace v0 { namespace distributed {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr const char* kAllCame = "all";
+
+class MonitoredBarrier {
+ public:
+  MonitoredBarrier(const ProcessGroupOptions& options, const std::string& who, int64_t number,
+                   const MissingRanks& shown)
+      : options_(options),
+        store_(*options.store),
+        title_(str(who, " monitored_barrier #", number)),
+        number_(number),
+        shown_(shown),
+        timeout_(shown.timeout) {}
+
+  void run() {
+    store_.set(arrival(number_, options_.rank), "1");
+    std::string verdict;
+    if (store_.add(prefix(number_) + "count", 1) == options_.world_size) {
+      verdict = give(kAllCame);
+      remove_previous();
+    } else {
+      verdict = wait();
+    }
+    if (verdict == kAllCame) return;
+    const size_t end = verdict.find('\n');
+    const std::string text = verdict.substr(end + 1);
+    const int first = std::stoi(text.substr(text.rfind(kMissing) + std::string_view(kMissing).size()));
+    throw MissingRanksError(verdict.substr(0, end), title_ + text, job_rank(options_, options_.rank), first);
+  }
+
+ private:
+  using Ends = std::map<int, std::string>;
+
+  // How long a rank that has left the job goes unnoticed.
+  static constexpr std::chrono::milliseconds kSlice{100};
+  static constexpr const char* kMissing = "\n  missing: rank ";
+
+  std::string prefix(int64_t number) const { return str("group/", options_.name, "/monitored_barrier/", number, "/"); }
+  std::string arrival(int64_t number, int rank) const { return str(prefix(number), rank); }
+  std::string verdict_key() const { return prefix(number_) + "verdict"; }
+
+  CommError failure(const std::string& after_title, int peer) const {
+    return CommError(title_ + after_title, job_rank(options_, options_.rank), peer);
+  }
+
+  std::string give(const std::string& verdict) { return store_.compare_set(verdict_key(), "", verdict); }
+
+  std::string wait() {
+    const auto deadline = timeout_.count() > 0 ? Clock::now() + timeout_ : Clock::time_point::max();
+    for (;;) {
+      // Asked before the arrivals are: who has left may have come.
+      const auto ends = ended();
+      const auto begin = Clock::now();
+      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - begin);
+      const auto slice = std::clamp(left, std::chrono::milliseconds(1), kSlice);
+      try {
+        return store_.get_from(verdict_key(), options_.ranks, slice);
+      } catch (const CommError& e) {
+        if (e.peer() >= 0) throw failure(failure_text(" failed", e.peer(), reason_of(e.peer())), e.peer());
+        if (Clock::now() < begin + slice) throw failure(str(" failed\n  ", e.what()), -1);
+      }
+      fail_for_missing(ends);
+      if (Clock::now() >= deadline) return give(time_out());
+    }
+  }
+
+  /// Fails where one of those that have ended did not come before.
+  void fail_for_missing(const Ends& ends) {
+    for (int rank = 0; rank < options_.world_size; ++rank) {
+      const auto end = ends.find(job_rank(options_, rank));
+      if (end == ends.end() || store_.check({arrival(number_, rank)})) continue;
+      throw failure(failure_text(" failed", end->first, end->second), end->first);
+    }
+  }
+
+  /// The headline, then what follows the title in the error of each rank.
+  std::string time_out() {
+    std::string came;
+    std::string missing;
+    MissingRanks ranks = shown_;
+    for (int rank = 0; rank < options_.world_size; ++rank) {
+      const int shown = job_rank(options_, rank);
+      if (store_.check({arrival(number_, rank)})) {
+        came += str(" ", shown);
+        ranks.waiting.push_back(shown);
+      } else {
+        missing += missing.empty() ? str(kMissing, shown) : str(", rank ", shown);
+        ranks.missing.push_back(shown);
+      }
+    }
+    // All have come while this rank looked.
+    if (missing.empty()) return kAllCame;
+    return str(to_headline(ranks), "\n timed out after ", format_seconds(timeout_), "\n  came: ranks", came, missing);
+  }
+
+  /// The ranks of the job that the store knows to have ended, and why.
+  Ends ended() {
+    Ends found;
+    HookHandle handle = store_.on_failure([&](int rank, const std::string& reason) { found.emplace(rank, reason); });
+    handle.remove();
+    return found;
+  }
+
+  std::string reason_of(int rank) { return ended()[rank]; }
+
+  /// All have come to this barrier, so shown looks at what the one before has left.
+  void remove_previous() {
+    if (number_ == 1) return;
+    for (int rank = 0; rank < options_.world_size; ++rank) store_.delete_key(arrival(number_ - 1, rank));
+    store_.delete_key(prefix(number_ - 1) + "count");
+    store_.delete_key(prefix(number_ - 1) + "verdict");
+  }
+
+  const ProcessGroupOptions& options_;
+  Store& store_;
+  const std::string title_;
+  const int64_t number_;
+  const MissingRanks& shown_;
+  const std::chrono::milliseconds timeout_;
+};
+
+}  // namespace
+
+void monitored_barrier(const ProcessGroupOptions& options, const std::string& who, int64_t number,
+                       const MissingRanks& shown) {
+  if (options.world_size == 1) return;
+  MonitoredBarrier(options, who, number, shown).run();
+}
+
+}}}  // namespace tandem::v0::distributed

@@ -1,0 +1,95 @@
+// One call on a group, from its start to its completion.  Private to distributed/.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <tandem/base/future.h>
+#include <tandem/distributed/backends/backend.h>
+#include <tandem/distributed/backends/collective.h>
+#include <tandem/tensor/tensor.h>
+
+namespace tandem { inline namespace v0 { namespace distributed {
+
+/// A copy between a caller's tensor and the row-major memory that stands for it.
+struct CopyStep {
+  Tensor from;
+  Tensor to;
+};
+
+/// What collectives and messages have in common.
+struct Operation {
+  using Clock = Backend::Clock;
+  virtual ~Operation() = default;
+
+  /// "all_reduce #7", "recv from rank 3 tag 7".
+  virtual std::string title() const = 0;
+  /// CollectiveOptions::name.
+  virtual const std::string& name() const = 0;
+  /// What timeouts show of it: "1024 float32 (4.0 KiB)"; may be empty.
+  virtual std::string payload() const = 0;
+  virtual int64_t num_bytes() const = 0;
+  /// Number of the collective in its group, -1 for messages.
+  virtual int64_t number() const = 0;
+  /// How traces show it.
+  virtual std::string shown_name() const = 0;
+
+  TensorList kept;               ///< memory that is read and written
+  std::vector<CopyStep> before;  ///< made when it begins
+  std::vector<CopyStep> after;   ///< made at the end, unless it failed
+  std::function<void()> at_end;  ///< called then
+  std::chrono::milliseconds timeout{0};
+  std::exception_ptr error;
+  std::optional<Promise<void>> promise;  ///< asynchronous form
+  std::function<void()> join;            ///< of its promise
+  const char* trace_category = "comm";
+  bool done = false;  ///< guarded by the group's mutex
+
+  // Of whoever runs the group.
+  bool started = false;
+  bool ended = false;
+  int64_t trace_begin_ns = 0;
+  Clock::time_point began = {};
+  Clock::time_point deadline = Clock::time_point::max();
+  Clock::time_point next_report = Clock::time_point::max();  ///< of the wait
+  int num_reports = 0;
+  bool has_given_way = false;  ///< next_report was put off, so that a lower rank may report first
+
+ protected:
+  Operation() = default;
+  Operation(const Operation&) = delete;
+  Operation& operator=(const Operation&) = delete;
+};
+
+struct CollectiveOperation final : Operation {
+  Collective collective;
+
+  std::string title() const override;
+  const std::string& name() const override { return collective.name; }
+  std::string payload() const override;
+  int64_t num_bytes() const override;
+  int64_t number() const override { return collective.seq; }
+  std::string shown_name() const override;
+};
+
+struct Message final : Operation {
+  Transfer transfer;
+  int shown_peer = 0;  ///< number in the job
+
+  std::string title() const override;
+  const std::string& name() const override { return transfer.name; }
+  std::string payload() const override;
+  int64_t num_bytes() const override { return transfer.num_bytes(); }
+  int64_t number() const override { return -1; }
+  std::string shown_name() const override;
+};
+
+/// "has started nothing yet", or "last: all_gather #1860 'control record', 31.2 s ago".
+std::string describe_last(const LastStarted& last, const char* last_word = "last:");
+
+}}}  // namespace tandem::v0::distributed

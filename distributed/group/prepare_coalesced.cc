@@ -1,0 +1,193 @@
+// Lists of tensors in one operation per dtype: packed into flat memory when it begins, and unpacked at its end.
+#include <map>
+#include <memory>
+
+#include <tandem/distributed/group/argument_checks.h>
+#include <tandem/tensor/factories.h>
+
+namespace tandem { inline namespace v0 { namespace distributed {
+
+namespace {
+
+/// The places of a list's tensors of one dtype in flat memory.
+struct Pack {
+  TensorOptions options;
+  std::vector<size_t> indices;
+  std::vector<int64_t> offsets;
+  int64_t count = 0;
+};
+
+/// By dtype, in one order for all ranks.  An empty list is one operation without elements, so that ranks notice where
+/// others have a longer one.
+std::map<DType, Pack> pack_by_dtype(const Tensors& list) {
+  std::map<DType, Pack> packs;
+  for (size_t i = 0; i < list.size(); ++i) {
+    Pack& pack = packs[list[i].dtype()];
+    pack.options = list[i].options();
+    pack.indices.push_back(i);
+    pack.offsets.push_back(pack.count);
+    pack.count += list[i].num_elements();
+  }
+  if (list.empty()) packs[kFloat32];
+  return packs;
+}
+
+/// The place of a tensor of that shape in flat memory [n], or of [rows, ...] in flat memory [rows, n].
+Tensor place(const Tensor& flat, const Shape& shape, int64_t offset) {
+  Shape strides = row_major_strides(shape);
+  if (flat.dim() == 2) strides[0] = flat.size(1);
+  return make_view(flat.storage(), flat.dtype(), shape, strides, offset);
+}
+
+void copy_in(Operation& operation, const Pack& pack, const Tensors& list, const Tensor& flat) {
+  for (size_t k = 0; k < pack.indices.size(); ++k) {
+    const Tensor& tensor = list[pack.indices[k]];
+    operation.before.push_back({tensor, place(flat, tensor.shape(), pack.offsets[k])});
+  }
+}
+
+void copy_out(Operation& operation, const Pack& pack, const Tensor& flat, const Tensors& list) {
+  for (size_t k = 0; k < pack.indices.size(); ++k) {
+    const Tensor& tensor = list[pack.indices[k]];
+    operation.after.push_back({place(flat, tensor.shape(), pack.offsets[k]), tensor});
+  }
+}
+
+/// "float32 [2, 3], 12 x [4], int32 [5]", and "and 7 more" past the end of what errors show.
+std::string describe_list(const Tensors& list) {
+  constexpr size_t kRoomForMore = 32;
+  std::string text;
+  for (size_t begin = 0, end = 0; begin < list.size(); begin = end) {
+    const DType dtype = list[begin].dtype();
+    const Shape& shape = list[begin].shape();
+    while (end < list.size() && list[end].dtype() == dtype && list[end].shape() == shape) ++end;
+    std::string run = begin == 0 ? "" : ", ";
+    if (begin == 0 || list[begin - 1].dtype() != dtype) run += str(dtype, " ");
+    if (end - begin > 1) run += str(end - begin, " x ");
+    run += to_string(ShownShape(shape));
+    if (text.size() + run.size() + kRoomForMore > kMaxShownTensors)
+      return str(text, ", and ", list.size() - begin, " more");
+    text += run;
+  }
+  return text;
+}
+
+/// prepare(operation, pack, options) for each pack of the list.  The signature compares the list's length and all dtypes and
+/// shapes, in addition to what one operation shows.
+template <class Prepare>
+Operations prepare_packs(const Tensors& list, CollectiveOptions&& options, const Prepare& prepare) {
+  if (!options.name.empty()) options.name += ", ";
+  options.name += str(list.size(), list.size() == 1 ? " tensor" : " tensors");
+  std::string shapes = options.name;
+  for (const Tensor& tensor : list) shapes += str(" ", tensor.dtype(), " ", tensor.shape());
+  const std::string shown = describe_list(list);
+  Operations operations;
+  for (const auto& [dtype, pack] : pack_by_dtype(list)) {
+    operations.push_back(std::make_shared<CollectiveOperation>());
+    prepare(*operations.back(), pack, CollectiveOptions(options));
+    Collective& c = operations.back()->collective;
+    c.name_hash = hash_name(shapes);
+    c.tensors = shown;
+  }
+  return operations;
+}
+
+/// Lists of which larger[i] is [size(), ...] of smaller[i].
+void check_lists(const char* op, const ProcessGroupOptions& group, const Tensors& outputs, const Tensors& inputs,
+                 bool outputs_are_larger) {
+  TANDEM_CHECK(ValueError, outputs.size() == inputs.size(), op, ": outputs and inputs have ", outputs.size(), " and ",
+               inputs.size(), " elements");
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Operand input{"inputs", inputs[i], static_cast<int>(i)};
+    const Operand output{"outputs", outputs[i], static_cast<int>(i)};
+    const Operand& larger = outputs_are_larger ? output : input;
+    const Operand& smaller = outputs_are_larger ? input : output;
+    check_operand(op, input, group);
+    check_writable(op, output, group);
+    check_alike(op, larger, smaller);
+    check_same_device(op, input, {"inputs", inputs[0], 0});
+    Shape wanted = smaller.tensor.shape();
+    wanted.insert(0, group.world_size);
+    check_shape(op, larger, wanted, smaller);
+  }
+}
+
+}  // namespace
+
+Operations prepare_all_reduce_coalesced(const ProcessGroupOptions& group, const Tensors& tensors, ReduceOp op,
+                                        CollectiveOptions&& options) {
+  constexpr const char* kOp = "all_reduce_coalesced";
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const Operand operand{"tensors", tensors[i], static_cast<int>(i)};
+    check_writable(kOp, operand, group);
+    check_same_device(kOp, operand, {"tensors", tensors[0], 0});
+    check_reduce_op(kOp, op, operand);
+  }
+  if (tensors.empty()) op = ReduceOp::kSum;  // which every dtype takes
+  Operations operations = prepare_packs(tensors, std::move(options), [&](auto& operation, const Pack& pack, auto&& o) {
+    const Tensor flat = empty({pack.count}, pack.options);
+    prepare_all_reduce(operation, group, flat, op, std::move(o));
+    copy_in(operation, pack, tensors, flat);
+    copy_out(operation, pack, flat, tensors);
+  });
+  bump_versions(kOp, tensors);
+  return operations;
+}
+
+Operations prepare_broadcast_coalesced(const ProcessGroupOptions& group, const Tensors& tensors, int root,
+                                       CollectiveOptions&& options) {
+  constexpr const char* kOp = "broadcast_coalesced";
+  check_rank(kOp, "root", root, group);
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const Operand operand{"tensors", tensors[i], static_cast<int>(i)};
+    check_writable(kOp, operand, group);
+    check_same_device(kOp, operand, {"tensors", tensors[0], 0});
+  }
+  Operations operations = prepare_packs(tensors, std::move(options), [&](auto& operation, const Pack& pack, auto&& o) {
+    const Tensor flat = empty({pack.count}, pack.options);
+    prepare_broadcast(operation, group, flat, root, std::move(o));
+    if (root == group.rank) {
+      copy_in(operation, pack, tensors, flat);
+    } else {
+      copy_out(operation, pack, flat, tensors);
+    }
+  });
+  bump_versions(kOp, tensors);
+  return operations;
+}
+
+Operations prepare_all_gather_coalesced(const ProcessGroupOptions& group, const Tensors& outputs, const Tensors& inputs,
+                                        CollectiveOptions&& options) {
+  constexpr const char* kOp = "all_gather_coalesced";
+  check_lists(kOp, group, outputs, inputs, true);
+  Operations operations = prepare_packs(inputs, std::move(options), [&](auto& operation, const Pack& pack, auto&& o) {
+    const Tensor flat_input = empty({pack.count}, pack.options);
+    const Tensor flat_output = empty({group.world_size, pack.count}, pack.options);
+    prepare_all_gather(operation, group, flat_output, flat_input, std::move(o));
+    copy_in(operation, pack, inputs, flat_input);
+    copy_out(operation, pack, flat_output, outputs);
+  });
+  bump_versions(kOp, outputs);
+  return operations;
+}
+
+Operations prepare_reduce_scatter_coalesced(const ProcessGroupOptions& group, const Tensors& outputs,
+                                            const Tensors& inputs, ReduceOp op, CollectiveOptions&& options) {
+  constexpr const char* kOp = "reduce_scatter_coalesced";
+  check_lists(kOp, group, outputs, inputs, false);
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    check_reduce_op(kOp, op, {"outputs", outputs[i], static_cast<int>(i)});
+  }
+  if (outputs.empty()) op = ReduceOp::kSum;  // which every dtype takes
+  Operations operations = prepare_packs(outputs, std::move(options), [&](auto& operation, const Pack& pack, auto&& o) {
+    const Tensor flat_output = empty({pack.count}, pack.options);
+    const Tensor flat_input = empty({group.world_size, pack.count}, pack.options);
+    prepare_reduce_scatter(operation, group, flat_output, flat_input, op, std::move(o));
+    copy_in(operation, pack, inputs, flat_input);
+    copy_out(operation, pack, flat_output, outputs);
+  });
+  bump_versions(kOp, outputs);
+  return operations;
+}
+
+}}}  // namespace tandem::v0::distributed

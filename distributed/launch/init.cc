@@ -1,0 +1,303 @@
+#include <tandem/distributed/init.h>
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <optional>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+#include <tandem/base/env.h>
+#include <tandem/base/error.h>
+#include <tandem/base/rank_context.h>
+#include <tandem/distributed/launch/context_access.h>
+#include <tandem/distributed/launch/job_store.h>
+#include <tandem/distributed/launch/launcher_variables.h>
+#include <tandem/distributed/launch/rank_environment.h>
+#include <tandem/distributed/rendezvous/memory_store.h>
+#include <tandem/distributed/rendezvous/missing_ranks.h>
+#include <tandem/distributed/rendezvous/rendezvous.h>
+
+namespace tandem { inline namespace v0 { namespace distributed {
+
+/// What a rank of init_process_group gives back at the end.
+struct InitSession {
+  std::shared_ptr<Store> store;
+  int rank = 0;
+  // What the thread's RankContext held before.
+  int old_rank = 0;
+  int old_world_size = 1;
+  int old_local_rank = 0;
+  int old_local_world_size = 1;
+  int old_num_threads = 0;
+};
+
+namespace {
+
+/// Who the rank is and how it reaches the others, before it has a group.
+struct Place {
+  int rank = -1;
+  int world_size = -1;
+  int local_rank = 0;
+  int local_world_size = 0;  // 0: not known
+  int num_threads = 0;
+  bool thread_ranks = false;
+  std::shared_ptr<Store> store;
+};
+
+std::optional<std::string> look_up(const char* name) { return env_string(name); }
+
+std::chrono::milliseconds choose_timeout(const InitOptions& options) {
+  TANDEM_CHECK(ValueError, options.timeout.count() >= 0, "init_process_group: a timeout of ", options.timeout.count(),
+               " ms");
+  const auto variable = env_string("TANDEM_TIMEOUT_S");
+  return variable ? parse_seconds("TANDEM_TIMEOUT_S", *variable) : options.timeout;
+}
+
+void check_rank(int rank, int world_size) {
+  TANDEM_CHECK(ValueError, rank >= 0 && world_size >= 1 && rank < world_size, "init_process_group: there is no rank ",
+               rank, " of ", world_size);
+}
+
+/// What options and variables, or options and the method's text, say of the same number.
+int agree(const char* what, int option, const char* other_what, std::optional<int> other) {
+  TANDEM_CHECK(ValueError, option < 0 || !other || option == *other, "init_process_group: ", what, " is ", option,
+               ", but ", other_what, " says ", other.value_or(0));
+  return option >= 0 ? option : other.value_or(-1);
+}
+
+/// "rank=1&world_size=2", taken off the end of `text` with its "?".
+std::map<std::string, int> take_query(std::string* text) {
+  std::map<std::string, int> query;
+  const size_t mark = text->rfind('?');
+  if (mark == std::string::npos) return query;
+  std::string_view rest = std::string_view(*text).substr(mark + 1);
+  while (!rest.empty()) {
+    const std::string_view part = rest.substr(0, rest.find('&'));
+    rest.remove_prefix(std::min(rest.size(), part.size() + 1));
+    const size_t equals = part.find('=');
+    const std::string name(part.substr(0, equals));
+    TANDEM_CHECK(ValueError, equals != std::string_view::npos && (name == "rank" || name == "world_size"),
+                 "init_process_group: expected '?rank=R&world_size=N' at the end of the init_method, got '", *text,
+                 "'");
+    query[name] =
+        static_cast<int>(parse_int("init_process_group: " + name, std::string(part.substr(equals + 1)), 0, 1 << 20));
+  }
+  text->resize(mark);
+  return query;
+}
+
+/// Rank and world size of tcp:// and file://.
+void read_numbers(const InitOptions& options, std::string* rest, Place* place) {
+  const auto query = take_query(rest);
+  const auto of = [&](const char* name) {
+    const auto found = query.find(name);
+    return found == query.end() ? std::nullopt : std::optional(found->second);
+  };
+  place->rank = agree("rank", options.rank, "the init_method", of("rank"));
+  place->world_size = agree("world_size", options.world_size, "the init_method", of("world_size"));
+  TANDEM_CHECK(ValueError, place->rank >= 0 && place->world_size >= 0, "init_process_group: '", options.init_method,
+               "' needs rank and world_size, in the options or as '?rank=R&world_size=N'");
+  check_rank(place->rank, place->world_size);
+}
+
+void join_by_tcp(const RankEnvironment& env, std::chrono::milliseconds timeout, Place* place) {
+  JobStore job = join_job_store(env, timeout);
+  job.store->keep(std::move(job.server));
+  place->store = std::move(job.store);
+}
+
+void join_by_environment(const InitOptions& options, std::chrono::milliseconds timeout, Place* place) {
+  // Numbers in the options stand for variables that are not set.
+  const auto lookup = [&](const char* name) {
+    auto value = look_up(name);
+    if (!value && std::string_view(name) == "RANK" && options.rank >= 0) value = std::to_string(options.rank);
+    if (!value && std::string_view(name) == "WORLD_SIZE" && options.world_size >= 0) {
+      value = std::to_string(options.world_size);
+    }
+    return value;
+  };
+  std::optional<RankEnvironment> env = read_rank_environment(lookup, true);
+  if (!env) env = read_launcher_environment(lookup);  // the only task of a launcher
+  TANDEM_CHECK(
+      ValueError, env.has_value(), "init_process_group: no launcher has said which rank this is\n",
+      describe_rank_variables(lookup),
+      "\n  start the program by tandem-run, torchrun, mpirun or srun, or set RANK, WORLD_SIZE, MASTER_ADDR and "
+      "MASTER_PORT");
+  place->rank = agree("rank", options.rank, "the environment", env->rank);
+  place->world_size = agree("world_size", options.world_size, "the environment", env->world_size);
+  place->local_rank = env->local_rank;
+  place->local_world_size = env->local_world_size;
+  place->num_threads = env->num_threads;
+  if (place->world_size == 1 && !env->launched_here) {
+    place->store = make_memory_store();
+  } else {
+    join_by_tcp(*env, timeout, place);
+  }
+}
+
+void join_by_address(const InitOptions& options, std::chrono::milliseconds timeout, Place* place) {
+  std::string rest = options.init_method.substr(std::string_view("tcp://").size());
+  read_numbers(options, &rest, place);
+  const size_t colon = rest.rfind(':');
+  TANDEM_CHECK(ValueError, colon != std::string::npos && colon > 0,
+               "init_process_group: expected 'tcp://host:port', got '", options.init_method, "'");
+  RankEnvironment env;
+  env.rank = place->rank;
+  env.world_size = place->world_size;
+  env.store_host = rest.substr(0, colon);
+  if (env.store_host.starts_with('[') && env.store_host.ends_with(']')) {
+    env.store_host = env.store_host.substr(1, env.store_host.size() - 2);  // [::1]
+  }
+  env.store_port = static_cast<int>(parse_int("init_process_group: the port", rest.substr(colon + 1), 1, 65535));
+  const auto token = env_string("TANDEM_TOKEN");
+  env.token = token ? wire::token_from_hex(*token) : token_from_run_id(look_up("TORCHELASTIC_RUN_ID").value_or(""));
+  env.hosts_store = env.rank == 0;
+  env.port_advice = "choose a free port";
+  join_by_tcp(env, timeout, place);
+}
+
+/// A rank that has left a job by this file waits until the others have, and the last has removed it.
+void join_by_file(const InitOptions& options, std::chrono::milliseconds timeout, Place* place) {
+  std::string path = options.init_method.substr(std::string_view("file://").size());
+  read_numbers(options, &path, place);
+  const auto deadline = deadline_after(timeout);
+  for (;;) {
+    place->store = make_file_store(path, {.world_size = place->world_size});
+    if (place->store->add(str("members/", place->rank), 1) == 1) return;
+    std::atomic<bool> left{false};  // the store's thread tells as well
+    // What is in the file is told at once.
+    const HookHandle ends = place->store->on_failure([&](int rank, const std::string& reason) {
+      if (rank == place->rank && reason == "left the job") left = true;
+    });
+    TANDEM_CHECK(CommError, left && std::chrono::steady_clock::now() < deadline, "init_process_group: rank ",
+                 place->rank, " has joined by ", path,
+                 " before\n  the file is left from an earlier job: remove it; or two processes have this rank");
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+}
+
+Place join(const InitOptions& options, std::chrono::milliseconds timeout) {
+  Place place;
+  if (options.store != nullptr) {
+    TANDEM_CHECK(ValueError, options.init_method == "env://",
+                 "init_process_group: either a store or an init_method, not both");
+    TANDEM_CHECK(ValueError, options.rank >= 0 && options.world_size >= 0,
+                 "init_process_group: a store needs rank and world_size beside it");
+    check_rank(options.rank, options.world_size);
+    place.rank = options.rank;
+    place.world_size = options.world_size;
+    place.store = options.store;
+    place.thread_ranks = std::dynamic_pointer_cast<MemoryStore>(options.store) != nullptr;
+  } else if (options.init_method == "env://") {
+    join_by_environment(options, timeout, &place);
+  } else if (options.init_method.starts_with("tcp://")) {
+    join_by_address(options, timeout, &place);
+  } else if (options.init_method.starts_with("file://")) {
+    join_by_file(options, timeout, &place);
+  } else {
+    throw ValueError(
+        str("init_process_group: expected env://, tcp://host:port or file:///path, got '", options.init_method, "'"));
+  }
+  return place;
+}
+
+/// Counts this host's ranks where no launcher has.
+void find_local_rank(std::chrono::milliseconds timeout, Place* place) {
+  const ProcessGroupOptions all{
+      .store = place->store, .rank = place->rank, .world_size = place->world_size, .timeout = timeout};
+  Rendezvous rendezvous(all, "init");
+  const std::string own = host_identity(all);
+  const std::vector<std::string> hosts = rendezvous.exchange("host", own);
+  rendezvous.finish();
+  place->local_rank = static_cast<int>(std::count(hosts.begin(), hosts.begin() + place->rank, own));
+  place->local_world_size = static_cast<int>(std::count(hosts.begin(), hosts.end(), own));
+}
+
+void restore(RankContext& rank_context, const InitSession& session) {
+  rank_context.rank = session.old_rank;
+  rank_context.world_size = session.old_world_size;
+  rank_context.local_rank = session.old_local_rank;
+  rank_context.local_world_size = session.old_local_world_size;
+  rank_context.num_threads = session.old_num_threads;
+  rank_context.distributed_slot.reset();
+}
+
+}  // namespace
+
+void init_process_group(const InitOptions& options) {
+  RankContext& rank_context = RankContext::current();
+  if (is_initialized()) {
+    const Context& context = Context::current();
+    const bool own = ContextAccess::session(context) != nullptr;
+    throw StateError(str("init_process_group: this thread is rank ", context.rank(), " of ", context.world_size(),
+                         own ? " already; destroy_process_group comes first"
+                             : " of launch, spawn or run_threads already: its group is default_group()"));
+  }
+  const auto timeout = choose_timeout(options);
+  Place place = join(options, timeout);
+  auto session = std::make_shared<InitSession>(InitSession{place.store, place.rank, rank_context.rank,
+                                                           rank_context.world_size, rank_context.local_rank,
+                                                           rank_context.local_world_size, rank_context.num_threads});
+  try {
+    if (place.local_world_size == 0) find_local_rank(timeout, &place);
+    int threads = place.num_threads > 0 ? place.num_threads : rank_context.num_threads;
+    if (threads == 0) threads = std::max(1, available_cores() / place.local_world_size);
+    const auto context = ContextAccess::install(rank_context, {.rank = place.rank,
+                                                               .world_size = place.world_size,
+                                                               .local_rank = place.local_rank,
+                                                               .local_world_size = place.local_world_size,
+                                                               .num_threads = threads,
+                                                               .thread_ranks = place.thread_ranks,
+                                                               .timeout = timeout,
+                                                               .store = place.store,
+                                                               .backend = options.backend,
+                                                               .interface = options.interface,
+                                                               .session = session});
+    context->group();
+  } catch (const std::exception& e) {
+    restore(rank_context, *session);
+    try {
+      place.store->announce_failure(place.rank, failure_to_announce(e));
+    } catch (const Error&) {
+      // Whoever cannot be reached hears of it by other ways.
+    }
+    place.store->leave(place.rank);
+    throw;
+  }
+}
+
+bool is_initialized() { return RankContext::current().distributed_slot != nullptr; }
+
+const std::shared_ptr<ProcessGroup>& default_group() { return Context::current().group(); }
+
+int get_rank(const std::shared_ptr<ProcessGroup>& group) {
+  return group != nullptr ? group->rank() : Context::current().rank();
+}
+
+int get_world_size(const std::shared_ptr<ProcessGroup>& group) {
+  return group != nullptr ? group->size() : Context::current().world_size();
+}
+
+std::shared_ptr<ProcessGroup> new_group(const std::vector<int>& ranks, const NewGroupOptions& options) {
+  return Context::current().new_group(ranks, options);
+}
+
+void destroy_process_group() {
+  Context& context = Context::current();
+  const std::shared_ptr<InitSession> session = ContextAccess::session(context);
+  TANDEM_CHECK(StateError, session != nullptr,
+               "destroy_process_group: launch, spawn or run_threads made this rank, and ends it");
+  ContextAccess::drop_group(context);
+  restore(RankContext::current(), *session);
+  session->store->leave(session->rank);
+}
+
+void destroy_process_group(std::shared_ptr<ProcessGroup>& group) {
+  const bool all = group != nullptr && is_initialized() && group == Context::current().group();
+  group.reset();
+  if (all) destroy_process_group();
+}
+
+}}}  // namespace tandem::v0::distributed

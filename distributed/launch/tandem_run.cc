@@ -1,0 +1,253 @@
+// tandem-run: starts a program as the ranks of a job, with torchrun's flags and variables (docs/launching.md).
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include <tandem/base/env.h>
+#include <tandem/base/error.h>
+#include <tandem/distributed/launch/launch_flags.h>
+#include <tandem/distributed/launch/rank_environment.h>
+#include <tandem/distributed/launch/rank_processes.h>
+#include <tandem/distributed/rendezvous/wire.h>
+#include <tandem/tensor/cuda.h>
+
+namespace {
+
+namespace td = tandem;
+using td::distributed::JobOptions;
+using td::distributed::OutputTarget;
+using td::distributed::parse_int;
+
+constexpr int kUsageError = 2;
+constexpr std::chrono::milliseconds kDefaultTimeout{300000};
+
+struct Flags {
+  std::string num_ranks = "1";
+  std::string num_nodes = "1";
+  std::string node_rank;
+  std::string endpoint;
+  std::string rdzv_backend = "c10d";
+  std::string rdzv_conf;
+  std::string run_id;
+  std::string max_restarts = "0";
+  std::string monitor_interval;
+  std::string master_addr;
+  std::string master_port;
+  std::string timeout;
+  std::string gdb_rank;
+  std::string log_dir;
+  int redirects = 0;
+  int tee = 0;
+  bool standalone = false;
+  bool no_python = false;
+  std::vector<std::string> command;
+};
+
+/// torchrun spells its flags both ways.
+std::string both_spellings(const std::string& dashed, const std::string& short_form = "") {
+  std::string underscored = dashed;
+  for (size_t i = 2; i < underscored.size(); ++i) {
+    if (underscored[i] == '-') underscored[i] = '_';
+  }
+  std::string names = short_form.empty() ? dashed : short_form + "," + dashed;
+  if (underscored != dashed) names += "," + underscored;
+  return names;
+}
+
+void declare(CLI::App& app, Flags& flags) {
+  app.prefix_command();
+  app.set_version_flag("--version", "tandem-run 0.1");
+  app.add_option(both_spellings("--nproc-per-node"), flags.num_ranks,
+                 "Ranks to start: a number, gpu (one per GPU, each on its own), cpu (one per core) or auto (gpu where "
+                 "there is one)");
+  app.add_option(both_spellings("--nnodes"), flags.num_nodes, "Hosts; tandem-run is started on each");
+  app.add_option(both_spellings("--node-rank"), flags.node_rank, "This host's number, from 0");
+  app.add_option(both_spellings("--rdzv-endpoint"), flags.endpoint,
+                 "HOST:PORT, an address of node 0's host, where its launcher waits for the others'");
+  app.add_option(
+      both_spellings("--rdzv-id"), flags.run_id,
+      "The job's name, the same on all hosts; the launchers' token is made from it unless TANDEM_TOKEN is set");
+  app.add_option(both_spellings("--rdzv-backend"), flags.rdzv_backend, "c10d or static: both mean tandem's own");
+  app.add_option(both_spellings("--rdzv-conf"), flags.rdzv_conf, "Accepted for torchrun's sake, and ignored");
+  app.add_option(both_spellings("--master-addr"), flags.master_addr,
+                 "Address that the job's store listens on; with several hosts the endpoint's");
+  app.add_option(both_spellings("--master-port"), flags.master_port,
+                 "Its port; 0 = any free one; with several hosts the endpoint's, default 29500");
+  app.add_flag(both_spellings("--standalone"), flags.standalone, "Loopback and any free port, whatever else is said");
+  app.add_option(both_spellings("--log-dir"), flags.log_dir, "Write what rank R prints to DIR/rank-R.log");
+  app.add_option(both_spellings("--redirects", "-r"), flags.redirects,
+                 "Streams that go to the logs alone: 0 none, 1 stdout, 2 stderr, 3 both")
+      ->check(CLI::Range(0, 3));
+  app.add_option(both_spellings("--tee", "-t"), flags.tee, "Streams that go to the logs and are shown: 0, 1, 2 or 3")
+      ->check(CLI::Range(0, 3));
+  app.add_option(both_spellings("--monitor-interval"), flags.monitor_interval,
+                 "Accepted for torchrun's sake: ends of ranks are noticed at once");
+  app.add_option(both_spellings("--max-restarts"), flags.max_restarts,
+                 "How often all ranks are started again after a failure");
+  app.add_option("--timeout", flags.timeout,
+                 "Seconds for the launchers to come together, and of rendezvous and collectives; 0 = no limit");
+  app.add_option("--gdb", flags.gdb_rank, "Run this rank under gdb, with the terminal; nobody has deadlines then");
+  app.add_flag(both_spellings("--no-python"), flags.no_python, "Accepted for torchrun's sake: programs are no scripts");
+}
+
+OutputTarget target_of(const Flags& flags, int stream) {
+  if ((flags.tee & stream) != 0) return OutputTarget::kShowAndLog;
+  return (flags.redirects & stream) != 0 ? OutputTarget::kLog : OutputTarget::kShow;
+}
+
+/// HOST:PORT, HOST or [HOST]:PORT, for hosts that contain colons.
+void split_endpoint(const std::string& text, std::string* host, std::string* port) {
+  const size_t bracket = text.starts_with('[') ? text.find(']') : std::string::npos;
+  const size_t colon = text.find(':', bracket == std::string::npos ? 0 : bracket);
+  *host = bracket == std::string::npos ? text.substr(0, colon) : text.substr(1, bracket - 1);
+  if (colon != std::string::npos) *port = text.substr(colon + 1);
+  TANDEM_CHECK(ValueError, !host->empty(), "--rdzv-endpoint: expected HOST:PORT, got '", text, "'");
+}
+
+int parse_num_nodes(const std::string& text) {
+  // torchrun's range of nodes, where it is none.
+  const size_t colon = text.find(':');
+  const std::string most = colon == std::string::npos ? text : text.substr(colon + 1);
+  const int n = static_cast<int>(parse_int("--nnodes", most, 1, td::distributed::kMaxNodes));
+  TANDEM_CHECK(ValueError, colon == std::string::npos || text.substr(0, colon) == most, "--nnodes ", text,
+               " is not supported: jobs do not grow or shrink");
+  return n;
+}
+
+/// The token that the launchers of all hosts know.
+std::string launchers_token(const std::string& run_id) {
+  const auto secret = td::env_string("TANDEM_TOKEN");
+  return secret ? td::distributed::wire::token_from_hex(*secret) : td::distributed::token_from_run_id(run_id);
+}
+
+void set_place(const Flags& flags, JobOptions* options) {
+  td::distributed::NodeOptions& nodes = options->nodes;
+  nodes.num_nodes = parse_num_nodes(flags.num_nodes);
+  TANDEM_CHECK(ValueError, nodes.num_nodes == 1 || !flags.node_rank.empty(), "--nnodes ", nodes.num_nodes,
+               " needs --node-rank: this host's number, from 0");
+  if (!flags.node_rank.empty()) {
+    nodes.node = static_cast<int>(parse_int("--node-rank", flags.node_rank, 0, nodes.num_nodes - 1));
+  }
+  TANDEM_CHECK(ValueError, nodes.num_nodes == 1 || !flags.standalone, "--standalone is for one host, not ",
+               nodes.num_nodes);
+  std::string host = flags.master_addr;
+  std::string port = flags.master_port;
+  if (!flags.endpoint.empty()) {
+    port = nodes.num_nodes > 1 ? "29400" : "0";
+    split_endpoint(flags.endpoint, &host, &port);
+  } else if (port.empty()) {
+    port = nodes.num_nodes > 1 ? "29500" : "0";
+  }
+  const std::string port_flag = flags.endpoint.empty() ? "--master-port" : "--rdzv-endpoint";
+  if (nodes.num_nodes == 1) {
+    if (flags.standalone) return;
+    if (!host.empty()) options->store_host = host;
+    options->store_port = static_cast<int>(parse_int(port_flag, port, 0, 65535));
+    return;
+  }
+  TANDEM_CHECK(ValueError, !host.empty(), "--nnodes ", nodes.num_nodes,
+               " needs --rdzv-endpoint HOST:PORT: an address of node 0's host and a free port there");
+  nodes.host = host;
+  nodes.port = static_cast<int>(parse_int(port_flag, port, 1, 65535));
+  nodes.token = launchers_token(flags.run_id);
+}
+
+void check_gdb(const JobOptions& options) {
+  const int rank = *options.gdb_rank;
+  TANDEM_CHECK(ValueError, options.nodes.num_nodes > 1 || rank < options.num_ranks, "--gdb ", rank,
+               ": the job has ranks 0 to ", options.num_ranks - 1);
+  TANDEM_CHECK(ValueError, options.max_restarts == 0, "--gdb and --max-restarts exclude each other");
+  std::string folders = td::env_string("PATH").value_or("");
+  for (size_t begin = 0; begin <= folders.size();) {
+    const size_t end = std::min(folders.find(':', begin), folders.size());
+    if (access((folders.substr(begin, end - begin) + "/gdb").c_str(), X_OK) == 0) return;
+    begin = end + 1;
+  }
+  throw td::ValueError("--gdb: there is no gdb in PATH");
+}
+
+JobOptions job_of(Flags flags) {
+  const int num_gpus = flags.num_ranks == "gpu" || flags.num_ranks == "auto" ? td::cuda::device_count() : 0;
+  if (flags.num_ranks == "gpu" && num_gpus == 0) {
+    throw td::ValueError(
+        td::cuda::is_built()
+            ? "--nproc-per-node gpu: this machine has no GPU, or no driver of one"
+            : "--nproc-per-node gpu: this build of tandem has no CUDA support; build with --config=cuda");
+  }
+  TANDEM_CHECK(ValueError, flags.rdzv_backend == "c10d" || flags.rdzv_backend == "static", "--rdzv-backend ",
+               flags.rdzv_backend, " is not supported, only c10d and static");
+  const bool logs_asked = flags.redirects != 0 || flags.tee != 0;
+  TANDEM_CHECK(ValueError, !logs_asked || !flags.log_dir.empty(),
+               "--redirects and --tee write logs: give --log-dir too");
+  if (!logs_asked && !flags.log_dir.empty()) flags.redirects = 3;
+  JobOptions options;
+  options.num_ranks = num_gpus > 0 ? num_gpus : td::distributed::parse_num_ranks("--nproc-per-node", flags.num_ranks);
+  if (num_gpus > 0 && !td::env_string("TANDEM_DEVICE")) options.variables.emplace_back("TANDEM_DEVICE", "cuda");
+  options.run_id = flags.run_id;
+  options.max_restarts = td::distributed::parse_num_restarts("--max-restarts", flags.max_restarts);
+  set_place(flags, &options);
+  if (!flags.gdb_rank.empty()) options.gdb_rank = static_cast<int>(parse_int("--gdb", flags.gdb_rank, 0, 1 << 20));
+  if (options.gdb_rank) check_gdb(options);
+  options.nodes.timeout = kDefaultTimeout;
+  if (const auto text = td::env_string("TANDEM_TIMEOUT_S")) {
+    options.nodes.timeout = td::distributed::parse_seconds("TANDEM_TIMEOUT_S", *text);
+  }
+  if (!flags.timeout.empty()) {
+    options.nodes.timeout = td::distributed::parse_seconds("--timeout", flags.timeout);
+    options.variables.emplace_back("TANDEM_TIMEOUT_S", flags.timeout);
+  }
+  options.log_dir = flags.log_dir;
+  options.stdout_target = target_of(flags, 1);
+  options.stderr_target = target_of(flags, 2);
+  TANDEM_CHECK(ValueError, !flags.command.empty(), "no program to run");
+  TANDEM_CHECK(ValueError, !flags.command.front().starts_with('-'), "unknown flag ", flags.command.front());
+  options.program = flags.command.front();
+  options.arguments = flags.command;
+  return options;
+}
+
+int usage_error(const std::string& text) {
+  std::fprintf(stderr, "tandem-run: %s\nRun with --help for the flags.\n", text.c_str());
+  return kUsageError;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app(
+      "tandem-run [FLAGS] PROGRAM [ARGUMENTS] starts PROGRAM as the ranks of a job on this host, or this host's part.",
+      "tandem-run");
+  Flags flags;
+  declare(app, flags);
+  JobOptions options;
+  try {
+    app.parse(argc, argv);
+    flags.command = app.remaining();
+    if (!flags.command.empty() && flags.command.front() == "--") flags.command.erase(flags.command.begin());
+    options = job_of(flags);
+  } catch (const CLI::Success& e) {
+    return app.exit(e);
+  } catch (const CLI::ParseError& e) {
+    return usage_error(e.what());
+  } catch (const td::ValueError& e) {
+    return usage_error(e.what());
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "tandem-run: %s\n", td::error_text(e).c_str());
+    return 1;
+  }
+  if (!flags.rdzv_conf.empty()) std::fprintf(stderr, "tandem-run: --rdzv-conf is ignored: see --timeout\n");
+  td::distributed::warn_if_crowded(options.num_ranks);
+  try {
+    const auto result = td::distributed::run_job(options);
+    if (!result.message.empty()) std::fprintf(stderr, "%s\n", result.message.c_str());
+    return result.status;
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "%s\n", td::error_text(e).c_str());
+    return 1;
+  }
+}

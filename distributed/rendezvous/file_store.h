@@ -1,0 +1,75 @@
+// The store of processes that share a file.  Private to distributed/; users call make_file_store().
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include <tandem/base/function_ref.h>
+#include <tandem/base/macros.h>
+#include <tandem/distributed/rendezvous/failure_board.h>
+#include <tandem/distributed/rendezvous/file_log.h>
+#include <tandem/distributed/rendezvous/key_value_map.h>
+#include <tandem/distributed/rendezvous/socket.h>
+#include <tandem/distributed/store.h>
+
+namespace tandem { inline namespace v0 { namespace distributed {
+
+/// Safe from many threads, and beside other objects of the same file in this and other processes.
+class TANDEM_API FileStore final : public Store {
+ public:
+  FileStore(std::string path, const FileStoreOptions& options);
+  ~FileStore() override;
+
+  void set(const std::string& key, const std::string& value) override;
+  std::string get_from(const std::string& key, const std::vector<int>& ranks,
+                       std::chrono::milliseconds timeout) override;
+  bool check(const std::vector<std::string>& keys) override;
+  int64_t num_keys() override;
+  int64_t add(const std::string& key, int64_t delta) override;
+  std::string compare_set(const std::string& key, const std::string& expected, const std::string& desired) override;
+  bool delete_key(const std::string& key) override;
+  void announce_failure(int rank, const std::string& reason) override;
+  void leave(int rank) override;
+  HookHandle on_failure(std::function<void(int rank, const std::string& reason)> f) override;
+
+  FailureBoard& failures() { return failures_; }
+
+ private:
+  class Lock;
+
+  void open_file();
+  /// Reads what has been appended.
+  void refresh();
+  /// Runs f with the file locked and read; for changes also with its torn end cut off.
+  void with_file(bool change, FunctionRef<void()> f);
+  void append(const file_log::Record& record);
+  void append_end(int rank, RankEnd end, const std::string& reason);
+  /// Reports the ends that refresh() found; called without mutex_.
+  void tell_ends();
+  void watch();
+
+  const std::string path_;
+  const FileStoreOptions options_;
+  FailureBoard failures_;
+  std::atomic<bool> has_announced_{false};  // a failure: who waits for the file waits for less long
+  std::mutex watch_mutex_;                  // guards the start of watcher_
+  std::thread watcher_;                     // looks for ends while somebody wants to hear of them
+
+  std::mutex mutex_;
+  std::condition_variable stopped_;
+  bool stop_ = false;
+  FileDescriptor fd_;
+  int64_t read_ = 0;  // as far as values_ knows the file
+  KeyValueMap values_;
+  std::vector<RankEndEvent> ends_;
+  size_t ends_told_ = 0;
+};
+
+}}}  // namespace tandem::v0::distributed

@@ -1,0 +1,245 @@
+#include <tandem/distributed/rendezvous/rendezvous.h>
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <mutex>
+#include <set>
+#include <utility>
+
+#include <tandem/base/env.h>
+#include <tandem/base/error.h>
+#include <tandem/distributed/rendezvous/failure_board.h>
+#include <tandem/distributed/rendezvous/missing_ranks.h>
+#include <tandem/distributed/rendezvous/socket.h>
+
+namespace tandem { inline namespace v0 { namespace distributed {
+
+namespace {
+
+using Clock = Rendezvous::Clock;
+
+std::chrono::milliseconds remaining(Clock::time_point deadline) {
+  return std::max(std::chrono::milliseconds(0),
+                  std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()));
+}
+
+}  // namespace
+
+void fail_to_join(const ProcessGroupOptions& options, const std::string& what, int peer, const std::string& headline) {
+  const int rank = job_rank(options, options.rank);
+  const std::string who = options.ranks.empty() ? str("rank ", rank, " of ", options.world_size) : str("rank ", rank);
+  const std::string text = str("[", who, "] group '", options.name, "': ", what);
+  const int peer_in_job = peer < 0 ? peer : job_rank(options, peer);
+  if (headline.empty()) throw CommError(text, rank, peer_in_job);
+  throw MissingRanksError(headline, text, rank, peer_in_job);
+}
+
+std::string host_identity(const ProcessGroupOptions& options) {
+  std::string boot;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
+  struct stat network = {};
+  stat("/proc/self/ns/net", &network);
+  const std::string id = options.host_id.empty() ? env_string("TANDEM_HOST_ID").value_or("") : options.host_id;
+  return str(boot, "/", network.st_ino, "/", id);
+}
+
+class Rendezvous::Impl {
+ public:
+  Impl(const ProcessGroupOptions& options, std::string prefix)
+      : options_(options),
+        prefix_(std::move(prefix)),
+        deadline_(options.timeout.count() > 0 ? Clock::now() + options.timeout : Clock::time_point::max()),
+        ended_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+        watch_(options.store->on_failure([this](int rank, const std::string& reason) { hear(rank, reason); })) {
+    if (ended_fd_ < 0) fail_to_join(options_, str("eventfd: ", std::strerror(errno)));
+    // In this order: who removes the keys of a group that is complete sets kComplete first.
+    const bool is_first = options.store->add(joined(options.rank), 1) == 1;
+    const bool is_complete = options.store->check({prefix_ + kComplete});
+    if (is_complete) options.store->delete_key(joined(options.rank));
+    if (!is_first || is_complete) fail_to_join(options, "a group of that name was made before in this job");
+  }
+  ~Impl() {
+    watch_.remove();
+    if (ended_fd_ >= 0) close(ended_fd_);
+  }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  void set(const std::string& key, const std::string& value) {
+    keys_.insert(key);
+    options_.store->set(prefix_ + key, value);
+  }
+
+  /// What `owner` sets.  Where the higher ranks set something too, under `stem` and their number, an error names all that
+  /// are missing.
+  std::string get(const std::string& key, int owner, const std::string& stem = {}) {
+    keys_.insert(key);
+    for (;;) {
+      // Asked before the key is: an owner that has ended may have set it.
+      const bool owner_ended = has_ended(owner);
+      const auto begin = Clock::now();
+      const auto slice = std::clamp(remaining(deadline_), std::chrono::milliseconds(1), kSlice);
+      try {
+        return options_.store->get_from(prefix_ + key, options_.ranks, slice);
+      } catch (const CommError& e) {
+        if (e.peer() >= 0) blame_ended();
+        if (Clock::now() < begin + slice) throw;  // the store itself is lost
+      }
+      if (owner_ended) fail_for_ended();
+      if (Clock::now() >= deadline_) {
+        std::vector<int> missing{owner};
+        for (int rank = owner + 1; !stem.empty() && rank < options_.world_size; ++rank) {
+          if (!options_.store->check({prefix_ + str(stem, rank)})) missing.push_back(rank);
+        }
+        fail_for_missing(missing);
+      }
+    }
+  }
+
+  /// Every rank's value, by rank.
+  std::vector<std::string> exchange(const std::string& key, const std::string& value) {
+    const std::string stem = key + "/";
+    set(str(stem, options_.rank), value);
+    std::vector<std::string> values;
+    for (int rank = 0; rank < options_.world_size; ++rank) values.push_back(get(str(stem, rank), rank, stem));
+    return values;
+  }
+
+  bool wait_readable(int fd, Clock::time_point until) {
+    pollfd entries[] = {{fd, POLLIN, 0}, {ended_fd_, POLLIN, 0}};
+    until = std::min(until, deadline_);
+    for (;;) {
+      const int ready = poll(entries, 2, milliseconds_until(until));
+      if (ready < 0 && errno == EINTR) continue;
+      if (ready == 0 && Clock::now() < until) continue;
+      if (ready <= 0) return false;
+      if (entries[0].revents != 0) return true;
+      fail_for_ended();
+    }
+  }
+
+  /// Fails where another rank has ended, or ends soon: for one that wonders why the connection to rank 0 closed.
+  void blame_ended() {
+    pollfd entry = {ended_fd_, POLLIN, 0};
+    if (poll(&entry, 1, static_cast<int>(kSlice.count())) > 0) fail_for_ended();
+  }
+
+  /// Returns when all ranks have called it.
+  void meet() { exchange("mapped", "1"); }
+
+  /// Every rank has set or got every key, so that the last one knows all.
+  void finish() {
+    try {
+      Store& store = *options_.store;
+      if (store.add(prefix_ + kFinished, 1) < options_.world_size) return;
+      store.set(prefix_ + kComplete, "1");
+      for (const std::string& key : keys_) store.delete_key(prefix_ + key);
+      for (int rank = 0; rank < options_.world_size; ++rank) store.delete_key(joined(rank));
+      store.delete_key(prefix_ + kFinished);
+    } catch (const Error&) {
+      // The ranks have come together; if the store is lost the group hears of it as always.
+    }
+  }
+
+  [[noreturn]] void fail_for_missing(const std::vector<int>& ranks) {
+    MissingRanks in_job{.world_size = options_.ranks.empty() ? options_.world_size : 0,
+                        .operation = str("joining group '", options_.name, "'"),
+                        .timeout = options_.timeout};
+    std::string missing;
+    for (int rank = 0; rank < options_.world_size; ++rank) {
+      const bool is_missing = std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+      (is_missing ? in_job.missing : in_job.waiting).push_back(shown(rank));
+      if (is_missing) missing += str(" ", shown(rank));
+    }
+    fail_to_join(options_,
+                 str("did not come together within ", format_seconds(options_.timeout), "\n  missing: rank",
+                     ranks.size() == 1 ? "" : "s", missing),
+                 ranks.front(), to_headline(in_job));
+  }
+
+  Clock::time_point deadline() const { return deadline_; }
+  const ProcessGroupOptions& options() const { return options_; }
+
+ private:
+  // How long a rank that has left goes unnoticed while a key is waited for.
+  static constexpr std::chrono::milliseconds kSlice{100};
+  static constexpr int kNoMember = -2;
+  static constexpr const char* kFinished = "finished";
+  static constexpr const char* kComplete = "complete";
+
+  std::string joined(int rank) const { return str(prefix_, "joined/", rank); }
+
+  void hear(int rank, const std::string& reason) {
+    const int member = member_of(rank);
+    if (member == kNoMember) return;  // of this rank itself another thread may have said that it failed
+    {
+      std::lock_guard lock(mutex_);
+      ended_.emplace_back(member, reason);
+    }
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t n = write(ended_fd_, &one, sizeof(one));
+  }
+
+  bool has_ended(int rank) {
+    std::lock_guard lock(mutex_);
+    return std::any_of(ended_.begin(), ended_.end(), [&](const auto& end) { return end.first == rank; });
+  }
+
+  int shown(int rank) const { return rank < 0 ? rank : job_rank(options_, rank); }
+
+  /// The rank of the group, -1 for the store's host.
+  int member_of(int rank_in_job) const {
+    if (rank_in_job < 0 || options_.ranks.empty()) return rank_in_job;
+    const auto found = std::find(options_.ranks.begin(), options_.ranks.end(), rank_in_job);
+    return found == options_.ranks.end() ? kNoMember : static_cast<int>(found - options_.ranks.begin());
+  }
+
+  [[noreturn]] void fail_for_ended() {
+    std::lock_guard lock(mutex_);
+    const auto& [rank, reason] = ended_.front();
+    fail_to_join(options_, failure_text("did not come together", shown(rank), reason), rank);
+  }
+
+  const ProcessGroupOptions options_;
+  const std::string prefix_;
+  const Clock::time_point deadline_;
+  std::set<std::string> keys_;
+  const int ended_fd_;  // readable once a rank has ended
+  std::mutex mutex_;
+  std::vector<std::pair<int, std::string>> ended_;  // with the reason
+  HookHandle watch_;
+};
+
+Rendezvous::Rendezvous(const ProcessGroupOptions& options, const std::string& part)
+    : impl_(std::make_unique<Impl>(options, str("group/", options.name, "/", part, "/"))) {}
+
+Rendezvous::~Rendezvous() = default;
+
+void Rendezvous::set(const std::string& key, const std::string& value) { impl_->set(key, value); }
+
+std::string Rendezvous::get(const std::string& key, int owner) { return impl_->get(key, owner); }
+
+std::vector<std::string> Rendezvous::exchange(const std::string& key, const std::string& value) {
+  return impl_->exchange(key, value);
+}
+
+bool Rendezvous::wait_readable(int fd, Clock::time_point until) { return impl_->wait_readable(fd, until); }
+
+void Rendezvous::fail_for_missing(const std::vector<int>& ranks) { impl_->fail_for_missing(ranks); }
+
+void Rendezvous::blame_ended() { impl_->blame_ended(); }
+
+void Rendezvous::meet() { impl_->meet(); }
+
+void Rendezvous::finish() { impl_->finish(); }
+
+Rendezvous::Clock::time_point Rendezvous::deadline() const { return impl_->deadline(); }
+
+}}}  // namespace tandem::v0::distributed

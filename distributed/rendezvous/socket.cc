@@ -1,0 +1,194 @@
+#include <tandem/distributed/rendezvous/socket.h>
+
+#include <arpa/inet.h>
+#include <linux/sockios.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include <tandem/base/error.h>
+
+namespace tandem { inline namespace v0 { namespace distributed {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct FreeAddresses {
+  void operator()(addrinfo* list) const { freeaddrinfo(list); }
+};
+using Addresses = std::unique_ptr<addrinfo, FreeAddresses>;
+
+/// Null, with the reason in `error`, where the name is not known.
+Addresses resolve(const std::string& host, int port, bool passive, std::string* error) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV | (passive ? AI_PASSIVE : 0);
+  addrinfo* list = nullptr;
+  const int status = getaddrinfo(host.empty() ? nullptr : host.c_str(), std::to_string(port).c_str(), &hints, &list);
+  if (status != 0) {
+    *error = gai_strerror(status);
+    return nullptr;
+  }
+  return Addresses(list);
+}
+
+bool is_loopback(const sockaddr* address) {
+  if (address->sa_family == AF_INET) {
+    return (ntohl(reinterpret_cast<const sockaddr_in*>(address)->sin_addr.s_addr) >> 24) == 127;
+  }
+  return address->sa_family == AF_INET6 &&
+         IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr);
+}
+
+/// One attempt to connect; 0 or errno.
+int try_connect(const addrinfo& address, Clock::time_point deadline, FileDescriptor* connected) {
+  FileDescriptor fd(socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd) return errno;
+  if (connect(fd.get(), address.ai_addr, address.ai_addrlen) != 0) {
+    if (errno != EINPROGRESS) return errno;
+    pollfd ready{fd.get(), POLLOUT, 0};
+    int n = 0;
+    do {
+      n = poll(&ready, 1, milliseconds_until(deadline));
+    } while (n < 0 && errno == EINTR);
+    if (n == 0) return ETIMEDOUT;
+    int error = 0;
+    socklen_t length = sizeof(error);
+    if (getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) return errno;
+    if (error != 0) return error;
+  }
+  *connected = std::move(fd);
+  return 0;
+}
+
+}  // namespace
+
+FileDescriptor& FileDescriptor::operator=(FileDescriptor&& other) noexcept {
+  if (this != &other) {
+    reset();
+    fd_ = other.release();
+  }
+  return *this;
+}
+
+int FileDescriptor::release() { return std::exchange(fd_, -1); }
+
+void FileDescriptor::reset() {
+  if (fd_ >= 0) close(fd_);
+  fd_ = -1;
+}
+
+std::string listening_address(const std::string& host) {
+  std::string error;
+  const Addresses list = resolve(host, 0, true, &error);
+  if (list == nullptr) return host;  // listen_on will say so
+  if (is_loopback(list->ai_addr)) {
+    in6_addr number;
+    const bool literal =
+        inet_pton(AF_INET, host.c_str(), &number) == 1 || inet_pton(AF_INET6, host.c_str(), &number) == 1;
+    return literal || host == "localhost" ? host : "";
+  }
+  const FileDescriptor fd(socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const bool foreign = fd && bind(fd.get(), list->ai_addr, list->ai_addrlen) != 0 && errno == EADDRNOTAVAIL;
+  return foreign ? "" : host;
+}
+
+FileDescriptor listen_on(const std::string& host, int port, const char* owner) {
+  std::string error;
+  const Addresses list = resolve(host, port, true, &error);
+  for (const addrinfo* address = list.get(); address != nullptr; address = address->ai_next) {
+    FileDescriptor fd(socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    const int on = 1;
+    if (fd && setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0 &&
+        bind(fd.get(), address->ai_addr, address->ai_addrlen) == 0 && listen(fd.get(), SOMAXCONN) == 0) {
+      return fd;
+    }
+    error = std::strerror(errno);
+  }
+  throw IoError(str(owner, ": cannot listen on ", host.empty() ? "*" : host, ":", port, ": ", error));
+}
+
+int local_port(int fd) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof(address);
+  TANDEM_CHECK(IoError, getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) == 0,
+               "store: getsockname: ", std::strerror(errno));
+  return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(address).sin6_port
+                                             : reinterpret_cast<const sockaddr_in&>(address).sin_port);
+}
+
+FileDescriptor connect_to(const std::string& host, int port, Clock::time_point deadline) {
+  const auto begin = Clock::now();
+  std::string error;
+  for (;;) {
+    const Addresses list = resolve(host, port, false, &error);
+    for (const addrinfo* address = list.get(); address != nullptr; address = address->ai_next) {
+      FileDescriptor fd;
+      const int status = try_connect(*address, deadline, &fd);
+      if (status == 0) {
+        tune_connection(fd.get());
+        return fd;
+      }
+      error = std::strerror(status);
+    }
+    const auto left = deadline - Clock::now();
+    if (left <= Clock::duration::zero()) break;
+    std::this_thread::sleep_for(std::min<Clock::duration>(left, std::chrono::milliseconds(50)));
+  }
+  const auto waited = std::chrono::ceil<std::chrono::milliseconds>(deadline - begin);
+  throw CommError(str("store: cannot connect to ", host, ":", port, " within ", waited.count(), " ms: ", error));
+}
+
+void tune_connection(int fd) {
+  const auto set = [fd](int level, int name, int value) { setsockopt(fd, level, name, &value, sizeof(value)); };
+  set(IPPROTO_TCP, TCP_NODELAY, 1);
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, 4);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, 2);
+  set(IPPROTO_TCP, TCP_KEEPCNT, 3);
+}
+
+bool is_delivered(int fd) {
+  int waiting = 0;
+  return ioctl(fd, SIOCOUTQ, &waiting) != 0 || waiting == 0;
+}
+
+bool SilenceWatch::is_lost(int fd) {
+  tcp_info info = {};
+  socklen_t size = sizeof(info);
+  return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 && is_lost(info, Clock::now());
+}
+
+bool SilenceWatch::is_lost(const tcp_info& info, Clock::time_point now) {
+  constexpr std::chrono::milliseconds kCoarse{20};  // of the kernel's times
+  const std::chrono::milliseconds silence(info.tcpi_last_ack_recv);
+  const bool answered = silence <= now - std::exchange(last_look_, now) + kCoarse;
+  if (answered || info.tcpi_retransmits < retransmits_) retransmits_ = info.tcpi_retransmits;
+  // A machine whose program takes nothing answers what is sent again, if only that it has no room; such questions become
+  // rare, so that a long silence alone says nothing.  What counts is that several were not answered.  That nothing could be
+  // sent, without a route, counts too.
+  const bool asked = (info.tcpi_unacked > 0 && info.tcpi_retransmits >= retransmits_ + 2) || info.tcpi_probes >= 2;
+  unanswered_ = !answered && asked ? unanswered_ + 1 : 0;
+  return silence >= longest_ && unanswered_ >= 2;  // two looks: the last question's answer has had time to come
+}
+
+int milliseconds_until(Clock::time_point deadline) {
+  if (deadline == Clock::time_point::max()) return -1;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+  return static_cast<int>(std::clamp<int64_t>(left, 0, 1000000));
+}
+
+}}}  // namespace tandem::v0::distributed
