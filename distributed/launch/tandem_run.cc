@@ -10,6 +10,7 @@
 
 #include <tandem/base/env.h>
 #include <tandem/base/error.h>
+#include <tandem/base/version.h>
 #include <tandem/distributed/launch/launch_flags.h>
 #include <tandem/distributed/launch/rank_environment.h>
 #include <tandem/distributed/launch/rank_processes.h>
@@ -61,7 +62,7 @@ std::string both_spellings(const std::string& dashed, const std::string& short_f
 
 void declare(CLI::App& app, Flags& flags) {
   app.prefix_command();
-  app.set_version_flag("--version", "tandem-run 0.1");
+  app.set_version_flag("--version", td::str("tandem-run ", td::kVersion));
   app.add_option(both_spellings("--nproc-per-node"), flags.num_ranks,
                  "Ranks to start: a number, gpu (one per GPU, each on its own), cpu (one per core) or auto (gpu where "
                  "there is one)");

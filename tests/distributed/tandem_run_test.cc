@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include <tandem/base/version.h>
 #include <tandem/tests/support/subprocess.h>
 #include <tandem/tests/support/temporary_folder.h>
 
@@ -122,6 +123,12 @@ TEST(TandemRunTest, HelpGoesToStdout) {
   const auto result = run({"--help"});
   EXPECT_NE(result.out.find("--nproc-per-node"), std::string::npos);
   EXPECT_EQ(result.err, "");
+  EXPECT_EQ(result.status, 0);
+}
+
+TEST(TandemRunTest, VersionIsTheLibrarysVersion) {
+  const auto result = run({"--version"});
+  EXPECT_EQ(result.out, std::string("tandem-run ") + tandem::kVersion + "\n");
   EXPECT_EQ(result.status, 0);
 }
 
