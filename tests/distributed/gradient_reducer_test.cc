@@ -158,6 +158,24 @@ TEST(GradientReducer, TiedParameterIsExchangedOnce) {
   });
 }
 
+TEST(GradientReducer, TwoReducersShareOneBackward) {
+  run_threads(2, [](Context& context) {
+    Tensor g = ones({2}, {kFloat64}).set_requires_grad();
+    Tensor d = ones({2}, {kFloat64}).set_requires_grad();
+    GradientReducer generator({{"g", g}}, {}, context.group());
+    GradientReducer discriminator({{"d", d}}, {}, context.group());
+    const double r = context.rank() + 1;
+    const auto backward = [&] { mul(mul(g, d), Scalar(r)).sum().backward(); };
+    backward();
+    EXPECT_EQ(g.grad().to_vector<double>(), (std::vector<double>{1.5, 1.5}));
+    EXPECT_EQ(d.grad().to_vector<double>(), (std::vector<double>{1.5, 1.5}));
+    const HookHandle local = discriminator.no_sync();  // a generator's step
+    backward();
+    EXPECT_EQ(g.grad().to_vector<double>(), (std::vector<double>{3, 3}));
+    EXPECT_EQ(d.grad().to_vector<double>(), (std::vector<double>{1.5 + r, 1.5 + r}));
+  });
+}
+
 TEST(GradientReducer, ErrorsOfAGroupOfSomeRanksShowNumbersInTheJob) {
   run_threads(3, [](Context& context) {
     if (context.rank() == 0) return;
