@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws one training step of a trace as an SVG: what each rank computes, and what travels meanwhile.
+"""Draws one training step of a trace as an SVG: computation and communication of each rank, for light and dark pages.
 
     tools/overlap_svg.py TRACE.json STEP > overlap.svg
 
@@ -10,7 +10,10 @@ import html
 import json
 import sys
 
-WIDTH, LEFT, LANE, GAP, RANK_GAP, TOP = 960, 150, 30, 8, 26, 64
+WIDTH, LEFT, ROW, GAP, RANK_GAP, TOP = 960, 150, 30, 8, 26, 64
+INK, FAINT, AXIS, PAPER, TRACK, BUCKET = "#222222", "#555555", "#888888", "#ffffff", "#f4f4f4", "#a85d1a"
+DARK = {INK: "#e6edf3", FAINT: "#9198a1", PAPER: "#0d1117", TRACK: "#21262d", BUCKET: "#f0b27a"}
+STYLE = "".join(f'[fill="{light}"] {{ fill: {dark} }} ' for light, dark in DARK.items())
 COLORS = {
     "forward": "#7fb3d5",
     "backward": "#2e6da4",
@@ -21,8 +24,8 @@ COLORS = {
 LEGEND = [
     ("forward", "forward"),
     ("backward", "backward"),
-    ("comm", "gradients travel"),
-    ("wait", "compute waits"),
+    ("comm", "all-reduce of gradients"),
+    ("wait", "waiting for gradients"),
     ("optimizer", "optimizer"),
 ]
 
@@ -40,7 +43,7 @@ def step_window(events, step):
 
 
 def outermost(spans):
-    """Spans that lie in no other span of the same category and track."""
+    """Spans that are not nested in another span of the same category and track."""
     result = []
     for span in sorted(spans, key=lambda e: (e["ts"], -e["dur"])):
         if not result or span["ts"] >= result[-1]["ts"] + result[-1]["dur"]:
@@ -48,7 +51,7 @@ def outermost(spans):
     return result
 
 
-def text(x, y, words, size=12, anchor="start", color="#222", weight="normal"):
+def text(x, y, words, size=12, anchor="start", color=INK, weight="normal"):
     return (
         f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}" fill="{color}" '
         f'font-weight="{weight}">{html.escape(words)}</text>'
@@ -60,31 +63,32 @@ def draw(events, step):
     scale = (WIDTH - LEFT - 20) / (end - begin)
     x_of = lambda us: LEFT + (us - begin) * scale
     ranks = sorted({e["pid"] for e in events})
-    lanes = [(r, t) for r in ranks for t in (0, 1)]
-    y_of = lambda index: TOP + index * (LANE + GAP) + index // 2 * RANK_GAP  # room for the marks above each rank
-    height = y_of(len(lanes)) - RANK_GAP + 40
+    rows = [(r, t) for r in ranks for t in (0, 1)]
+    y_of = lambda index: TOP + index * (ROW + GAP) + index // 2 * RANK_GAP  # space for the marks above each rank
+    height = y_of(len(rows)) - RANK_GAP + 40
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}" '
         'font-family="sans-serif">',
-        f'<rect width="{WIDTH}" height="{height}" fill="white"/>',
+        f"<style>@media (prefers-color-scheme: dark) {{ {STYLE}}}</style>",
+        f'<rect width="{WIDTH}" height="{height}" fill="{PAPER}"/>',
     ]
     x = LEFT
     for category, label in LEGEND:
         out.append(f'<rect x="{x}" y="14" width="14" height="14" rx="2" fill="{COLORS[category]}"/>')
         out.append(text(x + 20, 26, label))
         x += 34 + 7 * len(label)
-    for index, (rank, thread) in enumerate(lanes):
+    for index, (rank, thread) in enumerate(rows):
         y = y_of(index)
         out.append(text(LEFT - 10, y + 20, f"rank {rank}  " + ("compute" if thread == 0 else "communication"), anchor="end"))
-        out.append(f'<rect x="{LEFT}" y="{y}" width="{WIDTH - LEFT - 20}" height="{LANE}" fill="#f4f4f4"/>')
+        out.append(f'<rect x="{LEFT}" y="{y}" width="{WIDTH - LEFT - 20}" height="{ROW}" fill="{TRACK}"/>')
         mine = [e for e in events if e["pid"] == rank and e["tid"] == thread and e["ts"] < end and e["ts"] + e.get("dur", 0) > begin]
-        # A thread that computes carries gradients only while it waits for them.
+        # The compute thread runs collectives only while it waits for gradients.
         for category in ("forward", "backward", "wait", "optimizer") if thread == 0 else ("comm",):
             spans = outermost([e for e in mine if e["cat"] == category and e["ph"] == "X"])
             for span in spans:
                 x0, x1 = max(x_of(span["ts"]), LEFT), min(x_of(span["ts"] + span["dur"]), WIDTH - 20)
                 out.append(
-                    f'<rect x="{x0:.1f}" y="{y + 2}" width="{max(x1 - x0, 0.8):.1f}" height="{LANE - 4}" rx="2" '
+                    f'<rect x="{x0:.1f}" y="{y + 2}" width="{max(x1 - x0, 0.8):.1f}" height="{ROW - 4}" rx="2" '
                     f'fill="{COLORS[category]}"><title>{html.escape(span["name"])}, {span["dur"] / 1000:.2f} ms</title></rect>'
                 )
         for event in mine:
@@ -92,15 +96,15 @@ def draw(events, step):
                 x0 = x_of(event["ts"])
                 number = event["name"].split()[2]
                 out.append(f'<path d="M {x0:.1f} {y - 1} l -4 -7 h 8 z" fill="{COLORS["comm"]}"/>')
-                out.append(text(x0, y - 10, number, 10, "middle", "#a85d1a"))
-    axis = y_of(len(lanes)) - RANK_GAP + 4
-    out.append(f'<line x1="{LEFT}" y1="{axis}" x2="{WIDTH - 20}" y2="{axis}" stroke="#888"/>')
+                out.append(text(x0, y - 10, number, 10, "middle", BUCKET))
+    axis = y_of(len(rows)) - RANK_GAP + 4
+    out.append(f'<line x1="{LEFT}" y1="{axis}" x2="{WIDTH - 20}" y2="{axis}" stroke="{AXIS}"/>')
     milliseconds = (end - begin) / 1000
     tick = next(t for t in (0.5, 1, 2, 5, 10, 20, 50, 100, 1000) if milliseconds / t <= 12)
     for i in range(int(milliseconds / tick) + 1):
         x0 = x_of(begin + i * tick * 1000)
-        out.append(f'<line x1="{x0:.1f}" y1="{axis}" x2="{x0:.1f}" y2="{axis + 5}" stroke="#888"/>')
-        out.append(text(x0, axis + 18, f"{i * tick:g} ms", 11, "middle", "#555"))
+        out.append(f'<line x1="{x0:.1f}" y1="{axis}" x2="{x0:.1f}" y2="{axis + 5}" stroke="{AXIS}"/>')
+        out.append(text(x0, axis + 18, f"{i * tick:g} ms", 11, "middle", FAINT))
     out.append("</svg>")
     return "\n".join(out)
 
