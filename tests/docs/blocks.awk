@@ -1,5 +1,5 @@
-# Makes a program of the C++ blocks of a page: those marked "cpp" as they stand, then a main in which each block marked
-# "cpp body" has a scope of its own.
+# Makes a program of the C++ blocks of a page: blocks marked "cpp" unchanged, then a main in which each block marked "cpp body"
+# has its own scope.
 /^```cpp body/ { inside = 2; body = body "  {\n"; next }
 /^```cpp/ { inside = 1; next }
 /^```/ {

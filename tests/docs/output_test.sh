@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs a program in an empty folder: it must print exactly the text in a file.
+# output_test.sh PROGRAM FILE: the program, run in an empty folder, prints exactly the text of the file.
 set -eu
 program=$(realpath "$1")
 expected=$(realpath "$2")

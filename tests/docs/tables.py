@@ -1,15 +1,15 @@
 #!/usr/bin/python3
-"""Makes a test of the tables of a page whose last column is headed "tandem": its code is compiled, a function for each row.
+"""Makes a test that compiles the code of a page's tables whose last column is headed "tandem", one function per row.
 
     tables.py PAGE PRELUDE > tables_test.cc
 
-What stands between backticks in that column is C++, in three forms:
+Code in backticks in that column is C++, in three forms:
 
-    statements that end with ';'               stay as they are
-    a qualified name, as `td::cat`             is looked up (a using declaration)
-    everything else                            is an expression
+    statements that end with ';'               unchanged
+    a qualified name, for example `td::cat`    a using declaration
+    anything else                              an expression
 
-The code of a row is one scope, in its order.  A row without code is an error.  Compilers name the line of the page."""
+The code of a row is one scope.  A row without code is an error.  Compiler errors show the line of the page."""
 
 import re
 import sys
@@ -49,7 +49,7 @@ def main():
         for code in spans:
             print("#line %d \"%s\"\n    %s" % (number, path, statement(code)))
         print("  }\n};\n")
-    print("// That they are compiled is the test; that there are some is seen here.")
+    print("// Compiling the rows is the test; this only checks that there are some.")
     print("TEST(Tables, EveryRowIsCompiled) { EXPECT_GT(%d, 10); }\n\n}  // namespace" % len(table))
 
 

@@ -1,4 +1,4 @@
-// The variables in the tables of docs/from_pytorch.md.  The rows are compiled and never run, so none of these has a value.
+// Variables of the tables of docs/from_pytorch.md.  The rows are compiled and never run, so the variables have no values.
 #pragma once
 
 #include <functional>

@@ -93,7 +93,7 @@ std::map<std::string, Tensor> derivatives(const Operation& op, const In& argumen
   return result;
 }
 
-/// PyTorch's number, or what tandem gives instead: see "What is not the same" in docs/from_pytorch.md.
+/// PyTorch's number, or what tandem gives instead: see "Differences" in docs/from_pytorch.md.
 double expected_number(const Operation& op, const std::string& part, const std::vector<double>& at, double pytorch) {
   const bool is_limit = op.name == "silu" || op.name.starts_with("gelu");
   if (is_limit && std::abs(at[0]) >= 10000 && !std::isfinite(pytorch)) {

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs the README's program with the flags given: the loss of the second epoch must be printed once and be low.
+# Runs the README's program with the given flags: it prints the loss of the second epoch once, and the loss is low.
 set -eu
 output=$("$@")
 echo "$output"

@@ -1,0 +1,124 @@
+#!/usr/bin/python3
+"""Names in the documents exist: paths in backticks, Bazel labels, links with their headings, and pages named in the code.
+
+A path is checked if it begins with a folder of the tree; `<family>` and `*` in it match anything.  README.md stays short.
+"""
+
+import glob
+import itertools
+import os
+import re
+import sys
+
+sys.dont_write_bytecode = True
+import common
+
+_FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
+_INLINE = re.compile(r"`([^`\n]+)`")
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+_LABEL = re.compile(r"(?<![:/\w])//((?:[\w-]+/)*(?:\.\.\.|[\w-]+)?)(?::([\w+{},.-]*[\w}])(?!<))?(?![\w<:/])")
+_PATH = re.compile(r"[\w.*<>-]+(?:/[\w.*<>-]*)+$")
+_PAGE = re.compile(r"\bdocs/[\w./-]*\w\.(?:md|svg)\b")
+_MAX_README_LINES = 120
+_CODE = (".h", ".cc", ".cu", ".py", ".sh", "BUILD")
+
+
+def _pages(root):
+    names = ["README.md", "CONTRIBUTING.md", "docs/*.md", "docs/decisions/*.md", "tests/*/README.md"]
+    return sorted(os.path.relpath(path, root) for name in names for path in glob.glob(os.path.join(root, name)))
+
+
+def _folders(root):
+    return {name for name in os.listdir(root)
+            if os.path.isdir(os.path.join(root, name)) and not os.path.islink(os.path.join(root, name)) and name != ".git"}
+
+
+def _anchors(text):
+    """The fragments that GitHub makes of a page's headings."""
+    headings = re.findall(r"^#+ +(.*)$", _FENCED.sub("", text), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def _expand(name):
+    """a_{b,c}_d -> a_b_d, a_c_d."""
+    pieces = [piece[1:-1].split(",") if piece.startswith("{") else [piece] for piece in re.split(r"(\{[^}]*\})", name)]
+    return ["".join(choice) for choice in itertools.product(*pieces)]
+
+
+def _has_target(root, package, name):
+    build = os.path.join(root, package, "BUILD")
+    if not os.path.isfile(build):
+        return False
+    with open(build, encoding="utf-8") as f:
+        text = f.read()
+    # A list of names often gets its "_test" from the rule that makes the targets.
+    quoted = any('"%s"' % one in text for one in (name, name.removesuffix("_test")))
+    return quoted or os.path.isfile(os.path.join(root, package, name))
+
+
+def _check_label(root, package, name):
+    if package.endswith("..."):
+        return os.path.isdir(os.path.join(root, package[:-3]))
+    if not package and not name:
+        return True  # a comment, or "//" alone
+    return all(_has_target(root, package, one) for one in _expand(name or os.path.basename(package)))
+
+
+def _check_page(root, page, folders):
+    """(violations, number of names) of one page."""
+    text = common.read(root, page)
+    prose = _FENCED.sub("", text)
+    wrong = []
+    paths = [span for span in _INLINE.findall(prose) if _PATH.match(span) and span.split("/")[0] in folders]
+    for path in paths:
+        if not glob.glob(os.path.join(root, re.sub(r"<\w+>", "*", path))):
+            wrong.append("%s: there is no %s" % (page, path))
+    labels = _LABEL.findall(text)
+    for package, name in labels:
+        if not _check_label(root, package, name):
+            wrong.append("%s: there is no target //%s%s" % (page, package, ":" + name if name else ""))
+    links = [link for link in _LINK.findall(prose) if "://" not in link]
+    for link in links:
+        target, _, fragment = link.partition("#")
+        path = os.path.normpath(os.path.join(os.path.dirname(page), target)) if target else page
+        if not os.path.exists(os.path.join(root, path)):
+            wrong.append("%s: the link %s leads nowhere" % (page, link))
+        elif fragment and fragment not in _anchors(common.read(root, path)):
+            wrong.append("%s: %s has no heading #%s" % (page, path, fragment))
+    return wrong, len(paths) + len(labels) + len(links)
+
+
+def check(root):
+    folders = _folders(root)
+    violations, count = [], 0
+    for page in _pages(root):
+        wrong, seen = _check_page(root, page, folders)
+        violations += wrong
+        count += seen
+    readme = os.path.join(root, "README.md")
+    if os.path.isfile(readme) and common.read(root, "README.md").count("\n") > _MAX_README_LINES:
+        violations.append("README.md: more than %d lines; manuals belong in docs/" % _MAX_README_LINES)
+    for path in common.files(root, sorted(folders - {"docs"}), _CODE):
+        if path == "tools/check/documents.py":
+            continue
+        for page in _PAGE.findall(common.read(root, path)):
+            count += 1
+            if not os.path.isfile(os.path.join(root, page)):
+                violations.append("%s: there is no %s" % (path, page))
+    return sorted(set(violations)), count
+
+
+PLANTED = [
+    ({"README.md": "See `ops/a.h`, `results/x.txt` and [a](docs/a.md#two-words), //ops:a.\n", "ops/a.h": "// docs/a.md\n",
+      "ops/BUILD": 'name = "a"\n', "docs/a.md": "# A\n\n## Two words\n\n[top](#a), [read](../README.md), `ops/<family>.h`, //ops:<family>_test\n"}, []),
+    ({"README.md": "`ops/b.h` and `ops/*/x_cpu.cc`\n", "ops/a.h": ""}, ["no ops/b.h", "no ops/*/x_cpu.cc"]),
+    ({"docs/a.md": "[b](b.md), [c](#c), [d](../ops/a.h)\n", "ops/a.h": ""}, ["link b.md", "no heading #c"]),
+    ({"docs/a.md": "```sh\nbazelw run //ops:b //ops:{a,c}\n```\n//ops/none //ops/... https://x.org/y\n", "ops/BUILD": '"a"'},
+     ["//ops:b", "//ops:{a,c}", "//ops/none"]),
+    ({"docs/decisions/001.md": "# One\n\n[two](002.md)\n"}, ["link 002.md"]),
+    ({"README.md": "\n" * 121}, ["more than 120 lines"]),
+    ({"ops/a.h": "// see docs/gone.md\n"}, ["ops/a.h: there is no docs/gone.md"]),
+]
+
+if __name__ == "__main__":
+    common.run(check, PLANTED, at_least=200)
