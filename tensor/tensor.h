@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <tandem/base/error.h>
+#include <tandem/base/hook_handle.h>
 #include <tandem/base/macros.h>
 #include <tandem/base/ref_counted.h>
 #include <tandem/tensor/device.h>
@@ -30,25 +31,6 @@ struct TensorOptions {
   DType dtype = kFloat32;
   Device device = {};
   bool requires_grad = false;
-};
-
-/// Removes a hook when destroyed.  Movable; an empty handle does nothing.
-class [[nodiscard]] TANDEM_API HookHandle {
- public:
-  HookHandle() = default;
-  explicit HookHandle(std::function<void()> remove) : remove_(std::move(remove)) {}
-  HookHandle(HookHandle&& other) noexcept : remove_(std::exchange(other.remove_, nullptr)) {}
-  HookHandle& operator=(HookHandle&& other) noexcept {
-    std::swap(remove_, other.remove_);
-    return *this;
-  }
-  ~HookHandle() { remove(); }
-  void remove() {
-    if (auto f = std::exchange(remove_, nullptr)) f();
-  }
-
- private:
-  std::function<void()> remove_;
 };
 
 /// What tensors share: shape, strides, storage, and the place in the autograd graph.  Internal; use Tensor.

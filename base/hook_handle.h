@@ -1,0 +1,30 @@
+// The handle of a registered hook.
+#pragma once
+
+#include <functional>
+#include <utility>
+
+#include <tandem/base/macros.h>
+
+namespace tandem { inline namespace v0 {
+
+/// Removes a hook when destroyed.  Movable; an empty handle does nothing.
+class [[nodiscard]] TANDEM_API HookHandle {
+ public:
+  HookHandle() = default;
+  explicit HookHandle(std::function<void()> remove) : remove_(std::move(remove)) {}
+  HookHandle(HookHandle&& other) noexcept : remove_(std::exchange(other.remove_, nullptr)) {}
+  HookHandle& operator=(HookHandle&& other) noexcept {
+    std::swap(remove_, other.remove_);
+    return *this;
+  }
+  ~HookHandle() { remove(); }
+  void remove() {
+    if (auto f = std::exchange(remove_, nullptr)) f();
+  }
+
+ private:
+  std::function<void()> remove_;
+};
+
+}}  // namespace tandem::v0
