@@ -16,6 +16,7 @@
 #include <vector>
 
 #include <tandem/base/error.h>
+#include <tandem/base/math.h>
 #include <tandem/base/rank_context.h>
 #include <tandem/base/small_vector.h>
 #include <tandem/base/thread.h>
@@ -172,7 +173,7 @@ void parallel_for(int64_t n, int64_t grain, FunctionRef<void(int64_t, int64_t)> 
     fn(0, n);
     return;
   }
-  const int64_t num_pieces = (n - 1) / grain + 1;
+  const int64_t num_pieces = ceil_div(n, grain);
   const int64_t helpers = inside_piece ? 0 : std::min<int64_t>(num_threads(), num_pieces) - 1;
   Job job{fn, n, grain, num_pieces, RankContext::current()};
   if (helpers == 0) {

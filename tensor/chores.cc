@@ -12,6 +12,7 @@
 #include <type_traits>
 #include <vector>
 
+#include <tandem/base/math.h>
 #include <tandem/base/parallel_for.h>
 #include <tandem/base/trace.h>
 #include <tandem/tensor/convert.h>
@@ -201,8 +202,8 @@ void copy_transposed(Walk<2> walk, size_t src_inner, const From* src, To* out) {
   const size_t num_outer = walk.dims.size() - 2;
   const auto row = walk.dims[num_outer];         // contiguous in src
   const auto column = walk.dims[num_outer + 1];  // contiguous in out
-  const int64_t row_tiles = (row.size - 1) / kTile + 1;
-  const int64_t column_tiles = (column.size - 1) / kTile + 1;
+  const int64_t row_tiles = ceil_div(row.size, kTile);
+  const int64_t column_tiles = ceil_div(column.size, kTile);
   const int64_t num_matrices = walk.num_lines() / row.size;
   parallel_for(num_matrices * row_tiles * column_tiles, kGrain / (kTile * kTile), [&](int64_t begin, int64_t end) {
     for (int64_t tile = begin; tile < end; ++tile) {

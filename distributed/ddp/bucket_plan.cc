@@ -2,13 +2,13 @@
 
 #include <algorithm>
 
+#include <tandem/base/math.h>
+
 namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
 constexpr int64_t kAlignBytes = 64;
-
-int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
 std::string module_of(const std::string& name) {
   const size_t dot = name.rfind('.');

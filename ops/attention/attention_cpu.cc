@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include <tandem/base/math.h>
 #include <tandem/base/parallel_for.h>
 #include <tandem/ops/attention/attention_kernels.h>
 #include <tandem/ops/elementwise/elementwise_kernels.h>
@@ -21,8 +22,6 @@ constexpr int64_t kQueryBlock = 64, kKeyBlock = 256;
 constexpr int64_t kLanes = 16;
 /// Pieces of work that have scratch memory of their own.
 constexpr int64_t kPieces = 16;
-
-int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
 template <class T>
 const TileKernels<T>& kernels_of(AttentionAlgorithm algorithm) {

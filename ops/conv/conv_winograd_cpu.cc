@@ -9,6 +9,7 @@
 // are used up while they are in cache.
 #include <algorithm>
 
+#include <tandem/base/math.h>
 #include <tandem/base/parallel_for.h>
 #include <tandem/ops/conv/conv_passes.h>
 #include <tandem/ops/conv/conv_winograd_tiles.h>
@@ -51,12 +52,12 @@ struct WinogradProduct {
         offset_x(backward ? g.padding.width - (R - 1) : -g.padding.width),
         tiles(g.batch, {result.height, result.width}, kResults),
         depth(round_up(source.channels, kLanes)),
-        panels(divide_up(result.channels, kPanel)) {
+        panels(ceil_div(result.channels, kPanel)) {
     filters_first = tiles.count > result.channels;
     // Transformed inputs of a block take some 128 KiB.
     constexpr int64_t kBlockFloats = 1 << 15;
     block = filters_first ? std::clamp<int64_t>(kBlockFloats / (kAllPoints * depth) / 6, 2, 8) * 6 : tiles.count;
-    tasks = std::min(kMaxTasks, filters_first ? divide_up(tiles.count, block) : panels);
+    tasks = std::min(kMaxTasks, filters_first ? ceil_div(tiles.count, block) : panels);
   }
 
   int64_t filter_point() const {
@@ -76,7 +77,7 @@ struct WinogradProduct {
     float* shared = workspace;
     if (filters_first) {
       constexpr int64_t kRows = 16;
-      const int64_t chunks = divide_up(source.channels, kRows);
+      const int64_t chunks = ceil_div(source.channels, kRows);
       parallel_for(panels * chunks, 4, [&](int64_t first, int64_t past) {
         for (int64_t i = first; i < past; ++i) {
           const int64_t panel = i / chunks, row = i % chunks * kRows;
@@ -92,7 +93,7 @@ struct WinogradProduct {
         float* own = workspace + shared_floats() + task * task_floats();
         float* products = own + kAllPoints * (filters_first ? input_point() : filter_point());
         if (filters_first) {
-          const int64_t blocks = divide_up(tiles.count, block);
+          const int64_t blocks = ceil_div(tiles.count, block);
           for (int64_t b = task * blocks / tasks; b < (task + 1) * blocks / tasks; ++b) {
             const int64_t begin = b * block, end = std::min(tiles.count, begin + block);
             transform_inputs(input, begin, end, own);
@@ -180,7 +181,7 @@ struct WinogradScatter {
         g(geometry),
         tiles(g.batch, g.out, kResults),
         depth(round_up(g.out_channels, kLanes)),
-        panels(divide_up(g.channels, kPanel)) {
+        panels(ceil_div(g.channels, kPanel)) {
     constexpr int64_t kBlockFloats = 1 << 15;
     block = std::clamp<int64_t>(kBlockFloats / (kAllPoints * depth) / 6, 2, 8) * 6;
     tasks = std::min(kMaxTasks, g.batch);
@@ -283,13 +284,13 @@ struct WinogradWeights {
     // Transformed numbers of a batch of tiles: four megabytes.
     constexpr int64_t kBatchFloats = 1 << 20;
     tile_batch = std::max<int64_t>(32, kBatchFloats / std::max<int64_t>(1, kAllPoints * (depth + filters)));
-    tile_batch = divide_up(tiles.count, std::max<int64_t>(1, divide_up(tiles.count, tile_batch)));
+    tile_batch = ceil_div(tiles.count, std::max<int64_t>(1, ceil_div(tiles.count, tile_batch)));
     constexpr int64_t kMaxFilters = 48;
-    const int64_t least = divide_up(g.out_channels, kMaxFilters);
-    filter_block = round_up(divide_up(g.out_channels, std::max<int64_t>(1, least)), kernels.rows);
+    const int64_t least = ceil_div(g.out_channels, kMaxFilters);
+    filter_block = round_up(ceil_div(g.out_channels, std::max<int64_t>(1, least)), kernels.rows);
     filter_block = std::max(filter_block, kernels.rows);
-    filter_blocks = divide_up(g.out_channels, filter_block);
-    channel_blocks = divide_up(g.channels, kChannelBlock);
+    filter_blocks = ceil_div(g.out_channels, filter_block);
+    channel_blocks = ceil_div(g.channels, kChannelBlock);
     one_batch = tile_batch >= tiles.count;
   }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include <tandem/base/math.h>
 #include <tandem/ops/conv/conv_passes.h>
 #include <tandem/ops/conv/conv_winograd.h>
 
@@ -15,9 +16,6 @@ constexpr int64_t kAllPoints = kPoints * kPoints;
 /// Floats between the blocks of two points beyond what they hold: at distances that are powers of two, the 36 blocks would
 /// meet in a few sets of the cache.
 constexpr int64_t kPad = 16;
-
-inline int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
-inline int64_t divide_up(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
 
 inline Lanes load(const float* p, int64_t count) {
   if (count >= kLanes) return *reinterpret_cast<const Lanes*>(p);
@@ -51,8 +49,8 @@ struct Tiles {
 
   Tiles(int64_t batch, Size2d result, int64_t tile_size)
       : size(tile_size),
-        rows(divide_up(result.height, tile_size)),
-        columns(divide_up(result.width, tile_size)),
+        rows(ceil_div(result.height, tile_size)),
+        columns(ceil_div(result.width, tile_size)),
         count(batch * rows * columns) {}
 
   Place place(int64_t tile) const {
@@ -125,7 +123,7 @@ struct FilterPanels {
   bool backward;
   bool turned;  ///< taps in reverse order
 
-  int64_t panels() const { return divide_up(columns, width); }
+  int64_t panels() const { return ceil_div(columns, width); }
 
   /// Rows [begin, end) of a panel: point p's block of rows, `width` long, begins at out + p * point_stride.
   void transform(int64_t panel, int64_t begin, int64_t end, float* out, int64_t point_stride) const {

@@ -8,6 +8,7 @@
 
 #include <Eigen/Core>
 
+#include <tandem/base/math.h>
 #include <tandem/base/parallel_for.h>
 #include <tandem/ops/conv/conv_passes.h>
 #include <tandem/ops/conv/im2col.h>
@@ -18,9 +19,6 @@ namespace {
 
 /// Tasks of a call, each with scratch of its own.
 constexpr int64_t kMaxTasks = 16;
-
-int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
-int64_t divide_up(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
 
 /// The filters of a group as the matrix that patches are multiplied by: row (tap_y, tap_x, channel) of the patch, column.
 template <class T>
@@ -87,13 +85,13 @@ class PackedProduct<float> {
   PackedProduct(const ProductKernels& kernels, int64_t depth, int64_t columns)
       : kernels_(kernels), depth_(depth), columns_(columns) {
     constexpr int64_t kMaxDepth = 1024;
-    block_ = std::max<int64_t>(1, divide_up(depth, std::max<int64_t>(1, divide_up(depth, kMaxDepth))));
+    block_ = std::max<int64_t>(1, ceil_div(depth, std::max<int64_t>(1, ceil_div(depth, kMaxDepth))));
   }
 
   int64_t packed_elements() const { return depth_ * round_up(columns_, kernels_.columns); }
 
   void pack(const FilterMatrix<float>& filters, float* packed) const {
-    const int64_t panels = divide_up(columns_, kernels_.columns), width = kernels_.columns;
+    const int64_t panels = ceil_div(columns_, kernels_.columns), width = kernels_.columns;
     parallel_for(panels, 1, [&](int64_t begin, int64_t end) {
       for (int64_t panel = begin; panel < end; ++panel) {
         const int64_t count = std::min(width, columns_ - panel * width);
@@ -166,7 +164,7 @@ struct GridProduct {
     // so that filters that do not are read rarely enough.
     constexpr int64_t kPieceElements = 1 << 16;
     piece_rows = std::clamp<int64_t>(kPieceElements / std::max<int64_t>(1, grid.row_length()) / 48, 1, 4) * 48;
-    pieces = divide_up(grid.rows(), piece_rows);
+    pieces = ceil_div(grid.rows(), piece_rows);
     tasks = std::min(kMaxTasks, pieces);
     gathers = !grid.is_source();
     scatters = grid.y.out_stride != 1 || grid.x.out_stride != 1;
@@ -244,14 +242,14 @@ struct WeightProduct {
         filters(g.group_out_channels()),
         depth(grid.row_length()),
         panel_width(product_kernels.columns),
-        panels(std::max<int64_t>(1, divide_up(depth, panel_width))) {
+        panels(std::max<int64_t>(1, ceil_div(depth, panel_width))) {
     // Tasks are panels of columns, and slices of the rows where these are too few: slices cost a sum each.
-    columns_per_task = panel_width * divide_up(panels, kMaxTasks);
-    column_tasks = std::max<int64_t>(1, divide_up(depth, columns_per_task));
+    columns_per_task = panel_width * ceil_div(panels, kMaxTasks);
+    column_tasks = std::max<int64_t>(1, ceil_div(depth, columns_per_task));
     // Some 2^17 numbers of patches at a time stay in cache.
     constexpr int64_t kPieceElements = 1 << 17;
     piece_rows = std::clamp<int64_t>(kPieceElements / right_stride() / 64, 2, 8) * 64;
-    slices = std::clamp<int64_t>(divide_up(grid.rows(), piece_rows), 1, divide_up(kMaxTasks, column_tasks));
+    slices = std::clamp<int64_t>(ceil_div(grid.rows(), piece_rows), 1, ceil_div(kMaxTasks, column_tasks));
   }
 
   int64_t sum_elements() const { return round_up(filters * depth, 16); }
@@ -266,7 +264,7 @@ struct WeightProduct {
 
   void run(const T* source, const T* grad, T beta, T* workspace, T* weight_grad) const {
     if (filters == 0 || depth == 0) return;
-    const int64_t pieces = divide_up(grid.rows(), piece_rows);
+    const int64_t pieces = ceil_div(grid.rows(), piece_rows);
     parallel_for(slices * column_tasks, 1, [&](int64_t first, int64_t past) {
       for (int64_t task = first; task < past; ++task) {
         const int64_t slice = task % slices, column = task / slices * columns_per_task;

@@ -5,6 +5,7 @@
 
 #include <Eigen/Core>
 
+#include <tandem/base/math.h>
 #include <tandem/base/parallel_for.h>
 #include <tandem/ops/matmul/gemm_tile.h>
 #include <tandem/ops/matmul/matmul_kernels.h>
@@ -163,8 +164,6 @@ void direct_product(const Problem& p) {
     }
   }
 }
-
-int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
 /// How a float32 product is laid out for the tiles of an instruction set.
 ///

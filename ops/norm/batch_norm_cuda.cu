@@ -8,6 +8,7 @@
 // types are read once for both moments; float64 is read a second time, for the deviations from its mean.
 #include <bit>
 
+#include <tandem/base/math.h>
 #include <tandem/ops/norm/norm_functions.h>
 #include <tandem/ops/norm/norm_kernels.h>
 #include <tandem/tensor/cuda/block.h>
@@ -38,7 +39,6 @@ struct Walk {
   int64_t pieces;
 
   explicit Walk(const BatchNormShape& of) : shape(of) {
-    const auto ceil_div = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
     // Enough blocks for a GPU, where there is so much work.
     const int64_t length = std::clamp<int64_t>(shape.per_channel() * shape.channels / 1024, 1024, 8192);
     const int64_t along = std::clamp<int64_t>(shape.channels_last ? shape.channels : shape.inner, 1, kBlock);

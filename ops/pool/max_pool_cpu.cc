@@ -7,6 +7,7 @@
 #include <limits>
 #include <type_traits>
 
+#include <tandem/base/math.h>
 #include <tandem/base/parallel_for.h>
 #include <tandem/ops/common/simd.h>
 #include <tandem/ops/pool/pool_functions.h>
@@ -16,7 +17,6 @@ namespace tandem { inline namespace v0 { namespace cpu {
 namespace {
 
 using functions::beats;
-using functions::ceil_div;
 using functions::elements_inside;
 using functions::Range;
 

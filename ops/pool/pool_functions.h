@@ -5,6 +5,7 @@
 #include <limits>
 
 #include <tandem/base/macros.h>
+#include <tandem/base/math.h>
 #include <tandem/ops/pool/pool_kernels.h>
 
 namespace tandem { inline namespace v0 { namespace functions {
@@ -28,7 +29,6 @@ struct Largest {
   }
 };
 
-TANDEM_HOST_DEVICE inline int64_t ceil_div(int64_t a, int64_t b) { return a >= 0 ? (a + b - 1) / b : -(-a / b); }
 TANDEM_HOST_DEVICE inline int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 TANDEM_HOST_DEVICE inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include <tandem/base/math.h>
 #include <tandem/tensor/cuda/runtime.h>
 #include <tandem/tensor/kernel_context.h>
 
@@ -37,7 +38,7 @@ inline constexpr int kBlock = 256;  ///< threads of a block where nothing speaks
 /// Blocks for `n` pieces of work, one for each thread; work beyond that many is for a loop in the kernel.
 inline unsigned blocks_for(int64_t n, int threads = kBlock) {
   constexpr int64_t kMost = 1 << 20;
-  return static_cast<unsigned>(std::clamp<int64_t>((n + threads - 1) / threads, 1, kMost));
+  return static_cast<unsigned>(std::clamp<int64_t>(ceil_div(n, threads), 1, kMost));
 }
 
 /// Shared memory whose size the launch says.

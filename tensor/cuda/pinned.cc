@@ -8,6 +8,7 @@
 #include <mutex>
 #include <vector>
 
+#include <tandem/base/math.h>
 #include <tandem/base/parallel_for.h>
 #include <tandem/tensor/cuda.h>
 #include <tandem/tensor/cuda_capture.h>
@@ -116,7 +117,7 @@ void copy_pageable(Device gpu, void* out, const void* src, int64_t num_bytes, bo
   if (!staging.has_blocks()) return copy_at_once();
   auto* const to = static_cast<std::byte*>(out);
   const auto* const from = static_cast<const std::byte*>(src);
-  const int64_t num_pieces = (num_bytes + kPieceBytes - 1) / kPieceBytes;
+  const int64_t num_pieces = ceil_div(num_bytes, kPieceBytes);
   const auto size_of_piece = [&](int64_t k) { return std::min(kPieceBytes, num_bytes - k * kPieceBytes); };
   const auto fetch = [&](int64_t k) {
     if (k < num_pieces) staging.copy(staging.block(k), from + k * kPieceBytes, size_of_piece(k), kind, k);

@@ -2,16 +2,11 @@
 #include <algorithm>
 #include <cstring>
 
+#include <tandem/base/math.h>
 #include <tandem/distributed/backends/gloo/gloo_backend.h>
 #include <tandem/tensor/reduce.h>
 
 namespace tandem { inline namespace v0 { namespace distributed::gloo {
-
-namespace {
-
-int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
-
-}  // namespace
 
 GlooBackend::Slice GlooBackend::slice(int64_t total, int index, int count) {
   const int64_t each = round_up((total + count - 1) / count, kUnit);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <tandem/base/error.h>
+#include <tandem/base/math.h>
 #include <tandem/distributed/backends/accumulate.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
@@ -11,9 +12,6 @@ namespace tandem { inline namespace v0 { namespace distributed {
 namespace {
 
 constexpr int64_t kGrain = 16;  // elements that slices are multiples of, so that each begins on a cache line
-
-int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
-int64_t divide_up(int64_t n, int64_t divisor) { return (n + divisor - 1) / divisor; }
 
 void make_room(RefPtr<Storage>& storage, int64_t num_bytes) {
   if (storage == nullptr || storage->num_bytes() < num_bytes) storage = Storage::allocate(Device(), num_bytes);
@@ -101,10 +99,10 @@ void HierarchicalBackend::do_start(const Collective& collective) {
   flows_ = layout_.is_even() && collective.num_bytes() > tuning_.leader_bytes ? local_size_ : 1;
   crosses_ = flows_ > 1 || local_rank_ == 0;
   const int64_t count = collective.num_elements;
-  num_chunks_ = divide_up(collective.num_bytes(), tuning_.chunk_bytes);
+  num_chunks_ = ceil_div(collective.num_bytes(), tuning_.chunk_bytes);
   if (count == 0) return;
-  chunk_elements_ = round_up(divide_up(count, num_chunks_), kGrain * flows_);
-  num_chunks_ = divide_up(count, chunk_elements_);
+  chunk_elements_ = round_up(ceil_div(count, num_chunks_), kGrain * flows_);
+  num_chunks_ = ceil_div(count, chunk_elements_);
 
   const int64_t longest = chunk(0).count;
   slot_bytes_ = round_up(slice(longest, 0).count * size_of(partial_), 64);
@@ -149,7 +147,7 @@ HierarchicalBackend::Range HierarchicalBackend::chunk(int64_t index) const {
 }
 
 HierarchicalBackend::Range HierarchicalBackend::slice(int64_t count, int local) const {
-  const int64_t width = std::min(round_up(divide_up(count, flows_), kGrain), count);
+  const int64_t width = std::min(round_up(ceil_div(count, flows_), kGrain), count);
   return {std::min(local * width, count - width), width};
 }
 

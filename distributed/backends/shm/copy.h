@@ -6,14 +6,13 @@
 #include <cstring>
 
 #include <tandem/base/macros.h>
+#include <tandem/base/math.h>
 #include <tandem/tensor/chores.h>
 
 namespace tandem { inline namespace v0 { namespace distributed::shm {
 
 inline constexpr int64_t kAlignment = 64;
 inline constexpr int64_t kFewBytes = 256;  // up to here the way through the cache is the shorter
-
-inline int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
 /// memcpy, but null pointers are fine where there are no bytes, and so is a copy of bytes to where they are.
 inline void copy_bytes(std::byte* out, const std::byte* in, int64_t num_bytes) {

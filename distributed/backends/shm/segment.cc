@@ -11,15 +11,10 @@
 
 #include <tandem/base/error.h>
 #include <tandem/base/file.h>
+#include <tandem/base/math.h>
 #include <tandem/base/thread.h>
 
 namespace tandem { inline namespace v0 { namespace distributed::shm {
-
-namespace {
-
-size_t round_up(size_t n, size_t multiple) { return (n + multiple - 1) / multiple * multiple; }
-
-}  // namespace
 
 size_t page_bytes() { return static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
 
