@@ -1,7 +1,7 @@
-// Backward, in three passes: *discover* lists the nodes below the roots and counts the edges into each leaf; *sort* orders
-// the nodes from the newest to the oldest, so that each is met after all contributions to it; *run* calls each node's
-// backward once and delivers what it returns.  A leaf whose count reaches zero is complete: its hooks run at once, before
-// older nodes do, which is what overlap of communication with backward stands on.
+// Backward, in three passes: *discover* lists the nodes reachable from the roots and counts the edges into each leaf; *sort*
+// orders the nodes from newest to oldest, so that all contributions to a node precede it; *run* calls each node's backward
+// once and delivers its results.  A leaf whose edge count reaches zero is complete: its hooks run immediately, before older
+// nodes.  The overlap of communication with backward relies on this.
 #include <tandem/autograd/engine.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace tandem { inline namespace v0 { namespace autograd {
 
 namespace {
 
-/// What a gradient must match.
+/// The required properties of a gradient.
 struct Expected {
   const Shape& shape;
   DType dtype;
@@ -28,15 +28,15 @@ void check_gradient(const Node* from, size_t input, const Tensor& gradient, cons
     return from != nullptr ? str(from->name(), ": backward returned for input ", input, " a gradient")
                            : std::string("backward: got a gradient");
   };
-  TANDEM_CHECK(ShapeError, gradient.shape() == expected.shape, where(), " of shape ", gradient.shape(),
-               ", the tensor has shape ", expected.shape);
-  TANDEM_CHECK(DTypeError, gradient.dtype() == expected.dtype, where(), " of dtype ", gradient.dtype(),
-               ", the tensor is ", expected.dtype);
-  TANDEM_CHECK(DeviceError, gradient.device() == expected.device, where(), " on ", gradient.device(),
-               ", the tensor is on ", expected.device);
+  TANDEM_CHECK(ShapeError, gradient.shape() == expected.shape, where(), " of shape ", gradient.shape(), ", expected ",
+               expected.shape);
+  TANDEM_CHECK(DTypeError, gradient.dtype() == expected.dtype, where(), " of dtype ", gradient.dtype(), ", expected ",
+               expected.dtype);
+  TANDEM_CHECK(DeviceError, gradient.device() == expected.device, where(), " on ", gradient.device(), ", expected ",
+               expected.device);
 }
 
-/// Makes the module of a node current while its backward runs, for errors and traces.
+/// Makes the node's module the current module scope while its backward runs, for errors and traces.
 class NodeScope {
  public:
   explicit NodeScope(const Node& node) : context_(RankContext::current()), previous_(context_.module_scope) {
@@ -51,7 +51,7 @@ class NodeScope {
   RefPtr<ScopeName> previous_;
 };
 
-/// Bytes of the gradients that a node made of its own; views of `gradient` cost nothing.
+/// Bytes of gradients that a node allocated; views of `gradient` do not count.
 int64_t num_made_bytes(const TensorList& results, const Tensor& gradient) {
   int64_t bytes = 0;
   for (const Tensor& result : results) {
@@ -62,14 +62,15 @@ int64_t num_made_bytes(const TensorList& results, const Tensor& gradient) {
 
 Tensor root_gradient(const char* op, const Tensor& root, const Tensor& gradient, bool create_graph) {
   TANDEM_CHECK(StateError, root.requires_grad(), op, ": the tensor (", describe(root),
-               ") neither requires grad nor was made from one that does");
+               ") does not require grad and was not computed from a tensor that does");
   if (gradient.defined()) {
     TANDEM_CHECK(DeviceError, gradient.device() == root.device(), op, ": the gradient (", describe(gradient),
-                 ") is not where the tensor (", describe(root), ") is; move it with gradient.to(", root.device(), ")");
+                 ") is on another device than the tensor (", describe(root), "); move it with gradient.to(",
+                 root.device(), ")");
     return create_graph ? gradient : gradient.detach();
   }
-  TANDEM_CHECK(ShapeError, root.num_elements() == 1, op, ": a gradient must be given for ", describe(root),
-               ", which has not exactly one element");
+  TANDEM_CHECK(ShapeError, root.num_elements() == 1, op,
+               ": the gradient may be omitted only for a tensor with one element, not for ", describe(root));
   return full(root.shape(), 1, root.options());
 }
 
@@ -90,7 +91,7 @@ BackwardContext::Destination BackwardContext::destination(int i) const {
   if (leaf == nullptr || task_.capturing_ || task_.options_.create_graph || leaf->edges_total_ != 1) return {};
   leaf->prepare_slot();
   const Tensor& slot = leaf->slot();
-  // Not where the node would read the slot while it writes: a gradient used as a value of the next backward.
+  // Not if the node also reads the slot, when a gradient is used as an operand of a later graph.
   const auto reads_slot = [&](const Tensor& t) { return t.defined() && t.storage() == slot.storage(); };
   if (reads_slot(grad_)) return {};
   for (const Saved* saved = node_.saved_; saved != nullptr; saved = saved->next_) {
@@ -101,7 +102,7 @@ BackwardContext::Destination BackwardContext::destination(int i) const {
 
 void BackwardContext::announce(int i, const Tensor& gradient) {
   const Edge& edge = node_.edges_[static_cast<size_t>(i)];
-  // Hooks of other leaves may change what the node still needs, the parameter itself say.
+  // Only for bucket slots: other hooks may change tensors that the node still reads, such as the parameter.
   if (!edge.leaf || !edge.leaf->has_foreign_slot() || !gradient.is_same(edge.leaf->slot_) || task_.capturing_) return;
   announced_ |= uint32_t{1} << i;
   task_.deliver(&node_, static_cast<size_t>(i), edge, gradient);
@@ -194,7 +195,7 @@ void GraphTask::run(const char* op, std::span<const Tensor> roots, std::span<con
     for (size_t i = 0; i < roots.size(); ++i) deliver(nullptr, i, roots_[i], std::move(given[i]));
     for (Node* node : nodes_) run_node(*node);
   }
-  for (size_t i = 0; i < callbacks_.size(); ++i) callbacks_[i]();  // one may queue another
+  for (size_t i = 0; i < callbacks_.size(); ++i) callbacks_[i]();  // a callback may queue another
 }
 
 void GraphTask::run_node(Node& node) {
@@ -287,7 +288,7 @@ namespace tandem { inline namespace v0 {
 
 std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor> inputs,
                          std::span<const Tensor> grad_outputs, autograd::BackwardOptions options) {
-  TANDEM_CHECK(ValueError, !inputs.empty(), "grad: there are no inputs");
+  TANDEM_CHECK(ValueError, !inputs.empty(), "grad: inputs is empty");
   autograd::GraphTask task(options);
   std::vector<size_t> positions;
   for (const Tensor& input : inputs) positions.push_back(task.capture(input));
@@ -297,13 +298,13 @@ std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor
   return result;
 }
 
-// --- Tensor's members -----------------------------------------------------------------------------------------------
+// --- members of Tensor ----------------------------------------------------------------------------------------------
 
 Tensor& Tensor::set_requires_grad(bool on) {
   TANDEM_CHECK(StateError, is_leaf() || on, "set_requires_grad: the tensor (", describe(*this),
                ") is the result of an operation; detach() it");
   TANDEM_CHECK(DTypeError, !on || is_floating_point(dtype()),
-               "set_requires_grad: only floating dtypes have gradients, this is ", describe(*this));
+               "set_requires_grad: only floating-point tensors can require gradients, got ", describe(*this));
   if (is_leaf()) impl().requires_grad = on;
   return *this;
 }
@@ -320,7 +321,7 @@ void Tensor::zero_grad() const {
   if (self.autograd) {
     static_cast<autograd::Leaf&>(*self.autograd).mark_empty();
   } else if (self.requires_grad && cuda::is_capturing(device())) {
-    autograd::leaf(*this).mark_empty();  // a replay that comes here may find a gradient
+    autograd::leaf(*this).mark_empty();  // the gradient may exist when the graph is replayed
   }
 }
 

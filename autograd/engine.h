@@ -1,4 +1,4 @@
-// Backward.
+// Running backward.
 #pragma once
 
 #include <functional>
@@ -11,33 +11,34 @@
 namespace tandem { inline namespace v0 { namespace autograd {
 
 struct BackwardOptions {
-  bool retain_graph = false;  ///< keep what was saved, for another backward through the same graph
+  bool retain_graph = false;  ///< keep saved tensors, for another backward through the same graph
   bool create_graph = false;  ///< record the backward itself, for second derivatives; implies retain_graph
 };
 
-/// Adds d(sum over roots of <gradient, root>) / d leaf into the slot of every leaf below the roots and runs their hooks.
-/// gradients[i] has the root's shape, dtype and device; undefined counts as one for a root of a single element.
-/// Throws StateError if a root requires no grad or the graph was released, ShapeError / DTypeError / DeviceError naming
-/// the node whose gradient does not fit.  Iterative: the depth of the graph does not matter.
+/// Adds d(sum over i of <gradients[i], roots[i]>) / d leaf into the gradient slot of every leaf reachable from the roots, and runs
+/// their hooks.  gradients[i] has the shape, dtype and device of roots[i]; if undefined, it is 1 and the root must have one
+/// element.  Throws StateError if a root does not require grad or the graph was released, and ShapeError, DTypeError or
+/// DeviceError, naming the node, for a gradient that does not match.  Not recursive, so graphs may be arbitrarily deep.
 TANDEM_API void backward(std::span<const Tensor> roots, std::span<const Tensor> gradients,
                          BackwardOptions options = {});
 
-/// Runs f() when the backward that the calling thread is inside of has delivered its last gradient.  For hooks.  Throws
-/// StateError outside a backward.
+/// Runs f() at the end of the running backward of the calling thread, after the last gradient.  For hooks.  Throws StateError
+/// outside a backward.
 TANDEM_API void queue_callback(std::function<void()> f);
 
-/// Defined in ops/elementwise/elementwise.cc: a + b, recorded; how gradients are accumulated under create_graph.
+/// a + b, recorded: accumulates gradients under create_graph.  Defined in ops/elementwise/elementwise.cc.
 TANDEM_API Tensor accumulate_with_graph(const Tensor& a, const Tensor& b);
 
 }}}  // namespace tandem::v0::autograd
 
 namespace tandem { inline namespace v0 {
 
-/// d(sum over outputs of <grad_outputs, output>) / d inputs, without touching any slot or hook.  Inputs are leaves or
-/// tensors inside the graph, at least one (ValueError); undefined is returned for one on which no output depends.
+/// d(sum over i of <grad_outputs[i], outputs[i]>) / d inputs, as torch.autograd.grad: does not change gradient slots and does not
+/// run hooks.  Inputs are leaves or intermediate results, at least one (ValueError).  The gradient of an input on which no
+/// output depends is undefined.
 TANDEM_API std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor> inputs,
                                     std::span<const Tensor> grad_outputs = {}, autograd::BackwardOptions options = {});
-/// The same for lists in braces: grad({y}, {x}).
+/// grad for initializer lists: grad({y}, {x}).
 TANDEM_API inline std::vector<Tensor> grad(std::initializer_list<Tensor> outputs, std::initializer_list<Tensor> inputs,
                                            std::initializer_list<Tensor> grad_outputs = {},
                                            autograd::BackwardOptions options = {}) {

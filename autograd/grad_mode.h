@@ -1,4 +1,4 @@
-// Whether operations are recorded.
+// Grad mode: whether operations are recorded for backward.
 #pragma once
 
 #include <tandem/base/rank_context.h>
@@ -23,12 +23,12 @@ class GradMode {
 };
 }  // namespace detail
 
-/// While it lives, the calling thread records nothing for backward.
+/// Disables recording on the calling thread while in scope (torch.no_grad).
 struct NoGradGuard : detail::GradMode {
   NoGradGuard() : GradMode(false) {}
 };
 
-/// While it lives, the calling thread records, inside a NoGradGuard too.
+/// Enables recording on the calling thread while in scope, also inside a NoGradGuard (torch.enable_grad).
 struct EnableGradGuard : detail::GradMode {
   EnableGradGuard() : GradMode(true) {}
 };

@@ -11,7 +11,7 @@ namespace tandem { inline namespace v0 { namespace autograd {
 
 namespace {
 
-/// Uniform in (-1, 1), away from 0, so that no element of a gradient goes unseen.
+/// Uniform with magnitude in [0.25, 1), so that every element of a gradient counts.
 std::vector<double> random_cotangent(int64_t n, uint64_t seed) {
   PhiloxState stream = Generator(seed).reserve(n);
   std::vector<double> values(static_cast<size_t>(n));
@@ -39,8 +39,8 @@ int64_t element_offset(const Tensor& tensor, int64_t index) {
   return offset;
 }
 
-/// Throws StateError unless `recorded`, from a backward under create_graph, equals `plain`, from one without: nodes may
-/// compute the two in different ways.
+/// Throws StateError unless `recorded`, from a backward with create_graph, equals `plain`, from one without: nodes may have
+/// different code for the two.
 void check_same(size_t input, const Tensor& recorded, const Tensor& plain, const GradcheckOptions& options) {
   if (!recorded.defined() && !plain.defined()) return;
   const auto values = [](const Tensor& gradient, const Tensor& other) {

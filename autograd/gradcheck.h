@@ -12,17 +12,17 @@ struct GradcheckOptions {
   double step = 1e-6;
   double atol = 1e-6;
   double rtol = 1e-4;
-  uint64_t seed = 1;  ///< of the random cotangent
+  uint64_t seed = 1;  ///< seed of the random cotangent
 };
 
 /// Checks d<w, f(inputs)>/d inputs against central differences for a random cotangent w, element by element.  f maps the
-/// inputs (float64, those that require grad are checked) to one tensor and must be deterministic.  Throws StateError with
-/// the input, the element and both values where they differ; NaN differs from everything.
+/// inputs to one float64 tensor and must be deterministic; inputs that require grad are checked and must be float64.  Throws
+/// StateError with input, element and both values if they differ; NaN never matches.
 TANDEM_API void gradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& f, std::vector<Tensor> inputs,
                           GradcheckOptions options = {});
 
-/// The same for second derivatives: gradcheck of the function that maps (inputs, cotangent) to the gradients, recorded
-/// with create_graph; before, those gradients must equal the ones that are not recorded.
+/// Checks second derivatives: gradcheck of the function that maps (inputs, cotangent) to the gradients, computed with
+/// create_graph.  Also checks that gradients with and without create_graph are equal.
 TANDEM_API void gradgradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& f, std::vector<Tensor> inputs,
                               GradcheckOptions options = {});
 

@@ -1,4 +1,4 @@
-// One backward in progress.  Private to autograd/.
+// GraphTask: the execution of one backward.  Private to autograd/.
 #pragma once
 
 #include <functional>
@@ -10,10 +10,10 @@
 
 namespace tandem { inline namespace v0 { namespace autograd {
 
-/// Runs one backward and clears the marks it left on nodes and leaves, however it ends.
+/// Runs one backward; the destructor clears its marks on nodes and leaves, also after an exception.
 ///
-/// Without captures, gradients go to the leaves' slots and hooks run.  With captures (tandem::grad), they go to the
-/// captured tensors, and only nodes on a path to one of those run.
+/// Without captures (Tensor::backward), gradients are accumulated in the leaves' slots and hooks run.  With captures
+/// (tandem::grad), gradients of the captured tensors are returned, and only nodes on a path to one of them run.
 class GraphTask {
  public:
   explicit GraphTask(BackwardOptions options);
@@ -21,7 +21,7 @@ class GraphTask {
   GraphTask(const GraphTask&) = delete;
   GraphTask& operator=(const GraphTask&) = delete;
 
-  /// Captures the gradient of `input`; returns its position in captured().
+  /// Requests the gradient of `input`; returns its position in captured().
   size_t capture(const Tensor& input);
   void run(const char* op, std::span<const Tensor> roots, std::span<const Tensor> gradients);
 
@@ -31,24 +31,25 @@ class GraphTask {
  private:
   friend class BackwardContext;
 
-  /// Marks and lists what is reachable from `edge`, and counts the edges into each leaf.
+  /// Lists the nodes and leaves reachable from `edge`, and counts the edges into each leaf.
   void discover(const Edge& edge);
   void meet(const Edge& edge);
   void find_needed();
   void run_node(Node& node);
-  /// `gradient` is what `from` (null: a root) delivers along `edge`; undefined: nothing.
+  /// Adds `gradient` (undefined: zero), computed by `from` (null: given for a root), to the target of `edge`.
   void deliver(const Node* from, size_t input, const Edge& edge, Tensor gradient);
   void add_to(Tensor& sum, Tensor gradient);
 
   const BackwardOptions options_;
   const detail::GradMode grad_mode_;
-  const int8_t autocast_;  ///< the mode outside: gradients have the dtypes of what they belong to
-  void* const enclosing_;  ///< the backward that this one runs inside of
+  const int8_t
+      autocast_;  ///< mode to restore; backward runs without autocast, because gradients have their tensor's dtype
+  void* const enclosing_;  ///< outer backward, if this one runs inside a hook or node; to restore
   bool capturing_ = false;
   SmallVector<Edge, 2> roots_;            ///< keep the graph alive
-  SmallVector<Node*, 16> nodes_;          ///< reachable, newest first once sorted
-  size_t num_expanded_ = 0;               ///< of nodes_, those whose edges discover() has followed
-  SmallVector<RefPtr<Leaf>, 16> leaves_;  ///< reachable
+  SmallVector<Node*, 16> nodes_;          ///< reachable nodes, newest first after sorting
+  size_t num_expanded_ = 0;               ///< number of nodes_ whose edges discover() has followed
+  SmallVector<RefPtr<Leaf>, 16> leaves_;  ///< reachable leaves
   std::vector<Edge> captures_;
   std::vector<Tensor> captured_;
   std::vector<std::function<void()>> callbacks_;

@@ -11,7 +11,7 @@ namespace tandem { inline namespace v0 { namespace autograd {
 
 namespace {
 
-/// Whether nobody but the holder of this handle can see the memory, and it can serve as a slot as it is.
+/// Whether this handle is the only reference to the memory, and the tensor can become a slot without a copy.
 bool is_exclusive(const Tensor& tensor) {
   return tensor.impl_ptr()->use_count() == 1 && tensor.storage()->use_count() == 1 && tensor.is_contiguous() &&
          tensor.storage()->num_bytes() == tensor.num_bytes();
@@ -26,10 +26,10 @@ const Tensor& Leaf::slot() {
 
 void Leaf::set_slot(const Tensor& slot) {
   if (slot.defined()) {
-    TANDEM_CHECK(ShapeError, slot.shape() == shape_, "set_slot: '", name, "' has shape ", shape_, ", the slot ",
+    TANDEM_CHECK(ShapeError, slot.shape() == shape_, "set_slot: '", name, "' has shape ", shape_, ", slot has shape ",
                  slot.shape());
-    TANDEM_CHECK(DTypeError, slot.dtype() == dtype_, "set_slot: '", name, "' is ", dtype_, ", the slot ", slot.dtype());
-    TANDEM_CHECK(DeviceError, slot.device() == device_, "set_slot: '", name, "' is on ", device_, ", the slot on ",
+    TANDEM_CHECK(DTypeError, slot.dtype() == dtype_, "set_slot: '", name, "' is ", dtype_, ", slot is ", slot.dtype());
+    TANDEM_CHECK(DeviceError, slot.device() == device_, "set_slot: '", name, "' is on ", device_, ", slot is on ",
                  slot.device());
     TANDEM_CHECK(StateError, slot.is_contiguous(), "set_slot: the slot of '", name, "' is not row-major");
     if (filled_) chores::copy(slot_, slot);
@@ -48,7 +48,8 @@ void Leaf::set_slot(const Tensor& slot) {
 }
 
 void Leaf::move_to(Device device) {
-  TANDEM_CHECK(StateError, !foreign_slot_, "move_to: the gradient of '", name, "' lives in a bucket");
+  TANDEM_CHECK(StateError, !foreign_slot_, "move_to: the gradient of '", name,
+               "' is stored in a DistributedDataParallel bucket");
   if (device == device_) return;
   Tensor moved;
   if (filled_) {
@@ -69,7 +70,7 @@ HookHandle Leaf::add_hook(std::function<void(const Tensor& grad)> f) {
 }
 
 void Leaf::prepare_slot() {
-  // Such a gradient belongs to the graph, to other leaves or to the caller of backward: never write into it.
+  // A shared slot also belongs to the graph, to other leaves or to the caller of backward, so it must not be written.
   if (!shared_slot_) return;
   Tensor own;
   if (filled_) {
@@ -97,7 +98,7 @@ void Leaf::accumulate(Tensor gradient) {
 
 void Leaf::accumulate_with_graph(const Tensor& gradient) {
   TANDEM_CHECK(StateError, !foreign_slot_, "backward: create_graph is not possible for '", name,
-               "', whose gradient lives in a bucket of a DistributedDataParallel; use grad(outputs, inputs)");
+               "', whose gradient is stored in a bucket of a DistributedDataParallel; use grad(outputs, inputs)");
   slot_ = filled_ ? autograd::accumulate_with_graph(slot_, gradient) : gradient;
   shared_slot_ = true;
   filled_ = true;
@@ -114,13 +115,13 @@ void Leaf::follow_replays() {
   if (!cuda::is_capturing(device_)) return;
   const auto replay = [self = RefPtr<Leaf>(this), slot = slot_, foreign = foreign_slot_, shared = shared_slot_,
                        filled = was_filled_] {
-    // Whether kernels overwrite or add, and where, is the graph's.
+    // The captured kernels overwrite or add at a fixed address, so the slot must be as it was at capture.
     const bool same_place = self->device_ == slot.device() && self->foreign_slot_ == foreign &&
                             ((!filled && !foreign) || self->slot_.is_same(slot));
     TANDEM_CHECK(StateError, same_place && self->filled_ == filled, "Graph: the gradient of '", self->name, "' is ",
-                 self->filled_ ? "filled" : "empty", same_place ? "" : ", and elsewhere",
-                 "; where the graph was captured it was ", filled ? "filled" : "empty",
-                 "; call zero_grad as there, or capture another");
+                 self->filled_ ? "filled" : "empty", same_place ? "" : " and in different memory",
+                 "; at capture it was ", filled ? "filled" : "empty",
+                 "; call zero_grad as before the capture, or capture a new Graph");
     self->slot_ = slot;
     self->shared_slot_ = shared;
     self->filled_ = true;
@@ -131,13 +132,13 @@ void Leaf::follow_replays() {
 }
 
 void Leaf::run_hooks() {
-  // A hook may add hooks, which wait for the next backward, and remove itself or others, which then do not run.
+  // A hook may add hooks, which run from the next backward on, and remove itself or others, which then do not run.
   SmallVector<uint64_t, 4> ids;
   for (const auto& [id, hook] : hooks_) ids.push_back(id);
   for (const uint64_t id : ids) {
     const auto found = std::find_if(hooks_.begin(), hooks_.end(), [id](const auto& hook) { return hook.first == id; });
     if (found == hooks_.end()) continue;
-    const auto hook = found->second;  // a copy: it may remove itself
+    const auto hook = found->second;  // a copy: the hook may remove itself
     hook(slot_);
   }
 }

@@ -1,4 +1,4 @@
-// A leaf of the graph: where gradients end up.
+// Leaves of the graph: gradient slots and hooks.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,9 @@ class GraphTask;
 
 /// The autograd state of a leaf tensor: its gradient slot and its hooks.
 ///
-/// The slot is a row-major tensor of the leaf's shape, dtype and device, made by the first backward or given by
-/// `set_slot` (a slice of a bucket).  It is *empty* or *filled*.  The first contribution to an empty slot overwrites it,
-/// later ones add.  Not safe from many threads.
+/// The slot is a row-major tensor of the leaf's shape, dtype and device, allocated by the first backward or given by
+/// `set_slot` (a slice of a bucket).  It is *empty* or *filled*.  The first contribution overwrites an empty slot, later ones are
+/// added.  Not thread-safe.
 class TANDEM_API Leaf : public RefCounted {
  public:
   Leaf(const Shape& shape, DType dtype, Device device) : shape_(shape), dtype_(dtype), device_(device) {}
@@ -25,40 +25,41 @@ class TANDEM_API Leaf : public RefCounted {
   const Shape& shape() const { return shape_; }
   DType dtype() const { return dtype_; }
   Device device() const { return device_; }
-  /// The parameter's name for messages; "" if it was never registered with a module.
+  /// The parameter's name for messages; "" if it is not registered with a module.
   std::string name;
 
   bool filled() const { return filled_; }
-  /// The slot where filled, else undefined.
+  /// The slot if filled, else undefined.
   Tensor grad() const { return filled_ ? slot_ : Tensor(); }
-  /// The slot, filled or not; made if there is none.
+  /// The slot, filled or empty; allocated if it does not exist.
   const Tensor& slot();
   void mark_empty();
   void mark_filled() { filled_ = true; }
-  /// Uses `slot` from now on, moving the present gradient into it; an undefined one gives the memory up again, keeping
-  /// the gradient in memory of its own.  Throws ShapeError, DTypeError or DeviceError where `slot` does not match, and
-  /// StateError where it is not row-major.
+  /// Replaces the slot by `slot` and copies the current gradient into it; an undefined `slot` returns to memory owned by the leaf,
+  /// keeping the gradient.  Throws ShapeError, DTypeError or DeviceError if `slot` does not match the leaf, StateError if it
+  /// is not row-major.
   void set_slot(const Tensor& slot);
-  /// The leaf's tensor moved to `device`: its gradient goes along, its hooks stay.  Throws StateError while the slot's memory
-  /// belongs to someone else.
+  /// Moves the gradient to `device`, after the leaf's tensor was moved; hooks stay registered.  Throws StateError if the slot was
+  /// given by set_slot.
   void move_to(Device device);
-  /// Whether the slot's memory belongs to someone else (a bucket).
+  /// Whether the slot was given by set_slot (a slice of a bucket).
   bool has_foreign_slot() const { return foreign_slot_; }
 
-  /// Calls f(gradient) when a backward has brought this leaf's last contribution.
+  /// Calls f(gradient) in each backward, after the last contribution to this leaf.
   HookHandle add_hook(std::function<void(const Tensor& grad)> f);
 
  private:
   friend class GraphTask;
   friend class BackwardContext;
 
-  /// Adds a contribution: overwrites an empty slot, or takes `gradient` over as the slot where nobody else holds it.
+  /// Adds a contribution.  An empty slot is overwritten, or replaced by `gradient` if that has no other reference.
   void accumulate(Tensor gradient);
   void accumulate_with_graph(const Tensor& gradient);
-  /// In a cuda::Graph: each replay leaves the gradient in this slot, which must be as it was when this backward met the leaf.
+  /// During capture of a cuda::Graph: registers that each replay fills the slot.  A replay throws if the slot is not as it was at
+  /// the start of the captured backward.
   void follow_replays();
   void run_hooks();
-  /// Makes the slot writable: replaces one that create_graph left, which others may hold, by a copy.
+  /// Makes the slot writable: a slot shared by create_graph is replaced by a copy.
   void prepare_slot();
 
   Shape shape_;
@@ -67,19 +68,19 @@ class TANDEM_API Leaf : public RefCounted {
   Tensor slot_;
   bool filled_ = false;
   bool foreign_slot_ = false;
-  bool shared_slot_ = false;  ///< the slot is a tensor that a backward under create_graph delivered
+  bool shared_slot_ = false;  ///< the slot is a gradient tensor of a backward with create_graph
   uint64_t next_hook_ = 0;
   std::vector<std::pair<uint64_t, std::function<void(const Tensor&)>>> hooks_;
-  // Bookkeeping of the backward that is running:
+  // State of the running backward:
   GraphTask* task_ = nullptr;
-  int32_t edges_total_ = 0;   ///< edges into this leaf from the part of the graph that is differentiated
-  int32_t edges_left_ = 0;    ///< of those, how many have not delivered yet
-  bool contributed_ = false;  ///< whether any of them delivered a gradient
-  bool was_filled_ = false;   ///< before any of them did
-  int32_t capture_ = -1;      ///< position among grad()'s inputs, if one of them
+  int32_t edges_total_ = 0;   ///< edges into this leaf from reachable nodes
+  int32_t edges_left_ = 0;    ///< edges whose node has not run yet
+  bool contributed_ = false;  ///< whether any edge delivered a gradient
+  bool was_filled_ = false;   ///< state of the slot at the start
+  int32_t capture_ = -1;      ///< position among the inputs of grad(), else -1
 };
 
-/// The leaf state of `tensor`, made on first use.  Throws StateError unless it is a leaf that requires grad.
+/// The leaf state of `tensor`, created on first use.  Throws StateError unless it is a leaf that requires grad.
 TANDEM_API Leaf& leaf(const Tensor& tensor);
 
 }}}  // namespace tandem::v0::autograd

@@ -38,18 +38,17 @@ void Saved::save(const Tensor& tensor) {
   const TensorImpl& impl = tensor.impl();
   version_ = impl.storage->version();
   if (!impl.has_node && impl.requires_grad) {
-    data_ = tensor;  // a leaf holds no node, so keeping the handle itself makes no cycle
+    data_ = tensor;  // a leaf references no node, so its handle cannot form a reference cycle
     return;
   }
   is_output_ = impl.has_node && impl.autograd.get() == &owner_;
-  if (!is_output_) edge_ = edge_to(tensor);  // an edge to the owner would be a cycle
+  if (!is_output_) edge_ = edge_to(tensor);  // an edge to the owner would be a reference cycle
   data_ = tensor.detach();
 }
 
 Tensor Saved::get() const {
   TANDEM_CHECK(StateError, !owner_.released_, owner_.name(),
-               ": backward a second time through the same graph, which was released by the first; pass retain_graph to "
-               "the first one");
+               ": backward was called a second time on a released graph; pass retain_graph = true to the first call");
   if (!data_.defined()) return {};
   TANDEM_CHECK(StateError, data_.version() == version_, owner_.name(), ": '", name_, "' (", describe(data_),
                ") was changed in place by '", data_.storage()->last_writer(),
@@ -65,7 +64,7 @@ Tensor Saved::get() const {
 Node::~Node() = default;
 
 void Node::destroy() {
-  // The chain of nodes below may be a million long: take edges out of dying nodes instead of recursing.
+  // Iterative, because graphs may be a million nodes deep: edges are moved out of nodes before these are destroyed.
   SmallVector<RefPtr<Node>, 8> pending;
   const auto take_edges = [&pending](Node& node) {
     for (Edge& edge : node.edges_) {
@@ -115,7 +114,7 @@ void link(RefPtr<Node> node, const char* name, const Tensor& output, const Tenso
     }
     node->edges_.push_back(std::move(edge));
   }
-  // Larger than the inputs' numbers even where those were made by other threads.
+  // Larger than the numbers of the inputs, also of those created by other threads.
   context.next_node = std::max(context.next_node, newest + 1);
   node->number_ = context.next_node++;
   node->name_ = name;
@@ -134,9 +133,9 @@ void begin_in_place(const char* op, const Tensor& self, bool will_record) {
   TANDEM_CHECK(StateError, !(is_grad_enabled() && impl.requires_grad && !impl.has_node), op,
                ": a leaf that requires grad is changed in place (", describe(self),
                "); do it under a NoGradGuard, or use the form that returns a new tensor");
-  TANDEM_CHECK(StateError, !(will_record && impl.is_view), op, ": the change of a view would have to be recorded (",
+  TANDEM_CHECK(StateError, !(will_record && impl.is_view), op, ": an in-place change of a view cannot be recorded (",
                describe(self), "); use the form that returns a new tensor");
-  // Views of what was outside the graph cannot follow it there: gradients through them would be missing.
+  // Tensors that share the memory would not become part of the graph, so gradients through them would be missing.
   TANDEM_CHECK(StateError, !will_record || impl.has_node || impl.storage->use_count() == 1, op, ": the tensor (",
                describe(self),
                ") would become part of the graph, but other tensors share its memory; use the form "

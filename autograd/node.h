@@ -1,9 +1,9 @@
-// Nodes of the tape, what they save, and how operations record themselves.
+// Nodes of the autograd graph, saved tensors, and recording of operations.
 //
-// Vocabulary.  A *node* is one recorded operation; it made exactly one tensor, its *output*.  An *edge* leads from a node
-// to what one of its inputs came from: another node, or a *leaf*.  A *contribution* is the gradient that one edge
-// delivers.  Nodes carry creation numbers: a consumer's is larger than its producers', so a backward that runs nodes from
-// the newest to the oldest meets every node after all contributions to it.
+// A *node* is one recorded operation with exactly one *output* tensor.  An *edge* points from a node to the source of one of
+// its inputs: another node, or a *leaf*.  A *contribution* is the gradient passed along one edge.  Nodes have creation numbers:
+// a consumer's number is larger than those of its producers, so a backward that runs nodes from newest to oldest runs each node
+// after all contributions to it.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ namespace tandem { inline namespace v0 { namespace autograd {
 class Node;
 class GraphTask;
 
-/// Where an input came from: a node, a leaf, or nothing that needs a gradient.
+/// The source of an input: a node, a leaf, or empty if no gradient is needed.
 struct TANDEM_API Edge {
   RefPtr<Node> node;
   RefPtr<Leaf> leaf;
@@ -31,23 +31,23 @@ struct TANDEM_API Edge {
   explicit operator bool() const { return node || leaf; }
 };
 
-/// The edge that leads to `tensor`; empty if it is undefined or requires no gradient.
+/// The edge to `tensor`; empty if it is undefined or does not require grad.
 TANDEM_API Edge edge_to(const Tensor& tensor);
 
-/// A tensor kept for backward, a named member of its node.
+/// A tensor saved for backward, a named member of its node.
 ///
-/// It is saved detached; `get` checks that it was not changed in place since, and under create_graph re-attaches it to
-/// the graph.  Registers itself with its node, which releases it after a backward that does not retain the graph.
+/// It is stored detached; `get` checks that it has not been changed in place, and under create_graph attaches it to the graph
+/// again.  The constructor registers it with the node, which releases it after a backward without retain_graph.
 class TANDEM_API Saved {
  public:
-  /// `name` is what error texts call it: the argument's name.
+  /// `name` is the argument's name, for error texts.
   Saved(Node& owner, const char* name);
   Saved(const Saved&) = delete;
   Saved& operator=(const Saved&) = delete;
 
-  /// Keeps `tensor` (may be undefined), an input or the output of the owner.
+  /// Saves `tensor` (may be undefined), an input or the output of the owner.
   void save(const Tensor& tensor);
-  /// The tensor as it was.  Throws StateError if it was changed in place since, or released by an earlier backward.
+  /// The saved tensor.  Throws StateError if it was changed in place after save, or released by an earlier backward.
   Tensor get() const;
 
  private:
@@ -62,25 +62,25 @@ class TANDEM_API Saved {
   bool is_output_ = false;
 };
 
-/// What a node sees while its backward runs.
+/// Argument of Node::backward.
 class TANDEM_API BackwardContext {
  public:
-  /// The gradient of the node's output: its shape, dtype and device, any strides.
+  /// The gradient of the node's output: same shape, dtype and device, any strides.
   const Tensor& grad() const { return grad_; }
-  /// Whether a gradient for input i is wanted; a node returns an undefined tensor where not.
+  /// Whether the gradient of input i is needed; if not, the node returns an undefined tensor.
   bool needs(int i) const;
   bool create_graph() const;
 
-  /// A slot into which the gradient of an input may be written directly.
+  /// A gradient slot into which a node may write directly.
   struct Destination {
-    Tensor tensor;            ///< row-major, the input's shape and dtype; undefined: allocate and return as usual
-    bool accumulate = false;  ///< add to what it holds (beta = 1) instead of overwriting (beta = 0)
+    Tensor tensor;            ///< row-major, shape and dtype of the input; undefined: allocate and return as usual
+    bool accumulate = false;  ///< add to the contents (beta = 1) instead of overwriting them (beta = 0)
   };
-  /// Hands out the slot of the leaf at input i where this edge is the leaf's only contribution.  The node writes the
-  /// whole of it and returns the same tensor.
+  /// The gradient slot of the leaf at input i, if this edge is the leaf's only contribution.  The node must write the complete
+  /// tensor and return it.
   Destination destination(int i) const;
-  /// Says that `gradient`, of input i, is written: where it is a slot in a bucket the leaf's hooks run now, so that it
-  /// can travel while the node computes the rest.  The node returns it all the same.
+  /// Notifies the engine that `gradient` of input i is complete.  If it is a slot in a bucket, the leaf's hooks run now, so that
+  /// communication overlaps the rest of the node.  The node must still return the gradient.
   void announce(int i, const Tensor& gradient);
 
  private:
@@ -89,10 +89,10 @@ class TANDEM_API BackwardContext {
   GraphTask& task_;
   Node& node_;
   Tensor grad_;
-  uint32_t announced_ = 0;  ///< bit i: input i has been delivered
+  uint32_t announced_ = 0;  ///< bit i: the gradient of input i has been delivered
 };
 
-/// One recorded operation.  Derive, add `Saved` members and attributes, implement `backward`.
+/// One recorded operation.  To define one, derive, add `Saved` members and attributes, and implement `backward`.
 class TANDEM_API Node : public RefCounted {
  public:
   ~Node() override;
@@ -103,8 +103,8 @@ class TANDEM_API Node : public RefCounted {
   const RefPtr<ScopeName>& module_scope() const { return module_scope_; }
   size_t num_inputs() const { return edges_.size(); }
 
-  /// Gradients of the inputs, in the order they were recorded; undefined where `context.needs(i)` is false, or for zero.
-  /// Grad mode is on exactly under create_graph, so a backward written in operations records itself.
+  /// Gradients of the inputs, in the order of record(); undefined if `context.needs(i)` is false, or for zero.  Grad mode is on
+  /// only under create_graph, so a backward composed of operations supports double backward.
   virtual TensorList backward(BackwardContext& context) = 0;
 
  private:
@@ -121,16 +121,16 @@ class TANDEM_API Node : public RefCounted {
   uint64_t number_ = 0;
   RefPtr<ScopeName> module_scope_;
   SmallVector<Edge, 3> edges_;
-  Saved* saved_ = nullptr;  ///< first of the list of members
+  Saved* saved_ = nullptr;  ///< head of the linked list of Saved members
   bool released_ = false;
-  Shape shape_;  ///< of the output, which gradients must match
+  Shape shape_;  ///< shape, dtype and device of the output, which gradients must match
   DType dtype_ = kFloat32;
   Device device_;
-  // Bookkeeping of the backward that is running:
+  // State of the running backward:
   GraphTask* task_ = nullptr;
-  Tensor grad_;  ///< sum of the contributions so far
-  bool needed_ = false;
-  int32_t capture_ = -1;  ///< position among grad()'s inputs, if one of them
+  Tensor grad_;           ///< sum of the contributions so far
+  bool needed_ = false;   ///< on a path to a captured tensor
+  int32_t capture_ = -1;  ///< position among the inputs of grad(), else -1
 };
 
 /// Whether an operation on these inputs must be recorded.
@@ -139,16 +139,16 @@ bool should_record(const Inputs&... inputs) {
   return is_grad_enabled() && ((inputs.defined() && inputs.requires_grad()) || ...);
 }
 
-/// Gives `node` its name, edges and output.  Throws StateError if an input inside the graph was changed in place through
-/// another tensor since it was made.  Used by `record`.
+/// Sets the name, edges and output of `node`.  Throws StateError if an input of the graph was changed in place through another
+/// tensor that shares its memory.  Used by `record`.
 TANDEM_API void link(RefPtr<Node> node, const char* name, const Tensor& output, const Tensor* const* inputs,
                      size_t num_inputs);
 
-/// Counts the bytes of an operation's result in the trace.  Used by `record`.
+/// Adds the bytes of an operation's result to the trace.  Used by `record`.
 TANDEM_API void trace_output(const Tensor& output);
 
-/// Makes `output` the result of a new node N with these inputs (undefined ones are allowed) and returns the node, for its
-/// saved tensors and attributes to be set; null where nothing needs a gradient.
+/// Creates a node N with these inputs (may be undefined) and makes `output` its result.  Returns the node, so that the caller can
+/// set saved tensors and attributes; null if no input needs a gradient.
 ///
 ///     if (auto* node = autograd::record<ExpNode>("exp", y, x)) node->output.save(y);
 template <class N, class... Inputs>
@@ -162,7 +162,7 @@ N* record(const char* name, const Tensor& output, const Inputs&... inputs) {
   return node.get();
 }
 
-/// The same for a number of inputs known at run time only.
+/// record() for a list of inputs.
 template <class N>
 N* record_list(const char* name, const Tensor& output, std::span<const Tensor> inputs) {
   if (trace_enabled()) [[unlikely]]
@@ -177,11 +177,11 @@ N* record_list(const char* name, const Tensor& output, std::span<const Tensor> i
   return node.get();
 }
 
-/// First line of an in-place operation, after its argument checks and before it writes.  Throws StateError where `self`
-/// is a leaf that requires grad while recording, a view for which the change would have to be recorded, or outside the
-/// graph, about to enter it, and shares its memory with other tensors.
+/// Must be called by an in-place operation after its argument checks and before it writes.  Throws StateError if `self` is a leaf
+/// that requires grad and grad mode is on; or, if the operation will be recorded, a view, or a tensor outside the graph that
+/// shares its memory with other tensors.
 TANDEM_API void begin_in_place(const char* op, const Tensor& self, bool will_record);
-/// Last line of an in-place operation: bumps the version, and keeps `self` usable in the graph.
+/// Must be called at the end of an in-place operation: bumps the version, and keeps `self` valid in the graph.
 TANDEM_API void end_in_place(const char* op, const Tensor& self);
 
 }}}  // namespace tandem::v0::autograd

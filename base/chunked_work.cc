@@ -20,18 +20,18 @@ namespace {
 
 class Run;
 
-/// The threads that carry chunks, and the work that is not done.
+/// The threads that run chunks, and the unfinished work.
 class Carriers {
  public:
   static Carriers& instance() {
-    static Carriers* const carriers = new Carriers;  // never destroyed, as its threads run until the process ends
+    static Carriers* const carriers = new Carriers;  // never destroyed: its threads run until the process ends
     return *carriers;
   }
 
   void add(const std::shared_ptr<Run>& run);
 
-  std::mutex mutex;                 // guards all below, and the counters of each Run
-  std::condition_variable changed;  // there is something to take
+  std::mutex mutex;                 // guards all members below, and the counters of each Run
+  std::condition_variable changed;  // notified when a chunk can be taken
   std::deque<std::shared_ptr<Run>> runs;
 
  private:
@@ -45,8 +45,8 @@ class Carriers {
 class Run final : public RunningChunks, public std::enable_shared_from_this<Run> {
  public:
   explicit Run(ChunkWork work) : work_(std::move(work)), context_(RankContext::current()) {
-    TANDEM_CHECK(ValueError, work_.num_chunks >= 1 && work_.max_in_flight >= 1, work_.name, ": ", work_.num_chunks,
-                 " chunks, ", work_.max_in_flight, " in flight: must be positive");
+    TANDEM_CHECK(ValueError, work_.num_chunks >= 1 && work_.max_in_flight >= 1, work_.name, ": num_chunks (",
+                 work_.num_chunks, ") and max_in_flight (", work_.max_in_flight, ") must be positive");
     context_.num_threads = 1;
     context_.grad_enabled = false;
     context_.autocast = -1;
@@ -73,7 +73,7 @@ class Run final : public RunningChunks, public std::enable_shared_from_this<Run>
     return true;
   }
 
-  // The following with the carriers' mutex held.
+  // The caller of the next two holds the mutex of the copy workers.
   bool can_take() const { return !stopped() && next_ < work_.num_chunks && num_in_flight_ < work_.max_in_flight; }
   std::optional<int64_t> take() {
     if (!can_take()) return std::nullopt;
@@ -81,7 +81,7 @@ class Run final : public RunningChunks, public std::enable_shared_from_this<Run>
     return next_++;
   }
 
-  /// Does a chunk that was taken, on a thread of that number in the trace.
+  /// Runs a chunk returned by take(); trace_thread is the number of the calling thread in traces.
   void carry(int64_t chunk, int trace_thread) {
     std::exception_ptr error;
     {
@@ -104,14 +104,14 @@ class Run final : public RunningChunks, public std::enable_shared_from_this<Run>
     if (error && !stopped()) error_ = std::move(error);  // the first of failure and cancellation counts
     freed_.notify_all();
     finish_if_over(lock);
-    // The thread that was here may not come back: a carrier takes its place.
+    // A helping thread may not come back for the next chunk, so a copy worker must.
     if (lock.owns_lock() && can_take()) Carriers::instance().changed.notify_one();
   }
 
  private:
   bool stopped() const { return cancelled_ || error_; }
 
-  /// Leaves the lock released where it finished the work.
+  /// Finishes the work if it is over, and then returns with the lock released.
   void finish_if_over(std::unique_lock<std::mutex>& lock) {
     if (finished_ || num_in_flight_ > 0 || !(stopped() || next_ == work_.num_chunks)) return;
     finished_ = true;
@@ -126,14 +126,14 @@ class Run final : public RunningChunks, public std::enable_shared_from_this<Run>
       const ChunkWork work = std::exchange(work_, {});
       const RankContext context = std::exchange(context_, {});
       lock.unlock();
-    }  // what they hold is gone before anybody hears of the end
+    }  // captures are destroyed before `finish` announces the end
     if (finish) finish(std::move(error));
   }
 
   ChunkWork work_;
   RankContext context_;
   std::condition_variable
-      freed_;  // for helpers, with the carriers' mutex: a place is free, or there is nothing to take
+      freed_;  // for help(), with the mutex of the copy workers: fewer chunks are in flight, or none is left
   std::mutex progress_mutex_;
   int64_t num_reported_ = 0;
   int64_t next_ = 0;
@@ -181,17 +181,17 @@ void Carriers::carry(int number) {
       --num_idle_;
       continue;
     }
-    // To the end of the queue: all work goes on at the same time.
+    // Round robin: all work makes progress concurrently.
     std::shared_ptr<Run> run = *found;
     const std::optional<int64_t> chunk = run->take();
     std::rotate(found, found + 1, runs.end());
-    // Enough to take for one more.
+    // One wake-up leads to the next while chunks are left.
     const bool more = std::any_of(runs.begin(), runs.end(), [](const auto& other) { return other->can_take(); });
     if (more && num_idle_ > 0) changed.notify_one();
     if (more && num_idle_ == 0 && num_threads_ < available_cores() && start_one()) ++num_threads_;
     lock.unlock();
     run->carry(*chunk, kFirstCarrierThread + number);
-    run.reset();  // not while holding the lock: it may be the last
+    run.reset();  // without the lock: this may be the last reference
     lock.lock();
   }
 }
@@ -211,7 +211,7 @@ void run_chunks(ChunkWork work) {
     error ? promise.set_exception(std::move(error)) : promise.set_value();
   };
   const Work done = promise.future();
-  // What one thread at a time does needs no other.
+  // Without concurrency the calling thread needs no copy worker.
   const bool alone = work.num_chunks == 1 || work.max_in_flight == 1;
   const std::shared_ptr<RunningChunks> run =
       alone ? std::make_shared<Run>(std::move(work)) : start_chunks(std::move(work));

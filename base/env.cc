@@ -19,7 +19,7 @@ std::optional<int64_t> env_int(const char* name) {
   int64_t value = 0;
   const char* end = text->data() + text->size();
   const auto [parsed, status] = std::from_chars(text->data(), end, value);
-  TANDEM_CHECK(ValueError, status == std::errc() && parsed == end, name, ": '", *text, "' is no integer");
+  TANDEM_CHECK(ValueError, status == std::errc() && parsed == end, name, ": '", *text, "' is not an integer");
   return value;
 }
 

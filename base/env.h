@@ -1,4 +1,4 @@
-// Environment variables, read strictly: a value that does not parse is an error that shows it.
+// Environment variables, parsed strictly: an invalid value is an error that quotes it.
 #pragma once
 
 #include <cstdint>

@@ -9,7 +9,7 @@ namespace tandem { inline namespace v0 {
 std::string error_text(const std::exception& e) {
   if (dynamic_cast<const std::bad_alloc*>(&e) == nullptr) return e.what();
   return str("out of memory (", e.what(),
-             "): the limit of memory (ulimit -v, cgroup memory.max) is reached; raise it, or use fewer ranks, workers "
+             "): the memory limit (ulimit -v, cgroup memory.max) is reached; raise it, or use fewer ranks, workers "
              "and threads");
 }
 

@@ -10,8 +10,8 @@
 
 namespace tandem { inline namespace v0 {
 
-/// Root of all exceptions that tandem throws.  what() is "operation: what is wrong", then one indented line per operand
-/// and, where a module was running, "  in Linear 'encoder.fc1'".
+/// Base class of all exceptions that tandem throws.  what() is "operation: what is wrong", then one indented line per operand
+/// and, inside a module's forward or backward, "  in Linear 'encoder.fc1'".
 class TANDEM_API Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -53,25 +53,25 @@ class TANDEM_API StateError : public Error {
   using Error::Error;
 };
 
-/// A device's memory, or the limit set for it, does not hold what was asked.
+/// An allocation exceeds a device's memory or the limit set for it.
 class TANDEM_API OutOfMemory : public Error {
  public:
   using Error::Error;
 };
 
-/// What a future stands for was cancelled.
+/// The operation behind a Future was cancelled.
 class TANDEM_API CancelledError : public Error {
  public:
   using Error::Error;
 };
 
-/// A file or socket could not be read or written, or holds something else than expected.
+/// A file or socket could not be read or written, or has unexpected contents.
 class TANDEM_API IoError : public Error {
  public:
   using Error::Error;
 };
 
-/// The operating system starts no further thread or process: a limit is reached.
+/// The operating system refused to start a thread or process because a limit is reached.
 class TANDEM_API ResourceError : public Error {
  public:
   using Error::Error;
@@ -114,10 +114,10 @@ std::string str(const Args&... args) {
   return out.str();
 }
 
-/// e.what(); of a std::bad_alloc also what it means and what to do.
+/// e.what(); for a std::bad_alloc an explanation and advice.
 TANDEM_API std::string error_text(const std::exception& e);
 
-/// `message` followed by "\n  in Linear 'fc1'" where a module is running, else `message`.
+/// `message`, followed by "\n  in Linear 'fc1'" inside a module.
 TANDEM_API std::string with_module_scope(std::string message);
 
 }}  // namespace tandem::v0

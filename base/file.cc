@@ -53,7 +53,7 @@ InputFile::InputFile(const char* op, std::string path)
     size_ = regular_file_size(op, path_, descriptor_);
     char byte = 0;
     TANDEM_CHECK(IoError, size_ > 0 || ::pread(descriptor_, &byte, 1, 0) <= 0, op, ": '", path_,
-                 "' holds bytes though its size is 0; copy it to a file on disk first");
+                 "' contains data although its size is 0; copy it to a regular file first");
   } catch (...) {
     ::close(descriptor_);
     throw;
@@ -68,7 +68,7 @@ void InputFile::read(void* out, int64_t offset, int64_t num_bytes) const {
     const ssize_t got = ::pread(descriptor_, to, std::min(static_cast<size_t>(num_bytes), kMaxTransfer), offset);
     if (got < 0 && errno == EINTR) continue;
     TANDEM_CHECK(IoError, got >= 0, op_, ": cannot read '", path_, "': ", std::strerror(errno));
-    TANDEM_CHECK(IoError, got > 0, op_, ": '", path_, "' became shorter while it was read");
+    TANDEM_CHECK(IoError, got > 0, op_, ": '", path_, "' was truncated while it was being read");
     to += got;
     offset += got;
     num_bytes -= got;
@@ -91,7 +91,7 @@ int64_t regular_file_size(const char* op, const std::string& path, int descripto
 bool path_exists(const char* op, const std::string& path) {
   struct stat status = {};
   if (::stat(path.c_str(), &status) == 0) return true;
-  TANDEM_CHECK(IoError, errno == ENOENT || errno == ENOTDIR, op, ": cannot look at '", path,
+  TANDEM_CHECK(IoError, errno == ENOENT || errno == ENOTDIR, op, ": cannot access '", path,
                "': ", std::strerror(errno));
   return false;
 }

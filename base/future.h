@@ -1,5 +1,5 @@
-// Results that arrive later.  Future<T> is the consumer's end, Promise<T> the producer's; Work is what a collective
-// returns: a Future<void> that can also help to finish what it waits for.
+// Futures.  Future<T> is the consumer's end, Promise<T> the producer's.  Work, the handle of an asynchronous collective, is a
+// Future<void>.  A thread that waits for a future may help to produce its result.
 #pragma once
 
 #include <chrono>
@@ -21,21 +21,22 @@ namespace detail {
 
 struct Unit {};
 
-/// Shared by the two ends.  Safe from many threads.  Invariant: once `done`, value and error do not change.
+/// Shared state of both ends.  Thread-safe.  Invariant: once `done`, value and error change only when the last future releases
+/// them.
 template <class T>
 struct FutureState {
   std::mutex mutex;
   std::condition_variable changed;
-  int num_futures = 0;  // that refer to it: value and error go with the last of them
+  int num_futures = 0;  // the last of them releases value and error
   bool done = false;
   std::optional<T> value;
   std::exception_ptr error;
   std::vector<std::function<void()>> continuations;
-  /// Runs part of what is awaited on the waiting thread; returns false where there is nothing left to help with.
+  /// Runs part of the awaited operation on the waiting thread; returns false if no part is left.
   std::function<bool(std::chrono::steady_clock::time_point deadline)> help;
   /// Asks the producer to stop; returns whether it will.
   std::function<bool()> cancel;
-  /// Called by each waiter on its thread once the result is there.
+  /// Called by each waiting thread after completion.
   std::function<void()> join;
 
   void finish(std::optional<T> result, std::exception_ptr failure) {
@@ -53,8 +54,8 @@ struct FutureState {
   }
 };
 
-/// A future's reference.  The producer may hold the state for some moments after it has finished it, on a thread that may not
-/// run just then; what it finished must not take memory for as long.
+/// A future's reference to the state.  The producer may keep the state alive for a while after completion (its thread may be
+/// descheduled), so value and error are released with the last future, not with the state.
 template <class T>
 class FutureReference {
  public:
@@ -72,17 +73,17 @@ class FutureReference {
  private:
   void count(int change) {
     if (state_ == nullptr) return;
-    std::optional<T> value;  // destroyed outside of the lock
+    std::optional<T> value;  // destroyed without the lock
     std::exception_ptr error;
     std::lock_guard lock(state_->mutex);
     state_->num_futures += change;
     if (state_->num_futures > 0) return;
     value.swap(state_->value);
     if (state_->error == nullptr) return;
-    // What was thrown may be read by its receiver for long.  That it failed is remembered.
-    error = std::exchange(
-        state_->error,
-        std::make_exception_ptr(StateError("Future: it failed, and the failure is gone with the last future")));
+    // The state keeps the fact of the failure, but not the exception object.
+    error = std::exchange(state_->error,
+                          std::make_exception_ptr(
+                              StateError("Future: the operation failed; its error was released with the last Future")));
   }
   std::shared_ptr<FutureState<T>> state_;
 };
@@ -92,8 +93,7 @@ class FutureReference {
 template <class T>
 class Promise;
 
-/// The consumer's end of a result.  Copies refer to the same result, whose value goes with the last of them; safe from many
-/// threads.
+/// The consumer's end of a result.  Copies refer to the same result; the last one releases its value.  Thread-safe.
 template <class T>
 class [[nodiscard]] Future {
  public:
@@ -107,7 +107,7 @@ class [[nodiscard]] Future {
     return state().done;
   }
 
-  /// The failure, or null where there is none (yet).
+  /// The failure; null if the operation succeeded or has not completed.
   std::exception_ptr exception() const {
     std::lock_guard lock(state().mutex);
     return state().error;
@@ -119,7 +119,7 @@ class [[nodiscard]] Future {
     rethrow();
   }
 
-  /// Blocks for `timeout` at most; false if it passed first.  Rethrows the failure.
+  /// Blocks for at most `timeout`; returns false on timeout.  Rethrows the failure.
   bool wait(std::chrono::nanoseconds timeout) const {
     using Clock = std::chrono::steady_clock;
     const auto now = Clock::now();
@@ -129,7 +129,8 @@ class [[nodiscard]] Future {
     return true;
   }
 
-  /// Does at once what waits do when the result is there (see Promise::set_join), for who looks at completion later; may throw.
+  /// Runs the join action (Promise::set_join) now, without waiting for completion.  For callers that poll is_completed().  May
+  /// throw.
   void join() const {
     if (state().join) state().join();
   }
@@ -138,21 +139,21 @@ class [[nodiscard]] Future {
   T get() const {
     wait();
     if constexpr (!std::is_void_v<T>) {
-      TANDEM_CHECK(StateError, state().value, "Future: the value is gone with the last future");
+      TANDEM_CHECK(StateError, state().value, "Future: the value was released with the last Future");
       return *state().value;
     }
   }
 
-  /// Asks that no more be done for this result, of which other copies of the future wait too.  True: it ends, or has
-  /// ended, with CancelledError, at the latest when what is being done this moment is done.  False: it is complete, has
-  /// failed, or cannot be cancelled (a collective, in which other ranks take part).
+  /// Requests cancellation, for all copies of this future.  Returns true if the result is or will be CancelledError; parts that
+  /// are already running finish first.  Returns false if the operation has completed or failed, or cannot be cancelled (a
+  /// collective, because other ranks take part in it).
   bool cancel() const {
     auto& s = state();
     return s.cancel && s.cancel();
   }
 
-  /// Runs f() when completed, with or without failure: at once on this thread, or later on the completing one.  f does not
-  /// throw: get() of a future that failed does, so look at exception() first.
+  /// Runs f() after completion, whether it succeeded or failed: now on this thread, or later on the completing thread.  f must
+  /// not throw; get() of a failed future throws, so check exception() first.
   void then(std::function<void()> f) const {
     {
       std::lock_guard lock(state().mutex);
@@ -169,8 +170,7 @@ class [[nodiscard]] Future {
   explicit Future(const std::shared_ptr<detail::FutureState<Value>>& state) : state_(state) {}
 
   detail::FutureState<Value>& state() const {
-    TANDEM_CHECK(StateError, state_.get() != nullptr,
-                 "Future: has no result to wait for (default-constructed or moved from)");
+    TANDEM_CHECK(StateError, state_.get() != nullptr, "Future: not valid (default-constructed or moved from)");
     return *state_.get();
   }
   bool wait_until(std::chrono::steady_clock::time_point deadline) const {
@@ -195,7 +195,7 @@ class [[nodiscard]] Future {
   detail::FutureReference<Value> state_;
 };
 
-/// The producer's end.  The first of set_value and set_exception counts; later ones are ignored.
+/// The producer's end.  The first call of set_value or set_exception counts; later calls are ignored.
 template <class T>
 class Promise {
  public:
@@ -205,12 +205,12 @@ class Promise {
   Future<T> future() const { return Future<T>(state_); }
   void set_value(Value value = Value()) const { state_->finish(std::move(value), nullptr); }
   void set_exception(std::exception_ptr error) const { state_->finish(std::nullopt, std::move(error)); }
-  /// Before the future is handed out: what a waiter may do to speed the result up.
+  /// Sets a function that waiting threads run to speed up the result.  Call before handing out the future.
   void set_help(std::function<bool(std::chrono::steady_clock::time_point)> help) { state_->help = std::move(help); }
-  /// Before the future is handed out: what each wait() and get() does on its own thread when the result is there, as where a GPU's
-  /// streams are put in order; it may throw.
+  /// Sets a function that each wait() and get() runs on its own thread after completion, for example to order the streams of a
+  /// GPU.  It may throw.  Call before handing out the future.
   void set_join(std::function<void()> join) { state_->join = std::move(join); }
-  /// Before the future is handed out: how a consumer stops the production; returns whether it will stop.
+  /// Sets the function behind Future::cancel; it returns whether the operation will stop.  Call before handing out the future.
   void set_cancel(std::function<bool()> cancel) { state_->cancel = std::move(cancel); }
 
  private:

@@ -18,7 +18,7 @@ LogLevel level_from_environment() {
   for (int i = 0; i < 5; ++i) {
     if (text == kNames[i]) return static_cast<LogLevel>(i);
   }
-  throw ValueError("TANDEM_LOG: '" + text + "' is none of off, error, warning, info, debug");
+  throw ValueError("TANDEM_LOG: '" + text + "' is not one of off, error, warning, info, debug");
 }
 
 spdlog::logger& logger() {

@@ -1,4 +1,4 @@
-// Diagnostics on stderr, each line with the rank.  TANDEM_LOG = off | error | warning (default) | info | debug.
+// Log lines on stderr, with the rank.  TANDEM_LOG = off | error | warning (default) | info | debug.
 #pragma once
 
 #include <string>
@@ -10,10 +10,10 @@ namespace tandem { inline namespace v0 {
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError, kOff };
 
-/// Whether a line of that level would be written.  Ranks other than 0 write warnings and errors only.
+/// Whether a line of this level is written.  Ranks other than 0 write only warnings and errors.
 TANDEM_API bool log_enabled(LogLevel level);
 
-/// Writes one line: time, level, "[rank 1/4]" in a world of several, text.
+/// Writes one line: time, level, "[rank 1/4]" if world_size > 1, text.
 TANDEM_API void log_line(LogLevel level, const std::string& text);
 
 template <class... Args>

@@ -1,15 +1,15 @@
-// Macros that every header needs.
+// Macros for visibility, GPU functions and public operations.
 #pragma once
 
 /// Marks a symbol that users of an installed tandem may link against; everything else has hidden visibility.
 #define TANDEM_API [[gnu::visibility("default")]]
 
-/// Marks functions that GPU kernels call too.
+/// Marks functions that GPU kernels also call.
 #ifdef __CUDACC__
 #define TANDEM_HOST_DEVICE __host__ __device__
 #else
 #define TANDEM_HOST_DEVICE
 #endif
 
-/// Marks a public operation in ops/*.h.  Tools and tests read the lines that carry it.
+/// Marks a public operation in ops/*.h.  Tools and tests search for this macro.
 #define TANDEM_OP TANDEM_API

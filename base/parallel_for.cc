@@ -1,10 +1,10 @@
 // A pool of workers that callers borrow.
 //
-// A call takes idle workers from the pool (making new ones where there are too few), offers each the job through its
-// slot, runs pieces itself, and takes the workers back.  A slot holds 0 (idle), the job's address (offered), or the
-// address + 1 (running).  An offer that its worker has not taken up when no piece is left is withdrawn, so that a
-// caller never waits for a thread to be scheduled, only for pieces that are being run.  Workers are never destroyed: a
-// caller may look at its workers' slots, and a worker at its own, at any time.
+// A call borrows idle workers from the pool (and creates missing ones), offers the job to each through the worker's slot,
+// runs pieces itself, and returns the workers.  A slot holds 0 (idle), the job's address (offered), or the address + 1
+// (running).  When no piece is left, offers that no worker has accepted are withdrawn, so a caller waits only for running
+// pieces, never for a thread to be scheduled.  Workers are never destroyed, so callers and workers may read slots at any
+// time.
 #include <tandem/base/parallel_for.h>
 
 #include <algorithm>
@@ -25,10 +25,10 @@ namespace tandem { inline namespace v0 {
 
 namespace {
 
-// How often a waiter looks and yields before it sleeps: some tens of microseconds, the cost of a wake-up.
+// Polls before a waiting thread sleeps: some tens of microseconds in total, the cost of a wake-up.
 constexpr int kSpins = 200;
 
-// Whether this thread is running a piece.  Not in RankContext, which the pool's threads share with their caller.
+// Whether this thread is running a piece.  Not part of RankContext, which pool threads share with their caller.
 constinit thread_local bool inside_piece = false;
 
 struct Job {
@@ -38,8 +38,8 @@ struct Job {
   int64_t num_pieces;
   RankContext& context;
   std::atomic<int64_t> next_piece{0};
-  std::mutex mutex{};         // guards the two below
-  int64_t failed_piece = -1;  // the first one that threw, in the order of pieces
+  std::mutex mutex{};         // guards failed_piece and error
+  int64_t failed_piece = -1;  // lowest index of a piece that threw
   std::exception_ptr error{};
 
   void run_piece(int64_t piece) noexcept {
@@ -68,7 +68,7 @@ class Worker {
 
   void offer(Job& job) { store_and_wake(reinterpret_cast<uintptr_t>(&job), worker_sleeps_); }
 
-  /// Withdraws the offer, or waits until the worker has left the job.
+  /// Withdraws the offer, or waits until the worker has finished with the job.
   void take_back(Job& job) {
     uintptr_t expected = reinterpret_cast<uintptr_t>(&job);
     if (slot_.compare_exchange_strong(expected, 0)) return;
@@ -77,7 +77,7 @@ class Worker {
 
  private:
   void run() {
-    use_all_cores();  // any rank may borrow us
+    use_all_cores();  // ranks pinned to different cores share the pool
     while (true) {
       wait_while([](uintptr_t slot) { return slot == 0; }, worker_sleeps_);
       uintptr_t offered = slot_.load();
@@ -91,8 +91,8 @@ class Worker {
     }
   }
 
-  // The sleeper raises its flag and then looks at the slot; the waker writes the slot and then looks at the flag.  Both
-  // in one total order (seq_cst), so one of them sees the other.
+  // The sleeping side sets its flag and then reads the slot; the waking side writes the slot and then reads the flag.  All
+  // four accesses are seq_cst, so at least one side sees the other's write.
   void store_and_wake(uintptr_t value, std::atomic<bool>& sleeps) {
     slot_.store(value);
     if (sleeps.load()) {
@@ -121,11 +121,11 @@ class Worker {
 
 using Team = SmallVector<Worker*, 32>;
 
-/// The idle workers.  Last in, first out: a caller gets the workers back that it had before, still awake.
+/// The idle workers.  Last in, first out: a caller gets the workers of its previous call, which are still awake.
 class Pool {
  public:
   static Pool& instance() {
-    static Pool* const pool = new Pool;  // never destroyed, as its workers run until the process ends
+    static Pool* const pool = new Pool;  // never destroyed: its workers run until the process ends
     return *pool;
   }
 
@@ -139,7 +139,7 @@ class Pool {
     try {
       for (; count > 0; --count) team.push_back(new Worker);
     } catch (const ResourceError& e) {
-      warn_of_fewer_threads("parallel_for", e);  // the caller does the rest itself
+      warn_of_fewer_threads("parallel_for", e);  // the caller runs the remaining pieces itself
     }
     return team;
   }

@@ -1,4 +1,4 @@
-// The one thread pool.
+// Data-parallel loops on the process's thread pool.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,13 @@
 
 namespace tandem { inline namespace v0 {
 
-/// Calls fn(begin, end) over consecutive pieces of [0, n), each of `grain` items (the last may be shorter), possibly at
-/// the same time on the pool's threads; returns when all are done.  The pieces depend on n and grain alone, never on the
-/// number of threads, so results do not either.  An exception from a piece is rethrown here after all pieces ended.
-/// A call from inside a piece runs its pieces one after the other.
+/// Calls fn(begin, end) for consecutive pieces of [0, n), each of `grain` items (the last may be shorter), concurrently on the
+/// threads of the pool; returns when all have finished.  The pieces depend only on n and grain, never on the number of
+/// threads, so neither do the results.  After all pieces ended, rethrows the exception of the first failed piece.  A nested
+/// call, from inside a piece, runs its pieces sequentially.
 TANDEM_API void parallel_for(int64_t n, int64_t grain, FunctionRef<void(int64_t begin, int64_t end)> fn);
 
-/// Threads that parallel_for uses for the calling rank: RankContext::num_threads, or all cores where that is 0.
+/// Threads that parallel_for uses for the calling rank: RankContext::num_threads, or if that is 0, the rank's share of the cores.
 TANDEM_API int num_threads();
 
 /// Sets the calling rank's thread budget; 0 = all cores.  Throws ValueError if negative.

@@ -16,7 +16,7 @@ constinit thread_local RankContext* current_context = nullptr;
 
 RankContext& RankContext::current() {
   if (current_context == nullptr) [[unlikely]] {
-    thread_local RankContext own;  // of a thread that nobody gave one
+    thread_local RankContext own;  // for a thread without an installed context
     current_context = &own;
   }
   return *current_context;

@@ -1,4 +1,4 @@
-// What a rank carries with it: the library's only per-thread state.
+// RankContext: the library's only per-thread state.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ class TANDEM_API ScopeName : public RefCounted {
 
 struct OpenTraceSpan;
 
-/// The innermost open span of a thread's trace.  A copy, made for another thread, has none.
+/// The innermost open trace span of a thread.  Not copied: a context copied for another thread starts without one.
 struct OpenTraceSpans {
   OpenTraceSpan* innermost = nullptr;  ///< owned by its TraceSpan
 
@@ -28,11 +28,11 @@ struct OpenTraceSpans {
   OpenTraceSpans& operator=(const OpenTraceSpans&) { return *this; }
 };
 
-/// The streams that a thread has made current, by cuda::StreamGuard, and the capture of a cuda::Graph that it is inside of.  A copy,
-/// made for another thread, has none.
+/// A thread's innermost cuda::StreamGuard, and its running cuda::Graph capture.  Not copied: a context copied for another thread
+/// starts without them.
 struct OpenStreams {
-  const void* innermost = nullptr;
-  void* capture = nullptr;
+  const void* innermost = nullptr;  ///< a cuda::StreamGuard
+  void* capture = nullptr;          ///< owned by the cuda::Graph
 
   OpenStreams() = default;
   OpenStreams(const OpenStreams&) {}
@@ -41,29 +41,29 @@ struct OpenStreams {
 
 /// The state of one rank, or of a thread that works for one.
 ///
-/// A thread has exactly one current context.  The main thread, and any thread that was given none, gets a fresh one of its
-/// own on first use.  Threads that run beside their creator (loader workers, a group's worker)
-/// take a copy: they share the slots, but not the modes, so that no mode is written from two threads.  Pool threads
-/// point at the caller's context, because the caller waits for them.
+/// A thread has exactly one current context.  The main thread, and any thread without an installed context, creates a fresh one
+/// on first use.  Threads that run concurrently with their creator (loader workers, a group's worker) use a copy: they share
+/// the slots, but not the modes, so no mode is written by two threads.  Pool threads use the caller's context itself, because
+/// the caller waits for them.
 struct TANDEM_API RankContext {
   int rank = 0;
   int world_size = 1;
   int local_rank = 0;
   int local_world_size = 1;
-  int num_threads = 0;                     ///< threads that parallel_for may use; 0 = all cores
+  int num_threads = 0;                     ///< threads that parallel_for may use; 0 = the rank's share of the cores
   int trace_thread = 0;                    ///< number of this thread in trace events, see set_trace_thread
   bool grad_enabled = true;                ///< whether operations are recorded for backward
   int8_t autocast = -1;                    ///< -1 = off, else the DType that autocast lowers to
   bool allow_tf32 = false;                 ///< set by cuda::set_allow_tf32
   uint64_t next_node = 1;                  ///< creation number of the next autograd node
-  void* running_backward = nullptr;        ///< the backward that this thread is inside of, owned by autograd/
-  OpenTraceSpans open_span;                ///< what the next trace span lies in, and where work is counted
+  void* running_backward = nullptr;        ///< the running backward of this thread, owned by autograd/
+  OpenTraceSpans open_span;                ///< parent of the next trace span; trace_work adds to it
   OpenStreams open_streams;                ///< owned by tensor/
-  RefPtr<ScopeName> module_scope;          ///< the innermost running module, null outside
-  std::shared_ptr<void> tensor_slot;       ///< owned by tensor/: devices' generators
+  RefPtr<ScopeName> module_scope;          ///< the innermost running module; null outside modules
+  std::shared_ptr<void> tensor_slot;       ///< owned by tensor/: the generators of devices
   std::shared_ptr<void> distributed_slot;  ///< owned by distributed/: the default group
 
-  /// The calling thread's context; never null, valid until the thread ends or installs another.
+  /// The calling thread's context; valid until the thread ends or installs another one.
   static RankContext& current();
 
   /// Makes a context current for the calling thread until destroyed.

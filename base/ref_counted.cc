@@ -2,6 +2,6 @@
 
 namespace tandem { inline namespace v0 {
 
-RefCounted::~RefCounted() = default;  // the key function: one vtable in the library
+RefCounted::~RefCounted() = default;  // key function: the vtable is emitted here only
 
 }}  // namespace tandem::v0

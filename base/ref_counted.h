@@ -10,7 +10,7 @@
 
 namespace tandem { inline namespace v0 {
 
-/// Base of objects held by RefPtr.  Counting is safe from many threads.
+/// Base class of objects held by RefPtr.  Counting is thread-safe.
 class TANDEM_API RefCounted {
  public:
   RefCounted() = default;

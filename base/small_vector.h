@@ -1,4 +1,4 @@
-// A vector whose first N elements live inside the object.
+// A vector with inline storage for N elements.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace tandem { inline namespace v0 {
 
-/// Sequence of T with room for N elements inside the object and heap memory beyond.
+/// Sequence of T; up to N elements are stored inside the object, more on the heap.
 template <class T, size_t N>
 class SmallVector {
  public:
@@ -89,7 +89,7 @@ class SmallVector {
 
  private:
   T* local() { return std::launder(reinterpret_cast<T*>(storage_)); }
-  [[gnu::noinline]] void grow(size_t capacity) {  // rare, so kept out of its callers
+  [[gnu::noinline]] void grow(size_t capacity) {  // rare, so not inlined
     T* larger = static_cast<T*>(::operator new(capacity * sizeof(T), std::align_val_t(alignof(T))));
     std::uninitialized_move(begin(), end(), larger);
     const size_t size = size_;
@@ -105,7 +105,7 @@ class SmallVector {
     size_ = 0;
     capacity_ = N;
   }
-  /// Takes over the elements of `other`; *this must be empty and inline.
+  /// Moves the elements out of `other`; *this must be empty and inline.
   void take(SmallVector& other) {
     if (other.data_ == other.local()) {
       std::uninitialized_move(other.begin(), other.end(), data_);

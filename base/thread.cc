@@ -23,7 +23,7 @@ namespace tandem { inline namespace v0 {
 
 namespace {
 
-/// Blocks all signals for the calling thread, and so for threads that it starts.
+/// Blocks all signals of the calling thread; threads that it starts inherit this.
 class SignalsBlocked {
  public:
   SignalsBlocked() {
@@ -39,7 +39,7 @@ class SignalsBlocked {
   sigset_t before_;
 };
 
-/// Whether there is memory for a thread's stack: without it pthread_create fails with EAGAIN too.
+/// Whether a thread's stack can be allocated.  If not, pthread_create fails with EAGAIN, as it does at the thread limit.
 bool has_room_for_stack() {
   pthread_attr_t attributes;
   if (pthread_getattr_default_np(&attributes) != 0) return true;
@@ -78,8 +78,8 @@ std::thread start_thread(std::function<void()> f) {
 
 std::string limit_text(int error) {
   std::string text = str("(", std::strerror(error), ")");
-  if (error == EAGAIN) text += ": the limit of processes and threads (ulimit -u, cgroup pids.max) is reached; ";
-  if (error == ENOMEM) text += ": the limit of memory (ulimit -v, cgroup memory.max) is reached; ";
+  if (error == EAGAIN) text += ": the limit on processes and threads (ulimit -u, cgroup pids.max) is reached; ";
+  if (error == ENOMEM) text += ": the memory limit (ulimit -v, cgroup memory.max) is reached; ";
   if (error == EAGAIN || error == ENOMEM) text += "raise it, or use fewer ranks, workers and threads";
   return text;
 }

@@ -1,4 +1,4 @@
-// Threads of the library.
+// Starting threads.
 #pragma once
 
 #include <functional>
@@ -11,32 +11,32 @@
 
 namespace tandem { inline namespace v0 {
 
-/// Runs f on a new thread that takes no signal: those are for the threads of the program, and a write to a connection that
-/// the peer has closed must not end it.  The thread has a RankContext of its own; whoever works for a rank uses a copy of
-/// the rank's.  Throws ResourceError where the system starts no thread, with the limit that is reached.
+/// Runs f on a new thread with all signals blocked: signals are delivered to the program's own threads, and SIGPIPE from a closed
+/// connection must not end the process.  The thread starts with a fresh RankContext; a thread that works for a rank installs
+/// a copy of the rank's.  Throws ResourceError, naming the limit, if the system cannot start a thread.
 TANDEM_API std::thread start_thread(std::function<void()> f);
 
-/// The same with the caller's signal mask, for code of the program: what that starts takes signals as usual.
+/// As start_thread, but with the caller's signal mask.  For threads that run code of the program.
 TANDEM_API std::thread start_program_thread(std::function<void()> f);
 
 /// "(Resource temporarily unavailable): the limit ... is reached; ...", for the errno of a thread or process that could not
 /// be started.
 TANDEM_API std::string limit_text(int error);
 
-/// Warns, once per process, that `operation` does without a thread that could not be started.
+/// Logs a warning, once per process, that `operation` continues without a thread that could not be started.
 TANDEM_API void warn_of_fewer_threads(const char* operation, const ResourceError& e);
 
-/// Lets the calling thread run on all of the process's cores: a thread inherits its creator's, which may be those of a rank that
-/// is pinned to one.
+/// Allows the calling thread to run on all cores of the process.  A new thread inherits its creator's affinity, which may be that
+/// of a rank pinned to one core.
 TANDEM_API void use_all_cores();
 
-/// Calls fn(0) .. fn(n - 1) at the same time, each on a thread of its own that has its share of the calling rank's threads
-/// and a copy of its RankContext; returns when all are done and rethrows the failure of the lowest number.  Where a thread cannot
-/// be started its call runs on the calling thread, and a warning is logged.
+/// Calls fn(0) .. fn(n - 1) concurrently, each on its own thread with a copy of the caller's RankContext and 1/n of its
+/// num_threads; returns when all have finished and rethrows the exception of the lowest index.  If a thread cannot be started,
+/// its call runs on the calling thread and a warning is logged.
 TANDEM_API void run_together(int n, FunctionRef<void(int i)> fn);
 
-/// Calls f, on this thread, while the threads that it starts take no signal: for libraries that start their own.  Throws
-/// ResourceError where f throws the std::system_error of a thread that could not be started.
+/// Calls f on this thread; threads that f starts have all signals blocked.  For libraries that start threads.  Throws
+/// ResourceError if f throws the std::system_error of a failed thread start.
 TANDEM_API void without_signals(const std::function<void()>& f);
 
 }}  // namespace tandem::v0

@@ -14,19 +14,19 @@ namespace tandem { inline namespace v0 {
 struct OpenTraceSpan {
   TraceEvent event;
   OpenTraceSpan* enclosing;
-  std::shared_ptr<TraceClock> clock;  // null: the host's
+  std::shared_ptr<TraceClock> clock;  // null: the host's clock
   int64_t operand_bytes = 0;
   bool contains_work = false;
 };
 
 namespace {
 
-// The events of this process.  All ranks that are its threads share it, as they share the trace file.
+// The events of this process.  Ranks that are threads of the process share it, as they share the trace file.
 struct Recorder {
   std::mutex mutex;
   std::vector<TraceEvent> events;
-  std::shared_ptr<TraceClock> clock;      // of spans; null: the host's
-  std::vector<TraceEvent> marked_events;  // whose times are marks of `clock`
+  std::shared_ptr<TraceClock> clock;      // times the spans; null: the host's clock
+  std::vector<TraceEvent> marked_events;  // their times are marks of `clock`
 };
 
 Recorder& recorder() {
@@ -85,7 +85,7 @@ std::vector<TraceEvent> stop_trace() {
 void record_trace(TraceEvent event) {
   if (!trace_enabled()) return;
   std::lock_guard lock(recorder().mutex);
-  if (trace_enabled()) recorder().events.push_back(std::move(event));  // not after a stop that came in between
+  if (trace_enabled()) recorder().events.push_back(std::move(event));  // tracing may have stopped since the first check
 }
 
 void set_trace_thread(int thread) { RankContext::current().trace_thread = thread; }
@@ -119,7 +119,7 @@ void TraceSpan::open(std::string_view name, std::string_view category, int64_t n
   event.thread = context.trace_thread;
   (category == "op" ? open_->operand_bytes : event.num_bytes) = num_bytes;
   if (enclosing != nullptr && (category == "op" || category == "copy")) enclosing->contains_work = true;
-  // A module's own span is named after it.
+  // The name of a "forward" span is already the module's.
   if (context.module_scope && category != "forward") event.module = context.module_scope->text;
   context.open_span.innermost = open_;
   event.begin_ns = open_->clock == nullptr ? trace_now_ns() : open_->clock->mark();
@@ -135,7 +135,7 @@ void TraceSpan::close() {
     record_trace(std::move(event));
   } else if (event.begin_ns != TraceClock::kNoMark && event.end_ns != TraceClock::kNoMark) {
     std::lock_guard lock(recorder().mutex);
-    // Not after this trace has stopped: marks are the clock's own.
+    // A trace started since then has another clock, to which these marks do not belong.
     if (recorder().clock == open_->clock) recorder().marked_events.push_back(std::move(event));
   }
   delete open_;

@@ -22,9 +22,10 @@ Tuning::Tuning(const std::string& path) {
   std::istringstream file(InputFile("Tuning", path).text());
   std::string line;
   std::getline(file, line);
-  TANDEM_CHECK(ValueError, line == kFirstLine, path, " is no tuning file: its first line is not '", kFirstLine, "'");
+  TANDEM_CHECK(ValueError, line == kFirstLine, path, " is not a tuning file: its first line is not '", kFirstLine, "'");
   for (int number = 2; std::getline(file, line); ++number) {
-    if (line.empty() || line[0] == '#' || line == kFirstLine) continue;  // two may have begun the file at once
+    if (line.empty() || line[0] == '#' || line == kFirstLine)
+      continue;  // two processes may have created the file concurrently
     const size_t at = line.find(kBetween);
     TANDEM_CHECK(ValueError, at != std::string::npos && at > 0 && at + kBetween.size() < line.size(), path, ": line ",
                  number, " is not '<key> = <value>'");

@@ -1,7 +1,8 @@
-// Measured choices of algorithms.  A clock decides once, where somebody asks for it (TANDEM_TUNE): what was measured is written into a
-// file, and holds where the file is named, so that runs with one file have one result.
+// Tuning files: measured choices of algorithms.  A run with TANDEM_TUNE=FILE measures and writes its choices to the file.  Runs
+// with TANDEM_TUNING=FILE read them, so that all runs with one file choose the same algorithms and have the same results.
 //
-// A file's first line is `tandem tuning 1`; the others are `<key> = <value>`, or empty, or begin with #.  The first line of a key holds.
+// The first line of a file is `tandem tuning 1`; each other line is `<key> = <value>`, empty, or a comment that begins with #.
+// If a key occurs twice, the first line counts.
 #pragma once
 
 #include <cstdint>
@@ -12,24 +13,24 @@
 
 namespace tandem { inline namespace v0 {
 
-/// A file of choices.  Safe to read from many threads.
+/// The choices of a tuning file.  Safe to read from many threads.
 class TANDEM_API Tuning {
  public:
-  /// Without choices.
+  /// Empty.
   Tuning() = default;
-  /// Throws IoError where the file cannot be read, ValueError at a line that is none of these.
+  /// Throws IoError if the file cannot be read, ValueError for a malformed line.
   explicit Tuning(const std::string& path);
-  /// The file that the variable TANDEM_TUNING names, read at the first call; without choices where it is unset.
+  /// The file named by the environment variable TANDEM_TUNING, read at the first call; empty if the variable is unset.
   static const Tuning& named();
 
-  /// The key's value; null where there is none.
+  /// The value of the key; null if the key does not exist.
   const std::string* find(const std::string& key) const;
-  /// Whether a key begins so.
+  /// Whether a key begins with `prefix`.
   bool has_prefix(const std::string& prefix) const;
-  /// Of all choices, for ranks to compare; 0 without any.
+  /// Hash of all choices, compared between ranks; 0 if empty.
   uint64_t hash() const;
 
-  /// Appends a choice to a file, which is made where there is none.  Throws IoError.
+  /// Appends a choice to a file; creates the file if it does not exist.  Throws IoError.
   static void append(const std::string& path, const std::string& key, const std::string& value);
 
  private:

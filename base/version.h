@@ -1,4 +1,4 @@
-// Which tandem this is: noted in files that outlive a program.
+// The version of tandem, stored in checkpoints and other files.
 #pragma once
 
 namespace tandem { inline namespace v0 {

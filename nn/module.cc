@@ -161,7 +161,7 @@ void Module::to(Device device) {
     if (tensor.device() == device || !seen.insert(&tensor.impl()).second) return;
     const autograd::Leaf* leaf = leaf_of(tensor);
     TANDEM_CHECK(StateError, leaf == nullptr || !leaf->has_foreign_slot(), "to: the gradient of '", path,
-                 "' lives in a bucket");
+                 "' is stored in a DistributedDataParallel bucket");
     Tensor moved = empty(tensor.shape(), {tensor.dtype(), device});
     chores::copy(tensor, moved);
     moves.emplace_back(tensor, std::move(moved));

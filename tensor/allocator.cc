@@ -1,16 +1,16 @@
 // A caching allocator.
 //
-// A request is rounded up to its size class: multiples of 64 bytes up to 256, from there four steps to each power of
-// two, so that at most a fifth of a block is padding.  Freed blocks go to their class's stack and serve the next
-// request of that class; they are not chained through their own memory, which is poisoned, and which a cache may have
-// lost. Blocks below 2 MiB come from the C library, larger ones are mapped at 2 MiB boundaries and advised to be huge
-// pages: fewer page faults and TLB misses.
+// A request is rounded up to its size class: multiples of 64 bytes up to 256, then four steps per power of two, so that at
+// most a fifth of a block is padding.  Freed blocks are pushed on the stack of their class and serve its next requests.  The
+// free lists are not stored inside the blocks, because free memory is poisoned and may have left the CPU's caches.  Blocks
+// below 2 MiB come from the C library; larger ones are mapped at 2 MiB boundaries with MADV_HUGEPAGE, for fewer page faults
+// and TLB misses.
 //
-// A GPU's blocks keep to a stream: what is freed serves the next request for the same stream, whose work comes after all that may
-// still use it.  For other streams it is there again once the cache was given back, which waits for the GPU.
+// A GPU block is reused only on its stream, whose later work runs after all work that may still use the block.  Other streams
+// get the memory only after it was returned to the driver, which waits for the GPU.
 //
-// `reserved` is what the system gave, `allocated` what tensors hold of it; a limit bounds `reserved`, as a device's
-// memory would.  Cached blocks are given back before OutOfMemory is thrown.
+// `reserved` counts bytes obtained from the system, `allocated` those held by tensors; a limit bounds `reserved`, as a
+// device's memory would.  Cached blocks are returned to the system before OutOfMemory is thrown.
 #include <tandem/tensor/allocator.h>
 
 #include <sys/mman.h>
@@ -49,7 +49,7 @@ constexpr int kMaxCpuDevices = 64;
 constexpr int kMaxGpus = 64;
 constexpr int64_t kAlignment = 64;
 constexpr int64_t kHugePage = int64_t{2} << 20;
-constexpr int64_t kMaxBytes = int64_t{1} << 46;  // half of what x86-64 and AArch64 let a process address
+constexpr int64_t kMaxBytes = int64_t{1} << 46;  // half of a process's address space on x86-64 and AArch64
 constexpr int kNumClasses = 4 + 4 * (46 - 8);
 
 int size_class(int64_t num_bytes) {
@@ -66,7 +66,7 @@ int64_t class_bytes(int index) {
   return (int64_t{1} << exponent) + (int64_t{(index - 4) % 4 + 1} << (exponent - 2));
 }
 
-/// Held for some nanoseconds at a time: one atomic operation where std::mutex needs two.
+/// For critical sections of some nanoseconds: one atomic operation where std::mutex needs two.
 class SpinLock {
  public:
   void lock() {
@@ -80,19 +80,19 @@ class SpinLock {
   std::atomic<bool> held_{false};
 };
 
-/// Null where there is no more.
+/// Null if the system has no memory left.
 void* system_allocate(Device device, int64_t num_bytes) {
   if (!device.is_cpu()) return cuda::system_allocate(device, num_bytes);
   const size_t size = static_cast<size_t>(num_bytes);
   if (num_bytes < kHugePage) return std::aligned_alloc(kAlignment, size);
-  // Map one huge page more than needed, and return what lies before and after the aligned part.
+  // Map one huge page more than needed, and unmap the parts before and after the aligned range.
   void* mapped = mmap(nullptr, size + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) return nullptr;
   char* begin = static_cast<char*>(mapped);
   const size_t before = -reinterpret_cast<uintptr_t>(begin) % kHugePage;
   if (before > 0) munmap(begin, before);
   if (before < kHugePage) munmap(begin + before + size, kHugePage - before);
-  madvise(begin + before, size, MADV_HUGEPAGE);  // advice: a kernel without huge pages refuses, and nothing is lost
+  madvise(begin + before, size, MADV_HUGEPAGE);  // only advice: may fail on a kernel without huge pages
   return begin + before;
 }
 
@@ -106,7 +106,7 @@ void system_free(Device device, void* data, int64_t num_bytes) noexcept {
   }
 }
 
-/// What the system could still give; the most there is where it does not say.
+/// Bytes available from the system; kMaxBytes if unknown.
 int64_t available_bytes() {
   std::ifstream file("/proc/meminfo");
   for (std::string line; std::getline(file, line);) {
@@ -116,7 +116,7 @@ int64_t available_bytes() {
   return kMaxBytes;
 }
 
-/// The memory of one device.  Safe from many threads.
+/// The memory of one device.  Thread-safe.
 class DeviceMemory {
  public:
   Block allocate(Device device, int64_t num_bytes) {
@@ -152,7 +152,7 @@ class DeviceMemory {
       if (graph->capturing == std::this_thread::get_id() && graph->queue != block.queue)
         return graph->held.push_back(block);
     }
-    // Never grows here: obtain() has reserved a place for each block.
+    // Does not reallocate: obtain() has reserved capacity for every block.
     classes_[index].free.push_back({block.data, block.queue});
     stats_.allocated -= block.num_bytes;
   }
@@ -207,7 +207,7 @@ class DeviceMemory {
     uint64_t queue;
   };
   struct SizeClass {
-    std::vector<Free> free;  // has room for all num_blocks
+    std::vector<Free> free;  // capacity for all num_blocks
     size_t num_blocks = 0;   // in use or free
   };
 
@@ -226,12 +226,12 @@ class DeviceMemory {
     stats_.peak_allocated = std::max(stats_.peak_allocated, stats_.allocated);
   }
 
-  /// A new block from the system, once more after giving back what is cached.
+  /// A new block from the system; on failure retries once after emptying the cache.
   void* obtain(Device device, int64_t num_bytes, int index) {
     const int64_t size = class_bytes(index);
     for (const bool last_try : {false, true}) {
       if (last_try) {
-        if (is_captured_here()) break;  // a captured stream allows no wait, and giving memory back to the driver is one
+        if (is_captured_here()) break;  // returning memory to the driver waits, which a captured stream does not allow
         empty_cache(device);
       }
       {
@@ -242,7 +242,7 @@ class DeviceMemory {
         ++c.num_blocks;
         stats_.reserved += size;
       }
-      void* data = system_allocate(device, size);  // outside of the lock: it may take milliseconds
+      void* data = system_allocate(device, size);  // without the lock: it may take milliseconds
       std::lock_guard guard(lock_);
       if (data != nullptr) {
         count_allocated(size);
@@ -256,10 +256,10 @@ class DeviceMemory {
 
   [[noreturn]] void throw_out_of_memory(Device device, int64_t num_bytes, int64_t size) {
     const MemoryStats now = stats();
-    throw OutOfMemory(with_module_scope(
-        str("allocate: ", device, " is out of memory\n  asked      ", num_bytes, " bytes (", size,
-            " in its size class)\n  allocated  ", now.allocated, " bytes\n  limit      ",
-            now.limit == 0 ? std::string("none: the system refused") : std::to_string(now.limit) + " bytes")));
+    throw OutOfMemory(with_module_scope(str(
+        "allocate: ", device, " is out of memory\n  requested  ", num_bytes, " bytes (", size,
+        " rounded up)\n  allocated  ", now.allocated, " bytes\n  limit      ",
+        now.limit == 0 ? std::string("none; the operating system refused") : std::to_string(now.limit) + " bytes")));
   }
 
   SpinLock lock_;
@@ -268,7 +268,7 @@ class DeviceMemory {
   std::vector<cuda::GraphMemory*> graphs_;
 };
 
-/// The devices' memory in this process.  One of the library's few process-wide objects: memory belongs to the process.
+/// The memory of all devices.  One of the library's few process-wide objects, because memory belongs to the process.
 struct Registry {
   std::atomic<int> num_cpu_devices{1};
   std::array<DeviceMemory, kMaxCpuDevices> cpu;
@@ -276,7 +276,7 @@ struct Registry {
 };
 
 Registry& registry() {
-  // Never destroyed: tensors with static storage duration give their memory back when the process ends.
+  // Never destroyed: tensors with static storage duration free their memory when the process ends.
   static Registry* const instance = [] {
     const int64_t n = env_int("TANDEM_CPU_DEVICES").value_or(1);
     TANDEM_CHECK(ValueError, n >= 1 && n <= kMaxCpuDevices, "TANDEM_CPU_DEVICES: ", n, " is not in 1 .. ",
@@ -319,14 +319,14 @@ void set_cpu_device_count(int n) {
 
 Block allocate(Device device, int64_t num_bytes) {
   DeviceMemory& memory = memory_of(device);
-  TANDEM_CHECK(ValueError, num_bytes >= 0, "allocate: ", num_bytes, " bytes asked for");
+  TANDEM_CHECK(ValueError, num_bytes >= 0, "allocate: num_bytes is ", num_bytes, ", must not be negative");
   if (num_bytes == 0) return {};
   return memory.allocate(device, num_bytes);
 }
 
 void deallocate(Device device, Block block) noexcept {
   if (block.data == nullptr) return;
-  // The block shows that the device exists.
+  // No check: the block proves that the device exists.
   auto* memories = device.is_cpu() ? registry().cpu.data() : registry().gpus.data();
   memories[device.index].deallocate(device, block);
 }

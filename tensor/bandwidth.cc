@@ -18,9 +18,9 @@ namespace {
 
 constexpr int64_t kMostBytes = int64_t{64} << 20;
 constexpr int64_t kLeastBytes = int64_t{1} << 20;
-constexpr int kCopies = 5;  // the first touches the memory
+constexpr int kCopies = 5;  // the first only touches the memory
 
-/// What was measured, by the devices' names: a property of the machine, as the devices' memory is.
+/// Cached measurements, by the names of the devices.  Process-wide, because bandwidth is a property of the machine.
 struct Measured {
   std::mutex mutex;
   std::map<std::pair<std::string, std::string>, double> bytes_per_second;
@@ -32,7 +32,7 @@ Measured& measured() {
 }
 
 double measure(Device from, Device to) {
-  // Two of them within one device; a block is up to a quarter larger than what it holds.
+  // A third: source and target may be on one device, and size classes add up to a quarter.
   const int64_t free = std::min(free_memory(from), free_memory(to)) / 3;
   const int64_t num_bytes = std::min(kMostBytes, free);
   if (num_bytes < kLeastBytes) return 0;
@@ -55,7 +55,7 @@ double measure(Device from, Device to) {
 
 double device_bandwidth(Device from, Device to) {
   const auto key = std::pair(to_string(from), to_string(to));
-  std::lock_guard lock(measured().mutex);  // one measurement at a time: two would measure each other
+  std::lock_guard lock(measured().mutex);  // concurrent measurements would disturb each other
   const auto found = measured().bytes_per_second.find(key);
   if (found != measured().bytes_per_second.end()) return found->second;
   const double bandwidth = measure(from, to);

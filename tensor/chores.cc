@@ -1,8 +1,8 @@
-// Walks over strided tensors.
+// Strided loops over tensors of one shape.
 //
-// A walk puts the dimensions into an order that suits the memory (an elementwise chore may visit elements in any
-// order), joins dimensions that are contiguous in every tensor, and splits what is left into lines: runs along the
-// innermost dimension.  Lines are handed out to threads in pieces that depend on the sizes alone.
+// A StridedLoop sorts the dimensions by stride (elementwise primitives may visit elements in any order), merges dimensions that
+// are contiguous in every tensor, and splits the rest into lines: runs along the innermost dimension.  Threads get pieces of
+// lines that depend only on the sizes.
 #include <tandem/tensor/chores.h>
 
 #include <algorithm>
@@ -24,18 +24,18 @@ namespace tandem { inline namespace v0 { namespace chores {
 
 namespace {
 
-// Elements that one thread should have before another is worth waking: waking takes some ten microseconds.
+// Elements per piece of parallel_for: a wake-up takes some ten microseconds.
 constexpr int64_t kGrain = 1 << 16;
-// A tile of a transposed copy: few enough lines for one set of the first-level cache, where those of a matrix whose
-// width is a power of two all go, and each wide enough to fill a cache line of floats.
+// Tile of a transposed copy: wide enough to fill a cache line of floats, and with few enough rows for one set of the L1 cache,
+// to which all rows of a matrix map if its width is a power of two.
 constexpr int64_t kTile = 16;
-// Copies of this size go past the caches: their lines would be gone before they are read, and a line that is written whole
-// need not be fetched first.  On the machines seen 1.7 to 2 times as fast, and slower below.
+// Copies from this size on use non-temporal stores: cached lines would be evicted before they are read, and a fully written
+// line need not be fetched first.  Measured 1.7 to 2 times as fast; slower for smaller copies.
 constexpr int64_t kStreamedBytes = int64_t{16} << 20;
-constexpr int64_t kStreamedRun = 4096;    // in runs of at least so many bytes
-constexpr int64_t kStreamedPiece = 8192;  // of a sum
+constexpr int64_t kStreamedRun = 4096;    // only for contiguous runs of at least this many bytes
+constexpr int64_t kStreamedPiece = 8192;  // bytes per piece of a sum
 
-/// The dimensions of a walk over kTensors tensors of equal shape, outermost first.
+/// The dimensions of a loop over kTensors tensors of one shape, outermost first.
 template <size_t kTensors>
 struct Walk {
   struct Dim {
@@ -44,7 +44,7 @@ struct Walk {
   };
   SmallVector<Dim, 6> dims;  // at least one
 
-  /// The first tensor's strides decide on the order.
+  /// Dimensions are sorted by the strides of the first tensor.
   explicit Walk(const std::array<const TensorImpl*, kTensors>& tensors) {
     if (std::all_of(tensors.begin(), tensors.end(), [](const TensorImpl* t) { return t->is_row_major; })) {
       Dim all{tensors[0]->num_elements, {}};
@@ -60,7 +60,7 @@ struct Walk {
       dims.push_back(dim);
     }
     std::stable_sort(dims.begin(), dims.end(), [](const Dim& a, const Dim& b) { return a.strides[0] > b.strides[0]; });
-    join();  // there is a dimension: what has none of more than one element is row-major
+    join();  // dims is not empty: a tensor whose sizes are all 1 is row-major
   }
 
   int64_t line_size() const { return dims.back().size; }
@@ -157,8 +157,7 @@ void transpose_tile(const From* src, int64_t src_stride, To* out, int64_t out_st
   }
 }
 
-/// The same for 8 x 8 elements of 4 bytes, in registers: three rounds, each of which exchanges between lines that are
-/// 1, 2 and 4 apart.
+/// transpose_tile for 8 x 8 elements of 4 bytes, in registers: three rounds exchange between lines that are 1, 2 and 4 apart.
 void transpose_8x8(const uint32_t* src, int64_t src_stride, uint32_t* out, int64_t out_stride) {
   using Line = uint32_t [[gnu::vector_size(32)]];
   Line a[8], b[8];
@@ -194,8 +193,8 @@ void transpose_full_tile(const From* src, int64_t src_stride, To* out, int64_t o
   }
 }
 
-/// A walk over (out, src) whose innermost dimension is contiguous in `out`, and dimension `src_inner` in `src`: copies
-/// tiles of these two, so that a cache line that was read for one element is still there for its neighbours.
+/// Copies by tiles of two dimensions, the innermost one, contiguous in `out`, and `src_inner`, contiguous in `src`, so that a
+/// cache line read for one element is still cached for its neighbours.
 template <class To, class From>
 void copy_transposed(Walk<2> walk, size_t src_inner, const From* src, To* out) {
   std::rotate(walk.dims.begin() + src_inner, walk.dims.begin() + src_inner + 1, walk.dims.end() - 1);
@@ -251,7 +250,7 @@ void copy_as(const TensorImpl& src_impl, const std::byte* src_data, const Tensor
   });
 }
 
-/// Calls f.operator()<T>() with an unsigned integer of the dtype's size: for chores that move or compare bits.
+/// Calls f.operator()<T>() with the unsigned integer type of the dtype's size: for primitives that move or compare bits.
 template <class F>
 void visit_size(DType dtype, const F& f) {
   switch (size_of(dtype)) {
@@ -262,7 +261,7 @@ void visit_size(DType dtype, const F& f) {
   }
 }
 
-/// What two tensors must have in common besides their shape.
+/// Which properties of two tensors must be equal, in addition to the shape.
 enum class Alike { kNothing, kDType, kDTypeAndDevice };
 
 void check_pair(const char* op, const char* a_name, const Tensor& a, const char* b_name, const Tensor& b, Alike alike) {
@@ -274,7 +273,7 @@ void check_pair(const char* op, const char* a_name, const Tensor& a, const char*
                ": operands are on different devices", operands());
 }
 
-/// The span of a chore that reads or writes every element of tensors like `out` a number of `times`.
+/// The trace span of a primitive that reads or writes all elements of tensors like `out` a number of `times`.
 TraceSpan trace_chore(const char* name, int64_t times, const Tensor& out) {
   return {name, "copy", times * out.num_bytes()};
 }
@@ -349,7 +348,7 @@ void sum(std::span<const Tensor> inputs, const Tensor& out, int64_t whole_bytes)
   if (std::max(whole_bytes, out.num_bytes()) < kStreamedBytes) {
     return reduce(ReduceOp::kSum, out.dtype(), data, out.num_elements(), out.data_ptr());
   }
-  // Pieces that the first-level cache holds, from where they go past the others.
+  // Sum into a piece that stays in the L1 cache, then write it with non-temporal stores.
   alignas(64) std::byte piece[kStreamedPiece];
   for (int64_t begin = 0; begin < out.num_bytes(); begin += kStreamedPiece) {
     const int64_t n = std::min(kStreamedPiece, out.num_bytes() - begin);

@@ -1,4 +1,4 @@
-// Elements of all dtypes: conversion and sums.
+// Conversion and addition of elements of all dtypes.
 #pragma once
 
 #include <limits>
@@ -9,8 +9,7 @@
 
 namespace tandem { inline namespace v0 { namespace chores {
 
-/// The value as another type.  Floating to integer truncates toward zero; what does not fit becomes the nearest that
-/// does, NaN 0.  Integers wrap around.
+/// Converts a value.  Floating to integer truncates toward zero and saturates; NaN becomes 0.  Integer to integer wraps around.
 template <class To, class From>
 TANDEM_HOST_DEVICE inline To convert(From value) {
   if constexpr (std::is_same_v<To, From>) {
@@ -20,7 +19,7 @@ TANDEM_HOST_DEVICE inline To convert(From value) {
   } else if constexpr (std::is_same_v<To, bool>) {
     return value != 0;
   } else if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To>) {
-    constexpr From kEnd = static_cast<From>(std::numeric_limits<To>::max() / 2 + 1) * 2;  // the first that does not fit
+    constexpr From kEnd = static_cast<From>(std::numeric_limits<To>::max() / 2 + 1) * 2;  // smallest value out of range
     constexpr From kMin = static_cast<From>(std::numeric_limits<To>::min());
     if (value >= kEnd) return std::numeric_limits<To>::max();
     if (value > kMin) return static_cast<To>(value);
@@ -32,7 +31,7 @@ TANDEM_HOST_DEVICE inline To convert(From value) {
   }
 }
 
-/// The sum in T; integers wrap around, bool is "or".
+/// a + b in T; integers wrap around, bool is "or".
 template <class T>
 TANDEM_HOST_DEVICE inline T add(T a, T b) {
   if constexpr (std::is_same_v<T, bool>) {

@@ -1,5 +1,5 @@
-// GPUs: what is there, streams and events.  In a build without CUDA, and on a machine without a GPU or its driver, there are none:
-// such a build and such a machine compute on the CPU, and asking for a GPU is a DeviceError that says which of the two it is.
+// GPUs: device information, streams and events.  A build without CUDA, or a machine without a GPU or driver, computes on the CPU;
+// using a GPU there is a DeviceError that names the reason.
 #pragma once
 
 #include <cstdint>
@@ -13,44 +13,44 @@
 
 namespace tandem { inline namespace v0 { namespace cuda {
 
-/// Whether this build of tandem knows CUDA at all.
+/// Whether tandem was built with CUDA.
 TANDEM_API bool is_built();
-/// GPUs that this process sees; 0 where is_built() is false, or without a driver.
+/// Number of GPUs visible to this process; 0 without CUDA or without a driver.
 TANDEM_API int device_count();
-/// Throws DeviceError unless `device` is a GPU that is there.
+/// Throws DeviceError unless `device` is an existing GPU.
 TANDEM_API void check_device(Device device);
 
 struct DeviceProperties {
   std::string name;
-  std::string uuid;       ///< "GPU-b4c1...", of one GPU of the world
+  std::string uuid;       ///< "GPU-b4c1...", globally unique
   int compute_major = 0;  ///< compute capability
   int compute_minor = 0;
   int num_multiprocessors = 0;
   int64_t memory_bytes = 0;
   int64_t l2_bytes = 0;
-  int64_t shared_bytes = 0;  ///< that one block can have
+  int64_t shared_bytes = 0;  ///< maximum shared memory of a thread block
 };
 /// Throws DeviceError.
 TANDEM_API const DeviceProperties& device_properties(Device device);
 
-/// Of CUDA, as "13.0": what this build runs with, and the newest that the driver can.  Empty where is_built() is false.
+/// Versions of CUDA, such as "13.0".  Empty if is_built() is false.
 struct Versions {
-  std::string runtime;
-  std::string driver;
+  std::string runtime;  ///< of the runtime library
+  std::string driver;   ///< the newest version that the driver supports
 };
 TANDEM_API Versions versions();
 
-/// A queue of work on one GPU, done in order.  Streams of one GPU run beside each other unless an event orders them.  A handle:
-/// copies are the same stream.  Safe from many threads.
+/// A CUDA stream: a queue of work on one GPU that runs in order.  Streams of one GPU run concurrently unless an event orders
+/// them.  A handle: copies refer to the same stream.  Thread-safe.
 class TANDEM_API Stream {
  public:
-  /// A new one.  Those of higher priority get the GPU first.  Throws DeviceError.
+  /// Creates a stream.  The GPU schedules streams of high priority first.  Throws DeviceError.
   explicit Stream(Device device, bool high_priority = false);
 
   Device device() const;
   void* handle() const;     ///< the cudaStream_t
-  uint64_t number() const;  ///< another for each stream that there ever was, never 0
-  /// Blocks until all that was queued is done; throws what failed.
+  uint64_t number() const;  ///< unique id of this stream; ids are never reused and never 0
+  /// Blocks until all queued work has finished; throws its errors.
   void synchronize() const;
   bool is_idle() const;
   friend bool operator==(const Stream&, const Stream&) = default;
@@ -63,18 +63,18 @@ class TANDEM_API Stream {
   std::shared_ptr<Impl> impl_;
 };
 
-/// The stream to which the calling thread's operations on `device` go: the one of the innermost StreamGuard, else one that the
-/// device has for all threads.  Throws DeviceError.
+/// The stream on which the calling thread's operations on `device` are queued: that of the innermost StreamGuard, else the
+/// device's default stream, which all threads share.  Throws DeviceError.
 TANDEM_API Stream current_stream(Device device);
 
 inline constexpr int kSideStreams = 16;
-/// One of the streams that a GPU has beside its current one for what runs at the same time, as copies do: the same for the same
-/// number from 0 to kSideStreams - 1.  Memory that is given back is used again within its stream, so streams for a moment are taken from here.
-/// Throws DeviceError.
+/// Side stream `number`, 0 to kSideStreams - 1, of a GPU, for work that runs concurrently with the current stream, such as copies.
+/// The streams are permanent, because the allocator reuses freed memory only within its stream: prefer them to short-lived
+/// streams.  Throws DeviceError.
 TANDEM_API Stream side_stream(Device device, int number);
 
-/// Makes streams current on their devices for this thread until destroyed.  Memory is used again in the order of the stream that
-/// was current when it was made: a tensor that another stream reads or writes must live until that stream is done with it.
+/// Makes streams current on their devices for this thread until destroyed.  Freed memory is reused in the order of the stream that
+/// was current at its allocation, so a tensor used on another stream must stay alive until that stream has finished using it.
 class TANDEM_API StreamGuard {
  public:
   explicit StreamGuard(std::vector<Stream> streams);
@@ -89,20 +89,20 @@ class TANDEM_API StreamGuard {
   friend Stream current_stream(Device device);
 };
 
-/// A point in a stream's work.  A handle, safe from many threads.
+/// A CUDA event: a point in the work of a stream.  A handle; thread-safe.
 class TANDEM_API Event {
  public:
-  /// `timed`: for milliseconds_since; costs a little.
+  /// `timed` enables milliseconds_since, at a small cost.
   explicit Event(Device device, bool timed = false);
   Device device() const;
-  /// Sets the point to what was queued on `stream` until now.
+  /// Records the event after all work queued on `stream` so far.
   void record(const Stream& stream) const;
-  /// What is queued on `stream` from now on begins after the point was passed.
+  /// Makes work queued on `stream` from now on wait for the event.
   void make_wait(const Stream& stream) const;
   bool is_completed() const;
-  /// Blocks until the point was passed; throws what failed.
+  /// Blocks until the event has completed; throws errors of the work.
   void synchronize() const;
-  /// Time on the GPU between two timed events that were passed.
+  /// GPU time between two timed events that have completed.
   double milliseconds_since(const Event& earlier) const;
 
  private:
@@ -110,12 +110,12 @@ class TANDEM_API Event {
   std::shared_ptr<Impl> impl_;
 };
 
-/// Blocks until the calling thread's current stream on `device` is done; throws what failed there, among it what kernels found
-/// (an index out of range).
+/// Blocks until the calling thread's current stream on `device` has finished; throws its errors, including those that kernels
+/// detected (an index out of range).
 TANDEM_API void synchronize(Device device);
 
-/// Whether products of float32 that the calling rank starts on GPUs may round their operands to tf32, whose mantissa has 10 bits
-/// and which tensor cores multiply several times as fast.  At first they may not.
+/// Whether float32 matrix products of the calling rank on GPUs may round their operands to TF32, which has a 10-bit mantissa and
+/// runs several times as fast on tensor cores.  Off by default.
 TANDEM_API void set_allow_tf32(bool allow);
 TANDEM_API bool allow_tf32();
 

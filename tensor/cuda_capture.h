@@ -1,4 +1,4 @@
-// What takes part in the capture of a cuda::Graph by the calling thread.  Private to the library.
+// Hooks into the capture of a cuda::Graph by the calling thread.  Private to the library.
 #pragma once
 
 #include <cstddef>
@@ -13,24 +13,25 @@
 
 namespace tandem { inline namespace v0 { namespace cuda {
 
-/// Whether the calling thread captures a graph of `device`.
+/// Whether the calling thread is capturing a graph of `device`.
 TANDEM_API bool is_capturing(Device device);
-/// Throws StateError where the calling thread captures a graph, in which `what` cannot be.
+/// Throws StateError if the calling thread is capturing a graph; `what` names the operation that cannot be captured.
 TANDEM_API void refuse_in_capture(const char* what);
-/// Each replay of the graph that is being captured calls f before it starts, in the order of these calls.
+/// Registers f with the running capture: each replay calls the registered functions, in order, before it launches the graph.
 TANDEM_API void on_replay(std::function<void()> f);
-/// f is called if the capture fails: the GPU has not done what it was given.
+/// Registers f to be called if the running capture fails, in which case the GPU has executed nothing.
 TANDEM_API void on_failed_capture(std::function<void()> f);
-/// Whether the calling thread captures a graph and the tensor's memory was made in it.
+/// Whether the tensor's memory was allocated in the running capture of the calling thread.
 TANDEM_API bool is_of_capture(const Tensor& tensor);
-/// The memory of what add_step_bytes returns, for whoever may read it after the graph; undefined where `device` is not captured.
+/// The tensor that contains all per-step values, for code that reads them after the graph; undefined if `device` is not being
+/// captured.
 TANDEM_API Tensor step_block(Device device);
-/// Room in the block that replays write first, as float64 [num_bytes / 8]: the bytes at `now` until then, afterwards what make(bytes)
-/// has left, called as on_replay says.  num_bytes is a multiple of 8.
+/// Reserves num_bytes (a multiple of 8) of per-step values in the GPU's memory, as float64 [num_bytes / 8].  They hold the bytes at
+/// `now` for the captured run; before each replay make(bytes) updates them, in the order of on_replay.
 TANDEM_API Tensor add_step_bytes(const void* now, size_t num_bytes, std::function<void(void* bytes)> make);
 
-/// Where kernels find a value that the host changes from step to step: null where `device` is not captured, as the kernel's
-/// argument says it then; else in the GPU's memory, `now` at first, and what make() returns in each replay.
+/// Address in GPU memory of a value that the host changes from step to step: `now` for the captured run, the result of make() in
+/// each replay.  Null if `device` is not being captured; the kernel then uses its argument.
 template <class T, class Make>
 const T* step_value(Device device, const T& now, Make make) {
   static_assert(std::is_trivially_copyable_v<T> && sizeof(T) % sizeof(double) == 0);

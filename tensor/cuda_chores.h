@@ -1,4 +1,4 @@
-// The chores where a GPU takes part.  Private to tensor/.
+// Primitives that involve a GPU.  Private to tensor/.
 #pragma once
 
 #include <span>
@@ -7,17 +7,17 @@
 
 namespace tandem { inline namespace v0 { namespace cuda {
 
-// As in chores.h, where the arguments were checked; there are elements.
+// Contracts as in chores.h, which has checked the arguments; tensors are not empty.
 
 void copy_bytes(Device device, void* out, const void* src, int64_t num_bytes);
 void fill(const Tensor& out, Scalar value);
-/// out[i] = begin + i * step, int64, row-major; wraps as unsigned numbers do.
+/// out[i] = begin + i * step, int64, row-major; wraps around.
 void fill_range(const Tensor& out, int64_t begin, int64_t step);
-/// At least one of the two is on a GPU.
+/// At least one of the tensors is on a GPU.
 void copy(const Tensor& src, const Tensor& out);
-/// Whether kernels of one GPU read and write the other's memory; what allows it is done in the first call.
+/// Whether kernels on `device` can access memory of GPU `memory`; the first call enables peer access.
 TANDEM_API bool reaches(Device device, Device memory);
-/// All are on GPUs.
+/// All tensors are on GPUs.
 void sum(std::span<const Tensor> inputs, const Tensor& out);
 void add_into(const Tensor& src, const Tensor& out);
 bool bytes_equal(const Tensor& a, const Tensor& b);

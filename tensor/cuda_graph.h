@@ -1,4 +1,4 @@
-// Work of a GPU that is recorded once and started again as one.
+// CUDA graph capture and replay of training steps.
 #pragma once
 
 #include <functional>
@@ -9,45 +9,47 @@
 
 namespace tandem { inline namespace v0 { namespace cuda {
 
-/// What a function gives a GPU, recorded, and given to it again by one call of the driver: for steps whose kernels take less time
-/// than the CPU takes to start them.
+/// The GPU work of a function, recorded once and launched again by one driver call.  For steps whose kernels run shorter than the
+/// CPU takes to launch them.
 ///
-///     train(x, labels);                                 // once as usual: makes what is kept from step to step
+///     train(x, labels);                                 // first step as usual: creates optimizer state
 ///     cuda::Graph graph(device);
-///     graph.capture([&] { loss = train(x, labels); });  // does what train does
+///     graph.capture([&] { loss = train(x, labels); });  // records and runs one step
 ///     while (next(batch)) {
 ///       x.copy_(batch.x.to(device));
 ///       labels.copy_(batch.labels.to(device));
-///       graph.replay();                                 // does it again, with what x and labels hold now
+///       graph.replay();                                 // runs another step on the present contents of x and labels
 ///     }
 ///
-/// A replay runs the same kernels on the same memory, in the calling thread's current stream.  What the host changes from step to
-/// step goes along, in a small block of the GPU's memory that a replay writes first: learning rates and other options of optimizers,
-/// their step numbers, positions of random streams, the scale of a GradScaler.  Gradients are in their slots and versions have
-/// moved on as after the function itself; whatever else it did on the host is not done again.
+/// A replay runs the same kernels on the same memory, on the calling thread's current stream.  Values that the host changes from
+/// step to step are kept in a small block of GPU memory that each replay writes first: learning rates and other options of
+/// optimizers, their step numbers, positions of random streams, the scale of a GradScaler.  After a replay gradients are in their
+/// slots and version counters are bumped as after the function itself; other host code of the function does not run again.
 ///
-/// The graph keeps the memory that was made and given back meanwhile; a replay overwrites what an earlier one left there, such as the
-/// loss.  Whoever uses it keeps alive the tensors, optimizers, generators and scalers from outside that it works with.
+/// The graph owns the memory that was allocated and freed during capture; a replay overwrites results of earlier replays, such as
+/// the loss.  The caller keeps alive all other tensors, optimizers, generators and scalers that the function uses.
 ///
-/// Not in a graph, StateError from capture: what waits for the GPU (item, printing, GradScaler::step), copies between it and
-/// the CPU, other GPUs and streams, collectives of several ranks, and an optimizer's first step.  Not safe from many threads.
+/// Cannot be captured (StateError): waiting for the GPU (item, printing, GradScaler::step), copies between GPU and CPU, other GPUs
+/// and streams, collectives of several ranks, and an optimizer's first step.  Not thread-safe.
 class TANDEM_API Graph {
  public:
-  /// Throws DeviceError unless `device` is a GPU that is there.
+  /// Throws DeviceError unless `device` is an existing GPU.
   explicit Graph(Device device);
   /// Waits for the last replay.
   ~Graph();
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
 
-  /// Calls f, recording, and then gives the GPU what was recorded.  Once, else StateError.  What f throws is thrown on, and the GPU
-  /// has done nothing of it then: gradients that f would have made are empty, those it would have added to as before, other tensors
-  /// of f hold nothing, and what f has counted on the host stays counted.
+  /// Calls f, records its GPU work and then runs it.  May be called once, else StateError.  If f throws, the exception is rethrown
+  /// and the GPU has executed nothing: gradients are empty or as before, other tensors made by f have undefined contents, and
+  /// changes that f made on the host (counters) remain.
   void capture(const std::function<void()>& f);
-  /// Throws StateError where nothing was captured; where an optimizer's step does not fit any more, because its options need other
-  /// kernels (weight decay from or to 0), or because a parameter, its gradient or its state is elsewhere (moved, made by another
-  /// backward, loaded) or there is one more or less (frozen); where gradients are filled that were empty when a captured backward
-  /// began, or the other way round; and after a replay that threw.
+  /// Launches the graph.  Throws StateError
+  /// - without a successful capture, and after a replay that threw;
+  /// - if an optimizer's step has changed: its options need other kernels (weight decay from or to 0), the address of a parameter,
+  ///   gradient or state tensor has changed (moved, made by another backward, loaded), or the set of parameters with gradients
+  ///   has changed (frozen);
+  /// - if a gradient is filled that was empty at the start of a captured backward, or the reverse.
   void replay();
 
  private:

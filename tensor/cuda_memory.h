@@ -1,4 +1,4 @@
-// A GPU's memory as the allocator sees it.  Private to tensor/.
+// GPU memory for the allocator.  Private to tensor/.
 #pragma once
 
 #include <cstdint>
@@ -10,34 +10,34 @@
 
 namespace tandem { inline namespace v0 { namespace cuda {
 
-/// Number of the calling thread's current stream on `device`; another for each stream that there ever was, never 0.
+/// Id of the calling thread's current stream on `device` (Stream::number).
 uint64_t current_queue(Device device);
-/// Memory from the driver; null where there is no more.  Aligned to 256 bytes.
+/// Memory from the driver, aligned to 256 bytes; null if it has none left.
 void* system_allocate(Device device, int64_t num_bytes);
-/// Gives it back; waits for the work of the GPU.
+/// Returns memory to the driver; waits for the work of the GPU.
 void system_free(Device device, void* data) noexcept;
-/// What the driver says to be free.
+/// Free bytes as reported by the driver.
 int64_t available_bytes(Device device);
 
-/// Throws StateError where the calling thread captures a graph of another stream than this one.
+/// Throws StateError if the calling thread is capturing a graph of another device or stream.
 void refuse_other_stream(Device device, uint64_t queue);
 
-/// What a graph's replays touch and no tensor holds.  As long as this lives, cached memory of the graph's stream is not given back to
-/// the system; while a thread captures, memory of other streams that it gives back stays here.
+/// Memory that replays of a graph use and no tensor holds.  During the lifetime of this object, cached memory of the graph's stream is
+/// not returned to the system.  Memory of other streams that the thread frees during capture is held here.
 class GraphMemory {
  public:
   GraphMemory(Device device, uint64_t queue);
   ~GraphMemory();
   GraphMemory(const GraphMemory&) = delete;
   GraphMemory& operator=(const GraphMemory&) = delete;
-  /// The calling thread captures from now on, or no thread does.
+  /// Marks the calling thread as capturing, or ends this.
   void set_capturing(bool on);
-  /// Gives back what stays here.
+  /// Returns the held blocks to the allocator.
   void release() noexcept;
 
   const Device device;
   const uint64_t queue;
-  // Under the lock of the device's memory:
+  // Guarded by the lock of the device's allocator:
   std::thread::id capturing;
   std::vector<Block> held;
 };

@@ -22,7 +22,7 @@ bool is_built() { return false; }
 int device_count() { return 0; }
 
 void check_device(Device device) {
-  TANDEM_CHECK(DeviceError, !device.is_cpu(), device, ": is no GPU");
+  TANDEM_CHECK(DeviceError, !device.is_cpu(), device, ": is not a GPU");
   throw_not_built(device);
 }
 

@@ -13,7 +13,7 @@ Device::Device(std::string_view text) {
     type = DeviceType::kCpu;
     rest.remove_prefix(3);
   } else {
-    TANDEM_CHECK(ValueError, rest.starts_with("cuda"), "Device: '", text, "' is none of cpu, cpu:N, cuda, cuda:N");
+    TANDEM_CHECK(ValueError, rest.starts_with("cuda"), "Device: '", text, "' is not one of cpu, cpu:N, cuda, cuda:N");
     type = DeviceType::kCuda;
     rest.remove_prefix(4);
   }
@@ -24,7 +24,7 @@ Device::Device(std::string_view text) {
   const bool has_number = rest.size() > 1 && rest[0] == ':' && rest[1] >= '0' && rest[1] <= '9';
   TANDEM_CHECK(ValueError,
                has_number && std::from_chars(rest.data() + 1, end, number).ptr == end && number <= 127 && number >= 0,
-               "Device: '", text, "' is none of cpu, cpu:N, cuda, cuda:N");
+               "Device: '", text, "' is not one of cpu, cpu:N, cuda, cuda:N");
   index = static_cast<int8_t>(number);
 }
 

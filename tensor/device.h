@@ -1,4 +1,4 @@
-// Devices.  A process may declare several CPU devices; they do not mix, exactly as two GPUs do not.
+// Devices.  A process may declare several CPU devices; like GPUs, they never share tensors implicitly.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct TANDEM_API Device {
   int8_t index = 0;
 
   Device() = default;
-  /// An index that cannot be one becomes -1, which no device has.
+  /// An index outside [0, 127] becomes -1, which no device has.
   Device(DeviceType device_type, int device_index)
       : type(device_type),
         index(device_index >= 0 && device_index <= 127 ? static_cast<int8_t>(device_index) : int8_t{-1}) {}
@@ -26,7 +26,7 @@ struct TANDEM_API Device {
   /// on first use.
   explicit Device(std::string_view text);
 
-  /// GPU number `gpu`; whether it is there is checked on first use.
+  /// GPU number `gpu`; whether it exists is checked on first use.
   static Device cuda(int gpu = 0) { return {DeviceType::kCuda, gpu}; }
 
   bool is_cpu() const { return type == DeviceType::kCpu; }
@@ -37,9 +37,9 @@ struct TANDEM_API Device {
 TANDEM_API std::string to_string(Device device);
 TANDEM_API std::ostream& operator<<(std::ostream& out, Device device);
 
-/// Number of CPU devices: TANDEM_CPU_DEVICES, else 1, or what set_cpu_device_count said.
+/// Number of CPU devices: the last set_cpu_device_count, else the environment variable TANDEM_CPU_DEVICES, else 1.
 TANDEM_API int cpu_device_count();
-/// Declares cpu:0 .. cpu:(n-1).  Throws ValueError unless 1 <= n <= 64, StateError if a device in use would vanish.
+/// Declares cpu:0 .. cpu:(n-1).  Throws ValueError unless 1 <= n <= 64, StateError if this removes a device that holds tensors.
 TANDEM_API void set_cpu_device_count(int n);
 
 }}  // namespace tandem::v0

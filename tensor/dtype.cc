@@ -13,7 +13,7 @@ const char* to_string(DType dtype) {
 std::ostream& operator<<(std::ostream& out, DType dtype) { return out << to_string(dtype); }
 
 DType promote(DType a, DType b) {
-  // The order of the enum is the order of promotion, but for the half types: neither holds the other's values.
+  // The enum is in promotion order, except for the half types: neither represents all values of the other.
   const bool mixed_halves = (a == kFloat16 && b == kBFloat16) || (a == kBFloat16 && b == kFloat16);
   return mixed_halves ? kFloat32 : std::max(a, b);
 }

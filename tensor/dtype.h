@@ -56,7 +56,7 @@ decltype(auto) visit_dtype(DType dtype, F&& f) {
   return f.template operator()<double>();
 }
 
-/// The same for floating dtypes: T is double, float, Half or BFloat16.
+/// visit_dtype for floating dtypes: T is double, float, Half or BFloat16.
 template <class F>
 decltype(auto) visit_floating_dtype(DType dtype, F&& f) {
   switch (dtype) {
@@ -67,13 +67,13 @@ decltype(auto) visit_floating_dtype(DType dtype, F&& f) {
   }
 }
 
-/// The type in which sums of T are formed: float for half types, int64_t for integers, T otherwise.
+/// The accumulation type of sums of T: float for half types, int64_t for integers, T otherwise.
 template <class T>
 using Accumulator = std::conditional_t<std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>, float,
                                        std::conditional_t<std::is_integral_v<T>, int64_t, T>>;
 
-/// dtype of an operation on tensors of types a and b, as in PyTorch: bool < integers < floating; float16 with bfloat16
-/// gives float32; uint8 with int32 gives int32.
+/// Result dtype of an operation on tensors of dtypes a and b, as torch.promote_types: bool < integers < floating; float16 with
+/// bfloat16 gives float32; uint8 with int32 gives int32.
 TANDEM_API DType promote(DType a, DType b);
 
 }}  // namespace tandem::v0

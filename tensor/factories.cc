@@ -12,10 +12,10 @@ namespace {
 
 void check_requires_grad(const TensorOptions& options) {
   TANDEM_CHECK(DTypeError, !options.requires_grad || is_floating_point(options.dtype),
-               "requires_grad: only floating-point tensors have gradients, not ", options.dtype);
+               "requires_grad: only floating-point tensors can require gradients, got ", options.dtype);
 }
 
-/// A tensor of the type that the values have in C++, on the CPU.
+/// A 1-dim CPU tensor of the dtype of T.
 template <class T, class Values>
 Tensor from_values(const Values& values) {
   Tensor result = empty({static_cast<int64_t>(values.size())}, {dtype_of<T>()});
@@ -64,15 +64,15 @@ Tensor ones_like(const Tensor& tensor) { return ones(tensor.shape(), tensor.opti
 
 Tensor arange(int64_t begin, int64_t end, int64_t step, Device device) {
   TANDEM_CHECK(ValueError, step != 0, "arange: step is 0");
-  TANDEM_CHECK(ValueError, step > 0 ? begin <= end : begin >= end, "arange: no step of ", step, " leads from ", begin,
-               " to ", end);
-  // In unsigned numbers, where the distance between any two int64_t fits.
+  TANDEM_CHECK(ValueError, step > 0 ? begin <= end : begin >= end, "arange: end ", end,
+               " cannot be reached from begin ", begin, " with step ", step);
+  // uint64_t represents the distance between any two int64_t.
   const uint64_t distance = step > 0 ? static_cast<uint64_t>(end) - static_cast<uint64_t>(begin)
                                      : static_cast<uint64_t>(begin) - static_cast<uint64_t>(end);
   const uint64_t stride = step > 0 ? static_cast<uint64_t>(step) : -static_cast<uint64_t>(step);
   const uint64_t count = distance / stride + (distance % stride != 0);
   TANDEM_CHECK(ShapeError, count <= static_cast<uint64_t>(INT64_MAX / 8), "arange: ", count,
-               " elements do not fit memory");
+               " elements do not fit in memory");
   const Tensor result = empty({static_cast<int64_t>(count)}, {kInt64, device});
   if (!device.is_cpu()) {
     cuda::fill_range(result, begin, step);

@@ -11,12 +11,12 @@ namespace tandem { inline namespace v0 {
 
 namespace {
 
-/// What tensor/ keeps in a RankContext.
+/// State of tensor/ in a RankContext.
 struct TensorSlot {
-  std::mutex mutex;  // guards the map: threads that work for the rank share the slot
+  std::mutex mutex;  // guards all members: threads that work for the rank share the slot
   uint64_t seed = 0;
   Device own_device;
-  std::map<std::pair<DeviceType, int8_t>, Generator> generators;  // whose elements stay where they are
+  std::map<std::pair<DeviceType, int8_t>, Generator> generators;  // a map: references to its elements stay valid
 };
 
 TensorSlot& tensor_slot() {
@@ -25,7 +25,7 @@ TensorSlot& tensor_slot() {
   return *static_cast<TensorSlot*>(slot.get());
 }
 
-/// 0 for the rank's own device, a number that depends on nothing but the device for others.
+/// 0 for the rank's own device; for others a number that depends only on the device.
 uint32_t stream_number(Device device, Device own) {
   if (device == own) return 0;
   return 1 + static_cast<uint32_t>(device.type) * 128 + static_cast<uint32_t>(device.index);
@@ -41,7 +41,7 @@ void Generator::manual_seed(uint64_t seed) {
 }
 
 PhiloxState Generator::reserve(int64_t num_values) {
-  TANDEM_CHECK(ValueError, num_values >= 0, "Generator: ", num_values, " numbers cannot be reserved");
+  TANDEM_CHECK(ValueError, num_values >= 0, "Generator::reserve: num_values is ", num_values, ", must not be negative");
   const PhiloxState start = state_;
   state_.offset += (static_cast<uint64_t>(num_values) + 3) / 4;
   return start;
@@ -57,7 +57,7 @@ State Generator::state_dict() const {
 }
 
 void Generator::load_state_dict(const State& state) {
-  // Both are read before one is written, so that an error changes nothing.
+  // Read both before writing either, so that an error changes nothing.
   const auto seed = static_cast<uint64_t>(state.get<int64_t>("seed"));
   const auto offset = static_cast<uint64_t>(state.get<int64_t>("offset"));
   state_.seed = seed;
@@ -74,8 +74,8 @@ void set_rank_device(Device device) {
   TensorSlot& slot = tensor_slot();
   std::lock_guard lock(slot.mutex);
   TANDEM_CHECK(StateError, slot.generators.empty() || device == slot.own_device,
-               "set_rank_device: random numbers have been drawn already with ", slot.own_device,
-               " as the rank's device");
+               "set_rank_device: random numbers were already drawn with rank device ", slot.own_device,
+               "; call it before the first use of a generator");
   slot.own_device = device;
 }
 

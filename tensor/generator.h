@@ -24,15 +24,15 @@ TANDEM_HOST_DEVICE constexpr std::array<uint32_t, 4> philox(std::array<uint32_t,
   return counter;
 }
 
-/// A position in a stream: what a kernel needs to draw numbers.  Number i of a draw uses the counter
-/// {offset + i / 4 (64 bits), rank, device number} under the key `seed`, word i % 4.
+/// A position in a random stream, passed to kernels that draw numbers.  Number i of a draw is word i % 4 of
+/// philox(key = seed, counter = {offset + i / 4 (64 bits), rank, device_number}).
 struct PhiloxState {
   uint64_t seed = 0;
   uint32_t rank = 0;
   uint32_t device_number = 0;
   uint64_t offset = 0;
   const PhiloxState* of_step =
-      nullptr;  ///< in a cuda::Graph: the state in its place, of each replay, in the GPU's memory
+      nullptr;  ///< in a cuda::Graph: the state of the current replay, in GPU memory, which replaces this one
 
   TANDEM_HOST_DEVICE std::array<uint32_t, 4> block(uint64_t index) const {
     const PhiloxState& now = of_step == nullptr ? *this : *of_step;
@@ -43,29 +43,28 @@ struct PhiloxState {
   }
 };
 
-/// The stream Philox(seed, rank, k) of a device: k = 0 on the rank's own device, whatever it is, so that CPU, CUDA,
-/// thread and process ranks draw the same bits.  Not safe from many threads.
+/// The random stream (seed, rank, device_number) of a device.  device_number is 0 on the rank's own device, whichever it is, so
+/// that CPU, CUDA, thread and process ranks draw the same bits.  Not thread-safe.
 class TANDEM_API Generator {
  public:
   explicit Generator(uint64_t seed = 0, uint32_t rank = 0, uint32_t device_number = 0);
   void manual_seed(uint64_t seed);
   uint64_t seed() const { return state_.seed; }
-  /// Reserves num_values 32-bit numbers and returns where they start.
+  /// Reserves num_values 32-bit numbers and returns their start.
   PhiloxState reserve(int64_t num_values);
   /// {"seed", "rank", "device_number", "offset"}.
   State state_dict() const;
-  /// Takes over seed and offset.  Rank and device number stay the generator's own: they tell streams apart, so a rank
-  /// that goes on from another's state draws other numbers than that one.  Throws StateError, changing nothing, if one
-  /// is missing.
+  /// Loads seed and offset.  Rank and device number are kept, so a rank that loads another rank's state still draws different
+  /// numbers.  Throws StateError, without changes, if seed or offset is missing.
   void load_state_dict(const State& state);
 
  private:
   PhiloxState state_;
 };
 
-/// The calling rank's own device, whose stream has the number 0; cpu unless set_rank_device said otherwise.
+/// The calling rank's own device, whose device_number is 0; cpu unless set by set_rank_device.
 TANDEM_API Device rank_device();
-/// Says so, before the first use of a generator.  Throws StateError after it.
+/// Sets the calling rank's own device.  Throws StateError after the first use of a generator.
 TANDEM_API void set_rank_device(Device device);
 
 /// The calling rank's generator of `device`.

@@ -7,7 +7,7 @@ namespace tandem { inline namespace v0 { namespace cuda {
 
 namespace {
 
-/// The present moment.  Waits for an event in a stream of its own.
+/// An anchor of now.  Waits for an event on a new stream, so that no queued work delays it.
 CommonMoment present_moment(Device device) {
   const Stream aside(device);
   const Event event(device, true);
@@ -40,7 +40,7 @@ int64_t GpuSpanClock::mark() noexcept {
     marks_.push_back(event);
     return static_cast<int64_t>(marks_.size()) - 1;
   } catch (const Error&) {
-    return kNoMark;  // inside of a capture; a GPU that has failed says so at its next synchronization
+    return kNoMark;  // during a graph capture; a failed GPU throws at its next synchronization
   }
 }
 

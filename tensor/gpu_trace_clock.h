@@ -1,4 +1,4 @@
-// Times of a GPU as times of traces.
+// Conversion of GPU event times to trace times.
 #pragma once
 
 #include <cstdint>
@@ -12,20 +12,20 @@
 
 namespace tandem { inline namespace v0 { namespace cuda {
 
-/// A moment that the GPU and the host both know.
+/// A moment with both its GPU event and its host time, to convert times of other events.
 struct TANDEM_API CommonMoment {
   Event event;
   int64_t host_ns;
-  /// trace_now_ns() when the timed `event` was passed; throws where it was not.
+  /// Time of completion of a timed event, on the scale of trace_now_ns(); throws if it has not completed.
   int64_t host_ns_of(const Event& timed) const;
 };
 
-/// For one thread at a time.
+/// Keeps a recent clock anchor of a GPU.  Not thread-safe.
 class TANDEM_API GpuTraceClock {
  public:
   explicit GpuTraceClock(Device device) : device_(device) {}
-  /// Null unless a trace is recorded.  A new moment every ten seconds, which the host waits for: counted from one of some hours ago a
-  /// GPU's milliseconds are coarse.
+  /// The current anchor; null if no trace is being recorded.  Renewed every ten seconds, for which the host waits for an event:
+  /// event times are float milliseconds, which get coarse with the distance from the anchor.
   std::shared_ptr<const CommonMoment> moment();
 
  private:
@@ -33,10 +33,10 @@ class TANDEM_API GpuTraceClock {
   std::shared_ptr<const CommonMoment> newest_;
 };
 
-/// Times a trace's spans on a GPU: start_trace(std::make_shared<GpuSpanClock>(device)).  A span lasts from when the calling thread's
-/// current stream has done what was queued before the span until it has done what the span queued, by events in the stream (as
-/// PyTorch's autograd profiler with use_device="cuda").  Time in which the GPU waits for the host is counted too.  Spans inside of
-/// a graph's capture have no mark.  Meant for some steps: each span keeps two events until the trace stops.
+/// Times the spans of a trace on a GPU: start_trace(std::make_shared<GpuSpanClock>(device)).  Events on the calling thread's current
+/// stream mark begin and end of a span, as in PyTorch's autograd profiler with use_device="cuda".  A span therefore includes time
+/// in which the GPU waits for the host.  Spans inside a graph capture have no marks.  Use it for a few steps: each span keeps two
+/// events until the trace stops.
 class TANDEM_API GpuSpanClock : public TraceClock {
  public:
   /// Throws DeviceError.

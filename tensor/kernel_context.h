@@ -1,4 +1,4 @@
-// What a kernel is given besides pointers, sizes and strides.
+// KernelContext: the argument that every kernel takes in addition to pointers, sizes and strides.
 #pragma once
 
 #include <tandem/base/error.h>
@@ -8,24 +8,23 @@
 
 namespace tandem { inline namespace v0 {
 
-/// The device on which a kernel runs.  Kernels never allocate, validate or synchronise; they split work with
-/// parallel_for, whose pieces depend on sizes alone, or over the threads of a GPU.
+/// The device and stream on which a kernel runs.  Kernels never allocate, validate arguments or synchronize; they divide work by
+/// parallel_for, whose pieces depend only on sizes, or over the threads of a GPU.
 ///
-/// What ops::check_same_device makes for an operation's front lives as long as the front does and carries its span in the
-/// trace.
+/// An operator function gets its context from ops::check_same_device; the context's `span` is the operation's trace span.
 struct KernelContext {
   Device device;
   TraceSpan span = {};
-  void* stream = nullptr;  ///< of a GPU: its cudaStream_t
+  void* stream = nullptr;  ///< cudaStream_t on a GPU, else null
 };
 
-/// Where the calling thread's kernels on `device` queue: null for a CPU.  Throws DeviceError for a GPU that is not there.
+/// The calling thread's current cudaStream_t on `device`; null for a CPU device.  Throws DeviceError for a GPU that does not exist.
 inline void* stream_for(Device device) { return device.is_cpu() ? nullptr : cuda::current_stream(device).handle(); }
 
-/// A context without a span: for what an operation's gradient starts.
+/// A context without a trace span, for kernels of backward.
 inline KernelContext kernel_context(Device device) { return {device, {}, stream_for(device)}; }
 
-/// What a kernel takes that exists for CPUs alone: throws DeviceError for another device.
+/// Context of a kernel that exists only for CPUs: throws DeviceError for any other device.
 struct CpuContext : KernelContext {
   CpuContext(Device on) : KernelContext{on} { check(); }
   CpuContext(const KernelContext& context) : KernelContext{context.device} { check(); }
@@ -33,11 +32,11 @@ struct CpuContext : KernelContext {
  private:
   void check() const {
     TANDEM_CHECK(DeviceError, device.is_cpu(), device,
-                 ": there is no kernel for GPUs yet; move the operands to the CPU");
+                 ": this operation has no GPU kernel; move its tensors to the CPU");
   }
 };
 
-/// Declares kernels for every kind of device that this build has: what a family's kernels' header says once.
+/// Declares kernels once for each kind of device of this build: in namespace cpu and, with CUDA, in namespace cuda.
 #ifdef TANDEM_WITH_CUDA
 #define TANDEM_KERNELS(...) \
   namespace cpu {           \
@@ -53,7 +52,7 @@ struct CpuContext : KernelContext {
   }
 #endif
 
-/// Calls the kernel of that name for the context's device; `context` is evaluated once.
+/// Calls the kernel `name` for the context's device; `context` is evaluated once.
 #ifdef TANDEM_WITH_CUDA
 #define TANDEM_KERNEL(context, name, ...)                                                       \
   [&](const KernelContext& once) {                                                              \

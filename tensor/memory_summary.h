@@ -1,4 +1,4 @@
-// What holds memory, as text.
+// Memory usage as text.
 #pragma once
 
 #include <string>
@@ -10,13 +10,13 @@
 
 namespace tandem { inline namespace v0 {
 
-/// The accounts of all devices (memory_stats), a line each:
+/// The memory statistics of all devices (memory_stats), one line per device:
 ///
 ///     device   allocated        peak    reserved       limit
 ///     cpu       17.5 MiB    40.0 MiB    48.0 MiB        none
 ///
-/// then, if `named` holds tensors, such as a module's named_parameters(), their bytes on each device and the largest
-/// ten of them.  Tensors of one storage, tied parameters or slices of a bucket, each count with their own size.
+/// and, if `named` is not empty (for example a module's named_parameters()), the bytes of these tensors on each device and the
+/// ten largest tensors.  Tensors that share a storage (tied parameters, slices of a bucket) are counted individually.
 TANDEM_API std::string memory_summary(const std::vector<std::pair<std::string, Tensor>>& named = {});
 
 }}  // namespace tandem::v0

@@ -1,4 +1,4 @@
-// Tensors as text: nested brackets with aligned columns, abbreviated when large.
+// Tensors as text: nested brackets with aligned columns, abbreviated beyond kFullPrint elements.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -16,7 +16,7 @@ namespace {
 constexpr int64_t kFullPrint = 1000;  // elements that are printed without abbreviation
 constexpr int64_t kEdge = 3;          // elements kept at each end of an abbreviated dimension
 
-/// Indices of a dimension that are shown; -1 stands for "...".
+/// Printed indices of a dimension; -1 means "...".
 std::vector<int64_t> shown(int64_t size, bool abbreviate) {
   std::vector<int64_t> result;
   for (int64_t i = 0; i < size; ++i) {
@@ -29,7 +29,7 @@ std::vector<int64_t> shown(int64_t size, bool abbreviate) {
   return result;
 }
 
-/// How all floating values of one tensor are written, so that their points stand below each other.
+/// Common number format of a floating tensor, so that decimal points are aligned.
 enum class Style { kWhole, kFixed, kScientific };
 
 Style style_of(const std::vector<double>& values) {
@@ -56,7 +56,7 @@ std::string format(double value, Style style) {
   return text;
 }
 
-/// Prints one tensor from the texts of the elements that are shown, in order.
+/// Prints one tensor, given the texts of its printed elements in order.
 class Printer {
  public:
   Printer(const Shape& shape, bool abbreviate, const std::vector<std::string>& texts)
@@ -74,7 +74,7 @@ class Printer {
     bool first = true;
     for (int64_t i : shown(shape_[d], abbreviate_)) {
       if (!first) {
-        // Lines of a matrix follow each other; matrices are set apart by an empty line.
+        // Rows of a matrix are on consecutive lines; an empty line separates matrices.
         const size_t below = shape_.size() - 1 - d;
         out += ',';
         out.append(std::min<size_t>(below, 2), '\n').append(below == 0 ? 1 : d + 1, ' ');
@@ -97,7 +97,7 @@ class Printer {
   size_t next_ = 0;
 };
 
-/// Row-major positions of the elements that are shown.
+/// Row-major positions of the printed elements.
 void collect(const Shape& shape, bool abbreviate, size_t d, int64_t position, std::vector<int64_t>& out) {
   if (d == shape.size()) {
     out.push_back(position);

@@ -24,11 +24,11 @@ constexpr bool is_power_of_two(size_t n) { return (n & (n - 1)) == 0; }
 template <class T>
 inline constexpr bool kIsHalf = std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
 
-/// What elements of T are combined in.
+/// Accumulation type of T.
 template <class T>
 using Sum = std::conditional_t<kIsHalf<T>, float, T>;
 
-// Unsigned arithmetic: signed overflow has no meaning in C++.
+// Unsigned arithmetic, because signed overflow is undefined behaviour.
 template <class T>
 T add(T a, T b) {
   if constexpr (std::is_integral_v<T>) {
@@ -60,7 +60,7 @@ T combine(T a, T b) {
   return add(a, b);
 }
 
-/// The division of kAvg.  A power of two divides exactly, so multiplying gives the same bits faster.
+/// The division of kAvg.  For a power of two, multiplication by the inverse is exact and faster.
 template <class T>
 struct Divide {
   T divisor;
@@ -70,7 +70,7 @@ struct Divide {
       : divisor(static_cast<T>(n)), inverse(T(1) / static_cast<T>(n)), exact(is_power_of_two(n)) {}
 };
 
-/// Combines tiles that stay in the L1 cache, one rank after the other.
+/// Combines the inputs one after the other, by tiles that stay in the L1 cache.
 template <ReduceOp op, class T>
 void reduce_tiles(std::span<const std::byte* const> inputs, int64_t count, T* out) {
   constexpr int64_t kTile = 512;
@@ -96,14 +96,14 @@ void reduce_tiles(std::span<const std::byte* const> inputs, int64_t count, T* ou
   }
 }
 
-/// Two inputs of a type that is combined as it is: one pass.
+/// Two inputs of a type that is its own accumulation type, in one pass.
 template <ReduceOp op, class T>
 void reduce_two(const T* a, const T* b, int64_t count, T* out) {
   const auto finish = [](T sum) {
     if constexpr (op == ReduceOp::kAvg) return sum * T(0.5);
     return sum;
   };
-  // ivdep: `out` may be `a` or `b` itself, which the compiler would take for a dependence between iterations.
+  // ivdep: `out` may be equal to `a` or `b`, in which the compiler would see a dependence between iterations.
 #pragma GCC ivdep
   for (int64_t i = 0; i < count; ++i) out[i] = finish(combine<op>(a[i], b[i]));
 }
@@ -128,7 +128,7 @@ void reduce_bits(ReduceOp op, std::span<const std::byte* const> inputs, int64_t 
 }
 
 #if defined(__x86_64__)
-/// Returns how many elements are done.
+/// Returns the number of reduced elements.
 int64_t reduce_halves(ReduceOp op, DType dtype, std::span<const std::byte* const> inputs, int64_t count,
                       std::byte* out) {
   const HalfType type = dtype == kFloat16 ? HalfType::kFloat16 : HalfType::kBFloat16;

@@ -1,4 +1,4 @@
-// The chore of reducing several runs of memory, of ranks or of devices, to one.  Private to the library.
+// Elementwise reduction of several buffers, of ranks or devices, into one.  Private to the library.
 #pragma once
 
 #include <cstddef>
@@ -11,11 +11,11 @@
 namespace tandem { inline namespace v0 { namespace chores {
 
 /// out[i] = inputs[0][i] op inputs[1][i] op ..., from left to right, on the calling thread.  Half types are accumulated in
-/// float and rounded once; kAvg divides once, after the sum; integers wrap; for bool kSum is "or" and kProduct "and"; kMin
-/// and kMax pass NaN on. `out` may be one of the inputs, else nothing overlaps.  How a range is cut into calls does not
-/// change the bits.
+/// float and rounded once; kAvg divides once, after the sum; integers wrap around; for bool kSum is "or" and kProduct "and";
+/// kMin and kMax propagate NaN.  `out` may be one of the inputs; otherwise buffers do not overlap.  The bits do not depend on
+/// how a range is divided into calls.
 void reduce(ReduceOp op, DType dtype, std::span<const std::byte* const> inputs, int64_t count, std::byte* out);
-/// The same, element by element also for half types, for which reduce() has vectors.
+/// reduce() without SIMD for half types; gives the same bits.
 void reduce_plain(ReduceOp op, DType dtype, std::span<const std::byte* const> inputs, int64_t count, std::byte* out);
 
 }}}  // namespace tandem::v0::chores

@@ -6,10 +6,10 @@ namespace tandem { inline namespace v0 { namespace chores {
 
 namespace {
 
-constexpr size_t kStep = 16;  // elements of two vectors of float
+constexpr size_t kStep = 16;  // elements in two float vectors
 
-/// kStep elements: float16 the first eight and the last eight, bfloat16 those of even and those of odd number, as they
-/// come apart and together again within their lanes.
+/// kStep elements: for float16 the first and the last eight; for bfloat16 those of even and of odd index, because these are
+/// unpacked and packed within their lanes.
 struct Pair {
   __m256 first;
   __m256 second;
@@ -26,14 +26,14 @@ Pair load(const std::byte* in, size_t i) {
           _mm256_castsi256_ps(_mm256_and_si256(both, _mm256_set1_epi32(static_cast<int>(0xffff0000u))))};
 }
 
-/// Elements rounded to the upper halves of their lanes; what is below is to be ignored.
+/// Rounds each element to the upper half of its lane; the lower half is garbage.
 __m256i round_to_bfloat16(__m256 v) {
   const __m256i bits = _mm256_castps_si256(v);
   const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
   return _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
 }
 
-/// `rounded`, but NaN where `v` is NaN, and quiet: rounding may have carried it away.
+/// `rounded`, with a quiet NaN where `v` is NaN: the rounding may have carried into the exponent.
 __m256i keep_nan(__m256 v, __m256i rounded) {
   const __m256i quiet = _mm256_or_si256(_mm256_castps_si256(v), _mm256_set1_epi32(0x400000));
   return _mm256_blendv_epi8(rounded, quiet, _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q)));

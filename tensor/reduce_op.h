@@ -1,4 +1,4 @@
-// Operators of reductions over tensors of several ranks or devices.
+// Operators of reductions over ranks or devices.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace tandem { inline namespace v0 {
 
-/// The bitwise ones take integers and bool.
+/// kAvg takes floating dtypes; bitwise operators take integers and bool.
 enum class ReduceOp : uint8_t { kSum, kAvg, kProduct, kMin, kMax, kBitAnd, kBitOr, kBitXor };
 
 /// "sum", "avg", "product", "min", "max", "bitand", "bitor", "bitxor".

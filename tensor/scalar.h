@@ -1,4 +1,4 @@
-// A C++ number as an operand.  It never changes the dtype of a floating tensor.
+// A C++ number as an operand.  It never changes the dtype of a floating tensor operand.
 #pragma once
 
 #include <concepts>
@@ -41,10 +41,10 @@ class Scalar {
   };
 };
 
-/// Whether an element of `dtype` holds the number: an integer dtype, what is in its range after truncation, so no NaN; bool and
-/// the floating dtypes, which round, every number.
+/// Whether `dtype` can represent the number: for an integer dtype, if it is in range after truncation (never NaN); for bool and
+/// floating dtypes, which round, always.
 TANDEM_API bool can_hold(DType dtype, Scalar value);
-/// Throws ValueError "OP: NAME 300 does not fit uint8, whose numbers are 0 to 255; choose another dtype" unless can_hold.
+/// Throws ValueError "OP: NAME 300 does not fit in uint8 (0 to 255); choose another dtype" unless can_hold.
 TANDEM_API void check_fits(const char* op, const char* name, Scalar value, DType dtype);
 
 }}  // namespace tandem::v0

@@ -17,14 +17,14 @@ std::string to_string(const Shape& shape) {
 std::ostream& operator<<(std::ostream& out, const Shape& shape) { return out << to_string(shape); }
 
 int64_t num_elements(const Shape& shape) {
-  // A zero anywhere makes the product zero, whatever the other sizes; so the check for overflow skips zeros.
+  // Zeros are skipped, so that a zero does not hide the overflow of other sizes.
   int64_t num_bytes = 8;
   bool empty = false;
   for (int64_t size : shape) {
     TANDEM_CHECK(ShapeError, size >= 0, "shape ", shape, " has a negative size");
     empty |= size == 0;
     const bool overflow = __builtin_mul_overflow(num_bytes, std::max<int64_t>(size, 1), &num_bytes);
-    TANDEM_CHECK(ShapeError, !overflow, "shape ", shape, " has more elements than memory can be addressed");
+    TANDEM_CHECK(ShapeError, !overflow, "shape ", shape, " has too many elements: its size in bytes overflows int64");
   }
   return empty ? 0 : num_bytes / 8;
 }
@@ -40,7 +40,7 @@ Shape row_major_strides(const Shape& shape) {
 }
 
 bool is_dense(const Shape& shape, const Shape& strides) {
-  SmallVector<std::pair<int64_t, int64_t>, 6> dims;  // stride and size, from the inside
+  SmallVector<std::pair<int64_t, int64_t>, 6> dims;  // (stride, size), sorted by stride
   for (size_t d = 0; d < shape.size(); ++d) {
     if (shape[d] != 1) dims.push_back({strides[d], shape[d]});
   }

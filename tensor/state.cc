@@ -6,7 +6,7 @@ namespace tandem { inline namespace v0 {
 
 namespace {
 
-/// The first name of a path, and what follows it.
+/// The first name of a path, and the rest after the dot.
 std::pair<std::string_view, std::string_view> split(std::string_view path) {
   const size_t dot = path.find('.');
   if (dot == std::string_view::npos) return {path, {}};
@@ -17,7 +17,8 @@ std::pair<std::string_view, std::string_view> split(std::string_view path) {
 
 void State::set(std::string_view path, Value value) {
   const auto [name, rest] = split(path);
-  TANDEM_CHECK(StateError, !name.empty() && path.back() != '.', "State: '", path, "' is no path: a name is empty");
+  TANDEM_CHECK(StateError, !name.empty() && path.back() != '.', "State: '", path,
+               "' is not a valid path: a name is empty");
   auto entry = std::find_if(entries_.begin(), entries_.end(), [&](const auto& e) { return e.first == name; });
   if (name.size() == path.size()) {
     if (entry == entries_.end()) {
@@ -29,12 +30,13 @@ void State::set(std::string_view path, Value value) {
   }
   if (entry == entries_.end()) {
     auto nested = std::make_shared<State>();
-    nested->set(rest, std::move(value));  // before it is entered, so that a bad path changes nothing
+    nested->set(rest, std::move(value));  // before insertion, so that an invalid path changes nothing
     entries_.emplace_back(name, std::move(nested));
     return;
   }
   auto* nested = std::get_if<std::shared_ptr<State>>(&entry->second);
-  TANDEM_CHECK(StateError, nested != nullptr, "State: '", name, "' is a value, so there is no '", path, "'");
+  TANDEM_CHECK(StateError, nested != nullptr, "State: '", name, "' is a value, not a nested state; '", path,
+               "' cannot be set");
   (*nested)->set(rest, std::move(value));
 }
 

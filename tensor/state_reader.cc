@@ -8,7 +8,7 @@ namespace {
 
 using Values = std::map<std::string, const State::Value*>;
 
-/// Enters all values of a state, those of nested ones too, by their paths.
+/// Collects all values of a state and its nested states by path.
 void collect(const State& state, const std::string& prefix, Values& out) {
   for (const auto& [name, value] : state.entries()) {
     if (const auto* nested = std::get_if<std::shared_ptr<State>>(&value)) {
@@ -19,11 +19,11 @@ void collect(const State& state, const std::string& prefix, Values& out) {
   }
 }
 
-/// What is at hand, for a message: "float32 [2, 3]", "int64".
+/// The kind of a value, for messages: "float32 [2, 3]", "an integer".
 std::string kind_of(const State::Value& value) {
   if (const auto* tensor = std::get_if<Tensor>(&value))
     return tensor->defined() ? str(tensor->dtype(), " ", tensor->shape()) : "an undefined tensor";
-  constexpr std::array<const char*, 6> kNames = {"", "an integer", "a number", "a truth value", "a text", ""};
+  constexpr std::array<const char*, 6> kNames = {"", "an integer", "a number", "a bool", "a string", ""};
   return kNames[value.index()];
 }
 

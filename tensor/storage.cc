@@ -14,7 +14,7 @@ RefPtr<Storage> Storage::allocate(Device device, int64_t num_bytes) {
 }
 
 RefPtr<Storage> Storage::alias(const RefPtr<Storage>& parent, int64_t offset, int64_t num_bytes) {
-  TANDEM_CHECK(StateError, parent, "Storage::alias: there is no parent");
+  TANDEM_CHECK(StateError, parent, "Storage::alias: parent is null");
   TANDEM_CHECK(IndexError, offset >= 0 && num_bytes >= 0 && offset <= parent->num_bytes() - num_bytes,
                "Storage::alias: bytes [", offset, ", ", offset, " + ", num_bytes, ") are outside of a storage of ",
                parent->num_bytes(), " bytes");

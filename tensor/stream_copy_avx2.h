@@ -1,12 +1,12 @@
-// Copies past the caches.  Private to tensor/.
+// memcpy with non-temporal stores.  Private to tensor/.
 #pragma once
 
 #include <cstddef>
 
 namespace tandem { inline namespace v0 { namespace chores {
 
-/// Copies num_bytes to `out`, which is aligned to 64 bytes, with non-temporal stores, and orders them before later
-/// stores. For data that another core reads next: it finds lines in memory, not dirty in this core's cache.
+/// Copies num_bytes to `out`, aligned to 64 bytes, with non-temporal stores followed by a store fence.  Use for data that another
+/// core reads next: it reads from memory instead of fetching dirty lines from this core's cache.
 void stream_copy_avx2(std::byte* out, const std::byte* in, size_t num_bytes);
 
 }}}  // namespace tandem::v0::chores

@@ -9,7 +9,7 @@ namespace tandem { inline namespace v0 {
 
 namespace {
 
-/// The storage of a std::vector, seen as memory of the CPU device.
+/// A CPU tensor on memory of the caller.
 template <class T>
 Tensor borrow(T* data, const Shape& shape, int64_t count) {
   const RefPtr<Storage> storage = Storage::adopt(Device(), data, count * static_cast<int64_t>(sizeof(T)), {});
@@ -32,7 +32,7 @@ TensorImpl::TensorImpl(RefPtr<Storage> memory, DType type, const Shape& sizes, c
 
 template <class T>
 T Tensor::item() const {
-  TANDEM_CHECK(ShapeError, num_elements() == 1, "item: needs a tensor of one element, not ", describe(*this));
+  TANDEM_CHECK(ShapeError, num_elements() == 1, "item: expected a tensor with one element, got ", describe(*this));
   T value;
   if (dtype() == dtype_of<T>() && device().is_cpu()) {
     value = *data<T>();
@@ -46,7 +46,7 @@ T Tensor::item() const {
 template <class T>
 std::vector<T> Tensor::to_vector() const {
   const size_t count = static_cast<size_t>(num_elements());
-  if constexpr (std::is_same_v<T, bool>) {  // std::vector<bool> has no elements to point at
+  if constexpr (std::is_same_v<T, bool>) {  // std::vector<bool> has no contiguous elements
     const auto values = std::make_unique<bool[]>(count);
     chores::copy(*this, borrow(values.get(), shape(), num_elements()));
     return std::vector<bool>(values.get(), values.get() + count);
@@ -72,11 +72,11 @@ TANDEM_INSTANTIATE(double)
 
 Tensor make_view(const RefPtr<Storage>& storage, DType dtype, const Shape& shape, const Shape& strides,
                  int64_t offset) {
-  TANDEM_CHECK(StateError, storage, "make_view: there is no storage");
+  TANDEM_CHECK(StateError, storage, "make_view: storage is null");
   TANDEM_CHECK(ShapeError, shape.size() == strides.size(), "make_view: shape ", shape, " and strides ", strides,
                " have different lengths");
   const int64_t count = num_elements(shape);
-  int64_t last = offset;  // the element furthest from the start
+  int64_t last = offset;  // largest element index
   bool fits = offset >= 0;
   for (size_t i = 0; i < shape.size(); ++i) {
     int64_t extent = 0;

@@ -26,25 +26,25 @@ namespace tandem { inline namespace v0 {
 
 class Tensor;
 
-/// dtype and device of a tensor to be made.
+/// Options of tensor factories.
 struct TensorOptions {
   DType dtype = kFloat32;
   Device device = {};
   bool requires_grad = false;
 };
 
-/// What tensors share: shape, strides, storage, and the place in the autograd graph.  Internal; use Tensor.
+/// The object behind Tensor handles: shape, strides, storage, and position in the autograd graph.  Internal; use Tensor.
 struct TANDEM_API TensorImpl : RefCounted {
   TensorImpl(RefPtr<Storage> memory, DType type, const Shape& sizes, const Shape& steps, int64_t start);
 
   RefPtr<Storage> storage;
   DType dtype;
-  bool requires_grad = false;  ///< leaf only; a tensor with a node always does
+  bool requires_grad = false;  ///< for leaves only; a tensor with a node always requires grad
   bool is_row_major;
   bool is_view = false;          ///< made by a view operation from another tensor
   bool has_node = false;         ///< `autograd` is the node that made this tensor; else a leaf's state or null
   uint32_t history_version = 0;  ///< storage version when the node was set or the tensor last changed in place
-  int64_t offset;                ///< first element, in elements from the storage's start
+  int64_t offset;                ///< of the first element from the start of the storage, in elements
   int64_t num_elements;
   Shape shape;
   Shape strides;                ///< in elements; may be 0 (expanded), never negative
@@ -54,8 +54,8 @@ struct TANDEM_API TensorImpl : RefCounted {
 /// An n-dimensional array on one device.
 ///
 /// A Tensor is a handle: copies share the data.  A const Tensor is a const handle; its data can still be changed.  A
-/// default-constructed Tensor is undefined: legal only where a contract says [optional]; every other use throws
-/// StateError.  Reading one tensor from many threads is safe, writing is not.
+/// default-constructed Tensor is undefined: it may be passed only for arguments documented as [optional]; any other use throws
+/// StateError.  Concurrent reads are thread-safe, writes are not.
 class TANDEM_API Tensor {
  public:
   Tensor() = default;
@@ -64,7 +64,7 @@ class TANDEM_API Tensor {
   // --- attributes -------------------------------------------------------------------------------------------------
   bool defined() const { return static_cast<bool>(impl_); }
   const Shape& shape() const { return impl().shape; }
-  /// Size of dimension d, counted from the end where negative.  Throws IndexError.
+  /// Size of dimension d; a negative d counts from the end.  Throws IndexError.
   int64_t size(int64_t d) const { return impl().shape[static_cast<size_t>(wrap_dim("size", d, dim()))]; }
   const Shape& strides() const { return impl().strides; }
   int64_t dim() const { return impl().shape.dim(); }
@@ -74,23 +74,23 @@ class TANDEM_API Tensor {
   Device device() const { return impl().storage->device(); }
   TensorOptions options() const { return {dtype(), device()}; }
   bool is_contiguous() const { return impl().is_row_major; }
-  /// Whether both are handles of the same tensor.
+  /// Whether both handles refer to the same tensor.
   bool is_same(const Tensor& other) const { return impl_ == other.impl_; }
 
   // --- memory -----------------------------------------------------------------------------------------------------
-  /// Pointer to the first element.  Throws DTypeError unless T is the tensor's type.  For tensors of any device; only
-  /// those of CPU devices may be dereferenced.
+  /// Pointer to the first element, in the memory of the tensor's device; the CPU may dereference it only for CPU devices.
+  /// Throws DTypeError unless T is the tensor's type.
   template <class T>
   T* data() const {
-    TANDEM_CHECK(DTypeError, dtype_of<T>() == dtype(), "data: the tensor is ", dtype(), ", asked for ", dtype_of<T>());
+    TANDEM_CHECK(DTypeError, dtype_of<T>() == dtype(), "data: expected a ", dtype_of<T>(), " tensor, got ", dtype());
     return reinterpret_cast<T*>(data_ptr());
   }
   std::byte* data_ptr() const { return impl().storage->data() + impl().offset * size_of(impl().dtype); }
   const RefPtr<Storage>& storage() const { return impl().storage; }
-  /// Times the contents, or those of any view of them, were changed in place.
+  /// Number of in-place changes of the storage, by this tensor or any view.
   uint32_t version() const { return impl().storage->version(); }
 
-  /// The only element as T (float, double, int64_t, bool).  Copies from the device.  Throws ShapeError unless there is
+  /// The only element as T (float, double, int64_t, bool).  Copies from the device.  Throws ShapeError unless the tensor has
   /// exactly one element.
   template <class T = double>
   T item() const;
@@ -100,22 +100,25 @@ class TANDEM_API Tensor {
 
   // --- autograd (defined in autograd/) ----------------------------------------------------------------------------
   bool requires_grad() const { return impl().requires_grad || impl().has_node; }
-  /// Makes a leaf collect gradients.  Throws StateError for a non-leaf, DTypeError for a non-floating dtype.
+  /// Sets whether backward accumulates gradients for this leaf.  Throws StateError for a non-leaf, DTypeError for a non-floating
+  /// dtype.
   Tensor& set_requires_grad(bool on = true);
   bool is_leaf() const { return !impl().has_node; }
-  /// The leaf's gradient: a view of its slot, overwritten after zero_grad(); undefined while the slot is empty.
+  /// The leaf's gradient; undefined if the gradient slot is empty.  It is the slot itself: after zero_grad() the next backward
+  /// overwrites it.
   Tensor grad() const;
-  /// Marks the leaf's slot empty; touches no memory.
+  /// Marks the leaf's gradient slot as empty, without writing memory.
   void zero_grad() const;
-  /// d this / d leaves, added into the leaves' slots.  `gradient` [optional for a single element] has this shape, dtype
-  /// and device.  retain_graph keeps what was saved, for another backward; create_graph records the backward itself.
+  /// Adds d(sum of gradient * this) / d leaf into the gradient slot of each leaf.  `gradient` [optional if this has one element]
+  /// has the shape, dtype and device of this tensor.  retain_graph keeps saved tensors for another backward; create_graph
+  /// records the backward itself, for second derivatives.
   void backward(const Tensor& gradient = {}, bool retain_graph = false, bool create_graph = false) const;
-  /// The same data outside the graph; shares storage and version.
+  /// A tensor outside the graph that shares storage and version counter.
   Tensor detach() const;
-  /// Calls f(gradient) each time a backward has completed this leaf's gradient, once per backward, as early as possible.
+  /// Calls f(gradient) once per backward, as soon as this leaf's gradient is complete.
   HookHandle register_post_accumulate_grad_hook(std::function<void(const Tensor& grad)> f) const;
 
-  // --- operations that PyTorch users chain (defined in their op's home) --------------------------------------------
+  // --- operations, as methods (defined in ops/) --------------------------------------------------------------------
   Tensor view(const Shape& shape) const;
   Tensor reshape(const Shape& shape) const;
   Tensor flatten(int64_t start_dim = 0, int64_t end_dim = -1) const;
@@ -131,7 +134,7 @@ class TANDEM_API Tensor {
   Tensor squeeze() const;
   Tensor squeeze(int64_t dim) const;
   Tensor unsqueeze(int64_t dim) const;
-  Tensor contiguous() const;  ///< this if row-major, else a row-major copy
+  Tensor contiguous() const;  ///< this tensor if row-major, else a row-major copy
   Tensor clone() const;
 
   Tensor to(DType dtype) const;
@@ -178,10 +181,10 @@ class TANDEM_API Tensor {
   RefPtr<TensorImpl> impl_;
 };
 
-/// Up to four tensors inside the object, more on the heap.
+/// A list of tensors; up to four are stored inside the object.
 using TensorList = SmallVector<Tensor, 4>;
 
-/// A tensor on part of a storage; `strides` in elements.  Checks that it stays inside.
+/// A tensor on part of a storage; `strides` and `offset` in elements.  Throws IndexError if it exceeds the storage.
 TANDEM_API Tensor make_view(const RefPtr<Storage>& storage, DType dtype, const Shape& shape, const Shape& strides,
                             int64_t offset);
 

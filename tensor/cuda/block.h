@@ -1,4 +1,4 @@
-// What the threads of a warp or a block do together.  For *.cu files.  Orders are fixed, so bits depend on sizes alone.
+// Warp and block reductions.  For *.cu files.  The order of operations is fixed, so the bits depend only on sizes.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@ namespace tandem { inline namespace v0 { namespace cuda {
 inline constexpr int kWarp = 32;
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 
-/// Threads for a block that has a row of n elements, at most kMostRowThreads.
+/// Threads of a block that processes a row of n elements, at most kMostRowThreads.
 inline constexpr int kMostRowThreads = 512;
 inline int threads_for_row(int64_t n) { return n <= 2 * kWarp ? kWarp : n <= 1024 ? 128 : kMostRowThreads; }
 
-/// f over the warp's values, by halves; every lane gets the result.
+/// Reduces the warp's values by f (butterfly); every lane gets the result.
 template <class T, class F>
 __device__ T warp_reduce(T value, F f) {
   for (int distance = kWarp / 2; distance > 0; distance /= 2)
@@ -22,8 +22,8 @@ __device__ T warp_reduce(T value, F f) {
   return value;
 }
 
-/// f over the values of a block whose threads are full warps, at most 32 of them; every thread gets the result.  All of the
-/// block's threads call it.  `start`: what changes nothing.
+/// Reduces the values of a block by f; every thread gets the result.  Must be called by all threads of the block, which are at
+/// most 32 full warps.  `start` is the neutral element of f.
 template <class T, class F>
 __device__ T block_reduce(T value, T start, F f) {
   __shared__ T of_warps[kWarp];
@@ -31,7 +31,7 @@ __device__ T block_reduce(T value, T start, F f) {
   const int num_warps = static_cast<int>(blockDim.x) / kWarp;
   value = warp_reduce(value, f);
   if (num_warps == 1) return value;
-  __syncthreads();  // of an earlier call everything was read
+  __syncthreads();  // an earlier call may still be reading of_warps
   if (lane == 0) of_warps[warp] = value;
   __syncthreads();
   return warp_reduce(lane < num_warps ? of_warps[lane] : start, f);
@@ -44,7 +44,7 @@ struct Plus {
   }
 };
 
-/// The larger, or NaN where one is.
+/// Maximum; NaN if either is NaN.
 struct Larger {
   template <class T>
   __device__ T operator()(T a, T b) const {

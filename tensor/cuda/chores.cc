@@ -14,20 +14,20 @@ namespace tandem { inline namespace v0 { namespace cuda {
 
 namespace {
 
-/// An order of the streams of two GPUs: what is queued on `later` from now on begins after what was queued on `earlier`.
+/// Makes work queued on the stream of `later` from now on wait for the work queued so far on the stream of `earlier`.
 void order(Device earlier, Device later) {
   const Event event(earlier);
   event.record(current_stream(earlier));
   event.make_wait(current_stream(later));
 }
 
-/// All of a tensor, between memories of which one is a GPU's, or both are.  Between the CPU and a GPU it returns when the data is there.
+/// Copies a contiguous tensor between CPU and GPU, or between GPUs.  Copies from or to the CPU have finished on return.
 void copy_whole(const Tensor& src, const Tensor& out) {
   const Device from = src.device(), to = out.device();
   const Device gpu = to.is_cpu() ? from : to;
   if (from.is_cpu() || to.is_cpu()) {
     copy_pageable(gpu, out.data_ptr(), src.data_ptr(), out.num_bytes(), from.is_cpu());
-    if (to.is_cpu()) throw_complaint(gpu);  // of what may have made the values
+    if (to.is_cpu()) throw_complaint(gpu);  // of kernels that computed the values
   } else if (from == to) {
     copy_bytes(gpu, out.data_ptr(), src.data_ptr(), out.num_bytes());
   } else {
@@ -35,7 +35,7 @@ void copy_whole(const Tensor& src, const Tensor& out) {
     order(from, to);
     TANDEM_CUDA_CHECK(cudaMemcpyPeerAsync(out.data_ptr(), to.index, src.data_ptr(), from.index,
                                           static_cast<size_t>(out.num_bytes()), stream_of(to)));
-    order(to, from);  // before the source is written again, or its memory reused
+    order(to, from);  // later work may overwrite the source or reuse its memory
   }
 }
 
@@ -63,7 +63,7 @@ void copy(const Tensor& src, const Tensor& out) {
     copy_elements(kernel_context(to), src, out);
     return order(to, from);
   }
-  // What crosses is row-major, of the narrower dtype.
+  // Only row-major data of the narrower dtype is transferred between devices.
   const DType dtype = size_of(out.dtype()) < size_of(src.dtype()) ? out.dtype() : src.dtype();
   Tensor packed = src, landed = out;
   if (!src.is_contiguous() || src.dtype() != dtype) {
@@ -76,8 +76,8 @@ void copy(const Tensor& src, const Tensor& out) {
 }
 
 void sum(std::span<const Tensor> inputs, const Tensor& out) {
-  TANDEM_CHECK(ValueError, inputs.size() <= chores::kMostSummedOnGpu, "sum: a GPU adds up to ",
-               chores::kMostSummedOnGpu, " tensors, not ", inputs.size());
+  TANDEM_CHECK(ValueError, inputs.size() <= chores::kMostSummedOnGpu, "sum: a GPU supports at most ",
+               chores::kMostSummedOnGpu, " inputs, got ", inputs.size());
   const Device here = out.device();
   const KernelContext context = kernel_context(here);
   std::vector<const std::byte*> data;
@@ -87,7 +87,7 @@ void sum(std::span<const Tensor> inputs, const Tensor& out) {
   }
   sum_elements(context, out.dtype(), data, out.num_elements(), out.data_ptr());
   for (const Tensor& input : inputs) {
-    // Before an input is written again, or its memory reused.
+    // Later work may overwrite the input or reuse its memory.
     if (input.device() != here) order(here, input.device());
   }
 }

@@ -11,7 +11,7 @@ std::span<const int64_t> span_of(const T& shape) {
   return {shape.data(), shape.size()};
 }
 
-/// The elements of tensors of one shape, dimensions joined where all of them allow it.
+/// The strides of tensors of one shape, with dimensions merged where all tensors are contiguous.
 template <size_t N>
 Strided<static_cast<int>(N)> elements_of(const std::array<const Tensor*, N>& tensors) {
   Shape sizes;
@@ -89,7 +89,7 @@ struct Sum {
   }
 };
 
-/// Bits of an element of so many bytes.
+/// Calls f.operator()<T>() with the unsigned integer type of the dtype's size.
 template <class F>
 void visit_size(DType dtype, const F& f) {
   switch (size_of(dtype)) {

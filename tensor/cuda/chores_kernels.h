@@ -1,4 +1,4 @@
-// Kernels of the chores.  Private to tensor/cuda.
+// Kernels of the primitives.  Private to tensor/cuda.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,10 @@
 
 namespace tandem { inline namespace v0 { namespace cuda {
 
-/// All on the context's device.
+// All tensors and pointers are on the context's device.
+
 void fill_elements(const KernelContext& context, const Tensor& out, Scalar value);
-/// out[i] = begin + i * step of n.
+/// out[i] = begin + i * step for i < n.
 void range_elements(const KernelContext& context, int64_t begin, int64_t step, int64_t n, int64_t* out);
 /// Any strides and dtypes.
 void copy_elements(const KernelContext& context, const Tensor& src, const Tensor& out);
@@ -19,9 +20,9 @@ void add_elements(const KernelContext& context, const Tensor& src, const Tensor&
 /// out[i] = inputs[0][i] + inputs[1][i] + ..., n elements each; at most chores::kMostSummedOnGpu inputs.
 void sum_elements(const KernelContext& context, DType dtype, std::span<const std::byte* const> inputs, int64_t n,
                   std::byte* out);
-/// Writes the numbers to out, of the GPU's memory; they are read in the call.
+/// Copies the numbers to `out` in GPU memory, as kernel arguments; they are read before the call returns.
 void write_numbers(const KernelContext& context, std::span<const double> numbers, double* out);
-/// *differ |= whether an element differs.
+/// Sets *differ to 1 if any element differs.
 void compare_elements(const KernelContext& context, const Tensor& a, const Tensor& b, int32_t* differ);
 
 }}}  // namespace tandem::v0::cuda

@@ -62,14 +62,14 @@ void throw_complaint(Device device) {
     std::rethrow_exception(std::exchange(left, {}).error);
   }
   Complaint* place = places().of[device.index];
-  // Kernels of other streams may be writing one now.
+  // Kernels on other streams may be writing a record now.
   if (place == nullptr || std::atomic_ref(place->ready).load(std::memory_order_acquire) == 0) [[likely]]
     return;
   const Complaint found = *place;
   place->ready = 0;
-  std::atomic_ref(place->raised).store(0, std::memory_order_release);  // theirs from here on
+  std::atomic_ref(place->raised).store(0, std::memory_order_release);  // kernels may claim the record again
   lock.unlock();
-  const std::string told = str("; found on ", device, " and told now");
+  const std::string told = str("; detected on ", device, ", reported at this synchronization");
   if (found.raise != nullptr) found.raise(found, told);
   throw IndexError(str(found.op, ": ", found.what, " ", found.value, " at position ", found.position,
                        " is outside [0, ", found.size, ")", told));

@@ -1,7 +1,7 @@
-// What kernels find wrong in the data they are given.  For *.cu files and tensor/cuda.
+// Errors detected by kernels, such as an index out of range.  For *.cu files and tensor/cuda.
 //
-// A kernel cannot throw.  It leaves a complaint in a place of the host's memory, once, and goes on with a value that does no harm;
-// the next synchronisation throws it (cuda::synchronize, a copy to the CPU, item), and the GPU stays usable.
+// Kernels cannot throw.  On invalid data a kernel writes one error record to pinned host memory and continues with a safe value;
+// the next synchronization (cuda::synchronize, a copy to the CPU, item) throws it.  The GPU stays usable.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace tandem { inline namespace v0 { namespace cuda {
 
-/// An index outside its range, "<op>: <what> <value> at position <position> is outside [0, <size>)", unless `raise` says
-/// otherwise.
+/// The record of an error.  By default an IndexError "<op>: <what> <value> at position <position> is outside [0, <size>)"; `raise`
+/// overrides this.
 struct Complaint {
   int32_t raised = 0;
   const char* op = nullptr;  ///< string literals of the host
@@ -22,18 +22,18 @@ struct Complaint {
   int64_t position = 0;
   int64_t size = 0;
   double number = 0;
-  /// A function of the host that throws another error, of the numbers above; its text ends with `told`.
+  /// Host function that throws a different error from these numbers; its text must end with `told`.
   void (*raise)(const Complaint& found, const std::string& told) = nullptr;
-  int32_t ready = 0;  ///< all of the above is there; `raised` only says whose place it is
+  int32_t ready = 0;  ///< 1 once all fields are written; `raised` only claims the record for one thread
 };
 
-/// The device's place, which its kernels may write.
+/// The device's record, in pinned host memory that its kernels can write.
 Complaint* complaint_of(Device device);
-/// Throws if there is one, IndexError or what it says, and removes it.  After the work that may have left it.
+/// If the device has a deferred host error or an error record, removes and throws it.  Call after the work that may report it.
 void throw_complaint(Device device);
-/// What the host has found wrong in values on their way, to be thrown there too; the first alone.
+/// Defers an error detected by the host (a failed collective) to the device's next synchronization.  Only the first is kept.
 void leave_error(Device device, const void* owner, std::exception_ptr error);
-/// Takes back what `owner` has left there, if it still is.
+/// Removes the deferred error of `owner` if it has not been thrown.
 void take_error_back(Device device, const void* owner);
 
 #if defined(__CUDACC__) || defined(TANDEM_CUDA_EMULATED)

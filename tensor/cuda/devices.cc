@@ -15,12 +15,12 @@ namespace tandem { inline namespace v0 { namespace cuda {
 
 namespace {
 
-/// The GPUs as the process found them.
+/// The GPUs visible to the process, read once.
 struct Devices {
-  cudaError_t status = cudaSuccess;  // why there are none
+  cudaError_t status = cudaSuccess;  // of cudaGetDeviceCount
   std::vector<DeviceProperties> properties;
 
-  /// As nvidia-smi shows it.
+  /// UUID in the format of nvidia-smi.
   static std::string text_of(const char (&bytes)[16]) {
     std::string text = "GPU-";
     for (size_t i = 0; i < 16; ++i) {
@@ -35,7 +35,7 @@ struct Devices {
     int count = 0;
     status = cudaGetDeviceCount(&count);
     if (status != cudaSuccess) {
-      static_cast<void>(cudaGetLastError());  // an answer, no failure of a later call
+      static_cast<void>(cudaGetLastError());  // clear: not an error of the next call
       return;
     }
     for (int i = 0; i < count; ++i) {
@@ -63,12 +63,12 @@ const Devices& devices() {
 void check(cudaError_t status, const char* call) {
   if (status == cudaSuccess) [[likely]]
     return;
-  static_cast<void>(cudaGetLastError());  // told here
+  static_cast<void>(cudaGetLastError());  // clear: reported here
   throw BackendError(str(call, ": ", cudaGetErrorString(status), " (", cudaGetErrorName(status), "):"), status);
 }
 
 bool has_context(Device device) noexcept {
-  // The driver is asked without being linked: programs start where there is none.
+  // Not linked to the driver, so that programs also start on machines without one.
   using GetState = CUresult (*)(CUdevice, unsigned int* flags, int* is_active);
   static const GetState get_state = [] {
     void* found = nullptr;
@@ -76,11 +76,11 @@ bool has_context(Device device) noexcept {
     constexpr unsigned int kSinceVersion = 7000;
     const cudaError_t status = cudaGetDriverEntryPointByVersion("cuDevicePrimaryCtxGetState", &found, kSinceVersion,
                                                                 cudaEnableDefault, &result);
-    if (status != cudaSuccess) static_cast<void>(cudaGetLastError());  // an answer, no failure of a later call
+    if (status != cudaSuccess) static_cast<void>(cudaGetLastError());  // clear: not an error of the next call
     return result == cudaDriverEntryPointSuccess ? reinterpret_cast<GetState>(found) : nullptr;
   }();
   unsigned int flags = 0;
-  int is_active = 1;  // where nobody can say
+  int is_active = 1;  // if unknown
   if (get_state != nullptr && get_state(device.index, &flags, &is_active) != CUDA_SUCCESS) is_active = 0;
   return is_active != 0;
 }
@@ -90,18 +90,18 @@ bool is_built() { return true; }
 int device_count() { return static_cast<int>(devices().properties.size()); }
 
 void check_device(Device device) {
-  TANDEM_CHECK(DeviceError, !device.is_cpu(), device, ": is no GPU");
+  TANDEM_CHECK(DeviceError, !device.is_cpu(), device, ": is not a GPU");
   const int count = device_count();
   if (device.index >= 0 && device.index < count) [[likely]]
     return;
   const cudaError_t status = devices().status;
-  // So CUDA calls it too where there is no driver.
+  // CUDA also returns this status if there is no driver.
   TANDEM_CHECK(DeviceError, status != cudaErrorInsufficientDriver, device,
                ": this machine has no NVIDIA driver, or one too old for this build of tandem");
-  TANDEM_CHECK(DeviceError, status == cudaSuccess, device,
-               ": there is no GPU that can be used: ", cudaGetErrorString(status), " (", cudaGetErrorName(status), ")");
+  TANDEM_CHECK(DeviceError, status == cudaSuccess, device, ": no usable GPU: ", cudaGetErrorString(status), " (",
+               cudaGetErrorName(status), ")");
   throw DeviceError(with_module_scope(
-      str(device, ": there is no such device; ", count, count == 1 ? " GPU is" : " GPUs are", " here")));
+      str(device, ": there is no such device; ", count, count == 1 ? " GPU is" : " GPUs are", " available")));
 }
 
 bool reaches(Device device, Device memory) {

@@ -21,14 +21,14 @@ namespace {
 
 constexpr size_t kMostNumbers = 4096;
 
-/// What a capture leaves for replays, besides the GPU's work.
+/// Host-side results of a capture, for replays.
 struct Recorded {
   Device device;
-  uint64_t queue;                                    ///< of the stream that is captured
-  Tensor block;                                      ///< [kMostNumbers] float64 of the GPU's memory
-  std::vector<double> numbers;                       ///< what a replay writes there
-  std::vector<std::function<void()>> before_replay;  ///< what makes them, among others
-  std::vector<std::function<void()>> at_failure;     ///< of the capture
+  uint64_t queue;                                    ///< id of the captured stream
+  Tensor block;                                      ///< per-step values on the GPU, float64 [kMostNumbers]
+  std::vector<double> numbers;                       ///< per-step values on the host, copied to `block` by each replay
+  std::vector<std::function<void()>> before_replay;  ///< see on_replay
+  std::vector<std::function<void()>> at_failure;     ///< see on_failed_capture
 };
 
 Recorded* recorded_now() { return static_cast<Recorded*>(RankContext::current().open_streams.capture); }
@@ -41,7 +41,8 @@ struct Graph::Impl {
   ~Impl() {
     const DeviceGuard guard(recorded.device, std::nothrow);
     if (launched_on)
-      cudaStreamSynchronize(static_cast<cudaStream_t>(launched_on->handle()));  // what fails is told elsewhere
+      cudaStreamSynchronize(
+          static_cast<cudaStream_t>(launched_on->handle()));  // errors are reported by the next synchronization
     if (graph != nullptr) cudaGraphExecDestroy(graph);
   }
   Impl(const Impl&) = delete;
@@ -50,7 +51,7 @@ struct Graph::Impl {
   void record(const std::function<void()>& f);
   void launch();
 
-  const Stream stream;  ///< captured, and never given work itself: memory of its order is the graph's alone
+  const Stream stream;  ///< used only for capture, so that memory allocated on it belongs to the graph alone
   GraphMemory memory;
   Recorded recorded;
   cudaGraphExec_t graph = nullptr;
@@ -66,7 +67,7 @@ void Graph::Impl::record(const std::function<void()>& f) {
   recorded.block = empty({static_cast<int64_t>(kMostNumbers)}, {kFloat64, recorded.device});
 
   cudaGraph_t made = nullptr;
-  // Relaxed: the allocator may ask the driver for memory meanwhile; what must not be in a graph is refused here.
+  // Relaxed mode, because the allocator may call cudaMalloc during capture; tandem itself rejects what cannot be captured.
   TANDEM_CUDA_CHECK(cudaStreamBeginCapture(handle, cudaStreamCaptureModeRelaxed));
   capture = &recorded;
   memory.set_capturing(true);
@@ -111,7 +112,7 @@ Graph::Graph(Device device) : impl_((check_device(device), std::make_unique<Impl
 Graph::~Graph() = default;
 
 void Graph::capture(const std::function<void()>& f) {
-  TANDEM_CHECK(StateError, impl_->graph == nullptr, "Graph: this one has captured already; make another");
+  TANDEM_CHECK(StateError, impl_->graph == nullptr, "Graph: capture was already called; create another Graph");
   refuse_in_capture("another graph");
   const TraceSpan span("graph capture", "cuda");
   impl_->record(f);
@@ -119,9 +120,9 @@ void Graph::capture(const std::function<void()>& f) {
 }
 
 void Graph::replay() {
-  TANDEM_CHECK(StateError, impl_->graph != nullptr, "Graph: nothing was captured");
+  TANDEM_CHECK(StateError, impl_->graph != nullptr, "Graph: replay without a successful capture");
   TANDEM_CHECK(StateError, !impl_->broken,
-               "Graph: an earlier replay threw, when some of what changes from step to step had changed");
+               "Graph: an earlier replay threw after it had changed per-step values; capture a new Graph");
   refuse_in_capture("a replay");
   const TraceSpan span("graph replay", "cuda");
   impl_->broken = true;
@@ -136,7 +137,8 @@ bool is_capturing(Device device) {
 }
 
 void refuse_in_capture(const char* what) {
-  TANDEM_CHECK(StateError, recorded_now() == nullptr, "Graph: ", what, " cannot be captured; do it before or after");
+  TANDEM_CHECK(StateError, recorded_now() == nullptr, "Graph: ", what,
+               " cannot be captured; do it before or after the capture the capture");
 }
 
 void refuse_other_stream(Device device, uint64_t queue) {
@@ -144,7 +146,7 @@ void refuse_other_stream(Device device, uint64_t queue) {
   TANDEM_CHECK(StateError, device == recorded.device, "Graph: ", device, " cannot be used while a graph of ",
                recorded.device, " is captured");
   TANDEM_CHECK(StateError, queue == recorded.queue,
-               "Graph: another stream cannot be captured; leave the StreamGuard out");
+               "Graph: work on another stream cannot be captured; remove the StreamGuard");
 }
 
 void on_replay(std::function<void()> f) { recorded_now()->before_replay.push_back(std::move(f)); }
@@ -161,8 +163,8 @@ Tensor step_block(Device device) { return is_capturing(device) ? recorded_now()-
 Tensor add_step_bytes(const void* now, size_t num_bytes, std::function<void(void* bytes)> make) {
   Recorded& recorded = *recorded_now();
   const size_t begin = recorded.numbers.size(), count = num_bytes / sizeof(double);
-  TANDEM_CHECK(StateError, begin + count <= kMostNumbers, "Graph: its block has room for ", kMostNumbers,
-               " numbers that change from step to step, and more are needed");
+  TANDEM_CHECK(StateError, begin + count <= kMostNumbers, "Graph: the captured operations need more than ",
+               kMostNumbers, " per-step values");
   recorded.numbers.resize(begin + count);
   std::memcpy(&recorded.numbers[begin], now, num_bytes);
   on_replay([&recorded, begin, make = std::move(make)] { make(&recorded.numbers[begin]); });

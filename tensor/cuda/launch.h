@@ -1,7 +1,7 @@
-// How kernels are started, and what they are written with.  For *.cu files.
+// Launching and writing kernels.  For *.cu files.
 //
-// A kernel is a __global__ function; the host starts it by launch_kernel, never by <<<>>>, so that the same file compiles for a
-// GPU and for the emulation (tests/cuda_emulation).  What depends on the chip is behind a function of this file.
+// A kernel is a __global__ function.  The host launches it by launch_kernel, never by <<<>>>, so that the same file compiles for
+// GPUs and for the emulation (tests/cuda_emulation).  Functions of this file hide what differs between the two.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace tandem { inline namespace v0 { namespace cuda {
 
-/// Starts kernel(args...) on the stream, with blocks x threads, in the device of the stream.
+/// Launches kernel(args...) on the stream.  The stream's device must be current.
 template <class... Params, class... Args>
 void launch_kernel(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
                    Args... args) {
@@ -25,7 +25,7 @@ void launch_kernel(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shar
   TANDEM_CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...));
 }
 
-/// The same on the context's device and stream.
+/// Launches kernel(args...) on the context's device and stream.
 template <class... Params, class... Args>
 void launch_kernel(const KernelContext& context, void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_bytes,
                    Args... args) {
@@ -33,15 +33,15 @@ void launch_kernel(const KernelContext& context, void (*kernel)(Params...), dim3
   launch_kernel(kernel, grid, block, shared_bytes, static_cast<cudaStream_t>(context.stream), args...);
 }
 
-inline constexpr int kBlock = 256;  ///< threads of a block where nothing speaks for another number
+inline constexpr int kBlock = 256;  ///< default number of threads per block
 
-/// Blocks for `n` pieces of work, one for each thread; work beyond that many is for a loop in the kernel.
+/// Number of blocks for `n` work items with one thread each, limited to 2^20: kernels use grid-stride loops.
 inline unsigned blocks_for(int64_t n, int threads = kBlock) {
   constexpr int64_t kMost = 1 << 20;
   return static_cast<unsigned>(std::clamp<int64_t>(ceil_div(n, threads), 1, kMost));
 }
 
-/// Shared memory whose size the launch says.
+/// Dynamic shared memory, of the size passed to the launch.
 template <class T>
 __device__ T* dynamic_shared() {
 #ifdef TANDEM_CUDA_EMULATED
@@ -52,7 +52,7 @@ __device__ T* dynamic_shared() {
 #endif
 }
 
-/// The calling thread's number in the grid, and how many there are: for (int64_t i = thread_index(); i < n; i += num_threads()).
+/// Index of the calling thread in the grid, and number of threads: for (int64_t i = thread_index(); i < n; i += num_threads()).
 __device__ inline int64_t thread_index() { return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; }
 __device__ inline int64_t num_threads() { return static_cast<int64_t>(gridDim.x) * blockDim.x; }
 

@@ -18,7 +18,7 @@ void* system_allocate(Device device, int64_t num_bytes) {
 
 void system_free(Device device, void* data) noexcept {
   const DeviceGuard guard(device, std::nothrow);
-  cudaFree(data);  // what fails here has failed before, and was told
+  cudaFree(data);  // errors of earlier work, which are reported elsewhere
 }
 
 int64_t available_bytes(Device device) {

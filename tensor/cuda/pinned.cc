@@ -18,11 +18,10 @@ namespace tandem { inline namespace v0 { namespace cuda {
 namespace {
 
 constexpr int64_t kPieceBytes = int64_t{4} << 20;
-constexpr int64_t kLeastStaged = int64_t{1} << 20;   // below, the driver's own staging is no slower
-constexpr int64_t kGrainBytes = int64_t{512} << 10;  // of the CPU's copies
+constexpr int64_t kLeastStaged = int64_t{1} << 20;   // smaller copies are as fast by the driver's own staging
+constexpr int64_t kGrainBytes = int64_t{512} << 10;  // of parallel CPU copies
 
-/// Blocks of kPieceBytes, kept for the next copy, of whichever GPU.  Never freed: there are two for each copy that ever ran at the
-/// same time.
+/// Pinned blocks of kPieceBytes, cached for the next copy of any GPU.  Never freed: at most two blocks per concurrent copy.
 class PinnedPool {
  public:
   struct GiveBack {
@@ -34,14 +33,15 @@ class PinnedPool {
   };
   using Block = std::unique_ptr<std::byte, GiveBack>;
 
-  /// Null where the system pins no more.
+  /// Null if no more memory can be pinned.
   Block take() {
     std::lock_guard lock(mutex_);
     if (free_.empty()) {
-      free_.reserve(static_cast<size_t>(num_blocks_ + 1));  // room for all, so that giving back needs none
+      free_.reserve(
+          static_cast<size_t>(num_blocks_ + 1));  // capacity for all blocks, so that GiveBack does not allocate
       void* block = nullptr;
       if (cudaHostAlloc(&block, kPieceBytes, cudaHostAllocPortable) != cudaSuccess) {
-        static_cast<void>(cudaGetLastError());  // an answer, no failure of a later call
+        static_cast<void>(cudaGetLastError());  // clear: not an error of the next call
         return Block(nullptr, {this});
       }
       ++num_blocks_;
@@ -57,7 +57,7 @@ class PinnedPool {
   }
 
  private:
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   std::vector<std::byte*> free_;
   int64_t num_blocks_ = 0;
 };
@@ -67,14 +67,14 @@ PinnedPool& pool() {
   return *instance;
 }
 
-/// Two blocks, and for each an event after the last copy that uses it.
+/// Two pinned blocks, each with an event after its last copy.
 class Staging {
  public:
   explicit Staging(const Stream& stream)
       : stream_(stream),
         passed_{Event(stream.device()), Event(stream.device())},
         blocks_{pool().take(), pool().take()} {}
-  ~Staging() { cudaStreamSynchronize(handle()); }  // for copies under way where one failed
+  ~Staging() { cudaStreamSynchronize(handle()); }  // for running copies after an exception
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
 

@@ -1,5 +1,4 @@
-// Copies between the CPU's ordinary memory and a GPU's through pinned memory, which the GPU reads and writes by itself.  Private to
-// tensor/.
+// Copies between pageable CPU memory and GPU memory, staged through pinned memory.  Private to tensor/.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +7,11 @@
 
 namespace tandem { inline namespace v0 { namespace cuda {
 
-/// Copies from the CPU to a GPU, or from there, in the order of its current stream, and returns when the data is there.
-/// Large copies go in pieces through two blocks of pinned memory: while the GPU moves one, the CPU fills or empties the other.
+/// Copies between CPU and GPU on the GPU's current stream, and returns when the copy has finished.  Large copies are divided into
+/// pieces and use two pinned blocks alternately: the GPU transfers one while the CPU fills or empties the other.
 void copy_pageable(Device gpu, void* out, const void* src, int64_t num_bytes, bool to_gpu);
 
-/// Pinned memory that the process keeps for such copies.
+/// Bytes of pinned memory that the process holds for copies.
 int64_t pinned_bytes();
 
 }}}  // namespace tandem::v0::cuda

@@ -1,4 +1,4 @@
-// Calls of CUDA's runtime.  For *.cu files, tensor/cuda and distributed/nccl.
+// Helpers for calls of the CUDA runtime.  For *.cu files, tensor/cuda and distributed/nccl.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -10,20 +10,20 @@
 
 namespace tandem { inline namespace v0 { namespace cuda {
 
-/// Throws BackendError with the call, its status and what that means.
+/// Throws BackendError with the call, its status and CUDA's description unless `status` is cudaSuccess.
 TANDEM_API void check(cudaError_t status, const char* call);
 #define TANDEM_CUDA_CHECK(call) ::tandem::cuda::check((call), #call)
 
-/// Whether this process uses the GPU already: it has a context there, some hundred megabytes of the GPU's memory.
+/// Whether this process has a CUDA context on the GPU, which takes some hundred megabytes of its memory.
 TANDEM_API bool has_context(Device device) noexcept;
 
-/// Makes a GPU the calling thread's until destroyed: what has no stream goes to it, and a stream is used from its own GPU alone.
-/// Around every call but those that only ask about devices: a call makes a context on the thread's GPU, which is the first one until
-/// something else is said.  For the same reason a GPU that the process does not use is not made the thread's again.
+/// Makes a GPU the calling thread's current device until destroyed.  Required around all CUDA calls except device queries: calls
+/// without a stream use the current device, and any call creates a context on it, by default on GPU 0.  For the same reason the
+/// destructor does not restore a device on which the process has no context.
 class DeviceGuard {
  public:
   explicit DeviceGuard(Device device) { check(enter(device), "cudaSetDevice"); }
-  /// Where nothing may be thrown: what fails here fails in the calls that follow too.
+  /// For noexcept code: if this fails, the following calls fail too.
   DeviceGuard(Device device, std::nothrow_t) noexcept { static_cast<void>(enter(device)); }
   ~DeviceGuard() {
     if (changed_ && has_context(Device::cuda(previous_))) cudaSetDevice(previous_);

@@ -29,7 +29,7 @@ struct Stream::Impl {
   }
   ~Impl() {
     const DeviceGuard guard(device, std::nothrow);
-    cudaStreamDestroy(stream);  // what is queued is done all the same
+    cudaStreamDestroy(stream);  // queued work still runs
   }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
@@ -49,7 +49,7 @@ void Stream::synchronize() const {
 }
 
 bool Stream::is_idle() const {
-  refuse_in_capture("asking whether a stream is done");
+  refuse_in_capture("querying a stream");
   const DeviceGuard guard(impl_->device);
   const cudaError_t status = cudaStreamQuery(impl_->stream);
   if (status == cudaErrorNotReady) return false;
@@ -59,8 +59,8 @@ bool Stream::is_idle() const {
 
 namespace {
 
-/// What makes the streams that all threads share: for each device its own, and those at its side.  Never destroyed: memory that
-/// outlives everything is given back in their order.
+/// The streams shared by all threads: number 0 is the device's default stream, the others are its side streams.  Created at first
+/// use and never destroyed, because memory with static storage duration is freed in their order.
 template <class Impl>
 const std::shared_ptr<Impl>& shared_stream(Device device, int number) {
   check_device(device);

@@ -1,4 +1,4 @@
-// Walks of kernels over elements that lie anywhere.  For *.cu files.
+// Elementwise kernels on strided operands.  For *.cu files.
 #pragma once
 
 #include <array>
@@ -10,8 +10,8 @@
 
 namespace tandem { inline namespace v0 { namespace cuda {
 
-/// Where the elements of N operands lie, as kernels take it: outermost dimension first, strides in elements.  All of one
-/// dimension with strides of 0 or 1 is the usual case, for which a walk is a plain loop.
+/// Shape and strides (in elements, outermost dimension first) of N operands, as a kernel argument.  In the common case of one
+/// dimension the offsets need no division.
 template <int N>
 struct Strided {
   static constexpr int kMaxDims = 12;
@@ -21,10 +21,10 @@ struct Strided {
   int64_t sizes[kMaxDims];
   int64_t strides[N][kMaxDims];
 
-  /// Throws ShapeError where there are more dimensions than kernels take.
+  /// Throws ShapeError for more than kMaxDims dimensions.
   Strided(std::span<const int64_t> shape, const std::array<std::span<const int64_t>, N>& steps) {
-    TANDEM_CHECK(ShapeError, shape.size() <= kMaxDims, "a GPU walks over at most ", kMaxDims,
-                 " dimensions that cannot be joined, not ", shape.size());
+    TANDEM_CHECK(ShapeError, shape.size() <= kMaxDims, "GPU kernels support at most ", kMaxDims,
+                 " dimensions after merging contiguous ones, got ", shape.size());
     num_elements = 1;
     num_dims = static_cast<int>(shape.size());
     for (int d = 0; d < num_dims; ++d) {
@@ -34,10 +34,10 @@ struct Strided {
     }
   }
 
-  /// Offsets of element i of each operand.
+  /// Computes the offset of element i in each operand.
   __device__ void offsets(int64_t i, int64_t (&out)[N]) const {
     for (int k = 0; k < N; ++k) out[k] = 0;
-    if (num_elements <= INT32_MAX) {  // divisions of 64 bits take several times as long
+    if (num_elements <= INT32_MAX) {  // 64-bit divisions are several times as slow
       uint32_t rest = static_cast<uint32_t>(i);
       for (int d = num_dims - 1; d > 0; --d) {
         const uint32_t size = static_cast<uint32_t>(sizes[d]);
@@ -72,7 +72,7 @@ __global__ void for_each_element_kernel(Strided<N> where, F f) {
   }
 }
 
-/// The same for operands of one dimension whose steps are known: f(i, steps) has no division in it.
+/// Calls f(i) for every i < n.
 template <class F>
 __global__ void for_each_index_kernel(int64_t n, F f) {
   for (int64_t i = thread_index(); i < n; i += num_threads()) f(i);

@@ -21,7 +21,7 @@ Tensor leaf_of(std::vector<double> values) {
   return from_vector(values, {n}).set_requires_grad();
 }
 
-/// y = factor * x; appends its name to a journal when its backward runs.
+/// y = factor * x; backward appends the node's name to a journal.
 struct ScaleNode final : autograd::Node {
   double factor = 1;
   std::string label;
@@ -46,7 +46,7 @@ Tensor scale(const Tensor& x, double factor, std::string label = "", std::vector
   return y;
 }
 
-/// A node whose backward returns whatever the test gives it.
+/// A node whose backward returns gradients given by the test.
 struct FakeNode final : autograd::Node {
   TensorList gradients;
   TensorList backward(BackwardContext&) override { return gradients; }
@@ -110,7 +110,7 @@ TEST(Engine, MillionNodesAreDestroyedWithoutBackward) {
 }
 
 TEST(Engine, LeafHookFiresBeforeOlderNodesRun) {
-  // Layer k: y = layer(y) * w_k.  The hook of w_k must run before the backward of anything made earlier.
+  // Layer k: y = layer(y) * w_k.  The hook of w_k must run before the backward of earlier layers.
   std::vector<std::string> journal;
   std::vector<Tensor> weights;
   std::vector<HookHandle> hooks;
@@ -168,7 +168,7 @@ TEST(Engine, AHookMayAddAndRemoveHooks) {
 }
 
 TEST(Engine, UnusedBranchStillCompletesALeaf) {
-  // The node between drops its gradient; the leaf's other contribution must still complete it.
+  // The node in between returns no gradient; the leaf's other contribution must still complete it.
   Tensor x = leaf_of({4});
   int fired = 0;
   const HookHandle h = x.register_post_accumulate_grad_hook([&](const Tensor&) { ++fired; });
@@ -204,8 +204,7 @@ TEST(Engine, SecondBackwardThroughAReleasedGraph) {
   const Tensor w = from_vector<double>({1, 1}, {2});
   y.backward(w);
   EXPECT_EQ(error_text<StateError>([&] { y.backward(w); }),
-            "mul: backward a second time through the same graph, which was released by the first; pass retain_graph to "
-            "the first one");
+            "mul: backward was called a second time on a released graph; pass retain_graph = true to the first call");
   Tensor z = mul(x, x);
   z.backward(w, /*retain_graph=*/true);
   z.backward(w);
@@ -245,9 +244,9 @@ TEST(Engine, ErrorsOfWrongGradients) {
     y.backward(from_vector<double>({1, 1}, {2}));
   };
   EXPECT_EQ(error_text<ShapeError>([&] { faulty(zeros({3}, {kFloat64}), 1); }),
-            "fake: backward returned for input 0 a gradient of shape [3], the tensor has shape [2]");
+            "fake: backward returned for input 0 a gradient of shape [3], expected [2]");
   EXPECT_EQ(error_text<DTypeError>([&] { faulty(zeros({2}, {kFloat32}), 1); }),
-            "fake: backward returned for input 0 a gradient of dtype float32, the tensor is float64");
+            "fake: backward returned for input 0 a gradient of dtype float32, expected float64");
   EXPECT_EQ(error_text<StateError>([&] { faulty(zeros({2}, {kFloat64}), 2); }),
             "fake: backward returned 2 gradients for 1 inputs");
 }
@@ -255,29 +254,31 @@ TEST(Engine, ErrorsOfWrongGradients) {
 TEST(Engine, ErrorsOfTheCaller) {
   Tensor x = leaf_of({1, 2});
   EXPECT_EQ(error_text<ShapeError>([&] { scale(x, 2).backward(); }),
-            "backward: a gradient must be given for float64 [2] on cpu, which has not exactly one element");
-  EXPECT_EQ(error_text<StateError>([&] { x.detach().backward(x); }),
-            "backward: the tensor (float64 [2] on cpu) neither requires grad nor was made from one that does");
+            "backward: the gradient may be omitted only for a tensor with one element, not for float64 [2] on cpu");
+  EXPECT_EQ(
+      error_text<StateError>([&] { x.detach().backward(x); }),
+      "backward: the tensor (float64 [2] on cpu) does not require grad and was not computed from a tensor that does");
   EXPECT_EQ(error_text<ShapeError>([&] { scale(x, 2).backward(zeros({1}, {kFloat64})); }),
-            "backward: got a gradient of shape [1], the tensor has shape [2]");
+            "backward: got a gradient of shape [1], expected [2]");
   const Tensor y = scale(x, 2);
   if (cpu_device_count() < 2) set_cpu_device_count(2);
   const Tensor elsewhere = zeros({2}, {kFloat64, Device("cpu:1")});
-  EXPECT_EQ(
-      error_text<DeviceError>([&] { y.backward(elsewhere); }),
-      "backward: the gradient (float64 [2] on cpu:1) is not where the tensor (float64 [2] on cpu) is; move it with "
-      "gradient.to(cpu)");
+  EXPECT_EQ(error_text<DeviceError>([&] { y.backward(elsewhere); }),
+            "backward: the gradient (float64 [2] on cpu:1) is on another device than the tensor (float64 [2] on cpu); "
+            "move it with "
+            "gradient.to(cpu)");
   EXPECT_EQ(error_text<DeviceError>([&] {
               static_cast<void>(grad({&y, 1}, {&x, 1}, {&elsewhere, 1}));
             }),
-            "grad: the gradient (float64 [2] on cpu:1) is not where the tensor (float64 [2] on cpu) is; move it with "
+            "grad: the gradient (float64 [2] on cpu:1) is on another device than the tensor (float64 [2] on cpu); move "
+            "it with "
             "gradient.to(cpu)");
   EXPECT_FALSE(x.grad().defined());
-  EXPECT_EQ(error_text<ValueError>([&] { static_cast<void>(grad({&y, 1}, {})); }), "grad: there are no inputs");
+  EXPECT_EQ(error_text<ValueError>([&] { static_cast<void>(grad({&y, 1}, {})); }), "grad: inputs is empty");
   EXPECT_EQ(error_text<DTypeError>([&] {
               tensor({1, 2}).set_requires_grad();
             }),
-            "set_requires_grad: only floating dtypes have gradients, this is int64 [2] on cpu");
+            "set_requires_grad: only floating-point tensors can require gradients, got int64 [2] on cpu");
 }
 
 TEST(Engine, AFailedBackwardLeavesTheGraphUsable) {

@@ -65,7 +65,7 @@ TEST(Gradcheck, NaNDiffersFromEverything) {
 }
 
 TEST(Gradcheck, FindsAWrongSecondDerivative) {
-  // The first derivative is right, but detached: its own derivative is lost.
+  // The first derivative is correct, but detached, so its derivative is lost.
   struct HalfNode final : autograd::Node {
     autograd::Saved input{*this, "input"};
     TensorList backward(autograd::BackwardContext& context) override {
@@ -86,7 +86,7 @@ TEST(Gradcheck, FindsAWrongSecondDerivative) {
 }
 
 TEST(Gradcheck, FindsAWrongFirstDerivativeUnderCreateGraph) {
-  // Right where nothing is recorded, and consistent with its own derivative, but wrong, where it is.
+  // Correct without create_graph; with it wrong, though consistent with its own derivative.
   struct TwoWaysNode final : autograd::Node {
     autograd::Saved input{*this, "input"};
     TensorList backward(autograd::BackwardContext& context) override {

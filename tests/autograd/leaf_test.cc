@@ -12,7 +12,7 @@
 
 namespace tandem { namespace {
 
-/// y = 2 x, whose backward writes into the slot where it may; counts how often it did.
+/// y = 2 x; backward writes directly into the gradient slot if possible, and counts this.
 struct DirectNode final : autograd::Node {
   int* direct = nullptr;
   bool* accumulated = nullptr;
@@ -92,7 +92,7 @@ TEST(Leaf, NotWhereTheNodeReadsTheSlot) {
   Tensor x = from_vector<double>({1, 2, 3}, {3}).set_requires_grad();
   Direct direct;
   direct(x).backward(kOnes3);
-  direct(x).backward(x.grad());  // d x = (2, 4, 6), twice that on top
+  direct(x).backward(x.grad());  // d x = (2, 4, 6), to which (4, 8, 12) is added
   EXPECT_EQ(direct.count, 1);
   EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{6, 12, 18}));
 }
@@ -143,7 +143,7 @@ TEST(Leaf, SlotInABucket) {
   EXPECT_FALSE(leaf.has_foreign_slot());
 }
 
-/// Writes the gradient of 2 x into the slot where it gets one, announces it, and then looks whether hooks have run.
+/// y = 2 x; backward writes into the gradient slot if possible, notifies the engine, and then checks whether hooks have run.
 struct AnnouncingNode final : autograd::Node {
   const int* hooks_run = nullptr;
   int* seen = nullptr;
@@ -207,8 +207,9 @@ std::string set_slot_error(const Tensor& slot) {
 }
 
 TEST(Leaf, SlotsThatDoNotFit) {
-  EXPECT_EQ(set_slot_error<ShapeError>(zeros({2, 3}, {kFloat64})), "set_slot: 'w' has shape [3, 2], the slot [2, 3]");
-  EXPECT_EQ(set_slot_error<DTypeError>(zeros({3, 2})), "set_slot: 'w' is float64, the slot float32");
+  EXPECT_EQ(set_slot_error<ShapeError>(zeros({2, 3}, {kFloat64})),
+            "set_slot: 'w' has shape [3, 2], slot has shape [2, 3]");
+  EXPECT_EQ(set_slot_error<DTypeError>(zeros({3, 2})), "set_slot: 'w' is float64, slot is float32");
   EXPECT_EQ(set_slot_error<StateError>(make_view(zeros({6}, {kFloat64}).storage(), kFloat64, {3, 2}, {1, 3}, 0)),
             "set_slot: the slot of 'w' is not row-major");
 }
@@ -222,7 +223,7 @@ TEST(Leaf, CreateGraphIsRefusedForABucket) {
     FAIL() << "nothing was thrown";
   } catch (const StateError& error) {
     EXPECT_STREQ(error.what(),
-                 "backward: create_graph is not possible for 'fc.weight', whose gradient lives in a bucket of a "
+                 "backward: create_graph is not possible for 'fc.weight', whose gradient is stored in a bucket of a "
                  "DistributedDataParallel; use grad(outputs, inputs)");
   }
 }

@@ -58,7 +58,7 @@ TEST(Node, ConsumersOutnumberProducersAcrossThreads) {
   Tensor y = x;
   for (int i = 0; i < 10; ++i) y = identity(y);
   Tensor z;
-  std::thread other([&] { z = mul(identity(y), Scalar(3)); });  // a thread whose own numbers start at 1
+  std::thread other([&] { z = mul(identity(y), Scalar(3)); });  // creation numbers of a new thread start at 1
   other.join();
   z.backward(ones({2}, {kFloat64}));
   EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{3, 3}));

@@ -114,12 +114,12 @@ TEST(ChunkedWork, CancelledAtAnyPoint) {
     EXPECT_EQ(text.wait_for(std::chrono::milliseconds(1)), std::future_status::timeout);  // a chunk is in flight
     go_on.set_value();
     EXPECT_EQ(text.get(), str("op: cancelled after ", point + 1, " of 5 chunks"));
-    EXPECT_TRUE(running->cancel());  // that is how it ended
+    EXPECT_TRUE(running->cancel());  // the work ended by cancellation
   }
 }
 
 TEST(ChunkedWork, CancelledBeforeItsFirstChunk) {
-  // Every carrier is held up elsewhere.
+  // Other work occupies every copy worker.
   std::atomic<int> held{0};
   std::promise<void> go_on, others_done;
   std::shared_future<void> may_go_on = go_on.get_future().share();
@@ -172,7 +172,7 @@ TEST(ChunkedWork, CancelledWithSeveralInFlight) {
   second.join();
 }
 
-// Whichever is first decides how it ends, and cancel() says which that was.
+// The first of failure and cancellation determines the result, and cancel() returns which.
 TEST(ChunkedWork, OfCancellationAndFailureTheFirstCounts) {
   for (const bool cancel_first : {true, false}) {
     std::promise<void> reached, failed;
@@ -199,7 +199,7 @@ TEST(ChunkedWork, OfCancellationAndFailureTheFirstCounts) {
       go_on.set_value();
       EXPECT_EQ(end.get_future().get().find("op: cancelled after "), 0u);
     } else {
-      while (running->help()) {  // returns when a chunk has failed, here or on a carrier
+      while (running->help()) {  // returns once a chunk has failed, on any thread
       }
       EXPECT_FALSE(running->cancel());
       go_on.set_value();
@@ -209,7 +209,7 @@ TEST(ChunkedWork, OfCancellationAndFailureTheFirstCounts) {
 }
 
 TEST(ChunkedWork, AWaiterTakesThePlaceThatBecomesFree) {
-  // All carriers are held up by other work until this work is done, of which one has the only place for a while.
+  // Other work occupies all copy workers but one until this work has finished; that one holds its only slot for a while.
   std::promise<void> taken, go_on, end, others_done;
   std::shared_future<void> may_go_on = go_on.get_future().share();
   std::shared_future<void> ended = end.get_future().share();

@@ -34,7 +34,7 @@ TEST(Env, ShowsWhatDoesNotParse) {
       env_int(kName);
       FAIL() << text;
     } catch (const ValueError& error) {
-      EXPECT_EQ(error.what(), "TANDEM_ENV_TEST: '" + std::string(text) + "' is no integer");
+      EXPECT_EQ(error.what(), "TANDEM_ENV_TEST: '" + std::string(text) + "' is not an integer");
     }
   }
 }

@@ -30,7 +30,7 @@ TEST(InputFile, ReadsByPosition) {
   file.read(part.data(), 2, 3);
   EXPECT_EQ(part, "cde");
   EXPECT_EQ(folder.shortened(error_text<IoError>([&] { file.read(part.data(), 4, 3); })),
-            "op: 'DIR/file' became shorter while it was read");
+            "op: 'DIR/file' was truncated while it was being read");
 }
 
 TEST(PathExists, IsFalseOnlyWhereNothingIsThere) {
@@ -42,7 +42,7 @@ TEST(PathExists, IsFalseOnlyWhereNothingIsThere) {
   EXPECT_FALSE(path_exists("op", file + "/below"));
   const std::string name(300, 'x');
   EXPECT_EQ(error_text<IoError>([&] { path_exists("op", name); }),
-            "op: cannot look at '" + name + "': File name too long");
+            "op: cannot access '" + name + "': File name too long");
 }
 
 TEST(WriteFile, ReplacesOrAppends) {
@@ -76,8 +76,8 @@ bool is_pending(int signal) {
   return sigismember(&pending, signal) == 1;
 }
 
-/// Ends the process: with status 0 if a write beyond the limit failed with EFBIG under `disposition`, and the mask and the set of
-/// pending signals are afterwards as before.
+/// Exits with status 0 if a write beyond the limit fails with EFBIG under `disposition`, and leaves the signal mask and the set
+/// of pending signals unchanged.
 [[noreturn]] void write_beyond_limit(const std::string& path, sighandler_t disposition) {
   std::signal(SIGXFSZ, disposition);
   const rlimit limit = {10, 10};

@@ -19,7 +19,7 @@ TEST(Future, GivesTheValueOfAnotherThread) {
   producer.join();
   EXPECT_TRUE(future.is_completed());
   EXPECT_EQ(future.exception(), nullptr);
-  EXPECT_EQ(future.get(), "done");  // again, and by a copy
+  EXPECT_EQ(future.get(), "done");  // a second time, by a copy
   EXPECT_EQ(Future<std::string>(future).get(), "done");
 }
 
@@ -81,14 +81,14 @@ TEST(Future, AFailureIsRememberedWhenTheLastFutureIsGone) {
       promise.future().wait();
       FAIL();
     } catch (const StateError& error) {
-      EXPECT_STREQ(error.what(), "Future: it failed, and the failure is gone with the last future");
+      EXPECT_STREQ(error.what(), "Future: the operation failed; its error was released with the last Future");
     }
   }
 }
 
 TEST(Future, AValueThatNobodyHasAskedForIsKept) {
   const Promise<int> promise;
-  static_cast<void>(promise.future());  // gone before there is a value
+  static_cast<void>(promise.future());  // destroyed before completion
   promise.set_value(3);
   EXPECT_EQ(promise.future().get(), 3);
 }
@@ -111,7 +111,7 @@ TEST(Future, NothingIsLeftWhereBothEndsAreGone) {
 
 TEST(Future, CancelAsksTheProducer) {
   Promise<int> promise;
-  EXPECT_FALSE(promise.future().cancel());  // this one has no way to stop
+  EXPECT_FALSE(promise.future().cancel());  // no set_cancel
   int asked = 0;
   promise.set_cancel([&, promise] {
     ++asked;
@@ -122,7 +122,7 @@ TEST(Future, CancelAsksTheProducer) {
   EXPECT_TRUE(future.cancel());
   EXPECT_EQ(asked, 1);
   EXPECT_THROW(static_cast<void>(future.get()), CancelledError);
-  promise.set_cancel({});  // it holds the promise
+  promise.set_cancel({});  // breaks a reference cycle
   EXPECT_THROW(static_cast<void>(Future<int>().cancel()), StateError);
 }
 
@@ -172,7 +172,7 @@ TEST(Future, WaiterHelpsOnItsOwnThread) {
   EXPECT_EQ(future.get(), 33);
   EXPECT_EQ(steps, 3);
   EXPECT_EQ(helper, std::this_thread::get_id());
-  EXPECT_EQ(future.get(), 33);  // completed: no more help
+  EXPECT_EQ(future.get(), 33);  // completed: help is not called
   EXPECT_EQ(steps, 3);
 }
 
@@ -207,7 +207,7 @@ TEST(Future, DefaultConstructedHasNothingToWaitFor) {
     work.wait();
     FAIL();
   } catch (const StateError& error) {
-    EXPECT_STREQ(error.what(), "Future: has no result to wait for (default-constructed or moved from)");
+    EXPECT_STREQ(error.what(), "Future: not valid (default-constructed or moved from)");
   }
 }
 

@@ -37,7 +37,7 @@ TEST(Half, AllValuesRoundTrip) {
 }
 
 TEST(Half, RoundsToNearestTiesToEven) {
-  // Between each two neighbours: the midpoint goes to the even one, one float below or above it to the nearer one.
+  // For all neighbours: the midpoint rounds to even, the floats next to it to the nearer neighbour.
   for (uint32_t i = 0; i < 0x7bff; ++i) {
     const auto low = static_cast<uint16_t>(i);
     const auto high = static_cast<uint16_t>(i + 1);

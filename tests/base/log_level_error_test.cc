@@ -9,7 +9,7 @@ TEST(LogLevelError, ShowsTheValueAndWhatIsAccepted) {
     log(LogLevel::kError, "lost");
     FAIL();
   } catch (const ValueError& error) {
-    EXPECT_STREQ(error.what(), "TANDEM_LOG: 'loud' is none of off, error, warning, info, debug");
+    EXPECT_STREQ(error.what(), "TANDEM_LOG: 'loud' is not one of off, error, warning, info, debug");
   }
 }
 

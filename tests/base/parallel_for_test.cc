@@ -91,7 +91,7 @@ TEST_P(ParallelFor, WorkersHaveTheCallersContext) {
 }
 
 TEST_P(ParallelFor, UsesTheBudgetAndNoMore) {
-  // Each piece waits until as many threads as the budget allows have come; with fewer the test would hang.
+  // Each piece waits until num_threads pieces run concurrently; with fewer threads the test would hang.
   const int budget = GetParam();
   std::barrier everybody(budget);
   std::mutex mutex;

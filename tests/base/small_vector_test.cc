@@ -11,7 +11,7 @@ namespace tandem { namespace {
 
 using Strings = SmallVector<std::string, 3>;
 
-/// Long enough not to live inside of std::string, so that a leak or a double free is one of the heap.
+/// Too long for the small-string optimization, so that leaks and double frees are found on the heap.
 std::string text(size_t i) { return "a text that does not fit inside of the object: " + std::to_string(i); }
 
 Strings strings(size_t n) {

@@ -56,7 +56,7 @@ TEST(StartThread, StackWithoutMemoryIsNamed) {
   pthread_setattr_default_np(&before);
   pthread_attr_destroy(&huge);
   pthread_attr_destroy(&before);
-  EXPECT_TRUE(text.starts_with("cannot start a thread (Cannot allocate memory): the limit of memory (ulimit -v, "))
+  EXPECT_TRUE(text.starts_with("cannot start a thread (Cannot allocate memory): the memory limit (ulimit -v, "))
       << text;
   start_thread([] {}).join();
 }
@@ -69,13 +69,13 @@ TEST(RunTogether, AllRunAtTheSameTimeWithTheirShareOfTheThreads) {
   std::array<int, 3> ranks{};
   std::array<std::thread::id, 3> ids{};
   run_together(3, [&](int i) {
-    // None leaves before all have come.
+    // A barrier: returns only if all calls run concurrently.
     for (++arrived; arrived < 3;) std::this_thread::yield();
     const size_t k = static_cast<size_t>(i);
     threads[k] = num_threads();
     ranks[k] = RankContext::current().rank;
     ids[k] = std::this_thread::get_id();
-    set_num_threads(1);  // of its copy
+    set_num_threads(1);  // changes only the copy of the context
   });
   EXPECT_EQ(threads, (std::array<int, 3>{2, 2, 2}));
   EXPECT_EQ(ranks, (std::array<int, 3>{5, 5, 5}));

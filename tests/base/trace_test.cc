@@ -56,7 +56,7 @@ TEST(Trace, EventsComeOldestFirst) {
   {
     TraceSpan outer("outer", "step");
     TraceSpan inner("inner", "forward");
-  }  // inner ends, and is recorded, first
+  }  // inner ends first, so it is recorded first
   record_trace(event("earlier", 1));
   const std::vector<TraceEvent> events = stop_trace();
   ASSERT_EQ(events.size(), 3u);
@@ -78,7 +78,7 @@ TEST(Trace, StartForgetsWhatWasRecorded) {
 TEST(Trace, WorkCountsInTheInnermostSpan) {
   RankContext context;
   RankContext::Use use(context);
-  trace_work(1, 2);  // off, and outside of any span
+  trace_work(1, 2);  // tracing is off
   start_trace();
   trace_work(3, 4);  // outside of any span
   {
@@ -100,7 +100,7 @@ TEST(Trace, WorkCountsInTheInnermostSpan) {
   EXPECT_EQ(events[1].num_bytes, 13);
 }
 
-/// Bytes of an "op" span with 10 bytes of operands and 100 of results.
+/// num_bytes of an "op" span with 10 bytes of operands and 100 bytes of results.
 int64_t op_bytes(int64_t flops, int64_t bytes, const char* inside) {
   RankContext context;
   RankContext::Use use(context);
@@ -123,7 +123,7 @@ TEST(Trace, OperandsCountWhereTheOperationDidTheWork) {
   EXPECT_EQ(op_bytes(3, 0, nullptr), 110);
   EXPECT_EQ(op_bytes(3, 7, nullptr), 7);
   EXPECT_EQ(op_bytes(0, 0, "wait"), 110);
-  EXPECT_EQ(op_bytes(0, 0, "copy"), 0);  // what lies inside did it
+  EXPECT_EQ(op_bytes(0, 0, "copy"), 0);  // the inner span did the work
   EXPECT_EQ(op_bytes(3, 0, "copy"), 110);
 }
 
@@ -188,7 +188,7 @@ TEST(Trace, RecordsFromManyThreads) {
   EXPECT_EQ(count, std::vector<int>(4, 33));
 }
 
-/// Mark i was reached at `times[i]`; from `first_missing` on there is no mark.
+/// Mark i has time `times[i]`; marks from `first_missing` on do not exist.
 class ListedTimes : public TraceClock {
  public:
   explicit ListedTimes(std::vector<int64_t> times, int64_t first_missing = 100)

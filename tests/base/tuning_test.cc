@@ -21,7 +21,7 @@ TEST(Tuning, ReadsWhatWasAppended) {
   Tuning::append(path, "product 3x4", "a later one");
   const Tuning tuning(path);
   ASSERT_NE(tuning.find("product 3x4"), nullptr);
-  EXPECT_EQ(*tuning.find("product 3x4"), "a1");  // the first holds
+  EXPECT_EQ(*tuning.find("product 3x4"), "a1");  // the first line of a key counts
   EXPECT_EQ(*tuning.find("product 5x6"), "b = 2");
   EXPECT_EQ(tuning.find("product 7x8"), nullptr);
   EXPECT_TRUE(tuning.has_prefix("product 5"));
@@ -57,8 +57,8 @@ TEST(Tuning, SaysWhatIsWrong) {
     }
     return "none";
   };
-  EXPECT_EQ(error_of(""), path + " is no tuning file: its first line is not 'tandem tuning 1'");
-  EXPECT_EQ(error_of("tandem tuning 2\n"), path + " is no tuning file: its first line is not 'tandem tuning 1'");
+  EXPECT_EQ(error_of(""), path + " is not a tuning file: its first line is not 'tandem tuning 1'");
+  EXPECT_EQ(error_of("tandem tuning 2\n"), path + " is not a tuning file: its first line is not 'tandem tuning 1'");
   EXPECT_EQ(error_of("tandem tuning 1\na = 1\nb 2\n"), path + ": line 3 is not '<key> = <value>'");
   EXPECT_EQ(error_of("tandem tuning 1\na = \n"), path + ": line 2 is not '<key> = <value>'");
   EXPECT_EQ(error_of("tandem tuning 1\n = 1\n"), path + ": line 2 is not '<key> = <value>'");

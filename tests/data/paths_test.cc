@@ -45,17 +45,17 @@ TEST(DataPaths, LoopOfLinksIsAnIoErrorWithTheReason) {
   fs::create_symlink("loop", folder / "loop");
   const std::string loop = folder / "loop";
   EXPECT_EQ(error_text<td::IoError>([&] { open_mnist(loop); }),
-            "MnistDataset: cannot look at '" + loop + "/train-images-idx3-ubyte': Too many levels of symbolic links");
+            "MnistDataset: cannot access '" + loop + "/train-images-idx3-ubyte': Too many levels of symbolic links");
   EXPECT_EQ(error_text<td::IoError>([&] { open_cifar(loop); }),
-            "CifarDataset: cannot look at '" + loop + "/cifar-10-batches-bin/.': Too many levels of symbolic links");
+            "CifarDataset: cannot access '" + loop + "/cifar-10-batches-bin/.': Too many levels of symbolic links");
 }
 
 TEST(DataPaths, TooLongNameIsAnIoErrorWithTheReason) {
   const std::string name(300, 'x');
   EXPECT_EQ(error_text<td::IoError>([&] { open_mnist(name); }),
-            "MnistDataset: cannot look at '" + name + "/train-images-idx3-ubyte': File name too long");
+            "MnistDataset: cannot access '" + name + "/train-images-idx3-ubyte': File name too long");
   EXPECT_EQ(error_text<td::IoError>([&] { open_cifar(name); }),
-            "CifarDataset: cannot look at '" + name + "/cifar-10-batches-bin/.': File name too long");
+            "CifarDataset: cannot access '" + name + "/cifar-10-batches-bin/.': File name too long");
 }
 
 TEST(DataPaths, FolderBelowAFileLacksTheFiles) {
@@ -72,9 +72,9 @@ TEST(DataPaths, FolderWithoutPermissionIsAnIoErrorWithTheReason) {
   fs::create_directory(folder / "closed");
   fs::permissions(folder / "closed", fs::perms::none);
   EXPECT_EXIT(run_unprivileged([&] { open_mnist(folder / "closed"); }), ::testing::ExitedWithCode(0),
-              "MnistDataset: cannot look at '.*/closed/train-images-idx3-ubyte': Permission denied$");
+              "MnistDataset: cannot access '.*/closed/train-images-idx3-ubyte': Permission denied$");
   EXPECT_EXIT(run_unprivileged([&] { open_cifar(folder / "closed"); }), ::testing::ExitedWithCode(0),
-              "CifarDataset: cannot look at '.*/closed/cifar-10-batches-bin/.': Permission denied$");
+              "CifarDataset: cannot access '.*/closed/cifar-10-batches-bin/.': Permission denied$");
 }
 
 }  // namespace

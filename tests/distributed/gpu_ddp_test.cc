@@ -133,7 +133,7 @@ TEST(GpuDdp, AStepInAGraphIsRefused) {
     const std::vector<float> usual = p[0].grad().to_vector<float>();
     cuda::Graph graph(context.device());
     EXPECT_EQ(error_text<StateError>([&] { graph.capture([&] { p.backward(gradients); }); }),
-              "Graph: the exchange of gradients cannot be captured; do it before or after");
+              "Graph: the exchange of gradients cannot be captured; do it before or after the capture the capture");
     p.backward(gradients);
     EXPECT_EQ(p[0].grad().to_vector<float>(), usual);
   });

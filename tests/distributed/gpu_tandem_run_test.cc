@@ -74,7 +74,7 @@ TEST(GpuTandemRunTest, AskingForGpusThatAreNotThereIsAnError) {
 
   const auto alone = run("1", "0", {{"TANDEM_DEVICE", "cuda"}});
   EXPECT_EQ(alone.out, "");
-  EXPECT_THAT(alone.err, HasSubstr("TANDEM_DEVICE: cuda:0: there is no GPU that can be used"));
+  EXPECT_THAT(alone.err, HasSubstr("TANDEM_DEVICE: cuda:0: no usable GPU"));
   EXPECT_THAT(alone.err, HasSubstr("rank 0 of 1 failed (exit status 2)\n"));
   EXPECT_EQ(alone.status, 1);
 

@@ -231,7 +231,7 @@ TEST(LaunchTest, WrongFlagsAreUsageErrors) {
       {{"--device", "gpu"}, "launch: --device: expected cpu, cuda or auto, got 'gpu'\n"},
       {{"--device", "cpu", "--devices", "cpu"},
        "launch: --device is where each rank computes, and --devices makes a rank of each device: give one\n"},
-      {{"--devices", "cpu,gpu"}, "Device: 'gpu' is none of cpu, cpu:N, cuda, cuda:N\n"},
+      {{"--devices", "cpu,gpu"}, "Device: 'gpu' is not one of cpu, cpu:N, cuda, cuda:N\n"},
       {{"--devices", "cpu,cpu:1,cpu:0"}, "launch: --devices 'cpu,cpu:1,cpu:0' names cpu twice\n"},
       {{"--devices", "cpu", "--nproc", "1"},
        "launch: --devices makes the ranks threads of this process, --nproc, --log-dir and --max-restarts make them "

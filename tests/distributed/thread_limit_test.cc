@@ -38,7 +38,7 @@ using td::testing_support::num_running_threads;
 using td::testing_support::Subprocess;
 
 const std::string kLimit =
-    "cannot start a thread (Resource temporarily unavailable): the limit of processes and threads (ulimit -u, cgroup "
+    "cannot start a thread (Resource temporarily unavailable): the limit on processes and threads (ulimit -u, cgroup "
     "pids.max) is reached; ";
 
 /// Waits for threads that were joined to leave the process; false where more than `most` stay.

@@ -80,7 +80,7 @@ TEST_P(DevicePrograms, DeviceSums) {
                               "little\n"
                             : "    gather_to(target, tensors), then add  // throws OutOfMemory\n"
                               "        allocate: cpu is out of memory\n"
-                              "          asked      1048576 bytes (1048576 in its size class)\n"
+                              "          requested  1048576 bytes (1048576 rounded up)\n"
                               "          allocated  2097152 bytes\n"
                               "          limit      2097152 bytes\n",
                   "        peak on cpu 1.0 MiB  ok\n        the sum is right  ok\n",

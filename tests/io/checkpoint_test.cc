@@ -274,7 +274,7 @@ TEST_F(Checkpoint, ManifestThatTheSystemDoesNotShowIsAnErrorAndIsKept) {
   fs::rename(manifest, folder_ / "kept");
   fs::create_symlink("manifest.json", manifest);  // a loop
   const std::string reason =
-      "Checkpointer: cannot look at 'DIR/run/step-00000001/manifest.json': Too many levels of symbolic links";
+      "Checkpointer: cannot access 'DIR/run/step-00000001/manifest.json': Too many levels of symbolic links";
   EXPECT_EQ(folder_.shortened(error_text<td::IoError>([&] { load_checkpoint(path_); })),
             "load_checkpoint: none of the checkpoints in 'DIR/run' can be loaded\n  " + reason);
   bool saved = true;

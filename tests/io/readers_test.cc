@@ -96,7 +96,7 @@ TEST(Readers, SocketIsRefused) {
 
 TEST(Readers, FileOfUnknownSizeIsRefused) {
   EXPECT_EQ(error_text<td::IoError>([] { td::data::read_text("/proc/self/status"); }),
-            "read_text: '/proc/self/status' holds bytes though its size is 0; copy it to a file on disk first");
+            "read_text: '/proc/self/status' contains data although its size is 0; copy it to a regular file first");
 }
 
 TEST(Readers, SymbolicLinkToARegularFileIsFollowed) {

@@ -128,7 +128,7 @@ TEST_F(StateFile, ReadsTensorsThatOthersWrote) {
   save_safetensors(path_, {{"a", td::ones({3})}, {"a.b", td::ones({3})}});
   EXPECT_EQ(folder_.shortened(error_text<td::IoError>([&] { load_state(path_); })),
             "load_state: 'DIR/x.safetensors': the names of its tensors are no paths of a state\n"
-            "  State: 'a' is a value, so there is no 'a.b'");
+            "  State: 'a' is a value, not a nested state; 'a.b' cannot be set");
 }
 
 TEST_F(StateFile, RefusesWhatItCannotWrite) {

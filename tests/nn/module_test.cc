@@ -248,7 +248,7 @@ TEST(Module, GradientsInABucketDoNotMove) {
   Net net;
   td::autograd::leaf(net.head.scale).set_slot(td::zeros({2}));
   EXPECT_EQ(error_text<td::StateError>([&] { net.to(td::Device("cpu:1")); }),
-            "to: the gradient of 'head.scale' lives in a bucket");
+            "to: the gradient of 'head.scale' is stored in a DistributedDataParallel bucket");
   EXPECT_EQ(net.encoder.shift.device(), td::Device());
 }
 

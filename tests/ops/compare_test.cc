@@ -140,7 +140,7 @@ TEST(Compare, WhereKeepsIntegersAndPromotes) {
 
 TEST(Compare, WhereRefusesANumberThatDoesNotFit) {
   const Tensor x = tensor({1, 2}).to(kUInt8), condition = tensor({true, false});
-  const std::string rest = " 300 does not fit uint8, whose numbers are 0 to 255; choose another dtype";
+  const std::string rest = " 300 does not fit in uint8 (0 to 255); choose another dtype";
   EXPECT_EQ(error_text<ValueError>([&] { where(condition, x, 300); }), "where: b" + rest);
   EXPECT_EQ(error_text<ValueError>([&] { where(condition, 300, x); }), "where: a" + rest);
 }

@@ -129,7 +129,7 @@ TEST(InPlace, FillAndCopyForgetTheHistory) {
 
 TEST(InPlace, FillRefusesANumberThatDoesNotFit) {
   const Tensor x = tensor({1, 2}).to(kUInt8);
-  const std::string rest = " does not fit uint8, whose numbers are 0 to 255; choose another dtype";
+  const std::string rest = " does not fit in uint8 (0 to 255); choose another dtype";
   EXPECT_EQ(error_text<ValueError>([&] { x.fill_(300); }), "fill_: value 300" + rest);
   EXPECT_EQ(error_text<ValueError>([&] { x.fill_(NAN); }), "fill_: value nan" + rest);
   EXPECT_EQ(x.to_vector<int64_t>(), (std::vector<int64_t>{1, 2}));
@@ -210,7 +210,7 @@ TEST(InPlace, ErrorsLeaveSelfUnchanged) {
   const Tensor y = w * 2;
   EXPECT_EQ(
       error_text<StateError>([&] { y.slice(0, 0, 2).mul_(2); }),
-      "mul_: the change of a view would have to be recorded (float32 [2] on cpu); use the form that returns a new "
+      "mul_: an in-place change of a view cannot be recorded (float32 [2] on cpu); use the form that returns a new "
       "tensor");
   const Tensor outside = tensor({1.0, 2.0, 3.0});
   const Tensor view = outside.view({3, 1});

@@ -235,7 +235,7 @@ TEST(MaskedFill, MatchesItsFormula) {
 TEST(MaskedFill, RefusesANumberThatDoesNotFit) {
   const Tensor x = tensor({1, 2}).to(kUInt8), mask = tensor({true, false});
   EXPECT_EQ(error_text<ValueError>([&] { masked_fill(x, mask, -1); }),
-            "masked_fill: value -1 does not fit uint8, whose numbers are 0 to 255; choose another dtype");
+            "masked_fill: value -1 does not fit in uint8 (0 to 255); choose another dtype");
   EXPECT_EQ(masked_fill(x, mask, 255).to_vector<int64_t>(), (std::vector<int64_t>{255, 2}));
 }
 
@@ -385,7 +385,8 @@ TEST(Index, OtherDTypesOnTheDevice) {
 /// How a text ends that is told after the operation, on a device that finds faults in its own time.
 std::string told_later() {
   return test_device().is_cpu() ? ""
-                                : str("; found on ", zeros({}, {kFloat32, test_device()}).device(), " and told now");
+                                : str("; detected on ", zeros({}, {kFloat32, test_device()}).device(),
+                                      ", reported at this synchronization");
 }
 
 TEST(Index, ABadIndexIsToldAndTheDeviceStaysUsable) {

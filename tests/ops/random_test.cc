@@ -370,7 +370,8 @@ TEST(Multinomial, ADeviceDrawsTheCpusIndices) {
 TEST(Random, BadProbabilitiesAreToldAndTheDeviceStaysUsable) {
   const auto here = [](const Tensor& x) { return x.to(test_device()); };
   const std::string told_later =
-      test_device().is_cpu() ? "" : str("; found on ", here(zeros({})).device(), " and told now");
+      test_device().is_cpu() ? ""
+                             : str("; detected on ", here(zeros({})).device(), ", reported at this synchronization");
   const auto text_of = [&](const Tensor& p) {
     return error_text<ValueError>([&] { bernoulli(here(p)).to_vector<float>(); });
   };

@@ -38,26 +38,30 @@ TEST(Graph, WhatCannotBeCapturedSaysSo) {
     return text;
   };
   const std::string copy =
-      "Graph: a copy between the CPU and a GPU (item, to, printing) cannot be captured; do it before or after";
+      "Graph: a copy between the CPU and a GPU (item, to, printing) cannot be captured; do it before or after the "
+      "capture the capture";
   EXPECT_EQ(refused([&] { static_cast<void>(y.sum().item()); }), copy);
   EXPECT_EQ(refused([&] { static_cast<void>(y.to(Device())); }), copy);
   EXPECT_EQ(refused([&] { static_cast<void>(ones({4}).to(kGpu)); }), copy);
   EXPECT_EQ(refused([&] { cuda::synchronize(kGpu); }),
-            "Graph: waiting for a stream (item, printing, synchronize) cannot be captured; do it before or after");
+            "Graph: waiting for a stream (item, printing, synchronize) cannot be captured; do it before or after the "
+            "capture the capture");
   EXPECT_EQ(refused([&] { cuda::Event(kGpu).record(cuda::current_stream(kGpu)); }),
-            "Graph: an event cannot be captured; do it before or after");
+            "Graph: an event cannot be captured; do it before or after the capture the capture");
   EXPECT_EQ(refused([&] {
               const cuda::StreamGuard guard{cuda::Stream(kGpu)};
               y.add_(x);
             }),
-            "Graph: another stream cannot be captured; leave the StreamGuard out");
+            "Graph: work on another stream cannot be captured; remove the StreamGuard");
   cuda::Graph other(kGpu);
-  EXPECT_EQ(refused([&] { other.capture([] {}); }), "Graph: another graph cannot be captured; do it before or after");
+  EXPECT_EQ(refused([&] { other.capture([] {}); }),
+            "Graph: another graph cannot be captured; do it before or after the capture the capture");
   other.capture([] {});
-  EXPECT_EQ(refused([&] { other.replay(); }), "Graph: a replay cannot be captured; do it before or after");
+  EXPECT_EQ(refused([&] { other.replay(); }),
+            "Graph: a replay cannot be captured; do it before or after the capture the capture");
   EXPECT_EQ(error_text<StateError>([&] { other.capture([] {}); }),
-            "Graph: this one has captured already; make another");
-  EXPECT_EQ(error_text<StateError>([] { cuda::Graph(kGpu).replay(); }), "Graph: nothing was captured");
+            "Graph: capture was already called; create another Graph");
+  EXPECT_EQ(error_text<StateError>([] { cuda::Graph(kGpu).replay(); }), "Graph: replay without a successful capture");
   EXPECT_EQ(y.to_vector<float>(), (std::vector<float>{17, 17, 17, 17}));  // eight captures that went well
 }
 
@@ -100,7 +104,7 @@ TEST(Graph, OptionsThatNeedOtherKernelsAreRefused) {
             "SGD: parameter 0, its gradient, state or options have changed, and the graph's step does not fit; capture "
             "another");
   EXPECT_EQ(error_text<StateError>([&] { graph.replay(); }),
-            "Graph: an earlier replay threw, when some of what changes from step to step had changed");
+            "Graph: an earlier replay threw after it had changed per-step values; capture a new Graph");
 }
 
 // Memory that the graph's kernels know is not the optimizer's any more: a replay would train what nobody sees.
@@ -143,16 +147,14 @@ TEST(Graph, AGradientWithAnotherPlaceIsRefused) {
   graph.capture([&] { w.sum().backward(); });
   autograd::leaf(w).set_slot(zeros({3}, {kFloat32, kGpu}));
   EXPECT_EQ(error_text<StateError>([&] { graph.replay(); }),
-            "Graph: the gradient of '' is filled, and elsewhere; where the graph was captured it was empty; call "
-            "zero_grad as there, or "
-            "capture another");
+            "Graph: the gradient of '' is filled and in different memory; at capture it was empty; call "
+            "zero_grad as before the capture, or capture a new Graph");
   cuda::Graph adding(kGpu);
   adding.capture([&] { w.sum().backward(); });
   autograd::leaf(w).set_slot({});  // keeps the gradient, in memory of its own
   EXPECT_EQ(error_text<StateError>([&] { adding.replay(); }),
-            "Graph: the gradient of '' is filled, and elsewhere; where the graph was captured it was filled; call "
-            "zero_grad as there, or "
-            "capture another");
+            "Graph: the gradient of '' is filled and in different memory; at capture it was filled; call "
+            "zero_grad as before the capture, or capture a new Graph");
 }
 
 TEST(Graph, AModelThatWasMovedIsRefused) {
@@ -180,14 +182,14 @@ TEST(Graph, GradientsThatAreFilledWhereTheyWereEmptyAreRefused) {
   cuda::Graph overwriting(kGpu);
   overwriting.capture([&] { (w * w).sum().backward(); });
   EXPECT_EQ(error_text<StateError>([&] { overwriting.replay(); }),
-            "Graph: the gradient of '' is filled; where the graph was captured it was empty; call zero_grad as there, "
-            "or capture another");
+            "Graph: the gradient of '' is filled; at capture it was empty; call zero_grad as before the "
+            "capture, or capture a new Graph");
   cuda::Graph adding(kGpu);
   adding.capture([&] { (w * w).sum().backward(); });
   w.zero_grad();
   EXPECT_EQ(error_text<StateError>([&] { adding.replay(); }),
-            "Graph: the gradient of '' is empty; where the graph was captured it was filled; call zero_grad as there, "
-            "or capture another");
+            "Graph: the gradient of '' is empty; at capture it was filled; call zero_grad as before the "
+            "capture, or capture a new Graph");
 }
 
 TEST(Graph, AFailedCaptureLeavesGradientsAsTheyWere) {

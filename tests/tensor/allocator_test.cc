@@ -15,7 +15,7 @@
 
 namespace tandem { namespace {
 
-/// Each test has a CPU device of its own, so that the account holds nothing else.
+/// Each test uses its own CPU device, so that statistics contain nothing else.
 class Allocator : public testing::Test {
  protected:
   void SetUp() override {
@@ -41,7 +41,7 @@ TEST_F(Allocator, SaysWhatABlockTakesAndWhatIsFree) {
     set_memory_limit(device_, 8 << 20);
     EXPECT_EQ(free_memory(device_), (8 << 20) - block_bytes(asked));
     deallocate(device_, block);
-    EXPECT_EQ(free_memory(device_), 8 << 20) << "what is cached can be had";
+    EXPECT_EQ(free_memory(device_), 8 << 20) << "cached blocks count as free";
     set_memory_limit(device_, 0);
   }
   EXPECT_GT(free_memory(device_), 1 << 20);
@@ -140,7 +140,7 @@ TEST_F(Allocator, LimitIsExact) {
   } catch (const OutOfMemory& error) {
     EXPECT_STREQ(error.what(),
                  "allocate: cpu:1 is out of memory\n"
-                 "  asked      3 bytes (64 in its size class)\n"
+                 "  requested  3 bytes (64 rounded up)\n"
                  "  allocated  1024 bytes\n"
                  "  limit      1024 bytes");
   }
@@ -186,14 +186,14 @@ TEST_F(Allocator, LimitOfOneDeviceIsNoneOfAnother) {
 TEST_F(Allocator, WhatNoMachineHasIsOutOfMemory) {
   EXPECT_THROW(allocate(device_, INT64_MAX), OutOfMemory);
   try {
-    allocate(device_, int64_t{1} << 46);  // within the accounts, beyond the system
+    allocate(device_, int64_t{1} << 46);  // accepted by the allocator, refused by the system
     FAIL();
   } catch (const OutOfMemory& error) {
     EXPECT_STREQ(error.what(),
                  "allocate: cpu:1 is out of memory\n"
-                 "  asked      70368744177664 bytes (70368744177664 in its size class)\n"
+                 "  requested  70368744177664 bytes (70368744177664 rounded up)\n"
                  "  allocated  0 bytes\n"
-                 "  limit      none: the system refused");
+                 "  limit      none; the operating system refused");
   }
   EXPECT_EQ(memory_stats(device_).reserved, 0);
 }

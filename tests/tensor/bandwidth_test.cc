@@ -40,7 +40,7 @@ TEST_F(Bandwidth, StaysWithinWhatIsFree) {
   EXPECT_GT(device_bandwidth(Device(), tight), 0);
   EXPECT_GT(memory_stats(tight).peak_allocated, 0);
   EXPECT_LE(memory_stats(tight).peak_allocated, 4 << 20);
-  // Where less than 3 MiB is free nothing is measured, and it is tried again when there is more.
+  // With less than 3 MiB free nothing is measured or cached; a later call measures.
   set_memory_limit(full, (3 << 20) - 1);
   EXPECT_EQ(device_bandwidth(Device(), full), 0);
   set_memory_limit(full, 12 << 20);

@@ -18,7 +18,7 @@ namespace tandem { namespace {
 
 constexpr DType kAll[] = {kBool, kUInt8, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64};
 
-/// A layout to test with: a tensor of `shape` somewhere inside of a storage of `span` elements.
+/// A test layout: a tensor of `shape` inside a storage of `span` elements.
 struct Layout {
   const char* name;
   Shape shape;
@@ -65,7 +65,7 @@ std::vector<int64_t> offsets_of(const Layout& layout) {
   return result;
 }
 
-/// A storage of the layout's span whose element i holds pattern(i), seen through the layout.
+/// A tensor of the layout on a storage whose element i is pattern(i).
 template <class T, class F>
 Tensor make(const Layout& layout, const F& pattern) {
   const RefPtr<Storage> storage = Storage::allocate(Device(), layout.span * static_cast<int64_t>(sizeof(T)));
@@ -79,7 +79,7 @@ const T* span_of(const Tensor& tensor) {
   return reinterpret_cast<const T*>(tensor.storage()->data());
 }
 
-float small(int64_t i) { return static_cast<float>((i * 37 + 11) % 101); }  // every dtype but bool holds these
+float small(int64_t i) { return static_cast<float>((i * 37 + 11) % 101); }  // exact in every dtype except bool
 float guard(int64_t i) { return static_cast<float>((i * 29 + 5) % 97); }
 
 TEST(ChoresCopy, AnyLayoutToAnyOther) {
@@ -230,7 +230,7 @@ TEST(ChoresFill, AllDTypesAndLayouts) {
 TEST(ChoresFill, ConvertsTheNumber) {
   EXPECT_EQ(full({3}, -2.75, {kInt32}).to_vector<int32_t>(), std::vector<int32_t>(3, -2));
   const Tensor large = empty({3}, {kInt64});
-  chores::fill(large, 1e30);  // operations refuse such numbers before they fill
+  chores::fill(large, 1e30);  // out of range: full() rejects such values, the primitive saturates
   EXPECT_EQ(large.to_vector<int64_t>(), std::vector<int64_t>(3, INT64_MAX));
   EXPECT_EQ(full({3}, 0.25, {kBool}).to_vector<bool>(), std::vector<bool>(3, true));
 }
@@ -315,7 +315,7 @@ TEST(ChoresBytesEqual, ComparesEveryElementAndNoOther) {
           ASSERT_FALSE(chores::bytes_equal(a, b)) << layout.name << layout.shape << i;
           data[offsets[i]] = kept;
         }
-        // What lies between the elements does not count.
+        // Memory between the elements is not compared.
         std::vector<bool> used(static_cast<size_t>(layout.span));
         for (int64_t offset : offsets) used[static_cast<size_t>(offset)] = true;
         for (size_t i = 0; i < used.size(); ++i) {
@@ -343,7 +343,7 @@ TEST(Chores, ChangeNoVersion) {
   EXPECT_EQ(a.version(), version);
 }
 
-// As parts of something large they go past the caches: with any alignment, length and gaps around them.
+// Parts of a large copy use non-temporal stores, at any alignment and length; surrounding memory is unchanged.
 TEST(Chores, PastTheCachesTheBitsAreTheSame) {
   constexpr int64_t kLarge = int64_t{1} << 40;
   if (cpu_device_count() < 2) set_cpu_device_count(2);

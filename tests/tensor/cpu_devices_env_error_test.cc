@@ -5,7 +5,7 @@
 namespace tandem { namespace {
 
 TEST(CpuDevicesEnvError, ShowsTheValueAndWhatIsAccepted) {
-  for (int i = 0; i < 2; ++i) {  // each use says it again
+  for (int i = 0; i < 2; ++i) {  // every use throws again
     try {
       empty({3});
       FAIL();

@@ -31,7 +31,7 @@ TEST(Device, RefusesOtherTexts) {
       Device device(text);
       FAIL() << text;
     } catch (const ValueError& error) {
-      EXPECT_EQ(error.what(), "Device: '" + std::string(text) + "' is none of cpu, cpu:N, cuda, cuda:N");
+      EXPECT_EQ(error.what(), "Device: '" + std::string(text) + "' is not one of cpu, cpu:N, cuda, cuda:N");
     }
   }
 }
@@ -43,7 +43,7 @@ TEST(Device, CountCanBeDeclared) {
   const Tensor t = ones({3}, {kFloat32, Device("cpu:3")});
   EXPECT_EQ(t.device(), Device("cpu:3"));
   EXPECT_EQ(t.to_vector<float>(), std::vector<float>(3, 1.0f));
-  set_cpu_device_count(4);  // no change: nothing vanishes
+  set_cpu_device_count(4);  // removes no device
   try {
     set_cpu_device_count(3);
     FAIL();
@@ -82,7 +82,7 @@ TEST(Device, UnknownOnesAreErrors) {
     FAIL();
   } catch (const DeviceError& error) {
     EXPECT_EQ(error.what(), cuda::is_built()
-                                ? str("cuda:99: there is no such device; ", cuda::device_count(), " GPUs are here")
+                                ? str("cuda:99: there is no such device; ", cuda::device_count(), " GPUs are available")
                                 : "cuda:99: this build of tandem has no CUDA support; build with --config=cuda");
   }
   EXPECT_THROW(memory_stats(Device(DeviceType::kCpu, -1)), DeviceError);

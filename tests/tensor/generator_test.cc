@@ -122,7 +122,8 @@ TEST_F(DefaultGenerator, OwnDeviceDrawsTheSameBitsWhateverItIs) {
     FAIL();
   } catch (const StateError& error) {
     EXPECT_STREQ(error.what(),
-                 "set_rank_device: random numbers have been drawn already with cuda:3 as the rank's device");
+                 "set_rank_device: random numbers were already drawn with rank device cuda:3; call it before the first "
+                 "use of a generator");
   }
 }
 

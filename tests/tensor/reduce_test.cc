@@ -1,4 +1,4 @@
-// Reductions of every operator and dtype at awkward counts, against a naive reference.
+// Reductions by every operator and dtype at odd counts, compared with a naive reference.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ bool allowed(ReduceOp op) {
   return !is_bitwise(op) || std::is_integral_v<T>;
 }
 
-/// Small enough for sums and products of seven to be exact in double, and of halves in float.
+/// Small enough that sums and products of seven are exact in double, and for half types in float.
 template <class T>
 T element(std::mt19937& random) {
   const int n = static_cast<int>(random() % 13) - 6;
@@ -85,7 +85,7 @@ std::vector<const std::byte*> pointers(const std::vector<std::vector<T>>& inputs
   return out;
 }
 
-/// std::vector<bool> has no bytes.
+/// std::vector<bool> has no addressable elements.
 template <class T>
 using Stored = std::conditional_t<std::is_same_v<T, bool>, uint8_t, T>;
 
@@ -131,12 +131,12 @@ TEST(ReduceKernels, EveryOperatorAndDTypeAgainstTheReference) {
   }
 }
 
-// Halves of all bits: subnormal, infinite, NaN.  Vectors and single elements agree in every bit.
+// Half types with all bit patterns, including subnormal, infinite, NaN: SIMD and scalar code give the same bits.
 TEST(ReduceKernels, VectorsOfHalvesHaveTheBitsOfSingleElements) {
   for (const DType dtype : {kFloat16, kBFloat16}) {
     std::vector<std::vector<uint16_t>> inputs(3, std::vector<uint16_t>(65536));
     std::mt19937 random(5);
-    // A sum of two NaNs has the bits of either, so only one of the three is NaN.
+    // NaN + NaN has the payload of either operand, so only one of the three inputs is NaN.
     const auto finite = [&] {
       const uint16_t bits = static_cast<uint16_t>(random());
       const uint32_t exponent = dtype == kFloat16 ? 0x7c00 : 0x7f80;

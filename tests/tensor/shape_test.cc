@@ -17,7 +17,7 @@ TEST(Shape, Prints) {
 }
 
 TEST(Shape, FromOtherSequences) {
-  const std::vector<int64_t> sizes = {3, 1, 7, 31, 32, 33, 2, 5};  // more than live inside
+  const std::vector<int64_t> sizes = {3, 1, 7, 31, 32, 33, 2, 5};  // more than the inline capacity
   EXPECT_EQ(Shape(sizes), (Shape{3, 1, 7, 31, 32, 33, 2, 5}));
   EXPECT_EQ(Shape(std::span(sizes).first(2)), (Shape{3, 1}));
   EXPECT_EQ(Shape(sizes).dim(), 8);
@@ -40,11 +40,13 @@ TEST(Shape, NumElementsMustFit) {
     return "";
   };
   EXPECT_EQ(text({3, -1}), "shape [3, -1] has a negative size");
-  EXPECT_EQ(text({int64_t{1} << 60}), "shape [1152921504606846976] has more elements than memory can be addressed");
-  EXPECT_EQ(text({INT64_MAX, 2}), "shape [9223372036854775807, 2] has more elements than memory can be addressed");
-  // A zero does not hide an overflow: strides would not fit either.
+  EXPECT_EQ(text({int64_t{1} << 60}),
+            "shape [1152921504606846976] has too many elements: its size in bytes overflows int64");
+  EXPECT_EQ(text({INT64_MAX, 2}),
+            "shape [9223372036854775807, 2] has too many elements: its size in bytes overflows int64");
+  // A zero does not hide an overflow, because strides would overflow too.
   EXPECT_EQ(text({0, INT64_MAX, 3}),
-            "shape [0, 9223372036854775807, 3] has more elements than memory can be addressed");
+            "shape [0, 9223372036854775807, 3] has too many elements: its size in bytes overflows int64");
 }
 
 TEST(Shape, RowMajorStrides) {

@@ -42,7 +42,7 @@ TEST(State, PathsWalkThroughNestedStates) {
 TEST(State, KeepsTheOrderInWhichNamesWereSet) {
   State state;
   for (const char* name : {"b", "a", "c"}) state.set(name, int64_t{1});
-  state.set("a", int64_t{2});  // replaced where it is
+  state.set("a", int64_t{2});  // replaced, in the same position
   std::string order;
   for (const auto& [name, value] : state.entries()) order += name;
   EXPECT_EQ(order, "bac");
@@ -74,16 +74,17 @@ TEST(State, Errors) {
   State state;
   state.set("a.b", int64_t{1});
   EXPECT_EQ(error_text<StateError>([&] { state.get<int64_t>("a.c"); }), "State: 'a.c' is missing");
-  EXPECT_EQ(error_text<StateError>([&] { state.get<double>("a.b"); }), "State: 'a.b' has another type than asked for");
-  EXPECT_EQ(error_text<StateError>([&] { state.get<State>("a.b"); }), "State: 'a.b' is no nested state");
+  EXPECT_EQ(error_text<StateError>([&] { state.get<double>("a.b"); }),
+            "State: 'a.b' has a different type than requested");
+  EXPECT_EQ(error_text<StateError>([&] { state.get<State>("a.b"); }), "State: 'a.b' is not a nested state");
   EXPECT_EQ(error_text<StateError>([&] { state.set("a.b.c", int64_t{1}); }),
-            "State: 'b' is a value, so there is no 'b.c'");
+            "State: 'b' is a value, not a nested state; 'b.c' cannot be set");
   for (const char* path : {"", ".a", "a.", "x..y", "."}) {
-    EXPECT_NE(error_text<StateError>([&] { state.set(path, int64_t{1}); }).find("is no path: a name is empty"),
+    EXPECT_NE(error_text<StateError>([&] { state.set(path, int64_t{1}); }).find("is not a valid path: a name is empty"),
               std::string::npos)
         << path;
   }
-  EXPECT_EQ(state.entries().size(), 1u);  // nothing was left behind
+  EXPECT_EQ(state.entries().size(), 1u);  // a failed set adds nothing
   EXPECT_EQ(state.get<State>("a").entries().size(), 1u);
 }
 

@@ -40,7 +40,7 @@ TEST(Tensor, SizeCountsFromTheEndToo) {
 TEST(Tensor, DataChecksTheType) {
   const Tensor t = zeros({3}, {kInt32});
   EXPECT_EQ(*t.data<int32_t>(), 0);
-  EXPECT_EQ(error_text<DTypeError>([&] { t.data<float>(); }), "data: the tensor is int32, asked for float32");
+  EXPECT_EQ(error_text<DTypeError>([&] { t.data<float>(); }), "data: expected a float32 tensor, got int32");
 }
 
 TEST(Tensor, ItemConverts) {
@@ -56,7 +56,7 @@ TEST(Tensor, ItemConverts) {
   EXPECT_EQ(error_text<ShapeError>([] {
               zeros({2, 3}).item();
             }),
-            "item: needs a tensor of one element, not float32 [2, 3] on cpu");
+            "item: expected a tensor with one element, got float32 [2, 3] on cpu");
   EXPECT_THROW(zeros({0}).item(), ShapeError);
 }
 

@@ -1,4 +1,5 @@
-// A process that uses its second GPU alone leaves the first one alone, whichever thread calls.  A program of its own: contexts stay.
+// A process that uses only its second GPU creates no context on the first one, on any thread.  A separate program, because
+// contexts exist until the process ends.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -16,7 +17,7 @@ namespace tandem { namespace {
 
 const Device kFirst("cuda:0"), kOwn("cuda:1");
 
-/// In a thread whose current GPU is the first one, as it is in every new thread.
+/// Runs on a new thread, whose current GPU is GPU 0.
 template <class F>
 void in_a_new_thread(const char* what, F f) {
   std::thread([&] { f(); }).join();

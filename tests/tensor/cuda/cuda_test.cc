@@ -21,7 +21,7 @@
 #include <tandem/tensor/gpu_trace_clock.h>
 #include <tandem/tests/support/op_case.h>
 
-// What a GPU's memory, streams and chores do, whichever there is.  TwoGpus takes two: tools/gpu_check chooses by that name.
+// Memory, streams and primitives of a real or emulated GPU.  Suite TwoGpus needs two GPUs; tools/gpu_check selects it by name.
 namespace tandem::testing { namespace {
 
 const Device kGpu("cuda:0"), kOther("cuda:1");
@@ -49,11 +49,12 @@ TEST(Cuda, WhatIsThere) {
   EXPECT_GT(properties.num_multiprocessors, 0);
   EXPECT_GT(properties.memory_bytes, int64_t{1} << 20);
   const std::string count = std::to_string(cuda::device_count());
-  EXPECT_EQ(error_text<DeviceError>([] {
-              static_cast<void>(zeros({2}, {kFloat32, Device("cuda:77")}));
-            }),
-            "cuda:77: there is no such device; " + count + (count == "1" ? " GPU is here" : " GPUs are here"));
-  EXPECT_EQ(error_text<DeviceError>([] { cuda::synchronize(Device()); }), "cpu: is no GPU");
+  EXPECT_EQ(
+      error_text<DeviceError>([] {
+        static_cast<void>(zeros({2}, {kFloat32, Device("cuda:77")}));
+      }),
+      "cuda:77: there is no such device; " + count + (count == "1" ? " GPU is available" : " GPUs are available"));
+  EXPECT_EQ(error_text<DeviceError>([] { cuda::synchronize(Device()); }), "cpu: is not a GPU");
 }
 
 TEST(Cuda, LargeCopiesGoThroughPinnedMemory) {
@@ -64,7 +65,7 @@ TEST(Cuda, LargeCopiesGoThroughPinnedMemory) {
     EXPECT_TRUE(chores::bytes_equal(moved(there, Device()), x)) << num_bytes;
   }
   const int64_t kept = cuda::pinned_bytes();
-  EXPECT_EQ(kept, 2 * kPiece);  // one copy at a time takes two blocks
+  EXPECT_EQ(kept, 2 * kPiece);  // two blocks, because copies did not run concurrently
   std::vector<std::thread> threads;
   for (int i = 0; i < 3; ++i) {
     threads.emplace_back([i] {
@@ -124,7 +125,7 @@ TEST(CudaTrace, ASpanLastsUntilTheGpuHasDoneItsWork) {
   EXPECT_LE(ours[0].begin_ns, ours[1].begin_ns);
   EXPECT_LT(ours[1].begin_ns, ours[1].end_ns);
   EXPECT_LT(ours[1].end_ns, ours[0].end_ns);
-  // An emulated stream runs when it is waited for.
+  // An emulated stream runs only when the host waits for it.
   if (cuda::device_properties(kGpu).name == "tandem emulated GPU") {
     EXPECT_GE(ours[0].begin_ns, queued_ns);
   }
@@ -143,7 +144,7 @@ TEST(CudaTrace, MarksEncloseTheWorkOfTheCurrentStream) {
   const std::vector<int64_t> times = clock.times_ns();
   stream.synchronize();
   ASSERT_EQ(times.size(), 2u);
-  constexpr double kResolutionNs = 1000;  // of events
+  constexpr double kResolutionNs = 1000;  // of CUDA events
   EXPECT_GE(static_cast<double>(times[1] - times[0]) + kResolutionNs, end.milliseconds_since(begin) * 1e6);
 }
 
@@ -185,7 +186,7 @@ TEST(TwoGpus, LargeCopiesAtTheSameTimeGoThroughPinnedMemoryOfEach) {
   for (std::thread& thread : threads) thread.join();
 }
 
-/// Copies between each two layouts and some dtypes, from the CPU to a GPU and from there to each target.
+/// Copies between all pairs of layouts and some dtypes, from the CPU to a GPU and on to each target.
 void check_conversions(const std::vector<Device>& targets) {
   for (const Layout from_layout : kLayouts) {
     for (const Layout to_layout : {Layout::kContiguous, Layout::kTransposed, Layout::kSliced}) {
@@ -268,7 +269,7 @@ TEST(CudaStreams, ThoseAtTheSideAreTheSameForTheSameNumber) {
             "side_stream: number 16 is not in [0, 16)");
 }
 
-/// Fills x on one GPU, reads it by f(x, y) on the other, and fills it once more; nobody waits before either GPU is asked first.
+/// Fills x on one GPU, reads it by f(x, y) on the other GPU, and fills it again, without synchronizing in between.
 void check_order(DType dtype, const std::function<void(const Tensor& x, const Tensor& y)>& f) {
   for (const bool x_first : {false, true}) {
     const Tensor x = zeros({1000}, {kFloat32, kGpu}), y = zeros({1000}, {dtype, kOther});
@@ -348,12 +349,12 @@ TEST(CudaMemory, IsCountedCachedAndLimited) {
   EXPECT_EQ(error_text<OutOfMemory>([] {
               static_cast<void>(empty({3 << 20}, {kUInt8, kGpu}));
             }),
-            str("allocate: cuda:0 is out of memory\n  asked      3145728 bytes (", block_bytes(3 << 20),
-                " in its size class)\n  allocated  ", before, " bytes\n  limit      ", before + (1 << 20), " bytes"));
+            str("allocate: cuda:0 is out of memory\n  requested  3145728 bytes (", block_bytes(3 << 20),
+                " rounded up)\n  allocated  ", before, " bytes\n  limit      ", before + (1 << 20), " bytes"));
   set_memory_limit(kGpu, 0);
 }
 
-// What the cache holds is given back before a request is refused.
+// Cached blocks are returned to the driver before OutOfMemory is thrown.
 TEST(CudaMemory, TheCacheMakesRoom) {
   empty_cache(kGpu);
   const int64_t most = free_memory(kGpu) / 2 + (8 << 20);
@@ -363,7 +364,7 @@ TEST(CudaMemory, TheCacheMakesRoom) {
   empty_cache(kGpu);
 }
 
-// Memory that was freed is written again by the work of the same stream alone, which comes later.
+// Freed memory is reused only by later work of the same stream.
 TEST(CudaMemory, KeepsToItsStream) {
   empty_cache(kGpu);
   const cuda::Stream stream(kGpu);
@@ -425,7 +426,7 @@ TEST(Cuda, AComplaintThatAKernelStillWritesIsNotRead) {
   place->size = 4;
   place->ready = 1;
   EXPECT_EQ(error_text<IndexError>([] { cuda::synchronize(kGpu); }),
-            "gather: index 9 at position 0 is outside [0, 4); found on cuda:0 and told now");
+            "gather: index 9 at position 0 is outside [0, 4); detected on cuda:0, reported at this synchronization");
   EXPECT_EQ(place->raised, 0);
   cuda::synchronize(kGpu);
 }
