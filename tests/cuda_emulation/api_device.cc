@@ -118,7 +118,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int device) {
   };
   *p = {};
   std::snprintf(p->name, sizeof(p->name), "tandem emulated GPU");
-  p->uuid.bytes[15] = static_cast<char>(device);  // the same in all processes
+  p->uuid.bytes[15] = static_cast<char>(device);  // equal in all processes
   p->totalGlobalMem = Runtime::get().device(device).memory.limit();
   p->sharedMemPerBlock = kDefaultDynamicShared;
   p->regsPerBlock = p->regsPerMultiprocessor = value(cudaDevAttrMaxRegistersPerBlock);

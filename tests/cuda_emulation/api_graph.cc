@@ -1,4 +1,4 @@
-// Graphs: what a captured stream was given, in its order.  Of the modes of capture only what the stream itself refuses is emulated.
+// Graphs: the tasks of a captured stream, in order.  Capture modes are not emulated; only invalid calls on the captured stream fail.
 #include <tandem/tests/cuda_emulation/runtime.h>
 
 using cuda_emulation::Call;
@@ -9,10 +9,10 @@ using cuda_emulation::Task;
 
 namespace {
 
-/// A handle of its own for the graph.
+/// Creates a unique handle for the graph.
 template <class Handle>
 void add(Runtime& runtime, const std::shared_ptr<Graph>& graph, Handle* handle) {
-  auto* const key = new char;  // no other graph's, as long as this one is there
+  auto* const key = new char;  // an address that no other live graph has
   runtime.graphs[key] = graph;
   *handle = reinterpret_cast<Handle>(key);
 }

@@ -7,7 +7,7 @@
 
 namespace cuda_emulation { namespace {
 
-/// The state in which every call of this file begins.
+/// Common start of all calls of this file.
 cudaError_t state_of_current(Runtime& runtime) {
   if (inside_host_function()) {
     return cudaErrorNotPermitted;
@@ -16,7 +16,7 @@ cudaError_t state_of_current(Runtime& runtime) {
 }
 
 struct Place {
-  Device* device = nullptr;  // whose memory it is
+  Device* device = nullptr;  // owner of the memory
   bool pinned = false;
   bool valid = true;
 
@@ -67,7 +67,7 @@ bool kind_fits(cudaMemcpyKind kind, const Place& to, const Place& from) {
     case cudaMemcpyHostToHost: return !to_device && !from_device;
     case cudaMemcpyHostToDevice: return to_device && !from_device;
     case cudaMemcpyDeviceToHost: return !to_device && from_device;
-    // Pinned memory has an address on the device too.
+    // Pinned memory also has a device address.
     case cudaMemcpyDeviceToDevice: return (to_device || to.pinned) && (from_device || from.pinned);
     case cudaMemcpyDefault: return true;
   }
@@ -110,7 +110,7 @@ cudaError_t copy_async(const Copy& copy, cudaMemcpyKind kind, cudaStream_t handl
     return error;
   }
   Task task{Task::Kind::kMemory, to.arenas() | from.arenas(), [copy] { copy.run(); }, nullptr};
-  if (from.pageable() && !to.pageable()) {  // the bytes of now
+  if (from.pageable() && !to.pageable()) {  // reads the bytes during the call
     auto bytes = std::make_shared<std::vector<char>>(copy.source_span());
     std::memcpy(bytes->data(), copy.source, bytes->size());
     task.work = [copy, bytes] {
@@ -243,7 +243,7 @@ cudaError_t cudaMemcpyPeerAsync(void* destination, int destination_device, const
   return result(cuda_emulation::copy_async({destination, bytes, source, bytes, bytes, 1}, cudaMemcpyDefault, stream));
 }
 
-// On the legacy default stream: after all streams that were not made with cudaStreamNonBlocking.
+// As on the legacy default stream: runs after all streams that were created without cudaStreamNonBlocking.
 cudaError_t cudaMemcpy(void* destination, const void* source, size_t bytes, cudaMemcpyKind kind) {
   Call call;
   Runtime& runtime = call.runtime();

@@ -1,4 +1,4 @@
-// Streams, events, functions of the host, launches.
+// Streams, events, host functions, launches.
 #include <string>
 
 #include <tandem/tests/cuda_emulation/runtime.h>
@@ -13,7 +13,7 @@ cudaError_t state_of(Runtime& runtime, int device) {
   return runtime.num_devices() == 0 ? cudaErrorNoDevice : runtime.device(device).failed;
 }
 
-/// The stream of a handle, or nullptr with the error that its caller returns.
+/// The stream of a handle; nullptr and the error to return if it does not exist.
 std::shared_ptr<Stream> stream_of(Runtime& runtime, cudaStream_t handle, const char* what, cudaError_t& error) {
   error = inside_host_function() ? cudaErrorNotPermitted : cudaSuccess;
   auto stream = runtime.find(handle);
@@ -136,7 +136,7 @@ cudaError_t cudaStreamCreate(cudaStream_t* stream) {
   return cudaStreamCreateWithPriority(stream, cudaStreamDefault, 0);
 }
 
-// Its tasks are done all the same, when something asks for them.
+// Queued tasks still run when needed.
 cudaError_t cudaStreamDestroy(cudaStream_t handle) {
   Call call;
   return result(call.runtime().streams.erase(handle) != 0 ? cudaSuccess : cudaErrorInvalidResourceHandle);

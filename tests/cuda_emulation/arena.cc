@@ -35,18 +35,18 @@ size_t with_redzone(size_t num_bytes) { return rounded(num_bytes) + kMemoryGranu
 
 }  // namespace
 
-// The range is twice the limit, so that dead bytes between blocks and gaps take nothing from what a program may allocate.
+// The range is twice the limit, so that guard bytes and gaps between blocks do not count against the limit.
 Arena::Arena(std::string name, size_t limit, bool closed)
     : name_(std::move(name)), limit_(limit), closed_(closed), size_(2 * rounded(limit) + (size_t{1} << 20)) {
   size_ = (size_ + kHugePage - 1) / kHugePage * kHugePage;
-  // In huge pages, for opening and closing goes over all pages that were touched, before and after each kernel.
+  // Huge pages, because each kernel changes the protection of all touched pages twice.
   void* const range = reserve(size_ + kHugePage, closed ? PROT_NONE : PROT_READ | PROT_WRITE);
   base_ = (reinterpret_cast<uintptr_t>(range) + kHugePage - 1) / kHugePage * kHugePage;
-  ::madvise(reinterpret_cast<void*>(base_), size_, MADV_HUGEPAGE);  // where there are any
+  ::madvise(reinterpret_cast<void*>(base_), size_, MADV_HUGEPAGE);  // if available
   open_ = !closed;
   valid_ = static_cast<uint16_t*>(reserve(size_ / kMemoryGranule * sizeof(uint16_t), PROT_READ | PROT_WRITE));
   cells_ = static_cast<RaceCell*>(reserve(size_ / kBytesOfCell * sizeof(RaceCell), PROT_READ | PROT_WRITE));
-  free_[kMemoryGranule] = size_ - kMemoryGranule;  // dead bytes before the first block too
+  free_[kMemoryGranule] = size_ - kMemoryGranule;  // guard bytes before the first block
   ASAN_POISON_MEMORY_REGION(reinterpret_cast<void*>(base_), kMemoryGranule);
 }
 

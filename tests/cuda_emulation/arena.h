@@ -1,8 +1,8 @@
-// The memory of one device, or pinned memory of the host: a reserved range of addresses in which blocks are allocated.
+// The memory of one device, or pinned host memory: a reserved address range in which blocks are allocated.
 //
-// A device's range is without access (PROT_NONE) except while a task runs that may touch it.  For each 256 bytes a table tells how
-// many of them belong to a live block, which is what a check of an access asks; shadow cells for the race check lie in a second
-// range.  Blocks begin at multiples of 256 and at least 256 dead bytes follow each.
+// A device's range is inaccessible (PROT_NONE) except while a task that may use it runs.  A table has, for each granule of 256 bytes,
+// the number of bytes that belong to a live block; access checks read it.  A second range contains the shadow cells of the race
+// check.  Blocks begin at multiples of 256 and are followed by at least 256 guard bytes.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ struct MemoryBlock {
 
 class Arena {
  public:
-  /// `limit` bytes may be allocated; closed = without access until open().
+  /// At most `limit` bytes can be allocated; closed = inaccessible until open().
   Arena(std::string name, size_t limit, bool closed);
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
@@ -37,25 +37,25 @@ class Arena {
 
   bool contains(const void* p) const { return reinterpret_cast<uintptr_t>(p) - base_ < size_; }
 
-  /// nullptr where the limit is reached.  The block's bytes are 0xFF.
+  /// Allocates a block, filled with 0xFF; nullptr if the limit is reached.
   void* allocate(size_t num_bytes);
   /// False if no block begins there.
   bool release(void* p);
 
-  /// Whether `num_bytes` from there are bytes of one live block.
+  /// Whether the `num_bytes` from the address are inside one live block.
   bool live(const void* p, size_t num_bytes) const;
-  /// The live block around an address or the nearest one before it.
+  /// The live block that contains the address, else the nearest one before it.
   std::optional<MemoryBlock> block_before(const void* p) const;
-  /// The freed block that lay around an address, unless its memory was used again.
+  /// The freed block that contained the address, unless its memory was reused.
   bool was_freed(const void* p) const;
 
-  /// How many bytes of the granule that `offset` lies in belong to a live block.
+  /// Number of bytes of the granule at `offset` that belong to a live block.
   unsigned int valid_bytes(size_t offset) const { return valid_[offset / kMemoryGranule]; }
   RaceCell* cells() const { return cells_; }
 
   void set_open(bool open);
 
-  /// Forgets all accesses.
+  /// Clears the shadow cells.
   void clear_cells();
 
  private:
@@ -70,9 +70,9 @@ class Arena {
   uint16_t* valid_ = nullptr;
   RaceCell* cells_ = nullptr;
   size_t live_bytes_ = 0;
-  std::map<size_t, size_t> blocks_;  // offset -> bytes asked for
+  std::map<size_t, size_t> blocks_;  // offset -> requested bytes
   std::map<size_t, size_t> free_;    // offset -> bytes, whole granules
-  std::map<size_t, size_t> freed_;   // offset -> bytes of blocks that were
+  std::map<size_t, size_t> freed_;   // offset -> bytes of freed blocks
 };
 
 }  // namespace cuda_emulation

@@ -1,4 +1,4 @@
-// What kernels call.
+// Device functions that kernels call.
 #include <cstdio>
 #include <cstdlib>
 
@@ -16,7 +16,7 @@ KernelRun& run(const char* what) {
   return *running_kernel;
 }
 
-/// Tells the checker of an access that it does not see.
+/// Reports an access that is not instrumented to the checker.
 template <typename T>
 void atomic_access(T* address) {
   const Uninstrumented here;
@@ -28,7 +28,7 @@ void atomic_access(T* address) {
   }
 }
 
-/// Pinned memory may be read by the host's threads meanwhile, so it is atomic in truth.
+/// Host threads may read pinned memory concurrently, so these use real atomics.
 template <typename T, typename Function>
 T change(T* address, Function function) {
   atomic_access(address);
@@ -126,7 +126,7 @@ unsigned int __byte_perm(unsigned int a, unsigned int b, unsigned int selector) 
   for (int i = 0; i < 4; ++i) {
     const unsigned int which = selector >> (4 * i) & 0xFU;
     unsigned int byte = static_cast<unsigned int>(bytes >> (8 * (which & 7U))) & 0xFFU;
-    if ((which & 8U) != 0) {  // its sign in all bits
+    if ((which & 8U) != 0) {  // the sign bit, in all bits
       byte = (byte & 0x80U) != 0 ? 0xFFU : 0U;
     }
     result |= byte << (8 * i);

@@ -1,4 +1,4 @@
-"""A macro for tests that hold their own kernels."""
+"""A macro for tests that contain kernels."""
 
 load("//tools/build:tandem.bzl", "EMULATED_CUDA_COPTS", "tandem_cc_test")
 

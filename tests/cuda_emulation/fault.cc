@@ -1,4 +1,4 @@
-// What happens at a bad address that no check has seen: host code in device memory, a kernel without checks.
+// The SIGSEGV handler, for invalid addresses that no access check has seen: host code in device memory, kernels without checks.
 #include <signal.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -21,7 +21,7 @@ void write_text(const std::string& text) {
 
 thread_local uintptr_t fault_address = 0;
 
-// Runs on what is left of the fiber's stack, or on the signal's: it is left at once for the thread of the machine.
+// Runs on the fiber's stack, or on the signal stack, and switches to the host thread immediately.
 [[noreturn]] void end_kernel() {
   const Uninstrumented here;
   KernelRun& run = *running_kernel;
@@ -36,7 +36,7 @@ void handle(int signal, siginfo_t* info, void* context) {
   const auto address = reinterpret_cast<uintptr_t>(info->si_addr);
   if (running_kernel != nullptr) {
 #if defined(__x86_64__)
-    // The handler returns into end_kernel() on the signal's stack, which nobody needs once the handler has returned.
+    // The handler returns into end_kernel() on the signal stack, which is unused after the return.
     fault_address = address;
     auto& registers = static_cast<ucontext_t*>(context)->uc_mcontext.gregs;
     stack_t stack{};
@@ -52,10 +52,10 @@ void handle(int signal, siginfo_t* info, void* context) {
     write_text("host access to device memory: " + place_in_arena(device->memory, info->si_addr) + "\n");
   }
   static_cast<void>(context);
-  ::signal(signal, SIG_DFL);  // and again
+  ::signal(signal, SIG_DFL);  // the access repeats and ends the process
 }
 
-/// A stack for the handler: the fiber's own may be full.
+/// A stack for the handler, because the fiber's stack may have overflowed.
 struct SignalStack {
   static constexpr size_t kBytes = size_t{64} << 10;
   SignalStack() : memory(std::malloc(kBytes)) {

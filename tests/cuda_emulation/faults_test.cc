@@ -1,4 +1,4 @@
-// Planted faults, each of which the checks of accesses must find and name.
+// Kernels with errors that the access checks must detect and name.
 #include <gmock/gmock.h>
 
 #include <tandem/tests/cuda_emulation/test_support.h>
@@ -36,7 +36,7 @@ TEST_F(Faults, EveryLaterCallFailsUntilReset) {
   EXPECT_EQ(cudaMemset(p, 0, 4), cudaErrorIllegalAddress);
   EXPECT_EQ(cudaStreamSynchronize(stream), cudaErrorIllegalAddress);
   EXPECT_CUDA(cudaSetDevice(1));
-  EXPECT_CUDA(cudaDeviceSynchronize());  // the other device is well
+  EXPECT_CUDA(cudaDeviceSynchronize());  // the other device has not failed
   EXPECT_CUDA(cudaSetDevice(0));
   reset();
   EXPECT_EQ(run(1, 4, 0, write_at, p, 0), "");
@@ -145,7 +145,7 @@ TEST_F(Faults, MissingSyncthreads) {
   }
 }
 
-__global__ void write_after_read(int* data) {  // each value moves by one: a barrier lacks between reads and writes
+__global__ void write_after_read(int* data) {  // shifts by one; a barrier between reads and writes is missing
   const int value = data[(threadIdx.x + 1) % 64];
   data[threadIdx.x] = value;
 }
@@ -157,7 +157,7 @@ TEST_F(Faults, WriteAfterReadInGlobalMemory) {
                     HasSubstr("into a block of 256 bytes")));
 }
 
-__global__ void second_reader(int* data, int* out, int writer) {  // threads 0..2 read, one writes: whoever it is
+__global__ void second_reader(int* data, int* out, int writer) {  // threads 0..2 read, one of them writes
   const int t = static_cast<int>(threadIdx.x);
   if (t != writer && t % 32 < 3) {
     out[t] = data[0];
@@ -272,7 +272,7 @@ TEST_F(Faults, RaceBetweenBlocks) {
   EXPECT_THAT(run(3, 32, 0, one_place, out.data(), 2), HasSubstr("race: "));
 }
 
-__global__ void next_block_reads(int* data) {  // reads what the next block writes
+__global__ void next_block_reads(int* data) {  // reads memory that the next block writes
   if (threadIdx.x == 0) {
     data[8 + blockIdx.x] = data[blockIdx.x + 1];
     __syncthreads();
@@ -439,7 +439,7 @@ TEST_F(Faults, StackOverflow) {
   EXPECT_EQ(run(1, 4, 0, write_at, reinterpret_cast<float*>(out.data()), 0), "");
 }
 
-// Without checks of accesses the machine's own protection remains.
+// Without access checks, page protection remains.
 TEST_F(Faults, BadAddressesWithoutChecks) {
   set_checks(false);
   ASSERT_CUDA(cudaSetDevice(1));

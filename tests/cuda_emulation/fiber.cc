@@ -14,7 +14,7 @@ namespace cuda_emulation {
 namespace {
 
 #ifdef __SANITIZE_ADDRESS__
-Context* left = nullptr;  // whom the running context was entered from
+Context* left = nullptr;  // the context from which the running one was entered
 
 void before_switch(Context& from, Context& to) {
   left = &from;
@@ -33,8 +33,8 @@ void after_switch(Context*) {}
 
 #if defined(__x86_64__)
 
-// The registers that a function keeps for its caller, by the System V calling convention.  It goes on by a jump and not by a
-// return: the return stack of the processor belongs to the fiber that is left.
+// Saves the callee-saved registers of the System V calling convention.  Continues by a jump instead of a return, because the
+// processor's return stack buffer belongs to the previous fiber.
 asm(R"(
 .text
 .p2align 4
@@ -109,7 +109,7 @@ void FiberPool::set_to_beginning(Fiber& fiber, size_t index) {
 #ifdef __SANITIZE_ADDRESS__
   ASAN_UNPOISON_MEMORY_REGION(reinterpret_cast<void*>(low), kStackBytes);
 #endif
-  // Equal places of all stacks would meet in the same few sets of the first cache.
+  // Different offsets, because equal offsets of all stacks would map to the same few sets of the L1 cache.
   const size_t colour = index % 61 * 64;
 #if defined(__x86_64__)
   auto* top = reinterpret_cast<uintptr_t*>(low + kStackBytes - 256 - colour);

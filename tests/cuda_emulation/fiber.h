@@ -1,5 +1,4 @@
-// Stacks with a way to change between them: a kernel's threads.  All functions belong to the one thread of the machine that runs a
-// kernel at that time.
+// Fibers: the threads of a kernel.  All functions must be called on the host thread that runs the kernel.
 #pragma once
 
 #include <cstddef>
@@ -12,26 +11,26 @@
 
 namespace cuda_emulation {
 
-/// Something that runs: a fiber, or the thread of the machine that started them.
+/// An execution context: a fiber, or the host thread that started the fibers.
 struct Context {
 #if defined(__x86_64__)
   void* stack_pointer = nullptr;
 #else
   ucontext_t machine;
 #endif
-  void* fake_stack = nullptr;  // AddressSanitizer's
+  void* fake_stack = nullptr;  // for AddressSanitizer
   const void* stack_bottom = nullptr;
   size_t stack_size = 0;
 };
 
-/// Leaves `from`, which goes on here when something switches to it, and goes on in `to`.
+/// Switches from context `from` to `to`; returns when something switches back to `from`.
 void switch_context(Context& from, Context& to);
 
 struct Fiber : Context {
   uintptr_t stack_low = 0;
 };
 
-/// Fibers that all run one function; it never returns.
+/// Fibers that all run one function, which never returns.
 class FiberPool {
  public:
   static constexpr size_t kStackBytes = size_t{256} << 10;
@@ -42,10 +41,10 @@ class FiberPool {
   Fiber& take();
   void give_back(Fiber& fiber) { idle_.push_back(&fiber); }
 
-  /// All fibers are at their beginning again, wherever they were.
+  /// Restarts all fibers from the beginning.
   void restart();
 
-  /// Whether the address is in some fiber's stack, or in a guard page below one.
+  /// Whether the address is in a fiber's stack or in its guard page.
   bool on_stack(uintptr_t address) const { return address - region_ < kMaxFibers * kStride; }
   /// Whether the address is in the guard page of a stack.
   bool on_guard(uintptr_t address) const { return on_stack(address) && (address - region_) % kStride < kGuardBytes; }

@@ -1,5 +1,5 @@
-// The functions that a compiler calls around every access with -fsanitize=thread.  Programs with CUDA code link without
-// ThreadSanitizer and find them here.
+// The functions that compilers call for every memory access with -fsanitize=thread.  Programs with CUDA code are linked without
+// ThreadSanitizer and use these.
 #ifndef __SANITIZE_THREAD__
 
 #include <cstddef>
@@ -17,7 +17,7 @@ void access(const volatile void* p, size_t num_bytes, AccessKind kind) {
   }
 }
 
-// The compiler says that the address is a multiple of the size; a device faults where it is not.
+// The compiler assumes an aligned address; a device faults for a misaligned one.
 template <size_t kBytes>
 void aligned_access(const volatile void* p, AccessKind kind) {
   if (KernelRun* run = checked_kernel) {
@@ -67,7 +67,7 @@ void __tsan_write_range(void* p, size_t n) { access(p, n, kPlainWrite); }
 void __tsan_vptr_read(void** p) { access(p, sizeof(void*), kPlainRead); }
 void __tsan_vptr_update(void** p, void*) { access(p, sizeof(void*), kPlainWrite); }
 
-// The atomic operations of C++ become calls, in the host's code of a file too.
+// C++ atomic operations become calls, also in host code of instrumented files.
 #define TANDEM_ATOMICS(bits, T)                                                                        \
   T __tsan_atomic##bits##_load(const volatile T* p, int) {                                             \
     access(p, sizeof(T), kAtomic);                                                                     \

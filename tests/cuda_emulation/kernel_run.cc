@@ -18,13 +18,12 @@ constinit thread_local Extent emulated_grid_dimensions{};
 
 namespace {
 
-KernelRun* the_run =
-    nullptr;  // fibers outlive launches and change between threads of the machine: no thread-local variable
+KernelRun* the_run = nullptr;  // not thread_local: fibers outlive launches and move between host threads
 
 void run_fiber() { the_run->work(); }
 
-// A fiber that was parked may go on in another thread of the machine, so that work() must not keep the address of a thread-local
-// variable over a switch.
+// A suspended fiber may continue on another host thread, so work() must not keep the address of a thread-local variable across a
+// switch.
 [[gnu::noinline]] void set_thread_index(uint3 v) { emulated_thread_index = {v.x, v.y, v.z}; }
 [[gnu::noinline]] void set_checked(KernelRun* run) { checked_kernel = run; }
 [[gnu::noinline]] void set_block_index(uint3 v) { emulated_block_index = {v.x, v.y, v.z}; }
@@ -83,7 +82,7 @@ KernelRun::KernelRun() : pool_(&run_fiber), memory_(*this), threads_(kMaxThreads
   for (uint32_t i = 0; i < kMaxThreads; ++i) {
     threads_[i].number = i;
   }
-  // Dynamic shared memory, and a page behind it that nobody may touch.
+  // Dynamic shared memory, followed by a guard page.
   const size_t num_bytes = (kMaxDynamicShared + 4095) / 4096 * 4096;
   void* p = ::mmap(nullptr, num_bytes + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (p == MAP_FAILED || ::mprotect(static_cast<char*>(p) + num_bytes, 4096, PROT_NONE) != 0) {
@@ -166,7 +165,7 @@ bool KernelRun::next_block() {
   return true;
 }
 
-// No accesses are ordered by a __syncwarp yet.
+// No __syncwarp has ordered any accesses yet.
 void KernelRun::begin_interval() {
   for (uint32_t w = 0; w * 32 < num_threads_; ++w) {
     Warp& warp = warps_[w];
@@ -178,7 +177,7 @@ void KernelRun::begin_interval() {
   }
 }
 
-// What each fiber does, for ever: the next thing that can go on.
+// The loop of each fiber: runs the next thread that is ready.
 void KernelRun::work() {
   for (;;) {
     if (any_ready()) {
@@ -221,7 +220,7 @@ void KernelRun::leave_to(uint32_t number) {
   switch_context(from, *fiber_);
 }
 
-// Returns when the current thread may go on.
+// Returns when the current thread may continue.
 void KernelRun::wait() {
   Thread& self = *current_;
   if (any_ready()) {
@@ -253,7 +252,7 @@ int KernelRun::barrier(Barrier kind, int predicate) {
     release_barrier();
   }
   wait();
-  return barrier_result_;  // of this barrier: the next one needs this thread
+  return barrier_result_;  // of this barrier: the next one cannot complete without this thread
 }
 
 void KernelRun::release_barrier() {
@@ -322,7 +321,7 @@ uint64_t KernelRun::warp_operation(WarpOp op, unsigned int mask, uint64_t value,
                                        name_of(there.op) + "(" + mask_text(there.mask) + ")");
     }
     if (concerned && (warp.waiting & ~mask) == 0) {
-      break;  // the others were compared with this one
+      break;  // the other lanes were compared with this one
     }
   }
   warp.waiting |= 1U << lane;
@@ -467,7 +466,7 @@ void KernelRun::fail(cudaError_t error, const std::string& what) {
   report_ = what + "\n  in kernel '" + function_name(launch_->call->function()) + "', block " +
             index_text(block_index_) + ", thread " + (current_ != nullptr ? thread_text(current_->number) : "?");
   switch_context(*fiber_, machine_);
-  std::abort();  // nobody goes on with a kernel that failed
+  std::abort();  // a failed kernel never continues
 }
 
 }  // namespace cuda_emulation

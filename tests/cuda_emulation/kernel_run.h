@@ -1,8 +1,8 @@
-// Runs a kernel: block by block on one thread of the machine, the threads of a block as fibers.
+// Runs a kernel block by block on one host thread, with the threads of a block as fibers.
 //
-// A thread runs until it waits at a barrier or in a warp operation, or ends.  One that never waits needs no switch: the fiber goes
-// on with the next thread, and with the next block.  Whoever arrives last lets the others go on.  Where nobody can go on, that is
-// reported.  Whatever ends a kernel leaves its fibers where they are: no destructor of a kernel's thread runs.
+// A thread runs until it waits at a barrier or in a warp operation, or ends.  Threads that never wait need no switch: one fiber
+// runs them one after the other, and continues with the next block.  The last thread that arrives releases the others.  If no thread can
+// continue, a deadlock is reported.  When an error ends a kernel, its fibers are abandoned: no destructors of its threads run.
 #pragma once
 
 #include <array>
@@ -46,21 +46,21 @@ struct KernelLaunch {
   dim3 grid;
   dim3 block;
   size_t num_dynamic_bytes;
-  std::vector<Arena*> arenas;  // that it may touch, its own device's first
+  std::vector<Arena*> arenas;  // accessible arenas, that of its own device first
   std::vector<Arena*> others;
   bool checks;
-  Random* random;  // nullptr: in order
+  Random* random;  // order of blocks and threads; nullptr: ascending
 };
 
 class KernelRun final : public WarpOrder {
  public:
   KernelRun();
 
-  /// One at a time.  An error's text is in report().
+  /// Runs one kernel at a time.  report() has the text of an error.
   cudaError_t run(const KernelLaunch& launch);
   const std::string& report() const { return report_; }
 
-  // For the kernel's threads.
+  // Called by the threads of the kernel.
   int barrier(Barrier kind, int predicate);
   uint64_t warp_operation(WarpOp op, unsigned int mask, uint64_t value, int argument, int width);
   void* dynamic_shared() { return dynamic_shared_; }
@@ -92,14 +92,14 @@ class KernelRun final : public WarpOrder {
     uint64_t result;
   };
   struct Warp {
-    unsigned int lanes;  // that there are
+    unsigned int lanes;  // existing lanes
     unsigned int ended;
-    unsigned int waiting;  // in a warp operation
-    uint32_t time;         // synchronisations since the last barrier
-    uint32_t all_at;       // time of the last one of all lanes
-    bool some;             // whether `pairs` holds anything
+    unsigned int waiting;  // lanes that wait in a warp operation
+    uint32_t time;         // number of synchronizations since the last barrier
+    uint32_t all_at;       // time of the last synchronization of all lanes
+    bool some;             // whether `pairs` is not empty
     std::array<Lane, 32> lane;
-    std::array<std::array<uint32_t, 32>, 32> pairs;  // time of the last one of some lanes, for two of them
+    std::array<std::array<uint32_t, 32>, 32> pairs;  // time of the last partial synchronization of two lanes
   };
 
   bool next_block();
@@ -120,20 +120,20 @@ class KernelRun final : public WarpOrder {
   const KernelLaunch* launch_ = nullptr;
   FiberPool pool_;
   MemoryCheck memory_;
-  Context machine_;  // the thread of the machine
+  Context machine_;  // the host thread
   Fiber* fiber_ = nullptr;
   cudaError_t error_ = cudaSuccess;
   std::string report_;
   char* dynamic_shared_ = nullptr;
 
-  uint32_t serial_ = 0;  // of the interval, counted over all launches
+  uint32_t serial_ = 0;  // of the current interval, counted over all launches
   uint64_t num_blocks_ = 0, next_block_ = 0;
   Order block_order_, thread_order_;
   uint3 block_index_{};
-  std::vector<uint32_t> block_serials_;  // at which each block began
+  std::vector<uint32_t> block_serials_;  // serial at the start of each block
 
   uint32_t num_threads_ = 0;
-  dim3 indexed_{0, 0, 0};  // block dimensions for which indices_ holds
+  dim3 indexed_{0, 0, 0};  // block dimensions for which indices_ is valid
   std::vector<uint3> indices_;
   std::vector<Thread> threads_;
   std::vector<Warp> warps_;
@@ -146,12 +146,12 @@ class KernelRun final : public WarpOrder {
   size_t ready_begin_ = 0, ready_end_ = 0;
 };
 
-/// What this thread of the machine runs now, nullptr outside of kernels; and the same while accesses are checked, which is as long
-/// as the kernel's own code runs: the standard library's templates are instrumented if a file of kernels uses them too.
+/// The kernel that this host thread runs, nullptr outside kernels; and the kernel whose accesses are checked.  The second is set only
+/// while the kernel's own code runs, because standard library templates are instrumented too if a file with kernels uses them.
 extern constinit thread_local KernelRun* running_kernel;
 extern constinit thread_local KernelRun* checked_kernel;
 
-/// Out of a kernel's code into the library's.
+/// Enters library code from kernel code.
 class Uninstrumented {
  public:
   Uninstrumented() : checked_(checked_kernel) { checked_kernel = nullptr; }
@@ -164,7 +164,7 @@ class Uninstrumented {
   KernelRun* checked_;
 };
 
-// threadIdx and its like, as the library writes them.
+// threadIdx and the other index variables, under the names by which the library writes them.
 struct Extent {
   unsigned int x, y, z;
 };

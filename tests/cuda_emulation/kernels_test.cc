@@ -1,4 +1,4 @@
-// Right kernels give right values and no report, in every order.
+// Correct kernels give correct results and no report, in every order.
 #include <algorithm>
 #include <numeric>
 
@@ -69,7 +69,7 @@ __global__ void shuffles(T* out, int width, int amount) {
   out[96 + lane] = __shfl_xor_sync(0xFFFFFFFFU, value, amount, width);
 }
 
-// Where each takes its value from, by the definitions in CUDA's programming guide.
+// Source lane of each lane, as defined in the CUDA programming guide.
 template <typename T>
 void check_shuffles(const std::vector<T>& out, int width, int amount) {
   const auto of = [](int lane) { return static_cast<T>(lane * 3 + 1); };
@@ -126,7 +126,7 @@ TEST_P(Kernels, VotesAndReductionsOfWarps) {
   }
 }
 
-__global__ void parts_of_warps(int* out) {  // halves of a warp sum for themselves
+__global__ void parts_of_warps(int* out) {  // halves of a warp reduce independently
   const unsigned int mask = threadIdx.x % 32 < 16 ? 0x0000FFFFU : 0xFFFF0000U;
   int sum = static_cast<int>(threadIdx.x);
   for (int d = 8; d != 0; d /= 2) {
@@ -234,7 +234,7 @@ __global__ void count(Counters* c) {
   atomicAdd(&c->wide, 0.25);
   atomicAdd(&c->big, 1ULL << 33);
   unsigned int seen = 0;
-  for (;;) {  // at most 100 times in all
+  for (;;) {  // at most 100 iterations
     const unsigned int before = atomicCAS(&c->swapped, seen, seen < 100 ? seen + 1 : seen);
     if (before == seen) {
       break;
@@ -257,7 +257,7 @@ TEST_P(Kernels, AtomicsOfAllBlocks) {
   EXPECT_EQ(v.swapped, 100U);
 }
 
-// Halves and bytes of one word belong to different threads; one array is read and written by all blocks, at different places.
+// Different threads own the halves and bytes of one word; all blocks access one array, at different indices.
 __global__ void small_types(uint8_t* bytes, uint16_t* halves, const uint16_t* in) {
   const auto i = blockIdx.x * blockDim.x + threadIdx.x;
   bytes[i] = static_cast<uint8_t>(i * 7);
@@ -313,7 +313,7 @@ TEST_P(Kernels, Vectors) {
   EXPECT_EQ(w.values()[38].y, 200);
 }
 
-// 20 barriers of 256 threads, a thousand blocks: what TANDEM_EMULATED_CHECKS=0 is for.
+// 20 barriers of 256 threads in a thousand blocks: large kernels need TANDEM_EMULATED_CHECKS=0.
 __global__ void many_barriers(int* out) {
   int sum = 0;
   for (int i = 0; i < 20; ++i) {

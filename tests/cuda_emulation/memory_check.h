@@ -1,5 +1,5 @@
-// The checks of every access of a kernel: whether the address is its to touch, and whether another thread's access of the same
-// bytes is ordered with it.
+// The checks of every access of a kernel: whether the address is accessible, and whether conflicting accesses of other threads are
+// ordered with it.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ class MemoryCheck {
  public:
   explicit MemoryCheck(KernelRun& run) : run_(run) {}
 
-  /// `arenas` are those that the kernel may touch, its own device's first; `others` are known for reports alone.
+  /// `arenas`: accessible memory, that of the kernel's own device first; `others`: used only in reports.
   void begin_launch(const std::vector<Arena*>& arenas, const std::vector<Arena*>& others, const void* arguments,
                     size_t num_argument_bytes, char* dynamic_shared, size_t num_dynamic_bytes, uint32_t serial);
   void begin_block(uint32_t serial) {
@@ -42,7 +42,7 @@ class MemoryCheck {
     access_elsewhere(address, num_bytes, kind);
   }
 
-  /// A reason why the address cannot be touched, for the handler of signals and for reports.
+  /// Why the address is not accessible, for the signal handler and for reports.
   std::string describe(uintptr_t address) const;
 
   Accessor who{};
@@ -75,8 +75,9 @@ class MemoryCheck {
   std::vector<Arena*> arenas_;
   std::vector<Arena*> others_;
   Range arguments_{};
-  std::vector<SharedRange> shared_;  // the dynamic one first, then thread-local data: where __shared__ variables are
-  std::vector<Range> program_;       // constant data is in here
+  std::vector<SharedRange>
+      shared_;  // dynamic shared memory first, then thread-local data, which contains __shared__ variables
+  std::vector<Range> program_;  // contains constant data
   uint32_t launch_first_ = 0;
   std::vector<SplitCell> splits_;
   std::vector<SplitCell> shared_splits_;

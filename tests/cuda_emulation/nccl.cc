@@ -1,4 +1,4 @@
-// NCCL's calls.  A communicator is one thread's at a time and gone when it was destroyed or aborted: other use ends the process.
+// NCCL's API.  Concurrent use of a communicator, or use after it was destroyed or aborted, ends the process.
 #include <nccl.h>
 
 #include <algorithm>
@@ -19,28 +19,28 @@
 
 /// A handle.  Guarded by Handles::mutex.
 struct ncclComm {
-  std::shared_ptr<cuda_emulation::Communicator> communicator;  // until it was destroyed or aborted
-  const char* call = "";                                       // the newest
+  std::shared_ptr<cuda_emulation::Communicator> communicator;  // null after it was destroyed or aborted
+  const char* call = "";                                       // the newest call
   std::thread::id caller = {};
-  int num_running = 0;            // calls
-  std::thread::id grouping = {};  // who has calls on it in an open group
+  int num_running = 0;            // number of running calls
+  std::thread::id grouping = {};  // the thread with an open group that contains calls on it
 };
 
 namespace cuda_emulation { namespace {
 
 using Kind = NcclRequest::Kind;
 
-/// How long a launch keeps its thread at least, as NCCL's does: so that calls of other threads meet it.
+/// Minimum duration of a launch, so that concurrent calls of other threads are detected.
 constexpr std::chrono::microseconds kLaunchTime{50};
 
 struct Handles {
-  std::mutex mutex;  // after the runtime's
+  std::mutex mutex;  // locked after that of the runtime
   std::condition_variable left;
-  std::deque<ncclComm> all;  // for ever, so that no address stands for two
+  std::deque<ncclComm> all;  // never destroyed, so that no address is reused
 };
 
 Handles& handles() {
-  static Handles* all = new Handles;  // communicators may be used by whatever ends after main
+  static Handles* all = new Handles;  // never destroyed: communicators may be used after main
   return *all;
 }
 
@@ -56,7 +56,7 @@ ncclResult_t fail(ncclResult_t result, const std::string& text) {
   return result;
 }
 
-/// With the lock.
+/// The caller holds the lock.
 Communicator& find(ncclComm_t comm, const char* call) {
   const auto& all = handles().all;
   const bool known = std::any_of(all.begin(), all.end(), [comm](const ncclComm& one) { return &one == comm; });
@@ -98,7 +98,7 @@ class Running {
     std::lock_guard lock(handles().mutex);
     comm_->grouping = on ? std::this_thread::get_id() : std::thread::id();
   }
-  /// The handle is of no communicator any more.
+  /// Detaches the handle from its communicator.
   void end() {
     std::lock_guard lock(handles().mutex);
     comm_->communicator = nullptr;
@@ -109,7 +109,7 @@ class Running {
   std::shared_ptr<Communicator> communicator_;
 };
 
-/// NCCL's kernels of two communicators must not wait for each other's place on a GPU: ranks could run them in different orders.
+/// NCCL kernels of two communicators on one GPU must be ordered: otherwise ranks may run them in different orders and deadlock.
 bool is_ordered(const Runtime& runtime, const Communicator& own, const Stream& stream) {
   static const bool implicit = [] {
     const char* const text = std::getenv("NCCL_LAUNCH_ORDER_IMPLICIT");
@@ -131,7 +131,7 @@ struct Pending {
 thread_local int group_depth = 0;
 thread_local std::vector<Pending> pending;
 
-/// ncclSuccess where the communicator takes a call.
+/// ncclSuccess if the communicator accepts a call.
 ncclResult_t check_ready(const Communicator& communicator) {
   const ncclResult_t state = communicator.state();
   return state == ncclInProgress ? fail(ncclInvalidArgument, "the communicator's last call is still in progress")
@@ -269,8 +269,8 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   return ncclSuccess;
 }
 
-// The one call that may be made while another thread's is under way, which it ends.  NCCL's may then wait for other ranks of the host:
-// TANDEM_EMULATED_ABORT_MS says for how long.
+// The only call that is allowed during a call of another thread, which it ends.  NCCL may then wait for other ranks of the host;
+// TANDEM_EMULATED_ABORT_MS is the duration of this wait.
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   if (comm == nullptr) return ncclSuccess;
   std::unique_lock lock(handles().mutex);

@@ -14,7 +14,7 @@ namespace {
 
 using Kind = NcclRequest::Kind;
 
-/// Collectives need links among all ranks, of another form for each kind; a message needs one between its two.
+/// Each kind of collective needs its own links among all ranks; a send or receive needs a link between two ranks.
 std::set<NcclMeeting> links_of(const NcclLaunch& launch) {
   std::set<NcclMeeting> links;
   for (const Exchange& e : launch.exchanges) {
@@ -24,7 +24,7 @@ std::set<NcclMeeting> links_of(const NcclLaunch& launch) {
     } else if (r.kind == Kind::kRecv) {
       links.insert({r.peer, r.rank});
     } else {
-      constexpr size_t kLarge = 4096;  // bytes from which NCCL takes another algorithm, which has links of its own
+      constexpr size_t kLarge = 4096;  // from this number of bytes on NCCL uses another algorithm, with its own links
       const bool is_large = std::max<size_t>(r.num_bytes, e.recv_bytes) >= kLarge;
       links.insert({NcclMeeting::kAll, 2 * static_cast<int32_t>(r.kind) + (is_large ? 1 : 0)});
     }
@@ -32,7 +32,7 @@ std::set<NcclMeeting> links_of(const NcclLaunch& launch) {
   return links;
 }
 
-/// A call on the GPU.  Its memory is its own until it is over: what it writes is 0xFF meanwhile.
+/// A call running on the GPU.  Its outputs are 0xFF until it ends, so that early reads and writes are detected.
 struct Transfer {
   NcclLaunch launch;
   std::vector<std::vector<std::byte>> inputs = {};
@@ -50,7 +50,7 @@ struct Transfer {
   }
 
   void end(Runtime& runtime) const {
-    if (!arrived) return;  // it may write until it is aborted
+    if (!arrived) return;  // the call may write until it is aborted
     if (!is_untouched()) {
       runtime.fail(*launch.stream->device,
                    "NCCL: memory of " + launch.stream->device->memory.name() + " was written while a call had it");
@@ -97,7 +97,8 @@ void Communicator::start(const std::string& server) {
 // --- the launcher ---
 
 bool Communicator::connect(const std::string& server) {
-  const int data = connect_to_nccl_server(server);  // first: the server ends when all have met
+  const int data =
+      connect_to_nccl_server(server);  // first, because the server stops listening once all ranks have joined
   const int meetings = connect_to_nccl_server(server);
   std::lock_guard lock(mutex_);
   for_data_ = data;
@@ -196,7 +197,7 @@ bool Communicator::receive(int connection, std::vector<std::byte>& bytes) {
   return read_all(connection, bytes.data(), num_bytes);
 }
 
-/// On the stream's turn.  A rank that is gone is waited for like one that is late.
+/// Runs as a task of the stream.  Waits for a rank that has exited as for a late one.
 bool Communicator::exchange(std::vector<Exchange>& group) {
   bool good = true;
   const auto make = [&](Exchange& e) {
@@ -213,7 +214,7 @@ bool Communicator::exchange(std::vector<Exchange>& group) {
   return good && !aborted_;
 }
 
-// --- whoever calls ---
+// --- the calling threads ---
 
 ncclResult_t Communicator::wait() {
   std::unique_lock lock(mutex_);

@@ -1,8 +1,8 @@
-// One rank's end of an emulated NCCL communicator.  Private to the emulation.
+// A rank of an emulated NCCL communicator.  Private to the emulation.
 //
-// Two threads go on by themselves, as NCCL's and the GPU do.  The launcher joins the others, makes the links that a call is the
-// first to need, and then queues the call in its stream: until then the communicator's state is ncclInProgress.  The runner runs
-// the streams as far as calls are queued in them.  Each has a connection to the server.
+// Two threads stand for NCCL and the GPU.  The launcher joins the other ranks, opens the links that a call is the first to need, and
+// queues the call on its stream; until then the communicator's state is ncclInProgress.  The runner runs the streams as far as calls
+// are queued on them.  Each thread has a connection to the server.
 #pragma once
 
 #include <atomic>
@@ -29,16 +29,16 @@ struct Exchange {
   const void* send = nullptr;
   void* recv = nullptr;
   size_t recv_bytes = 0;
-  std::vector<std::byte> bytes = {};  // what goes, then what came
+  std::vector<std::byte> bytes = {};  // input, then output
 };
 
-/// What one ncclGroupEnd, or a call outside of groups, puts into a stream.
+/// The calls that one ncclGroupEnd, or a call outside a group, queues on a stream.
 struct NcclLaunch {
   std::shared_ptr<Stream> stream;
   std::vector<Exchange> exchanges;
 };
 
-/// Safe from many threads.  Its threads and queued tasks keep it: it is left or aborted before it is let go.
+/// Thread-safe.  Its threads and queued tasks hold references; it must be destroyed or aborted before the last reference is dropped.
 class Communicator : public std::enable_shared_from_this<Communicator> {
  public:
   Communicator(int rank_, int num_ranks_, int device_, bool blocking_)
@@ -50,19 +50,19 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   const int rank, num_ranks, device;
   const bool blocking;
 
-  /// Begins to join the others.
+  /// Starts joining the other ranks.
   void start(const std::string& server);
   ncclResult_t state() const { return state_; }
-  /// The state after ncclInProgress.
+  /// Waits while the state is ncclInProgress; returns the new state.
   ncclResult_t wait();
-  /// The state is ncclInProgress from now on.
+  /// Starts the calls; the state is ncclInProgress until they are queued on their stream.
   void launch(NcclLaunch launch);
-  /// Whether all that it launched is over before what is queued on `stream` next.  With the runtime's lock.
+  /// Whether all launched calls end before the next task of `stream`.  The caller holds the runtime's lock.
   bool is_before(const Runtime& runtime, const Stream& stream);
 
-  /// Ends the threads once what was launched is done, and waits until the other ranks have come as far or are gone.
+  /// Ends the threads after all launched calls, and waits until the other ranks have done so or have exited.
   void leave();
-  /// Ends whatever waits for other ranks; waits for nothing.
+  /// Ends all waits for other ranks, without waiting itself.
   void abort();
 
  private:
@@ -77,15 +77,15 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
   std::atomic<ncclResult_t> state_{ncclInProgress};
   std::atomic<bool> aborted_{false};
-  std::set<NcclMeeting> links_;  // the launcher's
+  std::set<NcclMeeting> links_;  // used by the launcher only
 
-  std::mutex mutex_;  // guards what follows; after the runtime's
+  std::mutex mutex_;  // guards the members below; locked after that of the runtime
   std::condition_variable changed_;
-  int for_data_ = -1, for_meetings_ = -1;  // connections
-  bool stop_ = false;                      // nothing is launched any more
-  bool all_queued_ = false;                // and the launcher has ended
-  bool all_done_ = false;                  // and the runner
-  std::deque<NcclLaunch> launches_;        // the first is under way
+  int for_data_ = -1, for_meetings_ = -1;  // sockets of connections
+  bool stop_ = false;                      // no further launches
+  bool all_queued_ = false;                // the launcher has ended
+  bool all_done_ = false;                  // the runner has ended
+  std::deque<NcclLaunch> launches_;        // the first one is running
   std::deque<std::pair<std::shared_ptr<Stream>, uint64_t>> queued_;
   std::shared_ptr<Stream> last_stream_;
   uint64_t last_ticket_ = 0;

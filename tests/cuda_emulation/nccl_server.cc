@@ -28,20 +28,20 @@ namespace {
 using Bytes = std::vector<std::byte>;
 using Kind = NcclRequest::Kind;
 
-/// A collective that some ranks have called.
+/// A collective that at least one rank has called.
 struct Call {
   std::vector<NcclRequest> requests;
   std::vector<Bytes> inputs;
   std::vector<Bytes> outputs;
   int num_called = 0;
-  int num_left = 0;  // that have not taken their output
+  int num_left = 0;  // ranks that have not received their output
   bool done = false;
 };
 
 class Server {
  public:
   explicit Server(int listener) : listener_(listener) {}
-  /// `connection` is of one rank; returns when it has ended.
+  /// Serves the connection of one rank; returns when it is closed.
   void serve(int connection);
 
  private:
@@ -53,8 +53,8 @@ class Server {
   const int listener_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::map<NcclMeeting, int> arrived_;                                                 // how many ranks
-  std::map<uint64_t, Call> calls_;                                                     // by number
+  std::map<NcclMeeting, int> arrived_;                                                 // number of ranks
+  std::map<uint64_t, Call> calls_;                                                     // by sequence number
   std::map<std::pair<int, int>, std::deque<std::pair<NcclRequest, Bytes>>> messages_;  // by sender and receiver
 };
 
@@ -78,7 +78,7 @@ void Server::serve(int connection) {
   changed_.notify_all();
 }
 
-/// Whether the rank has said goodbye.
+/// Whether the rank has left.
 bool Server::meet(int connection, const NcclRequest& request, const Bytes& input) {
   std::vector<NcclMeeting> meetings(input.size() / sizeof(NcclMeeting));
   std::memcpy(meetings.data(), input.data(), input.size());
@@ -87,7 +87,7 @@ bool Server::meet(int connection, const NcclRequest& request, const Bytes& input
   };
   std::unique_lock lock(mutex_);
   for (const NcclMeeting& meeting : meetings) ++arrived_[meeting];
-  // All have come.  Once: it is closed then, and the number may soon be another socket's.
+  // All ranks are connected.  Close the listener only once, because its descriptor may be reused.
   if (meetings[0] == NcclMeeting::hello() && is_there(meetings[0])) shutdown(listener_, SHUT_RDWR);
   changed_.notify_all();
   if (wait_for(lock, connection, [&] { return std::all_of(meetings.begin(), meetings.end(), is_there); })) {
@@ -98,7 +98,7 @@ bool Server::meet(int connection, const NcclRequest& request, const Bytes& input
   return meetings[0] == NcclMeeting::goodbye();
 }
 
-/// False where the connection has ended.  Who waits for a rank that is gone waits until it aborts.
+/// False if the connection is closed.  A rank that waits for an exited rank waits until it aborts.
 bool Server::wait_for(std::unique_lock<std::mutex>& lock, int connection, const std::function<bool()>& ready) {
   char none;
   while (!ready()) {
@@ -151,7 +151,7 @@ void Server::answer(int connection, uint64_t number, const NcclRequest& request,
   if (write_all(connection, &num_bytes, sizeof(num_bytes))) write_all(connection, output.data(), output.size());
 }
 
-/// All ranks have called: the outputs, unless the calls do not fit each other.
+/// Computes the outputs of a collective that all ranks have called, unless the calls do not match.
 void Server::finish(Call& call) {
   const NcclRequest& first = call.requests[0];
   for (const NcclRequest& other : call.requests) {
@@ -199,7 +199,7 @@ void Server::finish(Call& call) {
 sockaddr_un address_of(const std::string& name, socklen_t& length) {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
-  std::memcpy(address.sun_path + 1, name.data(), name.size());  // abstract: nothing to leave behind
+  std::memcpy(address.sun_path + 1, name.data(), name.size());  // abstract socket: no file to delete
   length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
   return address;
 }
@@ -227,7 +227,7 @@ void visit(ncclDataType_t type, F f) {
   }
 }
 
-/// What a type is computed in.
+/// The accumulation type of T.
 template <class T>
 using Wide = std::conditional_t<std::is_arithmetic_v<T>, T, float>;
 
@@ -247,7 +247,7 @@ void reduce_into(ncclDataType_t type, ncclRedOp_t op, size_t count, void* sum, c
       case ncclSum:
       case ncclAvg: return each<T>(sum, term, count, [](W a, W b) { return static_cast<W>(a + b); });
       case ncclProd: return each<T>(sum, term, count, [](W a, W b) { return static_cast<W>(a * b); });
-      // NaN is left out, as by the device's fmax and fmin.
+      // NaN is ignored, as by fmax and fmin on devices.
       case ncclMax: return each<T>(sum, term, count, [](W a, W b) { return a != a || a < b ? b : a; });
       case ncclMin: return each<T>(sum, term, count, [](W a, W b) { return a != a || b < a ? b : a; });
     }

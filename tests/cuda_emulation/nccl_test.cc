@@ -1,4 +1,4 @@
-// The emulated NCCL: what it reports and where it waits, as the real one does.  One thread is both ranks, with a device each.
+// The emulated NCCL: its reports, and where it waits, as NCCL does.  One thread acts as both ranks, each with its own device.
 #include <gmock/gmock.h>
 #include <nccl.h>
 
@@ -23,7 +23,7 @@ using Floats = std::vector<float>;
 
 constexpr size_t kCount = 3;
 
-/// What a rank has on its device.
+/// Stream and memory of a rank.
 struct Side {
   explicit Side(int rank) : values(Floats(kCount, static_cast<float>(rank + 1))) {}
   Stream stream;
@@ -102,13 +102,13 @@ TEST_F(Nccl, Sums) {
 TEST_F(Nccl, TheFirstCallOfAKindIsInProgressUntilAllHaveMadeIt) {
   EXPECT_EQ(all_reduce(0), ncclInProgress);
   EXPECT_TRUE(stays_in_progress(comms_[0]));
-  EXPECT_EQ(all_reduce(0), ncclInvalidArgument);  // nothing is called meanwhile
+  EXPECT_EQ(all_reduce(0), ncclInvalidArgument);  // rejected: the previous call is in progress
   EXPECT_EQ(ncclCommDestroy(comms_[0]), ncclInvalidArgument);
   EXPECT_EQ(all_reduce(1), ncclInProgress);
   EXPECT_EQ(settled(comms_[0]), ncclSuccess);
   EXPECT_EQ(settled(comms_[1]), ncclSuccess);
   EXPECT_EQ(all_reduce(0), ncclInProgress);
-  EXPECT_EQ(settled(comms_[0]), ncclSuccess);  // it has its links
+  EXPECT_EQ(settled(comms_[0]), ncclSuccess);  // its links are open
   const auto broadcast = [&](size_t rank) {
     return ncclBroadcast(data(rank), data(rank), kCount, ncclFloat32, 0, comms_[rank], side(rank).stream);
   };
@@ -126,7 +126,7 @@ TEST_F(Nccl, AMessageNeedsALinkBetweenItsTwo) {
   EXPECT_EQ(side(1).values.values(), Floats(kCount, 1));
 }
 
-// What a stream is given before the call has its place there comes before it.
+// Tasks queued on the stream before the call is queued run before it.
 TEST_F(Nccl, ACallIsQueuedWhenItIsNoLongerInProgress) {
   EXPECT_EQ(all_reduce(0), ncclInProgress);
   EXPECT_CUDA(cudaMemsetAsync(data(0), 0, kCount * sizeof(float), side(0).stream));
@@ -136,7 +136,7 @@ TEST_F(Nccl, ACallIsQueuedWhenItIsNoLongerInProgress) {
   EXPECT_EQ(side(0).values.values(), Floats(kCount, 2));
 }
 
-// --- the end ---
+// --- destroy and abort ---
 
 TEST_F(Nccl, AbortEndsACallThatIsInProgressAndWaitsForNothing) {
   EXPECT_EQ(all_reduce(0), ncclInProgress);
@@ -180,7 +180,7 @@ TEST_F(Nccl, AbortEndsADestroyThatWaits) {
   comms_[0] = nullptr;
 }
 
-// --- faults of the caller ---
+// --- invalid calls ---
 
 using NcclDeathTest = Nccl;
 
@@ -231,7 +231,7 @@ TEST_F(Nccl, MemoryIsACallsOwnUntilItIsOver) {
     EXPECT_EQ(ncclAllReduce(from.data(), to.data(), kCount, ncclFloat32, ncclSum, comms_[0], side(0).stream),
               ncclInProgress);
     EXPECT_EQ(settled(comms_[0]), ncclSuccess);
-    while (!std::isnan(to.values()[0])) std::this_thread::sleep_for(1ms);  // it has not begun
+    while (!std::isnan(to.values()[0])) std::this_thread::sleep_for(1ms);  // the call has not started
     EXPECT_CUDA(cudaMemsetAsync(input ? from.data() : to.data(), 0, sizeof(float), other));
     EXPECT_CUDA(cudaStreamSynchronize(other));
     EXPECT_EQ(all_reduce(1), ncclInProgress);
@@ -242,7 +242,7 @@ TEST_F(Nccl, MemoryIsACallsOwnUntilItIsOver) {
   }
 }
 
-// --- two communicators of a device ---
+// --- two communicators on one device ---
 
 TEST_F(Nccl, TwoCommunicatorsOfADeviceAreOrderedByEvents) {
   all_reduce();

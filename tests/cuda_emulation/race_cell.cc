@@ -40,7 +40,7 @@ struct Touch {
 
   bool races(uint64_t record) const { return counts(record) && conflict(record) && !ordered(record); }
 
-  /// A cell whose records all concern the same bytes.
+  /// Checks a cell whose records all have the same bytes.
   std::optional<Race> touch(RaceCell& cell, uint32_t mask, bool* initialised) const {
     const uint64_t now = R::make(who.serial, who.time, who.thread, mask, kind);
     const bool written = counts(cell.write);
@@ -63,11 +63,11 @@ struct Touch {
     return std::nullopt;
   }
 
-  // Adds a read or an atomic access to those since the last write.
+  // Adds a read or an atomic access to the accesses since the last write.
   void add(RaceCell& cell, uint64_t now) const {
     if (cell.first != 0 && R::serial(cell.first) != who.serial) {
-      // Of an earlier interval: ordered for this block, not for later ones.  A block that is not this one can have done nothing
-      // else than this one has, so that one record may stand for both.
+      // From an earlier interval: ordered for this block, but not for later blocks.  Another block can only have accessed in the
+      // same way, so that one record represents both.
       if (counts(cell.first)) {
         cell.other = (counts(cell.other) ? cell.other : cell.first) | R::kind(cell.first) |
                      (counts(cell.second) ? R::kind(cell.second) : 0);
@@ -85,7 +85,7 @@ struct Touch {
         return;
       }
       if (same_thread || (same_warp(*slot, now) && ordered(*slot))) {
-        if (R::kind(*slot) != kind) {  // for this warp the later one counts, for all others both
+        if (R::kind(*slot) != kind) {  // this warp needs only the later one, all other warps both
           cell.other = *slot | (counts(cell.other) ? R::kind(cell.other) : 0);
         }
         *slot = now;
@@ -119,7 +119,7 @@ std::optional<Race> touch_cell(RaceCell& cell, const Accessor& who, uint32_t mas
   const bool written = touch.counts(cell.write);
   const bool first = touch.counts(cell.first), second = touch.counts(cell.second), other = touch.counts(cell.other);
   if (!written) {
-    if (!first && !second && !other) {  // nothing yet
+    if (!first && !second && !other) {  // no record yet
       const uint64_t now = R::make(who.serial, who.time, who.thread, mask, kind);
       cell = kind == kPlainWrite ? RaceCell{now, 0, 0, 0} : RaceCell{0, 0, now, 0};
       if (initialised != nullptr) {
@@ -127,7 +127,7 @@ std::optional<Race> touch_cell(RaceCell& cell, const Accessor& who, uint32_t mas
       }
       return std::nullopt;
     }
-    cell.write = 0;  // a split cell of an earlier launch or block
+    cell.write = 0;  // a split cell from an earlier launch or block
   }
   if (R::kind(cell.write) != kSplit) {
     const auto same = [mask](uint64_t record) { return R::mask(record) == mask; };

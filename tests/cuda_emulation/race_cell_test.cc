@@ -1,4 +1,4 @@
-// The race check of one cell against a check that forgets nothing: random sequences of accesses, until the first race.
+// Compares the race check of one cell with a check that stores all accesses, for random sequences up to the first race.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -10,9 +10,9 @@
 
 namespace cuda_emulation { namespace {
 
-constexpr uint32_t kWarps = 3, kLanes = 4;  // of 32; few, so that they meet often
+constexpr uint32_t kWarps = 3, kLanes = 4;  // lanes of 32; few, so that accesses conflict often
 
-/// Barriers of whole warps alone.
+/// Only __syncwarps of complete warps.
 struct Order final : WarpOrder {
   std::array<uint32_t, kWarps> last{};
   bool synchronised_since(uint32_t warp, uint32_t, uint32_t, uint32_t time) const override { return time < last[warp]; }
@@ -39,7 +39,7 @@ bool conflict(const Access& a, const Access& b) {
   return (a.mask & b.mask) != 0 && !both_read && !both_atomic;
 }
 
-// Which masks and kinds a sequence draws from decides what it exercises.
+// The masks and kinds of a sequence determine which code paths it tests.
 void compare(uint64_t seed, const std::vector<uint32_t>& masks, const std::vector<AccessKind>& kinds, int& races,
              int& ends) {
   Random random(seed);
@@ -49,7 +49,7 @@ void compare(uint64_t seed, const std::vector<uint32_t>& masks, const std::vecto
   Order order;
   const uint32_t launch_first = 1000;
   uint32_t serial = launch_first, block = 0, interval = 0, block_first = ++serial;
-  cell.write = AccessRecord::make(999, 0, 5, 0xF, kPlainWrite);  // of an earlier launch
+  cell.write = AccessRecord::make(999, 0, 5, 0xF, kPlainWrite);  // from an earlier launch
   for (int step = 0; step < 40; ++step) {
     switch (random.below(12)) {
       case 0:

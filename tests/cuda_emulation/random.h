@@ -1,4 +1,4 @@
-// The numbers behind TANDEM_EMULATED_ORDER=random:SEED, and orders of blocks and threads.
+// Random numbers for TANDEM_EMULATED_ORDER=random:SEED, and random orders of blocks and threads.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ class Random {
   uint64_t state_;
 };
 
-/// An order of 0 .. n-1: i -> (step * i + start) mod n with a step that shares no factor with n.
+/// A permutation of 0 .. n-1: i -> (step * i + start) mod n, where step and n are coprime.
 class Order {
  public:
   Order() = default;

@@ -29,7 +29,7 @@ void set_current_device(int device) {
   Runtime::get().device(device).has_context = true;
 }
 
-// CUDA makes a context on the thread's current GPU, whatever the call is about.
+// As in CUDA, any call creates a context on the thread's current GPU.
 Call::Call() : lock_(Runtime::get().mutex()) {
   if (device_of_thread < runtime().num_devices()) {
     runtime().device(device_of_thread).has_context = true;
@@ -54,7 +54,7 @@ cudaError_t take_last_error(bool forget) {
 }
 
 Runtime& Runtime::get() {
-  static Runtime* runtime = new Runtime;  // streams may be used by whatever ends after main
+  static Runtime* runtime = new Runtime;  // never destroyed: streams may be used after main
   return *runtime;
 }
 
@@ -168,12 +168,12 @@ bool Runtime::advance(Lock& lock, Stream& stream) {
   return true;
 }
 
-/// What may keep the thread that runs it until another rank, or another stream, has got somewhere.
+/// Whether a task may block its thread until another rank or stream makes progress.
 bool may_wait(const Task& task) {
   return task.kind == Task::Kind::kExternal || (task.kind == Task::Kind::kWait && !task.record->done);
 }
 
-// In random order, whatever else can go on may go on first; but not what waits, maybe for what this thread is about to run.
+// In random order, other ready tasks may run first, except those that may wait for the task that this thread is about to run.
 void Runtime::advance_others(Lock& lock, const Stream& stream) {
   if (mode_ != Mode::kRandom || advancing_) {
     return;
@@ -239,7 +239,7 @@ void Runtime::run_first(Lock& lock, Stream& stream) {
 
 void Runtime::synchronize(Lock& lock, const Device& device) {
   {
-    const auto streams_now = all_streams_;  // a function of the host may let others change the list
+    const auto streams_now = all_streams_;  // host functions may let other threads change the list
     for (const auto& stream : streams_now) {
       if (stream->device == &device) {
         force(lock, *stream, stream->num_queued);
@@ -259,7 +259,7 @@ void Runtime::synchronize_blocking_streams(Lock& lock, const Device& device) {
 }
 
 bool Runtime::is_behind(const Stream& stream, const Stream& other, uint64_t ticket) const {
-  std::map<const Stream*, uint64_t> known;  // how far each is done before what is queued next
+  std::map<const Stream*, uint64_t> known;  // per stream: the ticket that completes before the next task
   std::vector<std::pair<const Stream*, uint64_t>> found = {{&stream, stream.num_queued}};
   while (!found.empty()) {
     const auto [at, until] = found.back();
@@ -277,7 +277,7 @@ bool Runtime::is_behind(const Stream& stream, const Stream& other, uint64_t tick
   return std::max(known[&other], other.num_completed) >= ticket;
 }
 
-// Only the list's own pointer is left of a stream that was destroyed.
+// The list has the only reference to a destroyed stream.
 void Runtime::drop_drained_streams() {
   std::erase_if(all_streams_,
                 [](const std::shared_ptr<Stream>& s) { return s.use_count() == 1 && s->tasks.empty() && !s->busy; });

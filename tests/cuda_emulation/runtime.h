@@ -1,8 +1,8 @@
-// The host's side: devices, streams as queues of tasks, events.
+// The host side: devices, streams as queues of tasks, events.
 //
-// A call only queues.  A task runs when the host asks for it: force() runs a stream's tasks in order up to the one asked for, and a
-// task that waits for an event forces the event's stream first.  One lock guards everything and is held while tasks run, except
-// functions of the host and what waits for other ranks; who wants a stream that another thread is running waits.
+// API calls only queue tasks.  force() runs the tasks of a stream in order up to a given one; a task that waits for an event first
+// forces the event's stream.  One lock guards all state.  It is held while tasks run, except for host functions and tasks that wait
+// for other ranks.  A thread that needs a stream on which another thread runs a task waits for it.
 #pragma once
 
 #include <atomic>
@@ -30,7 +30,7 @@ inline constexpr size_t kMaxQueuedTasks = 4096;
 
 struct Stream;
 
-/// One cudaEventRecord: a place in a stream.
+/// One cudaEventRecord: a position in a stream.
 struct Record {
   std::shared_ptr<Stream> stream;
   uint64_t ticket = 0;
@@ -41,8 +41,8 @@ struct Record {
 struct Task {
   enum class Kind { kKernel, kMemory, kRecord, kWait, kHostFunction, kExternal };
   Kind kind;
-  unsigned int arenas;         // bits of the devices whose memory is touched
-  std::function<void()> work;  // but for kRecord, kWait.  kExternal: it may wait for others, and only force() runs it
+  unsigned int arenas;         // bit set of the devices whose memory is accessed
+  std::function<void()> work;  // empty for kRecord, kWait.  kExternal: may wait for other ranks; run only by force()
   std::shared_ptr<Record> record;  // kRecord, kWait
 };
 
@@ -51,15 +51,15 @@ struct Device {
   int id;
   Arena memory;
   cudaError_t failed = cudaSuccess;
-  std::atomic<bool> has_context = false;  // made by the first call on it
+  std::atomic<bool> has_context = false;  // created by the first call on the device
   std::set<int> peers;
 };
 
-/// What a stream that is captured was given, to be given to streams again and again.
+/// The tasks of a captured stream, to be queued again by each launch.
 struct Graph {
   Device* device;
   std::vector<Task> tasks;
-  bool spoiled = false;  // by a call that cannot be captured
+  bool spoiled = false;  // a call that cannot be captured was made
 };
 
 struct Stream {
@@ -67,11 +67,11 @@ struct Stream {
   unsigned int flags;
   int priority;
   std::deque<Task> tasks;
-  uint64_t num_queued = 0;  // tickets given
+  uint64_t num_queued = 0;  // number of tickets issued
   uint64_t num_completed = 0;
-  bool busy = false;                // some thread runs its first task
-  std::shared_ptr<Record> awaited;  // by that task
-  std::shared_ptr<Graph> capture;   // where tasks go meanwhile
+  bool busy = false;                // a thread is running its first task
+  std::shared_ptr<Record> awaited;  // the event that this task waits for
+  std::shared_ptr<Graph> capture;   // not null during capture: collects the tasks
 };
 
 class Runtime {
@@ -86,36 +86,36 @@ class Runtime {
   Device* device_of(const void* p);
   Arena& pinned() { return pinned_; }
 
-  /// Appends a task; eager order runs it at once.  A stream that is captured keeps it for its graph.
+  /// Appends a task, and runs it in eager order.  A captured stream adds it to its graph.
   uint64_t enqueue(Lock& lock, const std::shared_ptr<Stream>& stream, Task task);
-  /// Runs the stream up to and with this ticket.
+  /// Runs the stream up to and including this ticket.
   void force(Lock& lock, Stream& stream, uint64_t ticket);
-  /// At most one task; false if there was none.
+  /// Runs at most one task; false if there was none.
   bool advance(Lock& lock, Stream& stream);
   void synchronize(Lock& lock, const Device& device);
-  /// As the legacy default stream does: streams made with cudaStreamNonBlocking go on by themselves.
+  /// Waits as the legacy default stream does: for all streams except those created with cudaStreamNonBlocking.
   void synchronize_blocking_streams(Lock& lock, const Device& device);
 
-  /// Whether what is queued on `stream` from now on begins after `other` has passed the ticket.
+  /// Whether tasks queued on `stream` from now on start after `other` has completed the ticket.
   bool is_behind(const Stream& stream, const Stream& other, uint64_t ticket) const;
 
   std::shared_ptr<Stream> find(cudaStream_t stream);
-  std::map<void*, std::shared_ptr<Stream>> streams;  // by handle, those that were not destroyed
+  std::map<void*, std::shared_ptr<Stream>> streams;  // by handle, without destroyed streams
   struct Event {
     unsigned int flags;
     int device;
     std::shared_ptr<Record> last;
   };
   std::map<void*, std::unique_ptr<Event>> events;
-  std::map<void*, std::shared_ptr<Graph>> graphs;  // by handle; of those that can be launched too
+  std::map<void*, std::shared_ptr<Graph>> graphs;  // by handle, including executable graphs
   void add(const std::shared_ptr<Stream>& stream) { all_streams_.push_back(stream); }
 
-  /// Opens exactly these devices' memory.
+  /// Makes exactly these devices' memory accessible.
   void set_open(unsigned int arenas);
   void run_kernel(Device& device, const cudaLaunchConfig_t& config, const KernelCall& call);
 
-  void refuse(const std::string& text);                // a report for a call that CUDA would accept
-  void fail(Device& device, const std::string& text);  // ... and for what a task may not do
+  void refuse(const std::string& text);                // reports a call that CUDA would accept
+  void fail(Device& device, const std::string& text);  // fails the device for an error in a task
   std::string last_report;
   bool set_order(const std::string& order);
   bool checks = true;
@@ -136,14 +136,14 @@ class Runtime {
   std::vector<std::unique_ptr<Device>> devices_;
   Arena pinned_;
   KernelRun kernel_run_;
-  std::vector<std::shared_ptr<Stream>> all_streams_;  // destroyed ones with tasks too
+  std::vector<std::shared_ptr<Stream>> all_streams_;  // including destroyed streams with tasks
   Mode mode_ = Mode::kLazy;
   Random random_;
   bool advancing_ = false;
   unsigned int open_ = 0;
 };
 
-/// What a call of the API holds: the lock, and open memory only as long as it lasts.
+/// Scope of an API call: holds the lock, and closes memory at its end.
 class Call {
  public:
   Call();
@@ -157,22 +157,22 @@ class Call {
   Runtime::Lock lock_;
 };
 
-/// Remembers an error for cudaGetLastError and returns it.
+/// Stores an error for cudaGetLastError and returns it.
 cudaError_t result(cudaError_t error);
 cudaError_t take_last_error(bool forget);
 
 int current_device();
 void set_current_device(int device);
 
-/// Whether the stream is captured, which ends in an error for a call that cannot be.
+/// Whether the stream is being captured; then invalidates the capture, for a call that cannot be captured.
 bool spoils_capture(const Stream& stream);
 
 /// Whether this thread is inside a function given to cudaLaunchHostFunc, which may not call the API.
 bool inside_host_function();
 
-/// Says on stderr which device memory the host touched; ends a kernel that touched what it must not.
+/// Installs the handler that reports accesses of host code to device memory, and ends kernels at invalid accesses.
 void install_fault_handler();
-/// Gives this thread a stack for the handler.
+/// Sets a signal stack for this thread.
 void need_signal_stack();
 
 }  // namespace cuda_emulation

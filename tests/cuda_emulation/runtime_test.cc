@@ -48,7 +48,7 @@ TEST_P(Runtime, DevicesAndTheirLimits) {
   EXPECT_EQ(properties.major * 10 + properties.minor, 90);
   EXPECT_EQ(properties.multiProcessorCount, 4);
   EXPECT_CUDA(cudaSetDevice(1));
-  std::thread([] {  // the current device belongs to a thread
+  std::thread([] {  // the current device is per thread
     int device = -1;
     EXPECT_CUDA(cudaGetDevice(&device));
     EXPECT_EQ(device, 0);
@@ -138,7 +138,7 @@ TEST_P(Runtime, CopiesFromPageableMemoryTakeTheBytesOfTheCall) {
   std::fill(host.begin(), host.end(), 2);
   EXPECT_CUDA(launch(stream, 1, 128, 0, add, device.data(), 100, 10));
   EXPECT_CUDA(cudaMemcpyAsync(back.data(), device.data(), 400, cudaMemcpyDefault, stream));
-  EXPECT_THAT(back, Each(11));  // without a synchronisation
+  EXPECT_THAT(back, Each(11));  // without synchronization
 }
 
 TEST_P(Runtime, CopiesOfRows) {
@@ -187,7 +187,7 @@ TEST_P(Runtime, EventsOrderStreams) {
   const Stream first, second, third;
   const Event a, b;
   const Buffer<int> x(std::vector<int>(64, 0)), y(64), z(64);
-  for (int round = 1; round < 5; ++round) {  // an event may be recorded again: who waited keeps the earlier place
+  for (int round = 1; round < 5; ++round) {  // recording an event again does not change earlier waits
     EXPECT_CUDA(launch(first, 1, 64, 0, add, x.data(), 64, 1));
     EXPECT_CUDA(cudaEventRecord(a, first));
     EXPECT_CUDA(cudaStreamWaitEvent(second, a));
@@ -207,7 +207,7 @@ TEST_P(Runtime, QueriesEnd) {
   const Stream stream;
   const Event start(cudaEventDefault), end(cudaEventDefault);
   const Buffer<int> x(std::vector<int>(64, 0));
-  EXPECT_CUDA(cudaEventQuery(end));  // never recorded
+  EXPECT_CUDA(cudaEventQuery(end));  // an event that was never recorded is complete
   EXPECT_CUDA(cudaEventRecord(start, stream));
   for (int i = 0; i < 20; ++i) {
     EXPECT_CUDA(launch(stream, 1, 64, 0, add, x.data(), 64, 1));
@@ -359,10 +359,10 @@ TEST_P(Runtime, ShapesOfLaunches) {
   reset();
 }
 
-// What goes wrong without an event depends on the order, so these choose one.
+// Effects of a missing event depend on the order, so these tests select one.
 class Order : public CudaTest {
  protected:
-  /// A copy of what another stream writes, with or without an event between.
+  /// Copies memory that another stream writes, with or without an event in between.
   std::vector<int> copied(bool event_between) {
     const Stream writer, reader;
     const Event written;
@@ -400,7 +400,7 @@ TEST_F(Order, AMissingWaitGivesWrongValuesInSomeRandomOrders) {
   EXPECT_LT(wrong, 20);
 }
 
-// Memory that is overwritten while another stream still reads it.
+// Overwriting memory while another stream still reads it.
 TEST_F(Order, RandomOrdersRunOthersEarlyToo) {
   int wrong = 0;
   for (int seed = 0; seed < 20; ++seed) {
@@ -438,7 +438,7 @@ TEST_F(Order, PinnedCopiesTakeTheBytesOfLater) {
   const Buffer<int> x(1);
   *pinned = 1;
   EXPECT_CUDA(cudaMemcpyAsync(x.data(), pinned, 4, cudaMemcpyHostToDevice, stream));
-  *pinned = 2;  // a fault of the program: the copy may not have begun
+  *pinned = 2;  // an error of the program: the copy may not have started
   EXPECT_CUDA(cudaStreamSynchronize(stream));
   EXPECT_EQ(x.values()[0], 2);
   EXPECT_CUDA(cudaFreeHost(pinned));
@@ -468,7 +468,7 @@ TEST_F(HostAccess, DeviceMemoryIsNotTheHosts) {
   volatile int* p = x.data();
   EXPECT_DEATH(static_cast<void>(p[4]), "host access to device memory: cuda:0, 16 bytes into a block of 64 bytes");
   EXPECT_DEATH(p[0] = 1, "host access to device memory: cuda:0, 0 bytes into a block of 64 bytes");
-  const Stream stream;  // after tasks as before
+  const Stream stream;  // after tasks have run
   EXPECT_CUDA(launch(stream, 1, 16, 0, add, x.data(), 16, 1));
   EXPECT_CUDA(cudaStreamSynchronize(stream));
   EXPECT_DEATH(static_cast<void>(p[4]), "host access to device memory: cuda:0, 16 bytes");
@@ -491,7 +491,7 @@ TEST(NoDevice, IsAnErrorOfEachCall) {
     std::_Exit(0);
   };
   ::testing::FLAGS_gtest_death_test_style =
-      "threadsafe";  // from the beginning, where the number of devices is not read yet
+      "threadsafe";  // a new process, in which the number of devices has not been read
   EXPECT_EXIT(in_a_machine_without(0), ::testing::ExitedWithCode(0), "count 0 error 100");
   EXPECT_EXIT(in_a_machine_without(1), ::testing::ExitedWithCode(0), "count -1 error 100");
   EXPECT_EXIT(in_a_machine_without(2), ::testing::ExitedWithCode(0), "count -1 error 100");

@@ -1,4 +1,4 @@
-// Names for reports.
+// Names of addresses, for reports.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What the emulator's tests share.
+// Helpers for tests of the emulation.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -76,7 +76,7 @@ cudaError_t launch(cudaStream_t stream, dim3 grid, dim3 block, size_t shared, vo
   return cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...);
 }
 
-/// Each test begins and ends without failure, in lazy order, with checks.
+/// Tests start and end without a failed device, in lazy order, with checks enabled.
 class CudaTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -90,7 +90,7 @@ class CudaTest : public ::testing::Test {
     reset();
   }
 
-  /// Runs a kernel to its end; returns the report.
+  /// Runs a kernel and synchronizes; returns the report.
   template <typename... Params, typename... Args>
   std::string run(dim3 grid, dim3 block, size_t shared, void (*kernel)(Params...), Args&&... args) {
     Stream stream;
@@ -101,7 +101,7 @@ class CudaTest : public ::testing::Test {
   cudaError_t error_ = cudaSuccess;
 };
 
-/// The same for lazy, eager and two random orders.
+/// Instantiates a suite for lazy, eager and two random orders.
 class EveryOrder : public CudaTest, public ::testing::WithParamInterface<const char*> {
  protected:
   void SetUp() override {

@@ -1,4 +1,4 @@
-// The driver's types, as far as its functions are asked for by name (cudaGetDriverEntryPointByVersion).
+// Types of the driver API, for functions found by cudaGetDriverEntryPointByVersion.
 #pragma once
 
 using CUdevice = int;

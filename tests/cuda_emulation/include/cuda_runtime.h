@@ -1,5 +1,5 @@
-// CUDA's runtime as far as tandem calls it, run on the CPU.  Names, signatures and numbers are CUDA's; tests/cuda_emulation/README.md
-// says what differs.
+// The part of the CUDA runtime that tandem calls, run on the CPU.  Names, signatures and numbers are CUDA's;
+// tests/cuda_emulation/README.md lists the differences.
 #pragma once
 
 #include <cstddef>
@@ -112,7 +112,7 @@ struct cudaUUID_t {
   char bytes[16];
 };
 
-struct cudaDeviceProp {  // the members that programs print and choose by
+struct cudaDeviceProp {  // only the members that tandem reads
   char name[256];
   cudaUUID_t uuid;
   size_t totalGlobalMem;
@@ -214,7 +214,7 @@ enum cudaDriverEntryPointQueryResult {
   cudaDriverEntryPointVersionNotSufficent = 2,
 };
 constexpr unsigned int cudaEnableDefault = 0;
-/// Knows cuDevicePrimaryCtxGetState.
+/// Supports only cuDevicePrimaryCtxGetState.
 cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned int version,
                                              unsigned long long flags,
                                              cudaDriverEntryPointQueryResult* found = nullptr);
@@ -293,8 +293,8 @@ class KernelCall {
   virtual ~KernelCall() = default;
   virtual void run() const = 0;
   virtual const void* function() const = 0;
-  virtual size_t num_bytes() const = 0;      // of this object, which a kernel may read
-  virtual bool is_instrumented() const = 0;  // whether its file was compiled so that accesses are seen
+  virtual size_t num_bytes() const = 0;      // size of this object, which a kernel may read
+  virtual bool is_instrumented() const = 0;  // whether its file was compiled with access checks
 };
 
 template <typename... Params>

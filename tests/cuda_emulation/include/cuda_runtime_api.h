@@ -1,4 +1,4 @@
-// The same as cuda_runtime.h: the emulated runtime has one header.
+// Includes cuda_runtime.h: the emulated runtime has one header.
 #pragma once
 
 #include <cuda_runtime.h>

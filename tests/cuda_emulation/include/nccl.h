@@ -1,9 +1,9 @@
-// NCCL's names and numbers, as far as tandem uses them, for the emulation: ranks are threads or processes of one machine.
+// The part of NCCL's API that tandem uses, for the emulation: ranks are threads or processes of one host.
 //
-// As on GPUs, a collective is queued in its stream and runs there by and by, without anybody asking; ranks whose calls do not fit
-// each other, or of which one is gone, wait for ever, until the communicator is aborted.  A call on a communicator that does not
-// block is ncclInProgress until it is queued, which for the first of its kind is when all ranks have made it.  A sum of half types is
-// rounded after each rank.  What is reported: README.md.
+// As on GPUs, a collective is queued on its stream and runs without the host's help.  If the calls of ranks do not match, or a rank
+// has exited, the others wait until the communicator is aborted.  On a non-blocking communicator a call is ncclInProgress until it is
+// queued; the first call of its kind is queued when all ranks have made it.  A sum of half types is rounded after each rank.
+// README.md lists the detected errors.
 #pragma once
 
 #include <climits>
@@ -63,12 +63,12 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id);
 const char* ncclGetErrorString(ncclResult_t result);
 const char* ncclGetLastError(ncclComm_t comm);
 
-/// With config->blocking = 0 the communicator is made meanwhile: ncclCommGetAsyncError says ncclInProgress until it is there.
+/// With config->blocking = 0 the communicator is created asynchronously: ncclCommGetAsyncError returns ncclInProgress until then.
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int num_ranks, ncclUniqueId id, int rank, ncclConfig_t* config);
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state);
-/// Waits until the other ranks have destroyed or aborted theirs, or are gone.
+/// Waits until the other ranks have destroyed or aborted their communicators, or have exited.
 ncclResult_t ncclCommDestroy(ncclComm_t comm);
-/// Waits for nothing, and may be called while another thread's call is under way.
+/// Does not wait; may be called during a call of another thread.
 ncclResult_t ncclCommAbort(ncclComm_t comm);
 
 ncclResult_t ncclAllReduce(const void* send, void* recv, size_t count, ncclDataType_t type, ncclRedOp_t op,

@@ -1,4 +1,4 @@
-// What tests ask of the emulated runtime and CUDA does not offer.
+// Functions of the emulation for tests, in addition to the CUDA API.
 #pragma once
 
 #include <functional>
@@ -8,29 +8,29 @@
 
 namespace cuda_emulation {
 
-/// The text of the newest failure inside a kernel or of a refused call; empty after reset().
+/// The text of the newest error in a kernel or of a rejected call; empty after reset().
 std::string last_report();
 
-/// Ends the failed state of all devices and forgets the report.  Tasks of failed devices are dropped; memory, streams and events
-/// stay valid.
+/// Clears the failed state of all devices and the report.  Tasks of failed devices are dropped; memory, streams and events remain
+/// valid.
 void reset();
 
-/// Fails a device as a kernel's illegal access does; last_report() is the text.
+/// Fails a device as an illegal access of a kernel does, with `text` as last_report().
 void fail(int device, const std::string& text);
 
-/// "lazy", "eager" or "random:SEED", as TANDEM_EMULATED_ORDER gives it at the start; returns whether the text is one of them.
+/// Sets the order: "lazy", "eager" or "random:SEED"; initially TANDEM_EMULATED_ORDER.  Returns false for any other text.
 bool set_order(const std::string& order);
 
-/// Whether accesses of instrumented kernels are checked, as TANDEM_EMULATED_CHECKS=0 says at the start.
+/// Enables or disables access checks of instrumented kernels; initially by TANDEM_EMULATED_CHECKS.
 void set_checks(bool on);
 
 /// Bytes in live blocks of a device; -1 is pinned host memory.
 size_t live_bytes(int device);
 
-/// Queues what a library would do on the GPU: work() runs on the CPU, in the stream's order, with its device's memory open.
+/// Queues work() as a task of the stream, as a CUDA library would: it runs on the CPU with access to the device's memory.
 void run_on_device(cudaStream_t stream, std::function<void()> work);
 
-/// Tasks that wait in all streams.
+/// Number of queued tasks in all streams.
 size_t num_queued_tasks();
 
 }  // namespace cuda_emulation

@@ -1,7 +1,7 @@
-// What a kernel is written with: CUDA's keywords, indices, barriers, warp operations, atomics and intrinsics.
+// CUDA device code: keywords, indices, barriers, warp operations, atomics and intrinsics.
 //
-// A kernel's thread is a fiber.  Whatever may wait or must be seen by the checker is a function of the library; the rest is
-// inline and is instrumented with the kernel.
+// A thread of a kernel is a fiber.  Operations that may wait, or that the checker must see, are library functions; all others are
+// inline and instrumented with the kernel.
 #pragma once
 
 #include <bit>
@@ -20,7 +20,7 @@
 #define __host__
 #define __constant__
 #define __grid_constant__
-#define __shared__ static thread_local  // one block runs at a time on one thread of the machine
+#define __shared__ static thread_local  // a host thread runs one block at a time
 #define __forceinline__ inline __attribute__((always_inline))
 #define __noinline__ __attribute__((noinline))
 #define __align__(n) __attribute__((aligned(n)))
@@ -28,12 +28,12 @@
 
 namespace cuda_emulation {
 
-/// The dynamic shared memory of the block: aligned to 128 bytes, as long as the launch asked for.
+/// The dynamic shared memory of the block, aligned to 128 bytes, of the size passed to the launch.
 void* dynamic_shared_memory();
 
 enum class ShuffleKind { kIndex, kUp, kDown, kXor };
 
-/// The bits that lane `argument` (an index, a distance or a pattern) of the same part of `width` lanes gives.
+/// The bits of the source lane, given by `argument` (an index, a distance or a pattern), within segments of `width` lanes.
 uint64_t shuffle(ShuffleKind kind, unsigned int mask, uint64_t bits, int argument, int width);
 
 template <typename T>
@@ -52,8 +52,8 @@ int reduce(ReduceKind kind, unsigned int mask, int value);
 
 }  // namespace cuda_emulation
 
-// Constant as long as a kernel's thread runs: the library changes them, under their second names, when it changes threads.  Of a
-// constant the compiler tells the checker nothing.
+// Constant for a thread of the kernel: the library writes them, under other names, when it switches threads.  They are declared const
+// because the compiler does not instrument reads of constants.
 extern constinit const thread_local uint3 threadIdx __asm__("tandem_emulated_threadIdx");
 extern constinit const thread_local uint3 blockIdx __asm__("tandem_emulated_blockIdx");
 extern constinit const thread_local uint3 blockDim __asm__("tandem_emulated_blockDim");
@@ -68,7 +68,7 @@ void __syncwarp(unsigned int mask = 0xffffffffu);
 unsigned int __ballot_sync(unsigned int mask, int predicate);
 int __any_sync(unsigned int mask, int predicate);
 int __all_sync(unsigned int mask, int predicate);
-unsigned int __activemask();  // refused: the answer means nothing where lanes run one after the other
+unsigned int __activemask();  // rejected: meaningless, because lanes run sequentially
 [[noreturn]] void __trap();
 
 template <typename T>
@@ -116,7 +116,7 @@ inline unsigned int __reduce_xor_sync(unsigned int mask, unsigned int value) {
   return cuda_emulation::reduce(cuda_emulation::ReduceKind::kXor, mask, value);
 }
 
-// Atomics give the value before.
+// Atomics return the previous value.
 #define TANDEM_EMULATED_ATOMIC(name, T) T name(T* address, T value);
 #define TANDEM_EMULATED_ATOMICS(name)        \
   TANDEM_EMULATED_ATOMIC(name, int)          \
@@ -143,7 +143,7 @@ unsigned int atomicCAS(unsigned int* address, unsigned int expected, unsigned in
 unsigned long long atomicCAS(unsigned long long* address, unsigned long long expected, unsigned long long value);
 unsigned short atomicCAS(unsigned short* address, unsigned short expected, unsigned short value);
 
-// One thread of the machine runs a kernel, in program order.
+// A single host thread runs a kernel, in program order.
 inline void __threadfence() {}
 inline void __threadfence_block() {}
 inline void __threadfence_system() {}
@@ -222,7 +222,7 @@ inline float __int_as_float(int x) { return std::bit_cast<float>(x); }
 inline long long __double_as_longlong(double x) { return std::bit_cast<long long>(x); }
 inline double __longlong_as_double(long long x) { return std::bit_cast<double>(x); }
 
-// Arithmetic with a given rounding, and the fast functions, which are here the exact ones.
+// Arithmetic with explicit rounding, and fast functions, which are exact here.
 inline float __fmaf_rn(float a, float b, float c) { return ::fmaf(a, b, c); }
 inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fsub_rn(float a, float b) { return a - b; }

@@ -1,4 +1,4 @@
-// CUDA's small vectors: uint3, dim3, float4 and their like.
+// CUDA vector types: uint3, dim3, float4 and others.
 #pragma once
 
 #define TANDEM_EMULATED_VECTORS(scalar, prefix, align2, align4)                            \
