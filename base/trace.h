@@ -45,6 +45,7 @@ TANDEM_API int64_t trace_now_ns();
 
 /// Whether a trace is being recorded.  One relaxed load.
 TANDEM_API bool trace_enabled();
+/// Starts recording; discards the events of an earlier trace.
 TANDEM_API void start_trace();
 /// Stops recording and returns the events of this process by begin time.
 TANDEM_API std::vector<TraceEvent> stop_trace();

@@ -34,12 +34,14 @@ TANDEM_API void deallocate(Device device, Block block) noexcept;
 /// Bytes that an allocation of num_bytes adds to MemoryStats::allocated: its size class.
 TANDEM_API int64_t block_bytes(int64_t num_bytes);
 
+/// Current statistics of `device`.  Throws DeviceError if it does not exist, as do the functions below.
 TANDEM_API MemoryStats memory_stats(Device device);
 /// Bytes that can still be allocated on `device`: with a limit, limit - allocated; without, cached bytes plus bytes available from
 /// the system (MemAvailable of /proc/meminfo for a CPU device, cudaMemGetInfo for a GPU).
 TANDEM_API int64_t free_memory(Device device);
 /// Whether allocations on this device reduce the free memory of other devices too: true for a CPU device without a limit.
 TANDEM_API bool shares_free_memory(Device device);
+/// Sets peak_allocated to `allocated`.
 TANDEM_API void reset_peak_memory(Device device);
 /// Makes allocations beyond `num_bytes` in total throw OutOfMemory; 0 removes the limit.
 TANDEM_API void set_memory_limit(Device device, int64_t num_bytes);

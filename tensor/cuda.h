@@ -38,6 +38,7 @@ struct Versions {
   std::string runtime;  ///< of the runtime library
   std::string driver;   ///< the newest version that the driver supports
 };
+/// The versions of this process.  Throws BackendError if the runtime reports an error.
 TANDEM_API Versions versions();
 
 /// A CUDA stream: a queue of work on one GPU that runs in order.  Streams of one GPU run concurrently unless an event orders
