@@ -1,6 +1,7 @@
-// JSON as files of this room use it: a reader that takes exactly what its caller expects.  Private to io/.
+// Parsing of JSON (RFC 8259) with nlohmann-json's SAX parser into handlers for one schema each.  Private to io/.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -13,45 +14,69 @@ namespace tandem { inline namespace v0 { namespace io {
 /// Whether `text` is well-formed UTF-8 (RFC 3629: no overlong forms, no surrogates).
 bool is_valid_utf8(std::string_view text);
 
-/// Appends `text` as a JSON string.
-void append_quoted(std::string& out, std::string_view text);
+/// `text`, which is valid UTF-8, as a JSON string with its quotes.
+std::string json_quoted(std::string_view text);
 
-/// Walks through a text token by token.  It builds no tree, so depth and memory are its caller's.  Every member throws
-/// IoError with the position for what is not JSON (RFC 8259) or not what was asked for.
-class JsonReader {
+/// The beginning of an object, and of an array.
+struct JsonObject {};
+struct JsonArray {};
+/// An integer with a minus sign ("-0" too) is an int64_t; another integer is a uint64_t of at most 2^63 - 1.
+using JsonValue = std::variant<std::nullptr_t, bool, uint64_t, int64_t, double, std::string, JsonObject, JsonArray>;
+
+/// Receives the tokens of one text, whose outermost value is an object.  A derived class throws IoError, by check() and get(),
+/// for tokens outside its schema.  The parser builds no tree and does not recurse, so the derived class alone determines the
+/// memory and limits the depth.
+class JsonHandler {
  public:
-  /// `where` begins error texts, "byte 17: ..." follows.  Both arguments must outlive the reader.
-  JsonReader(std::string_view where, std::string_view text) : where_(where), text_(text) {}
+  /// Error texts are "<where>byte 17: <reason>" after 17 bytes have been read.  These include the byte after a number.
+  JsonHandler(std::string_view where, std::string_view text) : where_(where), text_(text), position_(text.data()) {}
+  virtual ~JsonHandler() = default;
 
-  /// The next byte that is no space, '\0' at the end; does not move past it.
-  char peek();
-  bool accept(char c);
-  void expect(char c);
-  /// Moves past `word` ("true", "null") if it comes next.
-  bool accept_word(std::string_view word);
-  std::string string();
-  /// An integer from 0 to 2^63 - 1.
-  int64_t count();
-  /// An integer of 64 bits, or, where it has a fraction or an exponent, a double.
-  std::variant<int64_t, double> number();
-  /// Expects that only space follows.
-  void expect_end();
+  /// Calls the virtual functions in the order of the text.  Call it once.  Throws IoError if the text is not one JSON object in
+  /// UTF-8 without a byte order mark, or has an integer outside int64_t or a number outside double.
+  void parse();
 
-  size_t position() const { return position_; }
+ protected:
+  /// The key of the next value, in the innermost object.
+  virtual void key(std::string name) = 0;
+  /// A value that is complete, or the beginning of an object or array.
+  virtual void value(JsonValue value) = 0;
+  /// The end of an object or array.
+  virtual void end() = 0;
+
+  /// The objects and arrays around the token.
+  int depth() const { return depth_; }
+  size_t position() const { return static_cast<size_t>(position_ - text_.data()); }
+  std::string_view text() const { return text_; }
+
   template <class... Args>
   void check(bool condition, const Args&... what) const {
-    TANDEM_CHECK(IoError, condition, where_, "byte ", position_, ": ", what...);
+    TANDEM_CHECK(IoError, condition, where_, "byte ", position(), ": ", what...);
+  }
+  /// `value` as a T.  Throws IoError "byte 17: <what>expected a string, got null" for another type.
+  template <class T, class... Args>
+  T& get(JsonValue& value, const Args&... what) const {
+    T* result = std::get_if<T>(&value);
+    check(result != nullptr, what..., "expected ", kTypeNames[JsonValue(T()).index()], ", got ",
+          kTypeNames[value.index()]);
+    return *result;
   }
 
  private:
-  char at(size_t position) const { return position < text_.size() ? text_[position] : '\0'; }
-  size_t skip_digits();
-  uint32_t hex4();
-  uint32_t unicode_escape();
+  class Sax;
+  static constexpr const char* kTypeNames[] = {"null",
+                                               "a boolean",
+                                               "an integer that is not negative",
+                                               "a negative integer",
+                                               "a floating-point number",
+                                               "a string",
+                                               "an object",
+                                               "an array"};
 
   std::string_view where_;
   std::string_view text_;
-  size_t position_ = 0;
+  const char* position_;
+  int depth_ = 0;
 };
 
 }}}  // namespace tandem::v0::io

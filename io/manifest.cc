@@ -4,8 +4,9 @@
 
 #include <charconv>
 #include <cstdio>
-#include <optional>
 #include <system_error>
+#include <utility>
+#include <vector>
 
 #include <tandem/base/error.h>
 #include <tandem/io/json.h>
@@ -24,77 +25,86 @@ uint32_t checksum(std::string_view text) {
   return static_cast<uint32_t>(crc32_z(0, reinterpret_cast<const Bytef*>(text.data()), text.size()));
 }
 
-/// Reads what manifest_text wrote: its fields in its order, so that each occurs once.
-class Reader {
+/// Accepts the JSON that manifest_text writes: the fields in its order, so that each occurs once.
+class ManifestHandler : public JsonHandler {
  public:
-  Reader(std::string_view where, std::string_view text) : json_(where, text), text_(text) {}
+  using JsonHandler::JsonHandler;
 
-  Manifest read() {
-    Manifest result;
-    json_.expect('{');
-    key("format");
-    const int64_t format = json_.count();
-    json_.check(format == kManifestFormat, "the checkpoint has format ", format, ", this version of tandem reads ",
-                kManifestFormat);
-    next_key("library_version");
-    result.library_version = json_.string();
-    next_key("step");
-    result.step = json_.count();
-    next_key("sequence");
-    result.sequence = json_.count();
-    next_key("world_size");
-    result.world_size = json_.count();
-    next_key("files");
-    files(result.files);
-    json_.expect(',');
-    json_.peek();
-    const std::string_view covered = text_.substr(0, json_.position());
-    key("crc32");
-    json_.check(crc32() == checksum(covered), "the manifest's checksum differs from its contents");
-    json_.expect('}');
-    json_.expect_end();
+  Manifest manifest;
+
+ private:
+  /// The fields of an object, in order.
+  struct Fields {
+    std::vector<std::string_view> names;
+    size_t num_read = 0;
+  };
+
+  void key(std::string name) override {
+    if (depth() == 2) {
+      const auto [file, is_new] = manifest.files.try_emplace(name);
+      check(is_new, "the file '", name, "' occurs twice");
+      digest_ = &file->second;
+      digest_fields_.num_read = 0;
+      return;
+    }
+    Fields& fields = depth() == 1 ? fields_ : digest_fields_;
+    check(fields.num_read < fields.names.size(), "unknown field '", name, "'");
+    field_ = fields.names[fields.num_read++];
+    check(name == field_, "expected the field '", field_, "', got '", name, "'");
+    if (depth() == 1 && field_ == "crc32") checksum_ = checksum(text().substr(0, position() - kQuotes - name.size()));
+  }
+
+  void value(JsonValue value) override {
+    if (depth() == 0) return;
+    if (depth() == 2 || field_ == "files") {
+      get<JsonObject>(value);
+    } else if (field_ == "format") {
+      const int64_t format = count(value);
+      check(format == kManifestFormat, "the checkpoint has format ", format, ", this version of tandem reads format ",
+            kManifestFormat);
+    } else if (field_ == "library_version") {
+      manifest.library_version = std::move(get<std::string>(value, "'", field_, "': "));
+    } else if (field_ == "step") {
+      manifest.step = count(value);
+    } else if (field_ == "sequence") {
+      manifest.sequence = count(value);
+    } else if (field_ == "world_size") {
+      manifest.world_size = count(value);
+    } else if (field_ == "bytes") {
+      digest_->num_bytes = count(value);
+    } else if (depth() == 3) {
+      digest_->crc32 = crc32(value);
+    } else {
+      check(crc32(value) == checksum_, "the manifest's checksum differs from its contents");
+    }
+  }
+
+  void end() override {
+    if (depth() == 1) return;
+    const Fields& fields = depth() == 0 ? fields_ : digest_fields_;
+    if (fields.num_read < fields.names.size())
+      check(false, "the field '", fields.names[fields.num_read], "' is missing");
+  }
+
+  int64_t count(JsonValue& value) const { return static_cast<int64_t>(get<uint64_t>(value, "'", field_, "': ")); }
+
+  uint32_t crc32(JsonValue& value) const {
+    const std::string& digits = get<std::string>(value, "'", field_, "': ");
+    uint32_t result = 0;
+    const char* end = digits.data() + digits.size();
+    const auto parsed = std::from_chars(digits.data(), end, result, 16);
+    check(digits.size() == 8 && parsed.ec == std::errc() && parsed.ptr == end, "expected 8 hexadecimal digits, got '",
+          digits, "'");
     return result;
   }
 
- private:
-  void key(std::string_view expected) {
-    const std::string name = json_.string();
-    json_.check(name == expected, "expected the field '", expected, "', got '", name, "'");
-    json_.expect(':');
-  }
-  void next_key(std::string_view expected) {
-    json_.expect(',');
-    key(expected);
-  }
+  static constexpr size_t kQuotes = 2;
 
-  uint32_t crc32() {
-    const std::string digits = json_.string();
-    uint32_t value = 0;
-    const char* end = digits.data() + digits.size();
-    const auto result = std::from_chars(digits.data(), end, value, 16);
-    json_.check(digits.size() == 8 && result.ec == std::errc() && result.ptr == end, "expected 8 hexadecimal digits");
-    return value;
-  }
-
-  void files(std::map<std::string, FileDigest>& out) {
-    json_.expect('{');
-    do {
-      const std::string name = json_.string();
-      json_.check(!out.contains(name), "the file '", name, "' occurs twice");
-      json_.expect(':');
-      json_.expect('{');
-      FileDigest& digest = out[name];
-      key("bytes");
-      digest.num_bytes = json_.count();
-      next_key("crc32");
-      digest.crc32 = crc32();
-      json_.expect('}');
-    } while (json_.accept(','));
-    json_.expect('}');
-  }
-
-  JsonReader json_;
-  std::string_view text_;
+  Fields fields_ = {{"format", "library_version", "step", "sequence", "world_size", "files", "crc32"}};
+  Fields digest_fields_ = {{"bytes", "crc32"}};
+  std::string_view field_;  ///< of the next value
+  FileDigest* digest_ = nullptr;
+  uint32_t checksum_ = 0;  ///< of the text before the field "crc32"
 };
 
 }  // namespace
@@ -102,17 +112,16 @@ class Reader {
 std::string rank_file_name(int64_t rank) { return str("rank-", rank, ".safetensors"); }
 
 std::string manifest_text(const Manifest& manifest) {
-  std::string out = str("{\n  \"format\": ", kManifestFormat, ",\n  \"library_version\": ");
-  append_quoted(out, manifest.library_version);
-  out += str(",\n  \"step\": ", manifest.step, ",\n  \"sequence\": ", manifest.sequence,
-             ",\n  \"world_size\": ", manifest.world_size, ",\n  \"files\": {");
+  std::string out =
+      str("{\n  \"format\": ", kManifestFormat, ",\n  \"library_version\": ", json_quoted(manifest.library_version),
+          ",\n  \"step\": ", manifest.step, ",\n  \"sequence\": ", manifest.sequence,
+          ",\n  \"world_size\": ", manifest.world_size, ",\n  \"files\": {");
   const char* separator = "\n";
   for (const auto& [name, digest] : manifest.files) {
     out += separator;
     separator = ",\n";
-    out += "    ";
-    append_quoted(out, name);
-    out += str(": {\"bytes\": ", digest.num_bytes, ", \"crc32\": \"", hex(digest.crc32), "\"}");
+    out +=
+        str("    ", json_quoted(name), ": {\"bytes\": ", digest.num_bytes, ", \"crc32\": \"", hex(digest.crc32), "\"}");
   }
   out += "\n  },\n  ";
   return out + "\"crc32\": \"" + hex(checksum(out)) + "\"\n}\n";
@@ -120,8 +129,9 @@ std::string manifest_text(const Manifest& manifest) {
 
 Manifest parse_manifest(const std::string& path, std::string_view text) {
   const std::string where = str("Checkpointer: '", path, "': ");
-  TANDEM_CHECK(IoError, is_valid_utf8(text), where, "the manifest is no valid UTF-8");
-  Manifest manifest = Reader(where, text).read();
+  ManifestHandler handler(where, text);
+  handler.parse();
+  Manifest& manifest = handler.manifest;
   const auto check_file = [&](const std::string& name) {
     TANDEM_CHECK(IoError, manifest.files.contains(name), where, "the manifest of ", manifest.world_size,
                  " ranks does not list '", name, "'");
@@ -130,9 +140,9 @@ Manifest parse_manifest(const std::string& path, std::string_view text) {
   check_file("optimizer.safetensors");
   const auto num_ranks = static_cast<int64_t>(manifest.files.size()) - 2;
   TANDEM_CHECK(IoError, manifest.world_size == num_ranks && num_ranks >= 1, where, "the manifest of ",
-               manifest.world_size, " ranks lists ", num_ranks, " further files");
+               manifest.world_size, " ranks lists ", num_ranks, " files of ranks");
   for (int64_t rank = 0; rank < num_ranks; ++rank) check_file(rank_file_name(rank));
-  return manifest;
+  return std::move(manifest);
 }
 
 }}}  // namespace tandem::v0::io

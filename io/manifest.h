@@ -1,4 +1,4 @@
-// What stands in a checkpoint's manifest.json.  Private to io/.
+// The contents of a checkpoint's manifest.json.  Private to io/.
 #pragma once
 
 #include <cstdint>
@@ -15,19 +15,19 @@ constexpr int64_t kManifestFormat = 1;
 struct Manifest {
   std::string library_version;
   int64_t step = 0;
-  int64_t sequence = 0;  ///< later checkpoints of a folder have larger ones, whatever their step
+  int64_t sequence = 0;  ///< increases with each checkpoint saved to a folder, independently of `step`
   int64_t world_size = 1;
-  std::map<std::string, FileDigest> files;  ///< by name
+  std::map<std::string, FileDigest> files;  ///< by file name
 };
 
 /// "rank-3.safetensors"
 std::string rank_file_name(int64_t rank);
 
-/// As JSON with a line for each entry; the last one is a checksum of those before it.
+/// The manifest as JSON, one line per field.  The last field is the CRC-32 of the text before it.
 std::string manifest_text(const Manifest& manifest);
 
-/// Reads such a text.  Throws IoError naming `path` for any other, for one whose checksum differs, and where `files`
-/// are not exactly those of a checkpoint of world_size ranks.
+/// Parses the text of manifest_text.  Throws IoError, which names `path`, for another form or order of the fields, another
+/// format, a wrong checksum, and `files` that are not exactly those of a checkpoint of world_size ranks.
 Manifest parse_manifest(const std::string& path, std::string_view text);
 
 }}}  // namespace tandem::v0::io

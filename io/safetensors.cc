@@ -18,12 +18,13 @@ namespace tandem { inline namespace v0 { namespace io {
 
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "the format is little-endian, and so is what we write");
+static_assert(std::endian::native == std::endian::little,
+              "the format is little-endian; values are written without conversion");
 
 constexpr std::string_view kAliasPrefix = "alias:";
 constexpr size_t kHeaderAlignment = 8;
 
-/// Whether two tensors show the same elements of the same memory in the same way.
+/// Whether two tensors are the same elements in the same memory, with the same shape and strides.
 bool is_alias(const Tensor& a, const Tensor& b) {
   return a.is_same(b) || (a.num_elements() > 0 && a.data_ptr() == b.data_ptr() && a.dtype() == b.dtype() &&
                           a.device() == b.device() && a.shape() == b.shape() && a.strides() == b.strides());
@@ -33,11 +34,11 @@ void check_name(const std::string& name) {
   TANDEM_CHECK(ValueError, !name.empty(), "save_safetensors: a tensor's name is empty");
   TANDEM_CHECK(ValueError, name != "__metadata__", "save_safetensors: a tensor cannot be named '__metadata__'");
   TANDEM_CHECK(ValueError, name.find('\0') == std::string::npos, "save_safetensors: the name that begins with '",
-               name.c_str(), "' holds a NUL");
-  TANDEM_CHECK(ValueError, is_valid_utf8(name), "save_safetensors: the name '", name, "' is no valid UTF-8");
+               name.c_str(), "' contains a NUL");
+  TANDEM_CHECK(ValueError, is_valid_utf8(name), "save_safetensors: the name '", name, "' is not valid UTF-8");
 }
 
-/// The tensor itself if it is row-major on a CPU, else such a copy.
+/// `tensor` if it is row-major on a CPU, otherwise a row-major copy on the CPU.
 Tensor row_major_on_cpu(const Tensor& tensor) {
   if (tensor.device().is_cpu() && tensor.is_contiguous()) return tensor;
   Tensor copy = empty(tensor.shape(), {tensor.dtype()});
@@ -52,9 +53,9 @@ FileDigest write_safetensors(const std::string& path, const NamedTensors& tensor
   header.metadata = metadata;
   for (const auto& [key, value] : metadata) {
     TANDEM_CHECK(ValueError, is_valid_utf8(key) && is_valid_utf8(value), "save_safetensors: the metadata '", key,
-                 "' is no valid UTF-8");
+                 "' is not valid UTF-8");
     TANDEM_CHECK(ValueError, !key.starts_with(kAliasPrefix), "save_safetensors: the metadata key '", key,
-                 "' begins with 'alias:', which stands for tied tensors");
+                 "' begins with 'alias:', which is reserved for tied tensors");
   }
 
   std::set<std::string> names;
@@ -65,8 +66,8 @@ FileDigest write_safetensors(const std::string& path, const NamedTensors& tensor
     TANDEM_CHECK(ValueError, names.insert(name).second, "save_safetensors: the name '", name, "' occurs twice");
     TANDEM_CHECK(StateError, tensor.defined(), "save_safetensors: the tensor '", name, "' is undefined");
     const auto [first, last] = by_address.equal_range(tensor.data_ptr());
-    const auto same = std::find_if(first, last, [&, &shown = tensor](const auto& candidate) {
-      return is_alias(written[candidate.second].second, shown);
+    const auto same = std::find_if(first, last, [&, &added = tensor](const auto& candidate) {
+      return is_alias(written[candidate.second].second, added);
     });
     if (same != last) {
       header.metadata[std::string(kAliasPrefix) + name] = written[same->second].first;
@@ -89,7 +90,7 @@ FileDigest write_safetensors(const std::string& path, const NamedTensors& tensor
   std::string text = write_header(header);
   text.resize((text.size() + kHeaderAlignment - 1) / kHeaderAlignment * kHeaderAlignment, ' ');
   TANDEM_CHECK(ValueError, static_cast<int64_t>(text.size()) <= kMaxHeaderBytes, "save_safetensors: the header has ",
-               text.size(), " bytes, the format allows ", kMaxHeaderBytes);
+               text.size(), " bytes, the format allows at most ", kMaxHeaderBytes);
 
   AtomicFile file("save_safetensors", path);
   const uint64_t length = text.size();
@@ -115,7 +116,7 @@ SafetensorsFile load_safetensors(const std::string& path) {
                " bytes, expected at least 8");
   file.read(&length, 0, kLengthBytes);
   TANDEM_CHECK(IoError, length <= static_cast<uint64_t>(kMaxHeaderBytes), "load_safetensors: '", path,
-               "' claims a header of ", length, " bytes, the format allows ", kMaxHeaderBytes);
+               "' claims a header of ", length, " bytes, the format allows at most ", kMaxHeaderBytes);
   const auto header_bytes = static_cast<int64_t>(length);
   const int64_t data_start = kLengthBytes + header_bytes;
   TANDEM_CHECK(IoError, data_start <= file.size(), "load_safetensors: '", path, "' claims a header of ", length,
@@ -133,7 +134,7 @@ SafetensorsFile load_safetensors(const std::string& path) {
       const auto* bytes = reinterpret_cast<const uint8_t*>(tensor.data_ptr());
       const bool valid = std::all_of(bytes, bytes + tensor.num_elements(), [](uint8_t byte) { return byte <= 1; });
       TANDEM_CHECK(IoError, valid, "load_safetensors: '", path, "': tensor '", entry.name,
-                   "' of bool holds a byte that is neither 0 nor 1");
+                   "' of bool has a byte that is neither 0 nor 1");
     }
     by_name[entry.name] = tensor;
     result.tensors.emplace_back(entry.name, std::move(tensor));
@@ -146,7 +147,7 @@ SafetensorsFile load_safetensors(const std::string& path) {
     const std::string alias = key.substr(kAliasPrefix.size());
     const auto target = by_name.find(value);
     TANDEM_CHECK(IoError, target != by_name.end(), "load_safetensors: '", path, "': '", alias, "' is an alias of '",
-                 value, "', which the file does not hold");
+                 value, "', which is not in the file");
     TANDEM_CHECK(IoError, !by_name.contains(alias), "load_safetensors: '", path, "': '", alias,
                  "' is both a tensor and an alias");
     result.tensors.emplace_back(alias, target->second);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <nlohmann/json.hpp>
 #include <unordered_set>
 #include <utility>
 
@@ -26,163 +27,145 @@ constexpr std::array<DTypeName, 8> kDTypeNames = {{{"BOOL", kBool},
                                                    {"F64", kFloat64},
                                                    {"I64", kInt64}}};
 
-/// Element types that the format has and tandem has not.
-struct ForeignDType {
+/// Dtypes of the format that tandem does not support.
+struct UnsupportedDType {
   const char* name;
   int bits;
 };
-constexpr std::array<ForeignDType, 14> kForeignDTypes = {{{"F4", 4},
-                                                          {"F6_E2M3", 6},
-                                                          {"F6_E3M2", 6},
-                                                          {"I8", 8},
-                                                          {"F8_E5M2", 8},
-                                                          {"F8_E4M3", 8},
-                                                          {"F8_E8M0", 8},
-                                                          {"F8_E4M3FNUZ", 8},
-                                                          {"F8_E5M2FNUZ", 8},
-                                                          {"I16", 16},
-                                                          {"U16", 16},
-                                                          {"U32", 32},
-                                                          {"C64", 64},
-                                                          {"U64", 64}}};
+constexpr std::array<UnsupportedDType, 14> kUnsupportedDTypes = {{{"F4", 4},
+                                                                  {"F6_E2M3", 6},
+                                                                  {"F6_E3M2", 6},
+                                                                  {"I8", 8},
+                                                                  {"F8_E5M2", 8},
+                                                                  {"F8_E4M3", 8},
+                                                                  {"F8_E8M0", 8},
+                                                                  {"F8_E4M3FNUZ", 8},
+                                                                  {"F8_E5M2FNUZ", 8},
+                                                                  {"I16", 16},
+                                                                  {"U16", 16},
+                                                                  {"U32", 32},
+                                                                  {"C64", 64},
+                                                                  {"U64", 64}}};
 
-constexpr int kBitsOfByte = 8;
+constexpr int kBitsPerByte = 8;
+constexpr const char* kMetadataName = "__metadata__";
 
-/// An entry as it stands in the text: its element type may be one that tandem has not.
+/// An entry whose dtype may be unsupported.
 struct ParsedEntry {
   HeaderEntry entry;
-  int bits = 0;  ///< per element
-  const char* foreign = nullptr;
+  int bits = 0;                       ///< per element
+  const char* unsupported = nullptr;  ///< the dtype's name if tandem does not support it
 };
 
-/// Reads exactly the JSON that a header consists of.  Not recursive: the depth is fixed by the schema.
-class Parser {
+/// Accepts the JSON of a header: tensors by name, each an object of three fields, and the metadata.
+class HeaderHandler : public JsonHandler {
  public:
-  Parser(const std::string& where, std::string_view text) : json_(where, text) {}
+  using JsonHandler::JsonHandler;
 
-  std::vector<ParsedEntry> header(std::map<std::string, std::string>& metadata_out) {
-    std::vector<ParsedEntry> entries;
-    std::unordered_set<std::string> names;
-    json_.expect('{');
-    if (!json_.accept('}')) {
-      do {
-        const std::string name = json_.string();
-        json_.check(names.insert(name).second, "the name '", name, "' occurs twice");
-        json_.check(name.find('\0') == std::string::npos, "the name that begins with '", name.c_str(), "' holds a NUL");
-        json_.expect(':');
-        if (name == "__metadata__") {
-          metadata(metadata_out);
-        } else {
-          entries.push_back(entry(name));
-          json_.check(entries.size() <= kMaxTensors, "more than ", kMaxTensors, " tensors");
-        }
-      } while (json_.accept(','));
-      json_.expect('}');
-    }
-    json_.expect_end();
-    return entries;
-  }
+  std::vector<ParsedEntry> entries;
+  std::map<std::string, std::string> metadata;
 
  private:
-  /// At most `limit` numbers.
-  Shape numbers(size_t limit, const std::string& name, const char* field) {
-    Shape result;
-    json_.expect('[');
-    if (json_.accept(']')) return result;
-    do {
-      json_.check(result.size() < limit, "tensor '", name, "': ", field, " has more than ", limit, " numbers");
-      result.push_back(json_.count());
-    } while (json_.accept(','));
-    json_.expect(']');
-    return result;
+  enum Field : size_t { kDType, kShape, kDataOffsets };
+  static constexpr std::array<const char*, 3> kFields = {"dtype", "shape", "data_offsets"};
+
+  void key(std::string name) override {
+    if (depth() == 1) {
+      check(names_.insert(name).second, "the name '", name, "' occurs twice");
+      check(name.find('\0') == std::string::npos, "the name that begins with '", name.c_str(), "' contains a NUL");
+      name_ = std::move(name);
+    } else if (name_ == kMetadataName) {
+      check(!metadata.contains(name), kMetadataName, ": the key '", name, "' occurs twice");
+      metadata_key_ = std::move(name);
+    } else {
+      const auto field = static_cast<size_t>(std::find(kFields.begin(), kFields.end(), name) - kFields.begin());
+      check(field < kFields.size(), "tensor '", name_, "': unknown field '", name, "'");
+      check(!has_field_[field], "tensor '", name_, "': the field '", name, "' occurs twice");
+      has_field_[field] = true;
+      field_ = static_cast<Field>(field);
+    }
   }
 
-  void metadata(std::map<std::string, std::string>& out) {
-    json_.expect('{');
-    if (json_.accept('}')) return;
-    do {
-      std::string key = json_.string();
-      json_.expect(':');
-      json_.check(json_.peek() == '"', "__metadata__: the value of '", key, "' is no string");
-      json_.check(!out.contains(key), "__metadata__: the key '", key, "' occurs twice");
-      out[key] = json_.string();
-    } while (json_.accept(','));
-    json_.expect('}');
+  void value(JsonValue value) override {
+    if (depth() == 0) return;
+    if (depth() == 1) {
+      get<JsonObject>(value, "'", name_, "': ");
+      if (name_ == kMetadataName) return;
+      check(entries.size() < kMaxTensors, "more than ", kMaxTensors, " tensors");
+      entries.emplace_back().entry.name = name_;
+      has_field_ = {};
+    } else if (name_ == kMetadataName) {
+      metadata[metadata_key_] = std::move(get<std::string>(value, kMetadataName, ": '", metadata_key_, "': "));
+    } else if (depth() == 3) {
+      Shape& numbers = field_ == kShape ? entry().shape : offsets_;
+      const size_t limit = field_ == kShape ? kMaxDims : 2;
+      check(numbers.size() < limit, "tensor '", name_, "': ", kFields[field_], " has more than ", limit, " numbers");
+      numbers.push_back(static_cast<int64_t>(get<uint64_t>(value, "tensor '", name_, "': ", kFields[field_], ": ")));
+    } else if (field_ == kDType) {
+      dtype(get<std::string>(value, "tensor '", name_, "': dtype: "));
+    } else {
+      get<JsonArray>(value, "tensor '", name_, "': ", kFields[field_], ": ");
+      offsets_.clear();
+    }
   }
 
-  void dtype(ParsedEntry& out, const std::string& text) {
+  void end() override {
+    if (name_ == kMetadataName) return;
+    if (depth() == 1) {
+      for (size_t field = 0; field < kFields.size(); ++field)
+        check(has_field_[field], "tensor '", name_, "': the field '", kFields[field], "' is missing");
+    } else if (depth() == 2 && field_ == kDataOffsets) {
+      check(offsets_.size() == 2, "tensor '", name_, "': data_offsets has ", offsets_.size(), " numbers, expected 2");
+      entry().begin = offsets_[0];
+      entry().end = offsets_[1];
+    }
+  }
+
+  void dtype(const std::string& name) {
+    ParsedEntry& parsed = entries.back();
     for (const DTypeName& known : kDTypeNames) {
-      if (text != known.name) continue;
-      out.entry.dtype = known.dtype;
-      out.bits = static_cast<int>(size_of(known.dtype)) * kBitsOfByte;
+      if (name != known.name) continue;
+      parsed.entry.dtype = known.dtype;
+      parsed.bits = static_cast<int>(size_of(known.dtype)) * kBitsPerByte;
       return;
     }
-    for (const ForeignDType& foreign : kForeignDTypes) {
-      if (text != foreign.name) continue;
-      out.foreign = foreign.name;
-      out.bits = foreign.bits;
+    for (const UnsupportedDType& known : kUnsupportedDTypes) {
+      if (name != known.name) continue;
+      parsed.unsupported = known.name;
+      parsed.bits = known.bits;
       return;
     }
-    json_.check(false, "tensor '", out.entry.name, "': '", text, "' is no element type of the format");
+    check(false, "tensor '", name_, "': the format has no dtype '", name, "'");
   }
 
-  ParsedEntry entry(const std::string& name) {
-    ParsedEntry result;
-    result.entry.name = name;
-    bool has_dtype = false;
-    bool has_shape = false;
-    bool has_offsets = false;
-    json_.expect('{');
-    do {
-      const std::string field = json_.string();
-      json_.expect(':');
-      bool* seen = field == "dtype"          ? &has_dtype
-                   : field == "shape"        ? &has_shape
-                   : field == "data_offsets" ? &has_offsets
-                                             : nullptr;
-      json_.check(seen != nullptr, "tensor '", name, "': unknown field '", field, "'");
-      json_.check(!*seen, "tensor '", name, "': the field '", field, "' occurs twice");
-      *seen = true;
-      if (field == "dtype") {
-        dtype(result, json_.string());
-      } else if (field == "shape") {
-        result.entry.shape = numbers(kMaxDims, name, "shape");
-      } else {
-        const Shape offsets = numbers(2, name, "data_offsets");
-        json_.check(offsets.size() == 2, "tensor '", name, "': data_offsets has ", offsets.size(),
-                    " numbers, expected 2");
-        result.entry.begin = offsets[0];
-        result.entry.end = offsets[1];
-      }
-    } while (json_.accept(','));
-    json_.expect('}');
-    json_.check(has_dtype, "tensor '", name, "': the field 'dtype' is missing");
-    json_.check(has_shape, "tensor '", name, "': the field 'shape' is missing");
-    json_.check(has_offsets, "tensor '", name, "': the field 'data_offsets' is missing");
-    return result;
-  }
+  HeaderEntry& entry() { return entries.back().entry; }
 
-  JsonReader json_;
+  std::unordered_set<std::string> names_;
+  std::string name_;  ///< of the tensor, or kMetadataName
+  std::string metadata_key_;
+  std::array<bool, 3> has_field_ = {};
+  Field field_ = kDType;
+  Shape offsets_;
 };
 
-/// The tensor's own rules: its sizes multiply without overflow, fill whole bytes, and as many as its range has.
+/// Checks that the sizes multiply without overflow, that the elements fill whole bytes, and that their range has as many.
 void check_entry(const std::string& path, const ParsedEntry& parsed) {
   const HeaderEntry& entry = parsed.entry;
-  // As num_elements counts it: zeros skipped, the widest elements; so that no part of tandem can overflow either.
-  int64_t address_space = sizeof(int64_t) * kBitsOfByte;
+  // Computed as by num_elements (sizes of 0 skipped, 8 bytes per element), so that it cannot overflow later either.
+  int64_t address_space = sizeof(int64_t) * kBitsPerByte;
   int64_t num_bits = parsed.bits;
   bool overflow = false;
   for (const int64_t size : entry.shape) {
     overflow = overflow || __builtin_mul_overflow(address_space, std::max<int64_t>(size, 1), &address_space);
     if (!overflow) num_bits *= size;
   }
-  const char* dtype = parsed.foreign != nullptr ? parsed.foreign : to_string(entry.dtype);
-  TANDEM_CHECK(IoError, !overflow, "load_safetensors: '", path, "': the sizes ", entry.shape, " of tensor '",
-               entry.name, "' overflow");
-  TANDEM_CHECK(IoError, num_bits % kBitsOfByte == 0, "load_safetensors: '", path, "': tensor '", entry.name, "' of ",
-               dtype, " ", entry.shape, " has ", num_bits, " bits, which fill no whole bytes");
-  TANDEM_CHECK(IoError, num_bits / kBitsOfByte == entry.end - entry.begin, "load_safetensors: '", path, "': tensor '",
-               entry.name, "' of ", dtype, " ", entry.shape, " needs ", num_bits / kBitsOfByte,
+  const char* dtype = parsed.unsupported != nullptr ? parsed.unsupported : to_string(entry.dtype);
+  TANDEM_CHECK(IoError, !overflow, "load_safetensors: '", path, "': the number of elements of tensor '", entry.name,
+               "' of shape ", entry.shape, " overflows");
+  TANDEM_CHECK(IoError, num_bits % kBitsPerByte == 0, "load_safetensors: '", path, "': tensor '", entry.name, "' of ",
+               dtype, " ", entry.shape, " has ", num_bits, " bits, which is not a whole number of bytes");
+  TANDEM_CHECK(IoError, num_bits / kBitsPerByte == entry.end - entry.begin, "load_safetensors: '", path, "': tensor '",
+               entry.name, "' of ", dtype, " ", entry.shape, " needs ", num_bits / kBitsPerByte,
                " bytes, its range has ", entry.end - entry.begin);
 }
 
@@ -195,37 +178,24 @@ int storage_rank(DType dtype) {
 }
 
 std::string write_header(const Header& header) {
-  std::string out = "{";
-  const auto separate = [&] {
-    if (out.size() > 1) out += ',';
-  };
-  if (!header.metadata.empty()) {
-    out += "\"__metadata__\":{";
-    bool first = true;
-    for (const auto& [key, value] : header.metadata) {
-      if (!first) out += ',';
-      first = false;
-      append_quoted(out, key);
-      out += ':';
-      append_quoted(out, value);
-    }
-    out += '}';
-  }
+  using Json = nlohmann::ordered_json;
+  // A vector of pairs: emplace_back does not search for the key, as operator[] would.
+  Json::object_t object;
+  if (!header.metadata.empty()) object.emplace_back(kMetadataName, header.metadata);
   for (const HeaderEntry& entry : header.entries) {
-    separate();
-    append_quoted(out, entry.name);
-    out += str(":{\"dtype\":\"", kDTypeNames[static_cast<size_t>(storage_rank(entry.dtype))].name, "\",\"shape\":[");
-    for (size_t d = 0; d < entry.shape.size(); ++d) out += str(d == 0 ? "" : ",", entry.shape[d]);
-    out += str("],\"data_offsets\":[", entry.begin, ",", entry.end, "]}");
+    object.emplace_back(entry.name,
+                        Json::object_t{{"dtype", kDTypeNames[static_cast<size_t>(storage_rank(entry.dtype))].name},
+                                       {"shape", Json::array_t(entry.shape.begin(), entry.shape.end())},
+                                       {"data_offsets", {entry.begin, entry.end}}});
   }
-  return out + "}";
+  return Json(std::move(object)).dump();
 }
 
 Header parse_header(const std::string& path, std::string_view text, int64_t num_data_bytes) {
-  TANDEM_CHECK(IoError, is_valid_utf8(text), "load_safetensors: '", path, "': the header is no valid UTF-8");
-  Header header;
   const std::string where = str("load_safetensors: '", path, "': header, ");
-  std::vector<ParsedEntry> entries = Parser(where, text).header(header.metadata);
+  HeaderHandler handler(where, text);
+  handler.parse();
+  std::vector<ParsedEntry> entries = std::move(handler.entries);
   std::stable_sort(entries.begin(), entries.end(), [](const ParsedEntry& a, const ParsedEntry& b) {
     return std::pair(a.entry.begin, a.entry.end) < std::pair(b.entry.begin, b.entry.end);
   });
@@ -235,17 +205,19 @@ Header parse_header(const std::string& path, std::string_view text, int64_t num_
     TANDEM_CHECK(IoError, entry.begin == position, "load_safetensors: '", path, "': tensor '", entry.name,
                  "' has bytes ", entry.begin, " to ", entry.end, ", expected a range that begins at ", position);
     TANDEM_CHECK(IoError, entry.end >= entry.begin, "load_safetensors: '", path, "': tensor '", entry.name,
-                 "' has bytes ", entry.begin, " to ", entry.end, ", which end before they begin");
+                 "' has bytes ", entry.begin, " to ", entry.end, ", whose end is before its begin");
     position = entry.end;
     check_entry(path, parsed);
   }
   TANDEM_CHECK(IoError, position == num_data_bytes, "load_safetensors: '", path, "': the tensors end at byte ",
                position, " of the data, the file has ", num_data_bytes);
-  // Last, so that of a damaged file the damage is told.
+  // Checked last, so that a damaged file is reported as damaged.
   for (const ParsedEntry& parsed : entries) {
-    TANDEM_CHECK(DTypeError, parsed.foreign == nullptr, "load_safetensors: '", path, "': tensor '", parsed.entry.name,
-                 "' has element type ", parsed.foreign, ", which tandem does not have");
+    TANDEM_CHECK(DTypeError, parsed.unsupported == nullptr, "load_safetensors: '", path, "': tensor '",
+                 parsed.entry.name, "' has dtype ", parsed.unsupported, ", which tandem does not support");
   }
+  Header header;
+  header.metadata = std::move(handler.metadata);
   header.entries.reserve(entries.size());
   for (ParsedEntry& parsed : entries) header.entries.push_back(std::move(parsed.entry));
   return header;

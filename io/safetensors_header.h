@@ -1,4 +1,4 @@
-// The header of a safetensors file as text.  Private to io/.
+// The JSON header of a safetensors file.  Private to io/.
 #pragma once
 
 #include <cstdint>
@@ -12,33 +12,34 @@
 
 namespace tandem { inline namespace v0 { namespace io {
 
-constexpr int64_t kMaxHeaderBytes = 100'000'000;  // the format's limit
+constexpr int64_t kMaxHeaderBytes = 100'000'000;  // the limit of the format
 constexpr size_t kMaxTensors = 1'000'000;
 constexpr size_t kMaxDims = 64;
 
-/// One tensor's entry.
+/// The entry of one tensor.
 struct HeaderEntry {
   std::string name;
   DType dtype = kFloat32;
   Shape shape;
   int64_t begin = 0;  ///< first byte, from the start of the data
-  int64_t end = 0;    ///< one past the last
+  int64_t end = 0;    ///< one past the last byte
 };
 
 struct Header {
-  std::vector<HeaderEntry> entries;  ///< parsed: by ascending `begin`
+  std::vector<HeaderEntry> entries;  ///< parse_header sorts them by `begin`
   std::map<std::string, std::string> metadata;
 };
 
-/// The format's rank of a dtype: tensors are stored by descending rank, then by name, so that larger elements come
-/// first and everything is aligned.
+/// The rank of a dtype in the storage order of the format: tensors are stored by descending rank, then by name.  Larger
+/// elements come first, so every tensor is aligned.
 int storage_rank(DType dtype);
 
-/// The header as JSON without spaces, entries in the given order.
+/// The header as JSON without spaces, with the entries in the given order.
 std::string write_header(const Header& header);
 
-/// Parses and checks a header for `num_data_bytes` of data: exact schema, contiguous ranges from 0 to the end, sizes
-/// that fit shapes.  `path` is named in the IoError or DTypeError that a deviation throws.
+/// Parses the header of a file that has `num_data_bytes` of data.  Throws IoError, which names `path`, unless the text has
+/// the schema of the format, the byte ranges are contiguous from 0 to `num_data_bytes`, and each range has the size of its
+/// dtype and shape.  Throws DTypeError for a dtype that tandem does not support.
 Header parse_header(const std::string& path, std::string_view text, int64_t num_data_bytes);
 
 }}}  // namespace tandem::v0::io

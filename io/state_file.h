@@ -1,4 +1,4 @@
-// A State in a file: what modules, optimizers, generators and samplers save.
+// Files of State: the saved state of modules, optimizers, generators and samplers.
 #pragma once
 
 #include <string>
@@ -8,23 +8,25 @@
 
 namespace tandem { inline namespace v0 { namespace io {
 
-/// Writes `state` to `path` as a safetensors file: its tensors by their paths ("fc1.weight"), as save_safetensors does,
-/// and everything else as JSON in the file's metadata under "state":
+/// Writes `state` to `path` as a safetensors file.  Tensors (any device, dtype and strides) are stored under their paths
+/// ("fc1.weight") by save_safetensors.  All other values are stored as JSON in the file's metadata under "state":
 ///
 ///     {"lr": 0.1, "num_parameters": 2, "nesterov": false, "name": "SGD", "state": {"0": {"momentum_buffer": null}}}
 ///
-/// null stands for a tensor; a number with a point or an exponent is a double, written so that it is read back to the
-/// bit; ["inf"], ["-inf"] and ["nan"] are those doubles.  The order of entries is kept.  Equal states give equal bytes,
-/// and the file appears whole or not at all.
+/// null is a tensor.  A number with a decimal point or an exponent is a double; loading restores its exact bits (NaN: the
+/// quiet NaN).  ["inf"], ["-inf"] and ["nan"] are doubles too.  The order of entries is kept.  Equal states give equal
+/// bytes.  The file is replaced atomically (see save_safetensors).
 ///
-/// Throws, writing nothing, StateError for an undefined tensor, a state nested more than 64 deep or with more than 16384
-/// entries of its own, ValueError for a
-/// string that is no valid UTF-8, and what save_safetensors throws.
+/// Throws StateError for an undefined tensor, a state nested more than 64 deep, or a state with more than 16384 entries
+/// of its own; ValueError for a name or string that is not valid UTF-8; and the errors of save_safetensors.  After an error `path`
+/// is unchanged.
 TANDEM_API void save_state(const std::string& path, const State& state);
 
-/// Reads such a file; the tensors are on the CPU.  Of a safetensors file without "state" (another program's) the result
-/// holds the tensors alone.  Throws what load_safetensors throws, and IoError, naming path and place, where the JSON
-/// deviates from the form above or does not name exactly the tensors of the file.
+/// Reads a file of save_state; the tensors are on the CPU.  From a safetensors file of another program, which has no
+/// "state", the result has the tensors only, at most 65536.
+///
+/// Throws the errors of load_safetensors.  Throws IoError, with the path and the byte of the JSON, if the JSON does not have
+/// the form above or does not name exactly the tensors of the file, and if the tensors' names are not paths of a State.
 TANDEM_API State load_state(const std::string& path);
 
 }}}  // namespace tandem::v0::io

@@ -1,4 +1,4 @@
-// The JSON of a state file, beside a tensor "a" and a tensor "b.c".
+// The JSON of state files.  The file has the tensors "a" and "b.c".
 #include <tandem/io/state_file.h>
 
 #include <string>
@@ -11,7 +11,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!tandem::io::is_valid_utf8(text)) return 0;
   std::string file(8, '\0');
   file += R"({"__metadata__":{"state":)";
-  tandem::io::append_quoted(file, text);
+  file += tandem::io::json_quoted(text);
   file +=
       R"(},"a":{"dtype":"U8","shape":[3],"data_offsets":[0,3]},"b.c":{"dtype":"U8","shape":[],"data_offsets":[3,4]}})";
   for (size_t i = 0; i < 8; ++i) file[i] = static_cast<char>((file.size() - 8) >> 8 * i);

@@ -239,7 +239,8 @@ TEST_F(Checkpoint, ADamagedOneIsPassedOver) {
       {[&] { fs::remove(newest + "rank-0.safetensors"); },
        "cannot open 'DIR/run/step-00000002/rank-0.safetensors': No such file or directory"},
       {[&] { fs::resize_file(newest + "manifest.json", 0); },
-       "'DIR/run/step-00000002/manifest.json': byte 0: expected '{'"},
+       "'DIR/run/step-00000002/manifest.json': byte 0: syntax error while parsing value - unexpected end of input; "
+       "expected '[', '{', or a literal"},
       {[&] { flip_bit(newest + "manifest.json", read_file(newest + "manifest.json").find("step\": 2") + 7); },
        "'DIR/run/step-00000002/manifest.json': byte 328: the manifest's checksum differs from its contents"}};
   for (const Damage& damage : damages) {

@@ -30,7 +30,7 @@ class StateFile : public ::testing::Test {
     save_state(path_, state);
     return load_state(path_);
   }
-  /// What load_state says of a file with these tensors and this JSON, after the path.
+  /// The error text of load_state for a file with these tensors and this JSON, after the path.
   std::string load_error(const td::io::NamedTensors& tensors, const std::string& json) const {
     save_safetensors(path_, tensors, {{"state", json}});
     const std::string text = folder_.shortened(error_text<td::IoError>([&] { load_state(path_); }));
@@ -127,7 +127,7 @@ TEST_F(StateFile, ReadsTensorsThatOthersWrote) {
 
   save_safetensors(path_, {{"a", td::ones({3})}, {"a.b", td::ones({3})}});
   EXPECT_EQ(folder_.shortened(error_text<td::IoError>([&] { load_state(path_); })),
-            "load_state: 'DIR/x.safetensors': the names of its tensors are no paths of a state\n"
+            "load_state: 'DIR/x.safetensors': a tensor's name is not a path of a state\n"
             "  State: 'a' is a value, not a nested state; 'a.b' cannot be set");
 }
 
@@ -139,7 +139,11 @@ TEST_F(StateFile, RefusesWhatItCannotWrite) {
   State text;
   text.set("a.b", std::string("\xff"));
   EXPECT_EQ(error_text<td::ValueError>([&] { save_state(path_, text); }),
-            "save_state: the string 'a.b' is no valid UTF-8");
+            "save_state: the string 'a.b' is not valid UTF-8");
+  State name;
+  name.set("a.\xff", int64_t{1});
+  EXPECT_EQ(error_text<td::ValueError>([&] { save_state(path_, name); }),
+            "save_state: the name 'a.\xff' is not valid UTF-8");
   std::string path = "x";
   for (int depth = 1; depth < 64; ++depth) path += ".x";
   State deep;
@@ -154,30 +158,44 @@ TEST_F(StateFile, RefusesWhatItCannotWrite) {
 
 TEST_F(StateFile, RefusesJsonOfAnotherForm) {
   const td::io::NamedTensors none;
-  EXPECT_EQ(load_error(none, ""), "state, byte 0: expected '{'");
-  EXPECT_EQ(load_error(none, "[]"), "state, byte 0: expected '{'");
-  EXPECT_EQ(load_error(none, "{} x"), "state, byte 3: text follows the closing brace");
-  EXPECT_EQ(load_error(none, R"({"a": 1,})"), "state, byte 8: expected '\"'");
-  EXPECT_EQ(load_error(none, R"({"a": 1 "b": 2})"), "state, byte 8: expected '}'");
+  EXPECT_EQ(
+      load_error(none, ""),
+      "state, byte 0: syntax error while parsing value - unexpected end of input; expected '[', '{', or a literal");
+  EXPECT_EQ(load_error(none, "[]"), "state, byte 1: expected an object, got an array");
+  EXPECT_EQ(load_error(none, "{} x"), "state, byte 4: text follows the closing brace");
+  EXPECT_EQ(load_error(none, R"({"a": 1,})"),
+            "state, byte 9: syntax error while parsing object key - unexpected '}'; expected string literal");
+  EXPECT_EQ(load_error(none, R"({"a": 1 "b": 2})"),
+            "state, byte 11: syntax error while parsing object - unexpected string literal; expected '}'");
   EXPECT_EQ(load_error(none, R"({"a": 1, "a": 2})"), "state, byte 12: the entry 'a' occurs twice");
   EXPECT_EQ(load_error(none, R"({"b": {"a": 1, "a": 2}})"), "state, byte 18: the entry 'b.a' occurs twice");
-  EXPECT_EQ(load_error(none, R"({"": 1})"), "state, byte 3: '' is no name of an entry");
-  EXPECT_EQ(load_error(none, R"({"a.b": 1})"), "state, byte 6: 'a.b' is no name of an entry");
-  EXPECT_EQ(load_error(none, R"({"a": nul})"), "state, byte 6: expected 'null'");
-  EXPECT_EQ(load_error(none, R"({"a": truth})"), "state, byte 6: expected 'true'");
-  EXPECT_EQ(load_error(none, R"({"a": fals})"), "state, byte 6: expected 'false'");
-  EXPECT_EQ(load_error(none, R"({"a": x})"), "state, byte 6: expected a number");
-  EXPECT_EQ(load_error(none, R"({"a": -})"), "state, byte 7: expected a number");
-  EXPECT_EQ(load_error(none, R"({"a": 01})"), "state, byte 8: a number has a leading zero");
+  EXPECT_EQ(load_error(none, R"({"": 1})"),
+            "state, byte 3: invalid name '' (expected a name that is not empty and has no '.')");
+  EXPECT_EQ(load_error(none, R"({"a.b": 1})"),
+            "state, byte 6: invalid name 'a.b' (expected a name that is not empty and has no '.')");
+  EXPECT_EQ(load_error(none, R"({"a": nul})"), "state, byte 10: syntax error while parsing value - invalid literal");
+  EXPECT_EQ(load_error(none, R"({"a": truth})"), "state, byte 10: syntax error while parsing value - invalid literal");
+  EXPECT_EQ(load_error(none, R"({"a": fals})"), "state, byte 11: syntax error while parsing value - invalid literal");
+  EXPECT_EQ(load_error(none, R"({"a": x})"), "state, byte 7: syntax error while parsing value - invalid literal");
+  EXPECT_EQ(load_error(none, R"({"a": -})"),
+            "state, byte 8: syntax error while parsing value - invalid number; expected digit after '-'");
+  EXPECT_EQ(load_error(none, R"({"a": 01})"),
+            "state, byte 9: syntax error while parsing object - unexpected number literal; expected '}'");
   EXPECT_EQ(load_error(none, R"({"a": 9223372036854775808})"),
-            "state, byte 25: a number is outside the range of 64 bits");
-  EXPECT_EQ(load_error(none, R"({"a": 1e999})"), "state, byte 11: a number is outside the range of double");
-  EXPECT_EQ(load_error(none, R"({"a": ["one"]})"), "state, byte 12: 'one' is none of nan, inf, -inf");
-  EXPECT_EQ(load_error(none, R"({"a": [1]})"), "state, byte 7: expected '\"'");
-  EXPECT_EQ(load_error(none, R"({"a": "text)"), "state, byte 11: the text ends inside a string");
+            "state, byte 26: an integer is outside the range of 64 bits");
+  EXPECT_EQ(load_error(none, R"({"a": 1e999})"), "state, byte 12: a number is outside the range of double");
+  EXPECT_EQ(load_error(none, R"({"a": ["one"]})"), "state, byte 12: 'a': expected 'nan', 'inf' or '-inf', got 'one'");
+  EXPECT_EQ(load_error(none, R"({"a": [1]})"),
+            "state, byte 9: 'a': expected a string, got an integer that is not negative");
+  EXPECT_EQ(load_error(none, R"({"a": [])"), "state, byte 8: expected one string in the array of 'a'");
+  EXPECT_EQ(load_error(none, R"({"a": ["inf", "inf"]})"), "state, byte 19: expected one string in the array of 'a'");
+  EXPECT_EQ(load_error(none, R"({"a": [["inf"]]})"), "state, byte 8: 'a': expected a string, got an array");
+  EXPECT_EQ(load_error(none, R"({"a": [{}]})"), "state, byte 8: 'a': expected a string, got an object");
+  EXPECT_EQ(load_error(none, R"({"a": "text)"),
+            "state, byte 11: syntax error while parsing value - invalid string: missing closing quote");
   std::string deep;
   for (int i = 0; i < 65; ++i) deep += R"({"a": )";
-  EXPECT_EQ(load_error(none, deep), "state, byte 384: nested more than 64 deep");
+  EXPECT_EQ(load_error(none, deep), "state, byte 385: nested more than 64 deep");
 }
 
 TEST_F(StateFile, RefusesMoreEntriesThanItCouldReadInTime) {
@@ -188,15 +206,14 @@ TEST_F(StateFile, RefusesMoreEntriesThanItCouldReadInTime) {
     json += "\"n" + std::to_string(i) + "\": 1, ";
   }
   EXPECT_EQ(error_text<td::StateError>([&] { save_state(path_, state); }),
-            "save_state: a state has 16385 entries, at most 16384 are read back");
+            "save_state: a state has 16385 entries, at most 16384 are supported");
   EXPECT_EQ(load_error({}, json), "state, byte 201891: more than 16384 entries in one state");
 }
 
 TEST_F(StateFile, RefusesTensorsThatTheJsonDoesNotName) {
-  EXPECT_EQ(load_error({{"a", td::ones({1})}}, R"({"b": null})"),
-            "state, byte 10: the file does not hold the tensor 'b'");
+  EXPECT_EQ(load_error({{"a", td::ones({1})}}, R"({"b": null})"), "state, byte 10: the file has no tensor 'b'");
   EXPECT_EQ(load_error({{"a", td::ones({1})}, {"b.c", td::ones({1})}}, R"({"a": null})"),
-            "the state does not name the tensor 'b.c', which the file holds");
+            "the state does not name the tensor 'b.c', which is in the file");
 }
 
 }  // namespace
