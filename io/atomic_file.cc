@@ -18,11 +18,11 @@ namespace tandem { inline namespace v0 { namespace io {
 
 namespace {
 
-constexpr int64_t kPiece = 1 << 20;    // bytes of a digest that are read at once: they stay in the caches
-constexpr int kMaxTemporaries = 1000;  // leftovers of killed processes before we give up
+constexpr int64_t kPieceBytes = 1 << 20;  // of a digest: small enough for the CPU's caches
+constexpr int kMaxTemporaries = 1000;     // killed processes leave temporary files
 constexpr const char* kTemporarySuffix = ".tmp";
 
-/// fsync, again where a signal came between; 0 or -1 with errno.
+/// fsync, repeated when a signal interrupts it.  Returns 0, or -1 with errno.
 int sync_descriptor(int descriptor) {
   int status = 0;
   do {
@@ -35,9 +35,9 @@ int sync_descriptor(int descriptor) {
 
 FileDigest digest_of(const InputFile& file) {
   FileDigest result;
-  std::vector<uint8_t> piece(static_cast<size_t>(std::min(file.size(), kPiece)));
+  std::vector<uint8_t> piece(static_cast<size_t>(std::min(file.size(), kPieceBytes)));
   while (result.num_bytes < file.size()) {
-    const int64_t count = std::min(file.size() - result.num_bytes, kPiece);
+    const int64_t count = std::min(file.size() - result.num_bytes, kPieceBytes);
     file.read(piece.data(), result.num_bytes, count);
     result.crc32 = static_cast<uint32_t>(crc32_z(result.crc32, piece.data(), static_cast<size_t>(count)));
     result.num_bytes += count;
@@ -61,7 +61,7 @@ AtomicFile::~AtomicFile() {
 }
 
 void AtomicFile::write(const void* data, size_t num_bytes) {
-  if (num_bytes == 0) return;  // no bytes may come as a null pointer, for which zlib begins its sum anew
+  if (num_bytes == 0) return;  // `data` may be null, for which zlib would restart its checksum
   digest_.num_bytes += static_cast<int64_t>(num_bytes);
   digest_.crc32 = static_cast<uint32_t>(crc32_z(digest_.crc32, static_cast<const Bytef*>(data), num_bytes));
   errno = write_all(descriptor_, {static_cast<const char*>(data), num_bytes});
@@ -71,7 +71,7 @@ void AtomicFile::write(const void* data, size_t num_bytes) {
 void AtomicFile::commit() {
   if (sync_descriptor(descriptor_) != 0) fail("cannot write to disk", temporary_);
   if (std::rename(temporary_.c_str(), path_.c_str()) != 0) fail("cannot replace", path_);
-  // From here on the file is in its place; what remains is that the folder remembers it after a power failure.
+  // The file has been replaced.  Flushing the folder makes that survive a power failure.
   const int descriptor = std::exchange(descriptor_, -1);
   if (::close(descriptor) != 0) fail("cannot close", path_);
   const std::filesystem::path folder = std::filesystem::path(path_).parent_path();
@@ -96,7 +96,7 @@ void sync_folder(const char* op, const std::string& folder) {
   const int status = sync_descriptor(descriptor);
   const int error = errno;
   ::close(descriptor);
-  // Some file systems have no fsync of folders and say EINVAL.
+  // Some file systems do not support fsync of folders (EINVAL).
   TANDEM_CHECK(IoError, status == 0 || error == EINVAL, op, ": cannot write to disk the folder '", folder,
                "': ", std::strerror(error));
 }

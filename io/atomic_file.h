@@ -1,4 +1,4 @@
-// A file that appears whole or not at all.  Private to io/.
+// Atomic replacement of a file.  Private to io/.
 #pragma once
 
 #include <cstddef>
@@ -9,29 +9,29 @@
 
 namespace tandem { inline namespace v0 { namespace io {
 
-/// What a file holds, for comparing.
+/// Size and checksum of a file's bytes.
 struct FileDigest {
   int64_t num_bytes = 0;
-  uint32_t crc32 = 0;  ///< zlib's
+  uint32_t crc32 = 0;  ///< CRC-32 of zlib
   bool operator==(const FileDigest&) const = default;
 };
 
-/// Of the whole file, read piece by piece.
+/// The digest of the whole file, which is read in pieces of 1 MiB.  Throws IoError.
 FileDigest digest_of(const InputFile& file);
 
-/// Collects bytes in a temporary file beside `path`, which `commit` forces to disk and renames to `path`; without
-/// commit the destructor removes it and `path` stays as it was.  Every member throws IoError with the path and the
-/// system's reason.
+/// Writes a temporary file in the folder of `path`; `commit` flushes it to disk (fsync) and renames it to `path`.  Without
+/// commit the destructor removes it and `path` is unchanged.  Every member throws IoError with the path and the system's
+/// reason.  Not thread-safe.
 class AtomicFile {
  public:
-  /// `op` begins error texts.  Opens "<path>.tmp<k>" with the first k that is free.
+  /// `op` begins error texts.  Creates "<path>.tmp<k>" with the smallest k for which no such file exists.
   AtomicFile(const char* op, std::string path);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
 
   void write(const void* data, size_t num_bytes);
-  /// Of what was written: taken from memory, so that it tells damage on the way to the disk too.
+  /// The digest of the bytes passed to write().  It is computed from memory, so it also detects corruption by the disk.
   const FileDigest& digest() const { return digest_; }
   void commit();
 
@@ -45,11 +45,11 @@ class AtomicFile {
   FileDigest digest_;
 };
 
-/// Whether `name` is one that AtomicFile gives its temporaries.
+/// Whether `name` is the name of a temporary file of AtomicFile.
 bool is_temporary(const std::string& name);
 
-/// Forces the entries of a folder (names that were made, renamed or removed) to disk.  `op` begins the text of the
-/// IoError.
+/// Flushes the entries of a folder (created, renamed and removed names) to disk.  Throws IoError, whose text begins with
+/// `op`.
 void sync_folder(const char* op, const std::string& folder);
 
 }}}  // namespace tandem::v0::io

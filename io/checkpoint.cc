@@ -1,6 +1,6 @@
-// Vocabulary.  The *manifest* makes a checkpoint *complete*: its appearance, by one rename, is the moment from which the
-// checkpoint counts.  Everything before happens in a folder without a manifest, which nobody reads and the next start
-// removes.  A checkpoint that is in the way of a new one of the same step is *set aside*: renamed, complete as it is.
+// A checkpoint is complete when its manifest exists; the rename of the manifest is the commit.  Before it the folder has no
+// manifest: it is never loaded, and the next start removes it.  If a step is saved again, its complete checkpoint is first
+// renamed ("set aside"), and removed after the commit of the new one.
 
 #include <tandem/io/checkpoint.h>
 
@@ -40,12 +40,13 @@ constexpr const char* kLatestName = "latest";
 constexpr const char* kFolderPrefix = "step-";
 constexpr const char* kSetAsideSuffix = ".old";
 
-bool is_there(const fs::path& path) {
+/// Whether the path exists; false on system errors.
+bool is_visible(const fs::path& path) {
   std::error_code ignored;
   return fs::exists(path, ignored);
 }
 
-/// Not the opposite of is_there: both are false where the system does not show the path.
+/// Not the negation of is_visible(): both are false if the system reports an error, such as a missing permission.
 bool is_missing(const fs::path& path) {
   std::error_code error;
   return !fs::exists(path, error) && !error;
@@ -56,8 +57,8 @@ void check_system(const std::error_code& error, const char* what, const fs::path
   TANDEM_CHECK(IoError, !error, kOp, ": cannot ", what, " '", path.string(), "': ", error.message());
 }
 
-/// The names in a folder; none if there is no folder.
-std::vector<std::string> names_in(const fs::path& folder) {
+/// The sorted names of a folder's entries; empty if the folder does not exist.
+std::vector<std::string> entries_of(const fs::path& folder) {
   std::vector<std::string> names;
   std::error_code error;
   fs::directory_iterator iterator(folder, error);
@@ -69,12 +70,12 @@ std::vector<std::string> names_in(const fs::path& folder) {
   return names;
 }
 
-/// Removes the files that a checkpoint consists of, the manifest first, and the folder if nothing else is in it.
+/// Removes the files of a checkpoint, the manifest first, and then the folder if it is empty.
 void remove_checkpoint(const fs::path& folder) {
   std::error_code error;
   fs::remove(folder / kManifestName, error);
   check_system(error, "remove", folder / kManifestName);
-  for (const std::string& name : names_in(folder)) {
+  for (const std::string& name : entries_of(folder)) {
     if (!name.ends_with(".safetensors") && !is_temporary(name)) continue;
     fs::remove(folder / name, error);
     check_system(error, "remove", folder / name);
@@ -83,15 +84,15 @@ void remove_checkpoint(const fs::path& folder) {
   if (error != std::errc::directory_not_empty) check_system(error, "remove", folder);
 }
 
-struct Found {
+struct CompleteCheckpoint {
   fs::path folder;
   Manifest manifest;
 };
 
-/// The complete checkpoints, the newest first.  Those whose manifest cannot be used are described in `problems`.
-std::vector<Found> find_checkpoints(const fs::path& folder, std::vector<std::string>& problems) {
-  std::vector<Found> found;
-  for (const std::string& name : names_in(folder)) {
+/// The complete checkpoints, newest first.  Appends an error text to `problems` for each manifest that cannot be read.
+std::vector<CompleteCheckpoint> find_checkpoints(const fs::path& folder, std::vector<std::string>& problems) {
+  std::vector<CompleteCheckpoint> found;
+  for (const std::string& name : entries_of(folder)) {
     const fs::path manifest = folder / name / kManifestName;
     if (!name.starts_with(kFolderPrefix)) continue;
     try {
@@ -101,23 +102,24 @@ std::vector<Found> find_checkpoints(const fs::path& folder, std::vector<std::str
       problems.push_back(error.what());
     }
   }
-  std::stable_sort(found.begin(), found.end(),
-                   [](const Found& a, const Found& b) { return a.manifest.sequence > b.manifest.sequence; });
+  std::stable_sort(found.begin(), found.end(), [](const CompleteCheckpoint& a, const CompleteCheckpoint& b) {
+    return a.manifest.sequence > b.manifest.sequence;
+  });
   return found;
 }
 
-/// Throws IoError naming the first file that is not as the manifest says.
-void verify(const Found& checkpoint) {
+/// Throws IoError for the first file whose size or checksum differs from the manifest.
+void verify(const CompleteCheckpoint& checkpoint) {
   for (const auto& [name, expected] : checkpoint.manifest.files) {
     const InputFile file(kOp, checkpoint.folder / name);
     TANDEM_CHECK(IoError, file.size() == expected.num_bytes, kOp, ": '", file.path(), "' has ", file.size(),
-                 " bytes, the manifest says ", expected.num_bytes);
+                 " bytes, expected ", expected.num_bytes, " by the manifest");
     TANDEM_CHECK(IoError, digest_of(file) == expected, kOp, ": '", file.path(),
                  "' is damaged: its checksum differs from the manifest's");
   }
 }
 
-/// Calls f; of an IoError the text goes to `problem` if that is empty.
+/// Calls f().  If it throws IoError and `problem` is empty, sets `problem` to the error text.
 template <class F>
 void attempt(std::string& problem, F&& f) {
   try {
@@ -130,10 +132,10 @@ void attempt(std::string& problem, F&& f) {
 }  // namespace
 
 std::optional<LoadedCheckpoint> load_checkpoint(const std::string& folder, int rank) {
-  TANDEM_CHECK(ValueError, rank >= 0, "load_checkpoint: rank ", rank, " is negative");
+  TANDEM_CHECK(ValueError, rank >= 0, "load_checkpoint: rank is ", rank, " (expected at least 0)");
   TraceSpan span("load checkpoint", "io");
   std::vector<std::string> problems;
-  for (const Found& candidate : find_checkpoints(folder, problems)) {
+  for (const CompleteCheckpoint& candidate : find_checkpoints(folder, problems)) {
     try {
       verify(candidate);
       const Manifest& manifest = candidate.manifest;
@@ -143,7 +145,7 @@ std::optional<LoadedCheckpoint> load_checkpoint(const std::string& folder, int r
           static_cast<int>(manifest.world_size),
           {load_state(candidate.folder / kModelName), load_state(candidate.folder / kOptimizerName),
            load_state(candidate.folder / rank_file)}};
-      for (const std::string& problem : problems) log(LogLevel::kWarning, "a checkpoint is passed over: ", problem);
+      for (const std::string& problem : problems) log(LogLevel::kWarning, "skipping a checkpoint: ", problem);
       return loaded;
     } catch (const IoError& error) {
       problems.push_back(error.what());
@@ -151,22 +153,21 @@ std::optional<LoadedCheckpoint> load_checkpoint(const std::string& folder, int r
   }
   std::string lines;
   for (const std::string& problem : problems) lines += "\n  " + problem;
-  TANDEM_CHECK(IoError, problems.empty(), "load_checkpoint: none of the checkpoints in '", folder, "' can be loaded",
-               lines);
+  TANDEM_CHECK(IoError, problems.empty(), "load_checkpoint: no checkpoint in '", folder, "' can be loaded", lines);
   return std::nullopt;
 }
 
 Checkpointer::Checkpointer(std::string folder, CheckpointOptions options)
     : folder_(std::move(folder)), options_(std::move(options)) {
   TANDEM_CHECK(ValueError, options_.rank >= 0 && options_.rank < options_.world_size, kOp, ": rank ", options_.rank,
-               " is outside a world of ", options_.world_size);
-  TANDEM_CHECK(ValueError, options_.world_size == 1 || options_.barrier, kOp, ": a world of ", options_.world_size,
-               " needs a barrier");
-  TANDEM_CHECK(ValueError, options_.keep >= 1, kOp, ": keep ", options_.keep, " is less than 1");
+               " is out of range (expected 0 to ", options_.world_size - 1, ")");
+  TANDEM_CHECK(ValueError, options_.world_size == 1 || options_.barrier, kOp, ": world_size ", options_.world_size,
+               " requires options.barrier");
+  TANDEM_CHECK(ValueError, options_.keep >= 1, kOp, ": keep is ", options_.keep, " (expected at least 1)");
   if (options_.rank != 0) return;
   try {
     lock();
-    clean();
+    remove_incomplete();
   } catch (const IoError& error) {
     log(LogLevel::kInfo, error.what());
   }
@@ -182,7 +183,7 @@ std::string Checkpointer::path_of(int64_t step) const {
   return fs::path(folder_) / name;
 }
 
-/// Takes the lock unless this object has it.  The system gives it back when the process ends, however it does.
+/// Locks the folder unless this object already has the lock.  The kernel releases the lock when the process ends.
 void Checkpointer::lock() {
   if (lock_ >= 0) return;
   std::error_code error;
@@ -199,20 +200,20 @@ void Checkpointer::lock() {
     throw StateError(str(kOp, ": '", folder_, "' is in use by another run, ", holder.empty() ? "unknown" : holder,
                          "\n  wait until it ends, or choose another folder"));
   }
-  // A file system without locks: then it is up to the users.
+  // Other errors of flock are ignored: some file systems do not support locks.
   lock_ = descriptor;
   std::array<char, 64> host = {};
   ::gethostname(host.data(), host.size() - 1);
   const int length = std::snprintf(text.data(), text.size(), "process %d on %s", ::getpid(), host.data());
-  // Only for that message: a full disk may refuse it.
+  // The text is only for the error message above, so a write error is ignored.
   if (::ftruncate(descriptor, 0) == 0) {
     write_all(descriptor, {text.data(), std::min(static_cast<size_t>(length), text.size() - 1)});
   }
 }
 
-/// Removes what a run that died while it saved left behind.
-void Checkpointer::clean() const {
-  for (const std::string& name : names_in(folder_)) {
+/// Removes incomplete checkpoints and temporary files of a run that crashed.
+void Checkpointer::remove_incomplete() const {
+  for (const std::string& name : entries_of(folder_)) {
     const fs::path path = fs::path(folder_) / name;
     std::error_code error;
     if (name.starts_with(kFolderPrefix) && fs::is_directory(path, error) && !path_exists(kOp, path / kManifestName)) {
@@ -224,7 +225,7 @@ void Checkpointer::clean() const {
   }
 }
 
-void Checkpointer::make_folder(int64_t step) {
+void Checkpointer::create_step_folder(int64_t step) {
   lock();
   const fs::path path = path_of(step);
   const fs::path set_aside = path.string() + kSetAsideSuffix;
@@ -246,7 +247,7 @@ void Checkpointer::write_files(int64_t step, const CheckpointState& state, Manif
     try {
       manifest.files[name] = write_state(path / name, part);
     } catch (const IoError&) {
-      // It may have failed after the rename; then rank 0 must not take the file for a good one.
+      // The rename may have succeeded before the error: rank 0 must not use this file.
       std::error_code ignored;
       fs::remove(path / name, ignored);
       throw;
@@ -269,44 +270,44 @@ void Checkpointer::write_manifest(int64_t step, Manifest& manifest) const {
   manifest.step = step;
   manifest.world_size = options_.world_size;
   std::vector<std::string> ignored;
-  for (const Found& other : find_checkpoints(folder_, ignored))
+  for (const CompleteCheckpoint& other : find_checkpoints(folder_, ignored))
     manifest.sequence = std::max(manifest.sequence, other.manifest.sequence + 1);
-  sync_folder(kOp, folder_);  // that the new folder is in it, before anything says so
+  sync_folder(kOp, folder_);  // the entry of the new folder must be on disk before the manifest
   const std::string text = manifest_text(manifest);
   AtomicFile file(kOp, path / kManifestName);
   file.write(text.data(), text.size());
   file.commit();
 }
 
-void Checkpointer::retire_older(int64_t step) const {
+void Checkpointer::remove_older(int64_t step) const {
   const fs::path path = path_of(step);
   const std::string name = path.filename().string() + "\n";
   AtomicFile latest(kOp, fs::path(folder_) / kLatestName);
   latest.write(name.data(), name.size());
   latest.commit();
   const fs::path set_aside = path.string() + kSetAsideSuffix;
-  if (is_there(set_aside)) remove_checkpoint(set_aside);
+  if (is_visible(set_aside)) remove_checkpoint(set_aside);
   std::vector<std::string> ignored;
-  const std::vector<Found> found = find_checkpoints(folder_, ignored);
+  const std::vector<CompleteCheckpoint> found = find_checkpoints(folder_, ignored);
   for (size_t i = static_cast<size_t>(options_.keep); i < found.size(); ++i) remove_checkpoint(found[i].folder);
 }
 
-std::string Checkpointer::what_is_missing(int64_t step) const {
+std::string Checkpointer::missing_files(int64_t step) const {
   std::string missing;
-  const auto look_for = [&](const std::string& name) {
-    if (!is_there(fs::path(path_of(step)) / name)) missing += (missing.empty() ? "" : ", ") + name;
+  const auto check = [&](const std::string& name) {
+    if (!is_visible(fs::path(path_of(step)) / name)) missing += (missing.empty() ? "" : ", ") + name;
   };
-  look_for(kModelName);
-  look_for(kOptimizerName);
-  for (int rank = 0; rank < options_.world_size; ++rank) look_for(rank_file_name(rank));
-  look_for(kManifestName);
-  return str(kOp, ": another rank could not write; missing are ", missing);
+  check(kModelName);
+  check(kOptimizerName);
+  for (int rank = 0; rank < options_.world_size; ++rank) check(rank_file_name(rank));
+  check(kManifestName);
+  return missing;
 }
 
 bool Checkpointer::save(int64_t step, const CheckpointState& state) {
-  TANDEM_CHECK(ValueError, step >= 0, kOp, ": step ", step, " is negative");
+  TANDEM_CHECK(ValueError, step >= 0, kOp, ": step is ", step, " (expected at least 0)");
   TraceSpan span("save checkpoint", "io");
-  const auto meet = [&] {
+  const auto barrier = [&] {
     if (options_.barrier) options_.barrier();
   };
   const fs::path path = path_of(step);
@@ -314,22 +315,23 @@ bool Checkpointer::save(int64_t step, const CheckpointState& state) {
   std::string problem;
   Manifest manifest;
 
-  if (options_.rank == 0) attempt(problem, [&] { make_folder(step); });
-  meet();
-  // Whether rank 0 could make the folder; otherwise one of that name may hold an older checkpoint.
-  const bool is_new = is_there(path) && is_missing(manifest_path);
+  if (options_.rank == 0) attempt(problem, [&] { create_step_folder(step); });
+  barrier();
+  // False if rank 0 could not create the folder: then the folder may be an older checkpoint of this step.
+  const bool is_new = is_visible(path) && is_missing(manifest_path);
   if (is_new) attempt(problem, [&] { write_files(step, state, manifest); });
-  meet();
+  barrier();
   if (options_.rank == 0 && problem.empty()) attempt(problem, [&] { write_manifest(step, manifest); });
-  meet();
-  // The manifest is the verdict: all ranks see it, or none does.
-  const bool saved = is_new && is_there(manifest_path);
+  barrier();
+  // All ranks check the same file, so they return the same value.
+  const bool saved = is_new && is_visible(manifest_path);
   if (!saved && problem.empty()) {
-    problem = is_new ? what_is_missing(step) : str(kOp, ": rank 0 could not make '", path.string(), "'");
+    problem = is_new ? str(kOp, ": another rank could not write ", missing_files(step))
+                     : str(kOp, ": rank 0 could not make the folder '", path.string(), "'");
   }
-  meet();  // everybody has looked, so rank 0 may change things again
+  barrier();  // all ranks have checked the manifest, so rank 0 may remove files
   if (saved) {
-    if (options_.rank == 0) attempt(problem, [&] { retire_older(step); });
+    if (options_.rank == 0) attempt(problem, [&] { remove_older(step); });
     if (!problem.empty()) log(LogLevel::kWarning, "the checkpoint of step ", step, " is saved, but: ", problem);
     return true;
   }

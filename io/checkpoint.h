@@ -1,15 +1,14 @@
-// Checkpoints: all that a training run needs to go on, in a folder that survives crashes.
+// Crash-safe checkpoints: the complete state of a training run, in a folder.
 //
 //     FOLDER/latest                            the name of the newest complete checkpoint, for people and scripts
-//     FOLDER/lock                              held by rank 0 while it lives
+//     FOLDER/lock                              locked by the Checkpointer of rank 0
 //     FOLDER/step-00000120/model.safetensors   written by rank 0
 //                          optimizer.safetensors
 //                          rank-R.safetensors  written by rank R
 //                          manifest.json       versions, world size, step, sizes and checksums; written last
 //
-// Every file is written beside its name, forced to disk and renamed; a folder without manifest.json is incomplete and
-// counts for nothing.  So at any moment, a power failure included, the folder holds the newest checkpoint that was
-// complete.
+// Every file is written under a temporary name, flushed to disk and renamed.  A checkpoint without manifest.json is
+// incomplete and is ignored.  So the newest complete checkpoint can be loaded after a crash or power failure at any time.
 #pragma once
 
 #include <cstdint>
@@ -24,75 +23,83 @@ namespace tandem { inline namespace v0 { namespace io {
 
 struct Manifest;
 
+/// The state of a run on one rank.
 struct CheckpointState {
-  State model;      ///< the same on every rank; rank 0's is saved
-  State optimizer;  ///< likewise; schedules, scaler and what else is common to the ranks
-  State rank;       ///< the calling rank's own: generators, position in the data
+  State model;      ///< equal on all ranks; saved by rank 0
+  State optimizer;  ///< equal on all ranks; saved by rank 0: optimizer, schedules, gradient scaler
+  State rank;       ///< of this rank only; saved by every rank: generators, sampler
 };
 
 struct CheckpointOptions {
   int rank = 0;
   int world_size = 1;
-  std::function<void()> barrier = {};  ///< returns when every rank has called it; may be empty for one rank
-  int keep = 2;       ///< complete checkpoints to keep; older ones are removed after a new one is complete
-  bool fail = false;  ///< a checkpoint that cannot be saved throws, instead of a logged warning
+  std::function<void()> barrier = {};  ///< returns when all ranks have called it; may be empty if world_size is 1
+  int keep = 2;       ///< number of complete checkpoints to keep; older ones are removed after a successful save
+  bool fail = false;  ///< if saving fails, throw IoError instead of logging a warning
 };
 
 struct LoadedCheckpoint {
   int64_t step = 0;
-  int world_size = 1;  ///< of the run that saved
+  int world_size = 1;  ///< of the run that saved the checkpoint
   CheckpointState state;
 };
 
-/// The newest complete checkpoint of `folder`, or nullopt if there is none.  `rank` gets its own rank file, or rank 0's
-/// if the run that saved had fewer ranks; generators and samplers convert what they load.
+/// Loads the newest complete checkpoint of `folder`; nullopt if the folder has no checkpoint.  Tensors are on the CPU.  The
+/// rank state is from the file of `rank`, or of rank 0 if the run that saved had fewer ranks (generators and samplers
+/// convert it).
 ///
-/// Size and checksum of every file of the checkpoint are compared with the manifest, whichever rank asks, so that all
-/// ranks decide alike.  A damaged checkpoint is passed over for the one saved before it, with a logged warning that
-/// says what is wrong.  Throws IoError saying so for each if there are checkpoints and none can be loaded.
+/// Every rank verifies size and checksum of all files against the manifest, so all ranks select the same checkpoint.  A
+/// damaged checkpoint is skipped with a logged warning, and the one saved before it is loaded.
+///
+/// Throws ValueError for a negative rank.  Throws IoError, with a line for each checkpoint, if the folder has checkpoints and
+/// each of them is damaged, unreadable or of another format.
 TANDEM_API std::optional<LoadedCheckpoint> load_checkpoint(const std::string& folder, int rank = 0);
 
-/// Saves and loads the checkpoints of one run.  Each rank has one, and they act together; the folder is one that all
-/// ranks see.  Not safe from many threads.
+/// Saves and loads the checkpoints of one run:
+///
+///     io::Checkpointer checkpoints("run", {.rank = group.rank(), .world_size = group.size(),
+///                                          .barrier = [&] { group.barrier(); }});
+///     checkpoints.save(step, {model.state_dict(), optimizer.state_dict(), rank_state});
+///
+/// Every rank creates one, for the same folder of a shared file system.  Not thread-safe.
 class TANDEM_API Checkpointer {
  public:
-  /// Makes the folder, locks it on rank 0, and there removes what a run that died while it saved left behind.
+  /// On rank 0: creates and locks the folder, and removes incomplete checkpoints of a run that crashed.
   ///
-  /// Throws ValueError for a rank outside the world, a world of several without a barrier, and keep < 1; StateError on
-  /// rank 0, naming the other process, if another run holds the folder.  A folder that cannot be made or written is no
-  /// error here, so that a run can load from it: saving will say so.
+  /// Throws ValueError for a rank outside [0, world_size), a world_size above 1 without a barrier, and keep < 1.  Throws
+  /// StateError on rank 0, with the name of the other process, if another run has locked the folder.  If the folder cannot
+  /// be created or written, the constructor only logs it, because loading may still be possible; save() reports the error.
   explicit Checkpointer(std::string folder, CheckpointOptions options = {});
   ~Checkpointer();
   Checkpointer(const Checkpointer&) = delete;
   Checkpointer& operator=(const Checkpointer&) = delete;
 
-  /// Saves a checkpoint; every rank calls it at the same step.  Returns, on every rank the same, whether it is complete
-  /// and on disk.  If not (a full disk, no permission), every rank logs a warning with the reason it knows, what was
-  /// written is removed, and older checkpoints are as they were; with options.fail every rank throws IoError instead.
-  /// A checkpoint of the same step that is there already is replaced once the new one is complete.
+  /// Saves a checkpoint.  Collective: all ranks call it with the same step.  Returns, with the same value on all ranks,
+  /// whether the checkpoint is complete and on disk.  If it is not (disk full, no permission), every rank logs a warning
+  /// with its reason, or throws IoError if options.fail is set; the written files are removed and older checkpoints are
+  /// unchanged.  An older checkpoint of the same step is replaced after the new one is complete.
   ///
-  /// Throws ValueError for a negative step, and what save_state throws for a state that cannot be saved.
+  /// Throws ValueError for a negative step, and the errors of save_state for a state that cannot be saved.
   bool save(int64_t step, const CheckpointState& state);
 
-  /// load_checkpoint of this folder and rank.
+  /// load_checkpoint(folder, options.rank)
   std::optional<LoadedCheckpoint> load_latest() const { return load_checkpoint(folder_, options_.rank); }
 
  private:
   void lock();
-  void clean() const;
+  void remove_incomplete() const;
   std::string path_of(int64_t step) const;
 
-  /// The parts of `save`: what rank 0 does before the others, what each rank does, what rank 0 does after them, and
-  /// what is left once the checkpoint counts.
-  void make_folder(int64_t step);
-  void write_files(int64_t step, const CheckpointState& state, Manifest& manifest) const;
-  void write_manifest(int64_t step, Manifest& manifest) const;
-  void retire_older(int64_t step) const;
-  std::string what_is_missing(int64_t step) const;
+  // The phases of save().
+  void create_step_folder(int64_t step);                                                   ///< on rank 0
+  void write_files(int64_t step, const CheckpointState& state, Manifest& manifest) const;  ///< on all ranks
+  void write_manifest(int64_t step, Manifest& manifest) const;                             ///< on rank 0
+  void remove_older(int64_t step) const;                                                   ///< on rank 0
+  std::string missing_files(int64_t step) const;
 
   std::string folder_;
   CheckpointOptions options_;
-  int lock_ = -1;  ///< rank 0: descriptor of the locked file
+  int lock_ = -1;  ///< descriptor of the lock file, on rank 0
 };
 
 }}}  // namespace tandem::v0::io

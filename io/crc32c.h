@@ -1,4 +1,4 @@
-// CRC-32C (Castagnoli), which event files use.  Private to io/.
+// CRC-32C (Castagnoli; RFC 3720), the checksum of event files.  Private to io/.
 #pragma once
 
 #include <array>
@@ -18,14 +18,16 @@ constexpr std::array<uint32_t, 256> kCrc32cTable = [] {
   return table;
 }();
 
+/// The CRC-32C of `bytes`.
 constexpr uint32_t crc32c(std::string_view bytes) {
   uint32_t value = ~uint32_t{0};
   for (const char c : bytes) value = value >> 8 ^ kCrc32cTable[(value ^ static_cast<uint8_t>(c)) & 0xff];
   return ~value;
 }
-static_assert(crc32c("123456789") == 0xe3069283);  // the check value that every list of CRCs has
+static_assert(crc32c("123456789") == 0xe3069283);  // the published check value
 
-/// As event files store it, so that the checksum of a text that holds checksums stays sound.
+/// The CRC-32C rotated right by 15 bits plus a constant, as event files store it.  A CRC of bytes that contain their own CRC
+/// would be weak.
 constexpr uint32_t masked_crc32c(std::string_view bytes) {
   const uint32_t value = crc32c(bytes);
   return (value >> 15 | value << 17) + 0xa282ead8;

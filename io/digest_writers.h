@@ -1,4 +1,4 @@
-// The writers of this room for callers that note what was written.  Private to io/.
+// save_safetensors and save_state that return the digest of the written file.  Private to io/.
 #pragma once
 
 #include <string>
@@ -9,9 +9,9 @@
 
 namespace tandem { inline namespace v0 { namespace io {
 
-/// save_safetensors; returns the digest of the file.
+/// save_safetensors, returning the digest of the file.
 FileDigest write_safetensors(const std::string& path, const NamedTensors& tensors, const Metadata& metadata);
-/// save_state; returns the digest of the file.
+/// save_state, returning the digest of the file.
 FileDigest write_state(const std::string& path, const State& state);
 
 }}}  // namespace tandem::v0::io

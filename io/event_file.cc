@@ -1,5 +1,5 @@
-// A file is a sequence of records: the length (64 bits), its checksum, that many bytes, their checksum.  The bytes are
-// an Event of TensorFlow's event.proto in the protocol-buffer encoding, of which this needs three kinds of fields.
+// A file is a sequence of records: the number of bytes (64 bits), the checksum of that number, the bytes, and the checksum of
+// the bytes.  The bytes are an Event of TensorFlow's event.proto in the protocol-buffer encoding.
 
 #include <tandem/io/event_file.h>
 
@@ -24,7 +24,8 @@ namespace tandem { inline namespace v0 { namespace io {
 
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "the format is little-endian, and so is what we write");
+static_assert(std::endian::native == std::endian::little,
+              "the format is little-endian; values are written without conversion");
 
 // Field numbers of event.proto and summary.proto.
 constexpr int kEventWallTime = 1;
@@ -38,7 +39,7 @@ constexpr int kValueSimpleValue = 2;
 constexpr int kSessionLogStatus = 1;
 constexpr uint64_t kSessionStart = 1;
 
-// The protocol-buffer encoding's kinds of fields.
+// Wire types of the protocol-buffer encoding.
 constexpr int kVarint = 0;
 constexpr int kFixed64 = 1;
 constexpr int kBytes = 2;
@@ -55,7 +56,9 @@ void append_varint(std::string& out, uint64_t value) {
   out += static_cast<char>(value);
 }
 
-void append_key(std::string& out, int field, int kind) { append_varint(out, static_cast<uint64_t>(field << 3 | kind)); }
+void append_key(std::string& out, int field, int wire_type) {
+  append_varint(out, static_cast<uint64_t>(field << 3 | wire_type));
+}
 
 void append_varint_field(std::string& out, int field, uint64_t value) {
   append_key(out, field, kVarint);
@@ -68,7 +71,7 @@ void append_bytes_field(std::string& out, int field, std::string_view bytes) {
   out += bytes;
 }
 
-/// An Event with its time, to which fields are added.
+/// An Event that has only its time.
 std::string new_event() {
   const std::chrono::duration<double> since_1970 = std::chrono::system_clock::now().time_since_epoch();
   std::string event;
@@ -93,7 +96,7 @@ EventFile::EventFile(const std::string& folder) {
         std::filesystem::path(folder) / str("events.out.tfevents.", seconds, ".", host.data(), ".", ::getpid(), ".", k);
     descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
     if (descriptor_ < 0 && errno != EEXIST) {
-      give_up(str("cannot create '", path_, "': ", system_reason(errno)));
+      disable(str("cannot create '", path_, "': ", system_reason(errno)));
       return;
     }
   }
@@ -107,7 +110,7 @@ EventFile::~EventFile() {
 }
 
 void EventFile::add_scalar(std::string_view tag, double value, int64_t step) {
-  TANDEM_CHECK(ValueError, is_valid_utf8(tag), "EventFile: the tag '", tag, "' is no valid UTF-8");
+  TANDEM_CHECK(ValueError, is_valid_utf8(tag), "EventFile: the tag '", tag, "' is not valid UTF-8");
   std::string scalar;
   append_bytes_field(scalar, kValueTag, tag);
   append_key(scalar, kValueSimpleValue, kFixed32);
@@ -129,7 +132,7 @@ void EventFile::resume(int64_t step) {
   append(event);
 }
 
-/// Writes one record, in one call, so that a reader never meets half of one while nothing fails.
+/// Writes one record with one call, so that a concurrent reader does not see a partial record.
 void EventFile::append(const std::string& event) {
   if (descriptor_ < 0) return;
   std::string record;
@@ -138,13 +141,13 @@ void EventFile::append(const std::string& event) {
   record += event;
   append_raw(record, masked_crc32c(event));
   const int error = write_all(descriptor_, record);
-  if (error != 0) give_up(str("cannot write '", path_, "': ", system_reason(error)));
+  if (error != 0) disable(str("cannot write '", path_, "': ", system_reason(error)));
 }
 
-void EventFile::give_up(const std::string& reason) {
+void EventFile::disable(const std::string& reason) {
   if (descriptor_ >= 0) ::close(descriptor_);
   descriptor_ = -1;
-  log(LogLevel::kWarning, "EventFile: ", reason, "; the run goes on without it");
+  log(LogLevel::kWarning, "EventFile: ", reason, "; later events are dropped");
 }
 
 }}}  // namespace tandem::v0::io

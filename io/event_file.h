@@ -1,4 +1,4 @@
-// TensorBoard's event files: scalars over the steps of a run.
+// TensorBoard event files: scalars by training step.
 #pragma once
 
 #include <cstdint>
@@ -9,35 +9,35 @@
 
 namespace tandem { inline namespace v0 { namespace io {
 
-/// Appends to "FOLDER/events.out.tfevents.<seconds>.<host>.<process>.<k>", which TensorBoard shows while it grows:
+/// Writes "FOLDER/events.out.tfevents.<seconds>.<host>.<process>.<k>", which TensorBoard also shows during the run:
 ///
 ///     io::EventFile events("runs/first");
 ///     events.add_scalar("loss/train", loss.item(), step);
 ///
-/// One per run, on rank 0.  A run that goes on writes a file of its own into the same folder and calls `resume`, so that
-/// what the earlier one wrote beyond that step is not shown.
+/// Use one per run, on rank 0.  A resumed run creates another file in the same folder and calls `resume`, which hides the
+/// scalars that the earlier run wrote for later steps.
 ///
-/// Training never ends because of it: what cannot be written is logged once, as a warning, and the rest is left out.
-/// Each scalar is written at once.  Not safe from many threads.
+/// A write error does not end the training: it is logged once, as a warning, and later scalars are dropped.  Each scalar is
+/// written immediately, without a buffer.  Not thread-safe.
 class TANDEM_API EventFile {
  public:
-  /// Makes the folder and the file.
+  /// Creates the folder and the file.
   explicit EventFile(const std::string& folder);
   ~EventFile();
   EventFile(const EventFile&) = delete;
   EventFile& operator=(const EventFile&) = delete;
 
-  /// The value at a step, kept as float32.  The tag is UTF-8 (else ValueError); '/' groups tags.
+  /// Writes `value` as float32.  A '/' in the tag groups tags.  Throws ValueError if `tag` is not valid UTF-8.
   void add_scalar(std::string_view tag, double value, int64_t step);
-  /// Says that this run goes on at `step`: TensorBoard drops what was written for it and later steps before.
+  /// Records that this run resumes at `step`.  TensorBoard hides earlier events of that step and of later ones.
   void resume(int64_t step);
 
-  /// Where it writes.
+  /// The path of the file.
   const std::string& path() const { return path_; }
 
  private:
   void append(const std::string& event);
-  void give_up(const std::string& reason);
+  void disable(const std::string& reason);
 
   std::string path_;
   int descriptor_ = -1;

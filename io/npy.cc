@@ -16,12 +16,12 @@ namespace tandem { inline namespace v0 { namespace io {
 
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "files are little-endian, and so is what we write");
+static_assert(std::endian::native == std::endian::little, "values are written and read without conversion");
 
 constexpr std::string_view kMagic = "\x93NUMPY";
-constexpr int64_t kVersionEnd = 8;           // magic and two bytes of version
-constexpr int64_t kMaxHeaderBytes = 10'000;  // NumPy's own
-constexpr size_t kMaxDims = 64;              // NumPy's own
+constexpr int64_t kVersionEnd = 8;           // the magic string and two bytes of version
+constexpr int64_t kMaxHeaderBytes = 10'000;  // NumPy's limit
+constexpr size_t kMaxDims = 64;              // NumPy's limit
 constexpr size_t kAlignment = 64;
 
 struct Descr {
@@ -42,7 +42,7 @@ struct Header {
   Shape shape;
 };
 
-/// Reads the literal of a Python dictionary that a header consists of, and nothing else of Python.
+/// Parses the header: a Python literal of a dictionary with three known keys.
 class Parser {
  public:
   Parser(const std::string& path, std::string_view text) : path_(path), text_(text) {}
@@ -113,7 +113,7 @@ class Parser {
   std::string descr() {
     skip_space();
     const bool is_record = position_ < text_.size() && text_[position_] == '[';
-    TANDEM_CHECK(DTypeError, !is_record, "load_npy: '", path_, "' holds records, which tandem does not have");
+    TANDEM_CHECK(DTypeError, !is_record, "load_npy: '", path_, "' has records, which tandem does not support");
     return std::string(string());
   }
 
@@ -160,7 +160,7 @@ class Parser {
 };
 
 DType dtype_of_descr(const std::string& path, const std::string& descr) {
-  // "=" and, for single bytes, any other sign of byte order mean the same.
+  // '=' is the native byte order.  Single bytes have no byte order, so any sign is accepted.
   std::string name = descr;
   if (name.size() == 3) {
     if (name[2] == '1') {
@@ -172,9 +172,9 @@ DType dtype_of_descr(const std::string& path, const std::string& descr) {
   for (const Descr& known : kDescrs) {
     if (name == known.name) return known.dtype;
   }
-  TANDEM_CHECK(DTypeError, !name.starts_with('>'), "load_npy: '", path, "' has element type '", descr,
-               "': big-endian numbers are not read; save array.astype(array.dtype.newbyteorder('<'))");
-  throw DTypeError(str("load_npy: '", path, "' has element type '", descr, "', which tandem does not have"));
+  TANDEM_CHECK(DTypeError, !name.starts_with('>'), "load_npy: '", path, "' has dtype '", descr,
+               "', which is big-endian; save array.astype(array.dtype.newbyteorder('<'))");
+  throw DTypeError(str("load_npy: '", path, "' has dtype '", descr, "', which tandem does not support"));
 }
 
 }  // namespace
@@ -193,12 +193,12 @@ void save_npy(const std::string& path, const Tensor& tensor) {
   std::string text = str("{'descr': '", known->name, "', 'fortran_order': False, 'shape': (");
   for (size_t d = 0; d < values.shape().size(); ++d) text += str(d == 0 ? "" : ", ", values.shape()[d]);
   text += values.dim() == 1 ? ",), }" : "), }";
-  // Magic, version, length, text, spaces and a line's end fill whole blocks, so that the data is aligned.
+  // Spaces pad the header, so that the data begins at a multiple of 64 bytes.
   const size_t before = static_cast<size_t>(kVersionEnd) + sizeof(uint16_t);
   const size_t length = (before + text.size() + 1 + kAlignment - 1) / kAlignment * kAlignment - before;
   text.resize(length - 1, ' ');
   text += '\n';
-  const auto length_field = static_cast<uint16_t>(length);  // 64 sizes of 19 digits are far below 65536
+  const auto length_field = static_cast<uint16_t>(length);  // fits: at most 64 sizes of 19 digits
 
   AtomicFile file("save_npy", path);
   file.write(kMagic.data(), kMagic.size());
@@ -226,7 +226,7 @@ Tensor load_npy(const std::string& path) {
   uint32_t length = 0;
   file.read(&length, kVersionEnd, length_bytes);
   TANDEM_CHECK(IoError, length <= kMaxHeaderBytes, "load_npy: '", path, "' claims a header of ", length,
-               " bytes, at most ", kMaxHeaderBytes, " are read");
+               " bytes, at most ", kMaxHeaderBytes, " are supported");
   const int64_t data_start = kVersionEnd + length_bytes + length;
   TANDEM_CHECK(IoError, data_start <= file.size(), "load_npy: '", path, "' claims a header of ", length,
                " bytes, the file has ", file.size() - kVersionEnd - length_bytes, " after the length");
@@ -235,17 +235,18 @@ Tensor load_npy(const std::string& path) {
   const Header header = Parser(path, text).header();
   const DType dtype = dtype_of_descr(path, header.descr);
 
-  int64_t address_space = sizeof(int64_t);  // as num_elements counts it: zeros skipped, the widest elements
+  int64_t address_space = sizeof(int64_t);  // as in num_elements: sizes of 0 skipped, 8 bytes per element
   int64_t num_bytes = size_of(dtype);
   for (const int64_t size : header.shape) {
     const bool overflow = __builtin_mul_overflow(address_space, std::max<int64_t>(size, 1), &address_space);
-    TANDEM_CHECK(IoError, !overflow, "load_npy: '", path, "': the product of the sizes ", header.shape, " overflows");
+    TANDEM_CHECK(IoError, !overflow, "load_npy: '", path, "': the number of elements of shape ", header.shape,
+                 " overflows");
     num_bytes *= size;
   }
   TANDEM_CHECK(IoError, num_bytes == file.size() - data_start, "load_npy: '", path, "': ", dtype, " ", header.shape,
                " needs ", num_bytes, " bytes, the file has ", file.size() - data_start, " after its header");
 
-  // In Fortran order the file holds, row by row, the array with its dimensions reversed.
+  // Data in Fortran order is the row-major data of the array with reversed dimensions.
   Shape shape = header.shape;
   if (header.fortran_order) std::reverse(shape.begin(), shape.end());
   Tensor values = empty(shape, {dtype});
@@ -253,7 +254,7 @@ Tensor load_npy(const std::string& path) {
   if (dtype == kBool) {
     const auto* bytes = reinterpret_cast<const uint8_t*>(values.data_ptr());
     const bool valid = std::all_of(bytes, bytes + values.num_elements(), [](uint8_t byte) { return byte <= 1; });
-    TANDEM_CHECK(IoError, valid, "load_npy: '", path, "' holds a bool that is neither 0 nor 1");
+    TANDEM_CHECK(IoError, valid, "load_npy: '", path, "' has a bool that is neither 0 nor 1");
   }
   if (!header.fortran_order || shape.size() < 2) return values;
   Shape strides = values.strides();

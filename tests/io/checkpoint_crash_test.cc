@@ -1,8 +1,8 @@
-// Checkpoints survive whatever happens between two system calls.
+// Checkpoints survive a crash at any system call.
 //
-// This program defines the system calls that change files itself, in place of the C library's: each counts, and at the
-// one that a test has chosen the process ends, or loses its power (what was not forced to disk is cut off first), or
-// the call fails.  Tests choose every call of a save in turn.
+// This program replaces the C library's functions that change files.  They count their calls.  At the call selected by a
+// test the process exits, or a power failure is simulated (files that were not flushed to disk are truncated), or the call
+// fails.  The tests select each call of a save in turn.
 
 #include <tandem/io/checkpoint.h>
 
@@ -30,20 +30,20 @@ namespace {
 
 enum class Fault {
   kNone,
-  kDeath,       // the process ends before the call
-  kShortWrite,  // the process ends in the call: of a write, half arrives
-  kPowerCut,    // the machine ends: files that were not forced to disk are cut in half
+  kDeath,       // the process exits before the call
+  kShortWrite,  // the process exits during the call, after half of a write
+  kPowerCut,    // power failure: files that were not flushed to disk are truncated to half of their size
   kNoSpace,     // the call fails
 };
 
 constexpr int kDied = 42;
 
-/// What happens at which call.  Only the thread of the test touches it.
+/// The selected fault and call.  Only used by the thread of the test.
 struct Plan {
   Fault fault = Fault::kNone;
-  int at = -1;                       // number of the call, from 0
-  int calls = 0;                     // so far
-  std::map<int, std::string> dirty;  // path by descriptor: written, and not forced to disk since
+  int at = -1;                       // index of the call
+  int calls = 0;                     // number of calls so far
+  std::map<int, std::string> dirty;  // path by descriptor: written, but not flushed to disk
 };
 Plan plan;
 
@@ -62,7 +62,7 @@ std::string path_of(int descriptor) {
   ::_exit(kDied);
 }
 
-/// Counts a call; true if it shall fail.
+/// Counts a call.  Returns whether the call must fail.
 bool fails() {
   if (plan.fault == Fault::kNone || plan.calls++ != plan.at) return false;
   if (plan.fault == Fault::kPowerCut) lose_power();
@@ -90,7 +90,7 @@ ssize_t write(int descriptor, const void* data, size_t size) {
   return ::syscall(SYS_write, descriptor, data, size);
 }
 
-/// Only noted: the power goes out in this program alone.
+/// Only recorded: power failures are simulated.
 int fsync(int descriptor) {
   if (fails()) return -1;
   plan.dirty.erase(descriptor);
@@ -120,7 +120,7 @@ int rmdir(const char* path) noexcept {
   return static_cast<int>(::syscall(SYS_rmdir, path));
 }
 
-/// std::filesystem and std::remove call it or unlink and rmdir.
+/// std::filesystem::remove and std::remove call this function, or unlink and rmdir.
 int remove(const char* path) noexcept {
   struct stat status = {};
   if (::lstat(path, &status) != 0) return -1;
@@ -155,7 +155,7 @@ int64_t newest_value(const std::string& folder) {
   return value;
 }
 
-/// Runs f in a child process where the fault strikes at call `at`; whether it did.
+/// Runs f in a child process with a fault at call `at`.  Returns whether f made that call.
 template <class F>
 bool dies(Fault fault, int at, F&& f) {
   const pid_t child = ::fork();
@@ -173,7 +173,7 @@ bool dies(Fault fault, int at, F&& f) {
   return code == kDied;
 }
 
-/// A sequence of steps to save: those before the last are saved whole, the last one meets the fault.
+/// A sequence of steps to save.  The fault occurs while the last one is saved.
 struct Scenario {
   std::vector<int64_t> steps;
   const char* name;
@@ -205,14 +205,14 @@ void test_deaths(Fault fault) {
       } else {
         EXPECT_EQ(value, last) << scenario.name;
       }
-      // `latest` names a complete one, if it is there.
+      // If `latest` exists, it names a complete checkpoint.
       const std::string latest = td::testing::read_file(folder / "latest");
       if (!latest.empty()) {
         const std::string named = folder / latest.substr(0, latest.size() - 1);
         EXPECT_TRUE(fs::exists(named + "/manifest.json") || fs::exists(named + ".old/manifest.json"))
             << scenario.name << ", call " << at;
       }
-      // The next start cleans up and saves as if nothing had happened.
+      // The next start removes incomplete checkpoints and can save.
       Checkpointer next(folder.path());
       EXPECT_TRUE(next.save(99, state_of(77)));
       EXPECT_EQ(newest_value(folder.path()), 77);
@@ -225,7 +225,7 @@ void test_deaths(Fault fault) {
       EXPECT_LE(num_complete, 2);
       if (!died) break;
     }
-    // Four files and `latest`: each is written, forced to disk, renamed, and its folder forced to disk.
+    // Four files and `latest`: each is written, flushed, renamed, and its folder is flushed.
     EXPECT_GE(num_deaths, 5 * 4) << scenario.name;
   }
 }
@@ -236,7 +236,7 @@ TEST(CheckpointCrash, LosingPowerToo) { test_deaths(Fault::kPowerCut); }
 
 TEST(CheckpointCrash, WhatCannotBeWrittenIsAWarningAndLeavesNothing) {
   for (const Scenario& scenario : kScenarios) {
-    std::set<bool> verdicts;
+    std::set<bool> results;
     for (int at = 0;; ++at) {
       const td::testing::TemporaryFolder folder;
       Checkpointer checkpointer(folder.path());
@@ -247,20 +247,20 @@ TEST(CheckpointCrash, WhatCannotBeWrittenIsAWarningAndLeavesNothing) {
       ::testing::internal::CaptureStderr();
       plan = {.fault = Fault::kNoSpace, .at = at, .calls = 0, .dirty = {}};
       const bool saved = checkpointer.save(scenario.steps.back(), state_of(last));
-      const bool struck = plan.calls > at;
+      const bool failed = plan.calls > at;
       plan = {};
       const std::string log = ::testing::internal::GetCapturedStderr();
-      verdicts.insert(saved);
+      results.insert(saved);
       EXPECT_EQ(newest_value(folder.path()), saved ? last : last - 1) << scenario.name << ", call " << at;
       const bool warned = log.find(saved ? " is saved, but: Checkpointer: " : " is not saved: ") != std::string::npos &&
                           log.find("No space left on device") != std::string::npos;
-      EXPECT_EQ(warned, struck) << scenario.name << ", call " << at << ": " << log;
-      EXPECT_TRUE(struck || saved);
-      if (!struck) break;
+      EXPECT_EQ(warned, failed) << scenario.name << ", call " << at << ": " << log;
+      EXPECT_TRUE(failed || saved);
+      if (!failed) break;
       EXPECT_TRUE(checkpointer.save(99, state_of(77)));
       EXPECT_EQ(newest_value(folder.path()), 77);
     }
-    EXPECT_EQ(verdicts.size(), 2u) << scenario.name;
+    EXPECT_EQ(results.size(), 2u) << scenario.name;
   }
 }
 

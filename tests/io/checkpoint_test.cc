@@ -27,7 +27,7 @@ using td::testing::write_file;
 
 namespace {
 
-/// A state that tells its value and its rank.
+/// A state that depends on `value` and `rank`.
 CheckpointState state_of(int64_t value, int rank = 0) {
   CheckpointState state;
   state.model.set("fc.weight", td::full({7}, value, {td::kInt64}));
@@ -38,7 +38,7 @@ CheckpointState state_of(int64_t value, int rank = 0) {
   return state;
 }
 
-/// The value of which state_of made this, if all of it agrees.
+/// The `value` of state_of.  Expects that all parts have it.
 int64_t value_of(const CheckpointState& state) {
   const auto value = state.rank.get<int64_t>("generator.offset");
   EXPECT_EQ(state.model.get<td::Tensor>("fc.weight").to_vector<int64_t>(), std::vector<int64_t>(7, value));
@@ -64,7 +64,7 @@ void flip_bit(const std::string& path, size_t byte) {
 
 class Checkpoint : public ::testing::Test {
  protected:
-  /// What f writes to stderr, without times, with the folder as DIR.
+  /// The output of f to stderr, without times, with the folder replaced by DIR.
   template <class F>
   std::string log_of(F&& f) const {
     ::testing::internal::CaptureStderr();
@@ -103,7 +103,7 @@ TEST_F(Checkpoint, ComesBackAsItWas) {
 
 TEST_F(Checkpoint, ATensorWithoutElementsIsNoDamage) {
   CheckpointState state = state_of(5);
-  state.rank.set("nothing", td::zeros({0}));  // behind other bytes in the file
+  state.rank.set("nothing", td::zeros({0}));
   state.rank.set("something", td::full({3}, 2.0));
   Checkpointer checkpointer(folder_.path());
   ASSERT_TRUE(checkpointer.save(7, state));
@@ -143,7 +143,7 @@ TEST_F(Checkpoint, TheLastSavedIsTheNewestWhateverItsStep) {
   Checkpointer checkpointer(path_);
   checkpointer.save(100, state_of(1));
   checkpointer.save(200, state_of(2));
-  checkpointer.save(50, state_of(3));  // another run in the folder of an older one
+  checkpointer.save(50, state_of(3));  // a new run in the same folder
   EXPECT_EQ(checkpointer.load_latest()->step, 50);
   EXPECT_EQ(names_in(path_), (std::vector<std::string>{"latest", "lock", "step-00000050", "step-00000200"}));
 }
@@ -157,7 +157,7 @@ TEST_F(Checkpoint, SavingAStepAgainReplacesIt) {
   EXPECT_EQ(names_in(path_), (std::vector<std::string>{"latest", "lock", "step-00000007", "step-00000008"}));
 }
 
-/// Runs f(rank, barrier) as `world_size` threads, each with a rank's context.
+/// Runs f(rank, barrier) on `world_size` threads, each with the context of its rank.
 template <class F>
 void run_ranks(int world_size, F&& f) {
   std::barrier<> meeting(world_size);
@@ -184,10 +184,10 @@ TEST_F(Checkpoint, EachRankGetsItsOwnFile) {
       EXPECT_EQ(loaded->world_size, world);
       EXPECT_EQ(value_of(loaded->state), world);
       EXPECT_EQ(loaded->state.rank.get<int64_t>("rank"), rank);
-      barrier();  // the next world locks the folder again
+      barrier();  // the next Checkpointers lock the folder again
     });
   }
-  // More ranks than saved: those beyond take rank 0's.
+  // Seven ranks saved; rank 7 loads the state of rank 0.
   EXPECT_EQ(load_checkpoint(path_, 6)->state.rank.get<int64_t>("rank"), 6);
   EXPECT_EQ(load_checkpoint(path_, 7)->state.rank.get<int64_t>("rank"), 0);
 }
@@ -199,9 +199,9 @@ TEST_F(Checkpoint, WhatADeadRunLeftIsRemovedAtTheNextStart) {
   write_file(incomplete + "/model.safetensors", "whole");
   write_file(incomplete + "/optimizer.safetensors.tmp0", "half");
   write_file(path_ + "/latest.tmp0", "step-0000");
-  write_file(path_ + "/notes.tmp0.txt", "not ours");
+  write_file(path_ + "/notes.tmp0.txt", "another file");
   fs::create_directory(path_ + "/step-by-step");
-  write_file(path_ + "/step-by-step/notes", "not ours");
+  write_file(path_ + "/step-by-step/notes", "another file");
   const Checkpointer checkpointer(path_);
   EXPECT_EQ(names_in(path_),
             (std::vector<std::string>{"latest", "lock", "notes.tmp0.txt", "step-00000001", "step-by-step"}));
@@ -215,7 +215,7 @@ TEST_F(Checkpoint, TwoRunsInOneFolderAreRefused) {
                                " on "))
       << text;
   EXPECT_TRUE(text.ends_with("\n  wait until it ends, or choose another folder")) << text;
-  EXPECT_FALSE(load_checkpoint(path_).has_value());  // reading needs no lock
+  EXPECT_FALSE(load_checkpoint(path_).has_value());  // loading does not lock
 }
 
 TEST_F(Checkpoint, ADamagedOneIsPassedOver) {
@@ -234,8 +234,8 @@ TEST_F(Checkpoint, ADamagedOneIsPassedOver) {
       {[&] { flip_bit(newest + "model.safetensors", 100); },
        "'DIR/run/step-00000002/model.safetensors' is damaged: its checksum differs from the manifest's"},
       {[&] { fs::resize_file(newest + "optimizer.safetensors", 9); },
-       "'DIR/run/step-00000002/optimizer.safetensors' has 9 bytes, the manifest says " +
-           std::to_string(fs::file_size(newest + "optimizer.safetensors"))},
+       "'DIR/run/step-00000002/optimizer.safetensors' has 9 bytes, expected " +
+           std::to_string(fs::file_size(newest + "optimizer.safetensors")) + " by the manifest"},
       {[&] { fs::remove(newest + "rank-0.safetensors"); },
        "cannot open 'DIR/run/step-00000002/rank-0.safetensors': No such file or directory"},
       {[&] { fs::resize_file(newest + "manifest.json", 0); },
@@ -247,7 +247,7 @@ TEST_F(Checkpoint, ADamagedOneIsPassedOver) {
     damage.apply();
     std::optional<td::io::LoadedCheckpoint> loaded;
     EXPECT_EQ(log_of([&] { loaded = checkpointer.load_latest(); }),
-              "warning a checkpoint is passed over: Checkpointer: " + damage.text + "\n");
+              "warning skipping a checkpoint: Checkpointer: " + damage.text + "\n");
     ASSERT_TRUE(loaded.has_value());
     EXPECT_EQ(value_of(loaded->state), 1);
     fs::copy(copies.path(), newest, fs::copy_options::recursive | fs::copy_options::overwrite_existing);
@@ -262,7 +262,7 @@ TEST_F(Checkpoint, IfAllAreDamagedLoadingSaysSo) {
   flip_bit(path_ + "/step-00000001/rank-0.safetensors", 20);
   flip_bit(path_ + "/step-00000002/model.safetensors", 20);
   EXPECT_EQ(folder_.shortened(error_text<td::IoError>([&] { checkpointer.load_latest(); })),
-            "load_checkpoint: none of the checkpoints in 'DIR/run' can be loaded\n"
+            "load_checkpoint: no checkpoint in 'DIR/run' can be loaded\n"
             "  Checkpointer: 'DIR/run/step-00000002/model.safetensors' is damaged: its checksum differs from the "
             "manifest's\n"
             "  Checkpointer: 'DIR/run/step-00000001/rank-0.safetensors' is damaged: its checksum differs from the "
@@ -277,7 +277,7 @@ TEST_F(Checkpoint, ManifestThatTheSystemDoesNotShowIsAnErrorAndIsKept) {
   const std::string reason =
       "Checkpointer: cannot access 'DIR/run/step-00000001/manifest.json': Too many levels of symbolic links";
   EXPECT_EQ(folder_.shortened(error_text<td::IoError>([&] { load_checkpoint(path_); })),
-            "load_checkpoint: none of the checkpoints in 'DIR/run' can be loaded\n  " + reason);
+            "load_checkpoint: no checkpoint in 'DIR/run' can be loaded\n  " + reason);
   bool saved = true;
   EXPECT_EQ(log_of([&] { saved = Checkpointer(path_).save(1, state_of(2)); }),
             "warning the checkpoint of step 1 is not saved: " + reason + "\n");
@@ -307,7 +307,7 @@ TEST_F(Checkpoint, ARankThatCannotWriteFailsTheCheckpointOnAll) {
         int num_barriers = 0;
         const auto obstruct = [&] {
           barrier();
-          // The fifth: rank 0 has made the folder of the second checkpoint.
+          // The fifth barrier: rank 0 has created the folder of the second checkpoint.
           if (rank == 1 && ++num_barriers == 5) fs::create_directory(path_ + "/step-00000002/rank-1.safetensors");
         };
         Checkpointer checkpointer(path_, {.rank = rank, .world_size = 3, .barrier = obstruct, .fail = fail});
@@ -328,7 +328,7 @@ TEST_F(Checkpoint, ARankThatCannotWriteFailsTheCheckpointOnAll) {
         "the checkpoint of step 2 is not saved: Checkpointer: cannot open 'DIR/run/step-00000002/rank-1.safetensors': "
         "No such file or directory";
     const std::string missing =
-        "the checkpoint of step 2 is not saved: Checkpointer: another rank could not write; missing are "
+        "the checkpoint of step 2 is not saved: Checkpointer: another rank could not write "
         "rank-1.safetensors, manifest.json";
     if (fail) {
       EXPECT_EQ(errors, (std::vector<std::string>{other, own, missing}));
@@ -344,14 +344,16 @@ TEST_F(Checkpoint, ARankThatCannotWriteFailsTheCheckpointOnAll) {
 
 TEST_F(Checkpoint, RefusesWrongArguments) {
   EXPECT_EQ(error_text<td::ValueError>([&] { Checkpointer(path_, {.rank = 2, .world_size = 2}); }),
-            "Checkpointer: rank 2 is outside a world of 2");
+            "Checkpointer: rank 2 is out of range (expected 0 to 1)");
   EXPECT_EQ(error_text<td::ValueError>([&] { Checkpointer(path_, {.rank = 1, .world_size = 2}); }),
-            "Checkpointer: a world of 2 needs a barrier");
+            "Checkpointer: world_size 2 requires options.barrier");
   EXPECT_EQ(error_text<td::ValueError>([&] { Checkpointer(path_, {.keep = 0}); }),
-            "Checkpointer: keep 0 is less than 1");
-  EXPECT_EQ(error_text<td::ValueError>([&] { load_checkpoint(path_, -1); }), "load_checkpoint: rank -1 is negative");
+            "Checkpointer: keep is 0 (expected at least 1)");
+  EXPECT_EQ(error_text<td::ValueError>([&] { load_checkpoint(path_, -1); }),
+            "load_checkpoint: rank is -1 (expected at least 0)");
   Checkpointer checkpointer(path_);
-  EXPECT_EQ(error_text<td::ValueError>([&] { checkpointer.save(-1, {}); }), "Checkpointer: step -1 is negative");
+  EXPECT_EQ(error_text<td::ValueError>([&] { checkpointer.save(-1, {}); }),
+            "Checkpointer: step is -1 (expected at least 0)");
 }
 
 }  // namespace

@@ -28,9 +28,9 @@ using td::testing::write_file;
 
 namespace {
 
-/// A field of a protocol-buffer message: a number, or bytes.
+/// A field of a protocol-buffer message.
 struct Field {
-  uint64_t key = 0;  // number * 8 + kind
+  uint64_t key = 0;  // field number * 8 + wire type
   uint64_t number = 0;
   std::string bytes;
 };
@@ -72,7 +72,7 @@ std::vector<Field> fields_of(std::string text) {
   return fields;
 }
 
-/// The events of a file, whose checksums must be right.
+/// The events of a file.  Expects correct checksums.
 std::vector<std::vector<Field>> events_of(const std::string& path) {
   std::vector<std::vector<Field>> events;
   std::string text = read_file(path);
@@ -169,20 +169,20 @@ TEST(EventFile, WhatCannotBeWrittenIsLoggedOnceAndNoMore) {
   }
   std::string log = ::testing::internal::GetCapturedStderr();
   EXPECT_NE(log.find("EventFile: cannot create '" + (folder / "runs/events.out.tfevents.")), std::string::npos) << log;
-  EXPECT_TRUE(log.ends_with(": Not a directory; the run goes on without it\n")) << log;
+  EXPECT_TRUE(log.ends_with(": Not a directory; later events are dropped\n")) << log;
   EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 1);
 
   EventFile events(folder / "good");
   struct rlimit old = {};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &old), 0);
-  const struct rlimit small = {4000, old.rlim_max};  // for what is captured below too
+  const struct rlimit small = {4000, old.rlim_max};  // the captured stderr is a file too
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
   ::testing::internal::CaptureStderr();
   for (int64_t step = 0; step < 9; ++step) events.add_scalar(std::string(1000, 'x'), 1, step);
   fflush(stderr);
   setrlimit(RLIMIT_FSIZE, &old);
   log = ::testing::internal::GetCapturedStderr();
-  EXPECT_TRUE(log.ends_with(": File too large; the run goes on without it\n")) << log;
+  EXPECT_TRUE(log.ends_with(": File too large; later events are dropped\n")) << log;
   EXPECT_NE(log.find("EventFile: cannot write '" + events.path()), std::string::npos) << log;
   EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 1);
 }
@@ -191,7 +191,7 @@ TEST(EventFile, RefusesTagsThatAreNoText) {
   const td::testing::TemporaryFolder folder;
   EventFile events(folder.path());
   EXPECT_EQ(error_text<td::ValueError>([&] { events.add_scalar("\xff", 1, 0); }),
-            "EventFile: the tag '\xff' is no valid UTF-8");
+            "EventFile: the tag '\xff' is not valid UTF-8");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Writing beyond RLIMIT_FSIZE is an error of the writer, and does not end the process by SIGXFSZ.
+// A write beyond RLIMIT_FSIZE is reported as an error and does not end the process by SIGXFSZ.
 #include <sys/resource.h>
 
 #include <csignal>
@@ -28,11 +28,11 @@ using td::testing::read_file;
 
 namespace {
 
-constexpr rlim_t kLimit = 4096;          // bytes; the test's own output to a file stays below
-constexpr int64_t kElements = 4 * 4096;  // of one byte: what is written is longer
+constexpr rlim_t kLimit = 4096;          // bytes; more than the test's own output
+constexpr int64_t kElements = 4 * 4096;  // of one byte each: above the limit
 
-/// In a process whose files have at most kLimit bytes and whose SIGXFSZ has its default action: calls f, prints the text of an
-/// IoError, and ends with status 0.
+/// Limits files to kLimit bytes, sets the default action of SIGXFSZ, calls f, prints the text of an IoError, and exits with
+/// status 0.
 [[noreturn]] void run_limited(const std::function<void()>& f) {
   std::signal(SIGXFSZ, SIG_DFL);
   const rlimit limit = {kLimit, kLimit};
@@ -92,7 +92,7 @@ TEST(FileSizeLimit, EventFileIsAWarning) {
                 td::io::EventFile events(folder.path());
                 for (int64_t step = 0; step < 9; ++step) events.add_scalar(std::string(1000, 'x'), 1, step);
               }),
-              ::testing::ExitedWithCode(0), "EventFile: cannot write .*: File too large; the run goes on without it");
+              ::testing::ExitedWithCode(0), "EventFile: cannot write .*: File too large; later events are dropped");
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ using td::testing::write_file;
 
 namespace {
 
-/// A file of version 1.0 with this dictionary.
+/// A file of version 1.0 with this header.
 std::string npy(const std::string& header, const std::string& data) {
   std::string bytes("\x93NUMPY\x01\x00", 8);
   bytes += static_cast<char>(header.size() & 0xff);
@@ -42,7 +42,7 @@ class Npy : public ::testing::Test {
     write_file(path_, bytes);
     return load_npy(path_);
   }
-  /// What load_npy says of these bytes, after the path.
+  /// The error text of load_npy for a file with these bytes, after the path.
   template <class E = td::IoError>
   std::string load_error(const std::string& bytes) const {
     write_file(path_, bytes);
@@ -106,7 +106,7 @@ TEST_F(Npy, ReadsWhatOthersWrite) {
   const Tensor fortran = load(npy("'<f8'", "True", "(2, 3, 4)", bytes_of(cube)));
   EXPECT_EQ(fortran.to_vector<double>()[1 * 12 + 2 * 4 + 3], 1 + 2 * 2 + 3 * 6);
 
-  // Other spellings of the dictionary.
+  // Other valid forms of the header.
   EXPECT_EQ(
       load(npy("{ \"shape\":( 2,2, ),'fortran_order' :False ,\"descr\":\"=f4\",}  ", bytes_of<float>({1, 2, 3, 4})))
           .to_vector<float>(),
@@ -144,9 +144,9 @@ TEST_F(Npy, RefusesWhatIsNoNpyFile) {
   EXPECT_EQ(load_error(std::string("\x93NUMPY\x01\x00x", 9)), " ends before the length of its header");
   EXPECT_EQ(load_error(std::string("\x93NUMPY\x02\x00xxx", 11)), " ends before the length of its header");
   EXPECT_EQ(load_error(std::string("\x93NUMPY\x02\x00\xff\xff\xff\xff", 12)),
-            " claims a header of 4294967295 bytes, at most 10000 are read");
+            " claims a header of 4294967295 bytes, at most 10000 are supported");
   EXPECT_EQ(load_error(std::string("\x93NUMPY\x01\x00\x11\x27", 10) + std::string(20000, ' ')),
-            " claims a header of 10001 bytes, at most 10000 are read");
+            " claims a header of 10001 bytes, at most 10000 are supported");
   EXPECT_EQ(load_error(std::string("\x93NUMPY\x01\x00\x03\x00{}", 12)),
             " claims a header of 3 bytes, the file has 2 after the length");
 }
@@ -183,13 +183,13 @@ TEST_F(Npy, RefusesElementTypesThatItDoesNotHave) {
   const auto error = [&](const std::string& descr) {
     return load_error<td::DTypeError>(npy(descr, "False", "()", std::string(8, '\0')));
   };
-  EXPECT_EQ(error("'|O'"), " has element type '|O', which tandem does not have");
-  EXPECT_EQ(error("'<U8'"), " has element type '<U8', which tandem does not have");
-  EXPECT_EQ(error("'<c16'"), " has element type '<c16', which tandem does not have");
-  EXPECT_EQ(error("''"), " has element type '', which tandem does not have");
-  EXPECT_EQ(error("[('x', '<f4')]"), " holds records, which tandem does not have");
+  EXPECT_EQ(error("'|O'"), " has dtype '|O', which tandem does not support");
+  EXPECT_EQ(error("'<U8'"), " has dtype '<U8', which tandem does not support");
+  EXPECT_EQ(error("'<c16'"), " has dtype '<c16', which tandem does not support");
+  EXPECT_EQ(error("''"), " has dtype '', which tandem does not support");
+  EXPECT_EQ(error("[('x', '<f4')]"), " has records, which tandem does not support");
   EXPECT_EQ(error("'>f8'"),
-            " has element type '>f8': big-endian numbers are not read; save "
+            " has dtype '>f8', which is big-endian; save "
             "array.astype(array.dtype.newbyteorder('<'))");
 }
 
@@ -201,11 +201,10 @@ TEST_F(Npy, RefusesSizesThatDoNotFit) {
   EXPECT_EQ(load_error(npy("'|u1'", "False", "(1099511627776,)", "x")),
             ": uint8 [1099511627776] needs 1099511627776 bytes, the file has 1 after its header");
   EXPECT_EQ(load_error(npy("'|u1'", "False", "(4611686018427387904, 4)", "")),
-            ": the product of the sizes [4611686018427387904, 4] overflows");
+            ": the number of elements of shape [4611686018427387904, 4] overflows");
   EXPECT_EQ(load_error(npy("'|u1'", "True", "(0, 4611686018427387904, 4)", "")),
-            ": the product of the sizes [0, 4611686018427387904, 4] overflows");
-  EXPECT_EQ(load_error(npy("'|b1'", "False", "(3,)", std::string("\0\1\2", 3))),
-            " holds a bool that is neither 0 nor 1");
+            ": the number of elements of shape [0, 4611686018427387904, 4] overflows");
+  EXPECT_EQ(load_error(npy("'|b1'", "False", "(3,)", std::string("\0\1\2", 3))), " has a bool that is neither 0 nor 1");
 }
 
 }  // namespace

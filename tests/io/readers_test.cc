@@ -1,4 +1,4 @@
-// What every reader of files refuses alike, whatever its format.
+// Errors that are common to all readers of files.
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -33,7 +33,7 @@ using td::testing::write_file;
 namespace {
 
 struct Reader {
-  std::string op;  // begins its error texts
+  std::string op;  // the beginning of its error texts
   std::function<void(const std::string& path)> read;
 };
 
@@ -47,7 +47,7 @@ const std::vector<Reader>& readers() {
       {"load_safetensors", [](const std::string& path) { td::io::load_state(path); }},
       {"Tuning", [](const std::string& path) { td::Tuning tuning(path); }},
       {"CifarDataset",
-       [](const std::string& path) {  // through a link, as it chooses the name
+       [](const std::string& path) {  // through a link, because the file's name is fixed
          const td::testing::TemporaryFolder folder;
          fs::create_symlink(path, folder / "test_batch.bin");
          const auto read = [&] {
@@ -83,7 +83,7 @@ TEST(Readers, FolderIsRefused) {
 
 TEST(Readers, SocketIsRefused) {
   const td::testing::TemporaryFolder folder;
-  // Bound by a short relative name: a socket's address holds 107 characters.
+  // A relative path, because a socket's address has at most 107 characters.
   const fs::path before = fs::current_path();
   fs::current_path(folder.path());
   const int socket = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
