@@ -9,17 +9,17 @@ namespace tandem { inline namespace v0 { namespace profile {
 
 namespace {
 
-/// A span and the spans around it.
+/// A span of the step and its enclosing span.
 struct Span {
   const TraceEvent* event;
-  Span* parent;           // null: a step
-  int64_t inside_ns = 0;  // that spans within take
+  Span* parent;             // null for the step itself
+  int64_t children_ns = 0;  // total time of the direct children
   std::string phase, op;
 };
 
 constexpr const char* kPhases[] = {"forward", "backward", "optimizer", "other"};
 
-/// What counts work, in backward too: a node there is the operation that it belongs to.
+/// Operations, copies, and the nodes of a backward pass, which are reported under the name of their operation.
 bool is_operation(const TraceEvent& event, const Span* parent) {
   if (event.category == "op" || event.category == "copy") return true;
   return event.category == "backward" && parent != nullptr && parent->event->category == "backward";
@@ -33,7 +33,7 @@ std::string phase_of(const TraceEvent& event, const Span& parent) {
   return parent.parent == nullptr ? "forward" : parent.phase;
 }
 
-/// "linear: copy": the outermost operation, and the innermost if it is another.
+/// "<outermost operation>: <innermost operation>", or one name if they are the same.
 std::string op_of(const TraceEvent& event, const Span& parent) {
   if (is_operation(event, &parent)) {
     const std::string outer = parent.op.substr(0, parent.op.find(": "));
@@ -45,10 +45,10 @@ std::string op_of(const TraceEvent& event, const Span& parent) {
   return "(" + event.name + ")";
 }
 
-/// The rank's spans, each before those inside of it.
+/// The spans of the rank's compute thread; a span comes before the spans inside it.
 std::vector<const TraceEvent*> nested_order(const std::vector<TraceEvent>& events, int rank) {
   std::vector<const TraceEvent*> result;
-  // A span is recorded when it ends: of two with the same times the later one encloses the other.
+  // Spans are recorded when they end, so of two spans with equal times the later record is the outer one.
   for (auto event = events.rbegin(); event != events.rend(); ++event) {
     if (event->rank == rank && event->thread == 0 && event->end_ns > event->begin_ns) result.push_back(&*event);
   }
@@ -68,22 +68,22 @@ void add(const Span& span, bool by_module, Rows& rows) {
   row.op = span.op;
   row.module = module;
   row.calls += 1;
-  row.ms += static_cast<double>(event.end_ns - event.begin_ns - span.inside_ns) * 1e-6;
+  row.ms += static_cast<double>(event.end_ns - event.begin_ns - span.children_ns) * 1e-6;
   row.flops += static_cast<double>(event.num_flops);
   row.bytes += static_cast<double>(event.num_bytes);
 }
 
-/// Rows of the spans of one step, the first of which is the step itself.
+/// Adds the spans of one step to the rows.  The first span is the step itself.
 void add_step(const TraceEvent* const* begin, const TraceEvent* const* end, bool by_module, Rows& rows) {
   std::vector<Span> spans;
-  spans.reserve(static_cast<size_t>(end - begin));  // spans point at each other
+  spans.reserve(static_cast<size_t>(end - begin));  // `parent` points into the vector
   spans.push_back({*begin, nullptr, 0, "other", "(outside of operations)"});
   Span* innermost = &spans.front();
   for (auto event = begin + 1; event != end; ++event) {
     while (innermost->parent != nullptr && (*event)->end_ns > innermost->event->end_ns) {
       innermost = innermost->parent;
     }
-    innermost->inside_ns += (*event)->end_ns - (*event)->begin_ns;
+    innermost->children_ns += (*event)->end_ns - (*event)->begin_ns;
     spans.push_back({*event, innermost, 0, phase_of(**event, *innermost), op_of(**event, *innermost)});
     innermost = &spans.back();
   }

@@ -1,4 +1,4 @@
-// What a training step costs, operation by operation, read from a trace.
+// The time of a training step by operation, computed from a trace.
 #pragma once
 
 #include <cstdint>
@@ -10,43 +10,46 @@
 
 namespace tandem { inline namespace v0 { namespace profile {
 
-/// One line of the table.  Numbers are means per step.
+/// One row of the table.  Numbers are means per step.
 struct StepRow {
   std::string phase;  ///< "forward", "backward", "optimizer" or "other"
-  /// "linear"; "linear: copy" for what ran inside of it and is counted apart; in parentheses what is no operation.
+  /// The operation, such as "linear".  An operation inside another one has its own row, "linear: copy".  Time outside of
+  /// operations has a name in parentheses, such as "(between operations)".
   std::string op;
-  std::string module;  ///< "" unless asked for
+  std::string module;  ///< "" unless StepReportOptions::by_module is set
   double calls = 0;
-  double ms = 0;  ///< without what ran inside and has its own lines, so that lines add up
-  double flops = 0;
-  double bytes = 0;
+  double ms = 0;     ///< self time in milliseconds: spans inside this one are counted in their own rows
+  double flops = 0;  ///< floating-point operations
+  double bytes = 0;  ///< bytes read and written
 };
 
 struct StepReport {
-  int64_t steps = 0;  ///< the mean is over so many
-  double step_ms = 0;
-  std::vector<StepRow> rows;  ///< the dearest first; their ms add up to step_ms
+  int64_t steps = 0;          ///< number of steps in the mean
+  double step_ms = 0;         ///< mean milliseconds per step
+  std::vector<StepRow> rows;  ///< by descending ms; the sum of their ms is step_ms
 };
 
 struct StepReportOptions {
   int rank = 0;
-  bool by_module = false;  ///< one line per operation and module instead of one per operation
+  bool by_module = false;  ///< one row per operation and module, instead of one per operation
 };
 
-/// The table of the spans of category "step" on the rank's own thread; the faster half of them, so that one that the
-/// machine disturbed does not count.  Without steps the report is empty.
+/// Reports the spans of category "step" on the compute thread of options.rank.  Only the faster half of the steps is used
+/// (rounded up), because other processes may slow down single steps.  Without steps the report is empty.
 TANDEM_API StepReport step_report(const std::vector<TraceEvent>& events, StepReportOptions options = {});
 
-/// What the processor can do at most.
+/// The peak rates of the machine.
 struct MachineRates {
-  double gflops = 0;
-  double gb_per_s = 0;
+  double gflops = 0;    ///< 1e9 floating-point operations per second
+  double gb_per_s = 0;  ///< memory bandwidth, 1e9 bytes per second
 };
 
-/// The least time that the row's flops and bytes need, whichever takes longer, as a share of its time; 0 if it has neither.
+/// The fraction of the roofline that the row reaches: max(flops / (gflops * 1e9), bytes / (gb_per_s * 1e9)) / seconds.  0 if
+/// the row has no time, or neither flops nor bytes.  The rates must be positive.
 TANDEM_API double roofline_share(const StepRow& row, MachineRates rates);
 
-/// The report as text for people: a line per row and per phase, and their sum.
+/// The report as a text table: a line per row, a line per phase, and the sum.  `share` is of the step's time, `roof` is
+/// roofline_share.
 TANDEM_API std::string to_text(const StepReport& report, MachineRates rates);
 
 }}}  // namespace tandem::v0::profile

@@ -18,8 +18,8 @@ std::string thread_name(int thread) {
   if (thread == 0) return "compute";
   if (thread == 255) return "collectives on the GPU";
   if (thread == 254) return "steps on the GPU";
-  if (thread >= 128) return str("device ", thread - 127);  // run_together
-  if (thread >= 64) return str("carrier ", thread - 63);   // of chunks
+  if (thread >= 128) return str("device ", thread - 127);  // of run_together
+  if (thread >= 64) return str("copy worker ", thread - 63);
   return thread == 1 ? "communication" : str("loader ", thread - 1);
 }
 
@@ -58,7 +58,7 @@ std::string to_chrome_json(const std::vector<TraceEvent>& events) {
     if (!event.module.empty()) entry["args"]["module"] = event.module;
     list.push_back(std::move(entry));
   }
-  // One event a line: readable, and greppable.
+  // One event per line, for people and for text tools.
   std::string text = "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n";
   for (size_t i = 0; i < list.size(); ++i) {
     text += list[i].dump(-1, ' ', true, Json::error_handler_t::replace) + (i + 1 < list.size() ? ",\n" : "\n");

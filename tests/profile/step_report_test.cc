@@ -4,8 +4,8 @@
 
 namespace tandem::profile { namespace {
 
-/// A step of 100 us that begins at `start` us: forward, backward and optimizer of one linear layer.  In the order in which
-/// spans end, as a trace keeps them.
+/// A step of 100 us that begins at `start` us: forward, backward and optimizer of one linear layer.  Spans are in the order of
+/// their ends, as in a trace.
 std::vector<TraceEvent> step(int64_t start, int64_t linear_us = 20) {
   std::vector<TraceEvent> events = {
       {"copy", "copy", 0, 0, 10, 15, 800, 0, "Linear 'fc1'"},
@@ -70,7 +70,7 @@ TEST(StepReport, MeansOfTheFasterHalf) {
   for (const int64_t linear : {20, 22, 24, 25, 24}) {
     for (const TraceEvent& event : step(static_cast<int64_t>(events.size()) * 1000, linear)) events.push_back(event);
   }
-  // The last two steps last longer, so that three of five are the faster half.
+  // The last two of five steps are slower; the faster half has three.
   events.back().end_ns += 7000;
   events[events.size() - 15].end_ns += 3000;
   const StepReport report = step_report(events);

@@ -4,6 +4,9 @@
 
 #include <fstream>
 #include <iterator>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include <tandem/base/error.h>
 
@@ -28,6 +31,31 @@ TEST(TraceFile, WholeText) {
 {"name":"linear","cat":"op","ph":"X","ts":2.0,"dur":1.0,"pid":1,"tid":0,"args":{"bytes":96,"flops":384,"module":"Linear 'fc1'"}}
 ]}
 )");
+}
+
+TEST(TraceFile, ThreadsAreNamed) {
+  const std::vector<std::pair<int, std::string>> threads = {{0, "compute"},
+                                                            {1, "communication"},
+                                                            {2, "loader 1"},
+                                                            {63, "loader 62"},
+                                                            {64, "copy worker 1"},
+                                                            {127, "copy worker 64"},
+                                                            {128, "device 1"},
+                                                            {253, "device 126"},
+                                                            {254, "steps on the GPU"},
+                                                            {255, "collectives on the GPU"}};
+  for (const auto& [thread, name] : threads) {
+    const std::string text = to_chrome_json({{"x", "op", 0, thread, 0, 1000, 0}});
+    EXPECT_NE(text.find("{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":0,\"tid\":" + std::to_string(thread) +
+                        ",\"args\":{\"name\":\"" + name + "\"}}"),
+              std::string::npos)
+        << text;
+  }
+}
+
+TEST(TraceFile, InvalidUtf8IsReplaced) {
+  EXPECT_NE(to_chrome_json({{"a\xff", "op", 0, 0, 0, 1000, 0}}).find("{\"name\":\"a\\ufffd\",\"cat\":\"op\""),
+            std::string::npos);
 }
 
 TEST(TraceFile, NoEvents) { EXPECT_EQ(to_chrome_json({}), "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n]}\n"); }
