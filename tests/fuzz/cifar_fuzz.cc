@@ -1,4 +1,4 @@
-// CIFAR-10's files of records, and token files, whose form is as simple.
+// CIFAR-10 record files and token files.
 #include <tandem/data/cifar.h>
 
 #include <unistd.h>

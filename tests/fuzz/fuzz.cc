@@ -15,9 +15,9 @@
 
 namespace {
 
-constexpr int64_t kAllowance = 64 << 10;  // error texts, streams, the pieces in which files are read
+constexpr int64_t kAllowance = 64 << 10;  // bytes: error texts, streams, read buffers
 
-// Memory of operator new; what tensors hold is in their device's account.
+// Bytes allocated by operator new.  Memory of tensors is counted by their device.
 std::atomic<int64_t> held{0};
 std::atomic<int64_t> peak{0};
 
@@ -71,7 +71,7 @@ void attempt(FunctionRef<void()> parse) {
 }  // namespace
 
 void fuzz(size_t size, int64_t factor, FunctionRef<void()> parse) {
-  // The first error of a process makes what lasts: a rank's context, locales.
+  // The first error of a process allocates objects that are never freed: a rank context, locales.
   static const bool warm = [&] {
     attempt(parse);
     return true;

@@ -1,4 +1,4 @@
-// What a link of a gloo group receives: a record, that is a header and a payload of the type that the header names.
+// Records received by a link of a Gloo group: a header, and a payload whose type is in the header.
 #include <tandem/distributed/backends/gloo/frame.h>
 
 #include <span>
@@ -9,7 +9,7 @@
 using namespace tandem::distributed::gloo;
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  // As Link does: the record's room is fixed, what came is anything, and the header says how much of it counts.
+  // As in Link: the buffer has a fixed size and the header has the length of the payload.
   tandem::testing::fuzz(size, 64, [&] {
     const auto* bytes = reinterpret_cast<const std::byte*>(data);
     Expected expected;

@@ -1,4 +1,4 @@
-// manifest.json of checkpoints.
+// The manifest.json of checkpoints.
 #include <tandem/io/manifest.h>
 
 #include <string_view>

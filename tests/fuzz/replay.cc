@@ -1,6 +1,5 @@
-// Runs a fuzz target on the files named on the command line, and on mutations of each that are the same every time:
-// cut at every length, bits and bytes changed, binary and decimal numbers replaced by hostile ones, parts of two
-// inputs joined.
+// Runs a fuzz target on the files of the command line and on fixed mutations of each file: truncations, changed bits and
+// bytes, binary and decimal numbers replaced by extreme ones, and parts of two files concatenated.
 
 #include <algorithm>
 #include <cctype>
@@ -95,7 +94,7 @@ class Replay {
   }
 
  private:
-  /// A number below `bound`: a linear congruence is random enough here, and the same everywhere.
+  /// A pseudo-random number below `bound` of a linear congruential generator: equal on all platforms.
   size_t random(size_t bound) {
     state_ = state_ * 6364136223846793005u + 1442695040888963407u;
     return static_cast<size_t>(state_ >> 33) % bound;

@@ -1,4 +1,4 @@
-// safetensors files, and states in them.
+// Safetensors files, with and without a state.
 #include <tandem/io/safetensors.h>
 
 #include <tandem/io/state_file.h>

@@ -1,4 +1,4 @@
-// The file of a file store.
+// The log file of a FileStore.
 #include <tandem/distributed/rendezvous/file_log.h>
 
 #include <cstdlib>
@@ -13,7 +13,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   tandem::testing::fuzz(size, 4, [&] {
     size_t records = 0;
     const size_t whole = parse(bytes, [&](const Record& record) { records += encode(record).size(); });
-    // What was read is what was there.
+    // The parsed records have all bytes up to the end of the last record.
     if (whole != records || whole > size) std::abort();
   });
   return 0;

@@ -1,4 +1,4 @@
-// What ranks send to the store's host.
+// Requests of clients to the TCP store's server.
 #include <tandem/distributed/rendezvous/wire.h>
 
 #include <tandem/tests/fuzz/fuzz.h>
