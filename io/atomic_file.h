@@ -19,9 +19,9 @@ struct FileDigest {
 /// The digest of the whole file, which is read in pieces of 1 MiB.  Throws IoError.
 FileDigest digest_of(const InputFile& file);
 
-/// Writes a temporary file in the folder of `path`; `commit` flushes it to disk (fsync) and renames it to `path`.  Without
-/// commit the destructor removes it and `path` is unchanged.  Every member throws IoError with the path and the system's
-/// reason.  Not thread-safe.
+/// Writes a temporary file in the folder of `path`; `commit` flushes it to disk (fsync) and renames it to `path`.
+/// Without commit the destructor removes it and `path` is unchanged.  Every member throws IoError with the path and the
+/// system's reason.  Not thread-safe.
 class AtomicFile {
  public:
   /// `op` begins error texts.  Creates "<path>.tmp<k>" with the smallest k for which no such file exists.
@@ -48,8 +48,8 @@ class AtomicFile {
 /// Whether `name` is the name of a temporary file of AtomicFile.
 bool is_temporary(const std::string& name);
 
-/// Flushes the entries of a folder (created, renamed and removed names) to disk.  Throws IoError, whose text begins with
-/// `op`.
+/// Flushes the entries of a folder (created, renamed and removed names) to disk.  Throws IoError, whose text begins
+/// with `op`.
 void sync_folder(const char* op, const std::string& folder);
 
 }}}  // namespace tandem::v0::io

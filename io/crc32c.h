@@ -26,8 +26,8 @@ constexpr uint32_t crc32c(std::string_view bytes) {
 }
 static_assert(crc32c("123456789") == 0xe3069283);  // the published check value
 
-/// The CRC-32C rotated right by 15 bits plus a constant, as event files store it.  A CRC of bytes that contain their own CRC
-/// would be weak.
+/// The CRC-32C rotated right by 15 bits plus a constant, as event files store it.  A CRC of bytes that contain their
+/// own CRC would be weak.
 constexpr uint32_t masked_crc32c(std::string_view bytes) {
   const uint32_t value = crc32c(bytes);
   return (value >> 15 | value << 17) + 0xa282ead8;

@@ -14,11 +14,11 @@ namespace tandem { inline namespace v0 { namespace io {
 ///     io::EventFile events("runs/first");
 ///     events.add_scalar("loss/train", loss.item(), step);
 ///
-/// Use one per run, on rank 0.  A resumed run creates another file in the same folder and calls `resume`, which hides the
-/// scalars that the earlier run wrote for later steps.
+/// Use one per run, on rank 0.  A resumed run creates another file in the same folder and calls `resume`, which hides
+/// the scalars that the earlier run wrote for later steps.
 ///
-/// A write error does not end the training: it is logged once, as a warning, and later scalars are dropped.  Each scalar is
-/// written immediately, without a buffer.  Not thread-safe.
+/// A write error does not end the training: it is logged once, as a warning, and later scalars are dropped.  Each
+/// scalar is written immediately, without a buffer.  Not thread-safe.
 class TANDEM_API EventFile {
  public:
   /// Creates the folder and the file.

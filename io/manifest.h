@@ -26,8 +26,8 @@ std::string rank_file_name(int64_t rank);
 /// The manifest as JSON, one line per field.  The last field is the CRC-32 of the text before it.
 std::string manifest_text(const Manifest& manifest);
 
-/// Parses the text of manifest_text.  Throws IoError, which names `path`, for another form or order of the fields, another
-/// format, a wrong checksum, and `files` that are not exactly those of a checkpoint of world_size ranks.
+/// Parses the text of manifest_text.  Throws IoError, which names `path`, for another form or order of the fields,
+/// another format, a wrong checksum, and `files` that are not exactly those of a checkpoint of world_size ranks.
 Manifest parse_manifest(const std::string& path, std::string_view text);
 
 }}}  // namespace tandem::v0::io

@@ -1,7 +1,8 @@
-// Files of named tensors in the safetensors format, which Python reads too (https://github.com/huggingface/safetensors).
+// Files of named tensors in the safetensors format, which Python reads too
+// (https://github.com/huggingface/safetensors).
 //
-// A file consists of the header's length (8 bytes, little-endian), the header (JSON: name -> dtype, shape, byte range) and
-// the tensors' bytes (row-major, little-endian, without gaps).
+// A file consists of the header's length (8 bytes, little-endian), the header (JSON: name -> dtype, shape, byte range)
+// and the tensors' bytes (row-major, little-endian, without gaps).
 #pragma once
 
 #include <map>
@@ -23,28 +24,28 @@ struct SafetensorsFile {
   Metadata metadata;     ///< without the entries of aliases
 };
 
-/// Writes tensors (any device, any dtype of tandem, any strides) to `path`, sorted by descending element size and by name.
-/// Equal input gives equal bytes.
+/// Writes tensors (any device, any dtype of tandem, any strides) to `path`, sorted by descending element size and by
+/// name.  Equal input gives equal bytes.
 ///
-/// The file is replaced atomically: the bytes are written to a temporary file in the same folder, flushed to disk, and the
-/// file is renamed to `path`.  A tensor with several names (a tied parameter) is written once, under the first of its names
-/// in the list.  Each other name is an entry "alias:<name>" of the file's metadata, whose value is the first name.  Two
-/// tensors are the same if they have the same memory address, dtype, device, shape and strides.
+/// The file is replaced atomically: the bytes are written to a temporary file in the same folder, flushed to disk, and
+/// the file is renamed to `path`.  A tensor with several names (a tied parameter) is written once, under the first of
+/// its names in the list.  Each other name is an entry "alias:<name>" of the file's metadata, whose value is the first
+/// name.  Two tensors are the same if they have the same memory address, dtype, device, shape and strides.
 ///
-/// Throws ValueError for a name that is empty, "__metadata__", repeated, not valid UTF-8 or contains a NUL; for metadata
-/// that is not valid UTF-8 or has a key that begins with "alias:"; and for a header above 100 MB.  Throws StateError for an
-/// undefined tensor, and IoError with the path and the system's reason if the file cannot be written.  After an error
-/// `path` is unchanged.
+/// Throws ValueError for a name that is empty, "__metadata__", repeated, not valid UTF-8 or contains a NUL; for
+/// metadata that is not valid UTF-8 or has a key that begins with "alias:"; and for a header above 100 MB.  Throws
+/// StateError for an undefined tensor, and IoError with the path and the system's reason if the file cannot be written.
+/// After an error `path` is unchanged.
 TANDEM_API void save_safetensors(const std::string& path, const NamedTensors& tensors, const Metadata& metadata = {});
 
-/// Reads a file.  The tensors are on the CPU, row-major, with the dtypes and shapes of the file; an alias is a handle of the
-/// same tensor.
+/// Reads a file.  The tensors are on the CPU, row-major, with the dtypes and shapes of the file; an alias is a handle
+/// of the same tensor.
 ///
-/// Throws IoError, with the path, the byte and the violated rule, if the file cannot be read or violates the format.  The
-/// rules: the file has at least 8 bytes; the header has at most 100 MB, ends inside the file, is UTF-8 and JSON of the
-/// schema, without repeated names or fields; a tensor has at most 64 dimensions; the byte ranges are contiguous and cover
-/// the data; each range has the size of its dtype and shape; a bool is 0 or 1; an alias refers to a tensor.  Throws
-/// DTypeError for a dtype that tandem does not support.
+/// Throws IoError, with the path, the byte and the violated rule, if the file cannot be read or violates the format.
+/// The rules: the file has at least 8 bytes; the header has at most 100 MB, ends inside the file, is UTF-8 and JSON of
+/// the schema, without repeated names or fields; a tensor has at most 64 dimensions; the byte ranges are contiguous and
+/// cover the data; each range has the size of its dtype and shape; a bool is 0 or 1; an alias refers to a tensor.
+/// Throws DTypeError for a dtype that tandem does not support.
 TANDEM_API SafetensorsFile load_safetensors(const std::string& path);
 
 }}}  // namespace tandem::v0::io

@@ -148,7 +148,8 @@ class HeaderHandler : public JsonHandler {
   Shape offsets_;
 };
 
-/// Checks that the sizes multiply without overflow, that the elements fill whole bytes, and that their range has as many.
+/// Checks that the sizes multiply without overflow, that the elements fill whole bytes, and that their range has as
+/// many.
 void check_entry(const std::string& path, const ParsedEntry& parsed) {
   const HeaderEntry& entry = parsed.entry;
   // Computed as by num_elements (sizes of 0 skipped, 8 bytes per element), so that it cannot overflow later either.

@@ -1,5 +1,5 @@
-// Runs a fuzz target on the files of the command line and on fixed mutations of each file: truncations, changed bits and
-// bytes, binary and decimal numbers replaced by extreme ones, and parts of two files concatenated.
+// Runs a fuzz target on the files of the command line and on fixed mutations of each file: truncations, changed bits
+// and bytes, binary and decimal numbers replaced by extreme ones, and parts of two files concatenated.
 
 #include <algorithm>
 #include <cctype>

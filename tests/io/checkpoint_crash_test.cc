@@ -1,8 +1,8 @@
 // Checkpoints survive a crash at any system call.
 //
-// This program replaces the C library's functions that change files.  They count their calls.  At the call selected by a
-// test the process exits, or a power failure is simulated (files that were not flushed to disk are truncated), or the call
-// fails.  The tests select each call of a save in turn.
+// This program replaces the C library's functions that change files.  They count their calls.  At the call selected by
+// a test the process exits, or a power failure is simulated (files that were not flushed to disk are truncated), or the
+// call fails.  The tests select each call of a save in turn.
 
 #include <tandem/io/checkpoint.h>
 

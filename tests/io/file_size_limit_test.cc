@@ -31,8 +31,8 @@ namespace {
 constexpr rlim_t kLimit = 4096;          // bytes; more than the test's own output
 constexpr int64_t kElements = 4 * 4096;  // of one byte each: above the limit
 
-/// Limits files to kLimit bytes, sets the default action of SIGXFSZ, calls f, prints the text of an IoError, and exits with
-/// status 0.
+/// Limits files to kLimit bytes, sets the default action of SIGXFSZ, calls f, prints the text of an IoError, and exits
+/// with status 0.
 [[noreturn]] void run_limited(const std::function<void()>& f) {
   std::signal(SIGXFSZ, SIG_DFL);
   const rlimit limit = {kLimit, kLimit};
