@@ -186,9 +186,6 @@ class TANDEM_API ProcessGroup {
   bool progress();
   /// Poisons the group: operations of all ranks throw CommError with this rank and reason.
   void abort(const std::string& reason);
-  /// Memory of `num_bytes` on the rank's `device` that the group moves best.  Collective: all ranks allocate the same sizes in
-  /// the same order.
-  RefPtr<Storage> allocate(int64_t num_bytes, Device device = {});
 
  private:
   friend struct ProcessGroupAccess;

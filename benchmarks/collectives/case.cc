@@ -49,7 +49,7 @@ double bus_factor(const OpInfo& op, int world) {
 }
 
 CollectiveCase::CollectiveCase(distributed::ProcessGroup& group, const OpInfo& op, DType dtype, int64_t bytes,
-                               bool in_place, bool arena, Device device)
+                               bool in_place, Device device)
     : group_(group),
       op_(op),
       dtype_(dtype),
@@ -59,19 +59,17 @@ CollectiveCase::CollectiveCase(distributed::ProcessGroup& group, const OpInfo& o
   const bool gathers = op.name == "gather" || op.name == "all_gather";
   const bool scatters = op.name == "scatter" || op.name == "reduce_scatter";
   elements_ = op.has_parts ? n * row_ : row_;
-  input_ = make(scatters || op.name == "all_to_all" ? n : 1, arena);
-  output_ = in_place ? input_ : make(gathers || op.name == "all_to_all" ? n : 1, arena);
+  input_ = make(scatters || op.name == "all_to_all" ? n : 1);
+  output_ = in_place ? input_ : make(gathers || op.name == "all_to_all" ? n : 1);
   if (in_place && op.name == "all_gather") {
-    output_ = make(n, arena);
+    output_ = make(n);
     input_ = output_.slice(0, group.rank(), group.rank() + 1).view({row_});
   }
   if (in_place && op.name == "reduce_scatter") output_ = input_.slice(0, group.rank(), group.rank() + 1).view({row_});
 }
 
-Tensor CollectiveCase::make(int64_t rows, bool arena) const {
-  const Shape shape = rows == 1 ? Shape{row_} : Shape{rows, row_};
-  if (!arena) return empty(shape, {dtype_, device_});
-  return make_view(group_.allocate(rows * row_ * size_of(dtype_), device_), dtype_, shape, row_major_strides(shape), 0);
+Tensor CollectiveCase::make(int64_t rows) const {
+  return empty(rows == 1 ? Shape{row_} : Shape{rows, row_}, {dtype_, device_});
 }
 
 int64_t CollectiveCase::num_bytes() const { return elements_ * size_of(dtype_); }

@@ -30,9 +30,8 @@ double bus_factor(const OpInfo& op, int world);
 /// Rank r begins with (i + 3 r) mod 7 + 1 at element i: sums over up to 36 ranks are exact in bfloat16.
 class CollectiveCase {
  public:
-  /// Collective where `arena`: memory of the group.
   CollectiveCase(distributed::ProcessGroup& group, const OpInfo& op, DType dtype, int64_t bytes, bool in_place,
-                 bool arena, Device device);
+                 Device device);
 
   /// "sendrecv" is a message from rank 0 to 1 and one back.
   void call() const;
@@ -42,7 +41,7 @@ class CollectiveCase {
   int64_t num_bytes() const;
 
  private:
-  Tensor make(int64_t rows, bool arena) const;
+  Tensor make(int64_t rows) const;
 
   distributed::ProcessGroup& group_;
   const OpInfo& op_;

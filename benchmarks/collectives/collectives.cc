@@ -34,7 +34,7 @@ using Clock = std::chrono::steady_clock;
 
 struct Settings {
   std::vector<std::string> ops{"all_reduce"};
-  std::vector<std::string> backends{"shm", "shm_arena"};
+  std::vector<std::string> backends{"shm"};
   std::vector<std::string> dtypes{"float32"};
   uint64_t min = 4;
   uint64_t max = 256 << 20;
@@ -57,10 +57,10 @@ void declare(CLI::App& app, Settings& s) {
   });
   app.add_option("--world", s.world, "number of ranks")->check(CLI::Range(1, 36));
   app.add_option("--backend", s.backends,
-                 "shm: processes, ordinary memory; shm_arena: the group's; threads; gloo; nccl: processes, a GPU each; "
+                 "shm: processes; threads; gloo; nccl: processes, a GPU each; "
                  "nccl_threads")
       ->delimiter(',')
-      ->check(CLI::IsMember({"shm", "shm_arena", "threads", "gloo", "nccl", "nccl_threads"}));
+      ->check(CLI::IsMember({"shm", "threads", "gloo", "nccl", "nccl_threads"}));
   app.add_option("--dtype", s.dtypes)->delimiter(',')->check(CLI::IsMember({"float32", "bfloat16"}));
   app.add_option("--min", s.min, "smallest size; K, M as 1024")->transform(CLI::AsSizeValue(false));
   app.add_option("--max", s.max, "largest size")->transform(CLI::AsSizeValue(false));
@@ -151,8 +151,7 @@ void run_rank(Context& context, const Settings& s, const std::string& path) {
   for (const int64_t size : sizes(s, op.name)) {
     for (const bool in_place : {false, true}) {
       if (in_place ? !op.in_place : !op.out_of_place) continue;
-      const CollectiveCase c(*group, op, dtype_named(s.dtypes[0]), size, in_place, backend == "shm_arena" || on_gpu,
-                             device);
+      const CollectiveCase c(*group, op, dtype_named(s.dtypes[0]), size, in_place, device);
       const Row row = measure(*group, c, op, s, device);
       file << size << " " << in_place << " " << row.bytes << " " << row.count << " " << row.us << " " << row.p50_us
            << " " << row.p99_us << " " << row.wrong << "\n";

@@ -46,7 +46,7 @@ enum class Advance : uint8_t { kIdle, kMoved, kDone };
 /// their numbers: do_start, then do_advance until it returns kDone; and, beside it, any number of transfers.  It
 /// publishes the signature, and uses nobody's data before all signatures are known to be equal.  Numbers may have gaps
 /// (the front of a composed backend skips some); members agree on them.  Only do_sleep, do_wake, do_abort,
-/// do_hear_failure, do_last_started and do_allocate are called beside another member function.
+/// do_hear_failure and do_last_started are called beside another member function.
 ///
 /// Rank arguments are ranks of the group; `culprit` and what texts show are numbers in the job.
 class Backend {
@@ -93,8 +93,6 @@ class Backend {
   /// Tells this rank's waiters that member `culprit` (-1: the store's host) takes part no longer; what it has finished
   /// still completes.
   virtual void do_hear_failure(int culprit, const std::string& reason) = 0;
-  /// Memory that the backend moves best.
-  virtual RefPtr<Storage> do_allocate(int64_t num_bytes, Device device) = 0;
   virtual LastStarted do_last_started(int rank) const = 0;
   /// Of the ranks that have started the running collective, those that keep it waiting, as far as this rank can tell;
   /// maybe none.

@@ -124,7 +124,7 @@ struct GradientReducer::Impl {
 
 void GradientReducer::Impl::make_buckets() {
   for (const auto& b : plan.buffers) {
-    memory.push_back(group->allocate(b.num_elements * size_of(b.dtype), b.device));
+    memory.push_back(Storage::allocate(b.device, b.num_elements * size_of(b.dtype)));
     chores::fill(make_view(memory.back(), b.dtype, {b.num_elements}, {1}, 0), 0);  // padding travels too
   }
   const size_t n = plan.buckets.size();

@@ -246,11 +246,6 @@ void LateBackend::do_hear_failure(int culprit, const std::string& reason) {
   when_made([=](Backend& backend) { backend.do_hear_failure(culprit, reason); });
 }
 
-RefPtr<Storage> LateBackend::do_allocate(int64_t num_bytes, Device device) {
-  Backend* backend = made();
-  return backend != nullptr ? backend->do_allocate(num_bytes, device) : Storage::allocate(device, num_bytes);
-}
-
 LastStarted LateBackend::do_last_started(int rank) const {
   const Backend* backend = made();
   return backend != nullptr ? backend->do_last_started(rank) : LastStarted();

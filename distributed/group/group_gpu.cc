@@ -285,8 +285,4 @@ void GroupQueue::hush_gpu() {
   if (const auto lane = gpu_lane()) lane->hush();
 }
 
-RefPtr<Storage> GroupQueue::allocate(int64_t num_bytes, Device device) {
-  return device.is_cpu() ? backend_->do_allocate(num_bytes, device) : Storage::allocate(device, num_bytes);
-}
-
 }}}  // namespace tandem::v0::distributed

@@ -78,8 +78,6 @@ class GroupQueue : public std::enable_shared_from_this<GroupQueue> {
   void finish_gpu() {
     if (const auto lane = gpu_lane()) lane->finish();
   }
-  /// See ProcessGroup::allocate.
-  RefPtr<Storage> allocate(int64_t num_bytes, Device device);
 
   bool progress();
   void abort(const std::string& reason);

@@ -379,9 +379,4 @@ bool ProcessGroup::progress() { return impl_->progress(); }
 
 void ProcessGroup::abort(const std::string& reason) { impl_->abort(reason); }
 
-RefPtr<Storage> ProcessGroup::allocate(int64_t num_bytes, Device device) {
-  TANDEM_CHECK(ValueError, num_bytes >= 0, "allocate: ", num_bytes, " bytes");
-  return impl_->allocate(num_bytes, device);
-}
-
 }}}  // namespace tandem::v0::distributed

@@ -59,7 +59,7 @@ class GpuCollectives(Tables):
 
 class Collectives(Tables):
     def test_processes_and_threads(self):
-        self.check(2, ["shm", "shm_arena", "threads"], ["float32", "bfloat16"])
+        self.check(2, ["shm", "threads"], ["float32", "bfloat16"])
 
     def test_three_ranks(self):
         self.check(3, ["threads"], ["float32"])

@@ -211,9 +211,6 @@ class NotingBackend final : public Backend {
   void do_wake() override {}
   void do_abort(int, const std::string& reason) override { told_->push_back(str(what_, ": ", reason)); }
   void do_hear_failure(int, const std::string&) override {}
-  RefPtr<Storage> do_allocate(int64_t num_bytes, Device device) override {
-    return Storage::allocate(device, num_bytes);
-  }
   LastStarted do_last_started(int) const override { return {}; }
   std::vector<int> do_awaited() override { return {}; }
   void do_notify(const std::function<void()>&) override {}

@@ -148,9 +148,6 @@ class MeetingBackend : public Backend {
     std::lock_guard lock(meeting_->mutex);
     meeting_->wakes[options_.rank] = wake;
   }
-  RefPtr<Storage> do_allocate(int64_t num_bytes, Device device) override {
-    return Storage::allocate(device, num_bytes);
-  }
   LastStarted do_last_started(int rank) const override {
     std::lock_guard lock(meeting_->mutex);
     LastStarted last;

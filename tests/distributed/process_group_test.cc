@@ -24,13 +24,6 @@ constexpr shm::Tuning kTinyChunks{.slot_bytes = 64, .chunk_bytes = 128, .slots =
 
 constexpr int kWorlds[] = {1, 2, 3, 4, 7};
 constexpr int64_t kSizes[] = {0, 1, 3, 7, 31, 32, 33, 1000, 4097};
-/// The same values on memory of the group.
-Tensor in_arena(ProcessGroup& group, const Tensor& tensor) {
-  const Tensor out = make_view(group.allocate(tensor.num_bytes()), tensor.dtype(), tensor.shape(),
-                               row_major_strides(tensor.shape()), 0);
-  chores::copy(tensor, out);
-  return out;
-}
 
 class Worlds : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Each, Worlds, ::testing::ValuesIn(kWorlds));
@@ -41,13 +34,10 @@ TEST_P(Worlds, AllReduceEveryOpDtypeAndSizeInHeapAndArena) {
     for (const DType dtype : kDTypes) {
       for (const ReduceOp op : reduce_ops_of(dtype)) {
         for (const int64_t n : kSizes) {
-          for (const bool arena : {false, true}) {
-            Tensor x = input_of(group.rank(), n, op, dtype);
-            if (arena) x = in_arena(group, x);
-            group.all_reduce(x, op);
-            EXPECT_EQ(count_wrong(x, [&](int64_t i) { return expected(group.size(), i, op, dtype); }), 0)
-                << dtype << " op " << static_cast<int>(op) << " n " << n << " arena " << arena;
-          }
+          const Tensor x = input_of(group.rank(), n, op, dtype);
+          group.all_reduce(x, op);
+          EXPECT_EQ(count_wrong(x, [&](int64_t i) { return expected(group.size(), i, op, dtype); }), 0)
+              << dtype << " op " << static_cast<int>(op) << " n " << n;
         }
       }
     }
@@ -73,13 +63,10 @@ TEST_P(Worlds, BroadcastFromEveryRoot) {
     for (int root = 0; root < group.size(); ++root) {
       for (const DType dtype : {kBool, kFloat16, kInt64}) {
         for (const int64_t n : kSizes) {
-          for (const bool arena : {false, true}) {
-            Tensor x = input_of(group.rank(), n, ReduceOp::kSum, dtype);
-            if (arena) x = in_arena(group, x);
-            group.broadcast(x, root);
-            EXPECT_EQ(count_wrong(x, [&](int64_t i) { return value(root, i, ReduceOp::kSum, dtype); }), 0)
-                << dtype << " root " << root << " n " << n << " arena " << arena;
-          }
+          const Tensor x = input_of(group.rank(), n, ReduceOp::kSum, dtype);
+          group.broadcast(x, root);
+          EXPECT_EQ(count_wrong(x, [&](int64_t i) { return value(root, i, ReduceOp::kSum, dtype); }), 0)
+              << dtype << " root " << root << " n " << n;
         }
       }
     }
@@ -91,16 +78,13 @@ TEST_P(Worlds, AllGatherStacksInRankOrder) {
   ranks.run([](ProcessGroup& group) {
     for (const DType dtype : {kUInt8, kBFloat16, kFloat64}) {
       for (const int64_t n : kSizes) {
-        for (const bool arena : {false, true}) {
-          Tensor x = input_of(group.rank(), n, ReduceOp::kSum, dtype);
-          if (arena) x = in_arena(group, x);
-          const Tensor out = empty({group.size(), n}, {dtype});
-          group.all_gather(out, x);
-          EXPECT_EQ(
-              count_wrong(out, [&](int64_t i) { return value(static_cast<int>(i / n), i % n, ReduceOp::kSum, dtype); }),
-              0)
-              << dtype << " n " << n << " arena " << arena;
-        }
+        const Tensor x = input_of(group.rank(), n, ReduceOp::kSum, dtype);
+        const Tensor out = empty({group.size(), n}, {dtype});
+        group.all_gather(out, x);
+        EXPECT_EQ(
+            count_wrong(out, [&](int64_t i) { return value(static_cast<int>(i / n), i % n, ReduceOp::kSum, dtype); }),
+            0)
+            << dtype << " n " << n;
       }
     }
   });

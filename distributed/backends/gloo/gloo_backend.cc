@@ -335,10 +335,6 @@ LastStarted GlooBackend::do_last_started(int rank) const {
   return {last.seq, last.seq == 0 ? std::chrono::nanoseconds(0) : Clock::now() - last.when, last.what};
 }
 
-RefPtr<Storage> GlooBackend::do_allocate(int64_t num_bytes, Device device) {
-  return Storage::allocate(device, num_bytes);
-}
-
 // --- messages ---
 
 void GlooBackend::do_start_transfer(Transfer& transfer) { messages_.start(transfer); }

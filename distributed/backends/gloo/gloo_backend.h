@@ -49,7 +49,6 @@ class GlooBackend final : public Backend {
   void do_wake() override { mesh_.wake(); }
   void do_abort(int culprit, const std::string& reason) override;
   void do_hear_failure(int culprit, const std::string& reason) override;
-  RefPtr<Storage> do_allocate(int64_t num_bytes, Device device) override;
   LastStarted do_last_started(int rank) const override;
   std::vector<int> do_awaited() override;
   void do_notify(const std::function<void()>& wake) override { mesh_.notify(wake); }

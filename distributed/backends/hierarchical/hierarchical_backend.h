@@ -57,9 +57,6 @@ class HierarchicalBackend final : public Backend {
   void do_wake() override { local_->do_wake(); }
   void do_abort(int culprit, const std::string& reason) override;
   void do_hear_failure(int culprit, const std::string& reason) override;
-  RefPtr<Storage> do_allocate(int64_t num_bytes, Device device) override {
-    return local_->do_allocate(num_bytes, device);
-  }
   LastStarted do_last_started(int rank) const override { return flat_->do_last_started(rank); }
   std::vector<int> do_awaited() override;
 

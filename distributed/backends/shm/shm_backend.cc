@@ -232,12 +232,6 @@ void ShmBackend::match_parts() const {
 
 // --- the rest ---
 
-RefPtr<Storage> ShmBackend::do_allocate(int64_t num_bytes, Device device) {
-  // What travels goes through rings.  Peers reading it where it lies was measured: slower by half and more
-  // wherever the lines are dirty in the writer's cache, and no faster elsewhere.
-  return Storage::allocate(device, num_bytes);
-}
-
 LastStarted ShmBackend::do_last_started(int rank) const {
   const Started::Seen seen = header(rank).started.read();
   return {seen.seq, std::chrono::nanoseconds(trace_now_ns() - seen.ns), seen.what};
