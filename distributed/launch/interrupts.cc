@@ -3,8 +3,12 @@
 #include <unistd.h>
 #include <ctime>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
+
+#include <tandem/base/env.h>
+#include <tandem/distributed/launch/rank_environment.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
@@ -15,6 +19,7 @@ struct InterruptState {
   std::atomic<int> signal{0};
   std::atomic<bool> enforce{false};
   timer_t timer = {};  // sends SIGTERM, as the second signal
+  itimerspec shutdown_timeout = {};
 };
 constinit InterruptState state;
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
@@ -24,8 +29,7 @@ extern "C" void handle_interrupt(int signal) {
   int none = 0;
   if (state.signal.compare_exchange_strong(none, signal)) {
     if (state.enforce.load()) {
-      const itimerspec ten_seconds{{0, 0}, {10, 0}};
-      timer_settime(state.timer, 0, &ten_seconds, nullptr);
+      timer_settime(state.timer, 0, &state.shutdown_timeout, nullptr);
     }
   } else if (state.enforce.load()) {
     _exit(128 + state.signal.load());
@@ -35,10 +39,18 @@ extern "C" void handle_interrupt(int signal) {
 
 }  // namespace
 
+std::chrono::milliseconds shutdown_timeout() {
+  const char* const variable = "TANDEM_SHUTDOWN_TIMEOUT_S";
+  const auto text = env_string(variable);
+  return text ? parse_seconds(variable, *text) : std::chrono::seconds(10);
+}
+
 int interrupt_signal() { return state.signal.load(std::memory_order_relaxed); }
 
 InterruptHandlers::InterruptHandlers(bool enforce) {
   state.signal = 0;
+  const auto timeout = std::max(shutdown_timeout(), std::chrono::milliseconds(1));  // a timer of 0 is disarmed
+  state.shutdown_timeout.it_value = {timeout.count() / 1000, timeout.count() % 1000 * 1000000};
   sigevent event{};
   event.sigev_notify = SIGEV_SIGNAL;
   event.sigev_signo = SIGTERM;

@@ -11,6 +11,7 @@
 
 #include <tandem/base/error.h>
 #include <tandem/base/log.h>
+#include <tandem/distributed/launch/interrupts.h>
 #include <tandem/distributed/rendezvous/missing_ranks.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
@@ -197,7 +198,7 @@ void JobCoordinator::notice_failure() {
     if (!ranks_[r].ended && !server_->has_joined(static_cast<int>(r))) command.ranks.push_back(static_cast<int>(r));
   }
   hooks_.tell(command);
-  all_ended_by_ = Clock::now() + 2 * LocalRanks::kGrace + kSilence;
+  all_ended_by_ = Clock::now() + shutdown_timeout() + kSilence;
   give_up_at_ = Clock::now();  // the next step finds out when
 }
 

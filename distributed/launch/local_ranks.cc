@@ -123,8 +123,8 @@ void LocalRanks::stop(const std::vector<int>& ask_now) {
     const LocalRank& asked = ranks_[static_cast<size_t>(local_rank)];
     if (asked.running) kill(-asked.child.pid, SIGTERM);
   }
-  ask_at_ = Clock::now() + kGrace;
-  kill_not_later_than(Clock::now() + 2 * kGrace);
+  ask_at_ = Clock::now() + shutdown_timeout_ / 2;
+  kill_not_later_than(Clock::now() + shutdown_timeout_);
 }
 
 void LocalRanks::stop_all() {
@@ -136,7 +136,7 @@ void LocalRanks::stop_all() {
 void LocalRanks::interrupt(int signal) {
   stopping_ = true;
   signal_all(signal);
-  kill_not_later_than(Clock::now() + kStopTime);
+  kill_not_later_than(Clock::now() + shutdown_timeout_);
 }
 
 void LocalRanks::kill_now() {

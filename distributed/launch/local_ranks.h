@@ -10,6 +10,7 @@
 
 #include <tandem/distributed/launch/child_process.h>
 #include <tandem/distributed/launch/group_guard.h>
+#include <tandem/distributed/launch/interrupts.h>
 #include <tandem/distributed/launch/rank_environment.h>
 #include <tandem/distributed/launch/rank_output.h>
 #include <tandem/distributed/launch/rank_processes.h>
@@ -41,11 +42,12 @@ class LocalRanks {
   bool running() const;
 
   /// After a failure somewhere: `ask_now` (ranks of the job) are asked to end at once, because they hear of failures by
-  /// signals alone; those that have not ended after kGrace are asked, after twice as long killed.
+  /// signals alone; those that have not ended after half of shutdown_timeout() are asked, after all of it
+  /// killed.
   void stop(const std::vector<int>& ask_now);
   /// The same where nobody says which ranks hear of the failure.
   void stop_all();
-  /// The first SIGINT or SIGTERM: passes it on, and kills after kStopTime.
+  /// The first SIGINT or SIGTERM: passes it on, and kills after shutdown_timeout().
   void interrupt(int signal);
   void kill_now();
 
@@ -56,11 +58,6 @@ class LocalRanks {
   Clock::time_point next_deadline() const;
   /// Shows the rest of what the ranks printed, waiting `timeout_ms` each time nobody reads it; whether that was all.
   bool flush(int timeout_ms) { return output_.flush(timeout_ms); }
-
-  /// What ranks that do not end have after another's failure, and again before they are killed.
-  static constexpr std::chrono::seconds kGrace{5};
-  /// From the first SIGINT or SIGTERM: time to finish a step and save.
-  static constexpr std::chrono::seconds kStopTime{10};
 
  private:
   struct LocalRank {
@@ -77,6 +74,7 @@ class LocalRanks {
 
   const JobOptions& options_;
   const LauncherSignals& signals_;
+  const std::chrono::milliseconds shutdown_timeout_ = shutdown_timeout();
   std::optional<GroupGuard> guard_;  // once ranks were started
   RankOutput output_;
   RankPlace first_;

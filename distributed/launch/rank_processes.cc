@@ -11,6 +11,7 @@
 #include <memory>
 
 #include <tandem/base/error.h>
+#include <tandem/distributed/launch/interrupts.h>
 #include <tandem/distributed/launch/job_coordinator.h>
 #include <tandem/distributed/launch/local_ranks.h>
 #include <tandem/distributed/launch/node_link.h>
@@ -27,7 +28,7 @@ constexpr int kLastOutputMs = 300;
 
 // For how long after a rank's failure node 0 may be silent: before it says that all are to end, and until they have.
 constexpr std::chrono::seconds kSilence{3};
-constexpr std::chrono::seconds kEndingSilence = 2 * LocalRanks::kGrace + std::chrono::seconds(15);
+constexpr std::chrono::seconds kEndingSilence{15};  // beyond shutdown_timeout()
 
 std::string host_name() {
   char name[HOST_NAME_MAX + 1] = {};
@@ -125,7 +126,7 @@ void Launcher::execute(const NodeCommand& command) {
     case NodeCommand::Kind::kStart: start(command); return;
     case NodeCommand::Kind::kStop:
       local_.stop(command.ranks);
-      if (!coordinator_) silence_ends_ = Clock::now() + kEndingSilence;
+      if (!coordinator_) silence_ends_ = Clock::now() + shutdown_timeout() + kEndingSilence;
       return;
     case NodeCommand::Kind::kInterrupt: interrupt(command.signal); return;
     case NodeCommand::Kind::kKill: local_.kill_now(); return;

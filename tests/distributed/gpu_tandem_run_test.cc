@@ -24,7 +24,7 @@ using Variables = std::vector<std::pair<std::string, std::string>>;
 Subprocess::Result run(const std::string& num_ranks, const std::string& num_gpus, Variables variables = {}) {
   variables.emplace_back("TANDEM_EMULATED_GPUS", num_gpus);
   return run_program(
-      {"distributed/run/tandem-run", "--nproc-per-node", num_ranks, "tests/distributed/launch_program", "device"},
+      {"distributed/launch/tandem-run", "--nproc-per-node", num_ranks, "tests/distributed/launch_program", "device"},
       variables);
 }
 

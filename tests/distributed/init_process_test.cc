@@ -22,7 +22,7 @@ using td::testing_support::Subprocess;
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
 const char* const kProgram = "tests/distributed/init_program";
-const char* const kTandemRun = "distributed/run/tandem-run";
+const char* const kTandemRun = "distributed/launch/tandem-run";
 
 std::string free_port() { return std::to_string(local_port(listen_on("127.0.0.1", 0).get())); }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <ctime>
 
@@ -13,6 +14,8 @@ extern "C" int timer_settime(timer_t, int, const itimerspec*, itimerspec*) noexc
 }
 
 namespace tandem { inline namespace v0 { namespace distributed { namespace {
+
+TEST(ShutdownTimeout, IsTenSecondsByDefault) { EXPECT_EQ(shutdown_timeout(), std::chrono::seconds(10)); }
 
 TEST(InterruptHandlers, WhatASignalInterruptsKeepsItsErrno) {
   const InterruptHandlers handlers(true);

@@ -456,8 +456,9 @@ TEST(LaunchTest, SecondSignalKills) {
 }
 
 TEST(LaunchTest, TenSecondsAfterTheFirstSignalItKills) {
-  Subprocess several(with_program({"--nproc", "2", "stubborn"}));
-  Subprocess single(with_program({"stubborn"}));
+  const Variables two_seconds = {{"TANDEM_SHUTDOWN_TIMEOUT_S", "2"}};
+  Subprocess several(with_program({"--nproc", "2", "stubborn"}), two_seconds);
+  Subprocess single(with_program({"stubborn"}), two_seconds);
   ASSERT_TRUE(several.wait_for_output("pid ", 2));
   ASSERT_TRUE(single.wait_for_output("pid "));
   several.send_signal(SIGTERM);

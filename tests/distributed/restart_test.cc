@@ -21,10 +21,11 @@ using tandem::testing_support::Subprocess;
 using Arguments = std::vector<std::string>;
 
 const std::string kProgram = "tests/distributed/launch_program";
-const std::string kTandemRun = "distributed/run/tandem-run";
+const std::string kTandemRun = "distributed/launch/tandem-run";
 
-Subprocess::Result run(const Arguments& arguments) {
-  auto result = run_program(arguments);
+Subprocess::Result run(const Arguments& arguments,
+                       const std::vector<std::pair<std::string, std::string>>& variables = {}) {
+  auto result = run_program(arguments, variables);
   // Less the note about ranks that share cores, which depends on the machine.
   if (const size_t end = result.err.find("they will take turns\n"); end != std::string::npos) {
     result.err.erase(0, result.err.find('\n', end) + 1);
@@ -127,7 +128,8 @@ TEST(RestartTest, RanksThatIgnoreTheFailureAreKilledFirst) {
       "\nelif [ $RANK = 0 ]; then trap '' TERM; echo $$ > new; mv new pid; while :; do sleep 0.05; done"
       "\nelse while [ ! -e pid ]; do sleep 0.01; done; exit 3; fi";
   const auto result = run({kTandemRun, "--nproc-per-node", "2", "--max-restarts", "1", "--redirects", "2", "--log-dir",
-                           folder.path(), "sh", "-c", script});
+                           folder.path(), "sh", "-c", script},
+                          {{"TANDEM_SHUTDOWN_TIMEOUT_S", "2"}});
   EXPECT_EQ(result.out, "gone\n");
   EXPECT_EQ(result.err, "rank 1 of 2 failed (exit status 3)\nrestart 1 of 1\n");
   EXPECT_EQ(result.status, 0);

@@ -37,7 +37,7 @@ std::vector<int> pidfds_of(const std::string& out) {
 }
 
 Subprocess::Result run(Arguments arguments) {
-  arguments.insert(arguments.begin(), "distributed/run/tandem-run");
+  arguments.insert(arguments.begin(), "distributed/launch/tandem-run");
   return run_program(arguments);
 }
 
@@ -141,7 +141,7 @@ TEST(TandemRunTest, AProgramThatDoesNotExistIsAnError) {
 
 TEST(TandemRunTest, KilledLauncherTakesWhatItsRanksStartedWithIt) {
   for (const bool whole_group : {false, true}) {
-    Subprocess job({"distributed/run/tandem-run", "--nproc-per-node", "2", "sh", "-c", "sleep 100 & echo pid $!; wait"},
+    Subprocess job({"distributed/launch/tandem-run", "--nproc-per-node", "2", "sh", "-c", "sleep 100 & echo pid $!; wait"},
                    {}, Subprocess::Output::kSession);
     ASSERT_TRUE(job.wait_for_output("pid ", 2));
     const std::vector<int> pidfds = pidfds_of(job.out());
@@ -154,7 +154,7 @@ TEST(TandemRunTest, KilledLauncherTakesWhatItsRanksStartedWithIt) {
 }
 
 TEST(TandemRunTest, KilledRankTakesWhatItStartedWithIt) {
-  Subprocess job({"distributed/run/tandem-run", "sh", "-c", "sleep 100 & echo pid $!; read line; wait"});
+  Subprocess job({"distributed/launch/tandem-run", "sh", "-c", "sleep 100 & echo pid $!; read line; wait"});
   ASSERT_TRUE(job.wait_for_output("pid "));
   const std::vector<int> pidfds = pidfds_of(job.out());
   const pid_t child = std::stoi(job.out().substr(4));
@@ -165,7 +165,7 @@ TEST(TandemRunTest, KilledRankTakesWhatItStartedWithIt) {
 }
 
 TEST(TandemRunTest, RankThatEndsLeavesWhatItStartedAlone) {
-  Subprocess job({"distributed/run/tandem-run", "sh", "-c", "sleep 100 & echo pid $!"});
+  Subprocess job({"distributed/launch/tandem-run", "sh", "-c", "sleep 100 & echo pid $!"});
   EXPECT_EQ(job.wait().status, 0);
   const pid_t child = std::stoi(job.out().substr(4));
   EXPECT_EQ(kill(child, SIGKILL), 0);
@@ -183,7 +183,7 @@ std::string folder_of_a_gdb() {
 TEST(TandemRunTest, OneRankRunsUnderGdbAndNobodyHasADeadline) {
   const std::string path = folder_of_a_gdb() + ":" + std::getenv("PATH");
   const Arguments program = {kProgram, "environment", "RANK", "TANDEM_TIMEOUT_S"};
-  Arguments arguments = {"distributed/run/tandem-run", "--nproc-per-node", "2", "--gdb", "1"};
+  Arguments arguments = {"distributed/launch/tandem-run", "--nproc-per-node", "2", "--gdb", "1"};
   arguments.insert(arguments.end(), program.begin(), program.end());
   const Variables variables = {{"PATH", path}, {"TANDEM_TIMEOUT_S", "7"}};
   const auto result = run_program(arguments, variables);
@@ -193,7 +193,7 @@ TEST(TandemRunTest, OneRankRunsUnderGdbAndNobodyHasADeadline) {
 
   // The terminal is its own, and afterwards the launcher's again.
   arguments = {"/bin/sh", "-c",
-               "distributed/run/tandem-run --nproc-per-node 2 --gdb 0 sh -c "
+               "distributed/launch/tandem-run --nproc-per-node 2 --gdb 0 sh -c "
                "'[ $RANK = 1 ] || { read line; echo got $line; }'; read line; echo then $line"};
   Subprocess job(arguments, variables, Subprocess::Output::kSession);
   ASSERT_TRUE(job.wait_for_output("on a terminal"));
@@ -205,7 +205,7 @@ TEST(TandemRunTest, OneRankRunsUnderGdbAndNobodyHasADeadline) {
 }
 
 TEST(TandemRunTest, WithoutGdbItSaysSo) {
-  const auto result = run_program({"distributed/run/tandem-run", "--gdb", "0", "true"}, {{"PATH", "/nowhere"}});
+  const auto result = run_program({"distributed/launch/tandem-run", "--gdb", "0", "true"}, {{"PATH", "/nowhere"}});
   EXPECT_EQ(result.err, "tandem-run: --gdb: there is no gdb in PATH\nRun with --help for the flags.\n");
   EXPECT_EQ(result.status, 2);
 }
