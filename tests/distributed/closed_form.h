@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 #include <vector>
 
 #include <tandem/base/half.h>
@@ -36,15 +37,21 @@ inline std::vector<ReduceOp> reduce_ops_of(DType dtype) {
   return ops;
 }
 
-/// What rank r puts at element i: integers so small that every dtype holds every result of up to seven ranks.
+/// value() of each rank is repeated after so many elements: all that differ for the wide integers, which show by how far an element is
+/// off.
+inline constexpr int64_t kPeriod = 2 * 3 * 19;
+inline constexpr int64_t kLongPeriod = 2 * 3 * 683;
+inline int64_t period_of(DType dtype) { return dtype == kInt32 || dtype == kInt64 ? kLongPeriod : kPeriod; }
+
+/// What rank r puts at element i: numbers so small that every dtype holds every result of up to seven ranks, exactly or rounded
+/// once.
 inline double value(int rank, int64_t i, ReduceOp op, DType dtype) {
   if (dtype == kBool) return (i + rank) % 3 == 0;
   if (op == ReduceOp::kProduct) return static_cast<double>(1 + (i + rank) % 2);  // at most 2^7
-  return static_cast<double>((i * 7 + rank * 5) % 19);
+  if (period_of(dtype) == kLongPeriod) return static_cast<double>(i % kLongPeriod * 7 + rank * 1000003);
+  const auto number = static_cast<double>((i * 7 + rank * 5) % 19);
+  return is_floating_point(dtype) ? (number - 6) * 0.375 : number;
 }
-
-/// value() of each rank begins anew after so many elements.
-inline constexpr int64_t kPeriod = 2 * 3 * 19;
 
 /// a op b, without rounding; avg: the sum.
 inline double combined(double a, double b, ReduceOp op) {
@@ -70,6 +77,15 @@ inline double stored(double v, DType dtype) {
   if (dtype == kBFloat16) return BFloat16(static_cast<float>(v));
   if (dtype == kFloat32) return static_cast<float>(v);
   return v;
+}
+
+template <class T>
+T as(double v) {
+  if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>) {
+    return T(static_cast<float>(v));
+  } else {
+    return static_cast<T>(v);
+  }
 }
 
 /// The reduction of of_rank(0), of_rank(1), ... as the dtype stores it.

@@ -12,7 +12,7 @@
 
 #include <tandem/base/error.h>
 #include <tandem/distributed/backends/collective.h>
-#include <tandem/tests/distributed/shm_cases.h>
+#include <tandem/tests/distributed/backend_checks.h>
 #include <tandem/tests/distributed/shm_ranks.h>
 
 namespace tandem { inline namespace v0 { namespace distributed { namespace {
@@ -26,15 +26,17 @@ const shm::Tuning kTunings[] = {
     {},
 };
 
-class ShmCollectives : public testing::TestWithParam<int> {};
+BackendChecks checks_of(ShmRank& self) {
+  return {self.rank, self.size, kInt32, ReduceOp::kSum, [&self](Collective& c) { self.run(c); }};
+}
+
+class ShmCollectives : public ::testing::TestWithParam<int> {};
 
 TEST_P(ShmCollectives, HaveTheirValuesAtEverySize) {
   for (const shm::Tuning& tuning : kTunings) {
     const auto thrown = run_shm_threads(GetParam(), tuning, [](ShmRank& self) {
       for (const int64_t count : {0, 1, 3, 7, 31, 32, 33, 500, 4099}) {
-        for (int variant = 0; variant < kVariants; ++variant) {
-          run_variant(self, variant, count);
-        }
+        for (int variant = 0; variant < BackendChecks::kVariants; ++variant) checks_of(self).variant(variant, count);
       }
     });
     for (const std::string& text : thrown) {
@@ -49,9 +51,9 @@ TEST_P(ShmCollectives, FollowEachOtherInAnyOrder) {
     const auto thrown = run_shm_threads(GetParam(), tuning, [](ShmRank& self) {
       std::mt19937 random(17);  // the same on all ranks
       for (int i = 0; i < 300; ++i) {
-        const int variant = static_cast<int>(random() % kVariants);
+        const int variant = static_cast<int>(random() % BackendChecks::kVariants);
         const int64_t count = static_cast<int64_t>(random() % 3 == 0 ? random() % 900 : random() % 40);
-        run_variant(self, variant, count);
+        checks_of(self).variant(variant, count);
       }
     });
     for (const std::string& text : thrown) {
@@ -63,9 +65,9 @@ TEST_P(ShmCollectives, FollowEachOtherInAnyOrder) {
 TEST(ShmCollective, PeersSeeWhatARankStartedLast) {
   const std::string long_name(200, 'x');
   const auto thrown = run_shm_threads(2, {}, [&](ShmRank& self) {
-    Values data = values(0, 0, 9);
-    Collective c = make(CollectiveKind::kAllReduce, 9);
-    c.input = c.output = bytes_of(data);
+    Bytes data = checks_of(self).sent(0, 0, 9);
+    Collective c = make(CollectiveKind::kAllReduce, kInt32, 9);
+    c.input = c.output = data.data();
     const auto expect_seen = [&](int64_t seq, const std::string& what) {
       if (self.rank == 0) return;
       while (self.backend->do_last_started(0).seq < seq) std::this_thread::yield();
@@ -106,9 +108,8 @@ TEST(ShmCollective, SumsHaveTheSameBitsInAllKinds) {
         std::vector<std::byte> all(num_bytes);
         std::vector<std::byte> reduced(num_bytes);
         std::vector<std::byte> part(num_bytes / 4);
-        Collective c = make(CollectiveKind::kAllReduce, 4 * kPart);
+        Collective c = make(CollectiveKind::kAllReduce, dtype, 4 * kPart);
         c.op = ReduceOp::kAvg;
-        c.dtype = dtype;
         c.input = in.data();
         c.output = all.data();
         self.run(c);
@@ -166,11 +167,12 @@ TEST(ShmMismatch, EveryPartOfTheSignatureIsShownOnAllRanks) {
   };
   for (const Case& other : cases) {
     const auto thrown = run_shm_threads(4, kTunings[0], [&](ShmRank& self) {
-      Values data = values(0, 0, 40);
-      std::vector<Values> parts(4, data);
-      Collective c = make(CollectiveKind::kReduce, 40, 1);
-      c.input = c.output = bytes_of(data);
-      for (Values& part : parts) c.outputs.push_back(part_of(part));
+      const BackendChecks checks = checks_of(self);
+      Bytes data = checks.sent(0, 0, 40);
+      std::vector<Bytes> parts(4, data);
+      Collective c = make(CollectiveKind::kReduce, kInt32, 40, 1);
+      c.input = c.output = data.data();
+      c.outputs = checks.parts_of(parts);
       c.name = "x";
       c.name_hash = hash_name(c.name);
       c.where = here;
@@ -178,7 +180,7 @@ TEST(ShmMismatch, EveryPartOfTheSignatureIsShownOnAllRanks) {
       try {
         self.run(c);
       } catch (const GroupError& e) {
-        expect_same(data, values(0, 0, 40));
+        checks.expect_same(c, data, checks.sent(0, 0, 40));
         EXPECT_EQ(e.culprit() == 2, self.rank != 2);
         throw;
       }
@@ -190,8 +192,8 @@ TEST(ShmMismatch, EveryPartOfTheSignatureIsShownOnAllRanks) {
       EXPECT_EQ(thrown[static_cast<size_t>(rank)], kDisagree + line(std::min(rank, 2)) + line(std::max(rank, 2)));
     }
     // Rank 2 differs from all others: it shows the one that it met first.
-    EXPECT_THAT(thrown[2], testing::AnyOf(kDisagree + line(0) + line(2), kDisagree + line(1) + line(2),
-                                          kDisagree + line(2) + line(3)));
+    EXPECT_THAT(thrown[2], ::testing::AnyOf(kDisagree + line(0) + line(2), kDisagree + line(1) + line(2),
+                                            kDisagree + line(2) + line(3)));
   }
 }
 
@@ -199,18 +201,21 @@ TEST(ShmMismatch, CountsOfAllToAllAreComparedByAll) {
   const auto here = std::source_location::current();
   for (const int64_t count : {3, 600}) {  // through the slots, and in rounds
     const auto thrown = run_shm_threads(4, kTunings[0], [&](ShmRank& self) {
-      std::vector<Values> in(4, values(self.rank, 0, count));
-      std::vector<Values> out(4, untouched(count));
-      if (self.rank == 3) out[1] = untouched(count + 2);
-      Collective c = make(CollectiveKind::kAllToAll, 0);
+      const BackendChecks checks = checks_of(self);
+      std::vector<Bytes> in(4, checks.sent(self.rank, 0, count));
+      std::vector<Bytes> out(4, checks.untouched(count));
+      if (self.rank == 3) out[1] = checks.untouched(count + 2);
+      Collective c = make(CollectiveKind::kAllToAll, kInt32, 0);
       c.shape = {4, count};
       c.where = here;
-      for (Values& v : in) c.inputs.push_back(part_of(v));
-      for (Values& v : out) c.outputs.push_back(part_of(v));
+      c.inputs = checks.parts_of(in);
+      c.outputs = checks.parts_of(out);
       try {
         self.run(c);
       } catch (const GroupError& e) {
-        for (const Values& v : out) expect_same(v, untouched(static_cast<int64_t>(v.size())));
+        for (size_t to = 0; to < 4; ++to) {
+          checks.expect_same(c, out[to], checks.untouched(self.rank == 3 && to == 1 ? count + 2 : count));
+        }
         EXPECT_EQ(e.culprit(), self.rank == 1 ? 3 : 1);
         throw;
       }
@@ -224,12 +229,13 @@ TEST(ShmMismatch, CountsOfAllToAllAreComparedByAll) {
 
 TEST(ShmCollective, WithoutDataComparesSignaturesOnly) {
   const auto thrown = run_shm_threads(3, {}, [&](ShmRank& self) {
-    Values data = values(self.rank, 0, 70000);
-    Collective c = make(CollectiveKind::kAllReduce, 70000);
-    c.input = c.output = bytes_of(data);
+    const BackendChecks checks = checks_of(self);
+    Bytes data = checks.sent(self.rank, 0, 70000);
+    Collective c = make(CollectiveKind::kAllReduce, kInt32, 70000);
+    c.input = c.output = data.data();
     c.moves_data = false;
     self.run(c);
-    expect_same(data, values(self.rank, 0, 70000));
+    checks.expect_same(c, data, checks.sent(self.rank, 0, 70000));
     c.num_elements = self.rank == 0 ? 70000 : 69999;
     self.run(c);
   });
@@ -238,7 +244,7 @@ TEST(ShmCollective, WithoutDataComparesSignaturesOnly) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Worlds, ShmCollectives, testing::Values(1, 2, 3, 4, 7),
+INSTANTIATE_TEST_SUITE_P(Worlds, ShmCollectives, ::testing::Values(1, 2, 3, 4, 7),
                          [](const auto& param_info) { return str("world", param_info.param); });
 
 }}}}  // namespace tandem::v0::distributed

@@ -20,8 +20,9 @@
 #include <tandem/distributed/launch.h>
 #include <tandem/distributed/process_group.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tests/distributed/backend_checks.h>
 #include <tandem/tests/distributed/process_ranks.h>
-#include <tandem/tests/distributed/shm_cases.h>
+#include <tandem/tests/distributed/shm_ranks.h>
 #include <tandem/tests/distributed/thrown.h>
 
 namespace tandem { inline namespace v0 { namespace distributed { namespace {
@@ -58,8 +59,9 @@ TANDEM_RANK_MAIN(exchange_all_kinds) {
   const ProcessGroupOptions options = {
       .store = context.store(), .rank = context.rank(), .world_size = context.world_size(), .name = "kinds"};
   ShmRank self(options, {.slot_bytes = 1 << 10, .chunk_bytes = 16 << 10, .whole_bytes = 32 << 10});
+  const BackendChecks checks(self.rank, self.size, kInt32, ReduceOp::kSum, [&](Collective& c) { self.run(c); });
   for (const int64_t count : {0, 1, 33, 500, 5000, 70001}) {
-    for (int variant = 0; variant < kVariants; ++variant) run_variant(self, variant, count);
+    for (int variant = 0; variant < BackendChecks::kVariants; ++variant) checks.variant(variant, count);
   }
 }
 
