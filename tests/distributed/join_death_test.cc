@@ -20,6 +20,7 @@
 #include <tandem/distributed/rendezvous/forwarding_store.h>
 #include <tandem/tests/distributed/killed_rank.h>
 #include <tandem/tests/distributed/thread_ranks.h>
+#include <tandem/tests/support/full.h>
 #include <tandem/tests/support/sanitizers.h>
 #include <tandem/tests/support/stopped_process.h>
 #include <tandem/tests/support/temporary_folder.h>
@@ -190,7 +191,7 @@ TEST_P(JoinDeath, AKilledRankIsNamed) { expect_named("killed", kKilledReason); }
 TEST_P(JoinDeath, ARankThatThrowsIsNamed) { expect_named("throws", "out of data"); }
 
 TEST_P(JoinDeath, TheDeadlineEndsTheWaitForAStoppedRank) {
-  for_each_step("stopped", 5, [](const Heard& heard) {
+  for_each_step("stopped", testing::runs_full_product() ? 5 : 12, [](const Heard& heard) {
     // The lower one waits for the victim, the other for either: both have the same deadline.
     EXPECT_THAT(heard.texts[0], ::testing::MatchesRegex("\\[rank 0[^\n]*[^0-9]0\\.4 s[^0-9].*ranks? 1[^0-9]*.*"));
     EXPECT_THAT(heard.texts[1], ::testing::MatchesRegex("\\[rank 2.* (ranks? [01][^0-9].*|rank [01])"));

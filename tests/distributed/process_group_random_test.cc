@@ -16,6 +16,7 @@
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/distributed/closed_form.h>
 #include <tandem/tests/distributed/thread_ranks.h>
+#include <tandem/tests/support/sanitizers.h>
 
 namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
@@ -287,19 +288,23 @@ void run_program(uint32_t seed, const Transport& transport) {
   });
 }
 
+// A group over the network takes longer to form than a program to run.
+constexpr uint32_t kBetweenHosts = testing::kThreadSanitizer ? 2 : 6;
+
 class RandomPrograms : public ::testing::TestWithParam<uint32_t> {};
 INSTANTIATE_TEST_SUITE_P(Each, RandomPrograms, ::testing::Range(0u, 8u));
 
 TEST_P(RandomPrograms, OverSharedMemory) {
-  for (uint32_t k = 0; k < 50; ++k) run_program(GetParam() * 50 + k, {"shm", "", ""});
+  const uint32_t count = testing::kThreadSanitizer ? 12 : 50;
+  for (uint32_t k = 0; k < count; ++k) run_program(GetParam() * 50 + k, {"shm", "", ""});
 }
 
 TEST_P(RandomPrograms, OverTheNetwork) {
-  for (uint32_t k = 0; k < 6; ++k) run_program(GetParam() * 50 + k, {"gloo", "gloo", ""});
+  for (uint32_t k = 0; k < kBetweenHosts; ++k) run_program(GetParam() * 50 + k, {"gloo", "gloo", ""});
 }
 
 TEST_P(RandomPrograms, OnTwoHosts) {
-  for (uint32_t k = 0; k < 6; ++k) {
+  for (uint32_t k = 0; k < kBetweenHosts; ++k) {
     run_program(GetParam() * 50 + k, {"hosts", "auto", k % 2 == 0 ? "abababa" : "aabbbab"});
   }
 }
