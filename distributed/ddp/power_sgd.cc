@@ -1,30 +1,82 @@
+#include <tandem/distributed/ddp/power_sgd.h>
+
 #include <algorithm>
 #include <utility>
 
+#include <tandem/autograd/grad_mode.h>
 #include <tandem/base/error.h>
-#include <tandem/distributed/ddp/low_rank_kernels.h>
+#include <tandem/base/rank_context.h>
 #include <tandem/distributed/gradient_hooks.h>
+#include <tandem/ops/compare.h>
+#include <tandem/ops/elementwise.h>
+#include <tandem/ops/math.h>
+#include <tandem/ops/matmul.h>
+#include <tandem/ops/reduce.h>
+#include <tandem/ops/view.h>
 #include <tandem/tensor/chores.h>
 #include <tandem/tensor/dtype.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/generator.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
-/// A parameter that is compressed.  All is where its gradient is; factors hold their columns one after the other, in the type of
-/// sums.
+/// [m, 1] of [m, n].
+Tensor norms(const Tensor& rows) { return sqrt(sum(mul(rows, rows), {1}, true)); }
+
+}  // namespace
+
+Tensor orthonormalize(const Tensor& rows, const Tensor& replacements) {
+  // Where no more than this part of a row is left, it is rounding.
+  const double least = rows.dtype() == kFloat64 ? 1e-13 : 1e-5;
+  Tensor basis;
+  for (int64_t k = 0; k < rows.size(0); ++k) {
+    Tensor candidates = rows.slice(0, k, k + 1);
+    if (replacements.defined()) candidates = cat({candidates, replacements.slice(0, k, k + 1)});
+    candidates = candidates.to(kFloat64);
+    const Tensor before = norms(candidates);
+    for (int pass = 0; basis.defined() && pass < 2; ++pass) {
+      candidates = sub(candidates, matmul(matmul(candidates, basis.t()), basis));
+    }
+    const Tensor after = norms(candidates);
+    const Tensor is_left = gt(after, mul(before, least));
+    Tensor row = where(is_left, div(candidates, after), 0);
+    if (replacements.defined()) row = where(is_left.slice(0, 0, 1), row.slice(0, 0, 1), row.slice(0, 1, 2));
+    basis = basis.defined() ? cat({basis, row}) : row;
+  }
+  return basis.to(rows.dtype());
+}
+
+namespace {
+
+/// A parameter that is compressed.  All is where its gradient is, in the type of sums; factors hold their columns as rows.
 struct Matrix {
   GradientPiece piece;
-  LowRankShape shape;
-  Tensor error;   ///< [rows, cols]; between the exchanges gradient + error
-  Tensor q;       ///< [rank, cols]
-  Tensor p;       ///< [rank, rows]; of the running step
-  Tensor draws;   ///< [1] int64: of columns of q
-  Tensor finite;  ///< [1] int32: whether the running step's factors are
+  int64_t rows;
+  int64_t cols;
+  int64_t rank;
+  Tensor error;       ///< [rows, cols]; between the exchanges gradient + error
+  Tensor q;           ///< [rank, cols]
+  Tensor p;           ///< [rank, rows]; of the running step
+  Tensor start;       ///< [rank, cols]: random columns, for q before the first step and where it has nothing better
+  Tensor not_finite;  ///< 0-dim: NaN where the running step's p is not finite, else 0
 
-  int64_t p_elements() const { return shape.rank * shape.rows; }
-  int64_t q_elements() const { return shape.rank * shape.cols; }
+  int64_t p_elements() const { return rank * rows; }
+  int64_t q_elements() const { return rank * cols; }
+};
+
+/// While it lives, the calling thread's operations record nothing and cast no operands.
+class PlainOps {
+ public:
+  PlainOps() : autocast_(std::exchange(RankContext::current().autocast, int8_t{-1})) {}
+  ~PlainOps() { RankContext::current().autocast = autocast_; }
+  PlainOps(const PlainOps&) = delete;
+  PlainOps& operator=(const PlainOps&) = delete;
+
+ private:
+  const NoGradGuard no_grad_;
+  const int8_t autocast_;
 };
 
 /// What the hook keeps of a bucket: only its own callbacks touch it.
@@ -91,7 +143,6 @@ class PowerSgd final : public GradientHook {
       for (const Matrix& m : memory.matrices) {
         state.set(str("memory.", m.piece.name, ".error"), m.error);
         state.set(str("memory.", m.piece.name, ".factor"), m.q);
-        state.set(str("memory.", m.piece.name, ".draws"), m.draws);
       }
     }
     return state;
@@ -111,11 +162,9 @@ class PowerSgd final : public GradientHook {
         for (Matrix& m : memory.matrices) {
           const Tensor error = loaded(m, ".error", m.error);
           const Tensor q = loaded(m, ".factor", m.q);
-          const Tensor draws = loaded(m, ".draws", m.draws);
           if (checks) continue;
           chores::copy(error, m.error);
           chores::copy(q, m.q);
-          chores::copy(draws, m.draws);
         }
         if (!checks) memory.steps = steps;
       }
@@ -144,35 +193,38 @@ class PowerSgd final : public GradientHook {
     }
     const Device device = piece.values.device();
     const TensorOptions sums{sum_dtype(piece.values.dtype()), device};
-    Matrix m{piece,
-             {rows, cols, rank},
-             zeros({rows, cols}, sums),
-             zeros({rank, cols}, sums),
-             zeros({rank, rows}, sums),
-             zeros({1}, {kInt64, device}),
-             zeros({1}, {kInt32, device})};
-    TANDEM_KERNEL(kernel_context(device), draw_columns, piece.values.dtype(), cols, rank, columns_of(m), nullptr,
-                  m.q.data_ptr());
+    const Tensor start = start_columns(piece, rank, cols).to(sums.dtype).to(device);
+    const Matrix m{
+        piece, rows,           cols, rank, zeros({rows, cols}, sums), start.clone(), zeros({rank, rows}, sums),
+        start, zeros({}, sums)};
     memory.p_elements += m.p_elements();
     memory.q_elements += m.q_elements();
-    memory.matrices.push_back(std::move(m));
+    memory.matrices.push_back(m);
   }
 
-  /// Columns of q: a function of the seed, the parameter, and how many were drawn.
-  ColumnStream columns_of(const Matrix& m) const {
-    return {{options_.seed, static_cast<uint32_t>(m.piece.parameter), 0, 0}, m.draws.data<int64_t>()};
+  /// [rank, cols] float64 on the CPU: numbers in [-0.5, 0.5), a function of the seed and the parameter.
+  Tensor start_columns(const GradientPiece& piece, int64_t rank, int64_t cols) const {
+    PhiloxState stream{options_.seed, static_cast<uint32_t>(piece.parameter), 0, 0};
+    std::vector<double> values;
+    for (int64_t k = 0; k < rank; ++k) {
+      stream.offset = static_cast<uint64_t>(k) << 32;
+      for (int64_t j = 0; j < cols; ++j) {
+        values.push_back(stream.block(static_cast<uint64_t>(j / 4))[static_cast<size_t>(j % 4)] * 0x1p-32 - 0.5);
+      }
+    }
+    return from_vector<double>(values, {rank, cols});
   }
 
   Tensor send_p(const BucketMemory& memory) const {
     const Tensor& any = memory.matrices.front().piece.values;
     const Tensor sent = empty({memory.p_elements + memory.rest_elements}, {any.dtype(), any.device()});
-    const KernelContext context = kernel_context(any.device());
+    const PlainOps plain;
     int64_t at = 0;
     for (const Matrix& m : memory.matrices) {
-      // Their product's columns are of the size of the gradient, so last step's are made orthonormal first.
-      TANDEM_KERNEL(context, orthonormalize, any.dtype(), m.shape.cols, m.shape.rank, columns_of(m), m.q.data_ptr());
-      TANDEM_KERNEL(context, add_and_project, any.dtype(), m.shape, m.piece.values.data_ptr(), m.error.data_ptr(),
-                    m.q.data_ptr(), m.p.data_ptr());
+      chores::add_into(m.piece.values.to(m.error.dtype()), m.error.view({m.rows * m.cols}));
+      // The columns of q are of the size of the gradient, so the last step's are made orthonormal first.
+      chores::copy(orthonormalize(m.q, m.start), m.q);
+      chores::copy(matmul(m.q, m.error.t()), m.p);
       chores::copy(m.p, part(sent, at, m.p_elements()).reshape(m.p.shape()));
       at += m.p_elements();
     }
@@ -185,16 +237,15 @@ class PowerSgd final : public GradientHook {
 
   Tensor send_q(const BucketMemory& memory, const Tensor& received) const {
     const Tensor sent = empty({memory.q_elements}, received.options());
-    const KernelContext context = kernel_context(received.device());
-    const DType dtype = received.dtype();
+    const PlainOps plain;
     int64_t at = 0;
     int64_t q_at = 0;
     for (const Matrix& m : memory.matrices) {
       chores::copy(part(received, at, m.p_elements()).reshape(m.p.shape()), m.p);
       at += m.p_elements();
-      // Of what is not finite nothing is made here: deliver() sees it.
-      TANDEM_KERNEL(context, orthonormalize, dtype, m.shape.rows, m.shape.rank, ColumnStream{}, m.p.data_ptr());
-      TANDEM_KERNEL(context, project_transposed, dtype, m.shape, m.error.data_ptr(), m.p.data_ptr(), m.q.data_ptr());
+      chores::copy(sum(mul(m.p, 0)), m.not_finite);
+      chores::copy(orthonormalize(m.p), m.p);
+      chores::copy(matmul(m.p, m.error), m.q);
       chores::copy(m.q, part(sent, q_at, m.q_elements()).reshape(m.q.shape()));
       q_at += m.q_elements();
     }
@@ -206,18 +257,19 @@ class PowerSgd final : public GradientHook {
   }
 
   void deliver(const BucketMemory& memory, const Tensor& received) const {
-    const KernelContext context = kernel_context(received.device());
-    const DType dtype = received.dtype();
+    const PlainOps plain;
     int64_t at = 0;
     for (const Matrix& m : memory.matrices) {
       chores::copy(part(received, at, m.q_elements()).reshape(m.q.shape()), m.q);
       at += m.q_elements();
-      auto* finite = m.finite.data<int32_t>();
-      TANDEM_KERNEL(context, all_finite, dtype, m.shape, m.p.data_ptr(), m.q.data_ptr(), finite);
-      TANDEM_KERNEL(context, subtract_product, dtype, m.shape, m.p.data_ptr(), m.q.data_ptr(), finite,
-                    m.error.data_ptr(), m.piece.values.data_ptr());
+      const Tensor not_finite = add(m.not_finite, sum(mul(m.q, 0)));
+      const Tensor result = matmul(m.p.t(), add(m.q, not_finite)).to(received.dtype());
+      chores::copy(result.view({m.rows * m.cols}), m.piece.values);
+      const Tensor is_finite = eq(not_finite, not_finite);
+      // What is delivered is subtracted, so that its rounding is not lost either.
+      chores::copy(where(is_finite, sub(m.error, result.to(m.error.dtype())), 0), m.error);
       // All ranks hold the same factors, so all begin anew together.
-      TANDEM_KERNEL(context, draw_columns, dtype, m.shape.cols, m.shape.rank, columns_of(m), finite, m.q.data_ptr());
+      chores::copy(where(is_finite, m.q, m.start), m.q);
     }
   }
 

@@ -1,26 +1,77 @@
-// PowerSGD's kernels of the CPU; those of GPUs are compared with them in gpu_power_sgd_test.cc.
-#include <tandem/distributed/ddp/low_rank_kernels.h>
+// PowerSGD's linear algebra, and one step of the hook with an exchange of the test's: on the CPU, without a group.
+#include <tandem/distributed/ddp/power_sgd.h>
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <vector>
 
+#include <tandem/distributed/gradient_hooks.h>
+#include <tandem/tensor/chores.h>
 #include <tandem/tensor/dtype.h>
+#include <tandem/tensor/factories.h>
 
 namespace tandem::distributed { namespace {
 
-const KernelContext kCpu = {};
-constexpr int64_t kSizes[] = {1, 3, 7, 15, 16, 17, 31, 33, 300};
+/// rows[k][j]
+using Rows = std::vector<std::vector<double>>;
 
-/// Small integers, so that float sums are exact in any order.
-template <class A>
-std::vector<A> integers(int64_t n, int64_t seed) {
-  std::vector<A> v;
-  for (int64_t i = 0; i < n; ++i) v.push_back(static_cast<A>((i * i + 7 * i + seed) % 11 - 5));
-  return v;
+Rows rows_of(const Tensor& matrix) {
+  const std::vector<double> values = matrix.to_vector<double>();
+  const auto cols = static_cast<std::ptrdiff_t>(matrix.size(1));
+  Rows rows;
+  for (auto at = values.begin(); at != values.end(); at += cols) rows.emplace_back(at, at + cols);
+  return rows;
+}
+
+double dot(const std::vector<double>& a, const std::vector<double>& b) {
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+Tensor matrix_of(const std::vector<double>& values, int64_t rows, DType dtype) {
+  return from_vector<double>(values, {rows, static_cast<int64_t>(values.size()) / rows}).to(dtype);
+}
+
+/// Small integers.
+Tensor integers(int64_t rows, int64_t cols, int64_t seed, DType dtype) {
+  std::vector<double> v;
+  for (int64_t i = 0; i < rows * cols; ++i) v.push_back(static_cast<double>((i * i + 7 * i + seed) % 11 - 5));
+  return matrix_of(v, rows, dtype);
+}
+
+/// A hook with one parameter, and what a step exchanges.
+struct OneMatrix {
+  OneMatrix(int64_t rows, int64_t cols, DType dtype, PowerSgdOptions options)
+      : hook(power_sgd(options)), gradient(zeros({rows, cols}, {dtype})) {
+    const Tensor values = gradient.view({rows * cols});
+    bucket = {.values = values, .pieces = {{.name = "w", .shape = {rows, cols}, .values = values}}};
+    hook->prepare({bucket});
+  }
+  /// Averages the gradient; `exchange` may change what is exchanged.
+  void step(const std::function<void(const Tensor& values, int number)>& exchange = [](const Tensor&, int) {}) {
+    int number = 0;
+    hook->average(
+        bucket,
+        [&](const Tensor& values, const std::function<void()>& done) {
+          exchange(values, number++);
+          done();
+        },
+        [] {});
+  }
+  Tensor state(const std::string& what) const { return hook->state_dict().get<Tensor>("memory.w." + what); }
+
+  std::shared_ptr<GradientHook> hook;
+  Tensor gradient;
+  GradientBucket bucket;
+};
+
+PowerSgdOptions of_rank(int64_t rank) {
+  return {.rank = static_cast<int>(rank), .start_step = 0, .min_saving = 1, .seed = 5};
 }
 
 template <class T>
@@ -28,53 +79,40 @@ class LowRank : public ::testing::Test {};
 using Types = ::testing::Types<Half, BFloat16, float, double>;
 TYPED_TEST_SUITE(LowRank, Types, );
 
+/// P = orthonormal(M Q), Q = M^T P, result = P Q^T, by plain loops in double.
 TYPED_TEST(LowRank, ProductsEqualTheDefinition) {
-  using T = TypeParam;
-  using A = Accumulator<T>;
-  for (const int64_t rows : {1, 5, 32}) {
-    for (const int64_t cols : kSizes) {
-      for (const int64_t rank : {1, 2, 5}) {
-        const auto gradient = integers<T>(rows * cols, 1);
-        const auto before = integers<A>(rows * cols, 2);
-        const auto q = integers<A>(rank * cols, 3);
-        auto m = before;
-        std::vector<A> p(static_cast<size_t>(rank * rows), A(99)), back(static_cast<size_t>(rank * cols), A(99));
-        const LowRankShape shape = {rows, cols, rank};
-        cpu::add_and_project(kCpu, dtype_of<T>(), shape, gradient.data(), m.data(), q.data(), p.data());
-        cpu::project_transposed(kCpu, dtype_of<T>(), shape, m.data(), p.data(), back.data());
-        const auto at = [](const auto& v, int64_t i, int64_t n, int64_t j) {
-          return static_cast<double>(v[static_cast<size_t>(i * n + j)]);
-        };
-        for (int64_t i = 0; i < rows; ++i) {
-          for (int64_t j = 0; j < cols; ++j) {
-            ASSERT_EQ(at(m, i, cols, j), at(before, i, cols, j) + at(gradient, i, cols, j));
+  const DType dtype = dtype_of<TypeParam>();
+  for (const int64_t rows : {5, 32}) {
+    for (const int64_t cols : {7, 15, 16, 17, 31, 33, 300}) {
+      for (const int64_t rank : {1, 2, 3}) {
+        if ((rows + cols) * rank > rows * cols) continue;  // not compressed
+        OneMatrix one(rows, cols, dtype, of_rank(rank));
+        chores::copy(integers(rows, cols, 1, dtype), one.gradient);
+        const Rows m = rows_of(one.gradient);
+        const Rows q = rows_of(orthonormalize(one.state("factor")));
+        Rows p, next_q;
+        std::vector<double> flat;
+        for (const auto& column : q) {
+          for (const auto& row : m) flat.push_back(dot(row, column));
+        }
+        p = rows_of(orthonormalize(matrix_of(flat, rank, kFloat64)));
+        for (const auto& column : p) {
+          next_q.emplace_back(static_cast<size_t>(cols));
+          for (size_t j = 0; j < static_cast<size_t>(cols); ++j) {
+            for (size_t i = 0; i < static_cast<size_t>(rows); ++i) next_q.back()[j] += m[i][j] * column[i];
           }
         }
-        for (int64_t k = 0; k < rank; ++k) {
-          for (int64_t i = 0; i < rows; ++i) {
-            double sum = 0;
-            for (int64_t j = 0; j < cols; ++j) sum += at(m, i, cols, j) * at(q, k, cols, j);
-            ASSERT_EQ(at(p, k, rows, i), sum);
-          }
-          for (int64_t j = 0; j < cols; ++j) {
-            double sum = 0;
-            for (int64_t i = 0; i < rows; ++i) sum += at(m, i, cols, j) * at(p, k, rows, i);
-            ASSERT_EQ(at(back, k, cols, j), sum);
-          }
-        }
-        auto rest = m;
-        std::vector<T> result(static_cast<size_t>(rows * cols));
-        const auto small = integers<A>(rank * rows, 4);
-        int32_t finite = 7;
-        cpu::all_finite(kCpu, dtype_of<T>(), shape, small.data(), q.data(), &finite);
-        ASSERT_EQ(finite, 1);
-        cpu::subtract_product(kCpu, dtype_of<T>(), shape, small.data(), q.data(), &finite, rest.data(), result.data());
-        for (int64_t i = 0; i < rows; ++i) {
-          for (int64_t j = 0; j < cols; ++j) {
-            double sum = 0;
-            for (int64_t k = 0; k < rank; ++k) sum += at(small, k, rows, i) * at(q, k, cols, j);
-            ASSERT_EQ(at(result, i, cols, j), sum);  // below 256: exact in half types too
-            ASSERT_EQ(at(rest, i, cols, j), at(m, i, cols, j) - sum);
+        one.step();
+        const Rows result = rows_of(one.gradient), error = rows_of(one.state("error"));
+        const double tolerance = 100 * static_cast<double>(std::numeric_limits<float>::epsilon());
+        // What is sent is rounded to the gradient's dtype.
+        const double of_type = dtype == kBFloat16 ? 0x1p-4 : dtype == kFloat16 ? 0x1p-7 : tolerance;
+        for (size_t i = 0; i < static_cast<size_t>(rows); ++i) {
+          for (size_t j = 0; j < static_cast<size_t>(cols); ++j) {
+            double want = 0;
+            for (size_t k = 0; k < static_cast<size_t>(rank); ++k) want += p[k][i] * next_q[k][j];
+            ASSERT_NEAR(result[i][j], want, of_type * 8) << rows << " x " << cols << ", rank " << rank;
+            ASSERT_NEAR(error[i][j], m[i][j] - result[i][j], tolerance);
           }
         }
       }
@@ -83,106 +121,94 @@ TYPED_TEST(LowRank, ProductsEqualTheDefinition) {
 }
 
 TEST(LowRank, WhatIsRoundedAwayStaysInTheMatrix) {
-  std::vector<float> m = {1.0f + 0x1p-10f};
-  const float p = 1.0f + 0x1p-10f, q = 1;
-  const int32_t finite = 1;
-  BFloat16 result{};
-  cpu::subtract_product(kCpu, kBFloat16, {1, 1, 1}, &p, &q, &finite, m.data(), &result);
-  EXPECT_EQ(static_cast<float>(result), 1.0f);
-  EXPECT_EQ(m[0], 0x1p-10f);
-}
-
-TEST(LowRank, FactorsThatAreNotFiniteGiveNanAndLeaveNothing) {
-  const float infinity = std::numeric_limits<float>::infinity();
-  for (const bool in_p : {false, true}) {
-    std::vector<float> m = {1, 2, 3, 4}, p = {1, in_p ? infinity : 2}, q = {in_p ? 1 : std::nanf(""), 2}, result(4);
-    int32_t finite = 7;
-    cpu::all_finite(kCpu, kFloat32, {2, 2, 1}, p.data(), q.data(), &finite);
-    EXPECT_EQ(finite, 0);
-    cpu::subtract_product(kCpu, kFloat32, {2, 2, 1}, p.data(), q.data(), &finite, m.data(), result.data());
-    EXPECT_EQ(m, (std::vector<float>(4, 0)));
-    for (const float v : result) EXPECT_TRUE(std::isnan(v));
-    const std::vector<float> before = p;
-    cpu::orthonormalize(kCpu, kFloat32, 2, 1, {}, p.data());
-    EXPECT_EQ(p == before, in_p);
+  OneMatrix one(6, 6, kBFloat16, of_rank(1));
+  for (int step = 0; step < 2; ++step) {
+    const Rows before = rows_of(one.state("error"));
+    chores::copy(integers(6, 6, 3 + step, kBFloat16), one.gradient);
+    const Rows gradient = rows_of(one.gradient);
+    one.step();
+    const Rows delivered = rows_of(one.gradient), error = rows_of(one.state("error"));
+    for (size_t i = 0; i < 6; ++i) {
+      for (size_t j = 0; j < 6; ++j) {
+        EXPECT_NEAR(delivered[i][j] + error[i][j], before[i][j] + gradient[i][j],
+                    1e-5);  // bfloat16 rounds by up to 1e-2
+      }
+    }
   }
 }
 
-/// Columns that were drawn from this stream.
-struct Drawn {
-  int64_t draws = 3;
-  ColumnStream stream() { return {{42, 7, 0, 0}, &draws}; }
-};
-
-template <class A>
-void expect_orthonormal(double tolerance) {
-  for (const int64_t n : {4, 31, 1000}) {
-    std::vector<A> columns = integers<A>(4 * n, 6);
-    for (int64_t i = 0; i < n; ++i) columns[static_cast<size_t>(i)] *= A(1e3);  // large
-    for (int64_t i = n; i < 2 * n; ++i) columns[static_cast<size_t>(i)] += columns[static_cast<size_t>(i - n)];  // near
-    const std::vector<A> first(columns.begin(), columns.begin() + n);
-    Drawn drawn;
-    cpu::orthonormalize(kCpu, dtype_of<A>(), n, 4, drawn.stream(), columns.data());
-    EXPECT_EQ(drawn.draws, 3);  // none was needed
-    for (int64_t k = 0; k < 4; ++k) {
-      for (int64_t l = 0; l <= k; ++l) {
-        double sum = 0;
-        for (int64_t i = 0; i < n; ++i) {
-          sum += static_cast<double>(columns[static_cast<size_t>(k * n + i)]) * columns[static_cast<size_t>(l * n + i)];
-        }
-        EXPECT_NEAR(sum, k == l ? 1 : 0, tolerance) << n << ": " << k << " " << l;
+TEST(LowRank, FactorsThatAreNotFiniteGiveNanAndLeaveNothing) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (const int bad_exchange : {0, 1}) {
+    for (const double bad : {infinity, std::nan("")}) {
+      OneMatrix one(6, 8, kFloat32, of_rank(2));
+      const Rows start = rows_of(one.state("factor"));
+      for (int step = 0; step < 2; ++step) {
+        chores::copy(integers(6, 8, step, kFloat32), one.gradient);
+        one.step([&](const Tensor& values, int number) {
+          if (step == 1 && number == bad_exchange) chores::fill(values.slice(0, 1, 2), bad);
+        });
+        for (const double v : one.gradient.to_vector<double>()) EXPECT_EQ(std::isnan(v), step == 1);
       }
+      EXPECT_EQ(one.state("error").to_vector<double>(), std::vector<double>(48, 0));
+      EXPECT_EQ(rows_of(one.state("factor")), start);
+    }
+  }
+}
+
+void expect_orthonormal(DType dtype, double tolerance) {
+  for (const int64_t n : {4, 31, 1000}) {
+    const Tensor rows = integers(4, n, 6, kFloat64);
+    std::vector<double> values = rows.to_vector<double>();
+    const auto count = static_cast<size_t>(n);
+    for (size_t i = 0; i < count; ++i) values[i] *= 1e3;                        // large
+    for (size_t i = count; i < 2 * count; ++i) values[i] += values[i - count];  // near
+    const Tensor input = matrix_of(values, 4, dtype);
+    const Rows columns = rows_of(orthonormalize(input, ones({4, n}, {dtype})));  // no replacement is needed
+    for (size_t k = 0; k < 4; ++k) {
+      for (size_t l = 0; l <= k; ++l) EXPECT_NEAR(dot(columns[k], columns[l]), k == l ? 1 : 0, tolerance) << n;
+    }
+    const Rows without = rows_of(orthonormalize(input));
+    for (size_t k = 0; k < 4; ++k) {
+      for (size_t j = 0; j < count; ++j) EXPECT_NEAR(columns[k][j], without[k][j], tolerance);
     }
     // The first keeps its direction.
-    double norm = 0;
-    for (const A v : first) norm += static_cast<double>(v) * v;
-    EXPECT_NEAR(columns[0], first[0] / std::sqrt(norm), tolerance);
+    const std::vector<double> first = rows_of(input)[0];
+    EXPECT_NEAR(columns[0][0], first[0] / std::sqrt(dot(first, first)), tolerance);
   }
 }
 
 TEST(LowRank, ColumnsBecomeOrthonormal) {
-  expect_orthonormal<float>(1e-5);
-  expect_orthonormal<double>(1e-12);
+  expect_orthonormal(kFloat32, 1e-5);
+  expect_orthonormal(kFloat64, 1e-12);
 }
 
 TEST(LowRank, DependentColumnsBecomeZeroOrAnotherOne) {
-  const std::vector<float> dependent = {3, 0, 4, -6, 0, -8, 0, 2, 0, 0, 0, 0};  // b = -2 a, c, 0
-  std::vector<float> columns = dependent;
-  cpu::orthonormalize(kCpu, kFloat32, 3, 4, {}, columns.data());
-  EXPECT_EQ(columns, (std::vector<float>{0.6f, 0, 0.8f, 0, 0, 0, 0, 1, 0, 0, 0, 0}));
+  const Tensor dependent = matrix_of({3, 0, 4, -6, 0, -8, 0, 2, 0, 0, 0, 0}, 4, kFloat32);  // b = -2 a, c, 0
+  EXPECT_EQ(orthonormalize(dependent).to_vector<float>(),
+            (std::vector<float>{0.6f, 0, 0.8f, 0, 0, 0, 0, 1, 0, 0, 0, 0}));
 
-  // Space has three dimensions: for the fourth column the one that is drawn is no better.
-  columns = dependent;
-  Drawn drawn;
-  cpu::orthonormalize(kCpu, kFloat32, 3, 4, drawn.stream(), columns.data());
-  EXPECT_EQ(drawn.draws, 5);
-  for (int64_t k = 0; k < 3; ++k) {
-    double norm = 0, along = 0;
-    for (int64_t j = 0; j < 3; ++j) {
-      const double v = columns[static_cast<size_t>(3 * k + j)];
-      norm += v * v;
-      along += v * columns[static_cast<size_t>((3 * k + 3) % 9 + j)];
-    }
-    EXPECT_NEAR(norm, 1, 1e-6);
-    EXPECT_NEAR(along, 0, 1e-6);
+  // Space has three dimensions: for the fourth column the replacement is no better.
+  const Rows columns = rows_of(orthonormalize(dependent, integers(4, 3, 2, kFloat32)));
+  for (size_t k = 0; k < 3; ++k) {
+    EXPECT_NEAR(dot(columns[k], columns[k]), 1, 1e-6);
+    EXPECT_NEAR(dot(columns[k], columns[(k + 1) % 3]), 0, 1e-6);
   }
-  EXPECT_EQ((std::vector<float>(columns.begin() + 9, columns.end())), (std::vector<float>{0, 0, 0}));
+  EXPECT_EQ(columns[3], (std::vector<double>{0, 0, 0}));
 }
 
-TEST(LowRank, DrawnColumnsGoOnFromTheCount) {
-  Drawn drawn;
-  std::vector<double> columns(10), next(5);
-  const int32_t yes = 0, no = 1;
-  cpu::draw_columns(kCpu, kFloat64, 5, 2, drawn.stream(), &no, columns.data());
-  EXPECT_EQ(columns, std::vector<double>(10));
-  EXPECT_EQ(drawn.draws, 3);
-  cpu::draw_columns(kCpu, kFloat64, 5, 2, drawn.stream(), &yes, columns.data());
-  EXPECT_EQ(drawn.draws, 5);
-  drawn.draws = 4;
-  cpu::draw_columns(kCpu, kFloat64, 5, 1, drawn.stream(), nullptr, next.data());
-  EXPECT_EQ((std::vector<double>(columns.begin() + 5, columns.end())), next);
-  EXPECT_NE(columns[0], columns[5]);
-  for (const double v : columns) EXPECT_LT(std::abs(v), 0.5);
+TEST(LowRank, StartColumnsDependOnTheSeed) {
+  const auto start = [](uint64_t seed) {
+    return rows_of(
+        OneMatrix(9, 10, kFloat64, {.rank = 2, .start_step = 0, .min_saving = 1, .seed = seed}).state("factor"));
+  };
+  const Rows columns = start(5);
+  EXPECT_EQ(columns, start(5));
+  EXPECT_NE(columns, start(6));
+  EXPECT_NE(columns[0], columns[1]);
+  for (const auto& column : columns) {
+    for (const double v : column) EXPECT_LT(std::abs(v), 0.5);
+  }
 }
 
 }}  // namespace tandem::distributed

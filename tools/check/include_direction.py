@@ -65,6 +65,7 @@ for _top, _folders in (("ops", _OPS), ("distributed", _DISTRIBUTED)):
 EXCEPTIONS = [
     ("nn/sync_batch_norm*", {"distributed"}, "its statistics are reduced over the group"),
     ("distributed/ddp/*", {"autograd"}, "DistributedDataParallel is built on leaf hooks and gradient slots"),
+    ("distributed/ddp/power_sgd.*", {"ops"}, "its products and sums are ops"),
     ("distributed/distributed_data_parallel.h", {"autograd", "distributed/ddp"}, "a thin template over the reducer"),
     ("distributed/backends/nccl/*", {"distributed/group"}, "it launches the queue's operations itself"),
 ]
@@ -187,6 +188,9 @@ PLANTED = [
     (_one("nn/sync_batch_norm.cc", "tandem/distributed/group.h", "tandem/ops/norm.h"), []),
     (_one("distributed/backends/shm/group.cc", "tandem/autograd/node.h"), ["distributed/backends/shm/ must not depend on autograd/"]),
     (_one("distributed/ddp/gradient_reducer.cc", "tandem/autograd/node.h"), []),
+    (_one("distributed/ddp/gradient_reducer.cc", "tandem/ops/matmul.h"), ["distributed/ddp/ must not depend on ops/"]),
+    (_one("distributed/ddp/power_sgd.cc", "tandem/ops/matmul.h"), []),
+    (_one("distributed/ddp/power_sgd.cc", "tandem/nn/module.h"), ["distributed/ddp/ must not depend on nn/"]),
     (_one("distributed/ddp/gradient_reducer.cc", "tandem/nn/module.h"), ["distributed/ddp/ must not depend on nn/"]),
     # Folders of ops/ and distributed/.
     (_one("ops/conv/conv.cc", "tandem/ops/matmul/matmul_kernels.h", "tandem/ops/reduce.h", "tandem/base/error.h"), []),
