@@ -141,8 +141,9 @@ TEST(TandemRunTest, AProgramThatDoesNotExistIsAnError) {
 
 TEST(TandemRunTest, KilledLauncherTakesWhatItsRanksStartedWithIt) {
   for (const bool whole_group : {false, true}) {
-    Subprocess job({"distributed/launch/tandem-run", "--nproc-per-node", "2", "sh", "-c", "sleep 100 & echo pid $!; wait"},
-                   {}, Subprocess::Output::kSession);
+    Subprocess job(
+        {"distributed/launch/tandem-run", "--nproc-per-node", "2", "sh", "-c", "sleep 100 & echo pid $!; wait"}, {},
+        Subprocess::Output::kSession);
     ASSERT_TRUE(job.wait_for_output("pid ", 2));
     const std::vector<int> pidfds = pidfds_of(job.out());
     kill(whole_group ? -job.pid() : job.pid(), SIGKILL);
