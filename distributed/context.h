@@ -39,7 +39,7 @@ class TANDEM_API Context {
   /// goes wrong in coming together is a CommError of that operation too; where it went wrong here, peer() is this rank, or
   /// nobody.  Members' calls belong together by ranks and name: the n-th call of each joins the n-th of the others, so that
   /// those of the same ranks and name are made one after another.  Other ranks' deaths do not concern it.  Throws ValueError
-  /// where this rank is not among `ranks`, one is named twice or is not in the job.
+  /// where this rank is not among `ranks`, one appears twice in ranks or is not in the job.
   std::shared_ptr<ProcessGroup> new_group(const std::vector<int>& ranks, const NewGroupOptions& options = {});
 
   /// Whether all ranks have agreed to stop after this step (SIGINT or SIGTERM on any of them).  Training loops ask it

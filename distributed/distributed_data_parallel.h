@@ -26,7 +26,7 @@ class DistributedDataParallel {
                           distributed::ReducerOptions options = {})
       : module_(module),
         reducer_(module.named_parameters(), module.named_buffers(), std::move(group), options),
-        frozen_(module.freeze_structure("its gradients live in the buckets of a DistributedDataParallel")) {}
+        frozen_(module.freeze_structure("its gradients are stored in the buckets of a DistributedDataParallel")) {}
 
   /// The module's own operator().
   template <class... Args>

@@ -5,13 +5,13 @@
 namespace tandem { inline namespace v0 { namespace distributed {
 
 void Backend::do_notify(const std::function<void()>&) {
-  throw StateError(str(name(), ": cannot be one of several backends of a group"));
+  throw StateError(str(name(), ": cannot be combined with other backends in one group"));
 }
 
 void throw_disagreement(const ProcessGroupOptions& options, RankCall one, RankCall other) {
   const int culprit = job_rank(options, one.rank == options.rank ? other.rank : one.rank);
   if (job_rank(options, other.rank) < job_rank(options, one.rank)) std::swap(one, other);
-  std::string text = "ranks do not agree on what to exchange";
+  std::string text = "calls do not match across ranks";
   for (const RankCall& c : {one, other}) text += str("\n  rank ", job_rank(options, c.rank), "  ", c.call);
   throw GroupError(": " + text, text, culprit);
 }

@@ -82,7 +82,7 @@ HookedExchange::HookedExchange(std::shared_ptr<ProcessGroup> group, GradientHook
       flights_(buckets_.size()) {
   for (size_t i = 1; i < hooks_.size(); ++i) {
     TANDEM_CHECK(ValueError, !hooks_[i]->needs_pieces(), "GradientReducer: ", hooks_[i]->describe(),
-                 " must come first in its chain, for it works on parameters\n  hooks  ", describe(hooks_));
+                 " must be the first hook of the chain because it needs whole parameters\n  hooks  ", describe(hooks_));
   }
   hooks_.front()->prepare(buckets_);
   for (const GradientBucket& bucket : buckets_) {
@@ -191,7 +191,7 @@ void HookedExchange::average(size_t bucket, size_t level, const std::shared_ptr<
     const auto self = weak.lock();
     if (self == nullptr) return;
     TANDEM_CHECK(StateError, *left > 0, "GradientReducer: ", self->hooks_[level]->describe(),
-                 " makes more exchanges than it announced");
+                 " made more all-reduces than num_all_reduces() returned");
     const bool last = --*left == 0 && is_last;
     const GradientBucket& whole = self->buckets_[bucket];
     auto inner = std::make_shared<const GradientBucket>(GradientBucket{sent, whole.index, whole.name, {}});
@@ -202,7 +202,7 @@ void HookedExchange::average(size_t bucket, size_t level, const std::shared_ptr<
     const auto self = weak.lock();
     if (self == nullptr) return;
     TANDEM_CHECK(StateError, *left == 0, "GradientReducer: ", self->hooks_[level]->describe(),
-                 " makes fewer exchanges than it announced");
+                 " made fewer all-reduces than num_all_reduces() returned");
     done();
   });
 }
@@ -269,9 +269,9 @@ void HookedExchange::fail_by_hook(size_t bucket) {
   try {
     std::rethrow_exception(error);
   } catch (const std::exception& e) {
-    group_->abort(str("a gradient hook failed: ", e.what()));
+    group_->abort(str("a communication hook failed: ", e.what()));
   } catch (...) {
-    group_->abort("a gradient hook failed");
+    group_->abort("a communication hook failed");
   }
 }
 
@@ -339,12 +339,13 @@ void HookedExchange::end_step() {
     } catch (const CommError&) {
       throw;
     } catch (const std::exception& e) {
-      group_->abort(str("a shadow step failed: ", e.what()));  // the others wait for this rank
+      group_->abort(
+          str("the error measurement of the communication hooks failed: ", e.what()));  // the others wait for this rank
       throw;
     }
     // The user asked for it.
     if (group_->rank() == 0 && log_enabled(LogLevel::kWarning)) {
-      log_line(LogLevel::kInfo, str("gradients by ", describe(hooks_), ", ", to_string(report_)));
+      log_line(LogLevel::kInfo, str("communication hooks ", describe(hooks_), ", ", to_string(report_)));
     }
   }
   for (Flight& flight : flights_) flight.callbacks.clear();
@@ -364,8 +365,9 @@ State HookedExchange::state_dict() const {
 
 void HookedExchange::load_state_dict(const State& state) {
   const auto& saved = state.get<std::string>("hooks");
-  TANDEM_CHECK(StateError, saved == describe(hooks_), "GradientReducer: the state is of other hooks\n  saved  ", saved,
-               "\n  here   ", describe(hooks_));
+  TANDEM_CHECK(StateError, saved == describe(hooks_),
+               "GradientReducer: the state belongs to other communication hooks\n  saved  ", saved, "\n  here   ",
+               describe(hooks_));
   const auto step = state.get<int64_t>("step");
   for (size_t i = 0; i < hooks_.size(); ++i) {
     if (hooks_[i]->state_dict().empty()) continue;

@@ -387,16 +387,15 @@ GradientReducer::GradientReducer(NamedTensors parameters, NamedTensors buffers, 
   Impl& impl = *impl_;
   impl.group = std::move(group);
   const bool has_hooks = !options.hooks.empty();
-  TANDEM_CHECK(ValueError, options.shadow_every >= 0, "GradientReducer: shadow_every ", options.shadow_every,
+  TANDEM_CHECK(ValueError, options.shadow_every >= 0, "GradientReducer: hook_report_every ", options.shadow_every,
                " is negative");
-  TANDEM_CHECK(ValueError, has_hooks || options.shadow_every == 0,
-               "GradientReducer: shadow_every without hooks has nothing to compare");
+  TANDEM_CHECK(ValueError, has_hooks || options.shadow_every == 0, "GradientReducer: hook_report_every requires hooks");
   for (const auto& hook : options.hooks) TANDEM_CHECK(ValueError, hook != nullptr, "GradientReducer: a hook is null");
   if (has_hooks && options.hooks.front()->needs_pieces()) options.buckets.split = false;
   impl.options = options;
   impl.buffers = std::move(buffers);
   const std::string hooks =
-      has_hooks ? str(describe(options.hooks), ", shadow every ", options.shadow_every) : std::string();
+      has_hooks ? str(describe(options.hooks), ", report every ", options.shadow_every) : std::string();
   check_same_parameters(parameters, impl.buffers, hooks, *impl.group);
   impl.broadcast_values(parameters);
   impl.broadcast_values(impl.buffers);
@@ -406,7 +405,7 @@ GradientReducer::GradientReducer(NamedTensors parameters, NamedTensors buffers, 
     infos.push_back({name, tensor.num_elements(), tensor.dtype(), tensor.device()});
     autograd::Leaf& leaf = autograd::leaf(tensor);
     TANDEM_CHECK(StateError, !leaf.has_foreign_slot(), "GradientReducer: the gradient of '", name,
-                 "' already lives in the buckets of another DistributedDataParallel");
+                 "' is already stored in the buckets of another DistributedDataParallel");
     impl.parameters.push_back({name, tensor, RefPtr<autograd::Leaf>(&leaf), {}, 0, 0});
   }
   TANDEM_CHECK(ValueError, !infos.empty(), "GradientReducer: no parameter requires grad");
@@ -427,7 +426,7 @@ GradientReducer::GradientReducer(NamedTensors parameters, NamedTensors buffers, 
 GradientReducer::~GradientReducer() {
   for (Impl::Bucket& bucket : impl_->buckets) {
     if (bucket.work.valid() && !bucket.work.is_completed()) {
-      impl_->abort_quietly("a DistributedDataParallel was destroyed while gradients travelled");
+      impl_->abort_quietly("a DistributedDataParallel was destroyed while gradients were being all-reduced");
     }
   }
   // Whoever completes a bucket still writes to it.
@@ -473,7 +472,8 @@ HookReport GradientReducer::hook_report() const { return impl_->hooked ? impl_->
 State GradientReducer::state_dict() const { return impl_->hooked ? impl_->hooked->state_dict() : State{}; }
 
 void GradientReducer::load_state_dict(const State& state) {
-  TANDEM_CHECK(StateError, impl_->hooked || state.empty(), "GradientReducer: the state is of hooks, and here are none");
+  TANDEM_CHECK(StateError, impl_->hooked || state.empty(),
+               "GradientReducer: the state belongs to communication hooks, but this reducer has none");
   if (impl_->hooked) impl_->hooked->load_state_dict(state);
 }
 

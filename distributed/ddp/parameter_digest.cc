@@ -19,7 +19,7 @@ uint64_t hash_of(const std::string& text) {
 
 std::string line_or_end(std::istringstream& lines) {
   std::string line;
-  return std::getline(lines, line) ? line : "nothing more";
+  return std::getline(lines, line) ? line : "(end of list)";
 }
 
 }  // namespace
@@ -36,7 +36,7 @@ void check_same_parameters(const std::vector<std::pair<std::string, Tensor>>& pa
   };
   describe_all("parameter", parameters);
   describe_all("buffer", buffers);
-  if (!hooks.empty()) text += str("gradient hooks ", hooks, "\n");
+  if (!hooks.empty()) text += str("communication hooks ", hooks, "\n");
   if (Tuning::named().hash() != 0) text += str("tuning file, hash ", Tuning::named().hash(), "\n");
 
   const auto length = static_cast<int64_t>(text.size());
@@ -68,8 +68,8 @@ void check_same_parameters(const std::vector<std::pair<std::string, Tensor>>& pa
     do {
       a = line_or_end(first);
       b = line_or_end(other);
-    } while (a == b && a != "nothing more");
-    TANDEM_CHECK(StateError, a == b, "DistributedDataParallel: ranks hold different models\n  rank ", group.ranks()[0],
+    } while (a == b && a != "(end of list)");
+    TANDEM_CHECK(StateError, a == b, "DistributedDataParallel: ranks have different models\n  rank ", group.ranks()[0],
                  ": ", a, "\n  rank ", group.ranks()[r], ": ", b);
   }
 }

@@ -31,9 +31,10 @@ void check_operand(const char* op, const Operand& operand, const ProcessGroupOpt
   TANDEM_CHECK(StateError, operand.tensor.defined(), op, ": ", to_string(operand), " is undefined");
   const bool on_gpu = !operand.tensor.device().is_cpu();
   if (!on_gpu || group.world_size == 1) return;
-  TANDEM_CHECK(DeviceError, cuda::is_built(), op, ": this group moves CPU tensors", line(operand, 0));
+  TANDEM_CHECK(DeviceError, cuda::is_built(), op, ": this build supports CPU tensors only; build with --config=cuda",
+               line(operand, 0));
   TANDEM_CHECK(DeviceError, moves_gpu_tensors(group), op, ": the group's backend '", group.backend,
-               "' moves CPU tensors; 'cpu:", group.backend, ",cuda:nccl' moves those of GPUs too", line(operand, 0));
+               "' supports CPU tensors only; use 'cpu:", group.backend, ",cuda:nccl'", line(operand, 0));
 }
 
 void check_writable(const char* op, const Operand& operand, const ProcessGroupOptions& group) {
@@ -62,9 +63,9 @@ void check_shape(const char* op, const Operand& operand, const Shape& wanted, co
 void check_reduce_op(const char* op, ReduceOp reduction, const Operand& operand) {
   const bool floating = is_floating_point(operand.tensor.dtype());
   const bool bitwise = reduction >= ReduceOp::kBitAnd;
-  TANDEM_CHECK(DTypeError, reduction != ReduceOp::kAvg || floating, op, ": avg needs a floating dtype",
+  TANDEM_CHECK(DTypeError, reduction != ReduceOp::kAvg || floating, op, ": avg requires a floating-point dtype",
                line(operand, 0));
-  TANDEM_CHECK(DTypeError, !bitwise || !floating, op, ": ", to_string(reduction), " needs integers or bool",
+  TANDEM_CHECK(DTypeError, !bitwise || !floating, op, ": ", to_string(reduction), " requires an integer or bool dtype",
                line(operand, 0));
 }
 
@@ -138,7 +139,7 @@ std::chrono::milliseconds timeout_of(const char* op, const CollectiveOptions& op
 }
 
 std::chrono::milliseconds checked_timeout(const char* op, std::chrono::milliseconds timeout) {
-  TANDEM_CHECK(ValueError, timeout.count() >= 0, op, ": a timeout of ", timeout.count(), " ms is negative");
+  TANDEM_CHECK(ValueError, timeout.count() >= 0, op, ": timeout must not be negative, got ", timeout.count(), " ms");
   // Sums of it and a time must not overflow.
   constexpr std::chrono::hours kLongest(24 * 365 * 100);
   return timeout > kLongest ? std::chrono::milliseconds(0) : timeout;

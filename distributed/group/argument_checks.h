@@ -60,7 +60,7 @@ void check_rank(const char* op, const char* name, int rank, const ProcessGroupOp
 /// As many tensors as ranks.
 void check_length(const char* op, const char* name, size_t length, const ProcessGroupOptions& group);
 
-/// `must_be` where it is wrong: "gather: output must be undefined elsewhere than on root 2".
+/// `must_be` where it is wrong: "gather: output must be undefined on ranks other than root 2".
 template <class ErrorType = ValueError>
 [[noreturn]] void refuse(const char* op, const Operand& operand, const std::string& must_be);
 /// That a result and what is read share no memory; `may_be_same`: but they may be the very same.

@@ -68,7 +68,7 @@ class LateBackend::CancelledStore final : public ForwardingStore {
   }
 
  private:
-  static constexpr const char* kReason = "the group was destroyed before all members had come";
+  static constexpr const char* kReason = "the group was destroyed before all members had joined";
   static constexpr const char* kGivenUp = "given up";
   static constexpr size_t kMaxReason = 64u << 10;
 
@@ -162,12 +162,12 @@ void LateBackend::when_made(std::function<void(Backend&)> f) {
 
 const char* LateBackend::name() const {
   const Backend* backend = made();
-  return backend != nullptr ? backend->name() : "members to come";
+  return backend != nullptr ? backend->name() : "waiting for members";
 }
 
 std::string LateBackend::describe() const {
   const Backend* backend = made();
-  return backend != nullptr ? backend->describe() : "members to come";
+  return backend != nullptr ? backend->describe() : "waiting for members";
 }
 
 bool LateBackend::may_spin() const {

@@ -12,7 +12,7 @@ namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
-constexpr const char* kNotAllHaveCome = "not all members have come";
+constexpr const char* kNotAllHaveCome = "not all members have joined";
 
 std::chrono::milliseconds to_milliseconds(std::chrono::nanoseconds duration) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(duration);
@@ -187,7 +187,7 @@ void GroupQueue::report_stall(CollectiveOperation& operation, Clock::time_point 
   }
   operation.next_report = now + (now - operation.began);
   ++operation.num_reports;
-  log_once(operation, describe_stall(operation, now, missing.empty() ? ", though all ranks have started it" : missing));
+  log_once(operation, describe_stall(operation, now, missing.empty() ? "; all ranks have started it" : missing));
 }
 
 void GroupQueue::report_stall(Message& message, Clock::time_point now) {
@@ -199,9 +199,9 @@ void GroupQueue::report_stall(Message& message, Clock::time_point now) {
 std::string GroupQueue::describe_stall(const Operation& operation, Clock::time_point now,
                                        const std::string& waited_for) const {
   const std::string shown = operation.name().empty() ? "" : str(" '", operation.name(), "'");
-  return str("group '", options_.name, "': ", operation.title(), shown, " waits since ",
+  return str("group '", options_.name, "': ", operation.title(), shown, " has been waiting for ",
              format_seconds(to_milliseconds(now - operation.began)),
-             backend_->has_members() ? waited_for : " for members to come");
+             backend_->has_members() ? waited_for : " for members to join");
 }
 
 /// On a thread of its own, which nobody waits for: the store may be what does not answer.

@@ -94,8 +94,8 @@ Work GroupQueue::start_on_gpu(std::span<CollectiveOperation* const> operations) 
   const Device device = operations.front()->collective.device;
   const auto lane = gpu_lane();
   TANDEM_CHECK(DeviceError, lane == nullptr || lane->device() == device, to_string(operations.front()->collective.kind),
-               ": this group moves tensors of ", lane->device(), ", and was given one on ", device,
-               "\n  a rank has one GPU; new_group makes another group");
+               ": this group uses ", lane->device(), ", but a tensor is on ", device,
+               "\n  a group uses one GPU per rank; create another group with new_group");
   cuda::refuse_in_capture("a collective of several ranks");
   for (CollectiveOperation* const operation : operations) GpuLane::check(operation->collective);
 
@@ -160,8 +160,8 @@ std::shared_ptr<GpuLane> GroupQueue::connect_gpu(Device device, const Collective
   }
   const std::string shared_gpu = find_shared_gpu(cards, options_.ranks);  // all ranks find the same
   TANDEM_CHECK(DeviceError, shared_gpu.empty(), "group '", options_.name, "': ", shared_gpu,
-               "\n  NCCL wants a GPU of its own for each rank; which one a rank has, its local rank and "
-               "CUDA_VISIBLE_DEVICES say");
+               "\n  NCCL requires a different GPU for each rank; the local rank and CUDA_VISIBLE_DEVICES determine a "
+               "rank's GPU");
   if (options_.rank == 0 && log_enabled(LogLevel::kWarning)) {
     log_line(LogLevel::kInfo,
              str("group '", options_.name, "': ", describe_gpus(cards, backend_->describe(), GpuLane::version())));
@@ -215,24 +215,25 @@ GpuLane::Absence GroupQueue::call_roll(int64_t seq) const {
       }
     }).detach();
   } catch (const ResourceError& e) {
-    return {.text = str("\n  the store cannot be asked: ", e.what())};
+    return {.text = str("\n  cannot query the store: ", e.what())};
   }
   if (answer.wait_for(kRollCall + kGrace) != std::future_status::ready)
-    return {.text = "\n  the store does not answer: is rank 0 alive?"};
+    return {.text = "\n  the store does not respond; check that rank 0 is running"};
   std::vector<int> ranks;
   try {
     ranks = answer.get();
   } catch (const std::future_error&) {
     return {.text = "\n  the store has failed"};
   }
-  if (ranks.empty()) return {.text = "\n  all ranks wait for it: a GPU has not done its part"};
+  if (ranks.empty()) return {.text = "\n  all ranks are waiting: the transfer is stuck on a GPU"};
   constexpr size_t kShown = 8;
-  std::string text = "\n  silent, or done with it: rank ";
+  std::string text = "\n  no response from: rank ";
   for (size_t i = 0; i < std::min(ranks.size(), kShown); ++i) {
     text += str(i == 0 ? "" : ", rank ", job_rank(options_, ranks[i]), " (",
                 describe_last(backend_->do_last_started(ranks[i]), "last reached"), ")");
   }
   if (ranks.size() > kShown) text += str(" and ", ranks.size() - kShown, " more");
+  text += "; stuck, dead, or already finished";
   return {.text = text, .culprit = ranks.size() == 1 ? job_rank(options_, ranks[0]) : -1};
 }
 

@@ -563,7 +563,7 @@ Advance GroupQueue::advance_messages() {
 
 void GroupQueue::begin(Operation& operation) {
   if (failed_) {
-    throw GroupError(failure_text(": the group has failed before", culprit_, reason_), reason_, culprit_);
+    throw GroupError(failure_text(": the group has already failed", culprit_, reason_), reason_, culprit_);
   }
   if (is_aborted_.load()) {
     std::lock_guard lock(mutex_);

@@ -12,7 +12,8 @@ namespace tandem { inline namespace v0 { namespace distributed {
 namespace {
 
 [[noreturn]] void fail_for_hosts(const ProcessGroupOptions& options, const HostLayout& layout) {
-  std::string text = str("shared memory joins the ranks of one host only, and these are on ", layout.num_hosts());
+  std::string text =
+      str("the shm backend requires all ranks on one host, but they are on ", layout.num_hosts(), " hosts");
   for (const std::vector<int>& ranks : layout.hosts) {
     text += ranks.size() == 1 ? "\n  rank" : "\n  ranks";
     for (const int rank : ranks) text += str(" ", job_rank(options, rank));

@@ -109,7 +109,8 @@ class MonitoredBarrier {
     }
     // All have come while this rank looked.
     if (missing.empty()) return kAllCame;
-    return str(to_headline(ranks), "\n timed out after ", format_seconds(timeout_), "\n  came: ranks", came, missing);
+    return str(to_headline(ranks), "\n timed out after ", format_seconds(timeout_), "\n  arrived: ranks", came,
+               missing);
   }
 
   /// The ranks of the job that the store knows to have ended, and why.

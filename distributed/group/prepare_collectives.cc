@@ -51,10 +51,10 @@ void check_parts_of_root(const char* op, const Parts& parts, const Operand& one,
                          int root) {
   if (root == group.rank) return check_parts(op, parts, one, group);
   if (!parts.is_list && parts.tensors[0].defined()) {
-    refuse(op, parts.operand(0), str("undefined elsewhere than on root ", root));
+    refuse(op, parts.operand(0), str("undefined on ranks other than root ", root));
   }
   TANDEM_CHECK(ValueError, !parts.is_list || parts.tensors.empty(), op, ": ", parts.name,
-               " must be empty elsewhere than on root ", root, ", and has ", parts.tensors.size(),
+               " must be empty on ranks other than root ", root, ", but has ", parts.tensors.size(),
                parts.tensors.size() == 1 ? " element" : " elements");
 }
 
@@ -305,7 +305,7 @@ void prepare_all_to_all_of_splits(CollectiveOperation& operation, const ProcessG
   const auto check_splits = [&](const Operand& operand, const char* name, const Splits& splits) {
     check_length(kOp, name, splits.size(), group);
     for (const int64_t rows : splits) {
-      TANDEM_CHECK(ValueError, rows >= 0, kOp, ": ", name, " ", to_string(Shape(splits)), " has a negative number");
+      TANDEM_CHECK(ValueError, rows >= 0, kOp, ": ", name, " ", to_string(Shape(splits)), " has a negative element");
     }
     const int64_t sum = std::accumulate(splits.begin(), splits.end(), int64_t{0});
     if (operand.tensor.dim() == 0 || operand.tensor.size(0) != sum) {
@@ -318,9 +318,9 @@ void prepare_all_to_all_of_splits(CollectiveOperation& operation, const ProcessG
   wanted[0] = output.size(0);
   check_shape(kOp, out, wanted, in);
   const auto own = static_cast<size_t>(group.rank);
-  TANDEM_CHECK(ValueError, output_splits[own] == input_splits[own], kOp, ": output_splits[", own, "] is ",
-               output_splits[own], " and input_splits[", own, "] is ", input_splits[own],
-               ", the rows that this rank sends to itself");
+  TANDEM_CHECK(ValueError, output_splits[own] == input_splits[own], kOp, ": output_splits[", own, "] (",
+               output_splits[own], ") and input_splits[", own, "] (", input_splits[own],
+               ") must be equal: both count the rows that this rank sends to itself");
 
   describe_collective(operation, group, CollectiveKind::kAllToAll, input, std::move(options));
   Shape row = input.shape();
@@ -351,7 +351,7 @@ void prepare_message(Message& message, const char* op, const ProcessGroupOptions
   const bool sends = what.kind == P2POp::Kind::kSend;
   const char* const peer_name = sends ? "dst" : "src";
   check_rank(op, peer_name, what.peer, group);
-  TANDEM_CHECK(ValueError, what.peer != group.rank, op, ": ", peer_name, " ", what.peer, " is this rank itself");
+  TANDEM_CHECK(ValueError, what.peer != group.rank, op, ": ", peer_name, " ", what.peer, " is the calling rank");
   TANDEM_CHECK(ValueError, what.tag >= 0, op, ": tag ", what.tag, " is negative");
   if (sends) {
     check_operand(op, operand, group);

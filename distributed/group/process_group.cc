@@ -91,7 +91,7 @@ namespace {
 
 void check_options(ProcessGroupOptions& options) {
   TANDEM_CHECK(ValueError, options.world_size >= 1 && options.rank >= 0 && options.rank < options.world_size,
-               "ProcessGroup: rank ", options.rank, " is not in a world of ", options.world_size);
+               "ProcessGroup: rank ", options.rank, " is not in [0, ", options.world_size, ")");
   TANDEM_CHECK(StateError, options.world_size == 1 || options.store != nullptr,
                "ProcessGroup: a group of several ranks needs a store");
   options.timeout = checked_timeout("ProcessGroup", options.timeout);
@@ -99,11 +99,11 @@ void check_options(ProcessGroupOptions& options) {
                "ProcessGroup: ranks has ", options.ranks.size(), " elements for a world of ", options.world_size);
   for (size_t i = 0; i < options.ranks.size(); ++i) {
     TANDEM_CHECK(ValueError, options.ranks[i] >= 0 && (i == 0 || options.ranks[i - 1] < options.ranks[i]),
-                 "ProcessGroup: ranks must ascend from 0 or more, and ranks[", i, "] is ", options.ranks[i]);
+                 "ProcessGroup: ranks must be non-negative and ascending, but ranks[", i, "] is ", options.ranks[i]);
   }
   const std::string cpu = cpu_backend(options);
-  TANDEM_CHECK(ValueError, cpu == "auto" || cpu == "shm" || cpu == "gloo", "ProcessGroup: there is no backend '",
-               options.backend, "': there are auto, shm and gloo, and with GPUs cpu:auto,cuda:nccl and the like");
+  TANDEM_CHECK(ValueError, cpu == "auto" || cpu == "shm" || cpu == "gloo", "ProcessGroup: unknown backend '",
+               options.backend, "' (expected auto, shm or gloo; with GPUs for example cpu:gloo,cuda:nccl)");
 }
 
 std::unique_ptr<Backend> join(const ProcessGroupOptions& options) {
@@ -357,8 +357,8 @@ void ProcessGroup::monitored_barrier(CollectiveOptions options) {
 }
 
 double ProcessGroup::reduce_mean(double value, double weight, CollectiveOptions options) {
-  TANDEM_CHECK(ValueError, weight >= 0 && std::isfinite(weight), "reduce_mean: weight ", weight,
-               " is not a finite number of 0 or more");
+  TANDEM_CHECK(ValueError, weight >= 0 && std::isfinite(weight),
+               "reduce_mean: weight must be finite and not negative, got ", weight);
   // A value of no weight counts for nothing, be it NaN.
   const Tensor sums = from_vector<double>({weight > 0 ? value * weight : 0, weight}, {2});
   all_reduce(sums, ReduceOp::kSum, std::move(options));

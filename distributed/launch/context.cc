@@ -13,9 +13,10 @@ bool Context::stop_requested() const { return stop_requested_ || interrupt_signa
 
 Context& Context::current() {
   const std::shared_ptr<void>& slot = RankContext::current().distributed_slot;
-  TANDEM_CHECK(StateError, slot != nullptr,
-               "Context::current: this thread belongs to no rank of launch, spawn or run_threads, and has not called "
-               "init_process_group");
+  TANDEM_CHECK(
+      StateError, slot != nullptr,
+      "Context::current: this thread is not a rank; call it in a function of launch, spawn or run_threads, or call "
+      "init_process_group first");
   return *static_cast<Context*>(slot.get());
 }
 

@@ -42,16 +42,17 @@ const std::shared_ptr<ProcessGroup>& Context::group() {
 std::shared_ptr<ProcessGroup> Context::new_group(const std::vector<int>& ranks, const NewGroupOptions& options) {
   std::vector<int> members = ranks;
   std::sort(members.begin(), members.end());
-  TANDEM_CHECK(ValueError, !members.empty(), "new_group: no ranks");
+  TANDEM_CHECK(ValueError, !members.empty(), "new_group: ranks is empty");
   for (const int rank : {members.front(), members.back()}) {
-    TANDEM_CHECK(ValueError, rank >= 0 && rank < world_size_, "new_group: there is no rank ", rank, " in this job of ",
-                 world_size_);
+    TANDEM_CHECK(ValueError, rank >= 0 && rank < world_size_, "new_group: rank ", rank, " is not in [0, ", world_size_,
+                 ")");
   }
   const auto twice = std::adjacent_find(members.begin(), members.end());
-  TANDEM_CHECK(ValueError, twice == members.end(), "new_group: rank ", *twice, " is named twice");
+  TANDEM_CHECK(ValueError, twice == members.end(), "new_group: rank ", *twice, " appears twice in ranks");
   const auto own = std::lower_bound(members.begin(), members.end(), rank_);
   TANDEM_CHECK(ValueError, own != members.end() && *own == rank_, "new_group: rank ", rank_,
-               " calls it, but is not among ranks ", shown_ranks(members), "\n  only the members call it");
+               " is the calling rank but not one of ranks ", shown_ranks(members),
+               "\n  only members may call new_group");
   // Keys of this group alone, so that names need not be new.
   const std::string prefix = str("new_group/", shown_ranks(members), "/", options.name, "/");
   const int64_t call = store_->add(str(prefix, "calls/", rank_), 1);

@@ -51,12 +51,13 @@ namespace {
 GroupGuard::GroupGuard(int max_groups) {
   std::vector<pid_t> groups(static_cast<size_t>(max_groups), 0);
   int ends[2];
-  TANDEM_CHECK(IoError, pipe2(ends, O_CLOEXEC) == 0, "launch: no pipe for the ranks' guard: ", std::strerror(errno));
+  TANDEM_CHECK(IoError, pipe2(ends, O_CLOEXEC) == 0,
+               "launch: cannot create a pipe for the process-group guard: ", std::strerror(errno));
   const FileDescriptor in(ends[0]);
   pipe_ = FileDescriptor(ends[1]);
   pid_ = fork();
   if (pid_ == 0) guard(in.get(), pipe_.get(), groups);
-  TANDEM_CHECK(ResourceError, pid_ > 0, "launch: cannot start the ranks' guard ", limit_text(errno));
+  TANDEM_CHECK(ResourceError, pid_ > 0, "launch: cannot start the process-group guard ", limit_text(errno));
 }
 
 GroupGuard::~GroupGuard() {

@@ -49,21 +49,21 @@ struct Place {
 std::optional<std::string> look_up(const char* name) { return env_string(name); }
 
 std::chrono::milliseconds choose_timeout(const InitOptions& options) {
-  TANDEM_CHECK(ValueError, options.timeout.count() >= 0, "init_process_group: a timeout of ", options.timeout.count(),
-               " ms");
+  TANDEM_CHECK(ValueError, options.timeout.count() >= 0, "init_process_group: timeout must not be negative, got ",
+               options.timeout.count(), " ms");
   const auto variable = env_string("TANDEM_TIMEOUT_S");
   return variable ? parse_seconds("TANDEM_TIMEOUT_S", *variable) : options.timeout;
 }
 
 void check_rank(int rank, int world_size) {
-  TANDEM_CHECK(ValueError, rank >= 0 && world_size >= 1 && rank < world_size, "init_process_group: there is no rank ",
-               rank, " of ", world_size);
+  TANDEM_CHECK(ValueError, rank >= 0 && world_size >= 1 && rank < world_size, "init_process_group: rank ", rank,
+               " is not in [0, ", world_size, ")");
 }
 
 /// What options and variables, or options and the method's text, say of the same number.
 int agree(const char* what, int option, const char* other_what, std::optional<int> other) {
   TANDEM_CHECK(ValueError, option < 0 || !other || option == *other, "init_process_group: ", what, " is ", option,
-               ", but ", other_what, " says ", other.value_or(0));
+               ", but ", other_what, " has ", other.value_or(0));
   return option >= 0 ? option : other.value_or(-1);
 }
 
@@ -121,9 +121,9 @@ void join_by_environment(const InitOptions& options, std::chrono::milliseconds t
   std::optional<RankEnvironment> env = read_rank_environment(lookup, true);
   if (!env) env = read_launcher_environment(lookup);  // the only task of a launcher
   TANDEM_CHECK(
-      ValueError, env.has_value(), "init_process_group: no launcher has said which rank this is\n",
+      ValueError, env.has_value(), "init_process_group: the rank is not known because no launcher set its variables\n",
       describe_rank_variables(lookup),
-      "\n  start the program by tandem-run, torchrun, mpirun or srun, or set RANK, WORLD_SIZE, MASTER_ADDR and "
+      "\n  start the program with tandem-run, torchrun, mpirun or srun, or set RANK, WORLD_SIZE, MASTER_ADDR and "
       "MASTER_PORT");
   place->rank = agree("rank", options.rank, "the environment", env->rank);
   place->world_size = agree("world_size", options.world_size, "the environment", env->world_size);
@@ -172,8 +172,8 @@ void join_by_file(const InitOptions& options, std::chrono::milliseconds timeout,
       if (rank == place->rank && reason == "left the job") left = true;
     });
     TANDEM_CHECK(CommError, left && std::chrono::steady_clock::now() < deadline, "init_process_group: rank ",
-                 place->rank, " has joined by ", path,
-                 " before\n  the file is left from an earlier job: remove it; or two processes have this rank");
+                 place->rank, " has already joined through ", path,
+                 "\n  remove the file if an earlier job left it; otherwise two processes have this rank");
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
 }
@@ -182,9 +182,9 @@ Place join(const InitOptions& options, std::chrono::milliseconds timeout) {
   Place place;
   if (options.store != nullptr) {
     TANDEM_CHECK(ValueError, options.init_method == "env://",
-                 "init_process_group: either a store or an init_method, not both");
+                 "init_process_group: store and init_method exclude each other; set one of them");
     TANDEM_CHECK(ValueError, options.rank >= 0 && options.world_size >= 0,
-                 "init_process_group: a store needs rank and world_size beside it");
+                 "init_process_group: store requires rank and world_size");
     check_rank(options.rank, options.world_size);
     place.rank = options.rank;
     place.world_size = options.world_size;
@@ -231,9 +231,9 @@ void init_process_group(const InitOptions& options) {
   if (is_initialized()) {
     const Context& context = Context::current();
     const bool own = ContextAccess::session(context) != nullptr;
-    throw StateError(str("init_process_group: this thread is rank ", context.rank(), " of ", context.world_size(),
-                         own ? " already; destroy_process_group comes first"
-                             : " of launch, spawn or run_threads already: its group is default_group()"));
+    throw StateError(
+        str("init_process_group: this thread is already rank ", context.rank(), " of ", context.world_size(),
+            own ? "; call destroy_process_group first" : " of launch, spawn or run_threads; use default_group()"));
   }
   const auto timeout = choose_timeout(options);
   Place place = join(options, timeout);
@@ -288,7 +288,8 @@ void destroy_process_group() {
   Context& context = Context::current();
   const std::shared_ptr<InitSession> session = ContextAccess::session(context);
   TANDEM_CHECK(StateError, session != nullptr,
-               "destroy_process_group: launch, spawn or run_threads made this rank, and ends it");
+               "destroy_process_group: this rank was not created by init_process_group; launch, spawn and run_threads "
+               "end their own ranks");
   ContextAccess::drop_group(context);
   restore(RankContext::current(), *session);
   session->store->leave(session->rank);

@@ -55,7 +55,7 @@ void JobCoordinator::on_event(const NodeEvent& event) {
     case NodeEvent::Kind::kJoined: on_joined(event); return;
     case NodeEvent::Kind::kComplaint:
       if (ranks_.empty()) return finish(kUsageError, "launch: " + event.text);
-      log(LogLevel::kWarning, "launch: ", event.text, "; the later one was refused");
+      log(LogLevel::kWarning, "launch: ", event.text, "; the second one was rejected");
       return;
     case NodeEvent::Kind::kEnded: on_ended(event.exit); return;
     case NodeEvent::Kind::kCannotStart:
@@ -83,11 +83,12 @@ void JobCoordinator::on_event(const NodeEvent& event) {
 void JobCoordinator::on_joined(const NodeEvent& event) {
   const int num_nodes = static_cast<int>(nodes_.size());
   if (event.num_nodes != num_nodes) {
-    return finish(kUsageError, str("launch: node ", event.node, " (", event.text, ") was started for ", event.num_nodes,
-                                   " nodes, node 0 for ", num_nodes));
+    return finish(kUsageError, str("launch: node ", event.node, " (", event.text, ") was started with --nnodes ",
+                                   event.num_nodes, ", node 0 with --nnodes ", num_nodes));
   }
   if (!is_node(event.node) || event.num_ranks < 1 || event.num_ranks > kMaxRanksOfNode) {
-    return finish(1, str("launch: a launcher says that it is node ", event.node, " with ", event.num_ranks, " ranks"));
+    return finish(1,
+                  str("launch: received an invalid message: node ", event.node, " with ", event.num_ranks, " ranks"));
   }
   Node& node = nodes_[static_cast<size_t>(event.node)];
   if (node.joined) return;
@@ -213,7 +214,7 @@ void JobCoordinator::step() {
     for (size_t n = 0; n < nodes_.size(); ++n) {
       if (!nodes_[n].joined) missing.push_back(static_cast<int>(n));
     }
-    finish(1, str("launch: the launchers of ", nodes_.size(), " nodes did not come together within ",
+    finish(1, str("launch: not all launchers of ", nodes_.size(), " nodes joined within ",
                   format_seconds(options_.nodes.timeout), "\n  missing: node", list(missing)));
   }
   if (failed_) give_up_silent_nodes();
@@ -231,7 +232,7 @@ void JobCoordinator::give_up_silent_nodes() {
   for (size_t r = 0; r < ranks_.size() && !finished_ && failed_; ++r) {
     if (ranks_[r].ended || ranks_[r].node == options_.nodes.node) continue;
     if (silence_ends[r] <= Clock::now()) {
-      on_lost(ranks_[r].node, "does not answer");
+      on_lost(ranks_[r].node, "does not respond");
     } else {
       give_up_at_ = std::min(give_up_at_, silence_ends[r]);
     }
@@ -253,17 +254,17 @@ void JobCoordinator::decide() {
     return finish(result.status, result.message, result.failed_rank);
   }
   if (const int node = lost_node(); node >= 0) {
-    return finish(result.status, str(result.message, "\nno restart: ", node_text(node), " is gone"),
+    return finish(result.status, str(result.message, "\nno restart: ", node_text(node), " was lost"),
                   result.failed_rank);
   }
   const int wait_status = ranks_[static_cast<size_t>(result.failed_rank)].wait_status;
   if (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == kUsageError) {
-    return finish(result.status,
-                  result.message + "\nno restart: exit status 2 says that the program was called wrongly",
+    return finish(result.status, result.message + "\nno restart: exit status 2 means a usage error",
                   result.failed_rank);
   }
   if (restart_ == options_.max_restarts) {
-    return finish(result.status, str(result.message, "\nno restart is left of ", options_.max_restarts),
+    return finish(result.status,
+                  str(result.message, "\nno restart: --max-restarts ", options_.max_restarts, " is reached"),
                   result.failed_rank);
   }
   ++restart_;
@@ -317,14 +318,14 @@ JobResult JobCoordinator::verdict() const {
              (!WIFSIGNALED(rank.wait_status) || rank.when - event->when > kDying)) {
     reason = "it " + event->reason;
   } else if (rank.wait_status == 0) {
-    reason = "it ended before its function returned";
+    reason = "it exited before its function returned";
   }
   result.message = describe_failure(
       str("rank ", number, " of ", ranks_.size(), nodes_.size() > 1 ? " on " + node_text(rank.node) : ""),
       str(" (", status_text(rank.wait_status), ")"), reason);
   const std::string& tail = rank.exit.log_tail;
   if (!tail.empty())
-    result.message += str("\n  the end of ", rank.exit.log_path, ":\n", tail.substr(0, tail.size() - 1));
+    result.message += str("\n  last lines of ", rank.exit.log_path, ":\n", tail.substr(0, tail.size() - 1));
   return result;
 }
 

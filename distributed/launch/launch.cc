@@ -112,13 +112,12 @@ LaunchFlags take_launch_flags(int& argc, char** argv) {
     }
   }
   TANDEM_CHECK(ValueError, flags.device.empty() || flags.devices.empty(),
-               "launch: --device is where each rank computes, and --devices makes a rank of each device: give one");
-  TANDEM_CHECK(ValueError, !flags.tee || !flags.log_dir.empty(),
-               "launch: --tee shows what --log-dir writes: give both");
+               "launch: --device (the device of every rank) and --devices (one rank per device) exclude each other");
+  TANDEM_CHECK(ValueError, !flags.tee || !flags.log_dir.empty(), "launch: --tee requires --log-dir");
   TANDEM_CHECK(
       ValueError, flags.devices.empty() || (!flags.num_ranks && flags.log_dir.empty() && flags.max_restarts == 0),
-      "launch: --devices makes the ranks threads of this process, --nproc, --log-dir and --max-restarts make them "
-      "processes: give one");
+      "launch: --devices (ranks are threads) cannot be combined with --nproc, --log-dir and --max-restarts (ranks are "
+      "processes)");
   argc = static_cast<int>(kept.size());
   for (size_t i = 0; i < kept.size(); ++i) argv[i] = kept[i];
   argv[argc] = nullptr;
@@ -134,8 +133,8 @@ Device choose_device(const std::string& what, const std::string& choice, int loc
   const bool are_own = is_shown_its_own && count > 0 && count < num_local_ranks;
   const bool are_enough = count >= num_local_ranks || are_own;
   if (choice == "auto" && !are_enough) return {};
-  TANDEM_CHECK(ValueError, count == 0 || are_enough, what, " ", choice, ": ", num_local_ranks, " ranks here, and ",
-               count, count == 1 ? " GPU" : " GPUs", ": each rank takes one");
+  TANDEM_CHECK(ValueError, count == 0 || are_enough, what, " ", choice, ": ", num_local_ranks,
+               " ranks on this host but ", count, count == 1 ? " GPU" : " GPUs", "; each rank needs its own GPU");
   const Device device = Device::cuda(are_own ? local_rank % count : local_rank);
   try {
     cuda::check_device(device);
@@ -151,7 +150,7 @@ int parse_num_restarts(const std::string& what, const std::string& text) {
 
 void warn_if_crowded(int num_ranks) {
   if (num_ranks <= available_cores()) return;
-  std::fprintf(stderr, "launch: %d ranks on %d %s: they will take turns\n", num_ranks, available_cores(),
+  std::fprintf(stderr, "launch: %d ranks on %d %s: the ranks share cores\n", num_ranks, available_cores(),
                available_cores() == 1 ? "core" : "cores");
 }
 
@@ -162,7 +161,7 @@ int launch(int& argc, char** argv, const RankFunction& f) {
     const Lookup lookup = [](const char* name) { return env_string(name); };
     const auto environment = read_rank_environment(lookup);
     if (!flags.devices.empty()) {
-      TANDEM_CHECK(ValueError, !environment, "launch: --devices starts ranks, but this process is a rank already\n",
+      TANDEM_CHECK(ValueError, !environment, "launch: --devices starts ranks, but this process is already a rank\n",
                    describe_rank_variables(lookup));
       declare(flags.devices);
       warn_if_crowded(static_cast<int>(flags.devices.size()));
@@ -171,7 +170,7 @@ int launch(int& argc, char** argv, const RankFunction& f) {
     const bool starts_ranks = flags.num_ranks.value_or(1) > 1 || !flags.log_dir.empty() || flags.max_restarts > 0;
     TANDEM_CHECK(
         ValueError, !environment || (!flags.num_ranks && !starts_ranks),
-        "launch: --nproc, --log-dir, --tee and --max-restarts start ranks, but this process is a rank already\n",
+        "launch: --nproc, --log-dir, --tee and --max-restarts start ranks, but this process is already a rank\n",
         describe_rank_variables(lookup));
     const auto timeout = choose_timeout(flags);
     const int num_ranks = environment ? environment->local_world_size : flags.num_ranks.value_or(1);

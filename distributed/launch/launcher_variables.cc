@@ -53,7 +53,7 @@ class Launcher {
     } else if (!first_host.empty()) {
       env->store_host = first_host;
     } else {
-      fail(str("the ranks are on several hosts, and MASTER_ADDR, the host of rank 0, is not set\n  set it: ",
+      fail(str("the ranks are on several hosts, but MASTER_ADDR (the host of rank 0) is not set\n  set it with: ",
                how_to_set, " MASTER_ADDR"));
     }
     if (const auto port = text("MASTER_PORT")) {
@@ -63,10 +63,10 @@ class Launcher {
       uint32_t hash = 0;
       std::memcpy(&hash, wire::token_from_name("port of " + job).data(), sizeof(hash));
       env->store_port = kFirstPort + static_cast<int>(hash % kNumPorts);
-      env->port_advice = str("the port follows from the number of ", name_, "'s job; set MASTER_PORT to a free one");
+      env->port_advice = str("the port is derived from the job id of ", name_, "; set MASTER_PORT to a free port");
     } else {
-      fail(str("there is no number of the job that a port could follow from, and MASTER_PORT is not set\n  set it: ",
-               how_to_set, " MASTER_PORT"));
+      fail(str("MASTER_PORT is not set, and there is no job id to derive a port from\n  set it with: ", how_to_set,
+               " MASTER_PORT"));
     }
     const auto token = text("TANDEM_TOKEN");
     env->token = token ? wire::token_from_hex(*token) : wire::token_from_name(job);
@@ -75,10 +75,10 @@ class Launcher {
 
   void check_numbers(const RankEnvironment& env, const char* rank, const char* size, const char* local_rank,
                      const char* local_size) const {
-    if (env.rank >= env.world_size) fail(str(rank, " is not below ", size));
-    if (env.local_rank >= env.local_world_size) fail(str(local_rank, " is not below ", local_size));
-    if (env.local_world_size > env.world_size) fail(str(local_size, " is above ", size));
-    if (env.local_rank > env.rank) fail(str(local_rank, " is above ", rank));
+    if (env.rank >= env.world_size) fail(str(rank, " must be less than ", size));
+    if (env.local_rank >= env.local_world_size) fail(str(local_rank, " must be less than ", local_size));
+    if (env.local_world_size > env.world_size) fail(str(local_size, " must not exceed ", size));
+    if (env.local_rank > env.rank) fail(str(local_rank, " must not exceed ", rank));
   }
 
  private:
@@ -136,8 +136,8 @@ RankEnvironment read_slurm(const Lookup& lookup) {
   if (const auto list = lookup(by_node)) {
     const std::vector<int> tasks = slurm_tasks_by_node(*list);
     const size_t node = lookup("SLURM_NODEID") ? static_cast<size_t>(launcher.number("SLURM_NODEID")) : 0;
-    if (tasks.empty()) launcher.fail(str(by_node, " is no list of numbers"));
-    if (node >= tasks.size()) launcher.fail(str("SLURM_NODEID is beyond ", by_node));
+    if (tasks.empty()) launcher.fail(str(by_node, " is not a list of task counts"));
+    if (node >= tasks.size()) launcher.fail(str("SLURM_NODEID is not an index of ", by_node));
     env.local_world_size = tasks[node];
   } else {
     local_size = "SLURM_NTASKS_PER_NODE";

@@ -37,7 +37,7 @@ std::string last_line_part(const std::string& text) {
 
 /// Whether somebody else has joined the store in this place.
 bool is_taken(const CommError& e) {
-  return std::string_view(e.what()).find("has joined before") != std::string_view::npos;
+  return std::string_view(e.what()).find("has already joined") != std::string_view::npos;
 }
 
 }  // namespace
@@ -51,7 +51,7 @@ NodeLink::NodeLink(const NodeOptions& options, const std::function<bool()>& inte
           .host = options_.host, .port = options_.port, .token = options_.token, .world_size = kSlots});
     } catch (const IoError& e) {
       complain("two launchers were started as node 0");
-      throw IoError(str(e.what(), "\n  node 0 listens at the endpoint: it must be a free port of this host"));
+      throw IoError(str(e.what(), "\n  node 0 listens on the endpoint, which must be a free port of this host"));
     }
     server_->start();
   }

@@ -14,7 +14,7 @@ template <typename Kind>
 Kind read_kind(wire::PayloadReader& reader, Kind last) {
   const int64_t number = reader.number();
   TANDEM_CHECK(IoError, number >= 0 && number <= static_cast<int64_t>(last),
-               "launch: a launcher sent a message of kind ", number);
+               "launch: received a message of unknown kind ", number);
   return static_cast<Kind>(number);
 }
 

@@ -35,10 +35,11 @@ void read_store_location(const Lookup& lookup, RankEnvironment* env) {
   env->port_advice = "set MASTER_PORT to a free port";
   // torchrun's agent may keep a store of its own on MASTER_PORT.
   if (lookup("TORCHELASTIC_USE_AGENT_STORE").value_or("") == "True") {
-    TANDEM_CHECK(ValueError, env->store_port < 65535,
-                 "MASTER_PORT: torchrun's agent listens there, and there is no port above 65535 for the store");
+    TANDEM_CHECK(
+        ValueError, env->store_port < 65535,
+        "MASTER_PORT: torchrun's agent listens on 65535, so the store would need port 65536; choose a smaller port");
     env->port_advice = str("torchrun's agent listens on MASTER_PORT=", env->store_port,
-                           ", so the store is to be on the port above\n  give torchrun another port: --rdzv-endpoint "
+                           ", so the store needs the next port\n  choose another port for torchrun: --rdzv-endpoint "
                            "HOST:PORT or --master-port PORT");
     ++env->store_port;
   }
@@ -81,13 +82,13 @@ std::optional<RankEnvironment> read_rank_environment(const Lookup& lookup, bool 
   RankEnvironment env;
   env.rank = number("RANK");
   env.world_size = number("WORLD_SIZE");
-  check(env.rank < env.world_size, "rank variables: RANK is not below WORLD_SIZE");
+  check(env.rank < env.world_size, "rank variables: RANK must be less than WORLD_SIZE");
   if (local_known) {
     env.local_rank = number("LOCAL_RANK");
     env.local_world_size = number("LOCAL_WORLD_SIZE");
-    check(env.local_rank < env.local_world_size, "rank variables: LOCAL_RANK is not below LOCAL_WORLD_SIZE");
-    check(env.local_world_size <= env.world_size, "rank variables: LOCAL_WORLD_SIZE is above WORLD_SIZE");
-    check(env.local_rank <= env.rank, "rank variables: LOCAL_RANK is above RANK");
+    check(env.local_rank < env.local_world_size, "rank variables: LOCAL_RANK must be less than LOCAL_WORLD_SIZE");
+    check(env.local_world_size <= env.world_size, "rank variables: LOCAL_WORLD_SIZE must not exceed WORLD_SIZE");
+    check(env.local_rank <= env.rank, "rank variables: LOCAL_RANK must not exceed RANK");
   } else {
     env.local_world_size = 0;
   }

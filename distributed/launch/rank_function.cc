@@ -112,7 +112,7 @@ RankOutcome call_rank_function(const RankFunction& f, Context& context, FailureB
     outcome.text = error_text(e);
     outcome.error = std::current_exception();
   } catch (...) {
-    outcome.text = "an exception that is no std::exception";
+    outcome.text = "an exception that is not a std::exception";
     outcome.error = std::current_exception();
   }
   return outcome;

@@ -58,7 +58,7 @@ RankOutput::RankOutput(std::string log_dir) : log_dir_(std::move(log_dir)) {
   if (log_dir_.empty()) return;
   std::error_code error;
   std::filesystem::create_directories(log_dir_, error);
-  TANDEM_CHECK(IoError, !error, "launch: cannot make the folder '", log_dir_, "' for logs: ", error.message());
+  TANDEM_CHECK(IoError, !error, "launch: cannot create the log directory '", log_dir_, "': ", error.message());
 }
 
 void RankOutput::begin(int restart) {
@@ -93,7 +93,8 @@ FileDescriptor RankOutput::open(int rank, int fd, OutputTarget target) {
   const bool plain = target == OutputTarget::kShow && rank == 0;
   if (plain && isatty(fd) == 1) return FileDescriptor();
   int ends[2];
-  TANDEM_CHECK(IoError, pipe2(ends, O_CLOEXEC) == 0, "launch: no pipe for rank ", rank, ": ", std::strerror(errno));
+  TANDEM_CHECK(IoError, pipe2(ends, O_CLOEXEC) == 0, "launch: cannot create a pipe for rank ", rank, ": ",
+               std::strerror(errno));
   Stream stream;
   stream.rank = rank;
   stream.pipe = FileDescriptor(ends[0]);

@@ -174,7 +174,7 @@ void Launcher::step() {
   }
   if (coordinator_) coordinator_->step();
   if (link_) read_letters();
-  if (silence_ends_ <= Clock::now()) desert("node 0 does not answer");
+  if (silence_ends_ <= Clock::now()) desert("node 0 does not respond");
   execute_commands();
 }
 
@@ -212,7 +212,7 @@ void Launcher::read_letters() {
       TANDEM_CHECK(CommError, node != 0, "launch: ", why);
       coordinator_->on_lost(node, why);
     } else if (node == 0) {
-      desert("node 0's launcher is gone: " + why);
+      desert("node 0's launcher was lost: " + why);
     }
   }
 }

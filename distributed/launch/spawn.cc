@@ -35,7 +35,7 @@ std::optional<int> rank_main_entry(int argc, char** argv) {
   const auto environment = read_rank_environment([](const char* variable) { return env_string(variable); });
   const auto found = rank_mains().find(*name);
   TANDEM_CHECK(StateError, environment && found != rank_mains().end(), "spawn: TANDEM_RANK_MAIN=", *name,
-               ", but this program has no such function, or is no rank");
+               ", but this program has no such function or the rank variables are not set");
   const std::vector<std::string> args(argv + std::min(argc, 1), argv + argc);
   const auto seconds = env_string("TANDEM_TIMEOUT_S");
   const auto timeout = seconds ? parse_seconds("TANDEM_TIMEOUT_S", *seconds) : kDefaultTimeout;
@@ -46,8 +46,9 @@ void spawn(int n, const std::string& name, const std::vector<std::string>& args)
   TANDEM_CHECK(ValueError, n >= 1 && n <= 1024, "spawn: expected 1 to 1024 ranks, got ", n);
   TANDEM_CHECK(ValueError, rank_mains().contains(name), "spawn: no function is registered as '", name,
                "' with TANDEM_RANK_MAIN");
-  TANDEM_CHECK(StateError, !env_string(kSpawnVariable),
-               "spawn: this process was spawned itself, but its main does not begin with rank_main_entry(argc, argv)");
+  TANDEM_CHECK(
+      StateError, !env_string(kSpawnVariable),
+      "spawn: this process was started by spawn, but its main does not begin with rank_main_entry(argc, argv)");
   JobOptions options;
   options.num_ranks = n;
   options.arguments = {name};

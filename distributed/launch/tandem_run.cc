@@ -49,7 +49,7 @@ struct Flags {
   std::vector<std::string> command;
 };
 
-/// torchrun spells its flags both ways.
+/// "--node-rank,--node_rank": torchrun accepts both spellings.
 std::string both_spellings(const std::string& dashed, const std::string& short_form = "") {
   std::string underscored = dashed;
   for (size_t i = 2; i < underscored.size(); ++i) {
@@ -63,37 +63,44 @@ std::string both_spellings(const std::string& dashed, const std::string& short_f
 void declare(CLI::App& app, Flags& flags) {
   app.prefix_command();
   app.set_version_flag("--version", td::str("tandem-run ", td::kVersion));
-  app.add_option(both_spellings("--nproc-per-node"), flags.num_ranks,
-                 "Ranks to start: a number, gpu (one per GPU, each on its own), cpu (one per core) or auto (gpu where "
-                 "there is one)");
-  app.add_option(both_spellings("--nnodes"), flags.num_nodes, "Hosts; tandem-run is started on each");
-  app.add_option(both_spellings("--node-rank"), flags.node_rank, "This host's number, from 0");
+  app.add_option(
+      both_spellings("--nproc-per-node"), flags.num_ranks,
+      "Number of ranks on this host: N, gpu (one rank per GPU), cpu (one rank per core), or auto (gpu if the host "
+      "has a GPU, else cpu)");
+  app.add_option(both_spellings("--nnodes"), flags.num_nodes, "Number of hosts; start tandem-run once on each host");
+  app.add_option(both_spellings("--node-rank"), flags.node_rank, "Index of this host, 0 to nnodes - 1");
   app.add_option(both_spellings("--rdzv-endpoint"), flags.endpoint,
-                 "HOST:PORT, an address of node 0's host, where its launcher waits for the others'");
+                 "HOST:PORT of node 0's host, where the launchers rendezvous");
   app.add_option(
       both_spellings("--rdzv-id"), flags.run_id,
-      "The job's name, the same on all hosts; the launchers' token is made from it unless TANDEM_TOKEN is set");
-  app.add_option(both_spellings("--rdzv-backend"), flags.rdzv_backend, "c10d or static: both mean tandem's own");
-  app.add_option(both_spellings("--rdzv-conf"), flags.rdzv_conf, "Accepted for torchrun's sake, and ignored");
+      "Name of the job, the same on all hosts; the launchers' token is derived from it unless TANDEM_TOKEN is set");
+  app.add_option(both_spellings("--rdzv-backend"), flags.rdzv_backend,
+                 "c10d or static; both select tandem's own rendezvous");
+  app.add_option(both_spellings("--rdzv-conf"), flags.rdzv_conf, "Accepted for compatibility with torchrun; ignored");
   app.add_option(both_spellings("--master-addr"), flags.master_addr,
-                 "Address that the job's store listens on; with several hosts the endpoint's");
-  app.add_option(both_spellings("--master-port"), flags.master_port,
-                 "Its port; 0 = any free one; with several hosts the endpoint's, default 29500");
-  app.add_flag(both_spellings("--standalone"), flags.standalone, "Loopback and any free port, whatever else is said");
-  app.add_option(both_spellings("--log-dir"), flags.log_dir, "Write what rank R prints to DIR/rank-R.log");
+                 "Address of the job's store; with several hosts, the host of the endpoint");
+  app.add_option(
+      both_spellings("--master-port"), flags.master_port,
+      "Port of the job's store, 0 = any free port; with several hosts, the port of the endpoint (default 29500)");
+  app.add_flag(both_spellings("--standalone"), flags.standalone,
+               "Use the loopback address and any free port; overrides the other address flags");
+  app.add_option(both_spellings("--log-dir"), flags.log_dir, "Write the output of rank R to DIR/rank-R.log");
   app.add_option(both_spellings("--redirects", "-r"), flags.redirects,
-                 "Streams that go to the logs alone: 0 none, 1 stdout, 2 stderr, 3 both")
+                 "Streams written to the logs only: 0 = no stream, 1 = stdout, 2 = stderr, 3 = both")
       ->check(CLI::Range(0, 3));
-  app.add_option(both_spellings("--tee", "-t"), flags.tee, "Streams that go to the logs and are shown: 0, 1, 2 or 3")
+  app.add_option(both_spellings("--tee", "-t"), flags.tee,
+                 "Streams written to the logs and to the terminal: 0 to 3, as for --redirects")
       ->check(CLI::Range(0, 3));
   app.add_option(both_spellings("--monitor-interval"), flags.monitor_interval,
-                 "Accepted for torchrun's sake: ends of ranks are noticed at once");
+                 "Accepted for compatibility with torchrun; ignored, because rank exits are detected immediately");
   app.add_option(both_spellings("--max-restarts"), flags.max_restarts,
-                 "How often all ranks are started again after a failure");
-  app.add_option("--timeout", flags.timeout,
-                 "Seconds for the launchers to come together, and of rendezvous and collectives; 0 = no limit");
-  app.add_option("--gdb", flags.gdb_rank, "Run this rank under gdb, with the terminal; nobody has deadlines then");
-  app.add_flag(both_spellings("--no-python"), flags.no_python, "Accepted for torchrun's sake: programs are no scripts");
+                 "Maximum number of restarts of all ranks after a failure");
+  app.add_option(
+      "--timeout", flags.timeout,
+      "Timeout in seconds of the launchers' rendezvous, the ranks' rendezvous and collectives; 0 = no timeout");
+  app.add_option("--gdb", flags.gdb_rank, "Run this rank under gdb in the terminal; disables all timeouts");
+  app.add_flag(both_spellings("--no-python"), flags.no_python,
+               "Accepted for compatibility with torchrun; ignored, because programs are executed directly");
 }
 
 OutputTarget target_of(const Flags& flags, int stream) {
@@ -101,7 +108,7 @@ OutputTarget target_of(const Flags& flags, int stream) {
   return (flags.redirects & stream) != 0 ? OutputTarget::kLog : OutputTarget::kShow;
 }
 
-/// HOST:PORT, HOST or [HOST]:PORT, for hosts that contain colons.
+/// Splits HOST:PORT, HOST or [HOST]:PORT (for IPv6 addresses); leaves *port unchanged if the port is missing.
 void split_endpoint(const std::string& text, std::string* host, std::string* port) {
   const size_t bracket = text.starts_with('[') ? text.find(']') : std::string::npos;
   const size_t colon = text.find(':', bracket == std::string::npos ? 0 : bracket);
@@ -111,30 +118,30 @@ void split_endpoint(const std::string& text, std::string* host, std::string* por
 }
 
 int parse_num_nodes(const std::string& text) {
-  // torchrun's range of nodes, where it is none.
+  // torchrun accepts a range MIN:MAX; here MIN must equal MAX.
   const size_t colon = text.find(':');
-  const std::string most = colon == std::string::npos ? text : text.substr(colon + 1);
-  const int n = static_cast<int>(parse_int("--nnodes", most, 1, td::distributed::kMaxNodes));
-  TANDEM_CHECK(ValueError, colon == std::string::npos || text.substr(0, colon) == most, "--nnodes ", text,
-               " is not supported: jobs do not grow or shrink");
+  const std::string max_nodes = colon == std::string::npos ? text : text.substr(colon + 1);
+  const int n = static_cast<int>(parse_int("--nnodes", max_nodes, 1, td::distributed::kMaxNodes));
+  TANDEM_CHECK(ValueError, colon == std::string::npos || text.substr(0, colon) == max_nodes, "--nnodes ", text,
+               " is not supported: elastic jobs are not available; give one number");
   return n;
 }
 
-/// The token that the launchers of all hosts know.
+/// The token that authenticates the launchers of all hosts to each other.
 std::string launchers_token(const std::string& run_id) {
   const auto secret = td::env_string("TANDEM_TOKEN");
   return secret ? td::distributed::wire::token_from_hex(*secret) : td::distributed::token_from_run_id(run_id);
 }
 
-void set_place(const Flags& flags, JobOptions* options) {
+void set_node_options(const Flags& flags, JobOptions* options) {
   td::distributed::NodeOptions& nodes = options->nodes;
   nodes.num_nodes = parse_num_nodes(flags.num_nodes);
   TANDEM_CHECK(ValueError, nodes.num_nodes == 1 || !flags.node_rank.empty(), "--nnodes ", nodes.num_nodes,
-               " needs --node-rank: this host's number, from 0");
+               " requires --node-rank: the index of this host, from 0");
   if (!flags.node_rank.empty()) {
     nodes.node = static_cast<int>(parse_int("--node-rank", flags.node_rank, 0, nodes.num_nodes - 1));
   }
-  TANDEM_CHECK(ValueError, nodes.num_nodes == 1 || !flags.standalone, "--standalone is for one host, not ",
+  TANDEM_CHECK(ValueError, nodes.num_nodes == 1 || !flags.standalone, "--standalone requires --nnodes 1, got ",
                nodes.num_nodes);
   std::string host = flags.master_addr;
   std::string port = flags.master_port;
@@ -152,7 +159,7 @@ void set_place(const Flags& flags, JobOptions* options) {
     return;
   }
   TANDEM_CHECK(ValueError, !host.empty(), "--nnodes ", nodes.num_nodes,
-               " needs --rdzv-endpoint HOST:PORT: an address of node 0's host and a free port there");
+               " requires --rdzv-endpoint HOST:PORT: an address of node 0's host and a free port of that host");
   nodes.host = host;
   nodes.port = static_cast<int>(parse_int(port_flag, port, 1, 65535));
   nodes.token = launchers_token(flags.run_id);
@@ -161,7 +168,7 @@ void set_place(const Flags& flags, JobOptions* options) {
 void check_gdb(const JobOptions& options) {
   const int rank = *options.gdb_rank;
   TANDEM_CHECK(ValueError, options.nodes.num_nodes > 1 || rank < options.num_ranks, "--gdb ", rank,
-               ": the job has ranks 0 to ", options.num_ranks - 1);
+               ": the rank is not in [0, ", options.num_ranks, ")");
   TANDEM_CHECK(ValueError, options.max_restarts == 0, "--gdb and --max-restarts exclude each other");
   std::string folders = td::env_string("PATH").value_or("");
   for (size_t begin = 0; begin <= folders.size();) {
@@ -169,7 +176,7 @@ void check_gdb(const JobOptions& options) {
     if (access((folders.substr(begin, end - begin) + "/gdb").c_str(), X_OK) == 0) return;
     begin = end + 1;
   }
-  throw td::ValueError("--gdb: there is no gdb in PATH");
+  throw td::ValueError("--gdb: gdb is not in PATH");
 }
 
 JobOptions job_of(Flags flags) {
@@ -177,21 +184,20 @@ JobOptions job_of(Flags flags) {
   if (flags.num_ranks == "gpu" && num_gpus == 0) {
     throw td::ValueError(
         td::cuda::is_built()
-            ? "--nproc-per-node gpu: this machine has no GPU, or no driver of one"
+            ? "--nproc-per-node gpu: this machine has no GPU or no GPU driver"
             : "--nproc-per-node gpu: this build of tandem has no CUDA support; build with --config=cuda");
   }
   TANDEM_CHECK(ValueError, flags.rdzv_backend == "c10d" || flags.rdzv_backend == "static", "--rdzv-backend ",
-               flags.rdzv_backend, " is not supported, only c10d and static");
-  const bool logs_asked = flags.redirects != 0 || flags.tee != 0;
-  TANDEM_CHECK(ValueError, !logs_asked || !flags.log_dir.empty(),
-               "--redirects and --tee write logs: give --log-dir too");
-  if (!logs_asked && !flags.log_dir.empty()) flags.redirects = 3;
+               flags.rdzv_backend, " is not supported (expected c10d or static)");
+  const bool wants_logs = flags.redirects != 0 || flags.tee != 0;
+  TANDEM_CHECK(ValueError, !wants_logs || !flags.log_dir.empty(), "--redirects and --tee require --log-dir");
+  if (!wants_logs && !flags.log_dir.empty()) flags.redirects = 3;
   JobOptions options;
   options.num_ranks = num_gpus > 0 ? num_gpus : td::distributed::parse_num_ranks("--nproc-per-node", flags.num_ranks);
   if (num_gpus > 0 && !td::env_string("TANDEM_DEVICE")) options.variables.emplace_back("TANDEM_DEVICE", "cuda");
   options.run_id = flags.run_id;
   options.max_restarts = td::distributed::parse_num_restarts("--max-restarts", flags.max_restarts);
-  set_place(flags, &options);
+  set_node_options(flags, &options);
   if (!flags.gdb_rank.empty()) options.gdb_rank = static_cast<int>(parse_int("--gdb", flags.gdb_rank, 0, 1 << 20));
   if (options.gdb_rank) check_gdb(options);
   options.nodes.timeout = kDefaultTimeout;
@@ -205,7 +211,7 @@ JobOptions job_of(Flags flags) {
   options.log_dir = flags.log_dir;
   options.stdout_target = target_of(flags, 1);
   options.stderr_target = target_of(flags, 2);
-  TANDEM_CHECK(ValueError, !flags.command.empty(), "no program to run");
+  TANDEM_CHECK(ValueError, !flags.command.empty(), "no program is given");
   TANDEM_CHECK(ValueError, !flags.command.front().starts_with('-'), "unknown flag ", flags.command.front());
   options.program = flags.command.front();
   options.arguments = flags.command;
@@ -220,9 +226,7 @@ int usage_error(const std::string& text) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app(
-      "tandem-run [FLAGS] PROGRAM [ARGUMENTS] starts PROGRAM as the ranks of a job on this host, or this host's part.",
-      "tandem-run");
+  CLI::App app("tandem-run [FLAGS] PROGRAM [ARGUMENTS] runs PROGRAM as the ranks of a job on this host.", "tandem-run");
   Flags flags;
   declare(app, flags);
   JobOptions options;
@@ -241,7 +245,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "tandem-run: %s\n", td::error_text(e).c_str());
     return 1;
   }
-  if (!flags.rdzv_conf.empty()) std::fprintf(stderr, "tandem-run: --rdzv-conf is ignored: see --timeout\n");
+  if (!flags.rdzv_conf.empty()) std::fprintf(stderr, "tandem-run: --rdzv-conf is ignored; use --timeout\n");
   td::distributed::warn_if_crowded(options.num_ranks);
   try {
     const auto result = td::distributed::run_job(options);

@@ -72,7 +72,7 @@ void DropLog::warn(const sockaddr_storage& other_end, const std::string& why) {
   if (num_warnings_ >= kMaxWarnings) return;
   ++num_warnings_;
   log(LogLevel::kWarning, owner_, ": dropped the connection from ", address_text(other_end), user_text(other_end), ": ",
-      why, num_warnings_ == kMaxWarnings ? " (further ones are not shown)" : "");
+      why, num_warnings_ == kMaxWarnings ? " (further warnings are suppressed)" : "");
 }
 
 }}}  // namespace tandem::v0::distributed

@@ -95,7 +95,7 @@ std::string missing_key_text(const std::string& key, const std::vector<int>& ran
   std::string text = str("store: key '", key, "' was not set within ", format_seconds(timeout));
   std::string left;
   for (const auto& event : failures.events()) left += str(left.empty() ? "" : " ", event.rank);
-  if (!left.empty()) text += str("\n  left the job before: rank ", left);
+  if (!left.empty()) text += str("\n  already left the job: rank ", left);
   return text;
 }
 

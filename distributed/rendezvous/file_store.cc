@@ -62,8 +62,8 @@ class FileStore::Lock {
       const std::chrono::milliseconds longest = given.count() > 0 ? given : std::chrono::hours(24 * 365);
       // Asked each time: whoever announces a failure waits for those of its process who wait for the file.
       const auto timeout = store.has_announced_ ? std::min(longest, kAnnounceTime) : longest;
-      TANDEM_CHECK(CommError, Clock::now() - begin < timeout, "store: somebody holds the lock of ", store.path_,
-                   " for ", format_seconds(timeout), " already: is a process stopped?");
+      TANDEM_CHECK(CommError, Clock::now() - begin < timeout, "store: cannot lock ", store.path_, " within ",
+                   format_seconds(timeout), ": another process holds the lock; check for stopped processes");
     }
   }
   ~Lock() { try_lock(fd_, F_UNLCK); }
@@ -94,12 +94,12 @@ void FileStore::open_file() {
     regular_file_size("store", path_, fd_.get());  // for its check: nothing else can be locked and shortened
     const Lock lock(*this, F_WRLCK);
     struct stat status = {};
-    TANDEM_CHECK(IoError, fstat(fd_.get(), &status) == 0, "store: cannot look at ", path_, ": ", std::strerror(errno));
+    TANDEM_CHECK(IoError, fstat(fd_.get(), &status) == 0, "store: cannot stat ", path_, ": ", std::strerror(errno));
     if (status.st_nlink == 0) continue;  // the ranks of an earlier job have just removed it
     char magic[file_log::kMagic.size()];
     const ssize_t n = pread(fd_.get(), magic, sizeof(magic), 0);
     const std::string_view found(magic, static_cast<size_t>(std::max<ssize_t>(n, 0)));
-    TANDEM_CHECK(IoError, n >= 0 && file_log::kMagic.starts_with(found), "store: ", path_, " is no store of tandem");
+    TANDEM_CHECK(IoError, n >= 0 && file_log::kMagic.starts_with(found), "store: ", path_, " is not a tandem store");
     if (found != file_log::kMagic) {
       // New, or whoever made it was killed at once.
       const FileSizeSignalGuard guard;
@@ -145,7 +145,7 @@ void FileStore::with_file(bool change, FunctionRef<void()> f) {
     refresh();
     if (change) {
       // Nobody else writes now: what is left is of a writer that was killed.
-      TANDEM_CHECK(IoError, ftruncate(fd_.get(), read_) == 0, "store: cannot shorten ", path_, ": ",
+      TANDEM_CHECK(IoError, ftruncate(fd_.get(), read_) == 0, "store: cannot truncate ", path_, ": ",
                    std::strerror(errno));
     }
     f();
@@ -243,7 +243,7 @@ void FileStore::leave(int rank) {
       if (options_.world_size > 0 && ends_.size() >= static_cast<size_t>(options_.world_size)) unlink(path_.c_str());
     });
   } catch (const Error& e) {
-    log(LogLevel::kWarning, "store: rank ", rank, " could not say that it leaves: ", e.what());
+    log(LogLevel::kWarning, "store: rank ", rank, " could not record that it leaves the job: ", e.what());
   }
 }
 

@@ -63,7 +63,7 @@ class Rendezvous::Impl {
     const bool is_first = options.store->add(joined(options.rank), 1) == 1;
     const bool is_complete = options.store->check({prefix_ + kComplete});
     if (is_complete) options.store->delete_key(joined(options.rank));
-    if (!is_first || is_complete) fail_to_join(options, "a group of that name was made before in this job");
+    if (!is_first || is_complete) fail_to_join(options, "a group with this name was already created in this job");
   }
   ~Impl() {
     watch_.remove();
@@ -159,7 +159,7 @@ class Rendezvous::Impl {
       if (is_missing) missing += str(" ", shown(rank));
     }
     fail_to_join(options_,
-                 str("did not come together within ", format_seconds(options_.timeout), "\n  missing: rank",
+                 str("rendezvous timed out after ", format_seconds(options_.timeout), "\n  missing: rank",
                      ranks.size() == 1 ? "" : "s", missing),
                  ranks.front(), to_headline(in_job));
   }
@@ -204,7 +204,7 @@ class Rendezvous::Impl {
   [[noreturn]] void fail_for_ended() {
     std::lock_guard lock(mutex_);
     const auto& [rank, reason] = ended_.front();
-    fail_to_join(options_, failure_text("did not come together", shown(rank), reason), rank);
+    fail_to_join(options_, failure_text("rendezvous failed", shown(rank), reason), rank);
   }
 
   const ProcessGroupOptions options_;

@@ -42,8 +42,8 @@ std::string encode_end(const RankEndEvent& event) {
 }  // namespace
 
 StoreServer::StoreServer(StoreServerOptions options) : options_(std::move(options)) {
-  TANDEM_CHECK(ValueError, options_.token.size() == wire::kTokenBytes, "store: a token has ", wire::kTokenBytes,
-               " bytes, not ", options_.token.size());
+  TANDEM_CHECK(ValueError, options_.token.size() == wire::kTokenBytes, "store: a token must have ", wire::kTokenBytes,
+               " bytes, got ", options_.token.size());
   joined_.resize(static_cast<size_t>(options_.world_size), false);
   left_.resize(static_cast<size_t>(options_.world_size), false);
   FileDescriptor listener = listen_on(options_.host, options_.port);
@@ -239,7 +239,7 @@ void StoreServer::receive(Connection& connection) {
       if (static_cast<size_t>(n) < sizeof(bytes)) return;  // poll tells about more; others get their turn
     }
   } catch (const std::exception& e) {
-    lose_rank(connection, RankEnd::kLost, str("broke the store's protocol: ", error_text(e)));
+    lose_rank(connection, RankEnd::kLost, str("violated the store's protocol: ", error_text(e)));
     drop(connection, error_text(e));
   }
 }
@@ -293,7 +293,7 @@ void StoreServer::handle(Connection& connection, const wire::Frame& frame) {
     case FrameType::kNumKeys: answer(std::to_string(values_.size())); return;
     case FrameType::kAnnounceFailure:
       if (request.number < 0 || request.number >= options_.world_size) {
-        throw IoError(str("store: a failure of rank ", request.number, " was announced"));
+        throw IoError(str("store: received a failure of rank ", request.number, ", which is not in this job"));
       }
       end_rank({static_cast<int>(request.number), RankEnd::kFailed, std::move(request.value)});
       answer("");
@@ -307,7 +307,7 @@ void StoreServer::handle(Connection& connection, const wire::Frame& frame) {
 }
 
 void StoreServer::handle_hello(Connection& connection, const wire::Frame& frame) {
-  if (frame.type != FrameType::kHello) throw IoError("store: the first frame is no hello");
+  if (frame.type != FrameType::kHello) throw IoError("store: the first frame is not a hello frame");
   PayloadReader payload(frame.payload);
   if (!wire::equal_constant_time(payload.text(), options_.token)) throw IoError("store: wrong token");
   const int64_t rank = payload.number();
@@ -316,14 +316,14 @@ void StoreServer::handle_hello(Connection& connection, const wire::Frame& frame)
   std::string why;
   bool again = false;
   if (world_size != options_.world_size) {
-    why = str("this job has ", options_.world_size, " ranks, not ", world_size);
+    why = str("this job has ", options_.world_size, " ranks, but world_size is ", world_size);
   } else if (rank < 0 || rank >= world_size) {
-    why = str("there is no rank ", rank, " of ", world_size);
+    why = str("rank ", rank, " is not in [0, ", world_size, ")");
   } else if (joined_[static_cast<size_t>(rank)] && !renew()) {
     const auto failure = failures_.first_failure();
     again = left_[static_cast<size_t>(rank)] && !failure;
-    why = str("rank ", rank, " has joined before");
-    if (again) why += ", and left; others have not left yet";
+    why = str("rank ", rank, " has already joined");
+    if (again) why += " and left; other ranks have not left yet";
     if (failure) why += str("\n  rank ", failure->rank, ": ", failure->reason);
   }
   if (!why.empty()) {
@@ -370,8 +370,8 @@ void StoreServer::send(Connection& connection, FrameType type, uint32_t id, std:
   connection.out += wire::encode(type, id, payload);
   flush(connection);
   if (connection.out.size() - connection.sent > kMaxOutgoing) {
-    lose_rank(connection, RankEnd::kLost, "does not read what the store sends");
-    drop(connection, "does not read");
+    lose_rank(connection, RankEnd::kLost, "does not read data from its connection to the store");
+    drop(connection, "it does not read data");
   }
 }
 

@@ -93,7 +93,7 @@ void TcpStore::join() {
 TcpStore::Refusal TcpStore::shake_hands(Clock::time_point deadline) {
   const auto closed = [&] {
     return Refusal{str("store: ", host_text(), " closed the connection of rank ", options_.rank,
-                       " before it joined\n  it belongs to another job or program, or TANDEM_TOKEN is wrong"),
+                       " before it joined\n  another job or program uses this port, or TANDEM_TOKEN is wrong"),
                    false, true};
   };
   const std::string hello =
@@ -113,17 +113,17 @@ TcpStore::Refusal TcpStore::shake_hands(Clock::time_point deadline) {
             str("store: ", host_text(), " rejected rank ", options_.rank, ": ", PayloadReader(frame->payload).text()),
             frame->type == FrameType::kNotYet, false};
       }
-      if (frame) throw IoError("a frame of another type");
+      if (frame) throw IoError("unexpected frame type");
     } catch (const IoError&) {
-      return {str("store: ", host_text(), " is no store of tandem\n  it sends ", shown(received),
-                  "\n  another program listens there: choose another port (MASTER_PORT)")};
+      return {str("store: ", host_text(), " is not a tandem store\n  it sent ", shown(received),
+                  "\n  another program listens on this port; choose another one (MASTER_PORT)")};
     }
     if (!wait_ready(fd_.get(), POLLIN, std::min(deadline, Clock::now() + SilenceWatch::kInterval))) {
       const bool is_late = Clock::now() >= deadline;
       if (!is_late && !watch.is_lost(fd_.get())) continue;
-      return {str("store: ", host_text(), " did not answer rank ", options_.rank, " within ",
+      return {str("store: ", host_text(), " did not respond to rank ", options_.rank, " within ",
                   format_seconds(is_late ? options_.connect_timeout : kLostAfter),
-                  "\n  another program may listen there: choose another port (MASTER_PORT)")};
+                  "\n  another program may be listening on this port; choose another one (MASTER_PORT)")};
     }
     char bytes[4096];
     const ssize_t n = recv(fd_.get(), bytes, sizeof(bytes), 0);
@@ -136,7 +136,7 @@ TcpStore::Refusal TcpStore::shake_hands(Clock::time_point deadline) {
 
 void TcpStore::send_all(std::string_view bytes, Clock::time_point deadline) {
   const auto does_not_read = [&] {
-    return CommError(str("store: ", host_text(), " has not read all that rank ", options_.rank, " sends"),
+    return CommError(str("store: ", host_text(), " does not read the data that rank ", options_.rank, " sends"),
                      options_.rank);
   };
   std::unique_lock lock(mutex_);
@@ -213,7 +213,7 @@ TcpStore::Request TcpStore::call_now(FrameType type, std::string_view payload) {
   uint32_t id = 0;
   const auto request = call(type, payload, reply_deadline(), nullptr, &id);
   if (!request) {
-    throw CommError(str("store: ", host_text(), " did not answer rank ", options_.rank, " within ",
+    throw CommError(str("store: ", host_text(), " did not respond to rank ", options_.rank, " within ",
                         format_seconds(options_.reply_timeout)),
                     options_.rank);
   }
@@ -272,7 +272,7 @@ void TcpStore::announce_failure(int rank, const std::string& reason) {
   if (call(FrameType::kAnnounceFailure, payload, Clock::now() + kAnnounceTime, nullptr, &id)) return;
   // A host that has received it but is busy will tell the others when it can.
   if (is_delivered(fd_.get())) return;
-  const std::string why = str("it did not answer within ", format_seconds(kAnnounceTime));
+  const std::string why = str("it did not respond within ", format_seconds(kAnnounceTime));
   std::lock_guard lock(mutex_);
   cut(why);
   throw CommError("store: " + lost_text(why), options_.rank);
@@ -337,7 +337,7 @@ void TcpStore::run() {
         if (stop_) return;
         if (Clock::now() >= next_look) {
           next_look = Clock::now() + SilenceWatch::kInterval;
-          if (watch.is_lost(fd_.get())) cut(str("it has not answered for ", format_seconds(kLostAfter)));
+          if (watch.is_lost(fd_.get())) cut(str("it has not responded for ", format_seconds(kLostAfter)));
         }
       }
       if (polled[0].revents == 0) continue;
@@ -396,10 +396,10 @@ void TcpStore::lose(const std::string& why) {
 }
 
 std::shared_ptr<Store> make_tcp_store(const TcpStoreSettings& settings) {
-  TANDEM_CHECK(ValueError, settings.port > 0 && settings.port < 65536, "make_tcp_store: there is no port ",
-               settings.port);
-  TANDEM_CHECK(ValueError, settings.rank >= 0 && settings.rank < settings.world_size,
-               "make_tcp_store: there is no rank ", settings.rank, " of ", settings.world_size);
+  TANDEM_CHECK(ValueError, settings.port > 0 && settings.port < 65536,
+               "make_tcp_store: port must be in [1, 65535], got ", settings.port);
+  TANDEM_CHECK(ValueError, settings.rank >= 0 && settings.rank < settings.world_size, "make_tcp_store: rank ",
+               settings.rank, " is not in [0, ", settings.world_size, ")");
   std::string token;
   if (!settings.token.empty()) {
     token = wire::token_from_hex(settings.token);

@@ -9,7 +9,8 @@ namespace tandem { inline namespace v0 { namespace distributed::wire {
 
 void check_size(std::string_view key, std::string_view value, std::string_view other) {
   const size_t num_bytes = key.size() + value.size() + other.size();
-  TANDEM_CHECK(ValueError, num_bytes <= kMaxBytes, "store: ", num_bytes, " bytes at once; at most ", kMaxBytes);
+  TANDEM_CHECK(ValueError, num_bytes <= kMaxBytes, "store: ", "keys and values of one call have ", num_bytes,
+               " bytes; the limit is ", kMaxBytes);
 }
 
 PayloadWriter& PayloadWriter::number(int64_t value) {
@@ -38,7 +39,7 @@ int64_t PayloadReader::number() {
 
 std::string PayloadReader::text() {
   const int64_t length = number();
-  if (length < 0) throw IoError("store: a frame holds a text of negative length");
+  if (length < 0) throw IoError("store: a frame contains a string of negative length");
   return std::string(take(static_cast<size_t>(length)));
 }
 
@@ -55,8 +56,8 @@ void PayloadReader::finish() const {
 }
 
 std::string encode(FrameType type, uint32_t id, std::string_view payload) {
-  TANDEM_CHECK(ValueError, payload.size() <= kMaxPayload, "store: ", payload.size(), " bytes at once; at most ",
-               kMaxPayload);
+  TANDEM_CHECK(ValueError, payload.size() <= kMaxPayload, "store: a frame has ", payload.size(),
+               " bytes; the limit is ", kMaxPayload);
   const FrameHeader header{kMagic, static_cast<uint32_t>(type), id, static_cast<uint32_t>(payload.size())};
   std::string bytes(reinterpret_cast<const char*>(&header), sizeof(header));
   bytes.append(payload);
@@ -67,7 +68,7 @@ std::optional<Frame> FrameBuffer::next(uint32_t max_payload) {
   FrameHeader header{};
   if (bytes_.size() < sizeof(header)) return std::nullopt;
   std::memcpy(&header, bytes_.data(), sizeof(header));
-  if (header.magic != kMagic) throw IoError("store: received something else than a frame");
+  if (header.magic != kMagic) throw IoError("store: received data that is not a frame");
   if (header.length > max_payload) {
     throw IoError(str("store: received a frame of ", header.length, " bytes; at most ", max_payload));
   }
@@ -164,7 +165,7 @@ std::string random_token() {
   while (have < token.size()) {
     const ssize_t n = getrandom(token.data() + have, token.size() - have, 0);
     if (n < 0 && errno == EINTR) continue;
-    TANDEM_CHECK(IoError, n > 0, "launch: no random bytes for the job's token: ", std::strerror(errno));
+    TANDEM_CHECK(IoError, n > 0, "launch: cannot read random bytes for the job's token: ", std::strerror(errno));
     have += static_cast<size_t>(n);
   }
   return token;

@@ -280,7 +280,7 @@ inline std::string disagreement(const std::string& operation, int rank) {
   const std::string own = "[]a-z0-9_ :[]* float32 \\[200000\\][a-z0-9 ]*, [^ \n]*(failing_ranks\\.h|_test\\.cc):[0-9]+";
   const std::string other =
       "[]a-z0-9_ :[]* float32 \\[200007\\][a-z0-9 ]*, [^ \n]*(failing_ranks\\.h|_test\\.cc):[0-9]+";
-  return str("\\[rank ", rank, " of 4\\] ", title, "( failed\n  rank [0-3])?: ranks do not agree on what to exchange\n",
+  return str("\\[rank ", rank, " of 4\\] ", title, "( failed\n  rank [0-3])?: calls do not match across ranks\n",
              "(  rank [01]  ", own, "\n  rank 2  ", other, "|  rank 2  ", other, "\n  rank 3  ", own, ")");
 }
 
@@ -316,7 +316,7 @@ inline void expect_queued_heard(const std::string& function, const std::string& 
   for (int rank = 0; rank < kFailingWorld; ++rank) {
     if (rank == kVictim) continue;
     const std::string label = str("\\[rank ", rank, " of 4\\] all_reduce #");
-    const std::string later = str("(: the group has failed before| failed)\n  rank 2: ", reason);
+    const std::string later = str("(: the group has already failed| failed)\n  rank 2: ", reason);
     EXPECT_THAT(heard.texts[static_cast<size_t>(rank)],
                 ::testing::MatchesRegex(
                     str(label, "1 failed\n  rank 2: ", reason, "\n\n", label, "2", later, "\n\n", label, "3", later)));

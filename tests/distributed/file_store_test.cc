@@ -141,7 +141,7 @@ TEST(FileStoreTest, AHeldLockIsToldAfterItsTime) {
   const auto store = make_file_store(path, {.lock_timeout = 50ms});
   const int fd = hold_lock(path);
   EXPECT_EQ(folder.shortened(error_text<td::CommError>([&] { store->set("key", "1"); })),
-            "store: somebody holds the lock of DIR/store for 0.1 s already: is a process stopped?");
+            "store: cannot lock DIR/store within 0.1 s: another process holds the lock; check for stopped processes");
   EXPECT_THROW(store->get("key", 20s), td::CommError);
   close(fd);
   store->set("key", "1");
@@ -169,7 +169,7 @@ TEST(FileStoreTest, WhoAnnouncesAFailureWaitsForAHeldLockForTwoSeconds) {
   const int fd = hold_lock(path);
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_EQ(folder.shortened(error_text<td::CommError>([&] { store->announce_failure(0, "no disk"); })),
-            "store: somebody holds the lock of DIR/store for 2.0 s already: is a process stopped?");
+            "store: cannot lock DIR/store within 2.0 s: another process holds the lock; check for stopped processes");
   store->leave(0);
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 30s);
   close(fd);
@@ -221,7 +221,7 @@ TEST(FileStoreTest, AnotherFileIsAnError) {
   const TemporaryFolder folder;
   const std::string path = folder.write("data", std::string("something else"));
   EXPECT_EQ(folder.shortened(error_text<td::IoError>([&] { make_file_store(path); })),
-            "store: DIR/data is no store of tandem");
+            "store: DIR/data is not a tandem store");
   EXPECT_EQ(read_file(path), "something else");
   EXPECT_EQ(folder.shortened(error_text<td::IoError>([&] { make_file_store(folder / "no/store"); })),
             "store: cannot open DIR/no/store: No such file or directory");

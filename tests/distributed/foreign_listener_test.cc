@@ -1,4 +1,4 @@
-// Ranks meet something at the store's address that is no store of tandem.
+// Ranks meet something at the store's address that is not a tandem store.
 #include <gtest/gtest.h>
 
 #include <poll.h>
@@ -106,33 +106,33 @@ std::string error_at(int port, std::chrono::milliseconds timeout) {
   return text;
 }
 
-const char* const kAdvice = "\n  another program listens there: choose another port (MASTER_PORT)";
+const char* const kAdvice = "\n  another program listens on this port; choose another one (MASTER_PORT)";
 
 TEST(ForeignListenerTest, AWebServer) {
   const Listener http(answer("HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"));
   EXPECT_EQ(error_at(http.port(), 20s),
-            std::string("store: HOST is no store of tandem\n  it sends 'HTTP/1.1 400 Bad Request'") + kAdvice);
+            std::string("store: HOST is not a tandem store\n  it sent 'HTTP/1.1 400 Bad Request'") + kAdvice);
 }
 
 TEST(ForeignListenerTest, Garbage) {
   const Listener garbage(answer(std::string("\0\x01\xff garbage, and more than fits a line of an error text", 56)));
-  EXPECT_EQ(error_at(garbage.port(), 20s),
-            std::string("store: HOST is no store of tandem\n  it sends '??? garbage, and more than fits a line o'") +
-                kAdvice);
+  EXPECT_EQ(
+      error_at(garbage.port(), 20s),
+      std::string("store: HOST is not a tandem store\n  it sent '??? garbage, and more than fits a line o'") + kAdvice);
 }
 
 TEST(ForeignListenerTest, FramesOfAnotherKind) {
   const Listener other(answer(wire::encode(FrameType::kReply, 0, PayloadWriter().number(0).text("x").take())));
-  EXPECT_TRUE(error_at(other.port(), 20s).starts_with("store: HOST is no store of tandem\n  it sends 'TTD2"));
+  EXPECT_TRUE(error_at(other.port(), 20s).starts_with("store: HOST is not a tandem store\n  it sent 'TTD2"));
   const Listener torn(answer(wire::encode(FrameType::kRejected, 0, "abc")));
-  EXPECT_TRUE(error_at(torn.port(), 20s).starts_with("store: HOST is no store of tandem\n"));
+  EXPECT_TRUE(error_at(torn.port(), 20s).starts_with("store: HOST is not a tandem store\n"));
 }
 
 TEST(ForeignListenerTest, Silence) {
   const Listener silent([](int) { return true; });
   EXPECT_EQ(error_at(silent.port(), 100ms),
-            "store: HOST did not answer rank 1 within 0.1 s\n"
-            "  another program may listen there: choose another port (MASTER_PORT)");
+            "store: HOST did not respond to rank 1 within 0.1 s\n"
+            "  another program may be listening on this port; choose another one (MASTER_PORT)");
 }
 
 TEST(ForeignListenerTest, AHostThatFallsSilentHoldsNobodyWhoFails) {
@@ -148,7 +148,7 @@ TEST(ForeignListenerTest, AHostThatDoesNotAnswerInTime) {
   const Listener silent(answer(wire::encode(FrameType::kWelcome, 0, "")));
   TcpStore store(
       {.port = silent.port(), .token = wire::random_token(), .rank = 1, .world_size = 2, .reply_timeout = 100ms});
-  const std::string text = td::str("store: 127.0.0.1:", silent.port(), " did not answer rank 1 within 0.1 s");
+  const std::string text = td::str("store: 127.0.0.1:", silent.port(), " did not respond to rank 1 within 0.1 s");
   EXPECT_EQ(td::testing::error_text<td::CommError>([&] { store.add("key", 2); }), text);
   EXPECT_EQ(td::testing::error_text<td::CommError>([&] { store.check({"key"}); }), text);
 }
@@ -167,7 +167,7 @@ TEST(ForeignListenerTest, WithoutDeadlinesAHostMayTakeItsTime) {
 
 TEST(ForeignListenerTest, HalfAFrame) {
   const Listener half(answer(wire::encode(FrameType::kWelcome, 0, "").substr(0, 9)));
-  EXPECT_TRUE(error_at(half.port(), 100ms).starts_with("store: HOST did not answer rank 1 within 0.1 s\n"));
+  EXPECT_TRUE(error_at(half.port(), 100ms).starts_with("store: HOST did not respond to rank 1 within 0.1 s\n"));
 }
 
 TEST(ForeignListenerTest, AClosedDoor) {
@@ -178,7 +178,7 @@ TEST(ForeignListenerTest, AClosedDoor) {
   });
   EXPECT_EQ(error_at(closing.port(), 20s),
             "store: HOST closed the connection of rank 1 before it joined\n"
-            "  it belongs to another job or program, or TANDEM_TOKEN is wrong");
+            "  another job or program uses this port, or TANDEM_TOKEN is wrong");
   EXPECT_GT(attempts.load(), 1);  // it could have been a store that just ends
 }
 

@@ -80,10 +80,10 @@ TEST(FrameHeaders, WhatFitsIsTaken) {
 
 TEST(FrameHeaders, WhatDoesNotIsAnErrorThatSaysWhy) {
   const std::string begin = "gloo: received a frame ";
-  EXPECT_EQ(error_of(some_header(), some_expected(), sizeof(FrameHeader) - 1), begin + "that is cut short");
-  EXPECT_EQ(error_of(with([](FrameHeader& h) { h.magic = wire::kMagic; })), begin + "that is none: wrong magic number");
+  EXPECT_EQ(error_of(some_header(), some_expected(), sizeof(FrameHeader) - 1), begin + "that is truncated");
+  EXPECT_EQ(error_of(with([](FrameHeader& h) { h.magic = wire::kMagic; })), begin + "with a wrong magic number");
   for (const uint64_t seq : {6, 8}) {
-    EXPECT_EQ(error_of(with([&](FrameHeader& h) { h.seq = seq; })), begin + "out of turn");
+    EXPECT_EQ(error_of(with([&](FrameHeader& h) { h.seq = seq; })), begin + "out of order");
   }
   for (const int type : {0, 8, 0xffff}) {
     EXPECT_EQ(error_of(some_header(static_cast<FrameType>(type))), begin + "of an unknown type");
@@ -98,8 +98,9 @@ TEST(FrameHeaders, WhatDoesNotIsAnErrorThatSaysWhy) {
     EXPECT_EQ(error_of(with([&](FrameHeader& h) { h.data_length = length; }, FrameType::kData)),
               begin + "that is longer than a slot");
   }
-  EXPECT_EQ(error_of(with([](FrameHeader& h) { h.data_length = 1; })), begin + "whose data does not fit its type");
-  EXPECT_EQ(error_of(some_header(FrameType::kData)), begin + "whose data does not fit its type");
+  EXPECT_EQ(error_of(with([](FrameHeader& h) { h.data_length = 1; })),
+            begin + "whose data length does not match its type");
+  EXPECT_EQ(error_of(some_header(FrameType::kData)), begin + "whose data length does not match its type");
 }
 
 TEST(FrameHeaders, CountersNeitherGoBackNorBeyondWhatWasSent) {
@@ -109,7 +110,7 @@ TEST(FrameHeaders, CountersNeitherGoBackNorBeyondWhatWasSent) {
       [](FrameHeader& h) { h.released_data = 1; },   [](FrameHeader& h) { h.released_data = 4; },
   };
   for (const auto& change : changes) {
-    EXPECT_EQ(error_of(with(change)), "gloo: received a frame that acknowledges what was not sent");
+    EXPECT_EQ(error_of(with(change)), "gloo: received a frame that acknowledges bytes that were not sent");
   }
 }
 
@@ -169,8 +170,8 @@ TEST(FramePayloads, OfValuesThatAreNoneAreErrors) {
     int64_t value;
     const char* error;
   };
-  const char* const kNoValue = "with a value that is none";
-  const char* const kLongText = "with a text that is too long";
+  const char* const kNoValue = "with an invalid enumerator";
+  const char* const kLongText = "with a string that is too long";
   const char* const kLongList = "with a list that is too long";
   const Case cases[] = {
       // Signatures: number, seq, kind, op, dtype, root, count, name's hash, shape's hash, on a GPU, in a list, dims, tensors, name, file,
@@ -179,12 +180,12 @@ TEST(FramePayloads, OfValuesThatAreNoneAreErrors) {
       {0, 2, -1, kNoValue},
       {0, 3, static_cast<int64_t>(ReduceOp::kBitXor) + 1, kNoValue},
       {0, 4, static_cast<int64_t>(kFloat64) + 1, kNoValue},
-      {0, 5, -2, "with a root that is no rank"},
-      {0, 5, kWorld, "with a root that is no rank"},
-      {0, 5, int64_t{1} << 32, "with a root that is no rank"},
-      {0, 9, 2, "with tensors that are nowhere"},
-      {0, 9, -1, "with tensors that are nowhere"},
-      {0, 10, 2, "with tensors that are nowhere"},
+      {0, 5, -2, "with an invalid root rank"},
+      {0, 5, kWorld, "with an invalid root rank"},
+      {0, 5, int64_t{1} << 32, "with an invalid root rank"},
+      {0, 9, 2, "with invalid device flags"},
+      {0, 9, -1, "with invalid device flags"},
+      {0, 10, 2, "with invalid device flags"},
       {0, 11, -1, "with a negative count"},
       {0, 12, kMaxShownTensors + 1, kLongText},
       {0, 13, kShownText + 1, kLongText},
@@ -211,11 +212,11 @@ TEST(FramePayloads, OfValuesThatAreNoneAreErrors) {
         << d.name << " with " << c.value << " in place " << c.place;
   }
   EXPECT_EQ(error_text<IoError>([&] { all[3].decode(with_number(all[3].payload, 2, -1)); }),
-            "store: a frame holds a text of negative length");
+            "store: a frame contains a string of negative length");
 }
 
 TEST(FramePayloads, OfTextsThatAreTooLongAreErrors) {
-  const std::string error = "gloo: received a frame with a text that is too long";
+  const std::string error = "gloo: received a frame with a string that is too long";
   const auto fails = [&](const auto& decode, const std::string& payload) {
     EXPECT_EQ(error_text<IoError>([&] { decode(payload); }), error);
   };

@@ -158,7 +158,7 @@ TEST(GlooAnnouncements, ADifferenceIsFoundWhenItsTurnComes) {
     run_collective(backend, second.collective);
   });
   for (const std::string& error : errors) {
-    EXPECT_NE(error.find(": ranks do not agree on what to exchange\n  rank 0  "), std::string::npos) << error;
+    EXPECT_NE(error.find(": calls do not match across ranks\n  rank 0  "), std::string::npos) << error;
   }
 }
 

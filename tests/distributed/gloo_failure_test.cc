@@ -75,7 +75,7 @@ TEST(GlooFailure, ADifferenceIsShownWithBothSidesOnEveryRank) {
     });
     for (const std::string& error : errors) {
       // Found by this rank, or heard from one that found it.
-      EXPECT_NE(error.find(": ranks do not agree on what to exchange\n  rank "), std::string::npos) << error;
+      EXPECT_NE(error.find(": calls do not match across ranks\n  rank "), std::string::npos) << error;
       EXPECT_NE(error.find("'x'"), std::string::npos) << error;
       EXPECT_NE(error.find("\n  rank 1  "), std::string::npos) << error;
       EXPECT_NE(error.find("'y'"), std::string::npos) << error;
@@ -90,9 +90,8 @@ TEST(GlooFailure, EveryRankSeesWhichPartsOfAnAllToAllDiffer) {
     run_collective(backend, call.collective);
   });
   for (const std::string& error : errors) {
-    EXPECT_NE(
-        error.find(": ranks do not agree on what to exchange\n  rank 1  expects float32 [30] from rank 2: all_to_all "),
-        std::string::npos)
+    EXPECT_NE(error.find(": calls do not match across ranks\n  rank 1  expects float32 [30] from rank 2: all_to_all "),
+              std::string::npos)
         << error;
     EXPECT_NE(error.find("\n  rank 2  sends float32 [29] to rank 1: all_to_all "), std::string::npos) << error;
   }

@@ -121,7 +121,7 @@ TEST(GlooMessages, ADifferenceIsAnErrorOnBothSides) {
         });
     const auto& where = std::source_location();
     const std::string want =
-        td::str(": ranks do not agree on what to exchange\n  rank 0  send uint8 [", size, "] to rank 1 tag 3, 'halo', ",
+        td::str(": calls do not match across ranks\n  rank 0  send uint8 [", size, "] to rank 1 tag 3, 'halo', ",
                 where.file_name(), ":", where.line(), "\n  rank 1  recv uint8 [", size + 1,
                 "] from rank 0 tag 3, 'halo', ", where.file_name(), ":", where.line());
     EXPECT_EQ(errors[0], want);
@@ -151,8 +151,8 @@ TEST(GlooMessages, AnAnswerBeforeItsTimeIsAnError) {
     std::string error;
   };
   const Case cases[] = {
-      {100000, Verdict::kDone, "gloo: received an answer that has a message which was not sent yet"},
-      {64, Verdict::kSend, "gloo: received an answer that asks for a message that it has"},
+      {100000, Verdict::kDone, "gloo: received an acknowledgement of a message that was not sent yet"},
+      {64, Verdict::kSend, "gloo: received a request for a message that was already sent"},
   };
   for (const Case& c : cases) {
     const auto store = make_memory_store();

@@ -351,7 +351,7 @@ TEST(GlooStrangers, ARankWithAnotherTokenIsKeptOut) {
   EXPECT_THAT(::testing::internal::GetCapturedStderr(), ContainsRegex("gloo: dropped the connection .*: wrong token"));
   for (int rank = 0; rank < kWorld; ++rank) {
     EXPECT_THAT(errors[static_cast<size_t>(rank)],
-                MatchesRegex(str("\\[rank ", rank, " of 3\\] group 'default': did not come together[^\n]*\n  rank ",
+                MatchesRegex(str("\\[rank ", rank, " of 3\\] group 'default': rendezvous [^\n]*\n  rank ",
                                  rank == 1 ? "[02]" : "1", ": [^\n]+")));
   }
 }
@@ -371,7 +371,7 @@ TEST(GlooStrangers, ARankThatGoesWhileJoiningIsNamed) {
     });
     for (const int rank : {0, 1}) {
       EXPECT_EQ(errors[static_cast<size_t>(rank)],
-                str("[rank ", rank, " of 3] group 'default': did not come together\n  rank 2: no disk"));
+                str("[rank ", rank, " of 3] group 'default': rendezvous failed\n  rank 2: no disk"));
     }
   }
 }
@@ -387,8 +387,8 @@ TEST(GlooStrangers, ConnectionsThatDoNotComeAboutEndAtTheDeadline) {
       std::chrono::milliseconds(1000));
   for (int rank = 0; rank < kWorld; ++rank) {
     EXPECT_EQ(errors[static_cast<size_t>(rank)],
-              str("[rank ", rank, " of 3] group 'default': did not come together within 1.0 s\n  rank ",
-                  rank == 0 ? 1 : 0, ": the connection over lo (127.0.0.1) did not come about"));
+              str("[rank ", rank, " of 3] group 'default': rendezvous timed out after 1.0 s\n  rank ",
+                  rank == 0 ? 1 : 0, ": no connection over lo (127.0.0.1)"));
   }
 }
 
@@ -454,12 +454,12 @@ TEST(GlooPeer, OneThatSendsNonsenseIsAnErrorOnBothSides) {
     const char* error;
   };
   const Case cases[] = {
-      {kGarbage, "that is none: wrong magic number"},
+      {kGarbage, "with a wrong magic number"},
       {record_of(FrameType::kOffer, [](FrameHeader& h) { h.length = 1 << 20; }), "that is longer than a record"},
       {record_of(FrameType::kData, [](FrameHeader& h) { h.data_length = 1 << 20; }), "that is longer than a slot"},
-      {record_of(FrameType::kOffer, [](FrameHeader& h) { h.seq = 1; }), "out of turn"},
+      {record_of(FrameType::kOffer, [](FrameHeader& h) { h.seq = 1; }), "out of order"},
       {record_of(FrameType::kOffer, [](FrameHeader& h) { h.arrived_records = 1000; }),
-       "that acknowledges what was not sent"},
+       "that acknowledges bytes that were not sent"},
   };
   for (const Case& c : cases) {
     const std::vector<Thrown> thrown = after_record(c.record, true);

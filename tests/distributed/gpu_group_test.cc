@@ -188,7 +188,7 @@ TEST(GpuGroup, WhatItDoesNotMoveIsAnErrorBeforeAnythingIsSent) {
   run_on_gpus(2, [](ProcessGroup& group) {
     const Tensor ints = full({2}, 1, {kInt32, Device::cuda(group.rank())});
     EXPECT_EQ(error_text<DTypeError>([&] { group.all_reduce(ints, ReduceOp::kBitXor); }),
-              "all_reduce: NCCL has no bitxor of int32; tensors on a CPU device have");
+              "all_reduce: NCCL does not support bitxor of int32; use tensors on a CPU device");
     const Tensor x = on_gpu(group, 1);
     EXPECT_THAT(error_text<DeviceError>([&] { group.all_reduce(x, full({4}, 1)); }),
                 HasSubstr("all_reduce: devices differ"));
@@ -196,8 +196,8 @@ TEST(GpuGroup, WhatItDoesNotMoveIsAnErrorBeforeAnythingIsSent) {
     EXPECT_EQ(x.to_vector<float>(), Floats(4, 2));
     const Tensor elsewhere = full({4}, 1, {kFloat32, Device::cuda(1 - group.rank())});
     EXPECT_EQ(error_text<DeviceError>([&] { group.all_reduce(elsewhere); }),
-              str("all_reduce: this group moves tensors of cuda:", group.rank(), ", and was given one on cuda:",
-                  1 - group.rank(), "\n  a rank has one GPU; new_group makes another group"));
+              str("all_reduce: this group uses cuda:", group.rank(), ", but a tensor is on cuda:", 1 - group.rank(),
+                  "\n  a group uses one GPU per rank; create another group with new_group"));
   });
 }
 
@@ -215,10 +215,8 @@ TEST(GpuGroup, ACollectiveInAGraphIsRefused) {
 
 TEST(GpuGroup, AGroupOfCpuTensorsSaysSo) {
   ThreadRanks{.world_size = 2, .backend = "shm"}.run([](ProcessGroup& group) {
-    EXPECT_THAT(
-        error_text<DeviceError>([&] { group.all_reduce(on_gpu(group, 1)); }),
-        HasSubstr(
-            "all_reduce: the group's backend 'shm' moves CPU tensors; 'cpu:shm,cuda:nccl' moves those of GPUs too"));
+    EXPECT_THAT(error_text<DeviceError>([&] { group.all_reduce(on_gpu(group, 1)); }),
+                HasSubstr("all_reduce: the group's backend 'shm' supports CPU tensors only; use 'cpu:shm,cuda:nccl'"));
   });
 }
 
@@ -265,7 +263,7 @@ TEST(GpuGroup, CallsThatDoNotFitAreAnErrorOfBothWithBothSides) {
     group.all_reduce(x, ReduceOp::kSum, {.name = "x"});
   });
   for (const std::string& text : texts) {
-    EXPECT_THAT(text, HasSubstr("ranks do not agree on what to exchange"));
+    EXPECT_THAT(text, HasSubstr("calls do not match across ranks"));
     EXPECT_THAT(text, HasSubstr("rank 0  all_reduce sum float32 [4] on a GPU, 'x'"));
     EXPECT_THAT(text, HasSubstr("rank 1  all_reduce sum float32 [5] on a GPU, 'x'"));
   }
@@ -541,9 +539,10 @@ TEST(GpuGroupOf4, ARankThatStopsWhileGpusExchangeIsNamed) {
   for (const char* const rank : {"0", "2"}) {
     const std::string text = testing::read_file(folder / rank);
     EXPECT_THAT(text, HasSubstr("1 [rank "));
-    EXPECT_THAT(text, HasSubstr("all_reduce #3 was not done on cuda:"));
-    EXPECT_THAT(text, HasSubstr("silent, or done with it: rank 1 (last reached all_reduce #3 'x', "));
-    EXPECT_THAT(text, HasSubstr("all_reduce #3 had been waited for: what was computed from it on cuda:"));
+    EXPECT_THAT(text, HasSubstr("all_reduce #3 did not finish on cuda:"));
+    EXPECT_THAT(text, HasSubstr("no response from: rank 1 (last reached all_reduce #3 'x', "));
+    EXPECT_THAT(text,
+                HasSubstr("all_reduce #3: wait() had already returned; values computed from the result on cuda:"));
   }
 }
 

@@ -234,8 +234,8 @@ TEST(GpuLaneOf1, WhatTheGpuWasGivenBeforeIsToBlameAtTheDeadline) {
         const Tensor x = full({4}, 1, {kFloat32, r.device});
         const auto late = launch_alone(r, CollectiveKind::kAllReduce, ReduceOp::kSum, x, x, 300ms);
         const std::string reason =
-            "all_reduce #2 was not done on cuda:0 by its deadline; it has not begun, for what that GPU was "
-            "given before is not done";
+            "all_reduce #2 did not finish on cuda:0 by its deadline; it has not started because earlier "
+            "work on that GPU has not finished";
         EXPECT_EQ(r.told->first(), reason);
         EXPECT_EQ(error_text<CommError>([&] { late->join(); }), "[rank 0 of 1] " + reason);
         stall.end();
@@ -249,14 +249,15 @@ TEST(GpuLaneOf1, WhatTheGpuWasGivenBeforeIsToBlameAtTheDeadline) {
 
 TEST(GpuLane, ADeadlineIsHeardOnceAndEndsTheWork) {
   run_with_an_absent_rank([](Rank& r, GpuWork& done) {
-    const std::string reason = "all_reduce #2 was not done on cuda:0 by its deadline";
+    const std::string reason = "all_reduce #2 did not finish on cuda:0 by its deadline";
     const auto late = r.all_reduce(r.ones(), 300ms);
     late->join();
     EXPECT_EQ(r.told->first(), reason);
     // Nobody looks at what the GPU made of it without being told.
-    EXPECT_EQ(error_text<CommError>([&] { cuda::synchronize(r.device); }),
-              "[rank 0 of 2] " + reason +
-                  "\n  all_reduce #2 had been waited for: what was computed from it on cuda:0 is wrong");
+    EXPECT_EQ(
+        error_text<CommError>([&] { cuda::synchronize(r.device); }),
+        "[rank 0 of 2] " + reason +
+            "\n  all_reduce #2: wait() had already returned; values computed from the result on cuda:0 are invalid");
     cuda::synchronize(r.device);  // once
     EXPECT_EQ(error_text<CommError>([&] { late->join(); }), "[rank 0 of 2] " + reason);
     EXPECT_EQ(error_text<CommError>([&] { r.all_reduce(r.ones()); }), "[rank 0 of 2] " + reason);

@@ -67,7 +67,7 @@ TEST(GpuTandemRunTest, AutoIsTheCoresWhereThereIsNoGpu) {
 TEST(GpuTandemRunTest, AskingForGpusThatAreNotThereIsAnError) {
   const auto none = run("gpu", "0");
   EXPECT_EQ(none.err,
-            "tandem-run: --nproc-per-node gpu: this machine has no GPU, or no driver of one\n"
+            "tandem-run: --nproc-per-node gpu: this machine has no GPU or no GPU driver\n"
             "Run with --help for the flags.\n");
   EXPECT_EQ(none.out, "");
   EXPECT_EQ(none.status, 2);
@@ -80,13 +80,14 @@ TEST(GpuTandemRunTest, AskingForGpusThatAreNotThereIsAnError) {
 
   const auto crowded = run("3", "2", {{"TANDEM_DEVICE", "cuda"}});
   EXPECT_EQ(crowded.out, "");
-  EXPECT_THAT(crowded.err, HasSubstr("TANDEM_DEVICE cuda: 3 ranks here, and 2 GPUs: each rank takes one\n"));
+  EXPECT_THAT(crowded.err,
+              HasSubstr("TANDEM_DEVICE cuda: 3 ranks on this host but 2 GPUs; each rank needs its own GPU\n"));
   EXPECT_THAT(crowded.err, HasSubstr(" of 3 failed (exit status 2)\n"));
   EXPECT_EQ(crowded.status, 1);
 
   const auto one = run("2", "1", {{"TANDEM_DEVICE", "cuda"}});
   EXPECT_EQ(one.out, "");
-  EXPECT_THAT(one.err, HasSubstr("TANDEM_DEVICE cuda: 2 ranks here, and 1 GPU: each rank takes one\n"));
+  EXPECT_THAT(one.err, HasSubstr("TANDEM_DEVICE cuda: 2 ranks on this host but 1 GPU; each rank needs its own GPU\n"));
   EXPECT_EQ(one.status, 1);
 }
 

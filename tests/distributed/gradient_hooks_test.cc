@@ -349,12 +349,13 @@ TEST(GradientHooks, AHookThatDoesNotKeepItsWordFailsTheGroup) {
         p.backward(context.rank(), 0);
         ADD_FAILURE() << "no error";
       } catch (const StateError& e) {
-        EXPECT_EQ(std::string(e.what()), made == 1 ? "GradientReducer: rounds makes fewer exchanges than it announced"
-                                                   : "GradientReducer: rounds makes more exchanges than it announced");
+        EXPECT_EQ(std::string(e.what()),
+                  made == 1 ? "GradientReducer: rounds made fewer all-reduces than num_all_reduces() returned"
+                            : "GradientReducer: rounds made more all-reduces than num_all_reduces() returned");
         std::lock_guard lock(mutex);
         ++failed;
       } catch (const CommError& e) {  // heard of the other rank first
-        EXPECT_NE(std::string(e.what()).find("a gradient hook failed: GradientReducer: rounds makes"),
+        EXPECT_NE(std::string(e.what()).find("a communication hook failed: GradientReducer: rounds made"),
                   std::string::npos)
             << e.what();
         std::lock_guard lock(mutex);
@@ -394,11 +395,12 @@ TEST(GradientHooks, WhatMakesNoSense) {
     };
     EXPECT_EQ(
         error({.hooks = {bf16(), power_sgd()}}),
-        "GradientReducer: power_sgd(rank 2, from step 10, saving 2, seed 2101305069) must come first in its chain, "
-        "for it works on parameters\n  hooks  bf16 > power_sgd(rank 2, from step 10, saving 2, seed 2101305069)");
+        "GradientReducer: power_sgd(rank 2, from step 10, saving 2, seed 2101305069) must be the first hook of the "
+        "chain because it needs whole parameters\n  hooks  bf16 > power_sgd(rank 2, from step 10, saving 2, seed "
+        "2101305069)");
     EXPECT_EQ(error({.hooks = {fp16(), nullptr}}), "GradientReducer: a hook is null");
-    EXPECT_EQ(error({.shadow_every = 5}), "GradientReducer: shadow_every without hooks has nothing to compare");
-    EXPECT_EQ(error({.hooks = {fp16()}, .shadow_every = -1}), "GradientReducer: shadow_every -1 is negative");
+    EXPECT_EQ(error({.shadow_every = 5}), "GradientReducer: hook_report_every requires hooks");
+    EXPECT_EQ(error({.hooks = {fp16()}, .shadow_every = -1}), "GradientReducer: hook_report_every -1 is negative");
 
     const auto hook = power_sgd();
     const HookedParameters p({{9, 8}}), q({{9, 8}});
@@ -419,9 +421,9 @@ TEST(GradientHooks, RanksMustAgree) {
     EXPECT_EQ(error_text<StateError>([&] {
                 GradientReducer reducer(p.named(), {}, context.group(), {.hooks = {power_sgd({.seed = seed}), bf16()}});
               }),
-              "DistributedDataParallel: ranks hold different models\n"
-              "  rank 0: gradient hooks power_sgd(rank 2, from step 10, saving 2, seed 1) > bf16, shadow every 0\n"
-              "  rank 1: gradient hooks power_sgd(rank 2, from step 10, saving 2, seed 2) > bf16, shadow every 0");
+              "DistributedDataParallel: ranks have different models\n"
+              "  rank 0: communication hooks power_sgd(rank 2, from step 10, saving 2, seed 1) > bf16, report every 0\n"
+              "  rank 1: communication hooks power_sgd(rank 2, from step 10, saving 2, seed 2) > bf16, report every 0");
   });
 }
 
@@ -438,10 +440,10 @@ TEST(GradientHooks, StateOfAnother) {
     const auto none = make(d, {});
     EXPECT_TRUE(none->state_dict().empty());
     EXPECT_EQ(error_text<StateError>([&] { cast->load_state_dict(low_rank->state_dict()); }),
-              "GradientReducer: the state is of other hooks\n"
+              "GradientReducer: the state belongs to other communication hooks\n"
               "  saved  power_sgd(rank 2, from step 10, saving 2, seed 5)\n  here   bf16");
     EXPECT_EQ(error_text<StateError>([&] { none->load_state_dict(cast->state_dict()); }),
-              "GradientReducer: the state is of hooks, and here are none");
+              "GradientReducer: the state belongs to communication hooks, but this reducer has none");
     EXPECT_EQ(error_text<StateError>([&] { smaller->load_state_dict(low_rank->state_dict()); }),
               "power_sgd: 'net.p0.error' does not fit\n  saved  float32 [9, 8]\n  here   float32 [8, 9]");
   });

@@ -195,7 +195,7 @@ TEST(GradientReducer, ErrorsOfAGroupOfSomeRanksShowNumbersInTheJob) {
     EXPECT_EQ(error_text<StateError>([&] {
                 GradientReducer reducer({{"fc.weight", w}}, {}, group);
               }),
-              "DistributedDataParallel: ranks hold different models\n  rank 1: parameter 'fc.weight' float32 [2, 4]\n  "
+              "DistributedDataParallel: ranks have different models\n  rank 1: parameter 'fc.weight' float32 [2, 4]\n  "
               "rank 2: parameter 'fc.weight' float32 [2, 3]");
   });
 }
@@ -206,7 +206,7 @@ TEST(GradientReducer, DifferentModelsAreAnErrorOnEveryRank) {
     EXPECT_EQ(error_text<StateError>([&] {
                 GradientReducer reducer({{"fc.weight", w}}, {}, context.group());
               }),
-              "DistributedDataParallel: ranks hold different models\n  rank 0: parameter 'fc.weight' float32 [2, 4]\n  "
+              "DistributedDataParallel: ranks have different models\n  rank 0: parameter 'fc.weight' float32 [2, 4]\n  "
               "rank 2: "
               "parameter 'fc.weight' float32 [2, 3]");
   });
@@ -215,9 +215,9 @@ TEST(GradientReducer, DifferentModelsAreAnErrorOnEveryRank) {
     NamedTensors parameters = {{"a", w}};
     if (context.rank() == 0) parameters.emplace_back("b", zeros({1}));
     EXPECT_EQ(error_text<StateError>([&] { GradientReducer reducer(parameters, {}, context.group()); }),
-              "DistributedDataParallel: ranks hold different models\n  rank 0: parameter 'b' float32 [1], requires no "
+              "DistributedDataParallel: ranks have different models\n  rank 0: parameter 'b' float32 [1], requires no "
               "grad\n  "
-              "rank 1: nothing more");
+              "rank 1: (end of list)");
   });
 }
 
@@ -225,10 +225,11 @@ TEST(GradientReducer, TwoReducersOverOneParameter) {
   run_threads(1, [](Context& context) {
     Tensor w = zeros({2}).set_requires_grad();
     const GradientReducer first({{"w", w}}, {}, context.group());
-    EXPECT_EQ(error_text<StateError>([&] {
-                GradientReducer second({{"w", w}}, {}, context.group());
-              }),
-              "GradientReducer: the gradient of 'w' already lives in the buckets of another DistributedDataParallel");
+    EXPECT_EQ(
+        error_text<StateError>([&] {
+          GradientReducer second({{"w", w}}, {}, context.group());
+        }),
+        "GradientReducer: the gradient of 'w' is already stored in the buckets of another DistributedDataParallel");
   });
 }
 

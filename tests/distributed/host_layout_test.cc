@@ -102,8 +102,8 @@ TEST(MakeBackend, SharedMemorySaysWhoIsElsewhere) {
       ADD_FAILURE() << "no error";
     } catch (const CommError& e) {
       EXPECT_EQ(e.what(), str("[rank ", options.rank,
-                              " of 3] group 'default': shared memory joins the ranks of one host only, and these are "
-                              "on 2\n  ranks 0 2\n  rank 1"));
+                              " of 3] group 'default': the shm backend requires all ranks on one host, but they are "
+                              "on 2 hosts\n  ranks 0 2\n  rank 1"));
       EXPECT_EQ(e.rank(), options.rank);
     }
   });
@@ -117,8 +117,8 @@ TEST(MakeBackend, UnknownNamesAreRejected) {
       ProcessGroup::create(options);
       ADD_FAILURE() << "no error";
     } catch (const ValueError& e) {
-      EXPECT_EQ(e.what(), str("ProcessGroup: there is no backend '", backend,
-                              "': there are auto, shm and gloo, and with GPUs cpu:auto,cuda:nccl and the like"));
+      EXPECT_EQ(e.what(), str("ProcessGroup: unknown backend '", backend,
+                              "' (expected auto, shm or gloo; with GPUs for example cpu:gloo,cuda:nccl)"));
     }
   }
   ProcessGroupOptions mixed;

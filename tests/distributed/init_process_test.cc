@@ -142,10 +142,10 @@ TEST(InitProcessTest, WithoutALauncher) {
   const auto result = run_program({kProgram, "sum", "env://"});
   EXPECT_EQ(result.status, 1);
   EXPECT_EQ(result.err,
-            "init_process_group: no launcher has said which rank this is\n"
+            "init_process_group: the rank is not known because no launcher set its variables\n"
             "  found: none\n"
             "  missing: RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT\n"
-            "  start the program by tandem-run, torchrun, mpirun or srun, or set RANK, WORLD_SIZE, MASTER_ADDR and "
+            "  start the program with tandem-run, torchrun, mpirun or srun, or set RANK, WORLD_SIZE, MASTER_ADDR and "
             "MASTER_PORT\n");
 }
 
@@ -188,7 +188,7 @@ TEST(InitProcessTest, BesideTorchrunsAgentWithThePortAboveTaken) {
   EXPECT_EQ(result.err,
             "store: cannot listen on 127.0.0.1:" + std::to_string(port + 1) +
                 ": Address already in use\n  torchrun's agent listens on MASTER_PORT=" + std::to_string(port) +
-                ", so the store is to be on the port above\n  give torchrun another port: --rdzv-endpoint "
+                ", so the store needs the next port\n  choose another port for torchrun: --rdzv-endpoint "
                 "HOST:PORT or --master-port PORT\n");
 }
 

@@ -147,7 +147,7 @@ TEST_P(InitTest, ARankThatLeavesIsHeardOf) {
 TEST_P(InitTest, ASecondCallIsAnError) {
   init_process_group(options(0, 1));
   EXPECT_EQ(error_text<td::StateError>([&] { init_process_group(options(0, 1)); }),
-            "init_process_group: this thread is rank 0 of 1 already; destroy_process_group comes first");
+            "init_process_group: this thread is already rank 0 of 1; call destroy_process_group first");
   check_sum(*default_group());
   std::shared_ptr<ProcessGroup> part = new_group({0});
   destroy_process_group(part);
@@ -157,9 +157,10 @@ TEST_P(InitTest, ASecondCallIsAnError) {
   destroy_process_group(all);
   EXPECT_EQ(all, nullptr);
   EXPECT_FALSE(is_initialized());
-  EXPECT_EQ(error_text<td::StateError>([] { destroy_process_group(); }),
-            "Context::current: this thread belongs to no rank of launch, spawn or run_threads, and has not called "
-            "init_process_group");
+  EXPECT_EQ(
+      error_text<td::StateError>([] { destroy_process_group(); }),
+      "Context::current: this thread is not a rank; call it in a function of launch, spawn or run_threads, or call "
+      "init_process_group first");
 }
 
 TEST_P(InitTest, AGroupThatIsHeldWaitsForNobodyAfterwards) {
@@ -180,10 +181,11 @@ TEST(InitErrorsTest, InsideALaunchedRankTheGroupIsThere) {
     EXPECT_EQ(default_group(), context.group());
     EXPECT_EQ(get_rank(), context.rank());
     EXPECT_EQ(error_text<td::StateError>([] { init_process_group(); }),
-              "init_process_group: this thread is rank " + std::to_string(context.rank()) +
-                  " of 2 of launch, spawn or run_threads already: its group is default_group()");
+              "init_process_group: this thread is already rank " + std::to_string(context.rank()) +
+                  " of 2 of launch, spawn or run_threads; use default_group()");
     EXPECT_EQ(error_text<td::StateError>([] { destroy_process_group(); }),
-              "destroy_process_group: launch, spawn or run_threads made this rank, and ends it");
+              "destroy_process_group: this rank was not created by init_process_group; launch, spawn and run_threads "
+              "end their own ranks");
     check_sum(*default_group());
   });
 }
@@ -195,10 +197,10 @@ TEST(InitErrorsTest, WrongOptions) {
   const auto store = make_memory_store();
   EXPECT_EQ(error({.init_method = "http://x"}),
             "init_process_group: expected env://, tcp://host:port or file:///path, got 'http://x'");
-  EXPECT_EQ(error({.store = store}), "init_process_group: a store needs rank and world_size beside it");
-  EXPECT_EQ(error({.store = store, .rank = 2, .world_size = 2}), "init_process_group: there is no rank 2 of 2");
+  EXPECT_EQ(error({.store = store}), "init_process_group: store requires rank and world_size");
+  EXPECT_EQ(error({.store = store, .rank = 2, .world_size = 2}), "init_process_group: rank 2 is not in [0, 2)");
   EXPECT_EQ(error({.init_method = "tcp://h:1", .store = store, .rank = 0, .world_size = 1}),
-            "init_process_group: either a store or an init_method, not both");
+            "init_process_group: store and init_method exclude each other; set one of them");
   EXPECT_EQ(error({.init_method = "tcp://h:1"}),
             "init_process_group: 'tcp://h:1' needs rank and world_size, in the options or as '?rank=R&world_size=N'");
   EXPECT_EQ(error({.init_method = "tcp://h?rank=0&world_size=1"}),
@@ -206,14 +208,14 @@ TEST(InitErrorsTest, WrongOptions) {
   EXPECT_EQ(error({.init_method = "tcp://h:x?rank=0&world_size=1"}),
             "init_process_group: the port: expected an integer from 1 to 65535, got 'x'");
   EXPECT_EQ(error({.init_method = "tcp://h:1?rank=0&world_size=1", .rank = 3}),
-            "init_process_group: rank is 3, but the init_method says 0");
+            "init_process_group: rank is 3, but the init_method has 0");
   EXPECT_EQ(
       error({.init_method = "file:///x?rank=0&size=1"}),
       "init_process_group: expected '?rank=R&world_size=N' at the end of the init_method, got '/x?rank=0&size=1'");
   EXPECT_EQ(error({.init_method = "file:///x?rank=-1&world_size=1"}),
             "init_process_group: rank: expected an integer from 0 to 1048576, got '-1'");
   EXPECT_EQ(error({.store = store, .rank = 0, .world_size = 1, .timeout = -1ms}),
-            "init_process_group: a timeout of -1 ms");
+            "init_process_group: timeout must not be negative, got -1 ms");
   EXPECT_NE(error({.backend = "mpi", .store = store, .rank = 0, .world_size = 1}).find("backend"), std::string::npos);
   EXPECT_FALSE(is_initialized());
 }
@@ -233,7 +235,7 @@ TEST(InitTimeoutTest, TheVariableGoesBeforeTheArgument) {
   const TimeoutVariable variable("0.2");
   const InitOptions options{.store = make_memory_store(), .rank = 0, .world_size = 2, .timeout = 20s};
   EXPECT_EQ(error_text<td::CommError>([&] { init_process_group(options); }),
-            "[rank 0 of 2] group 'default': did not come together within 0.2 s\n  missing: rank 1");
+            "[rank 0 of 2] group 'default': rendezvous timed out after 0.2 s\n  missing: rank 1");
 }
 
 TEST(InitTimeoutTest, AZeroIsNoDeadline) {
@@ -267,8 +269,8 @@ TEST(InitErrorsTest, AFileOfAnEarlierJob) {
   // Rank 1 of a job that was killed.
   make_file_store(folder / "store", {.world_size = 2})->add("members/1", 1);
   EXPECT_EQ(folder.shortened(error_text<td::CommError>([&] { init_process_group({.init_method = method}); })),
-            "init_process_group: rank 1 has joined by DIR/store before\n"
-            "  the file is left from an earlier job: remove it; or two processes have this rank");
+            "init_process_group: rank 1 has already joined through DIR/store\n"
+            "  remove the file if an earlier job left it; otherwise two processes have this rank");
 }
 
 TEST(InitErrorsTest, APortInUse) {

@@ -45,10 +45,10 @@ TEST_F(InterfaceTest, ByNameOrAddress) {
 
 TEST_F(InterfaceTest, TheCallIsAskedFirstThenTandemsVariableThenGloos) {
   setenv("GLOO_SOCKET_IFNAME", "third0", 1);
-  EXPECT_NE(refusal(options()).find("'third0', which GLOO_SOCKET_IFNAME names"), std::string::npos);
+  EXPECT_NE(refusal(options()).find("'third0' (from GLOO_SOCKET_IFNAME)"), std::string::npos);
   setenv("TANDEM_SOCKET_IFNAME", "second0", 1);
-  EXPECT_NE(refusal(options()).find("'second0', which TANDEM_SOCKET_IFNAME names"), std::string::npos);
-  EXPECT_NE(refusal(options("first0")).find("'first0', which ProcessGroupOptions::interface names"), std::string::npos);
+  EXPECT_NE(refusal(options()).find("'second0' (from TANDEM_SOCKET_IFNAME)"), std::string::npos);
+  EXPECT_NE(refusal(options("first0")).find("'first0' (from ProcessGroupOptions::interface)"), std::string::npos);
   EXPECT_EQ(choose_interface(options("lo"), false).name, "lo");
   setenv("TANDEM_SOCKET_IFNAME", "lo", 1);
   EXPECT_EQ(choose_interface(options(), false).name, "lo");
@@ -62,8 +62,8 @@ TEST_F(InterfaceTest, AnErrorListsThoseThatAreUp) {
   for (const Interface& i : list_interfaces()) up += "\n  " + i.name + "  " + i.address;
   EXPECT_NE(up.find("\n  lo  127.0.0.1"), std::string::npos);
   EXPECT_EQ(refusal(options("no_such0")),
-            "[rank 1 of 2] group 'default': there is no network interface 'no_such0', which "
-            "ProcessGroupOptions::interface names; those that are up:" +
+            "[rank 1 of 2] group 'default': no network interface has the name or address 'no_such0' "
+            "(from ProcessGroupOptions::interface); interfaces that are up:" +
                 up);
 }
 
@@ -71,7 +71,7 @@ TEST_F(InterfaceTest, OtherHostsAreNotReachedByLoopback) {
   setenv("MASTER_ADDR", "127.0.0.1", 1);
   const std::vector<Interface> all = list_interfaces();
   if (std::all_of(all.begin(), all.end(), [](const Interface& i) { return i.is_loopback; })) {
-    EXPECT_NE(refusal(options(), false).find("there is no network interface to reach other hosts; those that are up:"),
+    EXPECT_NE(refusal(options(), false).find("no network interface can reach other hosts; interfaces that are up:"),
               std::string::npos);
   } else {
     EXPECT_FALSE(choose_interface(options(), false).is_loopback);

@@ -66,7 +66,7 @@ TEST(JobCoordinator, ANodeOrANumberOfRanksThatCannotBeEndsTheJob) {
     job.coordinator.on_event(joined(0, 1));
     job.coordinator.on_event(joined(node, num_ranks));
     ASSERT_TRUE(job.coordinator.finished()) << node << " " << num_ranks;
-    EXPECT_EQ(job.coordinator.result().message, "launch: a launcher says that it is node " + std::to_string(node) +
+    EXPECT_EQ(job.coordinator.result().message, "launch: received an invalid message: node " + std::to_string(node) +
                                                     " with " + std::to_string(num_ranks) + " ranks");
     EXPECT_EQ(job.coordinator.result().status, 1);
     EXPECT_EQ(job.count(NodeCommand::Kind::kStart), 0);

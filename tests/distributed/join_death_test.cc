@@ -178,7 +178,7 @@ class JoinDeath : public ::testing::TestWithParam<Setting> {
   static void expect_named(const std::string& how, const std::string& reason) {
     for_each_step(how, 1, [&](const Heard& heard) {
       for (const std::string& text : heard.texts) {
-        EXPECT_THAT(text, ::testing::MatchesRegex(str("\\[rank [02] of 3\\] (group 'torn': did not come together|"
+        EXPECT_THAT(text, ::testing::MatchesRegex(str("\\[rank [02] of 3\\] (group 'torn': rendezvous failed|"
                                                       "barrier #1 failed)\n  rank 1: ",
                                                       reason)));
       }

@@ -23,8 +23,8 @@ std::string join_error(Context& context) {
   return "joined";
 }
 
-std::string did_not_come(int rank, int world_size, const std::string& why) {
-  return str("[rank ", rank, " of ", world_size, "] group 'default': did not come together", why);
+std::string rendezvous_error(int rank, int world_size, const std::string& why) {
+  return str("[rank ", rank, " of ", world_size, "] group 'default': rendezvous ", why);
 }
 
 /// args: a path, the rank that does not come, and what it does instead.  The others write what they threw to the path
@@ -56,7 +56,7 @@ TEST(JoinTest, ProcessesHearOfARankThatDoesNotCome) {
         if (rank == absent) continue;
         const std::string reason = what == "throws" ? "no data" : "left the job";
         EXPECT_EQ(testing::read_file(folder / str("rank", rank)),
-                  did_not_come(rank, 3, str("\n  rank ", absent, ": ", reason)));
+                  rendezvous_error(rank, 3, str("failed\n  rank ", absent, ": ", reason)));
       }
     }
   }
@@ -66,7 +66,8 @@ TEST(JoinTest, ThreadsHearOfARankThatDoesNotCome) {
   for (const int absent : {0, 2}) {
     run_threads(3, [&](Context& context) {
       if (context.rank() == absent) return;
-      EXPECT_EQ(join_error(context), did_not_come(context.rank(), 3, str("\n  rank ", absent, ": left the job")));
+      EXPECT_EQ(join_error(context),
+                rendezvous_error(context.rank(), 3, str("failed\n  rank ", absent, ": left the job")));
     });
   }
 }
@@ -81,7 +82,7 @@ TEST(JoinTest, TheDeadlineNamesWhoIsMissing) {
     }
     return "joined";
   };
-  EXPECT_EQ(text(0), did_not_come(0, 3, " within 0.1 s\n  missing: ranks 1 2"));
+  EXPECT_EQ(text(0), rendezvous_error(0, 3, "timed out after 0.1 s\n  missing: ranks 1 2"));
 }
 
 TEST(JoinTest, ARankThatHasFailedItselfDoesNotWait) {
@@ -94,7 +95,7 @@ TEST(JoinTest, ARankThatHasFailedItselfDoesNotWait) {
   } catch (const CommError& e) {
     text = e.what();
   }
-  EXPECT_EQ(text, did_not_come(1, 3, "\n  rank 1: no disk"));
+  EXPECT_EQ(text, rendezvous_error(1, 3, "failed\n  rank 1: no disk"));
 }
 
 TEST(JoinTest, NoKeysPileUpAndNamesAreStillUsedUp) {
@@ -114,7 +115,8 @@ TEST(JoinTest, NoKeysPileUpAndNamesAreStillUsedUp) {
       } catch (const CommError& e) {
         text = e.what();
       }
-      EXPECT_EQ(text, str("[rank ", rank, " of 3] group 'group 1': a group of that name was made before in this job"));
+      EXPECT_EQ(text,
+                str("[rank ", rank, " of 3] group 'group 1': a group with this name was already created in this job"));
     }
     EXPECT_EQ(store->num_keys(), num_parts * 3);
   }

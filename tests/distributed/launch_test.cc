@@ -51,7 +51,7 @@ std::string messages(const std::string& err) {
   std::string kept;
   std::istringstream in(err);
   for (std::string line; std::getline(in, line);) {
-    if (!line.ends_with("they will take turns")) kept += line + "\n";
+    if (!line.ends_with("the ranks share cores")) kept += line + "\n";
   }
   return kept;
 }
@@ -161,7 +161,7 @@ TEST(LaunchTest, SaysOnceThatRanksShareCores) {
   const int n = cores > 16 ? 2 : cores + 1;
   const auto result = run({"--nproc", std::to_string(n), "exchange"});
   const std::string warning = "launch: " + std::to_string(n) + " ranks on " + std::to_string(cores) +
-                              (cores == 1 ? " core" : " cores") + ": they will take turns\n";
+                              (cores == 1 ? " core" : " cores") + ": the ranks share cores\n";
   EXPECT_EQ(result.err, n > cores ? warning : "");
 }
 
@@ -194,7 +194,8 @@ TEST(LaunchTest, EachRankComputesOnItsDevice) {
   const Variables two = {{"TANDEM_EMULATED_GPUS", "2"}};
   const auto crowded = run({"device", "--device", "cuda", "--nproc", "3"}, two);
   EXPECT_EQ(crowded.status, 2);
-  EXPECT_EQ(messages(crowded.err), "launch: --device cuda: 3 ranks here, and 2 GPUs: each rank takes one\n");
+  EXPECT_EQ(messages(crowded.err),
+            "launch: --device cuda: 3 ranks on this host but 2 GPUs; each rank needs its own GPU\n");
   EXPECT_EQ(sorted_lines(run({"device", "--device", "auto", "--nproc", "3"}, two).out)[0], "[1] cpu cpu");
 }
 
@@ -225,17 +226,17 @@ TEST(LaunchTest, WrongFlagsAreUsageErrors) {
       {{"--timeout", "-1"}, "launch: --timeout: expected a number of seconds, or 0 for no limit, got '-1'\n"},
       {{"--timeout=nan"}, "launch: --timeout: expected a number of seconds, or 0 for no limit, got 'nan'\n"},
       {{"--max-restarts", "many"}, "launch: --max-restarts: expected an integer from 0 to 1048576, got 'many'\n"},
-      {{"--tee"}, "launch: --tee shows what --log-dir writes: give both\n"},
+      {{"--tee"}, "launch: --tee requires --log-dir\n"},
       {{"--tee=3", "--log-dir", "x"}, "launch: --tee takes no value, got '--tee=3'\n"},
       {{"--log-dir="}, "launch: --log-dir is empty\n"},
       {{"--device", "gpu"}, "launch: --device: expected cpu, cuda or auto, got 'gpu'\n"},
       {{"--device", "cpu", "--devices", "cpu"},
-       "launch: --device is where each rank computes, and --devices makes a rank of each device: give one\n"},
+       "launch: --device (the device of every rank) and --devices (one rank per device) exclude each other\n"},
       {{"--devices", "cpu,gpu"}, "Device: 'gpu' is not one of cpu, cpu:N, cuda, cuda:N\n"},
       {{"--devices", "cpu,cpu:1,cpu:0"}, "launch: --devices 'cpu,cpu:1,cpu:0' names cpu twice\n"},
       {{"--devices", "cpu", "--nproc", "1"},
-       "launch: --devices makes the ranks threads of this process, --nproc, --log-dir and --max-restarts make them "
-       "processes: give one\n"},
+       "launch: --devices (ranks are threads) cannot be combined with --nproc, --log-dir and --max-restarts (ranks "
+       "are processes)\n"},
   };
   for (const auto& [arguments, text] : cases) {
     const auto result = run(arguments);
@@ -257,7 +258,7 @@ TEST(LaunchTest, PartialVariablesAreShown) {
 TEST(LaunchTest, FlagsThatStartRanksContradictVariables) {
   const auto result = run({"--nproc", "2", "say"}, torchrun_variables(0, 1, 29500));
   EXPECT_EQ(result.err,
-            "launch: --nproc, --log-dir, --tee and --max-restarts start ranks, but this process is a rank already\n"
+            "launch: --nproc, --log-dir, --tee and --max-restarts start ranks, but this process is already a rank\n"
             "  found: RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500\n");
   EXPECT_EQ(result.status, 2);
 }
@@ -378,7 +379,7 @@ TEST(LaunchTest, ARankThatExitsIsReported) {
   EXPECT_NE(with_status.err.find("rank 0 of 2 failed (exit status 7)\n"), std::string::npos) << with_status.err;
   EXPECT_EQ(with_status.status, 1);
   const auto with_zero = run({"--nproc", "2", "exit", "1", "0"});
-  EXPECT_NE(with_zero.err.find("rank 1 of 2 failed (exit status 0): it ended before its function returned\n"),
+  EXPECT_NE(with_zero.err.find("rank 1 of 2 failed (exit status 0): it exited before its function returned\n"),
             std::string::npos)
       << with_zero.err;
   EXPECT_EQ(with_zero.status, 1);
@@ -550,15 +551,15 @@ TEST(LaunchTest, AFailureShowsTheEndOfItsLog) {
   const TemporaryFolder base;
   const std::string folder = base / "tail";
   const auto result = run({"--nproc", "2", "--log-dir", folder, "exit", "1", "5"});
-  EXPECT_EQ(messages(result.err),
-            "rank 1 of 2 failed (exit status 5)\n  the end of " + folder + "/rank-1.log:\n    last words of rank 1\n");
+  EXPECT_EQ(messages(result.err), "rank 1 of 2 failed (exit status 5)\n  last lines of " + folder +
+                                      "/rank-1.log:\n    last words of rank 1\n");
 }
 
 TEST(LaunchTest, LogsThatCannotBeWrittenAreAnError) {
   const TemporaryFolder folder;
   const std::string file = folder.write("file", std::string("in the way"));
   const auto result = run({"--nproc", "2", "--log-dir", file, "say"});
-  EXPECT_EQ(messages(result.err).find("launch: cannot make the folder '" + file + "' for logs: "), 0u) << result.err;
+  EXPECT_EQ(messages(result.err).find("launch: cannot create the log directory '" + file + "': "), 0u) << result.err;
   EXPECT_EQ(result.status, 1);
 }
 

@@ -62,7 +62,7 @@ TEST(LauncherVariablesTest, OpenMpi) {
   EXPECT_GE(env.store_port, 10000);
   EXPECT_LT(env.store_port, 30000);
   EXPECT_EQ(env.token.size(), wire::kTokenBytes);
-  EXPECT_EQ(env.port_advice, "the port follows from the number of OpenMPI's job; set MASTER_PORT to a free one");
+  EXPECT_EQ(env.port_advice, "the port is derived from the job id of OpenMPI; set MASTER_PORT to a free port");
   // All ranks find the same, and another job's ranks something else.
   const RankEnvironment zero =
       read(with(kOpenMpi, {{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "0"}, {"PMIX_RANK", "0"}}));
@@ -92,8 +92,8 @@ TEST(LauncherVariablesTest, SeveralHostsNeedAnAddress) {
   const Map hosts = with(kOpenMpi, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}});
   EXPECT_EQ(
       error_of(hosts),
-      "rank variables of OpenMPI: the ranks are on several hosts, and MASTER_ADDR, the host of rank 0, is not set\n"
-      "  set it: mpirun -x MASTER_ADDR\n"
+      "rank variables of OpenMPI: the ranks are on several hosts, but MASTER_ADDR (the host of rank 0) is not set\n"
+      "  set it with: mpirun -x MASTER_ADDR\n"
       "  found: OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=1 "
       "OMPI_COMM_WORLD_LOCAL_SIZE=2");
   EXPECT_EQ(read(with(hosts, {{"MASTER_ADDR", "first"}})).store_host, "first");
@@ -105,11 +105,10 @@ TEST(LauncherVariablesTest, Pmi) {
   expect_numbers(env, 2, 3, 0, 2);
   EXPECT_EQ(env.store_host, "first");
   EXPECT_NE(read(with(located, {{"PMI_JOBID", "kvs_13_0"}})).store_port, env.store_port);
-  EXPECT_EQ(
-      error_of(with(kPmi, {{"MASTER_ADDR", "first"}})),
-      "rank variables of PMI: there is no number of the job that a port could follow from, and MASTER_PORT is not set\n"
-      "  set it: mpiexec -genv MASTER_PORT\n"
-      "  found: PMI_RANK=2 PMI_SIZE=3 MPI_LOCALRANKID=0 MPI_LOCALNRANKS=2 MASTER_ADDR=first");
+  EXPECT_EQ(error_of(with(kPmi, {{"MASTER_ADDR", "first"}})),
+            "rank variables of PMI: MASTER_PORT is not set, and there is no job id to derive a port from\n"
+            "  set it with: mpiexec -genv MASTER_PORT\n"
+            "  found: PMI_RANK=2 PMI_SIZE=3 MPI_LOCALRANKID=0 MPI_LOCALNRANKS=2 MASTER_ADDR=first");
   EXPECT_EQ(error_of({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}}),
             "rank variables of PMI: MPI_LOCALRANKID is missing\n  found: PMI_RANK=0 PMI_SIZE=2");
 }
@@ -174,7 +173,7 @@ TEST(LauncherVariablesTest, TheInnermostLauncherCounts) {
 
 TEST(LauncherVariablesTest, ContradictionsShowWhatWasFound) {
   EXPECT_EQ(error_of(with(kOpenMpi, {{"OMPI_COMM_WORLD_RANK", "4"}})),
-            "rank variables of OpenMPI: OMPI_COMM_WORLD_RANK is not below OMPI_COMM_WORLD_SIZE\n"
+            "rank variables of OpenMPI: OMPI_COMM_WORLD_RANK must be less than OMPI_COMM_WORLD_SIZE\n"
             "  found: OMPI_COMM_WORLD_RANK=4 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=1 "
             "OMPI_COMM_WORLD_LOCAL_SIZE=4");
   const auto begins = [](const Map& map, const std::string& text) {
@@ -184,21 +183,21 @@ TEST(LauncherVariablesTest, ContradictionsShowWhatWasFound) {
          "rank variables of OpenMPI: OMPI_COMM_WORLD_SIZE: expected an integer from 1 to 1048576, got 'four'");
   begins(with(kOpenMpi, {{"OMPI_COMM_WORLD_SIZE", ""}}), "rank variables of OpenMPI: OMPI_COMM_WORLD_SIZE is missing");
   begins(with(kOpenMpi, {{"OMPI_COMM_WORLD_LOCAL_RANK", "4"}, {"OMPI_COMM_WORLD_RANK", "3"}}),
-         "rank variables of OpenMPI: OMPI_COMM_WORLD_LOCAL_RANK is not below OMPI_COMM_WORLD_LOCAL_SIZE");
+         "rank variables of OpenMPI: OMPI_COMM_WORLD_LOCAL_RANK must be less than OMPI_COMM_WORLD_LOCAL_SIZE");
   begins(with(kOpenMpi, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "5"}}),
-         "rank variables of OpenMPI: OMPI_COMM_WORLD_LOCAL_SIZE is above OMPI_COMM_WORLD_SIZE");
+         "rank variables of OpenMPI: OMPI_COMM_WORLD_LOCAL_SIZE must not exceed OMPI_COMM_WORLD_SIZE");
   begins(with(kOpenMpi, {{"OMPI_COMM_WORLD_RANK", "0"}}),
-         "rank variables of OpenMPI: OMPI_COMM_WORLD_LOCAL_RANK is above OMPI_COMM_WORLD_RANK");
+         "rank variables of OpenMPI: OMPI_COMM_WORLD_LOCAL_RANK must not exceed OMPI_COMM_WORLD_RANK");
   begins(with(kSlurm, {{"SLURM_NODEID", "3"}}),
-         "rank variables of Slurm: SLURM_NODEID is beyond SLURM_STEP_TASKS_PER_NODE");
+         "rank variables of Slurm: SLURM_NODEID is not an index of SLURM_STEP_TASKS_PER_NODE");
   begins(with(kSlurm, {{"SLURM_STEP_TASKS_PER_NODE", "4x"}}),
-         "rank variables of Slurm: SLURM_STEP_TASKS_PER_NODE is no list of numbers");
+         "rank variables of Slurm: SLURM_STEP_TASKS_PER_NODE is not a list of task counts");
   begins(with(kSlurm, {{"SLURM_JOB_ID", ""}}),
-         "rank variables of Slurm: there is no number of the job that a port could follow from, and MASTER_PORT is not "
-         "set\n  set it: export MASTER_PORT");
+         "rank variables of Slurm: MASTER_PORT is not set, and there is no job id to derive a port "
+         "from\n  set it with: export MASTER_PORT");
   begins(with(kSlurm, {{"SLURM_STEP_NODELIST", "node[1-"}}),
-         "rank variables of Slurm: the ranks are on several hosts, and MASTER_ADDR, the host of rank 0, is not set\n"
-         "  set it: export MASTER_ADDR");
+         "rank variables of Slurm: the ranks are on several hosts, but MASTER_ADDR (the host of rank 0) is not set\n"
+         "  set it with: export MASTER_ADDR");
 }
 
 TEST(LauncherVariablesTest, SlurmsLists) {

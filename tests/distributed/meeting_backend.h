@@ -166,7 +166,7 @@ class MeetingBackend : public Backend {
   }
 
   [[noreturn]] void throw_mismatch(const Collective& mine, const Collective& theirs, int peer) const {
-    std::string text = "ranks do not agree on what to exchange";
+    std::string text = "calls do not match across ranks";
     for (const int rank : {std::min(options_.rank, peer), std::max(options_.rank, peer)}) {
       const Collective& c = rank == options_.rank ? mine : theirs;
       text += str("\n  rank ", job_rank(options_, rank), "  ",

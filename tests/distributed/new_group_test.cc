@@ -231,7 +231,7 @@ TEST(NewGroupTest, WhoComesLaterHearsThatAMemberHasGivenUp) {
     } catch (const td::CommError& e) {
       EXPECT_EQ(e.what(),
                 td::str("[rank ", context.rank(), ", group '", group.name(), "'] barrier #1 failed\n  [rank ",
-                        context.rank(), "] group '", group.name(), "': did not come together\n  rank 0: ", reason));
+                        context.rank(), "] group '", group.name(), "': rendezvous failed\n  rank 0: ", reason));
       EXPECT_EQ(e.peer(), 0);
     }
   };
@@ -244,7 +244,7 @@ TEST(NewGroupTest, WhoComesLaterHearsThatAMemberHasGivenUp) {
     }
     context.store()->get("destroyed", 60s);
     heard_from_rank_zero(context, *context.new_group({0, 1}, {.timeout = 10s}),
-                         "the group was destroyed before all members had come");
+                         "the group was destroyed before all members had joined");
     context.store()->set("heard", "");
   });
   // One that is there waits no longer for another.
@@ -293,12 +293,13 @@ TEST(NewGroupTest, WrongRanksAreErrors) {
     const auto error = [&](const std::vector<int>& ranks) {
       return error_text<td::ValueError>([&] { context.new_group(ranks); });
     };
-    EXPECT_EQ(error({}), "new_group: no ranks");
-    EXPECT_EQ(error({0, 1, 2, 3}), "new_group: there is no rank 3 in this job of 3");
-    EXPECT_EQ(error({0, -1}), "new_group: there is no rank -1 in this job of 3");
-    EXPECT_EQ(error({2, 1, 0, 1}), "new_group: rank 1 is named twice");
+    EXPECT_EQ(error({}), "new_group: ranks is empty");
+    EXPECT_EQ(error({0, 1, 2, 3}), "new_group: rank 3 is not in [0, 3)");
+    EXPECT_EQ(error({0, -1}), "new_group: rank -1 is not in [0, 3)");
+    EXPECT_EQ(error({2, 1, 0, 1}), "new_group: rank 1 appears twice in ranks");
     if (context.rank() == 1) {
-      EXPECT_EQ(error({0, 2}), "new_group: rank 1 calls it, but is not among ranks 0 2\n  only the members call it");
+      EXPECT_EQ(error({0, 2}),
+                "new_group: rank 1 is the calling rank but not one of ranks 0 2\n  only members may call new_group");
     }
     check_group(*context.new_group({0, 1, 2}), context.rank());
   });
@@ -314,8 +315,8 @@ TEST(NewGroupTest, TheMissingAreNamed) {
     if (context.rank() == 1) {
       const auto group = context.new_group({1, 2}, {.timeout = 50ms});
       const std::string text = error_text<td::CommError>([&] { group->barrier({.timeout = 20s}); });
-      EXPECT_NE(text.find("[rank 1, group 'ranks 1-2'] barrier #1 failed\n  [rank 1] group 'ranks 1-2': did not come "
-                          "together within 0.1 s"),
+      EXPECT_NE(text.find("[rank 1, group 'ranks 1-2'] barrier #1 failed\n  [rank 1] group 'ranks 1-2': rendezvous "
+                          "timed out after 0.1 s"),
                 std::string::npos)
           << text;
       EXPECT_NE(text.find("missing: rank 2"), std::string::npos) << text;
@@ -343,7 +344,7 @@ TEST(NewGroupTest, TheMissingAreNamedWhereOperationsHaveTheSameDeadline) {
         ADD_FAILURE() << "nobody came";
       } catch (const td::CommError& e) {
         const std::string text = e.what();
-        EXPECT_NE(text.find(": did not come together within 0.3 s\n  missing: ranks 1 2"), std::string::npos) << text;
+        EXPECT_NE(text.find(": rendezvous timed out after 0.3 s\n  missing: ranks 1 2"), std::string::npos) << text;
         EXPECT_EQ(e.peer(), 1) << text;
       }
     }
@@ -365,8 +366,8 @@ TEST(NewGroupTest, AnEarlierDeadlineThanThatOfComingTogetherNamesNobody) {
           f();
           ADD_FAILURE() << "nobody came";
         } catch (const td::CommError& e) {
-          EXPECT_EQ(e.what(),
-                    title + " timed out after 0.1 s\n  " + payload + "members to come\n  not all members have come");
+          EXPECT_EQ(e.what(), title + " timed out after 0.1 s\n  " + payload +
+                                  "waiting for members\n  not all members have joined");
           EXPECT_EQ(e.peer(), -1);
         }
       };

@@ -111,7 +111,7 @@ TEST(Cases, P5GatherOfDifferentShapesIsAnErrorOnEveryRank) {
   for (const Thrown& t : thrown) {
     // Seen by itself, or heard from another who saw it first.
     EXPECT_NE(t.text.find("] gather #1"), std::string::npos) << t.text;
-    EXPECT_NE(t.text.find("ranks do not agree on what to exchange\n"), std::string::npos) << t.text;
+    EXPECT_NE(t.text.find("calls do not match across ranks\n"), std::string::npos) << t.text;
     EXPECT_NE(t.text.find(str("  rank 2  gather to 0 float32 [5]", kWhere, ", 'scores', ")), std::string::npos)
         << t.text;
   }
@@ -193,10 +193,10 @@ TEST(Cases, P9OtherWorkRunsWhileAnAllReduceDoes) {
 
 TEST(Cases, P10ATensorOnAnotherDeviceIsNamedOnEveryRank) {
   const std::string refused =
-      cuda::is_built()
-          ? "all_reduce: the group's backend 'shm' moves CPU tensors; 'cpu:shm,cuda:nccl' moves those of GPUs too\n"
-            "  tensor  float32 [3] on cuda:0"
-          : "all_reduce: this group moves CPU tensors\n  tensor  float32 [3] on cuda:0";
+      cuda::is_built() ? "all_reduce: the group's backend 'shm' supports CPU tensors only; use 'cpu:shm,cuda:nccl'\n"
+                         "  tensor  float32 [3] on cuda:0"
+                       : "all_reduce: this build supports CPU tensors only; build with --config=cuda\n  tensor  "
+                         "float32 [3] on cuda:0";
   const auto thrown = run_all({.world_size = 4, .backend = "shm"}, [&](ProcessGroup& g) {
     float memory[3] = {};
     const auto storage = Storage::adopt(Device(DeviceType::kCuda, 0), memory, sizeof(memory), {});

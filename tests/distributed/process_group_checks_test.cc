@@ -61,7 +61,7 @@ TEST(Checks, TensorsOfOtherDevicesAreNamed) {
     const auto storage = Storage::adopt(Device(DeviceType::kCuda, 1), memory, sizeof(memory), {});
     const Tensor far = make_view(storage, kFloat32, {2}, {1}, 0);
     const Tensor near = zeros({2});
-    const std::string is_far = ": this group moves CPU tensors\n  ";
+    const std::string is_far = ": this build supports CPU tensors only; build with --config=cuda\n  ";
     const std::string shown = "  float32 [2] on cuda:1";
     EXPECT_EQ(refusal([&] { g.all_reduce(far); }), "DeviceError all_reduce" + is_far + "tensor" + shown);
     EXPECT_EQ(refusal([&] { g.all_reduce(near, far); }), "DeviceError all_reduce" + is_far + "input" + shown);
@@ -140,19 +140,19 @@ TEST(Checks, WhatOnlyRootGives) {
     EXPECT_EQ(refusal([&] {
                 g.gather(zeros({2, 2}), x, other);
               }),
-              str("ValueError gather: output must be undefined elsewhere than on root ", other,
+              str("ValueError gather: output must be undefined on ranks other than root ", other,
                   "\n  output  float32 [2, 2] on cpu"));
     EXPECT_EQ(refusal([&] {
                 g.gather(Tensors{x, x}, x, other);
               }),
-              str("ValueError gather: outputs must be empty elsewhere than on root ", other, ", and has 2 elements"));
+              str("ValueError gather: outputs must be empty on ranks other than root ", other, ", but has 2 elements"));
     EXPECT_EQ(refusal([&] {
                 g.scatter(x, zeros({2, 2}), other);
               }),
-              str("ValueError scatter: input must be undefined elsewhere than on root ", other,
+              str("ValueError scatter: input must be undefined on ranks other than root ", other,
                   "\n  input  float32 [2, 2] on cpu"));
     EXPECT_EQ(refusal([&] { g.scatter(x, Tensors{x}, other); }),
-              str("ValueError scatter: inputs must be empty elsewhere than on root ", other, ", and has 1 element"));
+              str("ValueError scatter: inputs must be empty on ranks other than root ", other, ", but has 1 element"));
     for (const int root : {-1, 2}) {
       const std::string range = str("root ", root, " is not in [0, 2)");
       EXPECT_EQ(refusal([&] { g.reduce(x, root); }), "ValueError reduce: " + range);
@@ -245,7 +245,7 @@ TEST(Checks, Splits) {
     EXPECT_EQ(refusal([&] {
                 g.all_to_all(four, four, {5, -1}, {2, 2});
               }),
-              "ValueError all_to_all: output_splits [5, -1] has a negative number");
+              "ValueError all_to_all: output_splits [5, -1] has a negative element");
     EXPECT_EQ(refusal([&] {
                 g.all_to_all(four, four, {2, 2}, {4});
               }),
@@ -256,12 +256,12 @@ TEST(Checks, Splits) {
               "ShapeError all_to_all: output must be [4, 3]\n"
               "  output  float32 [4, 2] on cpu\n"
               "  input   float32 [4, 3] on cpu");
-    EXPECT_EQ(
-        refusal([&] {
-          g.all_to_all(four, four, {1, 3}, {3, 1});
-        }),
-        str("ValueError all_to_all: output_splits[", g.rank(), "] is ", g.rank() == 0 ? 1 : 3, " and input_splits[",
-            g.rank(), "] is ", g.rank() == 0 ? 3 : 1, ", the rows that this rank sends to itself"));
+    EXPECT_EQ(refusal([&] {
+                g.all_to_all(four, four, {1, 3}, {3, 1});
+              }),
+              str("ValueError all_to_all: output_splits[", g.rank(), "] (", g.rank() == 0 ? 1 : 3,
+                  ") and input_splits[", g.rank(), "] (", g.rank() == 0 ? 3 : 1,
+                  ") must be equal: both count the rows that this rank sends to itself"));
   });
 }
 
@@ -284,20 +284,21 @@ TEST(Checks, DtypesAndOperators) {
               "  inputs[1]  int32 [2] on cpu\n"
               "  inputs[0]  float32 [2] on cpu");
     EXPECT_EQ(refusal([&] { g.reduce(i, 0, ReduceOp::kAvg); }),
-              "DTypeError reduce: avg needs a floating dtype\n  tensor  int32 [2] on cpu");
+              "DTypeError reduce: avg requires a floating-point dtype\n  tensor  int32 [2] on cpu");
     for (const auto& [op, name] : {std::pair(ReduceOp::kBitAnd, "bitand"), std::pair(ReduceOp::kBitOr, "bitor"),
                                    std::pair(ReduceOp::kBitXor, "bitxor")}) {
-      EXPECT_EQ(refusal([&] { g.all_reduce(f, op); }),
-                str("DTypeError all_reduce: ", name, " needs integers or bool\n  tensor  float32 [2] on cpu"));
+      EXPECT_EQ(
+          refusal([&] { g.all_reduce(f, op); }),
+          str("DTypeError all_reduce: ", name, " requires an integer or bool dtype\n  tensor  float32 [2] on cpu"));
     }
     EXPECT_EQ(refusal([&] {
                 g.reduce_scatter(f, zeros({2, 2}), ReduceOp::kBitOr);
               }),
-              "DTypeError reduce_scatter: bitor needs integers or bool\n  output  float32 [2] on cpu");
+              "DTypeError reduce_scatter: bitor requires an integer or bool dtype\n  output  float32 [2] on cpu");
     EXPECT_EQ(refusal([&] {
                 g.all_reduce_coalesced({f, i}, ReduceOp::kAvg);
               }),
-              "DTypeError all_reduce_coalesced: avg needs a floating dtype\n  tensors[1]  int32 [2] on cpu");
+              "DTypeError all_reduce_coalesced: avg requires a floating-point dtype\n  tensors[1]  int32 [2] on cpu");
   });
 }
 
@@ -362,11 +363,11 @@ TEST(Checks, NegativeTimeouts) {
   on_two_ranks([](ProcessGroup& g) {
     const CollectiveOptions options{.timeout = std::chrono::milliseconds(-5)};
     EXPECT_EQ(refusal([&] { g.all_reduce(zeros({1}), ReduceOp::kSum, options); }),
-              "ValueError all_reduce: a timeout of -5 ms is negative");
+              "ValueError all_reduce: timeout must not be negative, got -5 ms");
     EXPECT_EQ(refusal([&] { g.send(zeros({1}), 1 - g.rank(), 0, options); }),
-              "ValueError send: a timeout of -5 ms is negative");
+              "ValueError send: timeout must not be negative, got -5 ms");
     EXPECT_EQ(refusal([&] { g.monitored_barrier(options); }),
-              "ValueError monitored_barrier: a timeout of -5 ms is negative");
+              "ValueError monitored_barrier: timeout must not be negative, got -5 ms");
   });
 }
 
@@ -376,13 +377,13 @@ TEST(Checks, OptionsOfAGroup) {
     return refusal([&] { (void)ProcessGroup::create(options); });
   };
   EXPECT_EQ(create({.store = nullptr, .rank = 0, .world_size = 2, .timeout = std::chrono::milliseconds(-1)}),
-            "ValueError ProcessGroup: a timeout of -1 ms is negative");
+            "ValueError ProcessGroup: timeout must not be negative, got -1 ms");
   EXPECT_EQ(create({.store = nullptr, .rank = 0, .world_size = 2, .ranks = {4}}),
             "ValueError ProcessGroup: ranks has 1 elements for a world of 2");
   EXPECT_EQ(create({.store = nullptr, .rank = 0, .world_size = 2, .ranks = {4, 4}}),
-            "ValueError ProcessGroup: ranks must ascend from 0 or more, and ranks[1] is 4");
+            "ValueError ProcessGroup: ranks must be non-negative and ascending, but ranks[1] is 4");
   EXPECT_EQ(create({.store = nullptr, .rank = 0, .world_size = 2, .ranks = {-1, 4}}),
-            "ValueError ProcessGroup: ranks must ascend from 0 or more, and ranks[0] is -1");
+            "ValueError ProcessGroup: ranks must be non-negative and ascending, but ranks[0] is -1");
 }
 
 }}}}  // namespace tandem::v0::distributed

@@ -35,7 +35,7 @@ TEST(Mismatch, BothSidesAreShownOnBothRanksAndDataIsUntouched) {
     });
     for (int rank = 0; rank < 2; ++rank) {
       const Thrown& t = thrown[static_cast<size_t>(rank)];
-      EXPECT_EQ(t.text, str("[rank ", rank, " of 2] all_reduce #1: ranks do not agree on what to exchange\n",
+      EXPECT_EQ(t.text, str("[rank ", rank, " of 2] all_reduce #1: calls do not match across ranks\n",
                             "  rank 0  all_reduce sum float32 [", rows, ", 3], 'fc.weight', ", place(here), "\n",
                             "  rank 1  all_reduce sum float32 [", rows, ", 4], 'fc.weight', ", place(here)));
       EXPECT_EQ(t.rank, rank);
@@ -71,10 +71,9 @@ TEST(Mismatch, EveryPartOfTheSignatureIsCompared) {
     for (size_t b = a + 1; b < std::size(calls); ++b) {
       const auto thrown = run_all({}, [&](ProcessGroup& group) { calls[group.rank() == 0 ? a : b](group); });
       for (int rank = 0; rank < 2; ++rank) {
-        EXPECT_EQ(
-            thrown[static_cast<size_t>(rank)].text,
-            str("[rank ", rank, " of 2] ", kinds[rank == 0 ? a : b], " #1: ranks do not agree on what to exchange\n",
-                "  rank 0  ", shown[a], ", ", place(here), "\n  rank 1  ", shown[b], ", ", place(here)));
+        EXPECT_EQ(thrown[static_cast<size_t>(rank)].text,
+                  str("[rank ", rank, " of 2] ", kinds[rank == 0 ? a : b], " #1: calls do not match across ranks\n",
+                      "  rank 0  ", shown[a], ", ", place(here), "\n  rank 1  ", shown[b], ", ", place(here)));
       }
     }
   }
@@ -95,7 +94,7 @@ TEST(Mismatch, AllOfFourRanksHearOfIt) {
   });
   for (int rank = 0; rank < 4; ++rank) {
     const Thrown& t = thrown[static_cast<size_t>(rank)];
-    EXPECT_NE(t.text.find("ranks do not agree on what to exchange"), std::string::npos) << t.text;
+    EXPECT_NE(t.text.find("calls do not match across ranks"), std::string::npos) << t.text;
     EXPECT_NE(t.text.find("  rank 2  all_reduce sum float32 [9], 'loss', "), std::string::npos) << t.text;
     EXPECT_EQ(t.rank, rank);
   }
@@ -217,7 +216,7 @@ TEST(Abort, PeersThrowTheReasonAndSoDoLaterOperations) {
   });
   for (const int rank : {0, 2}) {
     const Thrown& t = thrown[static_cast<size_t>(rank)];
-    EXPECT_EQ(t.text, str("[rank ", rank, " of 3] broadcast #3: the group has failed before\n  rank 1: loss is NaN"));
+    EXPECT_EQ(t.text, str("[rank ", rank, " of 3] broadcast #3: the group has already failed\n  rank 1: loss is NaN"));
     EXPECT_EQ(t.peer, 1);
     EXPECT_EQ(t.seq, 3);
   }
@@ -232,7 +231,7 @@ TEST(Abort, EndsOperationsInFlightOnTheSameRank) {
     EXPECT_EQ(thrown_by([&] { first.wait(); }).text, "[rank 0 of 2] all_reduce #1 failed\n  rank 0: interrupted");
     second.wait();
   });
-  EXPECT_EQ(thrown[0].text, "[rank 0 of 2] all_reduce #2: the group has failed before\n  rank 0: interrupted");
+  EXPECT_EQ(thrown[0].text, "[rank 0 of 2] all_reduce #2: the group has already failed\n  rank 0: interrupted");
 }
 
 TEST(Abort, ANewGroupOfTheSameRanksWorks) {
@@ -312,7 +311,7 @@ TEST(WrongUse, IsReportedBeforeAnythingIsSent) {
   const auto thrown = run_all({}, [](ProcessGroup& group) {
     EXPECT_EQ(text_of<StateError>([&] { group.all_reduce({}); }), "all_reduce: tensor is undefined");
     EXPECT_EQ(text_of<DTypeError>([&] { group.all_reduce(zeros({3}, {kInt64}), ReduceOp::kAvg); }),
-              "all_reduce: avg needs a floating dtype\n  tensor  int64 [3] on cpu");
+              "all_reduce: avg requires a floating-point dtype\n  tensor  int64 [3] on cpu");
     const Tensor one = zeros({1});
     EXPECT_EQ(text_of<ValueError>([&] { group.broadcast(make_view(one.storage(), kFloat32, {4}, {0}, 0), 0); }),
               "broadcast: tensor is expanded, so its elements share memory and cannot be written\n"
@@ -333,13 +332,13 @@ TEST(WrongUse, IsReportedBeforeAnythingIsSent) {
 
 TEST(WrongUse, OfCreate) {
   EXPECT_EQ(text_of<ValueError>([] { ProcessGroup::create({.store = nullptr, .rank = 2, .world_size = 2}); }),
-            "ProcessGroup: rank 2 is not in a world of 2");
+            "ProcessGroup: rank 2 is not in [0, 2)");
   EXPECT_EQ(text_of<StateError>([] { ProcessGroup::create({.store = nullptr, .rank = 0, .world_size = 2}); }),
             "ProcessGroup: a group of several ranks needs a store");
   const ThreadRanks ranks{.world_size = 2};
   ranks.run([](ProcessGroup&) {});
   EXPECT_EQ(text_of<CommError>([&] { ranks.make(1); }),
-            "[rank 1 of 2] group 'default': a group of that name was made before in this job");
+            "[rank 1 of 2] group 'default': a group with this name was already created in this job");
 }
 
 }}}}  // namespace tandem::v0::distributed

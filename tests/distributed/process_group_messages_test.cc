@@ -259,9 +259,9 @@ TEST_P(Failures, MismatchesAreShownOnBothSidesAndFailTheOthers) {
       EXPECT_EQ(count_wrong(x, [](int64_t) { return 1.5; }), 0);
       const int own = g.rank() == 0 ? 3 : 8;
       const int peer = g.rank() == 0 ? 8 : 3;
-      const std::string reason = str("ranks do not agree on what to exchange\n", "  rank 3  send float32 [", n,
-                                     ", 2] to rank 8 tag 7, 'note', ", place(here), "\n", "  rank 8  recv float32 [", n,
-                                     ", 3] from rank 3 tag 7, 'note', ", place(here));
+      const std::string reason =
+          str("calls do not match across ranks\n", "  rank 3  send float32 [", n, ", 2] to rank 8 tag 7, 'note', ",
+              place(here), "\n", "  rank 8  recv float32 [", n, ", 3] from rank 3 tag 7, 'note', ", place(here));
       const std::string title = g.rank() == 0 ? "send to rank 8 tag 7" : "recv from rank 3 tag 7";
       EXPECT_EQ(t.text, str("[rank ", own, ", group 'default'] ", title, ": ", reason));
       EXPECT_EQ(t.rank, own);
@@ -272,7 +272,7 @@ TEST_P(Failures, MismatchesAreShownOnBothSidesAndFailTheOthers) {
       g.barrier();
     });
     for (int rank = 0; rank < 2; ++rank) {
-      EXPECT_NE(thrown[static_cast<size_t>(rank)].text.find("barrier #1: the group has failed before\n  rank "),
+      EXPECT_NE(thrown[static_cast<size_t>(rank)].text.find("barrier #1: the group has already failed\n  rank "),
                 std::string::npos);
     }
   }
@@ -315,7 +315,7 @@ TEST_P(Failures, AbortEndsThem) {
               "[rank 0 of 2] recv from rank 1 tag 4 failed\n  rank 1: loss is NaN");
     g.send(zeros({3}), 1);
   });
-  EXPECT_EQ(thrown[0].text, "[rank 0 of 2] send to rank 1 tag 0: the group has failed before\n  rank 1: loss is NaN");
+  EXPECT_EQ(thrown[0].text, "[rank 0 of 2] send to rank 1 tag 0: the group has already failed\n  rank 1: loss is NaN");
 }
 
 TEST_P(Failures, DestroyingTheGroupFailsThem) {
@@ -335,8 +335,8 @@ TEST(Messages, WrongUseIsReportedBeforeAnythingIsSent) {
   const auto thrown = run_all({.world_size = 2}, [](ProcessGroup& g) {
     const Tensor x = zeros({3});
     const int self = g.rank();
-    EXPECT_EQ(text_of<ValueError>([&] { g.send(x, self); }), str("send: dst ", self, " is this rank itself"));
-    EXPECT_EQ(text_of<ValueError>([&] { g.recv(x, self); }), str("recv: src ", self, " is this rank itself"));
+    EXPECT_EQ(text_of<ValueError>([&] { g.send(x, self); }), str("send: dst ", self, " is the calling rank"));
+    EXPECT_EQ(text_of<ValueError>([&] { g.recv(x, self); }), str("recv: src ", self, " is the calling rank"));
     EXPECT_EQ(text_of<ValueError>([&] { (void)g.isend(x, 2); }), "isend: dst 2 is not in [0, 2)");
     EXPECT_EQ(text_of<ValueError>([&] { (void)g.irecv(x, -1); }), "irecv: src -1 is not in [0, 2)");
     EXPECT_EQ(text_of<ValueError>([&] { g.send(x, 1 - self, -3); }), "send: tag -3 is negative");
@@ -348,7 +348,7 @@ TEST(Messages, WrongUseIsReportedBeforeAnythingIsSent) {
     EXPECT_EQ(text_of<ValueError>([&] {
                 (void)g.batch_isend_irecv({{P2POp::Kind::kSend, x, 1 - self, 0}, {P2POp::Kind::kRecv, x, self, 0}});
               }),
-              str("batch_isend_irecv: ops[1]: src ", self, " is this rank itself"));
+              str("batch_isend_irecv: ops[1]: src ", self, " is the calling rank"));
     EXPECT_TRUE(g.batch_isend_irecv({}).empty());
     EXPECT_EQ(x.version(), 0u);
     g.barrier();

@@ -236,7 +236,7 @@ TEST(ReduceMean, RefusesWeightsThatAreNone) {
   ThreadRanks ranks{.world_size = 1};
   ranks.run([](ProcessGroup& g) {
     EXPECT_EQ(text_of<ValueError>([&] { g.reduce_mean(1, -2); }),
-              "reduce_mean: weight -2 is not a finite number of 0 or more");
+              "reduce_mean: weight must be finite and not negative, got -2");
     EXPECT_EQ(text_of<StateError>([&] { g.reduce_mean(Tensor()); }), "reduce_mean: tensor is undefined");
   });
 }

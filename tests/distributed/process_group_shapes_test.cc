@@ -231,7 +231,7 @@ void expect_both_shapes(const ThreadRanks& ranks, const Call& call, const std::v
   for (size_t rank = 0; rank < thrown.size(); ++rank) {
     SCOPED_TRACE(str(call.name, async ? " async" : "", " over '", ranks.backend, "' on hosts '", ranks.hosts,
                      "', rank ", rank, ": ", thrown[rank].text));
-    EXPECT_NE(thrown[rank].text.find("ranks do not agree on what to exchange\n  rank "), std::string::npos);
+    EXPECT_NE(thrown[rank].text.find("calls do not match across ranks\n  rank "), std::string::npos);
     for (const Shape& shape : shapes) EXPECT_TRUE(is_shown(thrown[rank].text, shape)) << shape;
   }
 }

@@ -106,7 +106,7 @@ TEST(Work, OfAListFailsOnce) {
     EXPECT_EQ(thrown_by([&] {
                 g.all_reduce_coalesced({zeros({2}), zeros({2}, {kInt32})});
               }).text,
-              "[rank 0 of 2] all_reduce #3: the group has failed before\n  rank 1: enough");
+              "[rank 0 of 2] all_reduce #3: the group has already failed\n  rank 1: enough");
   });
 }
 
@@ -218,7 +218,7 @@ TEST(MonitoredBarrier, NamesAllWhoAreMissingToAllAndTheGroupGoesOn) {
     if (!late) failed.count_down();
     EXPECT_EQ(t.text, str("[rank ", g.ranks()[static_cast<size_t>(g.rank())],
                           ", group 'default'] monitored_barrier #2 timed out after 0.1 s\n"
-                          "  came: ranks 2 5\n"
+                          "  arrived: ranks 2 5\n"
                           "  missing: rank 3, rank 9"));
     EXPECT_EQ(t.peer, 3);
     EXPECT_EQ(t.rank, g.ranks()[static_cast<size_t>(g.rank())]);
@@ -344,9 +344,9 @@ std::vector<std::string> stall_lines(const ThreadRanks& ranks, size_t count,
   return lines;
 }
 
-/// "... waits since 0.4 s ...": 0.4.
+/// "... has been waiting for 0.4 s ...": 0.4.
 double seconds_waited(const std::string& line) {
-  const std::string before = "waits since ";
+  const std::string before = "has been waiting for ";
   return std::stod(line.substr(line.find(before) + before.size()));
 }
 
@@ -379,8 +379,9 @@ TEST_P(Stalls, TheLowestOfThoseWhoWaitLogsWhoIsMissingEachTimeTheWaitDoubles) {
   const auto lines = stall_lines(
       ranks(), 2, [](ProcessGroup& g) { g.barrier({.name = "start"}); }, same, same);
   for (size_t i = 0; i < lines.size(); ++i) {
-    expect_match(lines[i], str(R"(group 'trainers': all_reduce #2 'bucket 3 of 7' waits since \d+\.\d s for rank )",
-                               GetParam().world_size, R"( \(last: barrier #1 'start', \d+\.\d s ago\))"));
+    expect_match(lines[i],
+                 str(R"(group 'trainers': all_reduce #2 'bucket 3 of 7' has been waiting for \d+\.\d s for rank )",
+                     GetParam().world_size, R"( \(last: barrier #1 'start', \d+\.\d s ago\))"));
     if (i > 0) {
       EXPECT_GT(seconds_waited(lines[i]), 1.5 * seconds_waited(lines[i - 1])) << lines[i];
     }
@@ -402,9 +403,9 @@ TEST_P(Stalls, OfMessagesTheFirstStandsForAll) {
         g.send(zeros({3}), 0, 7, {.name = "note"});
       });
   for (const std::string& line : lines) {
-    expect_match(line,
-                 str("group 'trainers': recv from rank ", last + 1, R"( tag 7 'note' waits since \d+\.\d s for rank )",
-                     last + 1, R"( \(last: barrier #1, \d+\.\d s ago\))"));
+    expect_match(line, str("group 'trainers': recv from rank ", last + 1,
+                           R"( tag 7 'note' has been waiting for \d+\.\d s for rank )", last + 1,
+                           R"( \(last: barrier #1, \d+\.\d s ago\))"));
   }
 }
 
@@ -416,8 +417,9 @@ TEST(Stall, OfSeveralRanksThatHaveStartedNothing) {
         EXPECT_NE(thrown_by([&] { g.barrier(); }).text, "nothing");
       },
       [](ProcessGroup& g) { g.abort("has seen it"); });
-  expect_match(lines[0], R"(group 'default': barrier #1 waits since \d+\.\d s for rank 1 \(has started nothing yet\), )"
-                         R"(rank 2 \(has started nothing yet\))");
+  expect_match(lines[0],
+               R"(group 'default': barrier #1 has been waiting for \d+\.\d s for rank 1 \(has started nothing yet\), )"
+               R"(rank 2 \(has started nothing yet\))");
 }
 
 TEST(Stall, WhereTheLowestRankStandsStillTheNextOneLogs) {
@@ -452,7 +454,7 @@ TEST(Stall, WhereTheLowestRankStandsStillTheNextOneLogs) {
     work.wait();
     EXPECT_EQ(count_wrong(x, [](int64_t) { return 3; }), 0);
   });
-  expect_match(line, R"(group 'default': all_reduce #1 waits since \d+\.\d s for data of rank 0 )"
+  expect_match(line, R"(group 'default': all_reduce #1 has been waiting for \d+\.\d s for data of rank 0 )"
                      R"(\(last: all_reduce #1, \d+\.\d s ago\))");
 }
 
@@ -468,7 +470,7 @@ TEST(Stall, IsLoggedWhereNoThreadCanAskAboutIt) {
         EXPECT_EQ(count_wrong(x, [](int64_t) { return 3; }), 0);
       },
       [](ProcessGroup& g) { g.all_reduce(full({5}, 2)); });
-  expect_match(lines[0], R"(group 'default': all_reduce #2 waits since \d+\.\d s for rank 1 )"
+  expect_match(lines[0], R"(group 'default': all_reduce #2 has been waiting for \d+\.\d s for rank 1 )"
                          R"(\(last: barrier #1, \d+\.\d s ago\))");
 }
 
@@ -483,13 +485,13 @@ TEST(Stall, NamesNobodyWhileMembersAreToCome) {
   const auto meet = [&](ProcessGroup& g) { make_late(three, g.rank())->barrier(); };
   const auto lines = stall_lines(
       three, 1, [](ProcessGroup&) {}, meet, meet);
-  expect_match(lines[0], R"(group 'late': barrier #1 waits since \d+\.\d s for members to come)");
+  expect_match(lines[0], R"(group 'late': barrier #1 has been waiting for \d+\.\d s for members to join)");
 
   const ThreadRanks two{.stall = milliseconds(100)};
   const auto notes = stall_lines(
       two, 1, [](ProcessGroup&) {}, [&](ProcessGroup& g) { make_late(two, g.rank())->recv(zeros({3}), 1); },
       [&](ProcessGroup& g) { make_late(two, g.rank())->send(zeros({3}), 0); });
-  expect_match(notes[0], R"(group 'late': recv from rank 1 tag 0 waits since \d+\.\d s for members to come)");
+  expect_match(notes[0], R"(group 'late': recv from rank 1 tag 0 has been waiting for \d+\.\d s for members to join)");
 }
 
 /// Whether it was asked whom it waits for before it had anything to wait for.

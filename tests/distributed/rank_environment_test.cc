@@ -64,10 +64,11 @@ TEST(RankEnvironmentTest, RankZeroHostsTheStoreOfAnothersJob) {
   EXPECT_EQ(read_rank_environment(lookup_in(with(zero, {{"TORCHELASTIC_USE_AGENT_STORE", "False"}})))->store_port,
             29500);
   EXPECT_EQ(read_rank_environment(lookup_in(with(zero, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}})))->port_advice,
-            "torchrun's agent listens on MASTER_PORT=29500, so the store is to be on the port above\n"
-            "  give torchrun another port: --rdzv-endpoint HOST:PORT or --master-port PORT");
-  EXPECT_EQ(error_of(with(zero, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}, {"MASTER_PORT", "65535"}})),
-            "MASTER_PORT: torchrun's agent listens there, and there is no port above 65535 for the store");
+            "torchrun's agent listens on MASTER_PORT=29500, so the store needs the next port\n"
+            "  choose another port for torchrun: --rdzv-endpoint HOST:PORT or --master-port PORT");
+  EXPECT_EQ(
+      error_of(with(zero, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}, {"MASTER_PORT", "65535"}})),
+      "MASTER_PORT: torchrun's agent listens on 65535, so the store would need port 65536; choose a smaller port");
 }
 
 TEST(RankEnvironmentTest, LocalRanksMayBeLeftOut) {
@@ -141,7 +142,7 @@ TEST(RankEnvironmentTest, EachMissingVariableIsNamed) {
 TEST(RankEnvironmentTest, ContradictionsShowWhatWasFound) {
   const std::string rest = " LOCAL_RANK=1 LOCAL_WORLD_SIZE=4 MASTER_ADDR=10.0.0.7 MASTER_PORT=29500";
   EXPECT_EQ(error_of(with(kComplete, {{"RANK", "8"}})),
-            "rank variables: RANK is not below WORLD_SIZE\n  found: RANK=8 WORLD_SIZE=8" + rest);
+            "rank variables: RANK must be less than WORLD_SIZE\n  found: RANK=8 WORLD_SIZE=8" + rest);
   EXPECT_EQ(
       error_of(with(kComplete, {{"RANK", "two"}})),
       "rank variables: RANK: expected an integer from 0 to 1048576, got 'two'\n  found: RANK=two WORLD_SIZE=8" + rest);
@@ -150,10 +151,11 @@ TEST(RankEnvironmentTest, ContradictionsShowWhatWasFound) {
       "rank variables: RANK: expected an integer from 0 to 1048576, got '-1'\n  found: RANK=-1 WORLD_SIZE=8" + rest);
   EXPECT_TRUE(error_of(with(kComplete, {{"WORLD_SIZE", "8 "}})).starts_with("rank variables: WORLD_SIZE: expected"));
   EXPECT_TRUE(error_of(with(kComplete, {{"LOCAL_RANK", "4"}}))
-                  .starts_with("rank variables: LOCAL_RANK is not below LOCAL_WORLD_SIZE\n"));
+                  .starts_with("rank variables: LOCAL_RANK must be less than LOCAL_WORLD_SIZE\n"));
   EXPECT_TRUE(error_of(with(kComplete, {{"LOCAL_WORLD_SIZE", "9"}}))
-                  .starts_with("rank variables: LOCAL_WORLD_SIZE is above WORLD_SIZE\n"));
-  EXPECT_TRUE(error_of(with(kComplete, {{"RANK", "0"}})).starts_with("rank variables: LOCAL_RANK is above RANK\n"));
+                  .starts_with("rank variables: LOCAL_WORLD_SIZE must not exceed WORLD_SIZE\n"));
+  EXPECT_TRUE(
+      error_of(with(kComplete, {{"RANK", "0"}})).starts_with("rank variables: LOCAL_RANK must not exceed RANK\n"));
   EXPECT_EQ(error_of(with(kComplete, {{"MASTER_PORT", "0"}})),
             "MASTER_PORT: expected an integer from 1 to 65535, got '0'");
   EXPECT_EQ(error_of(with(kComplete, {{"TANDEM_STORE", "nowhere"}})),

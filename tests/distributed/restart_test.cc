@@ -27,7 +27,7 @@ Subprocess::Result run(const Arguments& arguments,
                        const std::vector<std::pair<std::string, std::string>>& variables = {}) {
   auto result = run_program(arguments, variables);
   // Less the note about ranks that share cores, which depends on the machine.
-  if (const size_t end = result.err.find("they will take turns\n"); end != std::string::npos) {
+  if (const size_t end = result.err.find("the ranks share cores\n"); end != std::string::npos) {
     result.err.erase(0, result.err.find('\n', end) + 1);
   }
   return result;
@@ -58,7 +58,7 @@ TEST(RestartTest, WhenNoRestartIsLeftItSaysSo) {
   const auto result = run({kProgram, "--nproc", "2", "--max-restarts", "1", "fail-until", "0", "9", "throw"});
   EXPECT_EQ(result.err,
             "rank 0 of 2 failed (exit status 1): boom 0\nrestart 1 of 1\n"
-            "rank 0 of 2 failed (exit status 1): boom 1\nno restart is left of 1\n");
+            "rank 0 of 2 failed (exit status 1): boom 1\nno restart: --max-restarts 1 is reached\n");
   EXPECT_EQ(result.status, 1);
 }
 
@@ -89,7 +89,7 @@ TEST(RestartTest, WrongUseOfTheProgramIsNotRepeated) {
   EXPECT_EQ(result.out, "once\n");
   EXPECT_EQ(result.err,
             "rank 0 of 1 failed (exit status 2)\n"
-            "no restart: exit status 2 says that the program was called wrongly\n");
+            "no restart: exit status 2 means a usage error\n");
   EXPECT_EQ(result.status, 1);
 }
 
@@ -142,10 +142,10 @@ TEST(RestartTest, LogsOfAttemptsAreKeptApart) {
   for (const bool again : {false, true}) {
     const std::string wanted = again ? "1" : "2";
     const auto result = run({kTandemRun, "--max-restarts", "2", "--log-dir", folder, "sh", "-c", script, wanted});
-    std::string expected =
-        "rank 0 of 1 failed (exit status 1)\n  the end of " + folder + "/rank-0.log:\n    attempt 0\nrestart 1 of 2\n";
+    std::string expected = "rank 0 of 1 failed (exit status 1)\n  last lines of " + folder +
+                           "/rank-0.log:\n    attempt 0\nrestart 1 of 2\n";
     if (!again) {
-      expected += "rank 0 of 1 failed (exit status 1)\n  the end of " + folder +
+      expected += "rank 0 of 1 failed (exit status 1)\n  last lines of " + folder +
                   "/rank-0.restart-1.log:\n    attempt 1\nrestart 2 of 2\n";
     }
     EXPECT_EQ(result.err, expected);

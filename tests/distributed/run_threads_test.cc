@@ -166,7 +166,7 @@ TEST(RunThreadsTest, ADeadlineNamesAllMissingRanks) {
       "ranks 2, 3 of 4 did not take part in monitored_barrier 1 within 1.0 s; waiting: ranks 0, 1\n[rank "))
       << in_barrier;
   EXPECT_TRUE(in_barrier.ends_with(
-      " of 4] monitored_barrier #1 timed out after 1.0 s\n  came: ranks 0 1\n  missing: rank 2, rank 3"))
+      " of 4] monitored_barrier #1 timed out after 1.0 s\n  arrived: ranks 0 1\n  missing: rank 2, rank 3"))
       << in_barrier;
   const std::string in_message =
       error_without_two_ranks([&](ProcessGroup& g) { g.recv(td::zeros({3}), 3, 7, {.timeout = timeout}); });
@@ -255,9 +255,10 @@ TEST(RunThreadsTest, WrongCallsAreErrors) {
             "run_threads: expected 1 to 1024 ranks, got 0");
   EXPECT_EQ(error_text<td::ValueError>([&] { run_threads(1025, nothing); }),
             "run_threads: expected 1 to 1024 ranks, got 1025");
-  EXPECT_EQ(error_text<td::StateError>([] { Context::current(); }),
-            "Context::current: this thread belongs to no rank of launch, spawn or run_threads, and has not called "
-            "init_process_group");
+  EXPECT_EQ(
+      error_text<td::StateError>([] { Context::current(); }),
+      "Context::current: this thread is not a rank; call it in a function of launch, spawn or run_threads, or call "
+      "init_process_group first");
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ namespace td = tandem;
 
 TEST(SharedFile, BeyondTheLimitOfFileSizesIsAnError) {
   EXPECT_EXIT(create_beyond_limit(), ::testing::ExitedWithCode(0),
-              "^shared memory: no room for 4096 bytes: File too large$");
+              "^shared memory: cannot allocate 4096 bytes: File too large$");
 }
 
 }  // namespace

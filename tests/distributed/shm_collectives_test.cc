@@ -136,7 +136,7 @@ TEST(ShmCollective, SumsHaveTheSameBitsInAllKinds) {
 
 std::string place(const std::source_location& where) { return str(where.file_name(), ":", where.line()); }
 
-constexpr const char* kDisagree = ": ranks do not agree on what to exchange";
+constexpr const char* kDisagree = ": calls do not match across ranks";
 
 TEST(ShmMismatch, EveryPartOfTheSignatureIsShownOnAllRanks) {
   const auto here = std::source_location::current();
@@ -240,7 +240,7 @@ TEST(ShmCollective, WithoutDataComparesSignaturesOnly) {
     self.run(c);
   });
   for (const std::string& text : thrown) {
-    EXPECT_NE(text.find("ranks do not agree on what to exchange"), std::string::npos) << text;
+    EXPECT_NE(text.find("calls do not match across ranks"), std::string::npos) << text;
   }
 }
 

@@ -221,8 +221,8 @@ TEST(ShmMessage, ADifferenceIsShownOnBothSidesAndDataIsUntouched) {
         throw;
       }
     });
-    const std::string text = str(": ranks do not agree on what to exchange\n  rank 0  recv ", c.shown, ", ",
-                                 place(here), "\n  rank 1  send int32 [4] to rank 0 tag 7, 'x', ", place(here));
+    const std::string text = str(": calls do not match across ranks\n  rank 0  recv ", c.shown, ", ", place(here),
+                                 "\n  rank 1  send int32 [4] to rank 0 tag 7, 'x', ", place(here));
     EXPECT_EQ(thrown, std::vector<std::string>(2, text));
   }
 }

@@ -105,7 +105,7 @@ TANDEM_RANK_MAIN(come_too_late) {
           {.store = context.store(), .rank = 0, .world_size = 3, .timeout = std::chrono::milliseconds(300)});
     });
     context.store()->set("given up", "");
-    expect_equal(text, "[rank 0 of 3] group 'default': did not come together within 0.3 s\n  missing: ranks 1 2",
+    expect_equal(text, "[rank 0 of 3] group 'default': rendezvous timed out after 0.3 s\n  missing: ranks 1 2",
                  "error");
   } else {
     context.store()->get("given up", kLong);

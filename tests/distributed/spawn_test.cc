@@ -104,7 +104,7 @@ TEST(SpawnTest, WrongCallsAreErrors) {
   EXPECT_EQ(text_of([] { spawn(2, "nobody"); }), "spawn: no function is registered as 'nobody' with TANDEM_RANK_MAIN");
   setenv("TANDEM_RANK_MAIN", "throw_on", 1);
   EXPECT_EQ(text_of([] { spawn(2, "throw_on"); }),
-            "spawn: this process was spawned itself, but its main does not begin with rank_main_entry(argc, argv)");
+            "spawn: this process was started by spawn, but its main does not begin with rank_main_entry(argc, argv)");
   unsetenv("TANDEM_RANK_MAIN");
 }
 

@@ -111,7 +111,7 @@ void check_lost_machines() {
   server.report({1, RankEnd::kFailed, "out of data"});
   const auto give_up = std::chrono::steady_clock::now() + kLostAfter + std::chrono::seconds(5);
   const std::string text = testing::error_text<CommError>([&] { store.set("not", "heard"); });
-  EXPECT_NE(text.find("it has not answered for 10.0 s"), std::string::npos) << text;
+  EXPECT_NE(text.find("it has not responded for 10.0 s"), std::string::npos) << text;
   while (server.failures().events().size() < 2 && std::chrono::steady_clock::now() < give_up) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }

@@ -238,13 +238,12 @@ TEST_F(StoreServerTest, ARankThatBreaksTheProtocolIsReported) {
        "store: a frame is longer than its contents"},
       {header(wire::kMagic, static_cast<uint32_t>(FrameType::kSet), wire::kMaxPayload + 1),
        "store: received a frame of 16777281 bytes; at most 16777280"},
-      {header(wire::kMagic + 1, static_cast<uint32_t>(FrameType::kSet), 0),
-       "store: received something else than a frame"},
+      {header(wire::kMagic + 1, static_cast<uint32_t>(FrameType::kSet), 0), "store: received data that is not a frame"},
       {header(wire::kMagic, static_cast<uint32_t>(FrameType::kWelcome), 0), "store: a rank sent a frame of type 2"},
       {wire::encode(FrameType::kAnnounceFailure, 1, PayloadWriter().number(5).text("x").take()),
-       "store: a failure of rank 5 was announced"},
+       "store: received a failure of rank 5, which is not in this job"},
       {wire::encode(FrameType::kSet, 1, PayloadWriter().number(-3).take()),
-       "store: a frame holds a text of negative length"},
+       "store: a frame contains a string of negative length"},
   };
   for (const auto& [bytes, text] : cases) {
     StoreServer server({.token = token_, .world_size = 2});
@@ -256,7 +255,7 @@ TEST_F(StoreServerTest, ARankThatBreaksTheProtocolIsReported) {
     const auto failure = server.failures().first_failure();
     ASSERT_TRUE(failure) << text;
     EXPECT_EQ(failure->rank, 1);
-    EXPECT_EQ(failure->reason, "broke the store's protocol: " + text);
+    EXPECT_EQ(failure->reason, "violated the store's protocol: " + text);
   }
 }
 
@@ -296,7 +295,8 @@ TEST_F(StoreServerTest, ARankThatDoesNotReadIsDropped) {
     zero_->get("never", 60s);
     FAIL() << "rank 1 is not missed";
   } catch (const td::CommError& e) {
-    EXPECT_STREQ(e.what(), "store: waiting for key 'never': rank 1 does not read what the store sends");
+    EXPECT_STREQ(e.what(),
+                 "store: waiting for key 'never': rank 1 does not read data from its connection to the store");
   }
 }
 
@@ -353,7 +353,7 @@ TEST_F(StoreServerTest, ARankThatLeftWaitsForTheOthers) {
     FAIL() << "rank 0 has not left";
   } catch (const td::CommError& e) {
     EXPECT_EQ(e.what(), "store: 127.0.0.1:" + std::to_string(server_.port()) +
-                            " rejected rank 1: rank 1 has joined before, and left; others have not left yet");
+                            " rejected rank 1: rank 1 has already joined and left; other ranks have not left yet");
   }
   std::shared_ptr<TcpStore> again;
   std::thread joins([&] { again = join(1); });
@@ -372,7 +372,7 @@ TEST_F(StoreServerTest, NobodyComesBackAfterAFailure) {
     FAIL() << "the job has failed";
   } catch (const td::CommError& e) {
     EXPECT_EQ(e.what(), "store: 127.0.0.1:" + std::to_string(server_.port()) +
-                            " rejected rank 1: rank 1 has joined before\n  rank 0: loss is nan");
+                            " rejected rank 1: rank 1 has already joined\n  rank 0: loss is nan");
   }
 }
 

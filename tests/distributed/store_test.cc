@@ -131,7 +131,7 @@ TEST_P(StoreTest, GetNamesWhoLeft) {
   stores.leave(2);
   EXPECT_EQ(seen.wait_for(1), (Texts{"2: left the job"}));
   EXPECT_EQ(comm_error_of([&] { stores[1].get("missing", 100ms); }),
-            "store: key 'missing' was not set within 0.1 s\n  left the job before: rank 2");
+            "store: key 'missing' was not set within 0.1 s\n  already left the job: rank 2");
 }
 
 TEST_P(StoreTest, AddSumsAcrossThreads) {
@@ -256,7 +256,7 @@ TEST_P(StoreTest, DeletedKeysAreMissing) {
 }
 
 TEST_P(StoreTest, TheLargestValueTravelsAndALargerOneIsAnError) {
-  const std::string too_long = "store: 16777217 bytes at once; at most 16777216";
+  const std::string too_long = "store: keys and values of one call have 16777217 bytes; the limit is 16777216";
   constexpr size_t kLimit = 16u << 20;
   Stores stores(GetParam(), 2);
   const std::string largest(kLimit - 5, 'x');
@@ -319,7 +319,7 @@ TEST_P(StoreTest, GetFromHeedsTheRanksItNames) {
                   stores[1].get_from("other", {0, 1}, 30ms);
                 },
                 &peer),
-            "store: key 'other' was not set within 0.0 s\n  left the job before: rank 2");
+            "store: key 'other' was not set within 0.0 s\n  already left the job: rank 2");
   EXPECT_EQ(peer, -1);
   stores[1].set("key", "value");
   waiting.join();
@@ -394,12 +394,12 @@ TEST(TcpStoreTest, RejectsWhoDoesNotFit) {
         [&] { TcpStore({.port = server.port(), .token = shown, .rank = rank, .world_size = world_size}); });
   };
   TcpStore first({.port = server.port(), .token = token, .rank = 1, .world_size = 2});
-  EXPECT_EQ(join(token, 1, 2), host + " rejected rank 1: rank 1 has joined before");
-  EXPECT_EQ(join(token, 2, 3), host + " rejected rank 2: this job has 2 ranks, not 3");
-  EXPECT_EQ(join(token, -1, 2), host + " rejected rank -1: there is no rank -1 of 2");
+  EXPECT_EQ(join(token, 1, 2), host + " rejected rank 1: rank 1 has already joined");
+  EXPECT_EQ(join(token, 2, 3), host + " rejected rank 2: this job has 2 ranks, but world_size is 3");
+  EXPECT_EQ(join(token, -1, 2), host + " rejected rank -1: rank -1 is not in [0, 2)");
   EXPECT_EQ(join(wire::random_token(), 0, 2), host +
                                                   " closed the connection of rank 0 before it joined\n"
-                                                  "  it belongs to another job or program, or TANDEM_TOKEN is wrong");
+                                                  "  another job or program uses this port, or TANDEM_TOKEN is wrong");
   first.set("a", "undisturbed");
   EXPECT_EQ(first.get("a", 20s), "undisturbed");
 }

@@ -110,7 +110,7 @@ std::string messages(const std::string& err) {
   std::istringstream in(err);
   for (std::string line; std::getline(in, line);) {
     const bool is_logged = line.find(" warning ") != std::string::npos || line.find(" info ") != std::string::npos;
-    if (!line.ends_with("they will take turns") && !is_logged) kept += line + "\n";
+    if (!line.ends_with("the ranks share cores") && !is_logged) kept += line + "\n";
   }
   return kept;
 }
@@ -181,7 +181,7 @@ TEST(TandemRunNodesTest, MasterAddressAndPortAreTheEndpointToo) {
   for (auto& node : nodes) {
     const auto result = node->wait();
     EXPECT_EQ(result.status, 0);
-    EXPECT_EQ(messages(result.err), "tandem-run: --rdzv-conf is ignored: see --timeout\n");
+    EXPECT_EQ(messages(result.err), "tandem-run: --rdzv-conf is ignored; use --timeout\n");
   }
 }
 
@@ -223,7 +223,7 @@ TEST(TandemRunNodesTest, TheEndOfTheFailingRanksLogIsShownOnNodeZero) {
   const std::string folder = testing::TempDir() + "/logs";
   auto zero = start_node(port, 2, 0, {"--log-dir", folder, "sleep", "1000"});
   auto one = start_node(port, 2, 1, {"--log-dir", folder, "sh", "-c", "echo last words; exit 3"});
-  EXPECT_EQ(zero->wait().err, "rank 1 of 2 on " + node_text(1) + " failed (exit status 3)\n  the end of " + folder +
+  EXPECT_EQ(zero->wait().err, "rank 1 of 2 on " + node_text(1) + " failed (exit status 3)\n  last lines of " + folder +
                                   "/rank-1.log:\n    last words\n");
   EXPECT_EQ(one->wait().status, 1);
 }
@@ -281,7 +281,7 @@ TEST(TandemRunNodesTest, ALauncherThatIsKilledTakesTheJobWithIt) {
         is_reset ? "lost its connection to the store at " + endpoint(port) + " (Connection reset by peer)"
                  : "died (its connection closed)";
     const std::string said = killed == 1 ? node_text(1) + ": its launcher " + how + "\n"
-                                         : "launch: node 0's launcher is gone: the connection to the store's host " +
+                                         : "launch: node 0's launcher was lost: the connection to the store's host " +
                                                endpoint(port) + " was lost: ";
     EXPECT_EQ(messages(result.err).find(said), 0u) << result.err;
     expect_ended(pidfds);
@@ -300,13 +300,13 @@ TEST(TandemRunNodesTest, StoppedLauncherThatContinuesEndsWithTheJobThatHasGivenI
     auto& nodes = jobs[stopped].nodes;
     const auto other = nodes[1 - stopped]->wait();
     EXPECT_EQ(messages(other.err),
-              stopped == 0 ? "launch: node 0 does not answer\n" : node_text(1) + ": its launcher does not answer\n");
+              stopped == 0 ? "launch: node 0 does not respond\n" : node_text(1) + ": its launcher does not respond\n");
     EXPECT_EQ(other.status, 1);
     nodes[stopped]->send_signal(SIGCONT);
     const auto result = nodes[stopped]->wait();
-    // Node 1 finds out by waiting that node 0 does not answer: it need not.  Node 0 sees one of node 1's ends first.
+    // Node 1 finds out by waiting that node 0 does not respond: it need not.  Node 0 sees one of node 1's ends first.
     const std::string said = stopped == 0 ? node_text(1)
-                                          : "launch: node 0's launcher is gone: the connection to the store's host " +
+                                          : "launch: node 0's launcher was lost: the connection to the store's host " +
                                                 endpoint(jobs[1].port) + " was lost: ";
     EXPECT_NE(messages(result.err).find(said), std::string::npos) << result.err;
     EXPECT_EQ(result.status, 1);
@@ -406,8 +406,7 @@ TEST(TandemRunNodesTest, MissingNodesAreNamedAtTheDeadline) {
   const int port = free_port();
   auto zero = start_node(port, 4, 0, {"--timeout", "2", "true"});
   auto two = start_node(port, 4, 2, {"--timeout", "2", "true"});
-  const std::string expected =
-      "launch: the launchers of 4 nodes did not come together within 2.0 s\n  missing: node 1 3\n";
+  const std::string expected = "launch: not all launchers of 4 nodes joined within 2.0 s\n  missing: node 1 3\n";
   EXPECT_EQ(zero->wait().err, expected);
   const auto result = two->wait();
   EXPECT_EQ(result.err, expected);
@@ -457,7 +456,7 @@ TEST(TandemRunNodesTest, DifferentNumbersOfNodesAreAnErrorForAll) {
   auto five = start_node(port, 6, 5, {"true"});
   for (auto* node : {&zero, &five}) {
     const auto result = (*node)->wait();
-    EXPECT_EQ(result.err, "launch: " + node_text(5) + " was started for 6 nodes, node 0 for 2\n");
+    EXPECT_EQ(result.err, "launch: " + node_text(5) + " was started with --nnodes 6, node 0 with --nnodes 2\n");
     EXPECT_EQ(result.status, 2);
   }
 }
@@ -487,7 +486,7 @@ TEST(TandemRunNodesTest, StrangersAtTheEndpointDoNotDisturb) {
   const auto stranger = start_node(port, 2, 1, {"--rdzv-id", "another", kProgram, "exchange"})->wait();
   EXPECT_EQ(stranger.err, "store: " + endpoint(port) +
                               " closed the connection of rank 1 before it joined\n"
-                              "  it belongs to another job or program, or TANDEM_TOKEN is wrong\n");
+                              "  another job or program uses this port, or TANDEM_TOKEN is wrong\n");
   EXPECT_EQ(stranger.status, 1);
   auto one = start_node(port, 2, 1, program);
   EXPECT_EQ(one->wait().out, "[1] sum 10\n");

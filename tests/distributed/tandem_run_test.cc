@@ -83,18 +83,18 @@ TEST(TandemRunTest, RedirectsAndTeesByStream) {
 
 TEST(TandemRunTest, WrongFlagsAreUsageErrors) {
   const std::vector<std::pair<Arguments, std::string>> cases = {
-      {{}, "no program to run"},
+      {{}, "no program is given"},
       {{"--bogus", "x"}, "unknown flag --bogus"},
       {{"--nproc-per-node", "0", "x"}, "--nproc-per-node: expected an integer from 1 to 1024, got '0'"},
       {{"--nproc-per-node", "gpu", "x"},
        "--nproc-per-node gpu: this build of tandem has no CUDA support; build with --config=cuda"},
-      {{"--nnodes", "1:2", "x"}, "--nnodes 1:2 is not supported: jobs do not grow or shrink"},
+      {{"--nnodes", "1:2", "x"}, "--nnodes 1:2 is not supported: elastic jobs are not available; give one number"},
       {{"--nnodes", "0", "x"}, "--nnodes: expected an integer from 1 to 1024, got '0'"},
-      {{"--nnodes", "2", "x"}, "--nnodes 2 needs --node-rank: this host's number, from 0"},
+      {{"--nnodes", "2", "x"}, "--nnodes 2 requires --node-rank: the index of this host, from 0"},
       {{"--nnodes", "2", "--node-rank", "0", "x"},
-       "--nnodes 2 needs --rdzv-endpoint HOST:PORT: an address of node 0's host and a free port there"},
+       "--nnodes 2 requires --rdzv-endpoint HOST:PORT: an address of node 0's host and a free port of that host"},
       {{"--nnodes", "2", "--node-rank", "2", "x"}, "--node-rank: expected an integer from 0 to 1, got '2'"},
-      {{"--nnodes", "2", "--node-rank", "0", "--standalone", "x"}, "--standalone is for one host, not 2"},
+      {{"--nnodes", "2", "--node-rank", "0", "--standalone", "x"}, "--standalone requires --nnodes 1, got 2"},
       {{"--nnodes", "2", "--node-rank", "0", "--rdzv-endpoint", "127.0.0.1:0", "x"},
        "--rdzv-endpoint: expected an integer from 1 to 65535, got '0'"},
       {{"--nnodes", "2", "--node-rank", "0", "--rdzv-endpoint", ":29400", "x"},
@@ -102,13 +102,13 @@ TEST(TandemRunTest, WrongFlagsAreUsageErrors) {
       {{"--nnodes", "2", "--node-rank", "0", "--master-addr", "127.0.0.1", "--master-port", "x", "x"},
        "--master-port: expected an integer from 1 to 65535, got 'x'"},
       {{"--node-rank", "1", "x"}, "--node-rank: expected an integer from 0 to 0, got '1'"},
-      {{"--rdzv-backend", "etcd", "x"}, "--rdzv-backend etcd is not supported, only c10d and static"},
+      {{"--rdzv-backend", "etcd", "x"}, "--rdzv-backend etcd is not supported (expected c10d or static)"},
       {{"--max-restarts", "-1", "x"}, "--max-restarts: expected an integer from 0 to 1048576, got '-1'"},
       {{"--timeout", "soon", "x"}, "--timeout: expected a number of seconds, or 0 for no limit, got 'soon'"},
-      {{"--gdb", "1", "x"}, "--gdb 1: the job has ranks 0 to 0"},
+      {{"--gdb", "1", "x"}, "--gdb 1: the rank is not in [0, 1)"},
       {{"--gdb", "0", "--max-restarts", "1", "x"}, "--gdb and --max-restarts exclude each other"},
       {{"--master-port", "70000", "x"}, "--master-port: expected an integer from 0 to 65535, got '70000'"},
-      {{"--tee", "3", "x"}, "--redirects and --tee write logs: give --log-dir too"},
+      {{"--tee", "3", "x"}, "--redirects and --tee require --log-dir"},
       {{"--tee", "4", "x"}, "--tee: Value 4 not in range 0 to 3"},
   };
   for (const auto& [arguments, text] : cases) {
@@ -207,7 +207,7 @@ TEST(TandemRunTest, OneRankRunsUnderGdbAndNobodyHasADeadline) {
 
 TEST(TandemRunTest, WithoutGdbItSaysSo) {
   const auto result = run_program({"distributed/launch/tandem-run", "--gdb", "0", "true"}, {{"PATH", "/nowhere"}});
-  EXPECT_EQ(result.err, "tandem-run: --gdb: there is no gdb in PATH\nRun with --help for the flags.\n");
+  EXPECT_EQ(result.err, "tandem-run: --gdb: gdb is not in PATH\nRun with --help for the flags.\n");
   EXPECT_EQ(result.status, 2);
 }
 

@@ -43,7 +43,7 @@ TEST(WireTest, TheLimitIsInclusive) {
   too_long.append(bytes.data(), sizeof(FrameHeader));  // the header is enough to say no
   EXPECT_EQ(error_text<td::IoError>([&] { too_long.next(4); }), "store: received a frame of 5 bytes; at most 4");
   EXPECT_EQ(error_text<td::ValueError>([] { encode(FrameType::kSet, 1, std::string(kMaxPayload + 1, 'x')); }),
-            "store: 16777281 bytes at once; at most 16777280");
+            "store: a frame has 16777281 bytes; the limit is 16777280");
 }
 
 TEST(WireTest, PayloadsRoundTrip) {
@@ -68,7 +68,7 @@ TEST(WireTest, LengthsThatLieAreErrors) {
   }
   const std::string bytes = PayloadWriter().number(-1).take();
   PayloadReader reader(bytes);
-  EXPECT_EQ(error_text<td::IoError>([&] { reader.text(); }), "store: a frame holds a text of negative length");
+  EXPECT_EQ(error_text<td::IoError>([&] { reader.text(); }), "store: a frame contains a string of negative length");
 }
 
 TEST(WireTest, ComparesTokens) {

@@ -20,7 +20,7 @@ std::vector<std::string> lines_of(const std::string& err) {
   std::vector<std::string> lines;
   std::istringstream in(err);
   for (std::string line; std::getline(in, line);) {
-    if (line.find(" waits since ") == std::string::npos) lines.push_back(line);
+    if (line.find(" has been waiting for ") == std::string::npos) lines.push_back(line);
   }
   return lines;
 }

@@ -32,7 +32,7 @@ std::string without_crowding_note(const std::string& err) {
   std::string kept;
   std::istringstream in(err);
   for (std::string line; std::getline(in, line);) {
-    if (!line.ends_with("they will take turns")) kept += line + "\n";
+    if (!line.ends_with("the ranks share cores")) kept += line + "\n";
   }
   return kept;
 }

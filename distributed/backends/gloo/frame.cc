@@ -20,13 +20,13 @@ void require(bool holds, const char* what) {
 template <class Enum>
 Enum read_enum(PayloadReader& reader, Enum last) {
   const int64_t value = reader.number();
-  require(value >= 0 && value <= static_cast<int64_t>(last), "with a value that is none");
+  require(value >= 0 && value <= static_cast<int64_t>(last), "with an invalid enumerator");
   return static_cast<Enum>(value);
 }
 
 std::string read_text(PayloadReader& reader, size_t longest) {
   std::string text = reader.text();
-  require(text.size() <= longest, "with a text that is too long");
+  require(text.size() <= longest, "with a string that is too long");
   return text;
 }
 
@@ -71,10 +71,10 @@ std::string_view shown(const std::string& text) { return std::string_view(text).
 
 FrameHeader check_header(std::span<const std::byte> record, const Expected& expected) {
   FrameHeader header;
-  require(record.size() >= sizeof(header), "that is cut short");
+  require(record.size() >= sizeof(header), "that is truncated");
   std::memcpy(&header, record.data(), sizeof(header));
-  require(header.magic == kMagic, "that is none: wrong magic number");
-  require(header.seq == expected.seq, "out of turn");
+  require(header.magic == kMagic, "with a wrong magic number");
+  require(header.seq == expected.seq, "out of order");
   require(header.type >= static_cast<uint16_t>(FrameType::kCredit) &&
               header.type <= static_cast<uint16_t>(FrameType::kGoodbye),
           "of an unknown type");
@@ -82,13 +82,13 @@ FrameHeader check_header(std::span<const std::byte> record, const Expected& expe
           "that is longer than a record");
   require(header.data_length <= expected.max_data, "that is longer than a slot");
   require((header.type == static_cast<uint16_t>(FrameType::kData)) == (header.data_length > 0),
-          "whose data does not fit its type");
+          "whose data length does not match its type");
   require(header.arrived_records >= expected.last.arrived_records && header.arrived_records <= expected.sent_records,
-          "that acknowledges what was not sent");
+          "that acknowledges bytes that were not sent");
   require(header.arrived_data >= expected.last.arrived_data && header.arrived_data <= expected.sent_data,
-          "that acknowledges what was not sent");
+          "that acknowledges bytes that were not sent");
   require(header.released_data >= expected.last.released_data && header.released_data <= header.arrived_data,
-          "that acknowledges what was not sent");
+          "that acknowledges bytes that were not sent");
   return header;
 }
 
@@ -120,13 +120,13 @@ SignatureFrame decode_signature(std::string_view payload, int world_size) {
   s.op = read_enum(reader, ReduceOp::kBitXor);
   s.dtype = read_enum(reader, kFloat64);
   const int64_t root = reader.number();
-  require(root >= -1 && root < world_size, "with a root that is no rank");
+  require(root >= -1 && root < world_size, "with an invalid root rank");
   s.root = static_cast<int>(root);
   s.num_elements = reader.number();
   s.name_hash = static_cast<uint64_t>(reader.number());
   s.shape_hash = static_cast<uint64_t>(reader.number());
   const int64_t on_gpu = reader.number(), in_list = reader.number();
-  require((on_gpu == 0 || on_gpu == 1) && (in_list == 0 || in_list == on_gpu), "with tensors that are nowhere");
+  require((on_gpu == 0 || on_gpu == 1) && (in_list == 0 || in_list == on_gpu), "with invalid device flags");
   s.on_gpu = on_gpu == 1;
   s.in_list = in_list == 1;
   frame.shape = read_shape(reader);

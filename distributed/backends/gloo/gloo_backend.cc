@@ -195,7 +195,7 @@ bool GlooBackend::match_signatures() {
     Peer& p = peer(rank);
     if (!is_peer(rank) || p.matched || p.signatures.empty()) continue;
     const SignatureFrame& theirs = p.signatures.front();
-    if (theirs.number != number_) fail(job_rank(options_, rank), "gloo: received a signature out of turn");
+    if (theirs.number != number_) fail(job_rank(options_, rank), "gloo: received a signature out of order");
     if (!(theirs.signature == own_.signature)) {
       throw_disagreement(options_, {rank_, call_of(own_)}, {rank, call_of(theirs)});
     }

@@ -172,7 +172,7 @@ class Connector {
         accept4(listener_.get(), reinterpret_cast<sockaddr*>(&address), &size, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket) {
       const bool is_full = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
-      if (is_full && !drop_oldest("no descriptors are left")) std::this_thread::sleep_for(kPollInterval);
+      if (is_full && !drop_oldest("no file descriptors are left")) std::this_thread::sleep_for(kPollInterval);
       return;
     }
     if (num_accepted() >= kMaxStrangers + sockets_.size()) drop_oldest("too many connections without a token");

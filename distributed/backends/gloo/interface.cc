@@ -89,8 +89,8 @@ Interface choose_interface(const ProcessGroupOptions& options, bool same_machine
   if (!wanted.empty()) {
     const auto found = find(interfaces, [&](const Interface& i) { return i.name == wanted || i.address == wanted; });
     if (!found) {
-      fail_to_join(options, str("there is no network interface '", wanted, "', which ", source,
-                                " names; those that are up:", shown(interfaces)));
+      fail_to_join(options, str("no network interface has the name or address '", wanted, "' (from ", source,
+                                "); interfaces that are up:", shown(interfaces)));
     }
     return *found;
   }
@@ -107,7 +107,7 @@ Interface choose_interface(const ProcessGroupOptions& options, bool same_machine
   const auto found = find(interfaces, [&](const Interface& i) { return same_machine || !i.is_loopback; });
   if (!found)
     fail_to_join(options,
-                 str("there is no network interface to reach other hosts; those that are up:", shown(interfaces)));
+                 str("no network interface can reach other hosts; interfaces that are up:", shown(interfaces)));
   return *found;
 }
 

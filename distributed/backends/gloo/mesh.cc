@@ -196,8 +196,8 @@ void Mesh::connect(Rendezvous& rendezvous, const std::string& token) {
   } else if (Clock::now() >= rendezvous.deadline()) {
     fail_to_join(
         options_,
-        str("did not come together within ", format_seconds(options_.timeout), "\n  rank ", job_rank(options_, missing),
-            ": the connection over ", interface_.name, " (", interface_.address, ") did not come about"),
+        str("rendezvous timed out after ", format_seconds(options_.timeout), "\n  rank ", job_rank(options_, missing),
+            ": no connection over ", interface_.name, " (", interface_.address, ")"),
         missing);
   } else {
     error = str("no connection to rank ", job_rank(options_, missing), connections.error.empty() ? "" : ": ",

@@ -42,7 +42,7 @@ std::string describe(const MessageFrame& frame, bool sends, int shown_peer) {
 template <class List>
 auto find_id(List& list, uint64_t id) {
   const auto found = std::find_if(list.begin(), list.end(), [&](const auto& entry) { return entry.id == id; });
-  if (found == list.end()) throw IoError("gloo: received a frame of a message that there is not");
+  if (found == list.end()) throw IoError("gloo: received a frame of an unknown message");
   return found;
 }
 
@@ -95,7 +95,7 @@ void Messages::take_data(Peer& peer, Frame& frame) {
   Transfer& transfer = *message->transfer;
   if (frame.offset != static_cast<uint64_t>(message->arrived) ||
       frame.data_bytes > transfer.num_bytes() - message->arrived) {
-    throw IoError("gloo: received data beyond the end of a message");
+    throw IoError("gloo: received data past the end of a message");
   }
   std::memcpy(transfer.data + message->arrived, frame.data, static_cast<size_t>(frame.data_bytes));
   message->arrived += frame.data_bytes;
@@ -111,14 +111,14 @@ void Messages::take_answer(int rank, const AnswerFrame& answer) {
   const auto message = find_id(peer.sending, answer.id);
   switch (answer.verdict) {
     case Verdict::kSend:
-      if (is_small(*message->transfer)) throw IoError("gloo: received an answer that asks for a message that it has");
+      if (is_small(*message->transfer)) throw IoError("gloo: received a request for a message that was already sent");
       message->is_wanted = true;
       return;
     case Verdict::kDone:
       // The memory is the caller's again after this.  Small messages went with their offers.
       if (!is_small(*message->transfer) &&
           (message->sent < message->transfer->num_bytes() || mesh_.link(rank).arrived_data() < message->last_index)) {
-        throw IoError("gloo: received an answer that has a message which was not sent yet");
+        throw IoError("gloo: received an acknowledgement of a message that was not sent yet");
       }
       message->transfer->done = true;
       peer.sending.erase(message);
@@ -187,7 +187,7 @@ void Messages::accept(int rank, const MessageFrame& offer, Transfer& transfer) {
   }
   const int64_t num_bytes = transfer.num_bytes();
   if (static_cast<int64_t>(offer.data.size()) != (is_small(transfer) ? num_bytes : 0)) {
-    const std::string reason = "gloo: received a message with data of another size";
+    const std::string reason = "gloo: received a message with a wrong data length";
     throw GroupError(failure_text(" failed", job_rank(options_, rank), reason), reason, job_rank(options_, rank));
   }
   if (is_small(transfer)) {

@@ -26,7 +26,7 @@ void GlooBackend::open_streams() {
     const int64_t total = p.in[0].total;
     const bool is_inline = total <= static_cast<int64_t>(kInlineBytes);
     if (static_cast<int64_t>(data.size()) != (is_inline ? total : 0)) {
-      fail(job_rank(options_, rank), "gloo: received a signature with data of another size");
+      fail(job_rank(options_, rank), "gloo: received a signature with a wrong data length");
     }
     if (total == 0 || !is_inline) continue;
     Frame frame;
@@ -85,7 +85,7 @@ bool GlooBackend::take_data(int from) {
     const Incoming* in = fits ? &p.in[frame.stream] : nullptr;
     if (!fits || frame.offset != static_cast<uint64_t>(in->arrived) ||
         frame.data_bytes != std::min(chunk_bytes(in->total), in->total - in->arrived)) {
-      fail(job_rank(options_, from), "gloo: received data that nobody waits for");
+      fail(job_rank(options_, from), "gloo: received unexpected data");
     }
     accept(from, std::move(frame));
   }

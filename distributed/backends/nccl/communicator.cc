@@ -139,13 +139,13 @@ std::string GpuLane::version() {
 
 void GpuLane::check(const Collective& collective) {
   TANDEM_CHECK(DTypeError, !reduces(collective.kind) || operator_of(collective.op, collective.dtype),
-               to_string(collective.kind), ": NCCL has no ", to_string(collective.op), " of ", collective.dtype,
-               "; tensors on a CPU device have");
+               to_string(collective.kind), ": NCCL does not support ", to_string(collective.op), " of ",
+               collective.dtype, "; use tensors on a CPU device");
 }
 
 bool Communicator::join(const NcclId& id, const std::function<bool()>& gives_up) {
   TANDEM_CHECK(ValueError, env_string("NCCL_COMM_BLOCKING").value_or("0") == "0",
-               "NCCL_COMM_BLOCKING makes NCCL's calls wait where nothing could end them when a rank is gone: unset it");
+               "NCCL_COMM_BLOCKING: blocking NCCL calls cannot be aborted when a rank fails; unset it");
   ncclUniqueId unique;
   static_assert(sizeof(unique) == sizeof(id));
   std::memcpy(&unique, id.data(), sizeof(unique));
@@ -196,8 +196,9 @@ void Communicator::end() {
   if (looked != ncclSuccess || state != ncclSuccess) {
     finish(ending, ncclCommAbort, kAbort);
   } else if (!finish(ending, ncclCommDestroy, kEnd)) {
-    log(LogLevel::kInfo,
-        str("NCCL on ", device_, ": other ranks of this host have not ended theirs; left to end by itself"));
+    log(LogLevel::kInfo, str("NCCL on ", device_,
+                             ": other ranks of this host have not destroyed their communicators; this one is destroyed "
+                             "in the background"));
   }
 }
 

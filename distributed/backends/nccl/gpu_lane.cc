@@ -169,9 +169,9 @@ void let_go(const Works& works) {
 void Lane::join_others(const NcclId& id, Clock::time_point deadline, const std::function<bool()>& is_given_up) {
   const auto is_late = [&] { return Clock::now() >= deadline; };
   if (!communicator_.join(id, [&] { return is_late() || is_given_up(); })) {
-    throw error_of(
-        is_given_up() ? "NCCL: given up while ranks were joining" : "NCCL: not all ranks have joined by the deadline",
-        -1);
+    throw error_of(is_given_up() ? "NCCL: initialization was aborted"
+                                 : "NCCL: initialization timed out: not all ranks have joined",
+                   -1);
   }
   try {
     watch_ = start_thread([self = shared_from_this()] { self->watch(); });
@@ -359,10 +359,10 @@ Lane::Problem Lane::look(std::unique_lock<std::mutex>& lock, Works& done) {
 Lane::Problem Lane::describe_late(const Launched& work) const {
   const bool has_begun = work.is_launched && work.begun.is_completed();
   const Absence absence = options_.find_absent ? options_.find_absent(work.seq) : Absence();
-  return {
-      .text = str(work.title, " was not done on ", options_.device, " by its deadline",
-                  has_begun ? "" : "; it has not begun, for what that GPU was given before is not done", absence.text),
-      .culprit = work.all_end_together ? absence.culprit : -1};
+  return {.text = str(work.title, " did not finish on ", options_.device, " by its deadline",
+                      has_begun ? "" : "; it has not started because earlier work on that GPU has not finished",
+                      absence.text),
+          .culprit = work.all_end_together ? absence.culprit : -1};
 }
 
 /// The thread that lets memory go, looks at the deadlines, and aborts.
@@ -424,8 +424,9 @@ void Lane::abort() {
     for (const auto& work : pending) {
       if (std::exchange(work->is_lost, true) || !work->is_joined || is_told_) continue;
       has_left_error_ = true;
-      const std::string what = str(failure_, "\n  ", work->title, " had been waited for: what was computed from it on ",
-                                   options_.device, " is wrong");
+      const std::string what =
+          str(failure_, "\n  ", work->title, ": wait() had already returned; values computed from the result on ",
+              options_.device, " are invalid");
       cuda::leave_error(options_.device, this, std::make_exception_ptr(error_of(what, culprit_)));
     }
   }

@@ -3,12 +3,12 @@
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
-NcclId GpuLane::make_id() { throw DeviceError("this build of tandem has no NCCL"); }
+NcclId GpuLane::make_id() { throw DeviceError("this build of tandem has no NCCL support"); }
 
-std::string GpuLane::version() { throw DeviceError("this build of tandem has no NCCL"); }
+std::string GpuLane::version() { throw DeviceError("this build of tandem has no NCCL support"); }
 
 std::shared_ptr<GpuLane> GpuLane::join(Options, const NcclId&, Clock::time_point, const std::function<bool()>&) {
-  throw DeviceError("this build of tandem has no NCCL");
+  throw DeviceError("this build of tandem has no NCCL support");
 }
 
 void GpuLane::check(const Collective&) {}

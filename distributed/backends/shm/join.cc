@@ -103,7 +103,7 @@ std::shared_ptr<Mapping> join_threads(const ProcessGroupOptions& options, const 
     const auto found = offers().by_token.find(token);
     if (found != offers().by_token.end()) mapping = found->second.lock();
   }
-  if (mapping == nullptr) fail(options, "rank 0 is no thread of this process, or has given up", 0);
+  if (mapping == nullptr) fail(options, "rank 0 is not a thread of this process, or has already failed", 0);
   initialise(mapping->segments[static_cast<size_t>(options.rank)], layout);
   rendezvous.meet();
   return mapping;
@@ -256,7 +256,7 @@ std::vector<SharedFile> exchange_as_guest(const ProcessGroupOptions& options, co
   const size_t first = text.find(' ');
   const size_t second = text.find(' ', first + 1);
   if (text.substr(0, first) != host_identity(options)) {
-    fail(options, "rank 0 is on another host, and shared memory joins the ranks of one host only", 0);
+    fail(options, "rank 0 is on another host; the shm backend requires all ranks on one host", 0);
   }
   const std::string name = text.substr(first + 1, second - first - 1);
   const std::string token = text.substr(second + 1);
@@ -269,7 +269,7 @@ std::vector<SharedFile> exchange_as_guest(const ProcessGroupOptions& options, co
   if (host.fd() < 0 || connect(host.fd(), reinterpret_cast<sockaddr*>(&address), size) != 0) {
     const int error = errno;
     rendezvous.blame_ended();
-    fail(options, str("rank 0 does not listen: ", std::strerror(error)), 0);
+    fail(options, str("cannot connect to the socket of rank 0: ", std::strerror(error)), 0);
   }
   if (!host.peer_is_same_user()) fail(options, "the socket of rank 0 belongs to another user", 0);
   const bool sent = send_hello(host, make_hello(token, options.rank), {segment.fd()});
@@ -279,7 +279,7 @@ std::vector<SharedFile> exchange_as_guest(const ProcessGroupOptions& options, co
   if (!sent || !receive_hello(host, answer, files) || !has_token(answer, token) ||
       files.size() != static_cast<size_t>(options.world_size) + 1) {
     rendezvous.blame_ended();
-    fail(options, "rank 0 did not bring the ranks together: it gave up, ended, or waits for a rank that is missing", 0);
+    fail(options, "rank 0 did not complete the rendezvous: it failed, exited, or waits for a missing rank", 0);
   }
   return files;
 }
@@ -288,7 +288,7 @@ std::shared_ptr<Mapping> join_processes(const ProcessGroupOptions& options, cons
                                         Rendezvous& rendezvous) {
   const size_t world_size = static_cast<size_t>(options.world_size);
   if (world_size + 1 > kMaxDescriptors)
-    fail(options, str("shared memory joins at most ", kMaxDescriptors - 1, " ranks"));
+    fail(options, str("the shm backend supports at most ", kMaxDescriptors - 1, " ranks"));
   auto mapping = std::make_shared<Mapping>();
   mapping->segment_bytes = layout.total;
   mapping->segments.resize(world_size);

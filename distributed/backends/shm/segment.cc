@@ -114,7 +114,7 @@ SharedFile SharedFile::create(const char* name, size_t num_bytes) {
   SharedFile file(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   TANDEM_CHECK(CommError, file.fd_ >= 0, "shared memory: memfd_create failed: ", std::strerror(errno));
   const FileSizeSignalGuard guard;  // the limit holds for files in memory too
-  TANDEM_CHECK(CommError, ftruncate(file.fd_, static_cast<off_t>(num_bytes)) == 0, "shared memory: no room for ",
+  TANDEM_CHECK(CommError, ftruncate(file.fd_, static_cast<off_t>(num_bytes)) == 0, "shared memory: cannot allocate ",
                num_bytes, " bytes: ", std::strerror(errno));
   return file;
 }

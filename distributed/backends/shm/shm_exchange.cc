@@ -160,7 +160,8 @@ void ShmBackend::choose_path() {
   fills_rings_ = chores::kCanStream && longest * (to_each ? size_ - 1 : 1) > limit;
   // Equal rounds, so that the last is as long as the others.
   rounds_ = (longest + blocks * largest - 1) / (blocks * largest);
-  TANDEM_CHECK(CommError, rounds_ <= kMaxRounds, to_string(call_->kind), ": ", longest, " bytes are too many");
+  TANDEM_CHECK(CommError, rounds_ <= kMaxRounds, to_string(call_->kind), ": ", longest,
+               " bytes exceed the limit of the shm backend");
   block_bytes_ = std::min(largest, round_up((longest + rounds_ * blocks - 1) / (rounds_ * blocks), kAlignment));
 }
 
