@@ -17,15 +17,15 @@ namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
-/// What a child needs between fork and exec, where it may neither allocate nor lock.
+/// Data of the child between fork and exec, prepared before fork because the child must not allocate or lock.
 struct ChildPlan {
   const char* program = nullptr;
   char* const* argv = nullptr;
   char* const* envp = nullptr;
-  int stdin_fd = -1;   // -1: inherit
-  int stdout_fd = -1;  // the same
+  int stdin_fd = -1;  // -1: inherit
+  int stdout_fd = -1;
   int stderr_fd = -1;
-  int error_fd = -1;  // errno of a failed exec goes there
+  int error_fd = -1;  // receives errno if exec fails
   bool takes_terminal = false;
   bool pinned = false;
   cpu_set_t cores = {};
@@ -35,7 +35,7 @@ struct ChildPlan {
   const GroupGuard* guard = nullptr;
 };
 
-/// Makes the group the terminal's foreground.  SIGTTOU, which a background process gets for that, is blocked meanwhile.
+/// Blocks SIGTTOU meanwhile: the kernel sends it to a background process that calls tcsetpgrp.
 void set_foreground(pid_t group) {
   sigset_t set;
   sigset_t old;
@@ -47,11 +47,11 @@ void set_foreground(pid_t group) {
 }
 
 [[noreturn]] void become_child(const ChildPlan& plan) {
-  // A group of its own: a terminal's Ctrl-C reaches the launcher alone, which forwards it once.
+  // A new process group, so that Ctrl-C reaches only the launcher, which forwards the signal once.
   setpgid(0, 0);
   plan.guard->add(getpid());
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != plan.parent) _exit(1);  // it died before prctl
+  if (getppid() != plan.parent) _exit(1);  // the parent exited before prctl
   if (plan.pinned) sched_setaffinity(0, sizeof(plan.cores), &plan.cores);
   if (plan.takes_terminal) set_foreground(getpid());
   if (plan.stdin_fd >= 0) dup2(plan.stdin_fd, 0);
@@ -65,7 +65,7 @@ void set_foreground(pid_t group) {
   _exit(127);
 }
 
-/// Pointers to the texts, and a null, as exec wants them.
+/// A null-terminated array of pointers into `texts`, for exec.
 std::vector<char*> pointers(std::vector<std::string>& texts) {
   std::vector<char*> list;
   for (std::string& text : texts) list.push_back(text.data());
@@ -156,7 +156,7 @@ Child start_child(const ChildProgram& program, const LauncherSignals& signals, c
   throw IoError(str("launch: cannot run '", program.program, "': ", std::strerror(error)));
 }
 
-void take_terminal_back() { set_foreground(getpgrp()); }
+void reclaim_terminal() { set_foreground(getpgrp()); }
 
 std::string status_text(int wait_status) {
   return WIFSIGNALED(wait_status) ? "killed by " + signal_text(WTERMSIG(wait_status))

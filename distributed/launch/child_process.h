@@ -1,4 +1,4 @@
-// One process of a job, and the signals of the launcher that starts it.  Private to distributed/.
+// Starts a rank as a child process; signal handling of the launcher.  Private to distributed/.
 #pragma once
 
 #include <sched.h>
@@ -15,18 +15,18 @@
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
-/// Blocks SIGINT and SIGTERM so that they arrive as reads, and ignores SIGPIPE; undone on destruction.  Threads that are
-/// made meanwhile inherit this.
+/// Blocks SIGINT and SIGTERM, delivers them through a signalfd, and ignores SIGPIPE.  The destructor restores the
+/// previous state.  Threads created meanwhile inherit the signal mask.
 class LauncherSignals {
  public:
-  /// `handle`: else SIGINT and SIGTERM are left alone.
+  /// If `handle` is false, SIGINT and SIGTERM are not blocked.
   explicit LauncherSignals(bool handle);
   ~LauncherSignals();
   LauncherSignals(const LauncherSignals&) = delete;
   LauncherSignals& operator=(const LauncherSignals&) = delete;
 
   int fd() const { return fd_.get(); }
-  /// The next signal that arrived, 0 for none.
+  /// Returns the next pending signal, or 0.  Does not block.
   int next();
   const sigset_t& old_mask() const { return old_mask_; }
   const struct sigaction& old_pipe() const { return old_pipe_; }
@@ -37,30 +37,31 @@ class LauncherSignals {
   FileDescriptor fd_;
 };
 
-/// What a process of a job runs.
+/// Program, arguments and environment of a child process.
 struct ChildProgram {
   std::string name;                    ///< "rank 2", for errors
-  std::string program;                 ///< looked for in PATH where it has no slash
+  std::string program;                 ///< searched in PATH if it contains no slash
   std::vector<std::string> arguments;  ///< argv, with argv[0]
-  std::vector<std::string> variables;  ///< NAME=VALUE: its whole environment
-  int stdout_fd = -1;                  ///< -1: ours
+  std::vector<std::string> variables;  ///< NAME=VALUE: the complete environment
+  int stdout_fd = -1;                  ///< -1: inherited
   int stderr_fd = -1;
-  bool takes_terminal = false;  ///< it gets our stdin and the terminal's foreground; else its stdin is empty
+  bool takes_terminal = false;  ///< inherits stdin and becomes the terminal's foreground group; else stdin is /dev/null
   std::optional<cpu_set_t> cores;
 };
 
 struct Child {
-  pid_t pid = -1;  ///< and the number of its process group
+  pid_t pid = -1;  ///< also the id of its process group
   FileDescriptor pidfd;
 };
 
-/// Starts it, by exec, in a process group of its own; it dies with the calling thread.  The group is added to
-/// `guard`; the caller removes it.  Throws IoError where the program cannot be run, and ResourceError where the system starts
-/// no process.  Nothing between fork and exec allocates or locks, so that other threads of the caller do no harm.
+/// Starts the program with fork and exec in a new process group.  The child gets SIGKILL when the calling thread exits.
+/// The process group is added to `guard`; the caller removes it.  Throws IoError if the program cannot be executed and
+/// ResourceError if fork fails.  The code between fork and exec is async-signal-safe, because the caller may have other
+/// threads.
 Child start_child(const ChildProgram& program, const LauncherSignals& signals, const GroupGuard& guard);
 
-/// Makes this process's group the terminal's foreground again, where stdin is one.
-void take_terminal_back();
+/// Makes this process's group the terminal's foreground group again.  No effect if stdin is not a terminal.
+void reclaim_terminal();
 
 /// "exit status 3", "killed by SIGKILL".
 std::string status_text(int wait_status);

@@ -1,4 +1,4 @@
-// How launch, spawn and run_threads make a rank's Context.  Private to distributed/.
+// Creates the Context of a rank for launch, spawn, run_threads and init_process_group.  Private to distributed/.
 #pragma once
 
 #include <chrono>
@@ -27,11 +27,11 @@ struct ContextOptions {
 };
 
 struct TANDEM_API ContextAccess {
-  /// Makes a Context and installs it, with the rank's numbers and thread budget, in `rank_context`.
+  /// Creates a Context and installs it, with rank, world size and number of threads, in `rank_context`.
   static std::shared_ptr<Context> install(RankContext& rank_context, const ContextOptions& options);
-  /// Lets go of the group, which is to end before its store does.
+  /// Releases the default group.  Call before the store is released, because the group uses it.
   static void drop_group(Context& context);
-  /// Null where init_process_group did not make the context.
+  /// Null if the context was not created by init_process_group.
   static const std::shared_ptr<InitSession>& session(const Context& context) { return context.session_; }
 };
 

@@ -1,4 +1,4 @@
-// Apart from context.cc, so that a program that never asks for its group links no backend.
+// Separate from context.cc, so that programs that never use a group do not link the backends.
 #include <algorithm>
 #include <utility>
 
@@ -11,8 +11,8 @@ namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
-/// "0-3 7"; `ranks` ascend.
-std::string shown_ranks(const std::vector<int>& ranks) {
+/// "0-3 7" for {0, 1, 2, 3, 7}; `ranks` must be sorted.
+std::string format_ranks(const std::vector<int>& ranks) {
   std::string text;
   for (size_t i = 0; i < ranks.size();) {
     size_t last = i;
@@ -51,12 +51,12 @@ std::shared_ptr<ProcessGroup> Context::new_group(const std::vector<int>& ranks, 
   TANDEM_CHECK(ValueError, twice == members.end(), "new_group: rank ", *twice, " appears twice in ranks");
   const auto own = std::lower_bound(members.begin(), members.end(), rank_);
   TANDEM_CHECK(ValueError, own != members.end() && *own == rank_, "new_group: rank ", rank_,
-               " is the calling rank but not one of ranks ", shown_ranks(members),
+               " is the calling rank but not one of ranks ", format_ranks(members),
                "\n  only members may call new_group");
-  // Keys of this group alone, so that names need not be new.
-  const std::string prefix = str("new_group/", shown_ranks(members), "/", options.name, "/");
+  // Keys contain the members, so that other groups may use the same name.
+  const std::string prefix = str("new_group/", format_ranks(members), "/", options.name, "/");
   const int64_t call = store_->add(str(prefix, "calls/", rank_), 1);
-  std::string name = options.name.empty() ? "ranks " + shown_ranks(members) : options.name;
+  std::string name = options.name.empty() ? "ranks " + format_ranks(members) : options.name;
   if (call > 1) name += str(" #", call);
   return ProcessGroupAccess::make_late({.store = make_prefix_store(str(prefix, call, "/"), store_),
                                         .rank = static_cast<int>(own - members.begin()),

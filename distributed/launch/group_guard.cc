@@ -20,8 +20,8 @@ namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
-/// The guard's whole life.  It is the child of a process that may have threads: it neither allocates nor locks.  `groups` is
-/// as long as there can be groups, 0 where a place is free.
+/// Main function of the guard.  Must not allocate or lock, because it runs after fork in a process that may have
+/// threads.  `groups` has max_groups elements; 0 marks a free element.
 [[noreturn]] void guard(int in, int out, std::vector<pid_t>& groups) {
   setsid();
   prctl(PR_SET_NAME, "tandem-guard");
@@ -30,7 +30,7 @@ namespace {
   sigprocmask(SIG_SETMASK, &all, nullptr);
   close(out);
   dup2(in, 0);
-  // Nobody is to wait for the end of a file or connection that the guard has inherited.
+  // Close inherited files: an open pipe or connection would never reach end of file for its reader.
   syscall(SYS_close_range, 1, UINT_MAX, 0);
   [[maybe_unused]] const int status = chdir("/");
   for (pid_t change = 0;;) {
@@ -67,7 +67,8 @@ GroupGuard::~GroupGuard() {
 }
 
 void GroupGuard::send(pid_t change) const {
-  // So few bytes never wait.  A guard that somebody has killed takes none: the ranks do without.
+  // Writes of this size to a pipe do not block.  An error means that the guard was killed; the job continues without
+  // it.
   [[maybe_unused]] const ssize_t n = write(pipe_.get(), &change, sizeof(change));
 }
 

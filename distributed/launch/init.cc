@@ -21,11 +21,11 @@
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
-/// What a rank of init_process_group gives back at the end.
+/// State that destroy_process_group releases or restores.
 struct InitSession {
   std::shared_ptr<Store> store;
   int rank = 0;
-  // What the thread's RankContext held before.
+  // Previous values of the thread's RankContext.
   int old_rank = 0;
   int old_world_size = 1;
   int old_local_rank = 0;
@@ -35,12 +35,12 @@ struct InitSession {
 
 namespace {
 
-/// Who the rank is and how it reaches the others, before it has a group.
-struct Place {
+/// Rank, world size and store of the calling rank, before the default group exists.
+struct JoinedRank {
   int rank = -1;
   int world_size = -1;
   int local_rank = 0;
-  int local_world_size = 0;  // 0: not known
+  int local_world_size = 0;  // 0: unknown
   int num_threads = 0;
   bool thread_ranks = false;
   std::shared_ptr<Store> store;
@@ -60,14 +60,14 @@ void check_rank(int rank, int world_size) {
                " is not in [0, ", world_size, ")");
 }
 
-/// What options and variables, or options and the method's text, say of the same number.
-int agree(const char* what, int option, const char* other_what, std::optional<int> other) {
+/// The value of `option` (-1: not set) or of `other`.  Throws ValueError if both are set and differ.
+int merge_values(const char* what, int option, const char* other_what, std::optional<int> other) {
   TANDEM_CHECK(ValueError, option < 0 || !other || option == *other, "init_process_group: ", what, " is ", option,
                ", but ", other_what, " has ", other.value_or(0));
   return option >= 0 ? option : other.value_or(-1);
 }
 
-/// "rank=1&world_size=2", taken off the end of `text` with its "?".
+/// Removes "?rank=1&world_size=2" from the end of `text` and returns the values.
 std::map<std::string, int> take_query(std::string* text) {
   std::map<std::string, int> query;
   const size_t mark = text->rfind('?');
@@ -88,28 +88,28 @@ std::map<std::string, int> take_query(std::string* text) {
   return query;
 }
 
-/// Rank and world size of tcp:// and file://.
-void read_numbers(const InitOptions& options, std::string* rest, Place* place) {
+/// Sets rank and world size for tcp:// and file:// from the options and the query of the URL.
+void read_numbers(const InitOptions& options, std::string* rest, JoinedRank* joined) {
   const auto query = take_query(rest);
   const auto of = [&](const char* name) {
     const auto found = query.find(name);
     return found == query.end() ? std::nullopt : std::optional(found->second);
   };
-  place->rank = agree("rank", options.rank, "the init_method", of("rank"));
-  place->world_size = agree("world_size", options.world_size, "the init_method", of("world_size"));
-  TANDEM_CHECK(ValueError, place->rank >= 0 && place->world_size >= 0, "init_process_group: '", options.init_method,
+  joined->rank = merge_values("rank", options.rank, "the init_method", of("rank"));
+  joined->world_size = merge_values("world_size", options.world_size, "the init_method", of("world_size"));
+  TANDEM_CHECK(ValueError, joined->rank >= 0 && joined->world_size >= 0, "init_process_group: '", options.init_method,
                "' needs rank and world_size, in the options or as '?rank=R&world_size=N'");
-  check_rank(place->rank, place->world_size);
+  check_rank(joined->rank, joined->world_size);
 }
 
-void join_by_tcp(const RankEnvironment& env, std::chrono::milliseconds timeout, Place* place) {
+void join_by_tcp(const RankEnvironment& env, std::chrono::milliseconds timeout, JoinedRank* joined) {
   JobStore job = join_job_store(env, timeout);
   job.store->keep(std::move(job.server));
-  place->store = std::move(job.store);
+  joined->store = std::move(job.store);
 }
 
-void join_by_environment(const InitOptions& options, std::chrono::milliseconds timeout, Place* place) {
-  // Numbers in the options stand for variables that are not set.
+void join_by_environment(const InitOptions& options, std::chrono::milliseconds timeout, JoinedRank* joined) {
+  // Options replace variables that are not set.
   const auto lookup = [&](const char* name) {
     auto value = look_up(name);
     if (!value && std::string_view(name) == "RANK" && options.rank >= 0) value = std::to_string(options.rank);
@@ -119,33 +119,33 @@ void join_by_environment(const InitOptions& options, std::chrono::milliseconds t
     return value;
   };
   std::optional<RankEnvironment> env = read_rank_environment(lookup, true);
-  if (!env) env = read_launcher_environment(lookup);  // the only task of a launcher
+  if (!env) env = read_launcher_environment(lookup);  // the single task of a launcher
   TANDEM_CHECK(
       ValueError, env.has_value(), "init_process_group: the rank is not known because no launcher set its variables\n",
       describe_rank_variables(lookup),
       "\n  start the program with tandem-run, torchrun, mpirun or srun, or set RANK, WORLD_SIZE, MASTER_ADDR and "
       "MASTER_PORT");
-  place->rank = agree("rank", options.rank, "the environment", env->rank);
-  place->world_size = agree("world_size", options.world_size, "the environment", env->world_size);
-  place->local_rank = env->local_rank;
-  place->local_world_size = env->local_world_size;
-  place->num_threads = env->num_threads;
-  if (place->world_size == 1 && !env->launched_here) {
-    place->store = make_memory_store();
+  joined->rank = merge_values("rank", options.rank, "the environment", env->rank);
+  joined->world_size = merge_values("world_size", options.world_size, "the environment", env->world_size);
+  joined->local_rank = env->local_rank;
+  joined->local_world_size = env->local_world_size;
+  joined->num_threads = env->num_threads;
+  if (joined->world_size == 1 && !env->launched_here) {
+    joined->store = make_memory_store();
   } else {
-    join_by_tcp(*env, timeout, place);
+    join_by_tcp(*env, timeout, joined);
   }
 }
 
-void join_by_address(const InitOptions& options, std::chrono::milliseconds timeout, Place* place) {
+void join_by_address(const InitOptions& options, std::chrono::milliseconds timeout, JoinedRank* joined) {
   std::string rest = options.init_method.substr(std::string_view("tcp://").size());
-  read_numbers(options, &rest, place);
+  read_numbers(options, &rest, joined);
   const size_t colon = rest.rfind(':');
   TANDEM_CHECK(ValueError, colon != std::string::npos && colon > 0,
                "init_process_group: expected 'tcp://host:port', got '", options.init_method, "'");
   RankEnvironment env;
-  env.rank = place->rank;
-  env.world_size = place->world_size;
+  env.rank = joined->rank;
+  env.world_size = joined->world_size;
   env.store_host = rest.substr(0, colon);
   if (env.store_host.starts_with('[') && env.store_host.ends_with(']')) {
     env.store_host = env.store_host.substr(1, env.store_host.size() - 2);  // [::1]
@@ -155,64 +155,64 @@ void join_by_address(const InitOptions& options, std::chrono::milliseconds timeo
   env.token = token ? wire::token_from_hex(*token) : token_from_run_id(look_up("TORCHELASTIC_RUN_ID").value_or(""));
   env.hosts_store = env.rank == 0;
   env.port_advice = "choose a free port";
-  join_by_tcp(env, timeout, place);
+  join_by_tcp(env, timeout, joined);
 }
 
-/// A rank that has left a job by this file waits until the others have, and the last has removed it.
-void join_by_file(const InitOptions& options, std::chrono::milliseconds timeout, Place* place) {
+/// If this rank already left an earlier job that used this file, waits until the last rank has removed the file.
+void join_by_file(const InitOptions& options, std::chrono::milliseconds timeout, JoinedRank* joined) {
   std::string path = options.init_method.substr(std::string_view("file://").size());
-  read_numbers(options, &path, place);
+  read_numbers(options, &path, joined);
   const auto deadline = deadline_after(timeout);
   for (;;) {
-    place->store = make_file_store(path, {.world_size = place->world_size});
-    if (place->store->add(str("members/", place->rank), 1) == 1) return;
-    std::atomic<bool> left{false};  // the store's thread tells as well
-    // What is in the file is told at once.
-    const HookHandle ends = place->store->on_failure([&](int rank, const std::string& reason) {
-      if (rank == place->rank && reason == "left the job") left = true;
+    joined->store = make_file_store(path, {.world_size = joined->world_size});
+    if (joined->store->add(str("members/", joined->rank), 1) == 1) return;
+    // on_failure calls the callback here for entries already in the file, and later on the store's thread.
+    std::atomic<bool> left{false};
+    const HookHandle ends = joined->store->on_failure([&](int rank, const std::string& reason) {
+      if (rank == joined->rank && reason == "left the job") left = true;
     });
     TANDEM_CHECK(CommError, left && std::chrono::steady_clock::now() < deadline, "init_process_group: rank ",
-                 place->rank, " has already joined through ", path,
+                 joined->rank, " has already joined through ", path,
                  "\n  remove the file if an earlier job left it; otherwise two processes have this rank");
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
 }
 
-Place join(const InitOptions& options, std::chrono::milliseconds timeout) {
-  Place place;
+JoinedRank join(const InitOptions& options, std::chrono::milliseconds timeout) {
+  JoinedRank joined;
   if (options.store != nullptr) {
     TANDEM_CHECK(ValueError, options.init_method == "env://",
                  "init_process_group: store and init_method exclude each other; set one of them");
     TANDEM_CHECK(ValueError, options.rank >= 0 && options.world_size >= 0,
                  "init_process_group: store requires rank and world_size");
     check_rank(options.rank, options.world_size);
-    place.rank = options.rank;
-    place.world_size = options.world_size;
-    place.store = options.store;
-    place.thread_ranks = std::dynamic_pointer_cast<MemoryStore>(options.store) != nullptr;
+    joined.rank = options.rank;
+    joined.world_size = options.world_size;
+    joined.store = options.store;
+    joined.thread_ranks = std::dynamic_pointer_cast<MemoryStore>(options.store) != nullptr;
   } else if (options.init_method == "env://") {
-    join_by_environment(options, timeout, &place);
+    join_by_environment(options, timeout, &joined);
   } else if (options.init_method.starts_with("tcp://")) {
-    join_by_address(options, timeout, &place);
+    join_by_address(options, timeout, &joined);
   } else if (options.init_method.starts_with("file://")) {
-    join_by_file(options, timeout, &place);
+    join_by_file(options, timeout, &joined);
   } else {
     throw ValueError(
         str("init_process_group: expected env://, tcp://host:port or file:///path, got '", options.init_method, "'"));
   }
-  return place;
+  return joined;
 }
 
-/// Counts this host's ranks where no launcher has.
-void find_local_rank(std::chrono::milliseconds timeout, Place* place) {
+/// Computes local_rank and local_world_size by exchanging host identities.
+void find_local_rank(std::chrono::milliseconds timeout, JoinedRank* joined) {
   const ProcessGroupOptions all{
-      .store = place->store, .rank = place->rank, .world_size = place->world_size, .timeout = timeout};
+      .store = joined->store, .rank = joined->rank, .world_size = joined->world_size, .timeout = timeout};
   Rendezvous rendezvous(all, "init");
   const std::string own = host_identity(all);
   const std::vector<std::string> hosts = rendezvous.exchange("host", own);
   rendezvous.finish();
-  place->local_rank = static_cast<int>(std::count(hosts.begin(), hosts.begin() + place->rank, own));
-  place->local_world_size = static_cast<int>(std::count(hosts.begin(), hosts.end(), own));
+  joined->local_rank = static_cast<int>(std::count(hosts.begin(), hosts.begin() + joined->rank, own));
+  joined->local_world_size = static_cast<int>(std::count(hosts.begin(), hosts.end(), own));
 }
 
 void restore(RankContext& rank_context, const InitSession& session) {
@@ -236,22 +236,22 @@ void init_process_group(const InitOptions& options) {
             own ? "; call destroy_process_group first" : " of launch, spawn or run_threads; use default_group()"));
   }
   const auto timeout = choose_timeout(options);
-  Place place = join(options, timeout);
-  auto session = std::make_shared<InitSession>(InitSession{place.store, place.rank, rank_context.rank,
+  JoinedRank joined = join(options, timeout);
+  auto session = std::make_shared<InitSession>(InitSession{joined.store, joined.rank, rank_context.rank,
                                                            rank_context.world_size, rank_context.local_rank,
                                                            rank_context.local_world_size, rank_context.num_threads});
   try {
-    if (place.local_world_size == 0) find_local_rank(timeout, &place);
-    int threads = place.num_threads > 0 ? place.num_threads : rank_context.num_threads;
-    if (threads == 0) threads = std::max(1, available_cores() / place.local_world_size);
-    const auto context = ContextAccess::install(rank_context, {.rank = place.rank,
-                                                               .world_size = place.world_size,
-                                                               .local_rank = place.local_rank,
-                                                               .local_world_size = place.local_world_size,
+    if (joined.local_world_size == 0) find_local_rank(timeout, &joined);
+    int threads = joined.num_threads > 0 ? joined.num_threads : rank_context.num_threads;
+    if (threads == 0) threads = std::max(1, available_cores() / joined.local_world_size);
+    const auto context = ContextAccess::install(rank_context, {.rank = joined.rank,
+                                                               .world_size = joined.world_size,
+                                                               .local_rank = joined.local_rank,
+                                                               .local_world_size = joined.local_world_size,
                                                                .num_threads = threads,
-                                                               .thread_ranks = place.thread_ranks,
+                                                               .thread_ranks = joined.thread_ranks,
                                                                .timeout = timeout,
-                                                               .store = place.store,
+                                                               .store = joined.store,
                                                                .backend = options.backend,
                                                                .interface = options.interface,
                                                                .session = session});
@@ -259,11 +259,11 @@ void init_process_group(const InitOptions& options) {
   } catch (const std::exception& e) {
     restore(rank_context, *session);
     try {
-      place.store->announce_failure(place.rank, failure_to_announce(e));
+      joined.store->announce_failure(joined.rank, failure_to_announce(e));
     } catch (const Error&) {
-      // Whoever cannot be reached hears of it by other ways.
+      // The other ranks detect the failure through their own connections.
     }
-    place.store->leave(place.rank);
+    joined.store->leave(joined.rank);
     throw;
   }
 }

@@ -14,20 +14,20 @@ namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
-/// All that a signal handler can reach: handlers get no argument of ours.
+/// State of the signal handler, global because handlers take no user argument.
 struct InterruptState {
   std::atomic<int> signal{0};
   std::atomic<bool> enforce{false};
-  timer_t timer = {};  // sends SIGTERM, as the second signal
+  timer_t timer = {};  // delivers SIGTERM, which counts as the second signal
   itimerspec shutdown_timeout = {};
 };
 constinit InterruptState state;
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
 
 extern "C" void handle_interrupt(int signal) {
-  const int error = errno;  // of whatever the signal came between
-  int none = 0;
-  if (state.signal.compare_exchange_strong(none, signal)) {
+  const int error = errno;  // restored for the interrupted code
+  int expected = 0;
+  if (state.signal.compare_exchange_strong(expected, signal)) {
     if (state.enforce.load()) {
       timer_settime(state.timer, 0, &state.shutdown_timeout, nullptr);
     }

@@ -1,4 +1,4 @@
-// SIGINT and SIGTERM in a rank: the first one asks it to stop after its current step.  Private to distributed/.
+// SIGINT and SIGTERM in a rank: the first signal requests a stop after the current step.  Private to distributed/.
 #pragma once
 
 #include <chrono>
@@ -8,18 +8,18 @@
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
-/// The signal that asked this process to stop, 0 if none has.
+/// The signal that requested this process to stop, or 0.
 TANDEM_API int interrupt_signal();
 
-/// From the first SIGINT or SIGTERM, or another rank's failure, until what still runs is killed: time to finish a step and save.
-/// TANDEM_SHUTDOWN_TIMEOUT_S, 10 seconds by default; throws ValueError where that is no number of seconds.
+/// Time from the first SIGINT or SIGTERM, or from another rank's failure, to SIGKILL: for finishing a step and saving a
+/// checkpoint.  TANDEM_SHUTDOWN_TIMEOUT_S in seconds, default 10; throws ValueError if it is not a number of seconds.
 TANDEM_API std::chrono::milliseconds shutdown_timeout();
 
 /// Handles SIGINT and SIGTERM until destroyed.  One at a time per process.
 class TANDEM_API InterruptHandlers {
  public:
-  /// `enforce`: a second signal, or shutdown_timeout() after the first, end the process with 130 or 143.  Not where a launcher
-  /// of ours does that.
+  /// If `enforce` is true, the process exits with status 130 or 143 at the second signal or shutdown_timeout() after the
+  /// first.  Ranks of tandem's launcher pass false, because the launcher enforces this.
   explicit InterruptHandlers(bool enforce);
   ~InterruptHandlers();
   InterruptHandlers(const InterruptHandlers&) = delete;

@@ -18,16 +18,17 @@ namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
-// A launcher is given up that is silent for so long after one of its ranks died, or must have been killed.
-constexpr std::chrono::seconds kSilence{3};
+// A launcher that does not respond for this long after one of its ranks died, or must have been killed, counts as lost.
+constexpr std::chrono::seconds kResponseTimeout{3};
 
-// A process that is killed may reset its connection; one that ends later than this has lost it before.
-constexpr std::chrono::seconds kDying{1};
+// A killed process may reset its connection.  If the connection was lost earlier than this before the exit, the loss
+// came first.
+constexpr std::chrono::seconds kKillResetWindow{1};
 
-// What parse_num_ranks lets through; a letter may say more.
-constexpr int kMaxRanksOfNode = 1024;
+// The limit of parse_num_ranks; messages from other launchers must be checked as well.
+constexpr int kMaxRanksPerNode = 1024;
 
-// What programs say where they were called wrongly.  Calling them again would not help.
+// Exit status of programs for usage errors, which a restart cannot fix.
 constexpr int kUsageError = 2;
 
 std::string list(const std::vector<int>& numbers) {
@@ -44,8 +45,8 @@ JobCoordinator::JobCoordinator(const JobOptions& options, Hooks hooks)
       failure_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       nodes_(static_cast<size_t>(options.nodes.num_nodes)),
       run_id_(options.run_id.empty() ? str("tandem-", getpid()) : options.run_id),
-      together_by_(options.nodes.timeout.count() > 0 ? Clock::now() + options.nodes.timeout
-                                                     : Clock::time_point::max()) {
+      join_deadline_(options.nodes.timeout.count() > 0 ? Clock::now() + options.nodes.timeout
+                                                       : Clock::time_point::max()) {
   TANDEM_CHECK(IoError, bool{failure_fd_}, "launch: eventfd: ", std::strerror(errno));
 }
 
@@ -53,7 +54,7 @@ void JobCoordinator::on_event(const NodeEvent& event) {
   if (finished_) return;
   switch (event.kind) {
     case NodeEvent::Kind::kJoined: on_joined(event); return;
-    case NodeEvent::Kind::kComplaint:
+    case NodeEvent::Kind::kConflict:
       if (ranks_.empty()) return finish(kUsageError, "launch: " + event.text);
       log(LogLevel::kWarning, "launch: ", event.text, "; the second one was rejected");
       return;
@@ -67,14 +68,14 @@ void JobCoordinator::on_event(const NodeEvent& event) {
       NodeCommand command;
       command.kind = NodeCommand::Kind::kInterrupt;
       command.signal = event.signal;
-      hooks_.tell(command);
+      hooks_.broadcast(command);
       if (ranks_.empty()) finish(128 + interrupt_, "");
       return;
     }
     case NodeEvent::Kind::kKilled: {
       NodeCommand command;
       command.kind = NodeCommand::Kind::kKill;
-      hooks_.tell(command);
+      hooks_.broadcast(command);
       return;
     }
   }
@@ -86,7 +87,7 @@ void JobCoordinator::on_joined(const NodeEvent& event) {
     return finish(kUsageError, str("launch: node ", event.node, " (", event.text, ") was started with --nnodes ",
                                    event.num_nodes, ", node 0 with --nnodes ", num_nodes));
   }
-  if (!is_node(event.node) || event.num_ranks < 1 || event.num_ranks > kMaxRanksOfNode) {
+  if (!is_node(event.node) || event.num_ranks < 1 || event.num_ranks > kMaxRanksPerNode) {
     return finish(1,
                   str("launch: received an invalid message: node ", event.node, " with ", event.num_ranks, " ranks"));
   }
@@ -97,7 +98,7 @@ void JobCoordinator::on_joined(const NodeEvent& event) {
   node.num_ranks = event.num_ranks;
   node.gdb_rank = event.gdb_rank;
   if (!std::all_of(nodes_.begin(), nodes_.end(), [](const Node& n) { return n.joined; })) return;
-  together_by_ = Clock::time_point::max();
+  join_deadline_ = Clock::time_point::max();
   int first = 0;
   for (Node& each : nodes_) {
     each.first_rank = first;
@@ -124,24 +125,24 @@ void JobCoordinator::start_attempt() {
   }
   command.no_deadlines = no_deadlines_;
   failed_ = false;
-  give_up_at_ = Clock::time_point::max();
+  next_response_deadline_ = Clock::time_point::max();
   watch_.remove();
-  server_.reset();  // its port may be the next one's
+  server_.reset();  // frees the port, which the new server may use
   const std::string token = wire::random_token();
   server_ = std::make_unique<StoreServer>(
       StoreServerOptions{.host = nodes_.size() > 1 ? options_.nodes.host : options_.store_host,
                          .port = nodes_.size() > 1 ? 0 : options_.store_port,
                          .token = token,
                          .world_size = static_cast<int>(ranks_.size())});
-  command.place = {.world_size = static_cast<int>(ranks_.size()),
-                   .num_nodes = static_cast<int>(nodes_.size()),
-                   .store_host = nodes_.size() > 1 ? options_.nodes.host : options_.store_host,
-                   .store_port = server_->port(),
-                   .token = token,
-                   .run_id = restart_ == 0 ? run_id_ : str(run_id_, "-restart-", restart_),
-                   .restart = restart_,
-                   .max_restarts = options_.max_restarts};
-  hooks_.tell(command);
+  command.assignment = {.world_size = static_cast<int>(ranks_.size()),
+                        .num_nodes = static_cast<int>(nodes_.size()),
+                        .store_host = nodes_.size() > 1 ? options_.nodes.host : options_.store_host,
+                        .store_port = server_->port(),
+                        .token = token,
+                        .run_id = restart_ == 0 ? run_id_ : str(run_id_, "-restart-", restart_),
+                        .restart = restart_,
+                        .max_restarts = options_.max_restarts};
+  hooks_.broadcast(command);
 }
 
 void JobCoordinator::serve() {
@@ -161,13 +162,13 @@ void JobCoordinator::on_ended(const RankExit& exit) {
   rank.when = Clock::now();
   rank.exit = exit;
   const bool success = exit.wait_status == 0;
-  // The store notices the end of a rank that had joined; of one that had not, the others would never hear.
+  // The store detects the exit of ranks that have joined.  The exit of other ranks must be reported to it.
   if (!server_->has_joined(exit.rank)) {
     server_->report({exit.rank, success ? RankEnd::kLeft : RankEnd::kDied,
                      success ? "left the job" : str("died (", status_text(exit.wait_status), ") before it joined")});
   }
   if (!success) notice_failure();
-  look_whether_all_ended();
+  finish_attempt_if_all_ended();
 }
 
 void JobCoordinator::on_lost(int node, const std::string& why) {
@@ -187,7 +188,7 @@ void JobCoordinator::on_lost(int node, const std::string& why) {
     server_->report({number, RankEnd::kDied, str("died (its launcher ", why, ")")});
   }
   notice_failure();
-  look_whether_all_ended();
+  finish_attempt_if_all_ended();
 }
 
 void JobCoordinator::notice_failure() {
@@ -198,9 +199,9 @@ void JobCoordinator::notice_failure() {
   for (size_t r = 0; r < ranks_.size(); ++r) {
     if (!ranks_[r].ended && !server_->has_joined(static_cast<int>(r))) command.ranks.push_back(static_cast<int>(r));
   }
-  hooks_.tell(command);
-  all_ended_by_ = Clock::now() + shutdown_timeout() + kSilence;
-  give_up_at_ = Clock::now();  // the next step finds out when
+  hooks_.broadcast(command);
+  exit_deadline_ = Clock::now() + shutdown_timeout() + kResponseTimeout;
+  next_response_deadline_ = Clock::now();  // the next step() computes the deadline
 }
 
 void JobCoordinator::step() {
@@ -209,7 +210,7 @@ void JobCoordinator::step() {
   if (finished_) return;
   if (changed && server_->failures().first_failure()) notice_failure();
   const auto now = Clock::now();
-  if (together_by_ <= now) {
+  if (join_deadline_ <= now) {
     std::vector<int> missing;
     for (size_t n = 0; n < nodes_.size(); ++n) {
       if (!nodes_[n].joined) missing.push_back(static_cast<int>(n));
@@ -217,39 +218,39 @@ void JobCoordinator::step() {
     finish(1, str("launch: not all launchers of ", nodes_.size(), " nodes joined within ",
                   format_seconds(options_.nodes.timeout), "\n  missing: node", list(missing)));
   }
-  if (failed_) give_up_silent_nodes();
+  if (failed_) drop_unresponsive_nodes();
 }
 
-void JobCoordinator::give_up_silent_nodes() {
-  std::vector<Clock::time_point> silence_ends(ranks_.size(), all_ended_by_);
+void JobCoordinator::drop_unresponsive_nodes() {
+  std::vector<Clock::time_point> response_deadlines(ranks_.size(), exit_deadline_);
   for (const RankEndEvent& event : server_->failures().events()) {
-    // gdb outlives the program.
+    // The process of a rank under gdb is gdb itself, which keeps running after the program.
     const bool reported_late = event.end == RankEnd::kDied && !no_deadlines_;
-    auto& end = silence_ends[static_cast<size_t>(event.rank)];
-    if (reported_late) end = std::min(end, event.when + kSilence);
+    auto& end = response_deadlines[static_cast<size_t>(event.rank)];
+    if (reported_late) end = std::min(end, event.when + kResponseTimeout);
   }
-  give_up_at_ = Clock::time_point::max();
+  next_response_deadline_ = Clock::time_point::max();
   for (size_t r = 0; r < ranks_.size() && !finished_ && failed_; ++r) {
     if (ranks_[r].ended || ranks_[r].node == options_.nodes.node) continue;
-    if (silence_ends[r] <= Clock::now()) {
+    if (response_deadlines[r] <= Clock::now()) {
       on_lost(ranks_[r].node, "does not respond");
     } else {
-      give_up_at_ = std::min(give_up_at_, silence_ends[r]);
+      next_response_deadline_ = std::min(next_response_deadline_, response_deadlines[r]);
     }
   }
 }
 
 JobCoordinator::Clock::time_point JobCoordinator::next_deadline() const {
-  return finished_ ? Clock::time_point::max() : std::min(together_by_, give_up_at_);
+  return finished_ ? Clock::time_point::max() : std::min(join_deadline_, next_response_deadline_);
 }
 
-void JobCoordinator::look_whether_all_ended() {
-  if (!finished_ && std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& r) { return r.ended; })) decide();
+void JobCoordinator::finish_attempt_if_all_ended() {
+  if (!finished_ && std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& r) { return r.ended; })) finish_attempt();
 }
 
-void JobCoordinator::decide() {
-  server_->wait_until_empty(std::chrono::seconds(1));  // connections of the dead close at once
-  JobResult result = verdict();
+void JobCoordinator::finish_attempt() {
+  server_->wait_until_empty(std::chrono::seconds(1));  // connections of dead processes close immediately
+  JobResult result = attempt_result();
   if (options_.max_restarts == 0 || result.failed_rank < 0 || interrupt_ != 0) {
     return finish(result.status, result.message, result.failed_rank);
   }
@@ -268,13 +269,13 @@ void JobCoordinator::decide() {
                   result.failed_rank);
   }
   ++restart_;
-  hooks_.say(str(result.message, "\nrestart ", restart_, " of ", options_.max_restarts));
+  hooks_.print(str(result.message, "\nrestart ", restart_, " of ", options_.max_restarts));
   start_attempt();
 }
 
-JobResult JobCoordinator::verdict() const {
-  // The root cause is what happened first: an announcement, a lost connection at the store, or the end of a process.  The
-  // store may be the later one to notice a death, and then hear first of a rank that was stopped because of it.
+JobResult JobCoordinator::attempt_result() const {
+  // The root cause is the earliest event: an announced failure, a lost connection to the store, or an exited process.
+  // The store may detect the death of a rank later than a secondary failure, so exit times are compared as well.
   const auto events = server_->failures().events();
   std::vector<const RankEndEvent*> event_of(ranks_.size(), nullptr);
   for (const RankEndEvent& event : events) event_of[static_cast<size_t>(event.rank)] = &event;
@@ -288,7 +289,7 @@ JobResult JobCoordinator::verdict() const {
     const int status = WIFEXITED(rank.wait_status) ? WEXITSTATUS(rank.wait_status) : -1;
     if (!failed && rank.wait_status == 0) continue;
     if (!failed && (status == 128 + SIGINT || status == 128 + SIGTERM)) {
-      stopped = status;  // by a signal that somebody sent to the ranks themselves
+      stopped = status;  // a signal was sent to the ranks directly
       continue;
     }
     const auto ended = failed ? std::min(event->when, rank.when) : rank.when;
@@ -307,7 +308,7 @@ JobResult JobCoordinator::verdict() const {
   }
   if (number < 0) return result;
   const Rank& rank = ranks_[static_cast<size_t>(number)];
-  // A rank that the forwarded signal, or ours, has ended is no failure.
+  // A rank terminated by the forwarded signal, or by the launcher's SIGKILL after it, did not fail.
   if (interrupt_ != 0 && WIFSIGNALED(rank.wait_status)) return result;
   result.failed_rank = number;
   const RankEndEvent* event = event_of[static_cast<size_t>(number)];
@@ -315,7 +316,7 @@ JobResult JobCoordinator::verdict() const {
   if (event != nullptr && event->end == RankEnd::kFailed) {
     reason = event->reason;
   } else if (event != nullptr && event->end == RankEnd::kLost &&
-             (!WIFSIGNALED(rank.wait_status) || rank.when - event->when > kDying)) {
+             (!WIFSIGNALED(rank.wait_status) || rank.when - event->when > kKillResetWindow)) {
     reason = "it " + event->reason;
   } else if (rank.wait_status == 0) {
     reason = "it exited before its function returned";
@@ -353,7 +354,7 @@ void JobCoordinator::finish(int status, const std::string& message, int failed_r
   command.kind = NodeCommand::Kind::kFinish;
   command.status = status;
   command.text = message;
-  hooks_.tell(command);
+  hooks_.broadcast(command);
 }
 
 }}}  // namespace tandem::v0::distributed

@@ -1,4 +1,4 @@
-// What node 0's launcher knows of the whole job, and decides.  Private to distributed/.
+// Coordinates all launchers of a job; runs in the launcher of node 0.  Private to distributed/.
 #pragma once
 
 #include <chrono>
@@ -15,40 +15,40 @@
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
-/// Waits for all launchers, hosts the store of their ranks, has the ranks started, finds out which one failed first, ends
-/// the others, and starts all again or finishes the job.  Used by one thread.
+/// Waits for all launchers, hosts the store of the ranks, starts the ranks, determines the first failed rank, stops the
+/// other ranks, and then restarts or finishes the job.  Not thread-safe.
 class JobCoordinator {
  public:
   using Clock = std::chrono::steady_clock;
 
   struct Hooks {
-    std::function<void(const NodeCommand&)> tell;  ///< every launcher; must not call the coordinator
-    std::function<void(const std::string&)> say;   ///< on stderr
+    std::function<void(const NodeCommand&)> broadcast;  ///< sends to every launcher; must not call the coordinator
+    std::function<void(const std::string&)> print;      ///< writes to stderr
   };
 
   JobCoordinator(const JobOptions& options, Hooks hooks);
 
   void on_event(const NodeEvent& event);
-  /// A launcher is gone, `why` as in "died (its connection closed)"; its ranks died with it.
+  /// The launcher of `node` and its ranks were lost; `why` as in "died (its connection closed)".
   void on_lost(int node, const std::string& why);
-  /// This node's ranks are started: answers at the ranks' store.  A thread, therefore only then.
+  /// Starts serving the ranks' store.  Call after the ranks of this node were forked, because it starts a thread.
   void serve();
-  /// Looks at the ranks' store and at the clock.
+  /// Handles failures reported by the store and expired deadlines.
   void step();
-  /// Readable when a rank failed.
+  /// Readable when the store has reported a failure.
   int fd() const { return failure_fd_.get(); }
-  /// When step has something to do whatever fd() says.
+  /// Time of the next deadline that step() handles.
   Clock::time_point next_deadline() const;
 
   bool finished() const { return finished_; }
   const JobResult& result() const { return result_; }
-  /// Nodes whose launchers are gone, or are given up.
+  /// Nodes whose launchers were lost or did not respond.
   std::vector<int> lost_nodes() const;
 
  private:
   struct Node {
     bool joined = false;
-    std::string lost;  // why; empty while it lives
+    std::string lost;  // reason; empty while the launcher is alive
     std::string host;
     int num_ranks = 0;
     int first_rank = 0;
@@ -67,11 +67,11 @@ class JobCoordinator {
   void on_ended(const RankExit& exit);
   void start_attempt();
   void notice_failure();
-  void give_up_silent_nodes();
-  void look_whether_all_ended();
-  void decide();
-  JobResult verdict() const;
-  int lost_node() const;  ///< -1: none
+  void drop_unresponsive_nodes();
+  void finish_attempt_if_all_ended();
+  void finish_attempt();
+  JobResult attempt_result() const;
+  int lost_node() const;  ///< the first lost node, or -1
   std::string node_text(int node) const;
   void finish(int status, const std::string& message, int failed_rank = -1);
 
@@ -79,19 +79,19 @@ class JobCoordinator {
   const Hooks hooks_;
   FileDescriptor failure_fd_;
   std::vector<Node> nodes_;
-  std::vector<Rank> ranks_;  // of the running attempt; empty before the first
+  std::vector<Rank> ranks_;  // of the current attempt; empty before the first attempt
   std::string run_id_;
   int restart_ = 0;
   int interrupt_ = 0;
   bool failed_ = false;
   bool finished_ = false;
   JobResult result_;
-  Clock::time_point together_by_;
-  bool no_deadlines_ = false;                                  // somebody uses gdb
-  Clock::time_point all_ended_by_ = Clock::time_point::max();  // after a failure
-  Clock::time_point give_up_at_ = Clock::time_point::max();
+  Clock::time_point join_deadline_;
+  bool no_deadlines_ = false;                                   // a rank runs under gdb
+  Clock::time_point exit_deadline_ = Clock::time_point::max();  // after a failure
+  Clock::time_point next_response_deadline_ = Clock::time_point::max();
   std::unique_ptr<StoreServer> server_;
-  HookHandle watch_;  // of server_'s failures: goes first
+  HookHandle watch_;  // of server_'s failures; declared after server_ because it must be destroyed first
 };
 
 }}}  // namespace tandem::v0::distributed

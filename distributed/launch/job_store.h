@@ -1,4 +1,4 @@
-// Joining the store of a job.  Private to distributed/.
+// Connects a rank to the store of its job.  Private to distributed/.
 #pragma once
 
 #include <chrono>
@@ -12,12 +12,13 @@
 namespace tandem { inline namespace v0 { namespace distributed {
 
 struct JobStore {
-  std::unique_ptr<StoreServer> server;  ///< where this rank hosts the store
+  std::unique_ptr<StoreServer> server;  ///< null unless this rank hosts the store
   std::shared_ptr<TcpStore> store;
 };
 
-/// Hosts the store where the rank is to, and joins it.  Throws IoError where it cannot listen, with what to do about it,
-/// and CommError where the store was not reached within `timeout` (0: none) or is none of this job.
+/// Starts the store server if `env` says that this rank hosts it, then connects to the store.  Throws IoError if the
+/// server cannot listen, and CommError if the store is not reachable within `timeout` (0: no timeout) or belongs to
+/// another job.
 TANDEM_API JobStore join_job_store(const RankEnvironment& env, std::chrono::milliseconds timeout);
 
 }}}  // namespace tandem::v0::distributed

@@ -41,7 +41,7 @@ int start_ranks(const LaunchFlags& flags, int argc, char** argv) {
   if (flags.timeout) {
     options.variables.emplace_back("TANDEM_TIMEOUT_S", str(static_cast<double>(flags.timeout->count()) / 1000.0));
   }
-  warn_if_crowded(options.num_ranks);
+  warn_if_oversubscribed(options.num_ranks);
   try {
     const JobResult result = run_job(options);
     if (!result.message.empty()) std::fprintf(stderr, "%s\n", result.message.c_str());
@@ -65,8 +65,8 @@ std::vector<Device> parse_devices(const std::string& text) {
   return devices;
 }
 
-/// Declares the CPU devices among them.
-void declare(const std::vector<Device>& devices) {
+/// Raises the number of virtual CPU devices so that all of `devices` exist.
+void create_cpu_devices(const std::vector<Device>& devices) {
   for (const Device device : devices) {
     if (device.is_cpu() && device.index >= cpu_device_count()) set_cpu_device_count(device.index + 1);
   }
@@ -76,17 +76,17 @@ void declare(const std::vector<Device>& devices) {
 
 LaunchFlags take_launch_flags(int& argc, char** argv) {
   LaunchFlags flags;
-  std::vector<char*> kept;
+  std::vector<char*> remaining;
   for (int i = 0; i < argc; ++i) {
     const std::string_view argument = argv[i];
     if (argument == "--") {
-      kept.insert(kept.end(), argv + i, argv + argc);
+      remaining.insert(remaining.end(), argv + i, argv + argc);
       break;
     }
     const size_t equals = argument.find('=');
     const std::string_view name = argument.substr(0, equals);
     if (i == 0 || std::find(std::begin(kFlags), std::end(kFlags), name) == std::end(kFlags)) {
-      kept.push_back(argv[i]);
+      remaining.push_back(argv[i]);
       continue;
     }
     if (name == "--tee") {
@@ -118,24 +118,24 @@ LaunchFlags take_launch_flags(int& argc, char** argv) {
       ValueError, flags.devices.empty() || (!flags.num_ranks && flags.log_dir.empty() && flags.max_restarts == 0),
       "launch: --devices (ranks are threads) cannot be combined with --nproc, --log-dir and --max-restarts (ranks are "
       "processes)");
-  argc = static_cast<int>(kept.size());
-  for (size_t i = 0; i < kept.size(); ++i) argv[i] = kept[i];
+  argc = static_cast<int>(remaining.size());
+  for (size_t i = 0; i < remaining.size(); ++i) argv[i] = remaining[i];
   argv[argc] = nullptr;
   return flags;
 }
 
 Device choose_device(const std::string& what, const std::string& choice, int local_rank, int num_local_ranks,
-                     bool is_shown_its_own) {
+                     bool has_own_visible_devices) {
   if (choice == "cpu") return {};
   TANDEM_CHECK(ValueError, choice == "cuda" || choice == "auto", what, ": expected cpu, cuda or auto, got '", choice,
                "'");
   const int count = cuda::device_count();
-  const bool are_own = is_shown_its_own && count > 0 && count < num_local_ranks;
-  const bool are_enough = count >= num_local_ranks || are_own;
-  if (choice == "auto" && !are_enough) return {};
-  TANDEM_CHECK(ValueError, count == 0 || are_enough, what, " ", choice, ": ", num_local_ranks,
+  const bool uses_own_devices = has_own_visible_devices && count > 0 && count < num_local_ranks;
+  const bool has_enough = count >= num_local_ranks || uses_own_devices;
+  if (choice == "auto" && !has_enough) return {};
+  TANDEM_CHECK(ValueError, count == 0 || has_enough, what, " ", choice, ": ", num_local_ranks,
                " ranks on this host but ", count, count == 1 ? " GPU" : " GPUs", "; each rank needs its own GPU");
-  const Device device = Device::cuda(are_own ? local_rank % count : local_rank);
+  const Device device = Device::cuda(uses_own_devices ? local_rank % count : local_rank);
   try {
     cuda::check_device(device);
   } catch (const DeviceError& e) {
@@ -148,7 +148,7 @@ int parse_num_restarts(const std::string& what, const std::string& text) {
   return static_cast<int>(parse_int(what, text, 0, 1 << 20));
 }
 
-void warn_if_crowded(int num_ranks) {
+void warn_if_oversubscribed(int num_ranks) {
   if (num_ranks <= available_cores()) return;
   std::fprintf(stderr, "launch: %d ranks on %d %s: the ranks share cores\n", num_ranks, available_cores(),
                available_cores() == 1 ? "core" : "cores");
@@ -163,8 +163,8 @@ int launch(int& argc, char** argv, const RankFunction& f) {
     if (!flags.devices.empty()) {
       TANDEM_CHECK(ValueError, !environment, "launch: --devices starts ranks, but this process is already a rank\n",
                    describe_rank_variables(lookup));
-      declare(flags.devices);
-      warn_if_crowded(static_cast<int>(flags.devices.size()));
+      create_cpu_devices(flags.devices);
+      warn_if_oversubscribed(static_cast<int>(flags.devices.size()));
       return run_device_ranks(flags.devices, choose_timeout(flags), f);
     }
     const bool starts_ranks = flags.num_ranks.value_or(1) > 1 || !flags.log_dir.empty() || flags.max_restarts > 0;
@@ -175,15 +175,16 @@ int launch(int& argc, char** argv, const RankFunction& f) {
     const auto timeout = choose_timeout(flags);
     const int num_ranks = environment ? environment->local_world_size : flags.num_ranks.value_or(1);
     const int local_rank = environment ? environment->local_rank : num_ranks - 1;
-    // Another launcher, or a script around the program, may show each rank GPUs of its own.
-    const auto shown = env_string("CUDA_VISIBLE_DEVICES");
-    const bool is_shown_its_own =
-        environment && shown &&
-        (!environment->launched_here || *shown != env_string("TANDEM_LAUNCHER_GPUS").value_or("all"));
+    // Another launcher, or a wrapper script, may set CUDA_VISIBLE_DEVICES for each rank.
+    const auto visible = env_string("CUDA_VISIBLE_DEVICES");
+    const bool has_own_visible_devices =
+        environment && visible &&
+        (!environment->launched_here || *visible != env_string("TANDEM_LAUNCHER_GPUS").value_or("all"));
     const Device device =
-        flags.device.empty() ? choose_device("TANDEM_DEVICE", env_string("TANDEM_DEVICE").value_or("cpu"), local_rank,
-                                             num_ranks, is_shown_its_own)
-                             : choose_device("launch: --device", flags.device, local_rank, num_ranks, is_shown_its_own);
+        flags.device.empty()
+            ? choose_device("TANDEM_DEVICE", env_string("TANDEM_DEVICE").value_or("cpu"), local_rank, num_ranks,
+                            has_own_visible_devices)
+            : choose_device("launch: --device", flags.device, local_rank, num_ranks, has_own_visible_devices);
     if (starts_ranks) return start_ranks(flags, argc, argv);
     return run_rank_process(environment ? &*environment : nullptr, timeout, device, f);
   } catch (const Error& e) {

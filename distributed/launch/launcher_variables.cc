@@ -10,11 +10,11 @@ namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
-// Below the ports that the kernel gives to those who ask for any.
+// Below the range of ephemeral ports.
 constexpr int kFirstPort = 10000;
 constexpr int kNumPorts = 20000;
 
-/// A launcher's variables, and the checks that all launchers share.
+/// The variables of one launcher, with the checks that are common to all launchers.
 class Launcher {
  public:
   Launcher(const Lookup& lookup, std::string name, std::vector<const char*> variables)
@@ -40,11 +40,11 @@ class Launcher {
     }
   }
 
-  /// Fills in where the store is.  `first_host` is empty where only several hosts are known of; `job` where the launcher
-  /// does not tell its number.
+  /// Sets address, port and token of the store.  `first_host` is empty if the launcher does not provide it, `job` if it
+  /// does not provide a job id.
   void locate_store(const std::string& first_host, const std::string& job, const std::string& how_to_set,
                     RankEnvironment* env) const {
-    if (env->world_size == 1) return;  // there is nobody to find
+    if (env->world_size == 1) return;
     const bool one_host = env->local_world_size == env->world_size;
     if (const auto address = text("MASTER_ADDR")) {
       env->store_host = *address;
@@ -99,7 +99,7 @@ RankEnvironment read_open_mpi(const Lookup& lookup) {
   launcher.check_numbers(env, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
                          "OMPI_COMM_WORLD_LOCAL_SIZE");
   std::string job = lookup("PMIX_NAMESPACE").value_or(lookup("OMPI_MCA_ess_base_jobid").value_or(""));
-  // Random, the same on all ranks, and in their environment alone.
+  // A random value that is the same on all ranks and known only to them.
   if (!job.empty()) job = str("OpenMPI ", job, " ", lookup("OMPI_MCA_orte_precondition_transports").value_or(""));
   launcher.locate_store("", job, "mpirun -x", &env);
   return env;
@@ -196,10 +196,10 @@ std::vector<int> slurm_tasks_by_node(const std::string& list) {
 
 std::optional<RankEnvironment> read_launcher_environment(const Lookup& lookup) {
   if (lookup("OMPI_COMM_WORLD_RANK")) return read_open_mpi(lookup);
-  // srun's own PMI says what its other variables say, without the ranks of each host.
+  // srun may also set PMI_*, but without the local ranks; prefer SLURM_* then.
   const bool step = lookup("SLURM_PROCID") && (lookup("SLURM_STEP_ID") || lookup("SLURM_STEP_NUM_TASKS"));
   if (lookup("PMI_RANK") && (lookup("MPI_LOCALRANKID") || !step)) return read_pmi(lookup);
-  // Only of a step: a batch script itself has SLURM_PROCID too, and is no rank.
+  // Only for a job step: a batch script also has SLURM_PROCID, but is not a rank.
   if (step) return read_slurm(lookup);
   return std::nullopt;
 }

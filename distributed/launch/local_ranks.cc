@@ -18,7 +18,7 @@ LocalRanks::LocalRanks(const JobOptions& options, const LauncherSignals& signals
 
 LocalRanks::~LocalRanks() {
   signal_all(SIGKILL);
-  if (options_.gdb_rank && running()) take_terminal_back();
+  if (options_.gdb_rank && running()) reclaim_terminal();
   for (const LocalRank& rank : ranks_) {
     if (!rank.running) continue;
     while (waitpid(rank.child.pid, nullptr, 0) < 0 && errno == EINTR) {
@@ -27,11 +27,11 @@ LocalRanks::~LocalRanks() {
   }
 }
 
-void LocalRanks::start(const RankPlace& first, bool no_deadlines) {
+void LocalRanks::start(const RankAssignment& first, bool no_deadlines) {
   first_ = first;
   no_deadlines_ = no_deadlines;
-  stopping_ = told_to_stop_ = false;
-  ask_at_.reset();
+  stopping_ = stop_called_ = false;
+  terminate_at_.reset();
   kill_at_.reset();
   if (!guard_) guard_.emplace(options_.num_ranks);
   output_.begin(first.restart);
@@ -41,18 +41,18 @@ void LocalRanks::start(const RankPlace& first, bool no_deadlines) {
 }
 
 void LocalRanks::start_rank(int local_rank) {
-  RankPlace place = first_;
-  place.rank += local_rank;
-  place.local_rank = local_rank;
-  const bool debugged = options_.gdb_rank == place.rank;
+  RankAssignment assignment = first_;
+  assignment.rank += local_rank;
+  assignment.local_rank = local_rank;
+  const bool debugged = options_.gdb_rank == assignment.rank;
   const FileDescriptor out =
-      debugged ? FileDescriptor() : output_.open(place.rank, STDOUT_FILENO, options_.stdout_target);
+      debugged ? FileDescriptor() : output_.open(assignment.rank, STDOUT_FILENO, options_.stdout_target);
   const FileDescriptor err =
-      debugged ? FileDescriptor() : output_.open(place.rank, STDERR_FILENO, options_.stderr_target);
-  ChildProgram program{.name = str("rank ", place.rank),
+      debugged ? FileDescriptor() : output_.open(assignment.rank, STDERR_FILENO, options_.stderr_target);
+  ChildProgram program{.name = str("rank ", assignment.rank),
                        .program = options_.program,
                        .arguments = options_.arguments,
-                       .variables = environment(place),
+                       .variables = environment(assignment),
                        .stdout_fd = out.get(),
                        .stderr_fd = err.get(),
                        .takes_terminal = debugged,
@@ -67,8 +67,8 @@ void LocalRanks::start_rank(int local_rank) {
   rank.running = true;
 }
 
-std::vector<std::string> LocalRanks::environment(const RankPlace& place) const {
-  Variables set = rank_variables(place);
+std::vector<std::string> LocalRanks::environment(const RankAssignment& assignment) const {
+  Variables set = rank_variables(assignment);
   set.emplace_back("TANDEM_LAUNCHER_GPUS", env_string("CUDA_VISIBLE_DEVICES").value_or("all"));
   set.insert(set.end(), options_.variables.begin(), options_.variables.end());
   if (no_deadlines_) {
@@ -114,17 +114,17 @@ bool LocalRanks::running() const {
   return std::any_of(ranks_.begin(), ranks_.end(), [](const LocalRank& r) { return r.running; });
 }
 
-void LocalRanks::stop(const std::vector<int>& ask_now) {
-  if (told_to_stop_) return;
-  stopping_ = told_to_stop_ = true;
-  for (const int rank : ask_now) {
+void LocalRanks::stop(const std::vector<int>& terminate_now) {
+  if (stop_called_) return;
+  stopping_ = stop_called_ = true;
+  for (const int rank : terminate_now) {
     const int local_rank = rank - first_.rank;
     if (local_rank < 0 || local_rank >= static_cast<int>(ranks_.size())) continue;
-    const LocalRank& asked = ranks_[static_cast<size_t>(local_rank)];
-    if (asked.running) kill(-asked.child.pid, SIGTERM);
+    const LocalRank& target = ranks_[static_cast<size_t>(local_rank)];
+    if (target.running) kill(-target.child.pid, SIGTERM);
   }
-  ask_at_ = Clock::now() + shutdown_timeout_ / 2;
-  kill_not_later_than(Clock::now() + shutdown_timeout_);
+  terminate_at_ = Clock::now() + shutdown_timeout_ / 2;
+  kill_by(Clock::now() + shutdown_timeout_);
 }
 
 void LocalRanks::stop_all() {
@@ -136,20 +136,20 @@ void LocalRanks::stop_all() {
 void LocalRanks::interrupt(int signal) {
   stopping_ = true;
   signal_all(signal);
-  kill_not_later_than(Clock::now() + shutdown_timeout_);
+  kill_by(Clock::now() + shutdown_timeout_);
 }
 
 void LocalRanks::kill_now() {
   stopping_ = true;
-  kill_not_later_than(Clock::now());
+  kill_by(Clock::now());
 }
 
-void LocalRanks::kill_not_later_than(Clock::time_point when) {
+void LocalRanks::kill_by(Clock::time_point when) {
   kill_at_ = std::min(kill_at_.value_or(Clock::time_point::max()), when);
 }
 
 void LocalRanks::signal_all(int signal) {
-  // To each rank's process group, as a terminal would: a rank may be a script that waits for the real program.
+  // To the process group, as a terminal would, because the rank may be a script that waits for the actual program.
   for (const LocalRank& rank : ranks_) {
     if (rank.running) kill(-rank.child.pid, signal);
   }
@@ -164,13 +164,13 @@ void LocalRanks::add_polled(std::vector<pollfd>* polled) const {
 
 std::vector<RankExit> LocalRanks::step() {
   const auto now = Clock::now();
-  if (ask_at_ && *ask_at_ <= now) {
-    ask_at_.reset();
+  if (terminate_at_ && *terminate_at_ <= now) {
+    terminate_at_.reset();
     signal_all(SIGTERM);
   }
   if (kill_at_ && *kill_at_ <= now) {
     kill_at_.reset();
-    ask_at_.reset();
+    terminate_at_.reset();
     signal_all(SIGKILL);
   }
   output_.transfer();
@@ -180,7 +180,7 @@ std::vector<RankExit> LocalRanks::step() {
     if (auto end = reap(i)) exits.push_back(std::move(*end));
   }
   if (before && !running()) {
-    ask_at_.reset();
+    terminate_at_.reset();
     kill_at_.reset();
     output_.collect_rest();
   }
@@ -194,7 +194,7 @@ std::optional<RankExit> LocalRanks::reap(int local_rank) {
       info.si_pid == 0) {
     return std::nullopt;
   }
-  // Whatever a failed rank started ends with it.  Now, because its number is in use until waitpid.
+  // Kill the processes that a failed rank started.  Before waitpid, while the group id cannot be reused.
   const bool clean = info.si_code == CLD_EXITED && info.si_status == 0;
   if (!clean || stopping_) kill(-rank.child.pid, SIGKILL);
   RankExit end;
@@ -203,7 +203,7 @@ std::optional<RankExit> LocalRanks::reap(int local_rank) {
   guard_->remove(rank.child.pid);
   rank.running = false;
   rank.child.pidfd.reset();
-  if (options_.gdb_rank == end.rank) take_terminal_back();
+  if (options_.gdb_rank == end.rank) reclaim_terminal();
   if (end.wait_status != 0) {
     output_.collect_rest(end.rank);
     end.log_tail = output_.log_tail(end.rank);
@@ -213,7 +213,7 @@ std::optional<RankExit> LocalRanks::reap(int local_rank) {
 }
 
 LocalRanks::Clock::time_point LocalRanks::next_deadline() const {
-  return std::min(ask_at_.value_or(Clock::time_point::max()), kill_at_.value_or(Clock::time_point::max()));
+  return std::min(terminate_at_.value_or(Clock::time_point::max()), kill_at_.value_or(Clock::time_point::max()));
 }
 
 }}}  // namespace tandem::v0::distributed

@@ -1,4 +1,4 @@
-// The ranks that one launcher has started on its host.  Private to distributed/.
+// The rank processes of one launcher.  Private to distributed/.
 #pragma once
 
 #include <poll.h>
@@ -17,46 +17,47 @@
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
-/// The end of a rank's process.
+/// Exit of a rank's process.
 struct RankExit {
-  int rank = 0;  ///< in the job
+  int rank = 0;  ///< global rank
   int wait_status = 0;
-  std::string log_path;  ///< where the rank failed and has a log
+  std::string log_path;  ///< empty unless the rank failed and has a log
   std::string log_tail;
 };
 
-/// Starts ranks, shows what they print, asks them to stop and kills them.  Used by one thread.
+/// Starts ranks, forwards their output, stops and kills them.  Not thread-safe.
 class LocalRanks {
  public:
   using Clock = std::chrono::steady_clock;
 
   LocalRanks(const JobOptions& options, const LauncherSignals& signals);
-  /// Kills what still runs.
+  /// Kills ranks that are still running.
   ~LocalRanks();
   LocalRanks(const LocalRanks&) = delete;
   LocalRanks& operator=(const LocalRanks&) = delete;
 
-  /// Starts all ranks of this host; `first` is where its first one is to be.  None may be running.
-  /// Throws IoError or ResourceError where one cannot be started.
-  void start(const RankPlace& first, bool no_deadlines);
+  /// Starts all ranks of this host; `first` is the assignment of the first one.  Precondition: !running().  Throws
+  /// IoError or ResourceError if a rank cannot be started.
+  void start(const RankAssignment& first, bool no_deadlines);
   bool running() const;
 
-  /// After a failure somewhere: `ask_now` (ranks of the job) are asked to end at once, because they hear of failures by
-  /// signals alone; those that have not ended after half of shutdown_timeout() are asked, after all of it
-  /// killed.
-  void stop(const std::vector<int>& ask_now);
-  /// The same where nobody says which ranks hear of the failure.
+  /// Stops the ranks after a failure.  Ranks in `terminate_now` (global ranks) get SIGTERM immediately, because they
+  /// are not connected to the store and would not be notified.  All others get SIGTERM after half of shutdown_timeout()
+  /// and SIGKILL after all of it.
+  void stop(const std::vector<int>& terminate_now);
+  /// stop() with all ranks of this host.
   void stop_all();
-  /// The first SIGINT or SIGTERM: passes it on, and kills after shutdown_timeout().
+  /// Forwards the first SIGINT or SIGTERM, and kills the ranks after shutdown_timeout().
   void interrupt(int signal);
   void kill_now();
 
   void add_polled(std::vector<pollfd>* polled) const;
-  /// Moves on output and returns the ranks that have ended since.  Call it after poll, and when next_deadline has come.
+  /// Forwards output and returns the ranks that exited since the last call.  Call after poll() and at next_deadline().
   std::vector<RankExit> step();
-  /// When step has something to do whatever poll says.
+  /// Time of the next deadline that step() handles.
   Clock::time_point next_deadline() const;
-  /// Shows the rest of what the ranks printed, waiting `timeout_ms` each time nobody reads it; whether that was all.
+  /// Writes the remaining output of the ranks, waiting up to `timeout_ms` each time the reader is not ready.  Returns
+  /// whether all output was written.
   bool flush(int timeout_ms) { return output_.flush(timeout_ms); }
 
  private:
@@ -66,23 +67,23 @@ class LocalRanks {
   };
 
   void start_rank(int local_rank);
-  std::vector<std::string> environment(const RankPlace& place) const;
+  std::vector<std::string> environment(const RankAssignment& assignment) const;
   std::optional<cpu_set_t> choose_cores(int local_rank) const;
   std::optional<RankExit> reap(int local_rank);
   void signal_all(int signal);
-  void kill_not_later_than(Clock::time_point when);
+  void kill_by(Clock::time_point when);
 
   const JobOptions& options_;
   const LauncherSignals& signals_;
   const std::chrono::milliseconds shutdown_timeout_ = shutdown_timeout();
-  std::optional<GroupGuard> guard_;  // once ranks were started
+  std::optional<GroupGuard> guard_;  // null until ranks are started
   RankOutput output_;
-  RankPlace first_;
+  RankAssignment first_;
   bool no_deadlines_ = false;
   std::vector<LocalRank> ranks_;
-  bool stopping_ = false;      // somebody failed, or a signal came
-  bool told_to_stop_ = false;  // by stop()
-  std::optional<Clock::time_point> ask_at_;
+  bool stopping_ = false;  // a rank failed, or a signal arrived
+  bool stop_called_ = false;
+  std::optional<Clock::time_point> terminate_at_;
   std::optional<Clock::time_point> kill_at_;
 };
 

@@ -17,26 +17,27 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// All launchers claim a world of this size, so that one that was told another number of nodes still gets to say so.  The
-// places above kMaxNodes are for launchers that complain.
-constexpr int kSlots = kMaxNodes + 8;
+// World size of the launchers' store.  It does not depend on --nnodes, so that a launcher with another --nnodes can
+// still join and be reported.  Ranks from kMaxNodes on are for launchers that report a conflict.
+constexpr int kStoreWorldSize = kMaxNodes + 8;
 
-// One attempt to connect, after which signals are looked at; and what somebody who listens has to answer.
-constexpr std::chrono::milliseconds kConnectSlice{500};
-constexpr std::chrono::seconds kAnswerTime{10};
-// For those who leave after the job's end.
-constexpr std::chrono::seconds kLeaveTime{5};
-// A letter that could not be waited for is asked for again after this time.
-constexpr std::chrono::milliseconds kAskAgain{20};
-constexpr std::chrono::hours kLong{1};
+// Duration of one connection attempt; signals are checked between attempts.
+constexpr std::chrono::milliseconds kConnectAttempt{500};
+// Time for an accepted connection to complete the handshake.
+constexpr std::chrono::seconds kHandshakeTimeout{10};
+// Time for messages to be sent, and for other launchers to disconnect, at the end of the job.
+constexpr std::chrono::seconds kLeaveTimeout{5};
+// Pause before waiting again for a message after a failed wait.
+constexpr std::chrono::milliseconds kRetryInterval{20};
+constexpr std::chrono::hours kMaxWait{1};
 
 std::string last_line_part(const std::string& text) {
   const size_t colon = text.rfind(": ");
   return colon == std::string::npos ? text : text.substr(colon + 2);
 }
 
-/// Whether somebody else has joined the store in this place.
-bool is_taken(const CommError& e) {
+/// Whether another launcher has already joined the store with this rank.
+bool is_rank_taken(const CommError& e) {
   return std::string_view(e.what()).find("has already joined") != std::string_view::npos;
 }
 
@@ -48,9 +49,9 @@ NodeLink::NodeLink(const NodeOptions& options, const std::function<bool()>& inte
   if (options_.node == 0) {
     try {
       server_ = std::make_unique<StoreServer>(StoreServerOptions{
-          .host = options_.host, .port = options_.port, .token = options_.token, .world_size = kSlots});
+          .host = options_.host, .port = options_.port, .token = options_.token, .world_size = kStoreWorldSize});
     } catch (const IoError& e) {
-      complain("two launchers were started as node 0");
+      report_conflict("two launchers were started as node 0");
       throw IoError(str(e.what(), "\n  node 0 listens on the endpoint, which must be a free port of this host"));
     }
     server_->start();
@@ -59,7 +60,7 @@ NodeLink::NodeLink(const NodeOptions& options, const std::function<bool()>& inte
   for (bool reached = false; !reached;) {
     if (interrupted()) throw CommError("launch: stopped by a signal");
     try {
-      connect_to(options_.host, options_.port, Clock::now() + kConnectSlice);
+      connect_to(options_.host, options_.port, Clock::now() + kConnectAttempt);
       reached = true;
     } catch (const CommError& e) {
       TANDEM_CHECK(CommError, Clock::now() < deadline, "launch: node ", options_.node, " did not reach node 0 at ",
@@ -68,17 +69,17 @@ NodeLink::NodeLink(const NodeOptions& options, const std::function<bool()>& inte
     }
   }
   try {
-    store_ = connect(options_.node, kAnswerTime);
+    store_ = connect(options_.node, kHandshakeTimeout);
   } catch (const CommError& e) {
-    if (!is_taken(e)) throw;
+    if (!is_rank_taken(e)) throw;
     const std::string text = str("two launchers were started as node ", options_.node);
-    complain(text);
+    report_conflict(text);
     throw CommError("launch: " + text);
   }
   watch_ = store_->on_failure([this](int, const std::string&) { notify(); });
   try {
-    reader_ = start_thread([this] { read_letters(); });
-    writer_ = start_thread([this] { write_letters(); });
+    reader_ = start_thread([this] { receive_messages(); });
+    writer_ = start_thread([this] { send_messages(); });
   } catch (...) {
     stop();
     throw;
@@ -93,34 +94,33 @@ void NodeLink::stop() {
     stop_ = true;
   }
   changed_.notify_all();
-  if (store_)
-    store_->disconnect();  // wakes them where they wait for the store; a node 0 that is stopped answers no goodbye
+  if (store_) store_->disconnect();  // unblocks the threads; leave() could block if the process of node 0 is stopped
   if (reader_.joinable()) reader_.join();
   if (writer_.joinable()) writer_.join();
   watch_.remove();
 }
 
-std::unique_ptr<TcpStore> NodeLink::connect(int slot, std::chrono::milliseconds timeout) const {
+std::unique_ptr<TcpStore> NodeLink::connect(int rank, std::chrono::milliseconds timeout) const {
   return std::make_unique<TcpStore>(TcpStoreOptions{.host = options_.host,
                                                     .port = options_.port,
                                                     .token = options_.token,
-                                                    .rank = slot,
-                                                    .world_size = kSlots,
+                                                    .rank = rank,
+                                                    .world_size = kStoreWorldSize,
                                                     .connect_timeout = timeout});
 }
 
-void NodeLink::complain(const std::string& text) {
-  for (int slot = kMaxNodes; slot < kSlots && !store_; ++slot) {
+void NodeLink::report_conflict(const std::string& text) {
+  for (int rank = kMaxNodes; rank < kStoreWorldSize && !store_; ++rank) {
     try {
-      store_ = connect(slot, kConnectSlice);
+      store_ = connect(rank, kConnectAttempt);
     } catch (const CommError& e) {
-      if (!is_taken(e)) return;  // there is nobody to be told
+      if (!is_rank_taken(e)) return;  // no server to report to
     }
   }
   if (!store_) return;
   try {
     NodeEvent event;
-    event.kind = NodeEvent::Kind::kComplaint;
+    event.kind = NodeEvent::Kind::kConflict;
     event.node = options_.node;
     event.text = text;
     store_->set(str("up/", store_->add("up", 1)), encode(event));
@@ -136,27 +136,27 @@ void NodeLink::notify() {
   [[maybe_unused]] const ssize_t n = write(changed_fd_.get(), &one, sizeof(one));
 }
 
-void NodeLink::send(std::string letter) {
+void NodeLink::send(std::string message) {
   std::lock_guard lock(mutex_);
-  outgoing_.push_back(std::move(letter));
+  outgoing_.push_back(std::move(message));
   changed_.notify_all();
 }
 
-void NodeLink::write_letters() {
+void NodeLink::send_messages() {
   std::unique_lock lock(mutex_);
   for (int number = 1;; ++number) {
     changed_.wait(lock, [&] { return stop_ || !outgoing_.empty(); });
     if (stop_) return;
-    const std::string letter = outgoing_.front();
+    const std::string message = outgoing_.front();
     lock.unlock();
     try {
       if (options_.node == 0) {
-        store_->set(str("down/", number), letter);
+        store_->set(str("down/", number), message);
       } else {
-        store_->set(str("up/", store_->add("up", 1)), letter);
+        store_->set(str("up/", store_->add("up", 1)), message);
       }
     } catch (const CommError&) {
-      // The connection is lost, which lost() tells.
+      // lost() reports the lost connection.
     }
     lock.lock();
     outgoing_.pop_front();
@@ -164,14 +164,14 @@ void NodeLink::write_letters() {
   }
 }
 
-void NodeLink::read_letters() {
-  const std::string box = options_.node == 0 ? "up/" : "down/";
+void NodeLink::receive_messages() {
+  const std::string prefix = options_.node == 0 ? "up/" : "down/";
   for (int number = 1;;) {
     try {
-      // Node 0, and whoever asks, are those without whom no letter comes.
-      std::string letter = store_->get_from(str(box, number), {0}, kLong);
+      // Only the loss of node 0 ends the wait: without it no message can arrive.
+      std::string message = store_->get_from(str(prefix, number), {0}, kMaxWait);
       std::lock_guard lock(mutex_);
-      letters_.push_back(std::move(letter));
+      received_.push_back(std::move(message));
       ++number;
       notify();
     } catch (const CommError&) {
@@ -183,7 +183,7 @@ void NodeLink::read_letters() {
         notify();
         return;
       }
-      if (changed_.wait_for(lock, kAskAgain, [&] { return stop_; })) return;
+      if (changed_.wait_for(lock, kRetryInterval, [&] { return stop_; })) return;
     }
   }
 }
@@ -192,29 +192,29 @@ std::vector<std::string> NodeLink::received() {
   uint64_t changes = 0;
   [[maybe_unused]] const ssize_t n = read(changed_fd_.get(), &changes, sizeof(changes));
   std::lock_guard lock(mutex_);
-  return std::exchange(letters_, {});
+  return std::exchange(received_, {});
 }
 
 std::vector<std::pair<int, std::string>> NodeLink::lost() {
   std::vector<std::pair<int, std::string>> nodes;
   for (const RankEndEvent& event : store_->failures().events()) {
     if (event.end == RankEnd::kLeft || event.rank < 0 || event.rank >= kMaxNodes) continue;
-    if (told_lost_.insert(event.rank).second) nodes.emplace_back(event.rank, event.reason);
+    if (reported_lost_.insert(event.rank).second) nodes.emplace_back(event.rank, event.reason);
   }
   std::lock_guard lock(mutex_);
   if (const auto why = std::exchange(connection_lost_, std::nullopt)) nodes.emplace_back(0, *why);
   return nodes;
 }
 
-void NodeLink::leave(const std::vector<int>& given_up) {
+void NodeLink::leave(const std::vector<int>& lost_nodes) {
   {
     std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, kLeaveTime, [&] { return outgoing_.empty(); });
+    changed_.wait_for(lock, kLeaveTimeout, [&] { return outgoing_.empty(); });
   }
   store_->leave();
   if (!server_) return;
-  for (const int node : given_up) server_->disconnect(node);
-  server_->wait_until_empty(kLeaveTime);
+  for (const int node : lost_nodes) server_->disconnect(node);
+  server_->wait_until_empty(kLeaveTimeout);
 }
 
 }}}  // namespace tandem::v0::distributed

@@ -1,5 +1,4 @@
-// The launchers' own store: how those of several hosts come together, and the letters between them.  Private to
-// distributed/.
+// Connects the launchers of several hosts through a store of their own.  Private to distributed/.
 #pragma once
 
 #include <condition_variable>
@@ -22,39 +21,39 @@
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
-/// One launcher's end.  Node 0 hosts the store; the connections say who is alive.  Letters to node 0 are numbered keys
-/// "up/1", "up/2" .. in the order in which they were written; those of node 0, which all others read, are "down/1" ..
+/// Message channel between one launcher and the others.  Node 0 hosts the store; lost connections reveal dead
+/// launchers.  Messages to node 0 are stored under the keys "up/1", "up/2", ..., messages from node 0 to all others
+/// under "down/1", "down/2", ...
 ///
-/// Used by one thread, which nothing here makes wait once the launcher has joined; of its own threads one writes letters
-/// and one waits for them.
+/// Not thread-safe.  After construction no method but leave() blocks: two internal threads send and receive.
 class TANDEM_API NodeLink {
  public:
-  /// Node 0 listens; the others connect, trying again until options.timeout has passed.  `interrupted` is asked while that
-  /// takes long.  Throws IoError where node 0 cannot listen, CommError where node 0 is not reached, does not know the token
-  /// or has a launcher of this number already.
+  /// Node 0 listens; the others connect, with retries until options.timeout.  `interrupted` is polled between attempts.
+  /// Throws IoError if node 0 cannot listen; CommError if node 0 is not reachable, rejects the token, or already has a
+  /// launcher with this node number.
   NodeLink(const NodeOptions& options, const std::function<bool()>& interrupted);
   ~NodeLink();
   NodeLink(const NodeLink&) = delete;
   NodeLink& operator=(const NodeLink&) = delete;
 
-  /// Readable when there is something for received() or lost().
+  /// Readable when received() or lost() may return new entries.
   int fd() const { return changed_fd_.get(); }
-  /// To node 0; from node 0 to all others.  Where node 0 is gone lost() says so.
-  void send(std::string letter);
-  /// The letters that came since, in order.
+  /// Sends to node 0, or from node 0 to all others.  If node 0 is lost, lost() reports it.
+  void send(std::string message);
+  /// Messages received since the last call, in order.
   std::vector<std::string> received();
-  /// Launchers that died since, and how that showed: node 0 where the connection to its store was lost, on node 0 too.  Call
-  /// it before received(), which then has all letters that were sent before the loss.
+  /// Nodes whose launchers were lost since the last call, with the reason.  Node 0 if the connection to its store was
+  /// lost, also on node 0 itself.  Call before received(), which then returns all messages sent before the loss.
   std::vector<std::pair<int, std::string>> lost();
-  /// Says goodbye.  Node 0 disconnects the nodes that are given up, and gives the others a moment to leave first.
-  void leave(const std::vector<int>& given_up = {});
+  /// Leaves the store.  Node 0 disconnects `lost_nodes` and waits a few seconds for the others to leave.
+  void leave(const std::vector<int>& lost_nodes = {});
 
  private:
   void stop();
-  void complain(const std::string& text);
-  std::unique_ptr<TcpStore> connect(int slot, std::chrono::milliseconds timeout) const;
-  void read_letters();
-  void write_letters();
+  void report_conflict(const std::string& text);
+  std::unique_ptr<TcpStore> connect(int rank, std::chrono::milliseconds timeout) const;
+  void receive_messages();
+  void send_messages();
   void notify();
 
   const NodeOptions options_;
@@ -62,14 +61,14 @@ class TANDEM_API NodeLink {
   std::unique_ptr<StoreServer> server_;
   std::unique_ptr<TcpStore> store_;
   HookHandle watch_;
-  std::set<int> told_lost_;
+  std::set<int> reported_lost_;
 
   std::mutex mutex_;
   std::condition_variable changed_;  // stop_ or outgoing_
   bool stop_ = false;
-  std::vector<std::string> letters_;            // received
-  std::optional<std::string> connection_lost_;  // why no further letter can be read; until lost() has returned it
-  std::deque<std::string> outgoing_;            // its first one is being written
+  std::vector<std::string> received_;
+  std::optional<std::string> connection_lost_;  // reason; reset when lost() has returned it
+  std::deque<std::string> outgoing_;            // the first element is being sent
   std::thread reader_;
   std::thread writer_;
 };

@@ -7,7 +7,6 @@ namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
-/// Reads an int, or the number of an enumerator up to `last`.
 int read_int(wire::PayloadReader& reader) { return static_cast<int>(reader.number()); }
 
 template <typename Kind>
@@ -57,14 +56,14 @@ NodeEvent decode_event(const std::string& text) {
 std::string encode(const NodeCommand& command) {
   wire::PayloadWriter writer;
   writer.number(static_cast<int>(command.kind))
-      .number(command.place.world_size)
-      .number(command.place.num_nodes)
-      .text(command.place.store_host)
-      .number(command.place.store_port)
-      .text(command.place.token)
-      .text(command.place.run_id)
-      .number(command.place.restart)
-      .number(command.place.max_restarts)
+      .number(command.assignment.world_size)
+      .number(command.assignment.num_nodes)
+      .text(command.assignment.store_host)
+      .number(command.assignment.store_port)
+      .text(command.assignment.token)
+      .text(command.assignment.run_id)
+      .number(command.assignment.restart)
+      .number(command.assignment.max_restarts)
       .number(command.no_deadlines ? 1 : 0)
       .number(command.signal)
       .number(command.status)
@@ -78,14 +77,14 @@ NodeCommand decode_command(const std::string& text) {
   wire::PayloadReader reader(text);
   NodeCommand command;
   command.kind = read_kind(reader, NodeCommand::Kind::kFinish);
-  command.place.world_size = read_int(reader);
-  command.place.num_nodes = read_int(reader);
-  command.place.store_host = reader.text();
-  command.place.store_port = read_int(reader);
-  command.place.token = reader.text();
-  command.place.run_id = reader.text();
-  command.place.restart = read_int(reader);
-  command.place.max_restarts = read_int(reader);
+  command.assignment.world_size = read_int(reader);
+  command.assignment.num_nodes = read_int(reader);
+  command.assignment.store_host = reader.text();
+  command.assignment.store_port = read_int(reader);
+  command.assignment.token = reader.text();
+  command.assignment.run_id = reader.text();
+  command.assignment.restart = read_int(reader);
+  command.assignment.max_restarts = read_int(reader);
   command.no_deadlines = reader.number() != 0;
   command.signal = read_int(reader);
   command.status = read_int(reader);

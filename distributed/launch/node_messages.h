@@ -1,5 +1,5 @@
-// What the launchers of a job tell each other: events go to node 0, which answers with commands for all.  A launcher
-// that is alone tells itself.  Private to distributed/.
+// Messages between the launchers of a job: events to node 0, and commands from node 0 to all launchers.  A single
+// launcher uses them internally.  Private to distributed/.
 #pragma once
 
 #include <cstdint>
@@ -12,18 +12,18 @@ namespace tandem { inline namespace v0 { namespace distributed {
 
 struct NodeEvent {
   enum class Kind : uint8_t {
-    kJoined,       ///< num_nodes, num_ranks, gdb_rank, text: the host's name
-    kComplaint,    ///< from a launcher that cannot be part of the job; text
-    kEnded,        ///< exit
-    kCannotStart,  ///< text
-    kInterrupted,  ///< signal: SIGINT or SIGTERM came
-    kKilled,       ///< a second one
+    kJoined,       ///< fields: num_nodes, num_ranks, gdb_rank, text (host name)
+    kConflict,     ///< the sender cannot join the job; fields: text
+    kEnded,        ///< fields: exit
+    kCannotStart,  ///< fields: text
+    kInterrupted,  ///< first SIGINT or SIGTERM; fields: signal
+    kKilled,       ///< second SIGINT or SIGTERM
   };
   Kind kind = Kind::kJoined;
   int node = 0;
-  int num_nodes = 0;  ///< as this launcher was told
-  int num_ranks = 0;  ///< on its host
-  int gdb_rank = -1;  ///< -1: none
+  int num_nodes = 0;  ///< --nnodes of this launcher
+  int num_ranks = 0;  ///< on this host
+  int gdb_rank = -1;  ///< -1: not used
   int signal = 0;
   std::string text;
   RankExit exit;
@@ -31,14 +31,14 @@ struct NodeEvent {
 
 struct NodeCommand {
   enum class Kind : uint8_t {
-    kStart,      ///< place, ranks: the first rank of each node, no_deadlines
-    kStop,       ///< a rank failed; ranks: those that are not in the ranks' store
-    kInterrupt,  ///< signal
+    kStart,      ///< fields: assignment, ranks (the first rank of each node), no_deadlines
+    kStop,       ///< a rank failed; fields: ranks (those not connected to the ranks' store)
+    kInterrupt,  ///< fields: signal
     kKill,
-    kFinish,  ///< status, text
+    kFinish,  ///< fields: status, text
   };
   Kind kind = Kind::kStart;
-  RankPlace place;  ///< of rank 0; each launcher fills in what is its own
+  RankAssignment assignment;  ///< common fields; each launcher sets the fields of its own ranks
   std::vector<int> ranks;
   bool no_deadlines = false;
   int signal = 0;
@@ -48,7 +48,7 @@ struct NodeCommand {
 
 std::string encode(const NodeEvent& event);
 std::string encode(const NodeCommand& command);
-/// Throw IoError where the text is no such message.
+/// Throw IoError if `text` is not a valid message.
 NodeEvent decode_event(const std::string& text);
 NodeCommand decode_command(const std::string& text);
 

@@ -18,12 +18,12 @@ constexpr const char* kRankVariables[] = {"RANK",        "WORLD_SIZE", "LOCAL_RA
 constexpr int kMaxRanks = 1024;
 
 void read_store_location(const Lookup& lookup, RankEnvironment* env) {
-  if (const auto ours = lookup("TANDEM_STORE")) {
-    const size_t colon = ours->rfind(':');
-    TANDEM_CHECK(ValueError, colon != std::string::npos && colon > 0, "TANDEM_STORE: expected host:port, got '", *ours,
-                 "'");
-    env->store_host = ours->substr(0, colon);
-    env->store_port = static_cast<int>(parse_int("TANDEM_STORE", ours->substr(colon + 1), 1, 65535));
+  if (const auto location = lookup("TANDEM_STORE")) {
+    const size_t colon = location->rfind(':');
+    TANDEM_CHECK(ValueError, colon != std::string::npos && colon > 0, "TANDEM_STORE: expected host:port, got '",
+                 *location, "'");
+    env->store_host = location->substr(0, colon);
+    env->store_port = static_cast<int>(parse_int("TANDEM_STORE", location->substr(colon + 1), 1, 65535));
     const auto token = lookup("TANDEM_TOKEN");
     TANDEM_CHECK(ValueError, token.has_value(), "TANDEM_TOKEN: not set, but TANDEM_STORE is");
     env->token = wire::token_from_hex(*token);
@@ -33,7 +33,7 @@ void read_store_location(const Lookup& lookup, RankEnvironment* env) {
   env->store_host = *lookup("MASTER_ADDR");
   env->store_port = static_cast<int>(parse_int("MASTER_PORT", *lookup("MASTER_PORT"), 1, 65535));
   env->port_advice = "set MASTER_PORT to a free port";
-  // torchrun's agent may keep a store of its own on MASTER_PORT.
+  // torchrun's agent may run its own store on MASTER_PORT.
   if (lookup("TORCHELASTIC_USE_AGENT_STORE").value_or("") == "True") {
     TANDEM_CHECK(
         ValueError, env->store_port < 65535,
@@ -110,24 +110,24 @@ std::string describe_rank_variables(const Lookup& lookup) {
   return str("  found:", found.empty() ? " none" : found, missing.empty() ? "" : "\n  missing:", missing);
 }
 
-Variables rank_variables(const RankPlace& place) {
-  const std::string rank = std::to_string(place.rank);
-  const std::string world_size = std::to_string(place.world_size);
+Variables rank_variables(const RankAssignment& assignment) {
+  const std::string rank = std::to_string(assignment.rank);
+  const std::string world_size = std::to_string(assignment.world_size);
   return {{"RANK", rank},
           {"WORLD_SIZE", world_size},
-          {"LOCAL_RANK", std::to_string(place.local_rank)},
-          {"LOCAL_WORLD_SIZE", std::to_string(place.local_world_size)},
-          {"GROUP_RANK", std::to_string(place.node)},
-          {"GROUP_WORLD_SIZE", std::to_string(place.num_nodes)},
+          {"LOCAL_RANK", std::to_string(assignment.local_rank)},
+          {"LOCAL_WORLD_SIZE", std::to_string(assignment.local_world_size)},
+          {"GROUP_RANK", std::to_string(assignment.node)},
+          {"GROUP_WORLD_SIZE", std::to_string(assignment.num_nodes)},
           {"ROLE_RANK", rank},
           {"ROLE_WORLD_SIZE", world_size},
-          {"MASTER_ADDR", place.store_host},
-          {"MASTER_PORT", std::to_string(place.store_port)},
-          {"TORCHELASTIC_RESTART_COUNT", std::to_string(place.restart)},
-          {"TORCHELASTIC_MAX_RESTARTS", std::to_string(place.max_restarts)},
-          {"TORCHELASTIC_RUN_ID", place.run_id},
-          {"TANDEM_STORE", str(place.store_host, ":", place.store_port)},
-          {"TANDEM_TOKEN", wire::token_to_hex(place.token)}};
+          {"MASTER_ADDR", assignment.store_host},
+          {"MASTER_PORT", std::to_string(assignment.store_port)},
+          {"TORCHELASTIC_RESTART_COUNT", std::to_string(assignment.restart)},
+          {"TORCHELASTIC_MAX_RESTARTS", std::to_string(assignment.max_restarts)},
+          {"TORCHELASTIC_RUN_ID", assignment.run_id},
+          {"TANDEM_STORE", str(assignment.store_host, ":", assignment.store_port)},
+          {"TANDEM_TOKEN", wire::token_to_hex(assignment.token)}};
 }
 
 std::string token_from_run_id(const std::string& run_id) { return wire::token_from_name(run_id); }

@@ -1,4 +1,4 @@
-// The variables that tell a process which rank it is.  Private to distributed/.
+// Environment variables with the rank of a process.  Private to distributed/.
 #pragma once
 
 #include <chrono>
@@ -21,20 +21,20 @@ struct RankEnvironment {
   int store_port = 0;
   std::string token;           ///< wire::kTokenBytes bytes
   bool hosts_store = false;    ///< this rank runs the StoreServer
-  bool launched_here = false;  ///< our launcher watches over this rank and hosts the store
-  int num_threads = 0;         ///< TANDEM_NUM_THREADS, 0 if unset
-  std::string port_advice;     ///< what to do where the store's port is taken
+  bool launched_here = false;  ///< tandem's launcher monitors this rank and hosts the store
+  int num_threads = 0;         ///< TANDEM_NUM_THREADS; 0 if not set
+  std::string port_advice;     ///< advice for the error if the store's port is in use
 };
 
-/// A variable's value, nullopt if unset or empty.
+/// Value of a variable; nullopt if it is not set or empty.
 using Lookup = std::function<std::optional<std::string>(const char* name)>;
 
-/// Reads RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT, and what our launcher adds; where
-/// none of the first four is set, what other launchers say (launcher_variables.h).  Nullopt where that is nothing, or the
-/// only task of a job, which may start ranks itself.  Throws ValueError, showing all that was found, where some are
-/// missing, are no numbers, or contradict each other.
+/// Reads RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT, and the variables of tandem's
+/// launcher.  If none of the first four is set, reads the variables of other launchers (launcher_variables.h).  Returns
+/// nullopt if those are not set either, or for the single task of a job, which may start ranks itself.  Throws
+/// ValueError, listing the variables that were found, if variables are missing, not numeric, or contradictory.
 ///
-/// Where `local_optional`, LOCAL_RANK and LOCAL_WORLD_SIZE may both be missing: then local_world_size is 0.
+/// If `local_optional`, LOCAL_RANK and LOCAL_WORLD_SIZE may both be missing; local_world_size is then 0.
 TANDEM_API std::optional<RankEnvironment> read_rank_environment(const Lookup& lookup, bool local_optional = false);
 
 /// "  found: RANK=0 ...\n  missing: WORLD_SIZE ...", for error texts.
@@ -42,33 +42,34 @@ TANDEM_API std::string describe_rank_variables(const Lookup& lookup);
 
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
-/// Which rank a process is to be, and where its job's store is.
-struct RankPlace {
+/// Rank of a process and address of the store of its job.
+struct RankAssignment {
   int rank = 0;
   int world_size = 1;
   int local_rank = 0;
   int local_world_size = 1;
-  int node = 0;  ///< among the job's launchers
+  int node = 0;  ///< index of the launcher
   int num_nodes = 1;
   std::string store_host;
   int store_port = 0;
   std::string token;  ///< wire::kTokenBytes bytes
   std::string run_id;
-  int restart = 0;  ///< how often the job has been started again
+  int restart = 0;  ///< number of restarts so far
   int max_restarts = 0;
 };
 
-/// What our launcher sets for a rank.
-TANDEM_API Variables rank_variables(const RankPlace& place);
+/// The environment variables that the launcher sets for a rank.
+TANDEM_API Variables rank_variables(const RankAssignment& assignment);
 
-/// A token for those who share nothing but a name: it keeps jobs apart and is no secret.
+/// A token derived from the run id.  It separates jobs but is not a secret.
 TANDEM_API std::string token_from_run_id(const std::string& run_id);
 
-/// `text` as a decimal integer within [low, high]; throws ValueError "what: ...".
+/// Parses a decimal integer in [low, high].  Throws ValueError; the text begins with `what`.
 TANDEM_API int64_t parse_int(const std::string& what, const std::string& text, int64_t low, int64_t high);
-/// `text`, a number of seconds, 0 for no limit; throws ValueError "what: ...".
+/// Parses a number of seconds; 0 means no limit.  Throws ValueError; the text begins with `what`.
 TANDEM_API std::chrono::milliseconds parse_seconds(const std::string& what, const std::string& text);
-/// A number of ranks, or "auto" or "cpu" for one per core.  Throws ValueError beyond 1024.
+/// Parses a number of ranks, 1 to 1024, or "auto" or "cpu" (one per core).  Throws ValueError; the text begins with
+/// `what`.
 TANDEM_API int parse_num_ranks(const std::string& what, const std::string& text);
 
 }}}  // namespace tandem::v0::distributed

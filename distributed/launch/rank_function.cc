@@ -20,20 +20,20 @@ namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
-// For how long a rank that failed keeps the store for ranks that have not joined yet.
-constexpr std::chrono::milliseconds kLateRanks{30000};
+// How long a failed rank keeps its store running for ranks that have not joined yet, so that they receive the failure.
+constexpr std::chrono::milliseconds kLateJoinGrace{30000};
 
-// What a timeout of 0 means to those who wait until a point in time.
+// A timeout of 0 means no limit.
 constexpr std::chrono::milliseconds kNoLimit = std::chrono::hours(24 * 3650);
 
-// For how long a rank that failed because of a peer waits for that peer's own account.
-constexpr std::chrono::milliseconds kCauseTime{500};
+// How long a rank that failed because of a peer waits for that peer to announce its own failure.
+constexpr std::chrono::milliseconds kRootCauseGrace{500};
 
 void print_failure(int rank, int world_size, const std::string& text) {
   std::fprintf(stderr, "%s\n", describe_failure(str("rank ", rank, " of ", world_size), "", text).c_str());
 }
 
-/// The status of a rank whose function returned: 130 or 143 where that was because of a signal, on whichever rank.
+/// Exit status of a rank whose function returned: 130 or 143 if a signal stopped the job, else 0.
 int status_of(bool should_stop) {
   if (!should_stop && interrupt_signal() == 0) return 0;
   return 128 + (interrupt_signal() != 0 ? interrupt_signal() : SIGTERM);
@@ -53,14 +53,14 @@ int run_only_rank(std::chrono::milliseconds timeout, Device device, const RankFu
   return 1;
 }
 
-/// A peer's abort travels through shared memory while its exception is still on the way to the store: gives that a
-/// moment to become known, so that the cause is told before its consequences.
+/// Waits until the store reports a failure.  A peer's abort arrives through shared memory earlier than its announcement
+/// through the store; waiting lets the root cause be reported first.
 void wait_for_failure(FailureBoard& failures, std::chrono::milliseconds time) {
   std::mutex mutex;
   std::condition_variable changed;
   bool failed = false;
   const HookHandle watch = failures.on_failure([&](int, const std::string&) {
-    if (!failures.first_failure()) return;  // somebody left
+    if (!failures.first_failure()) return;  // a rank left the job
     std::lock_guard lock(mutex);
     failed = true;
     changed.notify_all();
@@ -69,11 +69,12 @@ void wait_for_failure(FailureBoard& failures, std::chrono::milliseconds time) {
   changed.wait_for(lock, time, [&] { return failed; });
 }
 
-/// Tells the others about the exception, or that this rank ends because of theirs.  Shows it where nobody else will.
+/// Announces the failure to the other ranks, or leaves after a secondary failure.  Prints the failure if the launcher
+/// does not.
 void report_failure(const RankEnvironment& env, const RankOutcome& outcome, TcpStore& store) {
-  if (outcome.consequence) {
-    // A rank that was killed cannot have said so itself; our launcher would.  That this rank's connection was lost is known
-    // to nobody else.
+  if (outcome.is_secondary) {
+    // Print failures that nobody else reports: the death of a rank without tandem's launcher, or the loss of this
+    // rank's own connection.
     const auto first = store.failures().first_failure();
     if (first && (first->rank < 0 || (!env.launched_here && first->end != RankEnd::kFailed))) {
       print_failure(env.rank, env.world_size, outcome.text);
@@ -81,14 +82,14 @@ void report_failure(const RankEnvironment& env, const RankOutcome& outcome, TcpS
     store.leave();
     return;
   }
-  bool told = false;
+  bool announced = false;
   try {
     store.announce_failure(env.rank, outcome.text);
-    told = true;
+    announced = true;
   } catch (const CommError&) {
-    // The host is gone: then this process shows it.
+    // The store is lost: this process prints the failure.
   }
-  if (!told || !env.launched_here) print_failure(env.rank, env.world_size, outcome.text);
+  if (!announced || !env.launched_here) print_failure(env.rank, env.world_size, outcome.text);
 }
 
 }  // namespace
@@ -102,9 +103,9 @@ RankOutcome call_rank_function(const RankFunction& f, Context& context, FailureB
     // A rank that names the missing ones announces its failure before those that were only notified of it.
     const bool names_missing = !headline_of(e).empty();
     if (e.peer() >= 0 && e.peer() != context.rank())
-      wait_for_failure(failures, names_missing ? kCauseTime / 2 : kCauseTime);
+      wait_for_failure(failures, names_missing ? kRootCauseGrace / 2 : kRootCauseGrace);
     const auto first = failures.first_failure();
-    outcome.consequence = first && first->rank != context.rank();
+    outcome.is_secondary = first && first->rank != context.rank();
     outcome.text = failure_to_announce(e);
     outcome.error = names_missing ? std::make_exception_ptr(CommError(outcome.text, e.rank(), e.peer(), e.seq()))
                                   : std::current_exception();
@@ -121,9 +122,9 @@ RankOutcome call_rank_function(const RankFunction& f, Context& context, FailureB
 int run_device_ranks(const std::vector<Device>& devices, std::chrono::milliseconds timeout, const RankFunction& f) {
   const InterruptHandlers interrupts(true);
   try {
-    const ThreadRanksEnd end = run_thread_ranks(devices, timeout, f);
-    if (!end.error) return status_of(end.stopped);
-    print_failure(end.rank, static_cast<int>(devices.size()), end.text);
+    const ThreadJobResult result = run_thread_ranks(devices, timeout, f);
+    if (!result.error) return status_of(result.stopped);
+    print_failure(result.rank, static_cast<int>(devices.size()), result.text);
   } catch (const std::exception& e) {
     std::fprintf(stderr, "launch: %s\n", error_text(e).c_str());
   }
@@ -139,7 +140,7 @@ int run_rank_process(const RankEnvironment* environment, std::chrono::millisecon
   const RankContext::Use use(rank_context);
   if (!device.is_cpu()) set_rank_device(device);
   const auto limit = timeout.count() > 0 ? timeout : kNoLimit;
-  rank_context.rank = env.rank;  // log lines of the store show it already
+  rank_context.rank = env.rank;  // before joining, because log lines of the store show it
   rank_context.world_size = env.world_size;
 
   JobStore job;
@@ -165,8 +166,8 @@ int run_rank_process(const RankEnvironment* environment, std::chrono::millisecon
   if (outcome.error) report_failure(env, outcome, *store);
   ContextAccess::drop_group(*context);
   if (!outcome.error) store->leave();
-  // The others need the store until they have ended too, and those that join late are to hear why there is no job.
-  if (job.server) job.server->wait_until_empty(outcome.error ? std::min(limit, kLateRanks) : limit, true);
+  // Keep the store until the other ranks have left, so that ranks that join late receive the failure.
+  if (job.server) job.server->wait_until_empty(outcome.error ? std::min(limit, kLateJoinGrace) : limit, true);
   return status;
 }
 

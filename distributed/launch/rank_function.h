@@ -1,4 +1,4 @@
-// Running a rank's function and telling a mistake from its consequences.  Private to distributed/.
+// Runs the function of a rank and distinguishes root causes from secondary failures.  Private to distributed/.
 #pragma once
 
 #include <chrono>
@@ -14,32 +14,32 @@
 namespace tandem { inline namespace v0 { namespace distributed {
 
 struct RankOutcome {
-  std::exception_ptr error;  ///< null: f returned
-  std::string text;          ///< of the error
-  bool consequence = false;  ///< a CommError after another rank had failed: not to be shown again
+  std::exception_ptr error;   ///< null if f returned
+  std::string text;           ///< text of the error
+  bool is_secondary = false;  ///< a CommError caused by the failure of another rank; not reported again
 };
 
-/// Calls f(context) and keeps what it throws.
+/// Calls f(context) and captures its exception.
 TANDEM_API RankOutcome call_rank_function(const RankFunction& f, Context& context, FailureBoard& failures);
 
-/// How a job of thread ranks ended.
-struct ThreadRanksEnd {
-  std::exception_ptr error = {};  ///< of the rank whose mistake it was; null: all returned
-  int rank = -1;                  ///< which that is
-  std::string text = {};          ///< of the error
+/// Result of a job whose ranks are threads.
+struct ThreadJobResult {
+  std::exception_ptr error = {};  ///< root cause; null if all ranks returned
+  int rank = -1;                  ///< the rank that threw `error`
+  std::string text = {};          ///< text of `error`
   bool stopped = false;           ///< the ranks agreed to stop, see Context::should_stop
 };
 
-/// What run_threads does, with the end told and not thrown.
-TANDEM_API ThreadRanksEnd run_thread_ranks(const std::vector<Device>& devices, std::chrono::milliseconds timeout,
-                                           const RankFunction& f);
+/// run_threads(), but returns the failure instead of throwing it.
+TANDEM_API ThreadJobResult run_thread_ranks(const std::vector<Device>& devices, std::chrono::milliseconds timeout,
+                                            const RankFunction& f);
 
-/// The same as launch's ranks: with handlers for interrupts, the failure shown on stderr.  Returns the exit status.
+/// run_threads() for launch(): handles interrupts and prints the failure to stderr.  Returns the exit status.
 TANDEM_API int run_device_ranks(const std::vector<Device>& devices, std::chrono::milliseconds timeout,
                                 const RankFunction& f);
 
-/// Runs f as a rank that is a process of its own and computes on `device`, or as the only rank where `environment` is null:
-/// joins the store, runs f, tells the others how it ended.  Returns the exit status.
+/// Runs f as the rank of this process on `device`: joins the store, calls f and reports the result to the other ranks.
+/// If `environment` is null, the process is the only rank.  Returns the exit status.
 TANDEM_API int run_rank_process(const RankEnvironment* environment, std::chrono::milliseconds timeout, Device device,
                                 const RankFunction& f);
 

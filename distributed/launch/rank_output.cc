@@ -18,12 +18,12 @@ namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
-// A longer line is cut: memory stays bounded, whatever a rank prints.
+// Longer lines are split, to bound the memory.
 constexpr size_t kMaxLine = 1u << 20;
 constexpr int64_t kTailBytes = 16 << 10;
 constexpr size_t kTailLines = 10;
 
-// While so much waits to be shown, ranks' pipes are left to fill up, and then the ranks wait.
+// While this much output is pending, the pipes are not read and the ranks block when they are full.
 constexpr size_t kMaxPending = 256u << 10;
 
 bool same_file(int a, int b) {
@@ -39,11 +39,11 @@ bool RankOutput::Sink::flush(int timeout_ms) {
   while (!pending.empty()) {
     pollfd ready{fd, POLLOUT, 0};
     if (poll(&ready, 1, timeout_ms) <= 0) return false;
-    // A pipe that is ready takes this much without blocking: the launcher must stay awake for signals.
+    // A ready pipe accepts PIPE_BUF bytes without blocking; the launcher must not block, to handle signals.
     const ssize_t n = write(fd, pending.data(), std::min<size_t>(pending.size(), PIPE_BUF));
     if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (n <= 0) {
-      pending.clear();  // nobody looks any more; the ranks go on
+      pending.clear();  // the reader is closed; the ranks continue
       return true;
     }
     pending.erase(0, static_cast<size_t>(n));
@@ -52,7 +52,7 @@ bool RankOutput::Sink::flush(int timeout_ms) {
 }
 
 RankOutput::RankOutput(std::string log_dir) : log_dir_(std::move(log_dir)) {
-  // One place gets one queue, so that lines to stdout and to stderr do not mix there either.
+  // If stdout and stderr are the same file they share one sink, so that their lines do not mix.
   sinks_[0].fd = STDOUT_FILENO;
   sinks_[1].fd = same_file(STDOUT_FILENO, STDERR_FILENO) ? -1 : STDERR_FILENO;
   if (log_dir_.empty()) return;
@@ -79,8 +79,8 @@ FileDescriptor RankOutput::open_log(int rank) {
   const std::string path = log_path(rank);
   if (truncated_.size() <= static_cast<size_t>(rank)) truncated_.resize(static_cast<size_t>(rank) + 1, false);
   const bool first = !truncated_[static_cast<size_t>(rank)];
-  std::error_code none;
-  for (int later = 1; first && restart_ == 0 && std::filesystem::remove(log_path(rank, later), none);) ++later;
+  std::error_code ignored;
+  for (int later = 1; first && restart_ == 0 && std::filesystem::remove(log_path(rank, later), ignored);) ++later;
   const int truncate = first ? O_TRUNC : 0;
   FileDescriptor fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | truncate, 0666));
   TANDEM_CHECK(IoError, bool{fd}, "launch: cannot write '", path, "': ", std::strerror(errno));
@@ -125,7 +125,7 @@ void RankOutput::transfer() {
 
 void RankOutput::transfer(Stream& stream) {
   char bytes[65536];
-  // A rank that prints without end must not keep the launcher from the others: a few pieces at a time.
+  // Bounded, so that a rank that prints continuously does not starve the others.
   for (int piece = 0; piece < 8 && stream.pipe; ++piece) {
     const ssize_t n = read(stream.pipe.get(), bytes, sizeof(bytes));
     if (n < 0 && errno == EINTR) continue;
@@ -148,11 +148,11 @@ void RankOutput::transfer(Stream& stream) {
 }
 
 void RankOutput::write_line(Stream& stream, bool ended) {
-  // Marked lines are always ended, so that the next mark begins a line; what is not marked stays as it was printed.
+  // Lines with a prefix always end with a newline, so that the next prefix starts a line.
   std::string text = stream.prefix + stream.line;
   if (ended || !stream.prefix.empty()) text += '\n';
   stream.sink->pending += text;
-  // A failure is ignored, because a full disk must not end the ranks.
+  // Write errors are ignored, because a full disk must not stop the ranks.
   if (stream.log) write_all(stream.log.get(), std::string_view(text).substr(stream.prefix.size()));
   stream.line.clear();
 }
@@ -168,8 +168,8 @@ void RankOutput::collect_rest(int rank) {
 }
 
 void RankOutput::collect_rest(Stream& stream) {
-  // What the rank wrote is in the pipe by now, which holds 64 KiB by default; a process that it has left behind may go on
-  // writing for ever.
+  // One transfer reads more than the capacity of a pipe (64 KiB by default).  Do not read until end of file: a process
+  // that the rank started may keep the pipe open.
   transfer(stream);
   if (!stream.line.empty()) write_line(stream, false);
   stream.pipe.reset();

@@ -1,4 +1,4 @@
-// Where what ranks print goes: pipes, whole lines, logs.  Private to distributed/.
+// Forwards the output of ranks to the terminal and to log files.  Private to distributed/.
 #pragma once
 
 #include <poll.h>
@@ -16,39 +16,42 @@ namespace tandem { inline namespace v0 { namespace distributed {
 /// Where a rank's stdout or stderr goes.
 enum class OutputTarget : uint8_t { kShow, kLog, kShowAndLog };
 
-/// The outputs of all ranks of a launcher.
+/// Output streams of all ranks of a launcher.
 ///
-/// Shown lines of ranks other than 0 begin with "[r] ", under kShowAndLog those of rank 0 too.  Else rank 0's are not
-/// marked, and a terminal is its own, so that progress bars work.  What does not go to a terminal directly comes
-/// through pipes and is written in whole lines, so lines of several ranks never mix.  Used by one thread.
+/// Lines of rank r are printed with the prefix "[r] "; rank 0 has no prefix except under kShowAndLog, and inherits the
+/// terminal directly, so that progress bars work.  All other output passes through pipes and is written in whole lines,
+/// so that lines of several ranks do not mix.  Not thread-safe.
 class TANDEM_API RankOutput {
  public:
-  /// `log_dir` is made if missing; empty where no target writes logs.  Throws IoError naming the file.
+  /// Creates `log_dir` if it is missing; empty means no logs.  Methods throw IoError naming the file that cannot be
+  /// written.
   explicit RankOutput(std::string log_dir);
 
-  /// Before the ranks are started, the first time (`restart` 0) and again: then other logs are begun.
+  /// Call before each start of the ranks.  `restart` is 0 for the first start; each restart has its own log files.
   void begin(int restart);
-  /// Prepares the stream `fd` (1 or 2) of `rank`: what the child is to have there, empty to inherit ours.
+  /// Prepares stream `fd` (1 or 2) of `rank`.  Returns the descriptor for the child; empty means that the child
+  /// inherits it.
   FileDescriptor open(int rank, int fd, OutputTarget target);
 
-  /// Appends what poll should watch.
+  /// Appends the descriptors to poll.
   void add_polled(std::vector<pollfd>* polled) const;
-  /// Moves on what has arrived and can be shown, without waiting.
+  /// Forwards available output.  Does not block.
   void transfer();
-  /// Takes the rest out of the pipes, including last lines without an end.  After the ranks have ended.
+  /// Reads the remaining output of all ranks, including an unterminated last line.  Call after they have exited.
   void collect_rest();
-  /// The same for one rank that has ended.
+  /// Reads the remaining output of one rank that has exited.
   void collect_rest(int rank);
-  /// Shows what is taken, waiting `timeout_ms` each time it is not; whether that was all.
+  /// Writes the pending output, waiting up to `timeout_ms` each time the reader is not ready.  Returns whether all was
+  /// written.
   bool flush(int timeout_ms);
 
-  /// DIR/rank-R.log, after the nth restart DIR/rank-R.restart-n.log; empty without logs.
+  /// DIR/rank-R.log, or DIR/rank-R.restart-n.log after restart n; empty without logs.
   std::string log_path(int rank) const;
-  /// The last lines of the rank's log, indented, each ended.
+  /// The last lines of the rank's log, indented; each ends with a newline.
   std::string log_tail(int rank) const;
 
  private:
-  /// This process's stdout or stderr, and what is still to be written there: it may be a pipe that nobody reads.
+  /// stdout or stderr of this process with output that could not be written yet, for example to a full pipe.
   struct Sink {
     int fd = -1;
     std::string pending;
@@ -60,7 +63,7 @@ class TANDEM_API RankOutput {
     FileDescriptor log;
     Sink* sink = nullptr;
     std::string prefix;
-    std::string line;  // begun, not ended
+    std::string line;  // incomplete last line
   };
   FileDescriptor open_log(int rank);
   std::string log_path(int rank, int restart) const;
@@ -70,7 +73,7 @@ class TANDEM_API RankOutput {
 
   std::string log_dir_;
   int restart_ = 0;
-  std::vector<bool> truncated_;  // by rank: the logs of an earlier run are gone
+  std::vector<bool> truncated_;  // by rank: whether the logs of earlier runs were removed
   Sink sinks_[2];
   std::list<Stream> streams_;
 };

@@ -23,19 +23,21 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How long a job's last output waits for somebody to read it, where it was interrupted or is started again.
-constexpr int kLastOutputMs = 300;
+// How long to wait for the reader of the remaining output after an interrupt and before a restart.
+constexpr int kFlushTimeoutMs = 300;
 
-// For how long after a rank's failure node 0 may be silent: before it says that all are to end, and until they have.
-constexpr std::chrono::seconds kSilence{3};
-constexpr std::chrono::seconds kEndingSilence{15};  // beyond shutdown_timeout()
+// After a rank failed, node 0 must send the stop command within kResponseTimeout, and finish the attempt within
+// shutdown_timeout() + kStopMargin.
+constexpr std::chrono::seconds kResponseTimeout{3};
+constexpr std::chrono::seconds kStopMargin{15};
 
 std::string host_name() {
   char name[HOST_NAME_MAX + 1] = {};
   return gethostname(name, sizeof(name) - 1) == 0 ? name : "unknown host";
 }
 
-/// One launcher: executes node 0's commands and reports what happens on this host; node 0's has the coordinator.
+/// One launcher: executes the commands of node 0 and reports events of this host.  The launcher of node 0 owns the
+/// coordinator.
 class Launcher {
  public:
   explicit Launcher(const JobOptions& options)
@@ -52,8 +54,9 @@ class Launcher {
     }
     if (options_.nodes.node == 0) {
       coordinator_ = std::make_unique<JobCoordinator>(
-          options_, JobCoordinator::Hooks{.tell = [this](const NodeCommand& command) { commands_.push_back(command); },
-                                          .say = [this](const std::string& text) { say(text); }});
+          options_,
+          JobCoordinator::Hooks{.broadcast = [this](const NodeCommand& command) { commands_.push_back(command); },
+                                .print = [this](const std::string& text) { print(text); }});
     }
     try {
       NodeEvent joined = event(NodeEvent::Kind::kJoined);
@@ -65,12 +68,12 @@ class Launcher {
       execute_commands();
       while (!result_ || local_.running()) step();
     } catch (const Error& e) {
-      give_up(e.what());
+      finish_with_error(e.what());
       throw;
     }
     while (interrupt_ == 0 && !local_.flush(0)) step();
-    local_.flush(kLastOutputMs);
-    if (link_ && !deserted_) link_->leave(coordinator_ ? coordinator_->lost_nodes() : std::vector<int>());
+    local_.flush(kFlushTimeoutMs);
+    if (link_ && !node0_lost_) link_->leave(coordinator_ ? coordinator_->lost_nodes() : std::vector<int>());
     return *result_;
   }
 
@@ -87,23 +90,23 @@ class Launcher {
   void start(const NodeCommand& command);
   void step();
   void take_signals();
-  void read_letters();
+  void handle_messages();
   void interrupt(int signal);
-  void desert(const std::string& why);
-  void give_up(const std::string& why);
-  void say(const std::string& text);
+  void abandon_job(const std::string& why);
+  void finish_with_error(const std::string& why);
+  void print(const std::string& text);
 
   const JobOptions& options_;
   LauncherSignals signals_;
   LocalRanks local_;
-  std::unique_ptr<NodeLink> link_;               // where there are several hosts
-  std::unique_ptr<JobCoordinator> coordinator_;  // on node 0
+  std::unique_ptr<NodeLink> link_;               // null for a job on one host
+  std::unique_ptr<JobCoordinator> coordinator_;  // null except on node 0
   std::deque<NodeCommand> commands_;
   std::optional<JobResult> result_;
   int interrupt_ = 0;
   bool interrupted_here_ = false;
-  bool deserted_ = false;  // node 0 is gone
-  Clock::time_point silence_ends_ = Clock::time_point::max();
+  bool node0_lost_ = false;
+  Clock::time_point response_deadline_ = Clock::time_point::max();
 };
 
 void Launcher::report(const NodeEvent& event) {
@@ -126,7 +129,7 @@ void Launcher::execute(const NodeCommand& command) {
     case NodeCommand::Kind::kStart: start(command); return;
     case NodeCommand::Kind::kStop:
       local_.stop(command.ranks);
-      if (!coordinator_) silence_ends_ = Clock::now() + shutdown_timeout() + kEndingSilence;
+      if (!coordinator_) response_deadline_ = Clock::now() + shutdown_timeout() + kStopMargin;
       return;
     case NodeCommand::Kind::kInterrupt: interrupt(command.signal); return;
     case NodeCommand::Kind::kKill: local_.kill_now(); return;
@@ -138,11 +141,11 @@ void Launcher::execute(const NodeCommand& command) {
 }
 
 void Launcher::start(const NodeCommand& command) {
-  RankPlace first = command.place;
+  RankAssignment first = command.assignment;
   first.node = options_.nodes.node;
   first.rank = command.ranks.at(static_cast<size_t>(first.node));
   first.local_world_size = options_.num_ranks;
-  silence_ends_ = Clock::time_point::max();
+  response_deadline_ = Clock::time_point::max();
   try {
     local_.start(first, command.no_deadlines);
     if (coordinator_) coordinator_->serve();
@@ -155,7 +158,7 @@ void Launcher::start(const NodeCommand& command) {
 }
 
 void Launcher::step() {
-  auto deadline = std::min(local_.next_deadline(), silence_ends_);
+  auto deadline = std::min(local_.next_deadline(), response_deadline_);
   if (coordinator_) deadline = std::min(deadline, coordinator_->next_deadline());
   std::vector<pollfd> polled = {{signals_.fd(), POLLIN, 0},
                                 {coordinator_ ? coordinator_->fd() : -1, POLLIN, 0},
@@ -168,27 +171,27 @@ void Launcher::step() {
   for (RankExit& exit : local_.step()) {
     NodeEvent ended = event(NodeEvent::Kind::kEnded);
     ended.exit = std::move(exit);
-    const bool first = ended.exit.wait_status != 0 && silence_ends_ == Clock::time_point::max();
-    if (first && !coordinator_) silence_ends_ = Clock::now() + kSilence;
+    const bool first = ended.exit.wait_status != 0 && response_deadline_ == Clock::time_point::max();
+    if (first && !coordinator_) response_deadline_ = Clock::now() + kResponseTimeout;
     report(ended);
   }
   if (coordinator_) coordinator_->step();
-  if (link_) read_letters();
-  if (silence_ends_ <= Clock::now()) desert("node 0 does not respond");
+  if (link_) handle_messages();
+  if (response_deadline_ <= Clock::now()) abandon_job("node 0 does not respond");
   execute_commands();
 }
 
 void Launcher::take_signals() {
   while (const int signal = signals_.next()) {
-    NodeEvent told = event(interrupted_here_ ? NodeEvent::Kind::kKilled : NodeEvent::Kind::kInterrupted);
-    told.signal = signal;
+    NodeEvent interrupted = event(interrupted_here_ ? NodeEvent::Kind::kKilled : NodeEvent::Kind::kInterrupted);
+    interrupted.signal = signal;
     if (interrupted_here_) {
       local_.kill_now();
     } else {
       interrupt(signal);
     }
     interrupted_here_ = true;
-    report(told);
+    report(interrupted);
   }
 }
 
@@ -198,13 +201,13 @@ void Launcher::interrupt(int signal) {
   local_.interrupt(signal);
 }
 
-void Launcher::read_letters() {
+void Launcher::handle_messages() {
   const auto lost = link_->lost();
-  for (const std::string& letter : link_->received()) {
+  for (const std::string& message : link_->received()) {
     if (coordinator_) {
-      coordinator_->on_event(decode_event(letter));
+      coordinator_->on_event(decode_event(message));
     } else {
-      execute(decode_command(letter));
+      execute(decode_command(message));
     }
   }
   for (const auto& [node, why] : lost) {
@@ -212,20 +215,20 @@ void Launcher::read_letters() {
       TANDEM_CHECK(CommError, node != 0, "launch: ", why);
       coordinator_->on_lost(node, why);
     } else if (node == 0) {
-      desert("node 0's launcher was lost: " + why);
+      abandon_job("node 0's launcher was lost: " + why);
     }
   }
 }
 
-void Launcher::desert(const std::string& why) {
-  silence_ends_ = Clock::time_point::max();
+void Launcher::abandon_job(const std::string& why) {
+  response_deadline_ = Clock::time_point::max();
   if (result_) return;
-  deserted_ = true;
+  node0_lost_ = true;
   result_ = {interrupt_ != 0 ? 128 + interrupt_ : 1, -1, "launch: " + why};
   local_.stop_all();
 }
 
-void Launcher::give_up(const std::string& why) {
+void Launcher::finish_with_error(const std::string& why) {
   if (!coordinator_ || !link_) return;
   NodeCommand command;
   command.kind = NodeCommand::Kind::kFinish;
@@ -235,8 +238,8 @@ void Launcher::give_up(const std::string& why) {
   link_->leave();
 }
 
-void Launcher::say(const std::string& text) {
-  local_.flush(kLastOutputMs);
+void Launcher::print(const std::string& text) {
+  local_.flush(kFlushTimeoutMs);
   std::fprintf(stderr, "%s\n", text.c_str());
 }
 

@@ -1,5 +1,5 @@
-// The launcher: starts ranks as processes, hosts their store, watches over them, starts them again, says what went wrong.
-// Private to distributed/; launch, spawn and tandem-run share it.
+// The launcher behind launch, spawn and tandem-run: starts ranks as processes, hosts their store, monitors and restarts
+// them, and reports failures.  Private to distributed/.
 #pragma once
 
 #include <chrono>
@@ -15,28 +15,28 @@ namespace tandem { inline namespace v0 { namespace distributed {
 
 constexpr int kMaxNodes = 1024;
 
-/// This launcher among those of a job on several hosts.
+/// This launcher among the launchers of a job on several hosts.
 struct NodeOptions {
   int num_nodes = 1;
   int node = 0;
-  std::string host;  ///< where node 0's launcher listens: an address of its host
+  std::string host;  ///< address on which node 0's launcher listens
   int port = 0;
-  std::string token;                     ///< wire::kTokenBytes bytes that all launchers know
-  std::chrono::milliseconds timeout{0};  ///< to come together, 0: no limit
+  std::string token;                     ///< wire::kTokenBytes bytes, the same on all launchers
+  std::chrono::milliseconds timeout{0};  ///< for the launchers' rendezvous; 0: no timeout
 };
 
 struct JobOptions {
   int num_ranks = 1;                       ///< on this host
-  std::string program = "/proc/self/exe";  ///< looked for in PATH where it has no slash
+  std::string program = "/proc/self/exe";  ///< searched in PATH if it contains no slash
   std::vector<std::string> arguments;      ///< argv, with argv[0]
-  Variables variables;                     ///< besides rank_variables
-  std::vector<std::string> unset;          ///< names of variables that ranks do not get
-  std::string store_host = "127.0.0.1";    ///< of one host's job
-  int store_port = 0;                      ///< 0: any free one
+  Variables variables;                     ///< in addition to rank_variables()
+  std::vector<std::string> unset;          ///< variables removed from the environment of ranks
+  std::string store_host = "127.0.0.1";    ///< used for jobs on one host
+  int store_port = 0;                      ///< 0: any free port
   NodeOptions nodes;
-  std::string run_id;           ///< empty: made up
-  int max_restarts = 0;         ///< node 0's counts
-  std::optional<int> gdb_rank;  ///< runs under gdb, with the terminal; then nobody has deadlines
+  std::string run_id;           ///< empty: generated
+  int max_restarts = 0;         ///< only the value of node 0 is used
+  std::optional<int> gdb_rank;  ///< runs under gdb in the terminal; disables all timeouts
   std::string log_dir;
   OutputTarget stdout_target = OutputTarget::kShow;
   OutputTarget stderr_target = OutputTarget::kShow;
@@ -44,14 +44,14 @@ struct JobOptions {
 };
 
 struct JobResult {
-  int status = 0;        ///< 0, 1, or 130 / 143 where a signal stopped the job, 2 where launchers contradict each other
-  int failed_rank = -1;  ///< the one that failed first; known on node 0
-  std::string message;   ///< "rank 2 of 4 failed (exit status 1): ..."; empty where none failed
+  int status = 0;        ///< 0; 1 after a failure; 2 if launchers conflict; 130 or 143 after a signal
+  int failed_rank = -1;  ///< the rank that failed first, or -1; set on node 0 only
+  std::string message;   ///< "rank 2 of 4 failed (exit status 1): ..."; empty without failure
 };
 
-/// Runs the job to its end; says on stderr why it starts ranks again.  Call it where no other thread depends on this one:
-/// it blocks, and ranks die with the calling thread.  Throws IoError or ResourceError where the job could not be
-/// started, and CommError where the launchers of several hosts did not come together (then nothing is left running).
+/// Runs the job until it ends; prints the reason of each restart to stderr.  Blocks.  The ranks are killed when the
+/// calling thread exits.  Throws IoError or ResourceError if the job cannot be started, and CommError if the rendezvous
+/// of the launchers fails; no rank is running then.
 TANDEM_API JobResult run_job(const JobOptions& options);
 
 }}}  // namespace tandem::v0::distributed

@@ -17,15 +17,15 @@ namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
-/// What the ranks' threads share.  `mutex` guards what is kept of their ends.
+/// State shared by the threads of the ranks.  `mutex` guards the members after it.
 struct ThreadJob {
   const std::vector<Device>& devices;  // of the ranks
   std::chrono::milliseconds timeout;
   const RankFunction& f;
   std::shared_ptr<MemoryStore> store = std::make_shared<MemoryStore>();
   std::mutex mutex = {};
-  ThreadRanksEnd root_cause = {};
-  ThreadRanksEnd consequence = {};  // shown where a rank announced a failure without throwing
+  ThreadJobResult root_cause = {};
+  ThreadJobResult secondary = {};  // reported if a rank announced a failure without throwing
   bool stopped = false;
 };
 
@@ -34,7 +34,7 @@ void run_rank(ThreadJob& job, int rank) {
   const RankContext::Use use(rank_context);
   const int num_ranks = static_cast<int>(job.devices.size());
   const Device device = job.devices[static_cast<size_t>(rank)];
-  set_rank_device(device);  // its random numbers are those of the rank, wherever it computes
+  set_rank_device(device);  // makes random numbers depend on the rank, not on the device
   const auto context = ContextAccess::install(rank_context, {.rank = rank,
                                                              .world_size = num_ranks,
                                                              .local_rank = rank,
@@ -47,8 +47,8 @@ void run_rank(ThreadJob& job, int rank) {
   const RankOutcome outcome = call_rank_function(job.f, *context, job.store->failures());
   {
     std::lock_guard lock(job.mutex);
-    ThreadRanksEnd& kept = outcome.consequence ? job.consequence : job.root_cause;
-    if (outcome.error && !kept.error) kept = {.error = outcome.error, .rank = rank, .text = outcome.text};
+    ThreadJobResult& result = outcome.is_secondary ? job.secondary : job.root_cause;
+    if (outcome.error && !result.error) result = {.error = outcome.error, .rank = rank, .text = outcome.text};
     job.stopped = job.stopped || context->should_stop();
   }
   if (outcome.error) job.store->announce_failure(rank, outcome.text);
@@ -58,11 +58,12 @@ void run_rank(ThreadJob& job, int rank) {
 
 }  // namespace
 
-ThreadRanksEnd run_thread_ranks(const std::vector<Device>& devices, std::chrono::milliseconds timeout,
-                                const RankFunction& f) {
+ThreadJobResult run_thread_ranks(const std::vector<Device>& devices, std::chrono::milliseconds timeout,
+                                 const RankFunction& f) {
   const int n = static_cast<int>(devices.size());
   TANDEM_CHECK(ValueError, n >= 1 && n <= 1024, "run_threads: expected 1 to 1024 ranks, got ", n);
-  for (const Device device : devices) static_cast<void>(memory_stats(device));  // throws where there is no such device
+  for (const Device device : devices)
+    static_cast<void>(memory_stats(device));  // throws DeviceError if the device does not exist
   ThreadJob job{.devices = devices, .timeout = timeout, .f = f};
   std::vector<std::thread> threads;
   threads.reserve(devices.size());
@@ -78,16 +79,16 @@ ThreadRanksEnd run_thread_ranks(const std::vector<Device>& devices, std::chrono:
     throw;
   }
   for (std::thread& thread : threads) thread.join();
-  ThreadRanksEnd end = job.root_cause.error ? job.root_cause : job.consequence;
-  end.stopped = job.stopped;
-  return end;
+  ThreadJobResult result = job.root_cause.error ? job.root_cause : job.secondary;
+  result.stopped = job.stopped;
+  return result;
 }
 
 namespace {
 
 void run_or_throw(const std::vector<Device>& devices, const RankFunction& f) {
-  const ThreadRanksEnd end = run_thread_ranks(devices, ContextOptions().timeout, f);
-  if (end.error) std::rethrow_exception(end.error);
+  const ThreadJobResult result = run_thread_ranks(devices, ContextOptions().timeout, f);
+  if (result.error) std::rethrow_exception(result.error);
 }
 
 }  // namespace

@@ -14,7 +14,8 @@ namespace {
 
 using RankMain = void (*)(Context&, const std::vector<std::string>&);
 
-// Filled by static initializers, in whatever order: a function-local static exists by then.  Not changed after.
+// A function-local static, because static initializers of other files fill it in unspecified order.  Read-only
+// afterwards.
 std::map<std::string, RankMain>& rank_mains() {
   static std::map<std::string, RankMain> registry;
   return registry;
@@ -30,7 +31,7 @@ bool register_rank_main(const char* name, RankMain f) { return rank_mains().empl
 std::optional<int> rank_main_entry(int argc, char** argv) {
   const auto name = env_string(kSpawnVariable);
   if (!name) return std::nullopt;
-  // Grandchildren are programs of their own.
+  // Processes started by this one must not run the function again.
   unsetenv(kSpawnVariable);
   const auto environment = read_rank_environment([](const char* variable) { return env_string(variable); });
   const auto found = rank_mains().find(*name);
@@ -54,7 +55,7 @@ void spawn(int n, const std::string& name, const std::vector<std::string>& args)
   options.arguments = {name};
   options.arguments.insert(options.arguments.end(), args.begin(), args.end());
   options.variables = {{kSpawnVariable, name}};
-  // A test's own: its ranks are no tests.
+  // Variables of a test runner: the ranks are not tests.
   options.unset = {"TEST_PREMATURE_EXIT_FILE", "XML_OUTPUT_FILE", "TEST_SHARD_INDEX", "TEST_SHARD_STATUS_FILE",
                    "TEST_TOTAL_SHARDS"};
   options.handle_signals = false;

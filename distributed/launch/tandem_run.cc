@@ -246,7 +246,7 @@ int main(int argc, char** argv) {
     return 1;
   }
   if (!flags.rdzv_conf.empty()) std::fprintf(stderr, "tandem-run: --rdzv-conf is ignored; use --timeout\n");
-  td::distributed::warn_if_crowded(options.num_ranks);
+  td::distributed::warn_if_oversubscribed(options.num_ranks);
   try {
     const auto result = td::distributed::run_job(options);
     if (!result.message.empty()) std::fprintf(stderr, "%s\n", result.message.c_str());

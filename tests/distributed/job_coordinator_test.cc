@@ -56,7 +56,8 @@ struct Job {
   const JobOptions options = two_nodes();
   std::vector<NodeCommand> told;
   JobCoordinator coordinator{
-      options, {.tell = [this](const NodeCommand& command) { told.push_back(command); }, .say = [](const auto&) {}}};
+      options,
+      {.broadcast = [this](const NodeCommand& command) { told.push_back(command); }, .print = [](const auto&) {}}};
 };
 
 TEST(JobCoordinator, ANodeOrANumberOfRanksThatCannotBeEndsTheJob) {
@@ -79,7 +80,7 @@ TEST(JobCoordinator, RanksAreStartedOnceWhoeverJoinsAgain) {
   EXPECT_FALSE(job.coordinator.finished());
   ASSERT_EQ(job.count(NodeCommand::Kind::kStart), 1);
   EXPECT_EQ(job.told[0].ranks, (std::vector<int>{0, 3}));
-  EXPECT_EQ(job.told[0].place.world_size, 6);
+  EXPECT_EQ(job.told[0].assignment.world_size, 6);
 }
 
 TEST(JobCoordinator, OfAStrangeNodeNothingIsBelieved) {
@@ -98,11 +99,14 @@ TEST(JobCoordinator, ADeathIsTheCauseWhereTheStoreNoticesItAfterItsConsequences)
   for (const bool consequence_joined : {false, true}) {
     Job job;
     for (const int node : {0, 1}) job.coordinator.on_event(joined(node, 1));
-    const RankPlace place = job.told.at(0).place;
+    const RankAssignment assignment = job.told.at(0).assignment;
     job.coordinator.serve();
     const auto join = [&](int rank) {
-      return std::make_unique<TcpStore>(TcpStoreOptions{
-          .host = place.store_host, .port = place.store_port, .token = place.token, .rank = rank, .world_size = 2});
+      return std::make_unique<TcpStore>(TcpStoreOptions{.host = assignment.store_host,
+                                                        .port = assignment.store_port,
+                                                        .token = assignment.token,
+                                                        .rank = rank,
+                                                        .world_size = 2});
     };
     std::unique_ptr<TcpStore> one = join(1);
     job.coordinator.on_event(killed(1, SIGKILL));  // its connection is still open
@@ -124,9 +128,13 @@ TEST(JobCoordinator, ADeathIsTheCauseWhereTheStoreNoticesItAfterItsConsequences)
 TEST(JobCoordinator, AnAnnouncementBeforeADeathIsTheCause) {
   Job job;
   for (const int node : {0, 1}) job.coordinator.on_event(joined(node, 1));
-  const RankPlace place = job.told.at(0).place;
+  const RankAssignment assignment = job.told.at(0).assignment;
   job.coordinator.serve();
-  TcpStore one({.host = place.store_host, .port = place.store_port, .token = place.token, .rank = 1, .world_size = 2});
+  TcpStore one({.host = assignment.store_host,
+                .port = assignment.store_port,
+                .token = assignment.token,
+                .rank = 1,
+                .world_size = 2});
   one.announce_failure(1, "boom");
   job.coordinator.on_event(killed(0, SIGTERM));
   NodeEvent failed = killed(1, 0);
@@ -170,9 +178,13 @@ TEST(MissingRanks, OnlyAHeadlineStandsAlone) {
 TEST(JobCoordinator, ADeadlineIsBlamedOnTheMissingRanks) {
   Job job;
   for (const int node : {0, 1}) job.coordinator.on_event(joined(node, 1));
-  const RankPlace place = job.told.at(0).place;
+  const RankAssignment assignment = job.told.at(0).assignment;
   job.coordinator.serve();
-  TcpStore zero({.host = place.store_host, .port = place.store_port, .token = place.token, .rank = 0, .world_size = 2});
+  TcpStore zero({.host = assignment.store_host,
+                 .port = assignment.store_port,
+                 .token = assignment.token,
+                 .rank = 0,
+                 .world_size = 2});
   const std::string text =
       "rank 1 of 2 did not take part in barrier (collective 1) within 2.0 s; waiting: rank 0\ndetails";
   zero.announce_failure(0, text);

@@ -96,19 +96,19 @@ TEST(RankEnvironmentTest, JobsHaveDifferentTokens) {
 TEST(RankEnvironmentTest, ReadsWhatOurLauncherWrites) {
   const std::string token = wire::random_token();
   Map map = {{"TANDEM_NUM_THREADS", "6"}};
-  const RankPlace place{.rank = 3,
-                        .world_size = 5,
-                        .local_rank = 1,
-                        .local_world_size = 2,
-                        .node = 1,
-                        .num_nodes = 4,
-                        .store_host = "127.0.0.1",
-                        .store_port = 4567,
-                        .token = token,
-                        .run_id = "id",
-                        .restart = 6,
-                        .max_restarts = 7};
-  for (const auto& [name, value] : rank_variables(place)) map[name] = value;
+  const RankAssignment assignment{.rank = 3,
+                                  .world_size = 5,
+                                  .local_rank = 1,
+                                  .local_world_size = 2,
+                                  .node = 1,
+                                  .num_nodes = 4,
+                                  .store_host = "127.0.0.1",
+                                  .store_port = 4567,
+                                  .token = token,
+                                  .run_id = "id",
+                                  .restart = 6,
+                                  .max_restarts = 7};
+  for (const auto& [name, value] : rank_variables(assignment)) map[name] = value;
   const auto env = read_rank_environment(lookup_in(map));
   ASSERT_TRUE(env);
   EXPECT_EQ(env->rank, 3);

@@ -177,7 +177,7 @@ TEST(RunThreadsTest, ADeadlineNamesAllMissingRanks) {
 
 TEST(RunThreadsTest, ADeadlineOfJoiningNamesTheMissingRank) {
   std::latch failed(2);
-  const ThreadRanksEnd end =
+  const ThreadJobResult result =
       run_thread_ranks(std::vector<td::Device>(3), std::chrono::seconds(1), [&](Context& context) {
         if (context.rank() == 2) return failed.wait();
         try {
@@ -187,9 +187,9 @@ TEST(RunThreadsTest, ADeadlineOfJoiningNamesTheMissingRank) {
           throw;
         }
       });
-  EXPECT_TRUE(end.text.starts_with(
+  EXPECT_TRUE(result.text.starts_with(
       "rank 2 of 3 did not take part in joining group 'default' within 1.0 s; waiting: ranks 0, 1\n[rank "))
-      << end.text;
+      << result.text;
 }
 
 TEST(RunThreadsTest, AReasonOfTheMissingRankItselfComesFirst) {
