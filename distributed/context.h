@@ -1,4 +1,4 @@
-// What a rank's function gets.
+// The calling rank: number, device, process groups, stop requests.
 #pragma once
 
 #include <chrono>
@@ -16,43 +16,51 @@ namespace tandem { inline namespace v0 { namespace distributed {
 
 struct InitSession;
 
+/// Options of Context::new_group and new_group.
 struct NewGroupOptions {
-  std::string backend = {};                               ///< empty: the default group's
-  std::optional<std::chrono::milliseconds> timeout = {};  ///< 0 = none; not given: the default group's
-  std::string name = {};                                  ///< shown in errors; empty: the members, "ranks 0-3 7"
+  std::string backend = {};  ///< as ProcessGroupOptions::backend; empty: of the default group
+  std::optional<std::chrono::milliseconds> timeout = {};  ///< 0: no timeout; nullopt: of the default group
+  std::string name = {};                                  ///< shown in errors; empty: the members, as "ranks 0-3 7"
 };
 
-/// The typed view of the calling rank: who it is, its device, its default group.
+/// The calling rank: rank, world size, device and default group.  Not thread-safe.
 class TANDEM_API Context {
  public:
+  /// Number of this rank in the job, 0 to world_size() - 1.
   int rank() const { return rank_; }
   int world_size() const { return world_size_; }
+  /// Number of this rank on its host.
   int local_rank() const { return local_rank_; }
+  /// The device on which this rank computes.
   Device device() const { return device_; }
-  /// The group of all ranks; made on first use (collective) and shared by all users of this context.
+  /// The default group, of all ranks.  Created by the first call, which is collective and throws as
+  /// ProcessGroup::create.
   const std::shared_ptr<ProcessGroup>& group();
   const std::shared_ptr<Store>& store() const { return store_; }
-  /// Makes a group of some ranks of the job.  Called by those ranks alone, each naming all of them; ranks of the group are
-  /// numbered by their numbers in the job.  Returns at once, so that each rank makes its groups in an order of its own:
-  /// the first operation waits for the members to come, and throws CommError naming the missing when they have not by the
-  /// deadline, which runs from this call; its own, where that is shorter, only tells that not all have come.  All else that
-  /// goes wrong in coming together is a CommError of that operation too; where it went wrong here, peer() is this rank, or
-  /// nobody.  Members' calls belong together by ranks and name: the n-th call of each joins the n-th of the others, so that
-  /// those of the same ranks and name are made one after another.  Other ranks' deaths do not concern it.  Throws ValueError
-  /// where this rank is not among `ranks`, one appears twice in ranks or is not in the job.
+  /// Creates a group of the given ranks of the job.  Called by the members only; each passes all members.  Group ranks
+  /// are in ascending order of the ranks in the job.
+  ///
+  /// Does not block, so ranks may create their groups in different orders.  The first operation of the group waits for
+  /// the members.  If not all have joined within the timeout, counted from this call, it throws CommError naming the
+  /// missing ranks; if the operation's own timeout is shorter, its error does not name them.  Other rendezvous failures
+  /// are CommErrors of that operation too; peer() is then the failed rank, or -1.
+  ///
+  /// Calls are matched by members and name: the n-th call on one rank belongs to the n-th call on the others.  The
+  /// failure of a rank outside the group does not affect it.  Throws ValueError if this rank is not in `ranks`, or if
+  /// `ranks` is empty, contains duplicates or ranks outside the job.
   std::shared_ptr<ProcessGroup> new_group(const std::vector<int>& ranks, const NewGroupOptions& options = {});
 
-  /// Whether all ranks have agreed to stop after this step (SIGINT or SIGTERM on any of them).  Training loops ask it
-  /// after each step; in a world of one rank it is the signal itself.
+  /// Whether all ranks have agreed to stop after this step, because one of them received SIGINT or SIGTERM or called
+  /// request_stop().  Check it after each step of a training loop.  With one rank: stop_requested().
   bool should_stop() const;
-  /// Whether a signal arrived on this rank, or it called request_stop().
+  /// Whether this rank received SIGINT or SIGTERM or called request_stop().
   bool stop_requested() const;
-  /// As if a signal had arrived on this rank: for a time limit, say.
+  /// Requests a stop as a signal does, for example at a time limit.
   void request_stop() { stop_requested_ = true; }
-  /// Called by whoever exchanged the request among the ranks.
+  /// Sets should_stop().  DistributedDataParallel calls it after it has exchanged the requests of all ranks.
   void set_stop_agreed() { stop_agreed_ = true; }
 
-  /// The calling thread's context; throws StateError outside launch, spawn and run_threads, and before
+  /// The context of the calling thread.  Throws StateError if the thread is not a rank of launch, spawn, run_threads or
   /// init_process_group.
   static Context& current();
 
@@ -68,7 +76,7 @@ class TANDEM_API Context {
   bool thread_ranks_ = false;
   std::string backend_ = "auto";
   std::string interface_;
-  std::shared_ptr<InitSession> session_;  // of init_process_group; null where somebody else ends the job
+  std::shared_ptr<InitSession> session_;  // set by init_process_group; null under launch, spawn and run_threads
   std::shared_ptr<Store> store_;
   std::shared_ptr<ProcessGroup> group_;
 };

@@ -1,4 +1,5 @@
-// Process groups as c10d's programs make them: a process, or a thread, becomes a rank by calling init_process_group.
+// Process groups with the interface of torch.distributed: a process or a thread becomes a rank by calling
+// init_process_group.
 #pragma once
 
 #include <chrono>
@@ -13,54 +14,55 @@
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
+/// Arguments of init_process_group.
 struct InitOptions {
   std::string backend = "auto";  ///< as ProcessGroupOptions::backend
-  /// "env://": what tandem-run, torchrun, mpirun or srun say, or RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT;
-  /// "tcp://host:port": where rank 0 listens; "file:///path": a file that all share and that does not exist yet.  The
-  /// last two may end in "?rank=R&world_size=N".
+  /// "env://": the variables of tandem-run, torchrun, mpirun or srun, or RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT;
+  /// "tcp://host:port": the address on which rank 0 listens; "file:///path": a shared file that does not exist yet.
+  /// The last two may end with "?rank=R&world_size=N".
   std::string init_method = "env://";
-  /// Instead of init_method; with rank and world_size.  Used up when the rank leaves the job: a later one needs a new
-  /// one.  Where it is a memory store the ranks are threads of this process.
+  /// Alternative to init_method; requires rank and world_size.  A later job needs a new store.  With a memory store the
+  /// ranks are threads of this process.
   std::shared_ptr<Store> store = nullptr;
-  int rank = -1;        ///< -1: from the environment, or init_method
-  int world_size = -1;  ///< likewise
-  /// Of rendezvous and collectives; 0 = none.  TANDEM_TIMEOUT_S, where set, goes first.
+  int rank = -1;        ///< -1: from the environment or init_method
+  int world_size = -1;  ///< -1: from the environment or init_method
+  /// Of the rendezvous and of collectives; 0: no timeout.  The variable TANDEM_TIMEOUT_S takes precedence.
   std::chrono::milliseconds timeout{300000};
   std::string interface = {};  ///< as ProcessGroupOptions::interface
 };
 
-/// Makes the calling thread a rank of a job: returns when all ranks have called it.  From then on Context::current(),
-/// default_group() and all that stands on them work as in a function that launch runs; threads of the thread's own
-/// (a loader's) belong to the rank as well.
+/// Makes the calling thread a rank of a job and creates the default group.  Collective: returns when all ranks have
+/// called it.  Afterwards Context::current() and default_group() work as under launch, also on threads that this thread
+/// starts through tandem, such as the workers of a DataLoader.
 ///
-/// Throws ValueError for wrong options or variables, showing what was found; StateError where the thread is a rank
-/// already, in a function of launch, spawn and run_threads too, whose default group is there; IoError where the store's
-/// port is taken; CommError naming who is missing when not all have come by the deadline.  After an error the thread is
-/// no rank.
+/// Throws ValueError for invalid options or variables, listing the variables found; StateError if the thread is already
+/// a rank; IoError if the port of the store is in use; CommError naming the missing ranks if the rendezvous times out.
+/// After an error the thread is not a rank.
 TANDEM_API void init_process_group(const InitOptions& options = {});
 
-/// Whether the calling thread is a rank, by init_process_group, launch, spawn or run_threads.
+/// Whether the calling thread is a rank of init_process_group, launch, spawn or run_threads.
 TANDEM_API bool is_initialized();
 
-/// The group of all ranks.  StateError where the thread is no rank; so do the functions below.
+/// The group of all ranks.  This function and those below throw StateError if the calling thread is not a rank.
 TANDEM_API const std::shared_ptr<ProcessGroup>& default_group();
 
-/// The calling rank's number in the group, and how many there are; of the whole job without one.
+/// Rank of the caller in `group` and size of `group`; null: the default group.
 TANDEM_API int get_rank(const std::shared_ptr<ProcessGroup>& group = nullptr);
 TANDEM_API int get_world_size(const std::shared_ptr<ProcessGroup>& group = nullptr);
 
-/// Context::new_group of the calling rank.
+/// Context::current().new_group(ranks, options).
 TANDEM_API std::shared_ptr<ProcessGroup> new_group(const std::vector<int>& ranks, const NewGroupOptions& options = {});
 
-/// Leaves the job: the others hear "left the job", what they have still to do with this rank fails, and what it has
-/// finished is theirs.  Wait for asynchronous operations first.  Operations of groups that are still held (by a
-/// DistributedDataParallel, say) fail where they would wait.  The rank that hosts the store returns when the others
-/// have left too, or the timeout has passed.  The thread is then no rank, and may call init_process_group again.  A
-/// rank that ends without it counts as dead.
+/// Leaves the job.  Wait for asynchronous operations first.  On the other ranks, later operations that need this rank
+/// fail with "left the job"; operations that this rank has completed stay valid.  Operations of groups that are still
+/// referenced, for example by a DistributedDataParallel, fail.  On the rank that hosts the store the call blocks until
+/// the other ranks have left or the timeout expires.  Afterwards the thread is not a rank and may call
+/// init_process_group again.  A process that exits without calling this function counts as dead.
 ///
-/// StateError where init_process_group did not make the rank: launch, spawn and run_threads end theirs.
+/// Throws StateError if the rank was not created by init_process_group; launch, spawn and run_threads end their own
+/// ranks.
 TANDEM_API void destroy_process_group();
-/// Lets go of a group of new_group, which ends with its last holder; of the default group: the same as above.
+/// Releases a reference to a group of new_group and sets `group` to null; for the default group as above.
 TANDEM_API void destroy_process_group(std::shared_ptr<ProcessGroup>& group);
 
 }}}  // namespace tandem::v0::distributed

@@ -1,4 +1,4 @@
-// Collectives and messages among a group of ranks.
+// Collectives and point-to-point communication among a group of ranks.
 #pragma once
 
 #include <chrono>
@@ -18,14 +18,14 @@ namespace tandem { inline namespace v0 { namespace distributed {
 
 using v0::ReduceOp;
 
-/// How an operation is shown in errors and traces, and its deadline.
+/// Options of one operation.
 struct CollectiveOptions {
-  std::string name = {};                 ///< what is exchanged, e.g. "bucket 3 of 7: 'fc1.weight' .. 'fc2.bias'"
-  std::chrono::milliseconds timeout{0};  ///< 0 = the group's
+  std::string name = {};                 ///< shown in errors and traces; must be equal on all ranks
+  std::chrono::milliseconds timeout{0};  ///< 0: the timeout of the group
   std::source_location where = std::source_location::current();
 };
 
-/// One message of batch_isend_irecv.
+/// One operation of batch_isend_irecv.
 struct P2POp {
   enum class Kind : uint8_t { kSend, kRecv };
   Kind kind = Kind::kSend;
@@ -34,91 +34,104 @@ struct P2POp {
   int tag = 0;
 };
 
-/// Ranks that exchange tensors.
+/// A group of ranks that communicate, as torch.distributed.ProcessGroup.
 ///
-/// A group is a FIFO queue and a lock: collectives run in the order in which they were started, which must be the same
-/// on all ranks.  The blocking forms run on the caller's thread where nothing is queued; the _async forms queue and
-/// return a Work.  Every collective carries a number and a signature (kind, operator, dtype, shape, root, name); ranks
-/// compare them before data is used, and a difference throws CommError on every rank, with both sides.  Shapes are compared as
-/// they are, also of tensors without elements: [2, 3] fits neither [3, 2] nor [6], and [] does not fit [1].  Where flat data is
-/// meant, pass `tensor.view({-1})` on every rank.  Strides may differ between ranks.  A collective
-/// that misses its deadline, a member that dies or calls abort, poison the group: this and all later operations throw
-/// CommError.  After five seconds of waiting the group logs one line: who is missing, and what they did last; and again
-/// each time the wait has doubled.
+/// Order.  Collectives run in FIFO order, which must be the same on all ranks.  Blocking calls run on the calling
+/// thread if the queue is empty; calls with suffix _async enqueue and return a Work.  `root`, `src`, `dst` and list
+/// indices are ranks of this group; error messages use ranks of the job.
 ///
-/// `root`, `src`, `dst` and the order of parts are ranks of this group; errors name ranks by their numbers in the job.
-/// Safe from many threads.  Tensors of every dtype and any strides, all of a call of one dtype and device.  What is not row-major is
-/// copied once, when the operation begins and at its end.  Outputs must not be expanded, nor share memory with each other or with
-/// what is read, unless stated.  For bool kSum is "or" and kProduct "and"; kAvg is of floating dtypes.
+/// Thread safety: all methods may be called concurrently; the order between threads is then unspecified, so use one
+/// thread per group, or synchronize.
 ///
-/// CPU tensors: sums run in one order that the group's layout fixes (docs/determinism.md); half types are summed in float32 and
-/// rounded once; kAvg divides once after the sum.
+/// Tensors: any dtype and any strides; all tensors of one call have the same dtype and device.  Non-contiguous tensors
+/// are copied once at the beginning and once at the end.  Outputs must not be expanded and must not share memory with
+/// each other or with inputs, unless stated.  For bool, kSum is logical or and kProduct logical and; kAvg requires a
+/// floating dtype.
 ///
-/// Tensors of the rank's one GPU, where the group has NCCL (ProcessGroupOptions::backend): a collective begins when what the
-/// caller's current stream holds is done, and the tensors are kept and not used again until the GPU is done with them.  wait()
-/// returns when all ranks have started the same, and puts what the waiter's current stream is given next behind the results; the
-/// host does not wait for the GPU.  NCCL makes links when it first takes one of its algorithms, which depends on kind and size;
-/// such a call returns, in the _async forms too, when all ranks have made it.  Sums have NCCL's order and rounding: kAvg multiplies
-/// by 1 / ranks, rounded to the dtype, which in half types is off by up to 0.2 % where the number of ranks is no power of two; kMin
-/// and kMax leave NaN out, where CPU tensors pass it on.  Bitwise operators of integers are a DTypeError.  Collectives of groups
-/// that share GPUs must be started in one order on all ranks.  A group of one rank copies on the caller's current stream.
+/// Consistency check.  Each collective has a sequence number and a signature (kind, operator, dtype, shape, root,
+/// name).  Ranks compare signatures before data is used; a mismatch throws CommError on every rank, showing both sides.
+/// Shapes must be equal even without elements: [2, 3] does not match [3, 2] or [6], and [] does not match [1].  For
+/// flat data pass tensor.view({-1}) on every rank.  Strides may differ.
 ///
-/// Arguments are checked before anything is sent: StateError for undefined tensors, and DeviceError, DTypeError,
-/// ShapeError and ValueError leave the tensors as they were, and the group usable where all ranks throw them.
+/// Failures.  If a collective times out, or a member dies or calls abort, the group is poisoned: this operation and all
+/// later ones throw CommError.  After five seconds of waiting, and each time the wait has doubled, one log line names
+/// the missing ranks and their last operations.
+///
+/// CPU tensors: the order of summation depends only on the layout of the group (docs/determinism.md).  Half types are
+/// accumulated in float32 and rounded once; kAvg divides once after the sum.
+///
+/// CUDA tensors (NCCL, see ProcessGroupOptions::backend; one GPU per rank): a collective starts after all work on the
+/// caller's current stream, and keeps its tensors alive until it is complete.  Work::wait() returns when all ranks have
+/// started the same collective, and makes the caller's current stream wait for the result; it does not block the host
+/// until the transfer completes.  The first call that makes NCCL choose a new algorithm (by kind and size) opens
+/// connections and blocks until all ranks have made it, even in the _async forms.  Summation order and rounding are
+/// NCCL's: kAvg multiplies by 1 / size() rounded to the dtype, an error of up to 0.2 % in half types if size() is not a
+/// power of two; kMin and kMax ignore NaN, while CPU tensors propagate it.  Bitwise operators throw DTypeError.
+/// Collectives of groups that share GPUs must be started in the same order on all ranks.  A group of one rank copies on
+/// the caller's current stream.
+///
+/// Arguments are checked before anything is sent: undefined tensors throw StateError; other invalid arguments throw
+/// DeviceError, DTypeError, ShapeError or ValueError.  Tensors are then unchanged, and the group stays usable if all
+/// ranks throw.
 class TANDEM_API ProcessGroup {
  public:
   using Options = CollectiveOptions;
 
-  /// Joins the ranks of `options`.  Collective; throws CommError when not all have joined by the deadline.
+  /// Creates a group.  Collective.  Throws ValueError or StateError for invalid options, and CommError naming the
+  /// missing ranks if the rendezvous times out or fails.
   static std::shared_ptr<ProcessGroup> create(ProcessGroupOptions options);
-  /// Operations still queued fail, and poison the group: wait for them first.
+  /// Wait for asynchronous operations first: queued operations fail and poison the group on all ranks.
   ~ProcessGroup();
 
   int rank() const;
   int size() const;
   const std::string& name() const;
-  /// Numbers of the members in the job, by rank of this group.
+  /// Ranks of the members in the job, indexed by rank of this group.
   const std::vector<int>& ranks() const;
 
-  /// tensor = reduction over all ranks' tensors (same shape and dtype), in place.
+  /// tensor = reduction of `tensor` over all ranks, in place.  Equal shape and dtype on all ranks.
   void all_reduce(const Tensor& tensor, ReduceOp op = ReduceOp::kSum, Options options = {});
   Work all_reduce_async(const Tensor& tensor, ReduceOp op = ReduceOp::kSum, Options options = {});
-  /// output = reduction over all ranks' inputs; inputs are unchanged.  Both may be the same.
+  /// output = reduction of `input` over all ranks.  `output` may be `input`.
   void all_reduce(const Tensor& output, const Tensor& input, ReduceOp op = ReduceOp::kSum, Options options = {});
   Work all_reduce_async(const Tensor& output, const Tensor& input, ReduceOp op = ReduceOp::kSum, Options options = {});
 
-  /// On root: tensor = reduction over all ranks' tensors (same shape and dtype).  The other ranks' tensors are unchanged.
+  /// On root: tensor = reduction of `tensor` over all ranks.  Unchanged on other ranks.  Equal shape and dtype on all
+  /// ranks.
   void reduce(const Tensor& tensor, int root, ReduceOp op = ReduceOp::kSum, Options options = {});
   Work reduce_async(const Tensor& tensor, int root, ReduceOp op = ReduceOp::kSum, Options options = {});
 
-  /// tensor = root's tensor (same shape and dtype on all ranks).
+  /// tensor = the tensor of root.  Equal shape and dtype on all ranks.
   void broadcast(const Tensor& tensor, int root, Options options = {});
   Work broadcast_async(const Tensor& tensor, int root, Options options = {});
 
-  /// On root: output [size(), ...], or outputs [...] by rank, = the inputs [...], of one shape, of all ranks; its own part may
-  /// be its input.  Elsewhere the output is an undefined tensor, or an empty list.
+  /// On root: output[r] = input of rank r.  input [...] has equal shapes on all ranks; output is [size(), ...], or a
+  /// list of size() tensors [...].  output[root] may be the input of root.  On other ranks pass an undefined tensor or
+  /// an empty list.
   void gather(const Tensor& output, const Tensor& input, int root, Options options = {});
   Work gather_async(const Tensor& output, const Tensor& input, int root, Options options = {});
   void gather(const std::vector<Tensor>& outputs, const Tensor& input, int root, Options options = {});
   Work gather_async(const std::vector<Tensor>& outputs, const Tensor& input, int root, Options options = {});
 
-  /// output [size(), ...] = the inputs [...], of one shape, of all ranks, stacked in rank order.  output[rank()] may be the input.
+  /// output[r] = input of rank r.  input [...] has equal shapes on all ranks; output is [size(), ...].  output[rank()]
+  /// may be `input`.
   void all_gather(const Tensor& output, const Tensor& input, Options options = {});
   Work all_gather_async(const Tensor& output, const Tensor& input, Options options = {});
-  /// outputs[r] = rank r's input.  Shapes may differ between ranks: every rank states all of them by its outputs, and the
-  /// signature compares them.  outputs[rank()] may be the input.
+  /// outputs[r] = input of rank r.  Shapes may differ between ranks; the shapes of all outputs are part of the
+  /// consistency check.  outputs[rank()] may be `input`.
   void all_gather(const std::vector<Tensor>& outputs, const Tensor& input, Options options = {});
   Work all_gather_async(const std::vector<Tensor>& outputs, const Tensor& input, Options options = {});
 
-  /// output [...], of one shape on all ranks, = row, or element, `rank()` of root's input [size(), ...], or inputs [...]; on root
-  /// the output may be that row or element.  Elsewhere than on root the input is an undefined tensor, or an empty list.
+  /// output = input[rank()] of root.  output [...] has equal shapes on all ranks; input is [size(), ...], or a list of
+  /// size() tensors [...].  On root the output may be input[root].  On other ranks pass an undefined tensor or an empty
+  /// list.
   void scatter(const Tensor& output, const Tensor& input, int root, Options options = {});
   Work scatter_async(const Tensor& output, const Tensor& input, int root, Options options = {});
   void scatter(const Tensor& output, const std::vector<Tensor>& inputs, int root, Options options = {});
   Work scatter_async(const Tensor& output, const std::vector<Tensor>& inputs, int root, Options options = {});
 
-  /// output [...], of one shape on all ranks, = reduction over all ranks of row, or element, `rank()` of their inputs [size(), ...],
-  /// or [...].  The output may be that row or element.
+  /// output = reduction of input[rank()] over all ranks.  output [...] has equal shapes on all ranks; input is [size(),
+  /// ...], or a list of size() tensors [...].  The output may be input[rank()].
   void reduce_scatter(const Tensor& output, const Tensor& input, ReduceOp op = ReduceOp::kSum, Options options = {});
   Work reduce_scatter_async(const Tensor& output, const Tensor& input, ReduceOp op = ReduceOp::kSum,
                             Options options = {});
@@ -127,41 +140,42 @@ class TANDEM_API ProcessGroup {
   Work reduce_scatter_async(const Tensor& output, const std::vector<Tensor>& inputs, ReduceOp op = ReduceOp::kSum,
                             Options options = {});
 
-  /// output[r] = rank r's input[rank()], both [size(), ...].
+  /// output[r] = input[rank()] of rank r; both [size(), ...].
   void all_to_all(const Tensor& output, const Tensor& input, Options options = {});
   Work all_to_all_async(const Tensor& output, const Tensor& input, Options options = {});
-  /// outputs[r] = rank r's inputs[rank()]; shapes may differ between pairs, and both sides of a pair must state the same.
+  /// outputs[r] = inputs[rank()] of rank r.  Shapes may differ between pairs of ranks, but must match within a pair.
   void all_to_all(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs, Options options = {});
   Work all_to_all_async(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs, Options options = {});
-  /// The same on parts of dimension 0: of input, input_splits[r] rows go to rank r; of output, output_splits[r] come from
-  /// it.  A part is [rows, ...], also where it has one row, or none.
+  /// Splits dimension 0: sends input_splits[r] rows of `input` to rank r and receives output_splits[r] rows of `output`
+  /// from it, in rank order.  Splits may be 0.
   void all_to_all(const Tensor& output, const Tensor& input, const std::vector<int64_t>& output_splits,
                   const std::vector<int64_t>& input_splits, Options options = {});
   Work all_to_all_async(const Tensor& output, const Tensor& input, const std::vector<int64_t>& output_splits,
                         const std::vector<int64_t>& input_splits, Options options = {});
 
-  /// Messages between two ranks.  They run beside the collectives and beside each other; those of one pair and tag arrive
-  /// in the order in which they were started, those of different tags in any.  A send completes when the receiver has
-  /// agreed to it (same dtype, shape and name) and has the data; a difference throws CommError on both sides.  Tags are
-  /// 0 or more; a rank sends nothing to itself.  A GPU's tensor goes through the host's memory, whatever the other side has: the
-  /// call waits for the caller's current stream, and what is received is there when the message is done.
+  /// Point-to-point communication.  Runs concurrently with collectives and other messages.  Messages with equal ranks
+  /// and tag are matched in order; messages with different tags are independent.  A send completes when the receiver
+  /// has matched it (dtype, shape and name) and received the data; a mismatch throws CommError on both ranks.  Tags are
+  /// non-negative; `dst` and `src` must not be the calling rank.  CUDA tensors are staged through host memory: the call
+  /// synchronizes with the caller's current stream, and a received tensor is ready when the message completes.
   void send(const Tensor& tensor, int dst, int tag = 0, Options options = {});
   Work isend(const Tensor& tensor, int dst, int tag = 0, Options options = {});
   void recv(const Tensor& tensor, int src, int tag = 0, Options options = {});
   Work irecv(const Tensor& tensor, int src, int tag = 0, Options options = {});
-  /// Starts all of them, in whatever order the ranks list theirs; returns their handles.
+  /// Starts all operations and returns their handles.  Ranks may list the operations in different orders.
   std::vector<Work> batch_isend_irecv(const std::vector<P2POp>& ops, Options options = {});
 
   /// Returns when all ranks have called it.
   void barrier(Options options = {});
   Work barrier_async(Options options = {});
-  /// A barrier through the store, beside whatever is queued: where ranks are missing when the first deadline passes it
-  /// throws CommError naming all of them, on every rank that came or comes later, and the group stays usable.  A member
-  /// that failed or left the job before it came is an error at once.
+  /// A barrier that uses the store and is independent of queued operations.  If ranks are missing at the earliest
+  /// deadline, throws CommError naming all of them, on every rank that has called or calls it later.  The group stays
+  /// usable.  Throws immediately if a missing member failed or left the job.
   void monitored_barrier(Options options = {});
 
-  /// Several tensors in one operation per dtype; element i of each rank's list corresponds.  Ranks compare the dtypes and
-  /// shapes of all elements.  The stacked lists are as for all_gather and reduce_scatter: [size(), ...] of [...].
+  /// Collectives on lists, with one operation per dtype.  Element i of the list corresponds on all ranks; dtypes and
+  /// shapes of all elements are part of the consistency check.  Shapes are those of the single-tensor forms: [size(),
+  /// ...] and [...].
   void all_reduce_coalesced(const std::vector<Tensor>& tensors, ReduceOp op = ReduceOp::kSum, Options options = {});
   Work all_reduce_coalesced_async(const std::vector<Tensor>& tensors, ReduceOp op = ReduceOp::kSum,
                                   Options options = {});
@@ -176,15 +190,16 @@ class TANDEM_API ProcessGroup {
   Work reduce_scatter_coalesced_async(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
                                       ReduceOp op = ReduceOp::kSum, Options options = {});
 
-  /// The mean over all ranks' values, each counting `weight` (of samples, say) times; for metrics.  A value of weight 0
-  /// may be anything; NaN where all weights are zero.
+  /// sum(weight * value) / sum(weight) over all ranks, for metrics; `weight` is for example a number of samples.
+  /// Values of weight 0 are ignored.  NaN if all weights are 0.  Throws ValueError for a negative or non-finite weight.
   double reduce_mean(double value, double weight = 1, Options options = {});
-  /// The mean of a tensor, of one shape on all ranks, a new tensor; integers and bool become float64.
+  /// The mean of `tensor` over all ranks as a new tensor; integers and bool are converted to float64.  Equal shapes on
+  /// all ranks.
   Tensor reduce_mean(const Tensor& tensor, Options options = {});
 
-  /// Runs what is queued as far as it goes without waiting; returns whether anything is left.  For hooks.
+  /// Advances queued operations without blocking.  Returns whether operations are left.
   bool progress();
-  /// Poisons the group: operations of all ranks throw CommError with this rank and reason.
+  /// Poisons the group: current and later operations of all ranks throw CommError with this rank and `reason`.
   void abort(const std::string& reason);
 
  private:

@@ -1,4 +1,4 @@
-// What a process group is made from.
+// Options of a process group.
 #pragma once
 
 #include <chrono>
@@ -16,19 +16,21 @@ struct ProcessGroupOptions {
   std::shared_ptr<Store> store;
   int rank = 0;
   int world_size = 1;
-  std::string name = "default";               ///< must be the same on all ranks and new in this job
-  std::chrono::milliseconds timeout{300000};  ///< 0 = none
-  bool thread_ranks = false;                  ///< ranks are threads of this process
-  /// For CPU tensors "auto": shared memory where all ranks are on one host, else gloo between the hosts; "shm"; "gloo".  "auto" has
-  /// NCCL for the tensors of GPUs; beside another one it is asked for by "cpu:gloo,cuda:nccl".
+  std::string name = "default";               ///< equal on all ranks and unique in the job
+  std::chrono::milliseconds timeout{300000};  ///< of the rendezvous and of operations; 0: no timeout
+  bool thread_ranks = false;                  ///< the ranks are threads of this process
+  /// Backend of CPU tensors: "shm" (shared memory, one host), "gloo" (TCP), or "auto" (shared memory within a host,
+  /// gloo between hosts).  "auto" also uses NCCL for CUDA tensors; with another CPU backend select it explicitly:
+  /// "cpu:gloo,cuda:nccl".
   std::string backend = "auto";
-  /// Numbers of the members in the job, ascending; empty: 0 .. world_size - 1.  What errors show.
+  /// Ranks of the members in the job, ascending; empty: 0 to world_size - 1.  Error messages use these ranks.
   std::vector<int> ranks = {};
-  std::string host_id = {};    ///< stands for TANDEM_HOST_ID: ranks that differ in it count as being on different hosts
-  std::string interface = {};  ///< network interface or address of gloo; empty: TANDEM_SOCKET_IFNAME, else chosen
+  std::string host_id = {};  ///< replaces TANDEM_HOST_ID: ranks with different values are treated as on different hosts
+  std::string interface =
+      {};  ///< network interface or address for gloo; empty: TANDEM_SOCKET_IFNAME, else chosen automatically
 };
 
-/// The number in the job of `rank` of the group.
+/// The rank in the job of group rank `rank`.
 inline int job_rank(const ProcessGroupOptions& options, int rank) {
   return options.ranks.empty() ? rank : options.ranks[static_cast<size_t>(rank)];
 }

@@ -1,4 +1,4 @@
-// Rendezvous and control plane of a job.
+// Key-value store for rendezvous and failure detection of a job.
 #pragma once
 
 #include <chrono>
@@ -13,93 +13,100 @@
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
-/// A key-value map that all ranks of a job share, and the place where a rank's end is noticed.  Safe from many threads.
+/// A key-value store shared by all ranks of a job, as torch.distributed.Store.  It also reports failures of ranks.
+/// Thread-safe.
 ///
-/// Keys and values are any bytes; those of one call are together at most 16 MiB long, else it throws ValueError.
+/// Keys and values are arbitrary bytes.  The keys and values of one call have at most 16 MiB together, otherwise it
+/// throws ValueError.
 ///
-/// Only get, get_from and wait take a timeout, for the key to be set; 0 is none.  All other calls are answered at once, and
-/// have a limit for that which is the store's own: 30 seconds for the TCP store's host (none where TcpStoreSettings::timeout
-/// is 0, and two seconds for announce_failure and leave), FileStoreOptions::lock_timeout for a file; in memory there is none.
-/// Every call but leave throws CommError when the store's host is lost, and those without a timeout when that limit has
-/// passed; announce_failure does not where the host only has not answered yet.
+/// Timeouts.  get, get_from and wait block until keys are set, for at most `timeout`; 0: no timeout.  All other calls
+/// return immediately; they throw CommError if the store does not respond within its own limit: 30 seconds for the TCP
+/// store (no limit if TcpStoreSettings::timeout is 0; two seconds for announce_failure and leave),
+/// FileStoreOptions::lock_timeout for the file store.  All calls but leave throw CommError if the host of the store is
+/// lost.  announce_failure does not throw if the host is only slow.
 class TANDEM_API Store {
  public:
   virtual ~Store() = default;
 
+  /// Sets or overwrites the value of `key`.
   virtual void set(const std::string& key, const std::string& value) = 0;
 
-  /// The value, waiting for it to be set.  Throws CommError naming the key when `timeout` has passed, and without waiting
-  /// on where the key is not there and a rank has died or announced a failure (peer() is that rank).
+  /// Waits until `key` is set and returns its value.  Throws CommError naming the key after `timeout`, or as soon as a
+  /// rank has died or announced a failure while the key is not set; peer() is then that rank.
   std::string get(const std::string& key, std::chrono::milliseconds timeout) { return get_from(key, {}, timeout); }
-  /// As get, but only the failures of `ranks` end it early (empty: of any rank), and the loss of the store's host.
+  /// get(), but only failures of `ranks` (empty: of any rank) and the loss of the store's host end the wait early.
   virtual std::string get_from(const std::string& key, const std::vector<int>& ranks,
                                std::chrono::milliseconds timeout) = 0;
-  /// Returns when all keys are there.  Throws as get, naming those that are missing.
+  /// Waits until all keys are set.  Throws as get(), naming the missing keys.
   void wait(const std::vector<std::string>& keys, std::chrono::milliseconds timeout);
-  /// Whether all keys are there now.
+  /// Whether all keys are set.
   virtual bool check(const std::vector<std::string>& keys) = 0;
-  /// How many keys there are.
+  /// Number of keys.
   virtual int64_t num_keys() = 0;
 
-  /// Adds to the integer at `key` (0 if missing) and returns the sum.  The value is kept as decimal text.  Throws
-  /// CommError where the value is not an integer.
+  /// Atomically adds `delta` to the integer at `key` (0 if missing) and returns the sum.  Integers are stored as
+  /// decimal text.  Throws CommError if the value is not an integer, or on overflow.
   virtual int64_t add(const std::string& key, int64_t delta) = 0;
-  /// Sets the key to `desired` if its value is `expected`, or if it is missing and `expected` is empty.  Returns the value
-  /// after that; empty where the key is still missing.
+  /// Atomically sets `key` to `desired` if its value is `expected`, or if it is missing and `expected` is empty.
+  /// Returns the value afterwards; empty if the key is missing.
   virtual std::string compare_set(const std::string& key, const std::string& expected, const std::string& desired) = 0;
-  /// Whether the key was there.
+  /// Deletes `key`.  Returns whether it existed.
   virtual bool delete_key(const std::string& key) = 0;
 
-  /// Tells every rank that `rank` failed: their on_failure callbacks run with this rank and reason.  Whoever says so is
-  /// about to end: it waits for two seconds at most until the store has heard it.
+  /// Reports to all ranks that `rank` failed, and calls their on_failure callbacks.  Blocks for at most two seconds
+  /// until the store has received the report, because the caller is usually about to exit.
   virtual void announce_failure(int rank, const std::string& reason) = 0;
-  /// Tells every rank that this one, `rank`, leaves the job in peace; it uses the store no more.  Never throws.
+  /// Reports to all ranks that this rank, `rank`, left the job without failure.  The store must not be used afterwards.
+  /// Does not throw.
   virtual void leave(int rank) = 0;
-  /// Calls f(rank, reason) from the control thread, once per rank, when a rank dies, leaves the job or announces a failure
-  /// - also for those that did so before the call, then from this thread.  The reason is "died (its connection closed)",
-  /// "left the job" or what announce_failure said.  rank is -1 where the store's host itself was lost.  f must not call
-  /// the store.  Removing the handle waits for a running f, so whoever does it holds no lock that f takes.
+  /// Registers a callback.  f(rank, reason) is called once per rank that dies, leaves the job or announces a failure:
+  /// on the calling thread for earlier events, later on a thread of the store.  `reason` is "died (its connection
+  /// closed)", "left the job", or the reason of announce_failure; `rank` is -1 if the host of the store was lost.  f
+  /// must not call the store.  Removing the handle waits for a running f, so the caller must not hold a lock that f
+  /// acquires.
   virtual HookHandle on_failure(std::function<void(int rank, const std::string& reason)> f) = 0;
 };
 
-/// For ranks that are threads of one process.  Of a rank's end it knows what leave and announce_failure say.
+/// A store for ranks that are threads of one process.  Detects only reported failures (leave, announce_failure).
 TANDEM_API std::shared_ptr<Store> make_memory_store();
 
+/// Options of make_file_store.
 struct FileStoreOptions {
-  int world_size = 0;  ///< the rank that leaves last removes the file; 0: it stays
-  /// How long a call waits for the file's lock, which everybody else holds for moments only.
+  int world_size = 0;  ///< the last of this many ranks to leave removes the file; 0: the file is kept
+  /// Timeout for the lock of the file.
   std::chrono::milliseconds lock_timeout{30000};
 };
 
-/// For processes that share a file, on one host or by NFS with working locks.  The file is a log that every change is
-/// appended to, under a lock; who is killed while it writes leaves a torn end, which the next writer cuts off.  Waiting is
-/// polling, every 10 ms at most.
+/// A store for processes that share a file, on one host or over NFS with working locks.  The file is a log; changes are
+/// appended under a lock.  If a writer is killed, the next writer removes its incomplete record.  Waiting polls at
+/// least every 10 ms.
 ///
-/// There are no connections: of a rank's end it knows what leave and announce_failure say, so that a rank that is killed
-/// is noticed by the group's backend where that can, else at the deadline.  A file that an earlier run left behind still
-/// holds that run's keys: remove it first.  Throws IoError where the file cannot be opened, or is something else.
+/// Detects only reported failures (leave, announce_failure): a killed rank is detected by the backend of the group if
+/// possible, otherwise by a timeout.  Remove a file of an earlier run first, because it contains the keys of that run.
+/// Throws IoError if the file cannot be opened or is not a tandem store.
 TANDEM_API std::shared_ptr<Store> make_file_store(const std::string& path, FileStoreOptions options = {});
 
+/// Options of make_tcp_store.
 struct TcpStoreSettings {
-  std::string host = "127.0.0.1";  ///< where rank 0, or whoever hosts the store, listens
+  std::string host = "127.0.0.1";  ///< address of the rank that hosts the store
   int port = 29500;
-  bool is_host = false;  ///< this rank runs the store, until it leaves: then it waits for the others to have left
+  bool is_host = false;  ///< this rank hosts the store; its leave() waits until the other ranks have left
   int rank = 0;
   int world_size = 1;
-  /// Whoever does not know it is turned away: 64 hexadecimal digits.  Empty: TANDEM_TOKEN, else one that follows from the
-  /// job's name (TORCHELASTIC_RUN_ID), which keeps jobs apart but is no secret.
+  /// Shared secret, 64 hexadecimal digits; connections without it are rejected.  Empty: TANDEM_TOKEN, else derived from
+  /// the name of the job (TORCHELASTIC_RUN_ID), which separates jobs but is not secret.
   std::string token = {};
-  /// For the host to be there, and, when it leaves, for the others.  0: none, and none for the host's answers either,
-  /// which else must come within 30 seconds: for debuggers.
+  /// For connecting to the host, and for the host's leave().  0: no timeout, also not the 30 seconds for responses; for
+  /// debugging.
   std::chrono::milliseconds timeout{300000};
 };
 
-/// For processes, of one host or several.  Each rank keeps one connection, by whose end the others notice within a second
-/// that it died; a host that vanishes is noticed within ten, whatever the timeout.  Throws IoError where the host cannot
-/// listen, CommError where the store does not answer, or something else than a store does.
+/// A store for processes on one or several hosts.  Each rank keeps one connection: the death of a rank is detected
+/// within a second, the loss of a host within ten seconds, independent of the timeout.  Throws ValueError for invalid
+/// settings, IoError if the host cannot listen, and CommError if the server does not respond or is not a tandem store.
 TANDEM_API std::shared_ptr<Store> make_tcp_store(const TcpStoreSettings& settings);
 
-/// The keys of `store` that begin with `prefix`, without it.  num_keys counts all.
+/// A view of `store` that prepends `prefix` to all keys.  num_keys() counts all keys of `store`.
 TANDEM_API std::shared_ptr<Store> make_prefix_store(const std::string& prefix, std::shared_ptr<Store> store);
 
 }}}  // namespace tandem::v0::distributed
