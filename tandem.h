@@ -23,10 +23,10 @@
 #include <tandem/data/shapes.h>
 #include <tandem/data/text.h>
 #include <tandem/data/transform.h>
+#include <tandem/distributed/comm_hooks.h>
 #include <tandem/distributed/context.h>
 #include <tandem/distributed/distributed_data_parallel.h>
 #include <tandem/distributed/gather_trace.h>
-#include <tandem/distributed/gradient_hooks.h>
 #include <tandem/distributed/init.h>
 #include <tandem/distributed/launch.h>
 #include <tandem/distributed/process_group.h>

@@ -90,7 +90,7 @@ void declare(CLI::App& app, Settings& s) {
       ->check(CLI::IsMember(td::benchmarks::case_names()));
   app.add_option("--world", s.world, "ranks, one process each")->check(CLI::Range(1, 64));
   app.add_option("--steps", s.steps, "timed steps of each kind")->check(CLI::Range(1, 1000000));
-  app.add_option("--compress", s.compress, "gradient hooks, one after the other: fp16, bf16, power_sgd")
+  app.add_option("--compress", s.compress, "chain of communication hooks: fp16, bf16, power_sgd")
       ->delimiter(',')
       ->check(CLI::IsMember({"none", "fp16", "bf16", "power_sgd"}));
   app.add_option("--json", s.json, "append the lines to this file too");

@@ -1,4 +1,4 @@
-// Data-parallel training of a module.
+// Synchronous data-parallel training of a module.
 #pragma once
 
 #include <memory>
@@ -10,15 +10,17 @@
 
 namespace tandem { inline namespace v0 {
 
-/// Trains a module on all ranks of a group: each rank computes on its own part of a batch, and backward leaves the mean of
-/// all ranks' gradients in every rank's parameters, exchanged while it runs.
+/// Data-parallel training, as torch.nn.parallel.DistributedDataParallel: each rank computes on its own part of the
+/// batch, and backward stores the mean over all ranks in each parameter's gradient.  The all-reduce overlaps with
+/// backward.
 ///
 ///     DistributedDataParallel ddp(model, context.group());
 ///     cross_entropy(ddp(images), labels).backward();
 ///
-/// M is anything with named_parameters(), named_buffers() and operator().  Construction and each backward are collective,
-/// see distributed::GradientReducer.  The module must outlive this; while this lives, moving the module or adding to it
-/// throws StateError; afterwards it is usable as before.
+/// M needs named_parameters(), named_buffers(), freeze_structure() and operator(), like nn::Module.  Construction and
+/// each backward are collective; see distributed::GradientReducer for errors, devices and streams.  The module must
+/// outlive this object.  Meanwhile moving the module, or adding parameters, buffers or submodules, throws StateError.
+/// Not thread-safe.
 template <class M>
 class DistributedDataParallel {
  public:
@@ -28,7 +30,7 @@ class DistributedDataParallel {
         reducer_(module.named_parameters(), module.named_buffers(), std::move(group), options),
         frozen_(module.freeze_structure("its gradients are stored in the buckets of a DistributedDataParallel")) {}
 
-  /// The module's own operator().
+  /// Forwards to the operator() of the module.
   template <class... Args>
   decltype(auto) operator()(Args&&... args) {
     return module_(std::forward<Args>(args)...);
@@ -36,9 +38,9 @@ class DistributedDataParallel {
 
   M& module() { return module_; }
   distributed::GradientReducer& reducer() { return reducer_; }
-  /// While the handle lives, backward only accumulates locally; the next backward after it exchanges the sums.
+  /// While the handle exists, backward accumulates gradients locally; the first backward after it averages the sums.
   HookHandle no_sync() { return reducer_.no_sync(); }
-  /// Buffers = rank 0's: before evaluation and checkpoints.  Collective.
+  /// Broadcasts the buffers of rank 0, for evaluation and checkpoints.  Collective.
   void broadcast_buffers() { reducer_.broadcast_buffers(); }
 
  private:

@@ -94,11 +94,11 @@ TrainingCase make_case(const std::string& name) {
   return found->make();
 }
 
-distributed::GradientHooks hooks_named(const std::vector<std::string>& names) {
-  distributed::GradientHooks hooks;
+distributed::CommHooks hooks_named(const std::vector<std::string>& names) {
+  distributed::CommHooks hooks;
   for (const std::string& name : names) {
-    if (name == "fp16") hooks.push_back(distributed::fp16());
-    if (name == "bf16") hooks.push_back(distributed::bf16());
+    if (name == "fp16") hooks.push_back(distributed::fp16_compress());
+    if (name == "bf16") hooks.push_back(distributed::bf16_compress());
     if (name == "power_sgd") hooks.push_back(distributed::power_sgd({.start_step = 0}));
   }
   return hooks;

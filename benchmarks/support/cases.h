@@ -48,7 +48,7 @@ TrainingCase make_case(const std::string& name);
 void move_case(TrainingCase& training, Device device);
 
 /// Gradient hooks, one after the other: "fp16", "bf16", "power_sgd" from the first step on; "none" is none.
-distributed::GradientHooks hooks_named(const std::vector<std::string>& names);
+distributed::CommHooks hooks_named(const std::vector<std::string>& names);
 
 /// Writes weights, buffers and data to a safetensors file: "model.<key>", "input", "target".
 void save_case(const TrainingCase& training, const std::string& path);

@@ -15,7 +15,7 @@ std::string module_of(const std::string& name) {
   return dot == std::string::npos ? name : name.substr(0, dot);
 }
 
-/// Consecutive parameters of one module in one buffer.
+/// Consecutive parameters of one module in one buffer; elements [begin, end).
 struct Run {
   int64_t begin;
   int64_t end;
@@ -23,7 +23,7 @@ struct Run {
   int last_parameter;
 };
 
-/// Cuts one buffer's runs into buckets.
+/// Splits the runs of one buffer into buckets.
 void cut(int buffer, int64_t element_bytes, const std::vector<Run>& runs, const BucketSizes& sizes,
          std::vector<BucketPlan::Bucket>& buckets) {
   const auto bytes = [&](int64_t begin, int64_t end) { return (end - begin) * element_bytes; };
@@ -37,7 +37,7 @@ void cut(int buffer, int64_t element_bytes, const std::vector<Run>& runs, const 
   bool is_first = true;
   while (next < runs.size()) {
     const Run& run = runs[next];
-    if (run.end - run.begin > cap && sizes.split) {  // a module too large for one bucket: even pieces
+    if (run.end - run.begin > cap && sizes.split) {  // larger than a bucket: split evenly
       const int64_t pieces = (run.end - run.begin + cap - 1) / cap;
       const int64_t piece = round_up((run.end - run.begin + pieces - 1) / pieces, align);
       for (int64_t begin = run.begin; begin < run.end; begin += piece) {
@@ -45,7 +45,7 @@ void cut(int buffer, int64_t element_bytes, const std::vector<Run>& runs, const 
       }
       ++next;
     } else {
-      // Towards the end each takes no more than half of what is left, so that little is when backward ends.
+      // Limit the last buckets to half of the remaining bytes, so that little is left to send when backward ends.
       const int64_t left = bytes(run.begin, runs.back().end);
       const int64_t limit =
           is_first ? sizes.first_bytes
@@ -92,7 +92,7 @@ BucketPlan plan_buckets(const std::vector<ParameterInfo>& parameters, const Buck
   for (size_t b = 0; b < runs.size(); ++b) {
     cut(static_cast<int>(b), size_of(plan.buffers[b].dtype), runs[b], sizes, plan.buckets);
   }
-  // Buffers' buckets interleave in the order in which they become ready.
+  // Interleave the buckets of all buffers in the order in which they become ready.
   std::stable_sort(plan.buckets.begin(), plan.buckets.end(),
                    [](const auto& a, const auto& b) { return a.first_parameter > b.first_parameter; });
   return plan;

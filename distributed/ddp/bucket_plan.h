@@ -1,8 +1,8 @@
-// Which gradient lies where in the flat buffers, and which ranges travel together.
+// Layout of gradients in flat buffers and buckets.
 //
-// Vocabulary.  A *buffer* is one flat allocation per dtype and device.  A *bucket* is a range of a buffer that is
-// all-reduced by one operation.  A *module* here is a run of parameters with the same path up to the last '.': their
-// gradients become ready at the same time.
+// A *buffer* is one flat allocation per dtype and device.  A *bucket* is a range of a buffer that is averaged by one
+// all-reduce.  A *module* is a run of consecutive parameters whose names agree up to the last '.'; their gradients
+// become ready at about the same time.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
-/// What the plan needs to know of a parameter.
+/// Properties of a parameter that determine the plan.
 struct ParameterInfo {
   std::string name;
   int64_t num_elements = 0;
@@ -23,11 +23,13 @@ struct ParameterInfo {
   Device device = {};
 };
 
+/// Target sizes in bytes.
 struct BucketSizes {
-  int64_t first_bytes = 256 << 10;  ///< the first bucket is small, so that communication starts early
-  int64_t bucket_bytes = 4 << 20;   ///< larger modules are split, or get a bucket of their own
-  int64_t last_bytes = 256 << 10;   ///< the last buckets halve down to this, so that little is left when backward ends
-  bool split = true;                ///< whether a bucket may hold a part of a parameter
+  int64_t first_bytes = 256 << 10;  ///< first bucket; small, so that communication starts early
+  int64_t bucket_bytes = 4 << 20;   ///< maximum; larger modules are split, or use one larger bucket (see split)
+  int64_t last_bytes =
+      256 << 10;      ///< last buckets shrink by halves to this size, so that little remains when backward ends
+  bool split = true;  ///< whether a parameter may be split between buckets
 };
 
 struct BucketPlan {
@@ -38,22 +40,22 @@ struct BucketPlan {
   };
   struct Placement {
     int buffer;
-    int64_t offset;  ///< in elements, a multiple of 64 bytes
+    int64_t offset;  ///< in elements; aligned to 64 bytes
   };
   struct Bucket {
     int buffer;
-    int64_t begin;  ///< in elements
-    int64_t end;
-    int first_parameter;  ///< of those it holds (a part of), in registration order: the last one to become ready
-    int last_parameter;
+    int64_t begin;        ///< in elements, inclusive
+    int64_t end;          ///< in elements, exclusive
+    int first_parameter;  ///< parameters in the bucket, in registration order; the first one becomes ready last
+    int last_parameter;   ///< inclusive
   };
   std::vector<Buffer> buffers;
-  std::vector<Placement> placements;  ///< by parameter
-  std::vector<Bucket> buckets;        ///< in the order of launching
+  std::vector<Placement> placements;  ///< one per parameter
+  std::vector<Bucket> buckets;        ///< in launch order
 };
 
-/// Plans for gradients that become ready in reverse order of registration.  A pure function of its arguments: ranks that
-/// agree on the parameters agree on the plan.
+/// Computes the layout for gradients that become ready in reverse registration order.  A pure function: ranks with
+/// equal arguments compute equal plans.
 TANDEM_API BucketPlan plan_buckets(const std::vector<ParameterInfo>& parameters, const BucketSizes& sizes = {});
 
 }}}  // namespace tandem::v0::distributed

@@ -23,7 +23,7 @@ double cosine(double product, double a2, double b2) {
   return product / (std::sqrt(a2) * std::sqrt(b2));
 }
 
-/// Of CPU tensors a and b: squared norms of the difference and of each, and their product.
+/// Sums over CPU tensors a and b: squared norms of a, b and a - b, and the inner product.
 struct Comparison {
   Comparison& add(const Tensor& a, const Tensor& b) {
     visit_floating_dtype(a.dtype(), [&]<class T>() {
@@ -49,7 +49,7 @@ Tensor copy_of(const Tensor& tensor) {
   return copy;
 }
 
-/// With tensors of its own.
+/// Deep copy.
 State copy_of(const State& state) {
   State copy;
   for (const auto& [name, value] : state.entries()) {
@@ -66,57 +66,57 @@ State copy_of(const State& state) {
 
 }  // namespace
 
-std::string describe(const GradientHooks& hooks) {
+std::string describe(const CommHooks& hooks) {
   std::string text;
   for (const auto& hook : hooks) text += str(text.empty() ? "" : " > ", hook->describe());
   return text;
 }
 
-HookedExchange::HookedExchange(std::shared_ptr<ProcessGroup> group, GradientHooks hooks,
-                               std::vector<GradientBucket> buckets, int64_t shadow_every)
+CommHookPipeline::CommHookPipeline(std::shared_ptr<ProcessGroup> group, CommHooks hooks,
+                                   std::vector<GradBucket> buckets, int64_t hook_report_every)
     : group_(std::move(group)),
       hooks_(std::move(hooks)),
       buckets_(std::move(buckets)),
-      shadow_every_(shadow_every),
-      num_hooks_(hooks_.size()),
-      flights_(buckets_.size()) {
+      hook_report_every_(hook_report_every),
+      num_active_hooks_(hooks_.size()),
+      in_flight_(buckets_.size()) {
   for (size_t i = 1; i < hooks_.size(); ++i) {
-    TANDEM_CHECK(ValueError, !hooks_[i]->needs_pieces(), "GradientReducer: ", hooks_[i]->describe(),
+    TANDEM_CHECK(ValueError, !hooks_[i]->needs_whole_parameters(), "GradientReducer: ", hooks_[i]->describe(),
                  " must be the first hook of the chain because it needs whole parameters\n  hooks  ", describe(hooks_));
   }
   hooks_.front()->prepare(buckets_);
-  for (const GradientBucket& bucket : buckets_) {
+  for (const GradBucket& bucket : buckets_) {
     if (group_->size() > 1 && !bucket.values.device().is_cpu()) gpu_ = bucket.values.device();
   }
 }
 
-HookedExchange::~HookedExchange() {
-  for (const cuda::Stream& stream : beside_) {
+CommHookPipeline::~CommHookPipeline() {
+  for (const cuda::Stream& stream : comm_streams_) {
     try {
       cuda::Event end(stream.device());
       end.record(stream);
       end.synchronize();
-    } catch (const Error&) {  // was told to who waited
+    } catch (const Error&) {  // already thrown by wait()
     }
   }
 }
 
-const cuda::Stream& HookedExchange::beside(int num_exchanges) {
-  const auto place = static_cast<size_t>(num_exchanges);
-  while (beside_.size() <= place) beside_.emplace_back(*gpu_);
-  return beside_[place];
+const cuda::Stream& CommHookPipeline::comm_stream(int num_all_reduces) {
+  const auto index = static_cast<size_t>(num_all_reduces);
+  while (comm_streams_.size() <= index) comm_streams_.emplace_back(*gpu_);
+  return comm_streams_[index];
 }
 
-Work HookedExchange::launch(size_t bucket) {
-  if (is_shadow_step() && !runs_again()) keep(bucket);
+Work CommHookPipeline::launch(size_t bucket) {
+  if (is_measured_step() && !is_replaying()) snapshot(bucket);
   std::unique_lock lock(mutex_);
-  Flight& flight = flights_[bucket];
+  InFlightBucket& flight = in_flight_[bucket];
   flight = {};
   flight.promise.set_help([weak = weak_from_this(), bucket](Clock::time_point deadline) {
     const auto self = weak.lock();
-    return self != nullptr && self->help(bucket, deadline);
+    return self != nullptr && self->progress(bucket, deadline);
   });
-  if (is_beside(bucket)) {
+  if (is_on_gpu(bucket)) {
     flight.ready.emplace(*gpu_).record(cuda::current_stream(*gpu_));
     const cuda::Event closed(*gpu_);
     flight.closed = closed;
@@ -132,24 +132,24 @@ Work HookedExchange::launch(size_t bucket) {
   return work;
 }
 
-bool HookedExchange::help(size_t bucket, Clock::time_point deadline) {
-  Work leaf;
+bool CommHookPipeline::progress(size_t bucket, Clock::time_point deadline) {
+  Work current;
   {
     std::lock_guard lock(mutex_);
-    leaf = flights_[bucket].leaf;
+    current = in_flight_[bucket].current;
   }
-  if (!leaf.valid() || leaf.is_completed()) return false;
+  if (!current.valid() || current.is_completed()) return false;
   try {
-    if (deadline != Clock::time_point::max()) return leaf.wait(deadline - Clock::now());
-    leaf.wait();
+    if (deadline != Clock::time_point::max()) return current.wait(deadline - Clock::now());
+    current.wait();
     return true;
   } catch (...) {
-    return false;  // the bucket's own future tells
+    return false;  // the future of the bucket throws the error
   }
 }
 
-void HookedExchange::open_next(std::unique_lock<std::mutex>& lock) {
-  if (opening_) return;  // the thread that is at it looks again
+void CommHookPipeline::open_next(std::unique_lock<std::mutex>& lock) {
+  if (opening_) return;  // that thread checks waiting_ again
   opening_ = true;
   while (!is_open_ && !waiting_.empty()) {
     const size_t bucket = waiting_.front();
@@ -162,15 +162,15 @@ void HookedExchange::open_next(std::unique_lock<std::mutex>& lock) {
   opening_ = false;
 }
 
-void HookedExchange::open(size_t bucket) {
+void CommHookPipeline::open(size_t bucket) {
   try {
-    std::optional<cuda::StreamGuard> on;
-    if (is_beside(bucket)) {
-      flights_[bucket].ready->make_wait(beside(0));
-      on.emplace(beside(0));
+    std::optional<cuda::StreamGuard> guard;
+    if (is_on_gpu(bucket)) {
+      in_flight_[bucket].ready->make_wait(comm_stream(0));
+      guard.emplace(comm_stream(0));
     }
-    const GradientBucket& values = buckets_[bucket];
-    const std::shared_ptr<const GradientBucket> borrowed(std::shared_ptr<void>(), &values);
+    const GradBucket& values = buckets_[bucket];
+    const std::shared_ptr<const GradBucket> borrowed(std::shared_ptr<void>(), &values);
     average(bucket, 0, borrowed, true, [weak = weak_from_this(), bucket] {
       if (const auto self = weak.lock()) self->close(bucket);
     });
@@ -181,43 +181,43 @@ void HookedExchange::open(size_t bucket) {
   }
 }
 
-void HookedExchange::average(size_t bucket, size_t level, const std::shared_ptr<const GradientBucket>& values,
-                             bool is_last, std::function<void()> done) {
-  if (level == num_hooks_) return exchange(bucket, values->values, is_last, std::move(done));
-  GradientHook& hook = *hooks_[level];
-  const auto left = std::make_shared<int>(hook.num_exchanges(*values));
-  const auto next = [weak = weak_from_this(), bucket, level, is_last, left](const Tensor& sent,
-                                                                            std::function<void()> then) {
+void CommHookPipeline::average(size_t bucket, size_t level, const std::shared_ptr<const GradBucket>& values,
+                               bool is_last, std::function<void()> done) {
+  if (level == num_active_hooks_) return all_reduce(bucket, values->values, is_last, std::move(done));
+  CommHook& hook = *hooks_[level];
+  const auto remaining = std::make_shared<int>(hook.num_all_reduces(*values));
+  const auto next = [weak = weak_from_this(), bucket, level, is_last, remaining](const Tensor& sent,
+                                                                                 std::function<void()> then) {
     const auto self = weak.lock();
     if (self == nullptr) return;
-    TANDEM_CHECK(StateError, *left > 0, "GradientReducer: ", self->hooks_[level]->describe(),
+    TANDEM_CHECK(StateError, *remaining > 0, "GradientReducer: ", self->hooks_[level]->describe(),
                  " made more all-reduces than num_all_reduces() returned");
-    const bool last = --*left == 0 && is_last;
-    const GradientBucket& whole = self->buckets_[bucket];
-    auto inner = std::make_shared<const GradientBucket>(GradientBucket{sent, whole.index, whole.name, {}});
+    const bool last = --*remaining == 0 && is_last;
+    const GradBucket& whole = self->buckets_[bucket];
+    auto inner = std::make_shared<const GradBucket>(GradBucket{sent, whole.index, whole.name, {}});
     self->average(bucket, level + 1, inner, last, std::move(then));
   };
-  // Holds `values` until the hook is done with them.
-  hook.average(*values, next, [weak = weak_from_this(), level, left, values, done = std::move(done)] {
+  // Captures `values` to keep them alive until the hook calls `done`.
+  hook.average(*values, next, [weak = weak_from_this(), level, remaining, values, done = std::move(done)] {
     const auto self = weak.lock();
     if (self == nullptr) return;
-    TANDEM_CHECK(StateError, *left == 0, "GradientReducer: ", self->hooks_[level]->describe(),
+    TANDEM_CHECK(StateError, *remaining == 0, "GradientReducer: ", self->hooks_[level]->describe(),
                  " made fewer all-reduces than num_all_reduces() returned");
     done();
   });
 }
 
-void HookedExchange::exchange(size_t bucket, const Tensor& values, bool is_last, std::function<void()> done) {
-  Flight& flight = flights_[bucket];
-  std::string name = str(buckets_[bucket].name, runs_again() ? " (shadow)" : "");
-  if (flight.exchanges++ > 0) name += str(", exchange ", flight.exchanges);
+void CommHookPipeline::all_reduce(size_t bucket, const Tensor& values, bool is_last, std::function<void()> done) {
+  InFlightBucket& flight = in_flight_[bucket];
+  std::string name = str(buckets_[bucket].name, is_replaying() ? " (replay)" : "");
+  if (flight.num_started++ > 0) name += str(", all-reduce ", flight.num_started);
   const Work work = group_->all_reduce_async(values, ReduceOp::kAvg, {.name = std::move(name)});
   {
     std::lock_guard lock(mutex_);
-    flight.leaf = work;
+    flight.current = work;
     if (is_last) is_open_ = false;
   }
-  if (is_beside(bucket)) return go_on_beside(bucket, work, std::move(done));
+  if (is_on_gpu(bucket)) return continue_on_comm_stream(bucket, work, std::move(done));
   work.then([self = shared_from_this(), bucket, work, done = std::move(done)] {
     if (const std::exception_ptr error = work.exception()) return self->fail(bucket, error);
     try {
@@ -232,38 +232,39 @@ void HookedExchange::exchange(size_t bucket, const Tensor& values, bool is_last,
   });
 }
 
-/// That all ranks have started the same is seen when the bucket closes.
-void HookedExchange::go_on_beside(size_t bucket, const Work& work, std::function<void()> done) {
-  const cuda::StreamGuard on(beside(flights_[bucket].exchanges));
+/// Does not check that all ranks started the same collective; close() does.
+void CommHookPipeline::continue_on_comm_stream(size_t bucket, const Work& work, std::function<void()> done) {
+  const cuda::StreamGuard guard(comm_stream(in_flight_[bucket].num_started));
   work.join();
-  flights_[bucket].callbacks.push_back(done);
+  in_flight_[bucket].callbacks.push_back(done);
   done();
 }
 
-void HookedExchange::close(size_t bucket) {
-  const Promise<void> promise = flights_[bucket].promise;  // whoever waits may launch the next step's at once
-  if (!is_beside(bucket)) return promise.set_value();
-  flights_[bucket].closed->record(cuda::current_stream(*gpu_));
-  const Work last = flights_[bucket].leaf;
+void CommHookPipeline::close(size_t bucket) {
+  // A copy, because a waiting thread may launch the bucket again immediately.
+  const Promise<void> promise = in_flight_[bucket].promise;
+  if (!is_on_gpu(bucket)) return promise.set_value();
+  in_flight_[bucket].closed->record(cuda::current_stream(*gpu_));
+  const Work last = in_flight_[bucket].current;
   last.then([self = shared_from_this(), bucket, last, promise] {
     if (const std::exception_ptr error = last.exception()) return self->fail(bucket, error);
     promise.set_value();
   });
 }
 
-void HookedExchange::fail(size_t bucket, std::exception_ptr error) {
+void CommHookPipeline::fail(size_t bucket, std::exception_ptr error) {
   std::vector<Promise<void>> promises;
   {
     std::lock_guard lock(mutex_);
     if (!failure_) failure_ = error;
-    promises.push_back(flights_[bucket].promise);
-    for (const size_t other : waiting_) promises.push_back(flights_[other].promise);
+    promises.push_back(in_flight_[bucket].promise);
+    for (const size_t other : waiting_) promises.push_back(in_flight_[other].promise);
     waiting_.clear();
   }
   for (const Promise<void>& promise : promises) promise.set_exception(error);
 }
 
-void HookedExchange::fail_by_hook(size_t bucket) {
+void CommHookPipeline::fail_by_hook(size_t bucket) {
   const std::exception_ptr error = std::current_exception();
   fail(bucket, error);
   try {
@@ -275,84 +276,84 @@ void HookedExchange::fail_by_hook(size_t bucket) {
   }
 }
 
-void HookedExchange::keep(size_t bucket) {
+void CommHookPipeline::snapshot(size_t bucket) {
   if (bucket == 0) {
-    remembered_ = copy_of(state_dict());
-    given_.clear();
+    snapshot_state_ = copy_of(state_dict());
+    snapshot_values_.clear();
   }
-  given_.push_back(copy_of(buckets_[bucket].values));
+  snapshot_values_.push_back(copy_of(buckets_[bucket].values));
 }
 
-std::vector<Tensor> HookedExchange::copy_values() const {
+std::vector<Tensor> CommHookPipeline::copy_values() const {
   std::vector<Tensor> all;
-  for (const GradientBucket& bucket : buckets_) {
-    all.push_back(empty(bucket.values.shape(), {bucket.values.dtype()}));  // where Comparison reads it
+  for (const GradBucket& bucket : buckets_) {
+    all.push_back(empty(bucket.values.shape(), {bucket.values.dtype()}));  // on the CPU, for Comparison
     chores::copy(bucket.values, all.back());
   }
   return all;
 }
 
-std::vector<Tensor> HookedExchange::run_again(size_t num_hooks) {
-  load_state_dict(remembered_);
-  for (size_t i = 0; i < buckets_.size(); ++i) chores::copy(given_[i], buckets_[i].values);
-  num_hooks_ = num_hooks;
+std::vector<Tensor> CommHookPipeline::replay(size_t num_hooks) {
+  load_state_dict(snapshot_state_);
+  for (size_t i = 0; i < buckets_.size(); ++i) chores::copy(snapshot_values_[i], buckets_[i].values);
+  num_active_hooks_ = num_hooks;
   std::vector<Work> works;
   for (size_t i = 0; i < buckets_.size(); ++i) works.push_back(launch(i));
   for (const Work& work : works) work.wait();
   return copy_values();
 }
 
-HookReport HookedExchange::compare() {
-  const State left = copy_of(state_dict());
-  const std::vector<Tensor> delivered = copy_values();
-  const std::vector<Tensor> exact = run_again(0);
+HookReport CommHookPipeline::measure() {
+  const State final_state = copy_of(state_dict());
+  const std::vector<Tensor> averaged = copy_values();
+  const std::vector<Tensor> exact = replay(0);
   HookReport report;
   report.step = step_ + 1;
   Comparison all;
   for (size_t i = 0; i < buckets_.size(); ++i) {
-    const Comparison c = Comparison().add(delivered[i], exact[i]);
+    const Comparison c = Comparison().add(averaged[i], exact[i]);
     report.buckets.push_back({buckets_[i].name, relative(c.difference2, c.b2), cosine(c.product, c.b2, c.a2)});
-    all.add(delivered[i], exact[i]);
+    all.add(averaged[i], exact[i]);
   }
   report.relative_error = relative(all.difference2, all.b2);
   report.cosine = cosine(all.product, all.b2, all.a2);
   std::vector<Tensor> without = exact;
   for (size_t k = 1; k <= hooks_.size(); ++k) {
-    std::vector<Tensor> with = k < hooks_.size() ? run_again(k) : delivered;
+    std::vector<Tensor> with = k < hooks_.size() ? replay(k) : averaged;
     Comparison c;
     for (size_t i = 0; i < buckets_.size(); ++i) c.add(with[i], without[i]);
     report.hooks.push_back({hooks_[k - 1]->describe(), relative(c.difference2, all.b2)});
     without = std::move(with);
   }
-  load_state_dict(left);
-  for (size_t i = 0; i < buckets_.size(); ++i) chores::copy(delivered[i], buckets_[i].values);
-  num_hooks_ = hooks_.size();
-  given_.clear();
-  remembered_ = {};
+  load_state_dict(final_state);
+  for (size_t i = 0; i < buckets_.size(); ++i) chores::copy(averaged[i], buckets_[i].values);
+  num_active_hooks_ = hooks_.size();
+  snapshot_values_.clear();
+  snapshot_state_ = {};
   return report;
 }
 
-void HookedExchange::end_step() {
-  if (is_shadow_step()) {
+void CommHookPipeline::end_step() {
+  if (is_measured_step()) {
     try {
-      report_ = compare();
+      report_ = measure();
     } catch (const CommError&) {
       throw;
     } catch (const std::exception& e) {
-      group_->abort(
-          str("the error measurement of the communication hooks failed: ", e.what()));  // the others wait for this rank
+      // Other ranks are waiting for this one.
+      group_->abort(str("the error measurement of the communication hooks failed: ", e.what()));
       throw;
     }
-    // The user asked for it.
+    // Logged unless warnings are disabled, because the user requested the report.
     if (group_->rank() == 0 && log_enabled(LogLevel::kWarning)) {
       log_line(LogLevel::kInfo, str("communication hooks ", describe(hooks_), ", ", to_string(report_)));
     }
   }
-  for (Flight& flight : flights_) flight.callbacks.clear();
+  for (InFlightBucket& flight : in_flight_) flight.callbacks.clear();
   ++step_;
 }
 
-State HookedExchange::state_dict() const {
+State CommHookPipeline::state_dict() const {
   State state;
   state.set("hooks", describe(hooks_));
   state.set("step", step_);
@@ -363,10 +364,10 @@ State HookedExchange::state_dict() const {
   return state;
 }
 
-void HookedExchange::load_state_dict(const State& state) {
+void CommHookPipeline::load_state_dict(const State& state) {
   const auto& saved = state.get<std::string>("hooks");
   TANDEM_CHECK(StateError, saved == describe(hooks_),
-               "GradientReducer: the state belongs to other communication hooks\n  saved  ", saved, "\n  here   ",
+               "GradientReducer: the state belongs to other communication hooks\n  saved    ", saved, "\n  current  ",
                describe(hooks_));
   const auto step = state.get<int64_t>("step");
   for (size_t i = 0; i < hooks_.size(); ++i) {

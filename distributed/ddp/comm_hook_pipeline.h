@@ -1,4 +1,5 @@
-// Runs buckets through a chain of hooks, with the same order of collectives on all ranks.  Private to distributed/.
+// Runs buckets through a chain of communication hooks, with the same order of collectives on all ranks.  Private to
+// distributed/.
 #pragma once
 
 #include <chrono>
@@ -11,102 +12,104 @@
 #include <string>
 #include <vector>
 
-#include <tandem/distributed/gradient_hooks.h>
+#include <tandem/distributed/comm_hooks.h>
 #include <tandem/distributed/process_group.h>
 #include <tandem/tensor/cuda.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
-/// A hook may start its second exchange only when the first is done, which happens at another moment on each rank.
-/// What is the same on all ranks is the order of buckets: so the bucket whose exchanges are being started is *open*,
-/// and the next one is opened when the last exchange of this one was started (not when it is done: hooks of one
-/// exchange keep as many buckets in flight as there are, and start them in launch()).  Who completes an exchange, the
-/// group's worker or a waiting thread, goes on with its bucket and opens the next.
+/// Averages buckets with communication hooks.
 ///
-/// So with hooks of several exchanges nobody else may start collectives on a CPU group while buckets travel.  launch()
-/// and end_step() are called by one thread at a time.  An exchange under way holds this object; callbacks that
-/// are kept do not.
+/// Collectives must start in the same order on all ranks, but a hook starts its second all-reduce when the first one
+/// completes, at a different time on each rank.  Therefore only one bucket at a time, the *open* bucket, may start
+/// all-reduces.  The next bucket opens when the open one has started its last all-reduce.  Hooks with one all-reduce
+/// thus keep all buckets in flight.  The thread that completes an all-reduce (the worker of the group, or a waiting
+/// thread) continues its bucket and opens the next.
 ///
-/// On GPUs nothing waits for that: a bucket's exchanges and callbacks are all given to the GPU by launch(), beside the stream that
-/// computes, so their order among the rank's collectives is the program's.  What follows the k-th exchange of a bucket has a stream
-/// of its own, or it would keep the next bucket waiting; whoever waits for a bucket puts the computing stream behind the last.
+/// With hooks of several all-reduces no other collectives may be started on a CPU group while buckets are in flight.
+/// launch() and end_step() must not be called concurrently.  Pending all-reduces own this object; callbacks stored in
+/// it do not.
 ///
-/// The end of a shadow step runs it again, from what this rank gave and the hooks remembered, with none of the hooks,
-/// with the first, the first two ..., and then puts back what the step itself has left.
-class HookedExchange : public std::enable_shared_from_this<HookedExchange> {
+/// On GPUs launch() enqueues all all-reduces and callbacks of a bucket immediately, on streams separate from the
+/// compute stream, so that the order of collectives is program order.  The callbacks after the k-th all-reduce of each
+/// bucket use stream k, so that they do not delay the next bucket.  Waiting for a bucket makes the compute stream wait
+/// for its last callback.
+///
+/// end_step() of a measured step replays the all-reduces from a snapshot of the local gradients and hook states:
+/// without hooks, with the first hook, with the first two, and so on.  It then restores the results of the step.
+class CommHookPipeline : public std::enable_shared_from_this<CommHookPipeline> {
  public:
-  /// Throws ValueError where the chain makes no sense.  `shadow_every` = k > 0: each k-th step is a shadow step.
-  HookedExchange(std::shared_ptr<ProcessGroup> group, GradientHooks hooks, std::vector<GradientBucket> buckets,
-                 int64_t shadow_every);
-  /// Waits for what a failed step has left on the GPU: it writes memory that goes with this object.
-  ~HookedExchange();
+  /// Measures every `hook_report_every`-th step; 0: never.  Throws ValueError for an invalid chain.
+  CommHookPipeline(std::shared_ptr<ProcessGroup> group, CommHooks hooks, std::vector<GradBucket> buckets,
+                   int64_t hook_report_every);
+  /// Waits for work of a failed step on the GPU, which writes to memory of this object.
+  ~CommHookPipeline();
 
-  /// Averages buckets[bucket] after those that were launched before; in index order.
+  /// Averages buckets[bucket] after the buckets launched before it.  Call in index order.
   Work launch(size_t bucket);
-  /// After all buckets of a step are done.  Collective in a shadow step.
+  /// Call when all buckets of a step are complete.  Collective in a measured step.
   void end_step();
   const HookReport& report() const { return report_; }
   State state_dict() const;
   void load_state_dict(const State& state);
 
  private:
-  /// A bucket on its way.
-  struct Flight {
+  struct InFlightBucket {
     Promise<void> promise;
-    Work leaf;                                          ///< the group's operation that is under way; guarded by mutex_
-    int exchanges = 0;                                  ///< operations started
-    std::optional<cuda::Event> ready = {};              ///< on a GPU: when the gradients are there
-    std::optional<cuda::Event> closed = {};             ///< ... and when the bucket's last callback is done
-    std::vector<std::function<void()>> callbacks = {};  ///< that ran, with the tensors that the GPU may still read
+    Work current;                                       ///< the pending all-reduce; guarded by mutex_
+    int num_started = 0;                                ///< all-reduces started
+    std::optional<cuda::Event> ready = {};              ///< CUDA: the gradients are computed
+    std::optional<cuda::Event> closed = {};             ///< CUDA: the last callback is complete
+    std::vector<std::function<void()>> callbacks = {};  ///< CUDA: keep their tensors alive until the end of the step
   };
 
   using Clock = std::chrono::steady_clock;
 
-  /// Moves the bucket's operation that is under way, and with it what comes after; false where there is none.
-  bool help(size_t bucket, Clock::time_point deadline);
-  /// Opens what can be opened, on this thread unless another one is at it; gives `lock` back meanwhile.
+  /// Waits for the pending all-reduce of the bucket.  Returns false if there is none.
+  bool progress(size_t bucket, Clock::time_point deadline);
+  /// Opens waiting buckets, unless another thread does.  Releases `lock` meanwhile.
   void open_next(std::unique_lock<std::mutex>& lock);
   void open(size_t bucket);
-  void average(size_t bucket, size_t level, const std::shared_ptr<const GradientBucket>& values, bool is_last,
+  void average(size_t bucket, size_t level, const std::shared_ptr<const GradBucket>& values, bool is_last,
                std::function<void()> done);
-  void exchange(size_t bucket, const Tensor& values, bool is_last, std::function<void()> done);
-  void go_on_beside(size_t bucket, const Work& work, std::function<void()> done);
+  void all_reduce(size_t bucket, const Tensor& values, bool is_last, std::function<void()> done);
+  void continue_on_comm_stream(size_t bucket, const Work& work, std::function<void()> done);
   void close(size_t bucket);
-  bool is_beside(size_t bucket) const { return gpu_ && buckets_[bucket].values.device() == *gpu_; }
-  /// The stream of what follows that many of a bucket's exchanges.
-  const cuda::Stream& beside(int num_exchanges);
+  bool is_on_gpu(size_t bucket) const { return gpu_ && buckets_[bucket].values.device() == *gpu_; }
+  /// Stream of the callbacks after the given number of all-reduces of a bucket.
+  const cuda::Stream& comm_stream(int num_all_reduces);
   void fail(size_t bucket, std::exception_ptr error);
   void fail_by_hook(size_t bucket);
-  bool is_shadow_step() const { return shadow_every_ > 0 && (step_ + 1) % shadow_every_ == 0; }
-  bool runs_again() const { return num_hooks_ < hooks_.size(); }
-  /// For run_again: what bucket `bucket` holds, and before the first one what the hooks remember.
-  void keep(size_t bucket);
-  /// The means that the first `num_hooks` hooks make of what was kept.
-  std::vector<Tensor> run_again(size_t num_hooks);
-  HookReport compare();
+  bool is_measured_step() const { return hook_report_every_ > 0 && (step_ + 1) % hook_report_every_ == 0; }
+  bool is_replaying() const { return num_active_hooks_ < hooks_.size(); }
+  /// Saves the bucket's gradients, and before the first bucket the states of the hooks, for replay().
+  void snapshot(size_t bucket);
+  /// Means of the snapshot, computed with the first `num_hooks` hooks; 0 hooks: exact means.
+  std::vector<Tensor> replay(size_t num_hooks);
+  HookReport measure();
   std::vector<Tensor> copy_values() const;
 
   const std::shared_ptr<ProcessGroup> group_;
-  const GradientHooks hooks_;
-  const std::vector<GradientBucket> buckets_;
-  const int64_t shadow_every_;
-  std::optional<Device> gpu_;         ///< that has buckets, in a group of several ranks
-  std::vector<cuda::Stream> beside_;  ///< see beside(); of who calls launch()
-  int64_t step_ = 0;                  ///< steps that have ended; changes while nothing is in flight
+  const CommHooks hooks_;
+  const std::vector<GradBucket> buckets_;
+  const int64_t hook_report_every_;
+  std::optional<Device> gpu_;               ///< the GPU of the buckets, in a group of several ranks
+  std::vector<cuda::Stream> comm_streams_;  ///< see comm_stream(); used by the thread that calls launch()
+  int64_t step_ = 0;                        ///< completed steps; changes only while no bucket is in flight
   HookReport report_;
-  size_t num_hooks_;           ///< of the chain, that average; fewer than all while a shadow step is run again
-  std::vector<Tensor> given_;  ///< of a shadow step, by bucket: this rank's values
-  State remembered_;           ///< ... and state_dict() before it
+  size_t num_active_hooks_;              ///< hooks_.size(), fewer during replay()
+  std::vector<Tensor> snapshot_values_;  ///< gradients of this rank, by bucket
+  State snapshot_state_;                 ///< state_dict() before the measured step
 
   std::mutex mutex_;
-  std::vector<Flight> flights_;  ///< by bucket
-  std::deque<size_t> waiting_;   ///< launched, not opened
-  bool is_open_ = false;         ///< an opened bucket has exchanges to start
-  bool opening_ = false;         ///< a thread is in open_next
+  std::vector<InFlightBucket> in_flight_;  ///< by bucket
+  std::deque<size_t> waiting_;             ///< launched, not opened yet
+  bool is_open_ = false;                   ///< the open bucket still has all-reduces to start
+  bool opening_ = false;                   ///< a thread is in open_next
   std::exception_ptr failure_;
 };
 
 /// "power_sgd(rank 2) > bf16".
-std::string describe(const GradientHooks& hooks);
+std::string describe(const CommHooks& hooks);
 
 }}}  // namespace tandem::v0::distributed

@@ -1,7 +1,7 @@
-// A backward, as the reducer sees it: the first leaf hook *begins* an exchange; every hook counts down the buckets that hold
-// a part of its parameter and *launches* those that are full, strictly in index order, whatever the order of arrival; the
-// callback at the end of backward *finishes*: missing gradients count as zeros, the rest is launched, and a control record
-// (which parameters were used, whether a rank was asked to stop) goes around.
+// One backward pass: the first leaf hook calls begin().  Each leaf hook decrements the counters of the buckets that
+// contain its parameter; launch() starts the all-reduce of complete buckets, always in index order.  finish() runs at
+// the end of backward: it sets missing gradients to zero, launches the remaining buckets, and all-gathers a control
+// record (used parameters, stop request) of each rank.
 #include <tandem/distributed/ddp/gradient_reducer.h>
 
 #include <time.h>
@@ -38,7 +38,7 @@ int64_t thread_cpu_ns() {
   return t.tv_sec * 1'000'000'000 + t.tv_nsec;
 }
 
-/// Rank context's distributed view, null where the program made its group by hand.
+/// The calling rank's Context; null if the program created its group without one.
 Context* context_or_null() { return RankContext::current().distributed_slot ? &Context::current() : nullptr; }
 
 }  // namespace
@@ -58,16 +58,16 @@ struct GradientReducer::Impl {
     Tensor tensor;
     RefPtr<autograd::Leaf> leaf;
     HookHandle hook;
-    int first_bucket;  ///< of those that hold a part of it
+    int first_bucket;  ///< first and last bucket that contain a slice of the parameter
     int last_bucket;
   };
   struct Bucket {
-    Tensor tensor;  ///< view of its range
+    Tensor tensor;  ///< view of the buffer
     std::string name;
     int num_parameters = 0;
-    int missing = 0;  ///< parameters whose gradient has not arrived in this backward
+    int missing = 0;  ///< parameters without a gradient in this backward pass
     Work work;
-    std::shared_ptr<std::atomic<int64_t>> done_ns;  ///< written by whoever completes the work, perhaps after wait()
+    std::shared_ptr<std::atomic<int64_t>> done_ns;  ///< completion time; may be written after wait() returns
     int64_t launch_ns = 0;
   };
 
@@ -78,27 +78,27 @@ struct GradientReducer::Impl {
   std::vector<Parameter> parameters;
   std::vector<RefPtr<Storage>> memory;  ///< one per plan.buffers
   std::vector<Bucket> buckets;
-  std::shared_ptr<int> no_sync_depth = std::make_shared<int>(0);  ///< shared with handles, which may live longer
-  std::shared_ptr<HookedExchange> hooked;                         ///< null without hooks
-  bool exchanging = false;
+  std::shared_ptr<int> no_sync_depth = std::make_shared<int>(0);  ///< shared with handles, which may outlive this
+  std::shared_ptr<CommHookPipeline> hook_pipeline;                ///< null without hooks
+  bool in_backward = false;                                       ///< between begin() and finish()
   size_t next_bucket = 0;
-  // Time of the step that is running, and sums over finished ones:
+  // Times of the current step, and sums over completed steps:
   int64_t step_begin_ns = 0, begin_ns = 0, begin_cpu_ns = 0;
   int64_t steps = 0, step_ns = 0, exposed_ns = 0, stolen_ns = 0, comm_ns = 0;
 
-  /// Points of a step in the time of the GPU that computes.
+  /// Events of one step on the GPU.
   struct GpuStep {
     cuda::Event begin, backward_end, end;
-    std::shared_ptr<const cuda::CommonMoment> moment;          ///< of a trace
-    std::vector<std::pair<cuda::Event, cuda::Event>> buckets;  ///< ready, arrived
+    std::shared_ptr<const cuda::CommonMoment> moment;          ///< set while tracing
+    std::vector<std::pair<cuda::Event, cuda::Event>> buckets;  ///< ready, averaged
   };
-  std::optional<Device> gpu;                    ///< that has all buckets, in a group of several ranks
-  std::optional<cuda::Event> gpu_backward_end;  ///< of the step that is running
+  std::optional<Device> gpu;                    ///< the GPU of all buckets, in a group of several ranks
+  std::optional<cuda::Event> gpu_backward_end;  ///< of the current step
   std::optional<cuda::Event> gpu_step_begin;
-  std::vector<cuda::Event> gpu_launches;  ///< of the step that is running, by bucket
+  std::vector<cuda::Event> gpu_launches;  ///< of the current step, by bucket
   std::optional<cuda::GpuTraceClock> gpu_clock;
-  std::optional<cuda::Stream> gpu_probe;  ///< waits for one bucket after the other
-  std::deque<GpuStep> gpu_steps;          ///< not in the sums yet
+  std::optional<cuda::Stream> gpu_probe;  ///< separate stream that waits for the buckets in order
+  std::deque<GpuStep> gpu_steps;          ///< not added to the sums yet
 
   void make_buckets();
   void make_hooks();
@@ -107,12 +107,12 @@ struct GradientReducer::Impl {
   void begin();
   void launch(size_t bucket);
   void finish();
-  void settle_usage(const std::vector<uint8_t>& records, size_t record_bytes);
+  void check_usage(const std::vector<uint8_t>& records, size_t record_bytes);
   void account(int64_t finish_ns, int64_t finish_cpu_ns);
   cuda::Event gpu_time(const cuda::Stream& stream) const;
   void account_on_gpu();
   void sum_gpu_steps(bool all);
-  /// For destructors.
+  /// abort() that logs errors, for destructors.
   void abort_quietly(const char* reason) noexcept {
     try {
       group->abort(reason);
@@ -125,7 +125,7 @@ struct GradientReducer::Impl {
 void GradientReducer::Impl::make_buckets() {
   for (const auto& b : plan.buffers) {
     memory.push_back(Storage::allocate(b.device, b.num_elements * size_of(b.dtype)));
-    chores::fill(make_view(memory.back(), b.dtype, {b.num_elements}, {1}, 0), 0);  // padding travels too
+    chores::fill(make_view(memory.back(), b.dtype, {b.num_elements}, {1}, 0), 0);  // the padding is all-reduced as well
   }
   const size_t n = plan.buckets.size();
   for (size_t i = 0; i < n; ++i) {
@@ -152,7 +152,7 @@ void GradientReducer::Impl::make_buckets() {
     parameter.last_bucket = -1;
     for (size_t i = 0; i < n; ++i) {
       const BucketPlan::Bucket& range = plan.buckets[i];
-      // An empty parameter belongs to the bucket around it, so that each parameter is counted somewhere.
+      // An empty parameter counts for the bucket at its offset, so that each parameter is counted at least once.
       const bool overlaps = range.buffer == placement.buffer && placement.offset < range.end &&
                             range.begin < placement.offset + std::max<int64_t>(count, 1);
       if (!overlaps) continue;
@@ -164,9 +164,9 @@ void GradientReducer::Impl::make_buckets() {
 }
 
 void GradientReducer::Impl::make_hooks() {
-  std::vector<GradientBucket> described;
+  std::vector<GradBucket> hook_buckets;
   for (size_t i = 0; i < buckets.size(); ++i) {
-    described.push_back({buckets[i].tensor, static_cast<int>(i), buckets[i].name, {}});
+    hook_buckets.push_back({buckets[i].tensor, static_cast<int>(i), buckets[i].name, {}});
   }
   for (size_t p = 0; p < parameters.size(); ++p) {
     const Parameter& parameter = parameters[p];
@@ -177,12 +177,13 @@ void GradientReducer::Impl::make_hooks() {
       const int64_t begin = std::max(range.begin, placement.offset);
       const int64_t end = std::min(range.end, placement.offset + count);
       if (range.buffer != placement.buffer || begin >= end) continue;
-      described[i].pieces.push_back({parameter.name, static_cast<int>(p), parameter.tensor.shape(),
-                                     buckets[i].tensor.slice(0, begin - range.begin, end - range.begin),
-                                     end - begin == count});
+      hook_buckets[i].slices.push_back({parameter.name, static_cast<int>(p), parameter.tensor.shape(),
+                                        buckets[i].tensor.slice(0, begin - range.begin, end - range.begin),
+                                        end - begin == count});
     }
   }
-  hooked = std::make_shared<HookedExchange>(group, options.hooks, std::move(described), options.shadow_every);
+  hook_pipeline =
+      std::make_shared<CommHookPipeline>(group, options.hooks, std::move(hook_buckets), options.hook_report_every);
 }
 
 void GradientReducer::Impl::broadcast_values(const NamedTensors& tensors) {
@@ -191,24 +192,25 @@ void GradientReducer::Impl::broadcast_values(const NamedTensors& tensors) {
 }
 
 void GradientReducer::Impl::begin() {
-  cuda::refuse_in_capture("the exchange of gradients");
-  // If backward fails before its end, nobody will finish: tell the others, who wait for this rank's buckets.
-  struct Ending {
+  cuda::refuse_in_capture("the all-reduce of gradients");
+  // If backward throws, finish() is not called.  The destructor then aborts the group, because other ranks wait for
+  // this one.
+  struct AbortGuard {
     Impl* impl;
-    bool reached = false;
-    ~Ending() {
-      if (reached) return;
-      impl->exchanging = false;
+    bool finished = false;
+    ~AbortGuard() {
+      if (finished) return;
+      impl->in_backward = false;
       impl->abort_quietly("backward failed before all gradients were exchanged");
     }
   };
-  auto ending = std::make_shared<Ending>(this);
-  autograd::queue_callback([this, ending] {
-    ending->reached = true;
-    exchanging = false;
+  auto guard = std::make_shared<AbortGuard>(this);
+  autograd::queue_callback([this, guard] {
+    guard->finished = true;
+    in_backward = false;
     finish();
   });
-  exchanging = true;
+  in_backward = true;
   next_bucket = 0;
   gpu_launches.clear();
   for (Bucket& bucket : buckets) bucket.missing = bucket.num_parameters;
@@ -218,7 +220,7 @@ void GradientReducer::Impl::begin() {
 
 void GradientReducer::Impl::on_gradient(size_t parameter) {
   if (*no_sync_depth > 0) return;
-  if (!exchanging) begin();
+  if (!in_backward) begin();
   const Parameter& p = parameters[parameter];
   for (int i = p.first_bucket; i <= p.last_bucket; ++i) {
     if (plan.buckets[static_cast<size_t>(i)].buffer == plan.placements[parameter].buffer) {
@@ -232,8 +234,8 @@ void GradientReducer::Impl::launch(size_t i) {
   Bucket& bucket = buckets[i];
   bucket.launch_ns = trace_now_ns();
   if (gpu) gpu_launches.push_back(gpu_time(cuda::current_stream(*gpu)));
-  bucket.work =
-      hooked ? hooked->launch(i) : group->all_reduce_async(bucket.tensor, ReduceOp::kAvg, {.name = bucket.name});
+  bucket.work = hook_pipeline ? hook_pipeline->launch(i)
+                              : group->all_reduce_async(bucket.tensor, ReduceOp::kAvg, {.name = bucket.name});
   bucket.work.then([done = bucket.done_ns] { *done = trace_now_ns(); });
 }
 
@@ -242,7 +244,7 @@ void GradientReducer::Impl::finish() {
   const int64_t finish_cpu_ns = thread_cpu_ns();
   if (gpu) gpu_backward_end = gpu_time(cuda::current_stream(*gpu));
   TraceSpan span("wait for gradients", "wait");
-  // The control record of a rank: one byte of flags, then one bit per parameter.
+  // Control record: one byte of flags, then one bit per parameter.
   const auto record_bytes = static_cast<int64_t>(1 + (parameters.size() + 7) / 8);
   const Tensor mine = zeros({record_bytes}, {kUInt8});
   const Tensor all = empty({group->size(), record_bytes}, {kUInt8});
@@ -262,17 +264,17 @@ void GradientReducer::Impl::finish() {
   } catch (const CommError&) {
     throw;
   } catch (...) {
-    abort_quietly("backward failed before all gradients were exchanged");  // the others wait for this rank
+    abort_quietly("backward failed before all gradients were exchanged");  // the other ranks are waiting for this one
     throw;
   }
-  if (hooked) {  // which starts collectives until the last bucket is done
+  if (hook_pipeline) {  // it starts collectives until the last bucket is complete
     for (Bucket& bucket : buckets) bucket.work.wait();
-    hooked->end_step();
+    hook_pipeline->end_step();
   }
   try {
     group->all_gather(all, mine, {.name = "control record"});
   } catch (const CommError&) {
-    for (Bucket& bucket : buckets) bucket.work.wait();  // what failed first says why
+    for (Bucket& bucket : buckets) bucket.work.wait();  // throws the root cause
     throw;
   }
   for (Bucket& bucket : buckets) bucket.work.wait();
@@ -280,11 +282,11 @@ void GradientReducer::Impl::finish() {
   for (int64_t r = 0; r < group->size(); ++r) {
     if (records[static_cast<size_t>(r * record_bytes)] != 0 && context != nullptr) context->set_stop_agreed();
   }
-  settle_usage(records, static_cast<size_t>(record_bytes));
+  check_usage(records, static_cast<size_t>(record_bytes));
   account(finish_ns, finish_cpu_ns);
 }
 
-void GradientReducer::Impl::settle_usage(const std::vector<uint8_t>& records, size_t record_bytes) {
+void GradientReducer::Impl::check_usage(const std::vector<uint8_t>& records, size_t record_bytes) {
   std::string unused;
   for (size_t p = 0; p < parameters.size(); ++p) {
     std::vector<size_t> without;
@@ -307,21 +309,21 @@ void GradientReducer::Impl::settle_usage(const std::vector<uint8_t>& records, si
                "\n  use them in the loss, or construct with unused = UnusedParameters::kAllow");
 }
 
-/// A point in a stream of the GPU.
+/// Records a timing event on the stream.
 cuda::Event GradientReducer::Impl::gpu_time(const cuda::Stream& stream) const {
   const cuda::Event event(*gpu, true);
   event.record(stream);
   return event;
 }
 
-/// On a GPU the times that count are its own: the host runs ahead of it.
+/// Uses GPU timestamps, because the host runs ahead of the GPU.
 void GradientReducer::Impl::account_on_gpu() {
   const cuda::Event end = gpu_time(cuda::current_stream(*gpu));
   if (gpu_step_begin) {
     gpu_steps.push_back({*gpu_step_begin, *gpu_backward_end, end, gpu_clock->moment(), {}});
     const cuda::StreamGuard on(*gpu_probe);
     for (size_t i = 0; i < buckets.size(); ++i) {
-      buckets[i].work.wait();  // it is complete: the probe's stream goes on where the bucket arrives
+      buckets[i].work.wait();  // makes the probe stream wait for the bucket; does not block the host
       gpu_steps.back().buckets.emplace_back(gpu_launches[i], gpu_time(*gpu_probe));
     }
   }
@@ -370,7 +372,7 @@ void GradientReducer::Impl::account(int64_t finish_ns, int64_t finish_cpu_ns) {
     stolen_ns += std::max<int64_t>(finish_ns - begin_ns - (finish_cpu_ns - begin_cpu_ns), 0);
     int64_t covered = 0;
     for (const Bucket& bucket : buckets) {
-      // A thread that completed the work, but has not come to say so, is as late as this one.
+      // done_ns may not be written yet, although the work is complete.
       const int64_t done_ns = *bucket.done_ns < bucket.launch_ns ? now : bucket.done_ns->load();
       const int64_t from = std::max(bucket.launch_ns, covered);
       if (done_ns > from) comm_ns += done_ns - from;
@@ -387,15 +389,16 @@ GradientReducer::GradientReducer(NamedTensors parameters, NamedTensors buffers, 
   Impl& impl = *impl_;
   impl.group = std::move(group);
   const bool has_hooks = !options.hooks.empty();
-  TANDEM_CHECK(ValueError, options.shadow_every >= 0, "GradientReducer: hook_report_every ", options.shadow_every,
-               " is negative");
-  TANDEM_CHECK(ValueError, has_hooks || options.shadow_every == 0, "GradientReducer: hook_report_every requires hooks");
+  TANDEM_CHECK(ValueError, options.hook_report_every >= 0, "GradientReducer: hook_report_every ",
+               options.hook_report_every, " is negative");
+  TANDEM_CHECK(ValueError, has_hooks || options.hook_report_every == 0,
+               "GradientReducer: hook_report_every requires hooks");
   for (const auto& hook : options.hooks) TANDEM_CHECK(ValueError, hook != nullptr, "GradientReducer: a hook is null");
-  if (has_hooks && options.hooks.front()->needs_pieces()) options.buckets.split = false;
+  if (has_hooks && options.hooks.front()->needs_whole_parameters()) options.buckets.split = false;
   impl.options = options;
   impl.buffers = std::move(buffers);
   const std::string hooks =
-      has_hooks ? str(describe(options.hooks), ", report every ", options.shadow_every) : std::string();
+      has_hooks ? str(describe(options.hooks), ", report every ", options.hook_report_every) : std::string();
   check_same_parameters(parameters, impl.buffers, hooks, *impl.group);
   impl.broadcast_values(parameters);
   impl.broadcast_values(impl.buffers);
@@ -411,7 +414,7 @@ GradientReducer::GradientReducer(NamedTensors parameters, NamedTensors buffers, 
   TANDEM_CHECK(ValueError, !infos.empty(), "GradientReducer: no parameter requires grad");
   impl.plan = plan_buckets(infos, options.buckets);
   const Device device = infos.front().device;
-  if (!device.is_cpu() && impl.group->size() > 1) {  // a group has one GPU
+  if (!device.is_cpu() && impl.group->size() > 1) {  // a group uses one GPU per rank
     impl.gpu = device;
     impl.gpu_probe.emplace(device);
     impl.gpu_clock.emplace(device);
@@ -429,12 +432,12 @@ GradientReducer::~GradientReducer() {
       impl_->abort_quietly("a DistributedDataParallel was destroyed while gradients were being all-reduced");
     }
   }
-  // Whoever completes a bucket still writes to it.
+  // The threads that complete buckets may still write to them.
   for (Impl::Bucket& bucket : impl_->buckets) {
     try {
       if (bucket.work.valid()) bucket.work.wait();
     } catch (const std::exception&) {
-      // The failure was told, or is of the abort above.
+      // Already thrown to the caller, or caused by the abort above.
     }
   }
   for (Impl::Parameter& parameter : impl_->parameters) parameter.leaf->set_slot({});
@@ -467,14 +470,18 @@ OverlapReport GradientReducer::report() const {
   return report;
 }
 
-HookReport GradientReducer::hook_report() const { return impl_->hooked ? impl_->hooked->report() : HookReport{}; }
+HookReport GradientReducer::hook_report() const {
+  return impl_->hook_pipeline ? impl_->hook_pipeline->report() : HookReport{};
+}
 
-State GradientReducer::state_dict() const { return impl_->hooked ? impl_->hooked->state_dict() : State{}; }
+State GradientReducer::state_dict() const {
+  return impl_->hook_pipeline ? impl_->hook_pipeline->state_dict() : State{};
+}
 
 void GradientReducer::load_state_dict(const State& state) {
-  TANDEM_CHECK(StateError, impl_->hooked || state.empty(),
+  TANDEM_CHECK(StateError, impl_->hook_pipeline || state.empty(),
                "GradientReducer: the state belongs to communication hooks, but this reducer has none");
-  if (impl_->hooked) impl_->hooked->load_state_dict(state);
+  if (impl_->hook_pipeline) impl_->hook_pipeline->load_state_dict(state);
 }
 
 void GradientReducer::reset_report() {

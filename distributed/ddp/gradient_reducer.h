@@ -1,4 +1,4 @@
-// Averages gradients over the ranks of a group while backward still runs.
+// Averages gradients over the ranks of a group during backward.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 #include <vector>
 
 #include <tandem/base/macros.h>
+#include <tandem/distributed/comm_hooks.h>
 #include <tandem/distributed/ddp/bucket_plan.h>
-#include <tandem/distributed/gradient_hooks.h>
 #include <tandem/distributed/process_group.h>
 #include <tandem/tensor/state.h>
 #include <tandem/tensor/tensor.h>
@@ -19,68 +19,79 @@ namespace tandem { inline namespace v0 { namespace distributed {
 
 using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 
-/// What to do about a parameter that a backward did not use on every rank.
+/// Handling of parameters that a backward pass did not use on every rank.
 enum class UnusedParameters {
-  kError,  ///< throw on every rank, after the exchange, naming parameters and ranks
-  kAllow,  ///< used nowhere: no gradient; used on some ranks: the mean over all, others counting as zero
+  kError,  ///< throw StateError on every rank after the all-reduce, naming parameters and ranks
+  kAllow,  ///< unused on all ranks: no gradient; used on some ranks: the mean, other ranks contribute zero
 };
 
 struct ReducerOptions {
   BucketSizes buckets = {};
   UnusedParameters unused = UnusedParameters::kError;
-  /// How buckets are averaged: {power_sgd({.rank = 4}), bf16()} sends PowerSGD's factors, and what it does not compress, as
-  /// bfloat16.  None: exactly.  The same on all ranks; a hook object has one reducer.
-  GradientHooks hooks = {};
-  /// k > 0: every k-th exchange is run again, exactly and with the first hooks of the chain, to report how far they are
-  /// from the exact means and what each adds; the training does not change.
-  int64_t shadow_every = 0;
+  /// Communication hooks, applied in order.  Example: {power_sgd({.rank = 4}), bf16_compress()} sends the factors of
+  /// PowerSGD, and the parameters that it does not compress, as bfloat16.  Empty: exact all-reduce.  Must be equal on
+  /// all ranks.  A hook object belongs to one reducer.
+  CommHooks hooks = {};
+  /// k > 0: replay every k-th step without hooks, and with the first hooks of the chain, to measure the error of the
+  /// hooks; see GradientReducer::hook_report().  Does not change the training.  0: never.
+  int64_t hook_report_every = 0;
 };
 
-/// Where the time of a step went, in milliseconds, means over `steps`.  step = local + exposed + stolen.
+/// Time per step in milliseconds, averaged over `steps`.  step = local + exposed + stolen.
 struct OverlapReport {
   int64_t steps = 0;
   double step_ms = 0;     ///< from the end of one backward to the end of the next
-  double local_ms = 0;    ///< the rest: what the step would take alone
-  double exposed_ms = 0;  ///< backward was over and waited for communication
-  double stolen_ms = 0;   ///< backward had begun to communicate, and its thread did not have its core
-  double comm_ms = 0;     ///< from a bucket's launch to its arrival, overlapping times counted once
+  double local_ms = 0;    ///< computation: step - exposed - stolen
+  double exposed_ms = 0;  ///< waiting for communication after backward
+  double stolen_ms = 0;   ///< time in which the thread of backward was not running after communication had started
+  double comm_ms = 0;     ///< from launch to completion of the buckets; overlapping intervals count once
 };
 /// One line: "step 16.1 ms = local 14.9 + exposed 0.8 + stolen 0.4 (communication 3.1 ms, 74 % hidden)".
 TANDEM_API std::string to_string(const OverlapReport& report);
 
-/// Gives every parameter's gradient a slot in flat buffers, cut into buckets, and all-reduces each bucket (mean) as soon as
-/// backward has filled it, always in the same order on all ranks.
+/// Stores the gradients of parameters in flat buckets and all-reduces each bucket (mean over the ranks) as soon as
+/// backward has computed it, in the same order on all ranks.  The part of DistributedDataParallel that does not depend
+/// on modules.
 ///
-/// Construction is collective: ranks compare a digest of the parameters' names, shapes and dtypes (StateError on every
-/// rank, naming the first difference), then take rank 0's values of parameters and buffers.  From then on each backward
-/// that reaches a parameter, outside no_sync, is collective too: it ends when all gradients are averaged.  Parameters that
-/// do not require grad are left alone after construction.  Knows no module.  Not safe from many threads.  With hooks of
-/// several exchanges (PowerSGD) on CPUs backward may run no other collectives on the group: give SyncBatchNorm one of its own.
+/// Construction is collective: it checks that names, shapes and dtypes of parameters and buffers, the hooks and the
+/// tuning file are equal on all ranks (StateError on every rank, naming the first difference), then broadcasts the
+/// values of rank 0.  Afterwards each backward pass that reaches a parameter, outside no_sync(), is collective: it
+/// returns when all gradients are averaged, or throws CommError.  Parameters that do not require grad are only
+/// broadcast.
+///
+/// CPU and CUDA tensors of floating dtypes; all CUDA parameters on one GPU.  On CUDA, backward returns when all ranks
+/// have started the all-reduces; the current stream, not the host, waits for the transfers.
+///
+/// With hooks that need several all-reduces (PowerSGD), backward on CPU must not start other collectives on the same
+/// group: use a separate group for SyncBatchNorm.
 class TANDEM_API GradientReducer {
  public:
+  /// Collective.  Throws StateError if ranks differ, if `group` is null, or if a gradient belongs to another reducer;
+  /// ValueError for invalid options or without parameters that require grad.
   GradientReducer(NamedTensors parameters, NamedTensors buffers, std::shared_ptr<ProcessGroup> group,
                   ReducerOptions options = {});
-  /// Gradients move back into memory of their own.
+  /// Moves the gradients to separate memory.  Aborts the group if all-reduces are in flight.
   ~GradientReducer();
   GradientReducer(const GradientReducer&) = delete;
   GradientReducer& operator=(const GradientReducer&) = delete;
 
-  /// While the handle lives, backward only accumulates locally; the next backward after it exchanges the sums.
+  /// While the handle exists, backward accumulates gradients locally; the first backward after it averages the sums.
   HookHandle no_sync();
-  /// buffers = rank 0's.  Collective.
+  /// Broadcasts the buffers of rank 0.  Collective.
   void broadcast_buffers();
 
   const BucketPlan& plan() const;
-  /// Means since construction or the last call of reset_report, without the first step after it.
+  /// Averages since construction or the last reset_report(), without the first step.  Waits for the GPU.
   OverlapReport report() const;
   void reset_report();
-  /// Of the newest shadow step; equal on all ranks.  Rank 0 logs it.
+  /// The error of the hooks in the last measured step (ReducerOptions::hook_report_every); equal on all ranks.  Rank 0
+  /// logs it.
   HookReport hook_report() const;
-  /// What the hooks keep from step to step, this rank's: needed to go on to the same bits.  Empty without hooks.
+  /// State of the hooks on this rank; needed for a bit-exact restart.  Empty without hooks.
   State state_dict() const;
-  /// Throws StateError, changing nothing, if it is of other hooks or of another model.
+  /// Throws StateError, without changes, if the state belongs to other hooks or another model.
   void load_state_dict(const State& state);
-  /// The running step is left out of the report: for after an evaluation or a checkpoint, which is no part of a step.
+  /// Excludes the current step from the report.  Call it after an evaluation or a checkpoint.
   void leave_out_step();
 
  private:

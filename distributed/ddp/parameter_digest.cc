@@ -52,7 +52,7 @@ void check_same_parameters(const std::vector<std::pair<std::string, Tensor>>& pa
   }
   if (same) return;
 
-  // They differ: exchange the descriptions themselves, so that every rank can say where.
+  // Gather the full descriptions, so that every rank can report the first difference.
   std::vector<uint8_t> padded(text.begin(), text.end());
   padded.resize(static_cast<size_t>(longest));
   const Tensor texts = empty({group.size(), longest}, {kUInt8});

@@ -1,4 +1,4 @@
-// Whether all ranks hold the same model.  Private to distributed/.
+// Checks that all ranks have the same model.  Private to distributed/.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
-/// Compares a digest of names, shapes and dtypes, of `hooks`, and of the tuning file that is named (base/tuning.h), over all ranks.
-/// Throws StateError on every rank, showing the first entry in which a rank differs from rank 0.  Collective.
+/// Compares a digest of names, shapes and dtypes, of `hooks`, and of the tuning file (base/tuning.h) across ranks.
+/// Throws StateError on every rank, showing the first entry that differs from rank 0.  Collective.
 void check_same_parameters(const std::vector<std::pair<std::string, Tensor>>& parameters,
                            const std::vector<std::pair<std::string, Tensor>>& buffers, const std::string& hooks,
                            ProcessGroup& group);

@@ -6,7 +6,7 @@
 #include <tandem/autograd/grad_mode.h>
 #include <tandem/base/error.h>
 #include <tandem/base/rank_context.h>
-#include <tandem/distributed/gradient_hooks.h>
+#include <tandem/distributed/comm_hooks.h>
 #include <tandem/ops/compare.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/math.h>
@@ -52,7 +52,7 @@ namespace {
 
 /// A parameter that is compressed.  All is where its gradient is, in the type of sums; factors hold their columns as rows.
 struct Matrix {
-  GradientPiece piece;
+  ParameterSlice piece;
   int64_t rows;
   int64_t cols;
   int64_t rank;
@@ -94,7 +94,7 @@ DType sum_dtype(DType dtype) { return dtype == kFloat64 ? kFloat64 : kFloat32; }
 /// The n elements of a flat tensor from `begin` on.
 Tensor part(const Tensor& flat, int64_t begin, int64_t n) { return flat.slice(0, begin, begin + n); }
 
-class PowerSgd final : public GradientHook {
+class PowerSgd final : public CommHook {
  public:
   explicit PowerSgd(const PowerSgdOptions& options) : options_(options) {
     TANDEM_CHECK(ValueError, options.rank >= 1, "power_sgd: rank ", options.rank, " is less than 1");
@@ -106,30 +106,30 @@ class PowerSgd final : public GradientHook {
     return str("power_sgd(rank ", options_.rank, ", from step ", options_.start_step, ", saving ", options_.min_saving,
                ", seed ", options_.seed, ")");
   }
-  bool needs_pieces() const override { return true; }
+  bool needs_whole_parameters() const override { return true; }
 
-  void prepare(const std::vector<GradientBucket>& buckets) override {
+  void prepare(const std::vector<GradBucket>& buckets) override {
     TANDEM_CHECK(StateError, buckets_.empty(), "power_sgd: this hook belongs to another reducer");
     buckets_.resize(buckets.size());
     for (size_t i = 0; i < buckets.size(); ++i) {
-      for (const GradientPiece& piece : buckets[i].pieces) place(piece, buckets_[i]);
+      for (const ParameterSlice& piece : buckets[i].slices) place(piece, buckets_[i]);
     }
   }
 
-  int num_exchanges(const GradientBucket& bucket) const override {
+  int num_all_reduces(const GradBucket& bucket) const override {
     return compresses(buckets_[static_cast<size_t>(bucket.index)]) ? 2 : 1;
   }
 
-  void average(const GradientBucket& bucket, const Exchange& next, std::function<void()> done) override {
+  void average(const GradBucket& bucket, const AllReduceMean& all_reduce, std::function<void()> done) override {
     BucketMemory& memory = buckets_[static_cast<size_t>(bucket.index)];
     const bool plain = !compresses(memory);
     ++memory.steps;
-    if (plain) return next(bucket.values, std::move(done));
+    if (plain) return all_reduce(bucket.values, std::move(done));
     // What travels is kept by the callbacks, which live until a GPU is done with it.
     const Tensor p = send_p(memory);
-    next(p, [this, &memory, next, p, done = std::move(done)] {
+    all_reduce(p, [this, &memory, all_reduce, p, done = std::move(done)] {
       const Tensor q = send_q(memory, p);
-      next(q, [this, &memory, q, done] {
+      all_reduce(q, [this, &memory, q, done] {
         deliver(memory, q);
         done();
       });
@@ -179,7 +179,7 @@ class PowerSgd final : public GradientHook {
   }
 
   /// Among the matrices, or the rest.
-  void place(const GradientPiece& piece, BucketMemory& memory) const {
+  void place(const ParameterSlice& piece, BucketMemory& memory) const {
     const int64_t count = piece.values.num_elements();
     if (count == 0) return;
     const int64_t rows = piece.shape.empty() ? 1 : piece.shape[0];
@@ -203,7 +203,7 @@ class PowerSgd final : public GradientHook {
   }
 
   /// [rank, cols] float64 on the CPU: numbers in [-0.5, 0.5), a function of the seed and the parameter.
-  Tensor start_columns(const GradientPiece& piece, int64_t rank, int64_t cols) const {
+  Tensor start_columns(const ParameterSlice& piece, int64_t rank, int64_t cols) const {
     PhiloxState stream{options_.seed, static_cast<uint32_t>(piece.parameter), 0, 0};
     std::vector<double> values;
     for (int64_t k = 0; k < rank; ++k) {
@@ -279,6 +279,6 @@ class PowerSgd final : public GradientHook {
 
 }  // namespace
 
-std::shared_ptr<GradientHook> power_sgd(PowerSgdOptions options) { return std::make_shared<PowerSgd>(options); }
+std::shared_ptr<CommHook> power_sgd(PowerSgdOptions options) { return std::make_shared<PowerSgd>(options); }
 
 }}}  // namespace tandem::v0::distributed

@@ -103,8 +103,8 @@ int parse_training_flags(int argc, char** argv, const Program& program, Training
                  "how gradients travel: none, or fp16, bf16, power_sgd; several by commas")
       ->delimiter(',')
       ->check(CLI::IsMember({"none", "fp16", "bf16", "power_sgd"}));
-  app.add_option("--shadow-every", flags.shadow_every,
-                 "with --compress: steps from one report of its error to the next; 0 = none")
+  app.add_option("--hook-report-every", flags.hook_report_every,
+                 "with --compress: number of steps between reports of its error; 0 = never")
       ->check(count(0));
   app.add_option("--seed", flags.seed, "of initial weights, order of the data, and drawn data")
       ->check(number<uint64_t>("a whole number", 0));

@@ -15,8 +15,8 @@ struct TrainingFlags {
   int64_t accumulate = 1;  ///< batches per step
   double lr = 0.05;
   std::string amp = "none";                      ///< or what products are computed in: "bfloat16", "float16"
-  std::vector<std::string> compress = {"none"};  ///< gradient hooks, one after the other
-  int64_t shadow_every = 0;                      ///< steps; 0 = never compared with exact gradients
+  std::vector<std::string> compress = {"none"};  ///< chain of communication hooks
+  int64_t hook_report_every = 0;                 ///< steps; 0 = never
   uint64_t seed = 1;
   std::string data;  ///< "" = what the program has without
   std::string out = "results";

@@ -33,11 +33,11 @@ void check_batches(const std::string& name, const td::data::Dataset& train, cons
 td::distributed::ReducerOptions reducer_options(const TrainingFlags& flags) {
   td::distributed::ReducerOptions options;
   for (const std::string& name : flags.compress) {
-    if (name == "fp16") options.hooks.push_back(td::distributed::fp16());
-    if (name == "bf16") options.hooks.push_back(td::distributed::bf16());
+    if (name == "fp16") options.hooks.push_back(td::distributed::fp16_compress());
+    if (name == "bf16") options.hooks.push_back(td::distributed::bf16_compress());
     if (name == "power_sgd") options.hooks.push_back(td::distributed::power_sgd({.seed = flags.seed}));
   }
-  options.shadow_every = flags.shadow_every;
+  options.hook_report_every = flags.hook_report_every;
   return options;
 }
 
@@ -198,7 +198,7 @@ void TrainingRun::end_step(const std::function<Validation()>& evaluate) {
                                  " is no finite number: the training diverged, try a smaller --lr than ", flags_.lr));
   }
   metrics_.add_step(loss, progress_.step_seconds());
-  if (flags_.shadow_every > 0 && step() % flags_.shadow_every == 0) {
+  if (flags_.hook_report_every > 0 && step() % flags_.hook_report_every == 0) {
     note(td::str("gradients, ", to_string(parts_.reducer.hook_report())));
   }
   if (tracing_ && step() - first_step_ == kTracedSteps) end_trace();

@@ -59,7 +59,7 @@ class Amp {
   std::optional<tandem::Autocast> autocast_;
 };
 
-/// What --compress and --shadow-every ask of DistributedDataParallel.
+/// What --compress and --hook-report-every ask of DistributedDataParallel.
 tandem::distributed::ReducerOptions reducer_options(const TrainingFlags& flags);
 
 /// Batches without end: the loader's epochs one after the other.  The loader's must not be empty.

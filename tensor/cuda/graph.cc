@@ -138,7 +138,7 @@ bool is_capturing(Device device) {
 
 void refuse_in_capture(const char* what) {
   TANDEM_CHECK(StateError, recorded_now() == nullptr, "Graph: ", what,
-               " cannot be captured; do it before or after the capture the capture");
+               " cannot be captured; do it before or after the capture");
 }
 
 void refuse_other_stream(Device device, uint64_t queue) {

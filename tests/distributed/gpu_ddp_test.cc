@@ -1,4 +1,5 @@
-// Data-parallel training on GPUs equals one process on the joined batch.  Ranks are threads with a GPU each, and processes.
+// Data-parallel training on GPUs equals one process on the whole batch.  Ranks are threads with one GPU each, or
+// processes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -64,7 +65,7 @@ TEST_P(GpuWorlds, EqualOneProcessOnTheJoinedBatch) {
   });
 }
 
-// tools/gpu_check chooses by these names.
+// tools/gpu_checks selects tests by these names.
 INSTANTIATE_TEST_SUITE_P(
     , GpuWorlds,
     ::testing::Combine(::testing::Values(1, 2, 4),
@@ -75,10 +76,10 @@ TEST(GpuDdp, HooksRoundWhatTravels) {
   const std::vector<double> expected = joined_batch(kSteps);
   for (const bool brain : {false, true}) {
     run_threads(gpus(2), [&](Context& context) {
-      const double difference =
-          largest_difference(part_of_batch(context, kSteps, kTiny, {brain ? bf16() : fp16()}), expected);
+      const double difference = largest_difference(
+          part_of_batch(context, kSteps, kTiny, {brain ? bf16_compress() : fp16_compress()}), expected);
       EXPECT_LT(difference, brain ? 2e-2 : 2e-3);
-      EXPECT_GT(difference, 1e-9);  // else nothing was rounded
+      EXPECT_GT(difference, 1e-9);  // otherwise nothing was rounded
     });
   }
 }
@@ -108,12 +109,12 @@ TEST(GpuDdp, AParameterUsedOnSomeRanksIsAveragedOverAll) {
   });
 }
 
-/// Sends a bucket as it is, in two exchanges, and counts the first ones that have come back.
-class Twice final : public GradientHook {
+/// Averages a bucket with two all-reduces, and counts completed first all-reduces.
+class Twice final : public CommHook {
  public:
   std::string describe() const override { return "twice"; }
-  int num_exchanges(const GradientBucket& /*bucket*/) const override { return 2; }
-  void average(const GradientBucket& bucket, const Exchange& next, std::function<void()> done) override {
+  int num_all_reduces(const GradBucket& /*bucket*/) const override { return 2; }
+  void average(const GradBucket& bucket, const AllReduceMean& next, std::function<void()> done) override {
     next(bucket.values, [this, next, values = bucket.values, done] {
       ++came_back;
       next(values, done);
@@ -122,7 +123,7 @@ class Twice final : public GradientHook {
   std::atomic<int> came_back{0};
 };
 
-// Before anything is exchanged, so that the group goes on.
+// Fails before any communication, so the group stays usable.
 TEST(GpuDdp, AStepInAGraphIsRefused) {
   run_threads(gpus(2), [](Context& context) {
     const HookedParameters p({{40, 4}, {50, 3}}, kFloat32, context.device());
@@ -133,13 +134,13 @@ TEST(GpuDdp, AStepInAGraphIsRefused) {
     const std::vector<float> usual = p[0].grad().to_vector<float>();
     cuda::Graph graph(context.device());
     EXPECT_EQ(error_text<StateError>([&] { graph.capture([&] { p.backward(gradients); }); }),
-              "Graph: the exchange of gradients cannot be captured; do it before or after the capture the capture");
+              "Graph: the all-reduce of gradients cannot be captured; do it before or after the capture");
     p.backward(gradients);
     EXPECT_EQ(p[0].grad().to_vector<float>(), usual);
   });
 }
 
-// What the GPU may still read is kept to the end of the step, and no longer where the step has no end.
+// Tensors that the GPU may read are kept until the end of the step, or until the step fails.
 TEST(GpuDdp, AFailedStepKeepsNothing) {
   std::barrier<> both(2);
   run_threads(gpus(2), [&](Context& context) {
@@ -157,7 +158,7 @@ TEST(GpuDdp, AFailedStepKeepsNothing) {
       for (size_t i = 0; i < 3; ++i) {
         handles.push_back(p[i].register_post_accumulate_grad_hook([&](const Tensor&) {
           if (++gradients < 3) return;
-          while (hook->came_back == in_a_step) std::this_thread::yield();  // a bucket is on its way
+          while (hook->came_back == in_a_step) std::this_thread::yield();  // a bucket is in flight
           both.arrive_and_wait();
           throw ValueError("no more");
         }));
@@ -171,7 +172,7 @@ TEST(GpuDdp, AFailedStepKeepsNothing) {
   });
 }
 
-/// What rank 0 of two did in one step: the trace, and when its GPU had the last gradient, at the earliest.
+/// One step of rank 0 of 2: its trace, and a lower bound for the time of the last gradient on its GPU.
 struct TracedStep {
   std::vector<TraceEvent> events;
   int64_t last_gradient_ns = 0;
@@ -186,7 +187,7 @@ TracedStep traced_step() {
     const GradientReducer reducer(net.named(), {}, context.group(), {.buckets = kTiny});
     const cuda::Stream stream = cuda::current_stream(device);
     const cuda::Event origin(device, true), last(device, true);
-    const int64_t origin_ns = trace_now_ns();  // not after it: no gradient seems later than it was
+    const int64_t origin_ns = trace_now_ns();  // recorded first, so that the bound is never too late
     origin.record(stream);
     stream.synchronize();
     std::vector<HookHandle> hooks;
@@ -205,7 +206,7 @@ TracedStep traced_step() {
   return step;
 }
 
-// On the GPU the first bucket's exchange begins when its own gradients are there, before the last gradient is.
+// On the GPU the all-reduce of the first bucket starts before the last gradient is computed.
 TEST(GpuDdp, BucketsTravelWhileBackwardRuns) {
   bool overlaps = false;
   for (int attempt = 0; attempt < 3 && !overlaps;
@@ -228,7 +229,7 @@ TEST(GpuDdp, BucketsTravelWhileBackwardRuns) {
   EXPECT_TRUE(overlaps);
 }
 
-// In the GPU's time: its thread is not what backward takes the core from.
+// Measured with GPU timestamps; "stolen" counts only CPU time.
 TEST(GpuDdp, ReportAddsUp) {
   run_threads(gpus(2), [](Context& context) {
     const Net net(1, context.device());
@@ -259,7 +260,8 @@ TEST(GpuDdp, ReportAddsUp) {
   });
 }
 
-/// Writes how many of rank 0's steps have a bucket that travelled while the GPU computed, and how many transfers each rank's trace has.
+/// Writes the number of rank 0's steps in which an all-reduce overlapped with computation, and the number of transfers
+/// per rank.
 TANDEM_RANK_MAIN(trace_steps) {
   constexpr int kTraced = 4;
   const Device device = gpu_of_rank(context.rank());
@@ -269,7 +271,7 @@ TANDEM_RANK_MAIN(trace_steps) {
   const Tensor x = inputs().slice(0, 0, share).to(device), y = labels().slice(0, 0, share).contiguous().to(device);
   start_trace();
   for (int step = 0; step < kTraced; ++step) net.loss(x, y).backward();
-  if (reducer.report().steps != kTraced - 1) throw StateError("other steps");  // which the trace has, then
+  if (reducer.report().steps != kTraced - 1) throw StateError("other steps");  // the trace would contain them
   const std::vector<TraceEvent> events = gather_trace(*context.group());
   if (context.rank() != 0) return;
   std::map<int, int> transfers;
@@ -289,10 +291,10 @@ TANDEM_RANK_MAIN(trace_steps) {
 TEST(GpuDdp, ATraceOfProcessesShowsTheOverlap) {
   const testing::TemporaryFolder folder;
   int overlapped = 0, transfers = 0, others = 0;
-  for (int attempt = 0; attempt < 3 && overlapped == 0; ++attempt) {  // the machine may have stood still
+  for (int attempt = 0; attempt < 3 && overlapped == 0; ++attempt) {  // the machine may be loaded
     spawn(2, "trace_steps", {folder / "trace"});
     std::istringstream(testing::read_file(folder / "trace")) >> overlapped >> transfers >> others;
-    EXPECT_GE(transfers, 8);  // two buckets or more in each step
+    EXPECT_GE(transfers, 8);  // at least two buckets per step
     EXPECT_EQ(transfers, others);
   }
   EXPECT_GT(overlapped, 0);

@@ -207,7 +207,7 @@ TEST(GpuGroup, ACollectiveInAGraphIsRefused) {
     const Tensor x = on_gpu(group, group.rank() + 1);
     cuda::Graph graph(x.device());
     EXPECT_EQ(error_text<StateError>([&] { graph.capture([&] { group.all_reduce(x); }); }),
-              "Graph: a collective of several ranks cannot be captured; do it before or after the capture the capture");
+              "Graph: a collective of several ranks cannot be captured; do it before or after the capture");
     group.all_reduce(x);
     EXPECT_EQ(x.to_vector<float>(), Floats(4, 3));
   });

@@ -1,4 +1,4 @@
-// PowerSGD on GPUs gives what it gives on CPUs, but for rounding.
+// PowerSGD on GPUs equals PowerSGD on CPUs up to rounding.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include <tandem/distributed/gradient_hooks.h>
+#include <tandem/distributed/comm_hooks.h>
 #include <tandem/distributed/launch.h>
 #include <tandem/tensor/cuda.h>
 #include <tandem/tests/distributed/hooked_parameters.h>
@@ -20,18 +20,18 @@ namespace tandem::distributed { namespace {
 constexpr BucketSizes kTiny = {64, 64, 64};
 constexpr int kSteps = 3;
 
-/// The gradients of all steps on rank 0, one parameter after the other, and then the errors that are left there.
+/// Gradients of all steps on rank 0, by parameter, followed by the remaining errors.
 std::vector<double> averages(const std::vector<Device>& devices, DType dtype, const PowerSgdOptions& options,
                              bool through_bf16) {
   std::vector<double> all;
   run_threads(devices, [&](Context& context) {
-    // Buckets are begun by whichever thread has ended an exchange, which knows nothing of the stream on which the rank computes.
+    // Buckets are opened by the thread that completes an all-reduce, which does not know the compute stream.
     std::optional<cuda::StreamGuard> own;
     if (!context.device().is_cpu()) own.emplace(cuda::Stream(context.device()));
-    // More columns and rows than a block of the kernels takes at a time, and what is sent as it is.
+    // More rows and columns than a block of the kernels, and uncompressed parameters.
     HookedParameters p({{70, 100}, {7}, {1, 33}, {300, 3, 11}, {40, 1}, {12, 1100}}, dtype, context.device());
-    GradientHooks hooks = {power_sgd(options)};
-    if (through_bf16) hooks.push_back(bf16());
+    CommHooks hooks = {power_sgd(options)};
+    if (through_bf16) hooks.push_back(bf16_compress());
     GradientReducer reducer(many_modules(p), {}, context.group(), {.buckets = kTiny, .hooks = hooks});
     std::vector<double> mine;
     const auto add = [&](const Tensor& tensor) {
@@ -75,7 +75,7 @@ TEST_P(GpuPowerSgd, EqualsTheCpus) {
     const auto gpu = averages({Device::cuda(0), Device::cuda(1)}, c.dtype, options, c.through_bf16);
     const auto cpu = averages({Device(), Device()}, c.dtype, options, c.through_bf16);
     EXPECT_LT(distance(gpu, cpu), c.tolerance) << "rank " << rank;
-    EXPECT_GT(std::abs(cpu.back()), 1e-6);  // something was left behind
+    EXPECT_GT(std::abs(cpu.back()), 1e-6);  // the error is not zero
   }
 }
 
@@ -85,13 +85,13 @@ INSTANTIATE_TEST_SUITE_P(, GpuPowerSgd,
                                            Case{"float32_through_bfloat16", kFloat32, 5e-2, true}),
                          case_name);
 
-// As SyncBatchNorm in a group of its own does: GPUs want the collectives of all groups in one order, which is the program's, whenever
-// ranks agree on a bucket.
+// As with SyncBatchNorm in a separate group: collectives of all groups must start in one order on GPUs, which is
+// program order, independent of when ranks agree on a bucket.
 TEST(GpuPowerSgdRanks, OtherGroupsExchangeDuringBackward) {
   run_threads({Device::cuda(0), Device::cuda(1)}, [](Context& context) {
     const auto other = context.new_group({0, 1}, {.timeout = std::chrono::seconds(20)});
     const HookedParameters p({{20, 10}, {30, 8}, {40, 6}, {12, 12}, {9, 30}}, kFloat32, context.device());
-    const GradientHooks hooks = {power_sgd({.rank = 1, .start_step = 0, .min_saving = 1})};
+    const CommHooks hooks = {power_sgd({.rank = 1, .start_step = 0, .min_saving = 1})};
     GradientReducer reducer(many_modules(p), {}, context.group(), {.buckets = kTiny, .hooks = hooks});
     const Tensor sum = zeros({1}, {kFloat32, context.device()});
     std::vector<HookHandle> handles;

@@ -1,4 +1,4 @@
-#include <tandem/distributed/gradient_hooks.h>
+#include <tandem/distributed/comm_hooks.h>
 
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ constexpr BucketSizes kTiny = {64, 64, 64};
 class Worlds : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(, Worlds, ::testing::Values(1, 2, 3, 4));
 
-/// What the group makes of half types: float32 sums in rank order, divided, rounded once.
+/// Reference for half types: float32 sums in rank order, divided, rounded once.
 template <class H, class T>
 std::vector<T> mean_of_rounded(const std::vector<std::vector<T>>& by_rank) {
   std::vector<T> means;
@@ -47,7 +47,7 @@ TEST_P(Worlds, CastsRoundBeforeAndAfterTheMeanAndNowhereElse) {
           const std::vector<Shape> shapes = {{33, 7}, {1}, {0, 3}, {31}};
           HookedParameters p(shapes, dtype);
           GradientReducer reducer(p.named(), {}, context.group(),
-                                  {.buckets = sizes, .hooks = {brain ? bf16() : fp16()}});
+                                  {.buckets = sizes, .hooks = {brain ? bf16_compress() : fp16_compress()}});
           p.backward(context.rank(), 5);
           for (size_t i = 0; i < shapes.size(); ++i) {
             visit_floating_dtype(dtype, [&]<class T>() {
@@ -66,22 +66,22 @@ TEST_P(Worlds, CastsRoundBeforeAndAfterTheMeanAndNowhereElse) {
 TEST(GradientHooks, WhatFloat16CannotHoldBecomesInfinite) {
   run_threads(2, [](Context& context) {
     HookedParameters p({Shape{3}});
-    GradientReducer reducer(p.named(), {}, context.group(), {.hooks = {fp16()}});
-    // 60000 twice is beyond float16 as a sum, but not as a mean.
+    GradientReducer reducer(p.named(), {}, context.group(), {.hooks = {fp16_compress()}});
+    // 60000 + 60000 overflows float16, but the mean does not.
     p.backward({from_vector<float>({60000, context.rank() == 0 ? 70000.0f : 1, -1e-9f}, {3})});
     const float infinite = std::numeric_limits<float>::infinity();
     EXPECT_EQ(p[0].grad().to_vector<float>(), (std::vector<float>{60000, infinite, -0.0f}));
   });
   run_threads(2, [](Context& context) {
     HookedParameters p({Shape{2}});
-    GradientReducer reducer(p.named(), {}, context.group(), {.hooks = {bf16()}});
+    GradientReducer reducer(p.named(), {}, context.group(), {.hooks = {bf16_compress()}});
     p.backward({from_vector<float>({0x1p+100f, 0x1p-100f}, {2})});
     EXPECT_EQ(p[0].grad().to_vector<float>(), (std::vector<float>{0x1p+100f, 0x1p-100f}));
   });
 }
 
 TEST(GradientHooks, HalfTypesAndSeveralDtypesTravelTogether) {
-  for (const GradientHooks& hooks : {GradientHooks{fp16()}, GradientHooks{bf16()}}) {
+  for (const CommHooks& hooks : {CommHooks{fp16_compress()}, CommHooks{bf16_compress()}}) {
     run_threads(3, [&](Context& context) {
       Tensor a = ones({5}, {kBFloat16}).set_requires_grad();
       Tensor b = ones({2, 3}, {kFloat64}).set_requires_grad();
@@ -100,14 +100,14 @@ TEST(GradientHooks, HalfTypesAndSeveralDtypesTravelTogether) {
   }
 }
 
-/// Bytes of collectives whose names begin with "bucket", of one rank in one backward, and their number.
-std::pair<int64_t, int> bytes_on_the_wire(const std::function<GradientHooks()>& hooks, int64_t shadow_every = 0) {
+/// Bytes and number of collectives whose names begin with "bucket", on one rank in one backward pass.
+std::pair<int64_t, int> bytes_on_the_wire(const std::function<CommHooks()>& hooks, int64_t hook_report_every = 0) {
   constexpr BucketSizes kOne = {1 << 20, 1 << 20, 1 << 20};
   start_trace();
   run_threads(2, [&](Context& context) {
     HookedParameters p({{40, 30}, {40}, {6, 5, 4}, {3, 2}});
     GradientReducer reducer(p.named(), {}, context.group(),
-                            {.buckets = kOne, .hooks = hooks(), .shadow_every = shadow_every});
+                            {.buckets = kOne, .hooks = hooks(), .hook_report_every = hook_report_every});
     p.backward(context.rank(), 0);
   });
   std::pair<int64_t, int> sum{0, 0};
@@ -121,47 +121,46 @@ std::pair<int64_t, int> bytes_on_the_wire(const std::function<GradientHooks()>& 
 
 TEST(GradientHooks, BytesOnTheWire) {
   const auto expect_sent = [](int64_t elements, int64_t bytes_of_each, int exchanges, auto... hooks) {
-    EXPECT_EQ(bytes_on_the_wire([&] { return GradientHooks{hooks()...}; }),
-              std::pair(elements * bytes_of_each, exchanges));
+    EXPECT_EQ(bytes_on_the_wire([&] { return CommHooks{hooks()...}; }), std::pair(elements * bytes_of_each, exchanges));
   };
   // Each parameter is padded to 16 floats: 1200, 48, 128, 16 elements.
   expect_sent(1392, 4, 1);
-  expect_sent(1392, 2, 1, fp16);
-  expect_sent(1392, 2, 1, bf16);
-  // Rank 2: [40, 30] and [6, 20] become 2 * 70 and 2 * 26 elements; 40 and 6 go as they are.
+  expect_sent(1392, 2, 1, fp16_compress);
+  expect_sent(1392, 2, 1, bf16_compress);
+  // Rank 2: [40, 30] and [6, 20] become 2 * 70 and 2 * 26 elements; 40 and 6 are sent uncompressed.
   const auto saving = [](double least) {
     return [least] { return power_sgd({.rank = 2, .start_step = 0, .min_saving = least}); };
   };
   expect_sent(140 + 52 + 46, 4, 2, saving(2));
-  expect_sent(140 + 52 + 46, 2, 2, saving(2), bf16);
+  expect_sent(140 + 52 + 46, 2, 2, saving(2), bf16_compress);
   expect_sent(140 + 120 + 46, 4, 2, saving(3));
   expect_sent(1392, 4, 1, [] { return power_sgd({.rank = 2, .start_step = 1}); });
-  // A shadow step sends the exact bucket too, and what the first hooks alone would.
-  EXPECT_EQ(bytes_on_the_wire([] { return GradientHooks{bf16()}; }, 1), std::pair(int64_t{(4 + 2) * 1392}, 2));
+  // A measured step also sends the exact bucket, and replays with the first hooks of the chain.
+  EXPECT_EQ(bytes_on_the_wire([] { return CommHooks{bf16_compress()}; }, 1), std::pair(int64_t{(4 + 2) * 1392}, 2));
   EXPECT_EQ(bytes_on_the_wire(
                 [&] {
-                  return GradientHooks{saving(2)(), bf16()};
+                  return CommHooks{saving(2)(), bf16_compress()};
                 },
                 1),
             std::pair(int64_t{4 * 1392 + (4 + 2) * 238}, 5));
 }
 
-/// All hooks, by the name under which a failure shows them.
+/// All hooks, with their names for failure messages.
 struct Chain {
   const char* name;
-  std::function<GradientHooks()> make;
+  std::function<CommHooks()> make;
 };
 const std::vector<Chain> kChains = {
-    {"fp16", [] { return GradientHooks{fp16()}; }},
-    {"bf16", [] { return GradientHooks{bf16()}; }},
-    {"power_sgd", [] { return GradientHooks{power_sgd({.rank = 2, .start_step = 2, .min_saving = 1})}; }},
+    {"fp16", [] { return CommHooks{fp16_compress()}; }},
+    {"bf16", [] { return CommHooks{bf16_compress()}; }},
+    {"power_sgd", [] { return CommHooks{power_sgd({.rank = 2, .start_step = 2, .min_saving = 1})}; }},
     {"power_sgd and bf16",
      [] {
-       return GradientHooks{power_sgd({.rank = 1, .start_step = 1, .min_saving = 1}), bf16()};
+       return CommHooks{power_sgd({.rank = 1, .start_step = 1, .min_saving = 1}), bf16_compress()};
      }},
     {"power_sgd, bf16 and fp16",
      [] {
-       return GradientHooks{power_sgd({.rank = 2, .start_step = 0, .min_saving = 1}), bf16(), fp16()};
+       return CommHooks{power_sgd({.rank = 2, .start_step = 0, .min_saving = 1}), bf16_compress(), fp16_compress()};
      }},
 };
 
@@ -224,7 +223,7 @@ TEST(GradientHooks, GoOnToTheSameBitsFromTheirState) {
       const std::vector<Shape> shapes = {{9, 8}, {33, 7}, {6}};
       const HookedParameters p(shapes);
       const HookedParameters q(shapes);
-      const auto options = [&] { return ReducerOptions{.hooks = chain.make(), .shadow_every = 1}; };
+      const auto options = [&] { return ReducerOptions{.hooks = chain.make(), .hook_report_every = 1}; };
       GradientReducer whole(p.named(), {}, context.group(), options());
       GradientReducer resumed(q.named(), {}, context.group(), options());
       p.backward(context.rank(), 0);
@@ -294,7 +293,7 @@ TEST(GradientHooks, UnusedParametersCountAsZero) {
 TEST(GradientHooks, CastsLeaveRoomForOtherCollectivesInBackward) {
   run_threads(3, [](Context& context) {
     const HookedParameters p({{9, 8}, {33, 7}, {6}, {40, 2}});
-    GradientReducer reducer(many_modules(p), {}, context.group(), {.buckets = kTiny, .hooks = {bf16()}});
+    GradientReducer reducer(many_modules(p), {}, context.group(), {.buckets = kTiny, .hooks = {bf16_compress()}});
     const Tensor count = ones({1});
     const HookHandle between = p[1].register_post_accumulate_grad_hook(
         [&](const Tensor&) { context.group()->all_reduce(count, ReduceOp::kSum, {.name = "of the model"}); });
@@ -306,18 +305,18 @@ TEST(GradientHooks, CastsLeaveRoomForOtherCollectivesInBackward) {
   });
 }
 
-/// Averages in several exchanges of the whole; counts calls; may misbehave.
-class Rounds final : public GradientHook {
+/// Averages with several all-reduces of the whole bucket; counts calls; may make a wrong number of them.
+class Rounds final : public CommHook {
  public:
   Rounds(int announced, int made) : announced_(announced), made_(made) {}
   std::string describe() const override { return "rounds"; }
-  int num_exchanges(const GradientBucket&) const override { return announced_; }
-  void average(const GradientBucket& bucket, const Exchange& next, std::function<void()> done) override {
+  int num_all_reduces(const GradBucket&) const override { return announced_; }
+  void average(const GradBucket& bucket, const AllReduceMean& next, std::function<void()> done) override {
     again(bucket, next, std::move(done), made_);
   }
 
  private:
-  static void again(const GradientBucket& bucket, const Exchange& next, std::function<void()> done, int left) {
+  static void again(const GradBucket& bucket, const AllReduceMean& next, std::function<void()> done, int left) {
     if (left == 0) return done();
     next(bucket.values, [&bucket, next, done = std::move(done), left] { again(bucket, next, done, left - 1); });
   }
@@ -329,7 +328,7 @@ TEST_P(Worlds, HooksOfManyExchangesNest) {
     const HookedParameters p({{9, 8}, {33, 7}, {6}, {40, 2}}, kFloat64);
     const auto rounds = [] { return std::make_shared<Rounds>(3, 3); };
     GradientReducer reducer(many_modules(p), {}, context.group(),
-                            {.buckets = kTiny, .hooks = {rounds(), rounds()}, .shadow_every = 1});
+                            {.buckets = kTiny, .hooks = {rounds(), rounds()}, .hook_report_every = 1});
     for (int step = 0; step < 10; ++step) {
       p.backward(context.rank(), step);
       for (size_t i = 0; i < 4; ++i) expect_near(p[i].grad().to_vector<double>(), p.mean(i, GetParam(), step), 1e-15);
@@ -354,7 +353,7 @@ TEST(GradientHooks, AHookThatDoesNotKeepItsWordFailsTheGroup) {
                             : "GradientReducer: rounds made more all-reduces than num_all_reduces() returned");
         std::lock_guard lock(mutex);
         ++failed;
-      } catch (const CommError& e) {  // heard of the other rank first
+      } catch (const CommError& e) {  // notified by the other rank first
         EXPECT_NE(std::string(e.what()).find("a communication hook failed: GradientReducer: rounds made"),
                   std::string::npos)
             << e.what();
@@ -394,13 +393,14 @@ TEST(GradientHooks, WhatMakesNoSense) {
       return error_text<ValueError>([&] { GradientReducer reducer(p.named(), {}, context.group(), options); });
     };
     EXPECT_EQ(
-        error({.hooks = {bf16(), power_sgd()}}),
+        error({.hooks = {bf16_compress(), power_sgd()}}),
         "GradientReducer: power_sgd(rank 2, from step 10, saving 2, seed 2101305069) must be the first hook of the "
         "chain because it needs whole parameters\n  hooks  bf16 > power_sgd(rank 2, from step 10, saving 2, seed "
         "2101305069)");
-    EXPECT_EQ(error({.hooks = {fp16(), nullptr}}), "GradientReducer: a hook is null");
-    EXPECT_EQ(error({.shadow_every = 5}), "GradientReducer: hook_report_every requires hooks");
-    EXPECT_EQ(error({.hooks = {fp16()}, .shadow_every = -1}), "GradientReducer: hook_report_every -1 is negative");
+    EXPECT_EQ(error({.hooks = {fp16_compress(), nullptr}}), "GradientReducer: a hook is null");
+    EXPECT_EQ(error({.hook_report_every = 5}), "GradientReducer: hook_report_every requires hooks");
+    EXPECT_EQ(error({.hooks = {fp16_compress()}, .hook_report_every = -1}),
+              "GradientReducer: hook_report_every -1 is negative");
 
     const auto hook = power_sgd();
     const HookedParameters p({{9, 8}}), q({{9, 8}});
@@ -419,7 +419,8 @@ TEST(GradientHooks, RanksMustAgree) {
     const HookedParameters p({{9, 8}});
     const uint64_t seed = context.rank() == 0 ? 1 : 2;
     EXPECT_EQ(error_text<StateError>([&] {
-                GradientReducer reducer(p.named(), {}, context.group(), {.hooks = {power_sgd({.seed = seed}), bf16()}});
+                GradientReducer reducer(p.named(), {}, context.group(),
+                                        {.hooks = {power_sgd({.seed = seed}), bf16_compress()}});
               }),
               "DistributedDataParallel: ranks have different models\n"
               "  rank 0: communication hooks power_sgd(rank 2, from step 10, saving 2, seed 1) > bf16, report every 0\n"
@@ -429,19 +430,19 @@ TEST(GradientHooks, RanksMustAgree) {
 
 TEST(GradientHooks, StateOfAnother) {
   run_threads(1, [](Context& context) {
-    const auto make = [&](const HookedParameters& p, GradientHooks hooks) {
+    const auto make = [&](const HookedParameters& p, CommHooks hooks) {
       return std::make_unique<GradientReducer>(p.named(), NamedTensors{}, context.group(),
                                                ReducerOptions{.hooks = std::move(hooks)});
     };
     const HookedParameters a({{9, 8}}), b({{9, 8}}), c({{8, 9}}), d({{9, 8}});
     const auto low_rank = make(a, {power_sgd({.seed = 5})});
-    const auto cast = make(b, {bf16()});
+    const auto cast = make(b, {bf16_compress()});
     const auto smaller = make(c, {power_sgd({.seed = 5})});
     const auto none = make(d, {});
     EXPECT_TRUE(none->state_dict().empty());
     EXPECT_EQ(error_text<StateError>([&] { cast->load_state_dict(low_rank->state_dict()); }),
               "GradientReducer: the state belongs to other communication hooks\n"
-              "  saved  power_sgd(rank 2, from step 10, saving 2, seed 5)\n  here   bf16");
+              "  saved    power_sgd(rank 2, from step 10, saving 2, seed 5)\n  current  bf16");
     EXPECT_EQ(error_text<StateError>([&] { none->load_state_dict(cast->state_dict()); }),
               "GradientReducer: the state belongs to communication hooks, but this reducer has none");
     EXPECT_EQ(error_text<StateError>([&] { smaller->load_state_dict(low_rank->state_dict()); }),

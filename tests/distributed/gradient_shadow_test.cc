@@ -1,5 +1,5 @@
-// Shadow steps: how far from the exact means hooks are, and that nobody notices.
-#include <tandem/distributed/gradient_hooks.h>
+// Error measurement of communication hooks: the reported errors, and that the training does not change.
+#include <tandem/distributed/comm_hooks.h>
 
 #include <gtest/gtest.h>
 
@@ -33,8 +33,8 @@ TEST_P(Worlds, ShadowReportsTheErrorAndChangesNothing) {
     const HookedParameters q(shapes, kFloat32, context.device());
     const auto options = [](int64_t every) {
       return ReducerOptions{.buckets = kTiny,
-                            .hooks = {power_sgd({.rank = 1, .start_step = 0, .min_saving = 1}), bf16()},
-                            .shadow_every = every};
+                            .hooks = {power_sgd({.rank = 1, .start_step = 0, .min_saving = 1}), bf16_compress()},
+                            .hook_report_every = every};
     };
     GradientReducer with(many_modules(p), {}, context.group(), options(3));
     GradientReducer without(many_modules(q), {}, context.group(), options(0));
@@ -50,7 +50,7 @@ TEST_P(Worlds, ShadowReportsTheErrorAndChangesNothing) {
       ASSERT_EQ(report.buckets.size(), 3u);
       double difference2 = 0, exact2 = 0, delivered2 = 0, product = 0;
       for (size_t b = 0; b < 3; ++b) {
-        const size_t i = 2 - b;  // buckets are in the order of backward
+        const size_t i = 2 - b;  // buckets are in backward order
         const std::vector<double> exact = p.mean(i, world, step);
         const std::vector<double> delivered = HookedParameters::values_of(p[i].grad());
         double d2 = 0, e2 = 0, g2 = 0, eg = 0;
@@ -78,14 +78,14 @@ TEST_P(Worlds, ShadowTellsTheHooksOfAChainApart) {
     const HookedParameters p(shapes, kFloat32, context.device());
     const HookedParameters q(shapes, kFloat32, context.device());
     const auto low_rank = [] { return power_sgd({.rank = 1, .start_step = 0, .min_saving = 1}); };
-    const auto make = [&](const HookedParameters& parameters, GradientHooks hooks) {
+    const auto make = [&](const HookedParameters& parameters, CommHooks hooks) {
       return GradientReducer(many_modules(parameters), {}, context.group(),
-                             {.buckets = kTiny, .hooks = std::move(hooks), .shadow_every = 1});
+                             {.buckets = kTiny, .hooks = std::move(hooks), .hook_report_every = 1});
     };
-    GradientReducer chain = make(p, {low_rank(), bf16(), fp16()});
+    GradientReducer chain = make(p, {low_rank(), bf16_compress(), fp16_compress()});
     GradientReducer first = make(q, {low_rank()});
     for (int step = 0; step < 5; ++step) {
-      // What the first hook does alone with what it remembers in the chain.
+      // The result of the first hook alone, with its state in the chain.
       State state = chain.state_dict();
       state.set("hooks", first.state_dict().get<std::string>("hooks"));
       first.load_state_dict(state);
@@ -105,7 +105,7 @@ TEST_P(Worlds, ShadowTellsTheHooksOfAChainApart) {
       EXPECT_EQ(report.hooks[1].name, "bf16");
       EXPECT_NEAR(report.hooks[1].relative_error, std::sqrt(added2 / exact2), 1e-6);
       EXPECT_GT(report.hooks[1].relative_error, 0);
-      // What has two bytes travels as it is.
+      // Two-byte types are sent unchanged.
       EXPECT_EQ(report.hooks[2].name, "fp16");
       EXPECT_EQ(report.hooks[2].relative_error, 0);
       double sum = 0;
@@ -119,8 +119,9 @@ TEST_P(Worlds, ShadowTellsTheHooksOfAChainApart) {
 TEST(GradientShadow, AChainThatBeginsLaterHasNoErrorOfItsFirstHookBefore) {
   run_threads(rank_devices(2), [](Context& context) {
     const HookedParameters p({{33, 7}, {3}}, kFloat32, context.device());
-    GradientReducer reducer(many_modules(p), {}, context.group(),
-                            {.buckets = kTiny, .hooks = {power_sgd({.start_step = 1}), bf16()}, .shadow_every = 1});
+    GradientReducer reducer(
+        many_modules(p), {}, context.group(),
+        {.buckets = kTiny, .hooks = {power_sgd({.start_step = 1}), bf16_compress()}, .hook_report_every = 1});
     p.backward(context.rank(), 0);
     HookReport report = reducer.hook_report();
     EXPECT_EQ(report.hooks[0].relative_error, 0);
@@ -139,7 +140,7 @@ TEST(GradientShadow, ReportOfNothing) {
   run_threads(rank_devices(2), [](Context& context) {
     const HookedParameters p({Shape{3}, Shape{2}}, kFloat32, context.device());
     GradientReducer reducer(many_modules(p), {}, context.group(),
-                            {.buckets = kTiny, .hooks = {fp16()}, .shadow_every = 1});
+                            {.buckets = kTiny, .hooks = {fp16_compress()}, .hook_report_every = 1});
     // The mean is too small for float16 in one bucket, and 0 in the other.
     p.backward({full({3}, 1e-9f), zeros({2})});
     const HookReport report = reducer.hook_report();
@@ -152,10 +153,10 @@ TEST(GradientShadow, ReportOfNothing) {
   });
 }
 
-/// Does not go back to what it was.
-struct Stubborn final : GradientHook {
+/// Cannot restore its state.
+struct Stubborn final : CommHook {
   std::string describe() const override { return "stubborn"; }
-  void average(const GradientBucket& bucket, const Exchange& next, std::function<void()> done) override {
+  void average(const GradBucket& bucket, const AllReduceMean& next, std::function<void()> done) override {
     next(bucket.values, std::move(done));
   }
   State state_dict() const override {
@@ -172,7 +173,7 @@ TEST(GradientShadow, AFailureInAShadowStepReachesTheOthers) {
   run_threads(rank_devices(2), [](Context& context) {
     const HookedParameters p({{9, 8}}, kFloat32, context.device());
     GradientReducer reducer(p.named(), {}, context.group(),
-                            {.hooks = {std::make_shared<Stubborn>()}, .shadow_every = 2});
+                            {.hooks = {std::make_shared<Stubborn>()}, .hook_report_every = 2});
     p.backward(context.rank(), 0);
     if (context.rank() == 0) {
       EXPECT_EQ(error_text<StateError>([&] { p.backward(0, 1); }), "not again");

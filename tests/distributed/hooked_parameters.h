@@ -1,4 +1,4 @@
-// Parameters whose gradients a test chooses.
+// Parameters with given gradients.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 
 namespace tandem::distributed {
 
-/// |got - expected| <= tolerance, element by element.
+/// |got - expected| <= tolerance for each element.
 inline void expect_near(const std::vector<double>& got, const std::vector<double>& expected, double tolerance) {
   ASSERT_EQ(got.size(), expected.size());
   for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], expected[i], tolerance) << "element " << i;
@@ -35,13 +35,13 @@ class HookedParameters {
     return all;
   }
 
-  /// What backward(rank, step) gives parameter i.
+  /// The gradient of parameter i in backward(rank, step).
   Tensor gradient(size_t i, int rank, int step) const {
     const auto seed =
         static_cast<uint64_t>(1 + i + 100 * static_cast<size_t>(rank) + 10000 * static_cast<size_t>(step));
     return cast(values(parameters_[i].shape(), seed));
   }
-  /// Ends with the gradients that the reducer makes of these; those of earlier backwards are forgotten.
+  /// Runs backward; the parameters then hold the averaged gradients of this pass only.
   void backward(const std::vector<Tensor>& gradients) const {
     Tensor loss;
     for (size_t i = 0; i < parameters_.size(); ++i) {
@@ -77,7 +77,7 @@ class HookedParameters {
   std::vector<Tensor> parameters_;
 };
 
-/// Parameters of many buckets, in modules of their own.
+/// Parameters in separate modules, hence in many buckets.
 inline NamedTensors many_modules(const HookedParameters& p) {
   NamedTensors named = p.named();
   for (size_t i = 0; i < named.size(); ++i) named[i].first = str("layer", i, ".weight");

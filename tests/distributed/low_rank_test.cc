@@ -9,7 +9,7 @@
 #include <limits>
 #include <vector>
 
-#include <tandem/distributed/gradient_hooks.h>
+#include <tandem/distributed/comm_hooks.h>
 #include <tandem/tensor/chores.h>
 #include <tandem/tensor/dtype.h>
 #include <tandem/tensor/factories.h>
@@ -65,9 +65,9 @@ struct OneMatrix {
   }
   Tensor state(const std::string& what) const { return hook->state_dict().get<Tensor>("memory.w." + what); }
 
-  std::shared_ptr<GradientHook> hook;
+  std::shared_ptr<CommHook> hook;
   Tensor gradient;
-  GradientBucket bucket;
+  GradBucket bucket;
 };
 
 PowerSgdOptions of_rank(int64_t rank) {

@@ -1,4 +1,4 @@
-// Ranks that train in float16: scaled losses, averaged gradients, and one decision about each step.  On CPUs and on GPUs.
+// Training in float16: scaled losses, averaged gradients, and one decision per step on all ranks.  On CPUs and GPUs.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ struct Part {
   Tensor x, y;
 };
 
-/// This rank's share of the batch.
+/// The part of the batch of this rank.
 Part part_of(const Context& context, DType dtype) {
   const int64_t share = kItems / context.world_size(), begin = context.rank() * share;
   return {inputs().slice(0, begin, begin + share).to(context.device()).to(dtype),
@@ -57,7 +57,7 @@ TEST(MixedPrecision, TrainsInFloat16AndAllRanksLeaveOutAStepWithAnInfinity) {
       }
       last = loss.item();
       if (step == 0) first = last;
-      // Times the scale it is beyond float16.
+      // Multiplied by the scale it overflows float16.
       scaler.backward(step == kBroken && context.rank() == 1 ? mul(loss, Scalar(1e4)) : loss);
       const std::vector<double> before = all_values(net);
       EXPECT_EQ(scaler.step(sgd), step != kBroken) << "step " << step << " of rank " << context.rank();
@@ -69,7 +69,7 @@ TEST(MixedPrecision, TrainsInFloat16AndAllRanksLeaveOutAStepWithAnInfinity) {
   });
 }
 
-// What one rank alone finds, outside of the exchange, ends the step of all.
+// A non-finite gradient found by one rank skips the step on all ranks.
 TEST(MixedPrecision, OneRanksInfinityIsEveryRanks) {
   run_threads(rank_devices(4), [](Context& context) {
     const Net net(1, context.device(), kFloat32);
@@ -86,7 +86,7 @@ TEST(MixedPrecision, OneRanksInfinityIsEveryRanks) {
   });
 }
 
-// A power of two changes no bit of what is multiplied, averaged and divided.
+// Scaling by a power of two changes no bit of the result.
 TEST(MixedPrecision, ScaledGradientsAverageToTheSameBits) {
   constexpr int kSteps = 5;
   run_threads(rank_devices(2), [](Context& context) {
@@ -106,14 +106,14 @@ TEST(MixedPrecision, ScaledGradientsAverageToTheSameBits) {
   });
 }
 
-/// The distance of b from a in parts of the gap between numbers of `dtype` where a is.
+/// |a - b| in units in the last place of a in `dtype`.
 double in_gaps(double a, double b, DType dtype) {
   const double gap = std::ldexp(testing::epsilon(dtype), std::max(std::ilogb(a), dtype == kFloat16 ? -14 : -126));
   return std::abs(a - b) / gap;
 }
 
-/// How far rank 0's means of half types are from the exact ones, at most, in gaps.
-double worst_rounding(DType dtype, const std::function<GradientHooks()>& make_hooks) {
+/// Maximum error of rank 0's means in units in the last place.
+double worst_rounding(DType dtype, const std::function<CommHooks()>& make_hooks) {
   constexpr int kWorld = 4;
   double worst = 0;
   run_threads(rank_devices(kWorld), [&](Context& context) {
@@ -131,25 +131,25 @@ double worst_rounding(DType dtype, const std::function<GradientHooks()>& make_ho
 
 TEST(MixedPrecision, HalfTypesAreRoundedOnceOnCpusAndWithFp32OnGpus) {
   for (const DType dtype : {kFloat16, kBFloat16}) {
-    EXPECT_LE(worst_rounding(dtype, [] { return GradientHooks{fp32()}; }), 0.501) << dtype;
+    EXPECT_LE(worst_rounding(dtype, [] { return CommHooks{fp32_upcast()}; }), 0.501) << dtype;
     EXPECT_LE(worst_rounding(dtype,
                              [] {
-                               return GradientHooks{power_sgd({.start_step = 1}), fp32()};
+                               return CommHooks{power_sgd({.start_step = 1}), fp32_upcast()};
                              }),
               0.501)
         << dtype;
-    const double without = worst_rounding(dtype, [] { return GradientHooks(); });
+    const double without = worst_rounding(dtype, [] { return CommHooks(); });
     if (testing::test_device().is_cpu()) {
       EXPECT_LE(without, 0.501) << dtype;
     } else {
-      EXPECT_GT(without, 0.6) << dtype;  // in NCCL's own way: else the hook would be worth nothing
+      EXPECT_GT(without, 0.6) << dtype;  // without the hook, NCCL's rounding is worse
     }
   }
 }
 
 TEST(MixedPrecision, Fp32LeavesWiderTypesAlone) {
   run_threads(rank_devices(2), [](Context& context) {
-    EXPECT_EQ(part_of_batch(context, 3, {64, 64, 64}, {fp32()}), part_of_batch(context, 3, {64, 64, 64}));
+    EXPECT_EQ(part_of_batch(context, 3, {64, 64, 64}, {fp32_upcast()}), part_of_batch(context, 3, {64, 64, 64}));
   });
 }
 

@@ -1,4 +1,4 @@
-// PowerSGD, as a hook of the reducer.  On CPUs and on GPUs.
+// PowerSGD as a hook of the reducer, on CPUs and GPUs.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include <tandem/base/error.h>
-#include <tandem/distributed/gradient_hooks.h>
+#include <tandem/distributed/comm_hooks.h>
 #include <tandem/distributed/launch.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/view.h>
@@ -28,21 +28,21 @@ INSTANTIATE_TEST_SUITE_P(, Worlds, ::testing::Values(1, 2, 3, 4));
 
 TEST(PowerSgd, KeepsParametersWhole) {
   run_threads(rank_devices(2), [](Context& context) {
-    const auto buckets = [&](const GradientHooks& hooks) {
+    const auto buckets = [&](const CommHooks& hooks) {
       const HookedParameters p({{40, 30}, {64, 5}, {7}}, kFloat32, context.device());
       return GradientReducer(p.named(), {}, context.group(), {.buckets = kTiny, .hooks = hooks}).plan().buckets.size();
     };
     EXPECT_EQ(buckets({}), 95u + 1u);
-    EXPECT_EQ(buckets({bf16()}), 95u + 1u);
+    EXPECT_EQ(buckets({bf16_compress()}), 95u + 1u);
     EXPECT_EQ(buckets({power_sgd()}), 1u);  // one module: one bucket
   });
 }
 
-/// sum over k of u_k v_k^T, another one for each rank.
+/// sum over k of u_k v_k^T, different on each rank.
 Tensor product_of_rank(int64_t rank, int64_t rows, int64_t cols, int of) {
   Tensor sum;
   for (int64_t k = 0; k < rank; ++k) {
-    // The same v on all ranks, so that the mean has this rank too.
+    // The same v on all ranks, so that the mean has the same matrix rank.
     const Tensor u = values({rows, 1}, static_cast<uint64_t>(500 + k + 10 * of));
     const Tensor term = mul(u, values({1, cols}, static_cast<uint64_t>(900 + k)));
     sum = sum.defined() ? add(sum, term) : term;
@@ -52,7 +52,7 @@ Tensor product_of_rank(int64_t rank, int64_t rows, int64_t cols, int of) {
 
 TEST_P(Worlds, IsExactForMatricesOfItsRank) {
   for (const DType dtype : {kFloat32, kFloat64}) {
-    for (const int64_t rank_of_matrix : {1, 2, 3}) {  // also less than the hook's
+    for (const int64_t rank_of_matrix : {1, 2, 3}) {  // also smaller than the hook's rank
       run_threads(rank_devices(GetParam()), [&](Context& context) {
         const HookedParameters p({{33, 31}, {7}, {17, 4, 5}}, dtype, context.device());
         GradientReducer reducer(p.named(), {}, context.group(), {.hooks = {power_sgd({.rank = 3, .start_step = 0})}});
@@ -95,7 +95,7 @@ TEST_P(Worlds, IsExactUntilItStarts) {
   });
 }
 
-/// What PowerSGD delivered over all steps, and the errors that are left, are the exact means.
+/// The results over all steps plus the remaining errors equal the exact means.
 TEST_P(Worlds, LosesNothing) {
   const int world = GetParam();
   for (const bool through_bf16 : {false, true}) {
@@ -114,12 +114,12 @@ TEST_P(Worlds, LosesNothing) {
     };
     run_threads(rank_devices(world), [&](Context& context) {
       const HookedParameters p({{33, 31}, {16, 9}}, kFloat64, context.device());
-      GradientHooks hooks = {power_sgd({.rank = 2, .start_step = 1, .min_saving = 1})};
-      if (through_bf16) hooks.push_back(bf16());
+      CommHooks hooks = {power_sgd({.rank = 2, .start_step = 1, .min_saving = 1})};
+      if (through_bf16) hooks.push_back(bf16_compress());
       GradientReducer reducer(p.named(), {}, context.group(), {.buckets = kTiny, .hooks = hooks});
       for (int step = 0; step < kSteps; ++step) {
         p.backward(context.rank(), step);
-        if (through_bf16 && step == 0) continue;  // sent whole and rounded: that error nobody keeps
+        if (through_bf16 && step == 0) continue;  // sent uncompressed and rounded; this error is not fed back
         std::lock_guard lock(mutex);
         for (size_t i = 0; i < 2; ++i) {
           add_to(sent[i], p.gradient(i, context.rank(), step).to_vector<double>(), 1.0 / world);
@@ -136,7 +136,7 @@ TEST_P(Worlds, LosesNothing) {
     for (size_t i = 0; i < 2; ++i) {
       double size = 0;
       for (const double e : left[i]) size = std::max(size, std::abs(e));
-      EXPECT_GT(size, 0.1);  // random matrices are not of low rank
+      EXPECT_GT(size, 0.1);  // random matrices do not have low rank
       add_to(delivered[i], left[i], 1);
       expect_near(delivered[i], sent[i], 1e-13);
     }

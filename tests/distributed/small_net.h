@@ -1,4 +1,4 @@
-// A small network, its data, and its training: on one process, and on the ranks of a job.
+// A small network with data and training, on one process and on the ranks of a job.
 #pragma once
 
 #include <utility>
@@ -16,7 +16,7 @@
 
 namespace tandem::distributed {
 
-inline constexpr int64_t kItems = 7 * 4 * 9;  // divisible by three times every world
+inline constexpr int64_t kItems = 7 * 4 * 9;  // divisible by three times every tested world size
 
 /// Values that depend on the seed alone.
 inline Tensor values(const Shape& shape, uint64_t seed) {
@@ -63,7 +63,7 @@ inline std::vector<double> all_values(const Net& net) {
 
 inline constexpr optim::SGDOptions kSgd = {.lr = 0.3, .momentum = 0.9, .weight_decay = 0.01};
 
-/// The parameters after a few steps of one process on the joined batch.
+/// The parameters after a few steps of one process on the whole batch.
 inline std::vector<double> joined_batch(int steps) {
   const Net net(1);
   optim::SGD sgd(net.parameters(), kSgd);
@@ -76,9 +76,9 @@ inline std::vector<double> joined_batch(int steps) {
 }
 
 /// The parameters after the same steps of this rank on its part of the batch.
-inline std::vector<double> part_of_batch(Context& context, int steps, BucketSizes sizes, GradientHooks hooks,
+inline std::vector<double> part_of_batch(Context& context, int steps, BucketSizes sizes, CommHooks hooks,
                                          Device device) {
-  const Net net(1 + 10 * static_cast<uint64_t>(context.rank()), device);  // rank 0's values must win
+  const Net net(1 + 10 * static_cast<uint64_t>(context.rank()), device);  // rank 0's values must be used
   GradientReducer reducer(net.named(), {}, context.group(), {.buckets = sizes, .hooks = std::move(hooks)});
   optim::SGD sgd(net.parameters(), kSgd);
   const int64_t share = kItems / context.world_size();
@@ -92,7 +92,7 @@ inline std::vector<double> part_of_batch(Context& context, int steps, BucketSize
   return all_values(net);
 }
 
-inline std::vector<double> part_of_batch(Context& context, int steps, BucketSizes sizes, GradientHooks hooks = {}) {
+inline std::vector<double> part_of_batch(Context& context, int steps, BucketSizes sizes, CommHooks hooks = {}) {
   return part_of_batch(context, steps, sizes, std::move(hooks), context.device());
 }
 

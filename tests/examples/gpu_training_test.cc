@@ -150,19 +150,19 @@ TEST(GpuTraining, PowerSgdGoesOnWithWhatItRemembers) {
   for (int i = 0; i < 100; ++i) text += "abcdefgh";
   const std::string file = data.write("text.txt", text), whole = fresh_folder("whole"), parts = fresh_folder("parts");
   const auto run = [&](const std::string& folder, const Arguments& more) {
-    Arguments arguments = {"--device",       "cuda",
-                           "--nproc",        "2",
-                           "--data",         file,
-                           "--layers",       "1",
-                           "--width",        "16",
-                           "--heads",        "2",
-                           "--context",      "4",
-                           "--batch-size",   "2",
-                           "--max-steps",    "14",
-                           "--save-every",   "12",
-                           "--compress",     "power_sgd,bf16",
-                           "--shadow-every", "12",
-                           "--out",          folder};
+    Arguments arguments = {"--device",     "cuda",
+                           "--nproc",      "2",
+                           "--data",       file,
+                           "--layers",     "1",
+                           "--width",      "16",
+                           "--heads",      "2",
+                           "--context",    "4",
+                           "--batch-size", "2",
+                           "--max-steps",  "14",
+                           "--save-every", "12",
+                           "--compress",   "power_sgd,bf16",
+                           "--out",        folder};
+    arguments.insert(arguments.end(), {"--hook-report-every", "12"});
     arguments.insert(arguments.end(), more.begin(), more.end());
     const auto result = run_example("gpt_char", arguments, kUnchecked);
     EXPECT_EQ(result.status, 0) << result.err;

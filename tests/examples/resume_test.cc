@@ -58,7 +58,7 @@ TEST_F(ResumeTest, ALongerRunGoesOnFromAShorterOne) {
 }
 
 TEST_F(ResumeTest, GradientHooksGoOnWithWhatTheyRemember) {
-  const Arguments compressed = {"--compress", "power_sgd,bf16", "--shadow-every", "16"};
+  const Arguments compressed = {"--compress", "power_sgd,bf16", "--hook-report-every", "16"};
   const auto run = [&](const std::string& out, Arguments more) {
     more.insert(more.end(), compressed.begin(), compressed.end());
     return run_example("mnist", training(data, out, more));

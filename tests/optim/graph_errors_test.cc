@@ -47,7 +47,7 @@ TEST(Graph, WhatCannotBeCapturedSaysSo) {
             "Graph: waiting for a stream (item, printing, synchronize) cannot be captured; do it before or after the "
             "capture the capture");
   EXPECT_EQ(refused([&] { cuda::Event(kGpu).record(cuda::current_stream(kGpu)); }),
-            "Graph: an event cannot be captured; do it before or after the capture the capture");
+            "Graph: an event cannot be captured; do it before or after the capture");
   EXPECT_EQ(refused([&] {
               const cuda::StreamGuard guard{cuda::Stream(kGpu)};
               y.add_(x);
@@ -55,10 +55,10 @@ TEST(Graph, WhatCannotBeCapturedSaysSo) {
             "Graph: work on another stream cannot be captured; remove the StreamGuard");
   cuda::Graph other(kGpu);
   EXPECT_EQ(refused([&] { other.capture([] {}); }),
-            "Graph: another graph cannot be captured; do it before or after the capture the capture");
+            "Graph: another graph cannot be captured; do it before or after the capture");
   other.capture([] {});
   EXPECT_EQ(refused([&] { other.replay(); }),
-            "Graph: a replay cannot be captured; do it before or after the capture the capture");
+            "Graph: a replay cannot be captured; do it before or after the capture");
   EXPECT_EQ(error_text<StateError>([&] { other.capture([] {}); }),
             "Graph: capture was already called; create another Graph");
   EXPECT_EQ(error_text<StateError>([] { cuda::Graph(kGpu).replay(); }), "Graph: replay without a successful capture");

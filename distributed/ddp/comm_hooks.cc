@@ -1,4 +1,4 @@
-#include <tandem/distributed/gradient_hooks.h>
+#include <tandem/distributed/comm_hooks.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -12,21 +12,21 @@ namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
-/// Sends as `dtype` what is larger, or what is smaller.
-class CastHook final : public GradientHook {
+/// Sends gradients as `dtype` if their elements are larger (or smaller) than those of `dtype`.
+class CastHook final : public CommHook {
  public:
-  enum class Of { kLarger, kSmaller };
-  CastHook(DType dtype, Of of, const char* name) : dtype_(dtype), of_(of), name_(name) {}
+  enum class Casts { kLarger, kSmaller };
+  CastHook(DType dtype, Casts casts, const char* name) : dtype_(dtype), casts_(casts), name_(name) {}
 
   std::string describe() const override { return name_; }
 
-  void average(const GradientBucket& bucket, const Exchange& next, std::function<void()> done) override {
+  void average(const GradBucket& bucket, const AllReduceMean& all_reduce, std::function<void()> done) override {
     const Tensor& values = bucket.values;
     const int64_t size = size_of(values.dtype()), sent_size = size_of(dtype_);
-    if (of_ == Of::kLarger ? size <= sent_size : size >= sent_size) return next(values, std::move(done));
+    if (casts_ == Casts::kLarger ? size <= sent_size : size >= sent_size) return all_reduce(values, std::move(done));
     const Tensor sent = empty(values.shape(), {dtype_, values.device()});
     chores::copy(values, sent);
-    next(sent, [values, sent, done = std::move(done)] {
+    all_reduce(sent, [values, sent, done = std::move(done)] {
       chores::copy(sent, values);
       done();
     });
@@ -34,15 +34,21 @@ class CastHook final : public GradientHook {
 
  private:
   const DType dtype_;
-  const Of of_;
+  const Casts casts_;
   const char* const name_;
 };
 
 }  // namespace
 
-std::shared_ptr<GradientHook> fp16() { return std::make_shared<CastHook>(kFloat16, CastHook::Of::kLarger, "fp16"); }
-std::shared_ptr<GradientHook> bf16() { return std::make_shared<CastHook>(kBFloat16, CastHook::Of::kLarger, "bf16"); }
-std::shared_ptr<GradientHook> fp32() { return std::make_shared<CastHook>(kFloat32, CastHook::Of::kSmaller, "fp32"); }
+std::shared_ptr<CommHook> fp16_compress() {
+  return std::make_shared<CastHook>(kFloat16, CastHook::Casts::kLarger, "fp16");
+}
+std::shared_ptr<CommHook> bf16_compress() {
+  return std::make_shared<CastHook>(kBFloat16, CastHook::Casts::kLarger, "bf16");
+}
+std::shared_ptr<CommHook> fp32_upcast() {
+  return std::make_shared<CastHook>(kFloat32, CastHook::Casts::kSmaller, "fp32");
+}
 
 std::string to_string(const HookReport& report) {
   if (report.buckets.empty()) return "no step yet";
