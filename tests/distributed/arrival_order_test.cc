@@ -1,4 +1,4 @@
-// Ranks that come to each collective in every order there is.
+// All arrival orders of the ranks at each collective.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
 constexpr int kWorld = 3;
-constexpr int64_t kCount = 20000;  // more than travels beside a signature
+constexpr int64_t kCount = 20000;  // more than fits in a signature frame
 
 Tensor mine(const ProcessGroup& group) { return full({kCount}, group.rank() + 1); }
 
@@ -25,14 +25,14 @@ void expect_all(const Tensor& x, double value) {
   EXPECT_EQ(values, std::vector<float>(values.size(), static_cast<float>(value)));
 }
 
-/// Row r holds what rank r brought.
+/// Row r is the input of rank r.
 void expect_rows(const Tensor& x) {
   std::vector<float> expected;
   for (int r = 0; r < kWorld; ++r) expected.insert(expected.end(), kCount, static_cast<float>(r + 1));
   EXPECT_EQ(x.to_vector<float>(), expected);
 }
 
-/// Starts a collective, and returns what waits for it and looks at the result.
+/// Starts a collective; returns a function that waits for it and checks the result.
 using Start = std::function<std::function<void()>(ProcessGroup&)>;
 
 struct Operation {
@@ -122,7 +122,7 @@ const Operation kOperations[] = {
 
 class ArrivalOrder : public ::testing::TestWithParam<Setting> {};
 
-/// Lets threads pass one after the other.
+/// Makes threads proceed in a given order.
 class Turns {
  public:
   void wait_for(int turn) {
@@ -157,7 +157,7 @@ TEST_P(ArrivalOrder, EachIsRight) {
         }
       } while (std::next_permutation(order.begin(), order.end()));
     } catch (...) {
-      turns.go_on_with(std::numeric_limits<int>::max());  // nobody waits for this rank
+      turns.go_on_with(std::numeric_limits<int>::max());  // no thread waits for this rank
       throw;
     }
   });

@@ -1,4 +1,4 @@
-// Process ranks over each backend: values, the same bits, deaths and deadlines.
+// Process ranks over each backend: values, bit-identical results, deaths and timeouts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -45,7 +45,7 @@ INSTANTIATE_TEST_SUITE_P(Each, BackendProcesses, ::testing::ValuesIn(settings())
 TANDEM_RANK_MAIN(exchange) {
   const auto group = make_group(context, args.at(0));
   const int n = group->size();
-  // Through slots, whole, in slices, and with a last round that is truncated; twice, so that rings and slots are
+  // All paths: slots, one-shot, two-shot, and a shorter last round; twice, so that rings and slots are
   // reused.
   for (const int64_t count : {0, 1, 33, 4097, 70001, 500001, 2000003, 33, 500001}) {
     const Tensor sums = full({count}, n * (n + 1) / 2);

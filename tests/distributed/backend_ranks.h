@@ -1,4 +1,4 @@
-// Ranks that are threads of the test, each with a backend that is driven without a front.
+// Thread ranks, each with a backend that the test drives directly.
 #pragma once
 
 #include <chrono>
@@ -17,7 +17,7 @@ namespace tandem { inline namespace v0 { namespace distributed {
 
 using MakeBackend = std::function<std::unique_ptr<Backend>(const ProcessGroupOptions&)>;
 
-/// Goes on until the collective that was started is complete; throws StateError after a minute.
+/// Advances the started collective until it is complete; throws StateError after a minute.
 inline void finish_collective(Backend& backend) {
   const auto deadline = Backend::Clock::now() + std::chrono::seconds(60);
   for (bool done = false; !done;) {
@@ -38,7 +38,7 @@ inline void run_collective(Backend& backend, const Collective& collective) {
   finish_collective(backend);
 }
 
-/// The same for messages.
+/// Advances the messages until they are complete; throws StateError after a minute.
 inline void run_transfers(Backend& backend, std::vector<Transfer>& transfers) {
   const auto deadline = Backend::Clock::now() + std::chrono::seconds(60);
   for (Transfer& transfer : transfers) backend.do_start_transfer(transfer);
@@ -60,8 +60,8 @@ inline void run_transfers(Backend& backend, std::vector<Transfer>& transfers) {
   }
 }
 
-/// Runs f(backend, rank) on `world_size` threads; an exception of one is told to the others.  Returns each rank's
-/// error text, empty for none.
+/// Runs f(backend, rank) on `world_size` threads; an exception aborts the other ranks.  Returns each rank's
+/// error text, empty without error.
 inline std::vector<std::string> try_backend_ranks(int world_size, const MakeBackend& make,
                                                   const std::function<void(Backend&, int)>& f,
                                                   const ProcessGroupOptions& common = {}) {
@@ -97,7 +97,7 @@ inline std::vector<std::string> try_backend_ranks(int world_size, const MakeBack
   return errors;
 }
 
-/// The same; throws StateError with the first error.
+/// Runs f(backend, rank) on `world_size` threads; throws StateError with the first error.
 inline void run_backend_ranks(int world_size, const MakeBackend& make, const std::function<void(Backend&, int)>& f) {
   const std::vector<std::string> errors = try_backend_ranks(world_size, make, f);
   for (size_t rank = 0; rank < errors.size(); ++rank) {

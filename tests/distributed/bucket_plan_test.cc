@@ -11,7 +11,7 @@ std::vector<ParameterInfo> mlp() {
           {"fc2.bias", 1024},         {"fc3.weight", 10 * 1024}, {"fc3.bias", 10}};
 }
 
-/// Every buffer is covered by its buckets exactly once, and every bucket names the parameters that lie in it.
+/// Buckets cover every buffer exactly once, and each bucket lists its parameters.
 void expect_complete(const std::vector<ParameterInfo>& parameters, const BucketPlan& plan) {
   for (size_t b = 0; b < plan.buffers.size(); ++b) {
     std::vector<std::pair<int64_t, int64_t>> ranges;
@@ -44,7 +44,7 @@ void expect_complete(const std::vector<ParameterInfo>& parameters, const BucketP
 TEST(BucketPlan, FirstBucketHoldsTheLastModuleAlone) {
   const BucketPlan plan = plan_buckets(mlp());
   expect_complete(mlp(), plan);
-  ASSERT_EQ(plan.buckets.size(), 4u);  // fc3; fc2 exceeds 4 MiB by its bias, so two pieces; fc1
+  ASSERT_EQ(plan.buckets.size(), 4u);  // fc3; fc2 in two parts, because with its bias it exceeds 4 MiB; fc1
   EXPECT_EQ(plan.buckets[0].first_parameter, 4);
   EXPECT_EQ(plan.buckets[0].last_parameter, 5);
   EXPECT_EQ(plan.buckets[1].first_parameter, 2);

@@ -24,7 +24,7 @@ void work(int64_t ns) {
   }
 }
 
-/// What a rank does, and the ways that its rounds go.
+/// A rank, and the kind of stores that each of its rounds used.
 struct Rank {
   CacheTrials trials{kBetween};
   std::vector<bool> ways;
@@ -69,15 +69,15 @@ TEST(CacheTrials, NoticeThatTheOtherWayHasBecomeTheShorter) {
   EXPECT_TRUE(run(true));
 }
 
-// Only in rounds that all ranks try does the way not depend on what a rank has measured.
+// The choice is independent of measurements only in trial rounds of all ranks.
 TEST(CacheTrials, AreOfTheSameRoundsOnAllRanks) {
   Rank one, other;
   for (int i = 0; i < 12; ++i) {
     one.all_reduce(5, kLong, kShort);
     other.all_reduce(5, kShort, kLong);
   }
-  // 24 rounds of trial from the first all_reduce on, and again from the eleventh; between them, from the next all_reduce
-  // on, what each prefers.
+  // 24 trial rounds start at the first all_reduce and at the eleventh; between them, from the next all_reduce
+  // on, each rank uses its preference.
   ASSERT_EQ(one.ways.size(), 60u);
   for (size_t i = 0; i < 60; ++i) {
     const bool tried = i < 24 || i >= 50;

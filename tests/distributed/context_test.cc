@@ -14,7 +14,7 @@ namespace {
 namespace td = tandem;
 using namespace td::distributed;
 
-/// Sum over ranks of (rank + 1), exchanged `rounds` times.
+/// Sum over ranks of (rank + 1), all-reduced `rounds` times.
 void check_sums(Context& context, int rounds) {
   const int n = context.world_size();
   EXPECT_EQ(context.group()->rank(), context.rank());
@@ -41,7 +41,7 @@ TEST(ContextTest, ProcessRanksShareAGroup) {
 }
 
 TANDEM_RANK_MAIN(leave_at_once) {
-  // The last operation's result is in every rank's memory when the first rank leaves: nobody loses it.
+  // The last operation is complete on all ranks before the first rank leaves.
   for (int i = 0; i < 3; ++i) context.group()->barrier();
 }
 

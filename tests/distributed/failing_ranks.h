@@ -1,4 +1,4 @@
-// Process ranks of which one fails in the middle of a collective or of a message, on a backend that the test chooses.
+// Process ranks of which one fails in the middle of a collective or message, on a given backend.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -33,8 +33,8 @@ inline constexpr int kFailingWorld = 4;
 inline constexpr int kVictim = 2;
 inline constexpr int kFailingRoot = 1;
 inline constexpr std::chrono::milliseconds kStoppedTimeout{400};
-/// Of how many moves the middle of an operation is, and where else the victim fails: at its first, and near the end, when it
-/// may be through with what is short.
+/// The number of steps to the middle of an operation.  The victim also fails at the first step, and near the end, when
+/// it may have completed short operations.
 inline constexpr int kMiddle = 12;
 inline constexpr int kFailingMoves[] = {1, kMiddle, 40};
 
@@ -46,8 +46,8 @@ inline std::vector<std::string> failing_operations() {
           "scatter",    "reduce_scatter", "all_to_all", "send"};
 }
 
-/// The operation, with `count` elements for each rank, as all ranks call it.  Then a barrier: whoever needs nothing of
-/// the victim may have completed.
+/// Runs the operation with `count` elements per rank, then a barrier, because a rank that needs no data of
+/// the victim may complete the operation.
 inline void call(ProcessGroup& group, const std::string& operation, int64_t count, const CollectiveOptions& options) {
   const bool is_root = group.rank() == kFailingRoot;
   const Tensor one = full({count}, 1);
@@ -70,7 +70,7 @@ inline void call(ProcessGroup& group, const std::string& operation, int64_t coun
 
 inline constexpr int kNumQueued = 3;
 
-/// What each of several queued all_reduces throws, an empty line between them.
+/// The errors of several queued all_reduces, separated by empty lines.
 inline std::string errors_of_queued(ProcessGroup& group, int64_t count, const CollectiveOptions& options) {
   std::vector<Work> works;
   for (int i = 0; i < kNumQueued; ++i) {
@@ -100,7 +100,7 @@ inline std::string error_of(ProcessGroup& group, const std::string& operation, i
   return "nothing";
 }
 
-/// What the victim's backend uses; lives until it has ended.
+/// Objects used by the victim's backend; they outlive it.
 struct VictimMemory {
   std::vector<std::vector<float>> in{kFailingWorld, std::vector<float>(kFailingCount)};
   std::vector<std::vector<float>> out{kFailingWorld, std::vector<float>(kFailingCount)};
@@ -108,7 +108,7 @@ struct VictimMemory {
   std::vector<Collective> collectives{kNumQueued};
 };
 
-/// The victim takes part for `moves` moves; not to the end, unless they are many.
+/// The victim takes part for `moves` steps.
 inline void call_partly(Backend& backend, const std::string& operation, int moves, VictimMemory& memory) {
   static constexpr CollectiveKind kKinds[] = {
       CollectiveKind::kAllReduce, CollectiveKind::kReduce,  CollectiveKind::kBroadcast,     CollectiveKind::kGather,
@@ -179,7 +179,7 @@ inline void call_partly(Backend& backend, const std::string& operation, int move
   move([&] { return backend.do_advance(); });
 }
 
-/// What a rank does that a test spawns with heard_by_survivors().
+/// The function of a rank spawned by heard_by_survivors().
 inline void fail_in_the_middle(Context& context, const std::vector<std::string>& args, const MakeBackend& make) {
   using Clock = std::chrono::steady_clock;
   constexpr std::chrono::seconds kLong{100};
@@ -192,7 +192,7 @@ inline void fail_in_the_middle(Context& context, const std::vector<std::string>&
       .store = context.store(), .rank = context.rank(), .world_size = kFailingWorld, .name = "torn"};
   VictimMemory memory;
   std::unique_ptr<Backend> backend = make(options);
-  store.add("joined", 1);  // who has not yet would hear of the failure there
+  store.add("joined", 1);  // all ranks must have joined before the failure
   while (context.rank() == kVictim && store.add("joined", 0) < kFailingWorld) usleep(1000);
   if (context.rank() == kVictim && how != "disagrees" && how != "mixes_devices") {
     store.set("pid", std::to_string(getpid()));
@@ -215,27 +215,27 @@ inline void fail_in_the_middle(Context& context, const std::vector<std::string>&
                                     {.timeout = how == "stopped" ? kStoppedTimeout : std::chrono::milliseconds(0)});
   const Clock::time_point heard = Clock::now();
   std::ofstream(path + std::to_string(context.rank())) << text;
-  if (how == "stopped") {  // the victim goes on when all have heard
+  if (how == "stopped") {  // the victim continues when all ranks have thrown
     if (store.add("heard", 1) == kFailingWorld - 1) testing::wake_when_stopped(std::stoi(store.get("pid", kLong)));
   } else if (how == "disagrees") {
     store.add("heard", 1);
     while (store.add("heard", 0) < kFailingWorld) usleep(1000);
   }
-  // Who is stopped is noticed by the deadline alone.
+  // A stopped rank is detected only by the timeout.
   const Clock::time_point failed =
       how == "stopped" ? begin : Clock::time_point(Clock::duration(std::stoll(testing::read_file(path + "at"))));
   std::ofstream(path + "took" + std::to_string(context.rank()))
       << std::chrono::duration<double>(heard - failed).count();
 }
 
-/// From a failure to the last rank's error.
+/// Time from the failure to the last rank's error.
 inline double seconds_allowed(const std::string& how) {
   return how == "stopped" ? 1 + std::chrono::duration<double>(kStoppedTimeout).count() : 1;
 }
 
 struct Heard {
-  std::vector<std::string> texts;  ///< by rank; the victim's is empty unless it disagreed
-  double seconds = 0;              ///< from the failure, or where one stopped the call, to the last rank's error
+  std::vector<std::string> texts;  ///< by rank; empty for the victim unless it called another operation
+  double seconds = 0;              ///< from the failure, or the call for a stopped rank, to the last rank's error
 };
 
 inline Heard run_once(const std::string& function, const std::string& operation, const std::string& how, int moves) {
@@ -255,9 +255,9 @@ inline Heard run_once(const std::string& function, const std::string& operation,
   return heard;
 }
 
-/// Runs the rank function `function`, which calls fail_in_the_middle().  `how`: "killed", "throws" or "stopped" after so many
-/// moves, "disagrees" or "mixes_devices".  Again, twice at most, where it took a second longer than it must: the machine
-/// may have stood still.
+/// Runs the rank function `function`, which calls fail_in_the_middle().  `how`: "killed", "throws" or "stopped" after
+/// so many steps, "disagrees" or "mixes_devices".  At most two retries if it took a second too long, because the
+/// machine may be loaded.
 inline Heard heard_by_survivors(const std::string& function, const std::string& operation, const std::string& how,
                                 int moves = kMiddle) {
   Heard heard;
@@ -268,13 +268,13 @@ inline Heard heard_by_survivors(const std::string& function, const std::string& 
   return heard;
 }
 
-/// How the operation is called in texts.
+/// Name of the operation in error texts.
 inline std::string title_of(const std::string& operation) {
   return operation == "send" ? "send to rank 2 tag 5" : operation + " #1";
 }
 
-/// What every rank is told where the victim disagrees, as a regular expression: found by this rank, or heard from one that
-/// found it.
+/// Regular expression of the error on every rank if the victim calls another operation: detected by this rank, or by
+/// another rank that notified it.
 inline std::string disagreement(const std::string& operation, int rank) {
   const std::string title = operation == "send" && rank == kVictim ? "recv from rank 0 tag 5" : title_of(operation);
   const std::string own = "[]a-z0-9_ :[]* float32 \\[200000\\][a-z0-9 ]*, [^ \n]*(failing_ranks\\.h|_test\\.cc):[0-9]+";
@@ -284,13 +284,15 @@ inline std::string disagreement(const std::string& operation, int rank) {
              "(  rank [01]  ", own, "\n  rank 2  ", other, "|  rank 2  ", other, "\n  rank 3  ", own, ")");
 }
 
-/// Where a survivor hears of the failure, as a regular expression: whoever needs nothing of the victim may have gone on.
+/// Regular expression of the operation that fails on a survivor: a rank that needs no data of the victim may fail
+/// later.
 inline std::string where_heard(const std::string& operation, int rank, int moves = kMiddle) {
   const bool goes_on = (operation == "gather" || operation == "scatter") && rank != kFailingRoot;
   return goes_on || moves > kMiddle ? str("(", title_of(operation), "|barrier #[12])") : title_of(operation);
 }
 
-/// Runs the rank function and expects each survivor to name the victim and `reason`, a regular expression, in time.
+/// Runs the rank function and expects each survivor to throw an error with the victim and `reason` (a regular
+/// expression), in time.
 inline void expect_heard_after(int moves, const std::string& function, const std::string& operation,
                                const std::string& how, const std::string& reason) {
   const Heard heard = heard_by_survivors(function, operation, how, moves);
@@ -304,13 +306,13 @@ inline void expect_heard_after(int moves, const std::string& function, const std
   EXPECT_LT(heard.seconds, seconds_allowed(how)) << "after " << moves << " moves";
 }
 
-/// The same wherever in the operation the victim fails.
+/// The same for all points of failure in the operation.
 inline void expect_heard(const std::string& function, const std::string& operation, const std::string& how,
                          const std::string& reason) {
   for (const int moves : kFailingMoves) expect_heard_after(moves, function, operation, how, reason);
 }
 
-/// The same where it fails in the first of several queued all_reduces, all of which fail.
+/// The same for a failure in the first of several queued all_reduces, all of which fail.
 inline void expect_queued_heard(const std::string& function, const std::string& how, const std::string& reason) {
   const Heard heard = heard_by_survivors(function, "queued", how);
   for (int rank = 0; rank < kFailingWorld; ++rank) {
@@ -324,7 +326,7 @@ inline void expect_queued_heard(const std::string& function, const std::string& 
   EXPECT_LT(heard.seconds, seconds_allowed(how));
 }
 
-/// The same for a victim that disagrees.
+/// The same for a victim that calls another operation.
 inline void expect_disagreement(const std::string& function, const std::string& operation) {
   const Heard heard = heard_by_survivors(function, operation, "disagrees");
   for (int rank = 0; rank < kFailingWorld; ++rank) {

@@ -31,7 +31,7 @@ using td::testing::read_file;
 using td::testing::TemporaryFolder;
 using td::testing::write_file;
 
-/// Runs f in a process of its own, which is killed after it.
+/// Runs f in a child process, then kills the child.
 template <class F>
 void in_killed_process(F&& f) {
   const pid_t pid = fork();
@@ -126,7 +126,7 @@ TEST(FileStoreTest, AKilledMakerLeavesAUsableFile) {
   }
 }
 
-/// As a process that is stopped in the middle of a call: until the descriptor is closed.
+/// Simulates a process stopped in the middle of a call, until the descriptor is closed.
 int hold_lock(const std::string& path) {
   const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
   struct flock lock = {};
@@ -154,7 +154,7 @@ TEST(FileStoreTest, WithoutATimeAHeldLockIsWaitedFor) {
   const auto store = make_file_store(path, {.lock_timeout = 0ms});
   const int fd = hold_lock(path);
   std::thread setter([&] { store->set("key", "1"); });
-  std::this_thread::sleep_for(20ms);  // it may have met the lock by then
+  std::this_thread::sleep_for(20ms);  // time to reach the lock
   close(fd);
   setter.join();
   EXPECT_EQ(store->get("key", 20s), "1");
@@ -165,7 +165,7 @@ TEST(FileStoreTest, WhoAnnouncesAFailureWaitsForAHeldLockForTwoSeconds) {
   const std::string path = folder / "store";
   const auto store = make_file_store(path, {.lock_timeout = 120s});
   const td::HookHandle watch =
-      store->on_failure([](int, const std::string&) {});  // a thread that waits for the lock too
+      store->on_failure([](int, const std::string&) {});  // starts a thread that also waits for the lock
   const int fd = hold_lock(path);
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_EQ(folder.shortened(error_text<td::CommError>([&] { store->announce_failure(0, "no disk"); })),
@@ -213,7 +213,7 @@ TEST(FileStoreTest, TheLastRankToLeaveRemovesTheFile) {
   EXPECT_EQ(one->get("key", 20s), "1");
   one->leave(1);
   EXPECT_FALSE(std::filesystem::exists(path));
-  // A later job finds nothing of it.
+  // A later job sees none of its keys.
   EXPECT_EQ(make_file_store(path, options)->num_keys(), 0);
 }
 
@@ -246,7 +246,7 @@ TEST(FileStoreTest, RecordBeyondTheLimitOfFileSizesIsAnError) {
     try {
       store->set("key", std::string(2000, 'x'));
     } catch (const td::IoError& error) {
-      store->set("key", "short");  // what was written of the long one is cut off
+      store->set("key", "short");  // the incomplete record is removed
       std::_Exit(std::string(error.what()).ends_with("/store: File too large") ? 0 : 3);
     }
     std::_Exit(4);

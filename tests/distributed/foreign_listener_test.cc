@@ -1,4 +1,4 @@
-// Ranks meet something at the store's address that is not a tandem store.
+// Another program listens at the address of the store.
 #include <gtest/gtest.h>
 
 #include <poll.h>
@@ -26,7 +26,7 @@ using namespace td::distributed;
 using wire::FrameType;
 using wire::PayloadWriter;
 
-/// Accepts connections and does `act` with each; keeps them open where that returns true.
+/// Accepts connections and calls `act` for each; keeps a connection open if it returns true.
 class Listener {
  public:
   explicit Listener(std::function<bool(int fd)> act)
@@ -54,7 +54,7 @@ class Listener {
   std::thread thread_;
 };
 
-/// Answers with `bytes` once something has come.
+/// Replies with `bytes` after the first data arrived.
 std::function<bool(int)> answer(const std::string& bytes) {
   return [bytes](int fd) {
     char request[4096];
@@ -63,7 +63,7 @@ std::function<bool(int)> answer(const std::string& bytes) {
   };
 }
 
-/// Welcomes a rank, and answers its first request after `delay` with the number 5.
+/// Welcomes a rank, and replies to its first request with the number 5 after `delay`.
 std::function<bool(int)> answer_late(std::chrono::milliseconds delay) {
   return [delay](int fd) {
     wire::FrameBuffer in;
@@ -85,7 +85,7 @@ std::function<bool(int)> answer_late(std::chrono::milliseconds delay) {
   };
 }
 
-/// The error of rank 1 of 2, with the address as HOST.
+/// The error of rank 1 of 2; the address is replaced by HOST.
 std::string error_at(int port, std::chrono::milliseconds timeout) {
   RankEnvironment env;
   env.rank = 1;
@@ -139,7 +139,7 @@ TEST(ForeignListenerTest, AHostThatFallsSilentHoldsNobodyWhoFails) {
   const Listener silent(answer(wire::encode(FrameType::kWelcome, 0, "")));
   TcpStore store({.port = silent.port(), .token = wire::random_token(), .rank = 1, .world_size = 2});
   const auto begin = std::chrono::steady_clock::now();
-  store.announce_failure(1, "no disk");  // has come to the host's machine at least
+  store.announce_failure(1, "no disk");  // acknowledged by the host's kernel
   store.leave();
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 20s);
 }
@@ -154,7 +154,7 @@ TEST(ForeignListenerTest, AHostThatDoesNotAnswerInTime) {
 }
 
 TEST(ForeignListenerTest, WithoutDeadlinesAHostMayTakeItsTime) {
-  // As where it is stopped in a debugger.
+  // As if stopped in a debugger.
   const Listener late(answer_late(300ms));
   TcpStore store({.port = late.port(),
                   .token = wire::random_token(),
@@ -179,11 +179,11 @@ TEST(ForeignListenerTest, AClosedDoor) {
   EXPECT_EQ(error_at(closing.port(), 20s),
             "store: HOST closed the connection of rank 1 before it joined\n"
             "  another job or program uses this port, or TANDEM_TOKEN is wrong");
-  EXPECT_GT(attempts.load(), 1);  // it could have been a store that just ends
+  EXPECT_GT(attempts.load(), 1);  // retried, because it could have been a store that was shutting down
 }
 
 TEST(ForeignListenerTest, ADoorThatClosesAndThenOpens) {
-  // As where the store of the job before is about to make way.
+  // As if the store of an earlier job were shutting down.
   std::atomic<int> attempts{0};
   const std::string welcome = wire::encode(FrameType::kWelcome, 0, "");
   const Listener changing([&](int fd) { return ++attempts > 2 && answer(welcome)(fd); });

@@ -1,4 +1,4 @@
-// What a gloo link takes for a frame, and every reason not to.
+// Validation of frames of a gloo link: every reason for rejection.
 #include <tandem/distributed/backends/gloo/frame.h>
 
 #include <gtest/gtest.h>
@@ -20,10 +20,10 @@ namespace tandem { inline namespace v0 { namespace distributed::gloo { namespace
 using testing::error_text;
 
 constexpr int kWorld = 4;
-constexpr size_t kRoom = 100;  // of a record's payload
+constexpr size_t kRoom = 100;  // maximum payload of a record
 constexpr size_t kRecord = 192;
 
-/// In the middle of a link's life.
+/// A state after some frames were exchanged.
 Expected some_expected() {
   Expected expected;
   expected.seq = 7;
@@ -37,7 +37,7 @@ Expected some_expected() {
   return expected;
 }
 
-/// The next header on that link.
+/// A valid next header for some_expected().
 FrameHeader some_header(FrameType type = FrameType::kSignature) {
   FrameHeader header;
   header.type = static_cast<uint16_t>(type);
@@ -59,7 +59,7 @@ std::string error_of(const FrameHeader& header, const Expected& expected = some_
   return error_text<IoError>([&] { check(header, expected, num_bytes); });
 }
 
-/// some_header() with a change.
+/// some_header() after `change`.
 FrameHeader with(const std::function<void(FrameHeader&)>& change, FrameType type = FrameType::kSignature) {
   FrameHeader header = some_header(type);
   change(header);
@@ -116,7 +116,7 @@ TEST(FrameHeaders, CountersNeitherGoBackNorBeyondWhatWasSent) {
 
 // --- payloads ---
 
-/// `payload` with another number in its `index`-th place: all of those begin with numbers.
+/// `payload` with `number` at position `index`; all payloads begin with numbers.
 std::string with_number(std::string payload, size_t index, int64_t value) {
   std::memcpy(payload.data() + index * sizeof(value), &value, sizeof(value));
   return payload;
@@ -166,7 +166,7 @@ TEST(FramePayloads, AreNeitherShorterNorLongerThanTheirContents) {
 TEST(FramePayloads, OfValuesThatAreNoneAreErrors) {
   struct Case {
     size_t decoder;
-    size_t place;  // of the number that is wrong
+    size_t place;  // index of the invalid number
     int64_t value;
     const char* error;
   };
@@ -174,8 +174,8 @@ TEST(FramePayloads, OfValuesThatAreNoneAreErrors) {
   const char* const kLongText = "with a string that is too long";
   const char* const kLongList = "with a list that is too long";
   const Case cases[] = {
-      // Signatures: number, seq, kind, op, dtype, root, count, name's hash, shape's hash, on a GPU, in a list, dims, tensors, name, file,
-      // line, lists, dims of two parts, data.
+      // Signature: number, seq, kind, op, dtype, root, count, name hash, shape hash, on_gpu, in_list, dims, tensors,
+      // name, file, line, lists, dims of two parts, data.
       {0, 2, static_cast<int64_t>(CollectiveKind::kBarrier) + 1, kNoValue},
       {0, 2, -1, kNoValue},
       {0, 3, static_cast<int64_t>(ReduceOp::kBitXor) + 1, kNoValue},
@@ -194,13 +194,13 @@ TEST(FramePayloads, OfValuesThatAreNoneAreErrors) {
       {0, 17, kWorld + 1, kLongList},
       {0, 18, -1, "with a negative count"},
       {0, 19, -1, "with a negative count"},
-      // Messages: id, tag, dtype, count, name's hash, shape's hash, dims, name, file, line, data.
+      // Message: id, tag, dtype, count, name hash, shape hash, dims, name, file, line, data.
       {1, 2, static_cast<int64_t>(kFloat64) + 1, kNoValue},
       {1, 3, -1, "with a negative count"},
       {1, 6, -1, "with a negative count"},
       {1, 7, kShownText + 1, kLongText},
       {1, 8, kShownText + 1, kLongText},
-      // Answers: id, verdict, message.
+      // Answer: id, verdict, message.
       {2, 1, static_cast<int64_t>(AnswerFrame::Verdict::kMismatch) + 1, kNoValue},
       {2, 5, -1, "with a negative count"},
   };

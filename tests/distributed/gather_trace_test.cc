@@ -14,7 +14,7 @@
 
 namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
-/// Rank r records r events of its own, so that the ranks' traces differ in size and rank 0's is the shortest.
+/// Rank r records r events, so that the sizes of the traces differ and rank 0's is the shortest.
 TANDEM_RANK_MAIN(record_and_gather) {
   start_trace();
   for (int i = 0; i < context.rank(); ++i) {
@@ -34,7 +34,7 @@ TANDEM_RANK_MAIN(record_and_gather) {
   if (context.rank() != 0) return;
   std::ofstream out(args.at(0));
   for (const TraceEvent& e : all) {
-    if (e.category != "step") continue;  // the group records its own operations
+    if (e.category != "step") continue;  // the group also records its operations
     out << e.name << "|" << e.rank << "|" << e.thread << "|" << e.begin_ns << "|" << e.end_ns << "|" << e.num_bytes
         << "|" << e.num_flops << "|" << e.module << "\n";
   }

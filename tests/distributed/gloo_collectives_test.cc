@@ -26,7 +26,7 @@ MakeBackend gloo_backend(gl::Tuning tuning = {}) {
   return [tuning](const ProcessGroupOptions& options) { return gl::make_gloo_backend(options, tuning); };
 }
 
-/// Small rings, so that few bytes go through many rounds.
+/// Small rings, so that few bytes need many rounds.
 constexpr gl::Tuning kSmall{.chunk_bytes = 8 << 10, .slots = 3, .records = 12};
 
 class GlooCollectives : public testing::TestWithParam<int> {};
@@ -114,13 +114,13 @@ TEST_P(GlooCollectives, ALargeCollectiveIsAnnouncedWhileTheOneBeforeRuns) {
     if (rank == 0) seen.wait();
     backend.do_start(second.collective);
     if (rank > 0) {
-      // Rank 0's signature is there before it starts.
+      // Rank 0's signature arrives before this rank starts.
       const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
       while (last_of_0() != 2 && std::chrono::steady_clock::now() < deadline) backend.do_advance();
       seen.count_down();
       expect(last_of_0() == 2, "the second was not announced");
     }
-    // What travels inside a signature may be a result of what runs.
+    // Data inside a signature may be the result of a running collective.
     if (rank == 0) backend.do_announce(small.collective, true);
     finish_collective(backend);
     small.data[0] = second.data[0];

@@ -1,4 +1,4 @@
-// Messages that cross each other beside a collective in place, over one link: all three share its slots.
+// Messages in both directions concurrently with an in-place collective over one link: all share its slots.
 #include <gtest/gtest.h>
 
 #include <vector>

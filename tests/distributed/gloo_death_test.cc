@@ -1,5 +1,5 @@
-// A rank that is killed, stopped, throws or disagrees in the middle of each collective, and of a message, over gloo: the
-// others hear of it, with its number, in time.
+// A rank is killed, is stopped, throws or calls another operation in the middle of each collective or message over
+// gloo: the other ranks throw an error that names it, in time.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -37,7 +37,7 @@ TEST_P(GlooDeath, AStoppedRankEndsInTheDeadline) {
                                        : "reached #1: ranks [0-3 ]+\\.  missing: data of rank [^\n]+";
   for (int rank = 0; rank < kFailingWorld; ++rank) {
     if (rank == kVictim) continue;
-    // Whose deadline is first throws it; the others hear that, or throw too.
+    // The first rank to time out throws; the others are notified or time out as well.
     EXPECT_THAT(heard.texts[static_cast<size_t>(rank)],
                 MatchesRegex(str("\\[rank ", rank, " of 4\\] ", where_heard(GetParam(), rank),
                                  "( timed out after 0\\.4 s\n  [28]00000 float32 ", "\\([0-9.]+ [KM]iB\\), gloo\n  ",

@@ -1,4 +1,4 @@
-// Ranks that disagree, throw or leave in the middle of each kind of collective over gloo.
+// Ranks call different operations, throw or leave in the middle of each kind of collective over gloo.
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -35,7 +35,7 @@ MakeBackend gloo_backend() {
   return [](const ProcessGroupOptions& options) { return gl::make_gloo_backend(options); };
 }
 
-/// A collective of that kind, with memory for it.
+/// A collective of the given kind with its buffers.
 struct Call {
   Call(Kind kind, int size, int64_t count)
       : input(static_cast<size_t>(count * size), 1.0f), output(static_cast<size_t>(count * size)) {
@@ -58,7 +58,7 @@ struct Call {
     }
   }
   Call(const Call&) = default;
-  Call& operator=(Call&&) = default;  // the vectors' memory stays where it is
+  Call& operator=(Call&&) = default;  // moving keeps the addresses of the buffers
 
   std::vector<float> input;
   std::vector<float> output;
@@ -74,7 +74,7 @@ TEST(GlooFailure, ADifferenceIsShownWithBothSidesOnEveryRank) {
       run_collective(backend, call.collective);
     });
     for (const std::string& error : errors) {
-      // Found by this rank, or heard from one that found it.
+      // Detected by this rank, or by another rank that notified it.
       EXPECT_NE(error.find(": calls do not match across ranks\n  rank "), std::string::npos) << error;
       EXPECT_NE(error.find("'x'"), std::string::npos) << error;
       EXPECT_NE(error.find("\n  rank 1  "), std::string::npos) << error;
@@ -126,11 +126,11 @@ TEST(GlooFailure, ARankThatThrowsIsNamedOnAllOthersInTime) {
 }
 
 TEST(GlooFailure, ARankThatGoesInTheMiddleOfALargeExchangeIsNamed) {
-  // It has agreed, so that the others send from and to their memory when it goes.
+  // Its signature matched, so the others transfer data when it leaves.
   constexpr int64_t kCount = td::testing::kThreadSanitizer ? 1000000 : 4000000;
   for (const Kind kind : kKinds) {
     if (kind == Kind::kBarrier) continue;
-    std::vector<Call> calls(3, Call(kind, 3, 0));  // live until their backends have been told to stop
+    std::vector<Call> calls(3, Call(kind, 3, 0));  // outlive the backends' use of the buffers
     const std::vector<std::string> errors = try_backend_ranks(3, gloo_backend(), [&](Backend& backend, int rank) {
       Call& call = calls[static_cast<size_t>(rank)];
       call = Call(kind, 3, kCount);
@@ -143,7 +143,7 @@ TEST(GlooFailure, ARankThatGoesInTheMiddleOfALargeExchangeIsNamed) {
       }
       run_collective(backend, call.collective);
     });
-    // One that needs nothing more may have completed.
+    // A rank that needs no more data may have completed.
     for (const int rank : {1, 2}) {
       const std::string& error = errors[static_cast<size_t>(rank)];
       EXPECT_TRUE(error.empty() || error == " failed\n  rank 0: no disk") << to_string(kind) << error;
@@ -162,14 +162,14 @@ TEST(GlooFailure, ARankThatEndsWithoutAWordIsNamed) {
 }
 
 TEST(GlooFailure, ARankThatHasLeftItsStoreStillSaysGoodbye) {
-  // It waits for a moment only until that is written: a machine that stands still may be too slow for that.
+  // The rank waits only briefly until this is written; a loaded machine may be too slow.
   constexpr int kTimes = 8;
   int heard = 0;
   for (int i = 0; i < kTimes; ++i) {
     const std::vector<std::string> errors = try_backend_ranks(2, gloo_backend(), [&](Backend& backend, int rank) {
       if (rank == 0) return backend.do_hear_failure(-1, "rank 0 has left the job");
       float x[3];
-      std::vector<Transfer> transfers(1);  // sends nothing, and so finds nothing out by itself
+      std::vector<Transfer> transfers(1);  // sends nothing, so it detects nothing by itself
       transfers[0].num_elements = 3;
       transfers[0].data = reinterpret_cast<std::byte*>(x);
       transfers[0].seq = 1;
@@ -189,7 +189,7 @@ TEST(GlooFailure, WhoseDataIsAwaitedIsKnown) {
       Call call(kind, 3, 40000);
       if (kind == Kind::kBroadcast) call.collective.root = 2;
       backend.do_start(call.collective);
-      const std::vector<int> wanted = {2};  // which starts it, and does nothing more
+      const std::vector<int> wanted = {2};  // it starts the collective and then does nothing
       std::vector<int> awaited;
       const auto deadline = Clock::now() + std::chrono::seconds(60);
       while (rank != 2 && awaited != wanted && Clock::now() < deadline) {
@@ -207,7 +207,7 @@ TEST(GlooFailure, WhoseDataIsAwaitedIsKnown) {
   }
 }
 
-/// This process's TCP connections.
+/// The TCP connections of this process.
 std::set<int> connections() {
   std::set<int> found;
   for (int fd = 3; fd < 1024; ++fd) {
@@ -233,7 +233,7 @@ TEST(GlooFailure, AConnectionThatIsClosedInOneDirectionEndsTheGroup) {
           closed = Clock::now();
           for (const int fd : connections()) {
             if (before.count(fd) > 0) continue;
-            shutdown(fd, how);  // one end of the two that this process has
+            shutdown(fd, how);  // this process owns both ends; closes one
             break;
           }
         }
@@ -249,7 +249,7 @@ TEST(GlooFailure, AConnectionThatIsClosedInOneDirectionEndsTheGroup) {
         EXPECT_NE(error.text.find(" failed\n  rank "), std::string::npos) << error.text;
         EXPECT_NE(error.text.find(": died (its connection closed)"), std::string::npos) << error.text;
       }
-      EXPECT_LT(Clock::now() - closed, std::chrono::seconds(5));  // with the goodbyes that nobody hears
+      EXPECT_LT(Clock::now() - closed, std::chrono::seconds(5));  // includes goodbyes that are not received
       return std::max(ends[0], ends[1]) - closed;
     });
     EXPECT_LT(took, kHeardWithin);

@@ -1,4 +1,4 @@
-// Messages over gloo, between threads.
+// Point-to-point messages over gloo between threads.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -60,7 +60,7 @@ TEST_P(GlooMessages, BetweenAllPairsInEveryOrderOfTagsAndSizes) {
         sent.push_back(filled(sizes[i], salt(rank, peer, i)));
         transfers.push_back(message(true, peer, static_cast<int>(i), sent.back()));
       }
-      for (size_t i = sizes.size(); i-- > 0;) {  // receives are posted in the opposite order
+      for (size_t i = sizes.size(); i-- > 0;) {  // receives are posted in reverse order
         received.emplace_back(static_cast<size_t>(sizes[i]));
         transfers.push_back(message(false, peer, static_cast<int>(i), received.back()));
       }
@@ -77,7 +77,7 @@ TEST_P(GlooMessages, BetweenAllPairsInEveryOrderOfTagsAndSizes) {
 INSTANTIATE_TEST_SUITE_P(Worlds, GlooMessages, testing::Values(2, 3, 4, 7));
 
 TEST(GlooMessages, OfOneTagArriveInOrderAndBesideACollectiveThatWaits) {
-  // Rank 0's collective cannot end before rank 1 has its messages: they overtake it.
+  // Rank 0's collective cannot complete before rank 1 has its messages: messages overtake it.
   run_backend_ranks(2, make_backend_with(kSmall), [](Backend& backend, int rank) {
     Bytes tensor = filled(1 << 20, rank);
     Collective c;
@@ -160,7 +160,7 @@ TEST(GlooMessages, AnAnswerBeforeItsTimeIsAnError) {
       return ProcessGroupOptions{
           .store = store, .rank = rank, .world_size = 2, .timeout = std::chrono::seconds(60), .thread_ranks = true};
     };
-    const auto receiver = std::async(std::launch::async, [&] {  // without a backend, so that it can say what it likes
+    const auto receiver = std::async(std::launch::async, [&] {  // without a backend, to send invalid frames
       gl::Mesh mesh(options_of(1), kSmall);
       std::vector<gl::Frame> frames;
       const auto has_come = [&](gl::FrameType type) {
@@ -215,7 +215,7 @@ TEST(GlooMessages, AnAbortedReceiveIsNotWrittenBesideACollectiveThatGoesOn) {
     if (rank == 1) {
       backend.do_start_transfer(transfer);
       aborted.get_future().wait();
-      until([&] {  // hears that the data is wanted, sends it, and hears that the receiver has gone
+      until([&] {  // receives the request, sends the data, and detects that the receiver left
         try {
           while (backend.do_advance_transfers() == Advance::kMoved) {
           }
@@ -224,13 +224,13 @@ TEST(GlooMessages, AnAbortedReceiveIsNotWrittenBesideACollectiveThatGoesOn) {
           return true;
         }
       });
-      backend.do_start(barrier);  // is heard after the data
+      backend.do_start(barrier);  // arrives after the data
       looked.get_future().wait();
       return;
     }
     backend.do_start(barrier);
     backend.do_start_transfer(transfer);
-    until([&] { return backend.do_advance_transfers() == Advance::kMoved; });  // asks for the data
+    until([&] { return backend.do_advance_transfers() == Advance::kMoved; });  // requests the data
     backend.do_abort(0, "gave up");
     aborted.set_value();
     until([&] {

@@ -1,5 +1,5 @@
-// Strangers at the ports of a gloo group that starts, and a rank that sends nonsense afterwards: the group starts as without
-// strangers, and fails with a clean error.
+// Foreign connections to the ports of a starting gloo group, and a rank that sends invalid data later: the group starts
+// as if there were no foreign connections, and fails with a typed error.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -38,7 +38,7 @@ using ::testing::MatchesRegex;
 constexpr int kWorld = 3;
 const std::string kGarbage(5000, '\xa5');
 
-/// A store that shows what a rank sets before the others see it, and changes what the rank gets.
+/// A store with callbacks before a key is set, and for changing the values read.
 class ShownStore final : public ForwardingStore {
  public:
   using Show = std::function<void(const std::string& key, const std::string& value)>;
@@ -61,12 +61,12 @@ class ShownStore final : public ForwardingStore {
   const Change change_;
 };
 
-/// The port in "127.0.0.1 41234", as a rank's listening socket is named in the store; 0 for "-".
+/// The port in "127.0.0.1 41234", the format of addresses in the store; 0 for "-".
 int port_of(const std::string& address) {
   return address == "-" ? 0 : std::stoi(address.substr(address.find(' ') + 1));
 }
 
-/// A connection to that socket address on which `says` was sent; empty where nobody accepts within `timeout_ms`.
+/// Connects and sends `says`; empty if the connection is not accepted within `timeout_ms`.
 FileDescriptor visit(const sockaddr_storage& address, const std::string& says, int timeout_ms) {
   FileDescriptor fd(socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const socklen_t size = address.ss_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
@@ -77,7 +77,7 @@ FileDescriptor visit(const sockaddr_storage& address, const std::string& says, i
   return fd;
 }
 
-/// The same for a rank's listening socket, on the loopback.
+/// Connects to a listening socket on the loopback.
 FileDescriptor visit(const std::string& address, const std::string& says) {
   sockaddr_storage number = {};
   auto& v4 = reinterpret_cast<sockaddr_in&>(number);
@@ -95,12 +95,12 @@ FileDescriptor visit(const std::string& address, const std::string& says) {
   return visit(number, says, 1000);
 }
 
-/// Connects to the ports that it is shown, and keeps the connections.
+/// Connects to given ports and keeps the connections open.
 class Stranger {
  public:
   explicit Stranger(std::string says) : says_(std::move(says)) {}
 
-  /// `address`: of a rank's listening socket, as it is in the store.
+  /// `address`: of a listening socket, in the store's format.
   void visit(const std::string& address) {
     if (address == "-") return;
     FileDescriptor fd = distributed::visit(address, says_);
@@ -111,7 +111,7 @@ class Stranger {
     std::lock_guard lock(mutex_);
     return static_cast<int>(connections_.size());
   }
-  /// Ends all connections.
+  /// Closes all connections.
   void go() {
     std::lock_guard lock(mutex_);
     connections_.clear();
@@ -123,7 +123,7 @@ class Stranger {
   std::vector<FileDescriptor> connections_;
 };
 
-/// While it lives, a thread connects to every TCP port at which this process listens.
+/// While in scope, a thread connects to every TCP port on which this process listens.
 class Attack {
  public:
   enum class How { kSend, kReset };
@@ -163,7 +163,7 @@ class Attack {
 
 using Hooks = std::function<std::shared_ptr<Store>(ProcessGroupOptions& options)>;
 
-/// Ranks that join, add up 1, 2, 3 and then call `joined`; returns their errors.
+/// Runs ranks that join, all-reduce 1, 2, 3 and call `joined`; returns their errors.
 std::vector<std::string> join_and_add(
     const Hooks& hooks, std::chrono::milliseconds timeout = {}, const std::function<void()>& joined = [] {}) {
   ProcessGroupOptions common;
@@ -199,7 +199,7 @@ Hooks show(std::function<void(int rank, const std::string& key, const std::strin
 
 bool has(const std::string& key, const std::string& part) { return key.find(part) != std::string::npos; }
 
-/// Called where a rank has published where it listens, and before another rank knows it.
+/// Called when a rank publishes its address, before other ranks read it.
 Hooks at_each_listener(std::function<void(const std::string& address)> f) {
   return show([f = std::move(f)](int, const std::string& key, const std::string& value) {
     if (has(key, "address/")) f(value);
@@ -218,7 +218,7 @@ TEST(GlooStrangers, ConnectionsBeforeThoseOfTheRanksAreTurnedAway) {
       }));
       for (const std::string& error : errors) EXPECT_EQ(error, "");
       if (stays) {
-        EXPECT_EQ(stranger.visits(), kWorld - 1);  // the highest rank listens nowhere
+        EXPECT_EQ(stranger.visits(), kWorld - 1);  // the highest rank does not listen
       }
     }
   }
@@ -249,7 +249,7 @@ TEST(GlooStrangers, ACrowdOfSilentConnectionsKeepsNoRankOut) {
 }
 
 TEST(GlooStrangers, ARankWhoseConnectionIsClosedConnectsAgain) {
-  // The test is rank 0: it closes the first connection, as where too many strangers are there, and answers the second.
+  // The test is rank 0: it closes the first connection, as with too many foreign connections, and accepts the second.
   const std::string token(2 * wire::kTokenBytes, 'a');
   const std::shared_ptr<Store> store = make_memory_store();
   const FileDescriptor listener = listen_on("127.0.0.1", 0);
@@ -379,10 +379,10 @@ TEST(GlooStrangers, ARankThatGoesWhileJoiningIsNamed) {
 TEST(GlooStrangers, ConnectionsThatDoNotComeAboutEndAtTheDeadline) {
   const std::vector<std::string> errors = join_and_add(
       [](const ProcessGroupOptions& options) {
-        return std::make_shared<ShownStore>(
-            options.store, nullptr, [](const std::string& key, const std::string& value) {
-              return has(key, "address/") ? "127.0.0.1 1" : value;  // nobody listens there
-            });
+        return std::make_shared<ShownStore>(options.store, nullptr,
+                                            [](const std::string& key, const std::string& value) {
+                                              return has(key, "address/") ? "127.0.0.1 1" : value;  // no listener
+                                            });
       },
       std::chrono::milliseconds(1000));
   for (int rank = 0; rank < kWorld; ++rank) {
@@ -394,15 +394,15 @@ TEST(GlooStrangers, ConnectionsThatDoNotComeAboutEndAtTheDeadline) {
 
 // --- a peer ---
 
-/// The first record of rank 1 of two, as Gloo writes it: after its own header.
+/// The first record of rank 1 of 2 in Gloo's format: after Gloo's header.
 std::string first_record(const std::string& record) {
   constexpr gloo::Tuning kTuning;
-  constexpr size_t kBuffer = static_cast<size_t>(kTuning.records + kTuning.slots);  // as Link numbers them
+  constexpr size_t kBuffer = static_cast<size_t>(kTuning.records + kTuning.slots);  // buffer number used by Link
   const size_t header[6] = {sizeof(header) + record.size(), 0, kBuffer, 0, record.size(), 0};
   return std::string(reinterpret_cast<const char*>(header), sizeof(header)) + record;
 }
 
-/// This process's end of its connection to that port.
+/// The local end of the connection to that port.
 int connection_to(int port) {
   for (int fd = 0; fd < 1024; ++fd) {
     sockaddr_in peer = {};
@@ -415,7 +415,7 @@ int connection_to(int port) {
   return -1;
 }
 
-/// The first record, but for a change.
+/// The first record after `change`.
 std::string record_of(gloo::FrameType type, const std::function<void(gloo::FrameHeader&)>& change) {
   gloo::FrameHeader header;
   header.type = static_cast<uint16_t>(type);
@@ -423,7 +423,7 @@ std::string record_of(gloo::FrameType type, const std::function<void(gloo::Frame
   return std::string(reinterpret_cast<const char*>(&header), sizeof(header));
 }
 
-/// What two ranks throw when rank 1 has sent this.  `together`: they leave when both have thrown.
+/// The errors of two ranks after rank 1 has sent this.  `together`: they leave when both have thrown.
 std::vector<Thrown> after_record(const std::string& record, bool together) {
   std::atomic<int> port{0};  // of rank 0
   const auto note_port = [&](const std::string& key, const std::string& value) {
@@ -439,7 +439,7 @@ std::vector<Thrown> after_record(const std::string& record, bool together) {
       EXPECT_EQ(send(connection_to(port), bytes.data(), bytes.size(), MSG_NOSIGNAL),
                 static_cast<ssize_t>(bytes.size()));
     }
-    // Sends nothing of its own.
+    // Sends no frame itself.
     thrown[static_cast<size_t>(g.rank())] = thrown_by([&] { g.recv(zeros({3}), 1 - g.rank()); });
     if (together) ended.arrive_and_wait();
   });
@@ -473,7 +473,7 @@ TEST(GlooPeer, OneThatSendsNonsenseIsAnErrorOnBothSides) {
 }
 
 TEST(GlooPeer, OneThatSendsNonsenseHearsOfItThoughTheOtherLeavesAtOnce) {
-  // The other waits for a moment only until it is written: a machine that stands still may be too slow for that.
+  // The other rank waits only briefly until this is written; a loaded machine may be too slow.
   constexpr int kTimes = 8;
   int blamed = 0;
   for (int i = 0; i < kTimes; ++i) blamed += after_record(kGarbage, false)[1].peer == 1;

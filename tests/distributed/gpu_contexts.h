@@ -1,4 +1,4 @@
-// What a rank's process takes of other GPUs.
+// Use of other GPUs by a rank's process.
 #pragma once
 
 #include <tandem/base/error.h>
@@ -7,8 +7,8 @@
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
-/// Fails the rank where its process uses another GPU than its own: a context of each rank on the first one costs that some hundred
-/// megabytes for every rank.
+/// Fails the rank if its process uses another GPU than its own: contexts of all ranks on the first GPU would cost some
+/// hundred megabytes per rank there.
 inline void check_no_other_gpu(Device own) {
   for (int i = 0; i < cuda::device_count(); ++i) {
     const Device device = Device::cuda(i);

@@ -1,7 +1,7 @@
-// Data-parallel training on GPUs in which one rank fails: the others end soon, with an error that names it.
+// Data-parallel training on GPUs in which one rank fails: the others throw an error that names it, in time.
 //
-// Each rank has a GPU of its own, but for those of GpuDdpProcesses of two, which may share one.  tools/gpu_check chooses by these
-// names.
+// Each rank has its own GPU, except GpuDdpProcesses with two ranks, which may share one.  tools/gpu_checks selects
+// tests by these names.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -42,13 +42,13 @@ using ::testing::StartsWith;
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr int kBad = 1;      // the rank that fails
-constexpr int kBadStep = 3;  // in which
+constexpr int kBad = 1;      // the failing rank
+constexpr int kBadStep = 3;  // the step in which it fails
 constexpr BucketSizes kTiny = {64, 64, 64};
-constexpr milliseconds kTimeout{1500};  // where only a deadline ends the others
+constexpr milliseconds kTimeout{1500};  // if only a timeout ends the other ranks
 constexpr milliseconds kHeardAfterTimeout{2500};
 
-/// Where in its step: before backward, or when some gradients are there.
+/// Point of failure in the step: before backward, or after some gradients.
 enum class Place { kBefore, kWithin };
 constexpr Place kPlaces[] = {Place::kBefore, Place::kWithin};
 
@@ -56,14 +56,14 @@ std::ostream& operator<<(std::ostream& out, Place place) {
   return out << (place == Place::kBefore ? "before backward" : "within backward");
 }
 
-/// What ended a rank's training, and when it was over.
+/// Error and end time of a rank's training.
 struct End {
   std::string text = "nothing";
   int culprit = -1;
   Clock::time_point when;
 };
 
-/// What the GPU would not end has been aborted.
+/// All work on the GPU has completed or was aborted.
 void synchronize_quietly(Device device) {
   try {
     cuda::synchronize(device);
@@ -76,7 +76,7 @@ struct Fault {
   std::function<void()> happen = [] {};
 };
 
-/// Trains until there is a CommError.
+/// Trains until a CommError is thrown.
 End train(const std::shared_ptr<ProcessGroup>& group, Device device, const Fault& fault) {
   End end;
   try {
@@ -102,12 +102,12 @@ End train(const std::shared_ptr<ProcessGroup>& group, Device device, const Fault
   return end;
 }
 
-/// A group whose links are there, and whose deadlines are short from now on.
+/// A group with open connections and short timeouts from now on.
 std::shared_ptr<ProcessGroup> impatient_group(Context& context, Device device) {
   std::vector<int> all(static_cast<size_t>(context.world_size()));
   std::iota(all.begin(), all.end(), 0);
   const Net warm(1, device);
-  warm.loss(inputs().to(device), labels().to(device)).backward();  // what libraries do at first takes long
+  warm.loss(inputs().to(device), labels().to(device)).backward();  // initializes libraries, which is slow
   context.group()->barrier();
   const auto group = context.new_group(all, {.timeout = kTimeout});
   const Tensor x = zeros({1}, {kFloat32, device});
@@ -125,7 +125,7 @@ std::vector<Device> gpus(int count) {
 
 // --- threads ---
 
-/// What the ranks of a job say, and how long after the failure the last of them ended.
+/// Errors of the ranks, and the time from the failure to the last error.
 class Ends {
  public:
   explicit Ends(int world) : all_(static_cast<size_t>(world)) {}
@@ -168,12 +168,12 @@ class Ends {
   std::vector<End> all_;
   size_t count_ = 0;
   std::promise<void> others_ended_;
-  Clock::time_point failed_;  // written by the rank that fails, before the others end
+  Clock::time_point failed_;  // written by the failing rank before the others end
 };
 
 class GpuDdpFailure : public ::testing::TestWithParam<int> {
  protected:
-  /// Runs f(rank's context, ends), in the best of three attempts: the machine may have stood still.
+  /// Runs f(context, ends) up to three times, because the machine may be loaded.
   std::unique_ptr<Ends> run(const std::function<void(Context&, Ends&)>& f, std::chrono::nanoseconds bound,
                             const std::string& thrown = {}) {
     std::unique_ptr<Ends> ends;
@@ -191,7 +191,7 @@ class GpuDdpFailure : public ::testing::TestWithParam<int> {
   }
 };
 
-// What one job's failure left behind is no error of the next.
+// The failure of a job does not affect the next job.
 TEST_P(GpuDdpFailure, TheGpuOfARankThatThrewIsGoodForTheNextJob) {
   for (const Place place : kPlaces) {
     SCOPED_TRACE(place);
@@ -312,7 +312,7 @@ TEST_P(GpuDdpFailure, OtherShapesAreAnErrorOfAllBeforeTheFirstStep) {
       const GradientReducer reducer({{"fc.weight", w}}, {}, context.group());
     });
     const Tensor x = ones({2}, options);
-    context.group()->all_reduce(x);  // the group is as it was
+    context.group()->all_reduce(x);  // the group is still usable
     EXPECT_EQ(x.to_vector<float>(), std::vector<float>(2, static_cast<float>(context.world_size())));
     std::lock_guard lock(mutex);
     texts.push_back(text);
@@ -355,12 +355,11 @@ TANDEM_RANK_MAIN(train_until_one_fails) {
 
 class GpuDdpProcesses : public ::testing::TestWithParam<int> {
  protected:
-  /// The others' texts, which name the rank that was killed or stopped, in time.
+  /// Checks that the errors of the others name the killed or stopped rank, in time.
   std::vector<std::string> heard(const std::string& how, Place place, std::chrono::nanoseconds bound) {
     std::vector<std::string> texts;
     std::chrono::nanoseconds slowest{0};
-    for (int attempt = 0; attempt < 3 && (attempt == 0 || slowest >= bound);
-         ++attempt) {  // the machine may have stood still
+    for (int attempt = 0; attempt < 3 && (attempt == 0 || slowest >= bound); ++attempt) {  // the machine may be loaded
       const testing::TemporaryFolder folder;
       std::string failure;
       try {
@@ -379,7 +378,7 @@ class GpuDdpProcesses : public ::testing::TestWithParam<int> {
         file >> culprit >> took;
         std::getline(file.ignore(), texts.emplace_back(), '\0');
         slowest = std::max(slowest, std::chrono::nanoseconds(took));
-        if (how == "killed" || GetParam() == 2) {  // of more, who hears it from another has that one's number
+        if (how == "killed" || GetParam() == 2) {  // with more ranks a notified rank names the notifying one
           EXPECT_EQ(culprit, kBad) << texts.back();
         }
         EXPECT_THAT(texts.back(), StartsWith(str("[rank ", rank)));

@@ -1,7 +1,7 @@
-// What a group does with tensors of GPUs beside moving them: order, errors, failures.
+// Process groups with CUDA tensors: order, errors, failures.
 //
-// Each rank has a GPU of its own, but for those of GpuProcesses, which may share one; GpuGroupOf4 takes four.  tools/gpu_check
-// chooses by these names.
+// Each rank has its own GPU, except in GpuProcesses, where ranks may share one; GpuGroupOf4 needs four.
+// tools/gpu_checks selects tests by these names.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -42,7 +42,7 @@ using Clock = std::chrono::steady_clock;
 
 // --- order ---
 
-// What follows a wait() on the stream sees the result, though nobody has synchronised.
+// Work enqueued after wait() sees the result without synchronization.
 TEST(GpuGroup, WaitPutsTheCurrentStreamBehindTheResult) {
   run_on_gpus(2, [](ProcessGroup& group) {
     Tensor x = on_gpu(group, group.rank() + 1);
@@ -79,7 +79,7 @@ TEST(GpuGroup, AWaitWithABoundEndsThoughTheOtherRankHasNotCome) {
   std::promise<void> waited;
   run_on_gpus(2, [&](ProcessGroup& group) {
     const Tensor x = on_gpu(group, group.rank() + 1);
-    group.all_reduce(on_gpu(group, 1));  // the links are there
+    group.all_reduce(on_gpu(group, 1));  // opens the connections
     if (group.rank() == 1) waited.get_future().wait_for(kLong);
     const Work work = group.all_reduce_async(x);
     if (group.rank() == 0) {
@@ -112,13 +112,13 @@ TEST(GpuGroup, CpuTensorsTravelBetweenHostsBesideNccl) {
   });
 }
 
-// Memory of a tensor that its owner has dropped is not used again before the collective has read and written it, which for rank 0
-// is when rank 1 has come.
+// The memory of a released tensor is not reused before the collective has finished with it, which on rank 0 requires
+// that rank 1 has started.
 TEST(GpuGroup, TensorsLiveUntilTheGpuIsDoneWithThem) {
   std::promise<void> overwritten;
   run_on_gpus(2, [&](ProcessGroup& group) {
     const Tensor sum = on_gpu(group, 0);
-    group.all_reduce(sum);  // the links are there
+    group.all_reduce(sum);  // opens the connections
     if (group.rank() == 1) overwritten.get_future().wait_for(kLong);
     Work work;
     {
@@ -126,9 +126,9 @@ TEST(GpuGroup, TensorsLiveUntilTheGpuIsDoneWithThem) {
       work = group.all_reduce_async(sum, input);
     }
     if (group.rank() == 0) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the GPU has begun
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the transfer has started
       std::vector<Tensor> others;
-      for (int i = 0; i < 20; ++i) others.push_back(on_gpu(group, -100 - i));  // would take the memory
+      for (int i = 0; i < 20; ++i) others.push_back(on_gpu(group, -100 - i));  // would reuse the memory
       cuda::synchronize(sum.device());
       overwritten.set_value();
     }
@@ -137,7 +137,7 @@ TEST(GpuGroup, TensorsLiveUntilTheGpuIsDoneWithThem) {
   });
 }
 
-// Ranks need not agree on where the tensors of a list lie.
+// The layout of the tensors of a list may differ between ranks.
 TEST(GpuGroup, ListsThatLieSideBySideOnOneRankAlone) {
   run_on_gpus(2, [](ProcessGroup& group) {
     const bool together = group.rank() == 0;
@@ -201,7 +201,7 @@ TEST(GpuGroup, WhatItDoesNotMoveIsAnErrorBeforeAnythingIsSent) {
   });
 }
 
-// No rank has sent anything, so the group goes on.
+// Nothing was sent, so the group stays usable.
 TEST(GpuGroup, ACollectiveInAGraphIsRefused) {
   run_on_gpus(2, [](ProcessGroup& group) {
     const Tensor x = on_gpu(group, group.rank() + 1);
@@ -233,7 +233,7 @@ std::vector<std::string> texts_of(const std::vector<std::exception_ptr>& errors)
   return texts;
 }
 
-/// What the ranks throw, and how long all took, in the best of three attempts: the machine may have stood still.
+/// Errors of the ranks and their duration; up to three attempts, because the machine may be loaded.
 std::vector<std::string> heard_within_a_second(int world_size, const std::function<void(ProcessGroup&)>& f) {
   std::vector<std::string> texts;
   for (int attempt = 0; attempt < 3; ++attempt) {
@@ -242,7 +242,7 @@ std::vector<std::string> heard_within_a_second(int world_size, const std::functi
     texts = texts_of(run_on_threads(
         world_size, [&](int rank) { return ranks.make(rank); },
         [&](ProcessGroup& group) {
-          group.all_reduce(on_gpu(group, 1));  // the links are there
+          group.all_reduce(on_gpu(group, 1));  // opens the connections
           const auto begin = Clock::now();
           try {
             f(group);
@@ -331,7 +331,7 @@ TEST(GpuGroupOf4, AnExceptionOfOneRankIsHeardByTheOthers) {
   }
 }
 
-// Its own exchange, which the others will not end, does not keep it.
+// A pending collective that the others never complete does not block it.
 TEST(GpuGroup, ARankThatThrowsWhileGpusExchangeEndsAtOnce) {
   const auto texts = heard_within_a_second(2, [](ProcessGroup& group) {
     const Tensor x = on_gpu(group, 1);
@@ -340,14 +340,14 @@ TEST(GpuGroup, ARankThatThrowsWhileGpusExchangeEndsAtOnce) {
     const Work work = group.all_reduce_async(x);
     while (!work.is_completed()) std::this_thread::yield();
     if (group.rank() == 0) throw ValueError("out of data");
-    std::this_thread::sleep_for(std::chrono::milliseconds(600));  // longer than the grace of what is under way
+    std::this_thread::sleep_for(std::chrono::milliseconds(600));  // longer than the grace time of pending work
     group.all_reduce(on_gpu(group, 1));
   });
   EXPECT_EQ(texts[0], "out of data");
   EXPECT_THAT(texts[1], HasSubstr("rank 0: out of data"));
 }
 
-// Of two that were started, the first is late on one rank, which then starts no second: nobody else is to blame.
+// The first of two collectives is late on one rank, which does not start the second: only this rank is blamed.
 TEST(GpuGroup, WhoStartsLateAndThenNothingIsNamed) {
   std::promise<void> over;
   const ThreadRanks ranks{.world_size = 2, .timeout = std::chrono::milliseconds(600), .backend = "auto"};
@@ -392,7 +392,7 @@ TEST(GpuGroup, WhoComesTooLateIsNamed) {
 
 // --- processes ---
 
-/// What a rank leaves for its test: whether it heard of another's death in time, and what.
+/// Result file of a rank: whether it was notified of the death in time, and the error.
 void write_heard(Context& context, const std::string& folder, Clock::time_point heard, const std::string& text) {
   const auto died = Clock::duration(std::stoll(context.store()->get("died", kLong)));
   const auto took = heard.time_since_epoch() - died;
@@ -400,7 +400,7 @@ void write_heard(Context& context, const std::string& folder, Clock::time_point 
   std::ofstream(folder + std::to_string(context.rank())) << when << text;
 }
 
-/// Nothing is left behind on the GPU that would not end; the values may be wrong.
+/// The GPU has no pending work; values may be wrong.
 void drain(Device device) {
   try {
     cuda::synchronize(device);
@@ -414,10 +414,10 @@ void drain(Device device) {
   abort();
 }
 
-/// What rank 0 of two heard where rank 1 was killed.
+/// The error of rank 0 of 2 after rank 1 was killed.
 std::string heard_of_death(const std::string& function) {
   std::string heard;
-  for (int attempt = 0; attempt < 3 && !heard.starts_with("in time"); ++attempt) {  // the machine may have stood still
+  for (int attempt = 0; attempt < 3 && !heard.starts_with("in time"); ++attempt) {  // the machine may be loaded
     const testing::TemporaryFolder folder;
     EXPECT_EQ(error_text<CommError>([&] { spawn(2, function, {folder / ""}); }),
               "spawn: rank 1 of 2 failed (killed by SIGKILL)");
@@ -451,12 +451,12 @@ TANDEM_RANK_MAIN(one_dies_after_its_verdict) {
   group.all_reduce(x);
   cuda::synchronize(x.device());
   if (context.rank() == 1) {
-    const Stall stall(cuda::current_stream(x.device()));  // its GPU will not do its part
+    const Stall stall(cuda::current_stream(x.device()));  // blocks the transfer on its GPU
     const Work work = group.all_reduce_async(x);
     while (!work.is_completed()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     die(context);
   }
-  group.all_reduce(x);  // begins on the GPU, and does not end
+  group.all_reduce(x);  // starts on the GPU and does not complete
   const std::string text = error_text<CommError>([&] { cuda::synchronize(x.device()); });
   const auto heard = Clock::now();
   write_heard(context, args.at(0), heard, text + "\nand then " + error_text<CommError>([&] { group.all_reduce(x); }));
@@ -510,14 +510,14 @@ TANDEM_RANK_MAIN(one_stops_after_its_verdict) {
   group.all_reduce(x);
   cuda::synchronize(x.device());
   if (context.rank() == 1) {
-    const Stall stall(cuda::current_stream(x.device()));  // its GPU will not do its part
+    const Stall stall(cuda::current_stream(x.device()));  // blocks the transfer on its GPU
     const Work work = group.all_reduce_async(x, ReduceOp::kSum, {.name = "x"});
     while (!work.is_completed()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     context.store()->set("stopped", std::to_string(getpid()));
     raise(SIGSTOP);
     return;
   }
-  group.all_reduce(x, ReduceOp::kSum, {.name = "x", .timeout = std::chrono::milliseconds(700)});  // the host goes on
+  group.all_reduce(x, ReduceOp::kSum, {.name = "x", .timeout = std::chrono::milliseconds(700)});  // does not block
   const pid_t other = std::stoi(context.store()->get("stopped", kLong));
   int culprit = -1;
   try {
@@ -532,7 +532,7 @@ TANDEM_RANK_MAIN(one_stops_after_its_verdict) {
   testing::wake_when_stopped(other);
 }
 
-// Nobody calls the group any more: who copies what the GPU never got hears so, and who did not do its part.
+// Without further calls on the group: copying a missing result throws the failure and names the responsible rank.
 TEST(GpuGroupOf4, ARankThatStopsWhileGpusExchangeIsNamed) {
   const testing::TemporaryFolder folder;
   spawn(3, "one_stops_after_its_verdict", {folder / ""});

@@ -1,7 +1,7 @@
-// A lane by itself: deadlines, giving up, and who outlives whom.
+// An NCCL lane alone: timeouts, aborts and lifetimes.
 //
-// Two lanes, each in a thread of its own with a GPU of its own; of GpuLaneOf1 one.  What GpuLaneEmulated takes no GPU has.
-// tools/gpu_check chooses by these names.
+// Two lanes, each with its own thread and GPU; GpuLaneOf1 has one.  GpuLaneEmulated needs the emulated GPU.
+// tools/gpu_checks selects tests by these names.
 #include <tandem/distributed/backends/nccl/gpu_lane.h>
 
 #include <gmock/gmock.h>
@@ -37,7 +37,7 @@ using testing::error_text;
 using Clock = GpuLane::Clock;
 using Floats = std::vector<float>;
 
-/// Something that happens once, and is not waited for for ever: a rank that fails does not keep the other.
+/// A one-time event with a bounded wait, so that a failing rank does not block the other.
 class Signal {
  public:
   void set() { happened_.set_value(); }
@@ -48,7 +48,7 @@ class Signal {
   const std::shared_future<void> future_{happened_.get_future()};
 };
 
-/// What a lane's on_failure was told.
+/// Arguments of a lane's on_failure calls.
 class Told {
  public:
   void add(const std::string& reason) {
@@ -56,7 +56,7 @@ class Told {
     reasons_.push_back(reason);
     changed_.notify_all();
   }
-  /// The first reason, as soon as it is there.
+  /// Waits for the first reason.
   std::string first() {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, 20s, [&] { return !reasons_.empty(); }) ? reasons_[0] : "nothing";
@@ -83,7 +83,7 @@ struct Rank {
   int64_t seq = 0;
 
   Tensor ones() const { return full({4}, 1, {kFloat32, device}); }
-  /// In place; the lane has the last handle to what it is given as an rvalue.
+  /// In place; with an rvalue the lane holds the last reference.
   std::shared_ptr<GpuWork> all_reduce(Tensor x, std::chrono::milliseconds timeout = 0ms,
                                       GpuLane::Agreed agreed = nullptr) {
     CollectiveOperation operation;
@@ -97,21 +97,21 @@ struct Rank {
     operation.timeout = timeout;
     return lane->launch(operation, agreed != nullptr ? agreed : agreed_at(Clock::now()));
   }
-  /// One that is done, so that links are there.
+  /// Runs a collective, which opens the connections.
   std::shared_ptr<GpuWork> all_reduce() {
     const auto work = all_reduce(ones());
     work->join();
     cuda::synchronize(device);
     return work;
   }
-  /// All streams are empty, and nothing on the GPU went wrong.
+  /// Waits for all streams and checks for GPU errors.
   void drain() const {
     EXPECT_EQ(cudaSetDevice(device.index), cudaSuccess);
     EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
   }
 };
 
-/// f(rank) for both, or for as many as there are.
+/// Runs f(rank) for each rank.
 void run_lanes(const std::function<void(Rank&)>& f, int world_size = 2) {
   const NcclId id = GpuLane::make_id();
   std::vector<std::thread> threads;
@@ -134,13 +134,13 @@ void run_lanes(const std::function<void(Rank&)>& f, int world_size = 2) {
       } catch (const std::exception& error) {
         ADD_FAILURE() << "rank " << rank << " threw " << error.what();
       }
-      own.lane.reset();  // before what its callback uses
+      own.lane.reset();  // before the objects that its callback uses
     });
   }
   for (std::thread& thread : threads) thread.join();
 }
 
-/// f(rank 0), in which calls never end, because rank 1 makes none.
+/// Runs f(rank 0); its collectives never complete, because rank 1 starts none.
 void run_with_an_absent_rank(const std::function<void(Rank&)>& prepare, const std::function<void(Rank&)>& f) {
   Signal is_over;
   run_lanes([&](Rank& r) {
@@ -154,7 +154,7 @@ void run_with_an_absent_rank(const std::function<void(Rank&)>& prepare, const st
   });
 }
 
-/// The same, where both have their links, and what has made them is `done`.
+/// The same with open connections; `done` is the collective that opened them.
 void run_with_an_absent_rank(const std::function<void(Rank&, GpuWork& done)>& f) {
   std::array<std::shared_ptr<GpuWork>, 2> done;
   const auto of = [&](const Rank& r) -> auto& { return done[static_cast<size_t>(r.rank)]; };
@@ -163,7 +163,7 @@ void run_with_an_absent_rank(const std::function<void(Rank&, GpuWork& done)>& f)
 
 // --- many at once ---
 
-// The thread that looks at what is under way, and one that launches more than may be under way.
+// The watchdog thread, and a thread that launches more collectives than the queue holds.
 TEST(GpuLane, ThreadsDoNotMeetInNccl) {
   run_lanes([](Rank& r) {
     const Tensor x = r.ones();
@@ -177,7 +177,7 @@ TEST(GpuLane, ThreadsDoNotMeetInNccl) {
 
 // --- one rank ---
 
-/// Of a rank that is alone, with one part for itself.
+/// For a single rank.
 std::shared_ptr<GpuWork> launch_alone(Rank& r, CollectiveKind kind, ReduceOp op, const Tensor& output,
                                       const Tensor& input, std::chrono::milliseconds timeout = 0ms) {
   CollectiveOperation operation;
@@ -253,7 +253,7 @@ TEST(GpuLane, ADeadlineIsHeardOnceAndEndsTheWork) {
     const auto late = r.all_reduce(r.ones(), 300ms);
     late->join();
     EXPECT_EQ(r.told->first(), reason);
-    // Nobody looks at what the GPU made of it without being told.
+    // Using the result throws.
     EXPECT_EQ(
         error_text<CommError>([&] { cuda::synchronize(r.device); }),
         "[rank 0 of 2] " + reason +
@@ -261,7 +261,7 @@ TEST(GpuLane, ADeadlineIsHeardOnceAndEndsTheWork) {
     cuda::synchronize(r.device);  // once
     EXPECT_EQ(error_text<CommError>([&] { late->join(); }), "[rank 0 of 2] " + reason);
     EXPECT_EQ(error_text<CommError>([&] { r.all_reduce(r.ones()); }), "[rank 0 of 2] " + reason);
-    done.join();  // its result is there
+    done.join();  // its result is valid
     std::this_thread::sleep_for(100ms);
     EXPECT_EQ(r.told->count(), 1U);
   });
@@ -278,7 +278,7 @@ TEST(GpuLaneOf1, CallsThatNothingCouldEndAreRefused) {
 }
 
 #ifdef TANDEM_CUDA_EMULATED
-// A real one would not come back for the tests that follow.
+// A real GPU would stay broken for later tests.
 TEST(GpuLaneEmulated, AGpuThatHasFailedEndsTheLane) {
   run_with_an_absent_rank([](Rank& r, GpuWork&) {
     const Tensor x = r.ones();
@@ -299,13 +299,13 @@ TEST(GpuLane, WhatACallHasToldTheGpuDoesNotTellAgain) {
     const auto late = r.all_reduce(r.ones(), 300ms);
     late->join();
     EXPECT_THAT(r.told->first(), HasSubstr("by its deadline"));
-    std::this_thread::sleep_for(300ms);  // the lane is aborted after it has told
+    std::this_thread::sleep_for(300ms);  // the lane aborts after it has reported
     EXPECT_THAT(error_text<CommError>([&] { late->join(); }), HasSubstr("by its deadline"));
     EXPECT_NO_THROW(cuda::synchronize(r.device));
   });
 }
 
-// Until all ranks have started a collective, who launched it looks at deadlines.
+// Until all ranks have started a collective, the launching thread checks deadlines.
 TEST(GpuLane, TheTimeCountsFromWhereAllHaveStarted) {
   run_with_an_absent_rank([](Rank& r, GpuWork&) {
     const GpuLane::Agreed agreed = agreed_at({});
@@ -318,7 +318,7 @@ TEST(GpuLane, TheTimeCountsFromWhereAllHaveStarted) {
   });
 }
 
-// NCCL may keep the thread that aborts; the others hear of it nevertheless.
+// The aborting thread may block in NCCL; the other ranks are still notified.
 TEST(GpuLaneEmulated, AnAbortThatTakesLongKeepsNobody) {
   setenv("TANDEM_EMULATED_ABORT_MS", "4000", 1);
   run_with_an_absent_rank([](Rank& r, GpuWork&) {
@@ -369,7 +369,7 @@ TEST(GpuLane, WhatIsUnderWayIsAbortedAfterTheGrace) {
   });
 }
 
-/// Gives a lane up after some time.
+/// Aborts a lane after some time.
 class GivesUp {
  public:
   GivesUp(std::shared_ptr<GpuLane> lane, std::chrono::milliseconds after)
@@ -386,7 +386,7 @@ class GivesUp {
   std::thread thread_;
 };
 
-// The first call waits until links are made.
+// The first call blocks until connections are open.
 TEST(GpuLane, GivingUpEndsTheFirstLaunch) {
   run_with_an_absent_rank([](Rank&) {},
                           [](Rank& r) {
@@ -426,7 +426,7 @@ TEST(GpuLane, MemoryOfWorkOutlivesTheLane) {
   run_with_an_absent_rank([](Rank& r, GpuWork&) {
     r.drain();
     Stall stall(cuda::current_stream(r.device));
-    r.all_reduce(r.ones());  // nothing of it begins before the stall ends
+    r.all_reduce(r.ones());  // does not start before the stall ends
     r.lane->give_up("the end", 1, 0ms);
     std::thread ends([&] {
       std::this_thread::sleep_for(500ms);

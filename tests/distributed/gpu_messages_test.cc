@@ -1,4 +1,4 @@
-// Messages of GPUs' tensors, which go through the hosts' memory: tags, order and overlap mean what they mean on CPUs.
+// Point-to-point messages with CUDA tensors, staged through host memory: tags, order and overlap as with CPU tensors.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -12,15 +12,15 @@ namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
 using Floats = std::vector<float>;
 
-// Tags in another order than the sends', a reply in front of a collective that was started before it, strides, a side on the CPU.
+// Tags in another order than the sends, a reply before an earlier collective, strides, a CPU tensor on one side.
 TEST(GpuMessages, MessagesKeepTheirMeaning) {
   run_on_gpus(2, [](ProcessGroup& group) {
     const int other = 1 - group.rank();
     const Device device = Device::cuda(group.rank());
-    group.all_reduce(on_gpu(group, 1));  // the first returns when all have called it
+    group.all_reduce(on_gpu(group, 1));  // the first collective blocks until all ranks have called it
     if (group.rank() == 0) {
       const Tensor x =
-          mul(from_vector<float>({1, 2, 3, 4, 5, 6}, {2, 3}).to(device), Scalar(1));  // on its way when it is sent
+          mul(from_vector<float>({1, 2, 3, 4, 5, 6}, {2, 3}).to(device), Scalar(1));  // not complete when it is sent
       const Work first = group.isend(x.t(), other, 1);
       const Work second = group.isend(mul(x, Scalar(10)), other, 2);
       const Tensor sum = on_gpu(group, 1);
@@ -45,7 +45,7 @@ TEST(GpuMessages, MessagesKeepTheirMeaning) {
   });
 }
 
-// What the current stream still has to read of a tensor is read before a message is written over it.
+// A message is written to a tensor only after pending reads of the current stream.
 TEST(GpuMessages, AMessageWaitsForThoseWhoReadItsTensor) {
   run_on_gpus(2, [](ProcessGroup& group) {
     const Tensor x = on_gpu(group, group.rank() + 1);
@@ -60,7 +60,7 @@ TEST(GpuMessages, AMessageWaitsForThoseWhoReadItsTensor) {
   });
 }
 
-// While the first collective waits for the other rank, a continuation sends what that one waits for.
+// While the first collective waits for the other rank, a continuation sends the message that this rank waits for.
 TEST(GpuMessages, ContinuationsRunWhileTheFirstCollectiveWaits) {
   run_on_gpus(2, [](ProcessGroup& group) {
     const Tensor number = full({1}, group.rank());

@@ -12,8 +12,8 @@
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
-/// That of its number; where there is one alone all ranks share it, which NCCL permits if they are processes that seem to be on
-/// different hosts.  Before the process's first collective.
+/// The GPU with the rank's number.  A single GPU is shared by all ranks, which NCCL permits for processes that appear
+/// to be on different hosts.  Call before the first collective of the process.
 inline Device gpu_of_rank(int rank) {
   if (cuda::device_count() != 1) return Device::cuda(rank);
   setenv("NCCL_HOSTID", ("rank " + std::to_string(rank)).c_str(), 1);
@@ -24,7 +24,7 @@ inline Tensor on_gpu(ProcessGroup& group, double value, int64_t n = 4) {
   return full({n}, value, {kFloat32, Device::cuda(group.rank())});
 }
 
-/// Runs f on thread ranks with a GPU each.
+/// Runs f on thread ranks with one GPU each.
 inline void run_on_gpus(int world_size, const std::function<void(ProcessGroup&)>& f) {
   ThreadRanks{.world_size = world_size, .backend = "auto"}.run(f);
 }

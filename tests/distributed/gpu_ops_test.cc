@@ -1,4 +1,4 @@
-// Every collective in every form and dtype among GPUs, against closed forms.  Ranks are threads here, and processes.
+// Every collective in every form and dtype on GPUs, against closed forms.  Ranks are threads or processes.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -51,7 +51,7 @@ TEST_P(GpuOps, EachIsRightAmongProcesses) {
   }
 }
 
-// tools/gpu_check chooses by these names.
+// tools/gpu_checks selects tests by these names.
 INSTANTIATE_TEST_SUITE_P(World, GpuOps, ::testing::Values(1, 2, 4),
                          [](const auto& world) { return "Of" + std::to_string(world.param); });
 

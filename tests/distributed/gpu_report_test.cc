@@ -1,4 +1,4 @@
-// The line about a group's GPUs.
+// The log line about the GPUs of a group.
 #include <tandem/distributed/group/gpu_report.h>
 
 #include <gtest/gtest.h>

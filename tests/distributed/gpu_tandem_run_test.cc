@@ -1,4 +1,4 @@
-// tandem-run where there are GPUs, emulated ones: how many ranks it starts, and where they compute.
+// tandem-run with emulated GPUs: number of ranks and their devices.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ using ::testing::Not;
 using Arguments = std::vector<std::string>;
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
-/// Starts ranks that print where they compute.
+/// Starts ranks that print their devices.
 Subprocess::Result run(const std::string& num_ranks, const std::string& num_gpus, Variables variables = {}) {
   variables.emplace_back("TANDEM_EMULATED_GPUS", num_gpus);
   return run_program(
@@ -37,7 +37,7 @@ TEST(GpuTandemRunTest, EachRankTakesTheGpuOfItsNumber) {
       {"gpu", "1", {}, {"cuda:0 cuda:0"}},
       {"gpu", "2", {{"TANDEM_DEVICE", "cuda"}}, kTwoGpus},
       {"gpu", "2", {{"TANDEM_DEVICE", "auto"}}, kTwoGpus},
-      {"gpu", "2", {{"TANDEM_DEVICE", "cpu"}}, kTwoOnTheCpu},  // what the user says goes first
+      {"gpu", "2", {{"TANDEM_DEVICE", "cpu"}}, kTwoOnTheCpu},  // the user's setting takes precedence
       {"auto", "2", {}, kTwoGpus},
       {"auto", "2", {{"TANDEM_DEVICE", "cuda"}}, kTwoGpus},
       {"2", "2", {{"TANDEM_DEVICE", "cuda"}}, kTwoGpus},

@@ -1,4 +1,4 @@
-// Process ranks train like one process on the joined batch, and to the same bits as thread ranks.
+// Process ranks train like one process on the whole batch, bit-identically to thread ranks.
 #include <tandem/distributed/ddp/gradient_reducer.h>
 
 #include <gtest/gtest.h>

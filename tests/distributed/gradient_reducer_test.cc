@@ -115,7 +115,7 @@ TEST(GradientReducer, UnusedIsAnErrorOnEveryRankByDefault) {
               "DistributedDataParallel: backward did not reach these parameters\n  'fc1.bias' on ranks 0 2\n  use them "
               "in the "
               "loss, or construct with unused = UnusedParameters::kAllow");
-    EXPECT_NO_THROW(net.loss(inputs(), labels()).backward());  // the group goes on
+    EXPECT_NO_THROW(net.loss(inputs(), labels()).backward());  // the group stays usable
   });
 }
 
@@ -153,7 +153,7 @@ TEST(GradientReducer, TiedParameterIsExchangedOnce) {
     GradientReducer reducer({{"tied", tied}}, {}, context.group(), {.buckets = kTiny});
     const Tensor x = full({1, 2}, context.rank() + 1, {kFloat64});
     linear(linear(x, tied), tied).sum().backward();
-    // With r = rank + 1: d/dtied = r * (4 + 8) at every element, mean over r = 1, 2.
+    // With r = rank + 1: d/dtied = r * (4 + 8) for every element; mean over r = 1, 2.
     EXPECT_EQ(tied.grad().to_vector<double>(), (std::vector<double>{12, 12, 12, 12}));
   });
 }
@@ -241,7 +241,7 @@ TEST(GradientReducer, LeavesTheParametersUsable) {
       mul(w, Scalar(context.rank() + 1.0)).sum().backward();
     }
     EXPECT_EQ(w.grad().to_vector<double>(), (std::vector<double>{1.5, 1.5}));
-    mul(w, Scalar(context.rank() + 1.0)).sum().backward();  // alone now
+    mul(w, Scalar(context.rank() + 1.0)).sum().backward();  // local only
     EXPECT_EQ(w.grad().to_vector<double>(), (std::vector<double>{1.5 + context.rank() + 1, 1.5 + context.rank() + 1}));
   });
 }

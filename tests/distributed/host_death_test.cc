@@ -1,5 +1,5 @@
-// A rank that is killed, stopped, throws or disagrees where two hosts have two ranks each: shared memory inside them, TCP
-// between them.  The others hear of it, with its number, within a second.
+// A rank is killed, is stopped, throws or calls another operation in a job of two hosts with two ranks each: shared
+// memory within a host, TCP between hosts.  The other ranks throw an error that names it within a second.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -45,7 +45,7 @@ TEST_P(HostDeath, AStoppedRankEndsInTheDeadline) {
   const Heard heard = heard_by_survivors("fail_over_hosts", GetParam(), "stopped");
   for (int rank = 0; rank < kFailingWorld; ++rank) {
     if (rank == kVictim) continue;
-    // Whose deadline is first throws it; the others hear that.
+    // The first rank to time out throws; the others are notified.
     const std::string& text = heard.texts[static_cast<size_t>(rank)];
     EXPECT_NE(text.find(title_of(GetParam()) + " timed out after 0.4 s"), std::string::npos) << text;
   }

@@ -1,4 +1,4 @@
-// What a rank on one of several hosts hears of the others' mistakes and ends, at every phase of an all_reduce.
+// Failures and mismatches of other ranks on several hosts, in every phase of an all_reduce.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -40,7 +40,7 @@ std::string place(const std::source_location& where) { return str(where.file_nam
 
 TEST(HostMismatch, EveryRankShowsBothSidesAndDataIsUntouched) {
   for (const char* hosts : {"aabb", "aab", "abcb"}) {
-    for (const int64_t count : {9, 500}) {  // one flow and several
+    for (const int64_t count : {9, 500}) {  // one flow, several flows
       for (int wrong = 0; wrong < 4 && hosts[wrong] != 0; ++wrong) {
         const auto here = std::source_location::current();
         std::vector<std::exception_ptr> errors;
@@ -83,7 +83,7 @@ TEST(HostMismatch, OtherKindsMeet) {
   }
 }
 
-/// Holds threads until somebody opens it.
+/// Blocks threads until it is opened.
 class Gate {
  public:
   void open() {
@@ -110,8 +110,8 @@ struct Moment {
   int64_t number;
 };
 
-/// What all ranks throw in one of two all_reduces where one of them ends at that moment.  Empty where it has no such
-/// moment.
+/// Errors of all ranks in one of two all_reduces if one rank ends at that step.  Empty if it has no such
+/// step.
 std::vector<Thrown> run_until(const char* hosts, const Moment& moment, End end) {
   HostRanks ranks{.hosts = hosts, .tuning = kTiny, .shm_inside = false};
   if (end == End::kStopped) ranks.timeout = std::chrono::milliseconds(100);
@@ -134,7 +134,7 @@ std::vector<Thrown> run_until(const char* hosts, const Moment& moment, End end) 
       if (group.rank() != moment.rank && --num_running == 0) others_ended.open();
     }};
     for (int i = 0; i < 2; ++i) group.all_reduce(zeros({150}));
-    group.barrier();  // for those who were through before
+    group.barrier();  // for ranks that had completed before
   });
   std::vector<Thrown> thrown;
   if (!came) return thrown;
@@ -196,7 +196,7 @@ TEST(HostFailure, AnAbortReachesAllHosts) {
   }
 }
 
-/// Notes when it is told to stop.
+/// Records calls of do_abort.
 class NotingBackend final : public Backend {
  public:
   NotingBackend(std::string what, std::vector<std::string>* told) : what_(std::move(what)), told_(told) {}
@@ -221,7 +221,7 @@ class NotingBackend final : public Backend {
 };
 
 TEST(HostFailure, AnAbortIsToldInsideTheHostFirst) {
-  // The others may wait for peers that do not take what is on its way to them.
+  // The others may wait for peers that do not read data in flight.
   const HostRanks ranks{.hosts = "aabb"};
   const ProcessGroupOptions options{ranks.store, 0, 4, "default", ranks.timeout, true};
   std::vector<std::string> told;

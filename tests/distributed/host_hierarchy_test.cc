@@ -69,7 +69,7 @@ TEST(Hierarchy, SizesAroundEveryBoundary) {
   }
 }
 
-/// The documented tree: ascending ranks inside a host, then hosts ascending, in float32 for the half types.
+/// The documented order: ascending ranks within a host, then ascending hosts; float32 for half types.
 std::vector<float> tree_sum(const std::string& hosts, const std::vector<std::vector<float>>& inputs) {
   std::vector<float> result;
   for (const std::vector<int>& host : HostRanks{.hosts = hosts}.layout().hosts) {
@@ -86,7 +86,7 @@ std::vector<float> tree_sum(const std::string& hosts, const std::vector<std::vec
   return result;
 }
 
-/// Numbers whose sums depend on the order.
+/// Values whose sums depend on the order.
 std::vector<float> uneven_numbers(int rank, int64_t count) {
   std::mt19937 random(static_cast<unsigned>(rank) + 17);
   std::vector<float> values;

@@ -62,7 +62,7 @@ TEST(HostLayout, InnerGroupsHaveTheJobsNumbers) {
   }
 }
 
-/// Calls f(options) on threads, one for each letter's rank.
+/// Runs f(options) on one thread per rank.
 void on_hosts(const std::string& hosts, const std::string& backend,
               const std::function<void(const ProcessGroupOptions&)>& f) {
   const auto store = make_memory_store();

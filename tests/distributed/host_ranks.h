@@ -1,5 +1,5 @@
-// Ranks on several "hosts" that are threads of the test: a HierarchicalBackend each, over meetings in the network's
-// place.
+// Thread ranks on several simulated hosts: a HierarchicalBackend each, with MeetingBackend in place of the
+// network.
 #pragma once
 
 #include <exception>
@@ -36,16 +36,16 @@ class Network {
   std::map<std::string, std::shared_ptr<Meeting>> meetings_;
 };
 
-/// Of what a HierarchicalBackend is made.
+/// Parameters of a HierarchicalBackend.
 enum class HostPart { kFlat, kInside, kAcross };
 
 struct HostRanks {
-  std::string hosts = "aabb";  ///< a letter for each rank's host
+  std::string hosts = "aabb";  ///< one letter per rank: its host
   HostTuning tuning = {};
   std::chrono::milliseconds timeout{20000};
   int dawdle = 1;          ///< of the network
-  bool shm_inside = true;  ///< else a meeting inside the hosts too
-  /// Called where a rank starts a meeting's collective `number`.
+  bool shm_inside = true;  ///< false: MeetingBackend within hosts as well
+  /// Called when a rank starts collective `number` of a MeetingBackend.
   std::function<void(int rank, HostPart part, int64_t number)> on_start = {};
   std::shared_ptr<Store> store = make_memory_store();
   std::shared_ptr<Network> network = std::make_shared<Network>();
@@ -71,12 +71,12 @@ struct HostRanks {
                                     std::make_unique<HierarchicalBackend>(options, all, std::move(backends), tuning));
   }
 
-  /// Runs f(group) on all ranks, and returns what they threw.
+  /// Runs f(group) on all ranks and returns their errors.
   std::vector<std::exception_ptr> run(const std::function<void(ProcessGroup&)>& f) const {
     return run_on_threads(
         world_size(), [this](int rank) { return make(rank); }, f);
   }
-  /// The same where none may throw: rethrows the lowest rank's.
+  /// Runs f(group) on all ranks; rethrows the error of the lowest rank.
   void run_well(const std::function<void(ProcessGroup&)>& f) const { rethrow_first(run(f)); }
 
   std::unique_ptr<Backend> meet(int rank, HostPart part, const ProcessGroupOptions& options, int slowness) const {

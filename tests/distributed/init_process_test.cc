@@ -98,7 +98,7 @@ TEST(InitProcessTest, AsMpiexecStartsThem) {
 }
 
 TEST(InitProcessTest, AsSrunStartsThem) {
-  // The port follows from the job's number.
+  // The port is derived from the job id.
   std::vector<Variables> ranks;
   for (const char* rank : {"0", "1", "2"}) {
     ranks.push_back({{"SLURM_PROCID", rank},
@@ -128,7 +128,7 @@ TEST(InitProcessTest, ByAFile) {
 }
 
 TEST(InitProcessTest, BelowTandemRun) {
-  // Twice: the launcher's store begins anew.
+  // Twice: the launcher's store is reset.
   const auto result = run_program({kTandemRun, "--nproc-per-node", "3", kProgram, "sum", "env://", "2"});
   EXPECT_EQ(result.status, 0) << result.err;
   EXPECT_EQ(sorted_lines(result.out),
@@ -173,7 +173,7 @@ TEST(InitProcessTest, BesideTorchrunsAgentTheStoreIsOnThePortAbove) {
 }
 
 TEST(InitProcessTest, BesideTorchrunsAgentWithThePortAboveTaken) {
-  // Its store has MASTER_PORT; here somebody else has the port above, too.
+  // torchrun's store uses MASTER_PORT; another program uses the next port.
   const FileDescriptor agent = listen_on("127.0.0.1", 0);
   const int port = local_port(agent.get());
   const FileDescriptor other = listen_on("127.0.0.1", port + 1);

@@ -1,4 +1,4 @@
-// What init_process_test starts: a rank by init_process_group.
+// The program of init_process_test: a rank created by init_process_group.
 #include <unistd.h>
 
 #include <csignal>
@@ -16,7 +16,7 @@ namespace {
 namespace td = tandem;
 using namespace td::distributed;
 
-/// One write, so that a reader sees whole texts.
+/// A single write, so that readers see complete lines.
 void say(const std::string& text) {
   if (write(1, text.data(), text.size()) < 0) std::abort();
 }
@@ -27,7 +27,7 @@ float sum_of_ranks(ProcessGroup& group) {
   return t.to_vector<float>()[6];
 }
 
-/// sum METHOD [ROUNDS]: the sum of (rank + 1), by all ranks and by those of the same parity.
+/// sum METHOD [ROUNDS]: the sum of (rank + 1) over all ranks, and over the ranks of equal parity.
 void sum(const std::string& method, int rounds) {
   for (int round = 0; round < rounds; ++round) {
     init_process_group({.init_method = method, .timeout = std::chrono::seconds(30)});
@@ -41,7 +41,7 @@ void sum(const std::string& method, int rounds) {
   }
 }
 
-/// kill METHOD RANK: that rank is killed, and a group of the others goes on.
+/// kill METHOD RANK: kills that rank; a group of the others continues.
 void kill_one(const std::string& method, int victim) {
   init_process_group({.init_method = method, .timeout = std::chrono::seconds(30)});
   std::vector<int> others;

@@ -29,7 +29,7 @@ using namespace td::distributed;
 using td::testing::error_text;
 using td::testing::TemporaryFolder;
 
-/// Runs f(rank) on threads that are no ranks yet; rethrows the exception of the lowest.
+/// Runs f(rank) on threads that are not ranks yet; rethrows the exception of the lowest rank.
 void on_threads(int n, const std::function<void(int)>& f) {
   std::vector<std::exception_ptr> errors(static_cast<size_t>(n));
   std::vector<std::thread> threads;
@@ -126,7 +126,7 @@ TEST_P(InitTest, TheMissingAreNamed) {
     InitOptions own = options(rank, 3);
     own.timeout = rank == 0 ? 300ms : 20s;
     const std::string text = error_text<td::CommError>([&] { init_process_group(own); });
-    EXPECT_NE(text.find("missing: rank 2"), std::string::npos) << text;  // rank 1 hears it from rank 0
+    EXPECT_NE(text.find("missing: rank 2"), std::string::npos) << text;  // rank 0 notifies rank 1
     EXPECT_FALSE(is_initialized());
     EXPECT_EQ(td::RankContext::current().world_size, 1);
   });
@@ -222,7 +222,7 @@ TEST(InitErrorsTest, WrongOptions) {
 
 // --- TANDEM_TIMEOUT_S ---
 
-/// Sets it for as long as this lives.
+/// Sets the variable while in scope.
 class TimeoutVariable {
  public:
   explicit TimeoutVariable(const char* seconds) { setenv("TANDEM_TIMEOUT_S", seconds, 1); }
@@ -266,7 +266,7 @@ TEST(InitTimeoutTest, NonsenseIsAnErrorThatNamesIt) {
 TEST(InitErrorsTest, AFileOfAnEarlierJob) {
   const TemporaryFolder folder;
   const std::string method = "file://" + (folder / "store") + "?rank=1&world_size=2";
-  // Rank 1 of a job that was killed.
+  // Left by rank 1 of a killed job.
   make_file_store(folder / "store", {.world_size = 2})->add("members/1", 1);
   EXPECT_EQ(folder.shortened(error_text<td::CommError>([&] { init_process_group({.init_method = method}); })),
             "init_process_group: rank 1 has already joined through DIR/store\n"

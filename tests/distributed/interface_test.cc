@@ -1,4 +1,4 @@
-// Which network interface a group over the network uses.
+// Choice of the network interface.
 #include <tandem/distributed/backends/gloo/interface.h>
 
 #include <gtest/gtest.h>

@@ -7,7 +7,7 @@
 #include <csignal>
 #include <ctime>
 
-/// Instead of the system's: one that fails.
+/// Replaces the system's function by one that fails.
 extern "C" int timer_settime(timer_t, int, const itimerspec*, itimerspec*) noexcept {
   errno = EINVAL;
   return -1;

@@ -1,5 +1,5 @@
-// What node 0's launcher makes of letters that no launcher of this job writes, and of news that come in another order than
-// what they tell of.
+// Invalid messages to node 0's launcher, and events that arrive in another order than they
+// happened.
 #include <tandem/distributed/launch/job_coordinator.h>
 
 #include <gtest/gtest.h>
@@ -45,7 +45,7 @@ JobOptions two_nodes() {
   return options;
 }
 
-/// Node 0 of two, which notes what it tells.
+/// Node 0 of two; records the commands it sends.
 struct Job {
   int count(NodeCommand::Kind kind) const {
     int n = 0;
@@ -109,11 +109,11 @@ TEST(JobCoordinator, ADeathIsTheCauseWhereTheStoreNoticesItAfterItsConsequences)
                                                         .world_size = 2});
     };
     std::unique_ptr<TcpStore> one = join(1);
-    job.coordinator.on_event(killed(1, SIGKILL));  // its connection is still open
+    job.coordinator.on_event(killed(1, SIGKILL));  // its connection to the store is still open
     ASSERT_EQ(job.count(NodeCommand::Kind::kStop), 1);
-    EXPECT_EQ(job.told.back().ranks, std::vector<int>{0});  // has not joined: stopped by a signal
+    EXPECT_EQ(job.told.back().ranks, std::vector<int>{0});  // has not joined the store, so it is stopped by a signal
     if (consequence_joined) {
-      join(0);  // and dies
+      join(0);  // and its connection closes
       EXPECT_THROW(one->get_from("never", {0}, std::chrono::seconds(60)), tandem::CommError);
       EXPECT_EQ(one->failures().first_failure().value().rank, 0);
       one.reset();

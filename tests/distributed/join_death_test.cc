@@ -1,5 +1,5 @@
-// A process that is killed, stopped or throws at any step of joining a group: the others hear of it, with its number, within
-// a second.
+// A process is killed, is stopped or throws at any step of joining a group: the other ranks throw an error that names
+// it within a second.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -33,7 +33,7 @@ constexpr int kWorld = 3;
 constexpr int kVictim = 1;
 constexpr std::chrono::milliseconds kStoppedTimeout{400};
 
-/// Calls `before` ahead of whatever a rank that joins asks of the store.
+/// Calls `before` ahead of each store call of a joining rank.
 class CountingStore final : public ForwardingStore {
  public:
   CountingStore(std::shared_ptr<Store> store, std::function<void()> before)
@@ -73,7 +73,7 @@ TANDEM_RANK_MAIN(join_or_fail) {
   const std::string& path = args.at(4);
   Store& store = *context.store();
   const bool is_victim = context.rank() == kVictim;
-  // Whoever starts when another has failed already is stopped by a signal.
+  // A rank that starts after the failure is stopped by a signal.
   store.set(str("here ", context.rank()), std::to_string(getpid()));
   for (int rank = 0; rank < kWorld; ++rank) store.get(str("here ", rank), std::chrono::seconds(100));
 
@@ -97,12 +97,12 @@ TANDEM_RANK_MAIN(join_or_fail) {
   const Clock::time_point begin = Clock::now();
   std::string text = "nothing";
   int culprit = -1;
-  std::shared_ptr<ProcessGroup> group;  // its end takes longer than the error
+  std::shared_ptr<ProcessGroup> group;  // destroyed later, because its destructor takes longer than the error
   try {
     group = ProcessGroup::create(options);
-    if (is_victim && step < last_step) std::ofstream(path + "over") << step;  // it has no such step
+    if (is_victim && step < last_step) std::ofstream(path + "over") << step;  // no such step
     group->barrier();
-    if (is_victim) std::ofstream(path + "passed");  // the store's answer did not matter
+    if (is_victim) std::ofstream(path + "passed");  // the result of the store call was not needed
     step = last_step;
   } catch (const CommError& e) {
     text = e.what();
@@ -116,18 +116,18 @@ TANDEM_RANK_MAIN(join_or_fail) {
   }
   const std::string at = testing::read_file(path + "at");
   if (at.empty() || text == "nothing") return;
-  // Who is stopped is noticed by the deadline alone.
+  // A stopped rank is detected only by the timeout.
   const Clock::time_point failed = how == "stopped" ? begin : Clock::time_point(Clock::duration(std::stoll(at)));
   std::ofstream(path + "took" + std::to_string(context.rank()))
       << std::chrono::duration<double>(heard - failed).count();
-  throw CommError(text, context.rank(), culprit);  // as the rank of a program ends
+  throw CommError(text, context.rank(), culprit);  // as a rank's function does
 }
 
 struct Heard {
   bool is_over = false;     ///< the victim has no such step
-  bool has_passed = false;  ///< or it did not matter
+  bool has_passed = false;  ///< the step did not matter
   std::vector<std::string> texts;
-  double seconds = 0;  ///< to the last survivor's error
+  double seconds = 0;  ///< until the last error
 };
 
 Heard run_once(const Setting& setting, const std::string& how, int step) {
@@ -152,16 +152,16 @@ Heard run_once(const Setting& setting, const std::string& how, int step) {
 
 class JoinDeath : public ::testing::TestWithParam<Setting> {
  protected:
-  /// Runs the victim into each of its steps, or every `stride`-th, until there are no more, and calls check(texts of ranks 0
+  /// Fails the victim at each of its steps, or every `stride`-th, and calls check(errors of ranks 0
   /// and 2).
   static void for_each_step(const std::string& how, int stride, const std::function<void(const Heard&)>& check) {
-    // For a stopped rank: the deadline, and the second that a part which has come together waits for its answer.
+    // For a stopped rank: the timeout, plus one second in which a complete rendezvous waits for a response.
     const double allowed = how == "stopped" ? 2 : 1;
     if (testing::kThreadSanitizer) stride *= 5;
     int step = 1;
     for (;; step += stride) {
       Heard heard;
-      // Again where it took a second longer than it must: the machine may have stood still.
+      // Retried if it took a second too long, because the machine may be loaded.
       for (int attempt = 0; attempt < 3; ++attempt) {
         heard = run_once(GetParam(), how, step);
         if (heard.has_passed || heard.seconds < allowed) break;
@@ -172,7 +172,7 @@ class JoinDeath : public ::testing::TestWithParam<Setting> {
       check(heard);
       EXPECT_LT(heard.seconds, allowed);
     }
-    EXPECT_GT(step, 3);  // it joins in several steps
+    EXPECT_GT(step, 3);  // joining has several steps
   }
 
   static void expect_named(const std::string& how, const std::string& reason) {

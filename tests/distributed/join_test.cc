@@ -1,4 +1,4 @@
-// Ranks that never come to the group: the others hear of it while they wait for them.
+// Ranks that never join the group: waiting ranks are notified of their failure.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -13,7 +13,7 @@
 
 namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
-/// What making the group throws on this rank.
+/// The error of creating the group on this rank.
 std::string join_error(Context& context) {
   try {
     context.group();
@@ -27,11 +27,11 @@ std::string rendezvous_error(int rank, int world_size, const std::string& why) {
   return str("[rank ", rank, " of ", world_size, "] group 'default': rendezvous ", why);
 }
 
-/// args: a path, the rank that does not come, and what it does instead.  The others write what they threw to the path
-/// and their number, which they would not live to do if they waited for their launcher to lose patience.
+/// args: a path, the rank that does not join, and its action instead.  The others write their errors to the path
+/// plus their rank; the launcher would kill them before if they did not throw in time.
 TANDEM_RANK_MAIN(one_does_not_come) {
   Store& store = *context.store();
-  store.set(str("here ", context.rank()), "");  // a rank that starts too late for a failure is stopped by a signal
+  store.set(str("here ", context.rank()), "");  // ranks that start after a failure are stopped by a signal
   if (std::to_string(context.rank()) == args.at(1)) {
     for (int rank = 0; rank < context.world_size(); ++rank) store.get(str("here ", rank), std::chrono::seconds(100));
     if (args.at(2) == "throws") throw ValueError("no data");
@@ -86,7 +86,7 @@ TEST(JoinTest, TheDeadlineNamesWhoIsMissing) {
 }
 
 TEST(JoinTest, ARankThatHasFailedItselfDoesNotWait) {
-  // As where a thread of the rank's own has said so.
+  // As if another thread of this rank had announced it.
   const ThreadRanks ranks{.world_size = 3, .timeout = std::chrono::milliseconds(20000)};
   ranks.store->announce_failure(1, "no disk");
   std::string text = "joined";
@@ -101,7 +101,7 @@ TEST(JoinTest, ARankThatHasFailedItselfDoesNotWait) {
 TEST(JoinTest, NoKeysPileUpAndNamesAreStillUsedUp) {
   for (const char* backend : {"", "gloo"}) {
     const auto store = make_memory_store();
-    const int64_t num_parts = backend[0] == 0 ? 1 : 2;  // of who is where, and of the backend
+    const int64_t num_parts = backend[0] == 0 ? 1 : 2;  // host layout, and the backend
     for (int i = 0; i < 3; ++i) {
       ThreadRanks ranks{.world_size = 3, .store = store, .name = str("group ", i), .backend = backend};
       ranks.run([](ProcessGroup& group) { group.barrier(); });

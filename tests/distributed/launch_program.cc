@@ -1,4 +1,4 @@
-// What launch_test runs: a program whose first argument says how its ranks behave.
+// The program of launch_test; its first argument selects the behaviour of the ranks.
 #include <sched.h>
 #include <unistd.h>
 
@@ -26,20 +26,20 @@ using td::distributed::Context;
 
 constexpr std::chrono::seconds kLong{100};
 
-/// One write, so that a reader sees whole texts.
+/// A single write, so that readers see complete lines.
 void say(const std::string& text) {
   if (write(1, text.data(), text.size()) < 0) std::abort();
 }
 
 void wait_until_stop_requested(Context& context, bool agree) {
-  // Without a group nobody exchanges the request, so each rank believes its own.
+  // Without a group stop requests are not exchanged, so each rank uses its own.
   while (!context.stop_requested()) usleep(1000);
   if (agree) context.set_stop_agreed();
 }
 
 void run(Context& context, const std::vector<std::string>& args) {
-  // ThreadSanitizer's runtime makes a thread's list of signals at its first blocking call and loses one that comes just
-  // then (GCC 12); so that is behind us before anybody is told to send one.
+  // ThreadSanitizer's runtime creates a thread's signal list at its first blocking call and loses a signal that arrives
+  // at that time (GCC 12); so make a blocking call before a signal can be sent.
   usleep(1);
   const std::string mode = args.at(0);
   const int rank = context.rank();
@@ -80,17 +80,17 @@ void run(Context& context, const std::vector<std::string>& args) {
     while (chosen && context.store()->add("all know", 0) < context.world_size()) usleep(1000);
     if (chosen) raise(SIGKILL);
     context.store()->get("never", kLong);
-  } else if (mode == "reset" || mode == "reset-and-return") {  // the chosen rank's connection to the store
+  } else if (mode == "reset" || mode == "reset-and-return") {  // resets the connection of the chosen rank to the store
     context.store()->set(std::to_string(rank), "here");
     for (int r = 0; r < context.world_size(); ++r) context.store()->get(std::to_string(r), kLong);
     context.store()->add("all know", 1);
     while (chosen && context.store()->add("all know", 0) < context.world_size()) usleep(1000);
     if (chosen && td::testing_support::reset_connections(std::stoi(std::getenv("MASTER_PORT"))) != 1) std::abort();
     if (!chosen || mode == "reset") context.store()->get("never", kLong);
-  } else if (mode == "fail-until") {  // RANK, the restart that goes well, "throw" or "kill"
+  } else if (mode == "fail-until") {  // RANK, the first successful restart, "throw" or "kill"
     const std::string restart = std::getenv("TORCHELASTIC_RESTART_COUNT");
     context.group()->barrier();
-    const int64_t joined = context.store()->add("joined", 1);  // 1 .. world size: the store is a new one
+    const int64_t joined = context.store()->add("joined", 1);  // 1 to world size, because the store is new
     if (joined == context.world_size()) context.store()->set("all joined", "");
     context.store()->get("all joined", kLong);
     say("restart " + restart + " joined by " + std::to_string(context.store()->add("joined", 0)) + "\n");

@@ -46,7 +46,7 @@ Subprocess::Result run(const Arguments& arguments, const Variables& variables = 
   return run_program(with_program(arguments), variables);
 }
 
-/// stderr less the note about ranks that share cores, which depends on the machine.
+/// stderr without the warning about shared cores, which depends on the machine.
 std::string messages(const std::string& err) {
   std::string kept;
   std::istringstream in(err);
@@ -56,7 +56,7 @@ std::string messages(const std::string& err) {
   return kept;
 }
 
-/// A port of the loopback that nobody listens on.
+/// A free loopback port.
 int free_port() {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
@@ -146,7 +146,7 @@ TEST(LaunchTest, SharesTheCoresOut) {
     std::istringstream in(line);
     seen.insert(std::istream_iterator<int>(in), {});
   }
-  const int copies = CPU_COUNT(&mask) >= 2 ? 1 : 2;  // a rank's own cores, or with fewer cores than ranks all of them
+  const int copies = CPU_COUNT(&mask) >= 2 ? 1 : 2;  // separate cores per rank; all cores if there are too few
   for (int core = 0; core < CPU_SETSIZE; ++core) {
     for (int i = 0; i < copies && CPU_ISSET(core, &mask); ++i) all.insert(core);
   }
@@ -157,7 +157,7 @@ TEST(LaunchTest, SaysOnceThatRanksShareCores) {
   cpu_set_t mask;
   ASSERT_EQ(sched_getaffinity(0, sizeof(mask), &mask), 0);
   const int cores = CPU_COUNT(&mask);
-  if (cores > 16) CPU_ZERO(&mask);  // so many ranks are no test; the line below then proves that few get no warning
+  if (cores > 16) CPU_ZERO(&mask);  // skip on large machines; the line below then checks that few ranks get no warning
   const int n = cores > 16 ? 2 : cores + 1;
   const auto result = run({"--nproc", std::to_string(n), "exchange"});
   const std::string warning = "launch: " + std::to_string(n) + " ranks on " + std::to_string(cores) +
@@ -201,7 +201,7 @@ TEST(LaunchTest, EachRankComputesOnItsDevice) {
 
 TEST(LaunchTest, ARankThatIsShownGpusOfItsOwnTakesOneOfThem) {
   using tandem::Device;
-  if (!tandem::cuda::is_built()) return;  // what such a build says is above
+  if (!tandem::cuda::is_built()) return;  // the error of such a build is tested above
   const int count = tandem::cuda::device_count();
   const auto chosen = [&](const std::string& choice, int local_rank, bool is_shown_its_own) {
     return tandem::distributed::choose_device("--device", choice, local_rank, 4 * count, is_shown_its_own);
@@ -211,7 +211,7 @@ TEST(LaunchTest, ARankThatIsShownGpusOfItsOwnTakesOneOfThem) {
   EXPECT_EQ(chosen("auto", 0, false), Device());
   EXPECT_THROW(chosen("cuda", 0, false), tandem::ValueError);
 
-  // All ranks see the launcher's GPUs, which are too few for them.
+  // All ranks see the launcher's GPUs, which are too few.
   const Variables two = {{"TANDEM_EMULATED_GPUS", "2"}, {"CUDA_VISIBLE_DEVICES", "0,1"}};
   EXPECT_EQ(sorted_lines(run({"device", "--device", "auto", "--nproc", "3"}, two).out)[0], "[1] cpu cpu");
 }
@@ -307,7 +307,7 @@ TEST(LaunchTest, OneOfThoseIsKilledAndTheOthersSayWhy) {
       const std::string reason =
           killed == 0 ? "the connection to the store's host 127.0.0.1:" + std::to_string(port) + " was lost"
                       : "store: waiting for key 'never': rank 1 ";
-      // A process that is killed with something unread resets its connection.
+      // A process killed with unread data resets its connection.
       const bool is_named = killed == 0 || result.err.ends_with(" died (its connection closed)\n") ||
                             result.err.ends_with(" (Connection reset by peer)\n");
       EXPECT_TRUE(is_named) << result.err;
@@ -354,7 +354,7 @@ TEST(LaunchTest, RankThatLosesItsConnectionSaysWhy) {
   }
   const auto returned = run({"--nproc", "2", "reset-and-return", "1"});
   EXPECT_NE(returned.err.find("rank 1 of 2 failed (exit status 0): " + lost), std::string::npos) << returned.err;
-  // Under another launcher each rank shows its error.
+  // Under another launcher each rank prints its error.
   for (const int chosen : {0, 1}) {
     const int port = free_port();
     std::vector<std::unique_ptr<Subprocess>> ranks;
@@ -451,7 +451,7 @@ TEST(LaunchTest, SecondSignalKills) {
     const auto result = job.wait();
     EXPECT_EQ(result.status, 130);
     EXPECT_EQ(messages(result.err), "");
-    // Without the second signal it would have been ten.
+    // Without the second signal it would take ten seconds.
     EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(8));
   }
 }
@@ -512,7 +512,7 @@ TEST(LaunchTest, ALastLineWithoutEndIsNotLost) {
 TEST(LaunchTest, LogDirTakesTheOutput) {
   const TemporaryFolder base;
   const std::string folder = base / "a/logs";
-  for (int i = 0; i < 2; ++i) {  // the second run's logs replace the first's
+  for (int i = 0; i < 2; ++i) {  // logs of the second run replace those of the first
     const auto result = run({"--nproc", "2", "--log-dir", folder, "say", "x"});
     EXPECT_EQ(result.out, "");
     EXPECT_EQ(messages(result.err), "");
@@ -533,7 +533,7 @@ TEST(LaunchTest, TeeShowsWhatTheLogsGet) {
 }
 
 TEST(LaunchTest, LogBeyondTheLimitOfFileSizesDoesNotEndTheRanks) {
-  constexpr size_t kLimit = 1 << 20;  // ThreadSanitizer's runtime makes a file of half of that in each process
+  constexpr size_t kLimit = 1 << 20;  // ThreadSanitizer's runtime creates a file of half that size in each process
   constexpr int kLines = 70000;       // of 17 bytes
   const TemporaryFolder base;
   const std::string folder = base / "logs";

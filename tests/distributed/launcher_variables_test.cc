@@ -63,7 +63,7 @@ TEST(LauncherVariablesTest, OpenMpi) {
   EXPECT_LT(env.store_port, 30000);
   EXPECT_EQ(env.token.size(), wire::kTokenBytes);
   EXPECT_EQ(env.port_advice, "the port is derived from the job id of OpenMPI; set MASTER_PORT to a free port");
-  // All ranks find the same, and another job's ranks something else.
+  // All ranks derive the same values; ranks of another job derive different ones.
   const RankEnvironment zero =
       read(with(kOpenMpi, {{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "0"}, {"PMIX_RANK", "0"}}));
   expect_numbers(zero, 0, 4, 0, 4);
@@ -73,7 +73,7 @@ TEST(LauncherVariablesTest, OpenMpi) {
   EXPECT_NE(other.store_port, env.store_port);
   EXPECT_NE(other.token, env.token);
   EXPECT_NE(read(with(kOpenMpi, {{"OMPI_MCA_orte_precondition_transports", "83-01"}})).token, env.token);
-  // Older versions have the number elsewhere.
+  // Older versions use another variable for the job id.
   EXPECT_EQ(read(with(kOpenMpi, {{"PMIX_NAMESPACE", ""}, {"OMPI_MCA_ess_base_jobid", "1249705985"}})).store_port,
             env.store_port);
 }
@@ -124,7 +124,7 @@ TEST(LauncherVariablesTest, Slurm) {
   expect_numbers(last, 10, 11, 2, 3);
   EXPECT_EQ(last.store_port, env.store_port);
   EXPECT_EQ(last.token, env.token);
-  // Another step of the job is another job.
+  // Another step of the job is a separate job.
   EXPECT_NE(read(with(kSlurm, {{"SLURM_STEP_ID", "1"}})).token, env.token);
   EXPECT_NE(read(with(kSlurm, {{"SLURM_STEP_ID", "1"}})).store_port, env.store_port);
 }
@@ -148,7 +148,7 @@ TEST(LauncherVariablesTest, ABatchScriptIsNoRank) {
 }
 
 TEST(LauncherVariablesTest, TheInnermostLauncherCounts) {
-  // mpirun below srun, mpiexec by srun's proxies, srun with a PMI of its own, and torchrun below mpirun.
+  // mpirun under srun, mpiexec with srun's proxies, srun with its own PMI, and torchrun under mpirun.
   expect_numbers(read(with(kOpenMpi, kSlurm)), 3, 4, 1, 4);
   expect_numbers(read(with(with(kPmi, kSlurm), {{"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}})), 2, 3, 0, 2);
   expect_numbers(read(with(kSlurm, {{"PMI_RANK", "5"}, {"PMI_SIZE", "11"}})), 5, 11, 1, 4);
@@ -160,7 +160,7 @@ TEST(LauncherVariablesTest, TheInnermostLauncherCounts) {
                                                                    {"MASTER_PORT", "7"}})));
   ASSERT_TRUE(env);
   expect_numbers(*env, 0, 8, 0, 4);
-  // Found by launch as well, but for a task that is alone: that may start ranks itself.
+  // launch uses them too, except for a single task, which may start ranks itself.
   ASSERT_TRUE(read_rank_environment(lookup_in(kOpenMpi)));
   const Map alone = {{"OMPI_COMM_WORLD_RANK", "0"},
                      {"OMPI_COMM_WORLD_SIZE", "1"},
@@ -168,7 +168,7 @@ TEST(LauncherVariablesTest, TheInnermostLauncherCounts) {
                      {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}};
   EXPECT_FALSE(read_rank_environment(lookup_in(alone)));
   EXPECT_EQ(read(alone).world_size, 1);
-  EXPECT_FALSE(read(alone).hosts_store);  // it needs none
+  EXPECT_FALSE(read(alone).hosts_store);  // no store is needed
 }
 
 TEST(LauncherVariablesTest, ContradictionsShowWhatWasFound) {

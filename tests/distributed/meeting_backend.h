@@ -1,5 +1,5 @@
-// A backend for ranks that are threads of one test: the simplest that could work.  It stands in for the network, and
-// it can be told to dawdle.
+// A minimal backend for thread ranks.  It replaces the network in tests, and
+// can be slowed down.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
-/// Where the ranks of one group meet.
+/// Shared state of the ranks of one group.
 struct Meeting {
   struct Posted {
     Collective call;
@@ -29,14 +29,14 @@ struct Meeting {
   std::mutex mutex;
   std::condition_variable changed;
   std::map<int64_t, std::map<int, Posted>> rounds;  ///< by number and rank
-  std::map<int64_t, int> completed;                 ///< ranks that are through with a round
+  std::map<int64_t, int> completed;                 ///< number of ranks that have completed a round
   std::map<int, std::function<void()>> wakes;
   bool poisoned = false;
   int culprit = -1;
   std::string reason;
   int64_t events = 0;
 
-  /// With the mutex locked.
+  /// The mutex must be locked.
   void notify() {
     ++events;
     changed.notify_all();
@@ -46,8 +46,8 @@ struct Meeting {
 
 class MeetingBackend : public Backend {
  public:
-  /// What could complete does so at every `dawdle`th do_advance.  `on_start` is called with the number of each
-  /// collective before anything of it is done.
+  /// Collectives complete only at every `dawdle`-th do_advance.  `on_start` is called with the number of each
+  /// collective before it starts.
   MeetingBackend(const ProcessGroupOptions& options, std::shared_ptr<Meeting> meeting, int dawdle = 1,
                  std::function<void(int64_t number)> on_start = {})
       : options_(options), meeting_(std::move(meeting)), dawdle_(dawdle), on_start_(std::move(on_start)) {}

@@ -1,4 +1,4 @@
-// Context::new_group, whoever started the ranks.
+// Context::new_group with every way to start ranks.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ namespace td = tandem;
 using namespace td::distributed;
 using td::testing::error_text;
 
-/// Sum over the members of (rank in the job + 1), and the group's numbers.
+/// Checks the sum over members of (rank in the job + 1), and the group's ranks.
 void check_group(ProcessGroup& group, int rank) {
   const std::vector<int>& members = group.ranks();
   EXPECT_TRUE(std::is_sorted(members.begin(), members.end()));
@@ -41,7 +41,7 @@ void check_group(ProcessGroup& group, int rank) {
   EXPECT_EQ(t.to_vector<float>(), std::vector<float>(3, expected));
 }
 
-/// Groups that every rank goes through in its own order; a rank waits for nobody but the members of one.
+/// Groups used in a different order on each rank; a rank waits only for members.
 void check_many_groups(Context& context) {
   const int n = context.world_size();
   for (int round = 0; round < 2; ++round) {
@@ -76,7 +76,7 @@ TEST(NewGroupTest, NamesAreForPeople) {
     const auto group = context.new_group({3, 0, 1});
     EXPECT_EQ(group->name(), "ranks 0-1 3");
     EXPECT_EQ(context.new_group({0, 1, 3})->name(), "ranks 0-1 3 #2");
-    // Two groups of one name are two groups.
+    // Two groups with one name are separate groups.
     if (context.rank() != 3) {
       const auto a = context.new_group({0, 1}, {.name = "x"});
       const auto b = context.new_group({1, 0}, {.name = "x"});
@@ -94,7 +94,7 @@ TEST(NewGroupTest, NamesAreForPeople) {
 TEST(NewGroupTest, ThreadsMakeGroupsAtTheSameTime) {
   constexpr int kRanks = 4;
   run_threads(kRanks, [](Context& context) {
-    // Every pair, at the same time, each by a thread of its own.
+    // All pairs concurrently, each on its own thread.
     std::vector<std::thread> threads;
     std::atomic<int> made{0};
     for (int other = 0; other < kRanks; ++other) {
@@ -117,7 +117,7 @@ TEST(NewGroupTest, ThreadsMakeGroupsAtTheSameTime) {
 }
 
 TEST(NewGroupTest, RandomGroupsInAnyOrder) {
-  // Each rank makes and uses its groups in an order of its own, in one thread.
+  // Each rank creates and uses its groups in its own order on one thread.
   constexpr int kRanks = 5;
   std::mt19937 random(3);
   std::vector<std::vector<int>> groups;
@@ -161,7 +161,7 @@ TEST(NewGroupTest, TwoGroupsAreMadeTheOtherWayRound) {
       if (context.rank() == 0) all = make({0, 1, 2});
       some = make({0, 1});
       if (context.rank() == 1) all = make({0, 1, 2});
-      // Messages too wait for the members, in their order.
+      // Messages also wait for the members, in order.
       const int other = 1 - context.rank();
       const td::Tensor sent = td::full({2}, context.rank() + 1.0);
       const td::Tensor first = td::zeros({2});
@@ -190,7 +190,7 @@ TEST(NewGroupTest, AGroupThatNobodyElseMakesEndsSoon) {
   });
 }
 
-/// Of an operation that has begun to wait for members that do not come: what ends it while `f(group)` runs on this rank.
+/// The error of an operation that waits for missing members while `f(group)` runs on this rank.
 template <class Start, class F>
 std::string ended_by(const Start& start, const F& f) {
   std::string text;
@@ -201,7 +201,7 @@ std::string ended_by(const Start& start, const F& f) {
     }
     auto group = context.new_group({0, 1}, {.timeout = 20s});
     const td::Work work = start(*group);
-    EXPECT_FALSE(work.wait(50ms));  // whoever runs the group has begun it
+    EXPECT_FALSE(work.wait(50ms));  // the worker has started it
     f(group);
     text = error_text<td::CommError>([&] { work.wait(); });
     context.store()->set("ended", "");
@@ -247,7 +247,7 @@ TEST(NewGroupTest, WhoComesLaterHearsThatAMemberHasGivenUp) {
                          "the group was destroyed before all members had joined");
     context.store()->set("heard", "");
   });
-  // One that is there waits no longer for another.
+  // A rank that has joined stops waiting.
   run_threads(3, [&](Context& context) {
     if (context.rank() == 2) {
       context.store()->get("heard", 60s);
@@ -308,7 +308,7 @@ TEST(NewGroupTest, WrongRanksAreErrors) {
 TEST(NewGroupTest, TheMissingAreNamed) {
   run_threads(3, [](Context& context) {
     if (context.rank() == 2) {
-      // It stays in the job until the others have given up.
+      // It stays in the job until the others have timed out.
       context.store()->get("given up", 20s);
       return;
     }
@@ -326,7 +326,7 @@ TEST(NewGroupTest, TheMissingAreNamed) {
 }
 
 TEST(NewGroupTest, TheMissingAreNamedWhereOperationsHaveTheSameDeadline) {
-  // Of many groups, because joining and the operation's own deadline end at nearly the same time.
+  // Many groups, because the rendezvous and the operation time out at nearly the same time.
   run_threads(3, [](Context& context) {
     if (context.rank() > 0) {
       context.store()->get("given up", 60s);
@@ -379,7 +379,7 @@ TEST(NewGroupTest, AnEarlierDeadlineThanThatOfComingTogetherNamesNobody) {
   }
 }
 
-/// Waits until the store has told this rank of rank `ended`.
+/// Waits until the store reports the end of rank `ended`.
 void wait_for_end(Store& store, int ended) {
   std::mutex mutex;
   std::condition_variable changed;
@@ -399,7 +399,7 @@ void check_without_rank_two(Context& context) {
   wait_for_end(*context.store(), 2);
   check_group(*before, context.rank());
   check_group(*context.new_group({0, 1, 3}, {.name = "after"}), context.rank());
-  // With it there can be no group.
+  // A group with this rank cannot be created.
   const auto impossible = context.new_group({context.rank(), 2});
   const std::string text = error_text<td::CommError>([&] { impossible->barrier(); });
   EXPECT_NE(text.find("rank 2: "), std::string::npos) << text;
@@ -416,7 +416,7 @@ TEST(NewGroupTest, TheDeathOfAnotherRankDoesNotConcernIt) {
 }
 
 TEST(NewGroupTest, TheEndOfAnotherProcessDoesNotConcernIt) {
-  // Each rank has a store of its own, and that of rank 2 loses its connection.
+  // Each rank has its own store; rank 2 loses its connection.
   const auto tcp = [](int rank, int port) {
     return make_tcp_store({.port = port, .is_host = rank == 0, .rank = rank, .world_size = 4, .timeout = 60s});
   };

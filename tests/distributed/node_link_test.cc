@@ -1,4 +1,4 @@
-// The launchers' own store: launchers that are given up, and connections that are lost.
+// The launchers' store: disconnected launchers and lost connections.
 #include <tandem/distributed/launch/node_link.h>
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ class NodeLinkTest : public testing::Test {
                                                   .token = std::string(wire::kTokenBytes, 't')},
                                       [] { return false; });
   }
-  /// Waits for losses, as a launcher does; none where there are none for long.
+  /// Waits for losses, as a launcher does; returns an empty list after a timeout.
   static Losses wait_for_losses(NodeLink& link, std::vector<std::string>* letters = nullptr) {
     for (;;) {
       pollfd polled{link.fd(), POLLIN, 0};
@@ -51,7 +51,7 @@ class NodeLinkTest : public testing::Test {
 
 TEST_F(NodeLinkTest, LeavingDisconnectsNodesThatAreGivenUp) {
   zero_->leave({1});
-  const Losses lost = wait_for_losses(*one_);  // node 0's store still runs
+  const Losses lost = wait_for_losses(*one_);  // node 0's store is still running
   ASSERT_EQ(lost.size(), 1u);
   EXPECT_EQ(lost[0].first, 0);
   EXPECT_TRUE(lost[0].second.starts_with("the connection to the store's host " + host_ + " was lost: "))
@@ -70,7 +70,7 @@ TEST_F(NodeLinkTest, LossOfNodeZeroIsReportedAfterItHasLeft) {
 }
 
 TEST_F(NodeLinkTest, ResetConnectionIsALossOfBothEnds) {
-  // Node 0's connection to its own store is among them.
+  // This includes node 0's connection to its own store.
   ASSERT_EQ(reset_connections(port_), 2);
   for (NodeLink* link : {one_.get(), zero_.get()}) {
     // The loss of the other launcher may be reported first.

@@ -1,4 +1,4 @@
-// A group of one rank on the device that tests choose: the results are copies of what they are made of.
+// A group of one rank on the device under test: results are copies of the inputs.
 #include <tandem/distributed/process_group.h>
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ using testing::error_text;
 using testing::test_device;
 using Floats = std::vector<float>;
 
-/// On the device that is tested.
+/// On the device under test.
 Tensor on_device(const Floats& values, const Shape& shape) {
   const Tensor out = empty(shape, {kFloat32, test_device()});
   chores::copy(from_vector(values, shape), out);
@@ -31,7 +31,7 @@ Tensor unwritten(const Shape& shape) {
   return out;
 }
 
-/// [3, 2] in memory of [2, 3]: each collective makes it row-major first.
+/// A transposed view, so each collective makes a contiguous copy first.
 Tensor transposed(const Tensor& x) {
   return make_view(x.storage(), x.dtype(), {x.size(1), x.size(0)}, {1, x.size(1)}, 0);
 }

@@ -19,10 +19,10 @@ inline constexpr double kUntouched = 1;
 /// What rank `from` sends to rank `to`.
 inline double sent(int from, int to, int64_t i, DType dtype) { return value(from + 2 * to, i, ReduceOp::kSum, dtype); }
 
-/// How a test calls, and where its tensors are.
+/// Form of the calls, and device of the tensors.
 struct Form {
   bool async;
-  bool strided;  // tensors are columns of wider ones
+  bool strided;  // tensors are columns of wider tensors
 };
 inline constexpr Form kForms[] = {{false, false}, {true, false}, {false, true}, {true, true}};
 
@@ -49,13 +49,13 @@ inline Tensor filled(const Shape& shape, DType dtype, bool strided, const std::f
   return out;
 }
 
-/// One rank's part of a test of one dtype, size and form.
+/// One rank of a test of one dtype, size and form.
 class OpChecks {
  public:
   OpChecks(ProcessGroup& group, DType dtype, int64_t n, Form form, Device device = {})
       : g_(group), rank_(group.rank()), world_(group.size()), dtype_(dtype), n_(n), form_(form), device_(device) {}
 
-  /// Every operation, but for messages of GPUs, which groups do not move.
+  /// Every operation, except messages with CUDA tensors.
   void all() {
     all_reduce_into_another();
     reduce();
@@ -138,7 +138,7 @@ class OpChecks {
     }
     expect(in, mine, "input of gather");
 
-    // The input may be its own part of the output.
+    // The input may be this rank's part of the output.
     const Tensor all = rank_ == root ? room({world_, n_}, dtype_, false) : Tensor();
     const Tensor own = rank_ == root ? row(all, rank_) : in;
     if (rank_ == root) chores::copy(in, own);
@@ -396,7 +396,7 @@ class OpChecks {
     expect(out, sent_to(next, dtype_), "what was sent");
   }
 
-  /// Between all pairs at once, of sizes that the receiver's rank tells.
+  /// Between all pairs concurrently; the size depends on the receiver's rank.
   void batch_of_messages() {
     std::vector<P2POp> ops;
     for (int k = 1; k < world_; ++k) {
@@ -425,7 +425,7 @@ class OpChecks {
     }
   }
 
-  /// What NCCL has, on a GPU.
+  /// Operators supported by NCCL, for CUDA tensors.
   std::vector<ReduceOp> reduce_ops() const {
     std::vector<ReduceOp> ops = reduce_ops_of(dtype_);
     std::erase_if(ops, [&](ReduceOp op) {
@@ -444,7 +444,7 @@ class OpChecks {
     DType dtype;
     int64_t n;
   };
-  /// Of the coalesced forms' lists: two dtypes, in turn.
+  /// Lists of the coalesced forms: two alternating dtypes.
   std::vector<ListPart> parts() const { return {{dtype_, n_}, {kInt32, 3}, {dtype_, n_ / 2 + 1}}; }
   std::function<double(int64_t)> sent_to(int to, DType dtype) const {
     return [from = rank_, to, dtype](int64_t i) { return sent(from, to, i, dtype); };
@@ -469,7 +469,7 @@ class OpChecks {
         << what << " " << tensor.dtype() << " n " << n_ << " world " << world_ << " rank " << rank_
         << (form_.async ? " async" : "") << (form_.strided ? " strided" : "");
     if (!form_.strided || tensor.is_contiguous()) return;
-    // What lies between the columns is as it was.
+    // Elements between the columns are unchanged.
     const Tensor between = make_view(tensor.storage(), tensor.dtype(), tensor.shape(), tensor.strides(), 1);
     EXPECT_EQ(count_wrong(between, [](int64_t) { return kUntouched; }), 0) << what << " beside";
   }

@@ -38,7 +38,7 @@ TANDEM_RANK_MAIN(check_every_operation) {
       if (all_forms || (form.async && form.strided)) OpChecks(*group, dtype, 37, form).all();
     }
   }
-  // None, one, and more than travels beside a signature or in a slot.
+  // 0, 1, and more elements than fit in a signature or a slot.
   for (const int64_t n : {0, 1, 20011}) OpChecks(*group, kFloat32, n, {true, false}).all();
   OpChecks(*group, kBFloat16, 50021, {false, false}).all();
   check_monitored_barrier(*group, *context.store());

@@ -1,5 +1,5 @@
-// What users of other libraries do first with a process group, one case each, on four ranks.  With CPU tensors, and with a GPU for
-// each rank.
+// Common first uses of a process group, one test each, on four ranks.  With CPU tensors, and with one GPU per
+// rank.
 #include <tandem/distributed/process_group.h>
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@
 namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
 const bool kOnGpus = !testing::test_device().is_cpu();
-/// What signatures say of it.
+/// Its text in signatures.
 const char* const kWhere = kOnGpus ? " on a GPU" : "";
 
 ThreadRanks ranks_of(int world_size) { return {.world_size = world_size, .backend = kOnGpus ? "auto" : ""}; }
@@ -33,7 +33,7 @@ ThreadRanks ranks_of(int world_size) { return {.world_size = world_size, .backen
 /// Runs f on the ranks of a new group of four.
 void on_four_ranks(const std::function<void(ProcessGroup&)>& f) { ranks_of(4).run(f); }
 
-/// Where a rank's tensors are.
+/// Device of a rank's tensors.
 TensorOptions on(const ProcessGroup& group, DType dtype = kFloat32) {
   return {dtype, testing::rank_devices(group.size())[static_cast<size_t>(group.rank())]};
 }
@@ -109,7 +109,7 @@ TEST(Cases, P5GatherOfDifferentShapesIsAnErrorOnEveryRank) {
     g.gather(g.rank() == 0 ? zeros({4, n}, on(g)) : Tensor(), zeros({n}, on(g)), 0, {.name = "scores"});
   });
   for (const Thrown& t : thrown) {
-    // Seen by itself, or heard from another who saw it first.
+    // Detected by this rank, or by another rank that notified it.
     EXPECT_NE(t.text.find("] gather #1"), std::string::npos) << t.text;
     EXPECT_NE(t.text.find("calls do not match across ranks\n"), std::string::npos) << t.text;
     EXPECT_NE(t.text.find(str("  rank 2  gather to 0 float32 [5]", kWhere, ", 'scores', ")), std::string::npos)
@@ -154,11 +154,11 @@ TEST(Cases, P8BroadcastOfHalfTheBytesWithoutASecondCopy) {
 }
 
 TEST(Cases, P9OtherWorkRunsWhileAnAllReduceDoes) {
-  std::atomic<int> done{0};  // ranks whose work is
+  std::atomic<int> done{0};  // number of ranks whose work is done
   start_trace();
   on_four_ranks([&](ProcessGroup& g) {
     const Tensor x = full({1000, 1000}, g.rank(), on(g));
-    g.all_reduce(zeros({1000, 1000}, on(g)));  // the first of its kind and size on GPUs makes links, and waits for all
+    g.all_reduce(zeros({1000, 1000}, on(g)));  // on GPUs the first call of a kind and size opens connections and blocks
     if (g.rank() == 3) {
       while (done < 3) std::this_thread::yield();
     }
@@ -168,7 +168,7 @@ TEST(Cases, P9OtherWorkRunsWhileAnAllReduceDoes) {
         const TraceSpan span("other work", "op");
         EXPECT_EQ(wrong(full({1000}, 2), 2), 0);
       }
-      EXPECT_FALSE(work.is_completed());  // rank 3 is still to come
+      EXPECT_FALSE(work.is_completed());  // rank 3 has not started
       ++done;
     }
     work.wait();
@@ -204,7 +204,7 @@ TEST(Cases, P10ATensorOnAnotherDeviceIsNamedOnEveryRank) {
     try {
       g.all_reduce(g.rank() == 1 ? far : zeros({3}));
     } catch (const DeviceError& e) {
-      // As the launchers do with an exception that leaves a rank's function.
+      // As the launchers do after an exception of a rank's function.
       EXPECT_EQ(e.what(), refused);
       g.abort(e.what());
       g.barrier();
@@ -244,7 +244,7 @@ TEST(Cases, S2S3SumsOfTwoRanksDevices) {
 
 TEST(Cases, UnequalAllGatherComparesAllSizesThatAnybodyStates) {
   const auto thrown = run_all(ranks_of(2), [](ProcessGroup& g) {
-    // The sums are equal; what rank 1 thinks of rank 0's size is not.
+    // The totals are equal, but rank 1 expects another size from rank 0.
     const bool first = g.rank() == 0;
     g.all_gather({zeros({first ? 2 : 3}, on(g)), zeros({first ? 4 : 3}, on(g))}, zeros({first ? 2 : 3}, on(g)));
   });

@@ -1,4 +1,4 @@
-// What ProcessGroup refuses before anything is sent, with the full text of each error.
+// Argument checks of ProcessGroup before anything is sent, with the full text of each error.
 #include <tandem/distributed/process_group.h>
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace tandem { inline namespace v0 { namespace distributed { namespace {
 using Tensors = std::vector<Tensor>;
 using Splits = std::vector<int64_t>;
 
-/// What f throws, after the name of its type.
+/// The type and text of the error of f.
 template <class F>
 std::string refusal(const F& f) {
   try {
@@ -35,7 +35,7 @@ std::string refusal(const F& f) {
   return "nothing";
 }
 
-/// Runs the checks on both ranks of a group that then still works.
+/// Runs the checks on both ranks, then checks that the group is still usable.
 void on_two_ranks(const std::function<void(ProcessGroup&)>& checks) {
   const auto thrown = run_all({.world_size = 2}, [&](ProcessGroup& g) {
     checks(g);
@@ -110,7 +110,7 @@ TEST(Checks, OneCallTakesTensorsOfOneDevice) {
               "DeviceError all_gather_coalesced: devices differ\n"
               "  inputs[1]  float32 [2] on cpu:1\n"
               "  inputs[0]  float32 [2] on cpu");
-    g.all_reduce(there);  // any one is fine
+    g.all_reduce(there);  // any GPU is accepted
   });
 }
 
@@ -320,7 +320,7 @@ TEST(Checks, ExpandedResults) {
                 g.all_gather_coalesced({expanded({2, 3})}, {x});
               }),
               "ValueError all_gather_coalesced: outputs[0]" + cannot + "outputs[0]  float32 [2, 3] on cpu");
-    g.all_reduce(x, expanded({3}));  // as an input it is fine
+    g.all_reduce(x, expanded({3}));  // allowed as an input
   });
 }
 
@@ -352,7 +352,7 @@ TEST(Checks, ResultsThatOverlapWithWhatIsRead) {
                             }),
                             overlap("all_gather", "outputs[0]", "outputs[1]")));
     EXPECT_EQ(m.version(), 0u);
-    // Touching is not overlapping, and the very same memory is in place.
+    // Adjacent memory does not overlap, and identical memory means in place.
     g.all_reduce(rows_of(m, 0, 3), rows_of(m, 3, 3));
     g.all_reduce(rows_of(m, 0, 3), rows_of(m, 0, 3));
     g.all_gather(stacked, rows_of(m, rank, 1));

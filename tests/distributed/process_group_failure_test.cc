@@ -24,7 +24,7 @@ using Clock = std::chrono::steady_clock;
 // --- mismatches ---
 
 TEST(Mismatch, BothSidesAreShownOnBothRanksAndDataIsUntouched) {
-  for (const int64_t rows : {4, 40000}) {  // through the slots, and in rounds
+  for (const int64_t rows : {4, 40000}) {  // in slots, and in rounds
     ThreadRanks ranks{};
     const auto here = std::source_location::current();
     const auto thrown = run_all(ranks, [&](ProcessGroup& group) {
@@ -124,7 +124,7 @@ TEST(Timeout, NamesWhoIsMissingAndWhatItDidLast) {
       << thrown[0].text;
   EXPECT_EQ(thrown[0].peer, 1);
   EXPECT_EQ(thrown[0].seq, 2);
-  // Who comes too late hears why.
+  // A rank that comes too late gets the reason.
   EXPECT_TRUE(std::regex_match(thrown[2].text, std::regex(R"(\[rank 2 of 3\] all_reduce #2 failed
   rank 0: all_reduce #2 timed out after 0\.1 s; reached #2: ranks 0\.  )" +
                                                           missing)))
@@ -144,7 +144,7 @@ TEST(Timeout, HeadlineNamesARankThatStandsStillInTheOperation) {
     const Tensor note = zeros({3});
     if (group.rank() == 0) {
       const Work work = group.all_reduce_async(x);
-      // Its worker has started the all_reduce, and is blocked from the time when the message comes.
+      // Its worker has started the all_reduce, and is blocked as soon as the message arrives.
       group.irecv(note, 1).then([failed] { failed.wait(); });
       is_ready.set_value();
       failed.wait();
@@ -268,7 +268,7 @@ TEST(Death, WaitersHearOfItFromTheStore) {
 }
 
 TEST(Death, WhatTheRankHadFinishedStillCompletes) {
-  // Rank 2 leaves after an all_reduce that the others have not begun to wait for.
+  // Rank 2 leaves after an all_reduce for which the others are not waiting yet.
   ThreadRanks ranks{.world_size = 3, .tuning = {.slot_bytes = 64, .chunk_bytes = 256, .slots = 3}};
   std::promise<void> left;
   std::shared_future<void> has_left = left.get_future().share();
@@ -298,7 +298,7 @@ TEST(Destruction, FailsWhatIsQueued) {
     if (group.rank() == 0) {
       work = group.all_reduce_async(zeros({7}));
     } else {
-      group.barrier();  // meets nobody: rank 0 destroys its group
+      group.barrier();  // rank 0 destroys its group instead
     }
   });
   EXPECT_EQ(thrown_by([&] { work.wait(); }).text.find("[rank 0 of 2] all_reduce #1"), 0u);

@@ -1,4 +1,4 @@
-// Messages between ranks that are threads.
+// Point-to-point messages between thread ranks.
 #include <tandem/distributed/process_group.h>
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@
 
 namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
-// So small that messages of a few hundred elements take many pieces.
+// So small that messages of a few hundred elements need many chunks.
 constexpr shm::Tuning kTinyPieces{
     .slot_bytes = 64, .chunk_bytes = 128, .slots = 3, .small_bytes = 64, .piece_bytes = 64, .pieces = 2};
 
@@ -73,7 +73,7 @@ TEST_P(Worlds, BetweenAllPairsAtOnce) {
     const int n = g.size();
     std::vector<P2POp> ops;
     for (int k = 1; k < n; ++k) {
-      const int to = (g.rank() + k * (n - 1)) % n;  // another order on each rank
+      const int to = (g.rank() + k * (n - 1)) % n;  // a different order on each rank
       ops.push_back({P2POp::Kind::kSend, message(g.rank() + to, 100 * to + 3), to, 5});
       const int from = (g.rank() + k) % n;
       ops.push_back({P2POp::Kind::kRecv, zeros({100 * g.rank() + 3}), from, 5});
@@ -98,7 +98,7 @@ class Pairs : public ::testing::TestWithParam<Setting> {
       if (g.rank() < 2) f(g);
     });
   }
-  /// The others take part in one all_reduce.
+  /// The other ranks take part in one all_reduce.
   static void run_with_a_sum(const std::function<void(ProcessGroup&)>& f) {
     ranks_of(GetParam()).run([&](ProcessGroup& g) { g.rank() < 2 ? f(g) : g.all_reduce(full({3000}, 1)); });
   }
@@ -112,7 +112,7 @@ TEST_P(Pairs, OfOneTagKeepTheirOrderAndTagsDoNot) {
     std::vector<Tensor> tensors;
     std::vector<Work> works;
     for (int i = 0; i < kCount; ++i) {
-      // The receiver takes the tags in the other order.
+      // The receiver uses the reverse order of tags.
       const int tag = g.rank() == 0 ? i / (kCount / 2) : 1 - i / (kCount / 2);
       const int number = g.rank() == 0 ? i : (i + kCount / 2) % kCount;
       const int64_t n = 1 + 13 * number;
@@ -130,7 +130,7 @@ TEST_P(Pairs, OfOneTagKeepTheirOrderAndTagsDoNot) {
 TEST_P(Pairs, StridedTensorsKeepWhatLiesBetween) {
   run([](ProcessGroup& g) {
     const Tensor base = arange(0, 600);
-    const Tensor transposed = make_view(base.storage(), kInt64, {20, 15}, {1, 40}, 0);  // columns 20..39 are not in it
+    const Tensor transposed = make_view(base.storage(), kInt64, {20, 15}, {1, 40}, 0);  // without columns 20..39
     if (g.rank() == 0) {
       g.send(transposed, 1, 3);
       g.send(make_view(base.storage(), kInt64, {50}, {0}, 7), 1, 3);  // expanded
@@ -150,7 +150,7 @@ TEST_P(Pairs, RunBesideACollectiveThatWaits) {
     const Tensor sum = full({3000}, 1);
     const Tensor note = g.rank() == 0 ? message(0, 500) : zeros({500});
     if (g.rank() == 0) {
-      const Work work = g.all_reduce_async(sum);  // rank 1 joins only after it has heard
+      const Work work = g.all_reduce_async(sum);  // rank 1 joins only after it has received the message
       g.send(note, 1);
       EXPECT_FALSE(work.is_completed());
       g.send(note, 1, 1);

@@ -17,7 +17,7 @@
 
 namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
-// Chunks so small that tensors of a few hundred elements take many rounds.
+// Small chunks, so that tensors of a few hundred elements need many rounds.
 constexpr shm::Tuning kTinyChunks{
     .slot_bytes = 64, .chunk_bytes = 128, .slots = 3, .small_bytes = 64, .piece_bytes = 64, .pieces = 2};
 
@@ -205,7 +205,7 @@ TEST_P(Worlds, ReduceMeanWeighsValues) {
     }
     EXPECT_DOUBLE_EQ(g.reduce_mean(g.rank() + 0.5, g.rank() + 1), sum / weights);
     EXPECT_DOUBLE_EQ(g.reduce_mean(g.rank()), (g.size() - 1) / 2.0);
-    // What counts for nothing may be anything.
+    // Values of weight 0 are ignored.
     EXPECT_EQ(g.reduce_mean(g.rank() == 0 ? 3 : std::nan(""), g.rank() == 0), 3);
     EXPECT_TRUE(std::isnan(g.reduce_mean(1, 0)));
   });

@@ -1,4 +1,4 @@
-// What users of other libraries do first with a process group, on ranks that are processes.
+// Common first uses of a process group on process ranks.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -22,7 +22,7 @@ namespace {
 namespace td = tandem;
 using namespace td::distributed;
 
-/// In a rank's function: fails the rank, and so the test.
+/// For a rank's function: fails the rank, and thereby the test.
 void require(bool condition, const std::string& what) {
   if (!condition) throw td::StateError(what);
 }

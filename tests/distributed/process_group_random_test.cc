@@ -1,4 +1,4 @@
-// Random programs of collectives, messages and groups, run by thread ranks that arrive in any order, against a serial
+// Random programs of collectives, messages and groups on thread ranks that arrive in any order, compared with a serial
 // oracle.
 #include <tandem/distributed/process_group.h>
 
@@ -94,13 +94,13 @@ Program generate(uint32_t seed) {
   return program;
 }
 
-/// What rank `from` (of the group) puts in at element i of what goes to rank `to`.
+/// Element i of the data from group rank `from` to group rank `to`.
 double sent(const Statement& s, int from, int to, int64_t i) { return value(from + 2 * to + s.salt, i, s.op, s.dtype); }
 
-/// Elements that go from one to another in all_to_all.
+/// Number of elements from one rank to another in all_to_all.
 int64_t count_between(const Statement& s, int from, int to) { return (s.n + from + 3 * to + s.salt) % (s.n + 2); }
 
-/// One rank of a program that runs.
+/// One rank that runs a program.
 class Rank {
  public:
   Rank(const Program& program, const std::vector<ThreadRanks>& worlds, ProcessGroup& all, uint32_t seed)
@@ -123,7 +123,7 @@ class Rank {
     for (const Statement& s : program_.statements) {
       for (uint32_t k = random_() % 4; k > 0; --k) std::this_thread::yield();
       if (groups_[s.group] != nullptr) run(s, *groups_[s.group]);
-      // Blocking calls wait in program order; the handles of others are waited for now and then, in any order.
+      // Blocking calls wait in program order; other handles are waited for at random times in any order.
       if (random_() % 8 == 0) wait_for_all();
     }
     wait_for_all();
@@ -250,12 +250,12 @@ class Rank {
   std::mt19937 random_;
   const int rank_;
   std::vector<std::shared_ptr<ProcessGroup>> owned_;
-  std::vector<ProcessGroup*> groups_;  // null where this rank is no member
+  std::vector<ProcessGroup*> groups_;  // null if this rank is not a member
   std::vector<Pending> pending_;
   int num_wrong_ = 0;
 };
 
-/// Ways between the ranks.
+/// Transports between the ranks.
 struct Transport {
   const char* name;
   std::string backend;

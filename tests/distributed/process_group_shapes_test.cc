@@ -1,5 +1,5 @@
-// Tensors of equal counts and different shapes: every collective and message rejects them on every rank, with both shapes.  With CPU
-// tensors, and with a GPU for each rank.
+// Tensors with equal element counts but different shapes: every collective and message rejects them on every rank and
+// shows both shapes.  With CPU tensors, and with one GPU per rank.
 #include <tandem/distributed/process_group.h>
 
 #include <gtest/gtest.h>
@@ -51,7 +51,7 @@ Tensors list(const ProcessGroup& g, const Shape& shape) {
   return tensors;
 }
 
-/// One of two tensors, or lists, on root alone.
+/// A tensor or list that only root passes.
 template <class T>
 T on_root(const ProcessGroup& g, const T& tensors) {
   return g.rank() == 0 ? tensors : T();
@@ -181,7 +181,7 @@ const Call kCalls[] = {
        const Tensors outs = {make(g, {5}), make(g, s)}, xs = {stacked(g, {5}), stacked(g, s)};
        async ? g.reduce_scatter_coalesced_async(outs, xs).wait() : g.reduce_scatter_coalesced(outs, xs);
      }},
-    {"messages",  // around the ring; ranks whose neighbours agree are notified in the barrier
+    {"messages",  // around the ring; ranks whose neighbours match are notified in the barrier
      [](G& g, const Shape& s, bool async) {
        const Tensor sent = make(g, s), received = make(g, s);
        const int to = (g.rank() + 1) % g.size(), from = (g.rank() + g.size() - 1) % g.size();
@@ -200,7 +200,7 @@ const Call kCalls[] = {
      }},
 };
 
-/// The ways between ranks.
+/// The transports between ranks.
 struct Transport {
   std::string backend;
   std::string hosts;
@@ -216,7 +216,7 @@ ThreadRanks ranks_of(const Transport& transport, int world_size) {
   return {.world_size = world_size, .backend = transport.backend, .hosts = transport.hosts};
 }
 
-/// Runs the call with shapes[rank] on each rank, and expects an error with both shapes everywhere.
+/// Runs the call with shapes[rank] on each rank, and expects an error with both shapes on every rank.
 void expect_both_shapes(const ThreadRanks& ranks, const Call& call, const std::vector<Shape>& shapes, bool async) {
   const std::vector<Thrown> thrown =
       run_all(ranks, [&](ProcessGroup& g) { call.run(g, shapes[static_cast<size_t>(g.rank())], async); });
@@ -269,7 +269,7 @@ TEST_P(ShapeMismatch, EqualShapesPassWhateverTheirStrides) {
   }
 }
 
-/// Another shape of as many elements.
+/// Another shape with the same number of elements.
 Shape reshaped(const Shape& shape, std::mt19937& random) {
   Shape other = shape;
   switch (random() % 3) {

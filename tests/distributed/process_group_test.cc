@@ -19,7 +19,7 @@
 
 namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
-// Chunks so small that tensors of a few hundred elements take many rounds.
+// Small chunks, so that tensors of a few hundred elements need many rounds.
 constexpr shm::Tuning kTinyChunks{.slot_bytes = 64, .chunk_bytes = 128, .slots = 3};
 
 constexpr int kWorlds[] = {1, 2, 3, 4, 7};
@@ -131,7 +131,7 @@ TEST_P(Worlds, SeveralInFlightWaitedInAnyOrder) {
 // --- values that show how sums are formed ---
 
 TEST(AllReduce, SumsInAscendingRankOrderWhateverTheChunks) {
-  // Another order of these three loses another part of them.
+  // Each order of these three loses different digits.
   const double values[] = {1e8, 1.0, -1e8};
   for (const shm::Tuning& tuning : {kTinyChunks, shm::Tuning{}}) {
     ThreadRanks ranks{.world_size = 3, .tuning = tuning};
@@ -146,7 +146,7 @@ TEST(AllReduce, SumsInAscendingRankOrderWhateverTheChunks) {
 }
 
 TEST(AllReduce, HalfTypesAreRoundedOnce) {
-  // 1 + 7/16 ulp four times: rounded each time it stays 1, rounded once it does not.
+  // 1 + 7/16 ulp four times: stays 1 if rounded each time, but not if rounded once.
   for (const DType dtype : {kFloat16, kBFloat16}) {
     const double ulp = dtype == kFloat16 ? 0x1p-10 : 0x1p-7;
     ThreadRanks ranks{.world_size = 4, .tuning = kTinyChunks};
@@ -201,7 +201,7 @@ TEST(ProcessGroup, TransposedAndSlicedTensorsKeepWhatLiesBetween) {
   ThreadRanks ranks{.world_size = 3, .tuning = kTinyChunks};
   ranks.run([](ProcessGroup& group) {
     const Tensor base = arange(0, 1200);
-    const Tensor transposed = make_view(base.storage(), kInt64, {20, 30}, {1, 40}, 0);  // columns 20..39 are not in it
+    const Tensor transposed = make_view(base.storage(), kInt64, {20, 30}, {1, 40}, 0);  // without columns 20..39
     group.all_reduce(transposed);
     EXPECT_EQ(count_wrong(base, [](int64_t i) { return i % 40 < 20 ? 3 * i : i; }), 0);
     EXPECT_EQ(base.version(), 1u);
@@ -254,14 +254,14 @@ TEST(ProcessGroup, StridedInputsAreReadWhenTheOperationBegins) {
     const Tensor x = full({300, 2}, 1);
     const Tensor transposed = make_view(x.storage(), kFloat32, {2, 300}, {1, 2}, 0);
     const Work work = group.all_reduce_async(x);
-    group.all_reduce(transposed);  // queued behind
+    group.all_reduce(transposed);  // queued after it
     work.wait();
     EXPECT_EQ(count_wrong(x, [](int64_t) { return 4; }), 0);
   });
 }
 
 TEST(ProcessGroup, OperationsOfAllSizesFollowEachOther) {
-  // What one leaves in the rings is not overwritten by the next while a slow rank still reads it.
+  // A collective does not overwrite ring data that a slow rank is still reading.
   for (const int world : {2, 3}) {
     ThreadRanks ranks{.world_size = world,
                       .tuning = {.slot_bytes = 64, .chunk_bytes = 512, .whole_bytes = 4096, .slots = 3}};
@@ -318,7 +318,7 @@ TEST(ProcessGroup, TracesLaunchAndRun) {
   });
   std::map<std::string, int> count;
   for (const TraceEvent& event : stop_trace()) {
-    if (event.category == "copy") continue;  // making x
+    if (event.category == "copy") continue;  // creation of x
     EXPECT_EQ(event.category, "comm");
     EXPECT_LE(event.begin_ns, event.end_ns);
     EXPECT_EQ(event.num_bytes, event.name == "bucket 0" ? 1200 : 0);

@@ -1,4 +1,4 @@
-// Waiting: handles of operations, barriers that name the missing, reports of stalls, and no deadline.
+// Waiting: Work handles, monitored barriers, stall reports, and timeout 0.
 #include <tandem/distributed/process_group.h>
 
 #include <gtest/gtest.h>
@@ -78,7 +78,7 @@ TEST(Work, AContinuationMayUseTheGroup) {
   });
 }
 
-// The worker outlives the code that started it: what a continuation computes there is what it computes everywhere.
+// Continuations on the worker use the settings of the thread that started the operation, even after it has ended.
 TEST(Work, ContinuationsDoNotInheritModes) {
   run_all({}, [](ProcessGroup& g) {
     RankContext context = RankContext::current();
@@ -87,7 +87,7 @@ TEST(Work, ContinuationsDoNotInheritModes) {
     const RankContext::Use use(context);
     const Tensor x = zeros({2});
     std::promise<std::pair<bool, int>> modes;
-    if (g.rank() == 0) std::this_thread::sleep_for(milliseconds(50));  // the other's is completed by its worker
+    if (g.rank() == 0) std::this_thread::sleep_for(milliseconds(50));  // the other rank's is completed by its worker
     g.all_reduce_async(x).then([&] {
       modes.set_value({RankContext::current().grad_enabled, RankContext::current().autocast});
     });
@@ -124,7 +124,7 @@ TEST(Groups, SeveralInFlightInCrossingOrder) {
     std::vector<Work> works;
     for (int round = 0; round < kRounds; ++round) {
       for (int k = 0; k < kGroups; ++k) {
-        // Each rank starts on the groups in another order.
+        // Each rank uses the groups in a different order.
         const int chosen = (k * (rank == 1 ? 3 : 1) + rank + round) % kGroups;
         ProcessGroup& g = chosen == 0 ? first : *others[static_cast<size_t>(chosen - 1)];
         tensors.push_back(full({100 * chosen + 1}, round + chosen + rank));
@@ -144,7 +144,7 @@ TEST(Groups, SeveralInFlightInCrossingOrder) {
 
 // --- without threads ---
 
-/// No thread can be started while it lives: none gets a stack.
+/// While in scope, no thread can be started, because no stack can be allocated.
 class NoThreads {
  public:
   NoThreads() {
@@ -202,7 +202,7 @@ TEST(MonitoredBarrier, NobodyPassesBeforeAllHaveCome) {
       }
     });
     if (world > 1) {
-      EXPECT_FALSE(ranks.store->check({"group/default/monitored_barrier/1/verdict"}));  // nothing piles up
+      EXPECT_FALSE(ranks.store->check({"group/default/monitored_barrier/1/verdict"}));  // keys are deleted
     }
   }
 }
@@ -254,7 +254,7 @@ TEST(MonitoredBarrier, AMemberThatLeftBeforeItCameIsNamedWithoutADeadline) {
         ranks.store->leave(2);
         return has_left.set_value();
       }
-      if (g.rank() == 2) left.wait();  // comes later
+      if (g.rank() == 2) left.wait();  // joins later
       g.monitored_barrier();
     });
     for (const size_t rank : {0, 2}) {
@@ -270,7 +270,7 @@ TEST(MonitoredBarrier, WhoCameAndLeftIsNotMissing) {
   const std::string prefix = "group/default/monitored_barrier/1/";
   ranks.run([&](ProcessGroup& g) {
     if (g.rank() == 2) {
-      // As a rank whose own deadline has passed does, while the others go on to wait for the one that is late.
+      // As a rank whose timeout has expired does, while the others still wait for the late rank.
       ranks.store->set(prefix + "2", "1");
       ranks.store->add(prefix + "count", 1);
       return ranks.store->leave(2);
@@ -286,7 +286,7 @@ TEST(MonitoredBarrier, WhoCameAndLeftIsNotMissing) {
 
 // --- stalls ---
 
-/// What goes to stderr while it lives.
+/// Captures stderr while in scope.
 class StderrLines {
  public:
   StderrLines() : saved_(dup(2)) {
@@ -303,7 +303,7 @@ class StderrLines {
   StderrLines(const StderrLines&) = delete;
   StderrLines& operator=(const StderrLines&) = delete;
 
-  /// The next line of a group, without what precedes it; "" after restore() if there is none.
+  /// The next log line of a group, without prefix; "" after restore() if there is no further line.
   std::string next() {
     for (;;) {
       std::string line;
@@ -326,7 +326,7 @@ class StderrLines {
   int read_end_ = -1;
 };
 
-/// What the group logs while `waiting` waits for the last rank, which goes on when it has seen `count` lines.
+/// The log lines of the group while `waiting` waits for the last rank, which continues after `count` lines.
 std::vector<std::string> stall_lines(const ThreadRanks& ranks, size_t count,
                                      const std::function<void(ProcessGroup&)>& before,
                                      const std::function<void(ProcessGroup&)>& waiting,
@@ -354,9 +354,9 @@ void expect_match(const std::string& line, const std::string& pattern) {
   EXPECT_TRUE(std::regex_match(line, std::regex(pattern))) << line;
 }
 
-static_assert(kStall == std::chrono::seconds(5));  // what users are told
+static_assert(kStall == std::chrono::seconds(5));  // the documented time
 
-/// On every backend: ranks that call themselves 1, 2, ... in the job.
+/// Every backend, with job ranks 1, 2, ...
 class Stalls : public ::testing::TestWithParam<Setting> {
  protected:
   static ThreadRanks ranks() {
@@ -423,7 +423,7 @@ TEST(Stall, OfSeveralRanksThatHaveStartedNothing) {
 }
 
 TEST(Stall, WhereTheLowestRankStandsStillTheNextOneLogs) {
-  // Many rounds, of which nobody finishes the first ones without rank 0.
+  // Many rounds, the first of which cannot complete without rank 0.
   ThreadRanks ranks{.world_size = 3,
                     .tuning = {.slot_bytes = 64, .chunk_bytes = 128, .slots = 3, .small_bytes = 64},
                     .stall = milliseconds(100)};
@@ -436,14 +436,14 @@ TEST(Stall, WhereTheLowestRankStandsStillTheNextOneLogs) {
     const Tensor x = full({30000}, 1);
     const Tensor note = zeros({3});
     if (g.rank() == 1) {
-      is_ready.get_future().wait();  // a message that is there already would hold rank 0's own thread
+      is_ready.get_future().wait();  // a message that has already arrived would block rank 0's own thread
       g.send(note, 0);
       g.all_reduce(x);
       return;
     }
     const Work work = g.all_reduce_async(x);
     if (g.rank() == 0) {
-      // Its worker has started the all_reduce, and stands still from the time when the message comes.
+      // Its worker has started the all_reduce, and is blocked as soon as the message arrives.
       g.irecv(note, 1).then([seen] { seen.wait(); });
       is_ready.set_value();
       seen.wait();
@@ -466,7 +466,7 @@ TEST(Stall, IsLoggedWhereNoThreadCanAskAboutIt) {
         const Tensor x = full({5}, 1);
         const Thrown t = thrown_by([&] { g.all_reduce(x); });
         EXPECT_EQ(t.text, "nothing");
-        if (t.text != "nothing") std::cerr << "group 'default': failed\n";  // somebody waits for a line
+        if (t.text != "nothing") std::cerr << "group 'default': failed\n";  // another thread waits for a line
         EXPECT_EQ(count_wrong(x, [](int64_t) { return 3; }), 0);
       },
       [](ProcessGroup& g) { g.all_reduce(full({5}, 2)); });
@@ -474,7 +474,7 @@ TEST(Stall, IsLoggedWhereNoThreadCanAskAboutIt) {
                          R"(\(last: barrier #1, \d+\.\d s ago\))");
 }
 
-/// A group of the same ranks, as Context::new_group makes it.
+/// A group of the same ranks, as created by Context::new_group.
 std::shared_ptr<ProcessGroup> make_late(const ThreadRanks& ranks, int rank) {
   const ProcessGroupOptions options{ranks.store, rank, ranks.world_size, "late", ranks.timeout, true};
   return ProcessGroupAccess::make(options, std::make_unique<LateBackend>(options, make_backend), ranks.stall);
@@ -494,7 +494,7 @@ TEST(Stall, NamesNobodyWhileMembersAreToCome) {
   expect_match(notes[0], R"(group 'late': recv from rank 1 tag 0 has been waiting for \d+\.\d s for members to join)");
 }
 
-/// Whether it was asked whom it waits for before it had anything to wait for.
+/// Whether do_awaited was called before a collective was started.
 struct AskedTooEarly : MeetingBackend {
   using MeetingBackend::MeetingBackend;
   void do_start(const Collective& collective) override {

@@ -1,4 +1,4 @@
-// What the functions of process ranks say to their test: they have no expectations of GoogleTest's.
+// Checks for the functions of process ranks, which cannot use GoogleTest expectations.
 #pragma once
 
 #include <chrono>
@@ -12,13 +12,13 @@ namespace tandem { inline namespace v0 { namespace distributed {
 
 inline constexpr std::chrono::seconds kLong{100};
 
-/// Fails the rank, and so the test, with both values.
+/// Fails the rank, and thereby the test, showing both values.
 template <class A, class B>
 void expect_equal(const A& got, const B& want, const std::string& what) {
   if (!(got == want)) throw StateError(str(what, ": got '", got, "', want '", want, "'"));
 }
 
-/// Of row-major tensors of one dtype.
+/// For row-major tensors of one dtype.
 inline bool same_bytes(const Tensor& a, const Tensor& b) {
   const auto num_bytes = static_cast<size_t>(a.num_elements() * size_of(a.dtype()));
   return a.shape() == b.shape() && (num_bytes == 0 || std::memcmp(a.data_ptr(), b.data_ptr(), num_bytes) == 0);

@@ -1,4 +1,4 @@
-// Collectives that wait in the queue behind others, whose peers know of them.
+// Queued collectives whose signatures are sent ahead.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -12,7 +12,7 @@
 namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
 constexpr int64_t kRows = 600;
-constexpr int64_t kColumns = 500;  // together more than the slots of a link hold of a slice
+constexpr int64_t kColumns = 500;  // together more than the slots of a link hold
 
 class Queued : public ::testing::TestWithParam<Setting> {
  protected:
@@ -71,7 +71,7 @@ TEST_P(Queued, APartOfAnOutputIsAnInputToo) {
 TEST_P(Queued, WhatIsCopiedComesBackBeforeItIsRead) {
   run([](ProcessGroup& group, float sum) {
     const auto n = static_cast<float>(group.size());
-    // Columns are copied to and from other memory; whole tensors are not.
+    // Columns need contiguous copies; whole tensors do not.
     const Tensor x = mine(group);
     const Tensor half = columns(x, 0, kColumns / 2);
     const Tensor other = mine(group);
@@ -117,7 +117,7 @@ TEST_P(Queued, MessagesPassBesideThem) {
       sums.push_back(mine(group));
       works.push_back(group.all_reduce_async(sums.back()));
     }
-    // Whoever is last to queue its sums has to hear of it first.
+    // The last rank to queue its sums must be notified first.
     for (int i = 0; i < 4; ++i) {
       const Tensor in = zeros({200000 + i});
       const Tensor out = full({200000 + i}, group.rank() * 10 + i);

@@ -36,7 +36,7 @@ std::string error_of(const Map& map) {
 
 TEST(RankEnvironmentTest, NoneSetIsNoRank) {
   EXPECT_FALSE(read_rank_environment(lookup_in({})));
-  // Clusters export these for everybody.
+  // Clusters export these for all processes.
   EXPECT_FALSE(read_rank_environment(lookup_in({{"MASTER_ADDR", "host"}, {"MASTER_PORT", "1"}, {"RANK", ""}})));
 }
 
@@ -58,7 +58,7 @@ TEST(RankEnvironmentTest, ReadsTorchrunsVariables) {
 TEST(RankEnvironmentTest, RankZeroHostsTheStoreOfAnothersJob) {
   const Map zero = with(kComplete, {{"RANK", "0"}, {"LOCAL_RANK", "0"}});
   EXPECT_TRUE(read_rank_environment(lookup_in(zero))->hosts_store);
-  // torchrun's agent may be on MASTER_PORT itself.
+  // torchrun's agent may listen on MASTER_PORT itself.
   EXPECT_EQ(read_rank_environment(lookup_in(with(zero, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}})))->store_port,
             29501);
   EXPECT_EQ(read_rank_environment(lookup_in(with(zero, {{"TORCHELASTIC_USE_AGENT_STORE", "False"}})))->store_port,

@@ -1,4 +1,4 @@
-// --max-restarts: what is started again, what is not, and what is said about it.
+// --max-restarts: which failures cause a restart, and the messages.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -107,7 +107,7 @@ TEST(RestartTest, ASignalEndsTheJobForGood) {
   EXPECT_EQ(stopped.err.find("restart"), std::string::npos) << stopped.err;
   EXPECT_EQ(stopped.status, 143);
 
-  // It is a failure of the program that the signal meets, and yet the end.
+  // The signal arrives after a failure of the program; the job still ends.
   Subprocess rude(
       {kTandemRun, "--max-restarts", "3", "sh", "-c", "trap 'exit 7' INT; echo ready; while :; do sleep 0.01; done"});
   ASSERT_TRUE(rude.wait_for_output("ready\n"));
@@ -120,7 +120,7 @@ TEST(RestartTest, ASignalEndsTheJobForGood) {
 
 TEST(RestartTest, RanksThatIgnoreTheFailureAreKilledFirst) {
   const TemporaryFolder folder;
-  // Rank 0 of the first attempt ends for no signal but SIGKILL; the second attempt looks for it.
+  // Rank 0 of the first attempt only ends with SIGKILL; the second attempt checks that it has ended.
   const std::string script =
       "cd " + folder.path() +
       "\nif [ $TORCHELASTIC_RESTART_COUNT = 1 ]; then"
@@ -152,7 +152,7 @@ TEST(RestartTest, LogsOfAttemptsAreKeptApart) {
     EXPECT_EQ(result.status, 0);
     EXPECT_EQ(read_file(folder + "/rank-0.log"), "attempt 0\n");
     EXPECT_EQ(read_file(folder + "/rank-0.restart-1.log"), "attempt 1\n");
-    // The second job has one attempt less: no log of the first job's may be taken for its own.
+    // The second job has one attempt fewer; logs of the first job must not be used.
     EXPECT_EQ(std::filesystem::exists(folder + "/rank-0.restart-2.log"), !again);
   }
 }

@@ -68,7 +68,7 @@ TEST(RunThreadsTest, OneRankOnEachDevice) {
   EXPECT_THROW(run_threads(std::vector<td::Device>(), [](Context&) {}), td::ValueError);
 }
 
-// Tensors of two devices, summed by the ranks that hold them: gathered and added, or reduced.
+// Sums of tensors on two devices by the ranks that own them: gathered and added, or reduced.
 TEST(RunThreadsTest, SumsAcrossDevices) {
   if (td::cpu_device_count() < 2) td::set_cpu_device_count(2);
   const std::vector<td::Tensor> tensors = {td::tensor({1, 2, 3}),
@@ -78,7 +78,7 @@ TEST(RunThreadsTest, SumsAcrossDevices) {
     const td::Tensor& mine = tensors[static_cast<size_t>(context.rank())];
     std::vector<td::Tensor> parts = {td::empty_like(mine), td::empty_like(mine)};
     context.group()->all_gather(parts, mine);
-    td::chores::add_into(parts[1], parts[0]);  // refuses tensors of two devices
+    td::chores::add_into(parts[1], parts[0]);  // rejects tensors on different devices
     EXPECT_EQ(parts[0].device(), mine.device());
     EXPECT_EQ(parts[0].to_vector<double>(), sum);
     const td::Tensor reduced = td::empty_like(mine);
@@ -115,7 +115,7 @@ TEST(RunThreadsTest, RethrowsTheRootCauseAndWakesTheOthers) {
 }
 
 TEST(RunThreadsTest, TheCauseCountsEvenWhereItsConsequenceIsFaster) {
-  // As where an exception unwinds through an object that aborts the group, and peers hear of that first.
+  // As if an exception unwound through an object that aborts the group, and peers were notified of the abort first.
   std::promise<void> consequence;
   const auto f = [&](Context& context) {
     if (context.rank() == 1) {
@@ -131,7 +131,7 @@ TEST(RunThreadsTest, TheCauseCountsEvenWhereItsConsequenceIsFaster) {
   }
 }
 
-/// What ends four ranks of which 2 and 3 stay away from `call` until it has failed on 0 and 1.
+/// The error of four ranks; ranks 2 and 3 do not call `call` until it has failed on ranks 0 and 1.
 std::string error_without_two_ranks(const std::function<void(ProcessGroup&)>& call) {
   std::barrier together(2);
   std::latch failed(2);

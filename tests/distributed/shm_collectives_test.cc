@@ -1,4 +1,4 @@
-// Every collective over shared memory among threads, with rings so short that all of them wrap, against closed forms.
+// Every collective over shared memory between threads, with rings short enough to wrap, against closed forms.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@
 
 namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
-// Slots of a few lines, rounds of a few lines, rings of one to three rounds, and ways into them that change.
+// Slots and rounds of a few cache lines, rings of one to three rounds, and both kinds of stores.
 const shm::Tuning kTunings[] = {
     {.slot_bytes = 64, .chunk_bytes = 128, .whole_bytes = 1024, .slots = 2},
     {.slot_bytes = 512, .chunk_bytes = 64, .whole_bytes = 0, .slots = 1},
@@ -45,11 +45,11 @@ TEST_P(ShmCollectives, HaveTheirValuesAtEverySize) {
   }
 }
 
-// Slots and rings are used again by other kinds, in orders that nobody has thought of.
+// Slots and rings are reused by other kinds in random order.
 TEST_P(ShmCollectives, FollowEachOtherInAnyOrder) {
   for (const shm::Tuning& tuning : kTunings) {
     const auto thrown = run_shm_threads(GetParam(), tuning, [](ShmRank& self) {
-      std::mt19937 random(17);  // the same on all ranks
+      std::mt19937 random(17);  // equal on all ranks
       for (int i = 0; i < 300; ++i) {
         const int variant = static_cast<int>(random() % BackendChecks::kVariants);
         const int64_t count = static_cast<int64_t>(random() % 3 == 0 ? random() % 900 : random() % 40);
@@ -91,7 +91,7 @@ TEST(ShmCollective, PeersSeeWhatARankStartedLast) {
   for (const std::string& text : thrown) EXPECT_EQ(text, "");
 }
 
-// Sums of the same values have the same bits, whatever the collective and however it is cut.
+// Sums of equal values are bit-identical for every collective and every split.
 TEST(ShmCollective, SumsHaveTheSameBitsInAllKinds) {
   for (const shm::Tuning& tuning : kTunings) {
     for (const DType dtype : {kFloat32, kFloat16, kBFloat16}) {
@@ -123,7 +123,7 @@ TEST(ShmCollective, SumsHaveTheSameBitsInAllKinds) {
         c.output = part.data();
         for (size_t to = 0; to < 4; ++to) c.inputs.push_back({in.data() + to * part.size(), kPart});
         self.run(c);
-        EXPECT_EQ(reduced == all, self.rank == 2);  // elsewhere it is untouched
+        EXPECT_EQ(reduced == all, self.rank == 2);  // unchanged on other ranks
         const size_t begin = static_cast<size_t>(self.rank) * part.size();
         EXPECT_TRUE(std::equal(part.begin(), part.end(), all.begin() + static_cast<std::ptrdiff_t>(begin)));
       });
@@ -199,7 +199,7 @@ TEST(ShmMismatch, EveryPartOfTheSignatureIsShownOnAllRanks) {
 
 TEST(ShmMismatch, CountsOfAllToAllAreComparedByAll) {
   const auto here = std::source_location::current();
-  for (const int64_t count : {3, 600}) {  // through the slots, and in rounds
+  for (const int64_t count : {3, 600}) {  // in slots, and in rounds
     const auto thrown = run_shm_threads(4, kTunings[0], [&](ShmRank& self) {
       const BackendChecks checks = checks_of(self);
       std::vector<Bytes> in(4, checks.sent(self.rank, 0, count));

@@ -1,5 +1,5 @@
-// A rank that is killed, stopped or throws in the middle of each collective, and of a message, over shared memory: the
-// others hear of it, with its number, within a second.
+// A rank is killed, is stopped or throws in the middle of each collective or message over shared memory: the
+// other ranks throw an error that names it within a second.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -32,7 +32,7 @@ TEST_P(ShmDeath, AStoppedRankEndsInTheDeadline) {
   const Heard heard = heard_by_survivors("fail_over_shm", GetParam(), "stopped");
   for (int rank = 0; rank < kFailingWorld; ++rank) {
     if (rank == kVictim) continue;
-    // Whose deadline is first throws it; the others hear that.
+    // The first rank to time out throws; the others are notified.
     const std::string& text = heard.texts[static_cast<size_t>(rank)];
     EXPECT_NE(text.find("timed out after 0.4 s"), std::string::npos) << text;
     if (GetParam() == "send") continue;

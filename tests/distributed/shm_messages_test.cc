@@ -1,4 +1,4 @@
-// Messages over shared memory among threads: order, tags, sizes, many at once, and what ends them.
+// Point-to-point messages over shared memory between threads: order, tags, sizes, concurrency and failures.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
-/// A message with memory of its own.
+/// A message with its buffer.
 struct Message {
   Message(bool sends, int peer, int tag, int64_t count, int32_t first = -1) : data(static_cast<size_t>(count), -1) {
     if (sends) {
@@ -53,7 +53,8 @@ void run_all(ShmRank& self, const Messages& messages) {
   self.run(transfers);
 }
 
-// Rings of one to three pieces of one to three lines; nothing travels with its announcement, or most does.
+// Rings of one to three chunks of one to three cache lines; no messages, or most of them, are inlined in their
+// announcement.
 const shm::Tuning kTunings[] = {
     {.small_bytes = 0, .piece_bytes = 64, .pieces = 1},
     {.small_bytes = 64, .piece_bytes = 192, .pieces = 3},
@@ -157,7 +158,7 @@ TEST(ShmMessage, RunBesideACollective) {
   }
 }
 
-// Every rank derives the same program: who sends what to whom, and in which order each rank starts its own.
+// Every rank derives the same program: all messages, and the order in which each rank starts its own.
 TEST(ShmMessage, RandomPrograms) {
   for (const shm::Tuning& tuning : kTunings) {
     expect_nothing_thrown(run_shm_threads(4, tuning, [](ShmRank& self) {
@@ -169,7 +170,7 @@ TEST(ShmMessage, RandomPrograms) {
         for (int i = 0; i < 40; ++i) {
           const int from = static_cast<int>(random() % 4);
           const int to = static_cast<int>(random() % 4);
-          const int tag = i;  // no two alike, so any order will do
+          const int tag = i;  // unique, so any order is allowed
           const int64_t count = static_cast<int64_t>(random() % 5 == 0 ? random() % 3000 : random() % 30);
           if (self.rank == from) messages.push_back(sending(to, tag, count, i));
           if (self.rank == from) wanted.push_back(i);

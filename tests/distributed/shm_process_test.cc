@@ -1,4 +1,4 @@
-// Process ranks over shared memory: every kind of collective, how they meet, and what the kernel shows of the mappings.
+// Process ranks over shared memory: every kind of collective, rendezvous, and the mappings in /proc.
 #include <dirent.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -42,7 +42,7 @@ TANDEM_RANK_MAIN(look_at_mappings) {
   expect_equal(writable, 1, "segments that this rank may write");
   expect_equal(read_only, group.size() - 1, "segments that it may read");
   expect_equal(doorbells, 1, "mappings of the doorbells");
-  // Descriptors are closed, so nothing holds the memory but the mappings.
+  // Descriptors are closed, so only the mappings hold the memory.
   int descriptors = 0;
   DIR* folder = opendir("/proc/self/fd");
   while (const dirent* entry = readdir(folder)) {
@@ -73,7 +73,7 @@ TEST(ShmProcess, ARankWritesOnlyItsOwnSegment) { spawn(3, "look_at_mappings"); }
 
 TANDEM_RANK_MAIN(meet_a_stranger) {
   if (context.rank() == 1) {
-    // Says something else than a rank would, then nothing at all, on the socket that rank 0 listens on.
+    // Sends invalid data, then no data, to the socket of rank 0.
     std::istringstream host(context.store()->get("group/met/shm/host", kLong));
     std::string identity, name, token;
     host >> identity >> name >> token;

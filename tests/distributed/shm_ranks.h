@@ -1,4 +1,4 @@
-// Ranks of a shared-memory backend without a front: the test builds the collectives and messages itself.
+// Ranks of a shared-memory backend, driven directly: the test builds the collectives and messages.
 #pragma once
 
 #include <exception>
@@ -15,7 +15,7 @@
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
-/// One rank, driven as the front drives it.
+/// One rank, driven as ProcessGroup drives it.
 class ShmRank {
  public:
   ShmRank(const ProcessGroupOptions& options, const shm::Tuning& tuning = {})
@@ -27,13 +27,13 @@ class ShmRank {
   }
   ~ShmRank() { watch_.remove(); }
 
-  /// Runs one collective to its end.
+  /// Runs one collective until it is complete.
   void run(Collective collective) {
     collective.seq = ++seq_;
     finish([&] { return step(collective); });
   }
 
-  /// Begins one collective and goes on until something has moved `moves` times, but not to its end.
+  /// Starts one collective and advances it `moves` times, but does not complete it.
   void run_partly(Collective collective, int moves) {
     collective.seq = ++seq_;
     for (int moved = 0; moved < moves;) {
@@ -43,7 +43,7 @@ class ShmRank {
     }
   }
 
-  /// Runs messages to their end.
+  /// Runs messages until they are complete.
   void run(std::vector<Transfer*> transfers) {
     for (Transfer* transfer : transfers) start(*transfer);
     wait(transfers);
@@ -70,7 +70,7 @@ class ShmRank {
   const std::unique_ptr<Backend> backend;
 
  private:
-  /// Tells the peers what went wrong, as the front does.
+  /// Aborts the peers with the reason, as ProcessGroup does.
   template <class F>
   Advance guarded(const F& f) {
     try {
@@ -113,7 +113,7 @@ class ShmRank {
   int64_t transfer_seq_ = 0;
 };
 
-/// Runs f on `world_size` thread ranks; returns what each threw, or "".
+/// Runs f on `world_size` thread ranks; returns their errors, "" without error.
 inline std::vector<std::string> run_shm_threads(int world_size, const shm::Tuning& tuning,
                                                 const std::function<void(ShmRank&)>& f) {
   const auto store = make_memory_store();
@@ -126,7 +126,7 @@ inline std::vector<std::string> run_shm_threads(int world_size, const shm::Tunin
         try {
           f(self);
         } catch (const GroupError&) {
-          throw;  // peers know
+          throw;  // already reported by peers
         } catch (const std::exception& e) {
           self.backend->do_abort(rank, e.what());
           throw;

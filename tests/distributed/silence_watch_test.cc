@@ -1,4 +1,4 @@
-// Which silent peers count as lost.
+// Detection of lost peers that do not respond.
 #include <gtest/gtest.h>
 
 #include <linux/filter.h>
@@ -21,7 +21,7 @@ using Seconds = std::chrono::duration<double>;
 
 // --- what the kernel says, over the loopback ---
 
-/// Two ends of a connection over the loopback.
+/// Both ends of a loopback connection.
 struct Connection {
   Connection() {
     const FileDescriptor listener = listen_on("127.0.0.1", 0);
@@ -31,13 +31,13 @@ struct Connection {
       if (!far) std::this_thread::sleep_for(10ms);
     }
   }
-  /// Until the kernel takes no more.
+  /// Writes until the kernel's buffers are full.
   void fill() {
     const std::string piece(64 << 10, 'x');
     while (send(near.get(), piece.data(), piece.size(), MSG_DONTWAIT | MSG_NOSIGNAL) > 0) {
     }
   }
-  /// The far machine answers nothing from now on.
+  /// Drops all packets from now on.
   void cut() {
     sock_filter drop[] = {{BPF_RET | BPF_K, 0, 0, 0}};
     const sock_fprog program = {1, drop};
@@ -48,10 +48,10 @@ struct Connection {
   FileDescriptor far;
 };
 
-// Less than in earnest; as long as it takes until two questions were not answered.
+// Shorter than in production; the time of two unanswered probes.
 constexpr std::chrono::milliseconds kSilence = 2s;
 
-/// Looks often, for `longest`.
+/// Polls frequently for `longest`.
 bool is_lost_within(int fd, Clock::duration longest) {
   SilenceWatch watch(kSilence);
   for (const auto deadline = Clock::now() + longest; Clock::now() < deadline;) {
@@ -67,7 +67,7 @@ TEST(SilenceWatch, AMachineThatAnswersNothingIsLost) {
   c.cut();
   ASSERT_EQ(send(c.near.get(), "x", 1, MSG_NOSIGNAL), 1);
   EXPECT_TRUE(is_lost_within(c.near.get(), 20s));
-  EXPECT_GE(Clock::now() - begin, kSilence - 20ms);  // the kernel counts in ticks
+  EXPECT_GE(Clock::now() - begin, kSilence - 20ms);  // the kernel's clock has tick resolution
 }
 
 TEST(SilenceWatch, AProgramThatTakesNothingIsNot) {
@@ -90,7 +90,7 @@ TEST(SilenceWatch, AfterAFullBufferTooAMachineThatAnswersNothingIsLost) {
 
 // --- at which time ---
 
-/// How often something was sent again until `t`, and when last: first after `timeout`, then after twice that, and so on.
+/// Number and last time of retransmissions until `t`: after `timeout`, then after twice that, and so on.
 struct Repeats {
   Repeats(double t, double timeout) {
     for (double next = timeout; next <= t; next += timeout) {
@@ -103,7 +103,7 @@ struct Repeats {
   double last = 0;
 };
 
-/// Seconds until the peer is lost, looking at `phase` and then every `interval`; 0: it is not within `longest`.
+/// Seconds until the peer counts as lost, polled at `phase` and then every `interval`; 0: not within `longest`.
 double seconds_until_lost(double phase, double longest, const std::function<tcp_info(double)>& kernel,
                           double interval = 1) {
   SilenceWatch watch;
@@ -126,7 +126,7 @@ constexpr double kTimeouts[] = {0.2, 0.21, 0.25, 0.3, 0.4, 0.5, 0.7, 0.9, 1.0, 1
 TEST(SilenceWatch, ALostMachineIsNoticedWithinTenSeconds) {
   for (const double phase : kPhases) {
     for (const double timeout : kTimeouts) {
-      const auto unacked = [&](double t) {  // sent when the machine had just been heard
+      const auto unacked = [&](double t) {  // sent right after the last response
         tcp_info info = after(t);
         info.tcpi_unacked = 1;
         info.tcpi_retransmits = Repeats(t, timeout).count;
@@ -155,13 +155,13 @@ TEST(SilenceWatch, WhatIsSentLateIntoTheSilenceDoesNotBeginItAnew) {
         return info;
       });
       EXPECT_GE(t, 9) << phase << " " << sent;
-      EXPECT_LT(t, 12.2) << phase << " " << sent;  // two questions and two looks
+      EXPECT_LT(t, 12.2) << phase << " " << sent;  // two probes and two polls
     }
   }
 }
 
 TEST(SilenceWatch, RareAnswersAreAnswers) {
-  // What is sent again is answered after a round trip, and is sent again ever more rarely; looks may come late.
+  // Retransmissions are acknowledged after a round trip and become rarer; polls may be late.
   constexpr double kRoundTrip = 0.1;
   for (const double phase : kPhases) {
     for (const double timeout : kTimeouts) {

@@ -1,4 +1,4 @@
-// A stream that does not go on, and a GPU that has failed, in tests.
+// A blocked stream and a failed GPU for tests.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -18,7 +18,7 @@
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
-/// What `stream` is given from now on begins when this has ended.  Begins at once: what the stream has been given is done soon.
+/// Blocks work enqueued on `stream` from now on until destroyed.  Waits until earlier work is complete.
 class Stall {
  public:
   explicit Stall(const cuda::Stream& stream) : passed_(stream.device()) {
@@ -34,7 +34,8 @@ class Stall {
                   state),
               cudaSuccess);
     passed_.record(stream);
-    // An emulated stream runs on a thread that asks for it; none of the test's, nor a lane's with its lock, must be that one.
+    // Work of an emulated stream runs on the thread that waits for it, which must not be a thread of the test or a lane
+    // holding its lock.
     asks_ = std::thread([this] {
       try {
         passed_.synchronize();
@@ -67,7 +68,7 @@ class Stall {
 };
 
 #ifdef TANDEM_CUDA_EMULATED
-/// As a kernel's illegal access does, until mended.
+/// Simulates an illegal memory access of a kernel until repaired.
 inline void fail_gpu(Device device) { cuda_emulation::fail(device.index, "a kernel of the test"); }
 inline void mend_gpus() { cuda_emulation::reset(); }
 #endif

@@ -1,5 +1,5 @@
-// A rank that is stopped for longer than a lost machine is waited for, as in a debugger: over gloo, and by stores, as their
-// host too.
+// A rank is stopped, as in a debugger, for longer than the timeout for lost machines: with gloo, and with stores, also
+// as their host.
 #include <gtest/gtest.h>
 #include <linux/filter.h>
 #include <netinet/in.h>
@@ -29,10 +29,10 @@
 
 namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
-/// More than the kernel's buffers hold.
+/// More than the capacity of the kernel's buffers.
 std::string large_value() { return std::string(15 << 20, 'x'); }
 
-/// A store between the two ranks, hosted by the one that is stopped.
+/// A store of two ranks, hosted by the stopped rank.
 std::shared_ptr<Store> make_hosted_store(Context& context) {
   const bool is_host = context.rank() == 1;
   if (is_host) context.store()->set("port", std::to_string(local_port(listen_on("127.0.0.1", 0).get())));
@@ -49,10 +49,10 @@ TANDEM_RANK_MAIN(go_on_after_long) {
                                        .world_size = context.world_size(),
                                        .name = "patient",
                                        .timeout = kLong};
-  // More may be on the way than the kernel's buffers hold, so that the stopped rank's says that it has no room.
+  // More data than the kernel's buffers hold, so that the stopped rank's receive window closes.
   const auto group = ProcessGroupAccess::make(options, gloo::make_gloo_backend(options, {.slots = 64}));
   const auto hosted = make_hosted_store(context);
-  // So much that it is not over before the other is stopped.
+  // Enough data that it does not complete before the other rank is stopped.
   constexpr int kTimes = 8;
   const Tensor x = full({16 << 20}, 1.0 + group->rank());
   group->barrier();
@@ -61,7 +61,7 @@ TANDEM_RANK_MAIN(go_on_after_long) {
   std::future<std::string> answer;
   std::future<void> request;
   if (group->rank() == 1) {
-    // The host of the job's store is to send while this rank does not read.
+    // The host of the store sends while this rank does not read.
     answer = std::async(std::launch::async, [&] { return context.store()->get("large", kLong); });
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
     context.store()->set("started", std::to_string(getpid()));
@@ -84,7 +84,7 @@ TANDEM_RANK_MAIN(go_on_after_long) {
   hosted->leave(1 - context.rank());
 }
 
-/// Nothing reaches either end of the connections of this process to that port any more.
+/// Drops all packets of this process's connections to that port.
 void cut_off(int port) {
   sock_filter drop[] = {{BPF_RET | BPF_K, 0, 0, 0}};
   const sock_fprog program = {1, drop};
@@ -100,7 +100,7 @@ void cut_off(int port) {
   }
 }
 
-/// Both ends of a store notice that the other's machine answers nothing to what was sent.
+/// Both ends of a store detect that the other machine does not acknowledge data.
 void check_lost_machines() {
   const std::string token = wire::random_token();
   StoreServer server({.token = token, .world_size = 2});

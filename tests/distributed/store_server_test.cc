@@ -29,12 +29,12 @@ using namespace td::distributed;
 using wire::FrameType;
 using wire::PayloadWriter;
 
-/// Somebody who talks to the store without being a rank.
+/// A client of the store that is not a rank.
 class Stranger {
  public:
   explicit Stranger(int port) : fd_(connect_to("127.0.0.1", port, std::chrono::steady_clock::now() + 20s)) {}
 
-  /// Sends what the host takes; it may close at any time.
+  /// Sends as much as the host reads; the host may close the connection at any time.
   void send(const std::string& bytes) {
     size_t sent = 0;
     while (sent < bytes.size()) {
@@ -46,15 +46,15 @@ class Stranger {
     }
   }
 
-  /// Whether the host closes the connection, without a word.
+  /// Whether the host closes the connection without a reply.
   bool is_dropped() {
     pollfd ready{fd_.get(), POLLIN, 0};
     char byte;
-    // The end of the stream, or a reset because the host had not read all.
+    // End of file, or a reset because the host had unread data.
     return poll(&ready, 1, 20000) > 0 && recv(fd_.get(), &byte, 1, 0) <= 0;
   }
 
-  /// Whether the host says something.
+  /// Whether the host replies.
   bool is_answered() {
     pollfd ready{fd_.get(), POLLIN, 0};
     char byte;
@@ -84,7 +84,7 @@ class StoreServerTest : public testing::Test {
     const wire::FrameHeader h{magic, type, 0, length};
     return std::string(reinterpret_cast<const char*>(&h), sizeof(h));
   }
-  /// The job is not disturbed: both ranks can talk.
+  /// The job is not affected: both ranks can use the store.
   void expect_in_order() {
     auto one = join(1);
     zero_->set("key", "value");
@@ -155,7 +155,7 @@ TEST_F(StoreServerTest, ManyConnectionsDoNotKeepRanksOut) {
   for (size_t i = 0; i < 2 * StoreServer::kMaxStrangers + 2; ++i)
     crowd.push_back(std::make_unique<Stranger>(server_.port()));
   expect_in_order();
-  EXPECT_TRUE(crowd.front()->is_answered());  // it was displaced; a rank would try again
+  EXPECT_TRUE(crowd.front()->is_answered());  // it was disconnected; a rank would retry
 }
 
 TEST_F(StoreServerTest, AFloodOfConnectionsKeepsNoRankOut) {
@@ -185,7 +185,7 @@ TEST_F(StoreServerTest, AFloodOfConnectionsKeepsNoRankOut) {
   EXPECT_GT(visits, kTimes);
 }
 
-/// While it lives, this process can open no further descriptor.
+/// While in scope, this process cannot open further descriptors.
 class NoDescriptors {
  public:
   NoDescriptors() {
@@ -287,7 +287,7 @@ TEST_F(StoreServerTest, ARankThatDoesNotReadIsDropped) {
   zero_->set("large", std::string(15u << 20, 'x'));
   Stranger deaf(server_.port());
   deaf.send(hello(token_));
-  // Each answer waits in the host's memory; it takes no more than 64 MiB of them.
+  // Replies are buffered on the host, at most 64 MiB.
   for (uint32_t i = 0; i < 8; ++i) {
     deaf.send(wire::encode(FrameType::kGet, i, PayloadWriter().text("large").number(1).take()));
   }
@@ -333,7 +333,7 @@ TEST_F(StoreServerTest, RanksThatAllLeftComeBackToAnEmptyStore) {
 }
 
 TEST_F(StoreServerTest, AConnectionThatClosesAfterItsRankCameBackIsNoDeath) {
-  Stranger one(server_.port());  // rank 1, which says goodbye and takes its time to close
+  Stranger one(server_.port());  // rank 1, which leaves but does not close its connection yet
   one.send(hello(token_) + wire::encode(FrameType::kGoodbye, 1, ""));
   ASSERT_TRUE(one.is_answered());
   const auto left = zero_;

@@ -36,7 +36,7 @@ std::string comm_error_of(F&& f, int* peer = nullptr) {
 
 enum class Kind { kMemory, kTcp, kFile };
 
-/// A world of stores, one per rank: TCP, or of one file, or one memory store for all.
+/// One store per rank: TCP, a shared file, or one memory store for all.
 class Stores {
  public:
   Stores(Kind kind, int n) {
@@ -202,7 +202,7 @@ TEST_P(StoreTest, FailureEndsWaitingGet) {
 
 TEST_P(StoreTest, CompareSetTakesTheExpectedValueOnly) {
   Stores stores(GetParam(), 2);
-  // Missing: an empty expectation fits, and no other.
+  // A missing key matches only an empty `expected`.
   EXPECT_EQ(stores[0].compare_set("key", "old", "new"), "");
   EXPECT_FALSE(stores[1].check({"key"}));
   EXPECT_EQ(stores[0].compare_set("key", "", "first"), "first");
@@ -311,7 +311,7 @@ TEST_P(StoreTest, GetFromHeedsTheRanksItNames) {
                 &peer),
             "store: waiting for key 'key': rank 2 failed: boom");
   EXPECT_EQ(peer, 2);
-  // Rank 2 has no part in what ranks 0 and 1 agree on.
+  // Rank 2 is not involved in the exchange of ranks 0 and 1.
   std::string got;
   std::thread waiting([&] { got = stores[0].get_from("key", {0, 1}, 60s); });
   EXPECT_EQ(comm_error_of(

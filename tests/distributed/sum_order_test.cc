@@ -1,4 +1,4 @@
-// In which order ranks on several hosts are summed: the same by every operation that sums, over every backend.
+// Summation order over ranks on several hosts: equal for every reducing operation and backend.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -14,14 +14,14 @@ namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
 constexpr int64_t kEach = 2053;  // elements for each rank of a reduce_scatter
 
-/// Element i of rank r, a value of T: sums of such round differently in every order.
+/// Element i of rank r in T; sums of these values depend on the order.
 template <class T>
 T term(int rank, int64_t i) {
   const double x = std::sin(1.3 * static_cast<double>(i) + 2.1 * rank) * (rank % 3 == 1 ? 17.0 : 0.3);
   return static_cast<T>(static_cast<float>(x));
 }
 
-/// The documented tree.
+/// The documented order.
 template <class T>
 T summed(const std::vector<std::vector<int>>& hosts, int64_t i, int divisor) {
   float sum = 0;

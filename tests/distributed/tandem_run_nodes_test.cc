@@ -1,4 +1,4 @@
-// tandem-run on several hosts: one launcher per host, here all on this one.
+// tandem-run on several hosts: one launcher per host, all on this machine.
 #include <gtest/gtest.h>
 
 #include <arpa/inet.h>
@@ -67,7 +67,7 @@ class Listener {
 
 int free_port() { return Listener().port(); }
 
-/// Connects to the loopback, trying again for as long as nobody listens.
+/// Connects to the loopback; retries until there is a listener.
 int connect_to_port(int port) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -94,7 +94,7 @@ std::string own_host_name() {
 /// "node 1 (name)".
 std::string node_text(int node) { return "node " + std::to_string(node) + " (" + own_host_name() + ")"; }
 
-/// One host's launcher of a job of `num_nodes`, with `flags`, then the program.
+/// The command of one host's launcher: `flags`, then the program.
 std::unique_ptr<Subprocess> start_node(int port, int num_nodes, int node, const Arguments& more,
                                        const Variables& variables = {}) {
   Arguments arguments = {kTandemRun,    "--nnodes",           std::to_string(num_nodes),
@@ -104,7 +104,7 @@ std::unique_ptr<Subprocess> start_node(int port, int num_nodes, int node, const 
   return std::make_unique<Subprocess>(arguments, variables);
 }
 
-/// stderr less the note about ranks that share cores and what the log says.
+/// stderr without the warning about shared cores and without log lines.
 std::string messages(const std::string& err) {
   std::string kept;
   std::istringstream in(err);
@@ -115,7 +115,7 @@ std::string messages(const std::string& err) {
   return kept;
 }
 
-/// pidfds of the processes that wrote "pid N".
+/// pidfds of the processes that printed "pid N".
 std::vector<int> pidfds_of(const std::string& out) {
   std::vector<int> pidfds;
   for (size_t at = out.find("pid "); at != std::string::npos; at = out.find("pid ", at + 1)) {
@@ -124,7 +124,7 @@ std::vector<int> pidfds_of(const std::string& out) {
   return pidfds;
 }
 
-/// The one that wrote "pid N".
+/// The process that printed "pid N".
 pid_t pid_in(const std::string& out) { return std::stoi(out.substr(out.find("pid ") + 4)); }
 
 void expect_ended(const std::vector<int>& pidfds) {
@@ -214,7 +214,7 @@ TEST(TandemRunNodesTest, AFailureEndsProgramsThatKnowNoStore) {
   EXPECT_EQ(first.err, expected);
   EXPECT_EQ(first.status, 1);
   EXPECT_EQ(one->wait().err, "[1] the reason\n" + expected);
-  // Asked at once: without that it would have been ten seconds.
+  // Stopped immediately; otherwise it would take ten seconds.
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(8));
 }
 
@@ -234,7 +234,7 @@ TEST(TandemRunNodesTest, AllHostsStartAgainTogether) {
     return Arguments{"--max-restarts", restarts, "--nproc-per-node", "2", kProgram, "fail-until", "3", "2", "kill"};
   };
   auto zero = start_node(port, 2, 0, program("3"), {{"TANDEM_HOST_ID", "a"}});
-  auto one = start_node(port, 2, 1, program("0"), {{"TANDEM_HOST_ID", "b"}});  // node 0's number holds
+  auto one = start_node(port, 2, 1, program("0"), {{"TANDEM_HOST_ID", "b"}});  // the value of node 0 is used
   const auto first = zero->wait();
   EXPECT_EQ(sorted_lines(first.out),
             (Arguments{"[1] restart 0 joined by 4", "[1] restart 1 joined by 4", "[1] restart 2 joined by 4",
@@ -275,7 +275,7 @@ TEST(TandemRunNodesTest, ALauncherThatIsKilledTakesTheJobWithIt) {
     auto& [port, nodes, pidfds] = jobs[killed];
     const auto result = nodes[1 - killed]->wait();
     EXPECT_EQ(result.status, 1);
-    // A process that is killed with something unread resets its connection.
+    // A process killed with unread data resets its connection.
     const bool is_reset = result.err.find(" (Connection reset by peer)\n") != std::string::npos;
     const std::string how =
         is_reset ? "lost its connection to the store at " + endpoint(port) + " (Connection reset by peer)"
@@ -304,7 +304,7 @@ TEST(TandemRunNodesTest, StoppedLauncherThatContinuesEndsWithTheJobThatHasGivenI
     EXPECT_EQ(other.status, 1);
     nodes[stopped]->send_signal(SIGCONT);
     const auto result = nodes[stopped]->wait();
-    // Node 1 finds out by waiting that node 0 does not respond: it need not.  Node 0 sees one of node 1's ends first.
+    // Node 1 may detect that node 0 does not respond.  Node 0 sees one of node 1's exits first.
     const std::string said = stopped == 0 ? node_text(1)
                                           : "launch: node 0's launcher was lost: the connection to the store's host " +
                                                 endpoint(jobs[1].port) + " was lost: ";
@@ -338,7 +338,7 @@ TEST(TandemRunNodesTest, CollectivesBetweenHostsEndWithTheRankThatIsKilled) {
     const auto result = (*node)->wait();
     EXPECT_EQ(messages(result.err), "rank 3 of 4 on " + node_text(1) + " failed (killed by SIGKILL)\n");
     EXPECT_EQ(result.status, 1);
-    // Unasked, rank 0 says which way was found.
+    // Rank 0 logs the chosen backend.
     const bool says = result.err.find("group 'default': 2 hosts x 2: shm inside, gloo over ") != std::string::npos;
     EXPECT_EQ(says, node == &zero) << result.err;
   }
@@ -392,7 +392,7 @@ TEST(TandemRunNodesTest, ASecondSignalKillsOnAllHosts) {
 
 TEST(TandemRunNodesTest, ASignalWhileWaitingForOthersIsTheEnd) {
   const int port = free_port();
-  auto zero = start_node(port, 3, 0, {"true"});  // the others never come
+  auto zero = start_node(port, 3, 0, {"true"});  // the others never join
   const int fd = connect_to_port(port);
   zero->send_signal(SIGINT);
   EXPECT_EQ(zero->wait().status, 130);
@@ -422,7 +422,7 @@ TEST(TandemRunNodesTest, TwoLaunchersOfOneNumberAreAnErrorForAll) {
     const int port = free_port();
     std::vector<std::unique_ptr<Subprocess>> nodes;
     nodes.push_back(start_node(port, 3, 0, {"true"}));
-    close(connect_to_port(port));  // it listens: the next one as node 0 is the later one
+    close(connect_to_port(port));  // it listens, so the next launcher with node 0 is the second one
     if (twice == 1) nodes.push_back(start_node(port, 3, 1, {"true"}));
     nodes.push_back(start_node(port, 3, twice, {"true"}));
     const std::string said = "two launchers were started as node " + std::to_string(twice) + "\n";
@@ -507,7 +507,7 @@ TEST(TandemRunNodesTest, ASecretTokenTakesTheNamesPlace) {
   auto one = start_node(port, 2, 1, program, {{"TANDEM_TOKEN", secret}});
   const std::string token = zero->wait().out;
   EXPECT_EQ("[1] " + token, one->wait().out);
-  EXPECT_NE(token, secret + "\n");  // the ranks' own
+  EXPECT_NE(token, secret + "\n");  // the ranks have a separate token
   EXPECT_EQ(token.size(), 65u);
 }
 

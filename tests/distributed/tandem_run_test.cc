@@ -27,7 +27,7 @@ using Variables = std::vector<std::pair<std::string, std::string>>;
 
 const std::string kProgram = "tests/distributed/launch_program";
 
-/// pidfds of the processes whose "pid N" is in the output.
+/// pidfds of the processes that printed "pid N".
 std::vector<int> pidfds_of(const std::string& out) {
   std::vector<int> pidfds;
   for (size_t at = out.find("pid "); at != std::string::npos; at = out.find("pid ", at + 1)) {
@@ -159,7 +159,7 @@ TEST(TandemRunTest, KilledRankTakesWhatItStartedWithIt) {
   ASSERT_TRUE(job.wait_for_output("pid "));
   const std::vector<int> pidfds = pidfds_of(job.out());
   const pid_t child = std::stoi(job.out().substr(4));
-  kill(getpgid(child), SIGKILL);  // the group is the rank
+  kill(getpgid(child), SIGKILL);  // the process group of the rank
   EXPECT_EQ(job.wait().err, "rank 0 of 1 failed (killed by SIGKILL)\n");
   EXPECT_TRUE(wait_for_end(pidfds[0]));
   close(pidfds[0]);
@@ -172,7 +172,7 @@ TEST(TandemRunTest, RankThatEndsLeavesWhatItStartedAlone) {
   EXPECT_EQ(kill(child, SIGKILL), 0);
 }
 
-/// A folder with a program named gdb that says how it was called and runs what it is to debug.
+/// A directory with a program named gdb that prints its arguments and runs the debugged program.
 std::string folder_of_a_gdb() {
   const std::string folder = testing::TempDir() + "/gdb_folder";
   std::filesystem::create_directories(folder);
@@ -192,7 +192,7 @@ TEST(TandemRunTest, OneRankRunsUnderGdbAndNobodyHasADeadline) {
                                                  "gdb --args " + kProgram + " environment RANK TANDEM_TIMEOUT_S"}));
   EXPECT_EQ(result.status, 0) << result.err;
 
-  // The terminal is its own, and afterwards the launcher's again.
+  // The rank owns the terminal; afterwards the launcher owns it again.
   arguments = {"/bin/sh", "-c",
                "distributed/launch/tandem-run --nproc-per-node 2 --gdb 0 sh -c "
                "'[ $RANK = 1 ] || { read line; echo got $line; }'; read line; echo then $line"};

@@ -1,5 +1,5 @@
-// A rank that throws, disagrees or never comes, before each operation, on every backend with ranks that are threads: the others
-// hear of it, with its number, within a second.
+// A rank throws, calls another operation or never joins before each operation, on every backend with thread ranks: the
+// other ranks throw an error that names it within a second.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,8 +23,8 @@ using Clock = std::chrono::steady_clock;
 
 class ThreadFailure : public ::testing::TestWithParam<Setting> {
  protected:
-  /// Runs `victim` on rank kVictim and the operation on the others; with what they heard, and when.  Again, twice at most,
-  /// where it took longer than it must: the machine may have stood still.
+  /// Runs `victim` on rank kVictim and the operation on the others; returns their errors and times.  At most two
+  /// retries if it took too long, because the machine may be loaded.
   static Heard run(const std::string& operation, std::chrono::milliseconds timeout, std::chrono::milliseconds allowed,
                    const std::function<void(ProcessGroup&, const std::atomic<int>& num_heard)>& victim) {
     Heard heard;
@@ -111,7 +111,7 @@ TEST_P(ThreadFailure, ARankThatNeverComesIsNamedAtTheDeadline) {
     });
     for (int rank = 0; rank < kFailingWorld; ++rank) {
       if (rank == kVictim) continue;
-      // Whose deadline is first throws it; the others hear that.
+      // The first rank to time out throws; the others are notified.
       const std::string& text = heard.texts[static_cast<size_t>(rank)];
       EXPECT_THAT(text, HasSubstr(title_of(operation) + " timed out after 0.4 s"));
       EXPECT_THAT(text, HasSubstr("rank 2"));

@@ -1,4 +1,4 @@
-// Every thread of the library in turn cannot be started: each user of threads ends with a typed error, or does without.
+// Each thread of the library in turn fails to start: its user throws a typed error or continues without the thread.
 #include <gtest/gtest.h>
 
 #include <unistd.h>
@@ -41,7 +41,7 @@ const std::string kLimit =
     "cannot start a thread (Resource temporarily unavailable): the limit on processes and threads (ulimit -u, cgroup "
     "pids.max) is reached; ";
 
-/// Waits for threads that were joined to leave the process; false where more than `most` stay.
+/// Waits for joined threads to leave the process; false if more than `most` remain.
 bool at_most_threads_run(int most) {
   const auto deadline = std::chrono::steady_clock::now() + Subprocess::kBound;
   while (num_running_threads() > most) {
@@ -51,10 +51,10 @@ bool at_most_threads_run(int most) {
   return true;
 }
 
-/// Calls f with its first thread failing, then the second, and so on until it starts no further one.  Returns how many it
-/// starts.
+/// Calls f with the first thread failing, then the second, and so on until all start.  Returns the number of threads
+/// that f starts.
 int fail_each_thread(const std::function<void()>& f) {
-  f();  // threads that the process keeps
+  f();  // starts threads that stay in the process
   const int threads = num_running_threads();
   for (int number = 1;; ++number) {
     const FailingThread failing(number);
@@ -73,7 +73,7 @@ int fail_each_thread(const std::function<void()>& f) {
   }
 }
 
-/// A rank's work: a collective that waits, one in the background, a message.
+/// A rank with a blocking collective, an asynchronous one, and a message.
 void use(ProcessGroup& group) {
   const td::Tensor x = td::ones({5});
   group.all_reduce(x);
@@ -123,7 +123,7 @@ TEST(ThreadLimit, LaunchersOfTwoNodesFailWithAnError) {
     one.leave();
     zero.leave();
   });
-  EXPECT_EQ(num_threads, 7);  // the server's, and three for each
+  EXPECT_EQ(num_threads, 7);  // one of the server, three per link
 }
 
 TEST(ThreadLimit, RanksThatAreThreadsFailWithAnError) {
@@ -134,7 +134,7 @@ TEST(ThreadLimit, GroupsOverGlooFailWithAnError) {
   const int num_threads = fail_each_thread([] {
     run_threads(3, [](Context& context) { use(*context.new_group({0, 1, 2}, {.backend = "gloo"})); });
   });
-  EXPECT_GT(num_threads, 3 * 6);  // a rank's own, its group's two, Gloo's, the writer's, and one for each peer
+  EXPECT_GT(num_threads, 3 * 6);  // the rank, two of its group, Gloo's, the writer's, and one per peer
 }
 
 TEST(ThreadLimit, DataLoaderFailsWithAnError) {
@@ -150,7 +150,7 @@ TEST(ThreadLimit, DataLoaderFailsWithAnError) {
 }
 
 TEST(ThreadLimit, LoopsAndChunksUseFewerThreadsAndWarn) {
-  // In another process, because worker threads that were started before stay.
+  // In another process, because worker threads started earlier stay alive.
   for (const auto& [what, number] : {std::pair{"parallel_for", "1"}, {"parallel_for", "3"}, {"chunks", "1"}}) {
     Subprocess program({"tests/distributed/launch_program", what},
                        {{"FAILING_THREAD", number}, {"FAILING_THREAD_OF", ""}});

@@ -1,4 +1,4 @@
-// Ranks that are threads of the test, each with a group whose tuning the test chooses.
+// Thread ranks, each with a group whose tuning the test chooses.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
-/// How many ranks, and the way between them.
+/// Number of ranks and their transport.
 struct Setting {
   int world_size = 2;
   const char* backend = "";  ///< as ThreadRanks::backend
@@ -32,7 +32,7 @@ inline std::string setting_name(const ::testing::TestParamInfo<Setting>& info) {
   return str(setting.backend[0] != 0 ? setting.backend : "shm", setting.world_size);
 }
 
-/// Runs f(group) on a thread for each rank, with the group that `make` gives it; returns what they threw, by rank.
+/// Runs f(make(rank)) on one thread per rank; returns their errors by rank.
 inline std::vector<std::exception_ptr> run_on_threads(int world_size,
                                                       const std::function<std::shared_ptr<ProcessGroup>(int)>& make,
                                                       const std::function<void(ProcessGroup&)>& f) {
@@ -70,9 +70,9 @@ struct ThreadRanks {
   std::chrono::milliseconds timeout{20000};
   shm::Tuning tuning = {};
   std::chrono::milliseconds stall = kStall;
-  std::vector<int> ranks = {};  // of the job, by rank
+  std::vector<int> ranks = {};  // ranks in the job
   std::string backend = {};     // as in ProcessGroupOptions; empty: shm with `tuning`
-  std::string hosts = {};       // a letter for each rank's host, by its number in the job; empty: one
+  std::string hosts = {};       // one letter per job rank: its host; empty: one host
 
   std::shared_ptr<ProcessGroup> make(int rank) const {
     ProcessGroupOptions options{store, rank, world_size, name, timeout, true};
@@ -83,7 +83,7 @@ struct ThreadRanks {
     return ProcessGroupAccess::make(options, make_backend(options), stall);
   }
 
-  /// Runs f(group) on all ranks; rethrows the exception of the lowest rank that threw.
+  /// Runs f(group) on all ranks; rethrows the error of the lowest failing rank.
   void run(const std::function<void(ProcessGroup&)>& f) const {
     rethrow_first(run_on_threads(
         world_size, [this](int rank) { return make(rank); }, f));

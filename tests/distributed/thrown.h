@@ -1,4 +1,4 @@
-// What calls on thread ranks throw.
+// Errors of calls on thread ranks.
 #pragma once
 
 #include <exception>
@@ -12,7 +12,7 @@
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
-/// What one rank's call threw.
+/// The error of one rank's call.
 struct Thrown {
   std::string text = "nothing";
   int rank = -2;
@@ -32,7 +32,7 @@ Thrown thrown_by(const F& f) {
   return {};
 }
 
-/// Runs f(group) on all ranks and returns what each threw.
+/// Runs f(group) on all ranks and returns their errors.
 template <class F>
 std::vector<Thrown> run_all(const ThreadRanks& ranks, const F& f) {
   std::vector<Thrown> thrown(static_cast<size_t>(ranks.world_size));
@@ -40,10 +40,10 @@ std::vector<Thrown> run_all(const ThreadRanks& ranks, const F& f) {
   return thrown;
 }
 
-/// A call site that does not move with the lines of this file.
+/// A call site independent of line numbers of this file.
 inline std::string place(const std::source_location& where) { return str(where.file_name(), ":", where.line()); }
 
-/// What f throws as an E.
+/// The text of the E thrown by f.
 template <class E, class F>
 std::string text_of(const F& f) {
   try {

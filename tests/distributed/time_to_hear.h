@@ -1,14 +1,14 @@
-// How long ranks take to hear of a failure.
+// Time until ranks are notified of a failure.
 #pragma once
 
 #include <chrono>
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
-/// All have heard of it within a second; half of another for what else the machine does.
+/// Notification takes at most a second, plus half a second for load on the machine.
 inline constexpr std::chrono::milliseconds kHeardWithin{1500};
 
-/// What `run` returns: how long it took.  Again, twice at most, where that was too long: the machine may have stood still.
+/// The duration returned by `run`; at most two retries if it was too long, because the machine may be loaded.
 template <class F>
 std::chrono::nanoseconds time_to_hear(const F& run) {
   std::chrono::nanoseconds took = run();

@@ -1,5 +1,5 @@
-// One rank of two_hosts_test: trains a small net beside the others, or exchanges until somebody is lost.  In
-// strangers_start_test one sum is enough.
+// One rank of two_hosts_test: trains a small net, or all-reduces until a rank is lost.  In
+// strangers_start_test it computes one sum.
 #include <cmath>
 #include <iostream>
 #include <string>
@@ -14,7 +14,7 @@ namespace td = tandem;
 
 namespace {
 
-/// A few steps on parts of a batch must leave what one process reaches on the joined batch.
+/// A few steps on parts of a batch must equal the steps of one process on the whole batch.
 void train(td::distributed::Context& context) {
   constexpr int kSteps = 5;
   const std::vector<double> together = part_of_batch(context, kSteps, {});
@@ -25,7 +25,7 @@ void train(td::distributed::Context& context) {
   }
 }
 
-/// Sums of many chunks, of every length that chunks and slices may leave.
+/// Sums of many chunks, with all remainders of chunks and slices.
 void sum(td::distributed::Context& context) {
   const int world = context.world_size();
   for (const int64_t count : {1, 63, 40000, (5 << 20) + 1}) {

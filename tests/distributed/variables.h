@@ -1,4 +1,4 @@
-// Environments of ranks, in memory.
+// In-memory environments of ranks.
 #pragma once
 
 #include <map>

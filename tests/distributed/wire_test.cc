@@ -40,7 +40,7 @@ TEST(WireTest, TheLimitIsInclusive) {
   fits.append(bytes.data(), bytes.size());
   EXPECT_TRUE(fits.next(5));
   FrameBuffer too_long;
-  too_long.append(bytes.data(), sizeof(FrameHeader));  // the header is enough to say no
+  too_long.append(bytes.data(), sizeof(FrameHeader));  // the header suffices for rejection
   EXPECT_EQ(error_text<td::IoError>([&] { too_long.next(4); }), "store: received a frame of 5 bytes; at most 4");
   EXPECT_EQ(error_text<td::ValueError>([] { encode(FrameType::kSet, 1, std::string(kMaxPayload + 1, 'x')); }),
             "store: a frame has 16777281 bytes; the limit is 16777280");
