@@ -8,9 +8,9 @@
 
 #include <tandem/autograd/graph_task.h>
 #include <tandem/base/trace.h>
-#include <tandem/tensor/chores.h>
 #include <tandem/tensor/cuda_capture.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/primitives.h>
 
 namespace tandem { inline namespace v0 { namespace autograd {
 
@@ -86,7 +86,7 @@ bool BackwardContext::needs(int i) const {
 
 bool BackwardContext::create_graph() const { return task_.options_.create_graph; }
 
-BackwardContext::Destination BackwardContext::destination(int i) const {
+BackwardContext::GradBuffer BackwardContext::grad_buffer(int i) const {
   Leaf* leaf = node_.edges_[static_cast<size_t>(i)].leaf.get();
   if (leaf == nullptr || task_.capturing_ || task_.options_.create_graph || leaf->edges_total_ != 1) return {};
   leaf->prepare_slot();
@@ -94,17 +94,17 @@ BackwardContext::Destination BackwardContext::destination(int i) const {
   // Not if the node also reads the slot, when a gradient is used as an operand of a later graph.
   const auto reads_slot = [&](const Tensor& t) { return t.defined() && t.storage() == slot.storage(); };
   if (reads_slot(grad_)) return {};
-  for (const Saved* saved = node_.saved_; saved != nullptr; saved = saved->next_) {
+  for (const SavedTensor* saved = node_.saved_; saved != nullptr; saved = saved->next_) {
     if (reads_slot(saved->data_)) return {};
   }
   return {slot, leaf->filled_};
 }
 
-void BackwardContext::announce(int i, const Tensor& gradient) {
+void BackwardContext::notify_ready(int i, const Tensor& gradient) {
   const Edge& edge = node_.edges_[static_cast<size_t>(i)];
   // Only for bucket slots: other hooks may change tensors that the node still reads, such as the parameter.
   if (!edge.leaf || !edge.leaf->has_foreign_slot() || !gradient.is_same(edge.leaf->slot_) || task_.capturing_) return;
-  announced_ |= uint32_t{1} << i;
+  ready_ |= uint32_t{1} << i;
   task_.deliver(&node_, static_cast<size_t>(i), edge, gradient);
 }
 
@@ -141,7 +141,7 @@ size_t GraphTask::capture(const Tensor& input) {
   return static_cast<size_t>(position);
 }
 
-void GraphTask::meet(const Edge& edge) {
+void GraphTask::visit(const Edge& edge) {
   if (edge.leaf) {
     Leaf& leaf = *edge.leaf;
     if (leaf.task_ != this) {
@@ -164,9 +164,9 @@ void GraphTask::meet(const Edge& edge) {
 }
 
 void GraphTask::discover(const Edge& edge) {
-  meet(edge);
+  visit(edge);
   for (; num_expanded_ < nodes_.size(); ++num_expanded_) {
-    for (const Edge& next : nodes_[num_expanded_]->edges_) meet(next);
+    for (const Edge& next : nodes_[num_expanded_]->edges_) visit(next);
   }
 }
 
@@ -203,13 +203,13 @@ void GraphTask::run_node(Node& node) {
   if (node.capture_ >= 0) captured_[static_cast<size_t>(node.capture_)] = gradient;
   if (capturing_ && !node.needed_) return;
   TensorList results;
-  uint32_t announced = 0;
+  uint32_t ready = 0;
   if (gradient.defined()) {
     NodeScope scope(node);
     TraceSpan span(node.name(), "backward");
     BackwardContext context(*this, node, std::move(gradient));
     results = node.backward(context);
-    announced = context.announced_;
+    ready = context.ready_;
     if (trace_enabled()) [[unlikely]] {
       const int64_t made = num_made_bytes(results, context.grad());
       if (made != 0) trace_operand_bytes(made + context.grad().num_bytes() + node.num_saved_bytes());
@@ -220,7 +220,7 @@ void GraphTask::run_node(Node& node) {
     results.resize(node.edges_.size());
   }
   for (size_t i = 0; i < results.size(); ++i) {
-    if (i >= 32 || (announced >> i & 1) == 0) deliver(&node, i, node.edges_[i], std::move(results[i]));
+    if (i >= 32 || (ready >> i & 1) == 0) deliver(&node, i, node.edges_[i], std::move(results[i]));
   }
   if (!options_.retain_graph && !options_.create_graph) node.release_saved();
 }
@@ -240,7 +240,7 @@ void GraphTask::deliver(const Node* from, size_t input, const Edge& edge, Tensor
       if (leaf.capture_ >= 0) add_to(captured_[static_cast<size_t>(leaf.capture_)], std::move(gradient));
     } else if (options_.create_graph) {
       leaf.accumulate_with_graph(gradient);
-    } else if (gradient.is_same(leaf.slot_)) {  // written in place, see BackwardContext::destination
+    } else if (gradient.is_same(leaf.slot_)) {  // written in place, see BackwardContext::grad_buffer
       leaf.slot_.storage()->bump_version("backward");
       leaf.filled_ = true;
     } else {
@@ -262,11 +262,11 @@ void GraphTask::add_to(Tensor& sum, Tensor gradient) {
   } else {
     if (sum.impl_ptr()->use_count() > 1 || sum.storage()->use_count() > 1 ||
         (!sum.is_contiguous() && !is_dense(sum.shape(), sum.strides()))) {
-      Tensor own = empty_in_order_of(sum, sum.dtype());
-      chores::copy(sum, own);
+      Tensor own = empty_preserving_layout(sum, sum.dtype());
+      primitives::copy(sum, own);
       sum = std::move(own);
     }
-    chores::add_into(gradient, sum);
+    primitives::add_into(gradient, sum);
   }
 }
 

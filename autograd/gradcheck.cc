@@ -3,9 +3,9 @@
 #include <cmath>
 
 #include <tandem/autograd/engine.h>
-#include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/generator.h>
+#include <tandem/tensor/primitives.h>
 
 namespace tandem { inline namespace v0 { namespace autograd {
 
@@ -83,11 +83,11 @@ void gradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& f, std::
       const Tensor element =
           make_view(wanted[k].storage(), kFloat64, {}, {}, wanted[k].impl().offset + element_offset(wanted[k], i));
       const double kept = element.item<double>();
-      chores::fill(element, kept + options.step);
+      primitives::fill(element, kept + options.step);
       const double above = dot(cotangent, f(inputs).to_vector<double>());
-      chores::fill(element, kept - options.step);
+      primitives::fill(element, kept - options.step);
       const double below = dot(cotangent, f(inputs).to_vector<double>());
-      chores::fill(element, kept);
+      primitives::fill(element, kept);
       const double numeric = (above - below) / (2 * options.step);
       const double got = gradient[static_cast<size_t>(i)];
       const bool close = std::abs(got - numeric) <= options.atol + options.rtol * std::abs(numeric);  // false for NaN

@@ -33,7 +33,7 @@ class GraphTask {
 
   /// Lists the nodes and leaves reachable from `edge`, and counts the edges into each leaf.
   void discover(const Edge& edge);
-  void meet(const Edge& edge);
+  void visit(const Edge& edge);
   void find_needed();
   void run_node(Node& node);
   /// Adds `gradient` (undefined: zero), computed by `from` (null: given for a root), to the target of `edge`.

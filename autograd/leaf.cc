@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include <tandem/autograd/engine.h>
-#include <tandem/tensor/chores.h>
 #include <tandem/tensor/cuda_capture.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/primitives.h>
 
 namespace tandem { inline namespace v0 { namespace autograd {
 
@@ -32,7 +32,7 @@ void Leaf::set_slot(const Tensor& slot) {
     TANDEM_CHECK(DeviceError, slot.device() == device_, "set_slot: '", name, "' is on ", device_, ", slot is on ",
                  slot.device());
     TANDEM_CHECK(StateError, slot.is_contiguous(), "set_slot: the slot of '", name, "' is not row-major");
-    if (filled_) chores::copy(slot_, slot);
+    if (filled_) primitives::copy(slot_, slot);
     slot_ = slot;
     foreign_slot_ = true;
     shared_slot_ = false;
@@ -40,7 +40,7 @@ void Leaf::set_slot(const Tensor& slot) {
     Tensor own;
     if (filled_) {
       own = empty(shape_, {dtype_, device_});
-      chores::copy(slot_, own);
+      primitives::copy(slot_, own);
     }
     slot_ = own;
     foreign_slot_ = false;
@@ -54,7 +54,7 @@ void Leaf::move_to(Device device) {
   Tensor moved;
   if (filled_) {
     moved = empty(shape_, {dtype_, device});
-    chores::copy(slot_, moved);
+    primitives::copy(slot_, moved);
   }
   slot_ = moved;
   shared_slot_ = false;
@@ -75,7 +75,7 @@ void Leaf::prepare_slot() {
   Tensor own;
   if (filled_) {
     own = empty(shape_, {dtype_, device_});
-    chores::copy(slot_, own);
+    primitives::copy(slot_, own);
   }
   slot_ = own;
   shared_slot_ = false;
@@ -87,9 +87,9 @@ void Leaf::accumulate(Tensor gradient) {
     slot_ = std::move(gradient);
   } else {
     if (filled_) {
-      chores::add_into(gradient, slot_);
+      primitives::add_into(gradient, slot_);
     } else {
-      chores::copy(gradient, slot());
+      primitives::copy(gradient, slot());
     }
     slot_.storage()->bump_version("backward");
   }

@@ -29,11 +29,13 @@ Edge edge_to(const Tensor& tensor) {
   return edge;
 }
 
-// --- Saved ----------------------------------------------------------------------------------------------------------
+// --- SavedTensor ----------------------------------------------------------------------------------------------------
 
-Saved::Saved(Node& owner, const char* name) : owner_(owner), name_(name), next_(owner.saved_) { owner.saved_ = this; }
+SavedTensor::SavedTensor(Node& owner, const char* name) : owner_(owner), name_(name), next_(owner.saved_) {
+  owner.saved_ = this;
+}
 
-void Saved::save(const Tensor& tensor) {
+void SavedTensor::save(const Tensor& tensor) {
   if (!tensor.defined()) return;
   const TensorImpl& impl = tensor.impl();
   version_ = impl.storage->version();
@@ -46,7 +48,7 @@ void Saved::save(const Tensor& tensor) {
   data_ = tensor.detach();
 }
 
-Tensor Saved::get() const {
+Tensor SavedTensor::get() const {
   TANDEM_CHECK(StateError, !owner_.released_, owner_.name(),
                ": backward was called a second time on a released graph; pass retain_graph = true to the first call");
   if (!data_.defined()) return {};
@@ -82,14 +84,14 @@ void Node::destroy() {
 
 int64_t Node::num_saved_bytes() const {
   int64_t bytes = 0;
-  for (const Saved* saved = saved_; saved != nullptr; saved = saved->next_) {
+  for (const SavedTensor* saved = saved_; saved != nullptr; saved = saved->next_) {
     if (saved->data_.defined()) bytes += saved->data_.num_bytes();
   }
   return bytes;
 }
 
 void Node::release_saved() {
-  for (Saved* saved = saved_; saved != nullptr; saved = saved->next_) saved->data_ = {};
+  for (SavedTensor* saved = saved_; saved != nullptr; saved = saved->next_) saved->data_ = {};
   released_ = true;
 }
 
@@ -97,7 +99,8 @@ void trace_output(const Tensor& output) {
   if (!output.impl().is_view) trace_operand_bytes(output.num_bytes());
 }
 
-void link(RefPtr<Node> node, const char* name, const Tensor& output, const Tensor* const* inputs, size_t num_inputs) {
+void set_history(RefPtr<Node> node, const char* name, const Tensor& output, const Tensor* const* inputs,
+                 size_t num_inputs) {
   RankContext& context = RankContext::current();
   uint64_t newest = 0;
   node->edges_.reserve(num_inputs);
@@ -146,7 +149,7 @@ void end_in_place(const char* op, const Tensor& self) {
   TensorImpl& impl = self.impl();
   impl.storage->bump_version(op);
   impl.history_version = impl.storage->version();
-  if (cuda::is_capturing(self.device()) && !cuda::is_of_capture(self)) {
+  if (cuda::is_capturing(self.device()) && !cuda::is_allocated_in_capture(self)) {
     cuda::on_replay([op, self] { end_in_place(op, self); });
   }
 }

@@ -38,12 +38,12 @@ TANDEM_API Edge edge_to(const Tensor& tensor);
 ///
 /// It is stored detached; `get` checks that it has not been changed in place, and under create_graph attaches it to the graph
 /// again.  The constructor registers it with the node, which releases it after a backward without retain_graph.
-class TANDEM_API Saved {
+class TANDEM_API SavedTensor {
  public:
   /// `name` is the argument's name, for error texts.
-  Saved(Node& owner, const char* name);
-  Saved(const Saved&) = delete;
-  Saved& operator=(const Saved&) = delete;
+  SavedTensor(Node& owner, const char* name);
+  SavedTensor(const SavedTensor&) = delete;
+  SavedTensor& operator=(const SavedTensor&) = delete;
 
   /// Saves `tensor` (may be undefined), an input or the output of the owner.
   void save(const Tensor& tensor);
@@ -55,7 +55,7 @@ class TANDEM_API Saved {
   friend class BackwardContext;
   Node& owner_;
   const char* name_;
-  Saved* next_;
+  SavedTensor* next_;
   Tensor data_;
   Edge edge_;
   uint32_t version_ = 0;
@@ -72,16 +72,16 @@ class TANDEM_API BackwardContext {
   bool create_graph() const;
 
   /// A gradient slot into which a node may write directly.
-  struct Destination {
+  struct GradBuffer {
     Tensor tensor;            ///< row-major, shape and dtype of the input; undefined: allocate and return as usual
     bool accumulate = false;  ///< add to the contents (beta = 1) instead of overwriting them (beta = 0)
   };
   /// The gradient slot of the leaf at input i, if this edge is the leaf's only contribution.  The node must write the complete
   /// tensor and return it.
-  Destination destination(int i) const;
+  GradBuffer grad_buffer(int i) const;
   /// Notifies the engine that `gradient` of input i is complete.  If it is a slot in a bucket, the leaf's hooks run now, so that
   /// communication overlaps the rest of the node.  The node must still return the gradient.
-  void announce(int i, const Tensor& gradient);
+  void notify_ready(int i, const Tensor& gradient);
 
  private:
   friend class GraphTask;
@@ -89,10 +89,10 @@ class TANDEM_API BackwardContext {
   GraphTask& task_;
   Node& node_;
   Tensor grad_;
-  uint32_t announced_ = 0;  ///< bit i: the gradient of input i has been delivered
+  uint32_t ready_ = 0;  ///< bit i: the gradient of input i has been delivered
 };
 
-/// One recorded operation.  To define one, derive, add `Saved` members and attributes, and implement `backward`.
+/// One recorded operation.  To define one, derive, add `SavedTensor` members and attributes, and implement `backward`.
 class TANDEM_API Node : public RefCounted {
  public:
   ~Node() override;
@@ -108,11 +108,11 @@ class TANDEM_API Node : public RefCounted {
   virtual TensorList backward(BackwardContext& context) = 0;
 
  private:
-  friend class Saved;
+  friend class SavedTensor;
   friend class BackwardContext;
   friend class GraphTask;
-  friend void link(RefPtr<Node> node, const char* name, const Tensor& output, const Tensor* const* inputs,
-                   size_t num_inputs);
+  friend void set_history(RefPtr<Node> node, const char* name, const Tensor& output, const Tensor* const* inputs,
+                          size_t num_inputs);
   void destroy() override;
   void release_saved();
   int64_t num_saved_bytes() const;
@@ -121,7 +121,7 @@ class TANDEM_API Node : public RefCounted {
   uint64_t number_ = 0;
   RefPtr<ScopeName> module_scope_;
   SmallVector<Edge, 3> edges_;
-  Saved* saved_ = nullptr;  ///< head of the linked list of Saved members
+  SavedTensor* saved_ = nullptr;  ///< head of the linked list of SavedTensor members
   bool released_ = false;
   Shape shape_;  ///< shape, dtype and device of the output, which gradients must match
   DType dtype_ = kFloat32;
@@ -141,8 +141,8 @@ bool should_record(const Inputs&... inputs) {
 
 /// Sets the name, edges and output of `node`.  Throws StateError if an input of the graph was changed in place through another
 /// tensor that shares its memory.  Used by `record`.
-TANDEM_API void link(RefPtr<Node> node, const char* name, const Tensor& output, const Tensor* const* inputs,
-                     size_t num_inputs);
+TANDEM_API void set_history(RefPtr<Node> node, const char* name, const Tensor& output, const Tensor* const* inputs,
+                            size_t num_inputs);
 
 /// Adds the bytes of an operation's result to the trace.  Used by `record`.
 TANDEM_API void trace_output(const Tensor& output);
@@ -158,7 +158,7 @@ N* record(const char* name, const Tensor& output, const Inputs&... inputs) {
   if (!should_record(inputs...)) return nullptr;
   auto node = make_ref<N>();
   const Tensor* list[] = {&inputs...};
-  link(node, name, output, list, sizeof...(inputs));
+  set_history(node, name, output, list, sizeof...(inputs));
   return node.get();
 }
 
@@ -173,7 +173,7 @@ N* record_list(const char* name, const Tensor& output, std::span<const Tensor> i
   auto node = make_ref<N>();
   std::vector<const Tensor*> list;
   for (const Tensor& input : inputs) list.push_back(&input);
-  link(node, name, output, list.data(), list.size());
+  set_history(node, name, output, list.data(), list.size());
   return node.get();
 }
 

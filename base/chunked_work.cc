@@ -21,11 +21,11 @@ namespace {
 class Run;
 
 /// The threads that run chunks, and the unfinished work.
-class Carriers {
+class CopyWorkers {
  public:
-  static Carriers& instance() {
-    static Carriers* const carriers = new Carriers;  // never destroyed: its threads run until the process ends
-    return *carriers;
+  static CopyWorkers& instance() {
+    static CopyWorkers* const workers = new CopyWorkers;  // never destroyed: its threads run until the process ends
+    return *workers;
   }
 
   void add(const std::shared_ptr<Run>& run);
@@ -55,7 +55,7 @@ class Run final : public RunningChunks, public std::enable_shared_from_this<Run>
 
   bool help() override {
     const std::optional<int64_t> chunk = [&] {
-      std::unique_lock lock(Carriers::instance().mutex);
+      std::unique_lock lock(CopyWorkers::instance().mutex);
       freed_.wait(lock, [&] { return can_take() || finished_ || stopped() || next_ == work_.num_chunks; });
       return take();
     }();
@@ -65,7 +65,7 @@ class Run final : public RunningChunks, public std::enable_shared_from_this<Run>
   }
 
   bool cancel() override {
-    std::unique_lock lock(Carriers::instance().mutex);
+    std::unique_lock lock(CopyWorkers::instance().mutex);
     if (finished_ || error_) return cancelled_;
     cancelled_ = true;
     freed_.notify_all();
@@ -98,14 +98,14 @@ class Run final : public RunningChunks, public std::enable_shared_from_this<Run>
         error = std::current_exception();
       }
     }
-    std::unique_lock lock(Carriers::instance().mutex);
+    std::unique_lock lock(CopyWorkers::instance().mutex);
     --num_in_flight_;
     if (!error) ++num_done_;
     if (error && !stopped()) error_ = std::move(error);  // the first of failure and cancellation counts
     freed_.notify_all();
     finish_if_over(lock);
     // A helping thread may not come back for the next chunk, so a copy worker must.
-    if (lock.owns_lock() && can_take()) Carriers::instance().changed.notify_one();
+    if (lock.owns_lock() && can_take()) CopyWorkers::instance().changed.notify_one();
   }
 
  private:
@@ -115,7 +115,7 @@ class Run final : public RunningChunks, public std::enable_shared_from_this<Run>
   void finish_if_over(std::unique_lock<std::mutex>& lock) {
     if (finished_ || num_in_flight_ > 0 || !(stopped() || next_ == work_.num_chunks)) return;
     finished_ = true;
-    std::erase(Carriers::instance().runs, shared_from_this());
+    std::erase(CopyWorkers::instance().runs, shared_from_this());
     std::exception_ptr error = std::move(error_);
     if (!error && cancelled_) {
       error = std::make_exception_ptr(
@@ -144,7 +144,7 @@ class Run final : public RunningChunks, public std::enable_shared_from_this<Run>
   std::exception_ptr error_;
 };
 
-void Carriers::add(const std::shared_ptr<Run>& run) {
+void CopyWorkers::add(const std::shared_ptr<Run>& run) {
   {
     std::lock_guard lock(mutex);
     runs.push_back(run);
@@ -160,17 +160,17 @@ void Carriers::add(const std::shared_ptr<Run>& run) {
   }
 }
 
-bool Carriers::start_one() {
+bool CopyWorkers::start_one() {
   try {
     start_thread([this, number = num_threads_] { carry(number); }).detach();
     return true;
   } catch (const ResourceError& e) {
-    warn_of_fewer_threads("chunks", e);
+    warn_fewer_threads("chunks", e);
     return false;
   }
 }
 
-void Carriers::carry(int number) {
+void CopyWorkers::carry(int number) {
   use_all_cores();
   std::unique_lock lock(mutex);
   for (;;) {
@@ -190,7 +190,7 @@ void Carriers::carry(int number) {
     if (more && num_idle_ > 0) changed.notify_one();
     if (more && num_idle_ == 0 && num_threads_ < available_cores() && start_one()) ++num_threads_;
     lock.unlock();
-    run->carry(*chunk, kFirstCarrierThread + number);
+    run->carry(*chunk, kFirstCopyWorkerThread + number);
     run.reset();  // without the lock: this may be the last reference
     lock.lock();
   }
@@ -200,7 +200,7 @@ void Carriers::carry(int number) {
 
 std::shared_ptr<RunningChunks> start_chunks(ChunkWork work) {
   auto run = std::make_shared<Run>(std::move(work));
-  Carriers::instance().add(run);
+  CopyWorkers::instance().add(run);
   return run;
 }
 

@@ -139,7 +139,7 @@ class Pool {
     try {
       for (; count > 0; --count) team.push_back(new Worker);
     } catch (const ResourceError& e) {
-      warn_of_fewer_threads("parallel_for", e);  // the caller runs the remaining pieces itself
+      warn_fewer_threads("parallel_for", e);  // the caller runs the remaining pieces itself
     }
     return team;
   }

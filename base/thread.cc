@@ -54,7 +54,7 @@ bool has_room_for_stack() {
 
 [[noreturn]] void throw_no_thread(const std::system_error& e) {
   const int error = e.code().value() == EAGAIN && !has_room_for_stack() ? ENOMEM : e.code().value();
-  throw ResourceError(str("cannot start a thread ", limit_text(error)));
+  throw ResourceError(str("cannot start a thread ", resource_limit_text(error)));
 }
 
 constinit std::atomic<bool> has_warned{false};
@@ -67,7 +67,7 @@ std::thread start_program_thread(std::function<void()> f) {
   } catch (const std::system_error& e) {
     throw_no_thread(e);
   } catch (const std::bad_alloc&) {
-    throw ResourceError(str("cannot start a thread ", limit_text(ENOMEM)));
+    throw ResourceError(str("cannot start a thread ", resource_limit_text(ENOMEM)));
   }
 }
 
@@ -76,7 +76,7 @@ std::thread start_thread(std::function<void()> f) {
   return start_program_thread(std::move(f));
 }
 
-std::string limit_text(int error) {
+std::string resource_limit_text(int error) {
   std::string text = str("(", std::strerror(error), ")");
   if (error == EAGAIN) text += ": the limit on processes and threads (ulimit -u, cgroup pids.max) is reached; ";
   if (error == ENOMEM) text += ": the memory limit (ulimit -v, cgroup memory.max) is reached; ";
@@ -84,7 +84,7 @@ std::string limit_text(int error) {
   return text;
 }
 
-void warn_of_fewer_threads(const char* operation, const ResourceError& e) {
+void warn_fewer_threads(const char* operation, const ResourceError& e) {
   if (!has_warned.exchange(true))
     log(LogLevel::kWarning, operation, ": ", e.what(), "\n  continues with fewer threads");
 }
@@ -96,13 +96,13 @@ void use_all_cores() {
   }
 }
 
-void run_together(int n, FunctionRef<void(int i)> fn) {
+void run_concurrently(int n, FunctionRef<void(int i)> fn) {
   std::vector<std::exception_ptr> errors(static_cast<size_t>(n));
   RankContext share = RankContext::current();
   share.num_threads = std::max(1, num_threads() / std::max(1, n));
   const auto run = [&](int i) {
     RankContext mine = share;
-    if (i > 0) mine.trace_thread = kFirstTogetherThread + i;
+    if (i > 0) mine.trace_thread = kFirstConcurrentThread + i;
     const RankContext::Use use(mine);
     try {
       fn(i);
@@ -119,7 +119,7 @@ void run_together(int n, FunctionRef<void(int i)> fn) {
         run(i);
       }));
     } catch (const ResourceError& e) {
-      warn_of_fewer_threads("run_together", e);
+      warn_fewer_threads("run_concurrently", e);
       run(i);
     }
   }

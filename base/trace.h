@@ -16,10 +16,10 @@ enum TraceThread : int {
   kRankThread = 0,
   kGroupWorkerThread = 1,
   kFirstLoaderThread = 2,
-  kFirstCarrierThread = 64,    ///< see chunked_work.h
-  kFirstTogetherThread = 128,  ///< see run_together
-  kGpuStepThread = 254,        ///< not a thread: row of training steps on the GPU
-  kGpuLaneThread = 255,        ///< not a thread: row of collectives on the GPU
+  kFirstCopyWorkerThread = 64,   ///< see chunked_work.h
+  kFirstConcurrentThread = 128,  ///< see run_concurrently
+  kGpuStepThread = 254,          ///< not a thread: row of training steps on the GPU
+  kNcclStreamThread = 255,       ///< not a thread: row of collectives on the GPU
 };
 
 /// One span or instant.  Times are in nanoseconds of CLOCK_MONOTONIC, which is common to all processes of a host.

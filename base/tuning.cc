@@ -14,7 +14,7 @@ namespace tandem { inline namespace v0 {
 namespace {
 
 constexpr std::string_view kFirstLine = "tandem tuning 1";
-constexpr std::string_view kBetween = " = ";
+constexpr std::string_view kSeparator = " = ";
 
 }  // namespace
 
@@ -26,16 +26,16 @@ Tuning::Tuning(const std::string& path) {
   for (int number = 2; std::getline(file, line); ++number) {
     if (line.empty() || line[0] == '#' || line == kFirstLine)
       continue;  // two processes may have created the file concurrently
-    const size_t at = line.find(kBetween);
-    TANDEM_CHECK(ValueError, at != std::string::npos && at > 0 && at + kBetween.size() < line.size(), path, ": line ",
+    const size_t at = line.find(kSeparator);
+    TANDEM_CHECK(ValueError, at != std::string::npos && at > 0 && at + kSeparator.size() < line.size(), path, ": line ",
                  number, " is not '<key> = <value>'");
-    choices_.emplace(line.substr(0, at), line.substr(at + kBetween.size()));
+    choices_.emplace(line.substr(0, at), line.substr(at + kSeparator.size()));
   }
 }
 
-const Tuning& Tuning::named() {
+const Tuning& Tuning::from_environment() {
   static const Tuning instance = [] {
-    const auto path = env_string("TANDEM_TUNING");
+    const auto path = env_string("TANDEM_TUNING_FILE");
     return path ? Tuning(*path) : Tuning();
   }();
   return instance;
@@ -59,7 +59,7 @@ uint64_t Tuning::hash() const {
   };
   for (const auto& [key, value] : choices_) {
     add(key);
-    add(kBetween);
+    add(kSeparator);
     add(value);
     add("\n");
   }
@@ -69,7 +69,7 @@ uint64_t Tuning::hash() const {
 void Tuning::append(const std::string& path, const std::string& key, const std::string& value) {
   std::error_code missing;
   const auto size = std::filesystem::file_size(path, missing);
-  const std::string choice = str(key, kBetween, value, '\n');
+  const std::string choice = str(key, kSeparator, value, '\n');
   write_file("Tuning", path, missing || size == 0 ? str(kFirstLine, '\n', choice) : choice, WriteMode::kAppend);
 }
 

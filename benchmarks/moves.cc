@@ -16,7 +16,7 @@
 
 #include <tandem/benchmarks/support/report.h>
 #include <tandem/tandem.h>
-#include <tandem/tensor/chores.h>
+#include <tandem/tensor/primitives.h>
 
 namespace td = tandem;
 
@@ -47,7 +47,7 @@ void raw_copy(std::byte* out, const std::byte* in, int64_t num_bytes, int num_th
     const int64_t begin = i * part;
     const size_t n = static_cast<size_t>(i + 1 == num_threads ? num_bytes - begin : part);
     if (stream) {
-      td::chores::copy_past_caches(out + begin, in + begin, n);
+      td::primitives::copy_nontemporal(out + begin, in + begin, n);
     } else {
       std::memcpy(out + begin, in + begin, n);
     }

@@ -13,9 +13,9 @@
 #include <tandem/base/thread.h>
 #include <tandem/base/trace.h>
 #include <tandem/data/error_context.h>
-#include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/generator.h>
+#include <tandem/tensor/primitives.h>
 
 namespace tandem { inline namespace v0 { namespace data {
 
@@ -24,7 +24,7 @@ namespace {
 Tensor delivered(const Tensor& tensor, Device device) {
   if (tensor.device() == device) return tensor;
   Tensor moved = empty(tensor.shape(), {tensor.dtype(), device});
-  chores::copy(tensor, moved);
+  primitives::copy(tensor, moved);
   return moved;
 }
 

@@ -1,7 +1,7 @@
 #include <tandem/data/stack.h>
 
-#include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/primitives.h>
 
 namespace tandem { inline namespace v0 { namespace data {
 
@@ -17,8 +17,8 @@ void stack_into(Tensor& stacked, const Tensor& item, int64_t row, int64_t num_ro
                ", those before it in the batch ", row_shape);
   TANDEM_CHECK(DTypeError, item.dtype() == stacked.dtype(), what, " is ", item.dtype(),
                ", those before it in the batch ", stacked.dtype());
-  chores::copy(item, make_view(stacked.storage(), stacked.dtype(), row_shape, row_major_strides(row_shape),
-                               row * item.num_elements()));
+  primitives::copy(item, make_view(stacked.storage(), stacked.dtype(), row_shape, row_major_strides(row_shape),
+                                   row * item.num_elements()));
 }
 
 }}}  // namespace tandem::v0::data

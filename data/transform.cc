@@ -5,9 +5,9 @@
 #include <utility>
 
 #include <tandem/data/stack.h>
-#include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/generator.h>
+#include <tandem/tensor/primitives.h>
 
 namespace tandem { inline namespace v0 { namespace data {
 
@@ -29,7 +29,7 @@ Tensor checked_image(const char* op, const Tensor& image) {
   TANDEM_CHECK(DTypeError, image.dtype() == kFloat32, op, ": the image is ", image.dtype(), ", expected float32");
   if (image.is_contiguous()) return image;
   Tensor copy = empty(image.shape());
-  chores::copy(image, copy);
+  primitives::copy(image, copy);
   return copy;
 }
 

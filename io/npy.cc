@@ -9,8 +9,8 @@
 
 #include <tandem/base/file.h>
 #include <tandem/io/atomic_file.h>
-#include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/primitives.h>
 
 namespace tandem { inline namespace v0 { namespace io {
 
@@ -188,7 +188,7 @@ void save_npy(const std::string& path, const Tensor& tensor) {
   Tensor values = tensor;
   if (!tensor.device().is_cpu() || !tensor.is_contiguous()) {
     values = empty(tensor.shape(), {tensor.dtype()});
-    chores::copy(tensor, values);
+    primitives::copy(tensor, values);
   }
   std::string text = str("{'descr': '", known->name, "', 'fortran_order': False, 'shape': (");
   for (size_t d = 0; d < values.shape().size(); ++d) text += str(d == 0 ? "" : ", ", values.shape()[d]);
@@ -260,7 +260,7 @@ Tensor load_npy(const std::string& path) {
   Shape strides = values.strides();
   std::reverse(strides.begin(), strides.end());
   Tensor result = empty(header.shape, {dtype});
-  chores::copy(make_view(values.storage(), dtype, header.shape, strides, 0), result);
+  primitives::copy(make_view(values.storage(), dtype, header.shape, strides, 0), result);
   return result;
 }
 

@@ -11,8 +11,8 @@
 #include <tandem/io/digest_writers.h>
 #include <tandem/io/json.h>
 #include <tandem/io/safetensors_header.h>
-#include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/primitives.h>
 
 namespace tandem { inline namespace v0 { namespace io {
 
@@ -42,7 +42,7 @@ void check_name(const std::string& name) {
 Tensor row_major_on_cpu(const Tensor& tensor) {
   if (tensor.device().is_cpu() && tensor.is_contiguous()) return tensor;
   Tensor copy = empty(tensor.shape(), {tensor.dtype()});
-  chores::copy(tensor, copy);
+  primitives::copy(tensor, copy);
   return copy;
 }
 

@@ -9,8 +9,8 @@
 
 #include <tandem/autograd/leaf.h>
 #include <tandem/autograd/node.h>
-#include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/primitives.h>
 #include <tandem/tensor/state_reader.h>
 
 namespace tandem { inline namespace v0 { namespace nn {
@@ -145,7 +145,7 @@ void Module::load_state_dict(const State& state) {
   reader.finish("load_state_dict: the state does not fit " + scope_name()->text);
   for (const auto& [to, from] : copies) {
     if (to.data_ptr() == from.data_ptr() && to.strides() == from.strides()) continue;  // the module's own state_dict
-    chores::copy(from, to);
+    primitives::copy(from, to);
     autograd::end_in_place("load_state_dict", to);
   }
 }
@@ -163,7 +163,7 @@ void Module::to(Device device) {
     TANDEM_CHECK(StateError, leaf == nullptr || !leaf->has_foreign_slot(), "to: the gradient of '", path,
                  "' is stored in a DistributedDataParallel bucket");
     Tensor moved = empty(tensor.shape(), {tensor.dtype(), device});
-    chores::copy(tensor, moved);
+    primitives::copy(tensor, moved);
     moves.emplace_back(tensor, std::move(moved));
   });
   for (auto& [tensor, moved] : moves) {

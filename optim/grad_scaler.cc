@@ -6,9 +6,9 @@
 #include <tandem/autograd/node.h>
 #include <tandem/optim/grad_scaler_kernels.h>
 #include <tandem/optim/gradient_batches.h>
-#include <tandem/tensor/chores.h>
 #include <tandem/tensor/cuda_capture.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/primitives.h>
 #include <tandem/tensor/state_reader.h>
 
 namespace tandem { inline namespace v0 { namespace optim {
@@ -30,9 +30,9 @@ void GradScaler::backward(const Tensor& loss) const {
   if (tandem::cuda::is_capturing(device)) {  // each replay copies its own scale over the captured one
     const auto write = [this](void* bytes) { std::memcpy(bytes, &scale_, sizeof(scale_)); };
     const Tensor of_step = tandem::cuda::add_step_bytes(&scale_, sizeof(scale_), write);
-    chores::copy(make_view(of_step.storage(), kFloat64, loss.shape(), Shape(static_cast<size_t>(loss.dim()), 0),
-                           of_step.impl().offset),
-                 seed);
+    primitives::copy(make_view(of_step.storage(), kFloat64, loss.shape(), Shape(static_cast<size_t>(loss.dim()), 0),
+                               of_step.impl().offset),
+                     seed);
   }
   loss.backward(seed);
 }

@@ -8,9 +8,9 @@
 #include <tandem/autograd/leaf.h>
 #include <tandem/autograd/node.h>
 #include <tandem/base/trace.h>
-#include <tandem/tensor/chores.h>
 #include <tandem/tensor/cuda_capture.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/primitives.h>
 
 namespace tandem { inline namespace v0 { namespace optim {
 
@@ -27,7 +27,7 @@ Tensor gradient_of(const Tensor& parameter) {
   const Tensor gradient = parameter.grad();
   if (!gradient.defined() || gradient.is_contiguous()) return gradient;
   Tensor copy = empty_like(gradient);  // slots are row-major, except those that a backward with create_graph recorded
-  chores::copy(gradient, copy);
+  primitives::copy(gradient, copy);
   return copy;
 }
 
@@ -177,7 +177,7 @@ void Optimizer::check_replay(size_t index, const void* parameter, const void* gr
 Tensor Optimizer::copy_for(size_t index, const Tensor* saved) const {
   if (saved == nullptr) return {};
   Tensor copy = empty_like(parameters_[index]);
-  chores::copy(*saved, copy);
+  primitives::copy(*saved, copy);
   return copy;
 }
 

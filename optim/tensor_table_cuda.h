@@ -23,11 +23,11 @@ struct TensorTable {
     int64_t n;
     int64_t first_chunk;  // of all
   };
-  static constexpr int kMost = static_cast<int>(28672 / sizeof(Entry));
+  static constexpr int kMaxEntries = static_cast<int>(28672 / sizeof(Entry));
 
   int num_entries = 0;
   int64_t num_chunks = 0;
-  Entry entries[kMost];
+  Entry entries[kMaxEntries];
 
   /// The entry that has the chunk.
   __device__ const Entry& entry_of(int64_t chunk) const {
@@ -75,7 +75,7 @@ void for_each_chunk(const KernelContext& context, size_t count, MakeEntry make_e
     entry.first_chunk = table.num_chunks;
     table.num_chunks += num_chunks(entry.n);
     table.entries[table.num_entries++] = entry;
-    if (table.num_entries == TensorTable<kPointers>::kMost) launch();
+    if (table.num_entries == TensorTable<kPointers>::kMaxEntries) launch();
   }
   launch();
 }

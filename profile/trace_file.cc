@@ -18,7 +18,7 @@ std::string thread_name(int thread) {
   if (thread == 0) return "compute";
   if (thread == 255) return "collectives on the GPU";
   if (thread == 254) return "steps on the GPU";
-  if (thread >= 128) return str("device ", thread - 127);  // of run_together
+  if (thread >= 128) return str("device ", thread - 127);  // of run_concurrently
   if (thread >= 64) return str("copy worker ", thread - 63);
   return thread == 1 ? "communication" : str("loader ", thread - 1);
 }

@@ -120,7 +120,7 @@ int64_t available_bytes() {
 class DeviceMemory {
  public:
   Block allocate(Device device, int64_t num_bytes) {
-    const uint64_t queue = device.is_cpu() ? 0 : cuda::current_queue(device);
+    const uint64_t stream_id = device.is_cpu() ? 0 : cuda::current_stream_id(device);
     if (num_bytes > kMaxBytes) throw_out_of_memory(device, num_bytes, num_bytes);
     const int index = size_class(num_bytes);
     const int64_t size = class_bytes(index);
@@ -129,7 +129,7 @@ class DeviceMemory {
       std::lock_guard guard(lock_);
       std::vector<Free>& free = classes_[static_cast<size_t>(index)].free;
       auto found = free.rbegin();
-      while (found != free.rend() && found->queue != queue) ++found;
+      while (found != free.rend() && found->stream_id != stream_id) ++found;
       if (found != free.rend() && fits(stats_.allocated + size)) [[likely]] {
         data = found->data;
         free.erase(std::next(found).base());
@@ -141,7 +141,7 @@ class DeviceMemory {
       ASAN_UNPOISON_MEMORY_REGION(data, static_cast<size_t>(num_bytes));
       ASAN_POISON_MEMORY_REGION(static_cast<char*>(data) + num_bytes, static_cast<size_t>(size - num_bytes));
     }
-    return {data, size, queue};
+    return {data, size, stream_id};
   }
 
   void deallocate(Device device, Block block) noexcept {
@@ -149,11 +149,11 @@ class DeviceMemory {
     if (device.is_cpu()) ASAN_POISON_MEMORY_REGION(block.data, static_cast<size_t>(block.num_bytes));
     std::lock_guard guard(lock_);
     for (cuda::GraphMemory* graph : graphs_) {
-      if (graph->capturing == std::this_thread::get_id() && graph->queue != block.queue)
+      if (graph->capturing == std::this_thread::get_id() && graph->stream_id != block.stream_id)
         return graph->held.push_back(block);
     }
     // Does not reallocate: obtain() has reserved capacity for every block.
-    classes_[index].free.push_back({block.data, block.queue});
+    classes_[index].free.push_back({block.data, block.stream_id});
     stats_.allocated -= block.num_bytes;
   }
 
@@ -204,7 +204,7 @@ class DeviceMemory {
  private:
   struct Free {
     void* data;
-    uint64_t queue;
+    uint64_t stream_id;
   };
   struct SizeClass {
     std::vector<Free> free;  // capacity for all num_blocks
@@ -218,7 +218,7 @@ class DeviceMemory {
   }
   bool is_of_graph(const Free& block) const {
     return std::any_of(graphs_.begin(), graphs_.end(),
-                       [&](const cuda::GraphMemory* graph) { return graph->queue == block.queue; });
+                       [&](const cuda::GraphMemory* graph) { return graph->stream_id == block.stream_id; });
   }
   bool fits(int64_t num_bytes) const { return stats_.limit == 0 || num_bytes <= stats_.limit; }
   void count_allocated(int64_t size) {
@@ -358,7 +358,7 @@ void empty_cache(Device device) { memory_of(device).empty_cache(device); }
 
 namespace cuda {
 
-GraphMemory::GraphMemory(Device on, uint64_t of) : device(on), queue(of) { memory_of(device).add(this); }
+GraphMemory::GraphMemory(Device on, uint64_t id) : device(on), stream_id(id) { memory_of(device).add(this); }
 
 GraphMemory::~GraphMemory() {
   memory_of(device).remove(this);

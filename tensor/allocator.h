@@ -18,9 +18,9 @@ struct MemoryStats {
 
 /// A block of device memory.
 struct Block {
-  void* data = nullptr;   ///< aligned to 64 bytes; null for 0 bytes
-  int64_t num_bytes = 0;  ///< the size class, at least the requested size
-  uint64_t queue = 0;     ///< GPU: id of the cuda::Stream in whose order the memory is used; CPU: 0
+  void* data = nullptr;    ///< aligned to 64 bytes; null for 0 bytes
+  int64_t num_bytes = 0;   ///< the size class, at least the requested size
+  uint64_t stream_id = 0;  ///< GPU: id of the cuda::Stream in whose order the memory is used; CPU: 0
 };
 
 /// Allocates at least num_bytes on `device`; on a GPU for use on the calling thread's current stream.  Contents are undefined

@@ -8,16 +8,16 @@
 #include <utility>
 
 #include <tandem/tensor/allocator.h>
-#include <tandem/tensor/chores.h>
 #include <tandem/tensor/cuda.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/primitives.h>
 
 namespace tandem { inline namespace v0 {
 
 namespace {
 
-constexpr int64_t kMostBytes = int64_t{64} << 20;
-constexpr int64_t kLeastBytes = int64_t{1} << 20;
+constexpr int64_t kMaxBytes = int64_t{64} << 20;
+constexpr int64_t kMinBytes = int64_t{1} << 20;
 constexpr int kCopies = 5;  // the first only touches the memory
 
 /// Cached measurements, by the names of the devices.  Process-wide, because bandwidth is a property of the machine.
@@ -34,14 +34,14 @@ Measured& measured() {
 double measure(Device from, Device to) {
   // A third: source and target may be on one device, and size classes add up to a quarter.
   const int64_t free = std::min(free_memory(from), free_memory(to)) / 3;
-  const int64_t num_bytes = std::min(kMostBytes, free);
-  if (num_bytes < kLeastBytes) return 0;
+  const int64_t num_bytes = std::min(kMaxBytes, free);
+  if (num_bytes < kMinBytes) return 0;
   const Tensor source = zeros({num_bytes}, {kUInt8, from});
   const Tensor target = empty({num_bytes}, {kUInt8, to});
   double best = 0;
   for (int i = 0; i < kCopies; ++i) {
     const auto begin = std::chrono::steady_clock::now();
-    chores::copy(source, target);
+    primitives::copy(source, target);
     for (const Device device : {from, to}) {
       if (!device.is_cpu()) cuda::synchronize(device);
     }

@@ -7,7 +7,7 @@
 #include <tandem/base/half.h>
 #include <tandem/base/macros.h>
 
-namespace tandem { inline namespace v0 { namespace chores {
+namespace tandem { inline namespace v0 { namespace primitives {
 
 /// Converts a value.  Floating to integer truncates toward zero and saturates; NaN becomes 0.  Integer to integer wraps around.
 template <class To, class From>
@@ -45,4 +45,4 @@ TANDEM_HOST_DEVICE inline T add(T a, T b) {
   }
 }
 
-}}}  // namespace tandem::v0::chores
+}}}  // namespace tandem::v0::primitives

@@ -49,8 +49,8 @@ class TANDEM_API Stream {
   explicit Stream(Device device, bool high_priority = false);
 
   Device device() const;
-  void* handle() const;     ///< the cudaStream_t
-  uint64_t number() const;  ///< unique id of this stream; ids are never reused and never 0
+  void* handle() const;  ///< the cudaStream_t
+  uint64_t id() const;   ///< unique id of this stream; ids are never reused and never 0
   /// Blocks until all queued work has finished; throws its errors.
   void synchronize() const;
   bool is_idle() const;

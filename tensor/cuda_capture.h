@@ -16,13 +16,13 @@ namespace tandem { inline namespace v0 { namespace cuda {
 /// Whether the calling thread is capturing a graph of `device`.
 TANDEM_API bool is_capturing(Device device);
 /// Throws StateError if the calling thread is capturing a graph; `what` names the operation that cannot be captured.
-TANDEM_API void refuse_in_capture(const char* what);
+TANDEM_API void check_not_capturing(const char* what);
 /// Registers f with the running capture: each replay calls the registered functions, in order, before it launches the graph.
 TANDEM_API void on_replay(std::function<void()> f);
 /// Registers f to be called if the running capture fails, in which case the GPU has executed nothing.
 TANDEM_API void on_failed_capture(std::function<void()> f);
 /// Whether the tensor's memory was allocated in the running capture of the calling thread.
-TANDEM_API bool is_of_capture(const Tensor& tensor);
+TANDEM_API bool is_allocated_in_capture(const Tensor& tensor);
 /// The tensor that contains all per-step values, for code that reads them after the graph; undefined if `device` is not being
 /// captured.
 TANDEM_API Tensor step_block(Device device);

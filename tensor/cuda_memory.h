@@ -10,8 +10,8 @@
 
 namespace tandem { inline namespace v0 { namespace cuda {
 
-/// Id of the calling thread's current stream on `device` (Stream::number).
-uint64_t current_queue(Device device);
+/// Id of the calling thread's current stream on `device` (Stream::id).
+uint64_t current_stream_id(Device device);
 /// Memory from the driver, aligned to 256 bytes; null if it has none left.
 void* system_allocate(Device device, int64_t num_bytes);
 /// Returns memory to the driver; waits for the work of the GPU.
@@ -20,13 +20,13 @@ void system_free(Device device, void* data) noexcept;
 int64_t available_bytes(Device device);
 
 /// Throws StateError if the calling thread is capturing a graph of another device or stream.
-void refuse_other_stream(Device device, uint64_t queue);
+void check_captured_stream(Device device, uint64_t stream_id);
 
 /// Memory that replays of a graph use and no tensor holds.  During the lifetime of this object, cached memory of the graph's stream is
 /// not returned to the system.  Memory of other streams that the thread frees during capture is held here.
 class GraphMemory {
  public:
-  GraphMemory(Device device, uint64_t queue);
+  GraphMemory(Device device, uint64_t stream_id);
   ~GraphMemory();
   GraphMemory(const GraphMemory&) = delete;
   GraphMemory& operator=(const GraphMemory&) = delete;
@@ -36,7 +36,7 @@ class GraphMemory {
   void release() noexcept;
 
   const Device device;
-  const uint64_t queue;
+  const uint64_t stream_id;
   // Guarded by the lock of the device's allocator:
   std::thread::id capturing;
   std::vector<Block> held;

@@ -3,9 +3,9 @@
 #include <tandem/base/rank_context.h>
 #include <tandem/tensor/cuda.h>
 #include <tandem/tensor/cuda_capture.h>
-#include <tandem/tensor/cuda_chores.h>
 #include <tandem/tensor/cuda_graph.h>
 #include <tandem/tensor/cuda_memory.h>
+#include <tandem/tensor/cuda_primitives.h>
 
 namespace tandem { inline namespace v0 { namespace cuda {
 
@@ -34,7 +34,7 @@ struct Stream::Impl {};
 Stream::Stream(Device device, bool) { throw_not_built(device); }
 Device Stream::device() const { return {}; }
 void* Stream::handle() const { return nullptr; }
-uint64_t Stream::number() const { return 0; }
+uint64_t Stream::id() const { return 0; }
 void Stream::synchronize() const {}
 bool Stream::is_idle() const { return true; }
 Stream current_stream(Device device) { throw_not_built(device); }
@@ -60,14 +60,14 @@ Graph::~Graph() = default;
 void Graph::capture(const std::function<void()>&) {}
 void Graph::replay() {}
 bool is_capturing(Device) { return false; }
-void refuse_in_capture(const char*) {}
+void check_not_capturing(const char*) {}
 void on_replay(std::function<void()>) {}
 void on_failed_capture(std::function<void()>) {}
-bool is_of_capture(const Tensor&) { return false; }
+bool is_allocated_in_capture(const Tensor&) { return false; }
 Tensor step_block(Device) { return {}; }
 Tensor add_step_bytes(const void*, size_t, std::function<void(void*)>) { return {}; }
 
-uint64_t current_queue(Device device) { throw_not_built(device); }
+uint64_t current_stream_id(Device device) { throw_not_built(device); }
 void* system_allocate(Device device, int64_t) { throw_not_built(device); }
 void system_free(Device, void*) noexcept {}
 int64_t available_bytes(Device device) { throw_not_built(device); }
@@ -78,7 +78,7 @@ void fill_range(const Tensor& out, int64_t, int64_t) { throw_not_built(out.devic
 void copy(const Tensor& src, const Tensor& out) {
   throw_not_built(src.device().is_cpu() ? out.device() : src.device());
 }
-bool reaches(Device device, Device) { throw_not_built(device); }
+bool can_access_peer(Device device, Device) { throw_not_built(device); }
 void sum(std::span<const Tensor>, const Tensor& out) { throw_not_built(out.device()); }
 void add_into(const Tensor&, const Tensor& out) { throw_not_built(out.device()); }
 bool bytes_equal(const Tensor& a, const Tensor&) { throw_not_built(a.device()); }

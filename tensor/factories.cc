@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include <tandem/tensor/chores.h>
-#include <tandem/tensor/cuda_chores.h>
+#include <tandem/tensor/cuda_primitives.h>
+#include <tandem/tensor/primitives.h>
 
 namespace tandem { inline namespace v0 {
 
@@ -34,7 +34,7 @@ Tensor empty(const Shape& shape, TensorOptions options) {
   return result;
 }
 
-Tensor empty_in_order_of(const Tensor& like, DType dtype) {
+Tensor empty_preserving_layout(const Tensor& like, DType dtype) {
   const TensorImpl& impl = like.impl();
   const TensorOptions options = {dtype, like.device()};
   if (impl.is_row_major || !is_dense(impl.shape, impl.strides)) return empty(impl.shape, options);
@@ -47,7 +47,7 @@ namespace {
 Tensor filled(const char* op, const Shape& shape, Scalar value, TensorOptions options) {
   check_fits(op, "value", value, options.dtype);
   Tensor result = empty(shape, options);
-  chores::fill(result, value);
+  primitives::fill(result, value);
   return result;
 }
 
@@ -99,7 +99,7 @@ Tensor from_vector(const std::vector<T>& values, const Shape& shape, TensorOptio
                " values do not fill shape ", shape);
   const Tensor source = from_values<T>(values);
   Tensor result = empty(shape, options);
-  chores::copy(make_view(source.storage(), source.dtype(), shape, row_major_strides(shape), 0), result);
+  primitives::copy(make_view(source.storage(), source.dtype(), shape, row_major_strides(shape), 0), result);
   return result;
 }
 

@@ -19,7 +19,7 @@ TANDEM_API Tensor empty_like(const Tensor& tensor);  ///< row-major, same shape,
 /// Uninitialized, with the shape and device of `like` and the given dtype, as torch.empty_like with preserve_format: if `like` is
 /// dense, the result has its strides (a transposed matrix stays transposed, channels-last stays channels-last), else it is
 /// row-major.
-TANDEM_API Tensor empty_in_order_of(const Tensor& like, DType dtype);
+TANDEM_API Tensor empty_preserving_layout(const Tensor& like, DType dtype);
 TANDEM_API Tensor zeros_like(const Tensor& tensor);
 TANDEM_API Tensor ones_like(const Tensor& tensor);
 /// int64 [ceil((end - begin) / step)]: begin, begin + step, ...  Throws ValueError if step is 0 or leads away from end.

@@ -8,7 +8,7 @@ namespace tandem { inline namespace v0 { namespace cuda {
 namespace {
 
 /// An anchor of now.  Waits for an event on a new stream, so that no queued work delays it.
-CommonMoment present_moment(Device device) {
+ClockAnchor current_anchor(Device device) {
   const Stream aside(device);
   const Event event(device, true);
   event.record(aside);
@@ -18,19 +18,19 @@ CommonMoment present_moment(Device device) {
 
 }  // namespace
 
-int64_t CommonMoment::host_ns_of(const Event& timed) const {
+int64_t ClockAnchor::host_ns_of(const Event& timed) const {
   return host_ns + static_cast<int64_t>(timed.milliseconds_since(event) * 1e6);
 }
 
-std::shared_ptr<const CommonMoment> GpuTraceClock::moment() {
+std::shared_ptr<const ClockAnchor> GpuTraceClock::anchor() {
   constexpr int64_t kLongest = 10'000'000'000;
   if (!trace_enabled()) return nullptr;
   if (newest_ != nullptr && trace_now_ns() - newest_->host_ns < kLongest) return newest_;
-  newest_ = std::make_shared<const CommonMoment>(present_moment(device_));
+  newest_ = std::make_shared<const ClockAnchor>(current_anchor(device_));
   return newest_;
 }
 
-GpuSpanClock::GpuSpanClock(Device device) : device_(device), begin_(present_moment(device)) {}
+GpuSpanClock::GpuSpanClock(Device device) : device_(device), begin_(current_anchor(device)) {}
 
 int64_t GpuSpanClock::mark() noexcept {
   try {

@@ -13,7 +13,7 @@
 namespace tandem { inline namespace v0 { namespace cuda {
 
 /// A moment with both its GPU event and its host time, to convert times of other events.
-struct TANDEM_API CommonMoment {
+struct TANDEM_API ClockAnchor {
   Event event;
   int64_t host_ns;
   /// Time of completion of a timed event, on the scale of trace_now_ns(); throws if it has not completed.
@@ -26,11 +26,11 @@ class TANDEM_API GpuTraceClock {
   explicit GpuTraceClock(Device device) : device_(device) {}
   /// The current anchor; null if no trace is being recorded.  Renewed every ten seconds, for which the host waits for an event:
   /// event times are float milliseconds, which get coarse with the distance from the anchor.
-  std::shared_ptr<const CommonMoment> moment();
+  std::shared_ptr<const ClockAnchor> anchor();
 
  private:
   const Device device_;
-  std::shared_ptr<const CommonMoment> newest_;
+  std::shared_ptr<const ClockAnchor> newest_;
 };
 
 /// Times the spans of a trace on a GPU: start_trace(std::make_shared<GpuSpanClock>(device)).  Events on the calling thread's current
@@ -46,7 +46,7 @@ class TANDEM_API GpuSpanClock : public TraceClock {
 
  private:
   const Device device_;
-  const CommonMoment begin_;
+  const ClockAnchor begin_;
   std::mutex mutex_;  // guards marks_
   std::vector<Event> marks_;
 };

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include <tandem/tensor/chores.h>
+#include <tandem/tensor/primitives.h>
 #include <tandem/tensor/tensor.h>
 
 namespace tandem { inline namespace v0 {

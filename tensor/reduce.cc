@@ -15,7 +15,7 @@ const char* to_string(ReduceOp op) {
 
 }}  // namespace tandem::v0
 
-namespace tandem { inline namespace v0 { namespace chores {
+namespace tandem { inline namespace v0 { namespace primitives {
 
 namespace {
 
@@ -189,4 +189,4 @@ void reduce_plain(ReduceOp op, DType dtype, std::span<const std::byte* const> in
   });
 }
 
-}}}  // namespace tandem::v0::chores
+}}}  // namespace tandem::v0::primitives

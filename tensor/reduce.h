@@ -8,7 +8,7 @@
 #include <tandem/tensor/dtype.h>
 #include <tandem/tensor/reduce_op.h>
 
-namespace tandem { inline namespace v0 { namespace chores {
+namespace tandem { inline namespace v0 { namespace primitives {
 
 /// out[i] = inputs[0][i] op inputs[1][i] op ..., from left to right, on the calling thread.  Half types are accumulated in
 /// float and rounded once; kAvg divides once, after the sum; integers wrap around; for bool kSum is "or" and kProduct "and";
@@ -18,4 +18,4 @@ void reduce(ReduceOp op, DType dtype, std::span<const std::byte* const> inputs, 
 /// reduce() without SIMD for half types; gives the same bits.
 void reduce_plain(ReduceOp op, DType dtype, std::span<const std::byte* const> inputs, int64_t count, std::byte* out);
 
-}}}  // namespace tandem::v0::chores
+}}}  // namespace tandem::v0::primitives

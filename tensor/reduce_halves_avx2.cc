@@ -2,7 +2,7 @@
 
 #include <immintrin.h>
 
-namespace tandem { inline namespace v0 { namespace chores {
+namespace tandem { inline namespace v0 { namespace primitives {
 
 namespace {
 
@@ -111,4 +111,4 @@ size_t reduce_halves_avx2(HalfOp op, HalfType type, const std::byte* const* inpu
                                     : reduce_type<HalfType::kBFloat16>(op, inputs, num_inputs, count, number, out);
 }
 
-}}}  // namespace tandem::v0::chores
+}}}  // namespace tandem::v0::primitives

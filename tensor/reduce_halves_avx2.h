@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace tandem { inline namespace v0 { namespace chores {
+namespace tandem { inline namespace v0 { namespace primitives {
 
 enum class HalfType : uint8_t { kFloat16, kBFloat16 };
 /// kScaledSum and kDividedSum: the sum multiplied, or divided, by `number`.
@@ -15,4 +15,4 @@ enum class HalfOp : uint8_t { kSum, kScaledSum, kDividedSum, kProduct, kMin, kMa
 size_t reduce_halves_avx2(HalfOp op, HalfType type, const std::byte* const* inputs, size_t num_inputs, size_t count,
                           float number, std::byte* out);
 
-}}}  // namespace tandem::v0::chores
+}}}  // namespace tandem::v0::primitives

@@ -30,7 +30,7 @@ class TANDEM_API Storage : public RefCounted {
   Device device() const { return device_; }
 
   /// Id of the stream in whose order the memory is used (Block); 0 for CPU memory and for adopted memory.
-  uint64_t queue() const { return parent_ ? parent_->queue() : block_.queue; }
+  uint64_t stream_id() const { return parent_ ? parent_->stream_id() : block_.stream_id; }
 
   /// Number of in-place changes of the contents.
   uint32_t version() const { return version_.load(std::memory_order_relaxed); }

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <ostream>
 
-#include <tandem/tensor/chores.h>
+#include <tandem/tensor/primitives.h>
 
 namespace tandem { inline namespace v0 {
 
@@ -37,8 +37,8 @@ T Tensor::item() const {
   if (dtype() == dtype_of<T>() && device().is_cpu()) {
     value = *data<T>();
   } else {
-    chores::copy(Tensor(make_ref<TensorImpl>(storage(), dtype(), Shape(), Shape(), impl().offset)),
-                 borrow(&value, Shape(), 1));
+    primitives::copy(Tensor(make_ref<TensorImpl>(storage(), dtype(), Shape(), Shape(), impl().offset)),
+                     borrow(&value, Shape(), 1));
   }
   return value;
 }
@@ -48,11 +48,11 @@ std::vector<T> Tensor::to_vector() const {
   const size_t count = static_cast<size_t>(num_elements());
   if constexpr (std::is_same_v<T, bool>) {  // std::vector<bool> has no contiguous elements
     const auto values = std::make_unique<bool[]>(count);
-    chores::copy(*this, borrow(values.get(), shape(), num_elements()));
+    primitives::copy(*this, borrow(values.get(), shape(), num_elements()));
     return std::vector<bool>(values.get(), values.get() + count);
   } else {
     std::vector<T> values(count);
-    chores::copy(*this, borrow(values.data(), shape(), num_elements()));
+    primitives::copy(*this, borrow(values.data(), shape(), num_elements()));
     return values;
   }
 }

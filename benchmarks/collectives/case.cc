@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include <tandem/base/error.h>
-#include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/primitives.h>
 
 namespace tandem::benchmarks {
 
@@ -114,10 +114,10 @@ void CollectiveCase::call() const {
 int64_t CollectiveCase::count_wrong() const {
   const int64_t n = group_.size();
   const int64_t rank = group_.rank();
-  chores::fill(output_, -1);
+  primitives::fill(output_, -1);
   std::vector<double> before(static_cast<size_t>(input_.num_elements()));
   for (size_t i = 0; i < before.size(); ++i) before[i] = first_value(static_cast<int64_t>(i), rank);
-  chores::copy(from_vector(before, input_.shape()), input_);
+  primitives::copy(from_vector(before, input_.shape()), input_);
   call();
   const auto sum_at = [&](int64_t i) {
     double sum = 0;
@@ -140,8 +140,8 @@ int64_t CollectiveCase::count_wrong() const {
   int64_t wrong = 0;
   const std::vector<double> got = output_.to_vector<double>();
   for (size_t i = 0; i < got.size(); ++i) wrong += got[i] != expected(static_cast<int64_t>(i));
-  chores::fill(output_, 0);
-  chores::fill(input_, 0);  // sums that stay finite, however often
+  primitives::fill(output_, 0);
+  primitives::fill(input_, 0);  // sums that stay finite, however often
   return wrong;
 }
 

@@ -79,10 +79,10 @@ void reduce_by_hosts(const HostLayout& layout, ReduceOp op, DType dtype, std::sp
       of_host.back() = wide;
     }
     std::byte* const result = slot(results.size());
-    chores::reduce(partial_op(op), partial, of_host, count, result);
+    primitives::reduce(partial_op(op), partial, of_host, count, result);
     results.push_back(result);
   }
-  chores::reduce(partial_op(op), partial, results, count, slot(0));
+  primitives::reduce(partial_op(op), partial, results, count, slot(0));
   finish_partial(op, dtype, static_cast<int>(inputs.size()), slot(0), count, out);
 }
 

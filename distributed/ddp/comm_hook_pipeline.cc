@@ -5,8 +5,8 @@
 
 #include <tandem/base/error.h>
 #include <tandem/base/log.h>
-#include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/primitives.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
@@ -45,7 +45,7 @@ struct Comparison {
 
 Tensor copy_of(const Tensor& tensor) {
   const Tensor copy = empty_like(tensor);
-  chores::copy(tensor, copy);
+  primitives::copy(tensor, copy);
   return copy;
 }
 
@@ -288,14 +288,14 @@ std::vector<Tensor> CommHookPipeline::copy_values() const {
   std::vector<Tensor> all;
   for (const GradBucket& bucket : buckets_) {
     all.push_back(empty(bucket.values.shape(), {bucket.values.dtype()}));  // on the CPU, for Comparison
-    chores::copy(bucket.values, all.back());
+    primitives::copy(bucket.values, all.back());
   }
   return all;
 }
 
 std::vector<Tensor> CommHookPipeline::replay(size_t num_hooks) {
   load_state_dict(snapshot_state_);
-  for (size_t i = 0; i < buckets_.size(); ++i) chores::copy(snapshot_values_[i], buckets_[i].values);
+  for (size_t i = 0; i < buckets_.size(); ++i) primitives::copy(snapshot_values_[i], buckets_[i].values);
   num_active_hooks_ = num_hooks;
   std::vector<Work> works;
   for (size_t i = 0; i < buckets_.size(); ++i) works.push_back(launch(i));
@@ -326,7 +326,7 @@ HookReport CommHookPipeline::measure() {
     without = std::move(with);
   }
   load_state_dict(final_state);
-  for (size_t i = 0; i < buckets_.size(); ++i) chores::copy(averaged[i], buckets_[i].values);
+  for (size_t i = 0; i < buckets_.size(); ++i) primitives::copy(averaged[i], buckets_[i].values);
   num_active_hooks_ = hooks_.size();
   snapshot_values_.clear();
   snapshot_state_ = {};

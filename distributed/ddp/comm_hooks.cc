@@ -5,8 +5,8 @@
 #include <utility>
 
 #include <tandem/base/error.h>
-#include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/primitives.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
@@ -25,9 +25,9 @@ class CastHook final : public CommHook {
     const int64_t size = size_of(values.dtype()), sent_size = size_of(dtype_);
     if (casts_ == Casts::kLarger ? size <= sent_size : size >= sent_size) return all_reduce(values, std::move(done));
     const Tensor sent = empty(values.shape(), {dtype_, values.device()});
-    chores::copy(values, sent);
+    primitives::copy(values, sent);
     all_reduce(sent, [values, sent, done = std::move(done)] {
-      chores::copy(sent, values);
+      primitives::copy(sent, values);
       done();
     });
   }

@@ -22,11 +22,11 @@
 #include <tandem/distributed/context.h>
 #include <tandem/distributed/ddp/comm_hook_pipeline.h>
 #include <tandem/distributed/ddp/parameter_digest.h>
-#include <tandem/tensor/chores.h>
 #include <tandem/tensor/cuda.h>
 #include <tandem/tensor/cuda_capture.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/gpu_trace_clock.h>
+#include <tandem/tensor/primitives.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
@@ -89,7 +89,7 @@ struct GradientReducer::Impl {
   /// Events of one step on the GPU.
   struct GpuStep {
     cuda::Event begin, backward_end, end;
-    std::shared_ptr<const cuda::CommonMoment> moment;          ///< set while tracing
+    std::shared_ptr<const cuda::ClockAnchor> anchor;           ///< set while tracing
     std::vector<std::pair<cuda::Event, cuda::Event>> buckets;  ///< ready, averaged
   };
   std::optional<Device> gpu;                    ///< the GPU of all buckets, in a group of several ranks
@@ -125,7 +125,8 @@ struct GradientReducer::Impl {
 void GradientReducer::Impl::make_buckets() {
   for (const auto& b : plan.buffers) {
     memory.push_back(Storage::allocate(b.device, b.num_elements * size_of(b.dtype)));
-    chores::fill(make_view(memory.back(), b.dtype, {b.num_elements}, {1}, 0), 0);  // the padding is all-reduced as well
+    primitives::fill(make_view(memory.back(), b.dtype, {b.num_elements}, {1}, 0),
+                     0);  // the padding is all-reduced as well
   }
   const size_t n = plan.buckets.size();
   for (size_t i = 0; i < n; ++i) {
@@ -192,7 +193,7 @@ void GradientReducer::Impl::broadcast_values(const NamedTensors& tensors) {
 }
 
 void GradientReducer::Impl::begin() {
-  cuda::refuse_in_capture("the all-reduce of gradients");
+  cuda::check_not_capturing("the all-reduce of gradients");
   // If backward throws, finish() is not called.  The destructor then aborts the group, because other ranks wait for
   // this one.
   struct AbortGuard {
@@ -256,7 +257,7 @@ void GradientReducer::Impl::finish() {
     if (leaf.filled()) {
       record[1 + p / 8] = static_cast<uint8_t>(record[1 + p / 8] | (1u << (p % 8)));
     } else {
-      chores::fill(leaf.slot(), 0);
+      primitives::fill(leaf.slot(), 0);
     }
   }
   try {
@@ -320,7 +321,7 @@ cuda::Event GradientReducer::Impl::gpu_time(const cuda::Stream& stream) const {
 void GradientReducer::Impl::account_on_gpu() {
   const cuda::Event end = gpu_time(cuda::current_stream(*gpu));
   if (gpu_step_begin) {
-    gpu_steps.push_back({*gpu_step_begin, *gpu_backward_end, end, gpu_clock->moment(), {}});
+    gpu_steps.push_back({*gpu_step_begin, *gpu_backward_end, end, gpu_clock->anchor(), {}});
     const cuda::StreamGuard on(*gpu_probe);
     for (size_t i = 0; i < buckets.size(); ++i) {
       buckets[i].work.wait();  // makes the probe stream wait for the bucket; does not block the host
@@ -341,11 +342,11 @@ void GradientReducer::Impl::sum_gpu_steps(bool all) {
     const auto ns = [&](const cuda::Event& event) {
       return static_cast<int64_t>(event.milliseconds_since(step.begin) * 1e6);
     };
-    if (step.moment != nullptr) {
+    if (step.anchor != nullptr) {
       const auto span = [&](const char* name, const char* category, const cuda::Event& begin, const cuda::Event& end) {
         const int rank = RankContext::current().rank;
         record_trace(
-            {name, category, rank, kGpuStepThread, step.moment->host_ns_of(begin), step.moment->host_ns_of(end)});
+            {name, category, rank, kGpuStepThread, step.anchor->host_ns_of(begin), step.anchor->host_ns_of(end)});
       };
       span("computes", "step", step.begin, step.backward_end);
       span("wait for gradients", "wait", step.backward_end, step.end);

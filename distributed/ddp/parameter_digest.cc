@@ -37,7 +37,8 @@ void check_same_parameters(const std::vector<std::pair<std::string, Tensor>>& pa
   describe_all("parameter", parameters);
   describe_all("buffer", buffers);
   if (!hooks.empty()) text += str("communication hooks ", hooks, "\n");
-  if (Tuning::named().hash() != 0) text += str("tuning file, hash ", Tuning::named().hash(), "\n");
+  if (Tuning::from_environment().hash() != 0)
+    text += str("tuning file, hash ", Tuning::from_environment().hash(), "\n");
 
   const auto length = static_cast<int64_t>(text.size());
   const Tensor mine = from_vector<int64_t>({static_cast<int64_t>(hash_of(text)), length}, {2});

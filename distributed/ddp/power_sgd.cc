@@ -13,10 +13,10 @@
 #include <tandem/ops/matmul.h>
 #include <tandem/ops/reduce.h>
 #include <tandem/ops/view.h>
-#include <tandem/tensor/chores.h>
 #include <tandem/tensor/dtype.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/generator.h>
+#include <tandem/tensor/primitives.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
@@ -163,8 +163,8 @@ class PowerSgd final : public CommHook {
           const Tensor error = loaded(m, ".error", m.error);
           const Tensor q = loaded(m, ".factor", m.q);
           if (checks) continue;
-          chores::copy(error, m.error);
-          chores::copy(q, m.q);
+          primitives::copy(error, m.error);
+          primitives::copy(q, m.q);
         }
         if (!checks) memory.steps = steps;
       }
@@ -221,15 +221,15 @@ class PowerSgd final : public CommHook {
     const PlainOps plain;
     int64_t at = 0;
     for (const Matrix& m : memory.matrices) {
-      chores::add_into(m.piece.values.to(m.error.dtype()), m.error.view({m.rows * m.cols}));
+      primitives::add_into(m.piece.values.to(m.error.dtype()), m.error.view({m.rows * m.cols}));
       // The columns of q are of the size of the gradient, so the last step's are made orthonormal first.
-      chores::copy(orthonormalize(m.q, m.start), m.q);
-      chores::copy(matmul(m.q, m.error.t()), m.p);
-      chores::copy(m.p, part(sent, at, m.p_elements()).reshape(m.p.shape()));
+      primitives::copy(orthonormalize(m.q, m.start), m.q);
+      primitives::copy(matmul(m.q, m.error.t()), m.p);
+      primitives::copy(m.p, part(sent, at, m.p_elements()).reshape(m.p.shape()));
       at += m.p_elements();
     }
     for (const Tensor& rest : memory.rest) {
-      chores::copy(rest, part(sent, at, rest.num_elements()));
+      primitives::copy(rest, part(sent, at, rest.num_elements()));
       at += rest.num_elements();
     }
     return sent;
@@ -241,16 +241,16 @@ class PowerSgd final : public CommHook {
     int64_t at = 0;
     int64_t q_at = 0;
     for (const Matrix& m : memory.matrices) {
-      chores::copy(part(received, at, m.p_elements()).reshape(m.p.shape()), m.p);
+      primitives::copy(part(received, at, m.p_elements()).reshape(m.p.shape()), m.p);
       at += m.p_elements();
-      chores::copy(sum(mul(m.p, 0)), m.not_finite);
-      chores::copy(orthonormalize(m.p), m.p);
-      chores::copy(matmul(m.p, m.error), m.q);
-      chores::copy(m.q, part(sent, q_at, m.q_elements()).reshape(m.q.shape()));
+      primitives::copy(sum(mul(m.p, 0)), m.not_finite);
+      primitives::copy(orthonormalize(m.p), m.p);
+      primitives::copy(matmul(m.p, m.error), m.q);
+      primitives::copy(m.q, part(sent, q_at, m.q_elements()).reshape(m.q.shape()));
       q_at += m.q_elements();
     }
     for (const Tensor& rest : memory.rest) {
-      chores::copy(part(received, at, rest.num_elements()), rest);
+      primitives::copy(part(received, at, rest.num_elements()), rest);
       at += rest.num_elements();
     }
     return sent;
@@ -260,16 +260,16 @@ class PowerSgd final : public CommHook {
     const PlainOps plain;
     int64_t at = 0;
     for (const Matrix& m : memory.matrices) {
-      chores::copy(part(received, at, m.q_elements()).reshape(m.q.shape()), m.q);
+      primitives::copy(part(received, at, m.q_elements()).reshape(m.q.shape()), m.q);
       at += m.q_elements();
       const Tensor not_finite = add(m.not_finite, sum(mul(m.q, 0)));
       const Tensor result = matmul(m.p.t(), add(m.q, not_finite)).to(received.dtype());
-      chores::copy(result.view({m.rows * m.cols}), m.piece.values);
+      primitives::copy(result.view({m.rows * m.cols}), m.piece.values);
       const Tensor is_finite = eq(not_finite, not_finite);
       // What is delivered is subtracted, so that its rounding is not lost either.
-      chores::copy(where(is_finite, sub(m.error, result.to(m.error.dtype())), 0), m.error);
+      primitives::copy(where(is_finite, sub(m.error, result.to(m.error.dtype())), 0), m.error);
       // All ranks hold the same factors, so all begin anew together.
-      chores::copy(where(is_finite, m.q, m.start), m.q);
+      primitives::copy(where(is_finite, m.q, m.start), m.q);
     }
   }
 

@@ -15,7 +15,7 @@ namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
-constexpr std::chrono::seconds kPatience{1};
+constexpr std::chrono::seconds kStoreTimeout{1};
 
 }  // namespace
 
@@ -77,7 +77,7 @@ class LateBackend::CancelledStore final : public ForwardingStore {
   }
   void look_who_gave_up() {
     if (!store_->check({kGivenUp})) return;
-    const std::string text = store_->get_from(kGivenUp, {own_rank_}, kPatience);
+    const std::string text = store_->get_from(kGivenUp, {own_rank_}, kStoreTimeout);
     const int culprit = std::stoi(text);
     const std::string reason = text.substr(text.find(' ') + 1);
     report(culprit, reason);
@@ -110,7 +110,7 @@ LateBackend::~LateBackend() {
   // An exception that ends this rank is to be told at once.
   if (std::uncaught_exceptions() == 0) {
     std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, kPatience, [&] { return state_.load() != State::kComing; });
+    changed_.wait_for(lock, kStoreTimeout, [&] { return state_.load() != State::kComing; });
   }
   if (made() == nullptr) store_->cancel();
   thread_.join();
@@ -215,9 +215,9 @@ void LateBackend::do_sleep(FunctionRef<bool()> changed, Clock::time_point until)
     before = wakes_;
   }
   if (changed()) return;
-  constexpr std::chrono::hours kLong{1};
+  constexpr std::chrono::hours kLongTimeout{1};
   std::unique_lock lock(mutex_);
-  changed_.wait_until(lock, std::min(until, Clock::now() + kLong),
+  changed_.wait_until(lock, std::min(until, Clock::now() + kLongTimeout),
                       [&] { return wakes_ != before || state_.load() != State::kComing; });
 }
 

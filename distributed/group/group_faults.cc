@@ -53,11 +53,11 @@ Backend::Clock::time_point GroupQueue::wake_at() const {
 /// Whether its deadline has passed.  Joining, which began earlier, has the group's, and says who is missing: so while members
 /// are to come this gives way to it for a moment.
 bool GroupQueue::is_due(Operation& operation, Clock::time_point now) const {
-  constexpr std::chrono::milliseconds kMoment{100};
+  constexpr std::chrono::milliseconds kJoiningGrace{100};
   if (now < operation.deadline) return false;
   const bool joining_ends = options_.timeout.count() > 0 && operation.timeout >= options_.timeout;
   if (!joining_ends || backend_->has_members()) return true;
-  operation.deadline = now + kMoment;
+  operation.deadline = now + kJoiningGrace;
   return false;
 }
 

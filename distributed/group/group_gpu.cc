@@ -20,7 +20,7 @@ namespace tandem { inline namespace v0 { namespace distributed {
 namespace {
 
 /// How long what is under way on the GPU may take after a rank was lost: others may have done their part.
-constexpr std::chrono::milliseconds kGrace{300};
+constexpr std::chrono::milliseconds kAbortGrace{300};
 constexpr std::chrono::milliseconds kRollCall{1000};
 constexpr std::chrono::milliseconds kNews{1000};
 
@@ -96,7 +96,7 @@ Work GroupQueue::start_on_gpu(std::span<CollectiveOperation* const> operations) 
   TANDEM_CHECK(DeviceError, lane == nullptr || lane->device() == device, to_string(operations.front()->collective.kind),
                ": this group uses ", lane->device(), ", but a tensor is on ", device,
                "\n  a group uses one GPU per rank; create another group with new_group");
-  cuda::refuse_in_capture("a collective of several ranks");
+  cuda::check_not_capturing("a collective of several ranks");
   for (CollectiveOperation* const operation : operations) GpuLane::check(operation->collective);
 
   const auto works = std::make_shared<std::vector<std::shared_ptr<GpuWork>>>();
@@ -217,7 +217,7 @@ GpuLane::Absence GroupQueue::call_roll(int64_t seq) const {
   } catch (const ResourceError& e) {
     return {.text = str("\n  cannot query the store: ", e.what())};
   }
-  if (answer.wait_for(kRollCall + kGrace) != std::future_status::ready)
+  if (answer.wait_for(kRollCall + kAbortGrace) != std::future_status::ready)
     return {.text = "\n  the store does not respond; check that rank 0 is running"};
   std::vector<int> ranks;
   try {
@@ -278,7 +278,7 @@ std::string GroupQueue::failure_key() const { return str("group/", options_.name
 
 void GroupQueue::give_up_gpu(const std::string& reason, int culprit) {
   is_failing_ = true;
-  if (const auto lane = gpu_lane()) lane->give_up(reason, culprit, kGrace);
+  if (const auto lane = gpu_lane()) lane->give_up(reason, culprit, kAbortGrace);
 }
 
 /// This rank knows of the failure: it is the one that fails, or has an error of it.

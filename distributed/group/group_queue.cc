@@ -8,7 +8,7 @@
 #include <tandem/base/trace.h>
 #include <tandem/distributed/backends/single/single_rank.h>
 #include <tandem/distributed/rendezvous/failure_board.h>
-#include <tandem/tensor/chores.h>
+#include <tandem/tensor/primitives.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
@@ -47,13 +47,13 @@ void complete(const Operation& operation) {
 thread_local bool hands_over = false;
 
 /// Joins the handles of several operations.
-struct Several {
+struct WhenAll {
   std::mutex mutex;
   size_t left;
   std::exception_ptr error;  // of the first that failed
   Promise<void> promise;
 
-  explicit Several(size_t count) : left(count) {}
+  explicit WhenAll(size_t count) : left(count) {}
 
   void one_is_done(const std::exception_ptr& its_error) {
     {
@@ -191,15 +191,15 @@ std::vector<Work> GroupQueue::start(std::span<const std::shared_ptr<Message>> me
 
 Work GroupQueue::start(std::span<const std::shared_ptr<CollectiveOperation>> operations) {
   if (operations.size() == 1) return start(operations.front());
-  const auto several = std::make_shared<Several>(operations.size());
-  several->promise.set_help(make_help(operations.back()));
-  several->promise.set_join(operations.back()->join);
+  const auto joined = std::make_shared<WhenAll>(operations.size());
+  joined->promise.set_help(make_help(operations.back()));
+  joined->promise.set_join(operations.back()->join);
   for (const auto& operation : operations) {
     const Work one = make_work(operation);
-    one.then([several, one] { several->one_is_done(one.exception()); });
+    one.then([joined, one] { joined->one_is_done(one.exception()); });
   }
   queue_all(operations);
-  return several->promise.future();
+  return joined->promise.future();
 }
 
 Work GroupQueue::make_work(const std::shared_ptr<Operation>& operation) {
@@ -574,13 +574,13 @@ void GroupQueue::begin(Operation& operation) {
   operation.began = Clock::now();
   operation.next_report = operation.began + stall_;
   if (operation.timeout.count() > 0) operation.deadline = operation.began + operation.timeout;
-  for (const CopyStep& copy : operation.before) chores::copy(copy.from, copy.to);
+  for (const CopyStep& copy : operation.before) primitives::copy(copy.from, copy.to);
 }
 
 void GroupQueue::finish(Operation& operation) {
   if (!operation.error) {
     try {
-      for (const CopyStep& copy : operation.after) chores::copy(copy.from, copy.to);
+      for (const CopyStep& copy : operation.after) primitives::copy(copy.from, copy.to);
       if (operation.at_end) operation.at_end();
     } catch (...) {
       operation.error = std::current_exception();  // this rank's alone: the others have what they need

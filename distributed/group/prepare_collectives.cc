@@ -3,9 +3,9 @@
 #include <span>
 
 #include <tandem/distributed/group/argument_checks.h>
-#include <tandem/tensor/chores.h>
 #include <tandem/tensor/cuda.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/primitives.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
@@ -81,14 +81,14 @@ void check_results_apart(const char* op, const Parts& parts, const std::vector<P
 Tensor in_host_memory(Message& message, const Tensor& tensor) {
   const Tensor host = empty(tensor.shape(), {tensor.dtype()});
   if (message.transfer.sends) {
-    chores::copy(tensor, host);
+    primitives::copy(tensor, host);
     return host;
   }
   cuda::current_stream(tensor.device()).synchronize();
   message.at_end = [host, tensor] {
     const cuda::Stream beside = cuda::side_stream(tensor.device(), 0);
     const cuda::StreamGuard on(beside);
-    chores::copy(host, tensor);
+    primitives::copy(host, tensor);
     const cuda::Event there(tensor.device());
     there.record(beside);
     there.synchronize();

@@ -12,8 +12,8 @@
 #include <tandem/distributed/group/group_queue.h>
 #include <tandem/distributed/group/monitored_barrier.h>
 #include <tandem/distributed/group/process_group_access.h>
-#include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/primitives.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
@@ -370,7 +370,7 @@ Tensor ProcessGroup::reduce_mean(const Tensor& tensor, CollectiveOptions options
   check_operand("reduce_mean", {"tensor", tensor}, impl_->options());
   const DType dtype = is_floating_point(tensor.dtype()) ? tensor.dtype() : kFloat64;
   const Tensor mean = empty(tensor.shape(), {dtype, tensor.device()});
-  chores::copy(tensor, mean);
+  primitives::copy(tensor, mean);
   all_reduce(mean, ReduceOp::kAvg, std::move(options));
   return mean;
 }

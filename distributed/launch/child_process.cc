@@ -137,7 +137,7 @@ Child start_child(const ChildProgram& program, const LauncherSignals& signals, c
   Child child;
   child.pid = fork();
   if (child.pid == 0) become_child(plan);
-  TANDEM_CHECK(ResourceError, child.pid > 0, "launch: cannot start ", program.name, " ", limit_text(errno));
+  TANDEM_CHECK(ResourceError, child.pid > 0, "launch: cannot start ", program.name, " ", resource_limit_text(errno));
   error_out.reset();
   int error = 0;
   ssize_t n = 0;

@@ -57,7 +57,7 @@ GroupGuard::GroupGuard(int max_groups) {
   pipe_ = FileDescriptor(ends[1]);
   pid_ = fork();
   if (pid_ == 0) guard(in.get(), pipe_.get(), groups);
-  TANDEM_CHECK(ResourceError, pid_ > 0, "launch: cannot start the process-group guard ", limit_text(errno));
+  TANDEM_CHECK(ResourceError, pid_ > 0, "launch: cannot start the process-group guard ", resource_limit_text(errno));
 }
 
 GroupGuard::~GroupGuard() {

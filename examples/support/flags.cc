@@ -87,8 +87,8 @@ bool enter_users_folder() {
 }
 
 int parse_training_flags(int argc, char** argv, const Program& program, TrainingFlags& flags) {
-  constexpr int64_t kMost = 1'000'000'000;  // so that products of counts do not overflow
-  const auto count = [](int64_t least) { return number<int64_t>("a whole number", least, kMost); };
+  constexpr int64_t kMaxCount = 1'000'000'000;  // so that products of counts do not overflow
+  const auto count = [](int64_t least) { return number<int64_t>("a whole number", least, kMaxCount); };
   CommandLine line(argv[0], program.description, program.flags);
   CLI::App& app = line.app;
   app.add_option("--epochs", flags.epochs, "passes over the training data")->check(count(1));

@@ -21,7 +21,7 @@ namespace tandem { inline namespace v0 {
 using namespace ops;
 using autograd::BackwardContext;
 using autograd::Node;
-using autograd::Saved;
+using autograd::SavedTensor;
 
 namespace {
 
@@ -79,7 +79,7 @@ Tensor dense_rows(const Tensor& tensor, DType dtype) {
   const bool has_one_row = tensor.strides()[tensor.shape().size() - 2] == 0;
   if (tensor.dtype() == dtype && has_dense_rows && !has_one_row) return tensor;
   const Tensor copy = empty(tensor.shape(), {dtype, tensor.device()});
-  chores::copy(tensor, copy);
+  primitives::copy(tensor, copy);
   return copy;
 }
 
@@ -113,7 +113,7 @@ struct Mask {
     tensor = argument;
     if (tensor.dtype() != kBool && tensor.dtype() != dtype) {
       tensor = empty(argument.shape(), {dtype, argument.device()});
-      chores::copy(argument, tensor);
+      primitives::copy(argument, tensor);
     }
     const Shape strides = broadcast_strides(tensor, scores);
     offsets = matrix_offsets(scores, strides);
@@ -212,7 +212,7 @@ Tensor forward(const Tensor& query_argument, const Tensor& key_argument, const T
   trace_work(num_flops(sizes, sizes.head_dim + sizes.value_dim));
   cpu::attention(context, dtype, algorithm, sizes, Rows(query).rows, Rows(key).rows, Rows(value).rows, mask.mask,
                  scratch.data_ptr(), Rows(result).rows, statistics.data_ptr());
-  if (!result.is_same(out)) chores::copy(result, out);
+  if (!result.is_same(out)) primitives::copy(result, out);
   return statistics;
 }
 
@@ -244,7 +244,7 @@ void backward(const Tensor& query_argument, const Tensor& key_argument, const Te
                           mask.mask, Rows(out).rows, statistics.data_ptr(), Rows(grad).rows, scratch.data_ptr(),
                           Rows(results[0]).rows, Rows(results[1]).rows, Rows(results[2]).rows);
   for (int i = 0; i < 3; ++i) {
-    if (!results[i].is_same(grads[i])) chores::copy(results[i], grads[i]);
+    if (!results[i].is_same(grads[i])) primitives::copy(results[i], grads[i]);
   }
 }
 
@@ -325,8 +325,8 @@ Tensor scaled_dot_product_attention(const Tensor& query_argument, const Tensor& 
   }
 
   struct AttentionNode : Node {
-    Saved query{*this, "query"}, key{*this, "key"}, value{*this, "value"}, attn_mask{*this, "attn_mask"};
-    Saved out{*this, "out"}, statistics{*this, "statistics"};
+    SavedTensor query{*this, "query"}, key{*this, "key"}, value{*this, "value"}, attn_mask{*this, "attn_mask"};
+    SavedTensor out{*this, "out"}, statistics{*this, "statistics"};
     Attributes attributes;
 
     TensorList backward(BackwardContext& context) override {
@@ -424,7 +424,7 @@ Tensor qkv_attention(const Tensor& qkv_argument, int64_t num_heads, const Attent
               plain_part_of(dense, num_heads, 2), attn_mask, attributes, split_heads(out, num_heads));
 
   struct QkvAttentionNode : Node {
-    Saved qkv{*this, "qkv"}, attn_mask{*this, "attn_mask"}, out{*this, "out"}, statistics{*this, "statistics"};
+    SavedTensor qkv{*this, "qkv"}, attn_mask{*this, "attn_mask"}, out{*this, "out"}, statistics{*this, "statistics"};
     Attributes attributes;
     int64_t num_heads = 1;
 

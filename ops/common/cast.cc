@@ -61,8 +61,8 @@ struct ToDTypeNode : autograd::Node {
 Tensor to(const Tensor& input, DType dtype) {
   TANDEM_CHECK(StateError, input.defined(), ops::operand_error("to", "input is undefined", {{"input", input}}));
   if (input.dtype() == dtype) return input;
-  Tensor output = empty_in_order_of(input, dtype);
-  chores::copy(input, output);
+  Tensor output = empty_preserving_layout(input, dtype);
+  primitives::copy(input, output);
   if (is_floating_point(dtype)) {
     if (auto* node = autograd::record<ToDTypeNode>("to", output, input)) node->dtype = input.dtype();
   }

@@ -188,7 +188,7 @@ bool is_channels_last(const Tensor& tensor) {
 Tensor channels_last(const Tensor& tensor) {
   if (is_channels_last(tensor)) return tensor;
   const Tensor copy = empty_channels_last(tensor.shape(), tensor.options());
-  chores::copy(tensor, copy);
+  primitives::copy(tensor, copy);
   return copy;
 }
 
@@ -200,7 +200,7 @@ Tensor empty_channels_last(const Shape& shape, TensorOptions options) {
 Tensor row_major(const Tensor& tensor) {
   if (tensor.is_contiguous()) return tensor;
   const Tensor copy = empty(tensor.shape(), tensor.options());
-  chores::copy(tensor, copy);
+  primitives::copy(tensor, copy);
   return copy;
 }
 

@@ -8,9 +8,9 @@
 
 #include <tandem/autograd/node.h>
 #include <tandem/base/parallel_for.h>
-#include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/kernel_context.h>
+#include <tandem/tensor/primitives.h>
 #include <tandem/tensor/tensor.h>
 
 namespace tandem { inline namespace v0 { namespace ops {
@@ -67,7 +67,7 @@ DType result_dtype(DType tensor, DType number);
 /// `tensor` itself where it is row-major, else an unrecorded row-major copy: what kernels read.
 Tensor row_major(const Tensor& tensor);
 
-using v0::empty_in_order_of;
+using v0::empty_preserving_layout;
 
 /// Whether a 4-d tensor's memory is N, H, W, C without gaps, as convolutions write it (so too where C = 1 or H = W = 1 and the
 /// tensor is row-major).

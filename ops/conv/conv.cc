@@ -14,7 +14,7 @@ namespace tandem { inline namespace v0 {
 
 using autograd::BackwardContext;
 using autograd::Node;
-using autograd::Saved;
+using autograd::SavedTensor;
 
 namespace ops { namespace {
 
@@ -31,8 +31,8 @@ ConvAlgorithm choose_algorithm(ConvPass pass, const ConvGeometry& geometry) {
 
 /// A copy that kernels of half types work on.
 Tensor widened(const Tensor& tensor) {
-  const Tensor copy = empty_in_order_of(tensor, kFloat32);
-  chores::copy(tensor, copy);
+  const Tensor copy = empty_preserving_layout(tensor, kFloat32);
+  primitives::copy(tensor, copy);
   return copy;
 }
 
@@ -66,9 +66,9 @@ Tensor forward(const KernelContext& context, const ConvGeometry& geometry, const
   const DType dtype = input_argument.dtype();
   const Tensor out = empty_channels_last(output_shape(geometry), input_argument.options());
   if (is_half(dtype) && context.device.is_cpu()) {
-    chores::copy(forward(context, geometry, widened(input_argument), widened(weight_argument),
-                         bias_argument.defined() ? widened(bias_argument) : Tensor(), relu),
-                 out);
+    primitives::copy(forward(context, geometry, widened(input_argument), widened(weight_argument),
+                             bias_argument.defined() ? widened(bias_argument) : Tensor(), relu),
+                     out);
     return out;
   }
   const Tensor input = channels_last(input_argument), weight = row_major(weight_argument);
@@ -94,7 +94,7 @@ Tensor input_gradient(const ConvGeometry& geometry, const Tensor& grad_argument,
   const Tensor out = empty_channels_last(input_shape(geometry), grad_argument.options());
   const KernelContext context = kernel_context(out.device());
   if (is_half(dtype) && context.device.is_cpu()) {
-    chores::copy(input_gradient(geometry, widened(grad_argument), widened(weight_argument)), out);
+    primitives::copy(input_gradient(geometry, widened(grad_argument), widened(weight_argument)), out);
     return out;
   }
   const Tensor grad = channels_last(grad_argument), weight = row_major(weight_argument);
@@ -115,14 +115,14 @@ Tensor input_gradient(const ConvGeometry& geometry, const Tensor& grad_argument,
 
 /// The gradient of the weight, unrecorded, into `slot`; returns its tensor.
 Tensor weight_gradient(const ConvGeometry& geometry, const Tensor& input_argument, const Tensor& grad_argument,
-                       BackwardContext::Destination slot) {
+                       BackwardContext::GradBuffer slot) {
   const DType dtype = grad_argument.dtype();
   const Tensor out = slot.tensor;
   const KernelContext context = kernel_context(out.device());
   if (is_half(dtype) && context.device.is_cpu()) {
     const Tensor wide = slot.accumulate ? widened(out) : empty(out.shape(), {kFloat32, out.device()});
     weight_gradient(geometry, widened(input_argument), widened(grad_argument), {wide, slot.accumulate});
-    chores::copy(wide, out);
+    primitives::copy(wide, out);
     return out;
   }
   const Tensor input = channels_last(input_argument), grad = channels_last(grad_argument);
@@ -142,10 +142,10 @@ Tensor weight_gradient(const ConvGeometry& geometry, const Tensor& input_argumen
 }
 
 /// Where the gradient of input i is written: the leaf's slot, or new row-major memory.
-BackwardContext::Destination slot_or_new(BackwardContext& context, int i, const Shape& shape) {
-  BackwardContext::Destination destination = context.destination(i);
-  if (!destination.tensor.defined()) destination = {empty(shape, context.grad().options()), false};
-  return destination;
+BackwardContext::GradBuffer slot_or_new(BackwardContext& context, int i, const Shape& shape) {
+  BackwardContext::GradBuffer buffer = context.grad_buffer(i);
+  if (!buffer.tensor.defined()) buffer = {empty(shape, context.grad().options()), false};
+  return buffer;
 }
 
 Conv2dOptions options_of(const ConvGeometry& g) { return {g.stride, g.padding, g.dilation, g.groups}; }
@@ -159,7 +159,7 @@ Tensor conv2d_input_gradient(const ConvGeometry& geometry, const Tensor& grad, c
   const Tensor out = input_gradient(geometry, grad, weight);
 
   struct InputGradientNode : Node {
-    Saved grad{*this, "grad"}, weight{*this, "weight"};
+    SavedTensor grad{*this, "grad"}, weight{*this, "weight"};
     ConvGeometry geometry;
 
     TensorList backward(BackwardContext& context) override {
@@ -182,7 +182,7 @@ Tensor conv2d_weight_gradient(const ConvGeometry& geometry, const Tensor& input,
       weight_gradient(geometry, input, grad, {empty(weight_shape(geometry), grad.options()), /*accumulate=*/false});
 
   struct WeightGradientNode : Node {
-    Saved input{*this, "input"}, grad{*this, "grad"};
+    SavedTensor input{*this, "input"}, grad{*this, "grad"};
     ConvGeometry geometry;
 
     TensorList backward(BackwardContext& context) override {
@@ -214,7 +214,7 @@ Tensor bias_gradient(BackwardContext& context, const ConvGeometry& geometry) {
 
 /// The gradients of input and weight for the gradient `grad` of a convolution's output.
 struct ConvNodeBase : Node {
-  Saved input{*this, "input"}, weight{*this, "weight"};
+  SavedTensor input{*this, "input"}, weight{*this, "weight"};
   ConvGeometry geometry;
 
   void save(const Tensor& input_argument, const Tensor& weight_argument, const ConvGeometry& sizes) {
@@ -231,7 +231,7 @@ struct ConvNodeBase : Node {
     }
     if (context.needs(1)) {  // first: it may travel while the other is computed
       grads[1] = weight_gradient(geometry, input.get(), grad, slot_or_new(context, 1, weight_shape(geometry)));
-      context.announce(1, grads[1]);
+      context.notify_ready(1, grads[1]);
     }
     if (context.needs(0)) grads[0] = input_gradient(geometry, grad, weight.get());
   }
@@ -325,7 +325,7 @@ Tensor conv2d(const Tensor& input_argument, const Tensor& weight_argument, const
       TensorList grads(num_inputs());
       if (num_inputs() == 3 && context.needs(2)) {
         grads[2] = context.create_graph() ? channel_sums(context.grad()) : bias_gradient(context, geometry);
-        context.announce(2, grads[2]);
+        context.notify_ready(2, grads[2]);
       }
       product_gradients(context, context.grad(), grads);
       return grads;
@@ -347,7 +347,7 @@ Tensor mask_where_positive(const Tensor& grad, const Tensor& output) {
                 dense.data_ptr(), output.data_ptr(), 0, masked.data_ptr(), nullptr);
 
   struct MaskNode : Node {
-    Saved output{*this, "output"};
+    SavedTensor output{*this, "output"};
     TensorList backward(BackwardContext& context) override {
       return {mask_where_positive(context.grad(), output.get())};
     }
@@ -365,7 +365,7 @@ Tensor conv2d_relu(const Tensor& input_argument, const Tensor& weight_argument, 
   const Tensor out = checked_forward("conv2d_relu", input, weight, bias, options, true, geometry);
 
   struct ConvReluNode : ConvNodeBase {
-    Saved output{*this, "output"};
+    SavedTensor output{*this, "output"};
 
     TensorList backward(BackwardContext& context) override {
       TensorList grads(num_inputs());
@@ -379,14 +379,14 @@ Tensor conv2d_relu(const Tensor& input_argument, const Tensor& weight_argument, 
       }
       const Tensor grad = channels_last(context.grad());
       const Tensor masked = empty_channels_last(result.shape(), result.options());
-      BackwardContext::Destination bias_slot;
+      BackwardContext::GradBuffer bias_slot;
       if (needs_bias) bias_slot = slot_or_new(context, 2, {geometry.out_channels});
       TANDEM_KERNEL(kernel_context(masked.device()), mask_and_sum_rows, masked.dtype(), geometry.out_pixels(),
                     geometry.out_channels, grad.data_ptr(), result.data_ptr(), bias_slot.accumulate ? 1 : 0,
                     masked.data_ptr(), needs_bias ? bias_slot.tensor.data_ptr() : nullptr);
       if (needs_bias) {
         grads[2] = bias_slot.tensor;
-        context.announce(2, grads[2]);
+        context.notify_ready(2, grads[2]);
       }
       product_gradients(context, masked, grads);
       return grads;

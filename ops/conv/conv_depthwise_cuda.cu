@@ -79,8 +79,8 @@ struct Slices {
   int64_t count;
 
   explicit Slices(const ConvGeometry& g) {
-    constexpr int64_t kLeast = 1024, kMost = 256;
-    pixels = std::max(kLeast, (g.out_pixels() + kMost - 1) / kMost);
+    constexpr int64_t kMinPixels = 1024, kMaxSlices = 256;
+    pixels = std::max(kMinPixels, (g.out_pixels() + kMaxSlices - 1) / kMaxSlices);
     count = std::max<int64_t>(1, (g.out_pixels() + pixels - 1) / pixels);
   }
 };

@@ -44,7 +44,7 @@ namespace tandem { inline namespace v0 { namespace cuda {
 
 namespace {
 
-constexpr int64_t kMostWorkspaceBytes = int64_t{256} << 20;
+constexpr int64_t kMaxWorkspaceBytes = int64_t{256} << 20;
 
 void check_library(cudnnStatus_t status, const char* call) {
   if (status == CUDNN_STATUS_SUCCESS) [[likely]]
@@ -163,7 +163,7 @@ std::optional<Choice> first_fitting(cudnnStatus_t status, const std::array<Resul
   for (int i = 0; i < count; ++i) {
     const Result& r = results[static_cast<size_t>(i)];
     if (r.status == CUDNN_STATUS_SUCCESS && r.determinism == CUDNN_DETERMINISTIC && is_exact(r.algo) &&
-        static_cast<int64_t>(r.memory) <= kMostWorkspaceBytes) {
+        static_cast<int64_t>(r.memory) <= kMaxWorkspaceBytes) {
       return Choice{static_cast<int>(r.algo), r.mathType, std::max<int64_t>(1, static_cast<int64_t>(r.memory))};
     }
   }

@@ -14,7 +14,7 @@ namespace tandem { inline namespace v0 {
 using autograd::BackwardContext;
 using autograd::Node;
 using autograd::record;
-using autograd::Saved;
+using autograd::SavedTensor;
 using ops::convert;
 using ops::floating_or_float32;
 using ops::make_loop;
@@ -22,7 +22,7 @@ using ops::make_loop;
 namespace {
 
 Tensor run(const KernelContext& context, ActivationOp kind, const Tensor& input) {
-  Tensor out = empty_in_order_of(input, input.dtype());
+  Tensor out = empty_preserving_layout(input, input.dtype());
   const auto loop = make_loop<2>(out.shape(), out.num_elements(), {&out, &input});
   TANDEM_KERNEL(context, activation, kind, input.dtype(), loop, input.data_ptr(), out.data_ptr());
   return out;
@@ -72,8 +72,8 @@ Tensor activation_backward(ActivationOp kind, const Tensor& grad, const Tensor& 
 
 struct ActivationBackwardNode : Node {
   ActivationOp kind{};
-  Saved grad{*this, "grad"};
-  Saved saved{*this, "saved"};
+  SavedTensor grad{*this, "grad"};
+  SavedTensor saved{*this, "saved"};
   TensorList backward(BackwardContext& context) override {
     TensorList grads(2);
     if (context.needs(0)) grads[0] = activation_backward(kind, context.grad(), saved.get());
@@ -90,7 +90,7 @@ struct ActivationBackwardNode : Node {
 Tensor activation_backward(ActivationOp kind, const Tensor& grad, const Tensor& saved) {
   const char* name = backward_name(kind);
   const KernelContext context = ops::check_same_device(name, {{"grad", grad}, {"saved", saved}});
-  Tensor out = empty_in_order_of(saved, saved.dtype());
+  Tensor out = empty_preserving_layout(saved, saved.dtype());
   const auto loop = make_loop<3>(out.shape(), out.num_elements(), {&out, &grad, &saved});
   TANDEM_KERNEL(context, activation_backward, kind, out.dtype(), loop, grad.data_ptr(), saved.data_ptr(),
                 out.data_ptr());
@@ -105,7 +105,7 @@ Tensor activation_backward(ActivationOp kind, const Tensor& grad, const Tensor& 
 /// gelu, silu.
 struct ActivationOfInputNode : Node {
   ActivationOp kind{};
-  Saved input{*this, "input"};
+  SavedTensor input{*this, "input"};
   TensorList backward(BackwardContext& context) override {
     return {activation_backward(kind, context.grad(), input.get())};
   }
@@ -114,7 +114,7 @@ struct ActivationOfInputNode : Node {
 /// tanh, sigmoid.
 struct ActivationOfOutputNode : Node {
   ActivationOp kind{};
-  Saved output{*this, "output"};
+  SavedTensor output{*this, "output"};
   TensorList backward(BackwardContext& context) override {
     return {activation_backward(kind, context.grad(), output.get())};
   }

@@ -3,15 +3,15 @@
 
 namespace tandem { inline namespace v0 { namespace cuda {
 
-void activation(const KernelContext& context, ActivationOp op, DType dtype, const Loop<2>& loop, const void* input,
-                void* out) {
+void activation(const KernelContext& context, ActivationOp op, DType dtype, const StridedLoop<2>& loop,
+                const void* input, void* out) {
   visit_floating_dtype(dtype, [&]<class T>() {
     functions::visit<functions::Activation, Compute<T>>(op,
                                                         [&](auto f) { map_unary<T>(context, loop, input, out, f); });
   });
 }
 
-void activation_backward(const KernelContext& context, ActivationOp op, DType dtype, const Loop<3>& loop,
+void activation_backward(const KernelContext& context, ActivationOp op, DType dtype, const StridedLoop<3>& loop,
                          const void* grad, const void* saved, void* out) {
   visit_floating_dtype(dtype, [&]<class T>() {
     functions::visit<functions::ActivationBackward, Compute<T>>(

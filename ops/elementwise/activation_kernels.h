@@ -223,10 +223,10 @@ TANDEM_HOST_DEVICE inline double gelu_tanh_derivative(double x) {
 // clang-format off
 TANDEM_KERNELS(
 /// out = op(input).  Floating dtypes.
-void activation(const KernelContext& context, ActivationOp op, DType dtype, const Loop<2>& loop, const void* input,
+void activation(const KernelContext& context, ActivationOp op, DType dtype, const StridedLoop<2>& loop, const void* input,
                 void* out);
 /// out = grad * op'.  `saved` is the input of gelu and silu, the output of tanh and sigmoid.
-void activation_backward(const KernelContext& context, ActivationOp op, DType dtype, const Loop<3>& loop,
+void activation_backward(const KernelContext& context, ActivationOp op, DType dtype, const StridedLoop<3>& loop,
                          const void* grad, const void* saved, void* out);
 )
 // clang-format on

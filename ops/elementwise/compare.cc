@@ -1,14 +1,14 @@
 #include <tandem/ops/compare.h>
 
 #include <tandem/ops/elementwise/elementwise_loop.h>
-#include <tandem/tensor/chores.h>
+#include <tandem/tensor/primitives.h>
 
 namespace tandem { inline namespace v0 {
 
 using autograd::BackwardContext;
 using autograd::Node;
 using autograd::record;
-using autograd::Saved;
+using autograd::SavedTensor;
 using ops::convert;
 using ops::dtype_with;
 using ops::Element;
@@ -37,10 +37,10 @@ Tensor compare(const char* op, CompareOp kind, bool swapped, Tensor a, Scalar b)
   cast_for(CastPolicy::kWidest, {&a});
   const KernelContext context = ops::check_same_device(op, {{"a", a}});
   convert(a, dtype_with(a, b));
-  Tensor out = empty_in_order_of(a, kBool);
+  Tensor out = empty_preserving_layout(a, kBool);
   if (!can_hold(a.dtype(), b)) {                       // beyond all that a can be
     const bool is_less = (b.to_int() > 0) != swapped;  // what stands on the left
-    chores::fill(out, kind == CompareOp::kNotEqual || (kind != CompareOp::kEqual && is_less));
+    primitives::fill(out, kind == CompareOp::kNotEqual || (kind != CompareOp::kEqual && is_less));
     return out;
   }
   const Element number(b, a.dtype());
@@ -74,7 +74,7 @@ Tensor ge(Tensor a, Scalar b) { return compare("ge", CompareOp::kLessEqual, true
 namespace {
 
 struct WhereNode : Node {
-  Saved condition{*this, "condition"};
+  SavedTensor condition{*this, "condition"};
   Shape a_shape, b_shape;
   TensorList backward(BackwardContext& context) override {
     TensorList grads(2);
@@ -95,7 +95,7 @@ Tensor where(const Tensor& condition, Tensor a, Tensor b) {
   promote_operands(a, b);
   const Shape shape = ops::broadcast_shape("where", operands);
   const Tensor& model = shape == a.shape() ? a : b;
-  Tensor out = shape == model.shape() ? empty_in_order_of(model, a.dtype()) : empty(shape, a.options());
+  Tensor out = shape == model.shape() ? empty_preserving_layout(model, a.dtype()) : empty(shape, a.options());
   const auto loop = make_loop<4>(out.shape(), out.num_elements(), {&out, &condition, &a, &b});
   TANDEM_KERNEL(context, where, size_of(a.dtype()), loop, condition.data_ptr(), a.data_ptr(), b.data_ptr(),
                 out.data_ptr());

@@ -11,7 +11,7 @@ namespace tandem { inline namespace v0 {
 using autograd::BackwardContext;
 using autograd::Node;
 using autograd::record;
-using autograd::Saved;
+using autograd::SavedTensor;
 using ops::convert;
 using ops::dtype_with;
 using ops::Element;
@@ -45,13 +45,13 @@ Tensor binary(const char* op, const KernelContext& context, BinaryOp kind, const
 }
 
 Tensor binary(const KernelContext& context, BinaryOp kind, const Tensor& a, Scalar b) {
-  Tensor out = empty_in_order_of(a, a.dtype());
+  Tensor out = empty_preserving_layout(a, a.dtype());
   run_binary(context, kind, a, b, out);
   return out;
 }
 
 Tensor unary(const KernelContext& context, UnaryOp kind, const Tensor& a) {
-  Tensor out = empty_in_order_of(a, a.dtype());
+  Tensor out = empty_preserving_layout(a, a.dtype());
   const auto loop = make_loop<2>(out.shape(), out.num_elements(), {&out, &a});
   TANDEM_KERNEL(context, unary, kind, a.dtype(), loop, a.data_ptr(), out.data_ptr());
   return out;
@@ -193,7 +193,7 @@ Tensor sub(Scalar a, const Tensor& b) {
   check_not_bool("sub", "a", a);
   check_not_bool("sub", "b", b);
   const Tensor number = empty({}, {dtype_with(b, a), b.device()});
-  chores::fill(number, a);  // an integer wraps around
+  primitives::fill(number, a);  // an integer wraps around
   return sub(number, b);
 }
 
@@ -253,8 +253,8 @@ namespace {
 
 /// a * b.
 struct MulNode : Node {
-  Saved a{*this, "a"};
-  Saved b{*this, "b"};
+  SavedTensor a{*this, "a"};
+  SavedTensor b{*this, "b"};
   Shape a_shape, b_shape;
   TensorList backward(BackwardContext& context) override {
     TensorList grads(2);
@@ -280,7 +280,7 @@ Tensor div_backward(const Tensor& grad, const Tensor& a, const Tensor& b, bool r
     const Tensor wide_b = to(b, compute);
     return to(neg(mul(to(grad, compute), div(div(to(a, compute), wide_b), wide_b))), grad.dtype());
   }
-  Tensor out = empty_in_order_of(grad, grad.dtype());
+  Tensor out = empty_preserving_layout(grad, grad.dtype());
   const auto loop = make_loop<4>(out.shape(), out.num_elements(), {&out, &grad, &a, &b});
   TANDEM_KERNEL(kernel_context(out.device()), div_backward, out.dtype(), loop, grad.data_ptr(), a.data_ptr(),
                 b.data_ptr(), out.data_ptr());
@@ -289,8 +289,8 @@ Tensor div_backward(const Tensor& grad, const Tensor& a, const Tensor& b, bool r
 
 /// a / b.
 struct DivNode : Node {
-  Saved a{*this, "a"};
-  Saved b{*this, "b"};
+  SavedTensor a{*this, "a"};
+  SavedTensor b{*this, "b"};
   Shape a_shape, b_shape;
   TensorList backward(BackwardContext& context) override {
     TensorList grads(2);
@@ -442,7 +442,7 @@ Tensor neg(Tensor input) {
 namespace {
 
 struct ExpNode : Node {
-  Saved output{*this, "output"};
+  SavedTensor output{*this, "output"};
   TensorList backward(BackwardContext& context) override { return {mul(context.grad(), output.get())}; }
 };
 
@@ -460,7 +460,7 @@ Tensor exp(Tensor input) {
 namespace {
 
 struct LogNode : Node {
-  Saved input{*this, "input"};
+  SavedTensor input{*this, "input"};
   TensorList backward(BackwardContext& context) override { return {div(context.grad(), input.get())}; }
 };
 
@@ -481,7 +481,7 @@ Tensor relu_backward(const Tensor& grad, const Tensor& output);
 
 /// grad where output > 0: linear in grad, flat in output.
 struct ReluBackwardNode : Node {
-  Saved output{*this, "output"};
+  SavedTensor output{*this, "output"};
   TensorList backward(BackwardContext& context) override {
     TensorList grads(2);
     if (context.needs(0)) grads[0] = relu_backward(context.grad(), output.get());
@@ -498,7 +498,7 @@ Tensor relu_backward(const Tensor& grad, const Tensor& output) {
 }
 
 struct ReluNode : Node {
-  Saved output{*this, "output"};
+  SavedTensor output{*this, "output"};
   TensorList backward(BackwardContext& context) override { return {relu_backward(context.grad(), output.get())}; }
 };
 
@@ -530,7 +530,7 @@ struct CloneNode : Node {
 Tensor clone(const Tensor& input) {
   const KernelContext context = ops::check_same_device("clone", {{"input", input}});
   Tensor out = empty_like(input);
-  chores::copy(input, out);
+  primitives::copy(input, out);
   record<CloneNode>("clone", out, input);
   return out;
 }
@@ -568,7 +568,7 @@ const Tensor& Tensor::fill_(Scalar value) const {
   check_fits("fill_", "value", value, dtype());
   autograd::begin_in_place("fill_", *this, will_record(*this));
   record<FillNode>("fill_", *this, *this);
-  chores::fill(*this, value);
+  primitives::fill(*this, value);
   autograd::end_in_place("fill_", *this);
   return *this;
 }
@@ -581,9 +581,9 @@ const Tensor& Tensor::copy_(const Tensor& src) const {
   if (is_floating_point(dtype())) {
     if (auto* node = record<CopyNode>("copy_", *this, *this, source)) node->src_shape = source.shape();
   }
-  chores::copy(make_view(source.storage(), source.dtype(), shape(), ops::broadcast_strides(source, shape()),
-                         source.impl().offset),
-               *this);
+  primitives::copy(make_view(source.storage(), source.dtype(), shape(), ops::broadcast_strides(source, shape()),
+                             source.impl().offset),
+                   *this);
   autograd::end_in_place("copy_", *this);
   return *this;
 }

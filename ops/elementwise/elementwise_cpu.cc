@@ -3,24 +3,25 @@
 
 namespace tandem { inline namespace v0 { namespace cpu {
 
-void binary(const KernelContext&, BinaryOp op, DType dtype, const Loop<3>& loop, Scalar alpha, Source a, Source b,
-            void* out) {
+void binary(const KernelContext&, BinaryOp op, DType dtype, const StridedLoop<3>& loop, Scalar alpha, Source a,
+            Source b, void* out) {
   visit_dtype(
       dtype, [&]<class T>() { functions::visit<T>(op, alpha, [&](auto f) { map_binary<T, T>(loop, a, b, out, f); }); });
 }
 
-void div_backward(const KernelContext&, DType dtype, const Loop<4>& loop, const void* grad, const void* a,
+void div_backward(const KernelContext&, DType dtype, const StridedLoop<4>& loop, const void* grad, const void* a,
                   const void* b, void* out) {
   visit_floating_dtype(dtype,
                        [&]<class T>() { map_ternary<T>(loop, grad, a, b, out, functions::DivBackward<Compute<T>>{}); });
 }
 
-void compare(const KernelContext&, CompareOp op, DType dtype, const Loop<3>& loop, Source a, Source b, void* out) {
+void compare(const KernelContext&, CompareOp op, DType dtype, const StridedLoop<3>& loop, Source a, Source b,
+             void* out) {
   visit_dtype(dtype,
               [&]<class T>() { functions::visit<T>(op, [&](auto f) { map_binary<T, bool>(loop, a, b, out, f); }); });
 }
 
-void unary(const KernelContext&, UnaryOp op, DType dtype, const Loop<2>& loop, const void* a, void* out) {
+void unary(const KernelContext&, UnaryOp op, DType dtype, const StridedLoop<2>& loop, const void* a, void* out) {
   visit_dtype(dtype, [&]<class T>() { functions::visit<T>(op, [&](auto f) { map_unary<T>(loop, a, out, f); }); });
 }
 
@@ -29,7 +30,8 @@ namespace {
 /// T is unsigned: choosing by a mask reads both operands whatever the condition is, so that loops become vector code (as they
 /// do of bytes, not of bools).
 template <class T>
-void where_of(const Loop<4>& loop, const uint8_t* condition_data, const T* a_data, const T* b_data, T* out_data) {
+void where_of(const StridedLoop<4>& loop, const uint8_t* condition_data, const T* a_data, const T* b_data,
+              T* out_data) {
   const int64_t out_step = loop.strides[0].back();
   const int64_t condition_step = loop.strides[1].back();
   const int64_t a_step = loop.strides[2].back();
@@ -65,8 +67,8 @@ void where_of(const Loop<4>& loop, const uint8_t* condition_data, const T* a_dat
 
 }  // namespace
 
-void where(const KernelContext&, int64_t element_bytes, const Loop<4>& loop, const void* condition, Source a, Source b,
-           void* out) {
+void where(const KernelContext&, int64_t element_bytes, const StridedLoop<4>& loop, const void* condition, Source a,
+           Source b, void* out) {
   const auto run = [&]<class T>(T) {
     where_of(loop, static_cast<const uint8_t*>(condition), static_cast<const T*>(a.data), static_cast<const T*>(b.data),
              static_cast<T*>(out));

@@ -3,21 +3,22 @@
 
 namespace tandem { inline namespace v0 { namespace cuda {
 
-void binary(const KernelContext& context, BinaryOp op, DType dtype, const Loop<3>& loop, Scalar alpha, Source a,
+void binary(const KernelContext& context, BinaryOp op, DType dtype, const StridedLoop<3>& loop, Scalar alpha, Source a,
             Source b, void* out) {
   visit_dtype(dtype, [&]<class T>() {
     functions::visit<T>(op, alpha, [&](auto f) { map_binary<T, T>(context, loop, a, b, out, f); });
   });
 }
 
-void compare(const KernelContext& context, CompareOp op, DType dtype, const Loop<3>& loop, Source a, Source b,
+void compare(const KernelContext& context, CompareOp op, DType dtype, const StridedLoop<3>& loop, Source a, Source b,
              void* out) {
   visit_dtype(dtype, [&]<class T>() {
     functions::visit<T>(op, [&](auto f) { map_binary<T, bool>(context, loop, a, b, out, f); });
   });
 }
 
-void unary(const KernelContext& context, UnaryOp op, DType dtype, const Loop<2>& loop, const void* a, void* out) {
+void unary(const KernelContext& context, UnaryOp op, DType dtype, const StridedLoop<2>& loop, const void* a,
+           void* out) {
   visit_dtype(dtype,
               [&]<class T>() { functions::visit<T>(op, [&](auto f) { map_unary<T>(context, loop, a, out, f); }); });
 }
@@ -39,8 +40,8 @@ struct DivBackward {
 
 }  // namespace
 
-void div_backward(const KernelContext& context, DType dtype, const Loop<4>& loop, const void* grad, const void* a,
-                  const void* b, void* out) {
+void div_backward(const KernelContext& context, DType dtype, const StridedLoop<4>& loop, const void* grad,
+                  const void* a, const void* b, void* out) {
   visit_floating_dtype(dtype, [&]<class T>() {
     const DivBackward<T> kernel{static_cast<T*>(out), static_cast<const T*>(grad), static_cast<const T*>(a),
                                 static_cast<const T*>(b)};
@@ -60,8 +61,8 @@ struct Where {
 
 }  // namespace
 
-void where(const KernelContext& context, int64_t element_bytes, const Loop<4>& loop, const void* condition, Source a,
-           Source b, void* out) {
+void where(const KernelContext& context, int64_t element_bytes, const StridedLoop<4>& loop, const void* condition,
+           Source a, Source b, void* out) {
   const auto run = [&]<class T>(T) {
     const Where<T> kernel{static_cast<T*>(out), static_cast<const bool*>(condition), Elements<T>(a), Elements<T>(b)};
     for_each_element(context, strided(loop), kernel);

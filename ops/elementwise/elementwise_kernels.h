@@ -17,7 +17,7 @@ namespace tandem { inline namespace v0 {
 /// and is merged: neighbouring dimensions that all operands walk in one go are one.  Strides in elements, 0 for a
 /// broadcast.
 template <int N>
-struct Loop {
+struct StridedLoop {
   int64_t num_elements = 0;
   Shape sizes;
   Shape strides[N];
@@ -121,18 +121,19 @@ TANDEM_HOST_DEVICE inline T store(C value) {
 TANDEM_KERNELS(
     /// out = a op b; kAdd: a + alpha b.  a, b and out have `dtype`; kDiv and kReluBackward are for floating ones.
     /// kReluBackward: 0 where b <= 0, else a.  a or b may be exactly out.
-    void binary(const KernelContext& context, BinaryOp op, DType dtype, const Loop<3>& loop, Scalar alpha, Source a,
-                Source b, void* out);
+    void binary(const KernelContext& context, BinaryOp op, DType dtype, const StridedLoop<3>& loop, Scalar alpha,
+                Source a, Source b, void* out);
     /// out = -grad ((a / b) / b), the divisor's gradient in a / b.  Floating dtypes.
-    void div_backward(const KernelContext& context, DType dtype, const Loop<4>& loop, const void* grad, const void* a,
-                      const void* b, void* out);
+    void div_backward(const KernelContext& context, DType dtype, const StridedLoop<4>& loop, const void* grad,
+                      const void* a, const void* b, void* out);
     /// out (bool) = a op b; a and b have `dtype`.
-    void compare(const KernelContext& context, CompareOp op, DType dtype, const Loop<3>& loop, Source a, Source b,
-                 void* out);
+    void compare(const KernelContext& context, CompareOp op, DType dtype, const StridedLoop<3>& loop, Source a,
+                 Source b, void* out);
     /// out = op(a); kExp and kLog are for floating dtypes.
-    void unary(const KernelContext& context, UnaryOp op, DType dtype, const Loop<2>& loop, const void* a, void* out);
+    void unary(const KernelContext& context, UnaryOp op, DType dtype, const StridedLoop<2>& loop, const void* a,
+               void* out);
     /// out = condition ? a : b, for elements of `element_bytes` (1, 2, 4 or 8).
-    void where(const KernelContext& context, int64_t element_bytes, const Loop<4>& loop, const void* condition,
+    void where(const KernelContext& context, int64_t element_bytes, const StridedLoop<4>& loop, const void* condition,
                Source a, Source b, void* out);)
 
 }}  // namespace tandem::v0

@@ -13,8 +13,8 @@ namespace tandem { inline namespace v0 { namespace ops {
 
 /// The walk over `shape`, of num_elements, for operands that broadcast to it; null stands for a single number.
 template <int N>
-Loop<N> make_loop(const Shape& shape, int64_t num_elements, const std::array<const Tensor*, N>& operands) {
-  Loop<N> loop;
+StridedLoop<N> make_loop(const Shape& shape, int64_t num_elements, const std::array<const Tensor*, N>& operands) {
+  StridedLoop<N> loop;
   loop.num_elements = num_elements;
   const Tensor& out = *operands[0];
   const bool dense = out.is_contiguous() || is_dense(out.shape(), out.strides());
@@ -93,10 +93,10 @@ inline void promote_operands(Tensor& a, Tensor& b) {
 
 /// An uninitialised result for operands named a and b.
 inline Tensor empty_for(const char* op, const Tensor& a, const Tensor& b, DType dtype) {
-  if (a.shape() == b.shape()) return empty_in_order_of(a, dtype);
+  if (a.shape() == b.shape()) return empty_preserving_layout(a, dtype);
   const Shape shape = broadcast_shape(op, {{"a", a}, {"b", b}});
-  if (shape == a.shape()) return empty_in_order_of(a, dtype);
-  if (shape == b.shape()) return empty_in_order_of(b, dtype);
+  if (shape == a.shape()) return empty_preserving_layout(a, dtype);
+  if (shape == b.shape()) return empty_preserving_layout(b, dtype);
   return empty(shape, {dtype, a.device()});
 }
 

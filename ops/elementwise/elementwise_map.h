@@ -16,7 +16,7 @@ inline constexpr int64_t kElementGrain = 32768;
 
 /// Calls row(offsets, n) for stretches of the innermost dimension: n elements from offsets[k] of operand k on.
 template <int N>
-void for_each_row(const Loop<N>& loop, FunctionRef<void(const int64_t* offsets, int64_t n)> row) {
+void for_each_row(const StridedLoop<N>& loop, FunctionRef<void(const int64_t* offsets, int64_t n)> row) {
   const size_t dims = loop.sizes.size();
   const auto piece = [&](int64_t begin, int64_t end) {
     int64_t index[16];
@@ -62,7 +62,7 @@ void for_each_row(const Loop<N>& loop, FunctionRef<void(const int64_t* offsets, 
 /// out[i] = f(a[i], b[i]).  The pragma: an operand is the output itself or does not overlap it, so iterations are
 /// independent either way, which the compiler could not know.
 template <class T, class Out, class F>
-void map_binary(const Loop<3>& loop, Source a_data, Source b_data, void* out_data, F f) {
+void map_binary(const StridedLoop<3>& loop, Source a_data, Source b_data, void* out_data, F f) {
   using C = Compute<T>;
   const int64_t out_step = loop.strides[0].back();
   const int64_t a_step = loop.strides[1].back();
@@ -98,7 +98,8 @@ void visit_step(int64_t step, F f) {
 
 /// out[i] = f(a[i], b[i], c[i]).  out overlaps no operand.
 template <class T, class F>
-void map_ternary(const Loop<4>& loop, const void* a_data, const void* b_data, const void* c_data, void* out_data, F f) {
+void map_ternary(const StridedLoop<4>& loop, const void* a_data, const void* b_data, const void* c_data, void* out_data,
+                 F f) {
   using C = Compute<T>;
   const auto step = [&](size_t operand) { return loop.strides[operand].back(); };
   for_each_row<4>(loop, [&](const int64_t* offsets, int64_t n) {
@@ -127,7 +128,7 @@ void map_ternary(const Loop<4>& loop, const void* a_data, const void* b_data, co
 
 /// out[i] = f(a[i]).
 template <class T, class F>
-void map_unary(const Loop<2>& loop, const void* a_data, void* out_data, F f) {
+void map_unary(const StridedLoop<2>& loop, const void* a_data, void* out_data, F f) {
   using C = Compute<T>;
   const int64_t out_step = loop.strides[0].back();
   const int64_t a_step = loop.strides[1].back();

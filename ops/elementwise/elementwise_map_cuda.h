@@ -41,7 +41,7 @@ __device__ Pack<T, n> load(const Elements<T>& from, int64_t i, int step) {
 
 /// The N operands of a loop as kernels take them.
 template <int N>
-Strided<N> strided(const Loop<N>& loop) {
+Strided<N> strided(const StridedLoop<N>& loop) {
   std::array<std::span<const int64_t>, N> steps;
   for (int k = 0; k < N; ++k) steps[k] = {loop.strides[k].data(), loop.strides[k].size()};
   return {{loop.sizes.data(), loop.sizes.size()}, steps};
@@ -49,7 +49,7 @@ Strided<N> strided(const Loop<N>& loop) {
 
 /// Whether the operands of a loop lie in one stretch each, or are single elements, aligned for accesses of 16 bytes.
 template <int N>
-bool is_flat(const Loop<N>& loop, const std::array<const void*, N>& data) {
+bool is_flat(const StridedLoop<N>& loop, const std::array<const void*, N>& data) {
   if (loop.sizes.size() != 1 || loop.strides[0][0] != 1) return false;
   for (int k = 0; k < N; ++k) {
     if (loop.strides[k][0] == 1 && reinterpret_cast<uintptr_t>(data[k]) % 16 != 0) return false;
@@ -88,7 +88,7 @@ struct MapBinary {
 
 /// out[i] = f(a[i], b[i]).
 template <class T, class Out, class F>
-void map_binary(const KernelContext& context, const Loop<3>& loop, Source a, Source b, void* out, F f) {
+void map_binary(const KernelContext& context, const StridedLoop<3>& loop, Source a, Source b, void* out, F f) {
   using Kernel = MapBinary<T, Out, F>;
   Kernel kernel{static_cast<Out*>(out), Elements<T>(a), Elements<T>(b), 0, 0, loop.num_elements, f};
   if (is_flat<3>(loop, {out, a.data, b.data})) {
@@ -125,7 +125,7 @@ struct MapUnary {
 
 /// out[i] = f(a[i]).
 template <class T, class F>
-void map_unary(const KernelContext& context, const Loop<2>& loop, Source a, void* out, F f) {
+void map_unary(const KernelContext& context, const StridedLoop<2>& loop, Source a, void* out, F f) {
   using Kernel = MapUnary<T, T, F>;
   Kernel kernel{static_cast<T*>(out), Elements<T>(a), 0, loop.num_elements, f};
   if (is_flat<2>(loop, {out, a.data})) {

@@ -14,7 +14,7 @@ namespace tandem { inline namespace v0 {
 using autograd::BackwardContext;
 using autograd::Node;
 using autograd::record;
-using autograd::Saved;
+using autograd::SavedTensor;
 using ops::convert;
 using ops::dtype_with;
 using ops::floating_or_float32;
@@ -29,19 +29,19 @@ void check_not_bool(const char* op, const char* name, const Tensor& tensor) {
 // --- sqrt, rsqrt ---------------------------------------------------------------------------------
 
 Tensor root(const KernelContext& context, RootOp kind, const Tensor& input) {
-  Tensor out = empty_in_order_of(input, input.dtype());
+  Tensor out = empty_preserving_layout(input, input.dtype());
   const auto loop = make_loop<2>(out.shape(), out.num_elements(), {&out, &input});
   TANDEM_KERNEL(context, root, kind, out.dtype(), loop, input.data_ptr(), out.data_ptr());
   return out;
 }
 
 struct SqrtNode : Node {
-  Saved output{*this, "output"};
+  SavedTensor output{*this, "output"};
   TensorList backward(BackwardContext& context) override { return {div(context.grad(), mul(output.get(), 2))}; }
 };
 
 struct RsqrtNode : Node {
-  Saved output{*this, "output"};
+  SavedTensor output{*this, "output"};
   TensorList backward(BackwardContext& context) override {
     return {mul(context.grad(), mul(pow(output.get(), 3), -0.5))};
   }
@@ -72,7 +72,7 @@ Tensor rsqrt(Tensor input) {
 namespace {
 
 struct PowScalarNode : Node {
-  Saved input{*this, "input"};
+  SavedTensor input{*this, "input"};
   double exponent = 0;
   TensorList backward(BackwardContext& context) override {
     const Tensor& grad = context.grad();
@@ -82,9 +82,9 @@ struct PowScalarNode : Node {
 };
 
 struct PowNode : Node {
-  Saved input{*this, "input"};
-  Saved exponent{*this, "exponent"};
-  Saved output{*this, "output"};
+  SavedTensor input{*this, "input"};
+  SavedTensor exponent{*this, "exponent"};
+  SavedTensor output{*this, "output"};
   Shape input_shape, exponent_shape;
   TensorList backward(BackwardContext& context) override {
     TensorList grads(2);
@@ -113,7 +113,7 @@ Tensor pow(Tensor input, Scalar exponent) {
   TANDEM_CHECK(ValueError, is_floating_point(input.dtype()) || exponent.to_int() >= 0,
                ops::operand_error("pow", str("an integer to the power ", exponent.to_int(), " is no integer"),
                                   {{"input", input}}, {}, "make the exponent a floating number"));
-  Tensor out = empty_in_order_of(input, input.dtype());
+  Tensor out = empty_preserving_layout(input, input.dtype());
   const auto loop = make_loop<2>(out.shape(), out.num_elements(), {&out, &input});
   TANDEM_KERNEL(context, pow, out.dtype(), loop, exponent, input.data_ptr(), out.data_ptr());
   if (auto* node = record<PowScalarNode>("pow", out, input)) {
@@ -129,7 +129,7 @@ Tensor pow(Tensor input, Tensor exponent) {
   ops::promote_operands(input, exponent);
   check_not_bool("pow", "input", input);
   const Shape shape = ops::broadcast_shape("pow", {{"input", input}, {"exponent", exponent}});
-  Tensor out = shape == input.shape() ? empty_in_order_of(input, input.dtype()) : empty(shape, input.options());
+  Tensor out = shape == input.shape() ? empty_preserving_layout(input, input.dtype()) : empty(shape, input.options());
   const auto loop = make_loop<3>(out.shape(), out.num_elements(), {&out, &input, &exponent});
   TANDEM_KERNEL(context, pow, out.dtype(), loop, input.data_ptr(), exponent.data_ptr(), out.data_ptr());
   if (!is_floating_point(out.dtype())) return out;
@@ -155,7 +155,7 @@ Tensor clamp_backward(const Tensor& grad, const Tensor& input, const Bounds& bou
 
 /// Linear in grad, flat in input.
 struct ClampBackwardNode : Node {
-  Saved input{*this, "input"};
+  SavedTensor input{*this, "input"};
   Bounds bounds;
   TensorList backward(BackwardContext& context) override {
     return {clamp_backward(context.grad(), input.get(), bounds)};
@@ -165,7 +165,7 @@ struct ClampBackwardNode : Node {
 /// The gradient of clamp, an operation of its own.
 Tensor clamp_backward(const Tensor& grad, const Tensor& input, const Bounds& bounds) {
   const KernelContext context = ops::check_same_device("clamp_backward", {{"grad", grad}, {"input", input}});
-  Tensor out = empty_in_order_of(input, input.dtype());
+  Tensor out = empty_preserving_layout(input, input.dtype());
   const auto loop = make_loop<3>(out.shape(), out.num_elements(), {&out, &grad, &input});
   TANDEM_KERNEL(context, clamp_backward, out.dtype(), loop, bounds.low, bounds.high, grad.data_ptr(), input.data_ptr(),
                 out.data_ptr());
@@ -177,7 +177,7 @@ Tensor clamp_backward(const Tensor& grad, const Tensor& input, const Bounds& bou
 }
 
 struct ClampNode : Node {
-  Saved input{*this, "input"};
+  SavedTensor input{*this, "input"};
   Bounds bounds;
   TensorList backward(BackwardContext& context) override {
     return {clamp_backward(context.grad(), input.get(), bounds)};
@@ -195,7 +195,7 @@ Tensor clamp(Tensor input, std::optional<Scalar> min, std::optional<Scalar> max)
   TANDEM_CHECK(ValueError, !max || !std::isnan(max->to_double()), "clamp: max is NaN");
   if (min) convert(input, dtype_with(input, *min));
   if (max) convert(input, dtype_with(input, *max));
-  Tensor out = empty_in_order_of(input, input.dtype());
+  Tensor out = empty_preserving_layout(input, input.dtype());
   const auto loop = make_loop<2>(out.shape(), out.num_elements(), {&out, &input});
   TANDEM_KERNEL(context, clamp, out.dtype(), loop, min, max, input.data_ptr(), out.data_ptr());
   if (auto* node = record<ClampNode>("clamp", out, input)) {

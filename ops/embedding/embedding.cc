@@ -10,7 +10,7 @@ namespace tandem { inline namespace v0 {
 using namespace ops;
 using autograd::BackwardContext;
 using autograd::Node;
-using autograd::Saved;
+using autograd::SavedTensor;
 
 namespace {
 
@@ -41,7 +41,7 @@ Tensor embedding_backward(const Tensor& grad, const Tensor& indices, const Shape
   write_gradient(grad, indices, false, out);
 
   struct EmbeddingBackwardNode : Node {
-    Saved indices{*this, "indices"};
+    SavedTensor indices{*this, "indices"};
     TensorList backward(BackwardContext& context) override { return {embedding(indices.get(), context.grad())}; }
   };
   if (auto* node = autograd::record<EmbeddingBackwardNode>("embedding_backward", out, grad))
@@ -63,12 +63,12 @@ Tensor embedding(const Tensor& indices_argument, const Tensor& weight) {
   const Tensor out = take_rows(indices, weight);
 
   struct EmbeddingNode : Node {
-    Saved indices{*this, "indices"};
+    SavedTensor indices{*this, "indices"};
     Shape weight_shape;
 
     TensorList backward(BackwardContext& context) override {
       if (context.create_graph()) return {embedding_backward(context.grad(), indices.get(), weight_shape)};
-      const auto [slot, accumulate] = context.destination(0);
+      const auto [slot, accumulate] = context.grad_buffer(0);
       const Tensor out = slot.defined() ? slot : empty(weight_shape, context.grad().options());
       write_gradient(context.grad(), indices.get(), accumulate, out);
       return {out};

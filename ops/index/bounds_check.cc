@@ -1,8 +1,8 @@
 #include <tandem/ops/index/bounds_check.h>
 
 #include <tandem/ops/index/bounds_check_kernels.h>
-#include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/primitives.h>
 
 namespace tandem { inline namespace v0 { namespace ops {
 
@@ -29,7 +29,7 @@ void check_index_range(const char* op, const char* what, const KernelContext& co
     if (size > 0) return cuda::complain_of_bad_index(context, op, what, n, size, values);
     // Not even 0 is there for kernels to take.
     const Tensor here = empty(index.shape(), {kInt64});
-    chores::copy(index, here);
+    primitives::copy(index, here);
     return check_index_range(op, what, CpuContext(Device()), here, size);
   }
 #endif

@@ -15,7 +15,7 @@ namespace tandem { inline namespace v0 {
 using autograd::BackwardContext;
 using autograd::Node;
 using autograd::record;
-using autograd::Saved;
+using autograd::SavedTensor;
 using ops::check_index_range;
 using ops::row_major;
 
@@ -53,7 +53,7 @@ void* data_of(const Tensor& workspace) { return workspace.defined() ? workspace.
 Tensor rounded(const Tensor& sums, DType dtype) {
   if (sums.dtype() == dtype) return sums;
   Tensor out = empty(sums.shape(), {dtype, sums.device()});
-  chores::copy(sums, out);
+  primitives::copy(sums, out);
   return out;
 }
 
@@ -81,7 +81,7 @@ Tensor run_gather(const KernelContext& context, const Tensor& input, int64_t dim
 Tensor gather_backward(const Tensor& grad, int64_t dim, const Tensor& index, const Shape& input_shape);
 
 struct GatherBackwardNode : Node {
-  Saved index{*this, "index"};
+  SavedTensor index{*this, "index"};
   int64_t dim = 0;
   TensorList backward(BackwardContext& context) override { return {gather(context.grad(), dim, index.get())}; }
 };
@@ -105,7 +105,7 @@ Tensor gather_backward(const Tensor& grad, int64_t dim, const Tensor& index, con
     const Tensor whole = zeros(input_shape, grad.options());
     Tensor part = whole;
     for (int64_t d = 0; d < part.dim(); ++d) part = slice(part, d, 0, reached[static_cast<size_t>(d)]);
-    chores::copy(out, part);
+    primitives::copy(out, part);
     out = whole;
   }
   if (auto* node = record<GatherBackwardNode>("gather_backward", out, grad)) {
@@ -117,7 +117,7 @@ Tensor gather_backward(const Tensor& grad, int64_t dim, const Tensor& index, con
 
 /// Of gather, and of topk's values.
 struct GatherNode : Node {
-  Saved index{*this, "index"};
+  SavedTensor index{*this, "index"};
   int64_t dim = 0;
   Shape input_shape;
   TensorList backward(BackwardContext& context) override {
@@ -161,7 +161,7 @@ namespace {
 Tensor index_select_backward(const Tensor& grad, int64_t dim, const Tensor& index, int64_t size);
 
 struct IndexSelectBackwardNode : Node {
-  Saved index{*this, "index"};
+  SavedTensor index{*this, "index"};
   int64_t dim = 0;
   TensorList backward(BackwardContext& context) override { return {index_select(context.grad(), dim, index.get())}; }
 };
@@ -187,7 +187,7 @@ Tensor index_select_backward(const Tensor& grad, int64_t dim, const Tensor& inde
 }
 
 struct IndexSelectNode : Node {
-  Saved index{*this, "index"};
+  SavedTensor index{*this, "index"};
   int64_t dim = 0;
   int64_t size = 0;
   TensorList backward(BackwardContext& context) override {
@@ -269,7 +269,7 @@ TopK topk(const Tensor& input, int64_t k, int64_t dim, bool largest) {
 namespace {
 
 struct MaskedFillNode : Node {
-  Saved mask{*this, "mask"};
+  SavedTensor mask{*this, "mask"};
   Shape input_shape;
   TensorList backward(BackwardContext& context) override {
     return {ops::sum_to_shape(masked_fill(context.grad(), mask.get(), 0), input_shape)};
@@ -289,7 +289,7 @@ Tensor masked_fill(const Tensor& input, const Tensor& mask, Scalar value) {
                                   operands));
   check_fits("masked_fill", "value", value, input.dtype());
   const Shape shape = ops::broadcast_shape("masked_fill", operands);
-  Tensor out = shape == input.shape() ? empty_in_order_of(input, input.dtype()) : empty(shape, input.options());
+  Tensor out = shape == input.shape() ? empty_preserving_layout(input, input.dtype()) : empty(shape, input.options());
   const auto loop = ops::make_loop<4>(out.shape(), out.num_elements(), {&out, &mask, nullptr, &input});
   const ops::Element number(value, input.dtype());
   TANDEM_KERNEL(context, where, size_of(input.dtype()), loop, mask.data_ptr(), number.source(), input.data_ptr(),

@@ -22,7 +22,7 @@ namespace selecting {
 constexpr int kDigitBits = 8;
 constexpr int kDigits = 1 << kDigitBits;
 constexpr int64_t kSortedInShared = 1024;  ///< positions
-constexpr int kMostThreads = 1024;         ///< of a block
+constexpr int kMaxThreads = 1024;          ///< of a block
 
 using Rank = unsigned __int128;
 
@@ -129,7 +129,7 @@ __device__ void sort_positions(const Ranked<T>& row, int64_t k, int64_t* positio
 }
 
 template <class T>
-__global__ void __launch_bounds__(kMostThreads)
+__global__ void __launch_bounds__(kMaxThreads)
     select_kernel(int64_t rows, int64_t size, int64_t k, bool largest, int position_bits, const T* input, T* values,
                   int64_t* indices) {
   __shared__ int64_t in_shared[kSortedInShared];
@@ -163,7 +163,7 @@ void select_first(const KernelContext& context, int64_t rows, int64_t size, int6
   if (rows == 0) return;
   TANDEM_CHECK(ShapeError, size <= UINT32_MAX, "a GPU chooses from rows of at most 2^32 - 1 elements, not ", size);
   const int digits = (std::bit_width(static_cast<uint64_t>(size - 1)) + kDigitBits - 1) / kDigitBits;
-  const int threads = size <= 256 ? kWarp : size <= 1024 ? 128 : size <= 8192 ? 512 : kMostThreads;
+  const int threads = size <= 256 ? kWarp : size <= 1024 ? 128 : size <= 8192 ? 512 : kMaxThreads;
   launch_kernel(context, select_kernel<T>, blocks_for(rows, 1), threads, 0, rows, size, k, largest, digits * kDigitBits,
                 input, values, indices);
 }

@@ -17,7 +17,7 @@ namespace tandem { inline namespace v0 {
 using namespace ops;
 using autograd::BackwardContext;
 using autograd::Node;
-using autograd::Saved;
+using autograd::SavedTensor;
 
 namespace {
 
@@ -62,7 +62,7 @@ Tensor cross_entropy(const Tensor& logits_argument, const Tensor& labels_argumen
   TANDEM_KERNEL(context, mean_of_losses, logits.dtype(), n, losses.data<double>(), out.data_ptr());
 
   struct CrossEntropyNode : Node {
-    Saved logits{*this, "logits"}, labels{*this, "labels"}, shifts{*this, "shifts"};
+    SavedTensor logits{*this, "logits"}, labels{*this, "labels"}, shifts{*this, "shifts"};
 
     TensorList backward(BackwardContext& context) override {
       const Tensor x = logits.get(), targets = labels.get();
@@ -118,7 +118,7 @@ Tensor mse_loss(const Tensor& input_argument, const Tensor& target_argument) {
   }
 
   struct MseLossNode : Node {
-    Saved input{*this, "input"}, target{*this, "target"};
+    SavedTensor input{*this, "input"}, target{*this, "target"};
 
     TensorList backward(BackwardContext& context) override {
       const Tensor x = input.get(), y = target.get();

@@ -57,7 +57,7 @@ class Choices {
 
 /// The file that measured choices go to.
 const std::optional<std::string>& measured_choices() {
-  static const std::optional<std::string> path = env_string("TANDEM_TUNE");
+  static const std::optional<std::string> path = env_string("TANDEM_TUNING_WRITE");
   return path;
 }
 
@@ -96,7 +96,7 @@ std::string key_of(const Problem& problem) { return "product, emulated: " + prob
 /// What the tuning file says.
 std::optional<ProductAlgorithm> tuned(const Problem& problem) {
   const std::string key = key_of(problem);
-  const std::string* const name = Tuning::named().find(key);
+  const std::string* const name = Tuning::from_environment().find(key);
   if (name == nullptr) return std::nullopt;
   for (const ProductAlgorithm algorithm : kAlgorithms) {
     if (*name == to_string(algorithm) && is_available(algorithm)) return algorithm;
@@ -129,8 +129,9 @@ int64_t product_workspace_bytes(DType dtype) { return dtype == kFloat32 || dtype
 bool library_product(const KernelContext& context, DType dtype, int64_t batches, int64_t m, int64_t n, int64_t k,
                      double alpha, const MatrixOperand& a, const int64_t* a_offsets, const MatrixOperand& b,
                      const int64_t* b_offsets, double beta, ProductEpilogue epilogue, void* workspace, void* out) {
-  constexpr int64_t kLong = 6 * 6 * 6;
-  if ((dtype != kFloat32 && dtype != kFloat64) || batches * m * n * k < kLong || workspace == nullptr) return false;
+  constexpr int64_t kMinMultiplyAdds = 6 * 6 * 6;
+  if ((dtype != kFloat32 && dtype != kFloat64) || batches * m * n * k < kMinMultiplyAdds || workspace == nullptr)
+    return false;
   const Problem problem{context.device.index, false,        dtype,     1,         m, n, k,
                         a.transposed,         b.transposed, a.leading, b.leading, 0, 0, epilogue.bias != nullptr,
                         epilogue.relu,        beta != 0,    1};
@@ -327,7 +328,7 @@ std::optional<cublasLtMatmulAlgo_t> choose(Library& library, const Problem& prob
                                            const Layout& a, const Layout& b, const Layout& out, F run) {
   const std::string prefix =
       str("product, ", device_properties(Device::cuda(problem.device)).name, ", cublasLt ", cublasLtGetVersion(), ": ");
-  const Tuning& tuning = Tuning::named();
+  const Tuning& tuning = Tuning::from_environment();
   if (const std::string* text = tuning.find(prefix + problem.text())) {
     const auto algorithm = from_text(*text);
     cublasLtMatmulHeuristicResult_t result = {};
@@ -345,9 +346,9 @@ std::optional<cublasLtMatmulAlgo_t> choose(Library& library, const Problem& prob
           "': the library's advice is taken");
     });
   }
-  constexpr int kMostMeasured = 16;
+  constexpr int kMaxMeasured = 16;
   const auto advised =
-      advice(library.handle, description, a, b, out, problem.aligned, measured_choices() ? kMostMeasured : 1);
+      advice(library.handle, description, a, b, out, problem.aligned, measured_choices() ? kMaxMeasured : 1);
   if (advised.empty()) return std::nullopt;
   if (!measured_choices()) return advised[0];
   const int best = fastest(static_cast<int>(advised.size()), [&](int i) {

@@ -13,7 +13,7 @@ namespace tandem { inline namespace v0 {
 
 using autograd::BackwardContext;
 using autograd::Node;
-using autograd::Saved;
+using autograd::SavedTensor;
 
 namespace ops { namespace {
 
@@ -35,7 +35,7 @@ Matrix matrix(const Tensor& tensor) {
 
 Tensor row_major_copy(const Tensor& tensor, DType dtype) {
   Tensor copy = empty(tensor.shape(), {dtype, tensor.device()});
-  chores::copy(tensor, copy);
+  primitives::copy(tensor, copy);
   return copy;
 }
 
@@ -107,7 +107,7 @@ void multiply(const KernelContext& context, Matrix a, Matrix b, double alpha, do
     Tensor wide = beta == 0 ? empty(out.shape(), {kFloat32, out.device()}) : row_major_copy(out, kFloat32);
     multiply(context, widened(a), widened(b), alpha, beta, bias.defined() ? row_major_copy(bias, kFloat32) : Tensor(),
              relu, wide);
-    chores::copy(wide, out);
+    primitives::copy(wide, out);
     return;
   }
   const MatrixOperand left = operand(a);
@@ -125,7 +125,7 @@ void multiply(const KernelContext& context, Matrix a, Matrix b, double alpha, do
 /// The gradient alpha * a @ b of input i, written into its leaf's slot where the engine hands it out.
 Tensor gradient_product(const KernelContext& context, BackwardContext& backward, int i, const Shape& shape, Matrix a,
                         Matrix b, double alpha = 1) {
-  const auto [slot, accumulate] = backward.destination(i);
+  const auto [slot, accumulate] = backward.grad_buffer(i);
   Tensor out = slot.defined() ? slot : empty(shape, backward.grad().options());
   multiply(context, std::move(a), std::move(b), alpha, accumulate ? 1 : 0, {}, false, out);
   return out;
@@ -150,7 +150,7 @@ Tensor batched_product(const KernelContext& context, const Tensor& a, const Tens
     return out;
   }
   if (is_half(a.dtype()) && a.device().is_cpu()) {
-    chores::copy(batched_product(context, row_major_copy(a, kFloat32), row_major_copy(b, kFloat32), batch), out);
+    primitives::copy(batched_product(context, row_major_copy(a, kFloat32), row_major_copy(b, kFloat32), batch), out);
     return out;
   }
   Tensor left_tensor = a, right_tensor = b;
@@ -241,7 +241,7 @@ Tensor matmul(const Tensor& input_argument, const Tensor& other_argument) {
   }
 
   struct MatmulNode : Node {
-    Saved input{*this, "input"}, other{*this, "other"};
+    SavedTensor input{*this, "input"}, other{*this, "other"};
     Shape input_shape, other_shape;
 
     TensorList backward(BackwardContext& context) override {
@@ -292,7 +292,7 @@ Tensor bmm(const Tensor& input_argument, const Tensor& mat2_argument) {
   const Tensor out = batched_product(context, input, mat2, {input.size(0)});
 
   struct BmmNode : Node {
-    Saved input{*this, "input"}, mat2{*this, "mat2"};
+    SavedTensor input{*this, "input"}, mat2{*this, "mat2"};
 
     TensorList backward(BackwardContext& context) override {
       TensorList grads(2);
@@ -332,13 +332,13 @@ Tensor addmm(const Tensor& input_argument, const Tensor& mat1_argument, const Te
 
   const Tensor out = empty(shape, mat1.options());
   if (beta.to_double() != 0) {
-    chores::copy(make_view(input.storage(), input.dtype(), shape, broadcast_strides(input, shape), input.impl().offset),
-                 out);
+    primitives::copy(
+        make_view(input.storage(), input.dtype(), shape, broadcast_strides(input, shape), input.impl().offset), out);
   }
   multiply(context, matrix(mat1), matrix(mat2), alpha.to_double(), beta.to_double(), {}, false, out);
 
   struct AddmmNode : Node {
-    Saved mat1{*this, "mat1"}, mat2{*this, "mat2"};
+    SavedTensor mat1{*this, "mat1"}, mat2{*this, "mat2"};
     Shape input_shape, mat1_shape, mat2_shape;
     double beta = 1, alpha = 1;
 
@@ -400,7 +400,7 @@ Tensor linear_forward(const char* op, Tensor& x, Tensor& weight, Tensor& bias, b
 
 /// The gradients of x, weight and bias of y = x @ weight^T + bias, where `grad` is that of y; bias_grad is done.
 struct LinearNodeBase : Node {
-  Saved x{*this, "x"}, weight{*this, "weight"};
+  SavedTensor x{*this, "x"}, weight{*this, "weight"};
   Shape x_shape, weight_shape;
 
   void save(const Tensor& x_argument, const Tensor& weight_argument) {
@@ -419,7 +419,7 @@ struct LinearNodeBase : Node {
     const KernelContext kernels = kernel_context(grad.device());
     if (context.needs(1)) {  // first: it may travel while the other is computed
       grads[1] = gradient_product(kernels, context, 1, weight_shape, rows_of(grad).t(), rows_of(x.get()));
-      context.announce(1, grads[1]);
+      context.notify_ready(1, grads[1]);
     }
     if (context.needs(0)) {
       grads[0] = gradient_product(kernels, context, 0, x_shape, rows_of(grad), matrix(weight.get()));
@@ -428,10 +428,10 @@ struct LinearNodeBase : Node {
 };
 
 /// Where the gradient of input i is written: the leaf's slot, or new memory.
-BackwardContext::Destination slot_or_new(BackwardContext& context, int i, const Shape& shape) {
-  BackwardContext::Destination destination = context.destination(i);
-  if (!destination.tensor.defined()) destination = {empty(shape, context.grad().options()), false};
-  return destination;
+BackwardContext::GradBuffer slot_or_new(BackwardContext& context, int i, const Shape& shape) {
+  BackwardContext::GradBuffer buffer = context.grad_buffer(i);
+  if (!buffer.tensor.defined()) buffer = {empty(shape, context.grad().options()), false};
+  return buffer;
 }
 
 }  // namespace
@@ -453,7 +453,7 @@ Tensor linear(const Tensor& x_argument, const Tensor& weight_argument, const Ten
           TANDEM_KERNEL(kernel_context(slot.device()), sum_rows, slot.dtype(), rows.rows, rows.cols,
                         rows.tensor.data_ptr(), accumulate ? 1 : 0, slot.data_ptr());
           grads[2] = slot;
-          context.announce(2, slot);
+          context.notify_ready(2, slot);
         }
       }
       product_gradients(context, context.grad(), grads);
@@ -476,7 +476,7 @@ Tensor mask_where_positive(const Tensor& grad, const Tensor& output) {
                 dense.data_ptr(), output.data_ptr(), 0, masked.data_ptr(), nullptr);
 
   struct MaskNode : Node {
-    Saved output{*this, "output"};
+    SavedTensor output{*this, "output"};
     TensorList backward(BackwardContext& context) override {
       return {mask_where_positive(context.grad(), output.get())};
     }
@@ -492,7 +492,7 @@ Tensor linear_relu(const Tensor& x_argument, const Tensor& weight_argument, cons
   const Tensor out = linear_forward("linear_relu", x, weight, bias, true);
 
   struct LinearReluNode : LinearNodeBase {
-    Saved output{*this, "output"};
+    SavedTensor output{*this, "output"};
 
     TensorList backward(BackwardContext& context) override {
       TensorList grads(num_inputs());
@@ -507,14 +507,14 @@ Tensor linear_relu(const Tensor& x_argument, const Tensor& weight_argument, cons
       }
       Matrix rows = rows_of(row_major(context.grad()));
       const Tensor masked = empty(result.shape(), result.options());
-      BackwardContext::Destination bias_slot;
+      BackwardContext::GradBuffer bias_slot;
       if (needs_bias) bias_slot = slot_or_new(context, 2, bias_shape);
       TANDEM_KERNEL(kernel_context(masked.device()), mask_and_sum_rows, masked.dtype(), rows.rows, rows.cols,
                     rows.tensor.data_ptr(), result.data_ptr(), bias_slot.accumulate ? 1 : 0, masked.data_ptr(),
                     needs_bias ? bias_slot.tensor.data_ptr() : nullptr);
       if (needs_bias) {
         grads[2] = bias_slot.tensor;
-        context.announce(2, grads[2]);
+        context.notify_ready(2, grads[2]);
       }
       product_gradients(context, masked, grads);
       return grads;

@@ -130,7 +130,7 @@ void product(const KernelContext& context, DType dtype, int64_t batches, int64_t
 namespace {
 
 constexpr int kColumns = 32;
-constexpr int kMostRows = 16;
+constexpr int kMaxRows = 16;
 constexpr int64_t kRowBlock = 32;  // rows that are summed in T's accumulator before the sum joins a total in float64
 
 /// Threads side by side have neighbouring columns; those below each other blocks of rows.  With `output`, the gradients that count
@@ -139,7 +139,7 @@ template <class T>
 __global__ void sum_rows_kernel(int64_t rows, int64_t cols, const T* grad, const T* output, double beta, T* masked,
                                 T* out) {
   using S = Accumulator<T>;
-  __shared__ double totals[kMostRows][kColumns];
+  __shared__ double totals[kMaxRows][kColumns];
   for (int64_t first = static_cast<int64_t>(blockIdx.x) * kColumns; first < cols;
        first += static_cast<int64_t>(gridDim.x) * kColumns) {
     const int64_t c = first + threadIdx.x;
@@ -178,7 +178,7 @@ void sum_rows(const KernelContext& context, DType dtype, int64_t rows, int64_t c
 void mask_and_sum_rows(const KernelContext& context, DType dtype, int64_t rows, int64_t cols, const void* grad,
                        const void* output, double beta, void* masked, void* bias_grad) {
   if (cols == 0) return;
-  const auto threads_below = static_cast<unsigned>(std::clamp<int64_t>(rows / kRowBlock, 1, kMostRows));
+  const auto threads_below = static_cast<unsigned>(std::clamp<int64_t>(rows / kRowBlock, 1, kMaxRows));
   visit_floating_dtype(dtype, [&]<class T>() {
     launch_kernel(context, sum_rows_kernel<T>, blocks_for((cols + kColumns - 1) / kColumns, 1),
                   dim3(kColumns, threads_below), 0, rows, cols, static_cast<const T*>(grad),

@@ -20,7 +20,7 @@ namespace {
 
 using autograd::BackwardContext;
 using autograd::Node;
-using autograd::Saved;
+using autograd::SavedTensor;
 using ops::operand_error;
 
 /// Calls fn(i) for each part, all at the same time; one after the other where operations are recorded, which is the rank's own
@@ -29,7 +29,7 @@ void for_parts(size_t num_parts, const std::function<void(size_t i)>& fn) {
   if (is_grad_enabled()) {
     for (size_t i = 0; i < num_parts; ++i) fn(i);
   } else {
-    run_together(static_cast<int>(num_parts), [&](int i) { fn(static_cast<size_t>(i)); });
+    run_concurrently(static_cast<int>(num_parts), [&](int i) { fn(static_cast<size_t>(i)); });
   }
 }
 
@@ -40,7 +40,7 @@ int64_t part_size(SplitDim split, const Tensor& mat1, const Tensor& mat2) {
 
 struct AddmmSplitNode : Node {
   SplitDim split = SplitDim::kRows;
-  std::deque<Saved> mat1, mat2;
+  std::deque<SavedTensor> mat1, mat2;
   std::vector<int64_t> sizes;  ///< of the result's parts; kRows and kColumns
   std::vector<Device> devices;
   Shape input_shape;

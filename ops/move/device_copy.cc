@@ -186,7 +186,7 @@ bool is_packed(const Tensor& input, Device target, size_t num_inputs) {
 
 /// Whether chunks of `input` come to the target before they are added there, or put where they belong.
 bool is_landed(const Tensor& input, Device target, size_t num_inputs, bool is_row_major) {
-  return (num_inputs > 1 || !is_row_major) && !chores::can_read(target, input.device());
+  return (num_inputs > 1 || !is_row_major) && !primitives::can_read(target, input.device());
 }
 
 bool all_contiguous(std::span<const Tensor> tensors) {
@@ -213,8 +213,8 @@ void Transfer::expect_copy(const Tensor& input, Device device) {
 
 void Transfer::expect(std::span<const Tensor> inputs, std::span<const Device> devices, bool row_major) {
   const Device device = devices[0];  // from there the other outputs are made
-  TANDEM_CHECK(ValueError, device.is_cpu() || inputs.size() <= chores::kMostSummedOnGpu, op_, ": ", inputs.size(),
-               " tensors, a GPU adds up to ", chores::kMostSummedOnGpu);
+  TANDEM_CHECK(ValueError, device.is_cpu() || inputs.size() <= primitives::kMaxGpuSumInputs, op_, ": ", inputs.size(),
+               " tensors, a GPU adds up to ", primitives::kMaxGpuSumInputs);
   const ChunkGrid grid = grid_of(inputs[0], row_major && all_contiguous(inputs));
   num_chunks_ += grid.size();
   std::vector<MemoryNeed> staged;  // by a chunk of this step
@@ -285,7 +285,7 @@ void Transfer::Step::run(int64_t chunk, PackingSpace& space) const {
     Tensor part = grid.slice(input, chunk);
     const auto copy_to = [&](Device device) {
       const Tensor copy = space.take(part, device);
-      chores::copy(part, copy);
+      primitives::copy(part, copy);
       part = copy;
     };
     if (!part.is_contiguous() && is_packed(input, out.device(), inputs.size())) copy_to(input.device());
@@ -293,14 +293,14 @@ void Transfer::Step::run(int64_t chunk, PackingSpace& space) const {
     return part;
   };
   if (inputs.size() == 1) {
-    chores::copy(part_of(inputs[0]), out, num_bytes);
+    primitives::copy(part_of(inputs[0]), out, num_bytes);
   } else {
     std::vector<Tensor> parts;
     for (const Tensor& input : inputs) parts.push_back(part_of(input));
     // What is copied on from there is better in the caches.
-    chores::sum(parts, out, outputs.size() > 1 ? 0 : num_bytes);
+    primitives::sum(parts, out, outputs.size() > 1 ? 0 : num_bytes);
   }
-  for (size_t i = 1; i < outputs.size(); ++i) chores::copy(out, grid.slice(outputs[i], chunk), num_bytes);
+  for (size_t i = 1; i < outputs.size(); ++i) primitives::copy(out, grid.slice(outputs[i], chunk), num_bytes);
 }
 
 namespace {

@@ -39,7 +39,7 @@ Tensor to(const Tensor& input, Device device) {
     transfer.check_memory();
   }
   const Tensor output = empty(input.shape(), {input.dtype(), device});
-  chores::copy(input, output);
+  primitives::copy(input, output);
   return ops::record_move("to", input, output);
 }
 

@@ -19,7 +19,7 @@ namespace tandem { inline namespace v0 {
 using namespace ops;
 using autograd::BackwardContext;
 using autograd::Node;
-using autograd::Saved;
+using autograd::SavedTensor;
 
 namespace {
 
@@ -31,10 +31,10 @@ Tensor row_major_or_none(const Tensor& tensor) { return tensor.defined() ? row_m
 Tensor scratch(int64_t num_bytes, Device device) { return empty({num_bytes}, {kUInt8, device}); }
 
 /// Where the gradient of parameter i is written: its leaf's slot, or new memory.
-BackwardContext::Destination slot_or_new(BackwardContext& context, int i, const Shape& shape) {
-  BackwardContext::Destination destination = context.destination(i);
-  if (!destination.tensor.defined()) destination = {empty(shape, context.grad().options()), false};
-  return destination;
+BackwardContext::GradBuffer slot_or_new(BackwardContext& context, int i, const Shape& shape) {
+  BackwardContext::GradBuffer buffer = context.grad_buffer(i);
+  if (!buffer.tensor.defined()) buffer = {empty(shape, context.grad().options()), false};
+  return buffer;
 }
 
 /// The recorded gradient of (x - mean) * rstd over `dims` for a cotangent g, where mean and rstd depend on x as far as they
@@ -141,7 +141,7 @@ void move_running(const char* op, const KernelContext& context, const Tensor& ru
   const Tensor dense = row_major(running);
   TANDEM_KERNEL(context, batch_norm_running, running.dtype(), running.num_elements(), momentum, divisor,
                 batch.data<double>(), dense.data_ptr());
-  if (!dense.is_same(running)) chores::copy(dense, running);
+  if (!dense.is_same(running)) primitives::copy(dense, running);
   autograd::end_in_place(op, running);
 }
 
@@ -159,7 +159,7 @@ double batch_moments(const char* op, const KernelContext& context, const BatchNo
     return local_count;
   }
   const Tensor moments = empty({3, shape.channels}, {kFloat64, context.device});  // counts, means, squared deviations
-  chores::fill(moments.slice(0, 0, 1), local_count);
+  primitives::fill(moments.slice(0, 0, 1), local_count);
   local(row_of(moments, 1), row_of(moments, 2));
   const Tensor gathered = row_major(a.exchange->gather(moments));
   TANDEM_KERNEL(context, batch_norm_join, gathered.shape()[0], shape.channels, gathered.data<double>(), mean, squares);
@@ -188,8 +188,8 @@ BatchStatistics batch_statistics(const char* op, const KernelContext& context, c
     if (a.running_mean.defined()) move_running(op, context, a.running_mean, a.momentum, 1, result.mean);
     if (a.running_var.defined()) move_running(op, context, a.running_var, a.momentum, result.count - 1, squares);
   } else {
-    chores::copy(a.running_mean, result.mean);
-    chores::copy(a.running_var, squares);
+    primitives::copy(a.running_mean, result.mean);
+    primitives::copy(a.running_var, squares);
   }
   TANDEM_KERNEL(context, batch_norm_rstd, channels, a.training ? result.count : 1.0, a.eps, squares.data<double>(),
                 result.rstd.data<double>());
@@ -202,8 +202,8 @@ int64_t workspace_bytes(const KernelContext& context, const BatchNormShape& shap
 
 /// Inputs: input, weight, bias, and residual where there is one.
 struct BatchNormNode : Node {
-  Saved input{*this, "input"}, weight{*this, "weight"}, bias{*this, "bias"}, output{*this, "output"};
-  Saved mean{*this, "mean"}, rstd{*this, "rstd"};
+  SavedTensor input{*this, "input"}, weight{*this, "weight"}, bias{*this, "bias"}, output{*this, "output"};
+  SavedTensor mean{*this, "mean"}, rstd{*this, "rstd"};
   double count = 0, eps = 0;
   Tail tail = Tail::kNone;
   std::shared_ptr<BatchNormExchange> exchange;
@@ -406,7 +406,7 @@ Tensor layer_norm(Tensor input, const Shape& normalized_shape, Tensor weight, Te
                 data_or_null(biases), statistics.data_ptr(), out.data_ptr());
 
   struct LayerNormNode : Node {
-    Saved input{*this, "input"}, weight{*this, "weight"}, statistics{*this, "statistics"};
+    SavedTensor input{*this, "input"}, weight{*this, "weight"}, statistics{*this, "statistics"};
     Shape normalized_shape;
     double eps = 0;
 
@@ -438,10 +438,10 @@ Tensor layer_norm(Tensor input, const Shape& normalized_shape, Tensor weight, Te
       }
       const auto parameter = [&](int i, void*& slot, bool& accumulate) {
         if (!context.needs(i)) return;
-        const auto destination = slot_or_new(context, i, normalized_shape);
-        grads[static_cast<size_t>(i)] = destination.tensor;
-        slot = destination.tensor.data_ptr();
-        accumulate = destination.accumulate;
+        const auto buffer = slot_or_new(context, i, normalized_shape);
+        grads[static_cast<size_t>(i)] = buffer.tensor;
+        slot = buffer.tensor.data_ptr();
+        accumulate = buffer.accumulate;
       };
       parameter(1, to.weight, to.accumulate_weight);
       parameter(2, to.bias, to.accumulate_bias);

@@ -12,7 +12,7 @@ namespace tandem { inline namespace v0 {
 using namespace ops;
 using autograd::BackwardContext;
 using autograd::Node;
-using autograd::Saved;
+using autograd::SavedTensor;
 
 namespace {
 
@@ -88,7 +88,7 @@ Tensor take_largest(const Tensor& input, const Tensor& places, const MaxPoolShap
                 out.data_ptr());
 
   struct TakeLargestNode : Node {
-    Saved places{*this, "places"};
+    SavedTensor places{*this, "places"};
     MaxPoolShape shape;
     TensorList backward(BackwardContext& context) override {
       return {max_pool_backward(context.grad(), places.get(), shape)};
@@ -109,7 +109,7 @@ Tensor max_pool_backward(const Tensor& grad, const Tensor& places, const MaxPool
                 places.data_ptr(), out.data_ptr());
 
   struct MaxPoolBackwardNode : Node {
-    Saved places{*this, "places"};
+    SavedTensor places{*this, "places"};
     MaxPoolShape shape;
     TensorList backward(BackwardContext& context) override {
       return {take_largest(context.grad(), places.get(), shape)};
@@ -123,7 +123,7 @@ Tensor max_pool_backward(const Tensor& grad, const Tensor& places, const MaxPool
 }
 
 struct MaxPoolNode : Node {
-  Saved places{*this, "places"};
+  SavedTensor places{*this, "places"};
   MaxPoolShape shape;
   TensorList backward(BackwardContext& context) override {
     return {max_pool_backward(context.grad(), places.get(), shape)};

@@ -86,7 +86,7 @@ Tensor randperm(int64_t n, Device device, Generator* generator) {
   } else {  // each swap needs the one before: a GPU's would take longer than the copy
     const Tensor made = empty({n}, {kInt64});
     cpu::permutation(made.device(), state, n, made.data<int64_t>());
-    chores::copy(made, out);
+    primitives::copy(made, out);
   }
   return out;
 }

@@ -2,7 +2,7 @@
 #include <tandem/ops/elementwise/elementwise_map_cuda.h>
 #include <tandem/ops/index/topk_cuda.h>
 #include <tandem/ops/random/random_kernels.h>
-#include <tandem/tensor/cuda/complaints.h>
+#include <tandem/tensor/cuda/device_error.h>
 
 namespace tandem { inline namespace v0 { namespace cuda {
 
@@ -162,44 +162,44 @@ void dropout(const KernelContext& context, DType dtype, PhiloxState state, uint6
 
 namespace {
 
-void raise_bad_probability(const Complaint& found, const std::string& told) {
-  throw ValueError(bad_probability_text(found.number, found.position) + told);
+void raise_bad_probability(const DeviceErrorRecord& found, const std::string& suffix) {
+  throw ValueError(bad_probability_text(found.number, found.position) + suffix);
 }
-void raise_bad_weight(const Complaint& found, const std::string& told) {
-  throw ValueError(bad_weight_text(found.number, found.value, found.position) + told);
+void raise_bad_weight(const DeviceErrorRecord& found, const std::string& suffix) {
+  throw ValueError(bad_weight_text(found.number, found.value, found.position) + suffix);
 }
-void raise_too_few_weights(const Complaint& found, const std::string& told) {
-  throw ValueError(too_few_weights_text(found.position, found.value, found.size) + told);
+void raise_too_few_weights(const DeviceErrorRecord& found, const std::string& suffix) {
+  throw ValueError(too_few_weights_text(found.position, found.value, found.size) + suffix);
 }
-using Raise = void (*)(const Complaint&, const std::string&);
+using Raise = void (*)(const DeviceErrorRecord&, const std::string&);
 
 template <class T>
 struct CheckProbability {
-  Complaint* place;
+  DeviceErrorRecord* record;
   Raise raise;
   const T* p;
   __device__ void operator()(int64_t i) const {
     const double value = static_cast<double>(static_cast<Accumulator<T>>(p[i]));
-    if (!(value >= 0 && value <= 1)) complain(place, {.position = i, .number = value, .raise = raise});
+    if (!(value >= 0 && value <= 1)) report_device_error(record, {.position = i, .number = value, .raise = raise});
   }
 };
 
 /// A block for each row.
 template <class T>
-__global__ void check_rows_kernel(Complaint* place, Raise raise_weight, Raise raise_too_few, int64_t rows,
+__global__ void check_rows_kernel(DeviceErrorRecord* record, Raise raise_weight, Raise raise_too_few, int64_t rows,
                                   int64_t classes, int64_t needed, const T* weights) {
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     int64_t positive = 0;
     for (int64_t c = threadIdx.x; c < classes; c += blockDim.x) {
       const double weight = static_cast<double>(static_cast<Accumulator<T>>(weights[row * classes + c]));
       if (!(weight >= 0) || weight == std::numeric_limits<double>::infinity()) {
-        complain(place, {.value = row, .position = c, .number = weight, .raise = raise_weight});
+        report_device_error(record, {.value = row, .position = c, .number = weight, .raise = raise_weight});
       }
       positive += weight > 0;
     }
     positive = block_reduce(positive, int64_t{0}, Plus());
     if (threadIdx.x == 0 && positive < needed) {
-      complain(place, {.value = positive, .position = row, .size = needed, .raise = raise_too_few});
+      report_device_error(record, {.value = positive, .position = row, .size = needed, .raise = raise_too_few});
     }
   }
 }
@@ -246,8 +246,9 @@ struct Zeros {
 
 void complain_of_bad_probability(const KernelContext& context, DType dtype, int64_t n, const void* p) {
   visit_floating_dtype(dtype, [&]<class T>() {
-    for_each_index(context, n,
-                   CheckProbability<T>{complaint_of(context.device), raise_bad_probability, static_cast<const T*>(p)});
+    for_each_index(
+        context, n,
+        CheckProbability<T>{device_error_record(context.device), raise_bad_probability, static_cast<const T*>(p)});
   });
 }
 
@@ -255,7 +256,7 @@ void complain_of_bad_row(const KernelContext& context, DType dtype, int64_t rows
                          const void* weights) {
   if (rows == 0) return;
   visit_floating_dtype(dtype, [&]<class T>() {
-    launch_kernel(context, check_rows_kernel<T>, blocks_for(rows, 1), kBlock, 0, complaint_of(context.device),
+    launch_kernel(context, check_rows_kernel<T>, blocks_for(rows, 1), kBlock, 0, device_error_record(context.device),
                   raise_bad_weight, raise_too_few_weights, rows, classes, needed, static_cast<const T*>(weights));
   });
 }

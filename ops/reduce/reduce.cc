@@ -14,7 +14,7 @@ namespace tandem { inline namespace v0 {
 using autograd::BackwardContext;
 using autograd::Node;
 using autograd::record;
-using autograd::Saved;
+using autograd::SavedTensor;
 
 namespace {
 
@@ -171,7 +171,7 @@ Tensor ops::sum_to_shape(const Tensor& grad, const Shape& shape) {
 namespace {
 
 struct VarNode : Node {
-  Saved input{*this, "input"};
+  SavedTensor input{*this, "input"};
   Shape dims;
   Shape kept_shape;
   double divisor = 1;
@@ -215,8 +215,8 @@ Tensor var(Tensor input, const Shape& dims, int64_t correction, bool keepdim) {
 namespace {
 
 struct MaxNode : Node {
-  Saved input{*this, "input"};
-  Saved output{*this, "output"};
+  SavedTensor input{*this, "input"};
+  SavedTensor output{*this, "output"};
   TensorList backward(BackwardContext& context) override {
     const Tensor values = input.get();
     const Tensor largest = output.get();

@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kRowStretch = 1 << 15;
 constexpr int64_t kColumnStretch = 1 << 10;
 constexpr int kColumns = 32;  // threads side by side
-constexpr int kMostRows = 8;
+constexpr int kMaxRows = 8;
 
 int64_t stretch(const ReduceSizes& sizes) { return sizes.inner == 1 ? kRowStretch : kColumnStretch; }
 int64_t num_stretches(const ReduceSizes& sizes) {
@@ -58,7 +58,7 @@ __global__ void sum_short_rows_kernel(int64_t outer, int64_t reduce, A divisor, 
 template <class T, class A, class Out>
 __global__ void sum_columns_kernel(int64_t num_blocks, ReduceSizes sizes, int64_t length, int64_t stretches, A divisor,
                                    const T* in, Out* out) {
-  __shared__ A sums[kMostRows][kColumns];
+  __shared__ A sums[kMaxRows][kColumns];
   const int64_t stripes = (sizes.inner + kColumns - 1) / kColumns;
   for (int64_t b = blockIdx.x; b < num_blocks; b += gridDim.x) {
     const int64_t column = b % stripes * kColumns + threadIdx.x;
@@ -93,7 +93,7 @@ void sum_stretches(const KernelContext& context, const ReduceSizes& sizes, int64
                   threads_for_row(std::min(length, sizes.reduce)), 0, sizes.outer * stretches, sizes.reduce, length,
                   stretches, divisor, in, out);
   } else {
-    const auto rows = static_cast<unsigned>(std::clamp<int64_t>(sizes.reduce / 4, 1, kMostRows));
+    const auto rows = static_cast<unsigned>(std::clamp<int64_t>(sizes.reduce / 4, 1, kMaxRows));
     const int64_t num_blocks = sizes.outer * stretches * ((sizes.inner + kColumns - 1) / kColumns);
     launch_kernel(context, sum_columns_kernel<T, A, Out>, blocks_for(num_blocks, 1), dim3(kColumns, rows), 0,
                   num_blocks, sizes, length, stretches, divisor, in, out);
@@ -150,8 +150,8 @@ struct Candidate {
 /// The best candidate of a block, to all of its threads.
 template <class C>
 __device__ Candidate<C> best_of_block(Candidate<C> mine) {
-  __shared__ C values[kMostRowThreads];
-  __shared__ int64_t indices[kMostRowThreads];
+  __shared__ C values[kMaxRowThreads];
+  __shared__ int64_t indices[kMaxRowThreads];
   __syncthreads();
   values[threadIdx.x] = mine.value;
   indices[threadIdx.x] = mine.index;

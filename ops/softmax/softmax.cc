@@ -10,7 +10,7 @@ namespace tandem { inline namespace v0 {
 using namespace ops;
 using autograd::BackwardContext;
 using autograd::Node;
-using autograd::Saved;
+using autograd::SavedTensor;
 
 namespace {
 
@@ -52,7 +52,7 @@ Tensor softmax(const Tensor& input_argument, int64_t dim) {
   const Tensor out = softmax_forward("softmax", input, dim, false);
 
   struct SoftmaxNode : Node {
-    Saved output{*this, "output"};
+    SavedTensor output{*this, "output"};
     int64_t dim = 0;
 
     TensorList backward(BackwardContext& context) override {
@@ -74,7 +74,7 @@ Tensor log_softmax(const Tensor& input_argument, int64_t dim) {
   const Tensor out = softmax_forward("log_softmax", input, dim, true);
 
   struct LogSoftmaxNode : Node {
-    Saved output{*this, "output"};
+    SavedTensor output{*this, "output"};
     int64_t dim = 0;
 
     TensorList backward(BackwardContext& context) override {

@@ -275,7 +275,7 @@ struct EmbedNode : Node {
 /// Zeros of range.shape with `grad` in the place of the slice: the gradient of slice, an operation of its own.
 Tensor embed(const Tensor& grad, const Range& range) {
   Tensor out = zeros(range.shape, grad.options());
-  chores::copy(grad, part_of(out, range));
+  primitives::copy(grad, part_of(out, range));
   if (auto* node = record<EmbedNode>("slice_backward", out, grad)) node->range = range;
   return out;
 }
@@ -477,7 +477,7 @@ Tensor cat(const std::vector<Tensor>& tensors, int64_t dim) {
   for (Tensor& part : parts) part = to(part, dtype);
   Tensor out = empty(shape, {dtype, first.device()});
   for (size_t i = 0; i < parts.size(); ++i) {
-    chores::copy(parts[i], part_of(out, {shape, d, i == 0 ? 0 : ends[i - 1], parts[i].size(d), 1}));
+    primitives::copy(parts[i], part_of(out, {shape, d, i == 0 ? 0 : ends[i - 1], parts[i].size(d), 1}));
   }
   if (auto* node = autograd::record_list<CatNode>("cat", out, parts)) {
     node->dim = d;
@@ -528,8 +528,8 @@ Tensor stack(const std::vector<Tensor>& tensors, int64_t dim) {
     one[static_cast<size_t>(d)] = 1;
     Shape strides = parts[i].strides();
     strides.insert(static_cast<size_t>(d), 1);
-    chores::copy(make_view(parts[i].storage(), dtype, one, strides, parts[i].impl().offset),
-                 part_of(out, {shape, d, static_cast<int64_t>(i), 1, 1}));
+    primitives::copy(make_view(parts[i].storage(), dtype, one, strides, parts[i].impl().offset),
+                     part_of(out, {shape, d, static_cast<int64_t>(i), 1, 1}));
   }
   if (auto* node = autograd::record_list<StackNode>("stack", out, parts)) {
     node->dim = d;

@@ -10,9 +10,9 @@ namespace tandem { inline namespace v0 { namespace cuda {
 inline constexpr int kWarp = 32;
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 
-/// Threads of a block that processes a row of n elements, at most kMostRowThreads.
-inline constexpr int kMostRowThreads = 512;
-inline int threads_for_row(int64_t n) { return n <= 2 * kWarp ? kWarp : n <= 1024 ? 128 : kMostRowThreads; }
+/// Threads of a block that processes a row of n elements, at most kMaxRowThreads.
+inline constexpr int kMaxRowThreads = 512;
+inline int threads_for_row(int64_t n) { return n <= 2 * kWarp ? kWarp : n <= 1024 ? 128 : kMaxRowThreads; }
 
 /// Reduces the warp's values by f (butterfly); every lane gets the result.
 template <class T, class F>

@@ -9,7 +9,7 @@
 #include <tandem/base/rank_context.h>
 #include <tandem/tensor/cuda.h>
 #include <tandem/tensor/cuda/runtime.h>
-#include <tandem/tensor/cuda_chores.h>
+#include <tandem/tensor/cuda_primitives.h>
 
 namespace tandem { inline namespace v0 { namespace cuda {
 
@@ -104,7 +104,7 @@ void check_device(Device device) {
       str(device, ": there is no such device; ", count, count == 1 ? " GPU is" : " GPUs are", " available")));
 }
 
-bool reaches(Device device, Device memory) {
+bool can_access_peer(Device device, Device memory) {
   if (device == memory) return true;
   static std::mutex* const mutex = new std::mutex;
   static auto* const known = new std::map<std::pair<int8_t, int8_t>, bool>;

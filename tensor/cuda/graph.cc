@@ -9,7 +9,7 @@
 #include <tandem/base/rank_context.h>
 #include <tandem/base/trace.h>
 #include <tandem/tensor/cuda.h>
-#include <tandem/tensor/cuda/chores_kernels.h>
+#include <tandem/tensor/cuda/primitives_kernels.h>
 #include <tandem/tensor/cuda/runtime.h>
 #include <tandem/tensor/cuda_capture.h>
 #include <tandem/tensor/cuda_memory.h>
@@ -19,13 +19,13 @@ namespace tandem { inline namespace v0 { namespace cuda {
 
 namespace {
 
-constexpr size_t kMostNumbers = 4096;
+constexpr size_t kMaxNumbers = 4096;
 
 /// Host-side results of a capture, for replays.
 struct Recorded {
   Device device;
-  uint64_t queue;                                    ///< id of the captured stream
-  Tensor block;                                      ///< per-step values on the GPU, float64 [kMostNumbers]
+  uint64_t stream_id;                                ///< id of the captured stream
+  Tensor block;                                      ///< per-step values on the GPU, float64 [kMaxNumbers]
   std::vector<double> numbers;                       ///< per-step values on the host, copied to `block` by each replay
   std::vector<std::function<void()>> before_replay;  ///< see on_replay
   std::vector<std::function<void()>> at_failure;     ///< see on_failed_capture
@@ -37,7 +37,7 @@ Recorded* recorded_now() { return static_cast<Recorded*>(RankContext::current().
 
 struct Graph::Impl {
   explicit Impl(Device device)
-      : stream(device), memory(device, stream.number()), recorded{device, stream.number(), {}, {}, {}, {}} {}
+      : stream(device), memory(device, stream.id()), recorded{device, stream.id(), {}, {}, {}, {}} {}
   ~Impl() {
     const DeviceGuard guard(recorded.device, std::nothrow);
     if (launched_on)
@@ -64,7 +64,7 @@ void Graph::Impl::record(const std::function<void()>& f) {
   const DeviceGuard device_guard(recorded.device);
   const StreamGuard stream_guard(stream);
   void*& capture = RankContext::current().open_streams.capture;
-  recorded.block = empty({static_cast<int64_t>(kMostNumbers)}, {kFloat64, recorded.device});
+  recorded.block = empty({static_cast<int64_t>(kMaxNumbers)}, {kFloat64, recorded.device});
 
   cudaGraph_t made = nullptr;
   // Relaxed mode, because the allocator may call cudaMalloc during capture; tandem itself rejects what cannot be captured.
@@ -113,7 +113,7 @@ Graph::~Graph() = default;
 
 void Graph::capture(const std::function<void()>& f) {
   TANDEM_CHECK(StateError, impl_->graph == nullptr, "Graph: capture was already called; create another Graph");
-  refuse_in_capture("another graph");
+  check_not_capturing("another graph");
   const TraceSpan span("graph capture", "cuda");
   impl_->record(f);
   impl_->launch();
@@ -123,7 +123,7 @@ void Graph::replay() {
   TANDEM_CHECK(StateError, impl_->graph != nullptr, "Graph: replay without a successful capture");
   TANDEM_CHECK(StateError, !impl_->broken,
                "Graph: an earlier replay threw after it had changed per-step values; capture a new Graph");
-  refuse_in_capture("a replay");
+  check_not_capturing("a replay");
   const TraceSpan span("graph replay", "cuda");
   impl_->broken = true;
   for (const std::function<void()>& f : impl_->recorded.before_replay) f();
@@ -136,16 +136,16 @@ bool is_capturing(Device device) {
   return recorded != nullptr && recorded->device == device;
 }
 
-void refuse_in_capture(const char* what) {
+void check_not_capturing(const char* what) {
   TANDEM_CHECK(StateError, recorded_now() == nullptr, "Graph: ", what,
                " cannot be captured; do it before or after the capture");
 }
 
-void refuse_other_stream(Device device, uint64_t queue) {
+void check_captured_stream(Device device, uint64_t stream_id) {
   const Recorded& recorded = *recorded_now();
   TANDEM_CHECK(StateError, device == recorded.device, "Graph: ", device, " cannot be used while a graph of ",
                recorded.device, " is captured");
-  TANDEM_CHECK(StateError, queue == recorded.queue,
+  TANDEM_CHECK(StateError, stream_id == recorded.stream_id,
                "Graph: work on another stream cannot be captured; remove the StreamGuard");
 }
 
@@ -153,9 +153,9 @@ void on_replay(std::function<void()> f) { recorded_now()->before_replay.push_bac
 
 void on_failed_capture(std::function<void()> f) { recorded_now()->at_failure.push_back(std::move(f)); }
 
-bool is_of_capture(const Tensor& tensor) {
+bool is_allocated_in_capture(const Tensor& tensor) {
   const Recorded* const recorded = recorded_now();
-  return recorded != nullptr && tensor.storage()->queue() == recorded->queue;
+  return recorded != nullptr && tensor.storage()->stream_id() == recorded->stream_id;
 }
 
 Tensor step_block(Device device) { return is_capturing(device) ? recorded_now()->block : Tensor(); }
@@ -163,8 +163,8 @@ Tensor step_block(Device device) { return is_capturing(device) ? recorded_now()-
 Tensor add_step_bytes(const void* now, size_t num_bytes, std::function<void(void* bytes)> make) {
   Recorded& recorded = *recorded_now();
   const size_t begin = recorded.numbers.size(), count = num_bytes / sizeof(double);
-  TANDEM_CHECK(StateError, begin + count <= kMostNumbers, "Graph: the captured operations need more than ",
-               kMostNumbers, " per-step values");
+  TANDEM_CHECK(StateError, begin + count <= kMaxNumbers, "Graph: the captured operations need more than ", kMaxNumbers,
+               " per-step values");
   recorded.numbers.resize(begin + count);
   std::memcpy(&recorded.numbers[begin], now, num_bytes);
   on_replay([&recorded, begin, make = std::move(make)] { make(&recorded.numbers[begin]); });

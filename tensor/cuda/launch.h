@@ -37,8 +37,8 @@ inline constexpr int kBlock = 256;  ///< default number of threads per block
 
 /// Number of blocks for `n` work items with one thread each, limited to 2^20: kernels use grid-stride loops.
 inline unsigned blocks_for(int64_t n, int threads = kBlock) {
-  constexpr int64_t kMost = 1 << 20;
-  return static_cast<unsigned>(std::clamp<int64_t>(ceil_div(n, threads), 1, kMost));
+  constexpr int64_t kMaxBlocks = 1 << 20;
+  return static_cast<unsigned>(std::clamp<int64_t>(ceil_div(n, threads), 1, kMaxBlocks));
 }
 
 /// Dynamic shared memory, of the size passed to the launch.

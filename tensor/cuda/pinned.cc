@@ -18,7 +18,7 @@ namespace tandem { inline namespace v0 { namespace cuda {
 namespace {
 
 constexpr int64_t kPieceBytes = int64_t{4} << 20;
-constexpr int64_t kLeastStaged = int64_t{1} << 20;   // smaller copies are as fast by the driver's own staging
+constexpr int64_t kMinStaged = int64_t{1} << 20;     // smaller copies are as fast by the driver's own staging
 constexpr int64_t kGrainBytes = int64_t{512} << 10;  // of parallel CPU copies
 
 /// Pinned blocks of kPieceBytes, cached for the next copy of any GPU.  Never freed: at most two blocks per concurrent copy.
@@ -104,7 +104,7 @@ void copy_on_cpu(std::byte* out, const std::byte* src, int64_t num_bytes) {
 }  // namespace
 
 void copy_pageable(Device gpu, void* out, const void* src, int64_t num_bytes, bool to_gpu) {
-  refuse_in_capture("a copy between the CPU and a GPU (item, to, printing)");
+  check_not_capturing("a copy between the CPU and a GPU (item, to, printing)");
   const DeviceGuard guard(gpu);
   const cudaStream_t stream = stream_of(gpu);
   const cudaMemcpyKind kind = to_gpu ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost;
@@ -112,7 +112,7 @@ void copy_pageable(Device gpu, void* out, const void* src, int64_t num_bytes, bo
     TANDEM_CUDA_CHECK(cudaMemcpyAsync(out, src, static_cast<size_t>(num_bytes), kind, stream));
     TANDEM_CUDA_CHECK(cudaStreamSynchronize(stream));
   };
-  if (num_bytes < kLeastStaged) return copy_at_once();
+  if (num_bytes < kMinStaged) return copy_at_once();
   Staging staging(current_stream(gpu));
   if (!staging.has_blocks()) return copy_at_once();
   auto* const to = static_cast<std::byte*>(out);

@@ -6,7 +6,7 @@
 #include <tandem/base/error.h>
 #include <tandem/base/rank_context.h>
 #include <tandem/tensor/cuda.h>
-#include <tandem/tensor/cuda/complaints.h>
+#include <tandem/tensor/cuda/device_error.h>
 #include <tandem/tensor/cuda/runtime.h>
 #include <tandem/tensor/cuda_capture.h>
 #include <tandem/tensor/cuda_memory.h>
@@ -15,12 +15,12 @@ namespace tandem { inline namespace v0 { namespace cuda {
 
 struct Stream::Impl {
   Device device;
-  uint64_t number;
+  uint64_t id;
   cudaStream_t stream = nullptr;
 
   Impl(Device where, bool high_priority) : device(where) {
     static std::atomic<uint64_t> num_streams{0};
-    number = ++num_streams;
+    id = ++num_streams;
     check_device(device);
     const DeviceGuard guard(device);
     int least = 0, greatest = 0;
@@ -39,17 +39,17 @@ Stream::Stream(Device device, bool high_priority) : impl_(std::make_shared<Impl>
 
 Device Stream::device() const { return impl_->device; }
 void* Stream::handle() const { return impl_->stream; }
-uint64_t Stream::number() const { return impl_->number; }
+uint64_t Stream::id() const { return impl_->id; }
 
 void Stream::synchronize() const {
-  refuse_in_capture("waiting for a stream (item, printing, synchronize)");
+  check_not_capturing("waiting for a stream (item, printing, synchronize)");
   const DeviceGuard guard(impl_->device);
   TANDEM_CUDA_CHECK(cudaStreamSynchronize(impl_->stream));
-  throw_complaint(impl_->device);
+  throw_device_error(impl_->device);
 }
 
 bool Stream::is_idle() const {
-  refuse_in_capture("querying a stream");
+  check_not_capturing("querying a stream");
   const DeviceGuard guard(impl_->device);
   const cudaError_t status = cudaStreamQuery(impl_->stream);
   if (status == cudaErrorNotReady) return false;
@@ -81,12 +81,12 @@ Stream current_stream(Device device) {
   for (auto* guard = static_cast<const StreamGuard*>(open.innermost); guard != nullptr; guard = guard->previous_) {
     for (const Stream& stream : guard->streams_) {
       if (stream.device() != device) continue;
-      if (open.capture != nullptr) refuse_other_stream(device, stream.number());
+      if (open.capture != nullptr) check_captured_stream(device, stream.id());
       return stream;
     }
   }
   const std::shared_ptr<Stream::Impl>& shared = shared_stream<Stream::Impl>(device, 0);
-  if (open.capture != nullptr) refuse_other_stream(device, shared->number);
+  if (open.capture != nullptr) check_captured_stream(device, shared->id);
   return Stream(shared);
 }
 
@@ -96,7 +96,7 @@ Stream side_stream(Device device, int number) {
   return Stream(shared_stream<Stream::Impl>(device, 1 + number));
 }
 
-uint64_t current_queue(Device device) { return current_stream(device).number(); }
+uint64_t current_stream_id(Device device) { return current_stream(device).id(); }
 cudaStream_t stream_of(Device device) { return static_cast<cudaStream_t>(current_stream(device).handle()); }
 
 StreamGuard::StreamGuard(std::vector<Stream> streams)
@@ -128,13 +128,13 @@ Event::Event(Device device, bool timed) : impl_(std::make_shared<Impl>(device, t
 Device Event::device() const { return impl_->device; }
 
 void Event::record(const Stream& stream) const {
-  refuse_in_capture("an event");
+  check_not_capturing("an event");
   const DeviceGuard guard(impl_->device);
   TANDEM_CUDA_CHECK(cudaEventRecord(impl_->event, static_cast<cudaStream_t>(stream.handle())));
 }
 
 void Event::make_wait(const Stream& stream) const {
-  refuse_in_capture("an event");
+  check_not_capturing("an event");
   const DeviceGuard guard(stream.device());
   TANDEM_CUDA_CHECK(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream.handle()), impl_->event, 0));
 }
@@ -148,7 +148,7 @@ bool Event::is_completed() const {
 }
 
 void Event::synchronize() const {
-  refuse_in_capture("waiting for an event");
+  check_not_capturing("waiting for an event");
   const DeviceGuard guard(impl_->device);
   TANDEM_CUDA_CHECK(cudaEventSynchronize(impl_->event));
 }

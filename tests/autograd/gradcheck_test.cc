@@ -21,7 +21,7 @@ Tensor leaf_of(std::vector<double> values) {
 
 /// y = x^2 whose backward multiplies by `wrong` instead of 2.
 struct SquareNode final : autograd::Node {
-  autograd::Saved input{*this, "input"};
+  autograd::SavedTensor input{*this, "input"};
   double wrong = 2;
   TensorList backward(autograd::BackwardContext& context) override {
     return {mul(mul(context.grad(), input.get()), Scalar(wrong))};
@@ -67,7 +67,7 @@ TEST(Gradcheck, NaNDiffersFromEverything) {
 TEST(Gradcheck, FindsAWrongSecondDerivative) {
   // The first derivative is correct, but detached, so its derivative is lost.
   struct HalfNode final : autograd::Node {
-    autograd::Saved input{*this, "input"};
+    autograd::SavedTensor input{*this, "input"};
     TensorList backward(autograd::BackwardContext& context) override {
       return {mul(mul(context.grad(), input.get().detach()), Scalar(2))};
     }
@@ -88,7 +88,7 @@ TEST(Gradcheck, FindsAWrongSecondDerivative) {
 TEST(Gradcheck, FindsAWrongFirstDerivativeUnderCreateGraph) {
   // Correct without create_graph; with it wrong, though consistent with its own derivative.
   struct TwoWaysNode final : autograd::Node {
-    autograd::Saved input{*this, "input"};
+    autograd::SavedTensor input{*this, "input"};
     TensorList backward(autograd::BackwardContext& context) override {
       return {mul(mul(context.grad(), input.get()), Scalar(context.create_graph() ? 3.0 : 2.0))};
     }

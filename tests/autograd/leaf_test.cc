@@ -7,8 +7,8 @@
 #include <tandem/autograd/engine.h>
 #include <tandem/autograd/node.h>
 #include <tandem/ops/elementwise.h>
-#include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/primitives.h>
 
 namespace tandem { namespace {
 
@@ -17,14 +17,14 @@ struct DirectNode final : autograd::Node {
   int* direct = nullptr;
   bool* accumulated = nullptr;
   TensorList backward(autograd::BackwardContext& context) override {
-    const auto destination = context.destination(0);
-    if (!destination.tensor.defined()) return {mul(context.grad(), Scalar(2))};
+    const auto buffer = context.grad_buffer(0);
+    if (!buffer.tensor.defined()) return {mul(context.grad(), Scalar(2))};
     ++*direct;
-    *accumulated = destination.accumulate;
+    *accumulated = buffer.accumulate;
     const std::vector<double> g = context.grad().to_vector<double>();
-    auto* out = destination.tensor.data<double>();
-    for (size_t i = 0; i < g.size(); ++i) out[i] = (destination.accumulate ? out[i] : 0) + 2 * g[i];
-    return {destination.tensor};
+    auto* out = buffer.tensor.data<double>();
+    for (size_t i = 0; i < g.size(); ++i) out[i] = (buffer.accumulate ? out[i] : 0) + 2 * g[i];
+    return {buffer.tensor};
   }
 };
 
@@ -148,11 +148,11 @@ struct AnnouncingNode final : autograd::Node {
   const int* hooks_run = nullptr;
   int* seen = nullptr;
   TensorList backward(autograd::BackwardContext& context) override {
-    const auto [slot, accumulate] = context.destination(0);
+    const auto [slot, accumulate] = context.grad_buffer(0);
     Tensor out = slot.defined() ? slot : empty_like(context.grad());
     NoGradGuard no_grad;
     out.copy_(mul(context.grad(), Scalar(2)));
-    context.announce(0, out);
+    context.notify_ready(0, out);
     *seen = *hooks_run;
     return {out};
   }
@@ -238,7 +238,7 @@ TEST(Leaf, MovesItsGradientAndKeepsItsHooks) {
     EXPECT_EQ(gradient.device(), other);
     ++fired;
   });
-  chores::copy(from_vector<double>({3, 4}, {2}), leaf.slot());
+  primitives::copy(from_vector<double>({3, 4}, {2}), leaf.slot());
   leaf.mark_filled();
   leaf.move_to(other);
   EXPECT_EQ(leaf.device(), other);
@@ -246,7 +246,7 @@ TEST(Leaf, MovesItsGradientAndKeepsItsHooks) {
   EXPECT_EQ(leaf.grad().to_vector<double>(), (std::vector<double>{3, 4}));
 
   x.impl().storage = Storage::allocate(other, 16);
-  chores::fill(x, 1);
+  primitives::fill(x, 1);
   Direct()(x).backward(full({2}, 0.5, {kFloat64, other}));
   EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{4, 5}));
   EXPECT_EQ(fired, 1);

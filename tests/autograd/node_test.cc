@@ -11,7 +11,7 @@
 namespace tandem { namespace {
 
 struct IdentityNode final : autograd::Node {
-  autograd::Saved output{*this, "output"};
+  autograd::SavedTensor output{*this, "output"};
   bool* destroyed = nullptr;
   ~IdentityNode() override {
     if (destroyed != nullptr) *destroyed = true;

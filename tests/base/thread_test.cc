@@ -68,7 +68,7 @@ TEST(RunTogether, AllRunAtTheSameTimeWithTheirShareOfTheThreads) {
   std::array<int, 3> threads{};
   std::array<int, 3> ranks{};
   std::array<std::thread::id, 3> ids{};
-  run_together(3, [&](int i) {
+  run_concurrently(3, [&](int i) {
     // A barrier: returns only if all calls run concurrently.
     for (++arrived; arrived < 3;) std::this_thread::yield();
     const size_t k = static_cast<size_t>(i);
@@ -92,15 +92,15 @@ TEST(RunTogether, TheFirstFailureIsRethrownWhenAllAreDone) {
     if (i > 0) throw std::runtime_error(std::to_string(i));
   };
   try {
-    run_together(4, f);
+    run_concurrently(4, f);
     FAIL();
   } catch (const std::runtime_error& error) {
     EXPECT_STREQ(error.what(), "1");
   }
   EXPECT_EQ(done, 4);
-  run_together(0, f);
+  run_concurrently(0, f);
   EXPECT_EQ(done, 4);
-  run_together(1, f);
+  run_concurrently(1, f);
   EXPECT_EQ(done, 5);
 }
 

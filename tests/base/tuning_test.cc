@@ -68,10 +68,10 @@ TEST(Tuning, SaysWhatIsWrong) {
 
 TEST(Tuning, TheFileThatIsNamedIsReadOnce) {
   const TemporaryFolder folder;
-  setenv("TANDEM_TUNING", folder.write("choices", std::string("tandem tuning 1\na = 1\n")).c_str(), 1);
-  EXPECT_EQ(*Tuning::named().find("a"), "1");
-  unsetenv("TANDEM_TUNING");
-  EXPECT_EQ(*Tuning::named().find("a"), "1");
+  setenv("TANDEM_TUNING_FILE", folder.write("choices", std::string("tandem tuning 1\na = 1\n")).c_str(), 1);
+  EXPECT_EQ(*Tuning::from_environment().find("a"), "1");
+  unsetenv("TANDEM_TUNING_FILE");
+  EXPECT_EQ(*Tuning::from_environment().find("a"), "1");
 }
 
 }}  // namespace tandem

@@ -30,7 +30,7 @@ std::shared_ptr<ProcessGroup> make_group(Context& context, const std::string& ba
                                .rank = context.rank(),
                                .world_size = context.world_size(),
                                .name = backend + " alone",
-                               .timeout = kLong,
+                               .timeout = kLongTimeout,
                                .backend = backend});
 }
 
@@ -103,7 +103,7 @@ TANDEM_RANK_MAIN(survive_a_kill) {
   group->all_reduce(x);
   const int victim = std::stoi(args.at(1));
   if (group->rank() == victim) {
-    context.store()->get("all but one wait", kLong);
+    context.store()->get("all but one wait", kLongTimeout);
     raise(SIGKILL);
   }
   if (context.store()->add("waiting", 1) == group->size() - 1) context.store()->set("all but one wait", "");
@@ -132,10 +132,10 @@ TANDEM_RANK_MAIN(stop_one) {
   group->barrier();
   context.store()->set("pid" + std::to_string(group->rank()), std::to_string(getpid()));
   if (group->rank() == 1) {
-    context.store()->get("timed out", kLong);
+    context.store()->get("timed out", kLongTimeout);
     return;
   }
-  const pid_t other = std::stoi(context.store()->get("pid1", kLong));
+  const pid_t other = std::stoi(context.store()->get("pid1", kLongTimeout));
   kill(other, SIGSTOP);
   const Tensor x = full({100000}, 1);
   const std::string text =

@@ -8,8 +8,8 @@
 
 #include <tandem/base/half.h>
 #include <tandem/distributed/process_group.h>
-#include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/primitives.h>
 #include <tandem/tensor/tensor.h>
 #include <tandem/tests/support/sanitizers.h>
 
@@ -102,7 +102,7 @@ inline double expected(int world, int64_t i, ReduceOp op, DType dtype) {
 
 inline Tensor make(const std::vector<double>& values, DType dtype, const Shape& shape) {
   Tensor out = empty(shape, {dtype});
-  chores::copy(from_vector<double>(values, shape), out);
+  primitives::copy(from_vector<double>(values, shape), out);
   return out;
 }
 

@@ -182,7 +182,7 @@ inline void call_partly(Backend& backend, const std::string& operation, int move
 /// The function of a rank spawned by heard_by_survivors().
 inline void fail_in_the_middle(Context& context, const std::vector<std::string>& args, const MakeBackend& make) {
   using Clock = std::chrono::steady_clock;
-  constexpr std::chrono::seconds kLong{100};
+  constexpr std::chrono::seconds kLongTimeout{100};
   const std::string& operation = args.at(0);
   const std::string& how = args.at(1);
   const std::string& path = args.at(2);
@@ -216,7 +216,8 @@ inline void fail_in_the_middle(Context& context, const std::vector<std::string>&
   const Clock::time_point heard = Clock::now();
   std::ofstream(path + std::to_string(context.rank())) << text;
   if (how == "stopped") {  // the victim continues when all ranks have thrown
-    if (store.add("heard", 1) == kFailingWorld - 1) testing::wake_when_stopped(std::stoi(store.get("pid", kLong)));
+    if (store.add("heard", 1) == kFailingWorld - 1)
+      testing::wake_when_stopped(std::stoi(store.get("pid", kLongTimeout)));
   } else if (how == "disagrees") {
     store.add("heard", 1);
     while (store.add("heard", 0) < kFailingWorld) usleep(1000);

@@ -111,8 +111,8 @@ std::shared_ptr<ProcessGroup> impatient_group(Context& context, Device device) {
   context.group()->barrier();
   const auto group = context.new_group(all, {.timeout = kTimeout});
   const Tensor x = zeros({1}, {kFloat32, device});
-  group->all_reduce(x, ReduceOp::kSum, {.timeout = kLong});
-  group->broadcast(x, 0, {.timeout = kLong});
+  group->all_reduce(x, ReduceOp::kSum, {.timeout = kLongTimeout});
+  group->broadcast(x, 0, {.timeout = kLongTimeout});
   cuda::synchronize(device);
   return group;
 }
@@ -135,7 +135,7 @@ class Ends {
     all_[static_cast<size_t>(rank)] = end;
     if (++count_ == all_.size() - 1) others_ended_.set_value();
   }
-  void wait_for_others() { others_ended_.get_future().wait_for(kLong); }
+  void wait_for_others() { others_ended_.get_future().wait_for(kLongTimeout); }
 
   std::chrono::nanoseconds took() const {
     Clock::time_point last = failed_;
@@ -346,10 +346,10 @@ TANDEM_RANK_MAIN(train_until_one_fails) {
   const End end = train(stops ? impatient_group(context, device) : context.group(), device, fault);
   if (context.rank() == kBad) return;
   const int64_t took =
-      std::chrono::nanoseconds(end.when.time_since_epoch()).count() - std::stoll(store.get("failed", kLong));
+      std::chrono::nanoseconds(end.when.time_since_epoch()).count() - std::stoll(store.get("failed", kLongTimeout));
   std::ofstream(args.at(0) + std::to_string(context.rank())) << end.culprit << " " << took << " " << end.text;
   if (stops && store.add("heard", 1) == context.world_size() - 1) {
-    tandem::testing::wake_when_stopped(std::stoi(store.get("stopped", kLong)));
+    tandem::testing::wake_when_stopped(std::stoi(store.get("stopped", kLongTimeout)));
   }
 }
 

@@ -217,7 +217,7 @@ TEST(GpuDdp, BucketsTravelWhileBackwardRuns) {
     for (const TraceEvent& event : step.events) {
       if (event.name.find("bucket") == std::string::npos) continue;
       verdicts += event.category == "verdict";
-      if (event.category != "comm" || event.thread != kGpuLaneThread) continue;
+      if (event.category != "comm" || event.thread != kNcclStreamThread) continue;
       ++travelled;
       if (event.name.starts_with("bucket 0 ")) first_ns = event.begin_ns;
     }
@@ -277,11 +277,11 @@ TANDEM_RANK_MAIN(trace_steps) {
   std::map<int, int> transfers;
   int overlapped = 0;
   for (const TraceEvent& event : events) {
-    transfers[event.rank] += event.thread == kGpuLaneThread;
+    transfers[event.rank] += event.thread == kNcclStreamThread;
     if (event.rank != 0 || event.name != "computes") continue;
     if (event.thread != kGpuStepThread) throw StateError("another row");
     overlapped += std::any_of(events.begin(), events.end(), [&](const TraceEvent& other) {
-      return other.rank == 0 && other.thread == kGpuLaneThread && other.begin_ns > event.begin_ns &&
+      return other.rank == 0 && other.thread == kNcclStreamThread && other.begin_ns > event.begin_ns &&
              other.begin_ns < event.end_ns;
     });
   }

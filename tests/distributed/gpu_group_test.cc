@@ -80,14 +80,14 @@ TEST(GpuGroup, AWaitWithABoundEndsThoughTheOtherRankHasNotCome) {
   run_on_gpus(2, [&](ProcessGroup& group) {
     const Tensor x = on_gpu(group, group.rank() + 1);
     group.all_reduce(on_gpu(group, 1));  // opens the connections
-    if (group.rank() == 1) waited.get_future().wait_for(kLong);
+    if (group.rank() == 1) waited.get_future().wait_for(kLongTimeout);
     const Work work = group.all_reduce_async(x);
     if (group.rank() == 0) {
       EXPECT_FALSE(work.wait(std::chrono::milliseconds(100)));
       EXPECT_FALSE(work.is_completed());
       waited.set_value();
     }
-    EXPECT_TRUE(work.wait(kLong));
+    EXPECT_TRUE(work.wait(kLongTimeout));
     EXPECT_TRUE(work.is_completed());
     EXPECT_EQ(x.to_vector<float>(), Floats(4, 3));
   });
@@ -119,7 +119,7 @@ TEST(GpuGroup, TensorsLiveUntilTheGpuIsDoneWithThem) {
   run_on_gpus(2, [&](ProcessGroup& group) {
     const Tensor sum = on_gpu(group, 0);
     group.all_reduce(sum);  // opens the connections
-    if (group.rank() == 1) overwritten.get_future().wait_for(kLong);
+    if (group.rank() == 1) overwritten.get_future().wait_for(kLongTimeout);
     Work work;
     {
       const Tensor input = on_gpu(group, group.rank() + 1);
@@ -360,7 +360,7 @@ TEST(GpuGroup, WhoStartsLateAndThenNothingIsNamed) {
         if (group.rank() == 1) {
           std::this_thread::sleep_for(std::chrono::milliseconds(300));
           group.all_reduce(x);
-          over.get_future().wait_for(kLong);
+          over.get_future().wait_for(kLongTimeout);
           return;
         }
         const Work first = group.all_reduce_async(x), second = group.all_reduce_async(x);
@@ -394,7 +394,7 @@ TEST(GpuGroup, WhoComesTooLateIsNamed) {
 
 /// Result file of a rank: whether it was notified of the death in time, and the error.
 void write_heard(Context& context, const std::string& folder, Clock::time_point heard, const std::string& text) {
-  const auto died = Clock::duration(std::stoll(context.store()->get("died", kLong)));
+  const auto died = Clock::duration(std::stoll(context.store()->get("died", kLongTimeout)));
   const auto took = heard.time_since_epoch() - died;
   const char* const when = took < Clock::duration(0) ? "before " : took > kHeardWithin ? "late " : "in time ";
   std::ofstream(folder + std::to_string(context.rank())) << when << text;
@@ -493,14 +493,14 @@ TANDEM_RANK_MAIN(one_stops_on_its_gpu) {
     raise(SIGSTOP);
     return;
   }
-  const pid_t other = std::stoi(context.store()->get("stopped", kLong));
+  const pid_t other = std::stoi(context.store()->get("stopped", kLongTimeout));
   const std::string text =
       error_text<CommError>([&] { group.all_reduce(x, ReduceOp::kSum, {.timeout = std::chrono::milliseconds(700)}); });
   drain(x.device());
   std::ofstream(args.at(0) + std::to_string(context.rank())) << text;
   context.store()->set(str("heard ", context.rank()), "yes");
   if (context.rank() != 0) return;
-  context.store()->get("heard 2", kLong);
+  context.store()->get("heard 2", kLongTimeout);
   testing::wake_when_stopped(other);
 }
 
@@ -518,7 +518,7 @@ TANDEM_RANK_MAIN(one_stops_after_its_verdict) {
     return;
   }
   group.all_reduce(x, ReduceOp::kSum, {.name = "x", .timeout = std::chrono::milliseconds(700)});  // does not block
-  const pid_t other = std::stoi(context.store()->get("stopped", kLong));
+  const pid_t other = std::stoi(context.store()->get("stopped", kLongTimeout));
   int culprit = -1;
   try {
     x.to_vector<float>();
@@ -528,7 +528,7 @@ TANDEM_RANK_MAIN(one_stops_after_its_verdict) {
   }
   context.store()->set(str("heard ", context.rank()), "yes");
   if (context.rank() != 0) return;
-  context.store()->get("heard 2", kLong);
+  context.store()->get("heard 2", kLongTimeout);
   testing::wake_when_stopped(other);
 }
 

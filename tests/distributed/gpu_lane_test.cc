@@ -23,9 +23,9 @@
 
 #include <tandem/base/error.h>
 #include <tandem/tensor/allocator.h>
-#include <tandem/tensor/chores.h>
 #include <tandem/tensor/cuda.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/primitives.h>
 #include <tandem/tests/distributed/stall_cuda.h>
 #include <tandem/tests/support/error_text.h>
 

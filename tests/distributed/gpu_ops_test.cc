@@ -36,7 +36,7 @@ TANDEM_RANK_MAIN(check_every_operation_on_gpus) {
                                            .rank = context.rank(),
                                            .world_size = context.world_size(),
                                            .name = "gpus",
-                                           .timeout = kLong,
+                                           .timeout = kLongTimeout,
                                            .backend = args.at(0)});
   const Device device = gpu_of_rank(context.rank());
   check_every_dtype(*group, device);

@@ -24,7 +24,7 @@ namespace {
 namespace td = tandem;
 using td::distributed::Context;
 
-constexpr std::chrono::seconds kLong{100};
+constexpr std::chrono::seconds kLongTimeout{100};
 
 /// A single write, so that readers see complete lines.
 void say(const std::string& text) {
@@ -62,44 +62,45 @@ void run(Context& context, const std::vector<std::string>& args) {
   } else if (mode == "exchange") {
     context.store()->set(std::to_string(rank), std::to_string(10 * rank));
     int64_t sum = 0;
-    for (int r = 0; r < context.world_size(); ++r) sum += std::stoi(context.store()->get(std::to_string(r), kLong));
+    for (int r = 0; r < context.world_size(); ++r)
+      sum += std::stoi(context.store()->get(std::to_string(r), kLongTimeout));
     say("sum " + std::to_string(sum) + "\n");
   } else if (mode == "throw") {
     if (chosen) throw std::runtime_error("boom on rank " + who);
-    context.store()->get("never", kLong);
+    context.store()->get("never", kLongTimeout);
   } else if (mode == "kill") {
     if (chosen) {
       context.store()->add("ready", 0);
       raise(SIGKILL);
     }
-    context.store()->get("never", kLong);
+    context.store()->get("never", kLongTimeout);
   } else if (mode == "kill-when-all-joined") {
     context.store()->set(std::to_string(rank), "here");
-    for (int r = 0; r < context.world_size(); ++r) context.store()->get(std::to_string(r), kLong);
+    for (int r = 0; r < context.world_size(); ++r) context.store()->get(std::to_string(r), kLongTimeout);
     context.store()->add("all know", 1);
     while (chosen && context.store()->add("all know", 0) < context.world_size()) usleep(1000);
     if (chosen) raise(SIGKILL);
-    context.store()->get("never", kLong);
+    context.store()->get("never", kLongTimeout);
   } else if (mode == "reset" || mode == "reset-and-return") {  // resets the connection of the chosen rank to the store
     context.store()->set(std::to_string(rank), "here");
-    for (int r = 0; r < context.world_size(); ++r) context.store()->get(std::to_string(r), kLong);
+    for (int r = 0; r < context.world_size(); ++r) context.store()->get(std::to_string(r), kLongTimeout);
     context.store()->add("all know", 1);
     while (chosen && context.store()->add("all know", 0) < context.world_size()) usleep(1000);
     if (chosen && td::testing_support::reset_connections(std::stoi(std::getenv("MASTER_PORT"))) != 1) std::abort();
-    if (!chosen || mode == "reset") context.store()->get("never", kLong);
+    if (!chosen || mode == "reset") context.store()->get("never", kLongTimeout);
   } else if (mode == "fail-until") {  // RANK, the first successful restart, "throw" or "kill"
     const std::string restart = std::getenv("TORCHELASTIC_RESTART_COUNT");
     context.group()->barrier();
     const int64_t joined = context.store()->add("joined", 1);  // 1 to world size, because the store is new
     if (joined == context.world_size()) context.store()->set("all joined", "");
-    context.store()->get("all joined", kLong);
+    context.store()->get("all joined", kLongTimeout);
     say("restart " + restart + " joined by " + std::to_string(context.store()->add("joined", 0)) + "\n");
     if (std::stoi(restart) >= std::stoi(args.at(2))) return;
     context.store()->add("said", 1);
     while (chosen && context.store()->add("said", 0) < context.world_size()) usleep(1000);
     if (chosen && args.at(3) == "kill") raise(SIGKILL);
     if (chosen) throw std::runtime_error("boom " + restart);
-    context.store()->get("never", kLong);
+    context.store()->get("never", kLongTimeout);
   } else if (mode == "kill-in-collective") {
     for (int step = 0; step < 1000000; ++step) {
       if (chosen && step == 5) raise(SIGKILL);
@@ -120,11 +121,11 @@ void run(Context& context, const std::vector<std::string>& args) {
     say("sum " + std::to_string(sum) + "\n");
   } else if (mode == "stuck") {
     context.group()->barrier();
-    if (chosen) context.store()->get("never", kLong);
+    if (chosen) context.store()->get("never", kLongTimeout);
     context.group()->barrier();
   } else if (mode == "wait") {
     say("pid " + std::to_string(getpid()) + "\n");
-    context.store()->get("never", kLong);
+    context.store()->get("never", kLongTimeout);
   } else if (mode == "stopped") {
     say("pid " + std::to_string(getpid()) + "\n");
     context.group()->barrier();
@@ -133,7 +134,7 @@ void run(Context& context, const std::vector<std::string>& args) {
   } else if (mode == "exit") {
     std::fprintf(stderr, "last words of rank %d\n", rank);
     if (chosen) std::exit(std::stoi(args.at(2)));
-    context.store()->get("never", kLong);
+    context.store()->get("never", kLongTimeout);
   } else if (mode == "lines") {
     for (int line = 0; line < std::stoi(args.at(1)); ++line) {
       for (const char* piece : {"begin ", "middle ", "end\n"}) say(piece);

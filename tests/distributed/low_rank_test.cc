@@ -10,9 +10,9 @@
 #include <vector>
 
 #include <tandem/distributed/comm_hooks.h>
-#include <tandem/tensor/chores.h>
 #include <tandem/tensor/dtype.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/primitives.h>
 
 namespace tandem::distributed { namespace {
 
@@ -87,7 +87,7 @@ TYPED_TEST(LowRank, ProductsEqualTheDefinition) {
       for (const int64_t rank : {1, 2, 3}) {
         if ((rows + cols) * rank > rows * cols) continue;  // not compressed
         OneMatrix one(rows, cols, dtype, of_rank(rank));
-        chores::copy(integers(rows, cols, 1, dtype), one.gradient);
+        primitives::copy(integers(rows, cols, 1, dtype), one.gradient);
         const Rows m = rows_of(one.gradient);
         const Rows q = rows_of(orthonormalize(one.state("factor")));
         Rows p, next_q;
@@ -124,7 +124,7 @@ TEST(LowRank, WhatIsRoundedAwayStaysInTheMatrix) {
   OneMatrix one(6, 6, kBFloat16, of_rank(1));
   for (int step = 0; step < 2; ++step) {
     const Rows before = rows_of(one.state("error"));
-    chores::copy(integers(6, 6, 3 + step, kBFloat16), one.gradient);
+    primitives::copy(integers(6, 6, 3 + step, kBFloat16), one.gradient);
     const Rows gradient = rows_of(one.gradient);
     one.step();
     const Rows delivered = rows_of(one.gradient), error = rows_of(one.state("error"));
@@ -144,9 +144,9 @@ TEST(LowRank, FactorsThatAreNotFiniteGiveNanAndLeaveNothing) {
       OneMatrix one(6, 8, kFloat32, of_rank(2));
       const Rows start = rows_of(one.state("factor"));
       for (int step = 0; step < 2; ++step) {
-        chores::copy(integers(6, 8, step, kFloat32), one.gradient);
+        primitives::copy(integers(6, 8, step, kFloat32), one.gradient);
         one.step([&](const Tensor& values, int number) {
-          if (step == 1 && number == bad_exchange) chores::fill(values.slice(0, 1, 2), bad);
+          if (step == 1 && number == bad_exchange) primitives::fill(values.slice(0, 1, 2), bad);
         });
         for (const double v : one.gradient.to_vector<double>()) EXPECT_EQ(std::isnan(v), step == 1);
       }

@@ -180,7 +180,8 @@ class MeetingBackend : public Backend {
     const auto combine = [&](size_t part) {
       std::vector<const std::byte*> inputs;
       for (const auto& [peer, posted] : round) inputs.push_back(posted.inputs[part].data());
-      if (call_->num_elements > 0) chores::reduce(call_->op, call_->dtype, inputs, call_->num_elements, call_->output);
+      if (call_->num_elements > 0)
+        primitives::reduce(call_->op, call_->dtype, inputs, call_->num_elements, call_->output);
     };
     switch (call_->kind) {
       case CollectiveKind::kBarrier: return;

@@ -12,7 +12,7 @@
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/view.h>
 #include <tandem/optim/grad_scaler.h>
-#include <tandem/tensor/chores.h>
+#include <tandem/tensor/primitives.h>
 #include <tandem/tests/distributed/hooked_parameters.h>
 #include <tandem/tests/distributed/small_net.h>
 #include <tandem/tests/support/rank_devices.h>
@@ -78,7 +78,7 @@ TEST(MixedPrecision, OneRanksInfinityIsEveryRanks) {
     const Part part = part_of(context, kFloat32);
     const std::vector<double> before = all_values(net);
     scaler.backward(net.loss(part.x, part.y));
-    if (context.rank() == 2) chores::fill(net.b1.grad().slice(0, 7, 8), kInfinity);
+    if (context.rank() == 2) primitives::fill(net.b1.grad().slice(0, 7, 8), kInfinity);
     EXPECT_FALSE(scaler.step(sgd));
     scaler.update();
     EXPECT_EQ(all_values(net), before);

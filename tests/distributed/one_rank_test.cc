@@ -7,8 +7,8 @@
 #include <memory>
 #include <vector>
 
-#include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/primitives.h>
 #include <tandem/tests/support/error_text.h>
 #include <tandem/tests/support/op_case.h>
 
@@ -21,13 +21,13 @@ using Floats = std::vector<float>;
 /// On the device under test.
 Tensor on_device(const Floats& values, const Shape& shape) {
   const Tensor out = empty(shape, {kFloat32, test_device()});
-  chores::copy(from_vector(values, shape), out);
+  primitives::copy(from_vector(values, shape), out);
   return out;
 }
 
 Tensor unwritten(const Shape& shape) {
   const Tensor out = empty(shape, {kFloat32, test_device()});
-  chores::fill(out, -1);
+  primitives::fill(out, -1);
   return out;
 }
 
@@ -107,7 +107,7 @@ TEST_F(OneRank, ListsAndMeans) {
 
 TEST_F(OneRank, ListsOfSeveralDTypesAndOfNothing) {
   const Tensor whole = empty({2}, {kInt64, test_device()}), nothing = unwritten({0, 3});
-  chores::fill(whole, 5);
+  primitives::fill(whole, 5);
   g_.all_reduce_coalesced({x_, whole, nothing});
   g_.broadcast_coalesced_async({x_, whole, nothing}, 0).wait();
   g_.all_reduce(nothing);

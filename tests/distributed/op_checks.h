@@ -8,8 +8,8 @@
 #include <vector>
 
 #include <tandem/distributed/process_group.h>
-#include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/primitives.h>
 #include <tandem/tests/distributed/closed_form.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
@@ -44,8 +44,8 @@ inline Tensor filled(const Shape& shape, DType dtype, bool strided, const std::f
   for (int64_t i = 0; i < num_elements(shape); ++i) values.push_back(f(i));
   const Tensor out = room(shape, dtype, strided, device);
   const Tensor on_cpu = empty(shape, {dtype});
-  chores::copy(from_vector<double>(values, shape), on_cpu);
-  chores::copy(on_cpu, out);
+  primitives::copy(from_vector<double>(values, shape), on_cpu);
+  primitives::copy(on_cpu, out);
   return out;
 }
 
@@ -141,7 +141,7 @@ class OpChecks {
     // The input may be this rank's part of the output.
     const Tensor all = rank_ == root ? room({world_, n_}, dtype_, false) : Tensor();
     const Tensor own = rank_ == root ? row(all, rank_) : in;
-    if (rank_ == root) chores::copy(in, own);
+    if (rank_ == root) primitives::copy(in, own);
     g_.gather(all, own, root);
     if (rank_ == root) expect(all, stacked, "gather in place");
   }
@@ -165,7 +165,7 @@ class OpChecks {
     expect(in, mine, "input of all_gather");
 
     const Tensor all = room({world_, n_}, dtype_, false);
-    chores::copy(in, row(all, rank_));
+    primitives::copy(in, row(all, rank_));
     g_.all_gather(all, row(all, rank_));
     expect(all, stacked, "all_gather in place");
   }

@@ -29,7 +29,7 @@ TANDEM_RANK_MAIN(check_every_operation) {
                             .rank = context.rank(),
                             .world_size = context.world_size(),
                             .name = "every operation",
-                            .timeout = kLong,
+                            .timeout = kLongTimeout,
                             .backend = args.at(0),
                             .host_id = hosts.empty() ? "" : hosts.substr(static_cast<size_t>(context.rank()), 1)});
   for (const DType dtype : kDTypes) {

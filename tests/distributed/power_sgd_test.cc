@@ -12,8 +12,8 @@
 #include <tandem/distributed/launch.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/view.h>
-#include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/primitives.h>
 #include <tandem/tests/distributed/hooked_parameters.h>
 #include <tandem/tests/support/rank_devices.h>
 
@@ -183,7 +183,7 @@ TEST(PowerSgd, GradientsThatAreNotFiniteLeaveNoTrace) {
       const Tensor three = ones({3}, {kFloat64});
       p.backward(context.rank(), 1);  // leaves an error
       const Tensor broken = good.clone();
-      if (context.rank() == 1) chores::fill(broken[0].slice(0, 7, 8), bad);
+      if (context.rank() == 1) primitives::fill(broken[0].slice(0, 7, 8), bad);
       p.backward({broken, three});
       for (const double v : p[0].grad().to_vector<double>()) EXPECT_FALSE(std::isfinite(v));
       EXPECT_EQ(p[1].grad().to_vector<double>(), (std::vector<double>{1, 1, 1}));

@@ -13,10 +13,10 @@
 #include <vector>
 
 #include <tandem/base/trace.h>
-#include <tandem/tensor/chores.h>
 #include <tandem/tensor/cuda.h>
 #include <tandem/tensor/device.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/primitives.h>
 #include <tandem/tests/distributed/closed_form.h>
 #include <tandem/tests/distributed/thread_ranks.h>
 #include <tandem/tests/distributed/thrown.h>
@@ -180,7 +180,7 @@ TEST(Cases, P9OtherWorkRunsWhileAnAllReduceDoes) {
   int on_gpu = 0;
   for (const TraceEvent& event : stop_trace()) {
     if (event.name == "gradients" && event.category == category) exchanges.push_back(event);
-    if (event.name == "gradients" && event.thread == kGpuLaneThread) ++on_gpu;
+    if (event.name == "gradients" && event.thread == kNcclStreamThread) ++on_gpu;
     if (event.name == "other work") work.push_back(event);
   }
   ASSERT_EQ(exchanges.size(), 4u);
@@ -231,10 +231,10 @@ TEST(Cases, S2S3SumsOfTwoRanksDevices) {
   ranks_of(2).run([](ProcessGroup& g) {
     const std::vector<float> sum = {5, 7, 9};
     const Tensor mine = zeros({3}, on(g));
-    chores::copy(g.rank() == 0 ? tensor({1.0, 2.0, 3.0}) : tensor({4.0, 5.0, 6.0}), mine);
+    primitives::copy(g.rank() == 0 ? tensor({1.0, 2.0, 3.0}) : tensor({4.0, 5.0, 6.0}), mine);
     const std::vector<Tensor> both = {zeros({3}, on(g)), zeros({3}, on(g))};
     g.all_gather(both, mine);
-    chores::add_into(both[1], both[0]);
+    primitives::add_into(both[1], both[0]);
     EXPECT_EQ(both[0].to_vector<float>(), sum);
     g.all_reduce(mine);
     EXPECT_EQ(mine.to_vector<float>(), sum);

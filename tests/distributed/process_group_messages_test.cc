@@ -135,7 +135,7 @@ TEST_P(Pairs, StridedTensorsKeepWhatLiesBetween) {
       g.send(transposed, 1, 3);
       g.send(make_view(base.storage(), kInt64, {50}, {0}, 7), 1, 3);  // expanded
     } else {
-      chores::fill(base, -1);
+      primitives::fill(base, -1);
       g.recv(transposed, 0, 3);
       EXPECT_EQ(count_wrong(base, [](int64_t i) { return i % 40 < 20 ? i : -1; }), 0);
       const Tensor same = zeros({50}, {kInt64});

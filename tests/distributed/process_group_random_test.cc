@@ -12,8 +12,8 @@
 #include <thread>
 #include <vector>
 
-#include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/primitives.h>
 #include <tandem/tests/distributed/closed_form.h>
 #include <tandem/tests/distributed/thread_ranks.h>
 #include <tandem/tests/support/sanitizers.h>

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include <tandem/base/trace.h>
-#include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/primitives.h>
 #include <tandem/tests/distributed/closed_form.h>
 #include <tandem/tests/distributed/thread_ranks.h>
 
@@ -207,14 +207,14 @@ TEST(ProcessGroup, TransposedAndSlicedTensorsKeepWhatLiesBetween) {
     EXPECT_EQ(base.version(), 1u);
 
     const Tensor column = make_view(base.storage(), kInt64, {30}, {40}, 39);
-    chores::fill(column, group.rank());
+    primitives::fill(column, group.rank());
     group.broadcast(column, 2);
     EXPECT_EQ(count_wrong(column, [](int64_t) { return 2; }), 0);
 
     const Tensor wide = zeros({7, 6}, {kInt64});
     const Tensor out = make_view(wide.storage(), kInt64, {3, 7}, {1, 6}, 2);
     const Tensor in = make_view(base.storage(), kInt64, {7}, {40}, 39);
-    chores::fill(in, 10 + group.rank());
+    primitives::fill(in, 10 + group.rank());
     group.all_gather(out, in);
     EXPECT_EQ(count_wrong(wide, [](int64_t i) { return i % 6 >= 2 && i % 6 < 5 ? 10 + i % 6 - 2 : 0; }), 0);
   });

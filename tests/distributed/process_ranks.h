@@ -10,7 +10,7 @@
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
-inline constexpr std::chrono::seconds kLong{100};
+inline constexpr std::chrono::seconds kLongTimeout{100};
 
 /// Fails the rank, and thereby the test, showing both values.
 template <class A, class B>

@@ -14,9 +14,9 @@
 #include <tandem/distributed/launch.h>
 #include <tandem/distributed/launch/rank_function.h>
 #include <tandem/distributed/process_group.h>
-#include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/generator.h>
+#include <tandem/tensor/primitives.h>
 #include <tandem/tests/support/error_text.h>
 
 namespace {
@@ -25,7 +25,7 @@ namespace td = tandem;
 using namespace td::distributed;
 using td::testing::error_text;
 
-constexpr std::chrono::seconds kLong{100};
+constexpr std::chrono::seconds kLongTimeout{100};
 
 TEST(RunThreadsTest, EachRankHasItsOwnContext) {
   for (const int n : {1, 2, 3, 7}) {
@@ -78,11 +78,11 @@ TEST(RunThreadsTest, SumsAcrossDevices) {
     const td::Tensor& mine = tensors[static_cast<size_t>(context.rank())];
     std::vector<td::Tensor> parts = {td::empty_like(mine), td::empty_like(mine)};
     context.group()->all_gather(parts, mine);
-    td::chores::add_into(parts[1], parts[0]);  // rejects tensors on different devices
+    td::primitives::add_into(parts[1], parts[0]);  // rejects tensors on different devices
     EXPECT_EQ(parts[0].device(), mine.device());
     EXPECT_EQ(parts[0].to_vector<double>(), sum);
     const td::Tensor reduced = td::empty_like(mine);
-    td::chores::copy(mine, reduced);
+    td::primitives::copy(mine, reduced);
     context.group()->all_reduce(reduced);
     EXPECT_EQ(reduced.device(), mine.device());
     EXPECT_EQ(reduced.to_vector<double>(), sum);
@@ -93,7 +93,7 @@ TEST(RunThreadsTest, RanksShareAStore) {
   std::atomic<int64_t> sum{0};
   run_threads(4, [&](Context& context) {
     context.store()->set(std::to_string(context.rank()), std::to_string(context.rank() + 1));
-    for (int r = 0; r < 4; ++r) sum += std::stoi(context.store()->get(std::to_string(r), kLong));
+    for (int r = 0; r < 4; ++r) sum += std::stoi(context.store()->get(std::to_string(r), kLongTimeout));
   });
   EXPECT_EQ(sum.load(), 4 * 10);
 }
@@ -103,7 +103,7 @@ TEST(RunThreadsTest, RethrowsTheRootCauseAndWakesTheOthers) {
   const auto f = [&](Context& context) {
     if (context.rank() == 2) throw std::out_of_range("index 9 of 3");
     try {
-      context.store()->get("never", kLong);
+      context.store()->get("never", kLongTimeout);
     } catch (const td::CommError& e) {
       EXPECT_STREQ(e.what(), "store: waiting for key 'never': rank 2 failed: index 9 of 3");
       ++woken;
@@ -216,7 +216,7 @@ TEST(RunThreadsTest, AnAnnouncedFailureIsNoSuccess) {
     if (context.rank() == 1) {
       context.store()->announce_failure(1, "gave up");
     } else {
-      context.store()->get("never", kLong);
+      context.store()->get("never", kLongTimeout);
     }
   };
   EXPECT_EQ(error_text<td::CommError>([&] { run_threads(2, f); }),

@@ -74,7 +74,7 @@ TEST(ShmProcess, ARankWritesOnlyItsOwnSegment) { spawn(3, "look_at_mappings"); }
 TANDEM_RANK_MAIN(meet_a_stranger) {
   if (context.rank() == 1) {
     // Sends invalid data, then no data, to the socket of rank 0.
-    std::istringstream host(context.store()->get("group/met/shm/host", kLong));
+    std::istringstream host(context.store()->get("group/met/shm/host", kLongTimeout));
     std::string identity, name, token;
     host >> identity >> name >> token;
     sockaddr_un address = {};
@@ -108,7 +108,7 @@ TANDEM_RANK_MAIN(come_too_late) {
     expect_equal(text, "[rank 0 of 3] group 'default': rendezvous timed out after 0.3 s\n  missing: ranks 1 2",
                  "error");
   } else {
-    context.store()->get("given up", kLong);
+    context.store()->get("given up", kLongTimeout);
   }
 }
 

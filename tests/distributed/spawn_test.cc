@@ -20,7 +20,7 @@ using namespace td::distributed;
 using td::testing::read_file;
 using td::testing::TemporaryFolder;
 
-constexpr std::chrono::seconds kLong{100};
+constexpr std::chrono::seconds kLongTimeout{100};
 
 std::string spawn_error(int n, const std::string& name, const std::vector<std::string>& args, int* peer = nullptr) {
   try {
@@ -35,7 +35,7 @@ std::string spawn_error(int n, const std::string& name, const std::vector<std::s
 TANDEM_RANK_MAIN(write_numbers) {
   context.store()->add("sum", context.rank() + 1);
   context.store()->set("done" + std::to_string(context.rank()), "");
-  for (int r = 0; r < context.world_size(); ++r) context.store()->get("done" + std::to_string(r), kLong);
+  for (int r = 0; r < context.world_size(); ++r) context.store()->get("done" + std::to_string(r), kLongTimeout);
   if (context.rank() == 0) {
     std::ofstream(args.at(0)) << context.store()->add("sum", 0) << " of " << context.world_size() << " " << args.at(1);
   }
@@ -52,7 +52,7 @@ TEST(SpawnTest, RunsTheNamedFunctionWithItsArguments) {
 
 TANDEM_RANK_MAIN(throw_on) {
   if (std::to_string(context.rank()) == args.at(0)) throw std::out_of_range("index 7");
-  context.store()->get("never", kLong);
+  context.store()->get("never", kLongTimeout);
 }
 
 TEST(SpawnTest, ThrowsTheRootCause) {
@@ -63,7 +63,7 @@ TEST(SpawnTest, ThrowsTheRootCause) {
 
 TANDEM_RANK_MAIN(kill_on) {
   if (std::to_string(context.rank()) == args.at(0)) raise(SIGKILL);
-  context.store()->get("never", kLong);
+  context.store()->get("never", kLongTimeout);
 }
 
 TEST(SpawnTest, NamesTheSignalOfAKilledRank) {

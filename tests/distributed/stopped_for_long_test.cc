@@ -36,7 +36,7 @@ std::string large_value() { return std::string(15 << 20, 'x'); }
 std::shared_ptr<Store> make_hosted_store(Context& context) {
   const bool is_host = context.rank() == 1;
   if (is_host) context.store()->set("port", std::to_string(local_port(listen_on("127.0.0.1", 0).get())));
-  return make_tcp_store({.port = std::stoi(context.store()->get("port", kLong)),
+  return make_tcp_store({.port = std::stoi(context.store()->get("port", kLongTimeout)),
                          .is_host = is_host,
                          .rank = is_host ? 0 : 1,
                          .world_size = 2,
@@ -48,7 +48,7 @@ TANDEM_RANK_MAIN(go_on_after_long) {
                                        .rank = context.rank(),
                                        .world_size = context.world_size(),
                                        .name = "patient",
-                                       .timeout = kLong};
+                                       .timeout = kLongTimeout};
   // More data than the kernel's buffers hold, so that the stopped rank's receive window closes.
   const auto group = ProcessGroupAccess::make(options, gloo::make_gloo_backend(options, {.slots = 64}));
   const auto hosted = make_hosted_store(context);
@@ -62,11 +62,11 @@ TANDEM_RANK_MAIN(go_on_after_long) {
   std::future<void> request;
   if (group->rank() == 1) {
     // The host of the store sends while this rank does not read.
-    answer = std::async(std::launch::async, [&] { return context.store()->get("large", kLong); });
+    answer = std::async(std::launch::async, [&] { return context.store()->get("large", kLongTimeout); });
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
     context.store()->set("started", std::to_string(getpid()));
   } else {
-    const pid_t other = std::stoi(context.store()->get("started", kLong));
+    const pid_t other = std::stoi(context.store()->get("started", kLongTimeout));
     kill(other, SIGSTOP);
     context.store()->set("large", large_value());
     request = std::async(std::launch::async, [&] { hosted->set("large", large_value()); });
@@ -80,7 +80,7 @@ TANDEM_RANK_MAIN(go_on_after_long) {
   if (!same_bytes(x, full({16 << 20}, 3 << (kTimes - 1)))) throw StateError("a wrong sum");
   if (answer.valid() && answer.get() != large_value()) throw StateError("another answer");
   if (request.valid()) request.get();
-  if (hosted->get("large", kLong) != large_value()) throw StateError("another request");
+  if (hosted->get("large", kLongTimeout) != large_value()) throw StateError("another request");
   hosted->leave(1 - context.rank());
 }
 

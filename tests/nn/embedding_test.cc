@@ -6,9 +6,9 @@
 
 #include <gtest/gtest.h>
 
-#include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/generator.h>
+#include <tandem/tensor/primitives.h>
 #include <tandem/tests/support/error_text.h>
 
 namespace td = tandem;
@@ -19,7 +19,7 @@ namespace {
 
 TEST(Embedding, LooksRowsUp) {
   nn::Embedding layer(3, 2);
-  td::chores::copy(td::from_vector<float>({1, 2, 10, 20, 100, 200}, {3, 2}), layer.weight);
+  td::primitives::copy(td::from_vector<float>({1, 2, 10, 20, 100, 200}, {3, 2}), layer.weight);
   const td::Tensor y = layer(td::tensor({2, 0, 2}));
   EXPECT_EQ(y.to_vector<float>(), (std::vector<float>{100, 200, 1, 2, 100, 200}));
   y.backward(td::from_vector<float>({1, -1, 0.5, 3, 2, 4}, {3, 2}));

@@ -12,8 +12,8 @@
 #include <tandem/autograd/node.h>
 #include <tandem/base/trace.h>
 #include <tandem/ops/elementwise.h>
-#include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/primitives.h>
 #include <tandem/tests/support/error_text.h>
 
 namespace td = tandem;
@@ -173,8 +173,8 @@ TEST(Module, LoadsWhatAnotherSaved) {
   td::set_cpu_device_count(2);
   Net net;
   Net other;
-  td::chores::fill(net.encoder.shift, 7);
-  td::chores::fill(net.head.steps, 12);
+  td::primitives::fill(net.encoder.shift, 7);
+  td::primitives::fill(net.head.steps, 12);
   other.to(td::Device("cpu:1"));
   const uint32_t version = other.encoder.shift.version();
   other.load_state_dict(net.state_dict());
@@ -214,7 +214,7 @@ TEST(Module, MovesWithGradientsAndHandles) {
   const td::Device device("cpu:1");
   Tied tied;
   const Tensor handle = tied.encoder.scale;
-  td::chores::fill(td::autograd::leaf(handle).slot(), 4);
+  td::primitives::fill(td::autograd::leaf(handle).slot(), 4);
   td::autograd::leaf(handle).mark_filled();
   tied.to(device);
   EXPECT_EQ(handle.device(), device);

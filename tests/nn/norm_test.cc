@@ -8,9 +8,9 @@
 
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/random.h>
-#include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/generator.h>
+#include <tandem/tensor/primitives.h>
 #include <tandem/tests/support/error_text.h>
 
 namespace td = tandem;
@@ -20,7 +20,7 @@ using td::testing::error_text;
 namespace {
 
 void set(const td::Tensor& tensor, const std::vector<float>& values) {
-  td::chores::copy(td::from_vector<float>(values, tensor.shape()), tensor);
+  td::primitives::copy(td::from_vector<float>(values, tensor.shape()), tensor);
 }
 
 std::vector<std::string> keys(const nn::Module& module) {

@@ -107,7 +107,7 @@ TEST_F(AddmmSplit, OperandsStayWhereTheyAre) {
   for (const TraceEvent& event : stop_trace()) {
     if (event.name == "matmul") threads.insert(event.thread);
   }
-  EXPECT_EQ(threads, (std::multiset<int>{kRankThread, kFirstTogetherThread + 1})) << "each product has its thread";
+  EXPECT_EQ(threads, (std::multiset<int>{kRankThread, kFirstConcurrentThread + 1})) << "each product has its thread";
   EXPECT_EQ(most_taken(3) - before, block_bytes(64 * 32 * 4)) << "the result alone";
 }
 

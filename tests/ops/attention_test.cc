@@ -18,8 +18,8 @@
 #include <tandem/ops/softmax.h>
 #include <tandem/ops/view.h>
 #include <tandem/tensor/allocator.h>
-#include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/primitives.h>
 #include <tandem/tests/support/op_case.h>
 
 namespace tandem::testing { namespace {
@@ -326,9 +326,9 @@ TEST(Attention, LargeScoresDoNotOverflow) {
   for (const DType dtype : {kFloat32, kFloat64}) {
     const TensorOptions options{dtype, test_device()};
     const Tensor q = full({1, 1}, 100.0, options), k = ones({300, 1}, options);
-    chores::fill(k.slice(0, 299, 300), 2.0);
+    primitives::fill(k.slice(0, 299, 300), 2.0);
     const Tensor v = zeros({300, 1}, options);
-    chores::fill(v.slice(0, 299, 300), 3.0);
+    primitives::fill(v.slice(0, 299, 300), 3.0);
     EXPECT_EQ(scaled_dot_product_attention(q, k, v, {.scale = 1.0}).item<double>(), 3);
   }
 }

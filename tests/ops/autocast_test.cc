@@ -18,8 +18,8 @@
 #include <tandem/ops/norm.h>
 #include <tandem/ops/reduce.h>
 #include <tandem/ops/softmax.h>
-#include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/primitives.h>
 #include <tandem/tests/support/op_case.h>
 
 namespace tandem::testing { namespace {
@@ -156,7 +156,7 @@ Tensor run_under(DType low_precision, const Front& front, const Tensors& inputs)
 }
 
 bool same_bits(const Tensor& a, const Tensor& b) {
-  return a.dtype() == b.dtype() && a.shape() == b.shape() && chores::bytes_equal(a, b);
+  return a.dtype() == b.dtype() && a.shape() == b.shape() && primitives::bytes_equal(a, b);
 }
 
 const DType kHalfTypes[] = {kBFloat16, kFloat16};

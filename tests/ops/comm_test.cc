@@ -123,7 +123,7 @@ TEST_F(Comm, HalvesAreAddedInFloatAndRoundedOnce) {
 }
 
 TEST_F(Comm, MoreThanAGpuAddsIsRefusedAtOnce) {
-  const std::vector<Tensor> parts(chores::kMostSummedOnGpu + 1,
+  const std::vector<Tensor> parts(primitives::kMaxGpuSumInputs + 1,
                                   random_on(0, {4, 64}, 49, kFloat32, Layout::kTransposed));
   if (on(0).is_cpu()) {
     EXPECT_EQ(comm::sum_to(on(0), parts).shape(), (Shape{4, 64}));

@@ -14,8 +14,8 @@
 #include <tandem/base/parallel_for.h>
 #include <tandem/ops/conv/conv_kernels.h>
 #include <tandem/ops/elementwise.h>
-#include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/primitives.h>
 #include <tandem/tests/support/op_case.h>
 
 namespace tandem {
@@ -295,7 +295,7 @@ TEST(ConvAlgorithm, TheEnvironmentAsksForTheReference) {
   EXPECT_EQ(error_text<ValueError>([&] { conv2d(input, weight); }),
             "TANDEM_CONV_ALGORITHM: must be unset or 'direct', it is 'fast'");
   ASSERT_EQ(unsetenv("TANDEM_CONV_ALGORITHM"), 0);
-  EXPECT_FALSE(chores::bytes_equal(usual, direct));
+  EXPECT_FALSE(primitives::bytes_equal(usual, direct));
   EXPECT_TRUE(close(usual, dense(direct), 1e-4));
 }
 

@@ -8,9 +8,9 @@
 #include <gtest/gtest.h>
 
 #include <tandem/tensor/allocator.h>
-#include <tandem/tensor/chores.h>
 #include <tandem/tensor/device.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/primitives.h>
 #include <tandem/tests/support/op_case.h>
 
 namespace tandem::testing {
@@ -61,11 +61,11 @@ class FourDevices : public ::testing::Test {
     const auto at = [](const Tensor& x, Device device) {
       if (x.device() == device) return x;
       const Tensor copy = empty(x.shape(), {x.dtype(), device});
-      chores::copy(x, copy);
+      primitives::copy(x, copy);
       return copy;
     };
     const Device device = on(i).is_cpu() ? on(i) : Device();
-    if (!chores::bytes_equal(at(tensor, device), at(expected, device))) {
+    if (!primitives::bytes_equal(at(tensor, device), at(expected, device))) {
       return ::testing::AssertionFailure() << "values differ";
     }
     return ::testing::AssertionSuccess();

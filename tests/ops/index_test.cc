@@ -12,8 +12,8 @@
 #include <tandem/autograd/engine.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/view.h>
-#include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/primitives.h>
 #include <tandem/tests/support/op_case.h>
 
 namespace tandem::testing { namespace {
@@ -271,7 +271,7 @@ void expect_the_cpus_bits(const std::function<Tensor(Device)>& f) {
   const Tensor actual = f(test_device()).cpu(), expected = f(Device());
   ASSERT_EQ(actual.shape(), expected.shape());
   ASSERT_EQ(actual.dtype(), expected.dtype());
-  EXPECT_TRUE(chores::bytes_equal(actual, expected));
+  EXPECT_TRUE(primitives::bytes_equal(actual, expected));
 }
 
 /// n indices into `size`, some of them often.

@@ -13,8 +13,8 @@
 #include <tandem/base/parallel_for.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/matmul/matmul_kernels.h>
-#include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/primitives.h>
 #include <tandem/tests/support/op_case.h>
 
 namespace tandem::testing { namespace {
@@ -147,7 +147,7 @@ TEST(Matmul, IntegersWrapAround) {
 
 TEST(Matmul, IsAMember) {
   const Tensor a = random_tensor({3, 4}, 1), b = random_tensor({4, 2}, 2);
-  EXPECT_TRUE(chores::bytes_equal(a.matmul(b), matmul(a, b)));
+  EXPECT_TRUE(primitives::bytes_equal(a.matmul(b), matmul(a, b)));
 }
 
 TEST(Matmul, Errors) {
@@ -257,7 +257,7 @@ TEST(Addmm, MatchesItsFormula) {
 TEST(Addmm, BetaZeroDoesNotReadInput) {
   const Tensor input = full({2, 2}, std::numeric_limits<double>::quiet_NaN());
   const Tensor a = random_tensor({2, 3}, 1), b = random_tensor({3, 2}, 2);
-  EXPECT_TRUE(chores::bytes_equal(addmm(input, a, b, 0, 1), matmul(a, b)));
+  EXPECT_TRUE(primitives::bytes_equal(addmm(input, a, b, 0, 1), matmul(a, b)));
 }
 
 TEST(Addmm, Integers) {
@@ -448,7 +448,7 @@ void check_algorithm(ProductAlgorithm algorithm, int64_t m, int64_t n, int64_t k
       right{b_values.data_ptr(), b_leading, b_transposed};
   const int64_t bytes = cpu::product_workspace_bytes(kFloat32, algorithm, m, n, k, left, right);
   const Tensor scratch = empty({bytes + 8}, {kUInt8});
-  chores::fill(scratch, 0xab);
+  primitives::fill(scratch, 0xab);
   const double alpha = -1.25;
   Dense sums = dense_zeros({m, n});
   for (int64_t i = 0; i < m; ++i) {
@@ -528,7 +528,7 @@ TEST(ProductAlgorithms, ThreadsDoNotChangeBits) {
   };
   const auto one = run(1), two = run(2);
   set_num_threads(0);
-  for (size_t i = 0; i < one.size(); ++i) EXPECT_TRUE(chores::bytes_equal(one[i], two[i])) << i;
+  for (size_t i = 0; i < one.size(); ++i) EXPECT_TRUE(primitives::bytes_equal(one[i], two[i])) << i;
 }
 
 }}  // namespace tandem::testing

@@ -65,8 +65,8 @@ TEST(ProductTuning, TheFileHoldsThenTheRuleAndNewProblemsAreMeasured) {
     available.push_back(algorithm);
   }
   Tuning::append(choices, key(40), "by hand");
-  setenv("TANDEM_TUNING", choices.c_str(), 1);
-  setenv("TANDEM_TUNE", measured.c_str(), 1);
+  setenv("TANDEM_TUNING_FILE", choices.c_str(), 1);
+  setenv("TANDEM_TUNING_WRITE", measured.c_str(), 1);
 
   int num_other_bits = 0;
   for (size_t i = 0; i < available.size(); ++i) {

@@ -13,8 +13,8 @@
 #include <tandem/autograd/engine.h>
 #include <tandem/autograd/gradcheck.h>
 #include <tandem/base/parallel_for.h>
-#include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/primitives.h>
 #include <tandem/tests/support/op_case.h>
 
 namespace tandem::testing { namespace {
@@ -288,7 +288,7 @@ TEST(Random, ThreadsDoNotChangeBits) {
   };
   const auto one = draw(1), two = draw(2);
   set_num_threads(0);
-  for (size_t i = 0; i < one.size(); ++i) EXPECT_TRUE(chores::bytes_equal(one[i], two[i])) << i;
+  for (size_t i = 0; i < one.size(); ++i) EXPECT_TRUE(primitives::bytes_equal(one[i], two[i])) << i;
 }
 
 // --- on other devices ----------------------------------------------------------------------------
@@ -302,7 +302,7 @@ void expect_the_cpus_bits(const std::function<Tensor(Device, Generator*)>& f) {
   const auto [actual, expected] = on_both(f);
   ASSERT_EQ(actual.shape(), expected.shape());
   ASSERT_EQ(actual.dtype(), expected.dtype());
-  EXPECT_TRUE(chores::bytes_equal(actual, expected));
+  EXPECT_TRUE(primitives::bytes_equal(actual, expected));
 }
 
 const int64_t kCounts[] = {0, 1, 2, 3, 5, 7, 1023, 1024, 1025, 33000};

@@ -10,8 +10,8 @@
 #include <tandem/base/parallel_for.h>
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/view.h>
-#include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/primitives.h>
 #include <tandem/tests/support/op_case.h>
 
 namespace tandem::testing { namespace {

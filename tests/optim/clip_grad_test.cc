@@ -128,7 +128,8 @@ TEST(ClipGradNorm, NoticesValuesThatAreNotFinite) {
     for (const double norm_type : {2.0, kInfinity}) {
       const auto parameters = three();
       const td::Tensor gradient = parameters[0].grad();
-      td::chores::fill(td::make_view(gradient.storage(), gradient.dtype(), {1}, {1}, gradient.impl().offset + 1), bad);
+      td::primitives::fill(td::make_view(gradient.storage(), gradient.dtype(), {1}, {1}, gradient.impl().offset + 1),
+                           bad);
       EXPECT_EQ(error_text<td::StateError>([&] { clip_grad_norm_(parameters, 1.0, norm_type, true); }),
                 td::str("clip_grad_norm_: the norm of the gradients is ", std::isnan(bad) ? "nan" : "inf"));
       EXPECT_EQ(parameters[2].grad().to_vector<double>(), (std::vector<double>{1, -2}));

@@ -122,7 +122,7 @@ TEST(GradScaler, TheRanksDecideTogether) {
   GradScaler scaler({.init_scale = 2, .share = [&](const td::Tensor& found) {
                        EXPECT_EQ(found.device(), td::Device());
                        told.push_back(found.to_vector<double>()[0]);
-                       td::chores::fill(found, 1);  // another rank has found one
+                       td::primitives::fill(found, 1);  // another rank has found one
                      }});
   TwoParameters p;
   p.give({1, 1, 1}, {1, 1});

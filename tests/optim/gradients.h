@@ -4,8 +4,8 @@
 #include <vector>
 
 #include <tandem/autograd/leaf.h>
-#include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/primitives.h>
 #include <tandem/tests/support/op_case.h>
 
 namespace tandem::testing {
@@ -20,7 +20,7 @@ Tensor parameter(const std::vector<T>& values, const Shape& shape) {
 /// Makes `gradient` what a backward left for the parameter.
 inline void set_gradient(const Tensor& parameter, const Tensor& gradient) {
   auto& leaf = autograd::leaf(parameter);
-  chores::copy(gradient, leaf.slot());
+  primitives::copy(gradient, leaf.slot());
   leaf.mark_filled();
 }
 

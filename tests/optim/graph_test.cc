@@ -28,9 +28,9 @@
 #include <tandem/optim/schedule.h>
 #include <tandem/optim/sgd.h>
 #include <tandem/tensor/allocator.h>
-#include <tandem/tensor/chores.h>
 #include <tandem/tensor/cuda.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/primitives.h>
 #include <tandem/tests/optim/captured_training.h>
 #include <tandem/tests/support/error_text.h>
 
@@ -80,7 +80,7 @@ const Case kCases[] = {{"perceptron", perceptron}, {"convolutions", convolutions
 
 void expect_equal(const std::vector<Tensor>& left, const std::vector<Tensor>& right, const std::string& what) {
   ASSERT_EQ(left.size(), right.size());
-  for (size_t i = 0; i < left.size(); ++i) EXPECT_TRUE(chores::bytes_equal(left[i], right[i])) << what << " " << i;
+  for (size_t i = 0; i < left.size(); ++i) EXPECT_TRUE(primitives::bytes_equal(left[i], right[i])) << what << " " << i;
 }
 
 // Seven steps: all as usual, and two as usual, one captured and four replayed, each with its own batch, learning rate and dropout.
@@ -113,7 +113,7 @@ TEST(Graph, ReplaysAreSteps) {
       expect_equal(usual.parameters, replayed.parameters, one.name);
       expect_equal(usual.buffers, replayed.buffers, one.name);
       for (size_t i = 0; i < usual.parameters.size(); ++i) {
-        EXPECT_TRUE(chores::bytes_equal(usual.parameters[i].grad(), replayed.parameters[i].grad()))
+        EXPECT_TRUE(primitives::bytes_equal(usual.parameters[i].grad(), replayed.parameters[i].grad()))
             << one.name << " " << i;
       }
       EXPECT_EQ(generator.get<int64_t>("offset"), default_generator(kGpu).state_dict().get<int64_t>("offset"))
@@ -121,8 +121,8 @@ TEST(Graph, ReplaysAreSteps) {
       const State kept = usual.optimizer->state_dict(), kept_of_replays = replayed.optimizer->state_dict();
       if (make_optimizer == &two_groups) {
         EXPECT_EQ(kept_of_replays.get<int64_t>("state.0.step"), 7);
-        EXPECT_TRUE(chores::bytes_equal(kept.get<Tensor>("state.0.exp_avg_sq"),
-                                        kept_of_replays.get<Tensor>("state.0.exp_avg_sq")));
+        EXPECT_TRUE(primitives::bytes_equal(kept.get<Tensor>("state.0.exp_avg_sq"),
+                                            kept_of_replays.get<Tensor>("state.0.exp_avg_sq")));
       }
     }
   }
@@ -300,7 +300,7 @@ TEST(Graph, DropoutKeepsWhereItsStateIs) {
   }
   empty_cache(kGpu);
   sum.backward();
-  EXPECT_TRUE(chores::bytes_equal(w.grad(), dropped.detach()));
+  EXPECT_TRUE(primitives::bytes_equal(w.grad(), dropped.detach()));
 }
 
 // What replays touch is nobody else's, although no tensor holds it any more; and goes when the graph goes.

@@ -47,8 +47,8 @@ struct Training {
   }
 
   void load(const td::State& state) {
-    td::chores::copy(state.get<td::Tensor>("parameters.a"), a);
-    td::chores::copy(state.get<td::Tensor>("parameters.b"), b);
+    td::primitives::copy(state.get<td::Tensor>("parameters.a"), a);
+    td::primitives::copy(state.get<td::Tensor>("parameters.b"), b);
     optimizer.load_state_dict(state.get<td::State>("optimizer"));
     schedule.load_state_dict(state.get<td::State>("schedule"));
   }

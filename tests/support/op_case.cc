@@ -12,8 +12,8 @@
 #include <tandem/autograd/gradcheck.h>
 #include <tandem/base/env.h>
 #include <tandem/base/parallel_for.h>
-#include <tandem/tensor/chores.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/primitives.h>
 
 namespace tandem::testing {
 
@@ -100,7 +100,7 @@ std::vector<Tensor> gradients(const OpCase& op, const std::vector<Tensor>& leave
 }
 
 bool same_bits(const Tensor& a, const Tensor& b) {
-  return a.shape() == b.shape() && a.dtype() == b.dtype() && chores::bytes_equal(a, b);
+  return a.shape() == b.shape() && a.dtype() == b.dtype() && primitives::bytes_equal(a, b);
 }
 
 }  // namespace
@@ -193,15 +193,15 @@ Tensor make_tensor(const Dense& values, DType dtype, Layout layout, Device devic
       break;
   }
   const Tensor memory = empty({total}, {dtype, device});
-  chores::fill(memory, is_floating_point(dtype) ? Scalar(NAN) : Scalar(77));
+  primitives::fill(memory, is_floating_point(dtype) ? Scalar(NAN) : Scalar(77));
   Tensor view = make_view(memory.storage(), dtype, shape, strides, offset);
   if (layout == Layout::kExpanded && !shape.empty() && shape[0] > 0) {
     Shape first = shape;
     first[0] = 1;
     const auto part = [&](const Tensor& t) { return make_view(t.storage(), dtype, first, t.strides(), 0); };
-    chores::copy(part(row_major), part(view));
+    primitives::copy(part(row_major), part(view));
   } else {
-    chores::copy(row_major, view);
+    primitives::copy(row_major, view);
   }
   return view;
 }

@@ -13,7 +13,7 @@
 #include <tandem/base/half.h>
 #include <tandem/tensor/reduce.h>
 
-namespace tandem { inline namespace v0 { namespace chores { namespace {
+namespace tandem { inline namespace v0 { namespace primitives { namespace {
 
 constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kAvg,    ReduceOp::kProduct, ReduceOp::kMin,
                              ReduceOp::kMax, ReduceOp::kBitAnd, ReduceOp::kBitOr,   ReduceOp::kBitXor};
@@ -184,4 +184,4 @@ TEST(ReduceKernels, NaNPassesThroughMinAndMax) {
   }
 }
 
-}}}}  // namespace tandem::v0::chores
+}}}}  // namespace tandem::v0::primitives

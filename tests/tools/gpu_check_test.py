@@ -33,7 +33,7 @@ PASSES = "echo '[  PASSED  ] 7 tests.'"
 # What two processes that share a GPU take for NCCL, and nobody else.
 SHARED = {"NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1", "NCCL_MNNVL_ENABLE": "0",
           "NCCL_NVLS_ENABLE": "0", "NCCL_MAX_CTAS": "2"}
-STEPS = """[ -z "$TANDEM_TUNE" ] || echo 'product = 1' >> "$TANDEM_TUNE"
+STEPS = """[ -z "$TANDEM_TUNING_WRITE" ] || echo 'product = 1' >> "$TANDEM_TUNING_WRITE"
 case "$*" in *--save*) touch "$4" ;; *) echo '{"step_ms": 2.5}' ;; esac"""
 SPOKEN = ["epoch 1  step 50/300  loss 2.1  700 tokens/s  0:01 left", "epoch 1  step 300/300  loss 2.0  900 tokens/s  0:00 left",
           "accuracy 90.5 % after 300 steps"]
@@ -316,8 +316,8 @@ class Steps(OnAMachine):
 
     def test_steps_with_the_tuning_file(self):
         write(self.path("report.tuning"), "product = stale\n")
-        self.program("train_step", """echo "{\\"tuning\\": \\"$TANDEM_TUNING\\"}"
-[ -z "$TANDEM_TUNE" ] || echo 'product = 1' >> "$TANDEM_TUNE\"""")
+        self.program("train_step", """echo "{\\"tuning\\": \\"$TANDEM_TUNING_FILE\\"}"
+[ -z "$TANDEM_TUNING_WRITE" ] || echo 'product = 1' >> "$TANDEM_TUNING_WRITE\"""")
         done, report = self.check("--parts", "tune")
         self.assertEqual(done.returncode, 0, done)
         self.assertEqual(report["tuning"]["products"], 20)

@@ -133,7 +133,7 @@ def tune(check):
     check.report["tuning"] = {"file": os.path.basename(path), "products": 0, "train_step": []}
     for case, flag in STEPS:
         command = ["./train_step", "--case", case, "--device", "cuda", "--steps", "1", *([flag] if flag else [])]
-        check.lines(" ".join(["tune", case, flag]).rstrip(), command, seconds_of(case), {"TANDEM_TUNE": path})
+        check.lines(" ".join(["tune", case, flag]).rstrip(), command, seconds_of(case), {"TANDEM_TUNING_WRITE": path})
         if os.path.exists(path):
             with open(path, encoding="utf-8") as file:
                 check.report["tuning"]["products"] = sum(" = " in line for line in file)
@@ -143,4 +143,4 @@ def tune(check):
         return
     for case, flag in LEADING:
         check.report["tuning"]["train_step"] += check.lines(
-            f"{case} {flag}, tuned", ["./train_step", "--case", case, "--device", "cuda", flag], seconds_of(case), {"TANDEM_TUNING": path})
+            f"{case} {flag}, tuned", ["./train_step", "--case", case, "--device", "cuda", flag], seconds_of(case), {"TANDEM_TUNING_FILE": path})

@@ -87,7 +87,7 @@ bool GlooBackend::do_announce(const Collective& next, bool input_is_ready) {
   // Only where no signature carries data: those may be results of what runs now.
   const int64_t smallest_slice = next.num_bytes() / size_ - kUnit * size_;
   const bool is_large = next.kind == CollectiveKind::kAllReduce && smallest_slice > static_cast<int64_t>(kInlineBytes);
-  if ((next.moves_data && !is_large) || announced_.size() == kMostAnnounced) return false;
+  if ((next.moves_data && !is_large) || announced_.size() == kMaxAnnounced) return false;
   announced_.push_back({make_signature(next, number_ + announced_.size() + 1),
                         is_large && next.moves_data && input_is_ready ? next.input : nullptr});
   SignatureFrame& frame = announced_.back().frame;

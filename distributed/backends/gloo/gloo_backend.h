@@ -56,7 +56,7 @@ class GlooBackend final : public Backend {
  private:
   static constexpr int kStreams = 2;
   static constexpr int kAhead = kStreams;  ///< the first stream of the next collective
-  static constexpr size_t kMostAnnounced = 8;
+  static constexpr size_t kMaxAnnounced = 8;
   static constexpr int64_t kUnit = 64;  ///< slices begin at multiples of so many bytes
 
   /// What this rank sends to one other.

@@ -308,9 +308,9 @@ void Mesh::sleep(FunctionRef<bool()> changed, Clock::time_point until) {
   sleepers_.fetch_add(1, std::memory_order_seq_cst);
   const uint64_t before = changes_.load(std::memory_order_seq_cst);
   if (!changed()) {
-    constexpr std::chrono::hours kLong{1};
+    constexpr std::chrono::hours kLongTimeout{1};
     std::unique_lock lock(mutex_);
-    changed_.wait_until(lock, std::min(until, Clock::now() + kLong),
+    changed_.wait_until(lock, std::min(until, Clock::now() + kLongTimeout),
                         [&] { return changes_.load(std::memory_order_seq_cst) != before; });
   }
   sleepers_.fetch_sub(1, std::memory_order_seq_cst);

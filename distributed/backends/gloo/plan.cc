@@ -163,7 +163,7 @@ void GlooBackend::finish_alone() {
   if (c.kind == CollectiveKind::kAllReduce || c.kind == CollectiveKind::kReduce ||
       c.kind == CollectiveKind::kReduceScatter) {
     inputs_[0] = c.kind == CollectiveKind::kReduceScatter ? c.inputs[0].data : c.input;
-    chores::reduce(c.op, c.dtype, inputs_, c.num_elements, c.output);
+    primitives::reduce(c.op, c.dtype, inputs_, c.num_elements, c.output);
     return;
   }
   if (c.kind == CollectiveKind::kBroadcast || c.kind == CollectiveKind::kBarrier) return;

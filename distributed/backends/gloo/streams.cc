@@ -131,7 +131,7 @@ bool GlooBackend::reduce_chunks() {
     if (sums_by_host_) {
       reduce_by_hosts(layout_, call_->op, call_->dtype, inputs_, count, partial_results_, out);
     } else {
-      chores::reduce(call_->op, call_->dtype, inputs_, count, out);
+      primitives::reduce(call_->op, call_->dtype, inputs_, count, out);
     }
     r.done += num_bytes;
     moved = true;

@@ -15,8 +15,8 @@
 #include <tandem/base/error.h>
 #include <tandem/base/log.h>
 #include <tandem/base/thread.h>
-#include <tandem/tensor/chores.h>
 #include <tandem/tensor/cuda/runtime.h>
+#include <tandem/tensor/primitives.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
@@ -319,7 +319,7 @@ void Communicator::exchange_parts(const Collective& c, cudaStream_t stream) {
     return gathers && !is_root ? Part{} : c.outputs[from];
   };
   if (const Part from = sent(own), to = received(own); to.data != from.data && to.num_elements > 0) {
-    chores::copy_bytes(c.device, to.data, from.data, to.num_elements * size_of(c.dtype));
+    primitives::copy_bytes(c.device, to.data, from.data, to.num_elements * size_of(c.dtype));
   }
   const ncclDataType_t type = type_of(c.dtype);
   std::unique_lock lock(mutex_);

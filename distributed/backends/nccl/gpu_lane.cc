@@ -15,11 +15,11 @@
 #include <tandem/base/thread.h>
 #include <tandem/base/trace.h>
 #include <tandem/distributed/backends/nccl/communicator.h>
-#include <tandem/tensor/chores.h>
 #include <tandem/tensor/cuda.h>
-#include <tandem/tensor/cuda/complaints.h>
+#include <tandem/tensor/cuda/device_error.h>
 #include <tandem/tensor/cuda/runtime.h>
 #include <tandem/tensor/gpu_trace_clock.h>
+#include <tandem/tensor/primitives.h>
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
@@ -30,10 +30,10 @@ using cuda::Event;
 using cuda::Stream;
 using cuda::StreamGuard;
 
-constexpr std::chrono::milliseconds kLook{20};  // between two looks at what is under way
-constexpr std::chrono::seconds kNews{1};        // without anything ending
+constexpr std::chrono::milliseconds kPollInterval{20};  // between two looks at what is under way
+constexpr std::chrono::seconds kNews{1};                // without anything ending
 /// Where NCCL says that something is wrong, who knows the cause may say so too.
-constexpr std::chrono::milliseconds kCause{300};
+constexpr std::chrono::milliseconds kRootCauseGrace{300};
 // CUDA blocks a thread whose stream holds about a thousand launches, inside of NCCL, where nothing could end them any more.
 constexpr size_t kMaxUnderWay = 128;
 
@@ -55,7 +55,7 @@ class Lane;
 
 struct Launched final : GpuWork {
   Launched(std::shared_ptr<Lane> of, CollectiveOperation& operation, const GpuLane::Agreed& all_started, Device device,
-           std::shared_ptr<const cuda::CommonMoment> traced)
+           std::shared_ptr<const cuda::ClockAnchor> traced)
       : lane(std::move(of)),
         kept(std::move(operation.kept)),
         before(std::move(operation.before)),
@@ -67,9 +67,9 @@ struct Launched final : GpuWork {
         all_end_together(operation.collective.root < 0),
         timeout(operation.timeout),
         agreed(all_started),
-        moment(std::move(traced)),
-        begun(device, moment != nullptr),
-        done(device, moment != nullptr) {}
+        anchor(std::move(traced)),
+        begun(device, anchor != nullptr),
+        done(device, anchor != nullptr) {}
   void join() override;
 
   bool is_done() const { return is_launched && done.is_completed(); }
@@ -87,7 +87,7 @@ struct Launched final : GpuWork {
   const bool all_end_together;
   const std::chrono::milliseconds timeout;
   const GpuLane::Agreed agreed;
-  const std::shared_ptr<const cuda::CommonMoment> moment;  // for a trace; else null
+  const std::shared_ptr<const cuda::ClockAnchor> anchor;  // for a trace; else null
   const Event begun;
   const Event done;
   std::atomic<bool> is_launched{false};  // `done` stands behind all of it
@@ -255,7 +255,7 @@ std::shared_ptr<GpuWork> Lane::launch(CollectiveOperation& operation, const Agre
   const DeviceGuard guard(options_.device);
   check();
   const auto work =
-      std::make_shared<Launched>(shared_from_this(), operation, agreed, options_.device, trace_clock_.moment());
+      std::make_shared<Launched>(shared_from_this(), operation, agreed, options_.device, trace_clock_.anchor());
   take_place(work);
   try {
     queue(*work, operation.collective);
@@ -268,7 +268,7 @@ std::shared_ptr<GpuWork> Lane::launch(CollectiveOperation& operation, const Agre
     work->is_launched = true;
     {
       std::unique_lock lock(mutex_);
-      changed_.wait_for(lock, 2 * kCause, [&] { return !failure_.empty(); });
+      changed_.wait_for(lock, 2 * kRootCauseGrace, [&] { return !failure_.empty(); });
     }
     check();  // says better what has ended it
     throw;
@@ -293,14 +293,14 @@ void Lane::queue(Launched& work, const Collective& collective) {
   const Event ready(options_.device);
   ready.record(cuda::current_stream(options_.device));
   ready.make_wait(stream_);
-  if (order.done && order.stream != stream_.number()) order.done->make_wait(stream_);
+  if (order.done && order.stream != stream_.id()) order.done->make_wait(stream_);
   const StreamGuard on(stream_);
   work.begun.record(stream_);
-  for (const CopyStep& copy : work.before) chores::copy(copy.from, copy.to);
+  for (const CopyStep& copy : work.before) primitives::copy(copy.from, copy.to);
   communicator_.run(collective, stream_);
-  for (const CopyStep& copy : work.after) chores::copy(copy.from, copy.to);
+  for (const CopyStep& copy : work.after) primitives::copy(copy.from, copy.to);
   work.done.record(stream_);
-  order.stream = stream_.number();
+  order.stream = stream_.id();
   order.done = work.done;
 }
 
@@ -321,7 +321,7 @@ void Lane::give_up(const std::string& reason, int culprit, std::chrono::millisec
 void Lane::hush() {
   std::lock_guard lock(mutex_);
   is_told_ = true;
-  if (std::exchange(has_left_error_, false)) cuda::take_error_back(options_.device, this);
+  if (std::exchange(has_left_error_, false)) cuda::cancel_deferred_error(options_.device, this);
 }
 
 /// Takes what is done off the list, to be let go without the lock; what is wrong, if anything.
@@ -352,7 +352,7 @@ Lane::Problem Lane::look(std::unique_lock<std::mutex>& lock, Works& done) {
     return problem;
   } catch (const Error& error) {
     if (!lock.owns_lock()) lock.lock();
-    return {.text = error.what(), .grace = kCause};
+    return {.text = error.what(), .grace = kRootCauseGrace};
   }
 }
 
@@ -375,7 +375,7 @@ void Lane::watch() {
       changed_.wait(lock);
       quiet_since = Clock::now();
     } else {
-      changed_.wait_for(lock, kLook);
+      changed_.wait_for(lock, kPollInterval);
     }
     Works done;
     const Problem found = look(lock, done);
@@ -427,7 +427,7 @@ void Lane::abort() {
       const std::string what =
           str(failure_, "\n  ", work->title, ": wait() had already returned; values computed from the result on ",
               options_.device, " are invalid");
-      cuda::leave_error(options_.device, this, std::make_exception_ptr(error_of(what, culprit_)));
+      cuda::defer_error(options_.device, this, std::make_exception_ptr(error_of(what, culprit_)));
     }
   }
   communicator_.abort();
@@ -436,9 +436,9 @@ void Lane::abort() {
 // --- traces ---
 
 void Lane::trace(const Launched& work) const {
-  if (work.moment == nullptr) return;
-  record_trace({work.shown_name, "comm", options_.job_rank, kGpuLaneThread, work.moment->host_ns_of(work.begun),
-                work.moment->host_ns_of(work.done), work.num_bytes});
+  if (work.anchor == nullptr) return;
+  record_trace({work.shown_name, "comm", options_.job_rank, kNcclStreamThread, work.anchor->host_ns_of(work.begun),
+                work.anchor->host_ns_of(work.done), work.num_bytes});
 }
 
 }  // namespace

@@ -126,7 +126,7 @@ bool Messages::announce(int rank, Peer& peer) {
     write_announcement(out.entries[entry], transfer);
     out.entries[entry].number = ++peer.num_announced;
     if (transfer.num_bytes() <= tuning_.small_bytes)
-      send_bytes(small_data(options_.rank, rank, entry), transfer.data, transfer.num_bytes());
+      copy_to_peer(small_data(options_.rank, rank, entry), transfer.data, transfer.num_bytes());
     // The receiver has read what stood here before: it answered that message, or the entry would not be free.
     out.order[(peer.num_announced - 1) % kMaxAnnounced] = entry;
     peer.announced.push_back({&transfer, peer.num_announced, entry});
@@ -169,7 +169,7 @@ bool Messages::send_piece(int rank, Peer& peer) {
   Outgoing& message = peer.sending.front();
   const int64_t total = message.transfer->num_bytes();
   const int64_t num_bytes = std::min(tuning_.piece_bytes, total - message.bytes_sent);
-  send_bytes(piece_data(options_.rank, rank, peer.num_sent), message.transfer->data + message.bytes_sent, num_bytes);
+  copy_to_peer(piece_data(options_.rank, rank, peer.num_sent), message.transfer->data + message.bytes_sent, num_bytes);
   piece(options_.rank, rank, peer.num_sent) = {num_bytes, message.entry};
   bells_.publish_to(rank, channel(options_.rank, rank).sent, ++peer.num_sent);
   message.bytes_sent += num_bytes;

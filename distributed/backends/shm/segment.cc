@@ -129,7 +129,7 @@ std::byte* map_memory(int fd, size_t num_bytes, bool writable) {
   const int flags = fd >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
   void* memory = mmap(nullptr, num_bytes, protection, flags, fd, 0);
   TANDEM_CHECK(CommError, memory != MAP_FAILED, "shared memory: mapping ", num_bytes, " bytes failed ",
-               limit_text(errno));
+               resource_limit_text(errno));
   return static_cast<std::byte*>(memory);
 }
 

@@ -45,7 +45,7 @@ void ShmBackend::reduce_whole(int64_t round) {
   for (int rank = 0; rank < size_; ++rank) {
     inputs_[static_cast<size_t>(rank)] = rank == rank_ ? call_->input + b.begin : whole(rank, round);
   }
-  chores::reduce(call_->op, call_->dtype, inputs_, b.num_bytes / size_of(call_->dtype), call_->output + b.begin);
+  primitives::reduce(call_->op, call_->dtype, inputs_, b.num_bytes / size_of(call_->dtype), call_->output + b.begin);
 }
 
 Advance ShmBackend::step_slices() {
@@ -90,7 +90,7 @@ void ShmBackend::reduce_round(int64_t round) {
   for (int64_t done = 0; done < b.num_bytes; done += kTileBytes) {
     const int64_t num_bytes = std::min(kTileBytes, b.num_bytes - done);
     std::byte* out = call_->output + b.begin + done;
-    chores::reduce(call_->op, call_->dtype, inputs_, num_bytes / size_of(call_->dtype), out);
+    primitives::reduce(call_->op, call_->dtype, inputs_, num_bytes / size_of(call_->dtype), out);
     put(round, results(rank_, round) + done, out, num_bytes);
     for (const std::byte*& input : inputs_) input += num_bytes;
   }

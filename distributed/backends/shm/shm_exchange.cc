@@ -157,7 +157,7 @@ void ShmBackend::choose_path() {
     largest = share(size_);
   }
   const int64_t limit = tuning_.streamed_bytes * (call_->kind == CollectiveKind::kAllReduce ? 1 : 2);
-  fills_rings_ = chores::kCanStream && longest * (to_each ? size_ - 1 : 1) > limit;
+  fills_rings_ = primitives::kHasNontemporalCopy && longest * (to_each ? size_ - 1 : 1) > limit;
   // Equal rounds, so that the last is as long as the others.
   rounds_ = (longest + blocks * largest - 1) / (blocks * largest);
   TANDEM_CHECK(CommError, rounds_ <= kMaxRounds, to_string(call_->kind), ": ", longest,
@@ -175,9 +175,9 @@ int64_t ShmBackend::slot_offset(int from, int to) const {
 }
 
 void ShmBackend::send_to_slot() {
-  if (!sends_to_each()) return send_bytes(slot(rank_), call_->input, part_bytes(rank_, rank_));
+  if (!sends_to_each()) return copy_to_peer(slot(rank_), call_->input, part_bytes(rank_, rank_));
   for (int to = 0; to < size_; ++to) {
-    if (to != rank_) send_bytes(slot(rank_) + slot_offset(rank_, to), outgoing(to), part_bytes(rank_, to));
+    if (to != rank_) copy_to_peer(slot(rank_) + slot_offset(rank_, to), outgoing(to), part_bytes(rank_, to));
   }
 }
 
@@ -188,7 +188,7 @@ void ShmBackend::finish_slots() {
     for (int from = 0; from < size_; ++from) {
       inputs_[static_cast<size_t>(from)] = from == rank_ ? outgoing(rank_) : slot(from) + slot_offset(from, rank_);
     }
-    chores::reduce(call_->op, call_->dtype, inputs_, call_->num_elements, call_->output);
+    primitives::reduce(call_->op, call_->dtype, inputs_, call_->num_elements, call_->output);
     return;
   }
   for (int from = 0; from < size_; ++from) {
@@ -241,7 +241,7 @@ void ShmBackend::put(int64_t round, std::byte* out, const std::byte* in, int64_t
   if (is_tried() ? trials_.through_caches(round) : fills_rings_ && trials_.prefers_caches()) {
     copy_bytes(out, in, num_bytes);
   } else {
-    send_bytes(out, in, num_bytes);
+    copy_to_peer(out, in, num_bytes);
   }
 }
 
@@ -273,7 +273,7 @@ void ShmBackend::take_round(int64_t round) {
   if (combines()) {
     const Block b = block(round, num_bytes_);
     for (int from = 0; from < size_; ++from) inputs_[static_cast<size_t>(from)] = read_from(from, b.begin);
-    chores::reduce(call_->op, call_->dtype, inputs_, b.num_bytes / size_of(call_->dtype), call_->output + b.begin);
+    primitives::reduce(call_->op, call_->dtype, inputs_, b.num_bytes / size_of(call_->dtype), call_->output + b.begin);
     return;
   }
   for (int from = 0; from < size_; ++from) {

@@ -6,12 +6,12 @@
 #include <thread>
 
 #include <tandem/tensor/allocator.h>
-#include <tandem/tensor/chores.h>
 #include <tandem/tensor/cuda.h>
 #include <tandem/tensor/cuda/runtime.h>
 #include <tandem/tensor/cuda_graph.h>
 #include <tandem/tensor/cuda_memory.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/primitives.h>
 
 namespace tandem { namespace {
 
@@ -55,7 +55,7 @@ TEST(Contexts, AreMadeOnTheProcesssOwnGpuAlone) {
   in_a_new_thread("capture", [&] {
     tensor = zeros({4}, {kFloat32, kOwn});
     graph.emplace(kOwn);
-    graph->capture([&] { chores::fill(*tensor, 3); });
+    graph->capture([&] { primitives::fill(*tensor, 3); });
   });
   in_a_new_thread("replay", [&] { graph->replay(); });
   in_a_new_thread("a graph's end", [&] { graph.reset(); });

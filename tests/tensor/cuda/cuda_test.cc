@@ -13,12 +13,12 @@
 #include <tandem/base/error.h>
 #include <tandem/base/trace.h>
 #include <tandem/tensor/allocator.h>
-#include <tandem/tensor/chores.h>
-#include <tandem/tensor/cuda/complaints.h>
+#include <tandem/tensor/cuda/device_error.h>
 #include <tandem/tensor/cuda/pinned.h>
 #include <tandem/tensor/cuda_graph.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/gpu_trace_clock.h>
+#include <tandem/tensor/primitives.h>
 #include <tandem/tests/support/op_case.h>
 
 // Memory, streams and primitives of a real or emulated GPU.  Suite TwoGpus needs two GPUs; tools/gpu_check selects it by name.
@@ -31,7 +31,7 @@ constexpr DType kDTypes[] = {kBool, kUInt8, kInt32, kInt64, kFloat16, kBFloat16,
 
 Tensor moved(const Tensor& tensor, Device device) {
   const Tensor out = empty(tensor.shape(), {tensor.dtype(), device});
-  chores::copy(tensor, out);
+  primitives::copy(tensor, out);
   return out;
 }
 
@@ -62,7 +62,7 @@ TEST(Cuda, LargeCopiesGoThroughPinnedMemory) {
   for (const int64_t num_bytes : {(int64_t{1} << 20) - 1, int64_t{1} << 20, kPiece, kPiece + 1, 3 * kPiece + 5}) {
     const Tensor x = whole_numbers({num_bytes}, kUInt8, 7);
     const Tensor there = moved(x, kGpu);
-    EXPECT_TRUE(chores::bytes_equal(moved(there, Device()), x)) << num_bytes;
+    EXPECT_TRUE(primitives::bytes_equal(moved(there, Device()), x)) << num_bytes;
   }
   const int64_t kept = cuda::pinned_bytes();
   EXPECT_EQ(kept, 2 * kPiece);  // two blocks, because copies did not run concurrently
@@ -70,7 +70,7 @@ TEST(Cuda, LargeCopiesGoThroughPinnedMemory) {
   for (int i = 0; i < 3; ++i) {
     threads.emplace_back([i] {
       const Tensor x = full({2 * kPiece + i}, i, {kUInt8});
-      EXPECT_TRUE(chores::bytes_equal(moved(moved(x, kGpu), Device()), x));
+      EXPECT_TRUE(primitives::bytes_equal(moved(moved(x, kGpu), Device()), x));
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -86,7 +86,7 @@ TEST(Cuda, ACopyThatFailsGivesItsPinnedMemoryBack) {
                                      x.num_bytes(), to_gpu),
                  BackendError);
   }
-  EXPECT_TRUE(chores::bytes_equal(moved(there, Device()), x));
+  EXPECT_TRUE(primitives::bytes_equal(moved(there, Device()), x));
   EXPECT_EQ(cuda::pinned_bytes(), kept);
 }
 
@@ -96,8 +96,8 @@ TEST(Cuda, CopiesOfEveryDTypeAndSize) {
       SCOPED_TRACE(str(dtype, " ", size));
       const Tensor x = whole_numbers({size}, dtype, 1);
       const Tensor there = moved(x, kGpu);
-      EXPECT_TRUE(chores::bytes_equal(moved(there, Device()), x));
-      EXPECT_TRUE(chores::bytes_equal(moved(there, kGpu), there));
+      EXPECT_TRUE(primitives::bytes_equal(moved(there, Device()), x));
+      EXPECT_TRUE(primitives::bytes_equal(moved(there, kGpu), there));
     }
   }
 }
@@ -109,9 +109,9 @@ TEST(CudaTrace, ASpanLastsUntilTheGpuHasDoneItsWork) {
     const TraceSpan outer("outer", "step");
     {
       const TraceSpan inner("inner", "op");
-      chores::fill(x, 2);
+      primitives::fill(x, 2);
     }
-    chores::fill(x, 3);
+    primitives::fill(x, 3);
   }
   const int64_t queued_ns = trace_now_ns();
   const std::vector<TraceEvent> events = stop_trace();
@@ -138,7 +138,7 @@ TEST(CudaTrace, MarksEncloseTheWorkOfTheCurrentStream) {
   const cuda::Event begin(kGpu, true), end(kGpu, true);
   clock.mark();
   begin.record(stream);
-  chores::fill(x, 2);
+  primitives::fill(x, 2);
   end.record(stream);
   clock.mark();
   const std::vector<int64_t> times = clock.times_ns();
@@ -154,7 +154,7 @@ TEST(CudaTrace, SpansInsideOfACaptureAreDropped) {
   cuda::Graph graph(kGpu);
   graph.capture([&] {
     const TraceSpan span("inside", "op");
-    chores::fill(x, 2);
+    primitives::fill(x, 2);
   });
   { const TraceSpan span("after", "op"); }
   std::vector<std::string> names;
@@ -170,7 +170,7 @@ TEST(TwoGpus, CopiesOfEveryDTypeAndSize) {
       const Tensor x = whole_numbers({size}, dtype, 1);
       const Tensor further = moved(moved(x, kGpu), kOther);
       EXPECT_EQ(further.device(), kOther);
-      EXPECT_TRUE(chores::bytes_equal(moved(further, Device()), x));
+      EXPECT_TRUE(primitives::bytes_equal(moved(further, Device()), x));
     }
   }
 }
@@ -180,7 +180,7 @@ TEST(TwoGpus, LargeCopiesAtTheSameTimeGoThroughPinnedMemoryOfEach) {
   for (const Device device : {kGpu, kOther}) {
     threads.emplace_back([device] {
       const Tensor x = full({(8 << 20) + 1}, device.index + 1, {kUInt8});
-      EXPECT_TRUE(chores::bytes_equal(moved(moved(x, device), Device()), x));
+      EXPECT_TRUE(primitives::bytes_equal(moved(moved(x, device), Device()), x));
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -195,15 +195,15 @@ void check_conversions(const std::vector<Device>& targets) {
           SCOPED_TRACE(str(from, " to ", to));
           const Tensor x = whole_numbers({5, 3, 7}, from, 2, from_layout);
           const Tensor want = empty(x.shape(), {to});
-          chores::copy(x, want);
+          primitives::copy(x, want);
           const Tensor source = make_tensor(dense(x), from, from_layout, kGpu);
           for (const Device target : targets) {
             const Tensor out = make_tensor(dense_zeros(x.shape()), to, to_layout, target);
-            chores::copy(source, out);
+            primitives::copy(source, out);
             EXPECT_EQ(out.to_vector<double>(), want.to_vector<double>());
           }
           const Tensor up = make_tensor(dense_zeros(x.shape()), to, to_layout, kGpu);
-          chores::copy(x, up);
+          primitives::copy(x, up);
           EXPECT_EQ(up.to_vector<double>(), want.to_vector<double>());
         }
       }
@@ -220,14 +220,14 @@ TEST(Cuda, FillsAndAdds) {
       SCOPED_TRACE(str(dtype));
       const Tensor x = whole_numbers({33, 31}, dtype, 3), y = whole_numbers({33, 31}, dtype, 4);
       const Tensor want = moved(x, Device());
-      chores::add_into(y, want);
+      primitives::add_into(y, want);
       const Tensor sum = make_tensor(dense(x), dtype, layout, kGpu);
-      chores::add_into(make_tensor(dense(y), dtype, Layout::kTransposed, kGpu), sum);
+      primitives::add_into(make_tensor(dense(y), dtype, Layout::kTransposed, kGpu), sum);
       EXPECT_EQ(sum.to_vector<double>(), want.to_vector<double>());
-      chores::fill(sum, 1);
+      primitives::fill(sum, 1);
       EXPECT_EQ(sum.to_vector<double>(), std::vector<double>(33 * 31, 1));
-      chores::fill(sum, 0);
-      EXPECT_FALSE(chores::bytes_equal(sum, moved(want, kGpu)));
+      primitives::fill(sum, 0);
+      EXPECT_FALSE(primitives::bytes_equal(sum, moved(want, kGpu)));
     }
   }
 }
@@ -238,7 +238,7 @@ TEST(TwoGpus, SumsAcrossThemRoundOnce) {
   const std::vector<Tensor> parts = {full({300}, 2048, {kFloat16, kOther}), one, one};
   for (const Device target : {kGpu, kOther}) {
     const Tensor out = empty({300}, {kFloat16, target});
-    chores::sum(parts, out);
+    primitives::sum(parts, out);
     EXPECT_EQ(out.to_vector<double>(), std::vector<double>(300, 2050));
   }
 }
@@ -247,7 +247,7 @@ TEST(Cuda, SumsOfWhatTheDeviceCannotReadAreRefused) {
   const Tensor one = full({300}, 1, {kFloat16, kGpu}), here = zeros({300}, {kFloat16});
   for (const auto& [inputs, out] : {std::pair(std::vector{here, one}, one), std::pair(std::vector{one, here}, here)}) {
     EXPECT_EQ(
-        error_text<DeviceError>([&] { chores::sum(inputs, out); }),
+        error_text<DeviceError>([&] { primitives::sum(inputs, out); }),
         out.device().is_cpu() ? "sum: cpu cannot read memory of cuda:0" : "sum: cuda:0 cannot read memory of cpu");
   }
 }
@@ -275,9 +275,9 @@ void check_order(DType dtype, const std::function<void(const Tensor& x, const Te
     const Tensor x = zeros({1000}, {kFloat32, kGpu}), y = zeros({1000}, {dtype, kOther});
     cuda::synchronize(kGpu);
     cuda::synchronize(kOther);
-    chores::fill(x, 3);
+    primitives::fill(x, 3);
     f(x, y);
-    chores::fill(x, 4);
+    primitives::fill(x, 4);
     if (x_first) {
       EXPECT_EQ(x.to_vector<float>(), std::vector<float>(1000, 4));
     }
@@ -286,10 +286,10 @@ void check_order(DType dtype, const std::function<void(const Tensor& x, const Te
 }
 
 TEST(TwoGpus, WhatOneReadsOfTheOtherIsWrittenBeforeAndKeptUntilThen) {
-  const auto copy = [](const Tensor& x, const Tensor& y) { chores::copy(x, y); };
+  const auto copy = [](const Tensor& x, const Tensor& y) { primitives::copy(x, y); };
   check_order(kFloat32, copy);
   check_order(kFloat64, copy);  // by a kernel
-  check_order(kFloat32, [](const Tensor& x, const Tensor& y) { chores::sum(std::vector{x}, y); });
+  check_order(kFloat32, [](const Tensor& x, const Tensor& y) { primitives::sum(std::vector{x}, y); });
 }
 
 TEST(Cuda, ARangeIsMadeThere) {
@@ -300,7 +300,7 @@ TEST(Cuda, ARangeIsMadeThere) {
                                                                             {5, -6, -2},
                                                                             {INT64_MAX - 4, INT64_MAX, 3},
                                                                             {INT64_MIN, INT64_MAX, INT64_MAX}}) {
-    EXPECT_TRUE(chores::bytes_equal(moved(arange(begin, end, step, kGpu), Device()), arange(begin, end, step)))
+    EXPECT_TRUE(primitives::bytes_equal(moved(arange(begin, end, step, kGpu), Device()), arange(begin, end, step)))
         << begin << " " << step;
   }
 }
@@ -401,13 +401,13 @@ TEST(CudaStreams, EventsOrderThem) {
   const cuda::Event written(kGpu);
   {
     const cuda::StreamGuard guard(producer);
-    chores::fill(x, 3);
+    primitives::fill(x, 3);
     written.record(producer);
   }
   {
     const cuda::StreamGuard guard(consumer);
     written.make_wait(consumer);
-    chores::copy(x, y);
+    primitives::copy(x, y);
     EXPECT_EQ(y.to_vector<float>(), std::vector<float>(1000, 3));
   }
   EXPECT_TRUE(written.is_completed());
@@ -417,17 +417,17 @@ TEST(CudaStreams, EventsOrderThem) {
 }
 
 TEST(Cuda, AComplaintThatAKernelStillWritesIsNotRead) {
-  cuda::Complaint* const place = cuda::complaint_of(kGpu);
-  place->raised = 1;
+  cuda::DeviceErrorRecord* const record = cuda::device_error_record(kGpu);
+  record->raised = 1;
   cuda::synchronize(kGpu);
-  place->op = "gather";
-  place->what = "index";
-  place->value = 9;
-  place->size = 4;
-  place->ready = 1;
+  record->op = "gather";
+  record->what = "index";
+  record->value = 9;
+  record->size = 4;
+  record->ready = 1;
   EXPECT_EQ(error_text<IndexError>([] { cuda::synchronize(kGpu); }),
             "gather: index 9 at position 0 is outside [0, 4); detected on cuda:0, reported at this synchronization");
-  EXPECT_EQ(place->raised, 0);
+  EXPECT_EQ(record->raised, 0);
   cuda::synchronize(kGpu);
 }
 

@@ -3,7 +3,7 @@
 // A StridedLoop sorts the dimensions by stride (elementwise primitives may visit elements in any order), merges dimensions that
 // are contiguous in every tensor, and splits the rest into lines: runs along the innermost dimension.  Threads get pieces of
 // lines that depend only on the sizes.
-#include <tandem/tensor/chores.h>
+#include <tandem/tensor/primitives.h>
 
 #include <algorithm>
 #include <array>
@@ -16,11 +16,11 @@
 #include <tandem/base/parallel_for.h>
 #include <tandem/base/trace.h>
 #include <tandem/tensor/convert.h>
-#include <tandem/tensor/cuda_chores.h>
+#include <tandem/tensor/copy_nontemporal_avx2.h>
+#include <tandem/tensor/cuda_primitives.h>
 #include <tandem/tensor/reduce.h>
-#include <tandem/tensor/stream_copy_avx2.h>
 
-namespace tandem { inline namespace v0 { namespace chores {
+namespace tandem { inline namespace v0 { namespace primitives {
 
 namespace {
 
@@ -31,13 +31,13 @@ constexpr int64_t kGrain = 1 << 16;
 constexpr int64_t kTile = 16;
 // Copies from this size on use non-temporal stores: cached lines would be evicted before they are read, and a fully written
 // line need not be fetched first.  Measured 1.7 to 2 times as fast; slower for smaller copies.
-constexpr int64_t kStreamedBytes = int64_t{16} << 20;
-constexpr int64_t kStreamedRun = 4096;    // only for contiguous runs of at least this many bytes
-constexpr int64_t kStreamedPiece = 8192;  // bytes per piece of a sum
+constexpr int64_t kNontemporalBytes = int64_t{16} << 20;
+constexpr int64_t kNontemporalRun = 4096;    // only for contiguous runs of at least this many bytes
+constexpr int64_t kNontemporalPiece = 8192;  // bytes per piece of a sum
 
 /// The dimensions of a loop over kTensors tensors of one shape, outermost first.
 template <size_t kTensors>
-struct Walk {
+struct StridedLoop {
   struct Dim {
     int64_t size;
     std::array<int64_t, kTensors> strides;
@@ -45,7 +45,7 @@ struct Walk {
   SmallVector<Dim, 6> dims;  // at least one
 
   /// Dimensions are sorted by the strides of the first tensor.
-  explicit Walk(const std::array<const TensorImpl*, kTensors>& tensors) {
+  explicit StridedLoop(const std::array<const TensorImpl*, kTensors>& tensors) {
     if (std::all_of(tensors.begin(), tensors.end(), [](const TensorImpl* t) { return t->is_row_major; })) {
       Dim all{tensors[0]->num_elements, {}};
       all.strides.fill(1);
@@ -95,19 +95,19 @@ struct Walk {
 /// Calls fn(offsets) for each of the positions [begin, end) in the first `num_dims` dimensions, in order; offsets are
 /// in elements, one for each tensor.
 template <size_t kTensors, class F>
-void for_positions(const Walk<kTensors>& walk, size_t num_dims, int64_t begin, int64_t end, const F& fn) {
+void for_positions(const StridedLoop<kTensors>& loop, size_t num_dims, int64_t begin, int64_t end, const F& fn) {
   SmallVector<int64_t, 6> index(num_dims, 0);
   std::array<int64_t, kTensors> offsets{};
   int64_t rest = begin;
   for (size_t d = num_dims; d-- > 0;) {
-    index[d] = rest % walk.dims[d].size;
-    rest /= walk.dims[d].size;
-    for (size_t i = 0; i < kTensors; ++i) offsets[i] += index[d] * walk.dims[d].strides[i];
+    index[d] = rest % loop.dims[d].size;
+    rest /= loop.dims[d].size;
+    for (size_t i = 0; i < kTensors; ++i) offsets[i] += index[d] * loop.dims[d].strides[i];
   }
   for (int64_t position = begin; position < end; ++position) {
     fn(offsets);
     for (size_t d = num_dims; d-- > 0;) {
-      const auto& dim = walk.dims[d];
+      const auto& dim = loop.dims[d];
       for (size_t i = 0; i < kTensors; ++i) offsets[i] += dim.strides[i];
       if (++index[d] < dim.size) break;
       index[d] = 0;
@@ -118,10 +118,10 @@ void for_positions(const Walk<kTensors>& walk, size_t num_dims, int64_t begin, i
 
 /// Calls line(offsets, n) for runs of n elements along the innermost dimension that together cover the tensors.
 template <size_t kTensors, class F>
-void for_lines(const Walk<kTensors>& walk, const F& line) {
-  const int64_t n = walk.line_size();
-  if (walk.dims.size() == 1) {
-    const auto& strides = walk.dims[0].strides;
+void for_lines(const StridedLoop<kTensors>& loop, const F& line) {
+  const int64_t n = loop.line_size();
+  if (loop.dims.size() == 1) {
+    const auto& strides = loop.dims[0].strides;
     parallel_for(n, kGrain, [&](int64_t begin, int64_t end) {
       std::array<int64_t, kTensors> offsets;
       for (size_t i = 0; i < kTensors; ++i) offsets[i] = begin * strides[i];
@@ -129,8 +129,8 @@ void for_lines(const Walk<kTensors>& walk, const F& line) {
     });
     return;
   }
-  parallel_for(walk.num_lines(), std::max<int64_t>(1, kGrain / n), [&](int64_t begin, int64_t end) {
-    for_positions(walk, walk.dims.size() - 1, begin, end, [&](const auto& offsets) { line(offsets, n); });
+  parallel_for(loop.num_lines(), std::max<int64_t>(1, kGrain / n), [&](int64_t begin, int64_t end) {
+    for_positions(loop, loop.dims.size() - 1, begin, end, [&](const auto& offsets) { line(offsets, n); });
   });
 }
 
@@ -196,20 +196,20 @@ void transpose_full_tile(const From* src, int64_t src_stride, To* out, int64_t o
 /// Copies by tiles of two dimensions, the innermost one, contiguous in `out`, and `src_inner`, contiguous in `src`, so that a
 /// cache line read for one element is still cached for its neighbours.
 template <class To, class From>
-void copy_transposed(Walk<2> walk, size_t src_inner, const From* src, To* out) {
-  std::rotate(walk.dims.begin() + src_inner, walk.dims.begin() + src_inner + 1, walk.dims.end() - 1);
-  const size_t num_outer = walk.dims.size() - 2;
-  const auto row = walk.dims[num_outer];         // contiguous in src
-  const auto column = walk.dims[num_outer + 1];  // contiguous in out
+void copy_transposed(StridedLoop<2> loop, size_t src_inner, const From* src, To* out) {
+  std::rotate(loop.dims.begin() + src_inner, loop.dims.begin() + src_inner + 1, loop.dims.end() - 1);
+  const size_t num_outer = loop.dims.size() - 2;
+  const auto row = loop.dims[num_outer];         // contiguous in src
+  const auto column = loop.dims[num_outer + 1];  // contiguous in out
   const int64_t row_tiles = ceil_div(row.size, kTile);
   const int64_t column_tiles = ceil_div(column.size, kTile);
-  const int64_t num_matrices = walk.num_lines() / row.size;
+  const int64_t num_matrices = loop.num_lines() / row.size;
   parallel_for(num_matrices * row_tiles * column_tiles, kGrain / (kTile * kTile), [&](int64_t begin, int64_t end) {
     for (int64_t tile = begin; tile < end; ++tile) {
       const int64_t matrix = tile / (row_tiles * column_tiles);
       const int64_t r = tile / column_tiles % row_tiles * kTile;
       const int64_t c = tile % column_tiles * kTile;
-      for_positions(walk, num_outer, matrix, matrix + 1, [&](const auto& offsets) {
+      for_positions(loop, num_outer, matrix, matrix + 1, [&](const auto& offsets) {
         const From* from = src + offsets[1] + r + c * column.strides[1];
         To* to = out + offsets[0] + r * row.strides[0] + c;
         const int64_t rows = std::min(kTile, row.size - r);
@@ -226,26 +226,26 @@ void copy_transposed(Walk<2> walk, size_t src_inner, const From* src, To* out) {
 
 template <class To, class From>
 void copy_as(const TensorImpl& src_impl, const std::byte* src_data, const TensorImpl& out_impl, std::byte* out_data,
-             int64_t whole_bytes) {
+             int64_t total_bytes) {
   const From* src = reinterpret_cast<const From*>(src_data);
   To* out = reinterpret_cast<To*>(out_data);
-  const Walk<2> walk({&out_impl, &src_impl});
-  const auto& inner = walk.dims.back();
+  const StridedLoop<2> loop({&out_impl, &src_impl});
+  const auto& inner = loop.dims.back();
   if (inner.strides[0] == 1 && inner.strides[1] > 1) {
-    for (size_t d = 0; d + 1 < walk.dims.size(); ++d) {
-      if (walk.dims[d].strides[1] == 1) return copy_transposed(walk, d, src, out);
+    for (size_t d = 0; d + 1 < loop.dims.size(); ++d) {
+      if (loop.dims[d].strides[1] == 1) return copy_transposed(loop, d, src, out);
     }
   }
   if constexpr (std::is_same_v<To, From>) {
     const int64_t run = inner.size * static_cast<int64_t>(sizeof(To));
-    if (whole_bytes >= kStreamedBytes && run >= kStreamedRun && walk.has_unit_lines()) {
-      for_lines(walk, [&](const std::array<int64_t, 2>& offsets, int64_t n) {
-        copy_past_caches(out + offsets[0], src + offsets[1], static_cast<size_t>(n) * sizeof(To));
+    if (total_bytes >= kNontemporalBytes && run >= kNontemporalRun && loop.has_unit_lines()) {
+      for_lines(loop, [&](const std::array<int64_t, 2>& offsets, int64_t n) {
+        copy_nontemporal(out + offsets[0], src + offsets[1], static_cast<size_t>(n) * sizeof(To));
       });
       return;
     }
   }
-  for_lines(walk, [&](const std::array<int64_t, 2>& offsets, int64_t n) {
+  for_lines(loop, [&](const std::array<int64_t, 2>& offsets, int64_t n) {
     convert_line(src + offsets[1], inner.strides[1], out + offsets[0], inner.strides[0], n);
   });
 }
@@ -274,17 +274,19 @@ void check_pair(const char* op, const char* a_name, const Tensor& a, const char*
 }
 
 /// The trace span of a primitive that reads or writes all elements of tensors like `out` a number of `times`.
-TraceSpan trace_chore(const char* name, int64_t times, const Tensor& out) {
+TraceSpan trace_primitive(const char* name, int64_t times, const Tensor& out) {
   return {name, "copy", times * out.num_bytes()};
 }
 
 }  // namespace
 
-void copy_past_caches(void* out, const void* src, size_t num_bytes) {
-  const size_t head = kCanStream ? std::min<size_t>(-reinterpret_cast<uintptr_t>(out) % 64, num_bytes) : num_bytes;
+void copy_nontemporal(void* out, const void* src, size_t num_bytes) {
+  const size_t head =
+      kHasNontemporalCopy ? std::min<size_t>(-reinterpret_cast<uintptr_t>(out) % 64, num_bytes) : num_bytes;
   if (num_bytes > 0) std::memcpy(out, src, head);
 #if defined(__x86_64__)
-  stream_copy_avx2(static_cast<std::byte*>(out) + head, static_cast<const std::byte*>(src) + head, num_bytes - head);
+  copy_nontemporal_avx2(static_cast<std::byte*>(out) + head, static_cast<const std::byte*>(src) + head,
+                        num_bytes - head);
 #endif
 }
 
@@ -296,26 +298,26 @@ void copy_bytes(Device device, void* out, const void* src, int64_t num_bytes) {
 
 void fill(const Tensor& out, Scalar value) {
   if (out.num_elements() == 0) return;
-  const TraceSpan span = trace_chore("fill", 1, out);
+  const TraceSpan span = trace_primitive("fill", 1, out);
   if (!out.device().is_cpu()) return cuda::fill(out, value);
   visit_dtype(out.dtype(), [&]<class T>() {
     const T element = value.dtype() == kFloat64 ? convert<T>(value.to_double()) : convert<T>(value.to_int());
     T* data = out.data<T>();
-    const Walk<1> walk({&out.impl()});
-    const int64_t stride = walk.dims.back().strides[0];
-    for_lines(walk, [&](const std::array<int64_t, 1>& offsets, int64_t n) {
+    const StridedLoop<1> loop({&out.impl()});
+    const int64_t stride = loop.dims.back().strides[0];
+    for_lines(loop, [&](const std::array<int64_t, 1>& offsets, int64_t n) {
       convert_line(&element, 0, data + offsets[0], stride, n);
     });
   });
 }
 
-void copy(const Tensor& src, const Tensor& out, int64_t whole_bytes) {
+void copy(const Tensor& src, const Tensor& out, int64_t total_bytes) {
   check_pair("copy", "src", src, "out", out, Alike::kNothing);
   if (out.num_elements() == 0) return;
-  const TraceSpan span = trace_chore("copy", 2, out);
+  const TraceSpan span = trace_primitive("copy", 2, out);
   if (!src.device().is_cpu() || !out.device().is_cpu()) return cuda::copy(src, out);
   if (src.dtype() == out.dtype()) {
-    const int64_t bytes = std::max(whole_bytes, out.num_bytes());
+    const int64_t bytes = std::max(total_bytes, out.num_bytes());
     visit_size(src.dtype(),
                [&]<class T>() { copy_as<T, T>(src.impl(), src.data_ptr(), out.impl(), out.data_ptr(), bytes); });
     return;
@@ -330,10 +332,10 @@ void copy(const Tensor& src, const Tensor& out, int64_t whole_bytes) {
 }
 
 bool can_read(Device device, Device memory) {
-  return device.is_cpu() ? memory.is_cpu() : !memory.is_cpu() && cuda::reaches(device, memory);
+  return device.is_cpu() ? memory.is_cpu() : !memory.is_cpu() && cuda::can_access_peer(device, memory);
 }
 
-void sum(std::span<const Tensor> inputs, const Tensor& out, int64_t whole_bytes) {
+void sum(std::span<const Tensor> inputs, const Tensor& out, int64_t total_bytes) {
   std::vector<const std::byte*> data;
   for (const Tensor& input : inputs) {
     check_pair("sum", "input", input, "out", out, Alike::kDType);
@@ -342,18 +344,18 @@ void sum(std::span<const Tensor> inputs, const Tensor& out, int64_t whole_bytes)
                  input.device());
     data.push_back(input.data_ptr());
   }
-  const TraceSpan span = trace_chore("sum", static_cast<int64_t>(inputs.size()) + 1, out);
+  const TraceSpan span = trace_primitive("sum", static_cast<int64_t>(inputs.size()) + 1, out);
   if (!out.device().is_cpu()) return cuda::sum(inputs, out);
   const int64_t element = size_of(out.dtype());
-  if (std::max(whole_bytes, out.num_bytes()) < kStreamedBytes) {
+  if (std::max(total_bytes, out.num_bytes()) < kNontemporalBytes) {
     return reduce(ReduceOp::kSum, out.dtype(), data, out.num_elements(), out.data_ptr());
   }
   // Sum into a piece that stays in the L1 cache, then write it with non-temporal stores.
-  alignas(64) std::byte piece[kStreamedPiece];
-  for (int64_t begin = 0; begin < out.num_bytes(); begin += kStreamedPiece) {
-    const int64_t n = std::min(kStreamedPiece, out.num_bytes() - begin);
+  alignas(64) std::byte piece[kNontemporalPiece];
+  for (int64_t begin = 0; begin < out.num_bytes(); begin += kNontemporalPiece) {
+    const int64_t n = std::min(kNontemporalPiece, out.num_bytes() - begin);
     reduce(ReduceOp::kSum, out.dtype(), data, n / element, piece);
-    copy_past_caches(out.data_ptr() + begin, piece, static_cast<size_t>(n));
+    copy_nontemporal(out.data_ptr() + begin, piece, static_cast<size_t>(n));
     for (const std::byte*& input : data) input += n;
   }
 }
@@ -361,15 +363,15 @@ void sum(std::span<const Tensor> inputs, const Tensor& out, int64_t whole_bytes)
 void add_into(const Tensor& src, const Tensor& out) {
   check_pair("add_into", "src", src, "out", out, Alike::kDTypeAndDevice);
   if (out.num_elements() == 0) return;
-  const TraceSpan span = trace_chore("add_into", 3, out);
+  const TraceSpan span = trace_primitive("add_into", 3, out);
   if (!out.device().is_cpu()) return cuda::add_into(src, out);
   visit_dtype(out.dtype(), [&]<class T>() {
     const T* from = src.data<T>();
     T* to = out.data<T>();
-    const Walk<2> walk({&out.impl(), &src.impl()});
-    const auto strides = walk.dims.back().strides;
-    const bool unit = walk.has_unit_lines();
-    for_lines(walk, [&](const std::array<int64_t, 2>& offsets, int64_t n) {
+    const StridedLoop<2> loop({&out.impl(), &src.impl()});
+    const auto strides = loop.dims.back().strides;
+    const bool unit = loop.has_unit_lines();
+    for_lines(loop, [&](const std::array<int64_t, 2>& offsets, int64_t n) {
       T* a = to + offsets[0];
       const T* b = from + offsets[1];
       if (unit) {
@@ -389,10 +391,10 @@ bool bytes_equal(const Tensor& a, const Tensor& b) {
   visit_size(a.dtype(), [&]<class T>() {
     const T* a_data = reinterpret_cast<const T*>(a.data_ptr());
     const T* b_data = reinterpret_cast<const T*>(b.data_ptr());
-    const Walk<2> walk({&a.impl(), &b.impl()});
-    const auto strides = walk.dims.back().strides;
-    const bool unit = walk.has_unit_lines();
-    for_lines(walk, [&](const std::array<int64_t, 2>& offsets, int64_t n) {
+    const StridedLoop<2> loop({&a.impl(), &b.impl()});
+    const auto strides = loop.dims.back().strides;
+    const bool unit = loop.has_unit_lines();
+    for_lines(loop, [&](const std::array<int64_t, 2>& offsets, int64_t n) {
       const T* x = a_data + offsets[0];
       const T* y = b_data + offsets[1];
       bool same = true;
@@ -407,4 +409,4 @@ bool bytes_equal(const Tensor& a, const Tensor& b) {
   return equal;
 }
 
-}}}  // namespace tandem::v0::chores
+}}}  // namespace tandem::v0::primitives

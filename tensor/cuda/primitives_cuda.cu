@@ -1,5 +1,5 @@
 #include <tandem/tensor/convert.h>
-#include <tandem/tensor/cuda/chores_kernels.h>
+#include <tandem/tensor/cuda/primitives_kernels.h>
 #include <tandem/tensor/cuda/strided.h>
 
 namespace tandem { inline namespace v0 { namespace cuda {
@@ -56,14 +56,14 @@ template <class To, class From>
 struct Copy {
   To* out;
   const From* src;
-  __device__ void operator()(const int64_t (&at)[2]) const { out[at[0]] = chores::convert<To>(src[at[1]]); }
+  __device__ void operator()(const int64_t (&at)[2]) const { out[at[0]] = primitives::convert<To>(src[at[1]]); }
 };
 
 template <class T>
 struct AddInto {
   T* out;
   const T* src;
-  __device__ void operator()(const int64_t (&at)[2]) const { out[at[0]] = chores::add(out[at[0]], src[at[1]]); }
+  __device__ void operator()(const int64_t (&at)[2]) const { out[at[0]] = primitives::add(out[at[0]], src[at[1]]); }
 };
 
 template <class T>
@@ -78,13 +78,13 @@ struct Compare {
 
 template <class T>
 struct Sum {
-  const T* inputs[chores::kMostSummedOnGpu];
+  const T* inputs[primitives::kMaxGpuSumInputs];
   int num_inputs;
   T* out;
   __device__ void operator()(int64_t i) const {
     using Wide = std::conditional_t<sizeof(T) == 2, float, T>;
     Wide sum = static_cast<Wide>(inputs[0][i]);
-    for (int k = 1; k < num_inputs; ++k) sum = chores::add<Wide>(sum, static_cast<Wide>(inputs[k][i]));
+    for (int k = 1; k < num_inputs; ++k) sum = primitives::add<Wide>(sum, static_cast<Wide>(inputs[k][i]));
     out[i] = static_cast<T>(sum);
   }
 };
@@ -130,7 +130,7 @@ void write_numbers(const KernelContext& context, std::span<const double> numbers
 void fill_elements(const KernelContext& context, const Tensor& out, Scalar value) {
   visit_dtype(out.dtype(), [&]<class T>() {
     const T element =
-        value.dtype() == kFloat64 ? chores::convert<T>(value.to_double()) : chores::convert<T>(value.to_int());
+        value.dtype() == kFloat64 ? primitives::convert<T>(value.to_double()) : primitives::convert<T>(value.to_int());
     for_each_element(context, elements_of<1>({&out}), Fill<T>{data_as<T>(out), element});
   });
 }

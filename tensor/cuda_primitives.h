@@ -7,7 +7,7 @@
 
 namespace tandem { inline namespace v0 { namespace cuda {
 
-// Contracts as in chores.h, which has checked the arguments; tensors are not empty.
+// Contracts as in primitives.h, which has checked the arguments; tensors are not empty.
 
 void copy_bytes(Device device, void* out, const void* src, int64_t num_bytes);
 void fill(const Tensor& out, Scalar value);
@@ -16,7 +16,7 @@ void fill_range(const Tensor& out, int64_t begin, int64_t step);
 /// At least one of the tensors is on a GPU.
 void copy(const Tensor& src, const Tensor& out);
 /// Whether kernels on `device` can access memory of GPU `memory`; the first call enables peer access.
-TANDEM_API bool reaches(Device device, Device memory);
+TANDEM_API bool can_access_peer(Device device, Device memory);
 /// All tensors are on GPUs.
 void sum(std::span<const Tensor> inputs, const Tensor& out);
 void add_into(const Tensor& src, const Tensor& out);

@@ -1,4 +1,4 @@
-#include <tandem/tensor/chores.h>
+#include <tandem/tensor/primitives.h>
 
 #include <algorithm>
 #include <cmath>
@@ -89,7 +89,7 @@ TEST(ChoresCopy, AnyLayoutToAnyOther) {
       if (from.shape != to.shape) continue;
       const Tensor src = make<float>(from, small);
       const Tensor out = make<float>(to, guard);
-      chores::copy(src, out);
+      primitives::copy(src, out);
       std::vector<float> expected(static_cast<size_t>(to.span));
       for (int64_t i = 0; i < to.span; ++i) expected[static_cast<size_t>(i)] = guard(i);
       const auto from_offsets = offsets_of(from), to_offsets = offsets_of(to);
@@ -106,7 +106,7 @@ template <class From, class To>
 void check_conversion(const Layout& from, const Layout& to) {
   const Tensor src = make<From>(from, small);
   const Tensor out = make<To>(to, guard);
-  chores::copy(src, out);
+  primitives::copy(src, out);
   const auto from_offsets = offsets_of(from), to_offsets = offsets_of(to);
   for (size_t i = 0; i < to_offsets.size(); ++i) {
     ASSERT_EQ(static_cast<double>(span_of<To>(out)[to_offsets[i]]),
@@ -138,7 +138,7 @@ template <class From, class To>
 std::vector<To> converted(const std::vector<From>& values) {
   const Tensor src = from_vector<From>(values, {static_cast<int64_t>(values.size())});
   const Tensor out = empty(src.shape(), {dtype_of<To>()});
-  chores::copy(src, out);
+  primitives::copy(src, out);
   return out.to_vector<To>();
 }
 
@@ -172,7 +172,7 @@ TEST(ChoresCopy, KeepsTheBitsOfTheSameDType) {
   for (size_t i = 0; i < values.size(); ++i) values[i] = std::bit_cast<float>(0x7f800001u + static_cast<uint32_t>(i));
   const Tensor src = from_vector(values, {33});
   const Tensor out = empty({33});
-  chores::copy(src, out);
+  primitives::copy(src, out);
   EXPECT_EQ(std::memcmp(out.data<float>(), values.data(), 33 * sizeof(float)), 0);  // NaNs with payloads
 }
 
@@ -180,14 +180,14 @@ TEST(ChoresCopy, BetweenDevices) {
   set_cpu_device_count(2);
   const Tensor src = from_vector<double>({1.5, -2, 3}, {3}, {kFloat64, Device("cpu:1")});
   const Tensor out = empty({3}, {kFloat32});
-  chores::copy(src, out);
+  primitives::copy(src, out);
   EXPECT_EQ(out.to_vector<float>(), (std::vector<float>{1.5, -2, 3}));
 }
 
 TEST(ChoresCopy, RefusesOtherShapes) {
   const Tensor src = zeros({2, 3}), out = zeros({3, 2}, {kInt64});
   try {
-    chores::copy(src, out);
+    primitives::copy(src, out);
     FAIL();
   } catch (const ShapeError& error) {
     EXPECT_STREQ(error.what(), "copy: shapes differ\n  src  float32 [2, 3] on cpu\n  out  int64 [3, 2] on cpu");
@@ -201,11 +201,11 @@ TEST(ChoresCopy, SameBitsForAnyNumberOfThreads) {
   const Tensor src = make<double>(from, [](int64_t i) { return 1.0 / static_cast<double>(i + 1); });
   set_num_threads(1);
   const Tensor one = empty(src.shape(), {kFloat32});
-  chores::copy(src, one);
+  primitives::copy(src, one);
   set_num_threads(4);
   const Tensor four = empty(src.shape(), {kFloat32});
-  chores::copy(src, four);
-  EXPECT_TRUE(chores::bytes_equal(one, four));
+  primitives::copy(src, four);
+  EXPECT_TRUE(primitives::bytes_equal(one, four));
 }
 
 TEST(ChoresFill, AllDTypesAndLayouts) {
@@ -215,7 +215,7 @@ TEST(ChoresFill, AllDTypesAndLayouts) {
         const Tensor out = make<T>(layout, guard);
         std::vector<float> expected;
         for (int64_t i = 0; i < layout.span; ++i) expected.push_back(static_cast<float>(span_of<T>(out)[i]));
-        chores::fill(out, 3);
+        primitives::fill(out, 3);
         for (int64_t offset : offsets_of(layout)) {
           expected[static_cast<size_t>(offset)] = static_cast<float>(static_cast<T>(3));
         }
@@ -230,7 +230,7 @@ TEST(ChoresFill, AllDTypesAndLayouts) {
 TEST(ChoresFill, ConvertsTheNumber) {
   EXPECT_EQ(full({3}, -2.75, {kInt32}).to_vector<int32_t>(), std::vector<int32_t>(3, -2));
   const Tensor large = empty({3}, {kInt64});
-  chores::fill(large, 1e30);  // out of range: full() rejects such values, the primitive saturates
+  primitives::fill(large, 1e30);  // out of range: full() rejects such values, the primitive saturates
   EXPECT_EQ(large.to_vector<int64_t>(), std::vector<int64_t>(3, INT64_MAX));
   EXPECT_EQ(full({3}, 0.25, {kBool}).to_vector<bool>(), std::vector<bool>(3, true));
 }
@@ -250,7 +250,7 @@ TEST(ChoresAddInto, AllDTypesAndLayouts) {
             float& sum = expected[static_cast<size_t>(to_offsets[i])];
             sum = static_cast<float>(static_cast<T>(sum + static_cast<float>(span_of<T>(src)[from_offsets[i]])));
           }
-          chores::add_into(src, out);
+          primitives::add_into(src, out);
           for (int64_t i = 0; i < to.span; ++i) {
             ASSERT_EQ(static_cast<float>(span_of<T>(out)[i]), expected[static_cast<size_t>(i)])
                 << dtype << " " << from.name << " to " << to.name << to.shape;
@@ -263,15 +263,15 @@ TEST(ChoresAddInto, AllDTypesAndLayouts) {
 
 TEST(ChoresAddInto, HalfTypesAreAddedInFloatAndRoundedOnce) {
   const Tensor a = full({33}, 256.0, {kBFloat16});
-  chores::add_into(full({33}, 1.0, {kBFloat16}), a);  // 257 is halfway between 256 and 258: to even
+  primitives::add_into(full({33}, 1.0, {kBFloat16}), a);  // 257 is halfway between 256 and 258: to even
   EXPECT_EQ(a.to_vector<float>(), std::vector<float>(33, 256.0f));
-  chores::add_into(full({33}, 3.0, {kBFloat16}), a);  // 259 is halfway between 258 and 260
+  primitives::add_into(full({33}, 3.0, {kBFloat16}), a);  // 259 is halfway between 258 and 260
   EXPECT_EQ(a.to_vector<float>(), std::vector<float>(33, 260.0f));
 }
 
 TEST(ChoresAddInto, IntegersWrapAround) {
   const Tensor a = full({7}, INT32_MAX, {kInt32});
-  chores::add_into(full({7}, 2, {kInt32}), a);
+  primitives::add_into(full({7}, 2, {kInt32}), a);
   EXPECT_EQ(a.to_vector<int32_t>(), std::vector<int32_t>(7, INT32_MIN + 1));
 }
 
@@ -280,7 +280,7 @@ TEST(ChoresAddInto, RefusesOtherOperands) {
   const Tensor out = zeros({2, 3});
   const auto text = [&](const Tensor& src) -> std::string {
     try {
-      chores::add_into(src, out);
+      primitives::add_into(src, out);
     } catch (const Error& error) {
       return error.what();
     }
@@ -305,14 +305,14 @@ TEST(ChoresBytesEqual, ComparesEveryElementAndNoOther) {
         plain.offset = 1;
         plain.span = num_elements(layout.shape) + 3;
         const Tensor b = make<T>(plain, guard);
-        chores::copy(a, b);
-        ASSERT_TRUE(chores::bytes_equal(a, b)) << layout.name;
+        primitives::copy(a, b);
+        ASSERT_TRUE(primitives::bytes_equal(a, b)) << layout.name;
         const auto offsets = offsets_of(layout);
         T* data = reinterpret_cast<T*>(a.storage()->data());
         for (size_t i = 0; i < offsets.size(); i += 5) {
           const T kept = data[offsets[i]];
           data[offsets[i]] = static_cast<T>(!static_cast<bool>(kept));
-          ASSERT_FALSE(chores::bytes_equal(a, b)) << layout.name << layout.shape << i;
+          ASSERT_FALSE(primitives::bytes_equal(a, b)) << layout.name << layout.shape << i;
           data[offsets[i]] = kept;
         }
         // Memory between the elements is not compared.
@@ -321,25 +321,25 @@ TEST(ChoresBytesEqual, ComparesEveryElementAndNoOther) {
         for (size_t i = 0; i < used.size(); ++i) {
           if (!used[i]) data[i] = static_cast<T>(!static_cast<bool>(data[i]));
         }
-        ASSERT_TRUE(chores::bytes_equal(a, b)) << layout.name;
+        ASSERT_TRUE(primitives::bytes_equal(a, b)) << layout.name;
       }
     });
   }
 }
 
 TEST(ChoresBytesEqual, ComparesBits) {
-  EXPECT_FALSE(chores::bytes_equal(full({3}, 0.0), full({3}, -0.0)));
-  EXPECT_TRUE(chores::bytes_equal(full({3}, NAN), full({3}, NAN)));
-  EXPECT_THROW(chores::bytes_equal(zeros({3}), zeros({4})), ShapeError);
-  EXPECT_THROW(chores::bytes_equal(zeros({3}), zeros({3}, {kFloat64})), DTypeError);
+  EXPECT_FALSE(primitives::bytes_equal(full({3}, 0.0), full({3}, -0.0)));
+  EXPECT_TRUE(primitives::bytes_equal(full({3}, NAN), full({3}, NAN)));
+  EXPECT_THROW(primitives::bytes_equal(zeros({3}), zeros({4})), ShapeError);
+  EXPECT_THROW(primitives::bytes_equal(zeros({3}), zeros({3}, {kFloat64})), DTypeError);
 }
 
 TEST(Chores, ChangeNoVersion) {
   const Tensor a = zeros({3});
   const uint32_t version = a.version();
-  chores::fill(a, 7);
-  chores::copy(ones({3}), a);
-  chores::add_into(ones({3}), a);
+  primitives::fill(a, 7);
+  primitives::copy(ones({3}), a);
+  primitives::add_into(ones({3}), a);
   EXPECT_EQ(a.version(), version);
 }
 
@@ -358,14 +358,14 @@ TEST(Chores, PastTheCachesTheBitsAreTheSame) {
       const auto part = [&](const Tensor& t, int64_t begin) {
         return make_view(t.storage(), kFloat32, {count}, {1}, begin);
       };
-      chores::copy(part(memory, offset), part(target, 16 - offset), kLarge);
+      primitives::copy(part(memory, offset), part(target, 16 - offset), kLarge);
       std::vector<float> want(static_cast<size_t>(count + 40), -1);
       for (int64_t i = 0; i < count; ++i) want[static_cast<size_t>(16 - offset + i)] = static_cast<float>(offset + i);
       EXPECT_EQ(target.to_vector<float>(), want);
 
       const Tensor inputs[] = {part(memory, offset), part(memory, 3), part(target, 16 - offset)};
       const Tensor result = full({count + 40}, -1);
-      chores::sum(inputs, part(result, offset), kLarge);
+      primitives::sum(inputs, part(result, offset), kLarge);
       std::fill(want.begin(), want.end(), -1.f);
       for (int64_t i = 0; i < count; ++i) {
         want[static_cast<size_t>(offset + i)] = static_cast<float>(3 * i + 2 * offset + 3);
@@ -378,15 +378,15 @@ TEST(Chores, PastTheCachesTheBitsAreTheSame) {
 TEST(Chores, SumsOfEveryDType) {
   for (const DType dtype : {kFloat32, kFloat64, kFloat16, kBFloat16, kInt64, kInt32, kUInt8, kBool}) {
     const Tensor inputs[] = {full({33}, 1, {dtype}), full({33}, 0, {dtype}), full({33}, 3, {dtype})};
-    for (const int64_t whole_bytes : {int64_t{0}, int64_t{1} << 40}) {
+    for (const int64_t total_bytes : {int64_t{0}, int64_t{1} << 40}) {
       const Tensor out = empty({33}, {dtype});
-      chores::sum(inputs, out, whole_bytes);
+      primitives::sum(inputs, out, total_bytes);
       EXPECT_EQ(out.to_vector<double>(), std::vector<double>(33, dtype == kBool ? 1 : 4));
     }
   }
   EXPECT_EQ(testing::error_text<DTypeError>([] {
               const Tensor inputs[] = {zeros({2}), zeros({2}, {kFloat64})};
-              chores::sum(inputs, zeros({2}));
+              primitives::sum(inputs, zeros({2}));
             }),
             "sum: dtypes differ\n  input  float64 [2] on cpu\n  out  float32 [2] on cpu");
 }

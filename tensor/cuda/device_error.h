@@ -14,7 +14,7 @@ namespace tandem { inline namespace v0 { namespace cuda {
 
 /// The record of an error.  By default an IndexError "<op>: <what> <value> at position <position> is outside [0, <size>)"; `raise`
 /// overrides this.
-struct Complaint {
+struct DeviceErrorRecord {
   int32_t raised = 0;
   const char* op = nullptr;  ///< string literals of the host
   const char* what = nullptr;
@@ -22,36 +22,36 @@ struct Complaint {
   int64_t position = 0;
   int64_t size = 0;
   double number = 0;
-  /// Host function that throws a different error from these numbers; its text must end with `told`.
-  void (*raise)(const Complaint& found, const std::string& told) = nullptr;
+  /// Host function that throws a different error from these numbers; its text must end with `suffix`.
+  void (*raise)(const DeviceErrorRecord& found, const std::string& suffix) = nullptr;
   int32_t ready = 0;  ///< 1 once all fields are written; `raised` only claims the record for one thread
 };
 
 /// The device's record, in pinned host memory that its kernels can write.
-Complaint* complaint_of(Device device);
+DeviceErrorRecord* device_error_record(Device device);
 /// If the device has a deferred host error or an error record, removes and throws it.  Call after the work that may report it.
-void throw_complaint(Device device);
+void throw_device_error(Device device);
 /// Defers an error detected by the host (a failed collective) to the device's next synchronization.  Only the first is kept.
-void leave_error(Device device, const void* owner, std::exception_ptr error);
+void defer_error(Device device, const void* owner, std::exception_ptr error);
 /// Removes the deferred error of `owner` if it has not been thrown.
-void take_error_back(Device device, const void* owner);
+void cancel_deferred_error(Device device, const void* owner);
 
 #if defined(__CUDACC__) || defined(TANDEM_CUDA_EMULATED)
-__device__ inline void complain(Complaint* place, const Complaint& found) {
-  if (atomicCAS(&place->raised, 0, 1) != 0) return;
-  place->op = found.op;
-  place->what = found.what;
-  place->value = found.value;
-  place->position = found.position;
-  place->size = found.size;
-  place->number = found.number;
-  place->raise = found.raise;
+__device__ inline void report_device_error(DeviceErrorRecord* record, const DeviceErrorRecord& found) {
+  if (atomicCAS(&record->raised, 0, 1) != 0) return;
+  record->op = found.op;
+  record->what = found.what;
+  record->value = found.value;
+  record->position = found.position;
+  record->size = found.size;
+  record->number = found.number;
+  record->raise = found.raise;
   __threadfence_system();
-  *static_cast<volatile int32_t*>(&place->ready) = 1;
+  *static_cast<volatile int32_t*>(&record->ready) = 1;
 }
-__device__ inline void complain(Complaint* place, const char* op, const char* what, int64_t value, int64_t position,
-                                int64_t size) {
-  complain(place, Complaint{0, op, what, value, position, size});
+__device__ inline void report_device_error(DeviceErrorRecord* record, const char* op, const char* what, int64_t value,
+                                           int64_t position, int64_t size) {
+  report_device_error(record, DeviceErrorRecord{0, op, what, value, position, size});
 }
 #endif
 

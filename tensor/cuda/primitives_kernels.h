@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include <tandem/tensor/chores.h>
 #include <tandem/tensor/kernel_context.h>
+#include <tandem/tensor/primitives.h>
 #include <tandem/tensor/tensor.h>
 
 namespace tandem { inline namespace v0 { namespace cuda {
@@ -17,7 +17,7 @@ void range_elements(const KernelContext& context, int64_t begin, int64_t step, i
 /// Any strides and dtypes.
 void copy_elements(const KernelContext& context, const Tensor& src, const Tensor& out);
 void add_elements(const KernelContext& context, const Tensor& src, const Tensor& out);
-/// out[i] = inputs[0][i] + inputs[1][i] + ..., n elements each; at most chores::kMostSummedOnGpu inputs.
+/// out[i] = inputs[0][i] + inputs[1][i] + ..., n elements each; at most primitives::kMaxGpuSumInputs inputs.
 void sum_elements(const KernelContext& context, DType dtype, std::span<const std::byte* const> inputs, int64_t n,
                   std::byte* out);
 /// Copies the numbers to `out` in GPU memory, as kernel arguments; they are read before the call returns.

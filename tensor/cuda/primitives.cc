@@ -1,14 +1,14 @@
 #include <algorithm>
 #include <vector>
 
-#include <tandem/tensor/chores.h>
 #include <tandem/tensor/cuda.h>
-#include <tandem/tensor/cuda/chores_kernels.h>
-#include <tandem/tensor/cuda/complaints.h>
+#include <tandem/tensor/cuda/device_error.h>
 #include <tandem/tensor/cuda/pinned.h>
+#include <tandem/tensor/cuda/primitives_kernels.h>
 #include <tandem/tensor/cuda/runtime.h>
-#include <tandem/tensor/cuda_chores.h>
+#include <tandem/tensor/cuda_primitives.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/primitives.h>
 
 namespace tandem { inline namespace v0 { namespace cuda {
 
@@ -27,7 +27,7 @@ void copy_whole(const Tensor& src, const Tensor& out) {
   const Device gpu = to.is_cpu() ? from : to;
   if (from.is_cpu() || to.is_cpu()) {
     copy_pageable(gpu, out.data_ptr(), src.data_ptr(), out.num_bytes(), from.is_cpu());
-    if (to.is_cpu()) throw_complaint(gpu);  // of kernels that computed the values
+    if (to.is_cpu()) throw_device_error(gpu);  // of kernels that computed the values
   } else if (from == to) {
     copy_bytes(gpu, out.data_ptr(), src.data_ptr(), out.num_bytes());
   } else {
@@ -58,7 +58,7 @@ void copy(const Tensor& src, const Tensor& out) {
   const bool plain = src.dtype() == out.dtype() && src.is_contiguous() && out.is_contiguous();
   if (plain) return copy_whole(src, out);
   if (from == to) return copy_elements(kernel_context(from), src, out);
-  if (!from.is_cpu() && !to.is_cpu() && reaches(to, from)) {
+  if (!from.is_cpu() && !to.is_cpu() && can_access_peer(to, from)) {
     order(from, to);
     copy_elements(kernel_context(to), src, out);
     return order(to, from);
@@ -68,16 +68,16 @@ void copy(const Tensor& src, const Tensor& out) {
   Tensor packed = src, landed = out;
   if (!src.is_contiguous() || src.dtype() != dtype) {
     packed = empty(src.shape(), {dtype, from});
-    chores::copy(src, packed);
+    primitives::copy(src, packed);
   }
   if (!out.is_contiguous() || out.dtype() != dtype) landed = empty(out.shape(), {dtype, to});
   copy_whole(packed, landed);
-  if (!landed.is_same(out)) chores::copy(landed, out);
+  if (!landed.is_same(out)) primitives::copy(landed, out);
 }
 
 void sum(std::span<const Tensor> inputs, const Tensor& out) {
-  TANDEM_CHECK(ValueError, inputs.size() <= chores::kMostSummedOnGpu, "sum: a GPU supports at most ",
-               chores::kMostSummedOnGpu, " inputs, got ", inputs.size());
+  TANDEM_CHECK(ValueError, inputs.size() <= primitives::kMaxGpuSumInputs, "sum: a GPU supports at most ",
+               primitives::kMaxGpuSumInputs, " inputs, got ", inputs.size());
   const Device here = out.device();
   const KernelContext context = kernel_context(here);
   std::vector<const std::byte*> data;

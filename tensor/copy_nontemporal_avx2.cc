@@ -1,10 +1,10 @@
-#include <tandem/tensor/stream_copy_avx2.h>
+#include <tandem/tensor/copy_nontemporal_avx2.h>
 
 #include <immintrin.h>
 
-namespace tandem { inline namespace v0 { namespace chores {
+namespace tandem { inline namespace v0 { namespace primitives {
 
-void stream_copy_avx2(std::byte* out, const std::byte* in, size_t num_bytes) {
+void copy_nontemporal_avx2(std::byte* out, const std::byte* in, size_t num_bytes) {
   const size_t whole = num_bytes / 64 * 64;
   for (size_t i = 0; i < whole; i += 64) {
     const __m256i low = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(in + i));
@@ -16,4 +16,4 @@ void stream_copy_avx2(std::byte* out, const std::byte* in, size_t num_bytes) {
   _mm_sfence();
 }
 
-}}}  // namespace tandem::v0::chores
+}}}  // namespace tandem::v0::primitives
