@@ -16,7 +16,7 @@ struct Net : td::nn::Layer {
   td::Tensor forward(const td::Tensor& x) override { return fc2(td::relu(fc1(x.flatten(1)))); }
 };
 
-TEST(Tandem, TrainsOnDrawnDigits) {
+TEST(Tandem, DocumentedTrainingProgramReducesLoss) {
   char name[] = "program";
   char* argv[] = {name, nullptr};
   int argc = 1;
@@ -48,7 +48,7 @@ TEST(Tandem, TrainsOnDrawnDigits) {
   EXPECT_LT(losses[3], 0.8 * losses[0]);
 }
 
-TEST(Tandem, SavedModelsLoad) {
+TEST(Tandem, ReloadedModelGivesEqualOutputs) {
   const std::string path = ::testing::TempDir() + "/net.safetensors";
   Net model;
   td::io::save_safetensors(path, model.state_dict().tensors());

@@ -52,14 +52,14 @@ struct FakeNode final : autograd::Node {
   TensorList backward(BackwardContext&) override { return gradients; }
 };
 
-TEST(Engine, SumsOverPathsOfADiamond) {
+TEST(Engine, GradientsOfDiamondPathsAreSummed) {
   Tensor x = leaf_of({1, 2, 3});
   Tensor a = scale(x, 2), b = scale(x, 5);
   add(a, b).backward(from_vector<double>({1, 10, 100}, {3}));
   EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{7, 70, 700}));
 }
 
-TEST(Engine, AccumulatesUntilZeroed) {
+TEST(Engine, GradientsAccumulateUntilZeroGrad) {
   Tensor x = leaf_of({1, 2});
   const Tensor w = from_vector<double>({3, 4}, {2});
   scale(x, 2).backward(w);
@@ -71,13 +71,13 @@ TEST(Engine, AccumulatesUntilZeroed) {
   EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{9, 12}));
 }
 
-TEST(Engine, SameTensorTwiceInOneOperation) {
+TEST(Engine, TensorUsedTwiceGetsBothGradients) {
   Tensor x = leaf_of({3});
   mul(x, x).backward();
   EXPECT_EQ(x.grad().item(), 6);
 }
 
-TEST(Engine, LeafAsRoot) {
+TEST(Engine, BackwardOfLeafStoresGivenGradient) {
   Tensor x = leaf_of({3, 4});
   x.backward(from_vector<double>({5, 6}, {2}));
   EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{5, 6}));
@@ -92,7 +92,7 @@ TEST(Engine, GivenGradientIsNotChangedByAccumulation) {
   EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{10, 12}));
 }
 
-TEST(Engine, MillionNodesDeep) {
+TEST(Engine, BackwardThroughMillionNodesSucceeds) {
   Tensor x = leaf_of({1});
   Tensor y = x;
   {
@@ -126,7 +126,7 @@ TEST(Engine, LeafHookFiresBeforeOlderNodesRun) {
             (std::vector<std::string>{"hook3", "layer3", "hook2", "layer2", "hook1", "layer1", "hook0", "layer0"}));
 }
 
-TEST(Engine, TiedLeafFiresOnceAndLast) {
+TEST(Engine, TiedLeafHookFiresOnceAndLast) {
   std::vector<std::string> journal;
   Tensor tied = leaf_of({2});
   Tensor other = leaf_of({3});
@@ -150,7 +150,7 @@ TEST(Engine, HookIsRemovedByItsHandle) {
   EXPECT_EQ(second, 2);
 }
 
-TEST(Engine, AHookMayAddAndRemoveHooks) {
+TEST(Engine, HookMayAddAndRemoveHooks) {
   Tensor x = leaf_of({1});
   std::vector<std::string> journal;
   HookHandle later, added;
@@ -167,7 +167,7 @@ TEST(Engine, AHookMayAddAndRemoveHooks) {
   EXPECT_EQ(journal, (std::vector<std::string>{"first", "added"}));
 }
 
-TEST(Engine, UnusedBranchStillCompletesALeaf) {
+TEST(Engine, LeafCompletesWhenOneBranchDropsGradient) {
   // The node in between returns no gradient; the leaf's other contribution must still complete it.
   Tensor x = leaf_of({4});
   int fired = 0;
@@ -193,12 +193,12 @@ TEST(Engine, CallbackRunsAfterTheLastGradient) {
   EXPECT_EQ(journal, (std::vector<std::string>{"hook", "z", "end"}));
 }
 
-TEST(Engine, CallbackOutsideBackward) {
+TEST(Engine, QueueCallbackOutsideBackwardIsRejected) {
   EXPECT_EQ(error_text<StateError>([] { autograd::queue_callback([] {}); }),
             "queue_callback: no backward is running on this thread");
 }
 
-TEST(Engine, SecondBackwardThroughAReleasedGraph) {
+TEST(Engine, SecondBackwardRequiresRetainGraph) {
   Tensor x = leaf_of({1, 2});
   Tensor y = mul(x, x);
   const Tensor w = from_vector<double>({1, 1}, {2});
@@ -211,7 +211,7 @@ TEST(Engine, SecondBackwardThroughAReleasedGraph) {
   EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{6, 12}));
 }
 
-TEST(Engine, ASavedTensorChangedInPlaceIsAnErrorThatNamesBoth) {
+TEST(Engine, InPlaceChangeOfSavedTensorIsRejected) {
   Tensor x = leaf_of({1, 2});
   Tensor y = exp(x);
   y.detach().add_(1);
@@ -224,7 +224,7 @@ TEST(Engine, ASavedTensorChangedInPlaceIsAnErrorThatNamesBoth) {
   EXPECT_FALSE(x.grad().defined());
 }
 
-TEST(Engine, AnInputChangedThroughAnAliasIsAnError) {
+TEST(Engine, InputChangedThroughAliasIsRejected) {
   Tensor x = leaf_of({1, 2});
   Tensor y = scale(x, 3);
   y.detach().mul_(2);
@@ -234,7 +234,7 @@ TEST(Engine, AnInputChangedThroughAnAliasIsAnError) {
       "that shares its memory, so its gradient would be wrong; clone one of them");
 }
 
-TEST(Engine, ErrorsOfWrongGradients) {
+TEST(Engine, MismatchedGradientsFromBackwardAreRejected) {
   Tensor x = leaf_of({1, 2});
   const auto faulty = [&](Tensor gradient, size_t count) {
     Tensor y = x.detach().clone();
@@ -251,7 +251,7 @@ TEST(Engine, ErrorsOfWrongGradients) {
             "fake: backward returned 2 gradients for 1 inputs");
 }
 
-TEST(Engine, ErrorsOfTheCaller) {
+TEST(Engine, InvalidCallerArgumentsAreRejected) {
   Tensor x = leaf_of({1, 2});
   EXPECT_EQ(error_text<ShapeError>([&] { scale(x, 2).backward(); }),
             "backward: the gradient may be omitted only for a tensor with one element, not for float64 [2] on cpu");
@@ -281,7 +281,7 @@ TEST(Engine, ErrorsOfTheCaller) {
             "set_requires_grad: only floating-point tensors can require gradients, got int64 [2] on cpu");
 }
 
-TEST(Engine, AFailedBackwardLeavesTheGraphUsable) {
+TEST(Engine, FailedBackwardLeavesGraphUsable) {
   Tensor x = leaf_of({1, 2});
   Tensor y = scale(x, 2);
   EXPECT_THROW(y.backward(zeros({1}, {kFloat64})), ShapeError);
@@ -289,7 +289,7 @@ TEST(Engine, AFailedBackwardLeavesTheGraphUsable) {
   EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{2, 6}));
 }
 
-TEST(Engine, ErrorInBackwardNamesTheModule) {
+TEST(Engine, BackwardErrorNamesTheModule) {
   Tensor x = leaf_of({1});
   RankContext& context = RankContext::current();
   context.module_scope = make_ref<ScopeName>("Linear 'encoder.fc1'");
@@ -302,7 +302,7 @@ TEST(Engine, ErrorInBackwardNamesTheModule) {
       "saved at 0)\n  in Linear 'encoder.fc1'");
 }
 
-TEST(Engine, NoGradRecordsNothing) {
+TEST(Engine, GradGuardsNestAndControlRecording) {
   Tensor x = leaf_of({1});
   NoGradGuard no_grad;
   EXPECT_FALSE(scale(x, 2).requires_grad());
@@ -310,7 +310,7 @@ TEST(Engine, NoGradRecordsNothing) {
   EXPECT_TRUE(scale(x, 2).requires_grad());
 }
 
-TEST(Engine, InPlaceOnALeafOrAViewIsRefused) {
+TEST(Engine, InPlaceChangeOfLeafRequiresNoGrad) {
   Tensor x = leaf_of({1, 2});
   EXPECT_EQ(
       error_text<StateError>([&] { x.add_(1); }),
@@ -323,7 +323,7 @@ TEST(Engine, InPlaceOnALeafOrAViewIsRefused) {
   EXPECT_EQ(x.to_vector<double>(), (std::vector<double>{2, 3}));
 }
 
-TEST(Engine, InPlaceInsideTheGraph) {
+TEST(Engine, InPlaceOperationIsDifferentiated) {
   Tensor x = leaf_of({1, 2});
   Tensor y = scale(x, 3);
   y.mul_(x.detach());
@@ -331,7 +331,7 @@ TEST(Engine, InPlaceInsideTheGraph) {
   EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{3, 60}));
 }
 
-TEST(Engine, SecondDerivatives) {
+TEST(Engine, CreateGraphGivesSecondDerivatives) {
   Tensor x = leaf_of({2});
   Tensor y = mul(mul(x, x), x);
   Tensor g = grad({&y, 1}, {&x, 1}, {}, {.create_graph = true})[0];
@@ -341,7 +341,7 @@ TEST(Engine, SecondDerivatives) {
   EXPECT_FALSE(x.grad().defined());
 }
 
-TEST(Engine, BackwardUnderCreateGraphFillsADifferentiableSlot) {
+TEST(Engine, CreateGraphBackwardStoresDifferentiableGradient) {
   Tensor x = leaf_of({2});
   mul(mul(x, x), x).backward({}, false, /*create_graph=*/true);
   Tensor g = x.grad();
@@ -353,7 +353,7 @@ TEST(Engine, BackwardUnderCreateGraphFillsADifferentiableSlot) {
   EXPECT_EQ(x.grad().item(), 17);
 }
 
-TEST(Engine, GradOfInnerTensorsAndOfUnreachedOnes) {
+TEST(Engine, GradHandlesInnerDuplicateAndUnreachedInputs) {
   Tensor x = leaf_of({2});
   Tensor unrelated = leaf_of({1});
   Tensor inner = scale(x, 3);
@@ -366,7 +366,7 @@ TEST(Engine, GradOfInnerTensorsAndOfUnreachedOnes) {
   EXPECT_EQ(g[3].item(), 36);
 }
 
-TEST(Engine, GradTakesListsInBraces) {
+TEST(Engine, GradAcceptsInitializerLists) {
   const Tensor x = leaf_of({3}), y = leaf_of({5});
   const std::vector<Tensor> grads = grad({mul(x, y), y}, {x, y});
   EXPECT_EQ(grads[0].item(), 5);
@@ -376,7 +376,7 @@ TEST(Engine, GradTakesListsInBraces) {
   EXPECT_TRUE(scaled.requires_grad());
 }
 
-TEST(Engine, GradRunsOnlyWhatLeadsToItsInputs) {
+TEST(Engine, GradRunsOnlyNodesLeadingToInputs) {
   std::vector<std::string> journal;
   Tensor x = leaf_of({2}), z = leaf_of({3});
   int fired = 0;

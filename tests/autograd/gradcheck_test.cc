@@ -41,30 +41,30 @@ Tensor square(const Tensor& x, double factor) {
   return y;
 }
 
-TEST(Gradcheck, AcceptsRightGradients) {
+TEST(Gradcheck, CorrectGradientsAreAccepted) {
   autograd::gradcheck([](const Inputs& in) { return mul(exp(in[0]), in[1]); },
                       {leaf_of({0.3, -1.2}), leaf_of({0.7, 2.1})});
   autograd::gradgradcheck([](const Inputs& in) { return mul(exp(in[0]), in[1]); },
                           {leaf_of({0.3, -1.2}), leaf_of({0.7, 2.1})});
 }
 
-TEST(Gradcheck, FindsAWrongFactor) {
+TEST(Gradcheck, WrongGradientFactorIsDetected) {
   EXPECT_NO_THROW(tandem::gradcheck([](const Inputs& in) { return square(in[0], 2); }, {leaf_of({0.3, -1.2})}));
   EXPECT_THROW(autograd::gradcheck([](const Inputs& in) { return square(in[0], 2.001); }, {leaf_of({0.3, -1.2})}),
                StateError);
 }
 
-TEST(Gradcheck, FindsAMissingGradient) {
+TEST(Gradcheck, MissingGradientIsDetected) {
   EXPECT_THROW(autograd::gradcheck([](const Inputs& in) { return mul(in[0].detach(), in[0]); }, {leaf_of({0.3})}),
                StateError);
 }
 
-TEST(Gradcheck, NaNDiffersFromEverything) {
+TEST(Gradcheck, NaNGradientIsRejected) {
   EXPECT_THROW(autograd::gradcheck([](const Inputs& in) { return square(in[0], std::nan("")); }, {leaf_of({0.3})}),
                StateError);
 }
 
-TEST(Gradcheck, FindsAWrongSecondDerivative) {
+TEST(Gradcheck, WrongSecondDerivativeIsDetected) {
   // The first derivative is correct, but detached, so its derivative is lost.
   struct HalfNode final : autograd::Node {
     autograd::SavedTensor input{*this, "input"};
@@ -85,7 +85,7 @@ TEST(Gradcheck, FindsAWrongSecondDerivative) {
   EXPECT_THROW(autograd::gradgradcheck(f, {leaf_of({0.3})}), StateError);
 }
 
-TEST(Gradcheck, FindsAWrongFirstDerivativeUnderCreateGraph) {
+TEST(Gradcheck, WrongGradientUnderCreateGraphIsDetected) {
   // Correct without create_graph; with it wrong, though consistent with its own derivative.
   struct TwoWaysNode final : autograd::Node {
     autograd::SavedTensor input{*this, "input"};
@@ -113,7 +113,7 @@ TEST(Gradcheck, FindsAWrongFirstDerivativeUnderCreateGraph) {
   }
 }
 
-TEST(Gradcheck, RefusesFloat32) {
+TEST(Gradcheck, Float32InputIsRejected) {
   EXPECT_THROW(autograd::gradcheck([](const Inputs& in) { return exp(in[0]); }, {zeros({2}).set_requires_grad()}),
                DTypeError);
 }

@@ -47,7 +47,7 @@ struct Direct {
 
 const Tensor kOnes3 = from_vector<double>({1, 2, 3}, {3});
 
-TEST(Leaf, AWrittenSlotIsHandedOutOnce) {
+TEST(Leaf, SecondBackwardAccumulatesIntoWrittenSlot) {
   Tensor x = from_vector<double>({1, 2, 3}, {3}).set_requires_grad();
   Direct direct;
   direct(x).backward(kOnes3);
@@ -59,7 +59,7 @@ TEST(Leaf, AWrittenSlotIsHandedOutOnce) {
   EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{4, 8, 12}));
 }
 
-TEST(Leaf, ASecondContributionKeepsTheSlotBack) {
+TEST(Leaf, SlotIsWithheldWithTwoContributions) {
   Tensor x = from_vector<double>({1, 2, 3}, {3}).set_requires_grad();
   Direct direct;
   add(direct(x), direct(x)).backward(kOnes3);
@@ -67,7 +67,7 @@ TEST(Leaf, ASecondContributionKeepsTheSlotBack) {
   EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{4, 8, 12}));
 }
 
-TEST(Leaf, NeverUnderCreateGraphOrGrad) {
+TEST(Leaf, SlotIsWithheldUnderCreateGraphOrGrad) {
   Tensor x = from_vector<double>({1, 2, 3}, {3}).set_requires_grad();
   Direct direct;
   direct(x).backward(kOnes3, false, /*create_graph=*/true);
@@ -76,7 +76,7 @@ TEST(Leaf, NeverUnderCreateGraphOrGrad) {
   EXPECT_EQ(direct.count, 0);
 }
 
-TEST(Leaf, ZeroGradKeepsTheMemory) {
+TEST(Leaf, ZeroGradKeepsGradientMemory) {
   Tensor x = from_vector<double>({1, 2, 3}, {3}).set_requires_grad();
   Direct direct;
   direct(x).backward(kOnes3);
@@ -88,7 +88,7 @@ TEST(Leaf, ZeroGradKeepsTheMemory) {
   EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{2, 4, 6}));
 }
 
-TEST(Leaf, NotWhereTheNodeReadsTheSlot) {
+TEST(Leaf, SlotIsWithheldWhenBackwardReadsIt) {
   Tensor x = from_vector<double>({1, 2, 3}, {3}).set_requires_grad();
   Direct direct;
   direct(x).backward(kOnes3);
@@ -110,7 +110,7 @@ TEST(Leaf, WritingTheSlotBumpsItsVersion) {
   EXPECT_STREQ(slot.storage()->last_writer(), "backward");
 }
 
-TEST(Leaf, WhatCreateGraphDeliveredIsNeverWrittenInto) {
+TEST(Leaf, GradientFromCreateGraphIsNeverOverwritten) {
   Tensor x = from_vector<double>({1, 2, 3}, {3}).set_requires_grad();
   Tensor y = from_vector<double>({4, 5, 6}, {3}).set_requires_grad();
   const Tensor given = from_vector<double>({1, -1, 2}, {3});
@@ -128,7 +128,7 @@ TEST(Leaf, WhatCreateGraphDeliveredIsNeverWrittenInto) {
   EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{2, 4, 6}));
 }
 
-TEST(Leaf, SlotInABucket) {
+TEST(Leaf, GradientIsWrittenIntoBucketSlot) {
   Tensor x = from_vector<double>({1, 2, 3}, {3}).set_requires_grad();
   Tensor bucket = full({8}, -1, {kFloat64});
   const auto slice = Storage::alias(bucket.storage(), 2 * 8, 3 * 8);
@@ -158,7 +158,7 @@ struct AnnouncingNode final : autograd::Node {
   }
 };
 
-TEST(Leaf, HooksOfABucketRunWhenAGradientIsAnnounced) {
+TEST(Leaf, BucketHooksRunWhenGradientIsReady) {
   for (const bool in_bucket : {false, true}) {
     Tensor x = from_vector<double>({1, 2, 3}, {3}).set_requires_grad();
     autograd::Leaf& leaf = autograd::leaf(x);
@@ -176,7 +176,7 @@ TEST(Leaf, HooksOfABucketRunWhenAGradientIsAnnounced) {
   }
 }
 
-TEST(Leaf, APresentGradientMovesIntoTheBucket) {
+TEST(Leaf, ExistingGradientIsCopiedIntoNewSlot) {
   Tensor x = from_vector<double>({1, 2, 3}, {3}).set_requires_grad();
   mul(x, Scalar(7)).backward(kOnes3);
   Tensor slot = zeros({3}, {kFloat64});
@@ -185,7 +185,7 @@ TEST(Leaf, APresentGradientMovesIntoTheBucket) {
   EXPECT_EQ(x.grad().data_ptr(), slot.data_ptr());
 }
 
-TEST(Leaf, SlotsOfOneBucketHaveTheirOwnVersions) {
+TEST(Leaf, SlotsOfOneBucketHaveSeparateVersions) {
   Tensor bucket = zeros({4}, {kFloat64});
   const auto a = Storage::alias(bucket.storage(), 0, 16);
   const auto b = Storage::alias(bucket.storage(), 16, 16);
@@ -206,7 +206,7 @@ std::string set_slot_error(const Tensor& slot) {
   return "nothing was thrown";
 }
 
-TEST(Leaf, SlotsThatDoNotFit) {
+TEST(Leaf, MismatchedSlotIsRejected) {
   EXPECT_EQ(set_slot_error<ShapeError>(zeros({2, 3}, {kFloat64})),
             "set_slot: 'w' has shape [3, 2], slot has shape [2, 3]");
   EXPECT_EQ(set_slot_error<DTypeError>(zeros({3, 2})), "set_slot: 'w' is float64, slot is float32");
@@ -214,7 +214,7 @@ TEST(Leaf, SlotsThatDoNotFit) {
             "set_slot: the slot of 'w' is not row-major");
 }
 
-TEST(Leaf, CreateGraphIsRefusedForABucket) {
+TEST(Leaf, CreateGraphWithBucketSlotIsRejected) {
   Tensor x = from_vector<double>({3}, {1}).set_requires_grad();
   autograd::leaf(x).name = "fc.weight";
   autograd::leaf(x).set_slot(zeros({1}, {kFloat64}));
@@ -228,7 +228,7 @@ TEST(Leaf, CreateGraphIsRefusedForABucket) {
   }
 }
 
-TEST(Leaf, MovesItsGradientAndKeepsItsHooks) {
+TEST(Leaf, MoveToTransfersGradientAndKeepsHooks) {
   set_cpu_device_count(2);
   const Device other("cpu:1");
   Tensor x = from_vector<double>({1, 2}, {2}).set_requires_grad();
@@ -255,7 +255,7 @@ TEST(Leaf, MovesItsGradientAndKeepsItsHooks) {
   EXPECT_THROW(leaf.move_to(Device()), StateError);
 }
 
-TEST(Leaf, OnlyLeavesThatRequireGradHaveOne) {
+TEST(Leaf, OnlyLeavesRequiringGradHaveLeafState) {
   EXPECT_THROW(autograd::leaf(zeros({1})), StateError);
   Tensor x = zeros({1}).set_requires_grad();
   EXPECT_THROW(autograd::leaf(mul(x, Scalar(2))), StateError);

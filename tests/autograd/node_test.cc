@@ -28,13 +28,13 @@ Tensor identity(const Tensor& x, bool* destroyed = nullptr) {
   return y;
 }
 
-TEST(Node, SavingItsOwnOutputMakesNoCycle) {
+TEST(Node, SavedOutputCreatesNoReferenceCycle) {
   bool destroyed = false;
   { identity(zeros({2}).set_requires_grad(), &destroyed); }
   EXPECT_TRUE(destroyed);
 }
 
-TEST(Node, SavedOutputsOfAnInPlaceChainMakeNoCycle) {
+TEST(Node, InPlaceChainCreatesNoReferenceCycle) {
   bool destroyed = false;
   {
     Tensor w = ones({2}).set_requires_grad();
@@ -45,7 +45,7 @@ TEST(Node, SavedOutputsOfAnInPlaceChainMakeNoCycle) {
   EXPECT_TRUE(destroyed);
 }
 
-TEST(Node, RecordsNothingWithoutNeed) {
+TEST(Node, RecordReturnsNullWithoutGradInputs) {
   const Tensor x = zeros({2});
   Tensor y = zeros({2});
   EXPECT_EQ(autograd::record<IdentityNode>("identity", y, x), nullptr);
@@ -53,7 +53,7 @@ TEST(Node, RecordsNothingWithoutNeed) {
   EXPECT_FALSE(y.requires_grad());
 }
 
-TEST(Node, ConsumersOutnumberProducersAcrossThreads) {
+TEST(Node, BackwardHandlesGraphRecordedByTwoThreads) {
   Tensor x = ones({2}, {kFloat64}).set_requires_grad();
   Tensor y = x;
   for (int i = 0; i < 10; ++i) y = identity(y);
@@ -64,7 +64,7 @@ TEST(Node, ConsumersOutnumberProducersAcrossThreads) {
   EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{3, 3}));
 }
 
-TEST(Node, ReleasedAfterBackward) {
+TEST(Node, BackwardReleasesSavedTensors) {
   Tensor x = ones({2}, {kFloat64}).set_requires_grad();
   Tensor y = exp(x);
   const Tensor alias = y.detach();

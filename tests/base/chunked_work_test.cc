@@ -26,7 +26,7 @@ std::string text_of(const std::exception_ptr& error) {
   }
 }
 
-TEST(ChunkedWork, EveryChunkRunsOnceAndNoMoreThanAllowedAtATime) {
+TEST(ChunkedWork, EveryChunkRunsOnceWithinTheConcurrencyLimit) {
   for (const int max_in_flight : {1, 2, 3}) {
     std::atomic<int> now{0};
     std::atomic<int> most{0};
@@ -44,7 +44,7 @@ TEST(ChunkedWork, EveryChunkRunsOnceAndNoMoreThanAllowedAtATime) {
   }
 }
 
-TEST(ChunkedWork, GoesOnWithNobodyWaiting) {
+TEST(ChunkedWork, FinishesWithoutAnyWaiter) {
   std::promise<std::string> end;
   const auto running = start_chunks({.name = "op",
                                      .num_chunks = 50,
@@ -56,7 +56,7 @@ TEST(ChunkedWork, GoesOnWithNobodyWaiting) {
   EXPECT_FALSE(running->cancel());
 }
 
-TEST(ChunkedWork, ProgressCountsUpOneCallAtATime) {
+TEST(ChunkedWork, ProgressCallsAreSerializedAndAscending) {
   std::vector<int64_t> seen;  // no lock: the calls exclude one another
   run_chunks({.name = "op",
               .num_chunks = 100,
@@ -67,7 +67,7 @@ TEST(ChunkedWork, ProgressCountsUpOneCallAtATime) {
   for (size_t i = 0; i < seen.size(); ++i) EXPECT_EQ(seen[i], static_cast<int64_t>(i + 1));
 }
 
-TEST(ChunkedWork, AFailureEndsItWhereverItIs) {
+TEST(ChunkedWork, FailureInChunkOrProgressEndsTheWork) {
   for (const bool in_progress : {false, true}) {
     for (int64_t bad = 0; bad < 7; ++bad) {
       std::atomic<int> runs{0};
@@ -92,7 +92,7 @@ TEST(ChunkedWork, AFailureEndsItWhereverItIs) {
   }
 }
 
-TEST(ChunkedWork, CancelledAtAnyPoint) {
+TEST(ChunkedWork, CancelFinishesAfterTheChunkInFlight) {
   for (int64_t point = 0; point < 5; ++point) {
     std::promise<void> reached;
     std::promise<void> go_on;
@@ -118,7 +118,7 @@ TEST(ChunkedWork, CancelledAtAnyPoint) {
   }
 }
 
-TEST(ChunkedWork, CancelledBeforeItsFirstChunk) {
+TEST(ChunkedWork, CancelBeforeTheFirstChunkFinishesImmediately) {
   // Other work occupies every copy worker.
   std::atomic<int> held{0};
   std::promise<void> go_on, others_done;
@@ -146,7 +146,7 @@ TEST(ChunkedWork, CancelledBeforeItsFirstChunk) {
   others_done.get_future().wait();
 }
 
-TEST(ChunkedWork, CancelledWithSeveralInFlight) {
+TEST(ChunkedWork, CancelWaitsForAllChunksInFlight) {
   std::atomic<int> inside{0};
   std::promise<void> go_on;
   std::shared_future<void> may_go_on = go_on.get_future().share();
@@ -173,7 +173,7 @@ TEST(ChunkedWork, CancelledWithSeveralInFlight) {
 }
 
 // The first of failure and cancellation determines the result, and cancel() returns which.
-TEST(ChunkedWork, OfCancellationAndFailureTheFirstCounts) {
+TEST(ChunkedWork, EarlierOfCancelAndFailureDecidesTheOutcome) {
   for (const bool cancel_first : {true, false}) {
     std::promise<void> reached, failed;
     std::promise<void> go_on;
@@ -208,7 +208,7 @@ TEST(ChunkedWork, OfCancellationAndFailureTheFirstCounts) {
   }
 }
 
-TEST(ChunkedWork, AWaiterTakesThePlaceThatBecomesFree) {
+TEST(ChunkedWork, WaiterRunsChunksWhenWorkersAreBusy) {
   // Other work occupies all copy workers but one until this work has finished; that one holds its only slot for a while.
   std::promise<void> taken, go_on, end, others_done;
   std::shared_future<void> may_go_on = go_on.get_future().share();
@@ -238,7 +238,7 @@ TEST(ChunkedWork, AWaiterTakesThePlaceThatBecomesFree) {
   EXPECT_FALSE(work->cancel());
 }
 
-TEST(ChunkedWork, AllWorkGoesOnAtTheSameTime) {
+TEST(ChunkedWork, LaterWorkRunsConcurrentlyWithEarlierWork) {
   // The first work ends only after a chunk of the second, which was started later.
   std::promise<void> second_ran;
   std::shared_future<void> second = second_ran.get_future().share();
@@ -264,7 +264,7 @@ TEST(ChunkedWork, AllWorkGoesOnAtTheSameTime) {
   EXPECT_TRUE(waited);
 }
 
-TEST(ChunkedWork, RunsUnderACopyOfTheStartersContext) {
+TEST(ChunkedWork, ChunksRunWithCallersRankWithoutGrad) {
   RankContext::current().rank = 3;
   RankContext::current().grad_enabled = true;
   set_num_threads(4);
@@ -285,7 +285,7 @@ TEST(ChunkedWork, RunsUnderACopyOfTheStartersContext) {
   set_num_threads(0);
 }
 
-TEST(ChunkedWork, WhatTheFunctionsHoldIsGoneBeforeTheEndIsHeard) {
+TEST(ChunkedWork, CapturedObjectsAreReleasedBeforeFinishIsCalled) {
   auto held = std::make_shared<int>(0);
   std::weak_ptr<int> seen = held;
   bool gone = false;
@@ -297,7 +297,7 @@ TEST(ChunkedWork, WhatTheFunctionsHoldIsGoneBeforeTheEndIsHeard) {
   EXPECT_TRUE(gone);
 }
 
-TEST(ChunkedWork, ManyAtOnceFromManyThreads) {
+TEST(ChunkedWork, NestedRunChunksCompletesAllWork) {
   std::atomic<int64_t> sum{0};
   run_chunks({.name = "outer", .num_chunks = 16, .max_in_flight = 4, .run = [&](int64_t i) {
                 run_chunks({.name = "inner", .num_chunks = 20, .max_in_flight = 2, .run = [&, i](int64_t k) {
@@ -307,7 +307,7 @@ TEST(ChunkedWork, ManyAtOnceFromManyThreads) {
   EXPECT_EQ(sum, 320 * 319 / 2);
 }
 
-TEST(ChunkedWork, NonsenseIsRefused) {
+TEST(ChunkedWork, InvalidChunkCountsAreRejected) {
   EXPECT_THROW(run_chunks({.name = "op", .num_chunks = 0}), ValueError);
   EXPECT_THROW(run_chunks({.name = "op", .num_chunks = 1, .max_in_flight = 0}), ValueError);
 }

@@ -6,9 +6,9 @@
 
 namespace tandem { namespace {
 
-TEST(Error, StrConcatenates) { EXPECT_EQ(str("a", 1, ' ', 2.5, " ", true), "a1 2.5 true"); }
+TEST(Str, ConcatenatesMixedArguments) { EXPECT_EQ(str("a", 1, ' ', 2.5, " ", true), "a1 2.5 true"); }
 
-TEST(Error, CheckThrowsTheTypeAskedForWithTheWholeText) {
+TEST(Check, ThrowsRequestedTypeWithFullMessage) {
   try {
     TANDEM_CHECK(IndexError, 1 > 2, "gather: index ", 5, " is out of range");
     FAIL();
@@ -17,7 +17,7 @@ TEST(Error, CheckThrowsTheTypeAskedForWithTheWholeText) {
   }
 }
 
-TEST(Error, TextIsMadeOnFailureOnly) {
+TEST(Check, MessageIsEvaluatedOnFailureOnly) {
   int evaluated = 0;
   TANDEM_CHECK(ValueError, true, ++evaluated);
   EXPECT_EQ(evaluated, 0);
@@ -25,7 +25,7 @@ TEST(Error, TextIsMadeOnFailureOnly) {
   EXPECT_EQ(evaluated, 1);
 }
 
-TEST(Error, NamesTheRunningModule) {
+TEST(Error, MessageNamesTheRunningModule) {
   RankContext context;
   RankContext::Use use(context);
   EXPECT_EQ(with_module_scope("relu: wrong"), "relu: wrong");
@@ -39,7 +39,7 @@ TEST(Error, NamesTheRunningModule) {
   }
 }
 
-TEST(Error, CarriesWhatCallersActOn) {
+TEST(Error, ExposesRankPeerSeqAndStatus) {
   const CommError comm("gone", 2, 3, 1873);
   EXPECT_EQ(comm.rank(), 2);
   EXPECT_EQ(comm.peer(), 3);

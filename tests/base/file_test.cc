@@ -21,7 +21,7 @@ using testing::error_text;
 using testing::read_file;
 using testing::TemporaryFolder;
 
-TEST(InputFile, ReadsByPosition) {
+TEST(InputFile, ReadsAtOffsetAndDetectsTruncation) {
   const TemporaryFolder folder;
   const InputFile file("op", folder.write("file", std::string("abcdef")));
   EXPECT_EQ(file.size(), 6);
@@ -33,7 +33,7 @@ TEST(InputFile, ReadsByPosition) {
             "op: 'DIR/file' was truncated while it was being read");
 }
 
-TEST(PathExists, IsFalseOnlyWhereNothingIsThere) {
+TEST(PathExists, IsFalseOnlyForMissingPaths) {
   const TemporaryFolder folder;
   const std::string file = folder.write("file", std::string("x"));
   EXPECT_TRUE(path_exists("op", folder.path()));
@@ -45,7 +45,7 @@ TEST(PathExists, IsFalseOnlyWhereNothingIsThere) {
             "op: cannot access '" + name + "': File name too long");
 }
 
-TEST(WriteFile, ReplacesOrAppends) {
+TEST(WriteFile, ReplacesByDefaultAndAppendsOnRequest) {
   const TemporaryFolder folder;
   write_file("op", folder / "file", "a longer text");
   write_file("op", folder / "file", "first");
@@ -54,7 +54,7 @@ TEST(WriteFile, ReplacesOrAppends) {
   EXPECT_EQ(read_file(folder / "file"), "first, second");
 }
 
-TEST(WriteFile, FailuresHaveThePathAndTheReason) {
+TEST(WriteFile, ErrorsNamePathAndReason) {
   const TemporaryFolder folder;
   EXPECT_EQ(folder.shortened(error_text<IoError>([&] { write_file("op", folder / "missing/file", "x"); })),
             "op: cannot write 'DIR/missing/file': No such file or directory");
@@ -91,7 +91,7 @@ bool is_pending(int signal) {
   std::_Exit(4);
 }
 
-TEST(FileSizeLimit, WriteBeyondItIsAnErrorUnderEveryDisposition) {
+TEST(FileSizeLimit, WriteBeyondLimitThrowsForEverySignalDisposition) {
   const TemporaryFolder folder;
   const sighandler_t handler = [](int) { std::_Exit(5); };
   for (const sighandler_t disposition : {SIG_DFL, SIG_IGN, handler}) {
@@ -100,7 +100,7 @@ TEST(FileSizeLimit, WriteBeyondItIsAnErrorUnderEveryDisposition) {
   }
 }
 
-TEST(FileSizeLimit, SignalThatWasPendingBeforeStaysPending) {
+TEST(FileSizeSignalGuard, EarlierPendingSignalStaysPending) {
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGXFSZ);
@@ -115,7 +115,7 @@ TEST(FileSizeLimit, SignalThatWasPendingBeforeStaysPending) {
   pthread_sigmask(SIG_SETMASK, &old, nullptr);
 }
 
-TEST(FileSizeLimit, GuardKeepsErrno) {
+TEST(FileSizeSignalGuard, PreservesErrnoOnDestruction) {
   errno = EFBIG;
   { const FileSizeSignalGuard guard; }
   EXPECT_EQ(errno, EFBIG);

@@ -6,7 +6,7 @@ using tandem::format_bytes;
 
 namespace {
 
-TEST(FormatBytes, PicksTheUnit) {
+TEST(FormatBytes, ChoosesUnitBySize) {
   EXPECT_EQ(format_bytes(0), "0 B");
   EXPECT_EQ(format_bytes(1023), "1023 B");
   EXPECT_EQ(format_bytes(1024), "1.0 KiB");

@@ -6,7 +6,7 @@
 
 namespace tandem { namespace {
 
-TEST(FunctionRef, CallsWhatItRefersTo) {
+TEST(FunctionRef, InvokesTheReferencedCallable) {
   int total = 0;
   auto add = [&](int value) { return total += value; };
   FunctionRef<int(int)> ref = add;

@@ -10,7 +10,7 @@ namespace tandem { namespace {
 
 using std::chrono::nanoseconds;
 
-TEST(Future, GivesTheValueOfAnotherThread) {
+TEST(Future, GetReturnsValueSetByAnotherThread) {
   Promise<std::string> promise;
   const Future<std::string> future = promise.future();
   EXPECT_FALSE(future.is_completed());
@@ -23,7 +23,7 @@ TEST(Future, GivesTheValueOfAnotherThread) {
   EXPECT_EQ(Future<std::string>(future).get(), "done");
 }
 
-TEST(Future, WaitGivesUpAtItsTimeout) {
+TEST(Future, WaitReturnsFalseAtTimeout) {
   const Promise<void> promise;
   const Work work = promise.future();
   EXPECT_FALSE(work.wait(nanoseconds(1)));
@@ -32,7 +32,7 @@ TEST(Future, WaitGivesUpAtItsTimeout) {
   EXPECT_TRUE(work.wait(nanoseconds(0)));
 }
 
-TEST(Future, TheLongestTimeoutIsForever) {
+TEST(Future, MaximumTimeoutWaitsForCompletion) {
   Promise<void> promise;
   const Work work = promise.future();
   std::thread producer([&] { promise.set_value(); });
@@ -40,7 +40,7 @@ TEST(Future, TheLongestTimeoutIsForever) {
   producer.join();
 }
 
-TEST(Future, RethrowsTheFailure) {
+TEST(Future, WaitAndGetRethrowTheFailure) {
   const Promise<int> promise;
   const Future<int> future = promise.future();
   promise.set_exception(std::make_exception_ptr(CommError("peer 3 is gone", 1, 3)));
@@ -56,7 +56,7 @@ TEST(Future, RethrowsTheFailure) {
   }
 }
 
-TEST(Future, TheValueGoesWithTheLastFuture) {
+TEST(Future, ValueIsReleasedWithTheLastFuture) {
   const auto value = std::make_shared<int>(3);
   const Promise<std::shared_ptr<int>> promise;
   Future<std::shared_ptr<int>> future = promise.future();
@@ -71,7 +71,7 @@ TEST(Future, TheValueGoesWithTheLastFuture) {
   EXPECT_THROW(static_cast<void>(promise.future().get()), StateError);
 }
 
-TEST(Future, AFailureIsRememberedWhenTheLastFutureIsGone) {
+TEST(Future, FailureIsReportedAfterLastFutureIsReleased) {
   const Promise<int> promise;
   Future<int> future = promise.future();
   promise.set_exception(std::make_exception_ptr(std::runtime_error("lost")));
@@ -86,14 +86,14 @@ TEST(Future, AFailureIsRememberedWhenTheLastFutureIsGone) {
   }
 }
 
-TEST(Future, AValueThatNobodyHasAskedForIsKept) {
+TEST(Future, UnreadValueIsKeptForLaterFutures) {
   const Promise<int> promise;
   static_cast<void>(promise.future());  // destroyed before completion
   promise.set_value(3);
   EXPECT_EQ(promise.future().get(), 3);
 }
 
-TEST(Future, NothingIsLeftWhereBothEndsAreGone) {
+TEST(Future, CancelCallbackIsReleasedWithBothEnds) {
   const auto held = std::make_shared<int>(3);
   for (const bool future_is_last : {true, false}) {
     Future<int> future;
@@ -109,7 +109,7 @@ TEST(Future, NothingIsLeftWhereBothEndsAreGone) {
   }
 }
 
-TEST(Future, CancelAsksTheProducer) {
+TEST(Future, CancelInvokesTheProducersCallback) {
   Promise<int> promise;
   EXPECT_FALSE(promise.future().cancel());  // no set_cancel
   int asked = 0;
@@ -126,7 +126,7 @@ TEST(Future, CancelAsksTheProducer) {
   EXPECT_THROW(static_cast<void>(Future<int>().cancel()), StateError);
 }
 
-TEST(Future, TheFirstResultCounts) {
+TEST(Future, FirstResultWins) {
   const Promise<int> promise;
   promise.set_value(7);
   promise.set_value(8);
@@ -134,7 +134,7 @@ TEST(Future, TheFirstResultCounts) {
   EXPECT_EQ(promise.future().get(), 7);
 }
 
-TEST(Future, ThenRunsOnceBeforeOrAfterCompletion) {
+TEST(Future, ThenCallbackRunsExactlyOnce) {
   const Promise<void> promise;
   const Work work = promise.future();
   std::string order;
@@ -149,7 +149,7 @@ TEST(Future, ThenRunsOnceBeforeOrAfterCompletion) {
   EXPECT_EQ(order, "abc");
 }
 
-TEST(Future, ThenRunsAfterAFailureToo) {
+TEST(Future, ThenCallbackRunsAfterFailure) {
   const Promise<void> promise;
   const Work work = promise.future();
   bool ran = false;
@@ -158,7 +158,7 @@ TEST(Future, ThenRunsAfterAFailureToo) {
   EXPECT_TRUE(ran);
 }
 
-TEST(Future, WaiterHelpsOnItsOwnThread) {
+TEST(Future, HelpCallbackRunsOnTheWaitingThread) {
   Promise<int> promise;
   const Promise<int> finish = promise;
   int steps = 0;
@@ -176,7 +176,7 @@ TEST(Future, WaiterHelpsOnItsOwnThread) {
   EXPECT_EQ(steps, 3);
 }
 
-TEST(Future, HelpIsToldTheDeadlineAndMayRunOut) {
+TEST(Future, HelpCallbackReceivesTheWaitDeadline) {
   Promise<void> promise;
   auto told = std::chrono::steady_clock::time_point::min();
   promise.set_help([&](std::chrono::steady_clock::time_point deadline) {
@@ -188,7 +188,7 @@ TEST(Future, HelpIsToldTheDeadlineAndMayRunOut) {
   EXPECT_LE(told, std::chrono::steady_clock::now());
 }
 
-TEST(Future, ManyWaitersSeeOneResult) {
+TEST(Future, AllWaitersGetTheSameResult) {
   for (int round = 0; round < 33; ++round) {
     Promise<int> promise;
     std::vector<int> results(7);
@@ -200,7 +200,7 @@ TEST(Future, ManyWaitersSeeOneResult) {
   }
 }
 
-TEST(Future, DefaultConstructedHasNothingToWaitFor) {
+TEST(Future, WaitOnDefaultConstructedFutureThrows) {
   const Work work;
   EXPECT_FALSE(work.valid());
   try {

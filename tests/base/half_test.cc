@@ -19,7 +19,7 @@ double half_value(uint16_t bits) {
   return bits & 0x8000 ? -magnitude : magnitude;
 }
 
-TEST(Half, AllValuesRoundTrip) {
+TEST(Half, AllBitPatternsRoundTrip) {
   for (uint32_t i = 0; i < 65536; ++i) {
     const auto bits = static_cast<uint16_t>(i);
     const float value = Half::to_float(bits);
@@ -50,7 +50,7 @@ TEST(Half, RoundsToNearestTiesToEven) {
   }
 }
 
-TEST(Half, Ends) {
+TEST(Half, BoundaryValuesRoundCorrectly) {
   EXPECT_EQ(Half(65504.0f).bits, 0x7bff);
   EXPECT_EQ(Half(65519.99f).bits, 0x7bff);
   EXPECT_EQ(Half(65520.0f).bits, 0x7c00);  // halfway to 2^16, whose significand is even
@@ -61,7 +61,7 @@ TEST(Half, Ends) {
   EXPECT_TRUE(std::isnan(static_cast<float>(Half(NAN))));
 }
 
-TEST(BFloat16, AllValuesRoundTrip) {
+TEST(BFloat16, AllBitPatternsRoundTrip) {
   for (uint32_t i = 0; i < 65536; ++i) {
     BFloat16 value;
     value.bits = static_cast<uint16_t>(i);

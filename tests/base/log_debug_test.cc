@@ -5,13 +5,13 @@
 
 namespace tandem { namespace {
 
-TEST(LogDebug, RankZeroWritesEverything) {
+TEST(DebugLogLevel, EnablesAllLevelsOnRankZero) {
   EXPECT_TRUE(log_enabled(LogLevel::kDebug));
   EXPECT_TRUE(log_enabled(LogLevel::kInfo));
   EXPECT_FALSE(log_enabled(LogLevel::kOff));
 }
 
-TEST(LogDebug, OtherRanksWriteWarningsAndErrorsOnly) {
+TEST(DebugLogLevel, OtherRanksLogOnlyWarningsAndErrors) {
   RankContext context;
   context.rank = 1;
   RankContext::Use use(context);

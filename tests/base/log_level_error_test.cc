@@ -4,7 +4,7 @@
 
 namespace tandem { namespace {
 
-TEST(LogLevelError, ShowsTheValueAndWhatIsAccepted) {
+TEST(LogLevel, InvalidValueErrorListsAcceptedValues) {
   try {
     log(LogLevel::kError, "lost");
     FAIL();

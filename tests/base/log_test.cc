@@ -15,7 +15,7 @@ std::string captured(LogLevel level, const char* text) {
   return testing::internal::GetCapturedStderr();
 }
 
-TEST(Log, WarningsAndErrorsByDefault) {
+TEST(Log, DefaultLevelEnablesWarningsAndErrors) {
   EXPECT_TRUE(log_enabled(LogLevel::kError));
   EXPECT_TRUE(log_enabled(LogLevel::kWarning));
   EXPECT_FALSE(log_enabled(LogLevel::kInfo));
@@ -24,12 +24,12 @@ TEST(Log, WarningsAndErrorsByDefault) {
   EXPECT_EQ(captured(LogLevel::kInfo, "quiet"), "");
 }
 
-TEST(Log, LineHasTimeLevelAndText) {
+TEST(Log, LineContainsTimeLevelAndText) {
   EXPECT_THAT(captured(LogLevel::kWarning, "slow disk"),
               testing::MatchesRegex("[0-9:]+\\.[0-9]+ warning slow disk 33\n"));
 }
 
-TEST(Log, LineHasTheRankInAWorldOfSeveral) {
+TEST(Log, LineContainsRankInMultiRankWorld) {
   RankContext context;
   context.rank = 1;
   context.world_size = 4;

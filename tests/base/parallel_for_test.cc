@@ -27,7 +27,7 @@ class ParallelFor : public testing::TestWithParam<int> {
 
 INSTANTIATE_TEST_SUITE_P(Threads, ParallelFor, testing::Values(1, 2, 3, 7));
 
-TEST_P(ParallelFor, PiecesDependOnSizesAlone) {
+TEST_P(ParallelFor, PiecesDependOnlyOnSizeAndGrain) {
   for (int64_t n : {0, 1, 3, 7, 31, 32, 33, 1000}) {
     for (int64_t grain : {1, 7, 8, 2000}) {
       std::vector<std::atomic<int>> visits(static_cast<size_t>(n));
@@ -44,7 +44,7 @@ TEST_P(ParallelFor, PiecesDependOnSizesAlone) {
   }
 }
 
-TEST_P(ParallelFor, WritesAreSeenAfterwards) {
+TEST_P(ParallelFor, WorkerWritesAreVisibleAfterReturn) {
   for (int round = 1; round <= 200; ++round) {
     std::vector<int> values(33);
     parallel_for(33, 1, [&](int64_t begin, int64_t) { values[static_cast<size_t>(begin)] = round; });
@@ -52,7 +52,7 @@ TEST_P(ParallelFor, WritesAreSeenAfterwards) {
   }
 }
 
-TEST_P(ParallelFor, FirstFailureInOrderIsRethrownAfterAllPieces) {
+TEST_P(ParallelFor, LowestFailingPieceIsRethrownAfterAllPieces) {
   std::atomic<int> finished = 0;
   try {
     parallel_for(31, 1, [&](int64_t begin, int64_t) {
@@ -69,7 +69,7 @@ TEST_P(ParallelFor, FirstFailureInOrderIsRethrownAfterAllPieces) {
   EXPECT_EQ(sum, 1);
 }
 
-TEST_P(ParallelFor, NestedCallsRunOnTheSameThreadInOrder) {
+TEST_P(ParallelFor, NestedCallsRunInOrderOnOneThread) {
   std::atomic<int> total = 0;
   parallel_for(7, 1, [&](int64_t, int64_t) {
     const auto outer = std::this_thread::get_id();
@@ -85,12 +85,12 @@ TEST_P(ParallelFor, NestedCallsRunOnTheSameThreadInOrder) {
   EXPECT_EQ(total, 7);
 }
 
-TEST_P(ParallelFor, WorkersHaveTheCallersContext) {
+TEST_P(ParallelFor, WorkersShareTheCallersRankContext) {
   context_.rank = 3;
   parallel_for(33, 1, [&](int64_t, int64_t) { EXPECT_EQ(&RankContext::current(), &context_); });
 }
 
-TEST_P(ParallelFor, UsesTheBudgetAndNoMore) {
+TEST_P(ParallelFor, UsesAllConfiguredThreadsAndNoMore) {
   // Each piece waits until num_threads pieces run concurrently; with fewer threads the test would hang.
   const int budget = GetParam();
   std::barrier everybody(budget);
@@ -110,7 +110,7 @@ TEST_P(ParallelFor, UsesTheBudgetAndNoMore) {
   EXPECT_LE(threads.size(), static_cast<size_t>(budget));
 }
 
-TEST_P(ParallelFor, RanksThatAreThreadsCallAtOnce) {
+TEST_P(ParallelFor, ConcurrentCallsFromThreadRanksAreIndependent) {
   constexpr int kRanks = 4;
   std::vector<std::thread> ranks;
   std::vector<int64_t> sums(kRanks);
@@ -133,7 +133,7 @@ TEST_P(ParallelFor, RanksThatAreThreadsCallAtOnce) {
   for (int rank = 0; rank < kRanks; ++rank) EXPECT_EQ(sums[static_cast<size_t>(rank)], 300 * (528 + 33 * rank));
 }
 
-TEST(ParallelForBudget, OnePieceAndOneThreadRunOnTheCaller) {
+TEST(ParallelForThreads, SinglePieceOrThreadRunsOnCaller) {
   RankContext context;
   RankContext::Use use(context);
   const auto caller = std::this_thread::get_id();
@@ -147,7 +147,7 @@ TEST(ParallelForBudget, OnePieceAndOneThreadRunOnTheCaller) {
   parallel_for(31, 3, [&](int64_t, int64_t) { EXPECT_EQ(std::this_thread::get_id(), caller); });
 }
 
-TEST(ParallelForBudget, DefaultSharesTheCoresAmongTheRanksOfTheHost) {
+TEST(ParallelForThreads, DefaultDividesCoresAmongLocalRanks) {
   RankContext context;
   RankContext::Use use(context);
   EXPECT_EQ(num_threads(), available_cores());
@@ -161,7 +161,7 @@ TEST(ParallelForBudget, DefaultSharesTheCoresAmongTheRanksOfTheHost) {
   EXPECT_EQ(num_threads(), 1);
 }
 
-TEST(ParallelForBudget, RefusesNonsense) {
+TEST(ParallelForThreads, InvalidThreadCountAndGrainAreRejected) {
   RankContext context;
   RankContext::Use use(context);
   try {

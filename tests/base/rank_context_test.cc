@@ -6,7 +6,7 @@
 
 namespace tandem { namespace {
 
-TEST(RankContext, EachThreadHasItsOwn) {
+TEST(RankContext, EachThreadHasItsOwnContext) {
   RankContext& mine = RankContext::current();
   EXPECT_EQ(&mine, &RankContext::current());
   mine.rank = 3;
@@ -19,7 +19,7 @@ TEST(RankContext, EachThreadHasItsOwn) {
   mine.rank = 0;
 }
 
-TEST(RankContext, UseNests) {
+TEST(RankContext, NestedUseRestoresOuterContext) {
   RankContext& outer = RankContext::current();
   RankContext a, b;
   {
@@ -34,7 +34,7 @@ TEST(RankContext, UseNests) {
   EXPECT_EQ(&RankContext::current(), &outer);
 }
 
-TEST(RankContext, UseOnAThreadThatHadNone) {
+TEST(RankContext, UseWorksOnThreadWithoutContext) {
   std::thread([] {
     RankContext given;
     given.rank = 2;
@@ -46,7 +46,7 @@ TEST(RankContext, UseOnAThreadThatHadNone) {
   }).join();
 }
 
-TEST(RankContext, CopiesShareTheSlotsButNotTheModes) {
+TEST(RankContext, CopiesShareSlotsButNotModes) {
   RankContext original;
   original.tensor_slot = std::make_shared<int>(31);
   original.module_scope = make_ref<ScopeName>("Linear 'fc1'");
@@ -57,6 +57,6 @@ TEST(RankContext, CopiesShareTheSlotsButNotTheModes) {
   EXPECT_EQ(copy.module_scope->text, "Linear 'fc1'");
 }
 
-TEST(RankContext, ThereIsACore) { EXPECT_GE(available_cores(), 1); }
+TEST(AvailableCores, CountIsAtLeastOne) { EXPECT_GE(available_cores(), 1); }
 
 }}  // namespace tandem

@@ -16,7 +16,7 @@ struct Derived : Counted {
   using Counted::Counted;
 };
 
-TEST(RefPtr, TheLastOwnerDeletes) {
+TEST(RefPtr, LastOwnerDeletesTheObject) {
   int alive = 0;
   {
     RefPtr<Counted> a = make_ref<Counted>(alive);
@@ -34,7 +34,7 @@ TEST(RefPtr, TheLastOwnerDeletes) {
   EXPECT_EQ(alive, 0);
 }
 
-TEST(RefPtr, SelfAssignmentKeeps) {
+TEST(RefPtr, SelfAssignmentKeepsTheObject) {
   int alive = 0;
   RefPtr<Counted> a = make_ref<Counted>(alive);
   RefPtr<Counted>& same = a;
@@ -43,7 +43,7 @@ TEST(RefPtr, SelfAssignmentKeeps) {
   EXPECT_EQ(alive, 1);
 }
 
-TEST(RefPtr, ConvertsToTheBase) {
+TEST(RefPtr, ConvertsToPointerToBase) {
   int alive = 0;
   RefPtr<Derived> derived = make_ref<Derived>(alive);
   RefPtr<Counted> copied = derived;
@@ -56,7 +56,7 @@ TEST(RefPtr, ConvertsToTheBase) {
   EXPECT_EQ(alive, 0);
 }
 
-TEST(RefPtr, DetachGivesTheReferenceAway) {
+TEST(RefPtr, DetachTransfersOwnershipToCaller) {
   int alive = 0;
   RefPtr<Counted> a = make_ref<Counted>(alive);
   Counted* raw = a.detach();
@@ -66,7 +66,7 @@ TEST(RefPtr, DetachGivesTheReferenceAway) {
   EXPECT_EQ(alive, 0);
 }
 
-TEST(RefPtr, CountsFromManyThreads) {
+TEST(RefPtr, ConcurrentCopiesKeepTheCountCorrect) {
   int alive = 0;
   RefPtr<Counted> shared = make_ref<Counted>(alive);
   std::vector<std::thread> threads;

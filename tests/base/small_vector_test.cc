@@ -23,7 +23,7 @@ Strings strings(size_t n) {
 class SmallVectorSizes : public testing::TestWithParam<size_t> {};
 INSTANTIATE_TEST_SUITE_P(Sizes, SmallVectorSizes, testing::Values(0, 1, 2, 3, 4, 6, 7, 31, 32, 33));
 
-TEST_P(SmallVectorSizes, HoldsWhatWasPushed) {
+TEST_P(SmallVectorSizes, PushedElementsAreKeptInOrder) {
   const Strings v = strings(GetParam());
   ASSERT_EQ(v.size(), GetParam());
   EXPECT_EQ(v.empty(), GetParam() == 0);
@@ -31,7 +31,7 @@ TEST_P(SmallVectorSizes, HoldsWhatWasPushed) {
   EXPECT_EQ(static_cast<size_t>(v.end() - v.begin()), v.size());
 }
 
-TEST_P(SmallVectorSizes, CopiesAndMoves) {
+TEST_P(SmallVectorSizes, CopyAndMovePreserveElements) {
   const Strings original = strings(GetParam());
   Strings copy(original);
   EXPECT_EQ(copy, original);
@@ -53,7 +53,7 @@ TEST_P(SmallVectorSizes, CopiesAndMoves) {
   EXPECT_EQ(moved, original);
 }
 
-TEST_P(SmallVectorSizes, InsertsAndErases) {
+TEST_P(SmallVectorSizes, InsertAndEraseWorkAtEveryPosition) {
   for (size_t position = 0; position <= GetParam(); ++position) {
     Strings v = strings(GetParam());
     v.insert(position, "new");
@@ -66,7 +66,7 @@ TEST_P(SmallVectorSizes, InsertsAndErases) {
   }
 }
 
-TEST_P(SmallVectorSizes, Resizes) {
+TEST_P(SmallVectorSizes, ResizeKeepsElementsAndFillsNewOnes) {
   for (size_t size : {0, 1, 3, 4, 33}) {
     Strings v = strings(GetParam());
     v.resize(size, "filler");
@@ -75,13 +75,13 @@ TEST_P(SmallVectorSizes, Resizes) {
   }
 }
 
-TEST(SmallVector, Equality) {
+TEST(SmallVector, EqualityComparesSizeAndElements) {
   EXPECT_EQ((SmallVector<int, 2>{1, 2, 3}), (SmallVector<int, 2>{1, 2, 3}));
   EXPECT_FALSE((SmallVector<int, 2>{1, 2, 3}) == (SmallVector<int, 2>{1, 2}));
   EXPECT_FALSE((SmallVector<int, 2>{1, 2}) == (SmallVector<int, 2>{1, 3}));
 }
 
-TEST(SmallVector, HoldsMoveOnlyValues) {
+TEST(SmallVector, MoveOnlyElementsAreSupported) {
   SmallVector<std::unique_ptr<int>, 2> v;
   for (int i = 0; i < 7; ++i) v.push_back(std::make_unique<int>(i));
   auto moved = std::move(v);
@@ -91,7 +91,7 @@ TEST(SmallVector, HoldsMoveOnlyValues) {
   EXPECT_EQ(*moved.back(), 5);
 }
 
-TEST(SmallVector, PushesItsOwnElement) {
+TEST(SmallVector, PushBackOfOwnElementIsSafe) {
   SmallVector<std::string, 1> v{text(0)};
   v.push_back(v[0]);
   EXPECT_EQ(v[1], text(0));

@@ -24,7 +24,7 @@ bool takes(int signal) {
   return sigismember(&blocked, signal) == 0;
 }
 
-TEST(Thread, TakesNoSignalAndLeavesTheCallersAlone) {
+TEST(StartThread, SignalsAreBlockedInNewThreadOnly) {
   ASSERT_TRUE(takes(SIGINT));
   bool taken = true;
   start_thread([&] { taken = takes(SIGINT) || takes(SIGPIPE) || takes(SIGTERM); }).join();
@@ -40,7 +40,7 @@ TEST(Thread, TakesNoSignalAndLeavesTheCallersAlone) {
   EXPECT_TRUE(takes(SIGINT));
 }
 
-TEST(StartThread, StackWithoutMemoryIsNamed) {
+TEST(StartThread, MissingStackMemoryIsNamedInTheError) {
   pthread_attr_t before;
   pthread_attr_t huge;
   ASSERT_EQ(pthread_getattr_default_np(&before), 0);
@@ -61,7 +61,7 @@ TEST(StartThread, StackWithoutMemoryIsNamed) {
   start_thread([] {}).join();
 }
 
-TEST(RunTogether, AllRunAtTheSameTimeWithTheirShareOfTheThreads) {
+TEST(RunTogether, CallsRunConcurrentlyWithEqualThreadShares) {
   set_num_threads(6);
   RankContext::current().rank = 5;
   std::atomic<int> arrived{0};
@@ -85,7 +85,7 @@ TEST(RunTogether, AllRunAtTheSameTimeWithTheirShareOfTheThreads) {
   set_num_threads(0);
 }
 
-TEST(RunTogether, TheFirstFailureIsRethrownWhenAllAreDone) {
+TEST(RunTogether, LowestIndexFailureIsRethrownAfterAllFinish) {
   std::atomic<int> done{0};
   const auto f = [&](int i) {
     ++done;

@@ -20,7 +20,7 @@ TraceEvent event(const char* name, int64_t time_ns) {
   return result;
 }
 
-TEST(Trace, OffUntilStarted) {
+TEST(Trace, EventsAreDroppedUntilStarted) {
   EXPECT_FALSE(trace_enabled());
   { TraceSpan span("lost", "forward"); }
   record_trace(event("lost too", 7));
@@ -30,7 +30,7 @@ TEST(Trace, OffUntilStarted) {
   EXPECT_FALSE(trace_enabled());
 }
 
-TEST(Trace, SpanCarriesRankThreadAndBytes) {
+TEST(Trace, SpanRecordsRankThreadAndBytes) {
   RankContext context;
   context.rank = 3;
   RankContext::Use use(context);
@@ -51,7 +51,7 @@ TEST(Trace, SpanCarriesRankThreadAndBytes) {
   EXPECT_LE(events[0].end_ns, after);
 }
 
-TEST(Trace, EventsComeOldestFirst) {
+TEST(Trace, EventsAreSortedByBeginTime) {
   start_trace();
   {
     TraceSpan outer("outer", "step");
@@ -65,7 +65,7 @@ TEST(Trace, EventsComeOldestFirst) {
   EXPECT_EQ(events[2].name, "inner");
 }
 
-TEST(Trace, StartForgetsWhatWasRecorded) {
+TEST(Trace, RestartDiscardsEarlierEvents) {
   start_trace();
   record_trace(event("old", 7));
   start_trace();
@@ -75,7 +75,7 @@ TEST(Trace, StartForgetsWhatWasRecorded) {
   EXPECT_EQ(events[0].name, "new");
 }
 
-TEST(Trace, WorkCountsInTheInnermostSpan) {
+TEST(Trace, WorkIsCountedInTheInnermostSpan) {
   RankContext context;
   RankContext::Use use(context);
   trace_work(1, 2);  // tracing is off
@@ -118,7 +118,7 @@ int64_t op_bytes(int64_t flops, int64_t bytes, const char* inside) {
   return -1;
 }
 
-TEST(Trace, OperandsCountWhereTheOperationDidTheWork) {
+TEST(Trace, OperandBytesCountUnlessReportedOtherwise) {
   EXPECT_EQ(op_bytes(0, 0, nullptr), 110);
   EXPECT_EQ(op_bytes(3, 0, nullptr), 110);
   EXPECT_EQ(op_bytes(3, 7, nullptr), 7);
@@ -127,7 +127,7 @@ TEST(Trace, OperandsCountWhereTheOperationDidTheWork) {
   EXPECT_EQ(op_bytes(3, 0, "copy"), 110);
 }
 
-TEST(Trace, SpanThatMovesIsOne) {
+TEST(Trace, MovedSpanIsRecordedOnce) {
   start_trace();
   {
     const auto make = [] {
@@ -142,7 +142,7 @@ TEST(Trace, SpanThatMovesIsOne) {
   EXPECT_EQ(events[0].num_flops, 3);
 }
 
-TEST(Trace, ModuleIsNotedExceptInItsOwnSpan) {
+TEST(Trace, OperationSpansNameTheEnclosingModule) {
   RankContext context;
   context.module_scope = make_ref<ScopeName>("Linear 'encoder.fc1'");
   RankContext::Use use(context);
@@ -157,7 +157,7 @@ TEST(Trace, ModuleIsNotedExceptInItsOwnSpan) {
   EXPECT_EQ(events[1].module, "Linear 'encoder.fc1'");
 }
 
-TEST(Trace, CopyOfAContextIsInNoSpan) {
+TEST(Trace, CopiedContextHasNoOpenSpan) {
   RankContext context;
   RankContext::Use use(context);
   start_trace();
@@ -171,7 +171,7 @@ TEST(Trace, CopyOfAContextIsInNoSpan) {
   EXPECT_EQ(stop_trace().at(0).num_flops, 0);
 }
 
-TEST(Trace, RecordsFromManyThreads) {
+TEST(Trace, SpansOfAllThreadsAreRecorded) {
   start_trace();
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 4; ++rank) {
@@ -205,7 +205,7 @@ class ListedTimes : public TraceClock {
   int64_t next_ = 0;
 };
 
-TEST(TraceClock, SpansBeginAndEndAtItsMarks) {
+TEST(TraceClock, SpanTimesComeFromClockMarks) {
   start_trace(std::make_shared<ListedTimes>(std::vector<int64_t>{100, 200, 500, 900}));
   {
     const TraceSpan outer("outer", "step");
@@ -222,7 +222,7 @@ TEST(TraceClock, SpansBeginAndEndAtItsMarks) {
   EXPECT_EQ(events[2].begin_ns, 300);
 }
 
-TEST(TraceClock, SpansWithoutAMarkAreDropped) {
+TEST(TraceClock, SpansWithoutBothMarksAreDropped) {
   start_trace(std::make_shared<ListedTimes>(std::vector<int64_t>{100, 200, 300}, 3));
   { const TraceSpan whole("whole", "op"); }
   { const TraceSpan half("half", "op"); }
@@ -232,7 +232,7 @@ TEST(TraceClock, SpansWithoutAMarkAreDropped) {
   EXPECT_EQ(events[0].name, "whole");
 }
 
-TEST(TraceClock, ASpanOfAnEarlierTraceIsDropped) {
+TEST(TraceClock, SpanOfEarlierTraceIsDropped) {
   start_trace(std::make_shared<ListedTimes>(std::vector<int64_t>{100}));
   {
     const TraceSpan span("of the first trace", "op");
@@ -242,7 +242,7 @@ TEST(TraceClock, ASpanOfAnEarlierTraceIsDropped) {
   EXPECT_TRUE(stop_trace().empty());
 }
 
-TEST(TraceClock, WhatFailedInTheWorkIsThrownByStopTrace) {
+TEST(TraceClock, StopTraceRethrowsClockFailure) {
   start_trace(std::make_shared<ListedTimes>(std::vector<int64_t>()));
   EXPECT_THROW(stop_trace(), std::runtime_error);
   EXPECT_FALSE(trace_enabled());

@@ -13,7 +13,7 @@ namespace tandem { namespace {
 
 using testing::TemporaryFolder;
 
-TEST(Tuning, ReadsWhatWasAppended) {
+TEST(Tuning, AppendedChoicesAreFoundByKey) {
   const TemporaryFolder folder;
   const std::string path = folder / "choices";
   Tuning::append(path, "product 3x4", "a1");
@@ -29,7 +29,7 @@ TEST(Tuning, ReadsWhatWasAppended) {
   EXPECT_FALSE(tuning.has_prefix("z"));
 }
 
-TEST(Tuning, TheHashIsOfTheChoicesAlone) {
+TEST(Tuning, HashDependsOnlyOnTheChoices) {
   const TemporaryFolder folder;
   const auto hash = [&](const std::string& text) { return Tuning(folder.write("choices", text)).hash(); };
   const uint64_t one = hash("tandem tuning 1\na = 1\nb = 2\n");
@@ -40,13 +40,13 @@ TEST(Tuning, TheHashIsOfTheChoicesAlone) {
   EXPECT_EQ(Tuning().hash(), 0u);
 }
 
-TEST(Tuning, TwoMayHaveBegunTheFileAtOnce) {
+TEST(Tuning, RepeatedHeaderLineIsAccepted) {
   const TemporaryFolder folder;
   const Tuning tuning(folder.write("choices", std::string("tandem tuning 1\ntandem tuning 1\na = 1\n")));
   EXPECT_EQ(*tuning.find("a"), "1");
 }
 
-TEST(Tuning, SaysWhatIsWrong) {
+TEST(Tuning, MalformedFileErrorsNameTheLine) {
   const TemporaryFolder folder;
   const std::string path = folder / "choices";
   const auto error_of = [&](const std::string& text) -> std::string {
@@ -66,7 +66,7 @@ TEST(Tuning, SaysWhatIsWrong) {
   EXPECT_THROW(Tuning::append(folder / "none/choices", "a", "1"), IoError);
 }
 
-TEST(Tuning, TheFileThatIsNamedIsReadOnce) {
+TEST(Tuning, NamedFileIsReadOnlyOnce) {
   const TemporaryFolder folder;
   setenv("TANDEM_TUNING_FILE", folder.write("choices", std::string("tandem tuning 1\na = 1\n")).c_str(), 1);
   EXPECT_EQ(*Tuning::from_environment().find("a"), "1");

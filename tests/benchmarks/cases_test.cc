@@ -8,7 +8,7 @@
 
 namespace tandem::benchmarks { namespace {
 
-TEST(Cases, LossesContinueFromAFile) {
+TEST(TrainingCase, LoadedCaseReproducesLosses) {
   const std::string path = ::testing::TempDir() + "/lenet.safetensors";
   manual_seed(1);
   TrainingCase first = make_case("lenet");
@@ -20,21 +20,21 @@ TEST(Cases, LossesContinueFromAFile) {
   for (int i = 0; i < 2; ++i) EXPECT_EQ(first.step().item<float>(), second.step().item<float>());
 }
 
-TEST(Cases, AnotherCasesFile) {
+TEST(TrainingCase, FileOfAnotherCaseIsRejected) {
   const std::string path = ::testing::TempDir() + "/mlp.safetensors";
   save_case(make_case("mlp"), path);
   TrainingCase lenet = make_case("lenet");
   EXPECT_THROW(load_case(lenet, path), StateError);
 }
 
-TEST(Cases, UnknownName) {
+TEST(TrainingCase, UnknownNameIsRejected) {
   EXPECT_EQ(case_names(), (std::vector<std::string>{"mlp", "lenet", "resnet18", "gpt-small", "gpt-384", "gpt2-124m-4",
                                                     "gpt2-124m-64"}));
   EXPECT_EQ(tandem::testing::error_text<ValueError>([] { make_case("vgg"); }), "unknown case 'vgg'");
 }
 
 /// The first loss is that of a guess among equally likely classes, about.
-TEST(Cases, TokensArePredicted) {
+TEST(TrainingCase, InitialGptLossIsNearUniformGuess) {
   manual_seed(3);
   TrainingCase gpt = make_case("gpt-small");
   EXPECT_EQ(gpt.items_per_step, 16 * 128);

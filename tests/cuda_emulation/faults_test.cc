@@ -8,7 +8,7 @@ namespace cuda_emulation::testing { namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-class Faults : public CudaTest {};
+class FaultDetection : public CudaTest {};
 
 __global__ void write_at(float* p, int i) {
   if (threadIdx.x == 3) {
@@ -16,7 +16,7 @@ __global__ void write_at(float* p, int i) {
   }
 }
 
-TEST_F(Faults, WritePastTheEnd) {
+TEST_F(FaultDetection, WritePastEndIsReported) {
   const Buffer<float> p(16);
   EXPECT_THAT(run(2, 4, 0, write_at, p.data(), 17),
               AllOf(HasSubstr("invalid write of 4 bytes: cuda:0, 4 bytes past the end of a block of 64 bytes"),
@@ -24,7 +24,7 @@ TEST_F(Faults, WritePastTheEnd) {
   EXPECT_EQ(error_, cudaErrorIllegalAddress);
 }
 
-TEST_F(Faults, EveryLaterCallFailsUntilReset) {
+TEST_F(FaultDetection, LaterCallsFailUntilReset) {
   float* p = nullptr;
   ASSERT_CUDA(cudaMalloc(&p, 64));
   Stream stream;
@@ -43,7 +43,7 @@ TEST_F(Faults, EveryLaterCallFailsUntilReset) {
   EXPECT_CUDA(cudaFree(p));
 }
 
-TEST_F(Faults, WhatIsQueuedBehindAFaultDoesNotRun) {
+TEST_F(FaultDetection, WorkQueuedAfterFaultDoesNotRun) {
   const Stream stream;
   const Event behind;
   int* pinned = nullptr;
@@ -65,7 +65,7 @@ TEST_F(Faults, WhatIsQueuedBehindAFaultDoesNotRun) {
 
 __global__ void read_at(const uint8_t* p, int i, uint8_t* out) { *out = p[i]; }
 
-TEST_F(Faults, ReadOneByteBeforeAndBehind) {
+TEST_F(FaultDetection, ReadOneByteOutOfBoundsIsReported) {
   const Buffer<uint8_t> p(std::vector<uint8_t>(13, 1)), out(1);
   EXPECT_EQ(run(1, 1, 0, read_at, p.data(), 12, out.data()), "");
   EXPECT_THAT(run(1, 1, 0, read_at, p.data(), 13, out.data()),
@@ -74,14 +74,14 @@ TEST_F(Faults, ReadOneByteBeforeAndBehind) {
   EXPECT_THAT(run(1, 1, 0, read_at, p.data(), -1, out.data()), HasSubstr("invalid read of 1 byte: cuda:0, "));
 }
 
-TEST_F(Faults, UseAfterFree) {
+TEST_F(FaultDetection, UseAfterFreeIsReported) {
   float* p = nullptr;
   ASSERT_CUDA(cudaMalloc(&p, 64));
   ASSERT_CUDA(cudaFree(p));
   EXPECT_THAT(run(1, 4, 0, write_at, p, 0), HasSubstr("invalid write of 4 bytes: cuda:0, in a block that was freed"));
 }
 
-TEST_F(Faults, PointerOfTheHost) {
+TEST_F(FaultDetection, HostAndNullPointersAreReported) {
   std::vector<float> host(4, 0.0F);
   EXPECT_THAT(run(1, 4, 0, write_at, host.data(), 0), HasSubstr("invalid write of 4 bytes: memory of the host"));
   EXPECT_EQ(host[0], 0.0F);
@@ -92,7 +92,7 @@ TEST_F(Faults, PointerOfTheHost) {
   EXPECT_THAT(run(1, 4, 0, write_at, static_cast<float*>(global), 0), HasSubstr("data of the program"));
 }
 
-TEST_F(Faults, MemoryOfAnotherDevice) {
+TEST_F(FaultDetection, PeerMemoryWithoutAccessIsReported) {
   ASSERT_CUDA(cudaSetDevice(1));
   float* there = nullptr;
   ASSERT_CUDA(cudaMalloc(&there, 64));
@@ -113,7 +113,7 @@ TEST_F(Faults, MemoryOfAnotherDevice) {
 __global__ void wide_write(float* p) { *reinterpret_cast<double*>(p) = 1.0; }
 __global__ void wide_atomic(char* p) { atomicAdd(reinterpret_cast<int*>(p), 1); }
 
-TEST_F(Faults, MisalignedAddresses) {
+TEST_F(FaultDetection, MisalignedAddressesAreReported) {
   const Buffer<float> wide(4);
   EXPECT_EQ(run(1, 1, 0, wide_write, wide.data() + 2), "");
   EXPECT_THAT(run(1, 1, 0, wide_write, wide.data() + 1),
@@ -133,7 +133,7 @@ __global__ void neighbours(int* out, bool barrier) {
   out[threadIdx.x] = tile[63 - threadIdx.x];
 }
 
-TEST_F(Faults, MissingSyncthreads) {
+TEST_F(FaultDetection, MissingSyncthreadsIsReported) {
   const Buffer<int> out(64);
   EXPECT_EQ(run(1, 64, 0, neighbours, out.data(), true), "");
   for (const char* order : {"lazy", "random:1", "random:2", "random:3"}) {
@@ -150,7 +150,7 @@ __global__ void write_after_read(int* data) {  // shifts by one; a barrier betwe
   data[threadIdx.x] = value;
 }
 
-TEST_F(Faults, WriteAfterReadInGlobalMemory) {
+TEST_F(FaultDetection, WriteAfterReadRaceIsReported) {
   const Buffer<int> data(std::vector<int>(64, 1));
   EXPECT_THAT(run(1, 64, 0, write_after_read, data.data()),
               AllOf(HasSubstr("race: "), HasSubstr("of the block with no barrier between"),
@@ -167,7 +167,7 @@ __global__ void second_reader(int* data, int* out, int writer) {  // threads 0..
   }
 }
 
-TEST_F(Faults, RaceWithOneOfSeveralReaders) {
+TEST_F(FaultDetection, RaceWithAnyReaderIsReported) {
   const Buffer<int> data(std::vector<int>(1, 1)), out(64);
   for (const int writer : {0, 1, 2, 3, 32, 34, 63}) {
     EXPECT_THAT(run(1, 64, 0, second_reader, data.data(), out.data(), writer), HasSubstr("race: ")) << writer;
@@ -187,7 +187,7 @@ __global__ void exchange_in_warp(int* out, bool sync, bool shuffle) {
   out[threadIdx.x] = tile[threadIdx.x ^ 1U];
 }
 
-TEST_F(Faults, MissingSyncwarp) {
+TEST_F(FaultDetection, MissingSyncwarpIsReported) {
   const Buffer<int> out(32);
   EXPECT_EQ(run(1, 32, 0, exchange_in_warp, out.data(), true, false), "");
   EXPECT_NE(run(1, 32, 0, exchange_in_warp, out.data(), false, false), "");
@@ -208,7 +208,7 @@ __global__ void second_round(int* out, bool sync) {
   tile[threadIdx.x] = 2;
 }
 
-TEST_F(Faults, AnEarlierSyncwarpIsNotEnough) {
+TEST_F(FaultDetection, EarlierSyncwarpDoesNotOrderLaterAccesses) {
   const Buffer<int> out(32);
   EXPECT_EQ(run(1, 32, 0, second_round, out.data(), true), "");
   EXPECT_THAT(run(1, 32, 0, second_round, out.data(), false), HasSubstr("race: "));
@@ -223,7 +223,7 @@ __global__ void half_synced(int* out, unsigned int reader) {
   }
 }
 
-TEST_F(Faults, SyncwarpOfTheOtherLanes) {
+TEST_F(FaultDetection, SyncwarpOrdersOnlyThreadsInItsMask) {
   const Buffer<int> out(1);
   EXPECT_EQ(run(1, 32, 0, half_synced, out.data(), 15U), "");
   EXPECT_NE(run(1, 32, 0, half_synced, out.data(), 16U), "");
@@ -236,7 +236,7 @@ __global__ void syncwarp_between_warps(int* out) {
   out[threadIdx.x] = tile[threadIdx.x ^ 32U];
 }
 
-TEST_F(Faults, SyncwarpDoesNotOrderTwoWarps) {
+TEST_F(FaultDetection, SyncwarpDoesNotOrderTwoWarps) {
   const Buffer<int> out(64);
   EXPECT_NE(run(1, 64, 0, syncwarp_between_warps, out.data()), "");
 }
@@ -256,7 +256,7 @@ __global__ void one_place(int* out, int mode) {
   }
 }
 
-TEST_F(Faults, RaceBetweenBlocks) {
+TEST_F(FaultDetection, RaceBetweenBlocksIsReported) {
   const Buffer<int> out(std::vector<int>(1, 0));
   EXPECT_THAT(
       run(3, 32, 0, one_place, out.data(), 0),
@@ -280,7 +280,7 @@ __global__ void next_block_reads(int* data) {  // reads memory that the next blo
   }
 }
 
-TEST_F(Faults, ReadOfWhatAnotherBlockWrites) {
+TEST_F(FaultDetection, ReadWriteRaceBetweenBlocksIsReported) {
   const Buffer<int> data(std::vector<int>(16, 0));
   EXPECT_THAT(run(4, 1, 0, next_block_reads, data.data()), HasSubstr("after a read by another block, (0,0,0)"));
 }
@@ -292,7 +292,7 @@ __global__ void bytes_of_a_word(uint8_t* p, int same) {
   }
 }
 
-TEST_F(Faults, RaceOfSingleBytes) {
+TEST_F(FaultDetection, RaceOnSingleBytesIsReported) {
   const Buffer<uint8_t> p(8);
   EXPECT_EQ(run(1, 4, 0, bytes_of_a_word, p.data(), 0), "");
   EXPECT_THAT(run(1, 10, 0, bytes_of_a_word, p.data(), 2), HasSubstr("race: write of 1 byte"));
@@ -307,7 +307,7 @@ __global__ void uninitialised(float* out) {
   out[threadIdx.x] = tile[threadIdx.x];
 }
 
-TEST_F(Faults, UninitialisedSharedMemory) {
+TEST_F(FaultDetection, UninitializedSharedMemoryReadIsReported) {
   const Buffer<float> out(32);
   EXPECT_THAT(run(1, 32, 0, uninitialised, out.data()),
               AllOf(HasSubstr("read of uninitialised shared memory: 4 bytes of 28 bytes into the shared variable"),
@@ -323,14 +323,14 @@ __global__ void only_first_block_writes(float* out) {
   out[threadIdx.x + 32 * blockIdx.x] = tile[threadIdx.x];
 }
 
-TEST_F(Faults, SharedMemoryDoesNotOutliveItsBlock) {
+TEST_F(FaultDetection, SharedMemoryDoesNotOutliveItsBlock) {
   const Buffer<float> out(64);
   EXPECT_EQ(run(1, 32, 128, only_first_block_writes, out.data()), "");
   EXPECT_THAT(run(2, 32, 128, only_first_block_writes, out.data()),
               AllOf(HasSubstr("uninitialised shared memory"), HasSubstr("block (1,0,0)")));
 }
 
-TEST_F(Faults, BeyondDynamicSharedMemory) {
+TEST_F(FaultDetection, WriteBeyondDynamicSharedMemoryIsReported) {
   const Buffer<float> out(64);
   EXPECT_THAT(run(1, 32, 124, only_first_block_writes, out.data()),
               HasSubstr("invalid write of 4 bytes: 0 bytes past the 124 bytes of dynamic shared memory"));
@@ -343,7 +343,7 @@ __global__ void divergent_barrier() {
   __syncwarp();
 }
 
-TEST_F(Faults, BarrierInDivergentCode) {
+TEST_F(FaultDetection, DivergentBarrierIsReportedAsDeadlock) {
   EXPECT_THAT(run(1, 32, 0, divergent_barrier),
               AllOf(HasSubstr("deadlock"), HasSubstr("threads (0,0,0) to (15,0,0) wait in __syncthreads"),
                     HasSubstr("threads (16,0,0) to (31,0,0) wait in __syncwarp(0xffffffff)")));
@@ -358,7 +358,7 @@ __global__ void different_barriers() {
   }
 }
 
-TEST_F(Faults, DifferentBarriersMeet) {
+TEST_F(FaultDetection, MismatchedBarriersAreReported) {
   EXPECT_THAT(run(1, 32, 0, different_barriers), HasSubstr("meet in different barriers"));
 }
 
@@ -373,7 +373,7 @@ __global__ void absent_lane(int* out, int mode) {
   out[t] = __shfl_down_sync(mode == 1 ? 0x0000FFFFU : 0xFFFFFFFFU, 1, 1);
 }
 
-TEST_F(Faults, ShuffleWithAnAbsentLane) {
+TEST_F(FaultDetection, ShuffleWithInactiveThreadIsReported) {
   const Buffer<int> out(32);
   EXPECT_THAT(run(1, 32, 0, absent_lane, out.data(), 0),
               AllOf(HasSubstr("lane 9 ended"), HasSubstr("__shfl_down_sync(0xffffffff)")));
@@ -397,7 +397,7 @@ __global__ void different_operations() {
   }
 }
 
-TEST_F(Faults, DifferentWarpOperationsMeet) {
+TEST_F(FaultDetection, MismatchedWarpOperationsAreReported) {
   EXPECT_THAT(run(1, 32, 0, different_operations), HasSubstr("meet in different operations"));
 }
 
@@ -407,7 +407,9 @@ __global__ void trap() {
   }
 }
 
-TEST_F(Faults, Trap) { EXPECT_THAT(run(2, 32, 0, trap), AllOf(HasSubstr("__trap"), HasSubstr("block (1,0,0)"))); }
+TEST_F(FaultDetection, TrapIsReportedWithItsBlock) {
+  EXPECT_THAT(run(2, 32, 0, trap), AllOf(HasSubstr("__trap"), HasSubstr("block (1,0,0)")));
+}
 
 __global__ void others_stack(int* out) {
   __shared__ int* place;
@@ -419,7 +421,7 @@ __global__ void others_stack(int* out) {
   out[threadIdx.x] = place[own[3] % 4];
 }
 
-TEST_F(Faults, StackOfAnotherThread) {
+TEST_F(FaultDetection, AccessToAnotherThreadsStackIsReported) {
   const Buffer<int> out(32);
   EXPECT_THAT(run(1, 32, 0, others_stack, out.data()),
               AllOf(HasSubstr("the stack of another thread"), HasSubstr("thread (1,0,0)")));
@@ -432,7 +434,7 @@ __attribute__((noinline)) int deep(volatile int* p, int n) {
 }
 __global__ void recursion(int* out) { *out = deep(out, 1000); }
 
-TEST_F(Faults, StackOverflow) {
+TEST_F(FaultDetection, StackOverflowIsReported) {
   const Buffer<int> out(1);
   EXPECT_THAT(run(1, 1, 0, recursion, out.data()), HasSubstr("overflow of a thread's stack (256 KiB)"));
   reset();
@@ -440,7 +442,7 @@ TEST_F(Faults, StackOverflow) {
 }
 
 // Without access checks, page protection remains.
-TEST_F(Faults, BadAddressesWithoutChecks) {
+TEST_F(FaultDetection, InvalidAddressesAreReportedWithoutChecks) {
   set_checks(false);
   ASSERT_CUDA(cudaSetDevice(1));
   float* there = nullptr;

@@ -25,7 +25,7 @@ __global__ void block_sums(const float* in, float* out, int n) {
   }
 }
 
-TEST_P(Kernels, SumWithSharedMemoryAndBarriers) {
+TEST_P(Kernels, BlockSumsWithSharedMemoryAreCorrect) {
   const int n = 1000;
   std::vector<float> values(n);
   std::iota(values.begin(), values.end(), 1.0F);
@@ -44,7 +44,7 @@ __global__ void indices(int* out) {
   out[(z * height + y) * width + x] = static_cast<int>(x + 100 * y + 10000 * z);
 }
 
-TEST_P(Kernels, IndicesOfThreeDimensions) {
+TEST_P(Kernels, ThreeDimensionalIndicesAreCorrect) {
   const dim3 grid(3, 2, 4), block(5, 7, 2);
   const unsigned int width = 15, height = 14, depth = 8;
   const Buffer<int> out(width * height * depth);
@@ -84,7 +84,7 @@ void check_shuffles(const std::vector<T>& out, int width, int amount) {
   }
 }
 
-TEST_P(Kernels, ShufflesOfEveryKindAndWidth) {
+TEST_P(Kernels, ShufflesOfEveryWidthAreCorrect) {
   const Buffer<int> ints(128);
   const Buffer<double> doubles(128);
   for (const int width : {2, 4, 8, 16, 32}) {
@@ -108,7 +108,7 @@ __global__ void warp_votes(unsigned int* out) {
   out[256 + t] = __reduce_and_sync(all, t | 64U) ^ __reduce_or_sync(all, t) ^ __reduce_xor_sync(all, 1U << (t % 32));
 }
 
-TEST_P(Kernels, VotesAndReductionsOfWarps) {
+TEST_P(Kernels, WarpVotesAndReductionsAreCorrect) {
   const Buffer<unsigned int> out(320);
   EXPECT_EQ(run(1, 64, 0, warp_votes, out.data()), "");
   const auto v = out.values();
@@ -135,7 +135,7 @@ __global__ void parts_of_warps(int* out) {  // halves of a warp reduce independe
   out[threadIdx.x] = sum;
 }
 
-TEST_P(Kernels, WarpOperationsOfSomeLanes) {
+TEST_P(Kernels, WarpOperationsSupportPartialMasks) {
   const Buffer<int> out(64);
   EXPECT_EQ(run(1, 64, 0, parts_of_warps, out.data()), "");
   const auto values = out.values();
@@ -158,7 +158,7 @@ __global__ void exits_first(int* out, unsigned int stay) {
   out[threadIdx.x] = count;
 }
 
-TEST_P(Kernels, ThreadsThatEndDoNotHoldABarrier) {
+TEST_P(Kernels, ExitedThreadsDoNotBlockBarriers) {
   const Buffer<int> out(100);
   for (const unsigned int stay : {100U, 33U, 1U}) {
     EXPECT_EQ(run(1, 100, 0, exits_first, out.data(), stay), "");
@@ -174,7 +174,7 @@ __global__ void block_votes(int* out) {
   out[t] = a + 2 * b + 4 * c + 8 * d + 16 * e;
 }
 
-TEST_P(Kernels, BarriersWithAVote) {
+TEST_P(Kernels, BlockVotesAreCorrect) {
   const Buffer<int> out(99);
   EXPECT_EQ(run(1, 99, 0, block_votes, out.data()), "");
   for (const int v : out.values()) {
@@ -189,7 +189,7 @@ __global__ void axpy(float a, const float* x, float* y, int64_t n) {
   }
 }
 
-TEST_P(Kernels, GridStrideLoop) {
+TEST_P(Kernels, GridStrideLoopCoversAllElements) {
   const int64_t n = 5003;
   std::vector<float> x(n), y(n, 1.0F);
   std::iota(x.begin(), x.end(), 0.0F);
@@ -208,7 +208,7 @@ __global__ void reversed(int* data) {
   data[threadIdx.x] = tile[blockDim.x - 1 - threadIdx.x];
 }
 
-TEST_P(Kernels, DynamicSharedMemory) {
+TEST_P(Kernels, DynamicSharedMemoryIsUsable) {
   std::vector<int> values(300);
   std::iota(values.begin(), values.end(), 0);
   const Buffer<int> data(values);
@@ -243,7 +243,7 @@ __global__ void count(Counters* c) {
   }
 }
 
-TEST_P(Kernels, AtomicsOfAllBlocks) {
+TEST_P(Kernels, AtomicsAcrossBlocksAreCorrect) {
   const Buffer<Counters> c(std::vector<Counters>(1, Counters{}));
   EXPECT_EQ(run(5, 64, 0, count, c.data()), "");
   const Counters v = c.values()[0];
@@ -267,7 +267,7 @@ __global__ void small_types(uint8_t* bytes, uint16_t* halves, const uint16_t* in
   halves[i] = static_cast<uint16_t>(halves[i] + bytes[other]);
 }
 
-TEST_P(Kernels, BytesAndHalvesOfOneWordAreNoRace) {
+TEST_P(Kernels, DistinctBytesOfOneWordDoNotRace) {
   std::vector<uint16_t> values(99, 5);
   const Buffer<uint16_t> in(values), halves(99);
   const Buffer<uint8_t> bytes(99);
@@ -290,7 +290,7 @@ __global__ void warp_local_exchange(int* out) {
   }
 }
 
-TEST_P(Kernels, SyncwarpOrdersTheMemoryOfAWarp) {
+TEST_P(Kernels, SyncwarpOrdersMemoryWithinWarp) {
   const Buffer<int> out(128);
   EXPECT_EQ(run(1, 128, 0, warp_local_exchange, out.data()), "");
   EXPECT_EQ(out.values()[96], 101 + 2);
@@ -304,7 +304,7 @@ __global__ void vectors(float4* v, double2* w, const int* table) {
   w[threadIdx.x].y = w[threadIdx.x].x * values[threadIdx.x % 3];
 }
 
-TEST_P(Kernels, Vectors) {
+TEST_P(Kernels, VectorTypesAreReadAndWritten) {
   const Buffer<float4> v(std::vector<float4>(40, make_float4(1, 2, 3, 4)));
   const Buffer<double2> w(std::vector<double2>(40, make_double2(2, 0)));
   const Buffer<int> table({1, 10, 100});
@@ -324,7 +324,7 @@ __global__ void many_barriers(int* out) {
   }
 }
 
-TEST_P(Kernels, ManyBlocksOfManyBarriers) {
+TEST_P(Kernels, ManyBlocksWithManyBarriersComplete) {
   const Buffer<int> out(1000);
   set_checks(false);
   EXPECT_EQ(run(1000, 256, 0, many_barriers, out.data()), "");
@@ -337,9 +337,9 @@ __global__ void take_numbers(int* next, int* who) {
   who[atomicAdd(next, 1)] = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
 }
 
-using Orders = CudaTest;
+using ExecutionOrder = CudaTest;
 
-TEST_F(Orders, RandomOnesMixBlocksAndThreads) {
+TEST_F(ExecutionOrder, RandomOrderMixesBlocksAndThreads) {
   std::vector<int> in_order(50 * 40);
   std::iota(in_order.begin(), in_order.end(), 0);
   const auto taken = [&](const char* order) {
@@ -358,7 +358,7 @@ TEST_F(Orders, RandomOnesMixBlocksAndThreads) {
   EXPECT_EQ(mixed, in_order);
 }
 
-TEST(Intrinsics, Values) {
+TEST(Intrinsics, ResultsMatchCudaDefinitions) {
   EXPECT_EQ(__brev(1U), 0x80000000U);
   EXPECT_EQ(__brevll(2ULL), 0x4000000000000000ULL);
   EXPECT_EQ(__byte_perm(0x33221100U, 0x77665544U, 0x7410U), 0x77441100U);

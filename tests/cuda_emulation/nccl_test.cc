@@ -92,14 +92,14 @@ class Nccl : public CudaTest {
   std::array<ncclComm_t, 2> comms_ = {};
 };
 
-TEST_F(Nccl, Sums) {
+TEST_F(Nccl, AllReduceSumsBothRanks) {
   all_reduce();
   for (const size_t rank : {0U, 1U}) EXPECT_EQ(side(rank).values.values(), Floats(kCount, 3));
 }
 
 // --- links ---
 
-TEST_F(Nccl, TheFirstCallOfAKindIsInProgressUntilAllHaveMadeIt) {
+TEST_F(Nccl, FirstCallOfEachKindAwaitsAllRanks) {
   EXPECT_EQ(all_reduce(0), ncclInProgress);
   EXPECT_TRUE(stays_in_progress(comms_[0]));
   EXPECT_EQ(all_reduce(0), ncclInvalidArgument);  // rejected: the previous call is in progress
@@ -116,7 +116,7 @@ TEST_F(Nccl, TheFirstCallOfAKindIsInProgressUntilAllHaveMadeIt) {
   EXPECT_TRUE(stays_in_progress(comms_[0]));
 }
 
-TEST_F(Nccl, AMessageNeedsALinkBetweenItsTwo) {
+TEST_F(Nccl, FirstSendWaitsForMatchingReceive) {
   ASSERT_EQ(ncclSend(data(0), kCount, ncclFloat32, 1, comms_[0], side(0).stream), ncclInProgress);
   EXPECT_TRUE(stays_in_progress(comms_[0]));
   ASSERT_EQ(ncclRecv(data(1), kCount, ncclFloat32, 0, comms_[1], side(1).stream), ncclInProgress);
@@ -127,7 +127,7 @@ TEST_F(Nccl, AMessageNeedsALinkBetweenItsTwo) {
 }
 
 // Tasks queued on the stream before the call is queued run before it.
-TEST_F(Nccl, ACallIsQueuedWhenItIsNoLongerInProgress) {
+TEST_F(Nccl, CallIsEnqueuedOnStreamAfterConnecting) {
   EXPECT_EQ(all_reduce(0), ncclInProgress);
   EXPECT_CUDA(cudaMemsetAsync(data(0), 0, kCount * sizeof(float), side(0).stream));
   EXPECT_EQ(all_reduce(1), ncclInProgress);
@@ -138,7 +138,7 @@ TEST_F(Nccl, ACallIsQueuedWhenItIsNoLongerInProgress) {
 
 // --- destroy and abort ---
 
-TEST_F(Nccl, AbortEndsACallThatIsInProgressAndWaitsForNothing) {
+TEST_F(Nccl, AbortEndsCallInProgress) {
   EXPECT_EQ(all_reduce(0), ncclInProgress);
   EXPECT_EQ(ncclCommAbort(comms_[0]), ncclSuccess);
   comms_[0] = nullptr;
@@ -157,7 +157,7 @@ TEST_F(Nccl, AbortDrainsTheStream) {
   EXPECT_THAT(side(0).values.values(), Each(IsNan()));
 }
 
-TEST_F(Nccl, DestroyWaitsForTheOthers) {
+TEST_F(Nccl, DestroyWaitsForAllRanks) {
   for (const bool aborts : {false, true}) {
     std::atomic<bool> ended{false};
     std::thread first([&] {
@@ -172,7 +172,7 @@ TEST_F(Nccl, DestroyWaitsForTheOthers) {
   }
 }
 
-TEST_F(Nccl, AbortEndsADestroyThatWaits) {
+TEST_F(Nccl, AbortUnblocksWaitingDestroy) {
   std::thread first([&] { EXPECT_EQ(ncclCommDestroy(comms_[0]), ncclSuccess); });
   std::this_thread::sleep_for(50ms);
   EXPECT_EQ(ncclCommAbort(comms_[0]), ncclSuccess);
@@ -184,7 +184,7 @@ TEST_F(Nccl, AbortEndsADestroyThatWaits) {
 
 using NcclDeathTest = Nccl;
 
-TEST_F(NcclDeathTest, UseAfterTheEnd) {
+TEST_F(NcclDeathTest, UseAfterAbortIsReported) {
   EXPECT_DEATH(
       {
         ncclCommAbort(comms_[0]);
@@ -193,7 +193,7 @@ TEST_F(NcclDeathTest, UseAfterTheEnd) {
       "ncclAllReduce after the communicator was destroyed or aborted");
 }
 
-TEST_F(NcclDeathTest, AnAbortWithinAnOpenGroup) {
+TEST_F(NcclDeathTest, AbortInsideOpenGroupIsReported) {
   EXPECT_DEATH(
       {
         ncclGroupStart();
@@ -204,7 +204,7 @@ TEST_F(NcclDeathTest, AnAbortWithinAnOpenGroup) {
       "ncclGroupEnd after the communicator was destroyed or aborted");
 }
 
-TEST_F(NcclDeathTest, TwoThreadsAtOnce) {
+TEST_F(NcclDeathTest, ConcurrentUseByTwoThreadsIsReported) {
   EXPECT_DEATH(
       {
         ncclGroupStart();
@@ -222,7 +222,7 @@ TEST_F(NcclDeathTest, TwoThreadsAtOnce) {
       "ncclCommGetAsyncError while another thread is in ncclCommDestroy on the communicator of rank 0");
 }
 
-TEST_F(Nccl, MemoryIsACallsOwnUntilItIsOver) {
+TEST_F(Nccl, WriteToBuffersDuringCallIsReported) {
   all_reduce();
   for (const bool input : {false, true}) {
     cudaSetDevice(0);
@@ -244,7 +244,7 @@ TEST_F(Nccl, MemoryIsACallsOwnUntilItIsOver) {
 
 // --- two communicators on one device ---
 
-TEST_F(Nccl, TwoCommunicatorsOfADeviceAreOrderedByEvents) {
+TEST_F(Nccl, UnorderedCommunicatorsOnOneDeviceAreRejected) {
   all_reduce();
   const auto others = join();
   cudaSetDevice(0);

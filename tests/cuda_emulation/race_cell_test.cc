@@ -107,7 +107,7 @@ struct Draw {
   std::vector<AccessKind> kinds;
 };
 
-TEST(RaceCell, FindsWhatACheckThatForgetsNothingFinds) {
+TEST(RaceCell, FindsSameRacesAsExhaustiveCheck) {
   const std::vector<Draw> draws = {
       {"reads and few writes",
        {0xF},

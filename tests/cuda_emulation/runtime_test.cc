@@ -29,10 +29,10 @@ __global__ void copy(const int* from, int* to, int n) {
   }
 }
 
-class Runtime : public EveryOrder {};
-IN_EVERY_ORDER(Runtime);
+class CudaRuntime : public EveryOrder {};
+IN_EVERY_ORDER(CudaRuntime);
 
-TEST_P(Runtime, DevicesAndTheirLimits) {
+TEST_P(CudaRuntime, DeviceCountAndPropertiesAreReported) {
   int count = 0, value = 0;
   ASSERT_CUDA(cudaGetDeviceCount(&count));
   const char* const wanted = std::getenv("TANDEM_EMULATED_GPUS");
@@ -58,7 +58,7 @@ TEST_P(Runtime, DevicesAndTheirLimits) {
   EXPECT_STREQ(cudaGetErrorString(cudaErrorMemoryAllocation), "out of memory");
 }
 
-TEST_P(Runtime, MemoryRunsOut) {
+TEST_P(CudaRuntime, AllocationBeyondMemoryFails) {
   size_t before = 0, total = 0, after = 0;
   ASSERT_CUDA(cudaMemGetInfo(&before, &total));
   EXPECT_EQ(total, size_t{512} << 20);
@@ -78,7 +78,7 @@ TEST_P(Runtime, MemoryRunsOut) {
   EXPECT_EQ(after, before);
 }
 
-TEST_P(Runtime, BlocksAreReusedAndJoined) {
+TEST_P(CudaRuntime, FreedBlocksAreMergedAndReused) {
   std::vector<void*> blocks(100);
   for (auto& p : blocks) {
     ASSERT_CUDA(cudaMalloc(&p, 5000));
@@ -95,7 +95,7 @@ TEST_P(Runtime, BlocksAreReusedAndJoined) {
   EXPECT_EQ(live_bytes(0), 0U);
 }
 
-TEST_P(Runtime, NewMemoryIsNotANumber) {
+TEST_P(CudaRuntime, NewMemoryIsFilledWithNan) {
   const Buffer<float> device(3);
   for (const float v : device.values()) {
     EXPECT_NE(v, v);
@@ -106,7 +106,7 @@ TEST_P(Runtime, NewMemoryIsNotANumber) {
   EXPECT_CUDA(cudaFreeHost(pinned));
 }
 
-TEST_P(Runtime, KindsOfPointers) {
+TEST_P(CudaRuntime, PointerKindsAreDistinguished) {
   const Buffer<int> device(4);
   int* pinned = nullptr;
   ASSERT_CUDA(cudaMallocHost(&pinned, 16));
@@ -130,7 +130,7 @@ TEST_P(Runtime, KindsOfPointers) {
   EXPECT_CUDA(cudaFreeHost(pinned));
 }
 
-TEST_P(Runtime, CopiesFromPageableMemoryTakeTheBytesOfTheCall) {
+TEST_P(CudaRuntime, PageableCopiesUseBytesAtCallTime) {
   std::vector<int> host(100, 1), back(100, 0);
   const Buffer<int> device(100);
   const Stream stream;
@@ -141,7 +141,7 @@ TEST_P(Runtime, CopiesFromPageableMemoryTakeTheBytesOfTheCall) {
   EXPECT_THAT(back, Each(11));  // without synchronization
 }
 
-TEST_P(Runtime, CopiesOfRows) {
+TEST_P(CudaRuntime, TwoDimensionalCopiesUsePitches) {
   std::vector<int> host(6 * 10);
   std::iota(host.begin(), host.end(), 0);
   const Buffer<int> device(std::vector<int>(6 * 8, -1));
@@ -158,7 +158,7 @@ TEST_P(Runtime, CopiesOfRows) {
   }
 }
 
-TEST_P(Runtime, TwoDevices) {
+TEST_P(CudaRuntime, PeerCopyAndEventsWorkAcrossDevices) {
   const int n = 1000;
   const Stream stream0;
   const Event copied;
@@ -183,7 +183,7 @@ TEST_P(Runtime, TwoDevices) {
   reset();  // of the refused calls
 }
 
-TEST_P(Runtime, EventsOrderStreams) {
+TEST_P(CudaRuntime, EventsOrderWorkAcrossStreams) {
   const Stream first, second, third;
   const Event a, b;
   const Buffer<int> x(std::vector<int>(64, 0)), y(64), z(64);
@@ -203,7 +203,7 @@ TEST_P(Runtime, EventsOrderStreams) {
   }
 }
 
-TEST_P(Runtime, QueriesEnd) {
+TEST_P(CudaRuntime, PollingQueriesEventuallySucceed) {
   const Stream stream;
   const Event start(cudaEventDefault), end(cudaEventDefault);
   const Buffer<int> x(std::vector<int>(64, 0));
@@ -224,7 +224,7 @@ TEST_P(Runtime, QueriesEnd) {
   EXPECT_THAT(x.values(), Each(20));
 }
 
-TEST_P(Runtime, FunctionsOfTheHostRunInOrder) {
+TEST_P(CudaRuntime, HostFunctionsRunInStreamOrder) {
   struct State {
     std::vector<int> seen;
     const int* pinned;
@@ -251,7 +251,7 @@ TEST_P(Runtime, FunctionsOfTheHostRunInOrder) {
   EXPECT_CUDA(cudaFreeHost(pinned));
 }
 
-TEST_P(Runtime, GraphsRepeatWhatAStreamWasGiven) {
+TEST_P(CudaRuntime, GraphReplaysCapturedStreamWork) {
   const Stream stream, other;
   const Event event;
   const Buffer<int> x(std::vector<int>(64, 0)), y(64);
@@ -292,7 +292,7 @@ TEST_P(Runtime, GraphsRepeatWhatAStreamWasGiven) {
   reset();  // of the refused calls
 }
 
-TEST_P(Runtime, AStreamThatWasDestroyedStillDoesItsTasks) {
+TEST_P(CudaRuntime, DestroyedStreamStillRunsItsTasks) {
   const Buffer<int> x(std::vector<int>(64, 0));
   {
     const Stream stream;
@@ -303,7 +303,7 @@ TEST_P(Runtime, AStreamThatWasDestroyedStillDoesItsTasks) {
   EXPECT_THAT(x.values(), Each(1));
 }
 
-TEST_P(Runtime, ManyThreadsOfTheHost) {
+TEST_P(CudaRuntime, ConcurrentHostThreadsAreSupported) {
   constexpr int kThreads = 4, kRounds = 50;
   const Buffer<int> x(std::vector<int>(64, 0));
   std::atomic<int> called{0};
@@ -329,7 +329,7 @@ TEST_P(Runtime, ManyThreadsOfTheHost) {
   EXPECT_EQ(called, kThreads * kRounds);
 }
 
-TEST_P(Runtime, ShapesOfLaunches) {
+TEST_P(CudaRuntime, InvalidLaunchShapesAreRejected) {
   const Stream stream;
   const Buffer<int> x(std::vector<int>(1, 0));
   const auto shape = [&](dim3 grid, dim3 block, size_t shared) {
@@ -360,7 +360,7 @@ TEST_P(Runtime, ShapesOfLaunches) {
 }
 
 // Effects of a missing event depend on the order, so these tests select one.
-class Order : public CudaTest {
+class ExecutionOrder : public CudaTest {
  protected:
   /// Copies memory that another stream writes, with or without an event in between.
   std::vector<int> copied(bool event_between) {
@@ -378,14 +378,14 @@ class Order : public CudaTest {
   }
 };
 
-TEST_F(Order, AMissingWaitGivesWrongValuesInLazyOrder) {
+TEST_F(ExecutionOrder, LazyOrderExposesMissingWait) {
   EXPECT_THAT(copied(true), Each(1));
   EXPECT_THAT(copied(false), Each(0));
   ASSERT_TRUE(set_order("eager"));
   EXPECT_THAT(copied(false), Each(1)) << "eager order hides it";
 }
 
-TEST_F(Order, AMissingWaitGivesWrongValuesInSomeRandomOrders) {
+TEST_F(ExecutionOrder, SomeRandomOrdersExposeMissingWait) {
   int wrong = 0;
   for (int seed = 0; seed < 20; ++seed) {
     ASSERT_TRUE(set_order("random:" + std::to_string(seed)));
@@ -401,7 +401,7 @@ TEST_F(Order, AMissingWaitGivesWrongValuesInSomeRandomOrders) {
 }
 
 // Overwriting memory while another stream still reads it.
-TEST_F(Order, RandomOrdersRunOthersEarlyToo) {
+TEST_F(ExecutionOrder, RandomOrdersRunOtherStreamsEarly) {
   int wrong = 0;
   for (int seed = 0; seed < 20; ++seed) {
     ASSERT_TRUE(set_order("random:" + std::to_string(seed)));
@@ -415,7 +415,7 @@ TEST_F(Order, RandomOrdersRunOthersEarlyToo) {
   EXPECT_GT(wrong, 0);
 }
 
-TEST_F(Order, NothingRunsBeforeItIsAskedFor) {
+TEST_F(ExecutionOrder, QueuedWorkRunsOnlyOnSynchronization) {
   const Stream stream, other;
   const Buffer<int> x(std::vector<int>(64, 0));
   EXPECT_CUDA(launch(stream, 1, 64, 0, add, x.data(), 64, 1));
@@ -431,7 +431,7 @@ TEST_F(Order, NothingRunsBeforeItIsAskedFor) {
   EXPECT_THAT(x.values(), Each(7)) << "it waits for the others";
 }
 
-TEST_F(Order, PinnedCopiesTakeTheBytesOfLater) {
+TEST_F(ExecutionOrder, PinnedCopiesReadBytesAtExecution) {
   int* pinned = nullptr;
   ASSERT_CUDA(cudaMallocHost(&pinned, 4));
   const Stream stream;
@@ -444,7 +444,7 @@ TEST_F(Order, PinnedCopiesTakeTheBytesOfLater) {
   EXPECT_CUDA(cudaFreeHost(pinned));
 }
 
-TEST_F(Order, AnOverlongQueueRuns) {
+TEST_F(ExecutionOrder, OverlongQueueIsExecutedEarly) {
   const Stream stream;
   const Buffer<int> x(std::vector<int>(1, 0));
   for (int i = 0; i < 5000; ++i) {
@@ -455,7 +455,7 @@ TEST_F(Order, AnOverlongQueueRuns) {
   EXPECT_EQ(x.values()[0], 5000);
 }
 
-TEST_F(Order, NamesOfOrders) {
+TEST_F(ExecutionOrder, UnknownOrderNamesAreRejected) {
   EXPECT_FALSE(set_order("random:"));
   EXPECT_FALSE(set_order("random:x"));
   EXPECT_FALSE(set_order("late"));
@@ -463,7 +463,7 @@ TEST_F(Order, NamesOfOrders) {
 
 using HostAccess = CudaTest;
 
-TEST_F(HostAccess, DeviceMemoryIsNotTheHosts) {
+TEST_F(HostAccess, DeviceMemoryAccessAbortsWithReport) {
   const Buffer<int> x(16);
   volatile int* p = x.data();
   EXPECT_DEATH(static_cast<void>(p[4]), "host access to device memory: cuda:0, 16 bytes into a block of 64 bytes");
@@ -481,7 +481,7 @@ TEST_F(HostAccess, DeviceMemoryIsNotTheHosts) {
   EXPECT_DEATH(in_a_task(), "host access to device memory: cuda:0, 0 bytes");
 }
 
-TEST(NoDevice, IsAnErrorOfEachCall) {
+TEST(CudaRuntimeWithoutDevice, EveryCallReturnsNoDeviceError) {
   const auto in_a_machine_without = [](int call) {
     ::setenv("TANDEM_EMULATED_GPUS", "0", 1);
     int count = -1;

@@ -43,7 +43,7 @@ class Cifar : public ::testing::Test {
   const td::testing::TemporaryFolder folder_;
 };
 
-TEST_F(Cifar, ReadsTheFilesInOrder) {
+TEST_F(Cifar, RecordsAreReadInFileOrder) {
   write_all(folder_.path(), 3);
   const CifarDataset train(folder_.path(), CifarSplit::kTrain, {.records_per_file = 3});
   const CifarDataset test(folder_.path(), CifarSplit::kTest, {.records_per_file = 3});
@@ -70,14 +70,14 @@ TEST_F(Cifar, ReadsTheFilesInOrder) {
   EXPECT_EQ(batch.images.to_vector<float>(), joined);
 }
 
-TEST_F(Cifar, LooksIntoTheFolderOfTheArchive) {
+TEST_F(Cifar, ArchiveSubfolderIsFound) {
   const std::string inner = folder_ / "cifar-10-batches-bin";
   std::filesystem::create_directory(inner);
   write_all(inner, 1);
   EXPECT_EQ(CifarDataset(folder_.path(), CifarSplit::kTrain, {.records_per_file = 1}).size(), 5);
 }
 
-TEST_F(Cifar, ListsTheFilesThatAreMissing) {
+TEST_F(Cifar, MissingFilesAreListed) {
   write_all(folder_.path(), 1);
   std::filesystem::remove(folder_ / "data_batch_4.bin");
   EXPECT_EQ(error_of(CifarSplit::kTrain, 1),
@@ -92,7 +92,7 @@ TEST_F(Cifar, ListsTheFilesThatAreMissing) {
             "CifarDataset: 'DIR' lacks files of CIFAR-10's binary version\n  test_batch.bin  missing");
 }
 
-TEST_F(Cifar, RefusesFilesOfAnotherSize) {
+TEST_F(Cifar, FilesOfWrongSizeAreRejected) {
   const std::string good = records(2, 0);
   for (const size_t size : {size_t{0}, size_t{1}, kRecord - 1, kRecord, 2 * kRecord - 1}) {
     write_file(folder_ / "test_batch.bin", good.substr(0, size));
@@ -107,14 +107,14 @@ TEST_F(Cifar, RefusesFilesOfAnotherSize) {
   EXPECT_EQ(error_of(CifarSplit::kTest, 2), "CifarDataset: 'DIR/test_batch.bin' is a folder, not a regular file");
 }
 
-TEST_F(Cifar, RefusesLabelsBeyondNine) {
+TEST_F(Cifar, LabelsAboveNineAreRejected) {
   std::string bytes = records(3, 0);
   bytes[2 * kRecord] = 10;
   write_file(folder_ / "test_batch.bin", bytes);
   EXPECT_EQ(error_of(CifarSplit::kTest, 3), "CifarDataset: 'DIR/test_batch.bin': label 2 is 10, expected 0 to 9");
 }
 
-TEST_F(Cifar, RefusesWrongArguments) {
+TEST_F(Cifar, InvalidArgumentsAreRejected) {
   EXPECT_EQ(
       error_text<td::ValueError>([&] { CifarDataset(folder_.path(), CifarSplit::kTest, {.records_per_file = 0}); }),
       "CifarDataset: records_per_file 0 is less than 1");
@@ -124,7 +124,7 @@ TEST_F(Cifar, RefusesWrongArguments) {
   EXPECT_EQ(error_text<td::ValueError>([&] { test.get_batch({}); }), "CifarDataset: a batch needs at least one item");
 }
 
-TEST_F(Cifar, NormalizationIsThatOfTheTrainingSet) {
+TEST_F(Cifar, NormalizationUsesTrainingSetStatistics) {
   td::data::ItemRandom random(0, 0, 0);
   const td::Tensor image = td::data::normalize_cifar()(td::zeros({3, 1, 1}), random);
   const auto values = image.to_vector<float>();

@@ -84,7 +84,7 @@ std::vector<std::vector<int64_t>> labels_of_epoch(DataLoader& loader) {
   return labels;
 }
 
-TEST(DataLoader, BatchesDoNotDependOnTheNumberOfWorkers) {
+TEST(DataLoader, BatchesDoNotDependOnWorkerCount) {
   for (const int64_t size : {0, 1, 3, 7, 31, 32, 33}) {
     for (const int64_t batch_size : {1, 4, 32}) {
       for (const bool drop_last : {false, true}) {
@@ -111,7 +111,7 @@ TEST(DataLoader, BatchesDoNotDependOnTheNumberOfWorkers) {
   }
 }
 
-TEST(DataLoader, LastBatchIsShorterOrLeftOut) {
+TEST(DataLoader, DropLastOmitsTheShorterLastBatch) {
   const Numbers numbers(7);
   SequentialSampler sampler(7);
   DataLoader keep(numbers, sampler, {.batch_size = 3, .num_workers = 1});
@@ -120,7 +120,7 @@ TEST(DataLoader, LastBatchIsShorterOrLeftOut) {
   EXPECT_EQ(labels_of_epoch(drop), (std::vector<std::vector<int64_t>>{{0, 1, 2}, {3, 4, 5}}));
 }
 
-TEST(DataLoader, WorkersRunAheadAsFarAsAsked) {
+TEST(DataLoader, WorkersPrefetchTheConfiguredNumberOfBatches) {
   constexpr int64_t kWorkers = 2;
   constexpr int64_t kPrefetch = 3;
   Counter made;
@@ -148,7 +148,7 @@ TEST(DataLoader, WorkersRunAheadAsFarAsAsked) {
   EXPECT_LE(furthest, kWorkers * kPrefetch + 1);
 }
 
-TEST(DataLoader, BatchesArriveInOrderThoughMadeOutOfOrder) {
+TEST(DataLoader, BatchesArriveInOrderDespiteWorkerTiming) {
   Counter second_made;
   Numbers numbers(6);
   numbers.on_get = [&](int64_t index) {
@@ -160,7 +160,7 @@ TEST(DataLoader, BatchesArriveInOrderThoughMadeOutOfOrder) {
   EXPECT_EQ(labels_of_epoch(loader), (std::vector<std::vector<int64_t>>{{0}, {1}, {2}, {3}, {4}, {5}}));
 }
 
-TEST(DataLoader, ExceptionComesAtItsBatchAndNamesTheItem) {
+TEST(DataLoader, WorkerExceptionNamesBatchAndItem) {
   for (const int workers : {0, 1, 3}) {
     LiveThreads live;
     Numbers numbers(40);
@@ -188,7 +188,7 @@ TEST(DataLoader, ExceptionComesAtItsBatchAndNamesTheItem) {
   }
 }
 
-TEST(DataLoader, ExceptionOfTheFirstBatchLeavesBegin) {
+TEST(DataLoader, FirstBatchExceptionIsThrownByBegin) {
   for (const int workers : {0, 2}) {
     Numbers numbers(3);
     numbers.on_get = [](int64_t) { throw std::out_of_range("no"); };
@@ -203,7 +203,7 @@ TEST(DataLoader, ExceptionOfTheFirstBatchLeavesBegin) {
   }
 }
 
-TEST(DataLoader, LeavingTheLoopEndsTheWorkers) {
+TEST(DataLoader, LeavingTheLoopStopsTheWorkers) {
   for (const int workers : {1, 3}) {
     for (const int leave_after : {1, 2, 5}) {
       LiveThreads live;
@@ -228,7 +228,7 @@ TEST(DataLoader, LeavingTheLoopEndsTheWorkers) {
   }
 }
 
-TEST(DataLoader, IteratorNeverAdvancedEndsTheWorkers) {
+TEST(DataLoader, DestroyingUnadvancedIteratorsStopsTheWorkers) {
   LiveThreads live;
   Numbers numbers(100);
   numbers.on_get = [&](int64_t) { live.here(); };
@@ -244,7 +244,7 @@ TEST(DataLoader, IteratorNeverAdvancedEndsTheWorkers) {
   EXPECT_EQ(live.count(), 0);
 }
 
-TEST(DataLoader, ResumesInsideAnEpoch) {
+TEST(DataLoader, SamplerStateResumesInsideAnEpoch) {
   const Numbers numbers(23);
   RandomSampler sampler(23, 4);
   DataLoader loader(numbers, sampler, {.batch_size = 4, .num_workers = 2});
@@ -262,7 +262,7 @@ TEST(DataLoader, ResumesInsideAnEpoch) {
   EXPECT_EQ(labels_of_epoch(other), labels_of_epoch(loader));
 }
 
-TEST(DataLoader, WhatDropLastLeavesOutCountsAsConsumed) {
+TEST(DataLoader, ItemsOmittedByDropLastCountAsConsumed) {
   for (const int64_t size : {3, 7, 8}) {  // no batch, one and a rest, two
     const Numbers numbers(size);
     RandomSampler sampler(size, 4);
@@ -274,7 +274,7 @@ TEST(DataLoader, WhatDropLastLeavesOutCountsAsConsumed) {
   }
 }
 
-TEST(DataLoader, TransformsDependOnSeedEpochAndItemAlone) {
+TEST(DataLoader, TransformsDependOnlyOnSeedEpochAndItem) {
   // The image becomes (item, a random number).
   const td::data::Transform transform = [](const td::Tensor& image, td::data::ItemRandom& random) {
     return td::from_vector<float>({image.item<float>(), static_cast<float>(random.below(1 << 20))}, {2});
@@ -306,7 +306,7 @@ TEST(DataLoader, TransformsDependOnSeedEpochAndItemAlone) {
   EXPECT_NE(draws_of(1, 4, 2, 8), expected);
 }
 
-TEST(DataLoader, DeliversOnItsDevice) {
+TEST(DataLoader, BatchesAreDeliveredOnTheConfiguredDevice) {
   td::set_cpu_device_count(2);
   const Numbers numbers(5);
   SequentialSampler sampler(5);
@@ -321,7 +321,7 @@ TEST(DataLoader, DeliversOnItsDevice) {
   }
 }
 
-TEST(DataLoader, WorkersCarryTheRankButNotTheModes) {
+TEST(DataLoader, WorkersInheritTheRankButNotTheModes) {
   auto& context = td::RankContext::current();
   context.rank = 3;
   context.world_size = 5;
@@ -344,7 +344,7 @@ TEST(DataLoader, WorkersCarryTheRankButNotTheModes) {
   context = td::RankContext();
 }
 
-TEST(DataLoader, TracesEachBatchOnItsWorker) {
+TEST(DataLoader, TraceRecordsEachBatchOnItsWorker) {
   const Numbers numbers(12);
   SequentialSampler sampler(12);
   DataLoader loader(numbers, sampler, {.batch_size = 3, .num_workers = 2});
@@ -360,7 +360,7 @@ TEST(DataLoader, TracesEachBatchOnItsWorker) {
   EXPECT_EQ(made, 4);
 }
 
-TEST(DataLoader, RefusesWrongOptions) {
+TEST(DataLoader, InvalidOptionsAreRejected) {
   const Numbers numbers(1);
   SequentialSampler sampler(1);
   EXPECT_EQ(error_text<td::ValueError>([&] { DataLoader(numbers, sampler, {.batch_size = 0}); }),

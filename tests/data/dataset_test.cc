@@ -43,7 +43,7 @@ td::data::Batch batch_with_fifth(std::function<td::data::Example()> fifth) {
   return squares.get_batch(std::vector<int64_t>{1, 5});
 }
 
-TEST(Dataset, StacksItemsInTheOrderAsked) {
+TEST(Dataset, GetBatchStacksItemsInRequestedOrder) {
   const auto batch = Squares().get_batch(std::vector<int64_t>{7, 0, 3});
   EXPECT_EQ(batch.size, 3);
   EXPECT_EQ(batch.images.shape(), td::Shape({3, 2}));
@@ -53,7 +53,7 @@ TEST(Dataset, StacksItemsInTheOrderAsked) {
   EXPECT_EQ(batch.labels.to_vector<int64_t>(), (std::vector<int64_t>{49, 0, 9}));
 }
 
-TEST(Dataset, StacksTensorsOfAnyStrides) {
+TEST(Dataset, GetBatchStacksStridedTensors) {
   // A column of a [2, 3] matrix.
   const td::Tensor matrix = td::from_vector<float>({1, 2, 3, 4, 5, 6}, {2, 3});
   const td::Tensor column = td::make_view(matrix.storage(), td::kFloat32, {2}, {3}, 1);
@@ -62,18 +62,18 @@ TEST(Dataset, StacksTensorsOfAnyStrides) {
   EXPECT_EQ(batch.labels.to_vector<int64_t>(), (std::vector<int64_t>{1, -1}));
 }
 
-TEST(Dataset, StacksItemsWithoutElements) {
+TEST(Dataset, GetBatchStacksEmptyTensors) {
   Squares squares;
   squares.fifth = [] { return td::data::Example{td::empty({0, 3}), td::empty({}, {td::kBool})}; };
   const auto batch = squares.get_batch(std::vector<int64_t>{5, 5});
   EXPECT_EQ(batch.images.shape(), td::Shape({2, 0, 3}));
 }
 
-TEST(Dataset, RefusesAnEmptyBatch) {
+TEST(Dataset, EmptyBatchIsRejected) {
   EXPECT_EQ(text_of<td::ValueError>([] { Squares().get_batch({}); }), "Dataset: a batch needs at least one item");
 }
 
-TEST(Dataset, NamesTheItemThatDoesNotFit) {
+TEST(Dataset, MismatchedItemIsNamedInTheError) {
   const td::Tensor label = td::scalar_tensor(1, {td::kInt64});
   EXPECT_EQ(text_of<td::ShapeError>([&] {
               batch_with_fifth([&] { return td::data::Example{td::zeros({3}), label}; });
@@ -95,7 +95,7 @@ void expect_kind_kept() {
   EXPECT_EQ(text, "cause\n  in item 5 of the dataset");
 }
 
-TEST(Dataset, KeepsTheKindOfAnException) {
+TEST(Dataset, ExceptionTypeIsPreserved) {
   expect_kind_kept<td::Error>();
   expect_kind_kept<td::ShapeError>();
   expect_kind_kept<td::DTypeError>();
@@ -115,7 +115,7 @@ TEST(Dataset, KeepsTheKindOfAnException) {
   expect_kind_kept<std::out_of_range>();
 }
 
-TEST(Dataset, PassesExceptionsThatCarryNoTextOn) {
+TEST(Dataset, ExceptionsWithoutTextPassUnchanged) {
   struct Own : std::exception {};
   EXPECT_THROW(batch_with_fifth([]() -> td::data::Example { throw Own(); }), Own);
   EXPECT_THROW(batch_with_fifth([]() -> td::data::Example { throw std::bad_alloc(); }), std::bad_alloc);
@@ -123,7 +123,7 @@ TEST(Dataset, PassesExceptionsThatCarryNoTextOn) {
   EXPECT_THROW(batch_with_fifth([]() -> td::data::Example { throw td::BackendError("f", 3); }), td::BackendError);
 }
 
-TEST(Dataset, KeepsTheRanksOfACommError) {
+TEST(Dataset, CommErrorKeepsRankPeerAndSeq) {
   try {
     batch_with_fifth([]() -> td::data::Example { throw td::CommError("lost", 2, 3, 99); });
     FAIL();

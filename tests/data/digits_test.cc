@@ -12,7 +12,7 @@ using td::data::DigitsDataset;
 
 namespace {
 
-TEST(Digits, ItemIsAFunctionOfSeedAndIndex) {
+TEST(Digits, ItemDependsOnlyOnSeedAndIndex) {
   const DigitsDataset a(100, 5);
   const DigitsDataset b(200, 5);
   const DigitsDataset other(100, 6);
@@ -26,7 +26,7 @@ TEST(Digits, ItemIsAFunctionOfSeedAndIndex) {
   EXPECT_EQ(differing, 3);
 }
 
-TEST(Digits, BatchEqualsItsItems) {
+TEST(Digits, BatchEqualsStackedItems) {
   const DigitsDataset digits(50, 3);
   const std::vector<int64_t> indices = {49, 3, 3, 0};
   const auto fast = digits.get_batch(indices);
@@ -45,7 +45,7 @@ TEST(Digits, EveryDigitIsEquallyLikely) {
   for (const int count : counts) EXPECT_NEAR(count, kCount / 10, 5 * 21.2);  // 5 standard deviations
 }
 
-TEST(Digits, ImagesHoldInkInTheMiddleAndLittleAtTheBorder) {
+TEST(Digits, ImagesHaveInkAwayFromTheBorder) {
   const DigitsDataset digits(300, 2);
   double border = 0;
   for (int64_t i = 0; i < digits.size(); ++i) {
@@ -64,7 +64,7 @@ TEST(Digits, ImagesHoldInkInTheMiddleAndLittleAtTheBorder) {
   EXPECT_LT(border / (300 * 108), 0.1);
 }
 
-TEST(Digits, DigitsDifferMoreBetweenClassesThanWithin) {
+TEST(Digits, NearestMeanClassifierBeatsChance) {
   // Nearest class mean: far better than chance on other draws, though no classifier for this purpose.
   const DigitsDataset train(3000, 1);
   const DigitsDataset test(1000, 2);
@@ -95,7 +95,7 @@ TEST(Digits, DigitsDifferMoreBetweenClassesThanWithin) {
   EXPECT_LT(correct, 950);  // not trivial
 }
 
-TEST(Digits, RefusesWrongArguments) {
+TEST(Digits, InvalidArgumentsAreRejected) {
   EXPECT_THROW(DigitsDataset(-1), td::ValueError);
   const DigitsDataset digits(3);
   EXPECT_THROW(digits.get(3), td::IndexError);

@@ -32,7 +32,7 @@ class Idx : public ::testing::Test {
   td::testing::TemporaryFolder folder_;
 };
 
-TEST_F(Idx, ReadsValuesPlainAndCompressed) {
+TEST_F(Idx, PlainAndGzipFilesAreRead) {
   const Bytes file = idx({2, 3}, {1, 2, 3, 253, 254, 255});
   for (const td::Tensor& values :
        {td::data::read_idx(folder_.write("a", file)), td::data::read_idx(folder_.write("a.gz", gzip(file)))}) {
@@ -42,19 +42,19 @@ TEST_F(Idx, ReadsValuesPlainAndCompressed) {
   }
 }
 
-TEST_F(Idx, ReadsFilesWithoutValues) {
+TEST_F(Idx, EmptyArraysAreRead) {
   EXPECT_EQ(td::data::read_idx(folder_.write("a", idx({0}, {}))).shape(), td::Shape({0}));
   EXPECT_EQ(td::data::read_idx(folder_.write("a.gz", gzip(idx({3, 0, 4}, {})))).shape(), td::Shape({3, 0, 4}));
 }
 
-TEST_F(Idx, ReadsMoreThanOneBufferOfValues) {
+TEST_F(Idx, FilesLargerThanOneBufferAreRead) {
   Bytes values(1 << 20);
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<uint8_t>(i * i >> 7);
   const td::Tensor read = td::data::read_idx(folder_.write("a.gz", gzip(idx({1 << 10, 1 << 10}, values))));
   EXPECT_TRUE(std::equal(values.begin(), values.end(), read.data<uint8_t>()));
 }
 
-TEST_F(Idx, RefusesWhatIsNoIdx) {
+TEST_F(Idx, NonIdxFilesAreRejected) {
   EXPECT_EQ(error_of({}), ": magic number: the file has 0 bytes, expected at least 4");
   EXPECT_EQ(error_of({0, 0, 8}), ": magic number: the file has 3 bytes, expected at least 4");
   EXPECT_EQ(error_of({'P', 'K', 3, 4}), ": magic number: begins with 50 4b, expected 00 00");
@@ -63,7 +63,7 @@ TEST_F(Idx, RefusesWhatIsNoIdx) {
   EXPECT_EQ(error_of({0, 0, 8, 2, 0, 0, 0, 1, 0, 0, 0}), ": the file ends inside size 1 of 2");
 }
 
-TEST_F(Idx, RefusesSizesThatDoNotFitTheFile) {
+TEST_F(Idx, SizesThatMismatchTheFileAreRejected) {
   EXPECT_EQ(error_of(idx({2, 3}, {1, 2, 3, 4, 5})), ": the sizes [2, 3] ask for 6 bytes, the file holds at most 5");
   EXPECT_EQ(error_of(idx({2, 3}, {1, 2, 3, 4, 5, 6, 7})), ": bytes follow the 6 values of sizes [2, 3]");
   EXPECT_EQ(error_of(idx({2}, {})), ": the sizes [2] ask for 2 bytes, the file holds at most 0");
@@ -78,7 +78,7 @@ TEST_F(Idx, RefusesSizesThatDoNotFitTheFile) {
       td::str(": the sizes [4294967295] ask for 4294967295 bytes, the file holds at most ", (claim.size() + 1) * 1032));
 }
 
-TEST_F(Idx, RefusesDamagedCompression) {
+TEST_F(Idx, CorruptGzipStreamsAreRejected) {
   const Bytes plain = idx({4, 5}, Bytes(20, 7));
   const Bytes good = gzip(plain);
   EXPECT_EQ(error_of(plain, "a.gz"), " is not a gzip file: it does not begin with 1f 8b");
@@ -97,7 +97,7 @@ TEST_F(Idx, RefusesDamagedCompression) {
   EXPECT_EQ(error_of(length, "a.gz"), ": the gzip stream is damaged: incorrect length check");
 }
 
-TEST_F(Idx, RefusesEveryTruncation) {
+TEST_F(Idx, EveryTruncationIsRejected) {
   const Bytes plain = idx({4, 5}, Bytes(20, 7));
   const Bytes compressed = gzip(plain);
   for (size_t size = 0; size < plain.size(); ++size) {
@@ -111,7 +111,7 @@ TEST_F(Idx, RefusesEveryTruncation) {
   }
 }
 
-TEST_F(Idx, NamesTheReasonWhyAFileCannotBeRead) {
+TEST_F(Idx, UnreadableFileErrorNamesTheReason) {
   const std::string missing = folder_.path() + "/missing";
   try {
     td::data::read_idx(missing);

@@ -61,7 +61,7 @@ class Mnist : public ::testing::Test {
   td::testing::TemporaryFolder folder_;
 };
 
-TEST_F(Mnist, GivesImagesBetweenZeroAndOne) {
+TEST_F(Mnist, ImagesAreScaledToUnitRange) {
   write_train(7);
   const MnistDataset dataset(folder_.path(), MnistSplit::kTrain);
   ASSERT_EQ(dataset.size(), 7);
@@ -75,14 +75,14 @@ TEST_F(Mnist, GivesImagesBetweenZeroAndOne) {
   }
 }
 
-TEST_F(Mnist, NormalizesWhenAsked) {
+TEST_F(Mnist, NormalizeOptionStandardizesPixels) {
   write_train(1);
   const MnistDataset dataset(folder_.path(), MnistSplit::kTrain, {.normalize = true});
   const auto values = dataset.get(0).image.to_vector<float>();
   for (size_t p = 0; p < kPixels; ++p) ASSERT_NEAR(values[p], (pixel(0, p) / 255.0 - 0.1307) / 0.3081, 1e-6);
 }
 
-TEST_F(Mnist, BatchEqualsItsItems) {
+TEST_F(Mnist, BatchEqualsStackedItems) {
   write_test(20);
   const MnistDataset dataset(folder_.path(), MnistSplit::kTest);
   const std::vector<int64_t> indices = {3, 0, 3, 1};
@@ -94,14 +94,14 @@ TEST_F(Mnist, BatchEqualsItsItems) {
   EXPECT_EQ(fast.labels.to_vector<int64_t>(), slow.labels.to_vector<int64_t>());
 }
 
-TEST_F(Mnist, WithBothSetsEachIsItsOwn) {
+TEST_F(Mnist, TrainAndTestFilesAreReadSeparately) {
   write_train(6);
   write_test(10);
   EXPECT_EQ(MnistDataset(folder_.path(), MnistSplit::kTrain).size(), 6);
   EXPECT_EQ(MnistDataset(folder_.path(), MnistSplit::kTest).size(), 10);
 }
 
-TEST_F(Mnist, TestFilesAloneAreDivided) {
+TEST_F(Mnist, TestFilesAloneAreSplitIntoBothSets) {
   write_test(10);
   const MnistDataset train(folder_.path(), MnistSplit::kTrain);
   const MnistDataset test(folder_.path(), MnistSplit::kTest);
@@ -115,7 +115,7 @@ TEST_F(Mnist, TestFilesAloneAreDivided) {
   EXPECT_EQ(MnistDataset(folder_.path(), MnistSplit::kTest).size(), 4);
 }
 
-TEST_F(Mnist, RefusesItemsOutside) {
+TEST_F(Mnist, OutOfRangeItemsAreRejected) {
   write_test(10);
   const MnistDataset test(folder_.path(), MnistSplit::kTest);
   try {
@@ -129,7 +129,7 @@ TEST_F(Mnist, RefusesItemsOutside) {
   EXPECT_THROW(test.get_batch({}), td::ValueError);
 }
 
-TEST_F(Mnist, ListsTheFilesThatAreMissing) {
+TEST_F(Mnist, MissingFilesAreListed) {
   const std::string header = "MnistDataset: 'DIR' lacks files, each may also end in .gz\n";
   const std::string footer = "\n  with the t10k files alone, these are divided into training and test set";
   EXPECT_EQ(error_of(), header +
@@ -146,7 +146,7 @@ TEST_F(Mnist, ListsTheFilesThatAreMissing) {
   EXPECT_EQ(MnistDataset(folder_.path(), MnistSplit::kTest).size(), 10);
 }
 
-TEST_F(Mnist, RefusesFilesThatDoNotFit) {
+TEST_F(Mnist, InconsistentFilesAreRejected) {
   folder_.write("train-images-idx3-ubyte", idx({2, 28, 27}, Bytes(2 * 28 * 27)));
   folder_.write("train-labels-idx1-ubyte", labels_file(2));
   EXPECT_EQ(error_of(), "MnistDataset: 'DIR/train-images-idx3-ubyte' has sizes [2, 28, 27], expected [n, 28, 28]");

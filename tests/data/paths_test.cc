@@ -40,7 +40,7 @@ void open_cifar(const std::string& folder) { td::data::CifarDataset data(folder,
   std::_Exit(3);
 }
 
-TEST(DataPaths, LoopOfLinksIsAnIoErrorWithTheReason) {
+TEST(DataPaths, SymlinkLoopIsAnIoErrorWithReason) {
   const td::testing::TemporaryFolder folder;
   fs::create_symlink("loop", folder / "loop");
   const std::string loop = folder / "loop";
@@ -50,7 +50,7 @@ TEST(DataPaths, LoopOfLinksIsAnIoErrorWithTheReason) {
             "CifarDataset: cannot access '" + loop + "/cifar-10-batches-bin/.': Too many levels of symbolic links");
 }
 
-TEST(DataPaths, TooLongNameIsAnIoErrorWithTheReason) {
+TEST(DataPaths, OverlongNameIsAnIoErrorWithReason) {
   const std::string name(300, 'x');
   EXPECT_EQ(error_text<td::IoError>([&] { open_mnist(name); }),
             "MnistDataset: cannot access '" + name + "/train-images-idx3-ubyte': File name too long");
@@ -58,7 +58,7 @@ TEST(DataPaths, TooLongNameIsAnIoErrorWithTheReason) {
             "CifarDataset: cannot access '" + name + "/cifar-10-batches-bin/.': File name too long");
 }
 
-TEST(DataPaths, FolderBelowAFileLacksTheFiles) {
+TEST(DataPaths, PathBelowFileIsReportedAsMissingFiles) {
   const td::testing::TemporaryFolder folder;
   const std::string below = folder.write("file", std::string("x")) + "/below";
   EXPECT_TRUE(
@@ -67,7 +67,7 @@ TEST(DataPaths, FolderBelowAFileLacksTheFiles) {
       error_text<td::IoError>([&] { open_cifar(below); }).starts_with("CifarDataset: '" + below + "' lacks files"));
 }
 
-TEST(DataPaths, FolderWithoutPermissionIsAnIoErrorWithTheReason) {
+TEST(DataPaths, UnreadableFolderIsAnIoErrorWithReason) {
   const td::testing::TemporaryFolder folder;
   fs::create_directory(folder / "closed");
   fs::permissions(folder / "closed", fs::perms::none);

@@ -45,7 +45,7 @@ TEST(SequentialSampler, VisitsEachItemInOrderEachEpoch) {
   }
 }
 
-TEST(RandomSampler, IsAPermutationThatChangesEachEpoch) {
+TEST(RandomSampler, EpochsAreDistinctPermutations) {
   for (const int64_t size : kSizes) {
     RandomSampler sampler(size, 3);
     const auto first = sampler.begin_epoch();
@@ -59,7 +59,7 @@ TEST(RandomSampler, IsAPermutationThatChangesEachEpoch) {
   }
 }
 
-TEST(RandomSampler, DependsOnSeedAndEpochAlone) {
+TEST(RandomSampler, OrderDependsOnlyOnSeedAndEpoch) {
   RandomSampler a(33, 5);
   RandomSampler b(33, 5);
   RandomSampler c(33, 6);
@@ -81,7 +81,7 @@ TEST(RandomSampler, EveryPermutationOfThreeIsEquallyLikely) {
   for (const auto& [order, count] : counts) EXPECT_NEAR(count, kDraws / 6, 5 * 29);  // 5 standard deviations
 }
 
-TEST(DistributedSampler, TrainingGivesEqualSharesThatCoverEverything) {
+TEST(DistributedSampler, TrainingSharesAreEqualAndCoverAllItems) {
   for (const int world : kWorlds) {
     for (const int64_t size : kSizes) {
       for (const bool shuffle : {false, true}) {
@@ -106,7 +106,7 @@ TEST(DistributedSampler, TrainingGivesEqualSharesThatCoverEverything) {
   }
 }
 
-TEST(DistributedSampler, TrainingPadsFromTheBeginningOfTheOrder) {
+TEST(DistributedSampler, PaddingWrapsAroundAsInPyTorch) {
   // torch.utils.data.DistributedSampler(range(10), 4, rank, shuffle=False) and (range(2), 7, ..): printed by PyTorch 2.
   const std::vector<std::vector<int64_t>> ten = {{0, 4, 8}, {1, 5, 9}, {2, 6, 0}, {3, 7, 1}};
   for (int rank = 0; rank < 4; ++rank) {
@@ -119,7 +119,7 @@ TEST(DistributedSampler, TrainingPadsFromTheBeginningOfTheOrder) {
   }
 }
 
-TEST(DistributedSampler, TrainingWithDropLastRepeatsNothing) {
+TEST(DistributedSampler, DropLastRepeatsNoItem) {
   for (const int world : kWorlds) {
     for (const int64_t size : kSizes) {
       std::set<int64_t> seen;
@@ -134,7 +134,7 @@ TEST(DistributedSampler, TrainingWithDropLastRepeatsNothing) {
   }
 }
 
-TEST(DistributedSampler, EvaluationVisitsEachItemOnceOverAllRanks) {
+TEST(DistributedSampler, EvaluationVisitsEachItemExactlyOnce) {
   for (const int world : kWorlds) {
     for (const int64_t size : kSizes) {
       for (const bool shuffle : {false, true}) {
@@ -152,7 +152,7 @@ TEST(DistributedSampler, EvaluationVisitsEachItemOnceOverAllRanks) {
   }
 }
 
-TEST(DistributedSampler, RanksShareOneOrder) {
+TEST(DistributedSampler, RanksInterleaveOneSharedOrder) {
   // In a world of one the order is that of RandomSampler; larger worlds deal it out in turn.
   const auto order = RandomSampler(33, 4).begin_epoch();
   for (int rank = 0; rank < 3; ++rank) {
@@ -161,7 +161,7 @@ TEST(DistributedSampler, RanksShareOneOrder) {
   }
 }
 
-TEST(DistributedSampler, AdvancesItsEpochByItself) {
+TEST(DistributedSampler, BeginEpochAdvancesTheEpoch) {
   DistributedSampler sampler(31, 1, 2, {.seed = 9});
   DistributedSampler other(31, 1, 2, {.seed = 9});
   const auto first = sampler.begin_epoch();
@@ -173,7 +173,7 @@ TEST(DistributedSampler, AdvancesItsEpochByItself) {
   EXPECT_EQ(first, other.begin_epoch());
 }
 
-TEST(Sampler, StateGoesOnInsideAnEpoch) {
+TEST(Sampler, StateResumesInsideAnEpoch) {
   DistributedSampler sampler(40, 0, 2, {.seed = 9});
   sampler.begin_epoch();
   auto rest = sampler.begin_epoch();
@@ -191,7 +191,7 @@ TEST(Sampler, StateGoesOnInsideAnEpoch) {
   EXPECT_EQ(restored.begin_epoch(), sampler.begin_epoch());
 }
 
-TEST(Sampler, StateOfAFinishedEpochBeginsTheNext) {
+TEST(Sampler, StateOfFinishedEpochStartsTheNext) {
   RandomSampler sampler(7, 2);
   sampler.begin_epoch();
   sampler.advance(7);
@@ -201,7 +201,7 @@ TEST(Sampler, StateOfAFinishedEpochBeginsTheNext) {
   EXPECT_EQ(restored.begin_epoch(), sampler.begin_epoch());
 }
 
-TEST(Sampler, StateBeforeTheFirstIterationKeepsSetEpoch) {
+TEST(Sampler, StateBeforeFirstIterationKeepsSetEpoch) {
   RandomSampler sampler(7, 2);
   sampler.set_epoch(5);
   RandomSampler restored(7);
@@ -233,7 +233,7 @@ std::vector<int64_t> visit(int64_t size, int world, int64_t count, std::vector<t
   return items;
 }
 
-TEST(DistributedSampler, AnotherNumberOfRanksGoesOnWithoutLossOrRepetition) {
+TEST(DistributedSampler, ResumeWithDifferentWorldSizeContinuesTheOrder) {
   for (const int before : kWorlds) {
     for (const int after : kWorlds) {
       for (const int64_t size : {31, 32, 33, 100}) {
@@ -258,7 +258,7 @@ TEST(DistributedSampler, AnotherNumberOfRanksGoesOnWithoutLossOrRepetition) {
   }
 }
 
-TEST(DistributedSampler, TheNumberOfRanksMayChangeTwiceInAnEpoch) {
+TEST(DistributedSampler, WorldSizeMayChangeRepeatedlyInAnEpoch) {
   const auto order = RandomSampler(50, 2).begin_epoch();
   std::vector<td::State> states;
   std::vector<int64_t> visited;
@@ -270,7 +270,7 @@ TEST(DistributedSampler, TheNumberOfRanksMayChangeTwiceInAnEpoch) {
   EXPECT_EQ(visit(50, 1, -1, states, {.seed = 2}).size(), 50u);  // the next epoch is whole again
 }
 
-TEST(DistributedSampler, RefusesStatesOfAnotherKind) {
+TEST(DistributedSampler, IncompatibleStatesAreRejected) {
   DistributedSampler sampler(40, 1, 2, {.seed = 9});
   sampler.begin_epoch();
   sampler.advance(3);
@@ -293,7 +293,7 @@ TEST(DistributedSampler, RefusesStatesOfAnotherKind) {
   EXPECT_EQ(sampler.state_dict().get<int64_t>("position"), 3);
 }
 
-TEST(Sampler, RefusesStatesThatDoNotFit) {
+TEST(Sampler, MismatchedStatesAreRejected) {
   RandomSampler sampler(7, 2);
   sampler.begin_epoch();
   sampler.advance(3);
@@ -317,7 +317,7 @@ TEST(Sampler, RefusesStatesThatDoNotFit) {
   EXPECT_EQ(sampler.epoch(), 0);
 }
 
-TEST(Sampler, RefusesWrongArguments) {
+TEST(Sampler, InvalidArgumentsAreRejected) {
   EXPECT_EQ(error_text<td::ValueError>([] { SequentialSampler(-1); }), "SequentialSampler: size -1 is negative");
   EXPECT_EQ(error_text<td::ValueError>([] { RandomSampler(-1); }), "RandomSampler: size -1 is negative");
   EXPECT_EQ(error_text<td::ValueError>([] { DistributedSampler(-1, 0, 1); }),

@@ -14,7 +14,7 @@ using td::testing::error_text;
 
 namespace {
 
-TEST(Shapes, AreColourImagesOfTenClasses) {
+TEST(Shapes, ImagesAreColorAndClassesBalanced) {
   const ShapesDataset shapes(500, 4);
   EXPECT_EQ(shapes.size(), 500);
   std::array<int, 10> counts = {};
@@ -31,7 +31,7 @@ TEST(Shapes, AreColourImagesOfTenClasses) {
   for (const int count : counts) EXPECT_NEAR(count, 50, 5 * 6.7);  // 5 standard deviations
 }
 
-TEST(Shapes, DependOnSeedAndIndexAlone) {
+TEST(Shapes, ImageDependsOnlyOnSeedAndIndex) {
   const ShapesDataset a(100, 7);
   const ShapesDataset b(3, 7);
   const ShapesDataset c(3, 8);
@@ -42,7 +42,7 @@ TEST(Shapes, DependOnSeedAndIndexAlone) {
   EXPECT_EQ(different.size(), 100u);
 }
 
-TEST(Shapes, BatchesAreItsItems) {
+TEST(Shapes, BatchEqualsStackedItems) {
   const ShapesDataset shapes(40, 1);
   const std::vector<int64_t> indices = {31, 0, 32};
   const auto batch = shapes.get_batch(indices);
@@ -76,7 +76,7 @@ double roughness(const std::vector<float>& image, int distance) {
   return sum;
 }
 
-TEST(Shapes, PatternsDifferFromFiguresButColoursTellNothing) {
+TEST(Shapes, ClassesDifferInTextureNotInColor) {
   // Across four pixels patterns (stripes, chessboard, dots) change more often than figures do; mean colours of the
   // classes are all alike, so that a model has to look at the shape.
   const ShapesDataset shapes(2000, 3);
@@ -101,7 +101,7 @@ TEST(Shapes, PatternsDifferFromFiguresButColoursTellNothing) {
   }
 }
 
-TEST(Shapes, RefusesWrongArguments) {
+TEST(Shapes, InvalidArgumentsAreRejected) {
   EXPECT_EQ(error_text<td::ValueError>([] { ShapesDataset(-1); }), "ShapesDataset: size -1 is negative");
   const ShapesDataset shapes(3);
   EXPECT_EQ(error_text<td::IndexError>([&] { shapes.get(3); }), "ShapesDataset: item 3 is outside the 3 items");

@@ -24,7 +24,7 @@ std::vector<uint16_t> counted(int count) {
   return tokens;
 }
 
-TEST(CharVocabulary, NumbersTheDistinctBytesInOrder) {
+TEST(CharVocabulary, TokensNumberTheSortedDistinctBytes) {
   const CharVocabulary vocabulary("hello, world\n");
   EXPECT_EQ(vocabulary.characters(), "\n ,dehlorw");
   EXPECT_EQ(vocabulary.size(), 10);
@@ -33,7 +33,7 @@ TEST(CharVocabulary, NumbersTheDistinctBytesInOrder) {
   EXPECT_EQ(CharVocabulary("").size(), 0);
 }
 
-TEST(CharVocabulary, EveryByteComesBack) {
+TEST(CharVocabulary, EveryByteValueRoundTrips) {
   std::string all;
   for (int byte = 255; byte >= 0; --byte) all += static_cast<char>(byte);
   const CharVocabulary vocabulary(all);
@@ -42,7 +42,7 @@ TEST(CharVocabulary, EveryByteComesBack) {
   EXPECT_EQ(vocabulary.decode(std::vector<int64_t>(tokens.begin(), tokens.end())), all);
 }
 
-TEST(CharVocabulary, RefusesWhatItDoesNotHold) {
+TEST(CharVocabulary, UnknownBytesAndTokensAreRejected) {
   const CharVocabulary vocabulary("abc");
   EXPECT_EQ(error_text<td::ValueError>([&] { vocabulary.encode("ab\xc3z"); }),
             "CharVocabulary: byte 195 at 2 is not in the vocabulary");
@@ -54,7 +54,7 @@ TEST(CharVocabulary, RefusesWhatItDoesNotHold) {
             "CharVocabulary: token -1 at 0 is outside the vocabulary of 3");
 }
 
-TEST(ReadTokens, ReadsLittleEndianNumbers) {
+TEST(ReadTokens, TokensAreReadAsLittleEndian) {
   const td::testing::TemporaryFolder folder;
   write_file(folder / "t", std::string("\x01\x00\xff\x01\x00\x80", 6));
   EXPECT_EQ(td::data::read_tokens(folder / "t", 50257), (std::vector<uint16_t>{1, 511, 32768}));
@@ -62,7 +62,7 @@ TEST(ReadTokens, ReadsLittleEndianNumbers) {
   EXPECT_TRUE(td::data::read_tokens(folder / "empty", 1).empty());
 }
 
-TEST(ReadTokens, RefusesWhatDoesNotFit) {
+TEST(ReadTokens, InvalidTokenFilesAreRejected) {
   const td::testing::TemporaryFolder folder;
   write_file(folder / "t", std::string("\x01\x00\x05\x00\x02", 5));
   const auto error_of = [&](const std::string& name, int64_t size) {
@@ -74,7 +74,7 @@ TEST(ReadTokens, RefusesWhatDoesNotFit) {
   EXPECT_EQ(error_of("none", 5), "read_tokens: cannot open 'DIR/none': No such file or directory");
 }
 
-TEST(TokenDataset, TargetsAreTheInputsOnePlaceFurther) {
+TEST(TokenDataset, TargetsAreInputsShiftedByOne) {
   for (const int64_t stride : {1, 3, 4, 7}) {
     for (const int num_tokens : {5, 6, 31, 32, 33}) {
       const TokenDataset dataset(counted(num_tokens), {.context = 4, .stride = stride});
@@ -90,7 +90,7 @@ TEST(TokenDataset, TargetsAreTheInputsOnePlaceFurther) {
   }
 }
 
-TEST(TokenDataset, BatchesAreItsItems) {
+TEST(TokenDataset, BatchEqualsStackedItems) {
   const TokenDataset dataset(counted(20), {.context = 3, .stride = 2});
   const std::vector<int64_t> indices = {7, 0, 4};
   const auto batch = dataset.get_batch(indices);
@@ -100,7 +100,7 @@ TEST(TokenDataset, BatchesAreItsItems) {
   EXPECT_EQ(batch.labels.to_vector<int64_t>(), (std::vector<int64_t>{15, 16, 17, 1, 2, 3, 9, 10, 11}));
 }
 
-TEST(TokenDataset, RefusesWrongArguments) {
+TEST(TokenDataset, InvalidArgumentsAreRejected) {
   EXPECT_EQ(error_text<td::ValueError>([] { TokenDataset(counted(4), {.context = 4}); }),
             "TokenDataset: 4 tokens are too few for a context of 4 and the token after it");
   EXPECT_EQ(error_text<td::ValueError>([] { TokenDataset(counted(4), {.context = 0}); }),
@@ -113,7 +113,7 @@ TEST(TokenDataset, RefusesWrongArguments) {
             "TokenDataset: a batch needs at least one item");
 }
 
-TEST(CharTextDataset, SplitsTheTextAtNineTenths) {
+TEST(CharTextDataset, SplitsTheTextAtNinetyPercent) {
   const std::string text = "abcdefghijklmnopqrstuvwxyz01234";  // 31 bytes: 27 and 4
   const CharTextDataset train(text, TextSplit::kTrain, {.context = 2});
   const CharTextDataset validation(text, TextSplit::kValidation, {.context = 2});
@@ -125,7 +125,7 @@ TEST(CharTextDataset, SplitsTheTextAtNineTenths) {
   EXPECT_EQ(validation.vocabulary().decode(validation.get(0).image.to_vector<int64_t>()), "12");
 }
 
-TEST(ReadText, ReadsAnyBytes) {
+TEST(ReadText, ReadsArbitraryBytesAndRejectsFolders) {
   const td::testing::TemporaryFolder folder;
   const std::string bytes("a\0\xff\n", 4);
   write_file(folder / "t", bytes);

@@ -46,7 +46,7 @@ std::vector<float> moved(const Tensor& image, int64_t down, int64_t right) {
   return out;
 }
 
-TEST(ItemRandom, IsAFunctionOfSeedIndexAndStream) {
+TEST(ItemRandom, SequenceDependsOnSeedIndexAndStream) {
   ItemRandom a(7, 3, 1);
   ItemRandom b(7, 3, 1);
   std::vector<uint32_t> first;
@@ -69,7 +69,7 @@ TEST(Normalize, SubtractsAndDividesPerChannel) {
             (std::vector<float>{0, 1.5, 6, 18, 5.0f / 3, 8.0f / 3}));
 }
 
-TEST(Normalize, RefusesWhatDoesNotFit) {
+TEST(Normalize, InvalidArgumentsAndImagesAreRejected) {
   EXPECT_EQ(error_text<td::ValueError>([] {
               td::data::normalize({1, 2}, {1});
             }),
@@ -89,7 +89,7 @@ TEST(Normalize, RefusesWhatDoesNotFit) {
             "normalize: the image is uint8, expected float32");
 }
 
-TEST(RandomCrop, IsAWindowOfThePaddedImage) {
+TEST(RandomCrop, CropsAreWindowsOfThePaddedImage) {
   for (const td::Shape& shape : {td::Shape{2, 3, 5}, td::Shape{1, 1, 1}, td::Shape{3, 7, 2}, td::Shape{1, 0, 4}}) {
     const Tensor image = counted(shape);
     for (const int64_t padding : {0, 1, 2, 6}) {
@@ -108,7 +108,7 @@ TEST(RandomCrop, IsAWindowOfThePaddedImage) {
   }
 }
 
-TEST(RandomFlip, MirrorsWithTheProbabilityAsked) {
+TEST(RandomHorizontalFlip, MirrorsWithTheGivenProbability) {
   const Tensor image = counted({2, 2, 3});
   const std::vector<float> same = image.to_vector<float>();
   const std::vector<float> mirrored = {3, 2, 1, 6, 5, 4, 9, 8, 7, 12, 11, 10};
@@ -124,7 +124,7 @@ TEST(RandomFlip, MirrorsWithTheProbabilityAsked) {
   }
 }
 
-TEST(RandomTransforms, RefuseWhatDoesNotFit) {
+TEST(RandomTransforms, InvalidArgumentsAndImagesAreRejected) {
   EXPECT_EQ(error_text<td::ValueError>([] { td::data::random_crop(-1); }),
             "random_crop: padding -1 is outside [0, 1048576]");
   EXPECT_EQ(error_text<td::ValueError>([] { td::data::random_horizontal_flip(1.5); }),
@@ -139,14 +139,14 @@ TEST(RandomTransforms, RefuseWhatDoesNotFit) {
             "random_horizontal_flip: the image is uint8, expected float32");
 }
 
-TEST(Chain, AppliesInOrder) {
+TEST(Chain, TransformsAreAppliedInOrder) {
   const auto transform = td::data::chain(
       {td::data::normalize({1}, {2}), td::data::random_horizontal_flip(1), td::data::normalize({0}, {0.5})});
   EXPECT_EQ(transformed(transform, counted({1, 1, 3})).to_vector<float>(), (std::vector<float>{2, 1, 0}));
   EXPECT_EQ(transformed(td::data::chain({}), counted({3})).to_vector<float>(), (std::vector<float>{1, 2, 3}));
 }
 
-TEST(TransformImages, EachImageDependsOnSeedEpochAndIndexAlone) {
+TEST(TransformImages, ImageDependsOnlyOnSeedEpochAndIndex) {
   const auto transform = td::data::chain({td::data::random_crop(3), td::data::random_horizontal_flip()});
   const Tensor images = counted({4, 2, 7, 5});
   // Four times the same image, so that what differs is random.
@@ -165,7 +165,7 @@ TEST(TransformImages, EachImageDependsOnSeedEpochAndIndexAlone) {
   EXPECT_GT((std::set<std::vector<float>>(first.begin(), first.end()).size()), 2u);
 }
 
-TEST(TransformImages, RefusesResultsThatDoNotStack) {
+TEST(TransformImages, MismatchedResultsAreRejected) {
   const Tensor images = counted({2, 3});
   const std::vector<int64_t> indices = {0, 1};
   int64_t calls = 0;

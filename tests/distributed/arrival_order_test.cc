@@ -137,7 +137,7 @@ class Turns {
   std::atomic<int> turn_{0};
 };
 
-TEST_P(ArrivalOrder, EachIsRight) {
+TEST_P(ArrivalOrder, EveryOrderOfRanksGivesCorrectResults) {
   const ThreadRanks ranks{.world_size = kWorld, .backend = GetParam().backend, .hosts = GetParam().hosts};
   Turns turns;
   ranks.run([&](ProcessGroup& group) {

@@ -69,7 +69,9 @@ TANDEM_RANK_MAIN(exchange) {
   }
 }
 
-TEST_P(BackendProcesses, ClosedFormValues) { spawn(GetParam().world_size, "exchange", {GetParam().backend}); }
+TEST_P(BackendProcesses, CollectivesMatchClosedFormValues) {
+  spawn(GetParam().world_size, "exchange", {GetParam().backend});
+}
 
 TANDEM_RANK_MAIN(same_bits) {
   const auto shm = make_group(context, "shm");
@@ -89,7 +91,7 @@ TANDEM_RANK_MAIN(same_bits) {
   }
 }
 
-TEST(Backends, SumsHaveTheSameBits) {
+TEST(Backends, ShmAndGlooAveragesAreBitwiseEqual) {
   for (const int n : {2, 3}) spawn(n, "same_bits");
 }
 
@@ -114,7 +116,7 @@ TANDEM_RANK_MAIN(survive_a_kill) {
       << text << (took < std::chrono::seconds(5) ? "" : " too late");
 }
 
-TEST_P(BackendFailures, AKilledRankIsNamedOnAllOthers) {
+TEST_P(BackendFailures, KilledRankIsReportedOnAllSurvivors) {
   for (const int victim : {0, 2}) {
     const TemporaryFolder folder;
     EXPECT_THROW(spawn(4, "survive_a_kill", {GetParam(), std::to_string(victim), folder / "rank"}), CommError);
@@ -147,6 +149,6 @@ TANDEM_RANK_MAIN(stop_one) {
   expect_equal(text.substr(0, head.size()), head, "error");
 }
 
-TEST_P(BackendFailures, AStoppedRankIsNamedAtTheDeadline) { spawn(2, "stop_one", {GetParam()}); }
+TEST_P(BackendFailures, StoppedRankIsReportedAtTimeout) { spawn(2, "stop_one", {GetParam()}); }
 
 }}}}  // namespace tandem::v0::distributed

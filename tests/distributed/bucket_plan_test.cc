@@ -41,7 +41,7 @@ void expect_complete(const std::vector<ParameterInfo>& parameters, const BucketP
   }
 }
 
-TEST(BucketPlan, FirstBucketHoldsTheLastModuleAlone) {
+TEST(BucketPlan, FirstBucketHoldsOnlyLastModule) {
   const BucketPlan plan = plan_buckets(mlp());
   expect_complete(mlp(), plan);
   ASSERT_EQ(plan.buckets.size(), 4u);  // fc3; fc2 in two parts, because with its bias it exceeds 4 MiB; fc1
@@ -53,7 +53,7 @@ TEST(BucketPlan, FirstBucketHoldsTheLastModuleAlone) {
   EXPECT_EQ(plan.buckets[3].last_parameter, 1);
 }
 
-TEST(BucketPlan, LargeModulesStayWholeWhereAsked) {
+TEST(BucketPlan, DisabledSplitKeepsLargeModulesWhole) {
   const BucketPlan plan = plan_buckets(mlp(), {.split = false});
   expect_complete(mlp(), plan);
   ASSERT_EQ(plan.buckets.size(), 3u);  // fc3, fc2, fc1
@@ -62,7 +62,7 @@ TEST(BucketPlan, LargeModulesStayWholeWhereAsked) {
   EXPECT_EQ(plan.buckets[1].end - plan.buckets[1].begin, 1024 * 1024 + 1024);
 }
 
-TEST(BucketPlan, SmallModulesShareBucketsAndTheTailIsSmall) {
+TEST(BucketPlan, SmallModulesShareBucketsAndLastBucketsShrink) {
   std::vector<ParameterInfo> parameters;
   for (int i = 0; i < 40; ++i) parameters.push_back({"layer" + std::to_string(i) + ".weight", 1024});  // 4 KiB each
   const BucketPlan plan =
@@ -73,7 +73,7 @@ TEST(BucketPlan, SmallModulesShareBucketsAndTheTailIsSmall) {
   EXPECT_EQ(sizes, (std::vector<int64_t>{2, 16, 11, 5, 3, 2, 1}));
 }
 
-TEST(BucketPlan, OneParameter) {
+TEST(BucketPlan, SingleParameterGetsOnePaddedBucket) {
   const std::vector<ParameterInfo> parameters = {{"w", 3}};
   const BucketPlan plan = plan_buckets(parameters);
   expect_complete(parameters, plan);
@@ -81,7 +81,7 @@ TEST(BucketPlan, OneParameter) {
   EXPECT_EQ(plan.buffers[0].num_elements, 16);  // padded to 64 bytes
 }
 
-TEST(BucketPlan, EmptyParameter) {
+TEST(BucketPlan, EmptyParameterGivesCompletePlan) {
   const std::vector<ParameterInfo> parameters = {{"a", 5}, {"empty", 0}, {"b", 7}};
   expect_complete(parameters, plan_buckets(parameters));
 }
@@ -93,7 +93,7 @@ TEST(BucketPlan, TinyBucketsSplitParameters) {
   EXPECT_EQ(plan.buckets.size(), 63u + 7u);
 }
 
-TEST(BucketPlan, BuffersPerDtypeInterleaveByReadiness) {
+TEST(BucketPlan, MixedDtypesInterleaveBucketsInReadinessOrder) {
   const std::vector<ParameterInfo> parameters = {
       {"a.w", 10, kFloat32}, {"b.w", 10, kFloat64}, {"c.w", 10, kFloat32}, {"d.w", 10, kFloat64}};
   const BucketPlan plan = plan_buckets(parameters, {64, 64, 64});

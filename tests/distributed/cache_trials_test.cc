@@ -44,7 +44,7 @@ struct Rank {
 constexpr int64_t kShort = 20'000;
 constexpr int64_t kLong = 100'000;
 
-TEST(CacheTrials, TakeTheWayThatTookLessTime) {
+TEST(StreamingStoreTuner, FasterStoreKindIsPreferred) {
   for (const int64_t rounds : {2, 3, 7, 40}) {
     for (const bool caches_are_better : {true, false}) {
       Rank rank;
@@ -56,7 +56,7 @@ TEST(CacheTrials, TakeTheWayThatTookLessTime) {
   }
 }
 
-TEST(CacheTrials, NoticeThatTheOtherWayHasBecomeTheShorter) {
+TEST(StreamingStoreTuner, PreferenceFollowsChangedTimings) {
   Rank rank;
   const auto run = [&](bool caches_are_better) {
     for (int i = 0; i < 25; ++i) {
@@ -70,7 +70,7 @@ TEST(CacheTrials, NoticeThatTheOtherWayHasBecomeTheShorter) {
 }
 
 // The choice is independent of measurements only in trial rounds of all ranks.
-TEST(CacheTrials, AreOfTheSameRoundsOnAllRanks) {
+TEST(StreamingStoreTuner, AllRanksRunTrialsInTheSameRounds) {
   Rank one, other;
   for (int i = 0; i < 12; ++i) {
     one.all_reduce(5, kLong, kShort);
@@ -86,7 +86,7 @@ TEST(CacheTrials, AreOfTheSameRoundsOnAllRanks) {
   }
 }
 
-TEST(CacheTrials, UntilTheFirstIsOverNothingElseGoesThroughTheCaches) {
+TEST(StreamingStoreTuner, StreamingStoresArePreferredBeforeFirstTrialEnds) {
   Rank rank;
   EXPECT_FALSE(rank.trials.prefers_caches());
   rank.all_reduce(5, 0, 0);

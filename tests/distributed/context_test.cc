@@ -27,7 +27,7 @@ void check_sums(Context& context, int rounds) {
   }
 }
 
-TEST(ContextTest, ThreadRanksShareAGroup) {
+TEST(Context, DefaultGroupSumsAcrossThreadRanks) {
   for (const int n : {1, 2, 3, 4, 7}) run_threads(n, [](Context& context) { check_sums(context, 5); });
 }
 
@@ -36,7 +36,7 @@ TANDEM_RANK_MAIN(sums) {
   if (testing::Test::HasFailure()) throw td::Error("wrong sums");
 }
 
-TEST(ContextTest, ProcessRanksShareAGroup) {
+TEST(Context, DefaultGroupSumsAcrossProcessRanks) {
   for (const int n : {1, 2, 3, 4}) spawn(n, "sums");
 }
 
@@ -45,7 +45,7 @@ TANDEM_RANK_MAIN(leave_at_once) {
   for (int i = 0; i < 3; ++i) context.group()->barrier();
 }
 
-TEST(ContextTest, LeavingAfterTheLastOperationIsNoFailure) {
+TEST(Context, LeavingAfterLastOperationSucceeds) {
   for (int i = 0; i < 10; ++i) {
     spawn(3, "leave_at_once");
     run_threads(3, [](Context& context) { context.group()->barrier(); });
@@ -58,7 +58,7 @@ TANDEM_RANK_MAIN(leave_early) {
   context.group()->barrier();
 }
 
-TEST(ContextTest, LeavingEarlyIsAnErrorOfTheOthers) {
+TEST(Context, LeavingEarlyFailsRemainingRanks) {
   try {
     spawn(2, "leave_early");
     FAIL() << "rank 0 waited for nobody";
@@ -75,7 +75,7 @@ TANDEM_RANK_MAIN(fail_in_training) {
   context.group()->barrier();
 }
 
-TEST(ContextTest, AnExceptionWakesCollectives) {
+TEST(Context, RankExceptionUnblocksCollectivesAndIsReported) {
   try {
     spawn(3, "fail_in_training");
     FAIL() << "rank 2 failed";

@@ -44,7 +44,7 @@ void in_killed_process(F&& f) {
   ASSERT_TRUE(WIFSIGNALED(status));
 }
 
-TEST(FileStoreTest, RecordsSurviveAnyCut) {
+TEST(FileStore, TruncatedLogYieldsAllCompleteRecords) {
   const std::vector<Record> records = {
       {RecordKind::kSet, "key", std::string("a\0b", 3)}, {RecordKind::kDelete, "", ""}, {RecordKind::kEnd, "1", "Fx"}};
   std::string bytes;
@@ -69,7 +69,7 @@ TEST(FileStoreTest, RecordsSurviveAnyCut) {
   }
 }
 
-TEST(FileStoreTest, AnyChangedByteEndsTheLog) {
+TEST(FileStore, CorruptByteEndsLogParsing) {
   const std::string first = file_log::encode({RecordKind::kSet, "first", "1"});
   const std::string second = file_log::encode({RecordKind::kSet, "second", "2"});
   for (size_t at = 0; at < second.size(); ++at) {
@@ -81,7 +81,7 @@ TEST(FileStoreTest, AnyChangedByteEndsTheLog) {
   }
 }
 
-TEST(FileStoreTest, ATornEndIsCutOffByTheNextWriter) {
+TEST(FileStore, TornTailIsDiscardedByNextWriter) {
   const TemporaryFolder folder;
   const std::string path = folder / "store";
   const auto store = make_file_store(path);
@@ -101,7 +101,7 @@ TEST(FileStoreTest, ATornEndIsCutOffByTheNextWriter) {
   }
 }
 
-TEST(FileStoreTest, AKilledWriterLeavesNoLock) {
+TEST(FileStore, KilledWriterReleasesItsLock) {
   const TemporaryFolder folder;
   const std::string path = folder / "store";
   const auto store = make_file_store(path);
@@ -117,7 +117,7 @@ TEST(FileStoreTest, AKilledWriterLeavesNoLock) {
   EXPECT_EQ(make_file_store(path)->get("key", 20s), "1");
 }
 
-TEST(FileStoreTest, AKilledMakerLeavesAUsableFile) {
+TEST(FileStore, PartiallyWrittenHeaderLeavesFileUsable) {
   const TemporaryFolder folder;
   for (size_t length = 0; length <= file_log::kMagic.size(); ++length) {
     const std::string path = folder.write("store", std::string(file_log::kMagic.substr(0, length)));
@@ -135,7 +135,7 @@ int hold_lock(const std::string& path) {
   return fd;
 }
 
-TEST(FileStoreTest, AHeldLockIsToldAfterItsTime) {
+TEST(FileStore, HeldLockFailsCallsAfterLockTimeout) {
   const TemporaryFolder folder;
   const std::string path = folder / "store";
   const auto store = make_file_store(path, {.lock_timeout = 50ms});
@@ -148,7 +148,7 @@ TEST(FileStoreTest, AHeldLockIsToldAfterItsTime) {
   EXPECT_EQ(store->get("key", 20s), "1");
 }
 
-TEST(FileStoreTest, WithoutATimeAHeldLockIsWaitedFor) {
+TEST(FileStore, ZeroLockTimeoutWaitsForHeldLock) {
   const TemporaryFolder folder;
   const std::string path = folder / "store";
   const auto store = make_file_store(path, {.lock_timeout = 0ms});
@@ -160,7 +160,7 @@ TEST(FileStoreTest, WithoutATimeAHeldLockIsWaitedFor) {
   EXPECT_EQ(store->get("key", 20s), "1");
 }
 
-TEST(FileStoreTest, WhoAnnouncesAFailureWaitsForAHeldLockForTwoSeconds) {
+TEST(FileStore, AnnounceFailureLimitsLockWaitToTwoSeconds) {
   const TemporaryFolder folder;
   const std::string path = folder / "store";
   const auto store = make_file_store(path, {.lock_timeout = 120s});
@@ -175,7 +175,7 @@ TEST(FileStoreTest, WhoAnnouncesAFailureWaitsForAHeldLockForTwoSeconds) {
   close(fd);
 }
 
-TEST(FileStoreTest, ProcessesShareIt) {
+TEST(FileStore, ConcurrentProcessesShareKeysAndCounters) {
   const TemporaryFolder folder;
   const std::string path = folder / "store";
   const auto store = make_file_store(path);
@@ -201,7 +201,7 @@ TEST(FileStoreTest, ProcessesShareIt) {
   EXPECT_EQ(store->add("sum", 0), 250);
 }
 
-TEST(FileStoreTest, TheLastRankToLeaveRemovesTheFile) {
+TEST(FileStore, LastLeavingRankRemovesFile) {
   const TemporaryFolder folder;
   const std::string path = folder / "store";
   const FileStoreOptions options{.world_size = 2};
@@ -217,7 +217,7 @@ TEST(FileStoreTest, TheLastRankToLeaveRemovesTheFile) {
   EXPECT_EQ(make_file_store(path, options)->num_keys(), 0);
 }
 
-TEST(FileStoreTest, AnotherFileIsAnError) {
+TEST(FileStore, ForeignFilesAndInvalidPathsAreRejected) {
   const TemporaryFolder folder;
   const std::string path = folder.write("data", std::string("something else"));
   EXPECT_EQ(folder.shortened(error_text<td::IoError>([&] { make_file_store(path); })),
@@ -230,14 +230,14 @@ TEST(FileStoreTest, AnotherFileIsAnError) {
   EXPECT_THROW(make_file_store(""), td::ValueError);
 }
 
-TEST(FileStoreTest, FifoIsRefused) {
+TEST(FileStore, FifoIsRejected) {
   const TemporaryFolder folder;
   ASSERT_EQ(mkfifo((folder / "fifo").c_str(), 0600), 0);
   EXPECT_EQ(folder.shortened(error_text<td::IoError>([&] { make_file_store(folder / "fifo"); })),
             "store: 'DIR/fifo' is a FIFO, not a regular file");
 }
 
-TEST(FileStoreTest, RecordBeyondTheLimitOfFileSizesIsAnError) {
+TEST(FileStore, RecordBeyondFileSizeLimitIsRejected) {
   const TemporaryFolder folder;
   const auto set_beyond_limit = [&] {
     const rlimit limit = {1000, 1000};

@@ -108,34 +108,34 @@ std::string error_at(int port, std::chrono::milliseconds timeout) {
 
 const char* const kAdvice = "\n  another program listens on this port; choose another one (MASTER_PORT)";
 
-TEST(ForeignListenerTest, AWebServer) {
+TEST(TcpStore, HttpServerIsReportedAsForeign) {
   const Listener http(answer("HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"));
   EXPECT_EQ(error_at(http.port(), 20s),
             std::string("store: HOST is not a tandem store\n  it sent 'HTTP/1.1 400 Bad Request'") + kAdvice);
 }
 
-TEST(ForeignListenerTest, Garbage) {
+TEST(TcpStore, GarbageReplyIsQuotedInError) {
   const Listener garbage(answer(std::string("\0\x01\xff garbage, and more than fits a line of an error text", 56)));
   EXPECT_EQ(
       error_at(garbage.port(), 20s),
       std::string("store: HOST is not a tandem store\n  it sent '??? garbage, and more than fits a line o'") + kAdvice);
 }
 
-TEST(ForeignListenerTest, FramesOfAnotherKind) {
+TEST(TcpStore, UnexpectedFramesAreReportedAsForeign) {
   const Listener other(answer(wire::encode(FrameType::kReply, 0, PayloadWriter().number(0).text("x").take())));
   EXPECT_TRUE(error_at(other.port(), 20s).starts_with("store: HOST is not a tandem store\n  it sent 'TTD2"));
   const Listener torn(answer(wire::encode(FrameType::kRejected, 0, "abc")));
   EXPECT_TRUE(error_at(torn.port(), 20s).starts_with("store: HOST is not a tandem store\n"));
 }
 
-TEST(ForeignListenerTest, Silence) {
+TEST(TcpStore, SilentListenerTimesOutWhileJoining) {
   const Listener silent([](int) { return true; });
   EXPECT_EQ(error_at(silent.port(), 100ms),
             "store: HOST did not respond to rank 1 within 0.1 s\n"
             "  another program may be listening on this port; choose another one (MASTER_PORT)");
 }
 
-TEST(ForeignListenerTest, AHostThatFallsSilentHoldsNobodyWhoFails) {
+TEST(TcpStore, SilentHostDoesNotBlockFailingRank) {
   const Listener silent(answer(wire::encode(FrameType::kWelcome, 0, "")));
   TcpStore store({.port = silent.port(), .token = wire::random_token(), .rank = 1, .world_size = 2});
   const auto begin = std::chrono::steady_clock::now();
@@ -144,7 +144,7 @@ TEST(ForeignListenerTest, AHostThatFallsSilentHoldsNobodyWhoFails) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 20s);
 }
 
-TEST(ForeignListenerTest, AHostThatDoesNotAnswerInTime) {
+TEST(TcpStore, ReplyTimeoutFailsRequests) {
   const Listener silent(answer(wire::encode(FrameType::kWelcome, 0, "")));
   TcpStore store(
       {.port = silent.port(), .token = wire::random_token(), .rank = 1, .world_size = 2, .reply_timeout = 100ms});
@@ -153,7 +153,7 @@ TEST(ForeignListenerTest, AHostThatDoesNotAnswerInTime) {
   EXPECT_EQ(td::testing::error_text<td::CommError>([&] { store.check({"key"}); }), text);
 }
 
-TEST(ForeignListenerTest, WithoutDeadlinesAHostMayTakeItsTime) {
+TEST(TcpStore, ZeroConnectTimeoutDisablesReplyTimeout) {
   // As if stopped in a debugger.
   const Listener late(answer_late(300ms));
   TcpStore store({.port = late.port(),
@@ -165,12 +165,12 @@ TEST(ForeignListenerTest, WithoutDeadlinesAHostMayTakeItsTime) {
   EXPECT_EQ(store.add("key", 2), 5);
 }
 
-TEST(ForeignListenerTest, HalfAFrame) {
+TEST(TcpStore, PartialFrameTimesOutWhileJoining) {
   const Listener half(answer(wire::encode(FrameType::kWelcome, 0, "").substr(0, 9)));
   EXPECT_TRUE(error_at(half.port(), 100ms).starts_with("store: HOST did not respond to rank 1 within 0.1 s\n"));
 }
 
-TEST(ForeignListenerTest, AClosedDoor) {
+TEST(TcpStore, ClosedConnectionIsRetriedThenReported) {
   std::atomic<int> attempts{0};
   const Listener closing([&](int) {
     ++attempts;
@@ -182,7 +182,7 @@ TEST(ForeignListenerTest, AClosedDoor) {
   EXPECT_GT(attempts.load(), 1);  // retried, because it could have been a store that was shutting down
 }
 
-TEST(ForeignListenerTest, ADoorThatClosesAndThenOpens) {
+TEST(TcpStore, ClosedConnectionIsRetriedUntilAccepted) {
   // As if the store of an earlier job were shutting down.
   std::atomic<int> attempts{0};
   const std::string welcome = wire::encode(FrameType::kWelcome, 0, "");
@@ -191,7 +191,7 @@ TEST(ForeignListenerTest, ADoorThatClosesAndThenOpens) {
   EXPECT_EQ(attempts.load(), 3);
 }
 
-TEST(ForeignListenerTest, ARankThatIsToComeBackLater) {
+TEST(TcpStore, NotYetReplyIsRetriedUntilTimeout) {
   std::atomic<int> attempts{0};
   const Listener later([&](int fd) {
     return answer(++attempts > 9
@@ -203,7 +203,7 @@ TEST(ForeignListenerTest, ARankThatIsToComeBackLater) {
   EXPECT_EQ(error_at(later.port(), 100ms), "store: HOST rejected rank 1: others are here");
 }
 
-TEST(ForeignListenerTest, RankZeroFindsThePortTaken) {
+TEST(TcpStore, PortInUseIsReportedByRankZero) {
   const Listener http(answer("HTTP/1.1 400 Bad Request\r\n\r\n"));
   RankEnvironment env;
   env.world_size = 2;

@@ -66,7 +66,7 @@ FrameHeader with(const std::function<void(FrameHeader&)>& change, FrameType type
   return header;
 }
 
-TEST(FrameHeaders, WhatFitsIsTaken) {
+TEST(FrameHeaders, ValidHeadersAreAccepted) {
   EXPECT_EQ(check(some_header()).seq, 7u);
   EXPECT_EQ(check(with([](FrameHeader& h) { h.length = kRoom; })).length, kRoom);
   EXPECT_EQ(check(with([](FrameHeader& h) { h.data_length = 64; }, FrameType::kData)).data_length, 64u);
@@ -78,7 +78,7 @@ TEST(FrameHeaders, WhatFitsIsTaken) {
   EXPECT_EQ(check(some_header(), some_expected(), sizeof(FrameHeader)).length, 0u);
 }
 
-TEST(FrameHeaders, WhatDoesNotIsAnErrorThatSaysWhy) {
+TEST(FrameHeaders, InvalidHeadersAreRejectedWithReason) {
   const std::string begin = "gloo: received a frame ";
   EXPECT_EQ(error_of(some_header(), some_expected(), sizeof(FrameHeader) - 1), begin + "that is truncated");
   EXPECT_EQ(error_of(with([](FrameHeader& h) { h.magic = wire::kMagic; })), begin + "with a wrong magic number");
@@ -103,7 +103,7 @@ TEST(FrameHeaders, WhatDoesNotIsAnErrorThatSaysWhy) {
   EXPECT_EQ(error_of(some_header(FrameType::kData)), begin + "whose data length does not match its type");
 }
 
-TEST(FrameHeaders, CountersNeitherGoBackNorBeyondWhatWasSent) {
+TEST(FrameHeaders, InvalidAcknowledgementCountersAreRejected) {
   const std::function<void(FrameHeader&)> changes[] = {
       [](FrameHeader& h) { h.arrived_records = 3; }, [](FrameHeader& h) { h.arrived_records = 11; },
       [](FrameHeader& h) { h.arrived_data = 2; },    [](FrameHeader& h) { h.arrived_data = 6; },
@@ -151,7 +151,7 @@ std::vector<Decoder> decoders() {
   };
 }
 
-TEST(FramePayloads, AreNeitherShorterNorLongerThanTheirContents) {
+TEST(FramePayloads, TruncatedOrOverlongPayloadsAreRejected) {
   for (const Decoder& d : decoders()) {
     SCOPED_TRACE(d.name);
     d.decode(d.payload);
@@ -163,7 +163,7 @@ TEST(FramePayloads, AreNeitherShorterNorLongerThanTheirContents) {
   }
 }
 
-TEST(FramePayloads, OfValuesThatAreNoneAreErrors) {
+TEST(FramePayloads, OutOfRangeFieldsAreRejected) {
   struct Case {
     size_t decoder;
     size_t place;  // index of the invalid number
@@ -215,7 +215,7 @@ TEST(FramePayloads, OfValuesThatAreNoneAreErrors) {
             "store: a frame contains a string of negative length");
 }
 
-TEST(FramePayloads, OfTextsThatAreTooLongAreErrors) {
+TEST(FramePayloads, OverlongTextsAndInlineDataAreRejected) {
   const std::string error = "gloo: received a frame with a string that is too long";
   const auto fails = [&](const auto& decode, const std::string& payload) {
     EXPECT_EQ(error_text<IoError>([&] { decode(payload); }), error);
@@ -229,7 +229,7 @@ TEST(FramePayloads, OfTextsThatAreTooLongAreErrors) {
   fails(decode_poison, wire::PayloadWriter().number(0).number(1).text(std::string(kMaxReason + 1, 'r')).take());
 }
 
-TEST(FramePayloads, OfNamesAndReasonsTheBeginningIsSent) {
+TEST(FramePayloads, LongNamesAndReasonsAreTruncated) {
   SignatureFrame signature = some_signature();
   signature.name = signature.file = std::string(kShownText + 5, 'n');
   signature.tensors = std::string(kMaxShownTensors, 't');

@@ -40,7 +40,7 @@ TANDEM_RANK_MAIN(record_and_gather) {
   }
 }
 
-TEST(GatherTraceTest, RankZeroGetsAllEventsInOrderOfTime) {
+TEST(GatherTrace, RankZeroReceivesAllEventsSortedByTime) {
   const std::string path = testing::TempDir() + "/trace";
   spawn(3, "record_and_gather", {path});
   std::ifstream in(path);

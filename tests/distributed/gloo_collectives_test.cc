@@ -31,7 +31,7 @@ constexpr gl::Tuning kSmall{.chunk_bytes = 8 << 10, .slots = 3, .records = 12};
 
 class GlooCollectives : public testing::TestWithParam<int> {};
 
-TEST_P(GlooCollectives, EveryKindDTypeAndOperator) {
+TEST_P(GlooCollectives, AllKindsDtypesAndOperatorsMatchReference) {
   const int n = GetParam();
   run_backend_ranks(n, gloo_backend(kSmall), [&](Backend& backend, int rank) {
     int64_t seq = 0;
@@ -68,7 +68,7 @@ TEST_P(GlooCollectives, EveryKindDTypeAndOperator) {
   });
 }
 
-TEST_P(GlooCollectives, SizesAroundTheLimitsOfFramesAndRings) {
+TEST_P(GlooCollectives, SizesAroundBufferLimitsMatchReference) {
   const int n = GetParam();
   run_backend_ranks(n, gloo_backend(), [&](Backend& backend, int rank) {
     int64_t seq = 0;
@@ -100,7 +100,7 @@ struct SumInPlace {
   Collective collective;
 };
 
-TEST_P(GlooCollectives, ALargeCollectiveIsAnnouncedWhileTheOneBeforeRuns) {
+TEST_P(GlooCollectives, PrefetchedSignatureArrivesBeforeCollectiveStarts) {
   const int n = GetParam();
   const auto sum = static_cast<float>(n * (n + 1) / 2);
   std::latch seen(n - 1);
@@ -133,7 +133,7 @@ TEST_P(GlooCollectives, ALargeCollectiveIsAnnouncedWhileTheOneBeforeRuns) {
   });
 }
 
-TEST_P(GlooCollectives, WhoIsAheadMaySendTheAnnouncedData) {
+TEST_P(GlooCollectives, ConsecutivePrefetchedCollectivesSumCorrectly) {
   const int n = GetParam();
   const auto sum = static_cast<float>(n * (n + 1) / 2);
   run_backend_ranks(n, gloo_backend(), [&](Backend& backend, int rank) {
@@ -148,7 +148,7 @@ TEST_P(GlooCollectives, WhoIsAheadMaySendTheAnnouncedData) {
   });
 }
 
-TEST(GlooAnnouncements, ADifferenceIsFoundWhenItsTurnComes) {
+TEST(GlooSignaturePrefetch, MismatchIsReportedWhenCollectiveStarts) {
   const std::vector<std::string> errors = try_backend_ranks(2, gloo_backend(), [&](Backend& backend, int rank) {
     SumInPlace first(1, 100000, rank), second(2, rank == 0 ? 100000 : 100001, rank);
     backend.do_start(first.collective);

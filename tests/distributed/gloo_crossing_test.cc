@@ -10,9 +10,9 @@
 
 namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
-class GlooCrossing : public ::testing::TestWithParam<int> {};
+class GlooConcurrentOperations : public ::testing::TestWithParam<int> {};
 
-TEST_P(GlooCrossing, EverythingArrives) {
+TEST_P(GlooConcurrentOperations, MessagesAndAllReducesShareSlotsCorrectly) {
   const gloo::Tuning tuning{.chunk_bytes = 4096, .slots = GetParam()};
   const auto store = make_memory_store();
   const auto make = [&](int rank) {
@@ -42,6 +42,6 @@ TEST_P(GlooCrossing, EverythingArrives) {
   }));
 }
 
-INSTANTIATE_TEST_SUITE_P(Slots, GlooCrossing, ::testing::Values(1, 2, 3, 5, 8));
+INSTANTIATE_TEST_SUITE_P(Slots, GlooConcurrentOperations, ::testing::Values(1, 2, 3, 5, 8));
 
 }}}}  // namespace tandem::v0::distributed

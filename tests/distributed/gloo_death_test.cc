@@ -19,17 +19,17 @@ TANDEM_RANK_MAIN(fail_over_gloo) {
   });
 }
 
-class GlooDeath : public ::testing::TestWithParam<std::string> {};
+class GlooRankFailure : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(GlooDeath, AKilledRankIsNamedOnAllOthers) {
+TEST_P(GlooRankFailure, KilledRankIsReportedOnAllSurvivors) {
   expect_heard("fail_over_gloo", GetParam(), "killed", kKilledReason);
 }
 
-TEST_P(GlooDeath, ARankThatThrowsIsHeardOnAllOthers) {
+TEST_P(GlooRankFailure, ThrowingRankIsReportedOnAllOtherRanks) {
   expect_heard("fail_over_gloo", GetParam(), "throws", "out of data");
 }
 
-TEST_P(GlooDeath, AStoppedRankEndsInTheDeadline) {
+TEST_P(GlooRankFailure, StoppedRankCausesTimeoutOnAllSurvivors) {
   const Heard heard = heard_by_survivors("fail_over_gloo", GetParam(), "stopped");
   const bool is_message = GetParam() == "send";
   const std::string title = title_of(GetParam());
@@ -46,12 +46,12 @@ TEST_P(GlooDeath, AStoppedRankEndsInTheDeadline) {
   EXPECT_LT(heard.seconds, seconds_allowed("stopped"));
 }
 
-TEST_P(GlooDeath, ARankThatDisagreesIsShownWithItsCall) { expect_disagreement("fail_over_gloo", GetParam()); }
+TEST_P(GlooRankFailure, MismatchedCallIsReportedOnAllRanks) { expect_disagreement("fail_over_gloo", GetParam()); }
 
-INSTANTIATE_TEST_SUITE_P(Operations, GlooDeath, ::testing::ValuesIn(failing_operations()),
+INSTANTIATE_TEST_SUITE_P(Operations, GlooRankFailure, ::testing::ValuesIn(failing_operations()),
                          [](const auto& param_info) { return param_info.param; });
 
-TEST(GlooDeathQueued, AllQueuedWorksOfAllOthersFail) {
+TEST(GlooQueuedWork, RankFailureFailsAllQueuedWork) {
   expect_queued_heard("fail_over_gloo", "killed", kKilledReason);
   expect_queued_heard("fail_over_gloo", "throws", "out of data");
 }

@@ -65,7 +65,7 @@ struct Call {
   Collective collective;
 };
 
-TEST(GlooFailure, ADifferenceIsShownWithBothSidesOnEveryRank) {
+TEST(GlooFailure, MismatchReportsBothSidesOnAllRanks) {
   for (const Kind kind : kKinds) {
     const std::vector<std::string> errors = try_backend_ranks(3, gloo_backend(), [&](Backend& backend, int rank) {
       Call call(kind, 3, 40000);
@@ -83,7 +83,7 @@ TEST(GlooFailure, ADifferenceIsShownWithBothSidesOnEveryRank) {
   }
 }
 
-TEST(GlooFailure, EveryRankSeesWhichPartsOfAnAllToAllDiffer) {
+TEST(GlooFailure, AllToAllSizeMismatchReportsBothSides) {
   const std::vector<std::string> errors = try_backend_ranks(4, gloo_backend(), [&](Backend& backend, int rank) {
     Call call(Kind::kAllToAll, 4, 30);
     if (rank == 2) call.collective.inputs[1] = {call.collective.inputs[1].data, 29, {29}};
@@ -97,7 +97,7 @@ TEST(GlooFailure, EveryRankSeesWhichPartsOfAnAllToAllDiffer) {
   }
 }
 
-TEST(GlooFailure, ARankThatThrowsIsNamedOnAllOthersInTime) {
+TEST(GlooFailure, ThrowingRankIsReportedPromptlyOnAllOthers) {
   for (const Kind kind : kKinds) {
     for (const int64_t count : {5, 400000}) {
       const auto took = time_to_hear([&] {
@@ -125,7 +125,7 @@ TEST(GlooFailure, ARankThatThrowsIsNamedOnAllOthersInTime) {
   }
 }
 
-TEST(GlooFailure, ARankThatGoesInTheMiddleOfALargeExchangeIsNamed) {
+TEST(GlooFailure, RankFailingDuringLargeExchangeIsReported) {
   // Its signature matched, so the others transfer data when it leaves.
   constexpr int64_t kCount = td::testing::kThreadSanitizer ? 1000000 : 4000000;
   for (const Kind kind : kKinds) {
@@ -151,7 +151,7 @@ TEST(GlooFailure, ARankThatGoesInTheMiddleOfALargeExchangeIsNamed) {
   }
 }
 
-TEST(GlooFailure, ARankThatEndsWithoutAWordIsNamed) {
+TEST(GlooFailure, RankLeavingWithoutErrorIsReported) {
   const std::vector<std::string> errors = try_backend_ranks(3, gloo_backend(), [&](Backend& backend, int rank) {
     if (rank == 1) return;
     Call call(Kind::kAllReduce, 3, 100000);
@@ -161,7 +161,7 @@ TEST(GlooFailure, ARankThatEndsWithoutAWordIsNamed) {
   EXPECT_EQ(errors[2], " failed\n  rank 1: left the group");
 }
 
-TEST(GlooFailure, ARankThatHasLeftItsStoreStillSaysGoodbye) {
+TEST(GlooFailure, RankThatLeftTheStoreStillNotifiesPeers) {
   // The rank waits only briefly until this is written; a loaded machine may be too slow.
   constexpr int kTimes = 8;
   int heard = 0;
@@ -181,7 +181,7 @@ TEST(GlooFailure, ARankThatHasLeftItsStoreStillSaysGoodbye) {
   EXPECT_GE(heard, kTimes - 2);
 }
 
-TEST(GlooFailure, WhoseDataIsAwaitedIsKnown) {
+TEST(GlooFailure, AwaitedRanksAreIdentifiedDuringCollectives) {
   for (const Kind kind :
        {Kind::kAllReduce, Kind::kBroadcast, Kind::kAllGather, Kind::kReduceScatter, Kind::kAllToAll}) {
     std::latch looked(3);
@@ -218,7 +218,7 @@ std::set<int> connections() {
   return found;
 }
 
-TEST(GlooFailure, AConnectionThatIsClosedInOneDirectionEndsTheGroup) {
+TEST(GlooFailure, ConnectionShutdownInAnyDirectionFailsGroup) {
   for (const int how : {SHUT_WR, SHUT_RD, SHUT_RDWR}) {
     const auto took = time_to_hear([&] {
       const std::set<int> before = connections();

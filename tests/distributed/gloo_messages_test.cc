@@ -44,7 +44,7 @@ Transfer message(bool sends, int peer, int tag, Bytes& bytes) {
 
 class GlooMessages : public testing::TestWithParam<int> {};
 
-TEST_P(GlooMessages, BetweenAllPairsInEveryOrderOfTagsAndSizes) {
+TEST_P(GlooMessages, AllPairsReceiveEveryTagAndSize) {
   const int n = GetParam();
   const std::vector<int64_t> sizes = {0, 1, 8191, 8192, 8193, 100003, 1000003};
   run_backend_ranks(n, make_backend_with(kSmall), [&](Backend& backend, int rank) {
@@ -76,7 +76,7 @@ TEST_P(GlooMessages, BetweenAllPairsInEveryOrderOfTagsAndSizes) {
 
 INSTANTIATE_TEST_SUITE_P(Worlds, GlooMessages, testing::Values(2, 3, 4, 7));
 
-TEST(GlooMessages, OfOneTagArriveInOrderAndBesideACollectiveThatWaits) {
+TEST(GlooMessages, SameTagArrivesInOrderDuringPendingCollective) {
   // Rank 0's collective cannot complete before rank 1 has its messages: messages overtake it.
   run_backend_ranks(2, make_backend_with(kSmall), [](Backend& backend, int rank) {
     Bytes tensor = filled(1 << 20, rank);
@@ -105,7 +105,7 @@ TEST(GlooMessages, OfOneTagArriveInOrderAndBesideACollectiveThatWaits) {
   });
 }
 
-TEST(GlooMessages, ADifferenceIsAnErrorOnBothSides) {
+TEST(GlooMessages, SizeMismatchIsReportedOnBothRanks) {
   for (const int64_t size : {int64_t{64}, int64_t{100000}}) {
     const std::vector<std::string> errors =
         try_backend_ranks(2, make_backend_with({}), [&](Backend& backend, int rank) {
@@ -129,7 +129,7 @@ TEST(GlooMessages, ADifferenceIsAnErrorOnBothSides) {
   }
 }
 
-TEST(GlooMessages, ASenderOrReceiverThatEndsIsNamed) {
+TEST(GlooMessages, FailedPeerIsReportedToSendersAndReceivers) {
   for (const bool sends : {true, false}) {
     const std::vector<std::string> errors =
         try_backend_ranks(3, make_backend_with({}), [&](Backend& backend, int rank) {
@@ -143,7 +143,7 @@ TEST(GlooMessages, ASenderOrReceiverThatEndsIsNamed) {
   }
 }
 
-TEST(GlooMessages, AnAnswerBeforeItsTimeIsAnError) {
+TEST(GlooMessages, InvalidAnswerToOfferIsRejected) {
   using Verdict = gl::AnswerFrame::Verdict;
   struct Case {
     int64_t size;
@@ -197,7 +197,7 @@ TEST(GlooMessages, AnAnswerBeforeItsTimeIsAnError) {
   }
 }
 
-TEST(GlooMessages, AnAbortedReceiveIsNotWrittenBesideACollectiveThatGoesOn) {
+TEST(GlooMessages, AbortedReceiveBufferIsNotWritten) {
   std::promise<void> aborted;
   std::promise<void> looked;
   Bytes sent = filled(20000, 1);

@@ -206,7 +206,7 @@ Hooks at_each_listener(std::function<void(const std::string& address)> f) {
   });
 }
 
-TEST(GlooStrangers, ConnectionsBeforeThoseOfTheRanksAreTurnedAway) {
+TEST(GlooConnectionSetup, EarlyForeignConnectionsDoNotPreventSetup) {
   std::string half_a_hello("TGH1");
   half_a_hello.resize(20);
   for (const std::string& says : {std::string(), kGarbage, std::string(1, '\0'), half_a_hello}) {
@@ -224,7 +224,7 @@ TEST(GlooStrangers, ConnectionsBeforeThoseOfTheRanksAreTurnedAway) {
   }
 }
 
-TEST(GlooStrangers, AreNamedInAWarning) {
+TEST(GlooConnectionSetup, ForeignConnectionsAreReportedInWarning) {
   struct Case {
     std::string says;
     const char* why;
@@ -239,7 +239,7 @@ TEST(GlooStrangers, AreNamedInAWarning) {
   }
 }
 
-TEST(GlooStrangers, ACrowdOfSilentConnectionsKeepsNoRankOut) {
+TEST(GlooConnectionSetup, ManySilentConnectionsDoNotBlockRanks) {
   Stranger stranger("");
   const std::vector<std::string> errors = join_and_add(at_each_listener([&](const std::string& address) {
     for (int i = 0; i < 150; ++i) stranger.visit(address);
@@ -248,7 +248,7 @@ TEST(GlooStrangers, ACrowdOfSilentConnectionsKeepsNoRankOut) {
   EXPECT_EQ(stranger.visits(), 150 * (kWorld - 1));
 }
 
-TEST(GlooStrangers, ARankWhoseConnectionIsClosedConnectsAgain) {
+TEST(GlooConnectionSetup, ClosedConnectionIsRetriedByRank) {
   // The test is rank 0: it closes the first connection, as with too many foreign connections, and accepts the second.
   const std::string token(2 * wire::kTokenBytes, 'a');
   const std::shared_ptr<Store> store = make_memory_store();
@@ -277,7 +277,7 @@ TEST(GlooStrangers, ARankWhoseConnectionIsClosedConnectsAgain) {
   EXPECT_TRUE(connections.sockets.at(0));
 }
 
-TEST(GlooStrangers, AnAttackOnEveryListeningPortEndsNoStart) {
+TEST(GlooConnectionSetup, FloodedListeningPortsDoNotPreventSetup) {
   for (const Attack::How how : {Attack::How::kSend, Attack::How::kReset}) {
     const Attack attack(how);
     const int starts = testing::runs_full_product() ? 8 : 2;
@@ -290,7 +290,7 @@ TEST(GlooStrangers, AnAttackOnEveryListeningPortEndsNoStart) {
   }
 }
 
-TEST(GlooStrangers, AreTurnedAwayOverIpv6) {
+TEST(GlooConnectionSetup, ForeignConnectionsAreDroppedOverIpv6) {
   const std::vector<gloo::Interface> interfaces = gloo::list_interfaces();
   const bool has_ipv6 =
       std::any_of(interfaces.begin(), interfaces.end(), [](const gloo::Interface& i) { return i.address == "::1"; });
@@ -309,7 +309,7 @@ TEST(GlooStrangers, AreTurnedAwayOverIpv6) {
   }
 }
 
-TEST(GlooStrangers, NoPortIsOpenOnceTheRanksAreConnected) {
+TEST(GlooConnectionSetup, ListeningPortsCloseOnceRanksAreConnected) {
   Stranger stranger(kGarbage);
   std::mutex mutex;
   std::vector<std::string> addresses;
@@ -324,7 +324,7 @@ TEST(GlooStrangers, NoPortIsOpenOnceTheRanksAreConnected) {
   EXPECT_EQ(stranger.visits(), 0);
 }
 
-TEST(GlooStrangers, ARankWithoutAConnectionIsAnErrorOnAllRanks) {
+TEST(GlooConnectionSetup, FailedConnectionIsReportedOnAllRanks) {
   const std::vector<std::string> errors = join_and_add([](const ProcessGroupOptions& options) {
     return std::make_shared<ShownStore>(options.store, nullptr, [](const std::string& key, const std::string& value) {
       return has(key, "connected/1") ? "no connection to rank 0: Connection refused" : value;
@@ -337,7 +337,7 @@ TEST(GlooStrangers, ARankWithoutAConnectionIsAnErrorOnAllRanks) {
   }
 }
 
-TEST(GlooStrangers, ARankWithAnotherTokenIsKeptOut) {
+TEST(GlooConnectionSetup, RankWithWrongTokenIsRejected) {
   ::testing::internal::CaptureStderr();
   const std::vector<std::string> errors = join_and_add(
       [](const ProcessGroupOptions& options) -> std::shared_ptr<Store> {
@@ -356,7 +356,7 @@ TEST(GlooStrangers, ARankWithAnotherTokenIsKeptOut) {
   }
 }
 
-TEST(GlooStrangers, ARankThatGoesWhileJoiningIsNamed) {
+TEST(GlooConnectionSetup, RankFailingWhileJoiningIsReported) {
   for (const std::string where : {"address/", "connected/"}) {
     const std::vector<std::string> errors = join_and_add([&](const ProcessGroupOptions& options) {
       const std::shared_ptr<Store> store = options.store;
@@ -376,7 +376,7 @@ TEST(GlooStrangers, ARankThatGoesWhileJoiningIsNamed) {
   }
 }
 
-TEST(GlooStrangers, ConnectionsThatDoNotComeAboutEndAtTheDeadline) {
+TEST(GlooConnectionSetup, UnreachablePeersTimeOutOnAllRanks) {
   const std::vector<std::string> errors = join_and_add(
       [](const ProcessGroupOptions& options) {
         return std::make_shared<ShownStore>(options.store, nullptr,
@@ -446,7 +446,7 @@ std::vector<Thrown> after_record(const std::string& record, bool together) {
   return thrown;
 }
 
-TEST(GlooPeer, OneThatSendsNonsenseIsAnErrorOnBothSides) {
+TEST(GlooPeer, MalformedFrameFailsBothRanks) {
   using gloo::FrameHeader;
   using gloo::FrameType;
   struct Case {
@@ -472,7 +472,7 @@ TEST(GlooPeer, OneThatSendsNonsenseIsAnErrorOnBothSides) {
   }
 }
 
-TEST(GlooPeer, OneThatSendsNonsenseHearsOfItThoughTheOtherLeavesAtOnce) {
+TEST(GlooPeer, MalformedFrameSenderIsNotifiedWhenReceiverLeaves) {
   // The other rank waits only briefly until this is written; a loaded machine may be too slow.
   constexpr int kTimes = 8;
   int blamed = 0;

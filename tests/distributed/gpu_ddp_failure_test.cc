@@ -192,7 +192,7 @@ class GpuDdpFailure : public ::testing::TestWithParam<int> {
 };
 
 // The failure of a job does not affect the next job.
-TEST_P(GpuDdpFailure, TheGpuOfARankThatThrewIsGoodForTheNextJob) {
+TEST_P(GpuDdpFailure, GpuIsUsableByNextJobAfterException) {
   for (const Place place : kPlaces) {
     SCOPED_TRACE(place);
     const auto failing = [&](Context& context) {
@@ -209,7 +209,7 @@ TEST_P(GpuDdpFailure, TheGpuOfARankThatThrewIsGoodForTheNextJob) {
   }
 }
 
-TEST_P(GpuDdpFailure, AnExceptionOfOneRankIsHeard) {
+TEST_P(GpuDdpFailure, ThrowingRankIsReportedOnAllOtherRanks) {
   for (const Place place : kPlaces) {
     SCOPED_TRACE(place);
     const auto ends = run(
@@ -229,7 +229,7 @@ TEST_P(GpuDdpFailure, AnExceptionOfOneRankIsHeard) {
   }
 }
 
-TEST_P(GpuDdpFailure, ARankThatStaysAwayIsNamedAtTheDeadline) {
+TEST_P(GpuDdpFailure, StalledRankIsReportedAtTimeout) {
   for (const Place place : kPlaces) {
     SCOPED_TRACE(place);
     const auto ends = run(
@@ -250,7 +250,7 @@ TEST_P(GpuDdpFailure, ARankThatStaysAwayIsNamedAtTheDeadline) {
   }
 }
 
-TEST_P(GpuDdpFailure, AnotherOrderOfReducersIsShownWithBothSides) {
+TEST_P(GpuDdpFailure, ReducerOrderMismatchReportsBothSides) {
   const auto ends = run(
       [&](Context& context, Ends& all) {
         End end;
@@ -280,7 +280,7 @@ TEST_P(GpuDdpFailure, AnotherOrderOfReducersIsShownWithBothSides) {
                          HasSubstr(" on a GPU, 'bucket 0 of "), HasSubstr(": 'a."), HasSubstr(": 'b.")));
 }
 
-TEST_P(GpuDdpFailure, ACollectiveOfOneRankAloneIsShownBesideTheOthersBucket) {
+TEST_P(GpuDdpFailure, ExtraCollectiveOnOneRankReportsBothSides) {
   for (const Place place : kPlaces) {
     SCOPED_TRACE(place);
     const auto ends = run(
@@ -302,7 +302,7 @@ TEST_P(GpuDdpFailure, ACollectiveOfOneRankAloneIsShownBesideTheOthersBucket) {
   }
 }
 
-TEST_P(GpuDdpFailure, OtherShapesAreAnErrorOfAllBeforeTheFirstStep) {
+TEST_P(GpuDdpFailure, ShapeMismatchFailsConstructionOnAllRanks) {
   std::mutex mutex;
   std::vector<std::string> texts;
   run_threads(gpus(GetParam()), [&](Context& context) {
@@ -389,14 +389,14 @@ class GpuDdpProcesses : public ::testing::TestWithParam<int> {
   }
 };
 
-TEST_P(GpuDdpProcesses, AKilledRankIsHeardWithinASecond) {
+TEST_P(GpuDdpProcesses, KilledRankIsReportedPromptly) {
   for (const Place place : kPlaces) {
     SCOPED_TRACE(place);
     EXPECT_THAT(heard("killed", place, kHeardWithin), ::testing::Each(HasSubstr("rank 1: ")));
   }
 }
 
-TEST_P(GpuDdpProcesses, AStoppedRankIsNamedAtTheDeadline) {
+TEST_P(GpuDdpProcesses, StoppedRankIsReportedAtTimeout) {
   for (const Place place : kPlaces) {
     SCOPED_TRACE(place);
     EXPECT_THAT(heard("stopped", place, kTimeout + kHeardAfterTimeout),

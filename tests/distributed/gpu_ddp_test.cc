@@ -55,9 +55,9 @@ struct Buckets {
   const char* name;
   BucketSizes sizes;
 };
-class GpuWorlds : public ::testing::TestWithParam<std::tuple<int, Buckets>> {};
+class GpuDdpWorldSizes : public ::testing::TestWithParam<std::tuple<int, Buckets>> {};
 
-TEST_P(GpuWorlds, EqualOneProcessOnTheJoinedBatch) {
+TEST_P(GpuDdpWorldSizes, TrainingMatchesSingleProcessOnFullBatch) {
   const auto [world, buckets] = GetParam();
   const std::vector<double> expected = joined_batch(kSteps);
   run_threads(gpus(world), [&, sizes = buckets.sizes](Context& context) {
@@ -67,12 +67,12 @@ TEST_P(GpuWorlds, EqualOneProcessOnTheJoinedBatch) {
 
 // tools/gpu_checks selects tests by these names.
 INSTANTIATE_TEST_SUITE_P(
-    , GpuWorlds,
+    , GpuDdpWorldSizes,
     ::testing::Combine(::testing::Values(1, 2, 4),
                        ::testing::Values(Buckets{"Tiny", kTiny}, Buckets{"Usual", {}}, Buckets{"Huge", kHuge})),
     [](const auto& world) { return "Of" + std::to_string(std::get<0>(world.param)) + std::get<1>(world.param).name; });
 
-TEST(GpuDdp, HooksRoundWhatTravels) {
+TEST(GpuDdp, CastHooksRoundGradientsWithinTolerance) {
   const std::vector<double> expected = joined_batch(kSteps);
   for (const bool brain : {false, true}) {
     run_threads(gpus(2), [&](Context& context) {
@@ -84,7 +84,7 @@ TEST(GpuDdp, HooksRoundWhatTravels) {
   }
 }
 
-TEST(GpuDdpOf4, RanksEndWithTheSameBits) {
+TEST(GpuDdpOf4, RanksEndWithBitwiseEqualParameters) {
   std::mutex mutex;
   std::vector<std::vector<double>> results;
   run_threads(gpus(4), [&](Context& context) {
@@ -95,7 +95,7 @@ TEST(GpuDdpOf4, RanksEndWithTheSameBits) {
   for (const auto& result : results) EXPECT_EQ(result, results[0]);
 }
 
-TEST(GpuDdp, AParameterUsedOnSomeRanksIsAveragedOverAll) {
+TEST(GpuDdp, PartiallyUsedParameterIsAveragedOverAllRanks) {
   run_threads(gpus(2), [](Context& context) {
     const TensorOptions options{kFloat64, context.device()};
     Tensor a = ones({3}, options).set_requires_grad();
@@ -124,7 +124,7 @@ class Twice final : public CommHook {
 };
 
 // Fails before any communication, so the group stays usable.
-TEST(GpuDdp, AStepInAGraphIsRefused) {
+TEST(GpuDdp, BackwardDuringGraphCaptureIsRejected) {
   run_threads(gpus(2), [](Context& context) {
     const HookedParameters p({{40, 4}, {50, 3}}, kFloat32, context.device());
     GradientReducer reducer(many_modules(p), {}, context.group(), {.buckets = kTiny});
@@ -141,7 +141,7 @@ TEST(GpuDdp, AStepInAGraphIsRefused) {
 }
 
 // Tensors that the GPU may read are kept until the end of the step, or until the step fails.
-TEST(GpuDdp, AFailedStepKeepsNothing) {
+TEST(GpuDdp, FailedStepReleasesItsCommHook) {
   std::barrier<> both(2);
   run_threads(gpus(2), [&](Context& context) {
     std::weak_ptr<Twice> left;
@@ -207,7 +207,7 @@ TracedStep traced_step() {
 }
 
 // On the GPU the all-reduce of the first bucket starts before the last gradient is computed.
-TEST(GpuDdp, BucketsTravelWhileBackwardRuns) {
+TEST(GpuDdp, FirstBucketStartsBeforeLastGradient) {
   bool overlaps = false;
   for (int attempt = 0; attempt < 3 && !overlaps;
        ++attempt) {  // the machine may have stood still while clocks were compared
@@ -230,7 +230,7 @@ TEST(GpuDdp, BucketsTravelWhileBackwardRuns) {
 }
 
 // Measured with GPU timestamps; "stolen" counts only CPU time.
-TEST(GpuDdp, ReportAddsUp) {
+TEST(GpuDdp, OverlapReportTimesAddUp) {
   run_threads(gpus(2), [](Context& context) {
     const Net net(1, context.device());
     const Tensor x = inputs().to(context.device()), y = labels().to(context.device());
@@ -288,7 +288,7 @@ TANDEM_RANK_MAIN(trace_steps) {
   std::ofstream(args.at(0)) << overlapped << " " << transfers[0] << " " << transfers[1];
 }
 
-TEST(GpuDdp, ATraceOfProcessesShowsTheOverlap) {
+TEST(GpuDdp, TraceOfProcessesShowsOverlap) {
   const testing::TemporaryFolder folder;
   int overlapped = 0, transfers = 0, others = 0;
   for (int attempt = 0; attempt < 3 && overlapped == 0; ++attempt) {  // the machine may be loaded
@@ -307,8 +307,8 @@ TANDEM_RANK_MAIN(train_on_gpus) {
   if (largest_difference(got, joined_batch(kSteps)) > 1e-12) throw StateError("other parameters");
 }
 
-TEST(GpuDdp, ProcessesEqualOneProcess) { spawn(2, "train_on_gpus"); }
+TEST(GpuDdp, ProcessesMatchSingleProcessTraining) { spawn(2, "train_on_gpus"); }
 
-TEST(GpuDdpOf4, ProcessesEqualOneProcess) { spawn(4, "train_on_gpus"); }
+TEST(GpuDdpOf4, ProcessesMatchSingleProcessTraining) { spawn(4, "train_on_gpus"); }
 
 }}  // namespace tandem::distributed

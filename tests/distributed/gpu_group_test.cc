@@ -43,7 +43,7 @@ using Clock = std::chrono::steady_clock;
 // --- order ---
 
 // Work enqueued after wait() sees the result without synchronization.
-TEST(GpuGroup, WaitPutsTheCurrentStreamBehindTheResult) {
+TEST(GpuGroup, WaitOrdersCurrentStreamAfterCollective) {
   run_on_gpus(2, [](ProcessGroup& group) {
     Tensor x = on_gpu(group, group.rank() + 1);
     for (int i = 0; i < 5; ++i) {
@@ -59,7 +59,7 @@ TEST(GpuGroup, WaitPutsTheCurrentStreamBehindTheResult) {
   });
 }
 
-TEST(GpuGroupOf4, ManyTravelAtOnceAndCpuTensorsBetweenThem) {
+TEST(GpuGroupOf4, ConcurrentGpuAndCpuAllReducesComplete) {
   run_on_gpus(4, [](ProcessGroup& group) {
     std::vector<Tensor> tensors;
     std::vector<Work> works;
@@ -75,7 +75,7 @@ TEST(GpuGroupOf4, ManyTravelAtOnceAndCpuTensorsBetweenThem) {
   });
 }
 
-TEST(GpuGroup, AWaitWithABoundEndsThoughTheOtherRankHasNotCome) {
+TEST(GpuGroup, TimedWaitReturnsBeforePeerArrives) {
   std::promise<void> waited;
   run_on_gpus(2, [&](ProcessGroup& group) {
     const Tensor x = on_gpu(group, group.rank() + 1);
@@ -93,7 +93,7 @@ TEST(GpuGroup, AWaitWithABoundEndsThoughTheOtherRankHasNotCome) {
   });
 }
 
-TEST(GpuGroup, CpuTensorsTravelBetweenHostsBesideNccl) {
+TEST(GpuGroup, CpuCollectivesOverGlooRunConcurrentlyWithNccl) {
   ThreadRanks{.world_size = 2, .backend = "cpu:gloo,cuda:nccl", .hosts = "ab"}.run([](ProcessGroup& group) {
     const int rank = group.rank();
     for (int round = 0; round < 3; ++round) {
@@ -114,7 +114,7 @@ TEST(GpuGroup, CpuTensorsTravelBetweenHostsBesideNccl) {
 
 // The memory of a released tensor is not reused before the collective has finished with it, which on rank 0 requires
 // that rank 1 has started.
-TEST(GpuGroup, TensorsLiveUntilTheGpuIsDoneWithThem) {
+TEST(GpuGroup, DroppedTensorsLiveUntilCollectiveEnds) {
   std::promise<void> overwritten;
   run_on_gpus(2, [&](ProcessGroup& group) {
     const Tensor sum = on_gpu(group, 0);
@@ -138,7 +138,7 @@ TEST(GpuGroup, TensorsLiveUntilTheGpuIsDoneWithThem) {
 }
 
 // The layout of the tensors of a list may differ between ranks.
-TEST(GpuGroup, ListsThatLieSideBySideOnOneRankAlone) {
+TEST(GpuGroup, ListLayoutsMayDifferBetweenRanks) {
   run_on_gpus(2, [](ProcessGroup& group) {
     const bool together = group.rank() == 0;
     const auto list = [&](double value) {
@@ -163,7 +163,7 @@ TEST(GpuGroup, ListsThatLieSideBySideOnOneRankAlone) {
   });
 }
 
-TEST(GpuGroupOf4, SeveralGroupsOfOneRank) {
+TEST(GpuGroupOf4, OverlappingGroupsGiveCorrectSums) {
   run_threads({Device::cuda(0), Device::cuda(1), Device::cuda(2), Device::cuda(3)}, [](Context& context) {
     const int rank = context.rank();
     const auto half = context.new_group(rank < 2 ? std::vector{0, 1} : std::vector{2, 3});
@@ -184,7 +184,7 @@ TEST(GpuGroupOf4, SeveralGroupsOfOneRank) {
 
 // --- errors ---
 
-TEST(GpuGroup, WhatItDoesNotMoveIsAnErrorBeforeAnythingIsSent) {
+TEST(GpuGroup, UnsupportedTensorsAreRejectedBeforeSending) {
   run_on_gpus(2, [](ProcessGroup& group) {
     const Tensor ints = full({2}, 1, {kInt32, Device::cuda(group.rank())});
     EXPECT_EQ(error_text<DTypeError>([&] { group.all_reduce(ints, ReduceOp::kBitXor); }),
@@ -202,7 +202,7 @@ TEST(GpuGroup, WhatItDoesNotMoveIsAnErrorBeforeAnythingIsSent) {
 }
 
 // Nothing was sent, so the group stays usable.
-TEST(GpuGroup, ACollectiveInAGraphIsRefused) {
+TEST(GpuGroup, CollectiveDuringGraphCaptureIsRejected) {
   run_on_gpus(2, [](ProcessGroup& group) {
     const Tensor x = on_gpu(group, group.rank() + 1);
     cuda::Graph graph(x.device());
@@ -213,7 +213,7 @@ TEST(GpuGroup, ACollectiveInAGraphIsRefused) {
   });
 }
 
-TEST(GpuGroup, AGroupOfCpuTensorsSaysSo) {
+TEST(GpuGroup, GpuTensorOnCpuBackendIsRejected) {
   ThreadRanks{.world_size = 2, .backend = "shm"}.run([](ProcessGroup& group) {
     EXPECT_THAT(error_text<DeviceError>([&] { group.all_reduce(on_gpu(group, 1)); }),
                 HasSubstr("all_reduce: the group's backend 'shm' supports CPU tensors only; use 'cpu:shm,cuda:nccl'"));
@@ -257,7 +257,7 @@ std::vector<std::string> heard_within_a_second(int world_size, const std::functi
   return texts;
 }
 
-TEST(GpuGroup, CallsThatDoNotFitAreAnErrorOfBothWithBothSides) {
+TEST(GpuGroup, ShapeMismatchReportsBothSides) {
   const auto texts = heard_within_a_second(2, [](ProcessGroup& group) {
     const Tensor x = on_gpu(group, 1, group.rank() == 0 ? 4 : 5);
     group.all_reduce(x, ReduceOp::kSum, {.name = "x"});
@@ -269,7 +269,7 @@ TEST(GpuGroup, CallsThatDoNotFitAreAnErrorOfBothWithBothSides) {
   }
 }
 
-TEST(GpuGroup, AListOnOneRankAndATensorOnTheOtherAreAMismatch) {
+TEST(GpuGroup, ListAgainstTensorIsReportedAsMismatch) {
   const auto texts = heard_within_a_second(2, [](ProcessGroup& group) {
     const Tensor parts = on_gpu(group, 0, 8).view({2, 4});
     if (group.rank() == 0) {
@@ -284,7 +284,7 @@ TEST(GpuGroup, AListOnOneRankAndATensorOnTheOtherAreAMismatch) {
   }
 }
 
-TEST(GpuGroup, TransposedTensorsAreAMismatch) {
+TEST(GpuGroup, TransposedShapesAreReportedAsMismatch) {
   const auto texts = heard_within_a_second(2, [](ProcessGroup& group) {
     group.all_reduce(on_gpu(group, 1, 6).view(group.rank() == 0 ? Shape{2, 3} : Shape{3, 2}));
   });
@@ -294,7 +294,7 @@ TEST(GpuGroup, TransposedTensorsAreAMismatch) {
   }
 }
 
-TEST(GpuGroup, PartsOfAnAllToAllThatDoNotFitAreAMismatch) {
+TEST(GpuGroup, AllToAllSizeMismatchReportsBothSides) {
   const auto texts = heard_within_a_second(2, [](ProcessGroup& group) {
     const int64_t sent = group.rank() == 0 ? 5 : 2, wanted = group.rank() == 0 ? 2 : 3;
     group.all_to_all(on_gpu(group, 0, 1 + wanted), on_gpu(group, 1, 1 + sent),
@@ -307,7 +307,7 @@ TEST(GpuGroup, PartsOfAnAllToAllThatDoNotFitAreAMismatch) {
   }
 }
 
-TEST(GpuGroup, ACpuTensorOfOneRankIsAMismatch) {
+TEST(GpuGroup, CpuTensorOnOneRankReportsBothSides) {
   const auto texts = heard_within_a_second(2, [](ProcessGroup& group) {
     const Tensor x = group.rank() == 0 ? on_gpu(group, 1) : full({4}, 1);
     group.all_reduce(x);
@@ -318,7 +318,7 @@ TEST(GpuGroup, ACpuTensorOfOneRankIsAMismatch) {
   }
 }
 
-TEST(GpuGroupOf4, AnExceptionOfOneRankIsHeardByTheOthers) {
+TEST(GpuGroupOf4, ThrowingRankIsReportedOnAllOtherRanks) {
   const auto texts = heard_within_a_second(4, [](ProcessGroup& group) {
     if (group.rank() == 2) throw ValueError("out of data");
     const Tensor x = on_gpu(group, 1);
@@ -332,7 +332,7 @@ TEST(GpuGroupOf4, AnExceptionOfOneRankIsHeardByTheOthers) {
 }
 
 // A pending collective that the others never complete does not block it.
-TEST(GpuGroup, ARankThatThrowsWhileGpusExchangeEndsAtOnce) {
+TEST(GpuGroup, ExceptionDuringTransferEndsRanksPromptly) {
   const auto texts = heard_within_a_second(2, [](ProcessGroup& group) {
     const Tensor x = on_gpu(group, 1);
     std::optional<Stall> stall;
@@ -348,7 +348,7 @@ TEST(GpuGroup, ARankThatThrowsWhileGpusExchangeEndsAtOnce) {
 }
 
 // The first of two collectives is late on one rank, which does not start the second: only this rank is blamed.
-TEST(GpuGroup, WhoStartsLateAndThenNothingIsNamed) {
+TEST(GpuGroup, RankThatSkipsSecondCollectiveIsReported) {
   std::promise<void> over;
   const ThreadRanks ranks{.world_size = 2, .timeout = std::chrono::milliseconds(600), .backend = "auto"};
   int culprit = -1;
@@ -378,7 +378,7 @@ TEST(GpuGroup, WhoStartsLateAndThenNothingIsNamed) {
   EXPECT_THAT(texts[0], HasSubstr("missing: rank 1"));
 }
 
-TEST(GpuGroup, WhoComesTooLateIsNamed) {
+TEST(GpuGroup, RankArrivingAfterTimeoutIsReported) {
   const ThreadRanks ranks{.world_size = 2, .timeout = std::chrono::milliseconds(400), .backend = "auto"};
   const auto texts = texts_of(run_on_threads(
       2, [&](int rank) { return ranks.make(rank); },
@@ -439,7 +439,7 @@ TANDEM_RANK_MAIN(one_dies_on_its_gpu) {
   write_heard(context, args.at(0), heard, text);
 }
 
-TEST(GpuProcesses, AKilledRankIsHeardWithinASecond) {
+TEST(GpuProcesses, KilledRankIsReportedPromptly) {
   const std::string heard = heard_of_death("one_dies_on_its_gpu");
   EXPECT_THAT(heard, HasSubstr("in time [rank 0 of 2]"));
   EXPECT_THAT(heard, HasSubstr("rank 1: "));
@@ -462,7 +462,7 @@ TANDEM_RANK_MAIN(one_dies_after_its_verdict) {
   write_heard(context, args.at(0), heard, text + "\nand then " + error_text<CommError>([&] { group.all_reduce(x); }));
 }
 
-TEST(GpuProcesses, ARankThatIsKilledWhileGpusExchangeIsHeardWithinASecond) {
+TEST(GpuProcesses, RankKilledDuringTransferIsReportedPromptly) {
   const std::string heard = heard_of_death("one_dies_after_its_verdict");
   EXPECT_THAT(heard, HasSubstr("in time [rank 0 of 2]"));
   EXPECT_THAT(heard, HasSubstr("\nand then [rank 0 of 2]"));
@@ -475,7 +475,7 @@ TANDEM_RANK_MAIN(both_on_one_gpu) {
       << error_text<DeviceError>([&] { context.group()->all_reduce(x); });
 }
 
-TEST(GpuGroup, RanksOnOneGpuAreNamed) {
+TEST(GpuGroup, RanksSharingOneGpuAreRejected) {
   const testing::TemporaryFolder folder;
   spawn(2, "both_on_one_gpu", {folder / ""});
   for (const char* const rank : {"0", "1"}) {
@@ -533,7 +533,7 @@ TANDEM_RANK_MAIN(one_stops_after_its_verdict) {
 }
 
 // Without further calls on the group: copying a missing result throws the failure and names the responsible rank.
-TEST(GpuGroupOf4, ARankThatStopsWhileGpusExchangeIsNamed) {
+TEST(GpuGroupOf4, RankStoppedDuringTransferIsReported) {
   const testing::TemporaryFolder folder;
   spawn(3, "one_stops_after_its_verdict", {folder / ""});
   for (const char* const rank : {"0", "2"}) {
@@ -546,7 +546,7 @@ TEST(GpuGroupOf4, ARankThatStopsWhileGpusExchangeIsNamed) {
   }
 }
 
-TEST(GpuGroupOf4, AStoppedRankIsNamedAtTheDeadline) {
+TEST(GpuGroupOf4, StoppedRankIsReportedAtTimeout) {
   const testing::TemporaryFolder folder;
   spawn(3, "one_stops_on_its_gpu", {folder / ""});
   for (const char* const rank : {"0", "2"}) {

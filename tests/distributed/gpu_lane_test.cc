@@ -164,7 +164,7 @@ void run_with_an_absent_rank(const std::function<void(Rank&, GpuWork& done)>& f)
 // --- many at once ---
 
 // The watchdog thread, and a thread that launches more collectives than the queue holds.
-TEST(GpuLane, ThreadsDoNotMeetInNccl) {
+TEST(NcclBackend, NcclCallsAreSerialized) {
   run_lanes([](Rank& r) {
     const Tensor x = r.ones();
     std::shared_ptr<GpuWork> last;
@@ -197,7 +197,7 @@ std::shared_ptr<GpuWork> launch_alone(Rank& r, CollectiveKind kind, ReduceOp op,
   return r.lane->launch(operation, agreed_at(Clock::now()));
 }
 
-TEST(GpuLaneOf1, EachCollectiveOfARankAloneIsACopy) {
+TEST(NcclBackendOf1, SingleRankCollectivesCopyInputToOutput) {
   run_lanes(
       [](Rank& r) {
         const TensorOptions options{kFloat32, r.device};
@@ -226,7 +226,7 @@ TEST(GpuLaneOf1, EachCollectiveOfARankAloneIsACopy) {
       1);
 }
 
-TEST(GpuLaneOf1, WhatTheGpuWasGivenBeforeIsToBlameAtTheDeadline) {
+TEST(NcclBackendOf1, TimeoutReportsUnfinishedEarlierWork) {
   run_lanes(
       [](Rank& r) {
         r.all_reduce();
@@ -247,7 +247,7 @@ TEST(GpuLaneOf1, WhatTheGpuWasGivenBeforeIsToBlameAtTheDeadline) {
 
 // --- deadlines, and giving up ---
 
-TEST(GpuLane, ADeadlineIsHeardOnceAndEndsTheWork) {
+TEST(NcclBackend, TimeoutIsReportedOnceAndFailsWork) {
   run_with_an_absent_rank([](Rank& r, GpuWork& done) {
     const std::string reason = "all_reduce #2 did not finish on cuda:0 by its deadline";
     const auto late = r.all_reduce(r.ones(), 300ms);
@@ -267,7 +267,7 @@ TEST(GpuLane, ADeadlineIsHeardOnceAndEndsTheWork) {
   });
 }
 
-TEST(GpuLaneOf1, CallsThatNothingCouldEndAreRefused) {
+TEST(NcclBackendOf1, BlockingNcclModeIsRejected) {
   setenv("NCCL_COMM_BLOCKING", "1", 1);
   const GpuLane::Options options{
       .device = Device::cuda(0), .who = "a rank", .on_failure = [](const std::string&, int) {}};
@@ -279,7 +279,7 @@ TEST(GpuLaneOf1, CallsThatNothingCouldEndAreRefused) {
 
 #ifdef TANDEM_CUDA_EMULATED
 // A real GPU would stay broken for later tests.
-TEST(GpuLaneEmulated, AGpuThatHasFailedEndsTheLane) {
+TEST(NcclBackendEmulated, GpuFailureFailsPendingAndLaterWork) {
   run_with_an_absent_rank([](Rank& r, GpuWork&) {
     const Tensor x = r.ones();
     const auto lost = r.all_reduce(r.ones());
@@ -294,7 +294,7 @@ TEST(GpuLaneEmulated, AGpuThatHasFailedEndsTheLane) {
 }
 #endif
 
-TEST(GpuLane, WhatACallHasToldTheGpuDoesNotTellAgain) {
+TEST(NcclBackend, ReportedFailureIsNotRethrownAtSync) {
   run_with_an_absent_rank([](Rank& r, GpuWork&) {
     const auto late = r.all_reduce(r.ones(), 300ms);
     late->join();
@@ -306,7 +306,7 @@ TEST(GpuLane, WhatACallHasToldTheGpuDoesNotTellAgain) {
 }
 
 // Until all ranks have started a collective, the launching thread checks deadlines.
-TEST(GpuLane, TheTimeCountsFromWhereAllHaveStarted) {
+TEST(NcclBackend, TimeoutCountsFromAgreedStart) {
   run_with_an_absent_rank([](Rank& r, GpuWork&) {
     const GpuLane::Agreed agreed = agreed_at({});
     r.all_reduce(r.ones(), 200ms, agreed);
@@ -319,7 +319,7 @@ TEST(GpuLane, TheTimeCountsFromWhereAllHaveStarted) {
 }
 
 // The aborting thread may block in NCCL; the other ranks are still notified.
-TEST(GpuLaneEmulated, AnAbortThatTakesLongKeepsNobody) {
+TEST(NcclBackendEmulated, SlowAbortDoesNotBlockCallers) {
   setenv("TANDEM_EMULATED_ABORT_MS", "4000", 1);
   run_with_an_absent_rank([](Rank& r, GpuWork&) {
     const auto begin = Clock::now();
@@ -333,7 +333,7 @@ TEST(GpuLaneEmulated, AnAbortThatTakesLongKeepsNobody) {
   unsetenv("TANDEM_EMULATED_ABORT_MS");
 }
 
-TEST(GpuLane, WhatIsUnderWayMayEndWithinTheGrace) {
+TEST(NcclBackend, InFlightWorkMayFinishWithinGrace) {
   Signal given_up;
   run_lanes([&](Rank& r) {
     r.all_reduce();
@@ -354,7 +354,7 @@ TEST(GpuLane, WhatIsUnderWayMayEndWithinTheGrace) {
   });
 }
 
-TEST(GpuLane, WhatIsUnderWayIsAbortedAfterTheGrace) {
+TEST(NcclBackend, InFlightWorkIsAbortedAfterGrace) {
   run_with_an_absent_rank([](Rank& r, GpuWork&) {
     const auto work = r.all_reduce(r.ones());
     work->join();
@@ -387,7 +387,7 @@ class GivesUp {
 };
 
 // The first call blocks until connections are open.
-TEST(GpuLane, GivingUpEndsTheFirstLaunch) {
+TEST(NcclBackend, AbortEndsFirstLaunch) {
   run_with_an_absent_rank([](Rank&) {},
                           [](Rank& r) {
                             const auto begin = Clock::now();
@@ -399,7 +399,7 @@ TEST(GpuLane, GivingUpEndsTheFirstLaunch) {
                           });
 }
 
-TEST(GpuLane, TheDeadlineEndsTheFirstLaunch) {
+TEST(NcclBackend, TimeoutEndsFirstLaunch) {
   run_with_an_absent_rank([](Rank&) {},
                           [](Rank& r) {
                             const GivesUp at_last(r.lane, 10s);
@@ -409,7 +409,7 @@ TEST(GpuLane, TheDeadlineEndsTheFirstLaunch) {
                           });
 }
 
-TEST(GpuLane, ALaneThatWasGivenUpSaysSoWhenItIsGone) {
+TEST(NcclBackend, AbortReasonIsReportedAfterDestruction) {
   run_with_an_absent_rank([](Rank& r, GpuWork& done) {
     const auto late = r.all_reduce(r.ones());
     r.lane->give_up("a rank was lost", 1, 0ms);
@@ -422,7 +422,7 @@ TEST(GpuLane, ALaneThatWasGivenUpSaysSoWhenItIsGone) {
 
 // --- the end ---
 
-TEST(GpuLane, MemoryOfWorkOutlivesTheLane) {
+TEST(NcclBackend, WorkMemoryOutlivesBackend) {
   run_with_an_absent_rank([](Rank& r, GpuWork&) {
     r.drain();
     Stall stall(cuda::current_stream(r.device));
@@ -438,7 +438,7 @@ TEST(GpuLane, MemoryOfWorkOutlivesTheLane) {
   });
 }
 
-TEST(GpuLane, OneThatEndsLongBeforeTheOthersDoesNotWaitForThemLong) {
+TEST(NcclBackend, DestroyIsBoundedWhenPeersLag) {
   Signal gone;
   run_lanes([&](Rank& r) {
     r.all_reduce();
@@ -451,7 +451,7 @@ TEST(GpuLane, OneThatEndsLongBeforeTheOthersDoesNotWaitForThemLong) {
   });
 }
 
-TEST(GpuLane, TheCallbacksOwnerMayDropIt) {
+TEST(NcclBackend, FailureCallbackMayDestroyBackend) {
   run_with_an_absent_rank([](Rank& r, GpuWork&) {
     r.on_failure = [&r] { r.lane.reset(); };
     r.all_reduce(r.ones(), 200ms);

@@ -13,7 +13,7 @@ namespace tandem { inline namespace v0 { namespace distributed { namespace {
 using Floats = std::vector<float>;
 
 // Tags in another order than the sends, a reply before an earlier collective, strides, a CPU tensor on one side.
-TEST(GpuMessages, MessagesKeepTheirMeaning) {
+TEST(GpuMessages, TagsOrderAndStridesArePreserved) {
   run_on_gpus(2, [](ProcessGroup& group) {
     const int other = 1 - group.rank();
     const Device device = Device::cuda(group.rank());
@@ -46,7 +46,7 @@ TEST(GpuMessages, MessagesKeepTheirMeaning) {
 }
 
 // A message is written to a tensor only after pending reads of the current stream.
-TEST(GpuMessages, AMessageWaitsForThoseWhoReadItsTensor) {
+TEST(GpuMessages, ReceiveWaitsForPendingReadsOfTensor) {
   run_on_gpus(2, [](ProcessGroup& group) {
     const Tensor x = on_gpu(group, group.rank() + 1);
     const Tensor before = add(x, Scalar(0));
@@ -61,7 +61,7 @@ TEST(GpuMessages, AMessageWaitsForThoseWhoReadItsTensor) {
 }
 
 // While the first collective waits for the other rank, a continuation sends the message that this rank waits for.
-TEST(GpuMessages, ContinuationsRunWhileTheFirstCollectiveWaits) {
+TEST(GpuMessages, ContinuationRunsWhileFirstCollectiveWaits) {
   run_on_gpus(2, [](ProcessGroup& group) {
     const Tensor number = full({1}, group.rank());
     if (group.rank() == 0) {

@@ -26,7 +26,7 @@ void check_every_dtype(ProcessGroup& group, Device device) {
 
 class GpuOps : public ::testing::TestWithParam<int> {};
 
-TEST_P(GpuOps, EachIsRightAmongThreads) {
+TEST_P(GpuOps, CollectivesMatchClosedFormsAcrossThreads) {
   ThreadRanks{.world_size = GetParam(), .backend = "auto"}.run(
       [](ProcessGroup& group) { check_every_dtype(group, Device::cuda(group.rank())); });
 }
@@ -44,7 +44,7 @@ TANDEM_RANK_MAIN(check_every_operation_on_gpus) {
   if (::testing::Test::HasFailure()) throw StateError("wrong values");
 }
 
-TEST_P(GpuOps, EachIsRightAmongProcesses) {
+TEST_P(GpuOps, CollectivesMatchClosedFormsAcrossProcesses) {
   for (const char* backend : {"auto", "cpu:gloo,cuda:nccl"}) {
     if (GetParam() != 2 && backend != std::string("auto")) continue;
     spawn(GetParam(), "check_every_operation_on_gpus", {backend});

@@ -68,7 +68,7 @@ std::string case_name(const ::testing::TestParamInfo<Case>& info) { return info.
 
 class GpuPowerSgd : public ::testing::TestWithParam<Case> {};
 
-TEST_P(GpuPowerSgd, EqualsTheCpus) {
+TEST_P(GpuPowerSgd, GradientsMatchCpuWithinTolerance) {
   const Case& c = GetParam();
   for (const int rank : {1, 2, 6}) {
     const PowerSgdOptions options = {.rank = rank, .start_step = 1, .min_saving = 1};
@@ -87,7 +87,7 @@ INSTANTIATE_TEST_SUITE_P(, GpuPowerSgd,
 
 // As with SyncBatchNorm in a separate group: collectives of all groups must start in one order on GPUs, which is
 // program order, independent of when ranks agree on a bucket.
-TEST(GpuPowerSgdRanks, OtherGroupsExchangeDuringBackward) {
+TEST(GpuPowerSgdRanks, OtherGroupsAllReduceDuringBackward) {
   run_threads({Device::cuda(0), Device::cuda(1)}, [](Context& context) {
     const auto other = context.new_group({0, 1}, {.timeout = std::chrono::seconds(20)});
     const HookedParameters p({{20, 10}, {30, 8}, {40, 6}, {12, 12}, {9, 30}}, kFloat32, context.device());
@@ -106,7 +106,7 @@ TEST(GpuPowerSgdRanks, OtherGroupsExchangeDuringBackward) {
   });
 }
 
-TEST(GpuPowerSgdRanks, EndWithTheSameBits) {
+TEST(GpuPowerSgdRanks, RanksEndWithBitwiseEqualParameters) {
   std::mutex mutex;
   std::vector<std::vector<double>> results;
   run_threads({Device::cuda(0), Device::cuda(1), Device::cuda(2), Device::cuda(3)}, [&](Context& context) {

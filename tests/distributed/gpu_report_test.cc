@@ -23,7 +23,7 @@ Tensor cards_of(const std::vector<Tensor>& cards) {
   return all;
 }
 
-TEST(GpuReport, EqualGpusAreCounted) {
+TEST(GpuReport, IdenticalGpusAreCounted) {
   const Device gpu = Device::cuda(0);
   const cuda::Versions versions = cuda::versions();
   EXPECT_NE(versions.runtime.find('.'), std::string::npos);
@@ -35,7 +35,7 @@ TEST(GpuReport, EqualGpusAreCounted) {
             "2 ranks, 1 host x 2: shm between processes; nccl 2.27.3 between 2 x " + card);
 }
 
-TEST(GpuReport, DifferentOnesAreNamedInTheOrderOfRanks) {
+TEST(GpuReport, DifferentGpusAreListedInRankOrder) {
   const Tensor mine = gpu_card(Device::cuda(0)), other = gpu_card(Device::cuda(0)), longest = gpu_card(Device::cuda(0));
   std::fill_n(longest.data<uint8_t>(), 127, uint8_t{'x'});
   other.data<uint8_t>()[0] = '?';
@@ -47,7 +47,7 @@ TEST(GpuReport, DifferentOnesAreNamedInTheOrderOfRanks) {
                       " and 1 x " + card + " and 1 x ?" + card.substr(1));
 }
 
-TEST(GpuReport, AGpuOfTwoRanksIsFound) {
+TEST(GpuReport, GpuSharedByTwoRanksIsDetected) {
   const Tensor first = gpu_card(Device::cuda(0)), second = gpu_card(Device::cuda(1)), third = gpu_card(Device::cuda(0));
   EXPECT_EQ(find_shared_gpu(cards_of({first, second}), {0, 1}), "");
   const cuda::DeviceProperties& gpu = cuda::device_properties(Device::cuda(0));

@@ -31,7 +31,7 @@ Subprocess::Result run(const std::string& num_ranks, const std::string& num_gpus
 const Arguments kTwoGpus = {"[1] cuda:1 cuda:1", "cuda:0 cuda:0"};
 const Arguments kTwoOnTheCpu = {"[1] cpu cpu", "cpu cpu"};
 
-TEST(GpuTandemRunTest, EachRankTakesTheGpuOfItsNumber) {
+TEST(GpuTandemRun, EachRankUsesGpuOfItsLocalRank) {
   const std::vector<std::tuple<std::string, std::string, Variables, Arguments>> cases = {
       {"gpu", "2", {}, kTwoGpus},
       {"gpu", "1", {}, {"cuda:0 cuda:0"}},
@@ -57,14 +57,14 @@ TEST(GpuTandemRunTest, EachRankTakesTheGpuOfItsNumber) {
   }
 }
 
-TEST(GpuTandemRunTest, AutoIsTheCoresWhereThereIsNoGpu) {
+TEST(GpuTandemRun, AutoUsesCpuCoresWithoutGpus) {
   const auto cores = sorted_lines(run("cpu", "0").out), ranks = sorted_lines(run("auto", "0").out);
   EXPECT_EQ(ranks, cores);
   EXPECT_THAT(ranks, Each(HasSubstr("cpu cpu")));
   EXPECT_FALSE(ranks.empty());
 }
 
-TEST(GpuTandemRunTest, AskingForGpusThatAreNotThereIsAnError) {
+TEST(GpuTandemRun, RequestingMissingGpusIsRejected) {
   const auto none = run("gpu", "0");
   EXPECT_EQ(none.err,
             "tandem-run: --nproc-per-node gpu: this machine has no GPU or no GPU driver\n"

@@ -38,7 +38,7 @@ TANDEM_RANK_MAIN(exchange_through_hooks) {
   file.write(reinterpret_cast<const char*>(got.data()), static_cast<std::streamsize>(got.size() * sizeof(float)));
 }
 
-TEST(GradientHooks, ProcessesAgreeWithThreadsToTheBit) {
+TEST(CommHooks, ProcessAndThreadRanksAreBitwiseEqual) {
   const std::string path = testing::TempDir() + "/hooks-";
   spawn(2, "exchange_through_hooks", {path});
   std::vector<float> of_threads;

@@ -24,8 +24,8 @@ using tandem::testing::error_text;
 
 constexpr BucketSizes kTiny = {64, 64, 64};
 
-class Worlds : public ::testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(, Worlds, ::testing::Values(1, 2, 3, 4));
+class CommHooksWorldSizes : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(, CommHooksWorldSizes, ::testing::Values(1, 2, 3, 4));
 
 /// Reference for half types: float32 sums in rank order, divided, rounded once.
 template <class H, class T>
@@ -39,7 +39,7 @@ std::vector<T> mean_of_rounded(const std::vector<std::vector<T>>& by_rank) {
   return means;
 }
 
-TEST_P(Worlds, CastsRoundBeforeAndAfterTheMeanAndNowhereElse) {
+TEST_P(CommHooksWorldSizes, CastsRoundOnlyBeforeAndAfterMean) {
   for (const DType dtype : {kFloat32, kFloat64}) {
     for (const bool brain : {false, true}) {
       for (const BucketSizes& sizes : {kTiny, BucketSizes{}}) {
@@ -63,7 +63,7 @@ TEST_P(Worlds, CastsRoundBeforeAndAfterTheMeanAndNowhereElse) {
   }
 }
 
-TEST(GradientHooks, WhatFloat16CannotHoldBecomesInfinite) {
+TEST(CommHooks, Fp16OverflowsToInfinityAndBf16DoesNot) {
   run_threads(2, [](Context& context) {
     HookedParameters p({Shape{3}});
     GradientReducer reducer(p.named(), {}, context.group(), {.hooks = {fp16_compress()}});
@@ -80,7 +80,7 @@ TEST(GradientHooks, WhatFloat16CannotHoldBecomesInfinite) {
   });
 }
 
-TEST(GradientHooks, HalfTypesAndSeveralDtypesTravelTogether) {
+TEST(CommHooks, CastHooksAverageMixedDtypes) {
   for (const CommHooks& hooks : {CommHooks{fp16_compress()}, CommHooks{bf16_compress()}}) {
     run_threads(3, [&](Context& context) {
       Tensor a = ones({5}, {kBFloat16}).set_requires_grad();
@@ -119,7 +119,7 @@ std::pair<int64_t, int> bytes_on_the_wire(const std::function<CommHooks()>& hook
   return sum;
 }
 
-TEST(GradientHooks, BytesOnTheWire) {
+TEST(CommHooks, SentBytesMatchHookCompression) {
   const auto expect_sent = [](int64_t elements, int64_t bytes_of_each, int exchanges, auto... hooks) {
     EXPECT_EQ(bytes_on_the_wire([&] { return CommHooks{hooks()...}; }), std::pair(elements * bytes_of_each, exchanges));
   };
@@ -164,7 +164,7 @@ const std::vector<Chain> kChains = {
      }},
 };
 
-TEST_P(Worlds, RanksEndWithTheSameBits) {
+TEST_P(CommHooksWorldSizes, RanksEndWithBitwiseEqualGradients) {
   for (const Chain& chain : kChains) {
     SCOPED_TRACE(chain.name);
     std::mutex mutex;
@@ -187,7 +187,7 @@ TEST_P(Worlds, RanksEndWithTheSameBits) {
   }
 }
 
-TEST_P(Worlds, ASmallNetLearnsWithEach) {
+TEST_P(CommHooksWorldSizes, SmallNetLearnsWithEveryHookChain) {
   const auto loss_of = [](const Net& net) { return net.loss(inputs(), labels()).item(); };
   for (const Chain& chain : kChains) {
     SCOPED_TRACE(chain.name);
@@ -216,7 +216,7 @@ TEST_P(Worlds, ASmallNetLearnsWithEach) {
   }
 }
 
-TEST(GradientHooks, GoOnToTheSameBitsFromTheirState) {
+TEST(CommHooks, ResumedStateGivesBitwiseEqualGradients) {
   for (const Chain& chain : kChains) {
     SCOPED_TRACE(chain.name);
     run_threads(2, [&](Context& context) {
@@ -244,7 +244,7 @@ TEST(GradientHooks, GoOnToTheSameBitsFromTheirState) {
   }
 }
 
-TEST(GradientHooks, AccumulateUnderNoSync) {
+TEST(CommHooks, NoSyncAccumulationMatchesSingleBackward) {
   for (const Chain& chain : kChains) {
     SCOPED_TRACE(chain.name);
     run_threads(2, [&](Context& context) {
@@ -268,7 +268,7 @@ TEST(GradientHooks, AccumulateUnderNoSync) {
   }
 }
 
-TEST(GradientHooks, UnusedParametersCountAsZero) {
+TEST(CommHooks, UnusedParametersCountAsZero) {
   for (const Chain& chain : kChains) {
     SCOPED_TRACE(chain.name);
     run_threads(2, [&](Context& context) {
@@ -290,7 +290,7 @@ TEST(GradientHooks, UnusedParametersCountAsZero) {
   }
 }
 
-TEST(GradientHooks, CastsLeaveRoomForOtherCollectivesInBackward) {
+TEST(CommHooks, CastsAllowOtherCollectivesDuringBackward) {
   run_threads(3, [](Context& context) {
     const HookedParameters p({{9, 8}, {33, 7}, {6}, {40, 2}});
     GradientReducer reducer(many_modules(p), {}, context.group(), {.buckets = kTiny, .hooks = {bf16_compress()}});
@@ -323,7 +323,7 @@ class Rounds final : public CommHook {
   const int announced_, made_;
 };
 
-TEST_P(Worlds, HooksOfManyExchangesNest) {
+TEST_P(CommHooksWorldSizes, NestedMultiExchangeHooksGiveExactMean) {
   run_threads(GetParam(), [&](Context& context) {
     const HookedParameters p({{9, 8}, {33, 7}, {6}, {40, 2}}, kFloat64);
     const auto rounds = [] { return std::make_shared<Rounds>(3, 3); };
@@ -336,7 +336,7 @@ TEST_P(Worlds, HooksOfManyExchangesNest) {
   });
 }
 
-TEST(GradientHooks, AHookThatDoesNotKeepItsWordFailsTheGroup) {
+TEST(CommHooks, ExchangeCountMismatchFailsAllRanks) {
   for (const int made : {1, 3}) {
     std::mutex mutex;
     int failed = 0;
@@ -365,7 +365,7 @@ TEST(GradientHooks, AHookThatDoesNotKeepItsWordFailsTheGroup) {
   }
 }
 
-TEST(GradientHooks, AFailureInBackwardReachesTheOthers) {
+TEST(CommHooks, BackwardFailureIsReportedOnOtherRanks) {
   for (const Chain& chain : kChains) {
     SCOPED_TRACE(chain.name);
     std::string peer;
@@ -386,7 +386,7 @@ TEST(GradientHooks, AFailureInBackwardReachesTheOthers) {
   }
 }
 
-TEST(GradientHooks, WhatMakesNoSense) {
+TEST(CommHooks, InvalidHookOptionsAreRejected) {
   run_threads(2, [](Context& context) {
     const auto error = [&](ReducerOptions options) {
       const HookedParameters p({{9, 8}});
@@ -414,7 +414,7 @@ TEST(GradientHooks, WhatMakesNoSense) {
   EXPECT_EQ(error_text<ValueError>([] { power_sgd({.min_saving = 0.5}); }), "power_sgd: min_saving 0.5 is less than 1");
 }
 
-TEST(GradientHooks, RanksMustAgree) {
+TEST(CommHooks, HookMismatchBetweenRanksIsRejected) {
   run_threads(2, [](Context& context) {
     const HookedParameters p({{9, 8}});
     const uint64_t seed = context.rank() == 0 ? 1 : 2;
@@ -428,7 +428,7 @@ TEST(GradientHooks, RanksMustAgree) {
   });
 }
 
-TEST(GradientHooks, StateOfAnother) {
+TEST(CommHooks, StateOfDifferentHooksIsRejected) {
   run_threads(1, [](Context& context) {
     const auto make = [&](const HookedParameters& p, CommHooks hooks) {
       return std::make_unique<GradientReducer>(p.named(), NamedTensors{}, context.group(),

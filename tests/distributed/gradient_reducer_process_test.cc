@@ -30,9 +30,9 @@ TANDEM_RANK_MAIN(train_on_part) {
   file.write(reinterpret_cast<const char*>(got.data()), static_cast<std::streamsize>(got.size() * sizeof(double)));
 }
 
-class ProcessWorlds : public testing::TestWithParam<int> {};
+class GradientReducerProcesses : public testing::TestWithParam<int> {};
 
-TEST_P(ProcessWorlds, EqualTheJoinedBatchAndThreadRanksToTheBit) {
+TEST_P(GradientReducerProcesses, MatchesFullBatchAndEqualsThreadRanksBitwise) {
   const int world = GetParam();
   const std::string path = testing::TempDir() + "/parameters-" + std::to_string(world);
   spawn(world, "train_on_part", {path});
@@ -51,6 +51,6 @@ TEST_P(ProcessWorlds, EqualTheJoinedBatchAndThreadRanksToTheBit) {
   EXPECT_EQ(of_processes, of_threads);
 }
 
-INSTANTIATE_TEST_SUITE_P(, ProcessWorlds, testing::Values(2, 3, 4));
+INSTANTIATE_TEST_SUITE_P(, GradientReducerProcesses, testing::Values(2, 3, 4));
 
 }}  // namespace tandem::distributed

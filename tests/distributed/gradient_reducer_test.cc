@@ -24,9 +24,9 @@ constexpr BucketSizes kHuge = {1 << 30, 1 << 30, 1 << 30};
 
 using tandem::testing::error_text;
 
-class Worlds : public ::testing::TestWithParam<std::tuple<int, BucketSizes>> {};
+class GradientReducerWorldSizes : public ::testing::TestWithParam<std::tuple<int, BucketSizes>> {};
 
-TEST_P(Worlds, EqualOneProcessOnTheJoinedBatch) {
+TEST_P(GradientReducerWorldSizes, TrainingMatchesSingleProcessOnFullBatch) {
   const auto [world, sizes] = GetParam();
   const std::vector<double> expected = joined_batch(5);
   run_threads(world, [&, world = world, sizes = sizes](Context& context) {
@@ -35,7 +35,7 @@ TEST_P(Worlds, EqualOneProcessOnTheJoinedBatch) {
   });
 }
 
-TEST_P(Worlds, AccumulationUnderNoSyncEqualsTheJoinedBatch) {
+TEST_P(GradientReducerWorldSizes, NoSyncAccumulationMatchesFullBatch) {
   const auto [world, sizes] = GetParam();
   const Net reference(1);
   reference.loss(inputs(), labels()).backward();
@@ -57,11 +57,11 @@ TEST_P(Worlds, AccumulationUnderNoSyncEqualsTheJoinedBatch) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(, Worlds,
+INSTANTIATE_TEST_SUITE_P(, GradientReducerWorldSizes,
                          ::testing::Combine(::testing::ValuesIn(kWorlds),
                                             ::testing::Values(kTiny, BucketSizes{}, kHuge)));
 
-TEST(GradientReducer, RanksEndWithTheSameBits) {
+TEST(GradientReducer, RanksEndWithBitwiseEqualGradients) {
   std::mutex mutex;
   std::vector<std::vector<double>> results;
   run_threads(3, [&](Context& context) {
@@ -75,7 +75,7 @@ TEST(GradientReducer, RanksEndWithTheSameBits) {
   EXPECT_EQ(results[0], results[2]);
 }
 
-TEST(GradientReducer, TakesRankZerosValuesOfParametersAndBuffers) {
+TEST(GradientReducer, ParametersAndBuffersAreBroadcastFromRankZero) {
   run_threads(3, [](Context& context) {
     const Net net(1 + static_cast<uint64_t>(context.rank()));
     Tensor frozen = full({2}, context.rank() + 5, {kFloat64});
@@ -92,7 +92,7 @@ TEST(GradientReducer, TakesRankZerosValuesOfParametersAndBuffers) {
   });
 }
 
-TEST(GradientReducer, ParameterUsedNowhere) {
+TEST(GradientReducer, ParameterUnusedOnAllRanksHasNoGradient) {
   run_threads(2, [](Context& context) {
     const Net net(1);
     GradientReducer reducer(net.named(), {}, context.group(), {.unused = UnusedParameters::kAllow});
@@ -104,7 +104,7 @@ TEST(GradientReducer, ParameterUsedNowhere) {
   });
 }
 
-TEST(GradientReducer, UnusedIsAnErrorOnEveryRankByDefault) {
+TEST(GradientReducer, UnusedParameterFailsAllRanksByDefault) {
   run_threads(3, [](Context& context) {
     const Net net(1);
     GradientReducer reducer(net.named(), {}, context.group());
@@ -119,7 +119,7 @@ TEST(GradientReducer, UnusedIsAnErrorOnEveryRankByDefault) {
   });
 }
 
-TEST(GradientReducer, ParameterUsedOnSomeRanksIsAveragedOverAll) {
+TEST(GradientReducer, PartiallyUsedParameterIsAveragedOverAllRanks) {
   run_threads(4, [](Context& context) {
     Tensor a = ones({3}, {kFloat64}).set_requires_grad();
     Tensor b = ones({2}, {kFloat64}).set_requires_grad();
@@ -132,7 +132,7 @@ TEST(GradientReducer, ParameterUsedOnSomeRanksIsAveragedOverAll) {
   });
 }
 
-TEST(GradientReducer, AnUnusedParameterDoesNotKeepAnOldGradient) {
+TEST(GradientReducer, UnusedParameterContributesNoStaleGradient) {
   run_threads(2, [](Context& context) {
     Tensor a = ones({3}, {kFloat64}).set_requires_grad();
     Tensor b = ones({2}, {kFloat64}).set_requires_grad();
@@ -147,7 +147,7 @@ TEST(GradientReducer, AnUnusedParameterDoesNotKeepAnOldGradient) {
   });
 }
 
-TEST(GradientReducer, TiedParameterIsExchangedOnce) {
+TEST(GradientReducer, TiedParameterIsReducedOnce) {
   run_threads(2, [](Context& context) {
     Tensor tied = full({2, 2}, 2, {kFloat64}).set_requires_grad();
     GradientReducer reducer({{"tied", tied}}, {}, context.group(), {.buckets = kTiny});
@@ -176,7 +176,7 @@ TEST(GradientReducer, TwoReducersShareOneBackward) {
   });
 }
 
-TEST(GradientReducer, ErrorsOfAGroupOfSomeRanksShowNumbersInTheJob) {
+TEST(GradientReducer, SubgroupErrorsShowGlobalRanks) {
   run_threads(3, [](Context& context) {
     if (context.rank() == 0) return;
     const auto group = context.new_group({1, 2});
@@ -200,7 +200,7 @@ TEST(GradientReducer, ErrorsOfAGroupOfSomeRanksShowNumbersInTheJob) {
   });
 }
 
-TEST(GradientReducer, DifferentModelsAreAnErrorOnEveryRank) {
+TEST(GradientReducer, DifferentModelsFailConstructionOnAllRanks) {
   run_threads(3, [](Context& context) {
     Tensor w = zeros({2, context.rank() == 2 ? 3 : 4}).set_requires_grad();
     EXPECT_EQ(error_text<StateError>([&] {
@@ -221,7 +221,7 @@ TEST(GradientReducer, DifferentModelsAreAnErrorOnEveryRank) {
   });
 }
 
-TEST(GradientReducer, TwoReducersOverOneParameter) {
+TEST(GradientReducer, SecondReducerOverSameParameterIsRejected) {
   run_threads(1, [](Context& context) {
     Tensor w = zeros({2}).set_requires_grad();
     const GradientReducer first({{"w", w}}, {}, context.group());
@@ -233,7 +233,7 @@ TEST(GradientReducer, TwoReducersOverOneParameter) {
   });
 }
 
-TEST(GradientReducer, LeavesTheParametersUsable) {
+TEST(GradientReducer, ParametersRemainUsableAfterDestruction) {
   run_threads(2, [](Context& context) {
     Tensor w = ones({2}, {kFloat64}).set_requires_grad();
     {
@@ -269,7 +269,7 @@ TEST(GradientReducer, FirstBucketIsLaunchedBeforeBackwardEnds) {
   }
 }
 
-TEST(GradientReducer, AFailureInBackwardReachesTheOthers) {
+TEST(GradientReducer, BackwardFailureIsReportedOnOtherRanks) {
   std::string peer;
   run_threads(2, [&](Context& context) {
     const Net net(1);
@@ -287,7 +287,7 @@ TEST(GradientReducer, AFailureInBackwardReachesTheOthers) {
   EXPECT_TRUE(peer.ends_with(" failed\n  rank 0: backward failed before all gradients were exchanged")) << peer;
 }
 
-TEST(GradientReducer, AnExceptionAnywhereInTheLoopIsTheOneThatCounts) {
+TEST(GradientReducer, ExceptionInTrainingLoopIsRethrownUnchanged) {
   enum Place { kBeforeConstruction, kInBackward, kBetweenSteps };
   for (const Place place : {kBeforeConstruction, kInBackward, kBetweenSteps}) {
     EXPECT_EQ(error_text<ValueError>([&] {
@@ -313,7 +313,7 @@ TEST(GradientReducer, AnExceptionAnywhereInTheLoopIsTheOneThatCounts) {
   }
 }
 
-TEST(GradientReducer, ARankThatLeavesTheLoopEarlyIsAnErrorOfTheOthers) {
+TEST(GradientReducer, RankLeavingLoopEarlyFailsOtherRanks) {
   run_threads(3, [](Context& context) {
     const Net net(1);
     GradientReducer reducer(net.named(), {}, context.group(), {.buckets = kHuge});
@@ -326,7 +326,7 @@ TEST(GradientReducer, ARankThatLeavesTheLoopEarlyIsAnErrorOfTheOthers) {
   });
 }
 
-TEST(GradientReducer, AllRanksStopAfterTheSameStep) {
+TEST(GradientReducer, RequestStopEndsAllRanksAtSameStep) {
   run_threads(3, [](Context& context) {
     const Net net(1);
     GradientReducer reducer(net.named(), {}, context.group());
@@ -341,7 +341,7 @@ TEST(GradientReducer, AllRanksStopAfterTheSameStep) {
   });
 }
 
-TEST(GradientReducer, HandlesOfNoSyncMayOutliveIt) {
+TEST(GradientReducer, NoSyncHandleMayOutliveReducer) {
   run_threads(1, [](Context& context) {
     const Net net(1);
     HookHandle alone;
@@ -353,7 +353,7 @@ TEST(GradientReducer, HandlesOfNoSyncMayOutliveIt) {
   });
 }
 
-TEST(GradientReducer, ReportAddsUp) {
+TEST(GradientReducer, OverlapReportTimesAddUp) {
   run_threads(2, [](Context& context) {
     const Net net(1);
     GradientReducer reducer(net.named(), {}, context.group(), {.buckets = kTiny});
@@ -368,7 +368,7 @@ TEST(GradientReducer, ReportAddsUp) {
   });
 }
 
-TEST(GradientReducer, StepsLeftOutAreNotInTheReport) {
+TEST(GradientReducer, LeftOutStepIsExcludedFromReport) {
   run_threads(2, [](Context& context) {
     const Net net(1);
     GradientReducer reducer(net.named(), {}, context.group(), {.buckets = kTiny});
@@ -380,7 +380,7 @@ TEST(GradientReducer, StepsLeftOutAreNotInTheReport) {
   });
 }
 
-TEST(GradientReducer, NothingToReduce) {
+TEST(GradientReducer, ModelWithoutTrainableParametersIsRejected) {
   run_threads(1, [](Context& context) {
     EXPECT_EQ(error_text<ValueError>([&] {
                 GradientReducer reducer({{"w", zeros({2})}}, {}, context.group());

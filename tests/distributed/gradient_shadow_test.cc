@@ -22,10 +22,10 @@ using tandem::testing::rank_devices;
 
 constexpr BucketSizes kTiny = {64, 64, 64};
 
-class Worlds : public ::testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(, Worlds, ::testing::Values(1, 2, 3, 4));
+class GradientShadowWorldSizes : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(, GradientShadowWorldSizes, ::testing::Values(1, 2, 3, 4));
 
-TEST_P(Worlds, ShadowReportsTheErrorAndChangesNothing) {
+TEST_P(GradientShadowWorldSizes, ErrorIsReportedWithoutChangingGradients) {
   const int world = GetParam();
   run_threads(rank_devices(world), [&](Context& context) {
     const std::vector<Shape> shapes = {{33, 7}, {3}, {12, 12}};
@@ -71,7 +71,7 @@ TEST_P(Worlds, ShadowReportsTheErrorAndChangesNothing) {
   });
 }
 
-TEST_P(Worlds, ShadowTellsTheHooksOfAChainApart) {
+TEST_P(GradientShadowWorldSizes, ErrorsAreAttributedToEachHook) {
   const int world = GetParam();
   run_threads(rank_devices(world), [&](Context& context) {
     const std::vector<Shape> shapes = {{33, 7}, {3}, {12, 12}};
@@ -116,7 +116,7 @@ TEST_P(Worlds, ShadowTellsTheHooksOfAChainApart) {
   });
 }
 
-TEST(GradientShadow, AChainThatBeginsLaterHasNoErrorOfItsFirstHookBefore) {
+TEST(GradientShadow, FirstHookHasNoErrorBeforeStartStep) {
   run_threads(rank_devices(2), [](Context& context) {
     const HookedParameters p({{33, 7}, {3}}, kFloat32, context.device());
     GradientReducer reducer(
@@ -136,7 +136,7 @@ TEST(GradientShadow, AChainThatBeginsLaterHasNoErrorOfItsFirstHookBefore) {
   });
 }
 
-TEST(GradientShadow, ReportOfNothing) {
+TEST(GradientShadow, ZeroAndUnderflowingGradientsGiveDefinedReport) {
   run_threads(rank_devices(2), [](Context& context) {
     const HookedParameters p({Shape{3}, Shape{2}}, kFloat32, context.device());
     GradientReducer reducer(many_modules(p), {}, context.group(),
@@ -169,7 +169,7 @@ struct Stubborn final : CommHook {
   }
 };
 
-TEST(GradientShadow, AFailureInAShadowStepReachesTheOthers) {
+TEST(GradientShadow, ShadowStepFailureIsReportedOnOtherRanks) {
   run_threads(rank_devices(2), [](Context& context) {
     const HookedParameters p({{9, 8}}, kFloat32, context.device());
     GradientReducer reducer(p.named(), {}, context.group(),

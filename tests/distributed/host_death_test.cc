@@ -31,17 +31,17 @@ std::unique_ptr<Backend> make_two_hosts(const ProcessGroupOptions& given) {
 
 TANDEM_RANK_MAIN(fail_over_hosts) { fail_in_the_middle(context, args, make_two_hosts); }
 
-class HostDeath : public ::testing::TestWithParam<std::string> {};
+class HierarchicalRankFailure : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(HostDeath, AKilledRankIsNamedOnAllOthers) {
+TEST_P(HierarchicalRankFailure, KilledRankIsNamedOnAllSurvivors) {
   expect_heard("fail_over_hosts", GetParam(), "killed", kKilledReason);
 }
 
-TEST_P(HostDeath, ARankThatThrowsIsHeardOnAllOthers) {
+TEST_P(HierarchicalRankFailure, ExceptionOfOneRankReachesAllSurvivors) {
   expect_heard("fail_over_hosts", GetParam(), "throws", "out of data");
 }
 
-TEST_P(HostDeath, AStoppedRankEndsInTheDeadline) {
+TEST_P(HierarchicalRankFailure, StoppedRankCausesTimeoutOnSurvivors) {
   const Heard heard = heard_by_survivors("fail_over_hosts", GetParam(), "stopped");
   for (int rank = 0; rank < kFailingWorld; ++rank) {
     if (rank == kVictim) continue;
@@ -52,12 +52,14 @@ TEST_P(HostDeath, AStoppedRankEndsInTheDeadline) {
   EXPECT_LT(heard.seconds, seconds_allowed("stopped"));
 }
 
-TEST_P(HostDeath, ARankThatDisagreesIsShownWithItsCall) { expect_disagreement("fail_over_hosts", GetParam()); }
+TEST_P(HierarchicalRankFailure, MismatchedCallIsShownOnEveryRank) {
+  expect_disagreement("fail_over_hosts", GetParam());
+}
 
-INSTANTIATE_TEST_SUITE_P(Operations, HostDeath, ::testing::ValuesIn(failing_operations()),
+INSTANTIATE_TEST_SUITE_P(Operations, HierarchicalRankFailure, ::testing::ValuesIn(failing_operations()),
                          [](const auto& param_info) { return param_info.param; });
 
-TEST(HostDeathQueued, AllQueuedWorksOfAllOthersFail) {
+TEST(HierarchicalQueuedWork, AllQueuedWorksOfSurvivorsFail) {
   expect_queued_heard("fail_over_hosts", "killed", kKilledReason);
   expect_queued_heard("fail_over_hosts", "throws", "out of data");
 }

@@ -38,7 +38,7 @@ Thrown thrown_by(const std::exception_ptr& error) {
 
 std::string place(const std::source_location& where) { return str(where.file_name(), ":", where.line()); }
 
-TEST(HostMismatch, EveryRankShowsBothSidesAndDataIsUntouched) {
+TEST(HierarchicalConsistencyCheck, MismatchIsShownEverywhereAndDataIsUnchanged) {
   for (const char* hosts : {"aabb", "aab", "abcb"}) {
     for (const int64_t count : {9, 500}) {  // one flow, several flows
       for (int wrong = 0; wrong < 4 && hosts[wrong] != 0; ++wrong) {
@@ -72,7 +72,7 @@ TEST(HostMismatch, EveryRankShowsBothSidesAndDataIsUntouched) {
   }
 }
 
-TEST(HostMismatch, OtherKindsMeet) {
+TEST(HierarchicalConsistencyCheck, DifferentCollectiveKindsAreRejected) {
   const HostRanks ranks{.hosts = "aabb", .tuning = kTiny};
   const auto errors = ranks.run([&](ProcessGroup& group) {
     if (group.rank() == 2) return group.barrier();
@@ -171,15 +171,15 @@ void expect_all_hear(End end, const std::string& wanted) {
   }
 }
 
-TEST(HostFailure, AnExceptionAtAnyPhaseEndsAll) {
+TEST(HierarchicalFailure, ExceptionAtAnyPhaseFailsAllRanks) {
   expect_all_hear(End::kThrows, "an operation ended with an exception");
 }
 
-TEST(HostFailure, ADeathAtAnyPhaseEndsAll) { expect_all_hear(End::kKilled, "killed by SIGKILL"); }
+TEST(HierarchicalFailure, DeathAtAnyPhaseFailsAllRanks) { expect_all_hear(End::kKilled, "killed by SIGKILL"); }
 
-TEST(HostFailure, AStandstillAtAnyPhaseEndsAtTheDeadline) { expect_all_hear(End::kStopped, "timed out after 0.1 s"); }
+TEST(HierarchicalFailure, StallAtAnyPhaseCausesTimeout) { expect_all_hear(End::kStopped, "timed out after 0.1 s"); }
 
-TEST(HostFailure, AnAbortReachesAllHosts) {
+TEST(HierarchicalFailure, AbortReachesAllHosts) {
   for (int aborting = 0; aborting < 5; ++aborting) {
     const HostRanks ranks{.hosts = "aabbb", .tuning = kTiny};
     const auto errors = ranks.run([&](ProcessGroup& group) {
@@ -220,7 +220,7 @@ class NotingBackend final : public Backend {
   std::vector<std::string>* const told_;
 };
 
-TEST(HostFailure, AnAbortIsToldInsideTheHostFirst) {
+TEST(HierarchicalFailure, AbortNotifiesLocalBackendFirst) {
   // The others may wait for peers that do not read data in flight.
   const HostRanks ranks{.hosts = "aabb"};
   const ProcessGroupOptions options{ranks.store, 0, 4, "default", ranks.timeout, true};

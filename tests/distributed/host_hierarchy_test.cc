@@ -22,7 +22,7 @@ void expect_reduced(const Tensor& x, ReduceOp op, int world_size, const std::str
   EXPECT_EQ(count_wrong(x, [&](int64_t i) { return expected(world_size, i, op, x.dtype()); }), 0) << where;
 }
 
-TEST(Hierarchy, EveryDtypeAndOperator) {
+TEST(HierarchicalAllReduce, EveryDtypeAndOperatorMatchesReference) {
   for (const char* hosts : kWorlds) {
     HostRanks ranks{.hosts = hosts, .tuning = kTiny};
     ranks.run_well([&](ProcessGroup& group) {
@@ -40,7 +40,7 @@ TEST(Hierarchy, EveryDtypeAndOperator) {
   }
 }
 
-TEST(Hierarchy, SizesAroundEveryBoundary) {
+TEST(HierarchicalAllReduce, SizesAroundChunkBoundariesMatchReference) {
   for (const char* hosts : {"ab", "aabb", "aab", "aaabbb", "aaabcc"}) {
     HostRanks ranks{.hosts = hosts, .tuning = kTiny, .dawdle = 3};
     ranks.run_well([&](ProcessGroup& group) {
@@ -97,7 +97,7 @@ std::vector<float> uneven_numbers(int rank, int64_t count) {
   return values;
 }
 
-TEST(Hierarchy, SumsTakeTheDocumentedTreeWhateverTheChunks) {
+TEST(HierarchicalAllReduce, SumsFollowDocumentedTreeForAnyChunkSize) {
   constexpr int64_t kCount = 1531;
   const HostTuning tunings[] = {
       {}, kTiny, {.leader_bytes = 1 << 20}, {.leader_bytes = 0, .chunk_bytes = 1000, .ahead = 1}};
@@ -132,7 +132,7 @@ TEST(Hierarchy, SumsTakeTheDocumentedTreeWhateverTheChunks) {
   }
 }
 
-TEST(Hierarchy, OtherCollectivesGoThroughTheFlatBackend) {
+TEST(HierarchicalBackend, BroadcastAndAllGatherGiveExpectedValues) {
   HostRanks ranks{.hosts = "aab"};
   ranks.run_well([](ProcessGroup& group) {
     const Tensor x = full({5}, group.rank() + 2);
@@ -145,7 +145,7 @@ TEST(Hierarchy, OtherCollectivesGoThroughTheFlatBackend) {
   });
 }
 
-TEST(Hierarchy, ManyInFlight) {
+TEST(HierarchicalAllReduce, ManyInFlightCallsGiveExpectedSums) {
   HostRanks ranks{.hosts = "aabb", .tuning = kTiny, .dawdle = 2};
   ranks.run_well([](ProcessGroup& group) {
     std::vector<Tensor> tensors;
@@ -163,7 +163,7 @@ TEST(Hierarchy, ManyInFlight) {
   });
 }
 
-TEST(Hierarchy, DescribesItself) {
+TEST(HierarchicalBackend, DescribeShowsHostsBackendsAndFlows) {
   const auto describe = [](const std::string& hosts) {
     HostRanks ranks{.hosts = hosts};
     const auto backends = [&](int rank) {

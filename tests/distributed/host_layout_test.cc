@@ -15,13 +15,13 @@ namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
 using Hosts = std::vector<std::vector<int>>;
 
-TEST(HostLayout, GroupsRanksByIdentity) {
+TEST(HostLayout, RanksAreGroupedByHostId) {
   EXPECT_EQ(group_by_host({"x"}).hosts, (Hosts{{0}}));
   EXPECT_EQ(group_by_host({"x", "x", "x"}).hosts, (Hosts{{0, 1, 2}}));
   EXPECT_EQ(group_by_host({"x", "y", "x", "y", "y", "z"}).hosts, (Hosts{{0, 2}, {1, 3, 4}, {5}}));
 }
 
-TEST(HostLayout, KnowsEachRanksPlace) {
+TEST(HostLayout, MapsRanksToHostAndLocalRank) {
   const HostLayout layout = group_by_host({"x", "y", "x", "y", "y", "z"});
   const int hosts[] = {0, 1, 0, 1, 1, 2};
   const int places[] = {0, 0, 1, 1, 2, 0};
@@ -33,7 +33,7 @@ TEST(HostLayout, KnowsEachRanksPlace) {
   EXPECT_TRUE(group_by_host({"x", "y", "y", "x"}).is_even());
 }
 
-TEST(HostLayout, DescribesItself) {
+TEST(HostLayout, DescribeShowsHostsAndRankCounts) {
   EXPECT_EQ(group_by_host({"x", "x", "x", "x"}).describe(), "1 host x 4");
   EXPECT_EQ(group_by_host({"x", "y"}).describe(), "2 hosts x 1");
   EXPECT_EQ(group_by_host({"x", "x", "y", "y"}).describe(), "2 hosts x 2");
@@ -41,7 +41,7 @@ TEST(HostLayout, DescribesItself) {
   EXPECT_EQ(group_by_host({"x", "y", "y", "z"}).describe(), "3 hosts x 1 + 2 + 1");
 }
 
-TEST(HostLayout, InnerGroupsHaveTheJobsNumbers) {
+TEST(HostLayout, LocalAndCrossGroupsKeepGlobalRanks) {
   ProcessGroupOptions options;
   options.name = "g";
   options.world_size = 4;
@@ -80,13 +80,13 @@ void on_hosts(const std::string& hosts, const std::string& backend,
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST(FindHosts, RanksThatDifferInTheirIdAreOnOtherHosts) {
+TEST(FindHosts, DifferentHostIdsFormSeparateHosts) {
   on_hosts("bab", "auto", [](const ProcessGroupOptions& options) {
     EXPECT_EQ(find_hosts(options).hosts, (Hosts{{0, 2}, {1}}));
   });
 }
 
-TEST(MakeBackend, OneHostSharesMemory) {
+TEST(MakeBackend, SingleHostUsesSharedMemory) {
   on_hosts("xxx", "auto", [](const ProcessGroupOptions& options) {
     EXPECT_EQ(make_backend(options)->describe(), "1 host x 3: shm between threads");
   });
@@ -95,7 +95,7 @@ TEST(MakeBackend, OneHostSharesMemory) {
   });
 }
 
-TEST(MakeBackend, SharedMemorySaysWhoIsElsewhere) {
+TEST(MakeBackend, ShmRejectsRanksOnSeveralHosts) {
   on_hosts("xyx", "shm", [](const ProcessGroupOptions& options) {
     try {
       make_backend(options);

@@ -48,7 +48,7 @@ void expect_sums_of_three(const std::vector<Subprocess::Result>& results) {
   }
 }
 
-TEST(InitProcessTest, FourVariablesAreEnough) {
+TEST(InitProcessGroup, FourEnvironmentVariablesAreEnough) {
   const std::string port = free_port();
   std::vector<Variables> ranks;
   for (const char* rank : {"0", "1", "2"}) {
@@ -57,7 +57,7 @@ TEST(InitProcessTest, FourVariablesAreEnough) {
   expect_sums_of_three(run_all({"sum", "env://"}, ranks));
 }
 
-TEST(InitProcessTest, RanksComeBackToThePort) {
+TEST(InitProcessGroup, RanksCanReinitializeOnSamePort) {
   const std::string port = free_port();
   std::vector<Variables> ranks;
   for (const char* rank : {"0", "1", "2"}) {
@@ -69,7 +69,7 @@ TEST(InitProcessTest, RanksComeBackToThePort) {
   }
 }
 
-TEST(InitProcessTest, AsOpenMpiStartsThem) {
+TEST(InitProcessGroup, ReadsOpenMpiVariables) {
   const std::string port = free_port();
   std::vector<Variables> ranks;
   for (const char* rank : {"0", "1", "2"}) {
@@ -83,7 +83,7 @@ TEST(InitProcessTest, AsOpenMpiStartsThem) {
   expect_sums_of_three(run_all({"sum", "env://"}, ranks));
 }
 
-TEST(InitProcessTest, AsMpiexecStartsThem) {
+TEST(InitProcessGroup, ReadsMpiexecVariables) {
   const std::string port = free_port();
   std::vector<Variables> ranks;
   for (const char* rank : {"0", "1", "2"}) {
@@ -97,7 +97,7 @@ TEST(InitProcessTest, AsMpiexecStartsThem) {
   expect_sums_of_three(run_all({"sum", "env://"}, ranks));
 }
 
-TEST(InitProcessTest, AsSrunStartsThem) {
+TEST(InitProcessGroup, ReadsSlurmVariables) {
   // The port is derived from the job id.
   std::vector<Variables> ranks;
   for (const char* rank : {"0", "1", "2"}) {
@@ -113,7 +113,7 @@ TEST(InitProcessTest, AsSrunStartsThem) {
   expect_sums_of_three(run_all({"sum", "env://"}, ranks));
 }
 
-TEST(InitProcessTest, ByAFile) {
+TEST(InitProcessGroup, FileMethodConnectsProcesses) {
   const TemporaryFolder folder;
   std::vector<std::unique_ptr<Subprocess>> processes;
   for (const char* rank : {"0", "1", "2"}) {
@@ -127,7 +127,7 @@ TEST(InitProcessTest, ByAFile) {
   }
 }
 
-TEST(InitProcessTest, BelowTandemRun) {
+TEST(InitProcessGroup, CanBeRepeatedUnderTandemRun) {
   // Twice: the launcher's store is reset.
   const auto result = run_program({kTandemRun, "--nproc-per-node", "3", kProgram, "sum", "env://", "2"});
   EXPECT_EQ(result.status, 0) << result.err;
@@ -138,7 +138,7 @@ TEST(InitProcessTest, BelowTandemRun) {
       << result.err;
 }
 
-TEST(InitProcessTest, WithoutALauncher) {
+TEST(InitProcessGroup, MissingLauncherIsAnError) {
   const auto result = run_program({kProgram, "sum", "env://"});
   EXPECT_EQ(result.status, 1);
   EXPECT_EQ(result.err,
@@ -149,7 +149,7 @@ TEST(InitProcessTest, WithoutALauncher) {
             "MASTER_PORT\n");
 }
 
-TEST(InitProcessTest, TheOnlyTaskOfALauncher) {
+TEST(InitProcessGroup, SingleOpenMpiTaskFormsWorldOfOne) {
   const auto result = run_program({kProgram, "sum", "env://"}, {{"OMPI_COMM_WORLD_RANK", "0"},
                                                                 {"OMPI_COMM_WORLD_SIZE", "1"},
                                                                 {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
@@ -157,7 +157,7 @@ TEST(InitProcessTest, TheOnlyTaskOfALauncher) {
   EXPECT_EQ(result.out, "rank 0 of 1 local 0 sum 1 half 1\n") << result.err;
 }
 
-TEST(InitProcessTest, BesideTorchrunsAgentTheStoreIsOnThePortAbove) {
+TEST(InitProcessGroup, TorchrunAgentMovesStoreToNextPort) {
   const FileDescriptor agent = listen_on("127.0.0.1", 0);
   std::vector<Variables> ranks;
   for (const char* rank : {"0", "1", "2"}) {
@@ -172,7 +172,7 @@ TEST(InitProcessTest, BesideTorchrunsAgentTheStoreIsOnThePortAbove) {
   expect_sums_of_three(run_all({"sum", "env://"}, ranks));
 }
 
-TEST(InitProcessTest, BesideTorchrunsAgentWithThePortAboveTaken) {
+TEST(InitProcessGroup, NextPortTakenUnderTorchrunIsAnError) {
   // torchrun's store uses MASTER_PORT; another program uses the next port.
   const FileDescriptor agent = listen_on("127.0.0.1", 0);
   const int port = local_port(agent.get());
@@ -192,7 +192,7 @@ TEST(InitProcessTest, BesideTorchrunsAgentWithThePortAboveTaken) {
                 "HOST:PORT or --master-port PORT\n");
 }
 
-TEST(InitProcessTest, TheDeathOfAnotherRankDoesNotConcernAGroup) {
+TEST(InitProcessGroup, NonMemberDeathDoesNotAffectSubgroup) {
   const std::string port = free_port();
   std::vector<Variables> ranks;
   for (const char* rank : {"0", "1", "2"}) {

@@ -61,7 +61,7 @@ void check_sum(ProcessGroup& group) {
 
 enum class Method { kTcp, kFile, kStore };
 
-class InitTest : public testing::TestWithParam<Method> {
+class InitProcessGroup : public testing::TestWithParam<Method> {
  protected:
   InitOptions options(int rank, int world_size) const {
     InitOptions options{.rank = rank, .world_size = world_size, .timeout = 20s};
@@ -75,11 +75,12 @@ class InitTest : public testing::TestWithParam<Method> {
   std::shared_ptr<Store> store_ = make_memory_store();
   const int port_ = free_port();
 };
-INSTANTIATE_TEST_SUITE_P(, InitTest, testing::Values(Method::kTcp, Method::kFile, Method::kStore), [](const auto& i) {
-  return i.param == Method::kTcp ? "Tcp" : i.param == Method::kFile ? "File" : "Store";
-});
+INSTANTIATE_TEST_SUITE_P(, InitProcessGroup, testing::Values(Method::kTcp, Method::kFile, Method::kStore),
+                         [](const auto& i) {
+                           return i.param == Method::kTcp ? "Tcp" : i.param == Method::kFile ? "File" : "Store";
+                         });
 
-TEST_P(InitTest, MakesRanksOfThreads) {
+TEST_P(InitProcessGroup, ThreadsBecomeRanksUntilDestroyed) {
   for (const int n : {1, 2, 3, 4}) {
     store_ = make_memory_store();
     on_threads(n, [&](int rank) {
@@ -107,7 +108,7 @@ TEST_P(InitTest, MakesRanksOfThreads) {
   }
 }
 
-TEST_P(InitTest, RanksMayComeBackAtOnce) {
+TEST_P(InitProcessGroup, RanksCanReinitializeImmediately) {
   const std::vector<std::shared_ptr<Store>> stores = {make_memory_store(), make_memory_store(), make_memory_store()};
   on_threads(3, [&](int rank) {
     for (const std::shared_ptr<Store>& store : stores) {
@@ -121,7 +122,7 @@ TEST_P(InitTest, RanksMayComeBackAtOnce) {
   });
 }
 
-TEST_P(InitTest, TheMissingAreNamed) {
+TEST_P(InitProcessGroup, TimeoutNamesMissingRank) {
   on_threads(2, [&](int rank) {
     InitOptions own = options(rank, 3);
     own.timeout = rank == 0 ? 300ms : 20s;
@@ -132,7 +133,7 @@ TEST_P(InitTest, TheMissingAreNamed) {
   });
 }
 
-TEST_P(InitTest, ARankThatLeavesIsHeardOf) {
+TEST_P(InitProcessGroup, BarrierNamesRankThatLeft) {
   on_threads(2, [&](int rank) {
     init_process_group(options(rank, 2));
     default_group()->barrier();
@@ -144,7 +145,7 @@ TEST_P(InitTest, ARankThatLeavesIsHeardOf) {
   });
 }
 
-TEST_P(InitTest, ASecondCallIsAnError) {
+TEST_P(InitProcessGroup, SecondInitAndSecondDestroyAreErrors) {
   init_process_group(options(0, 1));
   EXPECT_EQ(error_text<td::StateError>([&] { init_process_group(options(0, 1)); }),
             "init_process_group: this thread is already rank 0 of 1; call destroy_process_group first");
@@ -163,7 +164,7 @@ TEST_P(InitTest, ASecondCallIsAnError) {
       "init_process_group first");
 }
 
-TEST_P(InitTest, AGroupThatIsHeldWaitsForNobodyAfterwards) {
+TEST_P(InitProcessGroup, HeldGroupFailsAfterPeerLeaves) {
   on_threads(2, [&](int rank) {
     init_process_group(options(rank, 2));
     const std::shared_ptr<ProcessGroup> held = default_group();
@@ -175,7 +176,7 @@ TEST_P(InitTest, AGroupThatIsHeldWaitsForNobodyAfterwards) {
   });
 }
 
-TEST(InitErrorsTest, InsideALaunchedRankTheGroupIsThere) {
+TEST(InitProcessGroupErrors, LaunchedRankAlreadyHasDefaultGroup) {
   run_threads(2, [](Context& context) {
     EXPECT_TRUE(is_initialized());
     EXPECT_EQ(default_group(), context.group());
@@ -190,7 +191,7 @@ TEST(InitErrorsTest, InsideALaunchedRankTheGroupIsThere) {
   });
 }
 
-TEST(InitErrorsTest, WrongOptions) {
+TEST(InitProcessGroupErrors, InvalidOptionsAreRejected) {
   const auto error = [](const InitOptions& options) {
     return error_text<td::ValueError>([&] { init_process_group(options); });
   };
@@ -231,14 +232,14 @@ class TimeoutVariable {
   TimeoutVariable& operator=(const TimeoutVariable&) = delete;
 };
 
-TEST(InitTimeoutTest, TheVariableGoesBeforeTheArgument) {
+TEST(InitProcessGroupTimeout, VariableOverridesArgument) {
   const TimeoutVariable variable("0.2");
   const InitOptions options{.store = make_memory_store(), .rank = 0, .world_size = 2, .timeout = 20s};
   EXPECT_EQ(error_text<td::CommError>([&] { init_process_group(options); }),
             "[rank 0 of 2] group 'default': rendezvous timed out after 0.2 s\n  missing: rank 1");
 }
 
-TEST(InitTimeoutTest, AZeroIsNoDeadline) {
+TEST(InitProcessGroupTimeout, ZeroMeansNoDeadline) {
   const TimeoutVariable variable("0");
   const auto store = make_memory_store();
   on_threads(2, [&](int rank) {
@@ -253,7 +254,7 @@ TEST(InitTimeoutTest, AZeroIsNoDeadline) {
   });
 }
 
-TEST(InitTimeoutTest, NonsenseIsAnErrorThatNamesIt) {
+TEST(InitProcessGroupTimeout, InvalidVariableIsRejected) {
   for (const std::string value : {"soon", "-1", "30s"}) {
     const TimeoutVariable variable(value.c_str());
     const InitOptions options{.store = make_memory_store(), .rank = 0, .world_size = 1};
@@ -263,7 +264,7 @@ TEST(InitTimeoutTest, NonsenseIsAnErrorThatNamesIt) {
   }
 }
 
-TEST(InitErrorsTest, AFileOfAnEarlierJob) {
+TEST(InitProcessGroupErrors, StoreFileOfEarlierJobIsRejected) {
   const TemporaryFolder folder;
   const std::string method = "file://" + (folder / "store") + "?rank=1&world_size=2";
   // Left by rank 1 of a killed job.
@@ -273,7 +274,7 @@ TEST(InitErrorsTest, AFileOfAnEarlierJob) {
             "  remove the file if an earlier job left it; otherwise two processes have this rank");
 }
 
-TEST(InitErrorsTest, APortInUse) {
+TEST(InitProcessGroupErrors, PortInUseIsAnError) {
   const FileDescriptor taken = listen_on("127.0.0.1", 0);
   const std::string address = "127.0.0.1:" + std::to_string(local_port(taken.get()));
   EXPECT_EQ(error_text<td::IoError>(

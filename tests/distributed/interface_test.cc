@@ -16,12 +16,12 @@ namespace tandem { inline namespace v0 { namespace distributed::gloo { namespace
 
 constexpr const char* kVariables[] = {"TANDEM_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "MASTER_ADDR"};
 
-class InterfaceTest : public ::testing::Test {
+class NetworkInterface : public ::testing::Test {
  protected:
-  InterfaceTest() {
+  NetworkInterface() {
     for (const char* variable : kVariables) unsetenv(variable);
   }
-  ~InterfaceTest() override {
+  ~NetworkInterface() override {
     for (const char* variable : kVariables) unsetenv(variable);
   }
   static ProcessGroupOptions options(const std::string& interface = {}) {
@@ -32,18 +32,18 @@ class InterfaceTest : public ::testing::Test {
   }
 };
 
-TEST_F(InterfaceTest, LoopbackWithinAMachine) {
+TEST_F(NetworkInterface, LoopbackIsUsedWithinOneMachine) {
   const Interface found = choose_interface(options(), true);
   EXPECT_TRUE(found.is_loopback);
   EXPECT_EQ(found.address, "127.0.0.1");
 }
 
-TEST_F(InterfaceTest, ByNameOrAddress) {
+TEST_F(NetworkInterface, IsChosenByNameOrAddress) {
   EXPECT_EQ(choose_interface(options("lo"), false).name, "lo");
   EXPECT_EQ(choose_interface(options("127.0.0.1"), false).name, "lo");
 }
 
-TEST_F(InterfaceTest, TheCallIsAskedFirstThenTandemsVariableThenGloos) {
+TEST_F(NetworkInterface, OptionPrecedesTandemThenGlooVariable) {
   setenv("GLOO_SOCKET_IFNAME", "third0", 1);
   EXPECT_NE(refusal(options()).find("'third0' (from GLOO_SOCKET_IFNAME)"), std::string::npos);
   setenv("TANDEM_SOCKET_IFNAME", "second0", 1);
@@ -57,7 +57,7 @@ TEST_F(InterfaceTest, TheCallIsAskedFirstThenTandemsVariableThenGloos) {
   EXPECT_EQ(choose_interface(options(), false).name, "lo");
 }
 
-TEST_F(InterfaceTest, AnErrorListsThoseThatAreUp) {
+TEST_F(NetworkInterface, UnknownNameErrorListsActiveInterfaces) {
   std::string up;
   for (const Interface& i : list_interfaces()) up += "\n  " + i.name + "  " + i.address;
   EXPECT_NE(up.find("\n  lo  127.0.0.1"), std::string::npos);
@@ -67,7 +67,7 @@ TEST_F(InterfaceTest, AnErrorListsThoseThatAreUp) {
                 up);
 }
 
-TEST_F(InterfaceTest, OtherHostsAreNotReachedByLoopback) {
+TEST_F(NetworkInterface, LoopbackIsNotUsedBetweenHosts) {
   setenv("MASTER_ADDR", "127.0.0.1", 1);
   const std::vector<Interface> all = list_interfaces();
   if (std::all_of(all.begin(), all.end(), [](const Interface& i) { return i.is_loopback; })) {
@@ -78,7 +78,7 @@ TEST_F(InterfaceTest, OtherHostsAreNotReachedByLoopback) {
   }
 }
 
-TEST_F(InterfaceTest, TowardsTheAddressOfTheFirstRank) {
+TEST_F(NetworkInterface, MasterAddrSelectsItsInterface) {
   for (const Interface& i : list_interfaces()) {
     if (i.is_loopback || i.address.find(':') != std::string::npos) continue;
     setenv("MASTER_ADDR", i.address.c_str(), 1);

@@ -17,7 +17,7 @@ namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
 TEST(ShutdownTimeout, IsTenSecondsByDefault) { EXPECT_EQ(shutdown_timeout(), std::chrono::seconds(10)); }
 
-TEST(InterruptHandlers, WhatASignalInterruptsKeepsItsErrno) {
+TEST(InterruptHandlers, SignalHandlerPreservesErrno) {
   const InterruptHandlers handlers(true);
   errno = ERANGE;
   raise(SIGTERM);

@@ -60,7 +60,7 @@ struct Job {
       {.broadcast = [this](const NodeCommand& command) { told.push_back(command); }, .print = [](const auto&) {}}};
 };
 
-TEST(JobCoordinator, ANodeOrANumberOfRanksThatCannotBeEndsTheJob) {
+TEST(JobCoordinator, InvalidNodeOrRankCountFailsJob) {
   const std::vector<std::pair<int, int>> wrong = {{2, 1}, {-1, 1}, {INT_MAX, 1}, {1, 0}, {1, -3}, {1, 1025}};
   for (const auto& [node, num_ranks] : wrong) {
     Job job;
@@ -74,7 +74,7 @@ TEST(JobCoordinator, ANodeOrANumberOfRanksThatCannotBeEndsTheJob) {
   }
 }
 
-TEST(JobCoordinator, RanksAreStartedOnceWhoeverJoinsAgain) {
+TEST(JobCoordinator, RepeatedJoinsStartRanksOnce) {
   Job job;
   for (const int node : {0, 0, 1, 1, 0}) job.coordinator.on_event(joined(node, 3));
   EXPECT_FALSE(job.coordinator.finished());
@@ -83,7 +83,7 @@ TEST(JobCoordinator, RanksAreStartedOnceWhoeverJoinsAgain) {
   EXPECT_EQ(job.told[0].assignment.world_size, 6);
 }
 
-TEST(JobCoordinator, OfAStrangeNodeNothingIsBelieved) {
+TEST(JobCoordinator, EventsOfUnknownNodesAreIgnored) {
   Job job;
   NodeEvent event;
   event.kind = NodeEvent::Kind::kCannotStart;
@@ -95,7 +95,7 @@ TEST(JobCoordinator, OfAStrangeNodeNothingIsBelieved) {
   EXPECT_TRUE(job.told.empty());
 }
 
-TEST(JobCoordinator, ADeathIsTheCauseWhereTheStoreNoticesItAfterItsConsequences) {
+TEST(JobCoordinator, LateStoreNoticeKeepsFirstDeathAsCause) {
   for (const bool consequence_joined : {false, true}) {
     Job job;
     for (const int node : {0, 1}) job.coordinator.on_event(joined(node, 1));
@@ -125,7 +125,7 @@ TEST(JobCoordinator, ADeathIsTheCauseWhereTheStoreNoticesItAfterItsConsequences)
   }
 }
 
-TEST(JobCoordinator, AnAnnouncementBeforeADeathIsTheCause) {
+TEST(JobCoordinator, FailureAnnouncedBeforeDeathIsRootCause) {
   Job job;
   for (const int node : {0, 1}) job.coordinator.on_event(joined(node, 1));
   const RankAssignment assignment = job.told.at(0).assignment;
@@ -144,7 +144,7 @@ TEST(JobCoordinator, AnAnnouncementBeforeADeathIsTheCause) {
   EXPECT_EQ(job.coordinator.result().message, "rank 1 of 2 on node 1 (host) failed (exit status 1): boom");
 }
 
-TEST(MissingRanks, HeadlinesNameAllWhoAreMissingAndWhoWaited) {
+TEST(MissingRanks, HeadlineNamesMissingAndWaitingRanks) {
   MissingRanks ranks{.missing = {2},
                      .waiting = {0, 1},
                      .world_size = 3,
@@ -162,7 +162,7 @@ TEST(MissingRanks, HeadlinesNameAllWhoAreMissingAndWhoWaited) {
             "rank 0");
 }
 
-TEST(MissingRanks, OnlyAHeadlineStandsAlone) {
+TEST(MissingRanks, OnlyHeadlinesOmitReportingRank) {
   const std::string headline =
       "rank 2 of 3 did not take part in barrier (collective 1) within 2.0 s; waiting: ranks 0, 1";
   const MissingRanksError error(headline, "barrier timed out", 0, 2);
@@ -175,7 +175,7 @@ TEST(MissingRanks, OnlyAHeadlineStandsAlone) {
   EXPECT_EQ(describe_failure("rank 0 of 3", " (killed by SIGKILL)", ""), "rank 0 of 3 failed (killed by SIGKILL)");
 }
 
-TEST(JobCoordinator, ADeadlineIsBlamedOnTheMissingRanks) {
+TEST(JobCoordinator, TimeoutReportNamesMissingRanks) {
   Job job;
   for (const int node : {0, 1}) job.coordinator.on_event(joined(node, 1));
   const RankAssignment assignment = job.told.at(0).assignment;

@@ -150,7 +150,7 @@ Heard run_once(const Setting& setting, const std::string& how, int step) {
   return heard;
 }
 
-class JoinDeath : public ::testing::TestWithParam<Setting> {
+class RendezvousFailure : public ::testing::TestWithParam<Setting> {
  protected:
   /// Fails the victim at each of its steps, or every `stride`-th, and calls check(errors of ranks 0
   /// and 2).
@@ -186,11 +186,11 @@ class JoinDeath : public ::testing::TestWithParam<Setting> {
   }
 };
 
-TEST_P(JoinDeath, AKilledRankIsNamed) { expect_named("killed", kKilledReason); }
+TEST_P(RendezvousFailure, KilledRankIsNamedAtAnyStep) { expect_named("killed", kKilledReason); }
 
-TEST_P(JoinDeath, ARankThatThrowsIsNamed) { expect_named("throws", "out of data"); }
+TEST_P(RendezvousFailure, ThrowingRankIsNamedAtAnyStep) { expect_named("throws", "out of data"); }
 
-TEST_P(JoinDeath, TheDeadlineEndsTheWaitForAStoppedRank) {
+TEST_P(RendezvousFailure, StoppedRankCausesTimeout) {
   for_each_step("stopped", testing::runs_full_product() ? 5 : 12, [](const Heard& heard) {
     // The lower one waits for the victim, the other for either: both have the same deadline.
     EXPECT_THAT(heard.texts[0], ::testing::MatchesRegex("\\[rank 0[^\n]*[^0-9]0\\.4 s[^0-9].*ranks? 1[^0-9]*.*"));
@@ -198,7 +198,7 @@ TEST_P(JoinDeath, TheDeadlineEndsTheWaitForAStoppedRank) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Each, JoinDeath,
+INSTANTIATE_TEST_SUITE_P(Each, RendezvousFailure,
                          ::testing::Values(Setting{3, "shm"}, Setting{3, "gloo"}, Setting{3, "auto", "aab"}),
                          setting_name);
 

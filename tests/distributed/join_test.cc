@@ -42,7 +42,7 @@ TANDEM_RANK_MAIN(one_does_not_come) {
   if (args.at(2) == "throws") throw CommError(text, context.rank(), std::stoi(args.at(1)));
 }
 
-TEST(JoinTest, ProcessesHearOfARankThatDoesNotCome) {
+TEST(Rendezvous, AbsentRankIsNamedAmongProcesses) {
   for (const int absent : {0, 2}) {
     for (const std::string what : {"returns", "throws"}) {
       const testing::TemporaryFolder folder;
@@ -62,7 +62,7 @@ TEST(JoinTest, ProcessesHearOfARankThatDoesNotCome) {
   }
 }
 
-TEST(JoinTest, ThreadsHearOfARankThatDoesNotCome) {
+TEST(Rendezvous, AbsentRankIsNamedAmongThreads) {
   for (const int absent : {0, 2}) {
     run_threads(3, [&](Context& context) {
       if (context.rank() == absent) return;
@@ -72,7 +72,7 @@ TEST(JoinTest, ThreadsHearOfARankThatDoesNotCome) {
   }
 }
 
-TEST(JoinTest, TheDeadlineNamesWhoIsMissing) {
+TEST(Rendezvous, TimeoutNamesMissingRanks) {
   ThreadRanks ranks{.world_size = 3, .timeout = std::chrono::milliseconds(150)};
   const auto text = [&](int rank) -> std::string {
     try {
@@ -85,7 +85,7 @@ TEST(JoinTest, TheDeadlineNamesWhoIsMissing) {
   EXPECT_EQ(text(0), rendezvous_error(0, 3, "timed out after 0.1 s\n  missing: ranks 1 2"));
 }
 
-TEST(JoinTest, ARankThatHasFailedItselfDoesNotWait) {
+TEST(Rendezvous, RankThatAnnouncedFailureDoesNotWait) {
   // As if another thread of this rank had announced it.
   const ThreadRanks ranks{.world_size = 3, .timeout = std::chrono::milliseconds(20000)};
   ranks.store->announce_failure(1, "no disk");
@@ -98,7 +98,7 @@ TEST(JoinTest, ARankThatHasFailedItselfDoesNotWait) {
   EXPECT_EQ(text, rendezvous_error(1, 3, "failed\n  rank 1: no disk"));
 }
 
-TEST(JoinTest, NoKeysPileUpAndNamesAreStillUsedUp) {
+TEST(Rendezvous, KeysAreRemovedButGroupNamesStayReserved) {
   for (const char* backend : {"", "gloo"}) {
     const auto store = make_memory_store();
     const int64_t num_parts = backend[0] == 0 ? 1 : 2;  // host layout, and the backend

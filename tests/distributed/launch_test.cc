@@ -76,14 +76,14 @@ Variables torchrun_variables(int rank, int world_size, int port) {
           {"TORCHELASTIC_RUN_ID", "job 7"}};
 }
 
-TEST(LaunchTest, WithoutFlagsItIsTheOnlyRank) {
+TEST(Launch, NoFlagsRunSingleRank) {
   const auto result = run({"say", "a", "b"});
   EXPECT_EQ(result.out, "rank 0 of 1 local 0 of 1 args a b\n");
   EXPECT_EQ(result.err, "");
   EXPECT_EQ(result.status, 0);
 }
 
-TEST(LaunchTest, StartsRanksAndMarksTheirLines) {
+TEST(Launch, NprocStartsRanksWithPrefixedOutput) {
   for (const Arguments& flags : {Arguments{"--nproc", "3"}, Arguments{"--nproc=3"}}) {
     Arguments arguments = flags;
     arguments.insert(arguments.end(), {"say", "--nproc-like", "--", "--nproc", "9"});
@@ -96,7 +96,7 @@ TEST(LaunchTest, StartsRanksAndMarksTheirLines) {
   }
 }
 
-TEST(LaunchTest, RanksAreThreadsOnDevices) {
+TEST(Launch, DevicesFlagStartsThreadRanks) {
   const auto result = run({"say", "--devices", "cpu:1,cpu"});
   EXPECT_EQ(sorted_lines(result.out), (Arguments{"rank 0 of 2 local 0 of 2 args", "rank 1 of 2 local 1 of 2 args"}));
   EXPECT_EQ(messages(result.err), "");
@@ -109,13 +109,13 @@ TEST(LaunchTest, RanksAreThreadsOnDevices) {
   EXPECT_EQ(missing.status, 1);
 }
 
-TEST(LaunchTest, RanksShareTheStore) {
+TEST(Launch, RanksShareOneStore) {
   const auto result = run({"exchange", "--nproc", "4"});
   EXPECT_EQ(sorted_lines(result.out), (Arguments{"[1] sum 60", "[2] sum 60", "[3] sum 60", "sum 60"}));
   EXPECT_EQ(result.status, 0);
 }
 
-TEST(LaunchTest, SetsTorchrunsVariablesAndTheThreadBudget) {
+TEST(Launch, SetsTorchrunVariablesAndKeepsThreadVariables) {
   const auto result = run({"--nproc", "2", "environment", "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE",
                            "GROUP_RANK", "ROLE_RANK", "ROLE_WORLD_SIZE", "MASTER_ADDR", "TORCHELASTIC_RESTART_COUNT",
                            "TORCHELASTIC_MAX_RESTARTS", "OMP_NUM_THREADS", "TANDEM_NUM_THREADS"},
@@ -135,7 +135,7 @@ TEST(LaunchTest, SetsTorchrunsVariablesAndTheThreadBudget) {
   EXPECT_EQ(sorted_lines(result.out), expected);
 }
 
-TEST(LaunchTest, SharesTheCoresOut) {
+TEST(Launch, CoresAreDividedAmongRanks) {
   cpu_set_t mask;
   ASSERT_EQ(sched_getaffinity(0, sizeof(mask), &mask), 0);
   const auto result = run({"--nproc", "2", "cores"});
@@ -153,7 +153,7 @@ TEST(LaunchTest, SharesTheCoresOut) {
   EXPECT_EQ(seen, all);
 }
 
-TEST(LaunchTest, SaysOnceThatRanksShareCores) {
+TEST(Launch, OversubscribedCoresWarnOnce) {
   cpu_set_t mask;
   ASSERT_EQ(sched_getaffinity(0, sizeof(mask), &mask), 0);
   const int cores = CPU_COUNT(&mask);
@@ -165,7 +165,7 @@ TEST(LaunchTest, SaysOnceThatRanksShareCores) {
   EXPECT_EQ(result.err, n > cores ? warning : "");
 }
 
-TEST(LaunchTest, EachRankComputesOnItsDevice) {
+TEST(Launch, DeviceFlagSelectsRankDevice) {
   const std::string gpu = tandem::cuda::is_built() ? "cuda:0 cuda:0\n" : "";
   const auto refused = [](const std::string& what, const std::string& device) {
     return what + ": " + device + ": this build of tandem has no CUDA support; build with --config=cuda\n";
@@ -199,7 +199,7 @@ TEST(LaunchTest, EachRankComputesOnItsDevice) {
   EXPECT_EQ(sorted_lines(run({"device", "--device", "auto", "--nproc", "3"}, two).out)[0], "[1] cpu cpu");
 }
 
-TEST(LaunchTest, ARankThatIsShownGpusOfItsOwnTakesOneOfThem) {
+TEST(Launch, RankWithPrivateGpusChoosesOneOfThem) {
   using tandem::Device;
   if (!tandem::cuda::is_built()) return;  // the error of such a build is tested above
   const int count = tandem::cuda::device_count();
@@ -216,7 +216,7 @@ TEST(LaunchTest, ARankThatIsShownGpusOfItsOwnTakesOneOfThem) {
   EXPECT_EQ(sorted_lines(run({"device", "--device", "auto", "--nproc", "3"}, two).out)[0], "[1] cpu cpu");
 }
 
-TEST(LaunchTest, WrongFlagsAreUsageErrors) {
+TEST(Launch, InvalidFlagsAreUsageErrors) {
   const std::vector<std::pair<Arguments, std::string>> cases = {
       {{"--nproc"}, "launch: --nproc needs a value\n"},
       {{"--nproc", "0"}, "launch: --nproc: expected an integer from 1 to 1024, got '0'\n"},
@@ -246,7 +246,7 @@ TEST(LaunchTest, WrongFlagsAreUsageErrors) {
   }
 }
 
-TEST(LaunchTest, PartialVariablesAreShown) {
+TEST(Launch, IncompleteRankVariablesAreAnError) {
   const auto result = run({"say"}, {{"RANK", "1"}, {"WORLD_SIZE", "2"}});
   EXPECT_EQ(result.err,
             "rank variables: some are missing\n"
@@ -255,7 +255,7 @@ TEST(LaunchTest, PartialVariablesAreShown) {
   EXPECT_EQ(result.status, 2);
 }
 
-TEST(LaunchTest, FlagsThatStartRanksContradictVariables) {
+TEST(Launch, NprocInsideLaunchedRankIsRejected) {
   const auto result = run({"--nproc", "2", "say"}, torchrun_variables(0, 1, 29500));
   EXPECT_EQ(result.err,
             "launch: --nproc, --log-dir, --tee and --max-restarts start ranks, but this process is already a rank\n"
@@ -263,7 +263,7 @@ TEST(LaunchTest, FlagsThatStartRanksContradictVariables) {
   EXPECT_EQ(result.status, 2);
 }
 
-TEST(LaunchTest, JoinsRanksThatSomebodyElseStarted) {
+TEST(Launch, JoinsJobOfExternalLauncher) {
   const int port = free_port();
   std::vector<std::unique_ptr<Subprocess>> ranks;
   for (int r = 0; r < 3; ++r) {
@@ -277,7 +277,7 @@ TEST(LaunchTest, JoinsRanksThatSomebodyElseStarted) {
   }
 }
 
-TEST(LaunchTest, OneOfThoseFailsAndAloneSaysSo) {
+TEST(Launch, OnlyThrowingRankReportsUnderExternalLauncher) {
   const int port = free_port();
   std::vector<std::unique_ptr<Subprocess>> ranks;
   for (int r = 0; r < 3; ++r) {
@@ -290,7 +290,7 @@ TEST(LaunchTest, OneOfThoseFailsAndAloneSaysSo) {
   }
 }
 
-TEST(LaunchTest, OneOfThoseIsKilledAndTheOthersSayWhy) {
+TEST(Launch, SurvivorsReportKilledRankUnderExternalLauncher) {
   for (const int killed : {0, 1}) {  // rank 0 hosts the store
     const int port = free_port();
     std::vector<std::unique_ptr<Subprocess>> ranks;
@@ -318,7 +318,7 @@ TEST(LaunchTest, OneOfThoseIsKilledAndTheOthersSayWhy) {
   }
 }
 
-TEST(LaunchTest, AnExceptionIsReportedOnce) {
+TEST(Launch, ExceptionIsReportedOnce) {
   const auto only = run({"throw", "0"});
   EXPECT_EQ(only.err, "rank 0 of 1 failed: boom on rank 0 of 1\n");
   EXPECT_EQ(only.status, 1);
@@ -329,7 +329,7 @@ TEST(LaunchTest, AnExceptionIsReportedOnce) {
   }
 }
 
-TEST(LaunchTest, AKilledRankIsReportedOnce) {
+TEST(Launch, KilledRankIsReportedOnce) {
   for (const std::string mode : {"kill", "kill-in-collective"}) {
     for (const std::string rank : {"0", "2"}) {
       const auto result = run({"--nproc", "3", mode, rank});
@@ -339,7 +339,7 @@ TEST(LaunchTest, AKilledRankIsReportedOnce) {
   }
 }
 
-TEST(LaunchTest, RankThatLosesItsConnectionSaysWhy) {
+TEST(Launch, LostStoreConnectionIsReportedWithReason) {
   const std::string lost = "it lost its connection to the store at 127.0.0.1:";
   const std::string reset = " was lost: Connection reset by peer\n";
   for (const std::string rank : {"0", "1"}) {
@@ -374,7 +374,7 @@ TEST(LaunchTest, RankThatLosesItsConnectionSaysWhy) {
   }
 }
 
-TEST(LaunchTest, ARankThatExitsIsReported) {
+TEST(Launch, EarlyExitIsReportedWithStatus) {
   const auto with_status = run({"--nproc", "2", "exit", "0", "7"});
   EXPECT_NE(with_status.err.find("rank 0 of 2 failed (exit status 7)\n"), std::string::npos) << with_status.err;
   EXPECT_EQ(with_status.status, 1);
@@ -385,14 +385,14 @@ TEST(LaunchTest, ARankThatExitsIsReported) {
   EXPECT_EQ(with_zero.status, 1);
 }
 
-TEST(LaunchTest, ATimeoutNamesTheKey) {
+TEST(Launch, StoreTimeoutNamesMissingKey) {
   const auto result = run({"--nproc", "2", "--timeout", "33.5", "timeout"});
   EXPECT_NE(messages(result.err).find("of 2 failed (exit status 1): store: key 'never' was not set within 0.0 s\n"),
             std::string::npos)
       << result.err;
 }
 
-TEST(LaunchTest, TimeoutIsTheDeadlineOfCollectives) {
+TEST(Launch, TimeoutFlagAppliesToCollectives) {
   const Variables by_variable = {{"TANDEM_TIMEOUT_S", "0.4"}};
   for (const bool flag : {true, false}) {
     const auto result = flag ? run({"--nproc", "2", "--timeout", "0.4", "stuck", "1"})
@@ -409,7 +409,7 @@ TEST(LaunchTest, TimeoutIsTheDeadlineOfCollectives) {
   }
 }
 
-TEST(LaunchTest, ATimeoutOfZeroIsNoDeadline) {
+TEST(Launch, TimeoutOfZeroMeansNoDeadline) {
   for (const std::string n : {"1", "2"}) {
     const auto result = run({"--nproc", n, "--timeout", "0", "--max-restarts", "1", "fail-until", "0", "0", "throw"});
     EXPECT_NE(result.out.find("restart 0 joined by " + n + "\n"), std::string::npos) << result.err;
@@ -425,7 +425,7 @@ TEST(LaunchTest, ATimeoutOfZeroIsNoDeadline) {
   for (auto& rank : ranks) EXPECT_EQ(rank->wait().out, "sum 10\n");
 }
 
-TEST(LaunchTest, FirstSignalLetsRanksStop) {
+TEST(Launch, FirstSignalRequestsCleanStop) {
   for (const int signal : {SIGTERM, SIGINT}) {
     for (const std::string n : {"1", "2"}) {
       Subprocess job(with_program({"--nproc", n, "stop"}));
@@ -440,7 +440,7 @@ TEST(LaunchTest, FirstSignalLetsRanksStop) {
   }
 }
 
-TEST(LaunchTest, SecondSignalKills) {
+TEST(Launch, SecondSignalKillsRanks) {
   for (const std::string n : {"1", "2"}) {
     Subprocess job(with_program({"--nproc", n, "stubborn"}));
     ASSERT_TRUE(job.wait_for_output("pid ", n == "2" ? 2 : 1));
@@ -456,7 +456,7 @@ TEST(LaunchTest, SecondSignalKills) {
   }
 }
 
-TEST(LaunchTest, TenSecondsAfterTheFirstSignalItKills) {
+TEST(Launch, RanksAreKilledTenSecondsAfterSignal) {
   const Variables two_seconds = {{"TANDEM_SHUTDOWN_TIMEOUT_S", "2"}};
   Subprocess several(with_program({"--nproc", "2", "stubborn"}), two_seconds);
   Subprocess single(with_program({"stubborn"}), two_seconds);
@@ -468,7 +468,7 @@ TEST(LaunchTest, TenSecondsAfterTheFirstSignalItKills) {
   EXPECT_EQ(single.wait().status, 130);
 }
 
-TEST(LaunchTest, OutputThatNobodyReadsDoesNotKeepSignalsFromKilling) {
+TEST(Launch, UnreadOutputDoesNotBlockSignals) {
   Subprocess job(with_program({"--nproc", "2", "flood"}));
   ASSERT_TRUE(job.wait_unread());
   job.send_signal(SIGINT);
@@ -477,7 +477,7 @@ TEST(LaunchTest, OutputThatNobodyReadsDoesNotKeepSignalsFromKilling) {
   EXPECT_EQ(job.wait().status, 130);
 }
 
-TEST(LaunchTest, RanksDieWithTheirLauncher) {
+TEST(Launch, RanksDieWithLauncher) {
   Subprocess job(with_program({"--nproc", "2", "stubborn"}));
   ASSERT_TRUE(job.wait_for_output("pid ", 2));
   std::vector<int> pidfds;
@@ -493,7 +493,7 @@ TEST(LaunchTest, RanksDieWithTheirLauncher) {
   }
 }
 
-TEST(LaunchTest, LinesOfRanksDoNotMix) {
+TEST(Launch, OutputLinesOfRanksAreNotMixed) {
   constexpr int kLines = 400;
   const auto result = run({"--nproc", "3", "lines", std::to_string(kLines)});
   const Arguments lines = sorted_lines(result.out);
@@ -503,13 +503,13 @@ TEST(LaunchTest, LinesOfRanksDoNotMix) {
   EXPECT_EQ(std::count(lines.begin(), lines.end(), "[2] begin middle end"), kLines);
 }
 
-TEST(LaunchTest, ALastLineWithoutEndIsNotLost) {
+TEST(Launch, LastLineWithoutNewlineIsKept) {
   const auto result = run({"--nproc", "2", "unended"});
   EXPECT_NE(result.out.find("no end of line from 0"), std::string::npos) << result.out;
   EXPECT_NE(result.out.find("[1] no end of line from 1\n"), std::string::npos) << result.out;
 }
 
-TEST(LaunchTest, LogDirTakesTheOutput) {
+TEST(Launch, LogDirReceivesRankOutput) {
   const TemporaryFolder base;
   const std::string folder = base / "a/logs";
   for (int i = 0; i < 2; ++i) {  // logs of the second run replace those of the first
@@ -522,7 +522,7 @@ TEST(LaunchTest, LogDirTakesTheOutput) {
   }
 }
 
-TEST(LaunchTest, TeeShowsWhatTheLogsGet) {
+TEST(Launch, TeeCopiesLogsToStdout) {
   const TemporaryFolder base;
   const std::string folder = base / "tee";
   const auto result = run({"--nproc=2", "--tee", "--log-dir=" + folder, "say"});
@@ -532,7 +532,7 @@ TEST(LaunchTest, TeeShowsWhatTheLogsGet) {
   EXPECT_EQ(read_file(folder + "/rank-1.log"), "rank 1 of 2 local 1 of 2 args\n");
 }
 
-TEST(LaunchTest, LogBeyondTheLimitOfFileSizesDoesNotEndTheRanks) {
+TEST(Launch, FileSizeLimitTruncatesLogsWithoutFailure) {
   constexpr size_t kLimit = 1 << 20;  // ThreadSanitizer's runtime creates a file of half that size in each process
   constexpr int kLines = 70000;       // of 17 bytes
   const TemporaryFolder base;
@@ -547,7 +547,7 @@ TEST(LaunchTest, LogBeyondTheLimitOfFileSizesDoesNotEndTheRanks) {
   EXPECT_EQ(read_file(folder + "/rank-1.log").size(), kLimit);
 }
 
-TEST(LaunchTest, AFailureShowsTheEndOfItsLog) {
+TEST(Launch, FailureShowsEndOfLog) {
   const TemporaryFolder base;
   const std::string folder = base / "tail";
   const auto result = run({"--nproc", "2", "--log-dir", folder, "exit", "1", "5"});
@@ -555,7 +555,7 @@ TEST(LaunchTest, AFailureShowsTheEndOfItsLog) {
                                       "/rank-1.log:\n    last words of rank 1\n");
 }
 
-TEST(LaunchTest, LogsThatCannotBeWrittenAreAnError) {
+TEST(Launch, UnwritableLogDirIsAnError) {
   const TemporaryFolder folder;
   const std::string file = folder.write("file", std::string("in the way"));
   const auto result = run({"--nproc", "2", "--log-dir", file, "say"});

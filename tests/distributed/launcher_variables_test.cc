@@ -55,7 +55,7 @@ void expect_numbers(const RankEnvironment& env, int rank, int world_size, int lo
   EXPECT_EQ(env.hosts_store, rank == 0);
 }
 
-TEST(LauncherVariablesTest, OpenMpi) {
+TEST(LauncherVariables, OpenMpiVariablesAreRead) {
   const RankEnvironment env = read(kOpenMpi);
   expect_numbers(env, 3, 4, 1, 4);
   EXPECT_EQ(env.store_host, "127.0.0.1");
@@ -78,7 +78,7 @@ TEST(LauncherVariablesTest, OpenMpi) {
             env.store_port);
 }
 
-TEST(LauncherVariablesTest, MasterVariablesAndATokenGoFirst) {
+TEST(LauncherVariables, MasterVariablesAndTokenTakePrecedence) {
   const std::string token = wire::random_token();
   const RankEnvironment env = read(with(
       kOpenMpi, {{"MASTER_ADDR", "10.0.0.7"}, {"MASTER_PORT", "29500"}, {"TANDEM_TOKEN", wire::token_to_hex(token)}}));
@@ -88,7 +88,7 @@ TEST(LauncherVariablesTest, MasterVariablesAndATokenGoFirst) {
   EXPECT_EQ(env.port_advice, "set MASTER_PORT to a free port");
 }
 
-TEST(LauncherVariablesTest, SeveralHostsNeedAnAddress) {
+TEST(LauncherVariables, SeveralHostsRequireMasterAddr) {
   const Map hosts = with(kOpenMpi, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}});
   EXPECT_EQ(
       error_of(hosts),
@@ -99,7 +99,7 @@ TEST(LauncherVariablesTest, SeveralHostsNeedAnAddress) {
   EXPECT_EQ(read(with(hosts, {{"MASTER_ADDR", "first"}})).store_host, "first");
 }
 
-TEST(LauncherVariablesTest, Pmi) {
+TEST(LauncherVariables, PmiVariablesAreReadAndChecked) {
   const Map located = with(kPmi, {{"MASTER_ADDR", "first"}, {"PMI_JOBID", "kvs_12_0"}});
   const RankEnvironment env = read(located);
   expect_numbers(env, 2, 3, 0, 2);
@@ -113,7 +113,7 @@ TEST(LauncherVariablesTest, Pmi) {
             "rank variables of PMI: MPI_LOCALRANKID is missing\n  found: PMI_RANK=0 PMI_SIZE=2");
 }
 
-TEST(LauncherVariablesTest, Slurm) {
+TEST(LauncherVariables, SlurmVariablesAreRead) {
   const RankEnvironment env = read(kSlurm);
   expect_numbers(env, 5, 11, 1, 4);
   EXPECT_EQ(env.store_host, "node07");
@@ -129,7 +129,7 @@ TEST(LauncherVariablesTest, Slurm) {
   EXPECT_NE(read(with(kSlurm, {{"SLURM_STEP_ID", "1"}})).store_port, env.store_port);
 }
 
-TEST(LauncherVariablesTest, SlurmWithFewerVariables) {
+TEST(LauncherVariables, SlurmFallsBackToTasksPerNode) {
   const Map few = {{"SLURM_PROCID", "1"},  {"SLURM_NTASKS", "2"},          {"SLURM_LOCALID", "1"},
                    {"SLURM_STEP_ID", "3"}, {"SLURM_NTASKS_PER_NODE", "2"}, {"SLURM_JOB_ID", "9"}};
   const RankEnvironment env = read(few);
@@ -141,13 +141,13 @@ TEST(LauncherVariablesTest, SlurmWithFewerVariables) {
             "SLURM_LOCALID=1 SLURM_JOB_ID=9 SLURM_STEP_ID=3");
 }
 
-TEST(LauncherVariablesTest, ABatchScriptIsNoRank) {
+TEST(LauncherVariables, SlurmBatchScriptIsNotARank) {
   EXPECT_FALSE(read_launcher_environment(lookup_in({})));
   EXPECT_FALSE(read_launcher_environment(
       lookup_in({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}, {"SLURM_LOCALID", "0"}, {"SLURM_JOB_ID", "9"}})));
 }
 
-TEST(LauncherVariablesTest, TheInnermostLauncherCounts) {
+TEST(LauncherVariables, InnermostLauncherTakesPrecedence) {
   // mpirun under srun, mpiexec with srun's proxies, srun with its own PMI, and torchrun under mpirun.
   expect_numbers(read(with(kOpenMpi, kSlurm)), 3, 4, 1, 4);
   expect_numbers(read(with(with(kPmi, kSlurm), {{"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}})), 2, 3, 0, 2);
@@ -171,7 +171,7 @@ TEST(LauncherVariablesTest, TheInnermostLauncherCounts) {
   EXPECT_FALSE(read(alone).hosts_store);  // no store is needed
 }
 
-TEST(LauncherVariablesTest, ContradictionsShowWhatWasFound) {
+TEST(LauncherVariables, InconsistentVariablesAreListedInError) {
   EXPECT_EQ(error_of(with(kOpenMpi, {{"OMPI_COMM_WORLD_RANK", "4"}})),
             "rank variables of OpenMPI: OMPI_COMM_WORLD_RANK must be less than OMPI_COMM_WORLD_SIZE\n"
             "  found: OMPI_COMM_WORLD_RANK=4 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=1 "
@@ -200,7 +200,7 @@ TEST(LauncherVariablesTest, ContradictionsShowWhatWasFound) {
          "  set it with: export MASTER_ADDR");
 }
 
-TEST(LauncherVariablesTest, SlurmsLists) {
+TEST(LauncherVariables, SlurmListsAreParsed) {
   EXPECT_EQ(first_slurm_host("node1"), "node1");
   EXPECT_EQ(first_slurm_host("node1,node2"), "node1");
   EXPECT_EQ(first_slurm_host("node[03-05,9],other"), "node03");

@@ -75,12 +75,12 @@ PowerSgdOptions of_rank(int64_t rank) {
 }
 
 template <class T>
-class LowRank : public ::testing::Test {};
+class LowRankKernels : public ::testing::Test {};
 using Types = ::testing::Types<Half, BFloat16, float, double>;
-TYPED_TEST_SUITE(LowRank, Types, );
+TYPED_TEST_SUITE(LowRankKernels, Types, );
 
 /// P = orthonormal(M Q), Q = M^T P, result = P Q^T, by plain loops in double.
-TYPED_TEST(LowRank, ProductsEqualTheDefinition) {
+TYPED_TEST(LowRankKernels, ProductsMatchNaiveReference) {
   const DType dtype = dtype_of<TypeParam>();
   for (const int64_t rows : {5, 32}) {
     for (const int64_t cols : {7, 15, 16, 17, 31, 33, 300}) {
@@ -120,7 +120,7 @@ TYPED_TEST(LowRank, ProductsEqualTheDefinition) {
   }
 }
 
-TEST(LowRank, WhatIsRoundedAwayStaysInTheMatrix) {
+TEST(LowRankKernels, RoundingErrorStaysInMatrix) {
   OneMatrix one(6, 6, kBFloat16, of_rank(1));
   for (int step = 0; step < 2; ++step) {
     const Rows before = rows_of(one.state("error"));
@@ -137,7 +137,7 @@ TEST(LowRank, WhatIsRoundedAwayStaysInTheMatrix) {
   }
 }
 
-TEST(LowRank, FactorsThatAreNotFiniteGiveNanAndLeaveNothing) {
+TEST(LowRankKernels, NonFiniteFactorsGiveNanAndZeroMatrix) {
   const double infinity = std::numeric_limits<double>::infinity();
   for (const int bad_exchange : {0, 1}) {
     for (const double bad : {infinity, std::nan("")}) {
@@ -178,12 +178,12 @@ void expect_orthonormal(DType dtype, double tolerance) {
   }
 }
 
-TEST(LowRank, ColumnsBecomeOrthonormal) {
+TEST(LowRankKernels, OrthonormalizeGivesOrthonormalColumns) {
   expect_orthonormal(kFloat32, 1e-5);
   expect_orthonormal(kFloat64, 1e-12);
 }
 
-TEST(LowRank, DependentColumnsBecomeZeroOrAnotherOne) {
+TEST(LowRankKernels, DependentColumnsAreZeroedOrRedrawn) {
   const Tensor dependent = matrix_of({3, 0, 4, -6, 0, -8, 0, 2, 0, 0, 0, 0}, 4, kFloat32);  // b = -2 a, c, 0
   EXPECT_EQ(orthonormalize(dependent).to_vector<float>(),
             (std::vector<float>{0.6f, 0, 0.8f, 0, 0, 0, 0, 1, 0, 0, 0, 0}));
@@ -197,7 +197,7 @@ TEST(LowRank, DependentColumnsBecomeZeroOrAnotherOne) {
   EXPECT_EQ(columns[3], (std::vector<double>{0, 0, 0}));
 }
 
-TEST(LowRank, StartColumnsDependOnTheSeed) {
+TEST(LowRankKernels, StartColumnsDependOnTheSeed) {
   const auto start = [](uint64_t seed) {
     return rows_of(
         OneMatrix(9, 10, kFloat64, {.rank = 2, .start_step = 0, .min_saving = 1, .seed = seed}).state("factor"));

@@ -38,7 +38,7 @@ Part part_of(const Context& context, DType dtype) {
           labels().slice(0, begin, begin + share).contiguous().to(context.device())};
 }
 
-TEST(MixedPrecision, TrainsInFloat16AndAllRanksLeaveOutAStepWithAnInfinity) {
+TEST(MixedPrecision, Float16TrainingSkipsOverflowStepOnAllRanks) {
   constexpr int kSteps = 40, kBroken = 17;
   run_threads(rank_devices(2), [](Context& context) {
     const Net net(1, context.device(), kFloat32);
@@ -70,7 +70,7 @@ TEST(MixedPrecision, TrainsInFloat16AndAllRanksLeaveOutAStepWithAnInfinity) {
 }
 
 // A non-finite gradient found by one rank skips the step on all ranks.
-TEST(MixedPrecision, OneRanksInfinityIsEveryRanks) {
+TEST(MixedPrecision, InfinityOnOneRankSkipsStepEverywhere) {
   run_threads(rank_devices(4), [](Context& context) {
     const Net net(1, context.device(), kFloat32);
     optim::SGD sgd(net.parameters(), kSgd);
@@ -87,7 +87,7 @@ TEST(MixedPrecision, OneRanksInfinityIsEveryRanks) {
 }
 
 // Scaling by a power of two changes no bit of the result.
-TEST(MixedPrecision, ScaledGradientsAverageToTheSameBits) {
+TEST(MixedPrecision, LossScalingDoesNotChangeBits) {
   constexpr int kSteps = 5;
   run_threads(rank_devices(2), [](Context& context) {
     const std::vector<double> expected = part_of_batch(context, kSteps, {64, 64, 64});
@@ -129,7 +129,7 @@ double worst_rounding(DType dtype, const std::function<CommHooks()>& make_hooks)
   return worst;
 }
 
-TEST(MixedPrecision, HalfTypesAreRoundedOnceOnCpusAndWithFp32OnGpus) {
+TEST(MixedPrecision, Fp32HookRoundsHalfGradientMeansOnce) {
   for (const DType dtype : {kFloat16, kBFloat16}) {
     EXPECT_LE(worst_rounding(dtype, [] { return CommHooks{fp32_upcast()}; }), 0.501) << dtype;
     EXPECT_LE(worst_rounding(dtype,
@@ -147,7 +147,7 @@ TEST(MixedPrecision, HalfTypesAreRoundedOnceOnCpusAndWithFp32OnGpus) {
   }
 }
 
-TEST(MixedPrecision, Fp32LeavesWiderTypesAlone) {
+TEST(MixedPrecision, Fp32HookKeepsBitsOfWiderTypes) {
   run_threads(rank_devices(2), [](Context& context) {
     EXPECT_EQ(part_of_batch(context, 3, {64, 64, 64}, {fp32_upcast()}), part_of_batch(context, 3, {64, 64, 64}));
   });

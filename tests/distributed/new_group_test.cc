@@ -57,7 +57,7 @@ void check_many_groups(Context& context) {
   }
 }
 
-TEST(NewGroupTest, ThreadRanks) {
+TEST(NewGroup, ThreadRanksFormSubgroups) {
   for (const int n : {1, 2, 3, 4, 7}) run_threads(n, check_many_groups);
 }
 
@@ -66,11 +66,11 @@ TANDEM_RANK_MAIN(many_groups) {
   if (testing::Test::HasFailure()) throw td::Error("a group is wrong");
 }
 
-TEST(NewGroupTest, ProcessRanks) {
+TEST(NewGroup, ProcessRanksFormSubgroups) {
   for (const int n : {2, 4}) spawn(n, "many_groups");
 }
 
-TEST(NewGroupTest, NamesAreForPeople) {
+TEST(NewGroup, DuplicateNamesAreNumbered) {
   run_threads(4, [](Context& context) {
     if (context.rank() == 2) return;
     const auto group = context.new_group({3, 0, 1});
@@ -91,7 +91,7 @@ TEST(NewGroupTest, NamesAreForPeople) {
   });
 }
 
-TEST(NewGroupTest, ThreadsMakeGroupsAtTheSameTime) {
+TEST(NewGroup, ThreadsCreateGroupsConcurrently) {
   constexpr int kRanks = 4;
   run_threads(kRanks, [](Context& context) {
     // All pairs concurrently, each on its own thread.
@@ -116,7 +116,7 @@ TEST(NewGroupTest, ThreadsMakeGroupsAtTheSameTime) {
   });
 }
 
-TEST(NewGroupTest, RandomGroupsInAnyOrder) {
+TEST(NewGroup, RandomGroupsWorkInAnyOrder) {
   // Each rank creates and uses its groups in its own order on one thread.
   constexpr int kRanks = 5;
   std::mt19937 random(3);
@@ -151,7 +151,7 @@ TEST(NewGroupTest, RandomGroupsInAnyOrder) {
   });
 }
 
-TEST(NewGroupTest, TwoGroupsAreMadeTheOtherWayRound) {
+TEST(NewGroup, GroupsCreatedInOppositeOrderWork) {
   for (const std::string backend : {"shm", "gloo"}) {
     run_threads(3, [&](Context& context) {
       const auto make = [&](const std::vector<int>& ranks) { return context.new_group(ranks, {.backend = backend}); };
@@ -177,7 +177,7 @@ TEST(NewGroupTest, TwoGroupsAreMadeTheOtherWayRound) {
   }
 }
 
-TEST(NewGroupTest, AGroupThatNobodyElseMakesEndsSoon) {
+TEST(NewGroup, GroupWithoutPeersIsDestroyedQuickly) {
   run_threads(2, [](Context& context) {
     if (context.rank() == 1) {
       context.store()->get("destroyed", 20s);
@@ -209,7 +209,7 @@ std::string ended_by(const Start& start, const F& f) {
   return text;
 }
 
-TEST(NewGroupTest, AbortEndsWhatWaitsForTheMembers) {
+TEST(NewGroup, AbortAndDestroyFailOperationsAwaitingMembers) {
   const auto all_reduce = [](ProcessGroup& group) { return group.all_reduce_async(td::zeros({3})); };
   const auto receive = [](ProcessGroup& group) { return group.irecv(td::zeros({3}), 1); };
   const auto abort = [](const std::shared_ptr<ProcessGroup>& group) { group->abort("out of data"); };
@@ -223,7 +223,7 @@ TEST(NewGroupTest, AbortEndsWhatWaitsForTheMembers) {
   EXPECT_EQ(ended_by(receive, destroy), receive_failed + destroyed);
 }
 
-TEST(NewGroupTest, WhoComesLaterHearsThatAMemberHasGivenUp) {
+TEST(NewGroup, AbandonedGroupFailsOnOtherMembers) {
   const auto heard_from_rank_zero = [](Context& context, ProcessGroup& group, const std::string& reason) {
     try {
       group.barrier();
@@ -264,7 +264,7 @@ TEST(NewGroupTest, WhoComesLaterHearsThatAMemberHasGivenUp) {
   });
 }
 
-TEST(NewGroupTest, GroupsThatNobodyElseMakesDoNotDelayAnException) {
+TEST(NewGroup, UnmatchedGroupsDoNotDelayException) {
   using Clock = std::chrono::steady_clock;
   const auto took = time_to_hear([] {
     Clock::time_point thrown;
@@ -288,7 +288,7 @@ TEST(NewGroupTest, GroupsThatNobodyElseMakesDoNotDelayAnException) {
   EXPECT_LT(took, kHeardWithin);
 }
 
-TEST(NewGroupTest, WrongRanksAreErrors) {
+TEST(NewGroup, InvalidRankListsAreRejected) {
   run_threads(3, [](Context& context) {
     const auto error = [&](const std::vector<int>& ranks) {
       return error_text<td::ValueError>([&] { context.new_group(ranks); });
@@ -305,7 +305,7 @@ TEST(NewGroupTest, WrongRanksAreErrors) {
   });
 }
 
-TEST(NewGroupTest, TheMissingAreNamed) {
+TEST(NewGroup, JoinTimeoutNamesMissingRank) {
   run_threads(3, [](Context& context) {
     if (context.rank() == 2) {
       // It stays in the job until the others have timed out.
@@ -325,7 +325,7 @@ TEST(NewGroupTest, TheMissingAreNamed) {
   });
 }
 
-TEST(NewGroupTest, TheMissingAreNamedWhereOperationsHaveTheSameDeadline) {
+TEST(NewGroup, EqualDeadlinesStillNameMissingRanks) {
   // Many groups, because the rendezvous and the operation time out at nearly the same time.
   run_threads(3, [](Context& context) {
     if (context.rank() > 0) {
@@ -352,7 +352,7 @@ TEST(NewGroupTest, TheMissingAreNamedWhereOperationsHaveTheSameDeadline) {
   });
 }
 
-TEST(NewGroupTest, AnEarlierDeadlineThanThatOfComingTogetherNamesNobody) {
+TEST(NewGroup, ShorterOperationTimeoutNamesNoRank) {
   for (const auto timeout : {20000ms, 0ms}) {
     run_threads(2, [&](Context& context) {
       if (context.rank() == 1) {
@@ -405,7 +405,7 @@ void check_without_rank_two(Context& context) {
   EXPECT_NE(text.find("rank 2: "), std::string::npos) << text;
 }
 
-TEST(NewGroupTest, TheDeathOfAnotherRankDoesNotConcernIt) {
+TEST(NewGroup, NonMemberFailureDoesNotAffectGroup) {
   run_threads(4, [](Context& context) {
     if (context.rank() == 2) {
       context.store()->announce_failure(2, "out of luck");
@@ -415,7 +415,7 @@ TEST(NewGroupTest, TheDeathOfAnotherRankDoesNotConcernIt) {
   });
 }
 
-TEST(NewGroupTest, TheEndOfAnotherProcessDoesNotConcernIt) {
+TEST(NewGroup, NonMemberConnectionLossDoesNotAffectGroup) {
   // Each rank has its own store; rank 2 loses its connection.
   const auto tcp = [](int rank, int port) {
     return make_tcp_store({.port = port, .is_host = rank == 0, .rank = rank, .world_size = 4, .timeout = 60s});
@@ -457,7 +457,7 @@ TEST(NewGroupTest, TheEndOfAnotherProcessDoesNotConcernIt) {
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST(NewGroup, TracesShowNumbersInTheJob) {
+TEST(NewGroup, TracesShowGlobalRanks) {
   td::start_trace();
   run_threads(3, [](Context& context) {
     if (context.rank() == 0) return;

@@ -20,7 +20,7 @@ using tandem::testing_support::reset_connections;
 using tandem::testing_support::Subprocess;
 using Losses = std::vector<std::pair<int, std::string>>;
 
-class NodeLinkTest : public testing::Test {
+class NodeLinkLoss : public testing::Test {
  protected:
   std::unique_ptr<NodeLink> make(int node) const {
     return std::make_unique<NodeLink>(NodeOptions{.num_nodes = 2,
@@ -49,7 +49,7 @@ class NodeLinkTest : public testing::Test {
   std::unique_ptr<NodeLink> one_ = make(1);
 };
 
-TEST_F(NodeLinkTest, LeavingDisconnectsNodesThatAreGivenUp) {
+TEST_F(NodeLinkLoss, LeaveDisconnectsAbandonedNodes) {
   zero_->leave({1});
   const Losses lost = wait_for_losses(*one_);  // node 0's store is still running
   ASSERT_EQ(lost.size(), 1u);
@@ -58,7 +58,7 @@ TEST_F(NodeLinkTest, LeavingDisconnectsNodesThatAreGivenUp) {
       << lost[0].second;
 }
 
-TEST_F(NodeLinkTest, LossOfNodeZeroIsReportedAfterItHasLeft) {
+TEST_F(NodeLinkLoss, LossOfNodeZeroIsReportedAfterLeave) {
   zero_->send("to all");
   zero_->leave();
   zero_.reset();
@@ -69,7 +69,7 @@ TEST_F(NodeLinkTest, LossOfNodeZeroIsReportedAfterItHasLeft) {
   EXPECT_EQ(letters, std::vector<std::string>{"to all"});
 }
 
-TEST_F(NodeLinkTest, ResetConnectionIsALossOfBothEnds) {
+TEST_F(NodeLinkLoss, ConnectionResetIsReportedOnBothEnds) {
   // This includes node 0's connection to its own store.
   ASSERT_EQ(reset_connections(port_), 2);
   for (NodeLink* link : {one_.get(), zero_.get()}) {

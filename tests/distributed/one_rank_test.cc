@@ -36,7 +36,7 @@ Tensor transposed(const Tensor& x) {
   return make_view(x.storage(), x.dtype(), {x.size(1), x.size(0)}, {1, x.size(1)}, 0);
 }
 
-class OneRank : public ::testing::Test {
+class SingleRank : public ::testing::Test {
  protected:
   const std::shared_ptr<ProcessGroup> group_ = ProcessGroup::create({.store = nullptr, .rank = 0, .world_size = 1});
   ProcessGroup& g_ = *group_;
@@ -44,7 +44,7 @@ class OneRank : public ::testing::Test {
   const Tensor x_ = on_device(values_, {2, 3});
 };
 
-TEST_F(OneRank, WhatIsInPlaceStays) {
+TEST_F(SingleRank, InPlaceCollectivesAreNoOps) {
   for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kProduct, ReduceOp::kMin, ReduceOp::kMax}) {
     g_.all_reduce(x_, op);
     g_.reduce(x_, 0, op);
@@ -58,7 +58,7 @@ TEST_F(OneRank, WhatIsInPlaceStays) {
   EXPECT_EQ(x_.device(), test_device());
 }
 
-TEST_F(OneRank, ResultsAreCopies) {
+TEST_F(SingleRank, OutputsAreCopiesOfInputs) {
   const Shape parts = {1, 2, 3};
   const auto gives = [&](const Shape& shape, const std::function<void(const Tensor&)>& f) {
     const Tensor out = unwritten(shape);
@@ -84,7 +84,7 @@ TEST_F(OneRank, ResultsAreCopies) {
   gives({2, 3}, [&](const Tensor& out) { g_.reduce_scatter_coalesced_async({out}, {input}).wait(); });
 }
 
-TEST_F(OneRank, WhatIsNotRowMajorGetsItsValues) {
+TEST_F(SingleRank, StridedTensorsGetCorrectValues) {
   const Tensor out = unwritten({2, 3});
   g_.all_reduce(transposed(out), transposed(x_));
   EXPECT_EQ(out.to_vector<float>(), values_);
@@ -93,7 +93,7 @@ TEST_F(OneRank, WhatIsNotRowMajorGetsItsValues) {
   EXPECT_EQ(packed.to_vector<float>(), (Floats{1, 4, -2, 5, 3, 6}));
 }
 
-TEST_F(OneRank, ListsAndMeans) {
+TEST_F(SingleRank, CoalescedCallsAndMeansKeepValues) {
   const Tensor other = on_device({7, 8}, {2});
   g_.all_reduce_coalesced({x_, other}, ReduceOp::kAvg);
   g_.broadcast_coalesced_async({x_, other}, 0).wait();
@@ -105,7 +105,7 @@ TEST_F(OneRank, ListsAndMeans) {
   g_.all_reduce_coalesced({});
 }
 
-TEST_F(OneRank, ListsOfSeveralDTypesAndOfNothing) {
+TEST_F(SingleRank, MixedDtypeAndEmptyTensorsAreAccepted) {
   const Tensor whole = empty({2}, {kInt64, test_device()}), nothing = unwritten({0, 3});
   primitives::fill(whole, 5);
   g_.all_reduce_coalesced({x_, whole, nothing});
@@ -117,7 +117,7 @@ TEST_F(OneRank, ListsOfSeveralDTypesAndOfNothing) {
   EXPECT_EQ(whole.to_vector<int64_t>(), (std::vector<int64_t>{5, 5}));
 }
 
-TEST_F(OneRank, AnAbortedGroupRefuses) {
+TEST_F(SingleRank, AbortedGroupRejectsCollectives) {
   g_.abort("enough");
   for (const auto& call : {std::function<void()>([&] { g_.all_reduce(x_); }),
                            std::function<void()>([&] { g_.all_reduce_async(x_).wait(); })}) {
@@ -125,7 +125,7 @@ TEST_F(OneRank, AnAbortedGroupRefuses) {
   }
 }
 
-TEST_F(OneRank, MistakesAreNamedAsInLargerGroups) {
+TEST_F(SingleRank, InvalidArgumentsAreRejected) {
   const Device there = test_device();
   set_cpu_device_count(2);
   const Tensor elsewhere = zeros({2, 3}, {kFloat32, Device("cpu:1")});

@@ -45,13 +45,13 @@ TANDEM_RANK_MAIN(check_every_operation) {
   if (::testing::Test::HasFailure()) throw StateError("wrong values");
 }
 
-class OpProcesses : public ::testing::TestWithParam<Setting> {};
+class OperationsAmongProcesses : public ::testing::TestWithParam<Setting> {};
 
-TEST_P(OpProcesses, EachIsRight) {
+TEST_P(OperationsAmongProcesses, EveryFormMatchesClosedForm) {
   spawn(GetParam().world_size, "check_every_operation", {GetParam().backend, GetParam().hosts});
 }
 
-INSTANTIATE_TEST_SUITE_P(Each, OpProcesses,
+INSTANTIATE_TEST_SUITE_P(Each, OperationsAmongProcesses,
                          ::testing::Values(Setting{2, "shm"}, Setting{4, "shm"}, Setting{2, "gloo"}, Setting{4, "gloo"},
                                            Setting{2, "auto", "ab"}, Setting{4, "auto", "aabb"}),
                          setting_name);

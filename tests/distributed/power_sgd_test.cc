@@ -23,10 +23,10 @@ using testing::rank_devices;
 
 constexpr BucketSizes kTiny = {64, 64, 64};
 
-class Worlds : public ::testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(, Worlds, ::testing::Values(1, 2, 3, 4));
+class PowerSgdHook : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(, PowerSgdHook, ::testing::Values(1, 2, 3, 4));
 
-TEST(PowerSgd, KeepsParametersWhole) {
+TEST(PowerSgd, ParametersAreNotSplitAcrossBuckets) {
   run_threads(rank_devices(2), [](Context& context) {
     const auto buckets = [&](const CommHooks& hooks) {
       const HookedParameters p({{40, 30}, {64, 5}, {7}}, kFloat32, context.device());
@@ -50,7 +50,7 @@ Tensor product_of_rank(int64_t rank, int64_t rows, int64_t cols, int of) {
   return sum;
 }
 
-TEST_P(Worlds, IsExactForMatricesOfItsRank) {
+TEST_P(PowerSgdHook, LowRankGradientsAreAveragedExactly) {
   for (const DType dtype : {kFloat32, kFloat64}) {
     for (const int64_t rank_of_matrix : {1, 2, 3}) {  // also smaller than the hook's rank
       run_threads(rank_devices(GetParam()), [&](Context& context) {
@@ -76,7 +76,7 @@ TEST_P(Worlds, IsExactForMatricesOfItsRank) {
   }
 }
 
-TEST_P(Worlds, IsExactUntilItStarts) {
+TEST_P(PowerSgdHook, IsExactBeforeStartStep) {
   run_threads(rank_devices(GetParam()), [&](Context& context) {
     const HookedParameters p({{33, 31}}, kFloat64, context.device());
     GradientReducer reducer(p.named(), {}, context.group(), {.hooks = {power_sgd({.rank = 2, .start_step = 2})}});
@@ -96,7 +96,7 @@ TEST_P(Worlds, IsExactUntilItStarts) {
 }
 
 /// The results over all steps plus the remaining errors equal the exact means.
-TEST_P(Worlds, LosesNothing) {
+TEST_P(PowerSgdHook, ErrorFeedbackPreservesGradientSum) {
   const int world = GetParam();
   for (const bool through_bf16 : {false, true}) {
     constexpr int kSteps = 6;
@@ -143,7 +143,7 @@ TEST_P(Worlds, LosesNothing) {
   }
 }
 
-TEST_P(Worlds, ConstantGradientsArriveInTheMean) {
+TEST_P(PowerSgdHook, ConstantGradientsAreDeliveredOnAverage) {
   run_threads(rank_devices(GetParam()), [&](Context& context) {
     const HookedParameters p({{20, 24}}, kFloat64, context.device());
     GradientReducer reducer(p.named(), {}, context.group(), {.hooks = {power_sgd({.rank = 2, .start_step = 0})}});
@@ -159,7 +159,7 @@ TEST_P(Worlds, ConstantGradientsArriveInTheMean) {
   });
 }
 
-TEST(PowerSgd, ANetMayHaveNoGradientForAWhile) {
+TEST(PowerSgd, ZeroGradientsDoNotAffectLaterSteps) {
   run_threads(rank_devices(2), [](Context& context) {
     const HookedParameters p({{20, 24}}, kFloat64, context.device());
     GradientReducer reducer(p.named(), {}, context.group(), {.hooks = {power_sgd({.rank = 2, .start_step = 0})}});
@@ -174,7 +174,7 @@ TEST(PowerSgd, ANetMayHaveNoGradientForAWhile) {
   });
 }
 
-TEST(PowerSgd, GradientsThatAreNotFiniteLeaveNoTrace) {
+TEST(PowerSgd, NonFiniteGradientsDoNotAffectLaterSteps) {
   for (const double bad : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
     run_threads(rank_devices(3), [&](Context& context) {
       const HookedParameters p({{20, 24}, {3}}, kFloat64, context.device());

@@ -42,7 +42,7 @@ int wrong(const Tensor& tensor, double want) {
   return count_wrong(tensor, [&](int64_t) { return want; });
 }
 
-TEST(Cases, P1EveryRankSaysHelloWithItsNumber) {
+TEST(ProcessGroup, RanksReportRankAndSize) {
   std::mutex mutex;
   std::multiset<std::string> lines;
   on_four_ranks([&](ProcessGroup& g) {
@@ -53,7 +53,7 @@ TEST(Cases, P1EveryRankSaysHelloWithItsNumber) {
                                                "hello from rank 2 of 4", "hello from rank 3 of 4"}));
 }
 
-TEST(Cases, P2ReduceToRankZeroLeavesTheOthersAsTheyWere) {
+TEST(Reduce, OnlyRootTensorIsChanged) {
   on_four_ranks([](ProcessGroup& g) {
     const std::pair<ReduceOp, double> results[] = {
         {ReduceOp::kSum, 4}, {ReduceOp::kProduct, 1}, {ReduceOp::kMax, 1}, {ReduceOp::kMin, 1}};
@@ -72,7 +72,7 @@ TEST(Cases, P2ReduceToRankZeroLeavesTheOthersAsTheyWere) {
   });
 }
 
-TEST(Cases, P3AllReduceGivesFourEverywhere) {
+TEST(AllReduce, EveryRankGetsReducedValue) {
   on_four_ranks([](ProcessGroup& g) {
     const std::pair<ReduceOp, double> results[] = {
         {ReduceOp::kSum, 4}, {ReduceOp::kProduct, 1}, {ReduceOp::kMax, 1}, {ReduceOp::kMin, 1}};
@@ -84,7 +84,7 @@ TEST(Cases, P3AllReduceGivesFourEverywhere) {
   });
 }
 
-TEST(Cases, P4ScatterGivesEachRankItsElement) {
+TEST(Scatter, EachRankGetsItsElement) {
   on_four_ranks([](ProcessGroup& g) {
     const Tensor x = zeros({1}, on(g));
     std::vector<Tensor> list;
@@ -94,7 +94,7 @@ TEST(Cases, P4ScatterGivesEachRankItsElement) {
   });
 }
 
-TEST(Cases, P5GatherCollectsOnRankZero) {
+TEST(Gather, RootCollectsValuesInRankOrder) {
   on_four_ranks([](ProcessGroup& g) {
     std::vector<Tensor> list;
     for (int r = 0; g.rank() == 0 && r < 4; ++r) list.push_back(zeros({1}, on(g)));
@@ -103,7 +103,7 @@ TEST(Cases, P5GatherCollectsOnRankZero) {
   });
 }
 
-TEST(Cases, P5GatherOfDifferentShapesIsAnErrorOnEveryRank) {
+TEST(Gather, DifferentShapesFailOnEveryRank) {
   const auto thrown = run_all(ranks_of(4), [](ProcessGroup& g) {
     const int64_t n = g.rank() == 2 ? 5 : 4;
     g.gather(g.rank() == 0 ? zeros({4, n}, on(g)) : Tensor(), zeros({n}, on(g)), 0, {.name = "scores"});
@@ -117,7 +117,7 @@ TEST(Cases, P5GatherOfDifferentShapesIsAnErrorOnEveryRank) {
   }
 }
 
-TEST(Cases, P6AllGatherGivesAllToAll) {
+TEST(AllGather, EveryRankGetsAllValues) {
   on_four_ranks([](ProcessGroup& g) {
     std::vector<Tensor> list;
     for (int r = 0; r < 4; ++r) list.push_back(zeros({1}, on(g)));
@@ -129,7 +129,7 @@ TEST(Cases, P6AllGatherGivesAllToAll) {
   });
 }
 
-TEST(Cases, P7BroadcastGivesRankZerosTensor) {
+TEST(Broadcast, EveryRankGetsRootTensor) {
   on_four_ranks([](ProcessGroup& g) {
     const Tensor x = full({10, 10}, g.rank() + 7, on(g));
     g.broadcast(x, 0);
@@ -137,7 +137,7 @@ TEST(Cases, P7BroadcastGivesRankZerosTensor) {
   });
 }
 
-TEST(Cases, P8BroadcastOfHalfTheBytesWithoutASecondCopy) {
+TEST(Broadcast, LargeTensorNeedsNoSecondBuffer) {
   on_four_ranks([](ProcessGroup& g) {
     constexpr int64_t kBytes = int64_t{8} << 20;
     const Tensor x = full({2048, 2048}, g.rank() + 0.5, on(g, kFloat16));
@@ -153,7 +153,7 @@ TEST(Cases, P8BroadcastOfHalfTheBytesWithoutASecondCopy) {
   });
 }
 
-TEST(Cases, P9OtherWorkRunsWhileAnAllReduceDoes) {
+TEST(AllReduce, AsyncCallOverlapsOtherWork) {
   std::atomic<int> done{0};  // number of ranks whose work is done
   start_trace();
   on_four_ranks([&](ProcessGroup& g) {
@@ -191,7 +191,7 @@ TEST(Cases, P9OtherWorkRunsWhileAnAllReduceDoes) {
   }
 }
 
-TEST(Cases, P10ATensorOnAnotherDeviceIsNamedOnEveryRank) {
+TEST(AllReduce, UnsupportedDeviceIsReportedOnEveryRank) {
   const std::string refused =
       cuda::is_built() ? "all_reduce: the group's backend 'shm' supports CPU tensors only; use 'cpu:shm,cuda:nccl'\n"
                          "  tensor  float32 [3] on cuda:0"
@@ -215,7 +215,7 @@ TEST(Cases, P10ATensorOnAnotherDeviceIsNamedOnEveryRank) {
   }
 }
 
-TEST(Cases, P10DifferentSizesAndDtypesAreShownOnEveryRank) {
+TEST(AllReduce, DifferentSizesAndDtypesFailOnEveryRank) {
   const auto sizes = run_all(ranks_of(4), [](ProcessGroup& g) { g.all_reduce(zeros({3 + g.rank() / 3}, on(g))); });
   const auto dtypes = run_all(
       ranks_of(4), [](ProcessGroup& g) { g.all_reduce(zeros({3}, on(g, g.rank() == 3 ? kFloat64 : kFloat32))); });
@@ -227,7 +227,7 @@ TEST(Cases, P10DifferentSizesAndDtypesAreShownOnEveryRank) {
   }
 }
 
-TEST(Cases, S2S3SumsOfTwoRanksDevices) {
+TEST(AllReduce, SumsTensorsOfTwoDevices) {
   ranks_of(2).run([](ProcessGroup& g) {
     const std::vector<float> sum = {5, 7, 9};
     const Tensor mine = zeros({3}, on(g));
@@ -242,7 +242,7 @@ TEST(Cases, S2S3SumsOfTwoRanksDevices) {
   });
 }
 
-TEST(Cases, UnequalAllGatherComparesAllSizesThatAnybodyStates) {
+TEST(AllGather, DisagreeingPartSizesAreRejected) {
   const auto thrown = run_all(ranks_of(2), [](ProcessGroup& g) {
     // The totals are equal, but rank 1 expects another size from rank 0.
     const bool first = g.rank() == 0;

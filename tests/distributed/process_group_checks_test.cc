@@ -55,7 +55,7 @@ Tensor rows_of(const Tensor& matrix, int64_t begin, int64_t rows) {
   return make_view(matrix.storage(), kFloat32, {rows, 4}, {4, 1}, begin * 4);
 }
 
-TEST(Checks, TensorsOfOtherDevicesAreNamed) {
+TEST(ArgumentChecks, UnsupportedDevicesAreRejected) {
   on_two_ranks([](ProcessGroup& g) {
     float memory[8] = {};
     const auto storage = Storage::adopt(Device(DeviceType::kCuda, 1), memory, sizeof(memory), {});
@@ -87,7 +87,7 @@ TEST(Checks, TensorsOfOtherDevicesAreNamed) {
   });
 }
 
-TEST(Checks, OneCallTakesTensorsOfOneDevice) {
+TEST(ArgumentChecks, MixedDevicesAreRejected) {
   set_cpu_device_count(2);
   on_two_ranks([](ProcessGroup& g) {
     const Tensor here = zeros({2});
@@ -114,7 +114,7 @@ TEST(Checks, OneCallTakesTensorsOfOneDevice) {
   });
 }
 
-TEST(Checks, UndefinedTensors) {
+TEST(ArgumentChecks, UndefinedTensorsAreRejected) {
   on_two_ranks([](ProcessGroup& g) {
     const Tensor x = zeros({2});
     EXPECT_EQ(refusal([&] { g.reduce({}, 0); }), "StateError reduce: tensor is undefined");
@@ -133,7 +133,7 @@ TEST(Checks, UndefinedTensors) {
   });
 }
 
-TEST(Checks, WhatOnlyRootGives) {
+TEST(ArgumentChecks, NonRootTensorsAndInvalidRootsAreRejected) {
   on_two_ranks([](ProcessGroup& g) {
     const Tensor x = zeros({2});
     const int other = 1 - g.rank();
@@ -163,7 +163,7 @@ TEST(Checks, WhatOnlyRootGives) {
   });
 }
 
-TEST(Checks, ShapesAndLengths) {
+TEST(ArgumentChecks, MismatchedShapesAndListLengthsAreRejected) {
   on_two_ranks([](ProcessGroup& g) {
     const Tensor x = zeros({3});
     EXPECT_EQ(refusal([&] { g.all_reduce(zeros({4}), x); }),
@@ -229,7 +229,7 @@ TEST(Checks, ShapesAndLengths) {
   });
 }
 
-TEST(Checks, Splits) {
+TEST(ArgumentChecks, InvalidSplitsAreRejected) {
   on_two_ranks([](ProcessGroup& g) {
     const Tensor five = zeros({5, 3});
     const Tensor four = zeros({4, 3});
@@ -265,7 +265,7 @@ TEST(Checks, Splits) {
   });
 }
 
-TEST(Checks, DtypesAndOperators) {
+TEST(ArgumentChecks, InvalidDtypesAndOperatorsAreRejected) {
   on_two_ranks([](ProcessGroup& g) {
     const Tensor f = zeros({2});
     const Tensor i = zeros({2}, {kInt32});
@@ -302,7 +302,7 @@ TEST(Checks, DtypesAndOperators) {
   });
 }
 
-TEST(Checks, ExpandedResults) {
+TEST(ArgumentChecks, ExpandedOutputsAreRejected) {
   on_two_ranks([](ProcessGroup& g) {
     const std::string cannot = " is expanded, so its elements share memory and cannot be written\n  ";
     const Tensor x = zeros({3});
@@ -324,7 +324,7 @@ TEST(Checks, ExpandedResults) {
   });
 }
 
-TEST(Checks, ResultsThatOverlapWithWhatIsRead) {
+TEST(ArgumentChecks, OverlappingInputsAndOutputsAreRejected) {
   on_two_ranks([](ProcessGroup& g) {
     const int rank = g.rank();
     const Tensor m = zeros({10, 4});
@@ -359,7 +359,7 @@ TEST(Checks, ResultsThatOverlapWithWhatIsRead) {
   });
 }
 
-TEST(Checks, NegativeTimeouts) {
+TEST(ArgumentChecks, NegativeTimeoutsAreRejected) {
   on_two_ranks([](ProcessGroup& g) {
     const CollectiveOptions options{.timeout = std::chrono::milliseconds(-5)};
     EXPECT_EQ(refusal([&] { g.all_reduce(zeros({1}), ReduceOp::kSum, options); }),
@@ -371,7 +371,7 @@ TEST(Checks, NegativeTimeouts) {
   });
 }
 
-TEST(Checks, OptionsOfAGroup) {
+TEST(ArgumentChecks, InvalidGroupOptionsAreRejected) {
   const auto create = [](ProcessGroupOptions options) {
     options.store = make_memory_store();
     return refusal([&] { (void)ProcessGroup::create(options); });

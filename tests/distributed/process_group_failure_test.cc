@@ -23,7 +23,7 @@ using Clock = std::chrono::steady_clock;
 
 // --- mismatches ---
 
-TEST(Mismatch, BothSidesAreShownOnBothRanksAndDataIsUntouched) {
+TEST(ConsistencyCheck, MismatchShowsBothCallsAndKeepsData) {
   for (const int64_t rows : {4, 40000}) {  // in slots, and in rounds
     ThreadRanks ranks{};
     const auto here = std::source_location::current();
@@ -45,7 +45,7 @@ TEST(Mismatch, BothSidesAreShownOnBothRanksAndDataIsUntouched) {
   }
 }
 
-TEST(Mismatch, EveryPartOfTheSignatureIsCompared) {
+TEST(ConsistencyCheck, EveryPartOfSignatureIsCompared) {
   const auto here = std::source_location::current();
   using Call = std::function<void(ProcessGroup&)>;
   const Call calls[] = {
@@ -79,7 +79,7 @@ TEST(Mismatch, EveryPartOfTheSignatureIsCompared) {
   }
 }
 
-TEST(Mismatch, EqualCountsOfOtherShapesAgree) {
+TEST(ConsistencyCheck, DifferentShapesOfEqualCountAreRejected) {
   run_all({}, [](ProcessGroup& group) {
     const Tensor x = full(group.rank() == 0 ? Shape{2, 3} : Shape{6}, 1);
     group.all_reduce(x);
@@ -87,7 +87,7 @@ TEST(Mismatch, EqualCountsOfOtherShapesAgree) {
   });
 }
 
-TEST(Mismatch, AllOfFourRanksHearOfIt) {
+TEST(ConsistencyCheck, MismatchReachesAllFourRanks) {
   const auto thrown = run_all({.world_size = 4}, [](ProcessGroup& group) {
     const Work work = group.all_reduce_async(zeros({group.rank() == 2 ? 9 : 8}), ReduceOp::kSum, {.name = "loss"});
     work.wait();
@@ -102,7 +102,7 @@ TEST(Mismatch, AllOfFourRanksHearOfIt) {
 
 // --- timeouts ---
 
-TEST(Timeout, NamesWhoIsMissingAndWhatItDidLast) {
+TEST(Timeout, NamesMissingRanksAndTheirLastCollective) {
   std::promise<void> timed_out;
   std::shared_future<void> waited = timed_out.get_future().share();
   const auto thrown = run_all({.world_size = 3}, [&](ProcessGroup& group) {
@@ -132,7 +132,7 @@ TEST(Timeout, NamesWhoIsMissingAndWhatItDidLast) {
   EXPECT_EQ(thrown[2].peer, 0);
 }
 
-TEST(Timeout, HeadlineNamesARankThatStandsStillInTheOperation) {
+TEST(Timeout, HeadlineNamesRankBlockedInOperation) {
   const ThreadRanks ranks{.tuning = {.slot_bytes = 64, .chunk_bytes = 128, .slots = 3, .small_bytes = 64}};
   std::promise<void> is_ready;
   std::promise<void> has_failed;
@@ -165,7 +165,7 @@ TEST(Timeout, HeadlineNamesARankThatStandsStillInTheOperation) {
   EXPECT_NE(text.find("missing: data of rank 0 "), std::string::npos) << text;
 }
 
-TEST(Timeout, AnAsynchronousOperationFailsWithoutAWaiter) {
+TEST(Timeout, AsyncOperationFailsWithoutWait) {
   std::promise<void> timed_out;
   std::shared_future<void> waited = timed_out.get_future().share();
   const auto thrown = run_all({}, [&](ProcessGroup& group) {
@@ -181,7 +181,7 @@ TEST(Timeout, AnAsynchronousOperationFailsWithoutAWaiter) {
             "  reached #1: ranks 0.  missing: rank 1 (has started nothing yet)");
 }
 
-TEST(Timeout, WaitingForAWhileIsNoFailure) {
+TEST(Timeout, TimedWaitDoesNotFailOperation) {
   std::promise<void> has_waited;
   std::shared_future<void> waited = has_waited.get_future().share();
   const auto thrown = run_all({}, [&](ProcessGroup& group) {
@@ -200,7 +200,7 @@ TEST(Timeout, WaitingForAWhileIsNoFailure) {
 
 // --- aborts, deaths and leaving ---
 
-TEST(Abort, PeersThrowTheReasonAndSoDoLaterOperations) {
+TEST(Abort, ReasonReachesPeersAndLaterOperations) {
   std::promise<void> aborted;
   std::shared_future<void> waited = aborted.get_future().share();
   const auto thrown = run_all({.world_size = 3}, [&](ProcessGroup& group) {
@@ -222,7 +222,7 @@ TEST(Abort, PeersThrowTheReasonAndSoDoLaterOperations) {
   }
 }
 
-TEST(Abort, EndsOperationsInFlightOnTheSameRank) {
+TEST(Abort, FailsInFlightOperationsOfSameRank) {
   const auto thrown = run_all({}, [&](ProcessGroup& group) {
     if (group.rank() == 1) return;
     const Work first = group.all_reduce_async(zeros({7}));
@@ -234,7 +234,7 @@ TEST(Abort, EndsOperationsInFlightOnTheSameRank) {
   EXPECT_EQ(thrown[0].text, "[rank 0 of 2] all_reduce #2: the group has already failed\n  rank 0: interrupted");
 }
 
-TEST(Abort, ANewGroupOfTheSameRanksWorks) {
+TEST(Abort, NewGroupOfSameRanksWorks) {
   const auto store = make_memory_store();
   ThreadRanks broken{.world_size = 3, .store = store, .name = "first"};
   run_all(broken, [](ProcessGroup& group) { group.abort("enough"); });
@@ -247,7 +247,7 @@ TEST(Abort, ANewGroupOfTheSameRanksWorks) {
   for (const Thrown& t : thrown) EXPECT_EQ(t.text, "nothing");
 }
 
-TEST(Death, WaitersHearOfItFromTheStore) {
+TEST(RankFailure, AnnouncedFailureEndsPendingCollectives) {
   ThreadRanks ranks{.world_size = 3};
   std::atomic<int> waiting{0};
   const auto thrown = run_all(ranks, [&](ProcessGroup& group) {
@@ -267,7 +267,7 @@ TEST(Death, WaitersHearOfItFromTheStore) {
   }
 }
 
-TEST(Death, WhatTheRankHadFinishedStillCompletes) {
+TEST(RankFailure, FinishedCollectivesCompleteAfterRankLeaves) {
   // Rank 2 leaves after an all_reduce for which the others are not waiting yet.
   ThreadRanks ranks{.world_size = 3, .tuning = {.slot_bytes = 64, .chunk_bytes = 256, .slots = 3}};
   std::promise<void> left;
@@ -292,7 +292,7 @@ TEST(Death, WhatTheRankHadFinishedStillCompletes) {
   }
 }
 
-TEST(Destruction, FailsWhatIsQueued) {
+TEST(ProcessGroupDestruction, FailsQueuedOperations) {
   Work work;
   const auto thrown = run_all({}, [&](ProcessGroup& group) {
     if (group.rank() == 0) {
@@ -307,7 +307,7 @@ TEST(Destruction, FailsWhatIsQueued) {
 
 // --- wrong use ---
 
-TEST(WrongUse, IsReportedBeforeAnythingIsSent) {
+TEST(ArgumentChecks, InvalidArgumentsLeaveGroupUsable) {
   const auto thrown = run_all({}, [](ProcessGroup& group) {
     EXPECT_EQ(text_of<StateError>([&] { group.all_reduce({}); }), "all_reduce: tensor is undefined");
     EXPECT_EQ(text_of<DTypeError>([&] { group.all_reduce(zeros({3}, {kInt64}), ReduceOp::kAvg); }),
@@ -330,7 +330,7 @@ TEST(WrongUse, IsReportedBeforeAnythingIsSent) {
   for (const Thrown& t : thrown) EXPECT_EQ(t.text, "nothing");
 }
 
-TEST(WrongUse, OfCreate) {
+TEST(ProcessGroupCreation, InvalidOptionsAndReusedNamesAreRejected) {
   EXPECT_EQ(text_of<ValueError>([] { ProcessGroup::create({.store = nullptr, .rank = 2, .world_size = 2}); }),
             "ProcessGroup: rank 2 is not in [0, 2)");
   EXPECT_EQ(text_of<StateError>([] { ProcessGroup::create({.store = nullptr, .rank = 0, .world_size = 2}); }),

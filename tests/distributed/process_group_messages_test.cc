@@ -35,17 +35,17 @@ ThreadRanks ranks_of(const Setting& setting) {
   return {.world_size = world_size, .tuning = kTinyPieces, .backend = backend, .hosts = hosts};
 }
 
-class Worlds : public ::testing::TestWithParam<Setting> {
+class PointToPoint : public ::testing::TestWithParam<Setting> {
  protected:
   static void run(const std::function<void(ProcessGroup&)>& f) { ranks_of(GetParam()).run(f); }
 };
-INSTANTIATE_TEST_SUITE_P(Each, Worlds,
+INSTANTIATE_TEST_SUITE_P(Each, PointToPoint,
                          ::testing::Values(Setting{2}, Setting{3}, Setting{4}, Setting{7}, Setting{2, "gloo"},
                                            Setting{3, "gloo"}, Setting{4, "gloo"}, Setting{7, "gloo"},
                                            Setting{4, "auto", "aabb"}, Setting{3, "auto", "aba"}),
                          setting_name);
 
-TEST_P(Worlds, EveryDtypeAndSizeAroundARing) {
+TEST_P(PointToPoint, RingDeliversEveryDtypeAndSize) {
   run([](ProcessGroup& g) {
     const int next = (g.rank() + 1) % g.size();
     const int previous = (g.rank() + g.size() - 1) % g.size();
@@ -68,7 +68,7 @@ TEST_P(Worlds, EveryDtypeAndSizeAroundARing) {
   });
 }
 
-TEST_P(Worlds, BetweenAllPairsAtOnce) {
+TEST_P(PointToPoint, AllPairsExchangeConcurrently) {
   run([](ProcessGroup& g) {
     const int n = g.size();
     std::vector<P2POp> ops;
@@ -91,7 +91,7 @@ TEST_P(Worlds, BetweenAllPairsAtOnce) {
 
 // --- between ranks 0 and 1 ---
 
-class Pairs : public ::testing::TestWithParam<Setting> {
+class SendRecv : public ::testing::TestWithParam<Setting> {
  protected:
   static void run(const std::function<void(ProcessGroup&)>& f) {
     ranks_of(GetParam()).run([&](ProcessGroup& g) {
@@ -103,10 +103,10 @@ class Pairs : public ::testing::TestWithParam<Setting> {
     ranks_of(GetParam()).run([&](ProcessGroup& g) { g.rank() < 2 ? f(g) : g.all_reduce(full({3000}, 1)); });
   }
 };
-INSTANTIATE_TEST_SUITE_P(Each, Pairs, ::testing::Values(Setting{2}, Setting{2, "gloo"}, Setting{3, "auto", "aba"}),
+INSTANTIATE_TEST_SUITE_P(Each, SendRecv, ::testing::Values(Setting{2}, Setting{2, "gloo"}, Setting{3, "auto", "aba"}),
                          setting_name);
 
-TEST_P(Pairs, OfOneTagKeepTheirOrderAndTagsDoNot) {
+TEST_P(SendRecv, OrderIsKeptPerTagOnly) {
   run([](ProcessGroup& g) {
     constexpr int kCount = 40;
     std::vector<Tensor> tensors;
@@ -127,7 +127,7 @@ TEST_P(Pairs, OfOneTagKeepTheirOrderAndTagsDoNot) {
   });
 }
 
-TEST_P(Pairs, StridedTensorsKeepWhatLiesBetween) {
+TEST_P(SendRecv, GapsOfStridedTensorsAreUnchanged) {
   run([](ProcessGroup& g) {
     const Tensor base = arange(0, 600);
     const Tensor transposed = make_view(base.storage(), kInt64, {20, 15}, {1, 40}, 0);  // without columns 20..39
@@ -145,7 +145,7 @@ TEST_P(Pairs, StridedTensorsKeepWhatLiesBetween) {
   });
 }
 
-TEST_P(Pairs, RunBesideACollectiveThatWaits) {
+TEST_P(SendRecv, CompletesWhileCollectiveIsPending) {
   run_with_a_sum([](ProcessGroup& g) {
     const Tensor sum = full({3000}, 1);
     const Tensor note = g.rank() == 0 ? message(0, 500) : zeros({500});
@@ -165,7 +165,7 @@ TEST_P(Pairs, RunBesideACollectiveThatWaits) {
   });
 }
 
-TEST_P(Pairs, StartedWhileAnotherThreadWaitsForACollective) {
+TEST_P(SendRecv, CompletesWhileAnotherThreadAwaitsCollective) {
   run_with_a_sum([](ProcessGroup& g) {
     const Tensor sum = full({3000}, 1);
     const Tensor note = g.rank() == 0 ? message(0, 500) : zeros({500});
@@ -181,7 +181,7 @@ TEST_P(Pairs, StartedWhileAnotherThreadWaitsForACollective) {
   });
 }
 
-TEST_P(Pairs, ACollectiveStartedWhileAnotherThreadWaitsForAMessage) {
+TEST_P(SendRecv, CollectiveCompletesWhileAnotherThreadReceives) {
   run_with_a_sum([](ProcessGroup& g) {
     const Tensor sum = full({3000}, 1);
     const Tensor note = g.rank() == 0 ? message(0, 500) : zeros({500});
@@ -197,7 +197,7 @@ TEST_P(Pairs, ACollectiveStartedWhileAnotherThreadWaitsForAMessage) {
   });
 }
 
-TEST_P(Pairs, FinishWithoutAWaiterAndByProgressAlone) {
+TEST_P(SendRecv, CompletesWithoutWaitAndByProgressAlone) {
   run([](ProcessGroup& g) {
     const Tensor note = g.rank() == 0 ? message(0, 500) : zeros({500});
     std::promise<void> done;
@@ -214,7 +214,7 @@ TEST_P(Pairs, FinishWithoutAWaiterAndByProgressAlone) {
   });
 }
 
-TEST(Messages, AreTraced) {
+TEST(PointToPointTrace, RecordsNamesAndByteCounts) {
   start_trace();
   ThreadRanks ranks{.world_size = 2};
   ranks.run([](ProcessGroup& g) {
@@ -238,10 +238,10 @@ TEST(Messages, AreTraced) {
 
 // --- failures ---
 
-class Failures : public ::testing::TestWithParam<Setting> {};
-INSTANTIATE_TEST_SUITE_P(Each, Failures, ::testing::Values(Setting{2}, Setting{2, "gloo"}), setting_name);
+class PointToPointFailure : public ::testing::TestWithParam<Setting> {};
+INSTANTIATE_TEST_SUITE_P(Each, PointToPointFailure, ::testing::Values(Setting{2}, Setting{2, "gloo"}), setting_name);
 
-TEST_P(Failures, MismatchesAreShownOnBothSidesAndFailTheOthers) {
+TEST_P(PointToPointFailure, MismatchShowsBothCallsAndFailsOtherOperations) {
   for (const int64_t n : {5, 5000}) {
     const auto here = std::source_location::current();
     ThreadRanks ranks = ranks_of(GetParam());
@@ -278,7 +278,7 @@ TEST_P(Failures, MismatchesAreShownOnBothSidesAndFailTheOthers) {
   }
 }
 
-TEST_P(Failures, TimeOutsNameTheOther) {
+TEST_P(PointToPointFailure, TimeoutNamesPeer) {
   ThreadRanks ranks = ranks_of(GetParam());
   ranks.world_size = 3;
   std::promise<void> timed_out;
@@ -304,7 +304,7 @@ TEST_P(Failures, TimeOutsNameTheOther) {
             "  rank 0: recv from rank 2 tag 7 timed out after 0.1 s; rank 2 (has started nothing yet)");
 }
 
-TEST_P(Failures, AbortEndsThem) {
+TEST_P(PointToPointFailure, AbortFailsPendingAndLaterOperations) {
   const auto thrown = run_all(ranks_of(GetParam()), [](ProcessGroup& g) {
     if (g.rank() == 1) return g.abort("loss is NaN");
     const std::vector<Work> works =
@@ -318,7 +318,7 @@ TEST_P(Failures, AbortEndsThem) {
   EXPECT_EQ(thrown[0].text, "[rank 0 of 2] send to rank 1 tag 0: the group has already failed\n  rank 1: loss is NaN");
 }
 
-TEST_P(Failures, DestroyingTheGroupFailsThem) {
+TEST_P(PointToPointFailure, DestroyingGroupFailsPendingOperations) {
   Work work;
   run_all(ranks_of(GetParam()), [&](ProcessGroup& g) {
     if (g.rank() == 0) work = g.irecv(zeros({7}), 1);
@@ -331,7 +331,7 @@ TEST_P(Failures, DestroyingTheGroupFailsThem) {
             "  rank 0: destroyed its group while 1 operation was queued");
 }
 
-TEST(Messages, WrongUseIsReportedBeforeAnythingIsSent) {
+TEST(PointToPointArguments, InvalidArgumentsLeaveGroupUsable) {
   const auto thrown = run_all({.world_size = 2}, [](ProcessGroup& g) {
     const Tensor x = zeros({3});
     const int self = g.rank();

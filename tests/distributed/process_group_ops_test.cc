@@ -23,7 +23,7 @@ constexpr shm::Tuning kTinyChunks{
 
 constexpr int64_t kSizes[] = {0, 1, 3, 31, 33, 500};
 
-class Worlds : public ::testing::TestWithParam<Setting> {
+class Collectives : public ::testing::TestWithParam<Setting> {
  protected:
   static ThreadRanks make_ranks() {
     const auto& [world_size, backend, hosts] = GetParam();
@@ -51,48 +51,48 @@ class Worlds : public ::testing::TestWithParam<Setting> {
     });
   }
 };
-INSTANTIATE_TEST_SUITE_P(Each, Worlds,
+INSTANTIATE_TEST_SUITE_P(Each, Collectives,
                          ::testing::Values(Setting{1}, Setting{2}, Setting{3}, Setting{4}, Setting{7},
                                            Setting{1, "gloo"}, Setting{2, "gloo"}, Setting{3, "gloo"},
                                            Setting{4, "gloo"}, Setting{7, "gloo"}, Setting{4, "auto", "aabb"},
                                            Setting{3, "auto", "aba"}),
                          setting_name);
 
-TEST_P(Worlds, AllReduceIntoAnother) {
+TEST_P(Collectives, OutOfPlaceAllReduceMatchesClosedForm) {
   run([](OpChecks& check) { check.all_reduce_into_another(); });
 }
-TEST_P(Worlds, Reduce) {
+TEST_P(Collectives, ReduceMatchesClosedForm) {
   run([](OpChecks& check) { check.reduce(); });
 }
-TEST_P(Worlds, Broadcast) {
+TEST_P(Collectives, BroadcastMatchesClosedForm) {
   run_for_roots([](OpChecks& check, int root) { check.broadcast(root); });
 }
-TEST_P(Worlds, Gather) {
+TEST_P(Collectives, GatherMatchesClosedForm) {
   run_for_roots([](OpChecks& check, int root) { check.gather(root); });
 }
-TEST_P(Worlds, AllGather) {
+TEST_P(Collectives, AllGatherMatchesClosedForm) {
   run([](OpChecks& check) { check.all_gather(); });
 }
-TEST_P(Worlds, AllGatherOfUnequalSizes) {
+TEST_P(Collectives, UnequalAllGatherMatchesClosedForm) {
   run([](OpChecks& check) { check.all_gather_of_unequal_sizes(); });
 }
-TEST_P(Worlds, Scatter) {
+TEST_P(Collectives, ScatterMatchesClosedForm) {
   run_for_roots([](OpChecks& check, int root) { check.scatter(root); });
 }
-TEST_P(Worlds, ReduceScatter) {
+TEST_P(Collectives, ReduceScatterMatchesClosedForm) {
   run([](OpChecks& check) { check.reduce_scatter(); });
 }
-TEST_P(Worlds, AllToAll) {
+TEST_P(Collectives, AllToAllMatchesClosedForm) {
   run([](OpChecks& check) { check.all_to_all(); });
 }
-TEST_P(Worlds, AllToAllOfUnequalSizes) {
+TEST_P(Collectives, UnequalAllToAllMatchesClosedForm) {
   run([](OpChecks& check) { check.all_to_all_of_unequal_sizes(); });
 }
-TEST_P(Worlds, Barrier) {
+TEST_P(Collectives, BlockingAndAsyncBarriersComplete) {
   run([](OpChecks& check) { check.barrier(); });
 }
 
-TEST_P(Worlds, ZeroDimensionalTensors) {
+TEST_P(Collectives, ZeroDimensionalTensorsAreSupported) {
   make_ranks().run([](ProcessGroup& g) {
     const int world = g.size();
     const double sum = world * (world + 1) / 2.0;
@@ -125,7 +125,7 @@ std::vector<Tensor> mixed_list(int rank) {
   return list;
 }
 
-TEST_P(Worlds, CoalescedFormsAreTheSameAsOneByOne) {
+TEST_P(Collectives, CoalescedCallsMatchClosedForm) {
   for (const bool async : {false, true}) {
     make_ranks().run([&](ProcessGroup& g) {
       const int world = g.size();
@@ -180,7 +180,7 @@ TEST_P(Worlds, CoalescedFormsAreTheSameAsOneByOne) {
   }
 }
 
-TEST(Coalesced, OneOperationForEachDtype) {
+TEST(CoalescedAllReduce, RunsOneOperationPerDtype) {
   start_trace();
   ThreadRanks ranks{.world_size = 2};
   ranks.run([](ProcessGroup& g) { g.all_reduce_coalesced(mixed_list(g.rank()), ReduceOp::kSum, {.name = "grads"}); });
@@ -195,7 +195,7 @@ TEST(Coalesced, OneOperationForEachDtype) {
 
 // --- means ---
 
-TEST_P(Worlds, ReduceMeanWeighsValues) {
+TEST_P(Collectives, ReduceMeanAppliesWeights) {
   make_ranks().run([](ProcessGroup& g) {
     double sum = 0;
     double weights = 0;
@@ -211,7 +211,7 @@ TEST_P(Worlds, ReduceMeanWeighsValues) {
   });
 }
 
-TEST_P(Worlds, ReduceMeanOfTensors) {
+TEST_P(Collectives, ReduceMeanAveragesTensors) {
   make_ranks().run([](ProcessGroup& g) {
     const double mean = (g.size() - 1) / 2.0;
     for (const DType dtype : kDTypes) {
@@ -232,7 +232,7 @@ TEST_P(Worlds, ReduceMeanOfTensors) {
   });
 }
 
-TEST(ReduceMean, RefusesWeightsThatAreNone) {
+TEST(ReduceMean, RejectsInvalidWeightsAndUndefinedTensors) {
   ThreadRanks ranks{.world_size = 1};
   ranks.run([](ProcessGroup& g) {
     EXPECT_EQ(text_of<ValueError>([&] { g.reduce_mean(1, -2); }),

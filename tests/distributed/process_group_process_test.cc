@@ -33,7 +33,7 @@ TANDEM_RANK_MAIN(say_hello) {
   std::ofstream(args.at(0), std::ios::app) << td::str("hello from rank ", get_rank(), " of ", get_world_size(), "\n");
 }
 
-TEST(Processes, P1EveryRankSaysHelloWithItsNumber) {
+TEST(ProcessGroup, ProcessesReportRankAndWorldSize) {
   const td::testing::TemporaryFolder folder;
   const std::string path = folder / "lines";
   spawn(4, "say_hello", {path});
@@ -83,14 +83,14 @@ TANDEM_RANK_MAIN(broadcast_much) {
 #endif
 }
 
-TEST(Processes, P8ABroadcastNeedsNoSecondTensor) {
+TEST(Broadcast, ProcessesNeedNoSecondBuffer) {
   spawn(4, "broadcast_much", {"shm"});
   spawn(4, "broadcast_much", {"gloo"});
 }
 
 TANDEM_RANK_MAIN(mix_devices) { fail_in_the_middle(context, args, make_backend); }
 
-TEST(Processes, P10AMistakeInDevicesThatLeavesARankEndsTheOthers) {
+TEST(ArgumentChecks, UncaughtDeviceErrorFailsOtherRanks) {
   expect_heard_after(
       0, "mix_devices", "all_reduce", "mixes_devices",
       "all_reduce: devices differ\n *output  float32 \\[3\\] on cpu\n *input   float32 \\[3\\] on cpu:1");

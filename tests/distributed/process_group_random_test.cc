@@ -294,16 +294,16 @@ constexpr uint32_t kBetweenHosts = testing::kThreadSanitizer ? 2 : 6;
 class RandomPrograms : public ::testing::TestWithParam<uint32_t> {};
 INSTANTIATE_TEST_SUITE_P(Each, RandomPrograms, ::testing::Range(0u, 8u));
 
-TEST_P(RandomPrograms, OverSharedMemory) {
+TEST_P(RandomPrograms, MatchReferenceOverSharedMemory) {
   const uint32_t count = testing::kThreadSanitizer ? 12 : 50;
   for (uint32_t k = 0; k < count; ++k) run_program(GetParam() * 50 + k, {"shm", "", ""});
 }
 
-TEST_P(RandomPrograms, OverTheNetwork) {
+TEST_P(RandomPrograms, MatchReferenceOverGloo) {
   for (uint32_t k = 0; k < kBetweenHosts; ++k) run_program(GetParam() * 50 + k, {"gloo", "gloo", ""});
 }
 
-TEST_P(RandomPrograms, OnTwoHosts) {
+TEST_P(RandomPrograms, MatchReferenceOnTwoHosts) {
   for (uint32_t k = 0; k < kBetweenHosts; ++k) {
     run_program(GetParam() * 50 + k, {"hosts", "auto", k % 2 == 0 ? "abababa" : "aabbbab"});
   }

@@ -240,7 +240,7 @@ class ShapeMismatch : public ::testing::TestWithParam<Call> {};
 INSTANTIATE_TEST_SUITE_P(Each, ShapeMismatch, ::testing::ValuesIn(kCalls),
                          [](const auto& param_info) { return std::string(param_info.param.name); });
 
-TEST_P(ShapeMismatch, EqualCountsAreRejectedOnEveryRank) {
+TEST_P(ShapeMismatch, DifferentShapesOfEqualCountAreRejected) {
   const Call& call = GetParam();
   const std::pair<Shape, Shape> pairs[] = {{{2, 3}, {3, 2}},    {{2, 3}, {6}},    {{2, 3}, {1, 2, 3}},
                                            {{2, 3}, {2, 3, 1}}, {{0, 3}, {3, 0}}, {{1}, {}}};
@@ -258,7 +258,7 @@ TEST_P(ShapeMismatch, EqualCountsAreRejectedOnEveryRank) {
   }
 }
 
-TEST_P(ShapeMismatch, EqualShapesPassWhateverTheirStrides) {
+TEST_P(ShapeMismatch, EqualShapesWithDifferentStridesAreAccepted) {
   for (const Transport& transport : transports()) {
     ranks_of(transport, 3).run([&](ProcessGroup& g) {
       for (const Shape& shape : {Shape{2, 3}, Shape{0, 3}, Shape{1, 1, 4}, Shape{}}) {
@@ -285,7 +285,7 @@ class RandomShapes : public ::testing::TestWithParam<uint32_t> {};
 INSTANTIATE_TEST_SUITE_P(Each, RandomShapes, ::testing::Range(0u, 8u));
 
 /// Calls with equal shapes, then one with two shapes.
-TEST_P(RandomShapes, ProgramsEndWithTheFirstMismatchOnEveryRank) {
+TEST_P(RandomShapes, FirstMismatchIsShownOnEveryRank) {
   std::mt19937 random(GetParam());
   const auto below = [&](size_t n) { return static_cast<size_t>(random()) % n; };
   const auto some_shape = [&](const Call& call) {

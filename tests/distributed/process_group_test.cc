@@ -25,10 +25,10 @@ constexpr shm::Tuning kTinyChunks{.slot_bytes = 64, .chunk_bytes = 128, .slots =
 constexpr int kWorlds[] = {1, 2, 3, 4, 7};
 constexpr int64_t kSizes[] = {0, 1, 3, 7, 31, 32, 33, 1000, 4097};
 
-class Worlds : public ::testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Each, Worlds, ::testing::ValuesIn(kWorlds));
+class SharedMemoryCollectives : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Each, SharedMemoryCollectives, ::testing::ValuesIn(kWorlds));
 
-TEST_P(Worlds, AllReduceEveryOpDtypeAndSizeInHeapAndArena) {
+TEST_P(SharedMemoryCollectives, AllReduceInHeapAndArenaMatchesReference) {
   ThreadRanks ranks{.world_size = GetParam(), .tuning = kTinyChunks};
   ranks.run([](ProcessGroup& group) {
     for (const DType dtype : kDTypes) {
@@ -44,7 +44,7 @@ TEST_P(Worlds, AllReduceEveryOpDtypeAndSizeInHeapAndArena) {
   });
 }
 
-TEST_P(Worlds, AllReduceWithTheDefaultChunks) {
+TEST_P(SharedMemoryCollectives, AllReduceWithDefaultChunksMatchesClosedForm) {
   ThreadRanks ranks{.world_size = GetParam()};
   ranks.run([](ProcessGroup& group) {
     std::vector<double> sums;
@@ -57,7 +57,7 @@ TEST_P(Worlds, AllReduceWithTheDefaultChunks) {
   });
 }
 
-TEST_P(Worlds, BroadcastFromEveryRoot) {
+TEST_P(SharedMemoryCollectives, BroadcastFromEveryRootMatchesClosedForm) {
   ThreadRanks ranks{.world_size = GetParam(), .tuning = kTinyChunks};
   ranks.run([](ProcessGroup& group) {
     for (int root = 0; root < group.size(); ++root) {
@@ -73,7 +73,7 @@ TEST_P(Worlds, BroadcastFromEveryRoot) {
   });
 }
 
-TEST_P(Worlds, AllGatherStacksInRankOrder) {
+TEST_P(SharedMemoryCollectives, AllGatherStacksInRankOrder) {
   ThreadRanks ranks{.world_size = GetParam(), .tuning = kTinyChunks};
   ranks.run([](ProcessGroup& group) {
     for (const DType dtype : {kUInt8, kBFloat16, kFloat64}) {
@@ -90,7 +90,7 @@ TEST_P(Worlds, AllGatherStacksInRankOrder) {
   });
 }
 
-TEST_P(Worlds, NobodyPassesABarrierBeforeAllHaveReachedIt) {
+TEST_P(SharedMemoryCollectives, BarrierWaitsForAllRanks) {
   ThreadRanks ranks{.world_size = GetParam()};
   std::atomic<int> arrived{0};
   ranks.run([&](ProcessGroup& group) {
@@ -103,7 +103,7 @@ TEST_P(Worlds, NobodyPassesABarrierBeforeAllHaveReachedIt) {
   });
 }
 
-TEST_P(Worlds, SeveralInFlightWaitedInAnyOrder) {
+TEST_P(SharedMemoryCollectives, WorksCanBeAwaitedInAnyOrder) {
   ThreadRanks ranks{.world_size = GetParam(), .tuning = kTinyChunks};
   ranks.run([](ProcessGroup& group) {
     constexpr int kCount = 9;
@@ -130,7 +130,7 @@ TEST_P(Worlds, SeveralInFlightWaitedInAnyOrder) {
 
 // --- values that show how sums are formed ---
 
-TEST(AllReduce, SumsInAscendingRankOrderWhateverTheChunks) {
+TEST(AllReduce, SumsInRankOrderForAnyChunkSize) {
   // Each order of these three loses different digits.
   const double values[] = {1e8, 1.0, -1e8};
   for (const shm::Tuning& tuning : {kTinyChunks, shm::Tuning{}}) {
@@ -158,7 +158,7 @@ TEST(AllReduce, HalfTypesAreRoundedOnce) {
   }
 }
 
-TEST(AllReduce, AvgDividesOnceAlsoByThree) {
+TEST(AllReduce, AvgDividesSumOnce) {
   ThreadRanks ranks{.world_size = 3, .tuning = kTinyChunks};
   ranks.run([&](ProcessGroup& group) {
     const Tensor x = full({101}, group.rank() + 0.5);
@@ -170,7 +170,7 @@ TEST(AllReduce, AvgDividesOnceAlsoByThree) {
   });
 }
 
-TEST(AllReduce, MinAndMaxPassNanOnFromAnyRank) {
+TEST(AllReduce, MinAndMaxPropagateNanFromAnyRank) {
   for (int bad = 0; bad < 3; ++bad) {
     ThreadRanks ranks{.world_size = 3};
     ranks.run([&](ProcessGroup& group) {
@@ -183,7 +183,7 @@ TEST(AllReduce, MinAndMaxPassNanOnFromAnyRank) {
   }
 }
 
-TEST(AllReduce, IntegersWrap) {
+TEST(AllReduce, IntegerOverflowWrapsAround) {
   ThreadRanks ranks{};
   ranks.run([](ProcessGroup& group) {
     const Tensor x = full({5}, 200, {kUInt8});
@@ -197,7 +197,7 @@ TEST(AllReduce, IntegersWrap) {
 
 // --- layouts ---
 
-TEST(ProcessGroup, TransposedAndSlicedTensorsKeepWhatLiesBetween) {
+TEST(ProcessGroup, GapsOfStridedTensorsAreUnchanged) {
   ThreadRanks ranks{.world_size = 3, .tuning = kTinyChunks};
   ranks.run([](ProcessGroup& group) {
     const Tensor base = arange(0, 1200);
@@ -220,7 +220,7 @@ TEST(ProcessGroup, TransposedAndSlicedTensorsKeepWhatLiesBetween) {
   });
 }
 
-TEST(ProcessGroup, SeveralGroupsAtOnce) {
+TEST(ProcessGroup, GroupsStartedInDifferentOrderComplete) {
   const auto store = make_memory_store();
   ThreadRanks first{.world_size = 3, .store = store, .name = "first", .tuning = kTinyChunks};
   ThreadRanks second{.world_size = 3, .store = store, .name = "second", .tuning = kTinyChunks};
@@ -237,7 +237,7 @@ TEST(ProcessGroup, SeveralGroupsAtOnce) {
   });
 }
 
-TEST(ProcessGroup, BlockingCallsWaitForWhatIsQueued) {
+TEST(ProcessGroup, BlockingCallsWaitForQueuedWork) {
   ThreadRanks ranks{.world_size = 2, .tuning = kTinyChunks};
   ranks.run([](ProcessGroup& group) {
     const Tensor x = full({300}, 1);
@@ -248,7 +248,7 @@ TEST(ProcessGroup, BlockingCallsWaitForWhatIsQueued) {
   });
 }
 
-TEST(ProcessGroup, StridedInputsAreReadWhenTheOperationBegins) {
+TEST(ProcessGroup, StridedInputsAreReadAtOperationStart) {
   ThreadRanks ranks{.world_size = 2, .tuning = kTinyChunks};
   ranks.run([](ProcessGroup& group) {
     const Tensor x = full({300, 2}, 1);
@@ -260,7 +260,7 @@ TEST(ProcessGroup, StridedInputsAreReadWhenTheOperationBegins) {
   });
 }
 
-TEST(ProcessGroup, OperationsOfAllSizesFollowEachOther) {
+TEST(ProcessGroup, ConsecutiveOperationsOfDifferentSizesDoNotInterfere) {
   // A collective does not overwrite ring data that a slow rank is still reading.
   for (const int world : {2, 3}) {
     ThreadRanks ranks{.world_size = world,
@@ -286,7 +286,7 @@ TEST(ProcessGroup, OperationsOfAllSizesFollowEachOther) {
   }
 }
 
-TEST(ProcessGroup, TheWorkerFinishesWithoutAWaiter) {
+TEST(ProcessGroup, WorkerCompletesOperationWithoutWait) {
   ThreadRanks ranks{.world_size = 2, .tuning = kTinyChunks};
   ranks.run([](ProcessGroup& group) {
     const Tensor x = full({300}, 1);
@@ -297,7 +297,7 @@ TEST(ProcessGroup, TheWorkerFinishesWithoutAWaiter) {
   });
 }
 
-TEST(ProcessGroup, ProgressAloneFinishesAnOperation) {
+TEST(ProcessGroup, ProgressAloneCompletesOperation) {
   ThreadRanks ranks{.world_size = 2, .tuning = kTinyChunks};
   ranks.run([](ProcessGroup& group) {
     const Tensor x = full({3000}, 1);
@@ -308,7 +308,7 @@ TEST(ProcessGroup, ProgressAloneFinishesAnOperation) {
   });
 }
 
-TEST(ProcessGroup, TracesLaunchAndRun) {
+TEST(ProcessGroup, TraceRecordsLaunchAndExecution) {
   start_trace();
   ThreadRanks ranks{.world_size = 2};
   ranks.run([](ProcessGroup& group) {

@@ -31,7 +31,7 @@ using std::chrono::milliseconds;
 
 // --- handles ---
 
-TEST(Work, TellsOfCompletionAndFailure) {
+TEST(Work, ReportsCompletionAndFailure) {
   std::promise<void> may_come;
   std::shared_future<void> waited = may_come.get_future().share();
   run_all({}, [&](ProcessGroup& g) {
@@ -63,7 +63,7 @@ TEST(Work, TellsOfCompletionAndFailure) {
   });
 }
 
-TEST(Work, AContinuationMayUseTheGroup) {
+TEST(Work, ContinuationMayUseGroup) {
   ThreadRanks ranks{.world_size = 3};
   ranks.run([](ProcessGroup& g) {
     const Tensor x = full({5}, 1);
@@ -79,7 +79,7 @@ TEST(Work, AContinuationMayUseTheGroup) {
 }
 
 // Continuations on the worker use the settings of the thread that started the operation, even after it has ended.
-TEST(Work, ContinuationsDoNotInheritModes) {
+TEST(Work, ContinuationsDoNotInheritAutocastOrGradMode) {
   run_all({}, [](ProcessGroup& g) {
     RankContext context = RankContext::current();
     context.grad_enabled = false;
@@ -98,7 +98,7 @@ TEST(Work, ContinuationsDoNotInheritModes) {
   });
 }
 
-TEST(Work, OfAListFailsOnce) {
+TEST(Work, CoalescedWorkReportsFailureOnce) {
   run_all({}, [](ProcessGroup& g) {
     if (g.rank() == 1) return g.abort("enough");
     const Work work = g.all_reduce_coalesced_async({zeros({2}), zeros({2}, {kInt32})});
@@ -110,7 +110,7 @@ TEST(Work, OfAListFailsOnce) {
   });
 }
 
-TEST(Groups, SeveralInFlightInCrossingOrder) {
+TEST(ProcessGroup, WorksStartedInCrossingOrderComplete) {
   const auto store = make_memory_store();
   constexpr int kGroups = 4;
   constexpr int kRounds = 20;
@@ -166,7 +166,7 @@ class NoThreads {
   pthread_attr_t before_;
 };
 
-TEST(Work, OfAGroupThatCannotStartItsThreadIsNotQueued) {
+TEST(Work, IsNotQueuedWhenWorkerCannotStart) {
   std::promise<void> has_tried;
   std::shared_future<void> tried = has_tried.get_future().share();
   ThreadRanks ranks{};
@@ -189,7 +189,7 @@ TEST(Work, OfAGroupThatCannotStartItsThreadIsNotQueued) {
 
 // --- monitored barriers ---
 
-TEST(MonitoredBarrier, NobodyPassesBeforeAllHaveCome) {
+TEST(MonitoredBarrier, WaitsForAllRanksAndRemovesKeys) {
   for (const int world : {1, 2, 3, 7}) {
     ThreadRanks ranks{.world_size = world};
     std::atomic<int> arrived{0};
@@ -207,7 +207,7 @@ TEST(MonitoredBarrier, NobodyPassesBeforeAllHaveCome) {
   }
 }
 
-TEST(MonitoredBarrier, NamesAllWhoAreMissingToAllAndTheGroupGoesOn) {
+TEST(MonitoredBarrier, TimeoutNamesAllMissingRanksAndGroupContinues) {
   std::latch failed(2);
   ThreadRanks ranks{.world_size = 4, .ranks = {2, 3, 5, 9}};
   const auto thrown = run_all(ranks, [&](ProcessGroup& g) {
@@ -230,7 +230,7 @@ TEST(MonitoredBarrier, NamesAllWhoAreMissingToAllAndTheGroupGoesOn) {
   for (const Thrown& t : thrown) EXPECT_EQ(t.text, "nothing");
 }
 
-TEST(MonitoredBarrier, HearsOfAMembersEndButNotOfOthers) {
+TEST(MonitoredBarrier, OnlyFailureOfMemberEndsIt) {
   ThreadRanks ranks{.world_size = 2, .ranks = {1, 2}};
   ranks.store->announce_failure(7, "is no member");
   const auto thrown = run_all(ranks, [&](ProcessGroup& g) {
@@ -242,7 +242,7 @@ TEST(MonitoredBarrier, HearsOfAMembersEndButNotOfOthers) {
   EXPECT_EQ(thrown[0].peer, 2);
 }
 
-TEST(MonitoredBarrier, AMemberThatLeftBeforeItCameIsNamedWithoutADeadline) {
+TEST(MonitoredBarrier, DepartedMemberIsNamedBeforeTimeout) {
   for (const milliseconds timeout : {milliseconds(0), milliseconds(20000)}) {
     ThreadRanks ranks{.world_size = 3, .timeout = timeout, .ranks = {1, 2, 4}};
     ranks.store->leave(7);
@@ -265,7 +265,7 @@ TEST(MonitoredBarrier, AMemberThatLeftBeforeItCameIsNamedWithoutADeadline) {
   }
 }
 
-TEST(MonitoredBarrier, WhoCameAndLeftIsNotMissing) {
+TEST(MonitoredBarrier, MemberThatArrivedAndLeftIsNotMissing) {
   ThreadRanks ranks{.world_size = 3};
   const std::string prefix = "group/default/monitored_barrier/1/";
   ranks.run([&](ProcessGroup& g) {
@@ -357,7 +357,7 @@ void expect_match(const std::string& line, const std::string& pattern) {
 static_assert(kStall == std::chrono::seconds(5));  // the documented time
 
 /// Every backend, with job ranks 1, 2, ...
-class Stalls : public ::testing::TestWithParam<Setting> {
+class BackendStallWarning : public ::testing::TestWithParam<Setting> {
  protected:
   static ThreadRanks ranks() {
     const auto& [world_size, backend, hosts] = GetParam();
@@ -371,10 +371,10 @@ class Stalls : public ::testing::TestWithParam<Setting> {
             .hosts = hosts};
   }
 };
-INSTANTIATE_TEST_SUITE_P(Each, Stalls, ::testing::Values(Setting{3}, Setting{3, "gloo"}, Setting{4, "auto", "aaabb"}),
-                         setting_name);
+INSTANTIATE_TEST_SUITE_P(Each, BackendStallWarning,
+                         ::testing::Values(Setting{3}, Setting{3, "gloo"}, Setting{4, "auto", "aaabb"}), setting_name);
 
-TEST_P(Stalls, TheLowestOfThoseWhoWaitLogsWhoIsMissingEachTimeTheWaitDoubles) {
+TEST_P(BackendStallWarning, LowestWaitingRankLogsEachTimeWaitDoubles) {
   const auto same = [](ProcessGroup& g) { g.all_reduce(zeros({300}), ReduceOp::kSum, {.name = "bucket 3 of 7"}); };
   const auto lines = stall_lines(
       ranks(), 2, [](ProcessGroup& g) { g.barrier({.name = "start"}); }, same, same);
@@ -388,7 +388,7 @@ TEST_P(Stalls, TheLowestOfThoseWhoWaitLogsWhoIsMissingEachTimeTheWaitDoubles) {
   }
 }
 
-TEST_P(Stalls, OfMessagesTheFirstStandsForAll) {
+TEST_P(BackendStallWarning, OnlyFirstPendingMessageIsLogged) {
   const int last = GetParam().world_size - 1;
   const auto lines = stall_lines(
       ranks(), 2, [](ProcessGroup& g) { g.barrier(); },
@@ -409,7 +409,7 @@ TEST_P(Stalls, OfMessagesTheFirstStandsForAll) {
   }
 }
 
-TEST(Stall, OfSeveralRanksThatHaveStartedNothing) {
+TEST(StallWarning, NamesRanksThatStartedNothing) {
   const auto lines = stall_lines(
       {.world_size = 3, .stall = milliseconds(100)}, 1, [](ProcessGroup&) {},
       [](ProcessGroup& g) {
@@ -422,7 +422,7 @@ TEST(Stall, OfSeveralRanksThatHaveStartedNothing) {
                R"(rank 2 \(has started nothing yet\))");
 }
 
-TEST(Stall, WhereTheLowestRankStandsStillTheNextOneLogs) {
+TEST(StallWarning, NextRankLogsWhenLowestIsBlocked) {
   // Many rounds, the first of which cannot complete without rank 0.
   ThreadRanks ranks{.world_size = 3,
                     .tuning = {.slot_bytes = 64, .chunk_bytes = 128, .slots = 3, .small_bytes = 64},
@@ -458,7 +458,7 @@ TEST(Stall, WhereTheLowestRankStandsStillTheNextOneLogs) {
                      R"(\(last: all_reduce #1, \d+\.\d s ago\))");
 }
 
-TEST(Stall, IsLoggedWhereNoThreadCanAskAboutIt) {
+TEST(StallWarning, IsLoggedWhenNoThreadCanStart) {
   const auto lines = stall_lines(
       {.world_size = 2, .stall = milliseconds(100)}, 1, [](ProcessGroup& g) { g.barrier(); },
       [](ProcessGroup& g) {
@@ -480,7 +480,7 @@ std::shared_ptr<ProcessGroup> make_late(const ThreadRanks& ranks, int rank) {
   return ProcessGroupAccess::make(options, std::make_unique<LateBackend>(options, make_backend), ranks.stall);
 }
 
-TEST(Stall, NamesNobodyWhileMembersAreToCome) {
+TEST(StallWarning, NamesNoRankWhileMembersAreJoining) {
   const ThreadRanks three{.world_size = 3, .stall = milliseconds(100)};
   const auto meet = [&](ProcessGroup& g) { make_late(three, g.rank())->barrier(); };
   const auto lines = stall_lines(
@@ -505,7 +505,7 @@ struct AskedTooEarly : MeetingBackend {
   bool has_started = false;
 };
 
-TEST(Late, OneThatHasJustComeIsAskedAboutNothingThatItHasNotStarted) {
+TEST(DeferredBackend, NewBackendIsNotQueriedBeforeStart) {
   const ProcessGroupOptions options{make_memory_store(), 0, 2};
   std::promise<void> may_come;
   LateBackend late(options, [&](const ProcessGroupOptions& its) {
@@ -526,7 +526,7 @@ TEST(Late, OneThatHasJustComeIsAskedAboutNothingThatItHasNotStarted) {
 
 // --- no deadline ---
 
-TEST(NoDeadline, ATimeoutOfZeroAndOneThatNoClockHoldsAreNone) {
+TEST(Timeout, ZeroAndMaximumMeanNoDeadline) {
   for (const milliseconds timeout : {milliseconds(0), milliseconds::max()}) {
     const auto store = make_memory_store();
     ThreadRanks ranks{.world_size = 3, .store = store, .name = "not used"};

@@ -14,7 +14,7 @@ namespace tandem { inline namespace v0 { namespace distributed { namespace {
 constexpr int64_t kRows = 600;
 constexpr int64_t kColumns = 500;  // together more than the slots of a link hold
 
-class Queued : public ::testing::TestWithParam<Setting> {
+class QueuedCollectives : public ::testing::TestWithParam<Setting> {
  protected:
   /// Runs f on all ranks; `sum` is the sum of all ranks' first values.
   void run(const std::function<void(ProcessGroup&, float sum)>& f) {
@@ -39,7 +39,7 @@ class Queued : public ::testing::TestWithParam<Setting> {
   }
 };
 
-TEST_P(Queued, WhatWritesAnInputComesFirst) {
+TEST_P(QueuedCollectives, InputIsReadAfterEarlierWrites) {
   run([](ProcessGroup& group, float sum) {
     const auto n = static_cast<float>(group.size());
     for (int round = 0; round < (testing::kThreadSanitizer ? 1 : 3); ++round) {
@@ -52,7 +52,7 @@ TEST_P(Queued, WhatWritesAnInputComesFirst) {
   });
 }
 
-TEST_P(Queued, APartOfAnOutputIsAnInputToo) {
+TEST_P(QueuedCollectives, OverlappingSlicesRunInOrder) {
   run([](ProcessGroup& group, float sum) {
     const auto n = static_cast<float>(group.size());
     for (const int64_t begin : {int64_t{0}, kRows / 2, kRows - 40}) {
@@ -68,7 +68,7 @@ TEST_P(Queued, APartOfAnOutputIsAnInputToo) {
   });
 }
 
-TEST_P(Queued, WhatIsCopiedComesBackBeforeItIsRead) {
+TEST_P(QueuedCollectives, StridedResultsAreCopiedBackBeforeReads) {
   run([](ProcessGroup& group, float sum) {
     const auto n = static_cast<float>(group.size());
     // Columns need contiguous copies; whole tensors do not.
@@ -85,7 +85,7 @@ TEST_P(Queued, WhatIsCopiedComesBackBeforeItIsRead) {
   });
 }
 
-TEST_P(Queued, OfEachKindAndSize) {
+TEST_P(QueuedCollectives, MixedKindsAndSizesGiveExpectedValues) {
   run([](ProcessGroup& group, float sum) {
     std::vector<Tensor> sums;
     std::vector<Tensor> sent;
@@ -107,7 +107,7 @@ TEST_P(Queued, OfEachKindAndSize) {
   });
 }
 
-TEST_P(Queued, MessagesPassBesideThem) {
+TEST_P(QueuedCollectives, MessagesCompleteWhileCollectivesAreQueued) {
   run([](ProcessGroup& group, float sum) {
     const int to = (group.rank() + 1) % group.size();
     const int from = (group.rank() + group.size() - 1) % group.size();
@@ -132,7 +132,7 @@ TEST_P(Queued, MessagesPassBesideThem) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Each, Queued,
+INSTANTIATE_TEST_SUITE_P(Each, QueuedCollectives,
                          ::testing::Values(Setting{2}, Setting{3}, Setting{2, "gloo"}, Setting{3, "gloo"},
                                            Setting{4, "gloo"}, Setting{2, "auto", "ab"}, Setting{4, "auto", "aabb"}),
                          setting_name);

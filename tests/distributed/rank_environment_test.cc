@@ -34,13 +34,13 @@ std::string error_of(const Map& map) {
   return "no error";
 }
 
-TEST(RankEnvironmentTest, NoneSetIsNoRank) {
+TEST(RankEnvironment, UnsetVariablesMeanNoRank) {
   EXPECT_FALSE(read_rank_environment(lookup_in({})));
   // Clusters export these for all processes.
   EXPECT_FALSE(read_rank_environment(lookup_in({{"MASTER_ADDR", "host"}, {"MASTER_PORT", "1"}, {"RANK", ""}})));
 }
 
-TEST(RankEnvironmentTest, ReadsTorchrunsVariables) {
+TEST(RankEnvironment, ReadsTorchrunVariables) {
   const auto env = read_rank_environment(lookup_in(kComplete));
   ASSERT_TRUE(env);
   EXPECT_EQ(env->rank, 5);
@@ -55,7 +55,7 @@ TEST(RankEnvironmentTest, ReadsTorchrunsVariables) {
   EXPECT_EQ(env->num_threads, 0);
 }
 
-TEST(RankEnvironmentTest, RankZeroHostsTheStoreOfAnothersJob) {
+TEST(RankEnvironment, RankZeroHostsStoreOfExternalJob) {
   const Map zero = with(kComplete, {{"RANK", "0"}, {"LOCAL_RANK", "0"}});
   EXPECT_TRUE(read_rank_environment(lookup_in(zero))->hosts_store);
   // torchrun's agent may listen on MASTER_PORT itself.
@@ -71,7 +71,7 @@ TEST(RankEnvironmentTest, RankZeroHostsTheStoreOfAnothersJob) {
       "MASTER_PORT: torchrun's agent listens on 65535, so the store would need port 65536; choose a smaller port");
 }
 
-TEST(RankEnvironmentTest, LocalRanksMayBeLeftOut) {
+TEST(RankEnvironment, LocalRankVariablesMayBeOptional) {
   const Map map = with(kComplete, {{"LOCAL_RANK", ""}, {"LOCAL_WORLD_SIZE", ""}});
   const auto env = read_rank_environment(lookup_in(map), true);
   ASSERT_TRUE(env);
@@ -83,7 +83,7 @@ TEST(RankEnvironmentTest, LocalRanksMayBeLeftOut) {
   EXPECT_THROW(read_rank_environment(lookup_in(with(map, {{"MASTER_PORT", ""}})), true), td::ValueError);
 }
 
-TEST(RankEnvironmentTest, JobsHaveDifferentTokens) {
+TEST(RankEnvironment, JobsGetDifferentTokens) {
   const auto token = [](const std::string& run_id) {
     return read_rank_environment(lookup_in(with(kComplete, {{"TORCHELASTIC_RUN_ID", run_id}})))->token;
   };
@@ -93,7 +93,7 @@ TEST(RankEnvironmentTest, JobsHaveDifferentTokens) {
   EXPECT_EQ(read_rank_environment(lookup_in(with(kComplete, {{"TANDEM_TOKEN", wire::token_to_hex(own)}})))->token, own);
 }
 
-TEST(RankEnvironmentTest, ReadsWhatOurLauncherWrites) {
+TEST(RankEnvironment, ReadsTandemLauncherVariables) {
   const std::string token = wire::random_token();
   Map map = {{"TANDEM_NUM_THREADS", "6"}};
   const RankAssignment assignment{.rank = 3,
@@ -131,7 +131,7 @@ TEST(RankEnvironmentTest, ReadsWhatOurLauncherWrites) {
   EXPECT_EQ(map["ROLE_WORLD_SIZE"], "5");
 }
 
-TEST(RankEnvironmentTest, EachMissingVariableIsNamed) {
+TEST(RankEnvironment, EachMissingVariableIsNamed) {
   for (const auto& [name, value] : kComplete) {
     const std::string text = error_of(with(kComplete, {{name, ""}}));
     EXPECT_TRUE(text.starts_with("rank variables: some are missing\n  found: ")) << text;
@@ -139,7 +139,7 @@ TEST(RankEnvironmentTest, EachMissingVariableIsNamed) {
   }
 }
 
-TEST(RankEnvironmentTest, ContradictionsShowWhatWasFound) {
+TEST(RankEnvironment, InconsistentVariablesAreRejected) {
   const std::string rest = " LOCAL_RANK=1 LOCAL_WORLD_SIZE=4 MASTER_ADDR=10.0.0.7 MASTER_PORT=29500";
   EXPECT_EQ(error_of(with(kComplete, {{"RANK", "8"}})),
             "rank variables: RANK must be less than WORLD_SIZE\n  found: RANK=8 WORLD_SIZE=8" + rest);
@@ -165,7 +165,7 @@ TEST(RankEnvironmentTest, ContradictionsShowWhatWasFound) {
             "TANDEM_NUM_THREADS: expected an integer from 1 to 4096, got '0'");
 }
 
-TEST(RankEnvironmentTest, ParsesNumbersStrictly) {
+TEST(RankEnvironment, ParsesNumbersStrictly) {
   EXPECT_EQ(parse_num_ranks("x", "auto"), td::available_cores());
   EXPECT_EQ(parse_num_ranks("x", "cpu"), td::available_cores());
   EXPECT_EQ(parse_num_ranks("x", "1024"), 1024);

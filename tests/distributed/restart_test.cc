@@ -33,7 +33,7 @@ Subprocess::Result run(const Arguments& arguments,
   return result;
 }
 
-TEST(RestartTest, AllRanksAreStartedAgainWithANewStore) {
+TEST(Restart, AllRanksRestartWithNewStore) {
   const std::vector<Arguments> starts = {{kProgram, "--nproc", "3", "--max-restarts", "4"},
                                          {kProgram, "--nproc=3", "--max-restarts=4"},
                                          {kTandemRun, "--nproc-per-node", "3", "--max_restarts", "4", kProgram}};
@@ -54,7 +54,7 @@ TEST(RestartTest, AllRanksAreStartedAgainWithANewStore) {
   }
 }
 
-TEST(RestartTest, WhenNoRestartIsLeftItSaysSo) {
+TEST(Restart, ExhaustedRestartsAreReported) {
   const auto result = run({kProgram, "--nproc", "2", "--max-restarts", "1", "fail-until", "0", "9", "throw"});
   EXPECT_EQ(result.err,
             "rank 0 of 2 failed (exit status 1): boom 0\nrestart 1 of 1\n"
@@ -62,14 +62,14 @@ TEST(RestartTest, WhenNoRestartIsLeftItSaysSo) {
   EXPECT_EQ(result.status, 1);
 }
 
-TEST(RestartTest, ASingleRankIsStartedAgainToo) {
+TEST(Restart, SingleRankIsRestarted) {
   const auto result = run({kProgram, "--max-restarts", "1", "fail-until", "0", "1", "kill"});
   EXPECT_EQ(result.out, "restart 0 joined by 1\nrestart 1 joined by 1\n");
   EXPECT_EQ(result.err, "rank 0 of 1 failed (killed by SIGKILL)\nrestart 1 of 1\n");
   EXPECT_EQ(result.status, 0);
 }
 
-TEST(RestartTest, EachAttemptHasItsOwnVariables) {
+TEST(Restart, EachAttemptGetsOwnVariables) {
   const auto result = run({kTandemRun, "--rdzv-id", "job", "--max-restarts", "2", "sh", "-c",
                            "echo $TORCHELASTIC_RUN_ID $TORCHELASTIC_RESTART_COUNT $TORCHELASTIC_MAX_RESTARTS "
                            "$TANDEM_TOKEN; exit 5"});
@@ -84,7 +84,7 @@ TEST(RestartTest, EachAttemptHasItsOwnVariables) {
   EXPECT_EQ(result.status, 1);
 }
 
-TEST(RestartTest, WrongUseOfTheProgramIsNotRepeated) {
+TEST(Restart, UsageErrorsAreNotRetried) {
   const auto result = run({kTandemRun, "--max-restarts", "3", "sh", "-c", "echo once; exit 2"});
   EXPECT_EQ(result.out, "once\n");
   EXPECT_EQ(result.err,
@@ -93,13 +93,13 @@ TEST(RestartTest, WrongUseOfTheProgramIsNotRepeated) {
   EXPECT_EQ(result.status, 1);
 }
 
-TEST(RestartTest, AProgramThatCannotBeStartedIsTriedOnce) {
+TEST(Restart, MissingProgramIsTriedOnce) {
   const auto result = run({kTandemRun, "--max-restarts", "3", "./no/such/program"});
   EXPECT_EQ(result.err, "launch: cannot run './no/such/program': No such file or directory\n");
   EXPECT_EQ(result.status, 1);
 }
 
-TEST(RestartTest, ASignalEndsTheJobForGood) {
+TEST(Restart, SignalEndsJobWithoutRestart) {
   Subprocess polite({kProgram, "--nproc", "2", "--max-restarts", "3", "stop"});
   ASSERT_TRUE(polite.wait_for_output("ready\n", 2));
   polite.send_signal(SIGTERM);
@@ -118,7 +118,7 @@ TEST(RestartTest, ASignalEndsTheJobForGood) {
   EXPECT_EQ(failed.status, 130);
 }
 
-TEST(RestartTest, RanksThatIgnoreTheFailureAreKilledFirst) {
+TEST(Restart, RanksIgnoringSigtermAreKilledBeforeRestart) {
   const TemporaryFolder folder;
   // Rank 0 of the first attempt only ends with SIGKILL; the second attempt checks that it has ended.
   const std::string script =
@@ -135,7 +135,7 @@ TEST(RestartTest, RanksThatIgnoreTheFailureAreKilledFirst) {
   EXPECT_EQ(result.status, 0);
 }
 
-TEST(RestartTest, LogsOfAttemptsAreKeptApart) {
+TEST(Restart, AttemptsWriteSeparateLogs) {
   const TemporaryFolder base;
   const std::string folder = base / "logs";
   const std::string script = "echo attempt $TORCHELASTIC_RESTART_COUNT; [ $TORCHELASTIC_RESTART_COUNT = $0 ]";
@@ -157,7 +157,7 @@ TEST(RestartTest, LogsOfAttemptsAreKeptApart) {
   }
 }
 
-TEST(RestartTest, AFixedPortCanBeHadAgain) {
+TEST(Restart, FixedPortIsReusedByRestarts) {
   const auto port = run({kTandemRun, "sh", "-c", "echo $MASTER_PORT"});
   const auto result =
       run({kTandemRun, "--nproc-per-node", "2", "--master-port", port.out.substr(0, port.out.size() - 1),

@@ -27,7 +27,7 @@ using td::testing::error_text;
 
 constexpr std::chrono::seconds kLongTimeout{100};
 
-TEST(RunThreadsTest, EachRankHasItsOwnContext) {
+TEST(RunThreads, EachRankGetsOwnContext) {
   for (const int n : {1, 2, 3, 7}) {
     std::vector<std::atomic<int>> seen(static_cast<size_t>(n));
     run_threads(n, [&](Context& context) {
@@ -48,7 +48,7 @@ TEST(RunThreadsTest, EachRankHasItsOwnContext) {
   }
 }
 
-TEST(RunThreadsTest, OneRankOnEachDevice) {
+TEST(RunThreads, RunsOneRankPerDevice) {
   if (td::cpu_device_count() < 3) td::set_cpu_device_count(3);
   const std::vector<td::Device> devices = {td::Device("cpu:2"), td::Device("cpu:0"), td::Device("cpu:1")};
   std::vector<uint32_t> streams(3, 99);
@@ -69,7 +69,7 @@ TEST(RunThreadsTest, OneRankOnEachDevice) {
 }
 
 // Sums of tensors on two devices by the ranks that own them: gathered and added, or reduced.
-TEST(RunThreadsTest, SumsAcrossDevices) {
+TEST(RunThreads, SumsTensorsOfDifferentDevices) {
   if (td::cpu_device_count() < 2) td::set_cpu_device_count(2);
   const std::vector<td::Tensor> tensors = {td::tensor({1, 2, 3}),
                                            td::from_vector<int64_t>({4, 5, 6}, {3}, {td::kInt64, td::Device("cpu:1")})};
@@ -89,7 +89,7 @@ TEST(RunThreadsTest, SumsAcrossDevices) {
   });
 }
 
-TEST(RunThreadsTest, RanksShareAStore) {
+TEST(RunThreads, RanksShareOneStore) {
   std::atomic<int64_t> sum{0};
   run_threads(4, [&](Context& context) {
     context.store()->set(std::to_string(context.rank()), std::to_string(context.rank() + 1));
@@ -98,7 +98,7 @@ TEST(RunThreadsTest, RanksShareAStore) {
   EXPECT_EQ(sum.load(), 4 * 10);
 }
 
-TEST(RunThreadsTest, RethrowsTheRootCauseAndWakesTheOthers) {
+TEST(RunThreads, RethrowsRootCauseAndWakesPeers) {
   std::atomic<int> woken{0};
   const auto f = [&](Context& context) {
     if (context.rank() == 2) throw std::out_of_range("index 9 of 3");
@@ -114,7 +114,7 @@ TEST(RunThreadsTest, RethrowsTheRootCauseAndWakesTheOthers) {
   EXPECT_EQ(woken.load(), 3);
 }
 
-TEST(RunThreadsTest, TheCauseCountsEvenWhereItsConsequenceIsFaster) {
+TEST(RunThreads, RootCauseOverridesEarlierSecondaryFailure) {
   // As if an exception unwound through an object that aborts the group, and peers were notified of the abort first.
   std::promise<void> consequence;
   const auto f = [&](Context& context) {
@@ -150,7 +150,7 @@ std::string error_without_two_ranks(const std::function<void(ProcessGroup&)>& ca
   });
 }
 
-TEST(RunThreadsTest, ADeadlineNamesAllMissingRanks) {
+TEST(RunThreads, TimeoutNamesAllMissingRanks) {
   const std::chrono::seconds timeout(1);
   const std::string in_collective = error_without_two_ranks(
       [&](ProcessGroup& g) { g.all_reduce(td::zeros({3}), ReduceOp::kSum, {.timeout = timeout}); });
@@ -175,7 +175,7 @@ TEST(RunThreadsTest, ADeadlineNamesAllMissingRanks) {
       << in_message;
 }
 
-TEST(RunThreadsTest, ADeadlineOfJoiningNamesTheMissingRank) {
+TEST(RunThreads, JoinTimeoutNamesMissingRank) {
   std::latch failed(2);
   const ThreadJobResult result =
       run_thread_ranks(std::vector<td::Device>(3), std::chrono::seconds(1), [&](Context& context) {
@@ -192,7 +192,7 @@ TEST(RunThreadsTest, ADeadlineOfJoiningNamesTheMissingRank) {
       << result.text;
 }
 
-TEST(RunThreadsTest, AReasonOfTheMissingRankItselfComesFirst) {
+TEST(RunThreads, ExceptionOfMissingRankOverridesTimeout) {
   std::latch failed(1);
   const auto f = [&](Context& context) {
     context.group()->barrier();
@@ -211,7 +211,7 @@ TEST(RunThreadsTest, AReasonOfTheMissingRankItselfComesFirst) {
   EXPECT_EQ(error_text<std::out_of_range>([&] { run_threads(2, f); }), "index 9 of 3");
 }
 
-TEST(RunThreadsTest, AnAnnouncedFailureIsNoSuccess) {
+TEST(RunThreads, AnnouncedFailureIsThrown) {
   const auto f = [](Context& context) {
     if (context.rank() == 1) {
       context.store()->announce_failure(1, "gave up");
@@ -223,7 +223,7 @@ TEST(RunThreadsTest, AnAnnouncedFailureIsNoSuccess) {
             "store: waiting for key 'never': rank 1 failed: gave up");
 }
 
-TEST(RunThreadsTest, LeavingIsTold) {
+TEST(RunThreads, ReturningRankIsReportedAsLeft) {
   std::promise<std::string> told;
   run_threads(2, [&](Context& context) {
     if (context.rank() == 1) return;
@@ -233,7 +233,7 @@ TEST(RunThreadsTest, LeavingIsTold) {
   });
 }
 
-TEST(RunThreadsTest, StopIsTheRanksOwnUntilAgreed) {
+TEST(RunThreads, StopRequestIsLocalUntilAgreed) {
   run_threads(2, [](Context& context) {
     EXPECT_FALSE(context.stop_requested());
     if (context.rank() == 1) context.request_stop();
@@ -249,7 +249,7 @@ TEST(RunThreadsTest, StopIsTheRanksOwnUntilAgreed) {
   });
 }
 
-TEST(RunThreadsTest, WrongCallsAreErrors) {
+TEST(RunThreads, InvalidCallsAreRejected) {
   const auto nothing = [](Context&) {};
   EXPECT_EQ(error_text<td::ValueError>([&] { run_threads(0, nothing); }),
             "run_threads: expected 1 to 1024 ranks, got 0");

@@ -24,7 +24,7 @@ namespace td = tandem;
   std::_Exit(3);
 }
 
-TEST(SharedFile, BeyondTheLimitOfFileSizesIsAnError) {
+TEST(SharedFile, ExceedingFileSizeLimitIsAnError) {
   EXPECT_EXIT(create_beyond_limit(), ::testing::ExitedWithCode(0),
               "^shared memory: cannot allocate 4096 bytes: File too large$");
 }

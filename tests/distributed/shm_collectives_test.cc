@@ -32,7 +32,7 @@ BackendChecks checks_of(ShmRank& self) {
 
 class ShmCollectives : public ::testing::TestWithParam<int> {};
 
-TEST_P(ShmCollectives, HaveTheirValuesAtEverySize) {
+TEST_P(ShmCollectives, MatchClosedFormAtEverySize) {
   for (const shm::Tuning& tuning : kTunings) {
     const auto thrown = run_shm_threads(GetParam(), tuning, [](ShmRank& self) {
       for (const int64_t count : {0, 1, 3, 7, 31, 32, 33, 500, 4099}) {
@@ -46,7 +46,7 @@ TEST_P(ShmCollectives, HaveTheirValuesAtEverySize) {
 }
 
 // Slots and rings are reused by other kinds in random order.
-TEST_P(ShmCollectives, FollowEachOtherInAnyOrder) {
+TEST_P(ShmCollectives, RandomSequencesMatchClosedForm) {
   for (const shm::Tuning& tuning : kTunings) {
     const auto thrown = run_shm_threads(GetParam(), tuning, [](ShmRank& self) {
       std::mt19937 random(17);  // equal on all ranks
@@ -62,7 +62,7 @@ TEST_P(ShmCollectives, FollowEachOtherInAnyOrder) {
   }
 }
 
-TEST(ShmCollective, PeersSeeWhatARankStartedLast) {
+TEST(ShmBackend, PeersSeeLastStartedCollective) {
   const std::string long_name(200, 'x');
   const auto thrown = run_shm_threads(2, {}, [&](ShmRank& self) {
     Bytes data = checks_of(self).sent(0, 0, 9);
@@ -92,7 +92,7 @@ TEST(ShmCollective, PeersSeeWhatARankStartedLast) {
 }
 
 // Sums of equal values are bit-identical for every collective and every split.
-TEST(ShmCollective, SumsHaveTheSameBitsInAllKinds) {
+TEST(ShmBackend, SumsHaveEqualBitsInAllKinds) {
   for (const shm::Tuning& tuning : kTunings) {
     for (const DType dtype : {kFloat32, kFloat16, kBFloat16}) {
       const auto thrown = run_shm_threads(4, tuning, [&](ShmRank& self) {
@@ -138,7 +138,7 @@ std::string place(const std::source_location& where) { return str(where.file_nam
 
 constexpr const char* kDisagree = ": calls do not match across ranks";
 
-TEST(ShmMismatch, EveryPartOfTheSignatureIsShownOnAllRanks) {
+TEST(ShmConsistencyCheck, SignatureMismatchIsShownOnAllRanks) {
   const auto here = std::source_location::current();
   struct Case {
     std::function<void(Collective&)> change;
@@ -197,7 +197,7 @@ TEST(ShmMismatch, EveryPartOfTheSignatureIsShownOnAllRanks) {
   }
 }
 
-TEST(ShmMismatch, CountsOfAllToAllAreComparedByAll) {
+TEST(ShmConsistencyCheck, AllToAllCountMismatchIsShownEverywhere) {
   const auto here = std::source_location::current();
   for (const int64_t count : {3, 600}) {  // in slots, and in rounds
     const auto thrown = run_shm_threads(4, kTunings[0], [&](ShmRank& self) {
@@ -227,7 +227,7 @@ TEST(ShmMismatch, CountsOfAllToAllAreComparedByAll) {
   }
 }
 
-TEST(ShmCollective, WithoutDataComparesSignaturesOnly) {
+TEST(ShmBackend, CollectiveWithoutDataComparesSignaturesOnly) {
   const auto thrown = run_shm_threads(3, {}, [&](ShmRank& self) {
     const BackendChecks checks = checks_of(self);
     Bytes data = checks.sent(self.rank, 0, 70000);

@@ -20,15 +20,17 @@ TANDEM_RANK_MAIN(fail_over_shm) {
   });
 }
 
-class ShmDeath : public ::testing::TestWithParam<std::string> {};
+class ShmRankFailure : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(ShmDeath, AKilledRankIsNamedOnAllOthers) { expect_heard("fail_over_shm", GetParam(), "killed", kKilledReason); }
+TEST_P(ShmRankFailure, KilledRankIsNamedOnAllSurvivors) {
+  expect_heard("fail_over_shm", GetParam(), "killed", kKilledReason);
+}
 
-TEST_P(ShmDeath, ARankThatThrowsIsHeardOnAllOthers) {
+TEST_P(ShmRankFailure, ExceptionOfOneRankReachesAllSurvivors) {
   expect_heard("fail_over_shm", GetParam(), "throws", "out of data");
 }
 
-TEST_P(ShmDeath, AStoppedRankEndsInTheDeadline) {
+TEST_P(ShmRankFailure, StoppedRankCausesTimeoutOnSurvivors) {
   const Heard heard = heard_by_survivors("fail_over_shm", GetParam(), "stopped");
   for (int rank = 0; rank < kFailingWorld; ++rank) {
     if (rank == kVictim) continue;
@@ -41,12 +43,12 @@ TEST_P(ShmDeath, AStoppedRankEndsInTheDeadline) {
   EXPECT_LT(heard.seconds, seconds_allowed("stopped"));
 }
 
-TEST_P(ShmDeath, ARankThatDisagreesIsShownWithItsCall) { expect_disagreement("fail_over_shm", GetParam()); }
+TEST_P(ShmRankFailure, MismatchedCallIsShownOnEveryRank) { expect_disagreement("fail_over_shm", GetParam()); }
 
-INSTANTIATE_TEST_SUITE_P(Operations, ShmDeath, ::testing::ValuesIn(failing_operations()),
+INSTANTIATE_TEST_SUITE_P(Operations, ShmRankFailure, ::testing::ValuesIn(failing_operations()),
                          [](const auto& param_info) { return param_info.param; });
 
-TEST(ShmDeathQueued, AllQueuedWorksOfAllOthersFail) {
+TEST(ShmQueuedWork, AllQueuedWorksOfSurvivorsFail) {
   expect_queued_heard("fail_over_shm", "killed", kKilledReason);
   expect_queued_heard("fail_over_shm", "throws", "out of data");
 }
@@ -57,7 +59,7 @@ std::set<std::string> shared_files() {
   return names;
 }
 
-TEST(ShmLeftovers, NothingIsLeftAfterAFailure) {
+TEST(ShmSegments, NoSharedFilesRemainAfterFailure) {
   const std::set<std::string> before = shared_files();
   for (const char* how : {"killed", "throws", "stopped"}) {
     heard_by_survivors("fail_over_shm", "all_to_all", how);

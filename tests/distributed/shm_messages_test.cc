@@ -65,9 +65,9 @@ void expect_nothing_thrown(const std::vector<std::string>& thrown) {
   for (const std::string& text : thrown) EXPECT_EQ(text, "");
 }
 
-class ShmMessages : public testing::TestWithParam<int> {};
+class ShmSendRecv : public testing::TestWithParam<int> {};
 
-TEST_P(ShmMessages, GoBothWaysBetweenAllPairsAtOnce) {
+TEST_P(ShmSendRecv, AllPairsExchangeInBothDirections) {
   for (const shm::Tuning& tuning : kTunings) {
     expect_nothing_thrown(run_shm_threads(GetParam(), tuning, [](ShmRank& self) {
       for (const int64_t count : {0, 1, 3, 7, 31, 32, 33, 1000, 70001}) {
@@ -85,10 +85,10 @@ TEST_P(ShmMessages, GoBothWaysBetweenAllPairsAtOnce) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Worlds, ShmMessages, testing::Values(1, 2, 3, 4, 7),
+INSTANTIATE_TEST_SUITE_P(Worlds, ShmSendRecv, testing::Values(1, 2, 3, 4, 7),
                          [](const auto& param_info) { return str("world", param_info.param); });
 
-TEST(ShmMessage, EqualTagsArriveInOrderAndOthersInAny) {
+TEST(ShmPointToPoint, OrderIsKeptPerTagOnly) {
   for (const shm::Tuning& tuning : kTunings) {
     expect_nothing_thrown(run_shm_threads(2, tuning, [](ShmRank& self) {
       constexpr int kTags = 7;
@@ -113,7 +113,7 @@ TEST(ShmMessage, EqualTagsArriveInOrderAndOthersInAny) {
   }
 }
 
-TEST(ShmMessage, AMessageThatNobodyWantsYetHoldsUpNoOther) {
+TEST(ShmPointToPoint, UnmatchedSendDoesNotBlockOthers) {
   for (const shm::Tuning& tuning : kTunings) {
     expect_nothing_thrown(run_shm_threads(2, tuning, [](ShmRank& self) {
       const auto late = self.rank == 0 ? sending(1, 99, 5000, 4) : receiving(0, 99, 5000);
@@ -130,7 +130,7 @@ TEST(ShmMessage, AMessageThatNobodyWantsYetHoldsUpNoOther) {
   }
 }
 
-TEST(ShmMessage, MoreThanCanBeAnnouncedWaitTheirTurn) {
+TEST(ShmPointToPoint, MessagesBeyondAnnouncementLimitComplete) {
   expect_nothing_thrown(run_shm_threads(2, {}, [](ShmRank& self) {
     Messages messages;
     for (int i = 0; i < 3 * shm::kMaxAnnounced; ++i) {
@@ -141,7 +141,7 @@ TEST(ShmMessage, MoreThanCanBeAnnouncedWaitTheirTurn) {
   }));
 }
 
-TEST(ShmMessage, RunBesideACollective) {
+TEST(ShmPointToPoint, TransfersCompleteDuringBarriers) {
   for (const shm::Tuning& tuning : kTunings) {
     expect_nothing_thrown(run_shm_threads(3, tuning, [](ShmRank& self) {
       const int next = (self.rank + 1) % 3;
@@ -159,7 +159,7 @@ TEST(ShmMessage, RunBesideACollective) {
 }
 
 // Every rank derives the same program: all messages, and the order in which each rank starts its own.
-TEST(ShmMessage, RandomPrograms) {
+TEST(ShmPointToPoint, RandomProgramsDeliverAllMessages) {
   for (const shm::Tuning& tuning : kTunings) {
     expect_nothing_thrown(run_shm_threads(4, tuning, [](ShmRank& self) {
       std::mt19937 random(23);
@@ -191,7 +191,7 @@ TEST(ShmMessage, RandomPrograms) {
 
 std::string place(const std::source_location& where) { return str(where.file_name(), ":", where.line()); }
 
-TEST(ShmMessage, ADifferenceIsShownOnBothSidesAndDataIsUntouched) {
+TEST(ShmPointToPoint, MismatchShowsBothCallsAndKeepsData) {
   struct Case {
     int64_t count;
     DType dtype;
@@ -228,7 +228,7 @@ TEST(ShmMessage, ADifferenceIsShownOnBothSidesAndDataIsUntouched) {
   }
 }
 
-TEST(ShmMessage, AnAbortEndsThemOnAllRanks) {
+TEST(ShmPointToPoint, AbortFailsPendingTransfersOnAllRanks) {
   std::atomic<int> started{0};
   const auto thrown = run_shm_threads(3, {.small_bytes = 0}, [&](ShmRank& self) {
     const auto message = self.rank == 0 ? sending(1, 0, 9, 0) : receiving(0, 5, 9);  // tag 5 is never sent
@@ -244,7 +244,7 @@ TEST(ShmMessage, AnAbortEndsThemOnAllRanks) {
   EXPECT_EQ(thrown, (std::vector<std::string>{" failed\n  rank 2: out of data", " failed\n  rank 2: out of data", ""}));
 }
 
-TEST(ShmMessage, ThePeersEndEndsItAndOthersEndsDoNot) {
+TEST(ShmPointToPoint, OnlyFailureOfPeerEndsTransfer) {
   const auto thrown = run_shm_threads(3, {}, [&](ShmRank& self) {
     if (self.rank == 2) return;
     self.backend->do_hear_failure(2, "left the job");
@@ -258,7 +258,7 @@ TEST(ShmMessage, ThePeersEndEndsItAndOthersEndsDoNot) {
             (std::vector<std::string>{" failed\n  rank 2: left the job", " failed\n  rank 2: left the job", ""}));
 }
 
-TEST(ShmMessage, WhatThePeerHadFinishedStillCompletes) {
+TEST(ShmPointToPoint, FinishedTransferCompletesAfterPeerLeaves) {
   for (const shm::Tuning& tuning : kTunings) {
     std::atomic<bool> received{false};
     expect_nothing_thrown(run_shm_threads(2, tuning, [&](ShmRank& self) {

@@ -65,11 +65,11 @@ TANDEM_RANK_MAIN(exchange_all_kinds) {
   }
 }
 
-TEST(ShmProcess, EveryKindHasItsValues) {
+TEST(ShmProcessRanks, EveryCollectiveMatchesClosedForm) {
   for (const int world_size : {2, 4}) spawn(world_size, "exchange_all_kinds");
 }
 
-TEST(ShmProcess, ARankWritesOnlyItsOwnSegment) { spawn(3, "look_at_mappings"); }
+TEST(ShmProcessRanks, EachRankCanWriteOnlyOwnSegment) { spawn(3, "look_at_mappings"); }
 
 TANDEM_RANK_MAIN(meet_a_stranger) {
   if (context.rank() == 1) {
@@ -96,7 +96,7 @@ TANDEM_RANK_MAIN(meet_a_stranger) {
   expect_equal(same_bytes(x, full({3}, 4)), true, "all_reduce");
 }
 
-TEST(ShmProcess, AStrangerAtTheSocketIsTurnedAway) { spawn(2, "meet_a_stranger"); }
+TEST(ShmProcessRanks, UnauthenticatedSocketClientIsIgnored) { spawn(2, "meet_a_stranger"); }
 
 TANDEM_RANK_MAIN(come_too_late) {
   if (context.rank() == 0) {
@@ -112,6 +112,6 @@ TANDEM_RANK_MAIN(come_too_late) {
   }
 }
 
-TEST(ShmProcess, JoiningNamesTheRanksThatAreMissing) { spawn(3, "come_too_late"); }
+TEST(ShmProcessRanks, JoinTimeoutNamesMissingRanks) { spawn(3, "come_too_late"); }
 
 }}}}  // namespace tandem::v0::distributed

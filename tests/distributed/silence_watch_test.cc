@@ -61,7 +61,7 @@ bool is_lost_within(int fd, Clock::duration longest) {
   return false;
 }
 
-TEST(SilenceWatch, AMachineThatAnswersNothingIsLost) {
+TEST(SilenceWatch, UnresponsiveMachineIsLost) {
   const auto begin = Clock::now();
   Connection c;
   c.cut();
@@ -70,18 +70,18 @@ TEST(SilenceWatch, AMachineThatAnswersNothingIsLost) {
   EXPECT_GE(Clock::now() - begin, kSilence - 20ms);  // the kernel's clock has tick resolution
 }
 
-TEST(SilenceWatch, AProgramThatTakesNothingIsNot) {
+TEST(SilenceWatch, PeerThatDoesNotReadIsNotLost) {
   Connection c;
   c.fill();
   EXPECT_FALSE(is_lost_within(c.near.get(), 4s));
 }
 
-TEST(SilenceWatch, NorIsOneToWhichNothingWasSent) {
+TEST(SilenceWatch, IdleConnectionIsNotLost) {
   Connection c;
   EXPECT_FALSE(is_lost_within(c.near.get(), 4s));
 }
 
-TEST(SilenceWatch, AfterAFullBufferTooAMachineThatAnswersNothingIsLost) {
+TEST(SilenceWatch, UnresponsiveMachineIsLostAfterFullBuffer) {
   Connection c;
   c.fill();
   c.cut();
@@ -123,7 +123,7 @@ tcp_info after(double silence) {
 constexpr double kPhases[] = {0, 0.05, 0.15, 0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 0.95};
 constexpr double kTimeouts[] = {0.2, 0.21, 0.25, 0.3, 0.4, 0.5, 0.7, 0.9, 1.0, 1.2, 2.0};
 
-TEST(SilenceWatch, ALostMachineIsNoticedWithinTenSeconds) {
+TEST(SilenceWatch, LostMachineIsDetectedWithinTenSeconds) {
   for (const double phase : kPhases) {
     for (const double timeout : kTimeouts) {
       const auto unacked = [&](double t) {  // sent right after the last response
@@ -145,7 +145,7 @@ TEST(SilenceWatch, ALostMachineIsNoticedWithinTenSeconds) {
   }
 }
 
-TEST(SilenceWatch, WhatIsSentLateIntoTheSilenceDoesNotBeginItAnew) {
+TEST(SilenceWatch, LateSendDoesNotRestartDetection) {
   for (const double phase : kPhases) {
     for (const double sent : {1.0, 4.0, 8.0, 9.5}) {
       const double t = seconds_until_lost(phase, 60, [&](double now) {
@@ -160,7 +160,7 @@ TEST(SilenceWatch, WhatIsSentLateIntoTheSilenceDoesNotBeginItAnew) {
   }
 }
 
-TEST(SilenceWatch, RareAnswersAreAnswers) {
+TEST(SilenceWatch, InfrequentAcksKeepPeerAlive) {
   // Retransmissions are acknowledged after a round trip and become rarer; polls may be late.
   constexpr double kRoundTrip = 0.1;
   for (const double phase : kPhases) {

@@ -41,7 +41,7 @@ TANDEM_RANK_MAIN(write_numbers) {
   }
 }
 
-TEST(SpawnTest, RunsTheNamedFunctionWithItsArguments) {
+TEST(Spawn, RunsNamedFunctionWithArguments) {
   for (const int n : {1, 2, 3, 5}) {
     const TemporaryFolder folder;
     const std::string path = folder / "numbers";
@@ -55,7 +55,7 @@ TANDEM_RANK_MAIN(throw_on) {
   context.store()->get("never", kLongTimeout);
 }
 
-TEST(SpawnTest, ThrowsTheRootCause) {
+TEST(Spawn, ThrowsRootCauseOfFailure) {
   int peer = -1;
   EXPECT_EQ(spawn_error(3, "throw_on", {"2"}, &peer), "spawn: rank 2 of 3 failed (exit status 1): index 7");
   EXPECT_EQ(peer, 2);
@@ -66,7 +66,7 @@ TANDEM_RANK_MAIN(kill_on) {
   context.store()->get("never", kLongTimeout);
 }
 
-TEST(SpawnTest, NamesTheSignalOfAKilledRank) {
+TEST(Spawn, ErrorNamesSignalOfKilledRank) {
   EXPECT_EQ(spawn_error(2, "kill_on", {"0"}), "spawn: rank 0 of 2 failed (killed by SIGKILL)");
 }
 
@@ -78,7 +78,7 @@ TANDEM_RANK_MAIN(look_at_variables) {
   out << td::RankContext::current().num_threads << " threads\n";
 }
 
-TEST(SpawnTest, RanksDoNotSeeTheTestsOwnVariables) {
+TEST(Spawn, TestRunnerVariablesAreHiddenFromRanks) {
   setenv("TEST_SHARD_INDEX", "3", 1);
   setenv("TANDEM_NUM_THREADS", "5", 1);
   const TemporaryFolder folder;
@@ -91,7 +91,7 @@ TEST(SpawnTest, RanksDoNotSeeTheTestsOwnVariables) {
             "TANDEM_RANK_MAIN unset\n5 threads\n");
 }
 
-TEST(SpawnTest, WrongCallsAreErrors) {
+TEST(Spawn, InvalidCallsAreRejected) {
   const auto text_of = [](auto&& f) -> std::string {
     try {
       f();

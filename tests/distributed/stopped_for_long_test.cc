@@ -120,7 +120,7 @@ void check_lost_machines() {
   EXPECT_EQ(server.failures().events()[1].reason, "cannot be reached (its connection timed out)");
 }
 
-TEST(StoppedForLong, GoesOnWhereALostMachineWouldNot) {
+TEST(PeerLoss, PausedPeerIsNotTreatedAsDead) {
   const std::jthread meanwhile(check_lost_machines);
   spawn(2, "go_on_after_long", {});
 }

@@ -66,7 +66,7 @@ class Stranger {
   FileDescriptor fd_;
 };
 
-class StoreServerTest : public testing::Test {
+class TcpStoreServer : public testing::Test {
  protected:
   void SetUp() override {
     server_.start();
@@ -98,14 +98,14 @@ class StoreServerTest : public testing::Test {
   std::shared_ptr<TcpStore> zero_;
 };
 
-TEST_F(StoreServerTest, GarbageIsDropped) {
+TEST_F(TcpStoreServer, GarbageConnectionIsDropped) {
   Stranger http(server_.port());
   http.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
   EXPECT_TRUE(http.is_dropped());
   expect_in_order();
 }
 
-TEST_F(StoreServerTest, AWrongTokenIsDroppedWithoutAWord) {
+TEST_F(TcpStoreServer, WrongTokenIsDroppedWithoutReply) {
   for (const std::string& token : {wire::random_token(), std::string(), token_.substr(1), token_ + "x"}) {
     Stranger stranger(server_.port());
     stranger.send(hello(token));
@@ -119,7 +119,7 @@ TEST_F(StoreServerTest, AWrongTokenIsDroppedWithoutAWord) {
   expect_in_order();
 }
 
-TEST_F(StoreServerTest, AnOversizeFrameIsDroppedAtItsHeader) {
+TEST_F(TcpStoreServer, OversizedFrameIsDroppedAtHeader) {
   for (const uint32_t length : {wire::kMaxHelloPayload + 1, wire::kMaxPayload, 0xffffffffu}) {
     Stranger stranger(server_.port());
     stranger.send(header(wire::kMagic, static_cast<uint32_t>(FrameType::kHello), length));
@@ -128,7 +128,7 @@ TEST_F(StoreServerTest, AnOversizeFrameIsDroppedAtItsHeader) {
   expect_in_order();
 }
 
-TEST_F(StoreServerTest, AnotherFrameThanHelloIsDropped) {
+TEST_F(TcpStoreServer, FirstFrameMustBeHello) {
   const std::string payload = PayloadWriter().text("key").text("stolen").take();
   for (uint32_t type = 0; type < static_cast<uint32_t>(FrameType::kLast) + 3; ++type) {
     if (type == static_cast<uint32_t>(FrameType::kHello)) continue;
@@ -140,7 +140,7 @@ TEST_F(StoreServerTest, AnotherFrameThanHelloIsDropped) {
   expect_in_order();
 }
 
-TEST_F(StoreServerTest, SilentAndSlowConnectionsAreDropped) {
+TEST_F(TcpStoreServer, SilentAndSlowConnectionsAreDropped) {
   StoreServer impatient({.token = token_, .world_size = 2, .hello_timeout = 300ms});
   impatient.start();
   Stranger silent(impatient.port());
@@ -150,7 +150,7 @@ TEST_F(StoreServerTest, SilentAndSlowConnectionsAreDropped) {
   EXPECT_TRUE(slow.is_dropped());
 }
 
-TEST_F(StoreServerTest, ManyConnectionsDoNotKeepRanksOut) {
+TEST_F(TcpStoreServer, IdleConnectionsDoNotBlockRanks) {
   std::vector<std::unique_ptr<Stranger>> crowd;
   for (size_t i = 0; i < 2 * StoreServer::kMaxStrangers + 2; ++i)
     crowd.push_back(std::make_unique<Stranger>(server_.port()));
@@ -158,7 +158,7 @@ TEST_F(StoreServerTest, ManyConnectionsDoNotKeepRanksOut) {
   EXPECT_TRUE(crowd.front()->is_answered());  // it was disconnected; a rank would retry
 }
 
-TEST_F(StoreServerTest, AFloodOfConnectionsKeepsNoRankOut) {
+TEST_F(TcpStoreServer, ConnectionFloodDoesNotBlockRanks) {
   std::atomic<bool> stop{false};
   std::atomic<int> visits{0};
   std::vector<std::thread> flood;
@@ -200,7 +200,7 @@ class NoDescriptors {
   rlimit before_ = {};
 };
 
-TEST_F(StoreServerTest, WithoutDescriptorsRanksAreServedAndOthersWait) {
+TEST_F(TcpStoreServer, DescriptorExhaustionDelaysOnlyNewConnections) {
   sockaddr_in address = {};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -218,7 +218,7 @@ TEST_F(StoreServerTest, WithoutDescriptorsRanksAreServedAndOthersWait) {
   EXPECT_EQ(recv(waiting.get(), bytes.data(), 1, 0), 1);  // the welcome
 }
 
-TEST_F(StoreServerTest, RandomBytesInAHelloDoNotDisturb) {
+TEST_F(TcpStoreServer, CorruptHelloDoesNotDisturbJob) {
   std::mt19937 random(7);
   for (int i = 0; i < 200; ++i) {
     std::string bytes = hello(wire::random_token());
@@ -230,7 +230,7 @@ TEST_F(StoreServerTest, RandomBytesInAHelloDoNotDisturb) {
   expect_in_order();
 }
 
-TEST_F(StoreServerTest, ARankThatBreaksTheProtocolIsReported) {
+TEST_F(TcpStoreServer, ProtocolViolationIsReportedAsFailure) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {header(wire::kMagic, static_cast<uint32_t>(FrameType::kSet), 4) + "abcd",
        "store: a frame is shorter than its contents"},
@@ -259,7 +259,7 @@ TEST_F(StoreServerTest, ARankThatBreaksTheProtocolIsReported) {
   }
 }
 
-TEST_F(StoreServerTest, AllRanksMayComeAtOnce) {
+TEST_F(TcpStoreServer, AllRanksCanConnectAtOnce) {
   const int n = 2 * static_cast<int>(StoreServer::kMaxStrangers);
   StoreServer large({.token = token_, .world_size = n});
   large.start();
@@ -272,7 +272,7 @@ TEST_F(StoreServerTest, AllRanksMayComeAtOnce) {
   for (const auto& rank : ranks) EXPECT_FALSE(rank->is_dropped());  // the welcome
 }
 
-TEST_F(StoreServerTest, ASlowRankDelaysNobody) {
+TEST_F(TcpStoreServer, SlowRankDoesNotDelayOthers) {
   Stranger slow(server_.port());
   const std::string bytes =
       hello(token_) + wire::encode(FrameType::kSet, 1, PayloadWriter().text("slow").text("value").take());
@@ -283,7 +283,7 @@ TEST_F(StoreServerTest, ASlowRankDelaysNobody) {
   EXPECT_EQ(zero_->get("slow", 20s), "value");
 }
 
-TEST_F(StoreServerTest, ARankThatDoesNotReadIsDropped) {
+TEST_F(TcpStoreServer, RankThatDoesNotReadIsDropped) {
   zero_->set("large", std::string(15u << 20, 'x'));
   Stranger deaf(server_.port());
   deaf.send(hello(token_));
@@ -300,7 +300,7 @@ TEST_F(StoreServerTest, ARankThatDoesNotReadIsDropped) {
   }
 }
 
-TEST_F(StoreServerTest, RandomBytesOfARankEndThatRankAlone) {
+TEST_F(TcpStoreServer, CorruptFramesAffectOnlyTheirSender) {
   std::mt19937 random(11);
   for (int i = 0; i < 50; ++i) {
     StoreServer server({.token = token_, .world_size = 2});
@@ -318,7 +318,7 @@ TEST_F(StoreServerTest, RandomBytesOfARankEndThatRankAlone) {
   }
 }
 
-TEST_F(StoreServerTest, RanksThatAllLeftComeBackToAnEmptyStore) {
+TEST_F(TcpStoreServer, RejoiningRanksFindEmptyStore) {
   for (int round = 0; round < 3; ++round) {
     auto one = join(1);
     zero_->set("key", "value");
@@ -332,7 +332,7 @@ TEST_F(StoreServerTest, RanksThatAllLeftComeBackToAnEmptyStore) {
   EXPECT_TRUE(server_.has_joined(1));
 }
 
-TEST_F(StoreServerTest, AConnectionThatClosesAfterItsRankCameBackIsNoDeath) {
+TEST_F(TcpStoreServer, LateCloseAfterRejoinIsNotAFailure) {
   Stranger one(server_.port());  // rank 1, which leaves but does not close its connection yet
   one.send(hello(token_) + wire::encode(FrameType::kGoodbye, 1, ""));
   ASSERT_TRUE(one.is_answered());
@@ -346,7 +346,7 @@ TEST_F(StoreServerTest, AConnectionThatClosesAfterItsRankCameBackIsNoDeath) {
   EXPECT_TRUE(zero_->failures().events().empty());
 }
 
-TEST_F(StoreServerTest, ARankThatLeftWaitsForTheOthers) {
+TEST_F(TcpStoreServer, RejoinWaitsUntilAllRanksLeft) {
   join(1)->leave();
   try {
     TcpStore({.port = server_.port(), .token = token_, .rank = 1, .world_size = 2, .connect_timeout = 2s});
@@ -363,7 +363,7 @@ TEST_F(StoreServerTest, ARankThatLeftWaitsForTheOthers) {
   EXPECT_FALSE(again->check({"still"}));
 }
 
-TEST_F(StoreServerTest, NobodyComesBackAfterAFailure) {
+TEST_F(TcpStoreServer, RejoinAfterFailureIsRejected) {
   auto one = join(1);
   zero_->announce_failure(0, "loss is nan");
   one->leave();
@@ -376,7 +376,7 @@ TEST_F(StoreServerTest, NobodyComesBackAfterAFailure) {
   }
 }
 
-TEST_F(StoreServerTest, ReportsReachTheRanks) {
+TEST_F(TcpStoreServer, ReportedFailuresReachRanks) {
   std::promise<std::string> told;
   const auto handle = zero_->on_failure(
       [&](int rank, const std::string& reason) { told.set_value(std::to_string(rank) + " " + reason); });
@@ -386,7 +386,7 @@ TEST_F(StoreServerTest, ReportsReachTheRanks) {
   EXPECT_EQ(told.get_future().get(), "1 died (exit status 3) before it joined");
 }
 
-TEST(StoreServerErrorsTest, APortInUse) {
+TEST(TcpStoreServerCreation, PortInUseIsAnError) {
   StoreServer server({.token = wire::random_token()});
   try {
     StoreServer second({.port = server.port(), .token = wire::random_token()});
@@ -397,6 +397,8 @@ TEST(StoreServerErrorsTest, APortInUse) {
   }
 }
 
-TEST(StoreServerErrorsTest, ATokenOfAnotherSize) { EXPECT_THROW(StoreServer({.token = "short"}), td::ValueError); }
+TEST(TcpStoreServerCreation, TokenOfWrongSizeIsRejected) {
+  EXPECT_THROW(StoreServer({.token = "short"}), td::ValueError);
+}
 
 }  // namespace

@@ -94,12 +94,12 @@ class Failures {
   td::HookHandle handle_;
 };
 
-class StoreTest : public testing::TestWithParam<Kind> {};
-INSTANTIATE_TEST_SUITE_P(, StoreTest, testing::Values(Kind::kMemory, Kind::kTcp, Kind::kFile), [](const auto& i) {
+class StoreInterface : public testing::TestWithParam<Kind> {};
+INSTANTIATE_TEST_SUITE_P(, StoreInterface, testing::Values(Kind::kMemory, Kind::kTcp, Kind::kFile), [](const auto& i) {
   return i.param == Kind::kMemory ? "Memory" : i.param == Kind::kTcp ? "Tcp" : "File";
 });
 
-TEST_P(StoreTest, SetIsSeenByAllRanks) {
+TEST_P(StoreInterface, SetIsVisibleToAllRanks) {
   Stores stores(GetParam(), 3);
   const std::string binary("a\0b\n\xff", 5);
   stores[1].set("key", binary);
@@ -108,7 +108,7 @@ TEST_P(StoreTest, SetIsSeenByAllRanks) {
   EXPECT_EQ(stores[0].get("key", 20s), "");
 }
 
-TEST_P(StoreTest, GetWaitsForSet) {
+TEST_P(StoreInterface, GetWaitsForSet) {
   Stores stores(GetParam(), 2);
   std::string got;
   std::thread waiting([&] { got = stores[0].get("late", 20s); });
@@ -118,14 +118,14 @@ TEST_P(StoreTest, GetWaitsForSet) {
   EXPECT_EQ(got, "y");
 }
 
-TEST_P(StoreTest, GetNamesTheKeyAfterItsTimeout) {
+TEST_P(StoreInterface, GetTimeoutNamesKey) {
   Stores stores(GetParam(), 2);
   EXPECT_EQ(comm_error_of([&] { stores[1].get("missing", 30ms); }), "store: key 'missing' was not set within 0.0 s");
   stores[0].set("missing", "here now");
   EXPECT_EQ(stores[1].get("missing", 20s), "here now");
 }
 
-TEST_P(StoreTest, GetNamesWhoLeft) {
+TEST_P(StoreInterface, GetTimeoutNamesDepartedRanks) {
   Stores stores(GetParam(), 3);
   Failures seen(stores[1]);
   stores.leave(2);
@@ -134,7 +134,7 @@ TEST_P(StoreTest, GetNamesWhoLeft) {
             "store: key 'missing' was not set within 0.1 s\n  already left the job: rank 2");
 }
 
-TEST_P(StoreTest, AddSumsAcrossThreads) {
+TEST_P(StoreInterface, ConcurrentAddsAreSummed) {
   Stores stores(GetParam(), 3);
   std::vector<std::thread> threads;
   for (int r = 0; r < 3; ++r) {
@@ -147,7 +147,7 @@ TEST_P(StoreTest, AddSumsAcrossThreads) {
   EXPECT_EQ(stores[0].get("sum", 20s), "0");
 }
 
-TEST_P(StoreTest, AddToTextIsAnError) {
+TEST_P(StoreInterface, NonIntegerAndOverflowingAddsAreErrors) {
   Stores stores(GetParam(), 1);
   stores[0].set("text", "7x");
   EXPECT_EQ(comm_error_of([&] { stores[0].add("text", 3); }),
@@ -158,7 +158,7 @@ TEST_P(StoreTest, AddToTextIsAnError) {
   EXPECT_EQ(stores[0].get("large", 20s), "9223372036854775807");
 }
 
-TEST_P(StoreTest, AnnouncedFailureReachesEveryRankOnce) {
+TEST_P(StoreInterface, AnnouncedFailureReachesEveryRankOnce) {
   Stores stores(GetParam(), 4);
   std::vector<std::unique_ptr<Failures>> seen;
   for (int r = 0; r < 4; ++r) seen.push_back(std::make_unique<Failures>(stores[r]));
@@ -168,7 +168,7 @@ TEST_P(StoreTest, AnnouncedFailureReachesEveryRankOnce) {
   for (auto& s : seen) EXPECT_EQ(s->wait_for(2), (Texts{"1: loss is nan", "3: third"}));
 }
 
-TEST_P(StoreTest, LateCallbackHearsOfEarlierFailures) {
+TEST_P(StoreInterface, LateCallbackReceivesEarlierFailures) {
   Stores stores(GetParam(), 2);
   Failures first(stores[0]);
   stores[1].announce_failure(1, "early");
@@ -177,7 +177,7 @@ TEST_P(StoreTest, LateCallbackHearsOfEarlierFailures) {
   EXPECT_EQ(late.wait_for(1), (Texts{"1: early"}));
 }
 
-TEST_P(StoreTest, RemovedCallbackIsSilent) {
+TEST_P(StoreInterface, RemovedCallbackIsNotCalled) {
   Stores stores(GetParam(), 3);
   Failures removed(stores[0]);
   Failures kept(stores[0]);
@@ -187,7 +187,7 @@ TEST_P(StoreTest, RemovedCallbackIsSilent) {
   EXPECT_TRUE(removed.wait_for(0).empty());
 }
 
-TEST_P(StoreTest, FailureEndsWaitingGet) {
+TEST_P(StoreInterface, FailureEndsPendingGet) {
   Stores stores(GetParam(), 3);
   std::string text;
   int peer = -1;
@@ -200,7 +200,7 @@ TEST_P(StoreTest, FailureEndsWaitingGet) {
   EXPECT_EQ(stores[0].get("there", 60s), "still works");
 }
 
-TEST_P(StoreTest, CompareSetTakesTheExpectedValueOnly) {
+TEST_P(StoreInterface, CompareSetRequiresExpectedValue) {
   Stores stores(GetParam(), 2);
   // A missing key matches only an empty `expected`.
   EXPECT_EQ(stores[0].compare_set("key", "old", "new"), "");
@@ -214,7 +214,7 @@ TEST_P(StoreTest, CompareSetTakesTheExpectedValueOnly) {
   EXPECT_EQ(stores[1].compare_set("empty", "", "x"), "x");
 }
 
-TEST_P(StoreTest, CompareSetIsWonOnce) {
+TEST_P(StoreInterface, ConcurrentCompareSetHasOneWinner) {
   Stores stores(GetParam(), 4);
   std::vector<std::string> seen(4);
   std::vector<std::thread> threads;
@@ -229,7 +229,7 @@ TEST_P(StoreTest, CompareSetIsWonOnce) {
   for (const std::string& winners : seen) EXPECT_EQ(winners, seen[0]);
 }
 
-TEST_P(StoreTest, CompareSetEndsAWaitingGet) {
+TEST_P(StoreInterface, CompareSetCompletesPendingGet) {
   Stores stores(GetParam(), 2);
   std::string got;
   std::thread waiting([&] { got = stores[0].get("late", 20s); });
@@ -238,7 +238,7 @@ TEST_P(StoreTest, CompareSetEndsAWaitingGet) {
   EXPECT_EQ(got, "y");
 }
 
-TEST_P(StoreTest, DeletedKeysAreMissing) {
+TEST_P(StoreInterface, DeletedKeysAreMissing) {
   Stores stores(GetParam(), 2);
   EXPECT_FALSE(stores[0].delete_key("key"));
   stores[0].set("key", "1");
@@ -255,7 +255,7 @@ TEST_P(StoreTest, DeletedKeysAreMissing) {
   EXPECT_EQ(stores[0].add("key", 5), 5);
 }
 
-TEST_P(StoreTest, TheLargestValueTravelsAndALargerOneIsAnError) {
+TEST_P(StoreInterface, LargestValueIsStoredLargerIsRejected) {
   const std::string too_long = "store: keys and values of one call have 16777217 bytes; the limit is 16777216";
   constexpr size_t kLimit = 16u << 20;
   Stores stores(GetParam(), 2);
@@ -272,7 +272,7 @@ TEST_P(StoreTest, TheLargestValueTravelsAndALargerOneIsAnError) {
   EXPECT_EQ(stores[1].num_keys(), 2);
 }
 
-TEST_P(StoreTest, WaitNamesAllMissingKeys) {
+TEST_P(StoreInterface, WaitTimeoutNamesAllMissingKeys) {
   Stores stores(GetParam(), 2);
   stores[1].set("b", "");
   EXPECT_EQ(comm_error_of([&] {
@@ -286,7 +286,7 @@ TEST_P(StoreTest, WaitNamesAllMissingKeys) {
   stores[0].wait({}, 20s);
 }
 
-TEST_P(StoreTest, ATimeoutOfZeroIsNone) {
+TEST_P(StoreInterface, TimeoutOfZeroMeansNoDeadline) {
   Stores stores(GetParam(), 2);
   std::string got;
   std::thread waiting([&] { got = stores[0].get("late", 0ms); });
@@ -298,7 +298,7 @@ TEST_P(StoreTest, ATimeoutOfZeroIsNone) {
   EXPECT_EQ(got, "y");
 }
 
-TEST_P(StoreTest, GetFromHeedsTheRanksItNames) {
+TEST_P(StoreInterface, GetFromFailsOnlyForNamedRanks) {
   Stores stores(GetParam(), 3);
   Failures seen(stores[0]);
   stores[2].announce_failure(2, "boom");
@@ -326,7 +326,7 @@ TEST_P(StoreTest, GetFromHeedsTheRanksItNames) {
   EXPECT_EQ(got, "value");
 }
 
-TEST_P(StoreTest, PrefixesKeepKeysApart) {
+TEST_P(StoreInterface, PrefixStoresSeparateKeys) {
   Stores stores(GetParam(), 2);
   const std::shared_ptr<Store> whole(&stores[0], [](Store*) {});
   const auto a = make_prefix_store("a/", whole);
@@ -348,7 +348,7 @@ TEST_P(StoreTest, PrefixesKeepKeysApart) {
   EXPECT_THROW(make_prefix_store("x", nullptr), td::ValueError);
 }
 
-TEST(TcpStoreTest, ClosedConnectionIsADeath) {
+TEST(TcpStore, ClosedConnectionIsReportedAsDeath) {
   const std::string token = wire::random_token();
   StoreServer server({.token = token, .world_size = 3});
   server.start();
@@ -360,7 +360,7 @@ TEST(TcpStoreTest, ClosedConnectionIsADeath) {
             "store: waiting for key 'x': rank 2 died (its connection closed)");
 }
 
-TEST(TcpStoreTest, LostHostIsToldAndFailsCalls) {
+TEST(TcpStore, LostHostIsReportedAndFailsCalls) {
   Stores stores(Kind::kTcp, 2);
   Failures seen(stores[1]);
   std::string text;
@@ -374,7 +374,7 @@ TEST(TcpStoreTest, LostHostIsToldAndFailsCalls) {
   EXPECT_NE(comm_error_of([&] { stores[1].set("a", "b"); }).find("was lost"), std::string::npos);
 }
 
-TEST(TcpStoreTest, NobodyListens) {
+TEST(TcpStore, RefusedConnectionIsAnError) {
   int port = 0;
   {
     StoreServer server({.token = wire::random_token(), .world_size = 1});
@@ -384,7 +384,7 @@ TEST(TcpStoreTest, NobodyListens) {
             "store: cannot connect to 127.0.0.1:" + std::to_string(port) + " within 30 ms: Connection refused");
 }
 
-TEST(TcpStoreTest, RejectsWhoDoesNotFit) {
+TEST(TcpStore, RejectsMismatchedRanksAndTokens) {
   const std::string token = wire::random_token();
   StoreServer server({.token = token, .world_size = 2});
   server.start();

@@ -66,7 +66,7 @@ void check_order(const Case& test, ReduceOp op) {
 
 class SumOrder : public ::testing::TestWithParam<Case> {};
 
-TEST_P(SumOrder, IsTheDocumentedTree) {
+TEST_P(SumOrder, FollowsDocumentedTree) {
   for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAvg}) {
     check_order<float>(GetParam(), op);
     check_order<Half>(GetParam(), op);

@@ -134,7 +134,7 @@ void expect_ended(const std::vector<int>& pidfds) {
   }
 }
 
-TEST(TandemRunNodesTest, RanksAreNumberedHostByHost) {
+TEST(TandemRunMultiNode, RanksAreNumberedHostByHost) {
   const int port = free_port();
   const std::string script =
       "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK/$GROUP_WORLD_SIZE $ROLE_RANK/$ROLE_WORLD_SIZE "
@@ -157,7 +157,7 @@ TEST(TandemRunNodesTest, RanksAreNumberedHostByHost) {
   for (auto* node : {&first, &middle, &last}) EXPECT_EQ((*node)->wait().status, 0);
 }
 
-TEST(TandemRunNodesTest, RanksOfAllHostsShareTheStore) {
+TEST(TandemRunMultiNode, RanksOfAllHostsShareOneStore) {
   const int port = free_port();
   const Arguments program = {"--nproc-per-node", "2", kProgram, "exchange"};
   auto one = start_node(port, 2, 1, program);
@@ -170,7 +170,7 @@ TEST(TandemRunNodesTest, RanksOfAllHostsShareTheStore) {
   EXPECT_EQ(second.status, 0);
 }
 
-TEST(TandemRunNodesTest, MasterAddressAndPortAreTheEndpointToo) {
+TEST(TandemRunMultiNode, MasterAddrAndPortReplaceRdzvEndpoint) {
   const int port = free_port();
   std::vector<std::unique_ptr<Subprocess>> nodes;
   for (const std::string node : {"0", "1"}) {
@@ -185,7 +185,7 @@ TEST(TandemRunNodesTest, MasterAddressAndPortAreTheEndpointToo) {
   }
 }
 
-TEST(TandemRunNodesTest, AFailureAnywhereEndsAllAndNodeZeroNamesIt) {
+TEST(TandemRunMultiNode, FailureEndsAllNodesAndIsNamed) {
   for (const std::string rank : {"0", "3"}) {
     for (const std::string how : {"throw", "kill-when-all-joined"}) {
       const int port = free_port();
@@ -204,7 +204,7 @@ TEST(TandemRunNodesTest, AFailureAnywhereEndsAllAndNodeZeroNamesIt) {
   }
 }
 
-TEST(TandemRunNodesTest, AFailureEndsProgramsThatKnowNoStore) {
+TEST(TandemRunMultiNode, FailureEndsProgramsWithoutStore) {
   const int port = free_port();
   const auto begin = std::chrono::steady_clock::now();
   auto zero = start_node(port, 2, 0, {"sh", "-c", "echo pid $$; exec sleep 1000"});
@@ -218,7 +218,7 @@ TEST(TandemRunNodesTest, AFailureEndsProgramsThatKnowNoStore) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(8));
 }
 
-TEST(TandemRunNodesTest, TheEndOfTheFailingRanksLogIsShownOnNodeZero) {
+TEST(TandemRunMultiNode, NodeZeroShowsEndOfFailingLog) {
   const int port = free_port();
   const std::string folder = testing::TempDir() + "/logs";
   auto zero = start_node(port, 2, 0, {"--log-dir", folder, "sleep", "1000"});
@@ -228,7 +228,7 @@ TEST(TandemRunNodesTest, TheEndOfTheFailingRanksLogIsShownOnNodeZero) {
   EXPECT_EQ(one->wait().status, 1);
 }
 
-TEST(TandemRunNodesTest, AllHostsStartAgainTogether) {
+TEST(TandemRunMultiNode, AllHostsRestartTogether) {
   const int port = free_port();
   const auto program = [](const std::string& restarts) {
     return Arguments{"--max-restarts", restarts, "--nproc-per-node", "2", kProgram, "fail-until", "3", "2", "kill"};
@@ -258,7 +258,7 @@ struct TwoNodes {
   std::vector<int> pidfds = {};
 };
 
-TEST(TandemRunNodesTest, ALauncherThatIsKilledTakesTheJobWithIt) {
+TEST(TandemRunMultiNode, KilledLauncherEndsWholeJob) {
   // Both at once, for ranks that ignore everything are killed after the shutdown timeout.
   const Arguments program = {"--nproc-per-node", "2", "--max-restarts", "3", kProgram, "stubborn"};
   TwoNodes jobs[2] = {TwoNodes(program, kShortShutdown), TwoNodes(program, kShortShutdown)};
@@ -288,7 +288,7 @@ TEST(TandemRunNodesTest, ALauncherThatIsKilledTakesTheJobWithIt) {
   }
 }
 
-TEST(TandemRunNodesTest, StoppedLauncherThatContinuesEndsWithTheJobThatHasGivenItUp) {
+TEST(TandemRunMultiNode, ResumedLauncherEndsWithFailedJob) {
   TwoNodes jobs[2] = {TwoNodes({kProgram, "wait"}), TwoNodes({kProgram, "wait"})};
   for (const int stopped : {0, 1}) {
     auto& nodes = jobs[stopped].nodes;
@@ -313,7 +313,7 @@ TEST(TandemRunNodesTest, StoppedLauncherThatContinuesEndsWithTheJobThatHasGivenI
   }
 }
 
-TEST(TandemRunNodesTest, RankThatLosesItsConnectionIsNamedWithTheReason) {
+TEST(TandemRunMultiNode, LostStoreConnectionIsReportedWithReason) {
   for (const std::string rank : {"0", "1"}) {
     const int port = free_port();
     std::unique_ptr<Subprocess> nodes[2] = {start_node(port, 2, 0, {kProgram, "reset", rank}),
@@ -329,7 +329,7 @@ TEST(TandemRunNodesTest, RankThatLosesItsConnectionIsNamedWithTheReason) {
   }
 }
 
-TEST(TandemRunNodesTest, CollectivesBetweenHostsEndWithTheRankThatIsKilled) {
+TEST(TandemRunMultiNode, KilledRankEndsCrossHostCollectives) {
   const int port = free_port();
   const Arguments program = {"--nproc-per-node", "2", kProgram, "kill-in-collective", "3"};
   auto zero = start_node(port, 2, 0, program, {{"TANDEM_HOST_ID", "a"}});
@@ -344,7 +344,7 @@ TEST(TandemRunNodesTest, CollectivesBetweenHostsEndWithTheRankThatIsKilled) {
   }
 }
 
-TEST(TandemRunNodesTest, AStoppedRankDoesNotOutliveTheOthersDeadline) {
+TEST(TandemRunMultiNode, StoppedRankIsKilledAfterPeerTimeout) {
   const int port = free_port();
   const Arguments program = {"--timeout", "3", kProgram, "stopped", "1"};
   auto zero = start_node(port, 2, 0, program, kShortShutdown);
@@ -361,7 +361,7 @@ TEST(TandemRunNodesTest, AStoppedRankDoesNotOutliveTheOthersDeadline) {
   expect_ended(pidfds);
 }
 
-TEST(TandemRunNodesTest, ASignalToOneLauncherStopsAll) {
+TEST(TandemRunMultiNode, SignalToOneLauncherStopsAllNodes) {
   for (const int asked : {0, 1}) {
     const int port = free_port();
     const Arguments program = {"--max-restarts", "3", kProgram, "stop"};
@@ -377,7 +377,7 @@ TEST(TandemRunNodesTest, ASignalToOneLauncherStopsAll) {
   }
 }
 
-TEST(TandemRunNodesTest, ASecondSignalKillsOnAllHosts) {
+TEST(TandemRunMultiNode, SecondSignalKillsRanksOnAllHosts) {
   const int port = free_port();
   std::unique_ptr<Subprocess> nodes[2] = {start_node(port, 2, 0, {kProgram, "stubborn"}),
                                           start_node(port, 2, 1, {kProgram, "stubborn"})};
@@ -390,7 +390,7 @@ TEST(TandemRunNodesTest, ASecondSignalKillsOnAllHosts) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(8));
 }
 
-TEST(TandemRunNodesTest, ASignalWhileWaitingForOthersIsTheEnd) {
+TEST(TandemRunMultiNode, SignalWhileJoiningEndsLauncher) {
   const int port = free_port();
   auto zero = start_node(port, 3, 0, {"true"});  // the others never join
   const int fd = connect_to_port(port);
@@ -402,7 +402,7 @@ TEST(TandemRunNodesTest, ASignalWhileWaitingForOthersIsTheEnd) {
   EXPECT_EQ(one->wait().status, 143);
 }
 
-TEST(TandemRunNodesTest, MissingNodesAreNamedAtTheDeadline) {
+TEST(TandemRunMultiNode, TimeoutNamesMissingNodes) {
   const int port = free_port();
   auto zero = start_node(port, 4, 0, {"--timeout", "2", "true"});
   auto two = start_node(port, 4, 2, {"--timeout", "2", "true"});
@@ -417,7 +417,7 @@ TEST(TandemRunNodesTest, MissingNodesAreNamedAtTheDeadline) {
   EXPECT_EQ(alone.status, 1);
 }
 
-TEST(TandemRunNodesTest, TwoLaunchersOfOneNumberAreAnErrorForAll) {
+TEST(TandemRunMultiNode, DuplicateNodeRankFailsAllLaunchers) {
   for (const int twice : {0, 1}) {
     const int port = free_port();
     std::vector<std::unique_ptr<Subprocess>> nodes;
@@ -438,7 +438,7 @@ TEST(TandemRunNodesTest, TwoLaunchersOfOneNumberAreAnErrorForAll) {
   }
 }
 
-TEST(TandemRunNodesTest, ALateDuplicateIsRefusedAndTheJobGoesOn) {
+TEST(TandemRunMultiNode, LateDuplicateIsRejectedAndJobContinues) {
   const int port = free_port();
   std::unique_ptr<Subprocess> nodes[2] = {start_node(port, 2, 0, {kProgram, "stop"}),
                                           start_node(port, 2, 1, {kProgram, "stop"})};
@@ -450,7 +450,7 @@ TEST(TandemRunNodesTest, ALateDuplicateIsRefusedAndTheJobGoesOn) {
   for (auto& node : nodes) EXPECT_EQ(node->wait().status, 143);
 }
 
-TEST(TandemRunNodesTest, DifferentNumbersOfNodesAreAnErrorForAll) {
+TEST(TandemRunMultiNode, DifferentNodeCountsFailAllLaunchers) {
   const int port = free_port();
   auto zero = start_node(port, 2, 0, {"true"});
   auto five = start_node(port, 6, 5, {"true"});
@@ -461,7 +461,7 @@ TEST(TandemRunNodesTest, DifferentNumbersOfNodesAreAnErrorForAll) {
   }
 }
 
-TEST(TandemRunNodesTest, AProgramThatCannotBeStartedSomewhereEndsTheJob) {
+TEST(TandemRunMultiNode, MissingProgramOnOneNodeEndsJob) {
   const int port = free_port();
   auto zero = start_node(port, 2, 0, {"sh", "-c", "exec sleep 1000"});
   auto one = start_node(port, 2, 1, {"--nproc-per-node", "2", "./no/such/program"});
@@ -473,7 +473,7 @@ TEST(TandemRunNodesTest, AProgramThatCannotBeStartedSomewhereEndsTheJob) {
   }
 }
 
-TEST(TandemRunNodesTest, StrangersAtTheEndpointDoNotDisturb) {
+TEST(TandemRunMultiNode, UnauthenticatedClientsDoNotDisturbJob) {
   const int port = free_port();
   const Arguments program = {"--rdzv-id", "job", kProgram, "exchange"};
   auto zero = start_node(port, 2, 0, program);
@@ -495,7 +495,7 @@ TEST(TandemRunNodesTest, StrangersAtTheEndpointDoNotDisturb) {
   close(silent);
 }
 
-TEST(TandemRunNodesTest, ASecretTokenTakesTheNamesPlace) {
+TEST(TandemRunMultiNode, SecretTokenReplacesRdzvId) {
   const int port = free_port();
   const std::string secret(64, 'a');
   const std::string other(64, 'b');
@@ -511,7 +511,7 @@ TEST(TandemRunNodesTest, ASecretTokenTakesTheNamesPlace) {
   EXPECT_EQ(token.size(), 65u);
 }
 
-TEST(TandemRunNodesTest, SomebodyElseAtTheEndpointIsAnError) {
+TEST(TandemRunMultiNode, ForeignServerAtEndpointIsAnError) {
   const Listener listener;
   const auto zero = start_node(listener.port(), 2, 0, {"true"})->wait();
   EXPECT_EQ(zero.err.find("store: cannot listen on " + endpoint(listener.port()) + ": Address already in use\n"), 0u)

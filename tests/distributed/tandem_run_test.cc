@@ -41,7 +41,7 @@ Subprocess::Result run(Arguments arguments) {
   return run_program(arguments);
 }
 
-TEST(TandemRunTest, StartsProgramsOfTandem) {
+TEST(TandemRun, StartsTandemPrograms) {
   for (const std::string flag : {"--nproc-per-node=2", "--nproc_per_node=2"}) {
     const auto result = run({flag, "--standalone", "--nnodes=1:1", "--node-rank=0", "--max_restarts", "0",
                              "--monitor-interval", "5", "--no-python", kProgram, "exchange"});
@@ -50,26 +50,26 @@ TEST(TandemRunTest, StartsProgramsOfTandem) {
   }
 }
 
-TEST(TandemRunTest, PassesTheProgramsOwnFlagsOn) {
+TEST(TandemRun, ForwardsFlagsOfProgram) {
   const auto result = run({kProgram, "say", "--nproc-per-node", "3", "--help"});
   EXPECT_EQ(result.out, "rank 0 of 1 local 0 of 1 args --nproc-per-node 3 --help\n");
   const auto separated = run({"--", kProgram, "say", "-t"});
   EXPECT_EQ(separated.out, "rank 0 of 1 local 0 of 1 args -t\n");
 }
 
-TEST(TandemRunTest, StartsAnyProgram) {
+TEST(TandemRun, StartsArbitraryPrograms) {
   const auto result = run({"--nproc-per-node", "2", "sh", "-c", "echo $RANK of $WORLD_SIZE"});
   EXPECT_EQ(sorted_lines(result.out), (Arguments{"0 of 2", "[1] 1 of 2"}));
   EXPECT_EQ(result.status, 0);
 }
 
-TEST(TandemRunTest, AFailureEndsProgramsThatKnowNoStore) {
+TEST(TandemRun, FailureEndsProgramsWithoutStore) {
   const auto result = run({"--nproc-per-node", "2", "sh", "-c", "if [ $RANK = 1 ]; then exit 3; else sleep 1000; fi"});
   EXPECT_EQ(result.err, "rank 1 of 2 failed (exit status 3)\n");
   EXPECT_EQ(result.status, 1);
 }
 
-TEST(TandemRunTest, RedirectsAndTeesByStream) {
+TEST(TandemRun, RedirectsAndTeesPerStream) {
   const TemporaryFolder base;
   const std::string folder = base / "streams";
   const auto result = run({"-r", "1", "-t", "2", "--log_dir", folder, "sh", "-c", "echo out; echo err >&2"});
@@ -81,7 +81,7 @@ TEST(TandemRunTest, RedirectsAndTeesByStream) {
   EXPECT_EQ(read_file(folder + "/rank-0.log"), "out\nerr\n");
 }
 
-TEST(TandemRunTest, WrongFlagsAreUsageErrors) {
+TEST(TandemRun, InvalidFlagsAreUsageErrors) {
   const std::vector<std::pair<Arguments, std::string>> cases = {
       {{}, "no program is given"},
       {{"--bogus", "x"}, "unknown flag --bogus"},
@@ -119,7 +119,7 @@ TEST(TandemRunTest, WrongFlagsAreUsageErrors) {
   }
 }
 
-TEST(TandemRunTest, HelpGoesToStdout) {
+TEST(TandemRun, HelpIsPrintedToStdout) {
   const auto result = run({"--help"});
   EXPECT_NE(result.out.find("--nproc-per-node"), std::string::npos);
   EXPECT_EQ(result.err, "");
@@ -132,14 +132,14 @@ TEST(TandemRunTest, VersionIsTheLibrarysVersion) {
   EXPECT_EQ(result.status, 0);
 }
 
-TEST(TandemRunTest, AProgramThatDoesNotExistIsAnError) {
+TEST(TandemRun, MissingProgramIsAnError) {
   const auto result = run({"--nproc-per-node", "2", "./no/such/program"});
   EXPECT_NE(result.err.find("launch: cannot run './no/such/program': No such file or directory\n"), std::string::npos)
       << result.err;
   EXPECT_EQ(result.status, 1);
 }
 
-TEST(TandemRunTest, KilledLauncherTakesWhatItsRanksStartedWithIt) {
+TEST(TandemRun, KilledLauncherEndsChildProcessesOfRanks) {
   for (const bool whole_group : {false, true}) {
     Subprocess job(
         {"distributed/launch/tandem-run", "--nproc-per-node", "2", "sh", "-c", "sleep 100 & echo pid $!; wait"}, {},
@@ -154,7 +154,7 @@ TEST(TandemRunTest, KilledLauncherTakesWhatItsRanksStartedWithIt) {
   }
 }
 
-TEST(TandemRunTest, KilledRankTakesWhatItStartedWithIt) {
+TEST(TandemRun, KilledRankEndsItsChildProcesses) {
   Subprocess job({"distributed/launch/tandem-run", "sh", "-c", "sleep 100 & echo pid $!; read line; wait"});
   ASSERT_TRUE(job.wait_for_output("pid "));
   const std::vector<int> pidfds = pidfds_of(job.out());
@@ -165,7 +165,7 @@ TEST(TandemRunTest, KilledRankTakesWhatItStartedWithIt) {
   close(pidfds[0]);
 }
 
-TEST(TandemRunTest, RankThatEndsLeavesWhatItStartedAlone) {
+TEST(TandemRun, NormalExitLeavesChildProcessesRunning) {
   Subprocess job({"distributed/launch/tandem-run", "sh", "-c", "sleep 100 & echo pid $!"});
   EXPECT_EQ(job.wait().status, 0);
   const pid_t child = std::stoi(job.out().substr(4));
@@ -181,7 +181,7 @@ std::string folder_of_a_gdb() {
   return folder;
 }
 
-TEST(TandemRunTest, OneRankRunsUnderGdbAndNobodyHasADeadline) {
+TEST(TandemRun, GdbRunsOneRankAndDisablesTimeouts) {
   const std::string path = folder_of_a_gdb() + ":" + std::getenv("PATH");
   const Arguments program = {kProgram, "environment", "RANK", "TANDEM_TIMEOUT_S"};
   Arguments arguments = {"distributed/launch/tandem-run", "--nproc-per-node", "2", "--gdb", "1"};
@@ -205,7 +205,7 @@ TEST(TandemRunTest, OneRankRunsUnderGdbAndNobodyHasADeadline) {
   EXPECT_EQ(job.wait().status, 0);
 }
 
-TEST(TandemRunTest, WithoutGdbItSaysSo) {
+TEST(TandemRun, MissingGdbIsAUsageError) {
   const auto result = run_program({"distributed/launch/tandem-run", "--gdb", "0", "true"}, {{"PATH", "/nowhere"}});
   EXPECT_EQ(result.err, "tandem-run: --gdb: gdb is not in PATH\nRun with --help for the flags.\n");
   EXPECT_EQ(result.status, 2);

@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 using Clock = std::chrono::steady_clock;
 
-class ThreadFailure : public ::testing::TestWithParam<Setting> {
+class ThreadRankFailure : public ::testing::TestWithParam<Setting> {
  protected:
   /// Runs `victim` on rank kVictim and the operation on the others; returns their errors and times.  At most two
   /// retries if it took too long, because the machine may be loaded.
@@ -68,7 +68,7 @@ class ThreadFailure : public ::testing::TestWithParam<Setting> {
   }
 };
 
-TEST_P(ThreadFailure, ARankThatThrowsIsHeardOnAllOthers) {
+TEST_P(ThreadRankFailure, ExceptionOfOneRankReachesAllSurvivors) {
   for (const std::string& operation : failing_operations()) {
     const Heard heard = run(operation, {}, std::chrono::seconds(1),
                             [](ProcessGroup&, const std::atomic<int>&) { throw ValueError("out of data"); });
@@ -82,7 +82,7 @@ TEST_P(ThreadFailure, ARankThatThrowsIsHeardOnAllOthers) {
   }
 }
 
-TEST_P(ThreadFailure, ARankThatDisagreesIsShownWithItsCall) {
+TEST_P(ThreadRankFailure, MismatchedCallIsShownOnEveryRank) {
   for (const std::string& operation : failing_operations()) {
     const Heard heard =
         run(operation, {}, std::chrono::seconds(1), [&](ProcessGroup& group, const std::atomic<int>& num_heard) {
@@ -103,7 +103,7 @@ TEST_P(ThreadFailure, ARankThatDisagreesIsShownWithItsCall) {
   }
 }
 
-TEST_P(ThreadFailure, ARankThatNeverComesIsNamedAtTheDeadline) {
+TEST_P(ThreadRankFailure, AbsentRankIsNamedAtTimeout) {
   const auto allowed = kStoppedTimeout + std::chrono::seconds(1);
   for (const std::string& operation : failing_operations()) {
     const Heard heard = run(operation, kStoppedTimeout, allowed, [&](ProcessGroup&, const std::atomic<int>& num_heard) {
@@ -120,7 +120,7 @@ TEST_P(ThreadFailure, ARankThatNeverComesIsNamedAtTheDeadline) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Each, ThreadFailure,
+INSTANTIATE_TEST_SUITE_P(Each, ThreadRankFailure,
                          ::testing::Values(Setting{kFailingWorld}, Setting{kFailingWorld, "gloo"},
                                            Setting{kFailingWorld, "auto", "aabb"}),
                          setting_name);

@@ -90,7 +90,7 @@ struct Numbers : td::data::Dataset {
   }
 };
 
-TEST(ThreadLimit, StoreFailsWithAnError) {
+TEST(ThreadLimit, TcpStoreThrowsError) {
   const int num_threads = fail_each_thread([] {
     const std::string token(wire::kTokenBytes, 't');
     StoreServer server({.token = token});
@@ -102,7 +102,7 @@ TEST(ThreadLimit, StoreFailsWithAnError) {
   EXPECT_EQ(num_threads, 2);
 }
 
-TEST(ThreadLimit, FileStoreFailsWithAnError) {
+TEST(ThreadLimit, FileStoreThrowsError) {
   const TemporaryFolder folder;
   int call = 0;
   const int num_threads = fail_each_thread([&] {
@@ -112,7 +112,7 @@ TEST(ThreadLimit, FileStoreFailsWithAnError) {
   EXPECT_EQ(num_threads, 1);
 }
 
-TEST(ThreadLimit, LaunchersOfTwoNodesFailWithAnError) {
+TEST(ThreadLimit, NodeLinkThrowsError) {
   const int num_threads = fail_each_thread([] {
     NodeOptions options{.num_nodes = 2, .host = "127.0.0.1", .token = std::string(wire::kTokenBytes, 't')};
     options.port = local_port(listen_on("127.0.0.1", 0).get());
@@ -126,18 +126,18 @@ TEST(ThreadLimit, LaunchersOfTwoNodesFailWithAnError) {
   EXPECT_EQ(num_threads, 7);  // one of the server, three per link
 }
 
-TEST(ThreadLimit, RanksThatAreThreadsFailWithAnError) {
+TEST(ThreadLimit, RunThreadsThrowsError) {
   EXPECT_GT(fail_each_thread([] { run_threads(3, [](Context& context) { use(*context.group()); }); }), 3);
 }
 
-TEST(ThreadLimit, GroupsOverGlooFailWithAnError) {
+TEST(ThreadLimit, GlooGroupsThrowError) {
   const int num_threads = fail_each_thread([] {
     run_threads(3, [](Context& context) { use(*context.new_group({0, 1, 2}, {.backend = "gloo"})); });
   });
   EXPECT_GT(num_threads, 3 * 6);  // the rank, two of its group, Gloo's, the writer's, and one per peer
 }
 
-TEST(ThreadLimit, DataLoaderFailsWithAnError) {
+TEST(ThreadLimit, DataLoaderThrowsError) {
   const Numbers numbers;
   const int num_threads = fail_each_thread([&] {
     td::data::SequentialSampler sampler(numbers.size());
@@ -163,7 +163,7 @@ TEST(ThreadLimit, LoopsAndChunksUseFewerThreadsAndWarn) {
   }
 }
 
-TEST(ThreadLimit, LaunchedRanksAndTheirLauncherFailWithAnError) {
+TEST(ThreadLimit, LauncherAndLaunchedRanksReportError) {
   for (const std::string process : {"", "0", "1"}) {
     bool has_failed = true;
     for (int number = 1; has_failed; ++number) {

@@ -14,7 +14,7 @@ namespace td = tandem;
 using namespace td::distributed::wire;
 using td::testing::error_text;
 
-TEST(WireTest, FramesSurviveAnyCut) {
+TEST(StoreProtocol, FramesAreReassembledAfterAnySplit) {
   const std::string payload("x\0y", 3);
   const std::string bytes = encode(FrameType::kSet, 7, payload) + encode(FrameType::kGoodbye, 0xfffffffe, "");
   for (size_t cut = 0; cut <= bytes.size(); ++cut) {
@@ -34,7 +34,7 @@ TEST(WireTest, FramesSurviveAnyCut) {
   }
 }
 
-TEST(WireTest, TheLimitIsInclusive) {
+TEST(StoreProtocol, FrameSizeLimitIsInclusive) {
   const std::string bytes = encode(FrameType::kSet, 1, "12345");
   FrameBuffer fits;
   fits.append(bytes.data(), bytes.size());
@@ -46,7 +46,7 @@ TEST(WireTest, TheLimitIsInclusive) {
             "store: a frame has 16777281 bytes; the limit is 16777280");
 }
 
-TEST(WireTest, PayloadsRoundTrip) {
+TEST(StoreProtocol, PayloadFieldsRoundTrip) {
   const std::string binary("\0\xff", 2);
   const std::string bytes =
       PayloadWriter().number(std::numeric_limits<int64_t>::min()).text(binary).text("").number(-1).take();
@@ -60,7 +60,7 @@ TEST(WireTest, PayloadsRoundTrip) {
   EXPECT_EQ(error_text<td::IoError>([&] { reader.number(); }), "store: a frame is shorter than its contents");
 }
 
-TEST(WireTest, LengthsThatLieAreErrors) {
+TEST(StoreProtocol, InvalidTextLengthsAreErrors) {
   for (const int64_t length : {int64_t{4}, std::numeric_limits<int64_t>::max()}) {
     const std::string bytes = PayloadWriter().number(length).take() + "abc";
     PayloadReader reader(bytes);
@@ -71,7 +71,7 @@ TEST(WireTest, LengthsThatLieAreErrors) {
   EXPECT_EQ(error_text<td::IoError>([&] { reader.text(); }), "store: a frame contains a string of negative length");
 }
 
-TEST(WireTest, ComparesTokens) {
+TEST(StoreToken, ComparisonRejectsAnyDifference) {
   const std::string token = random_token();
   ASSERT_EQ(token.size(), kTokenBytes);
   EXPECT_TRUE(equal_constant_time(token, std::string(token)));
@@ -87,7 +87,7 @@ TEST(WireTest, ComparesTokens) {
   EXPECT_TRUE(equal_constant_time("", ""));
 }
 
-TEST(WireTest, TokensAreHexadecimal) {
+TEST(StoreToken, HexEncodingRoundTrips) {
   std::set<std::string> seen;
   for (int i = 0; i < 20; ++i) {
     const std::string token = random_token();

@@ -50,7 +50,7 @@ def main():
             print("#line %d \"%s\"\n    %s" % (number, path, statement(code)))
         print("  }\n};\n")
     print("// Compiling the rows is the test; this only checks that there are some.")
-    print("TEST(Tables, EveryRowIsCompiled) { EXPECT_GT(%d, 10); }\n\n}  // namespace" % len(table))
+    print("TEST(DocumentationTables, MoreThanTenRowsAreCompiled) { EXPECT_GT(%d, 10); }\n\n}  // namespace" % len(table))
 
 
 if __name__ == "__main__":

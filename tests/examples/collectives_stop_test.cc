@@ -18,7 +18,7 @@ using examples::brief;
 using examples::Stop;
 using examples::Values;
 
-TEST(Stop, RightValuesAreRight) {
+TEST(Stop, CorrectValuesAreReportedAsOk) {
   Stop stop("gather", "group.gather(parts, x, 0)", "the root gets all");
   stop.show("x", td::tensor({1, 2}));
   stop.check("after", std::vector{td::tensor({1.5, -2.0}), td::tensor({3})}, {1.5, -2, 3});
@@ -34,7 +34,7 @@ TEST(Stop, RightValuesAreRight) {
             "\"\\\"quoted\\\"\"}\n");
 }
 
-TEST(Stop, WrongValuesAreCountedAndShown) {
+TEST(Stop, WrongValuesAreCountedAndPrinted) {
   Stop stop("all_reduce", "group.all_reduce(x)", "sums");
   stop.check("sum", td::tensor({4.0, 3.0}), {4, 4});
   stop.check("max", td::tensor({4.0}), {4});
@@ -52,7 +52,7 @@ TEST(Stop, WrongValuesAreCountedAndShown) {
       << stop.json_lines(0);
 }
 
-TEST(Stop, ATolerancePermitsSoMuchOfTheExpectedValue) {
+TEST(Stop, ToleranceAllowsSmallDeviations) {
   Stop stop("all_reduce", "group.all_reduce(x)", "means");
   stop.check("near", td::tensor({1.5, -4.5}), {1, -4}, 0.5);
   EXPECT_EQ(stop.wrong(), 0);
@@ -63,7 +63,7 @@ TEST(Stop, ATolerancePermitsSoMuchOfTheExpectedValue) {
   EXPECT_EQ(stop.wrong(), 4);
 }
 
-TEST(Stop, AWrongValueEndsTheTourWithAnError) {
+TEST(RequireRight, ThrowsWithCountOfWrongResults) {
   examples::require_right(0);
   const auto text_of = [](int wrong) -> std::string {
     try {
@@ -77,7 +77,7 @@ TEST(Stop, AWrongValueEndsTheTourWithAnError) {
   EXPECT_EQ(text_of(5), "5 wrong results");
 }
 
-TEST(Brief, ShowsShapesAndKinds) {
+TEST(Brief, FormatsScalarsViewsAndMissingTensors) {
   EXPECT_EQ(brief(td::Tensor()), "-");
   EXPECT_EQ(brief(td::full({}, 2.5)), "2.5");
   EXPECT_EQ(brief(td::zeros({0})), "[]");
@@ -86,7 +86,7 @@ TEST(Brief, ShowsShapesAndKinds) {
   EXPECT_EQ(brief(std::vector<td::Tensor>()), "-");
 }
 
-TEST(PrintTable, ShowsARowPerRank) {
+TEST(PrintTable, PrintsOneRowPerRank) {
   testing::internal::CaptureStdout();
   td::distributed::run_threads(3, [](td::distributed::Context& ctx) {
     Stop stop("op", "group.op(x)", "what it means");

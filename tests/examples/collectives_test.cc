@@ -23,7 +23,7 @@ struct Case {
 
 class CollectivesTour : public testing::TestWithParam<Case> {};
 
-TEST_P(CollectivesTour, EveryResultIsRightOnEveryRank) {
+TEST_P(CollectivesTour, AllResultsAreCorrectOnEveryRank) {
   const auto result = run_example("collectives", {"--check", "--nproc", std::to_string(GetParam().ranks), "--backend",
                                                   GetParam().backend, "--timeout", "30"});
   expect_whole_tour(result, GetParam().ranks);
@@ -34,7 +34,7 @@ INSTANTIATE_TEST_SUITE_P(Backends, CollectivesTour,
                                          Case{"gloo", 4}),
                          [](const auto& test) { return test.param.backend + std::to_string(test.param.ranks); });
 
-TEST(CollectivesTables, ShowWhatEachRankHas) {
+TEST(CollectivesExample, TablesAndTraceShowEveryRank) {
   const std::string trace = fresh_folder("tour") + ".json";
   const auto result = run_example("collectives", {"--nproc", "4", "--trace", trace});
   EXPECT_EQ(result.status, 0) << result.err;
@@ -71,7 +71,7 @@ TEST(CollectivesTables, ShowWhatEachRankHas) {
   }
 }
 
-TEST(CollectivesFlags, WrongOnesAreUsageErrors) {
+TEST(CollectivesExample, InvalidFlagsAreUsageErrors) {
   const std::vector<std::pair<Arguments, std::string>> cases = {
       {{"--backend", "mpi"}, "collectives: --backend: mpi not in {auto,shm,gloo}\n"},
       {{"--side", "1999"}, "collectives: --side: Value 1999 not in range 2000 to 20000\n"},
@@ -86,7 +86,7 @@ TEST(CollectivesFlags, WrongOnesAreUsageErrors) {
   }
 }
 
-TEST(CollectivesFlags, GpusNeedABuildWithCuda) {
+TEST(CollectivesExample, CudaDeviceRequiresCudaBuild) {
   if (tandem::cuda::is_built()) GTEST_SKIP() << "this build has it";
   for (const char* ranks : {"1", "4"}) {
     const auto result = run_example("collectives", {"--check", "--device", "cuda", "--nproc", ranks});

@@ -23,7 +23,7 @@ int times(const std::string& out, const std::string& text) {
 }
 
 /// On so many devices.
-class DevicePrograms : public testing::TestWithParam<int> {
+class DeviceExamples : public testing::TestWithParam<int> {
  protected:
   bool on_four() const { return GetParam() == 4; }
   /// What the program prints, in which all of so many results are right.
@@ -41,10 +41,10 @@ class DevicePrograms : public testing::TestWithParam<int> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(On, DevicePrograms, testing::Values(2, 4),
+INSTANTIATE_TEST_SUITE_P(On, DeviceExamples, testing::Values(2, 4),
                          [](const auto& test) { return std::to_string(test.param) + "Devices"; });
 
-TEST_P(DevicePrograms, DeviceSums) {
+TEST_P(DeviceExamples, DeviceSumsPrintsResultsAndErrors) {
   const std::string out = run("device_sums", {"--mib", "1"}, 19);
   EXPECT_TRUE(
       out.starts_with("\na = [1 2 3] is on cpu, b = [4 5 6] on cpu:1; nothing moves unless you say so\n"
@@ -92,7 +92,7 @@ TEST_P(DevicePrograms, DeviceSums) {
                       "        no device took any memory  ok\n"});
 }
 
-TEST_P(DevicePrograms, DeviceSumsOfHalves) {
+TEST_P(DeviceExamples, DeviceSumsSupportsHalfTypes) {
   for (const char* dtype : {"float16", "bfloat16"}) {
     const std::string out = run("device_sums", {"--mib", "1", "--dtype", dtype}, 19);
     expect_in(out, {std::to_string(GetParam()) + " tensors " + dtype + " of 1.0 MiB, one on each device",
@@ -102,7 +102,7 @@ TEST_P(DevicePrograms, DeviceSumsOfHalves) {
   }
 }
 
-TEST_P(DevicePrograms, Moves) {
+TEST_P(DeviceExamples, MovesPrintsResultsAndTracesCopies) {
   const std::string trace = fresh_folder("moves") + ".json";
   const std::string out = run("moves", {"--mib", "2", "--chunk-mib", "1", "--in-flight", "1", "--trace", trace}, 24);
   const std::string source = on_four() ? "cpu:3" : "cpu:1";
@@ -142,7 +142,7 @@ TEST_P(DevicePrograms, Moves) {
   EXPECT_FALSE(threads["copy"].empty()) << testing::PrintToString(threads);
 }
 
-TEST_P(DevicePrograms, AddmmDevices) {
+TEST_P(DeviceExamples, AddmmDevicesPrintsSplitsAndErrors) {
   const std::string out = run("addmm_devices", {"--size", "65"}, on_four() ? 16 : 10);
   expect_in(out,
             {"\ninput and mat1 are on cpu, mat2 on cpu:1; nothing moves unless you say so\n"
@@ -161,7 +161,7 @@ TEST_P(DevicePrograms, AddmmDevices) {
   EXPECT_EQ(times(out, "    td::addmm(input, mat1, mat2.to(cpu:1))  "), on_four() ? 1 : 0) << out;
 }
 
-TEST(DeviceProgramsFlags, WrongOnesAreUsageErrors) {
+TEST(DeviceExampleFlags, InvalidValuesAreUsageErrors) {
   const std::vector<std::pair<Arguments, std::string>> cases = {
       {{"device_sums", "--device", "gpu"}, "device_sums: --device: gpu not in {cpu,cuda,auto}\n"},
       {{"device_sums", "--dtype", "int64"}, "device_sums: --dtype: int64 not in {float32,float16,bfloat16}\n"},
@@ -180,7 +180,7 @@ TEST(DeviceProgramsFlags, WrongOnesAreUsageErrors) {
   }
 }
 
-TEST(DeviceProgramsFlags, HelpNamesThem) {
+TEST(DeviceExampleFlags, HelpListsEveryFlag) {
   const auto result = run_example("moves", {"--help"});
   EXPECT_EQ(result.status, 0);
   for (const char* flag : {"--mib", "--chunk-mib", "--in-flight", "--trace", "--device", "--num-devices"}) {
@@ -188,7 +188,7 @@ TEST(DeviceProgramsFlags, HelpNamesThem) {
   }
 }
 
-TEST(DeviceProgramsFlags, ATraceThatCannotBeWrittenIsAnError) {
+TEST(DeviceExampleFlags, UnwritableTracePathIsAnError) {
   const std::string trace = fresh_folder("missing") + "/moves.json";
   const auto result = run_example("moves", {"--mib", "1", "--num-devices", "2", "--trace", trace});
   EXPECT_EQ(result.status, 1);

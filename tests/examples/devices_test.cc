@@ -21,7 +21,7 @@ using examples::Demo;
 using examples::WayTable;
 using Tensors = std::vector<td::Tensor>;
 
-class Devices : public testing::Test {
+class DeviceExampleSupport : public testing::Test {
  protected:
   void SetUp() override {
     if (td::cpu_device_count() < 2) td::set_cpu_device_count(2);
@@ -33,7 +33,7 @@ class Devices : public testing::Test {
   const td::Device other_{"cpu:1"};
 };
 
-TEST_F(Devices, RightResultsAreShown) {
+TEST_F(DeviceExampleSupport, CorrectResultsArePrinted) {
   const td::Tensor x = td::tensor({1, 2});
   demo_.heading("sums");
   demo_.gives("a + b", {x, x.to(other_)}, {1, 2});
@@ -51,7 +51,7 @@ TEST_F(Devices, RightResultsAreShown) {
             "\nall 3 results are right\n");
 }
 
-TEST_F(Devices, WrongResultsAreShownAndEndTheProgramWithStatus1) {
+TEST_F(DeviceExampleSupport, WrongResultsArePrintedAndGiveStatusOne) {
   const td::Tensor x = td::tensor({1, 2});
   demo_.gives("one is wrong", {x, x + 1}, {1, 2});
   demo_.gives("nothing came", {}, {});
@@ -69,11 +69,11 @@ TEST_F(Devices, WrongResultsAreShownAndEndTheProgramWithStatus1) {
             "\n3 of 4 results are WRONG\n");
 }
 
-TEST_F(Devices, AnotherErrorThanTheExpectedOneIsNotCaught) {
+TEST_F(DeviceExampleSupport, UnexpectedErrorTypeIsNotCaught) {
   EXPECT_THROW(demo_.refuses<td::DeviceError>("f()", [] { throw td::OutOfMemory("no"); }), td::OutOfMemory);
 }
 
-TEST_F(Devices, RunDemoGivesTheStatus) {
+TEST_F(DeviceExampleSupport, RunDemoReturnsTheExitStatus) {
   const auto status_of = [](const std::function<void(Demo&)>& show) {
     testing::internal::CaptureStdout();
     testing::internal::CaptureStderr();
@@ -85,7 +85,7 @@ TEST_F(Devices, RunDemoGivesTheStatus) {
   EXPECT_EQ(status_of([](Demo&) { throw std::runtime_error("no device"); }), "1no device\n");
 }
 
-TEST_F(Devices, EveryKindOfWrongRowIsNoticed) {
+TEST_F(DeviceExampleSupport, TableRowDetectsEveryKindOfWrongResult) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const td::Tensor x = td::tensor({1.0, 2.0});
   const td::Tensor y = td::tensor({1.0, 2.25});
@@ -125,7 +125,7 @@ TEST_F(Devices, EveryKindOfWrongRowIsNoticed) {
   EXPECT_EQ(num_wrong, 9);
 }
 
-TEST_F(Devices, ARowShowsTheWayItsDeviceAndItsMemory) {
+TEST_F(DeviceExampleSupport, TableRowPrintsMethodDeviceAndPeakMemory) {
   WayTable table(demo_, 1 << 20, "GB/s");
   const td::Tensor zeros = td::zeros({1 << 18});
   table.row("twice", other_,
@@ -145,7 +145,7 @@ TEST_F(Devices, ARowShowsTheWayItsDeviceAndItsMemory) {
   EXPECT_EQ(verdict, "ok");
 }
 
-TEST_F(Devices, LargestDifference) {
+TEST_F(DeviceExampleSupport, LargestDifferenceFindsDeviationsAndNan) {
   const auto difference = [](const td::Tensor& a, const td::Tensor& b) { return examples::largest_difference(a, b); };
   const td::Tensor x = td::rand({3, (1 << 20) + 5});  // of several pieces
   EXPECT_EQ(difference(x, x.to(other_)), 0);
@@ -160,7 +160,7 @@ TEST_F(Devices, LargestDifference) {
   EXPECT_EQ(difference(td::zeros({0}), td::zeros({0})), 0);
 }
 
-TEST_F(Devices, LimitsAndPeaksAreRelative) {
+TEST_F(DeviceExampleSupport, MemoryLimitAndPeakIgnoreEarlierAllocations) {
   const td::Tensor held = td::zeros({1024}, {td::kFloat32, other_});
   const examples::PeakMemory peak(other_);
   {
@@ -173,7 +173,7 @@ TEST_F(Devices, LimitsAndPeaksAreRelative) {
   EXPECT_EQ(peak.bytes(), 4096);
 }
 
-TEST_F(Devices, TheMedianIsOfSeveralCalls) {
+TEST_F(DeviceExampleSupport, MedianTimeUsesSeveralCalls) {
   int calls = 0;
   EXPECT_GE(examples::median_milliseconds([&] { ++calls; }), 0);
   EXPECT_GT(calls, 1);

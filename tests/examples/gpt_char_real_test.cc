@@ -14,7 +14,7 @@ using namespace tandem::testing_support;
 
 constexpr std::chrono::seconds kBound{800};  // a minute and a half on two idle cores
 
-TEST(GptCharRealTest, LearnsAsFastAsTheSameModelInPyTorch) {
+TEST(GptCharExample, ValidationLossMatchesPyTorchAfter500Steps) {
   const char* data = std::getenv("TANDEM_SHAKESPEARE");
   ASSERT_TRUE(data != nullptr && *data != '\0')
       << "set TANDEM_SHAKESPEARE to the file tinyshakespeare.txt and pass it on: --test_env=TANDEM_SHAKESPEARE";

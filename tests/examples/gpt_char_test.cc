@@ -30,7 +30,7 @@ std::string sample_of(const std::string& out) {
   return out.substr(out.find('\n', saved + 1) + 1);
 }
 
-TEST(GptCharTest, LearnsItsOwnDocumentationAndWrites) {
+TEST(GptCharExample, LearnsTheDocumentationAndSamplesText) {
   const std::string out = fresh_folder("docs");
   const auto result = run_example(
       "gpt_char", {"--nproc",      "2", "--layers", "1",     "--width",     "32",  "--heads",  "2",  "--context", "32",
@@ -48,7 +48,7 @@ TEST(GptCharTest, LearnsItsOwnDocumentationAndWrites) {
   EXPECT_EQ(sample.size(), 51u) << result.out;  // and a line break
 }
 
-TEST(GptCharTest, WritesFromASavedModel) {
+TEST(GptCharExample, ResumedModelReproducesItsSample) {
   const TemporaryFolder data;
   std::string text;
   for (int i = 0; i < 200; ++i) text += "abcdefgh";
@@ -67,7 +67,7 @@ TEST(GptCharTest, WritesFromASavedModel) {
   EXPECT_EQ(sample_of(second.out), sample_of(first.out));
 }
 
-TEST(GptCharTest, LearnsInHalfTypes) {
+TEST(GptCharExample, LearnsWithHalfPrecisionTypes) {
   const TemporaryFolder data;
   std::string text;
   for (int i = 0; i < 100; ++i) text += "abcdefgh";
@@ -81,7 +81,7 @@ TEST(GptCharTest, LearnsInHalfTypes) {
 }
 
 // Gradients of single characters are beyond float16 at the scale in the beginning.
-TEST(GptCharTest, TheLossScaleGoesOnFromWhereItWas) {
+TEST(GptCharExample, LossScaleIsRestoredOnResume) {
   const TemporaryFolder data;
   std::string text;
   for (int i = 0; i < 100; ++i) text += "abcdefgh";
@@ -108,12 +108,12 @@ TEST(GptCharTest, TheLossScaleGoesOnFromWhereItWas) {
   EXPECT_TRUE(read_file(whole + "/model.safetensors") == read_file(parts + "/model.safetensors"));
 }
 
-TEST(GptCharTest, RanksTakePartsOfTheSameBatch) {
+TEST(GptCharExample, RanksAndAccumulationMatchSingleRank) {
   expect_equal_training("gpt_char", {"--layers", "1", "--width", "16", "--heads", "2", "--context", "8", "--max-steps",
                                      "8", "--lr", "0.005"});
 }
 
-TEST(GptCharTest, RefusesTextsThatItCannotUse) {
+TEST(GptCharExample, MissingOrShortTextIsRejected) {
   const TemporaryFolder data;
   const std::string out = fresh_folder("refused");
   const std::string missing = data.path() + "/missing.txt";
@@ -126,7 +126,7 @@ TEST(GptCharTest, RefusesTextsThatItCannotUse) {
       << too_short.err;
 }
 
-TEST(GptCharTest, RefusesAPromptOfOtherCharacters) {
+TEST(GptCharExample, PromptOutsideTheVocabularyIsRejected) {
   const TemporaryFolder data;
   std::string text;
   for (int i = 0; i < 100; ++i) text += "abcd";
@@ -137,7 +137,7 @@ TEST(GptCharTest, RefusesAPromptOfOtherCharacters) {
   EXPECT_EQ(result.out, "");  // noticed before the training
 }
 
-TEST(GptCharTest, HelpNamesItsFlags) {
+TEST(GptCharExample, HelpListsFlagsAndInvalidWidthIsRejected) {
   const auto result = run_example("gpt_char", {"--help"});
   EXPECT_EQ(result.status, 0);
   for (const char* flag : {"--layers", "--width", "--heads", "--context", "--dropout", "--sample", "--prompt",

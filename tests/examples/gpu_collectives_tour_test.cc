@@ -33,7 +33,7 @@ struct Case {
 
 class GpuCollectivesTour : public testing::TestWithParam<Case> {};
 
-TEST_P(GpuCollectivesTour, EveryResultIsRightOnEveryRank) {
+TEST_P(GpuCollectivesTour, AllResultsAreCorrectOnEveryRank) {
   const auto& [ranks, backend, groups] = GetParam();
   const auto result = run_example("collectives",
                                   {"--check", "--device", "cuda", "--nproc", std::to_string(ranks), "--backend",
@@ -51,7 +51,7 @@ INSTANTIATE_TEST_SUITE_P(Of, GpuCollectivesTour,
                          testing::Values(Case{1, "auto", 0}, Case{2, "auto", 3}, Case{4, "auto", 5}, Case{2, "shm", 3}),
                          [](const auto& test) { return std::to_string(test.param.ranks) + test.param.backend; });
 
-TEST(GpuCollectivesTables, ShowEachRanksGpu) {
+TEST(GpuCollectivesExample, TablesShowTheGpuOfEachRank) {
   const auto result = run_example("collectives", {"--device", "cuda", "--nproc", "2", "--side", "2000"}, kUnchecked);
   EXPECT_EQ(result.status, 0) << result.err;
   for (const char* text :

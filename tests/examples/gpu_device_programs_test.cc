@@ -19,11 +19,11 @@ struct Program {
   const char* end;
 };
 
-class GpuPrograms : public testing::TestWithParam<Program> {};
+class GpuDeviceExamples : public testing::TestWithParam<Program> {};
 
 std::string program_name(const testing::TestParamInfo<Program>& info) { return info.param.name; }
 
-INSTANTIATE_TEST_SUITE_P(, GpuPrograms,
+INSTANTIATE_TEST_SUITE_P(, GpuDeviceExamples,
                          testing::Values(Program{"device_sums", {"--mib", "1"}, "\n\nall 19 results are right\n"},
                                          Program{"moves",
                                                  {"--mib", "1", "--chunk-mib", "1", "--in-flight", "1"},
@@ -31,7 +31,7 @@ INSTANTIATE_TEST_SUITE_P(, GpuPrograms,
                                          Program{"addmm_devices", {"--size", "65"}, "\n\nall 16 results are right\n"}),
                          program_name);
 
-TEST_P(GpuPrograms, EveryResultIsRight) {
+TEST_P(GpuDeviceExamples, AllResultsAreCorrect) {
   Arguments arguments = GetParam().arguments;
   arguments.insert(arguments.end(), {"--device", "cuda", "--num-devices", "4"});
   const auto result = run_example(GetParam().name, arguments, kSmall);

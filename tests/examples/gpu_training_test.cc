@@ -60,7 +60,7 @@ void expect_equal_training(const std::string& name, const Arguments& arguments, 
   expect_equal_weights(gpu, cpu, tolerance);
 }
 
-TEST(GpuTraining, ItsMemoryIsTheGpus) {
+TEST(GpuTraining, ExceedingGpuMemoryReportsOutOfMemory) {
   const auto result = run_example("mnist", {"--device", "cuda", "--max-steps", "1", "--out", fresh_folder("small")},
                                   {{"TANDEM_EMULATED_GPU_MIB", "2"}});
   EXPECT_EQ(result.status, 1);
@@ -68,7 +68,7 @@ TEST(GpuTraining, ItsMemoryIsTheGpus) {
 }
 
 // As many ranks on as many GPUs, their gradients summed by NCCL, take the CPU's steps.
-TEST(GpuTraining, SeveralRanksWithAGpuEach) {
+TEST(GpuTraining, TwoRanksWithOneGpuEachMatchCpu) {
   const Arguments arguments = {"--max-steps", "3", "--batch-size", "8", "--nproc", "2"};
   expect_equal_training("mnist", arguments, 1e-5);
   const Training threads = train("mnist", {"--max-steps", "3", "--batch-size", "8"}, "cuda:1,cuda:0", "_threads");
@@ -76,15 +76,17 @@ TEST(GpuTraining, SeveralRanksWithAGpuEach) {
   expect_equal_weights(threads, processes, 1e-5);
 }
 
-TEST(GpuTraining, AResidualNetworkOnFourGpus) {
+TEST(GpuTraining, ResNetOnFourGpusMatchesCpu) {
   expect_equal_training("resnet_cifar",
                         {"--width", "4", "--images", "64", "--batch-size", "4", "--max-steps", "2", "--nproc", "4"},
                         1e-3);
 }
 
-TEST(GpuTraining, AnMlpOnDigits) { expect_equal_training("mnist", {"--max-steps", "4", "--batch-size", "16"}, 1e-5); }
+TEST(GpuTraining, MlpOnDigitsMatchesCpu) {
+  expect_equal_training("mnist", {"--max-steps", "4", "--batch-size", "16"}, 1e-5);
+}
 
-TEST(GpuTraining, LeNetOnDigitsWithAccumulatedGradients) {
+TEST(GpuTraining, LeNetWithGradientAccumulationMatchesCpu) {
   const TemporaryFolder data;
   write_small_data(data.path());
   expect_equal_training("mnist",
@@ -93,7 +95,7 @@ TEST(GpuTraining, LeNetOnDigitsWithAccumulatedGradients) {
                         1e-4);
 }
 
-TEST(GpuTraining, ATransformerThatWritesWhatTheCpuWrites) {
+TEST(GpuTraining, TransformerWeightsAndSamplesMatchCpu) {
   const TemporaryFolder data;
   std::string text;
   for (int i = 0; i < 100; ++i) text += "abcdefgh";
@@ -118,12 +120,12 @@ TEST(GpuTraining, ATransformerThatWritesWhatTheCpuWrites) {
             sample(cpu.out).substr(sample(cpu.out).find('\n', 1)));
 }
 
-TEST(GpuTraining, AResidualNetwork) {
+TEST(GpuTraining, ResNetOnOneGpuMatchesCpu) {
   expect_equal_training("resnet_cifar", {"--width", "4", "--images", "60", "--batch-size", "10", "--max-steps", "2"},
                         1e-3);
 }
 
-TEST(GpuTraining, HalfPrecisionProductsOnTwoGpus) {
+TEST(GpuTraining, HalfPrecisionTrainingConvergesOnTwoGpus) {
   const TemporaryFolder data;
   std::string text;
   for (int i = 0; i < 100; ++i) text += "abcdefgh";
@@ -144,7 +146,7 @@ TEST(GpuTraining, HalfPrecisionProductsOnTwoGpus) {
   EXPECT_NE(small.out.find(left_out), std::string::npos) << small.out;
 }
 
-TEST(GpuTraining, PowerSgdGoesOnWithWhatItRemembers) {
+TEST(GpuTraining, PowerSgdResumesBitExactly) {
   const TemporaryFolder data;
   std::string text;
   for (int i = 0; i < 100; ++i) text += "abcdefgh";
@@ -178,7 +180,7 @@ TEST(GpuTraining, PowerSgdGoesOnWithWhatItRemembers) {
   EXPECT_TRUE(read_file(whole + "/model.safetensors") == read_file(parts + "/model.safetensors"));
 }
 
-TEST(GpuTraining, GoesOnFromACheckpointOfTheOtherDevice) {
+TEST(GpuTraining, GpuCheckpointResumesOnCpu) {
   const TemporaryFolder data;
   write_small_data(data.path());
   const Arguments arguments = {"--data", data.path(), "--batch-size", "8", "--epochs", "1", "--save-every", "2"};

@@ -9,7 +9,7 @@ namespace {
 
 using namespace tandem::testing_support;
 
-TEST(LenetTest, LearnsDrawnDigits) {
+TEST(LeNetExample, LearnsGeneratedDigits) {
   const auto result = run_example("mnist", {"--model", "lenet", "--nproc", "2", "--batch-size", "16", "--max-steps",
                                             "150", "--out", fresh_folder("lenet")});
   ASSERT_EQ(result.status, 0) << result.err;
@@ -19,12 +19,12 @@ TEST(LenetTest, LearnsDrawnDigits) {
   EXPECT_GE(number_after(result.out, "\ntest accuracy "), 85) << result.out;
 }
 
-TEST(LenetTest, RanksTakePartsOfTheSameBatch) {
+TEST(LeNetExample, RanksAndAccumulationMatchSingleRank) {
   expect_equal_training("mnist", {"--model", "lenet", "--max-steps", "6", "--lr", "0.02"});
 }
 
 // A model mirrored on two devices of one process, and the same training in two processes: every bit of every weight.
-TEST(LenetTest, ThreadsOnTwoDevicesEqualTwoProcesses) {
+TEST(LeNetExample, ThreadRanksMatchProcessRanksBitExactly) {
   const auto train = [](const Arguments& ranks) {
     const std::string folder = fresh_folder("lenet" + ranks[0]);
     Arguments arguments = {"--model", "lenet", "--batch-size", "8", "--max-steps", "12", "--out", folder};
@@ -41,7 +41,7 @@ TEST(LenetTest, ThreadsOnTwoDevicesEqualTwoProcesses) {
   EXPECT_TRUE(train({"--devices", "cpu:3,cpu:2"}) == processes);
 }
 
-TEST(LenetTest, LowPrecisionProductsTrainToo) {
+TEST(LeNetExample, LearnsWithBfloat16Autocast) {
   const auto result = run_example("mnist", {"--model", "lenet", "--nproc", "2", "--batch-size", "16", "--max-steps",
                                             "60", "--amp", "bfloat16", "--out", fresh_folder("amp")});
   ASSERT_EQ(result.status, 0) << result.err;

@@ -32,7 +32,7 @@ std::vector<pid_t> ranks_of(pid_t launcher) {
   return found;
 }
 
-TEST(MnistInterruptTest, BothRanksStopAfterTheSameStepAndSave) {
+TEST(InterruptedTraining, SignalStopsAllRanksAfterTheSameStep) {
   const TemporaryFolder data;
   write_small_data(data.path());
   for (const int signal : {SIGINT, SIGTERM}) {
@@ -57,7 +57,7 @@ TEST(MnistInterruptTest, BothRanksStopAfterTheSameStepAndSave) {
   }
 }
 
-TEST(MnistInterruptTest, ASecondSignalKills) {
+TEST(InterruptedTraining, SecondSignalKillsTheJob) {
   const TemporaryFolder data;
   write_small_data(data.path());
   const std::string out = fresh_folder("killed");

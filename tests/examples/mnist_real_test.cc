@@ -22,7 +22,7 @@ std::string folder() {
   return data != nullptr ? data : "";
 }
 
-TEST(MnistRealTest, TwoRanksReachNinetyFivePercentWithTheSameBytesTwice) {
+TEST(MnistExample, TwoRanksReach95PercentReproducibly) {
   const std::string data = folder();
   ASSERT_FALSE(data.empty());
   std::vector<std::string> files;
@@ -39,7 +39,7 @@ TEST(MnistRealTest, TwoRanksReachNinetyFivePercentWithTheSameBytesTwice) {
   EXPECT_TRUE(files[0] == files[1]);
 }
 
-TEST(MnistRealTest, LeNetReachesNinetySevenAndAHalfPercent) {
+TEST(MnistExample, LeNetReaches97Point5Percent) {
   const std::string data = folder();
   ASSERT_FALSE(data.empty());
   const auto result = run_example(

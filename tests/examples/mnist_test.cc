@@ -17,7 +17,7 @@ using namespace tandem::testing_support;
 using tandem::Shape;
 using tandem::testing::TemporaryFolder;
 
-TEST(MnistTest, HelpNamesEveryFlag) {
+TEST(MnistExample, HelpListsEveryFlag) {
   const auto result = run_example("mnist", {"--help"});
   for (const char* flag :
        {"--model",      "--nproc", "--device",  "--epochs", "--max-steps",    "--batch-size", "--lr",
@@ -30,7 +30,7 @@ TEST(MnistTest, HelpNamesEveryFlag) {
   EXPECT_EQ(result.status, 0);
 }
 
-TEST(MnistTest, WrongFlagsAreUsageErrors) {
+TEST(MnistExample, InvalidFlagsAreUsageErrors) {
   const std::vector<std::pair<Arguments, std::string>> cases = {
       {{"--bogus"}, "The following argument was not expected: --bogus"},
       {{"results"}, "The following argument was not expected: results"},
@@ -64,7 +64,7 @@ TEST(MnistTest, WrongFlagsAreUsageErrors) {
   EXPECT_TRUE(std::filesystem::is_empty(folder));
 }
 
-TEST(MnistTest, TrainsOnTwoProcesses) {
+TEST(MnistExample, TwoProcessesTrainAndSaveWeights) {
   const std::string folder = fresh_folder("trains");
   const auto result =
       run_example("mnist", {"--nproc", "2", "--max-steps", "20", "--batch-size", "16", "--out", folder});
@@ -99,7 +99,7 @@ TEST(MnistTest, TrainsOnTwoProcesses) {
   EXPECT_EQ(shapes, expected);
 }
 
-TEST(MnistTest, EqualRunsWriteEqualBytes) {
+TEST(MnistExample, EqualSeedsGiveIdenticalWeights) {
   std::vector<std::string> files;
   for (const Arguments& seed : {Arguments{}, Arguments{"--seed", "1"}, Arguments{"--seed", "2"}}) {
     const std::string folder = fresh_folder("equal_bytes");
@@ -113,7 +113,7 @@ TEST(MnistTest, EqualRunsWriteEqualBytes) {
   EXPECT_FALSE(files[0] == files[2]);
 }
 
-TEST(MnistTest, TraceShowsGradientsTravelDuringBackward) {
+TEST(MnistExample, TraceShowsBucketsLaunchedDuringBackward) {
   const std::string folder = fresh_folder("trace");
   constexpr int kSteps = 4;
   const auto result = run_example("mnist", {"--nproc", "2", "--max-steps", std::to_string(kSteps), "--out", folder,
@@ -157,7 +157,7 @@ TEST(MnistTest, TraceShowsGradientsTravelDuringBackward) {
   }
 }
 
-TEST(MnistTest, WrongDataIsOneMessageAndNoOutput) {
+TEST(MnistExample, InvalidDataGivesOneErrorAndNoOutput) {
   const TemporaryFolder truncated;
   write_small_data(truncated.path());
   const std::string cut_path = truncated.path() + "/t10k-images-idx3-ubyte.gz";
@@ -193,7 +193,7 @@ TEST(MnistTest, WrongDataIsOneMessageAndNoOutput) {
   }
 }
 
-TEST(MnistTest, RelativePathsCountFromWhereTheUserIs) {
+TEST(MnistExample, RelativePathsUseTheUsersWorkingDirectory) {
   const TemporaryFolder user;
   std::filesystem::create_directory(user.path() + "/digits");
   write_small_data(user.path() + "/digits");
@@ -216,7 +216,7 @@ TEST(MnistTest, RelativePathsCountFromWhereTheUserIs) {
   EXPECT_EQ(nowhere.status, 2);
 }
 
-TEST(MnistTest, SaysThatThereIsNoStepToTrain) {
+TEST(MnistExample, TooFewImagesForOneBatchAreRejected) {
   const TemporaryFolder folder;
   write_small_data(folder.path());
   const std::string out = folder.path() + "/out";
@@ -232,7 +232,7 @@ TEST(MnistTest, SaysThatThereIsNoStepToTrain) {
   EXPECT_FALSE(std::filesystem::exists(out));
 }
 
-TEST(MnistTest, OneStepIsATraining) {
+TEST(MnistExample, SingleStepTrainingCompletes) {
   const TemporaryFolder folder;
   write_small_data(folder.path());
   for (const std::string ranks : {"1", "2"}) {
@@ -244,7 +244,7 @@ TEST(MnistTest, OneStepIsATraining) {
   }
 }
 
-TEST(MnistTest, ATrainingThatDivergesEndsInAnError) {
+TEST(MnistExample, DivergingTrainingEndsWithAnError) {
   const TemporaryFolder folder;
   write_small_data(folder.path());
   const std::string out = folder.path() + "/out";
@@ -258,7 +258,7 @@ TEST(MnistTest, ATrainingThatDivergesEndsInAnError) {
   EXPECT_FALSE(std::filesystem::exists(out + "/model.safetensors"));
 }
 
-TEST(MnistTest, PlainLinesWithoutATerminal) {
+TEST(MnistExample, OutputWithoutTerminalHasNoEscapeSequences) {
   const TemporaryFolder folder;
   write_small_data(folder.path());
   const Arguments arguments = {"--nproc",  "2", "--data",      folder.path(), "--batch-size", "4",
@@ -271,7 +271,7 @@ TEST(MnistTest, PlainLinesWithoutATerminal) {
   EXPECT_NE(result.out.find("\nepoch 1: loss "), std::string::npos) << result.out;
 }
 
-TEST(MnistTest, ATerminalGetsALineThatIsRedrawn) {
+TEST(MnistExample, TerminalProgressLineIsRedrawn) {
   const TemporaryFolder folder;
   write_small_data(folder.path());
   const Arguments command = example_command("mnist", {"--nproc", "2", "--data", folder.path(), "--batch-size", "4",

@@ -25,7 +25,7 @@ int64_t count(const nn::Module& model) {
   return sum;
 }
 
-TEST(ModelsTest, LeNet) {
+TEST(LeNet, ParametersAndOutputHaveExpectedShapes) {
   models::LeNet model;
   const std::map<std::string, Shape> expected = {
       {"conv1.weight", {32, 1, 5, 5}}, {"conv1.bias", {32}}, {"conv2.weight", {64, 32, 5, 5}}, {"conv2.bias", {64}},
@@ -34,7 +34,7 @@ TEST(ModelsTest, LeNet) {
   EXPECT_EQ(model(rand({3, 1, 28, 28})).shape(), Shape({3, 10}));
 }
 
-TEST(ModelsTest, ResNet18) {
+TEST(ResNet18, ParametersAndOutputHaveExpectedShapes) {
   models::ResNet18 model(8, 7);
   EXPECT_EQ(model(randn({2, 3, 32, 32})).shape(), Shape({2, 7}));
   const auto found = shapes(model);
@@ -51,7 +51,7 @@ TEST(ModelsTest, ResNet18) {
   EXPECT_EQ(count(models::ResNet18()), 11173962);  // torchvision's way of counting, with the small stem
 }
 
-TEST(ModelsTest, Gpt) {
+TEST(Gpt, ParametersAndOutputHaveExpectedShapes) {
   manual_seed(3);
   models::Gpt model({.vocabulary = 11, .context = 6, .layers = 2, .heads = 3, .width = 24});
   const Tensor tokens = randint(0, 11, {4, 5});
@@ -68,7 +68,7 @@ TEST(ModelsTest, Gpt) {
   EXPECT_EQ(count(model), (11 + 6) * 24 + 2 * (12 * 24 * 24 + 13 * 24) + 2 * 24);
 }
 
-TEST(ModelsTest, GptLooksBackOnly) {
+TEST(Gpt, LaterTokensDoNotChangeEarlierOutputs) {
   const NoGradGuard no_grad;
   models::Gpt model({.vocabulary = 7, .context = 9, .layers = 2, .heads = 2, .width = 8});
   const Tensor tokens = randint(0, 7, {1, 9});
@@ -82,7 +82,7 @@ TEST(ModelsTest, GptLooksBackOnly) {
   EXPECT_TRUE(differs);
 }
 
-TEST(ModelsTest, GptBeginsAsGpt2) {
+TEST(Gpt, InitialWeightsFollowGpt2) {
   manual_seed(1);
   constexpr int64_t kLayers = 8;
   models::Gpt model({.vocabulary = 50, .context = 40, .layers = kLayers, .heads = 2, .width = 64});
@@ -99,7 +99,7 @@ TEST(ModelsTest, GptBeginsAsGpt2) {
   }
 }
 
-TEST(ModelsTest, GptChecksItsHeads) {
+TEST(Gpt, HeadsMustDivideTheWidth) {
   try {
     models::Gpt({.vocabulary = 7, .heads = 3, .width = 8});
     FAIL();

@@ -35,9 +35,9 @@ void replace_by_folder(const std::string& path) {
   } while (mkdir(path.c_str(), 0777) != 0 && errno == EEXIST);
 }
 
-class OutputsTest : public ::testing::Test {
+class TrainingOutputs : public ::testing::Test {
  protected:
-  OutputsTest() { write_small_data(data.path()); }
+  TrainingOutputs() { write_small_data(data.path()); }
 
   Arguments training(const Arguments& more) const {
     Arguments arguments = {"--batch-size", "4", "--data", data.path()};
@@ -62,7 +62,7 @@ class OutputsTest : public ::testing::Test {
   TemporaryFolder folder;
 };
 
-TEST_F(OutputsTest, FoldersThatCannotBeMadeAreRefusedBeforeTheTraining) {
+TEST_F(TrainingOutputs, UncreatableFoldersAreRejectedBeforeTraining) {
   const std::string file = folder.write("a_file", std::string("1"));
   fs::create_symlink("nowhere", folder / "broken");
   fs::create_symlink("loop", folder / "loop");
@@ -79,7 +79,7 @@ TEST_F(OutputsTest, FoldersThatCannotBeMadeAreRefusedBeforeTheTraining) {
   for (const auto& [flags, reason] : cases) expect_refused(flags, reason);
 }
 
-TEST_F(OutputsTest, EveryExampleTriesItsOutputs) {
+TEST_F(TrainingOutputs, EveryExampleChecksOutputsBeforeTraining) {
   const std::string file = folder.write("a_file", std::string("1"));
   for (const std::string name : {"mnist", "resnet_cifar", "gpt_char"}) {
     const auto result = run_example(name, {"--max-steps", "1", "--batch-size", "4", "--out", file});
@@ -91,7 +91,7 @@ TEST_F(OutputsTest, EveryExampleTriesItsOutputs) {
   }
 }
 
-TEST_F(OutputsTest, FilesThatCannotBeWrittenAreRefusedBeforeTheTraining) {
+TEST_F(TrainingOutputs, UnwritableFilesAreRejectedBeforeTraining) {
   const std::string out = folder / "out";
   for (const std::string name : {"model.safetensors", "loss.svg", "throughput.svg"}) {
     fs::create_directories(out + "/" + name);
@@ -110,14 +110,14 @@ TEST_F(OutputsTest, FilesThatCannotBeWrittenAreRefusedBeforeTheTraining) {
   EXPECT_TRUE(fs::is_empty(out));  // what was tried is gone
 }
 
-TEST_F(OutputsTest, RelativeFolderThatIsAFileIsRefused) {
+TEST_F(TrainingOutputs, RelativeOutPathToFileIsRejected) {
   const std::string file = folder.write("a_file", std::string("1"));
   const auto result = run_example("mnist", training({"--out", "a_file"}), {{"BUILD_WORKING_DIRECTORY", folder.path()}});
   EXPECT_EQ(result.err, "rank 0 of 1 failed: " + kRefused + "cannot make the folder 'a_file': Not a directory\n");
   EXPECT_EQ(read_file(file), "1");
 }
 
-TEST_F(OutputsTest, WeightsThatDoNotFitAreRefusedBeforeTheTraining) {
+TEST_F(TrainingOutputs, OversizedWeightsAreRejectedBeforeTraining) {
   Arguments command = example_command("mnist", training({"--out", folder / "out"}));
   command.insert(command.begin(),
                  {"/bin/sh", "-c", "ulimit -f 16; exec \"$@\"", "sh"});  // 8 KiB; the weights have more
@@ -128,7 +128,7 @@ TEST_F(OutputsTest, WeightsThatDoNotFitAreRefusedBeforeTheTraining) {
   EXPECT_TRUE(fs::is_empty(folder / "out"));
 }
 
-TEST_F(OutputsTest, FilesOfAnEarlierRunAreKeptUntilTheyAreReplaced) {
+TEST_F(TrainingOutputs, RejectedRunKeepsEarlierOutputFiles) {
   const std::string out = folder / "out";
   fs::create_directories(out);
   folder.write("out/model.safetensors", std::string("weights"));
@@ -139,7 +139,7 @@ TEST_F(OutputsTest, FilesOfAnEarlierRunAreKeptUntilTheyAreReplaced) {
   EXPECT_EQ(read_file(out + "/loss.svg"), "chart");
 }
 
-TEST_F(OutputsTest, WeightsThatTheirFolderDoesNotTakeAreSavedToTheCurrentFolder) {
+TEST_F(TrainingOutputs, UnsavableWeightsFallBackToCurrentFolder) {
   fs::create_directory(folder / "current");
   folder.write("current/mnist-model-0.safetensors", std::string("another run's"));
   const std::string out = folder / "out";
@@ -163,7 +163,7 @@ TEST_F(OutputsTest, WeightsThatTheirFolderDoesNotTakeAreSavedToTheCurrentFolder)
   EXPECT_EQ(read_file(folder / "current/mnist-model-0.safetensors"), "another run's");
 }
 
-TEST_F(OutputsTest, WithoutACurrentFolderWeightsAreSavedToTheTemporaryFolder) {
+TEST_F(TrainingOutputs, WeightsFallBackToTemporaryFolder) {
   fs::create_directory(folder / "current");
   fs::create_directory(folder / "temporary");
   Subprocess job(example_command("mnist", training({"--epochs", "1000000", "--out", "out"})),
@@ -181,7 +181,7 @@ TEST_F(OutputsTest, WithoutACurrentFolderWeightsAreSavedToTheTemporaryFolder) {
   EXPECT_FALSE(tandem::io::load_safetensors(kept).tensors.empty());
 }
 
-TEST_F(OutputsTest, ALimitOfFileSizesIsAWarningEachAndAnErrorAtTheEnd) {
+TEST_F(TrainingOutputs, FileSizeLimitWarnsAndFailsAtEnd) {
   const std::string out = folder / "out";
   fs::create_directory(folder / "temporary");
   Subprocess job(example_command("mnist", training({"--epochs", "1000000", "--save-every", "2", "--out", out})),
@@ -204,7 +204,7 @@ TEST_F(OutputsTest, ALimitOfFileSizesIsAWarningEachAndAnErrorAtTheEnd) {
   EXPECT_TRUE(fs::exists(out + "/checkpoints/latest"));
 }
 
-TEST_F(OutputsTest, ChartsThatCannotBeWrittenAreOneWarning) {
+TEST_F(TrainingOutputs, UnwritableChartGivesOneWarning) {
   const std::string out = folder / "out";
   Subprocess job(example_command("mnist", training({"--nproc", "2", "--epochs", "1000000", "--out", out})));
   ASSERT_TRUE(job.wait_for_output("epoch 1: "));
@@ -218,7 +218,7 @@ TEST_F(OutputsTest, ChartsThatCannotBeWrittenAreOneWarning) {
   EXPECT_NE(read_file(out + "/throughput.svg").find(">images per second, all ranks</text>"), std::string::npos);
 }
 
-TEST_F(OutputsTest, ATraceThatCannotBeWrittenIsAWarning) {
+TEST_F(TrainingOutputs, UnwritableTraceIsOnlyAWarning) {
   const auto result =
       run_example("mnist", training({"--max-steps", "2", "--out", folder / "out", "--trace", "/dev/full"}));
   EXPECT_EQ(result.status, 0);

@@ -19,7 +19,7 @@ int occurrences(const std::string& text, const std::string& part) {
   return n;
 }
 
-TEST(PlotTest, TicksAreRoundAndCoverTheRange) {
+TEST(Plot, TicksAreRoundAndCoverTheRange) {
   EXPECT_EQ(examples::ticks(0, 500, 8), (std::vector<double>{0, 100, 200, 300, 400, 500}));
   EXPECT_EQ(examples::ticks(1, 7, 6), (std::vector<double>{1, 2, 3, 4, 5, 6, 7}));
   EXPECT_EQ(examples::ticks(-30, 170, 6), (std::vector<double>{-50, 0, 50, 100, 150, 200}));
@@ -33,7 +33,7 @@ TEST(PlotTest, TicksAreRoundAndCoverTheRange) {
   }
 }
 
-TEST(PlotTest, ThinningKeepsMeans) {
+TEST(Plot, ThinningAveragesNeighboringPoints) {
   Series series = {"loss", {}, {}};
   for (int i = 1; i <= 7; ++i) {
     series.x.push_back(i);
@@ -47,7 +47,7 @@ TEST(PlotTest, ThinningKeepsMeans) {
   EXPECT_EQ(examples::thinned(series, 100).y, series.y);
 }
 
-TEST(PlotTest, ShowsAxesLinesMarkersAndLegend) {
+TEST(Plot, SvgContainsAxesLinesMarkersAndLegend) {
   const Plot plot = {"loss of <a & b>",
                      "step",
                      "loss",
@@ -66,7 +66,7 @@ TEST(PlotTest, ShowsAxesLinesMarkersAndLegend) {
   EXPECT_EQ(svg, to_svg(plot));
 }
 
-TEST(PlotTest, ALineIsBrokenWhereAValueIsNotFinite) {
+TEST(Plot, NonFiniteValuesBreakTheLine) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const std::string svg = to_svg({"", "", "", {{"a", {0, 25, 50, 75, 100}, {0, 1, nan, 3, 4}}}});
   EXPECT_EQ(svg.find("nan"), std::string::npos) << svg;
@@ -74,14 +74,14 @@ TEST(PlotTest, ALineIsBrokenWhereAValueIsNotFinite) {
       << svg;
 }
 
-TEST(PlotTest, SaysThatThereIsNothingToShow) {
+TEST(Plot, EmptyPlotShowsNoPointsMessage) {
   EXPECT_NE(to_svg({"t", "x", "y", {}}).find(">no points yet</text>"), std::string::npos);
   const double nan = std::numeric_limits<double>::quiet_NaN();
   EXPECT_NE(to_svg({"t", "x", "y", {{"a", {1}, {nan}}}}).find(">no points yet</text>"), std::string::npos);
   EXPECT_EQ(to_svg({"t", "x", "y", {{"a", {1}, {2}}}}).find("no points yet"), std::string::npos);
 }
 
-TEST(PlotTest, LargeNumbersAreShort) {
+TEST(Plot, LargeTickLabelsAreAbbreviated) {
   const std::string svg = to_svg({"", "", "", {{"a", {0, 40000}, {0, 3e6}}}, true});
   EXPECT_EQ(occurrences(svg, ">40k</text>"), 1) << svg;
   EXPECT_EQ(occurrences(svg, ">3M</text>"), 1) << svg;

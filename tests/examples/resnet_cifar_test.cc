@@ -9,7 +9,7 @@ namespace {
 
 using namespace tandem::testing_support;
 
-TEST(ResnetCifarTest, LearnsDrawnShapes) {
+TEST(ResNetCifarExample, LearnsGeneratedShapes) {
   const std::string out = fresh_folder("shapes");
   const auto result = run_example("resnet_cifar", {"--nproc", "2", "--width", "4", "--images", "600", "--batch-size",
                                                    "8", "--lr", "0.05", "--epochs", "3", "--out", out});
@@ -30,7 +30,7 @@ TEST(ResnetCifarTest, LearnsDrawnShapes) {
   EXPECT_TRUE(found);
 }
 
-TEST(ResnetCifarTest, LowPrecisionProductsTrainToo) {
+TEST(ResNetCifarExample, RunsWithBfloat16Autocast) {
   const auto result =
       run_example("resnet_cifar", {"--width", "4", "--images", "100", "--batch-size", "10", "--max-steps", "4", "--amp",
                                    "bfloat16", "--out", fresh_folder("amp")});
@@ -38,7 +38,7 @@ TEST(ResnetCifarTest, LowPrecisionProductsTrainToo) {
   EXPECT_NE(result.out.find(" % after 4 steps\n"), std::string::npos) << result.out;
 }
 
-TEST(ResnetCifarTest, SaysThatThereIsNoStepToTrain) {
+TEST(ResNetCifarExample, TooFewImagesForOneBatchAreRejected) {
   const auto result =
       run_example("resnet_cifar", {"--images", "7", "--batch-size", "8", "--out", fresh_folder("no_step")});
   EXPECT_EQ(result.status, 1);
@@ -48,7 +48,7 @@ TEST(ResnetCifarTest, SaysThatThereIsNoStepToTrain) {
       << result.err;
 }
 
-TEST(ResnetCifarTest, RefusesAFolderWithoutItsFiles) {
+TEST(ResNetCifarExample, MissingDataFolderIsRejected) {
   const std::string missing = fresh_folder("no_such_folder");
   const auto result = run_example("resnet_cifar", {"--data", missing, "--out", fresh_folder("no_data")});
   EXPECT_EQ(result.status, 1);

@@ -29,13 +29,13 @@ int64_t count(const std::string& text, const std::string& part) {
   return n;
 }
 
-class ResumeTest : public ::testing::Test {
+class ExampleCheckpoints : public ::testing::Test {
  protected:
-  ResumeTest() { write_small_data(data.path()); }
+  ExampleCheckpoints() { write_small_data(data.path()); }
   TemporaryFolder data;
 };
 
-TEST_F(ResumeTest, ALongerRunGoesOnFromAShorterOne) {
+TEST_F(ExampleCheckpoints, ResumedRunMatchesUninterruptedRunBitExactly) {
   const std::string whole = fresh_folder("whole");
   ASSERT_EQ(run_example("mnist", training(data, whole, {"--max-steps", "17"})).status, 0);
   const std::string parts = fresh_folder("parts");
@@ -57,7 +57,7 @@ TEST_F(ResumeTest, ALongerRunGoesOnFromAShorterOne) {
   EXPECT_EQ(count(read_file(whole + "/loss.svg"), "<circle "), 4);
 }
 
-TEST_F(ResumeTest, GradientHooksGoOnWithWhatTheyRemember) {
+TEST_F(ExampleCheckpoints, CommHookStateIsRestoredOnResume) {
   const Arguments compressed = {"--compress", "power_sgd,bf16", "--hook-report-every", "16"};
   const auto run = [&](const std::string& out, Arguments more) {
     more.insert(more.end(), compressed.begin(), compressed.end());
@@ -78,7 +78,7 @@ TEST_F(ResumeTest, GradientHooksGoOnWithWhatTheyRemember) {
   EXPECT_NE(other.err.find("\n  --compress  power_sgd,bf16 there, none here\n"), std::string::npos) << other.err;
 }
 
-TEST_F(ResumeTest, WithNothingLeftToDoItSavesTheSameWeights) {
+TEST_F(ExampleCheckpoints, ResumingFinishedTrainingSavesTheSameWeights) {
   const std::string out = fresh_folder("done");
   ASSERT_EQ(run_example("mnist", training(data, out, {"--max-steps", "6", "--save-every", "100"})).status, 0);
   const std::string bytes = read_file(out + "/model.safetensors");
@@ -90,7 +90,7 @@ TEST_F(ResumeTest, WithNothingLeftToDoItSavesTheSameWeights) {
   EXPECT_TRUE(read_file(out + "/model.safetensors") == bytes);
 }
 
-TEST_F(ResumeTest, WithNothingToResumeFromItStartsFromTheBeginning) {
+TEST_F(ExampleCheckpoints, ResumeWithoutCheckpointStartsFromTheBeginning) {
   const std::string plain = fresh_folder("plain");
   ASSERT_EQ(run_example("mnist", training(data, plain, {"--max-steps", "3"})).status, 0);
   const std::string out = fresh_folder("nothing");
@@ -102,7 +102,7 @@ TEST_F(ResumeTest, WithNothingToResumeFromItStartsFromTheBeginning) {
   EXPECT_TRUE(read_file(plain + "/model.safetensors") == read_file(out + "/model.safetensors"));
 }
 
-TEST_F(ResumeTest, CheckpointsAreNotOverwrittenByAnotherTraining) {
+TEST_F(ExampleCheckpoints, NewTrainingDoesNotOverwriteCheckpoints) {
   const std::string out = fresh_folder("kept");
   ASSERT_EQ(run_example("mnist", training(data, out, {"--max-steps", "3", "--save-every", "2"})).status, 0);
   const auto result = run_example("mnist", training(data, out, {"--max-steps", "3"}));
@@ -113,7 +113,7 @@ TEST_F(ResumeTest, CheckpointsAreNotOverwrittenByAnotherTraining) {
       << result.err;
 }
 
-TEST_F(ResumeTest, OtherFlagsAreRefusedWithAList) {
+TEST_F(ExampleCheckpoints, ChangedFlagsAreListedAndRejected) {
   const std::string out = fresh_folder("other_flags");
   ASSERT_EQ(run_example("mnist", training(data, out, {"--max-steps", "2", "--save-every", "2"})).status, 0);
   const auto result = run_example(
@@ -132,7 +132,7 @@ TEST_F(ResumeTest, OtherFlagsAreRefusedWithAList) {
       << result.err;
 }
 
-TEST_F(ResumeTest, AnotherNumberOfRanksGoesOnAndSaysSo) {
+TEST_F(ExampleCheckpoints, ResumingWithFewerRanksPrintsNotice) {
   const std::string out = fresh_folder("fewer_ranks");
   ASSERT_EQ(run_example("mnist", training(data, out, {"--max-steps", "3", "--save-every", "3"})).status, 0);
   const auto result =
@@ -144,7 +144,7 @@ TEST_F(ResumeTest, AnotherNumberOfRanksGoesOnAndSaysSo) {
   EXPECT_NE(result.out.find(" % after 12 steps\n"), std::string::npos) << result.out;
 }
 
-TEST_F(ResumeTest, AnInterruptedTrainingGoesOn) {
+TEST_F(ExampleCheckpoints, InterruptedTrainingResumesBitExactly) {
   const std::string out = fresh_folder("interrupted");
   const Arguments endless = training(data, out, {"--epochs", "1000000"});
   Subprocess job(example_command("mnist", endless));
@@ -162,7 +162,7 @@ TEST_F(ResumeTest, AnInterruptedTrainingGoesOn) {
   EXPECT_TRUE(read_file(out + "/model.safetensors") == read_file(whole + "/model.safetensors")) << steps;
 }
 
-TEST_F(ResumeTest, WritesChartsAndEventFiles) {
+TEST_F(ExampleCheckpoints, RunWritesChartsAndEventFiles) {
   const std::string out = fresh_folder("charts");
   ASSERT_EQ(run_example("mnist", training(data, out, {"--epochs", "2"})).status, 0);
   const std::string loss = read_file(out + "/loss.svg");

@@ -10,7 +10,7 @@
 
 namespace {
 
-TEST(SampleTest, TheDocumentationIsThere) {
+TEST(Documentation, EmbeddedTextContainsKnownPages) {
   const std::string_view text = examples::documentation();
   EXPECT_GT(text.size(), 20000u);
   EXPECT_NE(text.find("# tandem\n"), std::string_view::npos);
@@ -18,7 +18,7 @@ TEST(SampleTest, TheDocumentationIsThere) {
   EXPECT_EQ(text.find('\0'), std::string_view::npos);
 }
 
-TEST(SampleTest, SamplesFollowTheModel) {
+TEST(Sample, SamplingObeysTemperatureAndTopK) {
   const tandem::data::CharVocabulary vocabulary("abcd");
   models::Gpt model({.vocabulary = 4, .context = 3, .layers = 1, .heads = 1, .width = 4});
   tandem::manual_seed(5);

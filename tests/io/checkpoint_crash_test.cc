@@ -230,11 +230,11 @@ void test_deaths(Fault fault) {
   }
 }
 
-TEST(CheckpointCrash, DyingAtAnyCallLeavesTheNewestComplete) { test_deaths(Fault::kDeath); }
-TEST(CheckpointCrash, DyingInsideAWriteToo) { test_deaths(Fault::kShortWrite); }
-TEST(CheckpointCrash, LosingPowerToo) { test_deaths(Fault::kPowerCut); }
+TEST(CheckpointCrash, DeathAtAnySystemCallKeepsCompleteCheckpoint) { test_deaths(Fault::kDeath); }
+TEST(CheckpointCrash, DeathDuringWriteKeepsCompleteCheckpoint) { test_deaths(Fault::kShortWrite); }
+TEST(CheckpointCrash, PowerLossKeepsCompleteCheckpoint) { test_deaths(Fault::kPowerCut); }
 
-TEST(CheckpointCrash, WhatCannotBeWrittenIsAWarningAndLeavesNothing) {
+TEST(CheckpointCrash, FullDiskWarnsAndKeepsPreviousCheckpoint) {
   for (const Scenario& scenario : kScenarios) {
     std::set<bool> results;
     for (int at = 0;; ++at) {

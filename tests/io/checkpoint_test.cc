@@ -85,7 +85,7 @@ class Checkpoint : public ::testing::Test {
   const std::string path_ = folder_ / "run";
 };
 
-TEST_F(Checkpoint, ComesBackAsItWas) {
+TEST_F(Checkpoint, SavedStateIsLoadedUnchanged) {
   Checkpointer checkpointer(path_);
   EXPECT_FALSE(checkpointer.load_latest().has_value());
   EXPECT_TRUE(checkpointer.save(120, state_of(5)));
@@ -101,7 +101,7 @@ TEST_F(Checkpoint, ComesBackAsItWas) {
   EXPECT_EQ(read_file(path_ + "/latest"), "step-00000120\n");
 }
 
-TEST_F(Checkpoint, ATensorWithoutElementsIsNoDamage) {
+TEST_F(Checkpoint, EmptyTensorsAreNotReportedAsDamaged) {
   CheckpointState state = state_of(5);
   state.rank.set("nothing", td::zeros({0}));
   state.rank.set("something", td::full({3}, 2.0));
@@ -113,7 +113,7 @@ TEST_F(Checkpoint, ATensorWithoutElementsIsNoDamage) {
   EXPECT_EQ(loaded->state.rank.get<td::Tensor>("nothing").shape(), td::Shape({0}));
 }
 
-TEST_F(Checkpoint, ManifestSaysWhatIsThere) {
+TEST_F(Checkpoint, ManifestListsFilesSizesAndChecksums) {
   Checkpointer checkpointer(path_);
   checkpointer.save(3, state_of(5));
   const std::string folder = path_ + "/step-00000003/";
@@ -131,7 +131,7 @@ TEST_F(Checkpoint, ManifestSaysWhatIsThere) {
       << manifest;
 }
 
-TEST_F(Checkpoint, KeepsAsManyAsAsked) {
+TEST_F(Checkpoint, KeepOptionLimitsStoredCheckpoints) {
   Checkpointer checkpointer(path_, {.keep = 3});
   for (int64_t step = 1; step <= 5; ++step) EXPECT_TRUE(checkpointer.save(10 * step, state_of(step)));
   EXPECT_EQ(names_in(path_),
@@ -139,7 +139,7 @@ TEST_F(Checkpoint, KeepsAsManyAsAsked) {
   EXPECT_EQ(value_of(checkpointer.load_latest()->state), 5);
 }
 
-TEST_F(Checkpoint, TheLastSavedIsTheNewestWhateverItsStep) {
+TEST_F(Checkpoint, LastSavedCheckpointIsNewestRegardlessOfStep) {
   Checkpointer checkpointer(path_);
   checkpointer.save(100, state_of(1));
   checkpointer.save(200, state_of(2));
@@ -148,7 +148,7 @@ TEST_F(Checkpoint, TheLastSavedIsTheNewestWhateverItsStep) {
   EXPECT_EQ(names_in(path_), (std::vector<std::string>{"latest", "lock", "step-00000050", "step-00000200"}));
 }
 
-TEST_F(Checkpoint, SavingAStepAgainReplacesIt) {
+TEST_F(Checkpoint, SavingSameStepAgainReplacesCheckpoint) {
   Checkpointer checkpointer(path_);
   checkpointer.save(7, state_of(1));
   checkpointer.save(8, state_of(2));
@@ -174,7 +174,7 @@ void run_ranks(int world_size, F&& f) {
   for (auto& thread : threads) thread.join();
 }
 
-TEST_F(Checkpoint, EachRankGetsItsOwnFile) {
+TEST_F(Checkpoint, EachRankLoadsItsOwnFile) {
   for (const int world : {1, 2, 3, 4, 7}) {
     run_ranks(world, [&](int rank, const std::function<void()>& barrier) {
       Checkpointer checkpointer(path_, {.rank = rank, .world_size = world, .barrier = barrier});
@@ -192,7 +192,7 @@ TEST_F(Checkpoint, EachRankGetsItsOwnFile) {
   EXPECT_EQ(load_checkpoint(path_, 7)->state.rank.get<int64_t>("rank"), 0);
 }
 
-TEST_F(Checkpoint, WhatADeadRunLeftIsRemovedAtTheNextStart) {
+TEST_F(Checkpoint, LeftoversOfDeadRunAreRemovedAtStart) {
   Checkpointer(path_).save(1, state_of(1));
   const std::string incomplete = path_ + "/step-00000002";
   fs::create_directory(incomplete);
@@ -208,7 +208,7 @@ TEST_F(Checkpoint, WhatADeadRunLeftIsRemovedAtTheNextStart) {
   EXPECT_EQ(checkpointer.load_latest()->step, 1);
 }
 
-TEST_F(Checkpoint, TwoRunsInOneFolderAreRefused) {
+TEST_F(Checkpoint, SecondRunInOneFolderIsRejected) {
   const Checkpointer first(path_);
   const std::string text = folder_.shortened(error_text<td::StateError>([&] { Checkpointer second(path_); }));
   EXPECT_TRUE(text.starts_with("Checkpointer: 'DIR/run' is in use by another run, process " + std::to_string(getpid()) +
@@ -218,7 +218,7 @@ TEST_F(Checkpoint, TwoRunsInOneFolderAreRefused) {
   EXPECT_FALSE(load_checkpoint(path_).has_value());  // loading does not lock
 }
 
-TEST_F(Checkpoint, ADamagedOneIsPassedOver) {
+TEST_F(Checkpoint, DamagedCheckpointIsSkippedWithWarning) {
   Checkpointer checkpointer(path_);
   checkpointer.save(1, state_of(1));
   checkpointer.save(2, state_of(2));
@@ -255,7 +255,7 @@ TEST_F(Checkpoint, ADamagedOneIsPassedOver) {
   EXPECT_EQ(log_of([&] { EXPECT_EQ(checkpointer.load_latest()->step, 2); }), "");
 }
 
-TEST_F(Checkpoint, IfAllAreDamagedLoadingSaysSo) {
+TEST_F(Checkpoint, LoadingFailsWhenAllCheckpointsAreDamaged) {
   Checkpointer checkpointer(path_);
   checkpointer.save(1, state_of(1));
   checkpointer.save(2, state_of(2));
@@ -269,7 +269,7 @@ TEST_F(Checkpoint, IfAllAreDamagedLoadingSaysSo) {
             "manifest's");
 }
 
-TEST_F(Checkpoint, ManifestThatTheSystemDoesNotShowIsAnErrorAndIsKept) {
+TEST_F(Checkpoint, InaccessibleManifestIsAnErrorAndKept) {
   ASSERT_TRUE(Checkpointer(path_).save(1, state_of(1)));
   const std::string manifest = path_ + "/step-00000001/manifest.json";
   fs::rename(manifest, folder_ / "kept");
@@ -286,7 +286,7 @@ TEST_F(Checkpoint, ManifestThatTheSystemDoesNotShowIsAnErrorAndIsKept) {
   EXPECT_EQ(value_of(load_checkpoint(path_)->state), 1);
 }
 
-TEST_F(Checkpoint, AFolderThatCannotBeMadeIsAWarning) {
+TEST_F(Checkpoint, UncreatableFolderWarnsOrThrows) {
   write_file(path_, "a file in the way");
   bool saved = true;
   EXPECT_EQ(log_of([&] { saved = Checkpointer(path_).save(3, state_of(1)); }),
@@ -299,7 +299,7 @@ TEST_F(Checkpoint, AFolderThatCannotBeMadeIsAWarning) {
   EXPECT_EQ(read_file(path_), "a file in the way");
 }
 
-TEST_F(Checkpoint, ARankThatCannotWriteFailsTheCheckpointOnAll) {
+TEST_F(Checkpoint, WriteFailureOnOneRankFailsAllRanks) {
   for (const bool fail : {false, true}) {
     std::vector<std::string> errors(3);
     const std::string log = log_of([&] {
@@ -342,7 +342,7 @@ TEST_F(Checkpoint, ARankThatCannotWriteFailsTheCheckpointOnAll) {
   }
 }
 
-TEST_F(Checkpoint, RefusesWrongArguments) {
+TEST_F(Checkpoint, InvalidArgumentsAreRejected) {
   EXPECT_EQ(error_text<td::ValueError>([&] { Checkpointer(path_, {.rank = 2, .world_size = 2}); }),
             "Checkpointer: rank 2 is out of range (expected 0 to 1)");
   EXPECT_EQ(error_text<td::ValueError>([&] { Checkpointer(path_, {.rank = 1, .world_size = 2}); }),

@@ -89,7 +89,7 @@ std::vector<std::vector<Field>> events_of(const std::string& path) {
   return events;
 }
 
-TEST(Crc32c, AgreesWithPublishedValues) {
+TEST(Crc32c, MatchesPublishedTestVectors) {
   // RFC 3720, appendix B.4.
   EXPECT_EQ(td::io::crc32c(std::string(32, '\0')), 0x8a9136aau);
   EXPECT_EQ(td::io::crc32c(std::string(32, '\xff')), 0x62a8ab43u);
@@ -99,7 +99,7 @@ TEST(Crc32c, AgreesWithPublishedValues) {
   EXPECT_EQ(td::io::masked_crc32c(""), 0xa282ead8u);
 }
 
-TEST(EventFile, WritesScalarsThatAReaderUnderstands) {
+TEST(EventFile, ScalarsAreWrittenInTensorBoardFormat) {
   const td::testing::TemporaryFolder folder;
   const auto before = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   std::string path;
@@ -152,14 +152,14 @@ TEST(EventFile, WritesScalarsThatAReaderUnderstands) {
   EXPECT_EQ(log[0].number, 1u);       // START
 }
 
-TEST(EventFile, EachHasAFileOfItsOwn) {
+TEST(EventFile, EachInstanceHasItsOwnFile) {
   const td::testing::TemporaryFolder folder;
   const EventFile first(folder.path());
   const EventFile second(folder.path());
   EXPECT_NE(first.path(), second.path());
 }
 
-TEST(EventFile, WhatCannotBeWrittenIsLoggedOnceAndNoMore) {
+TEST(EventFile, WriteFailureIsLoggedExactlyOnce) {
   const td::testing::TemporaryFolder folder;
   write_file(folder / "runs", "a file in the way");
   ::testing::internal::CaptureStderr();
@@ -187,7 +187,7 @@ TEST(EventFile, WhatCannotBeWrittenIsLoggedOnceAndNoMore) {
   EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 1);
 }
 
-TEST(EventFile, RefusesTagsThatAreNoText) {
+TEST(EventFile, NonUtf8TagsAreRejected) {
   const td::testing::TemporaryFolder folder;
   EventFile events(folder.path());
   EXPECT_EQ(error_text<td::ValueError>([&] { events.add_scalar("\xff", 1, 0); }),

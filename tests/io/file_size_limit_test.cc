@@ -72,7 +72,7 @@ TEST(FileSizeLimit, WritersThrowIoError) {
   }
 }
 
-TEST(FileSizeLimit, CheckpointIsAWarningAndKeepsTheLastOne) {
+TEST(FileSizeLimit, FailedCheckpointWarnsAndKeepsPreviousCheckpoint) {
   const td::testing::TemporaryFolder folder;
   td::io::CheckpointState small;
   small.model.set("values", td::ones({1}));
@@ -86,7 +86,7 @@ TEST(FileSizeLimit, CheckpointIsAWarningAndKeepsTheLastOne) {
   EXPECT_EQ(td::io::load_checkpoint(folder.path())->step, 1);
 }
 
-TEST(FileSizeLimit, EventFileIsAWarning) {
+TEST(FileSizeLimit, EventFileFailureIsOnlyAWarning) {
   const td::testing::TemporaryFolder folder;
   EXPECT_EXIT(run_limited([&] {
                 td::io::EventFile events(folder.path());

@@ -55,7 +55,7 @@ class Npy : public ::testing::Test {
   const std::string path_ = folder_ / "x.npy";
 };
 
-TEST_F(Npy, WritesTheFormat) {
+TEST_F(Npy, FileMatchesNpyFormatByteForByte) {
   save_npy(path_, td::from_vector<float>({1, -2, 0.5}, {3}));
   const std::string header = "{'descr': '<f4', 'fortran_order': False, 'shape': (3,), }";
   const std::string bytes = read_file(path_);
@@ -86,7 +86,7 @@ TEST_F(Npy, RoundTripKeepsEveryDtypeAndShape) {
   }
 }
 
-TEST_F(Npy, WritesViewsAndOtherDevicesInCOrder) {
+TEST_F(Npy, StridedAndDeviceTensorsAreSavedRowMajor) {
   td::set_cpu_device_count(2);
   const Tensor matrix = td::from_vector<int32_t>({1, 2, 3, 4, 5, 6}, {2, 3});
   save_npy(path_, td::make_view(matrix.storage(), td::kInt32, {3, 2}, {1, 3}, 0));
@@ -95,7 +95,7 @@ TEST_F(Npy, WritesViewsAndOtherDevicesInCOrder) {
   EXPECT_EQ(load_npy(path_).to_vector<float>(), (std::vector<float>{7, 7, 7}));
 }
 
-TEST_F(Npy, ReadsWhatOthersWrite) {
+TEST_F(Npy, FortranOrderAndVariantHeadersAreRead) {
   // numpy.save(numpy.asfortranarray([[1, 2, 3], [4, 5, 6]]))
   const Tensor matrix = load(npy("'<i4'", "True", "(2, 3)", bytes_of<int32_t>({1, 4, 2, 5, 3, 6})));
   EXPECT_EQ(matrix.shape(), td::Shape({2, 3}));
@@ -115,7 +115,7 @@ TEST_F(Npy, ReadsWhatOthersWrite) {
   EXPECT_TRUE(load(npy("'|b1'", "True", "()", "\x01")).item<bool>());
 }
 
-TEST_F(Npy, ReadsVersionsTwoAndThree) {
+TEST_F(Npy, FormatVersionsTwoAndThreeAreRead) {
   const std::string header = "{'descr': '<f4', 'fortran_order': False, 'shape': (1,)}";
   for (const char version : {2, 3}) {
     std::string bytes("\x93NUMPY", 6);
@@ -125,7 +125,7 @@ TEST_F(Npy, ReadsVersionsTwoAndThree) {
   }
 }
 
-TEST_F(Npy, RefusesWhatItCannotWrite) {
+TEST_F(Npy, UnsupportedTensorsAndPathsAreRejected) {
   EXPECT_EQ(error_text<td::StateError>([&] { save_npy(path_, Tensor()); }), "save_npy: the tensor is undefined");
   EXPECT_EQ(error_text<td::DTypeError>([&] { save_npy(path_, td::full({1}, 1, {td::kBFloat16})); }),
             "save_npy: the format has no bfloat16; save float32, or use save_safetensors");
@@ -134,7 +134,7 @@ TEST_F(Npy, RefusesWhatItCannotWrite) {
             "save_npy: cannot create 'DIR/no/x.npy.tmp0': No such file or directory");
 }
 
-TEST_F(Npy, RefusesWhatIsNoNpyFile) {
+TEST_F(Npy, NonNpyFilesAreRejected) {
   const std::string magic = " is not an .npy file: it does not begin with \\x93NUMPY and a version";
   EXPECT_EQ(load_error(""), magic);
   EXPECT_EQ(load_error("\x93NUMPY\x01"), magic);
@@ -151,7 +151,7 @@ TEST_F(Npy, RefusesWhatIsNoNpyFile) {
             " claims a header of 3 bytes, the file has 2 after the length");
 }
 
-TEST_F(Npy, RefusesHeadersOfAnotherForm) {
+TEST_F(Npy, MalformedHeadersAreRejected) {
   const auto error = [&](const std::string& header) { return load_error(npy(header, "")); };
   EXPECT_EQ(error(""), ": header, byte 0: expected '{'");
   EXPECT_EQ(error("{}"), ": header, byte 2: the key 'descr' is missing");
@@ -179,7 +179,7 @@ TEST_F(Npy, RefusesHeadersOfAnotherForm) {
             ": header, byte 54: text follows the closing brace");
 }
 
-TEST_F(Npy, RefusesElementTypesThatItDoesNotHave) {
+TEST_F(Npy, UnsupportedElementTypesAreRejected) {
   const auto error = [&](const std::string& descr) {
     return load_error<td::DTypeError>(npy(descr, "False", "()", std::string(8, '\0')));
   };
@@ -193,7 +193,7 @@ TEST_F(Npy, RefusesElementTypesThatItDoesNotHave) {
             "array.astype(array.dtype.newbyteorder('<'))");
 }
 
-TEST_F(Npy, RefusesSizesThatDoNotFit) {
+TEST_F(Npy, SizesThatMismatchTheFileAreRejected) {
   EXPECT_EQ(load_error(npy("'<f4'", "False", "(3,)", std::string(11, 'x'))),
             ": float32 [3] needs 12 bytes, the file has 11 after its header");
   EXPECT_EQ(load_error(npy("'<f4'", "False", "(3,)", std::string(13, 'x'))),

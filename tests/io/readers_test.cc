@@ -68,20 +68,20 @@ void expect_refused(const std::string& path, const std::string& kind) {
   }
 }
 
-TEST(Readers, FifoIsRefusedWithoutWaiting) {
+TEST(FileReaders, FifoIsRejectedWithoutBlocking) {
   const td::testing::TemporaryFolder folder;
   ASSERT_EQ(mkfifo((folder / "fifo").c_str(), 0600), 0);
   expect_refused(folder / "fifo", "a FIFO");
 }
 
-TEST(Readers, DeviceIsRefused) { expect_refused("/dev/zero", "a character device"); }
+TEST(FileReaders, CharacterDeviceIsRejected) { expect_refused("/dev/zero", "a character device"); }
 
-TEST(Readers, FolderIsRefused) {
+TEST(FileReaders, FolderIsRejected) {
   const td::testing::TemporaryFolder folder;
   expect_refused(folder.path(), "a folder");
 }
 
-TEST(Readers, SocketIsRefused) {
+TEST(FileReaders, SocketIsRejected) {
   const td::testing::TemporaryFolder folder;
   // A relative path, because a socket's address has at most 107 characters.
   const fs::path before = fs::current_path();
@@ -94,12 +94,12 @@ TEST(Readers, SocketIsRefused) {
   close(socket);
 }
 
-TEST(Readers, FileOfUnknownSizeIsRefused) {
+TEST(FileReaders, FileOfUnknownSizeIsRejected) {
   EXPECT_EQ(error_text<td::IoError>([] { td::data::read_text("/proc/self/status"); }),
             "read_text: '/proc/self/status' contains data although its size is 0; copy it to a regular file first");
 }
 
-TEST(Readers, SymbolicLinkToARegularFileIsFollowed) {
+TEST(FileReaders, SymbolicLinksToFilesAreFollowed) {
   const td::testing::TemporaryFolder folder;
   write_file(folder / "file", "text");
   fs::create_symlink("file", folder / "link");
@@ -110,7 +110,7 @@ TEST(Readers, SymbolicLinkToARegularFileIsFollowed) {
             "read_text: cannot open '" + (folder / "broken") + "': No such file or directory");
 }
 
-TEST(Readers, RefusedFileIsClosed) {
+TEST(FileReaders, RejectedFileIsClosed) {
   const auto lowest_free = [] {
     const int descriptor = open("/dev/null", O_RDONLY | O_CLOEXEC);
     close(descriptor);

@@ -73,7 +73,7 @@ class Safetensors : public ::testing::Test {
   std::string path_ = folder_ / "model.safetensors";
 };
 
-TEST_F(Safetensors, WritesTheFormatByteForByte) {
+TEST_F(Safetensors, FileMatchesReferenceFormatByteForByte) {
   // The output of safetensors.numpy.save for the same arrays.
   save_safetensors(path_, {{"b", td::tensor({1.0, -2.0})},
                            {"long", td::from_vector<int64_t>({-1}, {})},
@@ -88,7 +88,7 @@ TEST_F(Safetensors, WritesTheFormatByteForByte) {
   EXPECT_EQ(bytes(), file_of(header + "      ", data));
 }
 
-TEST_F(Safetensors, WritesNothingButAHeaderForNoTensors) {
+TEST_F(Safetensors, NoTensorsGiveHeaderOnlyFile) {
   save_safetensors(path_, {});
   EXPECT_EQ(bytes(), file_of("{}      ", ""));
   EXPECT_TRUE(load_safetensors(path_).tensors.empty());
@@ -130,7 +130,7 @@ TEST_F(Safetensors, RoundTripKeepsEveryDtypeAndShape) {
   }
 }
 
-TEST_F(Safetensors, WritesViewsRowMajor) {
+TEST_F(Safetensors, ViewsAreWrittenRowMajor) {
   const td::Tensor matrix = td::from_vector<float>({1, 2, 3, 4, 5, 6}, {2, 3});
   const td::Tensor transposed = td::make_view(matrix.storage(), td::kFloat32, {3, 2}, {1, 3}, 0);
   const td::Tensor expanded = td::make_view(matrix.storage(), td::kFloat32, {3, 2}, {0, 1}, 4);
@@ -140,7 +140,7 @@ TEST_F(Safetensors, WritesViewsRowMajor) {
   EXPECT_EQ(file.tensors[0].second.to_vector<float>(), (std::vector<float>{5, 6, 5, 6, 5, 6}));
 }
 
-TEST_F(Safetensors, WritesTensorsOfOtherDevices) {
+TEST_F(Safetensors, TensorsOnOtherDevicesAreWritten) {
   td::set_cpu_device_count(2);
   save_safetensors(path_, {{"x", td::full({33}, 3, {td::kFloat32, td::Device("cpu:1")})}});
   const auto file = load_safetensors(path_);
@@ -148,7 +148,7 @@ TEST_F(Safetensors, WritesTensorsOfOtherDevices) {
   EXPECT_EQ(file.tensors[0].second.to_vector<float>(), std::vector<float>(33, 3));
 }
 
-TEST_F(Safetensors, EscapesNames) {
+TEST_F(Safetensors, SpecialCharactersInNamesAreEscaped) {
   const std::string name = "quote\" back\\ tab\t bell\a \xc3\xa9 \xf0\x9f\x98\x80/";
   save_safetensors(path_, {{name, td::ones({1})}}, {{"a\nb", "\x1f\x7f"}});
   EXPECT_NE(bytes().find(R"({"__metadata__":{"a\nb":"\u001f)"
@@ -177,7 +177,7 @@ TEST_F(Safetensors, TiedTensorsAreWrittenOnce) {
   }
 }
 
-TEST_F(Safetensors, RefusesWhatItCannotWrite) {
+TEST_F(Safetensors, InvalidNamesAndTensorsAreRejected) {
   const td::Tensor one = td::ones({1});
   const auto refused = [&](const NamedTensors& tensors, const td::io::Metadata& metadata = {}) {
     return error_of<td::ValueError>([&] { save_safetensors(path_, tensors, metadata); });
@@ -197,7 +197,7 @@ TEST_F(Safetensors, RefusesWhatItCannotWrite) {
   EXPECT_EQ(files_in_folder(), 0u);
 }
 
-TEST_F(Safetensors, NamesTheReasonWhyAFileCannotBeWritten) {
+TEST_F(Safetensors, UnwritableFileErrorNamesTheReason) {
   EXPECT_EQ(error_of<td::IoError>([&] { save_safetensors(folder_ / "no/x", {}); }),
             "save_safetensors: cannot create 'DIR/no/x.tmp0': No such file or directory");
   std::filesystem::create_directory(path_);
@@ -206,7 +206,7 @@ TEST_F(Safetensors, NamesTheReasonWhyAFileCannotBeWritten) {
   EXPECT_EQ(files_in_folder(), 1u);
 }
 
-TEST_F(Safetensors, AFailedWriteLeavesTheOldFile) {
+TEST_F(Safetensors, FailedWriteKeepsTheOldFile) {
   save_safetensors(path_, {{"x", td::ones({3})}});
   const std::string before = bytes();
   struct rlimit old = {};
@@ -222,7 +222,7 @@ TEST_F(Safetensors, AFailedWriteLeavesTheOldFile) {
   EXPECT_EQ(files_in_folder(), 1u);
 }
 
-TEST_F(Safetensors, LeftoversOfKilledProcessesAreNoObstacle) {
+TEST_F(Safetensors, LeftoverTemporaryFilesDoNotBlockSaving) {
   std::ofstream(path_ + ".tmp0") << "half a file";
   save_safetensors(path_, {{"x", td::ones({3})}});
   EXPECT_EQ(load_safetensors(path_).tensors.size(), 1u);
@@ -230,7 +230,7 @@ TEST_F(Safetensors, LeftoversOfKilledProcessesAreNoObstacle) {
 
 constexpr const char* kGood = R"({"x":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
 
-TEST_F(Safetensors, ReadsSpaceAndEscapesThatOthersWrite) {
+TEST_F(Safetensors, WhitespaceAndEscapesInHeadersAreRead) {
   write(file_of(R"( { "\u0078\ud83d\ude00\/" : { "data_offsets" : [ 0 , 8 ] , "shape":[ 2 ],"dtype"  :"F32" } })"
                 "\n\t ",
                 std::string("\0\0\x80\x3f\0\0\0\x40", 8)));
@@ -240,7 +240,7 @@ TEST_F(Safetensors, ReadsSpaceAndEscapesThatOthersWrite) {
   EXPECT_EQ(file.tensors[0].second.to_vector<float>(), (std::vector<float>{1, 2}));
 }
 
-TEST_F(Safetensors, RefusesHeadersOfWrongLength) {
+TEST_F(Safetensors, InvalidHeaderLengthsAreRejected) {
   EXPECT_EQ(load_error(""), " has 0 bytes, expected at least 8");
   EXPECT_EQ(load_error("1234567"), " has 7 bytes, expected at least 8");
   EXPECT_EQ(load_error(length_of(100000001)),
@@ -253,7 +253,7 @@ TEST_F(Safetensors, RefusesHeadersOfWrongLength) {
       ": header, byte 0: syntax error while parsing value - unexpected end of input; expected '[', '{', or a literal");
 }
 
-TEST_F(Safetensors, RefusesWhatIsNoUtf8) {
+TEST_F(Safetensors, NonUtf8HeadersAreRejected) {
   const std::vector<std::pair<std::string, int>> texts = {{"\xff", 3},
                                                           {"\xc0\xaf", 3},
                                                           {"\xe0\x80\x80", 4},
@@ -269,7 +269,7 @@ TEST_F(Safetensors, RefusesWhatIsNoUtf8) {
   }
 }
 
-TEST_F(Safetensors, RefusesWhatIsNoHeader) {
+TEST_F(Safetensors, MalformedHeadersAreRejected) {
   EXPECT_EQ(header_error("[]"), ": header, byte 1: expected an object, got an array");
   EXPECT_EQ(
       header_error("{"),
@@ -307,7 +307,7 @@ TEST_F(Safetensors, RefusesWhatIsNoHeader) {
   EXPECT_EQ(header_error("{\"a\\u0000\":{}}"), ": header, byte 10: the name that begins with 'a' contains a NUL");
 }
 
-TEST_F(Safetensors, RefusesEntriesOutsideTheSchema) {
+TEST_F(Safetensors, EntriesOutsideTheSchemaAreRejected) {
   const auto entry = [](const std::string& dtype, const std::string& shape, const std::string& offsets) {
     return R"({"x":{"dtype":)" + dtype + R"(,"shape":)" + shape + R"(,"data_offsets":)" + offsets + "}}";
   };
@@ -365,7 +365,7 @@ TEST_F(Safetensors, RefusesEntriesOutsideTheSchema) {
             ": header, byte 28: __metadata__: the key 'a' occurs twice");
 }
 
-TEST_F(Safetensors, RefusesRangesThatDoNotFit) {
+TEST_F(Safetensors, InconsistentDataRangesAreRejected) {
   const auto two = [](const std::string& first, const std::string& second) {
     return R"({"a":{"dtype":"F32","shape":[1],"data_offsets":)" + first +
            R"(},"b":{"dtype":"F32","shape":[1],"data_offsets":)" + second + "}}";
@@ -389,26 +389,26 @@ TEST_F(Safetensors, RefusesRangesThatDoNotFit) {
   EXPECT_EQ(load_error(file_of("{}", "x")), ": the tensors end at byte 0 of the data, the file has 1");
 }
 
-TEST_F(Safetensors, RefusesElementsThatFillNoWholeBytes) {
+TEST_F(Safetensors, SubByteTypesMustFillWholeBytes) {
   EXPECT_EQ(header_error(R"({"x":{"dtype":"F6_E2M3","shape":[11],"data_offsets":[0,8]}})"),
             ": tensor 'x' of F6_E2M3 [11] has 66 bits, which is not a whole number of bytes");
   EXPECT_EQ(header_error(R"({"x":{"dtype":"F4","shape":[3,5],"data_offsets":[0,8]}})"),
             ": tensor 'x' of F4 [3, 5] has 60 bits, which is not a whole number of bytes");
 }
 
-TEST_F(Safetensors, RefusesBoolsThatAreNeitherTrueNorFalse) {
+TEST_F(Safetensors, BoolBytesOtherThanZeroOneAreRejected) {
   EXPECT_EQ(load_error(file_of(R"({"x":{"dtype":"BOOL","shape":[3],"data_offsets":[0,3]}})", std::string("\0\1\2", 3))),
             ": tensor 'x' of bool has a byte that is neither 0 nor 1");
 }
 
-TEST_F(Safetensors, RefusesAliasesOfNothing) {
+TEST_F(Safetensors, InvalidAliasesAreRejected) {
   EXPECT_EQ(header_error(R"({"__metadata__":{"alias:y":"z"},"x":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})"),
             ": 'y' is an alias of 'z', which is not in the file");
   EXPECT_EQ(header_error(R"({"__metadata__":{"alias:x":"x"},"x":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})"),
             ": 'x' is both a tensor and an alias");
 }
 
-TEST_F(Safetensors, RefusesEveryTruncation) {
+TEST_F(Safetensors, EveryTruncationIsRejected) {
   save_safetensors(path_, {{"x", td::ones({3})}, {"y", td::arange(0, 3)}});
   const std::string whole = bytes();
   for (size_t size = 0; size < whole.size(); ++size) {
@@ -417,7 +417,7 @@ TEST_F(Safetensors, RefusesEveryTruncation) {
   }
 }
 
-TEST_F(Safetensors, NoChangedHeaderByteGoesUnnoticedOrCrashes) {
+TEST_F(Safetensors, CorruptHeaderBytesNeverCrash) {
   save_safetensors(path_, {{"x", td::ones({3})}, {"y", td::arange(0, 3)}}, {{"k", "v"}});
   const std::string whole = bytes();
   const size_t header_end = whole.find_last_of('}') + 1;
@@ -435,7 +435,7 @@ TEST_F(Safetensors, NoChangedHeaderByteGoesUnnoticedOrCrashes) {
   }
 }
 
-TEST_F(Safetensors, NamesTheReasonWhyAFileCannotBeRead) {
+TEST_F(Safetensors, UnreadableFileErrorNamesTheReason) {
   EXPECT_EQ(error_of<td::IoError>([&] { load_safetensors(path_); }),
             "load_safetensors: cannot open 'DIR/model.safetensors': No such file or directory");
   EXPECT_EQ(error_of<td::IoError>([&] { load_safetensors(folder_.path()); }),

@@ -43,7 +43,7 @@ class StateFile : public ::testing::Test {
   const std::string path_ = folder_ / "x.safetensors";
 };
 
-TEST_F(StateFile, KeepsEveryKindOfValueAndTheOrder) {
+TEST_F(StateFile, RoundTripKeepsValueTypesAndOrder) {
   State state;
   state.set("z", td::arange(0, 7));
   state.set("a.weight", td::tensor({0.5, -2.0}));
@@ -70,7 +70,7 @@ TEST_F(StateFile, KeepsEveryKindOfValueAndTheOrder) {
   EXPECT_EQ(loaded.get<double>("lr"), 0.1);
 }
 
-TEST_F(StateFile, DoublesComeBackToTheBit) {
+TEST_F(StateFile, DoublesRoundTripBitExactly) {
   const std::vector<double> values = {0.0,
                                       -0.0,
                                       1.0,
@@ -94,7 +94,7 @@ TEST_F(StateFile, DoublesComeBackToTheBit) {
   EXPECT_TRUE(std::isnan(loaded.get<double>("nan")));
 }
 
-TEST_F(StateFile, IsASafetensorsFileWithTheRestAsJson) {
+TEST_F(StateFile, FormatIsSafetensorsWithJsonMetadata) {
   State state;
   state.set("fc.weight", td::ones({3}));
   state.set("fc.steps", int64_t{-4});
@@ -119,7 +119,7 @@ TEST_F(StateFile, TiedTensorsStayTied) {
   EXPECT_TRUE(loaded.get<td::Tensor>("head.weight").is_same(loaded.get<td::Tensor>("embedding.weight")));
 }
 
-TEST_F(StateFile, ReadsTensorsThatOthersWrote) {
+TEST_F(StateFile, ForeignSafetensorsFilesAreRead) {
   save_safetensors(path_, {{"fc.weight", td::ones({3})}, {"scale", td::ones({})}}, {{"format", "pt"}});
   const State loaded = load_state(path_);
   EXPECT_EQ(loaded.get<td::Tensor>("fc.weight").num_elements(), 3);
@@ -131,7 +131,7 @@ TEST_F(StateFile, ReadsTensorsThatOthersWrote) {
             "  State: 'a' is a value, not a nested state; 'a.b' cannot be set");
 }
 
-TEST_F(StateFile, RefusesWhatItCannotWrite) {
+TEST_F(StateFile, UnsupportedStatesAreRejected) {
   State undefined;
   undefined.set("a.b", td::Tensor());
   EXPECT_EQ(error_text<td::StateError>([&] { save_state(path_, undefined); }),
@@ -156,7 +156,7 @@ TEST_F(StateFile, RefusesWhatItCannotWrite) {
   EXPECT_FALSE(std::filesystem::exists(path_ + "2"));
 }
 
-TEST_F(StateFile, RefusesJsonOfAnotherForm) {
+TEST_F(StateFile, MalformedJsonIsRejected) {
   const td::io::NamedTensors none;
   EXPECT_EQ(
       load_error(none, ""),
@@ -198,7 +198,7 @@ TEST_F(StateFile, RefusesJsonOfAnotherForm) {
   EXPECT_EQ(load_error(none, deep), "state, byte 385: nested more than 64 deep");
 }
 
-TEST_F(StateFile, RefusesMoreEntriesThanItCouldReadInTime) {
+TEST_F(StateFile, TooManyEntriesAreRejected) {
   State state;
   std::string json = "{";
   for (int i = 0; i < 16385; ++i) {
@@ -210,7 +210,7 @@ TEST_F(StateFile, RefusesMoreEntriesThanItCouldReadInTime) {
   EXPECT_EQ(load_error({}, json), "state, byte 201891: more than 16384 entries in one state");
 }
 
-TEST_F(StateFile, RefusesTensorsThatTheJsonDoesNotName) {
+TEST_F(StateFile, JsonAndTensorMismatchIsRejected) {
   EXPECT_EQ(load_error({{"a", td::ones({1})}}, R"({"b": null})"), "state, byte 10: the file has no tensor 'b'");
   EXPECT_EQ(load_error({{"a", td::ones({1})}, {"b.c", td::ones({1})}}, R"({"a": null})"),
             "the state does not name the tensor 'b.c', which is in the file");

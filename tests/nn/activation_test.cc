@@ -21,7 +21,7 @@ void expect_each(nn::Layer& layer, F f) {
   for (size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(results[i], f(values[i]), 1e-6) << values[i];
 }
 
-TEST(Activation, LayersApplyTheirFunction) {
+TEST(Activation, LayersApplyTheirFormula) {
   nn::ReLU relu;
   expect_each(relu, [](double x) { return std::max(x, 0.0); });
   nn::GELU gelu;
@@ -37,7 +37,7 @@ TEST(Activation, LayersApplyTheirFunction) {
   expect_each(sigmoid, [](double x) { return 1 / (1 + std::exp(-x)); });
 }
 
-TEST(Activation, TheFormsOfGeluDiffer) {
+TEST(Activation, GeluTanhApproximationDiffersFromExact) {
   nn::GELU gelu;
   nn::GELU gelu_tanh(td::GeluApproximation::kTanh);
   const td::Tensor x = td::tensor({1.5});

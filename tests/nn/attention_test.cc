@@ -69,7 +69,7 @@ void expect_rows(const td::Tensor& y, const Matrix& expected) {
   EXPECT_EQ(i, values.size());
 }
 
-TEST(MultiheadAttention, FollowsItsFormula) {
+TEST(MultiheadAttention, OutputMatchesReferenceFormula) {
   td::manual_seed(2);
   nn::MultiheadAttention layer(12, 3);
   nn::init::normal_(layer.in_proj_bias);
@@ -80,7 +80,7 @@ TEST(MultiheadAttention, FollowsItsFormula) {
     expect_rows(y[n].contiguous(), reference(layer, x[n].contiguous(), 3, [](size_t, size_t) { return true; }));
 }
 
-TEST(MultiheadAttention, MayLookBackOnly) {
+TEST(MultiheadAttention, CausalOptionMasksLaterPositions) {
   td::manual_seed(3);
   nn::MultiheadAttention layer(8, 2, {.bias = false, .is_causal = true});
   EXPECT_FALSE(layer.in_proj_bias.defined());
@@ -89,7 +89,7 @@ TEST(MultiheadAttention, MayLookBackOnly) {
   expect_rows(layer(x), reference(layer, x, 2, [](size_t t, size_t s) { return s <= t; }));
 }
 
-TEST(MultiheadAttention, TakesAMask) {
+TEST(MultiheadAttention, AttentionMaskIsApplied) {
   td::manual_seed(4);
   nn::Module root;
   auto& layer = root.add<nn::MultiheadAttention>("attn", 8, 4);
@@ -101,7 +101,7 @@ TEST(MultiheadAttention, TakesAMask) {
   EXPECT_TRUE(text.ends_with("\n  in MultiheadAttention 'attn'")) << text;
 }
 
-TEST(MultiheadAttention, HasPyTorchsKeysAndInitialValues) {
+TEST(MultiheadAttention, KeysAndInitialValuesMatchPyTorch) {
   td::manual_seed(5);
   const nn::MultiheadAttention layer(64, 4);
   std::vector<std::string> keys;
@@ -116,7 +116,7 @@ TEST(MultiheadAttention, HasPyTorchsKeysAndInitialValues) {
   EXPECT_EQ(layer.out_proj.bias.to_vector<float>(), std::vector<float>(64, 0));
 }
 
-TEST(MultiheadAttention, RefusesWrongSizes) {
+TEST(MultiheadAttention, HeadsMustDivideEmbedDim) {
   EXPECT_EQ(error_text<td::ValueError>([] { nn::MultiheadAttention(8, 3); }),
             "MultiheadAttention: 3 heads do not divide embed_dim, which is 8");
   EXPECT_EQ(error_text<td::ValueError>([] { nn::MultiheadAttention(0, 1); }),

@@ -19,7 +19,7 @@ using td::testing::error_text;
 
 namespace {
 
-TEST(Conv2d, ConvolvesWithItsOptions) {
+TEST(Conv2d, ForwardAppliesAllOptions) {
   td::manual_seed(1);
   nn::Conv2d layer(4, 6, {3, 2}, {.stride = {2, 1}, .padding = {1, 0}, .dilation = {1, 2}, .groups = 2});
   EXPECT_EQ(layer.weight.shape(), td::Shape({6, 2, 3, 2}));
@@ -44,13 +44,13 @@ TEST(Conv2d, GradientsReachWeightAndBias) {
   EXPECT_EQ(layer.bias.grad().item<float>(), 2.5f);
 }
 
-TEST(Conv2d, GoesWithoutBias) {
+TEST(Conv2d, BiasCanBeDisabled) {
   const nn::Conv2d layer(2, 3, 5, {.bias = false});
   EXPECT_FALSE(layer.bias.defined());
   EXPECT_EQ(layer.state_dict().tensors().size(), 1u);
 }
 
-TEST(Conv2d, BeginsUniformAsInPyTorch) {
+TEST(Conv2d, InitialValuesAreUniformAsInPyTorch) {
   td::manual_seed(7);
   const nn::Conv2d layer(50, 100, {2, 4}, {.groups = 2});
   const double limit = 1 / std::sqrt(25.0 * 2 * 4);
@@ -64,7 +64,7 @@ TEST(Conv2d, BeginsUniformAsInPyTorch) {
   }
 }
 
-TEST(Conv2d, RefusesWrongOptions) {
+TEST(Conv2d, InvalidOptionsAreRejected) {
   EXPECT_EQ(error_text<td::ValueError>([] { nn::Conv2d(0, 2, 3); }),
             "Conv2d: 0 input and 2 output channels, expected at least 1 each");
   EXPECT_EQ(error_text<td::ValueError>([] {

@@ -63,13 +63,13 @@ std::vector<Case> cases() {
   };
 }
 
-class NnDevices : public ::testing::Test {
+class LayerDevices : public ::testing::Test {
  protected:
   void SetUp() override { td::set_cpu_device_count(std::max(2, td::cpu_device_count())); }
   const td::Device there_{"cpu:1"};
 };
 
-TEST_F(NnDevices, ALayerThatWasMovedAloneNamesItself) {
+TEST_F(LayerDevices, ErrorNamesLayerOnWrongDevice) {
   for (const Case& c : cases()) {
     if (c.op.empty()) continue;
     SCOPED_TRACE(c.op);
@@ -84,7 +84,7 @@ TEST_F(NnDevices, ALayerThatWasMovedAloneNamesItself) {
   }
 }
 
-TEST_F(NnDevices, TheWholeTextOfAModelMovedInPart) {
+TEST_F(LayerDevices, PartlyMovedModelErrorsListAllTensors) {
   struct Net : nn::Module {
     nn::Linear& fc1 = add<nn::Linear>("fc1", 6, 4);
     nn::BatchNorm2d& bn = add<nn::BatchNorm2d>("bn", 3);
@@ -135,7 +135,7 @@ TEST_F(NnDevices, TheWholeTextOfAModelMovedInPart) {
             "  in MultiheadAttention 'attn'");
 }
 
-TEST_F(NnDevices, AMovedLayerStaysWhereItIs) {
+TEST_F(LayerDevices, MovedLayerAllocatesOnlyOnItsDevice) {
   const td::Device here;
   for (const Case& c : cases()) {
     nn::Module root;

@@ -17,7 +17,7 @@ using td::testing::error_text;
 
 namespace {
 
-TEST(Embedding, LooksRowsUp) {
+TEST(Embedding, RowsAreLookedUpAndReceiveGradients) {
   nn::Embedding layer(3, 2);
   td::primitives::copy(td::from_vector<float>({1, 2, 10, 20, 100, 200}, {3, 2}), layer.weight);
   const td::Tensor y = layer(td::tensor({2, 0, 2}));
@@ -26,7 +26,7 @@ TEST(Embedding, LooksRowsUp) {
   EXPECT_EQ(layer.weight.grad().to_vector<float>(), (std::vector<float>{0.5, 3, 0, 0, 3, 3}));
 }
 
-TEST(Embedding, BeginsNormal) {
+TEST(Embedding, InitialValuesAreStandardNormal) {
   td::manual_seed(3);
   const nn::Embedding layer(100, 200);
   double sum = 0;
@@ -39,7 +39,7 @@ TEST(Embedding, BeginsNormal) {
   EXPECT_NEAR(squares / 20000, 1, 5 * std::sqrt(2 / 20000.0));
 }
 
-TEST(Embedding, RefusesWrongArguments) {
+TEST(Embedding, InvalidArgumentsAreRejected) {
   EXPECT_EQ(error_text<td::ValueError>([] { nn::Embedding(0, 3); }),
             "Embedding: 0 rows of 3 values, expected at least 1 each");
   nn::Module root;

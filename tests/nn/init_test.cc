@@ -50,7 +50,7 @@ void expect_uniform(const td::Tensor& tensor, double low, double high) {
   EXPECT_NEAR(m.deviation, range / std::sqrt(12.0), 0.02 * range);
 }
 
-TEST(Init, UniformFillsItsRange) {
+TEST(Init, UniformCoversTheGivenRange) {
   td::manual_seed(1);
   for (const td::DType dtype : {td::kFloat32, td::kFloat64}) {
     const td::Tensor x = td::zeros({100, 50}, {dtype});
@@ -59,7 +59,7 @@ TEST(Init, UniformFillsItsRange) {
   }
 }
 
-TEST(Init, NormalHasItsMoments) {
+TEST(Init, NormalHasGivenMeanAndDeviation) {
   td::manual_seed(2);
   const td::Tensor x = td::zeros({20000});
   init::normal_(x, 3, 0.25);
@@ -68,13 +68,13 @@ TEST(Init, NormalHasItsMoments) {
   EXPECT_NEAR(m.deviation, 0.25, 5 * 0.25 / std::sqrt(40000.0));
 }
 
-TEST(Init, ConstantsFill) {
+TEST(Init, ZerosAndOnesFillTheTensor) {
   const td::Tensor x = td::full({7}, 3);
   EXPECT_EQ(init::zeros_(x).to_vector<float>(), std::vector<float>(7, 0));
   EXPECT_EQ(init::ones_(x).to_vector<float>(), std::vector<float>(7, 1));
 }
 
-TEST(Init, KaimingUniformUsesPyTorchsFans) {
+TEST(Init, KaimingUniformUsesFanAsInPyTorch) {
   td::manual_seed(3);
   // torch.nn.init._calculate_fan_in_and_fan_out(torch.empty(40, 30, 3, 2)) == (180, 240)
   const td::Tensor x = td::zeros({40, 30, 3, 2});
@@ -93,7 +93,7 @@ TEST(Init, XavierUniformUsesBothFans) {
   expect_uniform(x, -bound, bound);
 }
 
-TEST(Init, TheSeedDeterminesTheValues) {
+TEST(Init, SeedDeterminesTheValues) {
   const auto draw = [](uint64_t seed) {
     td::manual_seed(seed);
     return init::uniform_(td::zeros({33})).to_vector<float>();
@@ -102,7 +102,7 @@ TEST(Init, TheSeedDeterminesTheValues) {
   EXPECT_NE(draw(5), draw(6));
 }
 
-TEST(Init, TheRanksOwnDeviceDrawsWhereverTheTensorIs) {
+TEST(Init, ValuesDoNotDependOnTheDevice) {
   if (td::cpu_device_count() < 2) td::set_cpu_device_count(2);
   const auto drawn = [](td::Device own, td::Device device) {
     td::RankContext context;  // a rank of its own
@@ -119,7 +119,7 @@ TEST(Init, TheRanksOwnDeviceDrawsWhereverTheTensorIs) {
   EXPECT_EQ(drawn(here, there), values);
 }
 
-TEST(Init, ChangesParametersUnrecorded) {
+TEST(Init, InitializationIsNotRecordedByAutograd) {
   const td::Tensor parameter = td::zeros({3, 3}).set_requires_grad();
   const uint32_t version = parameter.version();
   init::xavier_uniform_(parameter);
@@ -127,12 +127,12 @@ TEST(Init, ChangesParametersUnrecorded) {
   EXPECT_GT(parameter.version(), version);
 }
 
-TEST(Init, TensorsWithoutElementsAreFine) {
+TEST(Init, EmptyTensorsAreAccepted) {
   EXPECT_EQ(init::kaiming_uniform_(td::zeros({3, 0})).num_elements(), 0);
   EXPECT_EQ(init::uniform_(td::zeros({0})).num_elements(), 0);
 }
 
-TEST(Init, RefusesWrongArguments) {
+TEST(Init, InvalidArgumentsAreRejected) {
   const td::Tensor x = td::zeros({3});
   EXPECT_EQ(error_text<td::ValueError>([&] { init::uniform_(x, 1, -1); }),
             "uniform_: low is 1, high is -1, expected low <= high");

@@ -23,7 +23,7 @@ void set(const td::Tensor& tensor, const std::vector<float>& values) {
   td::primitives::copy(td::from_vector<float>(values, tensor.shape()), tensor);
 }
 
-TEST(Linear, MultipliesAndAdds) {
+TEST(Linear, ForwardMultipliesAndAddsBias) {
   nn::Linear layer(3, 2);
   set(layer.weight, {1, 2, 3, -1, 0, 4});
   set(layer.bias, {0.5, -2});
@@ -46,7 +46,7 @@ TEST(Linear, GradientsReachWeightAndBias) {
   EXPECT_EQ(layer.bias.grad().to_vector<float>(), (std::vector<float>{3, -1, -2.5}));
 }
 
-TEST(Linear, BeginsUniformAsInPyTorch) {
+TEST(Linear, InitialValuesAreUniformAsInPyTorch) {
   td::manual_seed(7);
   const nn::Linear layer(100, 200);
   for (const td::Tensor& parameter : layer.parameters()) {
@@ -78,7 +78,7 @@ TEST(Linear, ErrorsNameTheLayer) {
             "Linear: 2 input and -1 output features, expected at least 1 each");
 }
 
-TEST(Linear, ReluIsPartOfTheLayerIfAsked) {
+TEST(Linear, FusedReluMatchesSeparateRelu) {
   td::manual_seed(5);
   nn::Linear fused(7, 33, {.relu = true});
   nn::Linear plain(7, 33);
@@ -94,7 +94,7 @@ TEST(Linear, ReluIsPartOfTheLayerIfAsked) {
   EXPECT_EQ(fused.bias.grad().to_vector<float>(), plain.bias.grad().to_vector<float>());
 }
 
-TEST(Linear, AWeightMayBeTied) {
+TEST(Linear, TiedWeightSumsBothGradients) {
   struct Net : nn::Module {
     nn::Linear& encoder = add<nn::Linear>("encoder", 3, 2, nn::LinearOptions{.bias = false});
     nn::Module& decoder = add<nn::Module>("decoder");
@@ -116,13 +116,13 @@ TEST(Identity, ReturnsItsInput) {
   EXPECT_TRUE(nn::Identity()(x).is_same(x));
 }
 
-TEST(Flatten, JoinsAllButTheFirstDimension) {
+TEST(Flatten, JoinsAllButFirstDimensionByDefault) {
   const td::Tensor x = td::zeros({2, 3, 4, 5});
   EXPECT_EQ(nn::Flatten()(x).shape(), td::Shape({2, 60}));
   EXPECT_EQ(nn::Flatten(0, 2)(x).shape(), td::Shape({24, 5}));
 }
 
-TEST(Dropout, DropsInTrainingOnly) {
+TEST(Dropout, ElementsAreDroppedInTrainingOnly) {
   td::manual_seed(3);
   nn::Dropout dropout(0.25);
   const td::Tensor x = td::full({10000}, 3);
@@ -136,7 +136,7 @@ TEST(Dropout, DropsInTrainingOnly) {
   EXPECT_EQ(dropout(x).to_vector<float>(), x.to_vector<float>());
 }
 
-TEST(Dropout, RefusesWrongProbabilities) {
+TEST(Dropout, InvalidProbabilitiesAreRejected) {
   EXPECT_EQ(error_text<td::ValueError>([] { nn::Dropout(1.0); }), "Dropout: p is 1, expected 0 <= p < 1");
   EXPECT_EQ(error_text<td::ValueError>([] { nn::Dropout(-0.1); }), "Dropout: p is -0.1, expected 0 <= p < 1");
   EXPECT_EQ(error_text<td::ValueError>([] { nn::Dropout(std::nan("")); }), "Dropout: p is nan, expected 0 <= p < 1");

@@ -24,7 +24,7 @@ struct Scaled : nn::Module {
   td::Tensor& scale;
 };
 
-TEST(ModuleList, HoldsModulesOfAnyKind) {
+TEST(ModuleList, NonLayerModulesAreSupported) {
   struct Net : nn::Module {
     nn::ModuleList<Scaled>& blocks = add<nn::ModuleList<Scaled>>("blocks");
   };
@@ -43,7 +43,7 @@ TEST(ModuleList, HoldsModulesOfAnyKind) {
   EXPECT_EQ(error_text<td::IndexError>([&] { net.blocks[-1]; }), "ModuleList: module -1 is outside the 2 modules");
 }
 
-TEST(ModuleList, MayMixLayers) {
+TEST(ModuleList, DifferentLayerTypesCanBeMixed) {
   nn::ModuleList<> layers;
   layers.append<nn::Linear>(3, 2);
   layers.append<nn::Identity>();

@@ -56,7 +56,7 @@ Paths paths(const std::vector<std::pair<std::string, Tensor>>& named) {
   return result;
 }
 
-TEST(Module, NamesPartsByTheirPaths) {
+TEST(Module, ParametersAndBuffersAreNamedByPath) {
   const Net net;
   EXPECT_EQ(paths(net.named_parameters()),
             (Paths{"encoder.shift", "encoder.first.scale", "encoder.second.scale", "head.scale"}));
@@ -75,7 +75,7 @@ struct Wide : Layer {
   Tensor forward(const Tensor& input) override { return input; }
 };
 
-TEST(Module, TypeNamesLeaveNamespacesOut) {
+TEST(Module, TypeNamesOmitNamespaces) {
   struct Local : Layer {
     Tensor forward(const Tensor& input) override { return input; }
   };
@@ -84,7 +84,7 @@ TEST(Module, TypeNamesLeaveNamespacesOut) {
   EXPECT_EQ(Module().type_name(), "Module");
 }
 
-TEST(Module, LeavesKnowTheirPathFromTheRoot) {
+TEST(Module, LeafNamesArePathsFromTheRoot) {
   Net net;
   EXPECT_EQ(td::autograd::leaf(net.encoder.first.scale).name, "encoder.first.scale");
   EXPECT_EQ(td::autograd::leaf(net.encoder.shift).name, "encoder.shift");
@@ -102,7 +102,7 @@ struct Tied : Module {
   Tensor& again = decoder.add_parameter("weight", encoder.scale);
 };
 
-TEST(Module, ATiedParameterIsOneParameterUnderItsFirstPath) {
+TEST(Module, TiedParameterIsListedUnderFirstPath) {
   const Tied tied;
   EXPECT_EQ(paths(tied.named_parameters()), (Paths{"encoder.scale"}));
   EXPECT_EQ(td::autograd::leaf(tied.again).name, "encoder.scale");
@@ -115,7 +115,7 @@ TEST(Module, ATiedParameterIsOneParameterUnderItsFirstPath) {
   EXPECT_NE(state.find("decoder.weight"), nullptr);
 }
 
-TEST(Module, UndefinedPartsAreAbsent) {
+TEST(Module, UndefinedTensorsAreNotListed) {
   Module module;
   EXPECT_FALSE(module.add_parameter("bias", Tensor()).defined());
   EXPECT_FALSE(module.add_buffer("mean", Tensor()).defined());
@@ -125,14 +125,14 @@ TEST(Module, UndefinedPartsAreAbsent) {
             "add_parameter: Module already has a 'bias'");
 }
 
-TEST(Module, ReferencesStayValid) {
+TEST(Module, ParameterReferencesStayValid) {
   Module module;
   const Tensor& first = module.add_parameter("p0", td::ones({1}));
   for (int i = 1; i < 100; ++i) module.add_parameter(td::str("p", i), td::ones({1}));
   EXPECT_TRUE(first.is_same(module.parameters()[0]));
 }
 
-TEST(Module, RefusesBadNames) {
+TEST(Module, InvalidNamesAreRejected) {
   Net net;
   EXPECT_EQ(error_text<td::ValueError>([&] { net.add<Scale>(""); }), "add: '' is no name: it is empty or holds a '.'");
   EXPECT_EQ(error_text<td::ValueError>([&] { net.add<Scale>("a.b"); }),
@@ -145,7 +145,7 @@ TEST(Module, RefusesBadNames) {
   EXPECT_EQ(net.parameters().size(), 4u);
 }
 
-TEST(Module, RefusesTensorsThatAreNoParameters) {
+TEST(Module, InvalidParametersAndBuffersAreRejected) {
   Module module;
   const Tensor x = td::ones({2, 3}).set_requires_grad();
   EXPECT_EQ(error_text<td::StateError>([&] { module.add_parameter("p", td::mul(x, x)); }),
@@ -159,7 +159,7 @@ TEST(Module, RefusesTensorsThatAreNoParameters) {
   EXPECT_TRUE(module.state_dict().empty());
 }
 
-TEST(Module, StateDictHasPyTorchsKeysInOrder) {
+TEST(Module, StateDictKeysMatchPyTorch) {
   const Net net;
   EXPECT_EQ(paths(net.state_dict().tensors()),
             (Paths{"encoder.shift", "encoder.first.scale", "encoder.first.steps", "encoder.second.scale",
@@ -169,7 +169,7 @@ TEST(Module, StateDictHasPyTorchsKeysInOrder) {
   EXPECT_EQ(scale.data_ptr(), net.head.scale.data_ptr());
 }
 
-TEST(Module, LoadsWhatAnotherSaved) {
+TEST(Module, StateDictLoadsAcrossDevices) {
   td::set_cpu_device_count(2);
   Net net;
   Net other;
@@ -187,7 +187,7 @@ TEST(Module, LoadsWhatAnotherSaved) {
   EXPECT_EQ(net.head.steps.item<int64_t>(), 12);
 }
 
-TEST(Module, ListsEverythingThatDoesNotFit) {
+TEST(Module, LoadErrorListsEveryMismatch) {
   Net net;
   td::State state;
   state.set("encoder.shift", td::full({3}, 9));
@@ -209,7 +209,7 @@ TEST(Module, ListsEverythingThatDoesNotFit) {
   EXPECT_EQ(net.head.scale.to_vector<float>(), (std::vector<float>{5, 5}));
 }
 
-TEST(Module, MovesWithGradientsAndHandles) {
+TEST(Module, ToMovesGradientsAndTensorHandles) {
   td::set_cpu_device_count(2);
   const td::Device device("cpu:1");
   Tied tied;
@@ -230,7 +230,7 @@ TEST(Module, MovesWithGradientsAndHandles) {
   EXPECT_EQ(td::autograd::leaf(handle).name, "encoder.scale");
 }
 
-TEST(Module, AMoveWithoutMemoryChangesNothing) {
+TEST(Module, FailedMoveLeavesModuleUnchanged) {
   td::set_cpu_device_count(2);
   const td::Device device("cpu:1");
   Module module;
@@ -243,7 +243,7 @@ TEST(Module, AMoveWithoutMemoryChangesNothing) {
   EXPECT_EQ(b.device(), td::Device());
 }
 
-TEST(Module, GradientsInABucketDoNotMove) {
+TEST(Module, ModuleWithBucketGradientsCannotMove) {
   td::set_cpu_device_count(2);
   Net net;
   td::autograd::leaf(net.head.scale).set_slot(td::zeros({2}));
@@ -252,7 +252,7 @@ TEST(Module, GradientsInABucketDoNotMove) {
   EXPECT_EQ(net.encoder.shift.device(), td::Device());
 }
 
-TEST(Module, TrainAndEvalReachAllBelow) {
+TEST(Module, TrainAndEvalApplyToAllSubmodules) {
   Net net;
   EXPECT_TRUE(net.encoder.first.is_training());
   net.eval();
@@ -263,7 +263,7 @@ TEST(Module, TrainAndEvalReachAllBelow) {
   EXPECT_FALSE(net.head.is_training());
 }
 
-TEST(Module, ZeroGradEmptiesEverySlot) {
+TEST(Module, ZeroGradClearsEveryGradient) {
   Net net;
   net(td::ones({2})).backward(td::tensor({0.5, -2.0}));
   for (const Tensor& parameter : net.parameters()) EXPECT_TRUE(parameter.grad().defined());
@@ -271,7 +271,7 @@ TEST(Module, ZeroGradEmptiesEverySlot) {
   for (const Tensor& parameter : net.parameters()) EXPECT_FALSE(parameter.grad().defined());
 }
 
-TEST(Module, AFrozenStructureStays) {
+TEST(Module, FrozenStructureRejectsChanges) {
   Net net;
   {
     const td::HookHandle first = net.encoder.freeze_structure("a DistributedDataParallel owns its parameters");
@@ -292,7 +292,7 @@ TEST(Module, AFrozenStructureStays) {
   net.encoder.add<Scale>("third");
 }
 
-TEST(Module, AFreezeMayOutliveItsModule) {
+TEST(Module, FreezeHandleMayOutliveItsModule) {
   td::HookHandle handle;
   {
     Net net;
@@ -301,7 +301,7 @@ TEST(Module, AFreezeMayOutliveItsModule) {
   handle.remove();
 }
 
-TEST(ModuleScope, NamesTheRunningModule) {
+TEST(ModuleScope, ErrorsNameTheRunningModule) {
   Net net;
   net(td::ones({2}));
   EXPECT_EQ(net.encoder.first.last_scope, "\n  in Scale 'encoder.first'");
@@ -312,7 +312,7 @@ TEST(ModuleScope, NamesTheRunningModule) {
   EXPECT_EQ(td::with_module_scope("after a throw"), "after a throw");
 }
 
-TEST(ModuleScope, IsKeptByRecordedOperations) {
+TEST(ModuleScope, RecordedOperationsKeepTheirScope) {
   Net net;
   const Tensor y = net.encoder(td::ones({2}));
   const auto edge = td::autograd::edge_to(y);
@@ -321,7 +321,7 @@ TEST(ModuleScope, IsKeptByRecordedOperations) {
   EXPECT_EQ(edge.node->module_scope()->text, "Block 'encoder'");
 }
 
-TEST(ModuleScope, AModuleWithAnotherSignatureOpensItItself) {
+TEST(ModuleScope, CustomCallSignatureCanOpenScope) {
   struct Pair : Module {
     std::string operator()(int, int) const {
       const td::nn::ModuleScope scope(*this);
@@ -332,7 +332,7 @@ TEST(ModuleScope, AModuleWithAnotherSignatureOpensItItself) {
   EXPECT_EQ(root.add<Pair>("pair")(1, 2), "x\n  in Pair 'pair'");
 }
 
-TEST(ModuleScope, ItsNameIsMadeOnceForSeveralThreads) {
+TEST(ModuleScope, ScopeNameIsCreatedOnceAcrossThreads) {
   const Net net;
   std::vector<td::RefPtr<td::ScopeName>> names(4);
   std::vector<std::thread> threads;
@@ -341,7 +341,7 @@ TEST(ModuleScope, ItsNameIsMadeOnceForSeveralThreads) {
   for (const auto& name : names) EXPECT_TRUE(name == names[0]);
 }
 
-TEST(Layer, TracesItsForward) {
+TEST(Layer, ForwardRecordsTraceEvents) {
   Net net;
   td::start_trace();
   net(td::ones({2}));

@@ -35,7 +35,7 @@ void expect_near(const td::Tensor& tensor, const std::vector<double>& expected) 
   for (size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(values[i], expected[i], 2e-6) << i;
 }
 
-TEST(BatchNorm2d, HasPyTorchsKeys) {
+TEST(BatchNorm2d, StateDictKeysMatchPyTorch) {
   EXPECT_EQ(keys(nn::BatchNorm2d(3)),
             (std::vector<std::string>{"weight", "bias", "running_mean", "running_var", "num_batches_tracked"}));
   EXPECT_EQ(keys(nn::BatchNorm2d(3, {.affine = false})),
@@ -48,7 +48,7 @@ TEST(BatchNorm2d, HasPyTorchsKeys) {
 /// unbiased 16).
 td::Tensor images() { return td::from_vector<float>({1, 2, 10, 2, 3, 4, 2, 2}, {2, 2, 1, 2}); }
 
-TEST(BatchNorm2d, NormalisesWithTheBatchAndRemembersIt) {
+TEST(BatchNorm2d, BatchStatisticsNormalizeAndUpdateRunningStatistics) {
   nn::BatchNorm2d layer(2, {.eps = 0.25, .momentum = 0.5});
   set(layer.weight, {2, -1});
   set(layer.bias, {0.5, 1});
@@ -71,7 +71,7 @@ TEST(BatchNorm2d, NormalisesWithTheBatchAndRemembersIt) {
   expect_near(layer.running_mean, {1.875, 3});
 }
 
-TEST(BatchNorm2d, ReluIsPartOfTheLayerIfAsked) {
+TEST(BatchNorm2d, FusedReluMatchesSeparateRelu) {
   nn::BatchNorm2d plain(2);
   nn::BatchNorm2d fused(2, {.relu = true});
   EXPECT_EQ(fused(images()).to_vector<float>(), plain(images()).relu().to_vector<float>());
@@ -79,7 +79,7 @@ TEST(BatchNorm2d, ReluIsPartOfTheLayerIfAsked) {
   EXPECT_EQ(fused.num_batches_tracked.item<int64_t>(), 1);
 }
 
-TEST(BatchNorm2d, AddsAResidualBeforeTheRelu) {
+TEST(BatchNorm2d, AddReluMatchesSeparateOperations) {
   nn::Module root;
   auto& fused = root.add<nn::BatchNorm2d>("bn2", 2);
   nn::BatchNorm2d plain(2);
@@ -94,7 +94,7 @@ TEST(BatchNorm2d, AddsAResidualBeforeTheRelu) {
   EXPECT_EQ(fused.num_batches_tracked.item<int64_t>(), 1);
 }
 
-TEST(BatchNorm2d, RefusesWrongArguments) {
+TEST(BatchNorm2d, InvalidArgumentsAreRejected) {
   EXPECT_EQ(error_text<td::ValueError>([] { nn::BatchNorm2d(0); }),
             "BatchNorm2d: num_features is 0, expected at least 1");
   EXPECT_EQ(error_text<td::ValueError>([] { nn::BatchNorm2d(1, {.eps = 0}); }),
@@ -108,7 +108,7 @@ TEST(BatchNorm2d, RefusesWrongArguments) {
             "BatchNorm2d: input is float32 [2, 3] on cpu, expected [N, C, H, W]\n  in BatchNorm2d");
 }
 
-TEST(LayerNorm, NormalisesEachRow) {
+TEST(LayerNorm, EachRowIsNormalized) {
   nn::LayerNorm layer(4, {.eps = 0.25});
   EXPECT_EQ(keys(layer), (std::vector<std::string>{"weight", "bias"}));
   set(layer.weight, {1, 2, 3, -1});
@@ -119,14 +119,14 @@ TEST(LayerNorm, NormalisesEachRow) {
                3 / std::sqrt(5.25), 1 - 3 / std::sqrt(5.25)});
 }
 
-TEST(LayerNorm, MayCoverSeveralDimensions) {
+TEST(LayerNorm, SeveralDimensionsAreNormalizedTogether) {
   nn::LayerNorm layer(td::Shape{2, 2});
   EXPECT_EQ(layer.weight.shape(), td::Shape({2, 2}));
   const double a = 1 / std::sqrt(1.25 + 1e-5);
   expect_near(layer(td::from_vector<float>({1, 2, 3, 4}, {1, 2, 2})), {-1.5 * a, -0.5 * a, 0.5 * a, 1.5 * a});
 }
 
-TEST(LayerNorm, GoesWithoutWhatTheOptionsLeaveOut) {
+TEST(LayerNorm, WeightAndBiasCanBeDisabled) {
   EXPECT_EQ(keys(nn::LayerNorm(3, {.bias = false})), (std::vector<std::string>{"weight"}));
   nn::LayerNorm bare(4, {.affine = false});
   EXPECT_TRUE(keys(bare).empty());
@@ -134,7 +134,7 @@ TEST(LayerNorm, GoesWithoutWhatTheOptionsLeaveOut) {
   expect_near(bare(td::from_vector<float>({1, 2, 3, 4}, {1, 4})), {-1.5 * a, -0.5 * a, 0.5 * a, 1.5 * a});
 }
 
-TEST(LayerNorm, RefusesWrongArguments) {
+TEST(LayerNorm, InvalidArgumentsAreRejected) {
   EXPECT_EQ(error_text<td::ValueError>([] { nn::LayerNorm(td::Shape{}); }),
             "LayerNorm: the normalized shape is [], expected sizes of at least 1");
   EXPECT_EQ(error_text<td::ValueError>([] { nn::LayerNorm(0, {.affine = false}); }),

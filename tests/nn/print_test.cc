@@ -37,7 +37,7 @@ struct Net : nn::Module {
   td::Tensor& scale = add_parameter("scale", td::zeros({3}, {td::kFloat64}));
 };
 
-TEST(PrintModule, ShowsTheTreeWithShapesAndCounts) {
+TEST(PrintModule, PrintsTreeWithShapesAndCounts) {
   const Net net;
   const std::string expected =
       "Net                                                               1949  scale [3] float64\n"
@@ -58,14 +58,14 @@ TEST(PrintModule, ShowsTheTreeWithShapesAndCounts) {
   EXPECT_EQ(out.str(), expected);
 }
 
-TEST(PrintModule, ShowsAModuleWithoutAnything) {
+TEST(PrintModule, PrintsModuleWithoutParameters) {
   EXPECT_EQ(to_string(nn::ReLU()),
             "ReLU\n"
             "parameters: 0 values in 0 tensors, 0 trainable, 0 B\n"
             "buffers: 0 values in 0 tensors, 0 B");
 }
 
-TEST(PrintModule, LayersShowTheirSettings) {
+TEST(PrintModule, ExtraReprShowsLayerOptions) {
   EXPECT_EQ(nn::Linear(3, 2).extra_repr(), "3, 2");
   EXPECT_EQ(nn::Linear(3, 2, {.bias = false}).extra_repr(), "3, 2, no bias");
   EXPECT_EQ(nn::Conv2d(4, 6, {3, 2}, {.dilation = 2, .groups = 2, .relu = true}).extra_repr(),

@@ -16,7 +16,7 @@ namespace nn = tandem::nn;
 
 namespace {
 
-TEST(Sequential, RunsItsLayersInOrder) {
+TEST(Sequential, LayersRunInOrder) {
   td::manual_seed(1);
   nn::Sequential net;
   auto& first = net.append<nn::Linear>(3, 4);
@@ -29,7 +29,7 @@ TEST(Sequential, RunsItsLayersInOrder) {
   EXPECT_EQ(&net[2], &last);
 }
 
-TEST(Sequential, NamesLayersByNumber) {
+TEST(Sequential, LayersAreNamedByIndex) {
   nn::Module root;
   root.add<nn::Sequential>("mlp", std::make_unique<nn::Linear>(3, 4), std::make_unique<nn::ReLU>(),
                            std::make_unique<nn::Linear>(4, 2, nn::LinearOptions{.bias = false}));
@@ -38,20 +38,20 @@ TEST(Sequential, NamesLayersByNumber) {
   EXPECT_EQ(paths, (std::vector<std::string>{"mlp.0.weight", "mlp.0.bias", "mlp.2.weight"}));
 }
 
-TEST(Sequential, WithoutLayersReturnsItsInput) {
+TEST(Sequential, EmptySequentialReturnsItsInput) {
   nn::Sequential net;
   const td::Tensor x = td::ones({3});
   EXPECT_TRUE(net(x).is_same(x));
 }
 
-TEST(Sequential, NestsInItself) {
+TEST(Sequential, SequentialCanBeNested) {
   nn::Sequential net(std::make_unique<nn::Sequential>(std::make_unique<nn::ReLU>()), std::make_unique<nn::Flatten>());
   EXPECT_EQ(net(td::full({2, 3, 4}, -1)).to_vector<float>(), std::vector<float>(24, 0));
   net.eval();
   EXPECT_FALSE(static_cast<nn::Sequential&>(net[0])[0].is_training());
 }
 
-TEST(Sequential, RefusesLayersOutside) {
+TEST(Sequential, OutOfRangeIndexIsRejected) {
   nn::Sequential net;
   net.append<nn::ReLU>();
   try {

@@ -92,7 +92,7 @@ void expect_equals_joined_batch(const std::vector<int64_t>& sizes, bool channels
   EXPECT_TRUE(close(whole.grad_bias, grad_bias, 1e-12));
 }
 
-TEST(SyncBatchNorm, EqualsBatchNormOnTheJoinedBatch) {
+TEST(SyncBatchNorm, MatchesBatchNormOnTheJoinedBatch) {
   for (const bool channels_last : {false, true}) {
     expect_equals_joined_batch({3}, channels_last);
     expect_equals_joined_batch({2, 2}, channels_last);
@@ -103,7 +103,7 @@ TEST(SyncBatchNorm, EqualsBatchNormOnTheJoinedBatch) {
   }
 }
 
-TEST(SyncBatchNorm, LargeOffsetsPerRank) {
+TEST(SyncBatchNorm, LargeOffsetsPerRankKeepAccuracy) {
   // Each rank's data lie elsewhere: what is joined are deviations from different means.
   const int64_t n = 4;
   const Tensor batch = cat({images(n, 1, false) + 1e4, images(n, 2, false) - 1e4});
@@ -116,7 +116,7 @@ TEST(SyncBatchNorm, LargeOffsetsPerRank) {
   });
 }
 
-TEST(SyncBatchNormLayer, DoesWhatBatchNorm2dDoes) {
+TEST(SyncBatchNormLayer, MatchesBatchNorm2dOnJoinedBatch) {
   const Tensor batch = images(6, 1, true).to(kFloat32), residual = images(6, 2, true).to(kFloat32);
   const auto run = [](nn::BatchNorm2d& layer, const Tensor& x, const Tensor& r) {
     std::vector<Tensor> results = {layer(x), layer.add_relu(x, r)};
@@ -144,7 +144,7 @@ TEST(SyncBatchNormLayer, DoesWhatBatchNorm2dDoes) {
   }
 }
 
-TEST(SyncBatchNormLayer, ErrorsAndTheirTexts) {
+TEST(SyncBatchNormLayer, InvalidUseIsRejectedWithMessages) {
   EXPECT_EQ(error_text<ValueError>([] { nn::SyncBatchNorm(3, nullptr); }), "SyncBatchNorm: group is null");
   EXPECT_EQ(error_text<ValueError>([] { nn::exchange_over(nullptr, "bn"); }), "exchange_over: group is null");
   if (cpu_device_count() < 2) set_cpu_device_count(2);

@@ -32,7 +32,7 @@ struct Net : nn::Module {
   Head& head = add<Head>("head", table.weight);
 };
 
-TEST(TiedWeights, AreOneParameter) {
+TEST(TiedWeights, TiedTensorIsListedOnceAndSumsGradients) {
   Net net;
   ASSERT_EQ(net.parameters().size(), 1u);
   EXPECT_EQ(net.named_parameters()[0].first, "table.weight");
@@ -50,7 +50,7 @@ TEST(TiedWeights, AreOneParameter) {
   }
 }
 
-TEST(TiedWeights, AreInAFileOnce) {
+TEST(TiedWeights, TiedTensorIsSavedOnce) {
   const Net net;
   const std::string path = ::testing::TempDir() + "tied.safetensors";
   td::io::save_state(path, net.state_dict());
@@ -67,7 +67,7 @@ TEST(TiedWeights, AreInAFileOnce) {
   EXPECT_TRUE(other.table.weight.is_same(other.head.weight));
 }
 
-TEST(TiedWeights, AreLoadedUnderAnyOfTheirPaths) {
+TEST(TiedWeights, EitherPathLoadsTheTiedTensor) {
   const Net net;
   for (const std::string path : {"table.weight", "head.weight"}) {
     td::State state;

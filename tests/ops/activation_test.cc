@@ -73,7 +73,7 @@ TEST(Activation, MatchesItsFormula) {
   }
 }
 
-TEST(Activation, LargeSizesRunOnThreads) {
+TEST(Activation, LargeInputsMatchAcrossThreadCounts) {
   for (const Activation& activation : activations()) {
     const OpCase op = case_of(activation, {3, 32769});
     check_values(op);
@@ -108,7 +108,7 @@ double worst_error(float (*f)(float), const Function& exact, double floor) {
   return worst;
 }
 
-TEST(Activation, Float32IsWithinAFewUlps) {
+TEST(Activation, Float32ErrorIsAtMostSixUlps) {
   EXPECT_LE(worst_error(gelu_erf, exact_gelu, 0), 6);
   EXPECT_LE(worst_error(gelu_tanh, exact_gelu_tanh, 0), 3);
   EXPECT_LE(worst_error(silu_element, exact_silu, 0), 3);
@@ -120,7 +120,7 @@ TEST(Activation, Float32IsWithinAFewUlps) {
   EXPECT_LE(worst_error(silu_derivative, exact_silu_slope, 0.5), 4);
 }
 
-TEST(Activation, EndsOfTheLine) {
+TEST(Activation, ExtremeInputsGiveLimitsAndNaNPropagates) {
   for (DType dtype : floating_dtypes()) {
     SCOPED_TRACE(to_string(dtype));
     for (const Activation& activation : activations()) {
@@ -159,7 +159,7 @@ TEST(Activation, EndsOfTheLine) {
   }
 }
 
-TEST(Activation, AnElementDoesNotDependOnItsNeighbours) {
+TEST(Activation, ElementResultIsIndependentOfNeighbors) {
   for (const Activation& activation : activations()) {
     for (DType dtype : floating_dtypes()) {
       const Tensor x = random_tensor({37}, 3, dtype, -5, 5).to(test_device());
@@ -171,7 +171,7 @@ TEST(Activation, AnElementDoesNotDependOnItsNeighbours) {
   }
 }
 
-TEST(Activation, KeepsTheMemoryOrderOfDenseInputs) {
+TEST(Activation, DenseInputMemoryOrderIsPreserved) {
   for (const Activation& activation : activations()) {
     Tensor x = random_tensor({2, 3, 5}, 1).transpose(0, 2).detach().set_requires_grad();
     const Tensor y = activation.run(x);
@@ -183,14 +183,14 @@ TEST(Activation, KeepsTheMemoryOrderOfDenseInputs) {
   }
 }
 
-TEST(Activation, IntegersBecomeFloat32) {
+TEST(Activation, IntegerAndBoolInputsGiveFloat32Results) {
   EXPECT_EQ(tanh(tensor({0, 1})).dtype(), kFloat32);
   EXPECT_FLOAT_EQ(tanh(tensor({0, 1})).to_vector<float>()[1], std::tanh(1.0f));
   EXPECT_EQ(sigmoid(tensor({true, false})).dtype(), kFloat32);
   EXPECT_FLOAT_EQ(sigmoid(tensor({true, false})).to_vector<float>()[0], 1 / (1 + std::exp(-1.0f)));
 }
 
-TEST(Activation, SavesOneTensor) {
+TEST(Activation, ForwardSavesInputOrOutputOnly) {
   const auto holders = [](const Tensor& x) { return x.storage()->use_count() + x.impl_ptr()->use_count(); };
   for (const Activation& activation : activations()) {
     const Tensor x = random_tensor({3}, 1).set_requires_grad();
@@ -201,7 +201,7 @@ TEST(Activation, SavesOneTensor) {
   }
 }
 
-TEST(Activation, ErrorTexts) {
+TEST(Activation, GeluAndSiluRejectIntegerInput) {
   const Tensor numbers = tensor({1, 2});
   EXPECT_EQ(error_text<DTypeError>([&] { static_cast<void>(gelu(numbers)); }),
             "gelu: input must be floating\n"

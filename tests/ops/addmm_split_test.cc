@@ -32,7 +32,7 @@ Parts split_over(const Tensor& mat1, const Tensor& mat2, SplitDim split, const s
 constexpr SplitDim kSplits[] = {SplitDim::kRows, SplitDim::kColumns, SplitDim::kInner};
 
 // A1
-TEST_F(AddmmSplit, PlainAddmmNamesAllThreeOperands) {
+TEST_F(AddmmSplit, PlainAddmmAcrossDevicesNamesAllOperands) {
   const Tensor input = zeros({1000}), mat1 = zeros({1000, 1000}), mat2 = zeros({1000, 1000}, {kFloat32, cpu(1)});
   EXPECT_EQ(error_text<DeviceError>([&] { static_cast<void>(addmm(input, mat1, mat2)); }),
             "addmm: operands are on different devices\n"
@@ -54,7 +54,7 @@ TEST_F(AddmmSplit, PlainAddmmNamesAllThreeOperands) {
 }
 
 // A2, A3
-TEST_F(AddmmSplit, MovedExplicitlyItIsComputedThere) {
+TEST_F(AddmmSplit, ExplicitMoveGivesEqualBitsOnEitherDevice) {
   const Tensor input = random_on(0, {33}, 1), mat1 = random_on(0, {31, 65}, 2), mat2 = random_on(1, {65, 33}, 3);
   const Tensor here = addmm(input, mat1, mat2.to(on(0)), 0.5, 2);
   const Tensor there = addmm(input.to(on(1)), mat1.to(on(1)), mat2, 0.5, 2);
@@ -62,7 +62,7 @@ TEST_F(AddmmSplit, MovedExplicitlyItIsComputedThere) {
 }
 
 // A4
-TEST_F(AddmmSplit, EveryWayToSplitGivesTheProduct) {
+TEST_F(AddmmSplit, EverySplitDimGivesTheProduct) {
   for (const DType dtype : {kFloat64, kFloat32, kFloat16, kBFloat16}) {
     for (const auto& [m, k, n] :
          {std::array<int64_t, 3>{1, 1, 1}, {31, 33, 7}, {2, 130, 3}, {64, 64, 64}, {0, 5, 3}, {5, 0, 3}}) {
@@ -89,13 +89,13 @@ TEST_F(AddmmSplit, EveryWayToSplitGivesTheProduct) {
   }
 }
 
-TEST_F(AddmmSplit, BetaZeroReadsNoInput) {
+TEST_F(AddmmSplit, BetaZeroDoesNotReadInput) {
   const TensorOptions options = {kFloat32, on(0)};
   const Tensor input = full({2, 2}, NAN, options), a = ones({2, 2}, options), b = ones({2, 2}, options);
   EXPECT_EQ(addmm_split(input, {a}, {b}, SplitDim::kInner, on(0), 0).to_vector<double>(), std::vector<double>(4, 2));
 }
 
-TEST_F(AddmmSplit, OperandsStayWhereTheyAre) {
+TEST_F(AddmmSplit, ProductsRunInThreadsWithoutMovingOperands) {
   const std::vector<Device> devices = {on(1), on(2)};
   const Parts parts = split_over(random_on(0, {64, 256}, 7), random_on(0, {256, 32}, 8), SplitDim::kInner, devices);
   const Tensor input = random_on(3, {32}, 9);
@@ -111,7 +111,7 @@ TEST_F(AddmmSplit, OperandsStayWhereTheyAre) {
   EXPECT_EQ(most_taken(3) - before, block_bytes(64 * 32 * 4)) << "the result alone";
 }
 
-TEST_F(AddmmSplit, WhatDoesNotFitIsRefusedBeforeAnythingIsComputed) {
+TEST_F(AddmmSplit, InsufficientMemoryIsRejectedBeforeComputing) {
   const Parts parts =
       split_over(random_on(0, {64, 256}, 7), random_on(0, {256, 32}, 8), SplitDim::kInner, {on(1), on(2)});
   const Tensor input = zeros({32}, {kFloat32, on(3)});
@@ -127,7 +127,7 @@ TEST_F(AddmmSplit, WhatDoesNotFitIsRefusedBeforeAnythingIsComputed) {
   }
 }
 
-TEST_F(AddmmSplit, Gradients) {
+TEST_F(AddmmSplit, GradientsMatchNumericalDerivatives) {
   for (const SplitDim split : kSplits) {
     SCOPED_TRACE(static_cast<int>(split));
     const auto function = [&](const std::vector<Tensor>& in) {
@@ -142,7 +142,7 @@ TEST_F(AddmmSplit, Gradients) {
   }
 }
 
-TEST_F(AddmmSplit, MistakesAreNamed) {
+TEST_F(AddmmSplit, InvalidArgumentsAreNamedInErrors) {
   const Tensor a = ones({2, 3}), b = ones({3, 4}), input = ones({4});
   const auto text = [&](const Tensor& in, const std::vector<Tensor>& x, const std::vector<Tensor>& y, SplitDim split) {
     try {

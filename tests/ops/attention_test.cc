@@ -150,7 +150,7 @@ INSTANTIATE_TEST_SUITE_P(, AttentionBlocks,
                            return str(std::get<0>(parameter.param), std::get<1>(parameter.param) ? "Causal" : "");
                          });
 
-TEST_P(AttentionBlocks, ValuesAndGradients) {
+TEST_P(AttentionBlocks, ValuesAndGradientsMatchFloat64) {
   const auto [dtype, is_causal] = GetParam();
   // Blocks of 64 queries and 256 keys and their tails; head dimensions around the tiles' widths, and wider than a GPU's.
   const Sizes all[] = {{{2}, 31, 31, 33, 8},    {{3}, 33, 33, 32, 32},  {{1}, 65, 65, 64, 64}, {{2}, 130, 130, 1, 80},
@@ -179,20 +179,20 @@ TEST_P(AttentionBlocks, ValuesAndGradients) {
   }
 }
 
-TEST(Attention, ThreadsDoNotChangeBits) {
+TEST(Attention, ThreadCountDoesNotChangeBits) {
   for (const bool is_causal : {false, true}) {
     check_threads(attention_case({{19}, 70, 300, 8, 8, is_causal}));
     check_threads(attention_case({{1}, 300, 300, 8, 8, is_causal}));
   }
 }
 
-TEST(Attention, DefaultScaleIsThatOfTheHeadDimension) {
+TEST(Attention, DefaultScaleIsInverseSqrtOfHeadDim) {
   const Tensor q = random_tensor({3, 16}, 1), k = random_tensor({5, 16}, 2), v = random_tensor({5, 2}, 3);
   EXPECT_EQ(scaled_dot_product_attention(q, k, v).to_vector<float>(),
             scaled_dot_product_attention(q, k, v, {.scale = 0.25}).to_vector<float>());
 }
 
-TEST(Attention, Empty) {
+TEST(Attention, EmptySizesGiveDefinedResultsAndGradients) {
   const TensorOptions options{kFloat32, test_device()};
   const auto shape_of = [&](const Shape& q, const Shape& k, const Shape& v) {
     return scaled_dot_product_attention(empty(q, options), empty(k, options), empty(v, options)).shape();
@@ -226,7 +226,7 @@ Tensor random_bools(const Shape& shape, uint64_t seed) {
   return make_tensor(values, kBool);
 }
 
-TEST(Attention, MasksBroadcast) {
+TEST(Attention, MasksBroadcastToTheScores) {
   const int64_t queries = 67, keys = test_device().is_cpu() ? 300 : 70;
   const std::vector<DType> dtypes =
       test_device().is_cpu() ? std::vector{kFloat64, kFloat32, kBFloat16} : std::vector{kBFloat16};
@@ -259,7 +259,7 @@ TEST(Attention, MasksBroadcast) {
   }
 }
 
-TEST(Attention, MaskOfEachLayout) {
+TEST(Attention, MaskMayHaveAnyLayout) {
   const Dense values = random_dense({7, 9}, 4);
   const Tensor q = random_here({7, 3}, 1), k = random_here({9, 3}, 2), v = random_here({9, 2}, 3);
   for (const Layout layout : kLayouts) {
@@ -272,7 +272,7 @@ TEST(Attention, MaskOfEachLayout) {
   }
 }
 
-TEST(Attention, QueriesWithoutKeysGetZerosAndSendNone) {
+TEST(Attention, FullyMaskedQueriesGiveZerosAndCorrectGradients) {
   Dense allowed = dense_zeros({3, 4});
   for (int64_t s = 0; s < 4; ++s) allowed[s] = allowed[8 + s] = s != 1;
   for (const bool is_bool : {false, true}) {
@@ -295,7 +295,7 @@ TEST(Attention, QueriesWithoutKeysGetZerosAndSendNone) {
   }
 }
 
-TEST(Attention, MaskThatNeedsAGradient) {
+TEST(Attention, MaskRequiringGradIsDifferentiated) {
   OpCase op = attention_case({{2}, 3, 5, 3, 2, true});
   op.inputs.push_back({.name = "attn_mask", .shape = {3, 5}, .optional = true});
   op.run = [](const std::vector<Tensor>& in) {
@@ -308,7 +308,7 @@ TEST(Attention, MaskThatNeedsAGradient) {
   test_device().is_cpu() ? check(op) : check_values(op);  // composed of operations that have their own tests
 }
 
-TEST(Attention, NanSpreadsOverItsRowAlone) {
+TEST(Attention, NaNSpreadsOnlyWithinItsRow) {
   for (const DType dtype : {kFloat32, kFloat64}) {
     Dense values = random_dense({3, 2}, 1);
     values[2] = std::numeric_limits<double>::quiet_NaN();
@@ -335,7 +335,7 @@ TEST(Attention, LargeScoresDoNotOverflow) {
 
 // --- memory ----------------------------------------------------------------------------------------------------
 
-TEST(Attention, ResultAndGradientsLieAsTheQueryDoes) {
+TEST(Attention, ResultHasMemoryOrderOfQuery) {
   const Tensor memory = leaf(random_here({2, 7, 3, 4}, 1));
   const Tensor heads = memory.transpose(1, 2);  // [2, 3, 7, 4]
   const Tensor out = scaled_dot_product_attention(heads, heads, heads);
@@ -343,7 +343,7 @@ TEST(Attention, ResultAndGradientsLieAsTheQueryDoes) {
   EXPECT_TRUE(out.transpose(1, 2).is_contiguous());
 }
 
-TEST(Attention, StoresNoMatrixOfScores) {
+TEST(Attention, ScoreMatrixIsNotStored) {
   const int64_t size = test_device().is_cpu() ? 2048 : 1024;
   const Tensor q = leaf(random_here({size, 8}, 1)), k = leaf(random_here({size, 8}, 2));
   const Tensor v = leaf(random_here({size, 8}, 3)), cotangent = random_here({size, 8}, 4);
@@ -355,7 +355,7 @@ TEST(Attention, StoresNoMatrixOfScores) {
 }
 
 // Rows that are masked by a large finite number alone weigh all keys alike, in backward too.
-TEST(Attention, LargeFiniteMasks) {
+TEST(Attention, LargeFiniteMasksWeighKeysEqually) {
   const int64_t queries = 7, keys = 300;
   for (const double masked : {-1e9, -3.4028234663852886e38}) {
     const Tensor query = random_here({queries, 4}, 1), key = random_here({keys, 4}, 2);
@@ -370,7 +370,7 @@ TEST(Attention, LargeFiniteMasks) {
 
 // --- kernels ---------------------------------------------------------------------------------------------------
 
-TEST(AttentionKernels, EachAlgorithmAgreesWithFloat64) {
+TEST(AttentionKernels, EachAlgorithmMatchesFloat64) {
   EXPECT_EQ(attention_algorithm(kFloat64), AttentionAlgorithm::kPlain);
   EXPECT_NE(attention_algorithm(kFloat32), AttentionAlgorithm::kPlain);
   const int64_t size = 330, width = 40;
@@ -444,7 +444,7 @@ TEST(QkvAttention, MatchesItsFormula) {
   check_threads(qkv_case({3}, 65, 7, 8, true));
 }
 
-TEST(QkvAttention, EqualsItsParts) {
+TEST(QkvAttention, MatchesAttentionOfItsParts) {
   for (const bool is_causal : {false, true}) {
     for (const DType dtype : floating_dtypes()) {
       const Tensor mask = random_here({3, 1, 33}, 5, dtype);
@@ -463,7 +463,7 @@ TEST(QkvAttention, EqualsItsParts) {
   }
 }
 
-TEST(QkvAttention, MaskThatNeedsAGradient) {
+TEST(QkvAttention, MaskRequiringGradIsDifferentiated) {
   const auto run = [](const std::vector<Tensor>& in) { return qkv_attention(in[0], 2, {.attn_mask = in[1]}); };
   const std::vector<Tensor> in = {leaf(random_tensor({2, 3, 18}, 1, kFloat64)),
                                   leaf(random_tensor({2, 3, 3}, 2, kFloat64))};
@@ -473,7 +473,7 @@ TEST(QkvAttention, MaskThatNeedsAGradient) {
 
 // --- errors ----------------------------------------------------------------------------------------------------
 
-TEST(AttentionErrors, FullTexts) {
+TEST(Attention, InvalidArgumentsAreNamedInErrors) {
   const auto text = [](const Shape& q, const Shape& k, const Shape& v, const Tensor& mask = {}) {
     return error_text<ShapeError>(
         [&] { scaled_dot_product_attention(empty(q), empty(k), empty(v), {.attn_mask = mask}); });
@@ -533,7 +533,7 @@ TEST(AttentionErrors, FullTexts) {
             "  query  cpu  int64 [3, 4]");
 }
 
-TEST(QkvAttentionErrors, FullTexts) {
+TEST(QkvAttention, InvalidArgumentsAreNamedInErrors) {
   EXPECT_EQ(error_text<ShapeError>([] { qkv_attention(empty({12}), 2); }),
             "qkv_attention: qkv must have at least 2 dimensions\n"
             "  qkv  cpu  float32 [12]");

@@ -161,7 +161,7 @@ bool same_bits(const Tensor& a, const Tensor& b) {
 
 const DType kHalfTypes[] = {kBFloat16, kFloat16};
 
-TEST(Autocast, Float32OperandsAreCastAsThePolicySays) {
+TEST(Autocast, Float32OperandsAreCastByPolicy) {
   for (DType half : kHalfTypes) {
     for (const Front& front : fronts()) {
       SCOPED_TRACE(str(front.name, " ", half));
@@ -175,7 +175,7 @@ TEST(Autocast, Float32OperandsAreCastAsThePolicySays) {
   }
 }
 
-TEST(Autocast, HalfOperandsAreCastAsThePolicySays) {
+TEST(Autocast, HalfOperandsAreCastByPolicy) {
   for (DType half : kHalfTypes) {
     for (const Front& front : fronts()) {
       SCOPED_TRACE(str(front.name, " ", half));
@@ -188,7 +188,7 @@ TEST(Autocast, HalfOperandsAreCastAsThePolicySays) {
   }
 }
 
-TEST(Autocast, MixedOperandsMeetAsThePolicySays) {
+TEST(Autocast, MixedOperandsAreCastByPolicy) {
   // A float32 parameter beside the half output of a layer, either way round.
   for (DType half : kHalfTypes) {
     for (const Front& front : fronts()) {
@@ -205,7 +205,7 @@ TEST(Autocast, MixedOperandsMeetAsThePolicySays) {
   }
 }
 
-TEST(Autocast, Float64KeepsItsDigits) {
+TEST(Autocast, Float64OperandsAreNotCast) {
   for (const Front& front : fronts()) {
     if (front.name == "scaled_dot_product_attention added mask") continue;  // whose mask is float32 here
     SCOPED_TRACE(front.name);
@@ -214,7 +214,7 @@ TEST(Autocast, Float64KeepsItsDigits) {
   }
 }
 
-TEST(Autocast, GradientsArriveInTheParametersFloat32) {
+TEST(Autocast, GradientsOfFloat32ParametersAreFloat32) {
   for (DType half : kHalfTypes) {
     for (const Front& front : fronts()) {
       SCOPED_TRACE(str(front.name, " ", half));
@@ -241,7 +241,7 @@ TEST(Autocast, GradientsArriveInTheParametersFloat32) {
   }
 }
 
-TEST(Autocast, BackwardInsideItsScopeIsTheSame) {
+TEST(Autocast, BackwardInsideScopeGivesEqualBits) {
   for (DType dtype : {kFloat32, kBFloat16, kFloat16}) {
     for (const Front& front : fronts()) {
       SCOPED_TRACE(str(front.name, " ", dtype));
@@ -277,7 +277,7 @@ TEST(Autocast, RunningStatisticsStayFloat32) {
 
 // --- half types without autocast -----------------------------------------------------------------
 
-TEST(HalfTypes, EveryProductConvolutionAndAttentionWidensThemInside) {
+TEST(HalfTypes, ProductsConvolutionsAndAttentionComputeInFloat32) {
   for (DType half : kHalfTypes) {
     for (const Front& front : fronts()) {
       if (front.policy != kLow || front.name == "scaled_dot_product_attention added mask") continue;
@@ -300,7 +300,7 @@ TEST(HalfTypes, EveryProductConvolutionAndAttentionWidensThemInside) {
   }
 }
 
-TEST(HalfTypes, LongSumsAreFormedInFloat32) {
+TEST(HalfTypes, LongSumsAccumulateInFloat32) {
   // One after the other in float16, 4096 ones stop at 2048; in bfloat16 at 256.
   for (DType half : kHalfTypes) {
     SCOPED_TRACE(to_string(half));

@@ -16,7 +16,7 @@ namespace tandem::testing { namespace {
 
 using Values = std::vector<double>;
 
-TEST(Cast, ToDTypeIsRecorded) {
+TEST(Cast, ToDTypeConvertsAndIsDifferentiable) {
   OpCase op;
   op.name = "to";
   op.inputs = {{"input", {3, 33}}};
@@ -38,7 +38,7 @@ TEST(Cast, ToDTypeIsRecorded) {
   EXPECT_EQ(x.to(kInt64).to_vector<double>(), (Values{1, 2}));
 }
 
-TEST(Cast, FloatingToIntegerTruncatesAndSaturatesForEveryPair) {
+TEST(Cast, FloatingToIntegerTruncatesAndSaturates) {
   const std::vector<double> values = {2.75, -2.75, 1e30, -1e30, INFINITY, -INFINITY, NAN};
   const std::vector<std::pair<DType, std::pair<int64_t, int64_t>>> integers = {
       {kUInt8, {0, 255}}, {kInt32, {INT32_MIN, INT32_MAX}}, {kInt64, {INT64_MIN, INT64_MAX}}};
@@ -54,7 +54,7 @@ TEST(Cast, FloatingToIntegerTruncatesAndSaturatesForEveryPair) {
   }
 }
 
-TEST(Cast, PoliciesUnderAutocast) {
+TEST(Cast, PoliciesSelectDTypeUnderAutocast) {
   const Tensor single = ones({2});
   const Tensor bf16 = ones({2}, {kBFloat16});
   const Tensor f64 = ones({2}, {kFloat64});
@@ -84,7 +84,7 @@ TEST(Cast, PoliciesUnderAutocast) {
   EXPECT_EQ(elsewhere, kBFloat16) << "autocast belongs to its thread";
 }
 
-TEST(Cast, AutocastNestsAndEnds) {
+TEST(Cast, AutocastScopesNestAndEnd) {
   const Tensor x = ones({2});
   const auto lowered = [&] {
     Tensor y = x;
@@ -104,7 +104,7 @@ TEST(Cast, AutocastNestsAndEnds) {
             "Autocast: dtype must be float16 or bfloat16, not float64");
 }
 
-TEST(Cast, GradientsReturnToTheParametersDType) {
+TEST(Cast, GradientsHaveTheParameterDType) {
   Tensor x = random_tensor({3}, 1);
   x.set_requires_grad();
   const Autocast autocast(kBFloat16);
@@ -115,7 +115,7 @@ TEST(Cast, GradientsReturnToTheParametersDType) {
   EXPECT_EQ(x.grad().to_vector<double>(), (Values{2, 2, 2}));
 }
 
-TEST(Cast, ErrorTexts) {
+TEST(Cast, UndefinedInputIsRejected) {
   EXPECT_EQ(error_text<StateError>([] { static_cast<void>(to(Tensor(), kFloat64)); }),
             "to: input is undefined\n"
             "  input  undefined");

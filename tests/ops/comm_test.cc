@@ -25,7 +25,7 @@ const TransferOptions kSmall{.chunk_bytes = kChunk * 4, .max_in_flight = 2};
 // --- the cases that users bring --------------------------------------------------------------------------------------------
 
 // S1
-TEST_F(Comm, PlainAdditionIsRefused) {
+TEST_F(Comm, PlainAdditionAcrossDevicesIsRejected) {
   const Tensor a = tensor({1, 2, 3}), b = tensor({4, 5, 6}).to(cpu(1));
   EXPECT_EQ(error_text<DeviceError>([&] { static_cast<void>(a + b); }),
             "add: operands are on different devices\n"
@@ -41,7 +41,7 @@ TEST_F(Comm, PlainAdditionIsRefused) {
 }
 
 // S4, S5
-TEST_F(Comm, SumsOfTwoDevices) {
+TEST_F(Comm, TensorsOfTwoDevicesAreSummed) {
   const Tensor a = tensor({1, 2, 3}).to(on(0)), b = tensor({4, 5, 6}).to(on(1));
   const Values sum = {5, 7, 9};
   EXPECT_EQ((a + b.to(on(0))).to_vector<double>(), sum);
@@ -60,7 +60,7 @@ TEST_F(Comm, SumsOfTwoDevices) {
 }
 
 // S6: three operands of 16 KiB, and room for one more on the target.
-TEST_F(Comm, OperandsThatDoNotFitTogetherAreStreamed) {
+TEST_F(Comm, LargeOperandsAreStreamedWithinMemoryLimit) {
   std::vector<Tensor> parts;
   for (int i = 0; i < 3; ++i) parts.push_back(random_on(i, {4096}, 30 + static_cast<uint64_t>(i)));
   const int64_t bytes = block_bytes(4096 * 4);
@@ -78,7 +78,7 @@ TEST_F(Comm, OperandsThatDoNotFitTogetherAreStreamed) {
 
 // --- sums ------------------------------------------------------------------------------------------------------------------
 
-TEST_F(Comm, SumsOfEveryDTypeSizeAndLayout) {
+TEST_F(Comm, SumToSupportsEveryDTypeAndLayout) {
   for (const DType dtype : {kFloat32, kFloat64, kFloat16, kBFloat16, kInt64, kInt32, kUInt8, kBool}) {
     for (const int64_t size : {0, 1, 3, 251, 256, 257, 1021}) {
       for (const Layout layout : {Layout::kContiguous, Layout::kSliced}) {
@@ -104,7 +104,7 @@ TEST_F(Comm, SumsOfEveryDTypeSizeAndLayout) {
   }
 }
 
-TEST_F(Comm, HalvesAreAddedInFloatAndRoundedOnce) {
+TEST_F(Comm, HalfTypeSumsInFloat32AreRoundedOnce) {
   // 2048 + 1 + 1 is 2050 in float16; rounded after each step it would stay 2048.
   const std::vector<Tensor> parts = {full({33}, 2048, {kFloat16, on(0)}), full({33}, 1, {kFloat16, on(1)}),
                                      full({33}, 1, {kFloat16, on(2)})};
@@ -122,7 +122,7 @@ TEST_F(Comm, HalvesAreAddedInFloatAndRoundedOnce) {
             "  tensors[1]  cpu  float32 [33]  <- differs");
 }
 
-TEST_F(Comm, MoreThanAGpuAddsIsRefusedAtOnce) {
+TEST_F(Comm, TooManyTensorsForGpuSumAreRejected) {
   const std::vector<Tensor> parts(primitives::kMaxGpuSumInputs + 1,
                                   random_on(0, {4, 64}, 49, kFloat32, Layout::kTransposed));
   if (on(0).is_cpu()) {
@@ -133,7 +133,7 @@ TEST_F(Comm, MoreThanAGpuAddsIsRefusedAtOnce) {
             "sum_to: 65 tensors, a GPU adds up to 64");
 }
 
-TEST_F(Comm, BitsDependOnNeitherChunksNorThreads) {
+TEST_F(Comm, BitsAreIndependentOfChunksAndThreads) {
   std::vector<Tensor> parts;
   for (int i = 0; i < kDevices; ++i) parts.push_back(random_on(i, {37, 101}, 50 + static_cast<uint64_t>(i)));
   const Tensor want = comm::sum_to(on(0), parts);
@@ -161,7 +161,7 @@ TEST_F(Comm, StridedOperandsArePackedChunkByChunk) {
 }
 
 // What is summed in one place and copied on from there counts all its ways.
-TEST_F(Comm, AllReducesPlanCountsEveryWay) {
+TEST_F(Comm, AllReducePlanCountsEveryDevice) {
   std::vector<Tensor> parts;
   for (int i = 0; i < 3; ++i) parts.push_back(random_on(i, {kChunk}, 61));
   set_memory_limit(on(2), memory_stats(on(2)).allocated);
@@ -176,7 +176,7 @@ TEST_F(Comm, AllReducesPlanCountsEveryWay) {
 
 // --- copies and parts ------------------------------------------------------------------------------------------------------
 
-TEST_F(Comm, BroadcastGivesEachDeviceItsCopy) {
+TEST_F(Comm, BroadcastCopiesToEachDevice) {
   for (const DType dtype : {kFloat32, kFloat16, kBFloat16, kInt64}) {
     for (const int64_t size : {0, 1, 257, 1021}) {
       const Tensor x = random_on(1, {size}, 70, dtype);
@@ -214,7 +214,7 @@ TEST_F(Comm, ScatterAndGatherAreInverse) {
   }
 }
 
-TEST_F(Comm, GatherAssemblesInPlace) {
+TEST_F(Comm, GatherAllocatesOnlyTheResult) {
   std::vector<Tensor> parts;
   for (int i = 0; i < 3; ++i) parts.push_back(random_on(i, {16, 64}, 72));
   for (const int64_t dim : {0, 1}) {
@@ -226,7 +226,7 @@ TEST_F(Comm, GatherAssemblesInPlace) {
 
 // --- failures --------------------------------------------------------------------------------------------------------------
 
-TEST_F(Comm, AFailureAtAnyChunkLeavesNothing) {
+TEST_F(Comm, FailureAtAnyChunkReleasesMemory) {
   std::vector<Tensor> parts;
   for (int i = 0; i < 3; ++i) parts.push_back(random_on(i, {5 * kChunk}, 80));
   const auto calls = std::vector<std::function<void(const TransferOptions&)>>{
@@ -260,7 +260,7 @@ TEST_F(Comm, AFailureAtAnyChunkLeavesNothing) {
   }
 }
 
-TEST_F(Comm, WhatDoesNotFitIsRefusedUntouched) {
+TEST_F(Comm, InsufficientMemoryIsRejectedBeforeCopying) {
   std::vector<Tensor> parts;
   for (int i = 0; i < 3; ++i) parts.push_back(random_on(i, {4 * kChunk}, 81));
   int chunks = 0;
@@ -284,7 +284,7 @@ TEST_F(Comm, WhatDoesNotFitIsRefusedUntouched) {
   EXPECT_EQ(chunks, 0);
 }
 
-TEST_F(Comm, MistakesAreNamed) {
+TEST_F(Comm, InvalidArgumentsAreNamedInErrors) {
   const Tensor a = ones({2, 3}), b = ones({2, 3}, {kFloat32, cpu(1)});
   EXPECT_EQ(error_text<ShapeError>([&] {
               static_cast<void>(comm::sum_to(cpu(1), {a, ones({3})}));
@@ -327,7 +327,7 @@ TEST_F(Comm, MistakesAreNamed) {
 
 // --- gradients -------------------------------------------------------------------------------------------------------------
 
-TEST_F(Comm, GradientsGoTheWayBack) {
+TEST_F(Comm, GradientsReturnToSourceDevices) {
   const auto weigh = [](const Tensor& x, double start) {
     // Each element counts differently.
     const Tensor weights = arange(0, x.num_elements()).to(kFloat64).view(x.shape()).to(x.device());

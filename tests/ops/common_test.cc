@@ -5,7 +5,7 @@
 
 namespace tandem::testing { namespace {
 
-TEST(OpsCommon, OperandTable) {
+TEST(OperandChecks, ErrorTextListsOperandsInTable) {
   const Tensor a = zeros({2, 3});
   const Tensor b = zeros({}, {kInt64});
   EXPECT_EQ(ops::operand_error("op", "went wrong", {{"a", a}, {"weights", b}, {"none", Tensor()}}, {false, true, false},
@@ -17,7 +17,7 @@ TEST(OpsCommon, OperandTable) {
             "  do better");
 }
 
-TEST(OpsCommon, DevicesDifferFromTheMajority) {
+TEST(OperandChecks, OperandsOffTheMajorityDeviceAreMarked) {
   if (cpu_device_count() < 3) set_cpu_device_count(3);
   const Tensor here = zeros({128});
   const Tensor there = zeros({64, 256}, {kFloat32, Device("cpu:1")});
@@ -42,7 +42,7 @@ TEST(OpsCommon, DevicesDifferFromTheMajority) {
   EXPECT_EQ(ops::check_same_device("op", {{"b", there}}).device, Device("cpu:1"));
 }
 
-TEST(OpsCommon, ListsOfAnyLength) {
+TEST(OperandChecks, TensorListsOfAnyLengthAreChecked) {
   if (cpu_device_count() < 3) set_cpu_device_count(3);
   std::vector<Tensor> tensors(40, zeros({3}));
   EXPECT_EQ(ops::check_same_device_list("op", tensors).device, Device());
@@ -62,7 +62,7 @@ TEST(OpsCommon, ListsOfAnyLength) {
             "  tensors[2]  cpu        float32 [2]");
 }
 
-TEST(OpsCommon, ErrorsNameTheModule) {
+TEST(OperandChecks, ErrorsNameTheModule) {
   RankContext::current().module_scope = make_ref<ScopeName>("Linear 'encoder.fc1'");
   const std::string text = error_text<StateError>([] {
     static_cast<void>(ops::check_same_device("op", {{"a", Tensor()}, {"b", Tensor()}}));
@@ -75,7 +75,7 @@ TEST(OpsCommon, ErrorsNameTheModule) {
             "  in Linear 'encoder.fc1'");
 }
 
-TEST(OpsCommon, DTypeChecks) {
+TEST(OperandChecks, MixedOrIntegerDTypesAreRejected) {
   const Tensor a = zeros({2});
   const Tensor b = zeros({2}, {kFloat64});
   EXPECT_NO_THROW(ops::check_same_dtype("op", {{"a", a}, {"b", a}}));
@@ -93,7 +93,7 @@ TEST(OpsCommon, DTypeChecks) {
             "  a  cpu  int32 [2]");
 }
 
-TEST(OpsCommon, Broadcasting) {
+TEST(BroadcastShape, ShapesCombineAndMismatchesAreRejected) {
   const auto shape_of = [](const Shape& a, const Shape& b, const Shape& c) {
     return ops::broadcast_shape("op", {{"a", zeros(a)}, {"b", zeros(b)}, {"c", zeros(c)}});
   };
@@ -108,7 +108,7 @@ TEST(OpsCommon, Broadcasting) {
   EXPECT_EQ(ops::broadcast_strides(zeros({3, 1, 4}), {2, 3, 5, 4}), (Shape{0, 4, 0, 1}));
 }
 
-TEST(OpsCommon, SumToShape) {
+TEST(SumToShape, MatchesNaiveReference) {
   const Tensor grad = random_tensor({2, 3, 4}, 1, kFloat64);
   EXPECT_TRUE(ops::sum_to_shape(grad, {2, 3, 4}).is_same(grad));
   const Dense values = dense(grad);

@@ -24,7 +24,7 @@ const Comparison kComparisons[] = {
     {"ge", ge, ge, [](double a, double b) { return a >= b; }},
 };
 
-TEST(Compare, TensorsAndNumbers) {
+TEST(Compare, MatchesReferenceForTensorsAndNumbers) {
   for (const Comparison& c : kComparisons) {
     struct {
       Shape a, b, result;
@@ -63,7 +63,7 @@ TEST(Compare, TensorsAndNumbers) {
   }
 }
 
-TEST(Compare, NaNAndNumbersOfAnotherKind) {
+TEST(Compare, NaNIsUnequalAndMixedKindsPromote) {
   const Tensor x = tensor({1.0, NAN, 3.0});
   for (const Comparison& c : kComparisons) {
     const bool unequal = std::string(c.name) == "ne";
@@ -87,7 +87,7 @@ OpCase where_case(const Shape& condition, const Shape& a, const Shape& b, const 
   return op;
 }
 
-TEST(Compare, NumbersBeyondAnIntegerDTypeAreComparedByValue) {
+TEST(Compare, OutOfRangeNumbersAreComparedByValue) {
   const auto values = [](const Tensor& result) { return result.to_vector<bool>(); };
   const std::vector<bool> all = {true, true}, none = {false, false};
   for (const DType dtype : {kUInt8, kInt32}) {
@@ -108,7 +108,7 @@ TEST(Compare, NumbersBeyondAnIntegerDTypeAreComparedByValue) {
   EXPECT_EQ(values(lt(bytes, 256)), all);
 }
 
-TEST(Compare, Where) {
+TEST(Where, MatchesItsFormula) {
   check(where_case({3, 33}, {3, 33}, {3, 33}, {3, 33}));
   check(where_case({5, 1}, {7}, {2, 1, 1}, {2, 5, 7}));
   check(where_case({3}, {}, {2, 3}, {2, 3}));
@@ -128,7 +128,7 @@ TEST(Compare, Where) {
   check(op);
 }
 
-TEST(Compare, WhereKeepsIntegersAndPromotes) {
+TEST(Where, KeepsIntegerDTypesAndPromotesMixed) {
   const Tensor condition = tensor({true, false});
   for (DType dtype : {kBool, kUInt8, kInt32, kInt64}) {
     const Tensor chosen = where(condition, full({2}, 1, {dtype}), full({2}, 0, {dtype}));
@@ -138,14 +138,14 @@ TEST(Compare, WhereKeepsIntegersAndPromotes) {
   EXPECT_EQ(where(condition, tensor({1, 2}), tensor({0.5, 0.25})).to_vector<double>(), (Values{1, 0.25}));
 }
 
-TEST(Compare, WhereRefusesANumberThatDoesNotFit) {
+TEST(Where, OutOfRangeNumberIsRejected) {
   const Tensor x = tensor({1, 2}).to(kUInt8), condition = tensor({true, false});
   const std::string rest = " 300 does not fit in uint8 (0 to 255); choose another dtype";
   EXPECT_EQ(error_text<ValueError>([&] { where(condition, x, 300); }), "where: b" + rest);
   EXPECT_EQ(error_text<ValueError>([&] { where(condition, 300, x); }), "where: a" + rest);
 }
 
-TEST(Compare, ErrorTexts) {
+TEST(Compare, InvalidArgumentsAreNamedInErrors) {
   const Tensor a = zeros({2});
   EXPECT_EQ(error_text<DTypeError>([&] { static_cast<void>(where(a, a, a)); }),
             "where: condition must be bool\n"

@@ -86,7 +86,7 @@ TEST(Conv2d, MatchesItsFormula) {
   check(conv_case({1, 3, 4, 3}, {3, 1, 2, 2}, {.padding = 1, .groups = 3}, false));
 }
 
-TEST(Conv2d, LargeEnoughForProductsOfPatches) {
+TEST(Conv2d, Im2colPathMatchesItsFormula) {
   const OpCase cases[] = {
       conv_case({3, 7, 9, 8}, {33, 7, 3, 3}, {.stride = {1, 2}, .padding = {2, 1}}),
       conv_case({2, 8, 11, 7}, {32, 4, 3, 2}, {.stride = 2, .padding = 1, .dilation = {1, 2}, .groups = 2}),
@@ -97,7 +97,7 @@ TEST(Conv2d, LargeEnoughForProductsOfPatches) {
   }
 }
 
-TEST(Conv2d, LargeEnoughForWinograd) {
+TEST(Conv2d, WinogradPathMatchesItsFormula) {
   OpCase cases[] = {
       conv_case({3, 17, 9, 8}, {33, 17, 3, 3}, {.padding = {2, 1}}),
       conv_case({2, 40, 6, 5}, {66, 40, 3, 3}, {.padding = 1}),  // fewer tiles than filters
@@ -162,9 +162,9 @@ Tensor run_pass(ConvPass pass, ConvAlgorithm algorithm, const ConvGeometry& g, c
   }
 }
 
-class EveryAlgorithm : public ::testing::TestWithParam<ConvGeometry> {};
+class Conv2dAlgorithms : public ::testing::TestWithParam<ConvGeometry> {};
 
-TEST_P(EveryAlgorithm, MatchesTheDirectOneInFloat64) {
+TEST_P(Conv2dAlgorithms, EachMatchesDirectAlgorithmInFloat64) {
   const ConvGeometry g = GetParam();
   const Tensor input = random_tensor({g.batch * g.size.height * g.size.width * g.channels}, 1);
   const Tensor weight = random_tensor({g.weight_elements()}, 2);
@@ -194,7 +194,7 @@ TEST_P(EveryAlgorithm, MatchesTheDirectOneInFloat64) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Sizes, EveryAlgorithm,
+    Sizes, Conv2dAlgorithms,
     ::testing::Values(geometry(2, 3, {7, 9}, 5, 3, 1, 1),       //
                       geometry(1, 1, {28, 28}, 32, 5),          //
                       geometry(2, 32, {12, 12}, 65, 5),         // more than a panel of columns
@@ -249,19 +249,19 @@ void check_fronts(const ConvGeometry& g, DType dtype, int times = 2) {
   }
 }
 
-TEST_P(EveryAlgorithm, FrontsMatchFloat64) {
+TEST_P(Conv2dAlgorithms, OperatorFunctionsMatchFloat64) {
   for (const DType dtype : {kFloat32, kFloat16}) {
     SCOPED_TRACE(str(dtype));
     check_fronts(GetParam(), dtype);
   }
 }
 
-TEST(Conv2d, MorePatchesThanAPieceOfAGpu) {
+TEST(Conv2d, Im2colBeyondOneGpuPieceMatchesFloat64) {
   // 33.8 MB of them, in forward and in the gradient of the input; a piece has 33.5.
   check_fronts(geometry(1, 2, 91, 2, {15, 17}, 1, {7, 8}), kFloat64, 1);
 }
 
-TEST(Conv2d, FiltersOfASingleChannel) {
+TEST(Conv2d, SingleChannelFiltersMatchFloat64) {
   const ConvGeometry sizes[] = {geometry(2, 1, {9, 8}, 33, 5, {1, 2}, 1),                       //
                                 geometry(3, 3, {7, 9}, 12, {2, 3}, {3, 1}, {1, 2}, {2, 1}, 3),  //
                                 geometry(2, 35, {30, 33}, 35, 3, 1, 1, 1, 35),                  // two slices of pixels
@@ -272,7 +272,7 @@ TEST(Conv2d, FiltersOfASingleChannel) {
   }
 }
 
-TEST(ConvAlgorithm, FollowsFromTheSizes) {
+TEST(ConvAlgorithm, ChoiceFollowsFromSizes) {
   auto chosen = [](const ConvGeometry& g) { return std::string(to_string(conv_algorithm(ConvPass::kForward, g))); };
   EXPECT_EQ(chosen(geometry(1, 3, 4, 4, 3)), "direct");
   EXPECT_EQ(chosen(geometry(4, 64, 16, 64, 3, 1, 1, 1, 64)), "depthwise");
@@ -286,7 +286,7 @@ TEST(ConvAlgorithm, FollowsFromTheSizes) {
   }
 }
 
-TEST(ConvAlgorithm, TheEnvironmentAsksForTheReference) {
+TEST(ConvAlgorithm, EnvironmentVariableSelectsDirectAlgorithm) {
   const Tensor input = random_tensor({2, 16, 9, 9}, 1), weight = random_tensor({32, 16, 3, 3}, 2);
   const Tensor usual = conv2d(input, weight);
   ASSERT_EQ(setenv("TANDEM_CONV_ALGORITHM", "direct", 1), 0);
@@ -312,7 +312,7 @@ TEST(Conv2d, ResultsAndInputGradientsAreChannelsLast) {
   EXPECT_EQ(grad.strides(), Shape({9 * 8 * 16, 1, 8 * 16, 16}));
 }
 
-TEST(Conv2d, GradientsAddUpInTheSlot) {
+TEST(Conv2d, GradientsAccumulateInTheSlot) {
   for (const DType dtype : {kFloat32, kBFloat16}) {
     for (const bool fused : {false, true}) {
       const auto random_here = [&](const Shape& shape, uint64_t seed) {
@@ -341,7 +341,7 @@ TEST(Conv2d, GradientsAddUpInTheSlot) {
   }
 }
 
-TEST(Conv2d, EmptyBatches) {
+TEST(Conv2d, EmptyBatchGivesZeroWeightGradients) {
   const TensorOptions options{kFloat32, test_device()};
   Tensor input = empty({0, 3, 5, 5}, options).set_requires_grad();
   Tensor weight = random_tensor({4, 3, 3, 3}, 1).to(test_device()).set_requires_grad();
@@ -354,7 +354,7 @@ TEST(Conv2d, EmptyBatches) {
   EXPECT_TRUE(close(bias.grad(), dense_zeros({4}), 0));
 }
 
-TEST(Conv2dRelu, PassesNanOnAndMasksWhereTheResultIsZero) {
+TEST(Conv2dRelu, NaNPropagatesAndZeroResultsMaskGradients) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   Tensor x = tensor({1.0, nan, -1.0}).view({3, 1, 1, 1}).to(test_device()).set_requires_grad();
   const Tensor weight = tensor({2.0}).view({1, 1, 1, 1}).to(test_device());
@@ -366,7 +366,7 @@ TEST(Conv2dRelu, PassesNanOnAndMasksWhereTheResultIsZero) {
   EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{6, 10, 0}));
 }
 
-TEST(Conv2d, ShapeErrors) {
+TEST(Conv2d, InvalidShapesAreNamedInErrors) {
   auto text = [](Shape input, Shape weight, Conv2dOptions options = {}, Shape bias = {}) {
     return error_text<ShapeError>(
         [&] { conv2d(empty(input), empty(weight), bias.empty() ? Tensor() : empty(bias), options); });
@@ -416,7 +416,7 @@ TEST(Conv2d, ShapeErrors) {
   EXPECT_NE(text({1, 3, 5, 5}, {4, 3, 3, 3}, {.padding = kHuge / 4}), "");
 }
 
-TEST(Conv2d, OptionErrors) {
+TEST(Conv2d, InvalidOptionsAndDTypesAreNamedInErrors) {
   auto text = [](Conv2dOptions options) {
     return error_text<ValueError>([&] { conv2d(empty({1, 3, 5, 5}), empty({4, 3, 3, 3}), {}, options); });
   };

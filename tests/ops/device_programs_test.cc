@@ -13,7 +13,7 @@
 
 namespace tandem::testing { namespace {
 
-class Program : public FourDevices, public ::testing::WithParamInterface<int> {
+class MultiDeviceProgram : public FourDevices, public ::testing::WithParamInterface<int> {
  protected:
   /// A tensor somewhere, and what it should hold, on cpu.
   struct Value {
@@ -138,7 +138,7 @@ class Program : public FourDevices, public ::testing::WithParamInterface<int> {
   std::vector<Value> values_;
 };
 
-TEST_P(Program, GivesWhatOneDeviceGives) {
+TEST_P(MultiDeviceProgram, RandomOperationsMatchSingleDeviceResults) {
   for (int i = 0; i < 8; ++i) values_.push_back(fresh());
   int failures = 0;
   for (int i = 0; i < 400 && !HasFatalFailure(); ++i) {
@@ -156,6 +156,6 @@ TEST_P(Program, GivesWhatOneDeviceGives) {
   values_.clear();
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, Program, ::testing::Range(1, 13));
+INSTANTIATE_TEST_SUITE_P(Seeds, MultiDeviceProgram, ::testing::Range(1, 13));
 
 }}  // namespace tandem::testing

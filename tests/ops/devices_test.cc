@@ -24,7 +24,7 @@
 
 namespace tandem::testing { namespace {
 
-class Devices : public FourDevices {};
+class OpDevices : public FourDevices {};
 
 // --- the tables are complete -------------------------------------------------------------------------------------------------
 
@@ -33,7 +33,7 @@ std::string read(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-TEST(OpSignatures, AreReadFromAHeader) {
+TEST(OpSignatures, SignaturesAreParsedFromHeaderText) {
   const std::string header =
       "/// TANDEM_OP Tensor comment(Tensor input);\n"
       "TANDEM_API void cast_for(Tensor input);\n"
@@ -59,7 +59,7 @@ TEST(OpSignatures, AreReadFromAHeader) {
             (std::vector<std::string>{"b(Tensor, Scalar): no row", "c(): not declared"}));
 }
 
-TEST(OpSignatures, EveryOperationHasARow) {
+TEST(OpSignatures, EveryDeclaredOperationHasTestRow) {
   std::set<std::string> declared = declared_signatures(read("tensor/tensor.h"), "\n  const Tensor&");
   EXPECT_TRUE(declared.contains("add_(Tensor, Scalar)"));
   for (const auto& file : std::filesystem::directory_iterator("ops")) {
@@ -146,7 +146,7 @@ void expect_refused(const OpRow& row, const Call& call, const std::vector<Device
   for (const Tensor& tensor : present.tensors) EXPECT_EQ(tensor.version(), 0u);
 }
 
-TEST_F(Devices, EachOperandInTurnOnAnother) {
+TEST_F(OpDevices, EachMisplacedOperandIsRejected) {
   for (const OpRow& row : op_rows()) {
     for (const Call& call : calls_of(row)) {
       if (call.size() - static_cast<size_t>(std::count(call.begin(), call.end(), std::nullopt)) < 2) continue;
@@ -161,7 +161,7 @@ TEST_F(Devices, EachOperandInTurnOnAnother) {
   }
 }
 
-TEST_F(Devices, OperandsOnThreeDevices) {
+TEST_F(OpDevices, OperandsOnThreeDevicesAreRejected) {
   int64_t num_calls = 0;
   for (const OpRow& row : op_rows()) {
     for (const Call& call : calls_of(row)) {
@@ -178,7 +178,7 @@ TEST_F(Devices, OperandsOnThreeDevices) {
 }
 
 // Some texts word by word, for who reads this; the others come from different_devices_text.
-TEST_F(Devices, TheTextsOfThree) {
+TEST_F(OpDevices, ErrorTextsMarkMisplacedOperands) {
   const auto text = [](const char* signature, const std::vector<Device>& devices) {
     const std::vector<OpRow> rows = op_rows();
     const auto row = std::find_if(rows.begin(), rows.end(), [&](const OpRow& r) { return r.signature == signature; });
@@ -266,7 +266,7 @@ void run_on_one(const OpRow& row, std::vector<Tensor> operands, const std::vecto
   if (!second.empty()) autograd::backward(second, cotangents_of(second));
 }
 
-TEST_F(Devices, EverythingStaysWhereTheOperandsAre) {
+TEST_F(OpDevices, ResultsAndGradientsStayOnOperandDevice) {
   for (const OpRow& row : op_rows()) {
     for (const Call& call : calls_of(row)) {
       for (const DType dtype : {kFloat32, kFloat64, kFloat16}) {
@@ -288,7 +288,7 @@ TEST_F(Devices, EverythingStaysWhereTheOperandsAre) {
   }
 }
 
-TEST_F(Devices, ResultsAreWhereTheCallSays) {
+TEST_F(OpDevices, ResultsAreOnTheRequestedDevice) {
   for (const CrossingRow& row : crossing_rows()) {
     SCOPED_TRACE(row.signature);
     std::vector<Tensor> inputs;

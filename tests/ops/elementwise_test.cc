@@ -51,7 +51,7 @@ const Shapes kShapes[] = {
     {{1}, {}, {1}},
 };
 
-TEST(Elementwise, Add) {
+TEST(Elementwise, AddMatchesItsFormula) {
   for (const Shapes& s : kShapes) {
     check(binary_case(
         "add", s.a, s.b, s.result, [](const Tensor& a, const Tensor& b) { return add(a, b, 0.75); },
@@ -62,7 +62,7 @@ TEST(Elementwise, Add) {
   }
 }
 
-TEST(Elementwise, Sub) {
+TEST(Elementwise, SubMatchesItsFormula) {
   for (const Shapes& s : kShapes) {
     check(binary_case(
         "sub", s.a, s.b, s.result, [](const Tensor& a, const Tensor& b) { return sub(a, b, 1.25); },
@@ -73,7 +73,7 @@ TEST(Elementwise, Sub) {
   }
 }
 
-TEST(Elementwise, Mul) {
+TEST(Elementwise, MulMatchesItsFormula) {
   for (const Shapes& s : kShapes) {
     check(binary_case(
         "mul", s.a, s.b, s.result, [](const Tensor& a, const Tensor& b) { return a * b; },
@@ -81,7 +81,7 @@ TEST(Elementwise, Mul) {
   }
 }
 
-TEST(Elementwise, Div) {
+TEST(Elementwise, DivMatchesItsFormula) {
   for (const Shapes& s : kShapes) {
     check(binary_case(
         "div", s.a, s.b, s.result, [](const Tensor& a, const Tensor& b) { return a / b; },
@@ -89,7 +89,7 @@ TEST(Elementwise, Div) {
   }
 }
 
-TEST(Elementwise, Numbers) {
+TEST(Elementwise, NumberOperandsMatchTheirFormulas) {
   for (const Shape& shape : {Shape{3, 33}, Shape{}, Shape{0}}) {
     const Input a{"a", shape};
     const Input b{"b", shape, 0.5, 2};
@@ -112,7 +112,7 @@ TEST(Elementwise, Numbers) {
   }
 }
 
-TEST(Elementwise, Unary) {
+TEST(Elementwise, UnaryOperationsMatchTheirFormulas) {
   for (const Shape& shape : {Shape{3, 33}, Shape{2, 3, 7}, Shape{}, Shape{0, 3}}) {
     const Input any{"input", shape};
     const Input positive{"input", shape, 0.25, 4};
@@ -127,7 +127,7 @@ TEST(Elementwise, Unary) {
   }
 }
 
-TEST(Elementwise, LargeSizesRunOnThreads) {
+TEST(Elementwise, LargeInputsMatchAcrossThreadCounts) {
   OpCase op = binary_case(
       "mul", {3, 32769}, {32769}, {3, 32769}, [](const Tensor& a, const Tensor& b) { return a * b; },
       [](double a, double b) { return a * b; });
@@ -140,7 +140,7 @@ TEST(Elementwise, LargeSizesRunOnThreads) {
   check_threads(op);
 }
 
-TEST(Elementwise, CloneAndContiguous) {
+TEST(Elementwise, CloneAndContiguousKeepValues) {
   for (const Shape& shape : {Shape{3, 7}, Shape{2, 3, 4}, Shape{}, Shape{0, 2}}) {
     const auto same = [](double x) { return x; };
     check(unary_case(
@@ -156,7 +156,7 @@ TEST(Elementwise, CloneAndContiguous) {
   EXPECT_TRUE(sliced.contiguous().is_contiguous());
 }
 
-TEST(Elementwise, Promotion) {
+TEST(Elementwise, DTypesPromoteAsInPyTorch) {
   const auto of = [](DType dtype, const Shape& shape = {2}) { return full(shape, 3, {dtype}); };
   EXPECT_EQ(add(of(kUInt8), of(kInt32)).dtype(), kInt32);
   EXPECT_EQ(add(of(kInt64), of(kFloat16)).dtype(), kFloat16);
@@ -180,7 +180,7 @@ TEST(Elementwise, Promotion) {
   EXPECT_EQ(mul(of(kInt32), 0.5).to_vector<double>(), (Values{1.5, 1.5}));
 }
 
-TEST(Elementwise, IntegersWrapAround) {
+TEST(Elementwise, IntegerOverflowWrapsAround) {
   const Tensor big = full({3}, INT64_MAX, {kInt64});
   EXPECT_EQ((big + 1).to_vector<int64_t>(), (std::vector<int64_t>{INT64_MIN, INT64_MIN, INT64_MIN}));
   EXPECT_EQ((big * 2).to_vector<int64_t>(), (std::vector<int64_t>{-2, -2, -2}));
@@ -239,7 +239,7 @@ TEST(Elementwise, LogIsWithinTwoUlps) {
   EXPECT_TRUE(std::isnan(log_element(NAN)));
 }
 
-TEST(Elementwise, AnElementDoesNotDependOnItsNeighbours) {
+TEST(Elementwise, ElementResultIsIndependentOfNeighbors) {
   for (DType dtype : {kFloat64, kFloat32, kFloat16, kBFloat16}) {
     const Tensor x = random_tensor({37}, 3, dtype, 0.1, 5);
     const Tensor y = exp(x);
@@ -251,7 +251,7 @@ TEST(Elementwise, AnElementDoesNotDependOnItsNeighbours) {
   }
 }
 
-TEST(Elementwise, ReluAtKinksAndNaN) {
+TEST(Elementwise, ReluMasksZeroAndPropagatesNaN) {
   Tensor x = tensor({-1.0, 0.0, 2.0, NAN});
   x.set_requires_grad();
   const Tensor y = relu(x);
@@ -261,7 +261,7 @@ TEST(Elementwise, ReluAtKinksAndNaN) {
   EXPECT_EQ(x.grad().to_vector<double>(), (Values{0, 0, 7, 9}));
 }
 
-TEST(Elementwise, SavesOnlyWhatTheGradientNeeds) {
+TEST(Elementwise, ForwardSavesOnlyTensorsNeededByBackward) {
   Tensor a = random_tensor({3}, 1);
   const Tensor b = random_tensor({3}, 2);
   a.set_requires_grad();
@@ -279,7 +279,7 @@ TEST(Elementwise, SavesOnlyWhatTheGradientNeeds) {
   EXPECT_EQ(holders(b), of_b + 2);
 }
 
-TEST(Elementwise, NumbersBeyondAnIntegerDTypeWrapAroundInArithmetic) {
+TEST(Elementwise, OutOfRangeNumbersWrapAroundInArithmetic) {
   const Tensor x = tensor({1, 250}).to(kUInt8);
   const auto expect = [](const Tensor& result, std::vector<int64_t> values) {
     EXPECT_EQ(result.dtype(), kUInt8);
@@ -293,7 +293,7 @@ TEST(Elementwise, NumbersBeyondAnIntegerDTypeWrapAroundInArithmetic) {
   expect(add(x, x, 257), {2, 244});
 }
 
-TEST(Elementwise, ErrorTexts) {
+TEST(Elementwise, InvalidArgumentsAreNamedInErrors) {
   const Tensor a = zeros({2, 3});
   const Tensor b = zeros({4});
   EXPECT_EQ(error_text<ShapeError>([&] { static_cast<void>(a + b); }),
@@ -363,7 +363,7 @@ TEST(Elementwise, GradientOfHalfDivisorIsRoundedOnce) {
   }
 }
 
-TEST(Elementwise, GradientOfDivisorReadsAnyLayout) {
+TEST(Elementwise, GradientOfDivisorAcceptsAnyLayout) {
   const Shape shape = {5, 33};
   for (const Layout of_a : kLayouts) {
     for (const Layout of_b : kLayouts) {

@@ -29,20 +29,20 @@ OpCase embedding_case(Shape indices, int64_t rows, int64_t d) {
   return op;
 }
 
-TEST(Embedding, TakesRows) {
+TEST(Embedding, IndicesSelectRowsOfWeight) {
   check(embedding_case({7}, 3, 5));
   check(embedding_case({2, 3}, 7, 1));
   check(embedding_case({}, 3, 33));
   check(embedding_case({3, 1, 2}, 1, 3));
 }
 
-TEST(Embedding, ManyRowsAndUses) {
+TEST(Embedding, ManyRowsMatchAcrossThreadCounts) {
   check_values(embedding_case({3, 31}, 65, 130));
   check_threads(embedding_case({70, 31}, 65, 130));
   check_threads(embedding_case({1000}, 3, 31));
 }
 
-TEST(Embedding, OfNothing) {
+TEST(Embedding, EmptySizesGiveEmptyResultsAndZeroGradients) {
   EXPECT_EQ(embedding(empty({0}, {kInt64}), zeros({3, 2})).shape(), Shape({0, 2}));
   EXPECT_EQ(embedding(empty({2, 0}, {kInt64}), zeros({0, 2})).shape(), Shape({2, 0, 2}));
   EXPECT_EQ(embedding(tensor({1, 2}), zeros({3, 0})).shape(), Shape({2, 0}));
@@ -51,7 +51,7 @@ TEST(Embedding, OfNothing) {
   EXPECT_EQ(weight.grad().to_vector<float>(), std::vector<float>(6, 0));
 }
 
-TEST(Embedding, TheGradientSumsTheUsesOfARowAndIsAddedToWhatWasThere) {
+TEST(Embedding, GradientSumsRepeatedRowsAndAccumulates) {
   Tensor weight = zeros({4, 2}, {kFloat64}).set_requires_grad();
   const Tensor indices = tensor({2, 0, 2, 2});
   const Tensor cotangent = from_vector<double>({1, 2, 4, 8, 16, 32, 64, 128}, {4, 2});
@@ -61,7 +61,7 @@ TEST(Embedding, TheGradientSumsTheUsesOfARowAndIsAddedToWhatWasThere) {
   EXPECT_EQ(weight.grad().to_vector<double>(), (std::vector<double>{8, 16, 0, 0, 162, 324, 0, 0}));
 }
 
-TEST(Embedding, AnEmptySlotIsOverwritten) {
+TEST(Embedding, GradientAfterZeroGradIsOverwritten) {
   Tensor weight = zeros({3, 1}).set_requires_grad();
   embedding(tensor({0, 1, 2}), weight).backward(full({3, 1}, 7));
   weight.zero_grad();
@@ -69,7 +69,7 @@ TEST(Embedding, AnEmptySlotIsOverwritten) {
   EXPECT_EQ(weight.grad().to_vector<float>(), (std::vector<float>{0, 5, 0}));
 }
 
-TEST(Embedding, AWeightTiedToTheHeadGetsBothGradients) {
+TEST(Embedding, TiedWeightGetsBothGradients) {
   const Dense values = random_dense({5, 3}, 1);
   Tensor tied = make_tensor(values, kFloat64).set_requires_grad(),
          table = make_tensor(values, kFloat64).set_requires_grad(),
@@ -82,7 +82,7 @@ TEST(Embedding, AWeightTiedToTheHeadGetsBothGradients) {
   EXPECT_TRUE(close(tied.grad(), expected, 1e-15));
 }
 
-TEST(EmbeddingErrors, WithoutRowsEveryIndexIsOutside) {
+TEST(Embedding, IndexIntoEmptyWeightIsRejected) {
   const Device device = test_device();
   const Tensor weight = zeros({0, 3}, {kFloat32, device});
   EXPECT_EQ(error_text<IndexError>([&] {
@@ -92,7 +92,7 @@ TEST(EmbeddingErrors, WithoutRowsEveryIndexIsOutside) {
   EXPECT_EQ(embedding(zeros({0, 2}, {kInt64, device}), weight).shape(), (Shape{0, 2, 3}));
 }
 
-TEST(EmbeddingErrors, FullTexts) {
+TEST(Embedding, InvalidArgumentsAreNamedInErrors) {
   const Tensor weight = zeros({4, 2});
   EXPECT_EQ(error_text<IndexError>([&] {
               embedding(tensor({1, 3, 4, -1}), weight);

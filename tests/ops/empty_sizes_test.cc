@@ -68,7 +68,7 @@ void expect_derivatives(const OpRow& row, std::vector<Tensor> operands) {
   expect_finite(grad(differentiable, inputs, ones), inputs, "second gradient");
 }
 
-TEST(EmptySizes, HaveDerivativesWhereForwardAcceptsThem) {
+TEST(EmptySizes, AcceptedEmptyOperandsHaveFiniteDerivatives) {
   int64_t num_accepted = 0;
   for (const OpRow& row : op_rows()) {
     std::set<int64_t> sizes;

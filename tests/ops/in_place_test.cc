@@ -31,7 +31,7 @@ OpCase in_place_case(const char* name, const Shape& other,
   return op;
 }
 
-TEST(InPlace, Tensors) {
+TEST(InPlace, TensorOperandsMatchTheirFormulas) {
   for (const Shape& other : {Shape{3, 7}, Shape{7}, Shape{3, 1}, Shape{}}) {
     const OpCase cases[] = {
         in_place_case(
@@ -56,7 +56,7 @@ TEST(InPlace, Tensors) {
   }
 }
 
-TEST(InPlace, Numbers) {
+TEST(InPlace, NumberOperandsMatchTheirFormulas) {
   struct {
     const char* name;
     std::function<void(const Tensor&)> run;
@@ -84,7 +84,7 @@ TEST(InPlace, Numbers) {
   }
 }
 
-TEST(InPlace, StridedSelf) {
+TEST(InPlace, StridedSelfMatchesReference) {
   for (Layout layout : {Layout::kTransposed, Layout::kSliced}) {
     const Tensor self = make_tensor(random_dense({3, 7}, 1), kFloat64, layout);
     const Dense before = dense(self);
@@ -95,7 +95,7 @@ TEST(InPlace, StridedSelf) {
   }
 }
 
-TEST(InPlace, OverlappingOperands) {
+TEST(InPlace, OverlappingOperandsAreReadBeforeWriting) {
   const Tensor x = tensor({1.0, 2.0, 3.0, 4.0});
   x.slice(0, 1, 4).add_(x.slice(0, 0, 3));
   EXPECT_EQ(x.to_vector<double>(), (Values{1, 3, 5, 7}));
@@ -112,7 +112,7 @@ TEST(InPlace, OverlappingOperands) {
   EXPECT_EQ(w.grad().to_vector<double>(), (Values{8, -8}));
 }
 
-TEST(InPlace, FillAndCopyForgetTheHistory) {
+TEST(InPlace, FillAndCopyDiscardTheHistory) {
   Tensor x = random_tensor({3}, 1);
   x.set_requires_grad();
   const Tensor filled = x * 2;
@@ -127,7 +127,7 @@ TEST(InPlace, FillAndCopyForgetTheHistory) {
   EXPECT_EQ(copied.to_vector<double>(), (Values{1, 2, 3}));
 }
 
-TEST(InPlace, FillRefusesANumberThatDoesNotFit) {
+TEST(InPlace, FillWithOutOfRangeNumberIsRejected) {
   const Tensor x = tensor({1, 2}).to(kUInt8);
   const std::string rest = " does not fit in uint8 (0 to 255); choose another dtype";
   EXPECT_EQ(error_text<ValueError>([&] { x.fill_(300); }), "fill_: value 300" + rest);
@@ -136,7 +136,7 @@ TEST(InPlace, FillRefusesANumberThatDoesNotFit) {
   EXPECT_EQ(x.fill_(2.75).to_vector<int64_t>(), (std::vector<int64_t>{2, 2}));
 }
 
-TEST(InPlace, BumpsTheVersionAndNamesItself) {
+TEST(InPlace, ChangeBumpsVersionAndRecordsWriter) {
   const Tensor x = zeros({3});
   x.add_(1);
   x.mul_(x);
@@ -154,7 +154,7 @@ TEST(InPlace, BumpsTheVersionAndNamesItself) {
       "saved at 0)");
 }
 
-TEST(InPlace, DTypes) {
+TEST(InPlace, SelfKeepsItsDType) {
   const Tensor counts = tensor({1, 2, 3});
   counts.add_(tensor({1, 1, 1}), 2);
   counts.mul_(full({3}, 2, {kInt32}));

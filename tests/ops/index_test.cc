@@ -66,18 +66,18 @@ TEST(Gather, MatchesItsFormula) {
   check(gather_case({3, 2}, 1, {3, 0}));
 }
 
-TEST(Gather, LargeSizesRunOnThreads) {
+TEST(Gather, LargeInputsMatchAcrossThreadCounts) {
   OpCase op = gather_case({7, 9, 300}, 1, {7, 11, 300});
   check_values(op);
   check_threads(op);
 }
 
-TEST(Gather, OfOtherDTypes) {
+TEST(Gather, IntegerAndBoolInputsAreGathered) {
   EXPECT_EQ(gather(tensor({5, 6, 7}), 0, tensor({2, 2, 0})).to_vector<int64_t>(), (Indices{7, 7, 5}));
   EXPECT_EQ(gather(tensor({true, false}), 0, tensor({1, 0, 0})).to_vector<int64_t>(), (Indices{0, 1, 1}));
 }
 
-TEST(Gather, AGradientOfHalfTypesIsSummedInFloat32) {
+TEST(Gather, HalfTypeGradientsAreSummedInFloat32) {
   // 4096 ones one after the other in float16 would stop at 2048.
   Tensor x = ones({2}, {kFloat16}).set_requires_grad();
   gather(x, 0, zeros({4096}, {kInt64})).backward(ones({4096}, {kFloat16}));
@@ -118,7 +118,7 @@ TEST(IndexSelect, MatchesItsFormula) {
   check(index_select_case({4, 0}, 0, 3));
 }
 
-TEST(IndexSelect, LargeSizesRunOnThreads) {
+TEST(IndexSelect, LargeInputsMatchAcrossThreadCounts) {
   for (const OpCase& op : {index_select_case({33, 300}, 0, 90), index_select_case({20, 30, 31}, 1, 40)}) {
     check_values(op);
     check_threads(op);
@@ -185,13 +185,13 @@ TEST(TopK, MatchesItsFormula) {
   }
 }
 
-TEST(TopK, LargeSizesRunOnThreads) {
+TEST(TopK, LargeInputsMatchAcrossThreadCounts) {
   const OpCase op = topk_case({70, 300}, 5, 1, true);
   check_values(op);
   check_threads(op);
 }
 
-TEST(TopK, EqualOnesComeByPositionAndNaNFirst) {
+TEST(TopK, TiesKeepPositionOrderAndNaNIsLargest) {
   const Tensor x = tensor({2.0, NAN, 5.0, 2.0, INFINITY, 5.0, NAN, -INFINITY, 2.0});
   EXPECT_EQ(topk(x, 9).indices.to_vector<int64_t>(), (Indices{1, 6, 4, 2, 5, 0, 3, 8, 7}));
   EXPECT_EQ(topk(x, 9, 0, false).indices.to_vector<int64_t>(), (Indices{7, 0, 3, 8, 2, 5, 4, 1, 6}));
@@ -203,7 +203,7 @@ TEST(TopK, EqualOnesComeByPositionAndNaNFirst) {
   EXPECT_EQ(of_integers.indices.to_vector<int64_t>(), (Indices{2, 3, 0}));
 }
 
-TEST(TopK, TheGradientFlowsToWhatWasChosen) {
+TEST(TopK, GradientFlowsToSelectedElements) {
   Tensor x = tensor({1.0, 5.0, 5.0, 3.0}).set_requires_grad();
   const TopK best = topk(x, 2);
   EXPECT_FALSE(best.indices.requires_grad());
@@ -232,7 +232,7 @@ TEST(MaskedFill, MatchesItsFormula) {
   EXPECT_EQ(masked_fill(tensor({1, 2}), tensor({true, false}), 7).to_vector<int64_t>(), (Indices{7, 2}));
 }
 
-TEST(MaskedFill, RefusesANumberThatDoesNotFit) {
+TEST(MaskedFill, OutOfRangeValueIsRejected) {
   const Tensor x = tensor({1, 2}).to(kUInt8), mask = tensor({true, false});
   EXPECT_EQ(error_text<ValueError>([&] { masked_fill(x, mask, -1); }),
             "masked_fill: value -1 does not fit in uint8 (0 to 255); choose another dtype");
@@ -281,7 +281,7 @@ Tensor indices(const Shape& shape, int64_t size, Device device) {
   return make_tensor(values, kInt64).to(device);
 }
 
-TEST(Gather, TheGradientHasTheBitsOfAnAscendingSum) {
+TEST(Gather, GradientIsBitwiseEqualToCpu) {
   struct Case {
     Shape input, index;
     int64_t dim;
@@ -301,7 +301,7 @@ TEST(Gather, TheGradientHasTheBitsOfAnAscendingSum) {
   }
 }
 
-TEST(IndexSelect, TheGradientHasTheBitsOfAnAscendingSum) {
+TEST(IndexSelect, GradientIsBitwiseEqualToCpu) {
   struct Case {
     Shape input;
     int64_t dim, n;
@@ -320,7 +320,7 @@ TEST(IndexSelect, TheGradientHasTheBitsOfAnAscendingSum) {
   }
 }
 
-TEST(IndexSelect, RowsOfAllWidthsAndAlignments) {
+TEST(IndexSelect, RowsOfAnyWidthAndAlignmentMatchCpu) {
   for (DType dtype : {kBool, kUInt8, kFloat16, kInt32, kFloat64}) {
     for (int64_t width : {1, 2, 3, 4, 8, 16, 33}) {
       for (int64_t skipped : {0, 1}) {  // the first element of the rows' memory
@@ -335,7 +335,7 @@ TEST(IndexSelect, RowsOfAllWidthsAndAlignments) {
   }
 }
 
-TEST(TopK, AllDTypesAndSizesHaveOneOrder) {
+TEST(TopK, AllDTypesAndSizesMatchCpuOrder) {
   struct Case {
     Shape shape;
     int64_t k;
@@ -356,7 +356,7 @@ TEST(TopK, AllDTypesAndSizesHaveOneOrder) {
   }
 }
 
-TEST(TopK, SpecialNumbersHaveTheirPlaceOnTheDevice) {
+TEST(TopK, SpecialNumbersAreOrderedOnTheDevice) {
   const double infinity = std::numeric_limits<double>::infinity();
   for (DType dtype : floating_dtypes()) {
     const Tensor x =
@@ -369,7 +369,7 @@ TEST(TopK, SpecialNumbersHaveTheirPlaceOnTheDevice) {
   EXPECT_EQ(topk(ends, 6).indices.to_vector<int64_t>(), (Indices{1, 4, 5, 3, 0, 2}));
 }
 
-TEST(Index, OtherDTypesOnTheDevice) {
+TEST(Index, IntegerDTypesMatchCpuOnTheDevice) {
   for (DType dtype : {kBool, kUInt8, kInt32, kInt64}) {
     SCOPED_TRACE(to_string(dtype));
     expect_the_cpus_bits([&](Device device) {
@@ -389,7 +389,7 @@ std::string told_later() {
                                       ", reported at this synchronization");
 }
 
-TEST(Index, ABadIndexIsToldAndTheDeviceStaysUsable) {
+TEST(Index, BadIndexIsReportedAndDeviceStaysUsable) {
   const auto here = [](const Tensor& x) { return x.to(test_device()); };
   const Tensor x = here(random_tensor({5}, 1)), bad = here(tensor({1, 0, 5, 2})), negative = here(tensor({-1}));
   const Tensor good = here(tensor({1, 0, 4, 2})), nothing = here(zeros({0}));
@@ -407,7 +407,7 @@ TEST(Index, ABadIndexIsToldAndTheDeviceStaysUsable) {
   EXPECT_EQ(gather(x, 0, good).to_vector<float>(), (std::vector<float>{values[1], values[0], values[4], values[2]}));
 }
 
-TEST(Index, AGradientByBadIndicesDoesNoHarm) {
+TEST(Index, BackwardWithOutOfRangeIndexIsReported) {
   for (int64_t n : {3, 300}) {  // columns, one after the other, and sorted
     const auto backward_of = [&](bool select) {
       return error_text<IndexError>([&] {
@@ -424,7 +424,7 @@ TEST(Index, AGradientByBadIndicesDoesNoHarm) {
   }
 }
 
-TEST(Index, ErrorTexts) {
+TEST(Index, InvalidArgumentsAreNamedInErrors) {
   const Tensor x = zeros({2, 3});
   EXPECT_EQ(error_text<IndexError>([&] {
               gather(x, 1, tensor({0, 2, 1, 3, -1, 0}).view({2, 3}));

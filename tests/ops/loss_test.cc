@@ -48,9 +48,9 @@ TEST(CrossEntropy, MatchesItsFormula) {
   check(cross_entropy_case(31, 2));
 }
 
-TEST(CrossEntropy, ManyRows) { check_threads(cross_entropy_case(700, 101)); }
+TEST(CrossEntropy, ManyRowsMatchAcrossThreadCounts) { check_threads(cross_entropy_case(700, 101)); }
 
-TEST(CrossEntropy, ALargeShiftOfTheLogitsChangesNothing) {
+TEST(CrossEntropy, LargeLogitShiftDoesNotChangeResult) {
   // 2^16 and its neighbours by 1/4 are exact in float32: the loss and the gradient are those of the small numbers.
   const Tensor small = tensor({0.25, 1.5, -0.75}).view({1, 3}), labels = tensor({1});
   Tensor x = small.clone().set_requires_grad(),
@@ -62,7 +62,7 @@ TEST(CrossEntropy, ALargeShiftOfTheLogitsChangesNothing) {
   EXPECT_EQ(x.grad().to_vector<float>(), y.grad().to_vector<float>());
 }
 
-TEST(CrossEntropy, ConfidentAndWrong) {
+TEST(CrossEntropy, ConfidentWrongPredictionHasExactLossAndGradient) {
   Tensor x = tensor({200.0, 0.0}).view({1, 2}).clone().set_requires_grad();
   const Tensor loss = cross_entropy(x, tensor({1}));
   EXPECT_EQ(loss.item<float>(), 200.0f);
@@ -70,11 +70,11 @@ TEST(CrossEntropy, ConfidentAndWrong) {
   EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{1, -1}));
 }
 
-TEST(CrossEntropy, OfNothingIsNan) {
+TEST(CrossEntropy, EmptyBatchGivesNaN) {
   EXPECT_TRUE(std::isnan(cross_entropy(empty({0, 3}), empty({0}, {kInt64})).item<float>()));
 }
 
-TEST(CrossEntropy, WithoutClassesEveryLabelIsOutside) {
+TEST(CrossEntropy, LabelWithoutClassesIsRejected) {
   const Device device = test_device();
   EXPECT_EQ(error_text<IndexError>([&] {
               cross_entropy(zeros({2, 0}, {kFloat32, device}), zeros({2}, {kInt64, device}));
@@ -82,7 +82,7 @@ TEST(CrossEntropy, WithoutClassesEveryLabelIsOutside) {
             "cross_entropy: label 0 at position 0 is outside [0, 0)");
 }
 
-TEST(CrossEntropy, ErrorsAndTheirTexts) {
+TEST(CrossEntropy, InvalidArgumentsAreNamedInErrors) {
   const Tensor logits = zeros({4, 10});
   EXPECT_EQ(error_text<IndexError>([&] {
               cross_entropy(logits, tensor({1, 9, 10, -1}));
@@ -127,7 +127,7 @@ TEST(NllLoss, MatchesItsFormula) {
   EXPECT_TRUE(std::isnan(nll_loss(empty({0, 3}), empty({0}, {kInt64})).item<float>()));
 }
 
-TEST(NllLoss, OfLogSoftmaxIsCrossEntropy) {
+TEST(NllLoss, LossOfLogSoftmaxEqualsCrossEntropy) {
   const Tensor labels = tensor({2, 0, 1});
   Tensor x = random_tensor({3, 5}, 1, kFloat64).set_requires_grad(), y = x.detach().clone().set_requires_grad();
   const Tensor a = nll_loss(log_softmax(x, 1), labels), b = cross_entropy(y, labels);
@@ -137,7 +137,7 @@ TEST(NllLoss, OfLogSoftmaxIsCrossEntropy) {
   EXPECT_TRUE(close(x.grad(), dense(y.grad()), 1e-15));
 }
 
-TEST(NllLoss, ErrorsAndTheirTexts) {
+TEST(NllLoss, InvalidArgumentsAreNamedInErrors) {
   const Tensor log_probs = zeros({4, 10});
   EXPECT_EQ(error_text<IndexError>([&] {
               nll_loss(log_probs, tensor({1, 9, 10, -1}));
@@ -181,7 +181,7 @@ TEST(MseLoss, MatchesItsFormula) {
   EXPECT_TRUE(std::isnan(mse_loss(empty({0}), empty({0})).item<float>()));
 }
 
-TEST(MseLoss, OfHalfTypesDoesNotOverflow) {
+TEST(MseLoss, HalfTypesDoNotOverflow) {
   // 300^2 is no float16, but the mean with zeros is.
   Tensor x = zeros({4}, {kFloat16});
   x.select(0, 1).fill_(300);
@@ -193,7 +193,7 @@ TEST(MseLoss, OfHalfTypesDoesNotOverflow) {
   EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{0, 75, 0, 0}));
 }
 
-TEST(MseLoss, DTypesPromote) {
+TEST(MseLoss, MixedDTypesArePromoted) {
   Tensor x = tensor({1.0, 2.0}).set_requires_grad();
   const Tensor loss = mse_loss(x, zeros({2}, {kFloat64}));
   EXPECT_EQ(loss.dtype(), kFloat64);
@@ -202,7 +202,7 @@ TEST(MseLoss, DTypesPromote) {
   EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{1, 2}));
 }
 
-TEST(MseLoss, ErrorsAndTheirTexts) {
+TEST(MseLoss, InvalidArgumentsAreNamedInErrors) {
   EXPECT_EQ(error_text<ShapeError>([&] {
               mse_loss(zeros({4, 1}), zeros({4}));
             }),

@@ -30,7 +30,7 @@ OpCase unary_case(const char* name, const Input& input, std::function<Tensor(con
 
 const Shape kShapes[] = {{3, 33}, {2, 3, 7}, {}, {0, 3}};
 
-TEST(Math, Roots) {
+TEST(Math, SqrtAndRsqrtMatchTheirFormulas) {
   for (const Shape& shape : kShapes) {
     check(unary_case(
         "sqrt", {"input", shape, 0.25, 4}, [](const Tensor& x) { return x.sqrt(); },
@@ -52,7 +52,7 @@ TEST(Math, GradientOfSqrtAtZeroIsInfinite) {
   EXPECT_EQ(x.grad().to_vector<double>(), (Values{INFINITY, 0.75}));
 }
 
-TEST(Math, PowWithANumber) {
+TEST(Math, PowWithNumberMatchesItsFormula) {
   // Each special case of the kernel, whole and other exponents; negative bases where the result is real.
   for (double exponent : {2.0, 3.0, -1.0, -2.0, 4.0, 1.0, 0.0}) {
     for (const Shape& shape : kShapes) {
@@ -75,7 +75,7 @@ TEST(Math, PowWithANumber) {
   }
 }
 
-TEST(Math, PowWithANumberAtItsEdges) {
+TEST(Math, PowWithNumberHandlesZeroAndNegativeBases) {
   const auto slope = [](double base, double exponent) {
     Tensor x = full({}, base).set_requires_grad();
     pow(x, exponent).backward(full({}, 3.0));
@@ -93,7 +93,7 @@ TEST(Math, PowWithANumberAtItsEdges) {
   EXPECT_EQ(pow(tensor({-2.0}), -3).item(), -0.125);
 }
 
-TEST(Math, PowOfIntegers) {
+TEST(Math, IntegerPowWrapsAroundAndFloatExponentPromotes) {
   EXPECT_EQ(pow(tensor({-3, 0, 2, 7}), 3).to_vector<int64_t>(), (Numbers{-27, 0, 8, 343}));
   EXPECT_EQ(pow(tensor({-3, 0, 2}), 0).to_vector<int64_t>(), (Numbers{1, 1, 1}));
   EXPECT_EQ(pow(full({1}, 3, {kUInt8}), 6).item<int64_t>(), 729 % 256);
@@ -106,7 +106,7 @@ TEST(Math, PowOfIntegers) {
   EXPECT_EQ(pow(full({1}, 255, {kUInt8}), full({1}, 3, {kUInt8})).item<int64_t>(), 255);
 }
 
-TEST(Math, PowWithATensor) {
+TEST(Math, PowWithTensorMatchesItsFormula) {
   struct Shapes {
     Shape input, exponent, result;
   };
@@ -125,7 +125,7 @@ TEST(Math, PowWithATensor) {
   }
 }
 
-TEST(Math, GradientsOfPowWithATensorAtItsEdges) {
+TEST(Math, TensorPowGradientsHandleZeroAndNegativeBases) {
   Tensor x = tensor({0.0, 0.0, 0.0, -2.0, 0.0, 3.0}).set_requires_grad();
   Tensor e = tensor({0.0, 2.0, 1.0, 2.0, -1.0, 0.0}).set_requires_grad();
   const Tensor y = pow(x, e);
@@ -153,7 +153,7 @@ TEST(Math, SecondGradientsOfPowAtZeroAreFinite) {
   EXPECT_EQ(second[1].item(), 0);
 }
 
-TEST(Math, PowSavesItsOutputForTheExponentAlone) {
+TEST(Math, PowSavesOutputOnlyForExponentGradient) {
   const auto holders = [](const Tensor& x) { return x.storage()->use_count(); };
   Tensor x = random_tensor({3}, 1, kFloat32, 1, 2).set_requires_grad();
   Tensor e = random_tensor({3}, 2);
@@ -162,7 +162,7 @@ TEST(Math, PowSavesItsOutputForTheExponentAlone) {
   EXPECT_EQ(holders(pow(x, e)), alone + 1);
 }
 
-TEST(Math, Clamp) {
+TEST(Math, ClampMatchesItsFormula) {
   for (const Shape& shape : kShapes) {
     const Input input{"input", shape, -3, 3};
     check(unary_case(
@@ -183,7 +183,7 @@ TEST(Math, Clamp) {
   EXPECT_TRUE(std::isnan(clamp(tensor({NAN}), -1.0, 1.0).item()));
 }
 
-TEST(Math, GradientOfClampAtItsBounds) {
+TEST(Math, ClampGradientIsZeroAtBounds) {
   Tensor x = tensor({-2.0, -1.0, 0.0, 0.5, 0.75, NAN}).to(test_device()).set_requires_grad();
   clamp(x, -1, 0.5).backward(full({6}, 3, {kFloat32, test_device()}));
   EXPECT_EQ(x.grad().to_vector<double>(), (Values{0, 0, 3, 0, 0, 0}));
@@ -199,7 +199,7 @@ TEST(Math, GradientOfClampAtItsBounds) {
   EXPECT_EQ(y.grad().to_vector<double>(), (Values{0, 3, 0, 0}));
 }
 
-TEST(Math, IntegersAndEdgesOnTheDevice) {
+TEST(Math, IntegersAndEdgesAreExactOnTheDevice) {
   const auto here = [](const Tensor& x) { return x.to(test_device()); };
   for (DType dtype : {kUInt8, kInt32, kInt64}) {
     SCOPED_TRACE(to_string(dtype));
@@ -218,7 +218,7 @@ TEST(Math, IntegersAndEdgesOnTheDevice) {
   EXPECT_EQ(rsqrt(here(tensor({4.0, 0.0, INFINITY}))).to_vector<double>(), (Values{0.5, INFINITY, 0}));
 }
 
-TEST(Math, LargeSizesRunOnThreads) {
+TEST(Math, LargeInputsMatchAcrossThreadCounts) {
   for (OpCase op : {unary_case(
                         "sqrt", {"input", {3, 32769}, 0.25, 4}, [](const Tensor& x) { return sqrt(x); },
                         [](double x) { return std::sqrt(x); }),
@@ -230,13 +230,13 @@ TEST(Math, LargeSizesRunOnThreads) {
   }
 }
 
-TEST(Math, KeepsTheMemoryOrderOfDenseInputs) {
+TEST(Math, DenseInputMemoryOrderIsPreserved) {
   const Tensor x = random_tensor({2, 3, 5}, 1, kFloat32, 1, 2).transpose(0, 2);
   for (const Tensor& y : {sqrt(x), rsqrt(x), pow(x, 1.5), pow(x, x), clamp(x, 1.25)})
     EXPECT_EQ(y.strides(), x.strides());
 }
 
-TEST(Math, ErrorTexts) {
+TEST(Math, InvalidArgumentsAreNamedInErrors) {
   const Tensor flags = tensor({true, false});
   EXPECT_EQ(error_text<DTypeError>([&] { static_cast<void>(pow(flags, 2)); }),
             "pow: bool is not accepted\n"

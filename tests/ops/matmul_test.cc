@@ -81,14 +81,14 @@ OpCase matmul_case(Shape a, Shape b) {
   return op;
 }
 
-TEST(Matmul, Matrices) {
+TEST(Matmul, MatrixProductsMatchTheirFormula) {
   check(matmul_case({7, 3}, {3, 5}));
   check(matmul_case({1, 1}, {1, 1}));
   check(matmul_case({31, 33}, {33, 17}));  // too large for the direct algorithm
   check(matmul_case({3, 70}, {70, 7}));
 }
 
-TEST(Matmul, Batches) {
+TEST(Matmul, BatchedProductsMatchTheirFormula) {
   check(matmul_case({2, 3, 4}, {4, 5}));
   check(matmul_case({2, 3, 4}, {2, 4, 5}));
   check(matmul_case({3, 4}, {2, 4, 5}));
@@ -97,7 +97,7 @@ TEST(Matmul, Batches) {
   check_threads(matmul_case({2, 1, 33, 31}, {3, 31, 32}));
 }
 
-TEST(Matmul, Vectors) {
+TEST(Matmul, VectorProductsMatchTheirFormula) {
   OpCase op = matmul_case({3}, {3, 5});
   op.reference = [](const std::vector<Dense>& in) {
     Dense row = in[0];
@@ -127,7 +127,7 @@ TEST(Matmul, Vectors) {
   check(op);
 }
 
-TEST(Matmul, NothingToSumIsZero) {
+TEST(Matmul, EmptyInnerDimensionGivesZeros) {
   EXPECT_TRUE(close(matmul(empty({3, 0}), empty({0, 2})), dense_zeros({3, 2}), 0));
   EXPECT_EQ(matmul(empty({0, 4}), empty({4, 2})).shape(), Shape({0, 2}));
   EXPECT_EQ(matmul(empty({0, 3, 4}), empty({0, 4, 2})).shape(), Shape({0, 3, 2}));
@@ -137,7 +137,7 @@ TEST(Matmul, NothingToSumIsZero) {
   EXPECT_EQ(a.grad().shape(), Shape({3, 0}));
 }
 
-TEST(Matmul, IntegersWrapAround) {
+TEST(Matmul, IntegerOverflowWrapsAround) {
   const Tensor a = from_vector<uint8_t>({200, 100, 3, 4}, {2, 2}), b = from_vector<uint8_t>({2, 0, 1, 5}, {2, 2});
   EXPECT_EQ(matmul(a, b).to_vector<int64_t>(), (std::vector<int64_t>{500 % 256, 500 % 256, 10, 20}));
   const Tensor c = tensor({1, 2, 3}).view({1, 3}), d = tensor({4, 5, 6}).view({3, 1});
@@ -145,12 +145,12 @@ TEST(Matmul, IntegersWrapAround) {
   EXPECT_EQ(matmul(d, c).dtype(), kInt64);
 }
 
-TEST(Matmul, IsAMember) {
+TEST(Matmul, MemberFunctionMatchesFreeFunction) {
   const Tensor a = random_tensor({3, 4}, 1), b = random_tensor({4, 2}, 2);
   EXPECT_TRUE(primitives::bytes_equal(a.matmul(b), matmul(a, b)));
 }
 
-TEST(Matmul, Errors) {
+TEST(Matmul, InvalidArgumentsAreNamedInErrors) {
   EXPECT_EQ(error_text<ShapeError>([] {
               matmul(empty({2, 3}), empty({4, 5}));
             }),
@@ -199,12 +199,12 @@ TEST(Bmm, MatchesItsFormula) {
   check_threads(bmm_case({3, 65, 31}, {3, 31, 70}));
 }
 
-TEST(Bmm, Empty) {
+TEST(Bmm, EmptySizesGiveEmptyOrZeroResults) {
   EXPECT_EQ(bmm(empty({0, 3, 4}), empty({0, 4, 2})).shape(), Shape({0, 3, 2}));
   EXPECT_TRUE(close(bmm(empty({2, 3, 0}), empty({2, 0, 2})), dense_zeros({2, 3, 2}), 0));
 }
 
-TEST(Bmm, Errors) {
+TEST(Bmm, InvalidArgumentsAreNamedInErrors) {
   EXPECT_EQ(error_text<ShapeError>([] {
               bmm(empty({3, 4}), empty({2, 4, 5}));
             }),
@@ -260,12 +260,12 @@ TEST(Addmm, BetaZeroDoesNotReadInput) {
   EXPECT_TRUE(primitives::bytes_equal(addmm(input, a, b, 0, 1), matmul(a, b)));
 }
 
-TEST(Addmm, Integers) {
+TEST(Addmm, IntegerOperandsGiveExactResults) {
   const Tensor input = tensor({1, 2}), a = tensor({1, 2, 3, 4}).view({2, 2}), b = tensor({1, 0, 0, 1}).view({2, 2});
   EXPECT_EQ(addmm(input, a, b, 2, 3).to_vector<int64_t>(), (std::vector<int64_t>{5, 10, 11, 16}));
 }
 
-TEST(Addmm, OperandsOnDifferentDevicesAreRefused) {
+TEST(Addmm, OperandsOnDifferentDevicesAreRejected) {
   set_cpu_device_count(2);
   const Device other("cpu:1");
   const Tensor input = empty({128}), mat1 = empty({64, 256}, {kFloat32, other}),
@@ -279,7 +279,7 @@ TEST(Addmm, OperandsOnDifferentDevicesAreRefused) {
   EXPECT_EQ(addmm(input.to(other), mat1, mat2).device(), other);
 }
 
-TEST(Addmm, Errors) {
+TEST(Addmm, InvalidArgumentsAreNamedInErrors) {
   EXPECT_EQ(error_text<ShapeError>([] {
               addmm(empty({4}), empty({2, 3}), empty({3, 5}));
             }),
@@ -345,7 +345,7 @@ TEST(LinearRelu, MatchesItsFormula) {
   check_threads(linear_case({33, 31}, 65, true, true));
 }
 
-TEST(LinearRelu, PassesNanOnAndMasksWhereTheResultIsZero) {
+TEST(LinearRelu, NaNPropagatesAndZeroResultsMaskGradients) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   Tensor x = tensor({1.0, nan, -1.0}).view({3, 1}).to(test_device()).set_requires_grad();
   const Tensor weight = tensor({2.0}).view({1, 1}).to(test_device());
@@ -357,7 +357,7 @@ TEST(LinearRelu, PassesNanOnAndMasksWhereTheResultIsZero) {
   EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{6, 10, 0}));
 }
 
-TEST(Linear, GradientsAddUpInTheSlot) {
+TEST(Linear, GradientsAccumulateInTheSlot) {
   for (const bool fused : {false, true}) {
     const Tensor x = random_tensor({33, 32}, 1), cotangent = random_tensor({33, 65}, 2);
     Tensor weight = random_tensor({65, 32}, 3), bias = random_tensor({65}, 4);
@@ -384,7 +384,7 @@ TEST(Linear, GradientsAddUpInTheSlot) {
 }
 
 // More than the rows that a GPU sums in one go, and more columns; the last of both are not full.
-TEST(Linear, BiasGradientsOfManyRows) {
+TEST(Linear, BiasGradientSumsManyRows) {
   const Dense cotangent = random_dense({130, 37}, 1);
   const auto on_device = [](const Dense& values) {
     return make_tensor(values, kFloat64, Layout::kContiguous, test_device());
@@ -398,13 +398,13 @@ TEST(Linear, BiasGradientsOfManyRows) {
   EXPECT_TRUE(close(bias.grad(), expected, 1e-13));
 }
 
-TEST(Linear, ATiedWeightGetsBothContributions) {
+TEST(Linear, TiedWeightGetsBothGradients) {
   const Tensor x = random_tensor({5, 4}, 1, kFloat64), cotangent = random_tensor({5, 4}, 2, kFloat64);
   Tensor weight = random_tensor({4, 4}, 3, kFloat64).set_requires_grad();
   autograd::gradcheck([](const std::vector<Tensor>& in) { return linear(linear(in[0], in[1]), in[1]); }, {x, weight});
 }
 
-TEST(Linear, Errors) {
+TEST(Linear, InvalidArgumentsAreNamedInErrors) {
   EXPECT_EQ(error_text<ShapeError>([] {
               linear(empty({2, 3}), empty({5, 4}), empty({5}));
             }),
@@ -476,7 +476,7 @@ void check_algorithm(ProductAlgorithm algorithm, int64_t m, int64_t n, int64_t k
   for (int64_t i = 0; i < 8; ++i) EXPECT_EQ(scratch.data<uint8_t>()[bytes + i], 0xab) << "wrote beyond the workspace";
 }
 
-TEST(ProductAlgorithms, EachMatchesFloat64) {
+TEST(GemmAlgorithms, EachAlgorithmMatchesFloat64) {
   for (const ProductAlgorithm algorithm : kAlgorithms) {
     if (!is_available(algorithm)) continue;
     for (const int64_t m : {1, 5, 7, 49}) {
@@ -494,7 +494,7 @@ TEST(ProductAlgorithms, EachMatchesFloat64) {
   }
 }
 
-TEST(ProductAlgorithms, TheRuleOfTheShape) {
+TEST(GemmAlgorithms, ShapeDeterminesTheAlgorithm) {
   const bool avx512 = is_available(ProductAlgorithm::kAvx512);
   const auto tiles = avx512 ? ProductAlgorithm::kAvx512 : ProductAlgorithm::kAvx2;
   const auto swapped = avx512 ? ProductAlgorithm::kAvx512Swapped : ProductAlgorithm::kAvx2Swapped;
@@ -514,7 +514,7 @@ TEST(ProductAlgorithms, TheRuleOfTheShape) {
   EXPECT_EQ(product_algorithm(128, 1024, 784, true, true), tiles);
 }
 
-TEST(ProductAlgorithms, ThreadsDoNotChangeBits) {
+TEST(GemmAlgorithms, ThreadCountDoesNotChangeBits) {
   const Tensor x = random_tensor({130, 257}, 1), weight = random_tensor({300, 257}, 2);
   Tensor w = weight.clone().set_requires_grad(), input = x.clone().set_requires_grad();
   const Tensor cotangent = random_tensor({130, 300}, 3);

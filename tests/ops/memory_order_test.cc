@@ -23,7 +23,7 @@ Tensor random_channels_last(uint64_t seed) {
 
 double plus(const std::vector<double>& v) { return v[0] + v[1]; }
 
-TEST(MemoryOrder, DenseMeansEveryPlaceOnce) {
+TEST(MemoryOrder, DenseStridesCoverEachElementOnce) {
   EXPECT_TRUE(is_dense({2, 3, 4}, {12, 4, 1}));
   EXPECT_TRUE(is_dense({2, 3, 4}, {1, 8, 2}));
   EXPECT_TRUE(is_dense({2, 1, 4}, {1, 99, 2}));
@@ -33,7 +33,7 @@ TEST(MemoryOrder, DenseMeansEveryPlaceOnce) {
   EXPECT_FALSE(is_dense({2, 2}, {1, 1}));
 }
 
-TEST(MemoryOrder, ChannelsLastIsRecognised) {
+TEST(MemoryOrder, ChannelsLastStridesAreRecognized) {
   EXPECT_TRUE(ops::is_channels_last(random_channels_last(1)));
   EXPECT_FALSE(ops::is_channels_last(random_tensor({2, 5, 3, 7}, 1)));
   EXPECT_TRUE(ops::is_channels_last(random_tensor({2, 1, 3, 7}, 1)));
@@ -43,7 +43,7 @@ TEST(MemoryOrder, ChannelsLastIsRecognised) {
   EXPECT_TRUE(close(ops::channels_last(row_major), dense(row_major), 0));
 }
 
-TEST(MemoryOrder, ElementwiseResultsKeepIt) {
+TEST(MemoryOrder, ElementwiseResultsKeepChannelsLast) {
   const Tensor a = random_channels_last(1), b = random_channels_last(2);
   for (const Tensor& result : {relu(a), a + b, a * 2, to(a, kFloat64), ge(a, b), ge(a, 0), where(ge(a, 0), a, b), -a}) {
     EXPECT_TRUE(ops::is_channels_last(result));
@@ -51,7 +51,7 @@ TEST(MemoryOrder, ElementwiseResultsKeepIt) {
   EXPECT_TRUE(close(a + b, dense_map(a.shape(), {dense(a), dense(b)}, plus), 1e-6));
 }
 
-TEST(MemoryOrder, OperandsOfDifferentOrders) {
+TEST(MemoryOrder, FirstFullSizeOperandDeterminesTheOrder) {
   const Tensor a = random_channels_last(1), b = random_tensor({2, 5, 3, 7}, 2), bias = random_tensor({5, 1, 1}, 3);
   EXPECT_TRUE(ops::is_channels_last(a + b));
   EXPECT_TRUE((b + a).is_contiguous());
@@ -61,13 +61,13 @@ TEST(MemoryOrder, OperandsOfDifferentOrders) {
   }
 }
 
-TEST(MemoryOrder, WhatHasGapsBecomesRowMajor) {
+TEST(MemoryOrder, NonDenseInputGivesRowMajorResult) {
   const Tensor a = random_channels_last(1).slice(3, 0, 6);
   EXPECT_TRUE(relu(a).is_contiguous());
   EXPECT_TRUE(relu(random_tensor({1, 3}, 1).expand({4, 3})).is_contiguous());
 }
 
-TEST(MemoryOrder, ContributionsAreSummedInIt) {
+TEST(MemoryOrder, GradientsOfDifferentOrdersAreSummed) {
   const Tensor a = random_channels_last(1).set_requires_grad();
   const Tensor inner = a * 2;
   // Two consumers of `inner`, one gradient channels-last and one row-major.

@@ -26,7 +26,7 @@ constexpr int64_t kChunk = 256;
 constexpr int64_t kSizes[] = {0, 1, 3, 251, 256, 257, 1021, 4096};
 const TransferOptions kSmall{.chunk_bytes = kChunk * 4, .max_in_flight = 2};
 
-TEST_F(Move, EveryWayGivesTheSameBits) {
+TEST_F(Move, EveryTransferFunctionGivesEqualBits) {
   for (const DType dtype : {kFloat32, kFloat64, kFloat16, kInt64, kUInt8, kBool}) {
     for (const int64_t size : kSizes) {
       SCOPED_TRACE(str(dtype, " ", size));
@@ -38,7 +38,7 @@ TEST_F(Move, EveryWayGivesTheSameBits) {
   }
 }
 
-TEST_F(Move, OfEveryLayoutAndShape) {
+TEST_F(Move, AnyLayoutAndShapeIsCopied) {
   for (const Layout layout : kLayouts) {
     for (const Shape& shape :
          {Shape{}, Shape{7, 33}, Shape{3, 1, 517}, Shape{2, 3, 4, 31}, Shape{600, 2}, Shape{1, 1}, Shape{5, 0, 3}}) {
@@ -54,7 +54,7 @@ TEST_F(Move, OfEveryLayoutAndShape) {
   }
 }
 
-TEST_F(Move, WhatIsThereIsNotCopied) {
+TEST_F(Move, TensorAlreadyOnDeviceIsNotCopied) {
   const Tensor x = ones({5}, {kFloat32, on(0)});
   EXPECT_TRUE(to(x, on(0)).is_same(x));
   const Future<Tensor> future = to_async(x, on(0));
@@ -64,7 +64,7 @@ TEST_F(Move, WhatIsThereIsNotCopied) {
   EXPECT_TRUE(gather_to(on(0), {x, x})[1].is_same(x));
 }
 
-TEST_F(Move, TheProgramGoesOnMeanwhile) {
+TEST_F(Move, ProgramContinuesDuringAsyncMove) {
   const Tensor x = random_on(0, {64 * kChunk}, 3);
   std::promise<void> computed;
   std::shared_future<void> result = computed.get_future().share();
@@ -84,7 +84,7 @@ TEST_F(Move, TheProgramGoesOnMeanwhile) {
   EXPECT_EQ(product.device(), on(2));
 }
 
-TEST_F(Move, AWaitEndsAtItsTimeout) {
+TEST_F(Move, WaitReturnsAtItsTimeout) {
   // Though there are chunks to help with, none of which comes to its end.
   const Tensor x = random_on(0, {200 * kChunk}, 22);
   std::promise<void> go_on;
@@ -98,7 +98,7 @@ TEST_F(Move, AWaitEndsAtItsTimeout) {
   EXPECT_TRUE(is_copy(moved.get(), x, 1));
 }
 
-TEST_F(Move, ContinuationsRunWithAndWithoutFailure) {
+TEST_F(Move, ContinuationsRunOnSuccessAndFailure) {
   const Tensor x = random_on(0, {kChunk * 3}, 5);
   std::promise<bool> good, bad;
   const Future<Tensor> moved = to_async(x, on(1), kSmall);
@@ -113,7 +113,7 @@ TEST_F(Move, ContinuationsRunWithAndWithoutFailure) {
 }
 
 // The account of the target grows by the result alone; chunks of what is not contiguous are packed where they come from.
-TEST_F(Move, PeakMemoryIsTheResultAndTheChunksInFlight) {
+TEST_F(Move, PeakMemoryIsResultPlusChunksInFlight) {
   constexpr int64_t kRows = 64;
   const int64_t bytes = kRows * kChunk * 4;
   for (const int in_flight : {1, 2, 3}) {
@@ -148,7 +148,7 @@ TEST_F(Move, PeakMemoryIsTheResultAndTheChunksInFlight) {
   }
 }
 
-TEST_F(Move, WhatDoesNotFitIsRefusedUntouched) {
+TEST_F(Move, InsufficientMemoryIsRejectedBeforeCopying) {
   const Tensor x = random_on(0, {4 * kChunk}, 7);
   set_memory_limit(on(1), 2048);
   const int64_t free = free_memory(on(1));
@@ -183,7 +183,7 @@ TEST_F(Move, WhatDoesNotFitIsRefusedUntouched) {
           on(1), ": 2097152 bytes for results, 0 for chunks in flight; free ", free_memory(on(1)), "  <- too little"));
 }
 
-TEST_F(Move, TheSourcesMemoryCountsToo) {
+TEST_F(Move, StagingMemoryOnSourceIsCounted) {
   const Tensor x = random_on(2, {64, kChunk}, 9, kFloat32, Layout::kTransposed), want = x.cpu();
   set_memory_limit(on(2), memory_stats(on(2)).allocated + 1024);  // one chunk, not two
   EXPECT_THROW(static_cast<void>(to_async(x, on(1), kSmall)), OutOfMemory);
@@ -192,7 +192,7 @@ TEST_F(Move, TheSourcesMemoryCountsToo) {
 }
 
 // What a move will pack is counted from its start on: another is refused rather than failing, or making this one fail, midway.
-TEST_F(Move, TheMemoryOfMovesUnderWayIsCountedTogether) {
+TEST_F(Move, MemoryOfConcurrentMovesIsCountedTogether) {
   const Tensor x = random_on(2, {16, kChunk}, 23, kFloat32, Layout::kTransposed), want = x.cpu();
   set_memory_limit(on(2), memory_stats(on(2)).allocated + 2 * block_bytes(kChunk * 4));
   std::promise<void> go_on;
@@ -214,7 +214,7 @@ TEST_F(Move, TheMemoryOfMovesUnderWayIsCountedTogether) {
   EXPECT_TRUE(is_copy(to_async(x, on(3), kSmall).get(), want, 3));
 }
 
-TEST_F(Move, AFailureAtAnyChunkLeavesNothing) {
+TEST_F(Move, FailureAtAnyChunkReleasesMemory) {
   const Tensor x = random_on(0, {7 * kChunk + 5}, 10);
   const Tensor y = random_on(2, {2 * kChunk}, 11, kFloat32, Layout::kSliced);
   for (int bad = 1; bad <= 8; ++bad) {
@@ -234,7 +234,7 @@ TEST_F(Move, AFailureAtAnyChunkLeavesNothing) {
   }
 }
 
-TEST_F(Move, CancelledAtAnyChunk) {
+TEST_F(Move, CancelAtAnyChunkReleasesMemory) {
   const Tensor x = random_on(0, {6 * kChunk}, 12);
   for (int point = 0; point < 6; ++point) {
     SCOPED_TRACE(point);
@@ -263,7 +263,7 @@ TEST_F(Move, CancelledAtAnyChunk) {
   EXPECT_TRUE(is_copy(complete.get(), x, 1));
 }
 
-TEST_F(Move, CancelledBeforeItsFirstChunk) {
+TEST_F(Move, CancelBeforeFirstChunkReleasesMemory) {
   // Every thread that carries chunks is held up by another move, or behind it.
   std::atomic<int> held{0};
   std::promise<void> go_on, others_done;
@@ -290,7 +290,7 @@ TEST_F(Move, CancelledBeforeItsFirstChunk) {
   others_done.get_future().wait();
 }
 
-TEST_F(Move, AChangeOfTheInputMeanwhileIsAnError) {
+TEST_F(Move, InputChangedDuringMoveIsRejected) {
   const Tensor x = random_on(0, {4 * kChunk}, 13);
   TransferOptions options{.chunk_bytes = kChunk * 4, .max_in_flight = 1};
   std::atomic<bool> once{true};
@@ -303,7 +303,7 @@ TEST_F(Move, AChangeOfTheInputMeanwhileIsAnError) {
   EXPECT_EQ(taken(1), 0);
 }
 
-TEST_F(Move, TheInputIsKeptAliveAndThenReleased) {
+TEST_F(Move, InputIsKeptAliveUntilMoveCompletes) {
   Tensor x = random_on(0, {4 * kChunk}, 14);
   const Tensor kept = x.clone();
   const Future<Tensor> future = to_async(x, on(1), kSmall);
@@ -312,7 +312,7 @@ TEST_F(Move, TheInputIsKeptAliveAndThenReleased) {
   EXPECT_EQ(taken(0), block_bytes(4 * kChunk * 4));  // kept alone
 }
 
-TEST_F(Move, AResultThatIsDroppedTakesNoMemory) {
+TEST_F(Move, DroppedResultReleasesItsMemory) {
   const Tensor x = random_on(0, {4 * kChunk}, 21);
   std::promise<void> registered, go_on, returned;
   TransferOptions options = kSmall;
@@ -332,7 +332,7 @@ TEST_F(Move, AResultThatIsDroppedTakesNoMemory) {
   returned.get_future().wait();
 }
 
-TEST_F(Move, GradientsGoBack) {
+TEST_F(Move, GradientsReturnToSourceDevices) {
   const auto through = [](const std::vector<Tensor>& in) {
     const Tensor a = to(in[0] * in[0], on(1));
     const Tensor b = to_async(in[1], on(1), kSmall).get();
@@ -348,7 +348,7 @@ TEST_F(Move, GradientsGoBack) {
   EXPECT_EQ(inputs[1].grad().device(), on(2));
 }
 
-TEST_F(Move, PlansAndSuggestions) {
+TEST_F(Move, PlanAndSuggestionFollowSizesAndMemory) {
   const std::vector<Tensor> tensors = {random_on(0, {1000}, 18), random_on(1, {1000000}, 19), random_on(2, {10}, 20)};
   const MovePlan plan = plan_move(tensors, on(1), kSmall);
   EXPECT_EQ(plan.num_bytes, 4040);
@@ -373,7 +373,7 @@ TEST_F(Move, PlansAndSuggestions) {
 }
 
 // The fewest bytes, where times cannot be compared.
-TEST_F(Move, ASuggestionWithoutKnownBandwidth) {
+TEST_F(Move, SuggestionWithoutBandwidthMinimizesBytes) {
   set_cpu_device_count(kDevices + 2);  // between these nothing was measured, and for that there is too little memory
   const Device few(DeviceType::kCpu, kDevices), many(DeviceType::kCpu, kDevices + 1);
   {
@@ -393,7 +393,7 @@ TEST_F(Move, ASuggestionWithoutKnownBandwidth) {
 }
 
 // CPU devices without a limit take from one memory: what fits on each alone may not fit on both.
-TEST_F(Move, MemoryThatDevicesShareIsCountedOnce) {
+TEST_F(Move, SharedCpuMemoryIsCountedOnce) {
   set_cpu_device_count(kDevices);
   const Device first("cpu:1"), second("cpu:2"), limited("cpu:3");
   set_memory_limit(first, 0);
@@ -412,7 +412,7 @@ TEST_F(Move, MemoryThatDevicesShareIsCountedOnce) {
   set_memory_limit(limited, 0);
 }
 
-TEST_F(Move, MistakesAreNamed) {
+TEST_F(Move, InvalidArgumentsAreNamedInErrors) {
   const Tensor x = ones({2});
   EXPECT_EQ(error_text<StateError>([] { static_cast<void>(to_async(Tensor(), Device("cpu:1"))); }),
             "to_async: input is undefined\n  input  undefined");

@@ -37,7 +37,7 @@ std::vector<Tensor> all_of_batch_norm(const Shape& shape, bool channels_last, DT
   return {mean, var, y, x.grad(), weight.grad(), bias.grad()};
 }
 
-TEST(BatchNormSizes, AroundThoseOfBlocksAndPieces) {
+TEST(BatchNormSizes, SizesAroundBlocksMatchFloat64) {
   std::vector<std::pair<Shape, bool>> shapes = {{{40, 130}, false},  {{17, 65, 3, 3}, true}, {{9, 260, 2, 5}, false},
                                                 {{33000, 1}, false}, {{1, 1, 33000}, false}, {{16500, 1, 2}, false}};
   for (const int64_t n : {2, 31, 32, 33, 255, 256, 257, 1023, 1024, 1025}) {
@@ -60,7 +60,7 @@ TEST(BatchNormSizes, AroundThoseOfBlocksAndPieces) {
   }
 }
 
-TEST(LayerNormSizes, AroundThoseOfBlocksAndPieces) {
+TEST(LayerNormSizes, SizesAroundBlocksMatchFloat64) {
   std::vector<Shape> shapes = {{1, 33}, {31, 33}, {257, 33}, {1025, 5}, {33000, 1}, {1, 33000}};
   for (const int64_t n : {1, 31, 32, 33, 127, 128, 129, 1023, 1024, 1025, 2049}) shapes.push_back({3, n});
   const auto run = [](const Shape& shape, DType dtype, Device device) {
@@ -98,7 +98,7 @@ Tensor input_gradient(const std::function<Tensor(const Tensor&)>& norm, const De
   return grad(y, inputs, cotangents, {.create_graph = recorded})[0].detach();
 }
 
-TEST(LayerNormSizes, OneElementHasNoGradient) {
+TEST(LayerNormSizes, SingleElementHasZeroGradient) {
   for (const DType dtype : floating_dtypes()) {
     for (const bool recorded : {false, true}) {
       const Tensor weight = full({1}, 2.7, {dtype, test_device()});
@@ -110,7 +110,7 @@ TEST(LayerNormSizes, OneElementHasNoGradient) {
   }
 }
 
-TEST(LayerNormSizes, EqualElementsHaveNoGradientWhereCotangentsAreEqual) {
+TEST(LayerNormSizes, ConstantRowsWithEqualCotangentsHaveZeroGradient) {
   for (const DType dtype : {kFloat64, kFloat32}) {
     for (const int64_t n : {2, 3, 7, 31, 33, 500}) {
       for (const double value : {0.0, 3.0, 1e4}) {
@@ -124,7 +124,7 @@ TEST(LayerNormSizes, EqualElementsHaveNoGradientWhereCotangentsAreEqual) {
   }
 }
 
-TEST(BatchNormSizes, EqualCotangentsHaveNoGradient) {
+TEST(BatchNormSizes, ConstantChannelsWithEqualCotangentsHaveZeroGradient) {
   for (const DType dtype : {kFloat64, kFloat32}) {
     for (const Shape& shape : {Shape{2, 3}, Shape{5, 3, 7, 3}, Shape{1, 2, 33}}) {
       const Tensor weight = full({shape[1]}, 2.7, {dtype, test_device()});
@@ -157,7 +157,7 @@ void expect_as_exact_as_recorded(const std::function<Tensor(const Tensor&)>& nor
   EXPECT_LE(errors[false], 2 * errors[true] + 4 * epsilon(kFloat32) * rstd) << shape << " " << offset << " " << spread;
 }
 
-TEST(NormSizes, KernelsAreAsExactAsRecordedOperations) {
+TEST(NormGradients, KernelsAreAsExactAsRecordedOperations) {
   for (const double offset : {0.0, 3.0, 1000.0}) {
     for (const double spread : {0.0, 1e-3, 1.0}) {
       for (const int64_t n : {2, 3, 7, 31, 33, 500}) {

@@ -128,7 +128,7 @@ TEST_P(BatchNorm, MatchesItsFormula) {
   }
 }
 
-TEST_P(BatchNorm, WithoutWeightOrBias) {
+TEST_P(BatchNorm, WeightAndBiasAreOptional) {
   for (const bool training : {true, false}) {
     check(batch_norm_case({5, 3}, {.training = training, .tail = GetParam(), .weight = false}));
     check(batch_norm_case({5, 3}, {.training = training, .tail = GetParam(), .bias = false}));
@@ -136,7 +136,7 @@ TEST_P(BatchNorm, WithoutWeightOrBias) {
   }
 }
 
-TEST_P(BatchNorm, ManyPieces) {
+TEST_P(BatchNorm, LargeInputsMatchAcrossThreadCounts) {
   for (const bool channels_last : {false, true}) {
     const Options o = {.tail = GetParam(), .channels_last = channels_last};
     check_values(batch_norm_case({5, 33, 3, 31}, o));
@@ -147,7 +147,7 @@ TEST_P(BatchNorm, ManyPieces) {
 }
 
 /// The result and gradients of a batch norm followed by separate operations.
-TEST_P(BatchNorm, IsTheSameBitsAsItsParts) {
+TEST_P(BatchNorm, FusedResultMatchesPartsBitwise) {
   const auto run = [&](const std::vector<Tensor>& in, bool fused) {
     const Options o = {.tail = fused ? GetParam() : Tail::kNone};
     Tensor y = run_batch_norm(o, in[0], in[1], in[2], in[3]);
@@ -171,7 +171,7 @@ TEST_P(BatchNorm, IsTheSameBitsAsItsParts) {
   }
 }
 
-TEST_P(BatchNorm, KeepsTheOrderOfMemory) {
+TEST_P(BatchNorm, ResultAndGradientsKeepMemoryOrder) {
   for (const bool channels_last : {false, true}) {
     const Tensor plain = random_here({2, 3, 4, 5}, 1);
     Tensor leaf = (channels_last ? ops::channels_last(plain) : plain).detach().set_requires_grad();
@@ -188,7 +188,7 @@ TEST_P(BatchNorm, KeepsTheOrderOfMemory) {
   }
 }
 
-TEST(BatchNormStatistics, LargeOffsets) {
+TEST(BatchNormStatistics, LargeOffsetsDoNotLosePrecision) {
   // 10^4 plus values of deviation about 1: the results and gradients are those of the same numbers in float64.
   for (const bool channels_last : {false, true}) {
     for (const DType dtype : {kFloat32, kFloat64}) {
@@ -217,7 +217,7 @@ TEST(BatchNormStatistics, LargeOffsets) {
   }
 }
 
-TEST(BatchNormStatistics, TheFirstNumbersUnlikeTheOthers) {
+TEST(BatchNormStatistics, OutlyingFirstValuesDoNotLosePrecision) {
   // All that a first look at the data sees is 10^4, the rest is around 0: its variance must not drown in that.
   for (const bool channels_last : {false, true}) {
     Dense values = random_dense({3, 2, 40, 40}, 1);
@@ -228,7 +228,7 @@ TEST(BatchNormStatistics, TheFirstNumbersUnlikeTheOthers) {
   }
 }
 
-TEST(BatchNormStatistics, RunningOnesMoveTowardsTheUnbiasedVariance) {
+TEST(BatchNormStatistics, RunningStatisticsUseUnbiasedVariance) {
   for (const DType dtype : {kFloat32, kFloat64}) {
     Tensor mean = from_vector<double>({8, -4}, {2}, {dtype, test_device()}),
            var = from_vector<double>({1, 16}, {2}, {dtype, test_device()});
@@ -246,7 +246,7 @@ TEST(BatchNormStatistics, RunningOnesMoveTowardsTheUnbiasedVariance) {
   }
 }
 
-TEST(BatchNormStatistics, RunningOnesOfAnyStridesAndEitherAlone) {
+TEST(BatchNormStatistics, RunningStatisticsMayBeStridedOrAlone) {
   const Tensor both = zeros({3, 2}, {kFloat32, test_device()});
   const Tensor x = from_vector<double>({1, 10, 100, 3, 20, 300}, {2, 3}, {kFloat32, test_device()});
   batch_norm(x, both.select(1, 1), {}, {}, {}, true, 1.0);
@@ -255,7 +255,7 @@ TEST(BatchNormStatistics, RunningOnesOfAnyStridesAndEitherAlone) {
   EXPECT_EQ(both.to_vector<double>(), (std::vector<double>{2, 2, 50, 15, 20000, 200}));
 }
 
-TEST(BatchNormStatistics, NanSpreadsOverItsChannelAlone) {
+TEST(BatchNormStatistics, NaNSpreadsOnlyWithinItsChannel) {
   for (const bool channels_last : {false, true}) {
     Tensor x = random_here({4, 2, 3, 3}, 1);
     x.select(1, 1).select(0, 2).fill_(NAN);
@@ -266,7 +266,7 @@ TEST(BatchNormStatistics, NanSpreadsOverItsChannelAlone) {
   }
 }
 
-TEST(BatchNormStatistics, OfNothing) {
+TEST(BatchNormStatistics, EmptyInputGivesEmptyResultAndZeroGradients) {
   const TensorOptions options = {kFloat32, test_device()};
   const Tensor mean = ones({3}, options), var = ones({3}, options);
   for (const Shape& shape : {Shape{0, 3, 2, 2}, Shape{0, 3}, Shape{2, 3, 0}}) {
@@ -290,13 +290,13 @@ struct OneRank : BatchNormExchange {
   void sum(const Tensor&) override {}
 };
 
-TEST(SyncBatchNorm, OfOneRankIsBatchNorm) {
+TEST(SyncBatchNorm, SingleRankResultEqualsBatchNorm) {
   const Tensor x = random_here({4, 3, 5}, 1);
   EXPECT_EQ(sync_batch_norm(x, {}, {}, {}, {}, std::make_shared<OneRank>()).to_vector<float>(),
             batch_norm(x, {}, {}, {}, {}, true).to_vector<float>());
 }
 
-TEST(BatchNormErrors, FullTexts) {
+TEST(BatchNormErrors, InvalidArgumentsAreNamed) {
   const Tensor x = zeros({2, 3, 4, 5});
   const auto run = [](const Tensor& input, const Tensor& mean, const Tensor& var, const Tensor& weight, bool training) {
     batch_norm(input, mean, var, weight, {}, training);
@@ -402,13 +402,13 @@ TEST(LayerNorm, MatchesItsFormula) {
   check(layer_norm_case({2, 32}, {32}));
 }
 
-TEST(LayerNorm, WithoutWeightOrBias) {
+TEST(LayerNorm, WeightAndBiasAreOptional) {
   check(layer_norm_case({3, 7}, {7}, false, true));
   check(layer_norm_case({3, 7}, {7}, true, false));
   check(layer_norm_case({3, 33}, {33}, false, false));
 }
 
-TEST(LayerNorm, ManyRowsAndLongOnes) {
+TEST(LayerNorm, LargeInputsMatchAcrossThreadCounts) {
   check_values(layer_norm_case({3, 2, 384}, {384}));
   check_values(layer_norm_case({2, 5001}, {5001}));
   check_threads(layer_norm_case({1001, 128}, {128}));
@@ -416,7 +416,7 @@ TEST(LayerNorm, ManyRowsAndLongOnes) {
   check_threads(layer_norm_case({67, 1024}, {1024}));
 }
 
-TEST(LayerNorm, LargeOffsets) {
+TEST(LayerNorm, LargeOffsetsDoNotLosePrecision) {
   const Dense values = dense(random_tensor({37, 129}, 1, kFloat32, 1e4 - 1.7, 1e4 + 1.7));
   const auto run = [&](DType dtype) {
     Tensor x = here(values, dtype).set_requires_grad(), weight = random_here({129}, 2, dtype).set_requires_grad();
@@ -428,7 +428,7 @@ TEST(LayerNorm, LargeOffsets) {
   for (size_t i = 0; i < actual.size(); ++i) EXPECT_TRUE(close(actual[i], dense(exact[i]), 4e-6)) << i;
 }
 
-TEST(LayerNorm, GradientsAreAddedToFilledSlots) {
+TEST(LayerNorm, GradientsAccumulateInFilledSlots) {
   const Tensor x = random_here({70, 33}, 1, kFloat64), cotangent = random_here({70, 33}, 2, kFloat64);
   Tensor weight = ones({33}, {kFloat64, test_device()}).set_requires_grad(),
          bias = zeros({33}, {kFloat64, test_device()}).set_requires_grad();
@@ -441,7 +441,7 @@ TEST(LayerNorm, GradientsAreAddedToFilledSlots) {
   }
 }
 
-TEST(LayerNorm, OfNoRows) {
+TEST(LayerNorm, EmptyInputGivesZeroGradients) {
   const TensorOptions options = {kFloat32, test_device()};
   Tensor weight = ones({3}, options).set_requires_grad(), bias = ones({3}, options).set_requires_grad();
   const Tensor y = layer_norm(zeros({0, 3}, options), {3}, weight, bias);
@@ -451,7 +451,7 @@ TEST(LayerNorm, OfNoRows) {
   EXPECT_EQ(bias.grad().to_vector<float>(), (std::vector<float>{0, 0, 0}));
 }
 
-TEST(LayerNormErrors, FullTexts) {
+TEST(LayerNorm, InvalidArgumentsAreNamedInErrors) {
   const Tensor x = zeros({2, 3, 4});
   EXPECT_EQ(error_text<ShapeError>([&] { layer_norm(x, {3}, {}, {}); }),
             "layer_norm: input must end in normalized_shape [3]\n"

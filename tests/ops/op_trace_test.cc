@@ -29,13 +29,13 @@ std::vector<std::string> traced(const std::function<void()>& f) {
 
 using Lines = std::vector<std::string>;
 
-TEST(OpTrace, NothingIsKeptWhileItIsOff) {
+TEST(OpTrace, NothingIsRecordedWhileDisabled) {
   const Tensor x = random_tensor({3, 7}, 1, kFloat32);
   relu(x);
   EXPECT_EQ(traced([] {}), Lines{});
 }
 
-TEST(OpTrace, ForwardAndBackwardCountTheirWork) {
+TEST(OpTrace, ForwardAndBackwardCountFlopsAndBytes) {
   Tensor x = random_tensor({5, 7}, 1, kFloat32), w = random_tensor({7, 3}, 2, kFloat32);
   w.set_requires_grad();
   RankContext::current().module_scope = make_ref<ScopeName>("Linear 'fc1'");
@@ -56,13 +56,13 @@ TEST(OpTrace, ForwardAndBackwardCountTheirWork) {
             }));
 }
 
-TEST(OpTrace, WithoutGradientsToo) {
+TEST(OpTrace, OperationsAreRecordedUnderNoGrad) {
   const NoGradGuard off;
   const Tensor x = random_tensor({5, 7}, 1, kFloat64);
   EXPECT_EQ(traced([&] { sum(x, {1}); }), Lines{str("op sum [0 ", 8 * (35 + 5), "] ")});
 }
 
-TEST(OpTrace, ViewsCostNothingAndCopiesAreNamed) {
+TEST(OpTrace, ViewsCountNoWorkAndCopiesCountBytes) {
   Tensor x = random_tensor({5, 7}, 1, kFloat32);
   x.set_requires_grad();
   Tensor y;
@@ -73,7 +73,7 @@ TEST(OpTrace, ViewsCostNothingAndCopiesAreNamed) {
                                                            "backward transpose [0 0] ", "copy copy [0 280] "}));
 }
 
-TEST(OpTrace, SpanEndsWithTheFrontThatThrows) {
+TEST(OpTrace, SpanEndsWhenOperationThrows) {
   const Tensor x = random_tensor({5, 7}, 1, kFloat32);
   const Lines lines = traced([&] {
     EXPECT_THROW(matmul(x, x), ShapeError);

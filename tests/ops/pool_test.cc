@@ -147,7 +147,7 @@ TEST(MaxPool2d, MatchesItsFormula) {
   check_both_orders(max_case({2, 1, 3, 7}, {1, 3}, {.stride = 1, .padding = {0, 1}}));
 }
 
-TEST(MaxPool2d, ManyChannelsAndPixels) {
+TEST(MaxPool2d, LargeInputsMatchAcrossThreadCounts) {
   for (const Shape& shape : {Shape{1, 131, 4, 5}, Shape{1, 2, 6, 300}}) {
     for (const OpCase& op : {max_case(shape, 2, {}), max_case(shape, 3, {.stride = 1, .padding = 1})}) {
       check_values(op);
@@ -161,7 +161,7 @@ TEST(MaxPool2d, ManyChannelsAndPixels) {
   }
 }
 
-TEST(MaxPool2d, KernelsOf256ElementsAndMore) {
+TEST(MaxPool2d, LargeKernelsRouteGradientToMaximum) {
   // 15 x 17 = 255 elements fit a byte, 16 x 16 do not; the largest one is element 254, or 255.
   for (const Size2d kernel : {Size2d{15, 17}, Size2d{16, 16}}) {
     Tensor x = zeros({1, 1, kernel.height, kernel.width}, options_here(kFloat64));
@@ -190,7 +190,7 @@ std::vector<double> gradient_of_window(const std::vector<double>& values, bool c
   return grad;
 }
 
-TEST(MaxPool2d, TheFirstOfEqualOnesGetsTheGradient) {
+TEST(MaxPool2d, FirstOfEqualMaximaGetsGradient) {
   for (const bool channels_last : {false, true}) {
     EXPECT_EQ(gradient_of_window({1, 3, 3, 3}, channels_last), (std::vector<double>{0, 1, 0, 0}));
     EXPECT_EQ(gradient_of_window({1, 2, 2, 0, 2, 1}, channels_last), (std::vector<double>{0, 1, 0, 0, 0, 0}));
@@ -200,7 +200,7 @@ TEST(MaxPool2d, TheFirstOfEqualOnesGetsTheGradient) {
   }
 }
 
-TEST(MaxPool2d, NanIsTheLargest) {
+TEST(MaxPool2d, NaNIsTreatedAsLargest) {
   for (const bool channels_last : {false, true}) {
     EXPECT_EQ(gradient_of_window({1, kNan, 7, kNan}, channels_last), (std::vector<double>{0, 1, 0, 0}));
     EXPECT_EQ(gradient_of_window({kNan, 2, 7, 9, kNan, 3}, channels_last), (std::vector<double>{1, 0, 0, 0, 0, 0}));
@@ -209,7 +209,7 @@ TEST(MaxPool2d, NanIsTheLargest) {
   EXPECT_TRUE(std::isnan(max_pool2d(x, 2).item<float>()));
 }
 
-TEST(MaxPool2d, ManyChannelsDoWhatOneDoes) {
+TEST(MaxPool2d, ManyChannelsMatchSingleChannelBits) {
   // Ties, NaN and infinities, in as many channels as several vectors hold, and in one.
   Dense values = random_dense({2, 75, 5, 6}, 1, 0, 4);
   for (int64_t i = 0; i < values.num_elements(); ++i) {
@@ -237,7 +237,7 @@ TEST(MaxPool2d, ManyChannelsDoWhatOneDoes) {
   }
 }
 
-TEST(MaxPool2d, AWindowBetweenTheElementsOfTheImage) {
+TEST(MaxPool2d, WindowWithoutElementsGivesNegativeInfinity) {
   // Elements at -1 and 3 of an image of 3: nothing is inside.
   const MaxPool2dOptions options = {.padding = {0, 1}, .dilation = {1, 4}};
   for (const int64_t channels : {1, 2}) {
@@ -270,7 +270,7 @@ std::vector<std::vector<double>> all_of_max_pool(const Dense& values, DType dtyp
   return {y.to_vector<double>(), first.to_vector<double>(), second.to_vector<double>()};
 }
 
-TEST(MaxPool2d, TheSameBitsOnEveryDevice) {
+TEST(MaxPool2d, ResultsAndGradientsMatchCpuBits) {
   const MaxPool2dOptions overlapping = {.stride = 2, .padding = 1}, apart = {.stride = 3, .dilation = 2};
   for (const Shape& shape : {Shape{1, 1, 3, 1023}, Shape{1, 2, 4, 1024}, Shape{2, 1, 5, 1025}, Shape{1, 257, 3, 5},
                              Shape{1, 1025, 5, 3}, Shape{1, 3, 110, 100}}) {
@@ -297,7 +297,7 @@ TEST(AvgPool2d, MatchesItsFormula) {
       avg_case({1, 1, 6, 7}, 2, {.stride = 3, .padding = 1, .ceil_mode = true, .count_include_pad = false}));
 }
 
-TEST(AvgPool2d, ManyChannelsAndPixels) {
+TEST(AvgPool2d, LargeInputsMatchAcrossThreadCounts) {
   for (const Shape& shape : {Shape{1, 131, 4, 5}, Shape{1, 2, 3, 77}}) {
     const OpCase op = avg_case(shape, {3, 4}, {.stride = 1, .padding = {1, 2}});
     check_values(op);
@@ -315,7 +315,7 @@ TEST(AdaptiveAvgPool2d, MatchesItsFormula) {
   check_both_orders(adaptive_case({1, 1, 1, 33}, {1, 1}));
 }
 
-TEST(AdaptiveAvgPool2d, ManyChannelsAndPixels) {
+TEST(AdaptiveAvgPool2d, LargeInputsMatchAcrossThreadCounts) {
   for (const OpCase& op : {adaptive_case({1, 131, 4, 3}, 1), adaptive_case({2, 3, 5, 70}, {2, 1})}) {
     check_values(op);
     check_values(in_channels_last(op));
@@ -328,7 +328,7 @@ TEST(AdaptiveAvgPool2d, ManyChannelsAndPixels) {
   check_threads(in_channels_last(op));
 }
 
-TEST(Pools, KeepTheOrderOfMemory) {
+TEST(Pooling, ResultAndGradientKeepMemoryOrder) {
   const auto run = [](int which, const Tensor& x) {
     return which == 0   ? max_pool2d(x, 2)
            : which == 1 ? avg_pool2d(x, 3, {.stride = 1})
@@ -350,7 +350,7 @@ TEST(Pools, KeepTheOrderOfMemory) {
   }
 }
 
-TEST(Pools, OfNoImagesOrChannels) {
+TEST(Pooling, EmptyBatchOrChannelsAreAccepted) {
   for (const Shape& shape : {Shape{0, 3, 4, 4}, Shape{2, 0, 4, 4}}) {
     Tensor x = zeros(shape, options_here()).set_requires_grad();
     for (const Tensor& y : {max_pool2d(x, 2), avg_pool2d(x, 2), adaptive_avg_pool2d(x, 2)}) {
@@ -360,7 +360,7 @@ TEST(Pools, OfNoImagesOrChannels) {
   }
 }
 
-TEST(PoolErrors, FullTexts) {
+TEST(Pooling, InvalidArgumentsAreNamedInErrors) {
   const Tensor x = zeros({2, 3, 4, 5});
   EXPECT_EQ(error_text<ShapeError>([&] {
               max_pool2d(zeros({3, 4, 5}), 2);
@@ -411,7 +411,7 @@ TEST(PoolErrors, FullTexts) {
 }
 
 // Sizes whose sums or products do not fit int64_t are errors, not other sizes.
-TEST(PoolErrors, SizesThatOverflow) {
+TEST(Pooling, OverflowingSizesAreRejected) {
   const Tensor x = zeros({1, 1, 2, 3});
   const int64_t side = (int64_t{1} << 31) - 1, huge = std::numeric_limits<int64_t>::max();
   EXPECT_EQ(max_pool2d(x, 2, {.stride = Size2d{side, side}, .ceil_mode = true}).shape(), Shape({1, 1, 1, 1}));

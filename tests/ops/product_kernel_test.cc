@@ -72,7 +72,7 @@ void check_product(DType dtype, bool a_transposed, bool b_transposed, double alp
   EXPECT_TRUE(close(out, expected, size_of(dtype) == 2 ? epsilon(dtype) : 0));
 }
 
-TEST(ProductKernel, EveryDTypeAndTransposition) {
+TEST(GemmKernel, MatchesReferenceForEveryDTypeAndTransposition) {
   for (const DType dtype : {kFloat64, kFloat32, kFloat16, kBFloat16, kInt64, kInt32, kUInt8}) {
     for (const int transposed : {0, 1, 2, 3}) {
       check_product(dtype, transposed & 1, transposed & 2, 1, 0, false);

@@ -55,7 +55,7 @@ struct Operands {
 };
 
 // One test, because the variables are read once.
-TEST(ProductTuning, TheFileHoldsThenTheRuleAndNewProblemsAreMeasured) {
+TEST(GemmTuning, FileOverridesRuleAndNewShapesAreMeasured) {
   const testing::TemporaryFolder folder;
   const std::string choices = folder / "choices", measured = folder / "measured";
   std::vector<ProductAlgorithm> available;

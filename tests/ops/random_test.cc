@@ -52,7 +52,7 @@ void expect_moments(const std::vector<double>& values, double mean, double varia
   EXPECT_NEAR(squares / n, variance, 5 * std::sqrt((fourth_moment - variance * variance) / n));
 }
 
-TEST(Rand, IsTheDocumentedFunctionOfTheWords) {
+TEST(Rand, ValuesFollowDocumentedFunctionOfPhiloxWords) {
   for (const int64_t n : {0, 1, 3, 7, 33, 5000}) {
     Stream stream;
     const auto w = words(stream.state, 2 * n);
@@ -81,13 +81,13 @@ TEST(Rand, HalfTypesStayBelowOne) {
   }
 }
 
-TEST(Rand, Moments) {
+TEST(Rand, MeanAndVarianceMatchUniformDistribution) {
   Stream stream;
   expect_moments(rand({200, 500}, {}, &stream.generator).to_vector<double>(), 0.5, 1.0 / 12, 1.0 / 80);
   expect_moments(rand({100000}, {kFloat64}, &stream.generator).to_vector<double>(), 0.5, 1.0 / 12, 1.0 / 80);
 }
 
-TEST(Rand, TheNextDrawContinuesTheStream) {
+TEST(Rand, NextCallContinuesTheStream) {
   Generator generator(5), same(5);
   const Tensor first = rand({8}, {}, &generator), second = rand({4}, {}, &generator), both = rand({12}, {}, &same);
   EXPECT_EQ(second.to_vector<float>(), both.slice(0, 8, 12).to_vector<float>());
@@ -99,7 +99,7 @@ TEST(Rand, TheNextDrawContinuesTheStream) {
   EXPECT_TRUE(rand({3}, {kFloat32, {}, true}).requires_grad());
 }
 
-TEST(Randn, IsTheDocumentedFunctionOfTheWords) {
+TEST(Randn, ValuesFollowDocumentedFunctionOfPhiloxWords) {
   for (const int64_t n : {0, 1, 2, 7, 32, 33, 5001}) {
     Stream stream;
     const auto w = words(stream.state, n + 1);
@@ -115,7 +115,7 @@ TEST(Randn, IsTheDocumentedFunctionOfTheWords) {
   }
 }
 
-TEST(Randn, Moments) {
+TEST(Randn, MeanAndVarianceMatchNormalDistribution) {
   Stream stream;
   for (const DType dtype : {kFloat32, kFloat64}) {
     expect_moments(randn({100001}, {dtype}, &stream.generator).to_vector<double>(), 0, 1, 3);
@@ -127,7 +127,7 @@ TEST(Randn, Moments) {
   }
 }
 
-TEST(Randint, IsTheDocumentedFunctionOfTheWords) {
+TEST(Randint, ValuesFollowDocumentedFunctionOfPhiloxWords) {
   Stream stream;
   const auto w = words(stream.state, 66);
   const Tensor x = randint(-5, 12, {3, 11}, {kInt64}, &stream.generator);
@@ -154,7 +154,7 @@ TEST(Randint, AllValuesAreEquallyLikely) {
   }
 }
 
-TEST(Randint, ReachesTheEndsOfTheType) {
+TEST(Randint, ValuesSpanTheFullIntegerRange) {
   const int64_t low = std::numeric_limits<int64_t>::min(), high = std::numeric_limits<int64_t>::max();
   Stream stream;
   const std::vector<int64_t> values = randint(low, high, {1000}, {kInt64}, &stream.generator).to_vector<int64_t>();
@@ -163,7 +163,7 @@ TEST(Randint, ReachesTheEndsOfTheType) {
   EXPECT_EQ(randint(255, 256, {2}, {kUInt8}).to_vector<int64_t>(), (std::vector<int64_t>{255, 255}));
 }
 
-TEST(Randint, Errors) {
+TEST(Randint, InvalidRangeAndDTypeAreNamedInErrors) {
   EXPECT_EQ(error_text<ValueError>([] { randint(3, 3, {2}); }), "randint: low must be below high, they are 3 and 3");
   EXPECT_EQ(error_text<ValueError>([] { randint(0, 257, {2}, {kUInt8}); }), "randint: [0, 257) does not fit uint8");
   EXPECT_EQ(error_text<DTypeError>([] { randint(0, 2, {2}, {kFloat32}); }),
@@ -172,7 +172,7 @@ TEST(Randint, Errors) {
   EXPECT_EQ(error_text<DTypeError>([] { randn({2}, {kBool}); }), "randn: the dtype must be floating, it is bool");
 }
 
-TEST(Randperm, IsAPermutation) {
+TEST(Randperm, ResultIsShuffledPermutation) {
   for (const int64_t n : {0, 1, 2, 7, 1000}) {
     Stream stream;
     std::vector<int64_t> values = randperm(n, {}, &stream.generator).to_vector<int64_t>();
@@ -201,7 +201,7 @@ TEST(Randperm, AllOrdersAreEquallyLikely) {
   EXPECT_LT(chi_square, 25.7);  // exceeded with probability 1e-4 at five degrees of freedom
 }
 
-TEST(Bernoulli, FollowsItsProbabilities) {
+TEST(Bernoulli, FrequenciesFollowTheProbabilities) {
   Stream stream;
   for (const DType dtype : {kFloat32, kFloat64, kFloat16, kBFloat16}) {
     const Tensor p = full({40000}, 0.25, {dtype});
@@ -215,7 +215,7 @@ TEST(Bernoulli, FollowsItsProbabilities) {
   EXPECT_EQ(std::count(values.begin() + 100, values.end(), 1.0), 100);
 }
 
-TEST(Bernoulli, Errors) {
+TEST(Bernoulli, ProbabilitiesOutsideUnitIntervalAreRejected) {
   EXPECT_EQ(error_text<ValueError>([] {
               bernoulli(tensor({0.5, 1.5, -1.0}));
             }),
@@ -224,7 +224,7 @@ TEST(Bernoulli, Errors) {
             "bernoulli: probability nan at position 0 is outside [0, 1]");
 }
 
-TEST(Dropout, KeepsWhereTheWordIsNotBelowTheThreshold) {
+TEST(Dropout, MaskFollowsDocumentedThresholdOnPhiloxWords) {
   for (const DType dtype : {kFloat32, kFloat64, kFloat16, kBFloat16}) {
     Stream stream;
     const Tensor x = random_tensor({3, 33}, 1, dtype, 1, 2);
@@ -236,13 +236,13 @@ TEST(Dropout, KeepsWhereTheWordIsNotBelowTheThreshold) {
   }
 }
 
-TEST(Dropout, KeepsTheDocumentedShare) {
+TEST(Dropout, MeanAndVarianceMatchDropProbability) {
   Stream stream;
   const std::vector<double> values = dropout(ones({50000}), 0.2, true, &stream.generator).to_vector<double>();
   expect_moments(values, 1, 0.25, 0.2 * 1 + 0.8 * 0.00390625);
 }
 
-TEST(Dropout, IsTheIdentityOutsideTraining) {
+TEST(Dropout, EvaluationOrZeroProbabilityReturnsInput) {
   Stream stream;
   const Tensor x = random_tensor({7}, 1);
   EXPECT_TRUE(dropout(x, 0.5, false, &stream.generator).is_same(x));
@@ -251,7 +251,7 @@ TEST(Dropout, IsTheIdentityOutsideTraining) {
   EXPECT_EQ(fresh.reserve(0).offset, stream.state.offset);
 }
 
-TEST(Dropout, BackwardDrawsTheSameMask) {
+TEST(Dropout, BackwardUsesTheForwardMask) {
   OpCase op;
   op.name = "dropout";
   op.inputs = {{"x", {5, 7}}};
@@ -268,13 +268,13 @@ TEST(Dropout, BackwardDrawsTheSameMask) {
   check(op);
 }
 
-TEST(Dropout, Errors) {
+TEST(Dropout, ProbabilityOutsideRangeIsRejected) {
   EXPECT_EQ(error_text<ValueError>([] { dropout(ones({2}), 1.0); }), "dropout: p must be in [0, 1), it is 1");
   EXPECT_EQ(error_text<ValueError>([] { dropout(ones({2}), -0.5, false); }),
             "dropout: p must be in [0, 1), it is -0.5");
 }
 
-TEST(Random, ThreadsDoNotChangeBits) {
+TEST(Random, ThreadCountDoesNotChangeBits) {
   auto draw = [](int threads) {
     set_num_threads(threads);
     Stream stream;
@@ -307,7 +307,7 @@ void expect_the_cpus_bits(const std::function<Tensor(Device, Generator*)>& f) {
 
 const int64_t kCounts[] = {0, 1, 2, 3, 5, 7, 1023, 1024, 1025, 33000};
 
-TEST(Random, ADeviceDrawsTheCpusBits) {
+TEST(Random, DeviceDrawsMatchTheCpu) {
   for (int64_t n : kCounts) {
     for (DType dtype : floating_dtypes()) {
       SCOPED_TRACE(str(n, " ", dtype));
@@ -331,7 +331,7 @@ TEST(Random, ADeviceDrawsTheCpusBits) {
   expect_the_cpus_bits([&](Device device, Generator* g) { return randint(low, high, {33}, {kInt64, device}, g); });
 }
 
-TEST(Random, ADeviceGoesOnWhereAStreamIs) {
+TEST(Random, DeviceContinuesTheRandomStream) {
   expect_the_cpus_bits([](Device device, Generator* g) {
     const Tensor first = rand({5}, {kFloat32, device}, g), second = rand({7}, {kFloat32, device}, g);
     return second;
@@ -343,7 +343,7 @@ TEST(Random, ADeviceGoesOnWhereAStreamIs) {
   });
 }
 
-TEST(Multinomial, ADeviceDrawsTheCpusIndices) {
+TEST(Multinomial, DeviceIndicesMatchTheCpu) {
   struct Case {
     int64_t rows, classes, samples;
   };
@@ -367,7 +367,7 @@ TEST(Multinomial, ADeviceDrawsTheCpusIndices) {
   });
 }
 
-TEST(Random, BadProbabilitiesAreToldAndTheDeviceStaysUsable) {
+TEST(Random, InvalidProbabilitiesAreReportedAndDeviceStaysUsable) {
   const auto here = [](const Tensor& x) { return x.to(test_device()); };
   const std::string told_later =
       test_device().is_cpu() ? ""
@@ -408,7 +408,7 @@ double uniform(const std::vector<uint32_t>& w, size_t i) {
   return ((w[2 * i] >> 5) * 67108864.0 + (w[2 * i + 1] >> 6)) / 9007199254740992.0;
 }
 
-TEST(Multinomial, WithReplacementIsTheDocumentedFunctionOfTheWords) {
+TEST(Multinomial, ReplacementFollowsDocumentedFunctionOfPhiloxWords) {
   const std::vector<double> weights = {0, 1, 0, 2, 0.5, 0, /**/ 3, 0, 0, 0, 0, 0, /**/ 0, 0, 1, 1, 1, 1};
   for (const DType dtype : floating_dtypes()) {
     Stream stream;
@@ -429,7 +429,7 @@ TEST(Multinomial, WithReplacementIsTheDocumentedFunctionOfTheWords) {
   }
 }
 
-TEST(Multinomial, WithoutReplacementIsTheDocumentedFunctionOfTheWords) {
+TEST(Multinomial, NoReplacementFollowsDocumentedFunctionOfPhiloxWords) {
   const std::vector<double> weights = {0, 1, 0.25, 2, 0.5, 0, 8, /**/ 3, 1, 1, 0, 1, 1, 1};
   for (int64_t samples : {1, 3, 5}) {
     Stream stream;
@@ -451,7 +451,7 @@ TEST(Multinomial, WithoutReplacementIsTheDocumentedFunctionOfTheWords) {
   }
 }
 
-TEST(Multinomial, DrawsWithTheWeightsProbabilities) {
+TEST(Multinomial, FrequenciesFollowTheWeights) {
   const std::vector<double> weights = {1, 0, 3, 4};
   const int64_t n = 40000;
   for (bool replacement : {true, false}) {
@@ -469,7 +469,7 @@ TEST(Multinomial, DrawsWithTheWeightsProbabilities) {
   }
 }
 
-TEST(Multinomial, OneDimensionAndAllOfIt) {
+TEST(Multinomial, OneDimensionalWeightsAndEmptyBatchesAreAccepted) {
   Stream stream;
   std::vector<int64_t> all = multinomial(full({33}, 0.5), 33, false, &stream.generator).to_vector<int64_t>();
   std::sort(all.begin(), all.end());
@@ -479,7 +479,7 @@ TEST(Multinomial, OneDimensionAndAllOfIt) {
   EXPECT_EQ(multinomial(zeros({0, 3}), 2, true).shape(), (Shape{0, 2}));
 }
 
-TEST(Multinomial, DoesNotDependOnThreads) {
+TEST(Multinomial, ThreadCountDoesNotChangeIndices) {
   const Tensor weights = random_tensor({300, 101}, 1, kFloat32, 0, 1);
   const int before = num_threads();
   for (bool replacement : {true, false}) {
@@ -494,7 +494,7 @@ TEST(Multinomial, DoesNotDependOnThreads) {
   set_num_threads(before);
 }
 
-TEST(Multinomial, ErrorsAndTheirTexts) {
+TEST(Multinomial, InvalidArgumentsAreNamedInErrors) {
   const Tensor weights = ones({2, 3});
   const auto text_with = [&](double value) {
     const Tensor bad = weights.clone();

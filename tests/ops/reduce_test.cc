@@ -82,7 +82,7 @@ OpCase reduce_case(const char* name, const Case& c, std::function<Tensor(const T
   return op;
 }
 
-TEST(Reduce, Sum) {
+TEST(Reduce, SumMatchesItsFormula) {
   for (const Case& c : kCases) {
     SCOPED_TRACE(str(c.shape, " over ", c.dims));
     check(reduce_case(
@@ -93,7 +93,7 @@ TEST(Reduce, Sum) {
       "sum", all, [](const Tensor& x) { return x.sum(); }, sum_of));
 }
 
-TEST(Reduce, Mean) {
+TEST(Reduce, MeanMatchesItsFormula) {
   for (const Case& c : kCases) {
     SCOPED_TRACE(str(c.shape, " over ", c.dims));
     check(reduce_case(
@@ -112,7 +112,7 @@ double var_of(const Values& values, int64_t correction) {
   return static_cast<double>(total / static_cast<long double>(static_cast<int64_t>(values.size()) - correction));
 }
 
-TEST(Reduce, Var) {
+TEST(Reduce, VarMatchesItsFormula) {
   int64_t correction = -1;
   for (const Case& c : kCases) {
     int64_t count = 1;
@@ -129,7 +129,7 @@ TEST(Reduce, Var) {
       "var", all, [](const Tensor& x) { return x.var(); }, [](const Values& values) { return var_of(values, 1); }));
 }
 
-TEST(Reduce, VarOfNumbersFarFromZeroStaysAccurate) {
+TEST(Reduce, VarStaysAccurateFarFromZero) {
   // The difference of the mean square and the squared mean would have no correct digit.
   const Values small = random_dense({3000}, 5, -1, 1).values;
   Dense far{{3000}, small};
@@ -142,7 +142,7 @@ TEST(Reduce, VarOfNumbersFarFromZeroStaysAccurate) {
   EXPECT_NEAR(var(make_tensor(far, kBFloat16)).item(), var_of(far.values, 1), 0.1);
 }
 
-TEST(Reduce, VarOfTooFew) {
+TEST(Reduce, VarWithoutDegreesOfFreedomIsNotFinite) {
   EXPECT_TRUE(std::isnan(var(tensor({3.0})).item()));
   EXPECT_TRUE(std::isnan(var(zeros({0})).item()));
   EXPECT_EQ(var(tensor({3.0, 5.0}), {}, 2).item(), INFINITY);
@@ -150,7 +150,7 @@ TEST(Reduce, VarOfTooFew) {
   EXPECT_EQ(var(tensor({3.0}), {}, 0).item(), 0);
 }
 
-TEST(Reduce, NothingToReduce) {
+TEST(Reduce, EmptyInputsGiveIdentityOrNaN) {
   EXPECT_EQ(sum(zeros({0})).item(), 0);
   EXPECT_TRUE(std::isnan(mean(zeros({0})).item()));
   EXPECT_EQ(sum(zeros({0, 3}), {0}).to_vector<double>(), (Values{0, 0, 0}));
@@ -164,7 +164,7 @@ TEST(Reduce, NothingToReduce) {
 }
 
 // Sizes around the blocks that long sums are cut into, for rows, columns and both; and the paths with scratch memory.
-TEST(Reduce, LongSums) {
+TEST(Reduce, LongSumsMatchAcrossThreadCounts) {
   const Case cases[] = {
       {{4095}, {0}, false, {true}},
       {{4097}, {0}, false, {true}},
@@ -191,7 +191,7 @@ TEST(Reduce, LongSums) {
   }
 }
 
-TEST(Reduce, SumsOfManyEqualNumbersStayAccurate) {
+TEST(Reduce, LongSumsOfOnesStayAccurate) {
   // One after the other in float32 this would stop growing at 2^24.
   const Tensor x = ones({(1 << 25) + 3});
   EXPECT_NEAR(sum(x).item(), (1 << 25) + 3, 4);
@@ -199,7 +199,7 @@ TEST(Reduce, SumsOfManyEqualNumbersStayAccurate) {
   EXPECT_NEAR(mean(ones({100000}, {kFloat16})).item(), 1, 1e-3);
 }
 
-TEST(Reduce, IntegersSumInInt64) {
+TEST(Reduce, IntegersAreSummedInInt64) {
   EXPECT_EQ(sum(full({300}, 200, {kUInt8})).item<int64_t>(), 60000);
   EXPECT_EQ(sum(full({3, 2}, INT32_MAX, {kInt32}), {0}).to_vector<int64_t>(),
             (std::vector<int64_t>{3LL * INT32_MAX, 3LL * INT32_MAX}));
@@ -208,7 +208,7 @@ TEST(Reduce, IntegersSumInInt64) {
   EXPECT_EQ(sum(flags).item<int64_t>(), 2);
 }
 
-TEST(Reduce, Max) {
+TEST(Reduce, MaxMatchesItsFormula) {
   const auto largest = [](const Values& values) { return *std::max_element(values.begin(), values.end()); };
   for (const Shape& shape : {Shape{33}, Shape{7, 31}, Shape{2, 3, 4}, Shape{}, Shape{1}}) {
     const Case all{shape, {}, false, std::vector<bool>(shape.size(), true)};
@@ -223,7 +223,7 @@ TEST(Reduce, Max) {
   EXPECT_EQ(max(tensor({3, -1, 2})).dtype(), kInt64);
 }
 
-TEST(Reduce, MaxSharesItsGradientAmongTies) {
+TEST(Reduce, MaxGradientIsSharedAmongTies) {
   Tensor x = tensor({2.0, 5.0, 5.0, 1.0, 5.0});
   x.set_requires_grad();
   x.max().backward(full({}, 6.0));
@@ -236,7 +236,7 @@ TEST(Reduce, MaxSharesItsGradientAmongTies) {
   EXPECT_EQ(y.grad().to_vector<double>(), (Values{0, 3, 0, 3}));
 }
 
-TEST(Reduce, MaxSeesNaNAnywhere) {
+TEST(Reduce, MaxAndArgmaxFindNaNAnywhere) {
   for (int64_t position : {0, 1, 31, 32, 63, 64, 69}) {
     Tensor x = random_tensor({70}, 5);
     x.select(0, position).fill_(NAN);
@@ -247,7 +247,7 @@ TEST(Reduce, MaxSeesNaNAnywhere) {
   }
 }
 
-TEST(Reduce, MaxOfZerosOfBothSignsIsPositive) {
+TEST(Reduce, MaxOfSignedZerosIsPositiveZero) {
   for (const DType dtype : floating_dtypes()) {
     for (const int64_t n : {2, 31, 32, 33, 70, 1100}) {
       for (const int64_t position : {int64_t{0}, n / 2, n - 1}) {
@@ -261,7 +261,7 @@ TEST(Reduce, MaxOfZerosOfBothSignsIsPositive) {
   }
 }
 
-TEST(Reduce, MeanAndVarOfNothingHaveSecondGradients) {
+TEST(Reduce, EmptyMeanAndVarHaveSecondGradients) {
   for (const auto& [f, shape] : std::vector<std::pair<std::function<Tensor(const Tensor&)>, Shape>>{
            {[](const Tensor& x) { return mean(x); }, {0}},
            {[](const Tensor& x) { return mean(x, {0}); }, {0, 3}},
@@ -279,7 +279,7 @@ TEST(Reduce, MeanAndVarOfNothingHaveSecondGradients) {
 }
 
 // As PyTorch's: NaN where the divisor is 0, 0 where it is 1.
-TEST(Reduce, VarOfOneNumberHasGradients) {
+TEST(Reduce, VarOfOneValueHasPyTorchGradients) {
   for (const int64_t correction : {0, 1}) {
     const Tensor x = full({1}, 3.0, {kFloat64, test_device()}).set_requires_grad();
     const Tensor y[] = {var(x, {}, correction)}, inputs[] = {x};
@@ -291,7 +291,7 @@ TEST(Reduce, VarOfOneNumberHasGradients) {
   }
 }
 
-TEST(Reduce, Argmax) {
+TEST(Reduce, ArgmaxMatchesItsFormula) {
   const auto first_largest = [](const Values& values) {
     return static_cast<double>(std::max_element(values.begin(), values.end()) - values.begin());
   };
@@ -320,7 +320,7 @@ TEST(Reduce, Argmax) {
   check_threads(large);
 }
 
-TEST(Reduce, ErrorTexts) {
+TEST(Reduce, InvalidArgumentsAreNamedInErrors) {
   const Tensor x = zeros({2, 3});
   EXPECT_EQ(error_text<ShapeError>([&] {
               static_cast<void>(sum(x, {1, -1}));

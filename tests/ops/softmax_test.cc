@@ -56,14 +56,14 @@ TEST_P(Softmax, MatchesItsFormula) {
   check(softmax_case({31}, 0, GetParam()));
 }
 
-TEST_P(Softmax, ManyColumnsAndRows) {
+TEST_P(Softmax, LargeInputsMatchAcrossThreadCounts) {
   check_values(softmax_case({3, 5, 70}, 1, GetParam()));
   check_gradients(softmax_case({1, 3, 66}, 1, GetParam()));
   check_threads(softmax_case({300, 130}, 1, GetParam()));
   check_threads(softmax_case({130, 300}, 0, GetParam()));
 }
 
-TEST_P(Softmax, Empty) {
+TEST_P(Softmax, EmptyAndScalarInputsAreAccepted) {
   const auto run = [&](const Tensor& x, int64_t dim) { return GetParam() ? log_softmax(x, dim) : softmax(x, dim); };
   EXPECT_EQ(run(empty({0, 3}), 1).shape(), Shape({0, 3}));
   EXPECT_EQ(run(empty({3, 0}), 1).shape(), Shape({3, 0}));
@@ -82,7 +82,7 @@ TEST_P(Softmax, LargeValuesDoNotOverflow) {
   }
 }
 
-TEST_P(Softmax, InfinitiesAndNan) {
+TEST_P(Softmax, NegativeInfinityGetsZeroWeightAndNaNSpreads) {
   const double inf = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
   for (const DType dtype : {kFloat32, kFloat64}) {
     for (const bool columns : {false, true}) {
@@ -101,7 +101,7 @@ TEST_P(Softmax, InfinitiesAndNan) {
   }
 }
 
-TEST(SoftmaxErrors, FullTexts) {
+TEST(SoftmaxErrors, MessagesNameTheOperation) {
   EXPECT_EQ(error_text<IndexError>([] {
               softmax(empty({2, 3}), 2);
             }),

@@ -117,7 +117,7 @@ bool agrees(double actual, double expected, double rounding) {
   return std::abs(actual - expected) <= 8 * rounding * (1 + std::abs(expected));
 }
 
-TEST(SpecialValues, AgreeWithPyTorch) {
+TEST(SpecialValues, ValuesAndDerivativesMatchPyTorch) {
   std::map<std::string, Tensor> fixture;
   for (auto& [name, tensor] : io::load_safetensors("tests/fixtures/special_values.safetensors").tensors) {
     fixture.emplace(name, std::move(tensor));

@@ -44,7 +44,7 @@ OpCase reshape_case(const char* name, const Shape& shape, const Shape& result,
   return op;
 }
 
-TEST(View, Reshape) {
+TEST(View, ReshapeMatchesItsFormula) {
   check(reshape_case("reshape", {6, 4}, {3, 8}, [](const Tensor& x) { return x.reshape({3, 8}); }));
   check(reshape_case("reshape", {6, 4}, {2, 3, 4}, [](const Tensor& x) { return x.reshape({2, -1, 4}); }));
   check(reshape_case("reshape", {2, 3, 4}, {24}, [](const Tensor& x) { return x.reshape({-1}); }));
@@ -52,14 +52,14 @@ TEST(View, Reshape) {
   check(reshape_case("reshape", {0, 3}, {3, 0, 2}, [](const Tensor& x) { return x.reshape({3, 0, 2}); }));
 }
 
-TEST(View, View) {
+TEST(View, ViewMatchesItsFormula) {
   // Each of these splits or adds dimensions only, which all strides permit.
   check(reshape_case("view", {6, 4}, {2, 3, 4}, [](const Tensor& x) { return x.view({2, 3, -1}); }));
   check(reshape_case("view", {6, 4}, {1, 6, 1, 2, 2}, [](const Tensor& x) { return x.view({1, 6, 1, 2, 2}); }));
   check(reshape_case("view", {}, {1, 1}, [](const Tensor& x) { return x.view({1, 1}); }));
 }
 
-TEST(View, SharesMemory) {
+TEST(View, ViewsShareMemoryAndVersion) {
   const Tensor x = random_tensor({2, 3, 4}, 1);
   const Tensor views[] = {x.view({6, 4}),       x.reshape({24}),  x.flatten(1),      x.transpose(0, 2),
                           x.permute({1, 2, 0}), x.slice(1, 0, 2), x.select(0, 0),    x.expand({5, 2, 3, 4}),
@@ -75,7 +75,7 @@ TEST(View, SharesMemory) {
   EXPECT_NE(x.transpose(0, 2).reshape({24}).data_ptr(), x.data_ptr());
 }
 
-TEST(View, ViewOfStridedTensors) {
+TEST(View, ViewOfStridedTensorComputesStrides) {
   const Tensor x = random_tensor({4, 6}, 1);
   EXPECT_EQ(x.slice(0, 0, 4, 2).view({2, 2, 3}).strides(), (Shape{12, 3, 1}));
   EXPECT_EQ(x.t().view({2, 3, 4}).strides(), (Shape{3, 1, 6}));
@@ -83,7 +83,7 @@ TEST(View, ViewOfStridedTensors) {
   EXPECT_EQ(x.view({4, 1, 6}).expand({4, 3, 6}).view({4, 3, 2, 3}).strides(), (Shape{6, 0, 3, 1}));
 }
 
-TEST(View, Flatten) {
+TEST(View, FlattenMatchesItsFormula) {
   check(reshape_case("flatten", {2, 3, 4}, {24}, [](const Tensor& x) { return x.flatten(); }));
   check(reshape_case("flatten", {2, 3, 4}, {2, 12}, [](const Tensor& x) { return x.flatten(1); }));
   check(reshape_case("flatten", {2, 3, 4, 2}, {2, 12, 2}, [](const Tensor& x) { return x.flatten(-3, -2); }));
@@ -91,7 +91,7 @@ TEST(View, Flatten) {
   check(reshape_case("flatten", {0, 3}, {0}, [](const Tensor& x) { return x.flatten(); }));
 }
 
-TEST(View, SqueezeAndUnsqueeze) {
+TEST(View, SqueezeAndUnsqueezeMatchTheirFormulas) {
   check(reshape_case("squeeze", {3, 1, 2}, {3, 2}, [](const Tensor& x) { return x.squeeze(-2); }));
   check(reshape_case("squeeze", {3, 1, 2}, {3, 1, 2}, [](const Tensor& x) { return x.squeeze(0); }));
   check(reshape_case("squeeze", {}, {}, [](const Tensor& x) { return x.squeeze(0); }));
@@ -104,7 +104,7 @@ TEST(View, SqueezeAndUnsqueeze) {
   check(reshape_case("unsqueeze", {}, {1}, [](const Tensor& x) { return x.unsqueeze(0); }));
 }
 
-TEST(View, TransposeAndPermute) {
+TEST(View, TransposeAndPermuteMatchTheirFormulas) {
   check(view_case(
       "transpose", {3, 7}, {7, 3}, [](const Tensor& x) { return x.transpose(0, 1); },
       [](const Shape& i) {
@@ -133,7 +133,7 @@ TEST(View, TransposeAndPermute) {
       }));
 }
 
-TEST(View, Slice) {
+TEST(View, SliceMatchesItsFormula) {
   check(view_case(
       "slice", {7, 3}, {3, 3}, [](const Tensor& x) { return x.slice(0, 1, 7, 2); },
       [](const Shape& i) {
@@ -158,7 +158,7 @@ TEST(View, Slice) {
       }));
 }
 
-TEST(View, Select) {
+TEST(View, SelectMatchesItsFormula) {
   check(view_case(
       "select", {3, 7}, {7}, [](const Tensor& x) { return x[1]; },
       [](const Shape& i) {
@@ -173,12 +173,12 @@ TEST(View, Select) {
       "select", {5}, {}, [](const Tensor& x) { return x.select(-1, 3); }, [](const Shape&) { return Shape{3}; }));
 }
 
-TEST(View, PartsOfNothing) {
+TEST(View, SelectAndSliceAcceptEmptyTensors) {
   EXPECT_EQ(zeros({3, 0, 2}).select(0, 2).shape(), (Shape{0, 2}));
   EXPECT_EQ(zeros({3, 0, 2}).slice(0, 1, 3).shape(), (Shape{2, 0, 2}));
 }
 
-TEST(View, Expand) {
+TEST(View, ExpandMatchesItsFormula) {
   check(view_case(
       "expand", {3, 1}, {2, 3, 4},
       [](const Tensor& x) {
@@ -205,7 +205,7 @@ TEST(View, Expand) {
       [](const Shape& i) { return i; }));
 }
 
-TEST(View, Cat) {
+TEST(View, CatMatchesItsFormula) {
   OpCase op;
   op.name = "cat";
   op.inputs = {
@@ -242,7 +242,7 @@ OpCase part_case(const char* name, std::function<std::vector<Tensor>(const Tenso
       });
 }
 
-TEST(View, SplitAndChunk) {
+TEST(View, SplitAndChunkMatchTheirFormulas) {
   const auto by_size = [](const Tensor& x) { return x.split(3, -2); };
   check(part_case("split", by_size, 0, 0, 3));
   check(part_case("split", by_size, 1, 3, 3));
@@ -274,7 +274,7 @@ TEST(View, SplitAndChunk) {
   for (const Tensor& part : x.split(2)) EXPECT_EQ(part.storage(), x.storage());
 }
 
-TEST(View, GradientsOfAllPartsAdd) {
+TEST(View, GradientsOfSplitPartsAreSummed) {
   Tensor x = random_tensor({4}, 1).set_requires_grad();
   const std::vector<Tensor> parts = x.split(3);
   const Tensor outputs[] = {parts[0], parts[1], parts[0]};
@@ -283,7 +283,7 @@ TEST(View, GradientsOfAllPartsAdd) {
   EXPECT_EQ(grad(outputs, inputs, cotangents)[0].to_vector<double>(), (Values{11, 22, 33, 4}));
 }
 
-TEST(View, Stack) {
+TEST(View, StackMatchesItsFormula) {
   for (const Shape& shape : {Shape{2, 3}, Shape{}, Shape{0, 2}, Shape{3, 1, 2}}) {
     for (int64_t dim = -shape.dim() - 1; dim <= shape.dim(); ++dim) {
       OpCase op;
@@ -308,7 +308,7 @@ TEST(View, Stack) {
   EXPECT_EQ(stack({tensor({1, 2}), tensor({0.5, 1.5})}, 1).to_vector<double>(), (Values{1, 0.5, 2, 1.5}));
 }
 
-TEST(View, DeepViewsGiveOneGradient) {
+TEST(View, GradientFlowsThroughChainedViews) {
   Tensor x = random_tensor({4, 6}, 3, kFloat64);
   x.set_requires_grad();
   const Tensor y = x.t().slice(0, 1, 5, 2).select(1, 2).unsqueeze(0).expand({3, 2});
@@ -319,7 +319,7 @@ TEST(View, DeepViewsGiveOneGradient) {
   EXPECT_TRUE(close(x.grad(), {{4, 6}, want}, 1e-15));
 }
 
-TEST(View, ErrorTexts) {
+TEST(View, InvalidArgumentsAreNamedInErrors) {
   const Tensor x = zeros({2, 3});
   EXPECT_EQ(error_text<ShapeError>([&] {
               static_cast<void>(x.view({4, -1}));

@@ -56,7 +56,7 @@ void expect_steps(const Options& options, const std::vector<double>& expected) {
 // for grad in ([0.5, 1.0, -1.5], [-0.25, 2.0, 0.0], None, [3.0, -1.0, 0.125]):
 //     p.grad = None if grad is None else torch.tensor(grad, dtype=torch.float64)
 //     adam.step()
-TEST(Adam, AgreesWithPyTorch) {
+TEST(Adam, StepsMatchPyTorch) {
   expect_steps<Adam>(AdamOptions{.lr = 0.1}, {0.8067958876646854, -2.2385271310318133, 0.7133119175809274});
   expect_steps<Adam>(AdamOptions{.lr = 0.1, .betas = {0.8, 0.95}, .eps = 1e-3, .weight_decay = 0.05},
                      {0.7962477568793198, -2.2262790138435853, 0.6992619229231367});
@@ -64,7 +64,7 @@ TEST(Adam, AgreesWithPyTorch) {
                      {0.9405892821267098, -2.046129190629702, 0.5254466775556211});
 }
 
-TEST(AdamW, AgreesWithPyTorch) {
+TEST(AdamW, StepsMatchPyTorch) {
   expect_steps<AdamW>(AdamWOptions{.lr = 0.1}, {0.8040254203639795, -2.232236710831841, 0.7115465112574783});
   expect_steps<AdamW>(AdamWOptions{.lr = 0.1, .betas = {0.8, 0.95}, .eps = 1e-3, .weight_decay = 0.05},
                       {0.7943493696970197, -2.202055459379192, 0.695127623855822});
@@ -114,7 +114,7 @@ void expect_every_value(int64_t n, const Options& options, bool decoupled, doubl
   for (size_t i = 0; i < values.size(); ++i) ASSERT_NEAR(values[i], reference[i].p, tolerance) << i << " of " << n;
 }
 
-TEST(Adam, EveryValueOfEverySizeFollowsTheRule) {
+TEST(Adam, StepsMatchFormulaForEverySize) {
   for (const int64_t n : {0, 1, 3, 7, 31, 32, 33, (1 << 15) + 1, 100003}) {
     const AdamOptions joined = {.lr = 0.02, .betas = {0.85, 0.97}, .eps = 1e-5, .weight_decay = 0.07};
     const AdamWOptions decoupled = {.lr = 0.02, .betas = {0.85, 0.97}, .eps = 1e-5, .weight_decay = 0.07};
@@ -129,7 +129,7 @@ TEST(Adam, EveryValueOfEverySizeFollowsTheRule) {
   }
 }
 
-TEST(Adam, DoesNotDependOnTheNumberOfThreads) {
+TEST(Adam, ResultDoesNotDependOnThreadCount) {
   const auto run = [](int threads) {
     td::set_num_threads(threads);
     std::vector<float> values(100003);
@@ -146,7 +146,7 @@ TEST(Adam, DoesNotDependOnTheNumberOfThreads) {
   EXPECT_EQ(run(1), run(2));
 }
 
-TEST(Adam, EachParameterCountsItsOwnSteps) {
+TEST(Adam, EachParameterHasItsOwnStepCount) {
   const td::Tensor often = parameter<double>({1}, {1});
   const td::Tensor once = parameter<double>({1}, {1});
   Adam adam({often, once}, {.lr = 0.5, .eps = 0});
@@ -165,7 +165,7 @@ TEST(Adam, EachParameterCountsItsOwnSteps) {
   EXPECT_EQ(adam.state_dict().get<int64_t>("state.1.step"), 1);
 }
 
-TEST(Adam, GroupsHaveTheirOwnOptions) {
+TEST(Adam, ParameterGroupsUseTheirOwnOptions) {
   const td::Tensor a = parameter<double>({1}, {1});
   const td::Tensor b = parameter<double>({2}, {1});
   const td::Tensor c = parameter<double>({3}, {1});
@@ -194,7 +194,7 @@ void step(td::optim::Optimizer& optimizer, const td::Tensor& p, float gradient) 
   optimizer.step();
 }
 
-TEST(Adam, StateContinuesToTheBit) {
+TEST(Adam, StateDictContinuesBitExactly) {
   const td::Tensor p = parameter<float>({1, 2}, {2});
   const td::Tensor unused = parameter<float>({7}, {1});
   AdamW adamw({p, unused}, {.lr = 0.013, .betas = {0.8, 0.93}, .eps = 1e-7, .weight_decay = 0.03});
@@ -215,7 +215,7 @@ TEST(Adam, StateContinuesToTheBit) {
   EXPECT_EQ(restored.state_dict().find("state.1.step"), nullptr);
 }
 
-TEST(Adam, StateHasPyTorchsNames) {
+TEST(Adam, StateDictNamesMatchPyTorch) {
   const td::Tensor p = parameter<float>({1, 2}, {2});
   td::autograd::leaf(p).name = "fc1.weight";
   Adam adam({p}, {.lr = 0.5, .betas = {0.5, 0.75}, .eps = 0.125, .weight_decay = 0.25});
@@ -234,7 +234,7 @@ TEST(Adam, StateHasPyTorchsNames) {
   EXPECT_EQ(state.get<td::Tensor>("state.0.exp_avg_sq").to_vector<float>(), (std::vector<float>{1.265625, 0.25}));
 }
 
-TEST(Adam, ListsEverythingInAStateThatDoesNotFit) {
+TEST(Adam, LoadErrorListsEveryMismatch) {
   const td::Tensor p = parameter<float>({1, 2}, {2});
   td::autograd::leaf(p).name = "fc1.weight";
   AdamW adamw({p}, {.lr = 0.1});
@@ -271,7 +271,7 @@ TEST(Adam, ListsEverythingInAStateThatDoesNotFit) {
   EXPECT_EQ(p.to_vector<float>(), before);
 }
 
-TEST(Adam, RefusesWrongOptions) {
+TEST(Adam, InvalidOptionsAreRejected) {
   const auto refused = [](const AdamOptions& options) {
     return error_text<td::ValueError>([&] { Adam({parameter<float>({1}, {1})}, options); });
   };
@@ -318,7 +318,7 @@ void expect_survives_lack_of_memory(const Options& options) {
   EXPECT_EQ(small.to_vector<float>(), same.to_vector<float>());
 }
 
-TEST(Optimizer, AStepWithoutMemoryChangesNothing) {
+TEST(Optimizer, OutOfMemoryStepChangesNothing) {
   expect_survives_lack_of_memory<AdamW>(AdamWOptions{.lr = 0.1, .weight_decay = 0.5});
   expect_survives_lack_of_memory<td::optim::SGD>(td::optim::SGDOptions{.lr = 0.1, .momentum = 0.9, .dampening = 0.5});
 }
@@ -346,12 +346,12 @@ void expect_steps_on_each_device(const Options& options) {
   EXPECT_NE(lists[1][0].to_vector<float>()[0], 1.5);
 }
 
-TEST(Optimizer, ParametersOfSeveralDevicesAreSteppedWhereTheyAre) {
+TEST(Optimizer, ParametersAreUpdatedOnTheirOwnDevices) {
   expect_steps_on_each_device<AdamW>(AdamWOptions{.lr = 0.1, .weight_decay = 0.5});
   expect_steps_on_each_device<td::optim::SGD>(td::optim::SGDOptions{.lr = 0.1, .momentum = 0.9});
 }
 
-TEST(Adam, RefusesAParameterThatMovedAway) {
+TEST(Adam, ParameterMovedAfterFirstStepIsRejected) {
   td::set_cpu_device_count(2);
   const td::Tensor p = parameter<float>({1, 2}, {2});
   Adam adam({p});
@@ -364,7 +364,7 @@ TEST(Adam, RefusesAParameterThatMovedAway) {
   EXPECT_EQ(p.to_vector<float>(), (std::vector<float>{5, 5}));
 }
 
-TEST(Adam, TraceShowsTheBytesOfAStep) {
+TEST(Adam, TraceRecordsBytesOfStep) {
   const td::Tensor p = parameter<float>({1, -2, 0.5}, {3});
   AdamW optimizer({p}, {.lr = 0.5});
   set_gradient(p, td::from_vector<float>({3, -1, 0.125}, {3}));

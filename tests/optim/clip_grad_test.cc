@@ -31,7 +31,7 @@ std::vector<td::Tensor> three() {
   return parameters;
 }
 
-TEST(ClipGradNorm, AgreesWithPyTorch) {
+TEST(ClipGradNorm, NormAndGradientsMatchPyTorch) {
   // g = [torch.tensor([3.0, -4.0]), torch.tensor([[1.0], [-2.0]])]
   // torch.nn.utils.clip_grad_norm_(parameters with these gradients, 2.0, norm_type)
   struct Case {
@@ -59,7 +59,7 @@ TEST(ClipGradNorm, AgreesWithPyTorch) {
   }
 }
 
-TEST(ClipGradNorm, ScalesGradientsOfSeveralDevicesWhereTheyAre) {
+TEST(ClipGradNorm, GradientsOnSeveralDevicesAreClippedInPlace) {
   td::set_cpu_device_count(3);
   const td::Device devices[] = {td::Device("cpu"), td::Device("cpu:1"), td::Device("cpu:2")};
   for (const double norm_type : {1.0, 2.0, kInfinity}) {
@@ -82,7 +82,7 @@ TEST(ClipGradNorm, ScalesGradientsOfSeveralDevicesWhereTheyAre) {
   }
 }
 
-TEST(ClipGradNorm, LeavesSmallGradientsAlone) {
+TEST(ClipGradNorm, SmallGradientsAreNotChanged) {
   const auto parameters = three();
   const uint32_t version = parameters[0].grad().version();
   EXPECT_NEAR(clip_grad_norm_(parameters, 100.0), std::sqrt(30.0), 1e-12);
@@ -91,14 +91,14 @@ TEST(ClipGradNorm, LeavesSmallGradientsAlone) {
   EXPECT_EQ(clip_grad_norm_({}, 1.0), 0);
 }
 
-TEST(ClipGradNorm, BumpsTheVersionOfWhatItChanges) {
+TEST(ClipGradNorm, ClippedGradientsIncreaseTheirVersion) {
   const auto parameters = three();
   const uint32_t version = parameters[0].grad().version();
   clip_grad_norm_(parameters, 1.0);
   EXPECT_GT(parameters[0].grad().version(), version);
 }
 
-TEST(ClipGradNorm, CountsEveryValueOfEverySize) {
+TEST(ClipGradNorm, NormIncludesEveryValueAtEverySize) {
   for (const int64_t n : {0, 1, 3, 7, 31, 32, 33, (1 << 15) + 1, 100003}) {
     const td::Tensor p = td::zeros({n}, {td::kFloat32, td::testing::test_device()}).set_requires_grad();
     set_gradient(p, td::full({n}, -2));
@@ -109,7 +109,7 @@ TEST(ClipGradNorm, CountsEveryValueOfEverySize) {
   }
 }
 
-TEST(ClipGradNorm, DoesNotDependOnTheNumberOfThreads) {
+TEST(ClipGradNorm, ResultDoesNotDependOnThreadCount) {
   const auto run = [](int threads) {
     td::set_num_threads(threads);
     std::vector<float> values(300001);
@@ -123,7 +123,7 @@ TEST(ClipGradNorm, DoesNotDependOnTheNumberOfThreads) {
   EXPECT_EQ(run(1), run(2));
 }
 
-TEST(ClipGradNorm, NoticesValuesThatAreNotFinite) {
+TEST(ClipGradNorm, NonFiniteGradientsAreDetected) {
   for (const double bad : {std::nan(""), kInfinity, -kInfinity}) {
     for (const double norm_type : {2.0, kInfinity}) {
       const auto parameters = three();
@@ -140,7 +140,7 @@ TEST(ClipGradNorm, NoticesValuesThatAreNotFinite) {
   }
 }
 
-TEST(ClipGradNorm, RefusesWrongArguments) {
+TEST(ClipGradNorm, InvalidArgumentsAreRejected) {
   const auto parameters = three();
   EXPECT_EQ(error_text<td::ValueError>([&] { clip_grad_norm_(parameters, -1); }),
             "clip_grad_norm_: max_norm is -1, expected >= 0");

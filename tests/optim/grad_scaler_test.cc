@@ -36,7 +36,7 @@ struct TwoParameters {
   }
 };
 
-TEST(GradScaler, BackwardMultipliesAndTheStepDivides) {
+TEST(GradScaler, BackwardScalesAndStepUnscales) {
   TwoParameters p;
   GradScaler scaler({.init_scale = 1024});
   scaler.backward(td::mul(p.all[0], p.all[0]).sum());
@@ -47,7 +47,7 @@ TEST(GradScaler, BackwardMultipliesAndTheStepDivides) {
   EXPECT_EQ(p.all[1].to_vector<double>(), (std::vector<double>{5, 6}));      // without a gradient
 }
 
-TEST(GradScaler, AnInfinityAnywhereLeavesTheStepOut) {
+TEST(GradScaler, NonFiniteGradientSkipsTheStep) {
   for (const float bad : {kInfinity, -kInfinity, kNan}) {
     for (const int where : {0, 1, 2, 3, 4}) {
       TwoParameters p;
@@ -70,7 +70,7 @@ TEST(GradScaler, AnInfinityAnywhereLeavesTheStepOut) {
 }
 
 // Larger than a block's share and than a chunk; the largest finite value is none.
-TEST(GradScaler, LargeGradientsAreLookedThroughToTheEnd) {
+TEST(GradScaler, LargeGradientsAreCheckedCompletely) {
   const int64_t n = 40000;
   for (const int64_t where : {int64_t{-1}, int64_t{0}, int64_t{16383}, int64_t{16384}, n - 1}) {
     const td::Tensor x = parameter<float>(std::vector<float>(static_cast<size_t>(n), 1), {n});
@@ -85,7 +85,7 @@ TEST(GradScaler, LargeGradientsAreLookedThroughToTheEnd) {
 }
 
 // torch.amp.GradScaler(init_scale=16, growth_interval=2) after updates with found_inf of 0 0 0 1 0 0: 16 32 32 16 16 32.
-TEST(GradScaler, TheScaleGrowsAndShrinksAsPyTorchs) {
+TEST(GradScaler, ScaleGrowsAndShrinksAsInPyTorch) {
   TwoParameters p;
   GradScaler scaler({.init_scale = 16, .growth_interval = 2});
   std::vector<double> scales;
@@ -98,7 +98,7 @@ TEST(GradScaler, TheScaleGrowsAndShrinksAsPyTorchs) {
   EXPECT_EQ(scales, (std::vector<double>{16, 32, 32, 16, 16, 32}));
 }
 
-TEST(GradScaler, TheScaleStaysAFloat) {
+TEST(GradScaler, ScaleGrowthIsLimitedToFloatRange) {
   TwoParameters p;
   GradScaler scaler({.init_scale = 0x1p127, .growth_interval = 1});
   p.give({1, 1, 1}, {1, 1});
@@ -107,7 +107,7 @@ TEST(GradScaler, TheScaleStaysAFloat) {
   EXPECT_EQ(scaler.get_scale(), 0x1p127);
 }
 
-TEST(GradScaler, GradientsCanBeClippedBetween) {
+TEST(GradScaler, UnscaledGradientsCanBeClippedBeforeStep) {
   TwoParameters p;
   GradScaler scaler({.init_scale = 4});
   p.give({12, 0, 16}, {0, 0});
@@ -117,7 +117,7 @@ TEST(GradScaler, GradientsCanBeClippedBetween) {
   EXPECT_NEAR(p.all[0].to_vector<float>()[2], 3 - 0.8, 1e-6);
 }
 
-TEST(GradScaler, TheRanksDecideTogether) {
+TEST(GradScaler, SkipDecisionIsSharedAmongRanks) {
   std::vector<double> told;
   GradScaler scaler({.init_scale = 2, .share = [&](const td::Tensor& found) {
                        EXPECT_EQ(found.device(), td::Device());
@@ -134,7 +134,7 @@ TEST(GradScaler, TheRanksDecideTogether) {
   EXPECT_EQ(told, (std::vector<double>{0, 1}));
 }
 
-TEST(GradScaler, GoesOnFromItsState) {
+TEST(GradScaler, StateDictContinuesScaleAndGrowth) {
   TwoParameters p;
   GradScaler scaler({.init_scale = 16, .growth_interval = 2});
   p.give({1, 1, 1}, {1, 1});
@@ -159,7 +159,7 @@ TEST(GradScaler, GoesOnFromItsState) {
   EXPECT_EQ(other.get_scale(), 32);
 }
 
-TEST(GradScaler, WrongUseIsAnError) {
+TEST(GradScaler, InvalidOptionsAndUseAreRejected) {
   EXPECT_EQ(error_text<td::ValueError>([] { GradScaler({.init_scale = 0}); }),
             "GradScaler: init_scale is 0, expected a positive number");
   EXPECT_EQ(error_text<td::ValueError>([] { GradScaler({.growth_factor = 1}); }),

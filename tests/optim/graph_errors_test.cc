@@ -24,7 +24,7 @@
 
 namespace tandem::testing { namespace {
 
-TEST(Graph, WhatCannotBeCapturedSaysSo) {
+TEST(Graph, UnsupportedOperationsInCaptureAreRejected) {
   const Tensor x = full({4}, 2, {kFloat32, kGpu}), y = full({4}, 1, {kFloat32, kGpu});
   const auto refused = [&](const std::function<void()>& f) {
     cuda::Graph graph(kGpu);
@@ -57,15 +57,14 @@ TEST(Graph, WhatCannotBeCapturedSaysSo) {
   EXPECT_EQ(refused([&] { other.capture([] {}); }),
             "Graph: another graph cannot be captured; do it before or after the capture");
   other.capture([] {});
-  EXPECT_EQ(refused([&] { other.replay(); }),
-            "Graph: a replay cannot be captured; do it before or after the capture");
+  EXPECT_EQ(refused([&] { other.replay(); }), "Graph: a replay cannot be captured; do it before or after the capture");
   EXPECT_EQ(error_text<StateError>([&] { other.capture([] {}); }),
             "Graph: capture was already called; create another Graph");
   EXPECT_EQ(error_text<StateError>([] { cuda::Graph(kGpu).replay(); }), "Graph: replay without a successful capture");
   EXPECT_EQ(y.to_vector<float>(), (std::vector<float>{17, 17, 17, 17}));  // eight captures that went well
 }
 
-TEST(TwoGpus, AGraphOfOneRefusesTheOther) {
+TEST(TwoGpus, CaptureRejectsUseOfOtherGpu) {
   cuda::Graph graph(kGpu);
   EXPECT_EQ(error_text<StateError>([&] {
               graph.capture([] { static_cast<void>(zeros({3}, {kFloat32, Device("cuda:1")})); });
@@ -73,7 +72,7 @@ TEST(TwoGpus, AGraphOfOneRefusesTheOther) {
             "Graph: cuda:1 cannot be used while a graph of cuda:0 is captured");
 }
 
-TEST(Graph, AFirstStepIsRefused) {
+TEST(Graph, CaptureOfFirstOptimizerStepIsRejected) {
   Tensor w = full({3}, 2, {kFloat32, kGpu});
   w.set_requires_grad();
   w.sum().backward();
@@ -89,7 +88,7 @@ TEST(Graph, AFirstStepIsRefused) {
   EXPECT_EQ(w.to_vector<float>(), (std::vector<float>{1.5, 1.5, 1.5}));
 }
 
-TEST(Graph, OptionsThatNeedOtherKernelsAreRefused) {
+TEST(Graph, OptionsRequiringOtherKernelsAreRejected) {
   Tensor w = full({3}, 2, {kFloat32, kGpu});
   w.set_requires_grad();
   w.sum().backward();
@@ -108,7 +107,7 @@ TEST(Graph, OptionsThatNeedOtherKernelsAreRefused) {
 }
 
 // Memory that the graph's kernels know is not the optimizer's any more: a replay would train what nobody sees.
-TEST(Graph, AStepThatIsElsewhereIsRefused) {
+TEST(Graph, ReplayWithChangedStateOrGradientsIsRejected) {
   const std::function<void(Training&)> changes[] = {
       [](Training& t) { t.optimizer->load_state_dict(t.optimizer->state_dict()); },
       [](Training& t) {  // a gradient of another backward
@@ -140,7 +139,7 @@ TEST(Graph, AStepThatIsElsewhereIsRefused) {
   }
 }
 
-TEST(Graph, AGradientWithAnotherPlaceIsRefused) {
+TEST(Graph, ReplayWithReplacedGradientBufferIsRejected) {
   Tensor w = full({3}, 2, {kFloat32, kGpu});
   w.set_requires_grad();
   cuda::Graph graph(kGpu);
@@ -157,7 +156,7 @@ TEST(Graph, AGradientWithAnotherPlaceIsRefused) {
             "zero_grad as before the capture, or capture a new Graph");
 }
 
-TEST(Graph, AModelThatWasMovedIsRefused) {
+TEST(Graph, ReplayAfterMovingModelIsRejected) {
   nn::Linear model(3, 2);
   model.to(kGpu);
   optim::SGD sgd(model.parameters(), {.lr = 0.5});
@@ -176,7 +175,7 @@ TEST(Graph, AModelThatWasMovedIsRefused) {
 }
 
 // Whether a backward overwrites or adds is the graph's for good.
-TEST(Graph, GradientsThatAreFilledWhereTheyWereEmptyAreRefused) {
+TEST(Graph, ReplayWithDifferentGradientPresenceIsRejected) {
   Tensor w = full({3}, 2, {kFloat32, kGpu});
   w.set_requires_grad();
   cuda::Graph overwriting(kGpu);
@@ -192,7 +191,7 @@ TEST(Graph, GradientsThatAreFilledWhereTheyWereEmptyAreRefused) {
             "capture, or capture a new Graph");
 }
 
-TEST(Graph, AFailedCaptureLeavesGradientsAsTheyWere) {
+TEST(Graph, FailedCaptureRestoresGradients) {
   Tensor w = full({3}, 2, {kFloat32, kGpu});
   w.set_requires_grad();
   const auto fail = [&] {
@@ -213,7 +212,7 @@ TEST(Graph, AFailedCaptureLeavesGradientsAsTheyWere) {
 }
 
 // A step takes the parameters that it took.
-TEST(Graph, WhoIsTrainedStays) {
+TEST(Graph, ReplayWithChangedTrainedParametersIsRejected) {
   Tensor a = full({3}, 2, {kFloat32, kGpu}), b = full({3}, 2, {kFloat32, kGpu});
   a.set_requires_grad();
   b.set_requires_grad();
@@ -236,7 +235,7 @@ TEST(Graph, WhoIsTrainedStays) {
             "another");
 }
 
-TEST(Graph, NoMemoryInACaptureIsAnErrorOfIt) {
+TEST(Graph, OutOfMemoryDuringCaptureIsRecoverable) {
   const Tensor x = ones({1000}, {kFloat32, kGpu});
   static_cast<void>(zeros({1 << 20}, {kFloat32, kGpu}));  // cached from now on
   const int64_t reserved = memory_stats(kGpu).reserved;

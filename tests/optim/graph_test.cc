@@ -84,7 +84,7 @@ void expect_equal(const std::vector<Tensor>& left, const std::vector<Tensor>& ri
 }
 
 // Seven steps: all as usual, and two as usual, one captured and four replayed, each with its own batch, learning rate and dropout.
-TEST(Graph, ReplaysAreSteps) {
+TEST(Graph, ReplaysMatchEagerSteps) {
   for (const Case& one : kCases) {
     for (const MakeOptimizer make_optimizer : {&two_groups, &with_momentum}) {
       const auto run = [&](bool captured, Training& training, std::vector<double>& losses) {
@@ -129,7 +129,7 @@ TEST(Graph, ReplaysAreSteps) {
 }
 
 // What was trained by replays goes on without them, and the other way round.
-TEST(Graph, StepsAndReplaysTakeTurns) {
+TEST(Graph, EagerStepsAndReplaysCanAlternate) {
   const auto run = [](bool captured, Training& training) {
     manual_seed(7);
     training = perceptron();
@@ -152,7 +152,7 @@ TEST(Graph, StepsAndReplaysTakeTurns) {
   expect_equal(usual.parameters, replayed.parameters, "parameter");
 }
 
-TEST(Graph, RandomStreamsGoOn) {
+TEST(Graph, ReplaysContinueTheRandomStream) {
   const Tensor p = full({50}, 0.3, {kFloat32, kGpu}), weights = rand({4, 9}, {kFloat32, kGpu});
   const auto draw = [&](Generator* generator) {
     return std::vector<Tensor>{rand({37}, {kFloat32, kGpu}, generator),
@@ -187,7 +187,7 @@ TEST(Graph, RandomStreamsGoOn) {
   }
 }
 
-TEST(Graph, TheLossScaleIsEachElements) {
+TEST(Graph, CapturedLossScaleAppliesToEveryElement) {
   Tensor w = ones({3}, {kFloat32, kGpu});
   w.set_requires_grad();
   const optim::GradScaler scaler({.init_scale = 8});
@@ -196,7 +196,7 @@ TEST(Graph, TheLossScaleIsEachElements) {
   EXPECT_EQ(w.grad().to_vector<float>(), (std::vector<float>{16, 16, 16}));
 }
 
-TEST(Graph, TheLossScaleGoesAlong) {
+TEST(Graph, ReplayUsesTheCurrentLossScale) {
   Tensor w = from_vector<float>({1, -2, 3}, {3}).to(kGpu);
   w.set_requires_grad();
   optim::GradScaler scaler({.init_scale = 8, .growth_interval = 1});
@@ -222,7 +222,7 @@ void set_values(const Tensor& leaf, double value) {
   leaf.fill_(value);
 }
 
-TEST(Graph, GradientsAreInTheirSlots) {
+TEST(Graph, ReplayWritesGradientsToTheirSlots) {
   Tensor w = full({3}, 2, {kFloat32, kGpu});
   w.set_requires_grad();
   cuda::Graph graph(kGpu);
@@ -263,7 +263,7 @@ TEST(Graph, GradientsAreInTheirSlots) {
   EXPECT_EQ(w.grad().to_vector<float>(), (std::vector<float>{10, 10, 10}));
 }
 
-TEST(Graph, VersionsMoveOn) {
+TEST(Graph, ReplayIncrementsTensorVersions) {
   Tensor w = full({3}, 2, {kFloat32, kGpu});
   w.set_requires_grad();
   optim::SGD sgd({w}, {.lr = 0.5});
@@ -287,7 +287,7 @@ TEST(Graph, VersionsMoveOn) {
 }
 
 // The mask is drawn again by a backward that comes when its graph has gone.
-TEST(Graph, DropoutKeepsWhereItsStateIs) {
+TEST(Graph, DropoutBackwardWorksAfterGraphIsDestroyed) {
   Tensor w = ones({50}, {kFloat32, kGpu});
   w.set_requires_grad();
   Tensor dropped, sum;
@@ -304,7 +304,7 @@ TEST(Graph, DropoutKeepsWhereItsStateIs) {
 }
 
 // What replays touch is nobody else's, although no tensor holds it any more; and goes when the graph goes.
-TEST(Graph, ItsMemoryIsItsOwn) {
+TEST(Graph, GraphMemoryIsPrivateUntilDestruction) {
   empty_cache(kGpu);
   const MemoryStats before = memory_stats(kGpu);
   {
@@ -328,7 +328,7 @@ TEST(Graph, ItsMemoryIsItsOwn) {
   EXPECT_EQ(memory_stats(kGpu).reserved, before.reserved);
 }
 
-TEST(Graph, WhatIsChangedInPlaceInsideIsUsedAgain) {
+TEST(Graph, InPlaceTemporariesAreReusedDuringCapture) {
   constexpr int64_t kElements = 1 << 18;
   const Tensor x = ones({kElements}, {kFloat32, kGpu});
   cuda::Graph graph(kGpu);
@@ -340,7 +340,7 @@ TEST(Graph, WhatIsChangedInPlaceInsideIsUsedAgain) {
   EXPECT_LT(memory_stats(kGpu).peak_allocated - before, 3 * 4 * kElements);
 }
 
-TEST(Graph, ReplaysOfSeveralStreamsFollowEachOther) {
+TEST(Graph, ReplaysOnSeveralStreamsAreSerialized) {
   const Tensor x = zeros({3}, {kFloat32, kGpu});
   cuda::Graph graph(kGpu);
   graph.capture([&] { x.add_(1); });
@@ -353,7 +353,7 @@ TEST(Graph, ReplaysOfSeveralStreamsFollowEachOther) {
 }
 
 // An index out of range in a replay is told at the next synchronisation, as after the operation itself.
-TEST(Graph, ComplaintsOfReplaysAreTold) {
+TEST(Graph, DeviceErrorsOfReplaysAreThrownAtSynchronization) {
   const Tensor table = ones({4, 2}, {kFloat32, kGpu}), index = zeros({1}, {kInt64, kGpu});
   cuda::Graph graph(kGpu);
   graph.capture([&] { static_cast<void>(embedding(index, table)); });

@@ -79,17 +79,17 @@ void expect_resumes(const Options& first, const Options& second, const std::stri
   EXPECT_NE(begun.a.template to_vector<float>(), whole.a.template to_vector<float>());
 }
 
-TEST(Resume, AdamW) {
+TEST(OptimizerResume, AdamWContinuesBitExactly) {
   expect_resumes<td::optim::AdamW>(td::optim::AdamWOptions{.lr = 0.013, .betas = {0.8, 0.93}, .weight_decay = 0.3},
                                    td::optim::AdamWOptions{.lr = 0.1, .eps = 1e-3, .weight_decay = 0}, "adamw");
 }
 
-TEST(Resume, Adam) {
+TEST(OptimizerResume, AdamContinuesBitExactly) {
   expect_resumes<td::optim::Adam>(td::optim::AdamOptions{.lr = 0.013, .weight_decay = 0.3},
                                   td::optim::AdamOptions{.lr = 0.1, .betas = {0.1, 0.2}}, "adam");
 }
 
-TEST(Resume, SGD) {
+TEST(OptimizerResume, SgdContinuesBitExactly) {
   expect_resumes<td::optim::SGD>(td::optim::SGDOptions{.lr = 0.013, .momentum = 0.9, .dampening = 0.25},
                                  td::optim::SGDOptions{.lr = 0.1, .momentum = 0.5, .nesterov = true}, "sgd");
 }

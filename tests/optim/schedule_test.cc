@@ -47,19 +47,19 @@ void expect_near(const std::vector<double>& values, const std::vector<double>& e
 
 // The expected rates are what torch.optim.lr_scheduler gives for SGD with lr = 0.5 and the same settings.
 
-TEST(StepLR, AgreesWithPyTorch) {
+TEST(StepLR, RatesMatchPyTorch) {
   SGD sgd = two_groups();
   StepLR schedule(sgd, 3, 0.5);
   EXPECT_EQ(rates(sgd, schedule, 7), (std::vector<double>{0.5, 0.5, 0.5, 0.25, 0.25, 0.25, 0.125, 0.125}));
 }
 
-TEST(MultiStepLR, AgreesWithPyTorch) {
+TEST(MultiStepLR, RatesMatchPyTorch) {
   SGD sgd = two_groups();
   MultiStepLR schedule(sgd, {2, 3, 6}, 0.1);
   expect_near(rates(sgd, schedule, 7), {0.5, 0.5, 0.05, 0.005, 0.005, 0.005, 0.0005, 0.0005});
 }
 
-TEST(CosineWarmupLR, AgreesWithPyTorch) {
+TEST(CosineWarmupLR, RatesMatchPyTorch) {
   // SequentialLR(sgd, [LinearLR(sgd, 1 / 4, 1.0, 3), CosineAnnealingLR(sgd, 5, 0.05)], [3])
   SGD sgd = two_groups();
   CosineWarmupLR schedule(sgd, {.warmup_steps = 3, .total_steps = 8, .min_factor = 0.1});
@@ -67,7 +67,7 @@ TEST(CosineWarmupLR, AgreesWithPyTorch) {
                                          0.20547117626563682, 0.09297117626563685, 0.05, 0.05, 0.05});
 }
 
-TEST(CosineWarmupLR, NeedsNoWarmup) {
+TEST(CosineWarmupLR, WarmupIsOptional) {
   SGD sgd = two_groups();
   CosineWarmupLR schedule(sgd, {.total_steps = 4});
   expect_near(rates(sgd, schedule, 5),
@@ -91,7 +91,7 @@ void expect_continues(SGD& sgd, Schedule& schedule, SGD& later, Schedule& restor
   EXPECT_LT(later.lr(), 0.5);
 }
 
-TEST(Schedule, StateContinuesToTheBit) {
+TEST(Schedule, StateDictContinuesBitExactly) {
   {
     SGD sgd = two_groups();
     SGD later = two_groups(7, 7);
@@ -115,7 +115,7 @@ TEST(Schedule, StateContinuesToTheBit) {
   }
 }
 
-TEST(Schedule, ListsEverythingInAStateThatDoesNotFit) {
+TEST(Schedule, LoadErrorListsEveryMismatch) {
   SGD sgd = two_groups();
   StepLR schedule(sgd, 3, 0.5);
   td::State state;
@@ -154,7 +154,7 @@ TEST(Schedule, ListsEverythingInAStateThatDoesNotFit) {
   EXPECT_EQ(schedule.last_lr(), (std::vector<double>{0.5, 2}));
 }
 
-TEST(Schedule, RefusesWrongOptions) {
+TEST(Schedule, InvalidOptionsAreRejected) {
   SGD sgd = two_groups();
   EXPECT_EQ(error_text<td::ValueError>([&] { StepLR(sgd, 0); }), "StepLR: step_size is 0, expected at least 1");
   EXPECT_EQ(error_text<td::ValueError>([&] { StepLR(sgd, 1, -1); }),

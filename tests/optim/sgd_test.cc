@@ -57,7 +57,7 @@ const std::vector<Case> kPyTorch = {
     {{.lr = 0.1, .weight_decay = 0.05}, {0.660448625, -2.16815225, 0.6285411875}},
 };
 
-TEST(Sgd, AgreesWithPyTorch) {
+TEST(Sgd, StepsMatchPyTorch) {
   for (const Case& c : kPyTorch) {
     const auto in_double = after_steps<double>(c.options);
     const auto in_float = after_steps<float>(c.options);
@@ -68,7 +68,7 @@ TEST(Sgd, AgreesWithPyTorch) {
   }
 }
 
-TEST(Sgd, EveryValueOfEverySizeTakesTheSameStep) {
+TEST(Sgd, StepsMatchFormulaForEverySize) {
   for (const int64_t n : {0, 1, 3, 7, 31, 32, 33, (1 << 15) + 1, 100003}) {
     const td::Tensor p = td::full({n}, 2.0, {td::kFloat32, td::testing::test_device()}).set_requires_grad();
     SGD sgd({p}, {.lr = 0.25, .momentum = 0.5, .weight_decay = 0.125});
@@ -80,7 +80,7 @@ TEST(Sgd, EveryValueOfEverySizeTakesTheSameStep) {
   }
 }
 
-TEST(Sgd, DoesNotDependOnTheNumberOfThreads) {
+TEST(Sgd, ResultDoesNotDependOnThreadCount) {
   const auto run = [](int threads) {
     td::set_num_threads(threads);
     std::vector<float> values(100003);
@@ -117,7 +117,7 @@ TEST(Sgd, StepSkipsParametersWithoutGradient) {
   EXPECT_NE(sgd.state_dict().find("state.0.momentum_buffer"), nullptr);
 }
 
-TEST(Sgd, ZeroGradEmptiesTheSlots) {
+TEST(Sgd, ZeroGradClearsGradients) {
   const td::Tensor p = parameter<float>({1, 2}, {2});
   SGD sgd({p});
   set_gradient(p, td::ones({2}));
@@ -126,7 +126,7 @@ TEST(Sgd, ZeroGradEmptiesTheSlots) {
   EXPECT_FALSE(p.grad().defined());
 }
 
-TEST(Sgd, TheLearningRateCanChangeBetweenSteps) {
+TEST(Sgd, LearningRateCanChangeBetweenSteps) {
   const td::Tensor p = parameter<float>({1}, {1});
   SGD sgd({p}, {.lr = 0.5});
   EXPECT_EQ(sgd.lr(), 0.5);
@@ -138,7 +138,7 @@ TEST(Sgd, TheLearningRateCanChangeBetweenSteps) {
   EXPECT_EQ(error_text<td::ValueError>([&] { sgd.set_lr(-1); }), "SGD: lr is -1, expected a finite number >= 0");
 }
 
-TEST(Sgd, StateContinuesTheTraining) {
+TEST(Sgd, StateDictContinuesBitExactly) {
   const auto step = [](SGD& sgd, const td::Tensor& p, float gradient) {
     set_gradient(p, td::full({2}, gradient));
     sgd.step();
@@ -159,7 +159,7 @@ TEST(Sgd, StateContinuesTheTraining) {
   EXPECT_EQ(p.to_vector<float>(), q.to_vector<float>());
 }
 
-TEST(Sgd, StateKeepsNames) {
+TEST(Sgd, StateDictStoresParameterNames) {
   const td::Tensor p = parameter<float>({1}, {1});
   td::autograd::leaf(p).name = "fc1.weight";
   const SGD sgd({p});
@@ -172,7 +172,7 @@ TEST(Sgd, StateKeepsNames) {
             "\n  different   state.0.name: 'fc2.weight' expected, 'fc1.weight' in the state");
 }
 
-TEST(Sgd, RefusesStatesThatDoNotFit) {
+TEST(Sgd, MismatchedStatesAreRejected) {
   const td::Tensor p = parameter<float>({1, 2}, {2});
   SGD sgd({p}, {.lr = 0.1, .momentum = 0.9});
   set_gradient(p, td::ones({2}));
@@ -200,7 +200,7 @@ TEST(Sgd, RefusesStatesThatDoNotFit) {
             "\n  missing     groups.0.nesterov");
 }
 
-TEST(Sgd, GroupsHaveTheirOwnOptions) {
+TEST(Sgd, ParameterGroupsUseTheirOwnOptions) {
   const td::Tensor a = parameter<float>({1}, {1});
   const td::Tensor b = parameter<float>({1}, {1});
   SGD sgd({{.parameters = {a}, .options = {.lr = 0.5, .momentum = 0.5}}, {.parameters = {b}, .options = {.lr = 0.25}}});
@@ -235,7 +235,7 @@ TEST(Sgd, GroupsHaveTheirOwnOptions) {
             "\n  unexpected  groups.1.weight_decay");
 }
 
-TEST(Sgd, RefusesWrongOptions) {
+TEST(Sgd, InvalidOptionsAreRejected) {
   const auto refused = [](const SGDOptions& options) {
     return error_text<td::ValueError>([&] { SGD({parameter<float>({1}, {1})}, options); });
   };
@@ -249,7 +249,7 @@ TEST(Sgd, RefusesWrongOptions) {
             "SGD: nesterov needs momentum > 0 and dampening 0, got 0.9 and 0.5");
 }
 
-TEST(Sgd, RefusesWrongParameters) {
+TEST(Sgd, InvalidParametersAreRejected) {
   EXPECT_EQ(error_text<td::ValueError>([] { SGD(std::vector<td::Tensor>{}); }), "SGD: there are no parameters");
   EXPECT_EQ(error_text<td::StateError>([] { SGD(std::vector<td::Tensor>{td::Tensor()}); }),
             "SGD: parameter 0 is undefined");
@@ -263,7 +263,7 @@ TEST(Sgd, RefusesWrongParameters) {
   EXPECT_EQ(error_text<td::StateError>([&] { SGD({td::zeros({2, 3}).t()}); }), "SGD: parameter 0 is not row-major");
 }
 
-TEST(Sgd, RefusesAParameterThatMovedAway) {
+TEST(Sgd, ParameterMovedAfterFirstStepIsRejected) {
   td::set_cpu_device_count(2);
   const td::Tensor p = parameter<float>({1}, {1});
   td::autograd::leaf(p).name = "w";
@@ -279,7 +279,7 @@ TEST(Sgd, RefusesAParameterThatMovedAway) {
   EXPECT_EQ(p.item<float>(), 5);
 }
 
-TEST(Sgd, TraceShowsTheBytesOfAStep) {
+TEST(Sgd, TraceRecordsBytesOfStep) {
   const td::Tensor p = parameter<float>({1, -2, 0.5}, {3});
   SGD optimizer({p}, {.lr = 0.5, .momentum = 0.25});
   set_gradient(p, td::from_vector<float>({3, -1, 0.125}, {3}));

@@ -39,7 +39,7 @@ StepRow row_of(const StepReport& report, const std::string& phase, const std::st
   return {};
 }
 
-TEST(StepReport, RowsHoldWhatLiesInNoOtherAndAddUp) {
+TEST(StepReport, RowsHoldExclusiveTimesAndSumToStep) {
   const StepReport report = step_report(step(1000));
   EXPECT_EQ(report.steps, 1);
   EXPECT_DOUBLE_EQ(report.step_ms, 0.1);
@@ -65,7 +65,7 @@ TEST(StepReport, RowsHoldWhatLiesInNoOtherAndAddUp) {
   EXPECT_EQ(row_of(report, "forward", "linear").bytes, 400);
 }
 
-TEST(StepReport, MeansOfTheFasterHalf) {
+TEST(StepReport, ReportsMeansOfTheFasterHalf) {
   std::vector<TraceEvent> events;
   for (const int64_t linear : {20, 22, 24, 25, 24}) {
     for (const TraceEvent& event : step(static_cast<int64_t>(events.size()) * 1000, linear)) events.push_back(event);
@@ -80,21 +80,21 @@ TEST(StepReport, MeansOfTheFasterHalf) {
   EXPECT_DOUBLE_EQ(row_of(report, "forward", "linear").calls, 1);
 }
 
-TEST(StepReport, ByModule) {
+TEST(StepReport, ByModuleOptionSplitsRows) {
   const StepReport report = step_report(step(0), {.by_module = true});
   EXPECT_NEAR(row_of(report, "forward", "linear", "Linear 'fc1'").ms * 1e3, 15, 1e-9);
   EXPECT_NEAR(row_of(report, "forward", "(between operations)", "Linear 'fc1'").ms * 1e3, 8, 1e-9);
   EXPECT_NEAR(row_of(report, "backward", "relu: relu_backward", "ReLU 'relu'").ms * 1e3, 4, 1e-9);
 }
 
-TEST(StepReport, OtherRanksAndNoSteps) {
+TEST(StepReport, ReportIsEmptyWithoutMatchingSteps) {
   EXPECT_EQ(step_report(step(0), {.rank = 1}).steps, 0);
   const StepReport none = step_report({{"linear", "op", 0, 0, 5, 25, 0}});
   EXPECT_EQ(none.steps, 0);
   EXPECT_TRUE(none.rows.empty());
 }
 
-TEST(StepReport, SpansWithTheSameTimesNestInTheOrderOfTheirEnds) {
+TEST(StepReport, SpansOfEqualTimesNestInEndOrder) {
   const StepReport report = step_report({
       {"copy", "copy", 0, 0, 0, 1000, 0},
       {"linear", "op", 0, 0, 0, 1000, 0},
@@ -104,7 +104,7 @@ TEST(StepReport, SpansWithTheSameTimesNestInTheOrderOfTheirEnds) {
   EXPECT_DOUBLE_EQ(row_of(report, "forward", "linear").ms, 0);
 }
 
-TEST(StepReport, RooflineIsTheLargerShare) {
+TEST(StepReport, RooflineShareIsTheLargerLimit) {
   StepRow row;
   row.ms = 2;
   row.flops = 3e6;
@@ -115,7 +115,7 @@ TEST(StepReport, RooflineIsTheLargerShare) {
   EXPECT_EQ(roofline_share(row, {.gflops = 100, .gb_per_s = 10}), 0);
 }
 
-TEST(StepReport, Text) {
+TEST(StepReport, TextMatchesExpectedTable) {
   const StepReport report = step_report({
       {"matmul", "op", 0, 0, 100'000, 600'000, 4'000'000, 50'000'000, ""},
       {"optimizer step", "optimizer", 0, 0, 700'000, 900'000, 0},

@@ -12,7 +12,7 @@
 
 namespace tandem::profile { namespace {
 
-TEST(TraceFile, WholeText) {
+TEST(TraceFile, JsonMatchesChromeTraceFormat) {
   const std::vector<TraceEvent> events = {
       {"step", "step", 1, 0, 5'000, 25'500, 0},
       {"all \"reduce\"\n", "comm", 0, 1, 6'250, 7'250, 4096},
@@ -58,9 +58,11 @@ TEST(TraceFile, InvalidUtf8IsReplaced) {
             std::string::npos);
 }
 
-TEST(TraceFile, NoEvents) { EXPECT_EQ(to_chrome_json({}), "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n]}\n"); }
+TEST(TraceFile, EmptyTraceGivesEmptyEventList) {
+  EXPECT_EQ(to_chrome_json({}), "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n]}\n");
+}
 
-TEST(TraceFile, WritesTheFile) {
+TEST(TraceFile, WrittenFileMatchesJsonText) {
   const std::string path = testing::TempDir() + "/trace.json";
   write_chrome_trace(path, {{"x", "step", 0, 0, 0, 1000, 0}});
   std::ifstream file(path);
@@ -68,7 +70,7 @@ TEST(TraceFile, WritesTheFile) {
   EXPECT_EQ(text, to_chrome_json({{"x", "step", 0, 0, 0, 1000, 0}}));
 }
 
-TEST(TraceFile, FolderThatDoesNotExist) {
+TEST(TraceFile, MissingFolderIsAnIoError) {
   try {
     write_chrome_trace("/nonexistent/trace.json", {});
     FAIL() << "nothing was thrown";

@@ -31,7 +31,7 @@ class Allocator : public testing::Test {
   const Device device_{"cpu:1"};
 };
 
-TEST_F(Allocator, SaysWhatABlockTakesAndWhatIsFree) {
+TEST_F(Allocator, BlockBytesAndFreeMemoryAreReported) {
   EXPECT_EQ(block_bytes(0), 0);
   for (const int64_t asked :
        {int64_t{1}, int64_t{64}, int64_t{65}, int64_t{1000}, int64_t{4097}, (int64_t{1} << 21) + 1}) {
@@ -52,7 +52,7 @@ TEST_F(Allocator, SaysWhatABlockTakesAndWhatIsFree) {
   EXPECT_THROW(static_cast<void>(free_memory(Device("cpu:63"))), DeviceError);
 }
 
-TEST_F(Allocator, RoundsToSizeClasses) {
+TEST_F(Allocator, RequestsAreRoundedToSizeClasses) {
   const int64_t expected[][2] = {
       {1, 64},      {64, 64},     {65, 128},    {192, 192},   {193, 256},   {256, 256},
       {257, 320},   {320, 320},   {321, 384},   {512, 512},   {513, 640},   {641, 768},
@@ -65,7 +65,7 @@ TEST_F(Allocator, RoundsToSizeClasses) {
   }
 }
 
-TEST_F(Allocator, EverySizeFitsItsClassAndIsAligned) {
+TEST_F(Allocator, BlocksFitTheirClassAndAreAligned) {
   for (int64_t base = 1; base <= int64_t{1} << 24; base *= 2) {
     for (int64_t size : {base, base + 1, base * 5 / 4, base * 5 / 4 + 1, base * 7 / 4 + 3}) {
       const Block block = allocate(device_, size);
@@ -79,7 +79,7 @@ TEST_F(Allocator, EverySizeFitsItsClassAndIsAligned) {
   }
 }
 
-TEST_F(Allocator, NoBytesNeedNoBlock) {
+TEST_F(Allocator, ZeroBytesGiveNullBlock) {
   const Block block = allocate(device_, 0);
   EXPECT_EQ(block.data, nullptr);
   EXPECT_EQ(block.num_bytes, 0);
@@ -88,7 +88,7 @@ TEST_F(Allocator, NoBytesNeedNoBlock) {
   EXPECT_THROW(allocate(device_, -1), ValueError);
 }
 
-TEST_F(Allocator, FreedBlocksAreUsedAgain) {
+TEST_F(Allocator, FreedBlocksAreReused) {
   const Block first = allocate(device_, 1000);
   deallocate(device_, first);
   EXPECT_EQ(memory_stats(device_).allocated, 0);
@@ -106,7 +106,7 @@ TEST_F(Allocator, FreedBlocksAreUsedAgain) {
   EXPECT_EQ(memory_stats(device_).reserved, 0);
 }
 
-TEST_F(Allocator, EmptyCacheKeepsWhatIsInUse) {
+TEST_F(Allocator, EmptyCacheKeepsBlocksInUse) {
   const Block kept = allocate(device_, 64);
   const Block large = allocate(device_, 3 << 20);
   std::memset(kept.data, 7, 64);
@@ -117,7 +117,7 @@ TEST_F(Allocator, EmptyCacheKeepsWhatIsInUse) {
   deallocate(device_, kept);
 }
 
-TEST_F(Allocator, PeakIsTheMostSinceItsReset) {
+TEST_F(Allocator, PeakIsMaximumSinceReset) {
   const Block a = allocate(device_, 128);
   const Block b = allocate(device_, 256);
   deallocate(device_, b);
@@ -129,7 +129,7 @@ TEST_F(Allocator, PeakIsTheMostSinceItsReset) {
   deallocate(device_, a);
 }
 
-TEST_F(Allocator, LimitIsExact) {
+TEST_F(Allocator, MemoryLimitIsExact) {
   set_memory_limit(device_, 1024);
   EXPECT_EQ(memory_stats(device_).limit, 1024);
   const Block a = allocate(device_, 512);
@@ -152,7 +152,7 @@ TEST_F(Allocator, LimitIsExact) {
   deallocate(device_, c);
 }
 
-TEST_F(Allocator, CacheIsGivenUpBeforeTheLimitIsAnError) {
+TEST_F(Allocator, CacheIsReleasedBeforeLimitIsExceeded) {
   set_memory_limit(device_, 1024);
   const Block kept = allocate(device_, 64);
   deallocate(device_, allocate(device_, 512));
@@ -163,7 +163,7 @@ TEST_F(Allocator, CacheIsGivenUpBeforeTheLimitIsAnError) {
   deallocate(device_, kept);
 }
 
-TEST_F(Allocator, LimitSetLaterHoldsForCachedBlocksToo) {
+TEST_F(Allocator, LaterLimitAppliesToCachedBlocks) {
   const Block a = allocate(device_, 512);
   deallocate(device_, allocate(device_, 512));
   set_memory_limit(device_, 512);
@@ -174,7 +174,7 @@ TEST_F(Allocator, LimitSetLaterHoldsForCachedBlocksToo) {
   EXPECT_THROW(set_memory_limit(device_, -1), ValueError);
 }
 
-TEST_F(Allocator, LimitOfOneDeviceIsNoneOfAnother) {
+TEST_F(Allocator, LimitAppliesToOneDeviceOnly) {
   set_memory_limit(device_, 64);
   const int64_t before = memory_stats(Device()).allocated;
   const Block block = allocate(Device(), 1024);
@@ -183,7 +183,7 @@ TEST_F(Allocator, LimitOfOneDeviceIsNoneOfAnother) {
   deallocate(Device(), block);
 }
 
-TEST_F(Allocator, WhatNoMachineHasIsOutOfMemory) {
+TEST_F(Allocator, OversizedRequestThrowsOutOfMemory) {
   EXPECT_THROW(allocate(device_, INT64_MAX), OutOfMemory);
   try {
     allocate(device_, int64_t{1} << 46);  // accepted by the allocator, refused by the system
@@ -198,7 +198,7 @@ TEST_F(Allocator, WhatNoMachineHasIsOutOfMemory) {
   EXPECT_EQ(memory_stats(device_).reserved, 0);
 }
 
-TEST_F(Allocator, ThreadsKeepTheAccount) {
+TEST_F(Allocator, ConcurrentAllocationsKeepStatisticsExact) {
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([this, t] {

@@ -23,7 +23,7 @@ class Bandwidth : public testing::Test {
   }
 };
 
-TEST_F(Bandwidth, IsMeasuredOnceForEachPair) {
+TEST_F(Bandwidth, EachPairIsMeasuredOnce) {
   const Device here, there("cpu:1");
   const double first = device_bandwidth(here, there);
   EXPECT_GT(first, 1e6);  // a megabyte per second: any machine
@@ -32,7 +32,7 @@ TEST_F(Bandwidth, IsMeasuredOnceForEachPair) {
   EXPECT_GT(device_bandwidth(here, here), 1e6);
 }
 
-TEST_F(Bandwidth, StaysWithinWhatIsFree) {
+TEST_F(Bandwidth, MeasurementStaysWithinFreeMemory) {
   const Device tight("cpu:2"), full("cpu:3");
   set_memory_limit(tight, 4 << 20);
   empty_cache(tight);
@@ -47,7 +47,7 @@ TEST_F(Bandwidth, StaysWithinWhatIsFree) {
   EXPECT_GT(device_bandwidth(Device(), full), 0);
 }
 
-TEST_F(Bandwidth, OfDevicesThatExist) {
+TEST_F(Bandwidth, UnknownDevicesAreRejected) {
   EXPECT_THROW(static_cast<void>(device_bandwidth(Device(), Device("cpu:63"))), DeviceError);
   EXPECT_THROW(static_cast<void>(device_bandwidth(Device("cuda:99"), Device())), DeviceError);
 }

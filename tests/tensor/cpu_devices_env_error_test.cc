@@ -4,7 +4,7 @@
 
 namespace tandem { namespace {
 
-TEST(CpuDevicesEnvError, ShowsTheValueAndWhatIsAccepted) {
+TEST(CpuDevicesEnv, InvalidValueIsRejectedOnEachUse) {
   for (int i = 0; i < 2; ++i) {  // every use throws again
     try {
       empty({3});

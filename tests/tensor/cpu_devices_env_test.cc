@@ -4,7 +4,7 @@
 
 namespace tandem { namespace {
 
-TEST(CpuDevicesEnv, DeclaresThem) {
+TEST(CpuDevicesEnv, VariableDeclaresCpuDevices) {
   EXPECT_EQ(cpu_device_count(), 3);
   EXPECT_EQ(ones({3}, {kFloat32, Device("cpu:2")}).device(), Device("cpu:2"));
   EXPECT_THROW(empty({3}, {kFloat32, Device("cpu:3")}), DeviceError);

@@ -10,7 +10,7 @@
 
 namespace tandem { namespace {
 
-TEST(Device, ParsesAndPrints) {
+TEST(Device, NamesAreParsedAndPrinted) {
   EXPECT_EQ(Device("cpu"), Device());
   EXPECT_EQ(Device("cpu:0"), Device(DeviceType::kCpu, 0));
   EXPECT_EQ(Device("cpu:31"), Device(DeviceType::kCpu, 31));
@@ -24,7 +24,7 @@ TEST(Device, ParsesAndPrints) {
   EXPECT_EQ(out.str(), "cuda:1");
 }
 
-TEST(Device, RefusesOtherTexts) {
+TEST(Device, MalformedNamesAreRejected) {
   for (const char* text : {"", "gpu", "cpu:", "cpu:x", "cpu:-1", "cpu:1x", "cpu1", "cpu: 1", "cuda:128",
                            "cpu:99999999999", "CPU", "cpu:+1"}) {
     try {
@@ -36,7 +36,7 @@ TEST(Device, RefusesOtherTexts) {
   }
 }
 
-TEST(Device, CountCanBeDeclared) {
+TEST(Device, CountGrowsButCannotRemoveUsedDevices) {
   EXPECT_EQ(cpu_device_count(), 1);
   set_cpu_device_count(4);
   EXPECT_EQ(cpu_device_count(), 4);
@@ -53,7 +53,7 @@ TEST(Device, CountCanBeDeclared) {
   EXPECT_EQ(cpu_device_count(), 4);
 }
 
-TEST(Device, CountHasLimits) {
+TEST(Device, CountOutsideLimitsIsRejected) {
   for (int n : {0, -1, 65}) {
     try {
       set_cpu_device_count(n);
@@ -67,7 +67,7 @@ TEST(Device, CountHasLimits) {
   set_cpu_device_count(1);
 }
 
-TEST(Device, UnknownOnesAreErrors) {
+TEST(Device, UnknownDevicesAreRejected) {
   set_cpu_device_count(1);
   try {
     empty({3}, {kFloat32, Device("cpu:1")});

@@ -8,7 +8,7 @@ namespace tandem { namespace {
 
 constexpr DType kAll[] = {kBool, kUInt8, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64};
 
-TEST(DType, NamesAndSizes) {
+TEST(DType, NamesAndSizesMatchTypes) {
   const char* names[] = {"bool", "uint8", "int32", "int64", "float16", "bfloat16", "float32", "float64"};
   for (int i = 0; i < 8; ++i) {
     EXPECT_STREQ(to_string(kAll[i]), names[i]);
@@ -22,7 +22,7 @@ TEST(DType, NamesAndSizes) {
   }
 }
 
-TEST(DType, Kinds) {
+TEST(DType, FloatingAndIntegralKindsAreDistinguished) {
   for (DType dtype : kAll) {
     EXPECT_EQ(is_floating_point(dtype),
               dtype == kFloat16 || dtype == kBFloat16 || dtype == kFloat32 || dtype == kFloat64);
@@ -30,7 +30,7 @@ TEST(DType, Kinds) {
   }
 }
 
-TEST(DType, PromotesAsPyTorch) {
+TEST(DType, PromotionMatchesPyTorch) {
   // torch.promote_types, in the order of kAll.
   const DType expected[8][8] = {{kBool, kUInt8, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64},
                                 {kUInt8, kUInt8, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64},
@@ -45,7 +45,7 @@ TEST(DType, PromotesAsPyTorch) {
   }
 }
 
-TEST(DType, Accumulators) {
+TEST(DType, AccumulatorsWidenHalfAndIntegerTypes) {
   EXPECT_TRUE((std::is_same_v<Accumulator<Half>, float>));
   EXPECT_TRUE((std::is_same_v<Accumulator<BFloat16>, float>));
   EXPECT_TRUE((std::is_same_v<Accumulator<float>, float>));

@@ -12,7 +12,7 @@ using testing::error_text;
 
 constexpr DType kAll[] = {kBool, kUInt8, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64};
 
-TEST(Factories, EmptyIsRowMajor) {
+TEST(Factories, EmptyTensorIsRowMajor) {
   const Tensor t = empty({3, 1, 7}, {kInt32});
   EXPECT_EQ(t.shape(), (Shape{3, 1, 7}));
   EXPECT_EQ(t.strides(), (Shape{7, 7, 1}));
@@ -26,14 +26,14 @@ TEST(Factories, EmptyIsRowMajor) {
   EXPECT_TRUE(t.is_leaf());
 }
 
-TEST(Factories, SizesZeroAndNone) {
+TEST(Factories, ZeroSizesAndScalarsAreSupported) {
   EXPECT_EQ(empty({0}).num_elements(), 0);
   EXPECT_EQ(zeros({3, 0, 7}).to_vector<float>(), std::vector<float>());
   EXPECT_EQ(full({}, 7).item<int64_t>(), 7);
   EXPECT_EQ(empty({}).dim(), 0);
 }
 
-TEST(Factories, FillAllDTypes) {
+TEST(Factories, ZerosOnesAndFullSupportEveryDType) {
   for (DType dtype : kAll) {
     EXPECT_EQ(zeros({33}, {dtype}).to_vector<double>(), std::vector<double>(33, 0.0));
     EXPECT_EQ(ones({31}, {dtype}).to_vector<double>(), std::vector<double>(31, 1.0));
@@ -41,7 +41,7 @@ TEST(Factories, FillAllDTypes) {
   }
 }
 
-TEST(Factories, LikeAnother) {
+TEST(Factories, LikeFactoriesCopyShapeDTypeAndDevice) {
   set_cpu_device_count(2);
   const Tensor original = make_view(Storage::allocate(Device("cpu:1"), 96), kFloat64, {3, 4}, {1, 3}, 0);
   for (const Tensor& t : {empty_like(original), zeros_like(original), ones_like(original)}) {
@@ -55,7 +55,7 @@ TEST(Factories, LikeAnother) {
   EXPECT_FALSE(empty_like(zeros({3}, {.requires_grad = true})).requires_grad());
 }
 
-TEST(Factories, RequiresGradForFloatingTypesOnly) {
+TEST(Factories, RequiresGradNeedsFloatingDType) {
   for (DType dtype : kAll) {
     if (is_floating_point(dtype)) {
       EXPECT_TRUE(full({3}, 7, {dtype, Device(), true}).requires_grad());
@@ -69,7 +69,7 @@ TEST(Factories, RequiresGradForFloatingTypesOnly) {
   }
 }
 
-TEST(Factories, NumbersThatAnIntegerDTypeCannotHoldAreRefused) {
+TEST(Factories, OutOfRangeIntegerFillIsRejected) {
   const auto text = [](DType dtype, Scalar value) {
     return error_text<ValueError>([&] { full({2}, value, {dtype}); });
   };
@@ -95,7 +95,7 @@ TEST(Factories, NumbersThatAnIntegerDTypeCannotHoldAreRefused) {
   EXPECT_EQ(full({1}, 1e300, {kFloat32}).item<double>(), INFINITY);
 }
 
-TEST(Factories, Arange) {
+TEST(Factories, ArangeGivesValuesAndRejectsBadSteps) {
   using Values = std::vector<int64_t>;
   EXPECT_EQ(arange(0, 5).to_vector<int64_t>(), (Values{0, 1, 2, 3, 4}));
   EXPECT_EQ(arange(2, 9, 3).to_vector<int64_t>(), (Values{2, 5, 8}));
@@ -115,7 +115,7 @@ TEST(Factories, Arange) {
             "arange: 9223372036854775807 elements do not fit in memory");
 }
 
-TEST(Factories, ValuesDecideOnTheDType) {
+TEST(Factories, TensorInfersDTypeFromValues) {
   EXPECT_EQ(tensor({1.0, 2.5}).dtype(), kFloat32);
   EXPECT_EQ(tensor({1.0f, 2.5f}).dtype(), kFloat32);
   EXPECT_EQ(tensor({1, 2}).dtype(), kInt64);
@@ -127,14 +127,14 @@ TEST(Factories, ValuesDecideOnTheDType) {
   EXPECT_EQ(tensor({true, false, true}).to_vector<bool>(), (std::vector<bool>{true, false, true}));
 }
 
-TEST(Factories, ScalarTensor) {
+TEST(Factories, ScalarTensorHasNoDimensions) {
   const Tensor t = scalar_tensor(2.5, {kFloat16});
   EXPECT_EQ(t.dim(), 0);
   EXPECT_EQ(t.dtype(), kFloat16);
   EXPECT_EQ(t.item<float>(), 2.5f);
 }
 
-TEST(Factories, FromVectorOfEveryTypeToEveryDType) {
+TEST(Factories, FromVectorConvertsEveryDTypePair) {
   for (DType from : kAll) {
     visit_dtype(from, [&]<class T>() {
       const std::vector<T> values = {static_cast<T>(1.0f), static_cast<T>(0.0f), static_cast<T>(7.0f)};
@@ -149,7 +149,7 @@ TEST(Factories, FromVectorOfEveryTypeToEveryDType) {
   }
 }
 
-TEST(Factories, FromVectorChecksTheNumber) {
+TEST(Factories, FromVectorRejectsMismatchedValueCount) {
   EXPECT_EQ(error_text<ShapeError>([] {
               from_vector<float>({1, 2, 3}, {2, 2});
             }),
@@ -157,7 +157,7 @@ TEST(Factories, FromVectorChecksTheNumber) {
   EXPECT_EQ(from_vector<float>({}, {0, 3}).num_elements(), 0);
 }
 
-TEST(Factories, BadShapes) {
+TEST(Factories, InvalidShapesAreRejected) {
   EXPECT_EQ(error_text<ShapeError>([] { empty({3, -2}); }), "shape [3, -2] has a negative size");
   EXPECT_EQ(
       error_text<ShapeError>([] {

@@ -10,7 +10,7 @@ namespace tandem { namespace {
 
 using Words = std::array<uint32_t, 4>;
 
-TEST(Philox, KnownAnswers) {
+TEST(Philox, OutputsMatchRandom123Vectors) {
   // kat_vectors of Random123, the authors' implementation.
   EXPECT_EQ(philox({0, 0}, {0, 0, 0, 0}), (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   constexpr uint32_t kOnes = 0xffffffff;
@@ -20,12 +20,12 @@ TEST(Philox, KnownAnswers) {
             (Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
 
-TEST(PhiloxState, CounterIsPositionRankAndDevice) {
+TEST(PhiloxState, CounterCombinesPositionRankAndDevice) {
   const PhiloxState state{0x299f31d0a4093822, 0x13198a2e, 0x03707344, 0x85a308d3243f6a80};
   EXPECT_EQ(state.block(8), (Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
 
-TEST(Generator, ReservesWholeBlocks) {
+TEST(Generator, ReservationsAreWholeBlocks) {
   Generator generator(7, 3, 1);
   EXPECT_EQ(generator.seed(), 7u);
   const int64_t sizes[] = {0, 1, 3, 4, 5, 31, 32, 33};
@@ -43,7 +43,7 @@ TEST(Generator, ReservesWholeBlocks) {
   EXPECT_THROW(generator.reserve(-1), ValueError);
 }
 
-TEST(Generator, StateContinuesTheStream) {
+TEST(Generator, RestoredStateContinuesTheStream) {
   Generator original(0xfedcba9876543210, 2, 5);
   static_cast<void>(original.reserve(33));
   const State state = original.state_dict();
@@ -52,7 +52,7 @@ TEST(Generator, StateContinuesTheStream) {
   for (int i = 0; i < 3; ++i) EXPECT_EQ(restored.reserve(7).block(1), original.reserve(7).block(1));
 }
 
-TEST(Generator, StateOfAnotherRankKeepsTheStreamsApart) {
+TEST(Generator, LoadedStateKeepsOwnRankAndDevice) {
   Generator first(9, 0, 1);
   static_cast<void>(first.reserve(33));
   Generator other(4, 3, 2);
@@ -64,7 +64,7 @@ TEST(Generator, StateOfAnotherRankKeepsTheStreamsApart) {
   EXPECT_EQ(position.device_number, 2u);
 }
 
-TEST(Generator, LoadingHalfAStateChangesNothing) {
+TEST(Generator, IncompleteStateChangesNothing) {
   Generator generator(31);
   static_cast<void>(generator.reserve(4));
   State state;
@@ -85,7 +85,7 @@ class DefaultGenerator : public testing::Test {
   RankContext::Use use_{context_};
 };
 
-TEST_F(DefaultGenerator, IsTheRanksOwn) {
+TEST_F(DefaultGenerator, EachRankHasItsOwnGenerator) {
   manual_seed(7);
   Generator& mine = default_generator();
   EXPECT_EQ(&mine, &default_generator());
@@ -107,7 +107,7 @@ TEST_F(DefaultGenerator, DevicesHaveDifferentStreams) {
   EXPECT_EQ(drawn.size(), 5u);
 }
 
-TEST_F(DefaultGenerator, OwnDeviceDrawsTheSameBitsWhateverItIs) {
+TEST_F(DefaultGenerator, RankDeviceDrawsEqualBitsOnAnyDevice) {
   EXPECT_EQ(rank_device(), Device());
   const Words on_cpu = default_generator().reserve(4).block(0);
   RankContext other;
@@ -127,7 +127,7 @@ TEST_F(DefaultGenerator, OwnDeviceDrawsTheSameBitsWhateverItIs) {
   }
 }
 
-TEST_F(DefaultGenerator, SeedReachesGeneratorsMadeBeforeAndAfter) {
+TEST_F(DefaultGenerator, ManualSeedReachesExistingAndNewGenerators) {
   Generator& before = default_generator();
   static_cast<void>(before.reserve(100));
   manual_seed(33);
@@ -136,7 +136,7 @@ TEST_F(DefaultGenerator, SeedReachesGeneratorsMadeBeforeAndAfter) {
   EXPECT_EQ(default_generator(Device("cpu:1")).seed(), 33u);
 }
 
-TEST_F(DefaultGenerator, ThreadsThatWorkForTheRankShareIt) {
+TEST_F(DefaultGenerator, ThreadsOfOneRankShareTheGenerator) {
   Generator& mine = default_generator();
   RankContext copy = context_;
   RankContext::Use use(copy);

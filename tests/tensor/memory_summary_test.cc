@@ -14,7 +14,7 @@ namespace td = tandem;
 
 namespace {
 
-TEST(MemorySummary, ShowsTheAccountsOfAllDevices) {
+TEST(MemorySummary, StatisticsOfAllDevicesAreListed) {
   td::set_cpu_device_count(3);
   const td::Device device("cpu:1");
   const td::Block block = td::allocate(device, 4 << 20);
@@ -34,7 +34,7 @@ TEST(MemorySummary, ShowsTheAccountsOfAllDevices) {
   td::deallocate(device, block);
 }
 
-TEST(MemorySummary, ShowsTheLargestTensors) {
+TEST(MemorySummary, LargestNamedTensorsAreListed) {
   td::set_cpu_device_count(3);
   std::vector<std::pair<std::string, td::Tensor>> named = {{"none", td::Tensor()}};
   for (int i = 0; i < 12; ++i)

@@ -118,7 +118,7 @@ void check(ReduceOp op, DType dtype, size_t num_inputs, int64_t count) {
   expect_bits(own);
 }
 
-TEST(ReduceKernels, EveryOperatorAndDTypeAgainstTheReference) {
+TEST(ReduceKernels, EveryOperatorAndDTypeMatchesReference) {
   for (const DType dtype : {kBool, kUInt8, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64}) {
     visit_dtype(dtype, [&]<class T>() {
       for (const ReduceOp op : kOps) {
@@ -132,7 +132,7 @@ TEST(ReduceKernels, EveryOperatorAndDTypeAgainstTheReference) {
 }
 
 // Half types with all bit patterns, including subnormal, infinite, NaN: SIMD and scalar code give the same bits.
-TEST(ReduceKernels, VectorsOfHalvesHaveTheBitsOfSingleElements) {
+TEST(ReduceKernels, SimdAndScalarHalfTypesGiveEqualBits) {
   for (const DType dtype : {kFloat16, kBFloat16}) {
     std::vector<std::vector<uint16_t>> inputs(3, std::vector<uint16_t>(65536));
     std::mt19937 random(5);
@@ -162,7 +162,7 @@ TEST(ReduceKernels, VectorsOfHalvesHaveTheBitsOfSingleElements) {
   }
 }
 
-TEST(ReduceKernels, HalvesAreRoundedOnce) {
+TEST(ReduceKernels, HalfTypeSumsAreRoundedOnce) {
   // 2048 + 1 + 1 is 2050 in float16; rounded after each step it would be 2048.
   const std::vector<std::vector<Half>> inputs = {std::vector<Half>(33, Half(2048)), std::vector<Half>(33, Half(1)),
                                                  std::vector<Half>(33, Half(1))};
@@ -171,7 +171,7 @@ TEST(ReduceKernels, HalvesAreRoundedOnce) {
   for (const Half v : out) EXPECT_EQ(static_cast<float>(v), 2050.0f);
 }
 
-TEST(ReduceKernels, NaNPassesThroughMinAndMax) {
+TEST(ReduceKernels, NaNPropagatesThroughMinAndMax) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   for (const ReduceOp op : {ReduceOp::kMin, ReduceOp::kMax}) {
     for (const size_t where : {0, 1, 2}) {

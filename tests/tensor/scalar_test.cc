@@ -4,7 +4,7 @@
 
 namespace tandem { namespace {
 
-TEST(Scalar, KeepsItsKind) {
+TEST(Scalar, KindIsKeptAsWidestDType) {
   EXPECT_EQ(Scalar(2.5).dtype(), kFloat64);
   EXPECT_EQ(Scalar(2.5f).dtype(), kFloat64);
   EXPECT_EQ(Scalar(3).dtype(), kInt64);
@@ -12,7 +12,7 @@ TEST(Scalar, KeepsItsKind) {
   EXPECT_EQ(Scalar(true).dtype(), kBool);
 }
 
-TEST(Scalar, Converts) {
+TEST(Scalar, ValuesConvertBetweenKinds) {
   EXPECT_EQ(Scalar(-2.75).to<int32_t>(), -2);
   EXPECT_EQ(Scalar(-2.75).to<float>(), -2.75f);
   EXPECT_EQ(static_cast<float>(Scalar(0.1).to<Half>()), 0.0999755859375f);

@@ -8,7 +8,7 @@
 
 namespace tandem { namespace {
 
-TEST(Shape, Prints) {
+TEST(Shape, ShapesPrintAsLists) {
   EXPECT_EQ(to_string(Shape{}), "[]");
   EXPECT_EQ(to_string(Shape{7}), "[7]");
   std::ostringstream out;
@@ -16,21 +16,21 @@ TEST(Shape, Prints) {
   EXPECT_EQ(out.str(), "[64, 0, 256]");
 }
 
-TEST(Shape, FromOtherSequences) {
+TEST(Shape, VectorsAndSpansConvertToShape) {
   const std::vector<int64_t> sizes = {3, 1, 7, 31, 32, 33, 2, 5};  // more than the inline capacity
   EXPECT_EQ(Shape(sizes), (Shape{3, 1, 7, 31, 32, 33, 2, 5}));
   EXPECT_EQ(Shape(std::span(sizes).first(2)), (Shape{3, 1}));
   EXPECT_EQ(Shape(sizes).dim(), 8);
 }
 
-TEST(Shape, NumElements) {
+TEST(Shape, NumElementsIsProductOfSizes) {
   EXPECT_EQ(num_elements({}), 1);
   EXPECT_EQ(num_elements({0}), 0);
   EXPECT_EQ(num_elements({7, 1, 33}), 231);
   EXPECT_EQ(num_elements({int64_t{1} << 59}), int64_t{1} << 59);
 }
 
-TEST(Shape, NumElementsMustFit) {
+TEST(Shape, NegativeOrOverflowingSizesAreRejected) {
   const auto text = [](const Shape& shape) -> std::string {
     try {
       num_elements(shape);
@@ -49,14 +49,14 @@ TEST(Shape, NumElementsMustFit) {
             "shape [0, 9223372036854775807, 3] has too many elements: its size in bytes overflows int64");
 }
 
-TEST(Shape, RowMajorStrides) {
+TEST(Shape, RowMajorStridesFollowSizes) {
   EXPECT_EQ(row_major_strides({}), Shape{});
   EXPECT_EQ(row_major_strides({7}), Shape{1});
   EXPECT_EQ(row_major_strides({2, 3, 7}), (Shape{21, 7, 1}));
   EXPECT_EQ(row_major_strides({2, 0, 7}), (Shape{7, 7, 1}));
 }
 
-TEST(Shape, WrapDim) {
+TEST(Shape, WrapDimCountsFromEndAndChecksRange) {
   EXPECT_EQ(wrap_dim("sum", 2, 3), 2);
   EXPECT_EQ(wrap_dim("sum", -1, 3), 2);
   EXPECT_EQ(wrap_dim("sum", -3, 3), 0);

@@ -24,7 +24,7 @@ State full() {
   return state;
 }
 
-TEST(StateReader, ReadsWhatIsThere) {
+TEST(StateReader, ExistingEntriesAreRead) {
   const State state = full();
   StateReader reader(state);
   EXPECT_TRUE(reader.has("count"));
@@ -40,7 +40,7 @@ TEST(StateReader, ReadsWhatIsThere) {
   reader.finish("nobody sees this");
 }
 
-TEST(StateReader, ListsEverythingThatDoesNotFit) {
+TEST(StateReader, AllMismatchesAreListedInError) {
   State state = full();
   state.set("empty", td::Tensor());
   state.set("part.bias", td::zeros({2}));

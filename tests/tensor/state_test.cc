@@ -25,7 +25,7 @@ TEST(State, HoldsEveryKindOfValue) {
   EXPECT_FALSE(state.empty());
 }
 
-TEST(State, PathsWalkThroughNestedStates) {
+TEST(State, PathsAddressNestedStates) {
   State state;
   state.set("encoder.fc1.bias", int64_t{7});
   state.set("encoder.fc2.bias", int64_t{8});
@@ -39,7 +39,7 @@ TEST(State, PathsWalkThroughNestedStates) {
   EXPECT_EQ(state.get<State>("encoder").entries().size(), 3u);
 }
 
-TEST(State, KeepsTheOrderInWhichNamesWereSet) {
+TEST(State, InsertionOrderIsKept) {
   State state;
   for (const char* name : {"b", "a", "c"}) state.set(name, int64_t{1});
   state.set("a", int64_t{2});  // replaced, in the same position
@@ -49,7 +49,7 @@ TEST(State, KeepsTheOrderInWhichNamesWereSet) {
   EXPECT_EQ(state.get<int64_t>("a"), 2);
 }
 
-TEST(State, TensorsWithTheirPaths) {
+TEST(State, TensorsAreListedWithPaths) {
   State state;
   state.set("fc2.weight", ones({3}));
   state.set("step", int64_t{1});
@@ -63,14 +63,14 @@ TEST(State, TensorsWithTheirPaths) {
   EXPECT_EQ(tensors[2].second.num_elements(), 7);
 }
 
-TEST(State, FindsNothing) {
+TEST(State, FindOfUnknownPathReturnsNull) {
   State state;
   state.set("a.b", int64_t{1});
   for (const char* path : {"b", "a.c", "a.b.c", "", "a.", ".a"}) EXPECT_EQ(state.find(path), nullptr) << path;
   EXPECT_NE(state.find("a"), nullptr);
 }
 
-TEST(State, Errors) {
+TEST(State, InvalidAccessesAreNamedInErrors) {
   State state;
   state.set("a.b", int64_t{1});
   EXPECT_EQ(error_text<StateError>([&] { state.get<int64_t>("a.c"); }), "State: 'a.c' is missing");

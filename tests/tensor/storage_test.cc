@@ -9,7 +9,7 @@
 
 namespace tandem { namespace {
 
-TEST(Storage, OwnsItsMemory) {
+TEST(Storage, DestructorReleasesOwnedMemory) {
   set_cpu_device_count(2);
   const Device device("cpu:1");
   const int64_t before = memory_stats(device).allocated;
@@ -24,7 +24,7 @@ TEST(Storage, OwnsItsMemory) {
   EXPECT_EQ(Storage::allocate(device, 0)->data(), nullptr);
 }
 
-TEST(Storage, FailedAllocationLeavesNothing) {
+TEST(Storage, FailedAllocationLeavesNoMemoryAllocated) {
   set_cpu_device_count(2);
   const Device device("cpu:1");
   set_memory_limit(device, 64);
@@ -33,7 +33,7 @@ TEST(Storage, FailedAllocationLeavesNothing) {
   EXPECT_EQ(memory_stats(device).allocated, 0);
 }
 
-TEST(Storage, AliasIsABaseOfItsOwnThatKeepsTheMemory) {
+TEST(Storage, AliasHasOwnVersionAndKeepsMemory) {
   const int64_t before = memory_stats(Device()).allocated;
   RefPtr<Storage> parent = Storage::allocate(Device(), 96);
   RefPtr<Storage> alias = Storage::alias(parent, 32, 64);
@@ -49,7 +49,7 @@ TEST(Storage, AliasIsABaseOfItsOwnThatKeepsTheMemory) {
   EXPECT_EQ(memory_stats(Device()).allocated, before);
 }
 
-TEST(Storage, AliasStaysInside) {
+TEST(Storage, AliasOutsideParentIsRejected) {
   const RefPtr<Storage> parent = Storage::allocate(Device(), 96);
   EXPECT_EQ(Storage::alias(parent, 96, 0)->num_bytes(), 0);
   for (const auto& [offset, size] :
@@ -79,7 +79,7 @@ TEST(Storage, AdoptedMemoryIsReleasedOnce) {
   Storage::adopt(Device(), values.data(), 28, {});
 }
 
-TEST(Storage, CountsChangesAndNamesTheLastWriter) {
+TEST(Storage, BumpVersionRecordsLastWriter) {
   const RefPtr<Storage> storage = Storage::allocate(Device(), 64);
   EXPECT_EQ(storage->version(), 0u);
   EXPECT_STREQ(storage->last_writer(), "");

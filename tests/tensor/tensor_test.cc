@@ -9,7 +9,7 @@ namespace tandem { namespace {
 
 using testing::error_text;
 
-TEST(Tensor, UndefinedIsAnErrorEverywhereElse) {
+TEST(Tensor, UndefinedTensorAccessIsRejected) {
   const Tensor t;
   EXPECT_FALSE(t.defined());
   EXPECT_EQ(describe(t), "undefined");
@@ -20,7 +20,7 @@ TEST(Tensor, UndefinedIsAnErrorEverywhereElse) {
   EXPECT_THROW(t.item(), StateError);
 }
 
-TEST(Tensor, CopiesAreHandlesOfTheSameTensor) {
+TEST(Tensor, CopiesShareOneTensor) {
   const Tensor a = zeros({3});
   const Tensor b = a;
   EXPECT_TRUE(a.is_same(b));
@@ -29,7 +29,7 @@ TEST(Tensor, CopiesAreHandlesOfTheSameTensor) {
   EXPECT_FALSE(a.is_same(zeros({3})));
 }
 
-TEST(Tensor, SizeCountsFromTheEndToo) {
+TEST(Tensor, SizeAcceptsNegativeDimensions) {
   const Tensor t = empty({3, 7, 31});
   EXPECT_EQ(t.size(0), 3);
   EXPECT_EQ(t.size(-1), 31);
@@ -37,13 +37,13 @@ TEST(Tensor, SizeCountsFromTheEndToo) {
             "size: dimension 3 is out of range [-3, 3) of a tensor with 3 dimensions");
 }
 
-TEST(Tensor, DataChecksTheType) {
+TEST(Tensor, DataRejectsWrongType) {
   const Tensor t = zeros({3}, {kInt32});
   EXPECT_EQ(*t.data<int32_t>(), 0);
   EXPECT_EQ(error_text<DTypeError>([&] { t.data<float>(); }), "data: expected a float32 tensor, got int32");
 }
 
-TEST(Tensor, ItemConverts) {
+TEST(Tensor, ItemConvertsSingleElements) {
   EXPECT_EQ(tensor({2.75}).item(), 2.75);
   EXPECT_EQ(tensor({2.75}).item<float>(), 2.75f);
   EXPECT_EQ(tensor({-2.75}).item<int64_t>(), -2);
@@ -60,7 +60,7 @@ TEST(Tensor, ItemConverts) {
   EXPECT_THROW(zeros({0}).item(), ShapeError);
 }
 
-TEST(Tensor, ItemAndValuesComeFromOtherDevices) {
+TEST(Tensor, ItemAndToVectorReadOtherDevices) {
   set_cpu_device_count(2);
   EXPECT_EQ(full({1}, 2.5, {kFloat32, Device("cpu:1")}).item(), 2.5);
   EXPECT_EQ(full({3}, 2.5, {kFloat32, Device("cpu:1")}).to_vector<double>(), std::vector<double>(3, 2.5));
@@ -76,7 +76,7 @@ TEST(Tensor, ToVectorIsRowMajor) {
   EXPECT_EQ(static_cast<float>(t.to_vector<BFloat16>()[5]), 5.0f);
 }
 
-TEST(TensorImpl, RowMajorIgnoresSizesOfOneAndEmptyTensors) {
+TEST(Tensor, ContiguityIgnoresSizeOneAndEmptyDimensions) {
   const RefPtr<Storage> storage = Storage::allocate(Device(), 1000);
   const auto contiguous = [&](const Shape& shape, const Shape& strides) {
     return make_view(storage, kFloat32, shape, strides, 0).is_contiguous();
@@ -92,7 +92,7 @@ TEST(TensorImpl, RowMajorIgnoresSizesOfOneAndEmptyTensors) {
   EXPECT_FALSE(contiguous({7}, {2}));
 }
 
-TEST(MakeView, StaysInsideOfItsStorage) {
+TEST(MakeView, ViewOutsideStorageIsRejected) {
   const RefPtr<Storage> storage = Storage::allocate(Device(), 48);  // 12 float32
   const auto make = [&](const Shape& shape, const Shape& strides, int64_t offset) {
     return make_view(storage, kFloat32, shape, strides, offset);
@@ -113,7 +113,7 @@ TEST(MakeView, StaysInsideOfItsStorage) {
             "make_view: float32 [13] with strides [1] from element 0 is outside of a storage of 48 bytes");
 }
 
-TEST(MakeView, SharesDataAndVersion) {
+TEST(MakeView, ViewSharesDataAndVersion) {
   const Tensor a = zeros({2, 3});
   const Tensor row = make_view(a.storage(), kFloat32, {3}, {1}, 3);
   row.data<float>()[0] = 7;
@@ -122,7 +122,7 @@ TEST(MakeView, SharesDataAndVersion) {
   EXPECT_EQ(a.version(), 1u);
 }
 
-TEST(HookHandle, RemovesOnce) {
+TEST(HookHandle, HookIsRemovedOnce) {
   int removed = 0;
   {
     HookHandle a([&] { ++removed; });

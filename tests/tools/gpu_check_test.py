@@ -23,10 +23,10 @@ from gpu_checks import collect, smoke  # pylint: disable=wrong-import-position
 SUITES = {
     "gpu_tests": ["Softmax", "Conv2d", "Cuda", "Sgd", "Matmul", "Linear"],
     "gpu_ops_test": ["World/GpuOps"],
-    "gpu_ddp_test": ["GpuDdp", "World/GpuWorlds"],
+    "gpu_ddp_test": ["GpuDdp", "GpuDdpWorldSizes"],
     "gpu_ddp_failure_test": ["GpuDdpProcesses"],
     "gpu_group_test": ["GpuProcesses"],
-    "gpu_lane_test": ["GpuLaneOf1"],
+    "gpu_lane_test": ["NcclBackendOf1"],
 }
 TESTS = list(SUITES)
 PASSES = "echo '[  PASSED  ] 7 tests.'"
@@ -163,8 +163,8 @@ class Report(OnAMachine):
 
     def test_what_failed_is_told_and_the_rest_is_run(self):
         self.add_tests("gpu_ops_test", """echo '[  FAILED  ] 2 tests, listed below:'
-echo '[  FAILED  ] World/GpuOps.EachIsRightAmongProcesses/Of2, where GetParam() = 2'
-echo '[  FAILED  ] World/GpuOps.EachIsRightAmongThreads/Of1, where GetParam() = 1 (3 ms)'
+echo '[  FAILED  ] World/GpuOps.CollectivesMatchClosedFormsAcrossProcesses/Of2, where GetParam() = 2'
+echo '[  FAILED  ] World/GpuOps.CollectivesMatchClosedFormsAcrossThreads/Of1, where GetParam() = 1 (3 ms)'
 exit 1""")
         self.add_tests("gpu_ddp_test", "kill -SEGV $$")
         self.add_tests("gpu_group_test", "echo '[  PASSED  ] 0 tests.'")
@@ -174,7 +174,7 @@ exit 1""")
         self.assertIn("FAILED", done.stdout)
         result = report["tests"]["gpu_ops_test"]
         self.assertEqual(result["failed"],
-                         ["World/GpuOps.EachIsRightAmongProcesses/Of2", "World/GpuOps.EachIsRightAmongThreads/Of1"])
+                         ["World/GpuOps.CollectivesMatchClosedFormsAcrossProcesses/Of2", "World/GpuOps.CollectivesMatchClosedFormsAcrossThreads/Of1"])
         self.assertEqual((result["passed"], result["status"]), (0, 1))
         self.assertIn("2 tests, listed below", result["suites"]["World/GpuOps"]["output"])
         self.assertEqual(report["tests"]["gpu_ddp_test"]["status"], -11)
@@ -369,7 +369,7 @@ class Parts(OnAMachine):
         done, report = self.check("--parts", "speed,smoke", "--only", "lenet --amp,lenet: weights,gpu_lane_test*")
         self.assertEqual(done.returncode, 0, done)
         self.assertEqual([step["step"] for step in report["steps"]],
-                         ["lenet: weights", "lenet --amp", "gpu_lane_test: list", "gpu_lane_test GpuLaneOf1"])
+                         ["lenet: weights", "lenet --amp", "gpu_lane_test: list", "gpu_lane_test NcclBackendOf1"])
 
     def test_an_unknown_part_is_named(self):
         done, report = self.check("--parts", "smoke,sped")

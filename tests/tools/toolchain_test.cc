@@ -5,7 +5,7 @@ namespace {
 
 static_assert(__cplusplus >= 202002L, "C++20");
 
-TEST(Toolchain, BaselineInstructionSetIsOn) {
+TEST(Toolchain, BaselineInstructionSetIsEnabled) {
 #if defined(__x86_64__)
 #if !defined(__AVX2__) || !defined(__FMA__)
   FAIL() << "the baseline is x86-64-v3";

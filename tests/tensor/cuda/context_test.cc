@@ -24,7 +24,7 @@ void in_a_new_thread(const char* what, F f) {
   EXPECT_FALSE(cuda::has_context(kFirst)) << what;
 }
 
-TEST(Contexts, AreMadeOnTheProcesssOwnGpuAlone) {
+TEST(CudaContext, ContextIsCreatedOnlyOnUsedGpu) {
   ASSERT_GE(cuda::device_count(), 2);
   EXPECT_FALSE(cuda::has_context(kOwn));
   std::optional<Tensor> tensor;
@@ -61,7 +61,7 @@ TEST(Contexts, AreMadeOnTheProcesssOwnGpuAlone) {
   in_a_new_thread("a graph's end", [&] { graph.reset(); });
 }
 
-TEST(Contexts, AThreadsGpuIsItsOwnAgainWhereItIsInUse) {
+TEST(CudaContext, CurrentDeviceOfThreadIsRestored) {
   std::thread([] {
     static_cast<void>(zeros({4}, {kFloat32, kFirst}));
     static_cast<void>(zeros({4}, {kFloat32, kOwn}));

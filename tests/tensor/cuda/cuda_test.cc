@@ -41,7 +41,7 @@ Tensor whole_numbers(const Shape& shape, DType dtype, uint64_t seed, Layout layo
   return make_tensor(values, dtype, layout);
 }
 
-TEST(Cuda, WhatIsThere) {
+TEST(Cuda, PropertiesAreReportedAndUnknownDevicesRejected) {
   EXPECT_TRUE(cuda::is_built());
   ASSERT_GE(cuda::device_count(), 1);
   const cuda::DeviceProperties& properties = cuda::device_properties(kGpu);
@@ -57,7 +57,7 @@ TEST(Cuda, WhatIsThere) {
   EXPECT_EQ(error_text<DeviceError>([] { cuda::synchronize(Device()); }), "cpu: is not a GPU");
 }
 
-TEST(Cuda, LargeCopiesGoThroughPinnedMemory) {
+TEST(Cuda, LargeCopiesUsePinnedMemory) {
   constexpr int64_t kPiece = int64_t{4} << 20;
   for (const int64_t num_bytes : {(int64_t{1} << 20) - 1, int64_t{1} << 20, kPiece, kPiece + 1, 3 * kPiece + 5}) {
     const Tensor x = whole_numbers({num_bytes}, kUInt8, 7);
@@ -77,7 +77,7 @@ TEST(Cuda, LargeCopiesGoThroughPinnedMemory) {
   EXPECT_LE(cuda::pinned_bytes(), 6 * kPiece);
 }
 
-TEST(Cuda, ACopyThatFailsGivesItsPinnedMemoryBack) {
+TEST(Cuda, FailedCopyReturnsPinnedMemory) {
   const Tensor x = zeros({9 << 20}, {kUInt8});
   const Tensor there = moved(x, kGpu);
   const int64_t kept = cuda::pinned_bytes();
@@ -90,7 +90,7 @@ TEST(Cuda, ACopyThatFailsGivesItsPinnedMemoryBack) {
   EXPECT_EQ(cuda::pinned_bytes(), kept);
 }
 
-TEST(Cuda, CopiesOfEveryDTypeAndSize) {
+TEST(Cuda, CopiesKeepBitsForEveryDTypeAndSize) {
   for (const DType dtype : kDTypes) {
     for (const int64_t size : kSizes) {
       SCOPED_TRACE(str(dtype, " ", size));
@@ -102,7 +102,7 @@ TEST(Cuda, CopiesOfEveryDTypeAndSize) {
   }
 }
 
-TEST(CudaTrace, ASpanLastsUntilTheGpuHasDoneItsWork) {
+TEST(CudaTrace, SpanLastsUntilGpuWorkCompletes) {
   const Tensor x = zeros({1 << 20}, {kFloat32, kGpu});
   start_trace(std::make_shared<cuda::GpuSpanClock>(kGpu));
   {
@@ -131,7 +131,7 @@ TEST(CudaTrace, ASpanLastsUntilTheGpuHasDoneItsWork) {
   }
 }
 
-TEST(CudaTrace, MarksEncloseTheWorkOfTheCurrentStream) {
+TEST(CudaTrace, MarksEncloseWorkOfCurrentStream) {
   const Tensor x = zeros({1 << 20}, {kFloat32, kGpu});
   cuda::GpuSpanClock clock(kGpu);
   const cuda::Stream stream = cuda::current_stream(kGpu);
@@ -148,7 +148,7 @@ TEST(CudaTrace, MarksEncloseTheWorkOfTheCurrentStream) {
   EXPECT_GE(static_cast<double>(times[1] - times[0]) + kResolutionNs, end.milliseconds_since(begin) * 1e6);
 }
 
-TEST(CudaTrace, SpansInsideOfACaptureAreDropped) {
+TEST(CudaTrace, SpansInsideGraphCaptureAreDropped) {
   const Tensor x = zeros({4}, {kFloat32, kGpu});
   start_trace(std::make_shared<cuda::GpuSpanClock>(kGpu));
   cuda::Graph graph(kGpu);
@@ -163,7 +163,7 @@ TEST(CudaTrace, SpansInsideOfACaptureAreDropped) {
   EXPECT_EQ(std::count(names.begin(), names.end(), "after"), 1);
 }
 
-TEST(TwoGpus, CopiesOfEveryDTypeAndSize) {
+TEST(TwoGpus, CopiesKeepBitsForEveryDTypeAndSize) {
   for (const DType dtype : kDTypes) {
     for (const int64_t size : kSizes) {
       SCOPED_TRACE(str(dtype, " ", size));
@@ -175,7 +175,7 @@ TEST(TwoGpus, CopiesOfEveryDTypeAndSize) {
   }
 }
 
-TEST(TwoGpus, LargeCopiesAtTheSameTimeGoThroughPinnedMemoryOfEach) {
+TEST(TwoGpus, ConcurrentLargeCopiesToBothGpusKeepBits) {
   std::vector<std::thread> threads;
   for (const Device device : {kGpu, kOther}) {
     threads.emplace_back([device] {
@@ -211,10 +211,10 @@ void check_conversions(const std::vector<Device>& targets) {
   }
 }
 
-TEST(Cuda, CopiesOfEveryLayoutConvert) { check_conversions({Device(), kGpu}); }
-TEST(TwoGpus, CopiesOfEveryLayoutConvert) { check_conversions({kOther}); }
+TEST(Cuda, CopiesConvertBetweenLayoutsAndDTypes) { check_conversions({Device(), kGpu}); }
+TEST(TwoGpus, CopiesConvertBetweenLayoutsAndDTypes) { check_conversions({kOther}); }
 
-TEST(Cuda, FillsAndAdds) {
+TEST(Cuda, FillAndAddIntoMatchCpu) {
   for (const DType dtype : kDTypes) {
     for (const Layout layout : {Layout::kContiguous, Layout::kTransposed, Layout::kSliced}) {
       SCOPED_TRACE(str(dtype));
@@ -232,7 +232,7 @@ TEST(Cuda, FillsAndAdds) {
   }
 }
 
-TEST(TwoGpus, SumsAcrossThemRoundOnce) {
+TEST(TwoGpus, SumAcrossGpusIsRoundedOnce) {
   // 2048 + 1 + 1 is 2050 in float16; rounded after each step it would stay 2048.
   const Tensor one = full({300}, 1, {kFloat16, kGpu});
   const std::vector<Tensor> parts = {full({300}, 2048, {kFloat16, kOther}), one, one};
@@ -243,7 +243,7 @@ TEST(TwoGpus, SumsAcrossThemRoundOnce) {
   }
 }
 
-TEST(Cuda, SumsOfWhatTheDeviceCannotReadAreRefused) {
+TEST(Cuda, SumOfUnreadableMemoryIsRejected) {
   const Tensor one = full({300}, 1, {kFloat16, kGpu}), here = zeros({300}, {kFloat16});
   for (const auto& [inputs, out] : {std::pair(std::vector{here, one}, one), std::pair(std::vector{one, here}, here)}) {
     EXPECT_EQ(
@@ -252,7 +252,7 @@ TEST(Cuda, SumsOfWhatTheDeviceCannotReadAreRefused) {
   }
 }
 
-TEST(Cuda, Tf32IsOffUntilTheRankAllowsIt) {
+TEST(Cuda, Tf32IsOffUntilEnabledByRank) {
   EXPECT_FALSE(cuda::allow_tf32());
   cuda::set_allow_tf32(true);
   EXPECT_TRUE(cuda::allow_tf32());
@@ -260,7 +260,7 @@ TEST(Cuda, Tf32IsOffUntilTheRankAllowsIt) {
   cuda::set_allow_tf32(false);
 }
 
-TEST(CudaStreams, ThoseAtTheSideAreTheSameForTheSameNumber) {
+TEST(CudaStreams, SideStreamsAreIdentifiedByNumber) {
   EXPECT_EQ(cuda::side_stream(kGpu, 3), cuda::side_stream(kGpu, 3));
   EXPECT_FALSE(cuda::side_stream(kGpu, 3) == cuda::side_stream(kGpu, 4));
   EXPECT_FALSE(cuda::side_stream(kGpu, 0) == cuda::current_stream(kGpu));
@@ -285,14 +285,14 @@ void check_order(DType dtype, const std::function<void(const Tensor& x, const Te
   }
 }
 
-TEST(TwoGpus, WhatOneReadsOfTheOtherIsWrittenBeforeAndKeptUntilThen) {
+TEST(TwoGpus, CrossGpuReadsAreOrderedWithWrites) {
   const auto copy = [](const Tensor& x, const Tensor& y) { primitives::copy(x, y); };
   check_order(kFloat32, copy);
   check_order(kFloat64, copy);  // by a kernel
   check_order(kFloat32, [](const Tensor& x, const Tensor& y) { primitives::sum(std::vector{x}, y); });
 }
 
-TEST(Cuda, ARangeIsMadeThere) {
+TEST(Cuda, ArangeMatchesCpuBits) {
   for (const auto& [begin, end, step] : std::vector<std::array<int64_t, 3>>{{0, 0, 1},
                                                                             {0, 1, 1},
                                                                             {0, 70001, 1},
@@ -305,7 +305,7 @@ TEST(Cuda, ARangeIsMadeThere) {
   }
 }
 
-TEST(TwoGpus, AGuardHasAStreamForEach) {
+TEST(TwoGpus, StreamGuardSetsOneStreamPerGpu) {
   const cuda::Stream usual = cuda::current_stream(kOther), first(kGpu), other(kOther);
   {
     const cuda::StreamGuard both({cuda::side_stream(kGpu, 1), cuda::side_stream(kOther, 2)});
@@ -319,7 +319,7 @@ TEST(TwoGpus, AGuardHasAStreamForEach) {
   EXPECT_EQ(cuda::current_stream(kOther), usual);
 }
 
-TEST(Cuda, ValuesReachTheHost) {
+TEST(Cuda, ValuesAreReadOnTheHost) {
   const Tensor x = moved(tensor({1.5, 2.5, 3.5}), kGpu);
   EXPECT_EQ(x.to_vector<double>(), (std::vector<double>{1.5, 2.5, 3.5}));
   EXPECT_EQ(full({}, 7, {kInt64, kGpu}).item<int64_t>(), 7);
@@ -328,7 +328,7 @@ TEST(Cuda, ValuesReachTheHost) {
   EXPECT_EQ(arange(0, 5, 1, kGpu).to_vector<int64_t>(), (std::vector<int64_t>{0, 1, 2, 3, 4}));
 }
 
-TEST(CudaMemory, IsCountedCachedAndLimited) {
+TEST(CudaMemory, AllocationsAreCountedCachedAndLimited) {
   empty_cache(kGpu);
   reset_peak_memory(kGpu);
   const int64_t before = memory_stats(kGpu).allocated;
@@ -355,7 +355,7 @@ TEST(CudaMemory, IsCountedCachedAndLimited) {
 }
 
 // Cached blocks are returned to the driver before OutOfMemory is thrown.
-TEST(CudaMemory, TheCacheMakesRoom) {
+TEST(CudaMemory, CacheIsReleasedBeforeOutOfMemory) {
   empty_cache(kGpu);
   const int64_t most = free_memory(kGpu) / 2 + (8 << 20);
   { const Tensor x = empty({most}, {kUInt8, kGpu}); }
@@ -365,7 +365,7 @@ TEST(CudaMemory, TheCacheMakesRoom) {
 }
 
 // Freed memory is reused only by later work of the same stream.
-TEST(CudaMemory, KeepsToItsStream) {
+TEST(CudaMemory, FreedMemoryIsReusedOnItsStreamOnly) {
   empty_cache(kGpu);
   const cuda::Stream stream(kGpu);
   const void* freed = empty({5000}, {kUInt8, kGpu}).data_ptr();
@@ -378,7 +378,7 @@ TEST(CudaMemory, KeepsToItsStream) {
   empty_cache(kGpu);
 }
 
-TEST(CudaStreams, TheInnermostGuardCounts) {
+TEST(CudaStreams, InnermostStreamGuardIsCurrent) {
   const cuda::Stream usual = cuda::current_stream(kGpu), first(kGpu), second(kGpu, true);
   EXPECT_TRUE(usual == cuda::current_stream(kGpu));
   {
@@ -394,7 +394,7 @@ TEST(CudaStreams, TheInnermostGuardCounts) {
   EXPECT_TRUE(cuda::current_stream(kGpu) == usual);
 }
 
-TEST(CudaStreams, EventsOrderThem) {
+TEST(CudaStreams, EventsOrderTwoStreams) {
   const cuda::Stream producer(kGpu), consumer(kGpu);
   const Tensor x = zeros({1000}, {kFloat32, kGpu}), y = zeros({1000}, {kFloat32, kGpu});
   cuda::synchronize(kGpu);
@@ -416,7 +416,7 @@ TEST(CudaStreams, EventsOrderThem) {
   EXPECT_TRUE(consumer.is_idle());
 }
 
-TEST(Cuda, AComplaintThatAKernelStillWritesIsNotRead) {
+TEST(Cuda, IncompleteDeviceErrorRecordIsNotRead) {
   cuda::DeviceErrorRecord* const record = cuda::device_error_record(kGpu);
   record->raised = 1;
   cuda::synchronize(kGpu);
