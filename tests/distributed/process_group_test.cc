@@ -28,7 +28,7 @@ constexpr int64_t kSizes[] = {0, 1, 3, 7, 31, 32, 33, 1000, 4097};
 class SharedMemoryCollectives : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Each, SharedMemoryCollectives, ::testing::ValuesIn(kWorlds));
 
-TEST_P(SharedMemoryCollectives, AllReduceInHeapAndArenaMatchesReference) {
+TEST_P(SharedMemoryCollectives, AllReduceMatchesReference) {
   ThreadRanks ranks{.world_size = GetParam(), .tuning = kTinyChunks};
   ranks.run([](ProcessGroup& group) {
     for (const DType dtype : kDTypes) {

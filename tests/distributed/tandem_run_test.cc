@@ -126,7 +126,7 @@ TEST(TandemRun, HelpIsPrintedToStdout) {
   EXPECT_EQ(result.status, 0);
 }
 
-TEST(TandemRunTest, VersionIsTheLibrarysVersion) {
+TEST(TandemRun, VersionFlagPrintsLibraryVersion) {
   const auto result = run({"--version"});
   EXPECT_EQ(result.out, std::string("tandem-run ") + tandem::kVersion + "\n");
   EXPECT_EQ(result.status, 0);

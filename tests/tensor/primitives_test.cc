@@ -82,7 +82,7 @@ const T* span_of(const Tensor& tensor) {
 float small(int64_t i) { return static_cast<float>((i * 37 + 11) % 101); }  // exact in every dtype except bool
 float guard(int64_t i) { return static_cast<float>((i * 29 + 5) % 97); }
 
-TEST(ChoresCopy, AnyLayoutToAnyOther) {
+TEST(PrimitivesCopy, EveryLayoutPairIsCopied) {
   const std::vector<Layout> all = layouts();
   for (const Layout& from : all) {
     for (const Layout& to : all) {
@@ -115,7 +115,7 @@ void check_conversion(const Layout& from, const Layout& to) {
   }
 }
 
-TEST(ChoresCopy, AllPairsOfDTypes) {
+TEST(PrimitivesCopy, EveryDTypePairIsConverted) {
   const Layout contiguous{"contiguous", {33, 17}, {17, 1}, 1, 570};
   const Layout transposed{"transposed", {33, 17}, {1, 33}, 2, 570};
   const Layout stepped{"stepped", {33, 17}, {40, 2}, 3, 1400};
@@ -142,7 +142,7 @@ std::vector<To> converted(const std::vector<From>& values) {
   return out.to_vector<To>();
 }
 
-TEST(ChoresCopy, FloatToIntegerTruncatesAndSaturates) {
+TEST(PrimitivesCopy, FloatToIntegerTruncatesAndSaturates) {
   const std::vector<double> values = {2.75, -2.75, 0.999, -0.999, 255.5, 256, -1, 1e30, -1e30, INFINITY, NAN};
   EXPECT_EQ((converted<double, uint8_t>(values)), (std::vector<uint8_t>{2, 0, 0, 0, 255, 255, 0, 255, 0, 255, 0}));
   constexpr int32_t kMax = INT32_MAX, kMin = INT32_MIN;
@@ -156,18 +156,18 @@ TEST(ChoresCopy, FloatToIntegerTruncatesAndSaturates) {
   EXPECT_EQ((converted<Half, uint8_t>({Half(300.0f), Half(-3.5f)})), (std::vector<uint8_t>{255, 0}));
 }
 
-TEST(ChoresCopy, IntegersWrapAround) {
+TEST(PrimitivesCopy, IntegerNarrowingWrapsAround) {
   EXPECT_EQ((converted<int64_t, uint8_t>({256 + 7, -1})), (std::vector<uint8_t>{7, 255}));
   EXPECT_EQ((converted<int64_t, int32_t>({(int64_t{1} << 32) + 31})), (std::vector<int32_t>{31}));
 }
 
-TEST(ChoresCopy, BoolIsWhetherNotZero) {
+TEST(PrimitivesCopy, NonzeroValuesConvertToTrue) {
   EXPECT_EQ((converted<double, bool>({0, -0.0, 0.25, NAN, -3})), (std::vector<bool>{false, false, true, true, true}));
   EXPECT_EQ((converted<int64_t, bool>({0, 256})), (std::vector<bool>{false, true}));
   EXPECT_EQ((converted<bool, float>({true, false})), (std::vector<float>{1, 0}));
 }
 
-TEST(ChoresCopy, KeepsTheBitsOfTheSameDType) {
+TEST(PrimitivesCopy, SameDTypeCopyKeepsBits) {
   std::vector<float> values(33);
   for (size_t i = 0; i < values.size(); ++i) values[i] = std::bit_cast<float>(0x7f800001u + static_cast<uint32_t>(i));
   const Tensor src = from_vector(values, {33});
@@ -176,7 +176,7 @@ TEST(ChoresCopy, KeepsTheBitsOfTheSameDType) {
   EXPECT_EQ(std::memcmp(out.data<float>(), values.data(), 33 * sizeof(float)), 0);  // NaNs with payloads
 }
 
-TEST(ChoresCopy, BetweenDevices) {
+TEST(PrimitivesCopy, CopyBetweenDevicesConvertsDType) {
   set_cpu_device_count(2);
   const Tensor src = from_vector<double>({1.5, -2, 3}, {3}, {kFloat64, Device("cpu:1")});
   const Tensor out = empty({3}, {kFloat32});
@@ -184,7 +184,7 @@ TEST(ChoresCopy, BetweenDevices) {
   EXPECT_EQ(out.to_vector<float>(), (std::vector<float>{1.5, -2, 3}));
 }
 
-TEST(ChoresCopy, RefusesOtherShapes) {
+TEST(PrimitivesCopy, ShapeMismatchIsRejected) {
   const Tensor src = zeros({2, 3}), out = zeros({3, 2}, {kInt64});
   try {
     primitives::copy(src, out);
@@ -194,7 +194,7 @@ TEST(ChoresCopy, RefusesOtherShapes) {
   }
 }
 
-TEST(ChoresCopy, SameBitsForAnyNumberOfThreads) {
+TEST(PrimitivesCopy, ThreadCountDoesNotChangeBits) {
   RankContext context;
   RankContext::Use use(context);
   const Layout from{"transposed", {300, 1001}, {1, 300}, 0, 300 * 1001};
@@ -208,7 +208,7 @@ TEST(ChoresCopy, SameBitsForAnyNumberOfThreads) {
   EXPECT_TRUE(primitives::bytes_equal(one, four));
 }
 
-TEST(ChoresFill, AllDTypesAndLayouts) {
+TEST(PrimitivesFill, EveryDTypeAndLayoutIsFilled) {
   for (DType dtype : kAll) {
     visit_dtype(dtype, [&]<class T>() {
       for (const Layout& layout : layouts()) {
@@ -227,7 +227,7 @@ TEST(ChoresFill, AllDTypesAndLayouts) {
   }
 }
 
-TEST(ChoresFill, ConvertsTheNumber) {
+TEST(PrimitivesFill, NumberIsConvertedToDType) {
   EXPECT_EQ(full({3}, -2.75, {kInt32}).to_vector<int32_t>(), std::vector<int32_t>(3, -2));
   const Tensor large = empty({3}, {kInt64});
   primitives::fill(large, 1e30);  // out of range: full() rejects such values, the primitive saturates
@@ -235,7 +235,7 @@ TEST(ChoresFill, ConvertsTheNumber) {
   EXPECT_EQ(full({3}, 0.25, {kBool}).to_vector<bool>(), std::vector<bool>(3, true));
 }
 
-TEST(ChoresAddInto, AllDTypesAndLayouts) {
+TEST(PrimitivesAddInto, EveryDTypeAndLayoutIsAdded) {
   const std::vector<Layout> all = layouts();
   for (DType dtype : kAll) {
     visit_dtype(dtype, [&]<class T>() {
@@ -261,7 +261,7 @@ TEST(ChoresAddInto, AllDTypesAndLayouts) {
   }
 }
 
-TEST(ChoresAddInto, HalfTypesAreAddedInFloatAndRoundedOnce) {
+TEST(PrimitivesAddInto, HalfTypeSumsInFloat32AreRoundedOnce) {
   const Tensor a = full({33}, 256.0, {kBFloat16});
   primitives::add_into(full({33}, 1.0, {kBFloat16}), a);  // 257 is halfway between 256 and 258: to even
   EXPECT_EQ(a.to_vector<float>(), std::vector<float>(33, 256.0f));
@@ -269,13 +269,13 @@ TEST(ChoresAddInto, HalfTypesAreAddedInFloatAndRoundedOnce) {
   EXPECT_EQ(a.to_vector<float>(), std::vector<float>(33, 260.0f));
 }
 
-TEST(ChoresAddInto, IntegersWrapAround) {
+TEST(PrimitivesAddInto, IntegerOverflowWrapsAround) {
   const Tensor a = full({7}, INT32_MAX, {kInt32});
   primitives::add_into(full({7}, 2, {kInt32}), a);
   EXPECT_EQ(a.to_vector<int32_t>(), std::vector<int32_t>(7, INT32_MIN + 1));
 }
 
-TEST(ChoresAddInto, RefusesOtherOperands) {
+TEST(PrimitivesAddInto, MismatchedOperandsAreRejected) {
   set_cpu_device_count(2);
   const Tensor out = zeros({2, 3});
   const auto text = [&](const Tensor& src) -> std::string {
@@ -294,7 +294,7 @@ TEST(ChoresAddInto, RefusesOtherOperands) {
       "add_into: operands are on different devices\n  src  float32 [2, 3] on cpu:1\n  out  float32 [2, 3] on cpu");
 }
 
-TEST(ChoresBytesEqual, ComparesEveryElementAndNoOther) {
+TEST(PrimitivesBytesEqual, EveryElementAndNoGapIsCompared) {
   for (DType dtype : kAll) {
     visit_dtype(dtype, [&]<class T>() {
       for (const Layout& layout : layouts()) {
@@ -327,14 +327,14 @@ TEST(ChoresBytesEqual, ComparesEveryElementAndNoOther) {
   }
 }
 
-TEST(ChoresBytesEqual, ComparesBits) {
+TEST(PrimitivesBytesEqual, ComparisonIsBitwise) {
   EXPECT_FALSE(primitives::bytes_equal(full({3}, 0.0), full({3}, -0.0)));
   EXPECT_TRUE(primitives::bytes_equal(full({3}, NAN), full({3}, NAN)));
   EXPECT_THROW(primitives::bytes_equal(zeros({3}), zeros({4})), ShapeError);
   EXPECT_THROW(primitives::bytes_equal(zeros({3}), zeros({3}, {kFloat64})), DTypeError);
 }
 
-TEST(Chores, ChangeNoVersion) {
+TEST(Primitives, VersionIsNotBumped) {
   const Tensor a = zeros({3});
   const uint32_t version = a.version();
   primitives::fill(a, 7);
@@ -344,7 +344,7 @@ TEST(Chores, ChangeNoVersion) {
 }
 
 // Parts of a large copy use non-temporal stores, at any alignment and length; surrounding memory is unchanged.
-TEST(Chores, PastTheCachesTheBitsAreTheSame) {
+TEST(Primitives, NontemporalStoresGiveEqualResults) {
   constexpr int64_t kLarge = int64_t{1} << 40;
   if (cpu_device_count() < 2) set_cpu_device_count(2);
   const Device there("cpu:1");
@@ -375,7 +375,7 @@ TEST(Chores, PastTheCachesTheBitsAreTheSame) {
   }
 }
 
-TEST(Chores, SumsOfEveryDType) {
+TEST(Primitives, SumSupportsEveryDType) {
   for (const DType dtype : {kFloat32, kFloat64, kFloat16, kBFloat16, kInt64, kInt32, kUInt8, kBool}) {
     const Tensor inputs[] = {full({33}, 1, {dtype}), full({33}, 0, {dtype}), full({33}, 3, {dtype})};
     for (const int64_t total_bytes : {int64_t{0}, int64_t{1} << 40}) {
