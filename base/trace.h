@@ -26,7 +26,7 @@ enum TraceThread : int {
 struct TraceEvent {
   std::string name;
   /// "op" (a public operation), "copy" (a primitive of tensor/) and "backward" of a node count their work.  Other categories:
-  /// "forward" (a module), "backward" (the whole pass, which contains one span per node), "comm", "verdict" (consistency check
+  /// "forward" (a module), "backward" (the whole pass, which contains one span per node), "comm", "consistency check" (consistency check
   /// of a GPU collective), "optimizer", "data", "step" and "wait".
   std::string category;
   int rank = 0;

@@ -155,7 +155,7 @@ void overlap(const Flags& flags) {
     }
   }
   std::printf(
-      "move of %lld MiB %.1f ms, products %.1f ms, both at the same time %.1f ms; of the copying %.0f %% beside a "
+      "move of %lld MiB %.1f ms, products %.1f ms, both at the same time %.1f ms; of the copying, %.0f %% during a "
       "product\n",
       static_cast<long long>(flags.max_mib), 1e3 * move_s, 1e3 * compute_s, 1e3 * both_s,
       copying > 0 ? 100.0 * static_cast<double>(together) / static_cast<double>(copying) : 0);
@@ -177,7 +177,7 @@ int main(int argc, char** argv) {
   app.add_option("--in-flight", flags.in_flight, "chunks at a time")->check(CLI::Range(1, 64));
   app.add_option("--rounds", flags.rounds, "of all ways by turns; medians are shown")->check(CLI::Range(1, 1000));
   app.add_option("--json", flags.json, "append one object per line to this file");
-  app.add_option("--trace", flags.trace, "trace of a move beside products, for ui.perfetto.dev");
+  app.add_option("--trace", flags.trace, "trace of a move during products, for ui.perfetto.dev");
   try {
     app.parse(argc, argv);
     if (td::cpu_device_count() < 4) td::set_cpu_device_count(4);

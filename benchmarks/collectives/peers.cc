@@ -22,7 +22,7 @@ std::string source(const char* name) {
                            std::filesystem::current_path().parent_path() / below}) {
     if (std::filesystem::exists(path)) return path.string();
   }
-  throw StateError(str("'", below, "' is not beside '", program.string(), "'"));
+  throw StateError(str("'", below, "' is not in the folder of '", program.string(), "'"));
 }
 
 std::string quoted(const std::string& text) {

@@ -273,7 +273,7 @@ void time_case(td::distributed::Context& context, const Settings& settings, cons
                   {"ratio", step_ms / model_ms},
                   {"buckets_ms", buckets_ms},
                   {"buckets_ratio", step_ms / buckets_ms},
-                  {"beside_plain_ms", traffic ? Json(settings.typical(slowest_of_each(beside, group))) : Json()},
+                  {"during_plain_ms", traffic ? Json(settings.typical(slowest_of_each(beside, group))) : Json()},
                   {"exposed_ms", report.exposed_ms},
                   {"comm_ms", report.comm_ms},
                   {"payload_bytes", bytes},

@@ -95,7 +95,7 @@ def show(line):
               f"{line['link_ms']:.1f} ms at the link's rate", flush=True)
     elif line["what"] == "ddp":
         compress = f" {line['compress']}" if line["compress"] != "none" else ""
-        beside = line["beside_plain_ms"]
+        beside = line["during_plain_ms"]
         plain = f"{line['step_ms'] / beside:.3f} of {beside:.1f} ms for a local step beside plain streams, " if beside else ""
         print(f"{line['case']}{compress}  step {line['step_ms']:.1f} ms = {line['ratio']:.3f} of max(local step "
               f"{line['local_ms']:.1f}, first bucket {line['first_ready_ms']:.1f} + link {line['link_ms']:.1f} + update "

@@ -41,7 +41,7 @@ std::shared_ptr<CollectiveOperation> verdict_of(const CollectiveOperation& opera
   }
   c.moves_data = false;
   verdict->timeout = operation.timeout;
-  verdict->trace_category = "verdict";
+  verdict->trace_category = "consistency check";
   return verdict;
 }
 

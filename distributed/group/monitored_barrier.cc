@@ -56,7 +56,7 @@ class MonitoredBarrier {
 
   std::string prefix(int64_t number) const { return str("group/", options_.name, "/monitored_barrier/", number, "/"); }
   std::string arrival(int64_t number, int rank) const { return str(prefix(number), rank); }
-  std::string verdict_key() const { return prefix(number_) + "verdict"; }
+  std::string verdict_key() const { return prefix(number_) + "result"; }
 
   CommError failure(const std::string& after_title, int peer) const {
     return CommError(title_ + after_title, job_rank(options_, options_.rank), peer);
@@ -128,7 +128,7 @@ class MonitoredBarrier {
     if (number_ == 1) return;
     for (int rank = 0; rank < options_.world_size; ++rank) store_.delete_key(arrival(number_ - 1, rank));
     store_.delete_key(prefix(number_ - 1) + "count");
-    store_.delete_key(prefix(number_ - 1) + "verdict");
+    store_.delete_key(prefix(number_ - 1) + "result");
   }
 
   const ProcessGroupOptions& options_;

@@ -67,11 +67,10 @@ std::string milliseconds(double value) {
 }  // namespace
 
 Stop all_reduce_async(const Tour& tour, const std::string& trace_path) {
-  Stop stop(
-      "all_reduce_async", "work = group.all_reduce_async(x);  y = a.matmul(b);  work.wait()",
-      tour.is_on_gpu()
-          ? "the sum of 1000 x 1000 numbers travels meanwhile; work is complete when all have started it: the verdict"
-          : "the sum of 1000 x 1000 numbers travels while a product is computed");
+  Stop stop("all_reduce_async", "work = group.all_reduce_async(x);  y = a.matmul(b);  work.wait()",
+            tour.is_on_gpu() ? "the sum of 1000 x 1000 numbers travels meanwhile; work is complete when the ranks have "
+                               "checked that all called the same"
+                             : "the sum of 1000 x 1000 numbers travels while a product is computed");
   const td::Tensor x = td::ones({1000, 1000}, {.device = tour.device});
   const td::Tensor a = td::ones({400, 400}, {.device = tour.device});
   tour.group.barrier();
@@ -90,7 +89,7 @@ Stop all_reduce_async(const Tour& tour, const std::string& trace_path) {
   if (tour.group.rank() == 0 && !trace_path.empty()) td::profile::write_chrome_trace(trace_path, events);
   const td::Tensor times = td::zeros({tour.group.size(), 2}, {.dtype = td::kFloat64});
   for (int r = 0; r < tour.group.size(); ++r) {
-    const auto [exchanged, hidden] = exchanged_and_hidden(events, r, tour.is_on_gpu() ? "verdict" : "comm");
+    const auto [exchanged, hidden] = exchanged_and_hidden(events, r, tour.is_on_gpu() ? "consistency check" : "comm");
     times[r][0].fill_(exchanged);
     times[r][1].fill_(hidden);
   }
@@ -101,7 +100,7 @@ Stop all_reduce_async(const Tour& tour, const std::string& trace_path) {
   stop.check("sum", td::tensor({x[0][0].item(), x[999][999].item(), x.to(td::kFloat64).sum().item()}), {n, n, 1e6 * n});
   stop.check("product", y[0].slice(0, 0, 1), {400});
   stop.check("during a product", is_under_way(tour) ? "under way" : "over", "under way");
-  stop.show(tour.is_on_gpu() ? "verdict" : "exchange", milliseconds(mine[0]));
+  stop.show(tour.is_on_gpu() ? "consistency check" : "exchange", milliseconds(mine[0]));
   stop.show("of it under the product", milliseconds(mine[1]));
   return stop;
 }

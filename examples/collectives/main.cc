@@ -98,7 +98,7 @@ int parse_flags(int argc, char** argv, Flags& flags) {
       ->check(CLI::IsMember({"auto", "shm", "gloo"}));
   app.add_option("--side", flags.side, "rows and columns of the float16 matrix that is broadcast")
       ->check(CLI::Range(2000, 20000));
-  app.add_option("--trace", flags.trace, "write a trace of the all_reduce beside other work, for ui.perfetto.dev");
+  app.add_option("--trace", flags.trace, "write a trace of the all_reduce during other work, for ui.perfetto.dev");
   int nproc = 1;  // taken out by launch; declared here for --help and so that it is not refused
   std::string device = "cpu";
   double timeout = 300;

@@ -25,7 +25,7 @@ void show_chunks(Demo& demo, const td::Tensor& x, td::Device target, td::Transfe
   const td::MovePlan plan = td::plan_move({x}, target, options);
   demo.text(td::to_string(plan));
 
-  demo.code("td::to_async(x, target, options).get()  // options.progress tells");
+  demo.code("td::to_async(x, target, options).get()  // options.progress reports");
   int64_t quarters = 0;
   options.progress = [&](int64_t num_bytes, int64_t total_bytes) {
     if (4 * num_bytes / total_bytes == quarters) return;

@@ -54,7 +54,7 @@ int main(int argc, char** argv) {
       {{.name = "--mib", .help = "size of what is moved", .value = &mib, .least = 1, .most = 65536},
        {.name = "--chunk-mib", .help = "size of a chunk, at most", .value = &chunk_mib, .least = 1, .most = 65536},
        {.name = "--in-flight", .help = "chunks that travel at a time", .value = &in_flight, .least = 1, .most = 64},
-       {.name = "--trace", .help = "write a trace of moves beside products, for ui.perfetto.dev", .value = &trace}},
+       {.name = "--trace", .help = "write a trace of moves during products, for ui.perfetto.dev", .value = &trace}},
       flags);
   if (status >= 0) return status;
 

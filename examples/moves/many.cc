@@ -82,7 +82,7 @@ void show_overlap(Demo& demo, const Tensors& tensors, td::Device target, td::Dev
   };
   const double together_ms = median_milliseconds(move_and_compute);
 
-  demo.heading("moves beside computation");
+  demo.heading("moves during computation");
   demo.code(td::str("future = td::to_async(tensor, ", target, ") of each;  a.matmul(a) on ", worker,
                     ", several times;  future.get()"));
   const auto show_time = [&](std::string what, double ms) {

@@ -26,7 +26,7 @@ void check_index_range(const char* op, const char* what, const KernelContext& co
   const int64_t* values = index.data<int64_t>();
 #ifdef TANDEM_WITH_CUDA
   if (!context.device.is_cpu()) {
-    if (size > 0) return cuda::complain_of_bad_index(context, op, what, n, size, values);
+    if (size > 0) return cuda::report_bad_index(context, op, what, n, size, values);
     // Not even 0 is there for kernels to take.
     const Tensor here = empty(index.shape(), {kInt64});
     primitives::copy(index, here);

@@ -19,8 +19,8 @@ struct CheckIndex {
 
 }  // namespace
 
-void complain_of_bad_index(const KernelContext& context, const char* op, const char* what, int64_t n, int64_t size,
-                           const int64_t* index) {
+void report_bad_index(const KernelContext& context, const char* op, const char* what, int64_t n, int64_t size,
+                      const int64_t* index) {
   for_each_index(context, n, CheckIndex{device_error_record(context.device), op, what, size, index});
 }
 

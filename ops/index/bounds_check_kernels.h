@@ -8,7 +8,7 @@
 namespace tandem { inline namespace v0 { namespace cuda {
 
 /// Complains of one of n indices outside [0, size), if there is one.  op, what: string literals.
-void complain_of_bad_index(const KernelContext& context, const char* op, const char* what, int64_t n, int64_t size,
-                           const int64_t* index);
+void report_bad_index(const KernelContext& context, const char* op, const char* what, int64_t n, int64_t size,
+                      const int64_t* index);
 
 }}}  // namespace tandem::v0::cuda

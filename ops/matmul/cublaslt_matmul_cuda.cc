@@ -246,7 +246,7 @@ struct Library {
   cublasLtHandle_t handle = nullptr;
   std::once_flag made;
   Choices<cublasLtMatmulAlgo_t> choices;
-  std::once_flag told;  // that the tuning file is another machine's
+  std::once_flag reported;  // that the tuning file is another machine's
 };
 
 /// The GPU is the thread's current one.
@@ -341,7 +341,7 @@ std::optional<cublasLtMatmulAlgo_t> choose(Library& library, const Problem& prob
     return algorithm;
   }
   if (tuning.hash() != 0 && !tuning.has_prefix(prefix)) {
-    std::call_once(library.told, [&] {
+    std::call_once(library.reported, [&] {
       log(LogLevel::kWarning, "the tuning file has nothing that begins with '", prefix,
           "': the library's advice is taken");
     });

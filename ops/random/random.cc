@@ -97,7 +97,7 @@ namespace {
 void check_probabilities(const KernelContext& context, const Tensor& p) {
 #ifdef TANDEM_WITH_CUDA
   if (!context.device.is_cpu()) {
-    return cuda::complain_of_bad_probability(context, p.dtype(), p.num_elements(), p.data_ptr());
+    return cuda::report_bad_probability(context, p.dtype(), p.num_elements(), p.data_ptr());
   }
 #endif
   const int64_t bad = cpu::find_bad_probability(context, p.dtype(), p.num_elements(), p.data_ptr());
@@ -108,7 +108,7 @@ void check_probabilities(const KernelContext& context, const Tensor& p) {
 void check_rows(const KernelContext& context, const Tensor& weights, int64_t rows, int64_t classes, int64_t needed) {
 #ifdef TANDEM_WITH_CUDA
   if (!context.device.is_cpu()) {
-    return cuda::complain_of_bad_row(context, weights.dtype(), rows, classes, needed, weights.data_ptr());
+    return cuda::report_bad_row(context, weights.dtype(), rows, classes, needed, weights.data_ptr());
   }
 #endif
   const cpu::BadRow bad = cpu::find_bad_row(context, weights.dtype(), rows, classes, needed, weights.data_ptr());

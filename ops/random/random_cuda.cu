@@ -244,7 +244,7 @@ struct Zeros {
 
 }  // namespace
 
-void complain_of_bad_probability(const KernelContext& context, DType dtype, int64_t n, const void* p) {
+void report_bad_probability(const KernelContext& context, DType dtype, int64_t n, const void* p) {
   visit_floating_dtype(dtype, [&]<class T>() {
     for_each_index(
         context, n,
@@ -252,8 +252,8 @@ void complain_of_bad_probability(const KernelContext& context, DType dtype, int6
   });
 }
 
-void complain_of_bad_row(const KernelContext& context, DType dtype, int64_t rows, int64_t classes, int64_t needed,
-                         const void* weights) {
+void report_bad_row(const KernelContext& context, DType dtype, int64_t rows, int64_t classes, int64_t needed,
+                    const void* weights) {
   if (rows == 0) return;
   visit_floating_dtype(dtype, [&]<class T>() {
     launch_kernel(context, check_rows_kernel<T>, blocks_for(rows, 1), kBlock, 0, device_error_record(context.device),

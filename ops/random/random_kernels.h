@@ -111,9 +111,9 @@ BadRow find_bad_row(const CpuContext& context, DType dtype, int64_t rows, int64_
 namespace cuda {
 
 /// The same checks, of which one that fails is told at the next synchronisation (tensor/cuda/device_error.h).
-void complain_of_bad_probability(const KernelContext& context, DType dtype, int64_t n, const void* p);
-void complain_of_bad_row(const KernelContext& context, DType dtype, int64_t rows, int64_t classes, int64_t needed,
-                         const void* weights);
+void report_bad_probability(const KernelContext& context, DType dtype, int64_t n, const void* p);
+void report_bad_row(const KernelContext& context, DType dtype, int64_t rows, int64_t classes, int64_t needed,
+                    const void* weights);
 
 }  // namespace cuda
 #endif

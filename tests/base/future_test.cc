@@ -178,14 +178,14 @@ TEST(Future, HelpCallbackRunsOnTheWaitingThread) {
 
 TEST(Future, HelpCallbackReceivesTheWaitDeadline) {
   Promise<void> promise;
-  auto told = std::chrono::steady_clock::time_point::min();
+  auto reported = std::chrono::steady_clock::time_point::min();
   promise.set_help([&](std::chrono::steady_clock::time_point deadline) {
-    told = deadline;
+    reported = deadline;
     return false;
   });
   EXPECT_FALSE(promise.future().wait(nanoseconds(1)));
-  EXPECT_GT(told, std::chrono::steady_clock::time_point::min());
-  EXPECT_LE(told, std::chrono::steady_clock::now());
+  EXPECT_GT(reported, std::chrono::steady_clock::time_point::min());
+  EXPECT_LE(reported, std::chrono::steady_clock::now());
 }
 
 TEST(Future, AllWaitersGetTheSameResult) {

@@ -172,14 +172,14 @@ inline void call_partly(Backend& backend, const std::string& operation, int move
   }
   backend.do_start(collectives[0]);
   for (int i = 1; operation == "queued" && i < kNumQueued; ++i) {
-    const bool is_told = backend.do_announce(collectives[static_cast<size_t>(i)], true);
-    TANDEM_CHECK(StateError, is_told || backend.name() == std::string("shm"),
+    const bool is_notified = backend.do_announce(collectives[static_cast<size_t>(i)], true);
+    TANDEM_CHECK(StateError, is_notified || backend.name() == std::string("shm"),
                  "the peers are not told of what is queued");
   }
   move([&] { return backend.do_advance(); });
 }
 
-/// The function of a rank spawned by heard_by_survivors().
+/// The function of a rank spawned by errors_of_survivors().
 inline void fail_in_the_middle(Context& context, const std::vector<std::string>& args, const MakeBackend& make) {
   using Clock = std::chrono::steady_clock;
   constexpr std::chrono::seconds kLongTimeout{100};
@@ -213,7 +213,7 @@ inline void fail_in_the_middle(Context& context, const std::vector<std::string>&
   const Clock::time_point begin = Clock::now();
   const std::string text = error_of(*group, operation, differs ? kFailingCount + 7 : kFailingCount,
                                     {.timeout = how == "stopped" ? kStoppedTimeout : std::chrono::milliseconds(0)});
-  const Clock::time_point heard = Clock::now();
+  const Clock::time_point notified = Clock::now();
   std::ofstream(path + std::to_string(context.rank())) << text;
   if (how == "stopped") {  // the victim continues when all ranks have thrown
     if (store.add("heard", 1) == kFailingWorld - 1)
@@ -226,7 +226,7 @@ inline void fail_in_the_middle(Context& context, const std::vector<std::string>&
   const Clock::time_point failed =
       how == "stopped" ? begin : Clock::time_point(Clock::duration(std::stoll(testing::read_file(path + "at"))));
   std::ofstream(path + "took" + std::to_string(context.rank()))
-      << std::chrono::duration<double>(heard - failed).count();
+      << std::chrono::duration<double>(notified - failed).count();
 }
 
 /// Time from the failure to the last rank's error.
@@ -234,39 +234,39 @@ inline double seconds_allowed(const std::string& how) {
   return how == "stopped" ? 1 + std::chrono::duration<double>(kStoppedTimeout).count() : 1;
 }
 
-struct Heard {
+struct Notified {
   std::vector<std::string> texts;  ///< by rank; empty for the victim unless it called another operation
   double seconds = 0;              ///< from the failure, or the call for a stopped rank, to the last rank's error
 };
 
-inline Heard run_once(const std::string& function, const std::string& operation, const std::string& how, int moves) {
+inline Notified run_once(const std::string& function, const std::string& operation, const std::string& how, int moves) {
   const testing::TemporaryFolder folder;
   const std::string path = folder / "";
   try {
     spawn(kFailingWorld, function, {operation, how, path, std::to_string(moves)});
   } catch (const CommError&) {
   }
-  Heard heard;
+  Notified notified;
   for (int rank = 0; rank < kFailingWorld; ++rank) {
-    heard.texts.push_back(testing::read_file(path + std::to_string(rank)));
+    notified.texts.push_back(testing::read_file(path + std::to_string(rank)));
     if (rank == kVictim) continue;
     const std::string took = testing::read_file(path + "took" + std::to_string(rank));
-    heard.seconds = std::max(heard.seconds, took.empty() ? 1e9 : std::stod(took));
+    notified.seconds = std::max(notified.seconds, took.empty() ? 1e9 : std::stod(took));
   }
-  return heard;
+  return notified;
 }
 
 /// Runs the rank function `function`, which calls fail_in_the_middle().  `how`: "killed", "throws" or "stopped" after
 /// so many steps, "disagrees" or "mixes_devices".  At most two retries if it took a second too long, because the
 /// machine may be loaded.
-inline Heard heard_by_survivors(const std::string& function, const std::string& operation, const std::string& how,
-                                int moves = kMiddle) {
-  Heard heard;
+inline Notified errors_of_survivors(const std::string& function, const std::string& operation, const std::string& how,
+                                    int moves = kMiddle) {
+  Notified notified;
   for (int attempt = 0; attempt < 3; ++attempt) {
-    heard = run_once(function, operation, how, moves);
-    if (heard.seconds < seconds_allowed(how)) break;
+    notified = run_once(function, operation, how, moves);
+    if (notified.seconds < seconds_allowed(how)) break;
   }
-  return heard;
+  return notified;
 }
 
 /// Name of the operation in error texts.
@@ -287,53 +287,53 @@ inline std::string disagreement(const std::string& operation, int rank) {
 
 /// Regular expression of the operation that fails on a survivor: a rank that needs no data of the victim may fail
 /// later.
-inline std::string where_heard(const std::string& operation, int rank, int moves = kMiddle) {
+inline std::string where_notified(const std::string& operation, int rank, int moves = kMiddle) {
   const bool goes_on = (operation == "gather" || operation == "scatter") && rank != kFailingRoot;
   return goes_on || moves > kMiddle ? str("(", title_of(operation), "|barrier #[12])") : title_of(operation);
 }
 
 /// Runs the rank function and expects each survivor to throw an error with the victim and `reason` (a regular
 /// expression), in time.
-inline void expect_heard_after(int moves, const std::string& function, const std::string& operation,
-                               const std::string& how, const std::string& reason) {
-  const Heard heard = heard_by_survivors(function, operation, how, moves);
+inline void expect_notified_after(int moves, const std::string& function, const std::string& operation,
+                                  const std::string& how, const std::string& reason) {
+  const Notified notified = errors_of_survivors(function, operation, how, moves);
   for (int rank = 0; rank < kFailingWorld; ++rank) {
     if (rank == kVictim) continue;
-    EXPECT_THAT(heard.texts[static_cast<size_t>(rank)],
-                ::testing::MatchesRegex(str("\\[rank ", rank, " of 4\\] ", where_heard(operation, rank, moves),
+    EXPECT_THAT(notified.texts[static_cast<size_t>(rank)],
+                ::testing::MatchesRegex(str("\\[rank ", rank, " of 4\\] ", where_notified(operation, rank, moves),
                                             " failed\n  rank 2: ", reason)))
         << "after " << moves << " moves";
   }
-  EXPECT_LT(heard.seconds, seconds_allowed(how)) << "after " << moves << " moves";
+  EXPECT_LT(notified.seconds, seconds_allowed(how)) << "after " << moves << " moves";
 }
 
 /// The same for all points of failure in the operation.
-inline void expect_heard(const std::string& function, const std::string& operation, const std::string& how,
-                         const std::string& reason) {
-  for (const int moves : kFailingMoves) expect_heard_after(moves, function, operation, how, reason);
+inline void expect_notified(const std::string& function, const std::string& operation, const std::string& how,
+                            const std::string& reason) {
+  for (const int moves : kFailingMoves) expect_notified_after(moves, function, operation, how, reason);
 }
 
 /// The same for a failure in the first of several queued all_reduces, all of which fail.
-inline void expect_queued_heard(const std::string& function, const std::string& how, const std::string& reason) {
-  const Heard heard = heard_by_survivors(function, "queued", how);
+inline void expect_queued_notified(const std::string& function, const std::string& how, const std::string& reason) {
+  const Notified notified = errors_of_survivors(function, "queued", how);
   for (int rank = 0; rank < kFailingWorld; ++rank) {
     if (rank == kVictim) continue;
     const std::string label = str("\\[rank ", rank, " of 4\\] all_reduce #");
     const std::string later = str("(: the group has already failed| failed)\n  rank 2: ", reason);
-    EXPECT_THAT(heard.texts[static_cast<size_t>(rank)],
+    EXPECT_THAT(notified.texts[static_cast<size_t>(rank)],
                 ::testing::MatchesRegex(
                     str(label, "1 failed\n  rank 2: ", reason, "\n\n", label, "2", later, "\n\n", label, "3", later)));
   }
-  EXPECT_LT(heard.seconds, seconds_allowed(how));
+  EXPECT_LT(notified.seconds, seconds_allowed(how));
 }
 
 /// The same for a victim that calls another operation.
 inline void expect_disagreement(const std::string& function, const std::string& operation) {
-  const Heard heard = heard_by_survivors(function, operation, "disagrees");
+  const Notified notified = errors_of_survivors(function, operation, "disagrees");
   for (int rank = 0; rank < kFailingWorld; ++rank) {
-    EXPECT_THAT(heard.texts[static_cast<size_t>(rank)], ::testing::MatchesRegex(disagreement(operation, rank)));
+    EXPECT_THAT(notified.texts[static_cast<size_t>(rank)], ::testing::MatchesRegex(disagreement(operation, rank)));
   }
-  EXPECT_LT(heard.seconds, seconds_allowed("disagrees"));
+  EXPECT_LT(notified.seconds, seconds_allowed("disagrees"));
 }
 
 }}}  // namespace tandem::v0::distributed

@@ -22,15 +22,15 @@ TANDEM_RANK_MAIN(fail_over_gloo) {
 class GlooRankFailure : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(GlooRankFailure, KilledRankIsReportedOnAllSurvivors) {
-  expect_heard("fail_over_gloo", GetParam(), "killed", kKilledReason);
+  expect_notified("fail_over_gloo", GetParam(), "killed", kKilledReason);
 }
 
 TEST_P(GlooRankFailure, ThrowingRankIsReportedOnAllOtherRanks) {
-  expect_heard("fail_over_gloo", GetParam(), "throws", "out of data");
+  expect_notified("fail_over_gloo", GetParam(), "throws", "out of data");
 }
 
 TEST_P(GlooRankFailure, StoppedRankCausesTimeoutOnAllSurvivors) {
-  const Heard heard = heard_by_survivors("fail_over_gloo", GetParam(), "stopped");
+  const Notified notified = errors_of_survivors("fail_over_gloo", GetParam(), "stopped");
   const bool is_message = GetParam() == "send";
   const std::string title = title_of(GetParam());
   const std::string state = is_message ? "rank 2 \\(has started nothing yet\\)"
@@ -38,12 +38,12 @@ TEST_P(GlooRankFailure, StoppedRankCausesTimeoutOnAllSurvivors) {
   for (int rank = 0; rank < kFailingWorld; ++rank) {
     if (rank == kVictim) continue;
     // The first rank to time out throws; the others are notified or time out as well.
-    EXPECT_THAT(heard.texts[static_cast<size_t>(rank)],
-                MatchesRegex(str("\\[rank ", rank, " of 4\\] ", where_heard(GetParam(), rank),
+    EXPECT_THAT(notified.texts[static_cast<size_t>(rank)],
+                MatchesRegex(str("\\[rank ", rank, " of 4\\] ", where_notified(GetParam(), rank),
                                  "( timed out after 0\\.4 s\n  [28]00000 float32 ", "\\([0-9.]+ [KM]iB\\), gloo\n  ",
                                  state, "| failed\n  rank [013]: ", title, " timed out after 0\\.4 s; ", state, ")")));
   }
-  EXPECT_LT(heard.seconds, seconds_allowed("stopped"));
+  EXPECT_LT(notified.seconds, seconds_allowed("stopped"));
 }
 
 TEST_P(GlooRankFailure, MismatchedCallIsReportedOnAllRanks) { expect_disagreement("fail_over_gloo", GetParam()); }
@@ -52,8 +52,8 @@ INSTANTIATE_TEST_SUITE_P(Operations, GlooRankFailure, ::testing::ValuesIn(failin
                          [](const auto& param_info) { return param_info.param; });
 
 TEST(GlooQueuedWork, RankFailureFailsAllQueuedWork) {
-  expect_queued_heard("fail_over_gloo", "killed", kKilledReason);
-  expect_queued_heard("fail_over_gloo", "throws", "out of data");
+  expect_queued_notified("fail_over_gloo", "killed", kKilledReason);
+  expect_queued_notified("fail_over_gloo", "throws", "out of data");
 }
 
 }}}}  // namespace tandem::v0::distributed

@@ -15,9 +15,9 @@
 #include <tandem/distributed/backends/gloo/gloo_backend.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/distributed/backend_ranks.h>
+#include <tandem/tests/distributed/notification_time.h>
 #include <tandem/tests/distributed/thread_ranks.h>
 #include <tandem/tests/distributed/thrown.h>
-#include <tandem/tests/distributed/time_to_hear.h>
 #include <tandem/tests/support/sanitizers.h>
 
 namespace {
@@ -100,7 +100,7 @@ TEST(GlooFailure, AllToAllSizeMismatchReportsBothSides) {
 TEST(GlooFailure, ThrowingRankIsReportedPromptlyOnAllOthers) {
   for (const Kind kind : kKinds) {
     for (const int64_t count : {5, 400000}) {
-      const auto took = time_to_hear([&] {
+      const auto took = notification_time([&] {
         std::vector<Clock::time_point> ends(3);
         Clock::time_point thrown;
         const std::vector<std::string> errors = try_backend_ranks(3, gloo_backend(), [&](Backend& backend, int rank) {
@@ -120,7 +120,7 @@ TEST(GlooFailure, ThrowingRankIsReportedPromptlyOnAllOthers) {
         EXPECT_EQ(errors[1], " failed\n  rank 2: no disk");
         return std::max(ends[0], ends[1]) - thrown;
       });
-      EXPECT_LT(took, kHeardWithin);
+      EXPECT_LT(took, kNotifiedWithin);
     }
   }
 }
@@ -164,7 +164,7 @@ TEST(GlooFailure, RankLeavingWithoutErrorIsReported) {
 TEST(GlooFailure, RankThatLeftTheStoreStillNotifiesPeers) {
   // The rank waits only briefly until this is written; a loaded machine may be too slow.
   constexpr int kTimes = 8;
-  int heard = 0;
+  int notified = 0;
   for (int i = 0; i < kTimes; ++i) {
     const std::vector<std::string> errors = try_backend_ranks(2, gloo_backend(), [&](Backend& backend, int rank) {
       if (rank == 0) return backend.do_hear_failure(-1, "rank 0 has left the job");
@@ -176,9 +176,9 @@ TEST(GlooFailure, RankThatLeftTheStoreStillNotifiesPeers) {
       transfers[0].shape = {3};
       run_transfers(backend, transfers);
     });
-    heard += errors[1] == " failed\n  rank 0: left the group";
+    notified += errors[1] == " failed\n  rank 0: left the group";
   }
-  EXPECT_GE(heard, kTimes - 2);
+  EXPECT_GE(notified, kTimes - 2);
 }
 
 TEST(GlooFailure, AwaitedRanksAreIdentifiedDuringCollectives) {
@@ -220,7 +220,7 @@ std::set<int> connections() {
 
 TEST(GlooFailure, ConnectionShutdownInAnyDirectionFailsGroup) {
   for (const int how : {SHUT_WR, SHUT_RD, SHUT_RDWR}) {
-    const auto took = time_to_hear([&] {
+    const auto took = notification_time([&] {
       const std::set<int> before = connections();
       const ThreadRanks ranks{.world_size = 2, .backend = "gloo"};
       Clock::time_point closed;
@@ -252,7 +252,7 @@ TEST(GlooFailure, ConnectionShutdownInAnyDirectionFailsGroup) {
       EXPECT_LT(Clock::now() - closed, std::chrono::seconds(5));  // includes goodbyes that are not received
       return std::max(ends[0], ends[1]) - closed;
     });
-    EXPECT_LT(took, kHeardWithin);
+    EXPECT_LT(took, kNotifiedWithin);
   }
 }
 

@@ -25,9 +25,9 @@
 #include <tandem/distributed/launch.h>
 #include <tandem/tensor/cuda.h>
 #include <tandem/tests/distributed/gpu_of_rank.h>
+#include <tandem/tests/distributed/notification_time.h>
 #include <tandem/tests/distributed/process_ranks.h>
 #include <tandem/tests/distributed/small_net.h>
-#include <tandem/tests/distributed/time_to_hear.h>
 #include <tandem/tests/support/error_text.h>
 #include <tandem/tests/support/stopped_process.h>
 #include <tandem/tests/support/temporary_folder.h>
@@ -46,7 +46,7 @@ constexpr int kBad = 1;      // the failing rank
 constexpr int kBadStep = 3;  // the step in which it fails
 constexpr BucketSizes kTiny = {64, 64, 64};
 constexpr milliseconds kTimeout{1500};  // if only a timeout ends the other ranks
-constexpr milliseconds kHeardAfterTimeout{2500};
+constexpr milliseconds kNotifiedAfterTimeout{2500};
 
 /// Point of failure in the step: before backward, or after some gradients.
 enum class Place { kBefore, kWithin };
@@ -223,7 +223,7 @@ TEST_P(GpuDdpFailure, ThrowingRankIsReportedOnAllOtherRanks) {
           }
           all.add(context.rank(), train(context.group(), context.device(), fault));
         },
-        kHeardWithin, "out of data");
+        kNotifiedWithin, "out of data");
     ends->expect_others(HasSubstr(place == Place::kBefore ? "rank 1: out of data" : "rank 1: "));
     ends->expect_others_blame_it();
   }
@@ -244,7 +244,7 @@ TEST_P(GpuDdpFailure, StalledRankIsReportedAtTimeout) {
           const auto group = impatient_group(context, context.device());
           all.add(context.rank(), train(group, context.device(), fault));
         },
-        kTimeout + kHeardAfterTimeout);
+        kTimeout + kNotifiedAfterTimeout);
     ends->expect_others(AnyOf(HasSubstr("missing: rank 1"), HasSubstr("no response from: rank 1 (")));
     EXPECT_GE(ends->took(), kTimeout - milliseconds(200));
   }
@@ -275,7 +275,7 @@ TEST_P(GpuDdpFailure, ReducerOrderMismatchReportsBothSides) {
         end.when = Clock::now();
         all.add(context.rank(), end);
       },
-      kHeardWithin);
+      kNotifiedWithin);
   ends->expect_all(AllOf(HasSubstr("calls do not match across ranks"), HasSubstr("rank 1  all_reduce avg float64 ["),
                          HasSubstr(" on a GPU, 'bucket 0 of "), HasSubstr(": 'a."), HasSubstr(": 'b.")));
 }
@@ -295,7 +295,7 @@ TEST_P(GpuDdpFailure, ExtraCollectiveOnOneRankReportsBothSides) {
           }
           all.add(context.rank(), train(context.group(), context.device(), fault));
         },
-        kHeardWithin);
+        kNotifiedWithin);
     ends->expect_all(AllOf(HasSubstr("calls do not match across ranks"),
                            HasSubstr("rank 1  all_reduce max float32 [3] on a GPU, 'metric'"),
                            HasSubstr(" on a GPU, 'bucket ")));
@@ -356,7 +356,7 @@ TANDEM_RANK_MAIN(train_until_one_fails) {
 class GpuDdpProcesses : public ::testing::TestWithParam<int> {
  protected:
   /// Checks that the errors of the others name the killed or stopped rank, in time.
-  std::vector<std::string> heard(const std::string& how, Place place, std::chrono::nanoseconds bound) {
+  std::vector<std::string> notified(const std::string& how, Place place, std::chrono::nanoseconds bound) {
     std::vector<std::string> texts;
     std::chrono::nanoseconds slowest{0};
     for (int attempt = 0; attempt < 3 && (attempt == 0 || slowest >= bound); ++attempt) {  // the machine may be loaded
@@ -392,14 +392,14 @@ class GpuDdpProcesses : public ::testing::TestWithParam<int> {
 TEST_P(GpuDdpProcesses, KilledRankIsReportedPromptly) {
   for (const Place place : kPlaces) {
     SCOPED_TRACE(place);
-    EXPECT_THAT(heard("killed", place, kHeardWithin), ::testing::Each(HasSubstr("rank 1: ")));
+    EXPECT_THAT(notified("killed", place, kNotifiedWithin), ::testing::Each(HasSubstr("rank 1: ")));
   }
 }
 
 TEST_P(GpuDdpProcesses, StoppedRankIsReportedAtTimeout) {
   for (const Place place : kPlaces) {
     SCOPED_TRACE(place);
-    EXPECT_THAT(heard("stopped", place, kTimeout + kHeardAfterTimeout),
+    EXPECT_THAT(notified("stopped", place, kTimeout + kNotifiedAfterTimeout),
                 ::testing::Each(AnyOf(HasSubstr("missing: rank 1"), HasSubstr("no response from: rank 1 ("))));
   }
 }

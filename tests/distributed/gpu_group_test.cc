@@ -25,10 +25,10 @@
 #include <tandem/tensor/cuda_graph.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/distributed/gpu_of_rank.h>
+#include <tandem/tests/distributed/notification_time.h>
 #include <tandem/tests/distributed/process_ranks.h>
 #include <tandem/tests/distributed/stall_cuda.h>
 #include <tandem/tests/distributed/thread_ranks.h>
-#include <tandem/tests/distributed/time_to_hear.h>
 #include <tandem/tests/support/error_text.h>
 #include <tandem/tests/support/stopped_process.h>
 #include <tandem/tests/support/temporary_folder.h>
@@ -234,7 +234,7 @@ std::vector<std::string> texts_of(const std::vector<std::exception_ptr>& errors)
 }
 
 /// Errors of the ranks and their duration; up to three attempts, because the machine may be loaded.
-std::vector<std::string> heard_within_a_second(int world_size, const std::function<void(ProcessGroup&)>& f) {
+std::vector<std::string> notified_within_a_second(int world_size, const std::function<void(ProcessGroup&)>& f) {
   std::vector<std::string> texts;
   for (int attempt = 0; attempt < 3; ++attempt) {
     const ThreadRanks ranks{.world_size = world_size, .backend = "auto"};
@@ -258,7 +258,7 @@ std::vector<std::string> heard_within_a_second(int world_size, const std::functi
 }
 
 TEST(GpuGroup, ShapeMismatchReportsBothSides) {
-  const auto texts = heard_within_a_second(2, [](ProcessGroup& group) {
+  const auto texts = notified_within_a_second(2, [](ProcessGroup& group) {
     const Tensor x = on_gpu(group, 1, group.rank() == 0 ? 4 : 5);
     group.all_reduce(x, ReduceOp::kSum, {.name = "x"});
   });
@@ -270,7 +270,7 @@ TEST(GpuGroup, ShapeMismatchReportsBothSides) {
 }
 
 TEST(GpuGroup, ListAgainstTensorIsReportedAsMismatch) {
-  const auto texts = heard_within_a_second(2, [](ProcessGroup& group) {
+  const auto texts = notified_within_a_second(2, [](ProcessGroup& group) {
     const Tensor parts = on_gpu(group, 0, 8).view({2, 4});
     if (group.rank() == 0) {
       group.all_gather(parts, on_gpu(group, 1));
@@ -285,7 +285,7 @@ TEST(GpuGroup, ListAgainstTensorIsReportedAsMismatch) {
 }
 
 TEST(GpuGroup, TransposedShapesAreReportedAsMismatch) {
-  const auto texts = heard_within_a_second(2, [](ProcessGroup& group) {
+  const auto texts = notified_within_a_second(2, [](ProcessGroup& group) {
     group.all_reduce(on_gpu(group, 1, 6).view(group.rank() == 0 ? Shape{2, 3} : Shape{3, 2}));
   });
   for (const std::string& text : texts) {
@@ -295,7 +295,7 @@ TEST(GpuGroup, TransposedShapesAreReportedAsMismatch) {
 }
 
 TEST(GpuGroup, AllToAllSizeMismatchReportsBothSides) {
-  const auto texts = heard_within_a_second(2, [](ProcessGroup& group) {
+  const auto texts = notified_within_a_second(2, [](ProcessGroup& group) {
     const int64_t sent = group.rank() == 0 ? 5 : 2, wanted = group.rank() == 0 ? 2 : 3;
     group.all_to_all(on_gpu(group, 0, 1 + wanted), on_gpu(group, 1, 1 + sent),
                      group.rank() == 0 ? std::vector<int64_t>{1, wanted} : std::vector<int64_t>{wanted, 1},
@@ -308,7 +308,7 @@ TEST(GpuGroup, AllToAllSizeMismatchReportsBothSides) {
 }
 
 TEST(GpuGroup, CpuTensorOnOneRankReportsBothSides) {
-  const auto texts = heard_within_a_second(2, [](ProcessGroup& group) {
+  const auto texts = notified_within_a_second(2, [](ProcessGroup& group) {
     const Tensor x = group.rank() == 0 ? on_gpu(group, 1) : full({4}, 1);
     group.all_reduce(x);
   });
@@ -319,7 +319,7 @@ TEST(GpuGroup, CpuTensorOnOneRankReportsBothSides) {
 }
 
 TEST(GpuGroupOf4, ThrowingRankIsReportedOnAllOtherRanks) {
-  const auto texts = heard_within_a_second(4, [](ProcessGroup& group) {
+  const auto texts = notified_within_a_second(4, [](ProcessGroup& group) {
     if (group.rank() == 2) throw ValueError("out of data");
     const Tensor x = on_gpu(group, 1);
     group.all_reduce(x);
@@ -333,7 +333,7 @@ TEST(GpuGroupOf4, ThrowingRankIsReportedOnAllOtherRanks) {
 
 // A pending collective that the others never complete does not block it.
 TEST(GpuGroup, ExceptionDuringTransferEndsRanksPromptly) {
-  const auto texts = heard_within_a_second(2, [](ProcessGroup& group) {
+  const auto texts = notified_within_a_second(2, [](ProcessGroup& group) {
     const Tensor x = on_gpu(group, 1);
     std::optional<Stall> stall;
     if (group.rank() == 1) stall.emplace(cuda::current_stream(x.device()));
@@ -393,10 +393,10 @@ TEST(GpuGroup, RankArrivingAfterTimeoutIsReported) {
 // --- processes ---
 
 /// Result file of a rank: whether it was notified of the death in time, and the error.
-void write_heard(Context& context, const std::string& folder, Clock::time_point heard, const std::string& text) {
+void write_notified(Context& context, const std::string& folder, Clock::time_point notified, const std::string& text) {
   const auto died = Clock::duration(std::stoll(context.store()->get("died", kLongTimeout)));
-  const auto took = heard.time_since_epoch() - died;
-  const char* const when = took < Clock::duration(0) ? "before " : took > kHeardWithin ? "late " : "in time ";
+  const auto took = notified.time_since_epoch() - died;
+  const char* const when = took < Clock::duration(0) ? "before " : took > kNotifiedWithin ? "late " : "in time ";
   std::ofstream(folder + std::to_string(context.rank())) << when << text;
 }
 
@@ -415,15 +415,15 @@ void drain(Device device) {
 }
 
 /// The error of rank 0 of 2 after rank 1 was killed.
-std::string heard_of_death(const std::string& function) {
-  std::string heard;
-  for (int attempt = 0; attempt < 3 && !heard.starts_with("in time"); ++attempt) {  // the machine may be loaded
+std::string errors_after_death(const std::string& function) {
+  std::string notified;
+  for (int attempt = 0; attempt < 3 && !notified.starts_with("in time"); ++attempt) {  // the machine may be loaded
     const testing::TemporaryFolder folder;
     EXPECT_EQ(error_text<CommError>([&] { spawn(2, function, {folder / ""}); }),
               "spawn: rank 1 of 2 failed (killed by SIGKILL)");
-    heard = testing::read_file(folder / "0");
+    notified = testing::read_file(folder / "0");
   }
-  return heard;
+  return notified;
 }
 
 TANDEM_RANK_MAIN(one_dies_on_its_gpu) {
@@ -434,18 +434,18 @@ TANDEM_RANK_MAIN(one_dies_on_its_gpu) {
   const std::string text = error_text<CommError>([&] {
     for (int i = 0; i < 1000000; ++i) group.all_reduce(x);
   });
-  const auto heard = Clock::now();
+  const auto notified = Clock::now();
   drain(x.device());
-  write_heard(context, args.at(0), heard, text);
+  write_notified(context, args.at(0), notified, text);
 }
 
 TEST(GpuProcesses, KilledRankIsReportedPromptly) {
-  const std::string heard = heard_of_death("one_dies_on_its_gpu");
-  EXPECT_THAT(heard, HasSubstr("in time [rank 0 of 2]"));
-  EXPECT_THAT(heard, HasSubstr("rank 1: "));
+  const std::string notified = errors_after_death("one_dies_on_its_gpu");
+  EXPECT_THAT(notified, HasSubstr("in time [rank 0 of 2]"));
+  EXPECT_THAT(notified, HasSubstr("rank 1: "));
 }
 
-TANDEM_RANK_MAIN(one_dies_after_its_verdict) {
+TANDEM_RANK_MAIN(one_dies_after_its_check) {
   ProcessGroup& group = *context.group();
   const Tensor x = full({4}, 1, {kFloat32, gpu_of_rank(context.rank())});
   group.all_reduce(x);
@@ -458,15 +458,16 @@ TANDEM_RANK_MAIN(one_dies_after_its_verdict) {
   }
   group.all_reduce(x);  // starts on the GPU and does not complete
   const std::string text = error_text<CommError>([&] { cuda::synchronize(x.device()); });
-  const auto heard = Clock::now();
-  write_heard(context, args.at(0), heard, text + "\nand then " + error_text<CommError>([&] { group.all_reduce(x); }));
+  const auto notified = Clock::now();
+  write_notified(context, args.at(0), notified,
+                 text + "\nand then " + error_text<CommError>([&] { group.all_reduce(x); }));
 }
 
 TEST(GpuProcesses, RankKilledDuringTransferIsReportedPromptly) {
-  const std::string heard = heard_of_death("one_dies_after_its_verdict");
-  EXPECT_THAT(heard, HasSubstr("in time [rank 0 of 2]"));
-  EXPECT_THAT(heard, HasSubstr("\nand then [rank 0 of 2]"));
-  EXPECT_THAT(heard, HasSubstr("rank 1: "));
+  const std::string notified = errors_after_death("one_dies_after_its_check");
+  EXPECT_THAT(notified, HasSubstr("in time [rank 0 of 2]"));
+  EXPECT_THAT(notified, HasSubstr("\nand then [rank 0 of 2]"));
+  EXPECT_THAT(notified, HasSubstr("rank 1: "));
 }
 
 TANDEM_RANK_MAIN(both_on_one_gpu) {
@@ -504,7 +505,7 @@ TANDEM_RANK_MAIN(one_stops_on_its_gpu) {
   testing::wake_when_stopped(other);
 }
 
-TANDEM_RANK_MAIN(one_stops_after_its_verdict) {
+TANDEM_RANK_MAIN(one_stops_after_its_check) {
   ProcessGroup& group = *context.group();
   const Tensor x = full({4}, 1, {kFloat32, gpu_of_rank(context.rank())});
   group.all_reduce(x);
@@ -535,7 +536,7 @@ TANDEM_RANK_MAIN(one_stops_after_its_verdict) {
 // Without further calls on the group: copying a missing result throws the failure and names the responsible rank.
 TEST(GpuGroupOf4, RankStoppedDuringTransferIsReported) {
   const testing::TemporaryFolder folder;
-  spawn(3, "one_stops_after_its_verdict", {folder / ""});
+  spawn(3, "one_stops_after_its_check", {folder / ""});
   for (const char* const rank : {"0", "2"}) {
     const std::string text = testing::read_file(folder / rank);
     EXPECT_THAT(text, HasSubstr("1 [rank "));

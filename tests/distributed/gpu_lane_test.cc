@@ -49,7 +49,7 @@ class Signal {
 };
 
 /// Arguments of a lane's on_failure calls.
-class Told {
+class Reported {
  public:
   void add(const std::string& reason) {
     std::lock_guard lock(mutex_);
@@ -78,7 +78,7 @@ struct Rank {
   int rank;
   Device device;
   std::shared_ptr<GpuLane> lane = nullptr;
-  std::shared_ptr<Told> told = std::make_shared<Told>();
+  std::shared_ptr<Reported> reported = std::make_shared<Reported>();
   std::function<void()> on_failure = [] {};
   int64_t seq = 0;
 
@@ -125,9 +125,9 @@ void run_lanes(const std::function<void(Rank&)>& f, int world_size = 2) {
                                   .job_rank = rank,
                                   .who = str("[rank ", rank, " of ", world_size, "]"),
                                   .on_failure =
-                                      [&own, told = own.told](const std::string& reason, int) {
+                                      [&own, reported = own.reported](const std::string& reason, int) {
                                         own.on_failure();
-                                        told->add(reason);
+                                        reported->add(reason);
                                       }},
                                  id, Clock::now() + 20s, [] { return false; });
         f(own);
@@ -221,7 +221,7 @@ TEST(NcclBackendOf1, SingleRankCollectivesCopyInputToOutput) {
           EXPECT_EQ(results[i].to_vector<float>(), Floats(4, static_cast<float>(i + 1))) << i;
         }
         r.drain();
-        EXPECT_EQ(r.told->count(), 0U);
+        EXPECT_EQ(r.reported->count(), 0U);
       },
       1);
 }
@@ -236,7 +236,7 @@ TEST(NcclBackendOf1, TimeoutReportsUnfinishedEarlierWork) {
         const std::string reason =
             "all_reduce #2 did not finish on cuda:0 by its deadline; it has not started because earlier "
             "work on that GPU has not finished";
-        EXPECT_EQ(r.told->first(), reason);
+        EXPECT_EQ(r.reported->first(), reason);
         EXPECT_EQ(error_text<CommError>([&] { late->join(); }), "[rank 0 of 1] " + reason);
         stall.end();
         r.lane.reset();
@@ -252,7 +252,7 @@ TEST(NcclBackend, TimeoutIsReportedOnceAndFailsWork) {
     const std::string reason = "all_reduce #2 did not finish on cuda:0 by its deadline";
     const auto late = r.all_reduce(r.ones(), 300ms);
     late->join();
-    EXPECT_EQ(r.told->first(), reason);
+    EXPECT_EQ(r.reported->first(), reason);
     // Using the result throws.
     EXPECT_EQ(
         error_text<CommError>([&] { cuda::synchronize(r.device); }),
@@ -263,7 +263,7 @@ TEST(NcclBackend, TimeoutIsReportedOnceAndFailsWork) {
     EXPECT_EQ(error_text<CommError>([&] { r.all_reduce(r.ones()); }), "[rank 0 of 2] " + reason);
     done.join();  // its result is valid
     std::this_thread::sleep_for(100ms);
-    EXPECT_EQ(r.told->count(), 1U);
+    EXPECT_EQ(r.reported->count(), 1U);
   });
 }
 
@@ -284,11 +284,11 @@ TEST(NcclBackendEmulated, GpuFailureFailsPendingAndLaterWork) {
     const Tensor x = r.ones();
     const auto lost = r.all_reduce(r.ones());
     fail_gpu(r.device);
-    EXPECT_THAT(r.told->first(), HasSubstr("an illegal memory access"));
+    EXPECT_THAT(r.reported->first(), HasSubstr("an illegal memory access"));
     EXPECT_THAT(error_text<BackendError>([&] { lost->join(); }), HasSubstr("an illegal memory access"));
     EXPECT_THAT(error_text<CommError>([&] { r.all_reduce(x); }), HasSubstr("an illegal memory access"));
     r.lane.reset();
-    EXPECT_EQ(r.told->count(), 1U);
+    EXPECT_EQ(r.reported->count(), 1U);
     mend_gpus();
   });
 }
@@ -298,7 +298,7 @@ TEST(NcclBackend, ReportedFailureIsNotRethrownAtSync) {
   run_with_an_absent_rank([](Rank& r, GpuWork&) {
     const auto late = r.all_reduce(r.ones(), 300ms);
     late->join();
-    EXPECT_THAT(r.told->first(), HasSubstr("by its deadline"));
+    EXPECT_THAT(r.reported->first(), HasSubstr("by its deadline"));
     std::this_thread::sleep_for(300ms);  // the lane aborts after it has reported
     EXPECT_THAT(error_text<CommError>([&] { late->join(); }), HasSubstr("by its deadline"));
     EXPECT_NO_THROW(cuda::synchronize(r.device));
@@ -311,9 +311,9 @@ TEST(NcclBackend, TimeoutCountsFromAgreedStart) {
     const GpuLane::Agreed agreed = agreed_at({});
     r.all_reduce(r.ones(), 200ms, agreed);
     std::this_thread::sleep_for(500ms);
-    EXPECT_EQ(r.told->count(), 0U);
+    EXPECT_EQ(r.reported->count(), 0U);
     agreed->store(Clock::now());
-    EXPECT_THAT(r.told->first(), HasSubstr("by its deadline"));
+    EXPECT_THAT(r.reported->first(), HasSubstr("by its deadline"));
     r.drain();
   });
 }
@@ -324,7 +324,7 @@ TEST(NcclBackendEmulated, SlowAbortDoesNotBlockCallers) {
   run_with_an_absent_rank([](Rank& r, GpuWork&) {
     const auto begin = Clock::now();
     r.all_reduce(r.ones(), 200ms);
-    EXPECT_THAT(r.told->first(), HasSubstr("by its deadline"));
+    EXPECT_THAT(r.reported->first(), HasSubstr("by its deadline"));
     EXPECT_THAT(error_text<CommError>([&] { r.all_reduce(r.ones()); }), HasSubstr("by its deadline"));
     r.lane.reset();
     EXPECT_LT(Clock::now() - begin, 3s);
@@ -455,7 +455,7 @@ TEST(NcclBackend, FailureCallbackMayDestroyBackend) {
   run_with_an_absent_rank([](Rank& r, GpuWork&) {
     r.on_failure = [&r] { r.lane.reset(); };
     r.all_reduce(r.ones(), 200ms);
-    EXPECT_THAT(r.told->first(), HasSubstr("by its deadline"));
+    EXPECT_THAT(r.reported->first(), HasSubstr("by its deadline"));
     r.drain();
   });
 }

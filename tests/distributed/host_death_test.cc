@@ -34,22 +34,22 @@ TANDEM_RANK_MAIN(fail_over_hosts) { fail_in_the_middle(context, args, make_two_h
 class HierarchicalRankFailure : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(HierarchicalRankFailure, KilledRankIsNamedOnAllSurvivors) {
-  expect_heard("fail_over_hosts", GetParam(), "killed", kKilledReason);
+  expect_notified("fail_over_hosts", GetParam(), "killed", kKilledReason);
 }
 
 TEST_P(HierarchicalRankFailure, ExceptionOfOneRankReachesAllSurvivors) {
-  expect_heard("fail_over_hosts", GetParam(), "throws", "out of data");
+  expect_notified("fail_over_hosts", GetParam(), "throws", "out of data");
 }
 
 TEST_P(HierarchicalRankFailure, StoppedRankCausesTimeoutOnSurvivors) {
-  const Heard heard = heard_by_survivors("fail_over_hosts", GetParam(), "stopped");
+  const Notified notified = errors_of_survivors("fail_over_hosts", GetParam(), "stopped");
   for (int rank = 0; rank < kFailingWorld; ++rank) {
     if (rank == kVictim) continue;
     // The first rank to time out throws; the others are notified.
-    const std::string& text = heard.texts[static_cast<size_t>(rank)];
+    const std::string& text = notified.texts[static_cast<size_t>(rank)];
     EXPECT_NE(text.find(title_of(GetParam()) + " timed out after 0.4 s"), std::string::npos) << text;
   }
-  EXPECT_LT(heard.seconds, seconds_allowed("stopped"));
+  EXPECT_LT(notified.seconds, seconds_allowed("stopped"));
 }
 
 TEST_P(HierarchicalRankFailure, MismatchedCallIsShownOnEveryRank) {
@@ -60,8 +60,8 @@ INSTANTIATE_TEST_SUITE_P(Operations, HierarchicalRankFailure, ::testing::ValuesI
                          [](const auto& param_info) { return param_info.param; });
 
 TEST(HierarchicalQueuedWork, AllQueuedWorksOfSurvivorsFail) {
-  expect_queued_heard("fail_over_hosts", "killed", kKilledReason);
-  expect_queued_heard("fail_over_hosts", "throws", "out of data");
+  expect_queued_notified("fail_over_hosts", "killed", kKilledReason);
+  expect_queued_notified("fail_over_hosts", "throws", "out of data");
 }
 
 }}}}  // namespace tandem::v0::distributed

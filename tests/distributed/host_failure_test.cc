@@ -12,7 +12,7 @@
 #include <tandem/base/error.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/distributed/host_ranks.h>
-#include <tandem/tests/distributed/time_to_hear.h>
+#include <tandem/tests/distributed/notification_time.h>
 
 namespace tandem { inline namespace v0 { namespace distributed { namespace {
 
@@ -44,7 +44,7 @@ TEST(HierarchicalConsistencyCheck, MismatchIsShownEverywhereAndDataIsUnchanged) 
       for (int wrong = 0; wrong < 4 && hosts[wrong] != 0; ++wrong) {
         const auto here = std::source_location::current();
         std::vector<std::exception_ptr> errors;
-        const auto took = time_to_hear([&] {
+        const auto took = notification_time([&] {
           const HostRanks ranks{.hosts = hosts, .tuning = kTiny};
           const auto start = Clock::now();
           errors = ranks.run([&](ProcessGroup& group) {
@@ -58,7 +58,7 @@ TEST(HierarchicalConsistencyCheck, MismatchIsShownEverywhereAndDataIsUnchanged) 
           });
           return Clock::now() - start;
         });
-        EXPECT_LT(took, kHeardWithin);
+        EXPECT_LT(took, kNotifiedWithin);
         for (size_t rank = 0; rank < errors.size(); ++rank) {
           const Thrown t = thrown_by(errors[rank]);
           EXPECT_EQ(t.text.find(str("[rank ", rank, " of ", errors.size(), "] all_reduce #1")), 0u) << t.text;
@@ -149,7 +149,7 @@ void expect_all_hear(End end, const std::string& wanted) {
       for (int rank = 0; hosts[rank] != 0; ++rank) {
         for (const int64_t number : {1, 2, 4}) {
           std::vector<Thrown> thrown;
-          const auto took = time_to_hear([&] {
+          const auto took = notification_time([&] {
             const auto start = Clock::now();
             thrown = run_until(hosts, {rank, part, number}, end);
             return Clock::now() - start;
@@ -157,7 +157,7 @@ void expect_all_hear(End end, const std::string& wanted) {
           if (thrown.empty()) continue;
           ++num_moments;
           const std::string where = str(hosts, " rank ", rank, " part ", static_cast<int>(part), " number ", number);
-          EXPECT_LT(took, kHeardWithin) << where;
+          EXPECT_LT(took, kNotifiedWithin) << where;
           for (size_t other = 0; other < thrown.size(); ++other) {
             if (static_cast<int>(other) == rank) continue;
             EXPECT_NE(thrown[other].text.find(wanted), std::string::npos) << where << ": " << thrown[other].text;
@@ -199,7 +199,7 @@ TEST(HierarchicalFailure, AbortReachesAllHosts) {
 /// Records calls of do_abort.
 class NotingBackend final : public Backend {
  public:
-  NotingBackend(std::string what, std::vector<std::string>* told) : what_(std::move(what)), told_(told) {}
+  NotingBackend(std::string what, std::vector<std::string>* reported) : what_(std::move(what)), notified_(reported) {}
   const char* name() const override { return "noting"; }
   std::string describe() const override { return "a note"; }
   bool may_spin() const override { return false; }
@@ -209,7 +209,7 @@ class NotingBackend final : public Backend {
   Advance do_advance_transfers() override { return Advance::kIdle; }
   void do_sleep(FunctionRef<bool()>, Clock::time_point) override {}
   void do_wake() override {}
-  void do_abort(int, const std::string& reason) override { told_->push_back(str(what_, ": ", reason)); }
+  void do_abort(int, const std::string& reason) override { notified_->push_back(str(what_, ": ", reason)); }
   void do_hear_failure(int, const std::string&) override {}
   LastStarted do_last_started(int) const override { return {}; }
   std::vector<int> do_awaited() override { return {}; }
@@ -217,21 +217,21 @@ class NotingBackend final : public Backend {
 
  private:
   const std::string what_;
-  std::vector<std::string>* const told_;
+  std::vector<std::string>* const notified_;
 };
 
 TEST(HierarchicalFailure, AbortNotifiesLocalBackendFirst) {
   // The others may wait for peers that do not read data in flight.
   const HostRanks ranks{.hosts = "aabb"};
   const ProcessGroupOptions options{ranks.store, 0, 4, "default", ranks.timeout, true};
-  std::vector<std::string> told;
+  std::vector<std::string> reported;
   HostBackends backends;
-  backends.flat = std::make_unique<NotingBackend>("flat", &told);
-  backends.local = std::make_unique<NotingBackend>("inside", &told);
-  backends.cross = std::make_unique<NotingBackend>("across", &told);
+  backends.flat = std::make_unique<NotingBackend>("flat", &reported);
+  backends.local = std::make_unique<NotingBackend>("inside", &reported);
+  backends.cross = std::make_unique<NotingBackend>("across", &reported);
   HierarchicalBackend backend(options, ranks.layout(), std::move(backends));
   backend.do_abort(0, "no disk");
-  EXPECT_EQ(told, (std::vector<std::string>{"inside: no disk", "flat: no disk", "across: no disk"}));
+  EXPECT_EQ(reported, (std::vector<std::string>{"inside: no disk", "flat: no disk", "across: no disk"}));
 }
 
 }}}}  // namespace tandem::v0::distributed

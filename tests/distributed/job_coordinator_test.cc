@@ -49,15 +49,15 @@ JobOptions two_nodes() {
 struct Job {
   int count(NodeCommand::Kind kind) const {
     int n = 0;
-    for (const NodeCommand& command : told) n += command.kind == kind ? 1 : 0;
+    for (const NodeCommand& command : reported) n += command.kind == kind ? 1 : 0;
     return n;
   }
 
   const JobOptions options = two_nodes();
-  std::vector<NodeCommand> told;
+  std::vector<NodeCommand> reported;
   JobCoordinator coordinator{
       options,
-      {.broadcast = [this](const NodeCommand& command) { told.push_back(command); }, .print = [](const auto&) {}}};
+      {.broadcast = [this](const NodeCommand& command) { reported.push_back(command); }, .print = [](const auto&) {}}};
 };
 
 TEST(JobCoordinator, InvalidNodeOrRankCountFailsJob) {
@@ -79,8 +79,8 @@ TEST(JobCoordinator, RepeatedJoinsStartRanksOnce) {
   for (const int node : {0, 0, 1, 1, 0}) job.coordinator.on_event(joined(node, 3));
   EXPECT_FALSE(job.coordinator.finished());
   ASSERT_EQ(job.count(NodeCommand::Kind::kStart), 1);
-  EXPECT_EQ(job.told[0].ranks, (std::vector<int>{0, 3}));
-  EXPECT_EQ(job.told[0].assignment.world_size, 6);
+  EXPECT_EQ(job.reported[0].ranks, (std::vector<int>{0, 3}));
+  EXPECT_EQ(job.reported[0].assignment.world_size, 6);
 }
 
 TEST(JobCoordinator, EventsOfUnknownNodesAreIgnored) {
@@ -92,14 +92,14 @@ TEST(JobCoordinator, EventsOfUnknownNodesAreIgnored) {
   job.coordinator.on_lost(7, "died");
   job.coordinator.on_lost(-1, "died");
   EXPECT_FALSE(job.coordinator.finished());
-  EXPECT_TRUE(job.told.empty());
+  EXPECT_TRUE(job.reported.empty());
 }
 
 TEST(JobCoordinator, LateStoreNoticeKeepsFirstDeathAsCause) {
   for (const bool consequence_joined : {false, true}) {
     Job job;
     for (const int node : {0, 1}) job.coordinator.on_event(joined(node, 1));
-    const RankAssignment assignment = job.told.at(0).assignment;
+    const RankAssignment assignment = job.reported.at(0).assignment;
     job.coordinator.serve();
     const auto join = [&](int rank) {
       return std::make_unique<TcpStore>(TcpStoreOptions{.host = assignment.store_host,
@@ -111,7 +111,8 @@ TEST(JobCoordinator, LateStoreNoticeKeepsFirstDeathAsCause) {
     std::unique_ptr<TcpStore> one = join(1);
     job.coordinator.on_event(killed(1, SIGKILL));  // its connection to the store is still open
     ASSERT_EQ(job.count(NodeCommand::Kind::kStop), 1);
-    EXPECT_EQ(job.told.back().ranks, std::vector<int>{0});  // has not joined the store, so it is stopped by a signal
+    EXPECT_EQ(job.reported.back().ranks,
+              std::vector<int>{0});  // has not joined the store, so it is stopped by a signal
     if (consequence_joined) {
       join(0);  // and its connection closes
       EXPECT_THROW(one->get_from("never", {0}, std::chrono::seconds(60)), tandem::CommError);
@@ -128,7 +129,7 @@ TEST(JobCoordinator, LateStoreNoticeKeepsFirstDeathAsCause) {
 TEST(JobCoordinator, FailureAnnouncedBeforeDeathIsRootCause) {
   Job job;
   for (const int node : {0, 1}) job.coordinator.on_event(joined(node, 1));
-  const RankAssignment assignment = job.told.at(0).assignment;
+  const RankAssignment assignment = job.reported.at(0).assignment;
   job.coordinator.serve();
   TcpStore one({.host = assignment.store_host,
                 .port = assignment.store_port,
@@ -178,7 +179,7 @@ TEST(MissingRanks, OnlyHeadlinesOmitReportingRank) {
 TEST(JobCoordinator, TimeoutReportNamesMissingRanks) {
   Job job;
   for (const int node : {0, 1}) job.coordinator.on_event(joined(node, 1));
-  const RankAssignment assignment = job.told.at(0).assignment;
+  const RankAssignment assignment = job.reported.at(0).assignment;
   job.coordinator.serve();
   TcpStore zero({.host = assignment.store_host,
                  .port = assignment.store_port,

@@ -108,7 +108,7 @@ TANDEM_RANK_MAIN(join_or_fail) {
     text = e.what();
     culprit = e.peer();
   }
-  const Clock::time_point heard = Clock::now();
+  const Clock::time_point notified = Clock::now();
   if (is_victim) return;
   std::ofstream(path + std::to_string(context.rank())) << text;
   if (how == "stopped" && store.add("heard", 1) == kWorld - 1) {
@@ -119,65 +119,65 @@ TANDEM_RANK_MAIN(join_or_fail) {
   // A stopped rank is detected only by the timeout.
   const Clock::time_point failed = how == "stopped" ? begin : Clock::time_point(Clock::duration(std::stoll(at)));
   std::ofstream(path + "took" + std::to_string(context.rank()))
-      << std::chrono::duration<double>(heard - failed).count();
+      << std::chrono::duration<double>(notified - failed).count();
   throw CommError(text, context.rank(), culprit);  // as a rank's function does
 }
 
-struct Heard {
+struct Notified {
   bool is_over = false;     ///< the victim has no such step
   bool has_passed = false;  ///< the step did not matter
   std::vector<std::string> texts;
   double seconds = 0;  ///< until the last error
 };
 
-Heard run_once(const Setting& setting, const std::string& how, int step) {
+Notified run_once(const Setting& setting, const std::string& how, int step) {
   const testing::TemporaryFolder folder;
   const std::string path = folder / "";
   try {
     spawn(kWorld, "join_or_fail", {setting.backend, setting.hosts, how, std::to_string(step), path});
   } catch (const CommError&) {
   }
-  Heard heard;
-  heard.is_over = !testing::read_file(path + "over").empty();
-  heard.has_passed = std::ifstream(path + "passed").good();
-  if (heard.has_passed) return heard;
+  Notified notified;
+  notified.is_over = !testing::read_file(path + "over").empty();
+  notified.has_passed = std::ifstream(path + "passed").good();
+  if (notified.has_passed) return notified;
   for (int rank = 0; rank < kWorld; ++rank) {
     if (rank == kVictim) continue;
-    heard.texts.push_back(testing::read_file(path + std::to_string(rank)));
+    notified.texts.push_back(testing::read_file(path + std::to_string(rank)));
     const std::string took = testing::read_file(path + "took" + std::to_string(rank));
-    heard.seconds = std::max(heard.seconds, took.empty() ? 1e9 : std::stod(took));
+    notified.seconds = std::max(notified.seconds, took.empty() ? 1e9 : std::stod(took));
   }
-  return heard;
+  return notified;
 }
 
 class RendezvousFailure : public ::testing::TestWithParam<Setting> {
  protected:
   /// Fails the victim at each of its steps, or every `stride`-th, and calls check(errors of ranks 0
   /// and 2).
-  static void for_each_step(const std::string& how, int stride, const std::function<void(const Heard&)>& check) {
+  static void for_each_step(const std::string& how, int stride, const std::function<void(const Notified&)>& check) {
     // For a stopped rank: the timeout, plus one second in which a complete rendezvous waits for a response.
     const double allowed = how == "stopped" ? 2 : 1;
     if (testing::kThreadSanitizer) stride *= 5;
     int step = 1;
     for (;; step += stride) {
-      Heard heard;
+      Notified notified;
       // Retried if it took a second too long, because the machine may be loaded.
       for (int attempt = 0; attempt < 3; ++attempt) {
-        heard = run_once(GetParam(), how, step);
-        if (heard.has_passed || heard.seconds < allowed) break;
+        notified = run_once(GetParam(), how, step);
+        if (notified.has_passed || notified.seconds < allowed) break;
       }
-      if (heard.is_over) break;
-      if (heard.has_passed) continue;
+      if (notified.is_over) break;
+      if (notified.has_passed) continue;
       const ::testing::ScopedTrace trace(__FILE__, __LINE__, str(how, " at step ", step));
-      check(heard);
-      EXPECT_LT(heard.seconds, allowed);
+      check(notified);
+      EXPECT_LT(notified.seconds, allowed);
     }
     EXPECT_GT(step, 3);  // joining has several steps
   }
 
   static void expect_named(const std::string& how, const std::string& reason) {
-    for_each_step(how, 1, [&](const Heard& heard) {
-      for (const std::string& text : heard.texts) {
+    for_each_step(how, 1, [&](const Notified& notified) {
+      for (const std::string& text : notified.texts) {
         EXPECT_THAT(text, ::testing::MatchesRegex(str("\\[rank [02] of 3\\] (group 'torn': rendezvous failed|"
                                                       "barrier #1 failed)\n  rank 1: ",
                                                       reason)));
@@ -191,10 +191,10 @@ TEST_P(RendezvousFailure, KilledRankIsNamedAtAnyStep) { expect_named("killed", k
 TEST_P(RendezvousFailure, ThrowingRankIsNamedAtAnyStep) { expect_named("throws", "out of data"); }
 
 TEST_P(RendezvousFailure, StoppedRankCausesTimeout) {
-  for_each_step("stopped", testing::runs_full_product() ? 5 : 12, [](const Heard& heard) {
+  for_each_step("stopped", testing::runs_full_product() ? 5 : 12, [](const Notified& notified) {
     // The lower one waits for the victim, the other for either: both have the same deadline.
-    EXPECT_THAT(heard.texts[0], ::testing::MatchesRegex("\\[rank 0[^\n]*[^0-9]0\\.4 s[^0-9].*ranks? 1[^0-9]*.*"));
-    EXPECT_THAT(heard.texts[1], ::testing::MatchesRegex("\\[rank 2.* (ranks? [01][^0-9].*|rank [01])"));
+    EXPECT_THAT(notified.texts[0], ::testing::MatchesRegex("\\[rank 0[^\n]*[^0-9]0\\.4 s[^0-9].*ranks? 1[^0-9]*.*"));
+    EXPECT_THAT(notified.texts[1], ::testing::MatchesRegex("\\[rank 2.* (ranks? [01][^0-9].*|rank [01])"));
   });
 }
 

@@ -94,7 +94,7 @@ class MeetingBackend : public Backend {
     }
     if (static_cast<int>(round.size()) < options_.world_size) {
       if (meeting_->poisoned) fail(meeting_->culprit, meeting_->reason);
-      for (const auto& [culprit, reason] : heard_) {
+      for (const auto& [culprit, reason] : notified_) {
         bool came = false;
         for (const auto& [rank, posted] : round) came |= job_rank(options_, rank) == culprit;
         if (!came) fail(culprit, reason);
@@ -141,7 +141,7 @@ class MeetingBackend : public Backend {
   }
   void do_hear_failure(int culprit, const std::string& reason) override {
     std::lock_guard lock(meeting_->mutex);
-    heard_.emplace_back(culprit, reason);
+    notified_.emplace_back(culprit, reason);
     meeting_->notify();
   }
   void do_notify(const std::function<void()>& wake) override {
@@ -212,7 +212,7 @@ class MeetingBackend : public Backend {
   const Collective* call_ = nullptr;
   int64_t number_ = 0;
   int polls_ = 0;
-  std::vector<std::pair<int, std::string>> heard_;
+  std::vector<std::pair<int, std::string>> notified_;
 };
 
 }}}  // namespace tandem::v0::distributed

@@ -18,7 +18,7 @@
 #include <tandem/distributed/init.h>
 #include <tandem/distributed/launch.h>
 #include <tandem/tensor/factories.h>
-#include <tandem/tests/distributed/time_to_hear.h>
+#include <tandem/tests/distributed/notification_time.h>
 #include <tandem/tests/support/error_text.h>
 
 namespace {
@@ -224,7 +224,7 @@ TEST(NewGroup, AbortAndDestroyFailOperationsAwaitingMembers) {
 }
 
 TEST(NewGroup, AbandonedGroupFailsOnOtherMembers) {
-  const auto heard_from_rank_zero = [](Context& context, ProcessGroup& group, const std::string& reason) {
+  const auto notified_by_rank_zero = [](Context& context, ProcessGroup& group, const std::string& reason) {
     try {
       group.barrier();
       ADD_FAILURE() << "rank 0 came";
@@ -243,8 +243,8 @@ TEST(NewGroup, AbandonedGroupFailsOnOtherMembers) {
       return;
     }
     context.store()->get("destroyed", 60s);
-    heard_from_rank_zero(context, *context.new_group({0, 1}, {.timeout = 10s}),
-                         "the group was destroyed before all members had joined");
+    notified_by_rank_zero(context, *context.new_group({0, 1}, {.timeout = 10s}),
+                          "the group was destroyed before all members had joined");
     context.store()->set("heard", "");
   });
   // A rank that has joined stops waiting.
@@ -258,7 +258,7 @@ TEST(NewGroup, AbandonedGroupFailsOnOtherMembers) {
       group->abort("out of data");
       context.store()->get("heard", 60s);
     } else {
-      heard_from_rank_zero(context, *group, "out of data");
+      notified_by_rank_zero(context, *group, "out of data");
       context.store()->set("heard", "");
     }
   });
@@ -266,14 +266,14 @@ TEST(NewGroup, AbandonedGroupFailsOnOtherMembers) {
 
 TEST(NewGroup, UnmatchedGroupsDoNotDelayException) {
   using Clock = std::chrono::steady_clock;
-  const auto took = time_to_hear([] {
+  const auto took = notification_time([] {
     Clock::time_point thrown;
-    Clock::time_point heard;
+    Clock::time_point notified;
     const std::string text = error_text<td::StateError>([&] {
       run_threads(2, [&](Context& context) {
         if (context.rank() == 1) {
           error_text<td::CommError>([&] { context.store()->get("never", 60s); });
-          heard = Clock::now();
+          notified = Clock::now();
           return;
         }
         const std::vector<std::shared_ptr<ProcessGroup>> groups = {context.new_group({0, 1}), context.new_group({0, 1}),
@@ -283,9 +283,9 @@ TEST(NewGroup, UnmatchedGroupsDoNotDelayException) {
       });
     });
     EXPECT_EQ(text, "no disk");
-    return heard - thrown;
+    return notified - thrown;
   });
-  EXPECT_LT(took, kHeardWithin);
+  EXPECT_LT(took, kNotifiedWithin);
 }
 
 TEST(NewGroup, InvalidRankListsAreRejected) {

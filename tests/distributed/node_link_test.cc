@@ -31,13 +31,13 @@ class NodeLinkLoss : public testing::Test {
                                       [] { return false; });
   }
   /// Waits for losses, as a launcher does; returns an empty list after a timeout.
-  static Losses wait_for_losses(NodeLink& link, std::vector<std::string>* letters = nullptr) {
+  static Losses wait_for_losses(NodeLink& link, std::vector<std::string>* messages = nullptr) {
     for (;;) {
       pollfd polled{link.fd(), POLLIN, 0};
       const bool is_late = poll(&polled, 1, 1000 * static_cast<int>(Subprocess::kBound.count())) <= 0;
       Losses lost = link.lost();
       for (std::string& letter : link.received()) {
-        if (letters != nullptr) letters->push_back(std::move(letter));
+        if (messages != nullptr) messages->push_back(std::move(letter));
       }
       if (is_late || !lost.empty()) return lost;
     }
@@ -62,11 +62,11 @@ TEST_F(NodeLinkLoss, LossOfNodeZeroIsReportedAfterLeave) {
   zero_->send("to all");
   zero_->leave();
   zero_.reset();
-  std::vector<std::string> letters;
-  const Losses lost = wait_for_losses(*one_, &letters);
+  std::vector<std::string> messages;
+  const Losses lost = wait_for_losses(*one_, &messages);
   ASSERT_EQ(lost.size(), 1u);
   EXPECT_EQ(lost[0].first, 0);
-  EXPECT_EQ(letters, std::vector<std::string>{"to all"});
+  EXPECT_EQ(messages, std::vector<std::string>{"to all"});
 }
 
 TEST_F(NodeLinkLoss, ConnectionResetIsReportedOnBothEnds) {

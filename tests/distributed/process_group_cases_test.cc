@@ -176,7 +176,7 @@ TEST(AllReduce, AsyncCallOverlapsOtherWork) {
   });
   std::vector<TraceEvent> exchanges;
   std::vector<TraceEvent> work;
-  const std::string category = kOnGpus ? "verdict" : "comm";
+  const std::string category = kOnGpus ? "consistency check" : "comm";
   int on_gpu = 0;
   for (const TraceEvent& event : stop_trace()) {
     if (event.name == "gradients" && event.category == category) exchanges.push_back(event);

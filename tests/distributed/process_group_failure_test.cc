@@ -80,11 +80,14 @@ TEST(ConsistencyCheck, EveryPartOfSignatureIsCompared) {
 }
 
 TEST(ConsistencyCheck, DifferentShapesOfEqualCountAreRejected) {
-  run_all({}, [](ProcessGroup& group) {
-    const Tensor x = full(group.rank() == 0 ? Shape{2, 3} : Shape{6}, 1);
-    group.all_reduce(x);
-    EXPECT_EQ(x.to_vector<float>(), std::vector<float>(6, 2));
+  const auto thrown = run_all({}, [](ProcessGroup& group) {
+    group.all_reduce(full(group.rank() == 0 ? Shape{2, 3} : Shape{6}, 1));
   });
+  for (const Thrown& t : thrown) {
+    EXPECT_NE(t.text.find("calls do not match across ranks"), std::string::npos) << t.text;
+    EXPECT_NE(t.text.find("  rank 0  all_reduce sum float32 [2, 3], "), std::string::npos) << t.text;
+    EXPECT_NE(t.text.find("  rank 1  all_reduce sum float32 [6], "), std::string::npos) << t.text;
+  }
 }
 
 TEST(ConsistencyCheck, MismatchReachesAllFourRanks) {

@@ -91,7 +91,7 @@ TEST(Broadcast, ProcessesNeedNoSecondBuffer) {
 TANDEM_RANK_MAIN(mix_devices) { fail_in_the_middle(context, args, make_backend); }
 
 TEST(ArgumentChecks, UncaughtDeviceErrorFailsOtherRanks) {
-  expect_heard_after(
+  expect_notified_after(
       0, "mix_devices", "all_reduce", "mixes_devices",
       "all_reduce: devices differ\n *output  float32 \\[3\\] on cpu\n *input   float32 \\[3\\] on cpu:1");
 }

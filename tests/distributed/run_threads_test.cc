@@ -224,12 +224,12 @@ TEST(RunThreads, AnnouncedFailureIsThrown) {
 }
 
 TEST(RunThreads, ReturningRankIsReportedAsLeft) {
-  std::promise<std::string> told;
+  std::promise<std::string> reported;
   run_threads(2, [&](Context& context) {
     if (context.rank() == 1) return;
     const auto handle = context.store()->on_failure(
-        [&](int rank, const std::string& reason) { told.set_value(std::to_string(rank) + " " + reason); });
-    EXPECT_EQ(told.get_future().get(), "1 left the job");
+        [&](int rank, const std::string& reason) { reported.set_value(std::to_string(rank) + " " + reason); });
+    EXPECT_EQ(reported.get_future().get(), "1 left the job");
   });
 }
 

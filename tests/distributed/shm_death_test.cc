@@ -23,24 +23,24 @@ TANDEM_RANK_MAIN(fail_over_shm) {
 class ShmRankFailure : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(ShmRankFailure, KilledRankIsNamedOnAllSurvivors) {
-  expect_heard("fail_over_shm", GetParam(), "killed", kKilledReason);
+  expect_notified("fail_over_shm", GetParam(), "killed", kKilledReason);
 }
 
 TEST_P(ShmRankFailure, ExceptionOfOneRankReachesAllSurvivors) {
-  expect_heard("fail_over_shm", GetParam(), "throws", "out of data");
+  expect_notified("fail_over_shm", GetParam(), "throws", "out of data");
 }
 
 TEST_P(ShmRankFailure, StoppedRankCausesTimeoutOnSurvivors) {
-  const Heard heard = heard_by_survivors("fail_over_shm", GetParam(), "stopped");
+  const Notified notified = errors_of_survivors("fail_over_shm", GetParam(), "stopped");
   for (int rank = 0; rank < kFailingWorld; ++rank) {
     if (rank == kVictim) continue;
     // The first rank to time out throws; the others are notified.
-    const std::string& text = heard.texts[static_cast<size_t>(rank)];
+    const std::string& text = notified.texts[static_cast<size_t>(rank)];
     EXPECT_NE(text.find("timed out after 0.4 s"), std::string::npos) << text;
     if (GetParam() == "send") continue;
     EXPECT_NE(text.find("missing: data of rank "), std::string::npos) << text;
   }
-  EXPECT_LT(heard.seconds, seconds_allowed("stopped"));
+  EXPECT_LT(notified.seconds, seconds_allowed("stopped"));
 }
 
 TEST_P(ShmRankFailure, MismatchedCallIsShownOnEveryRank) { expect_disagreement("fail_over_shm", GetParam()); }
@@ -49,8 +49,8 @@ INSTANTIATE_TEST_SUITE_P(Operations, ShmRankFailure, ::testing::ValuesIn(failing
                          [](const auto& param_info) { return param_info.param; });
 
 TEST(ShmQueuedWork, AllQueuedWorksOfSurvivorsFail) {
-  expect_queued_heard("fail_over_shm", "killed", kKilledReason);
-  expect_queued_heard("fail_over_shm", "throws", "out of data");
+  expect_queued_notified("fail_over_shm", "killed", kKilledReason);
+  expect_queued_notified("fail_over_shm", "throws", "out of data");
 }
 
 std::set<std::string> shared_files() {
@@ -62,7 +62,7 @@ std::set<std::string> shared_files() {
 TEST(ShmSegments, NoSharedFilesRemainAfterFailure) {
   const std::set<std::string> before = shared_files();
   for (const char* how : {"killed", "throws", "stopped"}) {
-    heard_by_survivors("fail_over_shm", "all_to_all", how);
+    errors_of_survivors("fail_over_shm", "all_to_all", how);
     EXPECT_EQ(shared_files(), before) << how;
   }
 }

@@ -377,13 +377,13 @@ TEST_F(TcpStoreServer, RejoinAfterFailureIsRejected) {
 }
 
 TEST_F(TcpStoreServer, ReportedFailuresReachRanks) {
-  std::promise<std::string> told;
+  std::promise<std::string> reported;
   const auto handle = zero_->on_failure(
-      [&](int rank, const std::string& reason) { told.set_value(std::to_string(rank) + " " + reason); });
+      [&](int rank, const std::string& reason) { reported.set_value(std::to_string(rank) + " " + reason); });
   EXPECT_TRUE(server_.has_joined(0));
   EXPECT_FALSE(server_.has_joined(1));
   server_.report({1, RankEnd::kDied, "died (exit status 3) before it joined"});
-  EXPECT_EQ(told.get_future().get(), "1 died (exit status 3) before it joined");
+  EXPECT_EQ(reported.get_future().get(), "1 died (exit status 3) before it joined");
 }
 
 TEST(TcpStoreServerCreation, PortInUseIsAnError) {

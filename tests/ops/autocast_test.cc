@@ -26,7 +26,7 @@ namespace tandem::testing { namespace {
 
 using Tensors = std::vector<Tensor>;
 
-struct Front {
+struct OperatorCase {
   std::string name;
   CastPolicy policy;
   std::vector<Shape> inputs;
@@ -44,8 +44,8 @@ Tensor labels() { return tensor({2, 0, 4}); }
 /// A bias that scores are added to, in float32, as a model would keep it.
 Tensor scores_bias() { return random_tensor({4, 5}, 9); }
 
-const std::vector<Front>& fronts() {
-  static const std::vector<Front> table = {
+const std::vector<OperatorCase>& operators() {
+  static const std::vector<OperatorCase> table = {
       // Products, convolutions, attention.
       {"matmul", kLow, {{3, 7}, {7, 5}}, [](const Tensors& in) { return matmul(in[0], in[1]); }, 7},
       {"matmul batched", kLow, {{2, 3, 7}, {7, 5}}, [](const Tensors& in) { return matmul(in[0], in[1]); }, 7},
@@ -136,7 +136,7 @@ const std::vector<Front>& fronts() {
   return table;
 }
 
-Tensors inputs_of(const Front& front, DType dtype) {
+Tensors inputs_of(const OperatorCase& front, DType dtype) {
   Tensors inputs;
   for (size_t i = 0; i < front.inputs.size(); ++i) {
     inputs.push_back(random_tensor(front.inputs[i], 20 + i, dtype, front.low, 2));
@@ -150,7 +150,7 @@ Tensors converted(const Tensors& tensors, DType dtype) {
   return result;
 }
 
-Tensor run_under(DType low_precision, const Front& front, const Tensors& inputs) {
+Tensor run_under(DType low_precision, const OperatorCase& front, const Tensors& inputs) {
   const Autocast autocast(low_precision);
   return front.run(inputs);
 }
@@ -163,7 +163,7 @@ const DType kHalfTypes[] = {kBFloat16, kFloat16};
 
 TEST(Autocast, Float32OperandsAreCastByPolicy) {
   for (DType half : kHalfTypes) {
-    for (const Front& front : fronts()) {
+    for (const OperatorCase& front : operators()) {
       SCOPED_TRACE(str(front.name, " ", half));
       const Tensors inputs = inputs_of(front, kFloat32);
       const Tensor out = run_under(half, front, inputs);
@@ -177,7 +177,7 @@ TEST(Autocast, Float32OperandsAreCastByPolicy) {
 
 TEST(Autocast, HalfOperandsAreCastByPolicy) {
   for (DType half : kHalfTypes) {
-    for (const Front& front : fronts()) {
+    for (const OperatorCase& front : operators()) {
       SCOPED_TRACE(str(front.name, " ", half));
       const Tensors inputs = inputs_of(front, half);
       const Tensor out = run_under(half, front, inputs);
@@ -191,7 +191,7 @@ TEST(Autocast, HalfOperandsAreCastByPolicy) {
 TEST(Autocast, MixedOperandsAreCastByPolicy) {
   // A float32 parameter beside the half output of a layer, either way round.
   for (DType half : kHalfTypes) {
-    for (const Front& front : fronts()) {
+    for (const OperatorCase& front : operators()) {
       for (size_t odd = 0; front.inputs.size() > 1 && odd < front.inputs.size(); ++odd) {
         SCOPED_TRACE(str(front.name, " ", half, " float32 operand ", odd));
         Tensors inputs = inputs_of(front, half);
@@ -206,7 +206,7 @@ TEST(Autocast, MixedOperandsAreCastByPolicy) {
 }
 
 TEST(Autocast, Float64OperandsAreNotCast) {
-  for (const Front& front : fronts()) {
+  for (const OperatorCase& front : operators()) {
     if (front.name == "scaled_dot_product_attention added mask") continue;  // whose mask is float32 here
     SCOPED_TRACE(front.name);
     const Tensors inputs = inputs_of(front, kFloat64);
@@ -216,7 +216,7 @@ TEST(Autocast, Float64OperandsAreNotCast) {
 
 TEST(Autocast, GradientsOfFloat32ParametersAreFloat32) {
   for (DType half : kHalfTypes) {
-    for (const Front& front : fronts()) {
+    for (const OperatorCase& front : operators()) {
       SCOPED_TRACE(str(front.name, " ", half));
       Tensors exact = inputs_of(front, kFloat64), inputs = inputs_of(front, kFloat32);
       for (Tensor& input : inputs) input.set_requires_grad();
@@ -243,7 +243,7 @@ TEST(Autocast, GradientsOfFloat32ParametersAreFloat32) {
 
 TEST(Autocast, BackwardInsideScopeGivesEqualBits) {
   for (DType dtype : {kFloat32, kBFloat16, kFloat16}) {
-    for (const Front& front : fronts()) {
+    for (const OperatorCase& front : operators()) {
       SCOPED_TRACE(str(front.name, " ", dtype));
       std::vector<Tensors> gradients;
       for (const bool inside : {false, true}) {
@@ -279,7 +279,7 @@ TEST(Autocast, RunningStatisticsStayFloat32) {
 
 TEST(HalfTypes, ProductsConvolutionsAndAttentionComputeInFloat32) {
   for (DType half : kHalfTypes) {
-    for (const Front& front : fronts()) {
+    for (const OperatorCase& front : operators()) {
       if (front.policy != kLow || front.name == "scaled_dot_product_attention added mask") continue;
       SCOPED_TRACE(str(front.name, " ", half));
       Tensors inputs = inputs_of(front, half), exact = converted(inputs, kFloat64);

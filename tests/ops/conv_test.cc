@@ -219,7 +219,7 @@ INSTANTIATE_TEST_SUITE_P(
                       geometry(2, 3, {5, 5}, 0, 3)));               // no filters
 
 /// Values and gradients, added up `times` times, where tests run against those of float64 on the CPU.
-void check_fronts(const ConvGeometry& g, DType dtype, int times = 2) {
+void check_operator_functions(const ConvGeometry& g, DType dtype, int times = 2) {
   const Conv2dOptions options{g.stride, g.padding, g.dilation, g.groups};
   const Tensor input = random_tensor({g.batch, g.channels, g.size.height, g.size.width}, 1, dtype);
   const Tensor weight = random_tensor({g.out_channels, g.group_channels(), g.kernel.height, g.kernel.width}, 2, dtype);
@@ -252,13 +252,13 @@ void check_fronts(const ConvGeometry& g, DType dtype, int times = 2) {
 TEST_P(Conv2dAlgorithms, OperatorFunctionsMatchFloat64) {
   for (const DType dtype : {kFloat32, kFloat16}) {
     SCOPED_TRACE(str(dtype));
-    check_fronts(GetParam(), dtype);
+    check_operator_functions(GetParam(), dtype);
   }
 }
 
 TEST(Conv2d, Im2colBeyondOneGpuPieceMatchesFloat64) {
   // 33.8 MB of them, in forward and in the gradient of the input; a piece has 33.5.
-  check_fronts(geometry(1, 2, 91, 2, {15, 17}, 1, {7, 8}), kFloat64, 1);
+  check_operator_functions(geometry(1, 2, 91, 2, {15, 17}, 1, {7, 8}), kFloat64, 1);
 }
 
 TEST(Conv2d, SingleChannelFiltersMatchFloat64) {
@@ -268,7 +268,7 @@ TEST(Conv2d, SingleChannelFiltersMatchFloat64) {
                                 geometry(1, 2, {1, 1030}, 2, 1, 1, 0, 1, 2)};
   for (const ConvGeometry& g : sizes) {
     SCOPED_TRACE(::testing::PrintToString(g));
-    for (const DType dtype : {kFloat64, kFloat32, kBFloat16}) check_fronts(g, dtype);
+    for (const DType dtype : {kFloat64, kFloat32, kBFloat16}) check_operator_functions(g, dtype);
   }
 }
 

@@ -383,7 +383,7 @@ TEST(Index, IntegerDTypesMatchCpuOnTheDevice) {
 }
 
 /// How a text ends that is told after the operation, on a device that finds faults in its own time.
-std::string told_later() {
+std::string deferred_suffix() {
   return test_device().is_cpu() ? ""
                                 : str("; detected on ", zeros({}, {kFloat32, test_device()}).device(),
                                       ", reported at this synchronization");
@@ -394,11 +394,11 @@ TEST(Index, BadIndexIsReportedAndDeviceStaysUsable) {
   const Tensor x = here(random_tensor({5}, 1)), bad = here(tensor({1, 0, 5, 2})), negative = here(tensor({-1}));
   const Tensor good = here(tensor({1, 0, 4, 2})), nothing = here(zeros({0}));
   EXPECT_EQ(error_text<IndexError>([&] { gather(x, 0, bad).to_vector<float>(); }),
-            "gather: index 5 at position 2 is outside [0, 5)" + told_later());
+            "gather: index 5 at position 2 is outside [0, 5)" + deferred_suffix());
   EXPECT_EQ(error_text<IndexError>([&] { index_select(x, 0, negative).to_vector<float>(); }),
-            "index_select: index -1 at position 0 is outside [0, 5)" + told_later());
+            "index_select: index -1 at position 0 is outside [0, 5)" + deferred_suffix());
   EXPECT_EQ(error_text<IndexError>([&] { one_hot(bad, 3).to_vector<int64_t>(); }),
-            "one_hot: label 5 at position 2 is outside [0, 3)" + told_later());
+            "one_hot: label 5 at position 2 is outside [0, 3)" + deferred_suffix());
   EXPECT_EQ(error_text<IndexError>([&] { gather(nothing, 0, here(tensor({0}))).to_vector<float>(); }),
             "gather: index 0 at position 0 is outside [0, 0)");
   EXPECT_EQ(error_text<IndexError>([&] { index_select(nothing, 0, here(tensor({3}))).to_vector<float>(); }),
@@ -419,8 +419,8 @@ TEST(Index, BackwardWithOutOfRangeIndexIsReported) {
         x.grad().to_vector<float>();
       });
     };
-    EXPECT_EQ(backward_of(false), "gather: index 1048576 at position 1 is outside [0, 5)" + told_later());
-    EXPECT_EQ(backward_of(true), "index_select: index 1048576 at position 1 is outside [0, 5)" + told_later());
+    EXPECT_EQ(backward_of(false), "gather: index 1048576 at position 1 is outside [0, 5)" + deferred_suffix());
+    EXPECT_EQ(backward_of(true), "index_select: index 1048576 at position 1 is outside [0, 5)" + deferred_suffix());
   }
 }
 

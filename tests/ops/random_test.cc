@@ -369,16 +369,16 @@ TEST(Multinomial, DeviceIndicesMatchTheCpu) {
 
 TEST(Random, InvalidProbabilitiesAreReportedAndDeviceStaysUsable) {
   const auto here = [](const Tensor& x) { return x.to(test_device()); };
-  const std::string told_later =
+  const std::string deferred_suffix =
       test_device().is_cpu() ? ""
                              : str("; detected on ", here(zeros({})).device(), ", reported at this synchronization");
   const auto text_of = [&](const Tensor& p) {
     return error_text<ValueError>([&] { bernoulli(here(p)).to_vector<float>(); });
   };
   EXPECT_EQ(text_of(tensor({0.5, 1.5, 1.0})),
-            "bernoulli: probability 1.5 at position 1 is outside [0, 1]" + told_later);
+            "bernoulli: probability 1.5 at position 1 is outside [0, 1]" + deferred_suffix);
   EXPECT_EQ(text_of(tensor({0.5, 1.0, NAN})),
-            "bernoulli: probability nan at position 2 is outside [0, 1]" + told_later);
+            "bernoulli: probability nan at position 2 is outside [0, 1]" + deferred_suffix);
   const auto text_with = [&](const Tensor& weights, int64_t samples, bool replacement) {
     return error_text<ValueError>([&] { multinomial(here(weights), samples, replacement).to_vector<int64_t>(); });
   };
@@ -386,18 +386,21 @@ TEST(Random, InvalidProbabilitiesAreReportedAndDeviceStaysUsable) {
     for (double value : {-0.5, static_cast<double>(INFINITY), static_cast<double>(NAN)}) {
       const Tensor bad = ones({2, 3});
       bad.select(0, 1).select(0, 2).fill_(value);
-      EXPECT_EQ(text_with(bad, 1, replacement),
-                str("multinomial: row 1 holds ", value, " at position 2, must be finite and not negative", told_later));
+      EXPECT_EQ(
+          text_with(bad, 1, replacement),
+          str("multinomial: row 1 holds ", value, " at position 2, must be finite and not negative", deferred_suffix));
     }
-    EXPECT_EQ(text_with(zeros({1, 3}), 1, replacement), "multinomial: row 0 holds no positive number" + told_later);
-    EXPECT_EQ(text_with(zeros({1, 0}), 1, replacement), "multinomial: row 0 holds no positive number" + told_later);
+    EXPECT_EQ(text_with(zeros({1, 3}), 1, replacement),
+              "multinomial: row 0 holds no positive number" + deferred_suffix);
+    EXPECT_EQ(text_with(zeros({1, 0}), 1, replacement),
+              "multinomial: row 0 holds no positive number" + deferred_suffix);
   }
-  EXPECT_EQ(
-      text_with(tensor({0.0, 1.0, 2.0}), 3, false),
-      "multinomial: row 0 holds 2 positive numbers, which are not enough to draw 3 without replacement" + told_later);
-  EXPECT_EQ(
-      text_with(tensor({4.0, 1.0, 2.0}), 5, false),
-      "multinomial: row 0 holds 3 positive numbers, which are not enough to draw 5 without replacement" + told_later);
+  EXPECT_EQ(text_with(tensor({0.0, 1.0, 2.0}), 3, false),
+            "multinomial: row 0 holds 2 positive numbers, which are not enough to draw 3 without replacement" +
+                deferred_suffix);
+  EXPECT_EQ(text_with(tensor({4.0, 1.0, 2.0}), 5, false),
+            "multinomial: row 0 holds 3 positive numbers, which are not enough to draw 5 without replacement" +
+                deferred_suffix);
   EXPECT_EQ(multinomial(here(tensor({0.0, 1.0})), 2, true).to_vector<int64_t>(), (std::vector<int64_t>{1, 1}));
 }
 

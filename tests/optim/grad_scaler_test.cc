@@ -118,10 +118,10 @@ TEST(GradScaler, UnscaledGradientsCanBeClippedBeforeStep) {
 }
 
 TEST(GradScaler, SkipDecisionIsSharedAmongRanks) {
-  std::vector<double> told;
+  std::vector<double> reported;
   GradScaler scaler({.init_scale = 2, .share = [&](const td::Tensor& found) {
                        EXPECT_EQ(found.device(), td::Device());
-                       told.push_back(found.to_vector<double>()[0]);
+                       reported.push_back(found.to_vector<double>()[0]);
                        td::primitives::fill(found, 1);  // another rank has found one
                      }});
   TwoParameters p;
@@ -131,7 +131,7 @@ TEST(GradScaler, SkipDecisionIsSharedAmongRanks) {
   EXPECT_EQ(scaler.get_scale(), 1);
   p.give({kNan, 1, 1}, {1, 1});
   EXPECT_FALSE(scaler.step(p.sgd));
-  EXPECT_EQ(told, (std::vector<double>{0, 1}));
+  EXPECT_EQ(reported, (std::vector<double>{0, 1}));
 }
 
 TEST(GradScaler, StateDictContinuesScaleAndGrowth) {

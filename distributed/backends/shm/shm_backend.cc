@@ -118,7 +118,7 @@ void ShmBackend::do_start(const Collective& collective) {
 
 Advance ShmBackend::do_advance() {
   // Failures are read before the counters: what a rank published before it failed still counts.
-  const size_t num_heard = num_failures_.load(std::memory_order_acquire);
+  const size_t num_notified = num_failures_.load(std::memory_order_acquire);
   int poisoned = -1;
   for (int rank = size_ - 1; rank >= 0; --rank) {
     if (header(rank).poison.state.load(std::memory_order_seq_cst) == Poison::kWritten && is_missing(rank))
@@ -131,15 +131,15 @@ Advance ShmBackend::do_advance() {
   }
   if (result != Advance::kIdle) return result;
   if (poisoned >= 0) look_for_mismatch();
-  fail_if_needed(poisoned, num_heard, [&](int rank) { return is_missing(rank); });
+  fail_if_needed(poisoned, num_notified, [&](int rank) { return is_missing(rank); });
   return Advance::kIdle;
 }
 
-void ShmBackend::fail_if_needed(int poisoned, size_t num_heard, FunctionRef<bool(int)> is_needed) {
+void ShmBackend::fail_if_needed(int poisoned, size_t num_notified, FunctionRef<bool(int)> is_needed) {
   if (poisoned >= 0) fail(header(poisoned).poison.culprit, header(poisoned).poison.reason);
-  if (num_heard == 0) return;
+  if (num_notified == 0) return;
   std::lock_guard lock(failures_mutex_);
-  for (size_t i = 0; i < num_heard; ++i) {
+  for (size_t i = 0; i < num_notified; ++i) {
     const auto& [culprit, reason] = failures_[i];
     if (culprit < 0) fail(culprit, reason);
     for (int rank = 0; rank < size_; ++rank) {
@@ -255,14 +255,14 @@ void ShmBackend::do_start_transfer(Transfer& transfer) { messages_.start(transfe
 
 Advance ShmBackend::do_advance_transfers() {
   if (!messages_.any()) return Advance::kIdle;
-  const size_t num_heard = num_failures_.load(std::memory_order_acquire);
+  const size_t num_notified = num_failures_.load(std::memory_order_acquire);
   int poisoned = -1;
   for (int rank = size_ - 1; rank >= 0; --rank) {
     if (header(rank).poison.state.load(std::memory_order_seq_cst) == Poison::kWritten) poisoned = rank;
   }
   try {
     if (messages_.advance()) return Advance::kMoved;
-    fail_if_needed(poisoned, num_heard, [&](int rank) { return messages_.any_with(rank); });
+    fail_if_needed(poisoned, num_notified, [&](int rank) { return messages_.any_with(rank); });
   } catch (const GroupError&) {
     messages_.clear();
     throw;

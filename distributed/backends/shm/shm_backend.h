@@ -111,7 +111,7 @@ class ShmBackend final : public Backend {
   /// Whether the rank could go on, as its and the others' counters are.
   bool can_move(int rank) const;
   /// Throws where a rank has failed (`poisoned`, or one of those heard of) and the operation cannot do without it.
-  void fail_if_needed(int poisoned, size_t num_heard, FunctionRef<bool(int)> is_needed);
+  void fail_if_needed(int poisoned, size_t num_notified, FunctionRef<bool(int)> is_needed);
   [[noreturn]] void fail(int culprit, const std::string& reason) const;
 
   /// The ways described above; kNothing: signatures are compared, and that is all.

@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+"""Texts that users read and names that programmers read use the field's terms: these words do not appear in string literals of the
+library and its programs, nor in identifiers of C++. CONTRIBUTING.md has the rules of style."""
+
+import re
+import sys
+
+sys.dont_write_bytecode = True
+import common
+
+# Word -> what to write instead.
+IN_TEXTS = {
+    "told": "notified, reported", "tells": "reports", "hears": "is notified", "heard": "was notified", "beside": "concurrently with",
+    "whoever": "the rank or program that", "somebody": "a rank or program", "nobody": "no rank or program", "verdict": "consistency check",
+    "lane": "stream", "chore": "primitive", "chores": "primitives", "rooms": "packages",
+}
+# Part of an identifier, in lower case -> what to write instead.
+IN_NAMES = {
+    "chores": "primitives", "complaint": "error record", "complaints": "error records", "complain": "report", "hush": "suppress",
+    "whoever": "the subject", "told": "notified", "hears": "notified", "heard": "notified", "letters": "messages",
+    "fronts": "operator functions",
+}
+# Folders whose engine keeps its names until it is redesigned.
+_OLD_NAMES = ("distributed/backends/", "distributed/group/", "distributed/rendezvous/")
+
+_STRING = re.compile(r'"((?:\\.|[^"\\\n])*)"')
+_INCLUDE = re.compile(r"^[ \t]*#[ \t]*include.*$", re.MULTILINE)
+_COMMENT_OR_TOKEN = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|(?<![0-9A-Fa-f])\'(?:\\.|[^\'\\\n])+\'', re.DOTALL)
+_IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
+_PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+
+
+def _texts(code):
+    """(offset, text) of the string literals, comments left out."""
+    for match in _COMMENT_OR_TOKEN.finditer(code):
+        if match.group(0).startswith('"'):
+            yield match.start(), match.group(0)
+
+
+def check(root):
+    violations, seen = [], 0
+    for path in common.files(root, ("",) + common.LIBRARY_PACKAGES + ("examples", "benchmarks", "tests"), common.CXX):
+        seen += 1
+        code = _INCLUDE.sub("", common.read(root, path))
+        if not path.startswith("tests/"):
+            for offset, text in _texts(code):
+                for word in re.findall(r"[a-z]+", text.lower()):
+                    if word in IN_TEXTS:
+                        line = code.count("\n", 0, offset) + 1
+                        violations.append("%s:%d: '%s' in %s; write: %s" % (path, line, word, text, IN_TEXTS[word]))
+        if path.startswith(_OLD_NAMES):
+            continue
+        names = set(_IDENTIFIER.findall(common.strip_comments_and_strings(code)))
+        for name in sorted(names):
+            for part in _PART.findall(name):
+                if part.lower() in IN_NAMES:
+                    violations.append("%s: the name %s; '%s' is: %s" % (path, name, part.lower(), IN_NAMES[part.lower()]))
+    return violations, seen
+
+
+PLANTED = [
+    ({"base/a.cc": 'const char* a = "rank 1 was told";  // "nobody"\n#include <tandem/tensor/chores.h>\n'}, ["'told' in \"rank 1 was told\""]),
+    ({"tests/base/a.cc": 'const char* a = "rank 1 was told";\n'}, []),
+    ({"tensor/a.h": "void throw_complaint(); class DeviceComplaint {}; int holds_lettersets;\n"},
+     ["the name throw_complaint", "the name DeviceComplaint"]),
+    ({"distributed/group/a.h": "void hush();\n", "distributed/launch/a.h": "void hush_gpu();\n"}, ["distributed/launch/a.h: the name hush_gpu"]),
+    ({"ops/a.cc": "int x = 'a'; /* told */ auto y = \"beside the way\";\n"}, ["'beside'"]),
+]
+
+if __name__ == "__main__":
+    common.run(check, PLANTED, at_least=300)
