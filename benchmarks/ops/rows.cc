@@ -1,11 +1,10 @@
-// Times operations one by one, on one thread: forward, and forward with backward, beside what the core could do.
+// Times operations one by one, on one thread: forward, and forward with backward, relative to the limits of the core.  The
+// rows are those of tests/ops/*_cases.cc.
 //
 //     ./bazelw run //benchmarks/ops:rows -- --filter conv2d,max_pool
 //
-// "roofline" is the share of the least time that the core would need: the larger of flops over its peak of multiply-adds
-// and bytes over its rate of copying a block as large as they are (small rows stay in caches, for both).
-#include <tandem/benchmarks/ops/rows.h>
-
+// "roofline" is the shortest possible time divided by the measured time.  The shortest possible time is the larger of flops over
+// the peak rate of multiply-adds and bytes over the rate of copying a block of that size (small blocks stay in caches).
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
@@ -15,16 +14,10 @@
 
 #include <tandem/benchmarks/support/peak.h>
 #include <tandem/benchmarks/support/report.h>
+#include <tandem/tandem.h>
+#include <tandem/tests/ops/op_cases.h>
 
-namespace tandem::benchmarks {
-
-namespace {
-
-std::map<std::string, void (*)(Rows&)>& families() {
-  static std::map<std::string, void (*)(Rows&)>
-      registry;  // filled before main; sorted, so that the order is always one
-  return registry;
-}
+namespace tandem::benchmarks { namespace {
 
 double num_bytes(const Tensor& t) {
   return t.defined() ? static_cast<double>(t.num_elements() * size_of(t.dtype())) : 0;
@@ -40,7 +33,7 @@ std::string shapes_of(const TensorList& tensors) {
   return text;
 }
 
-/// The least milliseconds of one call: repeats for `seconds`, at least five times.
+/// The shortest time of one call in milliseconds, of repetitions for `seconds`, five at least.
 double least_ms(const std::function<void()>& f, double seconds) {
   using Clock = std::chrono::steady_clock;
   f();
@@ -75,7 +68,7 @@ void put(Json& line, const std::string& phase, double ms, double flops, double b
   line[phase + "_roofline"] = least / ms;
 }
 
-void run(const Row& row, double seconds, Peaks& peaks, Report& report) {
+void run(const testing::Benchmark& row, double seconds, Peaks& peaks, Report& report) {
   manual_seed(1);
   TensorList inputs = row.inputs();
   double in_bytes = 0, grad_bytes = 0;
@@ -87,7 +80,7 @@ void run(const Row& row, double seconds, Peaks& peaks, Report& report) {
   }
   const Tensor out = row.run(inputs).detach();
   const double bytes = row.cost.bytes != 0 ? row.cost.bytes : in_bytes + num_bytes(out);
-  Json line = {{"op", row.op}, {"shapes", shapes_of(inputs)}};
+  Json line = {{"op", row.name}, {"shapes", shapes_of(inputs)}};
   put(line, "forward", least_ms([&] { row.run(inputs); }, seconds), row.cost.flops, bytes, peaks);
   if (row.cost.backward) {
     const Tensor cotangent = randn(out.shape()).to(out.dtype());
@@ -110,11 +103,7 @@ bool is_wanted(const std::string& op, const std::vector<std::string>& filters) {
          });
 }
 
-}  // namespace
-
-bool register_rows(const char* family, void (*add)(Rows&)) { return families().emplace(family, add).second; }
-
-}  // namespace tandem::benchmarks
+}}  // namespace tandem::benchmarks
 
 int main(int argc, char** argv) {
   namespace tb = tandem::benchmarks;
@@ -130,10 +119,8 @@ int main(int argc, char** argv) {
     tandem::set_num_threads(1);
     tb::Report report(json);
     tb::Peaks peaks{tb::fma_peak_gflops(), {}};
-    tb::Rows rows;
-    for (const auto& [family, add] : tb::families()) add(rows);
-    for (const tb::Row& row : rows.all) {
-      if (tb::is_wanted(row.op, filters)) tb::run(row, seconds, peaks, report);
+    for (const tandem::testing::Benchmark& row : tandem::testing::op_cases().benchmarks) {
+      if (tb::is_wanted(row.name, filters)) tb::run(row, seconds, peaks, report);
     }
   } catch (const CLI::ParseError& error) {
     return app.exit(error, std::cout, std::cerr) == 0 ? 0 : 2;

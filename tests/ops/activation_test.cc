@@ -9,76 +9,29 @@
 #include <tandem/autograd/engine.h>
 #include <tandem/ops/elementwise/activation_kernels.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tests/ops/activation_reference.h>
 #include <tandem/tests/support/op_case.h>
 
 namespace tandem::testing { namespace {
 
+using namespace activation;
+
 // --- the functions, in long double ---------------------------------------------------------------
 
-using Real = long double;
-using Function = std::function<Real(Real)>;
-
-constexpr Real kSlope = 1.595769121605730711759785L;  // 2 sqrt(2 / pi)
-
-Real normal(Real x) { return 0.5L * erfcl(-x * 0.707106781186547524401L); }
-Real logistic(Real x) { return 1 / (1 + expl(-x)); }
-
-Real exact_gelu(Real x) { return std::isinf(x) && x < 0 ? 0 : x * normal(x); }
 Real exact_gelu_slope(Real x) {
   if (fabsl(x) > 100) return x > 0;
   return normal(x) + x * 0.398942280401432677939946L * expl(-x * x / 2);
 }
-Real exact_gelu_tanh(Real x) { return x < -100 ? 0 : x * logistic(kSlope * (x + 0.044715L * x * x * x)); }
+
 Real exact_gelu_tanh_slope(Real x) {
   if (fabsl(x) > 100) return x > 0;
   const Real v = kSlope * (x + 0.044715L * x * x * x);
   return logistic(v) + x * logistic(v) * logistic(-v) * kSlope * (1 + 3 * 0.044715L * x * x);
 }
-Real exact_silu(Real x) { return x < -10000 ? 0 : x * logistic(x); }
+
 Real exact_silu_slope(Real x) {
   if (fabsl(x) > 10000) return x > 0;
   return logistic(x) + x * logistic(x) * logistic(-x);
-}
-
-struct Activation {
-  const char* name;
-  std::function<Tensor(const Tensor&)> run;
-  Function exact;
-};
-
-std::vector<Activation> activations() {
-  return {{"gelu", [](const Tensor& x) { return gelu(x); }, exact_gelu},
-          {"gelu", [](const Tensor& x) { return gelu(x, GeluApproximation::kTanh); }, exact_gelu_tanh},
-          {"silu", [](const Tensor& x) { return silu(x); }, exact_silu},
-          {"tanh", [](const Tensor& x) { return x.tanh(); }, tanhl},
-          {"sigmoid", [](const Tensor& x) { return x.sigmoid(); }, logistic}};
-}
-
-OpCase case_of(const Activation& activation, const Shape& shape) {
-  OpCase op;
-  op.name = activation.name;
-  op.inputs = {{"input", shape, -4, 4}};
-  op.run = [run = activation.run](const std::vector<Tensor>& in) { return run(in[0]); };
-  op.reference = [exact = activation.exact, shape](const std::vector<Dense>& in) {
-    return dense_map(shape, in, [&](const std::vector<double>& v) { return static_cast<double>(exact(v[0])); });
-  };
-  return op;
-}
-
-TEST(Activation, MatchesItsFormula) {
-  for (const Activation& activation : activations()) {
-    for (const Shape& shape : {Shape{3, 33}, Shape{2, 3, 7}, Shape{}, Shape{0, 3}, Shape{1}}) {
-      check(case_of(activation, shape));
-    }
-  }
-}
-
-TEST(Activation, LargeInputsMatchAcrossThreadCounts) {
-  for (const Activation& activation : activations()) {
-    const OpCase op = case_of(activation, {3, 32769});
-    check_values(op);
-    check_threads(op);
-  }
 }
 
 // --- float32, element by element -----------------------------------------------------------------
@@ -92,6 +45,7 @@ double ulp(double x) {
 /// The largest error over floats of all sizes and both signs, in units in the last place of the exact value, or of `floor`
 /// where that is larger.  Exact values below kTiny need only be that small.
 constexpr double kTiny = 0x1p-119;
+
 double worst_error(float (*f)(float), const Function& exact, double floor) {
   double worst = 0;
   for (uint32_t bits = 0; bits < 0x7f800000u; bits += 9973) {

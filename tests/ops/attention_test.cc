@@ -20,85 +20,12 @@
 #include <tandem/tensor/allocator.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/primitives.h>
+#include <tandem/tests/ops/attention_reference.h>
 #include <tandem/tests/support/op_case.h>
 
 namespace tandem::testing { namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-/// Attention as its formula says: `score_mask(batch, t, s)` is added to the scores.
-template <class Mask>
-Dense reference(const Dense& q, const Dense& k, const Dense& v, double scale, Mask score_mask) {
-  const size_t dims = q.shape.size();
-  const int64_t T = q.shape[dims - 2], S = k.shape[dims - 2], d = q.shape[dims - 1], e = v.shape[dims - 1];
-  Shape shape = q.shape;
-  shape.back() = e;
-  Dense out = dense_zeros(shape);
-  const int64_t batches = T * d == 0 ? 0 : q.num_elements() / (T * d);
-  for (int64_t b = 0; b < batches; ++b) {
-    for (int64_t t = 0; t < T; ++t) {
-      std::vector<double> weights(static_cast<size_t>(S));
-      double max = -kInfinity, sum = 0;
-      for (int64_t s = 0; s < S; ++s) {
-        double score = 0;
-        for (int64_t i = 0; i < d; ++i) score += q[(b * T + t) * d + i] * k[(b * S + s) * d + i];
-        weights[static_cast<size_t>(s)] = score * scale + score_mask(b, t, s);
-        max = std::max(max, weights[static_cast<size_t>(s)]);
-      }
-      if (max == -kInfinity) continue;
-      for (double& weight : weights) sum += weight = std::exp(weight - max);
-      for (int64_t s = 0; s < S; ++s) {
-        for (int64_t i = 0; i < e; ++i) {
-          out[(b * T + t) * e + i] += weights[static_cast<size_t>(s)] / sum * v[(b * S + s) * e + i];
-        }
-      }
-    }
-  }
-  return out;
-}
-
-double causal_mask(int64_t t, int64_t s) { return s <= t ? 0 : -kInfinity; }
-
-struct Sizes {
-  Shape batch;
-  int64_t queries, keys, head_dim, value_dim;
-  bool is_causal = false;
-};
-
-Shape with(Shape shape, int64_t rows, int64_t columns) {
-  shape.push_back(rows);
-  shape.push_back(columns);
-  return shape;
-}
-
-OpCase attention_case(const Sizes& sizes) {
-  OpCase op;
-  op.name = "scaled_dot_product_attention";
-  op.inputs = {{"query", with(sizes.batch, sizes.queries, sizes.head_dim)},
-               {"key", with(sizes.batch, sizes.keys, sizes.head_dim)},
-               {"value", with(sizes.batch, sizes.keys, sizes.value_dim)}};
-  const double scale = 0.3;
-  op.run = [=](const std::vector<Tensor>& in) {
-    return scaled_dot_product_attention(in[0], in[1], in[2], {.is_causal = sizes.is_causal, .scale = scale});
-  };
-  op.reference = [=](const std::vector<Dense>& in) {
-    return reference(in[0], in[1], in[2], scale,
-                     [=](int64_t, int64_t t, int64_t s) { return sizes.is_causal ? causal_mask(t, s) : 0; });
-  };
-  op.terms = static_cast<double>(sizes.keys + sizes.head_dim);
-  return op;
-}
-
-TEST(Attention, MatchesItsFormula) {
-  for (const bool is_causal : {false, true}) {
-    // Second derivatives are composed of other operations, for which an emulated GPU takes minutes.
-    const auto check_case = test_device().is_cpu() ? check : check_values;
-    check_case(attention_case({{2}, 3, 3, 3, 3, is_causal}));
-    check_case(attention_case({{}, 1, 7, 1, 2, is_causal}));
-    check_case(attention_case({{2, 1}, 7, 2, 8, 1, is_causal}));
-  }
-  if (!test_device().is_cpu()) check(attention_case({{2}, 2, 3, 2, 1, true}));
-}
+using namespace attention;
 
 /// The same in recorded operations: what gradients are compared with.
 Tensor composed(const Tensor& q, const Tensor& k, const Tensor& v, double scale, const Tensor& added) {
@@ -176,13 +103,6 @@ TEST_P(AttentionBlocks, ValuesAndGradientsMatchFloat64) {
            input(sizes.keys, sizes.value_dim, 3)},
           static_cast<double>(sizes.keys + sizes.head_dim));
     }
-  }
-}
-
-TEST(Attention, ThreadCountDoesNotChangeBits) {
-  for (const bool is_causal : {false, true}) {
-    check_threads(attention_case({{19}, 70, 300, 8, 8, is_causal}));
-    check_threads(attention_case({{1}, 300, 300, 8, 8, is_causal}));
   }
 }
 
@@ -295,19 +215,6 @@ TEST(Attention, FullyMaskedQueriesGiveZerosAndCorrectGradients) {
   }
 }
 
-TEST(Attention, MaskRequiringGradIsDifferentiated) {
-  OpCase op = attention_case({{2}, 3, 5, 3, 2, true});
-  op.inputs.push_back({.name = "attn_mask", .shape = {3, 5}, .optional = true});
-  op.run = [](const std::vector<Tensor>& in) {
-    return scaled_dot_product_attention(in[0], in[1], in[2], {.attn_mask = in[3], .is_causal = true, .scale = 0.3});
-  };
-  op.reference = [](const std::vector<Dense>& in) {
-    return reference(in[0], in[1], in[2], 0.3,
-                     [&](int64_t, int64_t t, int64_t s) { return in[3][t * 5 + s] + causal_mask(t, s); });
-  };
-  test_device().is_cpu() ? check(op) : check_values(op);  // composed of operations that have their own tests
-}
-
 TEST(Attention, NaNSpreadsOnlyWithinItsRow) {
   for (const DType dtype : {kFloat32, kFloat64}) {
     Dense values = random_dense({3, 2}, 1);
@@ -407,42 +314,6 @@ TEST(AttentionKernels, EachAlgorithmMatchesFloat64) {
 }
 
 // --- qkv_attention ---------------------------------------------------------------------------------------------
-
-OpCase qkv_case(const Shape& batch, int64_t size, int64_t num_heads, int64_t head_dim, bool is_causal) {
-  OpCase op;
-  op.name = "qkv_attention";
-  op.inputs = {{"qkv", with(batch, size, 3 * num_heads * head_dim)}};
-  op.run = [=](const std::vector<Tensor>& in) {
-    return qkv_attention(in[0], num_heads, {.is_causal = is_causal, .scale = 0.3});
-  };
-  op.reference = [=](const std::vector<Dense>& in) {
-    const int64_t rows = num_elements(batch) * size, width = num_heads * head_dim;
-    Dense out = dense_zeros(with(batch, size, width));
-    for (int64_t h = 0; h < num_heads; ++h) {
-      Dense parts[3];
-      for (int64_t part = 0; part < 3; ++part) {
-        parts[part] = dense_zeros(with(batch, size, head_dim));
-        for (int64_t i = 0; i < rows * head_dim; ++i) {
-          parts[part][i] = in[0][i / head_dim * 3 * width + part * width + h * head_dim + i % head_dim];
-        }
-      }
-      const Dense head = reference(parts[0], parts[1], parts[2], 0.3,
-                                   [=](int64_t, int64_t t, int64_t s) { return is_causal ? causal_mask(t, s) : 0; });
-      for (int64_t i = 0; i < rows * head_dim; ++i) out[i / head_dim * width + h * head_dim + i % head_dim] = head[i];
-    }
-    return out;
-  };
-  op.terms = static_cast<double>(size + head_dim);
-  return op;
-}
-
-TEST(QkvAttention, MatchesItsFormula) {
-  check(qkv_case({2}, 3, 2, 3, true));
-  check(qkv_case({}, 7, 1, 2, false));
-  check(qkv_case({1, 2}, 2, 3, 1, true));
-  check_values(qkv_case({2}, 65, 3, 8, true));
-  check_threads(qkv_case({3}, 65, 7, 8, true));
-}
 
 TEST(QkvAttention, MatchesAttentionOfItsParts) {
   for (const bool is_causal : {false, true}) {

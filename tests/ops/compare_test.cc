@@ -15,6 +15,7 @@ struct Comparison {
   Tensor (*number)(Tensor, Scalar);
   bool (*f)(double, double);
 };
+
 const Comparison kComparisons[] = {
     {"eq", eq, eq, [](double a, double b) { return a == b; }},
     {"ne", ne, ne, [](double a, double b) { return a != b; }},
@@ -23,45 +24,6 @@ const Comparison kComparisons[] = {
     {"gt", gt, gt, [](double a, double b) { return a > b; }},
     {"ge", ge, ge, [](double a, double b) { return a >= b; }},
 };
-
-TEST(Compare, MatchesReferenceForTensorsAndNumbers) {
-  for (const Comparison& c : kComparisons) {
-    struct {
-      Shape a, b, result;
-    } shapes[] = {{{3, 33}, {3, 33}, {3, 33}}, {{5, 1}, {7}, {5, 7}}, {{}, {3}, {3}}, {{0, 3}, {3}, {0, 3}}};
-    for (const auto& s : shapes) {
-      OpCase op;
-      op.name = c.name;
-      op.inputs = {{"a", s.a}, {"b", s.b}};
-      // Integers between -2 and 2 make ties.
-      op.inputs[0].dtype = kInt64;
-      op.inputs[1].dtype = kInt32;
-      op.dtypes = {kInt64};
-      op.result_dtype = kBool;
-      op.has_gradient = false;
-      op.run = [c](const std::vector<Tensor>& in) { return c.tensors(in[0], in[1]); };
-      op.reference = [c, shape = s.result](const std::vector<Dense>& in) {
-        return dense_map(shape, in, [&](const Values& v) { return c.f(v[0], v[1]) ? 1 : 0; });
-      };
-      check(op);
-      op.inputs[0].dtype = op.inputs[1].dtype = std::nullopt;
-      op.dtypes = {kFloat64, kFloat32, kFloat16, kBFloat16};
-      check(op);
-    }
-    OpCase op;
-    op.name = c.name;
-    op.inputs = {{"a", {3, 7}}};
-    op.inputs[0].dtype = kInt32;
-    op.dtypes = {kInt32};
-    op.result_dtype = kBool;
-    op.has_gradient = false;
-    op.run = [c](const std::vector<Tensor>& in) { return c.number(in[0], -1); };
-    op.reference = [c](const std::vector<Dense>& in) {
-      return dense_map({3, 7}, in, [&](const Values& v) { return c.f(v[0], -1) ? 1 : 0; });
-    };
-    check(op);
-  }
-}
 
 TEST(Compare, NaNIsUnequalAndMixedKindsPromote) {
   const Tensor x = tensor({1.0, NAN, 3.0});
@@ -74,17 +36,6 @@ TEST(Compare, NaNIsUnequalAndMixedKindsPromote) {
   EXPECT_EQ(lt(tensor({0, 1}), 0.5).to_vector<double>(), (Values{1, 0}));
   EXPECT_EQ(lt(full({1}, INT64_MIN, {kInt64}), full({1}, INT64_MAX, {kInt64})).item(), 1);
   EXPECT_FALSE(eq(x, x).requires_grad());
-}
-
-OpCase where_case(const Shape& condition, const Shape& a, const Shape& b, const Shape& result) {
-  OpCase op;
-  op.name = "where";
-  op.inputs = {{"condition", condition, 0, 2, kBool}, {"a", a}, {"b", b}};
-  op.run = [](const std::vector<Tensor>& in) { return where(in[0], in[1], in[2]); };
-  op.reference = [result](const std::vector<Dense>& in) {
-    return dense_map(result, in, [](const Values& v) { return v[0] != 0 ? v[1] : v[2]; });
-  };
-  return op;
 }
 
 TEST(Compare, OutOfRangeNumbersAreComparedByValue) {
@@ -106,26 +57,6 @@ TEST(Compare, OutOfRangeNumbersAreComparedByValue) {
   EXPECT_EQ(values(eq(bytes, -1)), none);
   EXPECT_EQ(values(eq(bytes, 255)), (std::vector<bool>{false, true}));
   EXPECT_EQ(values(lt(bytes, 256)), all);
-}
-
-TEST(Where, MatchesItsFormula) {
-  check(where_case({3, 33}, {3, 33}, {3, 33}, {3, 33}));
-  check(where_case({5, 1}, {7}, {2, 1, 1}, {2, 5, 7}));
-  check(where_case({3}, {}, {2, 3}, {2, 3}));
-  check(where_case({0, 3}, {3}, {1}, {0, 3}));
-  OpCase op = where_case({3, 7}, {3, 7}, {}, {3, 7});
-  op.inputs.pop_back();
-  op.run = [](const std::vector<Tensor>& in) { return where(in[0], in[1], 0.75); };
-  op.reference = [](const std::vector<Dense>& in) {
-    return dense_map({3, 7}, in, [](const Values& v) { return v[0] != 0 ? v[1] : 0.75; });
-  };
-  check(op);
-  op.inputs[1].name = "b";
-  op.run = [](const std::vector<Tensor>& in) { return where(in[0], -1.5, in[1]); };
-  op.reference = [](const std::vector<Dense>& in) {
-    return dense_map({3, 7}, in, [](const Values& v) { return v[0] != 0 ? -1.5 : v[1]; });
-  };
-  check(op);
 }
 
 TEST(Where, KeepsIntegerDTypesAndPromotesMixed) {

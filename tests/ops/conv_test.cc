@@ -29,94 +29,6 @@ void PrintTo(const ConvGeometry& g, std::ostream* out) {
 
 namespace testing { namespace {
 
-/// conv2d in float64, one number after the other.
-Dense reference(const Dense& input, const Dense& weight, const Dense* bias, const Conv2dOptions& o) {
-  const int64_t n = input.shape[0], channels = input.shape[1], h = input.shape[2], w = input.shape[3];
-  const int64_t filters = weight.shape[0], depth = weight.shape[1], kh = weight.shape[2], kw = weight.shape[3];
-  const int64_t oh = (h + 2 * o.padding.height - o.dilation.height * (kh - 1) - 1) / o.stride.height + 1;
-  const int64_t ow = (w + 2 * o.padding.width - o.dilation.width * (kw - 1) - 1) / o.stride.width + 1;
-  Dense out = dense_zeros({n, filters, oh, ow});
-  for (int64_t at = 0; at < out.num_elements(); ++at) {
-    const int64_t x = at % ow, y = at / ow % oh, filter = at / (ow * oh) % filters, image = at / (ow * oh * filters);
-    double sum = bias != nullptr ? (*bias)[filter] : 0.0;
-    for (int64_t c = 0; c < depth; ++c) {
-      const int64_t channel = filter / (filters / o.groups) * depth + c;
-      for (int64_t i = 0; i < kh; ++i) {
-        for (int64_t j = 0; j < kw; ++j) {
-          const int64_t from_y = y * o.stride.height + i * o.dilation.height - o.padding.height;
-          const int64_t from_x = x * o.stride.width + j * o.dilation.width - o.padding.width;
-          if (from_y < 0 || from_y >= h || from_x < 0 || from_x >= w) continue;
-          sum += input[((image * channels + channel) * h + from_y) * w + from_x] *
-                 weight[((filter * depth + c) * kh + i) * kw + j];
-        }
-      }
-    }
-    out[at] = sum;
-  }
-  return out;
-}
-
-OpCase conv_case(Shape input, Shape weight, Conv2dOptions options, bool with_bias = true, bool with_relu = false) {
-  OpCase op;
-  op.name = with_relu ? "conv2d_relu" : "conv2d";
-  op.terms = static_cast<double>(weight[1] * weight[2] * weight[3] + 1);
-  op.inputs = {{"input", input}, {"weight", weight}};
-  if (with_bias) {
-    op.inputs.push_back({"bias", {weight[0]}});
-    op.inputs.back().optional = true;
-  }
-  op.run = [=](const std::vector<Tensor>& in) {
-    const Tensor bias = with_bias ? in[2] : Tensor();
-    return with_relu ? conv2d_relu(in[0], in[1], bias, options) : conv2d(in[0], in[1], bias, options);
-  };
-  op.reference = [=](const std::vector<Dense>& in) {
-    Dense out = reference(in[0], in[1], with_bias ? &in[2] : nullptr, options);
-    if (with_relu) {
-      for (double& value : out.values) value = std::max(value, 0.0);
-    }
-    return out;
-  };
-  return op;
-}
-
-TEST(Conv2d, MatchesItsFormula) {
-  check(conv_case({2, 3, 5, 4}, {2, 3, 3, 2}, {.stride = {2, 1}, .padding = {1, 2}}));
-  check(conv_case({1, 1, 3, 3}, {1, 1, 1, 1}, {}, false));
-  check(conv_case({2, 2, 4, 5}, {4, 1, 2, 3}, {.stride = {1, 2}, .padding = {0, 1}, .dilation = {2, 1}, .groups = 2}));
-  check(conv_case({1, 3, 4, 3}, {3, 1, 2, 2}, {.padding = 1, .groups = 3}, false));
-}
-
-TEST(Conv2d, Im2colPathMatchesItsFormula) {
-  const OpCase cases[] = {
-      conv_case({3, 7, 9, 8}, {33, 7, 3, 3}, {.stride = {1, 2}, .padding = {2, 1}}),
-      conv_case({2, 8, 11, 7}, {32, 4, 3, 2}, {.stride = 2, .padding = 1, .dilation = {1, 2}, .groups = 2}),
-  };
-  for (const OpCase& op : cases) {
-    check_values(op);
-    check_threads(op);
-  }
-}
-
-TEST(Conv2d, WinogradPathMatchesItsFormula) {
-  OpCase cases[] = {
-      conv_case({3, 17, 9, 8}, {33, 17, 3, 3}, {.padding = {2, 1}}),
-      conv_case({2, 40, 6, 5}, {66, 40, 3, 3}, {.padding = 1}),  // fewer tiles than filters
-      conv_case({5, 16, 9, 10}, {33, 16, 5, 5}, {}),
-  };
-  for (OpCase& op : cases) {
-    op.tolerance = 100;  // of the transforms
-    check_values(op);
-    check_threads(op);
-  }
-}
-
-TEST(Conv2dRelu, MatchesItsFormula) {
-  check(conv_case({2, 3, 5, 4}, {2, 3, 3, 2}, {.stride = {2, 1}, .padding = {1, 2}}, true, true));
-  check(conv_case({1, 2, 4, 3}, {2, 1, 2, 2}, {.padding = 1, .groups = 2}, false, true));
-  check_values(conv_case({3, 7, 9, 8}, {33, 7, 3, 3}, {.padding = {2, 1}}, true, true));
-  check_threads(conv_case({3, 7, 9, 8}, {33, 7, 3, 3}, {.padding = {2, 1}}, true, true));
-}
-
 // --- every algorithm -------------------------------------------------------------------------------------------------
 
 ConvGeometry geometry(int64_t batch, int64_t channels, Size2d size, int64_t filters, Size2d kernel, Size2d stride = 1,
@@ -130,6 +42,7 @@ ConvGeometry geometry(int64_t batch, int64_t channels, Size2d size, int64_t filt
 constexpr ConvAlgorithm kAlgorithms[] = {ConvAlgorithm::kDirect,       ConvAlgorithm::kDepthwise,
                                          ConvAlgorithm::kTilesAvx2,    ConvAlgorithm::kTilesAvx512,
                                          ConvAlgorithm::kWinogradAvx2, ConvAlgorithm::kWinogradAvx512};
+
 constexpr ConvPass kPasses[] = {ConvPass::kForward, ConvPass::kBackwardInput, ConvPass::kBackwardWeight};
 
 /// The result of a pass on flat, channels-last (weights: row-major) operands.
@@ -163,6 +76,30 @@ Tensor run_pass(ConvPass pass, ConvAlgorithm algorithm, const ConvGeometry& g, c
 }
 
 class Conv2dAlgorithms : public ::testing::TestWithParam<ConvGeometry> {};
+INSTANTIATE_TEST_SUITE_P(
+    Sizes, Conv2dAlgorithms,
+    ::testing::Values(geometry(2, 3, {7, 9}, 5, 3, 1, 1),       //
+                      geometry(1, 1, {28, 28}, 32, 5),          //
+                      geometry(2, 32, {12, 12}, 65, 5),         // more than a panel of columns
+                      geometry(3, 33, {8, 8}, 31, 3, 1, 1),     //
+                      geometry(1, 64, {16, 14}, 128, 3, 2, 1),  // halves the map
+                      geometry(2, 64, {9, 8}, 66, 1, 2),        // three of four inputs are not read
+                      geometry(4, 65, {7, 5}, 67, 1),           // a plain product
+                      geometry(2, 6, {13, 11}, 9, {3, 2}, {2, 3}, {3, 1}, {2, 3}, 3),  //
+                      geometry(1, 5, {9, 10}, 7, 3, {4, 2}, {2, 0}, {2, 4}),  // strides and dilations share factors
+                      geometry(1, 4, {3, 4}, 5, {2, 2}, 7, {5, 4}),           // steps over the input
+                      geometry(2, 16, {6, 6}, 16, 3, 1, 1, 1, 16),            // each channel by itself
+                      geometry(3, 70, {9, 8}, 70, {3, 2}, {2, 1}, {1, 2}, {1, 3}, 70),  //
+                      geometry(1, 260, {6, 7}, 3, 3, 1, 1),         // more than a block of the depth
+                      geometry(9, 16, {15, 18}, 33, 3, 1, {1, 0}),  // more tiles than channels and filters
+                      geometry(6, 20, {12, 11}, 41, 5, 1, {0, 1}),  // little padding: tiles add to the gradient
+                      geometry(7, 9, {13, 10}, 17, 5, 1, {0, 3}),   //
+                      geometry(3, 20, {3, 3}, 130, 3, 1, 2),        // more padding than the gradient has
+                      geometry(2, 150, {4, 5}, 35, 5, 1, 2),        //
+                      geometry(40, 8, {5, 5}, 12, 3, 1, 2),         // several pieces and slices
+                      geometry(0, 3, {5, 5}, 4, 3),                 // no images
+                      geometry(2, 0, {5, 5}, 4, 3),                 // nothing to sum
+                      geometry(2, 3, {5, 5}, 0, 3)));               // no filters
 
 TEST_P(Conv2dAlgorithms, EachMatchesDirectAlgorithmInFloat64) {
   const ConvGeometry g = GetParam();
@@ -192,31 +129,6 @@ TEST_P(Conv2dAlgorithms, EachMatchesDirectAlgorithmInFloat64) {
     }
   }
 }
-
-INSTANTIATE_TEST_SUITE_P(
-    Sizes, Conv2dAlgorithms,
-    ::testing::Values(geometry(2, 3, {7, 9}, 5, 3, 1, 1),       //
-                      geometry(1, 1, {28, 28}, 32, 5),          //
-                      geometry(2, 32, {12, 12}, 65, 5),         // more than a panel of columns
-                      geometry(3, 33, {8, 8}, 31, 3, 1, 1),     //
-                      geometry(1, 64, {16, 14}, 128, 3, 2, 1),  // halves the map
-                      geometry(2, 64, {9, 8}, 66, 1, 2),        // three of four inputs are not read
-                      geometry(4, 65, {7, 5}, 67, 1),           // a plain product
-                      geometry(2, 6, {13, 11}, 9, {3, 2}, {2, 3}, {3, 1}, {2, 3}, 3),  //
-                      geometry(1, 5, {9, 10}, 7, 3, {4, 2}, {2, 0}, {2, 4}),  // strides and dilations share factors
-                      geometry(1, 4, {3, 4}, 5, {2, 2}, 7, {5, 4}),           // steps over the input
-                      geometry(2, 16, {6, 6}, 16, 3, 1, 1, 1, 16),            // each channel by itself
-                      geometry(3, 70, {9, 8}, 70, {3, 2}, {2, 1}, {1, 2}, {1, 3}, 70),  //
-                      geometry(1, 260, {6, 7}, 3, 3, 1, 1),         // more than a block of the depth
-                      geometry(9, 16, {15, 18}, 33, 3, 1, {1, 0}),  // more tiles than channels and filters
-                      geometry(6, 20, {12, 11}, 41, 5, 1, {0, 1}),  // little padding: tiles add to the gradient
-                      geometry(7, 9, {13, 10}, 17, 5, 1, {0, 3}),   //
-                      geometry(3, 20, {3, 3}, 130, 3, 1, 2),        // more padding than the gradient has
-                      geometry(2, 150, {4, 5}, 35, 5, 1, 2),        //
-                      geometry(40, 8, {5, 5}, 12, 3, 1, 2),         // several pieces and slices
-                      geometry(0, 3, {5, 5}, 4, 3),                 // no images
-                      geometry(2, 0, {5, 5}, 4, 3),                 // nothing to sum
-                      geometry(2, 3, {5, 5}, 0, 3)));               // no filters
 
 /// Values and gradients, added up `times` times, where tests run against those of float64 on the CPU.
 void check_operator_functions(const ConvGeometry& g, DType dtype, int times = 2) {

@@ -1,15 +1,11 @@
-// Every public operation, by the tables of device_rows.h: what it says of operands on different devices, and that it stays on the
-// one they share.
+// Every operation of the registry: the errors for operands on different devices, and that a call uses only the device of its operands.
+#include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 #include <functional>
-#include <iterator>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -17,69 +13,31 @@
 #include <tandem/base/rank_context.h>
 #include <tandem/ops/cast.h>
 #include <tandem/ops/elementwise.h>
+#include <tandem/tensor/factories.h>
 #include <tandem/tensor/generator.h>
-#include <tandem/tests/ops/device_rows.h>
 #include <tandem/tests/ops/four_devices.h>
-#include <tandem/tests/ops/op_signatures.h>
+#include <tandem/tests/ops/op_cases.h>
 
 namespace tandem::testing { namespace {
 
 class OpDevices : public FourDevices {};
 
-// --- the tables are complete -------------------------------------------------------------------------------------------------
-
-std::string read(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-TEST(OpSignatures, SignaturesAreParsedFromHeaderText) {
-  const std::string header =
-      "/// TANDEM_OP Tensor comment(Tensor input);\n"
-      "TANDEM_API void cast_for(Tensor input);\n"
-      "TANDEM_OP Tensor wave(Tensor input);\n"
-      "TANDEM_OP Tensor wave(const Tensor& input, Scalar a = f(1, 2), const Options& options = {1, 2});\n"
-      "TANDEM_OP std::vector<Tensor> waves(\n"
-      "    const std::map<Tensor, int>& tensors,  // both\n"
-      "    Generator* generator = nullptr,\n"
-      "    std::optional<Scalar> b = {});\n"
-      "TANDEM_API inline Tensor operator*(const Tensor& a, Scalar) { return wave(a); }\n"
-      "class Tensor {\n"
-      "  const Tensor& zero_() const;\n"
-      "};\n"
-      "namespace tandem { inline namespace v0 { namespace deep {\n"
-      "TANDEM_OP\nTensor wave(Tensor);\n";
-  using Set = std::set<std::string>;
-  EXPECT_EQ(declared_signatures(header, "TANDEM_OP"),
-            (Set{"deep::wave(Tensor)", "wave(Tensor)", "wave(Tensor, Scalar, Options)",
-                 "waves(map<Tensor, int>, Generator*, optional<Scalar>)"}));
-  EXPECT_EQ(declared_signatures(header, "TANDEM_API inline"), (Set{"operator*(Tensor, Scalar)"}));
-  EXPECT_EQ(declared_signatures(header, "\n  const Tensor&"), (Set{"zero_()"}));
-  EXPECT_EQ(differences({"a(Tensor)", "b(Tensor)", "b(Tensor, Scalar)"}, {"a(Tensor)", "b(Tensor)", "c()"}),
-            (std::vector<std::string>{"b(Tensor, Scalar): no row", "c(): not declared"}));
-}
-
-TEST(OpSignatures, EveryDeclaredOperationHasTestRow) {
-  std::set<std::string> declared = declared_signatures(read("tensor/tensor.h"), "\n  const Tensor&");
-  EXPECT_TRUE(declared.contains("add_(Tensor, Scalar)"));
-  for (const auto& file : std::filesystem::directory_iterator("ops")) {
-    for (const char* marker : {"TANDEM_OP", "TANDEM_API inline"})
-      declared.merge(declared_signatures(read(file), marker));
-  }
-  EXPECT_GE(declared.size(), 130u);
-  std::set<std::string> listed;
-  for (const OpRow& row : op_rows()) listed.insert(row.signature);
-  for (const CrossingRow& row : crossing_rows()) EXPECT_TRUE(listed.insert(row.signature).second) << row.signature;
-  EXPECT_EQ(differences(declared, listed), std::vector<std::string>());
-}
-
 // --- operands ----------------------------------------------------------------------------------------------------------------
 
-/// The inputs of one call; those that it goes without are none.
+/// Every case whose operands must be on one device, with the declaration of its operation.
+std::vector<std::pair<std::string, OpCase>> single_device_cases() {
+  std::vector<std::pair<std::string, OpCase>> result;
+  for (const Operation& operation : op_cases().operations) {
+    for (const OpCase& op : operation.cases) result.emplace_back(operation.declaration, op);
+  }
+  return result;
+}
+
+/// The inputs of one call; nullopt: undefined.
 using Call = std::vector<std::optional<Input>>;
 
-/// With all inputs, without the optional ones, and with each in turn of no dimensions.
-std::vector<Call> calls_of(const OpRow& row) {
+/// Calls with all inputs, without the optional inputs, and with each input in turn as a 0-dim tensor.
+std::vector<Call> calls_of(const OpCase& row) {
   const Call all(row.inputs.begin(), row.inputs.end());
   std::vector<Call> calls = {all};
   if (std::any_of(row.inputs.begin(), row.inputs.end(), [](const Input& input) { return input.optional; })) {
@@ -87,11 +45,11 @@ std::vector<Call> calls_of(const OpRow& row) {
       if (input->optional) input.reset();
     }
   }
-  for (size_t i = 0; i < all.size() && row.traits & kBroadcasts; ++i) (*calls.emplace_back(all)[i]).shape = {};
+  for (size_t i = 0; i < all.size() && row.broadcasts; ++i) (*calls.emplace_back(all)[i]).shape = {};
   return calls;
 }
 
-/// Input k of a call on device k of `devices` (of one: all there); floating ones without a dtype of their own get `dtype`.
+/// Input k of a call on device k of `devices`, or all on its only device; floating inputs without a fixed dtype get `dtype`.
 std::vector<Tensor> make_operands(const Call& call, const std::vector<Device>& devices, DType dtype = kFloat32,
                                   Layout layout = Layout::kContiguous) {
   std::vector<Tensor> tensors(call.size());
@@ -106,7 +64,7 @@ std::vector<Tensor> make_operands(const Call& call, const std::vector<Device>& d
   return tensors;
 }
 
-/// The operands that there are, and their names.
+/// The defined operands and their names.
 struct Present {
   explicit Present(const Call& call, const std::vector<Tensor>& operands) {
     for (size_t k = 0; k < call.size(); ++k) {
@@ -119,7 +77,7 @@ struct Present {
   std::vector<Tensor> tensors;
 };
 
-/// Fails unless f neither allocates on `device` nor draws from its stream of random numbers.
+/// Fails if f allocates on `device` or draws from its random number generator.
 void expect_untouched(Device device, const std::function<void()>& f) {
   reset_peak_memory(device);
   const int64_t before = memory_stats(device).allocated;
@@ -132,8 +90,8 @@ void expect_untouched(Device device, const std::function<void()>& f) {
 
 // --- operands on different devices -------------------------------------------------------------------------------------------
 
-/// The text of the call's error inside of a module; nothing may have been allocated, moved or changed.
-void expect_refused(const OpRow& row, const Call& call, const std::vector<Device>& devices) {
+/// Verifies the error text of the call inside a module, and that nothing was allocated, moved or changed.
+void expect_refused(const OpCase& row, const Call& call, const std::vector<Device>& devices) {
   const std::vector<Tensor> operands = make_operands(call, devices);
   const Present present(call, operands);
   RankContext::current().module_scope = make_ref<ScopeName>("Linear 'encoder.fc1'");
@@ -147,12 +105,12 @@ void expect_refused(const OpRow& row, const Call& call, const std::vector<Device
 }
 
 TEST_F(OpDevices, EachMisplacedOperandIsRejected) {
-  for (const OpRow& row : op_rows()) {
+  for (const auto& [declaration, row] : single_device_cases()) {
     for (const Call& call : calls_of(row)) {
       if (call.size() - static_cast<size_t>(std::count(call.begin(), call.end(), std::nullopt)) < 2) continue;
       for (size_t k = 0; k < call.size(); ++k) {
         if (!call[k]) continue;
-        SCOPED_TRACE(str(row.signature, ", ", call[k]->name, " ", call[k]->shape, " on ", on(1)));
+        SCOPED_TRACE(str(declaration, ", ", call[k]->name, " ", call[k]->shape, " on ", on(1)));
         std::vector<Device> devices(call.size(), on(0));
         devices[k] = on(1);
         expect_refused(row, call, devices);
@@ -163,10 +121,10 @@ TEST_F(OpDevices, EachMisplacedOperandIsRejected) {
 
 TEST_F(OpDevices, OperandsOnThreeDevicesAreRejected) {
   int64_t num_calls = 0;
-  for (const OpRow& row : op_rows()) {
+  for (const auto& [declaration, row] : single_device_cases()) {
     for (const Call& call : calls_of(row)) {
       if (std::count(call.begin(), call.end(), std::nullopt) != 0 || call.size() < 3) continue;
-      SCOPED_TRACE(row.signature);
+      SCOPED_TRACE(declaration);
       std::vector<Device> devices(call.size(), on(2));
       devices[0] = on(1);
       devices[call.size() - 1] = on(0);
@@ -177,28 +135,28 @@ TEST_F(OpDevices, OperandsOnThreeDevicesAreRejected) {
   EXPECT_GE(num_calls, 20);
 }
 
-// Some texts word by word, for who reads this; the others come from different_devices_text.
+// Some complete texts, which different_devices_text does not compute.
 TEST_F(OpDevices, ErrorTextsMarkMisplacedOperands) {
-  const auto text = [](const char* signature, const std::vector<Device>& devices) {
-    const std::vector<OpRow> rows = op_rows();
-    const auto row = std::find_if(rows.begin(), rows.end(), [&](const OpRow& r) { return r.signature == signature; });
-    return error_text<DeviceError>([&] { row->run(make_operands(calls_of(*row)[0], devices)); });
+  const auto text = [](const std::string& name, const std::vector<Device>& devices) {
+    const auto cases = single_device_cases();
+    const auto found = std::find_if(cases.begin(), cases.end(), [&](const auto& c) { return c.second.name == name; });
+    return error_text<DeviceError>([&] { found->second.run(make_operands(calls_of(found->second)[0], devices)); });
   };
   const Device cpu = FourDevices::cpu(0), one = FourDevices::cpu(1), two = FourDevices::cpu(2);
-  EXPECT_EQ(text("addmm(Tensor, Tensor, Tensor, Scalar, Scalar)", {cpu, one, two}),
+  EXPECT_EQ(text("addmm", {cpu, one, two}),
             "addmm: operands are on different devices\n"
             "  input  cpu    float32 [4]\n"
             "  mat1   cpu:1  float32 [3, 5]  <- differs\n"
             "  mat2   cpu:2  float32 [5, 4]  <- differs\n"
             "  move them with mat1.to(cpu) and mat2.to(cpu), or move the module with model.to(cpu)");
-  EXPECT_EQ(text("where(Tensor, Tensor, Tensor)", {one, two, cpu}),
+  EXPECT_EQ(text("where", {one, two, cpu}),
             "where: operands are on different devices\n"
             "  condition  cpu:1  bool    [3, 7]\n"
             "  a          cpu:2  float32 [7]     <- differs\n"
             "  b          cpu    float32 [3, 1]  <- differs\n"
             "  move them with a.to(cpu:1) and b.to(cpu:1), or move the module with model.to(cpu:1)");
   EXPECT_EQ(
-      text("batch_norm(Tensor, Tensor, Tensor, Tensor, Tensor, bool, double, double)", {one, cpu, cpu, one, one}),
+      text("batch_norm", {one, cpu, cpu, one, one}),
       "batch_norm: operands are on different devices\n"
       "  input         cpu:1  float32 [2, 3, 4, 5]\n"
       "  running_mean  cpu    float32 [3]           <- differs\n"
@@ -206,7 +164,7 @@ TEST_F(OpDevices, ErrorTextsMarkMisplacedOperands) {
       "  weight        cpu:1  float32 [3]\n"
       "  bias          cpu:1  float32 [3]\n"
       "  move them with running_mean.to(cpu:1) and running_var.to(cpu:1), or move the module with model.to(cpu:1)");
-  EXPECT_EQ(text("cat(vector<Tensor>, int64_t)", {one, cpu, one}),
+  EXPECT_EQ(text("cat", {one, cpu, one}),
             "cat: operands are on different devices\n"
             "  tensors[0]  cpu:1  float32 [3, 7]\n"
             "  tensors[1]  cpu    float32 [3, 7]  <- differs\n"
@@ -216,7 +174,7 @@ TEST_F(OpDevices, ErrorTextsMarkMisplacedOperands) {
 
 // --- operands on one device --------------------------------------------------------------------------------------------------
 
-/// Those that get gradients; made to.
+/// Makes the differentiable operands leaves and returns them.
 std::vector<Tensor> make_leaves(const Call& call, std::vector<Tensor>& operands) {
   std::vector<Tensor> leaves;
   for (size_t k = 0; k < call.size(); ++k) {
@@ -246,20 +204,20 @@ void expect_all_on(Device device, const std::vector<Tensor>& tensors, const char
   }
 }
 
-/// The call on the second device, its gradients, and theirs.
-void run_on_one(const OpRow& row, std::vector<Tensor> operands, const std::vector<Tensor>& leaves) {
+/// Runs the call on the second device, with first and second gradients.
+void run_on_one(const OpCase& row, std::vector<Tensor> operands, const std::vector<Tensor>& leaves) {
   const Device one(test_device().type, 1);
-  if (row.signature.find("_(") != std::string::npos && operands[0].requires_grad()) {
+  if (row.in_place && operands[0].requires_grad()) {
     operands[0] = operands[0] * 1;  // a leaf is not changed in place
   }
   const std::vector<Tensor> results = row.run(operands).tensors;
   expect_all_on(one, results, "result");
   const std::vector<Tensor> roots = that_require_grad(results);
-  EXPECT_EQ(roots.empty(), (row.traits & kNoGradient) != 0);
+  EXPECT_EQ(roots.empty(), !row.has_gradient);
   if (roots.empty()) return;
   autograd::backward(roots, cotangents_of(roots), {.retain_graph = true});
   for (const Tensor& leaf : leaves) expect_all_on(one, {leaf.grad()}, "gradient");
-  if (row.traits & kNoSecondGradient) return;
+  if (!row.has_second_gradient) return;
   const std::vector<Tensor> grads = grad(roots, leaves, cotangents_of(roots), {.create_graph = true});
   expect_all_on(one, grads, "recorded gradient");
   const std::vector<Tensor> second = that_require_grad(grads);
@@ -267,12 +225,12 @@ void run_on_one(const OpRow& row, std::vector<Tensor> operands, const std::vecto
 }
 
 TEST_F(OpDevices, ResultsAndGradientsStayOnOperandDevice) {
-  for (const OpRow& row : op_rows()) {
+  for (const auto& [declaration, row] : single_device_cases()) {
     for (const Call& call : calls_of(row)) {
       for (const DType dtype : {kFloat32, kFloat64, kFloat16}) {
         for (const Layout layout : {Layout::kContiguous, Layout::kTransposed}) {
           for (const bool with_autocast : {false, true}) {
-            SCOPED_TRACE(str(row.signature, " ", dtype, layout == Layout::kContiguous ? "" : " transposed",
+            SCOPED_TRACE(str(declaration, " ", dtype, layout == Layout::kContiguous ? "" : " transposed",
                              with_autocast ? " under autocast" : ""));
             std::vector<Tensor> operands = make_operands(call, {on(1)}, dtype, layout);
             const std::vector<Tensor> leaves = make_leaves(call, operands);
@@ -288,23 +246,52 @@ TEST_F(OpDevices, ResultsAndGradientsStayOnOperandDevice) {
   }
 }
 
+TEST_F(OpDevices, ChecksFindFaults) {
+  const OpCase add_case = {
+      .name = "add", .inputs = {{"a", {3, 7}}, {"b", {7}}}, .run = [](const Tensors& x) { return add(x[0], x[1]); }};
+  OpCase wrong = add_case;
+  wrong.name = "sub";
+  const std::vector<Device> apart = {on(0), on(1)};
+  EXPECT_NONFATAL_FAILURE(expect_refused(wrong, calls_of(wrong)[0], apart), "different devices");
+  const auto run = [&](const OpCase& op) {
+    std::vector<Tensor> operands = make_operands(calls_of(op)[0], {on(1)});
+    const std::vector<Tensor> leaves = make_leaves(calls_of(op)[0], operands);
+    expect_untouched(on(0), [&] { run_on_one(op, operands, leaves); });
+  };
+  run(add_case);
+  wrong = add_case;
+  wrong.has_gradient = false;
+  EXPECT_NONFATAL_FAILURE(run(wrong), "roots.empty()");
+  wrong = add_case;
+  wrong.run = [](const Tensors& x) {
+    const Tensor elsewhere = zeros({3}, {kFloat32, on(0)});
+    return add(x[0], x[1]);
+  };
+  EXPECT_NONFATAL_FAILURE(run(wrong), "allocated for a while");
+}
+
 TEST_F(OpDevices, ResultsAreOnTheRequestedDevice) {
-  for (const CrossingRow& row : crossing_rows()) {
-    SCOPED_TRACE(row.signature);
-    std::vector<Tensor> inputs;
-    for (const auto& [shape, i] : row.inputs) inputs.push_back(random_on(i, shape, 3).set_requires_grad());
-    expect_untouched(on(0), [&] {
-      std::vector<Tensor> results;
-      for (const auto& [tensor, device] : row.run(inputs)) {
-        EXPECT_EQ(tensor.device(), device);
-        results.push_back(tensor);
-      }
-      EXPECT_FALSE(results.empty());
-      if (inputs.empty()) return;
-      autograd::backward(results, cotangents_of(results));
-      for (const Tensor& input : inputs) expect_all_on(input.device(), {input.grad()}, "gradient");
-    });
+  int64_t num_calls = 0;
+  for (const Operation& operation : op_cases().operations) {
+    for (const CrossingCase& crossing : operation.crossing) {
+      SCOPED_TRACE(operation.declaration);
+      ++num_calls;
+      Tensors inputs;
+      for (const auto& [shape, i] : crossing.inputs) inputs.push_back(random_on(i, shape, 3).set_requires_grad());
+      expect_untouched(on(0), [&] {
+        Tensors results;
+        for (const auto& [tensor, device] : crossing.run(inputs)) {
+          EXPECT_EQ(tensor.device(), device);
+          results.push_back(tensor);
+        }
+        EXPECT_FALSE(results.empty());
+        if (inputs.empty()) return;
+        autograd::backward(results, cotangents_of(results));
+        for (const Tensor& input : inputs) expect_all_on(input.device(), {input.grad()}, "gradient");
+      });
+    }
   }
+  EXPECT_GE(num_calls, 10);
 }
 
 }}  // namespace tandem::testing

@@ -11,37 +11,6 @@
 
 namespace tandem::testing { namespace {
 
-OpCase embedding_case(Shape indices, int64_t rows, int64_t d) {
-  OpCase op;
-  op.name = "embedding";
-  op.inputs = {{"indices", indices, 0, static_cast<double>(rows), kInt64, false}, {"weight", {rows, d}}};
-  op.terms = static_cast<double>(num_elements(indices));  // the gradient of a row that all use
-  op.run = [](const std::vector<Tensor>& in) { return embedding(in[0], in[1]); };
-  op.reference = [=](const std::vector<Dense>& in) {
-    Shape shape = indices;
-    shape.push_back(d);
-    Dense out = dense_zeros(shape);
-    for (int64_t i = 0; i < in[0].num_elements(); ++i) {
-      for (int64_t c = 0; c < d; ++c) out[i * d + c] = in[1][static_cast<int64_t>(in[0][i]) * d + c];
-    }
-    return out;
-  };
-  return op;
-}
-
-TEST(Embedding, IndicesSelectRowsOfWeight) {
-  check(embedding_case({7}, 3, 5));
-  check(embedding_case({2, 3}, 7, 1));
-  check(embedding_case({}, 3, 33));
-  check(embedding_case({3, 1, 2}, 1, 3));
-}
-
-TEST(Embedding, ManyRowsMatchAcrossThreadCounts) {
-  check_values(embedding_case({3, 31}, 65, 130));
-  check_threads(embedding_case({70, 31}, 65, 130));
-  check_threads(embedding_case({1000}, 3, 31));
-}
-
 TEST(Embedding, EmptySizesGiveEmptyResultsAndZeroGradients) {
   EXPECT_EQ(embedding(empty({0}, {kInt64}), zeros({3, 2})).shape(), Shape({0, 2}));
   EXPECT_EQ(embedding(empty({2, 0}, {kInt64}), zeros({0, 2})).shape(), Shape({2, 0, 2}));

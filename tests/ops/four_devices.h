@@ -1,4 +1,4 @@
-// What the tests of several devices share.
+// The fixture of tests with several devices.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@ namespace tandem::testing {
 
 inline constexpr int kDevices = 4;
 
-/// cpu .. cpu:3, or as many GPUs where TANDEM_TEST_DEVICE says so.  Every test gives back what it takes, on all of them.
+/// cpu .. cpu:3, or four GPUs if TANDEM_TEST_DEVICE is cuda.  Fails if a test leaves memory allocated on a device.
 class FourDevices : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -37,12 +37,12 @@ class FourDevices : public ::testing::Test {
   }
 
   static Device on(int i) { return Device(test_device().type, i); }
-  /// CPU devices whatever is tested, for texts that name them.
+  /// CPU device i, whatever TANDEM_TEST_DEVICE is: for error texts that name the device.
   static Device cpu(int i) {
     if (cpu_device_count() < kDevices) set_cpu_device_count(kDevices);
     return Device(DeviceType::kCpu, i);
   }
-  /// What a device's account has grown by since the test began, and at most did.
+  /// Bytes allocated on device i since the test began, and their peak.
   int64_t taken(int i) const { return memory_stats(on(i)).allocated - before_[static_cast<size_t>(i)]; }
   int64_t most_taken(int i) const { return memory_stats(on(i)).peak_allocated - before_[static_cast<size_t>(i)]; }
 
@@ -51,13 +51,13 @@ class FourDevices : public ::testing::Test {
                           Layout layout = Layout::kContiguous) {
     return make_tensor(random_dense(shape, seed), dtype, layout, on(i));
   }
-  /// Whether `tensor` is on device i and has the bits of `expected`, wherever that is.
+  /// Whether `tensor` is on device i and has the bits of `expected`, which may be on any device.
   static ::testing::AssertionResult is_copy(const Tensor& tensor, const Tensor& expected, int i) {
     if (tensor.device() != on(i)) return ::testing::AssertionFailure() << "it is on " << tensor.device();
     if (tensor.shape() != expected.shape() || tensor.dtype() != expected.dtype()) {
       return ::testing::AssertionFailure() << describe(tensor) << " in place of " << describe(expected);
     }
-    // GPUs are compared on the CPU: one that is full has no room for it.
+    // GPU tensors are compared on the CPU, because a test may have filled the GPU's memory.
     const auto at = [](const Tensor& x, Device device) {
       if (x.device() == device) return x;
       const Tensor copy = empty(x.shape(), {x.dtype(), device});

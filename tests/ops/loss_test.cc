@@ -14,42 +14,6 @@
 
 namespace tandem::testing { namespace {
 
-/// cross_entropy in float64.
-double reference(const Dense& logits, const Dense& labels) {
-  const int64_t n = logits.shape[0], classes = logits.shape[1];
-  double sum = 0;
-  for (int64_t i = 0; i < n; ++i) {
-    double max = logits[i * classes], exponentials = 0;
-    for (int64_t j = 0; j < classes; ++j) max = std::max(max, logits[i * classes + j]);
-    for (int64_t j = 0; j < classes; ++j) exponentials += std::exp(logits[i * classes + j] - max);
-    sum += std::log(exponentials) + max - logits[i * classes + static_cast<int64_t>(labels[i])];
-  }
-  return sum / static_cast<double>(n);
-}
-
-OpCase cross_entropy_case(int64_t n, int64_t classes) {
-  OpCase op;
-  op.name = "cross_entropy";
-  op.terms = static_cast<double>(classes);
-  op.inputs = {{"logits", {n, classes}, -4, 4}, {"labels", {n}, 0, static_cast<double>(classes), kInt64, false}};
-  op.run = [](const std::vector<Tensor>& in) { return cross_entropy(in[0], in[1]); };
-  op.reference = [](const std::vector<Dense>& in) {
-    Dense out = dense_zeros({});
-    out[0] = reference(in[0], in[1]);
-    return out;
-  };
-  return op;
-}
-
-TEST(CrossEntropy, MatchesItsFormula) {
-  check(cross_entropy_case(7, 3));
-  check(cross_entropy_case(1, 1));
-  check(cross_entropy_case(3, 33));
-  check(cross_entropy_case(31, 2));
-}
-
-TEST(CrossEntropy, ManyRowsMatchAcrossThreadCounts) { check_threads(cross_entropy_case(700, 101)); }
-
 TEST(CrossEntropy, LargeLogitShiftDoesNotChangeResult) {
   // 2^16 and its neighbours by 1/4 are exact in float32: the loss and the gradient are those of the small numbers.
   const Tensor small = tensor({0.25, 1.5, -0.75}).view({1, 3}), labels = tensor({1});
@@ -104,26 +68,7 @@ TEST(CrossEntropy, InvalidArgumentsAreNamedInErrors) {
 
 // --- nll_loss ------------------------------------------------------------------------------------
 
-OpCase nll_loss_case(int64_t n, int64_t classes) {
-  OpCase op;
-  op.name = "nll_loss";
-  op.terms = static_cast<double>(n);
-  op.inputs = {{"log_probs", {n, classes}, -4, 0}, {"labels", {n}, 0, static_cast<double>(classes), kInt64, false}};
-  op.run = [](const std::vector<Tensor>& in) { return nll_loss(in[0], in[1]); };
-  op.reference = [=](const std::vector<Dense>& in) {
-    Dense out = dense_zeros({});
-    for (int64_t i = 0; i < n; ++i)
-      out[0] -= in[0][i * classes + static_cast<int64_t>(in[1][i])] / static_cast<double>(n);
-    return out;
-  };
-  return op;
-}
-
-TEST(NllLoss, MatchesItsFormula) {
-  check(nll_loss_case(7, 3));
-  check(nll_loss_case(1, 1));
-  check(nll_loss_case(3, 33));
-  check_threads(nll_loss_case(700, 101));
+TEST(NllLoss, EmptyBatchGivesNaN) {
   EXPECT_TRUE(std::isnan(nll_loss(empty({0, 3}), empty({0}, {kInt64})).item<float>()));
 }
 
@@ -160,26 +105,7 @@ TEST(NllLoss, InvalidArgumentsAreNamedInErrors) {
 
 // --- mse_loss ------------------------------------------------------------------------------------
 
-OpCase mse_loss_case(const Shape& shape) {
-  OpCase op;
-  op.name = "mse_loss";
-  op.terms = static_cast<double>(num_elements(shape));
-  op.inputs = {{"input", shape}, {"target", shape}};
-  op.run = [](const std::vector<Tensor>& in) { return mse_loss(in[0], in[1]); };
-  op.reference = [](const std::vector<Dense>& in) {
-    Dense out = dense_zeros({});
-    const int64_t n = in[0].num_elements();
-    for (int64_t i = 0; i < n; ++i) out[0] += (in[0][i] - in[1][i]) * (in[0][i] - in[1][i]) / static_cast<double>(n);
-    return out;
-  };
-  return op;
-}
-
-TEST(MseLoss, MatchesItsFormula) {
-  for (const Shape& shape : {Shape{7}, Shape{3, 33}, Shape{2, 3, 4}, Shape{}, Shape{1}}) check(mse_loss_case(shape));
-  check_threads(mse_loss_case({70001}));
-  EXPECT_TRUE(std::isnan(mse_loss(empty({0}), empty({0})).item<float>()));
-}
+TEST(MseLoss, EmptyInputGivesNaN) { EXPECT_TRUE(std::isnan(mse_loss(empty({0}), empty({0})).item<float>())); }
 
 TEST(MseLoss, HalfTypesDoNotOverflow) {
   // 300^2 is no float16, but the mean with zeros is.

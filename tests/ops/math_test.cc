@@ -14,31 +14,10 @@
 namespace tandem::testing { namespace {
 
 using Values = std::vector<double>;
+
 using Numbers = std::vector<int64_t>;
 
-OpCase unary_case(const char* name, const Input& input, std::function<Tensor(const Tensor&)> run,
-                  std::function<double(double)> f) {
-  OpCase op;
-  op.name = name;
-  op.inputs = {input};
-  op.run = [run](const std::vector<Tensor>& in) { return run(in[0]); };
-  op.reference = [shape = input.shape, f](const std::vector<Dense>& in) {
-    return dense_map(shape, in, [&](const Values& v) { return f(v[0]); });
-  };
-  return op;
-}
-
-const Shape kShapes[] = {{3, 33}, {2, 3, 7}, {}, {0, 3}};
-
-TEST(Math, SqrtAndRsqrtMatchTheirFormulas) {
-  for (const Shape& shape : kShapes) {
-    check(unary_case(
-        "sqrt", {"input", shape, 0.25, 4}, [](const Tensor& x) { return x.sqrt(); },
-        [](double x) { return std::sqrt(x); }));
-    check(unary_case(
-        "rsqrt", {"input", shape, 0.25, 4}, [](const Tensor& x) { return rsqrt(x); },
-        [](double x) { return 1 / std::sqrt(x); }));
-  }
+TEST(Math, RootsOfZeroNegativeAndIntegerNumbers) {
   EXPECT_EQ(sqrt(tensor({9, 0})).to_vector<double>(), (Values{3, 0}));
   EXPECT_EQ(sqrt(tensor({9, 0})).dtype(), kFloat32);
   EXPECT_EQ(rsqrt(tensor({4.0, 0.0, INFINITY})).to_vector<double>(), (Values{0.5, INFINITY, 0}));
@@ -50,29 +29,6 @@ TEST(Math, GradientOfSqrtAtZeroIsInfinite) {
   Tensor x = tensor({0.0, 4.0}).set_requires_grad();
   sqrt(x).backward(tensor({1.0, 3.0}));
   EXPECT_EQ(x.grad().to_vector<double>(), (Values{INFINITY, 0.75}));
-}
-
-TEST(Math, PowWithNumberMatchesItsFormula) {
-  // Each special case of the kernel, whole and other exponents; negative bases where the result is real.
-  for (double exponent : {2.0, 3.0, -1.0, -2.0, 4.0, 1.0, 0.0}) {
-    for (const Shape& shape : kShapes) {
-      SCOPED_TRACE(str(exponent, " ", shape));
-      for (double sign : {1, -1}) {
-        OpCase op = unary_case(
-            "pow", {"input", shape, sign > 0 ? 0.5 : -2, sign > 0 ? 2 : -0.5},
-            [exponent](const Tensor& x) { return x.pow(exponent); },
-            [exponent](double x) { return std::pow(x, exponent); });
-        op.tolerance = 8;
-        check(op);
-      }
-    }
-  }
-  for (double exponent : {0.5, -0.5, 1.7, -2.3}) {
-    SCOPED_TRACE(exponent);
-    check(unary_case(
-        "pow", {"input", {3, 33}, 0.5, 2}, [exponent](const Tensor& x) { return pow(x, exponent); },
-        [exponent](double x) { return std::pow(x, exponent); }));
-  }
 }
 
 TEST(Math, PowWithNumberHandlesZeroAndNegativeBases) {
@@ -104,25 +60,6 @@ TEST(Math, IntegerPowWrapsAroundAndFloatExponentPromotes) {
   EXPECT_EQ(pow(tensor({3, 1, -1, -1, 0, 2, -2}), tensor({4, -5, -5, -4, -1, -1, 3})).to_vector<int64_t>(),
             (Numbers{81, 1, -1, 1, 0, 0, -8}));
   EXPECT_EQ(pow(full({1}, 255, {kUInt8}), full({1}, 3, {kUInt8})).item<int64_t>(), 255);
-}
-
-TEST(Math, PowWithTensorMatchesItsFormula) {
-  struct Shapes {
-    Shape input, exponent, result;
-  };
-  for (const Shapes& s : {Shapes{{3, 7}, {3, 7}, {3, 7}}, Shapes{{2, 33}, {33}, {2, 33}},
-                          Shapes{{5, 1, 3}, {4, 1}, {5, 4, 3}}, Shapes{{}, {7}, {7}}, Shapes{{0, 3}, {3}, {0, 3}}}) {
-    OpCase op;
-    op.name = "pow";
-    op.inputs = {{"input", s.input, 0.5, 2}, {"exponent", s.exponent, -1.5, 2.5}};
-    op.run = [](const std::vector<Tensor>& in) { return pow(in[0], in[1]); };
-    op.reference = [shape = s.result](const std::vector<Dense>& in) {
-      return dense_map(shape, in, [](const Values& v) { return std::pow(v[0], v[1]); });
-    };
-    op.tolerance = 8;
-    op.terms = 5;
-    check(op);
-  }
 }
 
 TEST(Math, TensorPowGradientsHandleZeroAndNegativeBases) {
@@ -162,17 +99,7 @@ TEST(Math, PowSavesOutputOnlyForExponentGradient) {
   EXPECT_EQ(holders(pow(x, e)), alone + 1);
 }
 
-TEST(Math, ClampMatchesItsFormula) {
-  for (const Shape& shape : kShapes) {
-    const Input input{"input", shape, -3, 3};
-    check(unary_case(
-        "clamp", input, [](const Tensor& x) { return clamp(x, -1.25, 0.5); },
-        [](double x) { return std::min(std::max(x, -1.25), 0.5); }));
-    check(unary_case(
-        "clamp", input, [](const Tensor& x) { return clamp(x, 0.75); }, [](double x) { return std::max(x, 0.75); }));
-    check(unary_case(
-        "clamp", input, [](const Tensor& x) { return clamp(x, {}, 1); }, [](double x) { return std::min(x, 1.0); }));
-  }
+TEST(Math, ClampOfIntegersNaNAndCrossedBounds) {
   EXPECT_EQ(clamp(tensor({-5, 0, 9}), -1, 3).to_vector<int64_t>(), (Numbers{-1, 0, 3}));
   EXPECT_EQ(clamp(full({2}, 7, {kUInt8}), 9).to_vector<int64_t>(), (Numbers{9, 9}));
   EXPECT_EQ(clamp(full({2}, 200, {kUInt8}), -1, 300).to_vector<int64_t>(), (Numbers{200, 200}));
@@ -216,18 +143,6 @@ TEST(Math, IntegersAndEdgesAreExactOnTheDevice) {
   EXPECT_EQ(pow(here(tensor({0.0, NAN, -2.0})), 0).to_vector<double>(), (Values{1, 1, 1}));
   EXPECT_TRUE(std::isnan(clamp(here(tensor({NAN})), -1.0, 1.0).item()));
   EXPECT_EQ(rsqrt(here(tensor({4.0, 0.0, INFINITY}))).to_vector<double>(), (Values{0.5, INFINITY, 0}));
-}
-
-TEST(Math, LargeInputsMatchAcrossThreadCounts) {
-  for (OpCase op : {unary_case(
-                        "sqrt", {"input", {3, 32769}, 0.25, 4}, [](const Tensor& x) { return sqrt(x); },
-                        [](double x) { return std::sqrt(x); }),
-                    unary_case(
-                        "clamp", {"input", {70001}}, [](const Tensor& x) { return clamp(x, -1, 1); },
-                        [](double x) { return std::min(std::max(x, -1.0), 1.0); })}) {
-    check_values(op);
-    check_threads(op);
-  }
 }
 
 TEST(Math, DenseInputMemoryOrderIsPreserved) {

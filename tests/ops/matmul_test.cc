@@ -19,114 +19,6 @@
 
 namespace tandem::testing { namespace {
 
-/// a [.., m, k] @ b [.., k, n], batches broadcast, in float64.
-Dense product(const Dense& a, const Dense& b) {
-  const size_t dims = std::max(a.shape.size(), b.shape.size());
-  auto padded = [&](const Shape& shape) {
-    Shape result(dims - shape.size(), 1);
-    for (int64_t size : shape) result.push_back(size);
-    return result;
-  };
-  const Shape sa = padded(a.shape), sb = padded(b.shape);
-  const int64_t m = sa[dims - 2], k = sa[dims - 1], n = sb[dims - 1];
-  Shape shape(dims, 0);
-  for (size_t d = 0; d + 2 < dims; ++d) shape[d] = sa[d] == 1 ? sb[d] : sa[d];
-  shape[dims - 2] = m;
-  shape[dims - 1] = n;
-  Dense out = dense_zeros(shape);
-  const int64_t batches = m * n == 0 ? 0 : out.num_elements() / (m * n);
-  for (int64_t batch = 0; batch < batches; ++batch) {
-    int64_t rest = batch, in_a = 0, in_b = 0, step_a = 1, step_b = 1;
-    for (size_t d = dims - 2; d-- > 0;) {
-      const int64_t index = rest % shape[d];
-      rest /= shape[d];
-      in_a += (sa[d] == 1 ? 0 : index) * step_a;
-      in_b += (sb[d] == 1 ? 0 : index) * step_b;
-      step_a *= sa[d];
-      step_b *= sb[d];
-    }
-    for (int64_t i = 0; i < m; ++i) {
-      for (int64_t j = 0; j < n; ++j) {
-        double sum = 0;
-        for (int64_t l = 0; l < k; ++l) sum += a[(in_a * m + i) * k + l] * b[(in_b * k + l) * n + j];
-        out[(batch * m + i) * n + j] = sum;
-      }
-    }
-  }
-  return out;
-}
-
-/// x [.., in] @ weight [out, in]^T + bias.
-Dense linear_reference(const Dense& x, const Dense& weight, const Dense* bias) {
-  const int64_t in = weight.shape[1], out_size = weight.shape[0];
-  Shape shape = x.shape;
-  shape.back() = out_size;
-  Dense out = dense_zeros(shape);
-  for (int64_t i = 0; i < out.num_elements(); ++i) {
-    const int64_t row = i / out_size, column = i % out_size;
-    double sum = bias != nullptr ? (*bias)[column] : 0.0;
-    for (int64_t l = 0; l < in; ++l) sum += x[row * in + l] * weight[column * in + l];
-    out[i] = sum;
-  }
-  return out;
-}
-
-OpCase matmul_case(Shape a, Shape b) {
-  OpCase op;
-  op.name = "matmul";
-  op.terms = static_cast<double>(a.back());
-  op.inputs = {{"input", a}, {"other", b}};
-  op.run = [](const std::vector<Tensor>& in) { return matmul(in[0], in[1]); };
-  op.reference = [](const std::vector<Dense>& in) { return product(in[0], in[1]); };
-  return op;
-}
-
-TEST(Matmul, MatrixProductsMatchTheirFormula) {
-  check(matmul_case({7, 3}, {3, 5}));
-  check(matmul_case({1, 1}, {1, 1}));
-  check(matmul_case({31, 33}, {33, 17}));  // too large for the direct algorithm
-  check(matmul_case({3, 70}, {70, 7}));
-}
-
-TEST(Matmul, BatchedProductsMatchTheirFormula) {
-  check(matmul_case({2, 3, 4}, {4, 5}));
-  check(matmul_case({2, 3, 4}, {2, 4, 5}));
-  check(matmul_case({3, 4}, {2, 4, 5}));
-  check(matmul_case({2, 1, 3, 4}, {3, 4, 2}));
-  check_values(matmul_case({2, 1, 33, 31}, {3, 31, 32}));
-  check_threads(matmul_case({2, 1, 33, 31}, {3, 31, 32}));
-}
-
-TEST(Matmul, VectorProductsMatchTheirFormula) {
-  OpCase op = matmul_case({3}, {3, 5});
-  op.reference = [](const std::vector<Dense>& in) {
-    Dense row = in[0];
-    row.shape = {1, 3};
-    Dense out = product(row, in[1]);
-    out.shape = {5};
-    return out;
-  };
-  check(op);
-
-  op = matmul_case({2, 3, 4}, {4});
-  op.reference = [](const std::vector<Dense>& in) {
-    Dense column = in[1];
-    column.shape = {4, 1};
-    Dense out = product(in[0], column);
-    out.shape = {2, 3};
-    return out;
-  };
-  check(op);
-
-  op = matmul_case({7}, {7});
-  op.reference = [](const std::vector<Dense>& in) {
-    Dense out = dense_zeros({});
-    for (int64_t i = 0; i < 7; ++i) out[0] += in[0][i] * in[1][i];
-    return out;
-  };
-  check(op);
-}
-
 TEST(Matmul, EmptyInnerDimensionGivesZeros) {
   EXPECT_TRUE(close(matmul(empty({3, 0}), empty({0, 2})), dense_zeros({3, 2}), 0));
   EXPECT_EQ(matmul(empty({0, 4}), empty({4, 2})).shape(), Shape({0, 2}));
@@ -183,22 +75,6 @@ TEST(Matmul, InvalidArgumentsAreNamedInErrors) {
 
 // --- bmm -------------------------------------------------------------------------------------------------------------
 
-OpCase bmm_case(Shape a, Shape b) {
-  OpCase op = matmul_case(a, b);
-  op.name = "bmm";
-  op.inputs[1].name = "mat2";
-  op.run = [](const std::vector<Tensor>& in) { return bmm(in[0], in[1]); };
-  return op;
-}
-
-TEST(Bmm, MatchesItsFormula) {
-  check(bmm_case({2, 3, 4}, {2, 4, 5}));
-  check(bmm_case({1, 1, 7}, {1, 7, 1}));
-  check_values(bmm_case({3, 33, 31}, {3, 31, 32}));
-  check_gradients(bmm_case({3, 2, 31}, {3, 31, 1}));
-  check_threads(bmm_case({3, 65, 31}, {3, 31, 70}));
-}
-
 TEST(Bmm, EmptySizesGiveEmptyOrZeroResults) {
   EXPECT_EQ(bmm(empty({0, 3, 4}), empty({0, 4, 2})).shape(), Shape({0, 3, 2}));
   EXPECT_TRUE(close(bmm(empty({2, 3, 0}), empty({2, 0, 2})), dense_zeros({2, 3, 2}), 0));
@@ -232,27 +108,6 @@ TEST(Bmm, InvalidArgumentsAreNamedInErrors) {
 }
 
 // --- addmm -----------------------------------------------------------------------------------------------------------
-
-OpCase addmm_case(Shape input, Shape a, Shape b) {
-  OpCase op;
-  op.name = "addmm";
-  op.terms = static_cast<double>(a.back() + 1);
-  op.inputs = {{"input", input}, {"mat1", a}, {"mat2", b}};
-  op.run = [](const std::vector<Tensor>& in) { return addmm(in[0], in[1], in[2], 0.5, -1.25); };
-  op.reference = [](const std::vector<Dense>& in) {
-    const Dense factor = product(in[1], in[2]);
-    return dense_map(factor.shape, {in[0], factor},
-                     [](const std::vector<double>& x) { return 0.5 * x[0] - 1.25 * x[1]; });
-  };
-  return op;
-}
-
-TEST(Addmm, MatchesItsFormula) {
-  check(addmm_case({3, 5}, {3, 4}, {4, 5}));
-  check(addmm_case({5}, {3, 4}, {4, 5}));
-  check(addmm_case({3, 1}, {3, 4}, {4, 5}));
-  check_values(addmm_case({33}, {32, 31}, {31, 33}));
-}
 
 TEST(Addmm, BetaZeroDoesNotReadInput) {
   const Tensor input = full({2, 2}, std::numeric_limits<double>::quiet_NaN());
@@ -304,46 +159,6 @@ TEST(Addmm, InvalidArgumentsAreNamedInErrors) {
 }
 
 // --- linear ----------------------------------------------------------------------------------------------------------
-
-OpCase linear_case(Shape x, int64_t out, bool with_bias, bool with_relu) {
-  OpCase op;
-  op.name = with_relu ? "linear_relu" : "linear";
-  op.terms = static_cast<double>(x.back() + 1);
-  op.inputs = {{"x", x}, {"weight", {out, x.back()}}};
-  if (with_bias) {
-    op.inputs.push_back({"bias", {out}});
-    op.inputs.back().optional = true;
-  }
-  op.run = [=](const std::vector<Tensor>& in) {
-    const Tensor bias = with_bias ? in[2] : Tensor();
-    return with_relu ? linear_relu(in[0], in[1], bias) : linear(in[0], in[1], bias);
-  };
-  op.reference = [=](const std::vector<Dense>& in) {
-    Dense result = linear_reference(in[0], in[1], with_bias ? &in[2] : nullptr);
-    if (with_relu) {
-      for (double& value : result.values) value = std::max(value, 0.0);
-    }
-    return result;
-  };
-  return op;
-}
-
-TEST(Linear, MatchesItsFormula) {
-  check(linear_case({7, 3}, 5, true, false));
-  check(linear_case({7, 3}, 5, false, false));
-  check(linear_case({3}, 4, true, false));
-  check(linear_case({2, 3, 4}, 5, true, false));
-  check_values(linear_case({33, 31}, 65, true, false));
-  check_threads(linear_case({33, 31}, 65, true, false));
-}
-
-TEST(LinearRelu, MatchesItsFormula) {
-  check(linear_case({7, 3}, 5, true, true));
-  check(linear_case({7, 3}, 5, false, true));
-  check(linear_case({2, 3, 4}, 5, true, true));
-  check_values(linear_case({33, 31}, 65, true, true));
-  check_threads(linear_case({33, 31}, 65, true, true));
-}
 
 TEST(LinearRelu, NaNPropagatesAndZeroResultsMaskGradients) {
   const double nan = std::numeric_limits<double>::quiet_NaN();

@@ -13,138 +13,26 @@
 #include <tandem/ops/elementwise.h>
 #include <tandem/ops/view.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tests/ops/norm_reference.h>
 #include <tandem/tests/support/op_case.h>
 
 namespace tandem::testing { namespace {
 
-enum class Tail { kNone, kRelu, kAddRelu };
-
-/// Attributes of a batch norm under test.
-struct Options {
-  bool training = true;
-  Tail tail = Tail::kNone;
-  bool weight = true;
-  bool bias = true;
-  bool channels_last = false;
-};
-
-constexpr double kEps = 1e-2, kMomentum = 0.3;
+using namespace norm;
 
 /// Random values on the device under test.
 Tensor random_here(const Shape& shape, uint64_t seed, DType dtype = kFloat32) {
   return make_tensor(random_dense(shape, seed), dtype, Layout::kContiguous, test_device());
 }
+
 Tensor here(const Dense& values, DType dtype = kFloat32) {
   return make_tensor(values, dtype, Layout::kContiguous, test_device());
-}
-
-/// Running statistics for evaluation, other ones for each channel.
-Tensor running(int64_t channels, double first, double step, Device device) {
-  std::vector<double> values;
-  for (int64_t c = 0; c < channels; ++c) values.push_back(first + step * static_cast<double>(c));
-  return from_vector<double>(values, {channels}, {kFloat32, device});
-}
-
-Dense batch_norm_reference(const Dense& x, const Options& o, const Dense* residual, const Dense* weight,
-                           const Dense* bias) {
-  const int64_t n = x.shape[0], channels = x.shape[1], inner = x.num_elements() / n / channels;
-  Dense out = x;
-  for (int64_t c = 0; c < channels; ++c) {
-    double mean = 0.5 - 0.25 * static_cast<double>(c), variance = 0.5 + static_cast<double>(c);
-    const auto at = [&](int64_t i) { return (i / inner * channels + c) * inner + i % inner; };
-    if (o.training) {
-      long double sum = 0, squares = 0;  // more exact than the sums that it judges
-      for (int64_t i = 0; i < n * inner; ++i) sum += x[at(i)];
-      mean = static_cast<double>(sum / static_cast<long double>(n * inner));
-      for (int64_t i = 0; i < n * inner; ++i) squares += (x[at(i)] - mean) * (x[at(i)] - mean);
-      variance = static_cast<double>(squares / static_cast<long double>(n * inner));
-    }
-    for (int64_t i = 0; i < n * inner; ++i) {
-      double y = (x[at(i)] - mean) / std::sqrt(variance + kEps);
-      if (weight != nullptr) y *= (*weight)[c];
-      if (bias != nullptr) y += (*bias)[c];
-      if (residual != nullptr) y += (*residual)[at(i)];
-      out[at(i)] = o.tail == Tail::kNone ? y : std::max(y, 0.0);
-    }
-  }
-  return out;
-}
-
-Tensor run_batch_norm(const Options& o, const Tensor& x, const Tensor& residual, const Tensor& weight,
-                      const Tensor& bias) {
-  const int64_t channels = x.defined() ? x.shape()[1] : 1;
-  const Device device = x.defined() ? x.device() : Device();
-  const Tensor mean = running(channels, 0.5, -0.25, device), var = running(channels, 0.5, 1, device);
-  switch (o.tail) {
-    case Tail::kNone: return batch_norm(x, mean, var, weight, bias, o.training, kMomentum, kEps);
-    case Tail::kRelu: return batch_norm_relu(x, mean, var, weight, bias, o.training, kMomentum, kEps);
-    case Tail::kAddRelu: break;
-  }
-  return batch_norm_add_relu(x, residual, mean, var, weight, bias, o.training, kMomentum, kEps);
-}
-
-OpCase batch_norm_case(Shape shape, Options o) {
-  OpCase op;
-  op.name = o.tail == Tail::kNone ? "batch_norm" : o.tail == Tail::kRelu ? "batch_norm_relu" : "batch_norm_add_relu";
-  op.inputs = {{"input", shape}};
-  if (o.tail == Tail::kAddRelu) op.inputs.push_back({"residual", shape});
-  if (o.weight) op.inputs.push_back({.name = "weight", .shape = {shape[1]}, .low = 0.5, .optional = true});
-  if (o.bias) op.inputs.push_back({.name = "bias", .shape = {shape[1]}, .optional = true});
-  op.terms = o.training ? static_cast<double>(num_elements(shape) / shape[1]) : 1;
-  op.tolerance = 8;
-  op.names_operands = false;  // the running statistics are listed too
-  op.run = [=](const std::vector<Tensor>& in) {
-    size_t i = 1;
-    const Tensor residual = o.tail == Tail::kAddRelu ? in[i++] : Tensor(), weight = o.weight ? in[i++] : Tensor();
-    const Tensor bias = o.bias ? in[i++] : Tensor();
-    const auto reorder = [&](const Tensor& t) {
-      return o.channels_last && t.defined() ? t.permute({0, 2, 3, 1}).clone().permute({0, 3, 1, 2}) : t;
-    };
-    return run_batch_norm(o, reorder(in[0]), reorder(residual), weight, bias);
-  };
-  op.reference = [=](const std::vector<Dense>& in) {
-    size_t i = 1;
-    const Dense* residual = o.tail == Tail::kAddRelu ? &in[i++] : nullptr;
-    const Dense* weight = o.weight ? &in[i++] : nullptr;
-    return batch_norm_reference(in[0], o, residual, weight, o.bias ? &in[i++] : nullptr);
-  };
-  return op;
 }
 
 class BatchNorm : public ::testing::TestWithParam<Tail> {};
 INSTANTIATE_TEST_SUITE_P(, BatchNorm, ::testing::Values(Tail::kNone, Tail::kRelu, Tail::kAddRelu), [](const auto& p) {
   return p.param == Tail::kNone ? "batch_norm" : p.param == Tail::kRelu ? "batch_norm_relu" : "batch_norm_add_relu";
 });
-
-TEST_P(BatchNorm, MatchesItsFormula) {
-  for (const bool training : {true, false}) {
-    const Options o = {.training = training, .tail = GetParam()};
-    check(batch_norm_case({7, 3}, o));
-    check(batch_norm_case({3, 2, 5}, o));
-    check(batch_norm_case({2, 3, 2, 3}, o));
-    Options last = o;
-    last.channels_last = true;
-    check(batch_norm_case({2, 3, 2, 3}, last));
-  }
-}
-
-TEST_P(BatchNorm, WeightAndBiasAreOptional) {
-  for (const bool training : {true, false}) {
-    check(batch_norm_case({5, 3}, {.training = training, .tail = GetParam(), .weight = false}));
-    check(batch_norm_case({5, 3}, {.training = training, .tail = GetParam(), .bias = false}));
-    check(batch_norm_case({2, 3, 3}, {.training = training, .tail = GetParam(), .weight = false, .bias = false}));
-  }
-}
-
-TEST_P(BatchNorm, LargeInputsMatchAcrossThreadCounts) {
-  for (const bool channels_last : {false, true}) {
-    const Options o = {.tail = GetParam(), .channels_last = channels_last};
-    check_values(batch_norm_case({5, 33, 3, 31}, o));
-    check_threads(batch_norm_case({65, 33, 7, 9}, o));
-    check_threads(batch_norm_case({3, 3, 150, 201}, o));
-  }
-  check_threads(batch_norm_case({3001, 33}, {.tail = GetParam()}));
-}
 
 /// The result and gradients of a batch norm followed by separate operations.
 TEST_P(BatchNorm, FusedResultMatchesPartsBitwise) {
@@ -361,60 +249,6 @@ TEST(BatchNormErrors, InvalidArgumentsAreNamed) {
 }
 
 // --- layer norm ----------------------------------------------------------------------------------
-
-OpCase layer_norm_case(Shape shape, Shape normalized, bool with_weight = true, bool with_bias = true) {
-  OpCase op;
-  op.name = "layer_norm";
-  op.inputs = {{"input", shape}};
-  if (with_weight) op.inputs.push_back({.name = "weight", .shape = normalized, .low = 0.5, .optional = true});
-  if (with_bias) op.inputs.push_back({.name = "bias", .shape = normalized, .optional = true});
-  const int64_t n = num_elements(normalized);
-  op.terms = static_cast<double>(std::max(n, num_elements(shape) / n));
-  op.tolerance = 8;
-  op.run = [=](const std::vector<Tensor>& in) {
-    return layer_norm(in[0], normalized, with_weight ? in[1] : Tensor(), with_bias ? in.back() : Tensor(), kEps);
-  };
-  op.reference = [=](const std::vector<Dense>& in) {
-    Dense out = in[0];
-    for (int64_t row = 0; row < out.num_elements() / n; ++row) {
-      double mean = 0, variance = 0;
-      for (int64_t i = 0; i < n; ++i) mean += in[0][row * n + i] / static_cast<double>(n);
-      for (int64_t i = 0; i < n; ++i) variance += std::pow(in[0][row * n + i] - mean, 2) / static_cast<double>(n);
-      for (int64_t i = 0; i < n; ++i) {
-        double y = (in[0][row * n + i] - mean) / std::sqrt(variance + kEps);
-        if (with_weight) y *= in[1][i];
-        if (with_bias) y += in.back()[i];
-        out[row * n + i] = y;
-      }
-    }
-    return out;
-  };
-  return op;
-}
-
-TEST(LayerNorm, MatchesItsFormula) {
-  check(layer_norm_case({3, 7}, {7}));
-  check(layer_norm_case({2, 3, 5}, {3, 5}));
-  check(layer_norm_case({2, 33}, {33}));
-  check(layer_norm_case({5}, {5}));
-  check(layer_norm_case({4, 1}, {1}));
-  check(layer_norm_case({3, 31}, {31}));
-  check(layer_norm_case({2, 32}, {32}));
-}
-
-TEST(LayerNorm, WeightAndBiasAreOptional) {
-  check(layer_norm_case({3, 7}, {7}, false, true));
-  check(layer_norm_case({3, 7}, {7}, true, false));
-  check(layer_norm_case({3, 33}, {33}, false, false));
-}
-
-TEST(LayerNorm, LargeInputsMatchAcrossThreadCounts) {
-  check_values(layer_norm_case({3, 2, 384}, {384}));
-  check_values(layer_norm_case({2, 5001}, {5001}));
-  check_threads(layer_norm_case({1001, 128}, {128}));
-  check_threads(layer_norm_case({301, 33}, {33}));
-  check_threads(layer_norm_case({67, 1024}, {1024}));
-}
 
 TEST(LayerNorm, LargeOffsetsDoNotLosePrecision) {
   const Dense values = dense(random_tensor({37, 129}, 1, kFloat32, 1e4 - 1.7, 1e4 + 1.7));

@@ -1,4 +1,4 @@
-// What operations leave in a trace.
+// Events that operations record in a trace.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -50,8 +50,8 @@ TEST(OpTrace, ForwardAndBackwardCountFlopsAndBytes) {
   EXPECT_EQ(traced([&] { y.backward(cotangent); }),
             (Lines{
                 "backward backward [0 0] ",
-                "backward relu [0 0] Linear 'fc1'",        // all of it is done by
-                "op relu_backward [0 180] Linear 'fc1'",   // this
+                "backward relu [0 0] Linear 'fc1'",        // does all its work in
+                "op relu_backward [0 180] Linear 'fc1'",   // this operation
                 "backward matmul [210 284] Linear 'fc1'",  // cotangent, x and the gradient of w
             }));
 }

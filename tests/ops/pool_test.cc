@@ -16,163 +16,9 @@
 
 namespace tandem::testing { namespace {
 
-/// On the device under test.
-Tensor here(const Dense& values, DType dtype = kFloat32) {
-  return make_tensor(values, dtype, Layout::kContiguous, test_device());
-}
 TensorOptions options_here(DType dtype = kFloat32) { return {dtype, test_device()}; }
 
 const double kInf = std::numeric_limits<double>::infinity(), kNan = std::numeric_limits<double>::quiet_NaN();
-
-/// Number of windows by counting them.
-int64_t windows(int64_t image, int64_t kernel, int64_t stride, int64_t padding, int64_t dilation, bool ceil_mode) {
-  const int64_t extent = dilation * (kernel - 1) + 1;
-  int64_t n = 0;
-  while (n * stride - padding + extent <= image + padding) ++n;
-  // ceil_mode: one more, where it begins inside the image or the padding before it and something is left for it.
-  if (ceil_mode && (n - 1) * stride - padding + extent < image + padding && n * stride - padding < image) ++n;
-  return n;
-}
-
-/// f(the elements of a window that lie inside, the number of positions inside the padded image) for each window.
-template <class F>
-Dense pool(const Dense& in, Size2d kernel, Size2d stride, Size2d padding, Size2d dilation, bool ceil_mode, F f) {
-  const Shape& s = in.shape;
-  const int64_t rows = windows(s[2], kernel.height, stride.height, padding.height, dilation.height, ceil_mode);
-  const int64_t columns = windows(s[3], kernel.width, stride.width, padding.width, dilation.width, ceil_mode);
-  Dense out = dense_zeros({s[0], s[1], rows, columns});
-  for (int64_t o = 0; o < out.num_elements(); ++o) {
-    const int64_t column = o % columns, row = o / columns % rows, plane = o / columns / rows;
-    std::vector<double> values;
-    int64_t positions = 0;
-    for (int64_t i = 0; i < kernel.height; ++i) {
-      for (int64_t j = 0; j < kernel.width; ++j) {
-        const int64_t y = row * stride.height - padding.height + i * dilation.height;
-        const int64_t x = column * stride.width - padding.width + j * dilation.width;
-        positions += y < s[2] + padding.height && x < s[3] + padding.width;
-        if (y >= 0 && y < s[2] && x >= 0 && x < s[3]) values.push_back(in[(plane * s[2] + y) * s[3] + x]);
-      }
-    }
-    out[o] = f(values, positions);
-  }
-  return out;
-}
-
-OpCase max_case(Shape shape, Size2d kernel, MaxPool2dOptions options) {
-  OpCase op;
-  op.name = "max_pool2d";
-  op.inputs = {{"input", shape}};
-  op.run = [=](const std::vector<Tensor>& in) { return max_pool2d(in[0], kernel, options); };
-  op.reference = [=](const std::vector<Dense>& in) {
-    return pool(in[0], kernel, options.stride.value_or(kernel), options.padding, options.dilation, options.ceil_mode,
-                [](const std::vector<double>& v, int64_t) {
-                  return v.empty() ? -kInf : *std::max_element(v.begin(), v.end());
-                });
-  };
-  return op;
-}
-
-OpCase avg_case(Shape shape, Size2d kernel, AvgPool2dOptions options) {
-  OpCase op;
-  op.name = "avg_pool2d";
-  op.inputs = {{"input", shape}};
-  op.terms = static_cast<double>(kernel.height * kernel.width);
-  op.run = [=](const std::vector<Tensor>& in) { return avg_pool2d(in[0], kernel, options); };
-  op.reference = [=](const std::vector<Dense>& in) {
-    return pool(in[0], kernel, options.stride.value_or(kernel), options.padding, 1, options.ceil_mode,
-                [&](const std::vector<double>& v, int64_t positions) {
-                  double sum = 0;
-                  for (const double value : v) sum += value;
-                  return sum /
-                         static_cast<double>(options.count_include_pad ? positions : static_cast<int64_t>(v.size()));
-                });
-  };
-  return op;
-}
-
-OpCase adaptive_case(Shape shape, Size2d size) {
-  OpCase op;
-  op.name = "adaptive_avg_pool2d";
-  op.inputs = {{"input", shape}};
-  op.terms = static_cast<double>(shape[2] * shape[3]);
-  op.run = [=](const std::vector<Tensor>& in) { return adaptive_avg_pool2d(in[0], size); };
-  op.reference = [=](const std::vector<Dense>& in) {
-    Dense out = dense_zeros({shape[0], shape[1], size.height, size.width});
-    const auto begin = [](int64_t o, int64_t image, int64_t n) {
-      return static_cast<int64_t>(std::floor(static_cast<double>(o * image) / static_cast<double>(n)));
-    };
-    const auto end = [](int64_t o, int64_t image, int64_t n) {
-      return static_cast<int64_t>(std::ceil(static_cast<double>((o + 1) * image) / static_cast<double>(n)));
-    };
-    for (int64_t o = 0; o < out.num_elements(); ++o) {
-      const int64_t column = o % size.width, row = o / size.width % size.height, plane = o / size.width / size.height;
-      double sum = 0;
-      int64_t count = 0;
-      for (int64_t y = begin(row, shape[2], size.height); y < end(row, shape[2], size.height); ++y) {
-        for (int64_t x = begin(column, shape[3], size.width); x < end(column, shape[3], size.width); ++x, ++count) {
-          sum += in[0][(plane * shape[2] + y) * shape[3] + x];
-        }
-      }
-      out[o] = sum / static_cast<double>(count);
-    }
-    return out;
-  };
-  return op;
-}
-
-/// The same operation on a channels-last copy of the input: there the work runs over channels.
-OpCase in_channels_last(OpCase op) {
-  op.run = [run = op.run](const std::vector<Tensor>& in) {
-    return run({in[0].permute({0, 2, 3, 1}).clone().permute({0, 3, 1, 2})});
-  };
-  op.names_operands = false;
-  return op;
-}
-
-void check_both_orders(const OpCase& op) {
-  check(op);
-  OpCase other = in_channels_last(op);
-  check_values(other);
-  check_gradients(other);
-  check_threads(other);
-}
-
-TEST(MaxPool2d, MatchesItsFormula) {
-  check_both_orders(max_case({2, 3, 6, 6}, 2, {}));
-  check_both_orders(max_case({1, 3, 5, 7}, 2, {}));
-  check_both_orders(max_case({2, 3, 5, 7}, {3, 2}, {.stride = Size2d{2, 1}, .padding = {1, 0}}));
-  check_both_orders(max_case({1, 2, 7, 8}, 3, {.stride = 2, .padding = 1, .ceil_mode = true}));
-  check_both_orders(max_case({1, 1, 9, 7}, {2, 3}, {.stride = 3, .padding = 1, .dilation = {3, 2}}));
-  check_both_orders(max_case({1, 2, 1, 1}, 1, {}));
-  check_both_orders(max_case({2, 1, 3, 7}, {1, 3}, {.stride = 1, .padding = {0, 1}}));
-}
-
-TEST(MaxPool2d, LargeInputsMatchAcrossThreadCounts) {
-  for (const Shape& shape : {Shape{1, 131, 4, 5}, Shape{1, 2, 6, 300}}) {
-    for (const OpCase& op : {max_case(shape, 2, {}), max_case(shape, 3, {.stride = 1, .padding = 1})}) {
-      check_values(op);
-      check_values(in_channels_last(op));
-    }
-  }
-  for (const OpCase& op :
-       {max_case({3, 32, 24, 24}, 2, {}), max_case({3, 33, 25, 23}, 3, {.stride = 2, .padding = 1})}) {
-    check_threads(op);
-    check_threads(in_channels_last(op));
-  }
-}
-
-TEST(MaxPool2d, LargeKernelsRouteGradientToMaximum) {
-  // 15 x 17 = 255 elements fit a byte, 16 x 16 do not; the largest one is element 254, or 255.
-  for (const Size2d kernel : {Size2d{15, 17}, Size2d{16, 16}}) {
-    Tensor x = zeros({1, 1, kernel.height, kernel.width}, options_here(kFloat64));
-    x.select(2, kernel.height - 1).select(2, kernel.width - 1).fill_(3);
-    x.set_requires_grad();
-    max_pool2d(x, kernel).backward(full({1, 1, 1, 1}, 5, options_here(kFloat64)));
-    const std::vector<double> grad = x.grad().to_vector<double>();
-    EXPECT_EQ(grad.back(), 5);
-    EXPECT_EQ(std::count(grad.begin(), grad.end(), 0), kernel.height * kernel.width - 1);
-  }
-}
 
 /// The gradient of one window over `values` [1, 1, 2, n] for the cotangent 1; in channels-last order for a second channel.
 std::vector<double> gradient_of_window(const std::vector<double>& values, bool channels_last) {
@@ -188,6 +34,39 @@ std::vector<double> gradient_of_window(const std::vector<double>& values, bool c
   std::vector<double> grad = x.grad().to_vector<double>();
   grad.resize(values.size());
   return grad;
+}
+
+/// The result of max_pool2d, its gradient for a random cotangent and that gradient's, on a device.
+std::vector<std::vector<double>> all_of_max_pool(const Dense& values, DType dtype, Device device, bool channels_last,
+                                                 Size2d kernel, const MaxPool2dOptions& options) {
+  const auto make = [&](const Dense& of) { return make_tensor(of, dtype, Layout::kContiguous, device); };
+  Tensor x = make(values);
+  if (channels_last) x = ops::channels_last(x).detach();
+  x.set_requires_grad();
+  const Tensor y = max_pool2d(x, kernel, options);
+  Tensor cotangent = make(random_dense(y.shape(), 2)).set_requires_grad();
+  const Tensor first = grad(std::vector{y}, std::vector{x}, std::vector{cotangent}, {.create_graph = true})[0];
+  const Tensor second =
+      grad(std::vector{first}, std::vector{cotangent}, std::vector{make(random_dense(x.shape(), 3))})[0];
+  return {y.to_vector<double>(), first.to_vector<double>(), second.to_vector<double>()};
+}
+
+/// On the device under test.
+Tensor here(const Dense& values, DType dtype = kFloat32) {
+  return make_tensor(values, dtype, Layout::kContiguous, test_device());
+}
+
+TEST(MaxPool2d, LargeKernelsRouteGradientToMaximum) {
+  // 15 x 17 = 255 elements fit a byte, 16 x 16 do not; the largest one is element 254, or 255.
+  for (const Size2d kernel : {Size2d{15, 17}, Size2d{16, 16}}) {
+    Tensor x = zeros({1, 1, kernel.height, kernel.width}, options_here(kFloat64));
+    x.select(2, kernel.height - 1).select(2, kernel.width - 1).fill_(3);
+    x.set_requires_grad();
+    max_pool2d(x, kernel).backward(full({1, 1, 1, 1}, 5, options_here(kFloat64)));
+    const std::vector<double> grad = x.grad().to_vector<double>();
+    EXPECT_EQ(grad.back(), 5);
+    EXPECT_EQ(std::count(grad.begin(), grad.end(), 0), kernel.height * kernel.width - 1);
+  }
 }
 
 TEST(MaxPool2d, FirstOfEqualMaximaGetsGradient) {
@@ -255,21 +134,6 @@ TEST(MaxPool2d, WindowWithoutElementsGivesNegativeInfinity) {
   }
 }
 
-/// The result of max_pool2d, its gradient for a random cotangent and that gradient's, on a device.
-std::vector<std::vector<double>> all_of_max_pool(const Dense& values, DType dtype, Device device, bool channels_last,
-                                                 Size2d kernel, const MaxPool2dOptions& options) {
-  const auto make = [&](const Dense& of) { return make_tensor(of, dtype, Layout::kContiguous, device); };
-  Tensor x = make(values);
-  if (channels_last) x = ops::channels_last(x).detach();
-  x.set_requires_grad();
-  const Tensor y = max_pool2d(x, kernel, options);
-  Tensor cotangent = make(random_dense(y.shape(), 2)).set_requires_grad();
-  const Tensor first = grad(std::vector{y}, std::vector{x}, std::vector{cotangent}, {.create_graph = true})[0];
-  const Tensor second =
-      grad(std::vector{first}, std::vector{cotangent}, std::vector{make(random_dense(x.shape(), 3))})[0];
-  return {y.to_vector<double>(), first.to_vector<double>(), second.to_vector<double>()};
-}
-
 TEST(MaxPool2d, ResultsAndGradientsMatchCpuBits) {
   const MaxPool2dOptions overlapping = {.stride = 2, .padding = 1}, apart = {.stride = 3, .dilation = 2};
   for (const Shape& shape : {Shape{1, 1, 3, 1023}, Shape{1, 2, 4, 1024}, Shape{2, 1, 5, 1025}, Shape{1, 257, 3, 5},
@@ -286,46 +150,6 @@ TEST(MaxPool2d, ResultsAndGradientsMatchCpuBits) {
       }
     }
   }
-}
-
-TEST(AvgPool2d, MatchesItsFormula) {
-  check_both_orders(avg_case({2, 3, 4, 6}, 2, {}));
-  check_both_orders(avg_case({1, 2, 5, 7}, {3, 2}, {.stride = Size2d{2, 1}, .padding = {1, 0}}));
-  check_both_orders(avg_case({1, 2, 5, 7}, {3, 2}, {.stride = Size2d{2, 3}, .padding = 1, .count_include_pad = false}));
-  check_both_orders(avg_case({1, 2, 7, 8}, 3, {.stride = 2, .padding = 1, .ceil_mode = true}));
-  check_both_orders(
-      avg_case({1, 1, 6, 7}, 2, {.stride = 3, .padding = 1, .ceil_mode = true, .count_include_pad = false}));
-}
-
-TEST(AvgPool2d, LargeInputsMatchAcrossThreadCounts) {
-  for (const Shape& shape : {Shape{1, 131, 4, 5}, Shape{1, 2, 3, 77}}) {
-    const OpCase op = avg_case(shape, {3, 4}, {.stride = 1, .padding = {1, 2}});
-    check_values(op);
-    check_values(in_channels_last(op));
-  }
-  const OpCase op = avg_case({3, 33, 25, 23}, 3, {.stride = 2, .padding = 1});
-  check_threads(op);
-  check_threads(in_channels_last(op));
-}
-
-TEST(AdaptiveAvgPool2d, MatchesItsFormula) {
-  check_both_orders(adaptive_case({2, 3, 4, 4}, 1));
-  check_both_orders(adaptive_case({1, 2, 7, 5}, {3, 4}));
-  check_both_orders(adaptive_case({1, 3, 3, 2}, {5, 3}));
-  check_both_orders(adaptive_case({1, 1, 1, 33}, {1, 1}));
-}
-
-TEST(AdaptiveAvgPool2d, LargeInputsMatchAcrossThreadCounts) {
-  for (const OpCase& op : {adaptive_case({1, 131, 4, 3}, 1), adaptive_case({2, 3, 5, 70}, {2, 1})}) {
-    check_values(op);
-    check_values(in_channels_last(op));
-  }
-  // Windows of as many elements as a warp of a GPU takes, fewer and more.
-  for (const int64_t side : {7, 8, 9, 33}) check_values(adaptive_case({1, 3, side, side}, 1));
-  check_values(adaptive_case({1, 2, 40, 1025}, {2, 1}));
-  const OpCase op = adaptive_case({3, 33, 25, 23}, 7);
-  check_threads(op);
-  check_threads(in_channels_last(op));
 }
 
 TEST(Pooling, ResultAndGradientKeepMemoryOrder) {

@@ -32,36 +32,9 @@ Dense reference(const Dense& x, int64_t dim, bool log) {
   return out;
 }
 
-OpCase softmax_case(Shape shape, int64_t dim, bool log) {
-  OpCase op;
-  op.name = log ? "log_softmax" : "softmax";
-  const int64_t wrapped = dim < 0 ? dim + shape.dim() : dim;
-  op.terms = static_cast<double>(shape.empty() ? 1 : std::max<int64_t>(1, shape[static_cast<size_t>(wrapped)]));
-  op.inputs = {{"input", shape, -4, 4}};
-  op.run = [=](const std::vector<Tensor>& in) { return log ? log_softmax(in[0], dim) : softmax(in[0], dim); };
-  op.reference = [=](const std::vector<Dense>& in) { return reference(in[0], std::max<int64_t>(0, wrapped), log); };
-  return op;
-}
-
 class Softmax : public ::testing::TestWithParam<bool> {};
 INSTANTIATE_TEST_SUITE_P(, Softmax, ::testing::Bool(),
                          [](const auto& parameter) { return parameter.param ? "log_softmax" : "softmax"; });
-
-TEST_P(Softmax, MatchesItsFormula) {
-  check(softmax_case({3, 7}, 1, GetParam()));
-  check(softmax_case({2, 33}, -1, GetParam()));
-  check(softmax_case({7, 3}, 0, GetParam()));
-  check(softmax_case({2, 5, 3}, 1, GetParam()));
-  check(softmax_case({4, 1}, 1, GetParam()));
-  check(softmax_case({31}, 0, GetParam()));
-}
-
-TEST_P(Softmax, LargeInputsMatchAcrossThreadCounts) {
-  check_values(softmax_case({3, 5, 70}, 1, GetParam()));
-  check_gradients(softmax_case({1, 3, 66}, 1, GetParam()));
-  check_threads(softmax_case({300, 130}, 1, GetParam()));
-  check_threads(softmax_case({130, 300}, 0, GetParam()));
-}
 
 TEST_P(Softmax, EmptyAndScalarInputsAreAccepted) {
   const auto run = [&](const Tensor& x, int64_t dim) { return GetParam() ? log_softmax(x, dim) : softmax(x, dim); };

@@ -12,6 +12,7 @@
 #include <tandem/autograd/gradcheck.h>
 #include <tandem/base/env.h>
 #include <tandem/base/parallel_for.h>
+#include <tandem/tensor/cuda.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/primitives.h>
 
@@ -51,9 +52,9 @@ DType dtype_of_input(const Input& input, DType dtype) { return input.dtype.value
 
 bool collects_gradient(const Input& input) { return !input.dtype && input.differentiable; }
 
-std::vector<Tensor> make_inputs(const OpCase& op, DType dtype, const std::vector<Layout>& plan,
-                                Device device = test_device()) {
-  std::vector<Tensor> tensors;
+/// Inputs in one layout each.
+Tensors make_inputs(const OpCase& op, DType dtype, const std::vector<Layout>& plan, Device device = test_device()) {
+  Tensors tensors;
   for (size_t i = 0; i < op.inputs.size(); ++i) {
     const Input& input = op.inputs[i];
     Dense values = random_dense(input.shape, 100 + i, input.low, input.high);
@@ -99,11 +100,11 @@ std::vector<Tensor> gradients(const OpCase& op, const std::vector<Tensor>& leave
   return grad(outputs, wanted, cotangents);
 }
 
+}  // namespace
+
 bool same_bits(const Tensor& a, const Tensor& b) {
   return a.shape() == b.shape() && a.dtype() == b.dtype() && primitives::bytes_equal(a, b);
 }
-
-}  // namespace
 
 Device test_device() {
   static const Device device(env_string("TANDEM_TEST_DEVICE").value_or("cpu"));
@@ -147,6 +148,63 @@ Dense dense_map(const Shape& shape, const std::vector<Dense>& inputs,
     result[i] = f(arguments);
   }
   return result;
+}
+
+namespace {
+
+Shape broadcast_shape(const std::vector<Dense>& inputs) {
+  Shape shape;
+  for (const Dense& input : inputs) {
+    while (shape.size() < input.shape.size()) shape.insert(0, 1);
+    for (size_t d = 0; d < input.shape.size(); ++d) {
+      int64_t& size = shape[shape.size() - input.shape.size() + d];
+      if (input.shape[d] != 1) size = input.shape[d];
+    }
+  }
+  return shape;
+}
+
+template <class F, size_t... i>
+Reference elementwise_reference(F f, std::index_sequence<i...>) {
+  return [f = std::move(f)](const std::vector<Dense>& inputs) {
+    return dense_map(broadcast_shape(inputs), inputs, [&](const std::vector<double>& v) { return f(v[i]...); });
+  };
+}
+
+}  // namespace
+
+Reference elementwise(std::function<double(double)> f) {
+  return elementwise_reference(std::move(f), std::make_index_sequence<1>());
+}
+Reference elementwise(std::function<double(double, double)> f) {
+  return elementwise_reference(std::move(f), std::make_index_sequence<2>());
+}
+Reference elementwise(std::function<double(double, double, double)> f) {
+  return elementwise_reference(std::move(f), std::make_index_sequence<3>());
+}
+
+Input integers(const char* name, const Shape& shape, double end) {
+  return {.name = name, .shape = shape, .low = 0, .high = end, .dtype = kInt64};
+}
+Input bools(const char* name, const Shape& shape) {
+  return {.name = name, .shape = shape, .low = 0, .high = 2, .dtype = kBool};
+}
+Input positive(const char* name, const Shape& shape) { return {.name = name, .shape = shape, .low = 0.5}; }
+Input optional(Input input) {
+  input.optional = true;
+  return input;
+}
+Input keeps_dtype(Input input) {
+  input.autocast = false;
+  return input;
+}
+Input constant(Input input) {
+  input.differentiable = false;
+  return input;
+}
+
+Tensors make_inputs(const OpCase& op, DType dtype, Layout layout, Device device) {
+  return make_inputs(op, dtype, std::vector<Layout>(op.inputs.size(), layout), device);
 }
 
 Dense random_dense(const Shape& shape, uint64_t seed, double low, double high) {
@@ -341,6 +399,17 @@ std::string different_devices_text(const std::string& op, const std::vector<std:
              home, ")");
 }
 
+namespace {
+
+/// A device other than test_device(): the second of its type, or the CPU if there is only one GPU.
+Device other_device() {
+  if (!test_device().is_cpu()) return cuda::device_count() > 1 ? Device(test_device().type, 1) : Device();
+  if (cpu_device_count() < 2) set_cpu_device_count(2);
+  return Device(DeviceType::kCpu, 1);
+}
+
+}  // namespace
+
 void check_errors(const OpCase& op) {
   SCOPED_TRACE(op.name);
   const DType dtype = op.dtypes.front();
@@ -356,8 +425,7 @@ void check_errors(const OpCase& op) {
     EXPECT_NE(text.find(" is undefined"), std::string::npos) << text;
   }
   if (good.size() < 2) return;
-  if (cpu_device_count() < 2) set_cpu_device_count(2);
-  const std::vector<Tensor> elsewhere = make_inputs(op, dtype, plan, Device(test_device().type, 1));
+  const std::vector<Tensor> elsewhere = make_inputs(op, dtype, plan, other_device());
   std::vector<std::string> names;
   for (const Input& input : op.inputs) names.push_back(input.name);
   for (size_t i = 0; i < good.size(); ++i) {

@@ -143,7 +143,8 @@ class Report(OnAMachine):
         self.assertEqual(report["train_step"], [{"step_ms": 2.5}] * 40)
         self.assertEqual([kind["status"] for kind in report["compute_sanitizer"].values()], [0, 0])
         self.assertEqual(set(report["compute_sanitizer"]["racecheck"]["suites"]),
-                         {"LayerNorm", "Reduce", "Softmax", "CrossEntropy", "NllLoss", "MseLoss", "Attention"})
+                         {"LayerNorm", "Reduce", "Softmax", "CrossEntropy", "NllLoss", "MseLoss", "Attention",
+                          *(f"cases of {family}" for family in ("attention", "loss", "norm", "reduce", "softmax"))})
         self.assertEqual(report["tuning"], {"file": "report.tuning", "products": 20, "train_step": [{"step_ms": 2.5}] * 2})
         with open(self.path("report.tuning"), encoding="ascii") as file:
             self.assertEqual(file.read(), "product = 1\n" * 20)
@@ -284,8 +285,9 @@ class Suites(OnAMachine):
         self.assertEqual([suite for suite, result in report["compute_sanitizer"]["racecheck"]["suites"].items() if result["status"]],
                          ["Softmax"])
         calls = self.calls("machine/compute-sanitizer")
-        self.assertEqual(len(calls), 14)
+        self.assertEqual(len(calls), 24)
         self.assertIn(" --tool memcheck --error-exitcode 9 ./gpu_tests --gtest_color=no --gtest_filter=LayerNorm.* ", calls[0])
+        self.assertIn(" --gtest_filter=*/softmax_*_values:*/softmax_*_threads ", calls[11])
 
 
 class Names(unittest.TestCase):

@@ -11,9 +11,11 @@ ON_ONE_GPU = {"NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE
 # The suites that say most come first, one after the other: copies, products, convolutions, collectives of two processes.
 FIRST = [("gpu_tests", "Cuda"), ("gpu_tests", "Matmul"), ("gpu_tests", "Linear"), ("gpu_tests", "Conv2d"), ("gpu_ops_test", "World/GpuOps")]
 SUITE_SECONDS = 60
-LONGER = {"World/GpuOps": 120, "Reduce": 120}  # seconds that a suite may take
+LONGER = {"World/GpuOps": 120, "Reduce": 120, "All/OpCaseTest": 600, "All/OpTest": 300}  # seconds that a suite may take
 AT_ONCE = 4  # suites that share the GPU
 SANITIZED = ["LayerNorm", "Reduce", "Softmax", "CrossEntropy", "NllLoss", "MseLoss", "Attention"]
+# Families whose cases of the registry of operations are sanitized too: forward, and backward in the check of thread counts.
+SANITIZED_FAMILIES = ["attention", "loss", "norm", "reduce", "softmax"]
 SANITIZED_SECONDS = 120
 # How far an example's result on a GPU may be from the CPU's: per cent of accuracy, and loss.
 FROM_CPU = {"mnist": 1.0, "gpt_char": 0.05}
@@ -148,9 +150,11 @@ def sanitize(check):
         return
     findings = check.report["compute_sanitizer"] = {}
     for kind in ("memcheck", "racecheck"):
-        for suite in SANITIZED:
+        filters = {suite: f"{suite}.*" for suite in SANITIZED}
+        filters.update({f"cases of {family}": f"*/{family}_*_values:*/{family}_*_threads" for family in SANITIZED_FAMILIES})
+        for suite, tests_filter in filters.items():
             done = check.run(f"{kind} {suite}", [tool, "--tool", kind, "--error-exitcode", "9", "./gpu_tests", "--gtest_color=no",
-                                                 f"--gtest_filter={suite}.*"], SANITIZED_SECONDS)
+                                                 f"--gtest_filter={tests_filter}"], SANITIZED_SECONDS)
             if done is None:
                 continue
             result = findings.setdefault(kind, {"status": 0, "suites": {}})

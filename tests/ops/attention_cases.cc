@@ -1,0 +1,161 @@
+#include <string>
+#include <vector>
+
+#include <tandem/ops/attention.h>
+#include <tandem/ops/elementwise.h>
+#include <tandem/ops/random.h>
+#include <tandem/tests/ops/attention_reference.h>
+#include <tandem/tests/ops/op_cases.h>
+
+namespace tandem::testing {
+
+namespace {
+
+using namespace attention;
+
+OpCase attention_case(const Sizes& sizes) {
+  OpCase op;
+  op.name = "scaled_dot_product_attention";
+  op.inputs = {{"query", with(sizes.batch, sizes.queries, sizes.head_dim)},
+               {"key", with(sizes.batch, sizes.keys, sizes.head_dim)},
+               {"value", with(sizes.batch, sizes.keys, sizes.value_dim)}};
+  const double scale = 0.3;
+  op.run = [=](const std::vector<Tensor>& in) {
+    return scaled_dot_product_attention(in[0], in[1], in[2], {.is_causal = sizes.is_causal, .scale = scale});
+  };
+  op.reference = [=](const std::vector<Dense>& in) {
+    return reference(in[0], in[1], in[2], scale,
+                     [=](int64_t, int64_t t, int64_t s) { return sizes.is_causal ? causal_mask(t, s) : 0; });
+  };
+  op.terms = static_cast<double>(sizes.keys + sizes.head_dim);
+  return op;
+}
+
+OpCase qkv_case(const Shape& batch, int64_t size, int64_t num_heads, int64_t head_dim, bool is_causal) {
+  OpCase op;
+  op.name = "qkv_attention";
+  op.inputs = {{"qkv", with(batch, size, 3 * num_heads * head_dim)}};
+  op.run = [=](const std::vector<Tensor>& in) {
+    return qkv_attention(in[0], num_heads, {.is_causal = is_causal, .scale = 0.3});
+  };
+  op.reference = [=](const std::vector<Dense>& in) {
+    const int64_t rows = num_elements(batch) * size, width = num_heads * head_dim;
+    Dense out = dense_zeros(with(batch, size, width));
+    for (int64_t h = 0; h < num_heads; ++h) {
+      Dense parts[3];
+      for (int64_t part = 0; part < 3; ++part) {
+        parts[part] = dense_zeros(with(batch, size, head_dim));
+        for (int64_t i = 0; i < rows * head_dim; ++i) {
+          parts[part][i] = in[0][i / head_dim * 3 * width + part * width + h * head_dim + i % head_dim];
+        }
+      }
+      const Dense head = reference(parts[0], parts[1], parts[2], 0.3,
+                                   [=](int64_t, int64_t t, int64_t s) { return is_causal ? causal_mask(t, s) : 0; });
+      for (int64_t i = 0; i < rows * head_dim; ++i) out[i / head_dim * width + h * head_dim + i % head_dim] = head[i];
+    }
+    return out;
+  };
+  op.terms = static_cast<double>(size + head_dim);
+  return op;
+}
+
+// The attention of the training cases, and a long one.
+struct Heads {
+  int64_t batch, length, heads, head_dim;
+};
+constexpr Heads kHeads[] = {{16, 128, 4, 32}, {4, 256, 6, 64}, {1, 1024, 8, 64}};
+
+double flops(const Heads& h, bool is_causal) {
+  return 4.0 * static_cast<double>(h.batch * h.heads * h.length * h.length * h.head_dim) / (is_causal ? 2 : 1);
+}
+
+}  // namespace
+
+TANDEM_OP_CASES(attention) {
+  const auto attend = [](bool is_causal) {
+    return [=](const Tensors& x) {
+      return scaled_dot_product_attention(x[0], x[1], x[2], {.attn_mask = x[3], .is_causal = is_causal});
+    };
+  };
+  const auto attend_qkv = [](const Tensors& x) {
+    return qkv_attention(x[0], 2, {.attn_mask = x[1], .is_causal = true});
+  };
+  const Input query = {"query", {2, 3, 5}}, key = {"key", {2, 7, 5}}, value = {"value", {2, 7, 4}};
+  cases.op(
+      "Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value, const "
+      "AttentionOptions& options = {})",
+      CastPolicy::kLowPrecision,
+      {{.inputs = {query, key, value, optional(constant(keeps_dtype({"attn_mask", {3, 7}})))}, .run = attend(true)},
+       {.inputs = {query, key, value, bools("attn_mask", {2, 1, 7})}, .run = attend(false)},
+       {.inputs = {query, key, value, keeps_dtype({"attn_mask", {}})}, .run = attend(false)},
+       {.inputs = {{"query", {2, 4, 3}, 0.5, 2}, {"key", {2, 5, 3}, 0.5, 2}, {"value", {2, 5, 6}, 0.5, 2}},
+        .run = [](const Tensors& x) { return scaled_dot_product_attention(x[0], x[1], x[2]); },
+        .terms = 25}});
+  cases.op(
+      "Tensor qkv_attention(const Tensor& qkv, int64_t num_heads, const AttentionOptions& options = {})",
+      CastPolicy::kLowPrecision,
+      {{.inputs = {{"qkv", {2, 3, 18}}, optional(constant(keeps_dtype({"attn_mask", {3, 3}})))}, .run = attend_qkv},
+       {.inputs = {{"qkv", {2, 3, 18}}, bools("attn_mask", {3, 3})}, .run = attend_qkv},
+       {.inputs = {{"qkv", {2, 3, 18}}, keeps_dtype({"attn_mask", {}})}, .run = attend_qkv},
+       {.inputs = {{"qkv", {2, 4, 12}, 0.5, 2}},
+        .run = [](const Tensors& x) { return qkv_attention(x[0], 2, {.is_causal = true}); },
+        .terms = 16}});
+
+  for (const bool is_causal : {false, true}) {
+    // Second derivatives are composed of other operations, for which an emulated GPU takes minutes.
+    const unsigned checks = test_device().is_cpu() ? kAllChecks : kValues;
+    cases.add(attention_case({{2}, 3, 3, 3, 3, is_causal}), checks);
+    cases.add(attention_case({{}, 1, 7, 1, 2, is_causal}), checks);
+    cases.add(attention_case({{2, 1}, 7, 2, 8, 1, is_causal}), checks);
+  }
+  if (!test_device().is_cpu()) cases.add(attention_case({{2}, 2, 3, 2, 1, true}));
+
+  for (const bool is_causal : {false, true}) {
+    cases.add(attention_case({{19}, 70, 300, 8, 8, is_causal}), kThreads);
+    cases.add(attention_case({{1}, 300, 300, 8, 8, is_causal}), kThreads);
+  }
+
+  {
+    OpCase op = attention_case({{2}, 3, 5, 3, 2, true});
+    op.inputs.push_back({.name = "attn_mask", .shape = {3, 5}, .optional = true});
+    op.run = [](const std::vector<Tensor>& in) {
+      return scaled_dot_product_attention(in[0], in[1], in[2], {.attn_mask = in[3], .is_causal = true, .scale = 0.3});
+    };
+    op.reference = [](const std::vector<Dense>& in) {
+      return reference(in[0], in[1], in[2], 0.3,
+                       [&](int64_t, int64_t t, int64_t s) { return in[3][t * 5 + s] + causal_mask(t, s); });
+    };
+    cases.add(op, test_device().is_cpu() ? kAllChecks : kValues);  // composed of operations that have their own tests
+  }
+
+  cases.add(qkv_case({2}, 3, 2, 3, true));
+  cases.add(qkv_case({}, 7, 1, 2, false));
+  cases.add(qkv_case({1, 2}, 2, 3, 1, true));
+  cases.add(qkv_case({2}, 65, 3, 8, true), kValues);
+  cases.add(qkv_case({3}, 65, 7, 8, true), kThreads);
+
+  for (const Heads& h : kHeads) {
+    for (const bool is_causal : {true, false}) {
+      const std::string word = is_causal ? " causal" : " full";
+      cases.benchmark(
+          "scaled_dot_product_attention" + word,
+          [&h] {
+            const Shape shape = {h.batch, h.heads, h.length, h.head_dim};
+            return TensorList{randn(shape), randn(shape), randn(shape)};
+          },
+          [is_causal](const TensorList& in) {
+            return scaled_dot_product_attention(in[0], in[1], in[2], {.is_causal = is_causal});
+          },
+          {.flops = flops(h, is_causal)});
+      cases.benchmark(
+          "qkv_attention" + word,
+          [&h] {
+            return TensorList{randn({h.batch, h.length, 3 * h.heads * h.head_dim})};
+          },
+          [&h, is_causal](const TensorList& in) { return qkv_attention(in[0], h.heads, {.is_causal = is_causal}); },
+          {.flops = flops(h, is_causal)});
+    }
+  }
+}
+
+}  // namespace tandem::testing

@@ -1,0 +1,128 @@
+#include <functional>
+#include <vector>
+
+#include <tandem/ops/elementwise.h>
+#include <tandem/tests/ops/op_cases.h>
+
+namespace tandem::testing {
+
+namespace {
+
+using Values = std::vector<double>;
+
+/// run(self, other) changes self in place; tested on a copy of self, of which it is then a function like any other.
+OpCase in_place_case(const char* name, const Shape& other,
+                     std::function<const Tensor&(const Tensor&, const Tensor&)> run,
+                     std::function<double(double, double)> f) {
+  OpCase op;
+  op.name = name;
+  op.inputs = {{"self", {3, 7}}, {"other", other, 0.5, 2}};
+  op.run = [run](const std::vector<Tensor>& in) {
+    // A product, so that what the operation did not save is not saved by luck.
+    const Tensor self = in[0].defined() ? in[0] * 1.5 : in[0];
+    run(self, in[1]);
+    return self * 1.25;
+  };
+  op.reference = [f](const std::vector<Dense>& in) {
+    return dense_map({3, 7}, in, [&](const Values& v) { return 1.25 * f(1.5 * v[0], v[1]); });
+  };
+  return op;
+}
+
+}  // namespace
+
+TANDEM_OP_CASES(in_place) {
+  const std::vector<Input> self = {{"self", {3, 7}}}, two = {{"self", {3, 7}}, {"other", {7}}};
+  const std::vector<Input> overwritten = {constant({"self", {3, 7}})};
+  const std::vector<Input> scalar = {{"self", {3, 7}}, {"other", {}}};
+  cases.op("const Tensor& add_(const Tensor& other, Scalar alpha = 1) const", std::nullopt,
+           {{.inputs = two, .run = [](const Tensors& x) { return x[0].add_(x[1], 0.5); }, .in_place = true},
+            {.inputs = scalar, .run = [](const Tensors& x) { return x[0].add_(x[1]); }, .in_place = true}});
+  cases.op("const Tensor& sub_(const Tensor& other, Scalar alpha = 1) const", std::nullopt,
+           {{.inputs = two, .run = [](const Tensors& x) { return x[0].sub_(x[1], 0.5); }, .in_place = true},
+            {.inputs = scalar, .run = [](const Tensors& x) { return x[0].sub_(x[1]); }, .in_place = true}});
+  cases.op("const Tensor& mul_(const Tensor& other) const", std::nullopt,
+           {{.inputs = two, .run = [](const Tensors& x) { return x[0].mul_(x[1]); }, .in_place = true},
+            {.inputs = scalar, .run = [](const Tensors& x) { return x[0].mul_(x[1]); }, .in_place = true}});
+  cases.op("const Tensor& div_(const Tensor& other) const", std::nullopt,
+           {{.inputs = two, .run = [](const Tensors& x) { return x[0].div_(x[1]); }, .in_place = true},
+            {.inputs = scalar, .run = [](const Tensors& x) { return x[0].div_(x[1]); }, .in_place = true}});
+  cases.op("const Tensor& add_(Scalar other) const", std::nullopt,
+           {{.inputs = self, .run = [](const Tensors& x) { return x[0].add_(2.5); }, .in_place = true}});
+  cases.op("const Tensor& sub_(Scalar other) const", std::nullopt,
+           {{.inputs = self, .run = [](const Tensors& x) { return x[0].sub_(2.5); }, .in_place = true}});
+  cases.op("const Tensor& mul_(Scalar other) const", std::nullopt,
+           {{.inputs = self, .run = [](const Tensors& x) { return x[0].mul_(2.5); }, .in_place = true}});
+  cases.op("const Tensor& div_(Scalar other) const", std::nullopt,
+           {{.inputs = self, .run = [](const Tensors& x) { return x[0].div_(2.5); }, .in_place = true}});
+  cases.op("const Tensor& fill_(Scalar value) const", std::nullopt,
+           {{.inputs = overwritten,
+             .run = [](const Tensors& x) { return x[0].fill_(2.5); },
+             .has_gradient = false,
+             .in_place = true}});
+  cases.op("const Tensor& zero_() const", std::nullopt,
+           {{.inputs = overwritten,
+             .run = [](const Tensors& x) { return x[0].zero_(); },
+             .has_gradient = false,
+             .in_place = true}});
+  cases.op("const Tensor& copy_(const Tensor& src) const", std::nullopt,
+           {{.inputs = {constant({"self", {3, 7}}), {"src", {7}}},
+             .run = [](const Tensors& x) { return x[0].copy_(x[1]); },
+             .in_place = true},
+            {.inputs = {constant({"self", {3, 7}}), {"src", {}}},
+             .run = [](const Tensors& x) { return x[0].copy_(x[1]); },
+             .in_place = true}});
+
+  for (const Shape& other : {Shape{3, 7}, Shape{7}, Shape{3, 1}, Shape{}}) {
+    const OpCase list[] = {
+        in_place_case(
+            "add_", other, [](const Tensor& a, const Tensor& b) -> auto& { return a.add_(b, 0.75); },
+            [](double a, double b) { return a + 0.75 * b; }),
+        in_place_case(
+            "sub_", other, [](const Tensor& a, const Tensor& b) -> auto& { return a.sub_(b, 0.75); },
+            [](double a, double b) { return a - 0.75 * b; }),
+        in_place_case(
+            "mul_", other, [](const Tensor& a, const Tensor& b) -> auto& { return a.mul_(b); },
+            [](double a, double b) { return a * b; }),
+        in_place_case(
+            "div_", other, [](const Tensor& a, const Tensor& b) -> auto& { return a.div_(b); },
+            [](double a, double b) { return a / b; }),
+    };
+    for (const OpCase& op : list) cases.add(op);
+    OpCase copy = in_place_case(
+        "copy_", other, [](const Tensor& a, const Tensor& b) -> auto& { return a.copy_(b); },
+        [](double, double b) { return b; });
+    copy.inputs[1].name = "src";
+    cases.add(copy);
+  }
+
+  {
+    struct {
+      const char* name;
+      std::function<void(const Tensor&)> run;
+      std::function<double(double)> f;
+    } const list[] = {
+        {"add_", [](const Tensor& x) { x.add_(0.75); }, [](double x) { return x + 0.75; }},
+        {"sub_", [](const Tensor& x) { x.sub_(0.75); }, [](double x) { return x - 0.75; }},
+        {"mul_", [](const Tensor& x) { x.mul_(-1.5); }, [](double x) { return x * -1.5; }},
+        {"div_", [](const Tensor& x) { x.div_(1.5); }, [](double x) { return x / 1.5; }},
+    };
+    for (const auto& c : list) {
+      OpCase op;
+      op.name = c.name;
+      op.inputs = {{"self", {3, 33}}};
+      op.run = [c](const std::vector<Tensor>& in) {
+        const Tensor doubled = in[0].defined() ? in[0] * 2 : in[0];
+        c.run(doubled);
+        return doubled * doubled;
+      };
+      op.reference = [c](const std::vector<Dense>& in) {
+        return dense_map({3, 33}, in, [&](const Values& v) { return c.f(2 * v[0]) * c.f(2 * v[0]); });
+      };
+      op.tolerance = 8;
+      cases.add(op);
+    }
+  }
+}
+
+}  // namespace tandem::testing

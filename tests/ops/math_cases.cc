@@ -1,0 +1,99 @@
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include <tandem/ops/elementwise.h>
+#include <tandem/ops/math.h>
+#include <tandem/ops/random.h>
+#include <tandem/tests/ops/op_cases.h>
+
+namespace tandem::testing {
+
+namespace {
+
+/// One operand with values in [low, high).
+OpCase unary(const Shape& shape, std::function<Tensor(const Tensor&)> run, std::function<double(double)> f, double low,
+             double high) {
+  return {.inputs = {{"input", shape, low, high}},
+          .run = [run](const Tensors& x) { return run(x[0]); },
+          .reference = elementwise(std::move(f))};
+}
+
+}  // namespace
+
+TANDEM_OP_CASES(math) {
+  const auto wide = CastPolicy::kWidest, full = CastPolicy::kFloat32;
+  std::vector<OpCase> sqrt_cases, rsqrt_cases, power_cases, clamp_cases;
+  for (const Shape& shape : {Shape{3, 7}, Shape{3, 33}, Shape{2, 3, 7}, Shape{}, Shape{0, 3}}) {
+    sqrt_cases.push_back(unary(
+        shape, [](const Tensor& x) { return sqrt(x); }, [](double x) { return std::sqrt(x); }, 0.25, 4));
+    rsqrt_cases.push_back(unary(
+        shape, [](const Tensor& x) { return rsqrt(x); }, [](double x) { return 1 / std::sqrt(x); }, 0.25, 4));
+    // Each special case of the kernel; negative bases where the result is real.
+    for (const double exponent : {2.0, 3.0, -1.0, -2.0, 4.0, 1.0, 0.0}) {
+      for (const double sign : {1, -1}) {
+        power_cases.push_back(unary(
+            shape, [exponent](const Tensor& x) { return pow(x, exponent); },
+            [exponent](double x) { return std::pow(x, exponent); }, sign > 0 ? 0.5 : -2, sign > 0 ? 2 : -0.5));
+        power_cases.back().tolerance = 8;
+      }
+    }
+    clamp_cases.push_back(unary(
+        shape, [](const Tensor& x) { return clamp(x, -1.25, 0.5); },
+        [](double x) { return std::min(std::max(x, -1.25), 0.5); }, -3, 3));
+    clamp_cases.push_back(unary(
+        shape, [](const Tensor& x) { return clamp(x, 0.75); }, [](double x) { return std::max(x, 0.75); }, -3, 3));
+    clamp_cases.push_back(unary(
+        shape, [](const Tensor& x) { return clamp(x, {}, 1); }, [](double x) { return std::min(x, 1.0); }, -3, 3));
+  }
+  for (const double exponent : {0.5, -0.5, 1.5, 1.7, 2.5, -2.3}) {
+    power_cases.push_back(unary(
+        {3, 33}, [exponent](const Tensor& x) { return pow(x, exponent); },
+        [exponent](double x) { return std::pow(x, exponent); }, 0.5, 2));
+  }
+  cases.op("Tensor sqrt(Tensor input)", wide, sqrt_cases);
+  cases.op("Tensor rsqrt(Tensor input)", full, rsqrt_cases);
+  cases.op("Tensor pow(Tensor input, Scalar exponent)", full, power_cases);
+  cases.op("Tensor clamp(Tensor input, std::optional<Scalar> min, std::optional<Scalar> max = {})", wide, clamp_cases);
+
+  std::vector<OpCase> tensor_power_cases;
+  const std::pair<Shape, Shape> shapes[] = {{{3, 7}, {7}},       {{3, 7}, {3, 7}}, {{2, 33}, {33}},
+                                            {{5, 1, 3}, {4, 1}}, {{}, {7}},        {{0, 3}, {3}}};
+  for (const auto& [input, exponent] : shapes) {
+    tensor_power_cases.push_back({.inputs = {{"input", input, 0.5, 2}, {"exponent", exponent, -1.5, 2.5}},
+                                  .run = [](const Tensors& x) { return pow(x[0], x[1]); },
+                                  .reference = elementwise([](double a, double b) { return std::pow(a, b); }),
+                                  .tolerance = 8,
+                                  .terms = 5,
+                                  .broadcasts = true});
+  }
+  cases.op("Tensor pow(Tensor input, Tensor exponent)", full, tensor_power_cases);
+
+  // Long enough for several threads.
+  OpCase large = unary(
+      {3, 32769}, [](const Tensor& x) { return sqrt(x); }, [](double x) { return std::sqrt(x); }, 0.25, 4);
+  large.name = "sqrt";
+  cases.add(large, kValues | kThreads);
+  large = unary(
+      {70001}, [](const Tensor& x) { return clamp(x, -1, 1); },
+      [](double x) { return std::min(std::max(x, -1.0), 1.0); }, -2, 2);
+  large.name = "clamp";
+  cases.add(large, kValues | kThreads);
+
+  const auto positive = [] { return TensorList{rand({128, 32, 24, 24}) + 0.5}; };
+  cases.benchmark("sqrt", positive, [](const TensorList& in) { return sqrt(in[0]); });
+  cases.benchmark("rsqrt", positive, [](const TensorList& in) { return rsqrt(in[0]); });
+  cases.benchmark("pow square", positive, [](const TensorList& in) { return pow(in[0], 2); });
+  cases.benchmark("pow number", positive, [](const TensorList& in) { return pow(in[0], 1.7); });
+  cases.benchmark(
+      "pow tensor",
+      [] {
+        return TensorList{rand({2048, 1024}) + 0.5, randn({1024})};
+      },
+      [](const TensorList& in) { return pow(in[0], in[1]); });
+  cases.benchmark("clamp", positive, [](const TensorList& in) { return clamp(in[0], 0.75, 1.25); });
+}
+
+}  // namespace tandem::testing

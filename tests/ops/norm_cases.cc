@@ -1,0 +1,219 @@
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <vector>
+
+#include <tandem/ops/elementwise.h>
+#include <tandem/ops/norm.h>
+#include <tandem/ops/random.h>
+#include <tandem/ops/view.h>
+#include <tandem/tensor/factories.h>
+#include <tandem/tests/ops/norm_reference.h>
+#include <tandem/tests/ops/op_cases.h>
+
+namespace tandem::testing {
+
+namespace {
+
+using namespace norm;
+
+/// The batch of one rank.
+struct SingleRank : BatchNormExchange {
+  Tensor gather(const Tensor& moments) override { return moments.unsqueeze(0); }
+  void sum(const Tensor&) override {}
+};
+
+OpCase layer_norm_case(Shape shape, Shape normalized, bool with_weight = true, bool with_bias = true) {
+  OpCase op;
+  op.name = "layer_norm";
+  op.inputs = {{"input", shape}};
+  if (with_weight) op.inputs.push_back({.name = "weight", .shape = normalized, .low = 0.5, .optional = true});
+  if (with_bias) op.inputs.push_back({.name = "bias", .shape = normalized, .optional = true});
+  const int64_t n = num_elements(normalized);
+  op.terms = static_cast<double>(std::max(n, num_elements(shape) / n));
+  op.tolerance = 8;
+  op.run = [=](const std::vector<Tensor>& in) {
+    return layer_norm(in[0], normalized, with_weight ? in[1] : Tensor(), with_bias ? in.back() : Tensor(), kEps);
+  };
+  op.reference = [=](const std::vector<Dense>& in) {
+    Dense out = in[0];
+    for (int64_t row = 0; row < out.num_elements() / n; ++row) {
+      double mean = 0, variance = 0;
+      for (int64_t i = 0; i < n; ++i) mean += in[0][row * n + i] / static_cast<double>(n);
+      for (int64_t i = 0; i < n; ++i) variance += std::pow(in[0][row * n + i] - mean, 2) / static_cast<double>(n);
+      for (int64_t i = 0; i < n; ++i) {
+        double y = (in[0][row * n + i] - mean) / std::sqrt(variance + kEps);
+        if (with_weight) y *= in[1][i];
+        if (with_bias) y += in.back()[i];
+        out[row * n + i] = y;
+      }
+    }
+    return out;
+  };
+  return op;
+}
+
+/// Images as convolutions make them: [N, H, W, C] in memory, so that neither the input's gradient nor the output's is copied.
+Tensor image(const Shape& shape) { return randn({shape[0], shape[2], shape[3], shape[1]}); }
+Tensor nchw(const Tensor& image) { return image.permute({0, 3, 1, 2}); }
+Tensor nhwc(const Tensor& image) { return image.permute({0, 2, 3, 1}); }
+
+}  // namespace
+
+TANDEM_OP_CASES(norm) {
+  const auto inputs = [](const Shape& shape, bool with_residual = false, bool fixed_statistics = false) {
+    std::vector<Input> list = {{"input", shape}};
+    if (with_residual) list.push_back({"residual", shape});
+    for (Input running : {constant({"running_mean", {3}}), constant(positive("running_var", {3}))}) {
+      running.dtype = kFloat32;
+      list.push_back(fixed_statistics ? running : optional(running));
+    }
+    list.push_back(optional({"weight", {3}}));
+    list.push_back(optional({"bias", {3}}));
+    return list;
+  };
+  const auto norm = [](bool training) {
+    return [=](const Tensors& x) { return batch_norm(x[0], x[1], x[2], x[3], x[4], training, 0.3); };
+  };
+  const auto norm_relu = [](bool training) {
+    return [=](const Tensors& x) { return batch_norm_relu(x[0], x[1], x[2], x[3], x[4], training, 0.3); };
+  };
+  const auto norm_add_relu = [](bool training) {
+    return [=](const Tensors& x) { return batch_norm_add_relu(x[0], x[1], x[2], x[3], x[4], x[5], training, 0.3); };
+  };
+  const auto sync_norm = [](const Tensors& x) {
+    return sync_batch_norm(x[0], x[1], x[2], x[3], x[4], std::make_shared<SingleRank>(), 0.3);
+  };
+  const Shape image_shape = {2, 3, 4, 5}, rows = {7, 3};
+  cases.op(
+      "Tensor batch_norm(Tensor input, const Tensor& running_mean, const Tensor& running_var, Tensor weight, Tensor "
+      "bias, bool training, double momentum = 0.1, double eps = 1e-5)",
+      CastPolicy::kFloat32,
+      {{.inputs = inputs(image_shape), .run = norm(true)},
+       {.inputs = inputs(rows), .run = norm(true)},
+       {.inputs = inputs(image_shape, false, true), .run = norm(false)},
+       {.inputs = {{"input", {4, 3, 2, 2}, 0.5, 2}, {"weight", {3}, 0.5, 2}, {"bias", {3}, 0.5, 2}},
+        .run = [](const Tensors& x) { return batch_norm(x[0], {}, {}, x[1], x[2], true, 0.1, 1e-2); },
+        .terms = 16}});
+  cases.op(
+      "Tensor batch_norm_relu(Tensor input, const Tensor& running_mean, const Tensor& running_var, Tensor weight, "
+      "Tensor bias, bool training, double momentum = 0.1, double eps = 1e-5)",
+      CastPolicy::kFloat32,
+      {{.inputs = inputs(image_shape), .run = norm_relu(true)},
+       {.inputs = inputs(image_shape, false, true), .run = norm_relu(false)},
+       {.inputs = {{"input", {4, 3, 2, 2}, 0.5, 2}, {"weight", {3}, 0.5, 2}, {"bias", {3}, 0.5, 2}},
+        .run = [](const Tensors& x) { return batch_norm_relu(x[0], {}, {}, x[1], x[2], true, 0.1, 1e-2); },
+        .terms = 16}});
+  cases.op(
+      "Tensor batch_norm_add_relu(Tensor input, Tensor residual, const Tensor& running_mean, const Tensor& "
+      "running_var, Tensor weight, Tensor bias, bool training, double momentum = 0.1, double eps = 1e-5)",
+      CastPolicy::kFloat32,
+      {{.inputs = inputs(image_shape, true), .run = norm_add_relu(true)},
+       {.inputs = inputs(image_shape, true, true), .run = norm_add_relu(false)},
+       {.inputs = {{"input", {4, 3, 2, 2}, 0.5, 2},
+                   {"residual", {4, 3, 2, 2}, 0.5, 2},
+                   {"weight", {3}, 0.5, 2},
+                   {"bias", {3}, 0.5, 2}},
+        .run = [](const Tensors& x) { return batch_norm_add_relu(x[0], x[1], {}, {}, x[2], x[3], true, 0.1, 1e-2); },
+        .terms = 16}});
+  cases.op(
+      "Tensor sync_batch_norm(Tensor input, const Tensor& running_mean, const Tensor& running_var, Tensor weight, "
+      "Tensor bias, std::shared_ptr<BatchNormExchange> exchange, double momentum = 0.1, double eps = 1e-5)",
+      CastPolicy::kFloat32, {{.inputs = inputs(image_shape), .run = sync_norm, .has_second_gradient = false}});
+  cases.op(
+      "Tensor layer_norm(Tensor input, const Shape& normalized_shape, Tensor weight, Tensor bias, double eps = 1e-5)",
+      CastPolicy::kFloat32,
+      {{.inputs = {{"input", {2, 3, 5}}, optional({"weight", {3, 5}}), optional({"bias", {3, 5}})},
+        .run =
+            [](const Tensors& x) {
+              return layer_norm(x[0], {3, 5}, x[1], x[2]);
+            }},
+       {.inputs = {{"input", {3, 7}, 0.5, 2}, {"weight", {7}, 0.5, 2}, {"bias", {7}, 0.5, 2}},
+        .run = [](const Tensors& x) { return layer_norm(x[0], {7}, x[1], x[2], 1e-2); },
+        .terms = 7}});
+
+  for (const Tail tail : {Tail::kNone, Tail::kRelu, Tail::kAddRelu}) {
+    for (const bool training : {true, false}) {
+      const Options o = {.training = training, .tail = tail};
+      cases.add(batch_norm_case({7, 3}, o));
+      cases.add(batch_norm_case({3, 2, 5}, o));
+      cases.add(batch_norm_case({2, 3, 2, 3}, o));
+      Options last = o;
+      last.channels_last = true;
+      cases.add(batch_norm_case({2, 3, 2, 3}, last));
+      cases.add(batch_norm_case({5, 3}, {.training = training, .tail = tail, .weight = false}));
+      cases.add(batch_norm_case({5, 3}, {.training = training, .tail = tail, .bias = false}));
+      cases.add(batch_norm_case({2, 3, 3}, {.training = training, .tail = tail, .weight = false, .bias = false}));
+    }
+    for (const bool channels_last : {false, true}) {
+      const Options o = {.tail = tail, .channels_last = channels_last};
+      cases.add(batch_norm_case({5, 33, 3, 31}, o), kValues);
+      cases.add(batch_norm_case({65, 33, 7, 9}, o), kThreads);
+      cases.add(batch_norm_case({3, 3, 150, 201}, o), kThreads);
+    }
+    cases.add(batch_norm_case({3001, 33}, {.tail = tail}), kThreads);
+  }
+
+  cases.add(layer_norm_case({3, 7}, {7}));
+  cases.add(layer_norm_case({2, 3, 5}, {3, 5}));
+  cases.add(layer_norm_case({2, 33}, {33}));
+  cases.add(layer_norm_case({5}, {5}));
+  cases.add(layer_norm_case({4, 1}, {1}));
+  cases.add(layer_norm_case({3, 31}, {31}));
+  cases.add(layer_norm_case({2, 32}, {32}));
+
+  cases.add(layer_norm_case({3, 7}, {7}, false, true));
+  cases.add(layer_norm_case({3, 7}, {7}, true, false));
+  cases.add(layer_norm_case({3, 33}, {33}, false, false));
+
+  cases.add(layer_norm_case({3, 2, 384}, {384}), kValues);
+  cases.add(layer_norm_case({2, 5001}, {5001}), kValues);
+  cases.add(layer_norm_case({1001, 128}, {128}), kThreads);
+  cases.add(layer_norm_case({301, 33}, {33}), kThreads);
+  cases.add(layer_norm_case({67, 1024}, {1024}), kThreads);
+
+  const Tensor mean = zeros({64}), var = ones({64});
+  const auto images = [] { return TensorList{image({32, 64, 32, 32}), ones({64}), zeros({64})}; };
+  cases.benchmark("batch_norm", images,
+                  [=](const TensorList& in) { return nhwc(batch_norm(nchw(in[0]), mean, var, in[1], in[2], true)); });
+  cases.benchmark(
+      "batch_norm row-major",
+      [] {
+        return TensorList{randn({32, 64, 32, 32}), ones({64}), zeros({64})};
+      },
+      [=](const TensorList& in) { return batch_norm(in[0], mean, var, in[1], in[2], true); });
+  cases.benchmark("batch_norm_relu", images, [=](const TensorList& in) {
+    return nhwc(batch_norm_relu(nchw(in[0]), mean, var, in[1], in[2], true));
+  });
+  cases.benchmark(
+      "batch_norm_relu small",
+      [] {
+        return TensorList{image({32, 512, 4, 4}), ones({512}), zeros({512})};
+      },
+      [](const TensorList& in) { return nhwc(batch_norm_relu(nchw(in[0]), {}, {}, in[1], in[2], true)); });
+  cases.benchmark(
+      "batch_norm_add_relu",
+      [] {
+        return TensorList{image({32, 64, 32, 32}), ones({64}), zeros({64}), image({32, 64, 32, 32})};
+      },
+      [=](const TensorList& in) {
+        return nhwc(batch_norm_add_relu(nchw(in[0]), nchw(in[3]), mean, var, in[1], in[2], true));
+      });
+  cases.benchmark("sync_batch_norm", images, [=](const TensorList& in) {
+    return nhwc(sync_batch_norm(nchw(in[0]), mean, var, in[1], in[2], std::make_shared<SingleRank>()));
+  });
+  cases.benchmark(
+      "layer_norm 128",
+      [] {
+        return TensorList{randn({2048, 128}), ones({128}), zeros({128})};
+      },
+      [](const TensorList& in) { return layer_norm(in[0], {128}, in[1], in[2]); });
+  cases.benchmark(
+      "layer_norm 384",
+      [] {
+        return TensorList{randn({1024, 384}), ones({384}), zeros({384})};
+      },
+      [](const TensorList& in) { return layer_norm(in[0], {384}, in[1], in[2]); });
+}
+
+}  // namespace tandem::testing

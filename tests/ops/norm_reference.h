@@ -1,0 +1,100 @@
+// Batch norms by their formula, in float64.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include <tandem/ops/norm.h>
+#include <tandem/tensor/factories.h>
+#include <tandem/tests/support/op_case.h>
+
+namespace tandem::testing { namespace norm {
+
+enum class Tail { kNone, kRelu, kAddRelu };
+
+/// Attributes of a batch norm under test.
+struct Options {
+  bool training = true;
+  Tail tail = Tail::kNone;
+  bool weight = true;
+  bool bias = true;
+  bool channels_last = false;
+};
+
+inline constexpr double kEps = 1e-2, kMomentum = 0.3;
+
+/// Running statistics for evaluation, other ones for each channel.
+inline Tensor running(int64_t channels, double first, double step, Device device) {
+  std::vector<double> values;
+  for (int64_t c = 0; c < channels; ++c) values.push_back(first + step * static_cast<double>(c));
+  return from_vector<double>(values, {channels}, {kFloat32, device});
+}
+
+inline Dense batch_norm_reference(const Dense& x, const Options& o, const Dense* residual, const Dense* weight,
+                                  const Dense* bias) {
+  const int64_t n = x.shape[0], channels = x.shape[1], inner = x.num_elements() / n / channels;
+  Dense out = x;
+  for (int64_t c = 0; c < channels; ++c) {
+    double mean = 0.5 - 0.25 * static_cast<double>(c), variance = 0.5 + static_cast<double>(c);
+    const auto at = [&](int64_t i) { return (i / inner * channels + c) * inner + i % inner; };
+    if (o.training) {
+      long double sum = 0, squares = 0;  // more exact than the sums that it judges
+      for (int64_t i = 0; i < n * inner; ++i) sum += x[at(i)];
+      mean = static_cast<double>(sum / static_cast<long double>(n * inner));
+      for (int64_t i = 0; i < n * inner; ++i) squares += (x[at(i)] - mean) * (x[at(i)] - mean);
+      variance = static_cast<double>(squares / static_cast<long double>(n * inner));
+    }
+    for (int64_t i = 0; i < n * inner; ++i) {
+      double y = (x[at(i)] - mean) / std::sqrt(variance + kEps);
+      if (weight != nullptr) y *= (*weight)[c];
+      if (bias != nullptr) y += (*bias)[c];
+      if (residual != nullptr) y += (*residual)[at(i)];
+      out[at(i)] = o.tail == Tail::kNone ? y : std::max(y, 0.0);
+    }
+  }
+  return out;
+}
+
+inline Tensor run_batch_norm(const Options& o, const Tensor& x, const Tensor& residual, const Tensor& weight,
+                             const Tensor& bias) {
+  const int64_t channels = x.defined() ? x.shape()[1] : 1;
+  const Device device = x.defined() ? x.device() : Device();
+  const Tensor mean = running(channels, 0.5, -0.25, device), var = running(channels, 0.5, 1, device);
+  switch (o.tail) {
+    case Tail::kNone: return batch_norm(x, mean, var, weight, bias, o.training, kMomentum, kEps);
+    case Tail::kRelu: return batch_norm_relu(x, mean, var, weight, bias, o.training, kMomentum, kEps);
+    case Tail::kAddRelu: break;
+  }
+  return batch_norm_add_relu(x, residual, mean, var, weight, bias, o.training, kMomentum, kEps);
+}
+
+inline OpCase batch_norm_case(Shape shape, Options o) {
+  OpCase op;
+  op.name = o.tail == Tail::kNone ? "batch_norm" : o.tail == Tail::kRelu ? "batch_norm_relu" : "batch_norm_add_relu";
+  op.inputs = {{"input", shape}};
+  if (o.tail == Tail::kAddRelu) op.inputs.push_back({"residual", shape});
+  if (o.weight) op.inputs.push_back({.name = "weight", .shape = {shape[1]}, .low = 0.5, .optional = true});
+  if (o.bias) op.inputs.push_back({.name = "bias", .shape = {shape[1]}, .optional = true});
+  op.terms = o.training ? static_cast<double>(num_elements(shape) / shape[1]) : 1;
+  op.tolerance = 8;
+  op.names_operands = false;  // the running statistics are listed too
+  op.run = [=](const std::vector<Tensor>& in) {
+    size_t i = 1;
+    const Tensor residual = o.tail == Tail::kAddRelu ? in[i++] : Tensor(), weight = o.weight ? in[i++] : Tensor();
+    const Tensor bias = o.bias ? in[i++] : Tensor();
+    const auto reorder = [&](const Tensor& t) {
+      return o.channels_last && t.defined() ? t.permute({0, 2, 3, 1}).clone().permute({0, 3, 1, 2}) : t;
+    };
+    return run_batch_norm(o, reorder(in[0]), reorder(residual), weight, bias);
+  };
+  op.reference = [=](const std::vector<Dense>& in) {
+    size_t i = 1;
+    const Dense* residual = o.tail == Tail::kAddRelu ? &in[i++] : nullptr;
+    const Dense* weight = o.weight ? &in[i++] : nullptr;
+    return batch_norm_reference(in[0], o, residual, weight, o.bias ? &in[i++] : nullptr);
+  };
+  return op;
+}
+
+}}  // namespace tandem::testing::norm

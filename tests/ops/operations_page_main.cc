@@ -1,0 +1,6 @@
+// Prints docs/operations.md.
+#include <iostream>
+
+#include <tandem/tests/ops/operations_page.h>
+
+int main() { std::cout << tandem::testing::operations_page(); }

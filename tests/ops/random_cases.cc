@@ -1,0 +1,71 @@
+#include <vector>
+
+#include <tandem/ops/random.h>
+#include <tandem/tests/ops/op_cases.h>
+
+namespace tandem::testing {
+
+namespace {
+
+std::vector<Placed> placed(const std::vector<Tensor>& tensors, const std::vector<Device>& devices) {
+  std::vector<Placed> result;
+  for (size_t i = 0; i < tensors.size(); ++i) result.push_back({tensors[i], devices.at(i)});
+  return result;
+}
+
+}  // namespace
+
+TANDEM_OP_CASES(random) {
+  const Device second(test_device().type, 2);
+  const TensorOptions on_second = {kFloat32, second};
+  const std::vector<Input> probabilities = {{"p", {3, 7}, 0, 1}};
+  const std::vector<Input> weights = {positive("probabilities", {3, 7})};
+  cases.crossing("Tensor rand(const Shape& shape, TensorOptions options = {}, Generator* generator = nullptr)",
+                 {{}, [=](const Tensors&) { return placed({rand({5}, on_second)}, {second}); }});
+  cases.crossing("Tensor randn(const Shape& shape, TensorOptions options = {}, Generator* generator = nullptr)",
+                 {{}, [=](const Tensors&) { return placed({randn({5}, on_second)}, {second}); }});
+  cases.crossing(
+      "Tensor randint(int64_t low, int64_t high, const Shape& shape, TensorOptions options = {kInt64}, Generator* "
+      "generator = nullptr)",
+      {{}, [=](const Tensors&) {
+         return placed({randint(0, 9, {5}, {kInt64, second})}, {second});
+       }});
+  cases.crossing("Tensor randperm(int64_t n, Device device = {}, Generator* generator = nullptr)",
+                 {{}, [=](const Tensors&) { return placed({randperm(5, second)}, {second}); }});
+  cases.op(
+      "Tensor bernoulli(const Tensor& p, Generator* generator = nullptr)", std::nullopt,
+      {{.inputs = probabilities, .run = [=](const Tensors& x) { return bernoulli(x[0]); }, .has_gradient = false}});
+  cases.op(
+      "Tensor multinomial(const Tensor& probabilities, int64_t num_samples, bool replacement = false, Generator* "
+      "generator = nullptr)",
+      std::nullopt,
+      {{.inputs = weights, .run = [=](const Tensors& x) { return multinomial(x[0], 2); }, .has_gradient = false}});
+  cases.op("Tensor dropout(const Tensor& x, double p, bool training = true, Generator* generator = nullptr)",
+           std::nullopt, {{.inputs = {{"x", {3, 7}}}, .run = [=](const Tensors& x) { return dropout(x[0], 0.25); }}});
+
+  const auto input = [] { return TensorList{randn({2048, 1024})}; };
+  const auto like = [](Tensor (*make)(const Shape&, TensorOptions, Generator*)) {
+    return [make](const TensorList& in) { return make(in[0].shape(), {}, nullptr); };
+  };
+  cases.benchmark("rand", input, like(rand), {.bytes = 2048 * 1024 * 4, .backward = false});
+  cases.benchmark("randn", input, like(randn), {.bytes = 2048 * 1024 * 4, .backward = false});
+  cases.benchmark("randint", input, [](const TensorList& in) { return randint(-9, 1000, in[0].shape()); },
+                  {.bytes = 2048 * 1024 * 8, .backward = false});
+  cases.benchmark("randperm", input, [](const TensorList& in) { return randperm(in[0].num_elements()); },
+                  {.bytes = 2048 * 1024 * 8, .backward = false});
+  cases.benchmark(
+      "bernoulli",
+      [] {
+        return TensorList{rand({2048, 1024})};
+      },
+      [](const TensorList& in) { return bernoulli(in[0]); }, {.backward = false});
+  cases.benchmark("dropout", input, [](const TensorList& in) { return dropout(in[0], 0.1); });
+  cases.benchmark(
+      "multinomial",
+      [] {
+        return TensorList{rand({512, 1000})};
+      },
+      [](const TensorList& in) { return multinomial(in[0], 1); }, {.backward = false});
+}
+
+}  // namespace tandem::testing

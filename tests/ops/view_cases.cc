@@ -1,0 +1,325 @@
+#include <functional>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include <tandem/ops/elementwise.h>
+#include <tandem/ops/random.h>
+#include <tandem/ops/view.h>
+#include <tandem/tests/ops/op_cases.h>
+
+namespace tandem::testing {
+
+namespace {
+
+/// f maps an index of the result to the index of the input that it shows.
+OpCase view_case(const char* name, const Shape& shape, const Shape& result, std::function<Tensor(const Tensor&)> run,
+                 std::function<Shape(const Shape&)> f) {
+  OpCase op;
+  op.name = name;
+  op.inputs = {{"input", shape}};
+  op.run = [run](const std::vector<Tensor>& in) { return run(in[0]); };
+  op.reference = [result, f](const std::vector<Dense>& in) {
+    Dense out = dense_zeros(result);
+    const Shape strides = row_major_strides(in[0].shape);
+    for (int64_t i = 0; i < out.num_elements(); ++i) {
+      Shape index = result;
+      int64_t rest = i;
+      for (size_t d = result.size(); d-- > 0;) {
+        index[d] = rest % result[d];
+        rest /= result[d];
+      }
+      const Shape from = f(index);
+      out[i] = in[0][std::inner_product(from.begin(), from.end(), strides.begin(), int64_t{0})];
+    }
+    return out;
+  };
+  return op;
+}
+
+/// Row-major order stays as it is.
+OpCase reshape_case(const char* name, const Shape& shape, const Shape& result,
+                    std::function<Tensor(const Tensor&)> run) {
+  OpCase op = view_case(name, shape, result, std::move(run), nullptr);
+  op.reference = [result](const std::vector<Dense>& in) { return Dense{result, in[0].values}; };
+  return op;
+}
+
+/// Part `number` of a split, as a case: its dimension 1 begins at `begin`.
+OpCase part_case(const char* name, std::function<std::vector<Tensor>(const Tensor&)> run, size_t number, int64_t begin,
+                 int64_t size) {
+  return view_case(
+      name, {3, 7, 2}, {3, size, 2}, [=](const Tensor& x) { return run(x)[number]; },
+      [begin](const Shape& i) {
+        return Shape{i[0], begin + i[1], i[2]};
+      });
+}
+
+}  // namespace
+
+TANDEM_OP_CASES(view) {
+  const std::vector<Input> input = {{"input", {3, 7}}};
+  const std::vector<Input> tensors = {{"tensors[0]", {3, 7}}, {"tensors[1]", {3, 7}}, {"tensors[2]", {3, 7}}};
+  const std::vector<Input> scalars = {{"tensors[0]", {}}, {"tensors[1]", {}}};
+  cases.op("Tensor view(const Tensor& input, const Shape& shape)", std::nullopt,
+           {{.inputs = input, .run = [](const Tensors& x) {
+               return view(x[0], {3, 7, 1});
+             }}});
+  cases.op("Tensor reshape(const Tensor& input, const Shape& shape)", std::nullopt,
+           {{.inputs = input, .run = [](const Tensors& x) {
+               return reshape(x[0], {7, 3});
+             }}});
+  cases.op("Tensor flatten(const Tensor& input, int64_t start_dim = 0, int64_t end_dim = -1)", std::nullopt,
+           {{.inputs = input, .run = [](const Tensors& x) { return flatten(x[0]); }}});
+  cases.op("Tensor transpose(const Tensor& input, int64_t dim0, int64_t dim1)", std::nullopt,
+           {{.inputs = input, .run = [](const Tensors& x) { return transpose(x[0], 0, 1); }}});
+  cases.op("Tensor t(const Tensor& input)", std::nullopt,
+           {{.inputs = input, .run = [](const Tensors& x) { return t(x[0]); }}});
+  cases.op("Tensor permute(const Tensor& input, const Shape& dims)", std::nullopt,
+           {{.inputs = input, .run = [](const Tensors& x) {
+               return permute(x[0], {1, 0});
+             }}});
+  cases.op("Tensor slice(const Tensor& input, int64_t dim, int64_t begin, int64_t end, int64_t step = 1)", std::nullopt,
+           {{.inputs = input, .run = [](const Tensors& x) { return slice(x[0], 1, 1, 6, 2); }}});
+  cases.op("Tensor select(const Tensor& input, int64_t dim, int64_t index)", std::nullopt,
+           {{.inputs = input, .run = [](const Tensors& x) { return select(x[0], 1, 4); }}});
+  cases.op("Tensor expand(const Tensor& input, const Shape& shape)", std::nullopt,
+           {{.inputs = input, .run = [](const Tensors& x) {
+               return expand(x[0], {2, 3, 7});
+             }}});
+  cases.op("Tensor squeeze(const Tensor& input)", std::nullopt,
+           {{.inputs = {{"input", {3, 1}}}, .run = [](const Tensors& x) { return squeeze(x[0]); }}});
+  cases.op("Tensor squeeze(const Tensor& input, int64_t dim)", std::nullopt,
+           {{.inputs = {{"input", {3, 1}}}, .run = [](const Tensors& x) { return squeeze(x[0], 1); }}});
+  cases.op("Tensor unsqueeze(const Tensor& input, int64_t dim)", std::nullopt,
+           {{.inputs = input, .run = [](const Tensors& x) { return unsqueeze(x[0], 1); }}});
+  cases.op("std::vector<Tensor> split(const Tensor& input, int64_t split_size, int64_t dim = 0)", std::nullopt,
+           {{.inputs = input, .run = [](const Tensors& x) { return split(x[0], 2, 1); }}});
+  cases.op("std::vector<Tensor> split(const Tensor& input, const Shape& split_sizes, int64_t dim = 0)", std::nullopt,
+           {{.inputs = input, .run = [](const Tensors& x) {
+               return split(x[0], Shape{1, 6}, 1);
+             }}});
+  cases.op(
+      "std::vector<Tensor> split(const Tensor& input, std::initializer_list<int64_t> split_sizes, int64_t dim = 0)",
+      std::nullopt, {{.inputs = input, .run = [](const Tensors& x) {
+                        return split(x[0], {3, 4}, 1);
+                      }}});
+  cases.op("std::vector<Tensor> chunk(const Tensor& input, int64_t chunks, int64_t dim = 0)", std::nullopt,
+           {{.inputs = input, .run = [](const Tensors& x) { return chunk(x[0], 2, 1); }}});
+  cases.op("Tensor cat(const std::vector<Tensor>& tensors, int64_t dim = 0)", std::nullopt,
+           {{.inputs = tensors, .run = [](const Tensors& x) { return cat(x, 1); }}});
+  cases.op("Tensor stack(const std::vector<Tensor>& tensors, int64_t dim = 0)", std::nullopt,
+           {{.inputs = tensors, .run = [](const Tensors& x) { return stack(x, 1); }},
+            {.inputs = scalars, .run = [](const Tensors& x) { return stack(x); }}});
+
+  cases.add(reshape_case("reshape", {6, 4}, {3, 8}, [](const Tensor& x) { return x.reshape({3, 8}); }));
+  cases.add(reshape_case("reshape", {6, 4}, {2, 3, 4}, [](const Tensor& x) { return x.reshape({2, -1, 4}); }));
+  cases.add(reshape_case("reshape", {2, 3, 4}, {24}, [](const Tensor& x) { return x.reshape({-1}); }));
+  cases.add(reshape_case("reshape", {1}, {}, [](const Tensor& x) { return x.reshape({}); }));
+  cases.add(reshape_case("reshape", {0, 3}, {3, 0, 2}, [](const Tensor& x) { return x.reshape({3, 0, 2}); }));
+
+  // Each of these splits or adds dimensions only, which all strides permit.
+  cases.add(reshape_case("view", {6, 4}, {2, 3, 4}, [](const Tensor& x) { return x.view({2, 3, -1}); }));
+  cases.add(reshape_case("view", {6, 4}, {1, 6, 1, 2, 2}, [](const Tensor& x) { return x.view({1, 6, 1, 2, 2}); }));
+  cases.add(reshape_case("view", {}, {1, 1}, [](const Tensor& x) { return x.view({1, 1}); }));
+
+  cases.add(reshape_case("flatten", {2, 3, 4}, {24}, [](const Tensor& x) { return x.flatten(); }));
+  cases.add(reshape_case("flatten", {2, 3, 4}, {2, 12}, [](const Tensor& x) { return x.flatten(1); }));
+  cases.add(reshape_case("flatten", {2, 3, 4, 2}, {2, 12, 2}, [](const Tensor& x) { return x.flatten(-3, -2); }));
+  cases.add(reshape_case("flatten", {}, {1}, [](const Tensor& x) { return x.flatten(); }));
+  cases.add(reshape_case("flatten", {0, 3}, {0}, [](const Tensor& x) { return x.flatten(); }));
+
+  cases.add(reshape_case("squeeze", {3, 1, 2}, {3, 2}, [](const Tensor& x) { return x.squeeze(-2); }));
+  cases.add(reshape_case("squeeze", {3, 1, 2}, {3, 1, 2}, [](const Tensor& x) { return x.squeeze(0); }));
+  cases.add(reshape_case("squeeze", {}, {}, [](const Tensor& x) { return x.squeeze(0); }));
+  cases.add(reshape_case("squeeze", {1, 3, 1, 2, 1}, {3, 2}, [](const Tensor& x) { return x.squeeze(); }));
+  cases.add(reshape_case("squeeze", {3, 2}, {3, 2}, [](const Tensor& x) { return squeeze(x); }));
+  cases.add(reshape_case("squeeze", {1, 1}, {}, [](const Tensor& x) { return x.squeeze(); }));
+  cases.add(reshape_case("squeeze", {0, 1}, {0}, [](const Tensor& x) { return x.squeeze(); }));
+  cases.add(reshape_case("unsqueeze", {3, 2}, {3, 1, 2}, [](const Tensor& x) { return x.unsqueeze(1); }));
+  cases.add(reshape_case("unsqueeze", {3, 2}, {3, 2, 1}, [](const Tensor& x) { return x.unsqueeze(-1); }));
+  cases.add(reshape_case("unsqueeze", {}, {1}, [](const Tensor& x) { return x.unsqueeze(0); }));
+
+  cases.add(view_case(
+      "transpose", {3, 7}, {7, 3}, [](const Tensor& x) { return x.transpose(0, 1); },
+      [](const Shape& i) {
+        return Shape{i[1], i[0]};
+      }));
+  cases.add(view_case(
+      "transpose", {2, 3, 4}, {4, 3, 2}, [](const Tensor& x) { return x.transpose(-1, 0); },
+      [](const Shape& i) {
+        return Shape{i[2], i[1], i[0]};
+      }));
+  cases.add(view_case(
+      "transpose", {}, {}, [](const Tensor& x) { return x.transpose(0, -1); }, [](const Shape&) { return Shape{}; }));
+  cases.add(view_case(
+      "t", {3, 7}, {7, 3}, [](const Tensor& x) { return x.t(); },
+      [](const Shape& i) {
+        return Shape{i[1], i[0]};
+      }));
+  // Not its own inverse.
+  cases.add(view_case(
+      "permute", {2, 3, 4}, {4, 2, 3},
+      [](const Tensor& x) {
+        return x.permute({-1, 0, 1});
+      },
+      [](const Shape& i) {
+        return Shape{i[1], i[2], i[0]};
+      }));
+
+  cases.add(view_case(
+      "slice", {7, 3}, {3, 3}, [](const Tensor& x) { return x.slice(0, 1, 7, 2); },
+      [](const Shape& i) {
+        return Shape{1 + 2 * i[0], i[1]};
+      }));
+  cases.add(view_case(
+      "slice", {3, 8}, {3, 3}, [](const Tensor& x) { return x.slice(-1, -6, -1, 2); },
+      [](const Shape& i) {
+        return Shape{i[0], 2 + 2 * i[1]};
+      }));
+  cases.add(view_case(
+      "slice", {2, 5, 3}, {2, 2, 3}, [](const Tensor& x) { return x.slice(1, 3, 100); },
+      [](const Shape& i) {
+        return Shape{i[0], 3 + i[1], i[2]};
+      }));
+  cases.add(view_case(
+      "slice", {4, 3}, {0, 3}, [](const Tensor& x) { return x.slice(0, 3, 1); }, [](const Shape& i) { return i; }));
+  cases.add(view_case(
+      "slice", {4, 3}, {1, 3}, [](const Tensor& x) { return x.slice(0, 2, INT64_MAX, INT64_MAX / 2); },
+      [](const Shape& i) {
+        return Shape{2, i[1]};
+      }));
+
+  cases.add(view_case(
+      "select", {3, 7}, {7}, [](const Tensor& x) { return x[1]; },
+      [](const Shape& i) {
+        return Shape{1, i[0]};
+      }));
+  cases.add(view_case(
+      "select", {3, 4, 2}, {3, 2}, [](const Tensor& x) { return x.select(1, -1); },
+      [](const Shape& i) {
+        return Shape{i[0], 3, i[1]};
+      }));
+  cases.add(view_case(
+      "select", {5}, {}, [](const Tensor& x) { return x.select(-1, 3); }, [](const Shape&) { return Shape{3}; }));
+
+  cases.add(view_case(
+      "expand", {3, 1}, {2, 3, 4},
+      [](const Tensor& x) {
+        return x.expand({2, -1, 4});
+      },
+      [](const Shape& i) {
+        return Shape{i[1], 0};
+      }));
+  cases.add(view_case(
+      "expand", {1, 7}, {5, 7},
+      [](const Tensor& x) {
+        return x.expand({5, 7});
+      },
+      [](const Shape& i) {
+        return Shape{0, i[1]};
+      }));
+  cases.add(view_case(
+      "expand", {}, {3}, [](const Tensor& x) { return x.expand({3}); }, [](const Shape&) { return Shape{}; }));
+  cases.add(view_case(
+      "expand", {1, 3}, {0, 3},
+      [](const Tensor& x) {
+        return x.expand({0, 3});
+      },
+      [](const Shape& i) { return i; }));
+
+  {
+    OpCase op;
+    op.name = "cat";
+    op.inputs = {
+        {"tensors[0]", {2, 3, 2}}, {"tensors[1]", {2, 1, 2}}, {"tensors[2]", {2, 0, 2}}, {"tensors[3]", {2, 4, 2}}};
+    op.run = [](const std::vector<Tensor>& in) { return cat(in, -2); };
+    op.reference = [](const std::vector<Dense>& in) {
+      Dense out = dense_zeros({2, 8, 2});
+      int64_t row = 0;
+      for (const Dense& part : in) {
+        for (int64_t i = 0; i < part.num_elements(); ++i) {
+          const int64_t outer = i / (part.shape[1] * 2);
+          out[outer * 16 + row * 2 + i % (part.shape[1] * 2)] = part[i];
+        }
+        row += part.shape[1];
+      }
+      return out;
+    };
+    cases.add(op);
+    OpCase one = op;
+    one.inputs = {{"tensors[0]", {3}}};
+    one.run = [](const std::vector<Tensor>& in) { return cat(in); };
+    one.reference = [](const std::vector<Dense>& in) { return in[0]; };
+    cases.add(one);
+  }
+
+  {
+    const auto by_size = [](const Tensor& x) { return x.split(3, -2); };
+    cases.add(part_case("split", by_size, 0, 0, 3));
+    cases.add(part_case("split", by_size, 1, 3, 3));
+    cases.add(part_case("split", by_size, 2, 6, 1));
+    const auto by_sizes = [](const Tensor& x) { return split(x, {2, 0, 5}, 1); };
+    cases.add(part_case("split", by_sizes, 0, 0, 2));
+    cases.add(part_case("split", by_sizes, 1, 2, 0));
+    cases.add(part_case("split", by_sizes, 2, 2, 5));
+    const auto by_count = [](const Tensor& x) { return x.chunk(3, 1); };
+    cases.add(part_case("chunk", by_count, 0, 0, 3));
+    cases.add(part_case("chunk", by_count, 2, 6, 1));
+  }
+
+  for (const Shape& shape : {Shape{2, 3}, Shape{}, Shape{0, 2}, Shape{3, 1, 2}}) {
+    for (int64_t dim = -shape.dim() - 1; dim <= shape.dim(); ++dim) {
+      OpCase op;
+      op.name = "stack";
+      op.inputs = {{"tensors[0]", shape}, {"tensors[1]", shape}, {"tensors[2]", shape}};
+      op.run = [dim](const std::vector<Tensor>& in) { return stack(in, dim); };
+      op.reference = [dim, shape](const std::vector<Dense>& in) {
+        const size_t d = static_cast<size_t>(dim < 0 ? dim + shape.dim() + 1 : dim);
+        Shape result = shape;
+        result.insert(d, 3);
+        Dense out = dense_zeros(result);
+        int64_t inner = 1;
+        for (size_t i = d; i < shape.size(); ++i) inner *= shape[i];
+        for (int64_t i = 0; i < out.num_elements(); ++i) {
+          out[i] = in[static_cast<size_t>(i / inner % 3)][i / inner / 3 * inner + i % inner];
+        }
+        return out;
+      };
+      cases.add(op);
+    }
+  }
+
+  cases.benchmark(
+      "contiguous transposed",
+      [] {
+        return TensorList{randn({2048, 1024})};
+      },
+      [](const TensorList& in) { return contiguous(transpose(in[0], 0, 1)); });
+  cases.benchmark(
+      "contiguous permuted",
+      [] {
+        return TensorList{randn({16, 128, 4, 32})};
+      },
+      [](const TensorList& in) {
+        return contiguous(permute(in[0], {0, 2, 1, 3}));
+      });
+  cases.benchmark(
+      "cat",
+      [] {
+        return TensorList{randn({64, 256, 64}), randn({64, 128, 64})};
+      },
+      [](const TensorList& in) {
+        return cat({in[0], in[1]}, 1);
+      });
+  cases.benchmark(
+      "stack",
+      [] {
+        return TensorList{randn({256, 784}), randn({256, 784}), randn({256, 784})};
+      },
+      [](const TensorList& in) {
+        return stack({in[0], in[1], in[2]});
+      });
+}
+
+}  // namespace tandem::testing
