@@ -73,6 +73,7 @@
 #include <tandem/optim/clip_grad.h>
 #include <tandem/optim/grad_scaler.h>
 #include <tandem/optim/optimizer.h>
+#include <tandem/optim/rmsprop.h>
 #include <tandem/optim/schedule.h>
 #include <tandem/optim/sgd.h>
 #include <tandem/profile/step_report.h>

@@ -1,8 +1,6 @@
 // Adam and AdamW.
 #pragma once
 
-#include <cstdint>
-#include <functional>
 #include <utility>
 #include <vector>
 
@@ -11,16 +9,14 @@
 
 namespace tandem { inline namespace v0 { namespace optim {
 
-struct AdamStep;
-
 struct AdamOptions {
   double lr = 1e-3;
-  std::pair<double, double> betas = {0.9, 0.999};  ///< how much of the moments stays at each step
+  std::pair<double, double> betas = {0.9, 0.999};  ///< decay rates of the moments
   double eps = 1e-8;
   double weight_decay = 0;
 };
 
-/// PyTorch's rule, for each parameter p with gradient g, moments m and v that begin at 0, in its t-th step, t = 1, 2, ..:
+/// PyTorch's rule for each parameter p with gradient g, moments m and v that begin at 0, in its t-th step, t = 1, 2, ..:
 ///
 ///     g = g + weight_decay p
 ///     m = beta1 m + (1 - beta1) g
@@ -35,38 +31,11 @@ class TANDEM_API Adam : public GroupedOptimizer<AdamOptions> {
   /// what Optimizer throws for parameters.
   explicit Adam(std::vector<Tensor> parameters, AdamOptions options = {});
   explicit Adam(std::vector<ParameterGroup<AdamOptions>> groups);
-
-  /// Replaces the options of a group.  Throws IndexError, and ValueError as the constructor does.
-  void set_options(int64_t group, const AdamOptions& options);
-
- protected:
-  /// `decoupled`: AdamW's rule for weight_decay.
-  Adam(const char* name, bool decoupled, std::vector<ParameterGroup<AdamOptions>> groups);
-
-  void prepare(size_t index) override;
-  void update(const std::vector<Update>& updates) override;
-  void save_options(size_t group, State& state) const override;
-  void save_kept(size_t index, State& state) const override;
-  std::function<void()> prepare_load(StateReader& reader) override;
-
- private:
-  /// What is kept for a parameter; moments are undefined before its first step is prepared.
-  struct Kept {
-    int64_t steps = 0;
-    Tensor mean;    ///< m
-    Tensor square;  ///< v
-  };
-
-  /// The step of parameter `index` that was counted last.
-  AdamStep step_of(size_t index) const;
-
-  bool decoupled_;
-  std::vector<Kept> kept_;
 };
 
 struct AdamWOptions {
   double lr = 1e-3;
-  std::pair<double, double> betas = {0.9, 0.999};  ///< how much of the moments stays at each step
+  std::pair<double, double> betas = {0.9, 0.999};  ///< decay rates of the moments
   double eps = 1e-8;
   double weight_decay = 1e-2;
 };
@@ -75,9 +44,8 @@ struct AdamWOptions {
 ///
 ///     p = p - lr weight_decay p
 ///
-/// groups() and set_options speak of AdamOptions, which has the same members.  I. Loshchilov, F. Hutter, "Decoupled
-/// weight decay regularization", ICLR 2019.
-class TANDEM_API AdamW : public Adam {
+/// I. Loshchilov, F. Hutter, "Decoupled weight decay regularization", ICLR 2019.
+class TANDEM_API AdamW : public GroupedOptimizer<AdamWOptions> {
  public:
   /// Throws what Adam throws.
   explicit AdamW(std::vector<Tensor> parameters, AdamWOptions options = {});

@@ -11,13 +11,13 @@ namespace {
 
 constexpr int64_t kGrain = 1 << 15;
 constexpr int64_t kLanes =
-    8;  // partial sums per piece: what vector instructions hold, and part of the definition of the order
+    8;  // partial sums per piece; results depend on this number, because it defines the order of summation
 
-/// The larger, NaN if one is NaN.
+/// The larger of a and b; NaN if one of them is NaN.
 double larger(double a, double b) { return b > a || std::isnan(b) ? b : a; }
 double add(double a, double b) { return a + b; }
 
-/// Folds term(x) of n values into one number: lanes i % kLanes of each piece, then the lanes, then the pieces.
+/// Folds term(x) of n values: first into partial sum i % kLanes of each piece, then over the partial sums, then over the pieces.
 template <class T, class Term, class Fold>
 double fold_all(int64_t n, const T* values, Term term, Fold fold) {
   std::vector<double> partial(static_cast<size_t>((n + kGrain - 1) / kGrain));
@@ -45,7 +45,7 @@ double fold_all(int64_t n, const T* values, Term term, Fold fold) {
 
 template <class T>
 double norm_of(int64_t n, const T* values, double norm_type) {
-  // The usual ones have loops of their own, as vector code.
+  // Own loops for the usual norms, so that they are vectorized.
   if (std::isinf(norm_type))
     return fold_all(
         n, values, [](double x) { return std::abs(x); }, larger);

@@ -17,7 +17,7 @@ struct Fold {
   __device__ double operator()(double a, double b) const { return largest ? Larger()(a, b) : a + b; }
 };
 
-/// Each chunk's sum; chunks of all tensors in their order.
+/// The sum of each chunk, in the order of the tensors.
 template <class T>
 struct ChunkNorm {
   NormTerm term;

@@ -28,9 +28,9 @@ struct NormTerm {
 
 // clang-format off
 TANDEM_KERNELS(
-/// Numbers of scratch that norm_sum needs.
+/// The float64 values of workspace that norm_sum requires.
 int64_t norm_workspace_size(const KernelContext& context, std::span<const Values> tensors);
-/// *out = sum of NormTerm over all values, or their maximum for an infinite norm_type; NaN if one is NaN.  float32, float64.
+/// *out = sum of NormTerm over all values, or the maximum for an infinite norm_type; NaN if a value is NaN.  float32, float64.
 void norm_sum(const KernelContext& context, DType dtype, std::span<const Values> tensors, double norm_type,
               double* workspace, double* out);
 /// values *= factor, in their dtype.

@@ -1,14 +1,12 @@
 #include <tandem/optim/grad_scaler.h>
 
 #include <cmath>
-#include <cstring>
 
 #include <tandem/autograd/node.h>
 #include <tandem/optim/grad_scaler_kernels.h>
 #include <tandem/optim/gradient_batches.h>
 #include <tandem/tensor/cuda_capture.h>
 #include <tandem/tensor/factories.h>
-#include <tandem/tensor/primitives.h>
 #include <tandem/tensor/state_reader.h>
 
 namespace tandem { inline namespace v0 { namespace optim {
@@ -26,14 +24,7 @@ GradScaler::GradScaler(GradScalerOptions options) : options_(std::move(options))
 
 void GradScaler::backward(const Tensor& loss) const {
   const Tensor seed = full(loss.shape(), scale_, loss.options());
-  const Device device = loss.device();
-  if (tandem::cuda::is_capturing(device)) {  // each replay copies its own scale over the captured one
-    const auto write = [this](void* bytes) { std::memcpy(bytes, &scale_, sizeof(scale_)); };
-    const Tensor of_step = tandem::cuda::add_step_bytes(&scale_, sizeof(scale_), write);
-    primitives::copy(make_view(of_step.storage(), kFloat64, loss.shape(), Shape(static_cast<size_t>(loss.dim()), 0),
-                               of_step.impl().offset),
-                     seed);
-  }
+  tandem::cuda::fill_in_replays(seed, [this] { return scale_; });
   loss.backward(seed);
 }
 
@@ -46,11 +37,11 @@ GradScaler::Unscaled* GradScaler::find(const Optimizer& optimizer) {
 
 void GradScaler::unscale_(Optimizer& optimizer) {
   TANDEM_CHECK(StateError, find(optimizer) == nullptr,
-               "GradScaler: unscale_ was called for this optimizer since the last update");
+               "GradScaler: unscale_ was already called for this optimizer; call update() before the next step");
   const std::vector<Tensor> gradients = gradients_of("GradScaler", optimizer.parameters());
   bool any = false;
   std::vector<Tensor> flags;
-  for (const GradientBatch& batch : batches_of(gradients)) {  // all are under way before one is waited for
+  for (const GradientBatch& batch : batches_of(gradients)) {  // launches all kernels before the first synchronization
     flags.push_back(zeros({1}, {kInt32, batch.device}));
     TANDEM_KERNEL(kernel_context(batch.device), unscale, batch.dtype, batch.values, 1 / scale_,
                   flags.back().data<int32_t>());
@@ -68,14 +59,15 @@ void GradScaler::unscale_(Optimizer& optimizer) {
 bool GradScaler::step(Optimizer& optimizer) {
   if (find(optimizer) == nullptr) unscale_(optimizer);
   Unscaled& one = *find(optimizer);
-  TANDEM_CHECK(StateError, !one.stepped, "GradScaler: step was called for this optimizer since the last update");
+  TANDEM_CHECK(StateError, !one.stepped,
+               "GradScaler: step was already called for this optimizer; call update() before the next step");
   one.stepped = true;
   if (!one.found) optimizer.step();
   return !one.found;
 }
 
 void GradScaler::update() {
-  TANDEM_CHECK(StateError, !unscaled_.empty(), "GradScaler: update without a step");
+  TANDEM_CHECK(StateError, !unscaled_.empty(), "GradScaler: update was called before step; call step first");
   bool found = false;
   for (const Unscaled& one : unscaled_) found = found || one.found;
   unscaled_.clear();

@@ -14,7 +14,7 @@ template <class T>
 bool unscale_values(int64_t n, T factor, T* values) {
   std::atomic<bool> found{false};
   parallel_for(n, kGrain, [&](int64_t begin, int64_t end) {
-    T sum = 0;  // of what is 0 for finite values and NaN for others
+    T sum = 0;  // of value * 0, which is 0 for finite values and NaN for others
     for (int64_t i = begin; i < end; ++i) {
       sum += values[i] * 0;
       values[i] *= factor;

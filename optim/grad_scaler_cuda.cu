@@ -20,7 +20,7 @@ struct Unscale {
       finite = finite && values[i] * 0 == 0;
       values[i] *= factor;
     }
-    if (!finite) atomicExch(found, 1);  // whoever is last writes the same
+    if (!finite) atomicExch(found, 1);
   }
 };
 

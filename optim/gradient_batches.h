@@ -1,4 +1,4 @@
-// Gradients as kernels take them.  Private to optim/.
+// Gradients as arguments of kernels.  Private to optim/.
 #pragma once
 
 #include <vector>
@@ -9,7 +9,7 @@
 
 namespace tandem { inline namespace v0 { namespace optim {
 
-/// Gradients that one kernel takes together.
+/// Gradients of one device and dtype, for one kernel.
 struct GradientBatch {
   Device device;
   DType dtype;
@@ -27,7 +27,8 @@ inline std::vector<GradientBatch> batches_of(const std::vector<Tensor>& gradient
   return batches;
 }
 
-/// Those that the parameters have.  Throws DTypeError and StateError for one that cannot be changed in place; `op` begins the text.
+/// The gradients of the parameters that have one.  Throws DTypeError and StateError for a gradient that cannot be changed in place;
+/// `op` begins the error text.
 inline std::vector<Tensor> gradients_of(const char* op, const std::vector<Tensor>& parameters) {
   std::vector<Tensor> gradients;
   for (const Tensor& parameter : parameters) {

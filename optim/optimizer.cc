@@ -1,22 +1,26 @@
 #include <tandem/optim/optimizer.h>
 
 #include <algorithm>
-#include <cmath>
+#include <bit>
+#include <cstring>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include <tandem/autograd/leaf.h>
 #include <tandem/autograd/node.h>
 #include <tandem/base/trace.h>
+#include <tandem/optim/rule.h>
 #include <tandem/tensor/cuda_capture.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tensor/primitives.h>
+#include <tandem/tensor/state_reader.h>
 
 namespace tandem { inline namespace v0 { namespace optim {
 
 namespace {
 
-/// The name that the parameter's module gave it; "" if none did.
+/// The name that the parameter's module gave it; "" if it has none.
 std::string name_of(const Tensor& parameter) {
   return parameter.requires_grad() ? autograd::leaf(parameter).name : std::string();
 }
@@ -31,69 +35,220 @@ Tensor gradient_of(const Tensor& parameter) {
   return copy;
 }
 
+/// What is wrong with options; "" if they are valid.
+std::string problem_of(const OptimizerRule& rule, void* options) {
+  for (const Option& option : rule.options(options)) {
+    if (option.problem == nullptr) continue;
+    if (std::string problem = option.problem(option.name, *std::get<double*>(option.value)); !problem.empty())
+      return problem;
+  }
+  return rule.problem(options);
+}
+
 }  // namespace
 
-Optimizer::Optimizer(const char* name, const std::vector<std::vector<Tensor>>& groups) : name_(name) {
+/// A parameter that a step changes; its state exists.
+struct Optimizer::Update {
+  size_t index;
+  size_t group;
+  Tensor gradient;  ///< row-major
+  unsigned used;    ///< OptimizerRule::used_state
+  unsigned cases;   ///< OptimizerRule::cases; a first step is one that made some of the state
+};
+
+/// Parameters that one kernel updates.
+struct Optimizer::Batch {
+  Device device;
+  DType dtype;
+  size_t group;
+  unsigned used;
+  unsigned cases;
+  int64_t steps;                ///< the step's number; 0 if the rule does not count steps
+  std::vector<size_t> indices;  ///< of the parameters
+  std::vector<StepTensors> tensors;
+};
+
+Optimizer::Optimizer(const OptimizerRule& rule, const std::vector<std::vector<Tensor>>& groups) : rule_(rule) {
   for (const std::vector<Tensor>& group : groups) {
     parameters_.insert(parameters_.end(), group.begin(), group.end());
     group_ends_.push_back(parameters_.size());
   }
-  TANDEM_CHECK(ValueError, !parameters_.empty(), name_, ": there are no parameters");
+  TANDEM_CHECK(ValueError, !parameters_.empty(), rule_.name, ": there are no parameters");
   std::set<const TensorImpl*> seen;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const Tensor& parameter = parameters_[i];
-    TANDEM_CHECK(StateError, parameter.defined(), name_, ": parameter ", i, " is undefined");
-    TANDEM_CHECK(StateError, parameter.is_leaf(), name_, ": parameter ", i, " is the result of an operation (",
+    TANDEM_CHECK(StateError, parameter.defined(), rule_.name, ": parameter ", i, " is undefined");
+    TANDEM_CHECK(StateError, parameter.is_leaf(), rule_.name, ": parameter ", i, " is the result of an operation (",
                  describe(parameter), "), expected a leaf");
     TANDEM_CHECK(ValueError, seen.insert(&parameter.impl()).second, describe_parameter(i), " is given twice");
     TANDEM_CHECK(DTypeError, parameter.dtype() == kFloat32 || parameter.dtype() == kFloat64, describe_parameter(i),
                  " is ", parameter.dtype(), ", expected float32 or float64");
     TANDEM_CHECK(StateError, parameter.is_contiguous(), describe_parameter(i), " is not row-major");
   }
+  states_.resize(parameters_.size());
 }
 
 Optimizer::~Optimizer() = default;
 
-void Optimizer::step() {
-  const TraceSpan span("optimizer step", "optimizer");
-  std::vector<Update> updates;
-  updates.reserve(parameters_.size());
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    const Tensor gradient = gradient_of(parameters_[i]);
-    if (!gradient.defined()) {
-      refuse_in_replays(i);
-      continue;
-    }
-    prepare(i);
-    updates.push_back({i, parameters_[i], gradient});
-  }
-  update(updates);
-  for (const Update& done : updates) autograd::end_in_place("step", done.parameter);
+// --- Options -------------------------------------------------------------------------------------------------------
+
+void Optimizer::add_options(void* options) {
+  options_.push_back(options);
+  check_options(static_cast<int64_t>(options_.size()) - 1, options);
 }
 
-void Optimizer::zero_grad() const {
-  for (const Tensor& parameter : parameters_) parameter.zero_grad();
+void Optimizer::check_options(int64_t group, void* options) const {
+  check_group(group);
+  const std::string problem = problem_of(rule_, options);
+  TANDEM_CHECK(ValueError, problem.empty(), rule_.name, ": ", problem);
 }
 
-double Optimizer::lr(int64_t group) const { return lr_of(check_group(group)); }
+double Optimizer::lr(int64_t group) const {
+  return *std::get<double*>(rule_.options(options_[check_group(group)])[0].value);
+}
 
 void Optimizer::set_lr(double lr) {
   for (int64_t group = 0; group < num_groups(); ++group) set_lr(group, lr);
 }
 
 void Optimizer::set_lr(int64_t group, double lr) {
-  const size_t index = check_group(group);
-  TANDEM_CHECK(ValueError, std::isfinite(lr) && lr >= 0, name_, ": lr is ", lr, ", expected a finite number >= 0");
-  set_lr_of(index, lr);
+  const Option option = rule_.options(options_[check_group(group)])[0];
+  const std::string problem = option.problem(option.name, lr);
+  TANDEM_CHECK(ValueError, problem.empty(), rule_.name, ": ", problem);
+  *std::get<double*>(option.value) = lr;
 }
+
+size_t Optimizer::check_group(int64_t group) const {
+  TANDEM_CHECK(IndexError, group >= 0 && group < num_groups(), rule_.name, ": group ", group, " is outside the ",
+               num_groups(), " groups");
+  return static_cast<size_t>(group);
+}
+
+std::string Optimizer::describe_parameter(size_t index) const {
+  const std::string name = name_of(parameters_[index]);
+  return name.empty() ? str(rule_.name, ": parameter ", index)
+                      : str(rule_.name, ": parameter ", index, " ('", name, "')");
+}
+
+// --- Steps ---------------------------------------------------------------------------------------------------------
+
+void Optimizer::step() {
+  const TraceSpan span("optimizer step", "optimizer");
+  const std::vector<Update> updates = prepare();
+  for (const Batch& batch : count_steps(updates)) run(batch);
+  for (const Update& update : updates) autograd::end_in_place("step", parameters_[update.index]);
+}
+
+void Optimizer::zero_grad() const {
+  for (const Tensor& parameter : parameters_) parameter.zero_grad();
+}
+
+/// Makes the state that the step needs: all of it or, if this throws, nothing.
+std::vector<Optimizer::Update> Optimizer::prepare() {
+  std::vector<Update> updates;
+  updates.reserve(parameters_.size());
+  std::vector<std::pair<Tensor*, Tensor>> made;
+  size_t group = 0;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    while (i == group_ends_[group]) ++group;
+    const Tensor& parameter = parameters_[i];
+    const Tensor gradient = gradient_of(parameter);
+    if (!gradient.defined()) {
+      if (tandem::cuda::is_capturing(parameter.device())) {
+        tandem::cuda::on_replay([this, i] {
+          TANDEM_CHECK(StateError, !gradient_of(parameters_[i]).defined(), describe_parameter(i),
+                       " has a gradient, but it had none during the capture; capture a new graph");
+        });
+      }
+      continue;
+    }
+    const unsigned used = rule_.used_state(options_[group]);
+    bool is_first = false;
+    for (size_t s = 0; s < rule_.state.size(); ++s) {
+      Tensor& tensor = states_[i].tensors[s];
+      TANDEM_CHECK(DeviceError, !tensor.defined() || tensor.device() == parameter.device(), describe_parameter(i),
+                   " is on ", parameter.device(), ", its ", rule_.state[s].name, " on ", tensor.device(),
+                   "; make the optimizer after moving the model");
+      if (tensor.defined() || (used >> s & 1) == 0) continue;
+      TANDEM_CHECK(StateError, !tandem::cuda::is_capturing(parameter.device()), describe_parameter(i),
+                   ": its first step cannot be captured; take one step before the capture");
+      made.emplace_back(&tensor, zeros(parameter.shape(), {parameter.dtype(), parameter.device()}));
+      is_first = true;
+    }
+    updates.push_back({i, group, gradient, used, rule_.cases(options_[group], is_first)});
+  }
+  for (auto& [tensor, zeroed] : made) *tensor = std::move(zeroed);
+  return updates;
+}
+
+std::vector<Optimizer::Batch> Optimizer::count_steps(const std::vector<Update>& updates) {
+  std::vector<Batch> batches;
+  for (const auto& [index, group, gradient, used, cases] : updates) {
+    const Tensor& parameter = parameters_[index];
+    const int64_t steps = ++states_[index].steps;
+    // The gradient is read; the parameter and its state are read and written.
+    trace_work(0, (3 + 2 * std::popcount(used)) * parameter.num_bytes());
+
+    const auto key = std::tuple(parameter.device(), parameter.dtype(), group, cases, rule_.counts_steps ? steps : 0);
+    auto found = std::find_if(batches.begin(), batches.end(), [&](const Batch& b) {
+      return std::tie(b.device, b.dtype, b.group, b.cases, b.steps) == key;
+    });
+    if (found == batches.end()) {
+      const auto [device, dtype, group_, cases_, steps_] = key;
+      found = batches.insert(found, {device, dtype, group_, used, cases_, steps_, {}, {}});
+    }
+    found->indices.push_back(index);
+    found->tensors.push_back(step_tensors(index, gradient, used));
+  }
+  return batches;
+}
+
+StepTensors Optimizer::step_tensors(size_t index, const Tensor& gradient, unsigned used) const {
+  const Tensor& parameter = parameters_[index];
+  StepTensors tensors = {
+      parameter.num_elements(), gradient.defined() ? gradient.data_ptr() : nullptr, parameter.data_ptr(), {}};
+  for (size_t s = 0; s < rule_.state.size(); ++s) {
+    const Tensor& tensor = states_[index].tensors[s];
+    tensors.state[s] = tensor.defined() && (used >> s & 1) != 0 ? tensor.data_ptr() : tensors.parameter;
+  }
+  return tensors;
+}
+
+void Optimizer::run(const Batch& batch) {
+  void* const options = options_[batch.group];
+  StepCall call = {batch.dtype, batch.cases, rule_.factors(options, batch.steps), nullptr, batch.tensors};
+  const size_t num_bytes = rule_.num_factors * sizeof(double);
+  if (tandem::cuda::is_capturing(batch.device)) {
+    // A replay runs the same kernels on the same memory.  The host counts the step and gives the kernels its factors.
+    const auto replay = [this, batch, options, num_bytes](void* bytes) {
+      const int64_t steps = states_[batch.indices[0]].steps;
+      for (size_t i = 0; i < batch.indices.size(); ++i) {
+        const size_t index = batch.indices[i];
+        const bool fits = step_tensors(index, gradient_of(parameters_[index]), batch.used) == batch.tensors[i] &&
+                          rule_.cases(options, false) == batch.cases && rule_.used_state(options) == batch.used &&
+                          (!rule_.counts_steps || states_[index].steps == steps);
+        TANDEM_CHECK(StateError, fits, describe_parameter(index),
+                     ": the parameter, its gradient, state or options changed after the capture; capture a new graph");
+      }
+      for (const size_t index : batch.indices) ++states_[index].steps;
+      const auto factors = rule_.factors(options, steps + 1);
+      std::memcpy(bytes, factors.data(), num_bytes);
+    };
+    call.replay_factors = tandem::cuda::add_step_bytes(call.factors.data(), num_bytes, replay).data<double>();
+  }
+  (batch.device.is_cpu() ? rule_.cpu : rule_.cuda)(kernel_context(batch.device), call);
+}
+
+// --- States --------------------------------------------------------------------------------------------------------
 
 State Optimizer::state_dict() const {
   State state;
-  state.set("optimizer", std::string(name_));
+  state.set("optimizer", std::string(rule_.name));
   size_t begin = 0;
   for (size_t g = 0; g < group_ends_.size(); ++g) {
     State own;
-    save_options(g, own);
+    for (const Option& option : rule_.options(options_[g]))
+      std::visit([&](const auto* value) { own.set(option.name, *value); }, option.value);
     own.set("num_parameters", static_cast<int64_t>(group_ends_[g] - begin));
     begin = group_ends_[g];
     state.set(str("groups.", g), std::move(own));
@@ -101,7 +256,10 @@ State Optimizer::state_dict() const {
   for (size_t i = 0; i < parameters_.size(); ++i) {
     State own;
     if (const std::string name = name_of(parameters_[i]); !name.empty()) own.set("name", name);
-    save_kept(i, own);
+    if (rule_.counts_steps && states_[i].steps > 0) own.set("step", states_[i].steps);
+    for (size_t s = 0; s < rule_.state.size(); ++s) {
+      if (const Tensor& tensor = states_[i].tensors[s]; tensor.defined()) own.set(rule_.state[s].name, tensor);
+    }
     state.set(str("state.", i), std::move(own));
   }
   return state;
@@ -109,8 +267,8 @@ State Optimizer::state_dict() const {
 
 void Optimizer::load_state_dict(const State& state) {
   StateReader reader(state);
-  if (const auto* saved = reader.read<std::string>("optimizer"); saved != nullptr && *saved != name_)
-    reader.refuse("optimizer", str("this one is ", name_, ", the state's ", *saved));
+  if (const auto* saved = reader.read<std::string>("optimizer"); saved != nullptr && *saved != rule_.name)
+    reader.refuse("optimizer", str(rule_.name, " expected, ", *saved, " in the state"));
   size_t begin = 0;
   for (size_t g = 0; g < group_ends_.size(); ++g) {
     const auto count = static_cast<int64_t>(group_ends_[g] - begin);
@@ -127,58 +285,60 @@ void Optimizer::load_state_dict(const State& state) {
     if (saved != nullptr && !mine.empty() && mine != *saved)
       reader.refuse(path, str("'", mine, "' expected, '", *saved, "' in the state"));
   }
-  const std::function<void()> take_over = prepare_load(reader);
-  reader.finish(str(name_, ": the state does not fit"));
-  take_over();
-}
 
-size_t Optimizer::group_of(size_t index) const {
-  return static_cast<size_t>(std::upper_bound(group_ends_.begin(), group_ends_.end(), index) - group_ends_.begin());
-}
+  std::vector<std::shared_ptr<void>> options;
+  for (size_t g = 0; g < group_ends_.size(); ++g) {
+    const std::string path = str("groups.", g);
+    options.push_back(rule_.default_options());
+    for (const Option& option : rule_.options(options[g].get())) {
+      std::visit(
+          [&]<class T>(T* value) {
+            if (const T* saved = reader.read<T>(str(path, ".", option.name))) *value = *saved;
+          },
+          option.value);
+    }
+    if (const std::string problem = problem_of(rule_, options[g].get()); !problem.empty()) reader.refuse(path, problem);
+  }
 
-size_t Optimizer::check_group(int64_t group) const {
-  TANDEM_CHECK(IndexError, group >= 0 && group < num_groups(), name_, ": group ", group, " is outside the ",
-               num_groups(), " groups");
-  return static_cast<size_t>(group);
-}
+  struct Saved {
+    int64_t steps = 0;
+    std::vector<const Tensor*> tensors;
+  };
+  std::vector<Saved> saved(parameters_.size());
+  for (size_t i = 0; i < saved.size(); ++i) {
+    const auto path = [i](const char* name) { return str("state.", i, ".", name); };
+    bool has_state = rule_.counts_steps && reader.has(path("step"));
+    for (const auto& [name, is_always_used] : rule_.state) has_state = has_state || reader.has(path(name));
+    if (has_state && rule_.counts_steps) {
+      if (const auto* steps = reader.read<int64_t>(path("step"))) {
+        saved[i].steps = *steps;
+        if (*steps < 1) reader.refuse(path("step"), str("is ", *steps, ", expected at least 1"));
+      }
+    }
+    for (const auto& [name, is_always_used] : rule_.state) {
+      const bool is_expected = (has_state && is_always_used) || reader.has(path(name));
+      saved[i].tensors.push_back(is_expected ? reader.read_tensor(path(name), parameters_[i]) : nullptr);
+    }
+  }
+  reader.finish(str(rule_.name, ": the state does not fit"));
 
-std::string Optimizer::describe_parameter(size_t index) const {
-  const std::string name = name_of(parameters_[index]);
-  return name.empty() ? str(name_, ": parameter ", index) : str(name_, ": parameter ", index, " ('", name, "')");
-}
-
-void Optimizer::check_device(size_t index, const char* what, const Tensor& kept) const {
-  const Device device = parameters_[index].device();
-  TANDEM_CHECK(DeviceError, !kept.defined() || kept.device() == device, describe_parameter(index), " is on ", device,
-               ", its ", what, " on ", kept.device(), "; make the optimizer after moving the model");
-}
-
-void Optimizer::refuse_in_replays(size_t index) const {
-  if (!tandem::cuda::is_capturing(parameters_[index].device())) return;
-  tandem::cuda::on_replay([this, index] {
-    TANDEM_CHECK(StateError, !gradient_of(parameters_[index]).defined(), describe_parameter(index),
-                 " has a gradient, which it had not where the graph was captured; capture another");
-  });
-}
-
-void Optimizer::refuse_first_in_capture(size_t index) const {
-  TANDEM_CHECK(StateError, !tandem::cuda::is_capturing(parameters_[index].device()), describe_parameter(index),
-               " takes its first step, which cannot be captured; take one step before");
-}
-
-void Optimizer::check_replay(size_t index, const void* parameter, const void* gradient, bool fit) const {
-  const Tensor now = gradient_of(parameters_[index]);
-  TANDEM_CHECK(StateError,
-               fit && parameters_[index].data_ptr() == parameter && now.defined() && now.data_ptr() == gradient,
-               describe_parameter(index),
-               ", its gradient, state or options have changed, and the graph's step does not fit; capture another");
-}
-
-Tensor Optimizer::copy_for(size_t index, const Tensor* saved) const {
-  if (saved == nullptr) return {};
-  Tensor copy = empty_like(parameters_[index]);
-  primitives::copy(*saved, copy);
-  return copy;
+  std::vector<ParameterState> states;  // complete before anything is changed: copies need memory
+  for (size_t i = 0; i < saved.size(); ++i) {
+    ParameterState& own = states.emplace_back();
+    own.steps = saved[i].steps;
+    for (size_t s = 0; s < rule_.state.size(); ++s) {
+      if (saved[i].tensors[s] == nullptr) continue;
+      own.tensors[s] = empty_like(parameters_[i]);
+      primitives::copy(*saved[i].tensors[s], own.tensors[s]);
+    }
+  }
+  for (size_t g = 0; g < options.size(); ++g) {
+    const std::vector<Option> from = rule_.options(options[g].get()), to = rule_.options(options_[g]);
+    for (size_t o = 0; o < from.size(); ++o) {
+      std::visit([&]<class T>(T* value) { *value = *std::get<T*>(from[o].value); }, to[o].value);
+    }
+  }
+  states_ = std::move(states);
 }
 
 }}}  // namespace tandem::v0::optim

@@ -1,20 +1,24 @@
 // What all optimizers share.
 #pragma once
 
+#include <array>
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <tandem/base/macros.h>
 #include <tandem/tensor/state.h>
-#include <tandem/tensor/state_reader.h>
 #include <tandem/tensor/tensor.h>
 
 namespace tandem { inline namespace v0 { namespace optim {
 
-/// Parameters that take their steps with the same options:
+inline constexpr size_t kMaxStateTensors = 4;  ///< of one parameter
+
+struct OptimizerRule;
+struct StepTensors;
+
+/// Parameters that are updated with the same options:
 ///
 ///     optim::AdamW adamw({{.parameters = matrices, .options = {.lr = 3e-4, .weight_decay = 0.1}},
 ///                         {.parameters = others, .options = {.lr = 3e-4, .weight_decay = 0}}});
@@ -24,109 +28,96 @@ struct ParameterGroup {
   Options options = {};
 };
 
-/// Changes parameters in place along their gradients.
+/// Updates parameters in place from their gradients.
 ///
-/// Parameters are row-major float32 or float64 leaves, on any devices, in one or more groups with options of their own.
-/// A step skips those whose gradient slot is empty or that require no gradient: neither they nor their state change.
-/// It records nothing and bumps the versions of what it changes.  Each value's step is a pass of its own over memory,
-/// in pieces that sizes alone determine.  Not safe from many threads.
+/// Parameters are row-major float32 or float64 leaves on any devices, in one or more groups with their own options. A step skips
+/// parameters without gradient and parameters that do not require one: neither they nor their state change. A step records nothing
+/// for autograd and increments the versions of the tensors that it changes. On a GPU it is one kernel launch for all parameters of a
+/// group that have taken equally many steps. Results do not depend on the number of threads. Not thread-safe.
 class TANDEM_API Optimizer {
  public:
   virtual ~Optimizer();
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  /// Throws DeviceError if a parameter moved away from its state, and OutOfMemory where there is no room for it: before
-  /// anything is changed.
+  /// Throws, before anything is changed: DeviceError if a parameter and its state are on different devices, OutOfMemory if the state
+  /// cannot be allocated, StateError if a cuda::Graph is being captured and new state would be needed.
   void step();
-  /// Empties the parameters' gradient slots; touches no memory.
+  /// Empties the parameters' gradient slots; writes no memory.
   void zero_grad() const;
-  /// Those of all groups, one group after the other.
+  /// The parameters of all groups, in the groups' order.
   const std::vector<Tensor>& parameters() const { return parameters_; }
 
   int64_t num_groups() const { return static_cast<int64_t>(group_ends_.size()); }
   /// The learning rate of a group.  Throws IndexError.
   double lr(int64_t group = 0) const;
-  /// Sets that of all groups.  Throws ValueError unless lr is finite and >= 0.
+  /// Sets the learning rate of all groups.  Throws ValueError unless lr is finite and >= 0.
   void set_lr(double lr);
-  /// Sets that of one group.  Throws IndexError, and ValueError as above.
+  /// Sets the learning rate of one group.  Throws IndexError, and ValueError as above.
   void set_lr(int64_t group, double lr);
 
-  /// {"optimizer": its name, "groups": {"<g>": {its options, "num_parameters"}}, "state": {"<i>": {"name", what steps
-  /// keep for the parameter}}}, where i counts the parameters() and "name" is the one that their module gave them.
-  /// Shares the tensors.  Loaded into an equal optimizer, it continues to the bit.
+  /// {"optimizer": its name, "groups": {"<g>": {its options, "num_parameters"}}, "state": {"<i>": {"name", the state of the
+  /// parameter}}}, where i is the index in parameters() and "name" is the name that the parameter's module gave it. Shares the
+  /// tensors. An equal optimizer that loads it continues with the same bits.
   State state_dict() const;
-  /// Takes the options over and copies the tensors, to the parameters' devices.  Throws StateError, changing nothing,
-  /// unless the state is of the same kind of optimizer with as many groups of as many parameters of the same names,
-  /// shapes and dtypes (a name is compared where both have one); the message lists every entry that is missing,
-  /// unexpected or different.
+  /// Loads the options and copies the tensors to the parameters' devices.  Throws StateError, changing nothing, unless the state is of
+  /// the same kind of optimizer with equally many groups of equally many parameters of the same names, shapes and dtypes (names are
+  /// compared if both are known); the message lists every entry that is missing, unexpected or different.
   void load_state_dict(const State& state);
 
  protected:
-  /// `name` is a literal that begins error texts; `groups` are the groups' parameters.  Throws ValueError for no
-  /// parameters at all or the same one twice; StateError for an undefined, non-leaf or not row-major one; DTypeError
-  /// for another dtype.
-  Optimizer(const char* name, const std::vector<std::vector<Tensor>>& groups);
+  /// `groups` are the groups' parameters.  Throws ValueError if there are no parameters or one is given twice; StateError for an
+  /// undefined, non-leaf or not row-major parameter; DTypeError for another dtype.
+  Optimizer(const OptimizerRule& rule, const std::vector<std::vector<Tensor>>& groups);
 
-  const char* name() const { return name_; }
-  /// The group of parameter `index`.
-  size_t group_of(size_t index) const;
-  /// `group` as an index.  Throws IndexError unless there is such a group.
-  size_t check_group(int64_t group) const;
-  /// "SGD: parameter 3 ('fc1.weight')", to begin an error text with.
-  std::string describe_parameter(size_t index) const;
-  /// Throws DeviceError if `kept`, unless it is undefined, is elsewhere than the parameter; `what` names it.
-  void check_device(size_t index, const char* what, const Tensor& kept) const;
-  /// Throws StateError where parameter `index`, which has taken no step, would take its first one in a cuda::Graph.
-  void refuse_first_in_capture(size_t index) const;
-  /// For replays of a cuda::Graph: throws StateError unless parameter `index` and its gradient still are where its kernels find them,
-  /// and what is kept for it, and its options, `fit` too.
-  void check_replay(size_t index, const void* parameter, const void* gradient, bool fit) const;
-  /// A copy of what a state holds for parameter `index`, on the parameter's device; undefined for null.
-  Tensor copy_for(size_t index, const Tensor* saved) const;
-
-  virtual double lr_of(size_t group) const = 0;
-  virtual void set_lr_of(size_t group, double lr) = 0;
-  /// Makes the memory that a step of parameter `index` needs.  Throws DeviceError if what is kept for it is elsewhere, and
-  /// OutOfMemory.
-  virtual void prepare(size_t index) = 0;
-  /// A parameter that a step changes, prepared; `gradient` is row-major, of its shape, dtype and device.
-  struct Update {
-    size_t index;
-    Tensor parameter;
-    Tensor gradient;
-  };
-  virtual void update(const std::vector<Update>& updates) = 0;
-  virtual void save_options(size_t group, State& state) const = 0;
-  virtual void save_kept(size_t index, State& state) const = 0;
-  /// Reads the options below "groups.<g>" and what is kept below "state.<i>", noting in `reader` what does not fit.
-  /// Returns what takes them over, called if all fits: it may throw OutOfMemory before it has changed anything.
-  virtual std::function<void()> prepare_load(StateReader& reader) = 0;
+  /// Declares the next group's options, an object of the rule's Options that outlives the optimizer.  Throws ValueError for a wrong
+  /// option.
+  void add_options(void* options);
+  /// Throws IndexError unless there is such a group, ValueError for a wrong option.
+  void check_options(int64_t group, void* options) const;
 
  private:
-  /// In a cuda::Graph: replays throw StateError where parameter `index`, which has no gradient now, has one.
-  void refuse_in_replays(size_t index) const;
+  struct ParameterState {
+    int64_t steps = 0;
+    std::array<Tensor, kMaxStateTensors>
+        tensors;  ///< as the rule lists them; undefined before the first step that uses them
+  };
+  struct Update;
+  struct Batch;
 
-  const char* name_;
+  size_t check_group(int64_t group) const;
+  std::string describe_parameter(size_t index) const;
+
+  std::vector<Update> prepare();
+  std::vector<Batch> count_steps(const std::vector<Update>& updates);
+  void run(const Batch& batch);
+  /// What a kernel is given for parameter `index` now, with the state whose bits are in `used`; `gradient` may be undefined.
+  StepTensors step_tensors(size_t index, const Tensor& gradient, unsigned used) const;
+
+  const OptimizerRule& rule_;
   std::vector<Tensor> parameters_;
   std::vector<size_t> group_ends_;  ///< index behind the last parameter of each group
+  std::vector<void*> options_;      ///< of each group
+  std::vector<ParameterState> states_;
 };
 
-/// An optimizer whose groups have `Options`: a struct with `lr` among its members.
+/// An optimizer with groups of `Options`.
 template <class Options>
 class GroupedOptimizer : public Optimizer {
  public:
   const std::vector<ParameterGroup<Options>>& groups() const { return groups_; }
 
+  /// Replaces the options of a group.  Throws IndexError, and ValueError as the constructor does.
+  void set_options(int64_t group, Options options) {
+    check_options(group, &options);
+    groups_[static_cast<size_t>(group)].options = options;
+  }
+
  protected:
-  GroupedOptimizer(const char* name, std::vector<ParameterGroup<Options>> groups)
-      : Optimizer(name, parameters_of(groups)), groups_(std::move(groups)) {}
-
-  const Options& options_of(size_t index) const { return groups_[group_of(index)].options; }
-  double lr_of(size_t group) const override { return groups_[group].options.lr; }
-  void set_lr_of(size_t group, double lr) override { groups_[group].options.lr = lr; }
-
-  std::vector<ParameterGroup<Options>> groups_;
+  GroupedOptimizer(const OptimizerRule& rule, std::vector<ParameterGroup<Options>> groups)
+      : Optimizer(rule, parameters_of(groups)), groups_(std::move(groups)) {
+    for (auto& group : groups_) add_options(&group.options);
+  }
 
  private:
   static std::vector<std::vector<Tensor>> parameters_of(const std::vector<ParameterGroup<Options>>& groups) {
@@ -134,6 +125,8 @@ class GroupedOptimizer : public Optimizer {
     for (const auto& group : groups) result.push_back(group.parameters);
     return result;
   }
+
+  std::vector<ParameterGroup<Options>> groups_;
 };
 
 }}}  // namespace tandem::v0::optim

@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include <tandem/optim/options.h>
+#include <tandem/optim/rule.h>
 
 namespace tandem { inline namespace v0 { namespace optim {
 
@@ -74,7 +74,7 @@ State Schedule::state_dict() const {
 void Schedule::load_state_dict(const State& state) {
   StateReader reader(state);
   if (const auto* saved = reader.read<std::string>("schedule"); saved != nullptr && *saved != name_)
-    reader.refuse("schedule", str("this one is ", name_, ", the state's ", *saved));
+    reader.refuse("schedule", str(name_, " expected, ", *saved, " in the state"));
   const auto* steps = reader.read<int64_t>("steps");
   if (steps != nullptr && *steps < 0) reader.refuse("steps", str("is ", *steps, ", expected at least 0"));
   std::vector<double> initial(initial_.size());

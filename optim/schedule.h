@@ -1,4 +1,4 @@
-// Learning rates that change from step to step.
+// Learning-rate schedules.
 #pragma once
 
 #include <cstdint>
@@ -8,14 +8,14 @@
 #include <tandem/base/macros.h>
 #include <tandem/optim/optimizer.h>
 #include <tandem/tensor/state.h>
+#include <tandem/tensor/state_reader.h>
 
 namespace tandem { inline namespace v0 { namespace optim {
 
-/// Sets the learning rate of each group of an optimizer to factor(steps) times the group's initial one, which is the
-/// one it has when the schedule is made.  Making it applies factor(0); each step() afterwards counts one step, of an
-/// optimizer or of an epoch as the caller likes, and applies the next factor.  The rates are a function of the count:
-/// nothing accumulates.  The optimizer must outlive the schedule; of two schedules of one optimizer, the last to step
-/// wins.
+/// Sets the learning rate of each group of an optimizer to factor(steps) times the group's initial learning rate, its rate when the
+/// schedule is constructed.  The constructor applies factor(0); each step() adds 1 to the count and applies the next factor.  Call
+/// step() after each step of the optimizer or after each epoch.  The rates are a function of the count, so rounding does not
+/// accumulate.  The optimizer must outlive the schedule.
 class TANDEM_API Schedule {
  public:
   virtual ~Schedule();
@@ -23,15 +23,15 @@ class TANDEM_API Schedule {
   Schedule& operator=(const Schedule&) = delete;
 
   void step();
-  /// How often step() was called.
+  /// The number of calls of step().
   int64_t steps() const { return steps_; }
-  /// The rates of the groups as this schedule last set them.
+  /// The learning rates of the groups that this schedule has set last.
   std::vector<double> last_lr() const;
 
   /// {"schedule": its name, its options, "steps", "initial_lr": {"<g>"}}.
   State state_dict() const;
-  /// Takes count, options and initial rates over; the present rates are in the optimizer's own state.  Throws
-  /// StateError, changing nothing, unless the state is of the same kind of schedule for as many groups; the message
+  /// Loads the count, options and initial rates; the present rates are part of the optimizer's own state.  Throws
+  /// StateError, changing nothing, unless the state is of the same kind of schedule for equally many groups; the message
   /// lists every entry that is missing, unexpected or different.
   void load_state_dict(const State& state);
 
@@ -39,13 +39,13 @@ class TANDEM_API Schedule {
   /// `name` is a literal that begins error texts.
   Schedule(const char* name, Optimizer& optimizer);
 
-  /// What the initial rates are multiplied with after so many steps.
+  /// The factor of the initial rates after `steps` steps.
   virtual double factor(int64_t steps) const = 0;
   virtual void save_options(State& state) const = 0;
-  /// As Optimizer::prepare_load.
+  /// Reads the options and reports to `reader` what does not fit.  Returns a function that loads them, called if everything fits.
   virtual std::function<void()> prepare_load(StateReader& reader) = 0;
 
-  /// Sets the rates; the last thing that a constructor does.
+  /// Sets the rates; called at the end of each constructor.
   void apply() const;
 
  private:
@@ -89,12 +89,12 @@ class TANDEM_API MultiStepLR : public Schedule {
 
 struct CosineWarmupOptions {
   int64_t warmup_steps = 0;
-  int64_t total_steps = 0;  ///< to the end of the cosine, the warm-up included
+  int64_t total_steps = 0;  ///< up to the end of the cosine, including the warm-up
   double min_factor = 0;    ///< of the initial rates, from total_steps on
 };
 
-/// Rises linearly, (steps + 1) / (warmup_steps + 1), up to warmup_steps, then falls along half a cosine from 1 to
-/// min_factor at total_steps, where it stays: PyTorch's SequentialLR of LinearLR(start_factor = 1 / (warmup_steps + 1),
+/// Rises linearly as (steps + 1) / (warmup_steps + 1) up to warmup_steps, then falls along half a cosine from 1 to
+/// min_factor at total_steps, and is constant from there on: PyTorch's SequentialLR of LinearLR(start_factor = 1 / (warmup_steps + 1),
 /// total_iters = warmup_steps) and CosineAnnealingLR(total_steps - warmup_steps).  I. Loshchilov, F. Hutter, "SGDR:
 /// Stochastic gradient descent with warm restarts", ICLR 2017.
 class TANDEM_API CosineWarmupLR : public Schedule {

@@ -1,7 +1,7 @@
 // One launch over many tensors.  For *.cu files of optim/.
 //
-// A launch has a table of the tensors as its argument, and a block for each chunk of one of them: with a hundred parameters of all
-// sizes one launch takes what a hundred would spend on starting.
+// The argument of a launch is a table of the tensors; each block processes one chunk of one tensor.  One launch for a hundred
+// parameters saves the launch time of the other 99.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +11,17 @@
 
 namespace tandem { inline namespace v0 { namespace optim::cuda {
 
-inline constexpr int64_t kChunk = 1 << 14;  // elements of a block
+inline constexpr int64_t kChunk = 1 << 14;  // elements per block
 
 inline int64_t num_chunks(int64_t n) { return (n + kChunk - 1) / kChunk; }
 
-/// Tensors with `kPointers` runs of n elements each.  A kernel's arguments may take 32764 bytes.
+/// Tensors with `kPointers` arrays of n elements each.  The arguments of a kernel are limited to 32764 bytes.
 template <int kPointers>
 struct TensorTable {
   struct Entry {
     void* data[kPointers];
     int64_t n;
-    int64_t first_chunk;  // of all
+    int64_t first_chunk;  // index in the launch
   };
   static constexpr int kMaxEntries = static_cast<int>(28672 / sizeof(Entry));
 
@@ -29,7 +29,7 @@ struct TensorTable {
   int64_t num_chunks = 0;
   Entry entries[kMaxEntries];
 
-  /// The entry that has the chunk.
+  /// The entry that contains the chunk.
   __device__ const Entry& entry_of(int64_t chunk) const {
     int begin = 0, end = num_entries;
     while (end - begin > 1) {
@@ -44,7 +44,7 @@ struct TensorTable {
   }
 };
 
-/// Block b: f(entry, begin, end, b) for elements [begin, end) of the entry that has chunk b.
+/// Block b: f(entry, begin, end, b) for elements [begin, end) of the entry that contains chunk b.
 template <int kPointers, class F>
 __global__ void for_each_chunk_kernel(const __grid_constant__ TensorTable<kPointers> table, F f) {
   for (int64_t chunk = blockIdx.x; chunk < table.num_chunks; chunk += gridDim.x) {
@@ -54,8 +54,8 @@ __global__ void for_each_chunk_kernel(const __grid_constant__ TensorTable<kPoint
   }
 }
 
-/// Launches f over all chunks of the tensors; make_entry(i) fills the pointers and n of tensor i of `count`.  f.begin_at(chunk) is
-/// told before each launch how many chunks were in those before.
+/// Launches f for all chunks of the tensors; make_entry(i) returns the pointers and n of tensor i of `count`.  Before each launch,
+/// f.begin_at(n) is called with the number of chunks of the earlier launches.
 template <int kPointers, class MakeEntry, class F>
 void for_each_chunk(const KernelContext& context, size_t count, MakeEntry make_entry, F f) {
   using tandem::cuda::blocks_for, tandem::cuda::kBlock, tandem::cuda::launch_kernel;

@@ -6,6 +6,7 @@
 
 #include <tandem/base/error.h>
 #include <tandem/base/rank_context.h>
+#include <tandem/tensor/cuda_capture.h>
 
 namespace tandem { inline namespace v0 {
 
@@ -44,6 +45,16 @@ PhiloxState Generator::reserve(int64_t num_values) {
   TANDEM_CHECK(ValueError, num_values >= 0, "Generator::reserve: num_values is ", num_values, ", must not be negative");
   const PhiloxState start = state_;
   state_.offset += (static_cast<uint64_t>(num_values) + 3) / 4;
+  return start;
+}
+
+PhiloxState Generator::reserve(int64_t num_values, Device device) {
+  PhiloxState start = reserve(num_values);
+  if (cuda::is_capturing(device)) {
+    // The calling rank's own generators live as long as its slot does.
+    const auto replay = [this, num_values, slot = RankContext::current().tensor_slot] { return reserve(num_values); };
+    start.of_step = cuda::step_value(device, start, replay);
+  }
   return start;
 }
 

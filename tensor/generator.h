@@ -52,6 +52,9 @@ class TANDEM_API Generator {
   uint64_t seed() const { return state_.seed; }
   /// Reserves num_values 32-bit numbers and returns their start.
   PhiloxState reserve(int64_t num_values);
+  /// As above, for a kernel on `device`.  If it is captured in a cuda::Graph, each replay reserves numbers of its own; the generator
+  /// must outlive the graph.
+  PhiloxState reserve(int64_t num_values, Device device);
   /// {"seed", "rank", "device_number", "offset"}.
   State state_dict() const;
   /// Loads seed and offset.  Rank and device number are kept, so a rank that loads another rank's state still draws different

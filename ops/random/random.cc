@@ -3,7 +3,6 @@
 #include <cmath>
 #include <limits>
 
-#include <tandem/base/rank_context.h>
 #include <tandem/ops/common/common.h>
 #include <tandem/ops/random/random_kernels.h>
 #include <tandem/tensor/cuda_capture.h>
@@ -17,12 +16,7 @@ using autograd::Node;
 namespace {
 
 PhiloxState reserve(Generator* given, Device device, int64_t words) {
-  Generator& generator = given != nullptr ? *given : default_generator(device);
-  PhiloxState state = generator.reserve(words);
-  // The calling rank's own generators live as long as its slot does.
-  const auto keeps = given != nullptr ? nullptr : RankContext::current().tensor_slot;
-  state.of_step = cuda::step_value(device, state, [&generator, words, keeps] { return generator.reserve(words); });
-  return state;
+  return (given != nullptr ? *given : default_generator(device)).reserve(words, device);
 }
 
 Tensor finished(Tensor out, const TensorOptions& options) {

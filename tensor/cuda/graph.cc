@@ -14,6 +14,7 @@
 #include <tandem/tensor/cuda_capture.h>
 #include <tandem/tensor/cuda_memory.h>
 #include <tandem/tensor/factories.h>
+#include <tandem/tensor/primitives.h>
 
 namespace tandem { inline namespace v0 { namespace cuda {
 
@@ -169,6 +170,18 @@ Tensor add_step_bytes(const void* now, size_t num_bytes, std::function<void(void
   std::memcpy(&recorded.numbers[begin], now, num_bytes);
   on_replay([&recorded, begin, make = std::move(make)] { make(&recorded.numbers[begin]); });
   return make_view(recorded.block.storage(), kFloat64, {static_cast<int64_t>(count)}, {1}, static_cast<int64_t>(begin));
+}
+
+void fill_in_replays(const Tensor& out, std::function<double()> value) {
+  if (!is_capturing(out.device())) return;
+  const double now = value();
+  const auto write = [value = std::move(value)](void* bytes) {
+    const double then = value();
+    std::memcpy(bytes, &then, sizeof(then));
+  };
+  const Tensor step = add_step_bytes(&now, sizeof(now), write);
+  const Shape strides(static_cast<size_t>(out.dim()), 0);
+  primitives::copy(make_view(step.storage(), kFloat64, out.shape(), strides, step.impl().offset), out);
 }
 
 }}}  // namespace tandem::v0::cuda

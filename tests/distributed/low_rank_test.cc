@@ -49,7 +49,7 @@ struct OneMatrix {
   OneMatrix(int64_t rows, int64_t cols, DType dtype, PowerSgdOptions options)
       : hook(power_sgd(options)), gradient(zeros({rows, cols}, {dtype})) {
     const Tensor values = gradient.view({rows * cols});
-    bucket = {.values = values, .pieces = {{.name = "w", .shape = {rows, cols}, .values = values}}};
+    bucket = {.values = values, .slices = {{.name = "w", .shape = {rows, cols}, .values = values}}};
     hook->prepare({bucket});
   }
   /// Averages the gradient; `exchange` may change what is exchanged.

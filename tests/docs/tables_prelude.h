@@ -41,7 +41,7 @@ struct Prelude : nn::Module {
 
   // training
   td::optim::AdamW& opt;
-  td::optim::AdamOptions options;
+  td::optim::AdamWOptions options;
   td::optim::StepLR& schedule;
   td::data::Dataset& ds;
   td::io::Checkpointer& checkpoints;

@@ -122,7 +122,7 @@ TEST(Adam, StepsMatchFormulaForEverySize) {
     expect_every_value<Adam, double>(n, joined, false, 1e-14);
     expect_every_value<AdamW, double>(n, decoupled, true, 1e-14);
     expect_every_value<AdamW, double>(n, none, true, 1e-14);
-    // What rounding to float32 makes of values near 1 and steps of 0.02, four times.
+    // Rounding errors of float32 for values near 1 and four steps of 0.02.
     expect_every_value<Adam, float>(n, joined, false, 1e-6);
     expect_every_value<AdamW, float>(n, decoupled, true, 1e-6);
     expect_every_value<AdamW, float>(n, none, true, 1e-6);
@@ -254,7 +254,7 @@ TEST(Adam, LoadErrorListsEveryMismatch) {
   AdamW other({p, parameter<float>({5}, {1})}, {.lr = 0.2});
   EXPECT_EQ(error_text<td::StateError>([&] { other.load_state_dict(state); }),
             "AdamW: the state does not fit"
-            "\n  different   optimizer: this one is AdamW, the state's Adam"
+            "\n  different   optimizer: AdamW expected, Adam in the state"
             "\n  different   groups.0.num_parameters: 2 expected, 1 in the state"
             "\n  different   state.0.name: 'fc1.weight' expected, 'fc2.weight' in the state"
             "\n  different   groups.0.eps: a number expected, an integer in the state"
@@ -289,7 +289,7 @@ TEST(Adam, InvalidOptionsAreRejected) {
   EXPECT_EQ(adamw.lr(), 1e-3);
 }
 
-/// A step for which there is no memory throws before it changes anything, and works once there is.
+/// A step without enough memory throws before it changes anything; it succeeds when memory is available.
 template <class Optimizer, class Options>
 void expect_survives_lack_of_memory(const Options& options) {
   td::set_cpu_device_count(2);
@@ -323,7 +323,7 @@ TEST(Optimizer, OutOfMemoryStepChangesNothing) {
   expect_survives_lack_of_memory<td::optim::SGD>(td::optim::SGDOptions{.lr = 0.1, .momentum = 0.9, .dampening = 0.5});
 }
 
-/// Parameters on two devices of their own, stepped as others that are together on the first; which is left alone.
+/// Parameters on two devices are updated like parameters on one, without memory on the first device.
 template <class Optimizer, class Options>
 void expect_steps_on_each_device(const Options& options) {
   td::set_cpu_device_count(3);
@@ -359,7 +359,7 @@ TEST(Adam, ParameterMovedAfterFirstStepIsRejected) {
   p.impl().storage = td::full({2}, 5, {td::kFloat32, td::Device("cpu:1")}).storage();
   td::autograd::leaf(p).move_to(td::Device("cpu:1"));
   EXPECT_EQ(error_text<td::DeviceError>([&] { adam.step(); }),
-            td::str("Adam: parameter 0 is on cpu:1, its moments on ", td::testing::test_device(),
+            td::str("Adam: parameter 0 is on cpu:1, its exp_avg on ", td::testing::test_device(),
                     "; make the optimizer after moving the model"));
   EXPECT_EQ(p.to_vector<float>(), (std::vector<float>{5, 5}));
 }

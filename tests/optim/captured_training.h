@@ -1,4 +1,4 @@
-// Something that is trained on a GPU, for tests of what is captured.
+// Small models that are trained on a GPU, for tests of cuda::Graph.
 #pragma once
 
 #include <functional>
@@ -17,7 +17,7 @@ namespace tandem::testing {
 
 inline const Device kGpu("cuda:0");
 
-/// Something that is trained: made anew, it begins as it began before.
+/// A model with its data and optimizer.  Two objects made by the same function start with the same values.
 struct Training {
   std::vector<Tensor> parameters;
   std::vector<Tensor> buffers;

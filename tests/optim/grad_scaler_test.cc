@@ -69,7 +69,7 @@ TEST(GradScaler, NonFiniteGradientSkipsTheStep) {
   }
 }
 
-// Larger than a block's share and than a chunk; the largest finite value is none.
+// Larger than a block and than a chunk; the largest finite value does not count as infinite.
 TEST(GradScaler, LargeGradientsAreCheckedCompletely) {
   const int64_t n = 40000;
   for (const int64_t where : {int64_t{-1}, int64_t{0}, int64_t{16383}, int64_t{16384}, n - 1}) {
@@ -171,12 +171,13 @@ TEST(GradScaler, InvalidOptionsAndUseAreRejected) {
   TwoParameters p;
   p.give({1, 1, 1}, {1, 1});
   GradScaler scaler;
-  EXPECT_EQ(error_text<td::StateError>([&] { scaler.update(); }), "GradScaler: update without a step");
+  EXPECT_EQ(error_text<td::StateError>([&] { scaler.update(); }),
+            "GradScaler: update was called before step; call step first");
   scaler.step(p.sgd);
   EXPECT_EQ(error_text<td::StateError>([&] { scaler.step(p.sgd); }),
-            "GradScaler: step was called for this optimizer since the last update");
+            "GradScaler: step was already called for this optimizer; call update() before the next step");
   EXPECT_EQ(error_text<td::StateError>([&] { scaler.unscale_(p.sgd); }),
-            "GradScaler: unscale_ was called for this optimizer since the last update");
+            "GradScaler: unscale_ was already called for this optimizer; call update() before the next step");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Parameters with given gradients, for tests; on the device that is tested.
+// Parameters with given gradients on the tested device.
 #pragma once
 
 #include <vector>
@@ -17,7 +17,7 @@ Tensor parameter(const std::vector<T>& values, const Shape& shape) {
   return result;
 }
 
-/// Makes `gradient` what a backward left for the parameter.
+/// Sets the parameter's gradient, as a backward would.
 inline void set_gradient(const Tensor& parameter, const Tensor& gradient) {
   auto& leaf = autograd::leaf(parameter);
   primitives::copy(gradient, leaf.slot());

@@ -1,4 +1,4 @@
-// cuda::Graph: what cannot be captured, and replays that do not fit any more.
+// cuda::Graph: work that cannot be captured, and replays that are rejected because something changed after the capture.
 #include <tandem/tensor/cuda_graph.h>
 
 #include <functional>
@@ -34,7 +34,7 @@ TEST(Graph, UnsupportedOperationsInCaptureAreRejected) {
         f();
       });
     });
-    graph.capture([&] { y.add_(x); });  // the same object, and the GPU has done nothing of the first
+    graph.capture([&] { y.add_(x); });  // the same object; the GPU has executed nothing of the failed capture
     return text;
   };
   const std::string copy =
@@ -61,7 +61,7 @@ TEST(Graph, UnsupportedOperationsInCaptureAreRejected) {
   EXPECT_EQ(error_text<StateError>([&] { other.capture([] {}); }),
             "Graph: capture was already called; create another Graph");
   EXPECT_EQ(error_text<StateError>([] { cuda::Graph(kGpu).replay(); }), "Graph: replay without a successful capture");
-  EXPECT_EQ(y.to_vector<float>(), (std::vector<float>{17, 17, 17, 17}));  // eight captures that went well
+  EXPECT_EQ(y.to_vector<float>(), (std::vector<float>{17, 17, 17, 17}));  // eight successful captures
 }
 
 TEST(TwoGpus, CaptureRejectsUseOfOtherGpu) {
@@ -81,10 +81,10 @@ TEST(Graph, CaptureOfFirstOptimizerStepIsRejected) {
   optim::SGD plain({w}, {.lr = 0.5});
   cuda::Graph graph(kGpu);
   EXPECT_EQ(error_text<StateError>([&] { graph.capture([&] { adamw.step(); }); }),
-            "AdamW: parameter 0 takes its first step, which cannot be captured; take one step before");
+            "AdamW: parameter 0: its first step cannot be captured; take one step before the capture");
   EXPECT_EQ(error_text<StateError>([&] { graph.capture([&] { momentum.step(); }); }),
-            "SGD: parameter 0 takes its first step, which cannot be captured; take one step before");
-  graph.capture([&] { plain.step(); });  // keeps nothing
+            "SGD: parameter 0: its first step cannot be captured; take one step before the capture");
+  graph.capture([&] { plain.step(); });  // has no state
   EXPECT_EQ(w.to_vector<float>(), (std::vector<float>{1.5, 1.5, 1.5}));
 }
 
@@ -99,14 +99,14 @@ TEST(Graph, OptionsRequiringOtherKernelsAreRejected) {
   graph.replay();
   EXPECT_EQ(w.to_vector<float>(), (std::vector<float>{1.25, 1.25, 1.25}));
   sgd.set_options(0, {.lr = 0.25, .weight_decay = 0.1});
-  EXPECT_EQ(error_text<StateError>([&] { graph.replay(); }),
-            "SGD: parameter 0, its gradient, state or options have changed, and the graph's step does not fit; capture "
-            "another");
+  EXPECT_EQ(
+      error_text<StateError>([&] { graph.replay(); }),
+      "SGD: parameter 0: the parameter, its gradient, state or options changed after the capture; capture a new graph");
   EXPECT_EQ(error_text<StateError>([&] { graph.replay(); }),
             "Graph: an earlier replay threw after it had changed per-step values; capture a new Graph");
 }
 
-// Memory that the graph's kernels know is not the optimizer's any more: a replay would train what nobody sees.
+// The graph's kernels use memory that the optimizer no longer uses: a replay would update tensors that are not read.
 TEST(Graph, ReplayWithChangedStateOrGradientsIsRejected) {
   const std::function<void(Training&)> changes[] = {
       [](Training& t) { t.optimizer->load_state_dict(t.optimizer->state_dict()); },
@@ -116,14 +116,14 @@ TEST(Graph, ReplayWithChangedStateOrGradientsIsRejected) {
         t.parameters[0].zero_grad();
       },
       [](Training& t) { t.optimizer->zero_grad(); },
-      [](Training& t) {  // one parameter's step alone is not taken
+      [](Training& t) {  // a step that skips one parameter
         t.parameters[1].zero_grad();
         t.optimizer->step();
         autograd::leaf(t.parameters[1]).mark_filled();
       }};
   for (const MakeOptimizer make_optimizer : {&two_groups, &with_momentum}) {
     for (size_t i = 0; i < std::size(changes); ++i) {
-      if (i == 3 && make_optimizer == &with_momentum) continue;  // which counts no steps
+      if (i == 3 && make_optimizer == &with_momentum) continue;  // SGD counts no steps
       Training training = perceptron();
       training.optimizer = make_optimizer(training);
       training.prepare(0);
@@ -132,8 +132,7 @@ TEST(Graph, ReplayWithChangedStateOrGradientsIsRejected) {
       graph.capture([&] { training.optimizer->step(); });
       graph.replay();
       changes[i](training);
-      EXPECT_NE(error_text<StateError>([&] { graph.replay(); }).find("the graph's step does not fit"),
-                std::string::npos)
+      EXPECT_NE(error_text<StateError>([&] { graph.replay(); }).find("changed after the capture"), std::string::npos)
           << i;
     }
   }
@@ -150,7 +149,7 @@ TEST(Graph, ReplayWithReplacedGradientBufferIsRejected) {
             "zero_grad as before the capture, or capture a new Graph");
   cuda::Graph adding(kGpu);
   adding.capture([&] { w.sum().backward(); });
-  autograd::leaf(w).set_slot({});  // keeps the gradient, in memory of its own
+  autograd::leaf(w).set_slot({});  // keeps the gradient in its own memory
   EXPECT_EQ(error_text<StateError>([&] { adding.replay(); }),
             "Graph: the gradient of '' is filled and in different memory; at capture it was filled; call "
             "zero_grad as before the capture, or capture a new Graph");
@@ -171,10 +170,10 @@ TEST(Graph, ReplayAfterMovingModelIsRejected) {
   sgd.zero_grad();
   model.to(Device());
   model.to(kGpu);
-  EXPECT_NE(error_text<StateError>([&] { graph.replay(); }).find("the graph's step does not fit"), std::string::npos);
+  EXPECT_NE(error_text<StateError>([&] { graph.replay(); }).find("changed after the capture"), std::string::npos);
 }
 
-// Whether a backward overwrites or adds is the graph's for good.
+// A captured backward overwrites or accumulates gradients; replays cannot change which.
 TEST(Graph, ReplayWithDifferentGradientPresenceIsRejected) {
   Tensor w = full({3}, 2, {kFloat32, kGpu});
   w.set_requires_grad();
@@ -211,7 +210,7 @@ TEST(Graph, FailedCaptureRestoresGradients) {
   EXPECT_EQ(w.grad().to_vector<float>(), (std::vector<float>{4, 4, 4}));
 }
 
-// A step takes the parameters that it took.
+// Replays update the parameters of the capture.
 TEST(Graph, ReplayWithChangedTrainedParametersIsRejected) {
   Tensor a = full({3}, 2, {kFloat32, kGpu}), b = full({3}, 2, {kFloat32, kGpu});
   a.set_requires_grad();
@@ -224,20 +223,20 @@ TEST(Graph, ReplayWithChangedTrainedParametersIsRejected) {
     graph.replay();
     b.sum().backward();
     EXPECT_EQ(error_text<StateError>([&] { graph.replay(); }),
-              "SGD: parameter 1 has a gradient, which it had not where the graph was captured; capture another");
+              "SGD: parameter 1 has a gradient, but it had none during the capture; capture a new graph");
   }
   cuda::Graph graph(kGpu);
   graph.capture([&] { sgd.step(); });
   a.set_requires_grad(false);
   a.zero_grad();
-  EXPECT_EQ(error_text<StateError>([&] { graph.replay(); }),
-            "SGD: parameter 0, its gradient, state or options have changed, and the graph's step does not fit; capture "
-            "another");
+  EXPECT_EQ(
+      error_text<StateError>([&] { graph.replay(); }),
+      "SGD: parameter 0: the parameter, its gradient, state or options changed after the capture; capture a new graph");
 }
 
 TEST(Graph, OutOfMemoryDuringCaptureIsRecoverable) {
   const Tensor x = ones({1000}, {kFloat32, kGpu});
-  static_cast<void>(zeros({1 << 20}, {kFloat32, kGpu}));  // cached from now on
+  static_cast<void>(zeros({1 << 20}, {kFloat32, kGpu}));  // stays in the cache
   const int64_t reserved = memory_stats(kGpu).reserved;
   set_memory_limit(kGpu, reserved + (1 << 20));
   {
@@ -246,7 +245,7 @@ TEST(Graph, OutOfMemoryDuringCaptureIsRecoverable) {
                 graph.capture([&] { static_cast<void>(zeros({1 << 22}, {kFloat32, kGpu})); });
               }),
               "");
-    EXPECT_GE(memory_stats(kGpu).reserved, reserved);  // nothing went back to the driver meanwhile
+    EXPECT_GE(memory_stats(kGpu).reserved, reserved);  // nothing was returned to the driver during the capture
     graph.capture([&] { x.add_(1); });
   }
   set_memory_limit(kGpu, 0);

@@ -1,4 +1,4 @@
-// cuda::Graph: steps that are captured and replayed leave what the same steps leave one after the other.
+// cuda::Graph: captured and replayed training steps give the same results as the steps without a graph.
 #include <tandem/tensor/cuda_graph.h>
 
 #include <functional>
@@ -83,7 +83,7 @@ void expect_equal(const std::vector<Tensor>& left, const std::vector<Tensor>& ri
   for (size_t i = 0; i < left.size(); ++i) EXPECT_TRUE(primitives::bytes_equal(left[i], right[i])) << what << " " << i;
 }
 
-// Seven steps: all as usual, and two as usual, one captured and four replayed, each with its own batch, learning rate and dropout.
+// Seven steps without a graph against two without, one captured and four replayed.  Each has its own batch, learning rate and dropout.
 TEST(Graph, ReplaysMatchEagerSteps) {
   for (const Case& one : kCases) {
     for (const MakeOptimizer make_optimizer : {&two_groups, &with_momentum}) {
@@ -128,7 +128,7 @@ TEST(Graph, ReplaysMatchEagerSteps) {
   }
 }
 
-// What was trained by replays goes on without them, and the other way round.
+// Replays and steps without the graph alternate.
 TEST(Graph, EagerStepsAndReplaysCanAlternate) {
   const auto run = [](bool captured, Training& training) {
     manual_seed(7);
@@ -236,7 +236,7 @@ TEST(Graph, ReplayWritesGradientsToTheirSlots) {
   graph.replay();
   EXPECT_EQ(w.grad().to_vector<float>(), (std::vector<float>{6, 6, 6}));
   set_values(w, 2);
-  // Where a kernel writes into the slot itself.
+  // A kernel that writes into the slot itself.
   Tensor weight = full({2, 3}, 1, {kFloat32, kGpu});
   weight.set_requires_grad();
   linear(ones({4, 3}, {kFloat32, kGpu}), weight).sum().backward();
@@ -251,7 +251,7 @@ TEST(Graph, ReplayWritesGradientsToTheirSlots) {
   EXPECT_EQ(weight.grad().to_vector<float>(), std::vector<float>(6, 4));
 
   w.zero_grad();
-  (w * 5).sum().backward();  // a gradient elsewhere
+  (w * 5).sum().backward();  // a gradient in other memory
   graph.replay();
   EXPECT_EQ(w.grad().to_vector<float>(), (std::vector<float>{4, 4, 4}));
 
@@ -286,7 +286,7 @@ TEST(Graph, ReplayIncrementsTensorVersions) {
   EXPECT_NE(error_text<StateError>([&] { product.backward(); }).find("add_"), std::string::npos);
 }
 
-// The mask is drawn again by a backward that comes when its graph has gone.
+// The backward draws the mask again, after the graph was destroyed.
 TEST(Graph, DropoutBackwardWorksAfterGraphIsDestroyed) {
   Tensor w = ones({50}, {kFloat32, kGpu});
   w.set_requires_grad();
@@ -303,7 +303,7 @@ TEST(Graph, DropoutBackwardWorksAfterGraphIsDestroyed) {
   EXPECT_TRUE(primitives::bytes_equal(w.grad(), dropped.detach()));
 }
 
-// What replays touch is nobody else's, although no tensor holds it any more; and goes when the graph goes.
+// Memory that replays use is not given to others, although no tensor holds it, and is freed with the graph.
 TEST(Graph, GraphMemoryIsPrivateUntilDestruction) {
   empty_cache(kGpu);
   const MemoryStats before = memory_stats(kGpu);
@@ -313,7 +313,7 @@ TEST(Graph, GraphMemoryIsPrivateUntilDestruction) {
     cuda::Graph graph(kGpu);
     graph.capture([&] {
       out = ((x + inner) * 3) + inner;
-      inner = Tensor();  // made outside, and given back here
+      inner = Tensor();  // allocated before the capture, freed in it
     });
     EXPECT_EQ(out.to_vector<float>(), std::vector<float>(1000, 11));
     empty_cache(kGpu);
@@ -352,7 +352,7 @@ TEST(Graph, ReplaysOnSeveralStreamsAreSerialized) {
   EXPECT_EQ(x.to_vector<float>(), (std::vector<float>{6, 6, 6}));
 }
 
-// An index out of range in a replay is told at the next synchronisation, as after the operation itself.
+// An index out of range in a replay is reported at the next synchronization, as without a graph.
 TEST(Graph, DeviceErrorsOfReplaysAreThrownAtSynchronization) {
   const Tensor table = ones({4, 2}, {kFloat32, kGpu}), index = zeros({1}, {kInt64, kGpu});
   cuda::Graph graph(kGpu);

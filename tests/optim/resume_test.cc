@@ -1,4 +1,4 @@
-// An optimizer and its schedule go on from a file as if nothing had happened, to the bit.
+// An optimizer and its schedule that are loaded from a file continue with the same bits.
 
 #include <cmath>
 #include <string>
@@ -18,7 +18,7 @@ using td::testing::set_gradient;
 
 namespace {
 
-/// Two groups of parameters, one of which never gets a gradient, under an optimizer with a schedule.
+/// An optimizer with a schedule and two groups of parameters; one parameter never has a gradient.
 template <class Optimizer, class Options>
 struct Training {
   Training(const Options& first, const Options& second)

@@ -126,7 +126,7 @@ TEST(Schedule, LoadErrorListsEveryMismatch) {
   state.set("initial_lr.2", 1.0);
   EXPECT_EQ(error_text<td::StateError>([&] { schedule.load_state_dict(state); }),
             "StepLR: the state does not fit"
-            "\n  different   schedule: this one is StepLR, the state's MultiStepLR"
+            "\n  different   schedule: StepLR expected, MultiStepLR in the state"
             "\n  different   steps: is -1, expected at least 0"
             "\n  different   initial_lr.0: initial_lr is nan, expected a finite number >= 0"
             "\n  missing     initial_lr.1"

@@ -274,7 +274,7 @@ TEST(Sgd, ParameterMovedAfterFirstStepIsRejected) {
   p.impl().storage = moved.storage();
   td::autograd::leaf(p).move_to(td::Device("cpu:1"));
   EXPECT_EQ(error_text<td::DeviceError>([&] { sgd.step(); }),
-            td::str("SGD: parameter 0 ('w') is on cpu:1, its momentum buffer on ", td::testing::test_device(),
+            td::str("SGD: parameter 0 ('w') is on cpu:1, its momentum_buffer on ", td::testing::test_device(),
                     "; make the optimizer after moving the model"));
   EXPECT_EQ(p.item<float>(), 5);
 }

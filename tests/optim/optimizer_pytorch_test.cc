@@ -1,0 +1,87 @@
+// Options and trajectories of all optimizers are PyTorch's (tools/fixtures/make_fixtures.py).
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tandem/io/safetensors.h>
+#include <tandem/tests/optim/gradients.h>
+#include <tandem/tests/optim/optimizers.h>
+
+namespace tandem::testing { namespace {
+
+constexpr int64_t kNoGradient = 2;  // the step without gradient
+
+template <class Cases>
+struct PyTorchOptimizer : ::testing::Test {
+  PyTorchOptimizer() {
+    const std::string path = str("tests/fixtures/", Cases::kName, ".safetensors");
+    for (auto& [name, tensor] : io::load_safetensors(path).tensors) tensors.emplace(name, tensor);
+  }
+
+  std::map<std::string, Tensor> tensors;
+};
+TYPED_TEST_SUITE(PyTorchOptimizer, AllOptimizers, OptimizerName);
+
+/// Expects that steps with the gradients of the file give its parameters and state.
+template <class T, class Cases>
+void expect_trajectory(const std::map<std::string, Tensor>& tensors, size_t c, double tolerance) {
+  const auto start = tensors.at("start").to_vector<T>();
+  const auto gradients = tensors.at("gradients").to_vector<T>();
+  const std::string prefix = str(c, ".", dtype_of<T>(), ".");
+  const auto expected = tensors.at(prefix + "parameter").to_vector<double>();
+  const auto n = static_cast<int64_t>(start.size());
+  const Tensor p = parameter<T>(start, {n});
+  typename Cases::Optimizer optimizer({p}, Cases::options()[c]);
+  for (int64_t step = 0; step * n < static_cast<int64_t>(gradients.size()); ++step) {
+    const auto begin = gradients.begin() + step * n;
+    optimizer.zero_grad();
+    if (step != kNoGradient) set_gradient(p, from_vector<T>({begin, begin + n}, {n}));
+    optimizer.step();
+    const auto values = p.to_vector<double>();
+    for (int64_t i = 0; i < n; ++i) {
+      EXPECT_NEAR(values[static_cast<size_t>(i)], expected[static_cast<size_t>(step * n + i)], tolerance)
+          << prefix << step << " " << i;
+    }
+  }
+  size_t num_state = 0;
+  for (const auto& [name, tensor] : tensors) num_state += name.starts_with(prefix + "state.") ? 1 : 0;
+  const State state = static_cast<optim::Optimizer&>(optimizer).state_dict().get<State>("state.0");
+  for (const auto& [name, value] : state.entries()) {
+    const Tensor& theirs = tensors.at(prefix + "state." + name);
+    if (name == "step") {
+      EXPECT_EQ(static_cast<double>(std::get<int64_t>(value)), theirs.to_vector<double>()[0]);
+      continue;
+    }
+    const auto ours = std::get<Tensor>(value).template to_vector<double>();
+    for (size_t i = 0; i < ours.size(); ++i)
+      EXPECT_NEAR(ours[i], theirs.to_vector<double>()[i], tolerance) << prefix << name;
+  }
+  EXPECT_EQ(state.entries().size(), num_state) << prefix;
+}
+
+TYPED_TEST(PyTorchOptimizer, TrajectoriesAreEqual) {
+  for (size_t c = 0; c < TypeParam::options().size(); ++c) {
+    expect_trajectory<double, TypeParam>(this->tensors, c, 2e-15);
+    expect_trajectory<float, TypeParam>(this->tensors, c, 1e-6);
+  }
+  EXPECT_EQ(this->tensors.count(str(TypeParam::options().size(), ".options.lr")), 0u);
+}
+
+TYPED_TEST(PyTorchOptimizer, OptionsHaveTheirNamesAndDefaults) {
+  for (size_t c = 0; c < TypeParam::options().size(); ++c) {
+    const typename TypeParam::Optimizer optimizer({parameter<float>({1}, {1})}, TypeParam::options()[c]);
+    const State options = optimizer.state_dict().template get<State>("groups.0");
+    for (const auto& [name, value] : options.entries()) {
+      if (name == "num_parameters") continue;
+      const double* const number = std::get_if<double>(&value);
+      EXPECT_EQ(number != nullptr ? *number : std::get<bool>(value),
+                this->tensors.at(str(c, ".options.", name)).template to_vector<double>()[0])
+          << c << " " << name;
+    }
+  }
+}
+
+}}  // namespace tandem::testing

@@ -1,0 +1,187 @@
+// What Optimizer does for every optimizer.
+
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tandem/base/error.h>
+#include <tandem/base/parallel_for.h>
+#include <tandem/optim/grad_scaler.h>
+#include <tandem/tests/optim/gradients.h>
+#include <tandem/tests/optim/optimizers.h>
+#include <tandem/tests/support/error_text.h>
+
+namespace tandem::testing { namespace {
+
+template <class Cases>
+struct EveryOptimizer : ::testing::Test {};
+TYPED_TEST_SUITE(EveryOptimizer, AllOptimizers, OptimizerName);
+
+/// n values of a parameter or gradient, which repeat after seven.
+std::vector<float> repeated(int64_t n, double phase) {
+  std::vector<float> values;
+  for (int64_t i = 0; i < n; ++i)
+    values.push_back(i < 7 ? static_cast<float>(std::sin(static_cast<double>(i) + phase))
+                           : values[static_cast<size_t>(i - 7)]);
+  return values;
+}
+
+Tensor repeated_parameter(int64_t n) { return parameter<float>(repeated(n, 0), {n}); }
+
+/// Takes a step for each phase in [begin, end).
+void take_steps(optim::Optimizer& optimizer, int begin, int end) {
+  for (int phase = begin; phase < end; ++phase) {
+    for (const Tensor& p : optimizer.parameters())
+      set_gradient(p, from_vector<float>(repeated(p.num_elements(), 1 + phase), p.shape()));
+    optimizer.step();
+  }
+}
+
+/// The state's tensors and numbers as text.
+std::string state_text(const optim::Optimizer& optimizer) {
+  std::string text;
+  const State states = optimizer.state_dict().get<State>("state");
+  for (const auto& [index, state] : states.entries()) {
+    for (const auto& [name, value] : std::get<std::shared_ptr<State>>(state)->entries()) {
+      text += index + " " + name + " ";
+      if (const auto* steps = std::get_if<int64_t>(&value)) text += str(*steps);
+      if (const auto* tensor = std::get_if<Tensor>(&value)) {
+        for (const float number : tensor->to_vector<float>()) text += str(number, " ");
+      }
+    }
+  }
+  return text;
+}
+
+TYPED_TEST(EveryOptimizer, UpdatesEveryValueAlike) {
+  for (const auto& options : TypeParam::options()) {
+    for (const int64_t n : {0, 1, 31, 33, (1 << 15) + 1, 50003}) {
+      const Tensor seven = repeated_parameter(7), p = repeated_parameter(n);
+      typename TypeParam::Optimizer optimizer({seven, p}, options);
+      take_steps(optimizer, 0, 3);
+      const auto expected = seven.to_vector<float>(), values = p.to_vector<float>();
+      EXPECT_NE(expected, repeated(7, 0));
+      for (size_t i = 0; i < values.size(); ++i) ASSERT_EQ(values[i], expected[i % 7]) << i << " of " << n;
+    }
+  }
+}
+
+TYPED_TEST(EveryOptimizer, DoesNotDependOnTheNumberOfThreads) {
+  std::vector<std::string> states;
+  for (const int threads : {1, 2}) {
+    set_num_threads(threads);
+    typename TypeParam::Optimizer optimizer({repeated_parameter(70001)}, TypeParam::options().back());
+    take_steps(optimizer, 0, 2);
+    set_num_threads(0);
+    states.push_back(state_text(optimizer) + str(optimizer.parameters()[0].template to_vector<float>()[70000]));
+  }
+  EXPECT_EQ(states[0], states[1]);
+}
+
+TYPED_TEST(EveryOptimizer, StateHasTheParametersShape) {
+  size_t num_tensors = 0;
+  for (const auto& options : TypeParam::options()) {
+    const Tensor matrix = parameter<float>({1, 2, 3, 4, 5, 6}, {2, 3});
+    const Tensor vector = parameter<double>({1, 2}, {2});
+    typename TypeParam::Optimizer optimizer({matrix, vector}, options);
+    set_gradient(matrix, ones({2, 3}));
+    set_gradient(vector, ones({2}, {kFloat64}));
+    optimizer.step();
+    for (const auto& [path, tensor] : optimizer.state_dict().tensors()) {
+      const Tensor& p = path.starts_with("state.0.") ? matrix : vector;
+      EXPECT_EQ(tensor.shape(), p.shape()) << path;
+      EXPECT_EQ(tensor.dtype(), p.dtype()) << path;
+      EXPECT_EQ(tensor.device(), p.device()) << path;
+      EXPECT_NE(tensor.data_ptr(), p.data_ptr()) << path;
+      ++num_tensors;
+    }
+  }
+  EXPECT_GT(num_tensors, 0u);
+}
+
+TYPED_TEST(EveryOptimizer, LoadedStateContinuesWithTheSameBits) {
+  for (const auto& options : TypeParam::options()) {
+    const Tensor p = repeated_parameter(40), q = repeated_parameter(40);
+    typename TypeParam::Optimizer optimizer({p}, options);
+    take_steps(optimizer, 0, 3);
+    primitives::copy(p.detach(), q);
+    typename TypeParam::Optimizer restored({q});
+    restored.load_state_dict(optimizer.state_dict());
+    EXPECT_EQ(state_text(restored), state_text(optimizer));
+    take_steps(optimizer, 3, 5);
+    take_steps(restored, 3, 5);
+    EXPECT_EQ(p.to_vector<float>(), q.to_vector<float>());
+    EXPECT_EQ(state_text(restored), state_text(optimizer));
+  }
+}
+
+TYPED_TEST(EveryOptimizer, GroupsHaveTheirOwnOptions) {
+  using Optimizer = typename TypeParam::Optimizer;
+  const auto all = TypeParam::options();
+  std::vector<optim::ParameterGroup<typename TypeParam::Options>> groups;
+  for (const auto& options : all) groups.push_back({{repeated_parameter(9), repeated_parameter(5)}, options});
+  Optimizer together(groups);
+  take_steps(together, 0, 3);
+  for (size_t g = 0; g < all.size(); ++g) {
+    Optimizer alone({repeated_parameter(9), repeated_parameter(5)}, all[g]);
+    take_steps(alone, 0, 3);
+    for (size_t i = 0; i < 2; ++i) {
+      EXPECT_EQ(groups[g].parameters[i].template to_vector<float>(), alone.parameters()[i].template to_vector<float>())
+          << g;
+    }
+    EXPECT_EQ(together.lr(static_cast<int64_t>(g)), all[g].lr);
+  }
+}
+
+TYPED_TEST(EveryOptimizer, OptionsCanChangeBetweenSteps) {
+  for (const auto& first : TypeParam::options()) {
+    for (const auto& second : TypeParam::options()) {
+      const Tensor p = repeated_parameter(20), q = repeated_parameter(20);
+      typename TypeParam::Optimizer optimizer({p}, first);
+      take_steps(optimizer, 0, 2);
+      optimizer.set_options(0, second);
+      primitives::copy(p.detach(), q);
+      State state = optimizer.state_dict();
+      typename TypeParam::Optimizer loaded({q});
+      loaded.load_state_dict(state);
+      take_steps(optimizer, 2, 4);
+      take_steps(loaded, 2, 4);
+      EXPECT_EQ(p.to_vector<float>(), q.to_vector<float>());
+      for (const float value : p.to_vector<float>()) EXPECT_TRUE(std::isfinite(value));
+    }
+  }
+}
+
+TYPED_TEST(EveryOptimizer, WrongOptionsAreRejected) {
+  using Optimizer = typename TypeParam::Optimizer;
+  const Tensor p = parameter<float>({1}, {1});
+  for (const auto& [options, text] : TypeParam::wrong_options()) {
+    EXPECT_EQ(error_text<ValueError>([&] { Optimizer({p}, options); }), str(TypeParam::kName, ": ", text));
+    Optimizer optimizer({p});
+    EXPECT_EQ(error_text<ValueError>([&] { optimizer.set_options(0, options); }), str(TypeParam::kName, ": ", text));
+    EXPECT_EQ(optimizer.lr(), typename TypeParam::Options().lr);
+  }
+}
+
+TYPED_TEST(EveryOptimizer, GradScalerSkipsStepsWithInfiniteGradients) {
+  const Tensor p = repeated_parameter(7);
+  typename TypeParam::Optimizer optimizer({p}, TypeParam::options().back());
+  optim::GradScaler scaler({.init_scale = 2});
+  take_steps(optimizer, 0, 2);
+  const std::vector<float> before = p.to_vector<float>();
+  const std::string state = state_text(optimizer);
+  set_gradient(p, full({7}, std::numeric_limits<float>::infinity()));
+  EXPECT_FALSE(scaler.step(optimizer));
+  scaler.update();
+  EXPECT_EQ(p.to_vector<float>(), before);
+  EXPECT_EQ(state_text(optimizer), state);
+  set_gradient(p, full({7}, 3));
+  EXPECT_TRUE(scaler.step(optimizer));
+  EXPECT_NE(p.to_vector<float>(), before);
+}
+
+}}  // namespace tandem::testing
