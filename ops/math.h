@@ -1,4 +1,4 @@
-// Roots, powers and bounds, element by element.
+// Roots, sine, powers and bounds, element by element.
 //
 // Devices, shapes, promotion and memory order as in ops/elementwise.h.  All gradients can be differentiated again.
 #pragma once
@@ -17,6 +17,9 @@ TANDEM_OP Tensor sqrt(Tensor input);
 /// 1 / sqrt(input), infinite at 0, NaN below; integers and bools are converted to float32 first.  float32: within 2 units in
 /// the last place.  Saves its output.  Under autocast half types are raised to float32.
 TANDEM_OP Tensor rsqrt(Tensor input);
+
+/// Sine of an angle in radians, NaN at infinities; integers and bools are converted to float32 first.  Saves its input.
+TANDEM_OP Tensor sin(Tensor input);
 
 /// input^exponent, as C's pow: the powers 0.5 and -0.5 are inf and 0 at -inf, 0 and inf at -0, unlike sqrt and rsqrt (PyTorch:
 /// in float16 alone).  Any dtype but bool (DTypeError); integers stay integers, wrapping around, under an integer exponent, which

@@ -1,22 +1,9 @@
-// CPU kernels of activation functions.
 #include <tandem/ops/elementwise/activation_functions.h>
 #include <tandem/ops/elementwise/elementwise_map.h>
 
 namespace tandem { inline namespace v0 { namespace cpu {
 
-void activation(const KernelContext&, ActivationOp op, DType dtype, const StridedLoop<2>& loop, const void* input,
-                void* out) {
-  visit_floating_dtype(dtype, [&]<class T>() {
-    functions::visit<functions::Activation, Compute<T>>(op, [&](auto f) { map_unary<T>(loop, input, out, f); });
-  });
-}
-
-void activation_backward(const KernelContext&, ActivationOp op, DType dtype, const StridedLoop<3>& loop,
-                         const void* grad, const void* saved, void* out) {
-  visit_floating_dtype(dtype, [&]<class T>() {
-    functions::visit<functions::ActivationBackward, Compute<T>>(
-        op, [&](auto f) { map_binary<T, T>(loop, grad, saved, out, f); });
-  });
-}
+TANDEM_ACTIVATION_FUNCTIONS(TANDEM_UNARY_KERNELS)
+TANDEM_UNARY_KERNELS(gelu, Gelu)
 
 }}}  // namespace tandem::v0::cpu

@@ -3,20 +3,7 @@
 
 namespace tandem { inline namespace v0 { namespace cuda {
 
-void activation(const KernelContext& context, ActivationOp op, DType dtype, const StridedLoop<2>& loop,
-                const void* input, void* out) {
-  visit_floating_dtype(dtype, [&]<class T>() {
-    functions::visit<functions::Activation, Compute<T>>(op,
-                                                        [&](auto f) { map_unary<T>(context, loop, input, out, f); });
-  });
-}
-
-void activation_backward(const KernelContext& context, ActivationOp op, DType dtype, const StridedLoop<3>& loop,
-                         const void* grad, const void* saved, void* out) {
-  visit_floating_dtype(dtype, [&]<class T>() {
-    functions::visit<functions::ActivationBackward, Compute<T>>(
-        op, [&](auto f) { map_binary<T, T>(context, loop, grad, saved, out, f); });
-  });
-}
+TANDEM_ACTIVATION_FUNCTIONS(TANDEM_UNARY_KERNELS)
+TANDEM_UNARY_KERNELS(gelu, Gelu)
 
 }}}  // namespace tandem::v0::cuda

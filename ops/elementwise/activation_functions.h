@@ -1,44 +1,327 @@
-// What the kernels of activation functions compute of single elements, for both kinds of devices.  Private to the kernels of ops/.
+// Activation functions as structs (see elementwise_kernels.h), and the mathematics of single elements.  Private to ops/.
+//
+// The float forms have no branches, so that loops over them become vector code.  All rest on exponentials of arguments
+// that are not positive, which cannot overflow; the other half of the line follows by symmetry.  An exponential's relative
+// error is the absolute error of its argument, so where arguments become large (gelu) they are carried as an unevaluated
+// sum of two floats.
 #pragma once
 
-#include <tandem/ops/elementwise/activation_kernels.h>
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <numbers>
 
-namespace tandem { inline namespace v0 { namespace functions {
+#include <tandem/ops/activation.h>
+#include <tandem/ops/elementwise.h>
+#include <tandem/ops/elementwise/elementwise_kernels.h>
+#include <tandem/ops/math.h>
 
-/// The function itself, of x.
-template <class C, ActivationOp op>
-struct Activation {
-  TANDEM_HOST_DEVICE TANDEM_INLINED C operator()(C x) const {
-    if constexpr (op == ActivationOp::kGeluErf) return gelu_erf(x);
-    if constexpr (op == ActivationOp::kGeluTanh) return gelu_tanh(x);
-    if constexpr (op == ActivationOp::kSilu) return silu_element(x);
-    if constexpr (op == ActivationOp::kTanh) return tanh_element(x);
-    if constexpr (op == ActivationOp::kSigmoid) return sigmoid_element(x);
-  }
+namespace tandem { inline namespace v0 {
+
+/// high + low, |low| below half a unit in the last place of high.
+struct FloatPair {
+  float high;
+  float low;
 };
 
-/// g times the derivative, by the input x of gelu and silu, by the output of tanh and sigmoid.
-template <class C, ActivationOp op>
-struct ActivationBackward {
-  TANDEM_HOST_DEVICE TANDEM_INLINED C operator()(C g, C saved) const {
-    if constexpr (op == ActivationOp::kGeluErf) return g * gelu_erf_derivative(saved);
-    if constexpr (op == ActivationOp::kGeluTanh) return g * gelu_tanh_derivative(saved);
-    if constexpr (op == ActivationOp::kSilu) return g * silu_derivative(saved);
-    if constexpr (op == ActivationOp::kTanh) return g * ((C{1} - saved) * (C{1} + saved));
-    if constexpr (op == ActivationOp::kSigmoid) return g * (saved * (C{1} - saved));
-  }
-};
-
-/// Calls run(f) with F<C, op>.
-template <template <class, ActivationOp> class F, class C, class Run>
-void visit(ActivationOp op, const Run& run) {
-  switch (op) {
-    case ActivationOp::kGeluErf: return run(F<C, ActivationOp::kGeluErf>{});
-    case ActivationOp::kGeluTanh: return run(F<C, ActivationOp::kGeluTanh>{});
-    case ActivationOp::kSilu: return run(F<C, ActivationOp::kSilu>{});
-    case ActivationOp::kTanh: return run(F<C, ActivationOp::kTanh>{});
-    case ActivationOp::kSigmoid: return run(F<C, ActivationOp::kSigmoid>{});
-  }
+/// min(|x|, limit) of a limit >= 0; the limit for NaN.  On bits, here and below: of comparisons of floats the compiler makes
+/// jumps around what they leave constant, and then no vector code.
+TANDEM_HOST_DEVICE inline float magnitude_up_to(float x, float limit) {
+  return std::bit_cast<float>(std::min(std::bit_cast<uint32_t>(x) & 0x7fffffffu, std::bit_cast<uint32_t>(limit)));
+}
+/// a where x has a minus sign, else b.
+TANDEM_HOST_DEVICE inline float by_sign(float x, float a, float b) {
+  const uint32_t negative = sign_mask(std::bit_cast<uint32_t>(x));
+  return std::bit_cast<float>((std::bit_cast<uint32_t>(a) & negative) | (std::bit_cast<uint32_t>(b) & ~negative));
+}
+/// `value`, or NaN where x is NaN.
+TANDEM_HOST_DEVICE inline float nan_of(float x, float value) {
+  const uint32_t is_nan = sign_mask(0x7f800000u - (std::bit_cast<uint32_t>(x) & 0x7fffffffu));
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(value) | is_nan);
 }
 
-}}}  // namespace tandem::v0::functions
+/// 2^-(w.high + w.low) for w >= 0; 0 below 2^-126.  2^-w = 2^n 2^f, |f| <= 1/2, the second by a polynomial of relative
+/// error 2e-9 (economised from the series).
+TANDEM_HOST_DEVICE TANDEM_INLINED inline float exp2_of_minus(FloatPair w) {
+  constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it leaves the nearest integer in the low bits
+  const float high = -magnitude_up_to(w.high, 127.0f);
+  const float shifted = high + kRound;
+  const float f = (high - (shifted - kRound)) - w.low;
+  float p = 1.54614447e-4f;
+  p = __builtin_fmaf(p, f, 1.34004282e-3f);
+  p = __builtin_fmaf(p, f, 9.61805668e-3f);
+  p = __builtin_fmaf(p, f, 5.55032723e-2f);
+  p = __builtin_fmaf(p, f, 2.40226509e-1f);
+  p = __builtin_fmaf(p, f, 6.93147207e-1f);
+  p = __builtin_fmaf(p, f, 1.0f);
+  const uint32_t n = std::bit_cast<uint32_t>(shifted) - std::bit_cast<uint32_t>(kRound);
+  return p * std::bit_cast<float>((n + 127u) << 23);  // n = -127 gives the factor 0
+}
+
+/// Beyond this the tails of gelu and of its derivative are 0 in float.
+inline constexpr float kGeluEnd = 16.0f;
+
+/// 2 sqrt(2 / pi) (a + 0.044715 a^3) / ln 2.
+TANDEM_HOST_DEVICE TANDEM_INLINED inline FloatPair gelu_tanh_exponent(float a) {
+  constexpr float kLinear = 0x1.26aec2p+1f, kLinearLow = 0x1.bce75ap-27f;  // the two constants as pairs
+  constexpr float kCubic = 0x1.a5a7dp-4f, kCubicLow = -0x1.151aaep-29f;
+  const float q = a * a;
+  const float q_low = __builtin_fmaf(a, a, -q);
+  const float m = kCubic * q;
+  const float m_low = __builtin_fmaf(kCubic, q, -m);
+  const float sum = kLinear + m;
+  const float m_of_sum = sum - kLinear;
+  const float sum_error = (kLinear - (sum - m_of_sum)) + (m - m_of_sum);
+  const float sum_low = sum_error + (m_low + __builtin_fmaf(kCubicLow, q, __builtin_fmaf(kCubic, q_low, kLinearLow)));
+  const float w = a * sum;
+  return {w, __builtin_fmaf(a, sum_low, __builtin_fmaf(a, sum, -w))};
+}
+
+/// x sigmoid(v) with v = 2 sqrt(2 / pi) (x + 0.044715 x^3), the same function as with tanh; e = exp(-|v|).
+TANDEM_HOST_DEVICE TANDEM_INLINED inline float gelu_tanh(float x) {
+  const float a = magnitude_up_to(x, kGeluEnd);
+  const float e = exp2_of_minus(gelu_tanh_exponent(a));
+  return nan_of(x, by_sign(x, -a * e, x) / (1.0f + e));
+}
+
+/// sigmoid(v) + x sigmoid(v) (1 - sigmoid(v)) dv/dx.
+TANDEM_HOST_DEVICE TANDEM_INLINED inline float gelu_tanh_derivative(float x) {
+  constexpr float kLinear = 1.59576912f, kCubic = 0.214064488f;  // dv/dx = 2 sqrt(2 / pi) (1 + 3 * 0.044715 x^2)
+  const float a = magnitude_up_to(x, kGeluEnd);
+  const float e = exp2_of_minus(gelu_tanh_exponent(a));
+  const float d = 1.0f + e;
+  const float slope = std::copysign(a * __builtin_fmaf(kCubic, a * a, kLinear), x);
+  return nan_of(x, __builtin_fmaf(by_sign(x, e, 1.0f), d, e * slope) / (d * d));
+}
+
+/// Phi(-a) and its exponential factor exp(-a^2 / 2), for 0 <= a <= kGeluEnd.
+struct NormalTail {
+  float tail;
+  float exponential;
+};
+
+/// Phi(-a) = exp(-a^2 / 2) r P(1 - 5 r) with r = 1 / (a + 2.5): r maps the half line to an interval, on which Phi(-a) /
+/// (exp(-a^2 / 2) r) is smooth and nearly constant.  P was fitted at Chebyshev's points to a relative error of 2e-8.
+TANDEM_HOST_DEVICE TANDEM_INLINED inline NormalTail normal_tail(float a) {
+  constexpr float kScale = 0x1.715476p-1f, kScaleLow = 0x1.4ae0c0p-27f;  // 1 / (2 ln 2)
+  const float q = a * a;
+  const float q_low = __builtin_fmaf(a, a, -q);
+  const float w = kScale * q;
+  const float w_low = __builtin_fmaf(kScale, q, -w) + __builtin_fmaf(kScaleLow, q, kScale * q_low);
+  const float e = exp2_of_minus({w, w_low});
+  const float r = 1.0f / (a + 2.5f);
+  const float t = __builtin_fmaf(-5.0f, r, 1.0f);
+  float p = -1.58118832e-4f;
+  p = __builtin_fmaf(p, t, -3.13274935e-4f);
+  p = __builtin_fmaf(p, t, 6.83511828e-4f);
+  p = __builtin_fmaf(p, t, 2.52552609e-3f);
+  p = __builtin_fmaf(p, t, -1.59968822e-3f);
+  p = __builtin_fmaf(p, t, -1.63866664e-2f);
+  p = __builtin_fmaf(p, t, 9.23553745e-3f);
+  p = __builtin_fmaf(p, t, 1.31987027e-1f);
+  p = __builtin_fmaf(p, t, -4.33691988e-1f);
+  p = __builtin_fmaf(p, t, 7.06656659e-1f);
+  return {e * (p * r), e};
+}
+
+/// x Phi(x).
+TANDEM_HOST_DEVICE TANDEM_INLINED inline float gelu_erf(float x) {
+  const float a = magnitude_up_to(x, kGeluEnd);
+  const float tail = normal_tail(a).tail;
+  return nan_of(x, by_sign(x, -a * tail, x * (1.0f - tail)));
+}
+
+/// Phi(x) + x phi(x).
+TANDEM_HOST_DEVICE TANDEM_INLINED inline float gelu_erf_derivative(float x) {
+  constexpr float kDensity = 0.398942280f;  // 1 / sqrt(2 pi)
+  const float a = magnitude_up_to(x, kGeluEnd);
+  const NormalTail normal = normal_tail(a);
+  const float lower_or_upper = by_sign(x, normal.tail, 1.0f - normal.tail);
+  return nan_of(x, __builtin_fmaf(std::copysign(a * kDensity, x), normal.exponential, lower_or_upper));
+}
+
+TANDEM_HOST_DEVICE TANDEM_INLINED inline float sigmoid_element(float x) {
+  const float e = exp_element(-std::fabs(x));
+  return by_sign(x, e, 1.0f) / (1.0f + e);
+}
+
+/// Beyond this e^-|x| is 0 in float.
+inline constexpr float kSigmoidEnd = 128.0f;
+
+TANDEM_HOST_DEVICE TANDEM_INLINED inline float silu_element(float x) {
+  const float a = magnitude_up_to(x, kSigmoidEnd);
+  const float e = exp_element(-a);
+  return nan_of(x, by_sign(x, -a * e, x) / (1.0f + e));
+}
+
+/// s + x s (1 - s), s = sigmoid(x).
+TANDEM_HOST_DEVICE TANDEM_INLINED inline float silu_derivative(float x) {
+  const float a = magnitude_up_to(x, kSigmoidEnd);
+  const float e = exp_element(-a);
+  const float d = 1.0f + e;
+  return nan_of(x, __builtin_fmaf(by_sign(x, e, 1.0f), d, std::copysign(a, x) * e) / (d * d));
+}
+
+/// -m / (2 + m) with m = exp(-2 |x|) - 1, which keeps its digits near 0: m = 2^k (e^r - 1) + (2^k - 1).
+TANDEM_HOST_DEVICE TANDEM_INLINED inline float tanh_element(float x) {
+  constexpr float kRound = 12582912.0f;
+  const float y = -2.0f * magnitude_up_to(x, 16.0f);
+  const float shifted = __builtin_fmaf(y, 1.44269504f, kRound);
+  const float n = shifted - kRound;
+  const float r = __builtin_fmaf(n, 2.12194440e-4f, __builtin_fmaf(n, -0.693359375f, y));
+  float p = 1.98992740e-4f;
+  p = __builtin_fmaf(p, r, 1.39411084e-3f);
+  p = __builtin_fmaf(p, r, 8.33329848e-3f);
+  p = __builtin_fmaf(p, r, 4.16663529e-2f);
+  p = __builtin_fmaf(p, r, 1.66666667e-1f);
+  p = __builtin_fmaf(p, r, 5.00000005e-1f);
+  p = __builtin_fmaf(p * r, r, r);
+  const uint32_t k = std::bit_cast<uint32_t>(shifted) - std::bit_cast<uint32_t>(kRound);
+  const float scale = std::bit_cast<float>((k + 127u) << 23);
+  const float m = __builtin_fmaf(p, scale, scale - 1.0f);
+  return nan_of(x, std::copysign(m / (2.0f + m), x));
+}
+
+TANDEM_HOST_DEVICE inline double sigmoid_element(double x) {
+  const double e = std::exp(-std::fabs(x));
+  return (x < 0 ? e : 1) / (1 + e);
+}
+TANDEM_HOST_DEVICE inline double tanh_element(double x) { return std::tanh(x); }
+inline constexpr double kSigmoidEndDouble = 1024;  // as kSigmoidEnd
+TANDEM_HOST_DEVICE inline double silu_element(double x) {
+  return x < -kSigmoidEndDouble ? -0.0 : x * sigmoid_element(x);
+}
+TANDEM_HOST_DEVICE inline double silu_derivative(double x) {
+  if (std::fabs(x) > kSigmoidEndDouble) return x < 0 ? 0 : 1;
+  const double s = sigmoid_element(x);
+  return s + x * s * sigmoid_element(-x);
+}
+inline constexpr double kGeluEndDouble = 64;  // as kGeluEnd
+TANDEM_HOST_DEVICE inline double gelu_erf(double x) {
+  return x < -kGeluEndDouble ? -0.0 : 0.5 * x * std::erfc(-x * M_SQRT1_2);
+}
+TANDEM_HOST_DEVICE inline double gelu_erf_derivative(double x) {
+  constexpr double kDensity = 0.39894228040143267794;  // 1 / sqrt(2 pi)
+  if (std::fabs(x) > kGeluEndDouble) return x < 0 ? 0 : 1;
+  return 0.5 * std::erfc(-x * M_SQRT1_2) + x * kDensity * std::exp(-0.5 * x * x);
+}
+inline constexpr double kGeluSlope = 1.5957691216057307117, kGeluCubic = 0.044715;  // 2 sqrt(2 / pi)
+TANDEM_HOST_DEVICE inline double gelu_tanh(double x) {
+  return x < -kGeluEndDouble ? -0.0 : x * sigmoid_element(kGeluSlope * (x + kGeluCubic * x * x * x));
+}
+TANDEM_HOST_DEVICE inline double gelu_tanh_derivative(double x) {
+  if (std::fabs(x) > kGeluEndDouble) return x < 0 ? 0 : 1;
+  const double v = kGeluSlope * (x + kGeluCubic * x * x * x);
+  const double s = sigmoid_element(v);
+  return s + x * s * sigmoid_element(-v) * kGeluSlope * (1 + 3 * kGeluCubic * x * x);
+}
+
+namespace functions {
+
+struct GeluErf {
+  template <class C>
+  TANDEM_FORMULA C operator()(C x) const {
+    return gelu_erf(x);
+  }
+  template <class C>
+  TANDEM_FORMULA C gradient(C g, C x) const {
+    return g * gelu_erf_derivative(x);
+  }
+  /// (Phi + x phi)' = phi (2 - x^2).
+  static Tensor second_factor(const Tensor& input) {
+    const Tensor x = clamp(input, -kGeluEndDouble, kGeluEndDouble);
+    const Tensor square = x * x;
+    return exp(square * -0.5) * (2 - square) * (std::numbers::inv_sqrtpi / std::numbers::sqrt2);
+  }
+};
+
+struct GeluTanh {
+  template <class C>
+  TANDEM_FORMULA C operator()(C x) const {
+    return gelu_tanh(x);
+  }
+  template <class C>
+  TANDEM_FORMULA C gradient(C g, C x) const {
+    return g * gelu_tanh_derivative(x);
+  }
+  /// With s = sigmoid(v): s' = s (1 - s) v', where 1 - s = sigmoid(-v) keeps its digits.
+  static Tensor second_factor(const Tensor& input) {
+    const Tensor x = clamp(input, -kGeluEndDouble, kGeluEndDouble);
+    const Tensor square = x * x;
+    const Tensor v = kGeluSlope * x * (1 + kGeluCubic * square);
+    const Tensor s = sigmoid(v), rest = sigmoid(-v);
+    const Tensor v1 = kGeluSlope * (1 + 3 * kGeluCubic * square);
+    const Tensor v2 = 6 * kGeluCubic * kGeluSlope * x;
+    return s * rest * (2 * v1 + x * (v2 + v1 * v1 * (rest - s)));
+  }
+};
+
+struct Gelu : UnaryOp {
+  static constexpr const char* kName = "gelu";
+  static constexpr DTypeRule kDTypeRule = DTypeRule::kFloating;
+  static constexpr Saves kSaves = Saves::kInput;
+  GeluApproximation approximation = GeluApproximation::kNone;
+
+  template <class T, class Run>
+  void visit(const Run& run) const {
+    if (approximation == GeluApproximation::kNone) return run(GeluErf{});
+    run(GeluTanh{});
+  }
+  Tensor second_factor(const Tensor& input) const {
+    return approximation == GeluApproximation::kNone ? GeluErf::second_factor(input) : GeluTanh::second_factor(input);
+  }
+};
+
+struct Silu : UnaryOp {
+  static constexpr const char* kName = "silu";
+  static constexpr DTypeRule kDTypeRule = DTypeRule::kFloating;
+  static constexpr Saves kSaves = Saves::kInput;
+  template <class C>
+  TANDEM_FORMULA C operator()(C x) const {
+    return silu_element(x);
+  }
+  template <class C>
+  TANDEM_FORMULA C gradient(C g, C x) const {
+    return g * silu_derivative(x);
+  }
+  static Tensor second_factor(const Tensor& input) {
+    const Tensor x = clamp(input, -kSigmoidEndDouble, kSigmoidEndDouble);
+    const Tensor s = sigmoid(x), rest = sigmoid(-x);
+    return s * rest * (2 + x * (rest - s));
+  }
+};
+
+struct Tanh : UnaryOp {
+  static constexpr const char* kName = "tanh";
+  static constexpr Saves kSaves = Saves::kOutput;
+  template <class C>
+  TANDEM_FORMULA C operator()(C x) const {
+    return tanh_element(x);
+  }
+  template <class C>
+  TANDEM_FORMULA C gradient(C g, C output) const {
+    return g * ((C{1} - output) * (C{1} + output));
+  }
+  static Tensor second_factor(const Tensor& output) { return -2 * output; }
+};
+
+struct Sigmoid : UnaryOp {
+  static constexpr const char* kName = "sigmoid";
+  static constexpr Saves kSaves = Saves::kOutput;
+  template <class C>
+  TANDEM_FORMULA C operator()(C x) const {
+    return sigmoid_element(x);
+  }
+  template <class C>
+  TANDEM_FORMULA C gradient(C g, C output) const {
+    return g * (output * (C{1} - output));
+  }
+  static Tensor second_factor(const Tensor& output) { return 1 - 2 * output; }
+};
+
+#define TANDEM_ACTIVATION_FUNCTIONS(X) X(silu, Silu) X(tanh, Tanh) X(sigmoid, Sigmoid)
+
+}  // namespace functions
+
+}}  // namespace tandem::v0

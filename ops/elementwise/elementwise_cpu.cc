@@ -3,26 +3,16 @@
 
 namespace tandem { inline namespace v0 { namespace cpu {
 
-void binary(const KernelContext&, BinaryOp op, DType dtype, const StridedLoop<3>& loop, Scalar alpha, Source a,
-            Source b, void* out) {
-  visit_dtype(
-      dtype, [&]<class T>() { functions::visit<T>(op, alpha, [&](auto f) { map_binary<T, T>(loop, a, b, out, f); }); });
-}
+TANDEM_UNARY_FUNCTIONS(TANDEM_UNARY_KERNELS)
+TANDEM_BINARY_KERNELS(add, Add)
+TANDEM_BINARY_KERNELS(sub, Sub)
+TANDEM_BINARY_KERNELS(mul, Mul)
+TANDEM_BINARY_KERNELS(div, Div)
+TANDEM_COMPARISONS(TANDEM_BINARY_KERNELS)
 
 void div_backward(const KernelContext&, DType dtype, const StridedLoop<4>& loop, const void* grad, const void* a,
                   const void* b, void* out) {
-  visit_floating_dtype(dtype,
-                       [&]<class T>() { map_ternary<T>(loop, grad, a, b, out, functions::DivBackward<Compute<T>>{}); });
-}
-
-void compare(const KernelContext&, CompareOp op, DType dtype, const StridedLoop<3>& loop, Source a, Source b,
-             void* out) {
-  visit_dtype(dtype,
-              [&]<class T>() { functions::visit<T>(op, [&](auto f) { map_binary<T, bool>(loop, a, b, out, f); }); });
-}
-
-void unary(const KernelContext&, UnaryOp op, DType dtype, const StridedLoop<2>& loop, const void* a, void* out) {
-  visit_dtype(dtype, [&]<class T>() { functions::visit<T>(op, [&](auto f) { map_unary<T>(loop, a, out, f); }); });
+  visit_floating_dtype(dtype, [&]<class T>() { map_ternary<T>(loop, grad, a, b, out, functions::DivBackward{}); });
 }
 
 namespace {

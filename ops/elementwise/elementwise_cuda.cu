@@ -3,25 +3,12 @@
 
 namespace tandem { inline namespace v0 { namespace cuda {
 
-void binary(const KernelContext& context, BinaryOp op, DType dtype, const StridedLoop<3>& loop, Scalar alpha, Source a,
-            Source b, void* out) {
-  visit_dtype(dtype, [&]<class T>() {
-    functions::visit<T>(op, alpha, [&](auto f) { map_binary<T, T>(context, loop, a, b, out, f); });
-  });
-}
-
-void compare(const KernelContext& context, CompareOp op, DType dtype, const StridedLoop<3>& loop, Source a, Source b,
-             void* out) {
-  visit_dtype(dtype, [&]<class T>() {
-    functions::visit<T>(op, [&](auto f) { map_binary<T, bool>(context, loop, a, b, out, f); });
-  });
-}
-
-void unary(const KernelContext& context, UnaryOp op, DType dtype, const StridedLoop<2>& loop, const void* a,
-           void* out) {
-  visit_dtype(dtype,
-              [&]<class T>() { functions::visit<T>(op, [&](auto f) { map_unary<T>(context, loop, a, out, f); }); });
-}
+TANDEM_UNARY_FUNCTIONS(TANDEM_UNARY_KERNELS)
+TANDEM_BINARY_KERNELS(add, Add)
+TANDEM_BINARY_KERNELS(sub, Sub)
+TANDEM_BINARY_KERNELS(mul, Mul)
+TANDEM_BINARY_KERNELS(div, Div)
+TANDEM_COMPARISONS(TANDEM_BINARY_KERNELS)
 
 namespace {
 
@@ -33,7 +20,7 @@ struct DivBackward {
   const T* b;
   __device__ void operator()(const int64_t (&at)[4]) const {
     using C = Compute<T>;
-    const functions::DivBackward<C> f;
+    const functions::DivBackward f;
     out[at[0]] = store<T>(f(static_cast<C>(grad[at[1]]), static_cast<C>(a[at[2]]), static_cast<C>(b[at[3]])));
   }
 };

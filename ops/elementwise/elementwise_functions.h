@@ -1,135 +1,188 @@
-// What the elementwise kernels compute of single elements, for both kinds of devices.  Private to the kernels of ops/.
-//
-// Functions are named structs: a GPU's kernels are made of types that have names.
+// Arithmetic and comparisons as structs (see elementwise_kernels.h).  Private to ops/.
 #pragma once
 
-#include <type_traits>
-
+#include <tandem/ops/elementwise.h>
 #include <tandem/ops/elementwise/elementwise_kernels.h>
 
 namespace tandem { inline namespace v0 { namespace functions {
 
-/// a + factor b.
+struct Neg : UnaryOp {
+  static constexpr const char* kName = "neg";
+  static constexpr DTypeRule kDTypeRule = DTypeRule::kNotBool;
+  template <class C>
+  TANDEM_FORMULA C operator()(C x) const {
+    return -x;
+  }
+  static Tensor backward(const Tensor& grad, const Tensor&) { return neg(grad); }
+};
+
+struct Exp : UnaryOp {
+  static constexpr const char* kName = "exp";
+  static constexpr CastPolicy kCastPolicy = CastPolicy::kFloat32;
+  static constexpr Saves kSaves = Saves::kOutput;
+  template <class C>
+  TANDEM_FORMULA C operator()(C x) const {
+    return exp_element(x);
+  }
+  static Tensor backward(const Tensor& grad, const Tensor& output) { return mul(grad, output); }
+};
+
+struct Log : UnaryOp {
+  static constexpr const char* kName = "log";
+  static constexpr CastPolicy kCastPolicy = CastPolicy::kFloat32;
+  static constexpr Saves kSaves = Saves::kInput;
+  template <class C>
+  TANDEM_FORMULA C operator()(C x) const {
+    return log_element(x);
+  }
+  static Tensor backward(const Tensor& grad, const Tensor& input) { return div(grad, input); }
+};
+
+struct Relu : UnaryOp {
+  static constexpr const char* kName = "relu";
+  static constexpr DTypeRule kDTypeRule = DTypeRule::kNotBool;
+  static constexpr Saves kSaves = Saves::kOutput;
+  template <class C>
+  TANDEM_FORMULA C operator()(C x) const {
+    return signed_value(x) < 0 ? C{0} : x;
+  }
+  template <class C>
+  TANDEM_FORMULA C gradient(C g, C output) const {
+    return output <= C{0} ? C{0} : g;
+  }
+};
+
+#define TANDEM_UNARY_FUNCTIONS(X) X(neg, Neg) X(exp, Exp) X(log, Log) X(relu, Relu)
+
+/// Formulas of AddMultiple.
+struct Plus {
+  template <class C>
+  TANDEM_FORMULA C operator()(C a, C b) const {
+    return a + b;
+  }
+};
+struct Minus {
+  template <class C>
+  TANDEM_FORMULA C operator()(C a, C b) const {
+    return a - b;
+  }
+};
 template <class C>
-struct AddMultiple {
+struct PlusMultiple {
   C factor;
-  TANDEM_HOST_DEVICE C operator()(C a, C b) const { return a + factor * b; }
-};
-template <class C>
-struct Add {
-  TANDEM_HOST_DEVICE C operator()(C a, C b) const { return a + b; }
-};
-template <class C>
-struct Subtract {
-  TANDEM_HOST_DEVICE C operator()(C a, C b) const { return a - b; }
-};
-template <class C>
-struct Multiply {
-  TANDEM_HOST_DEVICE C operator()(C a, C b) const { return a * b; }
-};
-template <class C>
-struct Divide {
-  TANDEM_HOST_DEVICE C operator()(C a, C b) const { return a / b; }
-};
-template <class C>
-struct ReluBackward {
-  TANDEM_HOST_DEVICE C operator()(C grad, C output) const { return output <= C{0} ? C{0} : grad; }
+  TANDEM_FORMULA C operator()(C a, C b) const { return a + factor * b; }
 };
 
-/// -grad a / b^2, in the order in which b^2 does not overflow.
-template <class C>
+/// a + alpha b, or a - alpha b.
+template <bool subtracts>
+struct AddMultiple : BinaryOp {
+  static constexpr const char* kName = subtracts ? "sub" : "add";
+  static constexpr DTypeRule kDTypeRule = subtracts ? DTypeRule::kNotBool : DTypeRule::kAny;
+  Scalar alpha = 1;
+
+  void check(const char* name, const Tensor& a) const {
+    TANDEM_CHECK(DTypeError, alpha.dtype() != kFloat64 || is_floating_point(a.dtype()), name,
+                 ": alpha is the floating number ", alpha.to_double(), ", but the result is ", a.dtype());
+  }
+  Scalar factor() const {
+    if (!subtracts) return alpha;
+    return alpha.dtype() == kFloat64 ? Scalar(-alpha.to_double()) : Scalar(-alpha.to_int());
+  }
+  template <class T, class Run>
+  void visit(const Run& run) const {
+    using C = Compute<T>;
+    const C multiple = factor().template to<C>();
+    if (multiple == C{1}) return run(Plus{});
+    if (multiple == static_cast<C>(-1)) return run(Minus{});
+    run(PlusMultiple<C>{multiple});
+  }
+  Tensor backward_a(const Tensor& grad, const Tensor&, const auto&) const { return grad; }
+  Tensor backward_b(const Tensor& grad, const Tensor&, const Tensor&, const Tensor&) const {
+    return factor().to_double() == 1 ? grad : mul(grad, factor());
+  }
+};
+using Add = AddMultiple<false>;
+using Sub = AddMultiple<true>;
+
+struct Mul : BinaryOp {
+  static constexpr const char* kName = "mul";
+  static constexpr unsigned kSavedForA = kB, kSavedForB = kA;
+  template <class C>
+  TANDEM_FORMULA C operator()(C a, C b) const {
+    return a * b;
+  }
+  static Tensor backward_a(const Tensor& grad, const Tensor&, const auto& b) { return mul(grad, b); }
+  static Tensor backward_b(const Tensor& grad, const Tensor& a, const Tensor&, const Tensor&) { return mul(grad, a); }
+};
+
+struct Div : BinaryOp {
+  static constexpr const char* kName = "div";
+  static constexpr DTypeRule kDTypeRule = DTypeRule::kToFloating;
+  static constexpr unsigned kSavedForA = kB, kSavedForB = kA | kB;
+  template <class C>
+  TANDEM_FORMULA C operator()(C a, C b) const {
+    return a / b;
+  }
+  static Tensor backward_a(const Tensor& grad, const Tensor&, const auto& b) { return div(grad, b); }
+  /// -grad a / b^2, rounded once.
+  static Tensor backward_b(const Tensor& grad, const Tensor& a, const Tensor& b, const Tensor&);
+};
+
+/// The kernel of Div::backward_b, in the order in which b^2 does not overflow.
 struct DivBackward {
-  TANDEM_HOST_DEVICE C operator()(C grad, C a, C b) const { return -grad * ((a / b) / b); }
-};
-
-/// Calls run(f) with what `op` computes of elements of type T.
-template <class T, class Run>
-void visit(BinaryOp op, Scalar alpha, const Run& run) {
-  using C = Compute<T>;
-  switch (op) {
-    case BinaryOp::kAdd: {
-      const C factor = alpha.to<C>();
-      return factor == C{1} ? run(Add<C>{}) : run(AddMultiple<C>{factor});
-    }
-    case BinaryOp::kSub: return run(Subtract<C>{});
-    case BinaryOp::kMul: return run(Multiply<C>{});
-    case BinaryOp::kDiv:
-      if constexpr (!std::is_integral_v<T>) run(Divide<C>{});
-      return;
-    case BinaryOp::kReluBackward:
-      if constexpr (!std::is_integral_v<T>) run(ReluBackward<C>{});
-      return;
-  }
-}
-
-/// Comparisons of elements of T.  Not in the type of arithmetic: unsigned numbers would order negative integers wrongly.
-template <class T, CompareOp op>
-struct Compare {
-  using C = std::conditional_t<std::is_integral_v<T>, std::conditional_t<sizeof(T) == 8, int64_t, int32_t>, Compute<T>>;
-  TANDEM_HOST_DEVICE bool operator()(Compute<T> left, Compute<T> right) const {
-    const C a = static_cast<C>(left), b = static_cast<C>(right);
-    if constexpr (op == CompareOp::kEqual) return a == b;
-    if constexpr (op == CompareOp::kNotEqual) return a != b;
-    if constexpr (op == CompareOp::kLess) return a < b;
-    return a <= b;
+  template <class C>
+  TANDEM_FORMULA C operator()(C grad, C a, C b) const {
+    return -grad * ((a / b) / b);
   }
 };
 
-template <class T, class Run>
-void visit(CompareOp op, const Run& run) {
-  switch (op) {
-    case CompareOp::kEqual: return run(Compare<T, CompareOp::kEqual>{});
-    case CompareOp::kNotEqual: return run(Compare<T, CompareOp::kNotEqual>{});
-    case CompareOp::kLess: return run(Compare<T, CompareOp::kLess>{});
-    case CompareOp::kLessEqual: return run(Compare<T, CompareOp::kLessEqual>{});
-  }
-}
-
-/// Zero is taken from integers, which leaves them what they are; from a floating zero it would make a positive one.
-template <class T>
-struct Negate {
-  using C = Compute<T>;
-  TANDEM_HOST_DEVICE C operator()(C x) const {
-    if constexpr (std::is_integral_v<T>) {
-      return C{0} - x;
-    } else {
-      return -x;
-    }
-  }
-};
-/// The arithmetic of integers is unsigned: the sign is T's.
-template <class T>
-struct Relu {
-  using C = Compute<T>;
-  TANDEM_HOST_DEVICE C operator()(C x) const {
-    if constexpr (std::is_integral_v<T>) {
-      return static_cast<T>(x) > T{0} ? x : C{0};
-    } else {
-      return x < C{0} ? C{0} : x;
-    }
-  }
-};
-template <class C>
-struct Exp {
-  TANDEM_HOST_DEVICE C operator()(C x) const { return exp_element(x); }
-};
-template <class C>
-struct Log {
-  TANDEM_HOST_DEVICE C operator()(C x) const { return log_element(x); }
+struct Comparison : BinaryOp {
+  static constexpr bool kReturnsBool = true;
 };
 
-template <class T, class Run>
-void visit(UnaryOp op, const Run& run) {
-  switch (op) {
-    case UnaryOp::kNegate: return run(Negate<T>{});
-    case UnaryOp::kRelu: return run(Relu<T>{});
-    case UnaryOp::kExp:
-      if constexpr (!std::is_integral_v<T>) run(Exp<Compute<T>>{});
-      return;
-    case UnaryOp::kLog:
-      if constexpr (!std::is_integral_v<T>) run(Log<Compute<T>>{});
-      return;
+struct Eq : Comparison {
+  static constexpr const char* kName = "eq";
+  template <class C>
+  TANDEM_FORMULA bool operator()(C a, C b) const {
+    return a == b;
   }
-}
+};
+struct Ne : Comparison {
+  static constexpr const char* kName = "ne";
+  template <class C>
+  TANDEM_FORMULA bool operator()(C a, C b) const {
+    return a != b;
+  }
+};
+struct Lt : Comparison {
+  static constexpr const char* kName = "lt";
+  template <class C>
+  TANDEM_FORMULA bool operator()(C a, C b) const {
+    return signed_value(a) < signed_value(b);
+  }
+};
+struct Le : Comparison {
+  static constexpr const char* kName = "le";
+  template <class C>
+  TANDEM_FORMULA bool operator()(C a, C b) const {
+    return signed_value(a) <= signed_value(b);
+  }
+};
+struct Gt : Comparison {
+  static constexpr const char* kName = "gt";
+  template <class C>
+  TANDEM_FORMULA bool operator()(C a, C b) const {
+    return signed_value(a) > signed_value(b);
+  }
+};
+struct Ge : Comparison {
+  static constexpr const char* kName = "ge";
+  template <class C>
+  TANDEM_FORMULA bool operator()(C a, C b) const {
+    return signed_value(a) >= signed_value(b);
+  }
+};
+
+#define TANDEM_COMPARISONS(X) X(eq, Eq) X(ne, Ne) X(lt, Lt) X(le, Le) X(gt, Gt) X(ge, Ge)
 
 }}}  // namespace tandem::v0::functions

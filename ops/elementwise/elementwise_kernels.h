@@ -1,4 +1,8 @@
-// Kernels of the elementwise family, and the mathematics of single elements.
+// Elementwise operations: how they are described, and their kernels.  Private to ops/.
+//
+// A unary or binary operation is one struct, derived from UnaryOp or BinaryOp: its name, the formula on one element for all
+// devices, the gradient, what backward saves, the dtype rule and the autocast policy.  The argument checks, the allocation, the
+// kernels and the nodes are made from it by the templates of elementwise_op.h, elementwise_map.h and elementwise_map_cuda.h.
 #pragma once
 
 #include <bit>
@@ -6,6 +10,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include <tandem/ops/cast.h>
 #include <tandem/tensor/dtype.h>
 #include <tandem/tensor/kernel_context.h>
 #include <tandem/tensor/scalar.h>
@@ -13,9 +18,8 @@
 
 namespace tandem { inline namespace v0 {
 
-/// Where the N operands of an elementwise kernel lie; operand 0 is the output.  `sizes` holds at least one dimension
-/// and is merged: neighbouring dimensions that all operands walk in one go are one.  Strides in elements, 0 for a
-/// broadcast.
+/// Sizes and strides of the N tensors of an elementwise kernel; tensor 0 is the output.  `sizes` holds at least one dimension and is
+/// merged: neighbouring dimensions that are contiguous in all tensors are one.  Strides in elements, 0 for a broadcast.
 template <int N>
 struct StridedLoop {
   int64_t num_elements = 0;
@@ -23,9 +27,9 @@ struct StridedLoop {
   Shape strides[N];
 };
 
-enum class BinaryOp : int8_t { kAdd, kSub, kMul, kDiv, kReluBackward };
-enum class CompareOp : int8_t { kEqual, kNotEqual, kLess, kLessEqual };
-enum class UnaryOp : int8_t { kNegate, kExp, kLog, kRelu };
+/// A formula of one element, inlined into every loop: around a call the compiler makes no vector code.
+#define TANDEM_INLINED __attribute__((always_inline))
+#define TANDEM_FORMULA TANDEM_HOST_DEVICE TANDEM_INLINED
 
 /// e^x within 2 units in the last place, without branches so that a loop over it becomes vector code.
 ///
@@ -92,7 +96,7 @@ TANDEM_HOST_DEVICE inline float log_element(float x) {
 }
 TANDEM_HOST_DEVICE inline double log_element(double x) { return std::log(x); }
 
-/// Elements that a kernel reads: on its device, or one number in the host's memory.
+/// What a kernel reads: elements in its device's memory, or one number in the host's memory.
 struct Source {
   const void* data;
   bool is_number = false;
@@ -106,7 +110,7 @@ using Compute = std::conditional_t<
     std::is_floating_point_v<T>, T,
     std::conditional_t<!std::is_integral_v<T>, float, std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>>>;
 
-/// What arithmetic gave, as an element.
+/// The result of arithmetic as an element of type T.
 template <class T, class C>
 TANDEM_HOST_DEVICE inline T store(C value) {
   if constexpr (std::is_same_v<T, C>) {
@@ -118,20 +122,115 @@ TANDEM_HOST_DEVICE inline T store(C value) {
   }
 }
 
+/// The arithmetic value of an integer, which formulas receive as unsigned.
+template <class C>
+TANDEM_HOST_DEVICE inline auto signed_value(C value) {
+  if constexpr (std::is_integral_v<C>) {
+    return static_cast<std::make_signed_t<C>>(value);
+  } else {
+    return value;
+  }
+}
+
+/// Which dtypes an operation accepts and computes in.  Two arguments are promoted to one dtype in every case.
+enum class DTypeRule : int8_t {
+  kAny,         ///< every dtype
+  kNotBool,     ///< DTypeError for bool
+  kFloating,    ///< DTypeError unless floating
+  kToFloating,  ///< integers and bools are converted to float32
+};
+
+enum class Saves : int8_t { kNothing, kInput, kOutput };
+
+/// out = f(input).  A derived struct has
+///
+///     static constexpr const char* kName            the public name
+///     template <class C> C operator()(C x) const    the formula; C is float, double, or uint32_t or uint64_t for integers
+///
+/// and its gradient, `saved` being the input or the output, in one of two forms:
+///
+///     Tensor backward(const Tensor& grad, const Tensor& saved) const         in operations, which record themselves
+///     template <class C> C gradient(C g, C saved) const                      g times the derivative, in one kernel
+///     Tensor second_factor(const Tensor& saved) const                        with `gradient`: the derivative of the derivative by
+///                                                                            `saved`; without it that is 0
+/// Optional:
+///
+///     void prepare(Tensor& input) const                              further checks and conversions of the argument
+///     template <class T, class Run> void visit(const Run& run) const  calls run(f), f computing elements of type T: for an operation
+///                                                                    with attributes, or whose formula depends on T
+struct UnaryOp {
+  static constexpr DTypeRule kDTypeRule = DTypeRule::kToFloating;
+  static constexpr CastPolicy kCastPolicy = CastPolicy::kWidest;
+  static constexpr Saves kSaves = Saves::kNothing;
+};
+
+/// out = f(a, b), of tensors or of a tensor and a number.  A derived struct has kName, the formula, and unless it returns bool
+///
+///     Tensor backward_a(const Tensor& grad, const Tensor& a, b) const          b is a Tensor, or a Scalar in the form with a number
+///     Tensor backward_b(const Tensor& grad, const Tensor& a, const Tensor& b, const Tensor& out) const
+///
+/// of the result's shape, each of what it saves; the rest is undefined.  Optional: visit as above, and
+///
+///     void check(const char* name, const Tensor& a) const            after promotion
+struct BinaryOp {
+  enum Argument : unsigned { kA = 1, kB = 2, kOut = 4 };
+  static constexpr const char* kArguments[] = {"a", "b"};
+  static constexpr DTypeRule kDTypeRule = DTypeRule::kAny;
+  static constexpr CastPolicy kCastPolicy = CastPolicy::kWidest;
+  static constexpr bool kReturnsBool = false;
+  static constexpr unsigned kSavedForA = 0;  ///< what backward_a needs
+  static constexpr unsigned kSavedForB = 0;
+};
+
+/// Calls run(f) with the functor of `op` for elements of type T.
+template <class T, class Op, class Run>
+void visit_formula(const Op& op, const Run& run) {
+  if constexpr (requires { op.template visit<T>(run); }) {
+    op.template visit<T>(run);
+  } else {
+    run(op);
+  }
+}
+
+/// visit_dtype for the dtypes that Op computes in.
+template <class Op, class F>
+void visit_dtype_of(DType dtype, const F& f) {
+  if constexpr (Op::kDTypeRule == DTypeRule::kFloating || Op::kDTypeRule == DTypeRule::kToFloating) {
+    visit_floating_dtype(dtype, f);
+  } else {
+    visit_dtype(dtype, f);
+  }
+}
+
+/// Whether the gradient of Op is a formula of its own.
+template <class Op>
+inline constexpr bool kHasGradientKernel = !requires(Op op, const Tensor& tensor) {
+  op.backward(tensor, tensor);
+};
+
+/// The gradient of a formula as a formula of two elements.
+template <class F>
+struct GradientOf {
+  F f;
+  template <class C>
+  TANDEM_FORMULA C operator()(C g, C saved) const {
+    return f.gradient(g, saved);
+  }
+};
+
 TANDEM_KERNELS(
-    /// out = a op b; kAdd: a + alpha b.  a, b and out have `dtype`; kDiv and kReluBackward are for floating ones.
-    /// kReluBackward: 0 where b <= 0, else a.  a or b may be exactly out.
-    void binary(const KernelContext& context, BinaryOp op, DType dtype, const StridedLoop<3>& loop, Scalar alpha,
-                Source a, Source b, void* out);
-    /// out = -grad ((a / b) / b), the divisor's gradient in a / b.  Floating dtypes.
+    /// out = op(a); both have `dtype`.
+    template <class Op> void unary(const KernelContext& context, const Op& op, DType dtype, const StridedLoop<2>& loop,
+                                   const void* a, void* out);
+    /// out = grad times the derivative of op.  Floating dtypes.
+    template <class Op> void unary_gradient(const KernelContext& context, const Op& op, DType dtype,
+                                            const StridedLoop<3>& loop, const void* grad, const void* saved, void* out);
+    /// out = op(a, b); a and b have `dtype`, and either may be exactly out.
+    template <class Op> void binary(const KernelContext& context, const Op& op, DType dtype, const StridedLoop<3>& loop,
+                                    Source a, Source b, void* out);
+    /// out = -grad ((a / b) / b), the gradient of a / b by b.  Floating dtypes.
     void div_backward(const KernelContext& context, DType dtype, const StridedLoop<4>& loop, const void* grad,
                       const void* a, const void* b, void* out);
-    /// out (bool) = a op b; a and b have `dtype`.
-    void compare(const KernelContext& context, CompareOp op, DType dtype, const StridedLoop<3>& loop, Source a,
-                 Source b, void* out);
-    /// out = op(a); kExp and kLog are for floating dtypes.
-    void unary(const KernelContext& context, UnaryOp op, DType dtype, const StridedLoop<2>& loop, const void* a,
-               void* out);
     /// out = condition ? a : b, for elements of `element_bytes` (1, 2, 4 or 8).
     void where(const KernelContext& context, int64_t element_bytes, const StridedLoop<4>& loop, const void* condition,
                Source a, Source b, void* out);)

@@ -1,4 +1,4 @@
-// What the fronts of the elementwise kernels share: loops over broadcast operands, numbers as operands, promotion.
+// Helpers of elementwise operator functions: loops over broadcast tensors, numbers as arguments, promotion, checks.  Private to ops/.
 #pragma once
 
 #include <algorithm>
@@ -91,13 +91,27 @@ inline void promote_operands(Tensor& a, Tensor& b) {
   convert(b, dtype);
 }
 
-/// An uninitialised result for operands named a and b.
-inline Tensor empty_for(const char* op, const Tensor& a, const Tensor& b, DType dtype) {
+/// An uninitialized result for two arguments of these names.
+inline Tensor empty_for(const char* op, const char* const (&names)[2], const Tensor& a, const Tensor& b, DType dtype) {
   if (a.shape() == b.shape()) return empty_preserving_layout(a, dtype);
-  const Shape shape = broadcast_shape(op, {{"a", a}, {"b", b}});
+  const Shape shape = broadcast_shape(op, {{names[0], a}, {names[1], b}});
   if (shape == a.shape()) return empty_preserving_layout(a, dtype);
   if (shape == b.shape()) return empty_preserving_layout(b, dtype);
   return empty(shape, {dtype, a.device()});
+}
+
+// Checks of arguments, defined in elementwise.cc:
+
+void check_not_bool(const char* op, const char* name, const Tensor& tensor);
+void check_not_bool(const char* op, const char* name, Scalar value);
+/// Throws StateError where several elements of `self` share memory, DTypeError where `result` is of a higher kind.
+void check_in_place(const char* op, const Tensor& self, DType result);
+/// `other` as it is combined into `self`: of its dtype, and with no memory in common.  Throws ShapeError if it does not broadcast.
+Tensor in_place_argument(const char* op, const Tensor& self, const Tensor& other, const char* name = "other");
+/// autograd::begin_in_place for a result computed from `self` and `others`.
+template <class... Tensors>
+void begin_in_place(const char* op, const Tensor& self, const Tensors&... others) {
+  autograd::begin_in_place(op, self, is_floating_point(self.dtype()) && autograd::should_record(self, others...));
 }
 
 }}}  // namespace tandem::v0::ops

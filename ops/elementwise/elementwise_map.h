@@ -144,4 +144,38 @@ void map_unary(const StridedLoop<2>& loop, const void* a_data, void* out_data, F
   });
 }
 
+// The kernels of elementwise operations, for the source files that instantiate them:
+
+template <class Op>
+void unary(const KernelContext&, const Op& op, DType dtype, const StridedLoop<2>& loop, const void* a, void* out) {
+  visit_dtype_of<Op>(dtype, [&]<class T>() { visit_formula<T>(op, [&](auto f) { map_unary<T>(loop, a, out, f); }); });
+}
+
+template <class Op>
+void unary_gradient(const KernelContext&, const Op& op, DType dtype, const StridedLoop<3>& loop, const void* grad,
+                    const void* saved, void* out) {
+  if constexpr (kHasGradientKernel<Op>) {
+    visit_floating_dtype(dtype, [&]<class T>() {
+      visit_formula<T>(op, [&](auto f) { map_binary<T, T>(loop, grad, saved, out, GradientOf<decltype(f)>{f}); });
+    });
+  }
+}
+
+template <class Op>
+void binary(const KernelContext&, const Op& op, DType dtype, const StridedLoop<3>& loop, Source a, Source b,
+            void* out) {
+  visit_dtype_of<Op>(dtype, [&]<class T>() {
+    using Out = std::conditional_t<Op::kReturnsBool, bool, T>;
+    visit_formula<T>(op, [&](auto f) { map_binary<T, Out>(loop, a, b, out, f); });
+  });
+}
+
+/// Instantiates the kernels of functions::Op; the public function's name is not used.
+#define TANDEM_UNARY_KERNELS(name, Op)                                                                                \
+  template void unary(const KernelContext&, const functions::Op&, DType, const StridedLoop<2>&, const void*, void*);  \
+  template void unary_gradient(const KernelContext&, const functions::Op&, DType, const StridedLoop<3>&, const void*, \
+                               const void*, void*);
+#define TANDEM_BINARY_KERNELS(name, Op) \
+  template void binary(const KernelContext&, const functions::Op&, DType, const StridedLoop<3>&, Source, Source, void*);
+
 }}}  // namespace tandem::v0::cpu

@@ -1,5 +1,4 @@
-// What the kernels of roots, powers and bounds compute of single elements, for both kinds of devices.  Private to the kernels of
-// ops/.
+// Roots, powers and bounds as structs (see elementwise_kernels.h).  Private to ops/.
 #pragma once
 
 #include <algorithm>
@@ -9,27 +8,50 @@
 #include <optional>
 #include <type_traits>
 
-#include <tandem/ops/elementwise/math_kernels.h>
+#include <tandem/ops/elementwise.h>
+#include <tandem/ops/elementwise/elementwise_kernels.h>
+#include <tandem/ops/math.h>
 
 namespace tandem { inline namespace v0 { namespace functions {
 
-template <class C>
-struct SquareRoot {
-  TANDEM_HOST_DEVICE C operator()(C x) const { return std::sqrt(x); }
-};
-template <class C>
-struct InverseSquareRoot {
-  TANDEM_HOST_DEVICE C operator()(C x) const { return C{1} / std::sqrt(x); }
+struct Sqrt : UnaryOp {
+  static constexpr const char* kName = "sqrt";
+  static constexpr Saves kSaves = Saves::kOutput;
+  template <class C>
+  TANDEM_FORMULA C operator()(C x) const {
+    return std::sqrt(x);
+  }
+  static Tensor backward(const Tensor& grad, const Tensor& output) { return div(grad, mul(output, 2)); }
 };
 
-/// Calls run(f) with what `op` computes in C.
-template <class C, class Run>
-void visit(RootOp op, const Run& run) {
-  switch (op) {
-    case RootOp::kSqrt: return run(SquareRoot<C>{});
-    case RootOp::kRsqrt: return run(InverseSquareRoot<C>{});
+struct Rsqrt : UnaryOp {
+  static constexpr const char* kName = "rsqrt";
+  static constexpr CastPolicy kCastPolicy = CastPolicy::kFloat32;
+  static constexpr Saves kSaves = Saves::kOutput;
+  template <class C>
+  TANDEM_FORMULA C operator()(C x) const {
+    return C{1} / std::sqrt(x);
   }
-}
+  static Tensor backward(const Tensor& grad, const Tensor& output) { return mul(grad, mul(pow(output, 3), -0.5)); }
+};
+
+struct Sin : UnaryOp {
+  static constexpr const char* kName = "sin";
+  static constexpr Saves kSaves = Saves::kInput;
+  template <class C>
+  TANDEM_FORMULA C operator()(C x) const {
+    return std::sin(x);
+  }
+  template <class C>
+  TANDEM_FORMULA C gradient(C g, C x) const {
+    return g * std::cos(x);
+  }
+  static Tensor second_factor(const Tensor& input) { return -sin(input); }
+};
+
+#define TANDEM_MATH_FUNCTIONS(X) X(sqrt, Sqrt) X(rsqrt, Rsqrt) X(sin, Sin)
+
+// --- powers --------------------------------------------------------------------------------------
 
 /// base^exponent modulo the number of values of C, an unsigned type.
 template <class C>
@@ -48,7 +70,7 @@ struct IntegerPower {
   TANDEM_HOST_DEVICE C operator()(C x) const { return integer_power(x, exponent); }
 };
 template <class C>
-struct Itself {
+struct Identity {
   TANDEM_HOST_DEVICE C operator()(C x) const { return x; }
 };
 template <class C>
@@ -84,23 +106,33 @@ struct PowerOf {
   TANDEM_HOST_DEVICE C operator()(C x) const { return std::pow(x, exponent); }
 };
 
-/// Calls run(f) with f(x) = x^exponent, of elements of type T.
-template <class T, class Run>
-void visit_power(Scalar exponent, const Run& run) {
-  using C = Compute<T>;
-  if constexpr (std::is_integral_v<T>) {
-    return run(IntegerPower<C>{static_cast<uint64_t>(exponent.to_int())});
-  } else {
-    const C e = static_cast<C>(exponent.to_double());
-    if (e == C{1}) return run(Itself<C>{});
-    if (e == C{2}) return run(Square<C>{});
-    if (e == C{3}) return run(Cube<C>{});
-    if (e == C{-1}) return run(Inverse<C>{});
-    if (e == C{0.5}) return run(HalfPower<C>{});
-    if (e == C{-0.5}) return run(MinusHalfPower<C>{});
-    return run(PowerOf<C>{e});
+/// input^exponent of a number.
+struct PowScalar : UnaryOp {
+  static constexpr const char* kName = "pow";
+  static constexpr DTypeRule kDTypeRule = DTypeRule::kNotBool;
+  static constexpr CastPolicy kCastPolicy = CastPolicy::kFloat32;
+  static constexpr Saves kSaves = Saves::kInput;
+  Scalar exponent = 1;
+
+  void prepare(Tensor& input) const;
+  Tensor backward(const Tensor& grad, const Tensor& input) const;
+  template <class T, class Run>
+  void visit(const Run& run) const {
+    using C = Compute<T>;
+    if constexpr (std::is_integral_v<T>) {
+      return run(IntegerPower<C>{static_cast<uint64_t>(exponent.to_int())});
+    } else {
+      const C e = static_cast<C>(exponent.to_double());
+      if (e == C{1}) return run(Identity<C>{});
+      if (e == C{2}) return run(Square<C>{});
+      if (e == C{3}) return run(Cube<C>{});
+      if (e == C{-1}) return run(Inverse<C>{});
+      if (e == C{0.5}) return run(HalfPower<C>{});
+      if (e == C{-0.5}) return run(MinusHalfPower<C>{});
+      return run(PowerOf<C>{e});
+    }
   }
-}
+};
 
 /// x^y, of elements of type T.
 template <class T>
@@ -119,62 +151,65 @@ struct Power {
   }
 };
 
-/// The bounds of elements of type T.  Where one is missing it is the end of T; one outside an integer's range is the end of that.
-template <class T>
-struct Bounds {
-  T low, high;
+struct Pow : BinaryOp {
+  static constexpr const char* kName = "pow";
+  static constexpr const char* kArguments[] = {"input", "exponent"};
+  static constexpr CastPolicy kCastPolicy = CastPolicy::kFloat32;
+  static constexpr unsigned kSavedForA = kA | kB, kSavedForB = kA | kB | kOut;
 
-  Bounds(std::optional<Scalar> least, std::optional<Scalar> most)
-      : low(bound(least, -std::numeric_limits<double>::infinity())),
-        high(bound(most, std::numeric_limits<double>::infinity())) {}
-
- private:
-  static T bound(std::optional<Scalar> value, double missing) {
-    if constexpr (std::is_integral_v<T>) {
-      constexpr int64_t kLowest = std::numeric_limits<T>::lowest(), kHighest = std::numeric_limits<T>::max();
-      if (!value) return missing < 0 ? T{kLowest} : T{kHighest};
-      return static_cast<T>(std::clamp<int64_t>(value->to_int(), kLowest, kHighest));
-    } else {
-      return value ? value->to<T>() : Scalar(missing).to<T>();
-    }
+  void check(const char* name, const Tensor& input) const;
+  static Tensor backward_a(const Tensor& grad, const Tensor& input, const Tensor& exponent);
+  static Tensor backward_b(const Tensor& grad, const Tensor& input, const Tensor& exponent, const Tensor& output);
+  template <class T, class Run>
+  void visit(const Run& run) const {
+    run(Power<T>{});
   }
 };
 
-/// min(max(x, low), high), of elements of type T.  The arithmetic of integers is unsigned: they are compared in T.
-template <class T>
-struct Clamp {
-  using C = Compute<T>;
-  using Compared = std::conditional_t<std::is_integral_v<T>, T, C>;
-  Compared low, high;
+// --- clamp ---------------------------------------------------------------------------------------
 
-  explicit Clamp(Bounds<T> bounds) : low(static_cast<Compared>(bounds.low)), high(static_cast<Compared>(bounds.high)) {}
-  TANDEM_HOST_DEVICE C operator()(C element) const {
-    const Compared x = static_cast<Compared>(element);
-    const Compared raised = x < low ? low : x;
+/// min(max(x, low), high), of elements of type T.  A missing bound is NaN in floating types, the end of T in integers.
+template <class T>
+struct ClampElement {
+  using C = Compute<T>;
+  using Bound = std::conditional_t<std::is_integral_v<T>, T, C>;
+  Bound low, high;
+
+  TANDEM_FORMULA C operator()(C element) const {
+    const Bound x = static_cast<Bound>(element);
+    const Bound raised = x < low ? low : x;
     return static_cast<C>(raised > high ? high : raised);
   }
+  TANDEM_FORMULA C gradient(C g, C x) const { return (x == x) & !(x <= low) & !(x >= high) ? g : C{0}; }
 };
 
-/// g where low < x < high, else 0.  A low bound that is missing is NaN here: infinite x passes it.
-template <class C>
-struct GradientBelow {
-  C low, high;
-  TANDEM_HOST_DEVICE C operator()(C g, C x) const { return !(x <= low) & (x < high) ? g : C{0}; }
-};
-/// g where low < x, else 0.
-template <class C>
-struct GradientAbove {
-  C low;
-  TANDEM_HOST_DEVICE C operator()(C g, C x) const { return x > low ? g : C{0}; }
-};
+struct Clamp : UnaryOp {
+  static constexpr const char* kName = "clamp";
+  static constexpr DTypeRule kDTypeRule = DTypeRule::kNotBool;
+  static constexpr Saves kSaves = Saves::kInput;
+  std::optional<Scalar> min, max;
 
-/// Calls run(f) with the gradient of clamp, of elements of type T; at least one bound is there.
-template <class T, class Run>
-void visit_clamp_backward(std::optional<Scalar> low, std::optional<Scalar> high, const Run& run) {
-  using C = Compute<T>;
-  const C least = low ? static_cast<C>(low->to<T>()) : std::numeric_limits<C>::quiet_NaN();
-  if (high) return run(GradientBelow<C>{least, static_cast<C>(high->to<T>())});
-  return run(GradientAbove<C>{least});
-}
+  void prepare(Tensor& input) const;
+  template <class T, class Run>
+  void visit(const Run& run) const {
+    if constexpr (std::is_integral_v<T>) {
+      run(ClampElement<T>{integer_bound(min, std::numeric_limits<T>::lowest()),
+                          integer_bound(max, std::numeric_limits<T>::max())});
+    } else {
+      run(ClampElement<T>{floating_bound<T>(min), floating_bound<T>(max)});
+    }
+  }
+
+ private:
+  template <class T>
+  static T integer_bound(std::optional<Scalar> bound, T missing) {
+    constexpr int64_t kLowest = std::numeric_limits<T>::lowest(), kHighest = std::numeric_limits<T>::max();
+    return bound ? static_cast<T>(std::clamp<int64_t>(bound->to_int(), kLowest, kHighest)) : missing;
+  }
+  template <class T>
+  static Compute<T> floating_bound(std::optional<Scalar> bound) {
+    return bound ? static_cast<Compute<T>>(bound->to<T>()) : std::numeric_limits<Compute<T>>::quiet_NaN();
+  }
+};
 
 }}}  // namespace tandem::v0::functions

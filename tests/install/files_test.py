@@ -50,7 +50,7 @@ def check_files(prefix):
     expect(included == headers, "missing: %s; too many: %s" % (sorted(included - headers), sorted(headers - included)))
     for name in ("base/error.h", "ops/matmul.h", "nn/module.h", "distributed/process_group.h", "tensor/storage.h"):
         expect("include/tandem/" + name in headers, "not installed: " + name)
-    for name in ("ops/common/common.h", "ops/elementwise/math_kernels.h", "distributed/backends/backend.h",
+    for name in ("ops/common/common.h", "ops/elementwise/elementwise_kernels.h", "distributed/backends/backend.h",
                  "distributed/backends/shm/segment.h"):
         expect("include/tandem/" + name not in headers, "private, but installed: " + name)
 

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <tandem/autograd/engine.h>
-#include <tandem/ops/elementwise/activation_kernels.h>
+#include <tandem/ops/elementwise/activation_functions.h>
 #include <tandem/tensor/factories.h>
 #include <tandem/tests/ops/activation_reference.h>
 #include <tandem/tests/support/op_case.h>

@@ -25,12 +25,14 @@ OpCase unary(const Shape& shape, std::function<Tensor(const Tensor&)> run, std::
 
 TANDEM_OP_CASES(math) {
   const auto wide = CastPolicy::kWidest, full = CastPolicy::kFloat32;
-  std::vector<OpCase> sqrt_cases, rsqrt_cases, power_cases, clamp_cases;
+  std::vector<OpCase> sqrt_cases, rsqrt_cases, sin_cases, power_cases, clamp_cases;
   for (const Shape& shape : {Shape{3, 7}, Shape{3, 33}, Shape{2, 3, 7}, Shape{}, Shape{0, 3}}) {
     sqrt_cases.push_back(unary(
         shape, [](const Tensor& x) { return sqrt(x); }, [](double x) { return std::sqrt(x); }, 0.25, 4));
     rsqrt_cases.push_back(unary(
         shape, [](const Tensor& x) { return rsqrt(x); }, [](double x) { return 1 / std::sqrt(x); }, 0.25, 4));
+    sin_cases.push_back(unary(
+        shape, [](const Tensor& x) { return sin(x); }, [](double x) { return std::sin(x); }, -4, 4));
     // Each special case of the kernel; negative bases where the result is real.
     for (const double exponent : {2.0, 3.0, -1.0, -2.0, 4.0, 1.0, 0.0}) {
       for (const double sign : {1, -1}) {
@@ -55,6 +57,7 @@ TANDEM_OP_CASES(math) {
   }
   cases.op("Tensor sqrt(Tensor input)", wide, sqrt_cases);
   cases.op("Tensor rsqrt(Tensor input)", full, rsqrt_cases);
+  cases.op("Tensor sin(Tensor input)", wide, sin_cases);
   cases.op("Tensor pow(Tensor input, Scalar exponent)", full, power_cases);
   cases.op("Tensor clamp(Tensor input, std::optional<Scalar> min, std::optional<Scalar> max = {})", wide, clamp_cases);
 
@@ -85,6 +88,7 @@ TANDEM_OP_CASES(math) {
   const auto positive = [] { return TensorList{rand({128, 32, 24, 24}) + 0.5}; };
   cases.benchmark("sqrt", positive, [](const TensorList& in) { return sqrt(in[0]); });
   cases.benchmark("rsqrt", positive, [](const TensorList& in) { return rsqrt(in[0]); });
+  cases.benchmark("sin", positive, [](const TensorList& in) { return sin(in[0]); });
   cases.benchmark("pow square", positive, [](const TensorList& in) { return pow(in[0], 2); });
   cases.benchmark("pow number", positive, [](const TensorList& in) { return pow(in[0], 1.7); });
   cases.benchmark(

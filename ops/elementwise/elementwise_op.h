@@ -1,0 +1,258 @@
+// Operator functions and nodes of elementwise operations, made from their structs (see elementwise_kernels.h).  Private to ops/.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include <tandem/autograd/node.h>
+#include <tandem/ops/elementwise.h>
+#include <tandem/ops/elementwise/elementwise_loop.h>
+
+namespace tandem { inline namespace v0 { namespace ops {
+
+// --- unary ---------------------------------------------------------------------------------------
+
+template <class Op>
+inline constexpr const char* kSavedName = Op::kSaves == Saves::kInput ? "input" : "output";
+
+/// "<name>_backward".
+template <class Op>
+inline constexpr auto kBackwardName = [] {
+  constexpr std::string_view kName = Op::kName, kSuffix = "_backward";
+  std::array<char, kName.size() + kSuffix.size() + 1> text{};
+  std::copy(kSuffix.begin(), kSuffix.end(), std::copy(kName.begin(), kName.end(), text.begin()));
+  return text;
+}();
+
+template <class Op>
+Tensor unary_backward(const Op& op, const Tensor& grad, const Tensor& saved);
+
+template <class Op>
+struct UnaryBackwardNode : autograd::Node {
+  static constexpr bool kIsFlat = !requires(const Op& op, const Tensor& saved) { op.second_factor(saved); };
+  Op op;
+  autograd::SavedTensor grad{*this, "grad"};
+  autograd::SavedTensor saved{*this, kSavedName<Op>};
+  TensorList backward(autograd::BackwardContext& context) override {
+    TensorList grads(2);
+    if (context.needs(0)) grads[0] = unary_backward(op, context.grad(), saved.get());
+    if constexpr (!kIsFlat) {
+      if (context.needs(1)) {  // half types are computed in float32 and rounded once
+        const DType dtype = context.grad().dtype(), compute = promote(dtype, kFloat32);
+        const Tensor product = to(context.grad(), compute) * to(grad.get(), compute);
+        grads[1] = to(product * op.second_factor(to(saved.get(), compute)), dtype);
+      }
+    }
+    return grads;
+  }
+};
+
+/// The gradient of an operation with a gradient kernel, an operation of its own.
+template <class Op>
+Tensor unary_backward(const Op& op, const Tensor& grad, const Tensor& saved) {
+  const char* name = kBackwardName<Op>.data();
+  const KernelContext context = check_same_device(name, {{"grad", grad}, {kSavedName<Op>, saved}});
+  Tensor out = empty_preserving_layout(saved, saved.dtype());
+  const auto loop = make_loop<3>(out.shape(), out.num_elements(), {&out, &grad, &saved});
+  TANDEM_KERNEL(context, unary_gradient, op, out.dtype(), loop, grad.data_ptr(), saved.data_ptr(), out.data_ptr());
+  if (auto* node = autograd::record<UnaryBackwardNode<Op>>(name, out, grad, saved)) {
+    node->op = op;
+    if (!node->kIsFlat) node->grad.save(grad);
+    node->saved.save(saved);
+  }
+  return out;
+}
+
+template <class Op>
+struct UnaryNode : autograd::Node {
+  Op op;
+  autograd::SavedTensor saved{*this, kSavedName<Op>};
+  TensorList backward(autograd::BackwardContext& context) override {
+    const Tensor kept = Op::kSaves == Saves::kNothing ? Tensor() : saved.get();
+    if constexpr (kHasGradientKernel<Op>) {
+      return {unary_backward(op, context.grad(), kept)};
+    } else {
+      return {op.backward(context.grad(), kept)};
+    }
+  }
+};
+
+template <class Op>
+Tensor unary(const Op& op, Tensor input) {
+  cast_for(Op::kCastPolicy, {&input});
+  const KernelContext context = check_same_device(Op::kName, {{"input", input}});
+  if constexpr (Op::kDTypeRule == DTypeRule::kNotBool) check_not_bool(Op::kName, "input", input);
+  if constexpr (Op::kDTypeRule == DTypeRule::kFloating) check_floating(Op::kName, {"input", input});
+  if constexpr (Op::kDTypeRule == DTypeRule::kToFloating) convert(input, floating_or_float32(input.dtype()));
+  if constexpr (requires { op.prepare(input); }) op.prepare(input);
+  Tensor out = empty_preserving_layout(input, input.dtype());
+  const auto loop = make_loop<2>(out.shape(), out.num_elements(), {&out, &input});
+  TANDEM_KERNEL(context, unary, op, out.dtype(), loop, input.data_ptr(), out.data_ptr());
+  if (auto* node = autograd::record<UnaryNode<Op>>(Op::kName, out, input)) {
+    node->op = op;
+    if (Op::kSaves != Saves::kNothing) node->saved.save(Op::kSaves == Saves::kInput ? input : out);
+  }
+  return out;
+}
+
+/// Defines the public function `name` of the struct Op.
+#define TANDEM_DEFINE_UNARY(name, Op) \
+  Tensor name(Tensor input) { return ops::unary(functions::Op{}, std::move(input)); }
+
+// --- binary --------------------------------------------------------------------------------------
+
+template <class Op>
+struct BinaryNode : autograd::Node {
+  Op op;
+  autograd::SavedTensor a{*this, Op::kArguments[0]}, b{*this, Op::kArguments[1]}, output{*this, "output"};
+  Shape a_shape, b_shape;
+  TensorList backward(autograd::BackwardContext& context) override {
+    TensorList grads(2);
+    const Tensor& grad = context.grad();
+    const auto get = [](const autograd::SavedTensor& saved, unsigned is_saved) {
+      return is_saved ? saved.get() : Tensor();
+    };
+    if (context.needs(0)) {
+      constexpr unsigned kSaved = Op::kSavedForA;
+      grads[0] = sum_to_shape(op.backward_a(grad, get(a, kSaved & Op::kA), get(b, kSaved & Op::kB)), a_shape);
+    }
+    if (context.needs(1)) {
+      constexpr unsigned kSaved = Op::kSavedForB;
+      grads[1] = sum_to_shape(
+          op.backward_b(grad, get(a, kSaved & Op::kA), get(b, kSaved & Op::kB), get(output, kSaved & Op::kOut)),
+          b_shape);
+    }
+    return grads;
+  }
+};
+
+/// Of a tensor and a number.
+template <class Op>
+struct BinaryScalarNode : autograd::Node {
+  Op op;
+  Scalar b = 0;
+  TensorList backward(autograd::BackwardContext& context) override {
+    return {op.backward_a(context.grad(), Tensor(), b)};
+  }
+};
+
+/// `old_a` holds the values of a: it is `a` itself unless that is overwritten.
+template <class Op>
+void record_binary(const char* name, const Op& op, const Tensor& out, const Tensor& a, const Tensor& old_a,
+                   const Tensor& b) {
+  if (auto* node = autograd::record<BinaryNode<Op>>(name, out, a, b)) {
+    const unsigned saved = (a.requires_grad() ? Op::kSavedForA : 0) | (b.requires_grad() ? Op::kSavedForB : 0);
+    node->op = op;
+    if (saved & Op::kA) node->a.save(old_a);
+    if (saved & Op::kB) node->b.save(b);
+    if (saved & Op::kOut) node->output.save(out);
+    node->a_shape = a.shape();
+    node->b_shape = b.shape();
+  }
+}
+
+template <class Op>
+void record_binary(const char* name, const Op& op, const Tensor& out, const Tensor& a, Scalar b) {
+  if (auto* node = autograd::record<BinaryScalarNode<Op>>(name, out, a)) {
+    node->op = op;
+    node->b = b;
+  }
+}
+
+template <class Op>
+void run_binary(const KernelContext& context, const Op& op, const Tensor& a, const Tensor& b, const Tensor& out) {
+  const auto loop = make_loop<3>(out.shape(), out.num_elements(), {&out, &a, &b});
+  TANDEM_KERNEL(context, binary, op, a.dtype(), loop, a.data_ptr(), b.data_ptr(), out.data_ptr());
+}
+
+template <class Op>
+void run_binary(const KernelContext& context, const Op& op, const Tensor& a, Scalar b, const Tensor& out) {
+  const auto loop = make_loop<3>(out.shape(), out.num_elements(), {&out, &a, nullptr});
+  const Element number(b, a.dtype());
+  TANDEM_KERNEL(context, binary, op, a.dtype(), loop, a.data_ptr(), number.source(), out.data_ptr());
+}
+
+template <class Op, class B>
+void check_binary(const char* name, const char* const (&arguments)[2], const Tensor& a, const B& b) {
+  if constexpr (Op::kDTypeRule == DTypeRule::kNotBool) {
+    check_not_bool(name, arguments[0], a);
+    check_not_bool(name, arguments[1], b);
+  }
+}
+
+/// The dtype that Op computes in, by the promoted one.
+template <class Op>
+DType compute_dtype(DType promoted) {
+  return Op::kDTypeRule == DTypeRule::kToFloating ? floating_or_float32(promoted) : promoted;
+}
+
+template <class Op>
+Tensor binary(const Op& op, Tensor a, Tensor b) {
+  cast_for(Op::kCastPolicy, {&a, &b});
+  const KernelContext context = check_same_device(Op::kName, {{Op::kArguments[0], a}, {Op::kArguments[1], b}});
+  check_binary<Op>(Op::kName, Op::kArguments, a, b);
+  const DType dtype = compute_dtype<Op>(result_dtype(a, b));
+  convert(a, dtype);
+  convert(b, dtype);
+  if constexpr (requires { op.check(Op::kName, a); }) op.check(Op::kName, a);
+  Tensor out = empty_for(Op::kName, Op::kArguments, a, b, Op::kReturnsBool ? kBool : dtype);
+  run_binary(context, op, a, b, out);
+  if constexpr (!Op::kReturnsBool) record_binary(Op::kName, op, out, a, a, b);
+  return out;
+}
+
+template <class Op>
+Tensor binary(const Op& op, Tensor a, Scalar b) {
+  cast_for(Op::kCastPolicy, {&a});
+  const KernelContext context = check_same_device(Op::kName, {{Op::kArguments[0], a}});
+  check_binary<Op>(Op::kName, Op::kArguments, a, b);
+  convert(a, compute_dtype<Op>(dtype_with(a, b)));
+  Tensor out = empty_preserving_layout(a, Op::kReturnsBool ? kBool : a.dtype());
+  if constexpr (Op::kReturnsBool) {
+    if (!can_hold(a.dtype(), b)) {  // greater, or less, than every value of that dtype
+      primitives::fill(out, op(int64_t{0}, b.to_int() > 0 ? int64_t{1} : int64_t{-1}));
+      return out;
+    }
+  }
+  run_binary(context, op, a, b, out);
+  if constexpr (!Op::kReturnsBool) record_binary(Op::kName, op, out, a, b);
+  return out;
+}
+
+// --- in-place forms ------------------------------------------------------------------------------
+//
+// They record before they write: an error of recording leaves self unchanged.
+
+inline constexpr const char* kInPlaceArguments[] = {"self", "other"};
+
+/// self = op(self, other).  `name` is the in-place form's.
+template <class Op>
+const Tensor& binary_in_place(const char* name, const Op& op, const Tensor& self, const Tensor& other) {
+  const KernelContext context = check_same_device(name, {{"self", self}, {"other", other}});
+  check_in_place(name, self, compute_dtype<Op>(result_dtype(self, other)));
+  check_binary<Op>(name, kInPlaceArguments, self, other);
+  if constexpr (requires { op.check(name, self); }) op.check(name, self);
+  const Tensor b = in_place_argument(name, self, other);
+  begin_in_place(name, self, b);
+  const bool needs_old = (Op::kSavedForB & Op::kA) != 0 && autograd::should_record(b);
+  record_binary(name, op, self, self, needs_old ? clone(self) : Tensor(), b);
+  run_binary(context, op, self, b, self);
+  autograd::end_in_place(name, self);
+  return self;
+}
+
+template <class Op>
+const Tensor& binary_in_place(const char* name, const Op& op, const Tensor& self, Scalar other) {
+  const KernelContext context = check_same_device(name, {{"self", self}});
+  check_in_place(name, self, compute_dtype<Op>(dtype_with(self, other)));
+  check_binary<Op>(name, kInPlaceArguments, self, other);
+  begin_in_place(name, self);
+  record_binary(name, op, self, self, other);
+  run_binary(context, op, self, other, self);
+  autograd::end_in_place(name, self);
+  return self;
+}
+
+}}}  // namespace tandem::v0::ops
