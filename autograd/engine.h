@@ -10,6 +10,7 @@
 
 namespace tandem { inline namespace v0 { namespace autograd {
 
+/// Options of a backward pass.
 struct BackwardOptions {
   bool retain_graph = false;  ///< keep saved tensors, for another backward through the same graph
   bool create_graph = false;  ///< record the backward itself, for second derivatives; implies retain_graph

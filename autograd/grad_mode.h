@@ -5,6 +5,7 @@
 
 namespace tandem { inline namespace v0 {
 
+/// Whether operations of the calling thread are recorded for backward (torch.is_grad_enabled).
 inline bool is_grad_enabled() { return RankContext::current().grad_enabled; }
 
 namespace detail {

@@ -8,11 +8,12 @@
 
 namespace tandem { inline namespace v0 { namespace autograd {
 
+/// Options of gradcheck and gradgradcheck.  A value matches if |analytic - numeric| <= atol + rtol |numeric|.
 struct GradcheckOptions {
-  double step = 1e-6;
-  double atol = 1e-6;
-  double rtol = 1e-4;
-  uint64_t seed = 1;  ///< seed of the random cotangent
+  double step = 1e-6;  ///< of the central differences
+  double atol = 1e-6;  ///< absolute tolerance
+  double rtol = 1e-4;  ///< relative tolerance
+  uint64_t seed = 1;   ///< seed of the random cotangent
 };
 
 /// Checks d<w, f(inputs)>/d inputs against central differences for a random cotangent w, element by element.  f maps the

@@ -80,6 +80,7 @@ class TANDEM_API ResourceError : public Error {
 /// A collective, the store or a peer failed.
 class TANDEM_API CommError : public Error {
  public:
+  /// `what` is the text; the other arguments are those that the methods return.
   explicit CommError(const std::string& what, int rank = -1, int peer = -1, int64_t seq = -1)
       : Error(what), rank_(rank), peer_(peer), seq_(seq) {}
   int rank() const { return rank_; }    ///< the rank that threw, -1 if unknown
@@ -95,10 +96,11 @@ class TANDEM_API CommError : public Error {
 /// A library that tandem calls (oneDNN, cuBLAS ...) returned an error.
 class TANDEM_API BackendError : public Error {
  public:
+  /// `call` is the function that failed, `status` its code.
   BackendError(const std::string& call, int status)
       : Error(call + " failed with status " + std::to_string(status)), call_(call), status_(status) {}
-  const std::string& call() const { return call_; }
-  int status() const { return status_; }
+  const std::string& call() const { return call_; }  ///< the function that failed
+  int status() const { return status_; }             ///< its error code
 
  private:
   std::string call_;

@@ -97,11 +97,13 @@ class Promise;
 template <class T>
 class [[nodiscard]] Future {
  public:
+  /// Type of the stored value: T, or an empty type for void.
   using Value = std::conditional_t<std::is_void_v<T>, detail::Unit, T>;
 
   Future() = default;
-  bool valid() const { return state_.get() != nullptr; }
+  bool valid() const { return state_.get() != nullptr; }  ///< whether the future refers to a result
 
+  /// Whether the operation has succeeded, failed or been cancelled.  Does not block.
   bool is_completed() const {
     std::lock_guard lock(state().mutex);
     return state().done;
@@ -199,11 +201,15 @@ class [[nodiscard]] Future {
 template <class T>
 class Promise {
  public:
+  /// Type of the stored value: T, or an empty type for void.
   using Value = typename Future<T>::Value;
 
   Promise() : state_(std::make_shared<detail::FutureState<Value>>()) {}
+  /// A consumer's end; any number may be made.
   Future<T> future() const { return Future<T>(state_); }
+  /// Completes the operation with a value and runs the continuations.
   void set_value(Value value = Value()) const { state_->finish(std::move(value), nullptr); }
+  /// Completes the operation with a failure and runs the continuations.
   void set_exception(std::exception_ptr error) const { state_->finish(std::nullopt, std::move(error)); }
   /// Sets a function that waiting threads run to speed up the result.  Call before handing out the future.
   void set_help(std::function<bool(std::chrono::steady_clock::time_point)> help) { state_->help = std::move(help); }

@@ -10,24 +10,31 @@ namespace tandem { inline namespace v0 {
 
 /// IEEE 754 binary16.
 struct Half {
-  uint16_t bits = 0;
+  uint16_t bits = 0;  ///< sign, 5 bits of exponent, 10 of mantissa
 
   Half() = default;
+  /// Rounds to nearest, ties to even; beyond 65504 to infinity.
   TANDEM_HOST_DEVICE explicit Half(float value) : bits(from_float(value)) {}
+  /// Exact.
   TANDEM_HOST_DEVICE operator float() const { return to_float(bits); }
 
+  /// Bits of the rounded value.
   TANDEM_HOST_DEVICE static uint16_t from_float(float value);
+  /// Value of these bits.
   TANDEM_HOST_DEVICE static float to_float(uint16_t bits);
 };
 
 /// The upper half of an IEEE 754 binary32.
 struct BFloat16 {
-  uint16_t bits = 0;
+  uint16_t bits = 0;  ///< sign, 8 bits of exponent, 7 of mantissa
 
   BFloat16() = default;
+  /// Rounds to nearest, ties to even.
   TANDEM_HOST_DEVICE explicit BFloat16(float value) : bits(from_float(value)) {}
+  /// Exact.
   TANDEM_HOST_DEVICE operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 
+  /// Bits of the rounded value.
   TANDEM_HOST_DEVICE static uint16_t from_float(float value) {
     const uint32_t u = std::bit_cast<uint32_t>(value);
     if ((u & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((u >> 16) | 0x0040u);  // keep NaN a quiet NaN

@@ -12,6 +12,7 @@ namespace tandem { inline namespace v0 {
 class [[nodiscard]] TANDEM_API HookHandle {
  public:
   HookHandle() = default;
+  /// `remove` removes the hook; called at most once.
   explicit HookHandle(std::function<void()> remove) : remove_(std::move(remove)) {}
   HookHandle(HookHandle&& other) noexcept : remove_(std::exchange(other.remove_, nullptr)) {}
   HookHandle& operator=(HookHandle&& other) noexcept {
@@ -19,6 +20,7 @@ class [[nodiscard]] TANDEM_API HookHandle {
     return *this;
   }
   ~HookHandle() { remove(); }
+  /// Removes the hook now.
   void remove() {
     if (auto f = std::exchange(remove_, nullptr)) f();
   }

@@ -13,8 +13,9 @@ namespace tandem { inline namespace v0 {
 /// Text that names a running module in errors and traces, such as "Linear 'encoder.fc1'".
 class TANDEM_API ScopeName : public RefCounted {
  public:
+  /// `name` is the text.
   explicit ScopeName(std::string name) : text(std::move(name)) {}
-  const std::string text;
+  const std::string text;  ///< "Linear 'encoder.fc1'"
 };
 
 struct OpenTraceSpan;
@@ -46,10 +47,10 @@ struct OpenStreams {
 /// the slots, but not the modes, so no mode is written by two threads.  Pool threads use the caller's context itself, because
 /// the caller waits for them.
 struct TANDEM_API RankContext {
-  int rank = 0;
-  int world_size = 1;
-  int local_rank = 0;
-  int local_world_size = 1;
+  int rank = 0;                            ///< number of this rank in the job
+  int world_size = 1;                      ///< number of ranks of the job
+  int local_rank = 0;                      ///< number of this rank on its host
+  int local_world_size = 1;                ///< number of ranks on this host
   int num_threads = 0;                     ///< threads that parallel_for may use; 0 = the rank's share of the cores
   int trace_thread = 0;                    ///< number of this thread in trace events, see set_trace_thread
   bool grad_enabled = true;                ///< whether operations are recorded for backward
@@ -69,6 +70,7 @@ struct TANDEM_API RankContext {
   /// Makes a context current for the calling thread until destroyed.
   class TANDEM_API Use {
    public:
+    /// Makes `context`, which must outlive this object, current.
     explicit Use(RankContext& context);
     ~Use();
     Use(const Use&) = delete;

@@ -18,6 +18,7 @@ class TANDEM_API RefCounted {
   RefCounted& operator=(const RefCounted&) = delete;
   virtual ~RefCounted();
 
+  /// Number of RefPtr that own the object.  May change at once if other threads hold some.
   uint32_t use_count() const { return references_.load(std::memory_order_acquire); }
 
  private:
@@ -71,6 +72,7 @@ class RefPtr {
   T* p_ = nullptr;
 };
 
+/// A new T(args...), owned by the result.
 template <class T, class... Args>
 RefPtr<T> make_ref(Args&&... args) {
   return RefPtr<T>(new T(std::forward<Args>(args)...));

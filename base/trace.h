@@ -24,14 +24,14 @@ enum TraceThread : int {
 
 /// One span or instant.  Times are in nanoseconds of CLOCK_MONOTONIC, which is common to all processes of a host.
 struct TraceEvent {
-  std::string name;
+  std::string name;  ///< the operation, module or phase
   /// "op" (a public operation), "copy" (a primitive of tensor/) and "backward" of a node count their work.  Other categories:
   /// "forward" (a module), "backward" (the whole pass, which contains one span per node), "comm", "consistency check" (consistency check
   /// of a GPU collective), "optimizer", "data", "step" and "wait".
   std::string category;
-  int rank = 0;
-  int thread = 0;  ///< see TraceThread
-  int64_t begin_ns = 0;
+  int rank = 0;             ///< in the job
+  int thread = 0;           ///< see TraceThread
+  int64_t begin_ns = 0;     ///< start of the span
   int64_t end_ns = 0;       ///< equal to begin_ns for an instant
   int64_t num_bytes = 0;    ///< read and written, or sent; 0 = not applicable
   int64_t num_flops = 0;    ///< a multiply-add counts as two; 0 = not counted

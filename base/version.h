@@ -3,6 +3,7 @@
 
 namespace tandem { inline namespace v0 {
 
+/// "major.minor.patch", with a suffix before a release.
 constexpr const char* kVersion = "0.1.0-dev";
 
 }}  // namespace tandem::v0

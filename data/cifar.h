@@ -10,8 +10,10 @@
 
 namespace tandem { inline namespace v0 { namespace data {
 
+/// Training or test set.
 enum class CifarSplit { kTrain, kTest };
 
+/// Options of CifarDataset.
 struct CifarOptions {
   int64_t records_per_file = 10000;  ///< what each file must hold, so that a shortened one is noticed
 };

@@ -12,8 +12,9 @@
 
 namespace tandem { inline namespace v0 { namespace data {
 
+/// Options of DataLoader.
 struct DataLoaderOptions {
-  int64_t batch_size = 1;
+  int64_t batch_size = 1;    ///< items of a batch
   int num_workers = 0;       ///< threads that make batches ahead; 0: the consumer makes each batch when it asks for it
   int64_t prefetch = 2;      ///< batches that each worker may be ahead of the consumer
   bool drop_last = false;    ///< leave out a last batch of fewer than batch_size items
@@ -51,8 +52,8 @@ class TANDEM_API DataLoader {
    public:
     Iterator(Iterator&&) noexcept;
     ~Iterator();
-    Batch& operator*() { return batch_; }
-    Batch* operator->() { return &batch_; }
+    Batch& operator*() { return batch_; }    ///< the current batch
+    Batch* operator->() { return &batch_; }  ///< the current batch
     /// The next batch; rethrows what its making threw.
     Iterator& operator++();
     bool operator==(std::default_sentinel_t) const { return at_end_; }
@@ -68,7 +69,7 @@ class TANDEM_API DataLoader {
 
   /// Starts an epoch of the sampler and delivers its first batch.
   Iterator begin();
-  std::default_sentinel_t end() const { return {}; }
+  std::default_sentinel_t end() const { return {}; }  ///< compares equal to an iterator behind the last batch
 
  private:
   const Dataset& dataset_;

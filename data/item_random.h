@@ -13,9 +13,11 @@ namespace tandem { inline namespace v0 { namespace data {
 /// the same.  `stream` tells apart what draws under the same seed.
 class ItemRandom {
  public:
+  /// The stream of (seed, index, stream), from its start.
   ItemRandom(uint64_t seed, int64_t index, uint32_t stream)
       : seed_(seed), index_(static_cast<uint64_t>(index)), stream_(stream) {}
 
+  /// The next 32 random bits.
   uint32_t word() {
     if (used_ == words_.size()) {
       words_ = philox({static_cast<uint32_t>(seed_), static_cast<uint32_t>(seed_ >> 32)},

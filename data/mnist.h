@@ -10,8 +10,10 @@
 
 namespace tandem { inline namespace v0 { namespace data {
 
+/// Training or test set.
 enum class MnistSplit { kTrain, kTest };
 
+/// Options of MnistDataset.
 struct MnistOptions {
   bool normalize = false;  ///< (x - 0.1307) / 0.3081: mean 0 and deviation 1 over the training set
 };

@@ -39,18 +39,20 @@ class TANDEM_API Sampler {
  protected:
   /// An epoch's number and where it starts: 0, or the place in its order up to which another number of ranks went.
   struct Epoch {
-    int64_t number;
-    int64_t start;
+    int64_t number;  ///< of the epoch, from 0
+    int64_t start;   ///< place in the order of the epoch
   };
   /// Where an epoch goes on: `position` indices after `start`.
   struct Place {
-    int64_t start;
-    int64_t position;
+    int64_t start;     ///< place in the order of the epoch
+    int64_t position;  ///< indices consumed since `start`
   };
 
   /// All indices of an epoch, size_from(epoch.start) of them.
   virtual std::vector<int64_t> indices(Epoch epoch) const = 0;
+  /// Number of indices in an epoch that starts at `start`.
   virtual int64_t size_from(int64_t start) const { return size() - start; }
+  /// Adds the sampler's own entries to `state`; `start` as in Epoch.  Adds nothing by default.
   virtual void save(State& state, int64_t start) const;
   /// Takes over what `save` wrote, and says where to go on after `position` indices.  Throws before it changes anything.
   virtual Place load(const State& state, int64_t position);
@@ -93,14 +95,16 @@ class TANDEM_API RandomSampler : public Sampler {
   uint64_t seed_;
 };
 
+/// Options of DistributedSampler.
 struct DistributedSamplerOptions {
+  /// How items are divided if their number is not a multiple of world_size.
   enum class Mode {
     kTraining,    ///< every rank gets the same number of items, so that all take part in every collective
     kEvaluation,  ///< every item is visited once over all ranks; ranks' counts may differ by one
   };
-  bool shuffle = true;  ///< another permutation each epoch, the same on all ranks; otherwise ascending
-  uint64_t seed = 0;    ///< must be the same on all ranks
-  Mode mode = Mode::kTraining;
+  bool shuffle = true;          ///< another permutation each epoch, the same on all ranks; otherwise ascending
+  uint64_t seed = 0;            ///< must be the same on all ranks
+  Mode mode = Mode::kTraining;  ///< see Mode
   /// Training: where the size is no multiple of world_size, leave the end of the order out instead of repeating items.
   bool drop_last = false;
 };
@@ -116,6 +120,7 @@ struct DistributedSamplerOptions {
 /// whose ranks do not go in step, a state of another number of ranks throws StateError.
 class TANDEM_API DistributedSampler : public Sampler {
  public:
+  /// Type of the options.
   using Options = DistributedSamplerOptions;
 
   /// Throws ValueError if `size` is negative, `world_size` < 1 or `rank` is outside [0, world_size).

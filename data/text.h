@@ -21,9 +21,10 @@ TANDEM_API std::string read_text(const std::string& path);
 /// characters.
 class TANDEM_API CharVocabulary {
  public:
+  /// The vocabulary of `text`.
   explicit CharVocabulary(std::string_view text);
 
-  int64_t size() const { return static_cast<int64_t>(characters_.size()); }
+  int64_t size() const { return static_cast<int64_t>(characters_.size()); }  ///< number of distinct bytes
   /// Byte i is what number i stands for.
   const std::string& characters() const { return characters_; }
   /// Throws ValueError naming the first byte that is not in the vocabulary and its place.
@@ -40,6 +41,7 @@ class TANDEM_API CharVocabulary {
 /// be read, has an odd size, or holds a number that is not below `vocabulary_size` (with its place).
 TANDEM_API std::vector<uint16_t> read_tokens(const std::string& path, int64_t vocabulary_size);
 
+/// Options of TokenDataset and CharTextDataset.
 struct TokenOptions {
   int64_t context = 128;  ///< tokens of an input
   int64_t stride = 1;     ///< item i begins at token i * stride
@@ -63,6 +65,7 @@ class TANDEM_API TokenDataset : public Dataset {
   TokenOptions options_;
 };
 
+/// Part of a text.
 enum class TextSplit {
   kTrain,       ///< the first nine tenths of the text
   kValidation,  ///< the rest
@@ -78,7 +81,7 @@ class TANDEM_API CharTextDataset : public Dataset {
   /// Throws what TokenDataset throws if the part is too short.
   CharTextDataset(std::string_view text, TextSplit split, TokenOptions options = {});
 
-  const CharVocabulary& vocabulary() const { return vocabulary_; }
+  const CharVocabulary& vocabulary() const { return vocabulary_; }  ///< of the whole text
   int64_t size() const override { return tokens_.size(); }
   Example get(int64_t index) const override { return tokens_.get(index); }
   Batch get_batch(std::span<const int64_t> indices) const override { return tokens_.get_batch(indices); }

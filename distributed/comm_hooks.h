@@ -27,9 +27,9 @@ struct ParameterSlice {
 
 /// The tensor that a hook averages.
 struct GradBucket {
-  Tensor values = {};  ///< [n]: the values of this rank; contains the mean afterwards
-  int index = 0;       ///< of the bucket; the same when `values` is a tensor sent by an earlier hook for this bucket
-  std::string name = {};
+  Tensor values = {};     ///< [n]: the values of this rank; contains the mean afterwards
+  int index = 0;          ///< of the bucket; the same when `values` is a tensor sent by an earlier hook for this bucket
+  std::string name = {};  ///< shown in errors and traces
   std::vector<ParameterSlice> slices = {};  ///< in unspecified order; empty for all but the first hook of a chain
 };
 
@@ -67,6 +67,7 @@ class TANDEM_API CommHook {
   virtual void load_state_dict(const State& /*state*/) {}
 };
 
+/// A chain of hooks; the first one is called first.
 using CommHooks = std::vector<std::shared_ptr<CommHook>>;
 
 /// Sends float32 and float64 gradients as float16.
@@ -82,6 +83,7 @@ TANDEM_API std::shared_ptr<CommHook> bf16_compress();
 /// use float32 anyway.
 TANDEM_API std::shared_ptr<CommHook> fp32_upcast();
 
+/// Options of power_sgd().
 struct PowerSgdOptions {
   int rank = 2;                ///< number of columns of the factors
   int64_t start_step = 10;     ///< number of first steps without compression
@@ -108,8 +110,9 @@ TANDEM_API std::shared_ptr<CommHook> power_sgd(PowerSgdOptions options = {});
 /// Error of the communication hooks in one step: their result compared with the exact mean of the gradients of that
 /// step.
 struct HookReport {
+  /// Error of one bucket.
   struct Bucket {
-    std::string name;
+    std::string name;           ///< of the bucket: its first and last parameter
     double relative_error = 0;  ///< |result - exact| / |exact|, 2-norm; 0 if both are zero
     double cosine = 1;          ///< cosine similarity of result and exact; 1 if both are zero, 0 if one of them is
   };
@@ -118,11 +121,11 @@ struct HookReport {
     std::string name;           ///< describe()
     double relative_error = 0;  ///< |with the hook - without it| / |exact|, over all buckets
   };
-  int64_t step = 0;  ///< starts at 1; 0: no report yet
-  std::vector<Bucket> buckets;
-  std::vector<Hook> hooks;    ///< in chain order; errors may cancel, so their sum is an upper bound of the total
-  double relative_error = 0;  ///< over all buckets
-  double cosine = 1;          ///< over all buckets
+  int64_t step = 0;             ///< starts at 1; 0: no report yet
+  std::vector<Bucket> buckets;  ///< in launch order
+  std::vector<Hook> hooks;      ///< in chain order; errors may cancel, so their sum is an upper bound of the total
+  double relative_error = 0;    ///< over all buckets
+  double cosine = 1;            ///< over all buckets
 };
 /// "step 100: relative error 0.0131, cosine 0.99991; worst 0.0312, 0.99951 in bucket 3 of 7: 'fc1.weight'", and with
 /// several hooks also "; by hook: power_sgd(...) 0.013, bf16 0.0024".

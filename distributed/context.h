@@ -28,7 +28,7 @@ class TANDEM_API Context {
  public:
   /// Number of this rank in the job, 0 to world_size() - 1.
   int rank() const { return rank_; }
-  int world_size() const { return world_size_; }
+  int world_size() const { return world_size_; }  ///< number of ranks of the job
   /// Number of this rank on its host.
   int local_rank() const { return local_rank_; }
   /// The device on which this rank computes.
@@ -36,7 +36,7 @@ class TANDEM_API Context {
   /// The default group, of all ranks.  Created by the first call, which is collective and throws as
   /// ProcessGroup::create.
   const std::shared_ptr<ProcessGroup>& group();
-  const std::shared_ptr<Store>& store() const { return store_; }
+  const std::shared_ptr<Store>& store() const { return store_; }  ///< of the job
   /// Creates a group of the given ranks of the job.  Called by the members only; each passes all members.  Group ranks
   /// are in ascending order of the ranks in the job.
   ///

@@ -24,6 +24,7 @@ namespace tandem { inline namespace v0 {
 template <class M>
 class DistributedDataParallel {
  public:
+  /// Collective.  `options` are those of the reducer, equal on all ranks.  Throws as GradientReducer does.
   DistributedDataParallel(M& module, std::shared_ptr<distributed::ProcessGroup> group,
                           distributed::ReducerOptions options = {})
       : module_(module),
@@ -36,7 +37,9 @@ class DistributedDataParallel {
     return module_(std::forward<Args>(args)...);
   }
 
+  /// The module given to the constructor.
   M& module() { return module_; }
+  /// Holds the gradients: reports, hooks, bucket plan.
   distributed::GradientReducer& reducer() { return reducer_; }
   /// While the handle exists, backward accumulates gradients locally; the first backward after it averages the sums.
   HookHandle no_sync() { return reducer_.no_sync(); }

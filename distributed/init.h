@@ -48,6 +48,7 @@ TANDEM_API const std::shared_ptr<ProcessGroup>& default_group();
 
 /// Rank of the caller in `group` and size of `group`; null: the default group.
 TANDEM_API int get_rank(const std::shared_ptr<ProcessGroup>& group = nullptr);
+/// Number of ranks of `group`; null: the default group.
 TANDEM_API int get_world_size(const std::shared_ptr<ProcessGroup>& group = nullptr);
 
 /// Context::current().new_group(ranks, options).

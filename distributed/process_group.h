@@ -22,16 +22,17 @@ using v0::ReduceOp;
 struct CollectiveOptions {
   std::string name = {};                 ///< shown in errors and traces; must be equal on all ranks
   std::chrono::milliseconds timeout{0};  ///< 0: the timeout of the group
-  std::source_location where = std::source_location::current();
+  std::source_location where = std::source_location::current();  ///< shown in errors: where the operation was called
 };
 
 /// One operation of batch_isend_irecv.
 struct P2POp {
+  /// Direction of the message.
   enum class Kind : uint8_t { kSend, kRecv };
-  Kind kind = Kind::kSend;
-  Tensor tensor;
-  int peer = 0;
-  int tag = 0;
+  Kind kind = Kind::kSend;  ///< send or receive
+  Tensor tensor;            ///< sent, or received into
+  int peer = 0;             ///< rank of the other side in the group
+  int tag = 0;              ///< as in send and recv
 };
 
 /// A group of ranks that communicate, as torch.distributed.ProcessGroup.
@@ -75,6 +76,7 @@ struct P2POp {
 /// ranks throw.
 class TANDEM_API ProcessGroup {
  public:
+  /// Type of the options of one operation.
   using Options = CollectiveOptions;
 
   /// Creates a group.  Collective.  Throws ValueError or StateError for invalid options, and CommError naming the
@@ -83,9 +85,9 @@ class TANDEM_API ProcessGroup {
   /// Wait for asynchronous operations first: queued operations fail and poison the group on all ranks.
   ~ProcessGroup();
 
-  int rank() const;
-  int size() const;
-  const std::string& name() const;
+  int rank() const;                 ///< of this process or thread in the group
+  int size() const;                 ///< number of ranks
+  const std::string& name() const;  ///< shown in errors and traces
   /// Ranks of the members in the job, indexed by rank of this group.
   const std::vector<int>& ranks() const;
 

@@ -13,9 +13,9 @@ namespace tandem { inline namespace v0 { namespace distributed {
 
 /// Arguments of ProcessGroup::create.
 struct ProcessGroupOptions {
-  std::shared_ptr<Store> store;
-  int rank = 0;
-  int world_size = 1;
+  std::shared_ptr<Store> store;               ///< through which the ranks find each other
+  int rank = 0;                               ///< of this process or thread in the group
+  int world_size = 1;                         ///< number of ranks
   std::string name = "default";               ///< equal on all ranks and unique in the job
   std::chrono::milliseconds timeout{300000};  ///< of the rendezvous and of operations; 0: no timeout
   bool thread_ranks = false;                  ///< the ranks are threads of this process

@@ -89,10 +89,10 @@ TANDEM_API std::shared_ptr<Store> make_file_store(const std::string& path, FileS
 /// Options of make_tcp_store.
 struct TcpStoreSettings {
   std::string host = "127.0.0.1";  ///< address of the rank that hosts the store
-  int port = 29500;
-  bool is_host = false;  ///< this rank hosts the store; its leave() waits until the other ranks have left
-  int rank = 0;
-  int world_size = 1;
+  int port = 29500;                ///< of the host
+  bool is_host = false;            ///< this rank hosts the store; its leave() waits until the other ranks have left
+  int rank = 0;                    ///< of this process
+  int world_size = 1;              ///< number of ranks of the job
   /// Shared secret, 64 hexadecimal digits; connections without it are rejected.  Empty: TANDEM_TOKEN, else derived from
   /// the name of the job (TORCHELASTIC_RUN_ID), which separates jobs but is not secret.
   std::string token = {};

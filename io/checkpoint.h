@@ -31,18 +31,20 @@ struct CheckpointState {
   State rank;       ///< of this rank only; saved by every rank: generators, sampler
 };
 
+/// Options of Checkpointer.
 struct CheckpointOptions {
-  int rank = 0;
-  int world_size = 1;
+  int rank = 0;                        ///< of this process or thread
+  int world_size = 1;                  ///< number of ranks
   std::function<void()> barrier = {};  ///< returns when all ranks have called it; may be empty if world_size is 1
   int keep = 2;       ///< number of complete checkpoints to keep; older ones are removed after a successful save
   bool fail = false;  ///< if saving fails, throw IoError instead of logging a warning
 };
 
+/// What load_checkpoint returns.
 struct LoadedCheckpoint {
-  int64_t step = 0;
-  int world_size = 1;  ///< of the run that saved the checkpoint
-  CheckpointState state;
+  int64_t step = 0;       ///< the argument of save()
+  int world_size = 1;     ///< of the run that saved the checkpoint
+  CheckpointState state;  ///< tensors are on the CPU
 };
 
 /// Loads the newest complete checkpoint of `folder`; nullopt if the folder has no checkpoint.  Tensors are on the CPU.

@@ -15,7 +15,9 @@
 
 namespace tandem { inline namespace v0 { namespace io {
 
+/// Names and tensors, in order.
 using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
+/// Entries of a file's "__metadata__".
 using Metadata = std::map<std::string, std::string>;
 
 /// The contents of a file.

@@ -18,6 +18,7 @@ class TANDEM_API ReLU : public Layer {
 /// x Phi(x), Phi being the normal distribution function, or the form with tanh.
 class TANDEM_API GELU : public Layer {
  public:
+  /// The form of the function.
   explicit GELU(GeluApproximation approximation = GeluApproximation::kNone) : approximation_(approximation) {}
   Tensor forward(const Tensor& input) override;
   std::string extra_repr() const override;

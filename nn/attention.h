@@ -10,6 +10,7 @@
 
 namespace tandem { inline namespace v0 { namespace nn {
 
+/// Options of MultiheadAttention.
 struct MultiheadAttentionOptions {
   bool bias = true;        ///< of both projections
   bool is_causal = false;  ///< a position looks at itself and at those before it only
@@ -33,9 +34,9 @@ class TANDEM_API MultiheadAttention : public Layer {
   Tensor operator()(const Tensor& input, const Tensor& attn_mask);
   std::string extra_repr() const override;
 
-  Tensor& in_proj_weight;
-  Tensor& in_proj_bias;
-  Linear& out_proj;
+  Tensor& in_proj_weight;  ///< [3 embed_dim, embed_dim]
+  Tensor& in_proj_bias;    ///< [3 embed_dim]; undefined without bias
+  Linear& out_proj;        ///< joins the heads
 
  private:
   Tensor attend(const Tensor& input, const Tensor& attn_mask);

@@ -10,13 +10,14 @@
 
 namespace tandem { inline namespace v0 { namespace nn {
 
+/// Options of Conv2d.
 struct Conv2dOptions {
-  Size2d stride = 1;
+  Size2d stride = 1;    ///< distance between neighbouring windows
   Size2d padding = 0;   ///< zeros on each side of the input
   Size2d dilation = 1;  ///< distance between the taps of a filter
   int64_t groups = 1;   ///< divides both numbers of channels
-  bool bias = true;
-  bool relu = false;  ///< max(y, 0), in the same pass
+  bool bias = true;     ///< whether a bias is added
+  bool relu = false;    ///< max(y, 0), in the same pass
 };
 
 /// conv2d of x [N, in_channels, H, W] with `weight` and `bias` -> channels-last [N, out_channels, H', W'].
@@ -30,8 +31,8 @@ class TANDEM_API Conv2d : public Layer {
   Tensor forward(const Tensor& input) override;
   std::string extra_repr() const override;
 
-  Tensor& weight;
-  Tensor& bias;
+  Tensor& weight;  ///< [out_channels, in_channels / groups, kh, kw]
+  Tensor& bias;    ///< [out_channels]; undefined without bias
 
  private:
   Conv2dOptions options_;

@@ -19,7 +19,7 @@ class TANDEM_API Embedding : public Layer {
   Tensor forward(const Tensor& indices) override;
   std::string extra_repr() const override;
 
-  Tensor& weight;
+  Tensor& weight;  ///< [num_embeddings, embedding_dim]
 };
 
 }}}  // namespace tandem::v0::nn

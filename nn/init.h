@@ -15,9 +15,12 @@ namespace tandem { inline namespace v0 { namespace nn::init {
 TANDEM_API const Tensor& uniform_(const Tensor& tensor, double low = 0, double high = 1);
 /// Normal.  Throws ValueError for a negative deviation.
 TANDEM_API const Tensor& normal_(const Tensor& tensor, double mean = 0, double deviation = 1);
+/// Zeros.
 TANDEM_API const Tensor& zeros_(const Tensor& tensor);
+/// Ones.
 TANDEM_API const Tensor& ones_(const Tensor& tensor);
 
+/// Which fan of a weight scales its initial values.
 enum class Fan { kIn, kOut };
 
 /// Uniform in [-b, b], b = sqrt(6 / ((1 + slope^2) fan)): keeps the variance through layers followed by a leaky ReLU of

@@ -9,8 +9,9 @@
 
 namespace tandem { inline namespace v0 { namespace nn {
 
+/// Options of Linear.
 struct LinearOptions {
-  bool bias = true;
+  bool bias = true;   ///< whether a bias is added
   bool relu = false;  ///< max(y, 0), in the same pass
 };
 
@@ -25,8 +26,8 @@ class TANDEM_API Linear : public Layer {
   Tensor forward(const Tensor& input) override;
   std::string extra_repr() const override;
 
-  Tensor& weight;
-  Tensor& bias;
+  Tensor& weight;  ///< [out_features, in_features]
+  Tensor& bias;    ///< [out_features]; undefined without bias
 
  private:
   bool relu_;
@@ -41,6 +42,7 @@ class TANDEM_API Identity : public Layer {
 /// Joins dimensions start_dim .. end_dim into one; by default all but the first.
 class TANDEM_API Flatten : public Layer {
  public:
+  /// Both dimensions are included; negative ones count from the end.
   explicit Flatten(int64_t start_dim = 1, int64_t end_dim = -1) : start_dim_(start_dim), end_dim_(end_dim) {}
   Tensor forward(const Tensor& input) override;
   std::string extra_repr() const override;

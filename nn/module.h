@@ -63,7 +63,9 @@ class TANDEM_API Module {
   /// Paths and parameters, a module's own before its children's, in the order they were added; a tied one once.  Those
   /// of the module alone unless `recurse`.
   std::vector<std::pair<std::string, Tensor>> named_parameters(bool recurse = true) const;
+  /// The parameters of named_parameters().
   std::vector<Tensor> parameters() const;
+  /// Paths and buffers, in the same order and under the same rules.
   std::vector<std::pair<std::string, Tensor>> named_buffers(bool recurse = true) const;
   /// Names and children, in the order they were added.
   std::vector<std::pair<std::string, const Module*>> named_children() const;
@@ -83,8 +85,8 @@ class TANDEM_API Module {
   void to(Device device);
   /// Switches between training and evaluation, for children too: what Dropout and their like do.
   void train(bool on = true);
-  void eval() { train(false); }
-  bool is_training() const { return training_; }
+  void eval() { train(false); }                   ///< train(false)
+  bool is_training() const { return training_; }  ///< whether the module is in training mode, as it is at first
   /// Empties the gradient slots of all parameters; touches no memory.
   void zero_grad() const;
 
@@ -140,6 +142,7 @@ class TANDEM_API Module {
 /// category "forward" for it.  First line of the operator() of a module that is no Layer.
 class TANDEM_API ModuleScope {
  public:
+  /// `module` must outlive the scope.
   explicit ModuleScope(const Module& module)
       : entered_(module), span_(trace_enabled() ? TraceSpan(module.scope_name()->text, "forward") : TraceSpan()) {}
   ModuleScope(const ModuleScope&) = delete;
@@ -161,6 +164,7 @@ class TANDEM_API ModuleScope {
 /// A module that maps one tensor to one tensor.
 class TANDEM_API Layer : public Module {
  public:
+  /// The layer's function.  Call operator() instead, so that errors and traces name the layer.
   virtual Tensor forward(const Tensor& input) = 0;
   /// forward inside of the module's scope.
   Tensor operator()(const Tensor& input) {

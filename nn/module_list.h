@@ -32,15 +32,15 @@ class ModuleList : public Module {
     return result;
   }
 
-  int64_t size() const { return static_cast<int64_t>(modules_.size()); }
+  int64_t size() const { return static_cast<int64_t>(modules_.size()); }  ///< number of modules
   /// Throws IndexError outside [0, size()).
   T& operator[](int64_t index) const {
     TANDEM_CHECK(IndexError, index >= 0 && index < size(), "ModuleList: module ", index, " is outside the ", size(),
                  " modules");
     return *modules_[static_cast<size_t>(index)];
   }
-  auto begin() const { return modules_.begin(); }
-  auto end() const { return modules_.end(); }
+  auto begin() const { return modules_.begin(); }  ///< iterates over pointers to the modules
+  auto end() const { return modules_.end(); }      ///< behind the last module
 
  private:
   std::vector<T*> modules_;

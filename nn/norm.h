@@ -9,8 +9,9 @@
 
 namespace tandem { inline namespace v0 { namespace nn {
 
+/// Options of BatchNorm2d.
 struct BatchNorm2dOptions {
-  double eps = 1e-5;
+  double eps = 1e-5;      ///< added to the variance
   double momentum = 0.1;  ///< share of a batch in the running statistics
   bool affine = true;     ///< with weight and bias
   bool relu = false;      ///< max(y, 0), in the same pass
@@ -31,14 +32,14 @@ class TANDEM_API BatchNorm2d : public Layer {
   virtual Tensor add_relu(const Tensor& input, const Tensor& residual);
   std::string extra_repr() const override;
 
-  Tensor& weight;
-  Tensor& bias;
-  Tensor& running_mean;
-  Tensor& running_var;
-  Tensor& num_batches_tracked;
+  Tensor& weight;               ///< [C]; undefined unless affine
+  Tensor& bias;                 ///< [C]; undefined unless affine
+  Tensor& running_mean;         ///< [C], a buffer
+  Tensor& running_var;          ///< [C], a buffer
+  Tensor& num_batches_tracked;  ///< int64 [], a buffer
 
  protected:
-  const BatchNorm2dOptions& options() const { return options_; }
+  const BatchNorm2dOptions& options() const { return options_; }  ///< of the constructor
   /// Throws ShapeError unless input is [N, C, H, W].
   void check(const Tensor& input) const;
   /// Counts a batch that was trained on.
@@ -48,8 +49,9 @@ class TANDEM_API BatchNorm2d : public Layer {
   BatchNorm2dOptions options_;
 };
 
+/// Options of LayerNorm.
 struct LayerNormOptions {
-  double eps = 1e-5;
+  double eps = 1e-5;   ///< added to the variance
   bool affine = true;  ///< with weight and bias
   bool bias = true;    ///< with bias, if affine
 };
@@ -65,8 +67,8 @@ class TANDEM_API LayerNorm : public Layer {
   Tensor forward(const Tensor& input) override;
   std::string extra_repr() const override;
 
-  Tensor& weight;
-  Tensor& bias;
+  Tensor& weight;  ///< normalized_shape; undefined unless affine
+  Tensor& bias;    ///< normalized_shape; undefined without bias
 
  private:
   Shape normalized_shape_;

@@ -12,6 +12,7 @@ namespace tandem { inline namespace v0 { namespace nn {
 /// The largest value of each window: max_pool2d.
 class TANDEM_API MaxPool2d : public Layer {
  public:
+  /// Size of the window, and stride, padding and dilation.
   explicit MaxPool2d(Size2d kernel_size, MaxPool2dOptions options = {})
       : kernel_size_(kernel_size), options_(options) {}
   Tensor forward(const Tensor& input) override;
@@ -25,6 +26,7 @@ class TANDEM_API MaxPool2d : public Layer {
 /// The mean of each window: avg_pool2d.
 class TANDEM_API AvgPool2d : public Layer {
  public:
+  /// Size of the window, and stride and padding.
   explicit AvgPool2d(Size2d kernel_size, AvgPool2dOptions options = {})
       : kernel_size_(kernel_size), options_(options) {}
   Tensor forward(const Tensor& input) override;
@@ -38,6 +40,7 @@ class TANDEM_API AvgPool2d : public Layer {
 /// The means of so many windows that cover the image: adaptive_avg_pool2d.
 class TANDEM_API AdaptiveAvgPool2d : public Layer {
  public:
+  /// Size of the result, {H', W'}.
   explicit AdaptiveAvgPool2d(Size2d output_size) : output_size_(output_size) {}
   Tensor forward(const Tensor& input) override;
   std::string extra_repr() const override;

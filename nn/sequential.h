@@ -21,6 +21,7 @@ namespace tandem { inline namespace v0 { namespace nn {
 /// returns its input.
 class TANDEM_API Sequential : public Layer {
  public:
+  /// Makes the layers the parts "0", "1", ...
   template <class... Layers>
   explicit Sequential(std::unique_ptr<Layers>... layers) {
     (append(std::move(layers)), ...);
@@ -39,7 +40,7 @@ class TANDEM_API Sequential : public Layer {
   }
 
   Tensor forward(const Tensor& input) override;
-  int64_t size() const { return static_cast<int64_t>(layers_.size()); }
+  int64_t size() const { return static_cast<int64_t>(layers_.size()); }  ///< number of layers
   /// Throws IndexError outside [0, size()).
   Layer& operator[](int64_t index) const;
 

@@ -13,6 +13,7 @@
 
 namespace tandem { inline namespace v0 {
 
+/// Forms of gelu.
 enum class GeluApproximation : int8_t {
   kNone,  ///< x Phi(x), Phi being the normal distribution function: 0.5 x (1 + erf(x / sqrt(2)))
   kTanh,  ///< 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))

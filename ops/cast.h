@@ -23,6 +23,7 @@ TANDEM_API void cast_for(CastPolicy policy, std::initializer_list<Tensor*> tenso
 /// gradients have the dtypes that forward chose.  Throws DTypeError unless `dtype` is float16 or bfloat16.
 class TANDEM_API Autocast {
  public:
+  /// Starts autocast to float16 or bfloat16.
   explicit Autocast(DType dtype);
   ~Autocast();
   Autocast(const Autocast&) = delete;

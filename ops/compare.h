@@ -10,15 +10,15 @@ namespace tandem { inline namespace v0 {
 /// number is compared by its value, though the tensor's dtype may not hold it: every uint8 is less than 300.
 TANDEM_OP Tensor eq(Tensor a, Tensor b);
 TANDEM_OP Tensor eq(Tensor a, Scalar b);
-TANDEM_OP Tensor ne(Tensor a, Tensor b);
+TANDEM_OP Tensor ne(Tensor a, Tensor b);  ///< a != b
 TANDEM_OP Tensor ne(Tensor a, Scalar b);
-TANDEM_OP Tensor lt(Tensor a, Tensor b);
+TANDEM_OP Tensor lt(Tensor a, Tensor b);  ///< a < b
 TANDEM_OP Tensor lt(Tensor a, Scalar b);
-TANDEM_OP Tensor le(Tensor a, Tensor b);
+TANDEM_OP Tensor le(Tensor a, Tensor b);  ///< a <= b
 TANDEM_OP Tensor le(Tensor a, Scalar b);
-TANDEM_OP Tensor gt(Tensor a, Tensor b);
+TANDEM_OP Tensor gt(Tensor a, Tensor b);  ///< a > b
 TANDEM_OP Tensor gt(Tensor a, Scalar b);
-TANDEM_OP Tensor ge(Tensor a, Tensor b);
+TANDEM_OP Tensor ge(Tensor a, Tensor b);  ///< a >= b
 TANDEM_OP Tensor ge(Tensor a, Scalar b);
 
 /// a where condition, else b.  `condition` is bool (else DTypeError) and broadcasts with a and b.  Saves condition.

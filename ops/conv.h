@@ -13,11 +13,12 @@
 
 namespace tandem { inline namespace v0 {
 
+/// Options of conv2d.
 struct Conv2dOptions {
-  Size2d stride = 1;
+  Size2d stride = 1;    ///< distance between neighbouring windows
   Size2d padding = 0;   ///< rows and columns of zeros on each side of the input
   Size2d dilation = 1;  ///< distance between the taps of a filter
-  int64_t groups = 1;
+  int64_t groups = 1;   ///< divides both numbers of channels
 };
 
 /// out[n, o, y, x] = bias[o] + sum over c, i, j of weight[o, c, i, j] * input[n, first(o) + c, y * stride + i * dilation -

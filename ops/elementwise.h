@@ -51,21 +51,28 @@ TANDEM_OP Tensor contiguous(const Tensor& input);
 // the change would have to be recorded (or has views while it enters the graph); self is unchanged after a throw.  mul_ and div_ save a copy of self only if
 // `other` needs a gradient.
 
+/// a + b.
 TANDEM_API inline Tensor add(Scalar a, const Tensor& b) { return add(b, a); }
+/// a * b.
 TANDEM_API inline Tensor mul(Scalar a, const Tensor& b) { return mul(b, a); }
 
+/// a + b, as add.
 TANDEM_API inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
 TANDEM_API inline Tensor operator+(const Tensor& a, Scalar b) { return add(a, b); }
 TANDEM_API inline Tensor operator+(Scalar a, const Tensor& b) { return add(b, a); }
+/// a - b, as sub.
 TANDEM_API inline Tensor operator-(const Tensor& a, const Tensor& b) { return sub(a, b); }
 TANDEM_API inline Tensor operator-(const Tensor& a, Scalar b) { return sub(a, b); }
 TANDEM_API inline Tensor operator-(Scalar a, const Tensor& b) { return sub(a, b); }
+/// a * b, as mul.
 TANDEM_API inline Tensor operator*(const Tensor& a, const Tensor& b) { return mul(a, b); }
 TANDEM_API inline Tensor operator*(const Tensor& a, Scalar b) { return mul(a, b); }
 TANDEM_API inline Tensor operator*(Scalar a, const Tensor& b) { return mul(b, a); }
+/// a / b, as div.
 TANDEM_API inline Tensor operator/(const Tensor& a, const Tensor& b) { return div(a, b); }
 TANDEM_API inline Tensor operator/(const Tensor& a, Scalar b) { return div(a, b); }
 TANDEM_API inline Tensor operator/(Scalar a, const Tensor& b) { return div(a, b); }
+/// -a, as neg.
 TANDEM_API inline Tensor operator-(const Tensor& a) { return neg(a); }
 
 }}  // namespace tandem::v0

@@ -28,6 +28,7 @@ TANDEM_OP Tensor index_select(const Tensor& input, int64_t dim, const Tensor& in
 /// int64, ValueError unless num_classes >= 1, IndexError naming the first label outside [0, num_classes) and its position.
 TANDEM_OP Tensor one_hot(const Tensor& labels, int64_t num_classes);
 
+/// Result of topk: elements and their positions, both with size k in dimension dim.
 struct TopK {
   Tensor values;   ///< the gradient flows to the elements that were chosen
   Tensor indices;  ///< int64, no gradient

@@ -25,20 +25,20 @@ struct TransferOptions {
 
 /// What a transfer takes from a device's memory.
 struct MemoryNeed {
-  Device device;
+  Device device;              ///< whose memory is used
   int64_t result_bytes = 0;   ///< of the results that come to be there, as the device's account counts them
   int64_t staging_bytes = 0;  ///< of the chunks in flight, at most
   int64_t free_bytes = 0;     ///< see free_memory; less what the needs before take of memory that devices share
-  bool fits() const { return result_bytes + staging_bytes <= free_bytes; }
+  bool fits() const { return result_bytes + staging_bytes <= free_bytes; }  ///< whether both are free
 };
 
 /// A transfer before it is made.
 struct MovePlan {
-  int64_t num_bytes = 0;  ///< that cross from one device to another
-  int64_t num_chunks = 0;
+  int64_t num_bytes = 0;                      ///< that cross from one device to another
+  int64_t num_chunks = 0;                     ///< copied one by one
   std::vector<MemoryNeed> needs;              ///< the target first
   std::chrono::nanoseconds expected_time{0};  ///< by device_bandwidth
-  bool fits() const;
+  bool fits() const;                          ///< whether every device has room
 };
 /// One line for the bytes and the time, then one for each device.
 TANDEM_API std::string to_string(const MovePlan& plan);
@@ -70,11 +70,12 @@ TANDEM_API MovePlan plan_move(const std::vector<Tensor>& tensors, Device device,
 
 /// A device as the place where `tensors` could meet.
 struct DeviceChoice {
-  Device device;
-  MovePlan plan;
+  Device device;                ///< the candidate
+  MovePlan plan;                ///< of moving all tensors to it
   double bytes_per_second = 0;  ///< of the slowest way to it that would be used; 0 = nothing to move, or not known
 };
 
+/// What suggest_device returns.
 struct DeviceSuggestion {
   std::vector<DeviceChoice> choices;  ///< in the order of the candidates
   /// Where everything fits and is soonest (fewest bytes where no time is known, the first of equals); none where it fits nowhere.

@@ -17,18 +17,20 @@
 
 namespace tandem { inline namespace v0 {
 
+/// Options of max_pool2d.
 struct MaxPool2dOptions {
   std::optional<Size2d> stride = {};  ///< kernel_size where not given
   Size2d padding = 0;                 ///< on each side; counts as -infinity
   Size2d dilation = 1;                ///< distance of a window's elements
-  bool ceil_mode = false;
+  bool ceil_mode = false;             ///< rounds the number of windows up
 };
 
+/// Options of avg_pool2d.
 struct AvgPool2dOptions {
   std::optional<Size2d> stride = {};  ///< kernel_size where not given
   Size2d padding = 0;                 ///< on each side; zeros
-  bool ceil_mode = false;
-  bool count_include_pad = true;  ///< whether the padding counts among the numbers that are averaged
+  bool ceil_mode = false;             ///< rounds the number of windows up
+  bool count_include_pad = true;      ///< whether the padding counts among the numbers that are averaged
 };
 
 /// The largest element of each window, NaN if there is one.

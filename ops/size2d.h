@@ -8,9 +8,10 @@ namespace tandem { inline namespace v0 {
 
 /// Height and width of a window, a stride, a padding ...: `3` stands for both, `{3, 5}` for height 3 and width 5.
 struct Size2d {
-  int64_t height;
-  int64_t width;
+  int64_t height;  ///< first
+  int64_t width;   ///< second
 
+  /// Equal height and width.
   constexpr Size2d(int64_t both) : height(both), width(both) {}
   constexpr Size2d(int64_t height_value, int64_t width_value) : height(height_value), width(width_value) {}
 

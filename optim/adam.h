@@ -9,11 +9,12 @@
 
 namespace tandem { inline namespace v0 { namespace optim {
 
+/// Options of Adam.
 struct AdamOptions {
-  double lr = 1e-3;
+  double lr = 1e-3;                                ///< learning rate
   std::pair<double, double> betas = {0.9, 0.999};  ///< decay rates of the moments
-  double eps = 1e-8;
-  double weight_decay = 0;
+  double eps = 1e-8;                               ///< added to the root of the second moment
+  double weight_decay = 0;                         ///< times the parameter is added to the gradient
 };
 
 /// PyTorch's rule for each parameter p with gradient g, moments m and v that begin at 0, in its t-th step, t = 1, 2, ..:
@@ -33,11 +34,12 @@ class TANDEM_API Adam : public GroupedOptimizer<AdamOptions> {
   explicit Adam(std::vector<ParameterGroup<AdamOptions>> groups);
 };
 
+/// Options of AdamW.
 struct AdamWOptions {
-  double lr = 1e-3;
+  double lr = 1e-3;                                ///< learning rate
   std::pair<double, double> betas = {0.9, 0.999};  ///< decay rates of the moments
-  double eps = 1e-8;
-  double weight_decay = 1e-2;
+  double eps = 1e-8;                               ///< added to the root of the second moment
+  double weight_decay = 1e-2;                      ///< times lr: the share of the parameter that a step removes
 };
 
 /// Adam whose weight decay does not pass through the moments: instead of changing g, each step begins with

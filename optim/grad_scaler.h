@@ -12,11 +12,12 @@
 
 namespace tandem { inline namespace v0 { namespace optim {
 
+/// Options of GradScaler.
 struct GradScalerOptions {
-  double init_scale = 65536;
-  double growth_factor = 2;     ///< of the scale after growth_interval steps in a row without infinities
-  double backoff_factor = 0.5;  ///< of the scale after a step with one
-  int64_t growth_interval = 2000;
+  double init_scale = 65536;       ///< first scale
+  double growth_factor = 2;        ///< of the scale after growth_interval steps in a row without infinities
+  double backoff_factor = 0.5;     ///< of the scale after a step with one
+  int64_t growth_interval = 2000;  ///< steps without infinities until the scale grows
   /// Replaces `found` [1], a float64 on the CPU that is 1 if this rank has found an infinity and else 0, by the maximum over all
   /// ranks, so that all ranks skip the same steps.  Not needed where gradients are equal on all ranks, as they are after
   /// DistributedDataParallel.
@@ -45,7 +46,7 @@ class TANDEM_API GradScaler {
   /// Throws ValueError unless the scale is positive and finite, growth > 1, 0 < backoff < 1 and the interval is positive.
   explicit GradScaler(GradScalerOptions options = {});
 
-  double get_scale() const { return scale_; }
+  double get_scale() const { return scale_; }  ///< the present scale
   /// Computes the gradients of `loss` times the scale; loss is floating-point.
   void backward(const Tensor& loss) const;
   /// Divides the gradients by the scale, in place, and checks for infinities and NaN.  Call it before step to read or clip the

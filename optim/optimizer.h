@@ -24,8 +24,8 @@ struct StepTensors;
 ///                         {.parameters = others, .options = {.lr = 3e-4, .weight_decay = 0}}});
 template <class Options>
 struct ParameterGroup {
-  std::vector<Tensor> parameters;
-  Options options = {};
+  std::vector<Tensor> parameters;  ///< updated in place; leaves
+  Options options = {};            ///< of these parameters
 };
 
 /// Updates parameters in place from their gradients.
@@ -48,7 +48,7 @@ class TANDEM_API Optimizer {
   /// The parameters of all groups, in the groups' order.
   const std::vector<Tensor>& parameters() const { return parameters_; }
 
-  int64_t num_groups() const { return static_cast<int64_t>(group_ends_.size()); }
+  int64_t num_groups() const { return static_cast<int64_t>(group_ends_.size()); }  ///< number of parameter groups
   /// The learning rate of a group.  Throws IndexError.
   double lr(int64_t group = 0) const;
   /// Sets the learning rate of all groups.  Throws ValueError unless lr is finite and >= 0.
@@ -105,7 +105,7 @@ class TANDEM_API Optimizer {
 template <class Options>
 class GroupedOptimizer : public Optimizer {
  public:
-  const std::vector<ParameterGroup<Options>>& groups() const { return groups_; }
+  const std::vector<ParameterGroup<Options>>& groups() const { return groups_; }  ///< with their present options
 
   /// Replaces the options of a group.  Throws IndexError, and ValueError as the constructor does.
   void set_options(int64_t group, Options options) {
@@ -114,6 +114,7 @@ class GroupedOptimizer : public Optimizer {
   }
 
  protected:
+  /// `rule` is the update; throws as Optimizer's constructor and add_options.
   GroupedOptimizer(const OptimizerRule& rule, std::vector<ParameterGroup<Options>> groups)
       : Optimizer(rule, parameters_of(groups)), groups_(std::move(groups)) {
     for (auto& group : groups_) add_options(&group.options);

@@ -8,13 +8,14 @@
 
 namespace tandem { inline namespace v0 { namespace optim {
 
+/// Options of RMSprop.
 struct RMSpropOptions {
-  double lr = 1e-2;
-  double alpha = 0.99;  ///< decay rate of the averages
-  double eps = 1e-8;
+  double lr = 1e-2;         ///< learning rate
+  double alpha = 0.99;      ///< decay rate of the averages
+  double eps = 1e-8;        ///< added to the divisor
   double weight_decay = 0;  ///< times the parameter is added to the gradient
-  double momentum = 0;
-  bool centered = false;  ///< divides by the gradient's standard deviation instead of its root mean square
+  double momentum = 0;      ///< share of the momentum buffer that a step keeps
+  bool centered = false;    ///< divides by the gradient's standard deviation instead of its root mean square
 };
 
 /// PyTorch's rule for each parameter p with gradient g, averages v and a, and momentum buffer b, all of which begin at 0:

@@ -22,6 +22,7 @@ class TANDEM_API Schedule {
   Schedule(const Schedule&) = delete;
   Schedule& operator=(const Schedule&) = delete;
 
+  /// Counts a step and sets the learning rates for it.
   void step();
   /// The number of calls of step().
   int64_t steps() const { return steps_; }
@@ -41,6 +42,7 @@ class TANDEM_API Schedule {
 
   /// The factor of the initial rates after `steps` steps.
   virtual double factor(int64_t steps) const = 0;
+  /// Adds the schedule's options to `state`, for state_dict().
   virtual void save_options(State& state) const = 0;
   /// Reads the options and reports to `reader` what does not fit.  Returns a function that loads them, called if everything fits.
   virtual std::function<void()> prepare_load(StateReader& reader) = 0;
@@ -87,10 +89,11 @@ class TANDEM_API MultiStepLR : public Schedule {
   double gamma_;
 };
 
+/// Options of CosineWarmupLR.
 struct CosineWarmupOptions {
-  int64_t warmup_steps = 0;
-  int64_t total_steps = 0;  ///< up to the end of the cosine, including the warm-up
-  double min_factor = 0;    ///< of the initial rates, from total_steps on
+  int64_t warmup_steps = 0;  ///< steps in which the rate rises
+  int64_t total_steps = 0;   ///< up to the end of the cosine, including the warm-up
+  double min_factor = 0;     ///< of the initial rates, from total_steps on
 };
 
 /// Rises linearly as (steps + 1) / (warmup_steps + 1) up to warmup_steps, then falls along half a cosine from 1 to

@@ -8,9 +8,10 @@
 
 namespace tandem { inline namespace v0 { namespace optim {
 
+/// Options of SGD.
 struct SGDOptions {
-  double lr = 1e-3;
-  double momentum = 0;
+  double lr = 1e-3;         ///< learning rate
+  double momentum = 0;      ///< share of the momentum buffer that a step keeps
   double dampening = 0;     ///< the momentum buffer takes 1 - dampening of the gradient, from its second step on
   double weight_decay = 0;  ///< times the parameter is added to the gradient
   bool nesterov = false;    ///< requires momentum > 0 and dampening 0

@@ -17,20 +17,22 @@ struct StepRow {
   /// of operations has a name in parentheses, such as "(between operations)".
   std::string op;
   std::string module;  ///< "" unless StepReportOptions::by_module is set
-  double calls = 0;
-  double ms = 0;     ///< self time in milliseconds: spans inside this one are counted in their own rows
-  double flops = 0;  ///< floating-point operations
-  double bytes = 0;  ///< bytes read and written
+  double calls = 0;    ///< number of spans
+  double ms = 0;       ///< self time in milliseconds: spans inside this one are counted in their own rows
+  double flops = 0;    ///< floating-point operations
+  double bytes = 0;    ///< bytes read and written
 };
 
+/// The table of a training step.
 struct StepReport {
   int64_t steps = 0;          ///< number of steps in the mean
   double step_ms = 0;         ///< mean milliseconds per step
   std::vector<StepRow> rows;  ///< by descending ms; the sum of their ms is step_ms
 };
 
+/// Options of step_report.
 struct StepReportOptions {
-  int rank = 0;
+  int rank = 0;            ///< whose spans are used
   bool by_module = false;  ///< one row per operation and module, instead of one per operation
 };
 

@@ -10,12 +10,13 @@
 
 namespace tandem { inline namespace v0 {
 
+/// Kind of a device.
 enum class DeviceType : int8_t { kCpu, kCuda };
 
 /// Where a tensor's memory is.  "cpu" is cpu:0.
 struct TANDEM_API Device {
-  DeviceType type = DeviceType::kCpu;
-  int8_t index = 0;
+  DeviceType type = DeviceType::kCpu;  ///< CPU or CUDA GPU
+  int8_t index = 0;                    ///< number among the devices of its kind
 
   Device() = default;
   /// An index outside [0, 127] becomes -1, which no device has.
@@ -29,7 +30,7 @@ struct TANDEM_API Device {
   /// GPU number `gpu`; whether it exists is checked on first use.
   static Device cuda(int gpu = 0) { return {DeviceType::kCuda, gpu}; }
 
-  bool is_cpu() const { return type == DeviceType::kCpu; }
+  bool is_cpu() const { return type == DeviceType::kCpu; }  ///< whether it is a CPU device
   friend bool operator==(const Device&, const Device&) = default;
 };
 

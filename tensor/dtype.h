@@ -15,11 +15,14 @@ namespace tandem { inline namespace v0 {
 enum class DType : int8_t { kBool, kUInt8, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64 };
 using enum DType;
 
+/// Size of an element in bytes.
 constexpr int64_t size_of(DType dtype) {
   constexpr int64_t kSizes[] = {1, 1, 4, 8, 2, 2, 4, 8};
   return kSizes[static_cast<int>(dtype)];
 }
+/// Whether `dtype` is one of float16, bfloat16, float32 and float64.
 constexpr bool is_floating_point(DType dtype) { return dtype >= kFloat16; }
+/// Whether `dtype` is one of uint8, int32 and int64; bool is not.
 constexpr bool is_integral(DType dtype) { return dtype <= kInt64 && dtype != kBool; }
 
 /// "float32", "int64", "bool" ...

@@ -11,7 +11,9 @@ namespace tandem { inline namespace v0 {
 /// Uninitialized.  Throws ShapeError for negative or overflowing sizes, DTypeError for requires_grad with a dtype that is not
 /// floating, OutOfMemory, DeviceError.  The other factories throw these too.
 TANDEM_API Tensor empty(const Shape& shape, TensorOptions options = {});
+/// A tensor of zeros.
 TANDEM_API Tensor zeros(const Shape& shape, TensorOptions options = {});
+/// A tensor of ones.
 TANDEM_API Tensor ones(const Shape& shape, TensorOptions options = {});
 /// Also throws ValueError for a value outside the range of an integer dtype (300 or -1 in uint8, NaN); a fraction is truncated.
 TANDEM_API Tensor full(const Shape& shape, Scalar value, TensorOptions options = {});
@@ -20,8 +22,8 @@ TANDEM_API Tensor empty_like(const Tensor& tensor);  ///< row-major, same shape,
 /// dense, the result has its strides (a transposed matrix stays transposed, channels-last stays channels-last), else it is
 /// row-major.
 TANDEM_API Tensor empty_preserving_layout(const Tensor& like, DType dtype);
-TANDEM_API Tensor zeros_like(const Tensor& tensor);
-TANDEM_API Tensor ones_like(const Tensor& tensor);
+TANDEM_API Tensor zeros_like(const Tensor& tensor);  ///< zeros; row-major, same shape, dtype, device
+TANDEM_API Tensor ones_like(const Tensor& tensor);   ///< ones; row-major, same shape, dtype, device
 /// int64 [ceil((end - begin) / step)]: begin, begin + step, ...  Throws ValueError if step is 0 or leads away from end.
 TANDEM_API Tensor arange(int64_t begin, int64_t end, int64_t step = 1, Device device = {});
 /// 0, 1, .. end - 1.

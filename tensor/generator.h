@@ -27,13 +27,14 @@ TANDEM_HOST_DEVICE constexpr std::array<uint32_t, 4> philox(std::array<uint32_t,
 /// A position in a random stream, passed to kernels that draw numbers.  Number i of a draw is word i % 4 of
 /// philox(key = seed, counter = {offset + i / 4 (64 bits), rank, device_number}).
 struct PhiloxState {
-  uint64_t seed = 0;
-  uint32_t rank = 0;
-  uint32_t device_number = 0;
-  uint64_t offset = 0;
+  uint64_t seed = 0;           ///< of the stream
+  uint32_t rank = 0;           ///< draws of different ranks are independent
+  uint32_t device_number = 0;  ///< see Generator
+  uint64_t offset = 0;         ///< number of the first block, four words each
   const PhiloxState* of_step =
       nullptr;  ///< in a cuda::Graph: the state of the current replay, in GPU memory, which replaces this one
 
+  /// Words 4 * index to 4 * index + 3 of the draw.
   TANDEM_HOST_DEVICE std::array<uint32_t, 4> block(uint64_t index) const {
     const PhiloxState& now = of_step == nullptr ? *this : *of_step;
     const uint64_t position = now.offset + index;
@@ -47,9 +48,11 @@ struct PhiloxState {
 /// that CPU, CUDA, thread and process ranks draw the same bits.  Not thread-safe.
 class TANDEM_API Generator {
  public:
+  /// The stream of (seed, rank, device_number), from its start.
   explicit Generator(uint64_t seed = 0, uint32_t rank = 0, uint32_t device_number = 0);
+  /// Sets the seed and returns to the start of the stream.
   void manual_seed(uint64_t seed);
-  uint64_t seed() const { return state_.seed; }
+  uint64_t seed() const { return state_.seed; }  ///< of the stream
   /// Reserves num_values 32-bit numbers and returns their start.
   PhiloxState reserve(int64_t num_values);
   /// As above, for a kernel on `device`.  If it is captured in a cuda::Graph, each replay reserves numbers of its own; the generator

@@ -12,14 +12,18 @@ namespace tandem { inline namespace v0 {
 /// A double, int64_t or bool.
 class Scalar {
  public:
+  /// Any floating-point or integer number, or a bool.  Implicit, so that `x + 1` and `x * 0.5` work.
   Scalar(std::floating_point auto value) : dtype_(kFloat64), real_(static_cast<double>(value)) {}
   Scalar(std::integral auto value) : dtype_(kInt64), integer_(static_cast<int64_t>(value)) {}
   Scalar(bool value) : dtype_(kBool), integer_(value) {}
 
   /// kFloat64, kInt64 or kBool: the kind of number.
   DType dtype() const { return dtype_; }
+  /// The number as a double.
   double to_double() const { return dtype_ == kFloat64 ? real_ : static_cast<double>(integer_); }
+  /// The number as an int64_t; a fraction is truncated.
   int64_t to_int() const { return dtype_ == kFloat64 ? static_cast<int64_t>(real_) : integer_; }
+  /// The number as T: bool, an integer or a floating type of any width.
   template <class T>
   T to() const {
     if constexpr (std::is_same_v<T, bool>) {

@@ -18,11 +18,12 @@ class TANDEM_API Shape : public SmallVector<int64_t, 6> {
  public:
   using SmallVector::SmallVector;
   Shape() = default;
+  /// Sizes from a list: {64, 256}.
   Shape(std::initializer_list<int64_t> sizes) : SmallVector(sizes) {}
   Shape(const std::vector<int64_t>& sizes) : SmallVector(sizes.begin(), sizes.end()) {}
   Shape(std::span<const int64_t> sizes) : SmallVector(sizes.begin(), sizes.end()) {}
 
-  int64_t dim() const { return static_cast<int64_t>(size()); }
+  int64_t dim() const { return static_cast<int64_t>(size()); }  ///< number of dimensions
 };
 
 /// "[64, 256]"; "[]" for a 0-dim tensor.

@@ -18,10 +18,12 @@ namespace tandem { inline namespace v0 {
 /// "fc1.weight" addresses an entry of a nested state.
 class TANDEM_API State {
  public:
+  /// Type of an entry.
   using Value = std::variant<Tensor, int64_t, double, bool, std::string, std::shared_ptr<State>>;
 
   /// Sets the value at `path`; creates missing nested states.  Throws StateError if a name before the last one is a value.
   void set(std::string_view path, Value value);
+  /// Sets a nested state at `path`.
   void set(std::string_view path, State state) { set(path, std::make_shared<State>(std::move(state))); }
   /// The value at `path`; null if it does not exist.
   const Value* find(std::string_view path) const;
@@ -44,7 +46,7 @@ class TANDEM_API State {
   const std::vector<std::pair<std::string, Value>>& entries() const { return entries_; }
   /// All tensors, including those of nested states, with their paths, in order.
   std::vector<std::pair<std::string, Tensor>> tensors() const;
-  bool empty() const { return entries_.empty(); }
+  bool empty() const { return entries_.empty(); }  ///< whether there are no entries
 
  private:
   std::vector<std::pair<std::string, Value>> entries_;

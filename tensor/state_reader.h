@@ -21,6 +21,7 @@ namespace tandem { inline namespace v0 {
 ///     reader.finish("SGD: the state does not fit");  // throws if there are mismatches
 class TANDEM_API StateReader {
  public:
+  /// Reads `state`, which must outlive the reader.
   explicit StateReader(const State& state);
 
   /// Whether `path` is a value or a nested state that is not empty.

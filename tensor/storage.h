@@ -25,9 +25,9 @@ class TANDEM_API Storage : public RefCounted {
   static RefPtr<Storage> adopt(Device device, void* data, int64_t num_bytes, std::function<void()> release);
   ~Storage() override;
 
-  std::byte* data() const { return data_; }
-  int64_t num_bytes() const { return num_bytes_; }
-  Device device() const { return device_; }
+  std::byte* data() const { return data_; }         ///< first byte, in the memory of the device
+  int64_t num_bytes() const { return num_bytes_; }  ///< size of the range
+  Device device() const { return device_; }         ///< where the memory is
 
   /// Id of the stream in whose order the memory is used (Block); 0 for CPU memory and for adopted memory.
   uint64_t stream_id() const { return parent_ ? parent_->stream_id() : block_.stream_id; }

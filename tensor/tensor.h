@@ -28,27 +28,28 @@ class Tensor;
 
 /// Options of tensor factories.
 struct TensorOptions {
-  DType dtype = kFloat32;
-  Device device = {};
-  bool requires_grad = false;
+  DType dtype = kFloat32;      ///< element type
+  Device device = {};          ///< where the memory is
+  bool requires_grad = false;  ///< whether backward accumulates gradients for the tensor, a leaf
 };
 
 /// The object behind Tensor handles: shape, strides, storage, and position in the autograd graph.  Internal; use Tensor.
 struct TANDEM_API TensorImpl : RefCounted {
+  /// A tensor of shape `sizes` and strides `steps` that begins at element `start` of `memory`.
   TensorImpl(RefPtr<Storage> memory, DType type, const Shape& sizes, const Shape& steps, int64_t start);
 
-  RefPtr<Storage> storage;
-  DType dtype;
-  bool requires_grad = false;  ///< for leaves only; a tensor with a node always requires grad
-  bool is_row_major;
+  RefPtr<Storage> storage;       ///< the memory
+  DType dtype;                   ///< element type
+  bool requires_grad = false;    ///< for leaves only; a tensor with a node always requires grad
+  bool is_row_major;             ///< whether the elements are contiguous in row-major order
   bool is_view = false;          ///< made by a view operation from another tensor
   bool has_node = false;         ///< `autograd` is the node that made this tensor; else a leaf's state or null
   uint32_t history_version = 0;  ///< storage version when the node was set or the tensor last changed in place
   int64_t offset;                ///< of the first element from the start of the storage, in elements
-  int64_t num_elements;
-  Shape shape;
-  Shape strides;                ///< in elements; may be 0 (expanded), never negative
-  RefPtr<RefCounted> autograd;  ///< autograd::Node or autograd::Leaf, see has_node
+  int64_t num_elements;          ///< product of the sizes
+  Shape shape;                   ///< sizes
+  Shape strides;                 ///< in elements; may be 0 (expanded), never negative
+  RefPtr<RefCounted> autograd;   ///< autograd::Node or autograd::Leaf, see has_node
 };
 
 /// An n-dimensional array on one device.
@@ -59,20 +60,24 @@ struct TANDEM_API TensorImpl : RefCounted {
 class TANDEM_API Tensor {
  public:
   Tensor() = default;
+  /// A handle of an existing object.  Internal.
   explicit Tensor(RefPtr<TensorImpl> impl) : impl_(std::move(impl)) {}
 
   // --- attributes -------------------------------------------------------------------------------------------------
-  bool defined() const { return static_cast<bool>(impl_); }
-  const Shape& shape() const { return impl().shape; }
+  bool defined() const { return static_cast<bool>(impl_); }  ///< false for a default-constructed tensor
+  const Shape& shape() const { return impl().shape; }        ///< sizes
   /// Size of dimension d; a negative d counts from the end.  Throws IndexError.
   int64_t size(int64_t d) const { return impl().shape[static_cast<size_t>(wrap_dim("size", d, dim()))]; }
-  const Shape& strides() const { return impl().strides; }
-  int64_t dim() const { return impl().shape.dim(); }
-  int64_t num_elements() const { return impl().num_elements; }
+  const Shape& strides() const { return impl().strides; }       ///< in elements; 0 along expanded dimensions
+  int64_t dim() const { return impl().shape.dim(); }            ///< number of dimensions
+  int64_t num_elements() const { return impl().num_elements; }  ///< product of the sizes
+  /// Size of the elements in bytes.
   int64_t num_bytes() const { return impl().num_elements * size_of(impl().dtype); }
-  DType dtype() const { return impl().dtype; }
-  Device device() const { return impl().storage->device(); }
+  DType dtype() const { return impl().dtype; }                ///< element type
+  Device device() const { return impl().storage->device(); }  ///< where the memory is
+  /// The dtype and device, for factories; requires_grad is false.
   TensorOptions options() const { return {dtype(), device()}; }
+  /// Whether the elements are contiguous in row-major order.
   bool is_contiguous() const { return impl().is_row_major; }
   /// Whether both handles refer to the same tensor.
   bool is_same(const Tensor& other) const { return impl_ == other.impl_; }
@@ -85,8 +90,9 @@ class TANDEM_API Tensor {
     TANDEM_CHECK(DTypeError, dtype_of<T>() == dtype(), "data: expected a ", dtype_of<T>(), " tensor, got ", dtype());
     return reinterpret_cast<T*>(data_ptr());
   }
+  /// Address of the first element, in the memory of the tensor's device.
   std::byte* data_ptr() const { return impl().storage->data() + impl().offset * size_of(impl().dtype); }
-  const RefPtr<Storage>& storage() const { return impl().storage; }
+  const RefPtr<Storage>& storage() const { return impl().storage; }  ///< the memory, shared with all views
   /// Number of in-place changes of the storage, by this tensor or any view.
   uint32_t version() const { return impl().storage->version(); }
 
@@ -99,11 +105,12 @@ class TANDEM_API Tensor {
   std::vector<T> to_vector() const;
 
   // --- autograd (defined in autograd/) ----------------------------------------------------------------------------
+  /// Whether backward computes a gradient for this tensor: a leaf set to it, or the result of a recorded operation.
   bool requires_grad() const { return impl().requires_grad || impl().has_node; }
   /// Sets whether backward accumulates gradients for this leaf.  Throws StateError for a non-leaf, DTypeError for a non-floating
   /// dtype.
   Tensor& set_requires_grad(bool on = true);
-  bool is_leaf() const { return !impl().has_node; }
+  bool is_leaf() const { return !impl().has_node; }  ///< whether no recorded operation made this tensor
   /// The leaf's gradient; undefined if the gradient slot is empty.  It is the slot itself: after zero_grad() the next backward
   /// overwrites it.
   Tensor grad() const;
@@ -119,62 +126,70 @@ class TANDEM_API Tensor {
   HookHandle register_post_accumulate_grad_hook(std::function<void(const Tensor& grad)> f) const;
 
   // --- operations, as methods (defined in ops/) --------------------------------------------------------------------
-  Tensor view(const Shape& shape) const;
-  Tensor reshape(const Shape& shape) const;
-  Tensor flatten(int64_t start_dim = 0, int64_t end_dim = -1) const;
-  Tensor transpose(int64_t dim0, int64_t dim1) const;
-  Tensor t() const;  ///< transpose of a matrix
-  Tensor permute(const Shape& dims) const;
+  Tensor view(const Shape& shape) const;     ///< the same memory in another shape: tandem::view
+  Tensor reshape(const Shape& shape) const;  ///< a view if possible, else a copy: tandem::reshape
+  Tensor flatten(int64_t start_dim = 0, int64_t end_dim = -1) const;  ///< joins dimensions: tandem::flatten
+  Tensor transpose(int64_t dim0, int64_t dim1) const;                 ///< exchanges two dimensions: tandem::transpose
+  Tensor t() const;                                                   ///< transpose of a matrix
+  Tensor permute(const Shape& dims) const;                            ///< reorders the dimensions: tandem::permute
+  /// A range of one dimension: tandem::slice.
   Tensor slice(int64_t dim, int64_t begin, int64_t end, int64_t step = 1) const;
-  Tensor select(int64_t dim, int64_t index) const;
-  Tensor operator[](int64_t index) const { return select(0, index); }
-  std::vector<Tensor> split(int64_t split_size, int64_t dim = 0) const;
-  std::vector<Tensor> chunk(int64_t chunks, int64_t dim = 0) const;
-  Tensor expand(const Shape& shape) const;
-  Tensor squeeze() const;
-  Tensor squeeze(int64_t dim) const;
-  Tensor unsqueeze(int64_t dim) const;
-  Tensor contiguous() const;  ///< this tensor if row-major, else a row-major copy
-  Tensor clone() const;
+  Tensor select(int64_t dim, int64_t index) const;  ///< one index of a dimension, which is removed: tandem::select
+  Tensor operator[](int64_t index) const { return select(0, index); }    ///< select(0, index)
+  std::vector<Tensor> split(int64_t split_size, int64_t dim = 0) const;  ///< slices of equal size: tandem::split
+  std::vector<Tensor> chunk(int64_t chunks, int64_t dim = 0) const;      ///< a number of slices: tandem::chunk
+  Tensor expand(const Shape& shape) const;  ///< repeats dimensions of size 1 without a copy: tandem::expand
+  Tensor squeeze() const;                   ///< without all dimensions of size 1: tandem::squeeze
+  Tensor squeeze(int64_t dim) const;        ///< without dimension dim if its size is 1
+  Tensor unsqueeze(int64_t dim) const;      ///< with a new dimension of size 1: tandem::unsqueeze
+  Tensor contiguous() const;                ///< this tensor if row-major, else a row-major copy
+  Tensor clone() const;                     ///< a row-major copy with memory of its own: tandem::clone
 
-  Tensor to(DType dtype) const;
-  Tensor to(Device device) const;
-  Tensor cpu() const { return to(Device()); }
+  Tensor to(DType dtype) const;                ///< converted to a dtype; this tensor if it has it
+  Tensor to(Device device) const;              ///< on a device; this tensor if it is there
+  Tensor cpu() const { return to(Device()); }  ///< on cpu:0; this tensor if it is there
 
-  Tensor sum() const;
-  Tensor sum(const Shape& dims, bool keepdim = false) const;
-  Tensor mean() const;
-  Tensor mean(const Shape& dims, bool keepdim = false) const;
+  Tensor sum() const;                                          ///< of all elements, 0-dim: tandem::sum
+  Tensor sum(const Shape& dims, bool keepdim = false) const;   ///< over `dims`, which keep size 1 with keepdim
+  Tensor mean() const;                                         ///< of all elements, 0-dim: tandem::mean
+  Tensor mean(const Shape& dims, bool keepdim = false) const;  ///< over `dims`, which keep size 1 with keepdim
+  /// Variance over `dims` (none: all), divided by count - correction: tandem::var.
   Tensor var(const Shape& dims = {}, int64_t correction = 1, bool keepdim = false) const;
-  Tensor max() const;
+  Tensor max() const;  ///< the largest element, 0-dim: tandem::max
+  /// Positions of the largest elements, int64: tandem::argmax.
   Tensor argmax(int64_t dim, bool keepdim = false) const;
-  Tensor matmul(const Tensor& other) const;
-  Tensor exp() const;
-  Tensor log() const;
-  Tensor relu() const;
-  Tensor tanh() const;
-  Tensor sigmoid() const;
-  Tensor sqrt() const;
-  Tensor pow(Scalar exponent) const;
-  Tensor masked_fill(const Tensor& mask, Scalar value) const;
+  Tensor matmul(const Tensor& other) const;                    ///< matrix product: tandem::matmul
+  Tensor exp() const;                                          ///< e^this: tandem::exp
+  Tensor log() const;                                          ///< natural logarithm: tandem::log
+  Tensor relu() const;                                         ///< max(this, 0): tandem::relu
+  Tensor tanh() const;                                         ///< hyperbolic tangent: tandem::tanh
+  Tensor sigmoid() const;                                      ///< 1 / (1 + e^-this): tandem::sigmoid
+  Tensor sqrt() const;                                         ///< square root: tandem::sqrt
+  Tensor pow(Scalar exponent) const;                           ///< this^exponent: tandem::pow
+  Tensor masked_fill(const Tensor& mask, Scalar value) const;  ///< `value` where mask, else this: tandem::masked_fill
 
+  /// this = this + alpha * other, in place; returns this tensor.  The other in-place operations follow the same rules:
+  /// `other` is broadcast to this tensor's shape and converted to its dtype.  Throws StateError for an expanded tensor,
+  /// and for a leaf that requires grad while recording; DTypeError or ValueError if the dtype cannot hold the result.
   const Tensor& add_(const Tensor& other, Scalar alpha = 1) const;
-  const Tensor& sub_(const Tensor& other, Scalar alpha = 1) const;
-  const Tensor& mul_(const Tensor& other) const;
-  const Tensor& div_(const Tensor& other) const;
-  const Tensor& add_(Scalar other) const;
-  const Tensor& sub_(Scalar other) const;
-  const Tensor& mul_(Scalar other) const;
-  const Tensor& div_(Scalar other) const;
-  const Tensor& fill_(Scalar value) const;
-  const Tensor& zero_() const { return fill_(0); }
+  const Tensor& sub_(const Tensor& other, Scalar alpha = 1) const;  ///< this = this - alpha * other
+  const Tensor& mul_(const Tensor& other) const;                    ///< this = this * other
+  const Tensor& div_(const Tensor& other) const;                    ///< this = this / other
+  const Tensor& add_(Scalar other) const;                           ///< this = this + other
+  const Tensor& sub_(Scalar other) const;                           ///< this = this - other
+  const Tensor& mul_(Scalar other) const;                           ///< this = this * other
+  const Tensor& div_(Scalar other) const;                           ///< this = this / other
+  const Tensor& fill_(Scalar value) const;                          ///< sets all elements to `value`
+  const Tensor& zero_() const { return fill_(0); }                  ///< sets all elements to 0
   /// Overwrites with src, converted and broadcast.  Devices must be equal.
   const Tensor& copy_(const Tensor& src) const;
 
+  /// The object behind the handle.  Internal.  Throws StateError for an undefined tensor.
   TensorImpl& impl() const {
     TANDEM_CHECK(StateError, impl_, "an undefined tensor was used");
     return *impl_;
   }
+  /// The object behind the handle, null if undefined; internal.
   const RefPtr<TensorImpl>& impl_ptr() const { return impl_; }
 
  private:

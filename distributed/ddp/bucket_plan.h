@@ -17,10 +17,10 @@ namespace tandem { inline namespace v0 { namespace distributed {
 
 /// Properties of a parameter that determine the plan.
 struct ParameterInfo {
-  std::string name;
-  int64_t num_elements = 0;
-  DType dtype = kFloat32;
-  Device device = {};
+  std::string name;          ///< path in the module
+  int64_t num_elements = 0;  ///< product of the sizes
+  DType dtype = kFloat32;    ///< of the gradient
+  Device device = {};        ///< of the gradient
 };
 
 /// Target sizes in bytes.
@@ -32,24 +32,28 @@ struct BucketSizes {
   bool split = true;  ///< whether a parameter may be split between buckets
 };
 
+/// Places of all gradients in buffers and buckets.
 struct BucketPlan {
+  /// One flat allocation.
   struct Buffer {
-    DType dtype;
-    Device device;
-    int64_t num_elements;
+    DType dtype;           ///< of all its gradients
+    Device device;         ///< of all its gradients
+    int64_t num_elements;  ///< including padding between gradients
   };
+  /// Place of a parameter's gradient.
   struct Placement {
-    int buffer;
+    int buffer;      ///< index in `buffers`
     int64_t offset;  ///< in elements; aligned to 64 bytes
   };
+  /// A range of a buffer that is all-reduced at once.
   struct Bucket {
-    int buffer;
+    int buffer;           ///< index in `buffers`
     int64_t begin;        ///< in elements, inclusive
     int64_t end;          ///< in elements, exclusive
     int first_parameter;  ///< parameters in the bucket, in registration order; the first one becomes ready last
     int last_parameter;   ///< inclusive
   };
-  std::vector<Buffer> buffers;
+  std::vector<Buffer> buffers;        ///< one per dtype and device
   std::vector<Placement> placements;  ///< one per parameter
   std::vector<Bucket> buckets;        ///< in launch order
 };

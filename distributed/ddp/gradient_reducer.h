@@ -17,6 +17,7 @@
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
+/// Tensors with their paths in the module.
 using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 
 /// Handling of parameters that a backward pass did not use on every rank.
@@ -25,8 +26,10 @@ enum class UnusedParameters {
   kAllow,  ///< unused on all ranks: no gradient; used on some ranks: the mean, other ranks contribute zero
 };
 
+/// Options of GradientReducer and DistributedDataParallel.  Must be equal on all ranks.
 struct ReducerOptions {
-  BucketSizes buckets = {};
+  BucketSizes buckets = {};  ///< target sizes of buckets
+  /// What to do with parameters that backward did not reach on every rank.
   UnusedParameters unused = UnusedParameters::kError;
   /// Communication hooks, applied in order.  Example: {power_sgd({.rank = 4}), bf16_compress()} sends the factors of
   /// PowerSGD, and the parameters that it does not compress, as bfloat16.  Empty: exact all-reduce.  Must be equal on
@@ -39,7 +42,7 @@ struct ReducerOptions {
 
 /// Time per step in milliseconds, averaged over `steps`.  step = local + exposed + stolen.
 struct OverlapReport {
-  int64_t steps = 0;
+  int64_t steps = 0;      ///< number of steps in the averages
   double step_ms = 0;     ///< from the end of one backward to the end of the next
   double local_ms = 0;    ///< computation: step - exposed - stolen
   double exposed_ms = 0;  ///< waiting for communication after backward
@@ -80,9 +83,10 @@ class TANDEM_API GradientReducer {
   /// Broadcasts the buffers of rank 0.  Collective.
   void broadcast_buffers();
 
-  const BucketPlan& plan() const;
+  const BucketPlan& plan() const;  ///< layout of the buckets
   /// Averages since construction or the last reset_report(), without the first step.  Waits for the GPU.
   OverlapReport report() const;
+  /// Starts a new measurement for report().
   void reset_report();
   /// The error of the hooks in the last measured step (ReducerOptions::hook_report_every); equal on all ranks.  Rank 0
   /// logs it.
