@@ -117,7 +117,7 @@ struct GradientReducer::Impl {
     try {
       group->abort(reason);
     } catch (const Error& error) {
-      log(LogLevel::kError, "abort failed: ", error.what());
+      log(LogLevel::kError, "GradientReducer: cannot abort the process group: ", error.what());
     }
   }
 };

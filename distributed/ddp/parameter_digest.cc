@@ -22,6 +22,17 @@ std::string line_or_end(std::istringstream& lines) {
   return std::getline(lines, line) ? line : "(end of list)";
 }
 
+/// What differs if these are the first lines that do.  The lines of one rank may have ended.
+const char* subject_of(const std::string& a, const std::string& b) {
+  for (const std::string& line : {a, b}) {
+    if (line.starts_with("parameter ") || line.starts_with("buffer ")) return "models";
+  }
+  for (const std::string& line : {a, b}) {
+    if (line.starts_with("communication hooks ")) return "communication hooks";
+  }
+  return "tuning files (TANDEM_TUNING_FILE)";
+}
+
 }  // namespace
 
 void check_same_parameters(const std::vector<std::pair<std::string, Tensor>>& parameters,
@@ -70,8 +81,8 @@ void check_same_parameters(const std::vector<std::pair<std::string, Tensor>>& pa
       a = line_or_end(first);
       b = line_or_end(other);
     } while (a == b && a != "(end of list)");
-    TANDEM_CHECK(StateError, a == b, "DistributedDataParallel: ranks have different models\n  rank ", group.ranks()[0],
-                 ": ", a, "\n  rank ", group.ranks()[r], ": ", b);
+    TANDEM_CHECK(StateError, a == b, "DistributedDataParallel: ranks have different ", subject_of(a, b), "\n  rank ",
+                 group.ranks()[0], ": ", a, "\n  rank ", group.ranks()[r], ": ", b);
   }
 }
 

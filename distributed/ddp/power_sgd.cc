@@ -22,13 +22,13 @@ namespace tandem { inline namespace v0 { namespace distributed {
 
 namespace {
 
-/// [m, 1] of [m, n].
+/// The 2-norms of the rows of [m, n], as [m, 1].
 Tensor norms(const Tensor& rows) { return sqrt(sum(mul(rows, rows), {1}, true)); }
 
 }  // namespace
 
 Tensor orthonormalize(const Tensor& rows, const Tensor& replacements) {
-  // Where no more than this part of a row is left, it is rounding.
+  // If no more than this fraction of a row remains, the remainder is rounding error.
   const double least = rows.dtype() == kFloat64 ? 1e-13 : 1e-5;
   Tensor basis;
   for (int64_t k = 0; k < rows.size(0); ++k) {
@@ -50,7 +50,8 @@ Tensor orthonormalize(const Tensor& rows, const Tensor& replacements) {
 
 namespace {
 
-/// A parameter that is compressed.  All is where its gradient is, in the type of sums; factors hold their columns as rows.
+/// A compressed parameter.  Its tensors are on the device of the gradient, in the accumulation dtype.  Factors are stored transposed:
+/// a column of P or Q is a row of the tensor.
 struct Matrix {
   ParameterSlice piece;
   int64_t rows;
@@ -66,7 +67,7 @@ struct Matrix {
   int64_t q_elements() const { return rank * cols; }
 };
 
-/// While it lives, the calling thread's operations record nothing and cast no operands.
+/// While in scope, operations of the calling thread are not recorded and not affected by autocast.
 class PlainOps {
  public:
   PlainOps() : autocast_(std::exchange(RankContext::current().autocast, int8_t{-1})) {}
@@ -79,7 +80,7 @@ class PlainOps {
   const int8_t autocast_;
 };
 
-/// What the hook keeps of a bucket: only its own callbacks touch it.
+/// State of a bucket, accessed by its own callbacks only.
 struct BucketMemory {
   int64_t steps = 0;
   std::vector<Matrix> matrices;
@@ -91,7 +92,7 @@ struct BucketMemory {
 
 DType sum_dtype(DType dtype) { return dtype == kFloat64 ? kFloat64 : kFloat32; }
 
-/// The n elements of a flat tensor from `begin` on.
+/// Elements [begin, begin + n) of a flat tensor.
 Tensor part(const Tensor& flat, int64_t begin, int64_t n) { return flat.slice(0, begin, begin + n); }
 
 class PowerSgd final : public CommHook {
@@ -109,7 +110,8 @@ class PowerSgd final : public CommHook {
   bool needs_whole_parameters() const override { return true; }
 
   void prepare(const std::vector<GradBucket>& buckets) override {
-    TANDEM_CHECK(StateError, buckets_.empty(), "power_sgd: this hook belongs to another reducer");
+    TANDEM_CHECK(StateError, buckets_.empty(),
+                 "power_sgd: this hook already belongs to a DistributedDataParallel; create one hook for each");
     buckets_.resize(buckets.size());
     for (size_t i = 0; i < buckets.size(); ++i) {
       for (const ParameterSlice& piece : buckets[i].slices) place(piece, buckets_[i]);
@@ -125,7 +127,7 @@ class PowerSgd final : public CommHook {
     const bool plain = !compresses(memory);
     ++memory.steps;
     if (plain) return all_reduce(bucket.values, std::move(done));
-    // What travels is kept by the callbacks, which live until a GPU is done with it.
+    // The callbacks own the tensors that are sent, because they live until the GPU has finished with them.
     const Tensor p = send_p(memory);
     all_reduce(p, [this, &memory, all_reduce, p, done = std::move(done)] {
       const Tensor q = send_q(memory, p);
@@ -178,7 +180,7 @@ class PowerSgd final : public CommHook {
     return memory.steps >= options_.start_step && !memory.matrices.empty();
   }
 
-  /// Among the matrices, or the rest.
+  /// Adds the parameter to the compressed matrices, or to the uncompressed rest.
   void place(const ParameterSlice& piece, BucketMemory& memory) const {
     const int64_t count = piece.values.num_elements();
     if (count == 0) return;
@@ -202,7 +204,7 @@ class PowerSgd final : public CommHook {
     memory.matrices.push_back(m);
   }
 
-  /// [rank, cols] float64 on the CPU: numbers in [-0.5, 0.5), a function of the seed and the parameter.
+  /// Initial factors: [rank, cols] float64 on the CPU, values in [-0.5, 0.5), a function of the seed and the parameter.
   Tensor start_columns(const ParameterSlice& piece, int64_t rank, int64_t cols) const {
     PhiloxState stream{options_.seed, static_cast<uint32_t>(piece.parameter), 0, 0};
     std::vector<double> values;
@@ -222,7 +224,7 @@ class PowerSgd final : public CommHook {
     int64_t at = 0;
     for (const Matrix& m : memory.matrices) {
       primitives::add_into(m.piece.values.to(m.error.dtype()), m.error.view({m.rows * m.cols}));
-      // The columns of q are of the size of the gradient, so the last step's are made orthonormal first.
+      // Columns of the last step's q have the magnitude of the gradient, so orthonormalize them first.
       primitives::copy(orthonormalize(m.q, m.start), m.q);
       primitives::copy(matmul(m.q, m.error.t()), m.p);
       primitives::copy(m.p, part(sent, at, m.p_elements()).reshape(m.p.shape()));
@@ -266,9 +268,9 @@ class PowerSgd final : public CommHook {
       const Tensor result = matmul(m.p.t(), add(m.q, not_finite)).to(received.dtype());
       primitives::copy(result.view({m.rows * m.cols}), m.piece.values);
       const Tensor is_finite = eq(not_finite, not_finite);
-      // What is delivered is subtracted, so that its rounding is not lost either.
+      // Subtract the rounded result, so that the error also contains its rounding.
       primitives::copy(where(is_finite, sub(m.error, result.to(m.error.dtype())), 0), m.error);
-      // All ranks hold the same factors, so all begin anew together.
+      // All ranks have the same factors, so all ranks reset together.
       primitives::copy(where(is_finite, m.q, m.start), m.q);
     }
   }

@@ -6,9 +6,9 @@
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
-/// The rows of a floating tensor [rank, n], orthonormalised in ascending order by Gram-Schmidt, twice, in float64.  A row that depends
-/// on those before it, so that only rounding would be left, is replaced by the same row of `replacements` [rank, n], or by 0
-/// where that depends on them too or `replacements` is undefined.  The host does not wait for a GPU.
+/// Orthonormalizes the rows of a floating tensor [rank, n] in ascending order, by two passes of Gram-Schmidt in float64.  A row
+/// that is linearly dependent on earlier rows is replaced by the same row of `replacements` [rank, n]; if that is dependent too,
+/// or `replacements` is undefined, by 0.  Does not synchronize with a GPU.
 TANDEM_API Tensor orthonormalize(const Tensor& rows, const Tensor& replacements = {});
 
 }}}  // namespace tandem::v0::distributed

@@ -42,7 +42,8 @@ void check_writable(const char* op, const Operand& operand, const ProcessGroupOp
   const Shape& shape = operand.tensor.shape();
   for (size_t i = 0; i < shape.size(); ++i) {
     TANDEM_CHECK(ValueError, shape[i] <= 1 || operand.tensor.strides()[i] != 0, op, ": ", to_string(operand),
-                 " is expanded, so its elements share memory and cannot be written", line(operand, 0));
+                 " is expanded, so its elements share memory and cannot be written; pass a contiguous tensor",
+                 line(operand, 0));
   }
 }
 
@@ -93,7 +94,7 @@ void check_apart(const char* op, const Operand& a, const Part& a_part, const Ope
                        b_part.data < a_part.data + a_part.num_elements * bytes;
   const bool same = a_part.data == b_part.data && a_part.num_elements == b_part.num_elements;
   TANDEM_CHECK(ValueError, !overlap || (same && may_be_same), op, ": ", to_string(a), " and ", to_string(b),
-               " share memory", lines(a, b));
+               " share memory; pass tensors that do not overlap", lines(a, b));
 }
 
 std::byte* memory_to_read(Operation& operation, const Tensor& tensor) {

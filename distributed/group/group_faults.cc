@@ -236,7 +236,14 @@ void GroupQueue::fail(Operation& operation, const GroupError& error, int culprit
 void GroupQueue::fail_with_current_exception(Operation& operation) {
   operation.error = std::current_exception();
   operation.ended = true;
-  fail_group(own_job_rank(), "an operation ended with an exception");
+  std::string reason = str(operation.title(), " threw an exception");
+  try {
+    std::rethrow_exception(operation.error);
+  } catch (const std::exception& e) {
+    reason = str(operation.title(), " threw: ", e.what());
+  } catch (...) {  // not an exception with a text
+  }
+  fail_group(own_job_rank(), reason);
 }
 
 /// The error is of those that the backend says so of; else all have it.

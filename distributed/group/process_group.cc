@@ -93,7 +93,8 @@ void check_options(ProcessGroupOptions& options) {
   TANDEM_CHECK(ValueError, options.world_size >= 1 && options.rank >= 0 && options.rank < options.world_size,
                "ProcessGroup: rank ", options.rank, " is not in [0, ", options.world_size, ")");
   TANDEM_CHECK(StateError, options.world_size == 1 || options.store != nullptr,
-               "ProcessGroup: a group of several ranks needs a store");
+               "ProcessGroup: store is null, but world_size is ", options.world_size,
+               "; pass a store that all ranks share");
   options.timeout = checked_timeout("ProcessGroup", options.timeout);
   TANDEM_CHECK(ValueError, options.ranks.empty() || options.ranks.size() == static_cast<size_t>(options.world_size),
                "ProcessGroup: ranks has ", options.ranks.size(), " elements for a world of ", options.world_size);

@@ -47,7 +47,7 @@ JobCoordinator::JobCoordinator(const JobOptions& options, Hooks hooks)
       run_id_(options.run_id.empty() ? str("tandem-", getpid()) : options.run_id),
       join_deadline_(options.nodes.timeout.count() > 0 ? Clock::now() + options.nodes.timeout
                                                        : Clock::time_point::max()) {
-  TANDEM_CHECK(IoError, bool{failure_fd_}, "launch: eventfd: ", std::strerror(errno));
+  TANDEM_CHECK(IoError, bool{failure_fd_}, "launch: cannot create an eventfd: ", std::strerror(errno));
 }
 
 void JobCoordinator::on_event(const NodeEvent& event) {

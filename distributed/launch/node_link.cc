@@ -45,7 +45,7 @@ bool is_rank_taken(const CommError& e) {
 
 NodeLink::NodeLink(const NodeOptions& options, const std::function<bool()>& interrupted)
     : options_(options), changed_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  TANDEM_CHECK(IoError, bool{changed_fd_}, "launch: eventfd: ", std::strerror(errno));
+  TANDEM_CHECK(IoError, bool{changed_fd_}, "launch: cannot create an eventfd: ", std::strerror(errno));
   if (options_.node == 0) {
     try {
       server_ = std::make_unique<StoreServer>(StoreServerOptions{

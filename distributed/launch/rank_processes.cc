@@ -165,7 +165,7 @@ void Launcher::step() {
                                 {link_ ? link_->fd() : -1, POLLIN, 0}};
   local_.add_polled(&polled);
   if (poll(polled.data(), polled.size(), milliseconds_until(deadline)) < 0 && errno != EINTR) {
-    throw IoError(str("launch: poll: ", std::strerror(errno)));
+    throw IoError(str("launch: poll failed: ", std::strerror(errno)));
   }
   take_signals();
   for (RankExit& exit : local_.step()) {

@@ -58,7 +58,7 @@ class Rendezvous::Impl {
         deadline_(options.timeout.count() > 0 ? Clock::now() + options.timeout : Clock::time_point::max()),
         ended_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
         watch_(options.store->on_failure([this](int rank, const std::string& reason) { hear(rank, reason); })) {
-    if (ended_fd_ < 0) fail_to_join(options_, str("eventfd: ", std::strerror(errno)));
+    if (ended_fd_ < 0) fail_to_join(options_, str("cannot create an eventfd: ", std::strerror(errno)));
     // In this order: who removes the keys of a group that is complete sets kComplete first.
     const bool is_first = options.store->add(joined(options.rank), 1) == 1;
     const bool is_complete = options.store->check({prefix_ + kComplete});

@@ -49,7 +49,7 @@ StoreServer::StoreServer(StoreServerOptions options) : options_(std::move(option
   FileDescriptor listener = listen_on(options_.host, options_.port);
   port_ = local_port(listener.get());
   wake_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  TANDEM_CHECK(IoError, wake_fd_ >= 0, "store: eventfd: ", std::strerror(errno));
+  TANDEM_CHECK(IoError, wake_fd_ >= 0, "store: cannot create an eventfd: ", std::strerror(errno));
   listen_fd_ = listener.release();
 }
 
@@ -132,7 +132,7 @@ void StoreServer::run() {
       timeout = poll_timeout_ms();
     }
     if (poll(polled.data(), polled.size(), timeout) < 0 && errno != EINTR) {
-      log(LogLevel::kError, "store: poll: ", std::strerror(errno));
+      log(LogLevel::kError, "store: poll failed: ", std::strerror(errno));
       return;
     }
     std::lock_guard lock(mutex_);

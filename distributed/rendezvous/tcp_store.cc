@@ -60,7 +60,7 @@ std::string shown(std::string_view bytes) {
 
 TcpStore::TcpStore(const TcpStoreOptions& options) : options_(options) {
   wake_fd_ = FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  TANDEM_CHECK(IoError, bool{wake_fd_}, "store: eventfd: ", std::strerror(errno));
+  TANDEM_CHECK(IoError, bool{wake_fd_}, "store: cannot create an eventfd: ", std::strerror(errno));
   join();
   thread_ = start_thread([this] { run(); });
 }
@@ -136,7 +136,8 @@ TcpStore::Refusal TcpStore::shake_hands(Clock::time_point deadline) {
 
 void TcpStore::send_all(std::string_view bytes, Clock::time_point deadline) {
   const auto does_not_read = [&] {
-    return CommError(str("store: ", host_text(), " does not read the data that rank ", options_.rank, " sends"),
+    return CommError(str("store: ", host_text(), " does not accept data from rank ", options_.rank,
+                         "; it may be stopped or overloaded"),
                      options_.rank);
   };
   std::unique_lock lock(mutex_);
@@ -331,7 +332,7 @@ void TcpStore::run() {
       while (const auto frame = in_.next(wire::kMaxPayload)) handle(*frame);
       pollfd polled[2] = {{fd_.get(), POLLIN, 0}, {wake_fd_.get(), POLLIN, 0}};
       if (poll(polled, 2, milliseconds_until(next_look)) < 0 && errno != EINTR)
-        throw IoError(str("poll: ", std::strerror(errno)));
+        throw IoError(str("poll failed: ", std::strerror(errno)));
       {
         std::lock_guard lock(mutex_);
         if (stop_) return;

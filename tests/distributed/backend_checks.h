@@ -16,7 +16,7 @@ namespace tandem { inline namespace v0 { namespace distributed {
 
 using Bytes = std::vector<std::byte>;
 
-/// The elements f(0), f(1), ... of n, which are repeated after the dtype's period.  Built by copying: the oracle costs little.
+/// The n elements f(0), f(1), ..., repeated after the dtype's period.  Repetitions are copied, which is faster than calling f.
 template <class F>
 Bytes bytes_of(DType dtype, int64_t n, const F& f) {
   const int64_t distinct = std::min(n, period_of(dtype));
@@ -44,8 +44,8 @@ inline Collective make(CollectiveKind kind, DType dtype, int64_t count, int root
   return c;
 }
 
-/// One rank's part in collectives of one dtype and operator; `run` runs one to its end.  Throws StateError where a rank has other
-/// values than it should.
+/// The collectives of one rank, for one dtype and operator.  `run` executes a collective until it is complete.  Throws StateError if
+/// a result differs from the closed form.
 class BackendChecks {
  public:
   using Run = std::function<void(Collective&)>;
@@ -203,7 +203,7 @@ class BackendChecks {
 
   // --- values ---
 
-  /// What `from` sends, to `to` where every rank gets something else.
+  /// The data that `from` sends; it depends on `to` if every rank receives different data.
   Bytes sent(int from, int to, int64_t count) const {
     return bytes_of(dtype_, count, [&](int64_t i) { return value(from + 2 * to, i, op_, dtype_); });
   }

@@ -23,11 +23,11 @@ inline bool is_allowed(ReduceOp op, DType dtype) {
   return is_floating_point(dtype) ? op < ReduceOp::kBitAnd : op != ReduceOp::kAvg;
 }
 
-/// Whether a test walks all operators and sizes for a dtype.  The thread sanitizer gets them for one of each sort, for the
-/// others take the same path.
+/// Whether a test covers all operators and sizes for a dtype.  Under ThreadSanitizer only one integer and one half type: the other
+/// dtypes take the same paths.
 inline bool is_walked_whole(DType dtype) { return !testing::kThreadSanitizer || dtype == kInt32 || dtype == kBFloat16; }
 
-/// The operators that a test walks for a dtype.
+/// The operators that a test covers for a dtype.
 inline std::vector<ReduceOp> reduce_ops_of(DType dtype) {
   if (!is_walked_whole(dtype)) return {ReduceOp::kSum};
   std::vector<ReduceOp> ops;
@@ -37,13 +37,13 @@ inline std::vector<ReduceOp> reduce_ops_of(DType dtype) {
   return ops;
 }
 
-/// value() of each rank is repeated after so many elements: all that differ for the wide integers, which show by how far an element is
-/// off.
+/// value() repeats after this many elements.  The period of wide integers is long, so that a misplaced element is detected at any
+/// offset.
 inline constexpr int64_t kPeriod = 2 * 3 * 19;
 inline constexpr int64_t kLongPeriod = 2 * 3 * 683;
 inline int64_t period_of(DType dtype) { return dtype == kInt32 || dtype == kInt64 ? kLongPeriod : kPeriod; }
 
-/// What rank r puts at element i: numbers so small that every dtype holds every result of up to seven ranks, exactly or rounded
+/// Element i of the input of rank r.  Values are small: every dtype represents the result of up to seven ranks exactly, or rounded
 /// once.
 inline double value(int rank, int64_t i, ReduceOp op, DType dtype) {
   if (dtype == kBool) return (i + rank) % 3 == 0;
@@ -53,7 +53,7 @@ inline double value(int rank, int64_t i, ReduceOp op, DType dtype) {
   return is_floating_point(dtype) ? (number - 6) * 0.375 : number;
 }
 
-/// a op b, without rounding; avg: the sum.
+/// a op b, without rounding; for kAvg the sum.
 inline double combined(double a, double b, ReduceOp op) {
   const auto x = static_cast<int64_t>(a);
   const auto y = static_cast<int64_t>(b);
@@ -70,7 +70,7 @@ inline double combined(double a, double b, ReduceOp op) {
   return static_cast<double>(x ^ y);
 }
 
-/// Rounded as the dtype stores it.
+/// `v` rounded to the dtype.
 inline double stored(double v, DType dtype) {
   if (dtype == kBool) return v != 0;
   if (dtype == kFloat16) return Half(static_cast<float>(v));
@@ -88,7 +88,7 @@ T as(double v) {
   }
 }
 
-/// The reduction of of_rank(0), of_rank(1), ... as the dtype stores it.
+/// The reduction of of_rank(0), of_rank(1), ..., rounded to the dtype.
 template <class OfRank>
 double reduced(int world, ReduceOp op, DType dtype, const OfRank& of_rank) {
   double result = of_rank(0);
@@ -112,7 +112,7 @@ inline Tensor input_of(int rank, int64_t n, ReduceOp op, DType dtype) {
   return make(values, dtype, {n});
 }
 
-/// How many elements are not want(i).
+/// Number of elements i that differ from want(i).
 template <class Want>
 int count_wrong(const Tensor& tensor, const Want& want) {
   const std::vector<double> got = tensor.to_vector<double>();

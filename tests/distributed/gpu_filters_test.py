@@ -24,7 +24,7 @@ from gpu_checks import collect, smoke  # pylint: disable=wrong-import-position
 PROGRAMS = dict(argument.split("=") for argument in sys.argv[1:])
 
 
-# nvcc's container of code for sm_90a, which an emulated program does not have.
+# A fat binary with code for sm_90a, as nvcc embeds it; an emulated program has none.
 _ENTRY = struct.pack("<HHIQIIHHIIIQQQ", 2, 0x101, 64, 8, 0, 0, 0, 0, 90, 0, 0, 0x100011, 0, 0) + bytes(8)
 FATBIN = struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(_ENTRY)) + _ENTRY
 
@@ -63,7 +63,7 @@ class OnEmulatedGpus(unittest.TestCase):
         with open(os.path.join(empty, "gpu_report.json"), encoding="utf-8") as file:
             report = json.load(file)
         self.assertEqual(sorted(os.listdir(empty)), ["gpu_check.pyz", "gpu_report.json"])
-        # All is well but that cuda_test stands for all of gpu_tests.
+        # Everything passes, except that this build has only the suite Cuda of gpu_tests.
         self.assertEqual(report["not_run"], [
             "tests that take more than 1 GPU(s)", *(f"{program} {suite}: there is no such suite" for program, suite in smoke.FIRST
                                                     if program == "gpu_tests" and suite != "Cuda"),

@@ -407,7 +407,7 @@ TEST(CommHooks, InvalidHookOptionsAreRejected) {
     const GradientReducer first(p.named(), {}, context.group(), {.hooks = {hook}});
     EXPECT_EQ(
         error_text<StateError>([&] { GradientReducer second(q.named(), {}, context.group(), {.hooks = {hook}}); }),
-        "power_sgd: this hook belongs to another reducer");
+        "power_sgd: this hook already belongs to a DistributedDataParallel; create one hook for each");
   });
   EXPECT_EQ(error_text<ValueError>([] { power_sgd({.rank = 0}); }), "power_sgd: rank 0 is less than 1");
   EXPECT_EQ(error_text<ValueError>([] { power_sgd({.start_step = -1}); }), "power_sgd: start_step -1 is negative");
@@ -422,9 +422,16 @@ TEST(CommHooks, HookMismatchBetweenRanksIsRejected) {
                 GradientReducer reducer(p.named(), {}, context.group(),
                                         {.hooks = {power_sgd({.seed = seed}), bf16_compress()}});
               }),
-              "DistributedDataParallel: ranks have different models\n"
+              "DistributedDataParallel: ranks have different communication hooks\n"
               "  rank 0: communication hooks power_sgd(rank 2, from step 10, saving 2, seed 1) > bf16, report every 0\n"
               "  rank 1: communication hooks power_sgd(rank 2, from step 10, saving 2, seed 2) > bf16, report every 0");
+    CommHooks hooks;
+    if (context.rank() == 0) hooks.push_back(bf16_compress());
+    EXPECT_EQ(
+        error_text<StateError>([&] { GradientReducer reducer(p.named(), {}, context.group(), {.hooks = hooks}); }),
+        "DistributedDataParallel: ranks have different communication hooks\n"
+        "  rank 0: communication hooks bf16, report every 0\n"
+        "  rank 1: (end of list)");
   });
 }
 

@@ -176,6 +176,41 @@ TEST(GradientReducer, TwoReducersShareOneBackward) {
   });
 }
 
+// Operations in a hook are recorded only under EnableGradGuard, so the inner loss is computed before.
+TEST(GradientReducer, BackwardInsideHookOfAnotherReducerAveragesBoth) {
+  run_threads(2, [](Context& context) {
+    Tensor a = ones({2}, {kFloat64}).set_requires_grad();
+    Tensor b = ones({2}, {kFloat64}).set_requires_grad();
+    GradientReducer outer({{"a", a}}, {}, context.group());
+    GradientReducer inner({{"b", b}}, {}, context.group());
+    const double r = context.rank() + 1;
+    for (int step = 0; step < 2; ++step) {
+      a.zero_grad();
+      b.zero_grad();
+      const Tensor inner_loss = mul(b, Scalar(10 * r)).sum();
+      const HookHandle hook = a.register_post_accumulate_grad_hook([&](const Tensor&) {
+        inner_loss.backward();
+        EXPECT_EQ(b.grad().to_vector<double>(), (std::vector<double>{15, 15}));
+      });
+      mul(a, Scalar(r)).sum().backward();
+      EXPECT_EQ(a.grad().to_vector<double>(), (std::vector<double>{1.5, 1.5}));
+      EXPECT_EQ(b.grad().to_vector<double>(), (std::vector<double>{15, 15}));
+    }
+  });
+}
+
+TEST(GradientReducer, BackwardInsideHookOfSameParameterIsRejected) {
+  run_threads(2, [](Context& context) {
+    Tensor w = ones({2}, {kFloat64}).set_requires_grad();
+    GradientReducer reducer({{"w", w}}, {}, context.group());
+    const Tensor inner_loss = mul(w, Scalar(2)).sum();
+    const HookHandle hook = w.register_post_accumulate_grad_hook([&](const Tensor&) { inner_loss.backward(); });
+    EXPECT_EQ(error_text<StateError>([&] { w.sum().backward(); }),
+              "backward: the leaf '' is part of another backward that is still running");
+    EXPECT_THROW(context.group()->barrier(), CommError);
+  });
+}
+
 TEST(GradientReducer, SubgroupErrorsShowGlobalRanks) {
   run_threads(3, [](Context& context) {
     if (context.rank() == 0) return;

@@ -1,4 +1,4 @@
-// PowerSGD's linear algebra, and one step of the hook with an exchange of the test's: on the CPU, without a group.
+// PowerSGD's linear algebra, and one step of the hook in which the test replaces the all-reduce.  On the CPU, without a group.
 #include <tandem/distributed/ddp/power_sgd.h>
 
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ Tensor integers(int64_t rows, int64_t cols, int64_t seed, DType dtype) {
   return matrix_of(v, rows, dtype);
 }
 
-/// A hook with one parameter, and what a step exchanges.
+/// A hook with one parameter, and the tensors that a step all-reduces.
 struct OneMatrix {
   OneMatrix(int64_t rows, int64_t cols, DType dtype, PowerSgdOptions options)
       : hook(power_sgd(options)), gradient(zeros({rows, cols}, {dtype})) {
@@ -52,7 +52,7 @@ struct OneMatrix {
     bucket = {.values = values, .slices = {{.name = "w", .shape = {rows, cols}, .values = values}}};
     hook->prepare({bucket});
   }
-  /// Averages the gradient; `exchange` may change what is exchanged.
+  /// Averages the gradient; `exchange` stands for the all-reduce and may change its tensor.
   void step(const std::function<void(const Tensor& values, int number)>& exchange = [](const Tensor&, int) {}) {
     int number = 0;
     hook->average(
@@ -105,7 +105,7 @@ TYPED_TEST(LowRankKernels, ProductsMatchNaiveReference) {
         one.step();
         const Rows result = rows_of(one.gradient), error = rows_of(one.state("error"));
         const double tolerance = 100 * static_cast<double>(std::numeric_limits<float>::epsilon());
-        // What is sent is rounded to the gradient's dtype.
+        // Tensors are rounded to the gradient's dtype before they are sent.
         const double of_type = dtype == kBFloat16 ? 0x1p-4 : dtype == kFloat16 ? 0x1p-7 : tolerance;
         for (size_t i = 0; i < static_cast<size_t>(rows); ++i) {
           for (size_t j = 0; j < static_cast<size_t>(cols); ++j) {

@@ -304,7 +304,8 @@ TEST(ArgumentChecks, InvalidDtypesAndOperatorsAreRejected) {
 
 TEST(ArgumentChecks, ExpandedOutputsAreRejected) {
   on_two_ranks([](ProcessGroup& g) {
-    const std::string cannot = " is expanded, so its elements share memory and cannot be written\n  ";
+    const std::string cannot =
+        " is expanded, so its elements share memory and cannot be written; pass a contiguous tensor\n  ";
     const Tensor x = zeros({3});
     EXPECT_EQ(refusal([&] { g.reduce(expanded({3}), 0); }),
               "ValueError reduce: tensor" + cannot + "tensor  float32 [3] on cpu");
@@ -329,10 +330,10 @@ TEST(ArgumentChecks, OverlappingInputsAndOutputsAreRejected) {
     const int rank = g.rank();
     const Tensor m = zeros({10, 4});
     const auto overlap = [](const std::string& op, const std::string& a, const std::string& b) {
-      return "ValueError " + op + ": " + a + " and " + b + " share memory";
+      return "ValueError " + op + ": " + a + " and " + b + " share memory; pass tensors that do not overlap";
     };
     EXPECT_EQ(refusal([&] { g.all_reduce(rows_of(m, 0, 3), rows_of(m, 2, 3)); }),
-              "ValueError all_reduce: output and input share memory\n"
+              "ValueError all_reduce: output and input share memory; pass tensors that do not overlap\n"
               "  output  float32 [3, 4] on cpu\n"
               "  input   float32 [3, 4] on cpu");
     const auto starts_with = [](const std::string& text, const std::string& start) { return text.find(start) == 0; };

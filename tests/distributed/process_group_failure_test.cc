@@ -316,9 +316,10 @@ TEST(ArgumentChecks, InvalidArgumentsLeaveGroupUsable) {
     EXPECT_EQ(text_of<DTypeError>([&] { group.all_reduce(zeros({3}, {kInt64}), ReduceOp::kAvg); }),
               "all_reduce: avg requires a floating-point dtype\n  tensor  int64 [3] on cpu");
     const Tensor one = zeros({1});
-    EXPECT_EQ(text_of<ValueError>([&] { group.broadcast(make_view(one.storage(), kFloat32, {4}, {0}, 0), 0); }),
-              "broadcast: tensor is expanded, so its elements share memory and cannot be written\n"
-              "  tensor  float32 [4] on cpu");
+    EXPECT_EQ(
+        text_of<ValueError>([&] { group.broadcast(make_view(one.storage(), kFloat32, {4}, {0}, 0), 0); }),
+        "broadcast: tensor is expanded, so its elements share memory and cannot be written; pass a contiguous tensor\n"
+        "  tensor  float32 [4] on cpu");
     EXPECT_EQ(text_of<ValueError>([&] { group.broadcast(one, 2); }), "broadcast: root 2 is not in [0, 2)");
     EXPECT_EQ(text_of<ShapeError>([&] {
                 group.all_gather(zeros({3, 4}), zeros({4}));
@@ -337,7 +338,7 @@ TEST(ProcessGroupCreation, InvalidOptionsAndReusedNamesAreRejected) {
   EXPECT_EQ(text_of<ValueError>([] { ProcessGroup::create({.store = nullptr, .rank = 2, .world_size = 2}); }),
             "ProcessGroup: rank 2 is not in [0, 2)");
   EXPECT_EQ(text_of<StateError>([] { ProcessGroup::create({.store = nullptr, .rank = 0, .world_size = 2}); }),
-            "ProcessGroup: a group of several ranks needs a store");
+            "ProcessGroup: store is null, but world_size is 2; pass a store that all ranks share");
   const ThreadRanks ranks{.world_size = 2};
   ranks.run([](ProcessGroup&) {});
   EXPECT_EQ(text_of<CommError>([&] { ranks.make(1); }),

@@ -343,7 +343,7 @@ TEST(PointToPointArguments, InvalidArgumentsLeaveGroupUsable) {
     EXPECT_EQ(text_of<StateError>([&] { g.recv({}, 1 - self); }), "recv: tensor is undefined");
     const Tensor expanded = make_view(x.storage(), kFloat32, {4}, {0}, 0);
     EXPECT_EQ(text_of<ValueError>([&] { g.recv(expanded, 1 - self); }),
-              "recv: tensor is expanded, so its elements share memory and cannot be written\n"
+              "recv: tensor is expanded, so its elements share memory and cannot be written; pass a contiguous tensor\n"
               "  tensor  float32 [4] on cpu");
     EXPECT_EQ(text_of<ValueError>([&] {
                 (void)g.batch_isend_irecv({{P2POp::Kind::kSend, x, 1 - self, 0}, {P2POp::Kind::kRecv, x, self, 0}});

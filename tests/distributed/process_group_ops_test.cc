@@ -33,7 +33,7 @@ class Collectives : public ::testing::TestWithParam<Setting> {
     make_ranks().run([&](ProcessGroup& group) {
       for (const int64_t n : kSizes) {
         for (const Form form : kForms) {
-          // Sizes take the same paths in all forms: the thread sanitizer gets the forms at one size.
+          // A size takes the same paths in all forms, so ThreadSanitizer runs all forms at one size only.
           if (testing::kThreadSanitizer && n != 33 && !(form.async && form.strided)) continue;
           OpChecks check(group, kFloat32, n, form);
           f(check);

@@ -91,7 +91,7 @@ TEST_P(QueuedCollectives, MixedKindsAndSizesGiveExpectedValues) {
     std::vector<Tensor> sent;
     std::vector<Work> works;
     for (int i = 0; i < (testing::kThreadSanitizer ? 12 : 40); ++i) {
-      // Too small to be told of, large, and what is not told of at all.
+      // Too small for a prefetched signature, large enough for one, and kinds that are never prefetched.
       sums.push_back(full({i % 3 == 0 ? 10 : 150000 + 1000 * i}, group.rank() + 1));
       works.push_back(group.all_reduce_async(sums.back()));
       if (i % 5 == 0) works.push_back(group.barrier_async());

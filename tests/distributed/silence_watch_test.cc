@@ -19,7 +19,7 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
 
-// --- what the kernel says, over the loopback ---
+// --- the kernel's TCP state, on the loopback interface ---
 
 /// Both ends of a loopback connection.
 struct Connection {
@@ -88,7 +88,7 @@ TEST(SilenceWatch, UnresponsiveMachineIsLostAfterFullBuffer) {
   EXPECT_TRUE(is_lost_within(c.near.get(), 20s));
 }
 
-// --- at which time ---
+// --- time of detection ---
 
 /// Number and last time of retransmissions until `t`: after `timeout`, then after twice that, and so on.
 struct Repeats {

@@ -32,7 +32,7 @@ const std::string kTandemRun = "distributed/launch/tandem-run";
 
 const Variables kShortShutdown = {{"TANDEM_SHUTDOWN_TIMEOUT_S", "2"}};
 
-/// A listening socket of the loopback, on a port of the kernel's choice.
+/// A socket that listens on a free port of the loopback interface.
 class Listener {
  public:
   Listener() : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -259,7 +259,7 @@ struct TwoNodes {
 };
 
 TEST(TandemRunMultiNode, KilledLauncherEndsWholeJob) {
-  // Both at once, for ranks that ignore everything are killed after the shutdown timeout.
+  // Both jobs concurrently, because ranks that ignore signals are killed only after the shutdown timeout.
   const Arguments program = {"--nproc-per-node", "2", "--max-restarts", "3", kProgram, "stubborn"};
   TwoNodes jobs[2] = {TwoNodes(program, kShortShutdown), TwoNodes(program, kShortShutdown)};
   for (const int killed : {0, 1}) {
@@ -397,7 +397,7 @@ TEST(TandemRunMultiNode, SignalWhileJoiningEndsLauncher) {
   zero->send_signal(SIGINT);
   EXPECT_EQ(zero->wait().status, 130);
   close(fd);
-  auto one = start_node(port, 3, 1, {"true"});  // nobody listens
+  auto one = start_node(port, 3, 1, {"true"});  // no process listens
   one->send_signal(SIGTERM);
   EXPECT_EQ(one->wait().status, 143);
 }

@@ -63,7 +63,7 @@ class TwoHostsTest(unittest.TestCase):
                 self.assertEqual(statuses[rank], 0, job.text(rank))
                 self.assertIn(f"rank {rank} agrees", job.text(rank))
             self.assertIn(grouping, job.text(0))
-            # Two sums of 40 MiB: once over the link each, however many ranks there are.
+            # Two sums of 40 MiB: each crosses the link once, for any number of ranks.
             self.assertGreater(hosts.bytes_sent(1) - before, 2 * 40 << 20)
             self.assertLess(hosts.bytes_sent(1) - before, 2.2 * 40 * (1 << 20))
 

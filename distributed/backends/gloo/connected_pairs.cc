@@ -97,8 +97,9 @@ bool hand_over(tcp::Device& device, ::gloo::transport::Pair& pair, const FileDes
   // There must be a connection to accept; it need not be this one.
   const FileDescriptor first(socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   connect(first.get(), reinterpret_cast<const sockaddr*>(&address), size_of(address));
-  TANDEM_CHECK(IoError, listener.fd >= 0 && poll(&listener, 1, kAcceptMilliseconds) == 1,
-               "gloo: this host does not accept connections to itself");
+  TANDEM_CHECK(
+      IoError, listener.fd >= 0 && poll(&listener, 1, kAcceptMilliseconds) == 1,
+      "gloo: cannot hand over a connection: this host does not accept connections to itself; check its firewall");
   bool is_connected = true;
   try {
     handler.handleEvents(EPOLLIN);  // accepts, and closes the listening socket
@@ -109,7 +110,7 @@ bool hand_over(tcp::Device& device, ::gloo::transport::Pair& pair, const FileDes
   if (accepted < 0) return false;
   if (is_connected) {
     TANDEM_CHECK(IoError, dup3(connection.get(), accepted, O_CLOEXEC) == accepted,
-                 "gloo: dup3: ", std::strerror(errno));
+                 "gloo: dup3 failed: ", std::strerror(errno));
   }
   device.registerDescriptor(accepted, EPOLLIN, &handler);  // where it is not connected too: its destructor relies on it
   return is_connected;
@@ -127,7 +128,9 @@ void make_connected_pairs(::gloo::transport::Device& device, ::gloo::transport::
       if (!socket) continue;
       int attempts = 0;
       while (!hand_over(tcp_device, *context.createPair(rank), socket)) {
-        TANDEM_CHECK(IoError, ++attempts < kMaxAttempts, "gloo: a pair cannot accept a connection");
+        TANDEM_CHECK(IoError, ++attempts < kMaxAttempts,
+                     "gloo: cannot hand over a connection: other programs connected to its port and left ",
+                     kMaxAttempts, " times");
       }
       prepare(rank, *context.getPair(rank));
     }

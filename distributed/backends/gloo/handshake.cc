@@ -135,7 +135,7 @@ class Connector {
     event.events = events;
     event.data.fd = socket.get();
     TANDEM_CHECK(IoError, epoll_ctl(events_.get(), operation, socket.get(), &event) == 0,
-                 "gloo: epoll: ", std::strerror(errno));
+                 "gloo: epoll_ctl failed: ", std::strerror(errno));
   }
 
   Place begin(FileDescriptor socket, Handshake handshake, uint32_t events) {

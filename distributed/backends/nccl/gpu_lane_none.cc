@@ -3,12 +3,16 @@
 
 namespace tandem { inline namespace v0 { namespace distributed {
 
-NcclId GpuLane::make_id() { throw DeviceError("this build of tandem has no NCCL support"); }
+NcclId GpuLane::make_id() {
+  throw DeviceError("NCCL: this build of tandem has no CUDA support; build with --config=cuda");
+}
 
-std::string GpuLane::version() { throw DeviceError("this build of tandem has no NCCL support"); }
+std::string GpuLane::version() {
+  throw DeviceError("NCCL: this build of tandem has no CUDA support; build with --config=cuda");
+}
 
 std::shared_ptr<GpuLane> GpuLane::join(Options, const NcclId&, Clock::time_point, const std::function<bool()>&) {
-  throw DeviceError("this build of tandem has no NCCL support");
+  throw DeviceError("NCCL: this build of tandem has no CUDA support; build with --config=cuda");
 }
 
 void GpuLane::check(const Collective&) {}

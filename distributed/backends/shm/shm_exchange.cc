@@ -161,7 +161,7 @@ void ShmBackend::choose_path() {
   // Equal rounds, so that the last is as long as the others.
   rounds_ = (longest + blocks * largest - 1) / (blocks * largest);
   TANDEM_CHECK(CommError, rounds_ <= kMaxRounds, to_string(call_->kind), ": ", longest,
-               " bytes exceed the limit of the shm backend");
+               " bytes exceed the limit of the shm backend; use the gloo backend");
   block_bytes_ = std::min(largest, round_up((longest + rounds_ * blocks - 1) / (rounds_ * blocks), kAlignment));
 }
 
