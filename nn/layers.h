@@ -1,4 +1,4 @@
-// Layers of one input and one output.
+// Linear, Identity, Flatten and Dropout layers.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@ namespace tandem { inline namespace v0 { namespace nn {
 
 struct LinearOptions {
   bool bias = true;
-  bool relu = false;  ///< max(y, 0), in the same pass
+  bool relu = false;  ///< apply a fused ReLU to the result
 };
 
-/// y = x weight^T + bias for x [..., in_features].
+/// y = x weight^T + bias: x [..., in_features] -> [..., out_features].
 ///
-/// `weight` [out_features, in_features] and `bias` [out_features] (undefined without one) are float32.  They begin
-/// uniform in [-b, b], b = 1 / sqrt(in_features), as in PyTorch, drawn in this order.
+/// `weight` [out_features, in_features] and `bias` [out_features] (undefined without bias) are float32. Their initial
+/// values are uniform in [-b, b], b = 1 / sqrt(in_features), as in PyTorch, drawn in this order.
 class TANDEM_API Linear : public Layer {
  public:
   /// Throws ValueError unless both sizes are at least 1.
@@ -32,13 +32,13 @@ class TANDEM_API Linear : public Layer {
   bool relu_;
 };
 
-/// x itself: stands where another model has a layer.
+/// Returns its input. A placeholder for an optional layer.
 class TANDEM_API Identity : public Layer {
  public:
   Tensor forward(const Tensor& input) override { return input; }
 };
 
-/// Joins dimensions start_dim .. end_dim into one; by default all but the first.
+/// Flattens the dimensions start_dim .. end_dim into one; by default all except the first.
 class TANDEM_API Flatten : public Layer {
  public:
   explicit Flatten(int64_t start_dim = 1, int64_t end_dim = -1) : start_dim_(start_dim), end_dim_(end_dim) {}
@@ -50,8 +50,8 @@ class TANDEM_API Flatten : public Layer {
   int64_t end_dim_;
 };
 
-/// In training, sets each value to 0 with probability p and divides the others by 1 - p; in evaluation, x.  Ranks draw
-/// different values.
+/// In training mode, sets each element to 0 with probability p and divides the others by 1 - p. In evaluation mode,
+/// returns its input. Ranks draw different values.
 class TANDEM_API Dropout : public Layer {
  public:
   /// Throws ValueError unless 0 <= p < 1.

@@ -9,7 +9,7 @@
 
 namespace tandem { inline namespace v0 { namespace nn {
 
-/// The largest value of each window: max_pool2d.
+/// Maximum of each window: max_pool2d of x [N, C, H, W].
 class TANDEM_API MaxPool2d : public Layer {
  public:
   explicit MaxPool2d(Size2d kernel_size, MaxPool2dOptions options = {})
@@ -22,7 +22,7 @@ class TANDEM_API MaxPool2d : public Layer {
   MaxPool2dOptions options_;
 };
 
-/// The mean of each window: avg_pool2d.
+/// Mean of each window: avg_pool2d of x [N, C, H, W].
 class TANDEM_API AvgPool2d : public Layer {
  public:
   explicit AvgPool2d(Size2d kernel_size, AvgPool2dOptions options = {})
@@ -35,7 +35,7 @@ class TANDEM_API AvgPool2d : public Layer {
   AvgPool2dOptions options_;
 };
 
-/// The means of so many windows that cover the image: adaptive_avg_pool2d.
+/// Means of output_size windows that cover the image: adaptive_avg_pool2d of x [N, C, H, W].
 class TANDEM_API AdaptiveAvgPool2d : public Layer {
  public:
   explicit AdaptiveAvgPool2d(Size2d output_size) : output_size_(output_size) {}
